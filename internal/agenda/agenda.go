@@ -1,12 +1,13 @@
-// Package agenda is the mind of a worker: which runs it holds, when each is to be claimed and
-// started, what is in flight, and how far ahead of their instants claims go out. It is a
-// value: the caller passes the time and what has happened, and asks what to do. It reads no
-// clock, calls no store and starts nothing; it is not safe for concurrent use.
+// Package agenda makes the decisions of a worker: which runs it holds, when to claim and
+// start each, which calls are in flight, and how far ahead of their due times claims are
+// sent. It is a value: the caller passes the time and events, and asks for the next
+// actions. It reads no clock, calls no store and starts nothing; it is not safe for
+// concurrent use.
 //
-// A run is held (Hold), becomes pending when it is to be claimed, is claimed in a batch
-// (Claims), and by the answer (Answered) dropped, queued again, or the caller's to prepare and
-// to queue for its start (Queue). It is then started (Starts) and, once its result is
-// reported, forgotten (Reported).
+// A run is held (Hold), becomes pending when it is claimable, is claimed in a batch
+// (Claims), and by the answer (Answered) dropped, queued again, or handed to the caller,
+// who prepares it and queues it for its start (Queue). It is then started (Starts) and,
+// once its result is reported, removed (Reported).
 package agenda
 
 import (
@@ -25,12 +26,12 @@ const (
 	IdleFor = time.Second
 	// PageSize is how many runs are read at a time.
 	PageSize = 2000
-	// HeldMax bounds the runs that are held in memory: some seconds of the highest rate that
-	// a store takes. What is beyond is read when there is room again.
+	// HeldMax bounds the runs that are held in memory: some seconds of the highest rate
+	// that a store takes. Further runs are read when room is free again.
 	HeldMax = 100_000
 )
 
-// Item is a run that the worker holds. P is what the caller keeps with it from its claim on.
+// Item is a run that the worker holds. P is the caller's data for it, set at its claim.
 type Item[P any] struct {
 	Ready   store.ReadyRun
 	Attempt store.Attempt // set by its first claim
@@ -39,18 +40,18 @@ type Item[P any] struct {
 
 	handle uint32
 	queued bool // in a queue, not pending
-	// planned is set while it is claimed by the step that makes its run.
+	// planned is set while the step that creates its run also claims it.
 	planned bool
 	// instant is set when the claim must wait for the due time: ahead of it the slot was
 	// taken, or the store's clock was behind.
 	instant bool
-	// again is set when its run was read as ready although it is not: it may have been given
-	// the slot that it is to wait for, or its next attempt be due, before the answer that
-	// says so has come. It is looked for then.
+	// again is set when its run was read as ready although it is not: the read may have
+	// overtaken the answer that gives it the slot it waits for, or that schedules its next
+	// attempt. The run is read again then.
 	again    bool
 	answered time.Duration // when its claim was
 	edits    int           // how often jobs were known to have changed when its claim was made
-	// handedOver is set when the store was asked to note that a receiver outside of Belfry does the work.
+	// handedOver is set when the store was asked to record a receiver outside of Belfry.
 	handedOver bool
 }
 
@@ -76,52 +77,53 @@ func Attempts[P any](items []*Item[P]) []store.Attempt {
 	return list
 }
 
-// Wake is what the caller is to do sooner than it would.
+// Wake tells the caller which actions to take early.
 type Wake uint8
 
-// What there may be to do.
+// The early actions.
 const (
 	WakeClaims Wake = 1 << iota // Claims may return some
 	WakeStarts                  // Starts may return some
-	WakeLook                    // runs may be due in a moment: look for them
+	WakeLook                    // runs may be due in a moment: poll
 	WakeReader                  // there is little left to claim: read on
 	WakeHeed                    // something was cancelled or changed
 )
 
-// Agenda is the mind of a worker. Use New. Its times are those of the monotonic clock, since
-// the same moment, where they are durations.
+// Agenda makes the decisions of a worker. Use New. Durations are times of the monotonic
+// clock, since a fixed moment.
 type Agenda[P any] struct {
 	capacity int
 	laneOf   func(job.ID) int
 
 	items map[job.ID]*Item[P]
-	// givenBack has when the claims were answered of the runs that were given back.
+	// givenBack has the times at which the claims of released runs were answered.
 	givenBack map[job.ID]time.Duration
 	// slots gives the queues small handles for items.
 	slots []*Item[P]
 	free  []uint32
-	// due holds the ready items by due time of the store's clock, instants those of them that
-	// are not to be claimed before it, starts the claimed ones by the moment to start on the
-	// monotonic clock.
+	// due holds the ready items by due time of the store's clock, instants those that must
+	// not be claimed before it, starts the claimed ones by their start on the monotonic
+	// clock.
 	due, instants, starts timer.Queue
 	herds                 map[int64]int // items in due by due time, in steps of herdSpan
-	collected             int64         // up to which due time they have left due
+	collected             int64         // due time up to which items have left due
 	pending               pending[P]
-	inFlight              int  // calls that claim, or are to be repeated
-	refused               bool // one is to be repeated: nothing helps but time
+	inFlight              int  // claim calls in flight or to be retried
+	refused               bool // one is to be retried after a backoff
 	claimedSince          int  // runs, since the reader was last woken for them
 	busy                  int  // items that take capacity: claimed, running, or with a result to report
-	asked, asking         int  // those of them whose claim has no answer yet, and is in flight just now
+	asked, asking         int  // of them, claims without an answer, and claims in flight
 	leaving               bool
 	// stuck is set while results are not taken, full if that is because the store has no space,
 	// and noRoom while claims are refused for that.
 	stuck, full, noRoom bool
 	made                int // claims, since it was last asked
 	edits               int // how often jobs are known to have changed
-	// hints are those that were not looked for yet, and heeds those that were not heeded.
+	// hints are the hints not polled for yet, and heeds the revoking hints not acted on
+	// yet.
 	hints, heeds store.Hint
-	// backlogAt is when all that is overdue is to be read again, if there is plenty to do, and
-	// read how far ahead ready runs were read.
+	// backlogAt is when to read the whole backlog again, if plenty is pending, and read how
+	// far ahead ready runs were read.
 	backlogAt time.Duration
 	read      store.RunRef
 	lead      Lead
@@ -130,8 +132,8 @@ type Agenda[P any] struct {
 	wake      Wake
 }
 
-// New returns the agenda of a worker that runs at most so many attempts at once. laneOf
-// returns the lane of a job, below Lanes.
+// New returns the agenda of a worker with a capacity in attempts. laneOf returns the lane
+// of a job, below Lanes.
 func New[P any](capacity int, laneOf func(job.ID) int) *Agenda[P] {
 	return &Agenda[P]{
 		capacity: capacity, laneOf: laneOf, items: map[job.ID]*Item[P]{}, givenBack: map[job.ID]time.Duration{}, herds: map[int64]int{}, lead: leadAtFirst,
@@ -139,7 +141,7 @@ func New[P any](capacity int, laneOf func(job.ID) int) *Agenda[P] {
 	}
 }
 
-// Wakes returns what is to be done sooner since it was last called.
+// Wakes returns the early actions requested since the last call.
 func (a *Agenda[P]) Wakes() Wake {
 	wake := a.wake
 	a.wake = 0
@@ -168,22 +170,22 @@ func (a *Agenda[P]) AnyBusy(condition func(*Item[P]) bool) bool {
 	return slices.ContainsFunc(a.slots, func(it *Item[P]) bool { return it != nil && it.State != Ready && condition(it) })
 }
 
-// Load is what there is to do.
+// Load is the amount of work.
 type Load struct {
-	// Held are the runs that are not claimed, Pending those of them that are to be claimed now.
+	// Held are unclaimed runs, Pending those of them that are claimable now.
 	Held, Pending int
-	// Busy take capacity; Asked are those of them whose claim has no answer, and Asking those
-	// whose claim is in flight just now.
+	// Busy take capacity; Asked are those of them whose claim has no answer, and Asking
+	// those whose claim is in flight.
 	Busy, Asked, Asking int
 }
 
-// Load returns what there is to do.
+// Load returns the amount of work.
 func (a *Agenda[P]) Load() Load {
 	return Load{Held: max(0, len(a.items)-a.busy), Pending: a.pending.len(), Busy: a.busy, Asked: a.asked, Asking: a.asking}
 }
 
-// Room returns how many runs can be claimed beside those that are pending. A worker that
-// leaves has none.
+// Room returns how many more runs can be claimed beside the pending ones. A leaving worker
+// has none.
 func (a *Agenda[P]) Room() int {
 	if a.leaving {
 		return 0
@@ -197,8 +199,9 @@ func (a *Agenda[P]) Leave() { a.leaving = true }
 // IsLeaving reports whether Leave was called.
 func (a *Agenda[P]) IsLeaving() bool { return a.leaving }
 
-// Left returns how many attempts a worker that leaves waits for, of which so many have ended and
-// are not reported. It does not wait for a store without space for claims or results.
+// Left returns the number of attempts that a leaving worker waits for, given the number of
+// ended, unreported ones. It does not wait for a store that is out of space for claims or
+// results.
 func (a *Agenda[P]) Left(unreported int) int {
 	left := a.busy
 	if a.noRoom {
@@ -210,8 +213,8 @@ func (a *Agenda[P]) Left(unreported int) int {
 	return left
 }
 
-// Reports says how a report of results went. While they are not taken, what has ended holds its
-// slot, so that nothing is claimed.
+// Reports records the success of a report of results. While reports fail, ended attempts
+// hold their slots, so that nothing is claimed.
 func (a *Agenda[P]) Reports(err error) {
 	a.stuck, a.full = err != nil, errors.Is(err, store.ErrNoSpace)
 }
@@ -223,8 +226,8 @@ func (a *Agenda[P]) Made() int {
 	return made
 }
 
-// Recalled reports whether jobs have changed since the claims of a batch were made: what was claimed
-// may be outdated.
+// Recalled reports whether jobs have changed since the claims of a batch were made, so that
+// they may be stale.
 func (a *Agenda[P]) Recalled(batch []*Item[P]) bool {
 	return slices.ContainsFunc(batch, func(it *Item[P]) bool { return it.edits != a.edits })
 }
@@ -246,7 +249,7 @@ func (a *Agenda[P]) Hold(runs []store.ReadyRun, read time.Duration) bool {
 			a.enqueue(a.add(*r))
 			a.wake |= WakeClaims
 		case known.State == Ready && (known.Ready.Attempt != r.Attempt || !known.Ready.Due.Equal(r.Due)):
-			// A retry, or it was put off: what is queued is stale.
+			// A retry, or a postponed run: the queued item is stale.
 			if known.queued {
 				a.forget(known)
 			} else {
@@ -312,9 +315,9 @@ func (a *Agenda[P]) enqueue(it *Item[P]) {
 	a.herds[herdOf(it.Ready.Due)]++
 }
 
-// collect moves what is to be claimed from the queues to pending: what is due within the
-// lead, and what has waited for its instant. The lead is less than before when a herd has
-// left its queue; what comes then and is due no later than the herd leaves it at once.
+// collect moves claimable items from the queues to pending: those due within the lead, and
+// those whose instant has come. After a herd has left its queue the lead may shrink; later
+// items that are due no later than the herd then leave at once.
 func (a *Agenda[P]) collect(now time.Time, lead time.Duration) {
 	a.collected = max(a.collected, now.Add(lead).UnixNano())
 	for _, handle := range a.due.Due(a.collected, nil) {
@@ -342,10 +345,10 @@ func (a *Agenda[P]) taken(handle uint32) *Item[P] {
 	return it
 }
 
-// Claims returns the claims to make at a moment, in at most store.MaxBatch, or how long there
-// is nothing to claim. enter is called once to choose a batch by the lanes that other calls
-// are in, and returns the lanes of its jobs. newToken makes the token of a claim. A batch must
-// be followed by Answered or Refused, and then by Done.
+// Claims returns the claims to make at a moment, at most store.MaxBatch, or how long until
+// the next one. enter is called once to choose a batch outside the lanes of other calls,
+// and returns the lanes of its jobs. newToken makes the token of a claim. A batch must be
+// followed by Answered or Refused, and then by Done.
 func (a *Agenda[P]) Claims(elapsed time.Duration, enter func(choose func(busy Set) Set) Set, newToken func() (job.ID, error)) (batch []*Item[P], within Set, wait time.Duration) {
 	now, known := a.clock.Now(elapsed)
 	if !known {
@@ -393,8 +396,8 @@ func (a *Agenda[P]) Claims(elapsed time.Duration, enter func(choose func(busy Se
 	return batch, within, max(0, wait)
 }
 
-// take takes the claims of a batch, and returns the lanes of their jobs. There is room for so
-// many new ones.
+// take takes the claims of a batch, with room for this many new ones, and returns the lanes
+// of their jobs.
 func (a *Agenda[P]) take(most, room int, busy Set, newToken func() (job.ID, error)) (batch []*Item[P], within Set) {
 	choice := a.pending.len() >= choiceFrom
 	for len(batch) < most {
@@ -409,8 +412,8 @@ func (a *Agenda[P]) take(most, room int, busy Set, newToken func() (job.ID, erro
 			continue
 		}
 		if it.State == Ready {
-			// Without room the others may take it over: that is the balancing of load. A
-			// result that is reported wakes the claims.
+			// Without room other nodes may take it over, which balances the load. A
+			// reported result wakes the claims.
 			if room <= 0 {
 				break
 			}
@@ -432,9 +435,9 @@ func (a *Agenda[P]) take(most, room int, busy Set, newToken func() (job.ID, erro
 	return batch, within
 }
 
-// Reserve takes runs that a step is to make and to claim, as far as there is room for them
-// beside what is pending, and returns the claims of the first of them. The batch must be
-// followed by Answered or Refused.
+// Reserve takes runs that a step is about to create and claim, as far as the pending ones
+// leave room, and returns the claims of the first of them. The batch must be followed by
+// Answered or Refused.
 func (a *Agenda[P]) Reserve(runs []store.ReadyRun, newToken func() (job.ID, error)) (batch []*Item[P]) {
 	room := min(a.Room(), HeldMax-len(a.items))
 	if a.stuck || a.clock.n == 0 {
@@ -468,11 +471,11 @@ func (a *Agenda[P]) sent(batch []*Item[P]) {
 	}
 }
 
-// Stall says that a call has failed: until Done no other is made, since nothing helps but time.
+// Stall records a failed call: no other is made until Done, after a backoff.
 func (a *Agenda[P]) Stall() { a.refused = true }
 
-// Refused takes a batch back whose claim has failed. The runs may be ours: they are asked for
-// again, with the same tokens.
+// Refused takes back a batch whose claim has failed. The claims may have succeeded: they
+// are retried with the same tokens.
 func (a *Agenda[P]) Refused(batch []*Item[P], err error) {
 	a.asking -= len(batch)
 	a.noRoom = errors.Is(err, store.ErrNoSpace)
@@ -484,15 +487,15 @@ func (a *Agenda[P]) Refused(batch []*Item[P], err error) {
 	a.wake |= WakeClaims
 }
 
-// Done says that the call of a batch is over, and the rest after one that was refused.
+// Done records the end of a batch's call, including the backoff after a failure.
 func (a *Agenda[P]) Done() {
 	a.refused = false
 	a.inFlight--
 }
 
-// Answered acts on the answer to the claims of a batch, which was sent and has come at two
-// moments, and returns the items that were started: they are to be prepared, and queued for
-// their start. It uses the memory of the batch.
+// Answered acts on the answer to the claims of a batch, given the times of request and
+// answer, and returns the started items, which the caller prepares and queues for their
+// start. It reuses the memory of the batch.
 func (a *Agenda[P]) Answered(batch []*Item[P], outcomes []store.ClaimOutcome, sent, answered time.Duration) (started []*Item[P]) {
 	a.asking -= len(batch)
 	a.noRoom = false
@@ -511,7 +514,7 @@ func (a *Agenda[P]) Answered(batch []*Item[P], outcomes []store.ClaimOutcome, se
 			continue
 		case store.Early:
 			if now, known := a.clock.Now(answered); !known || !now.Before(it.Ready.Due) {
-				// The store's clock was put back: what it shows now is true.
+				// The store's clock was set back: its present time counts.
 				a.ForgetClock()
 				a.clock.Sample(outcome.Now, answered)
 			}
@@ -532,13 +535,13 @@ func (a *Agenda[P]) Prepared(started []*Item[P]) {
 	}
 }
 
-// Queue queues items that were claimed for their start, those that were not released
-// meanwhile. theirs is what the store's clock showed in the answer, which was sent for and
-// came at two moments; due returns when an item is due.
+// Queue queues claimed items for their start, except those released since. theirs is the
+// time of the store's clock in the answer, with the times of request and answer; due
+// returns when an item is due.
 func (a *Agenda[P]) Queue(started []*Item[P], theirs time.Time, sent, answered, elapsed time.Duration, due func(*Item[P]) time.Time) {
 	now := theirs.Add(elapsed - answered) // at least
-	// What was read before is more exact, unless that clock was put back since: the claim was
-	// decided when it was sent or later. Stores keep times to the microsecond.
+	// An earlier reading is more exact, unless that clock was set back since: the claim was
+	// decided no earlier than the request. Stores keep times to the microsecond.
 	if better, known := a.clock.Now(elapsed); known && better.After(now) && better.Before(now.Add(answered-sent+time.Microsecond)) {
 		now = better
 	}
@@ -576,8 +579,8 @@ func (a *Agenda[P]) Starts(elapsed time.Duration) (begin []*Item[P], wait time.D
 	return nil, wait
 }
 
-// Release gives back those of some items that are claimed, have not started and are chosen, and
-// returns them: the store is to be told.
+// Release releases the chosen items that are claimed and not started, and returns them for
+// the report to the store.
 func (a *Agenda[P]) Release(items []*Item[P], choose func(*Item[P]) bool) (released []*Item[P]) {
 	for _, it := range items {
 		if it.State == Claimed && a.Holds(it) && choose(it) {
@@ -598,22 +601,21 @@ func (a *Agenda[P]) giveBack(it *Item[P]) {
 	a.wake |= WakeClaims
 }
 
-// HandOver says that the store is asked to note that a receiver outside of Belfry does the work of an item
-// that runs: it is not to end because the store does not take it for this node's any more.
+// HandOver marks a running item whose handover is about to be recorded, so that it does not
+// end when the store no longer counts it as this node's.
 func (a *Agenda[P]) HandOver(it *Item[P]) { it.handedOver = true }
 
-// Reported forgets an item whose result, or release, the store has acknowledged.
+// Reported removes an item whose result, or release, the store has acknowledged.
 func (a *Agenda[P]) Reported(it *Item[P]) {
 	a.drop(it)
 	a.busy--
 	a.wake |= WakeClaims
 }
 
-// Compare compares what the store believes this node to run with what is held. before are the
-// items that ran when the question was asked. It returns the attempts that are nowhere here,
-// so that they were never started: the answer to their claim was lost. cancelled is called
-// for each that must end as its run says, and taken for each that the store knows no
-// more.
+// Compare compares the store's list of this node's attempts with the held ones. before are
+// the items that were running at the request. It returns attempts unknown here, which were
+// never started: the answer to their claim was lost. cancelled is called for each that was
+// cancelled, and taken for each that the store no longer has.
 func (a *Agenda[P]) Compare(mine []store.Run, before []*Item[P], cancelled func(*Item[P], *store.Run), taken func(*Item[P])) (unknown []store.Attempt) {
 	believed := make(map[job.ID]bool, len(mine))
 	for i := range mine {
@@ -634,14 +636,13 @@ func (a *Agenda[P]) Compare(mine []store.Run, before []*Item[P], cancelled func(
 	return unknown
 }
 
-// Now returns what the store's clock shows, at least, and whether that is known.
+// Now returns a lower bound of the store's clock, and whether it is known.
 func (a *Agenda[P]) Now(elapsed time.Duration) (now time.Time, known bool) {
 	return a.clock.Now(elapsed)
 }
 
-// Sample takes a reading of the store's clock into account that was received at a moment.
-// Asked is what Forgotten returned before the clock was read: a clock that was set meanwhile
-// is to be read again.
+// Sample records a reading of the store's clock received at a moment. Asked is the result
+// of Forgotten before the reading: if the clock was set since, it must be read again.
 func (a *Agenda[P]) Sample(theirs time.Time, received time.Duration, asked int) {
 	if a.forgotten != asked {
 		return
@@ -655,9 +656,9 @@ func (a *Agenda[P]) Sample(theirs time.Time, received time.Duration, asked int) 
 // Forgotten returns how often the store's clock was forgotten.
 func (a *Agenda[P]) Forgotten() int { return a.forgotten }
 
-// ForgetClock forgets what the store's clock showed, which was set. The queues only move
-// forward: a clock that was put back needs others. What is claimed stays: it goes by the
-// monotonic clock.
+// ForgetClock discards the readings of the store's clock, which was set. The queues only
+// move forward, so a clock that was set back needs new ones. Claimed items stay: they
+// follow the monotonic clock.
 func (a *Agenda[P]) ForgetClock() {
 	a.clock, a.read = Clock{}, store.RunRef{}
 	a.forgotten++
@@ -677,11 +678,10 @@ func (a *Agenda[P]) All(s State) (list []*Item[P]) {
 	return list
 }
 
-// Clock is what the store's clock shows, at least, so that going by it nothing starts early.
-// It goes by the monotonic clock of the node, so that a wall clock that is set, or wrong, makes
-// nothing early or late.
+// Clock estimates a lower bound of the store's clock, so that nothing starts early. It
+// follows the node's monotonic clock, so that a wrong or changed wall clock has no effect.
 type Clock struct {
-	samples [8]time.Time // what it showed at the least when the monotonic clock began
+	samples [8]time.Time // lower bounds of the store's time at the start of the monotonic clock
 	n       int
 }
 
@@ -691,7 +691,7 @@ func (c *Clock) Sample(theirs time.Time, received time.Duration) {
 	c.n++
 }
 
-// Now returns what it shows, at least, and whether that is known.
+// Now returns the lower bound, and whether it is known.
 func (c *Clock) Now(elapsed time.Duration) (now time.Time, known bool) {
 	if c.n == 0 {
 		return time.Time{}, false

@@ -8,15 +8,16 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// fenceMargin is how long before others may take an attempt for lost its end begins, besides the
-// grace that it is given.
+// fenceMargin is the time between the end of an attempt, its grace included, and the moment
+// when other nodes may take it for lost.
 const fenceMargin = 3 * time.Second
 
-// FenceOf returns how long after the last renewal of its session an attempt may continue: as long as
-// no other node can have its retry, its slot, or what follows it in its flow. 0 is without end.
+// FenceOf returns how long after the last renewal of its session an attempt may run: as
+// long as no other node can have its retry, its slot, or what follows it in its flow. 0 means
+// without limit.
 func FenceOf(filled *job.Job, run *store.Run) time.Duration {
 	p := &filled.Policy
-	// Beside a run that overlaps nothing others may run anyway.
+	// A run that excludes others frees its slot when it is lost.
 	gains := p.ConcurrencyKey != "" || cmp.Or(run.Overlap, p.Overlap) != job.OverlapAllow
 	// When it is lost, the flow starts its next steps or ends, and frees its slot.
 	gains = gains || run.Kind == job.RunStep || run.Kind == job.RunByFlow
@@ -31,7 +32,7 @@ func FenceOf(filled *job.Job, run *store.Run) time.Duration {
 	return max(time.Millisecond, run.LostAfter-Grace(p)-fenceMargin)
 }
 
-// Grace returns how long an attempt is given to end by itself.
+// Grace returns how long an attempt may take to end gracefully.
 func Grace(p *job.Policy) time.Duration {
 	if p.KillGrace == nil {
 		return 0

@@ -10,17 +10,17 @@ const (
 	// herdSpan is the width of the steps in which due times are counted to know how many
 	// claims fall together.
 	herdSpan = 100 * time.Millisecond
-	// claimSpan is how much later than the first of a batch the last of it is due: where runs
-	// fall due one after the other, one batch for some of them costs the store, and the
-	// processors that are to start them, a fraction of one for each.
+	// claimSpan is how much later than the first of a batch the last of it is due: where
+	// runs fall due one after the other, one batch for several costs the store and the
+	// processors a fraction of a batch for each.
 	claimSpan = 25 * time.Millisecond
-	// smoothing is the weight of what was measured before.
+	// smoothing is the weight of earlier measurements.
 	smoothing = 16
 	// leadMin covers the timers themselves.
 	leadMin = 3 * time.Millisecond
-	// leadFalls is how often the estimate falls at most, up to leadKept: a disk that others
-	// use as well stands still every few seconds, for some tens of milliseconds, and there are
-	// many batches in between. More would be too far ahead for what runs each second.
+	// leadFalls is how often the estimate falls at most, down to leadKept: a shared disk
+	// stalls every few seconds, for some tens of milliseconds, with many batches in
+	// between. More would be too far ahead for jobs that run each second.
 	leadFalls = 500 * time.Millisecond
 	leadKept  = 100 * time.Millisecond
 )
@@ -35,13 +35,12 @@ type Lead struct {
 	fell        time.Duration // when batch became less, on the monotonic clock
 }
 
-// leadAtFirst is the estimate before anything was measured: that of a slow store, so that the
-// first herd is not late.
+// leadAtFirst is the estimate before the first measurement: a slow store, so that the first
+// herd is not late.
 var leadAtFirst = Lead{batch: 10 * time.Millisecond, each: 75 * time.Microsecond}
 
-// measured takes a batch of so many claims into account, which was answered at a moment of the
-// monotonic clock. A store that is slow now and then is slow: the estimate rises at once and
-// falls slowly.
+// measured records the duration of a batch with a number of claims. An occasionally slow
+// store counts as slow: the estimate rises at once and falls slowly.
 func (l *Lead) measured(took time.Duration, claims int, answered time.Duration) {
 	if took >= l.batch {
 		l.batch, l.fell = took, answered

@@ -22,11 +22,11 @@ func (s *Set) Add(lane int) { *s |= 1 << lane }
 // Has reports whether a lane is in the set.
 func (s Set) Has(lane int) bool { return s&(1<<lane) != 0 }
 
-// choiceFrom is from how many items on a batch of claims keeps to the lanes that other calls
-// are not in: with fewer there is one batch for all of them, or nearly.
+// choiceFrom is the number of items from which a batch of claims avoids the lanes of other
+// calls: fewer fit into one batch.
 const choiceFrom = 2 * store.MaxBatch
 
-// pending holds the items that are to be claimed now, by the lanes of their jobs.
+// pending holds the claimable items, by the lanes of their jobs.
 type pending[P any] struct {
 	laneOf func(job.ID) int
 	lanes  [Lanes]queue[P]
@@ -56,9 +56,9 @@ func (p *pending[P]) deleteFunc(chosen func(*Item[P]) bool) {
 	}
 }
 
-// first returns the lane of the item to take next for a batch, or false. With a choice it is
-// one of the most urgent items, in a lane that the batch is within or else in one that is not
-// busy; otherwise the very first.
+// first returns the lane of the next item for a batch, or false. With a choice it is one of
+// the most urgent items, in a lane of the batch or else in an idle one; otherwise the most
+// urgent.
 func (p *pending[P]) first(choice bool, within, busy Set) (lane int, ok bool) {
 	for i, q := range p.lanes {
 		if len(q) == 0 {
@@ -101,7 +101,7 @@ func (q *queue[P]) Pop() any {
 	return last
 }
 
-// urgency compares what comes before due times.
+// urgency compares the criteria that precede due times.
 func urgency[P any](a, b *Item[P]) int {
 	return cmp.Or(cmp.Compare(b.State, a.State), cmp.Compare(b.Ready.Priority, a.Ready.Priority))
 }

@@ -1,5 +1,5 @@
-// Package membership keeps the session of a node alive, knows which others are,
-// and says when the node must stop because it could not say that it lives.
+// Package membership keeps the session of a node alive, reads the other sessions, and
+// decides when the node must stop because it could not renew.
 package membership
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Store is what a membership needs of a store: see store.Membership.
+// Store is the membership's part of a store: see store.Membership.
 type Store interface {
 	Join(ctx context.Context, s store.Session) (store.Session, error)
 	Renew(ctx context.Context, session job.ID, load store.Load) error
@@ -28,18 +28,18 @@ type Store interface {
 	Now(ctx context.Context) (time.Time, error)
 }
 
-// Config is what a membership needs.
+// Config configures a membership.
 type Config struct {
 	Store Store
-	// Session describes this node. Its ID is made anew for each session, unless it is that of
-	// a session which an earlier version of the program has begun in this process.
+	// Session describes this node. Its ID is new for each session, unless it continues a
+	// session that an earlier version of the program began in this process.
 	Session store.Session
 	// NewID makes the identity of a session.
 	NewID func() (job.ID, error)
-	// Load says what the node has to do. How its clock is, is added.
+	// Load returns the load of the node. The state of its clock is added.
 	Load func() store.Load
-	// Boot is the clock that runs during a suspend, Now the wall clock, which is
-	// compared with that of the store and decides nothing.
+	// Boot is the clock that runs during a suspend, Now the wall clock, which is only
+	// compared with the store's.
 	Boot func() time.Duration
 	Now  func() time.Time
 	// Renewed receives when an acknowledged renewal was sent, by Boot.
@@ -52,22 +52,20 @@ const (
 	// renewEvery leaves room for two renewals that fail within
 	// store.SessionLife.
 	renewEvery = 2 * time.Second
-	// renewTimeout bounds one renewal, so that a store that hangs does not
-	// hide that it has come back.
+	// renewTimeout bounds one renewal, so that a hanging store does not hide its recovery.
 	renewTimeout = 3 * time.Second
 
-	// judgeWithin is how long after the last renewal of this session others are judged by
-	// theirs: less than a renewal later, so that while no renewal succeeds the members stay
-	// as they were.
+	// judgeWithin is how long after the last renewal of this session other sessions are
+	// judged by theirs: less than a renewal later, so that the members stay the same while
+	// no renewal succeeds.
 	judgeWithin = renewEvery + renewEvery/4
 
-	// skewMax is how far the wall clock may be off from the store's without a word:
-	// below it the times in logs of two machines raise no question. It counts as
-	// right again below half of that, so that one at the bound is not told of all
-	// the time.
+	// skewMax is the accepted difference of the wall clock and the store's: below it the
+	// times in logs of two machines raise no question. The warning ends below half of it,
+	// so that a clock at the bound does not warn again and again.
 	skewMax = time.Second
-	// compareWithin is how long the store may take to tell its time for the answer to
-	// be compared: half of it is how wrong the comparison can be.
+	// compareWithin is the longest duration of a reading of the store's clock that is used:
+	// half of it is the error of the comparison.
 	compareWithin = 250 * time.Millisecond
 )
 
@@ -80,7 +78,7 @@ type Member struct {
 	mu      sync.Mutex
 	renewed time.Duration // when the last acknowledged renewal was sent, by the boot clock
 	live    []store.Session
-	clock   time.Time     // what the store's clock showed
+	clock   time.Time     // the store's clock at the reading
 	read    time.Duration // when, by the boot clock
 	ahead   time.Duration // by how much the wall clock was ahead of it
 	skewed  bool          // by more than skewMax, which was logged
@@ -111,7 +109,7 @@ func Join(ctx context.Context, c Config) (*Member, error) {
 	return m, nil
 }
 
-// tell says when the last renewal was sent.
+// tell publishes when the last renewal was sent.
 func (m *Member) tell(sent time.Duration) {
 	if m.config.Renewed != nil {
 		m.config.Renewed(sent)
@@ -129,23 +127,23 @@ func (m *Member) Predecessors() []job.ID { return m.joined.Predecessors }
 // the node must begin a new one.
 func (m *Member) Over() <-chan struct{} { return m.over }
 
-// Renewed returns when the last renewal that was acknowledged was sent, by the
-// boot clock. What another node may do goes by it.
+// Renewed returns when the last acknowledged renewal was sent, by the boot clock. It
+// decides what another node may do.
 func (m *Member) Renewed() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.renewed
 }
 
-// Live returns the sessions that are members, as of the last look.
+// Live returns the sessions that are members, as of the last refresh.
 func (m *Member) Live() []store.Session {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.live
 }
 
-// Now returns what the store's clock shows, which the cluster goes by, as of the last
-// look. A wall clock that is wrong changes nothing.
+// Now returns the store's clock, the clock of the cluster, as of the last refresh. A wrong
+// wall clock has no effect.
 func (m *Member) Now() time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -167,8 +165,8 @@ func (m *Member) Drained() bool {
 	return m.drained
 }
 
-// Run renews the session until ctx ends or the session is over, and looks again when
-// another one ends unless it was renewed meanwhile.
+// Run renews the session until ctx ends or the session is over, and refreshes when another
+// session expires without a renewal.
 func (m *Member) Run(ctx context.Context) error {
 	ticker := time.NewTicker(renewEvery)
 	defer ticker.Stop()
@@ -178,7 +176,7 @@ func (m *Member) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-m.silence():
-			_ = m.Look(ctx) // what fails is made up for, and told, by the next renewal
+			_ = m.Look(ctx) // the next renewal retries and reports a failure
 			continue
 		case <-ticker.C:
 		}
@@ -195,8 +193,8 @@ func (m *Member) Run(ctx context.Context) error {
 	}
 }
 
-// silence returns a channel that tells when the next of the others ends if it is not
-// renewed; nil, if that is not before this one is renewed, which looks as well.
+// silence returns a channel that fires when the next other session expires without a
+// renewal; nil, if this session is renewed first, which refreshes as well.
 func (m *Member) silence() <-chan time.Time {
 	now, first := m.Now(), renewEvery
 	for _, s := range m.Live() {
@@ -210,9 +208,8 @@ func (m *Member) silence() <-chan time.Time {
 	return time.After(first)
 }
 
-// Renew says that the node lives, and looks who else does. Run does it all the
-// time; it is to be called besides when the wall clock was set, by which the
-// session may seem old.
+// Renew renews the session, and refreshes the others. Run does it regularly; it must also
+// be called after a step of the wall clock, by which the session may seem old.
 func (m *Member) Renew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
 	defer cancel()
@@ -222,8 +219,8 @@ func (m *Member) Renew(ctx context.Context) error {
 	if err := m.config.Store.Renew(ctx, m.id, load); err != nil {
 		return fmt.Errorf("renew session %s: %w", m.id, err)
 	}
-	// First the part that ends what is past its fence, then the part that starts: or
-	// an attempt that has just begun would be ended by the renewal before.
+	// The part that ends attempts past their fence comes before the part that starts some:
+	// otherwise the old renewal would end a new attempt.
 	m.tell(sent)
 	m.mu.Lock()
 	m.renewed = sent
@@ -231,7 +228,7 @@ func (m *Member) Renew(ctx context.Context) error {
 	return m.Look(ctx)
 }
 
-// Look reads who is live, who is drained, and the store's clock. Renewals do so, too.
+// Look refreshes the live sessions, the drains, and the store's clock. Renewals do so, too.
 func (m *Member) Look(ctx context.Context) error {
 	asked := m.config.Boot()
 	now, err := m.config.Store.Now(ctx)
@@ -262,7 +259,7 @@ func (m *Member) Look(ctx context.Context) error {
 	m.mu.Lock()
 	was := m.drained
 	if overdue {
-		live = m.live // the others may be unable to renew, too
+		live = m.live // the other nodes may also be unable to renew
 	}
 	m.live, m.drained, m.clock, m.read = live, drain != nil, now, read
 	m.mu.Unlock()
@@ -287,20 +284,20 @@ func each(sessions []store.Session) iter.Seq[*store.Session] {
 	}
 }
 
-// duties are the roles, and what is not done while no live node has them.
+// duties are the roles, and the work that is not done while no live node has them.
 var duties = [...]struct{ role, undone string }{
 	{store.RolePlanner, "no job runs on schedule"},
 	{store.RoleWorker, "no run starts"},
 	{store.RoleAPI, "no request to the API is answered"},
 }
 
-// sayUndone logs which role no live node has, when that begins and when it ends. One
-// that leaves is not live itself, and the others speak.
+// sayUndone logs when a role loses its last live node and when it has one again. A leaving
+// node is not live itself, and leaves the log to others.
 func (m *Member) sayUndone(live []store.Session) {
 	if !slices.ContainsFunc(live, func(s store.Session) bool { return s.ID == m.id }) {
 		return
 	}
-	// A program with handlers needs no server: what only servers do is not missing.
+	// A program with handlers needs no server: the duties of servers are not missing.
 	embedded := slices.ContainsFunc(live, func(s store.Session) bool { return s.Has(store.RoleHandlers) })
 	for i, d := range duties {
 		missing := !slices.ContainsFunc(live, func(s store.Session) bool { return s.Has(d.role) })
@@ -335,8 +332,7 @@ func (m *Member) compare(ahead time.Duration) {
 	}
 }
 
-// Leave says that the node takes no more runs, and hands on those that it has
-// not claimed.
+// Leave stops the node from accepting runs, and gives up its unclaimed ones.
 func (m *Member) Leave(ctx context.Context) error {
 	if err := m.config.Store.Leave(ctx, m.id); err != nil {
 		return fmt.Errorf("leave session %s: %w", m.id, err)

@@ -14,29 +14,29 @@ import (
 // attempts that continue.
 type Carried struct {
 	Session job.ID `json:"session"`
-	// Process is that of the start, for jobs with boot.
+	// Process identifies the start of the process, for jobs with boot.
 	Process  job.ID           `json:"process"`
 	Attempts []worker.Carried `json:"attempts,omitempty"`
-	// Unreported is set if attempts have ended whose results the store does not have.
+	// Unreported is set if results of ended attempts are not in the store.
 	Unreported bool `json:"unreported,omitempty"`
 }
 
-// Carried returns what continues after Run, whose context has ended with executor.ErrCarried;
-// nil when nothing does.
+// Carried returns the state to continue with after Run, whose context ended with
+// executor.ErrCarried, or nil.
 func (n *Node) Carried() *Carried { return n.carried }
 
-// begin begins a session, or continues with that of the version of the program before.
+// begin begins a session, or continues the session of the previous version of the program.
 func (n *Node) begin(ctx context.Context) (*membership.Member, error) {
 	if c := n.config.Carried; c != nil {
 		works := n.config.Work != nil && n.config.Session.Works()
-		// The session would take a run whose result the store does not have for one that never
-		// began, and give it back. A new one asks the journal, as after any restart.
+		// The session would take a run whose result the store lacks for one that never
+		// began, and release it. A new session reads the journal, as after any restart.
 		if !c.Unreported && (works || len(c.Attempts) == 0) {
 			if m, err := n.joinAs(ctx, c.Session); !errors.Is(err, store.ErrSessionOver) {
 				return m, err
 			}
 		}
-		// Another session settles what this one leaves.
+		// Another session settles the attempts of this one.
 		n.config.Log.Error("cannot continue with the session of the version before; ending its attempts", "session", c.Session, "attempts", len(c.Attempts), "runs_jobs", works, "unreported", c.Unreported)
 		worker.End(c.Attempts, n.config.Executors) //nolint:contextcheck // they end even if the start is cancelled
 		n.config.Carried = nil
@@ -44,9 +44,9 @@ func (n *Node) begin(ctx context.Context) (*membership.Member, error) {
 	return n.joinAs(ctx, job.ID{})
 }
 
-// carry takes nothing new and waits for the attempts that cannot continue without this program.
-// The session stays: what is assigned to it waits for the next version of the program, or for a
-// node that takes it over.
+// carry stops claiming and waits for attempts that cannot continue without this program.
+// The session stays: its assigned runs wait for the next version of the program, or for a
+// node that takes them over.
 func (n *Node) carry(ctx context.Context, w *worker.Worker) {
 	if w == nil {
 		return
@@ -56,7 +56,7 @@ func (n *Node) carry(ctx context.Context, w *worker.Worker) {
 	n.sayEnded(w, w.Carry(ctx))
 }
 
-// carryOver notes what the next version of the program continues with.
+// carryOver records the state for the next version of the program.
 func (n *Node) carryOver(m *membership.Member, w *worker.Worker) {
 	n.carried = &Carried{Session: m.ID(), Process: n.process}
 	if w != nil {

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// watchEvery is how often the clocks are compared: a step is to be noticed within
-// a second.
+// watchEvery is the interval for comparing the clocks: a step must be noticed within a
+// second.
 const watchEvery = 250 * time.Millisecond
 
-// watchClock looks for steps of the wall clock. It does nothing else and waits for
-// no store, which may take long just then.
+// watchClock detects steps of the wall clock. It does nothing else and never waits for a
+// store, which may be slow just then.
 func (n *Node) watchClock(ctx context.Context) {
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
@@ -24,7 +24,7 @@ func (n *Node) watchClock(ctx context.Context) {
 	}
 }
 
-// lookAtClock tells the parts that go by the wall clock if it was set.
+// lookAtClock notifies the parts that depend on the wall clock after a step.
 func (n *Node) lookAtClock() {
 	step := n.clock.Stepped()
 	if step == 0 {
@@ -43,8 +43,8 @@ func (n *Node) lookAtClock() {
 	}
 }
 
-// renewAfterSteps renews the session when the wall clock was set, by which it may
-// seem old.
+// renewAfterSteps renews the session after a step of the wall clock, by which it may seem
+// old.
 func (n *Node) renewAfterSteps(ctx context.Context) {
 	for {
 		select {

@@ -8,19 +8,20 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// keepEvery is how often keepers look: a timeout is noticed a second late at most.
+// keepEvery is the interval of keepers: a timeout is noticed at most a second late.
 const keepEvery = time.Second
 
-// Keeper asks after work of a kind that was handed over: it ends what was cancelled or has
-// timed out. Each worker node has one, and the store gives each handover to one of them.
+// Keeper polls the receivers of handed-over work of one kind: it ends cancelled and
+// timed-out work. Each worker node has one, and the store gives each handover to one of
+// them.
 type Keeper interface {
-	// Kind is that of the handovers, for the log.
+	// Kind is the kind of the handovers, for the log.
 	Kind() string
-	// Look is called each second, and when something was cancelled, by one goroutine.
+	// Look is called each second, and after a cancel, by one goroutine.
 	Look(ctx context.Context) error
 }
 
-// keep lets a keeper look.
+// keep runs a keeper.
 func (n *Node) keep(ctx context.Context, k Keeper, wake <-chan store.Hint) {
 	ticker := time.NewTicker(keepEvery)
 	defer ticker.Stop()

@@ -1,10 +1,10 @@
-// Package node makes one process of the parts: a session, a planner, a worker and the upkeep
-// of the store. It holds no rules of its own.
+// Package node makes one process of the parts: a session, a planner, a worker and the
+// upkeep of the store. It holds no rules of its own.
 //
-// A node is assembled by what it is given: Config names one narrow interface for each part,
-// and a part without its store is not there. A server or a program that embeds a node has a
-// whole store and passes it with Config.On. A worker that must not reach the store has a
-// work.Store alone, and sets Members and Work:
+// Config has one narrow interface for each part of a node, and a part without its store is
+// absent. A server or a program that embeds a node has a whole store and passes it with
+// Config.On. A worker that must not reach the store has a work.Store alone, and sets
+// Members and Work:
 //
 //	remote := ... // a work.Store over the network
 //	n, err := node.New(node.Config{Session: self, Members: remote, Work: remote, Executors: executors})
@@ -39,43 +39,42 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Config is what a node needs. The zero values of durations and counts are
-// replaced by the defaults.
+// Config configures a node. Zero durations and counts are replaced by the defaults.
 type Config struct {
 	// Members keeps the session of the node. Every node needs it.
 	Members work.Session
 	// Work is what attempts are run by. Nil: the node runs nothing, whatever its roles.
 	Work work.Store
-	// Planning is what runs are planned by. Nil: the node plans nothing, whatever its roles,
-	// and cannot say when jobs fall due.
+	// Planning is the planner's store. Nil: the node plans nothing, whatever its roles, and
+	// cannot say when jobs fall due.
 	Planning planner.Store
-	// Upkeep is what any node that reaches the store can do. Nil: it leaves that to others.
+	// Upkeep is the housekeeping of a node with a store. Nil: other nodes do it.
 	Upkeep Upkeep
-	// StoreName is what the log calls the store, for the person who makes room for it.
+	// StoreName is the name of the store in the log, for the operator who must make room in
+	// it.
 	StoreName string
 	// Session describes the node to the others.
 	Session store.Session
-	// Executors is asked for what runs the attempts of a job.
+	// Executors returns the executor of a job.
 	Executors worker.Executors
-	// Secrets are those of attempts: see worker.Config.
+	// Secrets returns the secrets of attempts: see worker.Config.
 	Secrets func(ctx context.Context, of work.SecretsOf) (map[string]string, error)
-	// Keepers look after work that was handed over, on a node that runs jobs.
+	// Keepers poll handed-over work, on a node that runs jobs.
 	Keepers []Keeper
 	// Folders are the directories of flows that are kept together. May be nil.
 	Folders Folders
-	// Carried is what Node.Carried has returned in the version of the program before, which was
-	// executed in this process. Nil: there was none.
+	// Carried is the result of Node.Carried in the previous version of the program in this
+	// process, or nil.
 	Carried *Carried
-	// Watchdog ends what runs when this process dies or hangs, and keeps the
-	// journal of what has begun. Nil where commands are not run.
+	// Watchdog ends running commands when this process dies or hangs, and keeps the journal
+	// of started ones. Nil if no commands run.
 	Watchdog *watchdog.Node
 	// Spool keeps results that the store does not have, beyond the life of this process. May be
 	// nil.
 	Spool Spool
 	// Observer is called when attempts begin and end. May be nil.
 	Observer worker.Observer
-	// Wrote is called for each run whose output has come into the store while it is
-	// running. May be nil.
+	// Wrote is called for each running run whose output has reached the store. May be nil.
 	Wrote func(run job.ID)
 	// OutputLimit is how much of the output of an attempt is kept. Default:
 	// 1 MiB.
@@ -88,7 +87,7 @@ type Config struct {
 	// DrainTimeout, which users know as drain_timeout, is how long a node that leaves waits for
 	// its attempts. Default: 30 s.
 	DrainTimeout time.Duration
-	// Retention is how long history is kept where a job says nothing.
+	// Retention is the default retention of history.
 	Retention store.Retention
 
 	Now  func() time.Time
@@ -103,15 +102,15 @@ type Folders interface {
 	SettleFlows(ctx context.Context, over func(ctx context.Context, runs []job.ID) ([]job.ID, error)) error
 }
 
-// Spool is that of a worker, and brings what it has to the store.
+// Spool is a worker's spool, and moves its content to the store.
 type Spool interface {
 	worker.Spool
-	// Deliver brings the results of earlier sessions to the store, for a session that is to
-	// begin, and returns their attempts.
+	// Deliver moves the results of earlier sessions to the store, for a session that is
+	// about to begin, and returns their attempts.
 	Deliver(ctx context.Context, session job.ID, finish func(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error)) ([]store.Attempt, error)
 }
 
-// Upkeep is what the nodes that reach a store do in turn: see store.Control.
+// Upkeep is the housekeeping that the nodes with a store do in turn: see store.Control.
 type Upkeep interface {
 	Tidy(ctx context.Context) (more bool, err error)
 	Expire(ctx context.Context, keep store.Retention) (more bool, err error)
@@ -128,8 +127,8 @@ type Store interface {
 	Upkeep
 }
 
-// On returns the config of a node that has every part, on one store. What it plans and runs
-// is by the roles of its session.
+// On returns the config of a node with every part on one store. The roles of its session
+// decide what it plans and runs.
 func (c Config) On(s Store) Config {
 	c = c.withDefaults()
 	c.Members, c.Work, c.Planning, c.Upkeep = s, work.On(s, c.Now), s, s
@@ -174,7 +173,7 @@ type Node struct {
 	// writable notices when the store cannot be written.
 	writable *writable
 	planner  *planner.Planner // nil without Config.Planning
-	lanes    lanes.Lanes      // in which the planner and the worker keep apart
+	lanes    lanes.Lanes      // keeps planner and worker in different lanes
 	output   *output.Collector
 	process  job.ID // of this start, for jobs with boot
 	// booted is set when these were started. A later session starts none: the
@@ -184,17 +183,17 @@ type Node struct {
 	plannerWake, workerWake chan store.Hint
 	keeperWakes             []chan store.Hint
 	carried                 *Carried // what continues without this program; nil for nothing
-	// member and worker are those of the present session.
+	// member and worker belong to the present session.
 	member atomic.Pointer[membership.Member]
 	worker atomic.Pointer[worker.Worker]
 	share  placement.Share // the planner's
-	// schedules tell attempts their neighbours in time.
+	// schedules finds the neighbours in time of attempts.
 	schedules *schedules // nil without Config.Work
 	retention atomic.Pointer[store.Retention]
 	clock     *clock.Watch
-	// predecessors has room for those of one session, which are to be looked at again.
+	// predecessors has room for one list of sessions to be settled again.
 	predecessors chan []job.ID
-	// clockSet has room for one message: that the session is to be renewed.
+	// clockSet has room for one request to renew the session.
 	clockSet chan struct{}
 }
 
@@ -245,7 +244,7 @@ func (n *Node) Keep(r store.Retention) { n.retention.Store(&r) }
 
 func (n *Node) newID() (job.ID, error) { return job.NewID(n.config.Now(), rand.Reader) }
 
-// partitions returns those that this node plans: none without the role.
+// partitions returns the partitions that this node plans: none without the role.
 func (n *Node) partitions() store.Partitions {
 	if !n.has(store.RolePlanner) {
 		return store.Partitions{}
@@ -254,7 +253,7 @@ func (n *Node) partitions() store.Partitions {
 	return n.share.Of(m.ID(), m.Live())
 }
 
-// claimWith lets the worker claim what is for its session in a step of the planner.
+// claimWith lets the worker claim its session's runs in a step of the planner.
 func (n *Node) claimWith(ctx context.Context, runs []store.ReadyRun, step func(tokens []job.ID) ([]store.ClaimOutcome, error)) error {
 	w := n.worker.Load()
 	if w == nil || w.Self.ID != runs[0].Session {
@@ -264,7 +263,7 @@ func (n *Node) claimWith(ctx context.Context, runs []store.ReadyRun, step func(t
 	return w.ClaimWith(ctx, runs, step)
 }
 
-// storeNow returns what the store's clock shows, which is that of the cluster.
+// storeNow returns the store's clock, the clock of the cluster.
 func (n *Node) storeNow() time.Time {
 	if m := n.member.Load(); m != nil {
 		return m.Now()
@@ -277,8 +276,8 @@ func (n *Node) has(role string) bool { return slices.Contains(n.config.Session.R
 // Planner returns the planner, which knows when jobs fall due; nil without Config.Planning.
 func (n *Node) Planner() *planner.Planner { return n.planner }
 
-// Run works until ctx ends, then stops gently: it takes nothing new, hands on
-// what it has not started, and waits for its attempts, at most DrainTimeout.
+// Run works until ctx ends, then stops gracefully: it claims nothing more, gives up what it
+// has not started, and waits for its attempts, at most DrainTimeout.
 func (n *Node) Run(ctx context.Context) error {
 	if err := n.join(ctx); err != nil {
 		return err
@@ -287,7 +286,7 @@ func (n *Node) Run(ctx context.Context) error {
 	parts, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var group sync.WaitGroup
-	// It listens before the planner starts: what it misses is not repeated.
+	// It subscribes before the planner starts: missed hints are not repeated.
 	keepers := n.keeps()
 	hints := n.config.Members.Hints(parts)
 	group.Go(func() { n.distributeHints(parts, hints) })
@@ -320,7 +319,7 @@ func (n *Node) Run(ctx context.Context) error {
 	return cmp.Or(err, flushed)
 }
 
-// join begins a session and settles what a predecessor on this machine has left.
+// join begins a session and settles the attempts of a predecessor on this machine.
 func (n *Node) join(ctx context.Context) error {
 	if err := n.deliver(ctx); err != nil {
 		return err
@@ -342,7 +341,7 @@ func (n *Node) join(ctx context.Context) error {
 	}
 	select {
 	case n.predecessors <- m.Predecessors():
-	default: // sessions follow each other faster than they are looked at
+	default: // sessions change faster than they are processed
 	}
 	return nil
 }
@@ -378,8 +377,8 @@ func (n *Node) sayNamesake(m *membership.Member) {
 	}
 }
 
-// namedMax is how many attempts are named in the log at once: the number of all of
-// them is said besides, and each is in the history.
+// namedMax is the number of attempts named in the log at once, which also has the total;
+// each is in the history.
 const namedMax = 20
 
 // journal lets the worker write into the journal of the watchdog.
@@ -482,7 +481,7 @@ func (n *Node) joinAgain(ctx context.Context) bool {
 	}
 }
 
-// leave hands on what can be handed on and waits for the rest.
+// leave gives up unstarted runs and waits for the running ones.
 func (n *Node) leave(ctx context.Context, m *membership.Member, w *worker.Worker) {
 	ctx, cancel := context.WithTimeout(ctx, n.config.DrainTimeout)
 	defer cancel()
@@ -530,8 +529,8 @@ func (n *Node) startBootJobs(ctx context.Context, m *membership.Member) {
 func (n *Node) distributeHints(ctx context.Context, hints <-chan store.Hint) {
 	for hint := range hints {
 		if hint&store.HintNodes != 0 {
-			// Before the planner places what was taken from a node. What fails is
-			// made up for, and told, by the next renewal.
+			// Before the planner places the runs of a drained node. The next renewal
+			// retries and reports a failure.
 			_ = n.member.Load().Look(ctx)
 		}
 		if hint&(store.HintJobs|store.HintRuns) != 0 {
@@ -546,7 +545,7 @@ func (n *Node) distributeHints(ctx context.Context, hints <-chan store.Hint) {
 	}
 }
 
-// pass hands a hint on, together with one that was not taken yet.
+// pass passes a hint on, merged with a pending one.
 func pass(c chan store.Hint, hint store.Hint) {
 	for {
 		select {
@@ -562,7 +561,7 @@ func pass(c chan store.Hint, hint store.Hint) {
 	}
 }
 
-// sink takes output for the store, and tells of it.
+// sink writes output to the store, and reports it.
 type sink struct {
 	store interface {
 		AppendOutput(ctx context.Context, chunks []store.OutputChunk) error
@@ -580,7 +579,7 @@ func (s sink) Append(ctx context.Context, chunks []output.Chunk) error {
 		return err
 	}
 	for i := range list {
-		if i == 0 || list[i].Run != list[i-1].Run { // those of a run are beside each other
+		if i == 0 || list[i].Run != list[i-1].Run { // chunks of one run are adjacent
 			s.wrote(list[i].Run)
 		}
 	}

@@ -11,13 +11,13 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// deliver brings the results of earlier sessions to the store, before what they have left is
-// settled: the first result of an attempt counts.
+// deliver moves the results of earlier sessions to the store, before their remaining
+// attempts are settled: the first result of an attempt counts.
 func (n *Node) deliver(ctx context.Context) error {
 	if n.config.Spool == nil || n.config.Work == nil {
 		return nil
 	}
-	session, err := n.newID() // that of no node: results count by the tokens of their attempts
+	session, err := n.newID() // a session of no node: results count by the tokens of their attempts
 	if err != nil {
 		return err
 	}
@@ -30,7 +30,7 @@ func (n *Node) deliver(ctx context.Context) error {
 	return err
 }
 
-// settlePredecessors settles what the sessions of earlier processes on this machine have left.
+// settlePredecessors settles the attempts of earlier processes on this machine.
 func (n *Node) settlePredecessors(ctx context.Context, m *membership.Member) error {
 	if n.config.Work == nil {
 		return nil
@@ -52,7 +52,7 @@ func (n *Node) deadOf(session job.ID) *leftovers.Dead {
 	}}
 }
 
-// sayLeft logs and forgets what was settled of a process before this one.
+// sayLeft logs and removes the settled attempts of an earlier process.
 func (n *Node) sayLeft(s leftovers.Settled) {
 	if len(s.Lost)+len(s.GivenBack) == 0 {
 		return
@@ -70,8 +70,8 @@ func (n *Node) sayLeft(s leftovers.Settled) {
 	}
 }
 
-// settleAgain looks for some seconds what comes late of the processes before this one,
-// and ends their sessions.
+// settleAgain waits some seconds for late results of earlier processes, and ends their
+// sessions.
 func (n *Node) settleAgain(ctx context.Context) {
 	for {
 		var sessions []job.ID
@@ -86,7 +86,7 @@ func (n *Node) settleAgain(ctx context.Context) {
 				settled, err := n.deadOf(session).Again(ctx, n.config.Work)
 				n.sayLeft(settled)
 				if err == nil {
-					// One that cannot be ended is forgotten by the store in some minutes.
+					// If it fails, the store removes the session in some minutes.
 					_ = n.config.Members.End(ctx, session)
 				}
 			})

@@ -22,8 +22,8 @@ type schedules struct {
 	until  time.Time
 }
 
-// compiled is the schedule of a version of a job, with the calendars of an epoch: one that
-// is changed begins another.
+// compiled is the schedule of a version of a job, with the calendars of an epoch: a changed
+// calendar begins another one.
 type compiled struct {
 	version, epoch int64
 	schedule       cron.Schedule
@@ -31,7 +31,7 @@ type compiled struct {
 }
 
 const (
-	// schedulesMax bounds what is kept: when it is full, it is emptied.
+	// schedulesMax bounds the cache: when it is full, it is emptied.
 	schedulesMax = 10_000
 	// calendarsTimeout is how long a read of the calendars may take: claims wait for it.
 	calendarsTimeout = time.Second
@@ -49,8 +49,8 @@ func newSchedules(s calendars) *schedules {
 	return &schedules{store: s, known: map[job.ID]compiled{}}
 }
 
-// around returns a scheduled time in the job's zone, between the ones before and
-// after it, which are zero where there are none. It fails when those cannot be known.
+// around returns a scheduled time in the job's zone, between its neighbours, zero for none.
+// It fails if they cannot be determined.
 func (s *schedules) around(ctx context.Context, j *store.Job, scheduled time.Time) (previous, same, next time.Time, err error) {
 	c, err := s.compile(ctx, j)
 	if err != nil {
@@ -72,8 +72,8 @@ func (s *schedules) around(ctx context.Context, j *store.Job, scheduled time.Tim
 	return previous, same, next, nil
 }
 
-// previousWithin is how far back the occurrence before another one is looked for where
-// a schedule cannot say it: beyond the one of a year ago.
+// previousWithin is how far back the previous occurrence is searched if a schedule has no
+// Prev: beyond the one of a year ago.
 const previousWithin = 2 * 366 * 24 * time.Hour
 
 // lastBefore finds the occurrence before a moment in windows that double.

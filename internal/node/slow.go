@@ -10,9 +10,9 @@ import (
 // less than it takes to give a call up.
 const slowAfter = 5 * time.Second
 
-// slow notices calls of the store that are not answered, and says so while they wait: they
-// may end well in the end, as when a table was locked by hand. It says so once
-// until the store responds again.
+// slow reports unanswered calls of the store while they wait: they may succeed in the end,
+// for instance when a table was locked manually. It reports once until the store responds
+// again.
 type slow struct {
 	log   *slog.Logger
 	store string
@@ -23,7 +23,7 @@ type slow struct {
 	told  bool
 }
 
-// call is a call that begins. What is returned is called when it ends.
+// call begins a call. The returned function is called at its end.
 func (s *slow) call(name string) (ended func(error)) {
 	begun := time.Now()
 	timer := time.AfterFunc(slowAfter, func() { s.waits(name, begun) })

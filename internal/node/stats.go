@@ -9,7 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Stats are what a node has to do at a moment.
+// Stats are the node's numbers at a moment.
 type Stats struct {
 	Planner planner.Stats
 	Worker  worker.Stats
@@ -22,8 +22,8 @@ type Stats struct {
 	Partitions int
 }
 
-// Stats returns what the node has to do. It may be called at any time; a node
-// without a session holds nothing.
+// Stats returns the node's numbers. It may be called at any time; a node without a session
+// holds nothing.
 func (n *Node) Stats() Stats {
 	var s Stats
 	if n.planner != nil {

@@ -10,18 +10,17 @@ import (
 )
 
 const (
-	// tendEvery is how often what can be done at any time is done, and expireEvery
-	// how often history is looked through for what need not be kept: by the nodes of
-	// a cluster in turn, so that many cost the store no more than one.
+	// tendEvery is the interval of housekeeping, and expireEvery that of searching history
+	// for expired records: the nodes of a cluster take turns, so that many cost the store
+	// no more than one.
 	tendEvery   = 500 * time.Millisecond
 	expireEvery = time.Minute
 	// stepsMax bounds how many steps of tidying are done in a row.
 	stepsMax = 20
 )
 
-// tend does what any node can do at any time: it ends what is lost, settles what
-// was withdrawn, and removes what need not be kept. All of it may take as long as
-// the store does.
+// tend does the housekeeping that any node can do: it ends lost attempts, settles withdrawn
+// runs, and removes expired data. It may take as long as the store does.
 func (n *Node) tend(ctx context.Context) {
 	ticker := time.NewTicker(tendEvery)
 	defer ticker.Stop()
@@ -74,8 +73,8 @@ func (n *Node) expire(ctx context.Context) (more bool, err error) {
 	return false, err
 }
 
-// minuteOf returns the number of the minute in which history is looked through. It
-// begins half a minute after those in which most jobs fall due.
+// minuteOf returns the number of the minute for searching history. It begins half a minute
+// after the full minute, when most jobs fall due.
 func minuteOf(at time.Time) int64 { return at.Add(expireEvery/2).UnixNano() / int64(expireEvery) }
 
 // turn reports whether it is the turn of this node.
@@ -84,7 +83,7 @@ func (n *Node) turn(number int64) bool {
 	return engine.Turn(m.ID(), m.Live(), number)
 }
 
-// tendOnce does what is done at each turn.
+// tendOnce does the work of one turn.
 func (n *Node) tendOnce(ctx context.Context) error {
 	if err := n.reap(ctx); err != nil {
 		return err
@@ -108,8 +107,8 @@ func (n *Node) alert(ctx context.Context) error {
 	return err
 }
 
-// untilDone repeats a step, within bounds, while it says that there is more to
-// do, and reports whether there still is.
+// untilDone repeats a step, within bounds, while more work remains, and reports whether
+// some still does.
 func untilDone(ctx context.Context, step func(context.Context) (bool, error)) (more bool, err error) {
 	for range stepsMax {
 		if more, err = step(ctx); err != nil || !more {

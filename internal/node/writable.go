@@ -13,19 +13,19 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// writable notices when the store has no space or cannot be written, and when that
-// is over. It says so once for the whole node, in words for its operator: each of
-// the parts would log it by itself, in those of the database.
+// writable notices when the store has no space or cannot be written, and when that is over.
+// It logs that once for the whole node, in the operator's terms: otherwise each part would
+// log the error of the database.
 type writable struct {
 	log   *slog.Logger
 	store string // where it is: on a disk of this machine, or of another one
 
 	mu  sync.Mutex
-	now error // what is wrong: store.ErrNoSpace, store.ErrReadOnly or nil
+	now error // the problem: store.ErrNoSpace, store.ErrReadOnly or nil
 }
 
-// saw takes note of how a write went. What grows the store is refused while there is
-// no space, and the rest is not: only the former tells that there is space again.
+// saw records the result of a write. Without space the store only refuses writes that make
+// it grow: only their success shows that space is free again.
 func (w *writable) saw(err error, grows bool) {
 	now := noWrites(err)
 	if err != nil && now == nil {
@@ -70,8 +70,8 @@ func noWrites(err error) error {
 	return nil
 }
 
-// quiet leaves out what parts log about errors that writable speaks of, and adds the way
-// out to those of a store that is damaged.
+// quiet drops log lines about errors that writable reports, and adds a hint to those of a
+// damaged store.
 type quiet struct{ slog.Handler }
 
 // Handle implements slog.Handler.
@@ -99,14 +99,14 @@ func (q quiet) WithAttrs(attrs []slog.Attr) slog.Handler { return quiet{q.Handle
 // WithGroup implements slog.Handler.
 func (q quiet) WithGroup(name string) slog.Handler { return quiet{q.Handler.WithGroup(name)} }
 
-// observer sees the calls that a node makes all the time: those that write by writable, and
-// those that runs wait for by slow.
+// observer watches the regular calls of a node: writes by writable, and those that runs
+// wait for by slow.
 type observer struct {
 	writable *writable
 	slow     *slow
 }
 
-// observe puts an observer before the stores of a node, and returns what it says of writes.
+// observe wraps the stores of a node in an observer, and returns its view of writes.
 func (c *Config) observe() *writable {
 	o := observer{&writable{log: c.Log, store: c.StoreName}, &slow{log: c.Log, store: c.StoreName}}
 	c.Members = &observedSession{c.Members, o}

@@ -14,9 +14,9 @@ import (
 // placePages is how many batches of runs a round places at most.
 const placePages = 10
 
-// placeRest assigns the runs that have no node: followers, runs by hand that were
-// asked for while there was none, and those of nodes that have left. Where there
-// are very many the next round continues: runs that fit no node do not hide others.
+// placeRest assigns runs without a node: followers, manual runs requested while no node was
+// live, and runs of nodes that have left. If they are many the next round continues: runs
+// that fit no node do not hide others.
 func (p *Planner) placeRest(ctx context.Context) error {
 	looked := p.Look == nil
 	for range placePages {

@@ -1,8 +1,7 @@
-// Package planner writes the runs of the next seconds into the store, ahead of
-// time and assigned to nodes. What to plan is decided by internal/timetable; this
-// package asks the store what that must know, and tells it what it has decided. What it
-// believes of jobs is compared in the store, so that two planners of one job do no
-// harm. It runs nothing.
+// Package planner writes the runs of the next seconds into the store, ahead of time and
+// assigned to nodes. internal/timetable decides what to plan; this package reads its inputs
+// from the store and writes its decisions. The store compares the planner's view of a job,
+// so that two planners of one job do no harm. It runs nothing.
 package planner
 
 import (
@@ -25,10 +24,10 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Store is what a planner wants of a store.
+// Store is the planner's part of a store.
 type Store interface {
-	// LookAhead is how far ahead runs are written: longer than it takes the others to notice
-	// that a planner is gone.
+	// LookAhead is how far ahead runs are written: longer than other nodes need to notice
+	// the loss of a planner.
 	LookAhead() time.Duration
 	JobsChanged(ctx context.Context, partitions store.Partitions, since int64, limit int) ([]store.PlannedJob, int64, error)
 	Summary(ctx context.Context) ([job.Partitions]store.PartitionSummary, error)
@@ -43,22 +42,22 @@ type Store interface {
 	Place(ctx context.Context, placements []store.Placement) error
 }
 
-// Config is what a planner needs.
+// Config configures a planner.
 type Config struct {
 	Store Store
-	// Session is that of this node, Live those that runs can go to.
+	// Session is the session of this node, Live the sessions that accept runs.
 	Session func() job.ID
 	Live    func() []store.Session
-	// Partitions are those that this node plans now. It knows the jobs of all, to
-	// say when they fall due.
+	// Partitions are the partitions that this node plans now. It has the jobs of all, to
+	// answer when they fall due.
 	Partitions func() store.Partitions
-	// Look makes Live and Partitions up to date. It is called when there are runs
-	// without a node, which may be those of one that has just left. May be nil.
+	// Look refreshes Live and Partitions. It is called for runs without a node, possibly
+	// those of one that has just left. May be nil.
 	Look func(ctx context.Context) error
 	// ClaimWith lets the worker of this node claim runs in the step that plans them: see
 	// worker.ClaimWith. May be nil.
 	ClaimWith func(ctx context.Context, runs []store.ReadyRun, step func(tokens []job.ID) ([]store.ClaimOutcome, error)) error
-	// Lanes are those of this node. May be nil.
+	// Lanes are the lanes of this node. May be nil.
 	Lanes *lanes.Lanes
 	// Wake receives a hint when jobs have changed or runs must be placed. It is never
 	// closed.
@@ -71,30 +70,30 @@ type Config struct {
 // pause is the wait after an error of the store.
 const pause = time.Second
 
-// Stats are what a planner has at a moment.
+// Stats are the planner's numbers at a moment.
 type Stats = timetable.Stats
 
 // Planner plans. Use New.
 type Planner struct {
 	Config
-	sync  chan chan error // requests for a round, answered when it is over
+	sync  chan chan error // requests for a round, answered at its end
 	ready chan struct{}
 
 	mu sync.Mutex // guards mind, never held across a store call
-	// mind decides. Run alone changes it, but for the clock; others ask it.
+	// mind makes the decisions. Only Run changes it, apart from the clock; others query it.
 	mind *timetable.Timetable
 
-	// Run's alone is what follows: how far the changes of jobs and the runs to be placed were
-	// read, that jobs are held, when the table was last compared with the store, and the
-	// answer if that counts just now.
+	// Only Run uses the following: the positions in the feeds of changed jobs and of runs
+	// to be placed, whether jobs are held, when the table was last compared with the store,
+	// and whether the answer counts now.
 	since    int64
 	unplaced store.RunRef
 	saidHeld bool
 	compared time.Time
 	counting <-chan counted
 	work     sync.WaitGroup // beside the rounds
-	// executors are those that occurrences are split among, and executorsRead when they were
-	// read.
+	// executors are the executors that occurrences are split among, and executorsRead when
+	// they were read.
 	executors     []store.Registration
 	executorsRead time.Time
 }
@@ -104,7 +103,7 @@ func New(c Config) *Planner {
 	return &Planner{Config: c, mind: timetable.New(c.Store.LookAhead(), lanes.Of), sync: make(chan chan error), ready: make(chan struct{})}
 }
 
-// ask asks the mind, or tells it something.
+// ask calls a function with the timetable.
 func (p *Planner) ask(do func(mind *timetable.Timetable)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -158,8 +157,8 @@ func (p *Planner) Run(ctx context.Context) error {
 	}
 }
 
-// waiting adds the calls of Sync that wait for a round which has not begun, and
-// takes what it was woken for: one round is for all of them.
+// waiting adds the waiting calls of Sync whose round has not begun, and clears pending
+// wake-ups: one round serves all of them.
 func (p *Planner) waiting(asked []chan error) []chan error {
 	for {
 		select {
@@ -173,15 +172,15 @@ func (p *Planner) waiting(asked []chan error) []chan error {
 	}
 }
 
-// woken takes note of what woke the planner: all else is in the store.
+// woken records the hint that woke the planner: everything else is in the store.
 func (p *Planner) woken(hint store.Hint) {
 	if hint&store.HintLost != 0 {
 		p.ask(func(mind *timetable.Timetable) { mind.MayHaveLost(p.Now()) })
 	}
 }
 
-// Sync makes the planner look at once and returns when it has: what was changed
-// before is planned then.
+// Sync makes the planner run a round at once and returns at its end: earlier changes are
+// planned then.
 func (p *Planner) Sync(ctx context.Context) error {
 	answer := make(chan error, 1)
 	select {
@@ -216,8 +215,8 @@ func (p *Planner) round(ctx context.Context) error {
 	if err := p.readCursors(ctx, page); err != nil {
 		return err
 	}
-	// What the node before has left comes before what it has missed: it was due first. But
-	// where it cannot be placed, the others are planned all the same.
+	// Runs of departed nodes come before missed occurrences: they were due first. If they
+	// cannot be placed, the others are planned nevertheless.
 	err := p.placeRest(ctx)
 	if err := p.readExecutors(ctx); err != nil {
 		return err
@@ -225,8 +224,8 @@ func (p *Planner) round(ctx context.Context) error {
 	return errors.Join(err, p.planDue(ctx))
 }
 
-// executorsEvery is how often the executors that occurrences are split among are read: as often
-// as nodes read the sessions of each other.
+// executorsEvery is the interval for reading the executors that occurrences are split
+// among: as often as nodes read each other's sessions.
 const executorsEvery = 2 * time.Second
 
 // readExecutors reads the executors that occurrences are split among, if there are such jobs.
@@ -301,8 +300,8 @@ func (p *Planner) planSome(ctx context.Context, now time.Time) (err error) {
 	return nil
 }
 
-// plan gives a batch to the store. Those of its runs that are for this node and due are claimed
-// in the same step, as far as its worker has room for them: it makes half as many steps then.
+// plan writes a batch to the store. Due runs for this node are claimed in the same step, as
+// far as its worker has room, which saves half of the steps.
 func (p *Planner) plan(ctx context.Context, v *timetable.View, b *timetable.Batch) (outcomes []store.PlanOutcome, err error) {
 	var due []*store.NewRun
 	var runs []store.ReadyRun
@@ -324,7 +323,7 @@ func (p *Planner) plan(ctx context.Context, v *timetable.View, b *timetable.Batc
 	return outcomes, err
 }
 
-// measureRoom finds out how many runs this node may add to what waits, if that is wanted.
+// measureRoom measures how many runs this node may add to the backlog, if requested.
 func (p *Planner) measureRoom(ctx context.Context, wanted bool) error {
 	if !wanted {
 		return nil
@@ -351,8 +350,7 @@ func (p *Planner) sayHeld() {
 	}
 }
 
-// ClockStepped must be called when the wall clock was set: what was queued goes
-// by the old one.
+// ClockStepped must be called after a step of the wall clock: the queue is in the old time.
 func (p *Planner) ClockStepped() { p.ask((*timetable.Timetable).ClockStepped) }
 
 // NextAfter returns when a job falls due first at a moment or after it, as far as
@@ -362,31 +360,31 @@ func (p *Planner) NextAfter(uid job.ID, at time.Time) (next time.Time, ok bool) 
 	return next, ok
 }
 
-// Upcoming returns the jobs that fall due first at a moment or after it: at most
-// n of them, which is positive, in order, of those that come after a place in it;
-// the zero Upcoming is the beginning. With one moment for all pages a job that
-// does not change is on one of them. Those that fall due at no known time are not
-// among them. Planning waits for some ten microseconds at a time, however many jobs there are.
+// Upcoming returns the jobs that fall due first at a moment or after it: at most n, which
+// is positive, in order, after a position; the zero Upcoming is the beginning. With the
+// same moment for all pages an unchanged job is on exactly one. Jobs without a known due
+// time are omitted. Planning waits for some ten microseconds at a time, for any number of
+// jobs.
 func (p *Planner) Upcoming(at time.Time, after engine.Upcoming, n int) []engine.Upcoming {
 	scan := timetable.NewScan(at, after, n)
 	var parts int
 	p.ask(func(mind *timetable.Timetable) { parts = mind.Parts() })
-	// By chance, since tables are often in some order: in the opposite one each
-	// entry would be among the first when it is looked at.
+	// Random order, since tables are often sorted: in the reverse order each entry would be
+	// among the first when it is visited.
 	for _, part := range mathrand.Perm(parts) {
 		p.ask(func(mind *timetable.Timetable) { mind.Scan(scan, part) })
 	}
 	return scan.Found()
 }
 
-// Timings returns the schedules of the active jobs, those of equal schedules once. Of lists
-// the jobs to count; nil is for all.
+// Timings returns the schedules of the active jobs, equal ones once. Of restricts the jobs;
+// nil means all.
 func (p *Planner) Timings(of []job.ID) (list []forecast.Timing) {
 	p.ask(func(mind *timetable.Timetable) { list = mind.Timings(of) })
 	return list
 }
 
-// Stats returns what the planner has.
+// Stats returns the planner's numbers.
 func (p *Planner) Stats() (s Stats) {
 	p.ask(func(mind *timetable.Timetable) { s = mind.Stats(p.Now()) })
 	return s

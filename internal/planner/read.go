@@ -21,7 +21,8 @@ const (
 	// compareEvery is how often the table is compared with the store, which counts its
 	// jobs for it: a second of its work where there are a million.
 	compareEvery = time.Minute
-	// compareAgain is how soon after what differs: what has changed meanwhile was read.
+	// compareAgain is the delay before differences are checked again: changes in the
+	// meantime have been read by then.
 	compareAgain = 5 * time.Second
 )
 
@@ -44,7 +45,7 @@ func (p *Planner) refresh(ctx context.Context) error {
 // compareSoon has the table compared with the store in a while.
 func (p *Planner) compareSoon() { p.compared = time.Now().Add(compareAgain - compareEvery) }
 
-// readCursors reads how far jobs are planned of which that is not known, at most n of them.
+// readCursors reads unknown cursors of jobs, at most n of them.
 func (p *Planner) readCursors(ctx context.Context, n int) error {
 	for ; n > 0; n -= store.MaxBatch {
 		var uids []job.ID
@@ -67,9 +68,9 @@ type counted struct {
 	err  error
 }
 
-// compare finds out whether the table has what the store has. It has, but for jobs that
-// were deleted so long ago, while this node could not read, that nothing tells of them
-// any more: those go. Nothing waits for the store to count.
+// compare compares the table with the store. They only differ in jobs that were deleted
+// while this node could not read, so long ago that the feed no longer has them: those are
+// removed. Nothing waits for the store's count.
 func (p *Planner) compare(ctx context.Context) error {
 	if p.compared.IsZero() {
 		p.compared = time.Now() // all was just read
@@ -97,7 +98,7 @@ func (p *Planner) compare(ctx context.Context) error {
 	return nil
 }
 
-// compareWith reads partitions again that differ from what was counted.
+// compareWith rereads partitions that differ from the store's count.
 func (p *Planner) compareWith(ctx context.Context, sums *[job.Partitions]store.PartitionSummary) error {
 	var twice, once store.Partitions
 	p.ask(func(mind *timetable.Timetable) { twice, once = mind.Differs(sums) })
@@ -107,7 +108,7 @@ func (p *Planner) compareWith(ctx context.Context, sums *[job.Partitions]store.P
 	if twice == (store.Partitions{}) {
 		return nil
 	}
-	// What differs is read whole, and what is in it is right.
+	// Differing partitions are read completely, and the read is right.
 	read := map[job.ID]bool{}
 	if _, err := p.readJobs(ctx, twice, 0, read); err != nil {
 		return err
@@ -116,16 +117,16 @@ func (p *Planner) compareWith(ctx context.Context, sums *[job.Partitions]store.P
 	return nil
 }
 
-// readJobs takes over the jobs that were changed after a place in the feed, and
-// returns the place to continue from. It notes those that were read, unless read is nil.
+// readJobs reads the jobs changed after a position in the feed, and returns the next
+// position. It records them in read, unless that is nil.
 func (p *Planner) readJobs(ctx context.Context, partitions store.Partitions, since int64, read map[job.ID]bool) (next int64, err error) {
 	for first := true; ; first = false {
 		changed, next, err := p.Store.JobsChanged(ctx, partitions, since, page)
 		if err != nil {
 			return 0, fmt.Errorf("read changed jobs: %w", err)
 		}
-		// They are read after the jobs: what a job names is among them, and what is
-		// changed by then changes the job again.
+		// Calendars are read after the jobs that name them; a later change of a calendar
+		// changes the job again.
 		news := first && len(changed) > 0
 		p.ask(func(mind *timetable.Timetable) { news = news || mind.NamesCalendars(changed) })
 		if news {

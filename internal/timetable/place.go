@@ -9,8 +9,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Whereabouts returns where the jobs of runs may run, and the jobs that it does not know: they are
-// paused, or were deleted.
+// Whereabouts returns the places of the runs' jobs, and the unknown jobs, which are paused
+// or deleted.
 func (t *Timetable) Whereabouts(runs []store.Run) (places map[job.ID]engine.Whereabouts, others []job.ID) {
 	places = make(map[job.ID]engine.Whereabouts, len(runs))
 	seen := make(map[job.ID]bool, len(runs))
@@ -29,8 +29,8 @@ func (t *Timetable) Whereabouts(runs []store.Run) (places map[job.ID]engine.Wher
 	return places, others
 }
 
-// Place returns where runs go that have no node. One whose job is not among the places goes
-// nowhere: the job is gone, and the run with it.
+// Place assigns nodes to runs without one. A run whose job is not among the places gets
+// none: the job is gone, and the run with it.
 func Place(runs []store.Run, places map[job.ID]engine.Whereabouts, live []store.Session) []store.Placement {
 	placements := make([]store.Placement, 0, len(runs))
 	for i := range runs {

@@ -10,10 +10,9 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// table is what a planner keeps of its jobs: compact, because there may be a
-// million, and without pointers that the garbage collector must follow. Jobs
-// that are planned alike share their compiled timing; a million real jobs have
-// some thousand distinct ones.
+// table holds a planner's jobs: compact, for a million jobs, and without pointers for the
+// garbage collector. Jobs with equal schedules share their compiled timing; a million real
+// jobs have some thousand distinct ones.
 type table struct {
 	entries []entry
 	free    []uint32 // entries without a job
@@ -22,13 +21,12 @@ type table struct {
 	timings []timing
 	unused  []uint32 // timings that no job has
 	byText  map[string]uint32
-	// due holds the entries by the moment of their next occurrence. An entry
-	// may be in it more than once; only the one that agrees with its next
-	// counts.
+	// due holds the entries by the moment of their next occurrence. An entry may be in it
+	// more than once; only the copy that agrees with its next counts.
 	due timer.Queue
 	// held are the entries that wait for room in the backlog, and are not in due.
 	held []uint32
-	// catchUp is the end of what an entry is to catch up, while it takes several decisions.
+	// catchUp is the end of the catch-up of an entry, while it takes several decisions.
 	catchUp map[uint32]time.Time
 }
 
@@ -37,7 +35,7 @@ type entry struct {
 	epoch   int64
 	version int64
 	cursor  int64 // the latest scheduled time that is planned, in nanoseconds
-	next    int64 // the next occurrence; never when there is none
+	next    int64 // the next occurrence; never for none
 	planned uint32
 	timing  uint32
 }
@@ -51,7 +49,7 @@ type timing struct {
 	jobs   int // that share it
 	engine engine.Timing
 	where  engine.Whereabouts
-	broken string // why it does not compile; such jobs are not planned
+	broken string // the compile error; such jobs are not planned
 }
 
 func newTable() table {
@@ -176,7 +174,7 @@ func (t *table) progress(i uint32) engine.Progress {
 	return engine.Progress{Cursor: time.Unix(0, e.cursor), Planned: int(e.planned), CatchUp: t.catchUp[i]}
 }
 
-// keepCatchUp keeps until when an entry catches up; the zero time says that it does not.
+// keepCatchUp sets the end of the catch-up of an entry; the zero time removes it.
 func (t *table) keepCatchUp(i uint32, until time.Time) {
 	if until.IsZero() {
 		delete(t.catchUp, i)
@@ -185,8 +183,8 @@ func (t *table) keepCatchUp(i uint32, until time.Time) {
 	}
 }
 
-// rebuild queues all entries anew. The queue only moves forward: a wall clock
-// that was put back needs another one.
+// rebuild queues all entries anew. The queue only moves forward, so a wall clock that was
+// set back needs a new one.
 func (t *table) rebuild() {
 	t.due, t.held = timer.Queue{}, nil
 	for i := range t.entries {

@@ -1,10 +1,11 @@
-// Package timetable is the mind of a planner: which jobs there are, how far each is planned, which
-// are to be planned next and for what, which wait until the nodes have room, and where runs go. It
-// is a value: the caller passes the time and what the store has answered, and asks what to do. It
-// reads no clock, calls no store and starts nothing; it is not safe for concurrent use.
+// Package timetable makes the decisions of a planner: which jobs exist, how far each is
+// planned, what to plan next, which jobs wait until the nodes have room, and where runs are
+// placed. It is a value: the caller passes the time and the store's answers, and asks for
+// the next actions. It reads no clock, calls no store and starts nothing; it is not safe
+// for concurrent use.
 //
-// A turn begins with Collect, takes from what was missed as much as there is room for (Admit),
-// and is planned in batches (Next), each followed by Answered or Failed.
+// A turn begins with Collect, admits missed occurrences as far as the nodes have room
+// (Admit), and is planned in batches (Next), each followed by Answered or Failed.
 package timetable
 
 import (
@@ -21,27 +22,27 @@ import (
 )
 
 const (
-	// Every is how often a planner looks. As it looks ahead, nothing waits for it but what it
-	// is woken for.
+	// Every is the interval of a planner. It plans ahead, so only work that it is woken for
+	// waits for it.
 	Every = 500 * time.Millisecond
 	// runsMax is how many runs go into one call, besides those of its last item: a call that
 	// takes long holds up the claims.
 	runsMax = store.MaxBatch
-	// A job is planned for so many occurrences at a time: all of a look-ahead at 10 ms, but
-	// only a few when more than a crowd of jobs are due, so that after a start none waits
-	// until the others are planned to the end.
+	// A job is planned for this many occurrences at a time: a whole look-ahead at 10 ms,
+	// but only a few if more than a crowd of jobs are due, so that after a start no job
+	// waits until the others are completely planned.
 	occurrencesMax   = 2000
 	occurrencesCrowd = 4
 	crowd            = 2 * store.MaxBatch
-	// LaneEntries is among how many entries of a crowd those of one lane are sought: about a
-	// batch of them, and no others wait for long.
+	// LaneEntries is the number of entries of a crowd that are searched for those of one
+	// lane: about a batch of them, without long waits for others.
 	LaneEntries = agenda.Lanes * store.MaxBatch
-	// A job is planned again when less than this part of its look-ahead is planned, and then
-	// for all of it: one that is due each second costs one move of its cursor for some of its
-	// runs.
+	// A job is planned again when less than this part of its look-ahead is planned, and
+	// then for all of it: a job that is due each second needs one move of its cursor for
+	// several runs.
 	planAgainAt, planAgainOf = 2, 3
-	// lostMax is how much of what a store has acknowledged before it failed may be lost, as in
-	// a failover to a standby that was behind: what was planned in that time is read again.
+	// lostMax is the longest span of acknowledged writes that a failing store may lose, as
+	// in a failover to a lagging standby: plans of that span are read again.
 	lostMax = time.Minute
 )
 
@@ -54,30 +55,30 @@ type Timetable struct {
 	calendars map[string]*job.Calendar
 	mine      store.Partitions // that it plans
 	begun     bool             // the partitions were given once
-	// asked is up to which moment entries have left the queue.
+	// asked is the moment up to which entries have left the queue.
 	asked int64
-	// gained are entries whose cursors are to be read, the most urgent first, because another
-	// planner may have moved them, and after them doubted: the store may have lost that they
-	// were moved.
+	// gained are entries whose cursors must be read, the most urgent first, because another
+	// planner may have moved them, followed by doubted, whose moves the store may have
+	// lost.
 	gained, doubted []uint32
-	// failedAt is since when the store may have lost what was planned; zero if it has not.
+	// failedAt is since when the store may have lost plans; zero if it has not.
 	failedAt time.Time
-	// turn are the entries to plan, the first sent of them in flight. With a choice, a batch
-	// is of one lane.
+	// turn are the entries to plan, the first sent of them in flight. With choice, a batch
+	// keeps to one lane.
 	turn   []uint32
 	sent   int
 	most   int // occurrences of each
 	choice bool
 
 	backlog backlog
-	// changing are the partitions with jobs that have changed since Count, and doubtful those
-	// that have differed from what was counted.
+	// changing are the partitions with changed jobs since Count, and doubtful those that
+	// have differed from the store's count once.
 	changing, doubtful store.Partitions
-	// used is what jobs whose strategy goes by it have used the nodes for.
+	// used is the use of nodes by jobs whose strategy depends on it.
 	used map[job.ID]map[string]placement.Use
 }
 
-// New returns the timetable of a planner that looks so far ahead. laneOf returns the lane of a
+// New returns the timetable of a planner with a look-ahead. laneOf returns the lane of a
 // job, below agenda.Lanes.
 func New(lookAhead time.Duration, laneOf func(job.ID) int) *Timetable {
 	return &Timetable{
@@ -93,8 +94,8 @@ func (t *Timetable) SetCalendars(list []*job.Calendar) {
 	}
 }
 
-// NamesCalendars reports whether jobs name calendars in a way that was not seen yet: then these
-// are to be read before the jobs are put.
+// NamesCalendars reports whether jobs name calendars in a way not seen yet: then the caller
+// reads the calendars before it puts the jobs.
 func (t *Timetable) NamesCalendars(jobs []store.PlannedJob) bool {
 	return slices.ContainsFunc(jobs, func(j store.PlannedJob) bool {
 		_, known := t.byText[j.Timing]
@@ -102,7 +103,7 @@ func (t *Timetable) NamesCalendars(jobs []store.PlannedJob) bool {
 	})
 }
 
-// Put takes over jobs as the store has them. It returns the timings that cannot be compiled, which
+// Put adds or updates jobs from the store. It returns timings that do not compile, which
 // validation should have refused: such a job is not planned, and delays no other.
 func (t *Timetable) Put(jobs []store.PlannedJob) (broken map[string]error) {
 	compile := func(text string) timing {
@@ -128,10 +129,10 @@ func (t *Timetable) Put(jobs []store.PlannedJob) (broken map[string]error) {
 // Count says that the store counts its jobs from now on.
 func (t *Timetable) Count() { t.changing = store.Partitions{} }
 
-// Differs returns the partitions that have differed from what the store has counted twice in a
-// row, which are to be read again, and those that have differed once. Those in which jobs have
-// changed meanwhile are left to a later comparison: while many jobs are created all partitions
-// differ, and to read them all takes longer each time.
+// Differs returns the partitions that have differed from the store's count twice in a row,
+// which must be read again, and those that have differed once. Partitions with changed jobs
+// are left to a later comparison: while many jobs are created all partitions differ, and
+// reading them all takes longer each time.
 func (t *Timetable) Differs(sums *[job.Partitions]store.PartitionSummary) (twice, once store.Partitions) {
 	for partition, sum := range sums {
 		if sum != t.sums[partition] {
@@ -144,7 +145,7 @@ func (t *Timetable) Differs(sums *[job.Partitions]store.PartitionSummary) (twice
 	return twice.Without(once), once
 }
 
-// Keep drops the jobs of some partitions that were not among those that were read.
+// Keep drops the jobs of some partitions that were missing from a full read.
 func (t *Timetable) Keep(partitions store.Partitions, read map[job.ID]bool) {
 	for uid, i := range t.byUID {
 		if partitions.Has(job.Partition(uid)) && !read[uid] {
@@ -153,11 +154,11 @@ func (t *Timetable) Keep(partitions store.Partitions, read map[job.ID]bool) {
 	}
 }
 
-// Take says which partitions it plans from now on. The cursors of jobs that were another's, and of
-// those whose last moves the store may have lost, are to be read (ToRead). All else that the
-// table has of them was read as it changed, and so was the cursor of each that has had nothing to
-// plan since: that is most of a million jobs that are due once a day, some hours after the start
-// of a node. It returns true if the store may have lost more than cursors: then the table is to be
+// Take sets the partitions to plan from now on. The cursors of jobs taken over from another
+// planner, and of jobs whose last moves the store may have lost, must be read (ToRead). The
+// rest of the table is current, and so is the cursor of each job without occurrences since:
+// most of a million jobs that are due once a day, some hours after the start of a node. It
+// returns true if the store may have lost more than cursors: then the table must be
 // compared with it soon.
 func (t *Timetable) Take(partitions store.Partitions, now time.Time) (lost bool) {
 	was := t.mine
@@ -176,15 +177,15 @@ func (t *Timetable) Take(partitions store.Partitions, now time.Time) (lost bool)
 	return true
 }
 
-// MayHaveLost says that the store may have lost what was planned last.
+// MayHaveLost records that the store may have lost recent plans.
 func (t *Timetable) MayHaveLost(now time.Time) {
 	if t.failedAt.IsZero() {
 		t.failedAt = now
 	}
 }
 
-// gain notes the jobs of partitions that were another's whose cursors are to be read, and
-// forgets those of partitions that are another's now.
+// gain collects the jobs of newly gained partitions whose cursors must be read, and removes
+// those of lost partitions.
 func (t *Timetable) gain(partitions store.Partitions, now time.Time) {
 	type urgent struct {
 		at    int64 // when it is due next
@@ -227,7 +228,7 @@ func (t *Timetable) doubt(moment time.Time) {
 	}
 }
 
-// ToRead returns the first jobs whose cursors are to be read, at most store.MaxBatch.
+// ToRead returns the first jobs whose cursors must be read, at most store.MaxBatch.
 func (t *Timetable) ToRead() []job.ID {
 	var uids []job.ID
 	for _, list := range [][]uint32{t.gained, t.doubted} {
@@ -256,27 +257,27 @@ func (t *Timetable) Read(n int, list []store.JobCursor) {
 	}
 }
 
-// Behind returns how many jobs there are whose cursors are to be read.
+// Behind returns the number of jobs whose cursors must be read.
 func (t *Timetable) Behind() int { return len(t.gained) + len(t.doubted) }
 
-// Splits reports whether there are jobs whose occurrences are split among executors.
+// Splits reports whether any job's occurrences are split among executors.
 func (t *Timetable) Splits() bool {
 	return slices.ContainsFunc(t.timings, func(tm timing) bool { return tm.where.Split != "" })
 }
 
-// View is what a planner knows when it plans.
+// View is the cluster as seen by a planner.
 type View struct {
 	Now time.Time // the store's clock
-	// Self is the session of its node, and Live those that runs can go to.
+	// Self is the session of its node, and Live the sessions that accept runs.
 	Self job.ID
 	Live []store.Session
-	// Executors are those that occurrences are split among.
+	// Executors are the executors that occurrences are split among.
 	Executors []store.Registration
 	// Most bounds for how many occurrences a job is planned; 0 leaves that to the timetable.
 	Most int
 }
 
-// Batch is what is planned in one call.
+// Batch is the content of one planning call.
 type Batch struct {
 	Items     []store.PlanItem
 	decisions []engine.Decision
@@ -285,9 +286,9 @@ type Batch struct {
 // planAgain returns how far ahead a job is planned at least.
 func (t *Timetable) planAgain() time.Duration { return t.LookAhead * planAgainAt / planAgainOf }
 
-// Collect begins a turn of all jobs whose next occurrence is within the look-ahead, and holds back
-// what is to be caught up. It returns true if it is to be told how much room there is for that, at
-// a moment of the process.
+// Collect begins a turn of all jobs whose next occurrence is within the look-ahead, and
+// holds back missed ones. It returns true if it needs the room for those, at a moment of
+// the process.
 func (t *Timetable) Collect(now, at time.Time) (wantsRoom bool) {
 	moment := now.Add(t.planAgain()).UnixNano()
 	if moment < t.asked-int64(store.PlanSlack) {
@@ -325,13 +326,12 @@ func (t *Timetable) Admit() int {
 	return len(t.turn)
 }
 
-// Left returns how many entries of the turn are to be planned.
+// Left returns the number of unplanned entries of the turn.
 func (t *Timetable) Left() int { return len(t.turn) }
 
-// Next returns what to plan for as many entries of the turn as make a batch, which may be nothing,
-// and the lanes of its jobs. enter is called once to choose them by the lanes that other calls
-// are in. newID makes the ids of runs and records. A batch with items must be followed by Answered
-// or Failed.
+// Next returns the next batch of the turn, possibly empty, and the lanes of its jobs. enter
+// is called once to choose lanes that other calls are not in. newID makes the ids of runs
+// and records. A batch with items must be followed by Answered or Failed.
 func (t *Timetable) Next(v View, enter func(choose func(busy agenda.Set) agenda.Set) agenda.Set, newID func() (job.ID, error)) (b Batch, within agenda.Set, err error) {
 	some := t.turn
 	within = enter(func(busy agenda.Set) (within agenda.Set) {
@@ -347,14 +347,14 @@ func (t *Timetable) Next(v View, enter func(choose func(busy agenda.Set) agenda.
 	return b, within, err
 }
 
-// planned takes what was sent out of the turn.
+// planned removes the sent entries from the turn.
 func (t *Timetable) planned() {
 	t.turn = t.turn[t.sent:]
 	t.sent = 0
 }
 
-// ofOneLane returns those of the first entries that are in the same lane, one in which no other
-// call is if there is one, and puts them before the others.
+// ofOneLane moves entries of one lane, preferably an idle one, to the front and returns
+// them.
 func (t *Timetable) ofOneLane(busy agenda.Set) (some []uint32, within agenda.Set) {
 	lane := func(i uint32) int { return t.laneOf(t.entries[i].uid) }
 	first := t.turn[:min(len(t.turn), LaneEntries)]
@@ -389,7 +389,7 @@ func (t *Timetable) decide(v View, due []uint32, b *Batch, newID func() (job.ID,
 		n++
 		e := &t.entries[i]
 		if e.next > horizon || seen[i] || !t.mine.Has(job.Partition(e.uid)) {
-			continue // it was planned or changed meanwhile, or is another's
+			continue // it was planned, changed or lost in the meantime
 		}
 		seen[i] = true
 		timing := *t.timingOf(i)
@@ -414,7 +414,7 @@ func (t *Timetable) decide(v View, due []uint32, b *Batch, newID func() (job.ID,
 	return n, nil
 }
 
-// runsOf returns the runs of what is due of an entry, with their places.
+// runsOf returns the due runs of an entry, with their places.
 func (t *Timetable) runsOf(v View, i uint32, due []engine.Occurrence, newID func() (job.ID, error)) (runs []store.NewRun, err error) {
 	e, where := &t.entries[i], &t.timings[t.entries[i].timing].where
 	catchesUp := t.catchesUp(i, v.Now)
@@ -424,8 +424,8 @@ func (t *Timetable) runsOf(v View, i uint32, due []engine.Occurrence, newID func
 			Sequence: int(e.planned) + sequence, Used: t.used[e.uid],
 		}
 		if catchesUp {
-			// Nodes that work through the same jobs at the same time would wait for each other
-			// in the store, also the one that plans them.
+			// Nodes that work through the same jobs at the same time would wait for each
+			// other in the store, the planning node included.
 			request.With, request.Near = due[0].Scheduled, v.Self
 		}
 		placed, _ := placement.Runs(request, v.Live)
@@ -446,7 +446,7 @@ func (t *Timetable) runsOf(v View, i uint32, due []engine.Occurrence, newID func
 	return runs, nil
 }
 
-// remember keeps what a job has used the nodes for, where its strategy asks.
+// remember records a job's use of the nodes, if its strategy needs it.
 func (t *Timetable) remember(uid job.ID, strategy job.Strategy, runs []placement.Placed, live []store.Session, at time.Time) {
 	if strategy != job.StrategyLeastRecentlyUsed && strategy != job.StrategyLeastFrequentlyUsed {
 		return
@@ -466,8 +466,8 @@ func (t *Timetable) remember(uid job.ID, strategy job.Strategy, runs []placement
 	}
 }
 
-// Own returns those of the runs of a batch that are due and placed on a session, which its worker
-// may claim in the step that makes them, and what it is to be asked about them.
+// Own returns the runs of a batch that are due and placed on a session, whose worker may
+// claim them in the step that creates them, and the question to it about them.
 func (b *Batch) Own(session job.ID, now time.Time) (due []*store.NewRun, runs []store.ReadyRun) {
 	for i := range b.Items {
 		for k := range b.Items[i].Runs {
@@ -480,9 +480,9 @@ func (b *Batch) Own(session job.ID, now time.Time) (due []*store.NewRun, runs []
 	return due, runs
 }
 
-// Answered makes the table agree with the answer to a batch. It returns whether other planners
-// have moved the cursors of jobs, which are to be read first now, and what was refused, which it
-// would be again: a fault of this program that must not hold up other jobs.
+// Answered updates the table by the answer to a batch. It returns whether other planners
+// have moved cursors of jobs, which must be read first, and the refused items, which would
+// be refused again: a bug of this program that must not hold up other jobs.
 func (t *Timetable) Answered(b *Batch, outcomes []store.PlanOutcome, now time.Time) (moved bool, refused []*store.PlanItem) {
 	t.planned()
 	var others []uint32
@@ -499,7 +499,7 @@ func (t *Timetable) Answered(b *Batch, outcomes []store.PlanOutcome, now time.Ti
 		case outcome == store.Moved:
 			others = append(others, i)
 		case outcome == store.TooFar && t.entries[i].next != never:
-			// The clocks differ: it is not due yet by the store's.
+			// The clocks differ: by the store's clock it is not due yet.
 			t.due.Push(now.Add(t.planAgain()+Every).UnixNano(), i)
 		}
 	}
@@ -509,7 +509,7 @@ func (t *Timetable) Answered(b *Batch, outcomes []store.PlanOutcome, now time.Ti
 	return len(others) > 0, refused
 }
 
-// move makes an entry agree with what was planned.
+// move updates an entry after planning.
 func (t *Timetable) move(i uint32, to time.Time, d *engine.Decision) {
 	e := &t.entries[i]
 	t.keepCatchUp(i, d.CatchUp)
@@ -522,7 +522,7 @@ func (t *Timetable) move(i uint32, to time.Time, d *engine.Decision) {
 	}
 }
 
-// Failed ends a turn: what is left of it is planned by another.
+// Failed ends a turn: the next turn plans the rest.
 func (t *Timetable) Failed() {
 	for _, i := range t.turn {
 		if e := &t.entries[i]; e.next != never {
@@ -532,25 +532,25 @@ func (t *Timetable) Failed() {
 	t.turn, t.sent = nil, 0
 }
 
-// ClockStepped says that the clock was set: what was queued goes by the old one.
+// ClockStepped must be called after a step of the wall clock: the queue is in the old time.
 func (t *Timetable) ClockStepped() {
 	t.rebuild()
 	t.asked = 0
 }
 
-// Stats are what a planner has at a moment.
+// Stats are the planner's numbers at a moment.
 type Stats struct {
-	// Jobs is how many jobs it plans: those of its partitions that are neither paused nor
-	// completed, and of which it knows how far they are planned.
+	// Jobs is the number of planned jobs: those of its partitions that are neither paused
+	// nor completed, and whose cursor is known.
 	Jobs int
-	// Held is how many of them wait to catch up what was missed.
+	// Held is the number of them that wait to catch up.
 	Held int
-	// Ahead is how far ahead all others are planned, at most LookAhead. It is less than 0
-	// when something that was due is not planned.
+	// Ahead is how far ahead all others are planned, at most LookAhead. It is negative if a
+	// due occurrence is not planned.
 	Ahead time.Duration
 }
 
-// Stats returns what the planner has.
+// Stats returns the planner's numbers.
 func (t *Timetable) Stats(now time.Time) Stats {
 	s := Stats{Held: len(t.held), Ahead: t.LookAhead}
 	for partition, sum := range t.sums {

@@ -5,8 +5,8 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Timings returns the schedules of the active jobs, those of equal schedules once. Of lists
-// the jobs to count; nil is for all.
+// Timings returns the schedules of the active jobs, equal ones once. Of restricts the jobs;
+// nil means all.
 func (t *Timetable) Timings(of []job.ID) []forecast.Timing {
 	jobs := make(map[uint32]int, len(t.timings))
 	if of == nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// NextAfter returns when a job falls due first at a moment or after it; the zero time and false
-// if it does not.
+// NextAfter returns when a job first falls due at or after a moment, or the zero time and
+// false.
 func (t *Timetable) NextAfter(uid job.ID, at time.Time) (time.Time, bool) {
 	i, ok := t.byUID[uid]
 	if !ok {
@@ -24,11 +24,12 @@ func (t *Timetable) NextAfter(uid job.ID, at time.Time) (time.Time, bool) {
 	return time.Unix(0, next), true
 }
 
-// sliceMax is how many entries a Scan looks at.
+// sliceMax is the number of entries in one part of a Scan.
 const sliceMax = 4096
 
-// Scan is a search for the jobs that fall due first, in parts between which the timetable may
-// change. It keeps no more than it returns, and no index: the table stays as small as it is.
+// Scan is a search for the jobs that fall due first, in parts between which the timetable
+// may change. It needs no index, which keeps the table small, and only the memory of its
+// results.
 type Scan struct {
 	at    int64
 	after upcoming
@@ -49,7 +50,7 @@ func NewScan(at time.Time, after engine.Upcoming, n int) *Scan {
 // Parts returns how many parts a search has.
 func (t *Timetable) Parts() int { return (len(t.entries) + sliceMax - 1) / sliceMax }
 
-// Scan looks at one part of the jobs.
+// Scan searches one part of the jobs.
 func (t *Timetable) Scan(s *Scan, part int) {
 	latest := s.first.latest()
 	for i := part * sliceMax; i < min((part+1)*sliceMax, len(t.entries)); i++ {
@@ -64,7 +65,7 @@ func (t *Timetable) Scan(s *Scan, part int) {
 	}
 }
 
-// Found returns what a search has found, in order.
+// Found returns the results of a search, in order.
 func (s *Scan) Found() []engine.Upcoming {
 	list := make([]engine.Upcoming, len(s.first.heap))
 	for i, u := range s.first.heap {
@@ -74,9 +75,9 @@ func (s *Scan) Found() []engine.Upcoming {
 	return list
 }
 
-// nextAfter returns when an entry falls due first at a moment or after it. What it
-// has is the first that is not planned yet: what is planned ahead is still to
-// come, and what was not planned in time is over.
+// nextAfter returns when an entry falls due first at a moment or after it. The entry has
+// the first unplanned one: occurrences planned ahead are still in the future, and those not
+// planned in time are over.
 func (t *table) nextAfter(i uint32, at int64, memo *memo) int64 {
 	if e := &t.entries[i]; e.cursor < at && e.next >= at {
 		return e.next
@@ -93,8 +94,8 @@ func (t *table) search(i uint32, at int64, memo *memo) int64 {
 	return memo.next(&t.timings[e.timing], e.timing, at)
 }
 
-// memo remembers what a timing has answered about one moment, since many jobs
-// share it. A nil memo remembers nothing.
+// memo caches a timing's answer about one moment, since many jobs share it. A nil memo
+// caches nothing.
 type memo struct {
 	known []answer // by the number of the timing
 }
@@ -135,8 +136,7 @@ func (u *upcoming) before(next int64, uid *job.ID) bool {
 	return bytes.Compare(u.job[:], uid[:]) < 0
 }
 
-// firsts keeps the first n of what is added, as a heap with the last of them on
-// top.
+// firsts keeps the first n of the added items, as a heap with the last of them on top.
 type firsts struct {
 	n    int
 	heap []upcoming

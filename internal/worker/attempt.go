@@ -23,7 +23,7 @@ func (w *Worker) fenced(it *item) bool {
 	return it.With.fence > 0 && w.Boot() > w.Renewed()+it.With.fence
 }
 
-// prepared is what an attempt needs to start, made at its claim.
+// prepared is the material for starting an attempt, made at its claim.
 type prepared struct {
 	ctx      context.Context
 	cancel   context.CancelCauseFunc // ends it
@@ -38,19 +38,19 @@ type prepared struct {
 	deadline time.Duration // when it comes, by the boot clock; 0 for none
 	ended    executor.Result
 	over     time.Time // when it had ended
-	// result is filled at its end: those of a herd that ends at once must take no
-	// memory then, nor be copied from one list to a longer one.
+	// result is filled in at the end: the results of a herd must not need memory then, nor
+	// be copied from one list to a longer one.
 	result result
 }
 
-// prepare makes what an attempt needs to start.
+// prepare makes the material for starting an attempt.
 func (w *Worker) prepare(ctx context.Context, it *item) {
 	w.make(it, w.Output.Capture(it.With.run.ID, it.Attempt.Number))
 	p := it.With.prepared
 	p.attempt.Data, p.problem = w.dataOf(ctx, it)
 }
 
-// make makes what an attempt needs, but for the data of its templates.
+// make makes the material for an attempt, except the data of its templates.
 func (w *Worker) make(it *item, capture *output.Capture) {
 	it.With.fence = agenda.FenceOf(it.With.job.Filled, it.With.run)
 	definition := it.With.job.Filled
@@ -101,7 +101,7 @@ func (w *Worker) make(it *item, capture *output.Capture) {
 	it.With.prepared = p
 }
 
-// discard drops what was made for an attempt that does not start.
+// discard releases the material of an attempt that does not start.
 func (p *prepared) discard() {
 	p.cancel(nil)
 	p.capture.Close()
@@ -140,13 +140,13 @@ func (w *Worker) resultOf(it *item) *result {
 	}
 	res.Outcome, res.Reason = ended.Outcome, ended.Reason
 	res.handed = p.handed
-	// No node loses what was handed over: not by its end, nor by that of its session.
+	// A handed-over attempt survives the end of its node and of the session.
 	if res.handedOver = p.handed && !ended.Unstarted && (ended.HandedOver || ended.Outcome == job.OutcomeLost); res.handedOver {
 		res.Outcome, res.Reason = "", ""
 	}
 	if ended.Unstarted {
-		// A cancelled attempt is over although it never began. Any other may still run, here
-		// or on another node: its timeout counts from the moment that it takes effect.
+		// A cancelled attempt is over although it never began. Any other may still run,
+		// here or elsewhere: its timeout counts from the moment that it takes effect.
 		cause := context.Cause(p.ctx)
 		res.unstarted = !errors.Is(cause, executor.ErrCancelled)
 		switch {
@@ -215,9 +215,8 @@ func (w *Worker) dataOf(ctx context.Context, it *item) (data job.TemplateData, e
 		data.Params[name] = p.Default
 	}
 	for name, value := range r.Params {
-		// What follows another run was given all that this had, for those that
-		// follow it in their turn, also where it is run once more: what it does not
-		// declare is not for itself.
+		// A run that follows another one inherits all its parameters, to pass on to its own
+		// followers, even when it is repeated: undeclared ones are not for this job.
 		if _, declared := definition.Params[name]; declared {
 			data.Params[name] = value
 		}

@@ -17,19 +17,19 @@ import (
 // Carried is an attempt that continues while the process of its node executes another version
 // of the program.
 type Carried struct {
-	// Claim is what the store has answered to its claim.
+	// Claim is the store's answer to its claim.
 	Claim   wire.Claim `json:"claim"`
 	Started time.Time  `json:"started"`
 	// Deadline is when it has timed out, by the boot clock; 0 for never.
 	Deadline time.Duration `json:"deadline,omitempty"`
 	Output   output.State  `json:"output"`
-	// Executor is what its executor needs to continue with it.
+	// Executor is the state with which its executor continues.
 	Executor json.RawMessage `json:"executor"`
 }
 
-// Carry is Leave for a process that is about to execute another version of its program: it does
-// not wait for the attempts that can continue meanwhile. Once Run has returned, TakeCarried
-// returns them.
+// Carry is Leave for a process that is about to execute another version of its program: it
+// does not wait for attempts that can continue in the next version. Once Run has returned,
+// TakeCarried returns them.
 func (w *Worker) Carry(ctx context.Context) error {
 	w.decide(func(mind *agenda.Agenda[claim]) { mind.Leave() })
 	w.giveBack(ctx)
@@ -80,11 +80,11 @@ func (w *Worker) TakeCarried() (list []Carried) {
 	return list
 }
 
-// Unreported reports whether attempts have ended of which neither the store nor a spool has the
-// result.
+// Unreported reports whether results of ended attempts are in neither the store nor a
+// spool.
 func (w *Worker) Unreported() bool { return w.Spool == nil && w.results.len() > 0 }
 
-// ended does what there is to do when an attempt was executed.
+// ended completes an executed attempt.
 func (w *Worker) ended(it *item) {
 	p := it.With.prepared
 	if p.ended.Carried == nil {

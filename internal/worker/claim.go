@@ -16,7 +16,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// claimLoop claims what is due. While batches are under way the next gathers.
+// claimLoop claims due runs. While batches are in flight the next one gathers.
 func (w *Worker) claimLoop(ctx context.Context, claims *trouble.Trouble, again *backoff) {
 	wait := time.NewTimer(0)
 	defer wait.Stop()
@@ -45,9 +45,9 @@ func (w *Worker) claimLoop(ctx context.Context, claims *trouble.Trouble, again *
 	}
 }
 
-// backoff is how long to wait after an error, for all loops that make the same calls: what
-// one of them had to wait in an outage says nothing of the next, which the others may have
-// seen the end of.
+// backoff is the wait after an error, shared by all loops with the same calls: the wait of
+// one loop in an outage says nothing of the next outage, whose end another loop may have
+// seen.
 type backoff struct {
 	mu   sync.Mutex
 	next time.Duration
@@ -76,8 +76,8 @@ func rest(ctx context.Context, d time.Duration) {
 	}
 }
 
-// gather returns the claims to make now, and enters their lanes, or how long there is
-// nothing to claim.
+// gather returns the claims to make now, and enters their lanes, or how long until the next
+// one.
 func (w *Worker) gather() (batch []*item, within lanes.Set, next time.Duration) {
 	w.decide(func(mind *agenda.Agenda[claim]) {
 		batch, within, next = mind.Claims(w.elapsed(), w.Lanes.Enter, w.NewID)
@@ -103,7 +103,7 @@ func (w *Worker) ClaimWith(ctx context.Context, runs []store.ReadyRun, step func
 		_, err := step(nil)
 		return err
 	}
-	// What follows from the answer must be done also if the planner is stopped meanwhile.
+	// The answer must be processed even if the planner is stopped in the meantime.
 	return w.claimBy(context.WithoutCancel(ctx), batch, func(attempts []store.Attempt) ([]store.ClaimOutcome, error) {
 		tokens := make([]job.ID, len(attempts))
 		for i := range attempts {
@@ -151,8 +151,8 @@ func (w *Worker) claimBy(ctx context.Context, batch []*item, call func([]store.A
 		mind.Prepared(started)
 		edited, leaving = mind.Recalled(started), mind.IsLeaving()
 	})
-	// What was to be given back while the answer was on its way is given back
-	// before it can start.
+	// Runs to be released when their claim was in flight are released before they can
+	// start.
 	if leaving {
 		w.giveBack(ctx)
 	} else {
@@ -176,7 +176,7 @@ func outdated(it *item) bool {
 	return version.Recalls(&it.With.run.Run, it.With.run.Version)
 }
 
-// stealLoop takes over what is overdue, on any node.
+// stealLoop takes over overdue runs of any node.
 func (w *Worker) stealLoop(ctx context.Context) {
 	overdue := trouble.With(w.Log, "cannot read overdue runs", "reading overdue runs works again")
 	wait := time.NewTimer(stealEvery)
@@ -193,7 +193,7 @@ func (w *Worker) stealLoop(ctx context.Context) {
 			overdue.Saw(err)
 		}
 		pause := stealEvery
-		if err == nil { // nothing was read, so that there is nothing to rest from
+		if err == nil { // nothing was read, so no backoff
 			pause = max(stealEvery, restAsked(began))
 		}
 		wait.Reset(pause)
@@ -224,8 +224,8 @@ func (w *Worker) steal(ctx context.Context) error {
 			continue
 		}
 		if full {
-			// There are more than others can have claimed by the next look. Each
-			// takes some at random: all would only meet at the first.
+			// More runs are overdue than other nodes can claim by the next poll. Each node
+			// takes random ones: they would all collide on the first.
 			rand.Shuffle(len(mine), func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })
 			mine = mine[:(len(mine)+1)/2]
 		}

@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// numbersReserved is how many numbers of handovers a loop reserves at once: those of a
-	// second at the highest rate that a node hands over.
+	// numbersReserved is the number of handover numbers that a loop reserves at once:
+	// enough for a second at a node's highest rate.
 	numbersReserved = 1000
-	// numbersTries is how often other numbers are taken for attempts whose numbers have others:
-	// a store that was set back may have reserved some twice.
+	// numbersTries is how often an attempt gets new numbers when its own are taken: a
+	// restored store may reserve some twice.
 	numbersTries = 3
 )
 
@@ -50,7 +50,7 @@ func (q *handovers) add(h *handing) {
 	signal(q.wake)
 }
 
-// take takes a batch, and leaves the rest to the next.
+// take takes a batch, and leaves the remaining ones to the next.
 func (q *handovers) take() []*handing {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -66,7 +66,7 @@ func (q *handovers) take() []*handing {
 
 // handOver notes in the store that a receiver outside of Belfry does the work of an attempt.
 func (w *Worker) handOver(ctx context.Context, it *item, h *store.Handover) (int64, error) {
-	// Before the store has it: from then on it does not take the attempt for this node's.
+	// Before the store has it: from then on it does not count the attempt as this node's.
 	w.decide(func(mind *agenda.Agenda[claim]) {
 		mind.HandOver(it)
 		it.With.fence = 0
@@ -142,7 +142,7 @@ func (w *Worker) number(ctx context.Context, batch []*handing, list []store.Hand
 	return w.Store.HandOver(ctx, w.Self.ID, list)
 }
 
-// numbers are reserved, and not used yet.
+// numbers are reserved and unused.
 type numbers struct {
 	next int64
 	left int

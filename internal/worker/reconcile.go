@@ -23,7 +23,7 @@ const (
 	busyFor  = 15 * time.Second
 )
 
-// fenceLoop looks at the fences every second. It waits for nothing: they matter most while
+// fenceLoop checks the fences every second. It waits for nothing: they matter most while
 // the store does not answer.
 func (w *Worker) fenceLoop(ctx context.Context) {
 	ticker := time.NewTicker(agenda.LookEvery)
@@ -38,8 +38,7 @@ func (w *Worker) fenceLoop(ctx context.Context) {
 	}
 }
 
-// reconcileLoop compares with the store every second, less often one that takes long
-// to answer.
+// reconcileLoop compares with the store every second, and less often with a slow store.
 func (w *Worker) reconcileLoop(ctx context.Context) {
 	ticker := time.NewTicker(agenda.LookEvery)
 	defer ticker.Stop()
@@ -68,7 +67,7 @@ func (w *Worker) reconcileLoop(ctx context.Context) {
 	}
 }
 
-// room is what a busy worker has for garbage.
+// room is a busy worker's allowance for garbage.
 type room struct {
 	done  func() // nil when it has none
 	until time.Time
@@ -81,8 +80,8 @@ func (r *room) leave() {
 	}
 }
 
-// makeRoom sees to it that there is room for garbage while there is much to do, and for
-// some time after that: herds come again.
+// makeRoom gives the garbage collector room while the worker is busy, and for some time
+// after that: herds come again.
 func (w *Worker) makeRoom(r *room, busy bool) {
 	switch {
 	case w.NeedRoom == nil:
@@ -100,7 +99,7 @@ func (w *Worker) enforceFences() {
 	w.endRunning(executor.ErrFenced, w.fenced)
 }
 
-// cancelled is the cause with which a cancelled attempt ends.
+// cancelled is the cause that ends a cancelled attempt.
 func cancelled(r *store.Run) error {
 	if r.CancelReason == "" {
 		return fmt.Errorf("%w by %s", executor.ErrCancelled, r.CancelBy)
@@ -108,9 +107,9 @@ func cancelled(r *store.Run) error {
 	return fmt.Errorf("%w by %s: %s", executor.ErrCancelled, r.CancelBy, r.CancelReason)
 }
 
-// reconcile compares what the store believes this node to run with what it runs.
+// reconcile compares the store's list of this node's attempts with the running ones.
 func (w *Worker) reconcile(ctx context.Context) error {
-	// What begins or ends meanwhile is not to be judged by an old answer.
+	// An older answer must not judge attempts that begin or end in the meantime.
 	var before []*item
 	w.decide(func(mind *agenda.Agenda[claim]) { before = mind.All(agenda.Running) })
 	mine, err := w.Store.Mine(ctx, w.Self.ID)
@@ -127,7 +126,7 @@ func (w *Worker) reconcile(ctx context.Context) error {
 	return w.releaseAll(ctx, unknown)
 }
 
-// recallAll recalls what is claimed of the jobs that a hint is about.
+// recallAll recalls the claimed runs of the jobs in a hint.
 func (w *Worker) recallAll(ctx context.Context, hint store.Hint) error {
 	var items []*item
 	w.decide(func(mind *agenda.Agenda[claim]) {
@@ -140,17 +139,16 @@ func (w *Worker) recallAll(ctx context.Context, hint store.Hint) error {
 	return w.recall(ctx, items)
 }
 
-// recall gives back those items, of what was claimed ahead and has not started, and whose job was
-// paused, deleted or given another schedule before it was due: the store then settles it as
-// withdrawn, unless its occurrence exists by the new schedule too. An edit that leaves the
-// schedule alone recalls as well, so that the run is claimed again under the definition that
-// is current then.
+// recall releases runs claimed ahead and not started, whose job was paused, deleted or
+// rescheduled before they were due: the store then settles them as withdrawn, unless the
+// new schedule has the occurrence too. An edit that keeps the schedule recalls as well, so
+// that the run is claimed again under the current definition.
 func (w *Worker) recall(ctx context.Context, items []*item) error {
 	held := map[job.ID][]*item{}
 	for _, it := range items {
 		held[it.With.run.JobUID] = append(held[it.With.run.JobUID], it)
 	}
-	// What starts first before the rest: of a herd there are thousands.
+	// Earliest starts first: a herd has thousands.
 	soonest := make(map[job.ID]time.Time, len(held))
 	for uid, list := range held {
 		soonest[uid] = slices.MinFunc(list, func(a, b *item) int { return a.With.run.Due.Compare(b.With.run.Due) }).With.run.Due
@@ -177,14 +175,14 @@ func (w *Worker) recall(ctx context.Context, items []*item) error {
 	return nil
 }
 
-// giveBack releases what is claimed and has not started.
+// giveBack releases claimed runs that have not started.
 func (w *Worker) giveBack(ctx context.Context) {
 	if err := w.release(ctx, nil, func(*item) bool { return true }); err != nil {
 		w.Log.Warn("cannot release claimed runs; they will count as lost", "error", err)
 	}
 }
 
-// release gives back those of some items, nil for all, that are claimed and chosen.
+// release releases the chosen claimed runs among some items, nil for all.
 func (w *Worker) release(ctx context.Context, items []*item, choose func(*item) bool) error {
 	var released []*item
 	w.decide(func(mind *agenda.Agenda[claim]) {

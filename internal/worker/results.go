@@ -20,7 +20,7 @@ const (
 	// reportEvery is the time between two reports that are not full, unless runs wait
 	// for room. The first result after a while is reported at once.
 	reportEvery = 20 * time.Millisecond
-	// laneResults is among how many results a batch of one lane is sought.
+	// laneResults is the number of results that are searched for a batch of one lane.
 	laneResults = 4 * store.MaxBatch
 )
 
@@ -33,8 +33,8 @@ type result struct {
 	// unstarted is set when the attempt has not taken effect: it is released
 	// and not finished.
 	unstarted bool
-	// handed is set when the store may have noted that a receiver outside of Belfry does the work, and
-	// handedOver when one does: then there is nothing to report.
+	// handed is set when the store may have recorded a receiver outside of Belfry, and
+	// handedOver when a receiver has the work: then nothing is reported.
 	handed, handedOver bool
 }
 
@@ -56,10 +56,10 @@ func (w *Worker) finished(it *item) {
 	w.results.add(r)
 }
 
-// lane is that of the job.
+// lane is the lane of the job.
 func (r *result) lane() int { return lanes.Of(r.item.Ready.Job) }
 
-// results are those that wait to be reported, and those that are being reported.
+// results are the results waiting for a report, and those in flight.
 type results struct {
 	mu        sync.Mutex
 	waiting   []*result
@@ -76,9 +76,9 @@ func (q *results) add(r *result) {
 	signal(q.wake)
 }
 
-// batch takes the first that wait, for a report. While another one is under way only a
-// full one is worth a call of its own, and until reportEvery after the last one, if
-// there is no hurry. Then it returns how long that is.
+// batch takes the first waiting results for a report. While another report is in flight,
+// and until reportEvery after the last one, only a full batch is worth a call, unless in a
+// hurry. Otherwise it returns the remaining time.
 func (q *results) batch(hurry bool, in *lanes.Lanes) (batch []*result, within lanes.Set, wait time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -102,8 +102,8 @@ func (q *results) batch(hurry bool, in *lanes.Lanes) (batch []*result, within la
 	return batch, within, wait
 }
 
-// take takes the first n results and returns the lanes of their jobs. Of more it takes
-// those of one lane first that no other call is in.
+// take takes n results and returns the lanes of their jobs. With a choice it prefers those
+// of one lane that no other call is in.
 func (q *results) take(n int, busy lanes.Set) (batch []*result, within lanes.Set) {
 	if some := q.waiting[:min(len(q.waiting), laneResults)]; 0 < n && n < len(some) {
 		first := slices.IndexFunc(some, func(r *result) bool { return !busy.Has(r.lane()) })
@@ -120,7 +120,7 @@ func (q *results) take(n int, busy lanes.Set) (batch []*result, within lanes.Set
 	return batch, within
 }
 
-// refused takes a batch back, to be reported again before the others.
+// refused takes a batch back, to be reported first.
 func (q *results) refused(batch []*result) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -142,14 +142,14 @@ func (q *results) len() int {
 	return len(q.waiting) + q.reporting
 }
 
-// first returns at most the first n of those that wait.
+// first returns at most the first n waiting results.
 func (q *results) first(n int) []*result {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return slices.Clone(q.waiting[:min(len(q.waiting), n)])
 }
 
-// order compares what is chosen, which comes first, with what is not.
+// order compares chosen results, which come first, with others.
 func order(a, b bool) int {
 	switch {
 	case a == b:
@@ -171,8 +171,8 @@ func (w *Worker) toReport() (batch []*result, within lanes.Set, wait time.Durati
 	return batch, within, wait
 }
 
-// reportLoop reports results, in batches, until the store has acknowledged each
-// or ctx ends. While batches are under way the next gathers.
+// reportLoop reports results, in batches, until the store has acknowledged each or ctx
+// ends. While batches are in flight the next one gathers.
 func (w *Worker) reportLoop(ctx context.Context, reports *trouble.Trouble, again *backoff) {
 	for {
 		w.starter.settle()
@@ -260,8 +260,8 @@ func (w *Worker) finish(ctx context.Context, batch []*result) (ready []store.Rea
 	return ready, nil
 }
 
-// reported forgets what the store has acknowledged, and holds what is ready since the report
-// that was sent at a moment.
+// reported removes acknowledged results, and holds runs made ready by the report, sent at a
+// moment.
 func (w *Worker) reported(batch []*result, ready []store.ReadyRun, sent time.Duration) {
 	w.decide(func(mind *agenda.Agenda[claim]) {
 		for i := range batch {
@@ -297,8 +297,7 @@ func (w *Worker) awaitReports(ctx context.Context) {
 	}
 }
 
-// namedMax is how many results are named in the log: the number of all of them is said
-// besides.
+// namedMax is the number of results named in the log, which also has the total.
 const namedMax = 20
 
 // nameUnreported names the results that wait.

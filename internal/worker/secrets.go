@@ -23,7 +23,7 @@ const (
 
 // fetched are the secrets of an attempt, which are read from its claim on.
 type fetched struct {
-	done   chan struct{} // closed when the rest is set
+	done   chan struct{} // closed when the other fields are set
 	values map[string]string
 	err    error
 }
@@ -47,7 +47,7 @@ func (w *Worker) fetch(ctx context.Context, it *item, names []string) *fetched {
 				return
 			}
 			if ctx.Err() == nil || f.err == nil {
-				f.err = err // what is said after the end is that it has come
+				f.err = err // after the end, every answer reports the end
 			}
 			select {
 			case <-ctx.Done():
@@ -59,7 +59,8 @@ func (w *Worker) fetch(ctx context.Context, it *item, names []string) *fetched {
 	return f
 }
 
-// withSecrets runs an attempt with its secrets, or not at all. What it writes and says is masked.
+// withSecrets runs an attempt with its secrets, or not at all. Its output and reasons are
+// masked.
 func (w *Worker) withSecrets(p *prepared) executor.Result {
 	<-p.secrets.done
 	values, err := p.secrets.values, p.secrets.err

@@ -12,9 +12,8 @@ const (
 	// idleMax is how many goroutines wait for further attempts. More are made
 	// for a herd and end with it.
 	idleMax = 64
-	// startsFirst is how long what has ended, and its reports, wait for those that
-	// are still to be started at the same instant: a result is in no hurry,
-	// and a start is late.
+	// startsFirst is how long ended attempts, and their reports, wait for pending starts of
+	// the same instant: a result is in no hurry, and a late start is visible.
 	startsFirst = 20 * time.Millisecond
 )
 
@@ -37,27 +36,26 @@ func (w *Worker) startLoop(ctx context.Context) {
 	}
 }
 
-// starter executes attempts in the order of their start, on goroutines that are
-// used again. As long as one is to be started, one goroutine is on its way to do
-// so, and not more: each that takes an attempt sees to it that another will take
-// the next, and then executes its own. So a herd of attempts that end at once
-// costs a few goroutines, and one of attempts that wait costs one for each.
+// starter executes attempts in the order of their start, on reused goroutines. While starts
+// are pending, exactly one goroutine is coming for them: each that takes an attempt summons
+// another for the next one, and then executes its own. So a herd of short attempts needs
+// few goroutines, and a herd of waiting attempts one for each.
 //
-// What there is to do when an attempt has ended waits until the others have begun: of a
-// herd that ends at once it is a good part of the work.
+// The work after an attempt waits until the others have begun: in a herd of short attempts
+// it is a good part of the total.
 type starter struct {
 	begin func(*item) // executes it
 	end   func(*item) // does the rest
 	// emptied is signalled when the last attempt was taken.
 	emptied chan struct{}
-	// wake has a token for each idle goroutine that is to go on.
+	// wake has a token for each idle goroutine to continue.
 	wake    chan struct{}
 	running sync.WaitGroup
 
 	mu     sync.Mutex
 	queue  []*item
 	ended  endings
-	coming bool // a goroutine is on its way
+	coming bool // a goroutine is coming
 	idle   int
 	over   bool
 }
@@ -74,7 +72,7 @@ func (s *starter) add(items []*item) {
 	s.summon()
 }
 
-// summon wakes a goroutine for what is next.
+// summon wakes a goroutine for the next attempt.
 func (s *starter) summon() {
 	switch {
 	case len(s.queue) == 0 && s.ended.len() == 0 || s.coming:
@@ -88,7 +86,7 @@ func (s *starter) summon() {
 	s.coming = true
 }
 
-// work executes attempts until there are none, and enough goroutines wait.
+// work executes attempts until none are left, and enough goroutines are idle.
 func (s *starter) work() {
 	var last *item // that was begun, and has ended
 	for summoned := true; ; summoned = false {
@@ -105,9 +103,9 @@ func (s *starter) work() {
 	}
 }
 
-// next takes the next attempt to begin, or one that has ended, and waits for it. It
-// returns nil when the goroutine is to end. It is given the one that has ended, nil for
-// none; summoned is set for a goroutine that comes because there is something to do.
+// next waits for and returns the next attempt to begin, or an ended one. It returns nil
+// when the goroutine must end. last is the attempt that this goroutine has ended, or nil;
+// summoned is set for a summoned goroutine.
 func (s *starter) next(last *item, summoned bool) (it *item, ended bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,8 +142,7 @@ func (s *starter) next(last *item, summoned bool) (it *item, ended bool) {
 	return it, false
 }
 
-// endings are attempts that have ended, in that order. The room for those of a herd is
-// kept for the next.
+// endings are ended attempts, in order. The memory of a herd is kept for the next.
 type endings struct {
 	items []*item
 	first int
@@ -169,7 +166,7 @@ func (e *endings) long() bool {
 	return e.len() > 0 && e.items[len(e.items)-1].With.prepared.over.Sub(e.items[e.first].With.prepared.over) > startsFirst
 }
 
-// settle waits until what is to be started now was, for a while.
+// settle waits, for a limited time, until the pending starts are done.
 func (s *starter) settle() {
 	var enough <-chan time.Time
 	for {
@@ -179,7 +176,7 @@ func (s *starter) settle() {
 		if left == 0 {
 			return
 		}
-		if enough == nil { // mostly there is nothing to wait for
+		if enough == nil { // usually none are pending
 			enough = time.After(startsFirst)
 		}
 		select {

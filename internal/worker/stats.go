@@ -8,17 +8,16 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Stats are what a worker holds at a moment.
+// Stats are the worker's numbers at a moment.
 type Stats struct {
-	// Held are the runs in memory that are not claimed, Pending those of them
-	// that are due.
+	// Held are the unclaimed runs in memory, Pending those of them that are due.
 	Held, Pending int
-	// Busy are the attempts that take capacity, Results those of them whose
-	// result the store has not acknowledged.
+	// Busy are the attempts that take capacity, Results those of them whose result the
+	// store has not acknowledged.
 	Busy, Results int
 }
 
-// Stats returns what the worker holds.
+// Stats returns the worker's numbers.
 func (w *Worker) Stats() Stats {
 	load := w.load()
 	return Stats{Held: load.Held, Pending: load.Pending, Busy: load.Busy, Results: w.results.len()}
@@ -31,8 +30,8 @@ type Running struct {
 	Attempt int
 }
 
-// Running returns the attempts that are running, by run, which is about the order
-// in which they were planned.
+// Running returns the running attempts, by run, which is about the order in which they were
+// planned.
 func (w *Worker) Running() []Running {
 	var running []*item
 	w.decide(func(mind *agenda.Agenda[claim]) { running = mind.All(agenda.Running) })

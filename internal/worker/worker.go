@@ -27,42 +27,40 @@ type Journal interface {
 	Forget(run job.ID, attempt int)
 }
 
-// Observer counts attempts. It is called by many goroutines at moments that
-// matter: it must neither wait nor take long.
+// Observer counts attempts. It is called by many goroutines on hot paths: it must not wait
+// or take long.
 type Observer interface {
-	// Started receives how long after it was due an attempt has begun, Ended is called
-	// when it is over. An attempt that never begins is neither.
+	// Started receives the lateness of a started attempt, Ended is called at its end. An
+	// attempt that never begins has neither.
 	Started(late time.Duration)
-	// Resumed is told that an attempt continues that an earlier version of the program in this
-	// process has begun.
+	// Resumed is called for an attempt continued from an earlier version of the program in
+	// this process.
 	Resumed()
 	Ended(job job.ID, outcome job.Outcome, at time.Time)
 }
 
-// Executors returns what runs the attempts of a job.
+// Executors returns the executor of a job.
 type Executors func(*job.Job) executor.Executor
 
-// Config is what a worker needs.
+// Config configures a worker.
 type Config struct {
 	Store work.Runs
 	// Self is the session of this node.
 	Self store.Session
-	// Executors is asked for each attempt; nil means that the node has none
-	// for the job.
+	// Executors is called for each attempt; nil means that the node cannot run the job.
 	Executors Executors
 	Output    *output.Collector
-	// Journal notes each attempt before it begins and when the store has its
-	// result, so that the next process on this machine knows what may have
-	// taken effect. May be nil.
+	// Journal records each attempt before it begins and when the store has its result, so
+	// that the next process on this machine knows which may have taken effect. May be nil.
 	Journal Journal
 	// Spool keeps results until the store has them, beyond the life of this process. May be nil.
 	Spool Spool
 	// Observer is called when attempts begin and end. May be nil.
 	Observer Observer
-	// Lanes are those of this node. May be nil.
+	// Lanes are the lanes of this node. May be nil.
 	Lanes *lanes.Lanes
-	// NeedRoom is called when so much is done that collecting garbage takes a good part
-	// of the time, and what it returns when that is over. May be nil.
+	// NeedRoom is called when the rate is so high that garbage collection takes a good part
+	// of the time; the returned function is called at the end. May be nil.
 	NeedRoom func() (done func())
 	// Capacity bounds how many attempts may run at once, StealAfter is how long a
 	// run of another node must be overdue to be taken over.
@@ -75,12 +73,12 @@ type Config struct {
 	Drained func() bool
 	Boot    func() time.Duration
 	Now     func() time.Time
-	// Around returns a scheduled time of a job, in the job's zone, between the
-	// ones before and after it. An attempt for which it fails is released.
+	// Around returns a scheduled time of a job, in the job's zone, between its neighbours.
+	// If it fails, the attempt is released.
 	Around func(ctx context.Context, j *store.Job, scheduled time.Time) (previous, same, next time.Time, err error)
-	// Secrets returns the values of the secrets that an attempt names, all of them. An error that
-	// is no *secret.Missing may go away: the attempt is not started, and tried again. Nil: there
-	// are none.
+	// Secrets returns the values of all secrets that an attempt names. After an error other
+	// than *secret.Missing, which may be temporary, the attempt is not started and retried
+	// later. Nil: no secrets exist.
 	Secrets func(ctx context.Context, of work.SecretsOf) (map[string]string, error)
 	// Wake receives a hint when there may be runs or cancels. It is never closed.
 	Wake  <-chan store.Hint
@@ -89,23 +87,23 @@ type Config struct {
 }
 
 const (
-	// restFactor is how many times longer than a look that was asked for the
-	// rest after it is: a node whose store is busy must not read all the time. When it
-	// has claimed a page of them, and less than a batch is left, the rest ends: after it
-	// has read thousands of runs it would have nothing to do for most of it.
+	// restFactor is the backoff after a hinted poll, as a multiple of its duration: a node
+	// with a busy store must not read all the time. The backoff ends early when a page is
+	// claimed and less than a batch is left: after a poll of thousands of runs the worker
+	// would be idle for most of it.
 	restFactor = 10
-	// heedEvery is how often, and heedBurst how many times at once, a worker looks
-	// at what was cancelled or changed, for which it does not rest so: a cancel is to
-	// reach its attempt within 100 ms, and a thousand edits a second are not to be a
-	// thousand reads on each node.
+	// heedEvery is the interval, and heedBurst the burst, of polls for cancelled or changed
+	// work, which do not back off: a cancel must reach its attempt within 100 ms, and a
+	// thousand edits a second must not be a thousand reads on each node.
 	heedEvery = 50 * time.Millisecond
 	heedBurst = 10
-	// leaveEvery is how often a worker that leaves looks whether its attempts have ended.
+	// leaveEvery is the interval at which a leaving worker checks whether its attempts have
+	// ended.
 	leaveEvery = 50 * time.Millisecond
-	// stealEvery is how often it looks for what others have left lying.
+	// stealEvery is the interval of polls for overdue runs of other nodes.
 	stealEvery = 250 * time.Millisecond
-	// callsUnderWay is how many batches of claims, and of results, are under way
-	// at once: a store that works on one finds the next.
+	// callsUnderWay is the number of batches of claims, and of results, in flight at once,
+	// so that a store can overlap them.
 	callsUnderWay = 2
 	// backoffMin and backoffMax bound the wait after an error of the store.
 	backoffMin = 100 * time.Millisecond
@@ -128,15 +126,15 @@ type Worker struct {
 
 	starter              *starter
 	claimWake, startWake chan struct{}
-	clockWake            chan struct{} // the store's clock is to be read
-	restWake             chan struct{} // the rest after a look is to end
+	clockWake            chan struct{} // the store's clock must be read
+	restWake             chan struct{} // the backoff after a poll must end
 	lookWake, heedWake   chan struct{}
 }
 
 // item is a run that the worker holds.
 type item = agenda.Item[claim]
 
-// claim is what the worker keeps of a run that it has claimed.
+// claim is the worker's data of a claimed run.
 type claim struct {
 	run      *store.Run
 	job      *store.Job
@@ -150,11 +148,11 @@ type claim struct {
 	// fence is when the attempt must have ended, after the last renewal; 0 when nothing is
 	// gained by its loss.
 	fence time.Duration
-	// carried is what it continues with under another program; nil if it does not.
+	// carried is the state for continuing under another program; nil if it does not.
 	carried *Carried
 }
 
-// decide lets the mind decide, and tells the loops what there is to do.
+// decide runs a decision of the agenda, and wakes the loops that have work.
 func (w *Worker) decide(decide func(mind *agenda.Agenda[claim])) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -237,8 +235,8 @@ func signal(c chan struct{}) {
 // elapsed returns the time on the monotonic clock.
 func (w *Worker) elapsed() time.Duration { return time.Since(w.base) }
 
-// hintLoop hands on hints to those who look at what they are about: neither waits for what
-// the store answers the other.
+// hintLoop passes hints to the loops for their subjects, which do not wait for each other's
+// calls.
 func (w *Worker) hintLoop(ctx context.Context) {
 	for {
 		select {
@@ -250,7 +248,7 @@ func (w *Worker) hintLoop(ctx context.Context) {
 	}
 }
 
-// heedLoop looks at once at what was cancelled or changed.
+// heedLoop polls at once for cancelled or changed work.
 func (w *Worker) heedLoop(ctx context.Context) {
 	hints := trouble.With(w.Log, "cannot read cancelled and changed runs", "reading cancelled and changed runs works again")
 	var due store.Hint // what is to be looked at
@@ -293,8 +291,8 @@ func (w *Worker) heedLoop(ctx context.Context) {
 	}
 }
 
-// heed ends what was cancelled and gives back what is not to start: first what takes
-// one call, however much there is.
+// heed ends cancelled attempts and releases revoked runs, beginning with what takes one
+// call in all.
 func (w *Worker) heed(ctx context.Context, hint store.Hint) error {
 	if hint&store.HintCancels != 0 && w.has(hint) {
 		if err := w.reconcile(ctx); err != nil {
@@ -324,7 +322,7 @@ func (w *Worker) has(hint store.Hint) (yes bool) {
 // in any case: it need not try.
 func (w *Worker) drained() bool { return w.Drained != nil && w.Drained() }
 
-// lookLoop reads what is assigned to the node.
+// lookLoop polls for runs assigned to the node.
 func (w *Worker) lookLoop(ctx context.Context) {
 	ticker := time.NewTicker(agenda.LookEvery)
 	defer ticker.Stop()
@@ -362,7 +360,7 @@ func (w *Worker) lookLoop(ctx context.Context) {
 	}
 }
 
-// hinted looks for what is due at once.
+// hinted polls for runs that are due at once.
 func (w *Worker) hinted(ctx context.Context) error {
 	var windows []agenda.Window
 	var hint store.Hint
@@ -374,17 +372,17 @@ func (w *Worker) hinted(ctx context.Context) error {
 	return err
 }
 
-// restAsked returns how long to rest after a look that has begun at a moment.
+// restAsked returns the backoff after a hinted poll that began at a moment.
 func restAsked(began time.Time) time.Duration {
 	return min(agenda.RestMax, restFactor*time.Since(began))
 }
 
-// restUnasked returns how long to rest after what was done unasked since a moment.
+// restUnasked returns the backoff after an unhinted poll that began at a moment.
 func restUnasked(began time.Time) time.Duration {
 	return min(agenda.RestMax, agenda.RestUnasked*time.Since(began))
 }
 
-// look reads the store's clock and what was assigned to this session.
+// look reads the store's clock and the runs assigned to this session.
 func (w *Worker) look(ctx context.Context) error {
 	if err := w.readClock(ctx); err != nil {
 		return err
@@ -420,25 +418,24 @@ func (w *Worker) readWindow(ctx context.Context, window agenda.Window) error {
 	}
 }
 
-// hold takes runs into memory and returns false when there is no more room. It is told
-// when the reading of them began.
+// hold takes runs, whose read began at a moment, into memory and returns false when it is
+// full.
 func (w *Worker) hold(runs []store.ReadyRun, began time.Duration) (room bool) {
 	w.decide(func(mind *agenda.Agenda[claim]) { room = mind.Hold(runs, began) })
 	return room
 }
 
-// ClockStepped must be called when the wall clock was set: it may be the store's
-// clock, too, by which runs are queued. Until that was read nothing is claimed. What
-// is claimed goes by the monotonic clock and stays.
+// ClockStepped must be called when the wall clock was set: it may also be the store's
+// clock, by which runs are queued. Until that is read again nothing is claimed. Claimed
+// runs follow the monotonic clock and stay.
 func (w *Worker) ClockStepped() {
 	w.decide(func(mind *agenda.Agenda[claim]) { mind.ForgetClock() })
 	signal(w.clockWake)
 }
 
-// Leave makes the worker claim nothing more and gives back what it has claimed
-// and not started. It returns when all attempts have ended and are reported, or
-// ctx has. If the store has no space for claims, or for what attempts came to, it does
-// not wait for that, which takes somebody who makes room.
+// Leave stops claims and releases claimed runs that have not started. It returns when all
+// attempts have ended and are reported, or ctx has ended. It does not wait for a store that
+// is out of space, which takes an operator to fix.
 func (w *Worker) Leave(ctx context.Context) error {
 	w.decide(func(mind *agenda.Agenda[claim]) { mind.Leave() })
 	w.giveBack(ctx)
@@ -458,8 +455,8 @@ func (w *Worker) Leave(ctx context.Context) error {
 	}
 }
 
-// Load returns what the worker has to do. What it asks for is ready until it is said to
-// be its own: it may be another's, or the store may refuse all claims.
+// Load returns the worker's load. A run whose claim has no answer counts as ready: another
+// node may have it, or the store may refuse all claims.
 func (w *Worker) Load() store.Load {
 	load := w.load()
 	return store.Load{Running: load.Busy - load.Asked, Ready: load.Pending + load.Asking}
