@@ -1,12 +1,10 @@
-// Package auth knows who calls a server: it makes tokens and recognises them, and
-// counts the failures of those who guess. What a caller may do is not decided
-// here.
+// Package auth authenticates callers of a server: it makes and recognises tokens, and
+// counts failed guesses. It does not decide what a caller may do.
 //
-// A token is 256 random bits, so that guessing is out of the question and a plain
-// SHA-256 is enough to keep: the store has the hashes, and finds a token by its
-// hash, whose time tells nothing about the token. The file token in the data
-// directory holds the first token itself, for the commands of its user to read or
-// to move elsewhere; the server needs it no more.
+// A token is 256 random bits, so guessing is hopeless and a plain SHA-256 suffices: the
+// store keeps the hashes, and looks up a token by its hash, whose timing reveals nothing
+// about the token. The file token in the data directory holds the first token itself, for
+// its user's commands to read or to move elsewhere; the server does not need it.
 package auth
 
 import (
@@ -24,7 +22,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// tokenPrefix tells people and secret scanners what a token is for.
+// tokenPrefix identifies a token to people and secret scanners.
 const tokenPrefix = "belfry_"
 
 // tokenBytes are 256 bits.
@@ -64,13 +62,12 @@ type Store interface {
 	Now(ctx context.Context) (time.Time, error)
 }
 
-// freshFor is how long what was read is believed: a token that was revoked by way
-// of another node is refused here within that.
+// freshFor is how long a read is cached: a token that was revoked on another node is
+// refused here within that time.
 const freshFor = time.Second
 
-// knownFor is how long LastKnown believes it: longer than a store is away as a rule, and
-// not so long that one which was revoked elsewhere would be good for ever on a node that
-// has lost its store.
+// knownFor is how long LastKnown uses the cache: longer than usual outages of a store, and
+// not so long that a revoked token would be valid for ever on a node without its store.
 const knownFor = 24 * time.Hour
 
 // Tokens recognises tokens. It has those of the store in memory, at most
@@ -80,7 +77,7 @@ type Tokens struct {
 	store   Store
 	now     func() time.Time
 	known   atomic.Pointer[known]
-	changes atomic.Int64  // counts what was changed by way of this node
+	changes atomic.Int64  // counts the changes through this node
 	reading chan struct{} // has room for the one who reads the store
 
 	mu    sync.Mutex
@@ -104,9 +101,9 @@ func New(s Store, now func() time.Time) *Tokens {
 	return &Tokens{store: s, now: now, reading: make(chan struct{}, 1)}
 }
 
-// Authenticate returns the token that a secret is. The error is ErrUnknown,
-// ErrExpired, with which the token comes as well, or one of the store. A session or a login
-// code is no token: only Sessions knows whom it stands for.
+// Authenticate returns the token of a secret. The error is ErrUnknown, ErrExpired, together
+// with the token, or one of the store. A session or a login code is not a token: only
+// Sessions knows its token.
 func (t *Tokens) Authenticate(ctx context.Context, secret string) (store.Token, error) {
 	token, err := t.ByHash(ctx, HashOf(secret))
 	if token.Role.StandsIn() {
@@ -161,8 +158,8 @@ func (t *Tokens) ByHash(ctx context.Context, hash store.TokenHash) (store.Token,
 	return token, nil
 }
 
-// LastKnown is Authenticate by what the store has said last, for what is wanted most
-// while it does not answer.
+// LastKnown is Authenticate from the cache, for the most urgent requests while the store
+// does not answer.
 func (t *Tokens) LastKnown(secret string) (store.Token, bool) {
 	k := t.known.Load()
 	if k == nil || k.changes != t.changes.Load() {
@@ -173,12 +170,12 @@ func (t *Tokens) LastKnown(secret string) (store.Token, bool) {
 	return token, ok && !token.Role.StandsIn() && 0 <= age && age < knownFor && token.Valid(k.now.Add(age))
 }
 
-// reread is how old what was read may be to say that there is no such session: one that has
-// just begun by way of another node must work here at once, and guesses must cost the store
-// little.
+// reread is the age from which the cache is refreshed before a session is refused: a
+// session that just began on another node must work here at once, and guesses must cost the
+// store little.
 const reread = 100 * time.Millisecond
 
-// lately is ByHash for what may be newer than what was read last.
+// lately is ByHash with a refresh for sessions that may be newer than the cache.
 func (t *Tokens) lately(ctx context.Context, hash store.TokenHash) (store.Token, error) {
 	token, err := t.ByHash(ctx, hash)
 	if !errors.Is(err, ErrUnknown) {
@@ -191,8 +188,8 @@ func (t *Tokens) lately(ctx context.Context, hash store.TokenHash) (store.Token,
 	return token, err
 }
 
-// Forget makes the next call read the store again: what was changed by way of
-// this node takes effect at once.
+// Forget makes the next call read the store again: changes through this node take effect at
+// once.
 func (t *Tokens) Forget() { t.changes.Add(1) }
 
 // storeNow returns the clock of the store, as it follows from what was read.

@@ -62,7 +62,7 @@ func SignInOf(r *http.Request) string {
 	return cookie.Value
 }
 
-// SetSignIn makes a browser keep what belongs to a sign-in, for a while; "" makes it forget that.
+// SetSignIn makes a browser keep the state of a sign-in, for a while; "" removes it.
 func SetSignIn(w http.ResponseWriter, r *http.Request, value string, lasts time.Duration) {
 	name, secure := signInName(r)
 	age := int(lasts / time.Second)

@@ -20,9 +20,8 @@ const (
 	networkBits = 64
 )
 
-// Failures counts the wrong tokens that addresses have sent. The zero value is
-// ready. It does not touch valid tokens: no user is locked out by requests of
-// others from the same address.
+// Failures counts the wrong tokens that addresses have sent. The zero value is ready. It
+// never blocks valid tokens: requests of others from the same address lock no user out.
 type Failures struct {
 	mu     sync.Mutex
 	counts map[netip.Prefix]failures

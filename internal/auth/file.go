@@ -56,9 +56,8 @@ func First(ctx context.Context, s Store, dir string) (made bool, err error) {
 	return err == nil, err
 }
 
-// Reset makes a new token for the administrator of a store and writes it into the
-// data directory, whose file it returns. The one of that name before is worth
-// nothing any more.
+// Reset makes a new token for the administrator of a store and writes it into the data
+// directory, whose file it returns. It revokes the earlier token of that name.
 func Reset(ctx context.Context, s Store, dir string) (path string, err error) {
 	secret, err := NewSecret()
 	if err != nil {
@@ -100,8 +99,8 @@ func write(dir, name, secret string) error {
 	return nil
 }
 
-// ReadToken reads a token from a file. One that others can read or have made is refused, as
-// it is a secret no more. Only root uses the tokens of others, and others those of root.
+// ReadToken reads a token from a file. It refuses a file that others can read or have made,
+// since that is not secret. Only root uses the tokens of others, and others those of root.
 func ReadToken(path string) (string, error) {
 	user := os.Geteuid()
 	return read(path, func(owner int) bool { return user == 0 || owner == 0 || owner == user })

@@ -17,9 +17,9 @@ import (
 // for a joining token.
 const WorkerTokenFile = "worker-token"
 
-// OwnToken returns the token that a worker has in its data directory, and whether a server has
-// taken it already. Without one it makes one: the worker writes it before it asks a server, so
-// that an exchange whose answer is lost is repeated with the same token.
+// OwnToken returns the worker's token in its data directory, and whether a server has
+// accepted it already. If necessary it makes one: the worker writes it before the request,
+// so that an exchange with a lost answer is repeated with the same token.
 func OwnToken(dir string) (secret string, joined bool, err error) {
 	if secret, err = readOwn(filepath.Join(dir, WorkerTokenFile)); !errors.Is(err, fs.ErrNotExist) {
 		return secret, true, err

@@ -32,10 +32,10 @@ const (
 	tidyMax = 20
 )
 
-// Sessions are the sessions of browsers. The store keeps each as a token that stands for
-// another one, so that a browser may come to any node: it has the hash of the session and that
-// of the token, neither of which opens anything. A session has no rights of its own: its token is looked up
-// for each request. Its methods may be called from many goroutines.
+// Sessions are the sessions of browsers. The store keeps each as a stand-in for a token, so
+// that a browser may use any node: it has the hashes of the session and of the token,
+// neither of which grants access. A session has no rights of its own: its token is looked
+// up for each request. Its methods may be called from many goroutines.
 type Sessions struct {
 	tokens *Tokens
 	people People // nil: nobody signs in but with a token
@@ -125,7 +125,7 @@ func (s *Sessions) add(ctx context.Context, put store.PutToken) (secret string, 
 	}
 	secret = base64.RawURLEncoding.EncodeToString(random)
 	put.Hash, put.Actor = HashOf(secret), system
-	put.Name += "/" + base64.RawURLEncoding.EncodeToString(put.Hash[:8]) // tells it apart from others
+	put.Name += "/" + base64.RawURLEncoding.EncodeToString(put.Hash[:8]) // distinguishes it from other sessions
 	defer s.tokens.Forget()
 	if err := s.tidy(ctx, false); err != nil {
 		return "", err

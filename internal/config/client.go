@@ -59,13 +59,12 @@ type Connection struct {
 // DefaultServer is the address that a client calls when nothing names another.
 const DefaultServer = "http://" + DefaultListen
 
-// Connect finds out how a server is reached. A flag weighs more than the
-// environment, that more than the file of the client, and that more than what a
-// server on this machine has left in its data directory.
+// Connect determines the server to call. Flags take precedence over the environment, that
+// over the file of the client, and that over the data directory of a server on this
+// machine.
 //
-// A token belongs to the server that it is kept for: that of a context is sent
-// to its server alone, and the one in a data directory to the server that runs
-// on it alone.
+// A token is sent to its own server alone: the token of a context to the server of that
+// context, and the token in a data directory to the server that runs on it.
 func Connect(asked Asked, getenv func(string) string, readToken func(path string) (string, error)) (Connection, error) {
 	c, err := chosen(asked, getenv)
 	if err != nil {
@@ -143,7 +142,7 @@ func ClientFile(getenv func(string) string) string {
 	return filepath.Join(dir, "belfry", "config.yaml")
 }
 
-// chosen returns the context that is meant; an empty one if there is none.
+// chosen returns the selected context, or an empty one.
 func chosen(asked Asked, getenv func(string) string) (Context, error) {
 	path := ClientFile(getenv)
 	var c Client
@@ -201,9 +200,9 @@ func WriteAddress(dir, url, tokenFile, sharedUser string) error {
 // is not sent to another program that takes its port.
 func RemoveAddress(dir string) error { return os.Remove(filepath.Join(dir, addressFile)) }
 
-// readAddress returns what a server on this machine has left, if it is still
-// there and this user may know. Once a server has died, anybody may take its port
-// and wait for its token.
+// readAddress returns the address left by a server on this machine, if the server still
+// runs and this user may see it. After a server has died, anyone may take its port and wait
+// for its token.
 func readAddress(dir string) (address, error) {
 	var a address
 	data, err := os.ReadFile(filepath.Join(dir, addressFile))

@@ -113,7 +113,7 @@ func (l *Layers) from(f *Field) string {
 	return "default"
 }
 
-// Hidden stands for what is not shown.
+// Hidden replaces secret values.
 const Hidden = "xxxxx"
 
 // shown returns a value without its secrets: what is in the password of a URL, and

@@ -1,6 +1,6 @@
-// Package config reads what a server and a client are told: from flags, from the
-// environment and from files, in this order of weight. It checks each value by
-// itself; what values mean together is checked in one place, Server.Check.
+// Package config reads the configuration of a server and a client: from flags, the
+// environment and files, in this order of precedence. It checks each value separately;
+// combinations are checked in one place, Server.Check.
 //
 // It opens no store and no connection.
 package config
@@ -30,10 +30,10 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Server is the configuration of a server, as its file has it. What is not said
-// is zero. The tags of a field say what it means (doc), its default and the reason
-// for it (why), what else says it (flag, env), and what of it is not shown (secret):
-// docs/configuration.md and belfry config are made of them.
+// Server is the configuration of a server, in the form of its file. Unset values are zero.
+// The tags of a field hold its meaning (doc), its default and the reason for it (why), its
+// other sources (flag, env), and its secret parts (secret): docs/configuration.md and
+// belfry config are made from them.
 type Server struct {
 	Data   string  `json:"data,omitzero" max:"4096" doc:"The directory of everything that this server keeps." flag:"data" env:"BELFRY_DATA" default:"belfry in $XDG_STATE_HOME; without that /var/lib/belfry for root, else ~/.local/state/belfry" why:"where systems keep what programs must find again"`
 	Listen Address `json:"listen,omitzero" doc:"The address of the API." flag:"listen" default:"127.0.0.1:8420" why:"other machines cannot reach it; port 0 picks a free port, which the log names"`
@@ -81,13 +81,13 @@ type Worker struct {
 	CA            string `json:"ca,omitzero" max:"4096" doc:"For belfry worker: a file with the authorities of the certificates of servers, in PEM." flag:"ca" default:"those of the system" why:"servers may have certificates of an authority of your own"`
 }
 
-// Defaults are what jobs have that say nothing.
+// Defaults are the defaults of jobs.
 type Defaults struct {
 	Policy     job.Policy                   `json:"policy,omitzero" doc:"Policies, as jobs have them." why:"what is built in: jobs.md has it field by field"`
 	Namespaces map[string]NamespaceDefaults `json:"namespaces,omitzero" items:"1000" keys:"names" doc:"What counts before these for the jobs of a namespace." why:"teams that share a server have habits of their own"`
 }
 
-// NamespaceDefaults are what the jobs of a namespace have that say nothing.
+// NamespaceDefaults are the defaults of the jobs of a namespace.
 type NamespaceDefaults struct {
 	Timezone Zone       `json:"timezone,omitzero" doc:"The time zone of schedules that name none."`
 	Policy   job.Policy `json:"policy,omitzero" doc:"Policies, as jobs have them."`
@@ -144,22 +144,22 @@ func (s *Server) SecretsDir() string {
 	return cmp.Or(string(s.Notify.Secrets), filepath.Join(s.Data, "secrets"))
 }
 
-// The defaults of a Server. The others are those of the parts.
+// The defaults of a Server. The other defaults are those of its parts.
 const (
 	DefaultListen = "127.0.0.1:8420"
 	defaultOutput = 1 << 20
 	DefaultDrain  = 30 * time.Second
 	// That of executor/shell.
 	shellUmask job.Umask = 0o022
-	// The next two are those of a node and of a store, so that what a server is
-	// told can be shown as a whole.
+	// The next two are defaults of a node and of a store, repeated so that the whole
+	// configuration can be shown.
 	DefaultCapacity  = 512
 	DefaultRevisions = 100
 
 	defaultKeepFor    = job.Duration(90 * 24 * time.Hour)
 	defaultKeepOutput = job.Duration(30 * 24 * time.Hour)
-	// Longer than a year, so that who looks once a year finds all of it. The
-	// number bounds what a program that changes jobs all the time can fill.
+	// Longer than a year, so that a yearly review finds all of it. The number bounds a
+	// program that changes jobs all the time.
 	defaultKeepAuditFor = job.Duration(400 * 24 * time.Hour)
 	defaultKeepAudit    = 1_000_000
 )
@@ -333,7 +333,7 @@ func (s Store) Password() bool {
 	return has
 }
 
-// secrets are the parameters that hold a password: that of the user, and that of a key.
+// secrets are the parameters that hold a password: of the user, and of a key.
 var secrets = []string{"password", "sslpassword"}
 
 // Shown returns the URL without its password.
@@ -563,8 +563,8 @@ func ServerFromEnv(getenv func(string) string) (Server, error) {
 	return s, nil
 }
 
-// Over returns what s says, and what base says where s says nothing. Only what
-// flags and the environment can say is looked at in s.
+// Over returns s with its unset values taken from base. Only the settings of flags and the
+// environment are read from s.
 func (s Server) Over(base Server) Server {
 	base.Data = cmp.Or(s.Data, base.Data)
 	base.Listen = cmp.Or(s.Listen, base.Listen)
@@ -635,8 +635,8 @@ func (s Server) Filled(getenv func(string) string, hostname string, terminal boo
 	return s
 }
 
-// withLabels adds to the labels of a server those that its machine has by itself. What is
-// said counts before them.
+// withLabels adds the labels of the machine to the configured labels of a server, which
+// take precedence.
 func withLabels(said map[string]string, hostname string) map[string]string {
 	labels := map[string]string{"arch": runtime.GOARCH}
 	if hostname != "" {
@@ -701,7 +701,7 @@ func (s Server) Level() slog.Level {
 // its own users can define jobs.
 func (s Server) LocalOnly() bool { return s.Listen.Loopback() && s.Store.File() != "" }
 
-// JobDefaults returns what jobs have that say nothing.
+// JobDefaults returns the defaults of jobs.
 func (s Server) JobDefaults() job.Defaults {
 	d := job.Defaults{Timezone: string(s.Timezone), Policy: s.Defaults.Policy}
 	for name, said := range s.Defaults.Namespaces {

@@ -12,13 +12,13 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// absencesMax is how many absences a session remembers: what fell due in older ones was
-// settled by the nodes since.
+// absencesMax is the number of absences that a session remembers: occurrences in older ones
+// were settled since.
 const absencesMax = 8
 
-// Absences returns the absences of all nodes that are known when a session begins: those
-// that the other sessions know, and the one that this session ends. A node counts if it
-// plans or runs jobs.
+// Absences returns the known absences of all nodes at the beginning of a session: those of
+// the other sessions, and the one that this session ends. A node counts if it plans or runs
+// jobs.
 func Absences(joining *store.Session, others []*store.Session, now time.Time) []store.Absence {
 	var known []store.Absence
 	var seen time.Time
@@ -43,7 +43,7 @@ func Absences(joining *store.Session, others []*store.Session, now time.Time) []
 	return known[max(0, len(known)-absencesMax):]
 }
 
-// lastSign returns when a node was last heard of as one that takes runs. A node that stops
+// lastSign returns the last sign of life of a node that accepts runs. A stopping node
 // renews its session until its runs have ended.
 func lastSign(s *store.Session) time.Time {
 	if s.Left.IsZero() {
@@ -55,9 +55,9 @@ func lastSign(s *store.Session) time.Time {
 // keepsJobs reports whether the node of a session plans or runs jobs.
 func keepsJobs(s *store.Session) bool { return s.Has(store.RolePlanner) || s.Works() }
 
-// RemembersEnd reports whether the row of a session that ends is kept until it is forgotten: it
-// may be the last sign of life before an absence of all nodes. One that is live and was not
-// renewed since may be that of a process that is dead.
+// RemembersEnd reports whether the row of an ending session is kept until it is removed: it
+// may be the last sign of life before an absence of all nodes. A live session that was not
+// renewed since may belong to a dead process.
 func RemembersEnd(ending *store.Session, others []*store.Session, now time.Time) bool {
 	sign := ending.Left
 	if sign.IsZero() {
@@ -73,11 +73,11 @@ func RemembersEnd(ending *store.Session, others []*store.Session, now time.Time)
 func Ended(s *store.Session, over bool) bool { return s.Leaving && over }
 
 // SettledByMissed reports whether the missed policy of a job settles an occurrence that was
-// planned before an absence of all nodes and fell due in it, and with which reason. next
-// is when the occurrence after it is due.
+// planned before an absence of all nodes and fell due in it, and with which reason. next is
+// when the occurrence after it is due.
 //
-// What fell due OnTime before the first node was back, or later, is on time: a restart
-// of a node is not downtime. Of the rest the policy none runs nothing, latest the latest
+// Occurrences due OnTime before the first node was back, or later, are on time: a restart
+// of a node is not downtime. Of the others the policy none runs nothing, latest the latest
 // and all everything.
 func SettledByMissed(missed job.Missed, due, next time.Time, absences []store.Absence) (reason string, settled bool) {
 	a, ok := absenceAt(due, absences)
@@ -139,8 +139,8 @@ func (b *Batch) absences() []store.Absence {
 	return b.absent
 }
 
-// onTimeFrom returns the moment from which on what is due counts as on time: OnTime ago, and
-// as long after an absence of all nodes OnTime before its end.
+// onTimeFrom returns the earliest due time that counts as on time: OnTime ago, and for as
+// long after an absence of all nodes, OnTime before its end.
 func onTimeFrom(now time.Time, absences []store.Absence) time.Time {
 	from := now.Add(-OnTime)
 	a, ok := absenceAt(from, absences)
@@ -180,7 +180,7 @@ func whyMissed(why string, policy job.Missed, limit int) string {
 	}
 }
 
-// absenceAt returns the absence in which a moment lies.
+// absenceAt returns the absence that contains a moment.
 func absenceAt(at time.Time, absences []store.Absence) (store.Absence, bool) {
 	for _, a := range absences {
 		if a.Has(at) {

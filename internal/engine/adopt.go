@@ -18,8 +18,8 @@ type Cell struct {
 	Handovers []store.Handover
 }
 
-// Kept is what a store keeps for its decisions that belongs to no job, by full name, name
-// of the node, or id.
+// Kept is the stored data of decisions that belongs to no job, by full name, name of the
+// node, or id.
 type Kept struct {
 	Calendars map[string]*job.Calendar
 	Pools     map[string]*job.Pool
@@ -28,19 +28,19 @@ type Kept struct {
 	Tokens    map[string]store.Token
 	Drains    map[string]*store.Drain
 	Sessions  map[job.ID]store.Session
-	Over      map[job.ID]bool // sessions of which something was reaped
+	Over      map[job.ID]bool // sessions of which a run was reaped
 	Number    int64           // the last number of a handover that was reserved
 }
 
-// Survey reads jobs and, if All is set, what belongs to none. It changes nothing.
+// Survey reads jobs and, if All is set, the data that belongs to none. It changes nothing.
 type Survey struct {
 	Jobs  []job.ID
 	All   bool
-	Cells []Cell // in the order of Jobs, without those that do not exist
+	Cells []Cell // in the order of Jobs, without unknown ones
 	Kept  Kept
 }
 
-// Need asks for the jobs with their unfinished runs, and for all of the rest.
+// Need requests the jobs with their unfinished runs, and the other data.
 func (o *Survey) Need(b *Batch, n *Need) {
 	for _, uid := range o.Jobs {
 		b.lookJob(n, uid)
@@ -58,7 +58,7 @@ func (b *Batch) lookKept(n *Need) {
 	n.Number = !b.handovers.hasLast
 }
 
-// Decide copies what was loaded.
+// Decide copies the loaded data.
 func (o *Survey) Decide(b *Batch) error {
 	o.Cells = nil
 	for _, uid := range o.Jobs {
@@ -72,7 +72,7 @@ func (o *Survey) Decide(b *Batch) error {
 	return nil
 }
 
-// lookCell asks for the unfinished runs of a job with their handovers.
+// lookCell requests the unfinished runs of a job with their handovers.
 func (b *Batch) lookCell(n *Need, uid job.ID) {
 	if !b.lookWhole(n, uid) {
 		return
@@ -127,12 +127,12 @@ func (b *Batch) kept() Kept {
 	return k
 }
 
-// adoptMax is how much of a store one step of Adopt changes: jobs, runs or other things. A
-// store may have to write them in one request.
+// adoptMax is how much one step of Adopt changes: jobs, runs or other records. A store may
+// have to write them in one request.
 const adoptMax = 100
 
-// Adopt makes jobs, and what belongs to none, what they are in another store. It compares
-// first, so that what is the same already costs no write.
+// Adopt copies jobs, and the data that belongs to none, from another store. It compares
+// first, so that equal data costs no write.
 type Adopt struct {
 	Cells []Adopted
 	Kept  *Kept // nil to leave it
@@ -145,10 +145,10 @@ type Adopt struct {
 	More bool
 }
 
-// Adopted is a job as it is to be.
+// Adopted is the target state of a job.
 type Adopted struct {
 	Cell
-	// Document is what the version says, as this store fills it in, without Timing.
+	// Document is the document of the version, as this store fills it in, without Timing.
 	Document *Document
 	// Past is set for a version that a later one follows: the runs are left as they are.
 	Past bool
@@ -161,7 +161,7 @@ func (e AheadError) Error() string {
 	return "job " + e.Job + " was planned further than where it comes from"
 }
 
-// Need asks for what is there already.
+// Need requests the present data.
 func (o *Adopt) Need(b *Batch, n *Need) {
 	for i := range o.Cells {
 		c := &o.Cells[i]
@@ -240,7 +240,7 @@ func (o *Adopt) cell(b *Batch, c *Adopted) error {
 	return nil
 }
 
-// runs makes the unfinished runs of a job what they are to be.
+// runs updates the unfinished runs of a job to the target state.
 func (o *Adopt) runs(b *Batch, c *Adopted) {
 	wanted := make(map[job.ID]bool, len(c.Runs))
 	for i := range c.Runs {
@@ -249,7 +249,7 @@ func (o *Adopt) runs(b *Batch, c *Adopted) {
 		m := b.runs[r.ID]
 		if m != nil {
 			same := *r
-			same.AlertAt = m.AlertAt // it follows from the rest
+			same.AlertAt = m.AlertAt // it is derived from the other fields
 			if reflect.DeepEqual(same, m.Run) {
 				continue
 			}
@@ -274,8 +274,8 @@ func (o *Adopt) runs(b *Batch, c *Adopted) {
 	}
 }
 
-// handovers makes the handovers of a job what they are to be. One that is not to be there ends
-// when it is asked after.
+// handovers updates the handovers of a job to the target state. A superfluous one ends when
+// it is next asked about.
 func (o *Adopt) handovers(b *Batch, c *Adopted) {
 	for i := range c.Handovers {
 		h := &c.Handovers[i]
@@ -290,7 +290,7 @@ func (o *Adopt) handovers(b *Batch, c *Adopted) {
 	}
 }
 
-// kept makes what belongs to no job what it is to be.
+// kept updates the data that belongs to no job to the target state.
 func (o *Adopt) kept(b *Batch) {
 	is, c := b.kept(), &b.done
 	if o.Kept.Number > is.Number && o.may() {
@@ -313,7 +313,7 @@ func (o *Adopt) kept(b *Batch) {
 	adopt(o, o.Kept.Over, is.Over, func(id job.ID, _ bool) { c.Reaped = append(c.Reaped, id) }, func(job.ID) {})
 }
 
-// adopt calls put for what is not as it is to be, and drop for what is not to be.
+// adopt calls put for differing values, and drop for superfluous ones.
 func adopt[K comparable, V any](o *Adopt, wanted, is map[K]V, put func(K, V), drop func(K)) {
 	for key := range is {
 		if _, ok := wanted[key]; !ok && o.may() {
@@ -331,7 +331,7 @@ func adopt[K comparable, V any](o *Adopt, wanted, is map[K]V, put func(K, V), dr
 // audit, which comes from there too.
 type DeleteAdopted struct{ Job job.ID }
 
-// Need asks for the job with its unfinished runs.
+// Need requests the job with its unfinished runs.
 func (o *DeleteAdopted) Need(b *Batch, n *Need) {
 	b.lookJob(n, o.Job)
 	b.lookWhole(n, o.Job)

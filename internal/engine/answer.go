@@ -14,15 +14,15 @@ import (
 // AnswerFlow ends steps that wait for a person or a signal: see store.Working.
 type AnswerFlow struct{ store.FlowAnswer }
 
-// Need asks for the flow with all around it.
+// Need requests the flow with its surroundings.
 func (o *AnswerFlow) Need(b *Batch, n *Need) {
 	b.lookSessions(n)
 	b.lookWithAround(n, RunRef{Run: o.Run})
 }
 
-// Decide ends the steps that the answer is about.
+// Decide ends the answered steps.
 //
-// Once: a step that has ended is open no more, so that of two answers one counts.
+// Once: an ended step is not open, so that of two answers one counts.
 func (o *AnswerFlow) Decide(b *Batch) error {
 	m := b.run(o.Run)
 	if m == nil || m.removed {

@@ -7,9 +7,8 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Past returns the scheduled times from one moment on and before another, those
-// of which a backfill makes runs, and how many there are in all. It lists and
-// counts up to the given bounds.
+// Past returns the scheduled times for a backfill from one moment on and before another,
+// and their number. Both are bounded by the given limits.
 func (t *Timing) Past(from, to time.Time, listed, counted int) (list []time.Time, count int) {
 	for scheduled := range cron.Between(t.Schedule, from.Add(-1), to.Add(-1)) {
 		if count++; count <= listed {
@@ -22,9 +21,9 @@ func (t *Timing) Past(from, to time.Time, listed, counted int) (list []time.Time
 	return list, count
 }
 
-// backfilled is what a step has made for a job by backfill.
+// backfilled is a step's backfill of one job.
 type backfilled struct {
-	audit       int // the place of its record among those of the step
+	audit       int // index of its record among those of the step
 	runs        int
 	first, last time.Time
 }

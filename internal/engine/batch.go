@@ -14,13 +14,13 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Batch is what a store does in one atomic step. The store adds what the
-// decisions need to know, calls them, and writes Changes: all of it or nothing.
+// Batch is one atomic step of a store. The store adds the inputs of the decisions, calls
+// them, and writes Changes: all of it or nothing.
 //
-// What is added belongs to the batch, which changes it, so that a decision sees
-// what earlier ones of the batch have done. What was not added does not exist
-// for it. Each decision says what it needs; two things are common to all that
-// may end a run (Claim, Release, Finish, Cancel, Settle and Reap):
+// The batch owns and changes the added data, so that a decision sees the effects of earlier
+// ones in the batch. Data that was not added does not exist for it. Each decision documents
+// its needs; these are common to all that may end a run (Claim, Release, Finish, Cancel,
+// Settle and Reap):
 //
 //   - the run, its job, and all sessions;
 //   - where Policy.Contends says so, the members of the run's slot and of the
@@ -53,11 +53,11 @@ type Batch struct {
 	lists    []*member // room for the first of each list in bySlot and byJob
 	done     Changes
 	unplaced int // how many runs were left to be placed
-	// reporter is the session whose results are decided, zero for none, and handed are the runs
-	// that the latest of them has made ready for it.
+	// reporter is the session that reports the results, zero for none, and handed are the
+	// runs that the latest result has made ready for it.
 	reporter job.ID
 	handed   []store.ReadyRun
-	// absent are the absences that the sessions know, once they were asked for.
+	// absent are the absences that the sessions know, once they are needed.
 	absent      []store.Absence
 	absentKnown bool
 
@@ -69,13 +69,13 @@ type Batch struct {
 	// origin is where the changes of the batch come from.
 	origin store.Origin
 
-	// facts is what the batch was told by need.
+	// facts is the data requested by needs.
 	facts facts
 	// fleeting is set where what Changes returns may be changed by Reset.
 	fleeting bool
 }
 
-// Changes is what a store writes after the decisions of a batch.
+// Changes is the data that a store writes after the decisions of a batch.
 type Changes struct {
 	Made    []*store.Run // new
 	Saved   []*store.Run // changed
@@ -84,20 +84,20 @@ type Changes struct {
 	// run and attempt.
 	Records  []*store.Record
 	Replaced []*store.Record
-	// Jobs are those whose state changed. Where Version did, the store writes
-	// the definition, its revision and its place in the feed of changes, where
-	// only State or Epoch did, its place in the feed.
+	// Jobs have a changed state. If Version changed, the store writes the definition, its
+	// revision and its place in the feed of changes; if only State or Epoch did, its place
+	// in the feed.
 	Jobs  []*Job
 	Keys  []Key
 	Audit []store.AuditRecord // without Seq
-	// Reaped are sessions of which something was reaped: they are over.
+	// Reaped are sessions of which a run was reaped: they are over.
 	Reaped []job.ID
 	Hints  store.Hint
 
-	// Output is what came with results that were accepted.
+	// Output is the output of accepted results.
 	Output []store.OutputChunk
 	// Calendars, Pools, Channels and Tokens are created, or replace those of the same name.
-	// Dropped are removed.
+	// Dropped are deleted.
 	Calendars []*job.Calendar
 	Pools     []*job.Pool
 	Channels  []*job.Channel
@@ -113,9 +113,9 @@ type Changes struct {
 	HandOn []job.ID
 	// Drains are set, or removed where the Drain is nil.
 	Drains []NodeDrain
-	// Handovers are new, or replace those of the same number. AskNow are runs whose handovers
-	// that have not ended are to be asked after. Number is the last that is reserved, if it is
-	// not 0.
+	// Handovers are new, or replace those of the same number. AskNow are runs whose open
+	// handovers must be asked about now. Number is the last reserved number, if it is not
+	// 0.
 	Handovers []*store.Handover
 	AskNow    []AskNow
 	Number    int64
@@ -127,14 +127,14 @@ type AskNow struct {
 	At       time.Time
 }
 
-// Dropped names a calendar, pool, channel or token that is removed: a token by its name, the
-// others by their full names.
+// Dropped names a deleted calendar, pool, channel or token: a token by its name, the others
+// by their full names.
 type Dropped struct {
 	Kind job.Kind // "" is a token
 	Name string
 }
 
-// NodeDrain is what is kept about a node that takes no runs.
+// NodeDrain is the stored drain of a node.
 type NodeDrain struct {
 	Node  string
 	Drain *store.Drain
@@ -165,25 +165,24 @@ type Job struct {
 	// Failures counts the failed runs since the last success, for
 	// pause_on_failure.
 	Failures int
-	// Previous is the latest scheduled time of an occurrence that has ended by
-	// running, and whether it succeeded, for needs_previous; PreviousFailed are
-	// those of its shards that did not.
+	// Previous is the latest scheduled time of an occurrence that ended by running, and
+	// whether it succeeded, for needs_previous; PreviousFailed are its failed shards.
 	Previous       time.Time
 	PreviousOK     bool
 	PreviousFailed Shards
 
-	// Created and Changed are when the job was made, and when planners and users were
-	// last to be told of it.
+	// Created and Changed are when the job was created, and when planners and users last
+	// had to be notified.
 	Created, Changed time.Time
-	// Document is what the present version says.
+	// Document is the document of the present version.
 	Document *Document
 
 	changed bool
-	adopted bool // from another store: Changed is as it was there
+	adopted bool // from another store: Changed is the time there
 	was     was
 }
 
-// was is what a job was when it was added, as far as it matters who is told.
+// was is the part of a job's state, when it was added, that decides who is notified.
 type was struct {
 	version, epoch int64
 	state          job.JobState
@@ -194,7 +193,7 @@ type was struct {
 // FullName returns "namespace/name".
 func (j *Job) FullName() string { return j.Namespace + "/" + j.Name }
 
-// Identity tells a run apart from all others: making it twice gives one.
+// Identity identifies a run among all others: creating it twice gives one.
 type Identity struct {
 	Job   job.ID
 	Kind  job.RunKind
@@ -220,13 +219,13 @@ type member struct {
 	made, saved, removed bool
 	flow                 *flowRun     // of a flow that has begun, once it was read
 	value                []byte       // the result of a step that ends
-	quiet                bool         // what follows from its end is decided by the caller
-	around               bool         // what decisions about it look at is known
-	was                  job.RunState // when it was added; "" for one that was made
+	quiet                bool         // the caller decides what follows from its end
+	around               bool         // the inputs of decisions about it are loaded
+	was                  job.RunState // its state when it was added; "" for a new run
 }
 
-// NewBatch begins a step at a moment of the store's clock, with room for decisions
-// about so many things.
+// NewBatch begins a step at a moment of the store's clock, with room for a number of
+// decisions.
 func NewBatch(now time.Time, lookAhead time.Duration, room int) *Batch {
 	return &Batch{
 		now:       now,
@@ -243,12 +242,12 @@ func NewBatch(now time.Time, lookAhead time.Duration, room int) *Batch {
 // ones would have to be emptied for each small step.
 const resetMax = 1024
 
-// Fleeting says that nothing of a step is in use after it, what Changes has returned
-// neither.
+// Fleeting declares that no data of a step is in use after it, not even the result of
+// Changes.
 func (b *Batch) Fleeting() { b.fleeting = true }
 
-// Reset begins another step, in the place of what NewBatch makes. Only what Changes
-// has returned of the step before may still be in use, if the batch is not Fleeting.
+// Reset begins another step, in place of NewBatch. Unless the batch is Fleeting, the result
+// of Changes of the previous step may still be in use.
 func (b *Batch) Reset(now time.Time) {
 	if len(b.runs) > resetMax {
 		guarded, fleeting := b.facts.guarded, b.fleeting
@@ -304,7 +303,7 @@ func (b *Batch) AddJob(j *Job) *Job {
 // Job returns a job that was added, nil if it was not.
 func (b *Batch) Job(uid job.ID) *Job { return b.jobs[uid] }
 
-// AddFollower adds a job whose schedule.on names another one.
+// AddFollower adds a job whose schedule.on names the upstream.
 func (b *Batch) AddFollower(upstream string, j *Job) {
 	j = b.AddJob(j)
 	if !slices.Contains(b.followers[upstream], j) {
@@ -312,7 +311,7 @@ func (b *Batch) AddFollower(upstream string, j *Job) {
 	}
 }
 
-// AddRun adds a copy of an unfinished run. One that is there already stays as it is.
+// AddRun adds a copy of an unfinished run. An existing one stays unchanged.
 func (b *Batch) AddRun(r *store.Run) {
 	if b.runs[r.ID] == nil {
 		b.add(r).was = r.State
@@ -338,8 +337,8 @@ func (b *Batch) add(r *store.Run) *member {
 	return m
 }
 
-// listRoom is how many members a list has room for before it is allocated by itself:
-// most slots and jobs have no more.
+// listRoom is the number of members that a list holds without an allocation: most slots and
+// jobs have no more.
 const listRoom = 4
 
 // list adds a member to one of the lists of the step.
@@ -355,12 +354,11 @@ func (b *Batch) list(list []*member, m *member) []*member {
 	return append(list, m)
 }
 
-// MoreWaiting says how many runs wait for a slot besides those that were added,
-// not counting those with an overlap policy of their own.
+// MoreWaiting sets how many further runs wait for a slot, without those with an overlap
+// policy of their own.
 func (b *Batch) MoreWaiting(slot string, n int) { put(&b.more, slot, n) }
 
-// AddPool adds the size of a pool by its full name. One that is not added has
-// one slot.
+// AddPool adds the size of a pool by its full name. An unknown pool has one slot.
 func (b *Batch) AddPool(name string, size int) { put(&b.pools, name, size) }
 
 // AddSession adds a session, which the batch does not change.
@@ -382,8 +380,7 @@ func put[K comparable, V any](m *map[K]V, key K, value V) {
 	(*m)[key] = value
 }
 
-// AddRecord adds a copy of a finished attempt. One that is there already stays as it
-// is.
+// AddRecord adds a copy of a finished attempt. An existing one stays unchanged.
 func (b *Batch) AddRecord(r *store.Record) {
 	if key := (recordKey{r.Run.ID, r.Attempt.Number}); b.records[key] == nil {
 		kept := *r
@@ -413,9 +410,9 @@ func (b *Batch) Changes() Changes {
 	return c
 }
 
-// jobOf returns the job of a run. One that is not known any more is deleted.
+// jobOf returns the job of a run. An unknown job is a deleted one.
 //
-// That of a step has the policy of the step.
+// The job of a step's run has the policy of the step.
 func (b *Batch) jobOf(r *store.Run) *Job {
 	j := b.job(r.JobUID)
 	switch {
@@ -465,7 +462,7 @@ func (b *Batch) moveSlot(m *member, key string) {
 	b.save(m)
 }
 
-// Audit adds the record of a change that a store has decided by itself.
+// Audit adds the record of a change by the store itself.
 func (b *Batch) Audit(actor, action, object string, version int64, changes ...store.Change) {
 	b.audit(actor, action, object, version, "", changes...)
 }
@@ -481,8 +478,8 @@ func (b *Batch) audit(actor, action, object string, version int64, detail string
 // From says where the changes of the batch come from, for the audit. Reset forgets it.
 func (b *Batch) From(o store.Origin) { b.origin = o }
 
-// newID makes the id of something that follows from something else. It is a
-// hash: a step that is repeated makes the same things.
+// newID makes the id of a derived object. It is a hash, so that a repeated step creates the
+// same objects.
 func (b *Batch) newID(purpose string, from job.ID, with job.ID, n int) job.ID {
 	return idAt(b.now, purpose, from, with, n)
 }
@@ -504,16 +501,16 @@ func before(a, b *store.Run) bool {
 	return slices.Compare(a.ID[:], b.ID[:]) < 0
 }
 
-// System is the actor of what Belfry does by itself.
+// System is the actor of Belfry's own changes.
 const System = "belfry"
 
 // poolSlot begins the slot keys of pools.
 const poolSlot = "pool "
 
-// free returns how many more runs may take the slot of a run, as far as this run
-// is concerned: what the pool or max_parallel leaves. Runs of a job whose overlap
-// is allow are not bounded, but for backfills with a policy of their own, which
-// are counted by themselves.
+// free returns how many more runs may take the slot of a run, as far as this run is
+// concerned: the rest of the pool or of max_parallel. Runs of a job whose overlap is allow
+// are not bounded, except backfills with a policy of their own, which are counted
+// separately.
 func (b *Batch) free(r *store.Run) int {
 	if pool, ok := strings.CutPrefix(r.Slot, poolSlot); ok {
 		return max(1, b.poolSize(pool)) - b.held(r.Slot)
@@ -544,10 +541,9 @@ func (b *Batch) held(key string) (n int) {
 	return n
 }
 
-// fill hands a slot to the runs that wait for it, those that are due first, as
-// far as it is free.
+// fill gives a slot to the runs waiting for it, earliest due first, as far as it is free.
 //
-// Overlap: a run gets its slot here or in take, and both ask free.
+// Overlap: a run gets its slot here or in take, and both check free.
 func (b *Batch) fill(key string) {
 	for {
 		var next *member
@@ -567,8 +563,8 @@ func (b *Batch) fill(key string) {
 	}
 }
 
-// handTo hands a run that has become ready to the session whose results are decided, if it is
-// assigned to that: the answer saves the session a look, and the other nodes a hint.
+// handTo passes a run that has become ready to the reporting session, if it is assigned to
+// it: the answer saves the session a poll, and the other nodes a hint.
 func (b *Batch) handTo(r *store.Run) bool {
 	if r.Session.IsZero() || r.Session != b.reporter {
 		return false
@@ -577,8 +573,8 @@ func (b *Batch) handTo(r *store.Run) bool {
 	return true
 }
 
-// hint tells nodes of a run that may be due before they look again. What it is about is
-// due at once, or in a moment.
+// hint notifies nodes of a run that may be due before their next poll. Hinted runs are due
+// at once, or in a moment.
 func (b *Batch) hint(due time.Time) {
 	switch {
 	case !due.After(b.now):
@@ -602,12 +598,11 @@ func (b *Batch) tooLate(r *store.Run) bool {
 	return r.First.IsZero() && !r.LateAfter.IsZero() && b.now.After(r.LateAfter)
 }
 
-// withdrawn reports whether a run may not start any more, and why.
+// withdrawn reports whether a run is withdrawn, and why.
 //
-// Withdrawn means withdrawn: every claim asks here, in the step that starts the
-// attempt. A run by hand is withdrawn only by the deletion of its job, one that
-// follows another job or fills in the past by that and by a pause, all others by
-// a new epoch.
+// Withdrawn means withdrawn: every claim checks it, in the step that starts the attempt. A
+// manual run is withdrawn only by the deletion of its job, a follower or a backfill by that
+// and by a pause, all others by a new epoch.
 func withdrawn(j *Job, r *store.Run) (reason string, yes bool) {
 	paused := j.State == job.JobPaused
 	switch {
@@ -625,8 +620,8 @@ func withdrawn(j *Job, r *store.Run) (reason string, yes bool) {
 	return j.whyWithdrawn(r.Epoch), true
 }
 
-// whyWithdrawn says why runs of an epoch do not start any more. Only the latest change
-// is known: a resume comes after a pause, and any other one says how many there were.
+// whyWithdrawn explains why runs of an epoch are withdrawn. Only the latest change is
+// known: a resume comes after a pause, and other changes are counted.
 func (j *Job) whyWithdrawn(epoch int64) string {
 	n := j.Epoch - epoch
 	switch {

@@ -9,12 +9,12 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Claim decides whether a session may start an attempt. Beside what all such
-// decisions need, the store adds the last record of a run that does not exist any
-// more. The store puts the job into an outcome that is Started.
+// Claim decides whether a session may start an attempt. Besides the common needs, the store
+// adds the last record of a run that has ended. The store puts the job into an outcome that
+// is Started.
 //
-// Started once: only a ready run with this attempt number is started, and it is
-// ready no more; a repeated claim with the same token gets the same answer.
+// Started once: only a ready run with this attempt number is started, and is no longer
+// ready; a repeated claim with the same token gets the same answer.
 func (b *Batch) Claim(s *store.Session, a store.Attempt) store.ClaimOutcome {
 	m := b.run(a.Run)
 	if m == nil || m.removed {
@@ -132,9 +132,8 @@ func (b *Batch) ended(a store.Attempt) store.ClaimOutcome {
 	return out
 }
 
-// claimable reports whether the session may run the job at all: who asks may know
-// an older definition. A run that is assigned to a node which does not fit any
-// more is to be placed again.
+// claimable reports whether the session may run the job at all: the claiming node may have
+// an older definition. A run assigned to a node that no longer fits must be placed again.
 func (b *Batch) claimable(j *Job, m *member, s *store.Session) bool {
 	if s.Leaving {
 		return false
@@ -236,16 +235,16 @@ func (b *Batch) sweep(key string) {
 	}
 }
 
-// overlaps decides what becomes of a run that is due while its slot is taken.
+// overlaps decides about a due run whose slot is taken.
 func (b *Batch) overlaps(j *Job, m *member, s *store.Session, a store.Attempt) store.ClaimOutcome {
 	r := &m.Run
 	holder := b.holder(r)
 	busy := b.busyWith(holder, r)
 	switch overlap := j.Policy.overlap(r); {
 	case overlap != job.OverlapReplace && b.withShards(r):
-		// They do not overlap each other, but share what the pool has.
+		// They do not overlap each other, but share the rest of the pool.
 	case overlap == job.OverlapQueue:
-		// What has its own policy was bounded when it was made.
+		// A run with its own policy was bounded when it was created.
 		if n := b.queued(r.Slot); r.Overlap == "" && n >= j.Policy.QueueLimit {
 			b.conclude(m, job.OutcomeSkipped, fmt.Sprintf("%s, and %s already", busy, plural(n, "run waits", "runs wait")))
 			return b.answer(store.Skipped, r)
@@ -318,9 +317,9 @@ func (b *Batch) queued(key string) int {
 	return n
 }
 
-// replacedBy returns the run of its job that has replaced another one before that came
-// to be claimed: one that was due later and waits for the slot or, where all that hold
-// it are, holds it.
+// replacedBy returns the run of its job that has replaced another one before that was
+// claimed: a run that was due later and waits for the slot or, if its runs hold all of it,
+// holds it.
 func (b *Batch) replacedBy(m *member) *store.Run {
 	var later *store.Run
 	older := false // one that holds the slot
@@ -350,11 +349,10 @@ func (b *Batch) withShards(r *store.Run) bool {
 	})
 }
 
-// replace makes room for a run of a job: of the job's runs in the same slot the
-// one that waits is skipped, and of those that hold it the one that was due
-// first is asked to end, or ended if it is between two attempts, unless one ends
-// already. Other shards of its occurrence are left alone, and so are runs of other
-// jobs in a pool.
+// replace makes room for a run of a job: of the job's runs in the same slot the waiting one
+// is skipped, and of those that hold it the one that was due first is asked to end, or
+// ended if it is between two attempts, unless another one is already ending. Other shards
+// of its occurrence are left alone, and so are runs of other jobs in a pool.
 func (b *Batch) replace(by *member) {
 	reason := ofTime(&by.Run) + " took its place"
 	var holder *member
@@ -384,7 +382,7 @@ func (b *Batch) replace(by *member) {
 	}
 }
 
-// isOccurrence reports whether runs of a kind stand for occurrences of their job.
+// isOccurrence reports whether runs of a kind are occurrences of their job.
 func isOccurrence(k job.RunKind) bool {
 	return k == job.RunScheduled || k == job.RunAfterEnd || k == job.RunOn
 }

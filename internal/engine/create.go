@@ -8,15 +8,14 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Plan decides whether a cursor moves, and creates the runs of what it passes.
-// It needs the job and, for their names, the sessions; where the item completes a job
-// that is to be removed then, also its unfinished runs. Runs with a token are claimed, and
-// hinted at where they are not, once all items are decided: see claimPlanned.
+// Plan decides whether a cursor moves, and creates the runs of the occurrences that it
+// passes. It needs the job and, for their names, the sessions; if the item completes a job
+// that is removed on completion, also its unfinished runs. Once all items are decided, runs
+// with a token are claimed, or else hinted: see claimPlanned.
 //
-// Once: the cursor moves from where the planner believes it to be, in the step
-// that creates the runs, and each run lies in the part that it moves over.
-// Accounted: what it passes is a run, a missed span, or does not exist by the
-// schedule.
+// Once: the cursor moves only from the planner's position, in the step that creates the
+// runs, and each run lies in the span that it passes. Accounted: each moment of the span is
+// a run, missed, or not in the schedule.
 func (b *Batch) Plan(planner job.ID, item *store.PlanItem) store.PlanOutcome {
 	j := b.job(item.Job)
 	switch {
@@ -57,8 +56,7 @@ func (b *Batch) Plan(planner job.ID, item *store.PlanItem) store.PlanOutcome {
 	return store.Planned
 }
 
-// wellFormed reports whether an item creates only what its cursor passes, in
-// order.
+// wellFormed reports whether an item creates only runs that its cursor passes, in order.
 func wellFormed(j *Job, item *store.PlanItem) bool {
 	if !j.Policy.Planned || item.To.Before(item.From) {
 		return false
@@ -91,8 +89,8 @@ func wellFormed(j *Job, item *store.PlanItem) bool {
 	return j.Policy.MaxRuns == 0 || j.Planned+occurrences <= j.Policy.MaxRuns
 }
 
-// tooFar reports whether an item goes beyond what the store's clock allows: the
-// clock of a planner must not move a cursor into the future.
+// tooFar reports whether an item exceeds the limit by the store's clock: the clock of a
+// planner must not move a cursor into the future.
 func (b *Batch) tooFar(item *store.PlanItem) bool {
 	return item.To.After(b.now.Add(b.lookAhead+store.PlanSlack)) ||
 		slices.ContainsFunc(item.Missed, func(s store.MissedSpan) bool { return s.Last.After(b.now) })
@@ -118,10 +116,10 @@ func (b *Batch) miss(j *Job, span store.MissedSpan) {
 	})
 }
 
-// Trigger creates a run that no cursor stands for. It needs the job, the key of
-// the request if it is kept (AddKey), and for its name the session.
+// Trigger creates a run outside of cursors. It needs the job, the key of the request if it
+// is kept (AddKey), and for its name the session.
 //
-// Once: the key is looked up and kept in the step that creates the run.
+// Once: the key is looked up and stored in the step that creates the run.
 func (b *Batch) Trigger(item *store.TriggerItem) store.TriggerOutcome {
 	identity := IdentityOf(item)
 	key := identity.Key
@@ -155,7 +153,7 @@ func (b *Batch) Trigger(item *store.TriggerItem) store.TriggerOutcome {
 	case item.Kind == job.RunBackfill:
 		b.auditBackfill(item.Actor, j, r.Scheduled)
 	case item.Shards > 0 && b.asked[Identity{item.Job, item.Kind, key, 0}]:
-		// Another share of what was asked for.
+		// Another share of the request.
 	default:
 		if item.Shards > 0 {
 			if b.asked == nil {
@@ -168,7 +166,7 @@ func (b *Batch) Trigger(item *store.TriggerItem) store.TriggerOutcome {
 	return store.TriggerOutcome{Run: r.ID, Made: true}
 }
 
-// IdentityOf returns what makes the run of a request one.
+// IdentityOf returns the identity of a requested run.
 func IdentityOf(item *store.TriggerItem) Identity {
 	key := item.Key
 	switch {
@@ -200,9 +198,9 @@ func (b *Batch) newRun(j *Job, id job.ID, kind job.RunKind, key string) store.Ru
 	}
 }
 
-// place assigns a new run to a session, if it is known and takes runs, and adds it:
-// the planner may not know yet that a node leaves. A run of a broadcast belongs to its
-// node all the same: another one has its own, and would do the work twice.
+// place assigns a new run to a session, if it is known and accepts runs, and adds it: the
+// planner may not know yet that a node leaves. A run of a broadcast always belongs to its
+// node: another one has its own, and would do the work twice.
 func (b *Batch) place(j *Job, r *store.Run, session job.ID, node string) {
 	if s := b.session(session); j.Policy.Reported {
 		r.State, r.Reason = job.StateWaiting, noReport

@@ -7,8 +7,8 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Names finds what a job names. Upstreams returns the full names of the jobs that
-// one follows, none for what does not exist.
+// Names resolves the names in a job. Upstreams returns the full names of the jobs that one
+// follows, none for an unknown job.
 type Names struct {
 	Calendars job.Calendars
 	Upstreams func(full string) ([]string, error)
@@ -25,9 +25,8 @@ func Follows(j *job.Job) []string {
 	return names
 }
 
-// Cycle returns how a job would follow itself: the job, what it follows, what
-// that follows, and so on until the job again; nil if it would not. A run of it
-// would be followed by the next one for ever, without a pause between them.
+// Cycle returns how a job would follow itself, as the chain of jobs back to the job, or
+// nil. A run in a cycle would be followed by the next one for ever, without a pause.
 func Cycle(full string, follows []string, upstreams func(full string) ([]string, error)) ([]string, error) {
 	seen := map[string]bool{}
 	var search func(way []string, follows []string) ([]string, error)

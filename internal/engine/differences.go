@@ -14,20 +14,19 @@ import (
 )
 
 const (
-	// changesMax is how many places of a definition one record names: more than
-	// anybody changes by hand.
+	// changesMax is the number of fields that one record names: more than people change
+	// manually.
 	changesMax = 50
 	// changeMax is how many bytes of a value a record has: a command line, and
 	// not a script.
 	changeMax = 256
 )
 
-// hidden stands for values that often are secrets.
+// hidden replaces likely secrets.
 const hidden = "(hidden)"
 
-// Differences returns what is different in a document that replaces an old one.
-// What a server adds does not count. There is nothing to compare a new document
-// with.
+// Differences returns the differences of a document from the one that it replaces, without
+// the server's additions. A new document has none.
 func Differences[T any](old, given *T) []store.Change {
 	if old == nil {
 		return nil
@@ -56,8 +55,8 @@ func treeOf(text []byte) (tree any) {
 	return tree
 }
 
-// compareTrees adds what is different, by path. Lists are compared as a whole:
-// what has moved in one is no change of every place behind it.
+// compareTrees adds differences by path. Lists are compared as a whole: a move within one
+// is not a change of every later item.
 func compareTrees(path string, before, after any, changes *[]store.Change) {
 	was, wasMap := before.(map[string]any)
 	is, isMap := after.(map[string]any)
@@ -82,7 +81,7 @@ func compareTrees(path string, before, after any, changes *[]store.Change) {
 	}
 }
 
-// valueText writes a value: texts as they are, others in JSON.
+// valueText formats a value: texts as they are, others in JSON.
 func valueText(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -97,7 +96,7 @@ func valueText(v any) string {
 	return strings.TrimSpace(b.String())
 }
 
-// shownValue hides what often is a secret, and cuts what is long.
+// shownValue hides likely secrets, and cuts long values.
 func shownValue(path, value string) string {
 	if value == "" {
 		return ""

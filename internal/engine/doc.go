@@ -1,14 +1,12 @@
-// Package engine decides: what to plan for a job, whether a run may start, and
-// what follows from its end. It reads no clock, touches no store and starts no
-// goroutine; it takes what is known and the time, and returns what is to be
-// done.
+// Package engine makes the decisions: what to plan for a job, whether a run may start, and
+// what follows from its end. It reads no clock, uses no store and starts no goroutine; its
+// inputs are the state and the time, its outputs the changes.
 //
-// There are two halves. Planners ask Timing.Decide which occurrences fall due.
-// Stores ask a Batch about everything that must happen once: they add what a
-// decision needs to know, call it, and write Changes in one atomic step. So the
-// rules are written once, whatever the store, and a store that writes all of
-// the changes or none of them, under a lock or a compare-and-set on what it has
-// read, keeps them.
+// It has two halves. Planners call Timing.Decide for due occurrences. Stores use a Batch
+// for everything that must happen once: they add the inputs of a decision, call it, and
+// write Changes in one atomic step. So the rules are written once, whatever the store, and
+// a store that writes all of the changes or none of them, under a lock or a compare-and-set
+// on what it has read, keeps them.
 //
 // # How a run ends up where it does
 //
@@ -24,6 +22,6 @@
 //	Cancel, Settle
 //	    end what does not run
 //
-// Each end goes through one function, which writes the record, hands the slot
-// on, and makes what follows.
+// Each end goes through one function, which writes the record, hands the slot on, and makes
+// what follows.
 package engine

@@ -7,18 +7,18 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Document is what a version of a job says, with what follows from it. Steps share it: it
-// is not changed once it is made.
+// Document is a version of a job with the values derived from it. Steps share it, so it is
+// immutable.
 type Document struct {
-	// Definition is what the user wrote, and Filled that with all defaults. Neither has
-	// a uid, version, epoch or status.
+	// Definition is the user's definition, and Filled the same with all defaults. Neither
+	// has a uid, version, epoch or status.
 	Definition, Filled *job.Job
 	Policy             *Policy
 	// Text is the definition as a store encodes it; nil for a version that a decision
 	// has made.
 	Text []byte
 	// Timing decides when the job is due, as TimingText writes it. Calendars are the full
-	// names of those that it names.
+	// names of the calendars in it.
 	Timing    string
 	Calendars []string
 	// Actor has made this version, which is a new one if a step has made the document.
@@ -63,12 +63,12 @@ func (j *Job) View() *store.Job {
 // Made reports whether a step has created the job.
 func (j *Job) Made() bool { return j.was.version == 0 }
 
-// Revised reports whether a step has made a version of the job that has a definition: its
-// revision is to be kept.
+// Revised reports whether a step has made a version of the job with a definition, whose
+// revision must be kept.
 func (j *Job) Revised() bool { return j.Version != j.was.version && !j.Deleted }
 
-// News reports whether a step has changed what planners or users must be told: the job goes
-// into the feed of changes.
+// News reports whether a step has made a change that planners or users must see: the job
+// goes into the feed of changes.
 func (j *Job) News() bool {
 	return j.Version != j.was.version || j.Epoch != j.was.epoch || j.State != j.was.state || j.Deleted != j.was.deleted || j.Retimed()
 }
@@ -78,8 +78,7 @@ func (j *Job) Retimed() bool {
 	return j.Document != nil && (j.was.document == nil || j.Document.Timing != j.was.document.Timing)
 }
 
-// settleDocument gives a job that a decision has paused or resumed the definition that
-// says so.
+// settleDocument updates the definition of a job that a decision has paused or resumed.
 func (b *Batch) settleDocument(j *Job) {
 	d := j.Document
 	if d == nil {

@@ -15,7 +15,7 @@ type Head struct {
 	Version         *int64
 }
 
-// FullName returns the full name of what it is the head of.
+// FullName returns the full name of the document.
 func (h Head) FullName() string {
 	return cmp.Or(*h.Namespace, job.DefaultNamespace) + "/" + *h.Name
 }
@@ -40,9 +40,9 @@ func ExecutorsHead(e *job.Executors) Head {
 	return Head{job.KindExecutors, &e.Namespace, &e.Name, &e.UID, &e.Version}
 }
 
-// PutDocument decides what becomes of a document but a job that is to replace an
-// old one, nil for none: it gets the uid of the old one or a new one, and the
-// next version. The old one stays if it says the same.
+// PutDocument decides about a document other than a job that replaces an old one, nil for
+// none: it gets the uid of the old one or a new one, and the next version. An equal old one
+// stays.
 func PutDocument[T any](old *T, given T, head func(*T) Head, ifVersion int64, newID func() job.ID) (put *T, changed bool, err error) {
 	h := head(&given)
 	*h.Namespace = cmp.Or(*h.Namespace, job.DefaultNamespace)

@@ -2,8 +2,8 @@ package engine
 
 import "github.com/belfry-cron/belfry/store"
 
-// Drain decides what is kept of a request to drain a node, or to undo that: then it
-// is nil. It is asked for what changes something.
+// Drain returns the stored drain for a request to drain a node, or nil to end the drain. It
+// is called only for requests that change something.
 func (b *Batch) Drain(d *store.DrainNode) *store.Drain {
 	b.done.Hints |= store.HintNodes | store.HintRuns
 	if d.Undo {

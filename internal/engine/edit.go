@@ -21,32 +21,29 @@ type Stored struct {
 
 // PutItem is a job to create or change.
 type PutItem struct {
-	// Old is what is stored under the name, with a nil Job if there is nothing. UID
-	// is for a job that is created, Filled is Put.Definition with its defaults, and
-	// Policy what CompilePolicy makes of it.
+	// Old is the stored job of the name, with a nil Job for none. UID is for a new job,
+	// Filled is Put.Definition with its defaults, and Policy the result of CompilePolicy.
 	Old    Stored
 	Put    *store.PutJob
 	Filled *job.Job
 	Policy *Policy
 	UID    job.ID
-	// Job and Changed are what has come of it.
+	// Job and Changed are the result.
 	Job     *Job
 	Changed bool
 }
 
-// Put decides about the creation and change of jobs: about all of them, or the
-// error is about the one that is refused, and nothing of the batch is to be written.
+// Put creates and changes jobs: all of them, or it returns the error of the refused one,
+// and nothing of the batch must be written.
 //
-// names is asked for what the jobs name that are not among them.
+// names resolves names of jobs outside the list.
 //
-// Of each that is changed the store writes the job, Put.Definition as its
-// definition, and a revision. Where a job exists the store adds its waiting runs, the
-// members of their slots and those of the slots that the new policy wants; all that
-// are unfinished where Job.WantsRuns says so.
+// For each changed job the store writes the job, Put.Definition as its definition, and a
+// revision. For an existing job the store adds its waiting runs, the members of their slots
+// and those of the slots of the new policy; all unfinished runs if Job.WantsRuns.
 //
-// Withdrawn means withdrawn: a change of the schedule, a pause and a resume
-// begin a new epoch in the step that is acknowledged, and each claim compares
-// epochs.
+// Withdrawn means withdrawn: a change of the schedule, a pause and a resume begin a new
+// epoch in the acknowledged step, and each claim compares epochs.
 func (b *Batch) Put(items []PutItem, names Names) error {
 	among := make(map[string]*job.Job, len(items))
 	refused := func(i int, err error) error {
@@ -125,7 +122,7 @@ func (b *Batch) put(item *PutItem, names Names) (j *Job, changed bool, err error
 	b.freezeFlows(j)
 	j.Version++
 	if policy.NeedsPrevious && !j.Policy.NeedsPrevious {
-		j.Previous, j.PreviousOK = time.Time{}, false // others may have ended since
+		j.Previous, j.PreviousOK = time.Time{}, false // others may have ended in the meantime
 	}
 	j.Policy = policy
 	b.saveJob(j)
@@ -164,9 +161,9 @@ func (b *Batch) put(item *PutItem, names Names) (j *Job, changed bool, err error
 	return j, true, nil
 }
 
-// checkVersion reports whether something of a version, 0 for what does not exist,
-// may be changed by a caller who means to change ifVersion. same says that it is
-// as it is to become: then the change already exists and its answer was lost.
+// checkVersion reports whether a document of a version, 0 for none, may be changed by a
+// caller who expects ifVersion. same is set if it already has the wanted content: then an
+// earlier call has changed it and its answer was lost.
 func checkVersion(version, ifVersion int64, same bool) error {
 	switch {
 	case ifVersion == store.AnyVersion || version == ifVersion || same && version == ifVersion+1:
@@ -198,10 +195,10 @@ func (j *Job) setPause(since time.Time, p store.Pause) {
 	}
 }
 
-// begin returns the cursor with which a job is planned from a moment on.
+// begin returns the cursor for planning a job from a moment on.
 //
-// Accounted: what spread and jitter have put off is not over before it is due. An edit
-// withdraws it like all that is planned, and its occurrence falls due in the new epoch.
+// Accounted: an occurrence delayed by spread and jitter is not over before it is due. An
+// edit withdraws it like all planned ones, and it falls due in the new epoch.
 func begin(uid job.ID, filled *job.Job, calendars job.Calendars, at time.Time) time.Time {
 	if filled.Schedule.Spread == 0 && filled.Schedule.Jitter == 0 {
 		return at // as most are
@@ -213,7 +210,7 @@ func begin(uid job.ID, filled *job.Job, calendars job.Calendars, at time.Time) t
 	return timing.Begin(at)
 }
 
-// plan is what a job is planned by from a new epoch on. The zero value is for a job that
+// plan is the planning data of a job from a new epoch on. The zero value is for a job that
 // is not planned.
 type plan struct {
 	filled    *job.Job
@@ -232,10 +229,10 @@ func (p plan) timing(uid job.ID) *Timing {
 	return &timing
 }
 
-// newEpoch withdraws what was planned, by comparison alone, and says why. The cursor
-// becomes the given moment, or the latest scheduled time that was ever claimed or
-// settled if that is later: no occurrence is planned twice, whatever a clock
-// says. What was claimed and has not started may go over into the new epoch.
+// newEpoch withdraws planned runs, by comparison alone, and gives the reason. The cursor
+// becomes the given moment, or the latest scheduled time that was ever claimed or settled
+// if that is later: no occurrence is planned twice, whatever a clock shows. Claimed runs
+// that have not started may pass into the new epoch.
 func (b *Batch) newEpoch(j *Job, at time.Time, next plan, why string) {
 	b.uncount(j)
 	j.Epoch++
@@ -277,16 +274,15 @@ func (b *Batch) uncount(j *Job) {
 // counts reports whether runs of a kind count for max_runs.
 func counts(k job.RunKind) bool { return k == job.RunScheduled || k == job.RunAfterEnd }
 
-// countsShards reports whether the shards of a run remember of each other whether any has
+// countsShards reports whether the shards of a run remember whether any of them has
 // started, because the occurrence counts then.
 func (p *Policy) countsShards(r *store.Run) bool {
 	return p.MaxRuns > 0 && r.Shards > 0 && counts(r.Kind)
 }
 
-// uncountReleased takes back an occurrence that was claimed when it was withdrawn,
-// and did not start: one that is split with the last of its shards that was claimed,
-// if none has started or ended in another way. The job may have been completed
-// meanwhile for want of it.
+// uncountReleased uncounts an occurrence that was claimed when it was withdrawn, and did
+// not start: a split one with its last claimed shard, if none has started or ended in
+// another way. The job may have been completed for want of it in the meantime.
 func (b *Batch) uncountReleased(j *Job, r *store.Run) {
 	if j.Policy.MaxRuns == 0 || j.Deleted || !counts(r.Kind) || r.Attempt > 1 || isCounted(r) || j.Planned == 0 {
 		return
@@ -304,12 +300,11 @@ func (b *Batch) uncountReleased(j *Job, r *store.Run) {
 	}
 }
 
-// isCounted reports whether an occurrence counts for max_runs whatever becomes of this run,
-// or is not to be taken back from what has been counted since.
+// isCounted reports whether an occurrence counts for max_runs regardless of this run, or
+// must not be uncounted because the count was reset since.
 func isCounted(r *store.Run) bool { return r.Others != "" && r.Others != job.OutcomeWithdrawn }
 
-// countAnew begins to count for max_runs from none. What is released later was counted
-// before.
+// countAnew resets the count for max_runs. Runs released later were counted before.
 func (b *Batch) countAnew(j *Job) {
 	j.Planned = 0
 	if j.Policy.MaxRuns == 0 {
@@ -329,8 +324,8 @@ func (b *Batch) pause(j *Job, p store.Pause) {
 	b.newEpoch(j, b.now, plan{}, whyPaused+by(p.By))
 }
 
-// unpause makes a job active again, from a moment on. What fell due before, since it
-// was paused, does not run.
+// unpause makes a job active again, from a moment on. Occurrences that fell due during the
+// pause do not run.
 func (b *Batch) unpause(j *Job, from time.Time, next plan, actor string) {
 	j.State = job.JobActive
 	j.PausedAt, j.PausedUntil, j.PausedBy, j.PauseReason = time.Time{}, time.Time{}, "", ""
@@ -338,9 +333,8 @@ func (b *Batch) unpause(j *Job, from time.Time, next plan, actor string) {
 	b.newEpoch(j, from, next, whyResumed+by(actor))
 }
 
-// makeUp catches up, for once, what fell due since a pause began: by a policy
-// other than the job's. It happens in the step that ends the pause, so that it
-// happens once.
+// makeUp catches up once on occurrences since a pause began, by a policy other than the
+// job's. It happens in the step that ends the pause, so that it happens once.
 func (b *Batch) makeUp(j *Job, since time.Time, policy job.Missed, filled *job.Job, calendars job.Calendars) error {
 	if policy != job.MissedLatest && policy != job.MissedAll || !j.Policy.Planned {
 		return nil
@@ -353,7 +347,7 @@ func (b *Batch) makeUp(j *Job, since time.Time, policy job.Missed, filled *job.J
 	for _, o := range d.Due {
 		r := store.Run{Run: job.Run{Kind: job.RunScheduled, Key: KeyOf(o.Scheduled), Scheduled: o.Scheduled, Due: o.Due}}
 		if _, absent := absenceAt(o.Due, b.absences()); absent {
-			r.Overlap = j.Policy.Overlap // what the policy of the job says of an absence does not count
+			r.Overlap = j.Policy.Overlap // the job's policy for an absence does not count
 		}
 		if policy == job.MissedAll {
 			r.Overlap = cmp.Or(j.Policy.caughtUp(), r.Overlap)
@@ -368,16 +362,16 @@ func (b *Batch) makeUp(j *Job, since time.Time, policy job.Missed, filled *job.J
 	return nil
 }
 
-// Unpause ends a pause that has run out, and reports whether it did. The store
-// writes the definition without the pause. What has fallen due since the pause was to
-// end is planned late, or was missed like what is not planned in time.
+// Unpause ends an expired pause, and reports whether it did. The store writes the
+// definition without the pause. Occurrences since the planned end of the pause are planned
+// late, or missed like others that were not planned in time.
 func (b *Batch) Unpause(j *Job, filled *job.Job, calendars job.Calendars) bool {
 	if j.Deleted || j.State != job.JobPaused || j.PausedUntil.IsZero() || b.now.Before(j.PausedUntil) {
 		return false
 	}
 	j = b.AddJob(j)
 	j.Version++
-	from := j.PausedUntil.Add(-1) // what is due at that moment is not paused
+	from := j.PausedUntil.Add(-1) // occurrences at that moment are not paused
 	if from.Before(j.PausedAt) {
 		from = j.PausedAt
 	}
@@ -386,8 +380,8 @@ func (b *Batch) Unpause(j *Job, filled *job.Job, calendars job.Calendars) bool {
 	return true
 }
 
-// Reschedule begins a new epoch for a job whose schedule means something else
-// now, and says why. The store adds the unfinished runs where Job.WantsRuns says so.
+// Reschedule begins a new epoch for a job whose schedule has changed its meaning, and gives
+// the reason. The store adds the unfinished runs if Job.WantsRuns.
 func (b *Batch) Reschedule(j *Job, filled *job.Job, calendars job.Calendars, why string) {
 	if j = b.AddJob(j); !j.Deleted {
 		if j.State == job.JobCompleted {
@@ -414,13 +408,13 @@ func (b *Batch) Delete(j *Job, ifVersion int64, actor string) error {
 	return nil
 }
 
-// Expired reports whether a completed job is to be removed.
+// Expired reports whether a completed job is due for removal.
 func (b *Batch) Expired(j *Job) bool {
 	at := j.RemoveAt()
 	return !at.IsZero() && !b.now.Before(at)
 }
 
-// RemoveAt returns when a completed job is to be removed, zero for never.
+// RemoveAt returns when a completed job is removed, zero for never.
 func (j *Job) RemoveAt() time.Time {
 	if after := j.Policy.DeleteAfter; j.State == job.JobCompleted && after >= 0 && !j.Deleted {
 		return j.Completed.Add(after)
@@ -435,15 +429,15 @@ func (b *Batch) startChain(j *Job) {
 	}
 }
 
-// Refit applies a changed policy to the unfinished runs of a job: how late they may
-// start, and what they wait for. The store adds what it adds for Put.
+// Refit applies a changed policy to the unfinished runs of a job: how late they may start,
+// and which slots they wait for. The store adds the same data as for Put.
 func (b *Batch) Refit(j *Job) {
 	slots := map[string]bool{}
 	for _, m := range slices.Clone(b.waiting(j.UID)) {
 		if m.removed || isStep(&m.Run.Run) || isFlow(&m.Run) {
 			continue
 		}
-		// Also of one that runs: it may be released.
+		// Running ones too: they may be released.
 		if late := j.Policy.lateAfter(m.Kind, m.Due); m.Attempt == 1 && !isReportedStart(j, m) && !late.Equal(m.LateAfter) {
 			m.LateAfter = late
 			b.save(m)
@@ -460,8 +454,8 @@ func (b *Batch) Refit(j *Job) {
 	b.resume(j)
 }
 
-// Refill hands the slots of a pool that has become larger to those that wait.
-// The store adds the members of the slot.
+// Refill gives the new slots of an enlarged pool to waiting runs. The store adds the
+// members of the slot.
 func (b *Batch) Refill(pool string) {
 	b.fill(PoolSlot(pool))
 }
@@ -472,7 +466,7 @@ func PoolSlot(pool string) string { return poolSlot + pool }
 // PoolOf returns the full name of the pool that a slot key is of.
 func PoolOf(slot string) (pool string, ok bool) { return strings.CutPrefix(slot, poolSlot) }
 
-// Status returns what a server says about a job beside its definition.
+// Status returns the server's information about a job besides its definition.
 func (j *Job) Status(created, updated time.Time) *job.Status {
 	return &job.Status{
 		State: j.State, Created: created, Changed: updated,

@@ -12,14 +12,14 @@ import (
 // PutJobs creates and changes jobs: see store.Jobs.
 type PutJobs struct {
 	List []store.PutJob
-	// Documents are those of the definitions, in the same order, without Timing.
+	// Documents are the documents of the definitions, in the same order, without Timing.
 	Documents []*Document
 	NewID     func(i int) job.ID // of the i-th that is created
 	Jobs      []*store.Job
 }
 
-// Need asks for the jobs with what changes of them look at, and for what the new
-// definitions name.
+// Need requests the jobs with the inputs of their changes, and the names in the new
+// definitions.
 func (o *PutJobs) Need(b *Batch, n *Need) {
 	b.lookSessions(n)
 	given := map[string]*Document{}
@@ -73,7 +73,7 @@ func (o *PutJobs) Decide(b *Batch) error {
 // DeleteJob removes a job: see store.Jobs.
 type DeleteJob struct{ store.DeleteJob }
 
-// Need asks for the job.
+// Need requests the job.
 func (o *DeleteJob) Need(b *Batch, n *Need) { b.lookJob(n, o.UID) }
 
 // Decide decides about it.
@@ -97,8 +97,8 @@ type PutCalendar struct {
 	Calendar  *job.Calendar
 }
 
-// Need asks for the calendars, and for the jobs that name this one with what their new
-// epochs look at.
+// Need requests the calendars, and the jobs that name this one with the inputs of their new
+// epochs.
 func (o *PutCalendar) Need(b *Batch, n *Need) {
 	b.lookSessions(n)
 	n.Calendars = !b.facts.hasCalendars
@@ -168,7 +168,7 @@ type PutPool struct {
 	Pool      *job.Pool
 }
 
-// Need asks for the pools, and for the runs that hold or want the slots of this one.
+// Need requests the pools, and the runs that hold or want the slots of this one.
 func (o *PutPool) Need(b *Batch, n *Need) {
 	b.lookSessions(n)
 	n.Pools = !b.facts.hasPools
@@ -205,7 +205,7 @@ type PutChannel struct {
 	Channel   *job.Channel
 }
 
-// Need asks for the channels.
+// Need requests the channels.
 func (o *PutChannel) Need(b *Batch, n *Need) { n.Channels = !b.facts.hasChannels }
 
 // Decide decides about the channel.
@@ -236,7 +236,7 @@ type PutExecutors struct {
 	Executors *job.Executors
 }
 
-// Need asks for the lists of executors.
+// Need requests the lists of executors.
 func (o *PutExecutors) Need(b *Batch, n *Need) { n.Listed = !b.facts.hasListed }
 
 // Decide decides about the list.
@@ -268,7 +268,7 @@ type Drop struct {
 
 func (o *Drop) full() string { return o.Namespace + "/" + o.Name }
 
-// Need asks for the calendars and who names this one, or for the others of the kind.
+// Need requests the calendars and the jobs that name this one, or the others of the kind.
 func (o *Drop) Need(b *Batch, n *Need) {
 	switch o.Kind {
 	case job.KindPool:
@@ -338,7 +338,7 @@ type PutToken struct {
 	Token store.Token
 }
 
-// Need asks for the tokens.
+// Need requests the tokens.
 func (o *PutToken) Need(b *Batch, n *Need) { n.Tokens = !b.facts.hasTokens }
 
 // Decide decides about it.
@@ -356,7 +356,7 @@ func (o *PutToken) Decide(b *Batch) error {
 // DeleteToken revokes a token: see store.Tokens.
 type DeleteToken struct{ Name, Actor string }
 
-// Need asks for the tokens.
+// Need requests the tokens.
 func (o *DeleteToken) Need(b *Batch, n *Need) { n.Tokens = !b.facts.hasTokens }
 
 // Decide decides about it.
@@ -368,12 +368,12 @@ func (o *DeleteToken) Decide(b *Batch) error {
 	return nil
 }
 
-// lookCalendars asks for the calendars if a document names any.
+// lookCalendars requests the calendars if a document names any.
 func (b *Batch) lookCalendars(n *Need, d *Document) {
 	n.Calendars = n.Calendars || len(d.Calendars) > 0 && !b.facts.hasCalendars
 }
 
-// lookName returns the job that has a full name, or asks for it.
+// lookName returns the job with a full name, or requests it.
 func (b *Batch) lookName(n *Need, full string) *Job {
 	if uid, ok := b.facts.names[full]; ok {
 		return b.jobs[uid]
@@ -382,7 +382,7 @@ func (b *Batch) lookName(n *Need, full string) *Job {
 	return nil
 }
 
-// lookFollows asks for what jobs follow, and what those follow, and so on.
+// lookFollows requests the upstream jobs of some jobs, transitively.
 func (b *Batch) lookFollows(n *Need, upstreams []string, given map[string]*Document) {
 	seen := map[string]bool{}
 	for len(upstreams) > 0 {
@@ -404,7 +404,7 @@ func (b *Batch) lookFollows(n *Need, upstreams []string, given map[string]*Docum
 	}
 }
 
-// named returns the job that has a full name, nil if there is none.
+// named returns the job with a full name, or nil.
 func (b *Batch) named(full string) *Job {
 	uid, ok := b.facts.names[full]
 	b.missing(ok, "the job named", full)

@@ -5,7 +5,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// AddEnds adds what the decisions have ended.
+// AddEnds adds the ends in the decisions.
 func (c *Changes) AddEnds(e *store.Ends) {
 	e.Records = append(e.Records, c.Records...)
 	for _, a := range c.Audit {
@@ -15,10 +15,9 @@ func (c *Changes) AddEnds(e *store.Ends) {
 	}
 }
 
-// Events returns what the decisions have changed, for followers of the store:
-// first what a user did, then what has ended, then the runs that have another
-// state than before, in the order of the decisions. It takes copies, since the
-// runs of a batch may change in the next one.
+// Events returns the changes of the decisions, for followers of the store: first the user's
+// actions, then the ends, then the runs with a changed state, in the order of the
+// decisions. It takes copies, since the runs of a batch may change in the next one.
 func (b *Batch) Events(c *Changes) []store.Event {
 	var list []store.Event
 	for i := range c.Audit {

@@ -39,13 +39,13 @@ func startOf(claimed, due time.Time) time.Time {
 	return claimed
 }
 
-// deadline is a moment by which something is expected of an unfinished run.
+// deadline is the time limit of an expectation of an unfinished run.
 type deadline struct {
 	at    time.Time
 	unmet string // what to say if it is not met
 }
 
-// deadlines returns those of a run as it is.
+// deadlines returns the deadlines of a run in its present state.
 func (p *Policy) deadlines(r *store.Run) (list []deadline) {
 	if p.StartWithin > 0 && r.First.IsZero() {
 		list = append(list, deadline{firstDue(r).Add(p.StartWithin), "it has not started " + within(p.StartWithin) + " after it was due"})
@@ -74,8 +74,8 @@ func (p *Policy) nextAlert(r *store.Run, after time.Time) (next time.Time) {
 	return next
 }
 
-// setAlert makes the next alert of a run agree with what the run has become. What
-// was not met before AlertAt, or where there is none until now, was told.
+// setAlert updates the next alert of a changed run. Expectations missed before AlertAt, or
+// by now if it is zero, were reported.
 func (b *Batch) setAlert(m *member) {
 	p := b.jobOf(&m.Run).Policy
 	if !p.expects() {
@@ -92,8 +92,8 @@ func (b *Batch) setAlert(m *member) {
 	m.AlertAt = p.nextAlert(&m.Run, told)
 }
 
-// Alert returns which expectations of a run are not met by now, in words, and
-// notes that they were told: each is returned once. It needs the run and its job.
+// Alert describes the expectations of a run that are missed by now, and records that they
+// were reported: each is returned once. It needs the run and its job.
 func (b *Batch) Alert(id job.ID) (unmet []string) {
 	m := b.run(id)
 	if m == nil || m.removed || m.AlertAt.IsZero() || m.AlertAt.After(b.now) {
@@ -113,8 +113,8 @@ func (b *Batch) Alert(id job.ID) (unmet []string) {
 	return unmet
 }
 
-// unmet says which expectations an attempt has not met, and where it ends its run
-// which the run has not; "" for none. What was withdrawn is expected no more.
+// unmet describes the expectations that an attempt has missed, and those of its run if it
+// ends the run; "" for none. Withdrawn runs have no expectations.
 func (p *Policy) unmet(r *store.Run, a *job.Attempt, final bool) string {
 	if !p.expects() || a.Outcome == job.OutcomeWithdrawn {
 		return ""
@@ -152,8 +152,8 @@ func tooLong(what string, after, most time.Duration) []string {
 	return []string{fmt.Sprintf("%s %s after it was due, expected was %s at most", what, rounded(after), within(most))}
 }
 
-// rounded writes a duration to the millisecond, up, so that one that is too long
-// does not look as if it were not.
+// rounded formats a duration in milliseconds, rounded up, so that one beyond a limit does
+// not look as if it met the limit.
 func rounded(d time.Duration) string {
 	return within((d + time.Millisecond - 1).Truncate(time.Millisecond))
 }

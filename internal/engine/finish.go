@@ -12,10 +12,10 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Finish decides what follows from the end of an attempt: a retry, or the end of
-// the run with all that follows from that. Beside what all such decisions need,
-// the store adds the jobs that follow the run's job (AddFollower), and for an
-// attempt that does not run under its token its record, if there is one.
+// Finish decides what follows from the end of an attempt: a retry, or the end of the run
+// and its consequences. Besides the common needs, the store adds the jobs that follow the
+// run's job (AddFollower), and the record, if any, of an attempt that does not run under
+// its token.
 func (b *Batch) Finish(res store.Result) store.FinishOutcome {
 	m := b.run(res.Run)
 	if m == nil || m.removed || !runs(m, res.Attempt) {
@@ -27,7 +27,7 @@ func (b *Batch) Finish(res store.Result) store.FinishOutcome {
 	return store.FinishOutcome{Accepted: true, Unplaced: b.unplaced > before, Ready: b.handed}
 }
 
-// runs reports whether an attempt is the one that is running.
+// runs reports whether an attempt is the running one.
 func runs(m *member, a store.Attempt) bool {
 	return m.State == job.StateRunning && m.Attempt == a.Number && m.Token == a.Token
 }
@@ -35,7 +35,7 @@ func runs(m *member, a store.Attempt) bool {
 func (b *Batch) finish(m *member, res store.Result) {
 	j := b.jobOf(&m.Run)
 	if isHandedOver(&m.Run) && m.CancelBy != "" && res.Outcome != job.OutcomeCancelled && res.Outcome != job.OutcomeLost {
-		// What was asked to end reports that in any way, even as a success.
+		// A run that was asked to end has obeyed with any report, even a success.
 		res.Outcome, res.Reason = job.OutcomeCancelled, cancelled(m.CancelBy, m.CancelReason)
 	}
 	if m.Kind == job.RunStep || m.Kind == job.RunByFlow {
@@ -81,8 +81,7 @@ func (b *Batch) finish(m *member, res store.Result) {
 	}
 }
 
-// unassign leaves a run to be placed again. One that belongs to a node waits for
-// a new session of it.
+// unassign makes a run unplaced. A run bound to a node waits for a new session of it.
 func (b *Batch) unassign(m *member, j *Job) {
 	m.Session = job.ID{}
 	if !j.Policy.Bound {
@@ -91,7 +90,7 @@ func (b *Batch) unassign(m *member, j *Job) {
 	b.unplaced++
 }
 
-// inWords is the reason of an outcome that came without one.
+// inWords returns the default reason of an outcome.
 func inWords(o job.Outcome) string {
 	switch o {
 	case job.OutcomeSucceeded:
@@ -106,8 +105,8 @@ func inWords(o job.Outcome) string {
 	return "it was " + string(o)
 }
 
-// retryAt tells when the next attempt is due, or that there is none and, where
-// the policy alone would have one, why.
+// retryAt returns when the next attempt is due, or false and, if the policy alone would
+// allow one, the reason.
 func (b *Batch) retryAt(j *Job, r *store.Run, res *store.Result) (due time.Time, retried bool, not string) {
 	p := j.Policy
 	if r.Attempt > p.Retries || !p.retries(res) {
@@ -138,8 +137,8 @@ func (b *Batch) concludeKeeping(m *member, outcome job.Outcome, reason string) {
 
 func (b *Batch) endWithout(m *member, outcome job.Outcome, reason string, handOn bool) {
 	if why, yes := withdrawn(b.jobOf(&m.Run), &m.Run); yes {
-		// Its occurrence may have been planned again: whatever else ends this
-		// run, it does not stand for the occurrence any more.
+		// Its occurrence may have been planned again, so this run no longer represents the
+		// occurrence, however it ended.
 		outcome, reason = job.OutcomeWithdrawn, why
 	}
 	b.end(m, job.Attempt{Run: m.ID, Node: m.Node, Ended: b.now, Outcome: outcome, Reason: reason}, 0, handOn)
@@ -165,8 +164,8 @@ func (b *Batch) end(m *member, a job.Attempt, output int64, handOn bool) {
 		return
 	}
 	if a.Outcome != job.OutcomeWithdrawn {
-		// What is withdrawn may be planned again in a new epoch, and the floor
-		// must not keep that from falling due.
+		// A withdrawn occurrence may be planned again in a new epoch, and the floor must
+		// not prevent that.
 		b.raiseFloor(j, &m.Run)
 	}
 
@@ -230,8 +229,8 @@ func failed(o job.Outcome) bool {
 	return o == job.OutcomeFailed || o == job.OutcomeTimedOut || o == job.OutcomeLost
 }
 
-// countFailures counts failed runs in a row, and pauses the job at the last
-// straw. What is split counts once, when the last of its runs has ended.
+// countFailures counts failed runs in a row, and pauses the job at the limit. A split
+// occurrence counts once, at the end of its last run.
 func (b *Batch) countFailures(j *Job, o job.Outcome, run job.ID) {
 	switch limit := j.Policy.PauseOnFailure; {
 	case limit == 0 || j.Deleted:
@@ -250,7 +249,7 @@ func (b *Batch) countFailures(j *Job, o job.Outcome, run job.ID) {
 	}
 }
 
-// settlePrevious notes how an occurrence ended, and lets go on what waited for
+// settlePrevious records the end of an occurrence, and releases the runs that waited for
 // it.
 func (b *Batch) settlePrevious(j *Job, r *store.Run) {
 	if !j.Policy.NeedsPrevious {
@@ -273,7 +272,7 @@ func (b *Batch) settlePrevious(j *Job, r *store.Run) {
 	b.resume(j)
 }
 
-// redeem counts the late success of what had failed, of a run or of one shard of several.
+// redeem counts the late success of a failed run, or of one of several shards.
 func (b *Batch) redeem(j *Job, r *job.Run) {
 	if j.PreviousOK {
 		return
@@ -283,8 +282,8 @@ func (b *Batch) redeem(j *Job, r *job.Run) {
 	b.saveJob(j)
 }
 
-// resume makes those runs ready for which the occurrence before has succeeded. Where
-// one has not, all that wait learn it: those behind the next one wait for it no less.
+// resume readies the runs whose previous occurrence has succeeded. After a failure all
+// waiting runs get the reason: those after the next one wait for it all the same.
 func (b *Batch) resume(j *Job) {
 	for _, m := range slices.Clone(b.waiting(j.UID)) {
 		if m.removed || !m.AwaitsPrevious {
@@ -306,12 +305,11 @@ func (b *Batch) resume(j *Job) {
 	}
 }
 
-// follow creates the runs of the jobs that follow this one. What is split into several
-// runs is followed once, when the last of them has ended, by how all of them have.
+// follow creates the runs of the jobs that follow this one. Split runs have one follower,
+// at the end of the last one, by their combined outcome.
 //
-// Once: a follower is made in the step that ends the run it follows, which
-// happens once. Nothing acknowledged is lost: there is no moment in which the
-// end is known and the follower is not.
+// Once: a follower is made in the step that ends the run it follows, which happens once.
+// Nothing acknowledged is lost: the end never exists without the follower.
 func (b *Batch) follow(j *Job, parent *store.Run, outcome job.Outcome, followers []*Job) {
 	for _, follower := range followers {
 		if follower.Deleted || follower.State != job.JobActive {
@@ -328,9 +326,9 @@ func (b *Batch) follow(j *Job, parent *store.Run, outcome job.Outcome, followers
 	}
 }
 
-// whole tells how all the runs of an occurrence or request have ended, of which one
-// ends now: as the worst of them has. While others run, one of those keeps that
-// until its own end; a success only where it is needed.
+// whole returns the combined outcome of all runs of an occurrence or request, one of which
+// ends now: the worst of them. While others run, one of those carries it until its own end;
+// a success only if needed.
 func (b *Batch) whole(j *Job, r *store.Run) (outcome job.Outcome, over bool) {
 	outcome = r.Outcome
 	if outcome == job.OutcomeWithdrawn && r.Attempt > 1 {
@@ -354,7 +352,7 @@ func (b *Batch) whole(j *Job, r *store.Run) (outcome job.Outcome, over bool) {
 	return "", false
 }
 
-// shardsBeside returns runs among which are the other shards of a run.
+// shardsBeside returns runs that include the other shards of a run.
 func (b *Batch) shardsBeside(r *store.Run) []*member {
 	if r.Shards == 0 {
 		return nil
@@ -362,8 +360,8 @@ func (b *Batch) shardsBeside(r *store.Run) []*member {
 	return b.unfinished(r.JobUID)
 }
 
-// isOther reports whether a run that has not ended is another shard of the occurrence or
-// request that a run is part of. A new epoch may plan again what an old one has.
+// isOther reports whether an unfinished run is another shard of the same occurrence or
+// request. A new epoch may plan an occurrence of an old one again.
 func isOther(m *member, r *store.Run) bool {
 	return r.Shards > 0 && !m.removed && m.Kind == r.Kind && m.Key == r.Key &&
 		(m.Epoch == r.Epoch || !counts(r.Kind))
@@ -379,8 +377,8 @@ func together(a, b job.Outcome) job.Outcome {
 	return worst
 }
 
-// worse returns the worse of two outcomes: a failure is worse than what has not run
-// to its end, and that than success. None, "", is no worse than any.
+// worse returns the worse of two outcomes: a failure is worse than an incomplete run, and
+// that than success. None, "", is the best.
 func worse(a, b job.Outcome) job.Outcome {
 	rank := func(o job.Outcome) int {
 		switch {
@@ -447,12 +445,12 @@ func (b *Batch) chain(j *Job, key string, parent job.ID, at time.Time) {
 	}})
 }
 
-// unendedMax is how long a completed job some run of which has not ended counts as
-// not completed: longer than any attempt should take. It must not be removed before.
+// unendedMax is how long a completed job with an unfinished run counts as not completed:
+// longer than any attempt should take. It must not be removed before.
 const unendedMax = 366 * 24 * time.Hour
 
-// complete notes that nothing more falls due than the runs that are planned. A job
-// that is to be removed counts as completed from the end of the last of its runs.
+// complete records that nothing falls due beyond the planned runs. A job that is removed on
+// completion counts as completed from the end of its last run.
 func (b *Batch) complete(j *Job) {
 	if j.State != job.JobActive {
 		return
@@ -513,9 +511,9 @@ func (b *Batch) splitOf(p *Policy) int {
 // splitMax bounds how many runs a broadcast over executors has: as many as shards of a job.
 const splitMax = 1000
 
-// SplitOf returns among how many executors the occurrences of a job are split, by the group
-// whose executors each get a run; 0 without such a group. Without an executor there
-// is one run, which says so.
+// SplitOf returns the number of executors that the occurrences of a job are split among, by
+// the group whose executors each get a run; 0 without such a group. Without an executor one
+// run reports that.
 func SplitOf(group string, candidates []store.Registration) int {
 	if group == "" {
 		return 0
@@ -562,13 +560,11 @@ func (b *Batch) live(holds func(*store.Session) bool) []*store.Session {
 	return list
 }
 
-// report takes a result of an attempt that does not run any more, and tells
-// whether it is kept.
+// report takes a result of an attempt that is not running, and reports whether it is kept.
 //
-// Nothing acknowledged is lost: a repeated result is acknowledged again. A
-// terminal state is final: only "lost" without a retry is replaced, by the
-// same attempt, and nothing else follows from it; where a retry has taken over,
-// the report is kept in words.
+// Nothing acknowledged is lost: a repeated result is acknowledged again. A terminal state
+// is final: only "lost" without a retry is replaced, by the same attempt, and nothing else
+// follows from it; after a retry has started, the report is only noted in the reason.
 func (b *Batch) report(res store.Result) bool {
 	record := b.record(res.Run, res.Number)
 	if record == nil || record.Attempt.Token != res.Token || res.Number == 0 {
@@ -606,7 +602,7 @@ func (b *Batch) report(res store.Result) bool {
 	}
 	b.replaceRecord(record)
 
-	// needs_previous counts it, and nothing else does.
+	// only needs_previous counts it
 	if j != nil && j.Policy.NeedsPrevious && a.Outcome == job.OutcomeSucceeded && record.Run.Scheduled.Equal(j.Previous) {
 		b.redeem(j, &record.Run)
 		b.resume(j)

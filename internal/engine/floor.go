@@ -7,9 +7,9 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// The floor of a job keeps a new epoch from planning again what was claimed or settled.
-// A claim that was made ahead raises it before its instant: until then, what has not
-// started gives its instant back, to the new epoch or to the next claim.
+// The floor of a job keeps a new epoch from planning claimed or settled occurrences again.
+// A claim made ahead raises it before its instant: until then, an unstarted run gives its
+// instant back, to the new epoch or to the next claim.
 
 // noFloor is the floor before the first claim of a job: zero in a run means that its claim
 // has not raised the floor, or that an older program has made it.
@@ -23,7 +23,7 @@ func (j *Job) floorBefore() time.Time {
 	return j.Floor
 }
 
-// rememberFloor notes in a run that is claimed what its release would make of the floor.
+// rememberFloor records in a claimed run the floor after its release.
 func (b *Batch) rememberFloor(j *Job, m *member) {
 	if m.Kind != job.RunScheduled {
 		return
@@ -35,8 +35,8 @@ func (b *Batch) rememberFloor(j *Job, m *member) {
 	}
 }
 
-// raiseFloor notes that a scheduled time was claimed or settled. A later one that is claimed
-// and has not started gives back no more than that.
+// raiseFloor records that a scheduled time was claimed or settled. A later claimed and
+// unstarted run gives back no more than that.
 func (b *Batch) raiseFloor(j *Job, r *store.Run) {
 	if r.Kind != job.RunScheduled || j.Deleted {
 		return
@@ -50,9 +50,9 @@ func (b *Batch) raiseFloor(j *Job, r *store.Run) {
 	}
 }
 
-// claimOver returns the claimed run whose release would take the floor from above a
-// scheduled time to below it; nil for none. Those that the batch has not claimed must be
-// known where wantsClaims says so.
+// claimOver returns the claimed run whose release would lower the floor from above a
+// scheduled time to below it, or nil. Runs claimed outside the batch must be loaded if
+// wantsClaims.
 func (b *Batch) claimOver(r *store.Run) *member {
 	for _, m := range b.byJob[r.JobUID] {
 		if !m.removed && m.State == job.StateRunning && !m.FloorBefore.IsZero() && m.FloorBefore.Before(r.Scheduled) && m.Scheduled.After(r.Scheduled) {
@@ -68,7 +68,8 @@ func (j *Job) wantsClaims(r *store.Run, now time.Time) bool {
 	return r.Kind == job.RunScheduled && r.Scheduled.Before(j.Floor) && j.mayHaveUnstarted(now)
 }
 
-// mayHaveUnstarted reports whether what has raised the floor may be claimed and not due.
+// mayHaveUnstarted reports whether the run that raised the floor may be claimed and not
+// due.
 func (j *Job) mayHaveUnstarted(now time.Time) bool { return j.Floor.Add(j.Policy.PutOff).After(now) }
 
 // WantsRuns reports whether a change of a job to a policy must know all its unfinished runs:
@@ -80,8 +81,8 @@ func (j *Job) WantsRuns(policy *Policy, now time.Time) bool {
 		j.mayHaveUnstarted(now)
 }
 
-// restoreFloor gives back the instant of an attempt that was claimed and has not started.
-// What is split keeps it, because others of its runs may have started.
+// restoreFloor gives back the instant of a claimed and unstarted attempt. A split
+// occurrence keeps it, because others of its runs may have started.
 func (b *Batch) restoreFloor(j *Job, m *member) {
 	before := m.FloorBefore
 	m.FloorBefore = time.Time{}
@@ -101,9 +102,9 @@ func (b *Batch) restoreFloor(j *Job, m *member) {
 	}
 }
 
-// unstarted returns the runs of a job that are claimed and have not started, because they
-// are not due, by their scheduled times, and the floor without them. A claim of the future
-// says that the clock was set back, and nothing about whether the run has started.
+// unstarted returns the claimed runs of a job that have not started because they are not
+// due, by their scheduled times, and the floor without them. A claim in the future means
+// that the clock was set back, and says nothing about whether the run has started.
 func (b *Batch) unstarted(j *Job) (claims map[int64]*member, floor time.Time) {
 	for _, m := range b.waiting(j.UID) {
 		if !m.removed && m.State == job.StateRunning && m.Kind == job.RunScheduled && m.Shards == 0 && m.Attempt == 1 &&
@@ -121,16 +122,16 @@ func (b *Batch) unstarted(j *Job) (claims map[int64]*member, floor time.Time) {
 	return claims, floor
 }
 
-// sharedMax bounds the instants that an edit looks at below the floor: more than fall due
+// sharedMax bounds the instants that an edit examines below the floor: more than fall due
 // while claims are made ahead.
 const sharedMax = 1000
 
-// takeOver returns the cursor of an epoch that begins at a moment. What both schedules have
-// in common and is claimed, but has not started, goes over into the new epoch: it runs
-// once, as it was claimed or, given back, under the new definition. What the new schedule
-// has before that is planned here, since the cursor passes it.
+// takeOver returns the cursor of an epoch that begins at a moment. Claimed, unstarted
+// occurrences of both schedules pass into the new epoch: each runs once, as claimed or,
+// after a release, under the new definition. Earlier occurrences of the new schedule are
+// planned here, since the cursor passes them.
 //
-// Once: the cursor does not go back behind what was settled or may have started.
+// Once: the cursor never moves back before a settled or possibly started occurrence.
 func (b *Batch) takeOver(j *Job, from time.Time, timing *Timing) time.Time {
 	if timing == nil || !j.Floor.After(from) {
 		return lastOf(from, j.Floor)

@@ -13,13 +13,13 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// A flow is a run whose claim starts nothing on a node: it makes the runs of its first steps,
-// and each end of one makes, in the same step, the runs of what can start then. The state of
-// the flow is part of its run. The runs of its steps belong to the same job, and thus to the
-// same cell; they are never withdrawn, so that a flow that has begun ends as it must whatever
-// becomes of the job.
+// A flow is a run whose claim starts nothing on a node: it creates the runs of its first
+// steps, and the end of each creates, in the same step of the store, the runs of the next
+// ones. The state of the flow is part of its run. The runs of its steps belong to the same
+// job, and thus to the same cell; they are never withdrawn, so that a flow in progress
+// completes whatever happens to the job.
 
-// Flow is what decisions need to know of a flow of a version of a job.
+// Flow is the decision data of a flow in a version of a job.
 type Flow struct {
 	graph   *flow.Graph
 	steps   []flowStep
@@ -27,7 +27,7 @@ type Flow struct {
 	spec    *job.Flow
 	timeout time.Duration
 	zone    *time.Location
-	// jobs are the full names of those that steps run.
+	// jobs are the full names of the jobs that steps run.
 	jobs []string
 }
 
@@ -40,11 +40,11 @@ type flowStep struct {
 	uses   []string // the steps whose results its templates read
 }
 
-// compileFlow returns the flow of a job whose defaults are filled in.
+// compileFlow returns the flow of a job with its defaults filled in.
 func compileFlow(filled *job.Job) *Flow {
 	spec := filled.Run.Flow
 	f := &Flow{graph: flow.NewGraph(spec), filled: filled, spec: spec, zone: time.UTC}
-	if zone, err := cron.LoadZone(filled.Schedule.Timezone); err == nil { // else validation has said so
+	if zone, err := cron.LoadZone(filled.Schedule.Timezone); err == nil { // otherwise validation has reported it
 		f.zone = zone.Location()
 	}
 	if t := filled.Policy.Timeout; t != nil {
@@ -69,7 +69,7 @@ func compileFlow(filled *job.Job) *Flow {
 	return f
 }
 
-// ofStep leaves what is about the occurrences of the job to the flow.
+// ofStep removes the settings for occurrences of the job, which belong to the flow.
 func (p *Policy) ofStep(together bool) {
 	p.Planned, p.AfterEnd, p.Start, p.End, p.MaxRuns, p.On, p.Boot, p.DeleteAfter = false, 0, time.Time{}, time.Time{}, 0, nil, false, -1
 	p.LateBy, p.Bound = forever, p.Bound || together
@@ -90,8 +90,8 @@ type flowRun struct {
 	changed bool
 }
 
-// isFlow reports whether a run is one of a flow that has begun. One that repeats another has a
-// state before.
+// isFlow reports whether a run is a flow in progress. A repeated one has a state from its
+// start.
 func isFlow(r *store.Run) bool {
 	return r.Flow != nil && r.State != job.StateReady && r.State != job.StateWaiting
 }
@@ -107,10 +107,10 @@ func (b *Batch) toBegin(j *Job, m *member) *Flow {
 	return j.Policy.Flow
 }
 
-// isStep reports whether a run is a part of one of a flow.
+// isStep reports whether a run is part of a flow's run.
 func isStep(r *job.Run) bool { return r.Kind == job.RunStep }
 
-// noFlow stands for what cannot be read: nothing of it starts.
+// noFlow replaces an unreadable flow: nothing in it starts.
 var noFlow = &Flow{graph: flow.NewGraph(&job.Flow{}), spec: &job.Flow{}, filled: &job.Job{}, zone: time.UTC}
 
 // flowOf returns the flow of a run that has begun.
@@ -142,14 +142,14 @@ func (b *Batch) saveFlow(m *member) {
 // settleFlow writes the state of a flow into its run.
 func (m *member) settleFlow() {
 	if m.flow != nil && m.flow.changed {
-		// What was read from JSON, or by a decoder of it, can be written.
+		// Data decoded from JSON can be encoded.
 		m.Flow, _ = json.Marshal(&m.flow.Saved)
 		m.flow.changed = false
 	}
 }
 
-// policyOfStep returns the policy of the run of a step: that of a flow that is not known any
-// more lets it end.
+// policyOfStep returns the policy of a step's run: without a known flow, one that lets it
+// end.
 func (b *Batch) policyOfStep(r *store.Run) *Policy {
 	if p := b.run(r.Parent); p != nil && isFlow(&p.Run) {
 		name, _ := r.Step()
@@ -160,8 +160,8 @@ func (b *Batch) policyOfStep(r *store.Run) *Policy {
 	return &Policy{Overlap: job.OverlapAllow, LateBy: forever, DeleteAfter: -1}
 }
 
-// lookFlow asks for what decisions about a flow look at: the runs of its steps, and the jobs
-// that it runs.
+// lookFlow requests the inputs of decisions about a flow: the runs of its steps, and the
+// jobs that it runs.
 func (b *Batch) lookFlow(n *Need, m *member) bool {
 	if _, known := b.lookJob(n, m.JobUID); !known {
 		return false
@@ -182,7 +182,7 @@ func (b *Batch) lookFlow(n *Need, m *member) bool {
 	return b.lookNames(n, f.plan.jobs) && all
 }
 
-// lookNames reports whether some jobs are known, or asks for them.
+// lookNames reports whether some jobs are known, or requests them.
 func (b *Batch) lookNames(n *Need, names []string) bool {
 	all := true
 	for _, full := range names {
@@ -193,7 +193,7 @@ func (b *Batch) lookNames(n *Need, names []string) bool {
 	return all
 }
 
-// lookParent asks for the flow that a run is a step of, with what its end looks at.
+// lookParent requests the flow of a step's run, with the inputs of its end.
 func (b *Batch) lookParent(n *Need, m *member) bool {
 	ref := RunRef{Run: m.Parent}
 	if isStep(&m.Run.Run) {
@@ -219,8 +219,8 @@ func (b *Batch) stepID(m *member, step string, item int) job.ID {
 	return StepID(m.ID, Begun(&m.Run), step, item)
 }
 
-// StepID returns the id of the run of a step of a flow that began so; item is -1 where there
-// are none.
+// StepID returns the id of a step's run in a flow that began at a time; item is -1 for a
+// step without items.
 func StepID(run job.ID, began time.Time, step string, item int) job.ID {
 	return idAt(began, "step "+step, run, job.ID{}, item)
 }
@@ -231,7 +231,7 @@ func (f *flowRun) unitOf(r *job.Run) flow.Ref {
 	return flow.Ref{Step: f.plan.graph.Index(name), Item: item}
 }
 
-// isTimer reports whether a run is one whose claim starts nothing: a wait, or the timeout of a
+// isTimer reports whether the claim of a run starts nothing: a wait, or the timeout of a
 // flow.
 func (b *Batch) isTimer(r *store.Run) bool {
 	if !isStep(&r.Run) {
@@ -249,7 +249,7 @@ func (b *Batch) isTimer(r *store.Run) bool {
 	return s != nil && s.Wait != nil
 }
 
-// ring decides about a timer whose moment has come.
+// ring decides about a due timer.
 func (b *Batch) ring(m *member) {
 	p := b.run(m.Parent)
 	name, _ := m.Step()
@@ -269,7 +269,7 @@ func (b *Batch) ring(m *member) {
 	b.end(m, a, 0, true)
 }
 
-// beginFlow starts a flow whose run was claimed.
+// beginFlow starts a claimed flow.
 func (b *Batch) beginFlow(j *Job, m *member) {
 	var f *flowRun
 	if m.Flow != nil {
@@ -314,7 +314,7 @@ func (a asker) Items(step int) ([]json.RawMessage, error) {
 	return a.b.dataOf(a.m, a.f, flow.Ref{Step: step, Item: -1}).Items(a.f.plan.steps[step].ForEach)
 }
 
-// dataOf returns what the templates of a unit read that are evaluated before it starts.
+// dataOf returns the data for the templates of a unit that are evaluated before its start.
 func (b *Batch) dataOf(m *member, f *flowRun, ref flow.Ref) job.TemplateData {
 	data := job.TemplateData{
 		Scheduled: m.Scheduled.In(f.plan.zone), Run: m.ID, Attempt: 1, Shards: 1, Namespace: m.Namespace, Name: m.Name,
@@ -368,7 +368,7 @@ func (f *flowRun) resultsSize() (n int) {
 	return n
 }
 
-// bounded makes a failure of a success whose result is too large.
+// bounded turns a success with too large a result into a failure.
 func (b *Batch) bounded(m *member, res *store.Result) {
 	if res.Outcome != job.OutcomeSucceeded || len(res.Value) == 0 {
 		return
@@ -397,15 +397,15 @@ func tooLarge(f *flowRun, value []byte) string {
 	return ""
 }
 
-// stepEnded tells a flow how a run that it has made has ended, and lets it go on.
+// stepEnded reports the end of a step's run to its flow, and advances the flow.
 func (b *Batch) stepEnded(m *member, a job.Attempt) {
 	if p := b.noteEnd(m, a); p != nil {
 		b.advance(p)
 	}
 }
 
-// noteEnd notes in a flow how the run of one of its units has ended. It returns nil if that
-// makes no difference.
+// noteEnd records in a flow the end of the run of one of its units. It returns nil if
+// nothing changes.
 func (b *Batch) noteEnd(m *member, a job.Attempt) *member {
 	p := b.run(m.Parent)
 	if p == nil || p.removed || !isFlow(&p.Run) {
@@ -419,7 +419,7 @@ func (b *Batch) noteEnd(m *member, a job.Attempt) *member {
 	return p
 }
 
-// advance does what follows from the state of a flow, until nothing more does.
+// advance applies the consequences of a flow's state until there are no more.
 func (b *Batch) advance(m *member) {
 	f := b.flowOf(m)
 	for !m.removed {
@@ -454,7 +454,7 @@ func (b *Batch) endFlow(m *member, outcome job.Outcome, reason string) {
 	b.end(m, job.Attempt{Run: m.ID, Number: m.Attempt, Started: Begun(&m.Run), Ended: lastOf(b.now, Begun(&m.Run)), Outcome: outcome, Reason: reason}, 0, true)
 }
 
-// flowTimer returns the run that stands for the timeout of a flow, nil if there is none.
+// flowTimer returns the run of a flow's timeout, or nil.
 func (b *Batch) flowTimer(m *member) *member {
 	if b.flowOf(m).plan.timeout == 0 {
 		return nil
@@ -465,7 +465,7 @@ func (b *Batch) flowTimer(m *member) *member {
 	return nil
 }
 
-// stopFlow ends what runs of a flow; twice, or at once, also its finally.
+// stopFlow ends the running steps of a flow; the second time, or at once, also its finally.
 func (b *Batch) stopFlow(m *member, outcome job.Outcome, reason string, all bool) {
 	f := b.flowOf(m)
 	f.Stop(outcome, reason)
@@ -501,7 +501,7 @@ func (b *Batch) cancelUnit(m *member, f *flowRun, ref flow.Ref) bool {
 	return f.Unit(ref).Mark != flow.Open
 }
 
-// endQuietly ends the run of a unit, and leaves what follows to the caller.
+// endQuietly ends the run of a unit, and leaves the consequences to the caller.
 func (b *Batch) endQuietly(c *member, a job.Attempt) {
 	c.quiet = true
 	b.end(c, a, 0, true)
@@ -590,8 +590,8 @@ func (b *Batch) makeStep(m *member, step string, item int, due time.Time, p *Pol
 // stepSlot ends the slot keys of steps: they never wait for one.
 const stepSlot = "~"
 
-// seat returns the session to run a step: of two that suit the less loaded, nil for one that
-// a planner must place.
+// seat returns the session for a step: the less loaded of two that suit, nil if a planner
+// must place it.
 func (b *Batch) seat(r *store.Run, p *Policy) *store.Session {
 	if p.Strategy != job.StrategyAny {
 		return nil
@@ -608,7 +608,7 @@ func (b *Batch) seat(r *store.Run, p *Policy) *store.Session {
 	if len(list) == 0 {
 		return nil
 	}
-	if len(b.handed) == 0 { // the node whose result is decided has room for one
+	if len(b.handed) == 0 { // the reporting node has room for one
 		for _, s := range list {
 			if s.ID == b.reporter && s.Takes() {
 				return s
@@ -658,14 +658,14 @@ func (b *Batch) startJob(m *member, f *flowRun, s *flowStep, ref flow.Ref) (reas
 	return ""
 }
 
-// tellOf tells the node of a new run of it.
+// tellOf hints a new run to its node.
 func (b *Batch) tellOf(r *store.Run) {
 	if r.Due.After(b.now.Add(store.ClaimAhead)) || !b.handTo(r) {
 		b.hint(r.Due)
 	}
 }
 
-// ofClaim adds to the answer to a claim of a step what its attempt needs.
+// ofClaim adds the data for a step's attempt to the answer to its claim.
 func (b *Batch) ofClaim(out *store.ClaimOutcome) {
 	if !isStep(&out.Run.Run) {
 		return
@@ -688,7 +688,7 @@ func (b *Batch) ofClaim(out *store.ClaimOutcome) {
 	out.Together = f.plan.spec.KeepTogether
 }
 
-// freezeFlows lets the flows of a job that is changed go on as they have begun.
+// freezeFlows lets flows in progress of a changed job continue under their definition.
 func (b *Batch) freezeFlows(j *Job) {
 	for _, m := range b.byJob[j.UID] {
 		if m.removed || !isFlow(&m.Run) {

@@ -17,7 +17,7 @@ func isHandedOver(r *store.Run) bool {
 	return r.State == job.StateRunning && r.Session.IsZero() && !isFlow(r)
 }
 
-// handovers are those that a batch was told of.
+// handovers are the handovers added to a batch.
 type handovers struct {
 	byNumber map[int64]*store.Handover
 	asked    map[int64]bool  // for by number
@@ -27,7 +27,7 @@ type handovers struct {
 	changed  []*store.Handover
 }
 
-// AddHandover adds a copy of a handover. One that is there already stays as it is.
+// AddHandover adds a copy of a handover. An existing one stays unchanged.
 func (b *Batch) AddHandover(h *store.Handover) {
 	if b.handovers.byNumber[h.Number] == nil {
 		own := *h
@@ -38,14 +38,14 @@ func (b *Batch) AddHandover(h *store.Handover) {
 // UseNumber adds the last number that was reserved, 0 if none was.
 func (b *Batch) UseNumber(last int64) { b.handovers.last, b.handovers.hasLast = last, true }
 
-// lookHandover asks for a handover by its number.
+// lookHandover requests a handover by its number.
 func (b *Batch) lookHandover(n *Need, number int64) {
 	if !b.handovers.asked[number] {
 		ask(&n.asked.handovers, &n.Handovers, number, number)
 	}
 }
 
-// lookHandoversOf asks for the handovers of a run that have not ended.
+// lookHandoversOf requests the open handovers of a run.
 func (b *Batch) lookHandoversOf(n *Need, ref RunRef) {
 	if !b.handovers.ofRun[ref.Run] {
 		ask(&n.asked.handedOver, &n.HandedOver, ref.Run, ref)
@@ -74,7 +74,7 @@ func (b *Batch) saveHandover(h *store.Handover) {
 	}
 }
 
-// endHandover ends a handover whose attempt is over, or that another one has followed.
+// endHandover ends a handover whose attempt is over, or that was followed by another one.
 func (b *Batch) endHandover(h *store.Handover) {
 	if !h.IsOver() {
 		h.Ask, h.Ended = time.Time{}, b.now
@@ -102,7 +102,7 @@ type Numbers struct {
 	First int64
 }
 
-// Need asks for the last number.
+// Need requests the last number.
 func (o *Numbers) Need(b *Batch, n *Need) { n.Number = !b.handovers.hasLast }
 
 // Decide reserves them.
@@ -121,7 +121,7 @@ type HandOver struct {
 	Outcomes []store.HandedOver
 }
 
-// Need asks for the runs, for the numbers, and for the earlier handovers of the runs.
+// Need requests the runs, the numbers, and the earlier handovers of the runs.
 func (o *HandOver) Need(b *Batch, n *Need) {
 	for i := range o.List {
 		h := &o.List[i]
@@ -142,7 +142,8 @@ func (o *HandOver) Decide(b *Batch) error {
 	return nil
 }
 
-// Nothing is sent twice: what is sent was noted before under a number that only one attempt has.
+// Nothing is sent twice: each request was recorded before under a number that only one
+// attempt has.
 func (b *Batch) handOver(session job.ID, given *store.Handover) store.HandedOver {
 	m := b.run(given.Attempt.Run)
 	known := b.handover(given.Number)
@@ -175,7 +176,7 @@ func (b *Batch) handOver(session job.ID, given *store.Handover) store.HandedOver
 	return store.Handed
 }
 
-// openHandovers returns those of a run that have not ended, by number.
+// openHandovers returns the open handovers of a run, by number.
 func (b *Batch) openHandovers(m *member) (list []*store.Handover) {
 	b.missing(!isHandedOver(&m.Run) || b.handovers.ofRun[m.ID], "the handovers of run", m.ID)
 	for _, number := range slices.Sorted(maps.Keys(b.handovers.byNumber)) {
@@ -194,7 +195,7 @@ type ToAsk struct {
 	Taken []store.Outstanding
 }
 
-// Need asks for the handovers and their runs.
+// Need requests the handovers and their runs.
 func (o *ToAsk) Need(b *Batch, n *Need) { lookGiven(b, n, o.Given) }
 
 func lookGiven(b *Batch, n *Need, list []store.Handover) {
@@ -227,10 +228,10 @@ func (o *ToAsk) Decide(b *Batch) error {
 	return nil
 }
 
-// Asked notes what came of asking: see store.Handovers.
+// Asked records the answers of receivers: see store.Handovers.
 type Asked struct{ List []store.Answer }
 
-// Need asks for the handovers and their runs.
+// Need requests the handovers and their runs.
 func (o *Asked) Need(b *Batch, n *Need) {
 	for i := range o.List {
 		h := &o.List[i].Handover

@@ -14,7 +14,7 @@ type Damage struct {
 	Check  string `json:"check"`
 	Object string `json:"object"` // a job, or a run
 	Found  string `json:"found"`
-	// Mend is what a repair does about it; "" where only a person can decide.
+	// Mend describes the repair; "" if only a person can decide.
 	Mend   string `json:"mend,omitempty"`
 	Mended bool   `json:"mended,omitempty"`
 }
@@ -22,22 +22,22 @@ type Damage struct {
 // The checks of a store.
 const (
 	CheckRuns     = "runs"     // each unfinished run belongs to a job, is there once, and is not over
-	CheckCursors  = "cursors"  // what is planned is behind the cursor, and the cursor is not far ahead
+	CheckCursors  = "cursors"  // planned runs are behind the cursor, and the cursor is not far ahead
 	CheckSlots    = "slots"    // no run waits for a slot that is free
 	CheckNames    = "names"    // names lead to their jobs
 	CheckIndexes  = "indexes"  // who follows a job, or names a calendar, is found by that
-	CheckFeed     = "feed"     // planners learn of each job as it is
+	CheckFeed     = "feed"     // planners receive the present state of each job
 	CheckVersions = "versions" // the latest revision is the definition
 	CheckAudit    = "audit"    // numbers have no gaps
 	CheckHistory  = "history"  // records name jobs as they are called
 )
 
-// cursorAheadMax is how far in the future a cursor may be: no planner plans further than the
-// look-ahead, and a clock that was set back by more is a reason to look.
+// cursorAheadMax is how far in the future a cursor may be: no planner exceeds the
+// look-ahead, and a clock that was set back by more needs a check.
 const cursorAheadMax = time.Hour
 
-// Inspect looks for damage of jobs and their unfinished runs, and mends it if Fix is set.
-// Each is looked at and mended in one step, so it may be made beside running nodes.
+// Inspect finds damage in jobs and their unfinished runs, and mends it if Fix is set. It
+// examines and mends each in one step, so it may run beside live nodes.
 type Inspect struct {
 	Jobs  []job.ID
 	Runs  []RunRef // of jobs that may not exist
@@ -45,7 +45,7 @@ type Inspect struct {
 	Found []Damage
 }
 
-// Need asks for the jobs with their runs, and for what leads to them.
+// Need requests the jobs with their runs, and the data that refers to them.
 func (o *Inspect) Need(b *Batch, n *Need) {
 	b.lookSessions(n)
 	for _, ref := range o.Runs {
@@ -78,7 +78,7 @@ func (o *Inspect) Need(b *Batch, n *Need) {
 	}
 }
 
-// Decide looks, and mends.
+// Decide examines, and mends.
 func (o *Inspect) Decide(b *Batch) error {
 	o.Found = nil
 	for _, ref := range o.Runs {
@@ -142,8 +142,8 @@ func (o *Inspect) job(b *Batch, j *Job) error {
 	return o.cursor(b, j)
 }
 
-// rewrite gives a job a new version that says what the present one does, so that everything
-// that follows from a definition is written again.
+// rewrite gives a job a new version with the same content, so that all derived data is
+// written again.
 func (b *Batch) rewrite(j *Job) {
 	j.Version++
 	if b.retime(j) != nil {
@@ -154,7 +154,7 @@ func (b *Batch) rewrite(j *Job) {
 	b.audit(System, "job.mend", j.FullName(), j.Version, "belfry store check wrote it again")
 }
 
-// runs looks at the unfinished runs of a job.
+// runs examines the unfinished runs of a job.
 func (o *Inspect) runs(b *Batch, j *Job) {
 	type occurrence struct {
 		Identity
@@ -195,7 +195,7 @@ func (o *Inspect) runs(b *Batch, j *Job) {
 	}
 }
 
-// unfinishedInOrder returns the unfinished runs of a job: those that run first, then by due
+// unfinishedInOrder returns the unfinished runs of a job: running ones first, then by due
 // time and id.
 func (b *Batch) unfinishedInOrder(uid job.ID) []*member {
 	list := slices.Clone(b.unfinished(uid))
@@ -214,7 +214,7 @@ func (b *Batch) unfinishedInOrder(uid job.ID) []*member {
 	return list
 }
 
-// finalRecord returns the record that has ended a run, nil if there is none.
+// finalRecord returns the record that ended a run, or nil.
 func (b *Batch) finalRecord(run job.ID) *store.Record {
 	b.missing(b.facts.records[run], "the records of run", run)
 	for key, r := range b.recordsOf(run) {
@@ -225,7 +225,7 @@ func (b *Batch) finalRecord(run job.ID) *store.Record {
 	return nil
 }
 
-// cursor compares the cursor of a job with what is planned, and with the clock.
+// cursor compares the cursor of a job with its planned runs, and with the clock.
 func (o *Inspect) cursor(b *Batch, j *Job) error {
 	full := "job " + j.FullName()
 	planned := j.Cursor
@@ -256,7 +256,7 @@ func inUTC(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 // Rewrite writes jobs again, with all that follows from their definitions.
 type Rewrite struct{ Jobs []job.ID }
 
-// Need asks for the jobs.
+// Need requests the jobs.
 func (o *Rewrite) Need(b *Batch, n *Need) {
 	for _, uid := range o.Jobs {
 		if j, _ := b.lookJob(n, uid); j != nil {

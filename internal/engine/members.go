@@ -15,8 +15,8 @@ import (
 // Join begins a session: see store.Membership.
 type Join struct{ Session store.Session }
 
-// Need asks for the sessions and the drains, and whether a session that is only kept as a
-// sign of life has left anything running.
+// Need requests the sessions and the drains, and whether a session kept only as a sign of
+// life has running attempts.
 func (o *Join) Need(b *Batch, n *Need) {
 	b.lookSessions(n)
 	for id, s := range b.sessions {
@@ -56,15 +56,15 @@ func (o *Join) Decide(b *Batch) error {
 	return nil
 }
 
-// again decides about a session that is known: the answer was lost, or its process executes
-// another version of the program by now. What it runs stays its own.
+// again decides about a known session: the answer was lost, or its process executes another
+// version of the program by now. It keeps its runs.
 func (o *Join) again(b *Batch) error {
 	known, err := b.Present(o.Session.ID)
 	if err != nil {
 		return err
 	}
 	if known.Leaving {
-		// Another process on its data directory has taken its place, or it has said that it stops.
+		// Another process on its data directory has taken its place, or it is leaving.
 		return fmt.Errorf("session %s: %w", known.ID, store.ErrSessionOver)
 	}
 	said := o.Session
@@ -117,7 +117,7 @@ type Renewal struct {
 	Load    store.Load
 }
 
-// Need asks for the sessions.
+// Need requests the sessions.
 func (o *Renewal) Need(b *Batch, n *Need) { b.lookSessions(n) }
 
 // Decide decides about it.
@@ -136,7 +136,7 @@ func (o *Renewal) Decide(b *Batch) error {
 // Leave says that a node takes no more runs: see store.Membership.
 type Leave struct{ Session job.ID }
 
-// Need asks for the sessions.
+// Need requests the sessions.
 func (o *Leave) Need(b *Batch, n *Need) { b.lookSessions(n) }
 
 // Decide decides about it.
@@ -154,13 +154,13 @@ func (o *Leave) Decide(b *Batch) error {
 // End removes a session: see store.Membership.
 type End struct{ Session job.ID }
 
-// Need asks for the sessions, and whether this one runs anything.
+// Need requests the sessions, and whether this one has running attempts.
 func (o *End) Need(b *Batch, n *Need) {
 	b.lookSessions(n)
 	b.lookRunning(n, o.Session)
 }
 
-// lookRunning asks whether a session runs anything.
+// lookRunning requests whether a session has running attempts.
 func (b *Batch) lookRunning(n *Need, session job.ID) {
 	if !b.facts.running[session] {
 		ask(&n.asked.running, &n.Running, session, session)
@@ -203,7 +203,7 @@ func (o *End) Decide(b *Batch) error {
 // DrainNode makes a node take no more runs, or do so again: see store.Membership.
 type DrainNode struct{ store.DrainNode }
 
-// Need asks for the sessions and the drains.
+// Need requests the sessions and the drains.
 func (o *DrainNode) Need(b *Batch, n *Need) {
 	b.lookSessions(n)
 	n.Drains = !b.facts.hasDrains

@@ -11,12 +11,12 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Need says what a decision reads, and what a store must therefore load. The zero
-// value needs nothing. Nothing is in it twice.
+// Need is the data that a decision reads, and that a store must therefore load. The zero
+// value needs nothing. It has no duplicates.
 //
-// A store adds what there is (Add...) and calls Batch.Answered: what a need names and
-// nothing was added for does not exist. A store may add more than was asked for, and
-// says so where that completes something (HasSlot, HasWhole, HasFollowers).
+// A store adds the existing data (Add...) and calls Batch.Answered: needed data that was
+// not added does not exist. A store may add more than requested, and declares what that
+// completes (HasSlot, HasWhole, HasFollowers).
 type Need struct {
 	// Jobs are jobs by uid, deleted ones too, and Names jobs that are not deleted by
 	// full name.
@@ -24,47 +24,46 @@ type Need struct {
 	Names []string
 	// Runs are unfinished runs.
 	Runs []RunRef
-	// Whole are jobs all of whose unfinished runs are needed, and Waiting those of
-	// which the ones that wait or run are.
+	// Whole are jobs with all their unfinished runs, and Waiting jobs with their waiting
+	// and running ones.
 	Whole, Waiting []job.ID
 	Slots          []SlotNeed
-	// Upstreams are full names of jobs: those that follow them are needed
-	// (AddFollower). Follows are full names of jobs of which is needed what they
-	// follow (AddFollows).
+	// Upstreams are full names of jobs whose followers are needed (AddFollower). Follows
+	// are full names of jobs whose upstreams are needed (AddFollows).
 	Upstreams, Follows []string
 	// Keys are identities of requests that are kept, Records runs that are over.
 	Keys    []Identity
 	Records []RunRef
-	// Sessions asks for all sessions, and Judges says that some may end: none is
-	// renewed from now until the end of the step.
+	// Sessions requests all sessions, and Judges is set if some may end: none is renewed
+	// from now until the end of the step.
 	Sessions, Judges bool
-	// Handovers are handovers by number, and HandedOver runs whose handovers that have not
-	// ended are needed (AddHandover). Number asks for the last number that was reserved
-	// (UseNumber).
+	// Handovers are handovers by number, and HandedOver runs whose open handovers are
+	// needed (AddHandover). Number requests the last reserved number (UseNumber).
 	Handovers  []int64
 	HandedOver []RunRef
 	Number     bool
-	// Running are sessions of which is needed whether they run anything (AddRunning).
+	// Running are sessions to check for running attempts (AddRunning).
 	Running []job.ID
-	// Calendars, Pools, Channels, Listed (executors), Tokens and Drains ask for all that there are, Naming for the
-	// jobs that name a calendar, by its full name (AddNaming).
+	// Calendars, Pools, Channels, Listed (executors), Tokens and Drains request all of a
+	// kind, Naming the jobs that name a calendar, by its full name (AddNaming).
 	Calendars, Pools, Channels, Listed, Tokens, Drains bool
 	Naming                                             []string
 	// Notes are notes by name: needed is which version each has (AddNote).
 	Notes []string
-	// Executors asks for the executors of XXL-JOB that are registered or listed (UseExecutors).
+	// Executors requests the executors of XXL-JOB that are registered or listed
+	// (UseExecutors).
 	Executors bool
 
 	asked asked
 }
 
-// RunRef names a run. Job is that of the run where the caller knows it, zero otherwise.
+// RunRef names a run. Job is the job of the run if the caller knows it, zero otherwise.
 type RunRef struct{ Run, Job job.ID }
 
-// SlotNeed asks for the members of a slot: the runs that hold it, the first
-// store.MaxBatch that wait for it, by due time and id, and the first store.MaxBatch that
-// are ready for it and due no later than Until. Batch.MoreWaiting says how many wait besides.
-// Where the key is that of a pool, its size is needed as well (AddPool).
+// SlotNeed asks for the members of a slot: the runs that hold it, the first store.MaxBatch
+// that wait for it, by due time and id, and the first store.MaxBatch that are ready for it
+// and due no later than Until. Batch.MoreWaiting sets how many more wait. For the slot of a
+// pool, its size is needed as well (AddPool).
 type SlotNeed struct {
 	Key string
 	// Job is set where the slot belongs to one job: no run of another one is in it.
@@ -90,14 +89,14 @@ func (n *Need) Reset() {
 	}
 }
 
-// String writes what is needed, for messages.
+// String formats the needs, for messages.
 func (n *Need) String() string {
 	said := *n
 	said.asked = asked{}
 	return fmt.Sprintf("%+v", said)
 }
 
-// asked is what is in a need, with its places in the lists.
+// asked indexes the lists of a need.
 type asked struct {
 	jobs, runs, whole, waiting, records, running map[job.ID]int
 	handedOver                                   map[job.ID]int
@@ -145,8 +144,8 @@ func later(a, b store.RunRef) bool {
 	return slices.Compare(a.ID[:], b.ID[:]) > 0
 }
 
-// facts is what a batch was told about what there is and what is not. A decision that
-// touches anything else panics in a guarded batch.
+// facts records which data of a batch is loaded. A decision that reads anything else panics
+// in a guarded batch.
 type facts struct {
 	guarded bool
 
@@ -174,8 +173,8 @@ type facts struct {
 	drains                                                               map[string]*store.Drain
 	namedBy                                                              map[string][]*Job
 
-	// looked is how many of the added runs were looked at for what they need, and open
-	// are those of them that need more.
+	// looked is the number of added runs that were examined for their needs, and open are
+	// those with unmet needs.
 	looked int
 	open   []*member
 }
@@ -201,11 +200,11 @@ func (f *facts) reset() {
 	}
 }
 
-// Guard makes decisions panic that touch what no need has named: a mistake of this
-// package, which a store that happens to load more than it must would hide.
+// Guard makes decisions panic that read data outside their needs: a bug of this package,
+// which a store that happens to load more would hide.
 func (b *Batch) Guard() { b.facts.guarded = true }
 
-// Answered says that all of a need is loaded: what was not added does not exist.
+// Answered declares that all of a need is loaded: data that was not added does not exist.
 func (b *Batch) Answered(n *Need) {
 	f := &b.facts
 	for _, uid := range n.Jobs {
@@ -304,8 +303,8 @@ func (b *Batch) AddNaming(calendar string, j *Job) {
 // AddNote adds the version of a note.
 func (b *Batch) AddNote(name string, version int64) { put(&b.facts.notes, name, version) }
 
-// UseCalendars, UsePools, UseTokens and UseDrains add all that there are, by full name
-// or node. The batch changes none of them.
+// UseCalendars, UsePools, UseTokens and UseDrains add all of a kind, by full name or node.
+// The batch changes none of them.
 func (b *Batch) UseCalendars(all map[string]*job.Calendar) { b.facts.calendars = all }
 
 // UsePools adds all pools, with their sizes.
@@ -320,7 +319,7 @@ func (b *Batch) UseListed(all map[string]*job.Executors) { b.facts.listed = all 
 // UseTokens adds all tokens.
 func (b *Batch) UseTokens(all []store.Token) { b.facts.tokens = all }
 
-// UseExecutors adds all executors that are registered, and those that documents list.
+// UseExecutors adds all executors that are registered, and those listed in documents.
 func (b *Batch) UseExecutors(registered []store.Registration, listed []*job.Executors) {
 	b.facts.executors = store.Candidates(registered, listed)
 }
@@ -328,14 +327,14 @@ func (b *Batch) UseExecutors(registered []store.Registration, listed []*job.Exec
 // UseDrains adds why nodes take no runs.
 func (b *Batch) UseDrains(all map[string]*store.Drain) { b.facts.drains = all }
 
-// missing panics in a guarded batch: a decision touches what it did not ask for.
+// missing panics in a guarded batch: a decision reads data that it did not request.
 func (b *Batch) missing(known bool, what string, name any) {
 	if b.facts.guarded && !known {
 		panic(fmt.Sprintf("a decision touches %s %v, which no need has named", what, name))
 	}
 }
 
-// job returns a job, nil if there is none.
+// job returns a job, or nil.
 func (b *Batch) job(uid job.ID) *Job {
 	j := b.jobs[uid]
 	if j == nil {
@@ -379,7 +378,7 @@ func (b *Batch) unfinished(uid job.ID) []*member {
 	return b.byJob[uid]
 }
 
-// waiting returns the runs of a job that wait or run, among others.
+// waiting returns runs of a job that include its waiting and running ones.
 func (b *Batch) waiting(uid job.ID) []*member {
 	b.missing(b.facts.whole[uid] || b.facts.waiting[uid], "the runs that wait or run of job", uid)
 	return b.byJob[uid]
@@ -403,7 +402,7 @@ func (b *Batch) record(run job.ID, number int) *store.Record {
 	return r
 }
 
-// recordsOf returns the records of a run, among others.
+// recordsOf returns records that include those of a run.
 func (b *Batch) recordsOf(run job.ID) map[recordKey]*store.Record {
 	b.missing(b.facts.records[run] || b.runs[run] != nil, "the records of run", run)
 	return b.records
@@ -429,9 +428,10 @@ func (b *Batch) poolSize(name string) int {
 	return b.pools[name]
 }
 
-// lookMembers asks for what the runs of a batch need: each its job; a shard those that follow
-// its job, and the other shards where what follows from its end depends on them; and one
-// that holds a slot between two attempts, which another one may end, what its end needs.
+// lookMembers requests the needs of the runs of a batch: for each its job; for a shard the
+// jobs that follow its job, and the other shards if the consequences of its end depend on
+// them; and for a run that holds a slot between two attempts, which another one may end,
+// the needs of its end.
 func (b *Batch) lookMembers(n *Need) {
 	f := &b.facts
 	left := f.open[:0]
@@ -476,12 +476,13 @@ func (b *Batch) isComplete(m *member, n *Need) bool {
 	return !whole || b.lookWhole(n, j.UID)
 }
 
-// endNeedsWhole reports whether the end of a run needs the other unfinished runs of its job.
+// endNeedsWhole reports whether the end of a run needs the other unfinished runs of its
+// job.
 func (p *Policy) endNeedsWhole() bool {
 	return p.NeedsPrevious || p.DeleteAfter >= 0 || p.MaxRuns > 0 && p.PauseOnFailure > 0
 }
 
-// lookJob returns a job, or asks for it.
+// lookJob returns a job, or requests it.
 func (b *Batch) lookJob(n *Need, uid job.ID) (j *Job, known bool) {
 	if j = b.jobs[uid]; j != nil || b.facts.jobs[uid] {
 		return j, true
@@ -490,7 +491,7 @@ func (b *Batch) lookJob(n *Need, uid job.ID) (j *Job, known bool) {
 	return nil, false
 }
 
-// lookWhole reports whether all runs of a job are known, or asks for them.
+// lookWhole reports whether all runs of a job are known, or requests them.
 func (b *Batch) lookWhole(n *Need, uid job.ID) bool {
 	if b.facts.whole[uid] {
 		return true
@@ -499,7 +500,8 @@ func (b *Batch) lookWhole(n *Need, uid job.ID) bool {
 	return false
 }
 
-// lookWaiting reports whether the runs of a job that wait or run are known, or asks for them.
+// lookWaiting reports whether the waiting and running runs of a job are known, or requests
+// them.
 func (b *Batch) lookWaiting(n *Need, uid job.ID) bool {
 	if b.facts.waiting[uid] || b.facts.whole[uid] {
 		return true
@@ -508,7 +510,7 @@ func (b *Batch) lookWaiting(n *Need, uid job.ID) bool {
 	return false
 }
 
-// lookFollowed reports whether other jobs follow a job, or asks for them.
+// lookFollowed reports whether other jobs follow a job, or requests them.
 func (b *Batch) lookFollowed(n *Need, j *Job) (followed, known bool) {
 	name := j.FullName()
 	if b.facts.upstreams[name] {
@@ -518,8 +520,8 @@ func (b *Batch) lookFollowed(n *Need, j *Job) (followed, known bool) {
 	return false, false
 }
 
-// lookSlot reports whether the members of a slot are known as far as a run of it, or asks
-// for them.
+// lookSlot reports whether the members of a slot are known up to a run of it, or requests
+// them.
 func (b *Batch) lookSlot(n *Need, key string, r *store.Run) bool {
 	until := placeOf(r)
 	if has, ok := b.facts.slots[key]; ok && !later(until, has) {
@@ -529,7 +531,7 @@ func (b *Batch) lookSlot(n *Need, key string, r *store.Run) bool {
 	return false
 }
 
-// lookRun returns a run, or asks for it.
+// lookRun returns a run, or requests it.
 func (b *Batch) lookRun(n *Need, ref RunRef) (m *member, known bool) {
 	if m = b.runs[ref.Run]; m != nil || b.facts.runs[ref.Run] {
 		return m, true
@@ -538,16 +540,16 @@ func (b *Batch) lookRun(n *Need, ref RunRef) (m *member, known bool) {
 	return nil, false
 }
 
-// lookSessions asks for the sessions.
+// lookSessions requests the sessions.
 func (b *Batch) lookSessions(n *Need) { n.Sessions = n.Sessions || !b.facts.sessions }
 
-// lookExecutors asks for the executors that occurrences of the jobs are split among.
+// lookExecutors requests the executors that occurrences of the jobs are split among.
 func (b *Batch) lookExecutors(n *Need) {
 	n.Executors = n.Executors || b.facts.splits && !b.facts.hasExecutors
 }
 
-// lookRecords reports whether the records of a run are known, or asks for them, and for
-// what a late report may change.
+// lookRecords reports whether the records of a run are known, or requests them, with the
+// data that a late report may change.
 func (b *Batch) lookRecords(n *Need, ref RunRef) {
 	if !b.facts.records[ref.Run] {
 		ask(&n.asked.records, &n.Records, ref.Run, ref)
@@ -564,8 +566,8 @@ func (b *Batch) lookRecords(n *Need, ref RunRef) {
 	}
 }
 
-// lookAround asks for what decisions look at that may end a run, which may be claimed on
-// a node, "" for where it is.
+// lookAround requests the inputs of decisions that may end a run, which may be claimed on a
+// node, "" for its present one.
 func (b *Batch) lookAround(n *Need, m *member, node string) {
 	if m.around {
 		return
@@ -601,7 +603,7 @@ func (b *Batch) lookAround(n *Need, m *member, node string) {
 	m.around = all
 }
 
-// lookEdit asks for what a change of a job looks at, which is given a policy.
+// lookEdit requests the inputs of a change of a job that gets a policy.
 func (b *Batch) lookEdit(n *Need, j *Job, p *Policy) {
 	whole := false
 	for _, p := range [...]*Policy{j.Policy, p} {

@@ -9,10 +9,10 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// The rules about what a node may do, for those who act by them outside of a step.
+// The rules about the rights of a node, for code that applies them outside of a step.
 
-// Belongs reports whether a run belongs to the node, or session, on which it was placed: it is
-// bound and was placed. The zero value is no place.
+// Belongs reports whether a run belongs to the node, or session, on which it was placed: it
+// is bound and was placed. The zero value is no place.
 func Belongs[T comparable](bound bool, placed T) bool { return bound && placed != *new(T) }
 
 // MayGoTo reports whether a run that was placed on a node, or session, may go to another one.
@@ -57,11 +57,11 @@ func BootRuns(j *store.Job, session, process job.ID) []store.TriggerItem {
 	return items
 }
 
-// Turn reports whether a session is the one of all live ones whose turn it is to do what one of
-// them should do each time, such as reaping. Times are numbered; those that reach the store
-// itself take turns, which planners and nodes with the API do: where one is gone or stands
-// still, the next does it a time later. Two that disagree for a moment both do it, or neither.
-// A session that does not know that it is live itself counts all the same.
+// Turn reports whether a live session has its turn for work that one of them should do each
+// time, such as reaping. Times are numbered; nodes with access to the store take turns,
+// that is planners and nodes with the API: if one is gone or stuck, the next does the work
+// a time later. Two that disagree for a moment both do it, or neither. The own session
+// counts as live even if it is not listed.
 func Turn(self job.ID, live []store.Session, number int64) bool {
 	keeps := func(s store.Session) bool { return s.Has(store.RolePlanner) || s.Has(store.RoleAPI) }
 	keepers := slices.ContainsFunc(live, keeps)

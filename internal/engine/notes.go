@@ -9,7 +9,7 @@ import (
 // PutNote writes a note together with a record in the audit: see store.Notes.
 type PutNote struct{ store.AuditedNote }
 
-// Need asks for the version of the note.
+// Need requests the version of the note.
 func (o *PutNote) Need(b *Batch, n *Need) {
 	if _, known := b.facts.notes[o.Name]; !known {
 		n.Notes = append(n.Notes, o.Name)

@@ -9,18 +9,18 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Operation is something that a store does in one atomic step: data that says what it
-// needs to know, and a decision. Its outcomes are fields of it. It may be decided several
-// times, each time with another batch: what counts is the last one.
+// Operation is one atomic step of a store: data that lists its needs, and a decision. Its
+// fields hold the outcomes. It may be decided several times, each time with another batch:
+// the last one counts.
 type Operation interface {
-	// Need asks for what the decision reads and the batch does not know yet. It is
-	// called again with what was loaded, until nothing is left to ask for.
+	// Need requests the inputs of the decision that the batch does not know yet. It is
+	// called again after each load, until it requests nothing more.
 	Need(b *Batch, n *Need)
 	// Decide changes the batch. After an error nothing of it is written.
 	Decide(b *Batch) error
 }
 
-// Needs fills an empty need with what an operation needs and a batch does not know yet.
+// Needs fills an empty need with the unknown inputs of an operation.
 func (b *Batch) Needs(op Operation, n *Need) {
 	op.Need(b, n)
 	b.lookMembers(n)
@@ -36,7 +36,7 @@ func (b *Batch) Present(id job.ID) (*store.Session, error) {
 	return s, nil
 }
 
-// sized returns a list of so many zero values, in the room of another one.
+// sized returns a list of zero values of a length, reusing the memory of another one.
 func sized[T any](list []T, n int) []T {
 	list = slices.Grow(list[:0], n)[:n]
 	clear(list)
@@ -52,8 +52,8 @@ type Plan struct {
 	Claims []store.ClaimOutcome
 }
 
-// Need asks for the jobs, for all runs of one that is completed and removed then, and for
-// what the claims look at.
+// Need requests the jobs, all runs of one that is completed and removed then, and the
+// inputs of the claims.
 func (o *Plan) Need(b *Batch, n *Need) {
 	b.lookSessions(n)
 	for i := range o.Items {
@@ -96,7 +96,7 @@ type Trigger struct {
 	Outcomes []store.TriggerOutcome
 }
 
-// Need asks for the jobs and the keys of the requests.
+// Need requests the jobs and the keys of the requests.
 func (o *Trigger) Need(b *Batch, n *Need) {
 	b.lookSessions(n)
 	for i := range o.Items {
@@ -123,7 +123,7 @@ func (o *Trigger) Decide(b *Batch) error {
 // Place assigns runs to sessions: see store.Planning.
 type Place struct{ Placements []store.Placement }
 
-// Need asks for the runs and their jobs.
+// Need requests the runs and their jobs.
 func (o *Place) Need(b *Batch, n *Need) {
 	b.lookSessions(n)
 	for i := range o.Placements {
@@ -146,8 +146,8 @@ type Claim struct {
 	Outcomes []store.ClaimOutcome
 }
 
-// Need asks for the runs with all around them where they are claimed, and for the
-// records of those that are over.
+// Need requests the runs with their surroundings on the claiming node, and the records of
+// finished ones.
 func (o *Claim) Need(b *Batch, n *Need) {
 	b.lookSessions(n)
 	session := b.sessions[o.Session]
@@ -176,7 +176,7 @@ func (o *Claim) Decide(b *Batch) error {
 	return nil
 }
 
-// claimed is the answer to a claim, with what its attempt needs.
+// claimed is the answer to a claim, with the data for its attempt.
 func (b *Batch) claimed(by *store.Session, a store.Attempt) store.ClaimOutcome {
 	out := b.Claim(by, a)
 	if out.Verdict == store.Started {
@@ -192,7 +192,7 @@ type Release struct {
 	Attempts []store.Attempt
 }
 
-// Need asks for the runs with all around them, and for what else is claimed of their jobs.
+// Need requests the runs with their surroundings, and the other claimed runs of their jobs.
 func (o *Release) Need(b *Batch, n *Need) {
 	b.lookAttempts(n, o.Attempts)
 	for i := range o.Attempts {
@@ -210,7 +210,7 @@ func (o *Release) Decide(b *Batch) error {
 	return nil
 }
 
-// lookAttempts asks for the runs of attempts with all around them, and for the sessions.
+// lookAttempts requests the runs of attempts with their surroundings, and the sessions.
 func (b *Batch) lookAttempts(n *Need, attempts []store.Attempt) {
 	b.lookSessions(n)
 	for i := range attempts {
@@ -220,7 +220,7 @@ func (b *Batch) lookAttempts(n *Need, attempts []store.Attempt) {
 
 func refOf(a *store.Attempt) RunRef { return RunRef{Run: a.Run, Job: a.Job} }
 
-// lookWithAround asks for a run with all around it.
+// lookWithAround requests a run with its surroundings.
 func (b *Batch) lookWithAround(n *Need, ref RunRef) (m *member, known bool) {
 	if m, known = b.lookRun(n, ref); m != nil {
 		b.lookAround(n, m, "")
@@ -230,7 +230,7 @@ func (b *Batch) lookWithAround(n *Need, ref RunRef) (m *member, known bool) {
 
 // Finish ends attempts: see store.Working.
 type Finish struct {
-	// Session is that which reports, and learns from the outcomes what is ready for it since.
+	// Session is the reporting session, which receives the runs that became ready for it.
 	Session job.ID
 	Results []store.Result
 	// Past are records that the store does not have any more.
@@ -238,8 +238,8 @@ type Finish struct {
 	Outcomes []store.FinishOutcome
 }
 
-// Need asks for the runs with all around them, and for the records of those of which
-// another attempt or none is running.
+// Need requests the runs with their surroundings, and the records of those without this
+// attempt running.
 func (o *Finish) Need(b *Batch, n *Need) {
 	b.lookSessions(n)
 	for i := range o.Results {
@@ -283,13 +283,12 @@ func (o *Finish) Decide(b *Batch) error {
 type Cancel struct {
 	Runs       []RunRef
 	By, Reason string
-	// Over asks for a run that is over as well, and says that one which never was is an
-	// ErrNotFound.
+	// Over also requests a finished run, and makes an unknown one an ErrNotFound.
 	Over      bool
 	Cancelled []store.Run
 }
 
-// Need asks for the runs with all around them.
+// Need requests the runs with their surroundings.
 func (o *Cancel) Need(b *Batch, n *Need) {
 	b.lookSessions(n)
 	for _, ref := range o.Runs {
@@ -323,7 +322,7 @@ type Reap struct {
 	Attempts []store.Attempt
 }
 
-// Need asks for the runs with all around them, and for the sessions as they stay.
+// Need requests the runs with their surroundings, and the sessions as they stay.
 func (o *Reap) Need(b *Batch, n *Need) {
 	n.Judges = !b.facts.judges
 	b.lookAttempts(n, o.Attempts)
@@ -342,13 +341,13 @@ func (o *Reap) Decide(b *Batch) error {
 	return nil
 }
 
-// Alert says what was expected of runs by now: see store.Working.
+// Alert returns the missed expectations of runs: see store.Working.
 type Alert struct {
 	Runs   []RunRef
 	Alerts []store.Alert
 }
 
-// Need asks for the runs and their jobs.
+// Need requests the runs and their jobs.
 func (o *Alert) Need(b *Batch, n *Need) {
 	for _, ref := range o.Runs {
 		b.lookRun(n, ref)
@@ -371,17 +370,16 @@ func (o *Alert) Decide(b *Batch) error {
 	return nil
 }
 
-// Tidy ends runs that will never start, pauses that have run out, and removes completed
-// jobs whose time has come. Those given need not be such.
+// Tidy ends runs that will never start and expired pauses, and removes completed jobs that
+// are due for removal. The given ones are only candidates.
 type Tidy struct {
 	Runs []RunRef
 	Jobs []job.ID
-	// More is set when as many runs as a step may end have ended before the others were
-	// looked at.
+	// More is set when the step's limit of ended runs was reached before all were examined.
 	More bool
 }
 
-// Need asks for the runs with all around them, and for the jobs.
+// Need requests the runs with their surroundings, and the jobs.
 func (o *Tidy) Need(b *Batch, n *Need) {
 	b.lookSessions(n)
 	for _, ref := range o.Runs {

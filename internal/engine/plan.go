@@ -37,8 +37,8 @@ type Timing struct {
 	LateBy time.Duration
 	// MaxRuns is how many occurrences become runs; 0 is without end.
 	MaxRuns int
-	// Serial is set for a job that makes up for all that was missed by runs that wait for
-	// each other, or for a pool.
+	// Serial is set for a job that catches up on all missed occurrences with runs that wait
+	// for each other, or for a pool.
 	Serial bool
 }
 
@@ -46,23 +46,22 @@ type Timing struct {
 type Progress struct {
 	Cursor  time.Time
 	Planned int // occurrences that have become runs
-	// CatchUp is that of the decision before: what it has left to be caught up.
+	// CatchUp is the result of the previous decision: the end of the remaining catch-up.
 	CatchUp time.Time
 }
 
-// Most bounds of how many occurrences a decision is: of those that were missed and are
-// caught up, and of the others.
+// Most bounds the occurrences of a decision: the missed ones being caught up, and the
+// others.
 type Most struct{ Missed, OnTime int }
 
 // Decision is what to plan for a job.
 type Decision struct {
-	// To is the cursor to move to; it is the old one when there is nothing to
-	// plan.
+	// To is the cursor to move to; the old one if nothing is planned.
 	To     time.Time
 	Due    []Occurrence
 	Missed []Span
-	// CatchUp is the end of the occurrences behind To that were missed and are to be
-	// caught up by further decisions, zero when there are none.
+	// CatchUp is the end of the missed occurrences after To that further decisions catch up
+	// on, zero for none.
 	CatchUp time.Time
 	// Complete says that nothing follows.
 	Complete bool
@@ -74,7 +73,7 @@ type Decision struct {
 type Occurrence struct {
 	Scheduled time.Time
 	Due       time.Time // later than Scheduled by jitter and spread
-	NextDue   time.Time // when the one after it is due, zero if there is none
+	NextDue   time.Time // when the next one is due, zero for none
 }
 
 // Span is occurrences that are recorded as missed.
@@ -84,11 +83,11 @@ type Span struct {
 	Reason      string
 }
 
-// Decide says what to plan for a job at the moment now and as far as ahead.
+// Decide returns the plan for a job at the moment now and as far as ahead.
 //
-// What was due longer ago than OnTime was missed and follows the policy, and so is what was
-// due longer than that before the end of an absence of all nodes. All is planned in order, in
-// as many decisions as it takes: one after another they give what a single one would.
+// Occurrences due longer ago than OnTime are missed and follow the policy, and so do those
+// due longer than that before the end of an absence of all nodes. All are planned in order,
+// in as many decisions as necessary, with the same result as a single one.
 func (t *Timing) Decide(from Progress, now time.Time, ahead time.Duration, most Most, absences ...store.Absence) Decision {
 	d := Decision{To: from.Cursor}
 	left := math.MaxInt // of max_runs
@@ -121,8 +120,8 @@ func (t *Timing) Decide(from Progress, now time.Time, ahead time.Duration, most 
 	return d
 }
 
-// chain tells each of some occurrences when the next one is due. The one after the last is
-// scheduled for a given moment, zero if there is none.
+// chain sets for each occurrence when the next one is due. The one after the last is
+// scheduled for a given moment, zero for none.
 func (t *Timing) chain(due []Occurrence, next time.Time) {
 	for i := range due {
 		switch {
@@ -143,15 +142,15 @@ func (t *Timing) dueAt(scheduled time.Time) time.Time {
 	return t.due(scheduled, following)
 }
 
-// Begin returns the cursor with which planning begins at a moment: what is due later
-// is to come, also what was scheduled before and is put off by spread and jitter.
+// Begin returns the cursor for planning from a moment on: later due occurrences follow it,
+// even those scheduled before and delayed by spread and jitter.
 func (t *Timing) Begin(at time.Time) time.Time {
 	due := at.Add(1)
 	return t.dueFrom(due.Add(-t.Spread-t.Jitter), due).Add(-1)
 }
 
-// dueFrom returns the moment from which on what is scheduled after a cursor is due at
-// a moment or later, which spread and jitter may have put off for long.
+// dueFrom returns the earliest scheduled time after a cursor that may be due at a moment or
+// later, given the delays of spread and jitter.
 func (t *Timing) dueFrom(cursor, due time.Time) time.Time {
 	from := due
 	if t.Spread > 0 {
@@ -167,8 +166,8 @@ func (t *Timing) dueFrom(cursor, due time.Time) time.Time {
 	return from
 }
 
-// Resume says what to make up for of the time of a pause: the occurrences that were due
-// up to now and that a policy other than that of the job catches up, for once.
+// Resume returns the occurrences of a pause to catch up on: those due up to now, by a
+// policy other than the job's, once.
 func (t *Timing) Resume(policy job.Missed, from Progress, now time.Time) Decision {
 	once := *t
 	once.Missed, once.MissedLimit = policy, cmp.Or(t.MissedLimit, job.DefaultMissedLimit)
@@ -192,8 +191,8 @@ type gap struct {
 	absences    []store.Absence
 }
 
-// makeUp applies the policy to a gap: it catches up at most left of it, the first, since
-// nothing exists behind max_runs, and at most so many now.
+// makeUp applies the policy to a gap: it catches up on at most left of it, the first, since
+// max_runs ends the schedule, within the bound for now.
 func (t *Timing) makeUp(d *Decision, g gap, now time.Time, left, most int) {
 	want := 0
 	switch t.Missed {
@@ -209,8 +208,8 @@ func (t *Timing) makeUp(d *Decision, g gap, now time.Time, left, most int) {
 	t.catchUp(d, g, begin, now, min(left, most))
 }
 
-// catchUp plans the occurrences of a gap from a moment on, at most so many. Those before
-// it, and what is too late, are missed.
+// catchUp plans the occurrences of a gap from a moment on, within a bound. Those before it,
+// and those too late, are missed.
 func (t *Timing) catchUp(d *Decision, g gap, begin, now time.Time, most int) {
 	var late time.Time // before it an occurrence is too late
 	if t.LateBy >= 0 {
@@ -269,9 +268,8 @@ func (t *Timing) span(first, last time.Time) (Span, bool) {
 	return s, true
 }
 
-// latest returns the last n occurrences after one moment and up to another. It
-// looks at windows that end there and double, so that the cost follows n and
-// not the time.
+// latest returns the last n occurrences after one moment and up to another. It examines
+// doubling windows that end there, so that the cost follows n and not the time.
 func latest(s cron.Schedule, after, until time.Time, n int) []time.Time {
 	if n <= 0 {
 		return nil

@@ -7,8 +7,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// What is due already when the node that is to run it plans it is claimed in the step that
-// makes it. A step that is repeated finds the runs, and claims them with the same tokens.
+// A run that is due when its own node plans it is claimed in the step that creates it. A
+// repeated step finds the runs, and claims them with the same tokens.
 
 // repeats reports whether an item was planned before, by the same session.
 func (j *Job) repeats(planner job.ID, item *store.PlanItem) bool {
@@ -19,7 +19,7 @@ func (j *Job) repeats(planner job.ID, item *store.PlanItem) bool {
 // split depend on each other, and a flow begins with its steps.
 func (p *Policy) claimsWhole(n *store.NewRun) bool { return p.Flow == nil && n.Shards == 0 }
 
-// lookClaims asks for what the claims of an item look at.
+// lookClaims requests the inputs of an item's claims.
 func (b *Batch) lookClaims(n *Need, j *Job, planner job.ID, item *store.PlanItem) {
 	var first, latest *member
 	for i := range item.Runs {
@@ -34,7 +34,7 @@ func (b *Batch) lookClaims(n *Need, j *Job, planner job.ID, item *store.PlanItem
 				b.lookRecords(n, ref)
 			}
 		case !b.facts.sessions:
-			return // they tell the nodes, and with them the slots of a broadcast
+			return // their hints, and the slots of a broadcast, depend on the nodes
 		default:
 			node := r.Node
 			if s := b.sessions[r.Session]; s != nil && s.Takes() {
@@ -53,13 +53,13 @@ func (b *Batch) lookClaims(n *Need, j *Job, planner job.ID, item *store.PlanItem
 			}
 		}
 	}
-	if first != nil { // those between them look at nothing else
+	if first != nil { // those in between need nothing else
 		b.lookAround(n, first, b.nodeOf(planner))
 		b.lookAround(n, latest, b.nodeOf(planner))
 	}
 }
 
-// nodeOf returns the name of the node of a session, "" for one that is not known.
+// nodeOf returns the name of the node of a session, "" if unknown.
 func (b *Batch) nodeOf(session job.ID) string {
 	if s := b.sessions[session]; s != nil {
 		return s.Node

@@ -15,12 +15,10 @@ import (
 // must start on time, and no claim takes no time.
 const lateGrace = time.Second
 
-// Policy is what decisions about runs need to know of a version of a job. It is
-// not changed once it is made: a store makes it when it first sees the version
-// and keeps it.
+// Policy is the decision data of a version of a job. It is immutable: a store compiles it
+// when it first reads the version and caches it.
 type Policy struct {
-	// Planned is set for a job whose occurrences a planner finds: by cron,
-	// every or at.
+	// Planned is set for a job with occurrences for a planner: by cron, every or at.
 	Planned bool
 	// AfterEnd is the fixed delay of a chain of runs; 0 for none.
 	AfterEnd    time.Duration
@@ -53,11 +51,11 @@ type Policy struct {
 	PauseOnFailure int // 0: never
 	Priority       int
 
-	// What is expected of runs; 0 for nothing.
+	// The expectations of runs; 0 for none.
 	StartWithin, FinishWithin, DurationBelow time.Duration
 
 	Broadcast bool
-	Split     string // the group of executors of which each gets a run; "" for none
+	Split     string // the group of executors that each get a run; "" for none
 	Shards    int
 	Bound     bool // see job.Place.Binds
 	Labels    map[string]string
@@ -68,7 +66,7 @@ type Policy struct {
 	Reported bool
 	Grace    time.Duration
 
-	// Flow is set for a job whose work is a flow. Strategy is that of its place.
+	// Flow is set for a job whose work is a flow. Strategy is the one of its place.
 	Flow     *Flow
 	Strategy job.Strategy
 }
@@ -79,10 +77,10 @@ type Upstream struct {
 	Outcome job.UpstreamOn
 }
 
-// forever stands for a late_by without an end.
+// forever is a late_by without an end.
 const forever = time.Duration(-1)
 
-// CompilePolicy returns the policy of a job whose defaults are filled in.
+// CompilePolicy returns the policy of a job with its defaults filled in.
 func CompilePolicy(filled *job.Job) *Policy {
 	s, place, said := &filled.Schedule, filled.Nodes(), &filled.Policy
 	p := &Policy{
@@ -174,8 +172,8 @@ func Calendars(filled *job.Job) []string {
 	if len(filled.Schedule.Only)+len(filled.Schedule.Except) == 0 {
 		return nil
 	}
-	// Only the compiler knows which entries are names. It asks for them, and
-	// what it says about the rest is said elsewhere.
+	// Only the compiler knows which entries are names. It resolves them here; its other
+	// findings are reported elsewhere.
 	ask := func(namespace, name string) *job.Calendar {
 		if full := namespace + "/" + name; !slices.Contains(names, full) {
 			names = append(names, full)
@@ -186,10 +184,9 @@ func Calendars(filled *job.Job) []string {
 	return names
 }
 
-// SlotKey returns the key of the slot that a run on a node needs: that of the
-// pool, of the job, of the job and the shard or, for broadcasts, of the job and
-// the node. Runs of jobs whose runs may overlap have one too, so that an edit
-// which ends that finds the ones that are running.
+// SlotKey returns the key of the slot that a run on a node needs: that of the pool, of the
+// job, of the job and the shard or, for broadcasts, of the job and the node. Runs of jobs
+// with overlap allow have one too, so that an edit of the overlap finds the running ones.
 func (p *Policy) SlotKey(r *job.Run, node string) string {
 	switch {
 	case p.Pool != "":
@@ -212,14 +209,14 @@ func (p *Policy) Contends(r *store.Run) bool {
 	return p.Overlap != job.OverlapAllow || p.overlap(r) != job.OverlapAllow || p.Pool != "" || strings.HasPrefix(r.Slot, poolSlot)
 }
 
-// WantsShards reports whether what follows from the end of a shard depends on the others;
-// followed says that other jobs follow the job.
+// WantsShards reports whether the consequences of the end of a shard depend on the others;
+// followed is set if other jobs follow the job.
 func (p *Policy) WantsShards(followed bool) bool {
 	return followed || p.AfterEnd > 0 || p.MaxRuns > 0 || p.PauseOnFailure > 0
 }
 
-// overlap returns the overlap policy of a run. One that may run beside others waits
-// for a pool all the same: its size bounds them together.
+// overlap returns the overlap policy of a run. A run that may overlap others still waits
+// for a pool: its size bounds them together.
 func (p *Policy) overlap(r *store.Run) job.Overlap {
 	o := cmp.Or(r.Overlap, p.Overlap)
 	if o == job.OverlapAllow && p.Pool != "" {
@@ -228,9 +225,9 @@ func (p *Policy) overlap(r *store.Run) job.Overlap {
 	return o
 }
 
-// caughtUp returns the overlap policy of runs that stand for all that was missed; ""
-// is that of the job. All of them are to run, in order: they wait for each other, and
-// are bounded by missed_limit and not by queue_limit.
+// caughtUp returns the overlap policy of caught-up runs; "" is the job's. All of them must
+// run, in order: they wait for each other, and are bounded by missed_limit and not by
+// queue_limit.
 func (p *Policy) caughtUp() job.Overlap {
 	if p.Overlap == job.OverlapSkip || p.Overlap == job.OverlapQueue {
 		return job.OverlapQueue
@@ -238,9 +235,9 @@ func (p *Policy) caughtUp() job.Overlap {
 	return ""
 }
 
-// unattended reports whether a run that is claimed late stands for what was missed, so that
-// it waits for its turn instead of being skipped: it fell due while no node was running,
-// or the policy catches up everything and it is no longer on time.
+// unattended reports whether a run that is claimed late was missed, so that it waits for
+// its turn instead of being skipped: it fell due while no node was running, or the policy
+// catches up on everything and it is no longer on time.
 func (b *Batch) unattended(p *Policy, due time.Time) bool {
 	if !b.now.After(due) {
 		return false
@@ -252,8 +249,8 @@ func (b *Batch) unattended(p *Policy, due time.Time) bool {
 	return absent
 }
 
-// lateAfter returns when the first attempt of a run is too late. What a user
-// asked for, by hand or as a backfill, is never too late.
+// lateAfter returns when the first attempt of a run is too late. Requested runs, manual
+// ones and backfills, are never too late.
 func (p *Policy) lateAfter(kind job.RunKind, due time.Time) time.Time {
 	if p.LateBy < 0 || kind == job.RunByHand || kind == job.RunBackfill || kind == job.RunByFlow {
 		return time.Time{}
@@ -301,5 +298,5 @@ func (p *Policy) fits(s *store.Session) (reason string, ok bool) {
 	return "", true
 }
 
-// suits reports whether a session has what the job wants.
+// suits reports whether a session meets the job's requirements.
 func (p *Policy) suits(s *store.Session) bool { return s.Suits(p.Labels, p.Handler) }

@@ -7,14 +7,14 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Refit gives jobs what follows from other defaults of the server than before. A job whose
-// schedule means something else by them begins a new epoch.
+// Refit updates the data of jobs derived from the server's defaults after these changed. A
+// job whose schedule changes its meaning begins a new epoch.
 type Refit struct{ Jobs []job.ID }
 
-// Need asks for the jobs with their unfinished runs.
+// Need requests the jobs with their unfinished runs.
 func (o *Refit) Need(b *Batch, n *Need) { b.lookRefitted(n, o.Jobs) }
 
-// lookRefitted asks for jobs with all that a new policy or epoch of them looks at.
+// lookRefitted requests jobs with the inputs of a new policy or epoch.
 func (b *Batch) lookRefitted(n *Need, jobs []job.ID) {
 	b.lookSessions(n)
 	for _, uid := range jobs {
@@ -63,7 +63,7 @@ type Restart struct {
 	By, Reason string
 }
 
-// Need asks for the jobs, and for the runs with all around them.
+// Need requests the jobs, and the runs with their surroundings.
 func (o *Restart) Need(b *Batch, n *Need) {
 	b.lookRefitted(n, o.Jobs)
 	for i := range o.Runs {
@@ -100,7 +100,7 @@ func (o *Restart) Decide(b *Batch) error {
 // Note is a record of the audit about the store itself.
 type Note struct{ Actor, Action, Object, Detail string }
 
-// Need asks for nothing.
+// Need requests nothing.
 func (o *Note) Need(*Batch, *Need) {}
 
 // Decide writes it.

@@ -8,8 +8,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Work that something else does is planned like any other, so that each occurrence is
-// accounted for. Its runs wait: for a report instead of a slot. No node is offered them.
+// External work is planned like any other, so that each occurrence is accounted for. Its
+// runs wait for a report instead of a slot, and are not offered to nodes.
 
 // noReport is the reason of a run that waits for a report.
 const noReport = "no report has come yet"
@@ -40,7 +40,7 @@ type Report struct {
 
 func (o *Report) identity() Identity { return Identity{o.Job, job.RunByHand, o.Key, 0} }
 
-// Need asks for the job with its unfinished runs, and for the key of the report.
+// Need requests the job with its unfinished runs, and the key of the report.
 func (o *Report) Need(b *Batch, n *Need) {
 	b.lookSessions(n)
 	j, _ := b.lookJob(n, o.Job)
@@ -91,7 +91,7 @@ func (o *Report) Decide(b *Batch) error {
 		return o.start(b, j, at)
 	}
 	var m *member
-	if o.Result.Outcome != job.OutcomeSkipped { // it has not started, beside one that has
+	if o.Result.Outcome != job.OutcomeSkipped { // it has not started, beside a running one
 		m = b.reported(j, o.Run)
 	}
 	if m == nil && o.Run.IsZero() {
@@ -154,7 +154,7 @@ func (o *Report) await(b *Batch, j *Job, m *member) {
 	b.save(m)
 }
 
-// keep notes which run a report was about, so that one which comes again is known.
+// keep records the run of a report, so that a repeated report is recognized.
 func (o *Report) keep(b *Batch, m *member) {
 	o.Outcome.Run = m.ID
 	if o.Key != "" {
@@ -162,7 +162,7 @@ func (o *Report) keep(b *Batch, m *member) {
 	}
 }
 
-// reported returns the run of a job whose start was reported: the one that is named, else the
+// reported returns the run of a job whose start was reported: the named one, else the
 // latest.
 func (b *Batch) reported(j *Job, run job.ID) (latest *member) {
 	for _, m := range b.unfinished(j.UID) {
@@ -182,9 +182,8 @@ func (b *Batch) reported(j *Job, run job.ID) (latest *member) {
 	return latest
 }
 
-// awaited returns the run that a report at a moment stands for: the latest that is due then,
-// so that a report which never came leaves its own occurrence missed, else one that is due in
-// a moment.
+// awaited returns the run for a report at a moment: the latest due one, so that a missing
+// report leaves its own occurrence missed, else one that is due in a moment.
 func (b *Batch) awaited(j *Job, at time.Time) (latest *member) {
 	var early *member
 	for _, m := range b.unfinished(j.UID) {
@@ -209,7 +208,7 @@ func (b *Batch) awaited(j *Job, at time.Time) (latest *member) {
 	return latest
 }
 
-// isTooLate reports whether work was later than a run waits for it. A report that was held up on
+// isTooLate reports whether work was later than its run waits. A report that was delayed on
 // its way is not.
 func isTooLate(m *member, at time.Time) bool {
 	return !m.LateAfter.IsZero() && at.After(m.LateAfter)

@@ -11,11 +11,11 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Release decides about attempts that were claimed and surely not started: they
-// are ready again, or end if they were cancelled or withdrawn meanwhile. The one that was
-// scheduled last comes first, since it was the last to raise the floor. Without a session they
-// were handed over: a node that looks for what it has claimed and does not know must not take
-// back what it has just handed over.
+// Release decides about attempts that were claimed and surely not started: they become
+// ready again, or end if they were cancelled or withdrawn in the meantime. The one
+// scheduled last comes first, since it was the last to raise the floor. Without a session
+// they were handed over: a node that releases claims unknown to it must not release an
+// attempt that it has just handed over.
 func (b *Batch) Release(session job.ID, attempts []store.Attempt) {
 	scheduled := func(a store.Attempt) (at time.Time) {
 		if m := b.run(a.Run); m != nil {
@@ -59,9 +59,9 @@ func (b *Batch) release(a store.Attempt) {
 
 func cancelled(by, reason string) string { return "cancelled by " + by + because(reason) }
 
-// Cancel decides about a run that is to be cancelled: it ends at once if it is
-// not running, else its node is asked. It returns the run as it is then, and
-// false if it is not known. For a run that is over the store adds its records.
+// Cancel decides about the cancel of a run: it ends at once if it is not running, else its
+// node is asked. It returns the resulting run, and false if it is unknown. For a finished
+// run the store adds its records.
 func (b *Batch) Cancel(id job.ID, by, reason string) (store.Run, bool) {
 	m := b.run(id)
 	if m == nil || m.removed {
@@ -85,7 +85,7 @@ func (b *Batch) Cancel(id job.ID, by, reason string) (store.Run, bool) {
 	return m.Run, true
 }
 
-// endRunning asks the node of a run to end it. A flow ends what runs of it.
+// endRunning asks the node of a run to end it. A flow ends its running steps.
 func (b *Batch) endRunning(m *member, by, reason string) {
 	m.CancelBy, m.CancelReason = by, reason
 	b.save(m)
@@ -97,8 +97,7 @@ func (b *Batch) endRunning(m *member, by, reason string) {
 	b.done.Hints |= store.HintCancels | store.HintAbout(m.ID)
 }
 
-// CancelRuns decides about many runs as Cancel does about one. It returns those that
-// were added.
+// CancelRuns does for many runs what Cancel does for one. It returns the known ones.
 func (b *Batch) CancelRuns(runs []job.ID, by, reason string) (list []store.Run) {
 	for _, id := range runs {
 		if !b.HasRun(id) {
@@ -111,9 +110,8 @@ func (b *Batch) CancelRuns(runs []job.ID, by, reason string) (list []store.Run) 
 	return list
 }
 
-// Settle ends a run that is ready or waiting and will never start, and tells
-// whether it did: it was withdrawn, it is too late, or the node that it belongs
-// to is gone.
+// Settle ends a ready or waiting run that will never start, and reports whether it did: it
+// is withdrawn or too late, or the node that it belongs to is gone.
 func (b *Batch) Settle(id job.ID) bool {
 	m := b.run(id)
 	if m == nil || m.removed || m.State == job.StateRunning {

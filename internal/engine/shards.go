@@ -12,7 +12,7 @@ import (
 // can read them: "0,3". A run that is not split has none.
 type Shards string
 
-// with returns the shards and that of a run.
+// with returns the shards plus the one of a run.
 func (s Shards) with(r *job.Run) Shards {
 	n := strconv.Itoa(r.Shard)
 	switch {
@@ -24,8 +24,8 @@ func (s Shards) with(r *job.Run) Shards {
 	return s + Shards(","+n)
 }
 
-// without returns the shards but for that of a run, and none for a run that is not split:
-// it does the work of all.
+// without returns the shards minus the one of a run, and none for a run without shards: it
+// does the work of all.
 func (s Shards) without(r *job.Run) Shards {
 	if r.Shards == 0 {
 		return ""

@@ -34,20 +34,20 @@ func Silence(now, heard time.Time, sessions iter.Seq[*store.Session]) time.Durat
 }
 
 // isWitness reports whether a session proves that the store was reachable since it is
-// steady. One of a belfry that did not note that yet proves nothing.
+// steady. A session from an older Belfry that does not record that proves nothing.
 func isWitness(now time.Time, s *store.Session) bool {
 	return !s.Steady.IsZero() && now.Sub(s.Renewed) < store.SessionLife
 }
 
 // IsLive reports whether a session is a member of the cluster. After an outage of the
-// store, which witnesses know of, the members of before have time to come back.
+// store, known from witnesses, the previous members have time to come back.
 func IsLive(now time.Time, s *store.Session, sessions iter.Seq[*store.Session]) bool {
 	if s.Leaving || s.Live(now) {
 		return !s.Leaving
 	}
 	known := false
 	for witness := range sessions {
-		// One that began after the silence did does not know what was before.
+		// A session that began after the silence did says nothing about the time before.
 		if !isWitness(now, witness) || witness.BeforeGap.IsZero() && witness.Steady.After(s.Renewed) {
 			continue
 		}
@@ -82,7 +82,7 @@ func IsLost(now time.Time, lostAfter time.Duration, session *store.Session, sess
 }
 
 // IsForgotten reports whether a session was silent for so long that it is removed once it
-// runs nothing.
+// has no running attempts.
 func IsForgotten(now time.Time, s *store.Session, sessions iter.Seq[*store.Session]) bool {
 	return Silence(now, s.Renewed, sessions) > store.SilenceMax
 }

@@ -15,9 +15,9 @@ import (
 // timingText is the part of a job that decides when it is due and where. Its
 // JSON is the text that equal jobs share.
 type timingText struct {
-	// Namespace is where calendars are looked up, and Calendars the versions
-	// of those that are named: a changed calendar makes another text. So does one
-	// that is deleted and made again, whose versions begin anew, by its uid.
+	// Namespace is where calendars are looked up, and Calendars the versions of those that
+	// are named: a changed calendar makes another text. So does one that was deleted and
+	// created again, whose versions restart, by its uid.
 	Namespace    string            `json:"namespace,omitzero"`
 	Calendars    map[string]int64  `json:"calendars,omitzero"`
 	CalendarUIDs map[string]job.ID `json:"calendar_uids,omitzero"`
@@ -27,9 +27,9 @@ type timingText struct {
 	LateBy       *job.Duration     `json:"late_by,omitzero"`
 	Place        job.Place         `json:"place,omitzero"`
 	Handler      string            `json:"handler,omitzero"`
-	// Split is the group of executors of which each gets a run.
+	// Split is the group of executors that each get a run.
 	Split string `json:"split,omitzero"`
-	// Serial is set where it matters how fast what was missed is planned.
+	// Serial is set if the speed of planning missed occurrences matters.
 	Serial bool `json:"serial,omitzero"`
 }
 
@@ -63,7 +63,7 @@ func timingOf(filled *job.Job, calendars job.Calendars) (timingText, error) {
 	if t.Schedule.Dialect == job.DialectDefault {
 		t.Schedule.Dialect = ""
 	}
-	// H and ~ draw from the name: what they have drawn can be shared.
+	// H and ~ depend on the name: their drawn values can be shared.
 	if len(t.Schedule.Cron) > 0 {
 		exprs := make([]string, len(t.Schedule.Cron))
 		for i, expr := range t.Schedule.Cron {
@@ -87,7 +87,7 @@ func timingOf(filled *job.Job, calendars job.Calendars) (timingText, error) {
 			t.Calendars[name], t.CalendarUIDs[name] = c.Version, c.UID
 		}
 	}
-	// What follows from runs is no business of a planner.
+	// Runs that follow other runs are not the planner's business.
 	t.Schedule.On, t.Schedule.AfterEnd, t.Schedule.Boot, t.Schedule.DeleteAfter = nil, 0, false, nil
 	return t, nil
 }
@@ -149,7 +149,7 @@ func NamesCalendars(text string) bool { return strings.Contains(text, `"calendar
 type Whereabouts struct {
 	Place   job.Place
 	Handler string
-	// Split is the group of executors of which each gets a run of an occurrence; "" for none.
+	// Split is the group of executors that each get a run of an occurrence; "" for none.
 	Split string
 }
 
@@ -158,8 +158,8 @@ func WhereaboutsOf(filled *job.Job) Whereabouts {
 	return Whereabouts{filled.Nodes(), filled.Run.HandlerName(), filled.SplitBy()}
 }
 
-// CompileTiming reads what TimingText has written. The result has no uid yet; it
-// says besides where the runs are placed.
+// CompileTiming compiles the output of TimingText. The result has no uid yet; it also
+// includes the place of the runs.
 func CompileTiming(text string, calendars job.Calendars) (Timing, Whereabouts, error) {
 	var t timingText
 	if err := json.Unmarshal([]byte(text), &t); err != nil {

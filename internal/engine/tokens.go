@@ -8,8 +8,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// PutToken decides about a token that is to be added to those that a store has.
-// It returns the token as it is to be written, and whether anything changes.
+// PutToken decides about a token to be added to the stored ones. It returns the token to
+// write, and whether anything changes.
 func (b *Batch) PutToken(have []store.Token, p *store.PutToken) (t store.Token, changed bool, err error) {
 	if p.Joins != (store.TokenHash{}) {
 		return b.joinToken(have, p)
@@ -126,10 +126,10 @@ func (b *Batch) DeleteToken(have []store.Token, name, actor string) error {
 	return nil
 }
 
-// administers reports whether a token can make others.
+// administers reports whether a token can create others.
 func administers(t *store.Token) bool { return t.Role == store.RoleAdmin && t.Namespace == "" }
 
-// tokenInWords says what a token is good for.
+// tokenInWords describes the rights of a token.
 func tokenInWords(t *store.Token) string {
 	text := string(t.Role)
 	if t.Namespace != "" {

@@ -14,8 +14,8 @@ type Upcoming struct {
 	Job  job.ID
 }
 
-// Compare orders by moment, and jobs of one moment by uid, which is the order in
-// which they were created.
+// Compare orders by moment, and jobs of one moment by uid, which is the order of their
+// creation.
 func (u Upcoming) Compare(other Upcoming) int {
 	return cmp.Or(u.Next.Compare(other.Next), bytes.Compare(u.Job[:], other.Job[:]))
 }

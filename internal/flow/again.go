@@ -8,10 +8,11 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Saved is what is kept of a run of a flow.
+// Saved is the stored state of a run of a flow.
 type Saved struct {
 	State
-	// Definition is that of the job when the flow began, once the job has another.
+	// Definition is the job's definition when the flow began, if the job has another by
+	// now.
 	Definition json.RawMessage `json:"definition,omitempty"`
 	// Depth is how many flows are around this one.
 	Depth int `json:"depth,omitempty"`
@@ -27,19 +28,19 @@ type Early struct {
 	Data json.RawMessage `json:"data,omitempty"`
 }
 
-// Again says what of a flow run is run again. Without From and Only that is what has not
-// succeeded, and what is behind it.
+// Again selects the steps of a repeated flow. Without From and Only it repeats the steps
+// that did not succeed, and their dependents.
 type Again struct {
 	Of   job.ID   `json:"of"`
 	From []string `json:"from,omitempty"` // these steps, and all that is behind them
 	Only []string `json:"only,omitempty"` // these steps alone
 	Skip []string `json:"skip,omitempty"` // these count as succeeded
-	// Changed is set when the new run has other parameters.
+	// Changed is set if the new run has other parameters.
 	Changed bool `json:"changed,omitempty"`
 }
 
-// Again returns the state in which a flow is run again that has ended in another one. It
-// takes over what does not run again. The steps that are named exist.
+// Again returns the initial state of a repeated flow from the final state of the original.
+// It keeps steps that do not run again. The named steps exist.
 func (g *Graph) Again(old *State, a *Again) (*State, error) {
 	if len(old.Steps) != len(g.Steps) {
 		return nil, fmt.Errorf("the run has %d steps, its definition %d", len(old.Steps), len(g.Steps))
@@ -73,7 +74,7 @@ func isFine(m Mark) bool { return m == Succeeded || m == Skipped || m == Unneede
 // repeated returns which steps run again.
 func (g *Graph) repeated(old *State, a *Again) []bool {
 	runs := make([]bool, len(g.Steps))
-	moved := make([]bool, len(g.Steps)) // what is behind them runs again
+	moved := make([]bool, len(g.Steps)) // their dependents run again
 	for i := range g.Steps {
 		name := g.Steps[i].Name
 		switch skipped := slices.Contains(a.Skip, name); {
@@ -119,8 +120,8 @@ func (g *Graph) canRepeat(old *State, a *Again, runs []bool) error {
 	return nil
 }
 
-// keepsItems reports whether the items of a step that have succeeded need not run again: what
-// they are made from is as it was.
+// keepsItems reports whether the successful items of a step need not run again: the source
+// of the items is unchanged.
 func (g *Graph) keepsItems(i int, was *StepState, a *Again, runs []bool) bool {
 	return len(was.Items) > 0 && !g.Steps[i].Finally && !a.Changed && len(a.From) == 0 && len(a.Only) == 0 &&
 		!slices.ContainsFunc(g.Steps[i].Needs, func(n int) bool { return runs[n] || slices.Contains(a.Skip, g.Steps[n].Name) })
@@ -136,7 +137,7 @@ func succeededItems(was []Item, of job.ID) []Item {
 	return items
 }
 
-// taken returns a unit as it was in a run, which had perhaps taken it over itself.
+// taken returns a unit for reuse from a run, which may have reused it itself.
 func taken(u Unit, of job.ID) Unit {
 	if u.From.IsZero() && u.Outcome != "" {
 		u.From = of

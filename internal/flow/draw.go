@@ -9,7 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Drawing is a form in which the graph of a flow is written.
+// Drawing is an output format for the graph of a flow.
 type Drawing string
 
 // The forms of drawings.
@@ -22,7 +22,7 @@ const (
 // Drawings returns the forms of drawings.
 func Drawings() []string { return []string{string(DrawText), string(DrawMermaid), string(DrawDOT)} }
 
-// Draw writes the graph of a valid job that is a flow, and nothing of others.
+// Draw writes the graph of a valid flow, and nothing for other jobs.
 func Draw(j *job.Job, as Drawing) string {
 	var b strings.Builder
 	name, f := j.Name, j.Run.Flow
@@ -40,8 +40,8 @@ func Draw(j *job.Job, as Drawing) string {
 	return b.String()
 }
 
-// Layers returns the layer of each step: 0 for those that start at once, else one more than the
-// last of those that it needs. Those of finally are in layers behind all others.
+// Layers returns the layer of each step: 0 for those that start at once, else one more than
+// the highest of their needs. Steps of finally are in layers after all others.
 func (g *Graph) Layers() []int {
 	layers := make([]int, len(g.Steps))
 	last := 0
@@ -50,7 +50,7 @@ func (g *Graph) Layers() []int {
 		if finally {
 			base = last + 1
 		}
-		// Each round moves what needs something to its place; there are no circles.
+		// Each round raises steps above their needs; circles do not exist.
 		for moved := true; moved; {
 			moved = false
 			for i := range g.Steps {
@@ -110,7 +110,7 @@ func drawText(b *strings.Builder, name string, f *job.Flow) {
 	}
 }
 
-// workOf says in a word what a step does.
+// workOf returns a word for the work of a step.
 func workOf(s *job.Step) string {
 	switch w := s.Wait; {
 	case w == nil:
@@ -194,8 +194,8 @@ func drawDOT(b *strings.Builder, name string, f *job.Flow) {
 	b.WriteString("}\n")
 }
 
-// Edges calls draw for each step that another one needs, with words about how it must have
-// ended. Steps of finally come after those that nothing else needs.
+// Edges calls draw for each dependency, with a description of the required end. Steps of
+// finally come after those that no other step needs.
 func Edges(f *job.Flow, draw func(from, to, label string)) {
 	needed := map[string]bool{}
 	for i := range f.Steps {

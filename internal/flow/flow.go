@@ -1,8 +1,9 @@
-// Package flow decides what follows when a step of a flow ends: which steps start, which are
-// cancelled, and how the flow ends. It knows graphs and states, and no runs, stores or clocks.
+// Package flow decides what follows when a step of a flow ends: which steps start, which
+// are cancelled, and how the flow ends. It knows graphs and states, and no runs, stores or
+// clocks.
 //
 // The same ends in any order give the same state, each step starts at most once, and a flow
-// ends exactly when nothing of it is open and nothing can start any more.
+// ends exactly when no step is open and none can start.
 package flow
 
 import (
@@ -14,7 +15,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Graph is how the steps of a flow depend on each other. It is not changed once it is made.
+// Graph is the dependencies of the steps of a flow. It is immutable.
 type Graph struct {
 	Steps       []Step // those of finally last
 	MaxParallel int
@@ -22,20 +23,20 @@ type Graph struct {
 	index       map[string]int
 }
 
-// Step is what decisions know of a step.
+// Step is the decision data of a step.
 type Step struct {
 	Name         string
 	Needs        []int
 	When         job.UpstreamOn
 	AllowFailure bool
 	Finally      bool
-	// HasIf and HasItems are set where Asker must be asked; Waits where it takes no room.
+	// HasIf and HasItems are set if Asker must be called; Waits if it takes no capacity.
 	HasIf, HasItems, Waits bool
 	MaxParallel            int // of items; 0 is as many as the flow allows
 	FailFast               bool
 }
 
-// NewGraph returns the graph of a flow whose defaults are filled in.
+// NewGraph returns the graph of a flow with its defaults filled in.
 func NewGraph(f *job.Flow) *Graph {
 	all := f.All()
 	g := &Graph{MaxParallel: max(1, f.MaxParallel), FailFast: f.FailFast, index: make(map[string]int, len(all))}
@@ -58,7 +59,7 @@ func NewGraph(f *job.Flow) *Graph {
 	return g
 }
 
-// Index returns the place of a step, -1 for one that there is not.
+// Index returns the index of a step, -1 for an unknown one.
 func (g *Graph) Index(name string) int {
 	if i, ok := g.index[name]; ok {
 		return i
@@ -66,24 +67,24 @@ func (g *Graph) Index(name string) int {
 	return -1
 }
 
-// Mark is how far a step or an item has come.
+// Mark is the state of a step or an item.
 type Mark string
 
-// How far a step or an item has come.
+// The states of a step or an item.
 const (
 	Pending   Mark = ""          // it may still start
 	Open      Mark = "open"      // it has started
 	Succeeded Mark = "succeeded" // it has ended so
 	Failed    Mark = "failed"    // it has ended otherwise
 	Skipped   Mark = "skipped"   // its if was false: it counts as succeeded
-	Blocked   Mark = "blocked"   // it does not start: what it needs has failed, or the flow was ended
-	Unneeded  Mark = "unneeded"  // it does not start: what it needs has not ended so that it should
+	Blocked   Mark = "blocked"   // it does not start: a step that it needs has failed, or the flow was ended
+	Unneeded  Mark = "unneeded"  // it does not start: a step that it needs has ended in another way than required
 )
 
-// IsOver reports whether nothing more becomes of it.
+// IsOver reports whether the state is final.
 func (m Mark) IsOver() bool { return m != Pending && m != Open }
 
-// State is how far a run of a flow has come.
+// State is the state of a run of a flow.
 type State struct {
 	Steps []StepState `json:"steps"`
 	// Ending is set when the flow was cancelled or timed out: nothing but finally starts since.
@@ -93,11 +94,11 @@ type State struct {
 	Abandoned bool `json:"abandoned,omitempty"`
 }
 
-// StepState is how far a step has come.
+// StepState is the state of a step.
 type StepState struct {
 	Name string `json:"name"`
 	Unit
-	// Items are those of a for_each that has started.
+	// Items are the items of a started for_each.
 	Items []Item `json:"items,omitempty"`
 }
 
@@ -107,7 +108,7 @@ type Item struct {
 	Value json.RawMessage `json:"value"`
 }
 
-// Unit is what has a run of its own: a step without items, or an item.
+// Unit is the part of a flow with its own run: a step without items, or an item.
 type Unit struct {
 	Mark    Mark            `json:"mark,omitempty"`
 	Outcome job.Outcome     `json:"outcome,omitempty"`
@@ -117,8 +118,7 @@ type Unit struct {
 	// Began and Ended are when its run was made and has ended, in milliseconds since 1970.
 	Began int64 `json:"began,omitempty"`
 	Ended int64 `json:"ended,omitempty"`
-	// From is the run of the flow that it was taken over from, and Run what it was a run of
-	// there.
+	// From is the run of the flow whose result is reused, and Run its run there.
 	From job.ID `json:"from,omitzero"`
 	Run  job.ID `json:"run,omitzero"`
 }
@@ -135,7 +135,7 @@ type End struct {
 // Ref names a unit: a step, and its item, -1 for a step without.
 type Ref struct{ Step, Item int }
 
-// Begin returns the state of a flow of which nothing has started.
+// Begin returns the state of a flow before its start.
 func (g *Graph) Begin() *State {
 	s := &State{Steps: make([]StepState, len(g.Steps))}
 	for i := range g.Steps {
@@ -144,7 +144,7 @@ func (g *Graph) Begin() *State {
 	return s
 }
 
-// Unit returns a unit, nil for one that there is not.
+// Unit returns a unit, or nil.
 func (s *State) Unit(ref Ref) *Unit {
 	if ref.Step < 0 || ref.Step >= len(s.Steps) {
 		return nil
@@ -209,7 +209,7 @@ type Asker interface {
 	Items(step int) ([]json.RawMessage, error)
 }
 
-// Next is what is to be done.
+// Next is the list of actions.
 type Next struct {
 	Start  []Ref // they are open from now on
 	Cancel []Ref // they are open, and are to end
@@ -219,8 +219,8 @@ type Next struct {
 	Reason  string
 }
 
-// Advance decides what is to be done, and notes what starts and what never will. It is called
-// again when the units to cancel have ended.
+// Advance decides the next actions, and records which steps start and which never will. It
+// is called again when the cancelled units have ended.
 func (g *Graph) Advance(s *State, ask Asker, now int64) (next Next) {
 	p := pass{g: g, s: s, ask: ask, now: now, room: g.MaxParallel}
 	for _, ref := range s.Open() {
@@ -251,7 +251,7 @@ type pass struct {
 	start []Ref
 }
 
-// step moves one step on, and reports whether anything has changed that others may depend on.
+// step advances one step, and reports whether a change may affect others.
 func (p *pass) step(i int) bool {
 	step, state := &p.g.Steps[i], &p.s.Steps[i]
 	switch {
@@ -339,7 +339,7 @@ func (p *pass) firstFailure() string {
 	return ""
 }
 
-// needs reports whether all that a step needs is over, and if it does not start then, why.
+// needs reports whether all needs of a step are over, and if it does not start then, why.
 func (p *pass) needs(step *Step) (ready bool, mark Mark, reason string) {
 	if step.Finally {
 		for i := range p.g.Steps {

@@ -14,16 +14,16 @@ import (
 	"github.com/belfry-cron/belfry/internal/parallel"
 )
 
-// jsonFormat is JSON as encoding/json reads and writes it. The library reads each
-// body twice, to check it and into its type, on one processor. Of the documents of
-// client.Apply, which may be many, it wants no more than that they are objects: so it
-// is given empty ones, and what they are is checked on all processors. Other bodies are
-// small, and looked through for keys that are given twice.
+// jsonFormat is JSON as encoding/json reads and writes it. The library reads each body
+// twice, to check it and into its type, on one processor. It only requires the documents of
+// client.Apply, which may be many, to be objects: so it receives empty ones, and the real
+// ones are checked on all processors. Other bodies are small, and checked for duplicate
+// keys.
 var jsonFormat = huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: readBody}
 
-// noInteger begins what is wrong with a number that passes as a whole one by the
-// description, such as 1e3, and is none for encoding/json. Its path follows: of what is
-// wrong with a body the library hands on the text alone.
+// noInteger begins the error for a number that passes the description as a whole one, such
+// as 1e3, but not encoding/json. Its path follows: the library reports only the text of a
+// body's mistakes.
 const noInteger = "no integer: "
 
 func readBody(body []byte, into any) error {
@@ -111,10 +111,9 @@ func areJSON(texts [][]byte) bool {
 // documentsFirst is how the bodies begin that have an outline.
 var documentsFirst = regexp.MustCompile(`^\s*{\s*"documents"\s*:\s*\[`)
 
-// outlineOf returns a body with {} in the place of each of its documents, and the
-// documents. They and the outline are JSON if the body is, and the body is if they are.
-// It returns nil unless documents, all of them objects, are what the body has first, and
-// if there may be others under that name.
+// outlineOf returns a body with each of its documents replaced by {}, and the documents.
+// They and the outline are valid JSON if and only if the body is. It returns nil unless the
+// body begins with documents, all of them objects, and has no other field of that name.
 func outlineOf(body []byte) (outline []byte, documents [][]byte) {
 	const space = " \t\r\n"
 	first := documentsFirst.FindIndex(body)
@@ -142,8 +141,8 @@ func outlineOf(body []byte) (outline []byte, documents [][]byte) {
 	}
 }
 
-// objectLength returns how long the object is that a text begins with, 0 if there is
-// none. What is between its brackets need not be JSON.
+// objectLength returns the length of the object at the beginning of a text, 0 for none. The
+// text between its brackets need not be JSON.
 func objectLength(text []byte) int {
 	if !bytes.HasPrefix(text, []byte("{")) {
 		return 0

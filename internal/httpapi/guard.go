@@ -78,7 +78,7 @@ func isForAPI(path string) bool {
 	return strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/ping/")
 }
 
-// recovering answers a request whose handler has panicked. Other requests continue.
+// recovering answers a request whose handler panicked. Other requests continue.
 func (a *api) recovering(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -111,9 +111,9 @@ func (a *api) bounded(next http.Handler) http.Handler {
 	})
 }
 
-// ofThisHost refuses requests that were sent to a name which is not this
-// server's. A page of an attacker can make its own name mean 127.0.0.1, and its
-// scripts would then speak with this server as if it were theirs.
+// ofThisHost refuses requests that were sent to a name which is not this server's. A page
+// of an attacker can make its own name mean 127.0.0.1, and its scripts could then call this
+// server as their own.
 func (a *api) ofThisHost(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := r.Host
@@ -140,10 +140,9 @@ func (a *api) ofThisSite(next http.Handler) http.Handler {
 	return protection.Handler(next)
 }
 
-// authenticated lets requests through that have a token, and those to public
-// routes. It goes by the pattern of the route, never by the text of the path,
-// which can be written in many ways. What the caller may do there is asked when
-// the route is taken, see routes.
+// authenticated lets requests through that have a token, and those to public routes. It
+// goes by the pattern of the route, never by the text of the path, which can be written in
+// many ways. The rights of the caller are checked by the route, see routes.
 func (a *api) authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, pattern := a.mux.Handler(r)

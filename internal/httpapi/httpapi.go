@@ -121,10 +121,9 @@ func newAPI(c Config) (*api, error) {
 	return a, nil
 }
 
-// register adds a route that answers in JSON. What it returns as an error
-// becomes a problem. The answers are for the description: the statuses of success,
-// where they are not 200 or 204 alone, and those of problems that do not follow
-// from its type.
+// register adds a route that answers in JSON. An error becomes a problem. The answers are
+// for the description: the statuses of success, if not just 200 or 204, and those of
+// problems that do not follow from its type.
 func register[I, O any](a *api, method, path, id, summary string, handle func(context.Context, *I) (*O, error), answers ...int) {
 	huma.Register(a.huma, huma.Operation{
 		OperationID: id, Method: method, Path: "/api/v1" + path, Summary: summary,
@@ -138,9 +137,9 @@ func register[I, O any](a *api, method, path, id, summary string, handle func(co
 	})
 }
 
-// once refuses a parameter that is given several times and has one value, as its sender
-// means something else than what would be done, and a value that is no text, which not every
-// store can be asked for.
+// once refuses a repeated parameter that has one value, since its sender means something
+// else than the server would do, and a value that is not valid text, which some stores
+// cannot handle.
 func (a *api) once(ctx huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(ctx)
 	query := r.URL.Query()

@@ -220,8 +220,8 @@ func describedHeader(text string) *huma.Header {
 	return &huma.Header{Description: text, Schema: &huma.Schema{Type: huma.TypeString}}
 }
 
-// complete adds to an operation what follows from its route and parameters: what
-// it is about, who may, and the problems.
+// complete adds to an operation the facts that follow from its route and parameters: its
+// subject, the required role, and the problems.
 func (a *api) complete(o *huma.Operation) {
 	o.Tags = []string{tagOf(o.Path)}
 	wanted := access[o.Method+" "+o.Path]

@@ -19,8 +19,8 @@ import (
 // problemType is the type of an answer that is a problem.
 const problemType = "application/problem+json"
 
-// problem is an error on its way to a client, with the methods that the routes' library
-// asks for.
+// problem is an error on its way to a client, with the methods that the routing library
+// requires.
 type problem struct {
 	client.Problem
 	header http.Header
@@ -102,7 +102,7 @@ func (p *problem) Error() string { return p.Problem.Error() }
 // GetStatus returns the HTTP status.
 func (p *problem) GetStatus() int { return p.Status }
 
-// GetHeaders returns what the answer has beside the problem.
+// GetHeaders returns the headers of the answer.
 func (p *problem) GetHeaders() http.Header { return p.header }
 
 // ContentType returns the type of the answer.

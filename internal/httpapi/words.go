@@ -2,9 +2,9 @@ package httpapi
 
 import "strings"
 
-// libraryWords are the beginning and the end of what the routes' library says about
-// a value, and what is said instead, where what stands between them takes the
-// place of the %. The first that fits counts.
+// libraryWords are the beginning and the end of the routing library's messages about a
+// value, and our replacements, in which the text between them replaces the %. The first
+// match counts.
 var libraryWords = []struct{ theirs, behind, ours string }{
 	{`expected value to be one of "`, `"`, "is not allowed; allowed: %"},
 	{"expected number >= ", "", "is too small; the minimum is %"},
@@ -30,8 +30,8 @@ var libraryWords = []struct{ theirs, behind, ours string }{
 
 const instantWanted = "is not an instant such as 2026-03-28T00:00:00Z"
 
-// inOurWords says what is wrong with a value as the rest of the API does. What
-// the library says else stays as it is.
+// inOurWords rewords a message about a value in the style of the API. Other messages of the
+// library stay unchanged.
 func inOurWords(text string) string {
 	for _, w := range libraryWords {
 		if rest, ok := strings.CutPrefix(text, w.theirs); ok {

@@ -34,7 +34,7 @@ func (a *api) workerRoutes() {
 	register(a, http.MethodGet, session+"/hints", "worker-hints", "Wait until there is something to look at", a.workerHints, workerAnswers...)
 }
 
-// workerAnswers are what a request of a session can be answered with.
+// workerAnswers are the possible statuses of a session's request.
 var workerAnswers = []int{http.StatusGone, http.StatusInsufficientStorage}
 
 // WorkerSession names the session of a worker in a path.

@@ -16,8 +16,8 @@ type outcome struct {
 	err     error
 }
 
-// send begins to deliver what is due, one message of each channel at a time: one that is slow
-// holds no other up.
+// send starts due deliveries, one message of each channel at a time: a slow channel delays
+// no other.
 func (n *Notifier) send(ctx context.Context) error {
 	byChannel := map[job.ID][]*notice.Group{}
 	notes := map[*notice.Group]*group{}

@@ -12,7 +12,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// look takes what lasts, and ends what is over.
+// look updates lasting problems, and closes those that are over.
 func (n *Notifier) look(ctx context.Context) error {
 	done, now := newChanges(), n.Now()
 	if n.Look != nil {
@@ -50,7 +50,7 @@ func (n *Notifier) look(ctx context.Context) error {
 	return nil
 }
 
-// lasting takes what lasts, and ends what did and is over.
+// lasting adds lasting problems, and closes those that are over.
 func (n *Notifier) lasting(ctx context.Context, l *notice.Lasting, now time.Time, done *changes) error {
 	uids := map[job.ID]bool{}
 	is := map[string]bool{}
@@ -101,7 +101,7 @@ func (n *Notifier) recovered(ctx context.Context, now time.Time, done *changes) 
 	for _, uid := range uids {
 		if jobs[uid] != nil {
 			if failures, err := n.inARow(ctx, uid); err != nil || failures > 0 {
-				continue // without history the next look tells
+				continue // without history, wait for the next check
 			}
 		}
 		for _, g := range failing[uid] {

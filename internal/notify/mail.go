@@ -81,8 +81,8 @@ func (s *Sender) mail(ctx context.Context, c *job.Channel, m *notice.Message) er
 	return deliver(client, to, text)
 }
 
-// deliver gives a mail to the server. A receiver that the server refuses costs the others
-// nothing; who is left out is said when there is no other.
+// deliver sends a mail to the server. A refused receiver does not affect the others; it is
+// reported if no receiver is accepted.
 func deliver(client *smtp.Client, to *job.MailService, text []byte) error {
 	if err := client.Mail(to.From); err != nil {
 		return mailFailure(err, false)

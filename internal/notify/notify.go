@@ -1,10 +1,11 @@
-// Package notify delivers notifications: it takes what has ended from the feed of the store and
-// what lasts from those who look, keeps what is to be said in the store, and says it to the
-// services of the channels. What is said, and when, package notice decides.
+// Package notify delivers notifications: it takes ends from the feed of the store and
+// lasting problems from checks, keeps pending messages in the store, and sends them to the
+// services of the channels. Package notice decides what is sent, and when.
 //
-// One node delivers at a time, by a lease in the store. Nothing is lost when the lease goes to
-// another: each write of the state compares versions, an entry of the feed stays until its
-// event is in the state, and an event stays in the state until its message was delivered.
+// One node delivers at a time, by a lease in the store. Nothing is lost when the lease goes
+// to another: each write of the state compares versions, an entry of the feed stays until
+// its event is in the state, and an event stays in the state until its message was
+// delivered.
 package notify
 
 import (
@@ -26,9 +27,10 @@ import (
 var consumer = notice.Consumer().Name
 
 const (
-	// passEvery is how often the node that delivers looks for events and for what is due.
+	// passEvery is the interval at which the delivering node polls for events and due
+	// messages.
 	passEvery = 2 * time.Second
-	// lookEvery is how often it looks for what lasts and for what is over.
+	// lookEvery is the interval of checks for lasting problems and their ends.
 	lookEvery = 15 * time.Second
 	// leaseMax is how long the lease holds that is not renewed: longer than the store takes
 	// to answer, and short beside what people notice.
@@ -41,8 +43,8 @@ const (
 	allGroupsMax = 10_000
 	// notesPage is how many notes are read at once.
 	notesPage = 200
-	// checkMax is how many jobs are looked at in one look for whether they have recovered,
-	// each with a short read of history.
+	// checkMax is the number of jobs that one check examines for a recovery, each with a
+	// short read of history.
 	checkMax = 100
 	// saveMax bounds the write of what came of a delivery when the node stops.
 	saveMax = 5 * time.Second
@@ -65,7 +67,7 @@ type Config struct {
 	Node string
 	// Send delivers a message. Its error is a *notice.Failure.
 	Send func(ctx context.Context, c *job.Channel, m *notice.Message) error
-	// Look returns what lasts now, but for failures of jobs. Nil: nothing lasts.
+	// Look returns the lasting problems, except failures of jobs. Nil: no problem lasts.
 	Look func(ctx context.Context) (notice.Lasting, error)
 	// Now is the clock of the process. Default: time.Now.
 	Now func() time.Time
@@ -162,7 +164,8 @@ func (n *Notifier) Run(ctx context.Context) {
 	}
 }
 
-// stop waits for what is being sent, keeps what came of it, and gives the lease to another.
+// stop waits for messages in flight, stores their results, and passes the lease to another
+// node.
 func (n *Notifier) stop(ctx context.Context) {
 	n.sends.Wait()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveMax)
@@ -225,8 +228,8 @@ func (n *Notifier) pass(ctx context.Context) error {
 	return n.send(ctx)
 }
 
-// take goes by the channels as they are: it reads their state if it is not known, forgets that
-// of channels that are gone, and asks the feed for what the rules want.
+// take applies the present channels: it reads unknown state, removes the state of deleted
+// channels, and requests from the feed what the rules need.
 func (n *Notifier) take(ctx context.Context, list []*job.Channel) error {
 	n.channels = make(map[job.ID]*job.Channel, len(list))
 	for _, c := range list {

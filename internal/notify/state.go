@@ -113,7 +113,7 @@ func (n *Notifier) remove(ctx context.Context, g *group) error {
 	return nil
 }
 
-// state returns what is known of the deliveries of a channel.
+// state returns the state of a channel's deliveries.
 func (n *Notifier) state(c *job.Channel) *state {
 	s := n.states[c.UID]
 	if s == nil {

@@ -10,9 +10,8 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// chunkCost is what a chunk counts beside its data: about what its row costs in
-// a store. It bounds the number of chunks of an attempt that writes a few
-// bytes each second.
+// chunkCost is the overhead of a chunk in the bound: about that of its row in a store. It
+// bounds the number of chunks of an attempt that writes a few bytes each second.
 const chunkCost = 64
 
 // blockMin is the least room for which a block is begun.
@@ -31,8 +30,8 @@ type Capture struct {
 
 	mu     sync.Mutex
 	closed bool
-	// dirty is set while the capture is in the collector's list, or was just
-	// taken from it by the flush, which has not looked at it yet.
+	// dirty is set while the capture is in the collector's list, or was just taken from it
+	// by a flush that has not processed it yet.
 	dirty bool
 
 	made     int64 // blocks
@@ -184,7 +183,7 @@ func (c *Capture) open(now time.Time, want int) *block {
 		}
 		c.seal()
 	}
-	// One that holds little is not made to pay for the others.
+	// An attempt with little output does not pay for the others.
 	scarce := c.held > int64(2*c.collector.chunkMax) && c.collector.memory.Load() > c.collector.memoryMax
 	limit := min(c.collector.chunkMax, c.headLeft-chunkCost)
 	if !c.inTail && (limit < blockMin || scarce) {
@@ -326,9 +325,8 @@ func (c *Capture) chunk(b *block) Chunk {
 	}
 }
 
-// take appends to chunks what is not stored. It returns the number of the last
-// block of them, for stored. The collector calls it, and then either stored or
-// retry.
+// take appends unstored blocks to chunks. It returns the number of the last of these
+// blocks, for stored. The collector calls it, and then either stored or retry.
 func (c *Capture) take(chunks []Chunk) ([]Chunk, int64) {
 	last := c.complete()
 	for c.packNext(last) {

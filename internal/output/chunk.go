@@ -37,17 +37,16 @@ func (s Stream) String() string {
 	}
 }
 
-// Chunk is a stretch of the output of an attempt, as it is stored. Run,
-// Attempt and Seq are its key. Chunks of one attempt do not overlap, and their
-// offsets rise with Seq. Numbers of Seq that are missing, and bytes between
-// the end of a chunk and the offset of the next, were left out.
+// Chunk is a stretch of the output of an attempt, as it is stored. Run, Attempt and Seq are
+// its key. Chunks of one attempt do not overlap, and their offsets rise with Seq. Missing
+// numbers of Seq, and bytes between the end of a chunk and the offset of the next, were
+// dropped.
 type Chunk struct {
 	Run     job.ID
 	Attempt int
 	Seq     int // from 0
-	// Offset is the position of the first byte in all that the attempt wrote
-	// to both streams, in the order of writing. It does not change when other
-	// parts are left out.
+	// Offset is the position of the first byte in everything that the attempt wrote to both
+	// streams, in the order of writing. It does not change when other parts are dropped.
 	Offset int64
 	// Bytes is how much output Data holds; at least 1, at most ChunkMax.
 	Bytes int
@@ -56,18 +55,17 @@ type Chunk struct {
 	// Data is the output with its marks, maybe compressed; see Pieces. It
 	// must not be changed.
 	Data []byte
-	// DropFrom and DropTo tell the store to remove the attempt's chunks with
-	// DropFrom <= Seq < DropTo: they have become the middle, which is not
-	// kept. Most often there is nothing to remove. The range only grows from
-	// call to call, and holds no chunk of its own call.
+	// DropFrom and DropTo tell the store to remove the attempt's chunks with DropFrom <=
+	// Seq < DropTo: they are in the middle by now, which is not kept. Usually the range is
+	// empty. The range only grows from call to call, and holds no chunk of its own call.
 	DropFrom, DropTo int
 }
 
 // End returns the offset after the last byte.
 func (c *Chunk) End() int64 { return c.Offset + int64(c.Bytes) }
 
-// Unpacked returns the chunk with Data that is not compressed, for many to read. One
-// that is damaged stays as it is.
+// Unpacked returns the chunk with Data decompressed, to share among readers. A damaged
+// chunk stays unchanged.
 func (c Chunk) Unpacked() Chunk {
 	if len(c.Data) == 0 || c.Data[0] == codecRaw {
 		return c
@@ -80,27 +78,24 @@ func (c Chunk) Unpacked() Chunk {
 
 // Sink keeps chunks: the history of a store.
 //
-// Append adds chunks of many attempts, in the order of Seq for each, and then
-// removes what they drop. A chunk whose key exists is left as it is: it is the
-// same one, repeated after an answer was lost. No reader may see a chunk without
-// those of its attempt that came before it in this or an earlier call, unless
-// they are dropped. The chunks that [Capture.Close] returns are written in
-// the same way, in one step with the result of the attempt.
+// Append adds chunks of many attempts, in the order of Seq for each, and then removes what
+// they drop. An existing chunk stays unchanged: it is the same one, repeated after a lost
+// answer. No reader may see a chunk without those of its attempt that came before it in
+// this or an earlier call, unless they are dropped. The chunks that [Capture.Close] returns
+// are written in the same way, in one step with the result of the attempt.
 //
-// A call that was under way during Close may arrive after the result. Its
-// chunks are among those that Close returned, so that most often nothing
-// happens; one that they dropped comes back and takes room beyond the bound,
-// which a store may avoid by refusing chunks of attempts that have a result.
+// A call in flight during Close may arrive after the result. Its chunks are among those of
+// Close, so that usually nothing changes; a chunk that they dropped comes back and exceeds
+// the bound, which a store may avoid by refusing chunks of attempts with a result.
 //
-// A store that obeys never keeps more of an attempt than [Config.Limit] and
-// one chunk. To read from an offset it returns the chunks whose End is greater,
-// in the order of Seq.
+// A correct store never keeps more of an attempt than [Config.Limit] and one chunk. To read
+// from an offset it returns the chunks whose End is greater, in the order of Seq.
 type Sink interface {
 	Append(ctx context.Context, chunks []Chunk) error
 }
 
-// The first byte of Data says how the rest is written. What it stands for
-// never changes: chunks are kept for years.
+// The first byte of Data is the encoding of the others. Its meaning never changes: chunks
+// are kept for years.
 const (
 	codecRaw   = 0 // records
 	codecFlate = 1 // records, compressed as RFC 1951 says

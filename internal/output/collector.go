@@ -1,22 +1,20 @@
-// Package output takes what attempts write, keeps it within a bound and ships
-// it to a store in chunks while the attempts still run.
+// Package output collects the output of attempts, bounds it and ships it to a store in
+// chunks while the attempts still run.
 //
-// A [Collector] is shared by all attempts of a node, a [Capture] belongs to
-// one of them. A Capture keeps the first and the last half of the bound. What
-// is written goes into blocks in memory. Within [FlushAfter] the collector
-// makes chunks of them and appends those of all attempts together; a chunk,
-// once made, never changes. The last half is shipped as it comes, too, so that
-// a crash does not lose it: each chunk says which earlier ones it pushes out of
-// the bound. Of an attempt that writes faster than is flushed, only what is in
-// the last half at the moment of the flush ever reaches the store.
+// A [Collector] is shared by all attempts of a node, a [Capture] belongs to one of them. A
+// Capture keeps the first and the last half of the bound. Output goes into blocks in
+// memory. Within [FlushAfter] the collector makes chunks of them and appends those of all
+// attempts together; a chunk, once made, never changes. The last half is shipped as it
+// comes, too, so that a crash does not lose it: each chunk names the earlier ones that it
+// pushes out of the bound. If an attempt writes faster than flushes, only the last half at
+// the moment of a flush ever reaches the store.
 //
-// A short attempt is never flushed by itself: Close returns what it wrote, to
-// be stored in one step with its result.
+// A short attempt is never flushed: Close returns its output, to be stored in one step with
+// its result.
 //
-// Nothing here blocks or fails an attempt. When the store is slow or away the
-// blocks stay in memory, and there they have the same bound. A [Reader] makes
-// text of chunks. What was written is kept byte for byte, control characters
-// included: it is escaped where it is shown.
+// Nothing here blocks or fails an attempt. When the store is slow or away the blocks stay
+// in memory, and there they have the same bound. A [Reader] makes text of chunks. Output is
+// kept byte for byte, control characters included, and escaped when it is shown.
 package output
 
 import (
@@ -31,9 +29,8 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// FlushAfter is how long what was written waits to be sent to the sink. With
-// the time of the sink's answer it is to stay below a second, which is what a
-// crash may cost.
+// FlushAfter is the longest wait before output is sent to the sink. Together with the time
+// of the sink's answer it must stay below a second, the loss in a crash.
 const FlushAfter = 900 * time.Millisecond
 
 const (
@@ -52,14 +49,14 @@ const (
 	// stopTimeout is how long the last flush may take altogether.
 	stopTimeout = 5 * time.Second
 
-	// batchBytes, batchChunks and batchCaptures end a call of Append: enough to share the cost of
-	// a transaction, not so much that others wait long for it.
+	// batchBytes, batchChunks and batchCaptures end a call of Append: enough to share the
+	// cost of a transaction, and small enough that others do not wait long.
 	batchBytes    = 1 << 20
 	batchChunks   = 500
 	batchCaptures = 500
 
-	// wellAfter is how long the sink must not have failed for the log to say
-	// so: it may refuse one attempt and take the others.
+	// wellAfter is how long the sink must have had no failure before the log says so: it
+	// may refuse one attempt and accept the others.
 	wellAfter = 10 * time.Second
 
 	limitDefault     = 1 << 20
@@ -104,8 +101,8 @@ type Collector struct {
 
 	memory atomic.Int64 // held by all captures
 
-	// wake has room for one signal that the list is no longer empty; what
-	// does not fit in says nothing new. It is never closed.
+	// wake has room for one signal that the list is no longer empty; a second one would be
+	// redundant. It is never closed.
 	wake chan struct{}
 
 	mu   sync.Mutex
@@ -123,7 +120,7 @@ type Collector struct {
 	captures int
 }
 
-// taken is a capture whose blocks up to a number are on their way.
+// taken is a capture whose blocks up to a number are in flight.
 type taken struct {
 	capture *Capture
 	last    int64
@@ -163,16 +160,15 @@ func New(config Config) (*Collector, error) {
 	}, nil
 }
 
-// Capture returns where an attempt writes to. It is to be closed: what it hands
-// out then is not shipped otherwise.
+// Capture returns the writer of an attempt. The caller closes it: the output returned then
+// is not shipped otherwise.
 func (c *Collector) Capture(run job.ID, attempt int) *Capture {
 	return &Capture{collector: c, run: run, attempt: attempt, headLeft: c.half}
 }
 
-// Run ships what is written until ctx ends; then it ships what there is and
-// returns. An error says what the sink answered to that. Nothing is lost with
-// it: Close, which also works after Run has returned, hands out whatever is
-// not stored. Run is called once.
+// Run ships output until ctx ends; then it ships the rest and returns, with the sink's
+// error if that failed. Nothing is lost then: Close, which also works after Run has
+// returned, returns all unstored output. Run is called once.
 func (c *Collector) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// Reader makes text of the chunks of an attempt. The zero Reader returns what
-// was written to both streams from the beginning, as it is. Its methods are
-// called from one goroutine.
+// Reader makes text of the chunks of an attempt. The zero Reader returns the output of both
+// streams from the beginning, unchanged. Its methods are called from one goroutine.
 type Reader struct {
 	// Next is where to begin and, after each Append, where to go on: an offset
 	// as in Chunk, whichever streams are shown. It may be used with another
@@ -20,10 +19,9 @@ type Reader struct {
 	// Since leaves out what was written before it.
 	Since time.Time
 
-	// Times puts the time before each line, and | for stdout or ! for stderr.
-	// A line that other text interrupts is broken, so that each line has its
-	// mark. Where Next is in the middle of a line, that is taken for the
-	// beginning of one.
+	// Times puts the time before each line, and | for stdout or ! for stderr. A line
+	// interrupted by the other stream is broken, so that each line has its mark. If Next is
+	// in the middle of a line, that counts as the beginning of one.
 	Times bool
 
 	// Zone is that of the times. Default: UTC.

@@ -1,7 +1,7 @@
-// Package remote is the contract of package work over HTTP, for workers that reach no store:
-// see package wire for the messages. It knows several servers, of which any will do, and asks
-// the next one when one does not answer. What it returns are the errors of package store, so
-// that a worker cannot tell it from a store that is sometimes away.
+// Package remote implements package work over HTTP, for workers without a store: see
+// package wire for the messages. It has several equivalent servers, and tries the next one
+// if one does not answer. It returns the errors of package store, so that to a worker it is
+// a store with occasional outages.
 package remote
 
 import (
@@ -34,8 +34,8 @@ const (
 	// tryFirst is how long the servers but the last one have when there are several: a worker
 	// must hear of another one before its session is over.
 	tryFirst = 2 * time.Second
-	// restMin and restMax bound for how long a server that does not answer is asked only when
-	// no other is left.
+	// restMin and restMax bound the backoff after which an unanswering server is tried
+	// before the others again.
 	restMin = 250 * time.Millisecond
 	restMax = 10 * time.Second
 	// answerMax bounds an answer: a batch of large definitions.
@@ -66,7 +66,7 @@ type Client struct {
 	http    http.Client
 	servers []*server
 
-	mu    sync.Mutex // guards what follows, and what of a server says so
+	mu    sync.Mutex // guards the fields below, and the fields of a server that name it
 	first int        // the server that has answered last
 	token string
 	own   own
@@ -186,8 +186,8 @@ func (c *Client) Exchange(ctx context.Context, joins string, said wire.OwnToken)
 // beginAgain is the wait between two tries to begin the first session.
 const beginAgain = time.Second
 
-// Work runs a node until ctx ends. One that cannot begin its first session, since the servers
-// have gone away again, begins anew; what a server refuses is an error.
+// Work runs a node until ctx ends. If it cannot begin its first session, since the servers
+// have gone away again, it starts over; a refusal by a server is an error.
 func (c *Client) Work(ctx context.Context, run func(ctx context.Context) error) error {
 	for {
 		err := run(ctx)
@@ -244,7 +244,7 @@ type call struct {
 	token        string        // in place of that of the worker
 }
 
-// do makes a call, of one server after the other.
+// do makes a call, trying one server after the other.
 func (c *Client) do(ctx context.Context, call call) error {
 	var body []byte
 	if call.body != nil {
@@ -275,8 +275,8 @@ func (c *Client) do(ctx context.Context, call call) error {
 	return fmt.Errorf("%w: %w", store.ErrAway, last)
 }
 
-// order returns the servers to try: the one that has answered last, then those behind it. Those
-// that rest come last.
+// order returns the servers to try: the last one that answered, then the next ones. Servers
+// in backoff come last.
 func (c *Client) order(now time.Time) []*server {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -316,7 +316,8 @@ func (c *Client) saw(s *server, answered bool) {
 // is back do not come together.
 func jittered(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
 
-// try makes a call of one server. It has answered unless another one is to be asked.
+// try makes a call to one server. It reports an answer unless the next server must be
+// tried.
 func (c *Client) try(ctx context.Context, s *server, call call, body []byte, limit time.Duration) (answered bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -12,7 +12,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/work"
 )
 
-// errPlain refuses to ask for secrets where others could read them on their way.
+// errPlain refuses to request secrets over a connection that others could read.
 var errPlain = errors.New("secrets come over TLS alone, and a server of this worker has an address with http")
 
 // Secrets returns the secrets of an attempt: see worker.Config.

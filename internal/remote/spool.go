@@ -20,10 +20,11 @@ import (
 )
 
 const (
-	// spoolMax bounds the files of a spool: half a thousand attempts, as many as run at once,
-	// with half of the output that is kept of each. What is beyond is kept without its output.
-	// There are never more results than attempts run at once: while one waits it takes the room
-	// of an attempt, and a worker begins no session before it has delivered those of the last.
+	// spoolMax bounds the files of a spool: half a thousand attempts, as many as run at
+	// once, with half of the output that is kept of each. Further results are kept without
+	// output. Their number is bounded by the capacity: a waiting result takes the room of
+	// an attempt, and a worker delivers the results of its last session before it begins
+	// another.
 	spoolMax = 256 << 20
 	// damagedMax is how many damaged files are kept for people to look at.
 	damagedMax = 20
@@ -59,7 +60,7 @@ type file struct {
 	size   int64
 }
 
-// OpenSpool opens the spool in a directory, and makes it if it does not exist.
+// OpenSpool opens the spool in a directory, and creates it if necessary.
 func OpenSpool(dir string, log *slog.Logger) (*Spool, error) {
 	d, err := spool.Open(dir)
 	if err != nil {
@@ -196,10 +197,10 @@ func (s *Spool) drop(f *file) {
 	s.size -= f.size
 }
 
-// Deliver gives a server what is on disk, of processes before this one or of an earlier session
-// of it, before the session begins: results come before what a new session says of the attempts
-// that an earlier one has left. It returns the attempts. The caller has no session, and keeps
-// nothing meanwhile.
+// Deliver sends the results on disk, of earlier processes or an earlier session, to a
+// server before the session begins: results come before the new session's report on the
+// attempts of earlier ones. It returns the attempts. The caller has no session, and stores
+// no results in the meantime.
 func (s *Spool) Deliver(ctx context.Context, session job.ID, finish func(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error)) ([]store.Attempt, error) {
 	list, err := s.dir.List()
 	if err != nil {
@@ -265,8 +266,8 @@ func (s *Spool) setAside(path string, damaged int) {
 		"file", path, "lines", damaged, "kept_as", aside, "error", err)
 }
 
-// deliver gives a server some results. One that it refuses whenever it is sent must not hold up
-// the others.
+// deliver sends some results to a server. One that is always refused must not hold up the
+// others.
 func (s *Spool) deliver(ctx context.Context, session job.ID, results []store.Result, finish func(context.Context, job.ID, []store.Result) ([]store.FinishOutcome, error)) error {
 	_, err := finish(ctx, session, results)
 	switch {

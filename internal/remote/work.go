@@ -72,7 +72,8 @@ func (c *Client) End(ctx context.Context, id job.ID) error {
 	return err
 }
 
-// Sessions implements work.Session. Of the others it returns what the worker may know.
+// Sessions implements work.Session. It returns the part of the other sessions that the
+// worker may see.
 func (c *Client) Sessions(ctx context.Context) ([]store.Session, error) {
 	path, err := c.present()
 	if err != nil {
@@ -96,8 +97,8 @@ func (c *Client) Now(ctx context.Context) (time.Time, error) {
 	return clock.Now, err
 }
 
-// Hints implements work.Session. The server is asked again as soon as it has answered, for what
-// was there since: nothing is missed between two requests. A stream would bring little, see
+// Hints implements work.Session. A new request follows each answer at once, from the same
+// position, so no hint is missed between two requests. A stream would gain little, see
 // docs/decisions/0050.
 func (c *Client) Hints(ctx context.Context) <-chan store.Hint {
 	out := make(chan store.Hint, 1)
@@ -186,8 +187,8 @@ func (c *Client) Release(ctx context.Context, id job.ID, attempts []store.Attemp
 	return c.do(ctx, call{method: http.MethodPost, path: session(id) + "/releases", body: wire.AttemptsOf(attempts)})
 }
 
-// Finish implements work.Runs. What does not fit into one request is sent in several: the
-// output of one result before it.
+// Finish implements work.Runs. Results too large for one request are split: output goes
+// before its result.
 func (c *Client) Finish(ctx context.Context, id job.ID, results []store.Result) ([]store.FinishOutcome, error) {
 	var outcomes []store.FinishOutcome
 	for len(results) > 0 {
@@ -235,8 +236,8 @@ func (c *Client) finish(ctx context.Context, id job.ID, results []store.Result, 
 	return outcomes, nil
 }
 
-// chunkCost is more than what a chunk takes in a request beside its data: a body has a bound on
-// the number of its values as well, and as many chunks as fit by this stay within it.
+// chunkCost bounds the overhead of a chunk in a request: the number of values in a body is
+// bounded as well, and a body filled by this estimate stays within it.
 const chunkCost = 600
 
 // outputSize is about how much of a request chunks take, before base64.

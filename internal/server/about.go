@@ -48,7 +48,7 @@ func (s *starts) Started(late time.Duration) {
 	s.Observer.Started(late)
 }
 
-// teller writes what the node says of itself.
+// teller publishes the node's reports.
 func (s *Server) teller() *presence.Teller {
 	return &presence.Teller{Store: s.measured, Clock: clock.Boot, About: func() presence.Presence {
 		stats := s.node.Stats()

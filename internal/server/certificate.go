@@ -118,7 +118,7 @@ func (c *certificate) reload(cert, key, authorities string) error {
 	return err
 }
 
-// get implements tls.Config.GetCertificate. While the new files are no
+// get implements tls.Config.GetCertificate. While the new files are not a valid
 // certificate, perhaps because only one of them is written yet, it returns the old one.
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()

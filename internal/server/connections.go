@@ -18,8 +18,8 @@ const (
 	// connectionsMax is how many connections a server has at most: some times as many as
 	// followers and dashboards need, at about 20 KB each.
 	connectionsMax = 10_000
-	// ownFiles is how many descriptors a server needs beside its connections and attempts:
-	// those of the store, of the watchdog, and of the commands that are just being started.
+	// ownFiles is the number of descriptors that a server needs beside its connections and
+	// attempts: for the store, the watchdog, and commands that are just starting.
 	ownFiles = 128
 	// filesPerAttempt is how many a running attempt has open: two pipes, its process and its
 	// cgroup, or a connection to another server.

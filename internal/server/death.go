@@ -35,7 +35,7 @@ type reach struct {
 	// passwords and certificates of PGPASSWORD and the like.
 	Dir string
 	Env []string
-	// LogFormat is that of the server, whose log the watchdog continues.
+	// LogFormat is the format of the server's log, which the watchdog continues.
 	LogFormat config.LogFormat
 }
 

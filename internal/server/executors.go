@@ -83,8 +83,8 @@ type executors map[job.Work]executor.Executor
 // of returns what executes a job, nil if this node has nothing for it.
 func (e executors) of(j *job.Job) executor.Executor { return e[j.Run.Work()] }
 
-// toldLimits is an executor that tells of limits when the first job has some: most jobs have
-// none.
+// toldLimits is an executor that announces limits when the first job has some: most jobs
+// have none.
 type toldLimits struct {
 	executor.Carrier
 	tell func()

@@ -72,7 +72,7 @@ func openControl(ctx context.Context, s config.Store, o controlOptions) (joined.
 	})
 }
 
-// OpenControl opens a store whose history is in another one, for a command that looks at it.
+// OpenControl opens a store with a separate history, for a command that inspects it.
 func OpenControl(ctx context.Context, s config.Store) (store.Control, error) {
 	return openControl(ctx, s, controlOptions{keepDefaults: true})
 }

@@ -6,9 +6,9 @@ import (
 	"syscall"
 )
 
-// keepInherited keeps the files that the parent of the server has left open from the commands
-// of jobs: commands of another user must not read them, and none must hold a lock or a pipe
-// with them. What this program opens is not inherited anyway.
+// keepInherited closes files that the server inherited to the commands of jobs: commands of
+// another user must not read them, and none must hold a lock or a pipe through them. Files
+// opened by this program are not inherited in any case.
 func keepInherited() {
 	names, err := os.ReadDir("/dev/fd")
 	if err != nil {

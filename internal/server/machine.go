@@ -7,10 +7,9 @@ import (
 	"syscall"
 )
 
-// machineOf tells a data directory at this boot of this machine apart from all others,
-// so that a node which comes back knows that what ran before it is gone: it has the lock
-// of the directory. A path would not do: containers have the boot of their host, and
-// each may have a /data of its own.
+// machineOf identifies a data directory at this boot of this machine, so that a returning
+// node knows that earlier attempts are gone: it has the lock of the directory. A path would
+// not do: containers share the boot of their host, and each may have a /data of its own.
 func machineOf(data string) (string, error) {
 	info, err := os.Stat(data)
 	if err != nil {

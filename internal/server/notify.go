@@ -71,7 +71,7 @@ func (o overdue) Alerts(ctx context.Context, limit int) ([]store.Alert, error) {
 	return list, err
 }
 
-// wakeNotifier lets the notifier look soon at what has ended in failure.
+// wakeNotifier makes the notifier poll soon for failures.
 func (s *Server) wakeNotifier(e store.Ends) {
 	n := s.waking.Load()
 	if n == nil {

@@ -112,9 +112,9 @@ var spawning = sync.OnceFunc(func() {
 	}
 })
 
-// Open opens everything that can fail before the first job runs. What needs nothing on disk
-// comes first, so that a server that cannot start leaves nothing behind. The caller closes the
-// server. Errors are a *ListenError, a *StoreError, or others that speak for themselves.
+// Open opens everything that can fail before the first job runs. Steps without files come
+// first, so that a server that cannot start leaves nothing behind. The caller closes the
+// server. Errors are a *ListenError, a *StoreError, or self-explanatory.
 func Open(ctx context.Context, c Config) (*Server, error) {
 	keepInherited()
 	if c.Settings.Has(store.RoleWorker) {
@@ -238,7 +238,7 @@ func (s *Server) openData(ctx context.Context) error {
 	return err
 }
 
-// roles returns what the node does, as the others see it.
+// roles returns the roles of the node in the cluster.
 func (s *Server) roles() []string {
 	var list []string
 	for _, role := range s.Settings.Roles {
@@ -302,8 +302,8 @@ func (s *Server) Reload() {
 // stopTime is how long answers may take that were begun before the end.
 const stopTime = 5 * time.Second
 
-// Run answers and works until ctx ends. Requests are answered while the node stops, so that
-// one can see what it waits for.
+// Run works until ctx ends. The server answers requests while the node stops, so that a
+// user can see what it waits for.
 func (s *Server) Run(ctx context.Context) error {
 	answering, stopAnswering := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopAnswering()

@@ -22,7 +22,7 @@ func (e *StoreError) Error() string { return e.Err.Error() }
 // Unwrap returns the error of the store.
 func (e *StoreError) Unwrap() error { return e.Err }
 
-// StoreOptions are what a store needs beside the settings.
+// StoreOptions are the options of a store besides the settings.
 type StoreOptions struct {
 	Now func() time.Time
 	Log *slog.Logger
@@ -70,8 +70,8 @@ func OpenStore(ctx context.Context, c config.Server, o StoreOptions) (s store.St
 	return s, nil
 }
 
-// tellRefill returns what logs how far a store is that was opened with other defaults
-// than before.
+// tellRefill returns a function that logs the progress of a refill, in a store that was
+// opened with other defaults than before.
 func tellRefill(log *slog.Logger) func(store.Refill) {
 	begun := false
 	return func(r store.Refill) {

@@ -83,9 +83,9 @@ func (d *systemd) starting(ctx context.Context) {
 	}
 }
 
-// run tells when the server is ready, after a call of started, that it stops when ctx
-// ends, and, until it has stopped, that all is well. well returns while the parts of the
-// server work; one that outlives its context says that they do not.
+// run notifies systemd when the server is ready, after a call of started, when it stops
+// because ctx ends, and, until it has stopped, that all is well. well returns while the
+// parts of the server work; if it outlives its context they do not.
 func (d *systemd) run(ctx context.Context, ready, stopped <-chan struct{}, started func(), well func(context.Context) error) {
 	if d.socket == "" {
 		return

@@ -31,7 +31,7 @@ func isUpgrade(ctx context.Context) bool { return errors.Is(context.Cause(ctx), 
 const (
 	// carriedFormat is that of Carried. A version with another one must be restarted.
 	carriedFormat = 1
-	// upgradeVariable is what the next version of the program is told by: the number of the
+	// upgradeVariable is the message to the next version of the program: the number of the
 	// file with a Carried, or the question whether it reads the format.
 	upgradeVariable = "BELFRY_UPGRADE"
 	checkPrefix     = "check:"
@@ -106,13 +106,13 @@ func (s *Server) closeWatchdog() (err error) {
 	return nil
 }
 
-// Carrying returns what the next version of the program continues with, nil for nothing. It is
-// to be asked after Close.
+// Carrying returns the state for the next version of the program, or nil. Call it after
+// Close.
 func (s *Server) Carrying() *Carried { return s.carrying }
 
-// Inherited returns what the version before in this process has left running, nil for nothing.
-// checked is set when it only asks whether this version can continue: then nothing else is to
-// be done.
+// Inherited returns the state of the previous version in this process, or nil. checked is
+// set if that version only checks whether this one can continue: then the program must do
+// nothing else.
 func Inherited(getenv func(string) string) (c *Carried, checked bool, err error) {
 	text := getenv(upgradeVariable)
 	if text == "" {
@@ -167,8 +167,8 @@ func Program() (string, error) {
 	return os.Executable()
 }
 
-// Execute executes a program in the place of this one, which continues with what is carried. It
-// returns only when that fails.
+// Execute replaces this program by another one, which continues with the carried state. It
+// returns only on failure.
 func (c *Carried) Execute(program, data string) error {
 	f, err := os.CreateTemp(data, "upgrade-")
 	if err != nil {
@@ -191,7 +191,8 @@ func (c *Carried) Execute(program, data string) error {
 	}
 	env := append(os.Environ(), upgradeVariable+"="+strconv.Itoa(fd))
 	err = syscall.Exec(program, os.Args, env)
-	// Without the new file the present program continues: what it left running has no other.
+	// Without the new file the present program continues: nothing else would manage its
+	// running attempts.
 	if again := syscall.Exec("/proc/self/exe", os.Args, env); again != nil {
 		return fmt.Errorf("execute %s: %w", program, errors.Join(err, again))
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// executorsOfXXL is what answers executors of XXL-JOB and gives them work. The zero value is
-// that of a server without them.
+// executorsOfXXL serves the executors of XXL-JOB and gives them work. The zero value is a
+// server without them.
 type executorsOfXXL struct {
 	admin  *xxlexec.Admin
 	listen *connections
@@ -70,7 +70,7 @@ func (s *Server) makeXXL() error {
 	return nil
 }
 
-// settingsOfXXL reads the tokens, and returns what the node knows of executors.
+// settingsOfXXL reads the tokens, and returns the node's settings for executors.
 func (s *Server) settingsOfXXL(c config.Server) (xxlexec.Settings, error) {
 	tokens, err := c.XXL.ReadTokens()
 	if err != nil {
@@ -85,7 +85,7 @@ func (s *Server) settingsOfXXL(c config.Server) (xxlexec.Settings, error) {
 	}, nil
 }
 
-// handlers returns what the node offers beside commands and requests.
+// handlers returns the handlers of the node, besides commands and requests.
 func (s *Server) handlers() []string {
 	if s.xxl.admin == nil || !s.Settings.Has(store.RoleWorker) {
 		return nil

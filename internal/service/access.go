@@ -151,11 +151,11 @@ func (c Caller) MayIn(r Right, namespace string) error {
 	return c.outside()
 }
 
-// reads returns the namespaces of a list: the one that was asked for, or all of the caller's.
+// reads returns the namespaces of a list: the requested one, or all of the caller's.
 func (c Caller) reads(namespace string) (scope, error) { return c.within(Read, namespace) }
 
-// within returns the namespaces in which the caller has a right: the one that was asked for, or
-// all of them.
+// within returns the namespaces in which the caller has a right: the requested one, or all
+// of them.
 func (c Caller) within(r Right, namespace string) (scope, error) {
 	if namespace != "" {
 		return scope{namespace}, c.MayIn(r, namespace)
@@ -193,9 +193,9 @@ func (c Caller) has(r Right, full string) bool {
 	return c.Everywhere(r) || found && c.roleIn(namespace).Allows(r.Role)
 }
 
-// mayName refuses a document of another namespace than the caller's, and one that names what
-// is in another: a job that follows a foreign job, or uses a foreign calendar or pool, learns
-// of it and holds it up.
+// mayName refuses a document outside the caller's namespaces, and one with references
+// outside them: a job that follows a foreign job, or uses a foreign calendar or pool,
+// observes and delays it.
 func (c Caller) mayName(r Right, d job.Document, pointer string) error {
 	if c.Everywhere(r) {
 		return nil

@@ -53,13 +53,13 @@ type step struct {
 	document job.Document
 	pointer  string // where it stands in the request
 	result   client.ApplyResult
-	// present is what is there, and version its version, 0 for none; uid that
+	// present is the stored document, and version its version, 0 for none; uid is the one
 	// of a job.
 	present job.Document
 	version int64
 	uid     job.ID
-	// saysPaused is set when a job says whether it is paused. One that says
-	// nothing stays as it is: files do not undo what was done by hand in need.
+	// saysPaused is set if a job sets paused. Otherwise its pause is kept: files do not
+	// undo a manual pause.
 	saysPaused bool
 	wasPaused  bool
 	// depth is how many jobs a job follows one by way of another, at most.
@@ -146,7 +146,7 @@ func warnOfAbsent(steps []*step) {
 	}
 }
 
-// warningsOf returns what is allowed in a document and yet probably not meant.
+// warningsOf returns allowed but probably unintended settings in a document.
 func warningsOf(d job.Document, rules []job.Option) (list []string) {
 	for _, w := range d.Warnings(rules...) {
 		list = append(list, job.Problem{Path: w.Path, Message: w.Message, Hint: w.Hint}.Error())
@@ -317,7 +317,7 @@ func (d *Documents) compareAll(ctx context.Context, steps []*step, owner string)
 	return nil
 }
 
-// findAll finds what is there of what the documents describe.
+// findAll finds the stored versions of the documents.
 func (d *Documents) findAll(ctx context.Context, steps []*step) error {
 	calendars, err := d.store.Calendars(ctx)
 	if err != nil {
@@ -362,7 +362,7 @@ func (d *Documents) findAll(ctx context.Context, steps []*step) error {
 	return errors.Join(failures...)
 }
 
-// findJobs finds the jobs that are there, of so many as a store is asked for at a time.
+// findJobs finds the stored versions of the jobs, in batches of the store's limit.
 func (d *Documents) findJobs(ctx context.Context, steps []*step) error {
 	names := make([]string, len(steps))
 	for i, s := range steps {
@@ -387,8 +387,8 @@ func inParts(n int, do func(i int)) {
 	parallel.Each(n, least, do)
 }
 
-// own marks a job with its owner. Without one the mark stays as it is. It
-// returns the owner that the job has, if that is another.
+// own marks a job with its owner. Without an owner the mark is kept. It returns the job's
+// present owner, if that is another.
 func own(j, present *job.Job, owner string) (taken string) {
 	mark := ""
 	if present != nil {
@@ -446,9 +446,8 @@ func (d *Documents) prune(ctx context.Context, who Caller, steps []*step, owner 
 	}
 }
 
-// writeAll writes what has changed, in an order in which each document finds what it names,
-// and deletes last. Jobs come behind the jobs that they follow, so that no cycle appears on
-// the way to documents that have none.
+// writeAll writes changed documents in the order of their references, and deletes last.
+// Jobs come after the jobs that they follow, so that no temporary cycle appears.
 func (d *Documents) writeAll(ctx context.Context, who Caller, steps []*step) error {
 	inOrder := slices.Clone(steps)
 	slices.SortStableFunc(inOrder, func(x, y *step) int {
@@ -474,13 +473,12 @@ func (d *Documents) writeAll(ctx context.Context, who Caller, steps []*step) err
 	return nil
 }
 
-// writersMax is how many batches of jobs are written at a time. What a store does
-// before its transaction is done beside that of another.
+// writersMax is the number of batches of jobs that are written at a time. The work of a
+// store before its transaction overlaps that of another batch.
 const writersMax = 4
 
-// writeSome writes documents that do not name each other, jobs in batches of which
-// all are written or none. It returns how many it has written and, if that were not
-// all, one that failed.
+// writeSome writes documents without references among them, jobs in all-or-nothing batches.
+// It returns the number written and, if some were not, one that failed.
 func (d *Documents) writeSome(ctx context.Context, who Caller, steps []*step) (written int, failed *step, err error) {
 	size := 1
 	if s := steps[0]; s.document.Job != nil && s.result.Result != client.Deleted {
@@ -524,8 +522,7 @@ func rank(s *step) int {
 	return order[s.result.Kind] + s.depth
 }
 
-// write does one step, or those of a batch of jobs: all or none. It returns the one
-// that failed.
+// write does one step, or those of a batch of jobs: all or none. It returns the failed one.
 func (d *Documents) write(ctx context.Context, who Caller, part []*step) (failed *step, err error) {
 	actor := who.Name
 	s := part[0]

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// attentionMax is how many things one list has: more are not looked at.
+	// attentionMax bounds a list: further problems are not examined.
 	attentionMax = 100
 	// lateAfter is how long a run is due before it counts as late: a busy node or a stolen
 	// run takes some seconds.
@@ -30,9 +30,10 @@ const (
 	failedJobsMax = 50
 	// inRowMax is how many ends of a job are counted.
 	inRowMax = 20
-	// A run takes long when it has been running for slowAfter, and for slowTimes as long as the
-	// longest of the last slowRuns that succeeded, of which there are slowFew at least. slowLookMax
-	// is how many running attempts are looked at, beginning with the oldest.
+	// A run is slow when it has been running for slowAfter, and for slowTimes as long as
+	// the longest of the last slowRuns successful ones, which must be slowFew at least.
+	// slowLookMax is the number of running attempts that are examined, beginning with the
+	// oldest.
 	slowAfter   = time.Minute
 	slowTimes   = 2
 	slowRuns    = 20
@@ -45,7 +46,7 @@ const (
 	clockOffAfter = time.Second
 )
 
-// Attention finds what a person should look at.
+// Attention finds problems that need a person.
 type Attention struct {
 	jobs  *Jobs
 	runs  *Runs

@@ -21,8 +21,8 @@ const (
 	checkProblems = 100
 )
 
-// Check says of a document, in YAML or JSON, what is wrong with it, what it means and what it
-// would change, and saves nothing.
+// Check validates a document, in YAML or JSON, explains it and shows what it would change,
+// and saves nothing.
 func (d *Documents) Check(ctx context.Context, who Caller, said client.Check) (client.Checked, error) {
 	checked := client.Checked{Problems: []client.CheckProblem{}, Warnings: []client.CheckProblem{}}
 	if err := who.May(Read); err != nil {

@@ -21,7 +21,8 @@ type Events struct {
 	places *places
 }
 
-// stopRetry is when a client should come back whose server stops: another one takes over.
+// stopRetry is when a client of a stopping server should reconnect: another server takes
+// over.
 const stopRetry = time.Second
 
 // Follow begins to follow events: from now on, or behind the place q.After. ctx bounds the
@@ -101,8 +102,8 @@ func (e *EventStream) Within(ctx context.Context) (context.Context, func()) {
 // Wait returns when there may be more events.
 func (e *EventStream) Wait(ctx context.Context) error { return overOr(e.listener.Wait(ctx)) }
 
-// Take returns the next events that were asked for, and whether there may be more at once.
-// A gap comes before them: what happened there is no longer known.
+// Take returns the next selected events, and whether more may be available at once. A gap
+// comes before them: events in it are lost.
 func (e *EventStream) Take(ctx context.Context) (list []*events.Event, gap *client.Event, more bool, err error) {
 	taken, lost := e.listener.Take()
 	more = len(taken) == events.PartMax

@@ -197,8 +197,8 @@ func (s *Executors) running(ctx context.Context) (map[string]int, error) {
 // NumberMax bounds the numbers that may be left out: executors in Node read no larger ones.
 const NumberMax = 1 << 52
 
-// Raise lets the numbers of runs at executors begin with one that is not below another, so that
-// no run has the number of one that another admin has sent. It returns the first.
+// Raise makes the numbers of runs at executors start at a given number or above, so that
+// none collides with a run of another admin. It returns the first.
 func (s *Executors) Raise(ctx context.Context, who Caller, r client.NumberRequest) (client.Number, error) {
 	if err := who.May(Administer); err != nil {
 		return client.Number{}, err
@@ -210,8 +210,8 @@ func (s *Executors) Raise(ctx context.Context, who Caller, r client.NumberReques
 	return client.Number{First: first}, err
 }
 
-// AddPastRuns adds runs of an xxl-job-admin to the history. One that is there already stays as
-// it is: its id is made of its job, number and time.
+// AddPastRuns adds runs of an xxl-job-admin to the history. Existing ones stay unchanged:
+// the id is made of job, number and time.
 func (s *Executors) AddPastRuns(ctx context.Context, who Caller, said client.PastRuns) (client.PastRunsTaken, error) {
 	if err := who.May(Administer); err != nil {
 		return client.PastRunsTaken{}, err

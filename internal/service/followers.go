@@ -36,15 +36,15 @@ type eventStore interface {
 	Events(ctx context.Context) <-chan []store.Event
 }
 
-// Followers wakes the followers of the output of runs, and lets the followers of one run share
-// what they read. Use NewFollowers; its methods may be called from many goroutines.
+// Followers wakes the followers of the output of runs, and lets the followers of one run
+// share their reads. Use NewFollowers; its methods may be called from many goroutines.
 type Followers struct {
 	store eventStore
 	// change has room for one message: that a first run is followed, or the last one no longer.
 	change chan struct{}
 	shared atomic.Int64 // bytes that are kept
 
-	mu   sync.Mutex // guards what follows, and what of a followed run says so
+	mu   sync.Mutex // guards the fields below, and the fields of followedRun that name it
 	runs map[job.ID]*followedRun
 }
 
@@ -142,7 +142,7 @@ func (f *Followers) follow(id job.ID) *followedRun {
 	return r
 }
 
-// changed tells Run that there is a first one, or none any more.
+// changed notifies Run of the first follower, or of the end of the last.
 func (f *Followers) changed() {
 	select {
 	case f.change <- struct{}{}:
@@ -164,8 +164,8 @@ type followedRun struct {
 	here      bool // this node runs it
 	found     bool // since the last look there was something
 
-	// turn has room for the one who reads, or sees what was read; it guards what
-	// follows.
+	// turn has room for one reader, who reads or uses the last read; it guards the fields
+	// below.
 	turn chan struct{}
 	run  seenRun
 	page []store.OutputChunk
@@ -173,14 +173,14 @@ type followedRun struct {
 	size int64 // of the page
 }
 
-// seenRun is a run as it was at a look, which is numbered from 1.
+// seenRun is the state of a run at a poll, numbered from 1.
 type seenRun struct {
 	client.Run
 	look, news uint64
 }
 
-// part is the output from a chunk on, as it was after a look at the run: when an
-// attempt had ended then, all that it has written is there.
+// part is the output from a chunk on, read after a poll of the run: if an attempt had ended
+// then, its output is complete.
 type part struct {
 	look         uint64
 	attempt, seq int

@@ -89,9 +89,9 @@ func (s *Jobs) List(ctx context.Context, who Caller, said client.JobQuery, fille
 const RecentMax = 50
 
 const (
-	// lookTime is how long a page may search where a query selects a few of many. After
-	// that the page is returned as it is, with a token to continue: other requests need
-	// the store too, and a reader sees progress.
+	// lookTime is how long a page of a selective query may search. After that the page is
+	// returned with a token to continue: other requests need the store too, and a reader
+	// sees progress.
 	lookTime = 10 * time.Millisecond
 	// jobPartsMax is how many parts of store.JobLookMax jobs are searched for one page,
 	// however fast that is.
@@ -125,8 +125,7 @@ type upcomingPlace struct {
 	Last engine.Upcoming `json:"last"`
 	Rest bool            `json:"rest,omitempty"`
 	Name string          `json:"name,omitempty"`
-	// Many says that more than sortMax jobs match, or that there are too many
-	// to look for those that do.
+	// Many is set if more than sortMax jobs match, or too many exist to search them.
 	Many bool `json:"many,omitempty"`
 }
 
@@ -145,9 +144,8 @@ const (
 	restPart = 200
 )
 
-// jobsByNext returns a page of jobs in the order in which they fall due, then
-// those that fall due at no known time, by name. A page may be shorter than asked
-// for and not the last.
+// jobsByNext returns a page of jobs by their next due time, then those without one, by
+// name. A page may be shorter than requested before the last.
 func (s *Jobs) jobsByNext(ctx context.Context, of scope, q store.JobQuery, place upcomingPlace, size int) (page []*store.Job, token string, err error) {
 	selective := of != nil || len(q.Labels) > 0 || q.Text != "" || q.State != "" || q.Work != ""
 	if selective && !place.Many {
@@ -167,7 +165,7 @@ func (s *Jobs) jobsByNext(ctx context.Context, of scope, q store.JobQuery, place
 			return page, writeToken(place), err
 		}
 	}
-	// The table has no more: what is left are the others.
+	// The table is at its end: the jobs without a due time follow.
 	q.After, q.Limit = place.Name, restPart
 	began := s.now()
 	for looked := 0; len(page) < size && looked < lookMax && s.now().Sub(began) < lookTime; looked += restPart {

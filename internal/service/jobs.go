@@ -156,7 +156,7 @@ func (s *Jobs) Create(ctx context.Context, who Caller, draft Draft) (Changed, er
 	return s.warned(ctx, d)(s.create(ctx, who, d.Job))
 }
 
-// warned adds to what has changed what is allowed in a document and yet probably not meant.
+// warned adds warnings about the changed document to a change.
 func (s *Jobs) warned(ctx context.Context, d job.Document) func(Changed, error) (Changed, error) {
 	return func(out Changed, err error) (Changed, error) {
 		if err != nil {
@@ -244,8 +244,7 @@ func isType(err error, kind client.ProblemType) bool {
 	return errors.As(err, &e) && e.Type == kind
 }
 
-// put writes a job, plans it and returns what has changed. old is the job as it was read
-// before, nil if there was none.
+// put writes a job, plans it and returns the change. old is the job as read before, or nil.
 func (s *Jobs) put(ctx context.Context, who Caller, p store.PutJob, old *store.Job) (Changed, error) {
 	p.Actor = who.Name
 	if p.Definition.Paused && p.Pause == (store.Pause{}) {

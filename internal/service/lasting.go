@@ -104,8 +104,8 @@ func (s *Attention) lateRuns(ctx context.Context, l *notice.Lasting, now time.Ti
 	return nil
 }
 
-// slowRuns finds runs that take much longer than the last ones of their job, one of each job.
-// Those that are looked at are the oldest, so that one that was slow stays among them.
+// slowRuns finds runs that take much longer than the last ones of their job, one for each
+// job. It examines the oldest, so that a slow one stays among them.
 func (s *Attention) slowRuns(ctx context.Context, l *notice.Lasting, now time.Time) error {
 	slow, err := s.slow(ctx, nil, now)
 	if err != nil {

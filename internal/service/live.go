@@ -17,9 +17,9 @@ type LiveLogs interface {
 // liveSeq is where the numbers of chunks begin that no store has: those of a store begin with 0.
 const liveSeq = 1 << 30
 
-// liveOutput is output of which the store has nothing while its attempt runs elsewhere. A reader
-// that has read live chunks and comes back for more, when the store has the output, gets it from
-// the beginning: it goes by offsets, and leaves out what it has.
+// liveOutput is output that is not in the store while its attempt runs elsewhere. A reader
+// of live chunks later gets the stored output from the beginning: it goes by offsets, and
+// skips what it has.
 type liveOutput struct {
 	outputStore
 	live LiveLogs

@@ -53,7 +53,7 @@ func (s *Jobs) Next(ctx context.Context, who Caller, name Name, from time.Time, 
 		return next, err
 	}
 	for _, o := range upcoming(&timing, cmp.Or(from, now), count) {
-		// What is planned and not yet due is counted already.
+		// Occurrences planned ahead are counted already.
 		if planned := !o.Scheduled.After(j.Cursor) && o.Due.After(now); !planned {
 			if left--; left < 0 {
 				break

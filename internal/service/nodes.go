@@ -62,7 +62,7 @@ func (s *Nodes) All(ctx context.Context, who Caller) ([]client.Node, error) {
 	return list, err
 }
 
-// said adds what nodes have said of themselves, and returns those that are not in the list.
+// said adds the reports of nodes, and returns the reporting nodes that are not in the list.
 func (s *Nodes) said(ctx context.Context, list []client.Node, now time.Time) (gone []client.Node, err error) {
 	all, err := presence.List(ctx, s.store, now)
 	if err != nil {
@@ -95,7 +95,7 @@ func orNone(list []string) []string {
 	return list
 }
 
-// About says what this server is, and what could be better about it and the other nodes.
+// About describes this server, with hints about it and the other nodes.
 func (s *Nodes) About(ctx context.Context, who Caller) (client.Server, error) {
 	if err := who.May(Read); err != nil {
 		return client.Server{}, err
@@ -266,9 +266,9 @@ var (
 	errNoStore = errors.New("the store does not answer")
 )
 
-// Ready returns why requests cannot be served, or what else is to be said of a server that is
-// ready. It reads the store, whose clock may be the clock of this process. A drained node is
-// ready: it answers requests as any other. Everyone may ask, so that the answer has no details.
+// Ready returns why requests cannot be served, or remarks about a ready server. It reads
+// the store, whose clock may be the clock of this process. A drained node is ready: it
+// answers requests like any other. The route is public, so the answer has no details.
 func (s *Nodes) Ready(ctx context.Context) (note string, err error) {
 	sessions, err := s.store.Sessions(ctx)
 	if err != nil {

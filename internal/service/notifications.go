@@ -219,7 +219,7 @@ func (s *Notifications) Ack(ctx context.Context, who Caller, id string) (client.
 	}
 }
 
-// Test sends a message to a channel now, and says what its service has answered.
+// Test sends a message to a channel now, and returns the answer of its service.
 func (s *Notifications) Test(ctx context.Context, who Caller, name Name) (client.ChannelTest, error) {
 	if err := who.MayIn(Define, name.Namespace); err != nil {
 		return client.ChannelTest{}, err

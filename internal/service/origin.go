@@ -24,7 +24,7 @@ func From(ctx context.Context, client, address string) context.Context {
 	return store.WithOrigin(ctx, o)
 }
 
-// grouped returns a context whose changes are of one request.
+// grouped returns a context whose changes form one group in the audit.
 func grouped(ctx context.Context) (context.Context, error) {
 	id, err := job.NewID(time.Now(), rand.Reader)
 	o := store.OriginOf(ctx)

@@ -70,8 +70,8 @@ type Follower interface {
 	Alive() error
 }
 
-// Open returns what reads the output of a run as the query says. With follow it takes a
-// place for a stream, of which there are so many. The caller closes the reader.
+// Open returns a reader of the output that a query selects. With follow it takes one of a
+// bounded number of streams. The caller closes the reader.
 func (s *Output) Open(ctx context.Context, who Caller, id job.ID, q client.OutputQuery, resume *Place, follow bool) (*OutputReader, error) {
 	run, err := s.runs.seen(ctx, who, Read, id)
 	if err != nil {
@@ -122,7 +122,7 @@ type OutputReader struct {
 	seq    int // of the next chunk
 	reader output.Reader
 	rest   []byte // of a letter that is not complete
-	// followed is the run, if it is followed, and look the last look at it.
+	// followed is the followed run, if any, and look its last poll.
 	followed *followedRun
 	look     uint64
 	place    *place // nil unless it is followed
@@ -338,7 +338,7 @@ func (r *OutputReader) emit(text []byte, last bool) error {
 		}
 		event := client.OutputPart{Attempt: r.number, Next: next, Text: strings.ToValidUTF8(string(part), "\uFFFD")}
 		if !utf8.Valid(part) {
-			event.Bytes = part // JSON has no other way to say them
+			event.Bytes = part // JSON cannot express them as text
 		}
 		if err := r.to.Part(event, at); err != nil {
 			return err

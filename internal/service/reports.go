@@ -48,7 +48,7 @@ func (s *Reports) Take(ctx context.Context, who Caller, name Name, said client.R
 	return s.take(ctx, j, said, key)
 }
 
-// RotatePingKey makes the ping key of a job, in the place of the one that it had.
+// RotatePingKey replaces the ping key of a job.
 func (s *Reports) RotatePingKey(ctx context.Context, who Caller, name Name) (client.PingKey, error) {
 	j, err := s.jobs.find(ctx, who, Define, name)
 	if err != nil {

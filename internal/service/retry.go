@@ -17,8 +17,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Retry makes a new run by hand that stands for the same moment as a finished one. That of a
-// flow takes over what has succeeded.
+// Retry creates a new manual run for the same moment as a finished one. The run of a flow
+// keeps successful results.
 func (s *Runs) Retry(ctx context.Context, who Caller, id job.ID, said client.RetryRequest, key string) (Made, error) {
 	run, err := s.runOf(ctx, who, Operate, id)
 	if err != nil {

@@ -48,7 +48,7 @@ type rulebook struct {
 	secrets  *secret.Keeper
 }
 
-// calendars returns a way to look up the calendars of the store.
+// calendars returns a lookup function for the calendars of the store.
 func (b *rulebook) calendars(ctx context.Context) (job.Calendars, error) {
 	list, err := b.store.Calendars(ctx)
 	if err != nil {

@@ -269,8 +269,8 @@ func (s *Runs) List(ctx context.Context, who Caller, q client.RunQuery) (client.
 	return page, s.listEnded(ctx, of, &q, uid, place.Ended, &page)
 }
 
-// checkTime reports a span of time that cannot be meant, and one that is too long
-// to look for a text q. With a text it sets the beginning of the span.
+// checkTime reports an impossible span of time, and one too long to search for a text q.
+// With a text it sets the beginning of the span.
 func (s *Runs) checkTime(ctx context.Context, q *client.RunQuery) error {
 	if !q.From.IsZero() && !q.To.IsZero() && !q.From.Before(q.To) {
 		return WrongParameter("from", "is not before the end, "+q.To.Format(time.RFC3339), "")

@@ -11,9 +11,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// scope is the namespaces that a request is about, in the order of full names; nil is all of
-// them. A store is asked for each by itself, since few callers have a role in several and not in
-// all.
+// scope is the namespaces of a request, in the order of full names; nil is all of them.
+// Each is a separate store call, since few callers have a role in several and not in all.
 type scope []string
 
 // has reports whether a namespace is in the scope.
@@ -94,7 +93,7 @@ func (s scope) attempts(ctx context.Context, from interface {
 			return nil, next, err
 		}
 		list = append(list, part...)
-		// What is behind was not looked at in this namespace: none of it may be shown yet.
+		// The records after it were not examined in this namespace: none may be shown yet.
 		if behind != (store.RecordRef{}) && compareRefs(behind, next) > 0 {
 			next = behind
 		}
@@ -135,7 +134,7 @@ func (s scope) audit(ctx context.Context, from auditStore, q store.AuditQuery) (
 	return list, next, nil
 }
 
-// addUp adds the buckets of one namespace to those of others, by their beginning.
+// addUp adds the buckets of one namespace to the sum, by their beginning.
 func addUp(sum, more []store.Aggregate) []store.Aggregate {
 	for i := range more {
 		m := &more[i]

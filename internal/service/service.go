@@ -1,10 +1,11 @@
-// Package service holds what a server can be asked to do: apply documents, run, backfill,
+// Package service implements the operations of a server: apply documents, run, backfill,
 // cancel and explain runs, follow output and events, and list everything. The HTTP API, web
 // pages and other protocols parse a request, call a method here and print its result.
 //
 // Every method takes its Caller and checks the caller's role and namespace first, so that
-// no face of the server can forget it. Arguments and results are the plain types of package
-// client, which every face shows alike. An error is an *Error, or ErrorOf makes one of it.
+// no interface of the server can forget it. Arguments and results are the plain types of
+// package client, the same for every interface. An error is an *Error, or ErrorOf makes one
+// of it.
 package service
 
 import (
@@ -66,8 +67,8 @@ type Config struct {
 	Store Store
 	// Planner may be nil: then the next moments of jobs are unknown.
 	Planner Planner
-	// Events has what happens in the store while its Run works. Nil: there is nothing to
-	// follow.
+	// Events has the events of the store while its Run works. Nil: events cannot be
+	// followed.
 	Events *events.Hub
 	// Followers wakes the streams of output. Default: they poll.
 	Followers *Followers
@@ -81,7 +82,7 @@ type Config struct {
 	// or a history store that is behind, and an error when it is not ready because of that. May be
 	// nil.
 	Remark func() (warning string, err error)
-	// About says what the server is, without what others say of it: nodes, and hints about
+	// About describes the server, without the reports of others: nodes, and hints about
 	// those. Nil: little is known.
 	About func() client.Server
 	// Secrets keeps secrets. Default: those of the store, without keys.

@@ -145,8 +145,8 @@ func buckets(from, to *time.Time, step *time.Duration, earliest, latest time.Tim
 	return first, int(count), nil
 }
 
-// stretches returns the buckets from a stretch until a step. What is over is in memory once it
-// was read; what is between is read at once.
+// stretches returns the buckets from a stretch until a step. Past stretches are cached; the
+// others are read at once.
 func (s *Stats) stretches(ctx context.Context, w stretch, until int64, now time.Time) (list []store.Aggregate, err error) {
 	missing := w // where what is to be read begins
 	read := func(end int64) error {
@@ -298,7 +298,7 @@ func statisticsOf(records []store.Record, zone *time.Location) client.JobStatist
 	return stats
 }
 
-// quantiles returns the quantiles of numbers, each of which is one of them.
+// quantiles returns the quantiles of numbers, each one of the numbers.
 func quantiles(numbers []float64) client.Quantiles {
 	n := len(numbers)
 	if n == 0 {

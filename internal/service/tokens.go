@@ -46,7 +46,7 @@ func (s *Access) List(ctx context.Context, who Caller) ([]client.Token, error) {
 	}
 	list := []client.Token{}
 	for i := range tokens {
-		if isHeld(tokens[i].Role) { // others are parts of jobs, or stand for tokens
+		if isHeld(tokens[i].Role) { // others are parts of jobs, or stand in for tokens
 			list = append(list, shownToken(&tokens[i], now))
 		}
 	}

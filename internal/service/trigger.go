@@ -34,8 +34,8 @@ func (s *Runs) Start(ctx context.Context, who Caller, name Name, said client.Run
 // a trace. No job can declare a parameter with such a name.
 const MetadataPrefix = "meta."
 
-// StartWith is Start with metadata, which the run passes on to those that follow it. A
-// repeated request may have other metadata.
+// StartWith is Start with metadata, which the run passes on to its followers. A repeated
+// request may have other metadata.
 func (s *Runs) StartWith(ctx context.Context, who Caller, name Name, said client.RunRequest, key string, metadata map[string]string) (Made, error) {
 	j, err := s.jobs.find(ctx, who, Operate, name)
 	if err != nil {

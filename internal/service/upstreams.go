@@ -10,8 +10,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// upstreams knows which jobs the documents follow, and those in their turn: by what the
-// documents say, or else by what is there.
+// upstreams finds the jobs that the documents follow, transitively: from the documents, or
+// else from the store.
 type upstreams struct {
 	job    func(namespace, name string) (*store.Job, error)
 	of     map[string][]string // by the full name
@@ -72,7 +72,7 @@ func (u *upstreams) depth(full string) (int, error) {
 	return depth, nil
 }
 
-// cycles adds the mistakes of jobs that would follow themselves by way of others, among the
+// cycles adds the mistakes of jobs that would follow themselves through others, among the
 // documents or in the store.
 func (u *upstreams) cycles(steps []*step, wrong *Error) error {
 	for _, s := range steps {
@@ -93,7 +93,7 @@ func (u *upstreams) cycles(steps []*step, wrong *Error) error {
 	return nil
 }
 
-// tell tells the steps what their jobs follow, and how deep they are.
+// tell sets the upstream jobs of the steps, and their depth.
 func (u *upstreams) tell(steps []*step) (err error) {
 	for _, s := range steps {
 		if s.document.Job == nil {

@@ -33,10 +33,9 @@ type workerStore interface {
 	JobsByUID(ctx context.Context, uids []job.ID) ([]*store.Job, error)
 }
 
-// Workers does for workers that reach no store what package work asks of one. A worker is
-// believed about what it runs, and nothing else: its sessions are those of its token, it is
-// given no definition but that of a job it may run, and it reports on no attempts but its own,
-// whose tokens it alone knows.
+// Workers implements package work for workers without a store. A worker is trusted about
+// its own runs only: its sessions belong to its token, it receives only definitions of jobs
+// that it may run, and it reports only on its own attempts, whose tokens it alone knows.
 type Workers struct {
 	store     workerStore
 	work      work.Store
@@ -126,11 +125,11 @@ func (s *Workers) Join(ctx context.Context, who Caller, said wire.Join) (wire.Jo
 	return wire.Joined{Protocol: version, Now: now, Predecessors: orEmpty(session.Predecessors)}, nil
 }
 
-// ownLabels are those that a worker has by itself, whether its token allows them or not.
+// ownLabels are labels that a worker sets itself, whether its token allows them or not.
 var ownLabels = []string{"arch", "host"}
 
-// allowedLabels returns the labels of a worker. It refuses those that its token does not allow,
-// and leaves out those that the worker has not been given.
+// allowedLabels returns the labels of a worker. It refuses labels that its token does not
+// allow, and omits a worker's own ones that it did not set.
 func allowedLabels(who Caller, said map[string]string) (map[string]string, error) {
 	labels := maps.Clone(said)
 	if labels == nil {
@@ -245,7 +244,7 @@ func (s *Workers) End(ctx context.Context, who Caller, id job.ID) error {
 	return workerError(s.store.End(ctx, id))
 }
 
-// Members returns the session of a worker and what it may know of the others.
+// Members returns the session of a worker and the visible part of the others.
 func (s *Workers) Members(ctx context.Context, who Caller, id job.ID) (wire.Members, error) {
 	own, err := s.sessionOf(ctx, who, id)
 	if err != nil {
@@ -389,7 +388,7 @@ func serves(self *store.Session, who Caller, j *store.Job) bool {
 	if j == nil || who.Namespace != "" && j.Filled.Namespace != who.Namespace {
 		return false
 	}
-	// What is handed over is asked after by servers, at an address that the worker would say.
+	// Servers poll handed-over work, at an address that the worker would choose.
 	if j.Filled.Run.Group() != "" {
 		return false
 	}
@@ -455,8 +454,8 @@ func (s *Workers) Mine(ctx context.Context, who Caller, id job.ID) (wire.Mine, e
 	return mine, nil
 }
 
-// Output keeps output of attempts that the worker runs. What is of others, or of attempts that
-// have ended, is left out.
+// Output stores output of the worker's running attempts. It ignores output of other and of
+// ended attempts.
 func (s *Workers) Output(ctx context.Context, who Caller, id job.ID, said wire.Output) error {
 	if _, err := s.sessionOf(ctx, who, id); err != nil {
 		return err
@@ -502,8 +501,8 @@ func (s *Workers) Over(ctx context.Context, who Caller, id job.ID, asked wire.Ru
 	return wire.RunIDs{Runs: over}, workerError(err)
 }
 
-// Secrets returns the values of secrets for an attempt that a session runs: those that its job
-// names, and no others.
+// Secrets returns the values of secrets for a running attempt of a session: only those that
+// its job names.
 func (s *Workers) Secrets(ctx context.Context, who Caller, id job.ID, said wire.SecretsOf) (wire.Secrets, error) {
 	self, err := s.sessionOf(ctx, who, id)
 	if err != nil {
@@ -576,8 +575,8 @@ func (s *Workers) StartBoot(ctx context.Context, who Caller, id job.ID, said wir
 	return workerError(s.work.StartBoot(ctx, self, said.Process))
 }
 
-// Hints waits until there is something to look at behind a place, and returns the next place.
-// A worker that has no place, or one of another server, must look at everything.
+// Hints waits for hints after a position, and returns the next position. A worker without a
+// position, or with one of another server, must poll everything.
 func (s *Workers) Hints(ctx context.Context, who Caller, id job.ID, place string, wait time.Duration) (wire.Hints, error) {
 	if _, err := s.sessionOf(ctx, who, id); err != nil {
 		return wire.Hints{}, err
@@ -629,8 +628,8 @@ func (s *Workers) mineOrOver(ctx context.Context, who Caller, id job.ID) error {
 // ownedMax is how many sessions are remembered: more than there are at a time.
 const ownedMax = 10_000
 
-// ownedSessions remembers what does not change about sessions: whose they are, and what they
-// suit. A session that the store forgets is refused by the store.
+// ownedSessions caches the immutable facts of sessions: their owners, and the jobs that
+// they suit. The store refuses sessions that it has removed.
 type ownedSessions struct {
 	mu       sync.Mutex
 	sessions map[job.ID]store.Session

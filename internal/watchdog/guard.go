@@ -39,14 +39,13 @@ type Dead struct {
 // long.
 type Report func(ctx context.Context, d Dead)
 
-// Main is the watchdog's process, started with Argument by a Node: a program
-// that can be a node calls it first thing when its only argument is Argument.
-// It returns the exit status.
+// Main is the watchdog's process, started with Argument by a Node: a program that can be a
+// node calls it first thing when its only argument is Argument. It returns the exit status.
 //
 // Its standard input is the pipe with the settings and the heartbeats of the node, its
 // standard output the pipe for the answers, and file 3 the journal with its lock.
 //
-// When the node has died, report is called with what it has left. It may be nil.
+// After the node's death, report is called with its remaining attempts. It may be nil.
 func Main(report Report) int {
 	// The node's terminal and service manager signal whole groups and
 	// cgroups, and it must be there when the node is not any more.
@@ -121,10 +120,10 @@ type guard struct {
 	table table
 	boot  string
 	log   func(text string)
-	// renewed is what the node said last: the boot clock at the sending of the
-	// last acknowledged renewal of its session, 0 before the first.
+	// renewed is the node's last message: the boot clock at the sending of the last
+	// acknowledged renewal of its session, 0 before the first.
 	renewed time.Duration
-	// session is the one that the node works under, zero if there is none.
+	// session is the session of the node, zero for none.
 	session job.ID
 	// heard is the boot clock when it did, or when the watchdog was started.
 	heard time.Duration
@@ -174,8 +173,8 @@ func (g *guard) run(in io.Reader, out io.Writer) {
 	}
 }
 
-// fence ends what is past its fence, and reports whether something of it is left.
-// The node does so itself if it can, with a better reason, and a little earlier.
+// fence ends attempts past their fence, and reports whether some remain. The node does so
+// itself if it can, with a better reason, and a little earlier.
 func (g *guard) fence() (left bool) {
 	_, slots, err := g.table.read(g.boot)
 	if err != nil {
@@ -267,9 +266,9 @@ func (g *guard) replaced() bool {
 	return errors.Is(err, syscall.EWOULDBLOCK)
 }
 
-// end ends the processes of slots whose node is dead, waits until they are
-// gone, and says so in the slots. What does not go away after SIGKILL hangs in
-// the kernel and does nothing any more: it counts as gone in the end.
+// end ends the processes of slots whose node is dead, waits until they are gone, and marks
+// the slots. A process that survives SIGKILL hangs in the kernel and does nothing any more:
+// it finally counts as gone.
 func end(t table, slots []slot, log func(string)) {
 	var entries []Entry
 	at := map[Key]slot{}
@@ -322,9 +321,8 @@ func end(t table, slots []slot, log func(string)) {
 // alive reports whether processes of the entry may be there.
 func (e Entry) alive() bool { return e.Command && (e.State == Announced || e.State == Spawned) }
 
-// signal sends a signal to the process group and to those of the found
-// processes that have left it. The group gets none if nobody found is in it: its
-// number may be another's by now.
+// signal sends a signal to the process group and to found processes that have left it. The
+// group gets none if no found process is in it: its number may belong to another by now.
 func (e Entry) signal(pids []int, sig syscall.Signal) {
 	if sig == syscall.SIGKILL && e.Cgroup != "" {
 		killCgroup(e.Cgroup)

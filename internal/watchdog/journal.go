@@ -11,11 +11,10 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// The journal is a table of slots in one file. Each is written by one pwrite,
-// so that what was written before a process died is there for whoever reads it
-// next: the watchdog, or the next node. Nothing is synced: when the machine
-// dies, its processes are gone, and the boot id says that the rest cannot be
-// relied on.
+// The journal is a table of slots in one file. Each is written by one pwrite, so that
+// writes before the death of a process are visible to the next reader: the watchdog, or the
+// next node. Nothing is synced: when the machine dies, its processes are gone, and another
+// boot id invalidates the file.
 
 const (
 	fileName = "watchdog.journal"
@@ -43,8 +42,8 @@ const (
 	Announced State = 1 + iota
 	// Spawned is a process whose id is known.
 	Spawned
-	// Ended is an attempt of which nothing runs any more, but whose result the
-	// store has not acknowledged.
+	// Ended is an attempt without running processes whose result the store has not
+	// acknowledged.
 	Ended
 )
 
@@ -54,7 +53,7 @@ type Key struct {
 	Number int
 }
 
-// Entry is what the journal knows of an attempt.
+// Entry is the journal's record of an attempt.
 type Entry struct {
 	Key
 	State State
@@ -146,9 +145,8 @@ func (t table) put(s slot, size int) error {
 	return nil
 }
 
-// mark notes in a slot that the watchdog has asked its attempt to end. The node may
-// give the slot to another attempt meanwhile, so only this is written, and it says
-// which attempt is meant.
+// mark records in a slot that the watchdog has asked its attempt to end. The node may reuse
+// the slot in the meantime, so only the mark is written, with the identity of the attempt.
 func (t table) mark(s slot) error {
 	_, err := t.file.WriteAt(order.AppendUint32(nil, s.Key.sum()), markAt(s.index))
 	return err

@@ -29,8 +29,8 @@ func selfPath() string {
 	return path
 }
 
-// survey finds the process groups of the entries that have processes. Without
-// /proc it knows neither what left its group nor what is only announced.
+// survey finds the process groups of the entries that have processes. Without /proc it
+// finds neither processes that left their group nor those that are only announced.
 func survey(entries []Entry) map[Key][]int {
 	found := map[Key][]int{}
 	for _, e := range entries {

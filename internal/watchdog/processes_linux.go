@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HideMemory keeps other processes of this user from reading the memory and the environment
-// of this one, and so the passwords and tokens in them. It does not keep them from its files.
+// HideMemory prevents other processes of this user from reading the memory and the
+// environment of this one, with their passwords and tokens. It does not protect its files.
 func HideMemory() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("hide the memory of this process: %w", err)

@@ -1,25 +1,24 @@
-// Package watchdog ends what a node has started when the node dies or hangs. It
-// is a small process beside the node, the same program with a hidden argument,
-// and a journal: a file that says which attempts have begun on this machine.
+// Package watchdog ends the processes of a node that dies or hangs. It is a small process
+// beside the node, the same program with a hidden argument, and a journal: a file of the
+// attempts that have begun on this machine.
 //
-// The node writes each attempt into the journal before it begins (Announce),
-// and removes it when the store has acknowledged its result (Forget). So at any
-// moment a look into the journal tells what may be running, to the watchdog, and
-// what may have taken effect, to the next node on the machine: an attempt that
-// was claimed and is not in the journal of its machine never began.
+// The node writes each attempt into the journal before it begins (Announce), and removes it
+// when the store has acknowledged its result (Forget). So the journal always shows the
+// watchdog what may be running, and the next node on the machine what may have taken
+// effect: a claimed attempt that is not in the journal of its machine never began.
 //
-// Between node and watchdog there is a pipe. At its end the node is dead: all
-// process groups in the journal are asked to end and, after their grace but at
-// most a second, killed. What never began and what has ended is then reported to
-// the store, with what the node has sent through the pipe at its beginning. Through the pipe come heartbeats with the time of
-// the session's last renewal; a process that outlives its fence after that is
-// ended as well, which is what helps against a node that is stopped or hangs.
-// Journal and watchdog hold one lock, so that the next node begins only when
-// nothing of the one before it is left.
+// A pipe connects node and watchdog. When it closes the node is dead: all process groups in
+// the journal are asked to end and, after their grace but at most a second, killed.
+// Attempts that never began and those that have ended are then reported to the store, with
+// the settings that the node sent through the pipe at its start. Through the pipe come
+// heartbeats with the time of the session's last renewal; a process that outlives its fence
+// after that is ended as well, which covers a node that is stopped or hangs. Journal and
+// watchdog hold one lock, so that the next node begins only when no process of the previous
+// one is left.
 //
-// What the watchdog does not see: processes that have left their group and
-// replaced their environment, where there are no cgroups; and on systems other
-// than Linux those that have left their group.
+// The watchdog does not see processes that have left their group and replaced their
+// environment, where there are no cgroups; and on systems other than Linux those that have
+// left their group.
 package watchdog
 
 import (
@@ -75,8 +74,8 @@ const (
 	// answerWithin is how long the watchdog may take to answer a heartbeat, or
 	// to start. One that is stopped or hangs is replaced.
 	answerWithin = 10 * time.Second
-	// tellWithin is how long a node waits until its session is on its way to the
-	// watchdog, which takes microseconds unless that is being restarted.
+	// tellWithin is how long a node waits until its session has been sent to the watchdog,
+	// which takes microseconds unless that is restarting.
 	tellWithin = time.Second
 	// restartFirst and restartMost are the waits before the watchdog is
 	// started again.
@@ -335,8 +334,8 @@ func (n *Node) Fenced(p executor.Process) bool {
 	return ok && s.Fence > 0 && n.table.marked(s)
 }
 
-// EndRest kills what is left of a command, wherever it has gone, and returns how
-// many processes it found. It looks at every process of the machine.
+// EndRest kills the remaining processes of a command, wherever they are, and returns their
+// number. It examines every process of the machine.
 func (n *Node) EndRest(p executor.Process) int {
 	n.mu.Lock()
 	s, ok := n.slots[Key{p.Run, p.Number}]
@@ -376,18 +375,17 @@ func (n *Node) Forget(k Key) {
 	if !ok {
 		return
 	}
-	// One that is left in the file is nothing to the next node: the store does
-	// not ask for it.
+	// An entry left in the file is harmless to the next node: the store does not list its
+	// attempt.
 	_ = n.table.write(slot{index: s.index})
 	n.mu.Lock()
 	n.free = append(n.free, s.index)
 	n.mu.Unlock()
 }
 
-// Renewed is told the boot clock at the sending of the latest renewal of the
-// session that was acknowledged. Fences count from it. It is to be called after
-// each renewal, every two seconds: when it is not for a while, the watchdog
-// begins to look at fences.
+// Renewed receives the boot clock at the sending of the latest acknowledged renewal of the
+// session. Fences count from it. Call it after each renewal, every two seconds: without
+// calls for a while, the watchdog begins to check fences.
 func (n *Node) Renewed(sent time.Duration) {
 	n.mu.Lock()
 	n.renewed = sent
@@ -395,10 +393,10 @@ func (n *Node) Renewed(sent time.Duration) {
 	n.wake()
 }
 
-// Session says under which session the node works, which is reported when it dies; the
-// zero id says that there is none. Call it before the first claim, and after the session
-// was ended. It returns when the watchdog will read that, even if the node dies then; one
-// that is being restarted reads it later.
+// Session sets the session of the node, which is reported when it dies; the zero id means
+// none. Call it before the first claim, and after the end of the session. It returns when
+// the watchdog will read it even if the node dies then; a restarting watchdog reads it
+// later.
 func (n *Node) Session(id job.ID) {
 	told := make(chan struct{})
 	n.mu.Lock()
