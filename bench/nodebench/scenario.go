@@ -75,6 +75,7 @@ func Scenarios() []Scenario {
 	add("apply", "belfry apply of a file with 10,000 jobs", (*bench).apply)
 	add("million", "a node with 1,000,000 jobs", (*bench).million)
 	add("followers", "10 commands each second beside 1,000 who follow events and 1,000 who follow an output", (*bench).followers)
+	add("xxl", "1,000 runs each second at executors of XXL-JOB, 5,000 at one instant, and 500 results in a request", (*bench).xxl)
 	add("idle", "a node without jobs", (*bench).idle)
 	list = append(list, serverScenarios()...)
 	// The last, because a million goroutines leave a large heap behind.
