@@ -133,9 +133,15 @@ func (n *node) start() {
 // waits waits until something holds.
 func (n *node) waits(what string, holds func() bool) {
 	n.t.Helper()
-	for until := time.Now().Add(time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
+	n.waitsFor(time.Minute, what, holds)
+}
+
+// waitsFor is waits for what takes long. It looks less often then.
+func (n *node) waitsFor(most time.Duration, what string, holds func() bool) {
+	n.t.Helper()
+	for until := time.Now().Add(most); !holds(); time.Sleep(most / 3000) {
 		if time.Now().After(until) {
-			n.t.Fatalf("waited a minute until %s", what)
+			n.t.Fatalf("waited %v until %s", most, what)
 		}
 	}
 }

@@ -1,16 +1,25 @@
 // Goexecutor is an executor of XXL-JOB, unmodified, with some handlers: what Belfry is tested
-// with. Its arguments are the address of an admin, an access token, and a port.
+// with. Its arguments are the address of an admin, an access token, a port and, for the handlers that
+// count, a file that gets the parameter of each run that begins.
 package main
 
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"strings"
 	"sync"
 	"time"
 
 	xxl "github.com/xxl-job/xxl-job-executor-go"
+)
+
+const (
+	// counters is how many handlers count.
+	counters = 10
+	// counts is how long they take at most.
+	counts = 200 * time.Millisecond
 )
 
 // logs are what runs have written, by their numbers.
@@ -39,6 +48,22 @@ func main() {
 			return "slept"
 		}
 	})
+	if len(os.Args) > 4 {
+		file, err := os.OpenFile(os.Args[4], os.O_APPEND|os.O_WRONLY, 0)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		for i := range counters {
+			e.RegTask(fmt.Sprint("count-", i), func(_ context.Context, p *xxl.RunReq) string {
+				if _, err := file.WriteString(p.ExecutorParams + "\n"); err != nil {
+					panic(err)
+				}
+				time.Sleep(rand.N(counts))
+				return "counted"
+			})
+		}
+	}
 	e.RegTask("panic", func(context.Context, *xxl.RunReq) string { panic("deliberate") })
 	e.LogHandler(func(r *xxl.LogReq) *xxl.LogRes {
 		kept, _ := logs.Load(r.LogID)
