@@ -189,6 +189,7 @@ test-long: ## all that can be made longer, for some hours
 	$(MAKE) cluster DATABASE=mariadb FLOWS=2000
 	$(MAKE) cluster DATABASE=etcd FLOWS=2000
 	$(MAKE) cluster DATABASE=redis FLOWS=2000
+	BELFRY_XXL=10000 BELFRY_DATABASE=postgres,mariadb,etcd,redis $(GO) -C test/xxl test -timeout 3h -count=1 -v -tags servers -run '^TestThreeNodes$$' .
 	BELFRY_ROLLING=2m $(GO_TEST) -count=1 -v -tags servers -run '^TestNoTickIsLost' ./test/programs
 	$(MAKE) sim HOURS=10000 NODE_HOURS=1000
 	CGO_ENABLED=1 $(MAKE) sim HOURS=200 NODE_HOURS=50 RACE=-race
