@@ -152,21 +152,33 @@ func (w *Worker) claimBy(ctx context.Context, batch []*item, call func([]store.A
 		edited, leaving = mind.Recalled(started), mind.IsLeaving()
 	})
 	// Runs to be released when their claim was in flight are released before they can
-	// start.
+	// start. Released runs are in no list any more, so that a stop must not abandon the call.
+	releasing, done := outliving(ctx)
+	defer done()
 	if leaving {
-		w.giveBack(ctx)
+		w.giveBack(releasing)
 	} else {
 		if slices.ContainsFunc(started, outdated) {
-			err = w.release(ctx, started, outdated)
+			err = w.release(releasing, started, outdated)
 		}
 		if edited && err == nil {
-			err = w.recall(ctx, started)
+			err = w.recall(releasing, started)
 		}
 	}
 	w.decide(func(mind *agenda.Agenda[claim]) {
 		mind.Queue(started, outcomes[0].Now, sent, answered, w.elapsed(), func(it *item) time.Time { return it.With.run.Due })
 	})
 	return err
+}
+
+// outliving returns a context that ends reportAfterStop after another one.
+func outliving(ctx context.Context) (context.Context, context.CancelFunc) {
+	outer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		rest(outer, reportAfterStop)
+		cancel()
+	})
+	return outer, func() { stop(); cancel() }
 }
 
 // outdated reports whether the job of a claim was changed between the claim and its

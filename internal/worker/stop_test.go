@@ -181,6 +181,32 @@ func TestDrainWaitsForClaimsButNotForAFullStore(t *testing.T) {
 	}
 }
 
+// A drain that ends while the release of a late claim is in flight does not abandon the call,
+// or the session could not end.
+func TestReleaseInFlightOutlivesTheDrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		j := r.put("j", besides)
+		r.start()
+		r.claimsFar()
+		r.store.set(func(h *hooks) {
+			h.release = func(do func() error, _ []store.Attempt) error {
+				time.Sleep(300 * time.Millisecond)
+				return do()
+			}
+		})
+		id := r.claimUnderWay(j)
+		if err := r.worker.Leave(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		r.cancel(executor.ErrStopped)
+		<-r.ended
+		if r.startsOf(id) != 0 || r.state(id) != job.StateReady {
+			t.Errorf("%d starts, state %s; want it to be ready for others", r.startsOf(id), r.state(id))
+		}
+	})
+}
+
 func TestStopIsQuickWithoutAStore(t *testing.T) {
 	for _, c := range []struct {
 		name  string
