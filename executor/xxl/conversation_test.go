@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -52,7 +53,8 @@ type asked struct {
 type conversation struct {
 	*rig
 	asked   chan asked
-	open    *asked // is answered later
+	pending []asked // wait for their lines
+	open    *asked  // is answered later
 	runs    map[string]*attempt
 	started int
 	waiting []func() // checks of what is not done yet
@@ -89,16 +91,30 @@ func (c *conversation) wrong(format string, args ...any) {
 	c.Errorf("line %d: %s", c.at, fmt.Sprintf(format, args...))
 }
 
+// end refuses what the admin has sent besides.
+func (c *conversation) end() {
+	c.Helper()
+	c.await()
+	for _, q := range c.pending {
+		c.wrong("the admin sent %s %s %s, which is not in the conversation", q.Method, q.URL.Path, q.body)
+		q.reply <- line{Status: 404}
+	}
+	c.pending = nil
+	c.settle()
+}
+
+// await waits until nothing moves, and takes what the admin has sent.
+func (c *conversation) await() {
+	synctest.Wait()
+	for range len(c.asked) {
+		c.pending = append(c.pending, <-c.asked)
+	}
+}
+
 // settle waits until nothing moves, and checks what has come to its end.
 func (c *conversation) settle() {
 	c.Helper()
-	synctest.Wait()
-	select {
-	case q := <-c.asked:
-		c.wrong("the admin sent %s %s %s, which is not in the conversation", q.Method, q.URL.Path, q.body)
-		q.reply <- line{Status: 404}
-	default:
-	}
+	c.await()
 	for _, check := range c.waiting {
 		check()
 	}
@@ -163,15 +179,23 @@ func (c *conversation) executor_(l *line) {
 	})
 }
 
-// admin_ takes the next request of the admin, which must be the one of the conversation.
+// admin_ takes a request of the admin, which must be the one of the conversation. Several that
+// wait at once may have come in any order.
 func (c *conversation) admin_(l *line) {
-	synctest.Wait()
-	var q asked
-	select {
-	case q = <-c.asked:
-	default:
+	c.await()
+	if len(c.pending) == 0 {
 		c.Fatalf("line %d: the admin has not sent %s %s", c.at, l.URI, l.Request)
 	}
+	at := max(0, slices.IndexFunc(c.pending, func(q asked) bool {
+		known := len(c.times)
+		isIt := q.Method == l.Method && q.RequestURI == l.URI && c.shown(q.body) == l.Request
+		if !isIt {
+			c.times = c.times[:known]
+		}
+		return isIt
+	}))
+	q := c.pending[at]
+	c.pending = slices.Delete(c.pending, at, at+1)
 	if q.Method != l.Method || q.RequestURI != l.URI || c.shown(q.body) != l.Request {
 		c.wrong("the admin sent %s %s %s\nwant %s %s %s", q.Method, q.RequestURI, c.shown(q.body), l.Method, l.URI, l.Request)
 	}
@@ -247,7 +271,7 @@ func TestConversations(t *testing.T) {
 					}
 				}
 				r.must(lines.Err())
-				c.settle()
+				c.end()
 			})
 		})
 	}
