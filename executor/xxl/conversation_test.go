@@ -56,10 +56,8 @@ type conversation struct {
 	pending []asked // wait for their lines
 	open    *asked  // is answered later
 	runs    map[string]*attempt
-	started int
 	waiting []func() // checks of what is not done yet
 	times   []string
-	bound   []string
 	at      int // the line
 }
 
