@@ -154,7 +154,7 @@ func TestARejectedStepFailsItsFlowAndFinallyRuns(t *testing.T) {
 	})
 }
 
-func TestOptionsOfJobsAreThoseOfSteps(t *testing.T) {
+func TestStepOptionsMatchJobOptions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := belfrytest.New(t)
 		f := belfry.NewFlow[region](s, "tries", belfry.Retry(2, time.Second))

@@ -7,7 +7,7 @@ import (
 )
 
 // The body of an apply is put together by hand.
-func TestWhatIsAppliedIsWrittenAsJSONWritesIt(t *testing.T) {
+func TestApplyBodyEqualsEncodingJSON(t *testing.T) {
 	one, two := Document{json.RawMessage(`{"name":"a"}`)}, Document{json.RawMessage(`{"name":"],<b"}`)}
 	for _, a := range []Apply{
 		{}, {Owner: "a", Prune: true}, {Documents: []Document{}}, {Documents: []Document{one}},

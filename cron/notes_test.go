@@ -171,7 +171,7 @@ func TestNotesReachChangesThatTheStretchOnlyTouches(t *testing.T) {
 
 // What a note says must be what Next does, and where there is none although times
 // are skipped or repeated, the runs go on as if nothing had happened.
-func TestNotesSayWhatNextDoes(t *testing.T) {
+func TestNotesAgreeWithNext(t *testing.T) {
 	r := newRand(t)
 	zones := []string{
 		"Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia", "Antarctica/Troll",

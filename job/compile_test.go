@@ -118,7 +118,7 @@ func TestCompileScheduleExplains(t *testing.T) {
 	}
 }
 
-func TestValidateLooksForCalendarsAmongThoseGiven(t *testing.T) {
+func TestValidateResolvesCalendarsInTheGivenFiles(t *testing.T) {
 	doc := decode(t, "a.yaml", "name: a\nrun: {shell: x}\nschedule:\n  cron: 0 0 1-7 10 *\n  except: [holidays, unknown]\n")[0]
 	if err := doc.Validate(); err != nil {
 		t.Errorf("without calendars: %v", err)

@@ -98,7 +98,7 @@ func TestBadSamplesAreExplained(t *testing.T) {
 	}
 }
 
-func TestDecodeReadsWhatEncodeWrites(t *testing.T) {
+func TestDecodeReversesEncode(t *testing.T) {
 	for name, data := range samples(t, "good") {
 		docs := decode(t, name, string(data))
 		for _, format := range []job.Format{job.YAML, job.JSON} {

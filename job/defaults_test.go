@@ -62,7 +62,7 @@ func TestJobsWithDefaultsAreValidAndStayTheSame(t *testing.T) {
 	}
 }
 
-func TestDefaultsOfServersAreOverlaidByThoseOfNamespaces(t *testing.T) {
+func TestNamespaceDefaultsOverrideServerDefaults(t *testing.T) {
 	minute, hour := job.Duration(time.Minute), job.Duration(time.Hour)
 	three := 3
 	server := job.Defaults{Timezone: "Europe/Berlin", Policy: job.Policy{LateBy: &minute, Retry: &job.Retry{Attempts: &three, Backoff: &minute}}}

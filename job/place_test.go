@@ -6,7 +6,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-func TestPlaceFindsWhatAPointerNames(t *testing.T) {
+func TestPlaceResolvesPointers(t *testing.T) {
 	docs, err := job.Decode("jobs.yaml", []byte(`# A comment.
 name: a
 paused: false

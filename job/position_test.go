@@ -22,7 +22,7 @@ func problemsOf(t *testing.T, run string) string {
 }
 
 // Quoting keeps a value one word. Where the word is the program, or code, that is not enough.
-func TestParametersCannotDecideWhatIsExecuted(t *testing.T) {
+func TestParametersCannotChooseTheProgram(t *testing.T) {
 	const program = "cannot stand as the program of a command"
 	for run, want := range map[string]string{
 		"shell: '{{ .Param.p }}'":                                    program,

@@ -286,7 +286,7 @@ run:
 	}
 }
 
-func TestEnvironmentNamesWhatARunIs(t *testing.T) {
+func TestEnvironmentDescribesTheRun(t *testing.T) {
 	env := data(t).Environment()
 	for name, want := range map[string]string{
 		"BELFRY_JOB": "team-a/report", "BELFRY_ATTEMPT": "2", "BELFRY_SCHEDULED": "2026-03-01T02:30:00+01:00",

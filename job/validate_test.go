@@ -95,7 +95,7 @@ func TestPoliciesAreJudgedUnderTheDefaultsOfTheServer(t *testing.T) {
 	}
 }
 
-func TestOnStandsBesideCronAndEveryOnly(t *testing.T) {
+func TestOnCombinesOnlyWithCronAndEvery(t *testing.T) {
 	for schedule, want := range map[string]string{
 		`{cron: "@daily", on: b}`: "",
 		`{every: 1h, on: b}`:      "",

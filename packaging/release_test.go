@@ -116,7 +116,7 @@ func TestAReleaseIsTheSameEachTime(t *testing.T) {
 	}
 }
 
-func TestChecksumsAreThoseOfTheFiles(t *testing.T) {
+func TestChecksumsMatchTheFiles(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command("sha256sum", "--check", "--strict", "SHA256SUMS")
 	cmd.Dir = made.dir
@@ -232,7 +232,7 @@ func TestThePackageForRedHatHasTheSameFiles(t *testing.T) {
 	}
 }
 
-func TestTheArchiveHasWhatAPersonNeeds(t *testing.T) {
+func TestArchiveIsComplete(t *testing.T) {
 	t.Parallel()
 	f, err := os.Open(file(t, ".tar.gz"))
 	if err != nil {
@@ -468,7 +468,7 @@ func TestTheImageServesAsItsUser(t *testing.T) {
 	}
 }
 
-func TestTheImageTrustsWhoIsTrusted(t *testing.T) {
+func TestImageHasCertificateAuthorities(t *testing.T) {
 	t.Parallel()
 	scanner := bufio.NewScanner(bytes.NewReader(certificates()))
 	n := 0

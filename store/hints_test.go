@@ -6,7 +6,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-func TestAHintConcernsWhatItIsAbout(t *testing.T) {
+func TestHintConcernsItsSubjects(t *testing.T) {
 	a, b, c := job.ID{1}, job.ID{2}, job.ID{3}
 	about := func(ids ...job.ID) (h Hint) {
 		for _, id := range ids {
@@ -37,7 +37,7 @@ func TestAHintConcernsWhatItIsAbout(t *testing.T) {
 }
 
 // What few hints at once are about must not be taken for much.
-func TestAHintIsRarelyTakenForOneAboutOthers(t *testing.T) {
+func TestHintFalsePositivesAreRare(t *testing.T) {
 	id := func(n int) job.ID { return job.ID{0: 1, 13: byte(n >> 16), 14: byte(n >> 8), 15: byte(n)} }
 	const n = 20_000
 	for _, c := range []struct{ at, most int }{{1, 10}, {4, 2 * n / 200}} {

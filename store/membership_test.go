@@ -29,7 +29,7 @@ func TestTheStateOfASessionSaysFirstThatItIsSilent(t *testing.T) {
 	}
 }
 
-func TestAProgramWithHandlersTakesWhatStartsNothingOnItsNode(t *testing.T) {
+func TestProgramWithHandlersClaimsFlowsAndWaits(t *testing.T) {
 	program := store.Session{Roles: []string{store.RoleHandlers}, Handlers: []string{"bake"}}
 	worker := store.Session{Roles: []string{store.RoleWorker}}
 	bound := store.Session{Roles: []string{store.RoleWorker, store.RoleBound}}

@@ -32,8 +32,8 @@ func (a account) credential() *syscall.Credential {
 }
 
 const (
-	// accountLife is how long what the system said about an account is
-	// believed: looking it up takes as long as making a process.
+	// accountLife is how long an account is cached: looking it up takes as long as starting
+	// a process.
 	accountLife = 10 * time.Second
 	// accountsMax bounds how many are remembered.
 	accountsMax = 1000
@@ -111,8 +111,8 @@ func (a *accounts) allows(uid uint32) (bool, error) {
 	})
 }
 
-// anyOf reports whether one of some names is allowed. A name that this machine does not have
-// allows nothing; one that could not be looked up counts only when no other one allows.
+// anyOf reports whether one of some names is allowed. A name unknown to this machine allows
+// nothing; a failed look-up counts only if no other name allows.
 func anyOf(names []string, allows func(name string) (bool, error)) (bool, error) {
 	var failed error
 	for _, name := range names {
@@ -128,9 +128,9 @@ func anyOf(names []string, allows func(name string) (bool, error)) (bool, error)
 	return false, failed
 }
 
-// allowsGroup reports whether commands of a user may have a group: one of the user's own, or
-// one that the configuration names. Others would give the user what it does not have: files
-// of the group shadow or disk, the sockets of docker. The error is an errLookup.
+// allowsGroup reports whether commands of a user may have a group: one of the user's own,
+// or one that the configuration names. Others would give the user new rights: files of the
+// group shadow or disk, the sockets of docker. The error is an errLookup.
 func (a *accounts) allowsGroup(u account, gid uint32) (bool, error) {
 	if u.uid == 0 || !u.nameless && gid == u.gid || slices.Contains(u.groups, gid) {
 		return true, nil
@@ -222,8 +222,8 @@ func (a *accounts) setting(name string) string {
 	return name + " in " + a.file
 }
 
-// errLookup is a look-up that failed and says nothing about the account: the machine had
-// no file to open, or its directory service did not answer.
+// errLookup is a failed look-up that says nothing about the account: the machine was out of
+// files, or its directory service did not answer.
 type errLookup struct {
 	what string // user or group, with its name
 	err  error
@@ -232,8 +232,8 @@ type errLookup struct {
 func (e errLookup) Error() string { return fmt.Sprintf("%s could not be looked up: %v", e.what, e.err) }
 func (e errLookup) Unwrap() error { return e.err }
 
-// isUnknown reports whether the system has answered that there is no such account. A machine
-// without a list of accounts has none.
+// isUnknown reports whether the system has no such account. A machine without a list of
+// accounts has none.
 func isUnknown(err error) bool {
 	var (
 		name  user.UnknownUserError

@@ -37,9 +37,8 @@ type cgroup struct {
 	fd, events int
 	// vacated is set when the command is over and nothing of it is left.
 	vacated bool
-	// spoiled is set when no other attempt may use it: limits were written, or it
-	// was killed. Some kernels (6.18) also kill what is made in a cgroup after
-	// that.
+	// spoiled is set if no other attempt may reuse it: limits were written, or it was
+	// killed. Some kernels (6.18) also kill processes created in a cgroup after that.
 	spoiled bool
 }
 
@@ -112,10 +111,9 @@ func newCgroups(configured string, features *Features) *cgroups {
 // command's cgroup.
 const cgroupPathMax = 350
 
-// delegatedCgroup returns the folder of the node's own cgroup if the node may
-// make others in it: it is the root, as in a container, or the service manager
-// has delegated it. In any other, cgroups would be made behind the back of its
-// owner.
+// delegatedCgroup returns the folder of the node's own cgroup if the node may create others
+// in it: it is the root, as in a container, or the service manager has delegated it. Any
+// other cgroup has an owner who would not know of them.
 func delegatedCgroup() (string, error) {
 	own, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -242,8 +240,8 @@ func lockCgroup(dir string) (lock int, err error) {
 	return lock, nil
 }
 
-// removeOldCgroups removes those of nodes that have died. In a container, the number
-// of a node outside of it is that of no process: what it has locked stays.
+// removeOldCgroups removes the cgroups of dead nodes. In a container, the number of a node
+// outside of it belongs to no process: locked cgroups stay.
 func removeOldCgroups(base string) {
 	old, _ := filepath.Glob(filepath.Join(base, cgroupPrefix+"*"))
 	for _, dir := range old {
@@ -378,8 +376,8 @@ func (g *cgroup) retire() {
 	_ = unix.Rmdir(filepath.Dir(g.dir))
 }
 
-// put takes a cgroup back. One that is not as it was is removed, and what is more
-// than enough.
+// put returns a cgroup to the pool. A changed one is removed, and so is one beyond the
+// limit.
 func (c *cgroups) put(g *cgroup) {
 	keep := !g.spoiled && (g.vacated || g.empty())
 	c.mu.Lock()
@@ -475,7 +473,7 @@ func (g *cgroup) terminate(besides int) {
 	}
 }
 
-// vacate is empty for a command whose process has ended: what is empty then stays so.
+// vacate is empty for a command whose process has ended: an empty cgroup then stays empty.
 func (g *cgroup) vacate() bool {
 	g.vacated = g.empty()
 	return g.vacated

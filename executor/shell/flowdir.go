@@ -116,8 +116,8 @@ func ownerOf(info fs.FileInfo) int {
 	return -1
 }
 
-// due returns directories that no attempt is in and that are to be asked about. A directory is
-// asked about less and less often.
+// due returns directories without attempts whose flows are due for a check. Checks become
+// less and less frequent.
 func (d *flowDirs) due(now time.Time) (list []job.ID, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -146,8 +146,8 @@ func (d *flowDirs) due(now time.Time) (list []job.ID, err error) {
 	return list, nil
 }
 
-// SettleFlows removes the directories of flows that are over, of which the store tells. It is
-// called each second.
+// SettleFlows removes the directories of flows that are over by the store. It is called
+// each second.
 func (e *Executor) SettleFlows(ctx context.Context, over func(ctx context.Context, runs []job.ID) ([]job.ID, error)) error {
 	d, now := e.flows, time.Now()
 	list, err := d.due(now)

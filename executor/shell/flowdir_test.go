@@ -45,7 +45,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-func TestStepsOfAFlowThatIsKeptTogetherShareADirectoryUntilItEnds(t *testing.T) {
+func TestFlowKeptTogetherSharesADirectory(t *testing.T) {
 	t.Parallel()
 	parent := filepath.Join(t.TempDir(), "flows")
 	e := newExecutor(t, func(c *Config) { c.FlowsDir = parent })

@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// link is what a thread that has a table of open files of its own gets files by. Linux
-// makes a process with a copy of the table of the thread that makes it, and closes most of
-// it again: with thousands of connections and pipes that takes longer than all the rest.
+// link passes files to a thread with its own table of open files. Linux makes a process
+// with a copy of the table of the thread that makes it, and closes most of it again: with
+// thousands of connections and pipes that takes longer than all the rest.
 //
-// The threads of a Go program are taken to share one table. So a thread with another one
-// must do nothing but make processes; and it keeps the files of the runtime, which any
-// thread may use when it goes to sleep or has collected garbage.
+// The threads of a Go program are taken to share one table. So a thread with its own table
+// must only create processes; and it keeps the files of the runtime, which any thread may
+// use when it goes to sleep or has collected garbage.
 type link struct {
 	node, thread int // the ends of a socket; -1 when the thread has the node's files
 }
@@ -43,7 +43,7 @@ func runtimeFiles() ([]int, error) {
 	for _, entry := range list {
 		kind, err := os.Readlink(filepath.Join(dir, entry.Name()))
 		if _, wanted := kinds[kind]; err != nil || !wanted {
-			continue // one that is closed by now is none of them
+			continue // one closed by now does not count
 		}
 		fd, err := strconv.Atoi(entry.Name())
 		if err != nil {

@@ -121,8 +121,8 @@ func (e *Executor) prepare(a executor.Attempt) (_ *prepared, err error) {
 	return p, nil
 }
 
-// bound checks what the job asks for against what the node allows, and leaves in p.umask only
-// what is not set already.
+// bound checks the job's settings against the node's limits, and leaves in p.umask only a
+// umask that is not already set.
 func (e *Executor) bound(p *prepared) error {
 	if p.nice < e.config.NiceMin {
 		return fmt.Errorf("run.nice: %d is below shell.nice_min in the configuration of the node, which is %d", p.nice, e.config.NiceMin)
@@ -249,10 +249,10 @@ func hardLimit(resource int) int64 {
 	return int64(r.Max)
 }
 
-// openFiles opens what the command needs of the system: a cgroup, its input and
-// the pipes of its output. It is called right before the process is made: commands that
-// wait for their turn have none, of which there may be thousands. Where threads have no
-// files of their own, each makes each process dearer (see link).
+// openFiles opens the system resources of the command: a cgroup, its input and the pipes of
+// its output. It is called right before the process starts: commands waiting for their
+// turn, possibly thousands, have none. If threads have no files of their own, each file
+// makes each process slower to create (see link).
 func (e *Executor) openFiles(p *prepared) (err error) {
 	if e.cgroups != nil {
 		if p.cgroup, err = e.cgroups.take(p.limits, e.features); err != nil {

@@ -118,8 +118,8 @@ func (p *process) waitReadable() (waited bool, err error) {
 	return err == nil && waited, err
 }
 
-// bufferSize is how much output is read at a time: half of what fits into a
-// pipe, so that its writer can go on meanwhile.
+// bufferSize is how much output is read at a time: half of the size of a pipe, so that its
+// writer can continue in the meantime.
 const bufferSize = 32 << 10
 
 // pump copies what a command writes until the pipe is at its end or its
@@ -263,8 +263,8 @@ func (s *supervision) kill() {
 	s.emptyWithin(killWait, func() { s.signal(unix.SIGKILL) })
 }
 
-// settle deals with what a process that has ended by itself left behind. It may
-// end by itself too; then it is asked to, then it is killed.
+// settle ends the remaining processes of a command that has exited. They may exit by
+// themselves; otherwise they are asked to, then killed.
 func (s *supervision) settle(ctx context.Context) {
 	if s.empty() {
 		return
@@ -430,7 +430,8 @@ func (s *supervision) result(ctx context.Context, success *job.Success, match *m
 	return r
 }
 
-// sent says what was sent to the command and when, or "" if it ended by itself.
+// sent describes the signals to the command and their times, or returns "" if it exited by
+// itself.
 func (s *supervision) sent(ending string) string {
 	if !s.forced() {
 		return ""
@@ -449,8 +450,8 @@ func (s *supervision) sent(ending string) string {
 	return text
 }
 
-// left says what was sent to what a command that ended by itself has left behind,
-// and how long after it.
+// left describes the signals to the remaining processes of a command that exited, and how
+// long after it.
 func (s *supervision) left() string {
 	text := "what it left behind was ended: "
 	if !s.asked.IsZero() {

@@ -1,36 +1,34 @@
 // Package shell runs commands and scripts as processes of the node's machine.
 //
-// Each attempt is a process group of its own and, where a cgroup can be made, a
-// cgroup of its own. When it must end, the group gets SIGTERM and after the
-// grace SIGKILL; the same happens to what a command leaves behind when it ends
-// by itself. A process that has left its group gets both as one of its cgroup or,
-// without one, SIGKILL when it is found by its environment (see Watch); it never holds a
-// run, because the pipes of the run are given up a moment after its end.
+// Each attempt is a process group of its own and, where a cgroup can be made, a cgroup of
+// its own. When it must end, the group gets SIGTERM and after the grace SIGKILL; the same
+// happens to processes that a command leaves behind. A process that has left its group gets
+// both as one of its cgroup or, without one, SIGKILL when it is found by its environment
+// (see Watch); it never holds a run, because the pipes of the run are given up a moment
+// after its end.
 //
 // # What a command is
 //
-// A command is read by sh -c, or by the interpreter that the job names. One
-// that is nothing but a program and plain words is executed without a shell,
-// which is faster and does the same: see plainWords for what is plain. Its exit
-// code is the program's; as in a shell it is 127 when there is no such program,
-// and 126 when it cannot be executed. A command with args is always executed
-// without a shell. A script is written to a file that only its user can read,
-// and removed at the end.
+// A command is read by sh -c, or by the interpreter that the job names. One of a program
+// and plain words is executed without a shell, which is faster and equivalent: see
+// plainWords. Its exit code is the program's; as in a shell it is 127 when there is no such
+// program, and 126 when it cannot be executed. A command with args is always executed
+// without a shell. A script is written to a file that only its user can read, and removed
+// at the end.
 //
 // # What a command finds
 //
-// The environment is clean: PATH, LANG, HOME, USER, LOGNAME, SHELL and PWD, what
-// Config.Env and the job say, and the BELFRY_ variables. Standard input is what
-// the job says, or empty. A node that is root runs nothing as root unless its
-// configuration allows it; see Config.DefaultUser.
+// The environment is clean: PATH, LANG, HOME, USER, LOGNAME, SHELL and PWD, the variables
+// of Config.Env and the job, and the BELFRY_ variables. Standard input comes from the job,
+// or is empty. A node that is root runs nothing as root unless its configuration allows it;
+// see Config.DefaultUser.
 //
 // # How it is started
 //
-// On Linux, umask, nice and no_new_privs belong to threads, so processes are
-// made by a few threads that are used for nothing else. Where this is not
-// possible, and for limits without cgroups, a command is started through a
-// one-line sh script that sets them and is replaced by the command. The threads also
-// have few files open, where that is possible: see link.
+// On Linux, umask, nice and no_new_privs belong to threads, so a few dedicated threads
+// create the processes. Where this is not possible, and for limits without cgroups, a
+// command is started through a one-line sh script that sets them and is replaced by the
+// command. The threads also have few files open, where that is possible: see link.
 package shell
 
 import (
@@ -111,9 +109,8 @@ type Config struct {
 	// By default they cannot, where the system knows no_new_privs.
 	AllowNewPrivileges bool
 
-	// Umask is that of commands whose job names none. A job may only add to it, so
-	// that what a command writes is never open to more than the node allows.
-	// Default: 022.
+	// Umask is the default umask of commands. A job may only add to it, so that its files
+	// are never more accessible than the node allows. Default: 022.
 	Umask *job.Umask
 	// NiceMin is the lowest nice value that a job may name: below 0 its commands
 	// come before all other programs of the machine. Default: 0.
@@ -137,8 +134,8 @@ const (
 	// spawnsPerProcessor is where more spawns at a time stopped to make more a
 	// second and only lengthened the latest.
 	spawnsPerProcessor = 4
-	// leftoverWait is how long what a command leaves behind may go on after
-	// it, before it is asked to end: enough for the end of a pipeline.
+	// leftoverWait is how long processes left by a command may run after it, before they
+	// are asked to end: enough for the end of a pipeline.
 	leftoverWait = time.Second
 	// drainWait is how long the pipes are read after the last process that is
 	// known has ended.
@@ -147,11 +144,11 @@ const (
 	// still there hangs in the kernel and does nothing any more.
 	killWait = 10 * time.Second
 	// watchAfter is how long after its start a command is watched: longer than most take,
-	// whose end is seen by that of their output. So much later it is seen of a command
-	// that leaves its output to another process.
+	// whose end shows as the end of their output. The end of a command that leaves its
+	// output to another process is noticed that much later.
 	watchAfter = 100 * time.Millisecond
-	// pollFirst and pollMost are the waits between two looks whether a process
-	// group is empty, of which the system does not tell.
+	// pollFirst and pollMost are the shortest and longest intervals of polls whether a
+	// process group is empty, which the system does not report.
 	pollFirst, pollMost = time.Millisecond, 50 * time.Millisecond
 	// shortageRest is how long an attempt that the machine has no room for keeps its place:
 	// a shortage takes seconds to end, and each try costs the store two calls.
@@ -179,21 +176,21 @@ var _ executor.Executor = (*Executor)(nil)
 type Features struct {
 	// Cgroup is the folder in which each command gets a cgroup, or "".
 	Cgroup string
-	// Memory and CPU say how limits are kept: "cgroup" for all processes of a
-	// run together, or "process" for each by itself: with RLIMIT_AS for memory,
-	// which counts what is only reserved too, and with RLIMIT_CPU of cpu times
-	// timeout, so that without a timeout there is no limit.
+	// Memory and CPU say how limits are enforced: "cgroup" for all processes of a run
+	// together, or "process" for each: with RLIMIT_AS for memory, which also counts
+	// reserved memory, and with RLIMIT_CPU of cpu times timeout, so that without a timeout
+	// no limit applies.
 	Memory, CPU string
 	// NoNewPrivileges reports whether commands are kept from gaining privileges.
 	NoNewPrivileges bool
 	// OwnFiles reports whether what the node has open makes the start of a command no
 	// dearer.
 	OwnFiles bool
-	// Missing says in sentences what is not there and what that means.
+	// Missing describes missing features and their consequences, in sentences.
 	Missing []string
 }
 
-// New makes an executor and looks what its machine can do.
+// New makes an executor and detects the features of its machine.
 func New(config Config) (*Executor, error) {
 	if config.Dir == "" {
 		dir, err := os.Getwd()
@@ -356,9 +353,9 @@ func (e *Executor) follow(ctx context.Context, a executor.Attempt, p *prepared, 
 	return result
 }
 
-// errUnstarted wraps what Attempt.Start or the watchdog said, errRefused what
-// the system said to a setting of the job, and errUnopened what it said when the
-// files of the command were to be opened.
+// errUnstarted wraps errors of Attempt.Start or the watchdog, errRefused errors of the
+// system about a setting of the job, and errUnopened errors at opening the files of the
+// command.
 type (
 	errUnstarted struct{ error }
 	errRefused   struct{ error }

@@ -42,8 +42,8 @@ type spawners struct {
 
 // spawner makes processes on its thread, one at a time.
 type spawner struct {
-	// orders and made have no room; what comes into the one is answered by the other.
-	// Orders is closed at the end.
+	// orders and made are unbuffered; each order is answered in made. Orders is closed at
+	// the end.
 	orders chan order
 	made   chan made
 	link   link
@@ -63,8 +63,8 @@ type made struct {
 	err error
 }
 
-// do calls f with a spawner as soon as one is idle. Those that wait get theirs in the
-// order in which they came. It returns the error of ctx if that ends before.
+// do calls f with an idle spawner, in the order of the calls. It returns the error of ctx
+// if that ends before.
 func (s *spawners) do(ctx context.Context, f func(*spawner) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -101,8 +101,8 @@ func (s *spawners) another() {
 	}
 }
 
-// start starts a spawner, which is idle then. The thread ends with it, because it is never
-// unlocked: what was set for it must not become anybody else's.
+// start starts an idle spawner. Its thread ends with it, because it is never unlocked: its
+// settings must not apply to anything else.
 func (s *spawners) start() {
 	one := &spawner{orders: make(chan order), made: make(chan made)}
 	var theirs int
@@ -126,8 +126,8 @@ func (s *spawners) start() {
 	})
 }
 
-// onThread calls f on a thread that nothing else is done on. It is not the first of the
-// process, whose files the system shows as those of the process.
+// onThread calls f on a dedicated thread. It is not the first of the process, whose files
+// the system shows as those of the process.
 func onThread(f func()) {
 	runtime.LockOSThread()
 	if !firstThread() {

@@ -1,9 +1,9 @@
-// Package mongo keeps history in MongoDB 4.4 and later: what has run, and what it wrote. Jobs and
-// runs are in another store, such as etcd or Redis: see package store/joined.
+// Package mongo keeps history in MongoDB 4.4 and later: finished attempts and their output.
+// Jobs and runs are in another store, such as etcd or Redis: see package store/joined.
 //
 // An attempt is a document whose _id is its run and number, so that appending it twice is
-// appending it once. Fields that queries select by, and that people look for, stand beside the
-// record, which is JSON. There are no transactions: a single server has none.
+// appending it once. Fields for queries and for people are beside the record, which is
+// JSON. It uses no transactions: a single server has none.
 package mongo
 
 import (
@@ -45,7 +45,7 @@ type History struct {
 	// silent is up to when the output of jobs is gone that say themselves how long it is kept.
 	silent      map[job.ID]time.Time
 	silentSince time.Time
-	// looked is how far expireOutput has come since a moment, with what is kept.
+	// looked is the progress of expireOutput since a moment, with its limits.
 	looked struct {
 		keep        store.Retention
 		since, from time.Time

@@ -66,7 +66,7 @@ func TestAServerThatDoesNotAnswerIsAway(t *testing.T) {
 	}
 }
 
-func TestAURLThatIsWrongIsNamed(t *testing.T) {
+func TestWrongURLIsNamed(t *testing.T) {
 	var wrong *AddressError
 	if _, err := Open(t.Context(), "mongodb://h/d?tls=perhaps", Options{}); !errors.As(err, &wrong) {
 		t.Errorf("tls=perhaps: %v", err)

@@ -138,8 +138,8 @@ func saying(keep store.Retention, something func(job.Keep) bool) []string {
 	return list
 }
 
-// lookedFrom returns from when on output may have become too old by what the server keeps. All is
-// looked at again each day, and when jobs say something else.
+// lookedFrom returns the time from which output may have become too old for the server.
+// Everything is examined again each day, and when the settings of jobs change.
 func (h *History) lookedFrom(keep store.Retention) time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -276,8 +276,8 @@ func (h *History) expireOfJobs(ctx context.Context, keep store.Retention, left *
 	return nil
 }
 
-// removeOutputOf removes the output of the attempts of a job that ended before a moment. What
-// it has removed once it does not look at again.
+// removeOutputOf removes the output of the attempts of a job that ended before a moment. It
+// does not examine removed output again.
 func (h *History) removeOutputOf(ctx context.Context, uid job.ID, before time.Time, left *int) error {
 	h.mu.Lock()
 	from := h.silent[uid]

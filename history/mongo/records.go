@@ -60,7 +60,7 @@ func (d *document) record() (r store.Record, err error) {
 	return r, nil
 }
 
-// appendTries is how often Append looks again at what others have appended meanwhile.
+// appendTries is the number of times that Append rereads concurrent appends of others.
 const appendTries = 5
 
 // Append implements store.History.
@@ -84,8 +84,8 @@ func (h *History) Append(ctx context.Context, records []store.Record) error {
 	}
 }
 
-// append appends the records that are not there, and puts others in the place of those that
-// are lost. It reports whether another process has appended some of them at the same time.
+// append appends new records, and replaces lost ones. It reports whether another process
+// has appended some of them at the same time.
 func (h *History) append(ctx context.Context, records []store.Record) (again bool, err error) {
 	list, at := []document{}, map[string]int{}
 	ids := bson.A{}
@@ -135,8 +135,8 @@ func (h *History) append(ctx context.Context, records []store.Record) (again boo
 	return onlyDuplicates(err)
 }
 
-// onlyDuplicates reports whether what an insert was refused for is that documents are there, and
-// returns any other error.
+// onlyDuplicates reports whether an insert failed only because documents exist, and returns
+// any other error.
 func onlyDuplicates(err error) (some bool, other error) {
 	var bulk mongo.BulkWriteException
 	if err == nil || !errors.As(err, &bulk) || bulk.WriteConcernError != nil {

@@ -135,7 +135,7 @@ func TestClaimsStayWithinCapacity(t *testing.T) {
 	}
 }
 
-func TestTakenSlotIsClaimedAgainAtTheInstant(t *testing.T) {
+func TestBusySlotIsClaimedAgainAtTheInstant(t *testing.T) {
 	r := newRig(t, 10)
 	r.Hold([]store.ReadyRun{run(1, time.Second)}, 0)
 	ahead := time.Second - 10*time.Millisecond
@@ -220,7 +220,7 @@ func TestNothingIsClaimedWithoutAStoreClock(t *testing.T) {
 	}
 }
 
-func TestReleasedRunIsNotTakenFromAStaleRead(t *testing.T) {
+func TestStaleReadDoesNotReviveAReleasedRun(t *testing.T) {
 	r := newRig(t, 10)
 	one := run(1, time.Second)
 	r.Hold([]store.ReadyRun{one}, 0)

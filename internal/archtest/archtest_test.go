@@ -297,7 +297,7 @@ func TestEachRuleFires(t *testing.T) {
 	}
 }
 
-func TestFileThatIsNotGoStopsTheCheck(t *testing.T) {
+func TestInvalidGoFileStopsTheCheck(t *testing.T) {
 	_, err := load(fstest.MapFS{path.Join("cron", "cron.go"): {Data: []byte("no Go")}})
 	if err == nil || !strings.Contains(err.Error(), "cron/cron.go:1") {
 		t.Errorf("load returned %v, want an error that names the place", err)

@@ -111,7 +111,7 @@ func TestThePictureOfThePackagesIsTrue(t *testing.T) {
 	}
 }
 
-func TestAPictureThatIsNotTrueIsNoticed(t *testing.T) {
+func TestWrongPictureIsDetected(t *testing.T) {
 	small := map[string]line{"cmd": {layer: programs}, "shell": {layer: shells}, "noun": {layer: nouns}, "tests": {layer: aside}}
 	imports := map[string][]string{"cmd": {"shell"}, "shell": {"noun"}, "noun": nil, "tests": {"cmd"}}
 	const picture = "```text\nprograms        cmd      a\n                  │\nshells          shell    b\n                  │\nnouns           noun     c\n```"

@@ -37,15 +37,15 @@ func NewSecret() (string, error) {
 	return tokenPrefix + base64.RawURLEncoding.EncodeToString(secret), nil
 }
 
-// isSecret reports whether a text is as NewSecret makes them: a secret that a person has
-// chosen can be guessed.
+// isSecret reports whether a text has the form of NewSecret: a secret chosen by a person
+// can be guessed.
 func isSecret(text string) bool {
 	random, found := strings.CutPrefix(text, tokenPrefix)
 	data, err := base64.RawURLEncoding.DecodeString(random)
 	return found && err == nil && len(data) == tokenBytes
 }
 
-// HashOf returns what is kept of a token.
+// HashOf returns the stored hash of a token.
 func HashOf(secret string) store.TokenHash { return sha256.Sum256([]byte(secret)) }
 
 // Why a token is refused.
@@ -54,7 +54,7 @@ var (
 	ErrExpired = errors.New("the token has expired")
 )
 
-// Store is what is wanted of a store.
+// Store is the token part of a store.
 type Store interface {
 	PutToken(ctx context.Context, p store.PutToken) (store.Token, error)
 	DeleteToken(ctx context.Context, name, actor string) error
@@ -70,30 +70,28 @@ const freshFor = time.Second
 // not so long that a revoked token would be valid for ever on a node without its store.
 const knownFor = 24 * time.Hour
 
-// Tokens recognises tokens. It has those of the store in memory, at most
-// store.TokensMax, so that guesses cost the store nothing. Its methods
-// may be called from many goroutines.
+// Tokens recognises tokens. It caches those of the store, at most store.TokensMax, so that
+// guesses cost the store nothing. Its methods may be called from many goroutines.
 type Tokens struct {
 	store   Store
 	now     func() time.Time
 	known   atomic.Pointer[known]
 	changes atomic.Int64  // counts the changes through this node
-	reading chan struct{} // has room for the one who reads the store
+	reading chan struct{} // held by the reader of the store
 
 	mu    sync.Mutex
-	noted map[store.TokenHash]time.Time // when the use of a token was written by way of this node
+	noted map[store.TokenHash]time.Time // when the use of a token was last written by this node
 }
 
-// known is what was read from the store.
+// known is the cache of the store.
 type known struct {
 	byHash  map[store.TokenHash]store.Token
-	changes int64     // those that were known when the reading began
+	changes int64     // changes at the beginning of the read
 	asked   time.Time // when the reading began, by the clock of this process
 	now     time.Time // then, by the clock of the store
 }
 
-// New returns what recognises the tokens of a store. now is the clock of the
-// process; nil is that of the machine.
+// New returns the tokens of a store. now is the clock of the process; nil is the machine's.
 func New(s Store, now func() time.Time) *Tokens {
 	if now == nil {
 		now = time.Now
@@ -141,8 +139,7 @@ func (t *Tokens) note(ctx context.Context, token *store.Token) {
 	}
 }
 
-// ByHash is Authenticate for a token of which the hash is known, to see whether it
-// is valid still.
+// ByHash is Authenticate for a known hash, to check that a token is still valid.
 func (t *Tokens) ByHash(ctx context.Context, hash store.TokenHash) (store.Token, error) {
 	k, err := t.current(ctx)
 	if err != nil {
@@ -192,7 +189,7 @@ func (t *Tokens) lately(ctx context.Context, hash store.TokenHash) (store.Token,
 // once.
 func (t *Tokens) Forget() { t.changes.Add(1) }
 
-// storeNow returns the clock of the store, as it follows from what was read.
+// storeNow estimates the clock of the store from the last read.
 func (t *Tokens) storeNow(ctx context.Context) (time.Time, error) {
 	k, err := t.current(ctx)
 	if err != nil {
@@ -213,7 +210,7 @@ func (t *Tokens) current(ctx context.Context) (*known, error) {
 	}
 	defer func() { <-t.reading }()
 	if k := t.known.Load(); t.fresh(k) {
-		return k, nil // another caller has read them meanwhile
+		return k, nil // another caller has read them in the meantime
 	}
 	k := &known{byHash: map[store.TokenHash]store.Token{}, changes: t.changes.Load(), asked: t.now()}
 	var err error
@@ -235,7 +232,7 @@ func (t *Tokens) fresh(k *known) bool {
 	if k == nil || k.changes != t.changes.Load() {
 		return false
 	}
-	// A clock that was set back would make it fresh for long.
+	// A clock that was set back would make the cache fresh for long.
 	age := t.now().Sub(k.asked)
 	return 0 <= age && age < freshFor
 }

@@ -8,9 +8,10 @@ import (
 	"time"
 )
 
-// cookieName returns the name of the session cookie for a request. A browser sends a __Host-
-// cookie only to the host that has set it, over TLS. Over plain HTTP on loopback there is no
-// TLS to ask for, and servers on several ports share their cookies, so the name has the port.
+// cookieName returns the name of the session cookie for a request. A browser sends a
+// __Host- cookie only to the host that has set it, over TLS. Over plain HTTP on loopback
+// there is no TLS, and servers on several ports share their cookies, so the name has the
+// port.
 func cookieName(r *http.Request) (name string, secure bool) {
 	host, port, err := net.SplitHostPort(r.Host)
 	if err != nil {
@@ -33,7 +34,7 @@ func SessionOf(r *http.Request) string {
 	return cookie.Value
 }
 
-// SetSession makes a browser send the secret of a session; "" makes it forget the session.
+// SetSession sets the session cookie of a browser; "" removes it.
 func SetSession(w http.ResponseWriter, r *http.Request, secret string) {
 	name, secure := cookieName(r)
 	age := int(SessionMax / time.Second)
@@ -45,8 +46,8 @@ func SetSession(w http.ResponseWriter, r *http.Request, secret string) {
 	})
 }
 
-// signInName is the name of the cookie of a sign-in that has begun. It is sent when the browser
-// comes back from the provider, as a strict one is not.
+// signInName is the cookie name of a sign-in in progress. Unlike a strict cookie, it is
+// sent when the browser returns from the provider.
 func signInName(r *http.Request) (name string, secure bool) {
 	name, secure = cookieName(r)
 	return name + "-sign-in", secure

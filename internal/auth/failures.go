@@ -7,16 +7,16 @@ import (
 )
 
 const (
-	// failuresMax is how many wrong tokens an address may send within
-	// failuresWithin: more than a person who tries what is in their files, far
-	// fewer than would be of any use.
+	// failuresMax is the number of wrong tokens that an address may send within
+	// failuresWithin: more than a person who tries their files, far fewer than an attack
+	// needs.
 	failuresMax    = 20
 	failuresWithin = time.Minute
 	// addressesMax bounds how many addresses are counted. All addresses beyond
 	// share one count.
 	addressesMax = 4096
-	// networkBits is what one holder of IPv6 addresses has: counting single ones
-	// would count nothing.
+	// networkBits is the prefix of one holder of IPv6 addresses: counting single addresses
+	// would be useless.
 	networkBits = 64
 )
 
@@ -46,7 +46,7 @@ func (f *Failures) Add(address netip.Addr, now time.Time) (wait time.Duration, f
 			}
 		}
 		if len(f.counts) >= addressesMax {
-			key = netip.Prefix{} // those for whom there is no room
+			key = netip.Prefix{} // addresses beyond the limit
 		}
 	}
 	if f.counts == nil {

@@ -20,15 +20,15 @@ const TokenFile = "token"
 // Admin is the name of the first token.
 const Admin = "admin"
 
-// system makes the tokens that no other token has made.
+// system is the creator of tokens that no other token has made.
 const system = "belfry"
 
-// First sees to it that a store has a token, and reports whether it is the one that
-// is in TokenFile of the data directory. Of several nodes on a store that begin
-// at the same time only that which adds the token keeps a file.
+// First ensures that a store has a token, and reports whether it is the one in TokenFile of
+// the data directory. Of several nodes that start at the same time only the one that adds
+// the token keeps a file.
 //
-// The file is written before the store knows the token: after a crash between
-// the two the next start uses the token in the file.
+// The file is written before the store knows the token: after a crash between the two the
+// next start uses the token in the file.
 func First(ctx context.Context, s Store, dir string) (made bool, err error) {
 	tokens, err := s.Tokens(ctx)
 	if err != nil || len(tokens) > 0 {
@@ -63,7 +63,7 @@ func Reset(ctx context.Context, s Store, dir string) (path string, err error) {
 	if err != nil {
 		return "", err
 	}
-	// The store comes first: if it refuses, the file still holds what is valid.
+	// The store comes first: if it refuses, the file still holds a valid token.
 	_, err = s.PutToken(ctx, store.PutToken{Name: Admin, Hash: HashOf(secret), Role: store.RoleAdmin, Replace: true, Actor: system})
 	if err != nil {
 		return "", err

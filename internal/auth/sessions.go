@@ -38,25 +38,24 @@ const (
 // up for each request. Its methods may be called from many goroutines.
 type Sessions struct {
 	tokens *Tokens
-	people People // nil: nobody signs in but with a token
+	people People // nil: tokens only
 
 	mu       sync.Mutex
-	extended map[store.TokenHash]time.Time // when a session was extended by way of this node
+	extended map[store.TokenHash]time.Time // when this node last extended a session
 }
 
-// extendedMax bounds what a node remembers of extensions; without it a session is extended once
-// more.
+// extendedMax bounds the cache of extensions; a forgotten session is extended once more.
 const extendedMax = store.SessionsMax
 
-// NewSessions returns the sessions that stand for tokens, and for people if these are not nil.
+// NewSessions returns the sessions for tokens, and for people if these are not nil.
 func NewSessions(tokens *Tokens, people People) *Sessions {
 	return &Sessions{tokens: tokens, people: people, extended: map[store.TokenHash]time.Time{}}
 }
 
 // People says what people may do who sign in at a provider.
 type People interface {
-	// Roles returns the roles of a person by namespace, "" for all namespaces. It is asked for
-	// each request, so that a change of the configuration counts at once.
+	// Roles returns the roles of a person by namespace, "" for all namespaces. It is called
+	// for each request, so that a change of the configuration applies at once.
 	Roles(p *store.Person) map[string]store.Role
 	// Lasts is how long a session of a person lasts, used or not.
 	Lasts() time.Duration
@@ -84,7 +83,7 @@ func RolesInWords(roles map[string]store.Role) string {
 // inName writes the hash of a token.
 func inName(token store.TokenHash) string { return base64.RawURLEncoding.EncodeToString(token[:]) }
 
-// standsFor returns the hash of the token that a session or code stands for.
+// standsFor returns the hash of the token behind a session or code.
 func standsFor(t *store.Token) (hash store.TokenHash, ok bool) {
 	role, rest, _ := strings.Cut(t.Name, "/")
 	text, _, _ := strings.Cut(rest, "/")
@@ -116,8 +115,8 @@ func (s *Sessions) NewCode(ctx context.Context, token store.TokenHash) (code str
 	return s.add(ctx, store.PutToken{Name: string(store.RoleCode) + "/" + inName(token), Role: store.RoleCode, Lasts: CodeFor})
 }
 
-// add makes what stands for a token or a person. Its name has the hash of that token: one of the
-// same name that is made later has another hash.
+// add adds a stand-in for a token or a person. Its name has the hash of that token: a later
+// token of the same name has another hash.
 func (s *Sessions) add(ctx context.Context, put store.PutToken) (secret string, err error) {
 	random := make([]byte, tokenBytes)
 	if _, err := rand.Read(random); err != nil {
@@ -140,8 +139,7 @@ func (s *Sessions) add(ctx context.Context, put store.PutToken) (secret string, 
 	return secret, err
 }
 
-// tidy removes sessions and codes that are over, and with room the one that was not used longest
-// as well.
+// tidy removes expired sessions and codes, and with room also the least recently used one.
 func (s *Sessions) tidy(ctx context.Context, room bool) error {
 	now, err := s.tokens.store.Now(ctx)
 	if err != nil {
@@ -193,7 +191,7 @@ func (s *Sessions) Redeem(ctx context.Context, code string) (store.Token, error)
 	return s.principal(ctx, &made)
 }
 
-// principal returns the token that another one stands for.
+// principal returns the token behind a stand-in.
 func (s *Sessions) principal(ctx context.Context, t *store.Token) (store.Token, error) {
 	hash, ok := standsFor(t)
 	if !ok {

@@ -21,7 +21,8 @@ const (
 	TimeoutDefault = 24 * time.Hour
 	// nextMax is how long a handover rests at most: a timeout may be of days, and a clock be set.
 	nextMax = time.Hour
-	// gapMax is for how long looks may fail without this node losing track: that of a session.
+	// gapMax is the longest gap between polls in which this node does not lose track: the
+	// life of a session.
 	gapMax = store.SessionLife
 	// pagesMax is how many batches one look takes.
 	pagesMax = 20
@@ -40,7 +41,7 @@ type Keeper struct {
 	boot  func() time.Duration
 
 	mu sync.Mutex
-	// since is from when on this node looks without a gap, and looked when it did last.
+	// since is the beginning of gapless polls by this node, and looked the last one.
 	since, looked time.Duration
 	watches       bool
 }
@@ -51,7 +52,7 @@ func (k *Keeper) Kind() string { return Kind }
 // New returns a keeper. boot is a clock that goes on while the machine sleeps.
 func New(s Store, boot func() time.Duration) *Keeper { return &Keeper{store: s, boot: boot} }
 
-// Look ends what is over and says when to look at the rest again.
+// Look ends finished work and returns when to poll the rest again.
 func (k *Keeper) Look(ctx context.Context) error {
 	for range pagesMax {
 		list, err := k.store.ToAsk(ctx, Kind, store.MaxBatch)

@@ -1,6 +1,6 @@
-// Package checkup looks at the machine of a server: its data directory, its disk, as whom jobs
-// run, and how old the last backup is. belfry doctor shows all of it, and the server tells it to
-// clients. It changes nothing but the note of a backup.
+// Package checkup checks the machine of a server: its data directory, its disk, the user of
+// its jobs, and the age of the last backup. belfry doctor shows all of it, and the server
+// reports it to clients. It changes nothing but the note of a backup.
 package checkup
 
 import (
@@ -35,8 +35,8 @@ const (
 )
 
 const (
-	// spaceWanted is less than what a busy server writes in a day; below spaceMin
-	// it may stop before anyone looks again.
+	// spaceWanted is less than what a busy server writes in a day; below spaceMin it may
+	// stop before the next check.
 	spaceWanted = 1 << 30
 	spaceMin    = 64 << 20
 	// backupMax is how old a backup may be without a word.
@@ -70,7 +70,7 @@ func LastBackup(dir string) (b Saved, known bool) {
 	return b, err == nil && json.Unmarshal(text, &b) == nil && !b.At.IsZero()
 }
 
-// Backup tells how old the last backup of a store is. Those of database servers are not known.
+// Backup returns the age of a store's last backup. Backups of database servers are unknown.
 func Backup(c config.Server, now time.Time) Finding {
 	f := Finding{Check: "backup", Status: Well, Found: "the store is in a database server, which has its own"}
 	if c.Store.File() == "" {

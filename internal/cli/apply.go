@@ -52,7 +52,7 @@ func (ask *sources) check(purpose string) error {
 	return nil
 }
 
-// request reads the files, and makes of them what the server is asked for.
+// request reads the files, and makes the request to the server.
 func (ask *sources) request(ctx context.Context, env Env) (*validation, *remote, client.Apply, error) {
 	v, err := readAll(ctx, env, ask.files, ask.recursive, ask.connection)
 	if err != nil {
@@ -101,9 +101,8 @@ generate-jobs | belfry apply -f -`,
 	return cmd
 }
 
-// gcPercent is how much memory applying takes beside what it needs, in percent:
-// nearly all that it reads it needs to the end, so that looking for the rest is a
-// fifth of its work with the default of 100.
+// gcPercent is the memory overhead of applying, in percent: nearly all data is needed to
+// the end, so that garbage collection at the default of 100 would be a fifth of the work.
 const gcPercent = 400
 
 func apply(ctx context.Context, env Env, ask applyFlags) error {
@@ -152,7 +151,7 @@ func broken(err error) bool {
 	return errors.Is(err, client.ErrUnreachable) && !errors.As(err, &untrusted) && (!errors.As(err, &op) || op.Op != "dial")
 }
 
-// warn says what is allowed and yet probably not meant.
+// warn prints warnings about the applied documents.
 func warn(env Env, applied client.Applied) {
 	var told bytes.Buffer
 	for _, r := range applied.Results {
@@ -186,8 +185,8 @@ func (v *validation) request(namespace string) (client.Apply, error) {
 	return request, nil
 }
 
-// readAll reads files as validate does. Mistakes that can be seen without a server are
-// reported, with all others that there are.
+// readAll reads files as validate does. It reports all mistakes that can be found without a
+// server.
 func readAll(ctx context.Context, env Env, names []string, recursive bool, asked config.Asked) (*validation, error) {
 	v, err := readFiles(env, names, recursive)
 	if err != nil || len(v.problems) == 0 {
@@ -201,9 +200,9 @@ func readAll(ctx context.Context, env Env, names []string, recursive bool, asked
 	return nil, failed("%s in %s; nothing was changed", counted(len(v.problems)+len(rest), "mistake"), counted(len(wrong), "file"))
 }
 
-// askAboutTheRest returns the mistakes that only a server can know of, such as calendars
-// that are not there, in the documents that have no others: a line each, and their files.
-// Without an answer there are none.
+// askAboutTheRest returns mistakes that only a server can find, such as unknown calendars,
+// in documents without other mistakes: a line each, and their files. Without an answer it
+// returns none.
 func (v *validation) askAboutTheRest(ctx context.Context, env Env, asked config.Asked, files map[string]bool) (told []string) {
 	server, err := connect(env, asked)
 	if err != nil {

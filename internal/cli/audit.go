@@ -109,8 +109,8 @@ func auditTable(w io.Writer, env Env, records []client.AuditRecord, wide bool) {
 	table(w, styleFor(env, env.StdoutIsTerminal), append(head, "DETAIL"), rows)
 }
 
-// auditDetail says what more is known of a change: in a wide table, what was in
-// each field and is since.
+// auditDetail describes a change further: in a wide table, the old and new values of each
+// field.
 func auditDetail(r *client.AuditRecord, wide bool) string {
 	var parts []string
 	if r.Detail != "" {

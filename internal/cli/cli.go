@@ -1,9 +1,9 @@
-// Package cli is Belfry's command line: it reads arguments, calls the packages
-// that do the work and prints what they answer. It decides nothing about
-// schedules or jobs, and keeps to the conventions in docs/cli.md.
+// Package cli is Belfry's command line: it reads arguments, calls the packages that do the
+// work and prints their results. It decides nothing about schedules or jobs, and follows
+// the conventions in docs/cli.md.
 //
-// Each command has a file. What a command sees of the world is an Env, so that
-// tests run commands as functions.
+// Each command has a file. Its environment is an Env, so that tests run commands as
+// functions.
 package cli
 
 import (
@@ -31,8 +31,8 @@ type Env struct {
 	// Program is how this program is called; "" is belfry.
 	Program string
 
-	// Whether a person is at the other end. A terminal shows colours and
-	// countdowns, and can be asked; anything else gets exact data.
+	// Whether the streams are terminals. A terminal shows colours and countdowns, and can
+	// prompt; anything else gets exact data.
 	StdinIsTerminal  bool
 	StdoutIsTerminal bool
 	StderrIsTerminal bool
@@ -40,8 +40,8 @@ type Env struct {
 
 // System returns the Env of this process.
 func System() Env {
-	// What a server says about its files must hold in other folders as well. A folder
-	// that does not exist any more has no name: then "" leaves names as they are.
+	// A server's messages about its files must be valid in other folders as well. If the
+	// folder no longer exists, "" leaves names unchanged.
 	dir, _ := os.Getwd()
 	return Env{
 		Dir:              dir,

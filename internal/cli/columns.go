@@ -78,8 +78,8 @@ type list[T any] struct {
 	NextPageToken string `json:"next_page_token"`
 }
 
-// showList prints items in the format that was asked for. The table writes itself;
-// name returns what an item is called.
+// showList prints items in the requested format. The table writes itself; name returns the
+// name of an item.
 func showList[T any](env Env, format string, items []T, next string, name func(T) string, asText func(io.Writer)) error {
 	var b bytes.Buffer
 	switch format {
@@ -102,7 +102,7 @@ func showList[T any](env Env, format string, items []T, next string, name func(T
 	return write(env, b.Bytes())
 }
 
-// showOne prints one thing in the format that was asked for.
+// showOne prints one item in the requested format.
 func showOne(env Env, format string, value any, name string, asText func(io.Writer)) error {
 	var b bytes.Buffer
 	var err error

@@ -12,8 +12,8 @@ import (
 var shells = []string{"bash", "zsh", "fish", "powershell"}
 
 // bashWithoutPackage has the functions of the package bash-completion that the script of
-// the command library calls, for a bash without that package. The script splits words at
-// neither = nor :, which are all that is asked of it.
+// the command library calls, for a bash without that package. The script never splits words
+// at = or :, which are their only features in use.
 const bashWithoutPackage = `if ! declare -F _get_comp_words_by_ref >/dev/null 2>&1; then
     _get_comp_words_by_ref()
     {

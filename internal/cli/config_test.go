@@ -43,7 +43,7 @@ func TestReferenceOfConfigurationIsComplete(t *testing.T) {
 }
 
 // The configuration shows as defaults what the parts would take by themselves.
-func TestDefaultsOfTheConfigurationAreThoseOfTheParts(t *testing.T) {
+func TestConfigurationDefaultsMatchTheParts(t *testing.T) {
 	if config.DefaultCapacity != node.DefaultCapacity || config.DefaultRevisions != store.RevisionsDefault || config.DefaultDrain != node.DefaultDrainTimeout {
 		t.Error("a default of the configuration is not that of the node or the store")
 	}

@@ -56,11 +56,11 @@ type remote struct {
 	env       Env
 	namespace string
 	listed    string // the namespace that lists are about, "" for all
-	noToken   string // where a token was looked for, if there is none
+	noToken   string // where a token was searched, if none was found
 	tokenFrom string // where it is from, if there is one
 }
 
-// connect finds the server that is meant. It sends nothing yet.
+// connect selects the server. It sends nothing yet.
 func connect(env Env, asked config.Asked) (*remote, error) {
 	if asked.Data != "" {
 		asked.Data = env.path(asked.Data)
@@ -87,8 +87,7 @@ func connect(env Env, asked config.Asked) (*remote, error) {
 	return &remote{Client: api, env: env, namespace: c.Namespace, listed: c.Listed, noToken: c.NoToken, tokenFrom: c.TokenFrom}, nil
 }
 
-// exitCodes are what the kinds of problems mean to scripts; the others are
-// ExitFailed.
+// exitCodes are the exit codes of problem types; the others are ExitFailed.
 var exitCodes = map[client.ProblemType]ExitCode{
 	client.TypeNotFound:        ExitNotFound,
 	client.TypeUnauthenticated: ExitNotAllowed,
@@ -148,8 +147,8 @@ func (r *remote) refused(err error) error {
 	return f
 }
 
-// patienceMax is how often a question is asked again, a second apart, of a server
-// that has answered before: it may be just starting again.
+// patienceMax is the number of retries, a second apart, of a request to a server that has
+// answered before: it may be restarting.
 const patienceMax = 10
 
 // patient asks until there is an answer. It is for questions that may be repeated,
@@ -168,9 +167,8 @@ func (r *remote) patient(ctx context.Context, ask func() error) error {
 	}
 }
 
-// insist makes a request that may be repeated, because the server does what it asks for
-// once: when it was sent and its answer is lost, it is sent again. again is how a person
-// repeats it.
+// insist makes a repeatable request, which the server carries out once: after a lost
+// answer, it is sent again. again is how a person repeats it.
 func (r *remote) insist(ctx context.Context, again string, ask func(context.Context) error) error {
 	var sent atomic.Bool
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }})
@@ -202,8 +200,8 @@ func (n jobName) String() string { return n.namespace + "/" + n.name }
 // completeWithin bounds how long a shell waits for names.
 const completeWithin = 2 * time.Second
 
-// namesOf returns what tells shells the names that a server lists for what was typed,
-// as long as the command takes one more. Without a server there are none.
+// namesOf returns the shell completion of names that a server lists for the typed text, as
+// long as the command takes one more. Without a server it returns none.
 func namesOf(env Env, asked *config.Asked, list func(ctx context.Context, server *remote, typed string) ([]string, error)) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		server, err := connect(env, *asked)
@@ -229,7 +227,7 @@ func jobNames(env Env, asked *config.Asked) cobra.CompletionFunc {
 	})
 }
 
-// namesIn returns the names of documents, as people go on with what they have typed.
+// namesIn returns the names of documents that continue the typed text.
 func (r *remote) namesIn(page client.Page[client.Document], kind job.Kind, typed string) (names []string) {
 	for _, d := range page.Items {
 		read, err := r.read(d, kind)

@@ -227,8 +227,8 @@ func scriptsIn(folder string) []string {
 	return list
 }
 
-// systemTables are the crontabs of the system. Folders stand for the files in them whose
-// names cron accepts.
+// systemTables are the crontabs of the system. A folder includes the files whose names cron
+// accepts.
 var systemTables = []string{"/etc/crontab", "/etc/cron.d", "/etc/anacrontab"}
 
 // tablesOf reads what is to be imported, and returns the owner that its jobs get.
@@ -406,7 +406,7 @@ func importList(tables []cronTable) any {
 	}{items}
 }
 
-// importText writes for people what becomes of each line, or only what is wrong.
+// importText writes the result of each line for people, or only the mistakes.
 func importText(w io.Writer, s style, tables []cronTable, wrongOnly bool) {
 	for _, t := range tables {
 		if !wrongOnly {

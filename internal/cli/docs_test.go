@@ -86,9 +86,9 @@ func firstDifference(got, want string) string {
 // fence is a code block of a document: its info string and its text.
 var fence = regexp.MustCompile("(?ms)^( *)```(\\S[^\n]*)\n(.*?)^ *```$")
 
-// TestDocumentsShowWhatCommandsPrint runs the console blocks of all documents.
+// TestDocumentsShowTheOutputOfCommands runs the console blocks of all documents.
 // A yaml block with "file=NAME" is a file that they can name.
-func TestDocumentsShowWhatCommandsPrint(t *testing.T) {
+func TestDocumentsShowTheOutputOfCommands(t *testing.T) {
 	for _, name := range documents(t) {
 		t.Run(name, func(t *testing.T) {
 			text := readDocument(t, name)
@@ -112,7 +112,7 @@ func TestDocumentsShowWhatCommandsPrint(t *testing.T) {
 	}
 }
 
-func TestConfigurationPageNamesWhatIsReloaded(t *testing.T) {
+func TestConfigurationPageMarksReloadableSettings(t *testing.T) {
 	_, text, _ := strings.Cut(readDocument(t, "docs/configuration.md"), "**Reloading.**")
 	text, _, _ = strings.Cut(text, "\n\n")
 	var documented, reloaded []string
@@ -130,7 +130,7 @@ func TestConfigurationPageNamesWhatIsReloaded(t *testing.T) {
 }
 
 // TestReferenceOfCommandsIsComplete looks for the help of each command in the
-// reference; TestDocumentsShowWhatCommandsPrint writes it.
+// reference; TestDocumentsShowTheOutputOfCommands writes it.
 func TestReferenceOfCommandsIsComplete(t *testing.T) {
 	const name = "docs/cli.md"
 	text := readDocument(t, name)

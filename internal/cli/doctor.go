@@ -169,9 +169,9 @@ func writable(path string) error {
 	return nil
 }
 
-// databaseOf says what a look at the database of a store has found. try is how
-// people connect to it, durable how it keeps what it acknowledges, and grant how a user
-// gets rights.
+// databaseOf reports the findings of a check of the store's database. try is how people
+// connect to it, durable how it keeps acknowledged writes, and grant how a user gets
+// rights.
 func databaseOf(f finding, about postgres.About, err error, try, durable, grant string) finding {
 	var wrong *postgres.AddressError
 	switch {
@@ -196,7 +196,7 @@ func databaseOf(f finding, about postgres.About, err error, try, durable, grant 
 	return f
 }
 
-// etcdOf says what a look at an etcd cluster has found.
+// etcdOf reports the findings of a check of an etcd cluster.
 func etcdOf(f finding, about etcd.About, err error) finding {
 	var wrong *etcd.AddressError
 	switch {
@@ -219,7 +219,7 @@ func etcdOf(f finding, about etcd.About, err error) finding {
 	return f
 }
 
-// redisOf says what a look at a Redis server has found.
+// redisOf reports the findings of a check of a Redis server.
 func redisOf(f finding, about redis.About, err error) finding {
 	var wrong *redis.AddressError
 	switch {
@@ -310,8 +310,7 @@ func rolesOf(nodes []client.Node) finding {
 	return f
 }
 
-// watchdogOf looks for the process beside the server that ends commands when it
-// dies.
+// watchdogOf finds the server's watchdog process, which ends commands when the server dies.
 func watchdogOf(pid int, running bool) finding {
 	f := finding{Check: "watchdog", Status: isNote}
 	if !running {

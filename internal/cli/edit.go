@@ -103,12 +103,12 @@ func editJob(ctx context.Context, server *remote, name jobName, output string) e
 	return showChange(server.env, output, name, *change, "changed")
 }
 
-// run opens the editor until the document is accepted, and returns what has become
-// of the job: nil if the file was left empty or as it was.
+// run opens the editor until the document is accepted, and returns the change of the job:
+// nil if the file was left empty or unchanged.
 func (e *editing) run(ctx context.Context) (*client.Change, error) {
 	about := fmt.Sprintf("%s, version %d. Lines that begin with %q are ignored.", e.name, e.version, strings.TrimSpace(ours))
 	head := header(about, nil)
-	// What a file means that was left as it was.
+	// The meaning of an unchanged file.
 	const (
 		nothing = iota
 		givenUp
@@ -162,8 +162,8 @@ func commented(text string) string {
 	return b.String()
 }
 
-// complaints says what is wrong, a line each. Their places count what is above
-// the document, which is these lines and one.
+// complaints describes the mistakes, a line each. Their places count the lines above the
+// document, which are these and one more.
 func complaints(wrong job.Problems) []string {
 	lines := []string{"Not accepted:"}
 	above := 1 + len(lines) + len(wrong)
@@ -241,7 +241,7 @@ func (e *editing) send(ctx context.Context) (*client.Change, job.Problems, error
 	}
 	for _, m := range p.Errors {
 		at := job.Problem{Path: m.Path, Message: m.Detail, Hint: m.Hint}
-		// What has no place is shown without one.
+		// A mistake without a place is shown without one.
 		_, _ = fmt.Sscanf(strings.TrimPrefix(d.Place(m.Pointer), e.file), ":%d:%d", &at.Line, &at.Column)
 		wrong = append(wrong, at)
 	}

@@ -64,8 +64,8 @@ belfry events --kind job --kind node -o jsonl`,
 	return cmd
 }
 
-// eventKinds are what --kind may be. The server takes any word, as a later version may
-// have more kinds, and never tells of one that is misspelt.
+// eventKinds are the values of --kind. The server accepts any word, as a later version may
+// have more kinds, and never sends events of a misspelt one.
 var eventKinds = []string{
 	"job", "job.create", "job.change", "job.pause", "job.resume", "job.delete", "job.mend",
 	"run", "run.ready", "run.waiting", "run.running", "run.done", "run.hand", "run.backfill", "run.cancel", "run.approve", "run.reject", "run.signal",

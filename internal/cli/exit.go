@@ -1,7 +1,7 @@
 package cli
 
-// ExitCode is what a command tells the shell. The numbers are a contract:
-// scripts depend on them.
+// ExitCode is the exit status of a command. The numbers are a contract: scripts depend on
+// them.
 type ExitCode int
 
 // The exit codes. A command that is interrupted where it can say so ends with

@@ -50,7 +50,7 @@ belfry export | belfry apply -f - --server https://other.example`,
 func export(ctx context.Context, server *remote, ask exportFlags) error {
 	namespace := server.listNamespace(ask.all)
 	var documents []job.Document
-	// What jobs name stands before them.
+	// The sets that jobs name come before them.
 	calendars, err := server.Calendars(ctx, namespace)
 	if err != nil {
 		return err
@@ -99,8 +99,7 @@ func export(ctx context.Context, server *remote, ask exportFlags) error {
 	return write(server.env, b.Bytes())
 }
 
-// exported appends those of the documents that have the labels, without what the
-// server has added.
+// exported appends the documents with the labels, without the server's additions.
 func exported(server *remote, documents []job.Document, page []client.Document, kind job.Kind, labels map[string]string) ([]job.Document, error) {
 	for _, came := range page {
 		read, err := server.read(came, kind)

@@ -28,7 +28,7 @@ type failure struct {
 	details []string // more of what is wrong, a line each
 	hint    string   // what to do about it
 	help    bool     // whether --help says more
-	// problem is what a server has answered with, if it was one.
+	// problem is the server's problem, if it answered with one.
 	problem *client.Problem
 }
 
@@ -114,8 +114,8 @@ func underline(text string, at, n int) (line, caret string) {
 		strings.Repeat(" ", columns(before)) + strings.Repeat("^", max(1, columns(marked)))
 }
 
-// printable replaces what would move the cursor or change the terminal: a text
-// from outside can neither hide nor forge what is around it.
+// printable replaces characters that move the cursor or change the terminal: a text from
+// outside can neither hide nor forge its surroundings.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -150,8 +150,8 @@ var synonyms = map[string]string{
 	"disable": "pause", "suspend": "pause", "enable": "resume", "unpause": "resume", "rerun": "retry", "tail": "logs",
 }
 
-// unknownCommand is the failure for words of which the first is no command. The rest is
-// repeated in the command that was probably meant.
+// unknownCommand is the failure for an unknown command. It repeats the arguments with the
+// command that was probably meant.
 func unknownCommand(cmd *cobra.Command, words []string) error {
 	f := misused("unknown command %q", words[0])
 	if meant := commandMeant(cmd, words[0]); meant != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// parsed is a flag whose text becomes a value as soon as it is read, so that a
-// mistake is reported with the name of the flag.
+// parsed is a flag whose text is parsed as soon as it is read, so that a mistake is
+// reported with the name of the flag.
 type parsed[T any] struct {
 	value *T
 	text  string // as given; the default before that
@@ -138,7 +138,7 @@ func someNames(what string) cobra.PositionalArgs {
 	}
 }
 
-// oneName wants the name of one thing.
+// oneName requires exactly one name.
 func oneName(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > 1 {
@@ -148,8 +148,8 @@ func oneName(what string) cobra.PositionalArgs {
 	}
 }
 
-// addText adds a flag whose value reads itself, and which is as it is until the
-// flag is given. def says what it is without it.
+// addText adds a flag whose value parses itself, and which is unchanged until the flag is
+// given. def describes the default.
 func addText[T any, P interface {
 	*T
 	encoding.TextUnmarshaler
@@ -189,8 +189,8 @@ func addWord(flags *pflag.FlagSet, value *string, name, short, kind, usage strin
 	})
 }
 
-// addSwitch adds a flag for yes or no whose value stays nil until it is given, so
-// that a no has its weight over what is said elsewhere.
+// addSwitch adds a yes-or-no flag whose value stays nil until it is given, so that an
+// explicit no overrides other sources.
 func addSwitch(flags *pflag.FlagSet, value **bool, name, usage string) {
 	addParsed(flags, value, name, "", "", "bool", usage, func(text string) (*bool, error) {
 		yes, err := strconv.ParseBool(text)

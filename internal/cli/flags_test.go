@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestAValueThatIsNoTextIsRefused(t *testing.T) {
+func TestInvalidTextIsRefused(t *testing.T) {
 	var l labels
 	if err := l.Set("day=m\xffnday"); err == nil || !strings.Contains(err.Error(), `"day=m\xffnday" is not valid UTF-8`) || l != nil {
 		t.Errorf("the error is %v, and %v is set", err, l)

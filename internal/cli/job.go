@@ -207,7 +207,7 @@ func warnOfChange(env Env, name jobName, change client.Change) {
 	warn(env, client.Applied{Results: []client.ApplyResult{{Kind: job.KindJob, Name: name.String(), Warnings: change.Warnings}}})
 }
 
-// showChange writes what has become of a job, and its runs that keep running.
+// showChange writes the change of a job, and its runs that keep running.
 func showChange(env Env, output string, name jobName, change client.Change, done string) error {
 	if change.Result == client.Unchanged {
 		done = "unchanged"
@@ -253,8 +253,8 @@ belfry job delete web/one web/two --yes`,
 	return cmd
 }
 
-// deleteJobs deletes the versions that are there when it begins: a job that is changed
-// meanwhile is not the one that was meant.
+// deleteJobs deletes the versions that exist when it begins: a job changed in the meantime
+// is not the one that the user meant.
 func deleteJobs(ctx context.Context, server *remote, args []string, yes bool, output string) error {
 	var names []jobName
 	var texts []string

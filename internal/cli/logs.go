@@ -111,8 +111,8 @@ func logs(ctx context.Context, server *remote, ask logsFlags, text string) error
 	return err
 }
 
-// latestRun returns the run of a job that has started last: one that is running, one that
-// waits for its next attempt, or the last that has ended.
+// latestRun returns the run of a job that started last: a running one, one waiting for its
+// next attempt, or the last finished one.
 func latestRun(ctx context.Context, server *remote, text string) (client.Run, error) {
 	name, err := server.named(text)
 	if err != nil {
@@ -150,8 +150,8 @@ func latestRun(ctx context.Context, server *remote, text string) (client.Run, er
 	return client.Run{}, &failure{code: ExitNotFound, message: fmt.Sprintf("no run of %s has started yet", name)}
 }
 
-// showPart returns what shows output that is followed. Where an attempt follows
-// another one it says so beside the data.
+// showPart returns a function that shows followed output. Between attempts it prints a line
+// beside the data.
 func showPart(env Env) func(client.OutputPart) error {
 	w := io.Writer(env.Stdout)
 	if env.StdoutIsTerminal {
@@ -174,9 +174,8 @@ func showPart(env Env) func(client.OutputPart) error {
 	}
 }
 
-// tamed lets through what a terminal may be shown: text, line ends, tabs and
-// colours. Whatever else a terminal would obey, a job could use to change what
-// its reader sees of others.
+// tamed passes only safe text to a terminal: text, line ends, tabs and colours. A job could
+// use other control sequences to change what its reader sees of others.
 type tamed struct {
 	w     io.Writer
 	state tamedState

@@ -253,7 +253,7 @@ func drainNode(ctx context.Context, server *remote, ask drainFlags, name string)
 	return showNode(server.env, ask.output, &n, said)
 }
 
-// node returns a node as it is now. One that has left runs nothing.
+// node returns the present state of a node. One that has left runs nothing.
 func (r *remote) node(ctx context.Context, n client.Node) (client.Node, error) {
 	page, err := r.Nodes(ctx)
 	if err != nil {

@@ -18,8 +18,8 @@ func write(env Env, data []byte) error {
 	return nil
 }
 
-// tell writes for people what is beside the output of a command. An error of that has
-// no reader.
+// tell writes messages for people beside the output of a command. An error of that has no
+// reader.
 func (env Env) tell(format string, args ...any) { _, _ = fmt.Fprintf(env.Stderr, format, args...) }
 
 // encodeJSON writes a value as people and programs read it.

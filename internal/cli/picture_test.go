@@ -27,7 +27,7 @@ var pictured = []string{
 // picturedAt is the Friday before a change to summer time.
 var picturedAt = time.Date(2026, 3, 27, 12, 0, 0, 0, time.UTC)
 
-func TestPictureShowsWhatCommandsPrint(t *testing.T) {
+func TestPictureShowsTheOutputOfCommands(t *testing.T) {
 	const name = "docs/belfry-next.svg"
 	var lines []string
 	for _, command := range pictured {

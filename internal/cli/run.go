@@ -544,8 +544,8 @@ func (r *remote) sayKept(ctx context.Context, id job.ID) (stop func()) {
 	return func() { cancel(); group.Wait() }
 }
 
-// awaitMade waits for the end of a run that was made, and shows meanwhile what it
-// writes if that was asked for. Of another shard than the first the id is known.
+// awaitMade waits for the end of a created run, and shows its output in the meantime if
+// requested. For a shard other than the first the id is known.
 func awaitMade(ctx context.Context, server *remote, ask waiting, run client.Run) (client.Run, error) {
 	defer server.sayKept(ctx, run.ID)()
 	if !ask.logs {

@@ -122,7 +122,7 @@ func listRuns(ctx context.Context, server *remote, ask runListFlags) error {
 	})
 }
 
-// inFlags names what a server has refused as it was written: by flags.
+// inFlags rewrites a server's refusal in terms of the flags.
 func inFlags(err error, flags map[string]string) error {
 	var p *client.Problem
 	if errors.As(err, &p) {
@@ -171,7 +171,7 @@ func jobAndShard(r *client.Run) string {
 	return r.Job
 }
 
-// runStatus is the outcome of a run, or the state of one that has none yet.
+// runStatus is the outcome of a run, or its state before the end.
 func runStatus(r *client.Run) string {
 	status := string(r.State)
 	if r.Outcome != "" {
@@ -183,8 +183,7 @@ func runStatus(r *client.Run) string {
 	return status
 }
 
-// reasonOf says why a run is as it is, and what was not as expected. That it
-// succeeded says enough about why.
+// reasonOf explains the state of a run, and missed expectations. A success needs no reason.
 func reasonOf(r *client.Run) string {
 	switch {
 	case r.Outcome == job.OutcomeSucceeded:

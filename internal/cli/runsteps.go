@@ -9,8 +9,8 @@ import (
 	"github.com/belfry-cron/belfry/client"
 )
 
-// stepsShownMax is how many items of a step are listed: those that are over in success say least,
-// so that the others of a large fan-out are seen.
+// stepsShownMax is the number of items of a step that are listed: successful ones are
+// omitted first, so that the others of a large fan-out are visible.
 const stepsShownMax = 50
 
 // stepTable writes how far the steps of a flow have come, with their items below them.
@@ -43,7 +43,7 @@ func stepTable(w io.Writer, env Env, s style, r *client.Run) {
 	table(w, s, []string{"STEP", "STATE", "TOOK", "REASON"}, rows)
 }
 
-// stateOfStep says how far a step has come, with the way in which it has failed.
+// stateOfStep describes the state of a step, and the kind of its failure.
 func stateOfStep(st *client.StepState) string {
 	if st.State == "failed" && st.Outcome != "" {
 		return strings.ReplaceAll(string(st.Outcome), "_", " ")
@@ -51,7 +51,7 @@ func stateOfStep(st *client.StepState) string {
 	return st.State
 }
 
-// reasonOfStep says why a step is as it is, or what it waits for.
+// reasonOfStep explains the state of a step, or what it waits for.
 func reasonOfStep(st *client.StepState) string { return orDash(cmp.Or(st.Waits, st.Reason)) }
 
 func stepTook(env Env, st *client.StepState) string {

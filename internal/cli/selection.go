@@ -35,8 +35,8 @@ func (s *selection) check(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// jobs returns the jobs that are meant. A person agrees to those that have labels before
-// the command does what the verb says.
+// jobs returns the selected jobs. For a selection by labels the user confirms before the
+// command acts.
 func (s *selection) jobs(ctx context.Context, server *remote, args []string, verb string) ([]jobName, error) {
 	var names []jobName
 	for _, text := range args {
@@ -99,8 +99,8 @@ type changed struct {
 	name jobName
 }
 
-// change changes the jobs that are meant, one after the other, and shows what has become
-// of them. It ends with the first that cannot be changed.
+// change changes the selected jobs, one after the other, and shows the results. It ends
+// with the first that cannot be changed.
 func (s *selection) change(ctx context.Context, server *remote, args []string, output, verb, done string, do func(context.Context, jobName) (client.Change, error)) error {
 	names, err := s.jobs(ctx, server, args, verb)
 	if err != nil {

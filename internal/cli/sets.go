@@ -223,8 +223,8 @@ func setNames(env Env, asked *config.Asked, k setKind) cobra.CompletionFunc {
 	})
 }
 
-// deleteSet deletes the version that is there when it begins: one that is
-// changed meanwhile is not the one that was meant.
+// deleteSet deletes the version that exists when it begins: one changed in the meantime is
+// not the one that the user meant.
 func deleteSet(ctx context.Context, server *remote, k setKind, name jobName, yes bool) error {
 	d, err := k.get(server.Client, ctx, name.namespace, name.name)
 	if err != nil {

@@ -99,7 +99,7 @@ func checkStore(ctx context.Context, env Env, c config.Server, fix bool, output 
 	return problems(list)
 }
 
-// findingsOf says what a check has found, and what it has looked at.
+// findingsOf describes the findings and the scope of a check.
 func findingsOf(c *storecopy.Checked) (list []finding) {
 	for i := range c.Damage {
 		d := &c.Damage[i]

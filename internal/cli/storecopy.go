@@ -45,8 +45,8 @@ func storeAddress(env Env, name, text string) (s config.Store, err error) {
 	return s, nil
 }
 
-// openWhole opens a store for a command that looks at it as a whole, with its history if that
-// is in another store. named is what its user calls its address.
+// openWhole opens a store for a command on the whole store, with its history if that is
+// separate. named is the user's name for its address.
 func openWhole(ctx context.Context, env Env, c config.Server, at config.Store, history config.History, named string) (storecopy.Store, error) {
 	c.Store, c.History = at, history
 	s, err := server.OpenStore(ctx, c, server.StoreOptions{Now: env.Now, Log: logger(env, c), KeepDefaults: true})

@@ -27,8 +27,8 @@ func upgrades(log *slog.Logger, opened func() bool) func(context.Context) bool {
 	}
 }
 
-// inherited returns what the version before has left running, and whether it only asks for the
-// configuration to be checked, which was done.
+// inherited returns the state that the previous version has left, and whether that version
+// only asks for a check of the configuration, which was done.
 func inherited(env Env) (c *server.Carried, checked bool, err error) {
 	c, checked, err = server.Inherited(env.Getenv)
 	if err != nil {

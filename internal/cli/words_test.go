@@ -62,7 +62,7 @@ func TestUnderlineCountsColumnsAndNotBytes(t *testing.T) {
 	}
 }
 
-func TestVersionSaysWhatTheProgramWasBuiltFrom(t *testing.T) {
+func TestVersionShowsTheBuild(t *testing.T) {
 	info := func(version string, settings ...debug.BuildSetting) *debug.BuildInfo {
 		return &debug.BuildInfo{Main: debug.Module{Version: version}, Settings: settings}
 	}

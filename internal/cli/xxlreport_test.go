@@ -17,7 +17,7 @@ import (
 func isHan(r rune) bool { return unicode.Is(unicode.Han, r) }
 
 // Each note that an import makes is known to the Chinese report.
-func TestEveryNoteOfAnImportIsSaidInChinese(t *testing.T) {
+func TestImportNotesAreTranslated(t *testing.T) {
 	source, err := os.ReadFile("../xxltables/convert.go")
 	if err != nil {
 		t.Fatal(err)

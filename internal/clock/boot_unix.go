@@ -18,8 +18,8 @@ const (
 	// meanwhile. When the machine was suspended, the wall clock is set forward by as much
 	// as the boot clock.
 	apart = time.Millisecond
-	// together is the longest that both clocks may have been read one after the other: what
-	// is derived is wrong by that.
+	// together is the longest interval between readings of both clocks: the error of the
+	// derived time.
 	together = 50 * time.Microsecond
 )
 
@@ -29,8 +29,8 @@ type reading struct {
 	at   time.Time
 }
 
-// readingOf returns a reading, or nil if something came between it and that of the other
-// clocks, which was made before and took so long with it.
+// readingOf returns a reading, or nil if an interruption separated it from the earlier
+// reading of the other clocks, which took a given time.
 func readingOf(boot time.Duration, at time.Time, took time.Duration) *reading {
 	if took >= together {
 		return nil
@@ -56,8 +56,8 @@ func Boot() time.Duration {
 	return boot
 }
 
-// derive returns what the boot clock shows after so much time by the two other clocks, if
-// it has gone like the monotonic clock since the reading.
+// derive returns the boot clock after a time by the two other clocks, if it has run in step
+// with the monotonic clock since the reading.
 func (r *reading) derive(monotonic, wall time.Duration) (boot time.Duration, ok bool) {
 	ok = 0 <= monotonic && monotonic < derivedFor && (wall-monotonic).Abs() < apart
 	return r.boot + monotonic, ok

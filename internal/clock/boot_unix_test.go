@@ -28,7 +28,7 @@ func TestTheBootClockIsReadAgainAfterASuspendAndInTime(t *testing.T) {
 	}
 }
 
-func TestTheBootClockShowsWhatTheSystemSays(t *testing.T) {
+func TestBootClockAgreesWithTheSystem(t *testing.T) {
 	for i := range 1000 { // most of them derived
 		before := readBoot()
 		shown := Boot()

@@ -1,6 +1,6 @@
-// Package clock reads the clock that goes on while a machine is suspended, and
-// notices when the wall clock is set. Go's own monotonic clock stands still
-// during a suspend: a lease would seem valid after it.
+// Package clock reads the clock that continues while a machine is suspended, and detects
+// steps of the wall clock. Go's own monotonic clock stands still during a suspend: a lease
+// would seem valid after it.
 package clock
 
 import (
@@ -9,9 +9,8 @@ import (
 )
 
 const (
-	// stepMin is the difference from which the wall clock counts as set: more
-	// than it is slewed by between two looks, and less than what makes a run
-	// early or late in a way that anybody would notice.
+	// stepMin is the smallest difference that counts as a step of the wall clock: more than
+	// its slew between two checks, and less than a noticeable error of a run's start.
 	stepMin = 250 * time.Millisecond
 	// readWithin is how long reading both clocks may take, or else a machine
 	// that is busy would seem to set its clock; readsMax bounds how often that

@@ -30,7 +30,7 @@ type Context struct {
 	Namespace string `json:"namespace,omitzero" max:"128" doc:"The namespace of jobs that are named without one."`
 }
 
-// Asked is what the flags of a command say about the connection.
+// Asked is the connection flags of a command.
 type Asked struct {
 	Server, Context, Namespace string
 	// Data is the data directory of a server on this machine.
@@ -52,7 +52,7 @@ type Connection struct {
 	// Listed is the namespace that lists are about: all of them, "", unless
 	// one was named.
 	Listed string
-	// NoToken says where a token was looked for, if none was found.
+	// NoToken names the places searched for a token, if none was found.
 	NoToken string
 }
 
@@ -117,7 +117,7 @@ func Connect(asked Asked, getenv func(string) string, readToken func(path string
 		result.Token, result.TokenFrom = token, local.TokenFile
 	}
 	switch {
-	case err != nil && result.Token != "": // the one of the environment, then
+	case err != nil && result.Token != "": // then the environment's
 	case errors.Is(err, fs.ErrNotExist):
 		result.NoToken = fmt.Sprintf("%s does not exist; set BELFRY_TOKEN to a token that an administrator created with belfry token create. If there is no admin token, stop the server and use belfry token reset", local.TokenFile)
 	case errors.Is(err, fs.ErrPermission):
@@ -172,7 +172,7 @@ func chosen(asked Asked, getenv func(string) string) (Context, error) {
 // addressFile is in the data directory of a server that runs.
 const addressFile = "server.json"
 
-// address is what a server leaves for clients on its machine.
+// address is the file of a server for clients on its machine.
 type address struct {
 	URL       string `json:"url"`
 	TokenFile string `json:"token_file"`
@@ -181,9 +181,9 @@ type address struct {
 	SharedUser string `json:"shared_user,omitempty"`
 }
 
-// WriteAddress tells clients on this machine where the server of a data directory
-// is, which file has its token, and which user it shares with commands, if any. RemoveAddress
-// takes it back.
+// WriteAddress publishes, to clients on this machine, the address of a data directory's
+// server, its token file, and the user shared with commands, if any. RemoveAddress removes
+// it.
 func WriteAddress(dir, url, tokenFile, sharedUser string) error {
 	data, err := json.Marshal(address{url, tokenFile, os.Getpid(), sharedUser})
 	if err != nil {
@@ -222,8 +222,7 @@ func readAddress(dir string) (address, error) {
 	return a, nil
 }
 
-// LocalURL returns the address by which clients on this machine reach a server
-// that listens.
+// LocalURL returns the address by which clients on this machine reach a listening server.
 func LocalURL(listening net.Addr, tls bool) string {
 	scheme := "http"
 	if tls {

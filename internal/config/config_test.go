@@ -145,7 +145,7 @@ func TestKeysOfMappingsAreChecked(t *testing.T) {
 	}
 }
 
-func TestTheStoreIsInTheDataDirectoryWhateverItsName(t *testing.T) {
+func TestStoreIsInTheDataDirectoryByAnyName(t *testing.T) {
 	for _, data := range []string{"/a", "b", "/a b/c:d", "c:d", "/100%41", "100%41", "/a?b#c", "a?b#c", "/büro", "büro"} {
 		s := config.Server{Data: data}.Filled(func(string) string { return "" }, "", false)
 		if want := filepath.Join(data, "belfry.db"); s.Store.File() != want {
@@ -353,7 +353,7 @@ func TestSchemeOfTheStoreURLIgnoresCase(t *testing.T) {
 	}
 }
 
-func TestAURLOfAStoreThatIsWrongIsRefusedWithoutItsPassword(t *testing.T) {
+func TestWrongStoreURLIsRefusedWithoutItsPassword(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                "is not the URL of a store",
 		"belfry.db":                       "is not the URL of a store",

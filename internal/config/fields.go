@@ -58,7 +58,7 @@ func Changed(a, b Server) []Field {
 // Setting is the value of a field, and where it comes from.
 type Setting struct {
 	Field
-	// Value is nil where nothing is said and nothing is filled in.
+	// Value is nil if unset and without default.
 	Value any
 	// From is default, or the flag, the variable or the file that says it.
 	From string
@@ -67,12 +67,12 @@ type Setting struct {
 // Layers are the values in each place of the configuration.
 type Layers struct {
 	Flags, Env, File Server
-	// FileName is what the user calls the file.
+	// FileName is the user's name for the file.
 	FileName string
 }
 
-// Settings returns what comes of the layers, which is given, field by field, and
-// where each value is from. Secrets are hidden.
+// Settings returns the result of the layers field by field, with the source of each value.
+// Secrets are hidden.
 func (l *Layers) Settings(result Server) []Setting {
 	var list []Setting
 	for _, f := range Fields() {
@@ -85,8 +85,8 @@ func (l *Layers) Settings(result Server) []Setting {
 	return list
 }
 
-// NameOf returns a field by the name that its place has for it: the flag, the variable, or its name
-// with that of the file.
+// NameOf returns a field's name in its source: the flag, the variable, or its name with
+// that of the file.
 func (l *Layers) NameOf(name string) string {
 	for _, f := range Fields() {
 		if f.Name != name {
@@ -116,8 +116,8 @@ func (l *Layers) from(f *Field) string {
 // Hidden replaces secret values.
 const Hidden = "xxxxx"
 
-// shown returns a value without its secrets: what is in the password of a URL, and
-// the values, not the names, of a map that holds some.
+// shown returns a value without its secrets: the password of a URL, and the values, not the
+// names, of a map with secrets.
 func shown(value any, secret bool) any {
 	switch v := value.(type) {
 	case Store:

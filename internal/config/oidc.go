@@ -13,7 +13,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// OIDC is where people sign in to the web UI beside tokens.
+// OIDC is the provider for signing in to the web UI besides tokens.
 type OIDC struct {
 	Issuer           URL        `json:"issuer,omitzero" max:"1024" doc:"The address of the provider, as its tokens have it, for example https://id.example.com/realms/main." why:"without it people sign in with tokens alone"`
 	ClientID         string     `json:"client_id,omitzero" max:"256" doc:"The name of this client at the provider." why:"the provider has it"`
@@ -107,7 +107,7 @@ func (o OIDC) filled() OIDC {
 	return o
 }
 
-// check reports what does not go together.
+// check reports conflicting settings.
 func (o OIDC) check() error {
 	if o.Issuer == "" {
 		if o.ClientID != "" || o.RedirectURL != "" || len(o.Groups)+len(o.People)+len(o.Everyone) > 0 || o.ClientSecretFile != "" || o.ClientSecretName != "" {

@@ -27,8 +27,8 @@ type Vault struct {
 	Timeout   job.Duration `json:"timeout,omitzero" min:"1s" max:"30s" doc:"How long a request may take." default:"10s" why:"an attempt waits for it"`
 }
 
-// KeyFile returns the file of the keys of secrets, "" for none, and whether the server makes it.
-// Nodes that share a store must have the same keys, so none is made there.
+// KeyFile returns the key file of secrets, "" for none, and whether the server creates it.
+// Nodes that share a store need the same keys, so none is created there.
 func (s *Server) KeyFile() (file string, made bool) {
 	switch {
 	case len(s.Secrets.KeyCommand) > 0:
@@ -49,7 +49,7 @@ func (s Secrets) beside(dir string) Secrets {
 	return s
 }
 
-// check reports what does not go together.
+// check reports conflicting settings.
 func (s Secrets) check() error {
 	v := s.Vault
 	switch {

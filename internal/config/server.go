@@ -93,7 +93,7 @@ type NamespaceDefaults struct {
 	Policy   job.Policy `json:"policy,omitzero" doc:"Policies, as jobs have them."`
 }
 
-// Keep is how long is kept what has been.
+// Keep is the retention of history.
 type Keep struct {
 	Runs      int          `json:"runs,omitzero" min:"1" max:"1000000000" doc:"At most so many finished runs of a job." default:"as many as there are" why:"no number suits all jobs: one that is due every second has 7.8 million in 90 days" reload:"yes"`
 	For       job.Duration `json:"for,omitzero" min:"1s" max:"forever" doc:"Finished runs for this long; forever is allowed." default:"90d" why:"a quarter of a year, to compare with" reload:"yes"`
@@ -193,8 +193,8 @@ func (a Address) Loopback() bool {
 // Host is the name of a host.
 type Host string
 
-// UnmarshalText checks the name of a host: an address of it with more than the name
-// would never be that of a request.
+// UnmarshalText checks the name of a host: a value with more than the name would never
+// match a request.
 func (h *Host) UnmarshalText(text []byte) error {
 	if len(text) == 0 || bytes.ContainsAny(text, "/:@[] \t") {
 		return fmt.Errorf("%q is not the name of a host alone, such as belfry.example.org", text)
@@ -259,10 +259,10 @@ func (s *Store) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// databaseURL has what the URL of a database begins with.
+// databaseURL has the prefixes of database URLs.
 var databaseURL = map[string]bool{Postgres: true, "postgresql": true, MySQL: true, Etcd: true, Redis: true, "rediss": true}
 
-// severalHosts has what the URL of a store begins with that may have several hosts.
+// severalHosts has the prefixes of store URLs that may have several hosts.
 var severalHosts = map[string]bool{Etcd: true, Redis: true, "rediss": true, MongoDB: true}
 
 // parseStore reads the URL of a store. Of several hosts it returns the first: a URL has one.
@@ -271,7 +271,7 @@ func parseStore(text string) (*url.URL, error) {
 	return url.Parse(before + after)
 }
 
-// otherHosts returns what stands before and after the hosts of a URL behind the first.
+// otherHosts returns the text before and after the hosts of a URL after the first.
 func otherHosts(text string) (before, after string) {
 	scheme, rest, ok := strings.Cut(text, "://")
 	if !ok || !severalHosts[strings.ToLower(scheme)] {
@@ -481,7 +481,7 @@ const (
 // Values returns all forms of the log.
 func (LogFormat) Values() []string { return []string{string(LogText), string(LogJSON)} }
 
-// LogLevel is the least weight of what is logged.
+// LogLevel is the lowest logged level.
 type LogLevel string
 
 // Values returns all levels, the least first.
@@ -490,8 +490,8 @@ func (LogLevel) Values() []string { return []string{"debug", "info", "warn", "er
 // fileMax bounds a file: no configuration is longer.
 const fileMax = 1 << 20
 
-// ReadServer reads the file of a server. Relative names of files in it begin
-// beside it. The error is of type job.Problems if the file can be read.
+// ReadServer reads the file of a server. File names in it are relative to its directory.
+// The error is of type job.Problems if the file can be read.
 func ReadServer(path, shown string) (Server, error) {
 	var s Server
 	if err := readSettings(path, shown, &s); err != nil {
@@ -536,7 +536,7 @@ func readSettings(path, shown string, settings any) error {
 	return job.DecodeSettings(shown, data, settings)
 }
 
-// ServerFromEnv returns what the environment says.
+// ServerFromEnv returns the settings of the environment.
 func ServerFromEnv(getenv func(string) string) (Server, error) {
 	s := Server{Data: getenv("BELFRY_DATA"), OIDC: OIDC{ClientSecret: Password(getenv("BELFRY_OIDC_CLIENT_SECRET"))}}
 	if text := getenv("BELFRY_STORE"); text != "" {
@@ -646,7 +646,7 @@ func withLabels(said map[string]string, hostname string) map[string]string {
 	return labels
 }
 
-// Check reports what does not go together.
+// Check reports conflicting settings.
 func (s Server) Check() error {
 	for i, role := range s.Roles {
 		if slices.Contains(s.Roles[:i], role) {

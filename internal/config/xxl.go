@@ -72,7 +72,7 @@ func (x XXL) check() error {
 }
 
 const (
-	// defaultToken is the one of XXL-JOB's own configuration.
+	// defaultToken is the token of XXL-JOB's own configuration.
 	defaultToken = "default_token"
 	// tokenMin is how long an access token must be: 16 letters cannot be guessed by
 	// requests.

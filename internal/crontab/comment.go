@@ -5,8 +5,8 @@ import "strings"
 // importedMark stands before the lines that became jobs.
 const importedMark = "#belfry# "
 
-// CommentOut returns the text of a file in which the lines with these numbers are
-// comments, marked so that a person finds them and what they were.
+// CommentOut returns the text of a file with the numbered lines commented out, marked so
+// that a person can find and restore them.
 func CommentOut(text string, numbers map[int]bool) string {
 	var b strings.Builder
 	n := 0

@@ -148,7 +148,7 @@ const day = 24 * time.Hour
 
 // Each crontab of test/crontabs is run by Debian's cron: it starts the commands of the jobs when
 // they are due, and nothing else.
-func TestCronStartsWhatTheJobsOfItsCrontabDo(t *testing.T) {
+func TestCronStartsTheCommandsOfItsCrontab(t *testing.T) {
 	d := newDaemon(t)
 	files, err := filepath.Glob("../../test/crontabs/*.txtar")
 	if err != nil {

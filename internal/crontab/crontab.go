@@ -1,11 +1,11 @@
-// Package crontab turns the schedules of other programs into jobs: crontabs of
-// users and of the system, anacrontabs, folders for run-parts, and systemd timers.
-// It also writes jobs as lines of a crontab, as far as crontabs can say them.
+// Package crontab turns the schedules of other programs into jobs: crontabs of users and of
+// the system, anacrontabs, folders for run-parts, and systemd timers. It also writes jobs
+// as lines of a crontab, as far as crontabs can express them.
 //
-// Each line becomes the job that does the same: cron catches nothing up and starts
-// a command beside itself, so the job does too. What a job cannot keep of a line is
-// said in a note. The package reads no file, no clock and no list of users; what it
-// needs to know of the machine stands in Options.
+// Each line becomes an equivalent job: cron does not catch up and lets a command overlap
+// itself, so the job does the same. A note reports the parts of a line that a job cannot
+// keep. The package reads no file, no clock and no list of users; Options describe the
+// machine.
 package crontab
 
 import (

@@ -11,9 +11,9 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Export writes jobs as a crontab, of a user or of the system. What a crontab cannot say
-// stands in it as a comment with the reason: defaults are those that a job is filled
-// with where it says nothing.
+// Export writes jobs as a crontab, of a user or of the system. Settings that a crontab
+// cannot express become a comment with the reason: defaults are the values for unset fields
+// of a job.
 func Export(jobs []*job.Job, format Format, defaults job.Defaults) string {
 	groups := map[string][]string{} // lines by the settings that they need
 	for _, j := range jobs {

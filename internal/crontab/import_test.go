@@ -170,7 +170,7 @@ func TestImportedJobsComeBackAsLines(t *testing.T) {
 	}
 }
 
-func TestExportSaysWhatACrontabCannot(t *testing.T) {
+func TestExportNotesLossesInACrontab(t *testing.T) {
 	name := func(n string) *job.Job {
 		return &job.Job{Name: n, Run: job.RunSpec{Shell: &job.Shell{Command: "true"}}, Schedule: job.Schedule{Cron: []string{"0 1 * * *"}}}
 	}

@@ -131,9 +131,9 @@ func words(text string, n int) (first, rest string) {
 	return strings.Join(list, " "), text
 }
 
-// standardInput divides what stands behind the times, as cron does: the first percent
-// sign that no backslash escapes begins the standard input, in which others are ends of
-// lines. Before another character a backslash stays.
+// standardInput splits the text after the times, as cron does: the first percent sign
+// without a backslash begins the standard input, in which others are line breaks. Before
+// another character a backslash stays.
 func standardInput(text string) (command, stdin string) {
 	var cmd strings.Builder
 	i, escaped := 0, false

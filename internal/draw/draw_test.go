@@ -64,7 +64,7 @@ func TestPicturesAreWellFormedAndTheirTextsEscaped(t *testing.T) {
 	}
 }
 
-func TestMarksAreToldApartWithoutColour(t *testing.T) {
+func TestMarksDifferWithoutColour(t *testing.T) {
 	for _, c := range []struct {
 		class Class
 		want  int // rectangles: the mark, and a stroke below it

@@ -200,8 +200,8 @@ func (l *layout) place() {
 	l.high = bottom - top
 }
 
-// spread puts the spots of a layer where they want to be, at least their distance apart: those
-// that would overlap form a block around the middle of what they want.
+// spread places the spots of a layer at their preferred positions, at least their distance
+// apart: overlapping ones form a block around the mean of their preferences.
 func spread(layer []*spot) {
 	type block struct {
 		from, to   int

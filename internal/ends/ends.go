@@ -23,8 +23,8 @@ const (
 	// queueMax is how many ends wait to be logged. A log that no one reads blocks its
 	// writer, and must not block the store.
 	queueMax = 10_000
-	// flushEvery is how often it is looked for lines that were left out and that no other
-	// line followed.
+	// flushEvery is the interval of checks for suppressed lines that no other line
+	// followed.
 	flushEvery = 10 * time.Second
 )
 
@@ -160,8 +160,8 @@ func (l *Log) writeRecord(r *store.Record) {
 	l.log.Warn(words[r.Attempt.Outcome], about...)
 }
 
-// flush says what was left out and not followed by another line, and forgets the jobs whose
-// span is over. A line that comes right after the span says it itself.
+// flush reports suppressed lines that no other line followed, and removes jobs whose span
+// is over. A line right after the span reports them itself.
 func (l *Log) flush() {
 	now := l.now().Add(-flushEvery)
 	for uid, j := range l.jobs {

@@ -103,7 +103,7 @@ func TestAJobThatFailsAllTheTimeDoesNotFillTheLog(t *testing.T) {
 }
 
 // A log that no one reads must not hold up the store.
-func TestALogThatIsNotReadHoldsNothingUp(t *testing.T) {
+func TestUnreadLogBlocksNothing(t *testing.T) {
 	var said logtest.Log
 	l := ends.New(slog.New(slog.NewTextHandler(&said, nil)), nil)
 	for range 10_500 { // nothing runs that would write

@@ -1,9 +1,9 @@
 // Package events brings the changes of a store to its followers. A store sends them with a
 // Feed, in one process, and wakes others with Hints. A Hub follows a store while there are
-// listeners, and keeps the latest events, so that a thousand listeners cost the store no more
-// than one, and a listener can resume after a broken connection.
+// listeners, and keeps the latest events, so that a thousand listeners cost the store no
+// more than one, and a listener can resume after a broken connection.
 //
-// Events that do not fit are left out, and marked as left out: neither a store nor another
+// Events that do not fit are dropped, and the gap marked: neither a store nor another
 // listener ever waits for a slow one.
 package events
 
@@ -19,7 +19,7 @@ import (
 // commits of a busy store.
 const batchesMax = 1024
 
-// Feed tells receivers in this process what has changed. The zero value is ready.
+// Feed passes changes to receivers in this process. The zero value is ready.
 type Feed struct {
 	wanted atomic.Int32
 	mu     sync.Mutex
@@ -51,8 +51,8 @@ func (f *Feed) Follow(ctx context.Context) <-chan []store.Event {
 	return ch
 }
 
-// Send passes events on. It never waits: what a receiver has no room for is lost,
-// and the next that it gets begins with an event that says so.
+// Send passes events on. It never waits: events beyond a receiver's room are lost, and its
+// next ones begin with an event that reports that.
 func (f *Feed) Send(list []store.Event) {
 	if len(list) == 0 {
 		return

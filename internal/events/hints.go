@@ -10,8 +10,8 @@ import (
 // Hints wakes the listeners of this process. The zero value is ready for use.
 type Hints struct {
 	mu sync.Mutex
-	// to holds a channel of one hint for each listener. One that is slow finds
-	// all that it has missed in it, as one hint.
+	// to holds a channel of one hint for each listener. A slow one finds all missed hints
+	// in it, combined into one.
 	to map[chan store.Hint]struct{}
 }
 

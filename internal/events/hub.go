@@ -31,8 +31,8 @@ const (
 	// linger is how long a hub keeps following after the last listener has left: one with a
 	// broken connection comes back in that time.
 	linger = time.Minute
-	// nodesEvery is how often it looks at the nodes. Their silence is nothing that
-	// a store tells.
+	// nodesEvery is the interval for polling the nodes. A store does not report their
+	// silence.
 	nodesEvery = time.Second
 	// gatherTime is how long events are gathered before the first listeners are woken.
 	// Runs start at full seconds, and their events would else wake a thousand listeners
@@ -158,7 +158,7 @@ func (h *Hub) follow(ctx context.Context) {
 	}
 }
 
-// tell wakes the listeners whose turn it is, or the next ones, and returns the turn behind.
+// tell wakes the listeners whose turn it is, or the next ones, and returns the next turn.
 func (h *Hub) tell(whose int) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -234,8 +234,8 @@ type known struct {
 	state store.SessionState
 }
 
-// look reads the nodes and tells what is different from the last time; nil is the
-// first. A store that does not answer tells nothing.
+// look reads the nodes and reports changes since the last time; nil is the first. It
+// reports nothing while the store does not answer.
 func (h *Hub) look(ctx context.Context, before map[job.ID]known) map[job.ID]known {
 	ctx, cancel := context.WithTimeout(ctx, nodesEvery)
 	defer cancel()
@@ -354,8 +354,8 @@ func (l *Listener) Wait(ctx context.Context) error {
 	}
 }
 
-// Take returns the next events, at most PartMax of them, none if there are none. gap
-// tells that some before them are not known any more.
+// Take returns the next events, at most PartMax of them, possibly none. gap is set if some
+// before them are lost.
 func (l *Listener) Take() (list []*Event, gap bool) {
 	h := l.hub
 	h.mu.Lock()

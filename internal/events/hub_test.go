@@ -183,7 +183,7 @@ func TestListenersAreToldInTurn(t *testing.T) {
 	})
 }
 
-func TestAListenerThatComesBackGoesOnWhereItWas(t *testing.T) {
+func TestReturningListenerResumes(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fake, h *events.Hub) {
 		l := listen(t, h, "")
 		f.tell(1, 3)

@@ -12,8 +12,8 @@ const (
 	// orderWait is how long events wait for those of before that come from another
 	// process: these are some tenths of a second late.
 	orderWait = 500 * time.Millisecond
-	// orderEvery is how often it is looked which have waited so long: with each step it
-	// would be a look at all that wait.
+	// orderEvery is the interval of checks for events that have waited that long: a check
+	// at each step would examine all waiting ones.
 	orderEvery = 50 * time.Millisecond
 	// waitingMax is how many steps wait at most. When there are more, the first
 	// waitingOff of them are passed on as they are.

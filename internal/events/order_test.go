@@ -34,7 +34,7 @@ func at(ms int, kinds ...string) (list []store.Event) {
 	return list
 }
 
-func TestWhatSeveralProcessesDoIsToldInTheOrderOfItsTimes(t *testing.T) {
+func TestEventsOfSeveralProcessesAreOrderedByTime(t *testing.T) {
 	withOthers(t, func(t *testing.T, f *fake, h *events.Hub) {
 		l := listen(t, h, "")
 		defer l.Close()

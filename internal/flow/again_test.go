@@ -38,7 +38,7 @@ func stateOf(g *flow.Graph, marks string) *flow.State {
 	return s
 }
 
-func TestWhatRunsAgain(t *testing.T) {
+func TestAgainSelectsSteps(t *testing.T) {
 	// a → b → c, a → d, and a report for failures behind c; z at the end.
 	g := flow.NewGraph(&job.Flow{
 		Steps: []job.Step{
@@ -94,7 +94,7 @@ func TestWhatRunsAgain(t *testing.T) {
 	}
 }
 
-func TestItemsThatHaveSucceededAreTakenOver(t *testing.T) {
+func TestSuccessfulItemsAreReused(t *testing.T) {
 	g := flow.NewGraph(&job.Flow{MaxParallel: 9, Steps: []job.Step{{Name: "list"}, {Name: "each", Needs: []string{"list"}, ForEach: []string{"x"}}}})
 	old := stateOf(g, "sf")
 	for k, mark := range []flow.Mark{flow.Succeeded, flow.Failed, flow.Blocked} {

@@ -22,9 +22,9 @@ type Timing struct {
 	Spread time.Duration
 }
 
-// look is how many moments are counted one by one before a stretch of them is skipped. A
-// stretch that is as regular at its end as before it counts as regular throughout, so that a
-// schedule of seconds costs some dozen looks in a step and not each of its moments.
+// look is the number of moments that are counted one by one before a stretch is skipped. A
+// stretch that is as regular at its end as before it counts as regular throughout, so that
+// a schedule of seconds costs some dozen evaluations in a step and not one for each moment.
 const look = 8
 
 // Counts adds up the starts in steps of a span.

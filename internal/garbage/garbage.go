@@ -53,7 +53,7 @@ func adapt() {
 		return
 	}
 	room.watched = true
-	type garbage struct{ _ *int } // what has no pointer may be kept together with others
+	type garbage struct{ _ *int } // values without pointers may share memory with others
 	runtime.SetFinalizer(&garbage{}, func(*garbage) {
 		room.mu.Lock()
 		defer room.mu.Unlock()

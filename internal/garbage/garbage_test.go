@@ -36,7 +36,7 @@ func limit() int {
 	return now
 }
 
-func TestTheLimitIsAsBeforeWhenNobodyNeedsRoom(t *testing.T) {
+func TestLimitIsRestoredWithoutDemand(t *testing.T) {
 	runtime.GC() // other tests have left something
 	usual := limit()
 	first, second := NeedRoom(), NeedRoom()
@@ -52,7 +52,7 @@ func TestTheLimitIsAsBeforeWhenNobodyNeedsRoom(t *testing.T) {
 }
 
 // What is in use grows while there is room, and the room becomes smaller.
-func TestRoomGoesByWhatIsInUse(t *testing.T) {
+func TestRoomCountsUsedSpace(t *testing.T) {
 	runtime.GC()
 	usual := limit()
 	defer NeedRoom()()

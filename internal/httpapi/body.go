@@ -41,7 +41,7 @@ func readBody(body []byte, into any) error {
 			}
 			return nil
 		}
-	case *client.Document: // job.Decode tells where it has a key twice
+	case *client.Document: // job.Decode reports duplicate keys
 	default:
 		err := huma.DefaultJSONFormat.Unmarshal(body, into)
 		var mistyped *json.UnmarshalTypeError
@@ -59,8 +59,8 @@ func readBody(body []byte, into any) error {
 	return huma.DefaultJSONFormat.Unmarshal(body, into)
 }
 
-// repeatedKey returns a key that an object of a body has twice, of which encoding/json
-// would take the last without a word. The body is JSON.
+// repeatedKey returns a duplicate key in an object of a body, of which encoding/json would
+// silently take the last. The body is JSON.
 func repeatedKey(body []byte) (key string, twice bool) {
 	type level struct {
 		keys  map[string]bool // the keys so far; nil in a list

@@ -77,7 +77,7 @@ type eventStream struct {
 	buffer bytes.Buffer
 }
 
-// run writes what happens until the client has left.
+// run writes events until the client has left.
 func (e *eventStream) run(ctx context.Context) error {
 	// A client that loses the connection before the first event continues from here.
 	if err := e.mark(); err != nil {

@@ -23,9 +23,8 @@ import (
 // milliseconds unless it hangs.
 const requestTime = 30 * time.Second
 
-// around puts around the routes what holds for each request, from outside to
-// inside: recovery, time, the host, the site that it comes from, the token. Pages ask for
-// the token themselves.
+// around wraps the routes in the checks of each request, from outside to inside: recovery,
+// time, the host, the site of origin, the token. Pages require the token themselves.
 func (a *api) around(routes http.Handler) http.Handler {
 	h := a.authenticated(routes)
 	h = a.orPages(h)
@@ -36,8 +35,8 @@ func (a *api) around(routes http.Handler) http.Handler {
 	return a.recovering(h)
 }
 
-// fromSomewhere says where the changes of a request come from, for the audit. Who sends it may
-// say what it likes of its program: the audit is about the holder of the token.
+// fromSomewhere sets the origin of a request's changes, for the audit. The sender chooses
+// the name of its program freely: the audit is about the holder of the token.
 func (a *api) fromSomewhere(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		by := service.ByAPI
@@ -241,7 +240,7 @@ func (a *api) certified(r *http.Request, who service.Caller) (service.Caller, *p
 	return who, nil
 }
 
-// holderOf returns whose session a request has.
+// holderOf returns the owner of a request's session.
 func (a *api) holderOf(r *http.Request, secret string) (service.Caller, *problem) {
 	if !auth.IsSameOrigin(r) {
 		return service.Caller{}, refuse(client.TypeCrossOrigin, "a session is good for pages of this server alone").
@@ -266,7 +265,7 @@ func storeAway() *problem {
 // most of the 10 s that Prometheus waits for the answer.
 const tokenWithin = 2 * time.Second
 
-// whose returns the caller with a secret, and when the token expires.
+// whose returns the caller of a secret, and when its token expires.
 func (a *api) whose(ctx context.Context, secret string, without bool) (who service.Caller, expires time.Time, err error) {
 	asked := ctx
 	if without {

@@ -26,29 +26,29 @@ import (
 	"github.com/belfry-cron/belfry/internal/trouble"
 )
 
-// Config is what an API needs.
+// Config configures an API.
 type Config struct {
-	// Service answers what is asked.
+	// Service performs the operations.
 	Service *service.Service
 	// Tokens knows the caller of a request by its token.
 	Tokens *auth.Tokens
 	// Sessions are those of browsers. Default: those of the store of Tokens.
 	Sessions *auth.Sessions
-	// Pages answers whatever is not for the API: the pages of the web UI. Nil: there are none.
+	// Pages answers requests outside the API: the pages of the web UI. Nil: none.
 	Pages http.Handler
 	// Node is the name of this node. "" is for none.
 	Node string
-	// Hosts are the names that requests may be sent to beside localhost. Addresses are
-	// always allowed, since no attacker can give them another meaning.
+	// Hosts are the allowed host names of requests besides localhost. Addresses are always
+	// allowed, since no attacker can redirect them.
 	Hosts []string
 	// WorkerCertificates refuses workers without a client certificate.
 	WorkerCertificates bool
 	// WithoutAPI is set on a node without the role api: it answers about its health and its
 	// metrics, and else names the nodes that answer.
 	WithoutAPI bool
-	// Version is that of the program.
+	// Version is the version of the program.
 	Version string
-	// Metrics answers at /metrics. Nil: there is nothing at /metrics.
+	// Metrics answers at /metrics. Nil: no metrics.
 	Metrics http.Handler
 	// Now is the clock of this machine, by which failures to authenticate are counted.
 	// Default: time.Now.
@@ -57,7 +57,7 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// api is what the handlers share.
+// api is the state shared by the handlers.
 type api struct {
 	Config
 	huma huma.API
@@ -67,7 +67,7 @@ type api struct {
 	document func() ([]byte, error)
 	// failures counts failures to authenticate.
 	failures auth.Failures
-	// lookups logs that cannot look up tokens.
+	// lookups logs failed look-ups of tokens.
 	lookups *trouble.Trouble
 }
 
@@ -195,7 +195,7 @@ func (a *api) healthRoutes() {
 	})
 }
 
-// plainRoutes are the description of the API, and the answer where there is nothing.
+// plainRoutes are the description of the API, and the answer for unknown paths.
 func (a *api) plainRoutes() {
 	a.mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, r *http.Request) {
 		document, err := a.document()
@@ -222,8 +222,8 @@ func plain(w http.ResponseWriter, status int, text string) {
 	_, _ = w.Write([]byte(text))
 }
 
-// straight answers requests whose path goes astray, such as /api/v1/jobs//x: the
-// mux would send them elsewhere with a page for people.
+// straight answers requests with a malformed path, such as /api/v1/jobs//x: the mux would
+// redirect them with a page for people.
 func (a *api) straight(routes http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		given := r.URL.EscapedPath()
@@ -236,8 +236,7 @@ func (a *api) straight(routes http.Handler) http.Handler {
 	})
 }
 
-// noRoute is the problem of a path that does not exist, or of a method that it
-// does not have.
+// noRoute is the problem of an unknown path, or of a method that it does not have.
 func (a *api) noRoute(r *http.Request) *problem {
 	var allowed []string
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {

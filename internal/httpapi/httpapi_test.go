@@ -587,7 +587,7 @@ func (s *meddlingStore) Pools(ctx context.Context) ([]*job.Pool, error) {
 	return list, err
 }
 
-func TestPruneSparesJobsChangedMeanwhile(t *testing.T) {
+func TestPruneSparesConcurrentlyChangedJobs(t *testing.T) {
 	s := newServer(t)
 	ok[client.Applied](s, "POST", "/api/v1/jobs:apply", `{"documents": [{"kind": "pool", "name": "disk", "pool": {"size": 1}}]}`)
 	s.handle(&meddlingStore{s.store, 1})
@@ -779,7 +779,7 @@ func (s *server) dial() *client.Client {
 }
 
 // A change that is meant for an old version is refused even if it would change nothing.
-func TestStaleIfMatchIsRefusedWhateverTheBody(t *testing.T) {
+func TestStaleIfMatchIsRefusedForAnyBody(t *testing.T) {
 	s := newServer(t)
 	for path, document := range map[string]string{
 		"jobs":      `{"name": "x", "description": "%s", "run": {"shell": "true"}}`,

@@ -52,7 +52,7 @@ type PageInput struct {
 	PageToken string `query:"page_token" maxLength:"1024" doc:"The next_page_token of the page before."`
 }
 
-// answer is what has a body alone.
+// answer has only a body.
 type answer[T any] struct{ Body T }
 
 func answered[T any](body T, err error) (*answer[T], error) { return &answer[T]{body}, err }
@@ -83,13 +83,13 @@ func changed(c service.Changed, err error) (*changeOutput, error) {
 
 func etag(version int64) string { return strconv.Quote(strconv.FormatInt(version, 10)) }
 
-// Conditions say which version a change is meant for.
+// Conditions are the expected version of a change's object.
 type Conditions struct {
 	IfMatch     string `header:"If-Match" doc:"The ETag of the version to change, or * for any."`
 	IfNoneMatch string `header:"If-None-Match" doc:"* to create what must not exist."`
 }
 
-// expect reads the conditions, of which one must be given.
+// expect reads the conditions, one of which is required.
 func (c *Conditions) expect() (service.Expect, error) {
 	switch {
 	case c.IfMatch == "" && c.IfNoneMatch == "":

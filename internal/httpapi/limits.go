@@ -28,9 +28,9 @@ type limit struct {
 var (
 	// smallBody is a reason, a version, a span of time, a token.
 	smallBody = limit{16 << 10, 100}
-	// reportBody has the output of a run, each byte of which may be six in JSON.
+	// reportBody has the output of a run, each byte of which may take six in JSON.
 	reportBody = limit{2 << 20, 100}
-	// resultBody has the result of a step, as JSON, and a little around it.
+	// resultBody has the result of a step, as JSON, with its envelope.
 	resultBody = limit{job.ResultMax + 1<<10, 5000}
 	// paramsBody has values for the 256 parameters that a job may declare, at most as many
 	// bytes as the arguments and environment of a process.
@@ -48,11 +48,11 @@ var (
 const (
 	// bodyTime is how long a body may take to arrive: the largest one on a slow line.
 	bodyTime = time.Minute
-	// inFlightMax bounds the bytes of large bodies that are read and answered at a time: an
-	// answer takes some ten times the memory of its body. Two of the largest fit.
+	// inFlightMax bounds the bytes of large bodies in flight: an answer takes some ten
+	// times the memory of its body. Two of the largest fit.
 	inFlightMax = 32 << 20
-	// largeBody is the size from which a body counts. The bound on connections is enough for
-	// smaller ones.
+	// largeBody is the size from which a body counts. The bound on connections is enough
+	// for smaller ones.
 	largeBody = 64 << 10
 	// roomTime is how long a large body waits for room, of the 30 s of a request.
 	roomTime = 10 * time.Second
@@ -63,8 +63,8 @@ type bodies struct{ room *semaphore.Weighted }
 
 func newBodies() bodies { return bodies{semaphore.NewWeighted(inFlightMax)} }
 
-// take reads the body of a request within its limit and leaves it to be parsed. The caller
-// calls done when the request is answered.
+// take reads the body of a request within its limit and leaves it for parsing. The caller
+// calls done after the answer.
 func (b bodies) take(w http.ResponseWriter, r *http.Request, most limit) (done func(), refused *problem) {
 	done = func() {}
 	if r.ContentLength == 0 || most.bytes == 0 {
@@ -107,7 +107,7 @@ func (b bodies) take(w http.ResponseWriter, r *http.Request, most limit) (done f
 	return done, refused
 }
 
-// readWithin reads a body, of which a byte more than most is enough.
+// readWithin reads a body, at most one byte more than most.
 func readWithin(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(bodyTime)) // connections of tests have none

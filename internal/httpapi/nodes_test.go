@@ -129,7 +129,7 @@ func TestReplacedProcessIsNoLongerListed(t *testing.T) {
 }
 
 // What a node says of itself is shown with it, and for some days after its end.
-func TestANodeThatIsGoneIsListed(t *testing.T) {
+func TestGoneNodeIsListed(t *testing.T) {
 	s := newServer(t)
 	n := s.node()
 	said := presence.Presence{Node: "one", Session: n.session, Partitions: 256, Version: "1"}
@@ -152,7 +152,7 @@ func TestANodeThatIsGoneIsListed(t *testing.T) {
 	}
 }
 
-func TestAServerSaysWhatDiffersBetweenItsNodes(t *testing.T) {
+func TestServerReportsDifferencesBetweenNodes(t *testing.T) {
 	s := newServer(t)
 	for i, version := range []string{"1.1", "1.2"} {
 		session := store.Session{ID: job.ID{byte(i + 1)}, Node: version, Machine: version, Version: version, Zones: "2026a", Roles: []string{store.RoleWorker}, Capacity: 1}

@@ -7,7 +7,7 @@ import (
 	"github.com/belfry-cron/belfry/client"
 )
 
-// notificationRoutes show what channels tell of.
+// notificationRoutes show the notifications of channels.
 func (a *api) notificationRoutes() {
 	register(a, http.MethodGet, "/notifications", "list-notifications", "List what channels have to say", func(ctx context.Context, in *listSetsInput) (*answer[client.Page[client.Notification]], error) {
 		return listed(a.Service.Notifications.List(ctx, caller(ctx), in.Namespace))

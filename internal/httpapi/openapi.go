@@ -86,7 +86,7 @@ var tags = []*huma.Tag{
 	{Name: "health", Description: "For programs that watch the server."},
 }
 
-// tagOf returns what a path is about.
+// tagOf returns the subject of a path.
 func tagOf(path string) string {
 	rest, below := strings.CutPrefix(path, "/api/v1/")
 	if !below {
@@ -102,7 +102,7 @@ var documented = map[string]string{"jobs": "Job", "calendars": "Calendar", "pool
 // schemasAt is where the schemas are in the description.
 const schemasAt = "#/components/schemas/"
 
-// document stands for client.Document in the description of the API.
+// document replaces client.Document in the description of the API.
 type document struct{}
 
 // Schema returns the place of the schema of documents, which writeDescription puts there.
@@ -110,7 +110,7 @@ func (document) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeObject, AdditionalProperties: true, Extensions: map[string]any{documentMark: true}}
 }
 
-// documentMark is what the schema of a document is recognised by.
+// documentMark marks the schema of a document.
 const documentMark = "x-belfry-document"
 
 // describe completes the operations of the library, which requests read as well: so
@@ -186,7 +186,7 @@ func (a *api) describePlain() {
 	add("/openapi.json", "openapi", "Get this description", "application/json", &huma.Schema{Type: huma.TypeObject}, http.StatusOK)
 }
 
-// problemResponses describes the problems, those of a status together.
+// problemResponses describes the problems, grouped by status.
 func (a *api) problemResponses() map[string]*huma.Response {
 	schema := a.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[client.Problem](), true, "Problem")
 	headers := map[int]map[string]*huma.Header{
@@ -252,8 +252,8 @@ func (a *api) complete(o *huma.Operation) {
 // answersKey is where an operation keeps the answers of register.
 const answersKey = "answers"
 
-// problemsOf returns which problems an operation can have: the common ones, and those of its
-// parts.
+// problemsOf returns the possible problems of an operation: the common ones, and those of
+// its parts.
 func problemsOf(o *huma.Operation, wanted need) []int {
 	list := []int{http.StatusForbidden, http.StatusInternalServerError}
 	switch {
@@ -310,7 +310,8 @@ func addDocuments(tree map[string]any) error {
 	delete(schemas, "ErrorModel")
 	delete(schemas, "ErrorDetail")
 
-	// A page of documents becomes one of calendars and one of pools; that of jobs has a type.
+	// A page of documents becomes one of calendars and one of pools; the page of jobs has a
+	// type.
 	page := schemas["PageDocument"]
 	delete(schemas, "PageDocument")
 	for _, kind := range documented {
@@ -356,8 +357,8 @@ func withDocuments(tree any, kind string) any {
 	return tree
 }
 
-// streamOf describes a stream of server-sent events: of each type of event what
-// its data are. Those without a type are messages.
+// streamOf describes a stream of server-sent events: the data of each type of event. Those
+// without a type are messages.
 func (a *api) streamOf(data map[string]reflect.Type) *huma.MediaType {
 	var kinds []*huma.Schema
 	for name, t := range data {

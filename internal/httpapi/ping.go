@@ -40,7 +40,7 @@ func (a *api) ping(w http.ResponseWriter, r *http.Request) {
 	plain(w, http.StatusOK, "OK\n")
 }
 
-// pingOf returns what the end of the path of a ping says.
+// pingOf parses the end of a ping's path.
 func pingOf(signal string) (client.Report, bool) {
 	switch signal {
 	case "":

@@ -57,7 +57,7 @@ var kinds = map[client.ProblemType]struct {
 	client.TypeInternal:         {http.StatusInternalServerError, "internal error"},
 }
 
-// refuse makes a problem; the format says what is wrong this time.
+// refuse makes a problem; the format describes this case.
 func refuse(kind client.ProblemType, format string, args ...any) *problem {
 	k := kinds[kind]
 	return &problem{Problem: client.Problem{Type: kind, Title: k.title, Status: k.status, Detail: fmt.Sprintf(format, args...)}}
@@ -96,7 +96,7 @@ func (p *problem) withHeader(name, value string) *problem {
 	return p
 }
 
-// Error returns what is wrong.
+// Error describes the problem.
 func (p *problem) Error() string { return p.Problem.Error() }
 
 // GetStatus returns the HTTP status.
@@ -124,7 +124,7 @@ func (a *api) writeProblem(w http.ResponseWriter, p *problem) {
 	_, _ = w.Write(append(data, '\n'))
 }
 
-// asProblem makes a problem of any error, and logs what is no mistake of the caller.
+// asProblem makes a problem of any error, and logs errors other than the caller's mistakes.
 func (a *api) asProblem(ctx context.Context, err error) *problem {
 	var p *problem
 	if errors.As(err, &p) {
@@ -140,8 +140,7 @@ func (a *api) asProblem(ctx context.Context, err error) *problem {
 	return problemOf(e)
 }
 
-// fromLibrary turns what the routes' library says about a request into a
-// problem.
+// fromLibrary converts the routing library's error about a request into a problem.
 func fromLibrary(_ huma.Context, _ string, v any) (any, error) {
 	model, ok := v.(*huma.ErrorModel)
 	if !ok {
@@ -184,7 +183,7 @@ func located(e *huma.ErrorDetail) client.FieldError {
 	}
 	switch where {
 	case "query", "path", "header":
-		field.Parameter, _, _ = strings.Cut(rest, "[") // of those that are repeated
+		field.Parameter, _, _ = strings.Cut(rest, "[") // for repeated ones
 	default:
 		field.Pointer, field.Path = service.Pointer(rest), rest
 	}

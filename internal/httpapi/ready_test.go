@@ -127,7 +127,7 @@ func TestReadyzHasRemarks(t *testing.T) {
 	}
 }
 
-func TestANodeWhoseStoreCannotReadIsAliveAndNotReady(t *testing.T) {
+func TestUnreadableStoreMakesANodeLiveButNotReady(t *testing.T) {
 	s := unreadableStore{memory.New(memory.Options{})}
 	tokens := auth.New(s, nil)
 	handler := newHandler(t, service.Config{Store: s, Tokens: tokens}, httpapi.Config{Tokens: tokens})

@@ -8,19 +8,19 @@ import (
 	"github.com/belfry-cron/belfry/internal/service"
 )
 
-// need is what a route asks of its caller before it reads the request. The service asks
-// again, and for the namespace.
+// need is the right that a route requires before it reads the request. The service checks
+// again, including the namespace.
 type need struct {
 	public bool // no token
 	right  service.Right
 	// body bounds the body of the route; without it a body is ignored.
 	body limit
-	// without: when the store does not say whose token it is, its last answer counts.
+	// without: if the store does not answer, the cached token counts.
 	without bool
 }
 
-// access has each route of the API. One that is not here is for administrators
-// of the server alone.
+// access has each route of the API. A missing one is for administrators of the server
+// alone.
 var access = map[string]need{
 	"GET /livez":                      {public: true},
 	"GET /readyz":                     {public: true},
@@ -136,8 +136,8 @@ var access = map[string]need{
 	"GET /api/v1/worker/sessions/{session}/hints":     {right: service.WorkAsWorker},
 }
 
-// routes is a mux that asks for the right of a route before the route is taken. No route can
-// be registered around it.
+// routes is a mux that checks the right of a route before the route runs. No route can
+// bypass it.
 type routes struct {
 	http.ServeMux
 	patterns []string
@@ -176,7 +176,7 @@ func (m *routes) HandleFunc(pattern string, handler func(http.ResponseWriter, *h
 	})
 }
 
-// allow asks for the right of a route.
+// allow checks the right of a route.
 func (n *need) allow(r *http.Request) error {
 	who, namespace := caller(r.Context()), r.PathValue("namespace")
 	switch {

@@ -94,7 +94,7 @@ func (a *api) retryRun(ctx context.Context, in *retryRunInput) (*madeRunOutput, 
 	return made(a.Service.Runs.Retry(ctx, caller(ctx), in.ID, given(in.Body), in.IdempotencyKey))
 }
 
-// LinesInput says which lines of which attempt.
+// LinesInput selects lines of an attempt.
 type LinesInput struct {
 	RunInput
 	Attempt int `query:"attempt" minimum:"0" doc:"The number of the attempt. Default: the latest."`

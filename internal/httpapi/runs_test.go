@@ -361,7 +361,7 @@ func (r *rare) Attempts(_ context.Context, q store.HistoryQuery) ([]store.Record
 	return nil, next, nil
 }
 
-func TestSparseSearchIsAnsweredInParts(t *testing.T) {
+func TestSparseSearchReturnsPartialPages(t *testing.T) {
 	s := newServer(t)
 	r := &rare{Store: s.store}
 	s.plain(r)

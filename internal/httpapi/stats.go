@@ -9,7 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// statsRoutes count what has run and what will.
+// statsRoutes count past and future runs.
 func (a *api) statsRoutes() {
 	register(a, http.MethodGet, "/stats", "get-stats", "Count what has run, in buckets of time", a.getStats, http.StatusNotFound)
 	register(a, http.MethodGet, "/load", "get-load", "Count what schedules will start, in steps of time", a.getLoad)

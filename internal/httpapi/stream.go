@@ -11,7 +11,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/service"
 )
 
-// writeTime is how long a client may take to read what was written to it.
+// writeTime is how long a client may take to read written data.
 const writeTime = 30 * time.Second
 
 // stream writes server-sent events.
@@ -56,7 +56,7 @@ func (s *stream) Part(part client.OutputPart, at *service.Place) error {
 	return s.event("output", id, part)
 }
 
-// Alive keeps the connection open for what is between; it is a service.Follower.
+// Alive keeps the connection open for proxies in between; it is a service.Follower.
 func (s *stream) Alive() error { return s.comment("alive") }
 
 func (s *stream) write(data []byte) error {

@@ -59,7 +59,7 @@ func (d *described) sorted() (list []*operation) {
 	return list
 }
 
-func TestEachOperationDoesWhatItsDescriptionPromises(t *testing.T) {
+func TestOperationsFollowTheirDescriptions(t *testing.T) {
 	for _, o := range description(t).sorted() {
 		bodies := []string{""}
 		if o.node["requestBody"] != nil {

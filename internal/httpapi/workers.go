@@ -9,7 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// workerRoutes are what a worker asks that reaches no store.
+// workerRoutes are the routes for workers without a store.
 func (a *api) workerRoutes() {
 	const session = "/worker/sessions/{session}"
 	register(a, http.MethodPost, "/worker/tokens", "worker-token", "Exchange a joining token for a token of the worker's own", a.workerToken, http.StatusConflict)

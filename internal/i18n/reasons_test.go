@@ -6,7 +6,7 @@ import (
 	"unicode"
 )
 
-func TestReasonsAreSaidInChinese(t *testing.T) {
+func TestReasonsAreTranslated(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"", ""},
 		{"exit status 1", "退出码 1"},

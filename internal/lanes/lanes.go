@@ -1,9 +1,8 @@
-// Package lanes keeps the calls of a node to its store out of each other's way. Each
-// call locks the jobs that it is about: two that have jobs in common wait for each
-// other. So jobs fall into lanes, and a batch that can choose takes what lies in one
-// that no other call is in.
+// Package lanes keeps the store calls of a node from blocking each other. Each call locks
+// its jobs: two calls with common jobs wait for each other. So jobs are divided into lanes,
+// and a batch prefers jobs of a lane without other calls.
 //
-// Lanes are advice: what is right is decided by the locks of the store.
+// Lanes are advice: correctness depends only on the locks of the store.
 package lanes
 
 import (
@@ -22,8 +21,7 @@ func Of(uid job.ID) int { return int(uid[len(uid)-1] % Number) }
 // Set is a set of lanes.
 type Set = agenda.Set
 
-// Lanes tells in which lanes there are calls. The zero value is ready for use; nil
-// knows of none.
+// Lanes tracks the lanes of calls. The zero value is ready for use; nil tracks none.
 type Lanes struct {
 	mu    sync.Mutex
 	calls [Number]int

@@ -40,7 +40,7 @@ func TestALaneIsBusyUntilTheLastCallLeaves(t *testing.T) {
 	}
 }
 
-func TestNobodyNeedsLanes(t *testing.T) {
+func TestNilLanesAreUsable(t *testing.T) {
 	var l *lanes.Lanes
 	for range 2 {
 		if busy := enter(l, 1); busy != 0 {

@@ -1,7 +1,7 @@
-// Package leftovers settles in the store what a process of a node has left that died:
-// attempts that never began are given back, the rest is lost. The watchdog of the dead
-// process does so, and the next process on the machine: both may do it at the same time
-// and repeatedly, since the store compares the token of each attempt.
+// Package leftovers settles in the store the attempts of a node's process that died:
+// attempts that never began are released, the others are lost. The watchdog of the dead
+// process does so, and the next process on the machine: both may do it at the same time and
+// repeatedly, since the store compares the token of each attempt.
 package leftovers
 
 import (
@@ -43,9 +43,9 @@ type Settled struct {
 // may be committed after it.
 var lookAgain = []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second}
 
-// Settle settles what the store knows of the session now.
+// Settle settles the session's attempts in the store now.
 func (d *Dead) Settle(ctx context.Context, s Store) (settled Settled, err error) {
-	// No claim is accepted after this, and others take what was not claimed.
+	// After this no claim is accepted, and other nodes take the unclaimed runs.
 	if err := s.Leave(ctx, d.Session); err != nil && !errors.Is(err, store.ErrSessionOver) {
 		return settled, fmt.Errorf("leave for session %s: %w", d.Session, err)
 	}
@@ -90,7 +90,7 @@ func (d *Dead) Settle(ctx context.Context, s Store) (settled Settled, err error)
 	return settled, nil
 }
 
-// Again settles for some seconds what the store comes to know of the session late.
+// Again settles for some seconds attempts that reach the store late.
 func (d *Dead) Again(ctx context.Context, s Store) (all Settled, err error) {
 	for _, wait := range lookAgain {
 		select {

@@ -1,9 +1,9 @@
-// Package metrics counts what a server does and writes it in the text form that
-// Prometheus reads. What is counted while runs are started and ended costs some
-// atomic additions and no allocation; all else is read at each scrape.
+// Package metrics counts what a server does and writes it in the text form that Prometheus
+// reads. Counting at the start and end of runs costs some atomic additions and no
+// allocation; everything else is read at each scrape.
 //
-// It is own code, since it is less than what a library would want: docs/decisions
-// has the reasons.
+// It uses no library, since it is less code than a library would need: docs/decisions has
+// the reasons.
 package metrics
 
 import (
@@ -29,14 +29,14 @@ type Store interface {
 
 // Load is what a node has to do at a moment.
 type Load struct {
-	// Jobs is how many jobs the node plans, CatchingUp how many of them wait to catch
-	// up what was missed, and Ahead how far ahead the others are planned; less than 0
-	// when it is behind.
+	// Jobs is the number of jobs that the node plans, CatchingUp the number of them that
+	// wait to catch up, and Ahead how far ahead the others are planned; negative if it is
+	// behind.
 	Jobs, CatchingUp int
 	Ahead            time.Duration
-	// Capacity is how many attempts run at once. Held are the runs that the
-	// worker has in memory and has not claimed, Pending those of them that are
-	// due. Results are those that the store has not acknowledged.
+	// Capacity is the number of attempts that may run at once. Held are the unclaimed runs
+	// in the worker's memory, Pending those of them that are due. Results are waiting for
+	// the store's acknowledgement.
 	Capacity, Held, Pending, Results int
 	// ClockAhead is by how much the wall clock is ahead of the store's.
 	ClockAhead time.Duration
@@ -88,13 +88,13 @@ const (
 	// name. Prometheus keeps a series for each of them, and each answer has
 	// them all: 1,000 are some 200 KB.
 	labelledJobsMax = 1000
-	// lookBackMax is how many jobs are looked up in the history for one answer:
-	// those that nothing is known about since the start. The next answers have
-	// the others, so that a start does not read all of it at once.
+	// lookBackMax is the number of jobs looked up in the history for one answer, because
+	// nothing is known since the start. The next answers cover the others, so that a start
+	// does not read all of it at once.
 	lookBackMax = 100
-	// namespacesMax is how many namespaces are labels of belfry_runs_total, with a
-	// series for each outcome. Runs of the others are counted together, as those of
-	// otherNamespaces, which is the name of none.
+	// namespacesMax is the number of namespaces that are labels of belfry_runs_total, with
+	// a series for each outcome. Runs of the others are counted together under
+	// otherNamespaces, which cannot be a name.
 	namespacesMax   = 200
 	otherNamespaces = "(others)"
 	// failingMax is how many jobs have their failures counted between two answers, which
@@ -125,9 +125,9 @@ func New() *Metrics {
 	return &Metrics{succeeded: map[job.ID]float64{}, ended: map[string]map[job.Outcome]int64{}, steps: map[job.Outcome]int64{}, failures: map[job.ID]int64{}}
 }
 
-// Started notes that an attempt has begun, so much after it was due. The first
-// attempts and retries count alike. What waits for a slot of its job counts with
-// that time: it was due.
+// Started counts the start of an attempt and its delay after the due time. First attempts
+// and retries count alike. Time spent waiting for a slot of the job counts as well: the run
+// was due.
 func (m *Metrics) Started(late time.Duration) {
 	m.running.Add(1)
 	m.lateness.observe(late)
@@ -152,8 +152,8 @@ func (m *Metrics) Ended(uid job.ID, outcome job.Outcome, at time.Time) {
 // StepsLost counts steps that the store had acknowledged and no longer has.
 func (m *Metrics) StepsLost(steps int64) { m.lost.Add(steps) }
 
-// RunsEnded counts the runs that a commit has ended. A record that stands for several
-// occurrences counts as so many.
+// RunsEnded counts the runs that a commit has ended. A record of several occurrences counts
+// as that many.
 func (m *Metrics) RunsEnded(e store.Ends) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -196,12 +196,12 @@ func (m *Metrics) Handler(s Sources) http.Handler {
 	})
 }
 
-// storeWithin bounds the reading of the store: one that hangs would keep the rest from
-// Prometheus, which waits for 10 s.
+// storeWithin bounds the reading of the store: a hanging store would keep the other metrics
+// from Prometheus, which waits for 10 s.
 const storeWithin = 5 * time.Second
 
-// page writes all metrics. What needs a store that does not answer is left out:
-// its errors are counted, and the rest is wanted all the more.
+// page writes all metrics. It omits metrics from a store that does not answer: its errors
+// are counted, and the other metrics are needed most then.
 func (m *Metrics) page(ctx context.Context, s Sources) []byte {
 	p := &page{}
 	p.family("belfry_build_info", gauge, "The version of the program, as a label of the value 1.")
@@ -364,8 +364,8 @@ func (m *Metrics) writeJobs(ctx context.Context, p *page, s Sources, jobs []*sto
 	}
 }
 
-// failuresOf returns the failures of the jobs that have metrics of their own, and forgets
-// those of others.
+// failuresOf returns the failures of the jobs with metrics of their own, and removes those
+// of others.
 func (m *Metrics) failuresOf(jobs []*store.Job) []int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -380,8 +380,8 @@ func (m *Metrics) failuresOf(jobs []*store.Job) []int64 {
 	return list
 }
 
-// lastSuccesses returns when jobs have succeeded last, as far as it is known: for
-// some of those that it is not known of, it looks into the history.
+// lastSuccesses returns the known last successes of jobs: for some of the unknown ones, it
+// reads the history.
 func (m *Metrics) lastSuccesses(ctx context.Context, s Store, jobs []*store.Job) map[job.ID]float64 {
 	var unknown []job.ID
 	m.mu.Lock()

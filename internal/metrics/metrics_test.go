@@ -430,7 +430,7 @@ func TestDocumentsNameMetricsThatExist(t *testing.T) {
 	}
 }
 
-func TestDashboardAndAlertsAreWhatTheirReadersWant(t *testing.T) {
+func TestDashboardAndAlertsAreValid(t *testing.T) {
 	var dashboard struct {
 		Title  string `yaml:"title"`
 		UID    string `yaml:"uid"`

@@ -17,8 +17,8 @@ const (
 	histogram kind = "histogram"
 )
 
-// page is an answer in the text form of Prometheus, version 0.0.4: families one
-// after the other, each with what it means.
+// page is an answer in the text format of Prometheus, version 0.0.4: a sequence of
+// families, each with its help.
 type page struct {
 	b     bytes.Buffer
 	names []string // of the families, in their order
@@ -54,9 +54,9 @@ var escape = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 
 func (p *page) text() []byte { return p.b.Bytes() }
 
-// bounds are the upper bounds of the buckets, from what a good disk needs to what
-// an hour of trouble leaves behind: wide enough for calls of a store and for
-// starts, and so few that a method with a histogram of its own costs 18 series.
+// bounds are the upper bounds of the buckets, from the latency of a good disk to the delay
+// after an hour of trouble: wide enough for calls of a store and for starts, and so few
+// that a method with a histogram of its own costs 18 series.
 var bounds = [...]time.Duration{
 	250 * time.Microsecond, 500 * time.Microsecond, time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond,
 	10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond,

@@ -10,8 +10,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// method is a call of the store that is measured: those that a node makes all the
-// time, and those that people wait for most.
+// method is a measured call of the store: the regular calls of a node, and those that
+// people wait for most.
 type method uint8
 
 const (
@@ -64,7 +64,7 @@ var methodNames = [methods]string{
 	callExpire:       "expire",
 }
 
-// callMetrics are what is known of one method.
+// callMetrics are the metrics of one method.
 type callMetrics struct {
 	took   latencies
 	errors atomic.Int64

@@ -1,5 +1,5 @@
-// Package notice decides what is said about problems: which events the rules of a channel
-// select, which of them share a message, when it is due, and what it says. It reads no clock,
+// Package notice decides about messages on problems: which events the rules of a channel
+// select, which of them share a message, when it is due, and its text. It reads no clock,
 // touches no store and sends nothing.
 package notice
 
@@ -41,7 +41,7 @@ func (e *Event) Key() string {
 	switch {
 	case e.Kind.OfServer():
 		return string(e.Kind) + " " + e.Node
-	case e.Kind == job.NoticeApproval: // each is asked for by itself
+	case e.Kind == job.NoticeApproval: // each is a separate request
 		return string(e.Kind) + " " + e.Run.String() + "/" + e.Step
 	}
 	return string(e.Kind) + " " + e.Namespace + "/" + e.Job

@@ -28,12 +28,12 @@ const (
 	refusedRest = time.Hour
 	// refusedMax is how often a message is tried that is refused, which is for a day.
 	refusedMax = 24
-	// afterMax bounds what a service asks for by Retry-After.
+	// afterMax bounds the delay that a service requests by Retry-After.
 	afterMax = time.Hour
 )
 
-// Group is what one message after another is about: problems that belong together, and what
-// of them was said.
+// Group is the subject of a series of messages: related problems, and what was reported of
+// them.
 type Group struct {
 	ID      string  `json:"id"`
 	Channel string  `json:"channel"` // namespace/name
@@ -43,8 +43,7 @@ type Group struct {
 	// Left is how many events belong to problems for which there was no room.
 	Left int `json:"left,omitempty"`
 
-	// News grows with each event that is to be said; Since is when the first came that was
-	// not said yet.
+	// News grows with each event to report; Since is when the first unreported one came.
 	News  int64     `json:"news"`
 	Since time.Time `json:"since,omitzero"`
 	// Said is the News of the latest message that was delivered, at SaidAt, and Messages how
@@ -52,8 +51,8 @@ type Group struct {
 	Said     int64     `json:"said,omitempty"`
 	SaidAt   time.Time `json:"said_at,omitzero"`
 	Messages int       `json:"messages,omitempty"`
-	// Trying is the News of a message of which it is not known whether it was delivered: it
-	// is said again under the same id.
+	// Trying is the News of a message with an unknown result: it is sent again under the
+	// same id.
 	Trying  int64     `json:"trying,omitempty"`
 	Tries   int       `json:"tries,omitempty"`
 	Next    time.Time `json:"next,omitzero"` // not before
@@ -127,7 +126,7 @@ func (g *Group) Add(c *job.Channel, e Event, now time.Time) bool {
 	return true
 }
 
-// tell says that there is news.
+// tell records news.
 func (g *Group) tell(is *Item, now time.Time) {
 	if g.News == g.Said {
 		g.Since = now
@@ -227,7 +226,7 @@ func (g *Group) settle() {
 	g.drop()
 }
 
-// drop forgets what is over and was said.
+// drop removes events that are over and reported.
 func (g *Group) drop() {
 	g.Items = slices.DeleteFunc(g.Items, func(is *Item) bool { return !is.Over.IsZero() && is.News <= g.Said })
 }
@@ -273,7 +272,7 @@ func (g *Group) Retry(f *Failure) {
 	}
 }
 
-// ChannelState is what is known of the deliveries of a channel.
+// ChannelState is the state of a channel's deliveries.
 type ChannelState struct {
 	Channel string `json:"channel"` // namespace/name
 	UID     job.ID `json:"uid"`

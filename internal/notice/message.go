@@ -28,7 +28,7 @@ func severityOf(kind job.Notice) Severity {
 	return Bad
 }
 
-// Message is what a service is asked to deliver.
+// Message is a message for a service to deliver.
 type Message struct {
 	// ID is the same when the message is sent again, so that receivers can drop duplicates.
 	ID string `json:"id"`
@@ -85,7 +85,7 @@ func (m *Message) Zone() *time.Location {
 	return m.zone
 }
 
-// words say what has happened to a job, and what has when it is over.
+// words describe an event of a job, and its end.
 var words = map[job.Notice][2]string{
 	job.NoticeFailed:   {"failed", "has recovered"},
 	job.NoticeMissed:   {"missed a run", ""},
@@ -182,7 +182,7 @@ func worse(a, b Severity) Severity {
 	return a
 }
 
-// title is the first line of a message that is about so many things.
+// title is the first line of a message about a number of events.
 func (m *Message) title(about int) string {
 	n := len(m.Lines) + m.More
 	switch {
@@ -199,8 +199,8 @@ func (m *Message) title(about int) string {
 	return fmt.Sprintf("%d problems with %d jobs or nodes", n, about)
 }
 
-// Body returns the lines of the message as plain text of at most so many bytes, without the
-// title where it says the same as the only line.
+// Body returns the lines of the message as plain text of at most this many bytes, without
+// the title if it equals the only line.
 func (m *Message) Body(most int) string {
 	var b strings.Builder
 	left := m.More

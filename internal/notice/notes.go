@@ -5,8 +5,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Consumer returns the consumer of the feed of what has ended. Successes are not in it: they are
-// most of what ends, and whether a job has recovered is seen in its history.
+// Consumer returns the consumer of the feed. It excludes successes: they are most of the
+// ends, and the history shows whether a job has recovered.
 func Consumer() store.Consumer {
 	return store.Consumer{Name: "notifications", FinalOnly: true, Outcomes: []job.Outcome{
 		job.OutcomeFailed, job.OutcomeTimedOut, job.OutcomeLost, job.OutcomeMissed,

@@ -9,7 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// outcome is what came of a delivery.
+// outcome is the result of a delivery.
 type outcome struct {
 	channel *job.Channel
 	groups  []*group
@@ -32,7 +32,7 @@ func (n *Notifier) send(ctx context.Context) error {
 			continue
 		}
 		s := n.state(c)
-		if s.Version != c.Version { // it was changed: what was wrong may be right
+		if s.Version != c.Version { // the changed channel may work now
 			s.Version, s.Next, s.Tries = c.Version, time.Time{}, 0
 			for _, g := range groups {
 				g.Next, g.Refused = time.Time{}, false
@@ -62,7 +62,7 @@ func (n *Notifier) send(ctx context.Context) error {
 	return nil
 }
 
-// settle keeps what came of deliveries.
+// settle records the results of deliveries.
 func (n *Notifier) settle(ctx context.Context) error {
 	for {
 		select {
@@ -101,7 +101,7 @@ func (n *Notifier) settleOne(ctx context.Context, o *outcome) error {
 	for _, sent := range o.groups {
 		g := n.groups[sent.note]
 		if g == nil || g.Trying != sent.Trying {
-			continue // it is gone, or another node has sent it meanwhile
+			continue // it was deleted, or sent by another node in the meantime
 		}
 		done.groups[g] = true
 		switch {

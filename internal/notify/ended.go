@@ -12,7 +12,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// drain takes what has ended from the feed. An entry is taken when its event is kept.
+// drain takes ends from the feed. An entry is taken after its event is stored.
 func (n *Notifier) drain(ctx context.Context) error {
 	if n.wanted.Name == "" {
 		return nil
@@ -47,7 +47,7 @@ func (n *Notifier) drain(ctx context.Context) error {
 	}
 }
 
-// events returns what entries of the feed tell of.
+// events returns the events of feed entries.
 func (n *Notifier) events(ctx context.Context, entries []store.FeedEntry) (list []notice.Event, err error) {
 	uids := map[job.ID]bool{}
 	for i := range entries {
@@ -78,7 +78,7 @@ func (n *Notifier) events(ctx context.Context, entries []store.FeedEntry) (list 
 		}
 		if _, known := rows[e.UID]; !known {
 			if rows[e.UID], err = n.inARow(ctx, e.UID); err != nil {
-				rows[e.UID] = n.counted(e.UID) + 1 // history is away, which must not delay what has failed
+				rows[e.UID] = n.counted(e.UID) + 1 // history is away, which must not delay failures
 			}
 		}
 		e.Kind, e.InARow = job.NoticeFailing, rows[e.UID]
@@ -87,7 +87,7 @@ func (n *Notifier) events(ctx context.Context, entries []store.FeedEntry) (list 
 	return list, nil
 }
 
-// wantsRows reports whether a channel wants to know of failures in a row.
+// wantsRows reports whether a channel has a rule for failures in a row.
 func (n *Notifier) wantsRows() bool {
 	for _, c := range n.channels {
 		for _, r := range c.Rules {
@@ -115,8 +115,8 @@ func (n *Notifier) jobs(ctx context.Context, uids []job.ID) (map[job.ID]*store.J
 	return jobs, nil
 }
 
-// rowMax is how many ends of a job are counted: as many as a rule may name, and some that say
-// nothing about the job.
+// rowMax is the number of ends of a job that are counted: the maximum of a rule, and some
+// that say nothing about the job's health.
 const rowMax = 30
 
 // inARow returns how many runs of a job have failed since its latest success, 0 if none has.

@@ -113,7 +113,7 @@ func deliver(client *smtp.Client, to *job.MailService, text []byte) error {
 	return nil
 }
 
-// mailFailure says what an error of a server for mail means.
+// mailFailure classifies an error of a mail server.
 func mailFailure(err error, sent bool) *notice.Failure {
 	f := &notice.Failure{Err: fmt.Errorf("the server for mail: %w", err), Unsure: sent}
 	var said *textproto.Error
@@ -195,10 +195,11 @@ func mailHTML(m *notice.Message) string {
 	return b.String()
 }
 
-// oneLine returns a text without what would end a header.
+// oneLine removes line breaks, which would end a header.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// mailAuth returns how a user signs in: PLAIN, or LOGIN where the server knows nothing else.
+// mailAuth returns the user's authentication: PLAIN, or LOGIN if the server offers nothing
+// else.
 func mailAuth(client *smtp.Client, host, user, password string) smtp.Auth {
 	_, offered := client.Extension("AUTH")
 	mechanisms := strings.Fields(strings.ToUpper(offered))

@@ -32,13 +32,13 @@ const (
 	passEvery = 2 * time.Second
 	// lookEvery is the interval of checks for lasting problems and their ends.
 	lookEvery = 15 * time.Second
-	// leaseMax is how long the lease holds that is not renewed: longer than the store takes
-	// to answer, and short beside what people notice.
+	// leaseMax is how long the lease holds without renewal: longer than the store takes to
+	// answer, and short enough that people do not notice.
 	leaseMax = 15 * time.Second
 	// batch is how many events are read from the feed at once.
 	batch = 200
-	// groupsMax is how many groups a channel has at most, and allGroupsMax all channels.
-	// Events of others are counted as dropped.
+	// groupsMax is the maximum of groups of a channel, and allGroupsMax of all channels.
+	// Events beyond it are counted as dropped.
 	groupsMax    = 1000
 	allGroupsMax = 10_000
 	// notesPage is how many notes are read at once.
@@ -46,7 +46,7 @@ const (
 	// checkMax is the number of jobs that one check examines for a recovery, each with a
 	// short read of history.
 	checkMax = 100
-	// saveMax bounds the write of what came of a delivery when the node stops.
+	// saveMax bounds the write of delivery results when the node stops.
 	saveMax = 5 * time.Second
 )
 
@@ -60,7 +60,7 @@ type Store interface {
 	Now(ctx context.Context) (time.Time, error)
 }
 
-// Config is what a Notifier needs.
+// Config configures a Notifier.
 type Config struct {
 	Store Store
 	// Node is the name of this node.
@@ -78,14 +78,14 @@ type Config struct {
 type Notifier struct {
 	Config
 	trouble *trouble.Trouble
-	wake    chan struct{} // has room for one: that something has ended or was answered
+	wake    chan struct{} // has room for one signal of an end or an answer
 
 	mu    sync.Mutex // guards what follows
 	stats Stats
 
-	// Only Run uses what follows.
+	// Only Run uses the fields below.
 	lease    lease
-	wanted   store.Consumer // as it was put; its Name is "" if none was
+	wanted   store.Consumer // as last put; its Name is "" if not yet
 	channels map[job.ID]*job.Channel
 	groups   map[string]*group // by the name of the note
 	states   map[job.ID]*state
@@ -117,7 +117,7 @@ func New(c Config) *Notifier {
 	return n
 }
 
-// Wake makes the node that delivers look for events soon. It never waits, and may be called
+// Wake makes the delivering node poll for events soon. It never waits, and may be called
 // from any goroutine.
 func (n *Notifier) Wake() {
 	select {
@@ -178,13 +178,13 @@ func (n *Notifier) stop(ctx context.Context) {
 	}
 }
 
-// forget drops what is remembered, so that it is read again.
+// forget empties the cache, so that the state is read again.
 func (n *Notifier) forget() {
 	n.channels, n.groups, n.states = nil, nil, map[job.ID]*state{}
 	n.looked = time.Time{}
 }
 
-// sum counts for the metrics what is there.
+// sum counts the state for the metrics.
 func (n *Notifier) sum() {
 	pending, open := 0, 0
 	for _, g := range n.groups {
@@ -198,7 +198,7 @@ func (n *Notifier) sum() {
 	n.count(func(s *Stats) { s.Delivers, s.Pending, s.Open = n.lease.own, pending, open })
 }
 
-// pass does once what is to be done.
+// pass does one round of work.
 func (n *Notifier) pass(ctx context.Context) error {
 	list, err := n.Store.Channels(ctx)
 	if err != nil {

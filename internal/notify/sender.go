@@ -32,13 +32,13 @@ const (
 	shownMax = 200
 )
 
-// SenderConfig is what a Sender needs.
+// SenderConfig configures a Sender.
 type SenderConfig struct {
 	// Secrets reads the secrets that channels name.
 	Secrets *secret.Keeper
 	// Control refuses connections to addresses that are closed: see net.Dialer.
 	Control func(network, address string, c syscall.RawConn) error
-	// Version is that of the program.
+	// Version is the version of the program.
 	Version string
 	// Now is the clock of the machine. Default: time.Now.
 	Now func() time.Time
@@ -82,8 +82,8 @@ func NewSender(c SenderConfig) *Sender {
 // Close closes connections that are not used.
 func (s *Sender) Close() { s.client.CloseIdleConnections() }
 
-// Send delivers a message to the service of a channel. Its error is a *notice.Failure, and
-// says nothing secret.
+// Send delivers a message to the service of a channel. Its error is a *notice.Failure
+// without secrets.
 func (s *Sender) Send(ctx context.Context, c *job.Channel, m *notice.Message) error {
 	send := services[c.To.Kind()]
 	if send == nil {
@@ -136,11 +136,11 @@ type request struct {
 	url    string
 	header map[string]string
 	body   any // []byte is sent as it is
-	// judge says what an answer with a status of success means. Default: delivered.
+	// judge interprets an answer with a status of success. Default: delivered.
 	judge func(body []byte) error
 }
 
-// post makes a request, and says what its answer means.
+// post makes a request, and interprets the answer.
 func (s *Sender) post(ctx context.Context, r request) error {
 	body, ok := r.body.([]byte)
 	if !ok {
@@ -245,7 +245,7 @@ func saidWait(body []byte) time.Duration {
 	return time.Duration(seconds * float64(time.Second))
 }
 
-// retryAfterMax bounds the seconds that a service may ask to wait: what is longer is a mistake.
+// retryAfterMax bounds the seconds of Retry-After: a longer value is a mistake.
 const retryAfterMax = 1e6
 
 // coded is the answer of services that say in a number what went wrong.

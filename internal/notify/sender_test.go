@@ -398,7 +398,7 @@ func TestAddressesThatAreClosedAreNotCalled(t *testing.T) {
 	}
 }
 
-func TestSecretsAreThoseOfTheNamespace(t *testing.T) {
+func TestSecretsBelongToTheirNamespace(t *testing.T) {
 	s := newTestSender(t, map[string]string{"mine": "x"})
 	if err := errors.Join(os.WriteFile(filepath.Join(string(s.config.Secrets.Files), "outside"), []byte("y"), 0o600),
 		os.Symlink("../outside", filepath.Join(string(s.config.Secrets.Files), "default", "link"))); err != nil {

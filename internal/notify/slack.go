@@ -13,9 +13,9 @@ import (
 
 const (
 	slackServer = "https://slack.com"
-	// slackTextMax is what one block of text holds, in characters.
+	// slackTextMax is the limit of a block of text, in characters.
 	slackTextMax = 3000
-	// slackTitleMax is what a header holds.
+	// slackTitleMax is the limit of a header.
 	slackTitleMax = 150
 )
 
@@ -72,7 +72,7 @@ func slackAnswer(body []byte) error {
 	return f
 }
 
-// shorten returns the beginning of a text that has at most so many letters.
+// shorten cuts a text to a number of letters.
 func shorten(text string, most int) string {
 	letters := []rune(text)
 	if len(letters) <= most {

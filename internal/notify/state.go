@@ -30,7 +30,7 @@ type state struct {
 	ref
 }
 
-// errStale says that another process has written what this one remembers.
+// errStale means that another process has changed the state cached here.
 var errStale = errors.New("another node has changed the notifications")
 
 // read reads the state from the store.
@@ -57,7 +57,7 @@ func (n *Notifier) read(ctx context.Context) error {
 	return err
 }
 
-// eachNote calls f for each note whose name begins with a prefix.
+// eachNote calls f for each note whose name has a prefix.
 func eachNote(ctx context.Context, s store.Notes, prefix string, f func(store.Note) error) error {
 	for after := ""; ; {
 		page, err := s.Notes(ctx, prefix, after, notesPage)
@@ -124,7 +124,7 @@ func (n *Notifier) state(c *job.Channel) *state {
 	return s
 }
 
-// changes are what an event or an end has changed, to be written.
+// changes are the changes of an event or an end, to be written.
 type changes struct {
 	groups map[*group]bool
 	states map[*state]bool
@@ -134,7 +134,7 @@ func newChanges() *changes {
 	return &changes{map[*group]bool{}, map[*state]bool{}}
 }
 
-// save writes what has changed.
+// save writes the changes.
 func (n *Notifier) save(ctx context.Context, c *changes) error {
 	for g := range c.groups {
 		if err := put(ctx, n.Store, &g.ref, g.Group); err != nil {

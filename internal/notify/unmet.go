@@ -14,7 +14,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Unmet is an expectation of a job that a run does not meet, as it is kept until it is taken.
+// Unmet is a missed expectation of a run, stored until it is taken.
 type Unmet struct {
 	Namespace string    `json:"namespace"`
 	Job       string    `json:"job"`
@@ -26,8 +26,8 @@ type Unmet struct {
 	Text      string    `json:"text"`
 }
 
-// Overdue keeps expectations that runs do not meet for the node that delivers. Without
-// channels it does nothing.
+// Overdue stores missed expectations of runs for the delivering node. Without channels it
+// does nothing.
 func Overdue(ctx context.Context, s Store, now time.Time, alerts []store.Alert) error {
 	if channels, err := s.Channels(ctx); err != nil || len(channels) == 0 {
 		return err
@@ -50,8 +50,7 @@ func Overdue(ctx context.Context, s Store, now time.Time, alerts []store.Alert) 
 	return nil
 }
 
-// overtime takes expectations that are not met. Their notes are to be removed when the events
-// are kept.
+// overtime takes missed expectations. Their notes are removed after the events are stored.
 func (n *Notifier) overtime(ctx context.Context, now time.Time, done *changes) (notes []store.Note, err error) {
 	if notes, err = n.Store.Notes(ctx, notice.UnmetNotes, "", notesPage); err != nil || len(notes) == 0 {
 		return nil, err
@@ -81,7 +80,7 @@ func (n *Notifier) overtime(ctx context.Context, now time.Time, done *changes) (
 	return notes, nil
 }
 
-// hashOf tells texts apart.
+// hashOf hashes a text for its identity.
 func hashOf(text string) (h uint32) {
 	for _, b := range []byte(strings.TrimSpace(text)) {
 		h = h*31 + uint32(b)

@@ -45,7 +45,7 @@ func (s *Sender) webhook(ctx context.Context, c *job.Channel, m *notice.Message)
 	}})
 }
 
-// webhookKey reads a key as it is written in Standard Webhooks.
+// webhookKey reads a key in the notation of Standard Webhooks.
 func webhookKey(secret string) ([]byte, error) {
 	const least, most = 24, 64 // bytes, as the specification says
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))

@@ -23,7 +23,7 @@ func linkOf(m *notice.Message) string {
 	return m.Link
 }
 
-// plainText returns a message as text of at most so many bytes, with its title.
+// plainText formats a message as text of at most this many bytes, with its title.
 func plainText(m *notice.Message, most int) string {
 	title := marks[m.Severity] + " " + m.Title
 	return title + "\n" + m.Body(most-len(title)-1)

@@ -14,15 +14,15 @@ import (
 // bounds the number of chunks of an attempt that writes a few bytes each second.
 const chunkCost = 64
 
-// blockMin is the least room for which a block is begun.
+// blockMin is the least room for a new block.
 const blockMin = 1 + markMax + 1
 
 // bufferMin is the first buffer of a block: enough for the few lines that most
 // attempts write.
 const bufferMin = 256
 
-// Capture takes the output of one attempt. Its methods may be called from
-// many goroutines; they never wait for the sink.
+// Capture receives the output of one attempt. Its methods may be called from many
+// goroutines; they never wait for the sink.
 type Capture struct {
 	collector *Collector
 	run       job.ID
@@ -39,10 +39,10 @@ type Capture struct {
 	bytes    int64 // written
 	lost     int64 // of them left out
 	held     int64 // bytes of memory
-	headLeft int   // what the first half may still take
+	headLeft int   // remaining room of the first half
 
 	inTail   bool // the first half is full
-	tailCost int  // of what is kept of the last half and complete, stored or not
+	tailCost int  // cost of the kept, complete blocks of the last half, stored or not
 	dropFrom int  // the first Seq of the last half
 	dropTo   int  // the one after the last that was left out
 
@@ -51,7 +51,7 @@ type Capture struct {
 	heads   int      // how many of them are of the first half
 	spare   []byte   // the buffer of a block that was left out
 
-	// What a short attempt needs is here, so that it is one allocation.
+	// The memory of a short attempt is here, so that it is one allocation.
 	first block
 	one   [1]*block
 	final [1]Chunk
@@ -62,7 +62,7 @@ type Capture struct {
 	previous, next *Capture
 }
 
-// span is what is remembered of a block that is stored.
+// span is the record of a stored block.
 type span struct {
 	seq, cost, bytes int32
 }
@@ -78,12 +78,12 @@ type block struct {
 	cost   int       // of the limit, once it is sealed
 	tail   bool      // of the last half
 	sealed bool      // complete
-	packed bool      // data is what is stored, and does not change
+	packed bool      // data is the stored form, and immutable
 
 	data       []byte // codecRaw and the records
 	lastStream Stream
 	lastMillis int64 // of the last record, since began
-	lastLength int   // where its length stands in data
+	lastLength int   // position of its length in data
 }
 
 // Summary says how much an attempt wrote and how much of it is kept.
@@ -91,8 +91,8 @@ type Summary struct {
 	Bytes, Kept, Lost int64
 }
 
-// Stdout returns where the attempt's standard output goes. Its Write never
-// fails; after Close it does nothing.
+// Stdout returns the writer of the attempt's standard output. Its Write never fails; after
+// Close it does nothing.
 func (c *Capture) Stdout() io.Writer { return (*stdout)(c) }
 
 // Stderr is like Stdout.
@@ -106,7 +106,7 @@ type (
 func (w *stdout) Write(p []byte) (int, error) { (*Capture)(w).write(Stdout, p); return len(p), nil }
 func (w *stderr) Write(p []byte) (int, error) { (*Capture)(w).write(Stderr, p); return len(p), nil }
 
-// Summary returns how much was written so far.
+// Summary returns the amount of output so far.
 func (c *Capture) Summary() Summary {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,9 +117,9 @@ func (c *Capture) summary() Summary {
 	return Summary{Bytes: c.bytes, Kept: c.bytes - c.lost, Lost: c.lost}
 }
 
-// Close ends the capture and returns the chunks that are not known to be
-// stored, to be written in one step with the result, and how much was written.
-// It does not wait for the sink. Called again, it returns no chunks.
+// Close ends the capture and returns the chunks not known to be stored, to be written in
+// one step with the result, and the amount of output. It does not wait for the sink. A
+// second call returns no chunks.
 func (c *Capture) Close() ([]Chunk, Summary) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -248,7 +248,7 @@ func (b *block) add(now time.Time, s Stream, p []byte) int {
 	return n
 }
 
-// seal completes the block that is written to, if there is one.
+// seal completes the current block, if any.
 func (c *Capture) seal() {
 	if len(c.pending) == 0 {
 		return
@@ -258,8 +258,8 @@ func (c *Capture) seal() {
 		return
 	}
 	b.sealed = true
-	// What compressing saves is not counted, so that what is kept does not
-	// depend on when it was flushed.
+	// Savings by compression do not count, so that the kept part does not depend on the
+	// time of a flush.
 	b.cost = chunkCost + len(b.data)
 	if !b.tail {
 		c.headLeft -= b.cost
@@ -286,7 +286,7 @@ func (c *Capture) leaveOut() {
 	c.tailCost -= oldest.cost
 	c.lost += int64(oldest.bytes)
 	switch {
-	case oldest.packed: // it may be in the store, or on its way
+	case oldest.packed: // it may be in the store, or in flight
 		c.dropTo = oldest.seq + 1
 	case cap(oldest.data) > cap(c.spare):
 		oldest.data, c.spare = c.spare, oldest.data
@@ -294,7 +294,7 @@ func (c *Capture) leaveOut() {
 	c.hold(-int64(cap(oldest.data)))
 }
 
-// pack gives a block the form in which it is stored. Those before it are packed.
+// pack gives a block its stored form. Those before it are packed.
 func (c *Capture) pack(b *block) {
 	if b.packed {
 		return
@@ -310,7 +310,7 @@ func (c *Capture) pack(b *block) {
 	c.hold(int64(cap(b.data) - had))
 }
 
-// chunk returns what is stored of a packed block.
+// chunk returns the chunk of a packed block.
 func (c *Capture) chunk(b *block) Chunk {
 	return Chunk{
 		Run:      c.run,
@@ -341,7 +341,7 @@ func (c *Capture) take(chunks []Chunk) ([]Chunk, int64) {
 	return chunks, last
 }
 
-// complete seals what is written and returns the number of the last block.
+// complete seals the current block and returns its number.
 func (c *Capture) complete() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

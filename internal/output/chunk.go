@@ -15,8 +15,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Stream is one of the two that an attempt writes to. The zero Stream stands
-// for both, where one is chosen.
+// Stream is one of the two streams of an attempt. The zero Stream means both, in a choice.
 type Stream uint8
 
 // The streams.
@@ -101,26 +100,24 @@ const (
 	codecFlate = 1 // records, compressed as RFC 1951 says
 )
 
-// A record is a mark and what was written: the milliseconds since the record
-// before, or since Chunk.Time, doubled, and one more for stderr, as a varint;
-// the length as two bytes, the low one first; that many bytes.
+// A record is a mark and its data: the milliseconds since the previous record, or since
+// Chunk.Time, doubled, plus one for stderr, as a varint; the length as two bytes,
+// little-endian; that many bytes.
 const (
 	lengthSize = 2
 	markMax    = binary.MaxVarintLen64 + lengthSize
 	recordMax  = 1<<16 - 1
 )
 
-// ChunkMax is the most bytes of records in a chunk: large enough to compress
-// well and to make a row worth while, small enough to be what a bound is kept
-// to.
+// ChunkMax is the limit of a chunk's records in bytes: large enough to compress well and to
+// justify a row, small enough for the granularity of a bound.
 const ChunkMax = 64 << 10
 
-// rawMax is the most bytes of records that are stored as they are. Compressing
-// 200 bytes costs 7 µs and saves 70 bytes, less than a row costs anyway; 512
-// bytes shrink to half in 11 µs.
+// rawMax is the limit of uncompressed records in bytes. Compressing 200 bytes costs 7 µs
+// and saves 70 bytes, less than a row costs anyway; 512 bytes shrink to half in 11 µs.
 const rawMax = 512
 
-// Piece is what was written to a stream at a time.
+// Piece is one write to a stream.
 type Piece struct {
 	Offset int64
 	Time   time.Time
@@ -128,11 +125,11 @@ type Piece struct {
 	Data   []byte
 }
 
-// errDamaged is wrapped with what is wrong.
+// errDamaged is wrapped with the details.
 var errDamaged = errors.New("the chunk is damaged")
 
-// Pieces returns what the chunk holds, in the order of writing. It ends with an
-// error, and no piece, when the chunk is damaged or of a later version.
+// Pieces returns the content of the chunk, in the order of writing. It ends with an error,
+// and no piece, if the chunk is damaged or of a later version.
 func (c *Chunk) Pieces() iter.Seq2[Piece, error] {
 	return func(yield func(Piece, error) bool) {
 		fail := func(err error) {

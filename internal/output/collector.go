@@ -34,9 +34,8 @@ import (
 const FlushAfter = 900 * time.Millisecond
 
 const (
-	// gatherAfter is how long what was written must have waited to be sent
-	// along when something else is due. It makes at most two rounds a second,
-	// and spares attempts that live shorter.
+	// gatherAfter is the age at which output is sent along with a flush of other output. It
+	// causes at most two rounds a second, and spares attempts that end sooner.
 	gatherAfter = FlushAfter / 2
 
 	// retryAfter is the pause after the sink has failed.
@@ -64,7 +63,7 @@ const (
 	memoryMaxDefault = 128 << 20
 )
 
-// Config is what a Collector needs.
+// Config configures a Collector.
 type Config struct {
 	// Sink is where chunks go. It is called by Run alone.
 	Sink Sink
@@ -75,9 +74,9 @@ type Config struct {
 	// less, which is an eighth of a half. Default: 1 MiB, some ten thousand lines. At least 8 KiB.
 	Limit int
 
-	// MemoryMax is how many bytes all captures may have in memory before each
-	// keeps no more than four chunks of what is not stored. It is reached when
-	// very many attempts write a lot at once. Default: 128 MiB.
+	// MemoryMax is the memory of all captures in bytes beyond which each keeps at most four
+	// unstored chunks. It is reached when very many attempts write a lot at once. Default:
+	// 128 MiB.
 	MemoryMax int64
 
 	// Log is written when the sink fails and when it works again. Default:
@@ -150,7 +149,7 @@ func New(config Config) (*Collector, error) {
 	return &Collector{
 		sink: config.Sink,
 		half: half,
-		// Eight chunks in each half keep small what is left out too much.
+		// Eight chunks in each half limit the excess that is dropped.
 		chunkMax:  min(ChunkMax, half/8),
 		memoryMax: config.MemoryMax,
 		log:       config.Log,
@@ -227,7 +226,7 @@ func (c *Collector) report(err error) {
 	}
 }
 
-// flush ships what was written until then, in batches.
+// flush ships the output until a time, in batches.
 func (c *Collector) flush(ctx context.Context, until time.Time) error {
 	for {
 		c.gather(until)
@@ -261,7 +260,7 @@ func (c *Collector) append(ctx context.Context) error {
 	return c.sink.Append(ctx, c.chunks)
 }
 
-// gather fills a batch with what was written until then.
+// gather fills a batch with the output until a time.
 func (c *Collector) gather(until time.Time) {
 	c.chunks, c.taken = c.chunks[:0], c.taken[:0]
 	for size := 0; size < batchBytes && len(c.chunks) < batchChunks && len(c.taken) < c.captures; {
@@ -317,9 +316,8 @@ func (c *Collector) forget(capture *Capture) {
 	c.list.remove(capture)
 }
 
-// dirtyList links the captures that have something to ship, the one that has
-// waited longest first. It is doubly linked so that the close of a short
-// attempt costs nothing.
+// dirtyList links the captures with unshipped output, the one that has waited longest
+// first. It is doubly linked so that the close of a short attempt costs nothing.
 type dirtyList struct {
 	first, last *Capture
 }

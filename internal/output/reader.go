@@ -8,15 +8,15 @@ import (
 // Reader makes text of the chunks of an attempt. The zero Reader returns the output of both
 // streams from the beginning, unchanged. Its methods are called from one goroutine.
 type Reader struct {
-	// Next is where to begin and, after each Append, where to go on: an offset
-	// as in Chunk, whichever streams are shown. It may be used with another
-	// Reader later, even while the attempt still writes.
+	// Next is the offset to begin at and, after each Append, to continue from, as in Chunk,
+	// whichever streams are shown. It may be used with another Reader later, even while the
+	// attempt still writes.
 	Next int64
 
-	// Stream leaves the other stream out. Default: both.
+	// Stream restricts the output to a stream. Default: both.
 	Stream Stream
 
-	// Since leaves out what was written before it.
+	// Since restricts the output to this time and later.
 	Since time.Time
 
 	// Times puts the time before each line, and | for stdout or ! for stderr. A line
@@ -24,16 +24,16 @@ type Reader struct {
 	// in the middle of a line, that counts as the beginning of one.
 	Times bool
 
-	// Zone is that of the times. Default: UTC.
+	// Zone is the zone of the times. Default: UTC.
 	Zone *time.Location
 
 	inLine Stream // the stream of an unfinished line
 }
 
-// Append appends the text of a chunk to dst, from Next. Chunks come in the
-// order of Seq. Where one begins after Next there is a line that says how much
-// was left out. Of a damaged chunk it appends what is readable and returns an
-// error; Next is then behind it, and the next chunk may be read.
+// Append appends the text of a chunk to dst, from Next. Chunks come in the order of Seq. If
+// one begins after Next, a line gives the size of the gap. Of a damaged chunk it appends
+// the readable part and returns an error; Next is then after it, and the next chunk may be
+// read.
 func (r *Reader) Append(dst []byte, chunk *Chunk) ([]byte, error) {
 	if chunk.End() <= r.Next {
 		return dst, nil
@@ -84,7 +84,7 @@ func (r *Reader) piece(dst []byte, p Piece) []byte {
 	return dst
 }
 
-// mark appends what stands before a line.
+// mark appends the mark of a line.
 func (r *Reader) mark(dst []byte, p Piece) []byte {
 	zone := r.Zone
 	if zone == nil {

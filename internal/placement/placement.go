@@ -1,6 +1,5 @@
-// Package placement chooses the nodes on which runs are to go. It is pure: the
-// live sessions, what they have to do and what is random are arguments, so that
-// two planners with the same view choose alike.
+// Package placement chooses nodes for runs. It is pure: the live sessions, their loads and
+// the random numbers are arguments, so that two planners with the same view choose alike.
 package placement
 
 import (

@@ -1,6 +1,7 @@
-// Package presence keeps what nodes say of themselves once a minute, for people: how fast the
-// store answers them, what they plan and have started, and when they were there last. Nothing
-// is decided by it. It is in the notes of the store, and stays for some days when a node is gone.
+// Package presence keeps the reports that nodes make once a minute, for people: the latency
+// of the store, the numbers of planned and started runs, and the time of the report. No
+// decision depends on it. It is in the notes of the store, and stays for some days after a
+// node is gone.
 package presence
 
 import (
@@ -57,8 +58,8 @@ type Notes interface {
 	Now(ctx context.Context) (time.Time, error)
 }
 
-// List returns what all nodes said last that were there within Kept, by name. now is the clock of
-// the store.
+// List returns the last reports of all nodes that reported within Kept, by name. now is the
+// clock of the store.
 func List(ctx context.Context, s Notes, now time.Time) ([]Presence, error) {
 	var list []Presence
 	err := each(ctx, s, func(n *store.Note) error {
@@ -92,10 +93,10 @@ func each(ctx context.Context, s Notes, f func(*store.Note) error) error {
 	return nil
 }
 
-// Teller writes what one node says.
+// Teller writes the reports of one node.
 type Teller struct {
 	Store Notes
-	// About returns what the node says now, without times of the store.
+	// About returns the present report of the node, without times of the store.
 	About func() Presence
 	// Clock measures how long the store takes.
 	Clock func() time.Duration
@@ -104,8 +105,8 @@ type Teller struct {
 	swept time.Time
 }
 
-// tellEvery is how often a node says how it is, joinEvery how often it looks whether it has
-// joined, and sweepEvery how often it removes notes of nodes that are long gone.
+// tellEvery is the interval of a node's reports, joinEvery of its checks whether it has
+// joined, and sweepEvery of removing notes of nodes that are long gone.
 const (
 	tellEvery  = time.Minute
 	joinEvery  = time.Second

@@ -15,14 +15,14 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Preview is what is said about a schedule.
+// Preview is the description of a schedule.
 type Preview struct {
 	Expression  string // in canonical form
 	Timezone    *cron.Zone
 	Description string
 	Next        []time.Time // in the zone
 	Notes       []string    // about changes of the clock
-	Warnings    []string    // about what is probably not meant
+	Warnings    []string    // about probably unintended settings
 	// Never says why there is nothing in Next.
 	Never string
 }
@@ -104,8 +104,8 @@ func notesFrom(times []time.Time, from time.Time) time.Time {
 	return from
 }
 
-// notesTo returns its end. Forwards the year to come is part of it, so that
-// nobody who saves a schedule in November is surprised in March.
+// notesTo returns its end. It includes the coming year, so that a schedule saved in
+// November holds no surprise in March.
 func notesTo(times []time.Time, ask Ask) time.Time {
 	if ask.Backwards {
 		return ask.From
@@ -258,7 +258,7 @@ func inWords(s *job.Schedule, expressions []timetable, lang cron.Lang) (texts []
 	return texts, words
 }
 
-// vocabulary is what is said in a language about what is no expression.
+// vocabulary is the texts of a language for schedules other than expressions.
 type vocabulary struct {
 	at, instants, afterEnd, on, boot, hand, only, except, comma, semicolon string
 }

@@ -13,8 +13,8 @@ import (
 // private ones (10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, fc00::/7): calling
 // services inside is what most jobs are for. Config.Deny closes them.
 var closed = []rule{
-	// Whoever listens only for its own machine often asks for no password:
-	// databases, debuggers, this node.
+	// Services that listen only for their own machine often need no password: databases,
+	// debuggers, this node.
 	{prefix: "127.0.0.0/8", what: "a loopback address"},
 	{prefix: "::1/128", what: "a loopback address"},
 	// Linux connects to the machine itself.
@@ -24,8 +24,8 @@ var closed = []rule{
 	// Neighbours on the wire, and what clouds put there.
 	{prefix: "169.254.0.0/16", what: "a link-local address"},
 	{prefix: "fe80::/10", what: "a link-local address"},
-	// The services by which clouds tell a machine its passwords. Where they are
-	// within another range of this list they stay closed when that is opened.
+	// The services by which clouds give a machine its passwords. They stay closed even if
+	// another range of this list that contains them is opened.
 	{prefix: "169.254.169.254/32", what: "a link-local address, of the metadata service of most clouds"},
 	{prefix: "169.254.170.0/24", what: "a link-local address, of the credentials service of AWS containers"},
 	{prefix: "100.100.100.200/32", what: "the metadata service of Alibaba Cloud"},

@@ -44,16 +44,16 @@ const (
 	ServersMax = 16
 )
 
-// Config says which servers are asked.
+// Config names the servers to use.
 type Config struct {
 	// Servers are their addresses, such as https://belfry.example.com:8420.
 	Servers []string
-	// Token returns the token of the worker, which is read before each try to begin a session:
-	// it may be replaced meanwhile.
+	// Token returns the token of the worker, and is called before each try to begin a
+	// session: it may be replaced in the meantime.
 	Token func() (string, error)
 	// UserAgent names the program.
 	UserAgent string
-	// PlainHTTP allows servers of other machines without TLS.
+	// PlainHTTP allows servers on other machines without TLS.
 	PlainHTTP bool
 	// Transport makes the connections. Default: http.DefaultTransport with time-outs.
 	Transport http.RoundTripper
@@ -67,7 +67,7 @@ type Client struct {
 	servers []*server
 
 	mu    sync.Mutex // guards the fields below, and the fields of a server that name it
-	first int        // the server that has answered last
+	first int        // the server that answered last
 	token string
 	own   own
 
@@ -78,7 +78,7 @@ type Client struct {
 type server struct {
 	base  string
 	rest  time.Duration // after the next failure; under the client's mutex
-	until time.Time     // not asked before, unless no other is left; likewise
+	until time.Time     // in backoff until then, unless no other is left; likewise
 }
 
 // New returns a client. It connects when it is used.
@@ -135,7 +135,7 @@ func isLoopback(host string) bool {
 	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
-// RefusedError is what a server has refused: repeating it changes nothing.
+// RefusedError is a server's refusal: repeating the request is useless.
 type RefusedError struct {
 	Server  string
 	Problem client.Problem
@@ -149,8 +149,8 @@ func (e *RefusedError) Error() string {
 	return "the server " + e.Server + " has refused it: " + text
 }
 
-// Wait returns when a server answers to the token. It waits for one that does not answer, and
-// returns an error only if ctx ends or the token or the protocol is refused.
+// Wait returns when a server accepts the token. It retries while none answers, and returns
+// an error only if ctx ends or the token or the protocol is refused.
 func (c *Client) Wait(ctx context.Context) error {
 	for rest := restMin; ; rest = min(2*rest, restMax) {
 		var clock wire.Clock
@@ -213,7 +213,7 @@ func (c *Client) Work(ctx context.Context, run func(ctx context.Context) error) 
 // errToken is the error of a token that cannot be read.
 var errToken = errors.New("cannot read the token")
 
-// readToken returns the token; again reads it anew.
+// readToken returns the token; again reads it afresh.
 func (c *Client) readToken(again bool) (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -234,14 +234,14 @@ func (c *Client) readToken(again bool) (string, error) {
 	return token, nil
 }
 
-// call is a request and what is expected of its answer.
+// call is a request and its expected answer.
 type call struct {
 	method, path string // behind /api/v1/worker
 	query        url.Values
 	body         any           // written as JSON unless it is nil
 	answer       any           // read from JSON unless it is nil
 	wait         time.Duration // how long the server waits before it answers
-	token        string        // in place of that of the worker
+	token        string        // instead of the worker's
 }
 
 // do makes a call, trying one server after the other.
@@ -295,7 +295,7 @@ func (c *Client) order(now time.Time) []*server {
 	return list
 }
 
-// saw takes notice of whether a server has answered.
+// saw records whether a server has answered.
 func (c *Client) saw(s *server, answered bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -381,7 +381,7 @@ func (c *Client) send(ctx context.Context, s *server, call call, body []byte, to
 	return s.refusal(response.StatusCode, data)
 }
 
-// refusal is what an answer says that is no success.
+// refusal is the error in an answer without success.
 func (s *server) refusal(status int, data []byte) (answered bool, err error) {
 	var p client.Problem
 	if json.Unmarshal(data, &p) != nil || p.Type == "" {

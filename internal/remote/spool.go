@@ -26,12 +26,12 @@ const (
 	// an attempt, and a worker delivers the results of its last session before it begins
 	// another.
 	spoolMax = 256 << 20
-	// damagedMax is how many damaged files are kept for people to look at.
+	// damagedMax is the number of damaged files that are kept for inspection.
 	damagedMax = 20
 )
 
-// Spool keeps results on disk until a server has them, so that they survive the process of the
-// worker. It is the one of a process, and its methods may be called from many goroutines.
+// Spool keeps results on disk until a server has them, so that they survive the worker's
+// process. It belongs to one process, and its methods may be called from many goroutines.
 type Spool struct {
 	dir  *spool.Dir
 	lock *os.File
@@ -53,7 +53,7 @@ type kept struct {
 	gone   bool  // a server has it
 }
 
-// file has results of which some are left.
+// file has undelivered results.
 type file struct {
 	record *spool.Record
 	left   int
@@ -85,7 +85,7 @@ func OpenSpool(dir string, log *slog.Logger) (*Spool, error) {
 	return &Spool{dir: d, lock: lock, max: spoolMax, log: log, kept: map[job.ID]*kept{}, size: spool.Total(list)}, nil
 }
 
-// Close gives the directory back. What was not delivered stays there.
+// Close releases the directory. Undelivered results stay there.
 func (s *Spool) Close() error {
 	if s == nil {
 		return nil
@@ -93,8 +93,8 @@ func (s *Spool) Close() error {
 	return s.lock.Close()
 }
 
-// Keep writes a result to disk, which must not change any more. Of several at once one caller
-// writes all, into one file, and the others do not wait.
+// Keep writes a result, which must not change any more, to disk. Of several concurrent
+// callers one writes all, into one file, and the others do not wait.
 func (s *Spool) Keep(r *store.Result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -251,11 +251,11 @@ func decode(lines [][]byte) (results []store.Result, damaged int) {
 	return results, damaged
 }
 
-// setAside moves a file that has lines which cannot be read to where people can look at it.
+// setAside moves a file with unreadable lines aside for inspection.
 func (s *Spool) setAside(path string, damaged int) {
 	const below = "damaged"
 	err := os.MkdirAll(s.dir.Path(below), 0o700)
-	names, _ := os.ReadDir(s.dir.Path(below)) // without them the rename fails, and says why
+	names, _ := os.ReadDir(s.dir.Path(below)) // without them the rename fails with the reason
 	aside := s.dir.Path(below, filepath.Base(path))
 	if err == nil && len(names) < damagedMax {
 		err = os.Rename(path, aside)

@@ -333,8 +333,8 @@ func (c *Client) StartBoot(ctx context.Context, self store.Session, process job.
 	return c.do(ctx, call{method: http.MethodPost, path: session(self.ID) + "/boot", body: wire.Boot{Process: process}})
 }
 
-// errHandOver is why no work is handed over: servers ask for it later, by an address that the
-// worker would say.
+// errHandOver is why no work is handed over: servers would poll it later, at an address
+// chosen by the worker.
 var errHandOver = errors.New("a worker that reaches no store cannot hand work over; choose another node by place.labels")
 
 // Numbers implements work.Runs.

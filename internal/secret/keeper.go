@@ -65,7 +65,7 @@ func (s Source) String() string {
 	return "store"
 }
 
-// Missing says that there is no secret of a name. It does not go away alone.
+// Missing means that a named secret does not exist. It is not temporary.
 type Missing struct {
 	Namespace, Name string
 	Near            string // a name that may be meant, or ""
@@ -164,7 +164,7 @@ var envPattern = regexp.MustCompile(`^[A-Z0-9]+(_[A-Z0-9]+)*$`)
 // filePattern is the name of a file alone.
 var filePattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
 
-// Check tells what is wrong with the place of a value, and which field says it.
+// Check returns the mistake in the place of a value, and its field.
 func (k *Keeper) Check(namespace string, s Source) (field string, err error) {
 	switch {
 	case s.File != "" && !filePattern.MatchString(s.File):
@@ -343,8 +343,7 @@ func (k *Keeper) Values(ctx context.Context, namespace string, names []string) (
 	return values, nil
 }
 
-// Unknown returns what is wrong with the names of secrets that a job uses: those that there are
-// none of.
+// Unknown returns the unknown names among the secrets of a job.
 func (k *Keeper) Unknown(ctx context.Context, namespace string, names []string) (unknown []*Missing, err error) {
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
 		_, err := k.Get(ctx, namespace, name)
@@ -357,8 +356,8 @@ func (k *Keeper) Unknown(ctx context.Context, namespace string, names []string) 
 	return unknown, nil
 }
 
-// Trim removes the end of the line from a value of one line, as editors and echo write it. One of
-// several lines, such as a key in PEM, is left as it is.
+// Trim removes the line break at the end of a one-line value, as editors and echo write it.
+// A value of several lines, such as a key in PEM, stays unchanged.
 func Trim(value string) string {
 	line := strings.TrimSuffix(strings.TrimSuffix(value, "\n"), "\r")
 	if strings.ContainsAny(line, "\r\n") {

@@ -118,7 +118,7 @@ func NewKey(now time.Time) string {
 // Ring has the keys of a server. Use its fields to say where they are; none is a server without
 // keys. Its methods may be called from many goroutines.
 type Ring struct {
-	// File has the keys. Make makes it with a new key if it does not exist.
+	// File holds the keys. Make creates it with a new key if it does not exist.
 	File string
 	Make bool
 	// Command prints the keys, in place of a file.
@@ -223,8 +223,9 @@ func readPrivate(path string) ([]byte, error) {
 	return readBounded(f, keyTextMax)
 }
 
-// private tells whether a file keeps a secret from users other than this one. A file of root may be
-// readable by its group: that is how Kubernetes mounts Secrets for a user, and the rule of PostgreSQL.
+// private reports whether a file keeps a secret from other users. A file of root may be
+// readable by its group: that is how Kubernetes mounts Secrets for a user, and the rule of
+// PostgreSQL.
 func private(info fs.FileInfo, user int) bool {
 	open := info.Mode().Perm() & 0o077
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Uid == 0 && user != 0 {

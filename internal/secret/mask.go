@@ -12,19 +12,19 @@ import (
 )
 
 const (
-	// MaskMin is how many bytes a value, or a line of one, must have to be masked: shorter ones
-	// stand in any output by chance.
+	// MaskMin is the shortest value, or line of one, in bytes that is masked: shorter ones
+	// occur in any output by chance.
 	MaskMin = 6
 	// encodedMin is the same for what base64 makes of a value, without the characters at its
 	// ends that depend on its neighbours.
 	encodedMin = 8
-	// Masked stands in the place of a secret.
+	// Masked replaces a secret.
 	Masked = "***"
 )
 
-// Mask replaces secrets in texts: each value and each of its lines as it is, as JSON, forms and
-// addresses escape it, and in base64 wherever it stands in what is encoded. It does not change
-// and may be used from many goroutines. Nil masks nothing.
+// Mask replaces secrets in texts: each value and each of its lines verbatim, escaped as in
+// JSON, forms and addresses, and in base64 at any offset. It is immutable and may be used
+// from many goroutines. Nil masks nothing.
 type Mask struct {
 	// by are the texts to replace by their first four bytes, the longest first, and first marks
 	// the first two bytes of all of them, to pass over others quickly.
@@ -82,8 +82,8 @@ func isTelling(line string) bool {
 	return n >= MaskMin
 }
 
-// asJSON returns a text as it stands between the quotes of JSON: as encoding/json escapes it, and
-// as most others do, who leave <, > and & alone.
+// asJSON returns a text in the forms between the quotes of JSON: as encoding/json escapes
+// it, and as most others do, which keep <, > and &.
 func asJSON(text string) (list []string) {
 	for _, html := range []bool{true, false} {
 		var b strings.Builder
@@ -127,8 +127,8 @@ func (m *Mask) add(text string, least int) {
 	m.first[pair/64] |= 1 << (pair % 64)
 }
 
-// at returns how many bytes at the beginning of a text are a secret, 0 for none, and whether
-// what follows the text may make it a secret, or a longer one.
+// at returns the length of the secret at the beginning of a text, 0 for none, and whether
+// further text may make it a secret, or a longer one.
 func (m *Mask) at(text []byte, final bool) (n int, open bool) {
 	if len(text) < 4 {
 		if final {
@@ -152,8 +152,8 @@ func (m *Mask) at(text []byte, final bool) (n int, open bool) {
 	return 0, false
 }
 
-// mask appends a text to another one, masked, and returns how much of it was looked at: the rest
-// may be the beginning of a secret.
+// mask appends a masked text to another one, and returns how much of it was processed: the
+// rest may be the beginning of a secret.
 func (m *Mask) mask(to, text []byte, final bool) ([]byte, int) {
 	i := 0
 	for i < len(text) {
@@ -181,8 +181,8 @@ func (m *Mask) Text(text string) string {
 	return string(masked)
 }
 
-// Writer masks what is written, also where a secret comes in several pieces. It holds back what
-// may be the beginning of a secret until more comes, or Close.
+// Writer masks its input, even secrets split over several writes. It holds back a possible
+// beginning of a secret until the next write, or Close.
 type Writer struct {
 	mask *Mask
 	to   io.Writer
@@ -213,7 +213,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close writes what is held back. It does not close what it writes to.
+// Close writes the rest. It does not close the underlying writer.
 func (w *Writer) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -84,8 +84,8 @@ type Vault struct {
 	TokenFile string
 	Namespace string // of Vault itself; "" for none
 	CA        string // a file with the certificates to trust; "" for those of the system
-	// Paths are what may be read, as mount/path; {namespace} is that of the secret, and * at the
-	// end stands for anything.
+	// Paths are the readable paths, as mount/path; {namespace} is the secret's namespace,
+	// and * at the end matches anything.
 	Paths          []string
 	Cache, Timeout time.Duration
 	Now            func() time.Time
@@ -121,7 +121,7 @@ func (v *Vault) allows(namespace, at string) bool {
 	return false
 }
 
-// Check tells what is wrong with a reference to a place in Vault.
+// Check returns the mistake in a reference to a place in Vault.
 func (v *Vault) Check(namespace, ref string) error {
 	at, _, err := ParseVault(ref)
 	switch {

@@ -14,7 +14,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// about says what the server is.
+// about describes the server.
 func (s *Server) about() client.Server {
 	c := s.Settings
 	a := client.Server{
@@ -35,7 +35,7 @@ func (s *Server) about() client.Server {
 	return a
 }
 
-// starts counts the attempts that the node starts, beside what observes them.
+// starts counts the attempts that the node starts, in addition to the observer.
 type starts struct {
 	worker.Observer
 	minutes presence.Minutes
@@ -59,13 +59,13 @@ func (s *Server) teller() *presence.Teller {
 	}}
 }
 
-// tell says how the node is until ctx ends.
+// tell publishes reports of the node until ctx ends.
 func (s *Server) tell(ctx context.Context, t *presence.Teller) {
 	said := trouble.With(s.Log, "cannot write the description of this node to the store", "the description of this node is written again")
 	t.Run(ctx, said.Saw)
 }
 
-// sayLeft says that the node leaves, unless another version of the program goes on with it.
+// sayLeft reports that the node leaves, unless another version of the program continues it.
 func (s *Server) sayLeft(ctx context.Context, t *presence.Teller) {
 	if s.carrying != nil {
 		return

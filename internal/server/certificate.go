@@ -18,7 +18,7 @@ const certificateEvery = time.Minute
 // that a renewal needs no restart.
 type certificate struct {
 	cert, key   string // files
-	authorities string // the file of those that issue certificates of workers; "" for none
+	authorities string // the authorities that issue certificates of workers; "" for none
 	now         func() time.Time
 	log         *slog.Logger
 
@@ -29,7 +29,7 @@ type certificate struct {
 	looked time.Time
 }
 
-// fileState tells versions of a file apart.
+// fileState identifies a version of a file.
 type fileState struct {
 	size    int64
 	changed time.Time

@@ -28,7 +28,7 @@ const (
 	refusedEvery = 10 * time.Second
 )
 
-// connectionsFor returns how many connections fit below a limit of open files, beside the
+// connectionsFor returns the number of connections within a limit of open files, beside the
 // attempts of a node. A quarter of the files is always for connections.
 func connectionsFor(files uint64, capacity int) int {
 	free := int(min(files, 1<<30)) - ownFiles - filesPerAttempt*capacity
@@ -88,7 +88,7 @@ func (c *connections) admit(conn net.Conn) bool {
 		if oldest == nil {
 			return false
 		}
-		// What waits for a request loses nothing; clients connect again.
+		// A connection that waits for a request loses nothing; clients reconnect.
 		evicted := c.idle.Remove(oldest).(net.Conn)
 		delete(c.all, evicted)
 		_ = evicted.Close()
@@ -97,7 +97,7 @@ func (c *connections) admit(conn net.Conn) bool {
 	return true
 }
 
-// state receives from the server what a connection does.
+// state receives state changes of connections from the server.
 func (c *connections) state(conn net.Conn, state http.ConnState) {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()

@@ -26,27 +26,27 @@ import (
 // reach is how the watchdog of a server reaches its store when the server has died.
 type reach struct {
 	Store config.Store
-	// Apart says that history is in another store. What the report ends is shipped there by
-	// servers.
+	// Apart is set if history is in another store. Servers ship the ends of the report
+	// there.
 	Apart     bool
 	Defaults  job.Defaults
 	Revisions int
 	// Dir and Env are those of the server: an address may name files, and drivers read
-	// passwords and certificates of PGPASSWORD and the like.
+	// passwords and certificates from PGPASSWORD and the like.
 	Dir string
 	Env []string
 	// LogFormat is the format of the server's log, which the watchdog continues.
 	LogFormat config.LogFormat
 }
 
-// reach returns how the watchdog reaches the store; nil where it cannot: a file is for
-// one process, and the next server settles what this one leaves.
+// reach returns how the watchdog reaches the store; nil if it cannot: a file is for one
+// process, and the next server settles the attempts of this one.
 func (s *Server) reach() ([]byte, error) {
 	if s.Settings.Store.File() != "" {
 		return nil, nil
 	}
 	r := reach{Store: s.Settings.Store, Apart: s.Settings.History != "", Defaults: s.Settings.JobDefaults(), Revisions: s.Settings.Keep.Revisions, LogFormat: s.Settings.LogFormat}
-	r.Dir, _ = os.Getwd() // one that is gone has no files
+	r.Dir, _ = os.Getwd() // a deleted directory has no files
 	r.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return !strings.HasPrefix(v, "PG") && !strings.HasPrefix(v, "SSL_CERT_") && !strings.HasPrefix(v, "HOME=")
 	})
@@ -59,16 +59,16 @@ const (
 	reportFirst, reportMost = 250 * time.Millisecond, 5 * time.Second
 )
 
-// ReportDeath is the report of the watchdog of a server: it settles in the store what the
-// server has left, so that its slots are free at once. It tries until the store has
-// accepted it, ctx ends or the next server on the machine does the same.
+// ReportDeath is the report of a server's watchdog: it settles the server's attempts in the
+// store, so that their slots are free at once. It retries until the store accepts it, ctx
+// ends or the next server on the machine does the same.
 func ReportDeath(ctx context.Context, d watchdog.Dead) {
 	var r reach
 	if err := json.Unmarshal(d.Settings, &r); err != nil {
 		d.Log("cannot report the death of the server: " + err.Error())
 		return
 	}
-	_ = os.Chdir(r.Dir) // what is missing there, the driver says
+	_ = os.Chdir(r.Dir) // the driver reports missing files
 	for _, v := range r.Env {
 		name, value, _ := strings.Cut(v, "=")
 		_ = os.Setenv(name, value)
@@ -102,7 +102,7 @@ func ReportDeath(ctx context.Context, d watchdog.Dead) {
 	}
 }
 
-// report settles what a dead server has left.
+// report settles the attempts of a dead server.
 func (r *reach) report(ctx context.Context, dead *leftovers.Dead, log func(string)) error {
 	ended, flush := r.logEnds(os.Stderr) //nolint:contextcheck // the log is flushed when ctx has ended
 	s, err := r.open(ctx, ended)

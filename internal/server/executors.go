@@ -17,9 +17,9 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// makeExecutors makes what runs attempts, and the watchdog that ends commands when this process
+// makeExecutors makes the executors, and the watchdog that ends commands when this process
 // dies. A node without the role worker has them too: its predecessor may have had the role,
-// and the commands it has left are ended and settled first.
+// and its remaining commands are ended and settled first.
 func (s *Server) makeExecutors(ctx context.Context) (func(*job.Job) executor.Executor, error) {
 	log := func(text string) { s.Log.Warn("watchdog: " + text) }
 	// The store has refused a directory in use; this waits for the watchdog of a node that
@@ -98,7 +98,8 @@ func (t toldLimits) Run(ctx context.Context, a executor.Attempt, out executor.Ou
 	return t.Carrier.Run(ctx, a, out)
 }
 
-// tellLimits returns what logs once which limits do not hold for a run as a whole.
+// tellLimits returns a function that logs once which limits do not apply to a run as a
+// whole.
 func tellLimits(features shell.Features, log *slog.Logger) func() {
 	return sync.OnceFunc(func() {
 		const why = "belfry doctor says what is missing"
@@ -111,5 +112,5 @@ func tellLimits(features shell.Features, log *slog.Logger) func() {
 	})
 }
 
-// watchdogWait is longer than a watchdog takes to kill what has got its signal.
+// watchdogWait is longer than a watchdog needs to kill signalled processes.
 const watchdogWait = 15 * time.Second

@@ -21,7 +21,7 @@ import (
 	"github.com/belfry-cron/belfry/store/sqlite"
 )
 
-// openApart opens a control store and a history store, and makes one of them.
+// openApart opens a control store and a history store, and joins them.
 func openApart(ctx context.Context, c config.Server, o StoreOptions) (store.Store, error) {
 	control, err := openControl(ctx, c.Store, controlOptions{
 		defaults: c.JobDefaults(), revisions: c.Keep.Revisions, refill: tellRefill(o.Log), ended: o.Ended, keepDefaults: o.KeepDefaults, lost: o.tellLost,
@@ -42,7 +42,7 @@ func joinHistory(ctx context.Context, control joined.Control, c config.Server, o
 	if !o.KeepDefaults {
 		return joined.Open(ctx, control, func(ctx context.Context) (store.History, error) { return openHistory(ctx, c.History, o.Log) }, opt)
 	}
-	opt.Dir = "" // what waits on a node is for its server to ship
+	opt.Dir = "" // output waiting on a node is shipped by its server
 	history, err := openHistory(ctx, c.History, o.Log)
 	if err != nil {
 		return nil, fmt.Errorf("history store: %w", err)
@@ -50,7 +50,7 @@ func joinHistory(ctx context.Context, control joined.Control, c config.Server, o
 	return joined.New(ctx, control, history, opt)
 }
 
-// controlOptions are what a store without history is opened with.
+// controlOptions are the options of a store without history.
 type controlOptions struct {
 	defaults     job.Defaults
 	revisions    int

@@ -24,7 +24,7 @@ func (s *Server) reloadOn(ctx context.Context, requests <-chan struct{}) {
 	}
 }
 
-// reload reads the configuration again and takes what a running server can take. It stops
+// reload reads the configuration again and applies the reloadable settings. It stops
 // nothing, whatever it finds.
 func (s *Server) reload() {
 	if s.Read == nil {
@@ -83,7 +83,7 @@ func (s *Server) take(c config.Server) error {
 	return s.requests.Restrict(s.access(c))
 }
 
-// access returns what the requests of jobs may reach.
+// access returns the allowed targets of HTTP jobs.
 func (s *Server) access(c config.Server) httpexec.Config {
 	return httpexec.Config{
 		Version: s.Version,

@@ -41,7 +41,7 @@ import (
 	"github.com/belfry-cron/belfry/store/joined"
 )
 
-// Config is what a server needs.
+// Config configures a server.
 type Config struct {
 	// Settings are checked, and say as which user commands run.
 	Settings config.Server
@@ -49,7 +49,7 @@ type Config struct {
 	SettingsFile string
 	// Read reads the settings again, with the mistakes that it finds. Nil: they stay.
 	Read func() (c config.Server, mistakes []string, err error)
-	// Version is that of the program.
+	// Version is the version of the program.
 	Version string
 	// Getenv reads the environment, in which systemd names its socket.
 	Getenv func(string) string
@@ -58,7 +58,7 @@ type Config struct {
 	Log *slog.Logger
 	// Level is the level of Log, which a reload sets.
 	Level *slog.LevelVar
-	// Carried is what the version before in this process has left running; nil for nothing.
+	// Carried is the state of the previous version in this process; nil for none.
 	Carried *Carried
 	// Listening is called once, when the server has taken its address and is about to answer
 	// requests. Its context ends with the last answer.
@@ -88,7 +88,7 @@ type Server struct {
 	node     *node.Node
 	working  atomic.Pointer[node.Node] // the node, while it works
 	events   *events.Hub
-	// followers are those of the output of runs.
+	// followers are the followers of the output of runs.
 	followers *service.Followers
 	service   *service.Service
 	http      *http.Server
@@ -100,7 +100,7 @@ type Server struct {
 	reloads   chan struct{}  // has room for one request
 	closers   []func() error // in the order of opening
 	socket    *net.TCPListener
-	carrying  *Carried // what the next version of the program continues with
+	carrying  *Carried // state for the next version of the program
 }
 
 // spawning gives the runtime one processor more than the machine has, unless its user has set
@@ -247,7 +247,7 @@ func (s *Server) roles() []string {
 	return list
 }
 
-// capacity returns how many attempts the others see room for: none without the role worker.
+// capacity returns the capacity that others see: none without the role worker.
 func (s *Server) capacity() int {
 	if !s.Settings.Has(store.RoleWorker) {
 		return 0
@@ -255,7 +255,7 @@ func (s *Server) capacity() int {
 	return s.Settings.Capacity
 }
 
-// Close closes what was opened, in reverse.
+// Close closes everything that was opened, in reverse.
 func (s *Server) Close() (err error) {
 	s.started()
 	for _, last := range slices.Backward(s.closers) {
@@ -291,7 +291,7 @@ func (s *Server) Running() []worker.Running {
 	return nil
 }
 
-// Reload asks for the settings to be read again. It may be called from any goroutine.
+// Reload requests a reload of the settings. It may be called from any goroutine.
 func (s *Server) Reload() {
 	select {
 	case s.reloads <- struct{}{}:
@@ -372,7 +372,7 @@ func (s *Server) Run(ctx context.Context) error {
 	stop()
 
 	if s.carrying != nil {
-		// The address stays, and what comes to it now waits for the next version.
+		// The address stays, and requests to it wait for the next version.
 	} else if err := config.RemoveAddress(s.Settings.Data); err != nil {
 		s.Log.Debug("cannot remove the address file", "error", err)
 	}

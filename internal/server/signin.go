@@ -91,7 +91,7 @@ func (s *Server) people() auth.People {
 	return s.signIn
 }
 
-// checkSignIn reaches for the provider until it is there, so that the log says what is wrong
+// checkSignIn contacts the provider until it answers, so that the log reports problems
 // before anyone signs in.
 func (s *Server) checkSignIn(ctx context.Context) {
 	const every = 10 * time.Second

@@ -35,7 +35,7 @@ type StoreOptions struct {
 	Lost func(steps int64)
 }
 
-// tellLost says that the store has lost steps.
+// tellLost logs that the store has lost steps.
 func (o *StoreOptions) tellLost(steps int64) {
 	o.Log.Error("the store has lost steps that it had acknowledged, as after a failover or a crash: runs may run again and changes may have to be made again", "steps", steps)
 	if o.Lost != nil {

@@ -10,13 +10,12 @@ import (
 	"time"
 )
 
-// systemd tells the manager of services how the server is, by the protocol of
-// sd_notify: lines of text to a socket that the environment names. The zero value
-// has no manager and sends nothing.
+// systemd reports the server's state to the service manager, by the protocol of sd_notify:
+// lines of text to a socket named in the environment. The zero value has no manager and
+// sends nothing.
 type systemd struct {
 	socket string
-	// within is how soon the manager wants to hear again that all is well; 0 if it
-	// does not.
+	// within is the manager's watchdog interval; 0 for none.
 	within time.Duration
 	// continues is set in a version that has taken the place of another one: the manager knows
 	// the process as ready, and expects to hear so.
@@ -24,7 +23,7 @@ type systemd struct {
 	log       *slog.Logger
 }
 
-// systemdOf reads what the manager has put into the environment.
+// systemdOf reads the manager's variables in the environment.
 func systemdOf(getenv func(string) string, log *slog.Logger) systemd {
 	d := systemd{socket: getenv("NOTIFY_SOCKET"), log: log}
 	if pid := getenv("WATCHDOG_PID"); pid != "" && pid != strconv.Itoa(os.Getpid()) {
@@ -36,8 +35,8 @@ func systemdOf(getenv func(string) string, log *slog.Logger) systemd {
 	return d
 }
 
-// tellWithin is how long a manager may take to have room for a line. It reads at
-// once when it is well, and a server that stops must not wait for it.
+// tellWithin is how long a manager may take to accept a line. A healthy one reads at once,
+// and a stopping server must not wait for it.
 const tellWithin = time.Second
 
 // tell sends a state. A manager that does not listen is no reason to stop.
@@ -57,11 +56,11 @@ func (d *systemd) tell(state string) {
 	}
 }
 
-// What a start may take longer than the manager would wait: to bring a large database up
-// to date, or to read a million jobs.
+// Startup work that may take longer than the manager would wait: upgrading a large
+// database, or reading a million jobs.
 const (
 	startingEvery  = 10 * time.Second
-	startingWithin = 60 * time.Second // for a machine that stands still for a while
+	startingWithin = 60 * time.Second // for a machine that stalls for a while
 )
 
 // starting says that the start makes progress, until ctx ends.

@@ -22,14 +22,14 @@ import (
 	"github.com/belfry-cron/belfry/internal/watchdog"
 )
 
-// ErrUpgrade is the cause with which the context of Run ends when the process is about to
-// execute another version of its program.
+// ErrUpgrade is the cause that ends the context of Run when the process is about to execute
+// another version of its program.
 var ErrUpgrade = executor.ErrCarried
 
 func isUpgrade(ctx context.Context) bool { return errors.Is(context.Cause(ctx), ErrUpgrade) }
 
 const (
-	// carriedFormat is that of Carried. A version with another one must be restarted.
+	// carriedFormat is the format of Carried. A version with another one must be restarted.
 	carriedFormat = 1
 	// upgradeVariable is the message to the next version of the program: the number of the
 	// file with a Carried, or the question whether it reads the format.
@@ -37,18 +37,19 @@ const (
 	checkPrefix     = "check:"
 	// checkWithin is how long the next version may take to read the configuration.
 	checkWithin = 10 * time.Second
-	// carriedMax bounds what the version before has written: the output of 512 attempts that
-	// could not be stored, with room.
+	// carriedMax bounds the carried state: the unstored output of 512 attempts, with a
+	// margin.
 	carriedMax = 2 << 30
 )
 
-// Carried is what a process leaves running when it executes another version of its program.
+// Carried is the running state of a process when it executes another version of its
+// program.
 type Carried struct {
 	Format   int               `json:"format"`
 	Version  string            `json:"version"`
 	Node     *node.Carried     `json:"node"`
 	Watchdog *watchdog.Carried `json:"watchdog"`
-	// Address is that of the API, and Listener the number of the file that listens there.
+	// Address is the address of the API, and Listener the number of its listening file.
 	Address  string `json:"address,omitempty"`
 	Listener int    `json:"listener,omitempty"`
 }

@@ -29,8 +29,9 @@ type Worker struct {
 	node   *node.Node
 }
 
-// OpenWorker opens everything that can fail before a server is asked. The caller closes the
-// worker. Of the config it takes the settings, the version, the clock and the log.
+// OpenWorker opens everything that can fail before the first request to a server. The
+// caller closes the worker. It uses only the settings, the version, the clock and the log
+// of the config.
 func OpenWorker(ctx context.Context, c Config) (*Worker, error) {
 	keepInherited()
 	spawning()
@@ -143,7 +144,7 @@ func (w *Worker) join(ctx context.Context) error {
 	return nil
 }
 
-// Close closes what was opened.
+// Close closes everything that was opened.
 func (w *Worker) Close() error { return errors.Join(w.parts.Close(), w.spool.Close()) }
 
 // Carrying is Server.Carrying for a worker.

@@ -111,7 +111,7 @@ func (s *Server) serveXXL(ctx context.Context) error {
 	return fmt.Errorf("answer executors: %w", err)
 }
 
-// stopXXL ends the answers to executors. What runs at executors keeps running.
+// stopXXL ends the answers to executors. Their runs continue.
 func (s *Server) stopXXL(ctx context.Context, within time.Duration) {
 	if s.xxl.http == nil {
 		return

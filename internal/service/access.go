@@ -12,20 +12,20 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Caller is who asks for something. The zero value may do nothing.
+// Caller is the author of a request. The zero value has no rights.
 type Caller struct {
 	// Name is the actor in the audit.
 	Name string
 	Role store.Role
-	// Namespace restricts the caller to what is in it. "" is for all namespaces.
+	// Namespace restricts the caller to a namespace. "" means all namespaces.
 	Namespace string
-	// Roles are those of a person by namespace, "" for all namespaces, in place of Role and
+	// Roles are a person's roles by namespace, "" for all namespaces, instead of Role and
 	// Namespace.
 	Roles map[string]store.Role
-	// Token is the hash of the caller's token or of a person's session: what the caller follows
-	// ends with it. Zero is for a part of this process, which has no token.
+	// Token is the hash of the caller's token or of a person's session: its end ends the
+	// caller's streams. Zero is for a part of this process, which has no token.
 	Token store.TokenHash
-	// Terms are those of the token.
+	// Terms are the terms of the token.
 	Terms store.Terms
 	// Certificate is the name of the client certificate of a worker that its token is for.
 	Certificate string
@@ -44,8 +44,8 @@ func CallerFor(h auth.Holder) Caller {
 	return Caller{Name: h.Name, Roles: h.Roles, Token: h.Hash}
 }
 
-// Right is what a method asks of its caller. Faces may ask earlier, by Caller.May, to refuse
-// a request before they read it.
+// Right is the right that a method requires. Interfaces may check it earlier, by
+// Caller.May, to refuse a request before they read it.
 type Right struct {
 	Role store.Role
 	// Server is set where the whole server is affected: a caller with a namespace has no
@@ -53,10 +53,10 @@ type Right struct {
 	Server bool
 }
 
-// The rights that methods ask for.
+// The rights that methods require.
 var (
 	Read       = Right{Role: store.RoleViewer}
-	Operate    = Right{Role: store.RoleRunner} // run, cancel and retry what is defined
+	Operate    = Right{Role: store.RoleRunner} // run, cancel and retry defined jobs
 	Define     = Right{Role: store.RoleAdmin}
 	Observe    = Right{Role: store.RoleViewer, Server: true}
 	Administer = Right{Role: store.RoleAdmin, Server: true}
@@ -83,7 +83,7 @@ func (c Caller) IsWorker() bool { return c.Role == store.RoleRemote || c.Role ==
 // Everywhere reports whether the caller has a right in all namespaces.
 func (c Caller) Everywhere(r Right) bool { return c.roleIn("").Allows(r.Role) }
 
-// only returns the one namespace that the caller has a role in, "" if there are others.
+// only returns the one namespace in which the caller has a role, "" if there are several.
 func (c Caller) only() string {
 	if c.Roles == nil {
 		return c.Namespace
@@ -96,7 +96,7 @@ func (c Caller) only() string {
 	return ""
 }
 
-// Says writes the roles of the caller: those of a person with their namespaces. Callers with the
+// Says formats the roles of the caller: a person's with their namespaces. Callers with the
 // same text see the same.
 func (c Caller) Says() string {
 	if c.Roles == nil {
@@ -176,7 +176,7 @@ func (c Caller) within(r Right, namespace string) (scope, error) {
 	return list, nil
 }
 
-// outside refuses what is in another namespace than the caller's.
+// outside refuses namespaces other than the caller's.
 func (c Caller) outside() *Error {
 	if c.Roles != nil {
 		return refuse(client.TypeForbidden, "%s is %s, and this is in another namespace", c.Name, c.Says())

@@ -39,7 +39,7 @@ type Documents struct {
 	store applyStore
 }
 
-// identity names what a document describes.
+// identity identifies the object of a document.
 type identity struct {
 	kind job.Kind
 	name string
@@ -51,7 +51,7 @@ var order = map[job.Kind]int{job.KindCalendar: 0, job.KindPool: 1, job.KindChann
 // step is what applying does to one document.
 type step struct {
 	document job.Document
-	pointer  string // where it stands in the request
+	pointer  string // its place in the request
 	result   client.ApplyResult
 	// present is the stored document, and version its version, 0 for none; uid is the one
 	// of a job.
@@ -62,9 +62,9 @@ type step struct {
 	// undo a manual pause.
 	saysPaused bool
 	wasPaused  bool
-	// depth is how many jobs a job follows one by way of another, at most.
+	// depth is the length of the longest chain of upstream jobs.
 	depth int
-	// follows are the full names of those, and absent are the ones that are not there.
+	// follows are the full names of the upstream jobs, and absent the unknown ones.
 	follows []string
 	absent  map[string]bool
 }
@@ -220,7 +220,7 @@ func decodeAll(raw []client.Document) (steps []*step, wrong *Error, err error) {
 	return steps, wrong, nil
 }
 
-// refuseAll is the error of mistakes in several documents, nil if there are none.
+// refuseAll returns the error of mistakes in several documents, or nil.
 func refuseAll(wrong *Error) error {
 	switch n := wrong.mistakes(); n {
 	case 0:
@@ -283,7 +283,7 @@ func (d *Documents) checkAll(ctx context.Context, steps []*step, wrong *Error) e
 	return ups.tell(steps)
 }
 
-// compareAll finds what would change.
+// compareAll finds the changes.
 func (d *Documents) compareAll(ctx context.Context, steps []*step, owner string) error {
 	if err := d.findAll(ctx, steps); err != nil {
 		return err
@@ -407,7 +407,7 @@ func own(j, present *job.Job, owner string) (taken string) {
 	return ""
 }
 
-// pruneMax bounds what one call deletes: more is a mistake rather than a wish.
+// pruneMax bounds the deletions of one call: more is probably a mistake.
 const pruneMax = 10_000
 
 // prune finds the jobs of an owner that are not among the documents.
@@ -577,7 +577,7 @@ func (d *Documents) write(ctx context.Context, who Caller, part []*step) (failed
 	return nil, nil
 }
 
-// half is the error of a write that failed when others were made already.
+// half is the error of a write that failed after others had succeeded.
 func half(s *step, written int, err error) error {
 	failed := *ErrorOf(err)
 	e := &failed

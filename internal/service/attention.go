@@ -21,9 +21,9 @@ const (
 	// lateAfter is how long a run is due before it counts as late: a busy node or a stolen
 	// run takes some seconds.
 	lateAfter = 10 * time.Second
-	// lateLookMax is how many late runs are looked at, beginning with the oldest.
+	// lateLookMax is the number of late runs that are examined, beginning with the oldest.
 	lateLookMax = 200
-	// failedWithin is how far back failures are looked for, failedLookMax how many, and
+	// failedWithin is how far back failures are searched, failedLookMax how many, and
 	// failedJobsMax of how many jobs: each takes two short reads.
 	failedWithin  = 24 * time.Hour
 	failedLookMax = 500
@@ -39,8 +39,8 @@ const (
 	slowRuns    = 20
 	slowFew     = 3
 	slowLookMax = 200
-	// flowLookMax is how many running runs are looked at for flows that wait for a person,
-	// beginning with the oldest.
+	// flowLookMax is the number of running runs that are searched for flows waiting for a
+	// person, beginning with the oldest.
 	flowLookMax = 500
 	// clockOffAfter is how far a clock may be off: by more a node plans and claims nothing.
 	clockOffAfter = time.Second
@@ -53,7 +53,7 @@ type Attention struct {
 	nodes *Nodes
 }
 
-// List returns what is wrong with the jobs of a namespace, or of all, and with the nodes: the
+// List returns the problems of the jobs of a namespace, or of all, and of the nodes: the
 // worst first.
 func (s *Attention) List(ctx context.Context, who Caller, namespace string) ([]client.Attention, error) {
 	of, err := who.reads(namespace)
@@ -85,7 +85,7 @@ func (s *Attention) List(ctx context.Context, who Caller, namespace string) ([]c
 	return list[:min(len(list), attentionMax)], nil
 }
 
-// ofNodes finds nodes that are silent, or whose clock is off.
+// ofNodes finds silent nodes, and nodes with a wrong clock.
 func (s *Attention) ofNodes(ctx context.Context) (list []client.Attention, err error) {
 	nodes, _, err := s.nodes.all(ctx)
 	if err != nil {
@@ -205,7 +205,7 @@ func (s *Attention) paused(ctx context.Context, of scope) (list []client.Attenti
 	return list, err
 }
 
-// failing finds jobs whose last run failed, and counts how many have in a row.
+// failing finds jobs whose last run failed, and counts their failures in a row.
 func (s *Attention) failing(ctx context.Context, of scope, now time.Time) (list []client.Attention, err error) {
 	q := store.HistoryQuery{
 		From: now.Add(-failedWithin), FinalOnly: true, Limit: failedLookMax,
@@ -233,8 +233,8 @@ func (s *Attention) failing(ctx context.Context, of scope, now time.Time) (list 
 	return list, nil
 }
 
-// failuresOf returns what is wrong with a job that has failed, nil if it has succeeded since
-// or is no longer active.
+// failuresOf returns the problem of a failed job, or nil if it has succeeded since or is
+// inactive.
 func (s *Attention) failuresOf(ctx context.Context, uid job.ID) (*client.Attention, error) {
 	j, err := s.jobs.store.JobByUID(ctx, uid)
 	if errors.Is(err, store.ErrNotFound) || err == nil && (j.Deleted || stateOf(j) != job.JobActive) {
@@ -252,7 +252,7 @@ func (s *Attention) failuresOf(ctx context.Context, uid job.ID) (*client.Attenti
 		if ended[i].Attempt.Outcome == job.OutcomeSucceeded {
 			break
 		}
-		if ended[i].Attempt.Outcome.Alarms() { // skipped, cancelled and withdrawn runs say nothing about the job
+		if ended[i].Attempt.Outcome.Alarms() { // skipped, cancelled and withdrawn runs say nothing about the health of the job
 			failures = append(failures, &ended[i])
 		}
 	}

@@ -54,7 +54,7 @@ func attention(t *testing.T, s *Service, who Caller, namespace string) map[strin
 	return found
 }
 
-func TestAttentionListsWhatNeedsAPerson(t *testing.T) {
+func TestAttentionListsProblemsForAPerson(t *testing.T) {
 	b := newBench(t)
 	s := b.serviceOn(Config{})
 	for _, document := range []string{

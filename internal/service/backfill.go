@@ -19,8 +19,7 @@ const (
 	// backfillMax is the most runs that one request makes: the answer can still be read,
 	// and the store is busy for a second at most.
 	backfillMax = 1000
-	// backfillCounted is how far the runs of a request that asks for too many
-	// are counted.
+	// backfillCounted bounds the count of runs for a request that exceeds the limit.
 	backfillCounted = 100_000
 )
 
@@ -81,7 +80,7 @@ func (s *Runs) Backfill(ctx context.Context, who Caller, name Name, said client.
 	return out, nil
 }
 
-// checkBackfill finds what is wrong with a request.
+// checkBackfill returns the mistake in a request.
 func checkBackfill(j *store.Job, said *client.BackfillRequest, now time.Time) error {
 	s := &j.Filled.Schedule
 	var wrong client.FieldError
@@ -114,8 +113,8 @@ func checkBackfill(j *store.Job, said *client.BackfillRequest, now time.Time) er
 	return nil
 }
 
-// backfillItems returns what is to be made: for each scheduled time one run, or
-// one for each shard.
+// backfillItems returns the runs to create: for each scheduled time one run, or one for
+// each shard.
 func (s *Runs) backfillItems(ctx context.Context, who Caller, j *store.Job, said *client.BackfillRequest, now time.Time, key string) ([]store.TriggerItem, error) {
 	calendars, err := s.rules.calendars(ctx)
 	if err != nil {
@@ -154,7 +153,7 @@ func (s *Runs) backfillItems(ctx context.Context, who Caller, j *store.Job, said
 			}
 			item := store.TriggerItem{
 				ID: id, Job: j.Definition.UID, Kind: job.RunBackfill, Session: p.Session, Node: p.Node, Shard: p.Shard, Shards: p.Shards,
-				// One after the other, so that waiting runs start in order.
+				// In sequence, so that waiting runs start in order.
 				Scheduled: scheduled, Due: now.Add(time.Duration(i) * time.Millisecond),
 				Overlap: cmp.Or(said.Overlap, job.OverlapQueue), Actor: who.Name,
 			}
@@ -167,7 +166,7 @@ func (s *Runs) backfillItems(ctx context.Context, who Caller, j *store.Job, said
 	return items, nil
 }
 
-// tooManyRuns says how many runs a request would make, and how to ask for them.
+// tooManyRuns reports the number of runs of a request, and how to request fewer.
 func tooManyRuns(times []time.Time, count, split int) *Error {
 	many := fmt.Sprint(count * split)
 	if count >= backfillCounted {
@@ -180,7 +179,7 @@ func tooManyRuns(times []time.Time, count, split int) *Error {
 	return e
 }
 
-// placing returns what runs of a job need of nodes.
+// placing returns the node requirements of a job's runs.
 func (s *Runs) placing(ctx context.Context, j *store.Job) (placement.Request, error) {
 	where := engine.WhereaboutsOf(j.Filled)
 	r := placement.Request{UID: j.Definition.UID, Place: where.Place, Handler: where.Handler}

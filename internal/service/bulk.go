@@ -131,7 +131,7 @@ func (s *Bulk) one(ctx context.Context, who Caller, name Name, said *client.Bulk
 		_, err = s.runs.Start(ctx, who, name, client.RunRequest{}, key)
 	case client.BulkDelete:
 		if _, err = s.jobs.Delete(ctx, who, name, Expect{}); isType(err, client.TypeNotFound) {
-			err = nil // it was deleted meanwhile
+			err = nil // it was deleted in the meantime
 		}
 	}
 	return err

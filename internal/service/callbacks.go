@@ -26,8 +26,8 @@ type Callbacks struct {
 	}
 }
 
-// Take takes what the holder of the secret of a handover reports. A report that comes again is
-// taken again.
+// Take accepts a report from the holder of a handover's secret. A repeated report is
+// accepted again.
 func (s *Callbacks) Take(ctx context.Context, number int64, secret string, said client.Callback) error {
 	h, err := s.find(ctx, number, secret)
 	if err != nil {
@@ -55,7 +55,7 @@ func (s *Callbacks) Take(ctx context.Context, number int64, secret string, said 
 			return err
 		}
 	}
-	// Of no session: what follows is for any node.
+	// Of no session: any node may take the consequences.
 	got, err := s.store.Finish(ctx, job.ID{}, []store.Result{res})
 	if err != nil {
 		return err
@@ -88,7 +88,7 @@ func (s *Callbacks) isRunning(ctx context.Context, h *store.Handover) (bool, err
 	return err == nil && r.State == job.StateRunning && r.Token == h.Attempt.Token, err
 }
 
-// addOutput adds output to a result, behind what the node has written before the handover.
+// addOutput adds output to a result, after the node's output before the handover.
 func (s *Callbacks) addOutput(ctx context.Context, res *store.Result, text string) (err error) {
 	if res.Output, res.OutputBytes, err = packed(text, s.now); err != nil {
 		return err

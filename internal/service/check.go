@@ -74,7 +74,7 @@ func shown(problems job.Problems) []client.CheckProblem {
 	return list
 }
 
-// explain adds what a valid document means and would change.
+// explain adds the meaning and the changes of a valid document.
 func (d *Documents) explain(ctx context.Context, who Caller, document job.Document, lang cron.Lang, checked *client.Checked) (err error) {
 	if checked.YAML, err = inYAML(document.Bare()); err != nil {
 		return err

@@ -16,14 +16,13 @@ import (
 // Error is why a request was refused or failed.
 type Error struct {
 	Type client.ProblemType
-	// Detail says what is wrong, and Hint what to do about it.
+	// Detail describes the problem, and Hint the remedy.
 	Detail, Hint string
 	// Errors are the mistakes in the request, ErrorsMax at most.
 	Errors []client.FieldError
 	// MoreErrors counts the mistakes that are not in Errors.
 	MoreErrors int
-	// Version is the present version of what was to be changed, with client.TypeChanged
-	// where it is known.
+	// Version is the present version of the object, with client.TypeChanged if known.
 	Version int64
 	// RetryAfter is how long to wait before the next try, where that is known.
 	RetryAfter time.Duration
@@ -35,12 +34,12 @@ type Error struct {
 // request could make a huge answer.
 const ErrorsMax = 100
 
-// Error returns what is wrong, with the mistakes a line each.
+// Error describes the problem, with the mistakes a line each.
 func (e *Error) Error() string {
 	return (&client.Problem{Detail: e.Detail, Errors: e.Errors, MoreErrors: e.MoreErrors}).Error()
 }
 
-// Unwrap returns what has caused the error, if something has.
+// Unwrap returns the cause of the error, if any.
 func (e *Error) Unwrap() error { return e.cause }
 
 func refuse(kind client.ProblemType, format string, args ...any) *Error {
@@ -59,7 +58,7 @@ func (e *Error) withErrors(mistakes ...client.FieldError) *Error {
 	return e
 }
 
-// addMistakes adds those of another error.
+// addMistakes adds the mistakes of another error.
 func (e *Error) addMistakes(other *Error) {
 	e.withErrors(other.Errors...)
 	e.MoreErrors += other.MoreErrors
@@ -78,8 +77,8 @@ func WrongParameter(name, detail, hint string) *Error {
 	return Wrong(client.FieldError{Parameter: name, Detail: detail, Hint: hint})
 }
 
-// Away reports whether the store could not be reached. What else a store refuses, such as a
-// write to a full disk, it also says in the log.
+// Away reports whether the store could not be reached. Its other refusals, such as a write
+// to a full disk, are also in the log.
 func (e *Error) Away() bool { return errors.Is(e.cause, store.ErrAway) }
 
 // ErrorOf returns any error of this package as an Error. One of client.TypeInternal is a

@@ -12,9 +12,9 @@ import (
 	"github.com/belfry-cron/belfry/internal/events"
 )
 
-// Events follows what happens.
+// Events streams events.
 type Events struct {
-	hub   *events.Hub // nil: there is nothing to follow
+	hub   *events.Hub // nil: no events
 	store interface {
 		Now(ctx context.Context) (time.Time, error)
 	}
@@ -75,7 +75,7 @@ func validKind(kind string) bool {
 	return kind != "" && len(kind) <= longest && strings.Trim(kind, "abcdefghijklmnopqrstuvwxyz_.") == ""
 }
 
-// EventStream has the events that one client has asked for. It is used by one goroutine.
+// EventStream has the events selected by one client. It is used by one goroutine.
 type EventStream struct {
 	topic    *Events
 	of       scope
@@ -124,7 +124,7 @@ func (e *EventStream) Take(ctx context.Context) (list []*events.Event, gap *clie
 	return list, gap, more, nil
 }
 
-// wants reports whether the client has asked for an event.
+// wants reports whether the client has selected an event.
 func (e *EventStream) wants(event *events.Event) bool {
 	object := objectOf(event)
 	if e.query.Job != "" {
@@ -139,7 +139,7 @@ func (e *EventStream) wants(event *events.Event) bool {
 	})
 }
 
-// objectOf returns the name of what an event is about.
+// objectOf returns the name of the object of an event.
 func objectOf(event *events.Event) string {
 	switch {
 	case event.Run != nil:

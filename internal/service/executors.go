@@ -48,7 +48,7 @@ type pastStore interface {
 	Append(ctx context.Context, records []store.Record) error
 }
 
-// countedMax bounds the runs that are counted at executors: each is asked for.
+// countedMax bounds the runs that are counted at executors: each is a request.
 const countedMax = store.MaxBatch
 
 // List returns the executors by group and address, and all groups.
@@ -266,7 +266,7 @@ func (s *Executors) AddPastRuns(ctx context.Context, who Caller, said client.Pas
 // executorsNamed bounds how many executors a mistake names.
 const executorsNamed = 5
 
-// executorFor returns the address of an executor that a request names, as it is known.
+// executorFor returns the known address of an executor that a request names.
 func (s *Runs) executorFor(ctx context.Context, j *job.Job, asked string) (string, error) {
 	wrong := func(hint, format string, args ...any) (string, error) {
 		return "", Wrong(client.FieldError{Pointer: "/executor", Path: "executor", Detail: fmt.Sprintf(format, args...), Hint: hint})
@@ -300,7 +300,7 @@ func (s *Runs) executorFor(ctx context.Context, j *job.Job, asked string) (strin
 	return wrong("it has "+strings.Join(known, ", ")+more, "%q is no executor of the group %s", asked, group)
 }
 
-// executorOf returns who was asked to do the work of a run last, "" if nodes do it.
+// executorOf returns the last receiver of a run's work, "" if nodes do it.
 func (s *Runs) executorOf(ctx context.Context, id job.ID) (string, error) {
 	list, err := s.store.HandoversOfRun(ctx, id)
 	if err != nil || len(list) == 0 {

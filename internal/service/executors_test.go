@@ -9,7 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-func TestGroupsAreThoseOfExecutorsAndOfJobs(t *testing.T) {
+func TestGroupsComeFromExecutorsAndJobs(t *testing.T) {
 	b := newBench(t)
 	s := b.serviceOn(Config{})
 	ctx := t.Context()

@@ -54,8 +54,8 @@ func (s *Runs) explain(ctx context.Context, runs []store.Run) error {
 	return nil
 }
 
-// busy says why a node has not started a run that is due. The node's load from before the due
-// time says nothing: a moment later it may have had room.
+// busy explains why a node has not started a due run. The node's load from before the due
+// time does not count: it may have had room a moment later.
 func busy(r *store.Run, s *store.Session, now time.Time) string {
 	if s.Capacity == 0 || s.Load.Running < s.Capacity || !r.Due.Before(now) || s.Renewed.Before(r.Due) {
 		return ""

@@ -47,8 +47,8 @@ func ofFlow(run *client.Run, r *job.Run, began time.Time) {
 	}
 }
 
-// runOfUnit returns the run of a step or an item, zero for none: one that failed before an
-// attempt, for example by its template, has none.
+// runOfUnit returns the run of a step or an item, zero for none: a unit that failed before
+// an attempt, for example by its template, has none.
 func runOfUnit(u *flow.Unit, of job.ID, began time.Time, step string, item int) job.ID {
 	switch {
 	case !u.From.IsZero():
@@ -59,7 +59,7 @@ func runOfUnit(u *flow.Unit, of job.ID, began time.Time, step string, item int) 
 	return job.ID{}
 }
 
-// isFlowTimer reports whether a run stands for the timeout of a flow, which is no work to show.
+// isFlowTimer reports whether a run is the timeout of a flow, which is no work to show.
 func isFlowTimer(r *job.Run) bool {
 	step, _ := r.Step()
 	return r.Kind == job.RunStep && step == ""

@@ -83,7 +83,7 @@ func TestFlowStepsLinkToTheirRuns(t *testing.T) {
 	}
 }
 
-func TestAFlowSaysWhatEachStepWaitsFor(t *testing.T) {
+func TestFlowExplainsWaitingSteps(t *testing.T) {
 	b := newBench(t)
 	s := b.serviceOn(Config{})
 	run := b.runOf(s, `{"name": "wide", "run": {"flow": {"max_parallel": 2, "steps": [

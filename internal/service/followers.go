@@ -14,7 +14,7 @@ import (
 
 const (
 	// elsewhereMin and elsewhereMax bound the interval between polls of a run on another
-	// node, of which this process has no news. The interval grows while the run writes
+	// node, which sends this process no events. The interval grows while the run writes
 	// nothing.
 	elsewhereMin = time.Second
 	elsewhereMax = 5 * time.Second
@@ -150,7 +150,7 @@ func (f *Followers) changed() {
 	}
 }
 
-// followedRun is a run with followers, and what they share.
+// followedRun is the state shared by the followers of a run.
 type followedRun struct {
 	of *Followers
 	id job.ID
@@ -162,7 +162,7 @@ type followedRun struct {
 	timer     *time.Timer   // until the next look
 	every     time.Duration
 	here      bool // this node runs it
-	found     bool // since the last look there was something
+	found     bool // the last poll found something
 
 	// turn has room for one reader, who reads or uses the last read; it guards the fields
 	// below.
@@ -202,8 +202,7 @@ func (r *followedRun) leave() {
 	}
 }
 
-// wake tells the followers of the run that there may be something new. The mutex is held. Nil
-// has no followers.
+// wake wakes the followers of the run. The mutex is held. Nil has no followers.
 func (r *followedRun) wake() {
 	if r == nil {
 		return
@@ -213,7 +212,7 @@ func (r *followedRun) wake() {
 	r.more = make(chan struct{})
 }
 
-// look wakes the followers because some time has passed.
+// look wakes the followers for a periodic poll.
 func (r *followedRun) look() {
 	f := r.of
 	f.mu.Lock()
@@ -232,7 +231,7 @@ func (r *followedRun) look() {
 	r.again()
 }
 
-// again sets the time of the next look. The mutex is held.
+// again sets the time of the next poll. The mutex is held.
 func (r *followedRun) again() { r.timer.Reset(max(r.every, time.Duration(len(r.of.runs))*looksEach)) }
 
 // now returns which news there are, and a channel that is closed by the next.
@@ -304,7 +303,7 @@ func (r *followedRun) chunks(ctx context.Context, o *Output, at part) ([]store.O
 	return list, nil
 }
 
-// keep caches a page for the other followers, if there are any and there is room.
+// keep caches a page for other followers, if any, within the memory limit.
 func (r *followedRun) keep(page []store.OutputChunk, at part) {
 	shared := &r.of.shared
 	shared.Add(-r.size)

@@ -84,8 +84,8 @@ func (s *Jobs) List(ctx context.Context, who Caller, said client.JobQuery, fille
 	return page, nil
 }
 
-// RecentMax is how many of its last runs a list shows of each job: as many as a person tells
-// apart in a row.
+// RecentMax is the number of last runs in a list of jobs: as many as a person can
+// distinguish in a row.
 const RecentMax = 50
 
 const (
@@ -98,8 +98,7 @@ const (
 	jobPartsMax = 50
 )
 
-// look returns at most n jobs by name, and the name to continue behind if there may be
-// more.
+// look returns at most n jobs by name, and the name to continue after if there may be more.
 func (s *Jobs) look(ctx context.Context, of scope, q store.JobQuery, n int) (jobs []*store.Job, next string, err error) {
 	began := s.now()
 	for range jobPartsMax {
@@ -116,11 +115,11 @@ func (s *Jobs) look(ctx context.Context, of scope, q store.JobQuery, n int) (job
 	return jobs, q.After, nil
 }
 
-// upcomingPlace is where a page of jobs by their next moment ended: behind a job
-// that falls due or, in the rest, behind a name.
+// upcomingPlace is the end of a page of jobs by their next due time: after a due job or,
+// for jobs without one, after a name.
 type upcomingPlace struct {
-	// At is when the first page was made. The moments of all pages are those
-	// after it, so that a job which comes round meanwhile is not listed again.
+	// At is when the first page was made. All pages show due times after it, so that a job
+	// which runs in the meantime is not listed again.
 	At   time.Time       `json:"at"`
 	Last engine.Upcoming `json:"last"`
 	Rest bool            `json:"rest,omitempty"`
@@ -134,8 +133,8 @@ const (
 	// selects a few of many. If more match, jobs are taken as they come in the
 	// table of the planner: then some of each page's worth will match.
 	sortMax = 1000
-	// lookMax is how many jobs of the table are read for one page. Reading one
-	// that is not in memory takes some ten microseconds.
+	// lookMax is the number of jobs of the table that are read for one page. Reading an
+	// uncached one takes some ten microseconds.
 	lookMax = 2000
 	// readTogether is how many of them are read at once: a page of the web UI, so that it takes
 	// one round trip to the store.
@@ -157,7 +156,7 @@ func (s *Jobs) jobsByNext(ctx context.Context, of scope, q store.JobQuery, place
 			page, token = s.sortByNext(all, place, size)
 			return page, token, nil
 		}
-		// What is paused or completed does not fall due.
+		// Paused and completed jobs do not fall due.
 		place.Many, place.Rest = true, q.State != "" && q.State != job.JobActive
 	}
 	if !place.Rest {
@@ -223,11 +222,11 @@ func (s *Jobs) sortByNext(all []*store.Job, place upcomingPlace, size int) (page
 	return page, ""
 }
 
-// upcoming returns jobs that match from the table of the planner, and moves the
-// place to where the next page begins: to the rest when there are no more.
+// upcoming returns matching jobs from the planner's table, and moves the place to the next
+// page: to the jobs without a due time at the end.
 func (s *Jobs) upcoming(ctx context.Context, of scope, q *store.JobQuery, place *upcomingPlace, size int) (page []*store.Job, err error) {
 	began := s.now()
-	// Where what matches is sparse, the table is looked through once more.
+	// If matches are sparse, the table is scanned once more.
 	for _, part := range [...]int{size, lookMax - size} {
 		list := s.planner.Upcoming(place.At, place.Last, part)
 		for some := range slices.Chunk(list, readTogether) {
@@ -260,7 +259,7 @@ func (s *Jobs) upcoming(ctx context.Context, of scope, q *store.JobQuery, place 
 	return page, nil
 }
 
-// jobsOf reads jobs of the table, with nil for those that are there no more.
+// jobsOf reads jobs of the table, with nil for deleted ones.
 func (s *Jobs) jobsOf(ctx context.Context, list []engine.Upcoming) ([]*store.Job, error) {
 	uids := make([]job.ID, len(list))
 	for i, u := range list {

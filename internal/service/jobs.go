@@ -43,10 +43,10 @@ type Name struct{ Namespace, Name string }
 // String returns the full name.
 func (n Name) String() string { return n.Namespace + "/" + n.Name }
 
-// Expect says which version a change is for. The zero value is for any version of what
-// there is.
+// Expect is the expected version of a change's object. The zero value is any existing
+// version.
 type Expect struct {
-	// Absent creates what must not exist.
+	// Absent creates a new object.
 	Absent bool
 	// Versions are the versions that may be changed; none are all.
 	Versions []int64
@@ -326,7 +326,7 @@ func changedMeanwhile(kind job.Kind, name string) *Error {
 		withHint("read it again and retry")
 }
 
-// created returns the result of a change that has made a job, which has had no runs yet.
+// created returns the result of creating a job, which has no runs yet.
 func (s *Jobs) created(ctx context.Context, j *store.Job) (Changed, error) {
 	now, err := s.store.Now(ctx)
 	if err != nil {
@@ -343,13 +343,13 @@ const (
 	// recallMax is how long before it is due a claimed run may start although its job was
 	// changed: its node hears of the change within some milliseconds, or 20 ms where it polls.
 	recallMax = 500 * time.Millisecond
-	// recallEvery is how often a change looks whether such a run was given back.
+	// recallEvery is the interval at which a change checks whether such a run was released.
 	recallEvery = 5 * time.Millisecond
 )
 
-// calledBack returns the result of a change after which no run of the job starts under a
-// version or an earlier one. A claimed run that is about to be due is either given back or
-// due before the change is acknowledged, and named in the second case.
+// calledBack returns the result of a change after which no run of the job starts under an
+// earlier version. A claimed run that is about to be due is either released before the
+// change is acknowledged, or due, and then listed.
 func (s *Jobs) calledBack(ctx context.Context, j *store.Job, version int64) (Changed, error) {
 	for deadline := time.Now().Add(recallMax); ; {
 		now, err := s.store.Now(ctx)
@@ -457,7 +457,7 @@ func (s *Jobs) Resume(ctx context.Context, who Caller, name Name, said client.Re
 // job at the same time.
 const editMax = 10
 
-// edit makes a small change to a job as it is now.
+// edit makes a small change to the present version of a job.
 func (s *Jobs) edit(ctx context.Context, who Caller, name Name, expect Expect, change func(*job.Job, *store.PutJob)) (Changed, error) {
 	for tries := 1; ; tries++ {
 		old, err := s.find(ctx, who, Define, name)

@@ -15,7 +15,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Lasting returns what lasts now and deserves a notification, but for failures of jobs.
+// Lasting returns the lasting problems that deserve a notification, except failures of
+// jobs.
 func (s *Attention) Lasting(ctx context.Context, who Caller) (notice.Lasting, error) {
 	l := notice.Lasting{Live: map[string]bool{}}
 	if err := who.May(Observe); err != nil {

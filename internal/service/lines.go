@@ -45,7 +45,7 @@ type lineIndex struct {
 	points []linePoint // the first is the beginning
 }
 
-// linePoint is a place at which a line begins: the last one that begins in a chunk.
+// linePoint is the position of the last line that begins in a chunk.
 type linePoint struct {
 	seq    int   // of the chunk
 	offset int64 // in all that was written
@@ -141,7 +141,7 @@ func (l *Lines) scan(ctx context.Context, key attemptKey, idx *lineIndex, from l
 	return nil
 }
 
-// attempt finds out which attempt is asked for.
+// attempt returns the requested attempt.
 func (l *Lines) attempt(ctx context.Context, who Caller, id job.ID, number int) (attemptKey, error) {
 	run, err := l.output.runs.runOf(ctx, who, Read, id)
 	if err != nil {
@@ -225,7 +225,7 @@ func textOf(line []byte) []byte {
 	return line
 }
 
-// marks returns what a mark of output.Reader says, and the text behind it.
+// marks parses a mark of output.Reader, and returns the text after it.
 func marks(line []byte) (at time.Time, stream string, text []byte) {
 	when, rest, ok := bytes.Cut(line, []byte(" "))
 	if !ok || len(rest) < 2 || rest[1] != ' ' {
@@ -244,7 +244,7 @@ func marks(line []byte) (at time.Time, stream string, text []byte) {
 	return at, "", line
 }
 
-// lineOf makes a line of a marked one. One without a mark says what was left out.
+// lineOf makes a line of a marked one. A line without a mark describes a gap.
 func lineOf(n int, marked []byte) client.OutputLine {
 	at, stream, text := marks(marked)
 	line := client.OutputLine{Line: n, Time: at, Stream: stream}

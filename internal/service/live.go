@@ -7,14 +7,14 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// LiveLogs reads the logs of runs that executors elsewhere do, while they go on.
+// LiveLogs reads the logs of running runs at executors elsewhere.
 type LiveLogs interface {
-	// Log returns the log of an attempt so far, in chunks that stay as they are from one call
-	// to the next; none if it runs nowhere else.
+	// Log returns the log of an attempt so far, in chunks that never change between calls;
+	// none if it does not run elsewhere.
 	Log(ctx context.Context, run job.ID, attempt int) ([]store.OutputChunk, error)
 }
 
-// liveSeq is where the numbers of chunks begin that no store has: those of a store begin with 0.
+// liveSeq is the first number of chunks outside any store: those of a store begin with 0.
 const liveSeq = 1 << 30
 
 // liveOutput is output that is not in the store while its attempt runs elsewhere. A reader

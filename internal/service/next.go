@@ -88,8 +88,8 @@ func upcoming(t *engine.Timing, from time.Time, count int) []engine.Occurrence {
 	return list
 }
 
-// chainLookMax is how many runs of a job are searched for the next of its chain. A chain has
-// one; others are there only if many were started by hand.
+// chainLookMax is the number of runs of a job that are searched for the next of its chain.
+// A chain has one; more exist only after many manual starts.
 const chainLookMax = 100
 
 // nextInChain returns the next run of a job that falls due some time after the end of the

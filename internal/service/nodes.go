@@ -47,7 +47,7 @@ func (s *Nodes) List(ctx context.Context, who Caller) ([]client.Node, error) {
 	return list, err
 }
 
-// All returns all nodes by name, and those that were there within the last days.
+// All returns all nodes by name, including those of the last days.
 func (s *Nodes) All(ctx context.Context, who Caller) ([]client.Node, error) {
 	if err := who.May(Read); err != nil {
 		return nil, err
@@ -164,7 +164,7 @@ func (s *Nodes) Undrain(ctx context.Context, who Caller, id string) (client.Node
 	return s.setDrain(ctx, who, id, store.DrainNode{Undo: true})
 }
 
-// setDrain drains a node or undoes that, and returns the node as it is then.
+// setDrain starts or ends the drain of a node, and returns the resulting node.
 func (s *Nodes) setDrain(ctx context.Context, who Caller, id string, d store.DrainNode) (client.Node, error) {
 	if err := who.May(Administer); err != nil {
 		return client.Node{}, err

@@ -30,7 +30,7 @@ const (
 	ackTries = 5
 )
 
-// Notifications shows what channels tell of and how they deliver.
+// Notifications shows the notifications and deliveries of channels.
 type Notifications struct {
 	*shared
 	store noticeStore
@@ -56,7 +56,7 @@ func (s *Notifications) channels(ctx context.Context, who Caller, namespace stri
 	return seen, nil
 }
 
-// eachNote calls f with all notes whose names begin with a prefix.
+// eachNote calls f with all notes whose names have a prefix.
 func (s *Notifications) eachNote(ctx context.Context, prefix string, f func(store.Note) error) error {
 	for after := ""; ; {
 		page, err := s.store.Notes(ctx, prefix, after, store.MaxBatch)

@@ -10,7 +10,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// What asks for changes, as the audit names it.
+// The kinds of clients, as the audit names them.
 const (
 	ByCLI = "cli"
 	ByUI  = "ui"

@@ -63,8 +63,8 @@ func ParsePlace(text string) (p Place, ok bool) {
 
 // Follower receives the output of a run as it is written.
 type Follower interface {
-	// Part takes a stretch of output. At a place the stream can be resumed; without one it
-	// can only be resumed behind a part before.
+	// Part receives a stretch of output. The stream can be resumed at its place; without
+	// one it can only be resumed after an earlier part.
 	Part(part client.OutputPart, at *Place) error
 	// Alive is called where there was nothing new for AliveEvery.
 	Alive() error
@@ -88,7 +88,7 @@ func (s *Output) Open(ctx context.Context, who Caller, id job.ID, q client.Outpu
 	if resume != nil {
 		r.number, r.reader.Next = resume.Attempt, resume.Offset
 	}
-	// A follower from the first attempt on may come when the run has ended without one.
+	// A follower from the first attempt on may come after the run has ended without one.
 	if r.number > run.Attempt && (r.number > 1 || r.only > 0) {
 		return nil, refuse(client.TypeNotFound, "run %s has no attempt %d", id, r.number)
 	}
@@ -116,7 +116,7 @@ func latest(run *client.Run) int {
 type OutputReader struct {
 	topic  *Output
 	run    job.ID
-	only   int // the attempt that was asked for, 0 for all from the latest on
+	only   int // the requested attempt, 0 for all from the latest on
 	tail   int // how many of the last lines are wanted, 0 for all
 	number int // of the attempt
 	seq    int // of the next chunk
@@ -207,7 +207,7 @@ func lastLines(text []byte, n int) []byte {
 }
 
 // Follow passes the output to a follower as it is written, over all attempts, until the run
-// has ended; it returns the run. The error may be one of the follower.
+// has ended; it returns the run. The error may come from the follower.
 func (r *OutputReader) Follow(ctx context.Context, to Follower) (client.Run, error) {
 	following, stop := r.place.within(ctx)
 	defer stop()
@@ -261,7 +261,8 @@ func (r *OutputReader) follow(ctx context.Context) (client.Run, error) {
 	}
 }
 
-// wait returns when there is more. Meanwhile the follower hears that the connection lives.
+// wait returns when there is more. In the meantime it keeps the follower's connection
+// alive.
 func (r *OutputReader) wait(ctx context.Context, more <-chan struct{}) error {
 	alive := time.NewTimer(AliveEvery - time.Since(r.sent))
 	defer alive.Stop()
@@ -291,8 +292,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// show passes on what has been written since the last call. The first time it may be the
-// last lines alone.
+// show passes on the output since the last call. The first call may pass only the last
+// lines.
 func (r *OutputReader) show(ctx context.Context) error {
 	if r.tail > 0 {
 		text, err := r.all(ctx)

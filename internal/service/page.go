@@ -13,7 +13,7 @@ const (
 	PageMax = 500
 )
 
-// pageSize returns the size of a page that was asked for.
+// pageSize returns the size for a requested page.
 func pageSize(asked int) int {
 	if asked <= 0 {
 		return PageDefault

@@ -24,8 +24,8 @@ type Tokens interface {
 const (
 	// streamsMax is how many streams there are at a time. Each takes some 60 KB.
 	streamsMax = 4096
-	// streamsOfOne is how many of them one token has, so that a program which opens more
-	// and more leaves room for others.
+	// streamsOfOne is the limit for one token, so that a program which opens more and more
+	// leaves room for others.
 	streamsOfOne = 2560
 	// streamsRetry is how long a caller without room should wait: streams of browsers and
 	// terminals end all the time.
@@ -64,7 +64,7 @@ type holder struct {
 type place struct {
 	of     *places
 	holder *holder
-	ended  context.Context // whose cause is why the stream must end
+	ended  context.Context // its cause is why the stream must end
 	end    context.CancelCauseFunc
 }
 
@@ -132,7 +132,7 @@ func (p *places) watch(ctx context.Context, h *holder) {
 	}
 }
 
-// LostToken is the hint for callers whose token is not valid.
+// LostToken is the hint for callers with an invalid token.
 const LostToken = "an administrator can create another one with belfry token create; belfry token reset replaces a lost admin token on the machine of the server"
 
 // within returns a context that ends with ctx, or when the stream must end: then its cause

@@ -13,7 +13,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Reports takes what other programs say of work that they do, for jobs with run.external.
+// Reports accepts other programs' reports on their work, for jobs with run.external.
 type Reports struct {
 	*shared
 	jobs  *Jobs
@@ -24,7 +24,7 @@ type Reports struct {
 	tokens Tokens
 }
 
-// A ping key is a token that can report on one job and do nothing else: its name has the job.
+// A ping key is a token that can only report on one job, which its name contains.
 const (
 	pingRole   = store.Role("ping")
 	pingPrefix = "ping:"
@@ -136,7 +136,7 @@ func (s *Reports) take(ctx context.Context, j *store.Job, said client.Report, ke
 	return client.Reported{Run: got.Run, Until: got.Until}, err
 }
 
-// discarded takes output that is larger than its memory, which that of a report is not.
+// discarded receives output beyond the memory limit, which a report never reaches.
 type discarded struct{}
 
 func (discarded) Append(context.Context, []output.Chunk) error { return nil }

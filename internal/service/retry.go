@@ -53,7 +53,7 @@ func (s *Runs) Retry(ctx context.Context, who Caller, id job.ID, said client.Ret
 		return Made{}, err
 	}
 	if len(said.Params) > 0 {
-		// Those of the old run that the job does not declare, or no longer does, are for its followers.
+		// Parameters of the old run that the job does not declare are for its followers.
 		like.Params = map[string]string{}
 		maps.Copy(like.Params, run.Params)
 		maps.Copy(like.Params, said.Params)
@@ -61,8 +61,7 @@ func (s *Runs) Retry(ctx context.Context, who Caller, id job.ID, said client.Ret
 	return s.trigger(ctx, who, j, like)
 }
 
-// repeatFlow returns the definition that a flow ran with, and the state in which it begins
-// again.
+// repeatFlow returns the definition of a repeated flow, and its initial state.
 func (s *Runs) repeatFlow(ctx context.Context, j *store.Job, run *client.Run, said *client.RetryRequest) (*job.Job, []byte, error) {
 	id := run.ID
 	records, err := s.store.AttemptsOf(ctx, id)
@@ -112,8 +111,8 @@ func (s *Runs) repeatFlow(ctx context.Context, j *store.Job, run *client.Run, sa
 	return definition, text, err
 }
 
-// definitionOf returns the definition that a flow ran with: its own, or that of a version of
-// its job.
+// definitionOf returns the definition that a flow ran with: its own, or the one of a
+// version of its job.
 func (s *Runs) definitionOf(ctx context.Context, j *store.Job, version int64, own []byte) (*job.Job, error) {
 	definition := &job.Job{}
 	switch {
@@ -124,7 +123,7 @@ func (s *Runs) definitionOf(ctx context.Context, j *store.Job, version int64, ow
 	case version == j.Definition.Version:
 		*definition = *j.Filled
 	default:
-		// Versions without a definition of their own have that of the one before.
+		// Versions without a definition of their own have that of the previous one.
 		list, err := s.store.Revisions(ctx, j.Definition.UID, version+1, 1)
 		if err != nil {
 			return nil, err
@@ -142,7 +141,7 @@ func (s *Runs) definitionOf(ctx context.Context, j *store.Job, version int64, ow
 	return definition, nil
 }
 
-// checkSteps reports steps that a flow does not have, and choices that contradict each other.
+// checkSteps reports unknown steps and contradictory choices.
 func checkSteps(definition *job.Job, said *client.RetryRequest) error {
 	var names []string
 	for _, step := range definition.Run.Flow.All() {

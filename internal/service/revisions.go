@@ -91,8 +91,8 @@ func (s *Jobs) revision(ctx context.Context, j *store.Job, version int64) (store
 	return list[0], nil
 }
 
-// Rollback makes a version of a job the latest again, as a new one. A pause stays as it is:
-// it was made by hand, for a reason of its own.
+// Rollback restores an earlier version of a job, as a new version. A pause stays: it was
+// set manually, for a reason of its own.
 func (s *Jobs) Rollback(ctx context.Context, who Caller, name Name, version int64, expect Expect) (Changed, error) {
 	j, err := s.find(ctx, who, Define, name)
 	if err != nil {

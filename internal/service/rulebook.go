@@ -13,8 +13,8 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Draft is a document as its author sent it: as far as it could be read, with the problems
-// of the rest.
+// Draft is a document as its author sent it: the readable part, with the problems of the
+// rest.
 type Draft struct {
 	job.Document
 	Unread job.Problems
@@ -76,8 +76,8 @@ func (b *rulebook) with(ctx context.Context, calendars job.Calendars) ([]job.Opt
 	return []job.Option{job.Now(now), job.Under(b.defaults), job.Among(calendars), job.KnownSecrets(b.unknownSecret(ctx))}, err
 }
 
-// unknownSecret returns what says why there is no secret of a name, "" if there is one or that
-// cannot be read: then its use says it.
+// unknownSecret explains why a secret does not exist, or returns "" if it does or that
+// cannot be checked: then its use reports it.
 func (b *rulebook) unknownSecret(ctx context.Context) func(namespace, name string) string {
 	type full struct{ namespace, name string }
 	known := map[full]string{}
@@ -99,7 +99,7 @@ func (b *rulebook) unknownSecret(ctx context.Context) func(namespace, name strin
 func (b *rulebook) accept(ctx context.Context, who Caller, r Right, d Draft, kind job.Kind) (job.Document, error) {
 	may := who.mayName(r, d.Document, "")
 	if len(d.Unread) > 0 && (d.Kind != kind || may != nil) {
-		return d.Document, d.Unread // the rest cannot be judged
+		return d.Document, d.Unread // the other checks need a readable document
 	}
 	if d.Kind != kind {
 		return d.Document, refuse(client.TypeInvalid, "the document is not a %s", kind).withErrors(client.FieldError{
@@ -129,7 +129,7 @@ func together(unread job.Problems, err error) error {
 	return mistakes
 }
 
-// check finds what is wrong with a document by the rules. The error is a job.Problems.
+// check validates a document by the rules. The error is a job.Problems.
 func check(d job.Document, rules []job.Option) error {
 	if d.Calendar != nil && len(d.Calendar.Days.ICS) > 0 {
 		return job.Problems{{

@@ -95,7 +95,7 @@ func endedRun(r *store.Record) client.Run {
 	return run
 }
 
-// slotOf says which slot a run needs, and of which pool it is.
+// slotOf describes the slot that a run needs, and its pool.
 func slotOf(r *job.Run, key string) (slot, pool string) {
 	if pool, ok := engine.PoolOfSlot(key); ok {
 		return "pool:" + pool, pool
@@ -106,7 +106,7 @@ func slotOf(r *job.Run, key string) (slot, pool string) {
 	return "", ""
 }
 
-// plannedAt returns when a run was made, which its id says. That of a step says when its flow
+// plannedAt returns when a run was created, from its id. For a step that is when its flow
 // began.
 func plannedAt(r *job.Run) time.Time {
 	if r.Kind == job.RunStep || r.Kind == job.RunByFlow {
@@ -123,8 +123,8 @@ func attemptOf(r *store.Record) client.Attempt {
 	}
 }
 
-// finalOf returns the record that ends a run. That of a run which ended between
-// two attempts has no number, and comes before theirs.
+// finalOf returns the record that ends a run. If the run ended between two attempts it has
+// no number, and precedes theirs.
 func finalOf(records []store.Record) *store.Record {
 	for i := range records {
 		if records[i].Final {
@@ -134,8 +134,8 @@ func finalOf(records []store.Record) *store.Record {
 	return &records[len(records)-1]
 }
 
-// runOf returns an active or finished run that the caller may see. A foreign one is not
-// there: its id says nothing about its namespace.
+// runOf returns an active or finished run that the caller may see. A foreign one is
+// reported as unknown: its id does not reveal its namespace.
 func (s *Runs) runOf(ctx context.Context, who Caller, r Right, id job.ID) (client.Run, error) {
 	run, err := s.seen(ctx, who, r, id)
 	if err != nil {
@@ -214,15 +214,15 @@ type runsPlace struct {
 }
 
 const (
-	// partsMax is how many parts of history are looked at for one page, each
-	// of store.LookMax records, if lookTime does not end it before.
+	// partsMax is the number of parts of history that are searched for one page, each of
+	// store.LookMax records, within lookTime.
 	partsMax = 10
 	// windowSlack is how much more than client.TextWindowMax is allowed, since
 	// clients count it by clocks of their own.
 	windowSlack = time.Hour
 )
 
-// activeStates are those of runs that have not ended.
+// activeStates are the states of unfinished runs.
 var activeStates = []job.RunState{job.StateReady, job.StateWaiting, job.StateRunning}
 
 // List returns a page of runs: the active ones by due time, and then the finished ones, the

@@ -20,7 +20,7 @@ import (
 // Schedules says what schedules mean.
 type Schedules struct{ rules *rulebook }
 
-// Preview says what a schedule means and when it falls due.
+// Preview explains a schedule and lists its due times.
 func (s *Schedules) Preview(ctx context.Context, who Caller, q client.PreviewQuery) (client.Preview, error) {
 	if err := who.May(Read); err != nil {
 		return client.Preview{}, err
@@ -103,7 +103,7 @@ func previewExpression(q *client.PreviewQuery, of Name, ask preview.Ask) (previe
 	return said, refused
 }
 
-// previewDocument is about all of a schedule, as if a job had it.
+// previewDocument explains a whole schedule, as part of a job.
 func (s *Schedules) previewDocument(ctx context.Context, who Caller, q *client.PreviewQuery, of Name, ask preview.Ask) (preview.Preview, error) {
 	none := preview.Preview{}
 	if q.Timezone != "" {

@@ -32,7 +32,7 @@ func (s scope) namespaces() []string {
 	return s
 }
 
-// byFullName orders namespaces as the names of what is in them.
+// byFullName orders namespaces like the full names in them.
 func byFullName(a, b string) int { return cmp.Compare(a+"/", b+"/") }
 
 // jobs is ListJobs of a store for the scope.

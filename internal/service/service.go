@@ -62,7 +62,7 @@ type Planner interface {
 	Ready() <-chan struct{}
 }
 
-// Config is what a Service needs.
+// Config configures a Service.
 type Config struct {
 	Store Store
 	// Planner may be nil: then the next moments of jobs are unknown.
@@ -72,20 +72,19 @@ type Config struct {
 	Events *events.Hub
 	// Followers wakes the streams of output. Default: they poll.
 	Followers *Followers
-	// LiveLogs reads the logs of runs elsewhere while they go on. May be nil.
+	// LiveLogs reads the logs of running runs elsewhere. May be nil.
 	LiveLogs LiveLogs
 	// Tokens caches the tokens of the store.
 	Tokens Tokens
-	// People says what people may do who sign in at a provider. Nil: nobody does.
+	// People has the roles of people who sign in at a provider. Nil: nobody can.
 	People auth.People
-	// Remark returns a warning for those who ask whether the server is ready, such as a full store
-	// or a history store that is behind, and an error when it is not ready because of that. May be
-	// nil.
+	// Remark returns a warning for readiness checks, such as a full store or a history
+	// store that lags, and an error if the server is not ready because of that. May be nil.
 	Remark func() (warning string, err error)
 	// About describes the server, without the reports of others: nodes, and hints about
 	// those. Nil: little is known.
 	About func() client.Server
-	// Secrets keeps secrets. Default: those of the store, without keys.
+	// Secrets keeps secrets. Default: the store's secrets, without keys.
 	Secrets *secret.Keeper
 	// Send delivers a message to the service of a channel, for tests of channels. Nil: channels
 	// cannot be tested.
@@ -104,8 +103,8 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// Service has the topics that a server is asked about. Use New. The methods of all topics
-// may be called from many goroutines.
+// Service has the operations of a server by topic. Use New. The methods of all topics may
+// be called from many goroutines.
 type Service struct {
 	Jobs      *Jobs
 	Documents *Documents
@@ -130,7 +129,7 @@ type Service struct {
 	Bulk      *Bulk
 	Workers   *Workers
 	Secrets   *Secrets
-	// Notifications are what channels tell of.
+	// Notifications are the notifications of channels.
 	Notifications *Notifications
 }
 
@@ -190,8 +189,8 @@ func New(c Config) (*Service, error) {
 	}, nil
 }
 
-// Run hears what workers without a store wait for, until ctx ends. Without it they look from
-// time to time.
+// Run receives hints for workers without a store, until ctx ends. Without it they only
+// poll.
 func (s *Service) Run(ctx context.Context) error {
 	s.Workers.readHints(ctx)
 	return nil
@@ -207,11 +206,11 @@ type shared struct {
 // newID makes the id of a run.
 func (s *shared) newID() (job.ID, error) { return job.NewID(s.now(), rand.Reader) }
 
-// syncWithin bounds how long a change waits for the planner. What is planned after that is
-// late only if it was due at once.
+// syncWithin bounds how long a change waits for the planner. Later planning delays only
+// jobs that are due at once.
 const syncWithin = 2 * time.Second
 
-// sync plans what was changed, so that a job that falls due in a second is in time.
+// sync plans changes at once, so that a job that falls due in a second is in time.
 func (s *shared) sync(ctx context.Context) {
 	if s.planner == nil {
 		return

@@ -102,8 +102,8 @@ func listedExecutors(s *shared, rules *rulebook, in setStore) *Sets {
 	}
 }
 
-// putChannel creates or changes a channel. The feed receives what ends from then on, before the
-// node that delivers has seen the channel.
+// putChannel creates or changes a channel. The feed receives ends from then on, before the
+// delivering node has seen the channel.
 func putChannel(ctx context.Context, in setStore, c *job.Channel, ifVersion int64, actor string) (*job.Channel, error) {
 	if err := in.PutConsumer(ctx, notice.Consumer()); err != nil {
 		return nil, err
@@ -119,7 +119,7 @@ func documentsOf[T any](list []T, document func(T) job.Document) []job.Document 
 	return documents
 }
 
-// List returns those of a namespace, or of all, by name.
+// List returns the sets of a namespace, or of all, by name.
 func (s *Sets) List(ctx context.Context, who Caller, namespace string) ([]job.Document, error) {
 	of, err := who.reads(namespace)
 	if err != nil {
@@ -132,7 +132,7 @@ func (s *Sets) List(ctx context.Context, who Caller, namespace string) ([]job.Do
 	return slices.DeleteFunc(all, func(d job.Document) bool { return !of.hasObject(d.FullName()) }), nil
 }
 
-// Get returns one of them.
+// Get returns a set.
 func (s *Sets) Get(ctx context.Context, who Caller, name Name) (job.Document, error) {
 	return s.find(ctx, who, Read, name)
 }
@@ -191,7 +191,7 @@ func (s *Sets) Put(ctx context.Context, who Caller, name Name, draft Draft, expe
 	return put, version == 0, nil
 }
 
-// Delete removes one that no job names.
+// Delete removes a set that no job names.
 func (s *Sets) Delete(ctx context.Context, who Caller, name Name, expect Expect) error {
 	d, err := s.find(ctx, who, Define, name)
 	if err != nil {

@@ -44,7 +44,7 @@ type statsStore interface {
 	Now(ctx context.Context) (time.Time, error)
 }
 
-// Stats counts what has run. It counts history itself, so that the numbers agree with it.
+// Stats counts finished runs. It counts history itself, so that the numbers agree with it.
 type Stats struct {
 	*shared
 	jobs  *Jobs
@@ -148,7 +148,7 @@ func buckets(from, to *time.Time, step *time.Duration, earliest, latest time.Tim
 // stretches returns the buckets from a stretch until a step. Past stretches are cached; the
 // others are read at once.
 func (s *Stats) stretches(ctx context.Context, w stretch, until int64, now time.Time) (list []store.Aggregate, err error) {
-	missing := w // where what is to be read begins
+	missing := w // start of the span to read
 	read := func(end int64) error {
 		if missing.from < end {
 			more, err := s.readStretches(ctx, missing, end, now)
@@ -176,7 +176,7 @@ func (s *Stats) stretches(ctx context.Context, w stretch, until int64, now time.
 // start is the moment of a step.
 func (w *stretch) start(step int64) time.Time { return time.Unix(0, step*int64(w.step)).UTC() }
 
-// readStretches reads the buckets from a stretch until another, and keeps those that are over.
+// readStretches reads the buckets between two stretches, and caches the past ones.
 func (s *Stats) readStretches(ctx context.Context, w stretch, end int64, now time.Time) ([]store.Aggregate, error) {
 	list, err := s.store.Aggregate(ctx, store.AggregateQuery{Namespace: w.namespace, Job: w.job, From: w.start(w.from), To: w.start(end), Bucket: w.step})
 	if err != nil {
@@ -249,7 +249,7 @@ func (p *tally) rate() *float64 {
 	return &rate
 }
 
-// parts are the statistics of parts of the runs, by what tells them apart.
+// parts are the statistics of parts of the runs, by their key.
 type parts[K cmp.Ordered] map[K]*tally
 
 func (p parts[K]) of(key K) *tally {

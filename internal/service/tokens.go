@@ -78,13 +78,13 @@ const (
 )
 
 const (
-	// joinFor is the life of a joining token that says nothing, and joinMax the longest: it lies
+	// joinFor is the default life of a joining token, and joinMax the longest: it lies
 	// about in the set-up of machines.
 	joinFor = job.Duration(time.Hour)
 	joinMax = 30 * job.Duration(24*time.Hour)
 )
 
-// termsOf returns what a token for workers is limited to.
+// termsOf returns the terms of a token for workers.
 func termsOf(said *client.TokenRequest) (terms store.Terms, err error) {
 	wrong := func(path, detail string) (store.Terms, error) {
 		return terms, Wrong(client.FieldError{Pointer: "/" + path, Path: path, Detail: detail})

@@ -25,13 +25,13 @@ type Made struct {
 }
 
 // Start runs a job now. Requests with the same key, unless it is "", make one run in 24
-// hours; a key that comes again with other parameters or from another caller is refused.
+// hours; a repeated key with other parameters or from another caller is refused.
 func (s *Runs) Start(ctx context.Context, who Caller, name Name, said client.RunRequest, key string) (Made, error) {
 	return s.StartWith(ctx, who, name, said, key, nil)
 }
 
-// MetadataPrefix begins the names of what travels with a run beside its parameters, such as
-// a trace. No job can declare a parameter with such a name.
+// MetadataPrefix begins the names of a run's metadata, such as a trace, among its
+// parameters. No job can declare a parameter with such a name.
 const MetadataPrefix = "meta."
 
 // StartWith is Start with metadata, which the run passes on to its followers. A repeated
@@ -127,7 +127,7 @@ func (s *Runs) trigger(ctx context.Context, who Caller, j *store.Job, like store
 	request.Scheduled, request.Sequence = scheduled, int(first[15])
 	placed, _ := placement.Runs(request, live)
 	if like.Shards > 0 {
-		// One share alone is asked for.
+		// Only one share is requested.
 		one := placed[like.Shard%len(placed)]
 		placed = []placement.Placed{{Session: one.Session, Node: one.Node, Shard: like.Shard, Shards: like.Shards}}
 	}
@@ -171,8 +171,8 @@ func (s *Runs) trigger(ctx context.Context, who Caller, j *store.Job, like store
 	return made, nil
 }
 
-// sameRequest refuses a key that comes again with another request than the one that has made
-// the run.
+// sameRequest refuses a repeated key whose request differs from the one that created the
+// run.
 func (s *Runs) sameRequest(ctx context.Context, who Caller, j *store.Job, like *store.TriggerItem, run *client.Run) error {
 	differs := ""
 	switch {

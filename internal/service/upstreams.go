@@ -50,8 +50,7 @@ func (u *upstreams) follows(full string) ([]string, error) {
 	return u.of[full], nil
 }
 
-// depth returns how many jobs a job follows one by way of another, at most. There must
-// be no cycles.
+// depth returns the length of the longest chain of upstream jobs. Cycles must not exist.
 func (u *upstreams) depth(full string) (int, error) {
 	if depth, ok := u.depths[full]; ok {
 		return depth, nil

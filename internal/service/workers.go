@@ -58,16 +58,16 @@ func newWorkers(s workerStore, tokens Tokens, secrets *secret.Keeper, followers 
 	return &Workers{store: s, tokens: tokens, secrets: secrets, work: work.On(s, now), followers: followers, node: node, hints: hintBoard{news: make(chan struct{})}}
 }
 
-// machineOf returns how the machine of a worker is called in the store: no worker can pass for
-// a server, or for one with another token, and settle what that has left.
+// machineOf returns the store's name for a worker's machine: no worker can pass for a
+// server, or for one with another token, and settle its attempts.
 func machineOf(who Caller, machine string) string {
 	return ownMachines(who) + machine
 }
 
 func ownMachines(who Caller) string { return "worker/" + hex.EncodeToString(who.Token[:]) + "/" }
 
-// viaPrefix begins the address of a session whose worker was let in by a server. It has no
-// address of its own.
+// viaPrefix begins the address of a worker's session, as reported by the server that
+// admitted it. A worker has no address of its own.
 const viaPrefix = "via "
 
 // protocolOf returns the version that both sides speak.
@@ -290,7 +290,7 @@ func (s *Workers) Ready(ctx context.Context, who Caller, id job.ID, after wire.P
 	return wire.Runs{Runs: wire.ReadyOf(runs, id)}, workerError(err)
 }
 
-// Takeable returns runs that other nodes have left and the worker may run.
+// Takeable returns overdue runs of other nodes that the worker may run.
 func (s *Workers) Takeable(ctx context.Context, who Caller, id job.ID, said wire.Overdue) (wire.Runs, error) {
 	self, err := s.sessionOf(ctx, who, id)
 	if err != nil {
@@ -355,7 +355,7 @@ func (s *Workers) Claim(ctx context.Context, who Caller, id job.ID, said wire.At
 	return answer, nil
 }
 
-// jobsOf returns the jobs that attempts name, those that exist.
+// jobsOf returns the existing jobs of attempts.
 func (s *Workers) jobsOf(ctx context.Context, attempts []store.Attempt) (map[job.ID]*store.Job, error) {
 	named := make([]job.ID, len(attempts))
 	for i := range attempts {
@@ -382,8 +382,8 @@ func (s *Workers) jobsByUID(ctx context.Context, uids []job.ID) (map[job.ID]*sto
 	return jobs, nil
 }
 
-// serves reports whether a worker may run a job. j may be nil. A drained worker may still claim
-// for all that is asked here: the store refuses it.
+// serves reports whether a worker may run a job. j may be nil. A drained worker may still
+// claim by this check: the store refuses it.
 func serves(self *store.Session, who Caller, j *store.Job) bool {
 	if j == nil || who.Namespace != "" && j.Filled.Namespace != who.Namespace {
 		return false
@@ -406,7 +406,7 @@ func (s *Workers) Release(ctx context.Context, who Caller, id job.ID, said wire.
 	return workerError(s.store.Release(ctx, id, said.List()))
 }
 
-// Finish ends attempts. Results count by the tokens of their attempts, also those of a session
+// Finish ends attempts. Results count by the tokens of their attempts, even from a session
 // that is over.
 func (s *Workers) Finish(ctx context.Context, who Caller, id job.ID, said wire.Results) (wire.Finished, error) {
 	if err := s.mineOrOver(ctx, who, id); err != nil {
@@ -652,7 +652,8 @@ func (o *ownedSessions) put(s store.Session) {
 	o.sessions[s.ID] = s
 }
 
-// workerError is an error of the store for a worker, which does different things about them.
+// workerError converts an error of the store for a worker, which handles the kinds
+// differently.
 func workerError(err error) error {
 	var e *Error
 	switch {
@@ -667,11 +668,11 @@ func workerError(err error) error {
 	return e
 }
 
-// hintBoard has the latest hints, each with a number: workers ask for those behind a place, and
-// none is lost between two requests.
+// hintBoard has the latest hints, each with a number: workers request those after a
+// position, and none is lost between two requests.
 type hintBoard struct {
 	mu   sync.Mutex
-	name string // of the board, which no other has
+	name string // unique name of the board
 	last int64
 	at   [8]int64 // the number of the latest hint of each bit
 	news chan struct{}
@@ -691,7 +692,8 @@ func (b *hintBoard) put(hint store.Hint) {
 	b.news = make(chan struct{})
 }
 
-// since returns the hints behind a place, and what is closed when there are more.
+// since returns the hints after a position, and a channel that is closed when there are
+// more.
 func (b *hintBoard) since(place string) (hint store.Hint, next string, news <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

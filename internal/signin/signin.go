@@ -1,8 +1,9 @@
-// Package signin signs people in at an OpenID provider: it sends a browser there, checks what the
-// browser comes back with, and says what a person may do. Sessions are kept by package auth.
+// Package signin signs people in at an OpenID provider: it redirects a browser there,
+// checks the browser's return, and determines the person's rights. Package auth keeps the
+// sessions.
 //
-// The flow is that of an authorization code with PKCE, state and nonce. What belongs to one
-// sign-in is in a cookie of the browser, so that it may come back to any node.
+// It uses the authorization code flow with PKCE, state and nonce. The state of a sign-in is
+// in a cookie of the browser, so that it may return to any node.
 package signin
 
 import (
@@ -70,7 +71,7 @@ type Config struct {
 	Secret func(ctx context.Context) (string, error)
 	// RedirectURL is where the provider sends browsers back to.
 	RedirectURL string
-	// Scopes are those that are asked for beside openid.
+	// Scopes are the requested scopes besides openid.
 	Scopes []string
 	// GroupsClaim is the claim with the groups of a person. Dots lead into objects.
 	GroupsClaim string
@@ -124,7 +125,7 @@ func (m *Mapping) roles(p *store.Person) map[string]store.Role {
 	return roles
 }
 
-// allows tells whether somebody with a verified address may sign in.
+// allows reports whether a person with a verified address may sign in.
 func (m *Mapping) allows(email string) bool {
 	_, domain, found := strings.Cut(email, "@")
 	return len(m.Domains) == 0 || found && slices.ContainsFunc(m.Domains, func(d string) bool { return strings.EqualFold(d, domain) })
@@ -153,7 +154,7 @@ func (e *DeniedError) Error() string {
 	return "the provider has refused the sign-in: " + strings.TrimSuffix(e.Code+": "+e.Text, ": ")
 }
 
-// InvalidError is what is wrong with what the provider has answered.
+// InvalidError is a mistake in the provider's answer.
 type InvalidError struct{ Err error }
 
 func (e *InvalidError) Error() string {
@@ -263,8 +264,8 @@ func (p *Provider) Check(ctx context.Context) error {
 	return err
 }
 
-// provider returns what the provider says of itself. After a failure it is asked again only after
-// a while.
+// provider returns the provider's metadata. After a failure it waits a while before it
+// retries.
 func (p *Provider) provider(ctx context.Context) (*oidc.Provider, error) {
 	if found, err, ok := p.known(); ok {
 		return found, err
@@ -295,7 +296,7 @@ func (p *Provider) provider(ctx context.Context) (*oidc.Provider, error) {
 	return found, nil
 }
 
-// known returns what is known of the provider without asking it.
+// known returns the cached metadata of the provider.
 func (p *Provider) known() (found *oidc.Provider, err error, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -443,7 +444,7 @@ func (p *Provider) exchange(ctx context.Context, a *attempt, code string) (*stor
 	return p.personOf(id.Subject, claims)
 }
 
-// moreOf adds what the provider says of a person beside the token.
+// moreOf adds the provider's claims about a person besides the token.
 func (p *Provider) moreOf(ctx context.Context, found *oidc.Provider, token *oauth2.Token, subject string, claims map[string]any) error {
 	info, err := found.UserInfo(ctx, oauth2.StaticTokenSource(token))
 	if err != nil {

@@ -147,7 +147,7 @@ func TestWhoHasNoRoleIsRefusedAndAChangeOfTheMappingCounts(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongWithATokenIsNoticed(t *testing.T) {
+func TestInvalidIDTokensAreRefused(t *testing.T) {
 	w := newWorld(t, nil)
 	w.provider.SignIn(ann("ops"), nil)
 	for what, mistake := range map[string]func(header, claims map[string]any){

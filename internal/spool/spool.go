@@ -1,7 +1,7 @@
-// Package spool keeps files of one user in a directory until what they say has been delivered.
-// Each has a line for each thing to say, or for each time that it has changed. A process that
-// is killed leaves whole lines, of which the last may be cut off. The package does not know what
-// the lines mean.
+// Package spool keeps files of one user in a directory until their content has been
+// delivered. Each has a line for each item, or for each change of the item. A process that
+// is killed leaves whole lines, of which the last may be cut off. The package does not
+// interpret the lines.
 package spool
 
 import (
@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	// Suffix is the end of the names of files, and unfinished that of one that is being written.
+	// Suffix is the extension of complete files, and unfinished the one of files being
+	// written.
 	Suffix     = ".json"
 	unfinished = ".new"
 	// unfinishedFor is after how long a file that is being written is one of a killed process.
@@ -27,8 +28,8 @@ const (
 // Dir is a directory. Any number of processes share it.
 type Dir struct{ path string }
 
-// Open opens a directory and makes it, with some below it, if it does not exist. Others must
-// not be able to write there: what they put there would be sent in the name of this user.
+// Open opens a directory and creates it, with some below it, if necessary. Others must not
+// be able to write there: their files would be sent in the name of this user.
 func Open(path string, below ...string) (*Dir, error) {
 	d := &Dir{path}
 	for _, name := range append(below, ".") {
@@ -170,7 +171,7 @@ func (r *Record) Add(line []byte) error {
 func (r *Record) Touch() {
 	if r != nil {
 		now := time.Now()
-		_ = os.Chtimes(r.path, now, now) // what is said of the process is less exact without it
+		_ = os.Chtimes(r.path, now, now) // without it, details of the process are less exact
 	}
 }
 

@@ -79,8 +79,8 @@ func (c *copying) mark(ctx context.Context) error {
 	}}})
 }
 
-// sameAudit sees to it that the latest record of the target is that of the source: a target
-// that was used has others.
+// sameAudit ensures that the latest record of the target equals the source's: a target that
+// was used has others.
 func (c *copying) sameAudit(ctx context.Context, toLast, last int64, any bool) error {
 	if !any {
 		return nil

@@ -19,7 +19,7 @@ type CheckOptions struct {
 	Progress func(stage string, done int)
 }
 
-// Checked is what a check has looked at, and found.
+// Checked is the scope and the findings of a check.
 type Checked struct {
 	Jobs, Runs, Audit, Attempts int
 	Damage                      []engine.Damage // at most damageMax of it
@@ -44,7 +44,7 @@ type checking struct {
 	names map[job.ID]string // of jobs that are not deleted
 }
 
-// Check looks for damage in a store. Nodes may use it meanwhile.
+// Check searches a store for damage. Nodes may use it at the same time.
 func Check(ctx context.Context, s Store, o CheckOptions) (Checked, error) {
 	if o.Progress == nil {
 		o.Progress = func(string, int) {}
@@ -178,7 +178,7 @@ func (c *checking) listed(ctx context.Context) error {
 
 func (c *checking) unknown(j *store.Job) bool { return c.names[j.Definition.UID] == "" }
 
-// runs looks for runs whose jobs do not exist.
+// runs finds runs whose jobs do not exist.
 func (c *checking) runs(ctx context.Context) error {
 	return eachRun(ctx, c.s, func(list []store.Run) error {
 		c.Runs += len(list)

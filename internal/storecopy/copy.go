@@ -79,8 +79,8 @@ const (
 	outputBatch = 1 << 20
 )
 
-// Copy makes a target what a source is. It may be repeated, and continued after it was
-// killed: what the target has already is not written again.
+// Copy makes a target equal to a source. It may be repeated, and continued after it was
+// killed: equal data is not written again.
 func Copy(ctx context.Context, from, to Store, o Options) (Result, error) {
 	if o.Progress == nil {
 		o.Progress = func(string, int) {}
@@ -259,8 +259,8 @@ func (c *copying) adopt(ctx context.Context, op *engine.Adopt) error {
 	}
 }
 
-// removeJobs removes the jobs that the source does not have any more: their names may be
-// those of others by now.
+// removeJobs removes jobs that the source no longer has: their names may belong to others
+// by now.
 func (c *copying) removeJobs(ctx context.Context) error {
 	var gone []job.ID
 	err := eachJob(ctx, c.to, func(list []*store.Job) error {

@@ -296,7 +296,7 @@ func TestCopyIsRefusedWhileSomethingRuns(t *testing.T) {
 	}
 }
 
-func TestCopyIsRefusedIntoWhatIsNotItsTarget(t *testing.T) {
+func TestCopyRefusesAForeignTarget(t *testing.T) {
 	w := newWorld(t, inMemory)
 	w.live()
 	w.leave()

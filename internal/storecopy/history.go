@@ -39,8 +39,8 @@ func compareRefs(a, b store.RecordRef) int {
 	return cmp.Or(a.Ended.Compare(b.Ended), bytes.Compare(a.Run[:], b.Run[:]), cmp.Compare(a.Attempt, b.Attempt))
 }
 
-// pairs goes through two histories side by side and calls f with each record of the first and
-// the one that the second has in the same place, nil if there is none.
+// pairs iterates over two histories side by side and calls f with each record of the first
+// and its counterpart in the second, or nil.
 func pairs(ctx context.Context, from, to Store, f func(r, same *store.Record) error) error {
 	a, b := &stream{s: from}, &stream{s: to}
 	same, err := b.next(ctx)

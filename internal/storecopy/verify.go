@@ -84,7 +84,8 @@ func (d *digest) add(name string, value any) error {
 	return err
 }
 
-// canonical writes a value in the same way whatever a store makes of what is empty.
+// canonical encodes a value the same way for all stores, whatever they make of empty
+// values.
 func canonical(value any) ([]byte, error) {
 	text, err := json.Marshal(value)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/systemd"
 )
 
-func TestAUnitNamesWhatItRuns(t *testing.T) {
+func TestUnitNamesItsCommand(t *testing.T) {
 	got, err := systemd.Unit(systemd.Options{Program: "/usr/bin/belfry"})
 	if err != nil {
 		t.Fatal(err)
@@ -32,7 +32,7 @@ func TestAUnitLeavesDirectoriesElsewhereToTheServer(t *testing.T) {
 	}
 }
 
-func TestAUnitRefusesWhatItWouldMisread(t *testing.T) {
+func TestUnitRefusesAmbiguousValues(t *testing.T) {
 	for _, o := range []systemd.Options{
 		{}, {Program: "belfry"}, {Program: "/usr/bin/belfry", Data: "data"}, {Program: "/usr/bin/belfry", Data: "/var/my data"},
 		{Program: "/usr/bin/belfry", RunAs: "a\nExecStartPre=/bin/sh"}, {Program: "/usr/bin/%n"}, {Program: "/usr/bin/belfry", Config: "belfry.yaml"},

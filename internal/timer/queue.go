@@ -9,14 +9,14 @@ import (
 	"math/bits"
 )
 
-// Queue is a set of handles, each with a moment. What a handle means and whether
-// it is still wanted is the caller's business: entries are not removed before
-// they are due. The zero Queue is empty. It is not safe for concurrent use.
+// Queue is a set of handles, each with a moment. The meaning and the validity of a handle
+// are the caller's business: entries are not removed before they are due. The zero Queue is
+// empty. It is not safe for concurrent use.
 //
-// It is a radix heap: an entry lies in the bucket of the highest bit in which
-// its moment differs from now, the moment up to which the queue was emptied
-// last. As now only moves forward, an entry moves to lower buckets only, at most
-// once for each bit, and all entries of one moment move together.
+// It is a radix heap: an entry lies in the bucket of the highest bit in which its moment
+// differs from now, the moment up to which the queue was emptied last. As now only moves
+// forward, an entry moves to lower buckets only, at most once for each bit, and all entries
+// of one moment move together.
 type Queue struct {
 	now     int64
 	length  int

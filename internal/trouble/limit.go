@@ -29,8 +29,8 @@ func (l *Limit) Allow(now time.Time) (leftOut int, ok bool) {
 	return leftOut, true
 }
 
-// LeftOut returns how many lines were left out, once the span of the last line is over,
-// and forgets them. It is for lines that no other line follows.
+// LeftOut returns and resets the number of suppressed lines, once the span of the last line
+// is over. It is for lines that no other line follows.
 func (l *Limit) LeftOut(now time.Time) (n int, over bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

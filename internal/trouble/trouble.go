@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// Trouble is what may go wrong with one thing. Several goroutines may share one.
+// Trouble tracks the failures of one thing. Several goroutines may share one.
 type Trouble struct {
 	log          *slog.Logger
 	begins, ends string

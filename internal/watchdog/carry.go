@@ -15,7 +15,7 @@ type Carried struct {
 	// pipe to the watchdog.
 	Journal int `json:"journal"`
 	Pipe    int `json:"pipe"`
-	// PID is that of the watchdog.
+	// PID is the process of the watchdog.
 	PID int `json:"pid"`
 }
 

@@ -85,8 +85,8 @@ func (c *child) send(text []byte) error {
 	return err
 }
 
-// end closes the pipe, upon which the watchdog ends what runs and then itself,
-// and kills it when that takes longer than it should.
+// end closes the pipe, upon which the watchdog ends all attempts and then itself, and kills
+// it if that takes too long.
 func (c *child) end() {
 	c.in.Close()
 	select {

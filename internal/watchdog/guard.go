@@ -17,26 +17,25 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Argument is the only argument of a program that is to be a watchdog.
+// Argument is the only argument of a watchdog process.
 const Argument = "__watchdog"
 
-// Dead is a node that died, and what its journal says of it.
+// Dead is a dead node, with the content of its journal.
 type Dead struct {
-	// Settings are those of the node's Config.
+	// Settings are the settings of the node's Config.
 	Settings []byte
 	// Session is the last that it had.
 	Session job.ID
 	Journal Journal
 	// Ended is closed when nothing of its commands runs any more.
 	Ended <-chan struct{}
-	// Replaced reports whether another node uses the folder by now, which reports the
-	// same. It is to be asked only when Ended is closed.
+	// Replaced reports whether another node uses the folder by now, which reports the same.
+	// Call it only when Ended is closed.
 	Replaced func() bool
 	Log      func(text string)
 }
 
-// Report tells the store about a node that died. Its context ends when it has taken too
-// long.
+// Report reports a dead node to the store. Its context ends when it has taken too long.
 type Report func(ctx context.Context, d Dead)
 
 // Main is the watchdog's process, started with Argument by a Node: a program that can be a
@@ -74,7 +73,7 @@ func Main(report Report) int {
 	return 0
 }
 
-// readSettings reads what the node sends first.
+// readSettings reads the first message of the node.
 func readSettings(in io.Reader) ([]byte, error) {
 	size := make([]byte, 4)
 	if _, err := io.ReadFull(in, size); err != nil {
@@ -91,24 +90,24 @@ const (
 	// lookEvery is how often the watchdog compares its clock with the
 	// deadlines. A machine that wakes from sleep is noticed within it.
 	lookEvery = 500 * time.Millisecond
-	// silence is how long after a heartbeat the watchdog begins to look for
-	// fences that have passed. They come every two seconds.
+	// silence is the time after a heartbeat at which the watchdog begins to check fences.
+	// Heartbeats come every two seconds.
 	silence = 2500 * time.Millisecond
 	// nodeFirst is how much later than a node's own deadline the watchdog's is:
 	// a node that is well ends its attempts itself and can say why.
 	nodeFirst = time.Second
-	// deathGrace bounds the grace of what runs when its node is dead: the next
-	// node waits for it, and so do the slots.
+	// deathGrace bounds the grace of processes whose node is dead: the next node and the
+	// slots wait for it.
 	deathGrace = time.Second
-	// killWait is how long after SIGKILL a process is waited for. What is
-	// still there then hangs in the kernel.
+	// killWait is the wait for a process after SIGKILL. A process that remains then hangs
+	// in the kernel.
 	killWait = 10 * time.Second
-	// pollFirst and pollMost are the waits between two looks for processes
-	// that are ending.
+	// pollFirst and pollMost are the shortest and longest intervals of polls for ending
+	// processes.
 	pollFirst, pollMost = 2 * time.Millisecond, 50 * time.Millisecond
 
-	// reportFor is how long the death of a node is reported at most: while the store is
-	// away it is tried again. What is running then is lost after the lost_after of its job.
+	// reportFor bounds the report of a node's death: it is retried during an outage of the
+	// store. Attempts that still run then are lost after the lost_after of their job.
 	reportFor = 5 * time.Minute
 
 	// beatSize is the length of a heartbeat: the time of a renewal, and a session.
@@ -127,9 +126,9 @@ type guard struct {
 	session job.ID
 	// heard is the boot clock when it did, or when the watchdog was started.
 	heard time.Duration
-	// asked is when each attempt that is past its fence was asked to end.
+	// asked is when each attempt past its fence was asked to end.
 	asked map[Key]time.Duration
-	// unreadable is set while the journal cannot be read, which is said once.
+	// unreadable is set while the journal cannot be read, which is logged once.
 	unreadable bool
 }
 

@@ -138,7 +138,7 @@ type Load struct {
 	ClockAhead int64 `json:"clock_ahead_ms" doc:"By how many milliseconds its clock is ahead of the store's."`
 }
 
-// Overdue asks for runs that others have left.
+// Overdue requests overdue runs of other nodes.
 type Overdue struct {
 	Now   time.Time `json:"now" doc:"The clock of the store."`
 	By    int64     `json:"by_ms" minimum:"0" doc:"For how many milliseconds they are overdue."`
@@ -516,7 +516,7 @@ type Boot struct {
 	Process job.ID `json:"process" doc:"The identity of the process: a ULID."`
 }
 
-// Hints say that there is something to look at.
+// Hints announce work to poll for.
 type Hints struct {
 	Place string   `json:"place" doc:"Where the next request continues."`
 	Hints []string `json:"hints" nullable:"false" doc:"What has changed: jobs, runs that are ready, cancels of runs, runs that were assigned (placed), or nodes. Empty when nothing has for as long as the request could wait."`

@@ -1,7 +1,7 @@
-// Package work is what a node that runs attempts, and does nothing else, needs of the rest of
-// its cluster. Each step is atomic by itself and can be repeated after a lost answer. On gives
-// it on a store in the same process; a server can give it over the network to nodes that must
-// not reach the store: they see no job but those of the runs that they claim.
+// Package work is the interface between a node that only runs attempts and its cluster.
+// Each step is atomic and can be repeated after a lost answer. On implements it on a store
+// in the same process; a server can offer it over the network to nodes without access to
+// the store: they see no job except those of the runs that they claim.
 package work
 
 import (
@@ -18,9 +18,9 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Store is the whole contract. Times are those of the store's clock, and errors those of
-// package store: ErrSessionOver tells the node to begin a new session, ErrAway, ErrNoSpace
-// and ErrReadOnly that the call may have been done or not and is to be repeated.
+// Store is the whole contract. Times are times of the store's clock, and errors those of
+// package store: ErrSessionOver requires the node to begin a new session; after ErrAway,
+// ErrNoSpace and ErrReadOnly the result of the call is unknown and it must be repeated.
 type Store interface {
 	Session
 	Runs
@@ -38,11 +38,11 @@ type Session interface {
 	Renew(ctx context.Context, session job.ID, load store.Load) error
 	Leave(ctx context.Context, session job.ID) error
 	End(ctx context.Context, session job.ID) error
-	// Sessions returns this session, with its drain, and those of the other nodes.
+	// Sessions returns this session, with its drain, and the sessions of the other nodes.
 	Sessions(ctx context.Context) ([]store.Session, error)
 	// Now returns the store's clock, which decides when a run is due.
 	Now(ctx context.Context) (time.Time, error)
-	// Hints tells the node to look before it would do so anyway. Hints may be lost.
+	// Hints make the node poll early. Hints may be lost.
 	Hints(ctx context.Context) <-chan store.Hint
 }
 
@@ -56,7 +56,7 @@ type Runs interface {
 	Claim(ctx context.Context, session job.ID, attempts []store.Attempt) ([]store.ClaimOutcome, error)
 	Release(ctx context.Context, session job.ID, attempts []store.Attempt) error
 	Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error)
-	// Numbers and HandOver are about attempts whose work somebody outside does: see
+	// Numbers and HandOver are for attempts whose work happens outside of Belfry: see
 	// store.Handovers.
 	Numbers(ctx context.Context, n int, from int64) (first int64, err error)
 	HandOver(ctx context.Context, session job.ID, list []store.Handover) ([]store.HandedOver, error)

@@ -36,7 +36,7 @@ func (r *result) report() client.Report {
 	return said
 }
 
-// reasonMax is what the API takes of a reason, less what is added to it.
+// reasonMax is the API's limit of a reason, minus the additions.
 const reasonMax = 900
 
 func shortened(reason string) string {
@@ -159,7 +159,7 @@ func (w *wrapping) supervise(p process, exited <-chan error) (timedOut bool) {
 	}
 }
 
-// restEvery is how often what a command that timed out has left is looked for.
+// restEvery is the interval of checks for processes left by a command that timed out.
 const restEvery = 20 * time.Millisecond
 
 // endRest ends what is left of the group of a command that timed out.

@@ -76,8 +76,8 @@ func (p *pipes) add(to io.Writer) (io.Writer, error) {
 	return w, nil
 }
 
-// pass copies until the end of a pipe. When the reader of the stream has gone, the command
-// sees that as if there were no pipe; any other trouble with it is not the command's.
+// pass copies until the end of a pipe. If the stream's reader has gone, the command sees
+// that as without a pipe; other errors of the stream do not concern the command.
 func (p *pipes) pass(from *os.File, to io.Writer) {
 	defer from.Close()
 	buffer := make([]byte, 32<<10)

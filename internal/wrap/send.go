@@ -109,7 +109,7 @@ func (s *sender) complain(err error) {
 	}
 }
 
-// Flushed counts what has become of the reports in a spool.
+// Flushed counts the results of sending a spool.
 type Flushed struct {
 	Sent    int
 	Refused int // for ever: they are gone

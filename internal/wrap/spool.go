@@ -34,7 +34,7 @@ type Spool struct {
 	bytes   int64
 }
 
-// OpenSpool opens a spool, and makes it if it does not exist.
+// OpenSpool opens a spool, and creates it if necessary.
 func OpenSpool(dir string) (*Spool, error) {
 	d, err := spool.Open(dir, "locks")
 	return &Spool{d, entriesMax, bytesMax}, err
@@ -61,7 +61,7 @@ type entry struct {
 // begin writes that a command is running: when this process does not come to say how it ended,
 // another one finds that out.
 func (s *Spool) begin(e *entry) (*spool.Record, error) {
-	list, _ := s.List() // what is wrong with it is found by what follows
+	list, _ := s.List() // the next steps report a mistake in it
 	if s.makeRoom(list, 0); len(list) >= s.entries+running {
 		return nil, fmt.Errorf("%s has %d reports of commands that are running", s.Path(), len(list))
 	}
@@ -75,8 +75,8 @@ func (s *Spool) begin(e *entry) (*spool.Record, error) {
 // running is how many commands may run besides the reports that wait: they have files too.
 const running = 1000
 
-// note adds what has become known of an entry to its record. The last line of a file counts, and
-// one that is cut off does not.
+// note appends new information about an entry to its record. The last line of a file
+// counts, unless it is cut off.
 func note(r *spool.Record, e *entry) {
 	if data, err := json.Marshal(e); err == nil {
 		_ = r.Add(data) // without it the run is found by the key of its start

@@ -72,8 +72,8 @@ type Config struct {
 	// RetryFirst is the wait before the first retry; 0 is 10s.
 	RetryFirst time.Duration
 
-	// Server takes the reports; nil reports nothing. Address tells the servers of one spool
-	// apart.
+	// Server receives the reports; nil reports nothing. Address distinguishes the servers
+	// of one spool.
 	Server  Server
 	Address string
 	Spool   *Spool
@@ -298,8 +298,8 @@ func (w *wrapping) attempts(pipes *pipes) (last result) {
 	}
 }
 
-// files returns what the command gets besides its streams: the lock, so that it is held as
-// long as the command runs, whatever becomes of this process.
+// files returns the files that the command inherits besides its streams: the lock, which is
+// thus held as long as the command runs, whatever happens to this process.
 func (w *wrapping) files() []*os.File {
 	if w.lock == nil {
 		return nil

@@ -191,7 +191,7 @@ func TestASpoolThatOthersMayWriteIsRefused(t *testing.T) {
 	}
 }
 
-func TestWhatAnotherServerIsMeantToHaveStays(t *testing.T) {
+func TestResultsForAnotherServerStay(t *testing.T) {
 	s, spool := &server{away: errors.New("away")}, openSpool(t)
 	c, _ := config(t, s, spool, "true")
 	c.Address = "https://one"

@@ -1,5 +1,6 @@
-// Package xxl is the protocol between XXL-JOB's executors and their admin, as bytes: it reads
-// what executors send and answer, and writes what they are asked. It sends nothing itself.
+// Package xxl is the protocol between XXL-JOB's executors and their admin, as bytes: it
+// decodes the messages and answers of executors, and encodes requests to them. It sends
+// nothing itself.
 //
 // Executors speak one of four generations, which differ in the names of fields and paths:
 //
@@ -121,7 +122,7 @@ type Callback struct {
 	inObject bool
 }
 
-// callback is one as it is sent: A has Result, all others Code and Message.
+// callback is a callback on the wire: A has Result, all others Code and Message.
 type callback struct {
 	LogID   number          `json:"logId"`
 	Code    number          `json:"handleCode"`
@@ -192,8 +193,8 @@ func (c *callback) read() Callback {
 	return Callback{LogID: int64(c.LogID), Code: int(int32(min(max(code, 0), 1<<30))), Message: message}
 }
 
-// number is an integer, also one that is written as a text or with a fraction of zero. What is
-// none is 0, so that it costs no other field.
+// number is an integer, possibly written as text or with a zero fraction. Anything else is
+// 0, so that it costs no other field.
 type number int64
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -299,7 +300,7 @@ type Answer struct {
 	content json.RawMessage
 }
 
-// OK reports whether the executor has done what it was asked.
+// OK reports whether the executor has done the request.
 func (a *Answer) OK() bool { return a.Code == CodeOK }
 
 // errAnswer is for what is no answer of an executor.
@@ -336,8 +337,8 @@ func (a *Answer) IsOtherPath() bool {
 	return !a.OK() && strings.Contains(a.Message, "uri-mapping("+PathRun+") not found")
 }
 
-// IsRefusal reports whether an executor has not looked at what it was asked: it knows neither the
-// token nor the path.
+// IsRefusal reports whether an executor rejected a request unread: it does not accept the
+// token or the path.
 func (a *Answer) IsRefusal() bool {
 	return !a.OK() && (strings.Contains(a.Message, "access token is wrong") || strings.Contains(a.Message, "uri-mapping("))
 }
@@ -364,8 +365,8 @@ type Log struct {
 // missing is what Java and Python say of a log that they do not have.
 var missing = []string{"readLog fail, logFile not exists", "readLog fail, logId not found", "No such logid logs."}
 
-// ReadLog reads the answer to /log, of which there are at most so many bytes of text: executors
-// know no pages, and send all that there is. Of an answer that was cut it reads what is there.
+// ReadLog decodes the answer to /log, with at most this many bytes of text: executors have
+// no pages, and send everything. Of a cut answer it reads the available part.
 func ReadLog(body []byte, most int) (Log, error) {
 	a, err := ReadAnswer(body)
 	if err != nil {
@@ -446,8 +447,8 @@ func whole(text string) string {
 	return text
 }
 
-// Callbacks returns callbacks of one body that ReadCallbacks has read, for another admin: as they
-// came, with what only that admin knows, and in the form of their generation.
+// Callbacks re-encodes callbacks of one body for another admin: unchanged, including data
+// that only that admin understands, and in the form of their generation.
 func Callbacks(list []Callback) []byte {
 	raw := make([]json.RawMessage, len(list))
 	inObject := false

@@ -31,8 +31,9 @@ const (
 // DB is the database of an xxl-job-admin.
 type DB struct{ pool *sql.DB }
 
-// Open connects to mysql://user:password@host:port/name?ssl-mode=MODE. The other password is for
-// an address without one. It makes a connection, so that what is wrong with the address is known.
+// Open connects to mysql://user:password@host:port/name?ssl-mode=MODE. The separate
+// password is for an address without one. It opens a connection, to report mistakes in the
+// address.
 func Open(ctx context.Context, address, password string) (*DB, error) {
 	c, err := parse(address)
 	if err != nil {
@@ -244,8 +245,8 @@ func stopped(ctx context.Context, from interface {
 	return list, rows.Err()
 }
 
-// Start starts jobs that Stop has stopped, each with its next time, in one step. A job that was
-// started meanwhile stays as it is.
+// Start starts jobs that Stop has stopped, each with its next time, in one step. A job that
+// was started in the meantime stays unchanged.
 func (d *DB) Start(ctx context.Context, list []Stopped) error {
 	return d.locked(ctx, func(tx *sql.Tx) error {
 		for _, one := range list {

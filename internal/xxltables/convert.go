@@ -35,7 +35,7 @@ const (
 
 	StatusStarted = "started"
 	StatusStopped = "stopped"
-	// StatusChild is that of a job which was stopped and is started by other jobs.
+	// StatusChild is the status of a stopped job that other jobs start.
 	StatusChild = "child"
 )
 

@@ -455,7 +455,7 @@ func (d *dump) quoted(quote byte) (string, error) {
 	}
 }
 
-// unescaped returns what a character behind a backslash stands for.
+// unescaped returns the meaning of a character after a backslash.
 func unescaped(c byte) string {
 	switch c {
 	case 'n':

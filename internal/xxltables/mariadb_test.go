@@ -341,7 +341,7 @@ func (s *stub) count(job int64) int {
 }
 
 // A group is taken over without a gap or a double, and given back, whatever is repeated.
-func TestAGroupIsTakenOverAndGivenBack(t *testing.T) {
+func TestGroupTakeoverCanBeReverted(t *testing.T) {
 	s := schemas[2]
 	address, raw := oldAdmin(t, s.tables()+s.rows())
 	n := startNode(t)

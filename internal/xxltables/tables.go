@@ -45,7 +45,7 @@ type Admin struct {
 	Users  []User
 	// LastLog is the highest number of a run, 0 for none.
 	LastLog int64
-	// Runs are those that have ended, if they were asked for.
+	// Runs are finished runs, if requested.
 	Runs []Run
 }
 
@@ -177,8 +177,8 @@ func each(tables map[string]*Table, name string, zone *time.Location, needed []s
 	return nil
 }
 
-// Read reads what an admin has from its tables, by name. The zone is that of its process. Of the
-// log it reads what has begun since a moment, nothing for the zero time.
+// Read reads an admin's data from its tables, by name. The zone is the zone of its process.
+// Of the log it reads entries that began after a moment, nothing for the zero time.
 func Read(tables map[string]*Table, zone *time.Location, since time.Time) (*Admin, error) {
 	a := &Admin{}
 	err := each(tables, GroupTable, zone, []string{"id", "app_name", "address_type"}, func(r *reader) {
@@ -296,7 +296,7 @@ func (a *Admin) readRun(r *reader, since time.Time) {
 	a.Runs = append(a.Runs, one)
 }
 
-// codeOK is the code of what was sent, and of what has succeeded.
+// codeOK is the code of sent requests, and of successes.
 const codeOK = 200
 
 // sort puts everything in the order of its numbers.

@@ -10,7 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// About is what a look at a cluster has found.
+// About is the result of a check of a cluster.
 type About struct {
 	Version string // of the server that answered
 	Members int

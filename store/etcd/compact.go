@@ -16,14 +16,15 @@ const (
 	keptFor = 5 * time.Minute
 	// grownMax is by how much the database may grow before that.
 	grownMax = 256 << 20
-	// roomLeast is how much of the quota must be free for more jobs and claims: results and
-	// removals still fit then. At the quota etcd refuses everything until an operator helps. What
-	// counts for etcd is its file, which is up to a tenth larger than what is in use in it.
+	// roomLeast is the part of the quota that must be free for more jobs and claims:
+	// results and removals still fit then. At the quota etcd refuses everything until an
+	// operator intervenes. The quota applies to the file, which is up to a tenth larger
+	// than its content.
 	roomLeast = 0.1
 )
 
-// isFull tells whether a database has no room for more jobs and claims. Servers before 3.6 do not
-// tell their quota, and it is 0.
+// isFull reports whether a database has no room for more jobs and claims. Servers before
+// 3.6 do not report their quota, which is then 0.
 func isFull(used, size, quota int64) bool {
 	part := func(n int64) float64 { return float64(n) / float64(quota) }
 	return quota > 0 && (part(used) > 1-roomLeast || part(size) > 1-roomLeast && part(used) > 1-2*roomLeast)
@@ -77,8 +78,8 @@ type past struct {
 	at       time.Time
 }
 
-// look notes the latest revision, how much of the database is in use, and the quota if it is
-// known. It returns the revision up to which older ones can go, 0 for none.
+// look records the latest revision, the size of the content, and the quota if known. It
+// returns the revision up to which older ones can be compacted, 0 for none.
 func (h *heap) look(now time.Time, revision, used, quota int64) (target int64) {
 	if now.Before(h.next) {
 		return 0

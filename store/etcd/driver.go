@@ -28,9 +28,9 @@ const (
 	// redialMax is how long at most after an outage etcd is tried again. By default gRPC
 	// waits up to two minutes, long after others take a silent node for lost.
 	redialMax = time.Second
-	// opsMax is how many operations a server takes in a transaction by default,
-	// --max-txn-ops. comparesMax leaves room for operations beside as many compares:
-	// nested transactions get what the outer one leaves.
+	// opsMax is the default maximum of operations in a transaction, --max-txn-ops.
+	// comparesMax leaves room for as many operations as compares: nested transactions get
+	// what the outer one leaves.
 	opsMax      = 128
 	comparesMax = 110
 	// sizeMax keeps requests below what a server takes by default, 1.5 MiB.
@@ -61,7 +61,7 @@ type driver struct {
 	refill   context.CancelFunc
 }
 
-// errWentBack is that of a cluster which has forgotten what it has answered before.
+// errWentBack is the error of a cluster that has lost acknowledged revisions.
 var errWentBack = fmt.Errorf("%w: etcd is another cluster than before, or was restored from an older snapshot", store.ErrAway)
 
 func newDriver(client *clientv3.Client, a location) *driver {
@@ -78,9 +78,9 @@ func (d *driver) latest() int64 {
 	return d.revision
 }
 
-// answered takes the header of a linearizable answer: it is never older than an answer that was
-// there before the call, unless the cluster was restored from an older snapshot. Then the copy
-// is filled again: its watch would wait for a revision that is long to come.
+// answered takes the header of a linearizable answer: it is never older than an answer from
+// before the call, unless the cluster was restored from an older snapshot. Then the copy is
+// filled again: its watch would wait for a distant future revision.
 func (d *driver) answered(before int64, h *etcdserverpb.ResponseHeader) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -140,7 +140,8 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, callMax)
 }
 
-// ended is the error of a call whose own context has ended, else that of the call.
+// ended returns the context's error if the call's own context has ended, else the error of
+// the call.
 func ended(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return ctx.Err()

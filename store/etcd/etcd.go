@@ -1,9 +1,9 @@
 // Package etcd is a store in etcd 3.4 and later, for clusters that have one already. Jobs,
 // runs, sessions and a bounded history lie under a prefix of the user's choice.
 //
-// How it works stands in package store/internal/replica. What is in here is what etcd is
-// like: transactions of a limited number of operations, watches that compaction ends, and
-// no clock.
+// Package store/internal/replica explains how it works. This package has the parts specific
+// to etcd: transactions of a limited number of operations, watches that compaction ends,
+// and no clock.
 package etcd
 
 import (

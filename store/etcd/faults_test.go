@@ -163,7 +163,7 @@ func TestACompactedFeedIsReadAgain(t *testing.T) {
 }
 
 // Without a server each call ends in time, and with it again all goes on.
-func TestAnOutageIsSaidAndOver(t *testing.T) {
+func TestOutageIsReportedAndCleared(t *testing.T) {
 	lone, err := servers.NewEtcd()
 	if err != nil {
 		t.Fatal(err)

@@ -250,7 +250,7 @@ func TestACommitThatComesLateIsRefusedByItsCompares(t *testing.T) {
 }
 
 // Where what a watch has to tell was compacted while it was cut off, all is read again.
-func TestAWatchWhosePlaceIsCompactedReadsAllAgain(t *testing.T) {
+func TestWatchBehindACompactionReloads(t *testing.T) {
 	t.Parallel()
 	own := lone(t)
 	g := newGate(t, own)

@@ -1,10 +1,10 @@
 // Package joined makes one store of two: control state in one system, history in another.
 //
-// What ends is committed to the control store, in its outbox. A shipper appends it to history
-// and then takes it out of the outbox: both can be done twice, so that a crash between them
-// loses nothing and doubles nothing. Reads of history add what is still in the outbox. While
-// history is away, everything that is decided goes on, until the outbox is full: then claims
-// stop, and results are still taken.
+// Records of ended attempts are committed to the control store, in its outbox. A shipper
+// appends them to history and then removes them from the outbox: both are idempotent, so a
+// crash between them neither loses nor doubles a record. Reads of history include the
+// outbox. While history is away, all decisions continue, until the outbox is full: then
+// claims stop, and results are still accepted.
 package joined
 
 import (
@@ -48,8 +48,8 @@ type Options struct {
 const (
 	// OutboxDefault is what 100 runs a second fill in five hours.
 	OutboxDefault = 256 << 20
-	// claimShare is which part of the outbox is left to claims, in percent: the rest is for
-	// the results of what runs.
+	// claimShare is the part of the outbox for claims, in percent: the rest is for the
+	// results of running attempts.
 	claimShare = 80
 	// OutputDefault is how many bytes of output wait on a node. Beyond it the oldest are
 	// dropped.
@@ -136,9 +136,9 @@ func New(ctx context.Context, control Control, history store.History, opt Option
 // meetMax is how long Open waits for a history before it continues without.
 const meetMax = 10 * time.Second
 
-// Open is New for a history that may be away: then Run opens it as soon as it can be reached,
-// and meanwhile what ends waits as it does whenever history is away. A history that answers
-// and is not the one that the control store was used with is refused.
+// Open is New for a history that may be away: then Run opens it as soon as it is reachable,
+// and records wait as in any outage of history. It refuses a history other than the one
+// that the control store was used with.
 func Open(ctx context.Context, control Control, history Opener, opt Options) (*Store, error) {
 	s, err := unmet(control, history, opt)
 	if err != nil {
@@ -186,12 +186,12 @@ func (s *Store) Join(ctx context.Context, session store.Session) (store.Session,
 		s.mu.Lock()
 		s.self, s.turn = joined.ID, false
 		s.mu.Unlock()
-		_ = s.look(ctx) // else the next look, in a second, finds whose turn it is
+		_ = s.look(ctx) // otherwise the next check, in a second, finds whose turn it is
 	}
 	return joined, err
 }
 
-// Status returns how far history is behind, as it was at the last look.
+// Status returns the lag of history, as of the last check.
 func (s *Store) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,7 +218,7 @@ func (s *Store) look(ctx context.Context) error {
 	return nil
 }
 
-// lateAfter is how old the oldest record becomes before all nodes ship: the node whose turn it
+// lateAfter is the age of the oldest record at which all nodes ship: the node whose turn it
 // is may be the one that cannot reach history.
 const lateAfter = 15 * time.Second
 
@@ -351,8 +351,8 @@ func (s *Store) finishLate(ctx context.Context, session job.ID, results []store.
 	return err
 }
 
-// AppendOutput implements store.History: in history, or on this node until history is there
-// again. What comes later must not overtake what waits.
+// AppendOutput implements store.History: in history, or on this node until history is back.
+// Later output must not overtake waiting output.
 func (s *Store) AppendOutput(ctx context.Context, chunks []store.OutputChunk) error {
 	if len(chunks) > store.MaxBatch {
 		return store.ErrTooMany

@@ -207,7 +207,7 @@ func (r *rig) once(runs []store.Attempt) {
 	}
 }
 
-func TestWhatIsShippedTwiceIsThereOnce(t *testing.T) {
+func TestRecordShippedTwiceIsStoredOnce(t *testing.T) {
 	both(t, func(r *rig) {
 		var runs []store.Attempt
 		for range 3 {
@@ -242,7 +242,7 @@ func TestWhatIsShippedTwiceIsThereOnce(t *testing.T) {
 	}, joined.Options{})
 }
 
-func TestAHistoryThatIsAwayForAnHourLosesNothing(t *testing.T) {
+func TestHistoryOutageOfAnHourLosesNothing(t *testing.T) {
 	both(t, func(r *rig) {
 		ctx, stop := context.WithCancel(r.Context())
 		done := make(chan struct{})
@@ -403,7 +403,7 @@ func TestPagesGoAcrossTheSeam(t *testing.T) {
 	}, joined.Options{})
 }
 
-func TestARecordThatIsRefusedHoldsUpNoOther(t *testing.T) {
+func TestRefusedRecordBlocksNoOther(t *testing.T) {
 	both(t, func(r *rig) {
 		runs := []store.Attempt{r.ran(), r.ran(), r.ran()}
 		tries := 0

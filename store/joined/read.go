@@ -12,8 +12,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// readMax is how many records of the outbox a read looks at: what ends in about a second.
-// While more wait, the latest are still to come, as Status says.
+// readMax is the number of records of the outbox that a read examines: the ends of about a
+// second. While more wait, the latest are missing, as Status shows.
 const readMax = 2000
 
 // waiting returns the records in the outbox that a condition holds for. Of an attempt that
@@ -60,7 +60,8 @@ func isWithin(t, from, to time.Time) bool {
 
 // Attempts implements store.History: of history and of what waits for it.
 func (s *Store) Attempts(ctx context.Context, q store.HistoryQuery) ([]store.Record, store.RecordRef, error) {
-	// First what waits: what is shipped between the two looks is found twice, and not never.
+	// The outbox first: a record shipped between the two reads is found twice, and not
+	// missed.
 	fresh, err := s.waiting(ctx, func(r *store.Record) bool {
 		return (q.Job.IsZero() || r.Run.JobUID == q.Job) && isWithin(r.Attempt.Ended, q.From, q.To) && q.Matches(r) &&
 			(q.Before == store.RecordRef{} || compare(q.Before, r.Ref()) < 0)
@@ -87,8 +88,8 @@ func (s *Store) Attempts(ctx context.Context, q store.HistoryQuery) ([]store.Rec
 	return list, next, nil
 }
 
-// AttemptsOf implements store.History. While history is away a run is found whose end waits in
-// the outbox, without the attempts that history has, and one that is in its first attempt.
+// AttemptsOf implements store.History. While history is away it finds a run whose end is in
+// the outbox, without the attempts in history, and a run in its first attempt.
 func (s *Store) AttemptsOf(ctx context.Context, run job.ID) ([]store.Record, error) {
 	fresh, err := s.waiting(ctx, func(r *store.Record) bool { return r.Run.ID == run })
 	if err != nil {

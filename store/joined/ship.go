@@ -146,9 +146,9 @@ func (s *Store) note(err error) error {
 	return err
 }
 
-// append appends records. When history refuses some of them for what they are, the others
-// must not wait for them: each is tried alone, then cut to what any store takes, and put
-// aside at last.
+// append appends records. When history refuses some because of their content, the others
+// must not wait: each is tried alone, then cut to a size that any store accepts, and
+// finally put aside.
 func (s *Store) append(ctx context.Context, records []store.Record) error {
 	err := s.History.Append(ctx, records)
 	if err == nil || !isRefusal(ctx, err) {
@@ -184,7 +184,7 @@ func isRefusal(ctx context.Context, err error) bool {
 	})
 }
 
-// cut makes a record one that any history takes, and says so in its reason.
+// cut makes a record that any history accepts, and notes that in its reason.
 func cut(r *store.Record, err error) {
 	short := func(text string) string {
 		text = strings.ReplaceAll(strings.ToValidUTF8(text, "�"), "\x00", "�")

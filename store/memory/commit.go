@@ -26,8 +26,8 @@ const (
 	Late       // the caller does not know: all of it comes when the call was repeated
 )
 
-// commits are those of a store whose steps lock nothing: they compare what they have read
-// when they commit, and may commit in parts, as those on etcd and Redis.
+// commits is a store without locks in steps: they compare at the commit what they have
+// read, and may commit in parts, like those on etcd and Redis.
 type commits struct {
 	fate     func(part, parts int) Fate
 	versions map[string]int64
@@ -35,7 +35,7 @@ type commits struct {
 	late     []*late
 }
 
-// late is a commit that is still on its way, for so many calls more.
+// late is a commit in flight for a number of further calls.
 type late struct {
 	calls int
 	do    func()
@@ -44,7 +44,7 @@ type late struct {
 // lateBy is after how many calls a late commit comes: after the one that repeats it.
 const lateBy = 2
 
-// arrive does what was on its way for long enough.
+// arrive applies commits whose flight is over.
 func (c *commits) arrive() {
 	c.late = slices.DeleteFunc(c.late, func(l *late) bool {
 		l.calls--
@@ -157,7 +157,7 @@ func (s *backend) stepCompared(ctx context.Context, o *ledger.Order, decide func
 		case Lost:
 			s.commit(part)
 		case Late:
-			if i == 0 { // what was done before has changed what it compares
+			if i == 0 { // an earlier part has changed what it compares
 				s.commits.late = append(s.commits.late, &late{lateBy, func() {
 					if s.commits.hold(t.read) {
 						s.commit(t.changes)
@@ -263,8 +263,8 @@ func partOf(of map[string]string, k string) string {
 	return k
 }
 
-// parts splits changes into such as can be made alone: those of one job, and of jobs that
-// meet in a pool or of which one follows the other.
+// parts splits changes into independent parts: those of one job, and of jobs that share a
+// pool or follow each other.
 func parts(c *engine.Changes) []*engine.Changes {
 	of := map[string]string{} // what a cell is a part of
 	join := func(a, b string) { of[partOf(of, a)] = partOf(of, b) }
@@ -359,7 +359,7 @@ func parts(c *engine.Changes) []*engine.Changes {
 	return list
 }
 
-// cloned returns a map that stays as it is while others change theirs.
+// cloned returns a map unaffected by later changes of the original.
 func cloned[M ~map[K]V, K comparable, V any](s *backend, m M) M {
 	if s.commits == nil {
 		return m

@@ -62,8 +62,8 @@ func (s *backend) keep(r *store.Record) {
 	}
 }
 
-// dropOldest removes the oldest records, those of runs that have not ended excepted. All at
-// once: to move the rest for each of them would take longer than the runs.
+// dropOldest removes the oldest records, except those of unfinished runs. All at once:
+// moving the rest for each of them would take longer than the runs.
 func (s *backend) dropOldest(n int) {
 	left := make([]*store.Record, 0, 2*s.recordsMax)
 	for i, r := range s.latest {
@@ -208,8 +208,8 @@ func (s *backend) Output(ctx context.Context, run job.ID, attempt, fromSeq, limi
 	return list[:min(limit, len(list))], nil
 }
 
-// Expire implements ledger.Backend. What it removes it takes out of the list at once: to move
-// the rest for each record would take longer than the runs.
+// Expire implements ledger.Backend. It removes records from the list at once: moving the
+// rest for each record would take longer than the runs.
 func (s *backend) Expire(ctx context.Context, server store.Retention) (more bool, err error) {
 	unlock, err := s.begin(ctx)
 	if err != nil {
@@ -284,8 +284,7 @@ func over(age, most time.Duration) bool {
 	return most > 0 && most != time.Duration(job.Forever) && age > most
 }
 
-// retention returns what a job says about how long its history is kept, and
-// what the server says where the job says nothing.
+// retention returns the retention of a job's history, its own or the server's.
 func (s *backend) retention(r *store.Record, server store.Retention) store.Retention {
 	said, ok := server.Of(r.Run.JobUID)
 	if row := s.jobs[r.Run.JobUID]; row != nil && row.Document.Filled.Policy.Keep != nil {

@@ -1,10 +1,10 @@
 // Package memory is a store in maps under one mutex: the reference model that the other
-// stores are compared with, and what simulations and tests run on. It keeps nothing when the
-// process ends.
+// stores are compared with, and what simulations and tests run on. Its content ends with
+// the process.
 //
-// It is written to be read, and loads for a decision what the decision asks for and nothing
-// else: one that touches more panics. It reads no clock but the one that it is given, and
-// starts no goroutine but the one that ends a subscription to hints.
+// It is written to be read, and loads exactly the needs of a decision: reading more panics.
+// It uses only the given clock, and starts only the goroutine that ends a subscription to
+// hints.
 package memory
 
 import (
@@ -38,9 +38,9 @@ type Options struct {
 	// Records is how many finished attempts are kept at least; when there are twice as many,
 	// the oldest go. Default: no bound but those of Expire.
 	Records int
-	// Fate, if it is given, makes steps lock nothing: they compare what they have read when
-	// they commit, and commit in parts where they may, as on etcd and Redis. It is asked
-	// what becomes of each part.
+	// Fate, if set, makes steps lock nothing: they compare at the commit what they have
+	// read, and commit in parts if they may, as on etcd and Redis. It decides the fate of
+	// each part.
 	Fate func(part, parts int) Fate
 }
 
@@ -105,8 +105,8 @@ type backend struct {
 	mu   sync.Mutex
 	seq  int64 // of the latest change of a job
 	jobs map[job.ID]*jobRow
-	// names are the jobs that are not deleted, by full name. following are those of them
-	// that follow others, by what they follow; nil when that may have changed.
+	// names are the existing jobs, by full name. following are those with upstreams, by
+	// upstream; nil when that may have changed.
 	names     map[string]*jobRow
 	following map[string][]*jobRow
 	calendars map[string]*job.Calendar
@@ -157,8 +157,8 @@ type attemptKey struct {
 	number int
 }
 
-// begin locks the store. A call whose context has ended does nothing; any other does all
-// that it says.
+// begin locks the store. A call whose context has ended does nothing; any other runs to its
+// end.
 func (s *backend) begin(ctx context.Context) (unlock func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -11,8 +11,8 @@ import (
 // to see what has just happened.
 const recordsMax = 10_000
 
-// lookAhead is how far ahead runs of a program without another store are planned: no other node
-// takes its planning over, and what is planned takes memory.
+// lookAhead is how far ahead runs of a program without another store are planned: no other
+// node takes over its planning, and planned runs take memory.
 const lookAhead = 5 * time.Second
 
 // Empty returns what makes an empty store, for belfry.New. It lasts as long as the

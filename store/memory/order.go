@@ -12,9 +12,9 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// runSet has runs by id, and in the order of due time and id, in which nearly every
-// question wants them. None is changed in place. A program may have a hundred thousand of them
-// planned, so that no question that is asked each second looks at all.
+// runSet has runs by id, and by due time and id, the order of nearly every query. None is
+// changed in place. A program may have a hundred thousand planned runs, so that no periodic
+// query may scan them all.
 type runSet struct {
 	byID  map[job.ID]*store.Run
 	order *btree.BTreeG[ordered]
@@ -31,8 +31,7 @@ type ordered struct {
 	run   *store.Run
 }
 
-// degree is what makes trees of some hundred thousand runs fast: measured for those of
-// etcd and Redis.
+// degree makes trees of some hundred thousand runs fast: measured for etcd and Redis.
 const degree = 32
 
 func newRunSet() runSet {

@@ -126,8 +126,8 @@ func runRefs(list []*store.Run) (refs []engine.RunRef) {
 	return refs
 }
 
-// mayEnd returns the runs that are not running and may have to be settled: those of jobs that
-// want them no more, those that are too late, which are due, and those that were tried before.
+// mayEnd returns runs that are not running and may have to be settled: those that their
+// jobs no longer want, late ones, which are due, and those with earlier attempts.
 func (s *backend) mayEnd(now time.Time) (list []*store.Run) {
 	add := func(r *store.Run) {
 		if r.State != job.StateRunning && r.Kind != job.RunStep {

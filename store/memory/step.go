@@ -108,8 +108,8 @@ func (t *tx) copy(row *jobRow) *engine.Job {
 	return own
 }
 
-// loadMany adds the runs of whole jobs, the waiting ones of some, and the members of
-// slots: all in one look at what there is.
+// loadMany adds the runs of whole jobs, the waiting ones of some, and the members of slots,
+// in one scan.
 func (t *tx) loadMany(n *engine.Need, b *engine.Batch) {
 	if len(n.Whole)+len(n.Waiting)+len(n.Slots) == 0 {
 		return

@@ -22,14 +22,14 @@ const (
 	// connectTimeout bounds the making of a connection, where the address does
 	// not say connect_timeout.
 	connectTimeout = 5 * time.Second
-	// statementTimeout is where the address does not say statement_timeout. No
-	// statement takes long, and one that does is in the way of others.
+	// statementTimeout is the default of statement_timeout. No statement takes long
+	// normally, and one that does blocks others.
 	statementTimeout = 30 * time.Second
 	// lockTimeout is how long a statement waits for the lock of a row.
 	lockTimeout = 10 * time.Second
-	// idleTimeout is how long a server keeps a connection on which nothing is
-	// said: a node that is frozen in the middle of a transaction must not hold its
-	// locks. Those that wait in the pool are closed in time.
+	// idleTimeout is how long a server keeps a silent connection: a node that is frozen in
+	// the middle of a transaction must not hold its locks. Idle ones in the pool are closed
+	// earlier.
 	idleTimeout = 10 * time.Second
 	// connections is how many there are at most, where the address does not say
 	// pool_max_conns: beyond some, commits wait for each other.

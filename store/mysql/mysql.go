@@ -1,17 +1,17 @@
-// Package mysql keeps Belfry's state in MySQL, 8.0.19 or later, or MariaDB, 10.6
-// or later: the store of nodes that form a cluster by using the same database.
-// What it does is in package sqldb; here is what is MySQL's own, as far as both
-// servers have it: connections, statements for many rows, the schema, and the
-// notices that nodes poll for, since the servers have no notifications.
+// Package mysql keeps Belfry's state in MySQL, 8.0.19 or later, or MariaDB, 10.6 or later:
+// the store of nodes that form a cluster by using the same database. The logic is in
+// package sqldb; this package has the parts specific to MySQL, as far as both servers share
+// them: connections, statements for many rows, the schema, and the notices that nodes poll
+// for, since the servers have no notifications.
 //
 // # Durability
 //
-// A call is answered when its transaction is committed, and what that means is
-// said by the server: with innodb_flush_log_at_trx_commit = 1, on its disk. A
-// failover keeps what was acknowledged only if the replica that takes over has
-// got it in time, which semi-synchronous replication sees to. A cluster of
-// several writers (Galera, group replication in its mode of several primaries)
-// must send all nodes to the same one: locks of one are not known to the others.
+// A call is answered when its transaction is committed, whose durability the server
+// decides: with innodb_flush_log_at_trx_commit = 1, it is on disk. A failover keeps
+// acknowledged writes only if the new primary has received them in time, which
+// semi-synchronous replication ensures. A cluster of several writers (Galera, group
+// replication in its mode of several primaries) must send all nodes to the same one: locks
+// of one are not known to the others.
 package mysql
 
 import (
@@ -92,8 +92,8 @@ type connector struct {
 	within    time.Duration
 }
 
-// Connect implements driver.Connector. What is at the address of a server may take
-// connections and say nothing, and the driver bounds no more than the first step.
+// Connect implements driver.Connector. A server may accept connections and stay silent, and
+// the driver bounds only the first step.
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	within, cancel := context.WithTimeout(ctx, c.within)
 	defer cancel()
@@ -169,7 +169,7 @@ func (d *database) Close() error { return d.pool.Close() }
 // The numbers of errors that mean something for a call.
 const (
 	errDiskFull         = 1021
-	errCheckRead        = 1020 // others changed what a snapshot has read (MariaDB)
+	errCheckRead        = 1020 // others changed the data of a snapshot (MariaDB)
 	errTooManyConns     = 1040
 	errDatabaseDenied   = 1044
 	errAccessDenied     = 1045
@@ -279,8 +279,8 @@ const (
 	lookMax   = 320 * time.Millisecond
 )
 
-// Notify implements sqldb.DB: a row for each payload counts how often it was told.
-// There are as many as nodes tell kinds of changes, and no two nodes write one.
+// Notify implements sqldb.DB: a row for each payload counts its notices. There are as many
+// rows as pairs of node and kind of change, and no two nodes write one.
 func (d *database) Notify(ctx context.Context, payload string) error {
 	var t text
 	t.statement("insert into notices (payload, told, at_time) values (?, 1, utc_timestamp(6)) on duplicate key update told = told + 1, at_time = utc_timestamp(6)", []any{payload})

@@ -18,10 +18,9 @@ var migrations embed.FS
 // scripts returns the migrations in their order.
 func scripts() (sqldb.Migrations, error) { return sqldb.ReadMigrations(migrations) }
 
-// migrate brings the schema of the database forward to that of the scripts. Each
-// statement that changes it is a transaction by itself, so that all of them can be
-// made again: a script is noted when it has come to its end, and begun anew if its
-// node has not.
+// migrate upgrades the schema of the database by scripts. Each schema statement is a
+// transaction of its own, so all must be repeatable: a script is recorded at its end, and
+// starts over if its node fails.
 func migrate(ctx context.Context, a *address) error {
 	list, err := scripts()
 	if err != nil {
@@ -57,9 +56,9 @@ func migrate(ctx context.Context, a *address) error {
 // less, results that have much output could never be reported.
 const packetMin = 16 << 20
 
-// known refuses servers that there are no statements for, or that take too short ones,
-// and a database that belongs to another program. It returns what the server is, and
-// whether the database is ours already.
+// known refuses unsupported servers, servers that accept only too short statements, and the
+// database of another program. It returns the kind of server, and whether the database is
+// ours already.
 func known(ctx context.Context, conn *sql.Conn) (server string, ours bool, err error) {
 	var version string
 	var packet int
@@ -141,10 +140,9 @@ func withoutFunctions(script string) string {
 	})
 }
 
-// idText is an expression for an id as people see it, 26 digits of Crockford's
-// base 32, or null where there is none. Servers convert 15 hexadecimal digits at
-// once into 12 of theirs, which have all letters up to V: those that look like
-// digits, and U, are then left out.
+// idText is an expression for an id in its visible form, 26 digits of Crockford's base 32,
+// or null. Servers convert 15 hexadecimal digits at once into 12 of theirs, with all
+// letters up to V: letters that look like digits, and U, are then skipped.
 func idText(column string) string {
 	e := fmt.Sprintf("concat(lpad(conv(substr(hex(%[1]s), 1, 2), 16, 32), 2, '0'), lpad(conv(substr(hex(%[1]s), 3, 15), 16, 32), 12, '0'), lpad(conv(substr(hex(%[1]s), 18), 16, 32), 12, '0'))", column)
 	const theirs, crockford = "IJKLMNOPQRSTUV", "JKMNPQRSTVWXYZ"

@@ -85,7 +85,7 @@ func (t *tx) relieve(ctx context.Context) error {
 	return t.failed(err)
 }
 
-// Whole implements sqldb.Tx. It finds the way by itself.
+// Whole implements sqldb.Tx. The server finds the plan itself.
 func (t *tx) Whole() {}
 
 // Write implements sqldb.Tx.

@@ -10,7 +10,7 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/sqldb"
 )
 
-// About is what a look at a database has found.
+// About is the result of a check of a database.
 type About = sqldb.About
 
 // Check looks at a database, and changes nothing.

@@ -1,15 +1,13 @@
-// Package postgres keeps Belfry's state in PostgreSQL, 13 or later: the store of
-// nodes that form a cluster by using the same database. What it does is in package
-// sqldb; here is what is PostgreSQL's own: connections, statements that take any
-// number of rows as arrays, LISTEN and NOTIFY, the schema, and history in a part
-// for each day.
+// Package postgres keeps Belfry's state in PostgreSQL, 13 or later: the store of nodes that
+// form a cluster by using the same database. The logic is in package sqldb; this package
+// has the parts specific to PostgreSQL: connections, statements that take any number of
+// rows as arrays, LISTEN and NOTIFY, the schema, and history in a part for each day.
 //
 // # Durability
 //
-// A call is answered when its transaction is committed, and what that means is
-// said by the server: with synchronous_commit = on and a single server, on its
-// disk. A failover keeps what was acknowledged only if the standby that takes over
-// is synchronous.
+// A call is answered when its transaction is committed, whose durability the server
+// decides: with synchronous_commit = on and a single server, it is on disk. A failover
+// keeps acknowledged writes only if the new primary was a synchronous standby.
 package postgres
 
 import (
@@ -68,7 +66,7 @@ var settings = map[string]string{
 	"default_transaction_isolation": "read committed",
 	// The default is that of the database, or of the user.
 	"client_encoding": "UTF8",
-	// No statement takes long. One that does is in the way of others.
+	// No statement takes long normally, and one that does blocks others.
 	"statement_timeout": "30s",
 	"lock_timeout":      "10s",
 	// A node that is frozen in the middle of a transaction must not hold its
@@ -250,9 +248,8 @@ func (d *database) Close() error {
 	return nil
 }
 
-// channel is where nodes tell each other what changed. It is the same name in
-// each schema of a database: who listens knows by the payload, which begins with
-// the schema.
+// channel is the channel for notices between nodes. It is the same in each schema of a
+// database: listeners filter by the payload, which begins with the schema.
 const channel = "belfry"
 
 // Notify implements sqldb.DB.
@@ -291,8 +288,7 @@ func (d *database) Listen(ctx context.Context, begun func(), do func(payload str
 	}
 }
 
-// isNetwork reports whether an error is one of the connection and not of what was
-// said over it.
+// isNetwork reports whether an error is about the connection and not about the content.
 func isNetwork(err error) bool {
 	var network net.Error
 	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||

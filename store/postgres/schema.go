@@ -24,8 +24,8 @@ const migrationLock = 0x62656c667279
 // part at once leave an error in the server's log.
 const partsLock = migrationLock + 1
 
-// migrateMax is how often nodes that go on meanwhile may be in the way of who changes the
-// schema: each time takes a second.
+// migrateMax is how often running nodes may block a schema change: each time takes a
+// second.
 const migrateMax = 10
 
 // migrate brings the schema of the database forward to that of the scripts.
@@ -111,8 +111,8 @@ func (d *database) forward(ctx context.Context, t pgx.Tx, list sqldb.Migrations)
 
 const (
 	day = 24 * time.Hour
-	// daysAhead is for how many days to come there are parts of history: nodes
-	// that could not make any for so long go on.
+	// daysAhead is the number of coming days with partitions of history: nodes that cannot
+	// create any for so long continue to work.
 	daysAhead = 3
 	// partMax bounds how long the making or removal of a part waits for transactions on
 	// the table, and by that the wait of others behind it.

@@ -50,8 +50,8 @@ func (d *database) Snapshot(ctx context.Context) (sqldb.Tx, error) {
 	return d.begin(ctx, "begin isolation level repeatable read read only")
 }
 
-// send sends what waits, and reads the answers but those of so many statements at the
-// end.
+// send sends pending statements, and reads all answers except those of a number of
+// statements at the end.
 func (t *tx) send(ctx context.Context, answers int) (pgx.BatchResults, error) {
 	n := t.queue.Len()
 	results := t.conn.SendBatch(ctx, t.queue)
@@ -289,9 +289,8 @@ type writing struct {
 	table *sqldb.Table
 }
 
-// written is a statement for it: it takes the value that all rows have in a column
-// once, for those in a set of columns, and an array for each other column. So there
-// is one statement for however many rows.
+// written is a statement for it: it takes a value common to all rows once, for a set of
+// columns, and an array for each other column. So one statement serves any number of rows.
 type written struct {
 	once columnSet
 	text string

@@ -46,7 +46,7 @@ func options(a location, hosts []string) rueidis.ClientOption {
 	return o
 }
 
-// dial connects to the master, and refuses one that may remove what it has acknowledged.
+// dial connects to the master, and refuses one that may evict acknowledged data.
 func dial(ctx context.Context, a location) (rueidis.Client, About, error) {
 	if a.sentinel != "" {
 		return try(ctx, a, options(a, a.Hosts))
@@ -88,7 +88,7 @@ func try(ctx context.Context, a location, o rueidis.ClientOption) (client rueidi
 	return client, about, nil
 }
 
-// About is what a look at a server has found.
+// About is the result of a check of a server.
 type About struct {
 	// Server is its kind and its version.
 	Server string
@@ -112,8 +112,7 @@ type About struct {
 	runID  string
 }
 
-// look asks the master for what INFO says: in a script, which is sent to the one that has the
-// keys.
+// look reads INFO of the master, in a script, which is routed to the server with the keys.
 func look(ctx context.Context, client rueidis.Client, a location) (about About, err error) {
 	within, cancel := context.WithTimeout(ctx, callMax)
 	defer cancel()
@@ -198,7 +197,8 @@ func reason(message string) string {
 	return word
 }
 
-// ended is the error of a call whose own context has ended, else that of the call.
+// ended returns the context's error if the call's own context has ended, else the error of
+// the call.
 func ended(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return ctx.Err()

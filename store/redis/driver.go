@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// comparesMax and sizeMax bound a commit, for which all other callers wait: 500 cells take
-	// about a millisecond.
+	// comparesMax and sizeMax bound a commit, which blocks all other callers: 500 cells
+	// take about a millisecond.
 	comparesMax = 500
 	sizeMax     = 1 << 20
 	// someKeys is how many keys one command reads.
@@ -290,7 +290,7 @@ func (d dedicated) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisR
 	return d.own.Do(ctx, cmd)
 }
 
-// told notes a commit of which this process was told.
+// told records a commit announced to this process.
 func (d *driver) told(p place) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -183,7 +183,7 @@ func TestStepsThatAFailoverLosesAreReported(t *testing.T) {
 }
 
 // A master that was cut off acknowledges steps until it follows the other one.
-func TestStepsOfAMasterThatIsDemotedAreReported(t *testing.T) {
+func TestStepsLostWithADemotedMasterAreReported(t *testing.T) {
 	t.Parallel()
 	master, replica, address := pair(t)
 	o, lost := counted()

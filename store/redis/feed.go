@@ -160,8 +160,7 @@ func (d *driver) continuing(ctx context.Context, at *place, apply func(replica.U
 			return err
 		}
 		for _, is := range list {
-			// A commit of which this process was told is in the feed before what follows it, or
-			// it is gone.
+			// An announced commit precedes its followers in the feed, or is lost.
 			if mark := d.marked(); is.before != at.version || at.version < mark && mark < is.version {
 				return errBroken
 			}
@@ -180,8 +179,8 @@ func (d *driver) marked() int64 {
 	return d.mark.version
 }
 
-// fill reads all copied keys, and what was changed meanwhile, on one connection: another server
-// would have them in another order.
+// fill reads all copied keys, and the changes in the meantime, on one connection: another
+// server would order them differently.
 func (d *driver) fill(ctx context.Context, apply func(replica.Update)) (at place, err error) {
 	client := d.now()
 	d.mu.Lock()
@@ -283,8 +282,8 @@ func (d *driver) catchUp(ctx context.Context, c rueidis.DedicatedClient, all map
 	}
 }
 
-// missing returns how many of the steps that this process was told of the master has not. They
-// are not counted where its feed does not reach back so far.
+// missing returns how many of the steps announced to this process the master lacks. Steps
+// before the start of its feed are not counted.
 func (d *driver) missing(ctx context.Context, c rueidis.DedicatedClient, mark place) (lost int64, err error) {
 	if mark.version == 0 {
 		return 0, nil

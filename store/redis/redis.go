@@ -1,9 +1,10 @@
 // Package redis is a store in Redis 6.2 and later, or Valkey, for clusters that have one
-// already: a single server, one that Sentinels watch, or a Redis Cluster. Jobs, runs, sessions
-// and a bounded history lie under a prefix of the user's choice.
+// already: a single server, one that Sentinels watch, or a Redis Cluster. Jobs, runs,
+// sessions and a bounded history lie under a prefix of the user's choice.
 //
-// Package store/internal/replica explains how it works. In here is what Redis is like: a script
-// that compares and writes, a stream of changes, and failovers that lose what was acknowledged.
+// Package store/internal/replica explains how it works. This package has the parts specific
+// to Redis: a script that compares and writes, a stream of changes, and failovers that lose
+// acknowledged writes.
 package redis
 
 import (
@@ -26,7 +27,7 @@ import (
 
 // Options are what a store is opened with.
 type Options struct {
-	// Now is the clock in the place of that of the server, for tests.
+	// Now replaces the clock of the server, for tests.
 	Now func() time.Time
 	// LookAhead is how far ahead runs may be planned. Default: store.LookAheadDefault.
 	LookAhead time.Duration

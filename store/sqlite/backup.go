@@ -15,10 +15,9 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/sqldb"
 )
 
-// Backup writes all of a database, as it is at one moment, into a file that must
-// not exist yet. A server may have the database open, in this or in another
-// process: it keeps running, and its log grows until the backup is done. The file is
-// whole when Backup returns nil, and not there otherwise.
+// Backup writes a snapshot of a database into a new file. A server may have the database
+// open, in this or in another process: it keeps running, and its log grows until the backup
+// is done. The file is complete when Backup returns nil, and does not exist otherwise.
 func Backup(ctx context.Context, path, to string) error {
 	if err := backup(ctx, path, to); err != nil {
 		return fmt.Errorf("back up %s: %w", path, err)
@@ -101,12 +100,12 @@ func syncFile(name string) error {
 // Restored is what Restore has found.
 type Restored = sqldb.Restored
 
-// Restore makes a store of a backup, where there is none: a path at which there is
-// a database is refused, and so is one that a server holds.
+// Restore makes a store from a backup at a new path: it refuses the path of an existing
+// database, or of a running server.
 //
-// What fell due between the backup and now may have run where the backup is from.
-// So nothing of it runs here: jobs continue from now, and what was planned or running
-// is ended. Each job begins a new epoch for it.
+// Occurrences since the backup may have run at its origin. So none of them run here: jobs
+// continue from now, and planned and running runs are ended. Each job begins a new epoch
+// for that.
 func Restore(ctx context.Context, from, path string, now func() time.Time) (Restored, error) {
 	r, err := restore(ctx, from, path, now)
 	if err != nil {
@@ -180,8 +179,8 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// examine looks whether a copy is whole and one that this program knows, and
-// returns the defaults that its jobs were filled in with.
+// examine checks that a copy is complete and supported by this program, and returns the
+// defaults of its jobs.
 func examine(ctx context.Context, from, part string) (defaults job.Defaults, err error) {
 	c, err := openConn(part, false)
 	if err != nil {

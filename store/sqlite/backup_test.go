@@ -17,7 +17,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-func TestABackupIsOneMomentOfAStoreThatIsWritten(t *testing.T) {
+func TestBackupIsASnapshotDuringWrites(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, filepath.Join(dir, "belfry.db"), Options{})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -16,8 +16,8 @@ const (
 	// startRoom is the space in which a store opens that was killed on a full disk: the
 	// index of its log takes 32 KiB for each 16 MiB.
 	startRoom = 1 << 20
-	// workRoom is the space in which it takes new runs again: the ballast, and some to
-	// write with meanwhile.
+	// workRoom is the space at which new runs are accepted again: the ballast, and some for
+	// writes in the meantime.
 	workRoom = ballastSize + startRoom
 )
 
@@ -25,8 +25,8 @@ const (
 // because SQLite without space can write no result and delete nothing either.
 type ballast struct {
 	path string
-	// there is set while the file is. Else only what makes room or records
-	// what has happened is written.
+	// there is set while the file exists. Otherwise only calls that make room or record
+	// past events may write.
 	there bool
 	// tried is when making the file was last tried.
 	tried time.Time
@@ -50,8 +50,8 @@ func (b *ballast) restore(now time.Time) bool {
 	return b.there
 }
 
-// fits reports whether there is room for the file beside what is written meanwhile: to try it
-// on a disk that is nearly full would take the rest from results.
+// fits reports whether the file fits beside concurrent writes: trying it on a nearly full
+// disk would take the rest from results.
 func (b *ballast) fits() bool {
 	room := roomOf(filepath.Dir(b.path))
 	return room < 0 || room >= workRoom

@@ -7,9 +7,8 @@ import (
 	"os"
 )
 
-// Check looks through a database for damage, as far as ctx lasts, and reports whether
-// it has come to the end. A server may have the file open. It returns an error that
-// wraps store.ErrDamaged for what is damaged.
+// Check searches a database for damage until ctx ends, and reports whether it reached the
+// end. A server may have the file open. Damage is an error that wraps store.ErrDamaged.
 func Check(ctx context.Context, path string) (complete bool, err error) {
 	if _, err := os.Stat(path); err != nil {
 		return false, fmt.Errorf("check %s: %w", path, err)

@@ -17,12 +17,11 @@ import (
 
 // conn is a connection to the database, for one goroutine at a time.
 //
-// It stands on the C interface of SQLite that the driver itself stands on, and
-// not on database/sql, because a step of the store is many small statements:
-// binding ids from and into arrays without an allocation, and watching no
-// context in a goroutine for each statement, makes single-row reads and writes
-// more than twice as fast (BenchmarkStatements has the figures). All that is
-// unsafe in this package is in this file.
+// It uses the driver's C interface of SQLite directly, and not database/sql, because a step
+// of the store is many small statements: binding ids from and into arrays without an
+// allocation, and watching no context in a goroutine for each statement, makes single-row
+// reads and writes more than twice as fast (BenchmarkStatements has the figures). All
+// unsafe code of this package is in this file.
 type conn struct {
 	tls      *libc.TLS
 	db       uintptr
@@ -56,8 +55,8 @@ func openConn(path string, create bool) (*conn, error) {
 		return nil, err
 	}
 	lib.Xsqlite3_extended_result_codes(c.tls, c.db, 1)
-	// There is no other writer, so that only a checkpoint or a recovery of the log
-	// can be in the way, for a moment.
+	// No other writer exists, so that only a checkpoint or a recovery of the log can block,
+	// for a moment.
 	lib.Xsqlite3_busy_timeout(c.tls, c.db, 10_000)
 	// Without it SQLite plans a statement again whenever another value is bound
 	// to a parameter that its plan may depend on, for each run.
@@ -110,8 +109,8 @@ func (c *conn) inserted() int64 { return lib.Xsqlite3_last_insert_rowid(c.tls, c
 // connection was opened.
 func (c *conn) totalChanges() int64 { return lib.Xsqlite3_total_changes64(c.tls, c.db) }
 
-// checkpoint writes the log back as far as no reader is in the way, and returns
-// the pages in the log and those of them that are written back.
+// checkpoint writes the log back as far as readers allow, and returns the pages in the log
+// and the number written back.
 func (c *conn) checkpoint(mode int32) (pages, done int, err error) {
 	rc := lib.Xsqlite3_wal_checkpoint_v2(c.tls, c.db, 0, mode, c.out, c.out+4)
 	pages, done = int(*(*int32)(at(c.out))), int(*(*int32)(at(c.out + 4)))
@@ -145,8 +144,8 @@ func (c *conn) failure(rc int32) error {
 	return e
 }
 
-// failure is an error of SQLite. It wraps the sentinel of package store that it
-// stands for, if there is one.
+// failure is an error of SQLite. It wraps the corresponding sentinel of package store, if
+// any.
 type failure struct {
 	code    int32 // extended
 	errno   syscall.Errno
@@ -210,9 +209,9 @@ type stmt struct {
 	wrong  error
 }
 
-// lastValue is what a parameter was given last, if that was a number, nothing or an
-// empty text or blob. It keeps it until it is given something else, and most columns
-// are the same in one row as in the next: they need not be given again.
+// lastValue is the last value of a parameter, if it was a number, null or an empty text or
+// blob. Parameters keep their values, and most columns are the same in consecutive rows,
+// which saves binding them again.
 type lastValue struct {
 	kind valueKind
 	n    int64

@@ -1,21 +1,20 @@
-// Package sqlite keeps Belfry's state in one SQLite file: the store of a single
-// node that needs nothing beside it. What it does is in package sqldb; here is what is
-// SQLite's own: connections, the one writer, the schema, backups, and what happens when
-// the disk is full.
+// Package sqlite keeps Belfry's state in one SQLite file: the store of a self-contained
+// single node. The logic is in package sqldb; this package has the parts specific to
+// SQLite: connections, the one writer, the schema, backups, and the handling of a full
+// disk.
 //
 // # One writer
 //
-// All writes go through one connection, which calls have in turn. Calls that arrive
-// while a transaction is being committed go into the next one together, each
-// undone alone if it fails, and are answered when it is on disk
-// (synchronous=FULL). Reads have connections of their own and see what is
-// committed. The log is written back in the background.
+// All writes go through one connection, which calls use in turn. Calls that arrive during a
+// commit share the next transaction, each rolled back alone if it fails, and are answered
+// when it is on disk (synchronous=FULL). Reads have connections of their own and see
+// committed data. The log is written back in the background.
 //
 // # Errors
 //
-// Open returns an error that wraps store.ErrDamaged for a file that SQLite
-// cannot read, and ErrInUse when another process has it open. Any method may
-// return one that wraps store.ErrNoSpace or store.ErrReadOnly.
+// Open returns an error that wraps store.ErrDamaged for a file that SQLite cannot read, and
+// ErrInUse when another process has it open. Any method may return one that wraps
+// store.ErrNoSpace or store.ErrReadOnly.
 package sqlite
 
 import (
@@ -77,10 +76,9 @@ type database struct {
 	statements, writings sync.Map // of package sqldb, as they are here
 }
 
-// Open opens a database file, makes it if it does not exist, and brings its schema
-// up to date. Beside it there are files with its name and -wal, -shm, -lock and
-// -ballast behind it; the directory is made if it does not exist. The file must be
-// on a local disk.
+// Open opens a database file, creates it if necessary, and upgrades its schema. Further
+// files have its name with the suffixes -wal, -shm, -lock and -ballast; the directory is
+// created if necessary. The file must be on a local disk.
 func Open(ctx context.Context, path string, o Options) (*Store, error) {
 	return open(ctx, path, o, 0)
 }
@@ -118,10 +116,10 @@ func open(ctx context.Context, path string, o Options, pages int) (*Store, error
 	return &Store{s, d}, nil
 }
 
-// private makes the file of a new store, for its owner alone: commands and output
-// are in it. SQLite would let everybody read it, and makes the files beside it as
-// readable as this one. An empty file is a new store to it; beside a ballast, which
-// only a store that was open has, it is one of which nothing is left.
+// private creates the file of a new store, readable by its owner alone: it contains
+// commands and output. SQLite would make it readable for everyone, and gives its other
+// files the same mode. SQLite treats an empty file as a new store; beside a ballast, which
+// only a used store has, it is a lost one.
 func private(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
@@ -350,5 +348,5 @@ func (d *database) Close() error {
 	return errors.Join(append(errs, d.writer.close(), unlock(d.lock))...)
 }
 
-// passive is the checkpoint mode that writes back what no reader is in the way of.
+// passive is the checkpoint mode that writes back as far as readers allow.
 const passive = lib.SQLITE_CHECKPOINT_PASSIVE

@@ -15,8 +15,8 @@ import (
 // when the disk is full.
 var errUndone = errors.New("the transaction was undone")
 
-// tx is a transaction of one call: a part of the one that the writer has open, or one that
-// reads on a connection of its own.
+// tx is the transaction of one call: a part of the writer's open transaction, or a reading
+// one on its own connection.
 type tx struct {
 	d *database
 	c *conn
@@ -240,8 +240,8 @@ type statement struct {
 	sized sync.Map // texts by the sizes of the sets
 }
 
-// The comments that other databases pass over, with what they are about. History speaks of
-// jobs by the numbers of their names.
+// The comments that other databases ignore, with their subjects. History refers to jobs by
+// the numbers of their names.
 var (
 	numberOf = regexp.MustCompile(`/\*n\*/([a-z.]+|\?)`)
 	uidOf    = regexp.MustCompile(`/\*uid\*/([a-z.]+)`)

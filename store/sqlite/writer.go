@@ -28,9 +28,9 @@ const (
 	checkpointEvery = 16
 )
 
-// writer has the one connection that writes. Calls have it in turn, in the order in which
-// they have come. A call whose changes are made gives its turn to the next one, which
-// makes its own in the same transaction; the last of such a group commits for all.
+// writer owns the only writing connection. Calls use it in the order of their arrival. A
+// call that has made its changes passes its turn to the next one, which makes its own in
+// the same transaction; the last of such a group commits for all.
 type writer struct {
 	path    string
 	c       *conn
@@ -51,9 +51,9 @@ type writer struct {
 	// that may be among it.
 	era atomic.Int64
 
-	// The log is written back in two steps, so that calls are held up only for the
-	// second, short one: what is in it is written back beside them, and what has come
-	// meanwhile in a turn.
+	// The log is written back in two steps, so that calls wait only for the second, short
+	// one: its present content is written back beside them, and the content added in the
+	// meantime in a turn.
 	checkpoints   *conn // of the goroutine that does so
 	checkpointing atomic.Bool
 	background    sync.WaitGroup
@@ -242,9 +242,9 @@ func (w *writer) watchLog() {
 	}
 }
 
-// fits reports whether half of the ballast is enough for what the log adds to the
-// database. A log with more would take what the ballast has given back without
-// being written back to the end, and then there is no room in either file.
+// fits reports whether half of the ballast covers what the log adds to the database. A
+// larger log would use up the freed ballast without being completely written back, and
+// leave no room in either file.
 func (w *writer) fits() bool {
 	info, err := os.Stat(w.path)
 	if err != nil {
@@ -254,9 +254,9 @@ func (w *writer) fits() bool {
 	return err == nil && size-info.Size() <= ballastSize/2
 }
 
-// writeBack writes the log back beside the calls, twice, because the first time takes
-// long enough for much to come. The rest is written back in a turn, after which the next
-// transaction begins at the start of the log.
+// writeBack writes the log back beside the calls, twice, because much is added during the
+// first, long pass. The rest is written back in a turn, after which the next transaction
+// begins at the start of the log.
 func (w *writer) writeBack() {
 	for range 2 {
 		// It does no harm if it fails: the log grows until one succeeds.

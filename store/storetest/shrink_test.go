@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestShrinkLeavesWhatIsNeeded(t *testing.T) {
+func TestShrinkKeepsTheNeeded(t *testing.T) {
 	list := make([]int, 300)
 	for i := range list {
 		list[i] = i

@@ -12,7 +12,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-func TestHangUpReloadsWhatARunningServerCanTake(t *testing.T) {
+func TestHangUpReloadsTheConfiguration(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
 	file := filepath.Join(t.TempDir(), "belfry.yaml")

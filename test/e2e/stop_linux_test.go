@@ -20,7 +20,7 @@ import (
 
 // A server that stops says what it waits for. The second signal ends it at once,
 // and it says what is lost by it: that is what the next start finds.
-func TestASecondSignalEndsAtOnceAndSaysWhatIsLost(t *testing.T) {
+func TestSecondSignalStopsAtOnceAndReportsLosses(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
 	s := f.serve(t, options{})

@@ -365,7 +365,7 @@ func TestSelectorsFindTheirPods(t *testing.T) {
 	}
 }
 
-func TestTheRulesAndTheDashboardAreThoseOfTheGuide(t *testing.T) {
+func TestRulesAndDashboardMatchTheGuide(t *testing.T) {
 	t.Parallel()
 	objects, err := render(theChart(t), valuesFiles(t)["everything"])
 	if err != nil {
@@ -394,8 +394,8 @@ func TestTheRulesAndTheDashboardAreThoseOfTheGuide(t *testing.T) {
 	}
 }
 
-// TestConfigTakesWhatTheChartDoesNotSay compares the schema with the fields of the configuration.
-func TestConfigTakesWhatTheChartDoesNotSay(t *testing.T) {
+// TestConfigPassesOtherSettingsThrough compares the schema with the fields of the configuration.
+func TestConfigPassesOtherSettingsThrough(t *testing.T) {
 	t.Parallel()
 	own := []string{"data", "listen", "store", "history", "name", "roles", "labels", "capacity", "drain_timeout", "hosts", "tls", "plain_http", "worker", "log_format"}
 	var want []string

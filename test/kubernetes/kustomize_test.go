@@ -20,8 +20,8 @@ import (
 // bases are the directories for kustomize, and the values files that they are made of.
 var bases = map[string]string{"base": "sqlite", "cluster": "cluster"}
 
-// TestBasesAreThoseOfTheChart makes the bases, or compares them.
-func TestBasesAreThoseOfTheChart(t *testing.T) {
+// TestKustomizeBasesMatchTheChart makes the bases, or compares them.
+func TestKustomizeBasesMatchTheChart(t *testing.T) {
 	for dir, values := range bases {
 		objects, err := render(theChart(t), valuesFiles(t)[values])
 		if err != nil {

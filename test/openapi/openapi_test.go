@@ -45,7 +45,7 @@ func TestTheDescriptionIsValid(t *testing.T) {
 	}
 }
 
-func TestADescriptionThatIsNotValidIsSeen(t *testing.T) {
+func TestInvalidDescriptionIsDetected(t *testing.T) {
 	for name, text := range map[string]string{
 		"a response without a description": `{"openapi": "3.1.0", "info": {"title": "x", "version": "1"}, "paths": {"/a": {"get": {"responses": {"200": {}}}}}}`,
 		"a parameter that is nowhere":      `{"openapi": "3.1.0", "info": {"title": "x", "version": "1"}, "paths": {"/a": {"get": {"parameters": [{"name": "b", "in": "nowhere", "schema": {}}], "responses": {}}}}}`,

@@ -24,7 +24,7 @@ func (e *Error) Error() string { return "address of " + e.System + ": " + e.Caus
 // Unwrap returns the mistake.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// Form is what the addresses of a system look like.
+// Form is the form of a system's addresses.
 type Form struct {
 	System string // for messages
 	Scheme string

@@ -1,6 +1,6 @@
-// Package columns is what the SQL stores have in the columns of their rows: enumerations as
-// numbers, moments, definitions as texts, and what stands for more than it says.
-// It reads no database, and keeps only what it is given.
+// Package columns encodes the columns of the SQL stores: enumerations as numbers, moments,
+// definitions as texts, and compound values. It reads no database, and keeps only what it
+// is given.
 package columns
 
 import (

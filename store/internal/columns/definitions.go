@@ -9,8 +9,8 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// EncodeJob writes what a user says in a definition. It returns besides what DecodeJob
-// will read of that; the copy shares with j what is behind its pointers.
+// EncodeJob encodes the user's part of a definition. It also returns the result of
+// DecodeJob on it; the copy shares with j the values behind its pointers.
 func EncodeJob(j *job.Job) (text []byte, read *job.Job, err error) {
 	said := *j
 	said.Namespace = cmp.Or(said.Namespace, job.DefaultNamespace)

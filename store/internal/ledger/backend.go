@@ -1,13 +1,14 @@
-// Package ledger is all of a store but where it keeps things. It does what the contract
-// of package store calls a step: it asks package engine what a decision needs to know, has
-// a Backend load it, lets the engine decide, and has the backend write the changes. So the
-// rules of when and how often that happens stand once, and a store is a Backend.
+// Package ledger is the part of a store that is independent of its storage. It makes the
+// steps of package store: it gets the needs of a decision from package engine, has a
+// Backend load them, lets the engine decide, and has the backend write the changes. So
+// these rules are written once, and a store is a Backend.
 //
 // # What a backend sees
 //
 // The state is cells, one for each job: the job (engine.Job with its engine.Document) and
-// its unfinished runs. Besides there are sessions, the keys of requests, calendars, pools,
-// channels, tokens, the audit, and history. Runs of several jobs meet only in the slot of a pool.
+// its unfinished runs. The rest is sessions, the keys of requests, calendars, pools,
+// channels, tokens, the audit, and history. Runs of several jobs meet only in the slot of a
+// pool.
 //
 // # What the ledger does for a backend
 //
@@ -26,12 +27,12 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// ErrAgain is what a Backend wraps when a step has written nothing because something that
-// it had read was changed meanwhile, or because it must lock more from its beginning. The
-// ledger makes the step again.
+// ErrAgain is wrapped by a Backend when a step has written nothing because data that it had
+// read was changed in the meantime, or because it must lock more from its beginning. The
+// ledger repeats the step.
 var ErrAgain = errors.New("the step has to be made again")
 
-// Backend keeps what a store keeps. Its methods may be called at any time by several
+// Backend keeps the state of a store. Its methods may be called at any time by several
 // goroutines. Their errors are those of the contract (ErrNoSpace, ErrReadOnly, ErrDamaged,
 // ErrAway) or others; a call whose context has ended does nothing. Lists are cut at the
 // given limit, which is positive, and times are kept to the microsecond.
@@ -40,12 +41,12 @@ type Backend interface {
 	store.History
 }
 
-// ControlBackend is a Backend that keeps no history. What Tx.Write gets of records goes into
-// its feed, for store.ConsumerHistory; of what is in there, and of what was taken in the last
-// five minutes, Tx.Load answers Need.Records.
+// ControlBackend is a Backend without history. Records in Tx.Write go into its feed, for
+// store.ConsumerHistory; Tx.Load answers Need.Records from the feed, and from records taken
+// in the last five minutes.
 type ControlBackend interface {
-	// What the contract reads or does is documented there. A backend does it as it is. Records
-	// that Tx.Write gets, new ones and replacements, go into the feed as well.
+	// These methods are part of the contract, which documents them. Records in Tx.Write,
+	// new ones and replacements, go into the feed as well.
 	store.Feed
 	store.Registry
 	Notes(ctx context.Context, prefix, after string, limit int) ([]store.Note, error)
@@ -69,22 +70,21 @@ type ControlBackend interface {
 	Tokens(ctx context.Context) ([]store.Token, error)
 	Audit(ctx context.Context, q store.AuditQuery) (list []store.AuditRecord, next int64, err error)
 
-	// Step makes one try of an atomic step: it calls decide once, and commits all that
-	// decide has given to Tx.Write, or nothing. An error of decide is returned as it is,
-	// and nothing is written.
+	// Step tries an atomic step once: it calls decide once, and commits everything that
+	// decide passed to Tx.Write, or nothing. It returns an error of decide unchanged, and
+	// writes nothing.
 	//
-	// The step must be as if it happened in one moment: what Tx.Load has answered is
-	// true when the changes are written. A backend that locks holds its locks until the
-	// commit. One that compares does so with all that it has read, also with what no
-	// change touches and when there is no change at all, if what it answered was
-	// remembered and not read in this step: a refusal is only as good as what it was
-	// decided by. It returns ErrAgain when something was changed, and reads afresh when
-	// Order.Try says that this is a repetition.
+	// The step must appear to happen at one moment: the answers of Tx.Load still hold when
+	// the changes are written. A locking backend holds its locks until the commit. A
+	// comparing backend compares everything that it has read, including data without
+	// changes, and even in a step without changes if it answered from a cache: a refusal is
+	// only as good as its inputs. It returns ErrAgain after a change, and reads afresh if
+	// Order.Try marks a repetition.
 	//
-	// A commit of which it is not known whether it was done is ErrAway. The caller
-	// repeats the call, and the engine recognizes by cursors and tokens what was done. So a
-	// backend may also commit a step in parts, if each part holds all of its cells, and
-	// return ErrAgain when some of them were done.
+	// A commit with an unknown result is ErrAway. The caller repeats the call, and the
+	// engine recognizes completed parts by cursors and tokens. So a backend may also commit
+	// a step in parts, if each part holds all of its cells, and return ErrAgain when only
+	// some were committed.
 	Step(ctx context.Context, o *Order, decide func(Tx) error) error
 
 	// Members returns all sessions that have not ended, by id, and which of them are
@@ -102,44 +102,44 @@ type ControlBackend interface {
 	// Handovers returns handovers, those by number in the order of their numbers, those to
 	// ask after in that of Ask.
 	Handovers(ctx context.Context, q HandoverQuery) ([]store.Handover, error)
-	// Ending returns what may have come to an end by a moment. It may return what has
-	// not, but what has must come in one of the next calls, however much of the other
-	// there is.
+	// Ending returns runs that may have ended by a moment. False positives are allowed, but
+	// each true one must come in one of the next calls, however many others there are.
 	Ending(ctx context.Context, now time.Time) (Ending, error)
-	// Sweep removes a bounded part of what may be removed at a moment: keys that have
-	// expired, handovers that have ended store.HandoverLife ago, entries of the feed beyond store.FeedMax, deleted jobs without runs whose tombstones are older than
-	// store.TombstoneLife, and of the given sessions those that run nothing. It tells
-	// whether there may be more.
+	// Sweep removes a bounded part of the data that may be removed at a moment: expired
+	// keys, handovers that ended store.HandoverLife ago, entries of the feed beyond
+	// store.FeedMax, deleted jobs without runs whose tombstones are older than
+	// store.TombstoneLife, and of the given sessions those without running attempts. It
+	// reports whether more may remain.
 	Sweep(ctx context.Context, now time.Time, forgotten []job.ID) (more bool, err error)
 }
 
-// Order is what a backend may know of a step before it begins.
+// Order is advance information about a step.
 type Order struct {
 	// Items is how many things the step is about.
 	Items int
-	// Adds says that the step makes more than it removes. When space is short it is
-	// refused with store.ErrNoSpace while the others, which make room, go on.
+	// Adds is set if the step creates more than it removes. When space is short it is
+	// refused with store.ErrNoSpace while the others, which make room, continue.
 	Adds bool
-	// Parts says that each item is a step by itself: a backend may commit in parts. What
-	// is about no job (sessions, audit, output) is written with the first of them.
+	// Parts is set if each item is a separate step: a backend may commit in parts. Data of
+	// no job (sessions, audit, output) is written with the first of them.
 	Parts bool
 	// Try is 0, and more when the step is made again. Kept is the backend's own: it
 	// stays from one try to the next, such as what is to be locked.
 	Try  int
 	Kept any
-	// Committed must be called once the changes can be seen, before Step returns, for
-	// steps of one process in the order in which they become visible.
+	// Committed must be called once the changes are visible, before Step returns, for steps
+	// of one process in the order in which they become visible.
 	Committed func()
 }
 
 // Tx is a step in the making. It is used by one goroutine.
 type Tx interface {
-	// Load adds to the batch what is needed, or more, and not less. The ledger calls it
-	// again for what follows from that, some four times at most, and then
-	// Batch.Answered. See engine.Need for what each part of it asks for.
+	// Load adds the needed data to the batch, or more, but not less. The ledger calls it
+	// again for the needs that follow, some four times at most, and then Batch.Answered.
+	// See engine.Need for its parts.
 	Load(need *engine.Need, b *engine.Batch) error
 	// Now returns the moment of the step by the clock that all nodes share. It is called
-	// after the last Load, and never is before what an earlier step was told.
+	// after the last Load, and is never before the moment of an earlier step.
 	Now() (time.Time, error)
 	// Write takes the changes, once, as the last thing of the step. See engine.Changes
 	// for what each part of it means:
@@ -180,16 +180,16 @@ type RunQuery struct {
 	Job       job.ID
 	Namespace string
 	State     job.RunState
-	// Sessions are those which the runs are assigned to or run on, if any are given. With
-	// Except they are those which they are not.
+	// Sessions are the sessions of the runs, if any are given. With Except they are
+	// excluded instead.
 	Sessions []job.ID
 	Except   bool
 	After    store.RunRef
 	Limit    int
 }
 
-// HandoverQuery selects handovers: by their Numbers, those of a Run, or of a Kind those that
-// have not ended and whose Ask is at AskBy or before, at most Limit.
+// HandoverQuery selects handovers: by their Numbers, those of a Run, or the open ones of a
+// Kind whose Ask is at AskBy or before, at most Limit.
 type HandoverQuery struct {
 	Numbers []int64
 	Run     job.ID

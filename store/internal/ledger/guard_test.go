@@ -35,10 +35,10 @@ func (f forgetfulTx) Load(n *engine.Need, b *engine.Batch) error {
 	return f.Tx.Load(n, b)
 }
 
-// TestADecisionThatTouchesWhatNoNeedNamedPanics takes the life of a run on a store that
+// TestUndeclaredReadsPanicInAGuardedBatch takes the life of a run on a store that
 // leaves out a part of each need. The step never decides without that part: it panics, or
 // asks for it until the ledger gives up.
-func TestADecisionThatTouchesWhatNoNeedNamedPanics(t *testing.T) {
+func TestUndeclaredReadsPanicInAGuardedBatch(t *testing.T) {
 	for _, test := range []struct {
 		what   string
 		forget func(*engine.Need)

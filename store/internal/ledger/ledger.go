@@ -23,7 +23,7 @@ type Options struct {
 	Defaults job.Defaults
 	// NewID makes the uids of jobs, calendars and pools.
 	NewID func() job.ID
-	// Guard makes a decision panic that touches what it has not asked for: see
+	// Guard makes a decision panic that reads data outside its needs: see
 	// engine.Batch.Guard. It is for tests.
 	Guard bool
 	// Fleeting is set for a backend that keeps nothing of the runs that Tx.Write was given
@@ -66,7 +66,7 @@ type step struct {
 	need  engine.Need
 }
 
-// told is what a step has done, for others to be told after its commit.
+// told is the effects of a step, for notifications after its commit.
 type told struct {
 	events []store.Event
 	ends   store.Ends
@@ -137,8 +137,8 @@ func rest(ctx context.Context, try int) error {
 	}
 }
 
-// decide loads what an operation needs, decides, and gives the changes to the backend. It
-// returns what others must know after the commit.
+// decide loads the needs of an operation, decides, and passes the changes to the backend.
+// It returns the notifications to send after the commit.
 func (s *Control) decide(tx Tx, kept *step, op engine.Operation, origin store.Origin) (told told, err error) {
 	b, need := kept.batch, &kept.need
 	b.Reset(time.Time{})

@@ -1,6 +1,6 @@
-// Package refill drives what a store does when it is opened with other defaults than
-// before: a bounded part of it while its server waits, and the rest beside what the
-// server does. What is done to a job is the store's.
+// Package refill drives the rewrite of a store that is opened with other defaults than
+// before: a bounded part while its server waits, and the rest in the background. The store
+// itself rewrites each job.
 package refill
 
 import (
@@ -36,8 +36,8 @@ type Part struct {
 type Jobs interface {
 	// Count returns how many jobs there are.
 	Count(ctx context.Context) (int, error)
-	// Part looks at the next jobs and writes those again to which the defaults give
-	// another meaning. After an error it continues where it was.
+	// Part examines the next jobs and rewrites those whose meaning changes with the
+	// defaults. After an error it continues where it stopped.
 	Part(ctx context.Context) (Part, error)
 }
 
@@ -52,8 +52,8 @@ type Refill struct {
 	began, told time.Time
 }
 
-// Start does what can be done in a time, at least a part, by which the store takes note
-// that it has begun. It reports whether that is all.
+// Start rewrites as much as possible in a time, at least one part, with which the store
+// records the beginning. It reports whether everything is done.
 func (r *Refill) Start(ctx context.Context, most time.Duration) (over bool, err error) {
 	r.began = time.Now()
 	r.count(ctx)

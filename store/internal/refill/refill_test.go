@@ -65,7 +65,7 @@ func all(t *testing.T, f *fake) (told []store.Refill, held time.Duration) {
 	return told, held
 }
 
-func TestWhatIsLittleIsDoneBeforeTheStartGoesOn(t *testing.T) {
+func TestSmallRefillsFinishBeforeStartup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told, held := all(t, &fake{parts: 1})
 		want := []store.Refill{{Jobs: 10}, {Jobs: 10, Looked: 10, Changed: 4, Took: 2 * time.Second, Over: true}}
@@ -75,7 +75,7 @@ func TestWhatIsLittleIsDoneBeforeTheStartGoesOn(t *testing.T) {
 	})
 }
 
-func TestTheRestIsDoneBesideInHalfOfTheTimeAndToldNowAndThen(t *testing.T) {
+func TestBackgroundRefillTakesHalfTheTimeAndReportsProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told, held := all(t, &fake{parts: 12})
 		want := []store.Refill{
@@ -99,7 +99,7 @@ func TestACountThatTakesLongIsDoneWithout(t *testing.T) {
 	})
 }
 
-func TestAFailureBesideIsToldOnceAndTriedAgain(t *testing.T) {
+func TestBackgroundFailureIsReportedOnceAndRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told, _ := all(t, &fake{parts: 5, fails: func(part int) error {
 			if part > 3 && part < 20 {
@@ -146,7 +146,7 @@ func TestOthersThatCountEndIt(t *testing.T) {
 	})
 }
 
-func TestAStoreThatIsClosedEndsIt(t *testing.T) {
+func TestClosingTheStoreEndsFollowing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{parts: 1 << 30}
 		r := &Refill{Jobs: f}

@@ -12,7 +12,7 @@ import (
 
 const (
 	appendKey  = Copied + "x/a" // written by each call that appends records
-	historyKey = "history"      // what tells this history from others
+	historyKey = "history"      // identifies this history
 )
 
 // Append implements store.History.

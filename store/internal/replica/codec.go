@@ -66,7 +66,7 @@ func (c *coder) int64(v *int64) {
 
 func (c *coder) int(v *int) {
 	n := int64(*v)
-	if c.int64(&n); c.reading { // others may read what is written
+	if c.int64(&n); c.reading { // others may read the written value
 		*v = int(n)
 	}
 }

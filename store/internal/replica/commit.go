@@ -164,7 +164,7 @@ func (w *writer) root(uid job.ID) job.ID {
 
 func (w *writer) tie(a, b job.ID) { w.tied[w.root(a)] = w.root(b) }
 
-// tieParent ties the cell of a run to that of the run whose end has made it.
+// tieParent ties the cell of a run to the cell of the run whose end created it.
 func (w *writer) tieParent(r *store.Run, c *engine.Changes) {
 	for _, record := range c.Records {
 		if record.Run.ID == r.Parent && record.Run.JobUID != r.JobUID {
@@ -174,8 +174,8 @@ func (w *writer) tieParent(r *store.Run, c *engine.Changes) {
 	}
 }
 
-// tieFlows ties the cells of runs that flows of other jobs have made to those of the flows, where
-// the step is about both.
+// tieFlows ties the cells of runs that flows of other jobs have created to those of the
+// flows, if the step involves both.
 func (w *writer) tieFlows(c *engine.Changes) {
 	var of map[job.ID]job.ID // the jobs of the runs
 	for _, list := range [...][]*store.Run{c.Made, c.Saved, c.Removed} {
@@ -445,9 +445,9 @@ func (w *writer) commit(c *engine.Changes) *commit {
 	return &commit{w.before, list, w.prune}
 }
 
-// gather puts parts together that fit into one transaction. All compare what the step has read
-// and none of them writes. What belongs to no cell is written last: a step that is made again
-// because it came only so far finds that there is something left to do.
+// gather combines parts that fit into one transaction. All compare the data that the step
+// has read and none of them writes. Data of no cell is written last: a step that is
+// repeated after a partial commit then still finds work.
 func (w *writer) gather(list []*part) []*part {
 	common := w.common(append(list, w.rest))
 	most, size := w.t.b.driver.Bounds()
@@ -473,8 +473,8 @@ func (w *writer) gather(list []*part) []*part {
 	return together
 }
 
-// common returns the versions of what the step has read and no part writes. What a part
-// writes it compares itself.
+// common returns the versions of the data that the step has read and no part writes. A part
+// compares itself what it writes.
 func (w *writer) common(list []*part) map[string]int64 {
 	writes := map[string]*part{}
 	for _, p := range list {
@@ -512,9 +512,8 @@ func (w *writer) common(list []*part) map[string]int64 {
 // leave no room for what they write.
 const commonMax = 40
 
-// loosen takes cells and renewals out of what all parts compare where there are too many. They
-// are what refusals were decided by, each by itself, and are compared with the copy before
-// the commit.
+// loosen removes cells and renewals from the common comparisons if they are too many. Each
+// only decided refusals, and is compared with the copy before the commit.
 func (w *writer) loosen(common map[string]int64, most int) {
 	if len(common) <= most {
 		return
@@ -565,7 +564,7 @@ func runSize(r *store.Run) int {
 	return n
 }
 
-// records puts new records beside their cells, and replaces others where they are.
+// records puts new records beside their cells, and replaces existing ones in place.
 func (w *writer) records(c *engine.Changes, of func(job.ID) *part) {
 	for _, r := range c.Records {
 		p := of(r.Run.JobUID)
@@ -610,9 +609,10 @@ func newGroupKey(at time.Time) string {
 	return historyKeys + big(at.UnixMicro()) + string(random[:])
 }
 
-// groupTime returns the moment for the key of a new group: now, but later than that of any group
-// in the outbox with a record of the same run. Of two records of an attempt the later key
-// counts, and both may be of one microsecond, or the clock be set back between them.
+// groupTime returns the moment for the key of a new group: now, but later than that of any
+// group in the outbox with a record of the same run. The later key of two records of an
+// attempt counts, and both may fall into one microsecond, or the clock may be set back
+// between them.
 func (b *Backend) groupTime(now time.Time, records []*store.Record) time.Time {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -641,7 +641,7 @@ func (w *writer) output(c *engine.Changes, list []*part) {
 	}
 }
 
-// signal tells others what a commit is about, and whose it is.
+// signal sets the subjects and the origin of a commit, for other processes.
 func (w *writer) signal(c *engine.Changes, list []*part) {
 	hint := c.Hints
 	for uid := range w.news {
@@ -658,8 +658,8 @@ func (w *writer) signal(c *engine.Changes, list []*part) {
 	}
 }
 
-// putOutput adds chunks to a transaction, but those that are there, and removes those that
-// they push out, also where they are repeated.
+// putOutput adds new chunks to a transaction, and removes the chunks that they push out,
+// even for repeated ones.
 func putOutput(t *Txn, chunks []store.OutputChunk, there map[string]bool) {
 	dropped := map[string]bool{}
 	for i := range chunks {
@@ -701,8 +701,8 @@ func (c *commit) do(ctx context.Context, b *Backend) (last int64, err error) {
 	return last, err
 }
 
-// pruneDefinitions removes definitions beyond those that are kept. What is left over by a
-// failure is removed with a later version.
+// pruneDefinitions removes definitions beyond the limit. Leftovers of a failure are removed
+// with a later version.
 func (c *commit) pruneDefinitions(ctx context.Context, b *Backend) {
 	for _, r := range c.prune {
 		if old := r.version - int64(b.opt.Revisions); old > 0 {
@@ -722,9 +722,9 @@ func (c *commit) putParts(ctx context.Context, b *Backend) (last int64, err erro
 	return last, nil
 }
 
-// write commits a part. One that takes numbers waits for others of this process that do, and
-// until the copy has it: so the next finds the last number. Where another process was quicker
-// it takes others, as long as nothing else was changed.
+// write commits a part. A part with new numbers waits for others of this process that have
+// some, and until the copy has them, so that the next finds the last number. If another
+// process was quicker it takes new numbers, as long as nothing else was changed.
 func (p *part) write(ctx context.Context, b *Backend) (version int64, err error) {
 	numbered := len(p.audit)+len(p.news) > 0
 	if numbered {
@@ -759,7 +759,7 @@ func (p *part) write(ctx context.Context, b *Backend) (version int64, err error)
 	}
 }
 
-// numberTries is how often a part takes other numbers because other processes were quicker.
+// numberTries is how often a part takes new numbers because other processes were quicker.
 const numberTries = 50
 
 // differs reports whether the copy has other versions of keys.

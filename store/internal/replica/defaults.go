@@ -22,9 +22,9 @@ const (
 // refillMax is how many jobs are given other defaults in one step.
 const refillMax = 50
 
-// ApplyDefaults gives the jobs of a store that was opened with other defaults than before what
-// follows from these: for some seconds before it returns, and then beside what the store does.
-// The function that it returns waits for the end of that.
+// ApplyDefaults updates the jobs of a store that was opened with other defaults than
+// before: for some seconds before it returns, and then in the background. The returned
+// function waits for the end.
 func (b *Backend) ApplyDefaults(ctx context.Context, s *ledger.Control, tell func(store.Refill)) (wait func(), err error) {
 	text, err := json.Marshal(b.opt.Defaults)
 	if err != nil {
@@ -117,8 +117,8 @@ func (d *defaults) still(ctx context.Context) error {
 	return refill.ErrSuperseded
 }
 
-// changed returns jobs to which the defaults give another meaning: that is seen by when they
-// are due, and by what unfinished runs they have, which may be late at other times.
+// changed returns jobs whose meaning changes with the defaults: jobs with other due times,
+// and jobs with unfinished runs, whose limits may change.
 func (d *defaults) changed(ctx context.Context, cells []*cell) (list []job.ID, err error) {
 	jobs, err := d.b.jobsOf(ctx, cells)
 	if err != nil {

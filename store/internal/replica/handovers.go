@@ -152,8 +152,8 @@ func (t *tx) lookHandovers(n *engine.Need, b *engine.Batch) {
 	}
 }
 
-// handovers puts handovers beside the cells of their runs. Those whose cell is not written are
-// parts by themselves, so that many of them fit into transactions. It returns these.
+// handovers puts handovers beside the cells of their runs. Those whose cell is not written
+// are separate parts, so that many of them fit into transactions. It returns these.
 func (w *writer) handovers(c *engine.Changes, of func(job.ID) *part) (list []*part) {
 	put := func(h *store.Handover) {
 		p := of(h.Attempt.Job)

@@ -67,8 +67,8 @@ func (c *Control) UseHistory(ctx context.Context, id store.HistoryID) error {
 // usedHistoryKey is what the history has that belongs to this control store.
 const usedHistoryKey = "history-apart"
 
-// ErrHistoryApart is what Open returns for a store whose history is in another one, if it is to
-// be opened with its own.
+// ErrHistoryApart is returned by Open for a store with a separate history, if it is to be
+// opened with its own.
 var ErrHistoryApart = errors.New("its history is in another store: start with --history and the URL of that store")
 
 // checkApart refuses a store whose history is elsewhere to those who would keep it here.
@@ -275,7 +275,7 @@ func (b *Backend) taking(s *state, t *Txn, keys []string, taken map[store.FeedRe
 	return n
 }
 
-// lookOutbox adds what is known of the records of runs.
+// lookOutbox adds the known records of runs.
 func (t *tx) lookOutbox(run job.ID, b *engine.Batch) {
 	for _, r := range t.b.state.outbox.ofRun(run, t.saw) {
 		b.AddRecord(r)

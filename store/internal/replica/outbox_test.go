@@ -8,7 +8,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-func TestAReplacementIsBehindWhatItReplaces(t *testing.T) {
+func TestReplacementFollowsItsOriginal(t *testing.T) {
 	first := time.Date(2026, 11, 20, 12, 0, 0, 123456789, time.UTC)
 	for what, step := range map[string]time.Duration{
 		"in the same microsecond": time.Nanosecond, "with the clock set back": -time.Hour, "later": time.Hour,

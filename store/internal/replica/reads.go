@@ -333,8 +333,8 @@ func (b *Backend) Runs(ctx context.Context, q ledger.RunQuery) (list []store.Run
 	return list, err
 }
 
-// someRuns returns those that a query can be about where they are found at once, nil where
-// all have to be looked at.
+// someRuns returns the candidates for a query if an index has them, or nil if all runs must
+// be examined.
 func (s *state) someRuns(q ledger.RunQuery) []*store.Run {
 	some := []*store.Run{}
 	switch {
@@ -501,7 +501,7 @@ func (b *Backend) Sweep(ctx context.Context, now time.Time, forgotten []job.ID) 
 
 func newTxn() *Txn { return &Txn{Compares: map[string]int64{}} }
 
-// change writes something outside of a step. What was changed meanwhile is left for the
+// change writes outside of a step. Data that was changed in the meantime is left for the
 // next time.
 func (b *Backend) change(ctx context.Context, t *Txn) error {
 	t.Puts = append(t.Puts, Pair{Key: signalKey, Value: encode(&signal{writer: b.writer}, codeSignal, 16)})

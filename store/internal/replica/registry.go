@@ -85,8 +85,8 @@ func (b *Backend) Registrations(ctx context.Context, kind string) ([]store.Regis
 // registryPage is how many registrations are read at once.
 const registryPage = 1000
 
-// eachRegistration gives all registrations whose keys begin with something to a function. What
-// cannot be read is left out: it is of a newer version of the program.
+// eachRegistration calls a function with all registrations whose keys have a prefix. It
+// skips unreadable ones, from a newer version of the program.
 func (b *Backend) eachRegistration(ctx context.Context, keys string, see func(store.Registration, Pair)) error {
 	for from := keys; ; {
 		pairs, err := b.driver.Range(ctx, from, keys+"\xff", registryPage, false)
@@ -124,7 +124,7 @@ func (b *Backend) sweepRegistrations(ctx context.Context, now time.Time) error {
 		}
 	})
 	if err == nil && len(t.Deletes) > 0 {
-		_, _, err = b.driver.Commit(ctx, t) // one that has given a sign of life meanwhile stays, with the others
+		_, _, err = b.driver.Commit(ctx, t) // one with a newer sign of life stays, with the others
 	}
 	if err == nil {
 		b.registrySwept.at = now

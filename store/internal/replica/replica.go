@@ -1,19 +1,20 @@
 // Package replica is a backend of the ledger on a shared key-value store that compares and
-// writes several keys at once and tells its followers what was written: etcd, Redis.
+// writes several keys atomically and streams its changes to followers: etcd, Redis.
 //
 // # The idea
 //
 // All control state lies in few kinds of keys; a job with its unfinished runs is one, its
-// cell. Each process keeps a copy of that state in memory, which the feed of the key-value
-// store brings up to date. A step reads the copy, lets the engine decide, and commits what
-// came of it in one message that compares the versions of all keys that the step has read.
-// So indexes need no keys of their own, and reading costs nothing.
+// cell. Each process keeps a copy of that state in memory, updated by the feed of the
+// key-value store. A step reads the copy, lets the engine decide, and commits the result in
+// one message that compares the versions of all keys that the step has read. So indexes
+// need no keys of their own, and reading costs nothing.
 //
-// A step that wrote was proved right by its compares. One that writes nothing is only as good
-// as the copy: it is accepted when the copy, brought up to the latest commit, still has what
-// the step has read.
+// The comparisons of a writing step prove that its inputs were current. A step without
+// writes is only as good as the copy: it is accepted when the copy, after catching up with
+// the latest commit, still has the same data.
 //
-// Documents, output and the audit can be large and are read seldom. They are not in the copy.
+// Documents, output and the audit can be large and are read seldom. They are not in the
+// copy.
 package replica
 
 import (
@@ -42,16 +43,15 @@ type Driver interface {
 	// Range returns what is from one key up to another, which is excluded, in order or
 	// backwards, and at most limit of it.
 	Range(ctx context.Context, from, to string, limit int, backwards bool) ([]Pair, error)
-	// Commit does a transaction if each key that it compares has the version: all of it or
-	// nothing. The version that it returns is that of what was written. A transaction that
-	// writes has Signal written with it. An error that wraps store.ErrAway leaves open
-	// whether it was done.
+	// Commit commits a transaction if all compared keys have their versions: all of it or
+	// nothing. It returns the version of the writes. A writing transaction also writes
+	// Signal. After an error that wraps store.ErrAway the result is unknown.
 	Commit(ctx context.Context, t *Txn) (version int64, done bool, err error)
 	// Tail returns the version of the latest commit.
 	Tail(ctx context.Context) (int64, error)
-	// Follow gives apply all copied keys that there are, and then each change, in the order
-	// of versions and a commit at a time. It begins anew, with Update.Whole, when changes were
-	// lost, and returns when ctx ends.
+	// Follow passes all copied keys to apply, and then each change, in the order of
+	// versions and one commit at a time. It starts over, with Update.Whole, after lost
+	// changes, and returns when ctx ends.
 	Follow(ctx context.Context, apply func(Update))
 	// Bounds are how many keys one transaction compares, and how many bytes it has.
 	Bounds() (compares, size int)
@@ -83,7 +83,7 @@ type Txn struct {
 
 // Update is a change of the copied keys.
 type Update struct {
-	// Whole says that these are all keys that there are: others are gone.
+	// Whole is set if these are all existing keys: others are gone.
 	Whole   bool
 	Puts    []Pair
 	Deletes []string
@@ -95,7 +95,7 @@ type Update struct {
 
 // Options are what a replica is opened with.
 type Options struct {
-	// Now is the clock in the place of that of the driver, for tests.
+	// Now replaces the clock of the driver, for tests.
 	Now func() time.Time
 	// Defaults are filled in where jobs say nothing.
 	Defaults job.Defaults
@@ -123,11 +123,11 @@ type Backend struct {
 	clock  sharedClock
 	// numbering is held by the commit of this process that takes numbers.
 	numbering sync.Mutex
-	feedSwept struct { // when the feed was looked at for what is beyond its bounds
+	feedSwept struct { // last check of the feed's bounds
 		sync.Mutex
 		at time.Time
 	}
-	registrySwept struct { // when the registrations were looked at for those that count no more
+	registrySwept struct { // last check for expired registrations
 		sync.Mutex
 		at time.Time
 	}
@@ -138,9 +138,9 @@ type Backend struct {
 	state   *state
 	version int64
 	ready   chan struct{} // closed when the copy is there
-	// moved is closed, and made anew, when the copy has come further.
+	// moved is closed, and replaced, when the copy advances.
 	moved chan struct{}
-	// waiting are what is to be called when the copy has come to a version.
+	// waiting are callbacks for when the copy reaches a version.
 	waiting []waiter
 }
 
@@ -184,7 +184,7 @@ func (b *Backend) Close() error {
 	return err
 }
 
-// apply brings the copy up to date, and tells those of this process who listen.
+// apply updates the copy, and notifies the listeners of this process.
 func (b *Backend) apply(u Update) {
 	b.mu.Lock()
 	if u.Whole {

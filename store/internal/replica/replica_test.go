@@ -93,7 +93,7 @@ func TestStoreWithHistoryApart(t *testing.T) {
 	}
 }
 
-func TestAStoreWhoseHistoryIsElsewhereIsNotOpenedWithoutIt(t *testing.T) {
+func TestStoreWithSeparateHistoryNeedsIt(t *testing.T) {
 	s, opt := newShelf(), storetest.Options{Now: time.Now}
 	_ = openApart(t, s, memory.New(memory.Options{}), opt)
 	if _, err := replica.Open(t.Context(), driver{s}, replica.Options{}); !errors.Is(err, replica.ErrHistoryApart) {

@@ -107,7 +107,7 @@ func decodeCell(value []byte) (*cell, error) {
 	return c, r.err()
 }
 
-// session is a session as it is kept, without what its renewals say.
+// session is a stored session, without the data of its renewals.
 type session struct {
 	store.Session
 	over bool
@@ -125,7 +125,7 @@ type numbers struct{ audit, feed int64 }
 
 func codeNumbers(c *coder, n *numbers) { c.int64(&n.audit); c.int64(&n.feed) }
 
-// signal is the process of a commit, and what others must look at because of it.
+// signal is the process of a commit, and the reasons for others to poll.
 type signal struct {
 	writer string
 	hint   store.Hint
@@ -163,7 +163,7 @@ type state struct {
 	drains    map[string]*store.Drain
 	numbers   numbers
 
-	// Indexes of the runs, by due time and id if nothing else is said.
+	// Indexes of the runs, by due time and id unless noted.
 	runs    map[job.ID]*store.Run
 	all     *btree.BTreeG[*store.Run]
 	due     *btree.BTreeG[*store.Run]            // ready
@@ -244,8 +244,8 @@ func compareRecords(a, b store.RecordRef) int {
 	return cmp.Or(a.Ended.Compare(b.Ended), bytes.Compare(a.Run[:], b.Run[:]), cmp.Compare(a.Attempt, b.Attempt))
 }
 
-// put takes a pair into the copy. Where it is asked for, it returns what has happened for
-// those who follow the store.
+// put writes a pair into the copy. If requested, it returns the event for followers of the
+// store.
 func (s *state) put(p Pair, tell bool) (sig signal, happened []store.Event) {
 	if p.Version < s.versions[p.Key] {
 		return sig, nil

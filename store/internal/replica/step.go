@@ -14,7 +14,7 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/ledger"
 )
 
-// turnAfter is how often a step is made again at the same time as others.
+// turnAfter is the number of concurrent tries of a step.
 const turnAfter = 2
 
 // Step implements ledger.Backend.
@@ -136,8 +136,8 @@ type found struct {
 func (t *tx) Load(n *engine.Need, b *engine.Batch) error {
 	anywhere := func(ref engine.RunRef) bool { return ref.Job.IsZero() }
 	if n.Judges || len(n.Running)+len(n.Names) > 0 || slices.ContainsFunc(n.Runs, anywhere) || slices.ContainsFunc(n.Records, anywhere) {
-		// Rare: edits, what others decide meanwhile, and runs of which it is not known which
-		// cell tells that they are not there.
+		// Rare: edits, conflicting decisions of others, and runs without a known cell that
+		// could prove their absence.
 		if err := t.b.fresh(t.ctx); err != nil {
 			return err
 		}

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// About is what a look at a database has found.
+// About is the result of a check of a database.
 type About struct {
 	Server string // its name and version
 	Schema int    // the version of its schema; 0 while there is none

@@ -146,9 +146,9 @@ func placeOf(r *store.Run) placed { return placed{r.Session, r.Due, r.Slot, r.Al
 // sessionsWith returns the sessions that have runs, the zero id for runs that
 // must be placed among them.
 func (t *tx) sessionsWith() (list []job.ID, err error) {
-	// It asks for one after the other: there are few, with many runs, and MariaDB reads
-	// all of those for what asks at once. From the end what is due last is met first,
-	// not what has just ended and still lies in the index.
+	// It queries one session after the other: they are few, with many runs, and MariaDB
+	// reads all of those for a combined query. From the end it meets the runs due last
+	// first, not those that just ended and are still in the index.
 	const before = "select a.session from active a where a.session < ? order by a.session desc limit 1"
 	for next := bytes.Repeat([]byte{0xff}, len(job.ID{})+1); ; {
 		found, err := t.ids(before, next)

@@ -5,8 +5,8 @@ import (
 	"net/url"
 )
 
-// Parameters returns those of the address of a database. None is left out that cannot be
-// read: it may be the one that asks for TLS.
+// Parameters returns the parameters in the address of a database. It keeps unreadable ones:
+// one of them may ask for TLS.
 func Parameters(u *url.URL) (url.Values, error) {
 	list, err := url.ParseQuery(u.RawQuery)
 	if err != nil { // which may show a part of a password
@@ -15,8 +15,7 @@ func Parameters(u *url.URL) (url.Values, error) {
 	return list, nil
 }
 
-// AddressError is what is wrong with the address of a database, found before anything is
-// asked of it.
+// AddressError is a mistake in the address of a database, found before any connection.
 type AddressError struct{ Cause error }
 
 func (e *AddressError) Error() string { return "the address of the store: " + e.Cause.Error() }

@@ -43,7 +43,7 @@ func (t *tx) rows(table *Table, room int) *Batch {
 	return b
 }
 
-// release lets other transactions use the batches of one that has ended.
+// release lets other transactions reuse the batches of an ended one.
 func (t *tx) release() {
 	for _, b := range t.batches {
 		for i, c := range b.Columns {
@@ -157,8 +157,8 @@ func toInt(v bool) int64 {
 	return 0
 }
 
-// clean makes a text of one that another program may have written:
-// databases refuse zeros, and what is not UTF-8.
+// clean repairs a text that another program may have written: databases refuse zero bytes
+// and invalid UTF-8.
 func clean(s string) string {
 	if utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 {
 		return s

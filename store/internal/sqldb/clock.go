@@ -47,9 +47,9 @@ func (c *clock) now() time.Time {
 // micro is a moment as stores keep times: in UTC, to the microsecond.
 func micro(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
-// measure asks the database for its time. What it says is taken to be of the moment
-// at which the answer comes: so the clock is behind by what the answer took, and
-// nothing starts early by it. Of several answers the quickest counts.
+// measure reads the database's time, and assigns it to the moment of the answer: so the
+// clock is behind by the duration of the answer, and nothing starts early. The quickest of
+// several answers counts.
 func (s *backend) measure(ctx context.Context) error {
 	if s.clock.given != nil {
 		return nil

@@ -8,19 +8,19 @@ import (
 // DB is a database with its dialect: what differs between PostgreSQL and MySQL.
 // Its methods may be called by any goroutine.
 type DB interface {
-	// Begin begins a transaction in which each statement sees what is committed
-	// when it begins (READ COMMITTED). One that only adds to what is kept may be refused
-	// with store.ErrNoSpace, so that there is room for the others.
+	// Begin begins a transaction in which each statement sees the commits before its start
+	// (READ COMMITTED). One that only adds data may be refused with store.ErrNoSpace, so
+	// that there is room for the others.
 	Begin(ctx context.Context, adds bool) (Tx, error)
 	// Snapshot begins a transaction that reads, and sees one state.
 	Snapshot(ctx context.Context) (Tx, error)
-	// Alone tells that one process has the database for itself, and that its transactions
-	// that write come one after the other.
+	// Alone reports whether one process has the database to itself, and runs its writing
+	// transactions one after the other.
 	Alone() bool
 	// Lateral tells that a subquery behind FROM may name the tables before it, which takes
 	// less than a statement for each of many rows.
 	Lateral() bool
-	// Fault tells what an error of this package's calls means.
+	// Fault classifies an error of this package's calls.
 	Fault(err error) Fault
 	// Clock is an expression for the clock of the database, in nanoseconds
 	// since 1970, that advances inside a transaction.
@@ -31,13 +31,12 @@ type DB interface {
 	// KeepsNotices tells that the database keeps a row for each payload of Notify, so that
 	// there must be few different ones.
 	KeepsNotices() bool
-	// Notify tells all nodes, in a transaction of its own, and Listen calls do
-	// with what they tell from its call of begun on, until ctx ends.
+	// Notify notifies all nodes, in a transaction of its own, and Listen calls do with
+	// notifications after its call of begun, until ctx ends.
 	Notify(ctx context.Context, payload string) error
 	Listen(ctx context.Context, begun func(), do func(payload string)) error
-	// Partition makes room for the history of the days to come, and removes
-	// parts of it that are old as a whole, all in front of a moment, where a
-	// database has a way that is cheaper than to remove rows.
+	// Partition creates partitions of history for the coming days, and drops partitions
+	// entirely before a moment, in databases where that is cheaper than deleting rows.
 	Partition(ctx context.Context, now, before int64) error
 	Close() error
 }
@@ -49,8 +48,8 @@ type Fault uint8
 const (
 	// Final: the statement is wrong, or the database cannot do it.
 	Final Fault = iota
-	// Conflict: others were in the way (a deadlock, two that made the same),
-	// and nothing was changed. The same call again may succeed at once.
+	// Conflict: other transactions interfered (a deadlock, a duplicate), and nothing was
+	// changed. The same call may succeed at once.
 	Conflict
 	// Broken: the connection is lost. Before the commit was sent nothing was
 	// changed; after it the outcome is unknown.
@@ -68,9 +67,9 @@ const (
 // or [][]byte. There are as many texts as the program has, so that they can be
 // kept prepared.
 type Tx interface {
-	// Ask runs statements that return rows, one after the other, in one message. The
-	// rows are those of the first; Rows.More goes on to those of the next. All are
-	// read to their end, or until an error, before the next call.
+	// Ask runs statements that return rows, one after the other, in one message. Rows.More
+	// moves from the rows of one statement to the next. All are read to their end, or until
+	// an error, before the next call.
 	Ask(ctx context.Context, questions ...Question) Rows
 	// Exec runs a statement. It may wait until the next Ask or Commit, which
 	// then returns its error.
@@ -119,7 +118,7 @@ type Op uint8
 // What can be done with many rows.
 const (
 	Insert    Op = iota // new rows
-	InsertNew           // those whose key does not exist yet
+	InsertNew           // rows whose key does not exist yet
 	Upsert              // new rows, or in the place of those with their key
 	Update              // the columns behind the key, of rows that are there
 	Delete              // by the key; only the columns of the key are read

@@ -14,20 +14,20 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/refill"
 )
 
-// What planners read of a job has the defaults filled in, so that it is written
-// again after a start with others. All jobs are looked at, in the order of their
-// uids: for some seconds before the start continues, and for the rest in the background,
-// while the server uses the old defaults for a job until its turn has come. The defaults
-// of the latest start count: an earlier process that has begun with others stops.
+// The planner's data of a job includes the defaults, so a start with other defaults
+// rewrites it. All jobs are examined, in the order of their uids: for some seconds before
+// the start continues, and for the rest in the background, while the server uses the old
+// defaults for a job until its turn. The defaults of the latest start count: an earlier
+// process with other ones stops.
 
 const (
-	// DefaultsName is the setting that holds the defaults that all jobs have. It
-	// does not exist while some may have others: then begunName holds the new ones.
+	// DefaultsName is the setting with the defaults of all jobs. It does not exist while
+	// some jobs may have others: then begunName holds the new ones.
 	DefaultsName = "defaults"
 	begunName    = "defaults begun"
-	// refillLook is how many jobs are looked at in one read, some tens of
-	// milliseconds, and refillMax how many are locked and written in one call, some
-	// milliseconds for which their runs wait.
+	// refillLook is the number of jobs examined in one read, some tens of milliseconds, and
+	// refillMax the number locked and written in one call, some milliseconds for which
+	// their runs wait.
 	refillLook = 500
 	refillMax  = 100
 )
@@ -150,8 +150,8 @@ func (d *defaults) end(ctx context.Context) error {
 	})
 }
 
-// lock returns refill.ErrSuperseded if other defaults count by now. Others that count
-// later wait until the transaction has ended.
+// lock returns refill.ErrSuperseded if other defaults count by now. A later start with
+// other defaults waits until the transaction has ended.
 func (d *defaults) lock(t *tx) error {
 	if err := t.lock(defaultsLock); err != nil {
 		return err
@@ -174,8 +174,7 @@ type given struct {
 	removeAt                   int64
 }
 
-// look returns which of the next jobs are to be written again, the last of all that it
-// has looked at, and how many those are.
+// look returns the next jobs to rewrite, the last examined job, and the number examined.
 func (d *defaults) look(ctx context.Context) (changed []job.ID, last job.ID, looked int, err error) {
 	err = d.s.read(ctx, func(t *tx) error {
 		changed, last, looked = nil, d.last, 0

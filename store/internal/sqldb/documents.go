@@ -10,8 +10,8 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
-// definitionsMax is how many jobs are kept in memory, at some kilobytes each:
-// those that fall due within a look-ahead on a busy cluster.
+// definitionsMax is the number of cached definitions, at some kilobytes each: the jobs due
+// within a look-ahead on a busy cluster.
 const definitionsMax = 32768
 
 // definition is what rarely changes about a job: the row of jobs, decoded. Each of

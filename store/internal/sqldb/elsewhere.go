@@ -13,34 +13,33 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
-// A node that follows what happens on other nodes announces itself to all of them, again
-// and again. As long as they hear it, they write their changes into a table, which the
-// followers read: in transactions of their own, after those that made the changes. Without
-// a follower nothing is written.
+// A node that follows events of other nodes announces itself to all of them periodically.
+// As long as they receive that, they write their changes into a table, which the followers
+// read: in transactions of their own, after those that made the changes. Without a follower
+// nothing is written.
 const (
 	// followAgain is how often a follower announces itself, followLife how long that
 	// holds: some announcements may be lost.
 	followAgain = 5 * time.Second
 	followLife  = 15 * time.Second
-	// followWait is how long the others get to begin before the following has begun:
-	// more than it takes them to hear of it. What a node that begins later has done
-	// before is unknown.
+	// followWait is the time for the others to start before following begins: more than the
+	// announcement takes. Earlier changes of a node that starts later are unknown.
 	followWait = time.Second
-	// tellEvery is how long a node gathers events for the others, and tellMax the most
-	// that it writes at once: beyond 20,000 a second some are lost, and reported as lost.
+	// tellEvery is how long a node gathers events for the others, and tellMax the most that
+	// it writes at once: beyond 20,000 a second some are lost, and reported as lost.
 	tellEvery = 100 * time.Millisecond
 	tellMax   = 2000
 	// hearEvery is how often a follower reads, and hearMax how many rows at a time.
 	hearEvery = 200 * time.Millisecond
 	hearMax   = 20
 	// toldLife is how long events are kept: a follower that has not read them by then has
-	// lost them, and gets an event that says so.
+	// lost them, and gets an event that reports that.
 	toldLife = 15 * time.Second
 	// followPayload is the text of an announcement, in the place of hints.
 	followPayload = "follow"
 )
 
-// followed knows how long others follow what this node does.
+// followed tracks how long others follow this node's events.
 type followed struct {
 	wake  chan struct{} // of one: there is a follower
 	mu    sync.Mutex
@@ -63,7 +62,7 @@ func (f *followed) now() bool {
 	return time.Now().Before(f.until)
 }
 
-// told is what a node tells at once. Begun is set in the first since it was asked to.
+// told is a batch of events. Begun is set in the first one for a new follower.
 type told struct {
 	Begun  bool
 	Events []store.Event
@@ -73,7 +72,7 @@ var toldRows = &Table{Name: "told", Key: 1, Columns: []Column{
 	{"number", Int}, {"sender", Text}, {"batch", Int}, {"told_at", Int}, {"events", Blob},
 }}
 
-// tell tells the others what this node changes while they follow, until ctx ends.
+// tell writes this node's changes for the others while they follow, until ctx ends.
 func (s *backend) tell(ctx context.Context) {
 	for batch := int64(0); ; {
 		select {
@@ -85,8 +84,8 @@ func (s *backend) tell(ctx context.Context) {
 	}
 }
 
-// tellFollowers tells the others until none follows, numbers what it tells behind a
-// batch, and returns the last number.
+// tellFollowers writes events until no follower is left, numbers its batches from a number
+// on, and returns the last one.
 func (s *backend) tellFollowers(ctx context.Context, batch int64) int64 {
 	following, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -105,8 +104,8 @@ func (s *backend) tellFollowers(ctx context.Context, batch int64) int64 {
 			}
 		}
 		if next.Begun || len(next.Events) > 0 {
-			// What cannot be written is written again. If that takes long, the
-			// channel has lost something, and says so.
+			// A failed write is repeated. If that takes long, the channel has lost events,
+			// and reports that.
 			if s.writeTold(ctx, batch+1, &next) == nil {
 				batch++
 				next = told{}
@@ -246,7 +245,7 @@ func (s *backend) awayWithin(ctx context.Context, hints <-chan store.Hint, wait 
 	}
 }
 
-// lastTold returns the number of what was told last.
+// lastTold returns the number of the last batch.
 func (s *backend) lastTold(ctx context.Context) (last int64, err error) {
 	err = s.read(ctx, func(t *tx) error {
 		last, err = t.number("select value from counters where name = 'told'")
@@ -259,8 +258,9 @@ func (s *backend) lastTold(ctx context.Context) (last int64, err error) {
 }
 
 // readTold returns the events of others after a number, and the number to continue from.
-// Missing events, and possibly missing ones of a node that has begun to write only now, are
-// an event that says so; while all nodes begin nothing is missing.
+// Missing events, and possibly missing ones of a node that has only just started to write,
+// are replaced by an event that reports that; while all nodes are starting none are
+// missing.
 func (s *backend) readTold(ctx context.Context, behind int64, beginning bool) (heard []store.Event, last int64, err error) {
 	err = s.read(ctx, func(t *tx) error {
 		heard, last = nil, behind
@@ -307,5 +307,5 @@ func unpack(data []byte, next *told) error {
 	return json.NewDecoder(io.LimitReader(r, unpackedMax)).Decode(next)
 }
 
-// unpackedMax bounds what is written at once: tellMax events of some kilobytes.
+// unpackedMax bounds one batch: tellMax events of some kilobytes.
 const unpackedMax = 64 << 20

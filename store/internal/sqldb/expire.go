@@ -17,17 +17,17 @@ import (
 const (
 	// expireScan is how many jobs one call of Expire looks at.
 	expireScan = 200
-	// touchedMax is how many jobs with new history are remembered, and of how
-	// many others where their output begins. Beyond it all are looked at.
+	// touchedMax is the number of remembered jobs with new history, and of remembered
+	// positions where the output of others begins. Beyond it all jobs are examined.
 	touchedMax = 100_000
-	// lookAgain is when records are looked at again that were old and stayed,
-	// because their job wants it so or because their run was going on.
+	// lookAgain is when old records that stayed, because of their job's settings or a
+	// running run, are examined again.
 	lookAgain = 24 * time.Hour
 )
 
-// expiring is how far this process has come with the removal of old history.
-// After a start everything is looked at once. Of the jobs by number each process
-// looks at those whose history it has written.
+// expiring is the progress of this process in removing old history. After a start it
+// examines everything once. For limits by number each process examines the jobs whose
+// history it has written.
 type expiring struct {
 	mu    sync.Mutex
 	round expiry
@@ -49,8 +49,7 @@ func (e *expiring) touch(uid job.ID) {
 // expiry is a round, as far as it has come.
 type expiry struct {
 	keep store.Retention
-	// jobs are those that the round looks at by number, in order, unless it
-	// looks at all.
+	// jobs are the jobs to examine by number, in order, unless all are.
 	jobs    []job.ID
 	all     bool
 	running bool
@@ -79,9 +78,9 @@ type oldRecord struct {
 // firstRecord is in front of all records.
 var firstRecord = oldRecord{ended: math.MinInt64}
 
-// Expire implements store.History. Calls until one says that there is no more
-// are a round, which looks at all history that is old by age, and by number at
-// the jobs that have got any since the last round. One node does so at a time.
+// Expire implements store.History. Calls until one reports that nothing remains are a
+// round, which examines all history by age, and by number the jobs with new history since
+// the last round. One node at a time does so.
 func (s *backend) Expire(ctx context.Context, keep store.Retention) (more bool, err error) {
 	if err := s.partition(ctx, s.allOld(keep)); err != nil {
 		return false, wrapped(err, "expire history")
@@ -168,8 +167,7 @@ func (s *backend) begin(keep store.Retention) expiry {
 
 func compareIDs(a, b job.ID) int { return bytes.Compare(a[:], b[:]) }
 
-// The stages of a round. By number go all jobs; byJob those that say something
-// themselves.
+// The stages of a round. By number covers all jobs; byJob those with settings of their own.
 const (
 	byAge = iota
 	byOutput
@@ -242,8 +240,7 @@ func (r oldRecord) between(before int64) []any {
 	return []any{r.ended, r.ended, idOf(r.run), r.attempt, before}
 }
 
-// expireAge removes records that are older than what the server keeps, of jobs
-// that say nothing.
+// expireAge removes records older than the server's limit, of jobs without their own.
 func (t *tx) expireAge(e *expiry) (done bool, err error) {
 	before, ok := t.cutoff(e.keep.For)
 	if !ok {
@@ -252,8 +249,7 @@ func (t *tx) expireAge(e *expiry) (done bool, err error) {
 	return t.removeOld(e, &e.age, false, func(k job.Keep) bool { return k.For != 0 }, selectOld+staysFor+fromOld+between+oldFirst, e.age.between(before)...)
 }
 
-// expireOutput removes output that is older than what the server keeps, of jobs
-// that say nothing.
+// expireOutput removes output older than the server's limit, of jobs without their own.
 func (t *tx) expireOutput(e *expiry) (done bool, err error) {
 	before, ok := t.cutoff(e.keep.OutputFor)
 	if !ok {
@@ -262,8 +258,8 @@ func (t *tx) expireOutput(e *expiry) (done bool, err error) {
 	return t.removeOld(e, &e.output, true, func(k job.Keep) bool { return k.OutputFor != 0 }, selectOld+staysOutput+fromOld+between+oldFirst, e.output.between(before)...)
 }
 
-// expireAudit removes what was changed too long ago, and what is beyond the
-// number. The latest change stays: the next one gets the number behind it.
+// expireAudit removes changes older than the limit, and those beyond the number. The latest
+// change stays: the next one gets the number after it.
 func (t *tx) expireAudit(keep store.Retention) (more bool, err error) {
 	before, ok := t.cutoff(keep.AuditFor)
 	if !ok {
@@ -313,9 +309,9 @@ func (t *tx) expireJobs(e *expiry) (done bool, err error) {
 	return false, nil
 }
 
-// nextToExpire returns the next job that may have too much, with what it keeps:
-// only what it says by itself, and the number. First those come that have got
-// history, then those that say something, whose history ages.
+// nextToExpire returns the next job that may have too much history, with its limits: only
+// its own ones, and the number. Jobs with new history come first, then those with settings
+// of their own, whose history ages.
 func (t *tx) nextToExpire(e *expiry) (uid job.ID, keep store.Retention, ok bool, err error) {
 	query := "select j.uid from jobs j where j.uid > ? and (j.keep_runs <> 0 or j.keep_for <> 0 or j.keep_output <> 0) order by j.uid limit 1"
 	if e.stage == byNumber {
@@ -408,9 +404,9 @@ func (t *tx) expireJob(e *expiry, uid job.ID, keep store.Retention) (finished bo
 // historyKeys are the keys of records that go.
 var historyKeys = &Table{Name: "history", Key: 3, Columns: []Column{{"ended", Int}, {"run", Blob}, {"attempt", Int}}}
 
-// removeOld removes those records of a query that it does not say are to stay,
-// or only their output. stays tells it by what Retention.Jobs has; nil is never. from moves up to where it has come; done reports whether
-// it has come to the end.
+// removeOld removes the records of a query that need not stay, or only their output. stays
+// reports that from Retention.Jobs; nil means never. from advances to the reached position;
+// done reports the end.
 func (t *tx) removeOld(e *expiry, from *oldRecord, outputOnly bool, stays func(job.Keep) bool, text string, args ...any) (done bool, err error) {
 	type row struct {
 		oldRecord

@@ -23,8 +23,8 @@ var (
 // consumersKept is how long a process remembers the consumers: a part of store.FeedDelay.
 const consumersKept = time.Second
 
-// consumers are those that a process remembers, so that steps need not ask for them. The
-// zero value is ready for use.
+// consumers caches the consumers, so that steps need not query them. The zero value is
+// ready for use.
 type consumers struct {
 	mu    sync.Mutex
 	asked time.Time

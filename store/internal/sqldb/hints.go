@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// noticeGap is the least time between two notices to other nodes. What comes
-	// meanwhile goes with the next: a busy node sends a hundred each second, and
-	// not one for each of its commits.
+	// noticeGap is the minimum time between two notices to other nodes. Changes in the
+	// meantime are combined: a busy node sends a hundred each second, and not one for each
+	// of its commits.
 	noticeGap = 10 * time.Millisecond
 	// noticeMax bounds the sending of one.
 	noticeMax = 2 * time.Second
@@ -24,7 +24,7 @@ const (
 	listenAgain = 500 * time.Millisecond
 )
 
-// notices tells the other nodes what changed.
+// notices notifies the other nodes of changes.
 type notices struct {
 	sender  string // tells our notices from theirs
 	pending atomic.Uint64
@@ -39,7 +39,7 @@ func (n *notices) init() {
 // is closed when ctx ends.
 func (s *backend) Hints(ctx context.Context) <-chan store.Hint { return s.hints.Listen(ctx) }
 
-// send tells this process, and has the others told.
+// send passes a hint to this process, and queues it for the others.
 func (s *backend) send(hint store.Hint) {
 	if hint == 0 {
 		return
@@ -63,8 +63,8 @@ func (s *backend) send(hint store.Hint) {
 	}
 }
 
-// notify sends notices until ctx ends: the first at once, later ones together. A
-// notice that is lost costs others the time until they look by themselves.
+// notify sends notices until ctx ends: the first at once, later ones combined. A lost
+// notice delays the others until their next poll.
 func (s *backend) notify(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -86,7 +86,7 @@ func (s *backend) notify(ctx context.Context) {
 	}
 }
 
-// listen passes on what other nodes tell, until ctx ends.
+// listen passes on notices of other nodes, until ctx ends.
 func (s *backend) listen(ctx context.Context) {
 	for ctx.Err() == nil {
 		_ = s.db.Listen(ctx, s.listening, s.heard)

@@ -11,20 +11,19 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
-// Where one process has the database for itself, a run is planned, claimed and finished by
-// the same process within seconds. So steps remember what they have read and written last:
-// jobs, and the runs in the jobs' own slots. What is here is as it is in the open
-// transaction; after anything was undone, all is forgotten. docs/decisions/0026 has what
-// that saves.
+// Where one process has the database to itself, a run is planned, claimed and finished by
+// the same process within seconds. So steps cache what they last read and wrote: jobs, and
+// the runs in the jobs' own slots. The cache reflects the open transaction; after a
+// rollback it is emptied. docs/decisions/0026 has the savings.
 
 const (
 	// hotMax is how many jobs are remembered, at about a kilobyte each.
 	hotMax = 32768
-	// hotRuns is how many runs of a job that have begun, or wait, are
-	// remembered. A job with more waits for other things than the store.
+	// hotRuns is the number of cached started or waiting runs of a job. The store is not
+	// the bottleneck of a job with more.
 	hotRuns = 64
-	// hotPlanned is how many planned runs are remembered in all, at about 150
-	// bytes each: what the highest rate plans in a look-ahead.
+	// hotPlanned is the number of cached planned runs in all, at about 150 bytes each: what
+	// the highest rate plans in a look-ahead.
 	hotPlanned = 400_000
 )
 
@@ -33,9 +32,8 @@ type hotJob struct {
 	job    engine.Job
 	seq    int64
 	stored stored
-	// planned and runs are unfinished runs in the slot of the job itself, all
-	// of them if complete is set: those that are as the planner made them, by
-	// due time and id, and the others.
+	// planned and runs are unfinished runs in the slot of the job itself, all of them if
+	// complete is set: unchanged planned ones, by due time and id, and the others.
 	planned  []plannedRun
 	runs     []*store.Run
 	complete bool

@@ -173,7 +173,7 @@ func (s *backend) JobsChanged(ctx context.Context, partitions store.Partitions, 
 			changed, next = append(changed, p), seq
 		}
 		if len(changed) < limit {
-			next = max(next, last) // in the others there is nothing
+			next = max(next, last) // the others are empty
 		}
 		return q.Err()
 	})

@@ -12,8 +12,7 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
-// The locks of definitions, in the order in which they are taken, and of what is
-// done by one node at a time.
+// The locks of definitions, in locking order, and of work that one node does at a time.
 const (
 	calendarsLock = "calendars" // of steps that name a calendar, or change one, a pool, a channel, executors or a drain
 	graphLock     = "graph"     // of steps that make a job follow others
@@ -59,9 +58,9 @@ func (st *step) mustHave(n *engine.Need) {
 	}
 }
 
-// byKey makes MySQL and MariaDB, for which alone it is no comment, look up each id of
-// a set where they would rather read, and lock, the whole table, byRun the records of
-// each run.
+// byKey makes MySQL and MariaDB, the only ones for which it is not a comment, look up each
+// id of a set instead of reading, and locking, the whole table; byRun does so for the
+// records of each run.
 const (
 	byKey = "/*! force index (primary) */ "
 	byRun = "/*! force index (history_run) */ "
@@ -71,8 +70,8 @@ const (
 // PostgreSQL may read all jobs in the order of the index and compare each with the set.
 const lockStates = "select " + stateColumns + " from job_state s " + byKey + "where s.uid in (?*) order by coalesce(s.uid, '') for update"
 
-// begin locks what a step is about, as far as its first need and earlier tries say, and reads
-// with it what most steps ask for next.
+// begin locks the subjects of a step, as far as its first need and earlier tries name them,
+// and reads with the locks what most steps need next.
 func (st *step) begin(n *engine.Need, b *engine.Batch) error {
 	st.locks, st.pools = map[string]bool{}, map[string]bool{}
 	for _, name := range locksOf(n) {
@@ -101,8 +100,8 @@ type foreseen struct {
 	slots []job.ID // jobs whose own slots are read
 }
 
-// foresee says what a step is about: what its first need names, and what the definitions
-// of the jobs say that this process has seen last. What is wrong of it is found behind the
+// foresee returns the likely subjects of a step: the names in its first need, and the
+// definitions of the jobs as this process last saw them. Mistakes are noticed under the
 // locks.
 func (st *step) foresee(n *engine.Need) (*foreseen, error) {
 	f := &foreseen{jobs: maps.Clone(st.k.jobs), pools: maps.Clone(st.k.pools)}
@@ -323,8 +322,8 @@ type follower struct {
 	job      job.ID
 }
 
-// selectFollowed reads all that is followed, where that is little: a server takes longer to
-// look up the names of a batch. followsMax is from how many on names are looked up: to read
+// selectFollowed reads all follow relations if they are few: a server takes longer to look
+// up the names of a batch. followsMax is the number from which names are looked up: reading
 // this many takes less than a tenth of that.
 const (
 	selectFollowed = "select upstream, job from followers order by upstream, job limit ?"

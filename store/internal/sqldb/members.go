@@ -75,8 +75,8 @@ func scanMembers(q reader) (list []ledger.Member) {
 	return list
 }
 
-// described completes sessions with what does not change about them, from the cache or the
-// store. It leaves out those that were removed since scanMembers.
+// described completes sessions with their immutable data, from the cache or the store. It
+// omits sessions removed since scanMembers.
 func (t *tx) described(list []ledger.Member) ([]ledger.Member, error) {
 	abouts := make(map[job.ID]store.Session, len(list))
 	var unknown []job.ID
@@ -179,10 +179,10 @@ func (st *step) writeDrains(list []engine.NodeDrain) error {
 	return st.writeRows(Upsert, b)
 }
 
-// handOn leaves what a session has not claimed to be placed again. It waits for no step:
-// with a backlog it would stand in the queue for the locks of all jobs. A run that
-// a step is about meanwhile, or writes after it, keeps a session that takes nothing, and
-// is placed or claimed by others as well.
+// handOn unassigns the unclaimed runs of a session, to be placed again. It does not wait
+// for steps: with a backlog it would queue for the locks of all jobs. A run in a concurrent
+// or later step keeps a session that accepts nothing, and is placed or claimed by others as
+// well.
 func (s *backend) handOn(ctx context.Context, session job.ID) (err error) {
 	for more := true; err == nil && more; {
 		err = s.write(ctx, func(t *tx) error {

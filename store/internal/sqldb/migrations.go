@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// Migration is a script that brings a schema forward by one version. Scripts are
-// numbered from 1 and run once each, by one node at a time. Nothing is ever
-// undone. A script says in its first line which schema the oldest program must
-// know that can go on beside it, so that nodes can be upgraded one after another:
+// Migration is a script that brings a schema forward by one version. Scripts are numbered
+// from 1 and run once each, by one node at a time. Nothing is ever undone. The first line
+// of a script names the schema of the oldest program that can run beside it, so that nodes
+// can be upgraded one after another:
 //
 //	-- oldest: 1
 //
-// Without it that is the version before.
+// The default is the version before.
 type Migration struct {
 	Version, Oldest int
 	Script          string

@@ -79,7 +79,8 @@ func (s *Store) putTogether(some []*put) {
 		list[i] = p.item
 	}
 	if len(some) > 1 {
-		// A call whose context ends meanwhile is made all the same, as one that was on its way.
+		// A call whose context ends in the meantime is still made, as if it had been in
+		// flight.
 		jobs, err := s.PutJobs(context.WithoutCancel(some[0].ctx), list)
 		if refused := (*store.ItemError)(nil); !errors.As(err, &refused) {
 			for i, p := range some {

@@ -13,8 +13,8 @@ import (
 type sieve struct {
 	*store.JobQuery
 	all bool // it selects by nothing that definitions say
-	// parts are in each definition that is wanted, as it is written but for the
-	// case of its letters. To look for them takes a tenth of reading it.
+	// parts occur in each matching definition, apart from the case of letters. Searching
+	// them takes a tenth of decoding it.
 	parts  [][]byte
 	folded []byte // the definition that is looked at, in small letters
 }
@@ -26,8 +26,7 @@ func sieveOf(q *store.JobQuery) *sieve {
 		parts = append(parts, key, value)
 	}
 	for _, part := range parts {
-		// What is written with an escape, or in other letters, is compared by
-		// those who can read it.
+		// Escaped or other letters are left to the full comparison.
 		if quoted, err := json.Marshal(part); err == nil && len(quoted) == len(part)+2 && isASCII(quoted) {
 			s.parts = append(s.parts, fold(nil, []byte(part)))
 		}

@@ -9,7 +9,7 @@ import (
 )
 
 // The sieve passes over nothing that a query wants, however it is written.
-func TestASieveFindsWhatAQueryWants(t *testing.T) {
+func TestSieveFindsMatchesOfAQuery(t *testing.T) {
 	jobs := []*job.Job{
 		{Name: "report"},
 		{Name: "x", Description: "Sends the REPORT of the day."},

@@ -22,8 +22,7 @@ type step struct {
 	*tx
 	k     *kept
 	begun bool
-	// jobs are those that were read, behind their locks where there are any; Job is nil for one
-	// that does not exist.
+	// jobs are the read jobs, under their locks if any; Job is nil for an unknown one.
 	jobs map[job.ID]jobRead
 	// places are where the runs stood that were read.
 	places map[job.ID]placed
@@ -42,7 +41,7 @@ type step struct {
 	handsOn  []job.ID // sessions whose runs are handed on after the commit
 }
 
-// jobRead is a job that was read, with what its row has that changes tell nothing about.
+// jobRead is a read job, with the parts of its row that changes do not contain.
 type jobRead struct {
 	jobRow
 	was stored
@@ -332,8 +331,7 @@ func (s slots) members(which string) string {
 		", a.state, a.holds order by a.due, a.id) as place" + s.from + which + ") a where a.holds = 1 or a.place <= ?"
 }
 
-// mayMatter leaves out what is planned for later: a run that was not claimed yet, and is due
-// after those that the step is about.
+// mayMatter excludes runs planned for later: unclaimed and due after the runs of the step.
 const mayMatter = " and (a.holds = 1 or a.state <> ? or a.due <= ?)"
 
 var (

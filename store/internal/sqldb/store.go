@@ -1,10 +1,10 @@
-// Package sqldb is the backend of the ledger on an SQL database: what the stores on SQLite,
-// PostgreSQL and MySQL have alike, over a DB that has what differs.
+// Package sqldb is the backend of the ledger on an SQL database: the common part of the
+// stores on SQLite, PostgreSQL and MySQL, over a DB with the differences.
 //
 // # Locks
 //
-// On a database that other processes use as well a step is a transaction that locks what it
-// is about before it reads it:
+// On a shared database a step is a transaction that locks its subjects before it reads
+// them:
 //
 //   - A step that writes rows of active, or the state of a job, holds the lock of the
 //     job. So what it has read of a job stays as it is until it commits.
@@ -18,22 +18,21 @@
 //   - The clock and the sessions are read behind the locks, so that a step which
 //     comes after another one knows what that one knew.
 //
-// A step finds out what it is about while it loads. When it needs a lock that is not held,
-// it is made again with all that it has found, in the right order. To make that rare, and to
-// ask for the locks and for what is read behind them in one message, it foresees what most
-// steps need: the policies of the jobs say whether their slots are read and which pools
-// they are in, and who follows whom is asked with the locks.
+// A step discovers its subjects while it loads. If it needs another lock, it is repeated
+// with all locks found, in the right order. To make that rare, and to take the locks and
+// read under them in one message, it foresees the needs of most steps: the policies of the
+// jobs tell whether their slots are read and which pools they are in, and follow relations
+// are read with the locks.
 //
-// The counters are locked last and until the commit: numbers in the feed of
-// changes become visible in their order.
+// The counters are locked last and until the commit: numbers in the feed of changes become
+// visible in their order.
 //
 // SQLite has one writer, so that its steps lock nothing.
 //
 // # Repeating
 //
-// A transaction that met others, or whose connection broke, is made again. When
-// the answer to a commit is lost that is safe because every call of the contract
-// can be repeated.
+// A transaction that failed by a conflict or a broken connection is repeated. After a lost
+// answer to a commit that is safe because every call of the contract can be repeated.
 package sqldb
 
 import (
@@ -64,8 +63,8 @@ type Options struct {
 	// LookAhead is how far ahead runs are planned, the same as the planner's. Default:
 	// store.LookAheadDefault.
 	LookAhead time.Duration
-	// Defaults are filled in where jobs say nothing. They should be the same on
-	// all nodes. Default: what is built in.
+	// Defaults are the defaults of jobs. They should be the same on all nodes. Default: the
+	// built-in ones.
 	Defaults job.Defaults
 	// KeepDefaults is for a process that is no server: jobs stay filled in as they are.
 	KeepDefaults bool
@@ -76,8 +75,8 @@ type Options struct {
 	// Ended is called after each commit that has ended attempts. It is called by the
 	// goroutine of the call and must not wait. May be nil.
 	Ended func(store.Ends)
-	// RefillMax is how long that may hold Open up; the rest is done beside. Default:
-	// 3 s.
+	// RefillMax is how long that may delay Open; the rest is done in the background.
+	// Default: 3 s.
 	RefillMax time.Duration
 	// NewID makes the uids of jobs, calendars and pools. Default: by the clock
 	// and at random.
@@ -85,7 +84,7 @@ type Options struct {
 	// Revisions is how many definitions of a job are kept. Default:
 	// store.RevisionsDefault.
 	Revisions int
-	// Guard makes decisions panic that touch what they have not asked for. It is for tests.
+	// Guard makes decisions panic that read data outside their needs. It is for tests.
 	Guard bool
 }
 
@@ -93,8 +92,8 @@ const (
 	// conflictsMax is how often a transaction with conflicts is tried. Each time
 	// another one has succeeded.
 	conflictsMax = 20
-	// breaksMax is how often one is made whose connection breaks: it bounds how
-	// long a call takes whose database is gone. Callers try again by themselves.
+	// breaksMax is the number of tries of a transaction whose connection breaks: it bounds
+	// a call without a database. Callers retry.
 	breaksMax = 3
 	// pauseMax is the longest pause before a transaction is made again.
 	pauseMax = 100 * time.Millisecond
@@ -128,7 +127,7 @@ type backend struct {
 	tidying     tidying
 	expiring    expiring
 	consumers   consumers
-	feedSwept   struct { // when the feed was looked at for what is beyond its bounds
+	feedSwept   struct { // last check of the feed's bounds
 		sync.Mutex
 		at time.Time
 	}
@@ -203,9 +202,8 @@ func (s *backend) Close() error {
 	return s.failure
 }
 
-// Events implements store.Store for what this process changes. When it returns,
-// what was written before by calls that did not know of the new receiver is
-// committed.
+// Events implements store.Store for the changes of this process. When it returns, the
+// writes of calls that did not know of the new receiver are committed.
 func (s *Store) Events(ctx context.Context) <-chan []store.Event { return s.b.events(ctx) }
 
 func (s *backend) events(ctx context.Context) <-chan []store.Event {
@@ -250,7 +248,7 @@ func (s *backend) write(ctx context.Context, do func(t *tx) error) error {
 	return s.transact(ctx, false, do)
 }
 
-// grow is write for what only adds to what is kept.
+// grow is write for calls that only add data.
 func (s *backend) grow(ctx context.Context, do func(t *tx) error) error {
 	return s.transact(ctx, true, do)
 }
@@ -283,7 +281,7 @@ func (s *backend) transact(ctx context.Context, adds bool, do func(t *tx) error)
 
 // kept is what a step remembers from one try to the next.
 type kept struct {
-	// What is to be locked besides what is foreseen.
+	// Locks besides the foreseen ones.
 	jobs  map[job.ID]bool
 	pools map[string]bool
 	locks map[string]bool
@@ -389,8 +387,8 @@ type away struct{ error }
 
 func (a *away) Unwrap() []error { return []error{a.error, store.ErrAway} }
 
-// pause waits for some time up to a bound, or until ctx ends: at random, so that
-// two that were in each other's way are not again.
+// pause waits for a random time up to a bound, or until ctx ends, so that two conflicting
+// transactions do not meet again.
 func pause(ctx context.Context, most time.Duration) {
 	timer := time.NewTimer(mathrand.N(most))
 	defer timer.Stop()

@@ -18,12 +18,11 @@ import (
 // milliseconds, in which it holds locks.
 const tidyMax = 200
 
-// tidying is how far this process has come. After a start it looks at everything
-// once.
+// tidying is the progress of this process. After a start it examines everything once.
 type tidying struct {
 	mu sync.Mutex
-	// settled is the number in the feed of changes up to which the runs of jobs were looked
-	// at, and none was withdrawn; 0 before all were.
+	// settled is the number in the feed of changes up to which no run is withdrawn; 0
+	// before the first check.
 	settled int64
 	// turns are how far it has come among the runs of a session that may stay.
 	turns map[job.ID]store.RunRef
@@ -73,9 +72,9 @@ func (t *tx) endingRuns(text string, args ...any) (list []endingRun, err error) 
 	return list, q.Err()
 }
 
-// withdrawnRuns are those that were withdrawn, by the rules of package engine,
-// which decides about each. What stays (a run by hand of a paused job) is not
-// among them, so that it cannot hide the others.
+// withdrawnRuns selects withdrawn runs, by the rules of package engine, which decides about
+// each. It excludes runs that stay (a manual run of a paused job), so that they cannot hide
+// the others.
 const withdrawnRuns = ` where a.state <> ? and a.kind <> ? and (s.deleted <> 0
 	or a.kind <> ? and (s.state = ? or s.epoch <> a.epoch and a.kind not in (?, ?, ?)))`
 
@@ -86,9 +85,8 @@ func withdrawnArgs() []any {
 	}
 }
 
-// withdrawn returns runs that were withdrawn: after a start it looks at all runs,
-// then at those of the jobs that were changed. What it returns comes again until it is
-// settled.
+// withdrawn returns withdrawn runs: after a start it examines all runs, then those of
+// changed jobs. It returns a run again until it is settled.
 func (t *tx) withdrawn() (all []endingRun, more bool, err error) {
 	seen := &t.s.tidying
 	last, err := t.number("select value from counters where name = 'change'")
@@ -107,13 +105,12 @@ func (t *tx) withdrawn() (all []endingRun, more bool, err error) {
 	return all, len(all) == tidyMax, err
 }
 
-// lookMax is how many runs one call of Tidy looks at to find those that are too
-// late. A backlog of more is looked at in turns.
+// lookMax is the number of runs that one call of Tidy examines for late ones. A larger
+// backlog is examined in turns.
 const lookMax = 2000
 
-// late returns runs whose due time is past and that may be too late: those that
-// are, and those that wait for a node or their next attempt, about which package
-// engine knows more.
+// late returns due runs that may be too late: those that are, and those that wait for a
+// node or their next attempt, about which package engine knows more.
 func (t *tx) late(now time.Time) (all []endingRun, more bool, err error) {
 	sessions, err := t.sessionsWith()
 	if err != nil {
@@ -130,9 +127,8 @@ func (t *tx) late(now time.Time) (all []endingRun, more bool, err error) {
 	return all, more, nil
 }
 
-// lateOf looks at so many of the next runs of a session, and reports whether there are
-// more. All states are looked at together: of one that few runs have, a look would pass
-// over the whole backlog.
+// lateOf examines the next runs of a session, and reports whether more remain. It examines
+// all states together: a scan for a rare state would pass over the whole backlog.
 func (t *tx) lateOf(session job.ID, now time.Time, most int) (late []endingRun, left bool, err error) {
 	seen := &t.s.tidying
 	due, id := behind(seen.turns[session])
@@ -167,8 +163,7 @@ func (t *tx) lateOf(session job.ID, now time.Time, most int) (late []endingRun, 
 	return late, true, nil
 }
 
-// overTerms returns jobs whose pause has run out, and completed ones that are to
-// be removed.
+// overTerms returns jobs whose pause has expired, and completed ones due for removal.
 func (t *tx) overTerms(now time.Time) (all []job.ID, more bool, err error) {
 	for _, text := range []string{
 		"select uid from jobs where paused_until <> 0 and paused_until <= ? and deleted_at = 0 order by paused_until limit ?",
@@ -252,8 +247,7 @@ func (t *tx) removeTombstones(now time.Time) (more bool, err error) {
 	return len(list) == tidyMax, t.dropNames(list)
 }
 
-// dropNames removes the names of jobs that are gone and of which history does not
-// speak any more; the others are noted.
+// dropNames removes the names of deleted jobs without history; it remembers the others.
 func (t *tx) dropNames(uids []job.ID) error {
 	spoken, err := t.ids("select n.uid from names n where n.uid in (?*) and exists (select 1 from history h where h.job = n.uid/*n*/)", set(uids))
 	if err != nil {

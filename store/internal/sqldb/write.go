@@ -126,9 +126,8 @@ func (st *step) writeMembers(c *engine.Changes) error {
 	return nil
 }
 
-// writeJobs writes the state of jobs and what was audited. What planners or users
-// must be told goes into the feed of changes; a version that has a definition gets its
-// revision.
+// writeJobs writes the state of jobs and the audit. Changes for planners or users go into
+// the feed of changes; a version with a definition gets its revision.
 func (st *step) writeJobs(c *engine.Changes) error {
 	var news []*engine.Job
 	for _, j := range c.Jobs {
@@ -222,7 +221,7 @@ func (st *step) writeNews(list []*engine.Job, numbers map[*engine.Job]int64) err
 	n := len(list)
 	named, made, revised, announced := st.rows(jobNames, n), st.rows(jobRows, n), st.rows(revisedJobs, n), st.rows(announcedJobs, n)
 	said, followers, users := st.rows(revisions, n), st.rows(followerNames, 0), st.rows(calendarNames, 0)
-	var unnamed []job.ID // whose names of others go
+	var unnamed []job.ID // jobs that lose their references
 	pools := map[string]bool{}
 	for _, j := range list {
 		seq, d := numbers[j], j.Document
@@ -259,7 +258,7 @@ func (st *step) writeNews(list []*engine.Job, numbers map[*engine.Job]int64) err
 			}
 		}
 		if was != nil && was.Policy.Broadcast != d.Policy.Broadcast {
-			// Tidy looks for runs whose node is gone by it.
+			// Tidy finds runs without a node by it.
 			if err := st.exec("update active set broadcast = ? where job = ?", toInt(d.Policy.Broadcast), idOf(j.UID)); err != nil {
 				return err
 			}
@@ -321,11 +320,11 @@ func keepOf(d *engine.Document) job.Keep {
 	return job.Keep{}
 }
 
-// nextNumbers returns the first of so many numbers in the feed of changes and in
-// the audit. The counters stay locked until the commit, so that numbers become
-// visible in their order. Those of changes go by the clock as well: a database that has
-// lost its last moments in a failover does not give them twice, and a reader that knows what was
-// lost by its number reads what is there instead.
+// nextNumbers reserves numbers in the feed of changes and in the audit and returns the
+// first of each. The counters stay locked until the commit, so that numbers become visible
+// in order. Numbers of changes also follow the clock: a database that lost its last moments
+// in a failover does not assign them twice, and a reader that has seen lost numbers reads
+// the new ones instead.
 func (t *tx) nextNumbers(changes, entries int) (change, entry int64, err error) {
 	if changes+entries == 0 {
 		return 0, 0, nil

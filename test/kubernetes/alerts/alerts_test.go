@@ -41,7 +41,7 @@ func alertRules(t *testing.T) []rulefmt.Rule {
 	return list
 }
 
-func TestEachRuleSaysWhatToDo(t *testing.T) {
+func TestEachRuleNamesAnAction(t *testing.T) {
 	for _, r := range alertRules(t) {
 		for _, name := range []string{"summary", "description", "runbook"} {
 			if r.Annotations[name] == "" {
