@@ -97,6 +97,7 @@ var calls = []call{
 	{"logs", "a", 0},
 	{"events", "--after nowhere --limit 1", 0},
 	{"attention", "", 0},
+	{"status", "", 0},
 	{"load", "", 0},
 	{"ui", "--no-open", 0},
 	{"calendar list", "", 0},
@@ -115,6 +116,9 @@ var calls = []call{
 	{"run approve", "{run}/ask", 5},
 	{"run reject", "{run}/ask", 5},
 	{"run signal", "{run} start", 5},
+	{"executors list", "", 0},
+	{"executors get", "typed", 3},
+	{"executors delete", "typed --yes", 3},
 	{"xxl executors", "", 0},
 	{"xxl import", "--zone UTC", 2}, // it wants the tables of an xxl-job-admin
 	{"xxl take-over", "--group shop", 2},
