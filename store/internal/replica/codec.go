@@ -1,9 +1,12 @@
 package replica
 
 import (
+	"bytes"
 	"cmp"
+	"compress/flate"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -91,6 +94,38 @@ func (c *coder) bytes(v *[]byte) {
 		*v = append([]byte(nil), c.b[:n]...)
 	}
 	c.b = c.b[n:]
+}
+
+const (
+	// packFrom is the size from which bytes are compressed. Small ones are read more often than
+	// it saves.
+	packFrom = 16 << 10
+	// unpackMax bounds unpacked bytes: the results of a flow and its state have far less.
+	unpackMax = 16 << 20
+)
+
+// packed is bytes for JSON, compressed if they are large: the last step of a flow writes its
+// state twice, and etcd takes 1.5 MB in one request. A zero byte, with which no JSON begins, marks
+// them.
+func (c *coder) packed(v *[]byte) {
+	if !c.reading && len(*v) >= packFrom {
+		var to bytes.Buffer
+		to.WriteByte(0)
+		// No error: the level exists, and a buffer takes all.
+		w, _ := flate.NewWriter(&to, flate.BestSpeed)
+		_, _ = w.Write(*v)
+		_ = w.Close()
+		small := to.Bytes()
+		c.bytes(&small)
+		return
+	}
+	if c.bytes(v); c.reading && len(*v) > 0 && (*v)[0] == 0 {
+		large, err := io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader((*v)[1:])), unpackMax))
+		if err != nil || len(large) == unpackMax {
+			c.bad = true
+		}
+		*v = large
+	}
 }
 
 func text[T ~string](c *coder, v *T) {
@@ -228,7 +263,7 @@ func codeJobRun(c *coder, r *job.Run) {
 	c.id(&r.Parent)
 	text(c, &r.Outcome)
 	text(c, &r.Reason)
-	c.bytes(&r.Flow)
+	c.packed(&r.Flow)
 }
 
 func codeRecord(c *coder, r *store.Record) {

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"bytes"
 	"reflect"
 	"slices"
 	"testing"
@@ -104,6 +105,21 @@ func isKept[T any](t *testing.T, name string, code func(*coder, *T), check func(
 		t.Fatal(err)
 	}
 	check(name, v, got)
+}
+
+func TestLargeStatesOfFlowsAreCompressed(t *testing.T) {
+	for _, n := range []int{0, 1, packFrom - 1, packFrom, 1 << 20} {
+		var want store.Run
+		want.Run.Flow = bytes.Repeat([]byte("{"), n)
+		value := encode(&want, codeRun, 0)
+		if n >= packFrom && len(value) > n/10 {
+			t.Errorf("a state of %d bytes is kept in %d", n, len(value))
+		}
+		got, err := decode(value, codeRun)
+		if err != nil || !bytes.Equal(got.Flow, want.Flow) {
+			t.Errorf("of %d bytes %d are read, error %v", n, len(got.Flow), err)
+		}
+	}
 }
 
 func FuzzDecode(f *testing.F) {

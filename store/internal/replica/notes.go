@@ -52,7 +52,7 @@ func (b *Backend) PutNote(ctx context.Context, n store.Note) (version int64, err
 	writeNote(t, n)
 	version, done, err := b.driver.Commit(ctx, t)
 	if err == nil && !done {
-		err = fmt.Errorf("it has another version: %w", store.ErrConflict)
+		return 0, fmt.Errorf("it has another version: %w", store.ErrConflict)
 	}
 	return version, err
 }
