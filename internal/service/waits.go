@@ -96,8 +96,8 @@ func (s *Runs) sayWhere(ctx context.Context, open []*client.StepState) error {
 // planOf returns the definition of a flow that runs; nil for one that is not known.
 func (s *Runs) planOf(ctx context.Context, r *store.Run) (*job.Job, error) {
 	var saved flow.Saved
-	if json.Unmarshal(r.Flow, &saved) != nil {
-		return nil, nil
+	if err := json.Unmarshal(r.Flow, &saved); err != nil {
+		return nil, nil //nolint:nilerr // a state that cannot be read has no plan to show
 	}
 	j, err := s.store.JobByUID(ctx, r.JobUID)
 	if errors.Is(err, store.ErrNotFound) || err == nil && j == nil && saved.Definition == nil {
