@@ -191,7 +191,7 @@ func removeTree(dir string) error {
 		if e != nil && e.IsDir() {
 			_ = root.Chmod(path, 0o700) // before it is read
 		}
-		return nil //nolint:nilerr // RemoveAll says what is left
+		return nil // RemoveAll says what is left
 	})
 	return os.RemoveAll(dir)
 }

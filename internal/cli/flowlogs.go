@@ -137,19 +137,7 @@ func followFlow(ctx context.Context, server *remote, id job.ID, q client.OutputQ
 				case <-ctx.Done():
 					return
 				}
-				w := out.of(s.name)
-				_, err := server.Follow(ctx, s.run, q, func(part client.OutputPart) error {
-					text := part.Bytes
-					if text == nil {
-						text = []byte(part.Text)
-					}
-					_, err := w.Write(text)
-					return err
-				})
-				if err == nil {
-					err = w.end()
-				}
-				if err != nil && !client.IsType(err, client.TypeNotFound) {
+				if err := out.follow(ctx, server, s.name, s.run, q); err != nil {
 					cancel(err)
 				}
 			}
@@ -172,6 +160,26 @@ func followFlow(ctx context.Context, server *remote, id job.ID, q client.OutputQ
 		case <-time.After(wait):
 		}
 	}
+}
+
+// follow writes the output of a step until its run has ended. A run whose output is gone has none.
+func (s *stepLines) follow(ctx context.Context, server *remote, name string, run job.ID, q client.OutputQuery) error {
+	w := s.of(name)
+	_, err := server.Follow(ctx, run, q, func(part client.OutputPart) error {
+		text := part.Bytes
+		if text == nil {
+			text = []byte(part.Text)
+		}
+		_, err := w.Write(text)
+		return err
+	})
+	if err == nil {
+		err = w.end()
+	}
+	if client.IsType(err, client.TypeNotFound) {
+		return nil
+	}
+	return err
 }
 
 // stepLines writes lines of several steps, each with the name of its step.

@@ -1112,7 +1112,7 @@ var flowDecisions = []decided{
 		k.open(f, "after")
 		k.step(n, f, "after", job.OutcomeSucceeded, "")
 		k.ended(f, "succeeded", "")
-		_, f = k.flow(n, "steps: [{name: sub, run: {job: other}}]")
+		k.flow(n, "steps: [{name: sub, run: {job: other}}]")
 		k.see(other, "ready")
 		_, gone := k.flow(n, "steps: [{name: sub, run: {job: nobody}}]")
 		k.ended(gone, "failed", "sub")
