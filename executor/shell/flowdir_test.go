@@ -134,7 +134,7 @@ func TestTheDirectoryOfAFlowBelongsToTheUserOfItsSteps(t *testing.T) {
 	if r, out, _ := run(t, e, attempt(job.RunSpec{Shell: &job.Shell{Command: "ls " + filepath.Join(temp, "flows"), User: "daemon"}})); r.Outcome == job.OutcomeSucceeded {
 		t.Errorf("another user lists the flows: %q", out)
 	}
-	// A directory that somebody else has put there is not used.
+	// A directory of another user is not used.
 	foreign := newFlowDirs(filepath.Join(temp, "foreign"))
 	if err := os.Mkdir(foreign.parent, 0o755); err != nil {
 		t.Fatal(err)

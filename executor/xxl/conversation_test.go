@@ -23,7 +23,7 @@ import (
 )
 
 // line is one of a conversation in testdata: a request with its answer, from executor to admin or
-// from admin to executor, or what somebody else does meanwhile. A time in ms is $1, the next
+// from admin to executor, or what a third party does meanwhile. A time in ms is $1, the next
 // other one $2 and so on.
 type line struct {
 	From, To, Method, URI string

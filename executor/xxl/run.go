@@ -170,8 +170,8 @@ func (g *giving) give(ctx context.Context, to target) (executor.Result, bool) {
 			g.admin.routes.used(at.Run.JobUID, at.Job.Place.Strategy, to.address)
 			return executor.Result{HandedOver: true}, true
 		case answer.IsOtherPath() && to.generation != generationD:
-			// It was refused, so nothing runs. Its handover must say what the executor is, for
-			// whoever asks after it.
+			// It was refused, so nothing runs. Its handover must name the generation, for
+			// the keeper.
 			to.generation = generationD
 			g.admin.registry.learn(to.address, generationD)
 			return g.give(ctx, to)

@@ -162,26 +162,6 @@ func followFlow(ctx context.Context, server *remote, id job.ID, q client.OutputQ
 	}
 }
 
-// follow writes the output of a step until its run has ended. A run whose output is gone has none.
-func (s *stepLines) follow(ctx context.Context, server *remote, name string, run job.ID, q client.OutputQuery) error {
-	w := s.of(name)
-	_, err := server.Follow(ctx, run, q, func(part client.OutputPart) error {
-		text := part.Bytes
-		if text == nil {
-			text = []byte(part.Text)
-		}
-		_, err := w.Write(text)
-		return err
-	})
-	if err == nil {
-		err = w.end()
-	}
-	if client.IsType(err, client.TypeNotFound) {
-		return nil
-	}
-	return err
-}
-
 // stepLines writes lines of several steps, each with the name of its step.
 type stepLines struct {
 	w    io.Writer
@@ -198,6 +178,26 @@ func (l *stepLines) of(name string) *stepWriter {
 		w.to = &tamed{w: &w.whole}
 	}
 	return w
+}
+
+// follow writes the output of a step until its run has ended. A run whose output is gone has none.
+func (l *stepLines) follow(ctx context.Context, server *remote, name string, run job.ID, q client.OutputQuery) error {
+	w := l.of(name)
+	_, err := server.Follow(ctx, run, q, func(part client.OutputPart) error {
+		text := part.Bytes
+		if text == nil {
+			text = []byte(part.Text)
+		}
+		_, err := w.Write(text)
+		return err
+	})
+	if err == nil {
+		err = w.end()
+	}
+	if client.IsType(err, client.TypeNotFound) {
+		return nil
+	}
+	return err
 }
 
 // stepWriter takes the output of one step.
