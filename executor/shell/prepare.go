@@ -335,15 +335,22 @@ func (p *prepared) release() {
 	}
 }
 
-// scriptPrefix begins the names of the folders of scripts and files. The process id of
-// the node follows.
+// scriptPrefix begins the names of the folders of scripts and files. The process numbers in
+// which the node has its own, see processSpace, and its process id follow.
 const scriptPrefix = "belfry-script-"
 
-// RemoveOldScripts removes the folders with scripts and files of nodes that have died.
+// scriptFolder is the pattern of the folders of this process.
+func scriptFolder() string {
+	return fmt.Sprintf("%s%s-%d-*", scriptPrefix, processSpace(), os.Getpid())
+}
+
+// RemoveOldScripts removes the folders with scripts and files of nodes that have died. A node in
+// a container may share the directory and has other process numbers: its folders stay.
 func RemoveOldScripts(temp string) {
-	old, _ := filepath.Glob(filepath.Join(temp, scriptPrefix+"*"))
+	prefix := scriptPrefix + processSpace() + "-"
+	old, _ := filepath.Glob(filepath.Join(temp, prefix+"*"))
 	for _, dir := range old {
-		text, _, _ := strings.Cut(filepath.Base(dir)[len(scriptPrefix):], "-")
+		text, _, _ := strings.Cut(filepath.Base(dir)[len(prefix):], "-")
 		pid, err := strconv.Atoi(text)
 		if err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 			_ = os.RemoveAll(dir) // what cannot be removed belongs to another node

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -32,7 +31,7 @@ func (p *prepared) makeResult(temp string) (err error) {
 // newFile makes a file in the folder of the attempt, which its user alone can read.
 func (p *prepared) newFile(temp, name, text string) (file string, err error) {
 	if p.scriptDir == "" {
-		if p.scriptDir, err = os.MkdirTemp(temp, scriptPrefix+strconv.Itoa(os.Getpid())+"-"); err != nil {
+		if p.scriptDir, err = os.MkdirTemp(temp, scriptFolder()); err != nil {
 			return "", err
 		}
 	}

@@ -179,18 +179,22 @@ func TestExitOfACommandIsKept(t *testing.T) {
 func TestScriptsAreRemoved(t *testing.T) {
 	t.Parallel()
 	temp := t.TempDir()
-	// A folder of a node that is dead: no process has this number.
-	old := filepath.Join(temp, scriptPrefix+"999999999-1")
-	if err := os.Mkdir(old, 0o700); err != nil {
-		t.Fatal(err)
+	// No process has this number: the first folder is of a dead node, the other one perhaps of a
+	// living one in a container.
+	const dead = "-999999999-1"
+	foreign := scriptPrefix + "1" + dead
+	for _, name := range []string{scriptPrefix + processSpace() + dead, foreign} {
+		if err := os.Mkdir(filepath.Join(temp, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
 	}
 	e := newExecutor(t, func(c *Config) { c.TempDir = temp })
 	r, out, _ := run(t, e, attempt(job.RunSpec{Shell: &job.Shell{Script: `stat -c '%a %u' "$0" "$(dirname "$0")"`}}))
 	if want := fmt.Sprintf("600 %d\n700 %[1]d\n", os.Geteuid()); out != want || r.Outcome != job.OutcomeSucceeded {
 		t.Errorf("script and folder have %q, want %q", out, want)
 	}
-	if left, _ := os.ReadDir(temp); len(left) != 0 {
-		t.Errorf("%v is left", left)
+	if left, _ := os.ReadDir(temp); len(left) != 1 || left[0].Name() != foreign {
+		t.Errorf("%v are left, want only %s", left, foreign)
 	}
 }
 

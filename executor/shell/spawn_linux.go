@@ -189,3 +189,13 @@ func groupAlive(group int) bool {
 	}
 	return false
 }
+
+// processSpace names the PID namespace of this process: numbers of another one mean other
+// processes, or none.
+func processSpace() string {
+	link, err := os.Readlink("/proc/self/ns/pid") // "pid:[4026531836]"
+	if err != nil {
+		return ""
+	}
+	return strings.Trim(link, "pid:[]")
+}
