@@ -126,14 +126,19 @@ func (r *reader) follow(how, text, want string) {
 	case "until":
 		ctx, cancel := context.WithTimeout(r.t.Context(), patience)
 		defer cancel()
+		var said []string // the last outputs that differ
 		for {
 			out, err := r.shell(ctx, text)
 			if err == nil && lacks(out, want) == "" {
 				return
 			}
+			if now := fmt.Sprintf("%v: %s", err, out); len(said) == 0 || said[len(said)-1] != now {
+				said = append(said[max(0, len(said)-4):], now)
+			}
 			select {
 			case <-ctx.Done():
-				r.t.Errorf("it ends with %v and prints no line like %q:\n%s", err, lacks(out, want), out)
+				list, _ := r.shell(r.t.Context(), "belfry run list --limit 3")
+				r.t.Errorf("it prints no line like %q, but in turn\n%s\nThe last runs are\n%s", lacks(out, want), strings.Join(said, "\n"), list)
 				return
 			case <-time.After(200 * time.Millisecond):
 			}
