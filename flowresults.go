@@ -161,7 +161,8 @@ func (s *Scheduler) answer(ctx context.Context, flow RunID, step string, reject 
 }
 
 // Signal sends a signal to the run of a flow: the steps that wait for it succeed, with the
-// data as their result. The error is ErrConflict if no step is waiting for it.
+// data as their result. The error wraps ErrConflict if no step waits or will
+// wait for it.
 func (s *Scheduler) Signal(ctx context.Context, flow RunID, name string, data any) error {
 	text, err := json.Marshal(data)
 	if err != nil {
