@@ -70,7 +70,7 @@ SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 
 .DEFAULT_GOAL := help
-.PHONY: help run build release test test-web screenshots test-packages test-waiting test-long e2e servers servers-stores servers-bench cluster crash check lint race race-bubbles race-others fuzz sim sim-core sim-nodes mutations seeds soak bench fmt tidy
+.PHONY: help run build release test test-web screenshots test-packages test-waiting test-long e2e xxl-nodes servers servers-stores servers-bench cluster crash check lint race race-bubbles race-others fuzz sim sim-core sim-nodes mutations seeds soak bench fmt tidy
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -101,9 +101,12 @@ screenshots: ## write a picture of each page of the web UI into the directory SC
 	@test/servers/install.sh
 	SCREENSHOTS="$(CURDIR)/$(SCREENSHOTS)" $(GO_TEST) -count=1 -tags servers -run '^TestScreenshots$$' ./test/web
 
-# Both wait more than they work.
+# All wait more than they work.
 test-waiting:
-	@$(beside) e2e crash
+	@$(beside) e2e crash xxl-nodes
+
+xxl-nodes:
+	$(GO) -C test/xxl test -timeout 2h $(JSON) $(SHUFFLE) -tags servers -run '^TestThreeNodes$$' .
 
 # It goes by the clock of the machine and needs it for itself.
 e2e:
@@ -120,7 +123,6 @@ servers-stores:
 servers-bench:
 	$(GO) -C test/kubernetes test -timeout 2h $(JSON) $(SHUFFLE) -tags servers -run '^TestServersAndWorkers' .
 	$(GO) -C packaging test -timeout 2h $(JSON) $(SHUFFLE) -tags servers -run '^TestThePackage.*Lives' .
-	$(GO) -C test/xxl test -timeout 2h $(JSON) $(SHUFFLE) -tags servers -run '^TestThreeNodes$$' .
 	$(GO) -C bench test -timeout 2h $(JSON) $(SHUFFLE) -tags servers -run '^TestEachScenarioRunsAtATinyScale$$/^(postgres|mariadb-nodes|leave|kill)' ./nodebench
 
 cluster: ## kill, freeze and cut off nodes that share a database server: DATABASE (postgres,mariadb,etcd,redis)
