@@ -241,14 +241,14 @@ func recordName(owner string) string {
 
 // record returns the pool that keeps the versions, or nil if it does not exist yet.
 func (o *ownership) record(ctx context.Context) (*job.Pool, error) {
-	pools, err := o.store.Pools(ctx)
+	pools, err := o.store.Documents(ctx, job.KindPool)
 	if err != nil {
 		return nil, err
 	}
 	name := recordName(o.s.settings.owner)
-	for _, p := range pools {
-		if p.Name == name && cmp.Or(p.Namespace, job.DefaultNamespace) == o.s.settings.namespace {
-			return p, nil
+	for _, d := range pools {
+		if d.Pool.Name == name && d.Pool.Namespace == o.s.settings.namespace {
+			return d.Pool, nil
 		}
 	}
 	return nil, nil
@@ -285,6 +285,6 @@ func (o *ownership) note(ctx context.Context, record *job.Pool, seen map[string]
 	if record != nil {
 		version = record.Version
 	}
-	_, err := o.store.PutPool(ctx, pool, version, o.s.caller().Name)
+	_, err := o.store.PutDocument(ctx, job.Document{Pool: pool}, version, o.s.caller().Name)
 	return err
 }

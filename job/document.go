@@ -94,9 +94,21 @@ func (d Document) PutIn(namespace string) {
 	}
 }
 
+// UID returns the identity of the document, or zero if it is not from a server.
+func (d Document) UID() ID { return *d.head().uid }
+
+// Content returns the *Job, *Calendar, *Pool, *Channel or *Executors of the document, and
+// makes an empty one of its Kind if it has none.
+func (d *Document) Content() any { return d.body().Addr().Interface() }
+
 // Bare returns a copy of the document without the server's additions: identity, version and
 // status.
-func (d Document) Bare() Document {
+func (d Document) Bare() Document { return d.As(ID{}, 0) }
+
+// As returns a copy of the document with its Kind and another identity and version, and
+// without status.
+func (d Document) As(uid ID, version int64) Document {
+	d.Kind = d.kind()
 	switch {
 	case d.Job != nil:
 		j := *d.Job
@@ -116,7 +128,7 @@ func (d Document) Bare() Document {
 		d.Executors = &e
 	}
 	h := d.head()
-	*h.uid, *h.version = ID{}, 0
+	*h.uid, *h.version = uid, version
 	return d
 }
 

@@ -21,11 +21,8 @@ type Handovers interface {
 	// address, already handed over: its earlier handover ends. From then on it belongs to
 	// no session. A repeated call gives the same answers.
 	HandOver(ctx context.Context, session job.ID, list []Handover) ([]HandedOver, error)
-	// HandoversOf returns the known handovers with these numbers, in their order. They are
-	// known for HandoverLife after their end.
-	HandoversOf(ctx context.Context, numbers []int64) ([]Handover, error)
-	// HandoversOfRun returns the handovers of all attempts of a run, by number.
-	HandoversOfRun(ctx context.Context, run job.ID) ([]Handover, error)
+	// Handovers returns handovers. They are known for HandoverLife after their end.
+	Handovers(ctx context.Context, q HandoverQuery) ([]Handover, error)
 	// ToAsk returns handovers of a kind whose Ask is due, and postpones it by AskAgain in
 	// the same step: no other call returns them until then, unless the run is cancelled.
 	// After a lost answer they are due again then. It ends handovers whose attempt is over.
@@ -61,6 +58,16 @@ type Handover struct {
 	// Ended is when it was found to be over, zero while it is not. The attempt may have
 	// ended some seconds before.
 	Ended time.Time
+}
+
+// HandoverQuery selects handovers: those with one of at most MaxBatch Numbers or of a Run, by
+// number, or the open ones of a Kind whose Ask is at AskBy or before, by Ask.
+type HandoverQuery struct {
+	Numbers []int64
+	Run     job.ID
+	Kind    string
+	AskBy   time.Time
+	Limit   int
 }
 
 // IsOver reports whether the handover has ended.

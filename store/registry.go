@@ -48,11 +48,11 @@ type Registration struct {
 
 // Candidates returns the executors that can receive work, by group and address: registered
 // ones, and those listed in documents, which need no sign of life.
-func Candidates(registered []Registration, listed []*job.Executors) []Registration {
+func Candidates(registered []Registration, listed []job.Document) []Registration {
 	all := slices.Clone(registered)
 	for _, l := range listed {
-		for _, address := range l.Addresses {
-			all = append(all, Registration{Kind: ExecutorsOfXXL, Group: l.Appname(), Address: strings.TrimRight(address, "/"), Listed: true})
+		for _, address := range l.Executors.Addresses {
+			all = append(all, Registration{Kind: ExecutorsOfXXL, Group: l.Executors.Appname(), Address: strings.TrimRight(address, "/"), Listed: true})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b Registration) int {

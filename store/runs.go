@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"time"
 
@@ -61,6 +62,14 @@ type Run struct {
 // Present returns the attempt that a run is at.
 func (r *Run) Present() Attempt {
 	return Attempt{Job: r.JobUID, Run: r.ID, Number: r.Attempt, Token: r.Token}
+}
+
+// Ref returns the place of a run.
+func (r *Run) Ref() RunRef { return RunRef{Due: r.Due, ID: r.ID} }
+
+// Ready returns the data that a node needs to claim the run.
+func (r *Run) Ready() ReadyRun {
+	return ReadyRun{RunRef: r.Ref(), Job: r.JobUID, Session: r.Session, Attempt: r.Attempt, Priority: r.Priority}
 }
 
 // Planning makes runs.
@@ -176,12 +185,8 @@ type Placement struct {
 
 // Working is the worker's part of a store.
 type Working interface {
-	// Ready returns the ready runs assigned to a session that are due until a
-	// moment, by due time and id, beginning behind a place in that order.
-	Ready(ctx context.Context, session job.ID, after RunRef, until time.Time, limit int) ([]ReadyRun, error)
-	// Overdue returns ready runs of any session that were due before a moment,
-	// by due time and id, beginning behind a run of an earlier page.
-	Overdue(ctx context.Context, before time.Time, after RunRef, limit int) ([]ReadyRun, error)
+	// Ready returns ready runs, by due time and id.
+	Ready(ctx context.Context, q ReadyQuery) ([]ReadyRun, error)
 	// Claim starts attempts, each separately. See ClaimOutcome. A repeated claim, and one
 	// for a run that an earlier claim has ended, gets the same answer again.
 	Claim(ctx context.Context, session job.ID, attempts []Attempt) ([]ClaimOutcome, error)
@@ -201,8 +206,6 @@ type Working interface {
 	// from the last 24 hours gets the same run, and ends nothing. A second start of a run
 	// is a sign of life.
 	Report(ctx context.Context, r Report) (ReportOutcome, error)
-	// Mine returns the attempts that the store believes a session to run.
-	Mine(ctx context.Context, session job.ID) ([]Run, error)
 	// Cancel ends a run: at once if it is not running, else by asking its node. It returns
 	// the resulting run, or a finished one from history; ErrNotFound is for an unknown run.
 	Cancel(ctx context.Context, run job.ID, by, reason string) (Run, error)
@@ -212,10 +215,7 @@ type Working interface {
 	// CancelRuns ends several runs of a job, each separately, as Cancel does, and returns
 	// those that had not ended before.
 	CancelRuns(ctx context.Context, uid job.ID, runs []job.ID, by, reason string) ([]Run, error)
-	// Active returns a run that is planned or running, ErrNotFound otherwise.
-	Active(ctx context.Context, run job.ID) (Run, error)
-	// ListActive returns a page of runs that are planned or running, by due
-	// time and id.
+	// ListActive returns runs that are planned or running, by due time and id.
 	ListActive(ctx context.Context, q ActiveQuery) ([]Run, error)
 	// Lost returns running attempts whose session is silent for longer than
 	// the job's lost_after.
@@ -258,6 +258,14 @@ type ReadyRun struct {
 type RunRef struct {
 	Due time.Time
 	ID  job.ID
+}
+
+// Compare compares two places.
+func (r RunRef) Compare(other RunRef) int {
+	if c := r.Due.Compare(other.Due); c != 0 {
+		return c
+	}
+	return bytes.Compare(r.ID[:], other.ID[:])
 }
 
 // ClaimOutcome says what became of a claim.
@@ -350,11 +358,26 @@ type ReportOutcome struct {
 	Until time.Time
 }
 
-// ActiveQuery selects runs that are planned or running.
+// ReadyQuery selects ready runs. All that is given must match.
+type ReadyQuery struct {
+	// Session is the one that the runs are assigned to, unless Any is set.
+	Session job.ID
+	Any     bool
+	Until   time.Time // when they are due at the latest
+	After   RunRef    // the place that the list follows
+	Limit   int
+}
+
+// ActiveQuery selects runs that are planned or running. All that is given must match.
 type ActiveQuery struct {
+	Run       job.ID
+	Job       job.ID
 	Namespace string
-	Job       job.ID       // zero for all
-	State     job.RunState // "" for all
-	After     RunRef
-	Limit     int
+	State     job.RunState
+	// Sessions are the sessions that the runs are assigned to or run on. With Except they
+	// are excluded instead.
+	Sessions []job.ID
+	Except   bool
+	After    RunRef // the place that the list follows
+	Limit    int
 }

@@ -100,12 +100,6 @@ const (
 	SessionLife = 6 * time.Second
 	// RevisionsDefault is how many definitions of a job are kept.
 	RevisionsDefault = 100
-	// ChannelsMax is how many channels of notifications there may be: the node that delivers
-	// compares each event with the rules of all of them.
-	ChannelsMax = 1000
-	// ExecutorsMax is how many documents of executors there may be: nodes that send work to
-	// executors have all of them in memory, and read them with the registrations.
-	ExecutorsMax = 1000
 	// SilenceMax is how long after its last renewal a session that runs nothing
 	// is forgotten.
 	SilenceMax = 10 * time.Minute
@@ -125,6 +119,7 @@ type Opener func(ctx context.Context) (Store, error)
 // Outbox besides.
 type Control interface {
 	Jobs
+	Documents
 	Planning
 	Working
 	Handovers
@@ -167,7 +162,7 @@ type Hint uint64
 
 // The subjects of a hint. A set of bits, so that several make one.
 const (
-	HintJobs    Hint = 1 << iota // a job, calendar or pool was changed
+	HintJobs    Hint = 1 << iota // a job or another document was changed
 	HintRuns                     // a run is ready, or must be placed, before the next poll
 	HintCancels                  // a running attempt must end
 	HintPlaced                   // runs of nodes may be due before their next poll
@@ -248,7 +243,7 @@ type Job struct {
 	Filled *job.Job
 	// Cursor is the latest planned scheduled time, or the moment of creation if nothing is
 	// planned. A job whose runs follow from other runs or from requests does not use it:
-	// PutJob creates the first run of a chain with after_end.
+	// PutJobs creates the first run of a chain with after_end.
 	Cursor time.Time
 	// Planned counts the scheduled occurrences that have become runs, for
 	// max_runs.
@@ -303,27 +298,20 @@ type Ends struct {
 
 // Jobs keeps the definitions.
 type Jobs interface {
-	// PutJob creates or changes a job and writes its revision and the audit record in the
-	// same step. A change of the schedule, a pause and a resume begin a new epoch: runs
-	// planned in older ones never start, and the cursor becomes the later of the store's
-	// now and the latest scheduled time that was ever claimed or settled. A definition with
-	// the same content changes nothing. ErrExists, ErrNotFound and ErrConflict are about
-	// IfVersion; ErrCycle refuses a job that would follow itself through others.
-	PutJob(ctx context.Context, p PutJob) (*Job, error)
-	// PutJobs creates and changes jobs in one step: all or none. If one is refused, the
-	// error is an ItemError. Jobs may follow others in the list; a duplicate is an
-	// ErrConflict. ErrTooMany is for more than PutMax.
+	// PutJobs creates and changes jobs and writes their revisions and audit records, all or
+	// none in one step. A change of the schedule, a pause and a resume begin a new epoch:
+	// runs planned in older ones never start, and the cursor becomes the later of the
+	// store's now and the latest scheduled time that was ever claimed or settled. A
+	// definition with the same content changes nothing. If one is refused, the error is an
+	// ItemError: ErrExists, ErrNotFound and ErrConflict are about IfVersion; ErrCycle
+	// refuses a job that would follow itself through others. Jobs may follow others in the
+	// list; a duplicate is an ErrConflict. ErrTooMany is for more than PutMax.
 	PutJobs(ctx context.Context, list []PutJob) ([]*Job, error)
-	// Job returns a job by name, or ErrNotFound.
-	Job(ctx context.Context, namespace, name string) (*Job, error)
 	// JobsNamed returns at most MaxBatch jobs by their full names, in the same
 	// order, with nil for unknown names.
 	JobsNamed(ctx context.Context, names []string) ([]*Job, error)
-	// JobByUID returns a job by its uid, deleted ones too as long as their
-	// tombstone is kept.
-	JobByUID(ctx context.Context, uid job.ID) (*Job, error)
 	// JobsByUID returns at most MaxBatch jobs, in the same order, with nil for unknown
-	// ones.
+	// ones. Deleted ones are known as long as their tombstone is kept.
 	JobsByUID(ctx context.Context, uids []job.ID) ([]*Job, error)
 	// ListJobs returns jobs in the order of their full names, and the name to continue
 	// after, which is empty at the end. A call examines JobLookMax jobs: a selective query
@@ -348,30 +336,6 @@ type Jobs interface {
 	// Summary returns the number of jobs that can fall due, and the sum of their versions,
 	// in each partition, for comparison with a planner's copy.
 	Summary(ctx context.Context) ([job.Partitions]PartitionSummary, error)
-
-	// PutCalendar and PutPool create or change by name, as PutJob does. A
-	// changed calendar begins a new epoch for each job that names it.
-	PutCalendar(ctx context.Context, c *job.Calendar, ifVersion int64, actor string) (*job.Calendar, error)
-	PutPool(ctx context.Context, p *job.Pool, ifVersion int64, actor string) (*job.Pool, error)
-	// DeleteCalendar returns a NamedError for a calendar that a job names. Here and in
-	// DeletePool, ErrNotFound is for an unknown name, and ErrConflict for another version,
-	// unless any may be deleted.
-	DeleteCalendar(ctx context.Context, namespace, name string, ifVersion int64, actor string) error
-	DeletePool(ctx context.Context, namespace, name string, ifVersion int64, actor string) error
-	Calendars(ctx context.Context) ([]*job.Calendar, error)
-	Pools(ctx context.Context) ([]*job.Pool, error)
-
-	// PutChannel creates or changes a channel by name, as PutPool does, and DeleteChannel
-	// removes one. ErrLimit is for more than ChannelsMax.
-	PutChannel(ctx context.Context, c *job.Channel, ifVersion int64, actor string) (*job.Channel, error)
-	DeleteChannel(ctx context.Context, namespace, name string, ifVersion int64, actor string) error
-	Channels(ctx context.Context) ([]*job.Channel, error)
-
-	// PutExecutors creates or changes a list of executors by name, as PutPool does, and
-	// DeleteExecutors removes one. ErrLimit is for more than ExecutorsMax.
-	PutExecutors(ctx context.Context, e *job.Executors, ifVersion int64, actor string) (*job.Executors, error)
-	DeleteExecutors(ctx context.Context, namespace, name string, ifVersion int64, actor string) error
-	Executors(ctx context.Context) ([]*job.Executors, error)
 
 	// Audit returns records of changes, the latest first, and the sequence number to
 	// continue before, which is 0 at the end. A call examines LookMax records: a selective

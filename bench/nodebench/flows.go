@@ -141,7 +141,7 @@ func (s openStore) timeRuns(ctx context.Context, name string, jobs, each, attemp
 		if jobs > 0 {
 			full = fmt.Sprint(name, i)
 		}
-		j, err := s.Job(ctx, job.DefaultNamespace, full)
+		j, err := store.JobNamed(ctx, s, job.DefaultNamespace, full)
 		if err != nil {
 			return t, err
 		}

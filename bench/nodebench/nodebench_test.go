@@ -188,7 +188,7 @@ func TestCopiedJobsAreJobs(t *testing.T) {
 		}
 	}
 
-	last, err := s.Job(ctx, "default", "job-0000299")
+	last, err := store.JobNamed(ctx, s, "default", "job-0000299")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,14 +197,14 @@ func TestCopiedJobsAreJobs(t *testing.T) {
 	}
 	next := *last.Definition
 	next.Description = "another"
-	put, err := s.PutJob(ctx, store.PutJob{Definition: &next, IfVersion: last.Definition.Version})
+	put, err := store.PutOne(ctx, s, store.PutJob{Definition: &next, IfVersion: last.Definition.Version})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if put.Definition.UID != last.Definition.UID || put.Definition.Version != 2 {
 		t.Errorf("a change has made %s version %d", put.Definition.UID, put.Definition.Version)
 	}
-	if _, err := s.PutJob(ctx, store.PutJob{Definition: &job.Job{Name: "new", Schedule: next.Schedule, Run: next.Run}}); err != nil {
+	if _, err := store.PutOne(ctx, s, store.PutJob{Definition: &job.Job{Name: "new", Schedule: next.Schedule, Run: next.Run}}); err != nil {
 		t.Errorf("a new job beside them: %v", err)
 	}
 }

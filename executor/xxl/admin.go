@@ -39,7 +39,7 @@ type Store interface {
 	AppendOutput(ctx context.Context, chunks []store.OutputChunk) error
 	Now(ctx context.Context) (time.Time, error)
 	Hints(ctx context.Context) <-chan store.Hint
-	Executors(ctx context.Context) ([]*job.Executors, error)
+	Documents(ctx context.Context, kinds ...job.Kind) ([]job.Document, error)
 }
 
 // Config is what an Admin needs.

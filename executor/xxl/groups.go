@@ -30,12 +30,13 @@ type groupToken struct {
 
 // refresh reads the secrets that documents name. A secret that cannot be read leaves the value
 // that was read before.
-func (g *groupTokens) refresh(ctx context.Context, a *Admin, listed []*job.Executors) {
+func (g *groupTokens) refresh(ctx context.Context, a *Admin, listed []job.Document) {
 	g.mu.Lock()
 	before := g.all
 	g.mu.Unlock()
 	next := map[string]groupToken{}
-	for _, l := range listed {
+	for _, d := range listed {
+		l := d.Executors
 		group := l.Appname()
 		if _, twice := next[group]; l.Token == "" || twice {
 			continue

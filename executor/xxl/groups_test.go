@@ -17,7 +17,7 @@ import (
 // list makes a document of executors.
 func (r *rig) list(e job.Executors) {
 	r.Helper()
-	_, err := r.store.PutExecutors(r.Context(), &e, store.AnyVersion, "ann")
+	_, err := r.store.PutDocument(r.Context(), job.Document{Executors: &e}, store.AnyVersion, "ann")
 	r.must(err)
 	r.must(r.admin.refresh(r.Context()))
 }

@@ -81,7 +81,7 @@ func (l *liveLogs) forget(run job.ID, one *liveLog) {
 // begin with 0 and that stay as they are; none for another one. What the executor does not
 // answer now it may answer later.
 func (a *Admin) Log(ctx context.Context, run job.ID, attempt int) ([]store.OutputChunk, error) {
-	list, err := a.store.HandoversOfRun(ctx, run)
+	list, err := a.store.Handovers(ctx, store.HandoverQuery{Run: run, Limit: store.MaxBatch})
 	if err != nil {
 		return nil, err
 	}

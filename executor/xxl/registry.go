@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/xxl"
+	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
 
@@ -50,7 +51,7 @@ func (a *Admin) refresh(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the executors: %w", err)
 	}
-	listed, err := a.store.Executors(ctx)
+	listed, err := a.store.Documents(ctx, job.KindExecutors)
 	if err != nil {
 		return fmt.Errorf("read the executors that are listed: %w", err)
 	}

@@ -42,7 +42,7 @@ func (a *Admin) takeSome(ctx context.Context, list []xxl.Callback, of string, no
 			numbers = append(numbers, c.LogID)
 		}
 	}
-	known, err := a.store.HandoversOf(ctx, numbers)
+	known, err := a.store.Handovers(ctx, store.HandoverQuery{Numbers: numbers, Limit: store.MaxBatch})
 	if err != nil {
 		return nil, err
 	}

@@ -296,7 +296,7 @@ func (r *rig) put(text string) *store.Job {
 	if problems := docs[0].Validate(); problems != nil {
 		r.Fatal(problems)
 	}
-	j, err := r.store.PutJob(r.Context(), store.PutJob{Definition: docs[0].Job, IfVersion: store.AnyVersion, Actor: "ann"})
+	j, err := store.PutOne(r.Context(), r.store, store.PutJob{Definition: docs[0].Job, IfVersion: store.AnyVersion, Actor: "ann"})
 	r.must(err)
 	return j
 }

@@ -260,7 +260,7 @@ func TestStrategies(t *testing.T) {
 
 func (r *rig) handover(number int64) store.Handover {
 	r.Helper()
-	list, err := r.store.HandoversOf(r.Context(), []int64{number})
+	list, err := r.store.Handovers(r.Context(), store.HandoverQuery{Numbers: []int64{number}, Limit: store.MaxBatch})
 	r.must(err)
 	if len(list) != 1 {
 		r.Fatalf("handover %d: %+v", number, list)
@@ -270,7 +270,7 @@ func (r *rig) handover(number int64) store.Handover {
 
 func (r *rig) handoverOf(a attempt) store.Handover {
 	r.Helper()
-	list, err := r.store.HandoversOfRun(r.Context(), a.Run)
+	list, err := r.store.Handovers(r.Context(), store.HandoverQuery{Run: a.Run, Limit: store.MaxBatch})
 	r.must(err)
 	if len(list) == 0 {
 		r.Fatal("the run was not handed over")

@@ -264,7 +264,6 @@ var table = map[string]line{
 	"store/memory": {
 		layer:       shells,
 		imports:     []string{"cron", "job", "store", "store/internal/ledger", "internal/engine", "internal/events"},
-		modules:     []string{"github.com/google/btree"},
 		testImports: []string{"store/storetest"},
 	},
 	"store/joined": {
@@ -283,6 +282,7 @@ var table = map[string]line{
 		// All of a store but where it keeps things.
 		layer:       steps,
 		imports:     []string{"job", "store", "store/internal/columns", "internal/engine", "internal/events"},
+		modules:     []string{"github.com/google/btree"},
 		testImports: []string{"store/memory"},
 	},
 	"store/storetest": {

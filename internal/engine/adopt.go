@@ -21,10 +21,7 @@ type Cell struct {
 // Kept is the stored data of decisions that belongs to no job, by full name, name of the
 // node, or id.
 type Kept struct {
-	Calendars map[string]*job.Calendar
-	Pools     map[string]*job.Pool
-	Channels  map[string]*job.Channel
-	Listed    map[string]*job.Executors
+	Documents Documents
 	Tokens    map[string]store.Token
 	Drains    map[string]*store.Drain
 	Sessions  map[job.ID]store.Session
@@ -54,7 +51,8 @@ func (o *Survey) Need(b *Batch, n *Need) {
 func (b *Batch) lookKept(n *Need) {
 	b.lookSessions(n)
 	f := &b.facts
-	n.Calendars, n.Pools, n.Channels, n.Listed, n.Tokens, n.Drains = !f.hasCalendars, !f.hasPools, !f.hasChannels, !f.hasListed, !f.hasTokens, !f.hasDrains
+	b.lookDocuments(n, store.DocumentKinds...)
+	n.Tokens, n.Drains = !f.hasTokens, !f.hasDrains
 	n.Number = !b.handovers.hasLast
 }
 
@@ -114,9 +112,14 @@ func (b *Batch) unfinishedRuns(uid job.ID) (list []store.Run) {
 func (b *Batch) kept() Kept {
 	b.missing(b.handovers.hasLast, "the last number", "")
 	k := Kept{
-		Calendars: maps.Clone(b.allCalendars()), Pools: maps.Clone(b.allPools()), Channels: maps.Clone(b.allChannels()), Listed: maps.Clone(b.allListed()), Drains: maps.Clone(b.drains()),
+		Documents: Documents{}, Drains: maps.Clone(b.drains()),
 		Tokens: map[string]store.Token{}, Sessions: map[job.ID]store.Session{}, Over: maps.Clone(b.facts.over),
 		Number: b.handovers.last,
+	}
+	for _, kind := range store.DocumentKinds {
+		if all := b.documents(kind); len(all) > 0 {
+			k.Documents[kind] = maps.Clone(all)
+		}
 	}
 	for _, t := range b.allTokens() {
 		k.Tokens[t.Name] = t
@@ -296,14 +299,10 @@ func (o *Adopt) kept(b *Batch) {
 	if o.Kept.Number > is.Number && o.may() {
 		c.Number = o.Kept.Number
 	}
-	adopt(o, o.Kept.Calendars, is.Calendars, func(_ string, d *job.Calendar) { c.Calendars = append(c.Calendars, d) },
-		func(name string) { c.Dropped = append(c.Dropped, Dropped{job.KindCalendar, name}) })
-	adopt(o, o.Kept.Pools, is.Pools, func(_ string, d *job.Pool) { c.Pools = append(c.Pools, d) },
-		func(name string) { c.Dropped = append(c.Dropped, Dropped{job.KindPool, name}) })
-	adopt(o, o.Kept.Channels, is.Channels, func(_ string, d *job.Channel) { c.Channels = append(c.Channels, d) },
-		func(name string) { c.Dropped = append(c.Dropped, Dropped{job.KindChannel, name}) })
-	adopt(o, o.Kept.Listed, is.Listed, func(_ string, d *job.Executors) { c.Listed = append(c.Listed, d) },
-		func(name string) { c.Dropped = append(c.Dropped, Dropped{job.KindExecutors, name}) })
+	for _, kind := range store.DocumentKinds {
+		adopt(o, o.Kept.Documents[kind], is.Documents[kind], func(_ string, d job.Document) { c.Documents = append(c.Documents, d) },
+			func(name string) { c.Dropped = append(c.Dropped, Dropped{kind, name}) })
+	}
 	adopt(o, o.Kept.Tokens, is.Tokens, func(_ string, t store.Token) { c.Tokens = append(c.Tokens, t) },
 		func(name string) { c.Dropped = append(c.Dropped, Dropped{Name: name}) })
 	adopt(o, o.Kept.Drains, is.Drains, func(node string, d *store.Drain) { c.Drains = append(c.Drains, NodeDrain{node, d}) },

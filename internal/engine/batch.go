@@ -96,12 +96,9 @@ type Changes struct {
 
 	// Output is the output of accepted results.
 	Output []store.OutputChunk
-	// Calendars, Pools, Channels and Tokens are created, or replace those of the same name.
-	// Dropped are deleted.
-	Calendars []*job.Calendar
-	Pools     []*job.Pool
-	Channels  []*job.Channel
-	Listed    []*job.Executors
+	// Documents and Tokens are created, or replace those of the same name. Dropped are
+	// deleted.
+	Documents []job.Document
 	Tokens    []store.Token
 	Dropped   []Dropped
 	// Notes replace those that have the Version, 0 for none. An empty Text removes.
@@ -127,8 +124,7 @@ type AskNow struct {
 	At       time.Time
 }
 
-// Dropped names a deleted calendar, pool, channel or token: a token by its name, the others
-// by their full names.
+// Dropped names a deleted document by its full name, or a token.
 type Dropped struct {
 	Kind job.Kind // "" is a token
 	Name string
@@ -495,10 +491,7 @@ func idAt(at time.Time, purpose string, from job.ID, with job.ID, n int) job.ID 
 
 // before reports whether a run is due before another; ids decide between equals.
 func before(a, b *store.Run) bool {
-	if c := a.Due.Compare(b.Due); c != 0 {
-		return c < 0
-	}
-	return slices.Compare(a.ID[:], b.ID[:]) < 0
+	return a.Ref().Compare(b.Ref()) < 0
 }
 
 // System is the actor of Belfry's own changes.
@@ -569,7 +562,7 @@ func (b *Batch) handTo(r *store.Run) bool {
 	if r.Session.IsZero() || r.Session != b.reporter {
 		return false
 	}
-	b.handed = append(b.handed, store.ReadyRun{RunRef: placeOf(r), Job: r.JobUID, Session: r.Session, Attempt: r.Attempt, Priority: r.Priority})
+	b.handed = append(b.handed, r.Ready())
 	return true
 }
 

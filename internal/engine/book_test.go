@@ -25,9 +25,7 @@ type book struct {
 	sessions  map[job.ID]store.Session
 	over      map[job.ID]bool
 	keys      map[Identity]job.ID
-	calendars map[string]*job.Calendar
-	pools     map[string]*job.Pool
-	channels  map[string]*job.Channel
+	documents Documents
 	tokens    map[string]store.Token
 	drains    map[string]*store.Drain
 	notes     map[string]store.Note
@@ -47,11 +45,13 @@ type tried struct{ asked, noticed map[string]bool }
 func newBook(t *testing.T, tried *tried) *book {
 	return &book{
 		T: t, now: at(t, "2026-11-20T12:00:00Z"), jobs: map[job.ID]Job{}, runs: map[job.ID]store.Run{}, sessions: map[job.ID]store.Session{},
-		over: map[job.ID]bool{}, keys: map[Identity]job.ID{}, calendars: map[string]*job.Calendar{}, pools: map[string]*job.Pool{},
-		channels: map[string]*job.Channel{}, tokens: map[string]store.Token{}, drains: map[string]*store.Drain{}, notes: map[string]store.Note{},
+		over: map[job.ID]bool{}, keys: map[Identity]job.ID{}, documents: Documents{}, tokens: map[string]store.Token{}, drains: map[string]*store.Drain{}, notes: map[string]store.Note{},
 		handovers: map[int64]store.Handover{}, tried: tried,
 	}
 }
+
+// document returns a document as a ledger passes it on.
+func document(d job.Document) job.Document { return d.As(job.ID{}, 0) }
 
 func (k *book) id() job.ID {
 	k.ids++
@@ -186,8 +186,8 @@ func (k *book) load(n *Need, b *Batch) {
 		}
 	}
 	for i := range n.Slots {
-		if name, pool := PoolOf(n.Slots[i].Key); pool && k.pools[name] != nil {
-			b.AddPool(name, k.pools[name].Slots.Size)
+		if name, _ := PoolOf(n.Slots[i].Key); k.documents[job.KindPool][name].Pool != nil {
+			b.AddPool(name, k.documents[job.KindPool][name].Pool.Slots.Size)
 		}
 	}
 	for _, r := range k.inOrder(func(r *store.Run) bool {
@@ -227,14 +227,8 @@ func (k *book) loadRest(n *Need, b *Batch) {
 			b.AddOver(id)
 		}
 	}
-	if n.Calendars {
-		b.UseCalendars(maps.Clone(k.calendars))
-	}
-	if n.Pools {
-		b.UsePools(maps.Clone(k.pools))
-	}
-	if n.Channels {
-		b.UseChannels(maps.Clone(k.channels))
+	for _, kind := range n.Documents {
+		b.UseDocuments(kind, maps.Clone(k.documents[kind]))
 	}
 	if n.Tokens {
 		b.UseTokens(slices.Collect(maps.Values(k.tokens)))
@@ -293,22 +287,14 @@ func (k *book) write(c *Changes) {
 			k.runs[r.ID] = r
 		}
 	}
-	for _, d := range c.Calendars {
-		k.calendars[d.FullName()] = d
-	}
-	for _, d := range c.Pools {
-		k.pools[d.FullName()] = d
-	}
-	for _, d := range c.Channels {
-		k.channels[d.FullName()] = d
+	for _, d := range c.Documents {
+		k.documents.Put(d)
 	}
 	for _, t := range c.Tokens {
 		k.tokens[t.Name] = t
 	}
 	for _, d := range c.Dropped {
-		delete(k.calendars, d.Name)
-		delete(k.pools, d.Name)
-		delete(k.channels, d.Name)
+		delete(k.documents[d.Kind], d.Name)
 		delete(k.tokens, d.Name)
 	}
 	for _, d := range c.Drains {

@@ -21,7 +21,7 @@ var superfluous = map[string]string{
 	"PutJobs.Jobs": ofRun, "Restart.Runs": "they are among those that their jobs ask for",
 	"Adopt.HandedOver": "it is asked for as by Survey",
 	"Cancel.Upstreams": noFollowers, "Release.Upstreams": noFollowers, "Plan.Upstreams": noFollowers, "Restart.Upstreams": noFollowers,
-	"Cancel.Sessions": absences, "Inspect.Sessions": absences, "PutCalendar.Sessions": absences, "PutPool.Sessions": absences,
+	"Cancel.Sessions": absences, "Inspect.Sessions": absences, "PutDocument.Sessions": absences,
 	"Refit.Sessions": absences, "Restart.Sessions": absences, "Restart.Waiting": wholeJobs, "Refit.Waiting": wholeJobs,
 }
 
@@ -161,27 +161,27 @@ var editDecisions = []decided{
 	}},
 	{"a calendar reaches the jobs that name it, and is not deleted before them", func(k *book) {
 		given := &job.Calendar{Name: "off", Namespace: "default", Days: job.Days{Include: []string{"2026-11-20"}}}
-		put := &PutCalendar{Given: given, IfVersion: store.AnyVersion, Actor: "ann", NewID: func(int) job.ID { return job.ID{7} }}
+		put := &PutDocument{Given: document(job.Document{Calendar: given}), IfVersion: store.AnyVersion, Actor: "ann", NewID: func(int) job.ID { return job.ID{7} }}
 		k.must(put)
-		equal(k, "version", put.Calendar.Version, 1)
+		equal(k, "version", put.Put.Version(), 1)
 		a := k.put("name: a\nschedule: {cron: '* * * * *', except: [off]}")
 		k.must(put)
 		equal(k, "epoch", k.jobs[a].Epoch, 1)
 		k.ahead(a, k.join("n"))
 		changed := *given
 		changed.Days.Include = []string{"2026-11-21"}
-		k.must(&PutCalendar{Given: &changed, IfVersion: store.AnyVersion, Actor: "ann", NewID: put.NewID})
+		k.must(&PutDocument{Given: document(job.Document{Calendar: &changed}), IfVersion: store.AnyVersion, Actor: "ann", NewID: put.NewID})
 		equal(k, "epoch", k.jobs[a].Epoch, 2)
 		if !strings.Contains(k.jobs[a].EpochWhy, "calendar default/off") {
 			k.Errorf("the epoch began because %s", k.jobs[a].EpochWhy)
 		}
-		drop := &Drop{Kind: job.KindCalendar, Namespace: "default", Name: "off", IfVersion: store.AnyVersion, Actor: "ann"}
+		drop := &DeleteDocument{Kind: job.KindCalendar, Name: "default/off", IfVersion: store.AnyVersion, Actor: "ann"}
 		var named store.NamedError
 		if err := k.do(drop); !errors.As(err, &named) || named.Job != "default/a" {
 			k.Errorf("got %v", err)
 		}
 		k.put("name: limited\nschedule: {cron: '* * * * *', except: [off], max_runs: 3}")
-		k.must(&PutCalendar{Given: given, IfVersion: 2, Actor: "ann", NewID: put.NewID})
+		k.must(&PutDocument{Given: document(job.Document{Calendar: given}), IfVersion: 2, Actor: "ann", NewID: put.NewID})
 		for uid := range k.jobs {
 			k.must(&DeleteJob{store.DeleteJob{UID: uid, IfVersion: store.AnyVersion}})
 		}
@@ -192,8 +192,8 @@ var editDecisions = []decided{
 		k.refuses(drop, store.ErrNotFound)
 	}},
 	{"a larger pool hands its slots on", func(k *book) {
-		pool := func(size int) *PutPool {
-			return &PutPool{Given: &job.Pool{Name: "db", Namespace: "default", Slots: job.Slots{Size: size}}, IfVersion: store.AnyVersion, Actor: "ann", NewID: func(int) job.ID { return job.ID{8} }}
+		pool := func(size int) *PutDocument {
+			return &PutDocument{Given: document(job.Document{Pool: &job.Pool{Name: "db", Namespace: "default", Slots: job.Slots{Size: size}}}), IfVersion: store.AnyVersion, Actor: "ann", NewID: func(int) job.ID { return job.ID{8} }}
 		}
 		k.must(pool(1))
 		n := k.join("n")
@@ -205,28 +205,28 @@ var editDecisions = []decided{
 		k.must(pool(2))
 		k.see(b, "ready")
 		k.claim(n, second, store.Started)
-		drop := &Drop{Kind: job.KindPool, Namespace: "default", Name: "db", IfVersion: store.AnyVersion}
+		drop := &DeleteDocument{Kind: job.KindPool, Name: "default/db", IfVersion: store.AnyVersion}
 		k.must(drop)
 		k.refuses(drop, store.ErrNotFound)
 	}},
 	{"channels are created, changed, bounded and dropped", func(k *book) {
 		given := &job.Channel{Name: "ops", Namespace: "default"}
-		put := &PutChannel{Given: given, IfVersion: store.AnyVersion, Actor: "ann", NewID: func(int) job.ID { return job.ID{6} }}
+		put := &PutDocument{Given: document(job.Document{Channel: given}), IfVersion: store.AnyVersion, Actor: "ann", NewID: func(int) job.ID { return job.ID{6} }}
 		k.must(put)
 		k.must(put)
-		equal(k, "version", k.channels["default/ops"].Version, 1)
+		equal(k, "version", k.documents[job.KindChannel]["default/ops"].Version(), 1)
 		other := *given
 		other.Paused = true
-		k.must(&PutChannel{Given: &other, IfVersion: 1, Actor: "ann", NewID: put.NewID})
-		equal(k, "version", k.channels["default/ops"].Version, 2)
-		k.refuses(&PutChannel{Given: given, IfVersion: 1, Actor: "ann", NewID: put.NewID}, store.ErrConflict)
-		for i := len(k.channels); i < store.ChannelsMax; i++ {
-			k.channels[fmt.Sprint("default/", i)] = given
+		k.must(&PutDocument{Given: document(job.Document{Channel: &other}), IfVersion: 1, Actor: "ann", NewID: put.NewID})
+		equal(k, "version", k.documents[job.KindChannel]["default/ops"].Version(), 2)
+		k.refuses(&PutDocument{Given: document(job.Document{Channel: given}), IfVersion: 1, Actor: "ann", NewID: put.NewID}, store.ErrConflict)
+		for i := 1; i < store.ChannelsMax; i++ {
+			k.documents.Put(document(job.Document{Channel: &job.Channel{Name: fmt.Sprint(i)}}))
 		}
 		third := *given
 		third.Name = "more"
-		k.refuses(&PutChannel{Given: &third, IfVersion: store.AnyVersion, NewID: put.NewID}, store.ErrLimit)
-		drop := &Drop{Kind: job.KindChannel, Namespace: "default", Name: "ops", IfVersion: store.AnyVersion}
+		k.refuses(&PutDocument{Given: document(job.Document{Channel: &third}), IfVersion: store.AnyVersion, NewID: put.NewID}, store.ErrLimit)
+		drop := &DeleteDocument{Kind: job.KindChannel, Name: "default/ops", IfVersion: store.AnyVersion}
 		k.must(drop)
 		k.refuses(drop, store.ErrNotFound)
 	}},
@@ -687,7 +687,7 @@ var slotDecisions = []decided{
 	}},
 	{"a job that moves to another pool leaves the slot of the one before", func(k *book) {
 		for _, name := range []string{"x", "y"} {
-			k.must(&PutPool{Given: &job.Pool{Name: name, Namespace: "default", Slots: job.Slots{Size: 1}}, IfVersion: store.AnyVersion, NewID: func(int) job.ID { return k.id() }})
+			k.must(&PutDocument{Given: document(job.Document{Pool: &job.Pool{Name: name, Namespace: "default", Slots: job.Slots{Size: 1}}}), IfVersion: store.AnyVersion, NewID: func(int) job.ID { return k.id() }})
 		}
 		n := k.join("n")
 		a, b := k.put("name: a\npolicy: {overlap: queue, concurrency_key: x}"), k.put("name: b\npolicy: {overlap: queue, concurrency_key: x}")
@@ -1199,8 +1199,8 @@ var reportDecisions = []decided{
 var upkeepDecisions = []decided{
 	{"what one store has another one adopts, and then nothing is left to change", func(k *book) {
 		n := k.join("n")
-		k.must(&PutPool{Given: &job.Pool{Name: "db", Namespace: "default", Slots: job.Slots{Size: 1}}, IfVersion: store.AnyVersion, NewID: func(int) job.ID { return k.id() }})
-		k.must(&PutCalendar{Given: &job.Calendar{Name: "off", Namespace: "default", Days: job.Days{Include: []string{"2026-12-25"}}}, IfVersion: store.AnyVersion, NewID: func(int) job.ID { return k.id() }})
+		k.must(&PutDocument{Given: document(job.Document{Pool: &job.Pool{Name: "db", Namespace: "default", Slots: job.Slots{Size: 1}}}), IfVersion: store.AnyVersion, NewID: func(int) job.ID { return k.id() }})
+		k.must(&PutDocument{Given: document(job.Document{Calendar: &job.Calendar{Name: "off", Namespace: "default", Days: job.Days{Include: []string{"2026-12-25"}}}}), IfVersion: store.AnyVersion, NewID: func(int) job.ID { return k.id() }})
 		k.must(&PutToken{PutToken: store.PutToken{Name: "t", Hash: store.TokenHash{1}, Role: store.RoleAdmin}})
 		k.must(&DrainNode{store.DrainNode{Node: "n", Actor: "ann"}})
 		k.must(&DrainNode{store.DrainNode{Node: "n", Actor: "ann", Undo: true}})
@@ -1229,7 +1229,7 @@ var upkeepDecisions = []decided{
 		to.see(a, "ready")
 		to.see(run.Job, "running")
 		equal(to, "handover", to.handovers[h.Number].Number, h.Number)
-		equal(to, "pools", len(to.pools), 1)
+		equal(to, "documents", to.documents.Len(), 2)
 		to.claim(n, ready, store.Started)
 		to.finish(run, job.OutcomeSucceeded, true)
 		changed := adopt(nil)
@@ -1249,7 +1249,7 @@ var upkeepDecisions = []decided{
 	}},
 	{"damage is found and mended in one step", func(k *book) {
 		n := k.join("n")
-		k.must(&PutCalendar{Given: &job.Calendar{Name: "off", Namespace: "default", Days: job.Days{Include: []string{"2026-12-25"}}}, IfVersion: store.AnyVersion, NewID: func(int) job.ID { return k.id() }})
+		k.must(&PutDocument{Given: document(job.Document{Calendar: &job.Calendar{Name: "off", Namespace: "default", Days: job.Days{Include: []string{"2026-12-25"}}}}), IfVersion: store.AnyVersion, NewID: func(int) job.ID { return k.id() }})
 		b := k.put("name: b")
 		a := k.put("name: a\nschedule: {cron: '* * * * *', except: [off]}\npolicy: {overlap: queue}")
 		c := k.put("name: c\nschedule: {on: [b]}")
@@ -1312,7 +1312,7 @@ var upkeepDecisions = []decided{
 	}},
 	{"other defaults of the server reach what depends on them", func(k *book) {
 		n := k.join("n")
-		k.must(&PutCalendar{Given: &job.Calendar{Name: "off", Namespace: "default", Days: job.Days{Include: []string{"2026-12-25"}}}, IfVersion: store.AnyVersion, NewID: func(int) job.ID { return k.id() }})
+		k.must(&PutDocument{Given: document(job.Document{Calendar: &job.Calendar{Name: "off", Namespace: "default", Days: job.Days{Include: []string{"2026-12-25"}}}}), IfVersion: store.AnyVersion, NewID: func(int) job.ID { return k.id() }})
 		a := k.put("name: a\nschedule: {cron: '0 12 * * *', except: [off]}\npolicy: {overlap: queue}")
 		limited := k.put("name: b\nschedule: {cron: '0 12 * * *', max_runs: 5}")
 		k.ahead(limited, n)

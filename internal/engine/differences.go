@@ -26,11 +26,8 @@ const (
 const hidden = "(hidden)"
 
 // Differences returns the differences of a document from the one that it replaces, without
-// the server's additions. A new document has none.
-func Differences[T any](old, given *T) []store.Change {
-	if old == nil {
-		return nil
-	}
+// the server's additions.
+func Differences(old, given any) []store.Change {
 	// Both were read from JSON.
 	before, _ := json.Marshal(old)
 	after, _ := json.Marshal(given)

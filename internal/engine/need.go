@@ -3,7 +3,6 @@ package engine
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -44,10 +43,12 @@ type Need struct {
 	Number     bool
 	// Running are sessions to check for running attempts (AddRunning).
 	Running []job.ID
-	// Calendars, Pools, Channels, Listed (executors), Tokens and Drains request all of a
-	// kind, Naming the jobs that name a calendar, by its full name (AddNaming).
-	Calendars, Pools, Channels, Listed, Tokens, Drains bool
-	Naming                                             []string
+	// Documents are kinds of documents, all of which are needed (UseDocuments), and Naming
+	// full names of calendars, the jobs of which are needed (AddNaming).
+	Documents []job.Kind
+	Naming    []string
+	// Tokens and Drains request all of them.
+	Tokens, Drains bool
 	// Notes are notes by name: needed is which version each has (AddNote).
 	Notes []string
 	// Executors requests the executors of XXL-JOB that are registered or listed
@@ -74,8 +75,8 @@ type SlotNeed struct {
 // Empty reports whether nothing is needed.
 func (n *Need) Empty() bool {
 	return len(n.Jobs)+len(n.Names)+len(n.Runs)+len(n.Whole)+len(n.Waiting)+len(n.Slots)+len(n.Upstreams)+len(n.Follows)+
-		len(n.Keys)+len(n.Records)+len(n.Running)+len(n.Naming)+len(n.Handovers)+len(n.HandedOver)+len(n.Notes) == 0 &&
-		!n.Number && !n.Executors && !n.Sessions && !n.Judges && !n.Calendars && !n.Pools && !n.Channels && !n.Listed && !n.Tokens && !n.Drains
+		len(n.Keys)+len(n.Records)+len(n.Running)+len(n.Naming)+len(n.Handovers)+len(n.HandedOver)+len(n.Notes)+len(n.Documents) == 0 &&
+		!n.Number && !n.Executors && !n.Sessions && !n.Judges && !n.Tokens && !n.Drains
 }
 
 // Reset makes a need empty, to be filled again.
@@ -84,7 +85,7 @@ func (n *Need) Reset() {
 	*n = Need{
 		Jobs: n.Jobs[:0], Names: n.Names[:0], Runs: n.Runs[:0], Whole: n.Whole[:0], Waiting: n.Waiting[:0], Slots: n.Slots[:0],
 		Upstreams: n.Upstreams[:0], Follows: n.Follows[:0], Keys: n.Keys[:0], Records: n.Records[:0], Running: n.Running[:0], Naming: n.Naming[:0],
-		Handovers: n.Handovers[:0], HandedOver: n.HandedOver[:0], Notes: n.Notes[:0],
+		Handovers: n.Handovers[:0], HandedOver: n.HandedOver[:0], Notes: n.Notes[:0], Documents: n.Documents[:0],
 		asked: n.asked,
 	}
 }
@@ -137,12 +138,7 @@ func (n *Need) slot(key string, uid job.ID, until store.RunRef) {
 }
 
 // later reports whether a place in the order of due time and id is behind another.
-func later(a, b store.RunRef) bool {
-	if c := a.Due.Compare(b.Due); c != 0 {
-		return c > 0
-	}
-	return slices.Compare(a.ID[:], b.ID[:]) > 0
-}
+func later(a, b store.RunRef) bool { return a.Compare(b) > 0 }
 
 // facts records which data of a batch is loaded. A decision that reads anything else panics
 // in a guarded batch.
@@ -164,14 +160,11 @@ type facts struct {
 	splits, hasExecutors bool
 	executors            []store.Registration
 
-	hasCalendars, hasPools, hasChannels, hasListed, hasTokens, hasDrains bool
-	calendars                                                            map[string]*job.Calendar
-	pools                                                                map[string]*job.Pool
-	channels                                                             map[string]*job.Channel
-	listed                                                               map[string]*job.Executors
-	tokens                                                               []store.Token
-	drains                                                               map[string]*store.Drain
-	namedBy                                                              map[string][]*Job
+	documents            Documents // with the kinds that are loaded
+	hasTokens, hasDrains bool
+	tokens               []store.Token
+	drains               map[string]*store.Drain
+	namedBy              map[string][]*Job
 
 	// looked is the number of added runs that were examined for their needs, and open are
 	// those with unmet needs.
@@ -191,12 +184,13 @@ func (f *facts) reset() {
 	clear(f.keys)
 	clear(f.notes)
 	clear(f.busy)
+	clear(f.documents)
 	clear(f.namedBy)
 	clear(f.open)
 	*f = facts{
 		guarded: f.guarded, jobs: f.jobs, runs: f.runs, whole: f.whole, waiting: f.waiting, records: f.records, running: f.running,
 		names: f.names, slots: f.slots, upstreams: f.upstreams, naming: f.naming, follows: f.follows, keys: f.keys,
-		notes: f.notes, busy: f.busy, over: f.over, namedBy: f.namedBy, open: f.open[:0],
+		notes: f.notes, busy: f.busy, over: f.over, documents: f.documents, namedBy: f.namedBy, open: f.open[:0],
 	}
 }
 
@@ -256,10 +250,11 @@ func (b *Batch) Answered(n *Need) {
 	f.sessions = f.sessions || n.Sessions
 	f.judges = f.judges || n.Judges
 	f.hasExecutors = f.hasExecutors || n.Executors
-	f.hasCalendars = f.hasCalendars || n.Calendars
-	f.hasPools = f.hasPools || n.Pools
-	f.hasChannels = f.hasChannels || n.Channels
-	f.hasListed = f.hasListed || n.Listed
+	for _, kind := range n.Documents {
+		if _, has := f.documents[kind]; !has {
+			b.UseDocuments(kind, nil)
+		}
+	}
 	f.hasTokens = f.hasTokens || n.Tokens
 	f.hasDrains = f.hasDrains || n.Drains
 }
@@ -303,24 +298,19 @@ func (b *Batch) AddNaming(calendar string, j *Job) {
 // AddNote adds the version of a note.
 func (b *Batch) AddNote(name string, version int64) { put(&b.facts.notes, name, version) }
 
-// UseCalendars, UsePools, UseTokens and UseDrains add all of a kind, by full name or node.
-// The batch changes none of them.
-func (b *Batch) UseCalendars(all map[string]*job.Calendar) { b.facts.calendars = all }
-
-// UsePools adds all pools, with their sizes.
-func (b *Batch) UsePools(all map[string]*job.Pool) { b.facts.pools = all }
-
-// UseChannels adds all channels.
-func (b *Batch) UseChannels(all map[string]*job.Channel) { b.facts.channels = all }
-
-// UseListed adds all lists of executors.
-func (b *Batch) UseListed(all map[string]*job.Executors) { b.facts.listed = all }
+// UseDocuments adds all documents of a kind, by full name. The batch changes none of them.
+func (b *Batch) UseDocuments(kind job.Kind, all map[string]job.Document) {
+	if b.facts.documents == nil {
+		b.facts.documents = Documents{}
+	}
+	b.facts.documents[kind] = all
+}
 
 // UseTokens adds all tokens.
 func (b *Batch) UseTokens(all []store.Token) { b.facts.tokens = all }
 
 // UseExecutors adds all executors that are registered, and those listed in documents.
-func (b *Batch) UseExecutors(registered []store.Registration, listed []*job.Executors) {
+func (b *Batch) UseExecutors(registered []store.Registration, listed []job.Document) {
 	b.facts.executors = store.Candidates(registered, listed)
 }
 
@@ -365,12 +355,10 @@ func (b *Batch) slot(key string) []*member {
 func (b *Batch) slotUntil(r *store.Run) []*member {
 	if b.facts.guarded {
 		until, ok := b.facts.slots[r.Slot]
-		b.missing(ok && !later(placeOf(r), until), "the runs before "+r.ID.String()+" in slot", r.Slot)
+		b.missing(ok && !later(r.Ref(), until), "the runs before "+r.ID.String()+" in slot", r.Slot)
 	}
 	return b.bySlot[r.Slot]
 }
-
-func placeOf(r *store.Run) store.RunRef { return store.RunRef{Due: r.Due, ID: r.ID} }
 
 // unfinished returns all unfinished runs of a job.
 func (b *Batch) unfinished(uid job.ID) []*member {
@@ -523,7 +511,7 @@ func (b *Batch) lookFollowed(n *Need, j *Job) (followed, known bool) {
 // lookSlot reports whether the members of a slot are known up to a run of it, or requests
 // them.
 func (b *Batch) lookSlot(n *Need, key string, r *store.Run) bool {
-	until := placeOf(r)
+	until := r.Ref()
 	if has, ok := b.facts.slots[key]; ok && !later(until, has) {
 		return true
 	}

@@ -262,7 +262,7 @@ func TestListsShowOnlyTheNamespaceOfTheToken(t *testing.T) {
 	}
 	s.planner.table = map[job.ID]time.Time{}
 	for _, namespace := range []string{"web", "other"} {
-		j, err := s.store.Job(t.Context(), namespace, "a")
+		j, err := store.JobNamed(t.Context(), s.store, namespace, "a")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -285,7 +285,7 @@ func TestListsShowOnlyTheNamespaceOfTheToken(t *testing.T) {
 	}
 	// A job of another namespace is refused by its name, there or not, and has no runs by its
 	// uid.
-	j, err := s.store.Job(t.Context(), "other", "a")
+	j, err := store.JobNamed(t.Context(), s.store, "other", "a")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ import (
 func (w *world) handOver(number int64, secret string) (path string, run job.ID) {
 	w.t.Helper()
 	ctx := w.t.Context()
-	j, err := w.store.PutJob(ctx, store.PutJob{Definition: &job.Job{Name: "called", Run: job.RunSpec{HTTP: &job.HTTP{URL: "http://a", Callback: true}}, Policy: job.Policy{Overlap: job.OverlapAllow}}, Actor: "alice"})
+	j, err := store.PutOne(ctx, w.store, store.PutJob{Definition: &job.Job{Name: "called", Run: job.RunSpec{HTTP: &job.HTTP{URL: "http://a", Callback: true}}, Policy: job.Policy{Overlap: job.OverlapAllow}}, Actor: "alice"})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestAServiceReportsByItsCallback(t *testing.T) {
 	if err != nil || len(output) != 2 || output[1].Seq != 1 || output[1].Offset != 4 {
 		t.Errorf("output: %+v, %v", output, err)
 	}
-	if seen, err := w.store.HandoversOf(t.Context(), []int64{19}); err != nil || seen[0].Seen.IsZero() {
+	if seen, err := w.store.Handovers(t.Context(), store.HandoverQuery{Numbers: []int64{19}, Limit: store.MaxBatch}); err != nil || seen[0].Seen.IsZero() {
 		t.Errorf("the sign of life: %+v, %v", seen, err)
 	}
 }

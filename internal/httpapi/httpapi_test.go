@@ -577,13 +577,13 @@ type meddlingStore struct {
 	size int
 }
 
-func (s *meddlingStore) Pools(ctx context.Context) ([]*job.Pool, error) {
-	list, err := s.Store.Pools(ctx)
+func (s *meddlingStore) Documents(ctx context.Context, kinds ...job.Kind) ([]job.Document, error) {
+	list, err := s.Store.Documents(ctx, kinds...)
 	if err != nil {
 		return nil, err
 	}
 	s.size++
-	_, err = s.PutPool(ctx, &job.Pool{Name: "disk", Slots: job.Slots{Size: s.size}}, store.AnyVersion, "bob")
+	_, err = s.PutDocument(ctx, job.Document{Pool: &job.Pool{Name: "disk", Slots: job.Slots{Size: s.size}}}, store.AnyVersion, "bob")
 	return list, err
 }
 
@@ -592,7 +592,7 @@ func TestPruneSparesConcurrentlyChangedJobs(t *testing.T) {
 	ok[client.Applied](s, "POST", "/api/v1/jobs:apply", `{"documents": [{"kind": "pool", "name": "disk", "pool": {"size": 1}}]}`)
 	s.handle(&meddlingStore{s.store, 1})
 	s.refused(client.TypeChanged, 412, "DELETE", "/api/v1/pools/default/disk", "", "If-Match", `"1"`)
-	if list, err := s.store.Pools(t.Context()); err != nil || len(list) != 1 {
+	if list, err := s.store.Documents(t.Context(), job.KindPool); err != nil || len(list) != 1 {
 		t.Errorf("%d pools are left, %v", len(list), err)
 	}
 }
@@ -812,13 +812,13 @@ func TestStaleIfMatchIsRefusedForAnyBody(t *testing.T) {
 // fasterStore is one in which bob writes each job right before it is written.
 type fasterStore struct{ *memory.Store }
 
-func (s fasterStore) PutJob(ctx context.Context, p store.PutJob) (*store.Job, error) {
-	bobs := p
-	bobs.Actor = "bob"
-	if _, err := s.Store.PutJob(ctx, bobs); err != nil {
+func (s fasterStore) PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job, error) {
+	bobs := slices.Clone(list)
+	bobs[0].Actor = "bob"
+	if _, err := s.Store.PutJobs(ctx, bobs); err != nil {
 		return nil, err
 	}
-	return s.Store.PutJob(ctx, p)
+	return s.Store.PutJobs(ctx, list)
 }
 
 func TestSecondEqualChangeToAVersionIsRefused(t *testing.T) {

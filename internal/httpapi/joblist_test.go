@@ -59,7 +59,7 @@ func TestJobsAreListedByDueTime(t *testing.T) {
 		if i%50 != 0 {
 			j.Schedule.Cron = []string{"0 3 * * *"}
 		}
-		made, err := s.store.PutJob(context.Background(), store.PutJob{Definition: j, IfVersion: store.AnyVersion})
+		made, err := store.PutOne(context.Background(), s.store, store.PutJob{Definition: j, IfVersion: store.AnyVersion})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -118,7 +118,7 @@ func TestARareJobAmongManyIsFoundInBoundedSteps(t *testing.T) {
 		if i == store.JobLookMax+100 {
 			j.Description = "the only rare one"
 		}
-		if _, err := s.store.PutJob(t.Context(), store.PutJob{Definition: j, IfVersion: store.AnyVersion}); err != nil {
+		if _, err := store.PutOne(t.Context(), s.store, store.PutJob{Definition: j, IfVersion: store.AnyVersion}); err != nil {
 			t.Fatal(err)
 		}
 	}

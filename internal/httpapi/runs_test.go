@@ -624,7 +624,7 @@ func TestAWrongClockOfTheNodeChangesNothing(t *testing.T) {
 func TestNodesWithOtherClocksAnswerAlike(t *testing.T) {
 	s := newServer(t)
 	ok[client.Change](s, "POST", "/api/v1/jobs", `{"name": "often", "schedule": {"cron": "* * * * *"}, "run": {"shell": "echo"}}`)
-	often, err := s.store.Job(t.Context(), "default", "often")
+	often, err := store.JobNamed(t.Context(), s.store, "default", "often")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -708,7 +708,7 @@ func TestARetryHasAKeyOfItsOwn(t *testing.T) {
 // plan plans a run of a job, due after a time.
 func (n *node) plan(name string, after time.Duration) client.Run {
 	n.t.Helper()
-	j, err := n.store.Job(n.t.Context(), "default", name)
+	j, err := store.JobNamed(n.t.Context(), n.store, "default", name)
 	if err != nil {
 		n.t.Fatal(err)
 	}

@@ -91,40 +91,40 @@ func (w *world) fill() {
 	must(err)
 	_, err = w.store.PutToken(ctx, store.PutToken{Name: "rack", Hash: auth.HashOf(tokenOfJoining), Role: store.RoleJoin, Actor: "alice", Terms: store.Terms{Uses: 100_000}})
 	must(err)
-	_, err = w.store.PutCalendar(ctx, &job.Calendar{Name: "holidays", Days: job.Days{Include: []string{"2026-12-25"}}}, 0, "alice")
+	_, err = w.store.PutDocument(ctx, job.Document{Calendar: &job.Calendar{Name: "holidays", Days: job.Days{Include: []string{"2026-12-25"}}}}, 0, "alice")
 	must(err)
-	_, err = w.store.PutPool(ctx, &job.Pool{Name: "database", Slots: job.Slots{Size: 3}}, 0, "alice")
+	_, err = w.store.PutDocument(ctx, job.Document{Pool: &job.Pool{Name: "database", Slots: job.Slots{Size: 3}}}, 0, "alice")
 	must(err)
-	_, err = w.store.PutExecutors(ctx, &job.Executors{Name: "orders", Addresses: []string{"http://10.0.0.5:9999"}}, 0, "alice")
+	_, err = w.store.PutDocument(ctx, job.Document{Executors: &job.Executors{Name: "orders", Addresses: []string{"http://10.0.0.5:9999"}}}, 0, "alice")
 	must(err)
-	channel, err := w.store.PutChannel(ctx, &job.Channel{
+	channel, err := w.store.PutDocument(ctx, job.Document{Channel: &job.Channel{
 		Name: "ops", To: job.Service{Teams: &job.AddressService{URL: job.Secret{File: "teams"}}}, Rules: []job.ChannelRule{{Events: []job.Notice{job.NoticeFailed}}},
-	}, 0, "alice")
+	}}, 0, "alice")
 	must(err)
 	event := notice.Event{Kind: job.NoticeFailed, Namespace: "default", Job: "nightly", Run: w.id(), Time: w.clock(), Text: "exit status 1", Lasting: true}
-	group := notice.NewGroup(channel, &event)
-	group.Add(channel, event, w.clock())
+	group := notice.NewGroup(channel.Channel, &event)
+	group.Add(channel.Channel, event, w.clock())
 	text, err := json.Marshal(group)
 	must(err)
-	_, err = w.store.PutNote(ctx, store.Note{Name: notice.GroupNotes + channel.UID.String() + "/" + group.ID, Text: text})
+	_, err = w.store.PutNote(ctx, store.Note{Name: notice.GroupNotes + channel.UID().String() + "/" + group.ID, Text: text})
 	must(err)
 	for _, name := range []string{"api_key", "kubeconfig"} {
 		_, err = w.store.PutNote(ctx, store.Note{Name: secret.Prefix + "default/" + name, Text: []byte(`{"version": 1, "by": "alice", "file": "key"}`)})
 		must(err)
 	}
-	w.notification = channel.UID.String() + "-" + group.ID
+	w.notification = channel.UID().String() + "-" + group.ID
 	definition := job.Job{
 		Name: "nightly", Schedule: job.Schedule{Cron: []string{"30 2 * * *"}},
 		Params: map[string]job.Param{"day": {}}, Run: job.RunSpec{Shell: &job.Shell{Command: "true"}},
 	}
-	j, err := w.store.PutJob(ctx, store.PutJob{Definition: &definition, Actor: "alice"})
+	j, err := store.PutOne(ctx, w.store, store.PutJob{Definition: &definition, Actor: "alice"})
 	must(err)
 	changed := definition
 	changed.Description = "the second version"
-	j, err = w.store.PutJob(ctx, store.PutJob{Definition: &changed, IfVersion: j.Definition.Version, Actor: "alice"})
+	j, err = store.PutOne(ctx, w.store, store.PutJob{Definition: &changed, IfVersion: j.Definition.Version, Actor: "alice"})
 	must(err)
 
-	_, err = w.store.PutJob(ctx, store.PutJob{Definition: &job.Job{Name: "reported", Run: job.RunSpec{External: &job.External{}}}, Actor: "alice"})
+	_, err = store.PutOne(ctx, w.store, store.PutJob{Definition: &job.Job{Name: "reported", Run: job.RunSpec{External: &job.External{}}}, Actor: "alice"})
 	must(err)
 	_, err = w.store.PutToken(ctx, store.PutToken{Name: "ping:default/reported", Hash: auth.HashOf(pingKey), Role: "ping", Namespace: "default", Actor: "alice"})
 	must(err)
@@ -217,7 +217,7 @@ func (w *world) flow() job.ID {
 	definition := job.Job{Name: "release", Run: job.RunSpec{Flow: &job.Flow{Steps: []job.Step{
 		{Name: "ask", Wait: &job.Wait{Approval: "release it?"}}, {Name: "hear", Wait: &job.Wait{Signal: "start"}},
 	}}}}
-	j, err := w.store.PutJob(w.t.Context(), store.PutJob{Definition: &definition, Actor: "alice"})
+	j, err := store.PutOne(w.t.Context(), w.store, store.PutJob{Definition: &definition, Actor: "alice"})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -15,12 +15,32 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Store is what is needed of a store.
+// Store is what is needed, a part of work.Store.
 type Store interface {
-	Leave(ctx context.Context, session job.ID) error
+	steps
 	Mine(ctx context.Context, session job.ID) ([]store.Run, error)
+}
+
+type steps interface {
+	Leave(ctx context.Context, session job.ID) error
 	Release(ctx context.Context, session job.ID, attempts []store.Attempt) error
 	Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error)
+}
+
+// Backing is what is needed of a store.
+type Backing interface {
+	steps
+	store.RunLister
+}
+
+// On returns a Store on a store.
+func On(s Backing) Store { return local{s} }
+
+type local struct{ Backing }
+
+// Mine implements Store.
+func (l local) Mine(ctx context.Context, session job.ID) ([]store.Run, error) {
+	return store.RunsOn(ctx, l, session)
 }
 
 // Dead is the session of a process that died.

@@ -28,7 +28,7 @@ func newWorld(t *testing.T) *world {
 	w.join(job.ID{1}, "a")
 	docs, err := job.Decode("test.yaml", []byte(`{name: j, run: {shell: "true"}, policy: {max_parallel: 2}}`))
 	w.must(err)
-	w.job, err = w.PutJob(t.Context(), store.PutJob{Definition: docs[0].Job, IfVersion: store.AnyVersion})
+	w.job, err = store.PutOne(t.Context(), w, store.PutJob{Definition: docs[0].Job, IfVersion: store.AnyVersion})
 	w.must(err)
 	for _, id := range []job.ID{begun, unbegun} {
 		w.claim(job.ID{1}, id, id)
@@ -63,10 +63,14 @@ func (w *world) claim(session, id, token job.ID) {
 	}
 }
 
+func (w *world) Mine(ctx context.Context, session job.ID) ([]store.Run, error) {
+	return store.RunsOn(ctx, w, session)
+}
+
 // outcome returns what became of a run; its state while it is active.
 func (w *world) outcome(id job.ID) string {
 	w.t.Helper()
-	if r, err := w.Active(w.t.Context(), id); err == nil {
+	if r, err := store.ActiveRun(w.t.Context(), w, id); err == nil {
 		return string(r.State)
 	}
 	records, err := w.AttemptsOf(w.t.Context(), id)
@@ -163,7 +167,7 @@ func TestWhatWasSettledBeforeStaysAsItIs(t *testing.T) {
 		_, err = w.dead.Settle(t.Context(), &stale{w, mine})
 		w.must(err)
 		w.want(begun, "lost")
-		r, err := w.Active(t.Context(), unbegun)
+		r, err := store.ActiveRun(t.Context(), w, unbegun)
 		if err != nil || r.State != job.StateRunning || r.Token != (job.ID{9}) {
 			t.Errorf("the run that another node has claimed is %+v, %v", r, err)
 		}

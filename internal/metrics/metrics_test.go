@@ -109,7 +109,7 @@ func wants(t *testing.T, got map[string]float64, want map[string]float64) {
 // put makes a job.
 func put(t *testing.T, s store.Store, name string) job.ID {
 	t.Helper()
-	j, err := s.PutJob(t.Context(), store.PutJob{
+	j, err := store.PutOne(t.Context(), s, store.PutJob{
 		Definition: &job.Job{Namespace: "default", Name: name, Run: job.RunSpec{Handler: &job.Handler{Name: "h"}}}, Actor: "test",
 	})
 	if err != nil {
@@ -278,7 +278,7 @@ func (failingStore) ListJobs(context.Context, store.JobQuery) ([]*store.Job, str
 	return nil, "", errAway
 }
 
-func (failingStore) PutJob(context.Context, store.PutJob) (*store.Job, error) {
+func (failingStore) PutJobs(context.Context, []store.PutJob) ([]*store.Job, error) {
 	return nil, fmt.Errorf("put: %w", store.ErrConflict)
 }
 
@@ -291,7 +291,7 @@ func (failingStore) Tidy(ctx context.Context) (bool, error) {
 func TestErrorsOfTheStoreAreCountedAndRefusalsAreNot(t *testing.T) {
 	m := New()
 	s := m.Measure(failingStore{})
-	if _, err := s.PutJob(t.Context(), store.PutJob{}); !errors.Is(err, store.ErrConflict) {
+	if _, err := store.PutOne(t.Context(), s, store.PutJob{}); !errors.Is(err, store.ErrConflict) {
 		t.Fatal(err)
 	}
 	gone, leave := context.WithCancel(t.Context())

@@ -114,15 +114,13 @@ type measured struct {
 // Measure returns a store that does what the given one does, and measures it.
 func (m *Metrics) Measure(s store.Store) store.Store { return &measured{s, m} }
 
-// PutJob implements store.Jobs.
-func (s *measured) PutJob(ctx context.Context, p store.PutJob) (j *store.Job, err error) {
-	defer s.m.done(callPutJob, time.Now(), &err)
-	return s.Store.PutJob(ctx, p)
-}
-
 // PutJobs implements store.Jobs.
 func (s *measured) PutJobs(ctx context.Context, list []store.PutJob) (jobs []*store.Job, err error) {
-	defer s.m.done(callPutJobs, time.Now(), &err)
+	call := callPutJobs
+	if len(list) == 1 {
+		call = callPutJob
+	}
+	defer s.m.done(call, time.Now(), &err)
 	return s.Store.PutJobs(ctx, list)
 }
 
@@ -157,15 +155,13 @@ func (s *measured) Place(ctx context.Context, placements []store.Placement) (err
 }
 
 // Ready implements store.Working.
-func (s *measured) Ready(ctx context.Context, session job.ID, after store.RunRef, until time.Time, limit int) (runs []store.ReadyRun, err error) {
-	defer s.m.done(callReady, time.Now(), &err)
-	return s.Store.Ready(ctx, session, after, until, limit)
-}
-
-// Overdue implements store.Working.
-func (s *measured) Overdue(ctx context.Context, before time.Time, after store.RunRef, limit int) (runs []store.ReadyRun, err error) {
-	defer s.m.done(callOverdue, time.Now(), &err)
-	return s.Store.Overdue(ctx, before, after, limit)
+func (s *measured) Ready(ctx context.Context, q store.ReadyQuery) (runs []store.ReadyRun, err error) {
+	call := callReady
+	if q.Any {
+		call = callOverdue
+	}
+	defer s.m.done(call, time.Now(), &err)
+	return s.Store.Ready(ctx, q)
 }
 
 // Claim implements store.Working.

@@ -124,7 +124,7 @@ func TestDrainedNodeReleasesEarlyClaims(t *testing.T) {
 		if n := len(w.exec.started()); n != before {
 			t.Errorf("%d have started after the drain", n-before)
 		}
-		if r, err := w.store.Active(context.Background(), active[0].ID); err != nil || r.State != job.StateReady || !r.Session.IsZero() {
+		if r, err := store.ActiveRun(context.Background(), w.store, active[0].ID); err != nil || r.State != job.StateReady || !r.Session.IsZero() {
 			t.Errorf("the run is %s at session %s, %v", r.State, r.Session, err)
 		}
 		stop()

@@ -63,11 +63,11 @@ func (f *faulty) Renew(ctx context.Context, session job.ID, load store.Load) err
 	return f.Store.Renew(ctx, session, load)
 }
 
-func (f *faulty) Mine(ctx context.Context, session job.ID) ([]store.Run, error) {
+func (f *faulty) ListActive(ctx context.Context, q store.ActiveQuery) ([]store.Run, error) {
 	if f.away.Load() {
 		return nil, errAway
 	}
-	return f.Store.Mine(ctx, session)
+	return f.Store.ListActive(ctx, q)
 }
 
 // withFaults puts faults between a world and its store.

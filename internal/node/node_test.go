@@ -167,7 +167,7 @@ func put(t *testing.T, s store.Store, yaml string) *store.Job {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j, err := s.PutJob(context.Background(), store.PutJob{Definition: docs[0].Job, IfVersion: store.AnyVersion, Actor: "test"})
+	j, err := store.PutOne(context.Background(), s, store.PutJob{Definition: docs[0].Job, IfVersion: store.AnyVersion, Actor: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -326,14 +326,14 @@ func TestOneOffJobIsRemovedAfterItsRun(t *testing.T) {
 		j := w.apply(`{name: once, schedule: {at: ["2000-01-01T00:00:10Z"], delete_after: 0s}, run: {shell: "true"}}`)
 		stop := w.start("a")
 		time.Sleep(9 * time.Second)
-		if _, err := w.store.Job(context.Background(), "default", "once"); err != nil {
+		if _, err := store.JobNamed(context.Background(), w.store, "default", "once"); err != nil {
 			t.Errorf("before it has run: %v", err)
 		}
 		time.Sleep(6 * time.Second)
 		if got := w.outcomes(j); len(got) != 1 || got[0] != "succeeded" {
 			t.Errorf("history %v, want one that succeeded", got)
 		}
-		if _, err := w.store.Job(context.Background(), "default", "once"); !errors.Is(err, store.ErrNotFound) {
+		if _, err := store.JobNamed(context.Background(), w.store, "default", "once"); !errors.Is(err, store.ErrNotFound) {
 			t.Errorf("afterwards: %v, want it to be gone", err)
 		}
 		stop()

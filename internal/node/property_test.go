@@ -155,18 +155,13 @@ func (w *weather) JobsByUID(ctx context.Context, uids []job.ID) (out []*store.Jo
 	return out, err
 }
 
-func (w *weather) Ready(ctx context.Context, s job.ID, after store.RunRef, until time.Time, limit int) (out []store.ReadyRun, err error) {
-	err = w.call(ctx, func() (err error) { out, err = w.Store.Ready(ctx, s, after, until, limit); return err })
+func (w *weather) Ready(ctx context.Context, q store.ReadyQuery) (out []store.ReadyRun, err error) {
+	err = w.call(ctx, func() (err error) { out, err = w.Store.Ready(ctx, q); return err })
 	return out, err
 }
 
-func (w *weather) Overdue(ctx context.Context, before time.Time, after store.RunRef, limit int) (out []store.ReadyRun, err error) {
-	err = w.call(ctx, func() (err error) { out, err = w.Store.Overdue(ctx, before, after, limit); return err })
-	return out, err
-}
-
-func (w *weather) Mine(ctx context.Context, s job.ID) (out []store.Run, err error) {
-	err = w.call(ctx, func() (err error) { out, err = w.Store.Mine(ctx, s); return err })
+func (w *weather) ListActive(ctx context.Context, q store.ActiveQuery) (out []store.Run, err error) {
+	err = w.call(ctx, func() (err error) { out, err = w.Store.ListActive(ctx, q); return err })
 	return out, err
 }
 
@@ -568,7 +563,7 @@ func (s *simulation) checkWithdrawn() {
 func (s *simulation) checkOccurrences(name string, records map[job.ID][]store.Record) {
 	t, ctx, j := s.t, context.Background(), s.jobs[name]
 	t.Helper()
-	now, err := s.memory.JobByUID(ctx, j.Definition.UID)
+	now, err := store.JobByUID(ctx, s.memory, j.Definition.UID)
 	if err != nil {
 		t.Fatal(err)
 	}

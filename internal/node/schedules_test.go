@@ -28,14 +28,14 @@ func (a *absent) Calendars(ctx context.Context) ([]*job.Calendar, error) {
 	if a.away {
 		return nil, errors.New("the store is away")
 	}
-	return a.Store.Calendars(ctx)
+	return store.Calendars(ctx, a.Store)
 }
 
 // Neighbours that cannot be known are an error, and no times.
 func TestUnknownNeighboursAreAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		if _, err := w.store.PutCalendar(t.Context(), &job.Calendar{Name: "holidays", Days: job.Days{Include: []string{"2030-01-02"}}}, 0, "ann"); err != nil {
+		if _, err := w.store.PutDocument(t.Context(), job.Document{Calendar: &job.Calendar{Name: "holidays", Days: job.Days{Include: []string{"2030-01-02"}}}}, 0, "ann"); err != nil {
 			t.Fatal(err)
 		}
 		j := w.apply("{name: daily, schedule: {cron: '@daily', except: [holidays]}, run: {shell: 'true'}}")
@@ -69,17 +69,17 @@ func TestNeighboursFollowTheCalendars(t *testing.T) {
 	holidays := func(day string) {
 		t.Helper()
 		c := &job.Calendar{Name: "holidays", Days: job.Days{Include: []string{day}}}
-		if _, err := w.store.PutCalendar(t.Context(), c, store.AnyVersion, "ann"); err != nil {
+		if _, err := w.store.PutDocument(t.Context(), job.Document{Calendar: c}, store.AnyVersion, "ann"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	holidays("2030-01-02")
 	w.apply("{name: daily, schedule: {cron: '@daily', except: [holidays]}, run: {shell: 'true'}}")
-	known := newSchedules(w.store)
+	known := newSchedules(&absent{Store: w.store})
 	first := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	expect := func(day int) {
 		t.Helper()
-		j, err := w.store.Job(t.Context(), "default", "daily")
+		j, err := store.JobNamed(t.Context(), w.store, "default", "daily")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -50,7 +50,7 @@ func endSessions(t *testing.T, s store.Store) {
 		t.Fatal(err)
 	}
 	for i := range sessions {
-		runs, err := s.Mine(ctx, sessions[i].ID)
+		runs, err := store.RunsOn(ctx, s, sessions[i].ID)
 		if err != nil {
 			t.Fatal(err)
 		}

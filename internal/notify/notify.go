@@ -54,7 +54,7 @@ const (
 type Store interface {
 	store.Feed
 	store.Notes
-	Channels(ctx context.Context) ([]*job.Channel, error)
+	Documents(ctx context.Context, kinds ...job.Kind) ([]job.Document, error)
 	JobsByUID(ctx context.Context, uids []job.ID) ([]*store.Job, error)
 	Attempts(ctx context.Context, q store.HistoryQuery) (list []store.Record, next store.RecordRef, err error)
 	Now(ctx context.Context) (time.Time, error)
@@ -200,7 +200,7 @@ func (n *Notifier) sum() {
 
 // pass does one round of work.
 func (n *Notifier) pass(ctx context.Context) error {
-	list, err := n.Store.Channels(ctx)
+	list, err := store.Channels(ctx, n.Store)
 	if err != nil {
 		return err
 	}

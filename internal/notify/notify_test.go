@@ -110,9 +110,9 @@ func (w *world) channel(name, text string) *job.Channel {
 	docs, err := job.Decode("c.yaml", []byte("kind: channel\nname: "+name+"\nto: {slack: {url: {file: x}}}\n"+text))
 	w.must(err)
 	w.must(docs[0].Validate())
-	c, err := w.store.PutChannel(w.Context(), docs[0].Channel, store.AnyVersion, "test")
+	c, err := w.store.PutDocument(w.Context(), docs[0], store.AnyVersion, "test")
 	w.must(err)
-	return c
+	return c.Channel
 }
 
 // job defines a job that runs by hand.
@@ -521,7 +521,7 @@ func TestWithoutChannelsTheFeedHasNoConsumer(t *testing.T) {
 		if n := w.left(); n != 0 {
 			t.Errorf("with a channel the feed has %d entries for it, want 0", n)
 		}
-		w.must(w.store.DeleteChannel(t.Context(), "default", c.Name, store.AnyVersion, "test"))
+		w.must(w.store.DeleteDocument(t.Context(), job.KindChannel, "default/"+c.Name, store.AnyVersion, "test"))
 		w.after(time.Minute)
 		if n := w.left(); n != -1 {
 			t.Errorf("without the channel the feed has a consumer with %d entries", n)

@@ -29,7 +29,7 @@ type Unmet struct {
 // Overdue stores missed expectations of runs for the delivering node. Without channels it
 // does nothing.
 func Overdue(ctx context.Context, s Store, now time.Time, alerts []store.Alert) error {
-	if channels, err := s.Channels(ctx); err != nil || len(channels) == 0 {
+	if channels, err := s.Documents(ctx, job.KindChannel); err != nil || len(channels) == 0 {
 		return err
 	}
 	for i := range alerts {

@@ -201,7 +201,7 @@ func (r *rig) put(text string) *store.Job {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	j, err := r.memory.PutJob(context.Background(), store.PutJob{Definition: docs[0].Job, IfVersion: store.AnyVersion, Actor: "test"})
+	j, err := store.PutOne(context.Background(), r.memory, store.PutJob{Definition: docs[0].Job, IfVersion: store.AnyVersion, Actor: "test"})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -215,7 +215,7 @@ func (r *rig) due(j *store.Job) (list []time.Time) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	now, err := r.memory.JobByUID(context.Background(), j.Definition.UID)
+	now, err := store.JobByUID(context.Background(), r.memory, j.Definition.UID)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -376,7 +376,7 @@ func TestOnlyThePlannerOfAJobPlacesItsRuns(t *testing.T) {
 		r.start()
 		time.Sleep(time.Second)
 		for i, mine := range []bool{true, false} {
-			run, err := r.memory.Active(context.Background(), job.ID{9, byte(i)})
+			run, err := store.ActiveRun(context.Background(), r.memory, job.ID{9, byte(i)})
 			if err != nil || run.Session.IsZero() == mine {
 				t.Errorf("a run of its own: %t; placed in session %s, %v", mine, run.Session, err)
 			}
@@ -412,7 +412,7 @@ func TestJobWithoutFurtherOccurrencesIsCompleted(t *testing.T) {
 		j := r.put(`{name: j, schedule: {cron: "*/10 * * * * *", max_runs: 2}, run: {shell: x}}`)
 		r.start()
 		time.Sleep(time.Minute)
-		now, err := r.memory.JobByUID(context.Background(), j.Definition.UID)
+		now, err := store.JobByUID(context.Background(), r.memory, j.Definition.UID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -427,7 +427,7 @@ func TestJobThatNeverFallsDueAgainIsCompletedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t) // its clock begins with the year 2000
 		state := func(j *store.Job) job.JobState {
-			now, err := r.memory.JobByUID(context.Background(), j.Definition.UID)
+			now, err := store.JobByUID(context.Background(), r.memory, j.Definition.UID)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -124,7 +124,7 @@ func TestChangedCalendarIsReadAgain(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := r.memory.PutCalendar(context.Background(), docs[0].Calendar, store.AnyVersion, "test"); err != nil {
+			if _, err := r.memory.PutDocument(context.Background(), docs[0], store.AnyVersion, "test"); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -153,7 +153,7 @@ func TestRecreatedCalendarIsANewOne(t *testing.T) {
 		r := newRig(t)
 		calendar := func(date string) {
 			c := &job.Calendar{Name: "c", Days: job.Days{Include: []string{date}}}
-			if _, err := r.memory.PutCalendar(context.Background(), c, 0, "test"); err != nil {
+			if _, err := r.memory.PutDocument(context.Background(), job.Document{Calendar: c}, 0, "test"); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -167,7 +167,7 @@ func TestRecreatedCalendarIsANewOne(t *testing.T) {
 		}
 		// All of it between two looks of the planner.
 		r.put(`{name: j, schedule: {cron: "*/5 * * * * *"}, run: {shell: x}}`)
-		if err := r.memory.DeleteCalendar(context.Background(), "default", "c", store.AnyVersion, "test"); err != nil {
+		if err := r.memory.DeleteDocument(context.Background(), job.KindCalendar, "default/c", store.AnyVersion, "test"); err != nil {
 			t.Fatal(err)
 		}
 		calendar("2000-01-01") // today
@@ -184,7 +184,7 @@ func TestCalendarChangedBetweenPagesIsReadAgain(t *testing.T) {
 		r := newRig(t)
 		calendar := func(date string) {
 			c := &job.Calendar{Name: "c", Days: job.Days{Include: []string{date}}}
-			if _, err := r.memory.PutCalendar(context.Background(), c, store.AnyVersion, "test"); err != nil {
+			if _, err := r.memory.PutDocument(context.Background(), job.Document{Calendar: c}, store.AnyVersion, "test"); err != nil {
 				t.Error(err)
 			}
 		}
@@ -260,7 +260,7 @@ func (r *rig) inTwoPartitions() (a, b *store.Job) {
 
 // ahead returns how far ahead a job is planned.
 func (r *rig) ahead(j *store.Job) time.Duration {
-	now, err := r.memory.JobByUID(context.Background(), j.Definition.UID)
+	now, err := store.JobByUID(context.Background(), r.memory, j.Definition.UID)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -59,7 +59,7 @@ func TestGainedPartitionsContinueFromTheirCursors(t *testing.T) {
 // plans moves the cursor of a job as another planner does.
 func (r *rig) plans(j *store.Job, to time.Time) {
 	r.t.Helper()
-	now, err := r.memory.JobByUID(context.Background(), j.Definition.UID)
+	now, err := store.JobByUID(context.Background(), r.memory, j.Definition.UID)
 	if err != nil {
 		r.t.Fatal(err)
 	}

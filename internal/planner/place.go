@@ -53,7 +53,7 @@ func (p *Planner) placeRest(ctx context.Context) error {
 			p.unplaced = store.RunRef{}
 			return nil
 		}
-		p.unplaced = store.RunRef{Due: last.Due, ID: last.ID}
+		p.unplaced = last.Ref()
 	}
 	return nil
 }

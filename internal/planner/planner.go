@@ -33,9 +33,8 @@ type Store interface {
 	Summary(ctx context.Context) ([job.Partitions]store.PartitionSummary, error)
 	Cursors(ctx context.Context, uids []job.ID) ([]store.JobCursor, error)
 	JobsByUID(ctx context.Context, uids []job.ID) ([]*store.Job, error)
-	Calendars(ctx context.Context) ([]*job.Calendar, error)
+	Documents(ctx context.Context, kinds ...job.Kind) ([]job.Document, error)
 	Registrations(ctx context.Context, kind string) ([]store.Registration, error)
-	Executors(ctx context.Context) ([]*job.Executors, error)
 	Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, []store.ClaimOutcome, error)
 	Backlog(ctx context.Context, limit int) (map[job.ID]int, error)
 	Unplaced(ctx context.Context, after store.RunRef, limit int) ([]store.Run, error)
@@ -239,7 +238,7 @@ func (p *Planner) readExecutors(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read executors: %w", err)
 	}
-	listed, err := p.Store.Executors(ctx)
+	listed, err := p.Store.Documents(ctx, job.KindExecutors)
 	if err != nil {
 		return fmt.Errorf("read executors: %w", err)
 	}

@@ -67,9 +67,8 @@ func (f *fake) JobsByUID(_ context.Context, uids []job.ID) (list []*store.Job, e
 }
 
 func (f *fake) Registrations(context.Context, string) ([]store.Registration, error) { return nil, nil }
-func (f *fake) Executors(context.Context) ([]*job.Executors, error)                 { return nil, nil }
 
-func (f *fake) Calendars(context.Context) ([]*job.Calendar, error) { return nil, nil }
+func (f *fake) Documents(context.Context, ...job.Kind) ([]job.Document, error) { return nil, nil }
 
 func (f *fake) Plan(_ context.Context, _ job.ID, items []store.PlanItem) ([]store.PlanOutcome, []store.ClaimOutcome, error) {
 	f.calls = append(f.calls, "plan")

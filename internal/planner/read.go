@@ -130,7 +130,7 @@ func (p *Planner) readJobs(ctx context.Context, partitions store.Partitions, sin
 		news := first && len(changed) > 0
 		p.ask(func(mind *timetable.Timetable) { news = news || mind.NamesCalendars(changed) })
 		if news {
-			list, err := p.Store.Calendars(ctx)
+			list, err := store.Calendars(ctx, p.Store)
 			if err != nil {
 				return 0, fmt.Errorf("read calendars: %w", err)
 			}

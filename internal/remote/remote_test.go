@@ -83,7 +83,7 @@ func (w *world) apply(document string) *store.Job {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	j, err := w.store.PutJob(w.t.Context(), store.PutJob{Definition: list[0].Job, Actor: "test"})
+	j, err := store.PutOne(w.t.Context(), w.store, store.PutJob{Definition: list[0].Job, Actor: "test"})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -558,7 +558,7 @@ func badNetwork(t *testing.T, seed uint64) {
 	time.Sleep(20 * time.Second)
 	paused := *j.Definition
 	paused.Paused = true
-	if _, err := w.store.PutJob(ctx, store.PutJob{Definition: &paused, IfVersion: j.Definition.Version, Actor: "test", Pause: store.Pause{By: "test"}}); err != nil {
+	if _, err := store.PutOne(ctx, w.store, store.PutJob{Definition: &paused, IfVersion: j.Definition.Version, Actor: "test", Pause: store.Pause{By: "test"}}); err != nil {
 		t.Fatal(err)
 	}
 	n.mu.Lock()

@@ -111,11 +111,12 @@ func (r *reach) report(ctx context.Context, dead *leftovers.Dead, log func(strin
 	}
 	defer flush()
 	defer s.Close()
-	settled, err := dead.Settle(ctx, s)
+	as := leftovers.On(s)
+	settled, err := dead.Settle(ctx, as)
 	if err != nil {
 		return err
 	}
-	late, err := dead.Again(ctx, s)
+	late, err := dead.Again(ctx, as)
 	if given, lost := len(settled.GivenBack)+len(late.GivenBack), len(settled.Lost)+len(late.Lost); given+lost > 0 {
 		log(fmt.Sprintf("the server has died: released %d runs that had not started; %d runs are lost", given, lost))
 	}

@@ -24,7 +24,6 @@ const ownerLabel = "belfry/owner"
 
 // applyStore is the part of a store that applying documents uses.
 type applyStore interface {
-	Job(ctx context.Context, namespace, name string) (*store.Job, error)
 	JobsNamed(ctx context.Context, names []string) ([]*store.Job, error)
 	ListJobs(ctx context.Context, q store.JobQuery) (list []*store.Job, next string, err error)
 	PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job, error)
@@ -319,34 +318,13 @@ func (d *Documents) compareAll(ctx context.Context, steps []*step, owner string)
 
 // findAll finds the stored versions of the documents.
 func (d *Documents) findAll(ctx context.Context, steps []*step) error {
-	calendars, err := d.store.Calendars(ctx)
-	if err != nil {
-		return err
-	}
-	pools, err := d.store.Pools(ctx)
+	sets, err := d.store.Documents(ctx, store.DocumentKinds...)
 	if err != nil {
 		return err
 	}
 	present := map[identity]job.Document{}
-	for _, c := range calendars {
-		present[identity{job.KindCalendar, c.FullName()}] = job.Document{Calendar: c}
-	}
-	for _, p := range pools {
-		present[identity{job.KindPool, p.FullName()}] = job.Document{Pool: p}
-	}
-	channels, err := d.store.Channels(ctx)
-	if err != nil {
-		return err
-	}
-	for _, c := range channels {
-		present[identity{job.KindChannel, c.FullName()}] = job.Document{Channel: c}
-	}
-	executors, err := d.store.Executors(ctx)
-	if err != nil {
-		return err
-	}
-	for _, e := range executors {
-		present[identity{job.KindExecutors, e.FullName()}] = job.Document{Executors: e}
+	for _, set := range sets {
+		present[identity{set.Kind, set.FullName()}] = set
 	}
 	var jobs []*step
 	for _, s := range steps {
@@ -529,30 +507,10 @@ func (d *Documents) write(ctx context.Context, who Caller, part []*step) (failed
 	switch {
 	case s.result.Result == client.Deleted:
 		return s, d.store.DeleteJob(ctx, store.DeleteJob{UID: s.uid, IfVersion: s.version, Actor: actor})
-	case s.document.Calendar != nil:
-		c, err := d.store.PutCalendar(ctx, s.document.Calendar, s.version, actor)
+	case s.document.Job == nil:
+		put, err := putSet(ctx, d.store, s.document, s.version, actor)
 		if err == nil {
-			s.result.Version = c.Version
-		}
-		return s, err
-	case s.document.Pool != nil:
-		p, err := d.store.PutPool(ctx, s.document.Pool, s.version, actor)
-		if err == nil {
-			s.result.Version = p.Version
-		}
-		return s, err
-	}
-	if s.document.Channel != nil {
-		c, err := putChannel(ctx, d.store, s.document.Channel, s.version, actor)
-		if err == nil {
-			s.result.Version = c.Version
-		}
-		return s, err
-	}
-	if s.document.Executors != nil {
-		e, err := d.store.PutExecutors(ctx, s.document.Executors, s.version, actor)
-		if err == nil {
-			s.result.Version = e.Version
+			s.result.Version = put.Version()
 		}
 		return s, err
 	}

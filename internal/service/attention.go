@@ -236,7 +236,7 @@ func (s *Attention) failing(ctx context.Context, of scope, now time.Time) (list 
 // failuresOf returns the problem of a failed job, or nil if it has succeeded since or is
 // inactive.
 func (s *Attention) failuresOf(ctx context.Context, uid job.ID) (*client.Attention, error) {
-	j, err := s.jobs.store.JobByUID(ctx, uid)
+	j, err := store.JobByUID(ctx, s.jobs.store, uid)
 	if errors.Is(err, store.ErrNotFound) || err == nil && (j.Deleted || stateOf(j) != job.JobActive) {
 		return nil, nil
 	}

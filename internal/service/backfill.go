@@ -197,7 +197,7 @@ func candidatesIn(ctx context.Context, in runStore) ([]store.Registration, error
 	if err != nil {
 		return nil, err
 	}
-	listed, err := in.Executors(ctx)
+	listed, err := in.Documents(ctx, job.KindExecutors)
 	return store.Candidates(registered, listed), err
 }
 
@@ -262,6 +262,6 @@ func (s *Runs) backfillsOf(ctx context.Context, uid job.ID) (ids []job.ID, err e
 			return ids, nil
 		}
 		last := &runs[len(runs)-1]
-		q.After = store.RunRef{Due: last.Due, ID: last.ID}
+		q.After = last.Ref()
 	}
 }

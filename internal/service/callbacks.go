@@ -18,9 +18,9 @@ import (
 type Callbacks struct {
 	*shared
 	store interface {
-		HandoversOf(ctx context.Context, numbers []int64) ([]store.Handover, error)
+		Handovers(ctx context.Context, q store.HandoverQuery) ([]store.Handover, error)
 		Asked(ctx context.Context, list []store.Answer) error
-		Active(ctx context.Context, run job.ID) (store.Run, error)
+		store.RunLister
 		Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error)
 		Output(ctx context.Context, run job.ID, attempt, fromSeq, limit int) ([]store.OutputChunk, error)
 	}
@@ -68,7 +68,7 @@ func (s *Callbacks) Take(ctx context.Context, number int64, secret string, said 
 
 // find returns a handover whose secret the caller has.
 func (s *Callbacks) find(ctx context.Context, number int64, secret string) (*store.Handover, error) {
-	list, err := s.store.HandoversOf(ctx, []int64{number})
+	list, err := s.store.Handovers(ctx, store.HandoverQuery{Numbers: []int64{number}, Limit: store.MaxBatch})
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func (s *Callbacks) find(ctx context.Context, number int64, secret string) (*sto
 
 // isRunning reports whether the attempt of a handover has not ended.
 func (s *Callbacks) isRunning(ctx context.Context, h *store.Handover) (bool, error) {
-	r, err := s.store.Active(ctx, h.Attempt.Run)
+	r, err := store.ActiveRun(ctx, s.store, h.Attempt.Run)
 	if errors.Is(err, store.ErrNotFound) {
 		return false, nil
 	}

@@ -58,7 +58,7 @@ func TestChangeIsAcknowledgedAfterImminentStartsAreRecalled(t *testing.T) {
 			watched := &recalling{Store: b.store}
 			s := b.serviceOn(Config{Store: watched})
 			name := b.put(s, `{"name": "j", "schedule": {"cron": "* * * * * *"}, "run": {"shell": "true"}}`)
-			j, err := b.store.Job(t.Context(), name.Namespace, name.Name)
+			j, err := store.JobNamed(t.Context(), b.store, name.Namespace, name.Name)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -103,7 +103,7 @@ func TestChangeIsAcknowledgedAfterImminentStartsAreRecalled(t *testing.T) {
 			if len(answer.Running) != c.running || watched.looks < 2 {
 				t.Errorf("after %d looks the answer names %d runs, want %d", watched.looks, len(answer.Running), c.running)
 			}
-			r, err := b.store.Active(t.Context(), a.Run)
+			r, err := store.ActiveRun(t.Context(), b.store, a.Run)
 			if left := err == nil && r.State == job.StateRunning; left != (c.due || c.again) {
 				t.Errorf("the run is claimed after the answer: %t", left)
 			}

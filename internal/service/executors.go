@@ -182,7 +182,7 @@ func (s *Executors) running(ctx context.Context) (map[string]int, error) {
 		if !runs[i].Session.IsZero() {
 			continue // a node has it
 		}
-		list, err := s.store.HandoversOfRun(ctx, runs[i].ID)
+		list, err := s.store.Handovers(ctx, store.HandoverQuery{Run: runs[i].ID, Limit: store.MaxBatch})
 		if err != nil {
 			return nil, err
 		}
@@ -302,7 +302,7 @@ func (s *Runs) executorFor(ctx context.Context, j *job.Job, asked string) (strin
 
 // executorOf returns the last receiver of a run's work, "" if nodes do it.
 func (s *Runs) executorOf(ctx context.Context, id job.ID) (string, error) {
-	list, err := s.store.HandoversOfRun(ctx, id)
+	list, err := s.store.Handovers(ctx, store.HandoverQuery{Run: id, Limit: store.MaxBatch})
 	if err != nil || len(list) == 0 {
 		return "", err
 	}

@@ -27,7 +27,7 @@ func TestGroupsComeFromExecutorsAndJobs(t *testing.T) {
 		"b/flow": {Flow: &job.Flow{Steps: []job.Step{{Name: "x", Run: at("orders")}, {Name: "y", Run: at("orders")}}, Finally: []job.Step{{Name: "z", Run: at("late")}}}},
 		"b/else": {Shell: &job.Shell{Command: "true"}},
 	} {
-		if _, err := b.store.PutJob(ctx, store.PutJob{Actor: "ann", Definition: &job.Job{Namespace: name[:1], Name: name[2:], Run: run}}); err != nil {
+		if _, err := store.PutOne(ctx, b.store, store.PutJob{Actor: "ann", Definition: &job.Job{Namespace: name[:1], Name: name[2:], Run: run}}); err != nil {
 			t.Fatal(err)
 		}
 	}

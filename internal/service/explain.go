@@ -68,7 +68,7 @@ func (s *Runs) unplaced(ctx context.Context, r *store.Run, live []store.Session,
 	j, ok := jobs[r.JobUID]
 	if !ok {
 		var err error
-		if j, err = s.store.JobByUID(ctx, r.JobUID); err != nil && !errors.Is(err, store.ErrNotFound) {
+		if j, err = store.JobByUID(ctx, s.store, r.JobUID); err != nil && !errors.Is(err, store.ErrNotFound) {
 			return "", err
 		}
 		jobs[r.JobUID] = j

@@ -24,9 +24,9 @@ type counted struct {
 	behind atomic.Pointer[func()]
 }
 
-func (c *counted) Active(ctx context.Context, id job.ID) (store.Run, error) {
+func (c *counted) ListActive(ctx context.Context, q store.ActiveQuery) ([]store.Run, error) {
 	c.runs.Add(1)
-	return c.Store.Active(ctx, id)
+	return c.Store.ListActive(ctx, q)
 }
 
 func (c *counted) Output(ctx context.Context, run job.ID, attempt, fromSeq, limit int) ([]store.OutputChunk, error) {

@@ -19,11 +19,6 @@ type reads struct {
 	asked int
 }
 
-func (c *reads) JobByUID(ctx context.Context, uid job.ID) (*store.Job, error) {
-	c.asked++
-	return c.Store.JobByUID(ctx, uid)
-}
-
 func (c *reads) JobsByUID(ctx context.Context, uids []job.ID) ([]*store.Job, error) {
 	c.asked++
 	return c.Store.JobsByUID(ctx, uids)
@@ -37,7 +32,7 @@ func TestJobsByDueTimeAreReadInBatches(t *testing.T) {
 	s := b.serviceOn(Config{Store: c, Planner: p})
 	for i := range 60 {
 		b.put(s, fmt.Sprintf(`{"name": "job-%02d", "run": {"shell": "true"}, "schedule": {"cron": "0 %d * * *"}}`, i, i%24))
-		j, err := b.store.Job(t.Context(), "default", fmt.Sprintf("job-%02d", i))
+		j, err := store.JobNamed(t.Context(), b.store, "default", fmt.Sprintf("job-%02d", i))
 		if err != nil {
 			t.Fatal(err)
 		}

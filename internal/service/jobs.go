@@ -17,9 +17,7 @@ import (
 // jobStore is the part of a store that jobs use.
 type jobStore interface {
 	JobsNamed(ctx context.Context, names []string) ([]*store.Job, error)
-	PutJob(ctx context.Context, p store.PutJob) (*store.Job, error)
-	Job(ctx context.Context, namespace, name string) (*store.Job, error)
-	JobByUID(ctx context.Context, uid job.ID) (*store.Job, error)
+	PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job, error)
 	JobsByUID(ctx context.Context, uids []job.ID) ([]*store.Job, error)
 	ListJobs(ctx context.Context, q store.JobQuery) (list []*store.Job, next string, err error)
 	DeleteJob(ctx context.Context, d store.DeleteJob) error
@@ -80,7 +78,7 @@ func (s *Jobs) find(ctx context.Context, who Caller, r Right, name Name) (*store
 	if err := who.MayIn(r, name.Namespace); err != nil {
 		return nil, err
 	}
-	j, err := s.store.Job(ctx, name.Namespace, name.Name)
+	j, err := store.JobNamed(ctx, s.store, name.Namespace, name.Name)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, noJob(name)
 	}
@@ -173,7 +171,7 @@ func (s *Jobs) warned(ctx context.Context, d job.Document) func(Changed, error) 
 
 // create writes a job that must not exist.
 func (s *Jobs) create(ctx context.Context, who Caller, definition *job.Job) (Changed, error) {
-	switch _, err := s.store.Job(ctx, nameOf(definition).Namespace, definition.Name); {
+	switch _, err := store.JobNamed(ctx, s.store, nameOf(definition).Namespace, definition.Name); {
 	case err == nil:
 		return Changed{}, exists(definition.FullName())
 	case !errors.Is(err, store.ErrNotFound):
@@ -257,7 +255,7 @@ func (s *Jobs) put(ctx context.Context, who Caller, p store.PutJob, old *store.J
 			p.Pause = store.Pause{} // the pause keeps its author and reason
 		}
 	}
-	j, err := s.store.PutJob(ctx, p)
+	j, err := store.PutOne(ctx, s.store, p)
 	if err != nil {
 		return Changed{}, putError(err, p)
 	}
@@ -288,7 +286,7 @@ func (s *Jobs) put(ctx context.Context, who Caller, p store.PutJob, old *store.J
 func (s *Jobs) warnOfUpstreams(ctx context.Context, j *job.Job) (list []string, err error) {
 	for _, up := range engine.Follows(j) {
 		namespace, name, _ := strings.Cut(up, "/")
-		switch _, err := s.store.Job(ctx, namespace, name); {
+		switch _, err := store.JobNamed(ctx, s.store, namespace, name); {
 		case errors.Is(err, store.ErrNotFound):
 			list = append(list, absentWarning(up))
 		case err != nil:

@@ -122,7 +122,7 @@ func (s *Load) Due(ctx context.Context, who Caller, namespace string, from, to t
 				return list, nil
 			}
 			place = u
-			j, err := s.jobs.store.JobByUID(ctx, u.Job)
+			j, err := store.JobByUID(ctx, s.jobs.store, u.Job)
 			if errors.Is(err, store.ErrNotFound) {
 				continue
 			}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/presence"
-	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
 
@@ -21,7 +20,7 @@ import (
 type nodeStore interface {
 	Sessions(ctx context.Context) ([]store.Session, error)
 	Drain(ctx context.Context, d store.DrainNode) error
-	Mine(ctx context.Context, session job.ID) ([]store.Run, error)
+	store.RunLister
 	presence.Notes
 }
 
@@ -216,7 +215,7 @@ func (s *Nodes) all(ctx context.Context) (list []client.Node, now time.Time, err
 		n := nodeOf(&sessions[i], now)
 		if sessions[i].Drain != nil {
 			// The node's own count is some seconds old, and a drain is watched for its end.
-			mine, err := s.store.Mine(ctx, n.Session)
+			mine, err := store.RunsOn(ctx, s.store, n.Session)
 			if err != nil {
 				return nil, now, err
 			}

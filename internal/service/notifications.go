@@ -17,7 +17,7 @@ import (
 
 // noticeStore is the part of a store that notifications use.
 type noticeStore interface {
-	Channels(ctx context.Context) ([]*job.Channel, error)
+	Documents(ctx context.Context, kinds ...job.Kind) ([]job.Document, error)
 	Notes(ctx context.Context, prefix, after string, limit int) ([]store.Note, error)
 	PutNote(ctx context.Context, n store.Note) (int64, error)
 }
@@ -43,7 +43,7 @@ func (s *Notifications) channels(ctx context.Context, who Caller, namespace stri
 	if err != nil {
 		return nil, err
 	}
-	list, err := s.store.Channels(ctx)
+	list, err := store.Channels(ctx, s.store)
 	if err != nil {
 		return nil, err
 	}

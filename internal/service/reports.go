@@ -81,7 +81,7 @@ func (s *Reports) Ping(ctx context.Context, key string, said client.Report) (cli
 	if err != nil || !ok {
 		return client.Reported{}, refuse(client.TypeNotFound, "there is no such ping key").withHint("belfry job ping-key NAME makes one, and ends the one before")
 	}
-	j, err := s.jobs.store.Job(ctx, namespace, name)
+	j, err := store.JobNamed(ctx, s.jobs.store, namespace, name)
 	if errors.Is(err, store.ErrNotFound) {
 		return client.Reported{}, refuse(client.TypeNotFound, "the job of this ping key does not exist")
 	}

@@ -31,7 +31,7 @@ func (s *Runs) Retry(ctx context.Context, who Caller, id job.ID, said client.Ret
 	if run.State != job.StateDone {
 		return Made{}, refuse(client.TypeConflict, "run %s has not ended yet: it is %s", id, run.State)
 	}
-	j, err := s.store.JobByUID(ctx, run.JobUID)
+	j, err := store.JobByUID(ctx, s.store, run.JobUID)
 	if errors.Is(err, store.ErrNotFound) || err == nil && j.Deleted {
 		return Made{}, refuse(client.TypeNotFound, "the job %s of the run was deleted", run.Job)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/secret"
 	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
 )
 
 // Draft is a document as its author sent it: the readable part, with the problems of the
@@ -41,7 +42,7 @@ func ReadDraft(text []byte, pointer string) (Draft, error) {
 // rulebook has the rules that documents must keep on this server.
 type rulebook struct {
 	store interface {
-		Calendars(ctx context.Context) ([]*job.Calendar, error)
+		store.DocumentReader
 		Now(ctx context.Context) (time.Time, error)
 	}
 	defaults job.Defaults
@@ -50,7 +51,7 @@ type rulebook struct {
 
 // calendars returns a lookup function for the calendars of the store.
 func (b *rulebook) calendars(ctx context.Context) (job.Calendars, error) {
-	list, err := b.store.Calendars(ctx)
+	list, err := store.Calendars(ctx, b.store)
 	if err != nil {
 		return nil, err
 	}

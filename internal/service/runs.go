@@ -17,21 +17,20 @@ import (
 
 // runStore is the part of a store that runs use.
 type runStore interface {
-	Active(ctx context.Context, run job.ID) (store.Run, error)
 	ListActive(ctx context.Context, q store.ActiveQuery) ([]store.Run, error)
 	Attempts(ctx context.Context, q store.HistoryQuery) ([]store.Record, store.RecordRef, error)
 	AttemptsOf(ctx context.Context, run job.ID) ([]store.Record, error)
 	Cancel(ctx context.Context, run job.ID, by, reason string) (store.Run, error)
 	AnswerFlow(ctx context.Context, a store.FlowAnswer) error
 	CancelRuns(ctx context.Context, uid job.ID, runs []job.ID, by, reason string) ([]store.Run, error)
-	JobByUID(ctx context.Context, uid job.ID) (*store.Job, error)
+	JobsByUID(ctx context.Context, uids []job.ID) ([]*store.Job, error)
 	revisionStore
 	Trigger(ctx context.Context, items []store.TriggerItem) ([]store.TriggerOutcome, error)
 	Report(ctx context.Context, r store.Report) (store.ReportOutcome, error)
 	Sessions(ctx context.Context) ([]store.Session, error)
-	HandoversOfRun(ctx context.Context, run job.ID) ([]store.Handover, error)
+	Handovers(ctx context.Context, q store.HandoverQuery) ([]store.Handover, error)
 	Registrations(ctx context.Context, kind string) ([]store.Registration, error)
-	Executors(ctx context.Context) ([]*job.Executors, error)
+	Documents(ctx context.Context, kinds ...job.Kind) ([]job.Document, error)
 	Numbers(ctx context.Context, n int, from int64) (int64, error)
 	Now(ctx context.Context) (time.Time, error)
 	auditStore
@@ -164,7 +163,7 @@ func (s *Runs) seen(ctx context.Context, who Caller, r Right, id job.ID) (client
 
 // run returns an active or finished run with its attempts.
 func (s *Runs) run(ctx context.Context, id job.ID) (client.Run, error) {
-	active, err := s.store.Active(ctx, id)
+	active, err := store.ActiveRun(ctx, s.store, id)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return client.Run{}, err
 	}
@@ -342,13 +341,13 @@ func (s *Runs) listActive(ctx context.Context, of scope, q *client.RunQuery, uid
 				return &active.After, nil
 			}
 			page.Items = append(page.Items, activeRun(&runs[i]))
-			active.After = store.RunRef{Due: runs[i].Due, ID: runs[i].ID}
+			active.After = r.Ref()
 		}
 		if len(runs) < active.Limit {
 			return nil, nil
 		}
 		last := runs[len(runs)-1]
-		active.After = store.RunRef{Due: last.Due, ID: last.ID}
+		active.After = last.Ref()
 	}
 }
 

@@ -40,7 +40,6 @@ type Store interface {
 	statsStore
 	noticeStore
 	secret.Notes
-	HandoversOf(ctx context.Context, numbers []int64) ([]store.Handover, error)
 	Asked(ctx context.Context, list []store.Answer) error
 	Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error)
 	workerStore
@@ -165,15 +164,15 @@ func New(c Config) (*Service, error) {
 		Jobs:          jobs,
 		Documents:     &Documents{shared: s, rules: rules, store: c.Store},
 		Schedules:     &Schedules{rules: rules},
-		Calendars:     calendars(s, rules, c.Store),
-		Pools:         pools(s, rules, c.Store),
-		Channels:      channels(s, rules, c.Store),
+		Calendars:     &Sets{s, rules, job.KindCalendar, c.Store},
+		Pools:         &Sets{s, rules, job.KindPool, c.Store},
+		Channels:      &Sets{s, rules, job.KindChannel, c.Store},
 		Runs:          runs,
 		Output:        output,
 		Lines:         &Lines{output: output},
 		Events:        &Events{hub: c.Events, store: c.Store, places: streams},
 		Nodes:         nodes,
-		Listed:        listedExecutors(s, rules, c.Store),
+		Listed:        &Sets{s, rules, job.KindExecutors, c.Store},
 		Executors:     &Executors{jobs: jobs, store: c.Store},
 		Audit:         &Audit{shared: s, store: c.Store},
 		Access:        &Access{store: c.Store, tokens: c.Tokens, sharedUser: c.SharedUser},

@@ -13,110 +13,27 @@ import (
 
 // setStore is the part of a store that documents but jobs use.
 type setStore interface {
-	Calendars(ctx context.Context) ([]*job.Calendar, error)
-	PutCalendar(ctx context.Context, c *job.Calendar, ifVersion int64, actor string) (*job.Calendar, error)
-	DeleteCalendar(ctx context.Context, namespace, name string, ifVersion int64, actor string) error
-	Pools(ctx context.Context) ([]*job.Pool, error)
-	PutPool(ctx context.Context, p *job.Pool, ifVersion int64, actor string) (*job.Pool, error)
-	DeletePool(ctx context.Context, namespace, name string, ifVersion int64, actor string) error
-	Channels(ctx context.Context) ([]*job.Channel, error)
-	PutChannel(ctx context.Context, c *job.Channel, ifVersion int64, actor string) (*job.Channel, error)
-	DeleteChannel(ctx context.Context, namespace, name string, ifVersion int64, actor string) error
-	Executors(ctx context.Context) ([]*job.Executors, error)
-	PutExecutors(ctx context.Context, e *job.Executors, ifVersion int64, actor string) (*job.Executors, error)
-	DeleteExecutors(ctx context.Context, namespace, name string, ifVersion int64, actor string) error
+	store.Documents
 	PutConsumer(ctx context.Context, c store.Consumer) error
 }
 
 // Sets has the documents of a kind, but the jobs.
 type Sets struct {
 	*shared
-	rules  *rulebook
-	kind   job.Kind
-	list   func(context.Context) ([]job.Document, error)
-	put    func(ctx context.Context, d job.Document, ifVersion int64, actor string) (job.Document, error)
-	remove func(ctx context.Context, namespace, name string, ifVersion int64, actor string) error
+	rules *rulebook
+	kind  job.Kind
+	store setStore
 }
 
-func calendars(s *shared, rules *rulebook, in setStore) *Sets {
-	document := func(c *job.Calendar) job.Document { return job.Document{Calendar: c} }
-	return &Sets{
-		s, rules, job.KindCalendar,
-		func(ctx context.Context) ([]job.Document, error) {
-			list, err := in.Calendars(ctx)
-			return documentsOf(list, document), err
-		},
-		func(ctx context.Context, d job.Document, ifVersion int64, actor string) (job.Document, error) {
-			c, err := in.PutCalendar(ctx, d.Calendar, ifVersion, actor)
-			return document(c), err
-		},
-		in.DeleteCalendar,
+// putSet creates or changes a document. The feed receives ends from the first channel on,
+// before the delivering node has seen it.
+func putSet(ctx context.Context, in setStore, d job.Document, ifVersion int64, actor string) (job.Document, error) {
+	if d.Kind == job.KindChannel {
+		if err := in.PutConsumer(ctx, notice.Consumer()); err != nil {
+			return job.Document{}, err
+		}
 	}
-}
-
-func pools(s *shared, rules *rulebook, in setStore) *Sets {
-	document := func(p *job.Pool) job.Document { return job.Document{Pool: p} }
-	return &Sets{
-		s, rules, job.KindPool,
-		func(ctx context.Context) ([]job.Document, error) {
-			list, err := in.Pools(ctx)
-			return documentsOf(list, document), err
-		},
-		func(ctx context.Context, d job.Document, ifVersion int64, actor string) (job.Document, error) {
-			p, err := in.PutPool(ctx, d.Pool, ifVersion, actor)
-			return document(p), err
-		},
-		in.DeletePool,
-	}
-}
-
-func channels(s *shared, rules *rulebook, in setStore) *Sets {
-	document := func(c *job.Channel) job.Document { return job.Document{Channel: c} }
-	return &Sets{
-		s, rules, job.KindChannel,
-		func(ctx context.Context) ([]job.Document, error) {
-			list, err := in.Channels(ctx)
-			return documentsOf(list, document), err
-		},
-		func(ctx context.Context, d job.Document, ifVersion int64, actor string) (job.Document, error) {
-			c, err := putChannel(ctx, in, d.Channel, ifVersion, actor)
-			return document(c), err
-		},
-		in.DeleteChannel,
-	}
-}
-
-func listedExecutors(s *shared, rules *rulebook, in setStore) *Sets {
-	document := func(e *job.Executors) job.Document { return job.Document{Executors: e} }
-	return &Sets{
-		s, rules, job.KindExecutors,
-		func(ctx context.Context) ([]job.Document, error) {
-			list, err := in.Executors(ctx)
-			return documentsOf(list, document), err
-		},
-		func(ctx context.Context, d job.Document, ifVersion int64, actor string) (job.Document, error) {
-			e, err := in.PutExecutors(ctx, d.Executors, ifVersion, actor)
-			return document(e), err
-		},
-		in.DeleteExecutors,
-	}
-}
-
-// putChannel creates or changes a channel. The feed receives ends from then on, before the
-// delivering node has seen the channel.
-func putChannel(ctx context.Context, in setStore, c *job.Channel, ifVersion int64, actor string) (*job.Channel, error) {
-	if err := in.PutConsumer(ctx, notice.Consumer()); err != nil {
-		return nil, err
-	}
-	return in.PutChannel(ctx, c, ifVersion, actor)
-}
-
-func documentsOf[T any](list []T, document func(T) job.Document) []job.Document {
-	var documents []job.Document
-	for _, item := range list {
-		documents = append(documents, document(item))
-	}
-	return documents
+	return in.PutDocument(ctx, d, ifVersion, actor)
 }
 
 // List returns the sets of a namespace, or of all, by name.
@@ -125,7 +42,7 @@ func (s *Sets) List(ctx context.Context, who Caller, namespace string) ([]job.Do
 	if err != nil {
 		return nil, err
 	}
-	all, err := s.list(ctx)
+	all, err := s.store.Documents(ctx, s.kind)
 	if err != nil || of == nil {
 		return all, err
 	}
@@ -141,7 +58,7 @@ func (s *Sets) find(ctx context.Context, who Caller, r Right, name Name) (job.Do
 	if err := who.MayIn(r, name.Namespace); err != nil {
 		return job.Document{}, err
 	}
-	all, err := s.list(ctx)
+	all, err := s.store.Documents(ctx, s.kind)
 	if err != nil {
 		return job.Document{}, err
 	}
@@ -178,7 +95,7 @@ func (s *Sets) Put(ctx context.Context, who Caller, name Name, draft Draft, expe
 			return job.Document{}, false, expect.match(version)
 		}
 	}
-	put, err = s.put(ctx, d, version, who.Name)
+	put, err = putSet(ctx, s.store, d, version, who.Name)
 	switch {
 	case errors.Is(err, store.ErrExists):
 		return job.Document{}, false, refuse(client.TypeChanged, "%s %s already exists", s.kind, name)
@@ -200,7 +117,7 @@ func (s *Sets) Delete(ctx context.Context, who Caller, name Name, expect Expect)
 	if err := expect.match(d.Version()); err != nil {
 		return err
 	}
-	err = s.remove(ctx, name.Namespace, name.Name, d.Version(), who.Name)
+	err = s.store.DeleteDocument(ctx, s.kind, name.String(), d.Version(), who.Name)
 	var named store.NamedError
 	switch {
 	case errors.As(err, &named):

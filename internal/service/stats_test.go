@@ -209,7 +209,7 @@ func TestLoadCountsOnlyVisibleJobs(t *testing.T) {
 		`{"name": "c", "namespace": "other", "run": {"shell": "true"}, "labels": {"team": "x"}}`: 3 * time.Minute,
 	} {
 		name := b.put(s, document)
-		j, err := b.store.Job(t.Context(), name.Namespace, name.Name)
+		j, err := store.JobNamed(t.Context(), b.store, name.Namespace, name.Name)
 		if err != nil {
 			t.Fatal(err)
 		}

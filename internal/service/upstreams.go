@@ -21,7 +21,7 @@ type upstreams struct {
 
 func (d *Documents) upstreams(ctx context.Context, steps []*step) *upstreams {
 	u := &upstreams{
-		job: func(namespace, name string) (*store.Job, error) { return d.store.Job(ctx, namespace, name) },
+		job: func(namespace, name string) (*store.Job, error) { return store.JobNamed(ctx, d.store, namespace, name) },
 		of:  make(map[string][]string, len(steps)), absent: map[string]bool{}, depths: make(map[string]int, len(steps)),
 	}
 	for _, s := range steps {

@@ -69,7 +69,7 @@ func (s *Runs) sayWhere(ctx context.Context, open []*client.StepState) error {
 	var runs []store.Run
 	var of []*client.StepState
 	for _, st := range open {
-		r, err := s.store.Active(ctx, st.Run)
+		r, err := store.ActiveRun(ctx, s.store, st.Run)
 		switch {
 		case err == nil:
 			runs, of = append(runs, r), append(of, st)
@@ -99,7 +99,7 @@ func (s *Runs) planOf(ctx context.Context, r *store.Run) (*job.Job, error) {
 	if err := json.Unmarshal(r.Flow, &saved); err != nil {
 		return nil, nil //nolint:nilerr // a state that cannot be read has no plan to show
 	}
-	j, err := s.store.JobByUID(ctx, r.JobUID)
+	j, err := store.JobByUID(ctx, s.store, r.JobUID)
 	if errors.Is(err, store.ErrNotFound) || err == nil && j == nil && saved.Definition == nil {
 		return nil, nil
 	}

@@ -286,7 +286,7 @@ func (s *Workers) Ready(ctx context.Context, who Caller, id job.ID, after wire.P
 			return wire.Runs{}, err
 		}
 	}
-	runs, err := s.store.Ready(ctx, id, store.RunRef(after), until, limit)
+	runs, err := s.work.Ready(ctx, id, store.RunRef(after), until, limit)
 	return wire.Runs{Runs: wire.ReadyOf(runs, id)}, workerError(err)
 }
 
@@ -443,7 +443,7 @@ func (s *Workers) Mine(ctx context.Context, who Caller, id job.ID) (wire.Mine, e
 	if _, err := s.sessionOf(ctx, who, id); err != nil {
 		return wire.Mine{}, err
 	}
-	runs, err := s.store.Mine(ctx, id)
+	runs, err := store.RunsOn(ctx, s.store, id)
 	if err != nil {
 		return wire.Mine{}, workerError(err)
 	}
@@ -460,7 +460,7 @@ func (s *Workers) Output(ctx context.Context, who Caller, id job.ID, said wire.O
 	if _, err := s.sessionOf(ctx, who, id); err != nil {
 		return err
 	}
-	runs, err := s.store.Mine(ctx, id)
+	runs, err := store.RunsOn(ctx, s.store, id)
 	if err != nil {
 		return workerError(err)
 	}
@@ -508,7 +508,7 @@ func (s *Workers) Secrets(ctx context.Context, who Caller, id job.ID, said wire.
 	if err != nil {
 		return wire.Secrets{}, err
 	}
-	runs, err := s.store.Mine(ctx, id)
+	runs, err := store.RunsOn(ctx, s.store, id)
 	if err != nil {
 		return wire.Secrets{}, workerError(err)
 	}
@@ -548,7 +548,7 @@ func (s *Workers) Calendars(ctx context.Context, who Caller) (wire.Calendars, er
 	if err := who.May(WorkAsWorker); err != nil {
 		return wire.Calendars{}, err
 	}
-	list, err := s.store.Calendars(ctx)
+	list, err := store.Calendars(ctx, s.store)
 	if err != nil {
 		return wire.Calendars{}, workerError(err)
 	}

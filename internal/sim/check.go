@@ -278,7 +278,7 @@ type moment struct {
 //
 // Once: an identity has one run, but for those that were withdrawn.
 func (c *checker) checkJob(uid job.ID, b *book) error {
-	j, err := c.store.JobByUID(context.Background(), uid)
+	j, err := store.JobByUID(context.Background(), c.store, uid)
 	if err != nil {
 		return fmt.Errorf("read job %s: %w", b.name, err)
 	}

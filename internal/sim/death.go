@@ -7,6 +7,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/agenda"
 	"github.com/belfry-cron/belfry/internal/leftovers"
 	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
 )
 
 const (
@@ -60,14 +61,14 @@ func (c *Core) report(n *model, dead *leftovers.Dead) {
 	}
 	ctx := context.Background()
 	settle := func() {
-		if _, err := dead.Settle(ctx, c.store); err != nil {
+		if _, err := dead.Settle(ctx, leftovers.On(c.store)); err != nil {
 			c.fail(err)
 		}
 	}
 	settle()
 	c.after(c.between(0, freeAfter), settle)
 	c.after(freeAfter, func() {
-		mine, err := c.store.Mine(ctx, dead.Session)
+		mine, err := store.RunsOn(ctx, c.store, dead.Session)
 		if err != nil {
 			c.fail(err)
 			return

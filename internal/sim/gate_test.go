@@ -319,18 +319,13 @@ func (g *gate) ListJobs(ctx context.Context, q store.JobQuery) (out []*store.Job
 	return out, next, err
 }
 
-func (g *gate) Ready(ctx context.Context, s job.ID, after store.RunRef, until time.Time, limit int) (out []store.ReadyRun, err error) {
-	err = g.read(ctx, func() (err error) { out, err = g.Store.Ready(ctx, s, after, until, limit); return err })
+func (g *gate) Ready(ctx context.Context, q store.ReadyQuery) (out []store.ReadyRun, err error) {
+	err = g.read(ctx, func() (err error) { out, err = g.Store.Ready(ctx, q); return err })
 	return out, err
 }
 
-func (g *gate) Overdue(ctx context.Context, before time.Time, after store.RunRef, limit int) (out []store.ReadyRun, err error) {
-	err = g.read(ctx, func() (err error) { out, err = g.Store.Overdue(ctx, before, after, limit); return err })
-	return out, err
-}
-
-func (g *gate) Mine(ctx context.Context, s job.ID) (out []store.Run, err error) {
-	err = g.read(ctx, func() (err error) { out, err = g.Store.Mine(ctx, s); return err })
+func (g *gate) ListActive(ctx context.Context, q store.ActiveQuery) (out []store.Run, err error) {
+	err = g.read(ctx, func() (err error) { out, err = g.Store.ListActive(ctx, q); return err })
 	return out, err
 }
 

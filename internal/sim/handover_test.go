@@ -58,7 +58,7 @@ func (x *witness) handOver(ctx context.Context, a executor.Attempt) executor.Res
 	if !x.gate.awake() || ctx.Err() != nil || time.Since(began) > sendMax {
 		return executor.Result{HandedOver: true} // it cannot say what it has sent
 	}
-	known, err := x.cluster.tap.HandoversOf(context.WithoutCancel(ctx), []int64{number})
+	known, err := x.cluster.tap.Handovers(context.WithoutCancel(ctx), store.HandoverQuery{Numbers: []int64{number}, Limit: store.MaxBatch})
 	if err != nil || len(known) != 1 {
 		x.history.broken("handed over", "handover %d of %s is not known: %v", number, a.Run.Name, err)
 		return executor.Result{HandedOver: true}

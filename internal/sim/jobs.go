@@ -127,7 +127,7 @@ const editEvery = 6 * time.Second
 // newUser makes the steady jobs.
 func newUser(s store.Store, random *rand.Rand, now func() time.Time) (*user, error) {
 	u := &user{store: s, random: random, now: now, schedules: map[string]string{}}
-	if _, err := s.PutPool(context.Background(), &job.Pool{Name: pool, Slots: job.Slots{Size: poolSlots}}, 0, "user"); err != nil {
+	if _, err := s.PutDocument(context.Background(), job.Document{Pool: &job.Pool{Name: pool, Slots: job.Slots{Size: poolSlots}}}, 0, "user"); err != nil {
 		return nil, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(steady)) {
@@ -179,9 +179,9 @@ func (u *user) put(name, schedule string, p store.PutJob) error {
 		definition.Schedule.Cron = []string{schedule}
 	}
 	p.Definition, p.IfVersion, p.Actor = &definition, store.AnyVersion, "user"
-	_, err = u.store.PutJob(context.Background(), p)
+	_, err = store.PutOne(context.Background(), u.store, p)
 	if err == nil && u.random.IntN(5) == 0 {
-		_, err = u.store.PutJob(context.Background(), p) // the answer was lost
+		_, err = store.PutOne(context.Background(), u.store, p) // the answer was lost
 	}
 	u.schedules[name] = schedule
 	return err
@@ -197,7 +197,7 @@ func (u *user) edit() error {
 	}
 	names := slices.Sorted(maps.Keys(edited))
 	name := names[u.random.IntN(len(names))]
-	j, err := u.store.Job(ctx, job.DefaultNamespace, name)
+	j, err := store.JobNamed(ctx, u.store, job.DefaultNamespace, name)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return err
 	}
@@ -254,7 +254,7 @@ func (u *user) cancel(uid job.ID) error {
 // answer approves or rejects what a flow waits for, twice at times.
 func (u *user) answer() error {
 	ctx := context.Background()
-	j, err := u.store.Job(ctx, job.DefaultNamespace, "flow-asks")
+	j, err := store.JobNamed(ctx, u.store, job.DefaultNamespace, "flow-asks")
 	if err != nil {
 		return err
 	}

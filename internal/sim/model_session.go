@@ -46,7 +46,7 @@ func (n *model) join() {
 func (n *model) settle(predecessors []job.ID) {
 	for _, p := range predecessors {
 		var mine []store.Run
-		n.call(func() (err error) { mine, err = n.core.store.Mine(context.Background(), p); return err }, func(err error) {
+		n.call(func() (err error) { mine, err = store.RunsOn(context.Background(), n.core.store, p); return err }, func(err error) {
 			if err != nil {
 				n.later(retryEvery, func() { n.settle([]job.ID{p}) })
 				return

@@ -74,7 +74,7 @@ func (n *model) read(windows []agenda.Window, hint store.Hint) {
 	session, mind, began, w := n.session, n.mind, n.elapsed(), windows[0]
 	var runs []store.ReadyRun
 	n.call(func() (err error) {
-		runs, err = n.core.store.Ready(context.Background(), session, w.After, w.Until, agenda.PageSize)
+		runs, err = n.core.store.Ready(context.Background(), store.ReadyQuery{Session: session, After: w.After, Until: w.Until, Limit: agenda.PageSize})
 		return err
 	}, func(err error) {
 		switch {
@@ -102,7 +102,7 @@ func (n *model) steal() {
 	session, began := n.session, n.elapsed()
 	var runs []store.ReadyRun
 	n.once(errandSteal, func() (err error) {
-		runs, err = n.core.store.Overdue(context.Background(), now.Add(-stealAfter), store.RunRef{}, agenda.PageSize)
+		runs, err = n.core.store.Ready(context.Background(), store.ReadyQuery{Any: true, Until: now.Add(-stealAfter).Add(-1), Limit: agenda.PageSize})
 		return err
 	}, func(err error) {
 		if err == nil && session == n.session {
@@ -434,7 +434,7 @@ func (n *model) giveBack() {
 
 // changed reports whether the job of what is claimed and not due was changed since.
 func (n *model) changed(it *held) bool {
-	j, err := n.core.memory.JobByUID(context.Background(), it.With.run.JobUID)
+	j, err := store.JobByUID(context.Background(), n.core.memory, it.With.run.JobUID)
 	if err != nil {
 		return false
 	}
@@ -456,7 +456,7 @@ func (n *model) reconcile() {
 	}
 	session, before := n.session, n.mind.All(agenda.Running)
 	var mine []store.Run
-	n.once(errandReconcile, func() (err error) { mine, err = n.core.store.Mine(context.Background(), session); return err }, func(err error) {
+	n.once(errandReconcile, func() (err error) { mine, err = store.RunsOn(context.Background(), n.core.store, session); return err }, func(err error) {
 		if err != nil || session != n.session {
 			return
 		}

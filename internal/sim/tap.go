@@ -114,7 +114,7 @@ func (t *Tap) Place(ctx context.Context, placements []store.Placement) error {
 //
 // Started once: a repeated claim is the same claim.
 func (t *Tap) taken(ctx context.Context, session job.ID, a store.Attempt) {
-	r, err := t.Store.Active(ctx, a.Run)
+	r, err := store.ActiveRun(ctx, t.Store, a.Run)
 	if err == nil && r.State == job.StateRunning && r.Session == session && r.Attempt == a.Number && r.Token != a.Token {
 		t.history.problem("started once", "%s has claimed a run of %s of %s twice, with two tokens", r.Node, r.Name, r.Due)
 	}
@@ -182,7 +182,7 @@ func (t *Tap) settle(ctx context.Context, runs []job.ID) {
 		if known == nil {
 			continue
 		}
-		if _, err := t.Store.Active(ctx, id); err != nil {
+		if _, err := store.ActiveRun(ctx, t.Store, id); err != nil {
 			t.history.free(known.slot, id)
 		}
 	}
@@ -193,7 +193,7 @@ func (t *Tap) settle(ctx context.Context, runs []job.ID) {
 func (t *Tap) ended(ctx context.Context) {
 	for slot, holders := range t.history.holders {
 		for id := range holders {
-			if r, err := t.Store.Active(ctx, id); err != nil || !r.HoldsSlot {
+			if r, err := store.ActiveRun(ctx, t.Store, id); err != nil || !r.HoldsSlot {
 				t.history.free(slot, id)
 			}
 		}
@@ -278,7 +278,7 @@ func (t *Tap) Release(ctx context.Context, session job.ID, attempts []store.Atte
 	err := t.Store.Release(ctx, session, attempts)
 	h.Commits++
 	for _, a := range attempts {
-		r, gone := t.Store.Active(ctx, a.Run)
+		r, gone := store.ActiveRun(ctx, t.Store, a.Run)
 		if err == nil && gone == nil && r.Token == a.Token {
 			continue // it is handed over, and not given back by its session
 		}
@@ -302,7 +302,7 @@ func (t *Tap) Reap(ctx context.Context, session job.ID, attempts []store.Attempt
 	defer h.mu.Unlock()
 	running := map[job.ID]store.Run{}
 	for _, a := range attempts {
-		if r, err := t.Store.Active(ctx, a.Run); err == nil && r.Token == a.Token && r.State == job.StateRunning {
+		if r, err := store.ActiveRun(ctx, t.Store, a.Run); err == nil && r.Token == a.Token && r.State == job.StateRunning {
 			running[a.Run] = r
 		}
 	}
@@ -311,7 +311,7 @@ func (t *Tap) Reap(ctx context.Context, session job.ID, attempts []store.Attempt
 	h.Commits++
 	for _, a := range attempts {
 		if was, ok := running[a.Run]; ok {
-			if r, err := t.Store.Active(ctx, a.Run); err != nil || r.Token != was.Token {
+			if r, err := store.ActiveRun(ctx, t.Store, a.Run); err != nil || r.Token != was.Token {
 				h.takeForLost(a, t.now())
 				h.unclaimed(a.Run)
 				h.closeClaim(a.Run, t.now())
@@ -351,15 +351,6 @@ func (t *Tap) Cancel(ctx context.Context, run job.ID, by, reason string) (store.
 	return r, err
 }
 
-// PutJob implements store.Jobs.
-func (t *Tap) PutJob(ctx context.Context, p store.PutJob) (*store.Job, error) {
-	list, err := t.PutJobs(ctx, []store.PutJob{p})
-	if err != nil {
-		return nil, err
-	}
-	return list[0], nil
-}
-
 // PutJobs implements store.Jobs. Its answer is the user's.
 func (t *Tap) PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job, error) {
 	h := t.history
@@ -367,7 +358,7 @@ func (t *Tap) PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job, e
 	defer h.mu.Unlock()
 	was := make([]*store.Job, len(list)) // nil where there is none
 	for i := range list {
-		was[i], _ = t.Store.Job(ctx, job.DefaultNamespace, list[i].Definition.Name)
+		was[i], _ = store.JobNamed(ctx, t.Store, job.DefaultNamespace, list[i].Definition.Name)
 	}
 	jobs, err := t.Store.PutJobs(ctx, list)
 	h.Commits++

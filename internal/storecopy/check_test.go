@@ -185,7 +185,7 @@ func TestCheckRemovesARunThatHasEnded(t *testing.T) {
 	w.must(w.Append(w.ctx, []store.Record{{Run: r, Attempt: job.Attempt{Run: r.ID, Number: 1, Ended: w.now, Outcome: job.OutcomeSucceeded}, Final: true}}))
 	d := damage{check: engine.CheckRuns, object: r.ID.String(), says: "history says that it has ended: succeeded"}
 	d.found(t, w)
-	if _, err := w.Active(w.ctx, r.ID); err == nil {
+	if _, err := store.ActiveRun(w.ctx, w, r.ID); err == nil {
 		t.Error("it is still there")
 	}
 }

@@ -141,7 +141,7 @@ func (c *copying) examine(ctx context.Context) error {
 		return err
 	}
 	c.kept = survey.Kept
-	c.result.Calendars, c.result.Pools, c.result.Tokens = len(c.kept.Calendars), len(c.kept.Pools), len(c.kept.Tokens)
+	c.result.Calendars, c.result.Pools, c.result.Tokens = len(c.kept.Documents[job.KindCalendar]), len(c.kept.Documents[job.KindPool]), len(c.kept.Tokens)
 	c.result.Nodes = liveNodes(c.kept, c.now, nil)
 	c.jobs = map[job.ID]bool{}
 	err = eachJob(ctx, c.from, func(list []*store.Job) error {
@@ -215,7 +215,7 @@ func eachRun(ctx context.Context, s Store, f func([]store.Run) error) error {
 			return err
 		}
 		last := &list[len(list)-1]
-		q.After = store.RunRef{Due: last.Due, ID: last.ID}
+		q.After = last.Ref()
 	}
 }
 
@@ -464,7 +464,7 @@ func isEmpty(ctx context.Context, s Store, k *engine.Kept) error {
 		n    int
 		what string
 	}{
-		{len(jobs), "jobs"}, {len(runs), "runs"}, {len(records), "history"}, {len(k.Calendars), "calendars"}, {len(k.Pools), "pools"}, {len(k.Tokens), "tokens"}, {len(audit), "an audit"},
+		{len(jobs), "jobs"}, {len(runs), "runs"}, {len(records), "history"}, {k.Documents.Len(), "documents"}, {len(k.Tokens), "tokens"}, {len(audit), "an audit"},
 	} {
 		if one.n > 0 {
 			holds = append(holds, one.what)

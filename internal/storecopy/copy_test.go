@@ -54,7 +54,7 @@ func (w *world) put(text string) *store.Job {
 	w.Helper()
 	docs, err := job.Decode("test.yaml", []byte(text))
 	w.must(err)
-	j, err := w.PutJob(w.ctx, store.PutJob{Definition: docs[0].Job, IfVersion: store.AnyVersion, Actor: "ann"})
+	j, err := store.PutOne(w.ctx, w, store.PutJob{Definition: docs[0].Job, IfVersion: store.AnyVersion, Actor: "ann"})
 	w.must(err)
 	return j
 }
@@ -74,7 +74,7 @@ func (w *world) leave() {
 // plan plans a job for so many minutes from now.
 func (w *world) plan(j *store.Job, minutes ...int) (list []store.Attempt) {
 	w.Helper()
-	j, err := w.JobByUID(w.ctx, j.Definition.UID)
+	j, err := store.JobByUID(w.ctx, w, j.Definition.UID)
 	w.must(err)
 	item := store.PlanItem{Job: j.Definition.UID, Epoch: j.Definition.Epoch, From: j.Cursor, To: j.Cursor, Planned: j.Planned}
 	for _, n := range minutes {
@@ -115,9 +115,9 @@ func (w *world) live() {
 	w.join()
 	docs, err := job.Decode("test.yaml", []byte("kind: calendar\nname: off\ncalendar: {include: ['2026-12-25']}\n---\nkind: pool\nname: db\npool: {size: 2}\n"))
 	w.must(err)
-	_, err = w.PutCalendar(w.ctx, docs[0].Calendar, store.AnyVersion, "ann")
+	_, err = w.PutDocument(w.ctx, docs[0], store.AnyVersion, "ann")
 	w.must(err)
-	_, err = w.PutPool(w.ctx, docs[1].Pool, store.AnyVersion, "ann")
+	_, err = w.PutDocument(w.ctx, docs[1], store.AnyVersion, "ann")
 	w.must(err)
 	_, err = w.PutToken(w.ctx, store.PutToken{Name: "ci", Hash: store.TokenHash{1}, Role: store.RoleAdmin, Actor: "ann"})
 	w.must(err)
@@ -213,7 +213,7 @@ func copyAlong(t *testing.T, w *world, opens ...func(func() time.Time) storecopy
 	// The last one is used: what was planned runs once, and a request that comes again
 	// makes no second run.
 	w.Store = from
-	a, err := w.Job(w.ctx, "default", "a")
+	a, err := store.JobNamed(w.ctx, w, "default", "a")
 	w.must(err)
 	got, err := w.Trigger(w.ctx, []store.TriggerItem{{ID: w.id(), Job: a.Definition.UID, Kind: job.RunByHand, Key: "once", Actor: "ann"}})
 	w.must(err)
@@ -226,7 +226,7 @@ func copyAlong(t *testing.T, w *world, opens ...func(func() time.Time) storecopy
 	if len(w.node.Absences) != 1 {
 		t.Errorf("the first node knows of the absences %v, want the time of the copy", w.node.Absences)
 	}
-	q, err := w.Job(w.ctx, "default", "q")
+	q, err := store.JobNamed(w.ctx, w, "default", "q")
 	w.must(err)
 	if want := start.Add(2 * time.Minute); !q.Cursor.Equal(want) {
 		t.Errorf("q is planned until %s, want %s", q.Cursor, want)
@@ -255,11 +255,11 @@ func TestCopyIsRefusedWhileSomethingRuns(t *testing.T) {
 	}
 	// With leave it is copied, and copied again when the node has stopped.
 	copied(t, w, to, storecopy.Options{Active: true})
-	q, err := w.Job(w.ctx, "default", "q")
+	q, err := store.JobNamed(w.ctx, w, "default", "q")
 	w.must(err)
 	w.must(w.DeleteJob(w.ctx, store.DeleteJob{UID: q.Definition.UID, IfVersion: store.AnyVersion, Actor: "ann"}))
 	w.put("name: q\nrun: {shell: 'echo another'}") // the name of a job that the target still has
-	after, err := w.Job(w.ctx, "default", "after")
+	after, err := store.JobNamed(w.ctx, w, "default", "after")
 	w.must(err)
 	runs, err := w.ListActive(w.ctx, store.ActiveQuery{Job: after.Definition.UID, Limit: 1})
 	w.must(err)
@@ -279,7 +279,7 @@ func TestCopyIsRefusedWhileSomethingRuns(t *testing.T) {
 		t.Fatalf("with a running run: %v", err)
 	}
 	copied(t, w, to, storecopy.Options{Active: true})
-	if again, err := to.Job(t.Context(), "default", "q"); err != nil || again.Definition.UID == q.Definition.UID {
+	if again, err := store.JobNamed(t.Context(), to, "default", "q"); err != nil || again.Definition.UID == q.Definition.UID {
 		t.Errorf("q is still the deleted job: %v", err)
 	}
 	// What was running is lost in the target, once a node there has waited for long enough.
@@ -319,7 +319,7 @@ func TestCopyRefusesAForeignTarget(t *testing.T) {
 func TestCopyIsRefusedIntoATargetThatWasUsedSince(t *testing.T) {
 	for name, use := range map[string]func(w *world){
 		"a job was planned": func(w *world) {
-			a, err := w.Job(w.ctx, "default", "a")
+			a, err := store.JobNamed(w.ctx, w, "default", "a")
 			w.must(err)
 			w.join()
 			w.plan(a, 3)
@@ -390,7 +390,7 @@ func TestCopyTakesHandoversAlong(t *testing.T) {
 	to := inMemory(w.clock)
 	copied(t, w, to, storecopy.Options{Active: true})
 	copied(t, w, to, storecopy.Options{Active: true}) // again, which changes nothing
-	known, err := to.HandoversOf(w.ctx, []int64{number})
+	known, err := to.Handovers(w.ctx, store.HandoverQuery{Numbers: []int64{number}, Limit: store.MaxBatch})
 	w.must(err)
 	if len(known) != 1 || known[0].Attempt != a || known[0].About != "{}" || known[0].IsOver() {
 		t.Fatalf("the target knows %+v", known)

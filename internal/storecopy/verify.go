@@ -134,7 +134,7 @@ func digestKept(ctx context.Context, s Store, d *digest) error {
 	for _, part := range []struct {
 		name  string
 		value any
-	}{{"calendars", k.Calendars}, {"pools", k.Pools}, {"tokens", k.Tokens}, {"drained nodes", k.Drains}, {"sessions", k.Sessions}, {"sessions that are over", k.Over}, {"the last number of a handover", k.Number}} {
+	}{{"documents", k.Documents}, {"tokens", k.Tokens}, {"drained nodes", k.Drains}, {"sessions", k.Sessions}, {"sessions that are over", k.Over}, {"the last number of a handover", k.Number}} {
 		if err := d.add(part.name, part.value); err != nil {
 			return err
 		}

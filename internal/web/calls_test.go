@@ -30,16 +30,6 @@ func (c *called) one(what string) {
 	c.calls[what]++
 }
 
-func (c *called) Job(ctx context.Context, namespace, name string) (*store.Job, error) {
-	c.one("Job")
-	return c.Store.Job(ctx, namespace, name)
-}
-
-func (c *called) JobByUID(ctx context.Context, uid job.ID) (*store.Job, error) {
-	c.one("JobByUID")
-	return c.Store.JobByUID(ctx, uid)
-}
-
 func (c *called) JobsByUID(ctx context.Context, uids []job.ID) ([]*store.Job, error) {
 	c.one("JobsByUID")
 	return c.Store.JobsByUID(ctx, uids)
@@ -58,11 +48,6 @@ func (c *called) ListJobs(ctx context.Context, q store.JobQuery) ([]*store.Job, 
 func (c *called) Revisions(ctx context.Context, uid job.ID, before int64, limit int) ([]store.Revision, error) {
 	c.one("Revisions")
 	return c.Store.Revisions(ctx, uid, before, limit)
-}
-
-func (c *called) Active(ctx context.Context, run job.ID) (store.Run, error) {
-	c.one("Active")
-	return c.Store.Active(ctx, run)
 }
 
 func (c *called) ListActive(ctx context.Context, q store.ActiveQuery) ([]store.Run, error) {
@@ -100,11 +85,6 @@ func (c *called) Sessions(ctx context.Context) ([]store.Session, error) {
 	return c.Store.Sessions(ctx)
 }
 
-func (c *called) Mine(ctx context.Context, session job.ID) ([]store.Run, error) {
-	c.one("Mine")
-	return c.Store.Mine(ctx, session)
-}
-
 func (c *called) Now(ctx context.Context) (time.Time, error) {
 	c.one("Now")
 	return c.Store.Now(ctx)
@@ -120,14 +100,9 @@ func (c *called) Notes(ctx context.Context, prefix, after string, limit int) ([]
 	return c.Store.Notes(ctx, prefix, after, limit)
 }
 
-func (c *called) Pools(ctx context.Context) ([]*job.Pool, error) {
-	c.one("Pools")
-	return c.Store.Pools(ctx)
-}
-
-func (c *called) Calendars(ctx context.Context) ([]*job.Calendar, error) {
-	c.one("Calendars")
-	return c.Store.Calendars(ctx)
+func (c *called) Documents(ctx context.Context, kinds ...job.Kind) ([]job.Document, error) {
+	c.one("Documents")
+	return c.Store.Documents(ctx, kinds...)
 }
 
 func (c *called) Tokens(ctx context.Context) ([]store.Token, error) {
@@ -135,9 +110,9 @@ func (c *called) Tokens(ctx context.Context) ([]store.Token, error) {
 	return c.Store.Tokens(ctx)
 }
 
-func (c *called) HandoversOfRun(ctx context.Context, run job.ID) ([]store.Handover, error) {
-	c.one("HandoversOfRun")
-	return c.Store.HandoversOfRun(ctx, run)
+func (c *called) Handovers(ctx context.Context, q store.HandoverQuery) ([]store.Handover, error) {
+	c.one("Handovers")
+	return c.Store.Handovers(ctx, q)
 }
 
 func (c *called) Cursors(ctx context.Context, uids []job.ID) ([]store.JobCursor, error) {
@@ -156,7 +131,7 @@ func TestAPageNeedsFewCallsOfTheStore(t *testing.T) {
 	for i := range 40 {
 		list, err := job.Decode("", fmt.Appendf(nil, "namespace: many\nname: j%02d\nschedule: {cron: '0 0 1 1 *'}\nrun: {shell: 'true'}\n", i))
 		w.must(err)
-		_, err = w.store.PutJob(t.Context(), store.PutJob{Definition: list[0].Job, Actor: "wei"})
+		_, err = store.PutOne(t.Context(), w.store, store.PutJob{Definition: list[0].Job, Actor: "wei"})
 		w.must(err)
 	}
 	counted := &called{Store: w.store, calls: map[string]int{}}

@@ -22,8 +22,9 @@ func (w *world) reach() {
 	}))
 	list, err := job.Decode("", []byte("kind: channel\nnamespace: ops\nname: hook\nto: {webhook: {url: 'https://example.org/hook', secret: {file: key}}}\nrules: [{events: [failed, recovered]}]\n"))
 	w.must(err)
-	c, err := w.store.PutChannel(ctx, list[0].Channel, 0, "wei")
+	put, err := w.store.PutDocument(ctx, list[0], 0, "wei")
 	w.must(err)
+	c := put.Channel
 	group := notice.NewGroup(c, &notice.Event{Kind: job.NoticeFailed, Namespace: "shop", Job: "price-import"})
 	group.Add(c, notice.Event{Kind: job.NoticeFailed, Namespace: "shop", Job: "price-import", Run: w.failed, Time: w.now, Text: "exit status 1", Lasting: true}, w.now)
 	for name, note := range map[string]any{
@@ -61,7 +62,7 @@ func TestGroupsThatJobsNameAndThatHaveNoExecutorAreShown(t *testing.T) {
 	w := newWorld(t)
 	w.fill()
 	for name, group := range map[string]string{"a": "<orders>", "b": "<orders>", "c": "billing"} {
-		_, err := w.store.PutJob(t.Context(), store.PutJob{Actor: "wei", Definition: &job.Job{
+		_, err := store.PutOne(t.Context(), w.store, store.PutJob{Actor: "wei", Definition: &job.Job{
 			Namespace: "shop", Name: "at-" + name, Run: job.RunSpec{XXL: &job.XXL{Group: group, Handler: "h"}},
 		}})
 		w.must(err)
@@ -129,7 +130,7 @@ func TestShardsAreOneGroup(t *testing.T) {
 	ctx := t.Context()
 	list, err := job.Decode("", []byte("namespace: ops\nname: split\nrun: {shell: 'true'}\nplace: {shards: 3}\n"))
 	w.must(err)
-	j, err := w.store.PutJob(ctx, store.PutJob{Definition: list[0].Job, Actor: "wei"})
+	j, err := store.PutOne(ctx, w.store, store.PutJob{Definition: list[0].Job, Actor: "wei"})
 	w.must(err)
 	var items []store.TriggerItem
 	for i := range 3 {

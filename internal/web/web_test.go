@@ -92,7 +92,7 @@ func (w *world) fill() {
 	} {
 		list, err := job.Decode("", []byte(text))
 		w.must(err)
-		j, err := w.store.PutJob(ctx, store.PutJob{Definition: list[0].Job, Actor: "wei"})
+		j, err := store.PutOne(ctx, w.store, store.PutJob{Definition: list[0].Job, Actor: "wei"})
 		w.must(err)
 		if list[0].Job.Run.HandlerName() != "" {
 			continue // no node has it
@@ -125,7 +125,7 @@ func (w *world) begin() {
 	list, err := job.Decode("", []byte("namespace: data\nname: nightly\nschedule: {cron: '0 2 * * *'}\nrun: {flow: {steps: [{name: extract, wait: {for: 1h}}, "+
 		"{name: ask, wait: {approval: 'publish?'}}, {name: ready, wait: {signal: open}}, {name: each, for_each: [a, b], run: {shell: 'true'}}, {name: publish, needs: [extract, ask], run: {shell: 'true'}}], finally: [{name: tell, run: {handler: say}}]}}\n"))
 	w.must(err)
-	j, err := w.store.PutJob(ctx, store.PutJob{Definition: list[0].Job, Actor: "wei"})
+	j, err := store.PutOne(ctx, w.store, store.PutJob{Definition: list[0].Job, Actor: "wei"})
 	w.must(err)
 	made, err := w.store.Trigger(ctx, []store.TriggerItem{{ID: w.id(), Job: j.Definition.UID, Kind: job.RunByHand, Key: w.id().String(), Session: w.node, Actor: "ann"}})
 	w.must(err)
@@ -417,7 +417,7 @@ func TestFormsOfOtherPagesAreRefused(t *testing.T) {
 			t.Errorf("a form with %v answers %d", form, answer.Code)
 		}
 	}
-	if j, err := w.store.Job(t.Context(), "shop", "price-import"); err != nil || j.Definition.Paused {
+	if j, err := store.JobNamed(t.Context(), w.store, "shop", "price-import"); err != nil || j.Definition.Paused {
 		t.Errorf("a foreign form has paused the job: %v", err)
 	}
 }
@@ -434,7 +434,7 @@ func TestFormsPerformTheirAction(t *testing.T) {
 		}
 	}
 	leads("/jobs/shop/price-import?said=paused", "/jobs/shop/price-import/pause", "reason", "the disk is full", "until", "2026-12-01T10:00")
-	if j, err := w.store.Job(t.Context(), "shop", "price-import"); err != nil || !j.Definition.Paused || j.Definition.Status.PauseReason != "the disk is full" {
+	if j, err := store.JobNamed(t.Context(), w.store, "shop", "price-import"); err != nil || !j.Definition.Paused || j.Definition.Status.PauseReason != "the disk is full" {
 		t.Errorf("the job is not paused: %+v, %v", j.Definition.Status, err)
 	}
 	leads("/jobs?said=resumed", "/jobs/shop/price-import/resume", "back", "/jobs")
@@ -461,7 +461,7 @@ func (w *world) isPaused(names ...string) (paused []bool) {
 	w.t.Helper()
 	for _, full := range names {
 		namespace, name, _ := strings.Cut(full, "/")
-		j, err := w.store.Job(w.t.Context(), namespace, name)
+		j, err := store.JobNamed(w.t.Context(), w.store, namespace, name)
 		w.must(err)
 		paused = append(paused, j.Definition.Paused)
 	}

@@ -90,18 +90,16 @@ type Overdue struct {
 // Backing is what the contract is made of on a store.
 type Backing interface {
 	Session
-	Ready(ctx context.Context, session job.ID, after store.RunRef, until time.Time, limit int) ([]store.ReadyRun, error)
-	Overdue(ctx context.Context, before time.Time, after store.RunRef, limit int) ([]store.ReadyRun, error)
+	Ready(ctx context.Context, q store.ReadyQuery) ([]store.ReadyRun, error)
 	Claim(ctx context.Context, session job.ID, attempts []store.Attempt) ([]store.ClaimOutcome, error)
 	Release(ctx context.Context, session job.ID, attempts []store.Attempt) error
 	Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error)
 	Numbers(ctx context.Context, n int, from int64) (first int64, err error)
 	HandOver(ctx context.Context, session job.ID, list []store.Handover) ([]store.HandedOver, error)
-	Mine(ctx context.Context, session job.ID) ([]store.Run, error)
-	Active(ctx context.Context, run job.ID) (store.Run, error)
+	store.RunLister
 	JobsByUID(ctx context.Context, uids []job.ID) ([]*store.Job, error)
 	AppendOutput(ctx context.Context, chunks []store.OutputChunk) error
-	Calendars(ctx context.Context) ([]*job.Calendar, error)
+	Documents(ctx context.Context, kinds ...job.Kind) ([]job.Document, error)
 	ListJobs(ctx context.Context, q store.JobQuery) (list []*store.Job, next string, err error)
 	Trigger(ctx context.Context, items []store.TriggerItem) ([]store.TriggerOutcome, error)
 }
@@ -114,9 +112,24 @@ type local struct {
 	now func() time.Time
 }
 
+// Calendars implements Store.
+func (l *local) Calendars(ctx context.Context) ([]*job.Calendar, error) {
+	return store.Calendars(ctx, l)
+}
+
+// Ready implements Runs.
+func (l *local) Ready(ctx context.Context, session job.ID, after store.RunRef, until time.Time, limit int) ([]store.ReadyRun, error) {
+	return l.Backing.Ready(ctx, store.ReadyQuery{Session: session, After: after, Until: until, Limit: limit})
+}
+
+// Mine implements Runs.
+func (l *local) Mine(ctx context.Context, session job.ID) ([]store.Run, error) {
+	return store.RunsOn(ctx, l, session)
+}
+
 // Takeable implements Runs.
 func (l *local) Takeable(ctx context.Context, self store.Session, q Overdue) ([]store.ReadyRun, store.RunRef, error) {
-	runs, err := l.Overdue(ctx, q.Now.Add(-q.By), q.After, q.Limit)
+	runs, err := l.Backing.Ready(ctx, store.ReadyQuery{Any: true, Until: q.Now.Add(-q.By - 1), After: q.After, Limit: q.Limit})
 	if err != nil {
 		return nil, store.RunRef{}, err
 	}
@@ -185,7 +198,7 @@ func (l *local) Versions(ctx context.Context, uids []job.ID) ([]engine.JobVersio
 // Over implements Runs.
 func (l *local) Over(ctx context.Context, runs []job.ID) (over []job.ID, err error) {
 	for _, id := range runs {
-		switch _, err := l.Active(ctx, id); {
+		switch _, err := store.ActiveRun(ctx, l, id); {
 		case errors.Is(err, store.ErrNotFound):
 			over = append(over, id)
 		case err != nil:

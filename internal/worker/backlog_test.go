@@ -29,14 +29,17 @@ type backlogged struct {
 	read int // how many runs were read
 }
 
-func (b *backlogged) Ready(_ context.Context, _ job.ID, after store.RunRef, until time.Time, limit int) ([]store.ReadyRun, error) {
+func (b *backlogged) Ready(ctx context.Context, q store.ReadyQuery) ([]store.ReadyRun, error) {
+	if q.Any {
+		return b.between.Ready(ctx, q)
+	}
 	time.Sleep(40 * time.Millisecond)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var list []store.ReadyRun
 	for _, r := range b.runs {
-		c := cmp.Or(r.Due.Compare(after.Due), bytes.Compare(r.ID[:], after.ID[:]))
-		if c > 0 && !r.Due.After(until) && len(list) < limit {
+		c := cmp.Or(r.Due.Compare(q.After.Due), bytes.Compare(r.ID[:], q.After.ID[:]))
+		if c > 0 && !r.Due.After(q.Until) && len(list) < q.Limit {
 			list = append(list, r)
 		}
 	}
@@ -103,16 +106,15 @@ type overdue struct {
 	own   atomic.Pointer[[]store.ReadyRun]
 }
 
-func (o *overdue) Ready(context.Context, job.ID, store.RunRef, time.Time, int) ([]store.ReadyRun, error) {
+func (o *overdue) Ready(_ context.Context, q store.ReadyQuery) ([]store.ReadyRun, error) {
+	if q.Any {
+		o.looks.Add(1)
+		return slices.Clone(o.runs[:min(q.Limit, len(o.runs))]), nil
+	}
 	if own := o.own.Load(); own != nil {
 		return *own, nil
 	}
 	return nil, nil
-}
-
-func (o *overdue) Overdue(_ context.Context, _ time.Time, _ store.RunRef, limit int) ([]store.ReadyRun, error) {
-	o.looks.Add(1)
-	return slices.Clone(o.runs[:min(limit, len(o.runs))]), nil
 }
 
 // leftLying makes so many runs of a session that are overdue.

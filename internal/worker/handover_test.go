@@ -32,7 +32,7 @@ func hands(sending time.Duration) func(context.Context, executor.Attempt, execut
 // handoversOf returns the handovers of a run.
 func (r *rig) handoversOf(run job.ID) []store.Handover {
 	r.t.Helper()
-	list, err := r.memory.HandoversOfRun(context.Background(), run)
+	list, err := r.memory.Handovers(context.Background(), store.HandoverQuery{Run: run, Limit: store.MaxBatch})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -52,7 +52,7 @@ func TestEarlyClaimsAreRecalledWhenTheirJobChanges(t *testing.T) {
 					t.Errorf("%d starts, outcome %q; want %d, %s", r.startsOf(id), r.outcome(id), c.starts, c.want)
 				}
 				if c.starts == 1 {
-					now, err := r.memory.JobByUID(context.Background(), j.Definition.UID)
+					now, err := store.JobByUID(context.Background(), r.memory, j.Definition.UID)
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -93,7 +93,7 @@ func TestRefusedResultIsDropped(t *testing.T) {
 		r.exec.do = func(ctx context.Context, a executor.Attempt, _ executor.Output) executor.Result {
 			if len(r.exec.starts()) == 1 {
 				// Somebody takes it away while it runs.
-				active, err := r.memory.Active(ctx, a.Run.ID)
+				active, err := store.ActiveRun(ctx, r.memory, a.Run.ID)
 				if err != nil {
 					t.Error(err)
 				}

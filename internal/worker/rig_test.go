@@ -57,7 +57,7 @@ type between struct {
 	claims   []claimed
 	finished []finished
 	released []store.Attempt
-	reads    int // calls of Ready and Overdue
+	reads    int // calls of Ready
 }
 
 // claimed is one attempt of a call of Claim.
@@ -157,10 +157,13 @@ func (b *between) Release(ctx context.Context, session job.ID, attempts []store.
 	return err
 }
 
-func (b *between) Ready(ctx context.Context, session job.ID, after store.RunRef, until time.Time, limit int) ([]store.ReadyRun, error) {
+func (b *between) Ready(ctx context.Context, q store.ReadyQuery) ([]store.ReadyRun, error) {
 	b.mu.Lock()
 	b.reads++
 	read, takes, tell := b.hooks.read, b.hooks.ready, b.hooks.tell
+	if q.Any {
+		read, takes, tell = b.hooks.overdue, 0, 0
+	}
 	b.mu.Unlock()
 	if read != nil {
 		if err := read(); err != nil {
@@ -168,26 +171,13 @@ func (b *between) Ready(ctx context.Context, session job.ID, after store.RunRef,
 		}
 	}
 	time.Sleep(takes)
-	runs, err := b.Store.Ready(ctx, session, after, until, limit)
+	runs, err := b.Store.Ready(ctx, q)
 	time.Sleep(tell)
 	return runs, err
 }
 
-func (b *between) Overdue(ctx context.Context, before time.Time, after store.RunRef, limit int) ([]store.ReadyRun, error) {
-	b.mu.Lock()
-	b.reads++
-	hook := b.hooks.overdue
-	b.mu.Unlock()
-	if hook != nil {
-		if err := hook(); err != nil {
-			return nil, err
-		}
-	}
-	return b.Store.Overdue(ctx, before, after, limit)
-}
-
-func (b *between) Mine(ctx context.Context, session job.ID) ([]store.Run, error) {
-	do := func() ([]store.Run, error) { return b.Store.Mine(ctx, session) }
+func (b *between) ListActive(ctx context.Context, q store.ActiveQuery) ([]store.Run, error) {
+	do := func() ([]store.Run, error) { return b.Store.ListActive(ctx, q) }
 	if hook := b.hook().mine; hook != nil {
 		return hook(do)
 	}
@@ -506,7 +496,7 @@ func (r *rig) putText(text string) *store.Job {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	j, err := r.memory.PutJob(context.Background(), store.PutJob{Definition: docs[0].Job, IfVersion: store.AnyVersion, Actor: "test"})
+	j, err := store.PutOne(context.Background(), r.memory, store.PutJob{Definition: docs[0].Job, IfVersion: store.AnyVersion, Actor: "test"})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -522,7 +512,7 @@ func (r *rig) plan(j *store.Job, due ...time.Time) []job.ID {
 func (r *rig) planFor(session job.ID, j *store.Job, due ...time.Time) []job.ID {
 	r.t.Helper()
 	ctx := context.Background()
-	j, err := r.memory.JobByUID(ctx, j.Definition.UID)
+	j, err := store.JobByUID(ctx, r.memory, j.Definition.UID)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -674,7 +664,7 @@ func (r *rig) outcome(run job.ID) job.Outcome {
 // state returns how far a run has come.
 func (r *rig) state(run job.ID) job.RunState {
 	r.t.Helper()
-	active, err := r.memory.Active(context.Background(), run)
+	active, err := store.ActiveRun(context.Background(), r.memory, run)
 	if errors.Is(err, store.ErrNotFound) {
 		return job.StateDone
 	}

@@ -324,7 +324,7 @@ func TestRetryIsClaimedUnderItsNumberWhenDue(t *testing.T) {
 		if _, err := r.memory.Finish(ctx, other.ID, []store.Result{{Attempt: claim, Outcome: job.OutcomeFailed, Started: time.Now(), Ended: time.Now()}}); err != nil {
 			t.Fatal(err)
 		}
-		retry, err := r.memory.Active(ctx, id)
+		retry, err := store.ActiveRun(ctx, r.memory, id)
 		if err != nil || retry.Attempt != 2 {
 			t.Fatalf("the retry is %+v, %v", retry, err)
 		}
@@ -360,7 +360,7 @@ func TestHeldRetryMovesToItsNewTime(t *testing.T) {
 		if _, err := r.memory.Finish(ctx, other.ID, []store.Result{{Attempt: claim, Outcome: job.OutcomeFailed, Started: time.Now(), Ended: time.Now()}}); err != nil {
 			t.Fatal(err)
 		}
-		retry, err := r.memory.Active(ctx, id)
+		retry, err := store.ActiveRun(ctx, r.memory, id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -405,16 +405,19 @@ type endless struct {
 	pages atomic.Int32
 }
 
-func (e *endless) Ready(_ context.Context, session job.ID, after store.RunRef, until time.Time, limit int) ([]store.ReadyRun, error) {
+func (e *endless) Ready(ctx context.Context, q store.ReadyQuery) ([]store.ReadyRun, error) {
+	if q.Any {
+		return e.between.Ready(ctx, q)
+	}
 	page := int(e.pages.Add(1))
 	if page > 1000 {
 		return nil, nil // the test has failed; it need not hang as well
 	}
-	runs := make([]store.ReadyRun, limit)
+	runs := make([]store.ReadyRun, q.Limit)
 	for i := range runs {
 		runs[i].ID[0], runs[i].ID[1], runs[i].ID[2], runs[i].ID[3] = 1, byte(page>>8), byte(page), byte(i>>8)
 		runs[i].ID[4] = byte(i)
-		runs[i].Due, runs[i].Attempt, runs[i].Session = until, 1, session
+		runs[i].Due, runs[i].Attempt, runs[i].Session = q.Until, 1, q.Session
 	}
 	return runs, nil
 }
@@ -452,14 +455,17 @@ type paged struct {
 	runs []store.ReadyRun
 }
 
-func (p *paged) Ready(_ context.Context, _ job.ID, after store.RunRef, until time.Time, limit int) ([]store.ReadyRun, error) {
+func (p *paged) Ready(ctx context.Context, q store.ReadyQuery) ([]store.ReadyRun, error) {
+	if q.Any {
+		return p.between.Ready(ctx, q)
+	}
 	from := slices.IndexFunc(p.runs, func(r store.ReadyRun) bool {
-		return !r.Due.After(until) && (r.Due.After(after.Due) || r.Due.Equal(after.Due) && string(r.ID[:]) > string(after.ID[:]))
+		return !r.Due.After(q.Until) && (r.Due.After(q.After.Due) || r.Due.Equal(q.After.Due) && string(r.ID[:]) > string(q.After.ID[:]))
 	})
 	if from < 0 {
 		return nil, nil
 	}
-	return p.runs[from:min(len(p.runs), from+limit)], nil
+	return p.runs[from:min(len(p.runs), from+q.Limit)], nil
 }
 
 func (p *paged) Claim(_ context.Context, _ job.ID, attempts []store.Attempt) ([]store.ClaimOutcome, error) {
@@ -477,7 +483,7 @@ func (p *paged) Finish(_ context.Context, _ job.ID, results []store.Result) ([]s
 	return make([]store.FinishOutcome, len(results)), nil
 }
 
-func (p *paged) Mine(context.Context, job.ID) ([]store.Run, error) { return nil, nil }
+func (p *paged) ListActive(context.Context, store.ActiveQuery) ([]store.Run, error) { return nil, nil }
 
 func TestEveryPageOfReadyRunsIsReadInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -26,7 +26,7 @@ func put(t *testing.T, s *Store, name, every string) *store.Job {
 	}
 	deadline := time.Now().Add(time.Minute)
 	for {
-		j, err := s.PutJob(t.Context(), store.PutJob{Definition: documents[0].Job, IfVersion: store.AnyVersion, Actor: "ann"})
+		j, err := store.PutOne(t.Context(), s, store.PutJob{Definition: documents[0].Job, IfVersion: store.AnyVersion, Actor: "ann"})
 		if err == nil {
 			return j
 		}
@@ -180,14 +180,14 @@ func TestOutageIsReportedAndCleared(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*callMax)
 	defer cancel()
-	if _, err := s.Job(ctx, "default", "a"); !errors.Is(err, store.ErrAway) {
+	if _, err := store.JobNamed(ctx, s, "default", "a"); !errors.Is(err, store.ErrAway) {
 		t.Errorf("got %v, want %v", err, store.ErrAway)
 	}
 	if err := lone.Start(); err != nil {
 		t.Fatal(err)
 	}
 	put(t, s, "b", "1h")
-	if j, err := s.Job(t.Context(), "default", "a"); err != nil || j.Definition.Version != 1 {
+	if j, err := store.JobNamed(t.Context(), s, "default", "a"); err != nil || j.Definition.Version != 1 {
 		t.Errorf("got %v, %v", j, err)
 	}
 }
@@ -200,7 +200,7 @@ func TestOtherDefaultsAreGivenToJobs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := first.PutJob(t.Context(), store.PutJob{Definition: documents[0].Job, IfVersion: 0, Actor: "ann"}); err != nil {
+	if _, err := store.PutOne(t.Context(), first, store.PutJob{Definition: documents[0].Job, IfVersion: 0, Actor: "ann"}); err != nil {
 		t.Fatal(err)
 	}
 	timing := func(s *Store) string {

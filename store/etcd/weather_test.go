@@ -30,7 +30,7 @@ func tryPut(ctx context.Context, s *Store, name, every string) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.PutJob(ctx, store.PutJob{Definition: documents[0].Job, IfVersion: store.AnyVersion, Actor: "ann"})
+	_, err = store.PutOne(ctx, s, store.PutJob{Definition: documents[0].Job, IfVersion: store.AnyVersion, Actor: "ann"})
 	return err
 }
 
@@ -270,10 +270,10 @@ func TestWatchBehindACompactionReloads(t *testing.T) {
 	hints := s.Hints(t.Context())
 	g.setCut(false)
 	eventually(t, "the changes are seen", func() bool {
-		a, err := s.Job(t.Context(), "default", "a")
+		a, err := store.JobNamed(t.Context(), s, "default", "a")
 		return err == nil && a.Definition.Version == 2
 	})
-	if b, err := s.Job(t.Context(), "default", "b"); err != nil || b.Definition.Version != 1 {
+	if b, err := store.JobNamed(t.Context(), s, "default", "b"); err != nil || b.Definition.Version != 1 {
 		t.Errorf("b is %v, %v", b, err)
 	}
 	eventually(t, "planners are told to read again", func() bool {
@@ -308,7 +308,7 @@ func TestWithoutAQuorumNothingIsAcknowledged(t *testing.T) {
 		t.Errorf("a job is put: %v, want %v", err, store.ErrAway)
 	}
 	// Not even reading is answered: it might be old.
-	if _, err := s.Job(t.Context(), "default", "a"); !errors.Is(err, store.ErrAway) {
+	if _, err := store.JobNamed(t.Context(), s, "default", "a"); !errors.Is(err, store.ErrAway) {
 		t.Errorf("a job is read: %v, want %v", err, store.ErrAway)
 	}
 	if took := time.Since(began); took > 10*callMax {
@@ -321,7 +321,7 @@ func TestWithoutAQuorumNothingIsAcknowledged(t *testing.T) {
 	}
 	put(t, s, "b", "1h")
 	for _, name := range []string{"a", "b"} {
-		if j, err := s.Job(t.Context(), "default", name); err != nil || j.Definition.Version != 1 {
+		if j, err := store.JobNamed(t.Context(), s, "default", name); err != nil || j.Definition.Version != 1 {
 			t.Errorf("%s is %v, %v", name, j, err)
 		}
 	}
@@ -365,7 +365,7 @@ func TestAFullDatabaseTakesNoMoreJobs(t *testing.T) {
 		if err != nil || !about.NearlyFull() || about.Full {
 			t.Errorf("got %+v, %v", about, err)
 		}
-		a, err := s.Job(t.Context(), "default", "a")
+		a, err := store.JobNamed(t.Context(), s, "default", "a")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -376,7 +376,7 @@ func TestAFullDatabaseTakesNoMoreJobs(t *testing.T) {
 	if err := fill(400); err == nil {
 		t.Fatal("the quota is not reached")
 	}
-	c, err := s.Job(t.Context(), "default", "c")
+	c, err := store.JobNamed(t.Context(), s, "default", "c")
 	if err != nil {
 		t.Fatalf("a full database is not read: %v", err)
 	}

@@ -118,7 +118,7 @@ func newRig(t *testing.T, history store.History, opt joined.Options) *rig {
 	r.must(err)
 	docs, err := job.Decode("test.yaml", []byte("name: j\nschedule: {every: 1m}\npolicy: {overlap: allow, lost_after: 20s}\nrun: {shell: 'true'}"))
 	r.must(err)
-	j, err := r.PutJob(t.Context(), store.PutJob{Definition: docs[0].Job, IfVersion: store.AnyVersion})
+	j, err := store.PutOne(t.Context(), r, store.PutJob{Definition: docs[0].Job, IfVersion: store.AnyVersion})
 	r.must(err)
 	r.uid = j.Definition.UID
 	return r
@@ -597,7 +597,7 @@ func TestOutputOfAReportWaitsForHistory(t *testing.T) {
 	both(t, func(r *rig) {
 		docs, err := job.Decode("test.yaml", []byte("name: r\nschedule: {cron: '* * * * *'}\nrun: {external: {grace: 5m}}"))
 		r.must(err)
-		j, err := r.PutJob(r.Context(), store.PutJob{Definition: docs[0].Job, IfVersion: store.AnyVersion})
+		j, err := store.PutOne(r.Context(), r, store.PutJob{Definition: docs[0].Job, IfVersion: store.AnyVersion})
 		r.must(err)
 		says := func(key, text string) job.ID {
 			out, err := r.Report(r.Context(), store.Report{Job: j.Definition.UID, ID: r.id(), Key: key, Result: store.Result{

@@ -113,7 +113,7 @@ func (s *Store) AttemptsOf(ctx context.Context, run job.ID) ([]store.Record, err
 // isFirstAttempt reports whether a run is unfinished and in its first attempt: then history has
 // nothing of it.
 func (s *Store) isFirstAttempt(ctx context.Context, run job.ID) bool {
-	r, err := s.Active(ctx, run)
+	r, err := store.ActiveRun(ctx, s, run)
 	return err == nil && r.Attempt <= 1
 }
 

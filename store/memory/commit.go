@@ -101,7 +101,7 @@ func (t *compared) Load(n *engine.Need, b *engine.Batch) error {
 	if n.Number {
 		t.note(numberKey)
 	}
-	if len(n.Names)+len(n.Upstreams)+len(n.Follows)+len(n.Naming) > 0 || n.Calendars || n.Pools || n.Channels || n.Listed || n.Tokens || len(n.Notes) > 0 {
+	if len(n.Names)+len(n.Upstreams)+len(n.Follows)+len(n.Naming)+len(n.Documents)+len(n.Notes) > 0 || n.Tokens {
 		t.note(documentsKey)
 	}
 	if n.Sessions || n.Drains {
@@ -200,7 +200,7 @@ func (s *backend) commit(c *engine.Changes) {
 		}
 	}
 	for _, id := range c.HandOn {
-		for _, r := range s.runs.where(func(r *store.Run) bool { return r.Session == id }) {
+		for _, r := range s.runs.index.ReadyOf(id) {
 			run(r)
 		}
 	}
@@ -229,11 +229,11 @@ func (s *backend) commit(c *engine.Changes) {
 	if c.Number > 0 {
 		note(numberKey)
 	}
-	if len(c.Calendars)+len(c.Pools)+len(c.Channels)+len(c.Listed)+len(c.Tokens)+len(c.Dropped)+len(c.Notes) > 0 {
+	if len(c.Documents)+len(c.Tokens)+len(c.Dropped)+len(c.Notes) > 0 {
 		note(documentsKey)
 	}
-	for _, p := range c.Pools {
-		note(slotKey(engine.PoolSlot(p.Namespace + "/" + p.Name)))
+	for _, d := range c.Documents {
+		note(slotKey(engine.PoolSlot(d.FullName()))) // of another kind, it is no slot
 	}
 	if len(c.Sessions)+len(c.Reaped)+len(c.Ended)+len(c.Drains) > 0 {
 		note(sessionsKey)

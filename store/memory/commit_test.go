@@ -69,7 +69,7 @@ func wrongCommits(t *testing.T, seed uint64) {
 		}
 		put := store.PutJob{Definition: docs[0].Job, IfVersion: store.AnyVersion}
 		var j *store.Job
-		again(func() (err error) { j, err = s.PutJob(ctx, put); return err })
+		again(func() (err error) { j, err = store.PutOne(ctx, s, put); return err })
 		jobs = append(jobs, j)
 	}
 	planned, cursors := 0, []time.Time{jobs[0].Cursor, jobs[1].Cursor}
@@ -128,7 +128,7 @@ func wrongCommits(t *testing.T, seed uint64) {
 func work(t *testing.T, s *memory.Store, session job.ID, again func(func() error), id func() job.ID, random *rand.Rand) {
 	ctx := context.WithoutCancel(t.Context())
 	now, _ := s.Now(ctx)
-	ready, err := s.Overdue(ctx, now.Add(time.Nanosecond), store.RunRef{}, 10)
+	ready, err := s.Ready(ctx, store.ReadyQuery{Any: true, Until: now, Limit: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func work(t *testing.T, s *memory.Store, session job.ID, again func(func() error
 	if len(attempts) > 0 {
 		again(func() error { _, err := s.Claim(ctx, session, attempts); return err })
 	}
-	mine, err := s.Mine(ctx, session)
+	mine, err := store.RunsOn(ctx, s, session)
 	if err != nil {
 		t.Fatal(err)
 	}

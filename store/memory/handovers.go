@@ -8,11 +8,10 @@ import (
 	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
-	"github.com/belfry-cron/belfry/store/internal/ledger"
 )
 
 // Handovers implements ledger.Backend.
-func (s *backend) Handovers(ctx context.Context, q ledger.HandoverQuery) (list []store.Handover, err error) {
+func (s *backend) Handovers(ctx context.Context, q store.HandoverQuery) (list []store.Handover, err error) {
 	unlock, err := s.begin(ctx)
 	if err != nil {
 		return nil, err

@@ -149,35 +149,14 @@ func (s *backend) Summary(ctx context.Context) (sum [job.Partitions]store.Partit
 	return sum, nil
 }
 
-// Calendars implements ledger.Backend.
-func (s *backend) Calendars(ctx context.Context) ([]*job.Calendar, error) {
-	return byName(ctx, s, s.calendars)
-}
-
-// Pools implements ledger.Backend.
-func (s *backend) Pools(ctx context.Context) ([]*job.Pool, error) { return byName(ctx, s, s.pools) }
-
-// Channels implements ledger.Backend.
-func (s *backend) Channels(ctx context.Context) ([]*job.Channel, error) {
-	return byName(ctx, s, s.channels)
-}
-
-// Executors implements ledger.Backend.
-func (s *backend) Executors(ctx context.Context) ([]*job.Executors, error) {
-	return byName(ctx, s, s.listed)
-}
-
-func byName[T any](ctx context.Context, s *backend, all map[string]*T) ([]*T, error) {
+// Documents implements ledger.Backend.
+func (s *backend) Documents(ctx context.Context, kinds ...job.Kind) ([]job.Document, error) {
 	unlock, err := s.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	var list []*T
-	for _, name := range sortedKeys(all) {
-		list = append(list, all[name])
-	}
-	return list, nil
+	return s.documents.List(kinds...), nil
 }
 
 // Audit implements ledger.Backend.

@@ -84,7 +84,7 @@ func newBackend(opt *Options) *backend {
 		id:      store.HistoryID(rand64.Int64()),
 		clock:   opt.Now, revisions: opt.Revisions, recordsMax: opt.Records,
 		jobs: map[job.ID]*jobRow{}, names: map[string]*jobRow{},
-		calendars: map[string]*job.Calendar{}, pools: map[string]*job.Pool{}, channels: map[string]*job.Channel{}, listed: map[string]*job.Executors{}, notes: map[string]store.Note{}, tokens: map[string]store.Token{},
+		documents: engine.Documents{}, notes: map[string]store.Note{}, tokens: map[string]store.Token{},
 		registrations: map[store.Registration]store.Registration{},
 		runs:          newRunSet(), suspects: map[job.ID]bool{}, keys: map[engine.Identity]engine.Key{},
 		sessions: map[job.ID]*store.Session{}, over: map[job.ID]bool{}, drains: map[string]*store.Drain{},
@@ -109,10 +109,7 @@ type backend struct {
 	// upstream; nil when that may have changed.
 	names     map[string]*jobRow
 	following map[string][]*jobRow
-	calendars map[string]*job.Calendar
-	pools     map[string]*job.Pool
-	channels  map[string]*job.Channel
-	listed    map[string]*job.Executors
+	documents engine.Documents
 	notes     map[string]store.Note  // by name
 	tokens    map[string]store.Token // by name
 	// registrations have no address twice in a group of a kind. Their key has no time.

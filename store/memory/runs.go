@@ -31,42 +31,27 @@ func (s *backend) Members(ctx context.Context) ([]ledger.Member, error) {
 }
 
 // Ready implements ledger.Backend.
-func (s *backend) Ready(ctx context.Context, q ledger.ReadyQuery) ([]store.ReadyRun, error) {
+func (s *backend) Ready(ctx context.Context, q store.ReadyQuery) ([]store.ReadyRun, error) {
 	unlock, err := s.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	var ready []store.ReadyRun
-	s.runs.behind(q.After, func(r *store.Run) bool {
-		if r.Due.After(q.Until) || len(ready) >= q.Limit {
-			return false
-		}
-		if r.State == job.StateReady && (q.Any || r.Session == q.Session) {
-			ready = append(ready, store.ReadyRun{
-				RunRef: store.RunRef{Due: r.Due, ID: r.ID}, Job: r.JobUID, Session: r.Session, Attempt: r.Attempt, Priority: r.Priority,
-			})
-		}
-		return true
-	})
-	return ready, nil
+	return s.runs.index.Ready(&q), nil
 }
 
-// Runs implements ledger.Backend.
-func (s *backend) Runs(ctx context.Context, q ledger.RunQuery) ([]store.Run, error) {
+// ListActive implements ledger.Backend.
+func (s *backend) ListActive(ctx context.Context, q store.ActiveQuery) ([]store.Run, error) {
 	unlock, err := s.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	list := s.runs.page(q.After, q.Limit, func(r *store.Run) bool {
-		return (q.Run.IsZero() || r.ID == q.Run) &&
-			(q.Job.IsZero() || r.JobUID == q.Job) &&
-			(q.Namespace == "" || r.Namespace == q.Namespace) &&
-			(q.State == "" || r.State == q.State) &&
-			(len(q.Sessions) == 0 || slices.Contains(q.Sessions, r.Session) != q.Except)
-	})
-	return copies(list), nil
+	of := s.runs.byJob[q.Job]
+	if r := s.runs.byID[q.Run]; r != nil {
+		of = []*store.Run{r}
+	}
+	return s.runs.index.Active(&q, of), nil
 }
 
 // Backlog implements ledger.Backend.
@@ -76,13 +61,7 @@ func (s *backend) Backlog(ctx context.Context, now time.Time, limit int) (map[jo
 		return nil, err
 	}
 	defer unlock()
-	backlog := map[job.ID]int{}
-	s.runs.due(now, func(r *store.Run) {
-		if r.State == job.StateReady {
-			backlog[r.Session] = min(limit, backlog[r.Session]+1)
-		}
-	})
-	return backlog, nil
+	return s.runs.index.Backlog(now, limit), nil
 }
 
 // Alarms implements ledger.Backend.
@@ -147,13 +126,13 @@ func (s *backend) mayEnd(now time.Time) (list []*store.Run) {
 			delete(s.suspects, uid)
 		}
 	}
-	s.runs.due(now, func(r *store.Run) {
+	for _, r := range s.runs.index.Due(now) {
 		row, ok := s.jobs[r.JobUID]
 		gone := ok && row.Policy.Broadcast && now.Sub(r.Due) > row.Policy.LostAfter // its node may be
 		if gone || !r.LateAfter.IsZero() && now.After(r.LateAfter) {
 			add(r)
 		}
-	})
+	}
 	for _, r := range s.runs.retried {
 		add(r)
 	}
@@ -181,12 +160,12 @@ func (s *backend) Sweep(ctx context.Context, now time.Time, forgotten []job.ID) 
 		return h.IsOver() && now.Sub(h.Ended) > store.HandoverLife
 	})
 	for uid, row := range s.jobs {
-		if row.Deleted && now.Sub(row.Changed) > store.TombstoneLife && s.runs.first(func(r *store.Run) bool { return r.JobUID == uid }) == nil {
+		if row.Deleted && now.Sub(row.Changed) > store.TombstoneLife && len(s.runs.byJob[uid]) == 0 {
 			delete(s.jobs, uid)
 		}
 	}
 	for _, id := range forgotten {
-		if s.runs.first(func(r *store.Run) bool { return r.State == job.StateRunning && r.Session == id }) == nil {
+		if s.runs.index.Running(id) == nil {
 			s.removeSession(id)
 		}
 	}

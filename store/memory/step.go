@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -46,7 +45,7 @@ func (t *tx) Load(n *engine.Need, b *engine.Batch) error {
 	}
 	now := (*backend)(t).now()
 	if n.Executors {
-		b.UseExecutors((*backend)(t).registered(store.ExecutorsOfXXL), slices.Collect(maps.Values(t.listed)))
+		b.UseExecutors((*backend)(t).registered(store.ExecutorsOfXXL), t.documents.List(job.KindExecutors))
 	}
 	for _, id := range n.Keys {
 		if key, ok := t.keys[id]; ok && now.Before(key.Expires) {
@@ -73,17 +72,8 @@ func (t *tx) Load(n *engine.Need, b *engine.Batch) error {
 
 // loadDocuments adds what is not of a job.
 func (t *tx) loadDocuments(n *engine.Need, b *engine.Batch) {
-	if n.Calendars {
-		b.UseCalendars(cloned((*backend)(t), t.calendars))
-	}
-	if n.Pools {
-		b.UsePools(cloned((*backend)(t), t.pools))
-	}
-	if n.Channels {
-		b.UseChannels(cloned((*backend)(t), t.channels))
-	}
-	if n.Listed {
-		b.UseListed(cloned((*backend)(t), t.listed))
+	for _, kind := range n.Documents {
+		b.UseDocuments(kind, cloned((*backend)(t), t.documents[kind]))
 	}
 	if n.Tokens {
 		b.UseTokens((*backend)(t).allTokens())
@@ -118,8 +108,10 @@ func (t *tx) loadMany(n *engine.Need, b *engine.Batch) {
 	for i := range n.Slots {
 		s := &n.Slots[i]
 		slots[s.Key] = &members{until: s.Until}
-		if name, ok := engine.PoolOf(s.Key); ok && t.pools[name] != nil {
-			b.AddPool(name, t.pools[name].Slots.Size)
+		if name, ok := engine.PoolOf(s.Key); ok {
+			if d, ok := t.documents[job.KindPool][name]; ok {
+				b.AddPool(name, d.Pool.Slots.Size)
+			}
 		}
 	}
 	for _, uid := range n.Whole {
@@ -167,7 +159,7 @@ func (m *members) takes(r *store.Run) bool {
 			m.more++
 		}
 		return false
-	case place(m.until).compare(refOf(r)) < 0:
+	case m.until.Compare(r.Ref()) < 0:
 		return false
 	}
 	m.ready++
@@ -197,7 +189,7 @@ func (t *tx) loadMembers(n *engine.Need, b *engine.Batch) {
 		}
 	}
 	for _, id := range n.Running {
-		if r := t.runs.first(func(r *store.Run) bool { return r.State == job.StateRunning && r.Session == id }); r != nil {
+		if r := t.runs.index.Running(id); r != nil {
 			b.AddRunning(id, r.ID)
 		}
 	}
@@ -268,33 +260,17 @@ func (s *backend) record(record *store.Record, replaces bool) {
 }
 
 func (t *tx) writeDocuments(c *engine.Changes) {
-	for _, d := range c.Calendars {
-		t.calendars[d.Namespace+"/"+d.Name] = d
-	}
-	for _, d := range c.Pools {
-		t.pools[d.Namespace+"/"+d.Name] = d
-	}
-	for _, d := range c.Channels {
-		t.channels[d.Namespace+"/"+d.Name] = d
-	}
-	for _, d := range c.Listed {
-		t.listed[d.Namespace+"/"+d.Name] = d
+	for _, d := range c.Documents {
+		t.documents.Put(d)
 	}
 	for _, token := range c.Tokens {
 		t.tokens[token.Name] = token
 	}
 	for _, d := range c.Dropped {
-		switch d.Kind {
-		case job.KindCalendar:
-			delete(t.calendars, d.Name)
-		case job.KindPool:
-			delete(t.pools, d.Name)
-		case job.KindChannel:
-			delete(t.channels, d.Name)
-		case job.KindExecutors:
-			delete(t.listed, d.Name)
-		default:
+		if d.Kind == "" {
 			delete(t.tokens, d.Name)
+		} else {
+			delete(t.documents[d.Kind], d.Name)
 		}
 	}
 }
@@ -312,7 +288,7 @@ func (t *tx) writeMembers(c *engine.Changes) {
 		(*backend)(t).removeSession(id)
 	}
 	for _, id := range c.HandOn {
-		for _, r := range t.runs.where(func(r *store.Run) bool { return r.State == job.StateReady && r.Session == id }) {
+		for _, r := range t.runs.index.ReadyOf(id) {
 			unplaced := *r
 			unplaced.Session = job.ID{}
 			t.runs.put(&unplaced)

@@ -171,7 +171,7 @@ func TestOtherNodesAreNotified(t *testing.T) {
 	hints := b.Hints(ctx)
 	for n := 1; ; n++ {
 		// The first may be lost while b has not begun to look.
-		if _, err := a.PutJob(ctx, store.PutJob{Definition: definition(n), IfVersion: store.AnyVersion, Actor: "ann"}); err != nil {
+		if _, err := store.PutOne(ctx, a, store.PutJob{Definition: definition(n), IfVersion: store.AnyVersion, Actor: "ann"}); err != nil {
 			t.Fatal(err)
 		}
 		select {
@@ -234,7 +234,7 @@ func (c *changer) change(t *testing.T, n int) {
 		var j *store.Job
 		for { // a call gives up after some broken connections; its caller does not
 			var err error
-			if j, err = c.s.PutJob(t.Context(), store.PutJob{Definition: definition(c.made), IfVersion: int64(c.made), Actor: "ann"}); err == nil {
+			if j, err = store.PutOne(t.Context(), c.s, store.PutJob{Definition: definition(c.made), IfVersion: int64(c.made), Actor: "ann"}); err == nil {
 				break
 			}
 			if said := number(err); said != 0 && said != errServerShutdown && said != errKilledMariaDB || errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrExists) {
@@ -380,7 +380,7 @@ func (c *cutter) pass(client net.Conn) {
 func TestRemovalWithALostAnswerIsDone(t *testing.T) {
 	s, proxy := openBehindCutter(t)
 	put := func(calendar, day string) error {
-		_, err := s.PutCalendar(t.Context(), &job.Calendar{Name: calendar, Days: job.Days{Include: []string{day}}}, store.AnyVersion, "ann")
+		_, err := s.PutDocument(t.Context(), job.Document{Calendar: &job.Calendar{Name: calendar, Days: job.Days{Include: []string{day}}}}, store.AnyVersion, "ann")
 		return err
 	}
 	for n := range 40 {
@@ -393,7 +393,7 @@ func TestRemovalWithALostAnswerIsDone(t *testing.T) {
 			"calendar": {
 				func() error { return put("off", "2026-12-24") },
 				func() error {
-					return s.DeleteCalendar(t.Context(), job.DefaultNamespace, "off", store.AnyVersion, "ann")
+					return s.DeleteDocument(t.Context(), job.KindCalendar, job.DefaultNamespace+"/off", store.AnyVersion, "ann")
 				},
 			},
 			"token": {
@@ -455,8 +455,8 @@ func TestReadOnlyServerIsNamed(t *testing.T) {
 	if err := server.Exec(t.Context(), "set global read_only = 1"); err != nil {
 		t.Fatal(err)
 	}
-	_, refused := c.s.PutJob(t.Context(), store.PutJob{Definition: definition(7), IfVersion: 1, Actor: "ann"})
-	_, read := c.s.Job(t.Context(), "default", "job")
+	_, refused := store.PutOne(t.Context(), c.s, store.PutJob{Definition: definition(7), IfVersion: 1, Actor: "ann"})
+	_, read := store.JobNamed(t.Context(), c.s, "default", "job")
 	if err := server.Exec(t.Context(), "set global read_only = 0"); err != nil {
 		t.Fatal(err)
 	}
@@ -480,7 +480,7 @@ func TestRefusedLoginIsNamed(t *testing.T) {
 	c := &changer{s: open(t, strings.Replace(emptyDatabase(t), "root@", "porter:none%20of%20yours@", 1), Options{})}
 	c.change(t, 1)
 	do("alter user porter identified by 'another one'; kill user porter")
-	_, read := c.s.Job(t.Context(), "default", "job")
+	_, read := store.JobNamed(t.Context(), c.s, "default", "job")
 	write := c.s.Drain(t.Context(), store.DrainNode{Node: "a"})
 	do("alter user porter identified by 'none of yours'")
 	if !errors.Is(read, store.ErrAway) || !errors.Is(write, store.ErrAway) {
@@ -501,11 +501,11 @@ func TestLongTextsAreKept(t *testing.T) {
 	long := strings.Repeat(`\'"`+"\n\u00e9\U0001f514;--", 200_000)
 	d := definition(1)
 	d.Run.Shell.Command = long
-	j, err := s.PutJob(t.Context(), store.PutJob{Definition: d, IfVersion: 0, Actor: `o'brien \`})
+	j, err := store.PutOne(t.Context(), s, store.PutJob{Definition: d, IfVersion: 0, Actor: `o'brien \`})
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := s.JobByUID(t.Context(), j.Definition.UID)
+	again, err := store.JobByUID(t.Context(), s, j.Definition.UID)
 	if err != nil || again.Definition.Run.Shell.Command != long {
 		t.Errorf("the command is another one, %v", err)
 	}
@@ -515,7 +515,7 @@ func TestLongTextsAreKept(t *testing.T) {
 	}
 	id := j.Definition.UID
 	d.Run.Shell = &job.Shell{Command: strings.Repeat(`\`, 9<<20)} // as long as two packets, in a statement
-	if _, err := s.PutJob(t.Context(), store.PutJob{Definition: d, IfVersion: 1, Actor: "ann"}); err == nil || !strings.Contains(err.Error(), "max_allowed_packet") {
+	if _, err := store.PutOne(t.Context(), s, store.PutJob{Definition: d, IfVersion: 1, Actor: "ann"}); err == nil || !strings.Contains(err.Error(), "max_allowed_packet") {
 		t.Errorf("a job that is too long: %v", err)
 	}
 	var chunks []store.OutputChunk
@@ -541,7 +541,7 @@ func withAJob(t *testing.T) (*Store, *store.Job, store.Session, *sql.DB) {
 	t.Helper()
 	address := emptyDatabase(t)
 	s := open(t, address, Options{})
-	j, err := s.PutJob(t.Context(), store.PutJob{Actor: "ann", Definition: &job.Job{
+	j, err := store.PutOne(t.Context(), s, store.PutJob{Actor: "ann", Definition: &job.Job{
 		Name: "seen", Schedule: job.Schedule{Cron: []string{"* * * * *"}}, Run: job.RunSpec{Shell: &job.Shell{Command: "true"}},
 	}})
 	if err != nil {

@@ -32,7 +32,7 @@ func TestAClaimChangesNoLengths(t *testing.T) {
 		t.Fatal(err, planned)
 	}
 	before := lengths()
-	ready, err := s.Active(t.Context(), run)
+	ready, err := store.ActiveRun(t.Context(), s, run)
 	if err != nil || !ready.Token.IsZero() {
 		t.Errorf("a run that nobody has claimed has the token %s, error %v", ready.Token, err)
 	}

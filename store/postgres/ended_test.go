@@ -28,7 +28,7 @@ func TestEachEndIsPublishedOnceAfterItsCommit(t *testing.T) {
 		t.Fatal(err)
 	}
 	twice := 2
-	j, err := s.PutJob(ctx, store.PutJob{Actor: "ann", Definition: &job.Job{
+	j, err := store.PutOne(ctx, s, store.PutJob{Actor: "ann", Definition: &job.Job{
 		Namespace: "default", Name: "j", Run: job.RunSpec{Shell: &job.Shell{Command: "true"}}, Policy: job.Policy{PauseOnFailure: &twice},
 	}})
 	if err != nil {

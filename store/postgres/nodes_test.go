@@ -81,7 +81,7 @@ func TestADatabaseWithOtherDefaultsIsUsed(t *testing.T) {
 	storetest.OpenAtOnce(t, func() (io.Closer, error) { return Open(t.Context(), address, Options{}) })
 	s := open(t, address, Options{})
 	const text = "café \U0001f514"
-	_, err := s.PutJob(t.Context(), store.PutJob{Actor: "ann", Definition: &job.Job{
+	_, err := store.PutOne(t.Context(), s, store.PutJob{Actor: "ann", Definition: &job.Job{
 		Name: "seen", Description: text, Schedule: job.Schedule{Cron: []string{"* * * * *"}}, Run: job.RunSpec{Shell: &job.Shell{Command: "true"}},
 	}})
 	if err != nil {
@@ -194,13 +194,13 @@ func TestRefusedLoginIsNamed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := open(t, strings.Replace(address, "belfry@", "porter@", 1), Options{})
 			exec(t, server.URL(), refuse.by+"; select pg_terminate_backend(pid) from pg_stat_activity where usename = 'porter'")
-			_, read := s.Job(t.Context(), "default", "job")
+			_, read := store.JobNamed(t.Context(), s, "default", "job")
 			write := s.Drain(t.Context(), store.DrainNode{Node: "a"})
 			exec(t, server.URL(), refuse.back)
 			if !errors.Is(read, store.ErrAway) || !errors.Is(write, store.ErrAway) {
 				t.Errorf("a read: %v, a change: %v", read, write)
 			}
-			if _, err := s.Job(t.Context(), "default", "job"); !errors.Is(err, store.ErrNotFound) {
+			if _, err := store.JobNamed(t.Context(), s, "default", "job"); !errors.Is(err, store.ErrNotFound) {
 				t.Error(err)
 			}
 		})
@@ -418,7 +418,7 @@ func TestOtherNodesAreNotified(t *testing.T) {
 	for n := 1; ; n++ {
 		// The first may be lost while b has not begun to listen.
 		definition.Description = time.Duration(n).String()
-		j, err := a.PutJob(ctx, store.PutJob{Definition: definition, IfVersion: store.AnyVersion, Actor: "ann"})
+		j, err := store.PutOne(ctx, a, store.PutJob{Definition: definition, IfVersion: store.AnyVersion, Actor: "ann"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -543,7 +543,7 @@ func TestEndedConnectionsAreReopened(t *testing.T) {
 		var j *store.Job
 		for { // a call gives up after some broken connections; its caller does not
 			var err error
-			if j, err = s.PutJob(t.Context(), p); err == nil {
+			if j, err = store.PutOne(t.Context(), s, p); err == nil {
 				break
 			}
 			if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrExists) {
@@ -566,7 +566,7 @@ func TestEndedConnectionsAreReopened(t *testing.T) {
 func TestViewsShowTheState(t *testing.T) {
 	address := emptySchema(t)
 	s := open(t, address, Options{})
-	j, err := s.PutJob(t.Context(), store.PutJob{Actor: "ann", Definition: &job.Job{
+	j, err := store.PutOne(t.Context(), s, store.PutJob{Actor: "ann", Definition: &job.Job{
 		Name: "seen", Schedule: job.Schedule{Cron: []string{"* * * * *"}}, Run: job.RunSpec{Shell: &job.Shell{Command: "true"}},
 	}})
 	if err != nil {
@@ -629,7 +629,7 @@ func TestLostNotificationsAreNoticed(t *testing.T) {
 	change := func() {
 		t.Helper()
 		n++
-		if _, err := b.PutPool(ctx, &job.Pool{Name: "p", Description: time.Duration(n).String()}, store.AnyVersion, "ann"); err != nil {
+		if _, err := b.PutDocument(ctx, job.Document{Pool: &job.Pool{Name: "p", Description: time.Duration(n).String()}}, store.AnyVersion, "ann"); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -25,7 +25,7 @@ func TestOneBadJobOfABatchIsRefusedAlone(t *testing.T) {
 			if i%8 == 3 {
 				p.IfVersion = 7
 			}
-			j, err := s.PutJob(t.Context(), p)
+			j, err := store.PutOne(t.Context(), s, p)
 			if err == nil && j.Definition.Name != p.Definition.Name {
 				err = errors.New("the answer is that of job " + j.Definition.Name)
 			}

@@ -88,7 +88,7 @@ func TestFailoverKeepsAcknowledgedChanges(t *testing.T) {
 					IfVersion: int64(n), Actor: "ann",
 				}
 				for { // a call gives up while nobody takes over; its caller does not
-					j, err := s.PutJob(t.Context(), p)
+					j, err := store.PutOne(t.Context(), s, p)
 					if err == nil && j.Definition.Version != int64(n)+1 {
 						return fmt.Errorf("change %d made version %d", n, j.Definition.Version)
 					}
@@ -138,7 +138,7 @@ func TestChangesLostInAFailoverAreNotConfusedWithLaterOnes(t *testing.T) {
 	writer, reader := open(t, address, Options{}), open(t, address, Options{})
 	put := func(description string, version int64) *store.Job {
 		t.Helper()
-		j, err := writer.PutJob(t.Context(), store.PutJob{IfVersion: version, Actor: "ann", Definition: &job.Job{
+		j, err := store.PutOne(t.Context(), writer, store.PutJob{IfVersion: version, Actor: "ann", Definition: &job.Job{
 			Name: "job", Description: description,
 			Schedule: job.Schedule{Cron: []string{"* * * * *"}}, Run: job.RunSpec{Shell: &job.Shell{Command: "true"}},
 		}})
@@ -149,7 +149,7 @@ func TestChangesLostInAFailoverAreNotConfusedWithLaterOnes(t *testing.T) {
 	}
 	read := func(since int64) (description string, changed int, next int64) {
 		t.Helper()
-		j, err := reader.Job(t.Context(), "default", "job")
+		j, err := store.JobNamed(t.Context(), reader, "default", "job")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -26,7 +26,7 @@ func tryPut(ctx context.Context, s *Store, name string) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.PutJob(ctx, store.PutJob{Definition: documents[0].Job, IfVersion: store.AnyVersion, Actor: "ann"})
+	_, err = store.PutOne(ctx, s, store.PutJob{Definition: documents[0].Job, IfVersion: store.AnyVersion, Actor: "ann"})
 	return err
 }
 
@@ -333,7 +333,7 @@ func TestAFullServerTakesNoMoreJobs(t *testing.T) {
 	do(t, lone, "config", "set", "maxmemory", strconv.Itoa(used()*21/20))
 	s := open(t, lone.URL(), Options{})
 	eventually(t, "jobs are refused", func() bool { return errors.Is(tryPut(t.Context(), s, "b"), store.ErrNoSpace) })
-	a, err := s.Job(t.Context(), "default", "a")
+	a, err := store.JobNamed(t.Context(), s, "default", "a")
 	if err != nil {
 		t.Fatal(err)
 	}

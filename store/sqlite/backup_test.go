@@ -26,7 +26,7 @@ func TestBackupIsASnapshotDuringWrites(t *testing.T) {
 	for w := range 4 {
 		writers.Go(func() {
 			for i := w; ctx.Err() == nil; i += 4 {
-				if _, err := s.PutJob(ctx, store.PutJob{Definition: benchJob(i, job.Policy{}), Actor: "ann"}); err != nil && ctx.Err() == nil {
+				if _, err := store.PutOne(ctx, s, store.PutJob{Definition: benchJob(i, job.Policy{}), Actor: "ann"}); err != nil && ctx.Err() == nil {
 					t.Error(err)
 					return
 				}
@@ -98,7 +98,7 @@ func TestActiveRunsDoNotRunAfterARestore(t *testing.T) {
 		t.Helper()
 		d := benchJob(i, job.Policy{Overlap: job.OverlapQueue, Retry: &job.Retry{Attempts: &once}})
 		change(d)
-		j, err := s.PutJob(ctx, store.PutJob{Definition: d})
+		j, err := store.PutOne(ctx, s, store.PutJob{Definition: d})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -177,7 +177,7 @@ func TestActiveRunsDoNotRunAfterARestore(t *testing.T) {
 		t.Error("a request that already exists the backup makes another run after it")
 	}
 	for _, was := range []*store.Job{main, chain, paused} {
-		j, err := s.JobByUID(ctx, was.Definition.UID)
+		j, err := store.JobByUID(ctx, s, was.Definition.UID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -197,7 +197,7 @@ func TestBackupsAndRestoresThatAreRefused(t *testing.T) {
 	path := filepath.Join(dir, "belfry.db")
 	s := openStore(t, path, Options{})
 	ctx := t.Context()
-	if _, err := s.PutJob(ctx, store.PutJob{Definition: benchJob(1, job.Policy{})}); err != nil {
+	if _, err := store.PutOne(ctx, s, store.PutJob{Definition: benchJob(1, job.Policy{})}); err != nil {
 		t.Fatal(err)
 	}
 	good := filepath.Join(dir, "good.db")

@@ -71,7 +71,7 @@ func benchStoreAt(b testing.TB, now func() time.Time, jobs int, policy job.Polic
 	for part := range 64 {
 		wg.Go(func() {
 			for i := part; i < jobs; i += 64 {
-				j, err := s.PutJob(ctx, store.PutJob{Definition: benchJob(i, policy), Actor: "bench"})
+				j, err := store.PutOne(ctx, s, store.PutJob{Definition: benchJob(i, policy), Actor: "bench"})
 				if err != nil {
 					b.Error(err)
 					return
@@ -364,7 +364,7 @@ func BenchmarkPutJob(b *testing.B) {
 					i := n
 					n++
 					wg.Go(func() {
-						if _, err := s.PutJob(b.Context(), store.PutJob{Definition: benchJob(i, job.Policy{})}); err != nil {
+						if _, err := store.PutOne(b.Context(), s, store.PutJob{Definition: benchJob(i, job.Policy{})}); err != nil {
 							b.Error(err)
 						}
 					})

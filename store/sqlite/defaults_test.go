@@ -20,7 +20,7 @@ func TestChangedDefaultsReachPlannedRuns(t *testing.T) {
 		return openStore(t, path, Options{Now: func() time.Time { return now }, Defaults: job.Defaults{Policy: job.Policy{LateBy: &lateBy}}})
 	}
 	s := start(job.Forever)
-	j, err := s.PutJob(t.Context(), store.PutJob{Definition: &job.Job{
+	j, err := store.PutOne(t.Context(), s, store.PutJob{Definition: &job.Job{
 		Name: "a", Schedule: job.Schedule{AfterEnd: job.Duration(time.Second)}, Run: job.RunSpec{Shell: &job.Shell{Command: "true"}},
 	}})
 	if err != nil {
@@ -49,7 +49,7 @@ func TestChangedDefaultsReachPlanners(t *testing.T) {
 	zoned := benchJob(2, job.Policy{})
 	zoned.Schedule.Timezone = "Asia/Tokyo"
 	for _, j := range []*job.Job{plain, zoned} {
-		if _, err := s.PutJob(t.Context(), store.PutJob{Definition: j}); err != nil {
+		if _, err := store.PutOne(t.Context(), s, store.PutJob{Definition: j}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -75,7 +75,7 @@ func TestChangedDefaultsReachPlanners(t *testing.T) {
 			zone = "UTC"
 		}
 		for _, p := range list {
-			j, err := s.JobByUID(t.Context(), p.UID)
+			j, err := store.JobByUID(t.Context(), s, p.UID)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -138,7 +138,7 @@ func TestChangedDefaultsOfManyJobsAreFilledInTheBackground(t *testing.T) {
 	for part := range 20 {
 		wait.Go(func() {
 			for i := part; i < many; i += 20 {
-				if _, err := s.PutJob(t.Context(), store.PutJob{Definition: benchJob(i, job.Policy{})}); err != nil {
+				if _, err := store.PutOne(t.Context(), s, store.PutJob{Definition: benchJob(i, job.Policy{})}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -183,7 +183,7 @@ func TestChangedDefaultsKeepExplicitFields(t *testing.T) {
 	said := benchJob(1, job.Policy{LateBy: &at})
 	said.Schedule.Timezone = "Asia/Tokyo"
 	for _, j := range []*job.Job{said, benchJob(2, job.Policy{})} {
-		if _, err := s.PutJob(t.Context(), store.PutJob{Definition: j}); err != nil {
+		if _, err := store.PutOne(t.Context(), s, store.PutJob{Definition: j}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -30,7 +30,7 @@ func TestEachEndIsPublishedOnceAfterItsCommit(t *testing.T) {
 		t.Fatal(err)
 	}
 	once, twice := 1, 2
-	j, err := s.PutJob(ctx, store.PutJob{Definition: benchJob(1, job.Policy{Overlap: job.OverlapAllow, Retry: &job.Retry{Attempts: &once}, PauseOnFailure: &twice})})
+	j, err := store.PutOne(ctx, s, store.PutJob{Definition: benchJob(1, job.Policy{Overlap: job.OverlapAllow, Retry: &job.Retry{Attempts: &once}, PauseOnFailure: &twice})})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestEachEndIsPublishedOnceAfterItsCommit(t *testing.T) {
 func TestRolledBackEndsAreNotPublished(t *testing.T) {
 	told := 0
 	s := openStore(t, filepath.Join(t.TempDir(), "belfry.db"), Options{Ended: func(store.Ends) { told++ }})
-	j, err := s.PutJob(t.Context(), store.PutJob{Definition: benchJob(1, job.Policy{})})
+	j, err := store.PutOne(t.Context(), s, store.PutJob{Definition: benchJob(1, job.Policy{})})
 	if err != nil {
 		t.Fatal(err)
 	}

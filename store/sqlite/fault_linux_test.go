@@ -26,7 +26,7 @@ func TestAFullDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j, err := s.PutJob(ctx, store.PutJob{Definition: benchJob(0, job.Policy{Overlap: job.OverlapAllow})})
+	j, err := store.PutOne(ctx, s, store.PutJob{Definition: benchJob(0, job.Policy{Overlap: job.OverlapAllow})})
 	if err != nil {
 		t.Fatal(err)
 	}

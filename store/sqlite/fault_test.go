@@ -43,7 +43,7 @@ func writeUntilKilled(path string) error {
 	var wg sync.WaitGroup
 	for g := range 4 {
 		wg.Go(func() {
-			j, err := s.PutJob(ctx, store.PutJob{Definition: benchJob(g, job.Policy{Overlap: job.OverlapAllow}), Actor: "test"})
+			j, err := store.PutOne(ctx, s, store.PutJob{Definition: benchJob(g, job.Policy{Overlap: job.OverlapAllow}), Actor: "test"})
 			cursor := time.Time{}
 			if err == nil {
 				cursor = j.Cursor
@@ -125,7 +125,7 @@ func TestAcknowledgedWritesSurviveAKill(t *testing.T) {
 // is in one place only.
 func checkRun(t *testing.T, s *Store, id job.ID, state string) {
 	t.Helper()
-	r, err := s.Active(t.Context(), id)
+	r, err := store.ActiveRun(t.Context(), s, id)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func TestOpenNamesADamagedFileAndTheWayOut(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "belfry.db")
 			s := openStore(t, path, Options{})
 			for i := range 20 {
-				if _, err := s.PutJob(t.Context(), store.PutJob{Definition: benchJob(i, job.Policy{})}); err != nil {
+				if _, err := store.PutOne(t.Context(), s, store.PutJob{Definition: benchJob(i, job.Policy{})}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -331,7 +331,7 @@ func TestAFileThatMayNotGrowIsFull(t *testing.T) {
 	n := 0
 	for ; err == nil; n++ {
 		var j *store.Job
-		if j, err = s.PutJob(t.Context(), store.PutJob{Definition: benchJob(n, job.Policy{})}); err == nil {
+		if j, err = store.PutOne(t.Context(), s, store.PutJob{Definition: benchJob(n, job.Policy{})}); err == nil {
 			last = j
 		}
 	}

@@ -22,7 +22,7 @@ func TestADeletedJobLeavesNothingBehind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j, err := s.PutJob(ctx, store.PutJob{Definition: benchJob(1, job.Policy{})})
+	j, err := store.PutOne(ctx, s, store.PutJob{Definition: benchJob(1, job.Policy{})})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestRetainedRowsHideNothingFromTidy(t *testing.T) {
 			}
 			put := func(j *job.Job) *store.Job {
 				t.Helper()
-				made, err := s.PutJob(ctx, store.PutJob{Definition: j, IfVersion: store.AnyVersion})
+				made, err := store.PutOne(ctx, s, store.PutJob{Definition: j, IfVersion: store.AnyVersion})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -170,7 +170,7 @@ func TestPauseOfADeletedJobIsForgotten(t *testing.T) {
 	s := openStore(t, filepath.Join(t.TempDir(), "belfry.db"), Options{Now: func() time.Time { return now }})
 	paused := benchJob(1, job.Policy{})
 	paused.Paused = true
-	j, err := s.PutJob(t.Context(), store.PutJob{Definition: paused, Pause: store.Pause{By: "ann", Until: now.Add(time.Minute)}})
+	j, err := store.PutOne(t.Context(), s, store.PutJob{Definition: paused, Pause: store.Pause{By: "ann", Until: now.Add(time.Minute)}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,14 +45,14 @@ func TestStoreOfVersion7IsUpgraded(t *testing.T) {
 		}
 	}
 	// Jobs, with their state and how planners see them.
-	daily, err := s.Job(ctx, "default", "daily")
+	daily, err := store.JobNamed(ctx, s, "default", "daily")
 	must(err)
 	changed, _, err := s.JobsChanged(ctx, store.AllPartitions, 0, 10)
 	must(err)
 	if len(changed) != 4 || changed[0].UID != daily.Definition.UID || !changed[0].Active || changed[0].Cursor.Second() != 3 || changed[0].Timing == "" || !changed[3].Deleted {
 		t.Errorf("changed jobs: %+v", changed)
 	}
-	paused, err := s.Job(ctx, "default", "paused")
+	paused, err := store.JobNamed(ctx, s, "default", "paused")
 	must(err)
 	if st := paused.Definition.Status; st.State != job.JobPaused || st.PausedBy != "ann" || st.PauseReason != "holiday" {
 		t.Errorf("the paused job: %+v", st)
@@ -80,10 +80,10 @@ func TestStoreOfVersion7IsUpgraded(t *testing.T) {
 	if list, err := s.Tokens(ctx); err != nil || len(list) != 1 || list[0].By != "ann" {
 		t.Errorf("tokens: %v, %v", list, err)
 	}
-	if list, err := s.Pools(ctx); err != nil || len(list) != 1 || list[0].Slots.Size != 2 {
+	if list, err := s.Documents(ctx, job.KindPool); err != nil || len(list) != 1 || list[0].Pool.Slots.Size != 2 {
 		t.Errorf("pools: %v, %v", list, err)
 	}
-	if list, err := s.Calendars(ctx); err != nil || len(list) != 1 {
+	if list, err := s.Documents(ctx, job.KindCalendar); err != nil || len(list) != 1 {
 		t.Errorf("calendars: %v, %v", list, err)
 	}
 	sessions, err := s.Sessions(ctx)
@@ -92,7 +92,7 @@ func TestStoreOfVersion7IsUpgraded(t *testing.T) {
 		t.Errorf("sessions: %+v", sessions)
 	}
 	// What is written goes on behind what was: numbers of changes and of the audit, runs, keys.
-	_, err = s.PutJob(ctx, store.PutJob{Definition: &job.Job{
+	_, err = store.PutOne(ctx, s, store.PutJob{Definition: &job.Job{
 		Name: "new", Schedule: job.Schedule{Every: job.Duration(time.Minute)}, Run: job.RunSpec{Shell: &job.Shell{Command: "true"}},
 	}, Actor: "ann"})
 	must(err)

@@ -219,7 +219,7 @@ var absenceTests = []test{
 		}
 	}},
 	{"an epoch says why it began", func(e *env) {
-		_, err := e.PutCalendar(e.ctx, &job.Calendar{Name: "off", Days: job.Days{Include: []string{"2020-12-25"}}}, 0, "ann")
+		_, err := e.PutDocument(e.ctx, job.Document{Calendar: &job.Calendar{Name: "off", Days: job.Days{Include: []string{"2020-12-25"}}}}, 0, "ann")
 		e.must(err)
 		text := "name: j\nschedule: {cron: '* * * * *', except: [off]"
 		withdrawn := func(want string, change func()) {
@@ -233,7 +233,7 @@ var absenceTests = []test{
 			e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
 		}
 		off := func(day string, version int64) {
-			_, err := e.PutCalendar(e.ctx, &job.Calendar{Name: "off", Days: job.Days{Include: []string{day}}}, version, "bob")
+			_, err := e.PutDocument(e.ctx, job.Document{Calendar: &job.Calendar{Name: "off", Days: job.Days{Include: []string{day}}}}, version, "bob")
 			e.must(err)
 		}
 		withdrawn("the schedule of the job was changed by ann", func() { e.put(text + ", jitter: 1s}") })

@@ -20,7 +20,7 @@ func Apart(t *testing.T, open func(t *testing.T, o Options) (one, other store.St
 func apart(t *testing.T, open func(t *testing.T, o Options) (one, other store.Store), overlap string) {
 	often := "name: a\nschedule: {cron: '* * * * *'}\npolicy: {overlap: " + overlap + ", retry: {attempts: 3}}"
 	deleteA := func(e *env) {
-		j, err := e.Job(e.ctx, "default", "a")
+		j, err := store.JobNamed(e.ctx, e, "default", "a")
 		e.must(err)
 		e.must(e.DeleteJob(e.ctx, store.DeleteJob{UID: j.Definition.UID, IfVersion: store.AnyVersion, Actor: "ann"}))
 	}

@@ -57,7 +57,7 @@ var atOnceTests = []test{
 			follow := func(name, on string) func() error {
 				put := e.puts(fmt.Sprintf("name: %s%d\nschedule: {on: %s%d}", name, i, on, i))[0]
 				return func() error {
-					_, err := e.PutJob(e.ctx, put)
+					_, err := store.PutOne(e.ctx, e, put)
 					return err
 				}
 			}
@@ -69,17 +69,17 @@ var atOnceTests = []test{
 		}
 	}},
 	{"a job that is put while its calendar changes is due by the new one", func(e *env) {
-		_, err := e.PutCalendar(e.ctx, &job.Calendar{Name: "off", Days: job.Days{Include: []string{"2026-12-24"}}}, 0, "ann")
+		_, err := e.PutDocument(e.ctx, job.Document{Calendar: &job.Calendar{Name: "off", Days: job.Days{Include: []string{"2026-12-24"}}}}, 0, "ann")
 		e.must(err)
 		const schedule = "\nschedule: {cron: '* * * * *', except: [off]}"
 		for i := range atOnceRounds {
 			days := job.Days{Include: []string{start.AddDate(0, 0, i).Format(time.DateOnly)}}
 			put := e.puts(fmt.Sprintf("name: a%d%s", i, schedule))[0]
 			for _, err := range atOnce(func() error {
-				_, err := e.PutJob(e.ctx, put)
+				_, err := store.PutOne(e.ctx, e, put)
 				return err
 			}, func() error {
-				_, err := e.PutCalendar(e.ctx, &job.Calendar{Name: "off", Days: days}, store.AnyVersion, "ann")
+				_, err := e.PutDocument(e.ctx, job.Document{Calendar: &job.Calendar{Name: "off", Days: days}}, store.AnyVersion, "ann")
 				return err
 			}) {
 				e.must(err)

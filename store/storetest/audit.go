@@ -33,9 +33,9 @@ var auditTests = []test{
 	}},
 	{"a pool and a calendar say what is different, too", func(e *env) {
 		for version, size := range []int{1, 2} {
-			_, err := e.PutPool(e.ctx, &job.Pool{Name: "db", Slots: job.Slots{Size: size}}, int64(version), "ann")
+			_, err := e.PutDocument(e.ctx, job.Document{Pool: &job.Pool{Name: "db", Slots: job.Slots{Size: size}}}, int64(version), "ann")
 			e.must(err)
-			_, err = e.PutCalendar(e.ctx, &job.Calendar{Name: "off", Days: job.Days{Include: []string{fmt.Sprintf("2026-12-2%d", size)}}}, int64(version), "ann")
+			_, err = e.PutDocument(e.ctx, job.Document{Calendar: &job.Calendar{Name: "off", Days: job.Days{Include: []string{fmt.Sprintf("2026-12-2%d", size)}}}}, int64(version), "ann")
 			e.must(err)
 		}
 		list, _, err := e.Audit(e.ctx, store.AuditQuery{Limit: 2})
@@ -86,7 +86,7 @@ var auditTests = []test{
 		ctx := store.WithOrigin(e.ctx, store.Origin{Client: "ui", Address: "192.0.2.7", Group: "g1"})
 		document, err := job.Decode("", []byte("name: b\nschedule: {every: 1h}\nrun: {shell: 'true'}\npolicy: {pause_on_failure: 1}"))
 		e.must(err)
-		j, err := e.PutJob(ctx, store.PutJob{Definition: document[0].Job, Actor: "ann"})
+		j, err := store.PutOne(ctx, e, store.PutJob{Definition: document[0].Job, Actor: "ann"})
 		e.must(err)
 		e.must(e.DeleteJob(ctx, store.DeleteJob{UID: j.Definition.UID, IfVersion: store.AnyVersion, Actor: "ann"}))
 		e.put("name: c")

@@ -108,7 +108,7 @@ var batchTests = []test{
 				e.refusedItem(list, 3, c.want)
 			}
 			for _, name := range []string{"new", "b", "c", "last"} {
-				if _, err := e.Job(e.ctx, "default", name); !errors.Is(err, store.ErrNotFound) {
+				if _, err := store.JobNamed(e.ctx, e, "default", name); !errors.Is(err, store.ErrNotFound) {
 					e.Errorf("%s: job %s is there: %v", what, name, err)
 				}
 			}
@@ -256,7 +256,7 @@ var batchTests = []test{
 						continue
 					}
 					for _, p := range e.puts(texts...) {
-						if _, err := e.PutJob(e.ctx, p); err != nil {
+						if _, err := store.PutOne(e.ctx, e, p); err != nil {
 							e.Error(err)
 						}
 					}
@@ -265,7 +265,7 @@ var batchTests = []test{
 		}
 		group.Wait()
 		for _, name := range names {
-			j, err := e.Job(e.ctx, "default", name)
+			j, err := store.JobNamed(e.ctx, e, "default", name)
 			e.must(err)
 			equal(e, "version of "+name, j.Definition.Version, 4*rounds)
 		}

@@ -30,7 +30,7 @@ var claimTests = []test{
 		e.claim(b, other, store.Taken)
 		e.claim(e.a, other, store.Taken)
 		e.claim(b, a, store.Taken)
-		mine, err := e.Mine(e.ctx, e.a.ID)
+		mine, err := store.RunsOn(e.ctx, e, e.a.ID)
 		e.must(err)
 		if len(mine) != 1 || mine[0].ID != a.Run || mine[0].Token != a.Token {
 			e.Errorf("mine: %+v", mine)
@@ -236,7 +236,7 @@ var claimTests = []test{
 			equal(e, "state", r.State, job.StateRunning)
 			equal(e, "by", r.CancelBy, "ann")
 		}
-		mine, err := e.Mine(e.ctx, e.a.ID)
+		mine, err := store.RunsOn(e.ctx, e, e.a.ID)
 		e.must(err)
 		equal(e, "reason that the node finds", mine[0].CancelReason, "stop")
 		equal(e, "changes", len(e.actions()), 2)

@@ -71,7 +71,7 @@ func testConcurrent(t *testing.T, open Open) {
 		c.rounds /= 4
 	}
 	seed := seed(t)
-	if _, err := c.PutPool(c.ctx, &job.Pool{Name: "pool", Slots: job.Slots{Size: 2}}, 0, "ann"); err != nil {
+	if _, err := c.PutDocument(c.ctx, job.Document{Pool: &job.Pool{Name: "pool", Slots: job.Slots{Size: 2}}}, 0, "ann"); err != nil {
 		t.Fatal(err)
 	}
 	for i := range crowdJobs {
@@ -138,7 +138,7 @@ func crowdName(i int) string { return fmt.Sprintf("j%d", i) }
 // edit creates or changes a job and notes the epoch that was acknowledged.
 func (c *crowd) edit(i int, cron string, paused bool) {
 	if put, ok := c.put(i, cron, paused); ok {
-		j, err := c.PutJob(c.ctx, put)
+		j, err := store.PutOne(c.ctx, c, put)
 		if c.check(err) {
 			c.acknowledged(j)
 		}
@@ -182,7 +182,7 @@ func (c *crowd) editSome(r *rand.Rand) {
 	i := r.IntN(len(crowdJobs))
 	switch r.IntN(8) {
 	case 0:
-		j, err := c.Job(c.ctx, "default", crowdName(i))
+		j, err := store.JobNamed(c.ctx, c, "default", crowdName(i))
 		if errors.Is(err, store.ErrNotFound) {
 			return
 		}
@@ -206,7 +206,7 @@ func (c *crowd) editSome(r *rand.Rand) {
 
 // planSome plans what is due next for a job, as any node may.
 func (c *crowd) planSome(r *rand.Rand, node store.Session) {
-	j, err := c.Job(c.ctx, "default", crowdName(r.IntN(len(crowdJobs))))
+	j, err := store.JobNamed(c.ctx, c, "default", crowdName(r.IntN(len(crowdJobs))))
 	if errors.Is(err, store.ErrNotFound) {
 		return
 	}
@@ -245,7 +245,7 @@ func (c *crowd) planSome(r *rand.Rand, node store.Session) {
 
 // workSome claims runs of any node and ends the attempts.
 func (c *crowd) workSome(r *rand.Rand, node store.Session) {
-	runs, err := c.Overdue(c.ctx, c.now().Add(time.Second), store.RunRef{}, 20)
+	runs, err := c.Ready(c.ctx, store.ReadyQuery{Any: true, Until: c.now().Add(time.Second).Add(-1), Limit: 20})
 	if !c.check(err) || len(runs) == 0 {
 		return
 	}
@@ -330,7 +330,7 @@ func (c *crowd) endAttempt(r *rand.Rand, node store.Session, run store.Run, a st
 
 // requestSome asks for runs by hand, often under the same key as others.
 func (c *crowd) requestSome(r *rand.Rand) {
-	j, err := c.Job(c.ctx, "default", crowdName(r.IntN(len(crowdJobs))))
+	j, err := store.JobNamed(c.ctx, c, "default", crowdName(r.IntN(len(crowdJobs))))
 	if err != nil {
 		return // deleted for the moment
 	}
@@ -384,7 +384,7 @@ func (c *crowd) checkFeed(feed map[job.ID]store.PlannedJob) {
 			c.Errorf("the feed of changes has left out job %s", uid)
 			continue
 		}
-		j, err := c.JobByUID(c.ctx, uid)
+		j, err := store.JobByUID(c.ctx, c, uid)
 		if !c.check(err) {
 			continue
 		}
@@ -488,7 +488,7 @@ func (c *crowd) checkHistory() {
 	}
 	total := 0
 	for uid, version := range c.versions {
-		j, err := c.JobByUID(c.ctx, uid)
+		j, err := store.JobByUID(c.ctx, c, uid)
 		if !c.check(err) {
 			return
 		}

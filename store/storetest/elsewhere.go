@@ -63,14 +63,14 @@ func Elsewhere(t *testing.T, open func() store.Store) {
 func hears(ctx context.Context, t *testing.T, from <-chan []store.Event, other store.Store) {
 	t.Helper()
 	for {
-		changed, err := other.PutPool(ctx, &job.Pool{Name: "heard", Description: rand.Text()}, store.AnyVersion, "ann")
+		changed, err := other.PutDocument(ctx, job.Document{Pool: &job.Pool{Name: "heard", Description: rand.Text()}}, store.AnyVersion, "ann")
 		if err != nil {
 			t.Fatal(err)
 		}
 		for again := time.After(time.Second); again != nil; {
 			select {
 			case list := <-from:
-				if a := list[len(list)-1].Audit; a != nil && a.Version == changed.Version {
+				if a := list[len(list)-1].Audit; a != nil && a.Version == changed.Version() {
 					return
 				}
 			case <-again: // it had not begun to tell
@@ -100,7 +100,7 @@ func live(t *testing.T, s store.Store, name string) {
 	}
 	node, err := s.Join(ctx, store.Session{ID: id(), Node: name, Machine: name, DataDir: "/" + name, Roles: []string{store.RoleWorker}, Capacity: 1})
 	must(err)
-	j, err := s.PutJob(ctx, store.PutJob{
+	j, err := store.PutOne(ctx, s, store.PutJob{
 		Definition: &job.Job{Name: name, Run: job.RunSpec{Shell: &job.Shell{Command: "true"}}}, IfVersion: store.AnyVersion, Actor: "ann",
 	})
 	must(err)

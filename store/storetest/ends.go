@@ -172,7 +172,7 @@ var endTests = []test{
 			e.claim(e.a, a, store.Started)
 			c.result.Attempt = a
 			equal(e, "accepted", e.report(c.result).Accepted, true)
-			_, err := e.Active(e.ctx, a.Run)
+			_, err := store.ActiveRun(e.ctx, e, a.Run)
 			equal(e, fmt.Sprintf("%s after %s is retried", c.retry, c.result.Outcome), err == nil, c.retried)
 		}
 	}},
@@ -304,7 +304,7 @@ var endTests = []test{
 		if len(next.Predecessors) != 1 || next.Predecessors[0] != e.a.ID {
 			e.Fatalf("predecessors: %v", next.Predecessors)
 		}
-		mine, err := e.Mine(e.ctx, e.a.ID)
+		mine, err := store.RunsOn(e.ctx, e, e.a.ID)
 		e.must(err)
 		e.must(e.Reap(e.ctx, e.join("b").ID, []store.Attempt{a})) // not its predecessor
 		e.must(e.Reap(e.ctx, e.join("b").ID, []store.Attempt{a})) // nor is it of one that has some
@@ -404,7 +404,7 @@ var endTests = []test{
 				e.put(fmt.Sprintf("name: bad%d\nschedule: {on: [{job: %s, outcome: failed}]}", i, name)),
 				e.put(fmt.Sprintf("name: either%d\nschedule: {on: [{job: %s, outcome: finished}]}", i, name)),
 			}
-			up, err := e.Job(e.ctx, "default", name)
+			up, err := store.JobNamed(e.ctx, e, "default", name)
 			e.must(err)
 			var shards []store.Attempt
 			for shard := range 3 {
@@ -457,7 +457,7 @@ var endTests = []test{
 		a := e.plan(j, time.Second)[0]
 		e.claim(e.a, a, store.Started)
 		e.finish(a, job.OutcomeSucceeded)
-		b, err := e.Job(e.ctx, "default", "b")
+		b, err := store.JobNamed(e.ctx, e, "default", "b")
 		e.must(err)
 		run := e.active(b)[0]
 		e.put("name: b\npaused: true\nschedule: {on: [{job: a}]}")

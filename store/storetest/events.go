@@ -96,7 +96,7 @@ var eventTests = []test{
 		e.want(e.DeleteJob(e.ctx, store.DeleteJob{UID: e.id(), IfVersion: store.AnyVersion, Actor: "ann"}), store.ErrNotFound)
 		_, err := e.Cancel(e.ctx, e.id(), "ann", "")
 		e.want(err, store.ErrNotFound)
-		_, err = e.PutJob(e.ctx, store.PutJob{Definition: j.Definition, IfVersion: 7, Actor: "ann"})
+		_, err = store.PutOne(e.ctx, e, store.PutJob{Definition: j.Definition, IfVersion: 7, Actor: "ann"})
 		e.want(err, store.ErrConflict)
 		e.told(told())
 	}},

@@ -16,7 +16,7 @@ var faultTests = []test{
 		a := e.plan(j, time.Second)[0]
 		ctx, cancel := context.WithCancel(e.ctx)
 		cancel()
-		if _, err := e.Store.PutJob(ctx, store.PutJob{Definition: e.document("name: b"), Actor: "ann"}); !errors.Is(err, context.Canceled) {
+		if _, err := store.PutOne(ctx, e.Store, store.PutJob{Definition: e.document("name: b"), Actor: "ann"}); !errors.Is(err, context.Canceled) {
 			e.Errorf("put: %v", err)
 		}
 		if _, _, err := e.Store.Plan(ctx, e.a.ID, []store.PlanItem{e.planItem(e.reload(j), start.Add(5*time.Second))}); !errors.Is(err, context.Canceled) {
@@ -26,10 +26,10 @@ var faultTests = []test{
 			e.Errorf("claim: %v", err)
 		}
 		for range 50 { // a store that looks too late answers now and then
-			_, err := e.Job(ctx, "default", "a")
+			_, err := store.JobNamed(ctx, e, "default", "a")
 			e.want(err, context.Canceled)
 		}
-		_, err := e.Job(e.ctx, "default", "b")
+		_, err := store.JobNamed(e.ctx, e, "default", "b")
 		e.want(err, store.ErrNotFound)
 		sameTime(e, "cursor", e.reload(j).Cursor, start.Add(time.Second))
 		equal(e, "state", e.run(a.Run).State, job.StateReady)
@@ -43,7 +43,7 @@ var faultTests = []test{
 			put := store.PutJob{Definition: e.document(text), Actor: "ann"}
 			delay := time.Duration(i) * 20 * time.Microsecond
 			var j *store.Job
-			e.interrupted(delay, func(ctx context.Context) (err error) { j, err = e.PutJob(ctx, put); return err })
+			e.interrupted(delay, func(ctx context.Context) (err error) { j, err = store.PutOne(ctx, e, put); return err })
 			item := e.planItem(j, start.Add(time.Second))
 			var planned []store.PlanOutcome
 			e.interrupted(delay, func(ctx context.Context) (err error) {

@@ -75,7 +75,7 @@ func (e *env) open(flow store.Attempt) string {
 // stepGone expects that the run of a step has ended, and returns the record of its last attempt.
 func (e *env) stepGone(id job.ID, want job.Outcome) store.Record {
 	e.Helper()
-	if r, err := e.Active(e.ctx, id); err == nil {
+	if r, err := store.ActiveRun(e.ctx, e, id); err == nil {
 		e.Fatalf("step %s is still %s, want it %s", id, r.State, want)
 	}
 	list := e.attempts(id)

@@ -40,7 +40,7 @@ func (e *env) handedOver(text string) (store.Attempt, store.Handover) {
 // known returns what the store has of a handover.
 func (e *env) known(number int64) *store.Handover {
 	e.Helper()
-	list, err := e.HandoversOf(e.ctx, []int64{number})
+	list, err := e.Handovers(e.ctx, store.HandoverQuery{Numbers: []int64{number}, Limit: store.MaxBatch})
 	e.must(err)
 	if len(list) != 1 {
 		e.Fatalf("handover %d: %+v", number, list)
@@ -109,7 +109,7 @@ var handoverTests = []test{
 		equal(e, "state", r.State, job.StateRunning)
 		equal(e, "session", r.Session, job.ID{})
 		equal(e, "node", r.Node, "a")
-		mine, err := e.Mine(e.ctx, e.a.ID)
+		mine, err := store.RunsOn(e.ctx, e, e.a.ID)
 		e.must(err)
 		equal(e, "mine", len(mine), 0)
 		got := e.known(h.Number)
@@ -118,7 +118,7 @@ var handoverTests = []test{
 		sameTime(e, "sent", got.Sent, e.now())
 		sameTime(e, "ask", got.Ask, e.now().Add(store.AskAgain))
 		equal(e, "handover", *got, want)
-		of, err := e.HandoversOfRun(e.ctx, a.Run)
+		of, err := e.Handovers(e.ctx, store.HandoverQuery{Run: a.Run, Limit: store.MaxBatch})
 		e.must(err)
 		equal(e, "handovers of the run", len(of), 1)
 		e.must(e.Leave(e.ctx, e.a.ID))
@@ -313,7 +313,7 @@ var handoverTests = []test{
 		e.clock.Advance(store.AskAgain)
 		e.toAsk(next.Number)
 		equal(e, "that of the first attempt is over", e.known(h.Number).IsOver(), true)
-		of, err := e.HandoversOfRun(e.ctx, a.Run)
+		of, err := e.Handovers(e.ctx, store.HandoverQuery{Run: a.Run, Limit: store.MaxBatch})
 		e.must(err)
 		equal(e, "handovers of the run", len(of), 2)
 	}},
@@ -357,7 +357,7 @@ var handoverTests = []test{
 		e.known(h.Number)
 		e.clock.Advance(time.Second)
 		e.tidy()
-		list, err := e.HandoversOf(e.ctx, []int64{h.Number, stays.Number})
+		list, err := e.Handovers(e.ctx, store.HandoverQuery{Numbers: []int64{h.Number, stays.Number}, Limit: store.MaxBatch})
 		e.must(err)
 		if len(list) != 1 || list[0].Number != stays.Number {
 			e.Errorf("handovers that are known: %+v", list)

@@ -26,14 +26,14 @@ var jobTests = []test{
 		sameTime(e, "cursor", j.Cursor, start)
 		equal(e, "the default overlap, filled in", j.Filled.Policy.Overlap, job.OverlapSkip)
 		equal(e, "the overlap that was written", d.Policy.Overlap, "")
-		again, err := e.Job(e.ctx, "default", "a")
+		again, err := store.JobNamed(e.ctx, e, "default", "a")
 		e.must(err)
 		equal(e, "uid", again.Definition.UID, d.UID)
 		equal(e, "label", again.Definition.Labels["team"], "x")
 
 		changed := *definition
 		changed.Description = "another"
-		_, err = e.PutJob(e.ctx, store.PutJob{Definition: &changed, Actor: "ann"})
+		_, err = store.PutOne(e.ctx, e, store.PutJob{Definition: &changed, Actor: "ann"})
 		e.want(err, store.ErrExists)
 	}},
 	{"a repeated change is one change", func(e *env) {
@@ -61,9 +61,9 @@ var jobTests = []test{
 	{"a change of another version is refused", func(e *env) {
 		e.put(everyMinute)
 		e.put(everyMinute + "\ndescription: b")
-		_, err := e.PutJob(e.ctx, store.PutJob{Definition: e.document(everyMinute + "\ndescription: c"), IfVersion: 1, Actor: "ann"})
+		_, err := store.PutOne(e.ctx, e, store.PutJob{Definition: e.document(everyMinute + "\ndescription: c"), IfVersion: 1, Actor: "ann"})
 		e.want(err, store.ErrConflict)
-		_, err = e.PutJob(e.ctx, store.PutJob{Definition: e.document("name: none"), IfVersion: 3, Actor: "ann"})
+		_, err = store.PutOne(e.ctx, e, store.PutJob{Definition: e.document("name: none"), IfVersion: 3, Actor: "ann"})
 		e.want(err, store.ErrNotFound)
 	}},
 	{"an edit beside the schedule keeps epoch and cursor", func(e *env) {
@@ -183,7 +183,7 @@ var jobTests = []test{
 		sameTime(e, "cursor of what is spread", changed.Cursor, start.Add(12*time.Second))
 	}},
 	{"accounted: what spread has put off is planned again by a new epoch", func(e *env) {
-		_, err := e.PutCalendar(e.ctx, &job.Calendar{Name: "off", Days: job.Days{Include: []string{"2020-12-25"}}}, 0, "ann")
+		_, err := e.PutDocument(e.ctx, job.Document{Calendar: &job.Calendar{Name: "off", Days: job.Days{Include: []string{"2020-12-25"}}}}, 0, "ann")
 		e.must(err)
 		daily := "name: a\nschedule: {cron: '0 * * * *', spread: 1d, except: [off]"
 		j := e.put(daily + "}")
@@ -203,7 +203,7 @@ var jobTests = []test{
 		e.clock.Advance(time.Minute)
 		e.put(daily + "}")
 		begun("a resume", 0)
-		_, err = e.PutCalendar(e.ctx, &job.Calendar{Name: "off", Days: job.Days{Include: []string{"2020-12-26"}}}, 1, "ann")
+		_, err = e.PutDocument(e.ctx, job.Document{Calendar: &job.Calendar{Name: "off", Days: job.Days{Include: []string{"2020-12-26"}}}}, 1, "ann")
 		e.must(err)
 		begun("a change of a calendar", 0)
 		until := e.now().Add(time.Minute)
@@ -267,7 +267,7 @@ var jobTests = []test{
 		d := store.DeleteJob{UID: j.Definition.UID, IfVersion: 1, Actor: "bob"}
 		e.must(e.DeleteJob(e.ctx, d))
 		e.must(e.DeleteJob(e.ctx, d)) // the answer was lost
-		_, err := e.Job(e.ctx, "default", "a")
+		_, err := store.JobNamed(e.ctx, e, "default", "a")
 		e.want(err, store.ErrNotFound)
 		equal(e, "deleted", e.reload(j).Deleted, true)
 		e.claim(e.a, runs[1], store.Gone)
@@ -290,7 +290,7 @@ var jobTests = []test{
 		e.reload(j)
 		e.clock.Advance(2 * time.Minute)
 		e.tidy()
-		_, err := e.JobByUID(e.ctx, j.Definition.UID)
+		_, err := store.JobByUID(e.ctx, e, j.Definition.UID)
 		e.want(err, store.ErrNotFound)
 	}},
 	{"a deleted job is kept as long as it has a run", func(e *env) {
@@ -304,7 +304,7 @@ var jobTests = []test{
 		e.claim(e.a, a, store.Started) // with its definition
 		e.finish(a, job.OutcomeSucceeded)
 		e.tidy()
-		_, err := e.JobByUID(e.ctx, j.Definition.UID)
+		_, err := store.JobByUID(e.ctx, e, j.Definition.UID)
 		e.want(err, store.ErrNotFound)
 	}},
 	{"a completed one-off is removed when it says so", func(e *env) {
@@ -339,7 +339,7 @@ var jobTests = []test{
 		equal(e, "deleted while it ran", e.reload(j).Deleted, false)
 		e.finish(a, job.OutcomeSucceeded)
 		e.tidy()
-		_, err := e.Job(e.ctx, "default", "a")
+		_, err := store.JobNamed(e.ctx, e, "default", "a")
 		e.want(err, store.ErrNotFound)
 	}},
 	{"a one-off that is to be removed at once is not before all of its runs have ended", func(e *env) {
@@ -436,7 +436,7 @@ var jobTests = []test{
 			group.Go(func() {
 				for i := w; i < store.JobLookMax*3/2; i += writers {
 					j := &job.Job{Namespace: "many", Name: fmt.Sprintf("j%05d", i), Run: job.RunSpec{Shell: &job.Shell{Command: "true"}}}
-					if _, err := e.PutJob(e.ctx, store.PutJob{Definition: j, Actor: "ann"}); err != nil {
+					if _, err := store.PutOne(e.ctx, e, store.PutJob{Definition: j, Actor: "ann"}); err != nil {
 						e.Error(err)
 						return
 					}
@@ -480,7 +480,7 @@ var jobTests = []test{
 	}},
 	{"a job that would follow itself by way of others is refused", func(e *env) {
 		put := func(name, on string) error {
-			_, err := e.PutJob(e.ctx, store.PutJob{Definition: e.document("name: " + name + "\nschedule: {on: " + on + "}"), IfVersion: store.AnyVersion, Actor: "ann"})
+			_, err := store.PutOne(e.ctx, e, store.PutJob{Definition: e.document("name: " + name + "\nschedule: {on: " + on + "}"), IfVersion: store.AnyVersion, Actor: "ann"})
 			return err
 		}
 		e.must(put("a", "[d, {job: c, outcome: failed}]"))
@@ -488,7 +488,7 @@ var jobTests = []test{
 		err := put("c", "[x, default/b]")
 		e.want(err, store.ErrCycle)
 		contains(e, "the error", err.Error(), "job default/c follows default/b follows default/a follows default/c")
-		if _, err := e.Job(e.ctx, "default", "c"); !errors.Is(err, store.ErrNotFound) {
+		if _, err := store.JobNamed(e.ctx, e, "default", "c"); !errors.Is(err, store.ErrNotFound) {
 			e.Errorf("what was refused is there: %v", err)
 		}
 		e.must(put("c", "x"))
@@ -496,7 +496,7 @@ var jobTests = []test{
 		e.want(put("x", "b"), store.ErrCycle)
 		e.must(put("a", "c"))
 		e.want(put("c", "a"), store.ErrCycle)
-		j, err := e.Job(e.ctx, "default", "a")
+		j, err := store.JobNamed(e.ctx, e, "default", "a")
 		e.must(err)
 		e.must(e.DeleteJob(e.ctx, store.DeleteJob{UID: j.Definition.UID, IfVersion: store.AnyVersion, Actor: "ann"}))
 		e.must(put("c", "b"))
@@ -506,7 +506,7 @@ var jobTests = []test{
 		for i := range 5 {
 			e.put(fmt.Sprintf("name: a\ndescription: d%d", i))
 		}
-		j, err := e.Job(e.ctx, "default", "a")
+		j, err := store.JobNamed(e.ctx, e, "default", "a")
 		e.must(err)
 		var got []string
 		for before := int64(0); ; {
@@ -656,21 +656,21 @@ var jobTests = []test{
 		days := func(date string) *job.Calendar {
 			return &job.Calendar{Name: "off", Days: job.Days{Include: []string{date}}}
 		}
-		c, err := e.PutCalendar(e.ctx, days("2026-12-25"), 0, "ann")
+		c, err := e.PutDocument(e.ctx, job.Document{Calendar: days("2026-12-25")}, 0, "ann")
 		e.must(err)
-		equal(e, "version", c.Version, 1)
+		equal(e, "version", c.Version(), 1)
 		named := e.put("name: a\nschedule: {cron: '* * * * *', except: [off]}")
 		other := e.put("name: b\nschedule: {cron: '* * * * *', except: [sat]}")
 		a := e.plan(named, 10*time.Second)[0]
 		before, _, err := e.JobsChanged(e.ctx, store.AllPartitions, 0, 10)
 		e.must(err)
 
-		c, err = e.PutCalendar(e.ctx, days("2026-12-26"), 1, "ann")
+		c, err = e.PutDocument(e.ctx, job.Document{Calendar: days("2026-12-26")}, 1, "ann")
 		e.must(err)
-		equal(e, "version", c.Version, 2)
-		c, err = e.PutCalendar(e.ctx, days("2026-12-26"), 1, "ann") // the answer was lost
+		equal(e, "version", c.Version(), 2)
+		c, err = e.PutDocument(e.ctx, job.Document{Calendar: days("2026-12-26")}, 1, "ann") // the answer was lost
 		e.must(err)
-		equal(e, "version", c.Version, 2)
+		equal(e, "version", c.Version(), 2)
 		equal(e, "epoch of the one that names it", e.reload(named).Definition.Epoch, 2)
 		equal(e, "epoch of the other", e.reload(other).Definition.Epoch, 1)
 		after, _, err := e.JobsChanged(e.ctx, store.AllPartitions, 0, 10)
@@ -681,20 +681,20 @@ var jobTests = []test{
 		e.clock.Advance(10 * time.Second)
 		e.claim(e.a, a, store.Gone)
 
-		_, err = e.PutCalendar(e.ctx, days("2026-12-27"), 1, "ann")
+		_, err = e.PutDocument(e.ctx, job.Document{Calendar: days("2026-12-27")}, 1, "ann")
 		e.want(err, store.ErrConflict)
-		_, err = e.PutCalendar(e.ctx, days("2026-12-27"), 0, "ann")
+		_, err = e.PutDocument(e.ctx, job.Document{Calendar: days("2026-12-27")}, 0, "ann")
 		e.want(err, store.ErrExists)
-		err = e.DeleteCalendar(e.ctx, "default", "off", store.AnyVersion, "ann")
+		err = e.DeleteDocument(e.ctx, job.KindCalendar, "default/off", store.AnyVersion, "ann")
 		e.want(err, store.ErrConflict)
 		var by store.NamedError
 		errors.As(err, &by)
 		equal(e, "who names it", by.Job, named.Definition.FullName())
 		e.must(e.DeleteJob(e.ctx, store.DeleteJob{UID: named.Definition.UID, IfVersion: store.AnyVersion, Actor: "ann"}))
-		e.want(e.DeleteCalendar(e.ctx, "default", "off", 1, "bob"), store.ErrConflict)
-		e.must(e.DeleteCalendar(e.ctx, "default", "off", 2, "bob"))
-		e.want(e.DeleteCalendar(e.ctx, "default", "off", 2, "bob"), store.ErrNotFound)
-		list, err := e.Calendars(e.ctx)
+		e.want(e.DeleteDocument(e.ctx, job.KindCalendar, "default/off", 1, "bob"), store.ErrConflict)
+		e.must(e.DeleteDocument(e.ctx, job.KindCalendar, "default/off", 2, "bob"))
+		e.want(e.DeleteDocument(e.ctx, job.KindCalendar, "default/off", 2, "bob"), store.ErrNotFound)
+		list, err := e.Documents(e.ctx, job.KindCalendar)
 		e.must(err)
 		equal(e, "calendars", len(list), 0)
 		equal(e, "audit", strings.Join(e.actions(), ", "), "bob calendar.delete default/off, ann job.delete default/a, "+
@@ -702,7 +702,7 @@ var jobTests = []test{
 	}},
 	{"a calendar that is deleted and made again is another to planners", func(e *env) {
 		timing := func(date string) string {
-			_, err := e.PutCalendar(e.ctx, &job.Calendar{Name: "off", Days: job.Days{Include: []string{date}}}, 0, "ann")
+			_, err := e.PutDocument(e.ctx, job.Document{Calendar: &job.Calendar{Name: "off", Days: job.Days{Include: []string{date}}}}, 0, "ann")
 			e.must(err)
 			e.put("name: a\nschedule: {cron: '* * * * *', except: [off]}")
 			changed, _, err := e.JobsChanged(e.ctx, store.AllPartitions, 0, 10)
@@ -711,14 +711,14 @@ var jobTests = []test{
 		}
 		before := timing("2026-12-25")
 		e.put("name: a\nschedule: {cron: '* * * * *'}")
-		e.must(e.DeleteCalendar(e.ctx, "default", "off", store.AnyVersion, "ann"))
+		e.must(e.DeleteDocument(e.ctx, job.KindCalendar, "default/off", store.AnyVersion, "ann"))
 		if timing("2026-12-26") == before {
 			e.Error("planners are not told that the schedule means something else")
 		}
 	}},
 	{"a job that was completed may fall due again by another calendar", func(e *env) {
 		off := &job.Calendar{Name: "off", Days: job.Days{Include: []string{"2026-12-26"}}}
-		_, err := e.PutCalendar(e.ctx, off, 0, "ann")
+		_, err := e.PutDocument(e.ctx, job.Document{Calendar: off}, 0, "ann")
 		e.must(err)
 		j := e.put("name: a\nschedule: {at: ['2026-12-26T12:00:00Z'], except: [off]}") // which does not exist
 		item := e.planItem(j)
@@ -726,35 +726,35 @@ var jobTests = []test{
 		e.planned(item, store.Planned)
 		equal(e, "state", e.reload(j).Definition.Status.State, job.JobCompleted)
 		off.Days.Include = []string{"2026-12-25"}
-		_, err = e.PutCalendar(e.ctx, off, 1, "ann")
+		_, err = e.PutDocument(e.ctx, job.Document{Calendar: off}, 1, "ann")
 		e.must(err)
 		equal(e, "state", e.reload(j).Definition.Status.State, job.JobActive)
 	}},
 	{"pools are created, changed and deleted by version", func(e *env) {
 		pool := func(size int) *job.Pool { return &job.Pool{Name: "db", Slots: job.Slots{Size: size}} }
-		p, err := e.PutPool(e.ctx, pool(2), 0, "ann")
+		p, err := e.PutDocument(e.ctx, job.Document{Pool: pool(2)}, 0, "ann")
 		e.must(err)
-		equal(e, "version", p.Version, 1)
-		_, err = e.PutPool(e.ctx, pool(3), 0, "ann")
+		equal(e, "version", p.Version(), 1)
+		_, err = e.PutDocument(e.ctx, job.Document{Pool: pool(3)}, 0, "ann")
 		e.want(err, store.ErrExists)
-		p, err = e.PutPool(e.ctx, pool(3), 1, "ann")
+		p, err = e.PutDocument(e.ctx, job.Document{Pool: pool(3)}, 1, "ann")
 		e.must(err)
-		equal(e, "version", p.Version, 2)
-		list, err := e.Pools(e.ctx)
+		equal(e, "version", p.Version(), 2)
+		list, err := e.Documents(e.ctx, job.KindPool)
 		e.must(err)
-		if len(list) != 1 || list[0].Slots.Size != 3 || list[0].FullName() != "default/db" {
+		if len(list) != 1 || list[0].Pool.Slots.Size != 3 || list[0].FullName() != "default/db" {
 			e.Errorf("pools: %+v", list)
 		}
-		e.want(e.DeletePool(e.ctx, "default", "db", 1, "bob"), store.ErrConflict)
-		e.must(e.DeletePool(e.ctx, "default", "db", 2, "bob"))
-		e.want(e.DeletePool(e.ctx, "default", "db", store.AnyVersion, "bob"), store.ErrNotFound)
+		e.want(e.DeleteDocument(e.ctx, job.KindPool, "default/db", 1, "bob"), store.ErrConflict)
+		e.must(e.DeleteDocument(e.ctx, job.KindPool, "default/db", 2, "bob"))
+		e.want(e.DeleteDocument(e.ctx, job.KindPool, "default/db", store.AnyVersion, "bob"), store.ErrNotFound)
 		equal(e, "audit", strings.Join(e.actions(), ", "), "bob pool.delete default/db, ann pool.change default/db, ann pool.create default/db")
 	}},
 	{"the audit is read in pages, and a refused change is not in it", func(e *env) {
 		for i := range 5 {
 			e.put(fmt.Sprintf("name: j%d", i))
 		}
-		_, err := e.PutJob(e.ctx, store.PutJob{Definition: e.document("name: j0\ndescription: x"), IfVersion: 9, Actor: "eve"})
+		_, err := store.PutOne(e.ctx, e, store.PutJob{Definition: e.document("name: j0\ndescription: x"), IfVersion: 9, Actor: "eve"})
 		e.want(err, store.ErrConflict)
 		var objects []string
 		for before := int64(0); ; {

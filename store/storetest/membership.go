@@ -61,7 +61,7 @@ var membershipTests = []test{
 						e.Errorf("claim: %v", err)
 						return
 					}
-					if r, err := e.Active(e.ctx, item.ID); err != nil || r.State != job.StateRunning || r.Node != "a" {
+					if r, err := store.ActiveRun(e.ctx, e, item.ID); err != nil || r.State != job.StateRunning || r.Node != "a" {
 						e.Errorf("run %+v, error %v", r.Run, err)
 						return
 					}
@@ -99,7 +99,7 @@ var membershipTests = []test{
 		got := list[0]
 		equal(e, "description", fmt.Sprint(got.Version, got.Labels["zone"], got.Roles, got.Capacity, got.Address), "2.0b[worker] 3http://new")
 		sameTime(e, "renewed", got.Renewed, e.clock.Now())
-		mine, err := e.Mine(e.ctx, e.a.ID)
+		mine, err := store.RunsOn(e.ctx, e, e.a.ID)
 		e.must(err)
 		if len(mine) != 1 || mine[0].Present() != a {
 			e.Errorf("the session runs %+v, want %+v", mine, a)

@@ -340,14 +340,16 @@ func (p *pair) compareAll() {
 	_, _ = both(p, "count the backlog", func(s store.Store) (map[job.ID]int, error) { return s.Backlog(ctx, 5) })
 	_, _ = both(p, "list unplaced runs", func(s store.Store) ([]store.Run, error) { return s.Unplaced(ctx, store.RunRef{}, 100) })
 	_, _ = both(p, "list overdue runs", func(s store.Store) ([]store.ReadyRun, error) {
-		return s.Overdue(ctx, p.clock.Now(), store.RunRef{}, 100)
+		return s.Ready(ctx, store.ReadyQuery{Any: true, Until: p.clock.Now().Add(-1), Limit: 100})
 	})
-	_, _ = both(p, "list handovers", func(s store.Store) ([]store.Handover, error) { return s.HandoversOf(ctx, p.numbers) })
+	_, _ = both(p, "list handovers", func(s store.Store) ([]store.Handover, error) {
+		return s.Handovers(ctx, store.HandoverQuery{Numbers: p.numbers, Limit: store.MaxBatch})
+	})
 	for _, n := range p.nodes {
 		_, _ = both(p, "list ready runs of "+n.Node, func(s store.Store) ([]store.ReadyRun, error) {
-			return s.Ready(ctx, n.ID, store.RunRef{}, p.clock.Now().Add(time.Hour), 100)
+			return s.Ready(ctx, store.ReadyQuery{Session: n.ID, Until: p.clock.Now().Add(time.Hour), Limit: 100})
 		})
-		_, _ = both(p, "list what runs on "+n.Node, func(s store.Store) ([]store.Run, error) { return s.Mine(ctx, n.ID) })
+		_, _ = both(p, "list what runs on "+n.Node, func(s store.Store) ([]store.Run, error) { return store.RunsOn(ctx, s, n.ID) })
 	}
 	p.trace = p.trace[:steps]
 }
@@ -431,7 +433,7 @@ var flowsOfModel = []string{
 func (p *pair) put() {
 	if p.chance(70) {
 		put, what := p.onePut()
-		_, _ = both(p, what, func(s store.Store) (*store.Job, error) { return s.PutJob(p.ctx, put) })
+		_, _ = both(p, what, func(s store.Store) (*store.Job, error) { return store.PutOne(p.ctx, s, put) })
 		return
 	}
 	var list []store.PutJob
@@ -814,13 +816,13 @@ func (p *pair) membership() {
 func (p *pair) pools() {
 	if p.chance(50) {
 		pool := &job.Pool{Name: "db", Slots: job.Slots{Size: 1 + p.random.IntN(3)}}
-		_, _ = both(p, fmt.Sprintf("put pool %d", pool.Slots.Size), func(s store.Store) (*job.Pool, error) {
-			return s.PutPool(p.ctx, pool, store.AnyVersion, "ann")
+		_, _ = both(p, fmt.Sprintf("put pool %d", pool.Slots.Size), func(s store.Store) (job.Document, error) {
+			return s.PutDocument(p.ctx, job.Document{Pool: pool}, store.AnyVersion, "ann")
 		})
 		return
 	}
 	c := &job.Calendar{Name: "off", Days: job.Days{Include: []string{pick(p, []string{"2026-12-25", "2026-12-26"})}}}
-	_, _ = both(p, fmt.Sprint("put calendar ", c.Days.Include), func(s store.Store) (*job.Calendar, error) {
-		return s.PutCalendar(p.ctx, c, store.AnyVersion, "ann")
+	_, _ = both(p, fmt.Sprint("put calendar ", c.Days.Include), func(s store.Store) (job.Document, error) {
+		return s.PutDocument(p.ctx, job.Document{Calendar: c}, store.AnyVersion, "ann")
 	})
 }

@@ -23,10 +23,6 @@ type nodes struct {
 
 func (n *nodes) next() store.Store { return n.all[int(n.turn.Add(1))%len(n.all)] }
 
-func (n *nodes) PutJob(ctx context.Context, p store.PutJob) (*store.Job, error) {
-	return n.next().PutJob(ctx, p)
-}
-
 func (n *nodes) PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job, error) {
 	return n.next().PutJobs(ctx, list)
 }
@@ -35,24 +31,12 @@ func (n *nodes) DeleteJob(ctx context.Context, d store.DeleteJob) error {
 	return n.next().DeleteJob(ctx, d)
 }
 
-func (n *nodes) PutCalendar(ctx context.Context, c *job.Calendar, ifVersion int64, actor string) (*job.Calendar, error) {
-	return n.next().PutCalendar(ctx, c, ifVersion, actor)
-}
-
-func (n *nodes) PutPool(ctx context.Context, p *job.Pool, ifVersion int64, actor string) (*job.Pool, error) {
-	return n.next().PutPool(ctx, p, ifVersion, actor)
-}
-
-func (n *nodes) Job(ctx context.Context, namespace, name string) (*store.Job, error) {
-	return n.next().Job(ctx, namespace, name)
+func (n *nodes) PutDocument(ctx context.Context, d job.Document, ifVersion int64, actor string) (job.Document, error) {
+	return n.next().PutDocument(ctx, d, ifVersion, actor)
 }
 
 func (n *nodes) JobsNamed(ctx context.Context, names []string) ([]*store.Job, error) {
 	return n.next().JobsNamed(ctx, names)
-}
-
-func (n *nodes) JobByUID(ctx context.Context, uid job.ID) (*store.Job, error) {
-	return n.next().JobByUID(ctx, uid)
 }
 
 func (n *nodes) JobsByUID(ctx context.Context, uids []job.ID) ([]*store.Job, error) {

@@ -122,61 +122,71 @@ var noteTests = []test{
 			Name: "ops", To: job.Service{Slack: &job.SlackService{URL: &job.Secret{File: "slack"}}},
 			Rules: []job.ChannelRule{{Events: []job.Notice{job.NoticeFailed}}},
 		}
-		made, err := e.PutChannel(e.ctx, c, 0, "wei")
+		made, err := e.PutDocument(e.ctx, job.Document{Channel: c}, 0, "wei")
 		e.must(err)
-		if made.FullName() != "default/ops" || made.Version != 1 || made.UID.IsZero() || c.Version != 0 {
+		if made.FullName() != "default/ops" || made.Version() != 1 || made.UID().IsZero() || c.Version != 0 {
 			e.Errorf("the channel is %+v, and the one given %+v", made, c)
 		}
-		same, err := e.PutChannel(e.ctx, c, 1, "wei")
+		same, err := e.PutDocument(e.ctx, job.Document{Channel: c}, 1, "wei")
 		e.must(err)
-		equal(e, "version of what says the same", same.Version, 1)
+		equal(e, "version of what says the same", same.Version(), 1)
 		changed := *c
 		changed.Rules = []job.ChannelRule{{Events: []job.Notice{job.NoticeFailed, job.NoticeRecovered}}}
-		_, err = e.PutChannel(e.ctx, &changed, 7, "wei")
+		_, err = e.PutDocument(e.ctx, job.Document{Channel: &changed}, 7, "wei")
 		e.want(err, store.ErrConflict)
-		next, err := e.PutChannel(e.ctx, &changed, 1, "wei")
+		next, err := e.PutDocument(e.ctx, job.Document{Channel: &changed}, 1, "wei")
 		e.must(err)
-		equal(e, "version", next.Version, 2)
-		equal(e, "uid stays", next.UID, made.UID)
-		list, err := e.Channels(e.ctx)
+		equal(e, "version", next.Version(), 2)
+		equal(e, "uid stays", next.UID(), made.UID())
+		list, err := e.Documents(e.ctx, job.KindChannel)
 		e.must(err)
-		if len(list) != 1 || list[0].To.Slack == nil || list[0].To.Slack.URL.File != "slack" || len(list[0].Rules[0].Events) != 2 {
+		if len(list) != 1 || list[0].Channel.To.Slack == nil || list[0].Channel.To.Slack.URL.File != "slack" || len(list[0].Channel.Rules[0].Events) != 2 {
 			e.Fatalf("the channels are %+v", list)
 		}
-		e.want(e.DeleteChannel(e.ctx, "default", "ops", 1, "wei"), store.ErrConflict)
-		e.must(e.DeleteChannel(e.ctx, "default", "ops", 2, "wei"))
-		e.want(e.DeleteChannel(e.ctx, "default", "ops", store.AnyVersion, "wei"), store.ErrNotFound)
-		list, err = e.Channels(e.ctx)
+		list, err = e.Documents(e.ctx, store.DocumentKinds...)
+		e.must(err)
+		equal(e, "documents", len(list), 1)
+		list, err = e.Documents(e.ctx, job.KindPool, job.KindExecutors)
+		e.must(err)
+		equal(e, "other documents", len(list), 0)
+		_, err = e.PutDocument(e.ctx, job.Document{Job: &job.Job{Name: "a"}}, 0, "wei")
+		if err == nil {
+			e.Error("a job was taken for another document")
+		}
+		e.want(e.DeleteDocument(e.ctx, job.KindChannel, "default/ops", 1, "wei"), store.ErrConflict)
+		e.must(e.DeleteDocument(e.ctx, job.KindChannel, "default/ops", 2, "wei"))
+		e.want(e.DeleteDocument(e.ctx, job.KindChannel, "default/ops", store.AnyVersion, "wei"), store.ErrNotFound)
+		list, err = e.Documents(e.ctx, job.KindChannel)
 		e.must(err)
 		equal(e, "channels", len(list), 0)
 		equal(e, "audit", strings.Join(e.actions(), " "), "wei channel.delete default/ops wei channel.change default/ops wei channel.create default/ops")
 	}},
 	{"a list of executors is created, changed and deleted by version", func(e *env) {
 		given := &job.Executors{Namespace: "shop", Name: "orders", Group: "Order-Service", Title: "订单", Addresses: []string{"http://10.0.0.5:9999/", "http://10.0.0.6:9999"}, Token: "orders_token"}
-		made, err := e.PutExecutors(e.ctx, given, 0, "wei")
+		made, err := e.PutDocument(e.ctx, job.Document{Executors: given}, 0, "wei")
 		e.must(err)
-		if made.FullName() != "shop/orders" || made.Version != 1 || made.UID.IsZero() || given.Version != 0 {
+		if made.FullName() != "shop/orders" || made.Version() != 1 || made.UID().IsZero() || given.Version != 0 {
 			e.Errorf("the list is %+v, and the one given %+v", made, given)
 		}
-		same, err := e.PutExecutors(e.ctx, given, 1, "wei")
+		same, err := e.PutDocument(e.ctx, job.Document{Executors: given}, 1, "wei")
 		e.must(err)
-		equal(e, "version of what says the same", same.Version, 1)
+		equal(e, "version of what says the same", same.Version(), 1)
 		changed := *given
 		changed.Addresses = changed.Addresses[:1]
-		_, err = e.PutExecutors(e.ctx, &changed, 7, "wei")
+		_, err = e.PutDocument(e.ctx, job.Document{Executors: &changed}, 7, "wei")
 		e.want(err, store.ErrConflict)
-		next, err := e.PutExecutors(e.ctx, &changed, 1, "wei")
+		next, err := e.PutDocument(e.ctx, job.Document{Executors: &changed}, 1, "wei")
 		e.must(err)
-		equal(e, "version", next.Version, 2)
-		list, err := e.Executors(e.ctx)
+		equal(e, "version", next.Version(), 2)
+		list, err := e.Documents(e.ctx, job.KindExecutors)
 		e.must(err)
-		if len(list) != 1 || list[0].Appname() != "Order-Service" || list[0].Title != "订单" || list[0].Token != "orders_token" || len(list[0].Addresses) != 1 {
+		if len(list) != 1 || list[0].Executors.Appname() != "Order-Service" || list[0].Executors.Title != "订单" || list[0].Executors.Token != "orders_token" || len(list[0].Executors.Addresses) != 1 {
 			e.Fatalf("the lists are %+v", list)
 		}
-		e.want(e.DeleteExecutors(e.ctx, "shop", "orders", 1, "wei"), store.ErrConflict)
-		e.must(e.DeleteExecutors(e.ctx, "shop", "orders", 2, "wei"))
-		e.want(e.DeleteExecutors(e.ctx, "shop", "orders", store.AnyVersion, "wei"), store.ErrNotFound)
-		list, err = e.Executors(e.ctx)
+		e.want(e.DeleteDocument(e.ctx, job.KindExecutors, "shop/orders", 1, "wei"), store.ErrConflict)
+		e.must(e.DeleteDocument(e.ctx, job.KindExecutors, "shop/orders", 2, "wei"))
+		e.want(e.DeleteDocument(e.ctx, job.KindExecutors, "shop/orders", store.AnyVersion, "wei"), store.ErrNotFound)
+		list, err = e.Documents(e.ctx, job.KindExecutors)
 		e.must(err)
 		equal(e, "lists", len(list), 0)
 		equal(e, "audit", strings.Join(e.actions(), " "), "wei executors.delete shop/orders wei executors.change shop/orders wei executors.create shop/orders")

@@ -192,7 +192,7 @@ var overlapTests = []test{
 	{"overlap: a slot of a pool is handed on also when the job that held it has left the pool, or may overlap", func(e *env) {
 		for i, policy := range []string{"overlap: allow", "overlap: allow, concurrency_key: db"} {
 			e.put("name: a\npolicy: {overlap: queue, concurrency_key: db}")
-			left, err := e.Job(e.ctx, "default", "a")
+			left, err := store.JobNamed(e.ctx, e, "default", "a")
 			e.must(err)
 			holder := e.trigger(left)
 			e.claim(e.a, holder, store.Started)
@@ -225,7 +225,7 @@ var overlapTests = []test{
 				e.claim(e.a, a, store.Started)
 			}
 			e.put(text + edit.from)
-			left, err := e.Job(e.ctx, "default", fmt.Sprintf("j%d", i))
+			left, err := store.JobNamed(e.ctx, e, "default", fmt.Sprintf("j%d", i))
 			e.must(err)
 			first, handed, claimed := e.trigger(left), e.trigger(left), e.trigger(left)
 			e.claim(e.a, first, store.Started)
@@ -319,7 +319,7 @@ var overlapTests = []test{
 		e.gone(runs[0].Run, job.OutcomeWithdrawn)
 	}},
 	{"overlap: a pool is shared between jobs", func(e *env) {
-		_, err := e.PutPool(e.ctx, &job.Pool{Name: "db", Slots: job.Slots{Size: 2}}, 0, "ann")
+		_, err := e.PutDocument(e.ctx, job.Document{Pool: &job.Pool{Name: "db", Slots: job.Slots{Size: 2}}}, 0, "ann")
 		e.must(err)
 		var runs []store.Attempt
 		for i := range 4 {
@@ -335,7 +335,7 @@ var overlapTests = []test{
 		e.finish(runs[1], job.OutcomeSucceeded)
 		e.claim(e.a, runs[3], store.Waiting) // the slot was handed on already
 		e.claim(e.a, runs[2], store.Started)
-		_, err = e.PutPool(e.ctx, &job.Pool{Name: "db", Slots: job.Slots{Size: 3}}, 1, "ann")
+		_, err = e.PutDocument(e.ctx, job.Document{Pool: &job.Pool{Name: "db", Slots: job.Slots{Size: 3}}}, 1, "ann")
 		e.must(err)
 		e.claim(e.a, runs[3], store.Started)
 	}},
@@ -392,7 +392,7 @@ var overlapTests = []test{
 		}
 	}},
 	{"overlap: replace ends as many runs in a pool as shards come", func(e *env) {
-		_, err := e.PutPool(e.ctx, &job.Pool{Name: "db", Slots: job.Slots{Size: 3}}, 0, "ann")
+		_, err := e.PutDocument(e.ctx, job.Document{Pool: &job.Pool{Name: "db", Slots: job.Slots{Size: 3}}}, 0, "ann")
 		e.must(err)
 		j := e.put("name: a\nschedule: {cron: '* * * * *'}\nplace: {shards: 3}\npolicy: {concurrency_key: db, overlap: replace}")
 		both := e.planSplit(j, 3, time.Second, 2*time.Second)

@@ -74,7 +74,7 @@ var planClaimTests = []test{
 		equal(e, "behind one that is ready", behind, "taken")
 		e.finish(store.Attempt{Job: item.Job, Run: item.Runs[0].ID, Number: 1, Token: item.Runs[0].Token}, job.OutcomeSucceeded)
 		equal(e, "the next", e.run(item.Runs[1].ID).HoldsSlot, true)
-		ready, err := e.Ready(e.ctx, e.a.ID, store.RunRef{}, e.now(), 10)
+		ready, err := e.Ready(e.ctx, store.ReadyQuery{Session: e.a.ID, Until: e.now(), Limit: 10})
 		e.must(err)
 		equal(e, "ready", len(ready), 3)
 	}},

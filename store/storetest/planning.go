@@ -546,7 +546,7 @@ var planningTests = []test{
 		}
 		ready := func(until time.Duration) func(store.RunRef) ([]store.RunRef, error) {
 			return func(after store.RunRef) ([]store.RunRef, error) {
-				return refs(e.Ready(e.ctx, e.a.ID, after, start.Add(until), 2))
+				return refs(e.Ready(e.ctx, store.ReadyQuery{Session: e.a.ID, After: after, Until: start.Add(until), Limit: 2}))
 			}
 		}
 		check("ready until 4 s", ready(4*time.Second), hand.Run, runs[0].Run, runs[1].Run, runs[2].Run, runs[3].Run)
@@ -554,10 +554,10 @@ var planningTests = []test{
 		e.claim(e.a, runs[0], store.Started)
 		check("ready until 2 s", ready(2*time.Second), hand.Run, runs[1].Run)
 		overdue := func(after store.RunRef) ([]store.RunRef, error) {
-			return refs(e.Overdue(e.ctx, start.Add(4*time.Second), after, 2))
+			return refs(e.Ready(e.ctx, store.ReadyQuery{Any: true, Until: start.Add(4 * time.Second).Add(-1), After: after, Limit: 2}))
 		}
 		check("overdue before 4 s", overdue, hand.Run, runs[1].Run, runs[2].Run)
-		other, err := e.Ready(e.ctx, e.join("b").ID, store.RunRef{}, start.Add(time.Hour), 10)
+		other, err := e.Ready(e.ctx, store.ReadyQuery{Session: e.join("b").ID, Until: start.Add(time.Hour), Limit: 10})
 		e.must(err)
 		equal(e, "ready for another node", len(other), 0)
 
@@ -600,7 +600,7 @@ var planningTests = []test{
 		e.must(err)
 		seen := map[job.ID]bool{}
 		for after := (store.RunRef{}); ; {
-			page, err := e.Ready(e.ctx, e.a.ID, after, start.Add(time.Second), 3)
+			page, err := e.Ready(e.ctx, store.ReadyQuery{Session: e.a.ID, After: after, Until: start.Add(time.Second), Limit: 3})
 			e.must(err)
 			for _, r := range page {
 				if seen[r.ID] {

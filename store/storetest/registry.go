@@ -100,7 +100,7 @@ var registryTests = []test{
 		e.register("other", "http://a", "")
 		equal(e, "with three", shards(), "0/3 1/3 2/3")
 		list := &job.Executors{Name: "typed", Group: "g", Addresses: []string{"http://c/", "http://d"}}
-		_, err := e.PutExecutors(e.ctx, list, 0, "ann")
+		_, err := e.PutDocument(e.ctx, job.Document{Executors: list}, 0, "ann")
 		e.must(err)
 		equal(e, "with one more that is listed, and one that is both", shards(), "0/4 1/4 2/4 3/4")
 	}},

@@ -16,9 +16,9 @@ var reportTests = []test{
 		a := e.plan(j, 10*time.Second)[0]
 		e.clock.Advance(10 * time.Second)
 		e.isWaiting(a.Run)
-		ready, err := e.Ready(e.ctx, e.a.ID, store.RunRef{}, e.now(), 10)
+		ready, err := e.Ready(e.ctx, store.ReadyQuery{Session: e.a.ID, Until: e.now(), Limit: 10})
 		e.must(err)
-		overdue, err := e.Overdue(e.ctx, e.now().Add(time.Hour), store.RunRef{}, 10)
+		overdue, err := e.Ready(e.ctx, store.ReadyQuery{Any: true, Until: e.now().Add(time.Hour).Add(-1), Limit: 10})
 		e.must(err)
 		unplaced, err := e.Unplaced(e.ctx, store.RunRef{}, 10)
 		e.must(err)
@@ -210,7 +210,7 @@ func (e *env) says(r store.Report) job.ID {
 
 func (e *env) isWaiting(run job.ID) {
 	e.Helper()
-	r, err := e.Active(e.ctx, run)
+	r, err := store.ActiveRun(e.ctx, e, run)
 	e.must(err)
 	if r.State != job.StateWaiting {
 		e.Errorf("run %s is %s", run, r.State)
@@ -220,7 +220,7 @@ func (e *env) isWaiting(run job.ID) {
 // record returns the record of a run that is over, which has one.
 func (e *env) record(run job.ID) store.Record {
 	e.Helper()
-	if _, err := e.Active(e.ctx, run); err == nil {
+	if _, err := store.ActiveRun(e.ctx, e, run); err == nil {
 		e.Fatalf("run %s has not ended", run)
 	}
 	list := e.attempts(run)

@@ -229,7 +229,7 @@ func (e *env) put(text string) *store.Job {
 
 func (e *env) putJob(p store.PutJob) *store.Job {
 	e.Helper()
-	j, err := e.PutJob(e.ctx, p)
+	j, err := store.PutOne(e.ctx, e, p)
 	e.must(err)
 	return j
 }
@@ -239,7 +239,7 @@ const everyMinute = "name: a\nschedule: {cron: '* * * * *'}"
 
 func (e *env) reload(j *store.Job) *store.Job {
 	e.Helper()
-	again, err := e.JobByUID(e.ctx, j.Definition.UID)
+	again, err := store.JobByUID(e.ctx, e, j.Definition.UID)
 	e.must(err)
 	return again
 }
@@ -371,7 +371,7 @@ func (e *env) active(j *store.Job) []store.Run {
 
 func (e *env) run(id job.ID) store.Run {
 	e.Helper()
-	r, err := e.Active(e.ctx, id)
+	r, err := store.ActiveRun(e.ctx, e, id)
 	e.must(err)
 	return r
 }
@@ -379,7 +379,7 @@ func (e *env) run(id job.ID) store.Run {
 // gone expects that a run has ended, and returns its final record.
 func (e *env) gone(id job.ID, want job.Outcome) store.Record {
 	e.Helper()
-	if r, err := e.Active(e.ctx, id); !errors.Is(err, store.ErrNotFound) {
+	if r, err := store.ActiveRun(e.ctx, e, id); !errors.Is(err, store.ErrNotFound) {
 		e.Fatalf("run %s is still %s (%v), want it %s", id, r.State, err, want)
 	}
 	var final []store.Record

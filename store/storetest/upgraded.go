@@ -23,12 +23,12 @@ func Upgraded(t *testing.T, s store.Store) {
 			t.Fatal(err)
 		}
 	}
-	daily, err := s.Job(ctx, "default", "daily")
+	daily, err := store.JobNamed(ctx, s, "default", "daily")
 	must(err)
 	if daily.Definition.Labels["team"] != "a" || daily.Cursor.Second() != 3 || daily.Definition.Version != 1 {
 		t.Errorf("a job: %+v", daily)
 	}
-	paused, err := s.Job(ctx, "default", "paused")
+	paused, err := store.JobNamed(ctx, s, "default", "paused")
 	must(err)
 	if st := paused.Definition.Status; st.State != job.JobPaused || st.PausedBy != "ann" || st.PauseReason != "holiday" {
 		t.Errorf("a paused job: %+v", st)
@@ -54,7 +54,7 @@ func Upgraded(t *testing.T, s store.Store) {
 	if len(joined.Predecessors) != 1 {
 		t.Fatalf("predecessors: %v", joined.Predecessors)
 	}
-	mine, err := s.Mine(ctx, joined.Predecessors[0])
+	mine, err := store.RunsOn(ctx, s, joined.Predecessors[0])
 	must(err)
 	if len(mine) != 1 {
 		t.Fatalf("what the node before it ran: %+v", mine)
@@ -82,7 +82,7 @@ func Upgraded(t *testing.T, s store.Store) {
 	if handed[0] != store.Handed {
 		t.Errorf("a handover of what was planned before: %d", handed[0])
 	}
-	_, err = s.PutJob(ctx, store.PutJob{Definition: &job.Job{
+	_, err = store.PutOne(ctx, s, store.PutJob{Definition: &job.Job{
 		Name: "new", Schedule: job.Schedule{Every: job.Duration(time.Minute)}, Run: job.RunSpec{Shell: &job.Shell{Command: "true"}},
 	}, Actor: "ann"})
 	must(err)

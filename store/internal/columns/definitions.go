@@ -3,10 +3,12 @@ package columns
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
 )
 
 // EncodeJob encodes the user's part of a definition. It also returns the result of
@@ -65,16 +67,27 @@ func DecodeSaid(text []byte) (*job.Job, error) {
 	return &job.Job{Name: said.Name, Description: said.Description, Labels: said.Labels}, nil
 }
 
-// Copied returns a calendar or pool as it will be read.
-func Copied[T any](d T) (out T, err error) {
-	text, err := json.Marshal(d)
-	if err == nil {
-		err = json.Unmarshal(text, &out)
+// EncodeDocument encodes a document that is no job, with the server's additions.
+func EncodeDocument(d job.Document) ([]byte, error) { return json.Marshal(d.Content()) }
+
+// DecodeDocument is the inverse of EncodeDocument. Fields that a newer belfry has added are
+// passed over.
+func DecodeDocument(kind job.Kind, text []byte) (job.Document, error) {
+	d := job.Document{Kind: kind}
+	if err := json.Unmarshal(text, d.Content()); err != nil {
+		return d, fmt.Errorf("%w: a %s: %w", store.ErrDamaged, kind, err)
 	}
-	return out, err
+	return d, nil
 }
 
-// Finder makes a job.Calendars of calendars by full name.
-func Finder(calendars map[string]*job.Calendar) job.Calendars {
-	return func(namespace, name string) *job.Calendar { return calendars[namespace+"/"+name] }
+// ReadDocument returns a document as it will be read, in a namespace and without the server's
+// additions.
+func ReadDocument(d job.Document) (job.Document, error) {
+	d = d.Bare()
+	text, err := EncodeDocument(d)
+	if err == nil {
+		d, err = DecodeDocument(d.Kind, text)
+		d.PutIn(job.DefaultNamespace)
+	}
+	return d, err
 }

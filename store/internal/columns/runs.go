@@ -2,12 +2,10 @@ package columns
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 
 	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
-	"github.com/belfry-cron/belfry/store"
 )
 
 // IsOwnSlot reports whether a slot is that of the job itself, which rows leave out.
@@ -76,16 +74,3 @@ func Flow(text []byte) []byte {
 	}
 	return bytes.Clone(text)
 }
-
-// CompareRefs compares places in the order of due time and id.
-func CompareRefs(a, b store.RunRef) int {
-	return cmp.Or(a.Due.Compare(b.Due), bytes.Compare(a.ID[:], b.ID[:]))
-}
-
-// CompareRuns compares runs by due time and id.
-func CompareRuns(a, b store.Run) int {
-	return CompareRefs(store.RunRef{Due: a.Due, ID: a.ID}, store.RunRef{Due: b.Due, ID: b.ID})
-}
-
-// CompareReady compares ready runs by due time and id.
-func CompareReady(a, b store.ReadyRun) int { return CompareRefs(a.RunRef, b.RunRef) }

@@ -6,9 +6,8 @@
 // # What a backend sees
 //
 // The state is cells, one for each job: the job (engine.Job with its engine.Document) and
-// its unfinished runs. The rest is sessions, the keys of requests, calendars, pools,
-// channels, tokens, the audit, and history. Runs of several jobs meet only in the slot of a
-// pool.
+// its unfinished runs. The rest is sessions, the keys of requests, documents that are no
+// jobs, tokens, the audit, and history. Runs of several jobs meet only in the slot of a pool.
 //
 // # What the ledger does for a backend
 //
@@ -63,12 +62,12 @@ type ControlBackend interface {
 	JobsChanged(ctx context.Context, partitions store.Partitions, since int64, limit int) ([]store.PlannedJob, int64, error)
 	Cursors(ctx context.Context, uids []job.ID) ([]store.JobCursor, error)
 	Summary(ctx context.Context) ([job.Partitions]store.PartitionSummary, error)
-	Calendars(ctx context.Context) ([]*job.Calendar, error)
-	Pools(ctx context.Context) ([]*job.Pool, error)
-	Channels(ctx context.Context) ([]*job.Channel, error)
-	Executors(ctx context.Context) ([]*job.Executors, error)
+	Documents(ctx context.Context, kinds ...job.Kind) ([]job.Document, error)
 	Tokens(ctx context.Context) ([]store.Token, error)
 	Audit(ctx context.Context, q store.AuditQuery) (list []store.AuditRecord, next int64, err error)
+	Ready(ctx context.Context, q store.ReadyQuery) ([]store.ReadyRun, error)
+	ListActive(ctx context.Context, q store.ActiveQuery) ([]store.Run, error)
+	Handovers(ctx context.Context, q store.HandoverQuery) ([]store.Handover, error)
 
 	// Step tries an atomic step once: it calls decide once, and commits everything that
 	// decide passed to Tx.Write, or nothing. It returns an error of decide unchanged, and
@@ -90,18 +89,11 @@ type ControlBackend interface {
 	// Members returns all sessions that have not ended, by id, and which of them are
 	// over because something of them was reaped.
 	Members(ctx context.Context) ([]Member, error)
-	// Ready returns ready runs by due time and id.
-	Ready(ctx context.Context, q ReadyQuery) ([]store.ReadyRun, error)
-	// Runs returns unfinished runs by due time and id.
-	Runs(ctx context.Context, q RunQuery) ([]store.Run, error)
 	// Backlog returns how many ready runs of each session are due at a moment, zero for
 	// those without; of each at most limit are counted.
 	Backlog(ctx context.Context, now time.Time, limit int) (map[job.ID]int, error)
 	// Alarms returns runs whose AlertAt is at a moment or before, by due time and id.
 	Alarms(ctx context.Context, now time.Time, limit int) ([]engine.RunRef, error)
-	// Handovers returns handovers, those by number in the order of their numbers, those to
-	// ask after in that of Ask.
-	Handovers(ctx context.Context, q HandoverQuery) ([]store.Handover, error)
 	// Ending returns runs that may have ended by a moment. False positives are allowed, but
 	// each true one must come in one of the next calls, however many others there are.
 	Ending(ctx context.Context, now time.Time) (Ending, error)
@@ -161,41 +153,6 @@ type Tx interface {
 type Member struct {
 	store.Session
 	Over bool
-}
-
-// ReadyQuery selects ready runs. All that is given must match.
-type ReadyQuery struct {
-	// Session is that which the runs are assigned to, unless Any is set.
-	Session job.ID
-	Any     bool
-	// Until is when they are due at the latest.
-	Until time.Time
-	After store.RunRef // the place that the list follows
-	Limit int
-}
-
-// RunQuery selects unfinished runs. All that is given must match.
-type RunQuery struct {
-	Run       job.ID
-	Job       job.ID
-	Namespace string
-	State     job.RunState
-	// Sessions are the sessions of the runs, if any are given. With Except they are
-	// excluded instead.
-	Sessions []job.ID
-	Except   bool
-	After    store.RunRef
-	Limit    int
-}
-
-// HandoverQuery selects handovers: by their Numbers, those of a Run, or the open ones of a
-// Kind whose Ask is at AskBy or before, at most Limit.
-type HandoverQuery struct {
-	Numbers []int64
-	Run     job.ID
-	Kind    string
-	AskBy   time.Time
-	Limit   int
 }
 
 // Ending is what may have come to an end.

@@ -82,7 +82,7 @@ func life(t *testing.T, s store.Store) (err error) {
 	if err != nil {
 		return err
 	}
-	j, err := s.PutJob(ctx, store.PutJob{Definition: docs[0].Job, IfVersion: store.AnyVersion})
+	j, err := store.PutOne(ctx, s, store.PutJob{Definition: docs[0].Job, IfVersion: store.AnyVersion})
 	if err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func TestAnOperationThatNamesTooLittlePanics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j, err := s.PutJob(t.Context(), store.PutJob{Definition: docs[0].Job, IfVersion: store.AnyVersion})
+	j, err := store.PutOne(t.Context(), s, store.PutJob{Definition: docs[0].Job, IfVersion: store.AnyVersion})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,19 +28,13 @@ func (s *Control) HandOver(ctx context.Context, session job.ID, list []store.Han
 	return op.Outcomes, wrapped(err, "hand over")
 }
 
-// HandoversOf implements store.Handovers.
-func (s *Control) HandoversOf(ctx context.Context, numbers []int64) ([]store.Handover, error) {
-	if len(numbers) > store.MaxBatch {
+// Handovers implements store.Handovers.
+func (s *Control) Handovers(ctx context.Context, q store.HandoverQuery) ([]store.Handover, error) {
+	if len(q.Numbers) > store.MaxBatch {
 		return nil, store.ErrTooMany
 	}
-	list, err := s.Handovers(ctx, HandoverQuery{Numbers: numbers, Limit: store.MaxBatch})
+	list, err := s.ControlBackend.Handovers(ctx, q)
 	return list, wrapped(err, "handovers")
-}
-
-// HandoversOfRun implements store.Handovers.
-func (s *Control) HandoversOfRun(ctx context.Context, run job.ID) ([]store.Handover, error) {
-	list, err := s.Handovers(ctx, HandoverQuery{Run: run, Limit: pageMax})
-	return list, wrapped(err, "handovers of run %s", run)
 }
 
 // askMax is how many handovers one step takes: as many as all stores commit at once, so that a
@@ -58,7 +52,7 @@ func (s *Control) ToAsk(ctx context.Context, kind string, limit int) ([]store.Ou
 		}
 		op := engine.ToAsk{}
 		page := min(askMax, limit-len(all))
-		if op.Given, err = s.Handovers(ctx, HandoverQuery{Kind: kind, AskBy: now, Limit: page}); err != nil || len(op.Given) == 0 {
+		if op.Given, err = s.Handovers(ctx, store.HandoverQuery{Kind: kind, AskBy: now, Limit: page}); err != nil || len(op.Given) == 0 {
 			return all, wrapped(err, "handovers to ask after")
 		}
 		if err := s.do(ctx, Order{Items: len(op.Given), Parts: true}, &op); err != nil {

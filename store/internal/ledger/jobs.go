@@ -4,21 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/internal/columns"
 )
-
-// PutJob implements store.Jobs.
-func (s *Control) PutJob(ctx context.Context, p store.PutJob) (*store.Job, error) {
-	list, err := s.PutJobs(ctx, []store.PutJob{p})
-	if err != nil {
-		return nil, err
-	}
-	return list[0], nil
-}
 
 // PutJobs implements store.Jobs.
 func (s *Control) PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job, error) {
@@ -51,31 +43,6 @@ func (s *Control) newIDs() func(i int) job.ID {
 	}
 }
 
-// Job implements store.Jobs.
-func (s *Control) Job(ctx context.Context, namespace, name string) (*store.Job, error) {
-	full := namespace + "/" + name
-	list, err := s.JobsNamed(ctx, []string{full})
-	if err == nil && list[0] == nil {
-		err = store.ErrNotFound
-	}
-	if err != nil {
-		return nil, wrapped(err, "job %s", full)
-	}
-	return list[0], nil
-}
-
-// JobByUID implements store.Jobs.
-func (s *Control) JobByUID(ctx context.Context, uid job.ID) (*store.Job, error) {
-	list, err := s.JobsByUID(ctx, []job.ID{uid})
-	if err == nil && list[0] == nil {
-		err = store.ErrNotFound
-	}
-	if err != nil {
-		return nil, wrapped(err, "job %s", uid)
-	}
-	return list[0], nil
-}
-
 // JobsNamed implements store.Jobs.
 func (s *Control) JobsNamed(ctx context.Context, names []string) ([]*store.Job, error) {
 	if len(names) > store.MaxBatch {
@@ -105,68 +72,26 @@ func (s *Control) DeleteJob(ctx context.Context, d store.DeleteJob) error {
 	return s.do(ctx, Order{Items: 1}, &engine.DeleteJob{DeleteJob: d})
 }
 
-// PutCalendar implements store.Jobs.
-func (s *Control) PutCalendar(ctx context.Context, c *job.Calendar, ifVersion int64, actor string) (*job.Calendar, error) {
-	given, err := columns.Copied(*c)
-	if err != nil {
-		return nil, err
+// errNoDocument refuses what PutJobs is for.
+var errNoDocument = errors.New("it is no calendar, pool, channel or list of executors")
+
+// PutDocument implements store.Documents.
+func (s *Control) PutDocument(ctx context.Context, d job.Document, ifVersion int64, actor string) (job.Document, error) {
+	given, err := columns.ReadDocument(d)
+	if err == nil && !slices.Contains(store.DocumentKinds, given.Kind) {
+		err = errNoDocument
 	}
-	op := engine.PutCalendar{Given: &given, IfVersion: ifVersion, Actor: actor, NewID: s.newIDs()}
-	err = s.do(ctx, Order{Items: 1, Adds: true}, &op)
-	return op.Calendar, err
-}
-
-// PutPool implements store.Jobs.
-func (s *Control) PutPool(ctx context.Context, p *job.Pool, ifVersion int64, actor string) (*job.Pool, error) {
-	given, err := columns.Copied(*p)
 	if err != nil {
-		return nil, err
+		return job.Document{}, wrapped(err, "put %s %s", given.Kind, given.FullName())
 	}
-	op := engine.PutPool{Given: &given, IfVersion: ifVersion, Actor: actor, NewID: s.newIDs()}
+	op := engine.PutDocument{Given: given, IfVersion: ifVersion, Actor: actor, NewID: s.newIDs()}
 	err = s.do(ctx, Order{Items: 1, Adds: true}, &op)
-	return op.Pool, err
+	return op.Put, err
 }
 
-// PutChannel implements store.Jobs.
-func (s *Control) PutChannel(ctx context.Context, c *job.Channel, ifVersion int64, actor string) (*job.Channel, error) {
-	given, err := columns.Copied(*c)
-	if err != nil {
-		return nil, err
-	}
-	op := engine.PutChannel{Given: &given, IfVersion: ifVersion, Actor: actor, NewID: s.newIDs()}
-	err = s.do(ctx, Order{Items: 1, Adds: true}, &op)
-	return op.Channel, err
-}
-
-// PutExecutors implements store.Jobs.
-func (s *Control) PutExecutors(ctx context.Context, e *job.Executors, ifVersion int64, actor string) (*job.Executors, error) {
-	given, err := columns.Copied(*e)
-	if err != nil {
-		return nil, err
-	}
-	op := engine.PutExecutors{Given: &given, IfVersion: ifVersion, Actor: actor, NewID: s.newIDs()}
-	err = s.do(ctx, Order{Items: 1, Adds: true}, &op)
-	return op.Executors, err
-}
-
-// DeleteCalendar implements store.Jobs.
-func (s *Control) DeleteCalendar(ctx context.Context, namespace, name string, ifVersion int64, actor string) error {
-	return s.do(ctx, Order{Items: 1}, &engine.Drop{Kind: job.KindCalendar, Namespace: namespace, Name: name, IfVersion: ifVersion, Actor: actor})
-}
-
-// DeletePool implements store.Jobs.
-func (s *Control) DeletePool(ctx context.Context, namespace, name string, ifVersion int64, actor string) error {
-	return s.do(ctx, Order{Items: 1}, &engine.Drop{Kind: job.KindPool, Namespace: namespace, Name: name, IfVersion: ifVersion, Actor: actor})
-}
-
-// DeleteChannel implements store.Jobs.
-func (s *Control) DeleteChannel(ctx context.Context, namespace, name string, ifVersion int64, actor string) error {
-	return s.do(ctx, Order{Items: 1}, &engine.Drop{Kind: job.KindChannel, Namespace: namespace, Name: name, IfVersion: ifVersion, Actor: actor})
-}
-
-// DeleteExecutors implements store.Jobs.
-func (s *Control) DeleteExecutors(ctx context.Context, namespace, name string, ifVersion int64, actor string) error {
-	return s.do(ctx, Order{Items: 1}, &engine.Drop{Kind: job.KindExecutors, Namespace: namespace, Name: name, IfVersion: ifVersion, Actor: actor})
+// DeleteDocument implements store.Documents.
+func (s *Control) DeleteDocument(ctx context.Context, kind job.Kind, full string, ifVersion int64, actor string) error {
+	return s.do(ctx, Order{Items: 1}, &engine.DeleteDocument{Kind: kind, Name: full, IfVersion: ifVersion, Actor: actor})
 }
 
 // PutToken implements store.Tokens.

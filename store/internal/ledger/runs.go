@@ -43,13 +43,13 @@ func (s *Control) Unplaced(ctx context.Context, after store.RunRef, limit int) (
 	if err != nil {
 		return nil, wrapped(err, "runs without a node")
 	}
-	q := RunQuery{State: job.StateReady, Except: true, After: after, Limit: limit}
+	q := store.ActiveQuery{State: job.StateReady, Except: true, After: after, Limit: limit}
 	for i := range members {
 		if m := &members[i]; !m.Over && engine.IsLive(now, &m.Session, each(members)) {
 			q.Sessions = append(q.Sessions, m.ID)
 		}
 	}
-	list, err := s.Runs(ctx, q)
+	list, err := s.ListActive(ctx, q)
 	return list, wrapped(err, "runs without a node")
 }
 
@@ -76,18 +76,6 @@ func (s *Control) members(ctx context.Context) (now time.Time, list []Member, er
 func (s *Control) Place(ctx context.Context, placements []store.Placement) error {
 	err := s.do(ctx, Order{Items: len(placements), Parts: true}, &engine.Place{Placements: placements})
 	return wrapped(err, "place")
-}
-
-// Ready implements store.Working.
-func (s *Control) Ready(ctx context.Context, session job.ID, after store.RunRef, until time.Time, limit int) ([]store.ReadyRun, error) {
-	list, err := s.ControlBackend.Ready(ctx, ReadyQuery{Session: session, After: after, Until: until, Limit: limit})
-	return list, wrapped(err, "ready runs")
-}
-
-// Overdue implements store.Working.
-func (s *Control) Overdue(ctx context.Context, before time.Time, after store.RunRef, limit int) ([]store.ReadyRun, error) {
-	list, err := s.ControlBackend.Ready(ctx, ReadyQuery{Any: true, After: after, Until: before.Add(-1), Limit: limit})
-	return list, wrapped(err, "overdue runs")
 }
 
 // Claim implements store.Working.
@@ -117,26 +105,8 @@ func (s *Control) Report(ctx context.Context, r store.Report) (store.ReportOutco
 	return op.Outcome, err
 }
 
-// Mine implements store.Working.
-func (s *Control) Mine(ctx context.Context, session job.ID) ([]store.Run, error) {
-	var all []store.Run
-	q := RunQuery{State: job.StateRunning, Sessions: []job.ID{session}, Limit: pageMax}
-	for {
-		page, err := s.Runs(ctx, q)
-		if err != nil {
-			return nil, wrapped(err, "running runs")
-		}
-		if all = append(all, page...); len(page) < pageMax {
-			return all, nil
-		}
-		q.After = placeOf(&page[len(page)-1])
-	}
-}
-
 // pageMax is how many runs are read at once.
 const pageMax = 1000
-
-func placeOf(r *store.Run) store.RunRef { return store.RunRef{Due: r.Due, ID: r.ID} }
 
 // FinishLate implements store.Outbox.
 func (s *Control) FinishLate(ctx context.Context, session job.ID, results []store.Result, was []store.Record) ([]store.FinishOutcome, error) {
@@ -169,24 +139,6 @@ func (s *Control) CancelRuns(ctx context.Context, uid job.ID, runs []job.ID, by,
 	return op.Cancelled, wrapped(err, "cancel runs")
 }
 
-// Active implements store.Working.
-func (s *Control) Active(ctx context.Context, run job.ID) (store.Run, error) {
-	list, err := s.Runs(ctx, RunQuery{Run: run, Limit: 1})
-	if err == nil && len(list) == 0 {
-		err = store.ErrNotFound
-	}
-	if err != nil {
-		return store.Run{}, wrapped(err, "run %s", run)
-	}
-	return list[0], nil
-}
-
-// ListActive implements store.Working.
-func (s *Control) ListActive(ctx context.Context, q store.ActiveQuery) ([]store.Run, error) {
-	list, err := s.Runs(ctx, RunQuery{Namespace: q.Namespace, Job: q.Job, State: q.State, After: q.After, Limit: q.Limit})
-	return list, wrapped(err, "list runs")
-}
-
 // Lost implements store.Working.
 func (s *Control) Lost(ctx context.Context, limit int) ([]store.Attempt, error) {
 	lost, err := s.lost(ctx, limit)
@@ -200,7 +152,7 @@ func (s *Control) lost(ctx context.Context, limit int) (lost []store.Attempt, er
 	}
 	sessions := make(map[job.ID]*store.Session, len(members))
 	// What is handed over has no session, and is never lost by a node.
-	q := RunQuery{State: job.StateRunning, Sessions: []job.ID{{}}, Except: true, Limit: pageMax}
+	q := store.ActiveQuery{State: job.StateRunning, Sessions: []job.ID{{}}, Except: true, Limit: pageMax}
 	for i := range members {
 		m := &members[i].Session
 		if sessions[m.ID] = m; engine.Silence(now, m.Renewed, each(members)) < time.Duration(job.LostAfterMin) {
@@ -208,7 +160,7 @@ func (s *Control) lost(ctx context.Context, limit int) (lost []store.Attempt, er
 		}
 	}
 	for {
-		page, err := s.Runs(ctx, q)
+		page, err := s.ListActive(ctx, q)
 		if err != nil {
 			return nil, err
 		}
@@ -231,7 +183,7 @@ func (s *Control) lost(ctx context.Context, limit int) (lost []store.Attempt, er
 		if len(page) < pageMax {
 			return lost, nil
 		}
-		q.After = placeOf(&page[len(page)-1])
+		q.After = page[len(page)-1].Ref()
 	}
 }
 

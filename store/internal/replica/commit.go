@@ -15,6 +15,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/columns"
 	"github.com/belfry-cron/belfry/store/internal/ledger"
 )
 
@@ -267,11 +268,8 @@ func (w *writer) job(j *engine.Job) error {
 // handOn takes the session from the ready runs of sessions.
 func (w *writer) handOn(sessions []job.ID) {
 	for _, id := range sessions {
-		var list []*store.Run
 		w.t.b.mu.RLock()
-		if tree := w.t.b.state.readyOf[id]; tree != nil {
-			tree.Ascend(func(r *store.Run) bool { list = append(list, r); return true })
-		}
+		list := w.t.b.state.index.ReadyOf(id)
 		w.t.b.mu.RUnlock()
 		for _, r := range list {
 			c := w.cell(r.JobUID)
@@ -323,25 +321,13 @@ func (w *writer) sessions(c *engine.Changes) {
 }
 
 func (w *writer) documents(c *engine.Changes) error {
-	for _, d := range c.Calendars {
-		if err := w.document(calendarKeys+d.FullName(), d); err != nil {
-			return err
+	for _, d := range c.Documents {
+		value, err := columns.EncodeDocument(d)
+		if err != nil {
+			return fmt.Errorf("encode %s %s: %w", d.Kind, d.FullName(), err)
 		}
-	}
-	for _, d := range c.Pools {
-		if err := w.document(poolKeys+d.FullName(), d); err != nil {
-			return err
-		}
-	}
-	for _, d := range c.Channels {
-		if err := w.document(channelKeys+d.FullName(), d); err != nil {
-			return err
-		}
-	}
-	for _, d := range c.Listed {
-		if err := w.document(executorsKeys+d.FullName(), d); err != nil {
-			return err
-		}
+		w.docs = true
+		w.rest.put(documentKey(d.Kind, d.FullName()), value)
 	}
 	for i := range c.Tokens {
 		w.docs = true
@@ -349,8 +335,7 @@ func (w *writer) documents(c *engine.Changes) error {
 	}
 	for _, d := range c.Dropped {
 		w.docs = true
-		prefix := map[job.Kind]string{job.KindCalendar: calendarKeys, job.KindPool: poolKeys, job.KindChannel: channelKeys, job.KindExecutors: executorsKeys, "": tokenKeys}[d.Kind]
-		w.rest.Deletes = append(w.rest.Deletes, prefix+d.Name)
+		w.rest.Deletes = append(w.rest.Deletes, documentKey(d.Kind, d.Name))
 	}
 	for _, n := range c.Notes {
 		writeNote(&w.rest.Txn, n)
@@ -363,16 +348,6 @@ func (w *writer) documents(c *engine.Changes) error {
 		}
 		w.rest.put(drainKeys+d.Node, encode(d.Drain, codeDrain, 64))
 	}
-	return nil
-}
-
-func (w *writer) document(key string, d any) error {
-	value, err := json.Marshal(d)
-	if err != nil {
-		return fmt.Errorf("encode %s: %w", key, err)
-	}
-	w.docs = true
-	w.rest.put(key, value)
 	return nil
 }
 

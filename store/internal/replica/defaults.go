@@ -124,23 +124,19 @@ func (d *defaults) changed(ctx context.Context, cells []*cell) (list []job.ID, e
 	if err != nil {
 		return nil, err
 	}
-	calendars, err := d.b.Calendars(ctx)
+	documents, err := d.b.Documents(ctx, job.KindCalendar)
 	if err != nil {
 		return nil, err
 	}
-	find := func(namespace, name string) *job.Calendar {
-		for _, c := range calendars {
-			if c.FullName() == name || c.Namespace == namespace && c.Name == name {
-				return c
-			}
-		}
-		return nil
+	calendars := engine.Documents{}
+	for _, d := range documents {
+		calendars.Put(d)
 	}
 	for i, j := range jobs {
 		if j == nil || j.Deleted {
 			continue
 		}
-		timing, err := engine.TimingText(j.Document.Filled, find)
+		timing, err := engine.TimingText(j.Document.Filled, calendars.Calendar)
 		if err != nil {
 			return nil, err
 		}

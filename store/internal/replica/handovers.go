@@ -12,7 +12,6 @@ import (
 	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
-	"github.com/belfry-cron/belfry/store/internal/ledger"
 )
 
 // endedMax bounds the handovers that are kept after their end, as they are in the memory of
@@ -101,7 +100,7 @@ func (s *handovers) outdated(now time.Time, remove func(h *store.Handover) bool)
 }
 
 // Handovers implements ledger.Backend.
-func (b *Backend) Handovers(ctx context.Context, q ledger.HandoverQuery) (list []store.Handover, err error) {
+func (b *Backend) Handovers(ctx context.Context, q store.HandoverQuery) (list []store.Handover, err error) {
 	err = b.read(ctx, func(s *state) {
 		var found []*store.Handover
 		switch {

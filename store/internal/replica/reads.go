@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/btree"
-
 	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -194,27 +192,9 @@ func (b *Backend) Summary(ctx context.Context) (sums [job.Partitions]store.Parti
 	return sums, err
 }
 
-// Calendars implements ledger.Backend.
-func (b *Backend) Calendars(ctx context.Context) (list []*job.Calendar, err error) {
-	err = b.read(ctx, func(s *state) { list = byName(s.calendars) })
-	return list, err
-}
-
-// Pools implements ledger.Backend.
-func (b *Backend) Pools(ctx context.Context) (list []*job.Pool, err error) {
-	err = b.read(ctx, func(s *state) { list = byName(s.pools) })
-	return list, err
-}
-
-// Channels implements ledger.Backend.
-func (b *Backend) Channels(ctx context.Context) (list []*job.Channel, err error) {
-	err = b.read(ctx, func(s *state) { list = byName(s.channels) })
-	return list, err
-}
-
-// Executors implements ledger.Backend.
-func (b *Backend) Executors(ctx context.Context) (list []*job.Executors, err error) {
-	err = b.read(ctx, func(s *state) { list = byName(s.listed) })
+// Documents implements ledger.Backend.
+func (b *Backend) Documents(ctx context.Context, kinds ...job.Kind) (list []job.Document, err error) {
+	err = b.read(ctx, func(s *state) { list = s.documents.List(kinds...) })
 	return list, err
 }
 
@@ -224,11 +204,9 @@ func (b *Backend) Tokens(ctx context.Context) (list []store.Token, err error) {
 	return list, err
 }
 
-func (s *state) allTokens() []store.Token { return byName(s.tokens) }
-
-func byName[V any](all map[string]V) (list []V) {
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		list = append(list, all[name])
+func (s *state) allTokens() (list []store.Token) {
+	for _, name := range slices.Sorted(maps.Keys(s.tokens)) {
+		list = append(list, s.tokens[name])
 	}
 	return list
 }
@@ -271,109 +249,29 @@ func (b *Backend) Members(ctx context.Context) (list []ledger.Member, err error)
 }
 
 // Ready implements ledger.Backend.
-func (b *Backend) Ready(ctx context.Context, q ledger.ReadyQuery) (list []store.ReadyRun, err error) {
-	err = b.read(ctx, func(s *state) {
-		tree := s.due
-		if !q.Any {
-			tree = s.readyOf[q.Session]
-		}
-		behind(tree, q.After, func(r *store.Run) bool {
-			if r.Due.After(q.Until) || len(list) == q.Limit {
-				return false
-			}
-			list = append(list, store.ReadyRun{RunRef: refOf(r), Job: r.JobUID, Session: r.Session, Attempt: r.Attempt, Priority: r.Priority})
-			return true
-		})
-	})
+func (b *Backend) Ready(ctx context.Context, q store.ReadyQuery) (list []store.ReadyRun, err error) {
+	err = b.read(ctx, func(s *state) { list = s.index.Ready(&q) })
 	return list, err
 }
 
-// behind walks over the runs of a tree that are behind a place.
-func behind(tree *btree.BTreeG[*store.Run], after store.RunRef, each func(*store.Run) bool) {
-	if tree == nil {
-		return
-	}
-	from := &store.Run{Run: job.Run{ID: after.ID, Due: after.Due}}
-	tree.AscendGreaterOrEqual(from, func(r *store.Run) bool {
-		if after != (store.RunRef{}) && columns.CompareRefs(refOf(r), after) <= 0 {
-			return true
-		}
-		return each(r)
-	})
-}
-
-// Runs implements ledger.Backend.
-func (b *Backend) Runs(ctx context.Context, q ledger.RunQuery) (list []store.Run, err error) {
+// ListActive implements ledger.Backend.
+func (b *Backend) ListActive(ctx context.Context, q store.ActiveQuery) (list []store.Run, err error) {
 	err = b.read(ctx, func(s *state) {
-		each := func(r *store.Run) bool {
-			if len(list) == q.Limit {
-				return false
-			}
-			if (q.Run.IsZero() || r.ID == q.Run) &&
-				(q.Job.IsZero() || r.JobUID == q.Job) &&
-				(q.Namespace == "" || r.Namespace == q.Namespace) &&
-				(q.State == "" || r.State == q.State) &&
-				(len(q.Sessions) == 0 || slices.Contains(q.Sessions, r.Session) != q.Except) {
-				list = append(list, *r)
-			}
-			return true
-		}
-		some := s.someRuns(q)
-		if some == nil {
-			behind(s.all, q.After, each)
-			return
-		}
-		slices.SortFunc(some, func(a, b *store.Run) int { return columns.CompareRuns(*a, *b) })
-		for _, r := range some {
-			if (q.After == (store.RunRef{}) || columns.CompareRefs(refOf(r), q.After) > 0) && !each(r) {
-				return
-			}
-		}
-	})
-	return list, err
-}
-
-// someRuns returns the candidates for a query if an index has them, or nil if all runs must
-// be examined.
-func (s *state) someRuns(q ledger.RunQuery) []*store.Run {
-	some := []*store.Run{}
-	switch {
-	case !q.Run.IsZero():
-		if r := s.runs[q.Run]; r != nil {
-			some = append(some, r)
-		}
-	case !q.Job.IsZero():
+		var of []*store.Run
 		if c := s.cells[q.Job]; c != nil {
-			some = append(some, c.runs...)
+			of = c.runs
 		}
-	case q.State == job.StateRunning && len(q.Sessions) > 0 && !q.Except:
-		for _, id := range q.Sessions {
-			some = slices.AppendSeq(some, maps.Values(s.running[id]))
+		if r := s.runs[q.Run]; r != nil {
+			of = []*store.Run{r}
 		}
-	default:
-		return nil
-	}
-	return some
+		list = s.index.Active(&q, of)
+	})
+	return list, err
 }
 
 // Backlog implements ledger.Backend.
 func (b *Backend) Backlog(ctx context.Context, now time.Time, limit int) (backlog map[job.ID]int, err error) {
-	backlog = map[job.ID]int{}
-	err = b.read(ctx, func(s *state) {
-		for id, tree := range s.readyOf {
-			n := 0
-			tree.Ascend(func(r *store.Run) bool {
-				if r.Due.After(now) || n == limit {
-					return false
-				}
-				n++
-				return true
-			})
-			if n > 0 {
-				backlog[id] = n
-			}
-		}
-	})
+	err = b.read(ctx, func(s *state) { backlog = s.index.Backlog(now, limit) })
 	return backlog, err
 }
 
@@ -388,7 +286,7 @@ func (b *Backend) Alarms(ctx context.Context, now time.Time, limit int) (refs []
 			list = append(list, r)
 			return true
 		})
-		slices.SortFunc(list, func(a, b *store.Run) int { return columns.CompareRuns(*a, *b) })
+		slices.SortFunc(list, func(a, b *store.Run) int { return a.Ref().Compare(b.Ref()) })
 		refs = runRefs(list)
 	})
 	return refs, err
@@ -422,7 +320,7 @@ func (b *Backend) Ending(ctx context.Context, now time.Time) (e ledger.Ending, e
 			}
 			found[id] = r
 		}
-		list := slices.SortedFunc(maps.Values(found), func(a, b *store.Run) int { return columns.CompareRuns(*a, *b) })
+		list := slices.SortedFunc(maps.Values(found), func(a, b *store.Run) int { return a.Ref().Compare(b.Ref()) })
 		e.Runs, e.More = runRefs(list), len(found) == endingMax
 		for uid := range s.resting {
 			j := &s.cells[uid].job
@@ -470,7 +368,7 @@ func (b *Backend) Sweep(ctx context.Context, now time.Time, forgotten []job.ID) 
 			return len(t.Deletes) < sweepMax
 		})
 		for _, id := range forgotten {
-			if len(t.Deletes) < sweepMax && s.sessions[id] != nil && len(s.running[id]) == 0 {
+			if len(t.Deletes) < sweepMax && s.sessions[id] != nil && s.index.Running(id) == nil {
 				remove(sessionKey(id))
 				remove(renewalKey(id))
 				t.Compares[membersKey] = s.versions[membersKey]

@@ -257,7 +257,7 @@ func TestJobsThatArePutTogetherAreOneCommit(t *testing.T) {
 	if _, err := small.PutJobs(t.Context(), put("late", "")); !errors.Is(err, store.ErrTooMany) {
 		t.Errorf("got %v, want %v", err, store.ErrTooMany)
 	}
-	if j, err := small.Job(t.Context(), "default", "late0"); !errors.Is(err, store.ErrNotFound) {
+	if j, err := store.JobNamed(t.Context(), small, "default", "late0"); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("a part of it was made: %v, %v", j, err)
 	}
 }

@@ -16,6 +16,8 @@ import (
 	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/columns"
+	"github.com/belfry-cron/belfry/store/internal/ledger"
 )
 
 // The keys. Those behind Copied are in the copy of each process.
@@ -25,10 +27,7 @@ const (
 	requestKeys     = Copied + "k/" // identities of requests
 	sessionKeys     = Copied + "s/" // what a node says when it joins
 	renewalKeys     = Copied + "r/" // what it says each time it renews
-	calendarKeys    = Copied + "y/c/"
-	poolKeys        = Copied + "y/p/"
-	channelKeys     = Copied + "y/n/"
-	executorsKeys   = Copied + "y/x/"
+	documentKeys    = Copied + "y/" // documents, by the letter of their kind
 	tokenKeys       = Copied + "y/t/"
 	drainKeys       = Copied + "y/d/"
 	historyKeys     = Copied + "h/" // groups of records that were written together
@@ -41,7 +40,7 @@ const (
 	// of it, and compared by each step that has read it.
 	membersKey   = Copied + "x/m"  // the sessions, but for their renewals
 	followsKey   = Copied + "x/f"  // which jobs follow which, and name which calendars
-	documentsKey = Copied + "x/y"  // calendars, pools, channels, executors, tokens and drains
+	documentsKey = Copied + "x/y"  // documents, tokens and drains
 	slotKeys     = Copied + "x/p/" // the runs in the slot of a pool
 
 	definitionKeys = "d/" // by uid and version
@@ -56,6 +55,24 @@ func renewalKey(id job.ID) string         { return renewalKeys + string(id[:]) }
 func big(n int64) string                  { return string(binary.BigEndian.AppendUint64(nil, uint64(n))) }
 func definitionsOf(uid job.ID) string     { return definitionKeys + string(uid[:]) }
 func idIn(key, prefix string) (id job.ID) { copy(id[:], strings.TrimPrefix(key, prefix)); return id }
+
+// documentLetters stand for kinds in keys.
+var documentLetters = map[job.Kind]string{job.KindCalendar: "c/", job.KindPool: "p/", job.KindChannel: "n/", job.KindExecutors: "x/", "": "t/"}
+
+// documentKey returns the key of a document or token.
+func documentKey(kind job.Kind, name string) string {
+	return documentKeys + documentLetters[kind] + name
+}
+
+// documentIn is the inverse of documentKey.
+func documentIn(key string) (d engine.Dropped) {
+	for kind, letter := range documentLetters {
+		if name, ok := strings.CutPrefix(key, documentKeys+letter); ok {
+			d = engine.Dropped{Kind: kind, Name: name}
+		}
+	}
+	return d
+}
 
 func requestKey(id engine.Identity) string {
 	return requestKeys + string(id.Job[:]) + string(id.Kind) + "/" + big(int64(id.Shard)) + id.Key
@@ -155,24 +172,18 @@ type state struct {
 	over     map[job.ID]bool
 	renewals map[job.ID]renewal
 
-	calendars map[string]*job.Calendar
-	pools     map[string]*job.Pool
-	channels  map[string]*job.Channel
-	listed    map[string]*job.Executors
+	documents engine.Documents
 	tokens    map[string]store.Token
 	drains    map[string]*store.Drain
 	numbers   numbers
 
 	// Indexes of the runs, by due time and id unless noted.
 	runs    map[job.ID]*store.Run
-	all     *btree.BTreeG[*store.Run]
-	due     *btree.BTreeG[*store.Run]            // ready
-	readyOf map[job.ID]*btree.BTreeG[*store.Run] // ready, by session
-	running map[job.ID]map[job.ID]*store.Run     // by session
-	slots   map[string]map[job.ID]*store.Run     // in the slots of pools
-	alarms  *btree.BTreeG[*store.Run]            // by AlertAt
-	late    *btree.BTreeG[*store.Run]            // by LateAfter, not running
-	suspect map[job.ID]*store.Run                // to be looked at by Tidy
+	index   ledger.RunIndex
+	slots   map[string]map[job.ID]*store.Run // in the slots of pools
+	alarms  *btree.BTreeG[*store.Run]        // by AlertAt
+	late    *btree.BTreeG[*store.Run]        // by LateAfter, not running
+	suspect map[job.ID]*store.Run            // to be looked at by Tidy
 
 	// Indexes of the jobs.
 	followers map[string]map[job.ID]bool // by what they follow
@@ -217,9 +228,8 @@ func newState(apart bool) *state {
 		versions: map[string]int64{}, unread: map[string]error{}, cells: map[job.ID]*cell{}, requests: map[string]engine.Key{},
 		names:    btree.NewG(degree, func(a, b named) bool { return a.full < b.full }),
 		sessions: map[job.ID]*store.Session{}, over: map[job.ID]bool{}, renewals: map[job.ID]renewal{},
-		calendars: map[string]*job.Calendar{}, pools: map[string]*job.Pool{}, channels: map[string]*job.Channel{}, listed: map[string]*job.Executors{}, tokens: map[string]store.Token{}, drains: map[string]*store.Drain{},
-		runs: map[job.ID]*store.Run{}, all: newOrder(), due: newOrder(),
-		readyOf: map[job.ID]*btree.BTreeG[*store.Run]{}, running: map[job.ID]map[job.ID]*store.Run{}, slots: map[string]map[job.ID]*store.Run{},
+		documents: engine.Documents{}, tokens: map[string]store.Token{}, drains: map[string]*store.Drain{},
+		runs: map[job.ID]*store.Run{}, slots: map[string]map[job.ID]*store.Run{},
 		alarms: by(func(r *store.Run) time.Time { return r.AlertAt }), late: by(func(r *store.Run) time.Time { return r.LateAfter }),
 		suspect:   map[job.ID]*store.Run{},
 		followers: map[string]map[job.ID]bool{}, naming: map[string]map[job.ID]bool{},
@@ -232,12 +242,6 @@ func newState(apart bool) *state {
 		s.outbox = newOutbox()
 	}
 	return s
-}
-
-func newOrder() *btree.BTreeG[*store.Run] {
-	return btree.NewG(degree, func(a, b *store.Run) bool {
-		return cmp.Or(a.Due.Compare(b.Due), bytes.Compare(a.ID[:], b.ID[:])) < 0
-	})
 }
 
 func compareRecords(a, b store.RecordRef) int {
@@ -269,10 +273,13 @@ func (s *state) put(p Pair, tell bool) (sig signal, happened []store.Event) {
 			}
 		}
 	case strings.HasPrefix(key, consumerKeys):
-		own := maps.Clone(s.consumers)
-		if err = putDocument(own, strings.TrimPrefix(key, consumerKeys), p.Value); err == nil {
-			s.consumers = own
+		var c keptConsumer
+		if err = json.Unmarshal(p.Value, &c); err != nil {
+			err = fmt.Errorf("%w: %w", store.ErrDamaged, err)
+			break
 		}
+		s.consumers = maps.Clone(s.consumers)
+		s.consumers[strings.TrimPrefix(key, consumerKeys)] = &c
 	case strings.HasPrefix(key, nameKeys):
 		full := strings.TrimPrefix(key, nameKeys)
 		var uid job.ID
@@ -290,20 +297,17 @@ func (s *state) put(p Pair, tell bool) (sig signal, happened []store.Event) {
 		if r, err = decode(p.Value, codeRenewal); err == nil {
 			s.renew(idIn(key, renewalKeys), r)
 		}
-	case strings.HasPrefix(key, calendarKeys):
-		err = putDocument(s.calendars, strings.TrimPrefix(key, calendarKeys), p.Value)
-	case strings.HasPrefix(key, poolKeys):
-		err = putDocument(s.pools, strings.TrimPrefix(key, poolKeys), p.Value)
-	case strings.HasPrefix(key, channelKeys):
-		err = putDocument(s.channels, strings.TrimPrefix(key, channelKeys), p.Value)
-	case strings.HasPrefix(key, executorsKeys):
-		err = putDocument(s.listed, strings.TrimPrefix(key, executorsKeys), p.Value)
 	case strings.HasPrefix(key, tokenKeys):
 		s.tokens[strings.TrimPrefix(key, tokenKeys)], err = decode(p.Value, codeToken)
 	case strings.HasPrefix(key, drainKeys):
 		var d store.Drain
 		if d, err = decode(p.Value, codeDrain); err == nil {
 			s.drains[strings.TrimPrefix(key, drainKeys)] = &d
+		}
+	case documentIn(key).Kind != "":
+		var d job.Document
+		if d, err = columns.DecodeDocument(documentIn(key).Kind, p.Value); err == nil {
+			s.documents.Put(d)
 		}
 	case strings.HasPrefix(key, handoverKeys):
 		var h store.Handover
@@ -323,15 +327,6 @@ func (s *state) put(p Pair, tell bool) (sig signal, happened []store.Event) {
 		delete(s.unread, p.Key)
 	}
 	return sig, happened
-}
-
-func putDocument[T any](all map[string]*T, name string, value []byte) error {
-	d := new(T)
-	if err := json.Unmarshal(value, d); err != nil {
-		return fmt.Errorf("%w: %w", store.ErrDamaged, err)
-	}
-	all[name] = d
-	return nil
 }
 
 // remove takes a key out of the copy.
@@ -364,18 +359,13 @@ func (s *state) remove(key string, now time.Time) {
 		delete(s.over, id)
 	case strings.HasPrefix(key, renewalKeys):
 		delete(s.renewals, idIn(key, renewalKeys))
-	case strings.HasPrefix(key, calendarKeys):
-		delete(s.calendars, strings.TrimPrefix(key, calendarKeys))
-	case strings.HasPrefix(key, poolKeys):
-		delete(s.pools, strings.TrimPrefix(key, poolKeys))
-	case strings.HasPrefix(key, channelKeys):
-		delete(s.channels, strings.TrimPrefix(key, channelKeys))
-	case strings.HasPrefix(key, executorsKeys):
-		delete(s.listed, strings.TrimPrefix(key, executorsKeys))
 	case strings.HasPrefix(key, tokenKeys):
 		delete(s.tokens, strings.TrimPrefix(key, tokenKeys))
 	case strings.HasPrefix(key, drainKeys):
 		delete(s.drains, strings.TrimPrefix(key, drainKeys))
+	case documentIn(key).Kind != "":
+		gone := documentIn(key)
+		delete(s.documents[gone.Kind], gone.Name)
 	}
 }
 
@@ -510,7 +500,7 @@ func removeFrom(index map[string]map[job.ID]bool, keys []string, uid job.ID) {
 
 func (s *state) addRun(c *cell, r *store.Run) {
 	s.runs[r.ID] = r
-	s.all.ReplaceOrInsert(r)
+	s.index.Put(r)
 	if _, pool := engine.PoolOf(r.Slot); pool {
 		inMap(s.slots, r.Slot)[r.ID] = r
 	}
@@ -518,17 +508,7 @@ func (s *state) addRun(c *cell, r *store.Run) {
 		s.alarms.ReplaceOrInsert(r)
 	}
 	if r.State == job.StateRunning {
-		inMap(s.running, r.Session)[r.ID] = r
 		return
-	}
-	if r.State == job.StateReady {
-		s.due.ReplaceOrInsert(r)
-		tree := s.readyOf[r.Session]
-		if tree == nil {
-			tree = newOrder()
-			s.readyOf[r.Session] = tree
-		}
-		tree.ReplaceOrInsert(r)
 	}
 	if !r.LateAfter.IsZero() {
 		s.late.ReplaceOrInsert(r)
@@ -550,7 +530,7 @@ func inMap[K comparable](index map[K]map[job.ID]*store.Run, key K) map[job.ID]*s
 
 func (s *state) dropRun(r *store.Run) {
 	delete(s.runs, r.ID)
-	s.all.Delete(r)
+	s.index.Remove(r)
 	if in := s.slots[r.Slot]; in != nil {
 		if delete(in, r.ID); len(in) == 0 {
 			delete(s.slots, r.Slot)
@@ -558,19 +538,6 @@ func (s *state) dropRun(r *store.Run) {
 	}
 	if !r.AlertAt.IsZero() {
 		s.alarms.Delete(r)
-	}
-	if in := s.running[r.Session]; in != nil && r.State == job.StateRunning {
-		if delete(in, r.ID); len(in) == 0 {
-			delete(s.running, r.Session)
-		}
-	}
-	if r.State == job.StateReady {
-		s.due.Delete(r)
-		if tree := s.readyOf[r.Session]; tree != nil {
-			if tree.Delete(r); tree.Len() == 0 {
-				delete(s.readyOf, r.Session)
-			}
-		}
 	}
 	if !r.LateAfter.IsZero() {
 		s.late.Delete(r)

@@ -10,7 +10,6 @@ import (
 	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
-	"github.com/belfry-cron/belfry/store/internal/columns"
 	"github.com/belfry-cron/belfry/store/internal/ledger"
 )
 
@@ -151,7 +150,7 @@ func (t *tx) Load(n *engine.Need, b *engine.Batch) error {
 		if err != nil {
 			return err
 		}
-		listed, err := t.b.Executors(t.ctx)
+		listed, err := t.b.Documents(t.ctx, job.KindExecutors)
 		if err != nil {
 			return err
 		}
@@ -261,8 +260,8 @@ func (t *tx) slot(need *engine.SlotNeed, b *engine.Batch, f *found) {
 	if name, pool := engine.PoolOf(need.Key); pool {
 		t.saw(slotKeys + need.Key)
 		t.saw(documentsKey)
-		if p := s.pools[name]; p != nil {
-			b.AddPool(name, p.Slots.Size)
+		if d, ok := s.documents[job.KindPool][name]; ok {
+			b.AddPool(name, d.Pool.Slots.Size)
 		}
 		for _, r := range s.slots[need.Key] {
 			members = append(members, r)
@@ -277,7 +276,7 @@ func (t *tx) slot(need *engine.SlotNeed, b *engine.Batch, f *found) {
 			}
 		}
 	}
-	slices.SortFunc(members, func(a, b *store.Run) int { return columns.CompareRuns(*a, *b) })
+	slices.SortFunc(members, func(a, b *store.Run) int { return a.Ref().Compare(b.Ref()) })
 	waiting, ready, more := 0, 0, 0
 	for _, r := range members {
 		switch {
@@ -289,7 +288,7 @@ func (t *tx) slot(need *engine.SlotNeed, b *engine.Batch, f *found) {
 				}
 				continue
 			}
-		case columns.CompareRefs(refOf(r), need.Until) > 0:
+		case r.Ref().Compare(need.Until) > 0:
 			continue
 		default:
 			if ready++; ready > store.MaxBatch {
@@ -350,29 +349,19 @@ func (t *tx) lookMembers(n *engine.Need, b *engine.Batch) {
 		}
 	}
 	for _, id := range n.Running {
-		for run := range s.running[id] {
-			b.AddRunning(id, run)
-			break
+		if r := s.index.Running(id); r != nil {
+			b.AddRunning(id, r.ID)
 		}
 	}
 }
 
 func (t *tx) lookDocuments(n *engine.Need, b *engine.Batch) {
 	s := t.b.state
-	if n.Calendars || n.Pools || n.Channels || n.Listed || n.Tokens || n.Drains {
+	if len(n.Documents) > 0 || n.Tokens || n.Drains {
 		t.saw(documentsKey)
 	}
-	if n.Calendars {
-		b.UseCalendars(clone(s.calendars))
-	}
-	if n.Pools {
-		b.UsePools(clone(s.pools))
-	}
-	if n.Channels {
-		b.UseChannels(clone(s.channels))
-	}
-	if n.Listed {
-		b.UseListed(clone(s.listed))
+	for _, kind := range n.Documents {
+		b.UseDocuments(kind, clone(s.documents[kind]))
 	}
 	if n.Tokens {
 		b.UseTokens(s.allTokens())
@@ -418,5 +407,3 @@ func (t *tx) add(b *engine.Batch, f *found) error {
 	}
 	return nil
 }
-
-func refOf(r *store.Run) store.RunRef { return store.RunRef{Due: r.Due, ID: r.ID} }

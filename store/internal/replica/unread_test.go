@@ -58,7 +58,7 @@ func TestStateThatCannotBeReadIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			shared := newShelf()
 			s := open(t, shared, storetest.Options{Now: time.Now, LookAhead: store.LookAheadDefault})
-			if _, err := s.PutJob(t.Context(), put); err != nil {
+			if _, err := store.PutOne(t.Context(), s, put); err != nil {
 				t.Fatal(err)
 			}
 			d := driver{shared}
@@ -74,15 +74,15 @@ func TestStateThatCannotBeReadIsRefused(t *testing.T) {
 				}
 			}
 			write(change.value(cells[0].Value))
-			_, read := s.Job(t.Context(), "default", "a")
-			_, written := s.PutJob(t.Context(), put)
+			_, read := store.JobNamed(t.Context(), s, "default", "a")
+			_, written := store.PutOne(t.Context(), s, put)
 			for what, err := range map[string]error{"read": read, "written": written} {
 				if err == nil || !strings.Contains(err.Error(), change.want) || change.is != nil && !errors.Is(err, change.is) {
 					t.Errorf("%s: got %v", what, err)
 				}
 			}
 			write(cells[0].Value)
-			if j, err := s.Job(t.Context(), "default", "a"); err != nil || j.Definition.Version != 1 {
+			if j, err := store.JobNamed(t.Context(), s, "default", "a"); err != nil || j.Definition.Version != 1 {
 				t.Errorf("with the value back: got %v, %v", j, err)
 			}
 		})

@@ -2,101 +2,60 @@ package sqldb
 
 import (
 	"context"
-	"encoding/json"
-	"maps"
-	"slices"
 
 	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
-// documentsByName returns the documents of a kind by full name.
-func documentsByName[T any](t *tx, kind job.Kind) (map[string]*T, error) {
-	all := map[string]*T{}
-	q := t.query("select full_name, definition from documents where kind = ?", string(kind))
+// documents returns all documents of some kinds.
+func (t *tx) documents(kinds ...job.Kind) (engine.Documents, error) {
+	all := engine.Documents{}
+	names := make([]string, len(kinds))
+	for i, kind := range kinds {
+		names[i] = string(kind)
+	}
+	q := t.query("select kind, definition from documents where kind in (?*)", names)
 	for q.Next() {
-		name, d := q.Text(), new(T)
-		if err := json.Unmarshal(q.View(), d); err != nil {
+		d, err := columns.DecodeDocument(job.Kind(q.Text()), q.View())
+		if err != nil {
 			q.Close()
 			return nil, err
 		}
-		all[name] = d
+		all.Put(d)
 	}
 	return all, q.Err()
 }
 
-// documentsOf returns the documents of a kind in the order of their full names.
-func documentsOf[T any](ctx context.Context, s *backend, kind job.Kind) (list []*T, err error) {
+// Documents implements ledger.Backend.
+func (s *backend) Documents(ctx context.Context, kinds ...job.Kind) (list []job.Document, err error) {
 	err = s.read(ctx, func(t *tx) error {
-		all, err := documentsByName[T](t, kind)
-		list = nil
-		for _, name := range slices.Sorted(maps.Keys(all)) {
-			list = append(list, all[name])
-		}
+		all, err := t.documents(kinds...)
+		list = all.List(kinds...)
 		return err
 	})
-	return list, wrapped(err, "%s", kind.Plural())
-}
-
-// Calendars implements ledger.Backend.
-func (s *backend) Calendars(ctx context.Context) ([]*job.Calendar, error) {
-	return documentsOf[job.Calendar](ctx, s, job.KindCalendar)
-}
-
-// Pools implements ledger.Backend.
-func (s *backend) Pools(ctx context.Context) ([]*job.Pool, error) {
-	return documentsOf[job.Pool](ctx, s, job.KindPool)
-}
-
-// Channels implements ledger.Backend.
-func (s *backend) Channels(ctx context.Context) ([]*job.Channel, error) {
-	return documentsOf[job.Channel](ctx, s, job.KindChannel)
-}
-
-// Executors implements ledger.Backend.
-func (s *backend) Executors(ctx context.Context) ([]*job.Executors, error) {
-	return documentsOf[job.Executors](ctx, s, job.KindExecutors)
+	return list, wrapped(err, "documents")
 }
 
 var documentRows = &Table{Name: "documents", Key: 2, Columns: []Column{
 	{"kind", Text}, {"full_name", Text}, {"uid", Blob}, {"version", Int}, {"definition", Text},
 }}
 
-func (b *Batch) document(head engine.Head, d any) error {
-	text, err := json.Marshal(d)
-	if err == nil {
-		b.text(string(head.Kind)).text(head.FullName()).id(head.UID).int(*head.Version).text(string(text))
-	}
-	return err
-}
-
 var tokenRows = &Table{Name: "tokens", Key: 1, Columns: []Column{
 	{"name", Text}, {"hash", Blob}, {"role", Text}, {"namespace", Text}, {"created", Int}, {"made_by", Text}, {"expires", Int}, {"last_used", Int}, {"terms", Text},
 }}
 
-// writeDocuments writes calendars, pools, channels and tokens.
+// writeDocuments writes documents, tokens and notes.
 func (st *step) writeDocuments(c *engine.Changes) error {
 	documents, tokens := st.rows(documentRows, 0), st.rows(tokenRows, 0)
-	for _, d := range c.Calendars {
-		if err := documents.document(engine.CalendarHead(d), d); err != nil {
+	for _, d := range c.Documents {
+		text, err := columns.EncodeDocument(d)
+		if err != nil {
 			return err
 		}
-	}
-	for _, d := range c.Pools {
-		if err := documents.document(engine.PoolHead(d), d); err != nil {
-			return err
-		}
-	}
-	for _, d := range c.Channels {
-		if err := documents.document(engine.ChannelHead(d), d); err != nil {
-			return err
-		}
-	}
-	for _, d := range c.Listed {
-		if err := documents.document(engine.ExecutorsHead(d), d); err != nil {
-			return err
-		}
+		uid := d.UID()
+		documents.text(string(d.Kind)).text(d.FullName()).id(&uid).int(d.Version()).text(string(text))
 	}
 	for i := range c.Tokens {
 		t := &c.Tokens[i]
@@ -107,15 +66,11 @@ func (st *step) writeDocuments(c *engine.Changes) error {
 			return err
 		}
 	}
-	if documents.Len() > 0 {
-		st.hint = st.hint.With(store.HintJobs)
-	}
 	for _, d := range c.Dropped {
 		var err error
 		if d.Kind == "" {
 			err = st.exec("delete from tokens where name = ?", d.Name)
 		} else {
-			st.hint = st.hint.With(store.HintJobs)
 			err = st.exec("delete from documents where kind = ? and full_name = ?", string(d.Kind), d.Name)
 		}
 		if err != nil {

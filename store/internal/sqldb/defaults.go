@@ -181,7 +181,7 @@ func (d *defaults) look(ctx context.Context) (changed []job.ID, last job.ID, loo
 		if err := d.still(t); err != nil {
 			return err
 		}
-		calendars, err := documentsByName[job.Calendar](t, job.KindCalendar)
+		calendars, err := t.documents(job.KindCalendar)
 		if err != nil {
 			return err
 		}
@@ -199,7 +199,7 @@ func (d *defaults) look(ctx context.Context) (changed []job.ID, last job.ID, loo
 			j := engine.Job{Policy: document.Policy, State: columns.JobStates.Value(q.Int()), Completed: q.time()}
 			keep := keepOf(document)
 			want := given{"", int64(keep.Runs), int64(keep.For), int64(keep.OutputFor), columns.Nanos(j.RemoveAt())}
-			if want.timing, err = engine.TimingText(document.Filled, columns.Finder(calendars)); err != nil {
+			if want.timing, err = engine.TimingText(document.Filled, calendars.Calendar); err != nil {
 				q.Close()
 				return err
 			}

@@ -7,7 +7,6 @@ import (
 	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/internal/columns"
-	"github.com/belfry-cron/belfry/store/internal/ledger"
 )
 
 // handoversCounter is the row of counters with the last number that was reserved.
@@ -37,7 +36,7 @@ func (t *tx) handovers(rest string, args ...any) (list []store.Handover, err err
 }
 
 // Handovers implements ledger.Backend.
-func (s *backend) Handovers(ctx context.Context, q ledger.HandoverQuery) (list []store.Handover, err error) {
+func (s *backend) Handovers(ctx context.Context, q store.HandoverQuery) (list []store.Handover, err error) {
 	err = s.read(ctx, func(t *tx) (err error) {
 		switch {
 		case q.Numbers != nil:

@@ -30,7 +30,7 @@ func (t *tx) lock(name string) error {
 
 // locksOf returns the locks of definitions that a step needs, in their order.
 func locksOf(n *engine.Need) (list []string) {
-	if n.Calendars || n.Pools || n.Channels || n.Listed || n.Drains || len(n.Naming) > 0 {
+	if len(n.Documents)+len(n.Naming) > 0 || n.Drains {
 		list = append(list, calendarsLock)
 	}
 	if len(n.Follows) > 0 {
@@ -226,7 +226,7 @@ func (st *step) lockJobs(n *engine.Need, b *engine.Batch, f *foreseen) error {
 	}
 	// A step that is about sessions alone changes them, and one that judges them wants them
 	// as they are.
-	if n.Judges || n.Sessions && len(uids)+len(n.Runs)+len(n.Names)+len(n.Slots)+len(n.Naming)+len(n.Keys) == 0 && !n.Calendars && !n.Pools && !n.Channels && !n.Listed {
+	if n.Judges || n.Sessions && len(uids)+len(n.Runs)+len(n.Names)+len(n.Slots)+len(n.Naming)+len(n.Keys)+len(n.Documents) == 0 {
 		asked.ask(func(q reader) error {
 			for q.Next() {
 			}

@@ -8,11 +8,11 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// putsMax is how many calls of PutJob are made in one step: a refused one makes all of them
+// putsMax is how many calls with one job are made in one step: a refused one makes all of them
 // be made one by one.
 const putsMax = 32
 
-// puts gathers the calls of PutJob that come while another one is being made. Each step that
+// puts gathers the calls with one job that come while another one is being made. Each step that
 // changes a job locks the numbers of the feed until its commit is on disk, so that such steps
 // come one after the other: many clients get as far as one unless their jobs go together.
 type puts struct {
@@ -25,24 +25,24 @@ type puts struct {
 type put struct {
 	ctx  context.Context
 	item store.PutJob
-	job  *store.Job
+	jobs []*store.Job
 	err  error
 	done chan struct{}
 }
 
-// PutJob implements store.Jobs.
-func (s *Store) PutJob(ctx context.Context, item store.PutJob) (*store.Job, error) {
-	if s.b.db.Alone() {
-		return s.Store.PutJob(ctx, item) // its writer gathers all calls
+// PutJobs implements store.Jobs.
+func (s *Store) PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job, error) {
+	if s.b.db.Alone() || len(list) != 1 { // one that is alone has a writer, which gathers all calls
+		return s.Store.PutJobs(ctx, list)
 	}
-	p := &put{ctx: ctx, item: item, done: make(chan struct{})}
+	p := &put{ctx: ctx, item: list[0], done: make(chan struct{})}
 	g := &s.b.puts
 	g.mu.Lock()
 	if g.busy {
 		g.queue = append(g.queue, p)
 		g.mu.Unlock()
 		<-p.done
-		return p.job, p.err
+		return p.jobs, p.err
 	}
 	g.busy = true
 	g.mu.Unlock()
@@ -52,7 +52,7 @@ func (s *Store) PutJob(ctx context.Context, item store.PutJob) (*store.Job, erro
 	if g.busy = len(g.queue) > 0; g.busy {
 		s.b.work.Go(s.putWaiting) // beside this call, which has its answer
 	}
-	return p.job, p.err
+	return p.jobs, p.err
 }
 
 // putWaiting makes steps for the calls that wait until there are none.
@@ -81,11 +81,11 @@ func (s *Store) putTogether(some []*put) {
 	if len(some) > 1 {
 		// A call whose context ends in the meantime is still made, as if it had been in
 		// flight.
-		jobs, err := s.PutJobs(context.WithoutCancel(some[0].ctx), list)
+		jobs, err := s.Store.PutJobs(context.WithoutCancel(some[0].ctx), list)
 		if refused := (*store.ItemError)(nil); !errors.As(err, &refused) {
 			for i, p := range some {
 				if p.err = err; err == nil {
-					p.job = jobs[i]
+					p.jobs = jobs[i : i+1]
 				}
 				close(p.done)
 			}
@@ -98,6 +98,6 @@ func (s *Store) putTogether(some []*put) {
 }
 
 func (s *Store) putOne(p *put) {
-	p.job, p.err = s.Store.PutJob(p.ctx, p.item)
+	p.jobs, p.err = s.Store.PutJobs(p.ctx, []store.PutJob{p.item})
 	close(p.done)
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/internal/columns"
-	"github.com/belfry-cron/belfry/store/internal/ledger"
 )
 
 // behind returns a place in the order of due time and id as arguments.
@@ -22,7 +21,7 @@ func behind(ref store.RunRef) (due int64, id []byte) {
 }
 
 // Ready implements ledger.Backend.
-func (s *backend) Ready(ctx context.Context, q ledger.ReadyQuery) (list []store.ReadyRun, err error) {
+func (s *backend) Ready(ctx context.Context, q store.ReadyQuery) (list []store.ReadyRun, err error) {
 	err = s.read(ctx, func(t *tx) error {
 		sessions := []job.ID{q.Session}
 		if q.Any {
@@ -31,13 +30,13 @@ func (s *backend) Ready(ctx context.Context, q ledger.ReadyQuery) (list []store.
 				return err
 			}
 		}
-		list, err = ofSessions(sessions, q.Limit, columns.CompareReady, func(session job.ID) ([]store.ReadyRun, error) { return t.readyRuns(session, &q) })
+		list, err = ofSessions(sessions, q.Limit, func(r *store.ReadyRun) store.RunRef { return r.RunRef }, func(session job.ID) ([]store.ReadyRun, error) { return t.readyRuns(session, &q) })
 		return err
 	})
-	return list, err
+	return list, wrapped(err, "ready runs")
 }
 
-func (t *tx) readyRuns(session job.ID, query *ledger.ReadyQuery) (list []store.ReadyRun, err error) {
+func (t *tx) readyRuns(session job.ID, query *store.ReadyQuery) (list []store.ReadyRun, err error) {
 	due, id := behind(query.After)
 	q := t.query(`select a.due, a.id, a.job, a.attempt, a.priority from active a
 		where a.session = ? and a.due >= ? and (a.due, a.id) > (?, ?) and a.due <= ? and a.state = ? order by a.due, a.id limit ?`,
@@ -52,7 +51,7 @@ func (t *tx) readyRuns(session job.ID, query *ledger.ReadyQuery) (list []store.R
 
 // ofSessions joins what there is for each session, by due time and id. There are few
 // sessions, and the index is by session.
-func ofSessions[R any](sessions []job.ID, limit int, compare func(a, b R) int, runs func(session job.ID) ([]R, error)) ([]R, error) {
+func ofSessions[R any](sessions []job.ID, limit int, ref func(*R) store.RunRef, runs func(session job.ID) ([]R, error)) ([]R, error) {
 	var all []R
 	for _, id := range sessions {
 		list, err := runs(id)
@@ -62,21 +61,21 @@ func ofSessions[R any](sessions []job.ID, limit int, compare func(a, b R) int, r
 		all = append(all, list...)
 	}
 	if len(sessions) > 1 {
-		slices.SortFunc(all, compare)
+		slices.SortFunc(all, func(a, b R) int { return ref(&a).Compare(ref(&b)) })
 	}
 	return all[:min(limit, len(all))], nil
 }
 
-// Runs implements ledger.Backend.
-func (s *backend) Runs(ctx context.Context, q ledger.RunQuery) (list []store.Run, err error) {
+// ListActive implements ledger.Backend.
+func (s *backend) ListActive(ctx context.Context, q store.ActiveQuery) (list []store.Run, err error) {
 	err = s.read(ctx, func(t *tx) error {
 		list, err = t.runsOf(&q)
 		return err
 	})
-	return list, err
+	return list, wrapped(err, "list runs")
 }
 
-func (t *tx) runsOf(query *ledger.RunQuery) ([]store.Run, error) {
+func (t *tx) runsOf(query *store.ActiveQuery) ([]store.Run, error) {
 	state := int64(-1)
 	if query.State != "" {
 		state = columns.States.Of(query.State)
@@ -99,7 +98,7 @@ func (t *tx) runsOf(query *ledger.RunQuery) ([]store.Run, error) {
 		}
 		sessions = slices.DeleteFunc(with, func(id job.ID) bool { return slices.Contains(query.Sessions, id) })
 	}
-	return ofSessions(sessions, query.Limit, columns.CompareRuns, func(session job.ID) ([]store.Run, error) {
+	return ofSessions(sessions, query.Limit, (*store.Run).Ref, func(session job.ID) ([]store.Run, error) {
 		return t.namedRuns(selectRuns+"where a.session = ?"+rest, append([]any{idOf(session)}, args...)...)
 	})
 }

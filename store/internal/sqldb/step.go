@@ -3,7 +3,6 @@ package sqldb
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -363,13 +362,15 @@ func (st *step) loadSlots(n *engine.Need, b *engine.Batch) error {
 		}
 	}
 	if pools {
-		sizes, err := st.poolSizes()
+		all, err := st.documents(job.KindPool)
 		if err != nil {
 			return err
 		}
 		for _, key := range keys {
-			if pool, ok := engine.PoolOf(key); ok && sizes[pool] != nil {
-				b.AddPool(pool, sizes[pool].Slots.Size)
+			if name, ok := engine.PoolOf(key); ok {
+				if d, ok := all[job.KindPool][name]; ok {
+					b.AddPool(name, d.Pool.Slots.Size)
+				}
 			}
 		}
 	}
@@ -561,11 +562,11 @@ func (st *step) loadMembers(n *engine.Need, b *engine.Batch) error {
 		if err != nil {
 			return err
 		}
-		listed, err := documentsByName[job.Executors](st.tx, job.KindExecutors)
+		listed, err := st.documents(job.KindExecutors)
 		if err != nil {
 			return err
 		}
-		b.UseExecutors(list, slices.Collect(maps.Values(listed)))
+		b.UseExecutors(list, listed.List(job.KindExecutors))
 	}
 	if n.Sessions && st.sessions == nil {
 		var err error
@@ -601,33 +602,14 @@ func (st *step) loadMembers(n *engine.Need, b *engine.Batch) error {
 }
 
 func (st *step) loadDocuments(n *engine.Need, b *engine.Batch) error {
-	if n.Calendars {
-		all, err := documentsByName[job.Calendar](st.tx, job.KindCalendar)
+	if len(n.Documents) > 0 {
+		all, err := st.documents(n.Documents...)
 		if err != nil {
 			return err
 		}
-		b.UseCalendars(all)
-	}
-	if n.Pools {
-		all, err := st.poolSizes()
-		if err != nil {
-			return err
+		for _, kind := range n.Documents {
+			b.UseDocuments(kind, all[kind])
 		}
-		b.UsePools(all)
-	}
-	if n.Channels {
-		all, err := documentsByName[job.Channel](st.tx, job.KindChannel)
-		if err != nil {
-			return err
-		}
-		b.UseChannels(all)
-	}
-	if n.Listed {
-		all, err := documentsByName[job.Executors](st.tx, job.KindExecutors)
-		if err != nil {
-			return err
-		}
-		b.UseListed(all)
 	}
 	for _, name := range n.Notes {
 		version, err := st.noteVersion(name)
@@ -644,8 +626,4 @@ func (st *step) loadDocuments(n *engine.Need, b *engine.Batch) error {
 		b.UseTokens(all)
 	}
 	return nil
-}
-
-func (t *tx) poolSizes() (map[string]*job.Pool, error) {
-	return documentsByName[job.Pool](t, job.KindPool)
 }

@@ -43,7 +43,7 @@ func (s *backend) Ending(ctx context.Context, now time.Time) (e ledger.Ending, e
 			return err
 		}
 		runs = append(runs, late...)
-		slices.SortFunc(runs, func(a, b endingRun) int { return columns.CompareRefs(a.place, b.place) })
+		slices.SortFunc(runs, func(a, b endingRun) int { return a.place.Compare(b.place) })
 		runs = slices.Compact(runs)
 		for i := range runs[:min(len(runs), store.MaxBatch)] {
 			e.Runs = append(e.Runs, runs[i].RunRef)

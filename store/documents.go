@@ -1,0 +1,61 @@
+package store
+
+import (
+	"context"
+
+	"github.com/belfry-cron/belfry/job"
+)
+
+// Documents keeps the documents that jobs and nodes name, all but the jobs themselves:
+// calendars, pools, channels and lists of executors.
+type Documents interface {
+	// PutDocument creates or changes a document by name, and writes its audit record in the
+	// same step. A changed calendar begins a new epoch for each job that names it, and a
+	// larger pool hands on its slots. A document with the same content changes nothing.
+	// ErrExists, ErrNotFound and ErrConflict are about ifVersion, ErrLimit about ChannelsMax
+	// and ExecutorsMax.
+	PutDocument(ctx context.Context, d job.Document, ifVersion int64, actor string) (job.Document, error)
+	// DeleteDocument removes the document with a full name. ErrNotFound is for an unknown
+	// one, ErrConflict for another version, unless any may be deleted, and a NamedError for
+	// a calendar that a job names.
+	DeleteDocument(ctx context.Context, kind job.Kind, full string, ifVersion int64, actor string) error
+	// Documents returns the documents of some kinds, one kind after the other, by full name.
+	// They are shared and never changed.
+	Documents(ctx context.Context, kinds ...job.Kind) ([]job.Document, error)
+}
+
+// DocumentKinds are the kinds of Documents.
+var DocumentKinds = []job.Kind{job.KindCalendar, job.KindPool, job.KindChannel, job.KindExecutors}
+
+const (
+	// ChannelsMax is how many channels of notifications there may be: the node that delivers
+	// compares each event with the rules of all of them.
+	ChannelsMax = 1000
+	// ExecutorsMax is how many documents of executors there may be: nodes that send work to
+	// executors have all of them in memory, and read them with the registrations.
+	ExecutorsMax = 1000
+)
+
+// DocumentReader is the part of a store that reads documents.
+type DocumentReader interface {
+	Documents(ctx context.Context, kinds ...job.Kind) ([]job.Document, error)
+}
+
+// Calendars returns the calendars of a store by full name.
+func Calendars(ctx context.Context, s DocumentReader) ([]*job.Calendar, error) {
+	return documents(ctx, s, job.KindCalendar, func(d *job.Document) *job.Calendar { return d.Calendar })
+}
+
+// Channels returns the channels of a store by full name.
+func Channels(ctx context.Context, s DocumentReader) ([]*job.Channel, error) {
+	return documents(ctx, s, job.KindChannel, func(d *job.Document) *job.Channel { return d.Channel })
+}
+
+func documents[T any](ctx context.Context, s DocumentReader, kind job.Kind, of func(*job.Document) T) ([]T, error) {
+	all, err := s.Documents(ctx, kind)
+	var list []T
+	for i := range all {
+		list = append(list, of(&all[i]))
+	}
+	return list, err
+}
