@@ -111,4 +111,7 @@ type Answer struct {
 	Seen bool
 	// Next is how long from now to ask again.
 	Next time.Duration
+	// About replaces that of the handover, "" keeps it: what one caller has found out, the
+	// next one must know.
+	About string
 }

@@ -35,6 +35,7 @@ const Kind = store.ExecutorsOfXXL
 type Store interface {
 	store.Registry
 	store.Handovers
+	ListActive(ctx context.Context, q store.ActiveQuery) ([]store.Run, error)
 	Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error)
 	AppendOutput(ctx context.Context, chunks []store.OutputChunk) error
 	Now(ctx context.Context) (time.Time, error)

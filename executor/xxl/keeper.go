@@ -2,6 +2,7 @@ package xxlexec
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"sync"
 	"time"
@@ -19,8 +20,8 @@ const (
 	// lostMin is the least time of silence after which a run is lost: after an outage Java sends
 	// its results again within 30 s.
 	lostMin = 40 * time.Second
-	// lostUnseen is that of a run at an executor that is registered, and was never seen busy: some
-	// answer idle whatever they do.
+	// lostUnseen is that of a run at an executor that is registered and was never seen busy: some
+	// answer idle whatever they do. Those in Node answer idle once they have refused a later run.
 	lostUnseen = 10 * time.Minute
 	// killTries is how often an executor is asked to end a run before it is given up, killRest
 	// the time between: three times in 10 s.
@@ -31,8 +32,11 @@ const (
 	pagesMax = 20
 	// gapMax is for how long looks may fail without this node losing track: that of a session.
 	gapMax = store.SessionLife
-	// rememberedMax bounds what a keeper remembers of addresses and runs.
+	// rememberedMax bounds what a keeper remembers of addresses and jobs.
 	rememberedMax = 20_000
+	// sendSpan is how long a request may be in flight: of runs that were sent within it of
+	// each other, any may have arrived first.
+	sendSpan = dialMax + answerWait
 )
 
 // keeper asks after what was handed over.
@@ -40,14 +44,15 @@ type keeper struct {
 	mu sync.Mutex
 	// since is from when on this node looks without a gap, and looked when it did last.
 	since, looked time.Time
-	// kills are how often an end was asked for in vain.
-	kills map[int64]int
 	// busy are addresses that have shown that they tell what they run.
 	busy map[string]bool
-	// over are the last runs of jobs at addresses that have ended, where an executor may have
-	// several: what was sent before and is said to be busy may be another one.
-	over map[place]int64
+	// over are the last ends of a job's runs at an address, where an executor may have
+	// several.
+	over map[place]lastEnds
 }
+
+// lastEnds are when the last run that has ended was sent, and the last one that has failed.
+type lastEnds struct{ any, failed time.Time }
 
 // place is a job at an executor.
 type place struct {
@@ -56,7 +61,7 @@ type place struct {
 }
 
 func (k *keeper) init() {
-	k.kills, k.busy, k.over = map[int64]int{}, map[string]bool{}, map[place]int64{}
+	k.busy, k.over = map[string]bool{}, map[place]lastEnds{}
 }
 
 // ended notes the end of a run.
@@ -69,30 +74,28 @@ func (k *keeper) ended(e *endedRun) {
 	if len(k.over) >= rememberedMax {
 		clear(k.over)
 	}
-	at := place{e.about.Address, e.about.Job}
-	k.over[at] = max(k.over[at], e.handover.Number)
-}
-
-// overtaken reports whether a run that was sent later has ended.
-func (k *keeper) overtaken(at place, number int64) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.over[at] > number
-}
-
-// tried counts an attempt to end a run in vain, and reports whether it was the last.
-func (k *keeper) tried(number int64) (last bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if len(k.kills) >= rememberedMax {
-		clear(k.kills)
+	last, sent := k.over[e.about.place()], e.handover.Sent
+	if last.any.Before(sent) {
+		last.any = sent
 	}
-	k.kills[number]++
-	if k.kills[number] < killTries {
+	if e.said.Code != xxl.CodeOK && last.failed.Before(sent) {
+		last.failed = sent
+	}
+	k.over[e.about.place()] = last
+}
+
+// learn notes what the ends of later runs say about one, and reports whether that is new.
+func (k *keeper) learn(of *about, sent time.Time) bool {
+	if !of.Allows {
 		return false
 	}
-	delete(k.kills, number)
-	return true
+	k.mu.Lock()
+	last := k.over[of.place()]
+	k.mu.Unlock()
+	known := *of
+	of.Overtaken = of.Overtaken || last.any.After(sent.Add(sendSpan))
+	of.Failed = of.Failed || last.failed.After(sent)
+	return *of != known
 }
 
 // sawBusy notes that an address tells what it runs.
@@ -149,6 +152,81 @@ type outstanding struct {
 	result *store.Result // how it ended; nil if it did not
 }
 
+// note keeps what was found out about the run for the node that asks next.
+func (o *outstanding) note() {
+	text, _ := json.Marshal(o.about) // it can always be written
+	o.answer.About = string(text)
+}
+
+// deadline returns when the timeout of the run has passed, zero if that is not known.
+func (o *outstanding) deadline() time.Time {
+	switch from := o.about.First; {
+	case !o.about.mayQueue():
+		return o.Deadline()
+	case from == 0 || o.Timeout == 0:
+		return time.Time{}
+	default:
+		return time.UnixMilli(from).Add(o.Timeout)
+	}
+}
+
+// noteFirst finds the run whose turn it is at an executor that may queue several: its timeout
+// counts from then on. The turn came after the look before.
+func (a *Admin) noteFirst(ctx context.Context, runs []*outstanding) error {
+	var waiting []*outstanding
+	for _, o := range runs {
+		if o.about.mayQueue() && o.Timeout > 0 && o.about.First == 0 {
+			waiting = append(waiting, o)
+		}
+	}
+	if len(waiting) == 0 {
+		return nil
+	}
+	first, err := a.firstAt(ctx, waiting[0].Attempt.Job, waiting[0].about.place())
+	if err != nil {
+		return err
+	}
+	for _, o := range waiting {
+		if o.Number != first {
+			continue
+		}
+		since := o.Now.Add(-askEvery)
+		if since.Before(o.Sent) {
+			since = o.Sent
+		}
+		o.about.First = since.UnixMilli()
+		o.note()
+	}
+	return nil
+}
+
+// firstAt returns the number of the unfinished run of a job that was sent to an executor before
+// all others, 0 if that is not known.
+func (a *Admin) firstAt(ctx context.Context, uid job.ID, at place) (int64, error) {
+	running, err := a.store.ListActive(ctx, store.ActiveQuery{Job: uid, State: job.StateRunning, Limit: store.MaxBatch})
+	if err != nil || len(running) == store.MaxBatch { // with such a backlog the first one may be missing
+		return 0, err
+	}
+	var number int64
+	var sent time.Time
+	for i := range running {
+		list, err := a.store.Handovers(ctx, store.HandoverQuery{Run: running[i].ID, Limit: store.MaxBatch})
+		if err != nil {
+			return 0, err
+		}
+		for k := range list {
+			h := &list[k]
+			if h.IsOver() || h.Kind != Kind || h.Attempt.Number != running[i].Attempt {
+				continue
+			}
+			if note, err := aboutOf(h); err == nil && note.place() == at && (number == 0 || h.Sent.Before(sent)) {
+				number, sent = h.Number, h.Sent
+			}
+		}
+	}
+	return number, nil
+}
+
 // askSome asks after runs: once for all of a job at an executor.
 func (a *Admin) askSome(ctx context.Context, list []store.Outstanding, watched time.Duration) error {
 	groups := map[place][]*outstanding{}
@@ -158,8 +236,7 @@ func (a *Admin) askSome(ctx context.Context, list []store.Outstanding, watched t
 		if o.about, err = aboutOf(&list[i].Handover); err != nil {
 			a.log.Warn("what is known about a run at an executor cannot be read", "number", list[i].Number, "error", err)
 		}
-		at := place{o.about.Address, o.about.Job}
-		groups[at] = append(groups[at], o)
+		groups[o.about.place()] = append(groups[o.about.place()], o)
 	}
 	next := make(chan []*outstanding)
 	var group sync.WaitGroup
@@ -201,12 +278,15 @@ func (a *Admin) askSome(ctx context.Context, list []store.Outstanding, watched t
 // askPlace asks after the runs of a job at an executor.
 func (a *Admin) askPlace(ctx context.Context, runs []*outstanding, watched time.Duration) {
 	var silent []*outstanding
+	if err := a.noteFirst(ctx, runs); err != nil {
+		a.log.Warn("cannot tell which run of a job is first at its executor", "executor", runs[0].about.Address, "error", err)
+	}
 	for _, o := range runs {
-		deadline := o.Deadline()
+		deadline := o.deadline()
 		switch {
 		case o.Run.CancelBy != "":
 			a.end(ctx, o, job.OutcomeCancelled, cancelReason(&o.Run))
-		case !o.about.Allows && !deadline.IsZero() && o.Now.Sub(deadline) >= overtime:
+		case !deadline.IsZero() && o.Now.Sub(deadline) >= overtime:
 			a.end(ctx, o, job.OutcomeTimedOut, fmt.Sprintf("it took longer than its timeout of %v, and the executor did not end it", job.Duration(o.Timeout)))
 		default:
 			silent = append(silent, o)
@@ -216,8 +296,8 @@ func (a *Admin) askPlace(ctx context.Context, runs []*outstanding, watched time.
 		return
 	}
 	first := silent[0]
-	to, at := a.targetOf(&first.about), place{first.about.Address, first.about.Job}
-	answer, err := a.current.Load().caller.ask(ctx, to, xxl.PathIdleBeat, xxl.OfJob(at.job))
+	to := a.targetOf(&first.about)
+	answer, err := a.current.Load().caller.ask(ctx, to, xxl.PathIdleBeat, xxl.OfJob(first.about.Job))
 	if ctx.Err() != nil {
 		return // the question was not asked
 	}
@@ -231,11 +311,15 @@ func (a *Admin) askPlace(ctx context.Context, runs []*outstanding, watched time.
 	for _, o := range silent {
 		limit := max(o.Run.LostAfter, lostMin)
 		o.answer.Next = min(askEvery, limit/4)
-		if o.answer.Seen = busy && !(o.about.Allows && a.keeper.overtaken(at, o.Number)); o.answer.Seen {
+		if a.keeper.learn(&o.about, o.Sent) {
+			o.note()
+		}
+		if o.answer.Seen = busy && !o.about.Overtaken; o.answer.Seen {
 			continue
 		}
 		registered := a.registry.has(to.group, to.address, err == nil)
-		if registered && o.Seen.IsZero() && !a.keeper.tells(to.address) {
+		unseen := o.Seen.IsZero() && !a.keeper.tells(to.address)
+		if registered && (unseen || o.about.Failed && !busy) {
 			limit = max(limit, lostUnseen)
 		}
 		if watched < limit || o.Now.Sub(o.Sent) < limit || o.Now.Sub(o.Seen) < limit {
@@ -275,7 +359,9 @@ func (a *Admin) end(ctx context.Context, o *outstanding, outcome job.Outcome, re
 	}
 	var refused string
 	switch {
-	case err != nil && !a.keeper.tried(o.Number):
+	case err != nil && o.about.Kills+1 < killTries:
+		o.about.Kills++
+		o.note()
 		o.answer.Next = killRest
 		return
 	case err != nil:

@@ -106,7 +106,7 @@ func (e *endedRun) result(now time.Time) store.Result {
 	r := store.Result{Attempt: h.Attempt, Started: h.Sent, Outcome: job.OutcomeFailed, Reason: e.said.Message, Output: e.output, OutputBytes: e.bytes}
 	deadline := h.Deadline()
 	switch {
-	case e.said.Code == xxl.CodeOK && !e.about.Allows && !deadline.IsZero() && now.After(deadline):
+	case e.said.Code == xxl.CodeOK && !e.about.mayQueue() && !deadline.IsZero() && now.After(deadline):
 		// Executors in Go report what they have ended for its timeout as a success.
 		r.Outcome = job.OutcomeTimedOut
 		r.Reason = fmt.Sprintf("the executor reported success %v after it was sent, later than the timeout of %v", now.Sub(h.Sent).Round(time.Millisecond), h.Timeout)

@@ -172,6 +172,7 @@ type rig struct {
 	session store.Session
 	jobs    int
 	params  map[string]string // of the runs that are made
+	number  int64             // of the next handover; 0 for a new one
 }
 
 // bubble runs a test with its own time.
@@ -205,12 +206,17 @@ func (r *rig) must(err error) {
 }
 
 // keep runs the loops of an Admin until the test ends.
-func (r *rig) keep(a *Admin) {
-	ctx, stop := context.WithCancel(r.Context())
+func (r *rig) keep(a *Admin) { r.Helper(); r.keepUntil(a) }
+
+// keepUntil runs the loops of an Admin until they are stopped.
+func (r *rig) keepUntil(a *Admin) (stop func()) {
+	ctx, cancel := context.WithCancel(r.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); a.Serve(ctx) }()
 	synctest.Wait() // it hears of cancels from here on
-	r.Cleanup(func() { stop(); <-done; a.Close() })
+	stop = func() { cancel(); <-done; a.Close() }
+	r.Cleanup(stop)
+	return stop
 }
 
 // executor puts an executor on the network and registers it.
@@ -329,7 +335,10 @@ func (r *rig) claim(a store.Attempt) attempt {
 	definition := claimed[0].Job.Filled
 	at := executor.Attempt{Job: definition, Run: claimed[0].Run.Run, Number: a.Number, Start: func() error { return nil }}
 	at.HandOver = func(ctx context.Context, h executor.Handover) (int64, error) {
-		number, err := r.store.Numbers(ctx, 1, 0)
+		number, err := r.number, error(nil)
+		if r.number = 0; number == 0 {
+			number, err = r.store.Numbers(ctx, 1, 0)
+		}
 		if err != nil {
 			return 0, err
 		}

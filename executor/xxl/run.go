@@ -33,9 +33,23 @@ type about struct {
 	Job        int32  `json:"job"`
 	// SentAt is when the run was sent, in ms: executors file its log by it.
 	SentAt int64 `json:"sent_at"`
-	// Allows is set where an executor may have several runs of the job.
+	// Allows is set where an executor may have several runs of the job, and AtOnce where it
+	// begins each of them when it comes.
 	Allows bool `json:"allows,omitempty"`
+	AtOnce bool `json:"at_once,omitempty"`
+
+	// What keepers have found out: since when, in ms, no run that was sent before is unfinished
+	// there, that a later one has ended, or failed, and how often /kill was not answered.
+	First     int64 `json:"first,omitempty"`
+	Overtaken bool  `json:"overtaken,omitempty"`
+	Failed    bool  `json:"failed,omitempty"`
+	Kills     int   `json:"kills,omitempty"`
 }
+
+func (a *about) place() place { return place{a.Address, a.Job} }
+
+// mayQueue reports whether the run may wait at its executor for others of the job.
+func (a *about) mayQueue() bool { return a.Allows && !a.AtOnce }
 
 // aboutOf returns what a handover of this package says.
 func aboutOf(h *store.Handover) (about, error) {
@@ -143,7 +157,7 @@ func (g *giving) give(ctx context.Context, to target) (executor.Result, bool) {
 	allows := at.Job.Policy.Overlap == job.OverlapAllow
 	note := about{
 		Group: to.group, Address: to.address, Generation: to.generation, Job: x.Number(at.Run.JobUID),
-		SentAt: time.Now().UnixMilli(), Allows: allows,
+		SentAt: time.Now().UnixMilli(), Allows: allows, AtOnce: allows && x.Block != "" && x.Block != job.BlockSerial,
 	}
 	text, err := json.Marshal(note)
 	if err != nil {

@@ -255,6 +255,9 @@ func (o *Asked) Decide(b *Batch) error {
 		if a.Seen {
 			h.Seen = b.now
 		}
+		if a.About != "" {
+			h.About = a.About
+		}
 		if h.Ask.Equal(a.Handover.Ask) {
 			h.Ask = b.now.Add(a.Next)
 		}

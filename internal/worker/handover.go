@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// numbersReserved is the number of handover numbers that a loop reserves at once:
-	// enough for a second at a node's highest rate.
+	// numbersReserved is the number of handover numbers that a node reserves at once:
+	// enough for a second at its highest rate.
 	numbersReserved = 1000
 	// numbersTries is how often an attempt gets new numbers when its own are taken: a
 	// restored store may reserve some twice.
@@ -41,6 +41,15 @@ type handovers struct {
 	mu      sync.Mutex
 	waiting []*handing
 	wake    chan struct{}
+	// free has the unused numbers while no loop takes some: all loops share one block, so
+	// that the numbers of a node grow.
+	free chan numbers
+}
+
+func newHandovers() *handovers {
+	q := &handovers{wake: make(chan struct{}, 1), free: make(chan numbers, 1)}
+	q.free <- numbers{}
+	return q
 }
 
 func (q *handovers) add(h *handing) {
@@ -83,7 +92,6 @@ func (w *Worker) handOver(ctx context.Context, it *item, h *store.Handover) (int
 
 // handOverLoop hands attempts over, in batches, until ctx ends.
 func (w *Worker) handOverLoop(ctx context.Context) {
-	var free numbers
 	for {
 		select {
 		case <-ctx.Done():
@@ -91,16 +99,20 @@ func (w *Worker) handOverLoop(ctx context.Context) {
 		case <-w.handovers.wake:
 		}
 		if batch := w.handovers.take(); len(batch) > 0 {
-			w.handOverAll(ctx, batch, &free)
+			w.handOverAll(ctx, batch)
 		}
 	}
 }
 
 // handOverAll hands a batch over and answers those who wait.
-func (w *Worker) handOverAll(ctx context.Context, batch []*handing, free *numbers) {
+func (w *Worker) handOverAll(ctx context.Context, batch []*handing) {
 	for try := 0; len(batch) > 0; try++ {
 		list := make([]store.Handover, len(batch))
-		outcomes, err := w.number(ctx, batch, list, free)
+		err := w.number(ctx, batch, list, try > 0)
+		var outcomes []store.HandedOver
+		if err == nil {
+			outcomes, err = w.Store.HandOver(ctx, w.Self.ID, list)
+		}
 		var again []*handing
 		for i, h := range batch {
 			switch {
@@ -118,20 +130,25 @@ func (w *Worker) handOverAll(ctx context.Context, batch []*handing, free *number
 				h.done <- handed{err: errNotRunning}
 			}
 		}
-		if batch = again; len(again) > 0 {
-			*free = numbers{}
-		}
+		batch = again
 	}
 }
 
-// number gives handovers their numbers and notes them.
-func (w *Worker) number(ctx context.Context, batch []*handing, list []store.Handover, free *numbers) ([]store.HandedOver, error) {
-	if free.left < len(batch) {
+// number gives handovers their numbers, of a new block if those of the old one are taken.
+func (w *Worker) number(ctx context.Context, batch []*handing, list []store.Handover, renew bool) error {
+	var free numbers
+	select {
+	case free = <-w.handovers.free:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { w.handovers.free <- free }()
+	if renew || free.left < len(batch) {
 		first, err := w.Store.Numbers(ctx, numbersReserved, 0)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		*free = numbers{first, numbersReserved}
+		free = numbers{first, numbersReserved}
 	}
 	for i, h := range batch {
 		list[i] = *h.handover
@@ -139,7 +156,7 @@ func (w *Worker) number(ctx context.Context, batch []*handing, list []store.Hand
 		free.next++
 		free.left--
 	}
-	return w.Store.HandOver(ctx, w.Self.ID, list)
+	return nil
 }
 
 // numbers are reserved and unused.

@@ -187,3 +187,20 @@ func TestCancelledAttemptIsNotHandedOver(t *testing.T) {
 		}
 	})
 }
+
+// Several loops hand over; all take their numbers from one block.
+func TestNumbersOfANodeGrow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.exec.do = hands(0)
+		j := r.put("j", "policy: {overlap: allow}")
+		r.start()
+		for want := int64(1); want <= 5; want++ {
+			id := r.plan(j, in(2*time.Second))[0]
+			time.Sleep(5 * time.Second)
+			if list := r.handoversOf(id); len(list) != 1 || list[0].Number != want {
+				t.Fatalf("handovers: %+v, want one with the number %d", list, want)
+			}
+		}
+	})
+}

@@ -120,7 +120,7 @@ type Worker struct {
 	mind *agenda.Agenda[claim]
 
 	results   results
-	handovers handovers
+	handovers *handovers
 
 	unstarted trouble.Limit // of what the log says
 
@@ -183,7 +183,7 @@ func New(c Config) *Worker {
 	w := &Worker{
 		Config: c, base: time.Now(), unstarted: trouble.Limit{Every: unstartedEvery}, mind: agenda.New[claim](c.Capacity, lanes.Of),
 		claimWake: make(chan struct{}, 1), startWake: make(chan struct{}, 1), results: results{wake: make(chan struct{}, 1)},
-		handovers: handovers{wake: make(chan struct{}, 1)},
+		handovers: newHandovers(),
 		clockWake: make(chan struct{}, 1), restWake: make(chan struct{}, 1), lookWake: make(chan struct{}, 1), heedWake: make(chan struct{}, 1),
 	}
 	w.starter = newStarter(w.execute, w.ended)

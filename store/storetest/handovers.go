@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -224,6 +225,21 @@ var handoverTests = []test{
 		e.must(e.Asked(e.ctx, []store.Answer{{Handover: one.Handover, Seen: true, Next: time.Second}}))
 		e.clock.Advance(time.Minute)
 		e.toAsk()
+	}},
+	{"what one caller has found out is known to the next", func(e *env) {
+		_, h := e.handedOver("name: a")
+		e.clock.Advance(store.AskAgain)
+		one := e.toAsk(h.Number)[0]
+		e.must(e.Asked(e.ctx, []store.Answer{{Handover: one.Handover, Next: time.Minute, About: `{"tries":1}`}}))
+		equal(e, "about", e.known(h.Number).About, `{"tries":1}`)
+		e.clock.Advance(time.Minute)
+		next := e.toAsk(h.Number)[0]
+		equal(e, "about, asked again", next.About, `{"tries":1}`)
+		e.must(e.Asked(e.ctx, []store.Answer{{Handover: next.Handover, Next: time.Minute}}))
+		equal(e, "about, kept", e.known(h.Number).About, `{"tries":1}`)
+		if err := e.Asked(e.ctx, []store.Answer{{Handover: next.Handover, About: strings.Repeat("x", store.HandoverAboutMax+1)}}); err == nil {
+			e.Error("too long an about was taken")
+		}
 	}},
 	{"many handovers are asked after in pages", func(e *env) {
 		var want []int64

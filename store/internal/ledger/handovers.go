@@ -19,13 +19,20 @@ func (s *Control) Numbers(ctx context.Context, n int, from int64) (first int64, 
 // HandOver implements store.Handovers.
 func (s *Control) HandOver(ctx context.Context, session job.ID, list []store.Handover) ([]store.HandedOver, error) {
 	for i := range list {
-		if n := len(list[i].About); n > store.HandoverAboutMax {
-			return nil, fmt.Errorf("hand over run %s: about has %d bytes, and %d are allowed", list[i].Attempt.Run, n, store.HandoverAboutMax)
+		if err := checkAbout(list[i].About); err != nil {
+			return nil, wrapped(err, "hand over run %s", list[i].Attempt.Run)
 		}
 	}
 	op := engine.HandOver{Session: session, List: list}
 	err := s.do(ctx, Order{Items: len(list), Adds: true, Parts: true}, &op)
 	return op.Outcomes, wrapped(err, "hand over")
+}
+
+func checkAbout(text string) error {
+	if n := len(text); n > store.HandoverAboutMax {
+		return fmt.Errorf("about has %d bytes, and %d are allowed", n, store.HandoverAboutMax)
+	}
+	return nil
 }
 
 // Handovers implements store.Handovers.
@@ -66,6 +73,11 @@ func (s *Control) ToAsk(ctx context.Context, kind string, limit int) ([]store.Ou
 
 // Asked implements store.Handovers.
 func (s *Control) Asked(ctx context.Context, list []store.Answer) error {
+	for i := range list {
+		if err := checkAbout(list[i].About); err != nil {
+			return wrapped(err, "note the answer about handover %d", list[i].Handover.Number)
+		}
+	}
 	err := s.do(ctx, Order{Items: len(list), Parts: true}, &engine.Asked{List: list})
 	return wrapped(err, "note answers about handovers")
 }
