@@ -57,6 +57,9 @@ type Batch struct {
 	// runs that the latest result has made ready for it.
 	reporter job.ID
 	handed   []store.ReadyRun
+	// calm is set for operations that end flows at most by the ends of their units, and
+	// startsSteps for claims of nothing but steps.
+	calm, startsSteps bool
 	// absent are the absences that the sessions know, once they are needed.
 	absent      []store.Absence
 	absentKnown bool
@@ -217,6 +220,7 @@ type member struct {
 	value                []byte       // the result of a step that ends
 	quiet                bool         // the caller decides what follows from its end
 	around               bool         // the inputs of decisions about it are loaded
+	mayEnd, mayStop      bool         // of a flow: one of its units, or all, may end in this step
 	was                  job.RunState // its state when it was added; "" for a new run
 }
 

@@ -167,12 +167,19 @@ func (b *Batch) lookFlow(n *Need, m *member) bool {
 		return false
 	}
 	f, all := b.flowOf(m), true
-	for _, ref := range f.Open() {
+	open := f.Open()
+	if !b.mayCancelUnits(m, f) {
+		open = nil // what follows depends on the state alone
+	}
+	for _, ref := range open {
 		of := RunRef{Run: b.unitID(m, f, ref), Job: m.JobUID}
 		if f.plan.steps[ref.Step].calls != "" {
 			of.Job = job.ID{}
 		}
-		_, known := b.lookRun(n, of)
+		unit, known := b.lookRun(n, of)
+		if unit != nil {
+			unit.mayEnd = true
+		}
 		all = all && known
 	}
 	if f.plan.timeout > 0 {
@@ -180,6 +187,18 @@ func (b *Batch) lookFlow(n *Need, m *member) bool {
 		all = all && known
 	}
 	return b.lookNames(n, f.plan.jobs) && all
+}
+
+// mayCancelUnits reports whether the step may end open units of a flow.
+func (b *Batch) mayCancelUnits(m *member, f *flowRun) bool {
+	if !b.calm || m.mayStop || f.Ending != "" || f.plan.graph.CancelsUnits() {
+		return true
+	}
+	if m.Kind != job.RunByFlow {
+		return false
+	}
+	p := b.runs[m.Parent]
+	return p != nil && isFlow(&p.Run) && b.mayCancelUnits(p, b.flowOf(p))
 }
 
 // lookNames reports whether some jobs are known, or requests them.
@@ -204,8 +223,26 @@ func (b *Batch) lookParent(n *Need, m *member) bool {
 		return known
 	}
 	b.lookSessions(n)
+	if b.startsSteps && isStep(&m.Run.Run) && isFlow(&p.Run) {
+		if _, known := b.lookJob(n, p.JobUID); !known {
+			return false
+		}
+		if b.onlyStarts(m, p) {
+			return true
+		}
+		name, _ := m.Step()
+		p.mayStop = p.mayStop || name == "" // its timeout
+	}
+	p.mayEnd = true
 	b.lookAround(n, p, "")
 	return p.around
+}
+
+// onlyStarts reports whether the claim of a step starts it, and cannot end it.
+func (b *Batch) onlyStarts(m, p *member) bool {
+	name, _ := m.Step()
+	s := b.flowOf(p).plan.step(name)
+	return s != nil && s.Wait == nil && m.Last == ""
 }
 
 // unitID returns the id of the run of a unit.
@@ -451,7 +488,7 @@ func (b *Batch) endFlow(m *member, outcome job.Outcome, reason string) {
 		b.remove(timer)
 	}
 	m.settleFlow()
-	b.end(m, job.Attempt{Run: m.ID, Number: m.Attempt, Started: Begun(&m.Run), Ended: lastOf(b.now, Begun(&m.Run)), Outcome: outcome, Reason: reason}, 0, true)
+	b.end(m, job.Attempt{Run: m.ID, Number: m.Attempt, Node: m.Node, Started: Begun(&m.Run), Ended: lastOf(b.now, Begun(&m.Run)), Outcome: outcome, Reason: reason}, 0, true)
 }
 
 // flowTimer returns the run of a flow's timeout, or nil.

@@ -437,6 +437,10 @@ func (b *Batch) lookMembers(n *Need) {
 }
 
 func (b *Batch) isComplete(m *member, n *Need) bool {
+	if b.startsSteps && isFlow(&m.Run) && !m.mayEnd {
+		_, known := b.lookJob(n, m.JobUID)
+		return known
+	}
 	if (m.Kind == job.RunStep || m.Kind == job.RunByFlow) && !b.lookParent(n, m) {
 		return false
 	}

@@ -151,6 +151,13 @@ type Claim struct {
 func (o *Claim) Need(b *Batch, n *Need) {
 	b.lookSessions(n)
 	session := b.sessions[o.Session]
+	b.startsSteps = true
+	for i := range o.Attempts {
+		if m := b.runs[o.Attempts[i].Run]; m != nil && !isStep(&m.Run.Run) {
+			b.startsSteps = false
+		}
+	}
+	b.calm = b.startsSteps
 	for i := range o.Attempts {
 		ref := refOf(&o.Attempts[i])
 		switch m, known := b.lookRun(n, ref); {
@@ -242,6 +249,7 @@ type Finish struct {
 // attempt running.
 func (o *Finish) Need(b *Batch, n *Need) {
 	b.lookSessions(n)
+	b.calm = true
 	for i := range o.Results {
 		ref := refOf(&o.Results[i].Attempt)
 		if m, known := b.lookWithAround(n, ref); known && (m == nil || !runs(m, o.Results[i].Attempt)) {

@@ -67,6 +67,11 @@ func (g *Graph) Index(name string) int {
 	return -1
 }
 
+// CancelsUnits reports whether the end of a unit may have others cancelled.
+func (g *Graph) CancelsUnits() bool {
+	return g.FailFast || slices.ContainsFunc(g.Steps, func(s Step) bool { return s.FailFast })
+}
+
 // Mark is the state of a step or an item.
 type Mark string
 
