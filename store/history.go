@@ -67,6 +67,12 @@ type Record struct {
 	Unmet string
 }
 
+// EndsRun reports whether no attempt of the run follows: the record is final, or that of the
+// last attempt of a step. Run.Attempt of a record is the next attempt, if there is one.
+func (r *Record) EndsRun() bool {
+	return r.Final || r.Run.Kind == job.RunStep && (r.Attempt.Number == 0 || r.Run.Attempt == r.Attempt.Number)
+}
+
 // LookMax is the number of records that one call of Attempts examines, within the time and
 // the job of the query, which all stores index. It bounds the time of a query without
 // results, to some milliseconds, whatever the length of the history.

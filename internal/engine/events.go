@@ -25,7 +25,7 @@ func (b *Batch) Events(c *Changes) []store.Event {
 	}
 	for _, records := range [...][]*store.Record{c.Records, c.Replaced} {
 		for _, r := range records {
-			if r.Final || isStep(&r.Run) && r.Run.State == job.StateDone {
+			if r.EndsRun() {
 				record := *r
 				list = append(list, store.Event{Kind: store.RunEvent(job.StateDone), Time: b.now, Record: &record})
 			}

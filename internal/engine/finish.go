@@ -65,6 +65,7 @@ func (b *Batch) finish(m *member, res store.Result) {
 
 	record := b.recordOf(m, a)
 	record.OutputBytes, record.Unmet = res.OutputBytes, j.Policy.unmet(&m.Run, &a, false)
+	record.Run.Attempt++ // the next one
 	b.keep(record)
 	m.FirstDue = firstDue(&m.Run)
 	m.State, m.Token, m.Claimed, m.LostAfter, m.Due = job.StateReady, job.ID{}, time.Time{}, 0, due
@@ -220,7 +221,7 @@ func (b *Batch) recordOf(m *member, a job.Attempt) store.Record {
 	if m.Attempt > 1 && !m.First.IsZero() {
 		record.Begun = Begun(&m.Run)
 	}
-	record.Run.Outcome, record.Run.Reason = a.Outcome, a.Reason
+	record.Run.Outcome, record.Run.Reason, record.Run.Node = a.Outcome, a.Reason, a.Node
 	return record
 }
 

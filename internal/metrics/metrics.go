@@ -158,7 +158,7 @@ func (m *Metrics) RunsEnded(e store.Ends) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, r := range e.Records {
-		if r.Run.Kind == job.RunStep && r.Run.State == job.StateDone {
+		if r.Run.Kind == job.RunStep && r.EndsRun() {
 			m.steps[r.Attempt.Outcome]++
 		}
 		if !r.Final {

@@ -231,12 +231,6 @@ func canon(v reflect.Value) string {
 		}
 		return canon(v.Elem())
 	case reflect.Struct:
-		if r, ok := v.Interface().(job.Run); ok && r.Outcome != "" && (r.Kind == job.RunStep || r.Flow != nil) && (r.State != "" || r.Node != "") {
-			// A record in rows knows by Final whether its run is over, and no node but that of its
-			// attempt: steps are never final, and flows run on no node.
-			r.State, r.Node = "", ""
-			return canon(reflect.ValueOf(r))
-		}
 		if t, ok := v.Interface().(time.Time); ok {
 			if t.IsZero() {
 				return "never"
@@ -656,7 +650,9 @@ func (p *pair) askAfter() {
 	var answers []store.Answer
 	for _, o := range asked {
 		if p.chance(70) {
-			answers = append(answers, store.Answer{Handover: o.Handover, Seen: p.chance(60), Next: time.Duration(1+p.random.IntN(20)) * time.Second})
+			answers = append(answers, store.Answer{
+				Handover: o.Handover, Seen: p.chance(60), Next: time.Duration(1+p.random.IntN(20)) * time.Second, About: pick(p, []string{"", `{"a":2}`}),
+			})
 		}
 	}
 	if p.chance(30) {

@@ -94,7 +94,7 @@ func scanRecord(q reader, r *store.Record) {
 	r.Claimed, r.Slot = q.time(), columns.Slot(q.Text(), r.Run.JobUID)
 
 	r.Run.State = job.StateRunning
-	if r.Final {
+	if r.EndsRun() {
 		r.Run.State = job.StateDone
 	}
 	r.Run.Node, r.Run.Outcome, r.Run.Reason = a.Node, a.Outcome, a.Reason
