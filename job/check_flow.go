@@ -24,6 +24,7 @@ func (f *Flow) check(v *validator, j *Job, run *path) {
 		v.report(at.field("steps"), "is missing", "for example [{name: first, run: {shell: echo hello}}]")
 		return
 	}
+	v.refuse(len(f.Steps)+len(f.Finally) > StepsMax, at.field("finally"), fmt.Sprintf("makes %d steps of the flow", len(f.Steps)+len(f.Finally)), fmt.Sprintf("at most %d in all", StepsMax))
 	g := f.graph(v, at)
 	if d := f.Defaults; d != nil {
 		v.flowDefaults(j, d, at.field("defaults"))

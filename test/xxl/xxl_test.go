@@ -352,3 +352,49 @@ func TestAnExecutorThatWasKilledGetsNothing(t *testing.T) {
 	second.end(t, syscall.SIGKILL)
 	n.wants(n.run("echo"), "failed", "connection refused")
 }
+
+const flow = `
+name: flow
+run:
+  flow:
+    steps:
+      - {name: first, run: 'echo word=full >"$BELFRY_RESULT"'}
+      - {name: second, needs: [first], run: {xxl: {group: go-group, handler: echo, param: "{{ .Steps.first.Result.word }}"}}}
+      - {name: each, needs: [second], for_each: [a, b], run: {xxl: {group: go-group, handler: echo, param: "{{ .Item }}"}}}
+      - {name: panics, needs: [each], allow_failure: true, run: {xxl: {group: go-group, handler: panic}}}
+      - {name: long, needs: [panics], run: {xxl: {group: go-group, handler: sleep, param: 50s}}}
+    finally:
+      - {name: clean, run: {xxl: {group: go-group, handler: echo, param: cleaned}}}
+`
+
+// Steps of a flow run at executors as jobs do, through a restart of Belfry; a cancel of the flow
+// reaches the executor, and finally runs after it.
+func TestStepsOfAFlowRunAtAnExecutor(t *testing.T) {
+	n := serve(t)
+	n.apply(flow)
+	n.executor()
+	id := n.run("flow")
+	n.waits("the long step is at the executor", func() bool { return strings.Contains(n.cli("run", "logs", id), "sleeping 50s") })
+	n.end(t, syscall.SIGKILL)
+	n.start()
+	n.cli("run", "cancel", id)
+	n.wants(id, "cancelled", "")
+	var whole struct {
+		Steps []struct {
+			Name, State, Outcome string
+			Attempt              int
+		}
+	}
+	if err := json.Unmarshal([]byte(n.cli("run", "get", id, "-o", "json")), &whole); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"first": "succeeded", "second": "succeeded", "each": "succeeded", "panics": "failed", "long": "cancelled", "clean": "succeeded"}
+	for _, s := range whole.Steps {
+		if s.Outcome != want[s.Name] || s.Attempt != 1 {
+			t.Errorf("step %s ended as %s in attempt %d, want %s in the first", s.Name, s.Outcome, s.Attempt, want[s.Name])
+		}
+	}
+	if logs := n.cli("run", "logs", id); len(whole.Steps) != len(want) || !strings.Contains(logs, "got full, shard 0 of 1") || !strings.Contains(logs, "got cleaned") {
+		t.Errorf("%d steps, with the logs\n%s", len(whole.Steps), logs)
+	}
+}
