@@ -20,12 +20,13 @@ const (
 	noZombies    = "no zombies"
 	acknowledged = "nothing acknowledged is lost"
 	bounded      = "bounded"
+	handedOver   = "handed over"
 )
 
 const suite = "./store/memory"
 
 // faults are the mutations. The pages docs/testing-*.md list what else was tried by hand.
-var faults = []fault{
+var faults = append([]fault{
 	{once, "the cursor is moved without a comparison", "internal/engine/create.go",
 		"case !j.Cursor.Equal(item.From), ", "case ",
 		suite, "^TestStore$/^once:_the_cursor_moves"},
@@ -178,7 +179,17 @@ var faults = []fault{
 	{bounded, "planning may go as far ahead as it likes", "internal/engine/create.go",
 		"case b.tooFar(item):", "case false:",
 		suite, "^TestStore$/^nothing_is_planned_beyond"},
+	{handedOver, "a cancelled attempt is handed over", "internal/engine/handover.go",
+		"case m.CancelBy != \"\":\n\t\treturn store.HandEnding", "case false:\n\t\treturn store.HandEnding",
+		suite, "^TestStore$/^a_cancelled_attempt_is_not"},
+	{handedOver, "a request without an answer is sent to the next executor", "executor/xxl/run.go",
+		"case errors.As(err, &unsent):", "case err != nil:",
+		"./executor/xxl", "^TestUncertainRequestIsNotRepeated$"},
+	{handedOver, "a number is noted for two attempts", "internal/engine/handover.go",
+		"case known != nil && known.Attempt != given.Attempt:", "case false:",
+		suite, "^TestStore$/^an_attempt_is_handed_over_once"},
+
 	{bounded, "a run may start however late", "internal/engine/claim.go",
 		"if b.tooLate(r) {", "if false {",
 		suite, "^TestStore$/^(a_run_that_is_too_late|accounted:_after_an_edit)"},
-}
+}, simulated...)

@@ -35,7 +35,7 @@ func TestEachFaultFitsTheCode(t *testing.T) {
 			t.Errorf("%s: %s: %s has no test %s", f.invariant, f.what, f.pkg, f.test)
 		}
 	}
-	for _, invariant := range []string{once, accounted, startedOnce, withdrawn, overlap, noZombies, acknowledged, bounded} {
+	for _, invariant := range []string{once, accounted, startedOnce, withdrawn, overlap, noZombies, acknowledged, bounded, handedOver} {
 		if of[invariant] < faultsEach {
 			t.Errorf("%s has %d faults, want at least %d", invariant, of[invariant], faultsEach)
 		}

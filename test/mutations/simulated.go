@@ -1,0 +1,29 @@
+package main
+
+// simulated are faults that both simulations must see, that of the core and that of whole nodes.
+var simulated = inSimulations([]fault{
+	{handedOver, "an attempt keeps the session of its node", "internal/engine/handover.go",
+		"m.Session = job.ID{}\n\tb.save(m)\n\treturn store.Handed", "b.save(m)\n\treturn store.Handed", "", ""},
+	{handedOver, "an attempt without a session is reaped", "internal/engine/handover.go",
+		"m.Session = job.ID{}\n\tb.save(m)\n\treturn store.Handed", "m.Session = job.ID{1}\n\tb.save(m)\n\treturn store.Handed", "", ""},
+	{handedOver, "a result ends an attempt without its token", "internal/engine/finish.go",
+		"m.Attempt == a.Number && m.Token == a.Token", "m.Attempt == a.Number", "", ""},
+	{handedOver, "a node gives back what it has handed over, and it is sent twice", "internal/engine/settle.go",
+		"m != nil && isHandedOver(&m.Run) == session.IsZero()", "m != nil", "", ""},
+	{handedOver, "a node ends what it has handed over", "internal/agenda/agenda.go",
+		"it.State == Running && !it.handedOver && a.Holds(it)", "it.State == Running && a.Holds(it)", "", ""},
+	{handedOver, "an attempt times out before its timeout", "internal/callback/callback.go",
+		"left := o.Sent.Add(timeout).Sub(o.Now)", "left := o.Sent.Add(timeout / 2).Sub(o.Now)", "", ""},
+})
+
+// inSimulations returns each fault twice, with the test of either simulation.
+func inSimulations(list []fault) (both []fault) {
+	for _, f := range list {
+		for _, of := range []struct{ test, where string }{{"^TestCore$", "the core"}, {"^TestNodes$", "whole nodes"}} {
+			one := f
+			one.what, one.pkg, one.test = f.what+", in the simulation of "+of.where, "./internal/sim", of.test
+			both = append(both, one)
+		}
+	}
+	return both
+}
