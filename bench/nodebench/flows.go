@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"runtime/pprof"
 	"time"
 
 	"github.com/belfry-cron/belfry/job"
@@ -88,11 +90,19 @@ func (b *bench) flows(ctx context.Context, on backend) ([]Figure, error) {
 		return nil, err
 	}
 	n := jobs * each * diamondSteps
-	plain, plainCost, err := s.charged(ctx, p, "job-", jobs, each*diamondSteps, n)
+	var plain, steps timed
+	var plainCost, stepsCost string
+	err = b.profiled(on.name+"-plain", func() (err error) {
+		plain, plainCost, err = s.charged(ctx, p, "job-", jobs, each*diamondSteps, n)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	steps, stepsCost, err := s.charged(ctx, p, "flow-", jobs, each, n)
+	err = b.profiled(on.name+"-steps", func() (err error) {
+		steps, stepsCost, err = s.charged(ctx, p, "flow-", jobs, each, n)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -112,6 +122,23 @@ func (b *bench) flows(ctx context.Context, on backend) ([]Figure, error) {
 		atMost(fmt.Sprintf("the last of %d items has started after", items), fanned.started, time.Duration(b.scaledGoal(float64(fanOutWithin)))),
 		atMost(fmt.Sprintf("a chain of %d steps has ended after", length), chained.ended, time.Duration(b.scaledGoal(float64(chainWithin)))),
 	}, nil
+}
+
+// profiled writes a processor profile of what a function does, if that was asked for.
+func (b *bench) profiled(name string, do func() error) error {
+	if b.Profile == "" {
+		return do()
+	}
+	file, err := os.Create(filepath.Join(b.Profile, name+".pprof"))
+	if err != nil {
+		return err
+	}
+	if err := pprof.StartCPUProfile(file); err != nil {
+		return errors.Join(err, file.Close())
+	}
+	err = do()
+	pprof.StopCPUProfile()
+	return errors.Join(err, file.Close())
 }
 
 // charged is timeRuns of so many attempts, with what each has cost.
