@@ -183,7 +183,7 @@ var faults = append([]fault{
 		"case m.CancelBy != \"\":\n\t\treturn store.HandEnding", "case false:\n\t\treturn store.HandEnding",
 		suite, "^TestStore$/^a_cancelled_attempt_is_not"},
 	{handedOver, "a request without an answer is sent to the next executor", "executor/xxl/run.go",
-		"case errors.As(err, &unsent):", "case err != nil:",
+		"case errors.As(err, &unsent):", "case errors.As(err, &unsent) || err != nil:",
 		"./executor/xxl", "^TestUncertainRequestIsNotRepeated$"},
 	{handedOver, "a number is noted for two attempts", "internal/engine/handover.go",
 		"case known != nil && known.Attempt != given.Attempt:", "case false:",

@@ -101,6 +101,8 @@ func (f *fault) try(dir string) error {
 		return err
 	}
 	cmd := exec.Command("go", "test", "-vet=off", "-count=1", "-timeout", faultTime.String(), "-overlay", overlay, "-run", f.test, f.pkg)
+	// Longer than the simulations take in make test: they end with the first world that shows it.
+	cmd.Env = append(os.Environ(), "BELFRY_SIM_CORE=12", "BELFRY_SIM_NODES=3")
 	out, err := cmd.CombinedOutput()
 	said := string(out)
 	var exit *exec.ExitError
