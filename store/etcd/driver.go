@@ -118,6 +118,8 @@ func failure(err error) error {
 		return nil
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		return fmt.Errorf("%w: %w", store.ErrNoSpace, err)
+	case errors.Is(err, rpctypes.ErrRequestTooLarge), errors.Is(err, rpctypes.ErrTooManyOps), isTooLong(err):
+		return fmt.Errorf("%w: etcd takes no request as large as this, see --max-request-bytes and --max-txn-ops: %w", store.ErrTooMany, err)
 	case errors.Is(err, context.Canceled):
 		return err
 	case errors.Is(err, context.DeadlineExceeded):
@@ -133,6 +135,13 @@ func failure(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w: %w", store.ErrAway, err)
+}
+
+// isTooLong reports whether the client refused to send a request that no server takes. Servers use
+// the same code when they are overloaded, and repeating helps then.
+func isTooLong(err error) bool {
+	s, ok := status.FromError(err)
+	return ok && s.Code() == codes.ResourceExhausted && strings.Contains(s.Message(), "trying to send message larger than max")
 }
 
 // bounded returns a context that ends in time.

@@ -51,7 +51,8 @@ type Options struct {
 	// etcd was restored from an older snapshot.
 	Lost func(steps int64)
 
-	guard bool // see ledger.Options
+	guard  bool // see ledger.Options
+	inCell int  // see replica.Options
 }
 
 // Store is a store in etcd. It is safe for concurrent use.
@@ -133,7 +134,7 @@ func openBackend(ctx context.Context, address string, opt Options, apart bool) (
 		_ = d.Close()
 		return nil, ledgers, fmt.Errorf("connect to etcd at %s: %w", strings.Join(a.Hosts, ", "), err)
 	}
-	b, err = replica.Open(ctx, d, replica.Options{Now: opt.Now, Defaults: opt.Defaults, Revisions: opt.Revisions, Records: RecordsMax, Apart: apart, Lost: opt.Lost})
+	b, err = replica.Open(ctx, d, replica.Options{Now: opt.Now, Defaults: opt.Defaults, Revisions: opt.Revisions, Records: RecordsMax, Apart: apart, Lost: opt.Lost, InCell: opt.inCell})
 	if err != nil {
 		return nil, ledgers, err
 	}

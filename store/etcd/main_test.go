@@ -67,3 +67,13 @@ func TestStoreOfTwoNodes(t *testing.T) {
 		return storetest.Nodes(open(t, address, optionsOf(o)), open(t, address, optionsOf(o)))
 	})
 }
+
+// The model and the crowd again, with one run in a cell and the others under keys of their own.
+func TestStoreWithRunsApart(t *testing.T) {
+	t.Parallel()
+	storetest.RunRandom(t, func(t *testing.T, o storetest.Options) store.Store {
+		address, own := empty(), optionsOf(o)
+		own.inCell = 1
+		return storetest.Nodes(open(t, address, own), open(t, address, own))
+	})
+}

@@ -50,7 +50,8 @@ type Options struct {
 	// called on the goroutine that follows the server and must not wait.
 	Lost func(steps int64)
 
-	guard bool // see ledger.Options
+	guard  bool // see ledger.Options
+	inCell int  // see replica.Options
 }
 
 // Store is a store in Redis. It is safe for concurrent use.
@@ -129,7 +130,7 @@ func openBackend(ctx context.Context, url string, opt Options, apart bool) (b *r
 	}
 	d := newDriver(client, a)
 	b, err = replica.Open(ctx, d, replica.Options{
-		Now: opt.Now, Defaults: opt.Defaults, Revisions: opt.Revisions, Records: RecordsMax, Lost: opt.Lost, Apart: apart,
+		Now: opt.Now, Defaults: opt.Defaults, Revisions: opt.Revisions, Records: RecordsMax, Lost: opt.Lost, Apart: apart, InCell: opt.inCell,
 	})
 	if err != nil {
 		return nil, ledgers, err

@@ -56,6 +56,11 @@ func RunJoined(t *testing.T, open Open) {
 	run(t, open,
 		keepTests, jobTests, planningTests, planClaimTests, claimTests, handoverTests, overlapTests, endTests, expectTests, membershipTests, absenceTests, historyTests, tokenTests, auditTests, faultTests, appendTests, feedTests, reportTests, eventTests, batchTests, atOnceTests, registryTests, flowTests, flowAgainTests, noteTests,
 	)
+	RunRandom(t, open)
+}
+
+// RunRandom tests a store with what is at random alone.
+func RunRandom(t *testing.T, open Open) {
 	t.Run("the same random steps as on the model give the same answers", func(t *testing.T) { testModel(t, open) })
 	t.Run("many writers at once keep the invariants", func(t *testing.T) { testConcurrent(t, open) })
 }

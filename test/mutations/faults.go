@@ -23,7 +23,10 @@ const (
 	handedOver   = "handed over"
 )
 
-const suite = "./store/memory"
+const (
+	suite   = "./store/memory"
+	replica = "./store/internal/replica"
+)
 
 // faults are the mutations. The pages docs/testing-*.md list what else was tried by hand.
 var faults = append([]fault{
@@ -160,6 +163,18 @@ var faults = append([]fault{
 		"_ = syscall.Kill(target, syscall.SIGCONT)", "_ = target",
 		"./internal/watchdog", "^TestCommandsOfAFrozenNodeEndAtTheFence$"},
 
+	{acknowledged, "a run with a key of its own is not written when it changes", "store/internal/replica/commit.go",
+		"\tfor _, r := range c.set {\n\t\tt.put(runKey(r), encodeRun(r))\n\t}", "",
+		replica, "^TestStoreWithRunsApart$/^overlap"},
+	{acknowledged, "a run with a key of its own stays when it ends", "store/internal/replica/commit.go",
+		"c.gone[r.ID] = true\n", "",
+		replica, "^TestStoreWithRunsApart$/^overlap"},
+	{acknowledged, "a missing run is taken for one that has ended", "store/internal/replica/state.go",
+		"case c != nil && c.apart != have:", "case false:",
+		replica, "^TestAMissingRunIsDamage$"},
+	{startedOnce, "a commit does not compare the cells of its runs", "store/internal/replica/commit.go",
+		"p.Compares[cellKey(uid)] = w.t.reads[cellKey(uid)]", "",
+		replica, "^TestStoreWithRunsApart$/^many_writers"},
 	{acknowledged, "the token of a result is not compared", "internal/engine/finish.go",
 		"m.Attempt == a.Number && m.Token == a.Token", "m.Attempt == a.Number",
 		suite, "^TestStore$/^nothing_acknowledged"},

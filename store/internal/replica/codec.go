@@ -16,12 +16,17 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
-// format is the first byte of each value that a coder has written.
-const format = 1
+const (
+	// format is the first byte of each value that a coder has written.
+	format = 1
+	// formatApart is that of runs with keys of their own, and of the cells of their jobs: versions
+	// that know no such keys refuse them.
+	formatApart = 2
+)
 
 // Errors of values that cannot be read.
 var (
-	errNewer = fmt.Errorf("a newer belfry has written it, and this one knows formats up to %d: use that one", format)
+	errNewer = fmt.Errorf("a newer belfry has written it, and this one knows formats up to %d: use that one", formatApart)
 	errValue = fmt.Errorf("%w: the value cannot be read", store.ErrDamaged)
 )
 
@@ -37,8 +42,8 @@ type coder struct {
 func writing(room int) *coder { return &coder{b: append(make([]byte, 0, room), format)} }
 
 func reading(value []byte) *coder {
-	if len(value) == 0 || value[0] != format {
-		return &coder{reading: true, bad: true, newer: len(value) > 0 && value[0] > format}
+	if len(value) == 0 || value[0] < format || value[0] > formatApart {
+		return &coder{reading: true, bad: true, newer: len(value) > 0 && value[0] > formatApart}
 	}
 	return &coder{b: value[1:], reading: true}
 }

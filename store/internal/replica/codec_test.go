@@ -128,7 +128,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, value []byte) {
 		_, _ = decode(value, codeRun)
 		_, _ = decode(value, codeRecord)
-		_, _ = decodeCell(value)
+		_, _ = decodeCell(value, nil)
 		_, _ = decodeGroup("", value)
 	})
 }

@@ -19,9 +19,23 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/ledger"
 )
 
-// runsMax is how many unfinished runs a job may have: they are one value with it, which
-// must fit into a request together with others.
-const runsMax = 4000
+const (
+	// runsMax is how many unfinished runs a job may have: each server holds them in memory, and
+	// an edit of the job may read all.
+	runsMax = 100_000
+	// inCell and inCellSize are how many runs are in the cell of their job, and how many bytes
+	// these have about: each step about the job writes them all. Others have keys of their own.
+	inCell     = 32
+	inCellSize = 16 << 10
+	// spreadMax is how many runs one step takes out of a cell, of which versions before kept
+	// thousands.
+	spreadMax = 500
+	// handOnMax is how many ready runs of a session one commit hands on.
+	handOnMax = 500
+	// opsMax is how many keys one commit writes: what etcd takes in nested transactions beside as
+	// many compares as it takes.
+	opsMax = 1500
+)
 
 // commit is what a step writes, in parts that can be written one after another. Cells that
 // the step ties together are in one part.
@@ -42,7 +56,7 @@ type part struct {
 	Txn
 	audit []store.AuditRecord
 	news  []*cell // cells that go into the feed of changes
-	cells []*cell
+	cells []*staged
 	// records are those that are written as one group.
 	records []*store.Record
 }
@@ -61,7 +75,7 @@ func (t *tx) Write(c *engine.Changes) error {
 			return err
 		}
 	}
-	w := &writer{t: t, cells: map[job.ID]*cell{}, tied: map[job.ID]job.ID{}, rest: newPart(), now: t.now}
+	w := t.writer()
 	if err := w.collect(c); err != nil {
 		return err
 	}
@@ -73,7 +87,7 @@ func (t *tx) Write(c *engine.Changes) error {
 		return ledger.ErrAgain
 	}
 	if n := len(t.commit.parts); t.whole && n > 1 {
-		return fmt.Errorf("the jobs have so many unfinished runs that they do not fit into one commit of this store, put fewer at once: %w", store.ErrTooMany)
+		return fmt.Errorf("the change writes so much, with %d runs, that it does not fit into one commit of this store, put fewer jobs at once: %w", w.runs(), store.ErrTooMany)
 	}
 	if len(w.loose) > 0 {
 		if err := t.b.fresh(t.ctx); err != nil {
@@ -86,11 +100,51 @@ func (t *tx) Write(c *engine.Changes) error {
 	return nil
 }
 
+// staged is a cell as a step leaves it.
+type staged struct {
+	cell
+	set   map[job.ID]*store.Run // that are written under keys of their own
+	gone  map[job.ID]bool       // whose own keys are removed
+	alone bool                  // it is not there and is not made: its runs are left over
+}
+
+// ops is how many keys it writes.
+func (c *staged) ops() int { return 1 + len(c.set) + len(c.gone) }
+
+// spread gives runs keys of their own that have no room in the cell.
+func (c *staged) spread(most int) {
+	kept, size, moved := c.runs[:0], 0, 0
+	for _, r := range c.runs {
+		if n := runSize(r); moved == spreadMax || len(kept) < most && size+n <= inCellSize {
+			kept, size = append(kept, r), size+n
+			continue
+		}
+		c.set[r.ID] = r
+		c.apart++
+		moved++
+	}
+	clear(c.runs[len(kept):])
+	c.runs = kept
+}
+
+// write puts it into a transaction.
+func (c *staged) write(t *Txn) {
+	if !c.alone {
+		t.put(cellKey(c.job.UID), encodeCell(&c.cell))
+	}
+	for _, r := range c.set {
+		t.put(runKey(r), encodeRun(r))
+	}
+	for id := range c.gone {
+		t.Deletes = append(t.Deletes, runKey(&store.Run{Run: job.Run{JobUID: c.job.UID, ID: id}}))
+	}
+}
+
 // writer turns the changes of a step into a commit.
 type writer struct {
 	t     *tx
-	cells map[job.ID]*cell // as they will be
-	order []job.ID         // of the cells, as the step came to them
+	cells map[job.ID]*staged // as they will be
+	order []job.ID           // of the cells, as the step came to them
 	// tied has for each cell another one that must be written with it: a forest.
 	tied    map[job.ID]job.ID
 	made    map[job.ID]bool
@@ -106,6 +160,18 @@ type writer struct {
 	now     time.Time        // of the step
 	words   []*store.Record  // that are changed in words alone, and not fed
 	loose   map[string]int64 // see loosen
+}
+
+func (t *tx) writer() *writer {
+	return &writer{t: t, cells: map[job.ID]*staged{}, tied: map[job.ID]job.ID{}, rest: newPart(), now: t.now}
+}
+
+// runs is how many runs are written.
+func (w *writer) runs() (n int) {
+	for _, c := range w.cells {
+		n += len(c.runs) + len(c.set)
+	}
+	return n
 }
 
 func (w *writer) collect(c *engine.Changes) error {
@@ -128,9 +194,10 @@ func (w *writer) collect(c *engine.Changes) error {
 		w.removeRun(r)
 	}
 	w.tieFlows(c)
-	w.handOn(c.HandOn)
+	w.t.handsOn = w.handOn(c.HandOn)
 	for _, is := range w.cells {
-		if n := len(is.runs); n > runsMax {
+		is.spread(w.t.b.opt.InCell)
+		if n := len(is.runs) + is.apart; n > runsMax {
 			return fmt.Errorf("job %s would have %d unfinished runs, and this store keeps at most %d of a job: %w", is.job.FullName(), n, runsMax, store.ErrNoSpace)
 		}
 	}
@@ -139,16 +206,17 @@ func (w *writer) collect(c *engine.Changes) error {
 }
 
 // cell returns a cell for the step to change.
-func (w *writer) cell(uid job.ID) *cell {
+func (w *writer) cell(uid job.ID) *staged {
 	if own := w.cells[uid]; own != nil {
 		return own
 	}
 	w.t.b.mu.RLock()
 	defer w.t.b.mu.RUnlock()
 	w.t.saw(cellKey(uid))
-	own := &cell{}
+	own := &staged{set: map[job.ID]*store.Run{}, gone: map[job.ID]bool{}, alone: true}
 	if is := w.t.b.state.cells[uid]; is != nil {
-		own.head, own.runs = is.head, slices.Clone(is.runs)
+		own.cell, own.alone = *is, false
+		own.runs = slices.Clone(is.runs)
 	}
 	own.job.UID = uid
 	w.cells[uid], w.tied[uid] = own, uid
@@ -213,26 +281,44 @@ func (w *writer) touch(r *store.Run) {
 func (w *writer) setRun(r *store.Run) {
 	c := w.cell(r.JobUID)
 	own := *r
-	if i := slices.IndexFunc(c.runs, func(o *store.Run) bool { return o.ID == r.ID }); i >= 0 {
+	if i := c.find(r.ID); i >= 0 {
 		w.touch(c.runs[i]) // it may have been in another slot
 		c.runs[i] = &own
+	} else if was := w.apart(r.ID); was != nil {
+		w.touch(was)
+		c.set[r.ID] = &own
 	} else {
 		c.runs = append(c.runs, &own)
 	}
 	w.touch(r)
 }
 
+// apart returns a run that has a key of its own, or nil.
+func (w *writer) apart(id job.ID) *store.Run {
+	w.t.b.mu.RLock()
+	defer w.t.b.mu.RUnlock()
+	if r := w.t.b.state.runs[id]; r != nil && w.t.b.state.isApart(r) {
+		return r
+	}
+	return nil
+}
+
 func (w *writer) removeRun(r *store.Run) {
 	c := w.cell(r.JobUID)
-	if i := slices.IndexFunc(c.runs, func(o *store.Run) bool { return o.ID == r.ID }); i >= 0 {
+	if i := c.find(r.ID); i >= 0 {
 		w.touch(c.runs[i])
 		c.runs = slices.Delete(c.runs, i, i+1)
+	} else if was := w.apart(r.ID); was != nil {
+		w.touch(was)
+		c.gone[r.ID] = true
+		c.apart--
 	}
 }
 
 // job takes a job as the step leaves it.
 func (w *writer) job(j *engine.Job) error {
 	c := w.cell(j.UID)
+	c.alone = false
 	hadFollows, wasDeleted := len(c.follows)+len(c.calendars) > 0, c.job.Deleted
 	c.job = *j
 	c.job.Document, c.job.Policy = nil, nil
@@ -265,21 +351,36 @@ func (w *writer) job(j *engine.Job) error {
 	return nil
 }
 
-// handOn takes the session from the ready runs of sessions.
-func (w *writer) handOn(sessions []job.ID) {
+// handOn takes the session from ready runs of sessions, and returns the sessions that may have
+// more.
+func (w *writer) handOn(sessions []job.ID) (more []job.ID) {
+	left := handOnMax
 	for _, id := range sessions {
 		w.t.b.mu.RLock()
-		list := w.t.b.state.index.ReadyOf(id)
+		ready := w.t.b.state.index.ReadyOf(id)
+		list := ready[:min(len(ready), left)]
 		w.t.b.mu.RUnlock()
+		if left -= len(list); len(list) < len(ready) {
+			more = append(more, id)
+		}
 		for _, r := range list {
 			c := w.cell(r.JobUID)
-			if i := slices.IndexFunc(c.runs, func(o *store.Run) bool { return o.ID == r.ID }); i >= 0 && c.runs[i].State == job.StateReady && c.runs[i].Session == id {
-				own := *c.runs[i]
+			is := r
+			if i := c.find(r.ID); i >= 0 {
+				is = c.runs[i]
+			} else if c.set[r.ID] != nil {
+				is = c.set[r.ID]
+			} else if w.apart(r.ID) != r || c.gone[r.ID] {
+				continue
+			}
+			if is.State == job.StateReady && is.Session == id {
+				own := *is
 				own.Session = job.ID{}
-				c.runs[i] = &own
+				w.setRun(&own)
 			}
 		}
 	}
+	return more
 }
 
 func (w *writer) sessions(c *engine.Changes) {
@@ -379,7 +480,7 @@ func (w *writer) commit(c *engine.Changes) *commit {
 			p.Deletes = append(p.Deletes, nameKey(full))
 		}
 		if p.cells = append(p.cells, is); w.news[uid] {
-			p.news = append(p.news, is)
+			p.news = append(p.news, &is.cell)
 		}
 	}
 	for slot, uid := range w.pools {
@@ -432,7 +533,7 @@ func (w *writer) gather(list []*part) []*part {
 	var together []*part
 	var last *part
 	for _, p := range append(list, w.rest) {
-		if last == nil || len(last.Compares)+len(p.Compares) > most || last.size()+p.size() > size {
+		if last == nil || len(last.Compares)+len(p.Compares) > most || last.size()+p.size() > size || last.ops()+p.ops() > opsMax {
 			last = newPart()
 			maps.Copy(last.Compares, common)
 			together = append(together, last)
@@ -509,9 +610,12 @@ func (p *part) size() (n int) {
 		n += len(put.Key) + len(put.Value)
 	}
 	for _, c := range p.cells {
-		n += 256
+		n += 256 + 64*len(c.gone)
 		for _, r := range c.runs {
 			n += runSize(r)
+		}
+		for _, r := range c.set {
+			n += runSize(r) + 64
 		}
 	}
 	for _, r := range p.records {
@@ -525,6 +629,15 @@ func (p *part) size() (n int) {
 		}
 	}
 	return n + 64*len(p.Compares)
+}
+
+// ops is how many keys a part writes.
+func (p *part) ops() int {
+	n := len(p.Puts) + len(p.Deletes) + len(p.audit)
+	for _, c := range p.cells {
+		n += c.ops()
+	}
+	return n
 }
 
 // runFixed is how many bytes a run or a record has at most, besides its texts.
@@ -711,8 +824,9 @@ func (p *part) write(ctx context.Context, b *Backend) (version int64, err error)
 		if numbered {
 			p.number(b, &t)
 		}
+		t.Deletes = slices.Clip(t.Deletes)
 		for _, is := range p.cells {
-			t.put(cellKey(is.job.UID), encodeCell(is))
+			is.write(&t)
 		}
 		version, done, err := b.driver.Commit(ctx, &t)
 		switch {

@@ -140,7 +140,7 @@ func (d *defaults) changed(ctx context.Context, cells []*cell) (list []job.ID, e
 		if err != nil {
 			return nil, err
 		}
-		if timing != cells[i].timing || len(cells[i].runs) > 0 {
+		if timing != cells[i].timing || len(cells[i].runs)+cells[i].apart > 0 {
 			list = append(list, j.UID)
 		}
 	}

@@ -257,10 +257,7 @@ func (b *Backend) Ready(ctx context.Context, q store.ReadyQuery) (list []store.R
 // ListActive implements ledger.Backend.
 func (b *Backend) ListActive(ctx context.Context, q store.ActiveQuery) (list []store.Run, err error) {
 	err = b.read(ctx, func(s *state) {
-		var of []*store.Run
-		if c := s.cells[q.Job]; c != nil {
-			of = c.runs
-		}
+		of := s.runsOf(q.Job)
 		if r := s.runs[q.Run]; r != nil {
 			of = []*store.Run{r}
 		}
@@ -358,7 +355,7 @@ func (b *Backend) Sweep(ctx context.Context, now time.Time, forgotten []job.ID) 
 		}
 		for uid := range s.deleted {
 			c := s.cells[uid]
-			if len(t.Deletes) < sweepMax && now.Sub(c.job.Changed) > store.TombstoneLife && len(c.runs) == 0 {
+			if len(t.Deletes) < sweepMax && now.Sub(c.job.Changed) > store.TombstoneLife && len(c.runs)+c.apart == 0 {
 				remove(cellKey(uid))
 				gone = append(gone, uid)
 			}

@@ -15,9 +15,24 @@
 //
 // Documents, output and the audit can be large and are read seldom. They are not in the
 // copy.
+//
+// # Cells
+//
+// A cell holds up to 32 runs, of 16 KiB together: each step about the job writes all of it. A
+// run without room there gets a key of its own, behind that of the cell, and keeps it until it
+// ends. A step writes the cell and, of these runs, only those that it changes; the comparison
+// of the cell's version covers them all, so they are compared and written with their cell or not
+// at all. So the cost of a step depends on the runs that it changes, not on how many others wait.
+//
+// Such a run, and the cell of its job, begin with format 2 instead of 1. The cell ends with the
+// number of its job's runs with keys of their own: a missing one is damage, not an end. Cells
+// without such runs are as before, so that versions that know only format 1 can read a store in
+// which no job has a long backlog, and refuse others. A larger cell of theirs is read, and
+// divided by the next steps about its job.
 package replica
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -103,6 +118,8 @@ type Options struct {
 	Revisions int
 	// Records bounds the history that is kept in the store.
 	Records int
+	// InCell is how many runs of a job are in its cell, for tests. Default: 32.
+	InCell int
 	// Apart says that history is kept elsewhere: the Backend is a ledger.ControlBackend and
 	// has the methods of store.Outbox, and its History is not used.
 	Apart bool
@@ -151,6 +168,7 @@ type waiter struct {
 
 // Open returns a backend whose copy is there.
 func Open(ctx context.Context, d Driver, opt Options) (*Backend, error) { //nolint:contextcheck // the copy is followed until Close
+	opt.InCell = cmp.Or(opt.InCell, inCell)
 	if opt.Revisions == 0 {
 		opt.Revisions = store.RevisionsDefault
 	}
@@ -195,21 +213,34 @@ func (b *Backend) apply(u Update) {
 		}
 	}
 	var hint store.Hint
-	var told []store.Event
 	elsewhere := b.feed.Wanted() && !u.Whole
+	for i := range u.Puts {
+		if u.Puts[i].Key == signalKey {
+			if of, err := decode(u.Puts[i].Value, codeSignal); err == nil {
+				hint = hint.With(of.hint)
+				elsewhere = elsewhere && of.writer != b.writer
+			}
+		}
+	}
+	if elsewhere {
+		b.state.telling = &telling{before: map[job.ID]*store.Run{}}
+	}
 	for _, key := range u.Deletes {
 		b.state.remove(key, b.localNow())
 	}
-	for _, p := range u.Puts {
-		signal, happened := b.state.put(p, elsewhere)
-		if signal.writer != "" {
-			hint = hint.With(signal.hint)
-			elsewhere = elsewhere && signal.writer != b.writer
+	// Cells come before runs with keys of their own, which may have been in them.
+	for _, apart := range [...]bool{false, true} {
+		for _, p := range u.Puts {
+			if isRunKey(p.Key) == apart {
+				b.state.put(p)
+				b.clock.observe(p, b.localNow())
+			}
 		}
-		if elsewhere {
-			told = append(told, happened...)
-		}
-		b.clock.observe(p, b.localNow())
+	}
+	b.state.count()
+	var told []store.Event
+	if elsewhere {
+		told, b.state.telling = b.state.telling.events, nil
 	}
 	if u.Whole {
 		hint = hint.With(store.HintJobs | store.HintRuns)

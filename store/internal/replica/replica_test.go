@@ -28,7 +28,13 @@ func open(t *testing.T, s *shelf, opt storetest.Options) store.Store {
 
 func openOn(t *testing.T, d replica.Driver, opt storetest.Options) store.Store {
 	t.Helper()
-	b, options := backend(t, d, opt, false)
+	return openWith(t, d, opt, 0)
+}
+
+// openWith returns the store of one process that keeps so many runs of a job in its cell.
+func openWith(t *testing.T, d replica.Driver, opt storetest.Options, inCell int) store.Store {
+	t.Helper()
+	b, options := backend(t, d, opt, replica.Options{InCell: inCell})
 	one := ledger.New(b, options)
 	t.Cleanup(func() { _ = one.Close() })
 	return one
@@ -37,7 +43,7 @@ func openOn(t *testing.T, d replica.Driver, opt storetest.Options) store.Store {
 // openApart returns the store of one process on a shelf and a history that is elsewhere.
 func openApart(t *testing.T, s *shelf, history store.History, opt storetest.Options) *joined.Store {
 	t.Helper()
-	b, options := backend(t, driver{s}, opt, true)
+	b, options := backend(t, driver{s}, opt, replica.Options{Apart: true})
 	both, err := joined.New(t.Context(), replica.NewControl(b, options), history, joined.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -46,20 +52,14 @@ func openApart(t *testing.T, s *shelf, history store.History, opt storetest.Opti
 	return both
 }
 
-func backend(t *testing.T, d replica.Driver, opt storetest.Options, apart bool) (*replica.Backend, ledger.Options) {
+func backend(t *testing.T, d replica.Driver, opt storetest.Options, own replica.Options) (*replica.Backend, ledger.Options) {
 	t.Helper()
-	b, err := replica.Open(t.Context(), d, replica.Options{Now: opt.Now, Defaults: opt.Defaults, Revisions: opt.Revisions, Apart: apart})
+	own.Now, own.Defaults, own.Revisions = opt.Now, opt.Defaults, opt.Revisions
+	b, err := replica.Open(t.Context(), d, own)
 	if err != nil {
 		t.Fatal(err)
 	}
-	newID := opt.NewID
-	if newID == nil {
-		newID = func() job.ID {
-			id, _ := job.NewID(opt.Now(), rand.Reader)
-			return id
-		}
-	}
-	return b, ledger.Options{LookAhead: opt.LookAhead, Defaults: opt.Defaults, NewID: newID, Guard: true}
+	return b, ledger.Options{LookAhead: opt.LookAhead, Defaults: opt.Defaults, NewID: withIDs(opt).NewID, Guard: true}
 }
 
 func TestStore(t *testing.T) {
@@ -69,15 +69,20 @@ func TestStore(t *testing.T) {
 // The suite again, with every other call made by another process.
 func TestStoreOfTwoProcesses(t *testing.T) {
 	storetest.Run(t, func(t *testing.T, opt storetest.Options) store.Store {
-		s := newShelf()
-		if opt.NewID == nil {
-			opt.NewID = func() job.ID {
-				id, _ := job.NewID(opt.Now(), rand.Reader)
-				return id
-			}
-		}
+		s, opt := newShelf(), withIDs(opt)
 		return storetest.Nodes(open(t, s, opt), open(t, s, opt))
 	})
+}
+
+// withIDs has the stores of several processes make ids together.
+func withIDs(opt storetest.Options) storetest.Options {
+	if opt.NewID == nil {
+		opt.NewID = func() job.ID {
+			id, _ := job.NewID(opt.Now(), rand.Reader)
+			return id
+		}
+	}
+	return opt
 }
 
 // The suite again, with history in another store: read while all waits to be shipped, and

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -22,7 +23,7 @@ import (
 
 // The keys. Those behind Copied are in the copy of each process.
 const (
-	cellKeys        = Copied + "c/" // a job and its unfinished runs, by uid
+	cellKeys        = Copied + "c/" // a job and its unfinished runs, by uid; and runs without room there, by uid and run
 	nameKeys        = Copied + "n/" // the uid of the job that has a name
 	requestKeys     = Copied + "k/" // identities of requests
 	sessionKeys     = Copied + "s/" // what a node says when it joins
@@ -48,10 +49,14 @@ const (
 	outputKeys     = "o/" // by run, attempt and number
 )
 
-func cellKey(uid job.ID) string           { return cellKeys + string(uid[:]) }
-func nameKey(full string) string          { return nameKeys + full }
-func sessionKey(id job.ID) string         { return sessionKeys + string(id[:]) }
-func renewalKey(id job.ID) string         { return renewalKeys + string(id[:]) }
+func cellKey(uid job.ID) string   { return cellKeys + string(uid[:]) }
+func nameKey(full string) string  { return nameKeys + full }
+func sessionKey(id job.ID) string { return sessionKeys + string(id[:]) }
+func renewalKey(id job.ID) string { return renewalKeys + string(id[:]) }
+func runKey(r *store.Run) string  { return cellKey(r.JobUID) + "/" + string(r.ID[:]) }
+func isRunKey(key string) bool {
+	return strings.HasPrefix(key, cellKeys) && len(key) > len(cellKeys)+len(job.ID{})
+}
 func big(n int64) string                  { return string(binary.BigEndian.AppendUint64(nil, uint64(n))) }
 func definitionsOf(uid job.ID) string     { return definitionKeys + string(uid[:]) }
 func idIn(key, prefix string) (id job.ID) { copy(id[:], strings.TrimPrefix(key, prefix)); return id }
@@ -95,33 +100,66 @@ type head struct {
 	boot, broadcast    bool
 }
 
-// cell is a job with its unfinished runs. It is not changed once it is made.
+// cell is a job with its unfinished runs, but for those with keys of their own. It is not changed
+// once it is made.
 type cell struct {
 	head
-	runs []*store.Run
+	runs  []*store.Run
+	apart int // how many runs have keys of their own
 }
 
-func (c *cell) run(id job.ID) *store.Run {
-	for _, r := range c.runs {
-		if r.ID == id {
-			return r
-		}
-	}
-	return nil
+// find returns the place of a run, or -1.
+func (c *cell) find(id job.ID) int {
+	return slices.IndexFunc(c.runs, func(r *store.Run) bool { return r.ID == id })
 }
 
 func encodeCell(c *cell) []byte {
 	w := writing(256 + 160*len(c.runs))
 	codeHead(w, &c.head)
 	list(w, &c.runs, func(w *coder, r **store.Run) { codeRun(w, *r) })
+	if c.apart > 0 {
+		w.b[0] = formatApart
+		w.int(&c.apart)
+	}
 	return w.b
 }
 
-func decodeCell(value []byte) (*cell, error) {
+// decodeCell reads a cell. It takes equal runs from the one before, which may be nil: then they
+// need not be indexed again.
+func decodeCell(value []byte, was *cell) (*cell, error) {
 	c, r := &cell{}, reading(value)
 	codeHead(r, &c.head)
-	list(r, &c.runs, func(w *coder, run **store.Run) { *run = &store.Run{}; codeRun(w, *run) })
+	var before []*store.Run
+	if was != nil {
+		before = was.runs
+	}
+	again := &coder{}
+	list(r, &c.runs, func(r *coder, run **store.Run) {
+		if len(before) > 0 {
+			again.b = again.b[:0]
+			if codeRun(again, before[0]); bytes.HasPrefix(r.b, again.b) {
+				*run, before, r.b = before[0], before[1:], r.b[len(again.b):]
+				return
+			}
+		}
+		*run = &store.Run{}
+		codeRun(r, *run)
+		if at := slices.IndexFunc(before, func(o *store.Run) bool { return o.ID == (*run).ID }); at >= 0 {
+			before = before[at+1:] // most are in the same order
+		}
+	})
+	if len(value) > 0 && value[0] == formatApart {
+		r.int(&c.apart)
+	}
 	return c, r.err()
+}
+
+// encodeRun is a run with a key of its own.
+func encodeRun(r *store.Run) []byte {
+	w := writing(runFixed)
+	w.b[0] = formatApart
+	codeRun(w, r)
+	return w.b
 }
 
 // session is a stored session, without the data of its renewals.
@@ -180,10 +218,13 @@ type state struct {
 	// Indexes of the runs, by due time and id unless noted.
 	runs    map[job.ID]*store.Run
 	index   ledger.RunIndex
-	slots   map[string]map[job.ID]*store.Run // in the slots of pools
-	alarms  *btree.BTreeG[*store.Run]        // by AlertAt
-	late    *btree.BTreeG[*store.Run]        // by LateAfter, not running
-	suspect map[job.ID]*store.Run            // to be looked at by Tidy
+	apart   map[job.ID]*btree.BTreeG[*store.Run] // with keys of their own, by job
+	slots   map[string]*slotRuns                 // those in the slots of pools, and those apart
+	alarms  *btree.BTreeG[*store.Run]            // by AlertAt
+	late    *btree.BTreeG[*store.Run]            // by LateAfter, not running
+	suspect map[job.ID]*store.Run                // to be looked at by Tidy
+	touched map[job.ID]bool                      // jobs with runs apart that this update changes
+	telling *telling                             // nil unless somebody follows
 
 	// Indexes of the jobs.
 	followers map[string]map[job.ID]bool // by what they follow
@@ -204,6 +245,22 @@ type state struct {
 	// silent are records whose output is known to be gone.
 	silent map[recordKey]bool
 }
+
+// telling is what followers of the store are to know of an update.
+type telling struct {
+	before map[job.ID]*store.Run // what the update replaces
+	events []store.Event
+}
+
+// slotRuns are runs in a slot. Those that do not hold it are by due time and id.
+type slotRuns struct {
+	holding        map[job.ID]*store.Run
+	waiting, ready *btree.BTreeG[*store.Run]
+	queued         int // of the waiting: see isQueued
+}
+
+// isQueued reports whether a waiting run counts for the limit of a queue.
+func isQueued(r *store.Run) bool { return r.Overlap == "" && !r.AwaitsPrevious }
 
 type recordKey struct {
 	run    job.ID
@@ -229,7 +286,7 @@ func newState(apart bool) *state {
 		names:    btree.NewG(degree, func(a, b named) bool { return a.full < b.full }),
 		sessions: map[job.ID]*store.Session{}, over: map[job.ID]bool{}, renewals: map[job.ID]renewal{},
 		documents: engine.Documents{}, tokens: map[string]store.Token{}, drains: map[string]*store.Drain{},
-		runs: map[job.ID]*store.Run{}, slots: map[string]map[job.ID]*store.Run{},
+		runs: map[job.ID]*store.Run{}, apart: map[job.ID]*btree.BTreeG[*store.Run]{}, slots: map[string]*slotRuns{}, touched: map[job.ID]bool{},
 		alarms: by(func(r *store.Run) time.Time { return r.AlertAt }), late: by(func(r *store.Run) time.Time { return r.LateAfter }),
 		suspect:   map[job.ID]*store.Run{},
 		followers: map[string]map[job.ID]bool{}, naming: map[string]map[job.ID]bool{},
@@ -244,32 +301,46 @@ func newState(apart bool) *state {
 	return s
 }
 
+// newOrder is for runs by due time and id.
+func newOrder() *btree.BTreeG[*store.Run] {
+	return btree.NewG(degree, func(a, b *store.Run) bool { return a.Ref().Compare(b.Ref()) < 0 })
+}
+
 func compareRecords(a, b store.RecordRef) int {
 	return cmp.Or(a.Ended.Compare(b.Ended), bytes.Compare(a.Run[:], b.Run[:]), cmp.Compare(a.Attempt, b.Attempt))
 }
 
-// put writes a pair into the copy. If requested, it returns the event for followers of the
-// store.
-func (s *state) put(p Pair, tell bool) (sig signal, happened []store.Event) {
+// put writes a pair into the copy.
+func (s *state) put(p Pair) {
 	if p.Version < s.versions[p.Key] {
-		return sig, nil
+		return
 	}
 	s.versions[p.Key] = p.Version
 	var err error
 	switch key := p.Key; {
+	case isRunKey(key):
+		var r store.Run
+		if r, err = decode(p.Value, codeRun); err == nil && runKey(&r) != key {
+			err = errValue
+		}
+		if err == nil {
+			s.putApart(&r)
+		}
 	case strings.HasPrefix(key, cellKeys):
 		var c *cell
-		if c, err = decodeCell(p.Value); err == nil {
-			happened = s.putCell(c, tell)
+		if c, err = decodeCell(p.Value, s.cells[idIn(key, cellKeys)]); err == nil {
+			s.putCell(c)
 		}
 	case strings.HasPrefix(key, historyKeys):
 		var g *group
 		if g, err = decodeGroup(key, p.Value); err == nil {
 			if s.outbox != nil {
-				happened = endsOf(g, tell && !s.outbox.groups.Has(&packed{key: key}))
+				if !s.outbox.groups.Has(&packed{key: key}) {
+					s.tellEnds(g)
+				}
 				s.outbox.put(g, p.Value)
 			} else {
-				happened = s.putGroup(g, tell)
+				s.putGroup(g)
 			}
 		}
 	case strings.HasPrefix(key, consumerKeys):
@@ -319,14 +390,13 @@ func (s *state) put(p Pair, tell bool) (sig signal, happened []store.Event) {
 	case key == numbersKey:
 		s.numbers, err = decode(p.Value, codeNumbers)
 	case key == signalKey:
-		sig, err = decode(p.Value, codeSignal)
+		_, err = decode(p.Value, codeSignal)
 	}
 	if err != nil {
 		s.unread[p.Key] = err
 	} else {
 		delete(s.unread, p.Key)
 	}
-	return sig, happened
 }
 
 // remove takes a key out of the copy.
@@ -334,9 +404,16 @@ func (s *state) remove(key string, now time.Time) {
 	delete(s.versions, key)
 	delete(s.unread, key)
 	switch {
+	case isRunKey(key):
+		if r := s.runs[idIn(key, key[:len(key)-len(job.ID{})])]; r != nil && s.isApart(r) {
+			s.dropApart(r)
+		}
 	case strings.HasPrefix(key, cellKeys):
 		if c := s.cells[idIn(key, cellKeys)]; c != nil {
-			s.dropCell(c)
+			s.dropHead(c)
+			for _, r := range c.runs {
+				s.dropRun(r, false)
+			}
 		}
 	case strings.HasPrefix(key, consumerKeys):
 		s.consumers = maps.Clone(s.consumers)
@@ -405,16 +482,41 @@ func merge(kept *store.Session, r renewal) {
 	}
 }
 
-func (s *state) putCell(c *cell, tell bool) (happened []store.Event) {
-	was := s.cells[c.job.UID]
-	if was != nil {
-		if tell {
-			happened = changed(was, c)
-		}
-		s.dropCell(was)
-	} else if tell {
-		happened = changed(&cell{}, c)
+func (s *state) putCell(c *cell) {
+	uid := c.job.UID
+	was := s.cells[uid]
+	if was == nil {
+		was = &cell{}
+	} else {
+		s.dropHead(was)
 	}
+	// What is unchanged stays in the indexes, unless the job makes it another.
+	judged := was.withdraws() == c.withdraws()
+	for _, r := range was.runs {
+		if !judged || !slices.Contains(c.runs, r) {
+			s.dropRun(r, false)
+		}
+	}
+	s.addHead(c)
+	for _, r := range c.runs {
+		if !judged || !slices.Contains(was.runs, r) {
+			s.addRun(r, false)
+		}
+	}
+	if tree := s.apart[uid]; tree != nil && !judged {
+		tree.Ascend(func(r *store.Run) bool { s.judge(r); return true })
+	}
+	if was.apart+c.apart > 0 {
+		s.touched[uid] = true
+	}
+}
+
+// withdraws is what decides whether the runs of a job may be withdrawn.
+func (c *cell) withdraws() any {
+	return [...]any{c.job.Deleted, c.job.State == job.JobPaused, c.job.Epoch, c.broadcast}
+}
+
+func (s *state) addHead(c *cell) {
 	uid := c.job.UID
 	s.cells[uid] = c
 	s.changes.ReplaceOrInsert(c)
@@ -432,24 +534,84 @@ func (s *state) putCell(c *cell, tell bool) (happened []store.Event) {
 	if !c.job.PausedUntil.IsZero() || !c.job.Completed.IsZero() {
 		s.resting[uid] = true
 	}
-	for _, r := range c.runs {
-		s.addRun(c, r)
-	}
-	return happened
 }
 
-// changed returns what has happened to the runs of a job. How they ended comes with
-// their records.
-func changed(was, is *cell) (list []store.Event) {
-	for _, r := range is.runs {
-		before := was.run(r.ID)
-		placed := before != nil && before.Session != r.Session && r.State != job.StateRunning // a handover is no news
-		if before == nil || before.State != r.State || before.Attempt != r.Attempt || placed {
-			shown := *r
-			list = append(list, store.Event{Kind: store.RunEvent(r.State), Time: latestOf(r), Run: &shown})
-		}
+// putApart takes a run with a key of its own.
+func (s *state) putApart(r *store.Run) {
+	if was := s.runs[r.ID]; was != nil && s.isApart(was) {
+		s.dropApart(was)
+	}
+	tree := s.apart[r.JobUID]
+	if tree == nil {
+		tree = newOrder()
+		s.apart[r.JobUID] = tree
+	}
+	tree.ReplaceOrInsert(r)
+	s.addRun(r, true)
+	s.touched[r.JobUID] = true
+}
+
+func (s *state) dropApart(r *store.Run) {
+	tree := s.apart[r.JobUID]
+	if tree.Delete(r); tree.Len() == 0 {
+		delete(s.apart, r.JobUID)
+	}
+	s.dropRun(r, true)
+	s.touched[r.JobUID] = true
+}
+
+// isApart reports whether a run has a key of its own.
+func (s *state) isApart(r *store.Run) bool {
+	tree := s.apart[r.JobUID]
+	if tree == nil {
+		return false
+	}
+	is, ok := tree.Get(r)
+	return ok && is == r
+}
+
+// runsOf returns all unfinished runs of a job.
+func (s *state) runsOf(uid job.ID) (list []*store.Run) {
+	if c := s.cells[uid]; c != nil {
+		list = append(list, c.runs...)
+	}
+	if tree := s.apart[uid]; tree != nil {
+		tree.Ascend(func(r *store.Run) bool { list = append(list, r); return true })
 	}
 	return list
+}
+
+// count compares how many runs have keys of their own with what their jobs say. One that is
+// gone would look as if it had ended.
+func (s *state) count() {
+	for uid := range s.touched {
+		c, have := s.cells[uid], 0
+		if tree := s.apart[uid]; tree != nil {
+			have = tree.Len()
+		}
+		switch key := cellKey(uid); {
+		case c != nil && c.apart != have:
+			s.unread[key] = fmt.Errorf("%w: %d unfinished runs have keys of their own, and should be %d", errApart, have, c.apart)
+		case errors.Is(s.unread[key], errApart):
+			delete(s.unread, key)
+		}
+	}
+	clear(s.touched)
+}
+
+var errApart = fmt.Errorf("%w: runs are missing", store.ErrDamaged)
+
+// tell notes the event of a run for followers, if it is news.
+func (s *state) tell(r *store.Run) {
+	if s.telling == nil {
+		return
+	}
+	before := s.telling.before[r.ID]
+	placed := before != nil && before.Session != r.Session && r.State != job.StateRunning // a handover is no news
+	if before == nil || before.State != r.State || before.Attempt != r.Attempt || placed {
+		shown := *r
+		s.telling.events = append(s.telling.events, store.Event{Kind: store.RunEvent(r.State), Time: latestOf(r), Run: &shown})
+	}
 }
 
 // latestOf is a moment of a run for its event: when it was claimed, else when it was due
@@ -461,23 +623,21 @@ func latestOf(r *store.Run) time.Time {
 	return r.ID.Time()
 }
 
-func (s *state) dropCell(c *cell) {
+func (s *state) dropHead(c *cell) {
 	uid := c.job.UID
 	delete(s.cells, uid)
 	s.changes.Delete(c)
 	delete(s.deleted, uid)
 	delete(s.resting, uid)
-	if !c.job.Deleted {
-		removeFrom(s.followers, c.follows, uid)
-		removeFrom(s.naming, c.calendars, uid)
-		if c.job.State == job.JobActive {
-			p := &s.sums[job.Partition(uid)]
-			p.Jobs--
-			p.Versions -= c.job.Version
-		}
+	if c.job.Deleted {
+		return
 	}
-	for _, r := range c.runs {
-		s.dropRun(r)
+	removeFrom(s.followers, c.follows, uid)
+	removeFrom(s.naming, c.calendars, uid)
+	if c.job.State == job.JobActive {
+		p := &s.sums[job.Partition(uid)]
+		p.Jobs--
+		p.Versions -= c.job.Version
 	}
 }
 
@@ -498,11 +658,16 @@ func removeFrom(index map[string]map[job.ID]bool, keys []string, uid job.ID) {
 	}
 }
 
-func (s *state) addRun(c *cell, r *store.Run) {
+// addRun indexes a run, which may have a key of its own.
+func (s *state) addRun(r *store.Run, apart bool) {
+	s.tell(r)
 	s.runs[r.ID] = r
 	s.index.Put(r)
-	if _, pool := engine.PoolOf(r.Slot); pool {
-		inMap(s.slots, r.Slot)[r.ID] = r
+	if _, pool := engine.PoolOf(r.Slot); pool || apart {
+		if s.slots[r.Slot] == nil {
+			s.slots[r.Slot] = &slotRuns{holding: map[job.ID]*store.Run{}, waiting: newOrder(), ready: newOrder()}
+		}
+		s.slots[r.Slot].add(r)
 	}
 	if !r.AlertAt.IsZero() {
 		s.alarms.ReplaceOrInsert(r)
@@ -513,26 +678,59 @@ func (s *state) addRun(c *cell, r *store.Run) {
 	if !r.LateAfter.IsZero() {
 		s.late.ReplaceOrInsert(r)
 	}
-	if r.Kind == job.RunStep {
-		return // it ends with its flow
-	}
-	if c.job.Deleted || c.job.State == job.JobPaused || c.job.Epoch != r.Epoch || r.Last != "" || c.broadcast {
+	s.judge(r)
+}
+
+// judge notes whether Tidy must look at a run. One without a job is withdrawn.
+func (s *state) judge(r *store.Run) {
+	c := s.cells[r.JobUID]
+	switch {
+	case r.State == job.StateRunning || r.Kind == job.RunStep: // a step ends with its flow
+	case c == nil || c.job.Deleted || c.job.State == job.JobPaused || c.job.Epoch != r.Epoch || r.Last != "" || c.broadcast:
 		s.suspect[r.ID] = r
+		return
+	}
+	delete(s.suspect, r.ID)
+}
+
+func (in *slotRuns) add(r *store.Run) {
+	switch {
+	case r.HoldsSlot:
+		in.holding[r.ID] = r
+	case r.State == job.StateWaiting:
+		in.waiting.ReplaceOrInsert(r)
+		if isQueued(r) {
+			in.queued++
+		}
+	default:
+		in.ready.ReplaceOrInsert(r)
 	}
 }
 
-func inMap[K comparable](index map[K]map[job.ID]*store.Run, key K) map[job.ID]*store.Run {
-	if index[key] == nil {
-		index[key] = map[job.ID]*store.Run{}
+// drop takes a run out, and reports whether none is left.
+func (in *slotRuns) drop(r *store.Run) bool {
+	switch {
+	case r.HoldsSlot:
+		delete(in.holding, r.ID)
+	case r.State == job.StateWaiting:
+		in.waiting.Delete(r)
+		if isQueued(r) {
+			in.queued--
+		}
+	default:
+		in.ready.Delete(r)
 	}
-	return index[key]
+	return len(in.holding)+in.waiting.Len()+in.ready.Len() == 0
 }
 
-func (s *state) dropRun(r *store.Run) {
+func (s *state) dropRun(r *store.Run, apart bool) {
+	if s.telling != nil {
+		s.telling.before[r.ID] = r
+	}
 	delete(s.runs, r.ID)
 	s.index.Remove(r)
-	if in := s.slots[r.Slot]; in != nil {
-		if delete(in, r.ID); len(in) == 0 {
+	if _, pool := engine.PoolOf(r.Slot); pool || apart {
+		if s.slots[r.Slot].drop(r) {
 			delete(s.slots, r.Slot)
 		}
 	}
@@ -557,7 +755,7 @@ func decodeGroup(key string, value []byte) (*group, error) {
 	return g, r.err()
 }
 
-func (s *state) putGroup(g *group, tell bool) []store.Event {
+func (s *state) putGroup(g *group) {
 	was := s.groups[g.key]
 	if was != nil {
 		s.dropGroup(was)
@@ -570,18 +768,22 @@ func (s *state) putGroup(g *group, tell bool) []store.Event {
 			s.latest.ReplaceOrInsert(r)
 		}
 	}
-	return endsOf(g, tell && was == nil)
+	if was == nil {
+		s.tellEnds(g)
+	}
 }
 
-// endsOf returns the ends of runs that a new group has.
-func endsOf(g *group, tell bool) (happened []store.Event) {
+// tellEnds notes the ends of runs that a new group has.
+func (s *state) tellEnds(g *group) {
+	if s.telling == nil {
+		return
+	}
 	for _, r := range g.records {
-		if tell && r.Final {
+		if r.Final {
 			shown := *r
-			happened = append(happened, store.Event{Kind: store.RunEvent(job.StateDone), Time: r.Attempt.Ended, Run: &store.Run{Run: r.Run}, Record: &shown})
+			s.telling.events = append(s.telling.events, store.Event{Kind: store.RunEvent(job.StateDone), Time: r.Attempt.Ended, Run: &store.Run{Run: r.Run}, Record: &shown})
 		}
 	}
-	return happened
 }
 
 func (s *state) dropGroup(g *group) {

@@ -3,9 +3,12 @@ package replica
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/google/btree"
 
 	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
@@ -31,7 +34,10 @@ func (b *Backend) Step(ctx context.Context, o *ledger.Order, decide func(ledger.
 	if err := b.whole(); err != nil {
 		return err
 	}
-	t := &tx{b: b, ctx: ctx, reads: map[string]int64{}, whole: o.Items > 1 && !o.Parts}
+	t := &tx{b: b, ctx: ctx, reads: map[string]int64{}, whole: o.Items > 1 && !o.Parts, frees: store.MaxBatch}
+	if o.Parts && o.Items > 0 {
+		t.frees = min(o.Items+freesMore, store.MaxBatch)
+	}
 	if err := decide(t); err != nil {
 		return cmp.Or(t.confirm(ctx), err)
 	}
@@ -50,7 +56,40 @@ func (b *Backend) Step(ctx context.Context, o *ledger.Order, decide func(ledger.
 	if err != nil {
 		return err
 	}
-	return b.settle(ctx, version, o.Committed)
+	if err := b.settle(ctx, version, o.Committed); err != nil || len(t.handsOn) == 0 {
+		return err
+	}
+	return b.handOn(ctx, t.handsOn)
+}
+
+// handOn hands on the remaining ready runs of sessions that get no new ones. Where it fails, they
+// are late: other nodes take them when they are overdue.
+func (b *Backend) handOn(ctx context.Context, sessions []job.ID) error {
+	for tries := 0; len(sessions) > 0; {
+		if err := b.fresh(ctx); err != nil {
+			return err
+		}
+		t := &tx{b: b, ctx: ctx, reads: map[string]int64{}}
+		if _, err := t.Now(); err != nil {
+			return err
+		}
+		err := t.Write(&engine.Changes{HandOn: sessions, Hints: store.HintRuns})
+		if err == nil && len(t.commit.parts) > 0 {
+			var version int64
+			if version, err = t.commit.do(ctx, b); err == nil {
+				err = b.settle(ctx, version, func() {})
+			}
+		}
+		switch {
+		case err == nil:
+			sessions, tries = t.handsOn, 0
+		case !errors.Is(err, ledger.ErrAgain) || tries == numberTries:
+			return err
+		default:
+			tries++
+		}
+	}
+	return nil
 }
 
 // settle waits until the copy has a commit, and calls a function then: in the order of the
@@ -82,9 +121,13 @@ type tx struct {
 	reads   map[string]int64
 	changed bool
 	// whole is set for a step about several items that must not be divided.
-	whole  bool
+	whole bool
+	// frees is how many places in a slot the step makes free at most.
+	frees  int
 	now    time.Time // of the step
 	commit *commit
+	// handsOn are sessions with more ready runs than one commit hands on.
+	handsOn []job.ID
 }
 
 // confirm returns ledger.ErrAgain if something that the step has read is another by now, and
@@ -207,7 +250,7 @@ func (t *tx) look(n *engine.Need, b *engine.Batch, f *found, now time.Time) {
 		t.seeRuns(f, uid, func(r *store.Run) bool { return r.State != job.StateReady })
 	}
 	for i := range n.Slots {
-		t.slot(&n.Slots[i], b, f)
+		t.slot(&n.Slots[i], b, f, now)
 	}
 	if len(n.Upstreams) > 0 || len(n.Follows) > 0 || len(n.Naming) > 0 {
 		t.saw(followsKey)
@@ -244,62 +287,96 @@ func (t *tx) seeRun(f *found, r *store.Run) {
 
 func (t *tx) seeRuns(f *found, uid job.ID, wanted func(*store.Run) bool) {
 	t.saw(cellKey(uid))
-	if c := t.b.state.cells[uid]; c != nil {
-		for _, r := range c.runs {
-			if wanted(r) {
-				f.add = append(f.add, r)
-			}
+	for _, r := range t.b.state.runsOf(uid) {
+		if wanted(r) {
+			f.add = append(f.add, r)
 		}
 	}
 }
 
-// slot adds the members of a slot: see engine.SlotNeed.
-func (t *tx) slot(need *engine.SlotNeed, b *engine.Batch, f *found) {
+// freesMore is how many places in a slot a step frees besides one for each of its items: of runs
+// between two attempts that were withdrawn. The next step about the slot takes what is left.
+const freesMore = 32
+
+// surelyWaits reports whether nothing but its slot keeps a run from starting.
+func (s *state) surelyWaits(r *store.Run, now time.Time) bool {
+	return !r.AwaitsPrevious && r.Kind != job.RunStep && !r.Session.IsZero() && // a run that is reported has none
+		(r.LateAfter.IsZero() || !now.After(r.LateAfter)) && s.suspect[r.ID] == nil
+}
+
+// slot adds the members of a slot: see engine.SlotNeed. Of those that wait it adds no more than
+// the step can make ready, if the others are sure to wait: then it counts them.
+func (t *tx) slot(need *engine.SlotNeed, b *engine.Batch, f *found, now time.Time) {
 	s := t.b.state
-	var members []*store.Run
+	var holding, waiting, ready []*store.Run // besides those of in
+	in := s.slots[need.Key]
+	if in == nil {
+		in = &slotRuns{}
+	}
+	queued := in.queued // of all that wait
 	if name, pool := engine.PoolOf(need.Key); pool {
 		t.saw(slotKeys + need.Key)
 		t.saw(documentsKey)
 		if d, ok := s.documents[job.KindPool][name]; ok {
 			b.AddPool(name, d.Pool.Slots.Size)
 		}
-		for _, r := range s.slots[need.Key] {
-			members = append(members, r)
-		}
 	} else if !need.Job.IsZero() {
 		t.saw(cellKey(need.Job))
 		if c := s.cells[need.Job]; c != nil {
 			for _, r := range c.runs {
-				if r.Slot == need.Key {
-					members = append(members, r)
+				switch {
+				case r.Slot != need.Key:
+				case r.HoldsSlot:
+					holding = append(holding, r)
+				case r.State != job.StateWaiting:
+					ready = append(ready, r)
+				default:
+					if waiting = append(waiting, r); isQueued(r) {
+						queued++
+					}
 				}
 			}
 		}
 	}
-	slices.SortFunc(members, func(a, b *store.Run) int { return a.Ref().Compare(b.Ref()) })
-	waiting, ready, more := 0, 0, 0
-	for _, r := range members {
-		switch {
-		case r.HoldsSlot:
-		case r.State == job.StateWaiting:
-			if waiting++; waiting > store.MaxBatch {
-				if r.Overlap == "" && !r.AwaitsPrevious {
-					more++
-				}
-				continue
-			}
-		case r.Ref().Compare(need.Until) > 0:
-			continue
-		default:
-			if ready++; ready > store.MaxBatch {
-				continue
-			}
-		}
+	for _, r := range in.holding {
 		t.seeRun(f, r)
 	}
-	if more > 0 {
-		b.MoreWaiting(need.Key, more)
+	for _, r := range holding {
+		t.seeRun(f, r)
 	}
+	for _, r := range firstOf(in.ready, ready) {
+		if r.Ref().Compare(need.Until) <= 0 {
+			t.seeRun(f, r)
+		}
+	}
+	first := firstOf(in.waiting, waiting)
+	if !slices.ContainsFunc(first, func(r *store.Run) bool { return !s.surelyWaits(r, now) }) {
+		first = first[:min(len(first), t.frees)]
+	}
+	for _, r := range first {
+		if t.seeRun(f, r); isQueued(r) {
+			queued--
+		}
+	}
+	if queued > 0 {
+		b.MoreWaiting(need.Key, queued)
+	}
+}
+
+// firstOf returns the first runs of a tree, which may be nil, and of a list, by due time and id.
+func firstOf(tree *btree.BTreeG[*store.Run], list []*store.Run) (first []*store.Run) {
+	slices.SortFunc(list, func(a, b *store.Run) int { return a.Ref().Compare(b.Ref()) })
+	if tree != nil {
+		tree.Ascend(func(r *store.Run) bool {
+			for len(list) > 0 && list[0].Ref().Compare(r.Ref()) < 0 {
+				first, list = append(first, list[0]), list[1:]
+			}
+			first = append(first, r)
+			return len(first) < store.MaxBatch
+		})
+	}
+	first = append(first, list...)
+	return first[:min(len(first), store.MaxBatch)]
 }
 
 func (t *tx) lookFollows(n *engine.Need, b *engine.Batch, f *found) {

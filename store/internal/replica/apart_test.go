@@ -1,0 +1,231 @@
+package replica_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/ledger"
+	"github.com/belfry-cron/belfry/store/internal/replica"
+	"github.com/belfry-cron/belfry/store/storetest"
+)
+
+// inCell is a driver for stores that keep so few runs in a cell that the others have keys of their
+// own in every test.
+const inCell = 1
+
+// openSmall returns the store of one process that keeps one run of a job in its cell.
+func openSmall(t *testing.T, d replica.Driver, opt storetest.Options) store.Store {
+	t.Helper()
+	return openWith(t, d, opt, inCell)
+}
+
+// The suite again, where each job has at most one run in its cell: in turns by two processes.
+func TestStoreWithRunsApart(t *testing.T) {
+	storetest.Run(t, func(t *testing.T, opt storetest.Options) store.Store {
+		s, opt := newShelf(), withIDs(opt)
+		return storetest.Nodes(openSmall(t, driver{s}, opt), openSmall(t, driver{s}, opt))
+	})
+}
+
+// The suite again, by processes of which each keeps another number of runs in a cell: runs move
+// between cells and keys of their own.
+func TestStoreWithRunsThatMove(t *testing.T) {
+	storetest.Run(t, func(t *testing.T, opt storetest.Options) store.Store {
+		s, opt := newShelf(), withIDs(opt)
+		return storetest.Nodes(openSmall(t, driver{s}, opt), openWith(t, driver{s}, opt, 3))
+	})
+}
+
+// measured is a driver that notes the largest commit.
+type measured struct {
+	driver
+	keys, bytes int
+}
+
+func (d *measured) Commit(ctx context.Context, txn *replica.Txn) (int64, bool, error) {
+	bytes := 0
+	for _, p := range txn.Puts {
+		bytes += len(p.Key) + len(p.Value)
+	}
+	d.keys, d.bytes = max(d.keys, len(txn.Puts)+len(txn.Deletes)), max(d.bytes, bytes)
+	return d.driver.Commit(ctx, txn)
+}
+
+// What a step writes depends on the runs that it changes, and not on the others of their job.
+func TestAStepWritesOnlyTheRunsItChanges(t *testing.T) {
+	d := &measured{driver: driver{newShelf()}}
+	b := storetest.NewBacklog(t, func(t *testing.T, opt storetest.Options) store.Store {
+		return storetest.Nodes(openOn(t, d, opt), openOn(t, d, opt))
+	})
+	largest := func(many int) (keys, bytes int) {
+		b.Grow(many)
+		d.keys, d.bytes = 0, 0
+		b.Cycle()
+		return d.keys, d.bytes
+	}
+	keys, bytes := largest(100)
+	if again, more := largest(3000); again > keys+2 || more > bytes+bytes/10 {
+		t.Errorf("with 100 waiting runs a commit has at most %d keys and %d bytes, with 3,000 %d and %d", keys, bytes, again, more)
+	}
+	d.keys, d.bytes = 0, 0
+	b.Live()
+	if _, most := d.Bounds(); d.bytes > most+most/3 || d.keys > 1600 {
+		t.Errorf("a commit has %d keys and %d bytes, a driver takes %d", d.keys, d.bytes, most)
+	}
+}
+
+// backlog makes a job with a few runs of which all but one have keys of their own.
+func backlog(t *testing.T, s *shelf, in int) {
+	t.Helper()
+	b := storetest.NewBacklog(t, func(t *testing.T, opt storetest.Options) store.Store {
+		return openWith(t, driver{s}, opt, in)
+	})
+	b.Grow(5)
+}
+
+// A run with a key of its own that is gone has not ended.
+func TestAMissingRunIsDamage(t *testing.T) {
+	shared := newShelf()
+	backlog(t, shared, inCell)
+	d := driver{shared}
+	runs, err := d.Range(t.Context(), replica.Copied+"c/", replica.Copied+"c0", 10, false)
+	if err != nil || len(runs) != 1+5 {
+		t.Fatal(len(runs), err)
+	}
+	lost := runs[3]
+	if _, _, err := d.Commit(t.Context(), &replica.Txn{Deletes: []string{lost.Key}}); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	opt := storetest.Options{Now: func() time.Time { return now }, LookAhead: time.Minute}
+	if _, err := open(t, shared, opt).ListActive(t.Context(), store.ActiveQuery{Limit: 10}); !errors.Is(err, store.ErrDamaged) || !strings.Contains(err.Error(), "4 unfinished runs have keys of their own, and should be 5") {
+		t.Errorf("got %v", err)
+	}
+	if _, _, err := d.Commit(t.Context(), &replica.Txn{Puts: []replica.Pair{{Key: lost.Key, Value: lost.Value}}}); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := open(t, shared, opt).ListActive(t.Context(), store.ActiveQuery{Limit: 10}); err != nil || len(list) != 6 {
+		t.Errorf("with the run back: %d runs, %v", len(list), err)
+	}
+}
+
+// Versions that know no runs with keys of their own must not take these for jobs, or take the rest
+// for all: each such value has a newer format. Without such runs they can read everything.
+func TestRunsApartHaveANewerFormat(t *testing.T) {
+	for in, want := range map[int]byte{inCell: 2, 10: 1} {
+		s := newShelf()
+		backlog(t, s, in)
+		for key, p := range s.pairs {
+			if strings.HasPrefix(key, replica.Copied+"c/") && p.Value[0] != want {
+				t.Errorf("with %d runs in a cell %q has format %d, want %d", in, key, p.Value[0], want)
+			}
+		}
+	}
+}
+
+// A cell with many runs, as versions before wrote them, is read, and divided with the next steps.
+func TestALargeCellIsDivided(t *testing.T) {
+	s := newShelf()
+	b := storetest.NewBacklog(t, func(t *testing.T, opt storetest.Options) store.Store {
+		return storetest.Nodes(openWith(t, driver{s}, opt, 1<<20), openOn(t, driver{s}, opt))
+	})
+	b.Grow(1500)
+	for range 8 {
+		b.Cycle()
+	}
+	for key, p := range s.pairs {
+		if strings.HasPrefix(key, replica.Copied+"c/") && len(p.Value) > 24<<10 {
+			t.Errorf("%q has %d bytes", key, len(p.Value))
+		}
+	}
+	b.Live()
+}
+
+// A run whose job does not exist is withdrawn.
+func TestARunWithoutAJobIsWithdrawn(t *testing.T) {
+	shared := newShelf()
+	backlog(t, shared, inCell)
+	d := driver{shared}
+	pairs, err := d.Range(t.Context(), replica.Copied+"c/", replica.Copied+"c0", 10, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := d.Commit(t.Context(), &replica.Txn{Deletes: []string{pairs[0].Key}}); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	s := open(t, shared, storetest.Options{Now: func() time.Time { return now }, LookAhead: time.Minute})
+	for range 3 {
+		if _, err := s.Tidy(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if list, err := s.ListActive(t.Context(), store.ActiveQuery{Limit: 10}); err != nil || len(list) != 0 {
+		t.Errorf("%d runs are left, %v", len(list), err)
+	}
+	left, err := d.Range(t.Context(), replica.Copied+"c/", replica.Copied+"c0", 10, false)
+	if err != nil || len(left) != 0 {
+		t.Errorf("%d keys are left, %v", len(left), err)
+	}
+	var ids []job.ID
+	history, _, err := s.Attempts(t.Context(), store.HistoryQuery{Limit: 10})
+	for _, r := range history {
+		if r.Final && r.Attempt.Outcome == job.OutcomeWithdrawn {
+			ids = append(ids, r.Run.ID)
+		}
+	}
+	if err != nil || len(ids) != 5 {
+		t.Errorf("%d runs are withdrawn, want 5: %v", len(ids), err)
+	}
+}
+
+// What a process has done itself is not told to it as done elsewhere: the ledger does that.
+func TestOwnCommitsAreNotToldAsThoseOfOthers(t *testing.T) {
+	shared, now := newShelf(), time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	opt := storetest.Options{Now: func() time.Time { return now }, LookAhead: time.Minute}
+	b, options := backend(t, driver{shared}, opt, replica.Options{InCell: inCell})
+	own := ledger.New(b, options)
+	t.Cleanup(func() { _ = own.Close() })
+	other := openSmall(t, driver{shared}, opt)
+	told := b.EventsElsewhere(t.Context())
+	documents, err := job.Decode("job.yaml", []byte("name: a\nschedule: {every: 1h}\nrun: {shell: 'true'}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	j, err := store.PutOne(t.Context(), own, store.PutJob{Definition: documents[0].Job, Actor: "ann"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var runs []job.ID
+	for range 4 {
+		made, err := own.Trigger(t.Context(), []store.TriggerItem{{ID: withIDs(opt).NewID(), Job: j.Definition.UID, Kind: job.RunByHand, Scheduled: now, Actor: "ann"}})
+		if err != nil || made[0].Err != nil {
+			t.Fatal(err, made)
+		}
+		runs = append(runs, made[0].Run)
+	}
+	for i, s := range []store.Store{own, own, other, other} {
+		if _, err := s.Cancel(t.Context(), runs[i], "ann", ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var ended []job.ID
+	for len(ended) < 2 {
+		select {
+		case events := <-told:
+			for _, e := range events {
+				ended = append(ended, e.Run.ID)
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("told were the ends of %v", ended)
+		}
+	}
+	if ended[0] != runs[2] || ended[1] != runs[3] {
+		t.Errorf("told were the ends of %v, want those of %v", ended, runs[2:])
+	}
+}

@@ -1,0 +1,19 @@
+//go:build servers
+
+package redis
+
+import (
+	"testing"
+
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/storetest"
+)
+
+// A step about a job costs what the runs that it changes cost, however many others wait.
+func TestAJobWithManyWaitingRunsIsNoSlower(t *testing.T) {
+	storetest.TestPace(t, func(t *testing.T, o storetest.Options) store.Store { return open(t, empty(), optionsOf(o)) }, 100, paceMost, 1000, 20_000)
+}
+
+// paceMost is how many times as long a cycle with 20,000 waiting runs may take as one with 10: twice,
+// and as much again for a busy machine.
+const paceMost = 4
