@@ -24,7 +24,8 @@ type History interface {
 	AttemptsOf(ctx context.Context, run job.ID) ([]Record, error)
 	// Recent returns the latest n final records of each job, at most MaxBatch jobs, in the
 	// order of the jobs, the latest record first. Withdrawn runs are skipped: they say
-	// nothing about the health of the job.
+	// nothing about the health of the job. The records have at least what Brief leaves of
+	// them, since a list of jobs reads thousands.
 	Recent(ctx context.Context, jobs []job.ID, n int) ([][]Record, error)
 	// Aggregate counts attempts by outcome and bucket of time.
 	Aggregate(ctx context.Context, q AggregateQuery) ([]Aggregate, error)
@@ -71,6 +72,20 @@ type Record struct {
 // last attempt of a step. Run.Attempt of a record is the next attempt, if there is one.
 func (r *Record) EndsRun() bool {
 	return r.Final || r.Run.Kind == job.RunStep && (r.Attempt.Number == 0 || r.Run.Attempt == r.Attempt.Number)
+}
+
+// Brief returns what lists and statistics show of a record.
+func (r *Record) Brief() Record {
+	return Record{
+		Run: job.Run{
+			ID: r.Run.ID, JobUID: r.Run.JobUID, Namespace: r.Run.Namespace, Name: r.Run.Name, Kind: r.Run.Kind, Due: r.Run.Due, Attempt: r.Run.Attempt,
+			State: r.Run.State, Node: r.Run.Node, Outcome: r.Run.Outcome, Reason: r.Run.Reason, Flow: r.Run.Flow,
+		},
+		Attempt: job.Attempt{
+			Run: r.Attempt.Run, Number: r.Attempt.Number, Started: r.Attempt.Started, Ended: r.Attempt.Ended, Outcome: r.Attempt.Outcome, Reason: r.Attempt.Reason, Node: r.Attempt.Node,
+		},
+		Final: r.Final, Count: r.Count, Begun: r.Begun,
+	}
 }
 
 // LookMax is the number of records that one call of Attempts examines, within the time and

@@ -196,12 +196,17 @@ var historyTests = []test{
 		equal(e, "two of each", read(2, b, none, a), "b failed, |  | a succeeded,a failed,")
 		equal(e, "all", read(10, a), "a succeeded,a failed,a succeeded,")
 		equal(e, "of no job", read(10), "")
+		lists, err := e.Recent(e.ctx, []job.ID{a.Definition.UID}, 1)
+		e.must(err)
+		whole, _, err := e.Attempts(e.ctx, store.HistoryQuery{Job: a.Definition.UID, FinalOnly: true, Limit: 1})
+		e.must(err)
+		equal(e, "a record in brief", fmt.Sprintf("%+v", lists[0][0].Brief()), fmt.Sprintf("%+v", whole[0].Brief()))
 		// An attempt that is retried is not final.
 		j := e.put("name: d\npolicy: {retry: {attempts: 1, backoff: 0s}}")
 		first := e.trigger(j)
 		e.claim(e.a, first, store.Started)
 		e.finish(first, job.OutcomeFailed)
-		_, err := e.Cancel(e.ctx, first.Run, "me", "")
+		_, err = e.Cancel(e.ctx, first.Run, "me", "")
 		e.must(err)
 		equal(e, "of a run that was retried", read(10, j), "d cancelled,")
 		if _, err := e.Recent(e.ctx, make([]job.ID, store.MaxBatch+1), 1); !errors.Is(err, store.ErrTooMany) {

@@ -300,7 +300,13 @@ func (p *pair) compareAll() {
 		for _, j := range list {
 			uids = append(uids, j.Definition.UID)
 		}
-		return s.Recent(ctx, uids, 3)
+		lists, err := s.Recent(ctx, uids, 3)
+		for _, list := range lists {
+			for i := range list {
+				list[i] = list[i].Brief()
+			}
+		}
+		return lists, err
 	})
 	_, _ = both(p, "aggregate", func(s store.Store) ([]store.Aggregate, error) {
 		return s.Aggregate(ctx, store.AggregateQuery{From: start, To: start.Add(100 * time.Hour), Bucket: time.Minute})

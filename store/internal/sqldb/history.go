@@ -1,6 +1,7 @@
 package sqldb
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -181,9 +182,30 @@ func (s *backend) AttemptsOf(ctx context.Context, run job.ID) (list []store.Reco
 	return list, wrapped(err, "attempts of run %s", run)
 }
 
-// selectRecent reads the latest records of a job that Recent returns.
-const selectRecent = selectRecords + ` where h.job = /*n*/? and h.is_final = 1 and h.outcome <> ?
+// selectRecent reads the latest records of a job that Recent returns, and selectRecentOfAll those
+// of several jobs: each in its order, which the server need not sort again.
+const (
+	selectRecent = briefColumns + " from history h " + recordNames + ` where h.job = /*n*/? and h.is_final = 1 and h.outcome <> ?
 	order by h.ended desc, h.run desc, h.attempt desc limit ?`
+	selectRecentOfAll = briefColumns + ` from names n cross join lateral (select r.* from history r
+	where r.job = n.uid and r.is_final = 1 and r.outcome <> ? order by r.ended desc, r.run desc, r.attempt desc limit ?) h
+	where n.uid in (?*)`
+	briefColumns = `select h.ended, h.run, h.attempt, h.outcome, n.namespace, n.name, h.reason, n.uid, h.kind, h.due, h.next_attempt, h.started, h.node,
+	h.occurrences, h.begun, h.flow`
+)
+
+// scanBrief reads what Brief leaves of a final record.
+func scanBrief(q reader, r *store.Record) {
+	a := &r.Attempt
+	a.Ended, a.Run, a.Number = q.time(), q.id(), int(q.Int())
+	a.Outcome = columns.Outcomes.Value(q.Int())
+	r.Run.Namespace, r.Run.Name, a.Reason, r.Run.JobUID = q.Text(), q.Text(), q.Text(), q.id()
+	r.Run.Kind, r.Run.Due, r.Run.Attempt = columns.Kinds.Value(q.Int()), q.time(), int(q.Int())
+	a.Started, a.Node = q.time(), q.Text()
+	r.Count, r.Begun, r.Run.Flow = int(q.Int()), q.time(), columns.Flow(q.View())
+	r.Run.ID, r.Final, r.Run.State = a.Run, true, job.StateDone
+	r.Run.Node, r.Run.Outcome, r.Run.Reason = a.Node, a.Outcome, a.Reason
+}
 
 // recentPart is how many jobs Recent asks about in one message: some hundred kilobytes of
 // answers.
@@ -210,24 +232,24 @@ func (s *backend) Recent(ctx context.Context, jobs []job.ID, n int) (lists [][]s
 	return lists, wrapped(err, "recent runs")
 }
 
-// selectRecentOfAll reads the latest records of several jobs.
-const selectRecentOfAll = recordColumns + ` from names n cross join lateral (select r.* from history r
-	where r.job = n.uid and r.is_final = 1 and r.outcome <> ? order by r.ended desc, r.run desc, r.attempt desc limit ?) h
-	where n.uid in (?*) order by n.uid, h.ended desc, h.run desc, h.attempt desc`
-
 func (t *tx) recentOfAll(jobs []job.ID, n int) ([][]store.Record, error) {
-	records, err := t.records(selectRecentOfAll, columns.Outcomes.Of(job.OutcomeWithdrawn), int64(n), set(jobs))
-	if err != nil {
-		return nil, err
-	}
 	byJob := make(map[job.ID][]store.Record, len(jobs))
-	for i := range records {
-		uid := records[i].Run.JobUID
-		byJob[uid] = append(byJob[uid], records[i])
+	q := t.query(selectRecentOfAll, columns.Outcomes.Of(job.OutcomeWithdrawn), int64(n), set(jobs))
+	for q.Next() {
+		var r store.Record
+		scanBrief(q, &r)
+		byJob[r.Run.JobUID] = append(byJob[r.Run.JobUID], r)
+	}
+	if err := q.Err(); err != nil {
+		return nil, err
 	}
 	lists := make([][]store.Record, len(jobs))
 	for i, uid := range jobs {
 		lists[i] = byJob[uid]
+		// Nothing promises that the order of a subquery is kept.
+		slices.SortFunc(lists[i], func(a, b store.Record) int {
+			return cmp.Or(b.Attempt.Ended.Compare(a.Attempt.Ended), slices.Compare(b.Run.ID[:], a.Run.ID[:]), cmp.Compare(b.Attempt.Number, a.Attempt.Number))
+		})
 	}
 	return lists, nil
 }
@@ -246,7 +268,7 @@ func (t *tx) recent(lists [][]store.Record, jobs []job.ID, n int) ([][]store.Rec
 		var list []store.Record
 		for q.Next() {
 			list = append(list, store.Record{})
-			scanRecord(q, &list[len(list)-1])
+			scanBrief(q, &list[len(list)-1])
 		}
 		lists = append(lists, list)
 	}
