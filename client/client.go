@@ -231,6 +231,7 @@ type JobQuery struct {
 	Labels    map[string]string
 	Text      string // in name or description
 	State     job.JobState
+	Failing   bool     // only active jobs whose last run failed, of at most 50 that failed within the last day
 	Work      job.Work // their kind of work, such as job.WorkFlow
 	Sort      JobOrder
 	PageSize  int // 0 for the server's default
@@ -252,6 +253,9 @@ const (
 // Jobs returns a page of jobs.
 func (c *Client) Jobs(ctx context.Context, q JobQuery) (JobPage, error) {
 	query := values("namespace", q.Namespace, "text", q.Text, "state", string(q.State), "work", string(q.Work), "sort", string(q.Sort), "page_token", q.PageToken)
+	if q.Failing {
+		query.Set("failing", "true")
+	}
 	for key, value := range q.Labels {
 		query.Add("label", key+"="+value)
 	}

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 )
@@ -15,8 +17,12 @@ import (
 // EventQuery selects events. All that is given must match.
 type EventQuery struct {
 	Namespace string
-	Job       string   // namespace/name
-	Kinds     []string // such as run.done, or run for all of runs
+	Job       string // namespace/name
+	// Labels and Text select the jobs, as in JobQuery: then only their events and those of
+	// their runs are sent.
+	Labels map[string]string
+	Text   string
+	Kinds  []string // such as run.done, or run for all of runs; EventStats only if it is named
 	// After is the id of an event to continue behind; "" begins now.
 	After string
 }
@@ -46,7 +52,10 @@ func (c *Client) Events(ctx context.Context, q EventQuery, begun func(), show fu
 
 // events follows by one connection, and reports whether anything came.
 func (c *Client) events(ctx context.Context, q *EventQuery, begun func(), show func(Event) error) (progress bool, err error) {
-	query := values("namespace", q.Namespace, "job", q.Job)
+	query := values("namespace", q.Namespace, "job", q.Job, "text", q.Text)
+	for _, key := range slices.Sorted(maps.Keys(q.Labels)) {
+		query.Add("label", key+"="+q.Labels[key])
+	}
 	for _, kind := range q.Kinds {
 		query.Add("kind", kind)
 	}

@@ -433,9 +433,9 @@ type DrainRequest struct {
 
 // Event is something that has happened.
 type Event struct {
-	// ID is the position in the stream, "" for a gap. It is not in the data.
+	// ID is the position in the stream, "" for a gap and for counts. It is not in the data.
 	ID      string    `json:"-"`
-	Kind    string    `json:"kind" doc:"What has happened: the action of a change, such as job.change; for a run run. and its state since; for a node node. and its state, or node.left; or gap."`
+	Kind    string    `json:"kind" doc:"What has happened: the action of a change, such as job.change; for a run run. and its state since; for a node node. and its state, or node.left; stats; or gap."`
 	Time    time.Time `json:"time" doc:"When."`
 	Object  string    `json:"object,omitempty" doc:"What it is about: namespace/name of a job, or of that of a run; the name of a node or token."`
 	Actor   string    `json:"actor,omitempty" doc:"Who has made a change."`
@@ -443,7 +443,12 @@ type Event struct {
 	Detail  string    `json:"detail,omitempty" doc:"More, in words."`
 	Run     *Run      `json:"run,omitempty" doc:"The run as it is since."`
 	Node    *Node     `json:"node,omitempty" doc:"The node as it is since."`
+	// Stats are the counts of an event of the kind EventStats.
+	Stats *StatsBucket `json:"stats,omitempty" doc:"What ended within the last minute, of the kind stats."`
 }
+
+// EventStats is the kind of the events with the counts of the last minute, each 5 s.
+const EventStats = "stats"
 
 // EventGap is the kind of the event in place of lost events: the reader must reload its
 // data.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -33,7 +34,8 @@ func newEvents(env Env) *cobra.Command {
 		Long: `Print a line for each event from now on, until interrupted: changes of jobs,
 calendars, pools, channels, executors and tokens by their actions, as in belfry audit;
 runs by state (run.ready, run.waiting, run.running, run.done); nodes by state (node.live,
-node.drained, node.leaving, node.silent, node.left).
+node.drained, node.leaving, node.silent, node.left). With --kind stats also the counts of the
+runs that ended within the last minute, each 5 s.
 
 A broken connection is resumed. Events that are no longer available, because there
 were too many or the server was restarted, are reported as an event gap: then read
@@ -42,6 +44,7 @@ continues after one.`,
 		Example: `belfry events
 belfry events --kind run.done --job nightly
 belfry events --kind run.done --limit 1
+belfry events --label team=shop --kind run.done
 belfry events --kind job --kind node -o jsonl`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -54,6 +57,8 @@ belfry events --kind job --kind node -o jsonl`,
 	}
 	f := cmd.Flags()
 	addJob(env, cmd, &ask.connection, &ask.query.Job, "only events of this job and of its runs")
+	f.VarP((*labels)(&ask.query.Labels), "label", "l", "only events of jobs with this label, and of their runs: KEY=VALUE; may be repeated")
+	addWord(f, &ask.query.Text, "text", "", "TEXT", "only events of jobs with this text in the name or the description, and of their runs")
 	f.Var((*kinds)(&ask.query.Kinds), "kind", "only events of this kind, such as run.done, or run for all of runs; may be repeated")
 	addParsed(f, &ask.limit, "limit", "", "none", "N", "stop after so many events", parsePositive)
 	addWord(f, &ask.query.After, "after", "", "ID", "continue after the event with this id")
@@ -72,9 +77,12 @@ var eventKinds = []string{
 	"node", "node.live", "node.drained", "node.leaving", "node.silent", "node.left", "node.drain", "node.undrain",
 	"calendar", "calendar.create", "calendar.change", "calendar.delete",
 	"pool", "pool.create", "pool.change", "pool.delete",
+	"channel", "channel.create", "channel.change", "channel.delete",
+	"executors", "executors.create", "executors.change", "executors.delete",
+	"secret", "secret.create", "secret.change", "secret.delete",
 	"token", "token.create", "token.replace", "token.join", "token.revoke",
 	"session", "session.begin",
-	client.EventGap,
+	client.EventStats, client.EventGap,
 }
 
 // kinds is a flag for a kind of events that may be given several times.
@@ -123,7 +131,7 @@ func showEvents(ctx context.Context, server *remote, ask eventsFlags) error {
 	if errors.Is(err, errEnough) {
 		return nil
 	}
-	return inFlags(err, map[string]string{"kind": "--kind", "job": "--job"})
+	return inFlags(err, map[string]string{"kind": "--kind", "job": "--job", "label": "--label", "text": "--text"})
 }
 
 // errEnough ends the following after as many events as were asked for.
@@ -161,6 +169,10 @@ func eventLine(env Env, e *client.Event) string {
 			more = append(more, "due "+instant(env, r.Due))
 		}
 		more = append(more, cmp.Or(string(r.Outcome), r.Node), r.Reason)
+	case e.Stats != nil:
+		for _, outcome := range slices.Sorted(maps.Keys(e.Stats.Outcomes)) {
+			more = append(more, fmt.Sprintf("%s %d", outcome, e.Stats.Outcomes[outcome]))
+		}
 	case e.Kind == client.EventGap:
 		more = append(more, e.Detail)
 	default:

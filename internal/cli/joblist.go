@@ -24,6 +24,7 @@ type jobListFlags struct {
 	labels     map[string]string
 	text       string
 	state      string
+	failing    bool
 	work       string
 	sort       string
 	limit      int
@@ -57,6 +58,7 @@ belfry job list -o name`,
 	f.VarP((*labels)(&ask.labels), "label", "l", "only jobs with this label: KEY=VALUE; may be repeated")
 	addWord(f, &ask.text, "text", "", "TEXT", "only jobs with this text in name or description")
 	addChoice(cmd, &ask.state, "state", "", "only jobs in this state", job.JobState("").Values()...)
+	f.BoolVar(&ask.failing, "failing", false, "only active jobs whose last run failed, of at most 50 that failed within the last day")
 	addChoice(cmd, &ask.work, "work", "", "only jobs that run this", "shell", "http", "handler", "xxl", "flow", "external")
 	addChoice(cmd, &ask.sort, "sort", "", "order of the jobs", "name", "next", "last")
 	addParsed(f, &ask.limit, "limit", "", "", "N", "how many jobs to show; else all", parsePositive)
@@ -73,7 +75,7 @@ const sortMax = 10_000
 const pageSize = 500
 
 func listJobs(ctx context.Context, server *remote, ask jobListFlags) error {
-	query := client.JobQuery{Namespace: server.listNamespace(ask.all), Labels: ask.labels, Text: ask.text, State: job.JobState(ask.state), Work: job.Work(ask.work), Sort: client.ByName, PageSize: pageSize}
+	query := client.JobQuery{Namespace: server.listNamespace(ask.all), Labels: ask.labels, Text: ask.text, State: job.JobState(ask.state), Failing: ask.failing, Work: job.Work(ask.work), Sort: client.ByName, PageSize: pageSize}
 	if ask.sort == "next" {
 		query.Sort = client.ByNext
 	}

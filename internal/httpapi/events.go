@@ -25,7 +25,7 @@ func (a *api) eventRoutes() {
 	huma.Register(a.huma, huma.Operation{
 		OperationID: "list-events", Method: http.MethodGet, Path: eventsPath,
 		Summary: "Follow events",
-		Description: "Server-sent events, one for each change of a job, a run or a node from now on. Last-Event-ID resumes after an event; " +
+		Description: "Server-sent events, one for each change of a job, a run or a node from now on, and counts each 5 s if the kind stats is asked for. Last-Event-ID resumes after an event; " +
 			"events that are no longer kept are replaced by one of the kind gap, after which the client must read again what it shows. " +
 			"If the server ends the stream, the last event is named problem and says why.",
 		Responses: map[string]*huma.Response{"200": {
@@ -42,13 +42,19 @@ func (a *api) eventRoutes() {
 type eventsInput struct {
 	Namespace   string   `query:"namespace" maxLength:"128" doc:"Only events of what is in this namespace, and of nodes."`
 	Job         string   `query:"job" maxLength:"257" doc:"Only events of this job, namespace/name, and of its runs."`
-	Kind        []string `query:"kind,explode" nullable:"false" maxItems:"64" doc:"Only events of this kind, such as run.done, or of all that begin so, such as run. May be repeated; any may match."`
+	Label       []string `query:"label,explode" nullable:"false" maxItems:"16" doc:"Only events of jobs with this label, key=value, and of their runs. May be repeated; all must match."`
+	Text        string   `query:"text" maxLength:"256" doc:"Only events of jobs with this text in the name or the description, and of their runs."`
+	Kind        []string `query:"kind,explode" nullable:"false" maxItems:"64" doc:"Only events of this kind, such as run.done, or of all that begin so, such as run. May be repeated; any may match. The counts of the kind stats come only if it is named."`
 	LastEventID string   `header:"Last-Event-ID" maxLength:"64" doc:"The id of the last event that was seen."`
 }
 
 func (a *api) listEvents(ctx context.Context, in *eventsInput) (*huma.StreamResponse, error) {
+	labels, err := labelsOf(in.Label)
+	if err != nil {
+		return nil, a.asProblem(ctx, err)
+	}
 	followed, err := a.Service.Events.Follow(ctx, caller(ctx), client.EventQuery{
-		Namespace: in.Namespace, Job: in.Job, Kinds: in.Kind, After: in.LastEventID,
+		Namespace: in.Namespace, Job: in.Job, Labels: labels, Text: in.Text, Kinds: in.Kind, After: in.LastEventID,
 	})
 	if err != nil {
 		return nil, a.asProblem(ctx, err)
@@ -83,8 +89,19 @@ func (e *eventStream) run(ctx context.Context) error {
 	if err := e.mark(); err != nil {
 		return err
 	}
+	var counted time.Time // when counts were last written
 	for {
-		wait, cancel := context.WithTimeout(ctx, service.AliveEvery-time.Since(e.stream.last))
+		rest := service.AliveEvery - time.Since(e.stream.last)
+		if e.events.WantsStats() {
+			if time.Since(counted) >= service.StatsEvery {
+				counted = time.Now()
+				if err := e.count(ctx); err != nil {
+					return err
+				}
+			}
+			rest = min(rest, service.StatsEvery-time.Since(counted))
+		}
+		wait, cancel := context.WithTimeout(ctx, rest)
 		err := e.events.Wait(wait)
 		cancel()
 		if err != nil && (ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded)) {
@@ -101,6 +118,19 @@ func (e *eventStream) run(ctx context.Context) error {
 // mark writes the place to continue from, which also keeps the connection alive.
 func (e *eventStream) mark() error {
 	return e.stream.write(fmt.Appendf(nil, ": alive\nid: %s\n\n", e.events.Place()))
+}
+
+// count writes the counts of the last minute.
+func (e *eventStream) count(ctx context.Context) error {
+	stats, err := e.events.Stats(ctx)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(stats)
+	if err != nil {
+		return err
+	}
+	return e.stream.write(fmt.Appendf(nil, "data: %s\n\n", text))
 }
 
 // write writes the next events, and reports whether there may be more.

@@ -146,6 +146,72 @@ func TestEventsReachOnlyPermittedFollowers(t *testing.T) {
 	}
 }
 
+func TestEventsOfJobsWithALabelOrAText(t *testing.T) {
+	s := newServer(t)
+	s.tells()
+	at := httptest.NewServer(s.handler)
+	s.t.Cleanup(at.Close)
+	s.grant("ops", "of ops", store.RoleViewer, "")
+	n := s.node()
+	ok[client.Change](s, "POST", "/api/v1/jobs", `{"name": "a", "labels": {"team": "shop"}, "run": {"shell": "true"}}`)
+	labelled := s.listen(at.URL, "of ops", client.EventQuery{Labels: map[string]string{"team": "shop"}})
+	named := s.listen(at.URL, "of ops", client.EventQuery{Text: "ware", Kinds: []string{"run.done", "job"}})
+
+	ok[client.Change](s, "POST", "/api/v1/jobs", `{"name": "b", "description": "loads the WAREhouse", "run": {"shell": "true"}}`)
+	for _, name := range []string{"a", "b"} {
+		run := ok[client.Run](s, "POST", "/api/v1/jobs/default/"+name+"/run", "")
+		n.start(run)
+		n.finish(run, job.OutcomeSucceeded)
+	}
+	ok[struct{}](s, "POST", "/api/v1/tokens", `{"name": "bob", "role": "viewer"}`)
+	for _, e := range labelled.expect("run.hand", "run.ready", "run.running", "run.done") {
+		if e.Object != "default/a" {
+			t.Errorf("told was %s of %s", e.Kind, e.Object)
+		}
+	}
+	if w := s.call("PUT", "/api/v1/jobs/default/a", `{"name": "a", "run": {"shell": "true"}}`, "If-Match", `"1"`); w.Code != 200 {
+		t.Fatalf("the change is answered with %d: %s", w.Code, w.Body)
+	}
+	ok[client.Run](s, "POST", "/api/v1/jobs/default/a/run", "") // it has no label any more
+	told := named.expect("job.create", "run.done")
+	if w := s.call("DELETE", "/api/v1/jobs/default/b", "", "If-Match", `"1"`); w.Code >= 300 {
+		t.Fatalf("the deletion is answered with %d: %s", w.Code, w.Body)
+	}
+	labelled.expect("job.change")
+	for _, e := range append(told, named.expect("job.delete")...) {
+		if e.Object != "default/b" {
+			t.Errorf("told was %s of %s", e.Kind, e.Object)
+		}
+	}
+	labelled.end()
+	named.end()
+	if w := s.call("GET", "/api/v1/events?kind=stats&label=team%3Dshop", ""); w.Code != http.StatusUnprocessableEntity {
+		t.Errorf("counts by a label are answered with %d: %s", w.Code, w.Body)
+	}
+}
+
+func TestEventsWithCountsComeToThoseWhoAsk(t *testing.T) {
+	s := newServer(t)
+	s.tells()
+	at := httptest.NewServer(s.handler)
+	s.t.Cleanup(at.Close)
+	n := s.node()
+	ok[client.Change](s, "POST", "/api/v1/jobs", `{"name": "b", "run": {"shell": "true"}}`)
+	run := ok[client.Run](s, "POST", "/api/v1/jobs/default/b/run", "")
+	n.start(run)
+	n.finish(run, job.OutcomeFailed)
+	s.now = s.now.Add(10 * time.Second)
+	s.grant("ops", "of ops", store.RoleViewer, "")
+	s.grant("web", "of web", store.RoleViewer, "web")
+	e := s.listen(at.URL, "of ops", client.EventQuery{Kinds: []string{"stats"}}).expect("stats")[0]
+	if e.ID != "" || e.Stats == nil || e.Stats.Outcomes[job.OutcomeFailed] != 1 || !e.Stats.Start.Equal(s.now.Add(-time.Minute)) {
+		t.Errorf("the counts are %+v of %+v", e, e.Stats)
+	}
+	if e := s.listen(at.URL, "of web", client.EventQuery{Kinds: []string{"stats"}}).expect("stats")[0]; len(e.Stats.Outcomes) != 0 {
+		t.Errorf("another namespace counts %+v", e.Stats)
+	}
+}
+
 func TestEventStreamResumesAtItsPlace(t *testing.T) {
 	s := newServer(t)
 	stop := s.tells()

@@ -137,6 +137,7 @@ type listJobsInput struct {
 	Label     []string `query:"label,explode" nullable:"false" maxItems:"16" doc:"Only jobs with this label: key=value. May be repeated; all must match."`
 	Text      string   `query:"text" maxLength:"256" doc:"Only jobs with this in their name or description."`
 	State     string   `query:"state" enum:"active,paused,completed" doc:"Only jobs in this state."`
+	Failing   bool     `query:"failing" doc:"Only active jobs whose last run failed, of at most 50 that failed within the last day. They come by name, in one page."`
 	Work      string   `query:"work" enum:"shell,http,handler,xxl,flow,external" doc:"Only jobs that run this, such as flow."`
 	Sort      string   `query:"sort" enum:"name,next" default:"name" doc:"The order: by name, or by when they fall due next, with those at the end that fall due at no known time."`
 	Filled    bool     `query:"filled" doc:"Fill in the defaults."`
@@ -149,7 +150,7 @@ func (a *api) listJobs(ctx context.Context, in *listJobsInput) (*answer[client.J
 		return nil, err
 	}
 	return answered(a.Service.Jobs.List(ctx, caller(ctx), client.JobQuery{
-		Namespace: in.Namespace, Labels: labels, Text: in.Text, State: job.JobState(in.State), Work: job.Work(in.Work), Sort: client.JobOrder(in.Sort),
+		Namespace: in.Namespace, Labels: labels, Text: in.Text, State: job.JobState(in.State), Failing: in.Failing, Work: job.Work(in.Work), Sort: client.JobOrder(in.Sort),
 		PageSize: in.PageSize, PageToken: in.PageToken, Recent: in.Recent,
 	}, in.Filled))
 }

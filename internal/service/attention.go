@@ -3,7 +3,6 @@ package service
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -24,7 +23,7 @@ const (
 	// lateLookMax is the number of late runs that are examined, beginning with the oldest.
 	lateLookMax = 200
 	// failedWithin is how far back failures are searched, failedLookMax how many, and
-	// failedJobsMax of how many jobs: each takes two short reads.
+	// failedJobsMax of how many jobs: the last runs of all are read at once.
 	failedWithin  = 24 * time.Hour
 	failedLookMax = 500
 	failedJobsMax = 50
@@ -166,7 +165,7 @@ func (s *Attention) slow(ctx context.Context, of scope, now time.Time) (list []c
 		n, longest := 0, time.Duration(0)
 		for _, record := range recent[slices.Index(uids, r.JobUID)] {
 			if record.Attempt.Outcome == job.OutcomeSucceeded {
-				n, longest = n+1, max(longest, record.Attempt.Ended.Sub(endedRun(&record).Started))
+				n, longest = n+1, max(longest, record.Attempt.Ended.Sub(cmp.Or(record.Begun, record.Attempt.Started)))
 			}
 		}
 		began := engine.Begun(r)
@@ -207,67 +206,69 @@ func (s *Attention) paused(ctx context.Context, of scope) (list []client.Attenti
 
 // failing finds jobs whose last run failed, and counts their failures in a row.
 func (s *Attention) failing(ctx context.Context, of scope, now time.Time) (list []client.Attention, err error) {
-	q := store.HistoryQuery{
-		From: now.Add(-failedWithin), FinalOnly: true, Limit: failedLookMax,
-		Outcomes: []job.Outcome{job.OutcomeFailed, job.OutcomeTimedOut, job.OutcomeLost, job.OutcomeMissed},
+	jobs, ended, err := s.jobs.failing(ctx, of, now)
+	for i, j := range jobs {
+		list = append(list, failuresOf(j.Definition.FullName(), ended[i]))
 	}
-	failed, _, err := of.attempts(ctx, s.jobs.store, q)
-	if err != nil {
-		return nil, err
-	}
-	seen := map[job.ID]bool{}
-	for i := range failed {
-		uid := failed[i].Run.JobUID
-		if seen[uid] || len(seen) == failedJobsMax {
-			continue
-		}
-		seen[uid] = true
-		a, err := s.failuresOf(ctx, uid)
-		if err != nil {
-			return nil, err
-		}
-		if a != nil {
-			list = append(list, *a)
-		}
-	}
-	return list, nil
+	return list, err
 }
 
-// failuresOf returns the problem of a failed job, or nil if it has succeeded since or is
-// inactive.
-func (s *Attention) failuresOf(ctx context.Context, uid job.ID) (*client.Attention, error) {
-	j, err := store.JobByUID(ctx, s.jobs.store, uid)
-	if errors.Is(err, store.ErrNotFound) || err == nil && (j.Deleted || stateOf(j) != job.JobActive) {
-		return nil, nil
+// failing returns the active jobs whose last run failed, with their last runs.
+func (s *Jobs) failing(ctx context.Context, of scope, now time.Time) (jobs []*store.Job, ended [][]store.Record, err error) {
+	failed, _, err := of.attempts(ctx, s.store, store.HistoryQuery{
+		From: now.Add(-failedWithin), FinalOnly: true, Limit: failedLookMax,
+		Outcomes: []job.Outcome{job.OutcomeFailed, job.OutcomeTimedOut, job.OutcomeLost, job.OutcomeMissed},
+	})
+	var uids []job.ID
+	for i := range failed {
+		if uid := failed[i].Run.JobUID; !slices.Contains(uids, uid) && len(uids) < failedJobsMax {
+			uids = append(uids, uid)
+		}
 	}
+	if err != nil || len(uids) == 0 {
+		return nil, nil, err
+	}
+	found, err := s.store.JobsByUID(ctx, uids)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	ended, _, err := s.jobs.store.Attempts(ctx, store.HistoryQuery{Job: uid, FinalOnly: true, Limit: inRowMax})
+	recent, err := s.store.Recent(ctx, uids, inRowMax)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var failures []*store.Record
+	for i, j := range found {
+		if j != nil && !j.Deleted && stateOf(j) == job.JobActive && len(failures(recent[i])) > 0 {
+			jobs, ended = append(jobs, j), append(ended, recent[i])
+		}
+	}
+	return jobs, ended, nil
+}
+
+// failures returns the failures of a job since it last succeeded, the latest first.
+func failures(ended []store.Record) (list []*store.Record) {
 	for i := range ended {
 		if ended[i].Attempt.Outcome == job.OutcomeSucceeded {
 			break
 		}
-		if ended[i].Attempt.Outcome.Alarms() { // skipped, cancelled and withdrawn runs say nothing about the health of the job
-			failures = append(failures, &ended[i])
+		if ended[i].Attempt.Outcome.Alarms() { // skipped and cancelled runs say nothing about the health of the job
+			list = append(list, &ended[i])
 		}
 	}
-	if len(failures) == 0 {
-		return nil, nil
-	}
+	return list
+}
+
+// failuresOf returns the problem of a failing job with its last runs.
+func failuresOf(name string, ended []store.Record) client.Attention {
+	failures := failures(ended)
 	latest, n := failures[0], len(failures)
 	a := client.Attention{
-		Kind: client.AttentionFailing, Severity: client.SeverityWarning, Job: j.Definition.FullName(), Run: latest.Run.ID,
+		Kind: client.AttentionFailing, Severity: client.SeverityWarning, Job: name, Run: latest.Run.ID,
 		Count: n, Since: failures[n-1].Attempt.Ended, Text: "the last run " + inWords(latest),
 	}
 	if n > 1 {
 		a.Severity, a.Text = client.SeverityBad, fmt.Sprintf("the last %d runs failed; the latest %s", n, inWords(latest))
 	}
-	return &a, nil
+	return a
 }
 
 // inWords says how a run ended.

@@ -1,25 +1,41 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/events"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
 )
 
 // Events streams events.
 type Events struct {
-	hub   *events.Hub // nil: no events
-	store interface {
-		Now(ctx context.Context) (time.Time, error)
-	}
+	hub    *events.Hub // nil: no events
+	jobs   *Jobs
+	stats  *Stats
 	places *places
+
+	mu sync.Mutex
+	// counted has the latest counts, by what they are of: many streams share them.
+	counted map[string]client.Event
 }
+
+const (
+	// StatsEvery is the interval of the events with counts, and statsWithin what they count.
+	StatsEvery  = 5 * time.Second
+	statsWithin = time.Minute
+	// statsMax and matchedMax bound what is remembered; then it is read again.
+	statsMax   = 1000
+	matchedMax = 10_000
+)
 
 // stopRetry is when a client of a stopping server should reconnect: another server takes
 // over.
@@ -46,6 +62,10 @@ func (s *Events) Follow(ctx context.Context, who Caller, q client.EventQuery) (*
 			return nil, WrongParameter("kind", fmt.Sprintf("%q is no kind of events", kind), "such as run.done, or run for all of runs")
 		}
 	}
+	stream := &EventStream{topic: s, who: who, of: of, query: q, selected: store.JobQuery{Labels: q.Labels, Text: q.Text}}
+	if stream.selective() && stream.WantsStats() {
+		return nil, WrongParameter("kind", "stats counts the runs of a namespace or of a job", "leave out label and text")
+	}
 	place, err := s.places.take(who) //nolint:contextcheck // the watch of a token outlives a request
 	if err != nil {
 		return nil, err
@@ -55,7 +75,8 @@ func (s *Events) Follow(ctx context.Context, who Caller, q client.EventQuery) (*
 		place.leave()
 		return nil, overOr(err)
 	}
-	return &EventStream{topic: s, of: of, query: q, listener: listener, place: place}, nil
+	stream.listener, stream.place = listener, place
+	return stream, nil
 }
 
 // overOr makes an Error of the end of the hub.
@@ -78,10 +99,56 @@ func validKind(kind string) bool {
 // EventStream has the events selected by one client. It is used by one goroutine.
 type EventStream struct {
 	topic    *Events
+	who      Caller
 	of       scope
 	query    client.EventQuery
 	listener *events.Listener
 	place    *place
+	// selected is what jobs are selected by, and matched which of them are.
+	selected store.JobQuery
+	matched  map[string]bool
+}
+
+// selective reports whether jobs are selected by what is in their definitions.
+func (e *EventStream) selective() bool { return len(e.selected.Labels) > 0 || e.selected.Text != "" }
+
+// WantsStats reports whether the client has asked for counts.
+func (e *EventStream) WantsStats() bool { return slices.Contains(e.query.Kinds, client.EventStats) }
+
+// Stats counts the runs that ended within the last minute, in what the client follows.
+func (e *EventStream) Stats(ctx context.Context) (client.Event, error) {
+	key := strings.Join(e.of.namespaces(), ",") + " " + e.query.Job
+	now, err := e.topic.jobs.store.Now(ctx)
+	if err != nil {
+		return client.Event{}, err
+	}
+	e.topic.mu.Lock()
+	known, ok := e.topic.counted[key]
+	e.topic.mu.Unlock()
+	if age := now.Sub(known.Time); ok && 0 <= age && age < StatsEvery {
+		return known, nil
+	}
+	counts, err := e.topic.stats.Over(ctx, e.who, client.StatsQuery{Namespace: e.query.Namespace, Job: e.query.Job, From: now.Add(-statsWithin), To: now, Step: time.Second})
+	if err != nil {
+		return client.Event{}, err
+	}
+	sum := client.StatsBucket{Start: now.Add(-statsWithin).Truncate(time.Second).UTC(), Outcomes: map[job.Outcome]int{}}
+	for i := range counts.Items {
+		b := &counts.Items[i]
+		for outcome, n := range b.Outcomes {
+			sum.Outcomes[outcome] += n
+		}
+		sum.Seconds += b.Seconds
+		sum.Longest = max(sum.Longest, b.Longest)
+	}
+	counted := client.Event{Kind: client.EventStats, Time: now.UTC(), Object: cmp.Or(e.query.Job, e.query.Namespace), Stats: &sum}
+	e.topic.mu.Lock()
+	defer e.topic.mu.Unlock()
+	if e.topic.counted == nil || len(e.topic.counted) >= statsMax {
+		e.topic.counted = map[string]client.Event{}
+	}
+	e.topic.counted[key] = counted
+	return counted, nil
 }
 
 // Close ends the stream.
@@ -108,7 +175,7 @@ func (e *EventStream) Take(ctx context.Context) (list []*events.Event, gap *clie
 	taken, lost := e.listener.Take()
 	more = len(taken) == events.PartMax
 	if lost {
-		now, err := e.topic.store.Now(ctx)
+		now, err := e.topic.jobs.store.Now(ctx)
 		if err != nil {
 			return nil, nil, more, err
 		}
@@ -117,11 +184,45 @@ func (e *EventStream) Take(ctx context.Context) (list []*events.Event, gap *clie
 		}
 	}
 	for _, event := range taken {
-		if e.wants(event) {
+		if !e.wants(event) {
+			continue
+		}
+		selected, err := e.selects(ctx, event)
+		if err != nil {
+			return nil, nil, more, err
+		}
+		if selected {
 			list = append(list, event)
 		}
 	}
 	return list, gap, more, nil
+}
+
+// selects reports whether an event is of a job with the labels and the text of the query, or of
+// one of its runs. The change that takes a label away is one of them, and so is the deletion.
+func (e *EventStream) selects(ctx context.Context, event *events.Event) (bool, error) {
+	if !e.selective() {
+		return true, nil
+	}
+	ofJob := event.Run != nil || event.Record != nil || event.Audit != nil && (strings.HasPrefix(event.Kind, "job.") || strings.HasPrefix(event.Kind, "run."))
+	if !ofJob {
+		return false, nil
+	}
+	name := objectOf(event)
+	known, ok := e.matched[name]
+	if ok && event.Audit == nil {
+		return known, nil
+	}
+	found, err := e.topic.jobs.store.JobsNamed(ctx, []string{name})
+	if err != nil {
+		return false, err
+	}
+	if e.matched == nil || len(e.matched) >= matchedMax {
+		e.matched = map[string]bool{}
+	}
+	matches := found[0] != nil && e.selected.Matches(found[0].Definition)
+	e.matched[name] = matches
+	return known || matches, nil
 }
 
 // wants reports whether the client has selected an event.

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -30,7 +31,11 @@ func (s *Jobs) List(ctx context.Context, who Caller, said client.JobQuery, fille
 		return page, err
 	}
 	var jobs []*store.Job
-	if said.Sort == client.ByNext && s.planner != nil {
+	if said.Failing {
+		jobs, _, err = s.failing(ctx, of, at)
+		jobs = slices.DeleteFunc(jobs, func(j *store.Job) bool { return !selects(&q, j) })
+		slices.SortFunc(jobs, func(a, b *store.Job) int { return cmp.Compare(a.Definition.FullName(), b.Definition.FullName()) })
+	} else if said.Sort == client.ByNext && s.planner != nil {
 		var place upcomingPlace
 		if err := readToken(said.PageToken, &place); err != nil {
 			return page, err
@@ -69,19 +74,87 @@ func (s *Jobs) List(ctx context.Context, who Caller, said client.JobQuery, fille
 			return page, err
 		}
 		page.Items = append(page.Items, d)
-		for k := range last[i][:min(recent, len(last[i]))] {
+		if runs := recentRuns(last[i][:min(recent, len(last[i]))]); runs != nil {
 			if page.Recent == nil {
 				page.Recent = map[string][]client.RecentRun{}
 			}
-			full, run := j.Definition.FullName(), endedRun(&last[i][k])
-			one := client.RecentRun{ID: run.ID, Outcome: run.Outcome, Started: run.Started, Ended: run.Ended, Attempt: run.Attempt}
-			for i := range run.Steps[:len(run.Steps)*max(0, 1-k)] {
-				one.Steps = append(one.Steps, run.Steps[i].State)
-			}
-			page.Recent[full] = append(page.Recent[full], one)
+			page.Recent[j.Definition.FullName()] = runs
 		}
 	}
 	return page, nil
+}
+
+// namespacesMax bounds the names in a menu: each takes a read of the store.
+const namespacesMax = 100
+
+// Namespaces returns the namespaces that have jobs, by name: the first ones, if there are many.
+func (s *Jobs) Namespaces(ctx context.Context, who Caller) ([]string, error) {
+	of, err := who.reads("")
+	if err != nil {
+		return nil, err
+	}
+	var list []string
+	for q := (store.JobQuery{Limit: 1}); len(list) < namespacesMax; {
+		jobs, _, err := of.jobs(ctx, s.store, q)
+		if err != nil {
+			return nil, err
+		}
+		if len(jobs) == 0 {
+			break
+		}
+		namespace := jobs[0].Filled.Namespace
+		list = append(list, namespace)
+		q.After = namespace + "0" // '0' is the letter behind '/'
+	}
+	return list, nil
+}
+
+// Recent returns the last n runs of some jobs by name, the latest first. Jobs that the caller
+// may not see, or that do not exist, have none.
+func (s *Jobs) Recent(ctx context.Context, who Caller, names []string, n int) (map[string][]client.RecentRun, error) {
+	of, err := who.reads("")
+	if err != nil {
+		return nil, err
+	}
+	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !of.hasObject(name) })
+	if len(names) == 0 {
+		return nil, nil
+	}
+	jobs, err := s.store.JobsNamed(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	jobs = slices.DeleteFunc(jobs, func(j *store.Job) bool { return j == nil })
+	uids := make([]job.ID, len(jobs))
+	for i, j := range jobs {
+		uids[i] = j.Definition.UID
+	}
+	last, err := s.store.Recent(ctx, uids, min(n, RecentMax))
+	if err != nil {
+		return nil, err
+	}
+	recent := map[string][]client.RecentRun{}
+	for i, j := range jobs {
+		recent[j.Definition.FullName()] = recentRuns(last[i])
+	}
+	return recent, nil
+}
+
+// recentRuns are the last runs of a job, the latest first. Only that has the states of its steps.
+func recentRuns(records []store.Record) (list []client.RecentRun) {
+	for k := range records {
+		r := records[k]
+		if k > 0 {
+			r.Run.Flow = nil
+		}
+		run := endedRun(&r)
+		one := client.RecentRun{ID: run.ID, Outcome: run.Outcome, Started: run.Started, Ended: run.Ended, Attempt: run.Attempt}
+		for i := range run.Steps {
+			one.Steps = append(one.Steps, run.Steps[i].State)
+		}
+		list = append(list, one)
+	}
+	return list
 }
 
 // RecentMax is the number of last runs in a list of jobs: as many as a person can

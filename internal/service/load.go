@@ -2,8 +2,8 @@ package service
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
@@ -115,25 +115,30 @@ func (s *Load) Due(ctx context.Context, who Caller, namespace string, from, to t
 	}
 	size = pageSize(size)
 	var place engine.Upcoming
-	for looked := 0; looked < lookMax; looked += PageMax {
-		upcoming := s.planner.Upcoming(from, place, PageMax)
-		for _, u := range upcoming {
-			if !u.Next.Before(to) || len(list) == size {
-				return list, nil
-			}
+	for looked := 0; looked < lookMax; looked += readTogether {
+		upcoming := s.planner.Upcoming(from, place, readTogether)
+		last := len(upcoming) < readTogether
+		if end := slices.IndexFunc(upcoming, func(u engine.Upcoming) bool { return !u.Next.Before(to) }); end >= 0 {
+			upcoming, last = upcoming[:end], true
+		}
+		if len(upcoming) == 0 {
+			return list, nil
+		}
+		jobs, err := s.jobs.jobsOf(ctx, upcoming)
+		if err != nil {
+			return nil, err
+		}
+		for i, u := range upcoming {
 			place = u
-			j, err := store.JobByUID(ctx, s.jobs.store, u.Job)
-			if errors.Is(err, store.ErrNotFound) {
+			if j := jobs[i]; j == nil || j.Deleted || !of.has(j.Filled.Namespace) {
 				continue
 			}
-			if err != nil {
-				return nil, err
-			}
-			if !j.Deleted && of.has(j.Filled.Namespace) {
-				list = append(list, client.DueJob{Job: j.Definition.FullName(), Due: u.Next})
+			list = append(list, client.DueJob{Job: jobs[i].Definition.FullName(), Due: u.Next})
+			if len(list) == size {
+				return list, nil
 			}
 		}
-		if len(upcoming) < PageMax {
+		if last {
 			break
 		}
 	}

@@ -159,6 +159,7 @@ func New(c Config) (*Service, error) {
 		outputs = &liveOutput{c.Store, c.LiveLogs}
 	}
 	output := &Output{shared: s, runs: runs, store: outputs, followers: c.Followers, places: streams, node: c.Node}
+	stats := &Stats{shared: s, jobs: jobs, runs: runs, store: c.Store}
 	nodes := &Nodes{store: c.Store, planner: c.Planner, remark: c.Remark, about: c.About, node: c.Node}
 	return &Service{
 		Jobs:          jobs,
@@ -170,7 +171,7 @@ func New(c Config) (*Service, error) {
 		Runs:          runs,
 		Output:        output,
 		Lines:         &Lines{output: output},
-		Events:        &Events{hub: c.Events, store: c.Store, places: streams},
+		Events:        &Events{hub: c.Events, jobs: jobs, stats: stats, places: streams},
 		Nodes:         nodes,
 		Listed:        &Sets{s, rules, job.KindExecutors, c.Store},
 		Executors:     &Executors{jobs: jobs, store: c.Store},
@@ -179,7 +180,7 @@ func New(c Config) (*Service, error) {
 		Reports:       &Reports{shared: s, jobs: jobs, store: c.Store, tokens: c.Tokens},
 		Callbacks:     &Callbacks{shared: s, store: c.Store},
 		Attention:     &Attention{jobs: jobs, runs: runs, nodes: nodes},
-		Stats:         &Stats{shared: s, jobs: jobs, runs: runs, store: c.Store},
+		Stats:         stats,
 		Load:          &Load{shared: s, jobs: jobs},
 		Bulk:          &Bulk{jobs: jobs, runs: runs},
 		Secrets:       &Secrets{c.Secrets},

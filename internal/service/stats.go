@@ -228,7 +228,7 @@ func (p *tally) add(r *store.Record) {
 	switch {
 	case r.Attempt.Outcome == job.OutcomeSucceeded:
 		p.succeeded, p.judged = p.succeeded+n, p.judged+n
-		p.durations = append(p.durations, r.Attempt.Ended.Sub(endedRun(r).Started).Seconds())
+		p.durations = append(p.durations, r.Attempt.Ended.Sub(cmp.Or(r.Begun, r.Attempt.Started)).Seconds())
 	case r.Attempt.Outcome.Alarms():
 		p.judged += n
 	}
