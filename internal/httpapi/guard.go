@@ -23,8 +23,8 @@ import (
 // milliseconds unless it hangs.
 const requestTime = 30 * time.Second
 
-// around wraps the routes in the checks of each request, from outside to inside: recovery,
-// time, the host, the site of origin, the token. Pages require the token themselves.
+// around wraps the routes in the checks of each request, from outside to inside: compression,
+// recovery, time, the host, the site of origin, the token. Pages require the token themselves.
 func (a *api) around(routes http.Handler) http.Handler {
 	h := a.authenticated(routes)
 	h = a.orPages(h)
@@ -32,7 +32,8 @@ func (a *api) around(routes http.Handler) http.Handler {
 	h = a.ofThisSite(h)
 	h = a.ofThisHost(h)
 	h = a.bounded(h)
-	return a.recovering(h)
+	h = a.recovering(h)
+	return a.compressing(h)
 }
 
 // fromSomewhere sets the origin of a request's changes, for the audit. The sender chooses

@@ -78,20 +78,6 @@ func (a assets) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(file.plain)
 }
 
-// compressedFrom is the size from which compressing a page is worth it.
-const compressedFrom = 1 << 10
-
-// compressed answers with a page, compressed for browsers that take it.
-func compressed(w http.ResponseWriter, r *http.Request, status int, page []byte) {
-	w.Header().Set("Vary", "Accept-Encoding, Cookie")
-	if len(page) >= compressedFrom && takesGzip(r) {
-		w.Header().Set("Content-Encoding", "gzip")
-		page = squeeze(page)
-	}
-	w.WriteHeader(status)
-	_, _ = w.Write(page)
-}
-
 func takesGzip(r *http.Request) bool {
 	return strings.Contains(r.Header.Get("Accept-Encoding"), "gzip")
 }

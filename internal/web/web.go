@@ -117,12 +117,12 @@ func (s *site) routes() {
 	s.page("GET /jobs", s.jobs)
 	s.slowPage("POST /jobs/bulk", s.bulk)
 	s.page("GET /jobs/{namespace}/{name}", s.jobRuns)
-	s.page("GET /jobs/new", s.newJobPage)
-	s.page("POST /jobs/new", s.saveJob)
-	s.page("GET /jobs/import", s.importPage)
-	s.page("POST /jobs/import", s.importCrontab)
-	s.page("GET /jobs/{namespace}/{name}/edit", s.editJob)
-	s.page("POST /jobs/{namespace}/{name}/edit", s.saveJob)
+	s.page("GET /jobs/new", needs(service.Define, s.newJobPage))
+	s.page("POST /jobs/new", needs(service.Define, s.saveJob))
+	s.page("GET /jobs/import", needs(service.Define, s.importPage))
+	s.page("POST /jobs/import", needs(service.Define, s.importCrontab))
+	s.page("GET /jobs/{namespace}/{name}/edit", needs(service.Define, s.editJob))
+	s.page("POST /jobs/{namespace}/{name}/edit", needs(service.Define, s.saveJob))
 	s.page("GET /jobs/{namespace}/{name}/definition", s.definition)
 	s.page("GET /jobs/{namespace}/{name}/schedule", s.schedulePage)
 	s.page("POST /jobs/{namespace}/{name}/backfill", s.backfill)
@@ -135,16 +135,31 @@ func (s *site) routes() {
 	s.page("GET /nodes", s.nodes)
 	s.page("GET /executors", s.executors)
 	s.page("GET /notifications", s.notifications)
-	s.page("GET /channels/new", s.newChannelPage)
-	s.page("POST /channels/new", s.saveChannel)
+	s.page("GET /channels/new", needs(service.Define, s.newChannelPage))
+	s.page("POST /channels/new", needs(service.Define, s.saveChannel))
 	s.page("GET /channels/{namespace}/{name}", s.channelPage)
-	s.page("POST /channels/{namespace}/{name}", s.saveChannel)
+	s.page("POST /channels/{namespace}/{name}", needs(service.Define, s.saveChannel))
 	s.page("GET /audit", s.audit)
 	s.page("GET /settings", s.settings)
 	s.actions()
 	s.page("GET /", func(*page) error {
 		return &service.Error{Type: client.TypeNotFound, Detail: "this address does not exist"}
 	})
+}
+
+// needs refuses a page to those without a right in its namespace, or in any. What they send is
+// not looked at before.
+func needs(r service.Right, answer func(*page) error) func(*page) error {
+	return func(p *page) error {
+		err := p.who.May(r)
+		if namespace := p.r.PathValue("namespace"); namespace != "" {
+			err = p.who.MayIn(r, namespace)
+		}
+		if err != nil {
+			return err
+		}
+		return answer(p)
+	}
 }
 
 // pageTime is how long a page may take. The store needs milliseconds unless it hangs.
@@ -283,7 +298,9 @@ func (s *site) write(p *page, status int, name string, view any) {
 	header.Set("Content-Type", "text/html; charset=utf-8")
 	header.Set("Content-Language", string(p.lang))
 	header.Set("Cache-Control", "no-store")
-	compressed(p.w, p.r, status, b.Bytes())
+	header.Set("Vary", "Cookie")
+	p.w.WriteHeader(status)
+	_, _ = p.w.Write(b.Bytes())
 }
 
 // addressOf returns the network address that a request comes from.
