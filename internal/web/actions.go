@@ -19,8 +19,8 @@ func (s *site) actions() {
 	s.page("POST /jobs/{namespace}/{name}/run", s.runJob)
 	s.page("POST /jobs/{namespace}/{name}/pause", s.pauseJob)
 	s.page("POST /jobs/{namespace}/{name}/resume", s.resumeJob)
-	s.page("POST /jobs/{namespace}/{name}/delete", s.deleteJob)
-	s.page("POST /jobs/{namespace}/{name}/rollback", s.rollBack)
+	s.page("POST /jobs/{namespace}/{name}/delete", needs(service.Define, s.deleteJob))
+	s.page("POST /jobs/{namespace}/{name}/rollback", needs(service.Define, s.rollBack))
 	s.page("POST /examples", s.addExamples)
 	s.page("POST /examples/remove", s.removeExamples)
 	s.page("POST /runs/{id}/cancel", s.cancelRun)
@@ -28,12 +28,12 @@ func (s *site) actions() {
 	s.page("POST /runs/{id}/steps/{step}/answer", s.answerStep)
 	s.page("POST /runs/{id}/signal", s.signalFlow)
 	s.page("POST /channels/{namespace}/{name}/test", s.testChannel)
-	s.page("POST /channels/{namespace}/{name}/delete", s.deleteChannel)
+	s.page("POST /channels/{namespace}/{name}/delete", needs(service.Define, s.deleteChannel))
 	s.page("POST /notifications/{id}/ack", s.ackNotice)
 	s.page("POST /nodes/{id}/drain", s.drainNode)
 	s.page("POST /nodes/{id}/undrain", s.undrainNode)
 	s.page("POST /tokens", s.createToken)
-	s.page("POST /tokens/{name}/revoke", s.revokeToken)
+	s.page("POST /tokens/{name}/revoke", needs(service.Administer, s.revokeToken))
 }
 
 // back is where a form comes from.

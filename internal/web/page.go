@@ -178,6 +178,7 @@ type frame struct {
 	read       time.Time
 	listed     time.Time // when the namespaces were read
 	attention  []client.Attention
+	recent     map[string][]client.RecentRun // of the jobs of attention
 	nodes      int
 	list       []client.Node
 	namespaces []string
@@ -213,14 +214,12 @@ func (s *site) frame(ctx context.Context, who service.Caller, most time.Duration
 		}
 	}
 	if age := now.Sub(f.listed); age < 0 || age >= namespacesFor {
-		if list, err := s.Service.Jobs.List(ctx, who, client.JobQuery{PageSize: service.PageMax}, false); err == nil {
-			f.listed, f.namespaces = now, nil
-			for _, d := range list.Items {
-				f.namespaces = append(f.namespaces, namespaceIn(d))
-			}
-			slices.Sort(f.namespaces)
-			f.namespaces = slices.Compact(f.namespaces)
+		if list, err := s.Service.Jobs.Namespaces(ctx, who); err == nil {
+			f.listed, f.namespaces = now, list
 		}
+	}
+	if f.err == nil {
+		f.recent, f.err = s.recent(ctx, who, f.attention)
 	}
 	if f.err != nil {
 		return f

@@ -50,6 +50,13 @@ func (s *site) bulk(p *page) error {
 	if !slices.Contains(bulkActions, client.BulkAction(v.Action)) {
 		return service.WrongParameter("action", "is not known", "allowed: run, pause, resume, delete")
 	}
+	right := service.Define
+	if v.Action == string(client.BulkRun) {
+		right = service.Operate
+	}
+	if err := p.who.May(right); err != nil {
+		return err
+	}
 	if !v.All && len(v.Names) > jobsPage {
 		return service.WrongParameter("job", "is given too often", "select the jobs in the list")
 	}

@@ -258,6 +258,7 @@ func (s *site) editView(p *page, of string, present int64, text string) (editVie
 	} else {
 		v.Layout = p.layout("edit.title", "jobs", "name", of)
 		v.Address, v.Discard = "/jobs/"+of+"/edit", "/jobs/"+of
+		v.Events = "kind=job&job=" + template.URLQueryEscaper(of)
 	}
 	v.Layout.Namespace = ""
 	v.Commands = []Command{{p.T("command.shell"), "belfry apply -f job.yaml"}}
@@ -296,6 +297,38 @@ func (s *site) editView(p *page, of string, present int64, text string) (editVie
 	return v, s.explainEdit(p, &v, list[0])
 }
 
+// crowd says how many jobs start in the minute of the next run, and which minutes near are quieter.
+func (s *site) crowd(p *page, v *editView, next time.Time) error {
+	from := next.Truncate(time.Minute).Add(-nearMinutes * time.Minute)
+	if now := p.now.Truncate(time.Minute); from.Before(now) {
+		from = now
+	}
+	load, err := s.Service.Load.Ahead(p.ctx(), p.who, client.LoadQuery{From: from, To: next.Truncate(time.Minute).Add((nearMinutes + 1) * time.Minute), Step: time.Minute})
+	if err != nil {
+		if service.ErrorOf(err).Type == client.TypeInvalid {
+			return nil // it is farther ahead than starts are counted
+		}
+		return err
+	}
+	at := int(next.Sub(load.From) / time.Minute)
+	if at < 0 || at >= len(load.Starts) || load.Starts[at] < crowdedFrom {
+		return nil
+	}
+	text := p.T("edit.crowd", "n", load.Starts[at])
+	var quiet []string
+	for _, i := range quieter(load.Starts, at) {
+		quiet = append(quiet, load.From.Add(time.Duration(i)*time.Minute).In(p.zone).Format("15:04"))
+	}
+	if len(quiet) > 0 {
+		text += " " + p.T("edit.quieter", "when", strings.Join(quiet, ", "))
+	}
+	v.Notes = append(v.Notes, text)
+	return nil
+}
+
+// crowdedFrom is how many starts in a minute the editor speaks of.
+const crowdedFrom = 3
+
 // explainEdit says what a valid document means and would change.
 func (s *site) explainEdit(p *page, v *editView, document job.Document) error {
 	j := document.Job
@@ -311,6 +344,11 @@ func (s *site) explainEdit(p *page, v *editView, document job.Document) error {
 			v.Notes = said.Notes
 			for _, t := range said.Next {
 				v.Next = append(v.Next, nextRow{At: p.minute(t), In: p.relative(t), UTC: t.UTC().Format("15:04 UTC")})
+			}
+			if len(said.Next) > 0 {
+				if err := s.crowd(p, v, said.Next[0]); err != nil {
+					return err
+				}
 			}
 		}
 	}

@@ -58,6 +58,9 @@ type jobRow struct {
 // jobsPage is how many jobs a page has: each has a strip of its last runs.
 const jobsPage = 100
 
+// failingJobs is the view of the jobs whose last run failed; the others are states.
+const failingJobs = "failing"
+
 // stripRuns is how many runs a strip shows.
 const stripRuns = 20
 
@@ -66,8 +69,11 @@ func (s *site) jobs(p *page) error {
 	text := p.query("q")
 	words, labels := splitSearch(text)
 	q := client.JobQuery{
-		Namespace: l.Namespace, Text: words, Labels: labels, State: job.JobState(p.query("state")),
+		Namespace: l.Namespace, Text: words, Labels: labels, State: job.JobState(p.query("state")), Failing: p.query("state") == failingJobs,
 		PageSize: jobsPage, PageToken: p.query("page"), Recent: stripRuns,
+	}
+	if q.Failing {
+		q.State = ""
 	}
 	if p.query("sort") == "next" {
 		q.Sort = client.ByNext
@@ -78,7 +84,7 @@ func (s *site) jobs(p *page) error {
 	}
 	v := jobsView{Layout: l, Text: text, Sort: p.query("sort"), Clear: "/jobs", State: p.query("state")}
 	v.SortName, v.SortNext = p.with("sort", "", "page", ""), p.with("sort", "next", "page", "")
-	v.Filtered = text != "" || q.State != "" || l.Namespace != ""
+	v.Filtered = text != "" || v.State != "" || l.Namespace != ""
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		v.Tokens = append(v.Tokens, filterToken{key, labels[key], p.with("q", without(text, "label:"+key+"="+labels[key]), "page", "")})
 	}
@@ -86,6 +92,7 @@ func (s *site) jobs(p *page) error {
 	v.Tabs = []tab{
 		{Name: p.T("jobs.all"), Address: p.with("state", "", "page", ""), Current: state == ""},
 		{Name: p.T("jobs.active"), Address: p.with("state", "active", "page", ""), Current: state == "active"},
+		{Name: p.T("jobs.failing"), Address: p.with("state", failingJobs, "page", ""), Current: state == failingJobs},
 		{Name: p.T("jobs.paused"), Address: p.with("state", "paused", "page", ""), Current: state == "paused"},
 		{Name: p.T("jobs.completed"), Address: p.with("state", "completed", "page", ""), Current: state == "completed"},
 	}
@@ -100,7 +107,7 @@ func (s *site) jobs(p *page) error {
 		l.Events += "&namespace=" + template.URLQueryEscaper(l.Namespace)
 	}
 	l.Commands = []Command{
-		{p.T("command.shell"), "belfry job list" + flagIf("--namespace", l.Namespace) + flagIf("--state", state)},
+		{p.T("command.shell"), "belfry job list" + flagIf("--namespace", l.Namespace) + strings.Replace(flagIf("--state", state), "--state "+failingJobs, "--failing", 1)},
 		{"curl", p.curl("GET", "/api/v1/jobs", "")},
 	}
 	return p.show("jobs", v)

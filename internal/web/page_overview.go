@@ -1,13 +1,16 @@
 package web
 
 import (
+	"context"
 	"html/template"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/cron"
 	"github.com/belfry-cron/belfry/internal/draw"
+	"github.com/belfry-cron/belfry/internal/service"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -79,7 +82,7 @@ const (
 
 func (s *site) overview(p *page) error {
 	l := p.layout("overview.title", "overview")
-	jobs, err := s.Service.Jobs.List(p.ctx(), p.who, client.JobQuery{Namespace: l.Namespace, Sort: client.ByNext, PageSize: dueRows * 4, Recent: stripRuns}, true)
+	jobs, err := s.Service.Jobs.List(p.ctx(), p.who, client.JobQuery{Namespace: l.Namespace, Sort: client.ByNext, PageSize: dueRows * 4}, true)
 	if err != nil {
 		return err
 	}
@@ -87,13 +90,13 @@ func (s *site) overview(p *page) error {
 		return s.firstStart(p, l)
 	}
 	v := overviewView{Layout: l, Now: p.T("weekday."+p.now.Format("Mon")) + " " + p.date(p.now) + ", " + p.now.Format("15:04")}
-	list, err := s.attention(p, l.Namespace)
+	list, recent, err := s.attention(p, l.Namespace)
 	if err != nil {
 		return err
 	}
 	for i := range list {
 		n := p.need(&list[i])
-		n.Strip = picture(p.strip(runsOf(jobs.Recent[list[i].Job])))
+		n.Strip = picture(p.strip(runsOf(recent[list[i].Job])))
 		v.Needs = append(v.Needs, n)
 	}
 	v.Lead = p.lead(list)
@@ -124,13 +127,29 @@ func (s *site) overview(p *page) error {
 	return p.show("overview", v)
 }
 
-// attention returns what needs a person in a namespace, or in all.
-func (s *site) attention(p *page, namespace string) ([]client.Attention, error) {
-	if namespace != "" {
-		return s.Service.Attention.List(p.ctx(), p.who, namespace)
+// attention returns what needs a person in a namespace, or in all, with the last runs of its jobs.
+func (s *site) attention(p *page, namespace string) ([]client.Attention, map[string][]client.RecentRun, error) {
+	if namespace == "" {
+		known := s.frame(p.ctx(), p.who, attentionFor)
+		return known.attention, known.recent, known.err
 	}
-	known := s.frame(p.ctx(), p.who, attentionFor)
-	return known.attention, known.err
+	list, err := s.Service.Attention.List(p.ctx(), p.who, namespace)
+	if err != nil {
+		return nil, nil, err
+	}
+	recent, err := s.recent(p.ctx(), p.who, list)
+	return list, recent, err
+}
+
+// recent returns the last runs of the jobs that need a person.
+func (s *site) recent(ctx context.Context, who service.Caller, list []client.Attention) (map[string][]client.RecentRun, error) {
+	var names []string
+	for i := range list {
+		if name := list[i].Job; name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return s.Service.Jobs.Recent(ctx, who, names, stripRuns)
 }
 
 // overviewCharts draws half a day back and ahead, and counts the outcomes of a day.

@@ -175,7 +175,7 @@ const (
 )
 
 // auditActions are offered as filters.
-var auditActions = []string{"job", "job.create", "job.change", "job.delete", "job.pause", "job.resume", "run", "run.hand", "run.cancel", "run.backfill", "node", "token"}
+var auditActions = []string{"job", "job.create", "job.change", "job.delete", "job.pause", "job.resume", "run", "run.hand", "run.cancel", "run.backfill", "calendar", "pool", "channel", "executors", "secret", "node", "token"}
 
 func (s *site) audit(p *page) error {
 	l := p.layout("audit.title", "audit")
@@ -332,7 +332,7 @@ func (s *site) showSettings(p *page, status int, name, secret string) error {
 			})
 		}
 	}
-	for _, key := range []string{"/", "Ctrl K", "?", "g o", "g j", "g r", "g t", "g n", "g a", "j k", "x", "Enter", "r", "p", "e", "c", "f", "w"} {
+	for _, key := range []string{"/", "Ctrl K", "?", "g o", "g j", "g r", "g t", "g f", "g n", "g a", "g s", "j k", "x", "Enter", "r", "p", "e", "c", "f", "w"} {
 		v.Shortcut = append(v.Shortcut, [2]string{key, p.T("key." + strings.ReplaceAll(key, " ", "_"))})
 	}
 	l.Commands = []Command{{p.T("command.shell"), "belfry token list"}, {p.T("settings.new_token"), "belfry token create NAME --role viewer"}}

@@ -26,7 +26,8 @@ type timelineView struct {
 	Quiet    []minuteRow
 	Week     template.HTML
 	WeekDone template.HTML
-	Hour     template.HTML
+	Hour     template.HTML // the day to come, by the minutes of the hour
+	From, To int64         // of the picture, in milliseconds since 1970
 	Quietest string
 	Minute   When // of which the jobs are listed
 	Due      []dueRow
@@ -67,7 +68,7 @@ func (s *site) timeline(p *page) error {
 	l := p.layout("timeline.title", "timeline")
 	v := timelineView{Layout: l}
 	week := p.query("view") == "week"
-	l.Again = 15
+	l.Again = 10
 	l.Commands = []Command{{"curl", p.curl("GET", "/api/v1/load?step=60s", "")}}
 	if err := s.dueMinute(p, &v); err != nil {
 		return err
@@ -128,6 +129,7 @@ func (s *site) timelineDay(p *page, v *timelineView) error {
 	v.Range = p.T("run.from_to", "from", p.day(from, "15:04"), "to", p.day(to, "15:04"))
 	around := func(t time.Time) string { return p.with("at", t.UTC().Format(time.RFC3339)) }
 	v.Earlier, v.Later, v.IsMoved = around(middle.Add(-shown.span/2)), around(middle.Add(shown.span/2)), !middle.Equal(p.now)
+	v.From, v.To = from.UnixMilli(), to.UnixMilli()
 	v.Now, v.Per = p.with("at", ""), p.T("timeline.per", "d", p.took(shown.step))
 	var stats client.Stats
 	if first := from.Truncate(shown.step); first.Before(p.now) {
@@ -200,8 +202,9 @@ func quieter(starts []int, crowded int) []int {
 	return near
 }
 
-// laneOf returns the lane that a run of a job on a node is in, and where its name leads.
-func (v *timelineView) laneOf(p *page, full, node string) (name, link string) {
+// laneOf returns the lane of a run of a job on a node, with a slot of a pool, and where its name
+// leads.
+func (v *timelineView) laneOf(p *page, full, node, pool string) (name, link string) {
 	switch v.By {
 	case "namespace":
 		name, _ = splitName(full)
@@ -211,6 +214,11 @@ func (v *timelineView) laneOf(p *page, full, node string) (name, link string) {
 			return p.T("timeline.no_node"), ""
 		}
 		return node, "/nodes#" + node
+	case "pool":
+		if pool == "" {
+			return p.T("timeline.no_pool"), ""
+		}
+		return pool, ""
 	}
 	return full, "/jobs/" + full
 }
@@ -218,12 +226,12 @@ func (v *timelineView) laneOf(p *page, full, node string) (name, link string) {
 // lanes draws what ran, runs and will run side by side.
 func (s *site) lanes(p *page, v *timelineView, from, to time.Time) error {
 	v.By = p.query("by")
-	for _, by := range []string{"", "namespace", "node"} {
+	for _, by := range []string{"", "namespace", "node", "pool"} {
 		v.Lane = append(v.Lane, tab{Name: p.T("timeline.by." + cmp.Or(by, "job")), Address: p.with("by", by), Current: v.By == by})
 	}
 	spans, links := map[string][]draw.Span{}, map[string]string{}
-	add := func(full, node string, span draw.Span) {
-		name, link := v.laneOf(p, full, node)
+	add := func(full, node, pool string, span draw.Span) {
+		name, link := v.laneOf(p, full, node, pool)
 		spans[name], links[name] = append(spans[name], span), link
 	}
 	if from.Before(p.now) {
@@ -246,10 +254,10 @@ func (s *site) lanes(p *page, v *timelineView, from, to time.Time) error {
 			if r.State == job.StateReady {
 				class = draw.Plan
 			}
-			add(r.Job, r.Node, draw.Span{From: max(begin.Sub(from).Minutes(), 0), To: max(earlier(end, to).Sub(from).Minutes(), 0), Class: class, Title: r.Job + ": " + m.Title, Link: m.Link})
+			add(r.Job, r.Node, r.Pool, draw.Span{From: max(begin.Sub(from).Minutes(), 0), To: max(earlier(end, to).Sub(from).Minutes(), 0), Class: class, Title: r.Job + ": " + m.Title, Link: m.Link})
 		}
 	}
-	if to.After(p.now) && v.By != "node" { // which node will run it is not known
+	if to.After(p.now) && v.By != "node" && v.By != "pool" { // which node will run it is not known
 		begin := p.now
 		if from.After(begin) {
 			begin = from
@@ -260,7 +268,7 @@ func (s *site) lanes(p *page, v *timelineView, from, to time.Time) error {
 		}
 		for _, d := range due {
 			at := d.Due.Sub(from).Minutes()
-			add(d.Job, "", draw.Span{From: at, To: min(at+to.Sub(from).Minutes()/360, to.Sub(from).Minutes()), Class: draw.Plan, Title: d.Job + ": " + p.day(d.Due, "15:04:05"), Link: "/jobs/" + d.Job})
+			add(d.Job, "", "", draw.Span{From: at, To: min(at+to.Sub(from).Minutes()/360, to.Sub(from).Minutes()), Class: draw.Plan, Title: d.Job + ": " + p.day(d.Due, "15:04:05"), Link: "/jobs/" + d.Job})
 		}
 	}
 	names := slices.Sorted(maps.Keys(spans))
@@ -404,6 +412,29 @@ func (s *site) timelineWeek(p *page, v *timelineView) error {
 		return fmt.Sprintf("%s %02d:%02d: %d", doneNames[i], j/4, j%4*15, int(done[i][j]))
 	}, hourTicks(), [2]int{6, now[1]}))
 	v.quietest(p, byHour)
+	day, err := s.Service.Load.Ahead(p.ctx(), p.who, client.LoadQuery{Namespace: v.Namespace, From: p.now, To: p.now.Add(24 * time.Hour), Step: time.Minute})
+	if err != nil {
+		return err
+	}
+	minutes := make([]draw.Column, 60)
+	for i, starts := range day.Starts {
+		at := day.From.Add(time.Duration(i) * time.Minute).In(p.zone).Minute()
+		if minutes[at].Parts == nil {
+			minutes[at].Parts = []draw.Part{{Class: draw.Next}}
+		}
+		minutes[at].Parts[0].Value += float64(starts)
+	}
+	for i := range minutes {
+		sum := 0.0
+		for _, part := range minutes[i].Parts {
+			sum += part.Value
+		}
+		minutes[i].Title = fmt.Sprintf(":%02d: %s", i, p.T("timeline.planned", "n", int(sum)))
+		if i%5 == 0 {
+			minutes[i].Tick = fmt.Sprintf(":%02d", i)
+		}
+	}
+	v.Hour = picture(draw.Columns(p.T("timeline.hour"), minutes, -1, "", whole, 90))
 	return nil
 }
 

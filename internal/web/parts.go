@@ -42,6 +42,8 @@ type (
 	// Jobs lists, shows and changes jobs.
 	Jobs interface {
 		List(ctx context.Context, who service.Caller, q client.JobQuery, filled bool) (client.JobPage, error)
+		Recent(ctx context.Context, who service.Caller, names []string, n int) (map[string][]client.RecentRun, error)
+		Namespaces(ctx context.Context, who service.Caller) ([]string, error)
 		Get(ctx context.Context, who service.Caller, name service.Name, filled bool) (client.Document, int64, error)
 		Create(ctx context.Context, who service.Caller, draft service.Draft) (service.Changed, error)
 		Put(ctx context.Context, who service.Caller, name service.Name, draft service.Draft, expect service.Expect) (service.Changed, error)

@@ -251,6 +251,9 @@ func (w *world) pagePaths() []string {
 
 var untranslated = regexp.MustCompile(`>[a-z]+\.[a-z_.]+<`)
 
+// forAuthors are the pages that a viewer is refused.
+var forAuthors = regexp.MustCompile(`^/(jobs|channels)/(new|import)|/edit$`)
+
 func TestEveryPageIsWrittenInBothLanguages(t *testing.T) {
 	w := newWorld(t)
 	w.fill()
@@ -260,7 +263,11 @@ func TestEveryPageIsWrittenInBothLanguages(t *testing.T) {
 			for _, lang := range []string{"en", "zh"} {
 				answer := b.ask("GET", path, nil, "Accept-Language", lang)
 				body := answer.Body.String()
-				if answer.Code != http.StatusOK || !strings.Contains(body, "</html>") || !strings.Contains(body, `lang="`+lang+`"`) {
+				status := http.StatusOK
+				if name == "vera" && forAuthors.MatchString(path) {
+					status = http.StatusForbidden
+				}
+				if answer.Code != status || !strings.Contains(body, "</html>") || !strings.Contains(body, `lang="`+lang+`"`) {
 					t.Errorf("%s for %s in %s answers %d: %.300s", path, name, lang, answer.Code, body)
 				}
 				if key := untranslated.FindString(body); key != "" {

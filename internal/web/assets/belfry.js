@@ -69,6 +69,8 @@ if (document.body.dataset.login !== undefined) {
   if (document.querySelector("[data-list] input[type=checkbox]")) import("./bulk.js").then(m => m.bulk());
   const saved = document.querySelector("[data-views]");
   if (saved) import("./views.js").then(m => m.views(saved));
+  const heat = document.querySelector("[data-zoom]");
+  if (heat) import("./zoom.js").then(m => m.zoom(heat));
   const output = document.querySelector("[data-output]");
   if (output) import("./output.js").then(m => m.output(output));
   if (document.querySelector("[data-edit]")) import("./edit.js").then(m => m.edit());

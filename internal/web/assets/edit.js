@@ -1,9 +1,48 @@
 // The editor: what is typed is checked by the server, which also keeps form and text in step.
 import {part} from "./live.js";
 
+const unseen = /([\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff])/; // letters that change what others look like
+const paintMax = 50000; // letters of a document that are coloured while it is typed
+
+// painted puts a coloured copy with line numbers behind a text, and returns what paints it anew.
+function painted(text) {
+  const box = document.createElement("div"), copy = document.createElement("pre");
+  box.className = "painted";
+  copy.setAttribute("aria-hidden", "true");
+  text.before(box);
+  box.append(copy, text);
+  const scroll = () => { copy.scrollTop = text.scrollTop; copy.scrollLeft = text.scrollLeft; };
+  text.addEventListener("scroll", scroll, {passive: true});
+  return () => {
+    box.classList.toggle("plain", text.value.length > paintMax);
+    if (text.value.length > paintMax) return;
+    const bad = new Set([...document.querySelectorAll("#checked [data-line]")].map(e => e.dataset.line));
+    copy.replaceChildren(...text.value.split("\n").map((line, i) => {
+      const div = document.createElement("div");
+      if (bad.has(String(i + 1))) div.className = "bad";
+      const [, before, key, colon, rest] = /^(\s*(?:- )*)(?:([^\s#"'{}[\],:][^:#"'{}]*?)(:)(?=\s|$))?(.*)$/.exec(line);
+      if (before) div.append(before);
+      for (const [kind, piece] of [["k", key], ["", colon], ...[...(rest ?? "").matchAll(/(\s#.*$|^#.*$)|("(?:[^"\\]|\\.)*"?|'[^']*'?)|(\{\{.*?\}\})|((?:(?!\s#|["']|\{\{).)+|.)/g)].map(m => [m[1] ? "c" : m[2] ? "s" : m[3] ? "v" : "", m[0]])]) {
+        if (!piece) continue;
+        for (const [i, part] of piece.split(unseen).entries()) {
+          const span = document.createElement("span");
+          span.className = i % 2 ? "u" : kind;
+          span.textContent = i % 2 ? "\u200b" : part;
+          div.append(span);
+        }
+      }
+      if (!line) div.append("\u200b");
+      return div;
+    }));
+    scroll();
+  };
+}
+
 export function edit() {
   const form = document.querySelector("[data-edit]"), text = form.querySelector("[data-document]");
   let timer, asked = 0;
+  const paint = painted(text);
+  paint();
 
   async function check() {
     const mine = ++asked;
@@ -28,9 +67,15 @@ export function edit() {
       box.querySelector(".err")?.remove();
       if (error) box.append(document.importNode(error, true));
     }
+    paint();
   }
-  form.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(check, 150); });
+  form.addEventListener("input", () => { paint(); clearTimeout(timer); timer = setTimeout(check, 150); });
   form.dataset.ready = "1"; // what is typed from now on is checked
+  // live.js reads the version that is saved now.
+  document.addEventListener("belfry:fresh", () => {
+    const saved = form.querySelector("#present [data-version]"), note = form.querySelector("[data-meanwhile]");
+    if (saved) note.hidden = +saved.dataset.version <= +form.elements.present.value;
+  });
   form.addEventListener("click", e => {
     const line = e.target.closest("[data-line]");
     if (!line) return;
@@ -43,6 +88,7 @@ export function edit() {
     if (text.selectionStart === 0 && text.selectionEnd === 0) return; // leave by Tab from the first place
     e.preventDefault();
     text.setRangeText("  ", text.selectionStart, text.selectionEnd, "end");
+    text.dispatchEvent(new InputEvent("input", {bubbles: true}));
   });
   addEventListener("beforeunload", e => { if (text.value !== text.defaultValue && !form.dataset.sent) e.preventDefault(); });
 }

@@ -1,7 +1,7 @@
 // Keys. Single letters can be switched off in the settings, and are ignored in fields.
 import {palette} from "./palette.js";
 
-const pages = {o: "/", j: "/jobs", r: "/runs", t: "/timeline", n: "/nodes", a: "/audit"};
+const pages = {o: "/", j: "/jobs", r: "/runs", t: "/timeline", f: "/flows", n: "/nodes", a: "/audit", s: "/settings"};
 let leading = 0;
 
 export function keys() {

@@ -4,9 +4,12 @@
 import {tick} from "./belfry.js";
 import {say} from "./words.js";
 
-const policy = window.trustedTypes?.createPolicy("belfry", {createHTML: html => html}) ?? {createHTML: html => html};
-const silence = 20000; // the server says something each 15 s
-let stream, last = Date.now(), wait = 1000, pending = 0, reading = false, again = false, lastID = "", ended = false, opened = false;
+const policy = window.trustedTypes?.createPolicy("belfry", {createHTML: html => html, createScriptURL: address => address}) ?? {createHTML: html => html, createScriptURL: address => address};
+const alive = 20000;   // a tab tells the shared stream so often that it is there
+const silence = 25000; // the server says something each 15 s
+let last = Date.now(), pending = 0, reading = false, again = false, ended = false, opened = false, following = false;
+
+const said = {up: well, heard: () => { last = Date.now(); if (document.body.classList.contains("stale")) well(); }, news: later, down: lost, over};
 
 export function live() {
   const channel = new BroadcastChannel("belfry");
@@ -14,56 +17,37 @@ export function live() {
   // What changes without an event, such as the silence of a node, is read again in any case.
   const every = document.body.dataset.again * 1000;
   if (every) setInterval(() => { if (!document.hidden && !ended && !document.body.classList.contains("stale")) refresh(); }, every);
-  if (document.body.dataset.events === undefined) return;
-  open();
-  setInterval(() => { if (stream && Date.now() - last > silence) lost(); }, 1000);
+  const wanted = document.body.dataset.events;
+  if (wanted === undefined) return;
+  const events = stream();
+  const follow = () => { following = true; last = Date.now(); events.follow(wanted); };
+  const leave = () => { following = false; events.leave(); };
+  follow();
+  setInterval(() => { if (following && !ended && Date.now() - last > silence) { lost(); events.follow(wanted); } }, 1000);
   let hide;
   document.addEventListener("visibilitychange", () => {
     clearTimeout(hide);
-    if (document.hidden) hide = setTimeout(() => { stream?.abort(); stream = null; }, 60000);
-    else if (!stream && !ended) { open(); later(); }
+    if (document.hidden) hide = setTimeout(leave, 60000);
+    else if (!following && !ended) { follow(); later(); }
   });
+  addEventListener("pagehide", leave);
+  addEventListener("pageshow", e => { if (e.persisted && !ended) { follow(); later(); } });
 }
 
-// The stream is read by fetch, which tells the end of a session from a server that is away.
-async function open() {
-  const own = stream = new AbortController();
-  try {
-    const headers = {Accept: "text/event-stream"};
-    if (lastID) headers["Last-Event-ID"] = lastID;
-    const answer = await fetch("/api/v1/events?" + document.body.dataset.events, {headers, signal: own.signal, cache: "no-store"});
-    if (answer.status === 401) return over();
-    if (!answer.ok) throw new Error(answer.status);
-    well();
-    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-    let rest = "";
-    for (;;) {
-      const {value, done} = await reader.read();
-      if (done) break;
-      last = Date.now();
-      rest += value;
-      const parts = rest.split("\n\n");
-      rest = parts.pop();
-      for (const part of parts) {
-        const id = /^id: (.*)$/m.exec(part);
-        if (id) lastID = id[1];
-        if (/^event: problem$/m.test(part)) { const r = await fetch("/ui/kit", {method: "HEAD", headers: {"X-Belfry": "1"}}); if (r.status === 401) return over(); }
-        if (/^data: /m.test(part)) later();
-      }
-    }
-  } catch (error) {
-    if (own.signal.aborted) return;
+// stream is that of all tabs, where the browser has shared workers, and else one of this tab.
+function stream() {
+  if (!window.SharedWorker) {
+    const own = import("./stream.js").then(m => m.stream(said));
+    return {follow: query => own.then(s => s.follow(query)), leave: () => own.then(s => s.follow(null))};
   }
-  if (stream === own) lost();
+  const worker = new SharedWorker(policy.createScriptURL(new URL("shared.js", import.meta.url).href), {type: "module"});
+  worker.port.onmessage = ({data}) => { for (const what in data) said[what](); };
+  setInterval(() => { if (following) worker.port.postMessage({alive: true}); }, alive);
+  return {follow: query => worker.port.postMessage({follow: query}), leave: () => worker.port.postMessage({leave: true})};
 }
 
 function lost() {
-  if (ended) return;
-  stream?.abort();
-  stream = null;
-  if (!document.body.classList.contains("stale") && Date.now() - last > 3000) stale();
-  setTimeout(() => { if (!stream && !document.hidden) open(); }, wait);
-  wait = Math.min(wait * 2, 30000);
+  if (!ended && !document.body.classList.contains("stale") && Date.now() - last > 3000) stale();
 }
 
 function stale() {
@@ -76,7 +60,6 @@ function stale() {
 
 function well() {
   last = Date.now();
-  wait = 1000;
   const text = document.querySelector("[data-live-text]");
   if (text) text.textContent = text.dataset.liveText;
   document.querySelector("#live .dot")?.classList.remove("off");
@@ -90,8 +73,6 @@ function well() {
 // over says that the session has ended. What was typed stays.
 function over() {
   ended = true;
-  stream?.abort();
-  stream = null;
   const dialog = document.getElementById("ended");
   if (dialog && !dialog.open) dialog.showModal();
   const check = async () => {

@@ -130,9 +130,18 @@ export function output(panel) {
     jump();
   }
 
-  // watch follows output that is being written: its events say that there is more.
+  // watch follows output that is being written: its events say that there is more. A hidden tab
+  // leaves its connection to others.
   async function watch() {
-    const answer = await fetch(`${panel.dataset.output}?attempt=${attempt}&tail=1`, {headers: {Accept: "text/event-stream"}, cache: "no-store"}).catch(() => null);
+    const own = new AbortController();
+    let hide;
+    const look = () => {
+      clearTimeout(hide);
+      if (document.hidden) hide = setTimeout(() => own.abort(), 60000);
+      else if (own.signal.aborted) { document.removeEventListener("visibilitychange", look); watch(); }
+    };
+    document.addEventListener("visibilitychange", look);
+    const answer = await fetch(`${panel.dataset.output}?attempt=${attempt}&tail=1`, {headers: {Accept: "text/event-stream"}, cache: "no-store", signal: own.signal}).catch(() => null);
     if (!answer?.ok) return;
     const reader = answer.body.getReader();
     let busy = false, again = false;
@@ -147,10 +156,11 @@ export function output(panel) {
       setTimeout(() => { busy = false; if (again) { again = false; news(); } }, rest);
     };
     for (;;) {
-      const {done} = await reader.read();
+      const {done} = await reader.read().catch(() => ({done: true}));
       news();
-      if (done) return;
+      if (done) break;
     }
+    if (!own.signal.aborted) { clearTimeout(hide); document.removeEventListener("visibilitychange", look); }
   }
 
   function go(n) {

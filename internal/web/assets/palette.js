@@ -1,7 +1,7 @@
 // The palette: pages, jobs and what can be done, by a few letters.
 import {words} from "./words.js";
 
-const pages = [["nav.overview", "/"], ["nav.jobs", "/jobs"], ["nav.runs", "/runs"], ["nav.timeline", "/timeline"], ["nav.nodes", "/nodes"], ["nav.audit", "/audit"], ["nav.settings", "/settings"], ["jobs.new", "/jobs/new"]];
+const pages = [["nav.overview", "/"], ["nav.jobs", "/jobs"], ["nav.runs", "/runs"], ["nav.timeline", "/timeline"], ["nav.flows", "/flows"], ["nav.nodes", "/nodes"], ["executors.title", "/executors"], ["nav.notifications", "/notifications"], ["nav.audit", "/audit"], ["nav.settings", "/settings"], ["jobs.new", "/jobs/new"], ["jobs.import", "/jobs/import"]];
 const dialog = document.getElementById("palette");
 const input = dialog?.querySelector("input");
 const list = document.getElementById("found");
@@ -62,6 +62,7 @@ input?.addEventListener("input", () => {
 
 dialog?.addEventListener("keydown", e => {
   const all = [...list.querySelectorAll("[role=option]")], at = all.findIndex(o => o.getAttribute("aria-selected") === "true");
+  if (e.key === "Escape") { e.preventDefault(); dialog.close(); } // a field for searches would only be cleared
   if (e.key === "Enter") { e.preventDefault(); choose(all[at]); }
   if (e.key !== "ArrowDown" && e.key !== "ArrowUp" || !all.length) return;
   e.preventDefault();
