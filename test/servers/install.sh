@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs Debian's PostgreSQL, MariaDB, Redis, Chromium, a Chinese font, cron, and what makes a Debian to
+# Installs Debian's PostgreSQL, MariaDB, Redis, Chromium, fonts for it, cron, and what makes a Debian to
 # install packages in, if they are missing and this user may. The tests start them, so that none need run.
 set -euo pipefail
 
@@ -10,6 +10,8 @@ command -v redis-server >/dev/null || missing+=(redis-server)
 command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || missing+=(chromium)
 # The pages in Chinese are looked at as well.
 { command -v fc-list >/dev/null && fc-list :lang=zh | grep -q .; } || missing+=(fonts-wqy-microhei)
+# The first font of the pages that Debian has; without it the pictures are in DejaVu.
+{ command -v fc-list >/dev/null && fc-list : family | grep -q '^Inter'; } || missing+=(fonts-inter)
 [ -x /usr/sbin/cron ] || missing+=(cron)
 [ -x /usr/sbin/debootstrap ] || missing+=(debootstrap)
 command -v rpm >/dev/null || missing+=(rpm)

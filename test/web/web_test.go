@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -29,6 +30,8 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+
+	"github.com/belfry-cron/belfry/test/servers"
 )
 
 // patience bounds each wait for the browser: a busy machine is slow and not wrong.
@@ -641,10 +644,22 @@ func TestScreenshots(t *testing.T) {
 		t.Fatal(err)
 	}
 	photograph(t, belfry.served, dir, "", pages(t))
-	told := serveFor(t, filepath.Join(t.TempDir(), "data"), "", "--name", "ber-1")
+	me, err := user.Current() // root would be refused: other machines could give it jobs
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := servers.StartRedis(t).URL()
+	var told *served
+	for _, name := range []string{"fra-1", "ber-2", "ber-1"} {
+		told = serveFor(t, filepath.Join(t.TempDir(), "data"), "", "--store", store, "--run-as", me.Username, "--name", name)
+	}
 	tell(t, told)
+	failed := told.must(t, "run", "list", "--job", "shop/price-import", "--limit", "1", "-o", "name")
+	flow := told.must(t, "run", "list", "--job", "data/nightly-report", "--limit", "1", "-o", "name")
 	photograph(t, told, dir, "story-", []string{
-		"/", "/jobs", "/jobs/shop/price-import", "/jobs/shop/price-import/statistics", "/jobs/shop/price-import/schedule", "/runs", "/timeline", "/timeline?span=6h&by=namespace", "/timeline?view=week",
+		"/", "/jobs", "/jobs?state=failing", "/jobs/shop/price-import", "/jobs/shop/price-import/statistics", "/jobs/shop/price-import/schedule", "/jobs/shop/price-import/definition", "/jobs/shop/price-import/edit",
+		"/runs", "/runs/" + failed[strings.LastIndex(failed, "/")+1:], "/flows", "/runs/" + flow[strings.LastIndex(flow, "/")+1:], "/timeline", "/timeline?span=6h&by=namespace", "/timeline?view=week",
+		"/nodes", "/executors", "/notifications", "/audit", "/settings",
 	})
 }
 

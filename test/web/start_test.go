@@ -1,0 +1,311 @@
+//go:build servers
+
+package web
+
+import (
+	"bytes"
+	"fmt"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// logIn logs in with a token, as a person does who has no command line.
+func (b *tab) logIn(secret, next string) {
+	b.t.Helper()
+	b.open("/ui/login?lang=en&next=" + url.QueryEscape(next))
+	b.do(chromedp.SendKeys("#token", secret, chromedp.ByQuery), chromedp.Submit("#token", chromedp.ByQuery))
+	b.until("the page after the log-in", `document.querySelector("nav.side") !== null && document.readyState === "complete"`)
+}
+
+// newToken makes a token with a role, and returns its secret.
+func (s *served) newToken(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	said := s.must(t, append([]string{"token", "create", name}, args...)...)
+	return strings.Fields(said[strings.Index(said, "belfry_"):])[0]
+}
+
+// From a server without jobs to the output of a first one, with nothing but a browser and the
+// token that the server has made.
+func TestFromTheFirstStartToTheFirstOutput(t *testing.T) {
+	t.Parallel()
+	s := serveFor(t, filepath.Join(t.TempDir(), "data"), "")
+	token, err := os.ReadFile(filepath.Join(s.data, "token"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newStranger(t, s)
+	b.width(1440)
+	b.logIn(string(bytes.TrimSpace(token)), "/")
+	b.until("the first page", `document.querySelector("[data-first]") !== null`)
+	b.do(chromedp.Evaluate(`{ const f = document.querySelector("[data-first] input[name=line]"); f.value = "15 6 * * 1-5 echo the first output"; f.dispatchEvent(new InputEvent("input", {bubbles: true})); }`, nil))
+	b.until("the line in words", `document.querySelector("#explained .said")?.textContent.includes("06:15") && document.querySelector('#explained a.primary')?.href.includes("first")`)
+	b.do(chromedp.Click("#explained a.primary", chromedp.ByQuery))
+	b.until("the editor", `document.querySelector("[data-edit]")?.dataset.ready === "1" && document.querySelector("[data-document]").value.includes("echo the first output")`)
+	b.do(chromedp.Click("[data-save]", chromedp.ByQuery))
+	b.until("the page of the job", `/^\/jobs\/default\/[^/]+$/.test(location.pathname) && document.querySelector('[data-key="r"]') !== null`)
+	b.do(chromedp.Click(`[data-key="r"]`, chromedp.ByQuery))
+	b.until("the output", `location.pathname.startsWith("/runs/") && document.querySelector("[data-log]")?.textContent.includes("the first output")`)
+	b.until("the end", `document.querySelector("#head .pill")?.textContent.includes("succeeded")`)
+	b.open("/")
+	b.until("the overview with a job", `document.querySelector("[data-first]") === null && document.querySelector("#lead") !== null`)
+	if list := b.complained(); len(list) > 0 {
+		t.Errorf("the pages complain: %q", list)
+	}
+}
+
+// A job is created with the form, runs while its page is watched, and is cancelled: its process
+// and that of its child are gone.
+func TestACancelledRunHasNoProcessLeft(t *testing.T) {
+	t.Parallel()
+	pages(t)
+	b := newTab(t)
+	b.width(1440)
+	b.looks("light", "en")
+	b.open("/jobs/new")
+	b.until("the editor", `document.querySelector("[data-edit]").dataset.ready === "1"`)
+	b.types("f-name", "with-a-child")
+	b.types("f-run.shell", "sleep 1000 & echo pids $$ $! end; i=0; while :; do i=$((i+1)); echo tick $i; sleep 0.2; done")
+	b.until("the form in the text", `document.querySelector("[data-document]").value.includes("name: with-a-child") && document.querySelector("[data-document]").value.includes("sleep 1000")`)
+	b.do(chromedp.Click("[data-save]", chromedp.ByQuery))
+	b.until("the page of the job", `location.pathname === "/jobs/default/with-a-child" && document.readyState === "complete"`)
+	b.do(chromedp.Click(`[data-key="r"]`, chromedp.ByQuery))
+	b.until("the live output", `document.querySelector("[data-log]")?.textContent.includes("tick 3")`)
+	said := value[string](b, `/pids (\d+ \d+) end/.exec(document.querySelector("[data-log]").textContent)[1]`)
+	var pids []int
+	for _, field := range strings.Fields(said) {
+		pid, err := strconv.Atoi(field)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(pid, 0); err != nil {
+			t.Fatalf("the process %d does not run: %v", pid, err)
+		}
+		pids = append(pids, pid)
+	}
+	b.do(chromedp.Click(`summary[data-key="c"]`, chromedp.ByQuery), chromedp.Click(`form[action$="/cancel"] button`, chromedp.ByQuery))
+	b.until("the end of the run", `document.querySelector("#head .pill")?.textContent.includes("cancelled")`)
+	b.until("who cancelled it", `document.querySelector("#why")?.textContent.includes("cancelled by")`)
+	for _, pid := range pids {
+		if err := syscall.Kill(pid, 0); err == nil {
+			if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil && !strings.Contains(string(stat), ") Z ") {
+				t.Errorf("the process %d still runs: %s", pid, stat)
+			}
+		}
+	}
+	if list := b.complained(); len(list) > 0 {
+		t.Errorf("the pages complain: %q", list)
+	}
+}
+
+// Eight tabs of a browser follow one stream: HTTP/1.1 has six connections to a server. Each gets
+// the events that it wants.
+func TestTabsOfABrowserShareOneStream(t *testing.T) {
+	t.Parallel()
+	s := serveFor(t, filepath.Join(t.TempDir(), "data"), "")
+	s.must(t, "job", "create", "before", "--cron", "0 3 * * *", "--", "true")
+	to, err := url.Parse(s.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var open, most atomic.Int32
+	proxy := httptest.NewServer(&httputil.ReverseProxy{
+		FlushInterval: -1,
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(to)
+			r.Out.Host = r.In.Host
+			if r.In.URL.Path == "/api/v1/events" {
+				n := open.Add(1)
+				for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+				}
+				go func() { <-r.In.Context().Done(); open.Add(-1) }()
+			}
+		},
+	})
+	t.Cleanup(proxy.Close)
+	_, code, _ := strings.Cut(s.must(t, "ui"), "#")
+	first := newStranger(t, &served{url: proxy.URL})
+	first.open("/ui/login?next=/jobs#" + code)
+	const live = `document.querySelector("[data-live-text]")?.textContent === document.querySelector("[data-live-text]")?.dataset.liveText`
+	first.until("the live stream", `location.pathname === "/jobs" && `+live)
+	tabs := []*tab{first}
+	for _, path := range []string{"/jobs", "/runs", "/", "/nodes", "/flows", "/audit", "/jobs?namespace=default"} {
+		ctx, cancel := chromedp.NewContext(first.Context)
+		t.Cleanup(cancel)
+		b := &tab{Context: ctx, t: t, on: first.on}
+		b.open(path)
+		b.until("the live stream of "+path, live)
+		tabs = append(tabs, b)
+	}
+	s.must(t, "job", "create", "after", "--cron", "0 4 * * *", "--", "true")
+	for _, at := range []int{0, 1, 7} {
+		tabs[at].until("the new job", `[...document.querySelectorAll("[data-list] .name")].some(a => a.textContent === "default/after")`)
+	}
+	tabs[6].until("the change", `document.querySelector("main").textContent.includes("default/after")`)
+	// A stream with other events is opened before the one in its place has ended.
+	if n := most.Load(); n > 3 {
+		t.Errorf("%d streams were open at once", n)
+	}
+	until(t, "one stream", func() bool { return open.Load() == 1 })
+}
+
+// until waits until a condition holds.
+func until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !holds(); {
+		if time.Now().After(end) {
+			t.Fatalf("%s does not come", what)
+		}
+		<-time.After(20 * time.Millisecond)
+	}
+}
+
+// presses sends a key to the page.
+func (b *tab) presses(keys string, modifiers ...input.Modifier) {
+	b.t.Helper()
+	b.do(chromedp.KeyEvent(keys, chromedp.KeyModifiers(modifiers...)))
+}
+
+func TestThePaletteAndTheKeysLeadEverywhere(t *testing.T) {
+	t.Parallel()
+	pages(t)
+	b := newTab(t)
+	b.width(1440)
+	b.looks("light", "en")
+	b.open("/jobs")
+	ready := `document.documentElement.classList.contains("script") && document.readyState === "complete"`
+	b.until("the script", ready)
+	b.presses("k", input.ModifierCtrl)
+	b.until("the palette", `document.getElementById("palette").open && document.activeElement === document.querySelector("#palette input") && document.querySelectorAll("#found [role=option]").length > 8`)
+	b.presses("price")
+	b.until("the job", `document.querySelector("#found [aria-selected=true]")?.textContent.startsWith("shop/price-import")`)
+	b.presses(kb.Enter)
+	b.until("its page", `location.pathname === "/jobs/shop/price-import" && `+ready)
+	b.presses("k", input.ModifierCtrl)
+	b.presses("run now")
+	b.until("the action", `document.querySelector("#found [aria-selected=true]")?.textContent.toLowerCase().includes("run now")`)
+	b.presses(kb.Escape)
+	b.until("no palette", `!document.getElementById("palette").open`)
+	b.presses("?")
+	b.until("the keys", `document.getElementById("keys").open`)
+	b.presses(kb.Escape)
+	for keys, path := range map[string]string{"gr": "/runs", "gt": "/timeline", "gf": "/flows", "gn": "/nodes", "ga": "/audit", "gs": "/settings", "go": "/", "gj": "/jobs"} {
+		b.presses(keys[:1])
+		b.presses(keys[1:])
+		b.until("the page of "+keys, fmt.Sprintf(`location.pathname === %q && `, path)+ready)
+	}
+	b.open("/jobs")
+	b.until("the script", ready)
+	b.presses("/")
+	b.until("the search", `document.activeElement === document.querySelector("[data-search]")`)
+	b.presses("gt") // letters in a field are letters
+	b.until("the text", `document.querySelector("[data-search]").value === "gt" && location.pathname === "/jobs"`)
+	b.do(chromedp.Evaluate(`document.activeElement.blur()`, nil))
+	b.presses("j")
+	b.presses("j")
+	b.presses("k")
+	b.presses("x")
+	b.until("the selected row", `document.querySelector("[data-list] tbody tr.cursor input:checked") !== null && document.querySelector("[data-list] tbody tr").classList.contains("cursor")`)
+	b.presses("j")
+	where := value[string](b, `document.querySelector("[data-list] tr.cursor").dataset.href`)
+	b.presses(kb.Enter)
+	b.until("the row's page", fmt.Sprintf(`location.pathname === %q && `, where)+ready)
+
+	// Single letters are off where the reader has chosen so.
+	if status := value[int](b, `fetch("/ui/look", {method: "POST", redirect: "manual", body: new URLSearchParams({form: document.querySelector("input[name=form]").value, back: "/", zone: "UTC", theme: "", lang: "en", keys: "off"})}).then(r => r.status)`); status != 0 {
+		t.Fatalf("the look is answered with %d", status)
+	}
+	b.open("/jobs")
+	b.until("the script", ready)
+	b.presses("?")
+	b.presses("k", input.ModifierCtrl)
+	b.until("the palette, and no keys", `document.getElementById("palette").open && !document.getElementById("keys").open`)
+	if list := b.complained(); len(list) > 0 {
+		t.Errorf("the pages complain: %q", list)
+	}
+}
+
+func TestTheTimelineShowsWhatRanAndWhatWill(t *testing.T) {
+	t.Parallel()
+	ids, err := fill()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newTab(t)
+	b.width(1440)
+	b.looks("light", "en")
+	b.open("/timeline")
+	b.until("the run in its lane", fmt.Sprintf(`document.querySelector('#lanes a[href="/runs/%s"]') !== null`, ids["shop/price-import"]))
+	b.until("what is planned", `document.querySelector("#lanes .f-plan, #lanes .f-next") !== null && document.querySelectorAll("#heat .f-next").length > 10`)
+	b.do(chromedp.Evaluate(`[...document.querySelectorAll(".seg a")].find(a => a.textContent.includes("namespace")).click()`, nil))
+	b.until("the lanes of namespaces", `location.search.includes("by=namespace") && [...document.querySelectorAll("#lanes text")].some(t => t.textContent === "shop")`)
+	b.do(chromedp.Evaluate(`[...document.querySelectorAll(".seg a")].find(a => a.textContent.startsWith("1 ")).click()`, nil))
+	b.until("an hour", `location.search.includes("span=1h") && document.querySelector("#heat svg") !== null`)
+	b.open("/timeline")
+	b.until("the crowded minutes", `[...document.querySelectorAll("main a")].some(a => a.href.includes("#minute"))`)
+	b.do(chromedp.Evaluate(`[...document.querySelectorAll("main a")].find(a => a.href.includes("#minute")).click()`, nil))
+	b.until("the jobs of the minute", `document.querySelectorAll("#minute .due").length > 0`)
+	b.open("/timeline")
+	b.until("the script", `document.documentElement.classList.contains("script") && document.readyState === "complete"`)
+	b.do(chromedp.Evaluate(`{ const place = document.querySelector("[data-zoom]"), box = place.querySelector("svg").getBoundingClientRect(); const at = (type, share) => new PointerEvent(type, {bubbles: true, clientX: box.left + share * box.width, clientY: box.top + 5, pointerType: "mouse"}); globalThis.drag = () => { place.dispatchEvent(at("pointerdown", .3)); place.dispatchEvent(at("pointermove", .4)); place.dispatchEvent(at("pointerup", .45)); }; }`, nil))
+	b.until("the span that was dragged over", `location.search.includes("span=6h") && location.search.includes("at=20") || globalThis.drag?.()`)
+	b.open("/timeline?by=pool")
+	b.until("the lanes of pools", `[...document.querySelectorAll("#lanes text")].some(t => t.textContent === "no pool")`)
+	b.open("/timeline?view=week")
+	b.until("the week", `document.querySelectorAll("main svg.viz").length >= 3 && document.querySelector("main .h1, main .h2, main .h3, main .h4, main .h5, main [class*=h]") !== null`)
+	if list := b.complained(); len(list) > 0 {
+		t.Errorf("the pages complain: %q", list)
+	}
+}
+
+// Without script a person filters, runs a job with parameters, follows it by the page's own
+// refresh, pauses and creates one.
+func TestAPersonWithoutScriptDoesTheSame(t *testing.T) {
+	t.Parallel()
+	pages(t)
+	b := newTab(t)
+	b.width(1440)
+	b.looks("light", "en")
+	apply(t, "namespace: plain\nname: greet\nlabels: {plain: \"yes\"}\nparams: {who: {default: world}}\nrun: {shell: \"echo hello {{ .Params.who }}; sleep 3; echo bye\"}\n")
+	b.do(emulation.SetScriptExecutionDisabled(true))
+	b.open("/jobs")
+	b.do(chromedp.SendKeys("[data-search]", "label:plain=yes"+kb.Enter, chromedp.ByQuery), chromedp.WaitVisible(`a.name[href="/jobs/plain/greet"]`, chromedp.ByQuery))
+	b.do(chromedp.Click(`a.name[href="/jobs/plain/greet"]`, chromedp.ByQuery), chromedp.WaitVisible(`summary[data-key="r"]`, chromedp.ByQuery))
+	b.do(chromedp.Click(`summary[data-key="r"]`, chromedp.ByQuery), chromedp.SetValue("#param-who", "you", chromedp.ByQuery), chromedp.Click(`form[action$="/run"] button.primary`, chromedp.ByQuery))
+	b.do(chromedp.WaitVisible("#head", chromedp.ByQuery))
+	reads := func(what, selector, want string) {
+		t.Helper()
+		until(t, what, func() bool {
+			var text string
+			b.do(chromedp.Evaluate("0", nil))
+			if err := chromedp.Run(b.Context, chromedp.Text(selector, &text, chromedp.ByQuery)); err != nil {
+				return false // the page is being read again
+			}
+			return strings.Contains(text, want)
+		})
+	}
+	reads("the output with the parameter", "[data-log]", "hello you")
+	reads("the end", "[data-log]", "bye")
+	reads("the outcome", "#head .pill", "succeeded")
+
+	b.open("/jobs/plain/greet")
+	b.do(chromedp.Click(`summary[data-key="p"]`, chromedp.ByQuery), chromedp.SetValue("#why", "moving", chromedp.ByQuery), chromedp.Click(`form[action$="/pause"] button`, chromedp.ByQuery))
+	reads("the pause", "main", "moving")
+
+	b.open("/jobs/new")
+	b.do(chromedp.SetValue("#f-name", "by-hand", chromedp.ByQuery), chromedp.SetValue(`[id="f-schedule.cron"]`, "0 4 * * *", chromedp.ByQuery), chromedp.Click("[data-save]", chromedp.ByQuery))
+	reads("the page of the new job", "h1", "by-hand")
+}
