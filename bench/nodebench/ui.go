@@ -144,7 +144,11 @@ func (b *bench) uiPages(ctx context.Context, s *server) ([]Figure, error) {
 		figures = append(figures, atMost(page.name+", p95", took.quantile(.95), uiGoal).
 			beside(fmt.Sprintf("the first %s, p50 %s; %s of a processor", times(first), times(took.quantile(.5)), times((own-worked)/time.Duration(len(took))))))
 	}
-	return figures, s.stop()
+	painted, err := b.painted(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return append(figures, painted...), s.stop()
 }
 
 // browser is a client of pages.

@@ -1,0 +1,115 @@
+package nodebench
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"time"
+
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/job"
+)
+
+const (
+	// paintGoal is when the largest part of a page is painted, and shownGoal when the end of a
+	// run is on an open page.
+	paintGoal = 300 * time.Millisecond
+	shownGoal = time.Second
+	// paints is how often a page is opened, and ends how many runs end before an open page.
+	paints = 30
+	ends   = 20
+)
+
+// largestPaint gives the time of the largest paint, once the page has been loaded.
+const largestPaint = `new Promise(done => new PerformanceObserver((list, self) => {
+	const last = list.getEntries().at(-1);
+	requestAnimationFrame(() => requestAnimationFrame(() => { self.disconnect(); done(last.startTime); }));
+}).observe({type: "largest-contentful-paint", buffered: true}))`
+
+// whenShown gives how long after its end a run is on the page as ended.
+const whenShown = `new Promise(done => {
+	const id = %q, look = () => {
+		const row = document.getElementById("run-" + id);
+		if (!row?.querySelector(".st.ok")) return;
+		clearInterval(timer);
+		done(Date.now());
+	};
+	const timer = setInterval(look, 5);
+})`
+
+// painted measures pages of a server in Chromium, if there is one.
+func (b *bench) painted(ctx context.Context, s *server) ([]Figure, error) {
+	if _, err := exec.LookPath("chromium"); err != nil {
+		return []Figure{fact("largest paint of Jobs", "not measured: there is no Chromium")}, nil
+	}
+	code, err := s.LoginCode(ctx)
+	if err != nil {
+		return nil, err
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath("chromium"), chromedp.WindowSize(1440, 900))
+	if os.Geteuid() == 0 {
+		options = append(options, chromedp.NoSandbox)
+	}
+	browsers, stop := chromedp.NewExecAllocator(ctx, options...)
+	defer stop()
+	tab, leave := chromedp.NewContext(browsers)
+	defer leave()
+	if err := chromedp.Run(tab, chromedp.Navigate(s.url+"/ui/login?next="+url.QueryEscape("/ui/kit")+"#"+code.Code), chromedp.WaitReady("nav.side", chromedp.ByQuery)); err != nil {
+		return nil, fmt.Errorf("log in with Chromium: %w", err)
+	}
+	wait := func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }
+	var figures []Figure
+	for _, page := range []struct{ name, path string }{{"Jobs", "/jobs"}, {"Overview", "/"}} {
+		var took lateness
+		for range b.scaled(paints, 2) {
+			var ms float64
+			if err := chromedp.Run(tab, chromedp.Navigate(s.url+page.path), chromedp.Evaluate(largestPaint, &ms, wait)); err != nil {
+				return nil, fmt.Errorf("open %s in Chromium: %w", page.name, err)
+			}
+			took = append(took, time.Duration(ms*1e6))
+		}
+		took.sort()
+		figures = append(figures, atMost("largest paint of "+page.name+" in Chromium, p95", took.quantile(.95), paintGoal).beside("p50 "+times(took.quantile(.5))))
+	}
+	shown, err := b.shown(ctx, tab, s)
+	return append(figures, shown), err
+}
+
+// shown measures how long after their end runs are shown on an open page.
+func (b *bench) shown(ctx context.Context, tab context.Context, s *server) (Figure, error) {
+	document, err := client.DocumentOf(job.Document{Job: &job.Job{Namespace: "bench", Name: "ends", Run: job.RunSpec{Shell: &job.Shell{Command: "true"}}}})
+	if err != nil {
+		return Figure{}, err
+	}
+	if _, err := s.Apply(ctx, client.Apply{Documents: []client.Document{document}}); err != nil {
+		return Figure{}, err
+	}
+	var live bool
+	if err := chromedp.Run(tab, chromedp.Navigate(s.url+"/runs"), chromedp.Poll(`document.querySelector("[data-live-text]").textContent === document.querySelector("[data-live-text]").dataset.liveText`, &live)); err != nil {
+		return Figure{}, fmt.Errorf("follow runs in Chromium: %w", err)
+	}
+	var took lateness
+	for range b.scaled(ends, 1) {
+		made, err := s.RunJob(ctx, "bench", "ends", client.RunRequest{}, "")
+		if err != nil {
+			return Figure{}, err
+		}
+		var at float64
+		wait := func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }
+		if err := chromedp.Run(tab, chromedp.Evaluate(fmt.Sprintf(whenShown, made.ID), &at, wait)); err != nil {
+			return Figure{}, fmt.Errorf("wait for the end of a run in Chromium: %w", err)
+		}
+		ended, err := s.Client.Run(ctx, made.ID)
+		if err != nil {
+			return Figure{}, err
+		}
+		took = append(took, time.UnixMilli(int64(at)).Sub(ended.Ended))
+	}
+	took.sort()
+	return atMost("the end of a run, until it is on the open page of runs, p95", took.quantile(.95), shownGoal).beside("p50 " + times(took.quantile(.5))), nil
+}
