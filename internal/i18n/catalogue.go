@@ -549,7 +549,7 @@ var catalogue = []text{
 	{"edit.planned", "Running attempts end as they began. Where the schedule changes, runs that are planned are withdrawn and planned anew.", "正在进行的运行不受影响。调度计划改变时，已计划的运行会撤回并重新计划。"},
 	{"edit.conflict", "Version {v} was saved meanwhile.", "编辑期间，版本 {v} 已被保存。"},
 	{"edit.conflict_help", "This is what it changed:", "其变更如下："},
-	{"edit.meanwhile", "Somebody has saved another version meanwhile. Saving shows what it changed first.", "编辑期间已有其他版本被保存。保存时会先显示其变更。"},
+	{"edit.meanwhile", "Another person has saved a version meanwhile. Saving shows its changes first.", "编辑期间已有其他版本被保存。保存时会先显示其变更。"},
 	{"edit.crowd", "{n} run starts in the minute of the next one.|{n} runs start in the minute of the next one.", "下次运行所在的一分钟内共有 {n} 次启动。"},
 	{"edit.quieter", "Quieter: {when}.", "较空闲：{when}。"},
 	{"edit.theirs", "Take theirs", "采用对方版本"},
