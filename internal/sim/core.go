@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"io"
@@ -42,6 +43,7 @@ type Core struct {
 	nodes   []*model
 	outage  bool // no node reaches the store
 	calm    bool // nothing goes wrong any more
+	repeats bool // the caller repeats a call without an answer
 	err     error
 
 	now    time.Time
@@ -112,24 +114,69 @@ func RunCore(seed uint64, d time.Duration) (*Core, error) {
 }
 
 // RunCoreInParts is RunCore on a store whose steps compare when they commit, as those on
-// etcd and Redis: one commit in twenty loses its race, or is done by a part, and is made
-// again.
-func RunCoreInParts(seed uint64, d time.Duration) (*Core, error) {
-	random := rand.New(rand.NewPCG(seed, 4))
-	return runCore(seed, d, func(int, int) memory.Fate {
+// etcd and Redis: one commit in twenty loses its race or is done by a part, and is made again. Those
+// of a plan, a claim or a report may also be done or not without an answer, or come after the call
+// that repeats them. It counts these fates.
+func RunCoreInParts(seed uint64, d time.Duration) (*Core, map[memory.Fate]int, error) {
+	random, fates := rand.New(rand.NewPCG(seed, 4)), map[memory.Fate]int{}
+	c, err := runCore(seed, d, func(c *Core) memory.Fate {
+		fate := memory.Done
 		if random.IntN(20) == 0 {
-			return memory.Again
+			fate = memory.Again + memory.Fate(random.IntN(int(memory.Late)))
 		}
-		return memory.Done
+		if !c.repeats && fate > memory.Again {
+			fate = memory.Again
+		}
+		fates[fate]++
+		return fate
 	})
+	return c, fates, err
+}
+
+// repeating repeats calls of its store until they are answered, as clients of etcd and Redis do when
+// they do not know whether a commit is done.
+type repeating struct {
+	store.Store
+	core *Core
+}
+
+// do makes a call. Within it commits may go unanswered.
+func (s *repeating) do(call func() error) {
+	for again := true; again; {
+		s.core.repeats = true
+		again = errors.Is(call(), store.ErrAway)
+		s.core.repeats = false
+	}
+}
+
+// Plan implements store.Planning.
+func (s *repeating) Plan(ctx context.Context, session job.ID, items []store.PlanItem) (out []store.PlanOutcome, claims []store.ClaimOutcome, err error) {
+	s.do(func() error { out, claims, err = s.Store.Plan(ctx, session, items); return err })
+	return out, claims, err
+}
+
+// Claim implements store.Working.
+func (s *repeating) Claim(ctx context.Context, session job.ID, attempts []store.Attempt) (out []store.ClaimOutcome, err error) {
+	s.do(func() error { out, err = s.Store.Claim(ctx, session, attempts); return err })
+	return out, err
+}
+
+// Finish implements store.Working.
+func (s *repeating) Finish(ctx context.Context, session job.ID, results []store.Result) (out []store.FinishOutcome, err error) {
+	s.do(func() error { out, err = s.Store.Finish(ctx, session, results); return err })
+	return out, err
 }
 
 // newCore returns a cluster whose nodes are not started.
-func newCore(seed uint64, fate func(part, parts int) memory.Fate) (*Core, error) {
+func newCore(seed uint64, fate func(*Core) memory.Fate) (*Core, error) {
 	c := &Core{history: newHistory(), random: rand.New(rand.NewPCG(seed, 1)), ids: rand.New(rand.NewPCG(seed, 2)), now: beginning}
 	clock := func() time.Time { return c.now }
-	c.memory = memory.New(memory.Options{Now: clock, LookAhead: lookAhead, NewID: c.newID, Fate: fate})
-	c.store = NewTap(c.memory, c.history, clock, lookAhead)
+	options := memory.Options{Now: clock, LookAhead: lookAhead, NewID: c.newID}
+	if fate != nil {
+		options.Fate = func(int, int) memory.Fate { return fate(c) }
+	}
+	c.memory = memory.New(options)
+	c.store = NewTap(&repeating{c.memory, c}, c.history, clock, lookAhead)
 	c.outside = newOutside(c.history, clock)
 	var err error
 	if c.user, err = newUser(c.store, rand.New(rand.NewPCG(seed, 3)), clock); err != nil {
@@ -142,7 +189,7 @@ func newCore(seed uint64, fate func(part, parts int) memory.Fate) (*Core, error)
 	return c, nil
 }
 
-func runCore(seed uint64, d time.Duration, fate func(part, parts int) memory.Fate) (*Core, error) {
+func runCore(seed uint64, d time.Duration, fate func(*Core) memory.Fate) (*Core, error) {
 	c, err := newCore(seed, fate)
 	if err != nil {
 		return nil, err

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/belfry-cron/belfry/store/memory"
 )
 
 // seeds returns the first of some worlds, and how many there are: the same each time,
@@ -127,9 +129,15 @@ func TestCore(t *testing.T) {
 func TestCoreOnCommitsInParts(t *testing.T) {
 	first, _ := seeds(t, "BELFRY_SIM_CORE", 4)
 	for seed := range uint64(2) {
-		c, err := RunCoreInParts(first+seed, 20*time.Minute)
+		c, fates, err := RunCoreInParts(first+seed, 20*time.Minute)
 		if err != nil {
 			t.Fatal(err)
+		}
+		t.Logf("fates of commits: %v", fates)
+		for fate := memory.Again; fate <= memory.Late; fate++ {
+			if fates[fate] < 10 {
+				t.Errorf("BELFRY_SEED=%d: %d commits have fate %d, want more", first+seed, fates[fate], fate)
+			}
 		}
 		for _, p := range c.History().Problems() {
 			t.Errorf("BELFRY_SEED=%d: %s", first+seed, p)
