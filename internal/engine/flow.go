@@ -119,7 +119,7 @@ func (b *Batch) flowOf(m *member) *flowRun {
 		return m.flow
 	}
 	m.flow = &flowRun{plan: noFlow}
-	if json.Unmarshal(m.Flow, &m.flow.Saved) != nil {
+	if m.flow.Read(m.Flow) != nil {
 		return m.flow
 	}
 	if own := m.flow.Definition; own != nil {
@@ -142,8 +142,7 @@ func (b *Batch) saveFlow(m *member) {
 // settleFlow writes the state of a flow into its run.
 func (m *member) settleFlow() {
 	if m.flow != nil && m.flow.changed {
-		// Data decoded from JSON can be encoded.
-		m.Flow, _ = json.Marshal(&m.flow.Saved)
+		m.Flow = m.flow.Append(make([]byte, 0, len(m.Flow)+len(m.Flow)/4))
 		m.flow.changed = false
 	}
 }
