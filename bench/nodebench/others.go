@@ -107,7 +107,11 @@ const (
 // besideSketch measures a node on a backend and its sketch.
 func (b *bench) besideSketch(ctx context.Context, on backend, sketch func(context.Context, place, time.Duration) (caughtUp, error)) ([]Figure, caughtUp, error) {
 	load := backlog{jobs: b.scaled(sketchCells, 20), down: b.scaled(10, 10)}
-	ours, err := b.fresh(ctx, on, load, 1, patience)
+	var ours caughtUp
+	err := b.profiled(on.name+"-node", func() (err error) {
+		ours, err = b.fresh(ctx, on, load, 1, patience)
+		return err
+	})
 	if err != nil {
 		return nil, ours, err
 	}

@@ -39,7 +39,7 @@ type Options struct {
 	// Dir is where the stores and programs are made, in a folder that is removed
 	// at the end. Default: the system's temporary folder.
 	Dir string
-	// Profile is a folder for processor profiles of the scenarios with flows. Default: none.
+	// Profile is a folder for processor profiles of the scenarios with flows or with sketches. Default: none.
 	Profile string
 }
 

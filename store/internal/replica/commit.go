@@ -119,12 +119,19 @@ func (c *staged) spread(most int) {
 			kept, size = append(kept, r), size+n
 			continue
 		}
-		c.set[r.ID] = r
+		c.putApart(r)
 		c.apart++
 		moved++
 	}
 	clear(c.runs[len(kept):])
 	c.runs = kept
+}
+
+func (c *staged) putApart(r *store.Run) {
+	if c.set == nil { // as in most cells
+		c.set = map[job.ID]*store.Run{}
+	}
+	c.set[r.ID] = r
 }
 
 // write puts it into a transaction.
@@ -213,7 +220,7 @@ func (w *writer) cell(uid job.ID) *staged {
 	w.t.b.mu.RLock()
 	defer w.t.b.mu.RUnlock()
 	w.t.saw(cellKey(uid))
-	own := &staged{set: map[job.ID]*store.Run{}, gone: map[job.ID]bool{}, alone: true}
+	own := &staged{alone: true}
 	if is := w.t.b.state.cells[uid]; is != nil {
 		own.cell, own.alone = *is, false
 		own.runs = slices.Clone(is.runs)
@@ -286,7 +293,7 @@ func (w *writer) setRun(r *store.Run) {
 		c.runs[i] = &own
 	} else if was := w.apart(r.ID); was != nil {
 		w.touch(was)
-		c.set[r.ID] = &own
+		c.putApart(&own)
 	} else {
 		c.runs = append(c.runs, &own)
 	}
@@ -310,6 +317,9 @@ func (w *writer) removeRun(r *store.Run) {
 		c.runs = slices.Delete(c.runs, i, i+1)
 	} else if was := w.apart(r.ID); was != nil {
 		w.touch(was)
+		if c.gone == nil { // as in most cells
+			c.gone = map[job.ID]bool{}
+		}
 		c.gone[r.ID] = true
 		c.apart--
 	}
