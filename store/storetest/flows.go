@@ -395,6 +395,65 @@ var flowTests = []test{
 		e.gone(child.ID, job.OutcomeCancelled)
 		e.gone(f.Run, job.OutcomeCancelled)
 	}},
+	{"the first failure ends the flow of another job that is a step, with its steps", func(e *env) {
+		deep := e.put(flowJob("deep", "", `steps: [{name: z, run: 'true'}]`))
+		other := e.put(flowJob("other", "", `steps: [{name: x, run: 'true'}, {name: y, run: {job: deep}}, {name: w, wait: {for: 1h}}]`))
+		j := e.put(flowJob("f", "", `fail_fast: true, steps: [{name: a, run: {job: other}}, {name: b, run: 'true'}], finally: [{name: c, run: 'true'}]`))
+		f := e.trigger(j)
+		e.begin(f)
+		child := e.active(other)[0]
+		e.begin(store.Attempt{Job: child.JobUID, Run: child.ID, Number: 1, Token: e.id()})
+		below := e.active(deep)[0]
+		e.begin(store.Attempt{Job: below.JobUID, Run: below.ID, Number: 1, Token: e.id()})
+		e.step(f, "b", job.OutcomeFailed, "")
+		e.gone(below.ID, job.OutcomeCancelled)
+		e.gone(child.ID, job.OutcomeCancelled)
+		e.step(f, "c", job.OutcomeSucceeded, "")
+		contains(e, "reason", e.gone(f.Run, job.OutcomeFailed).Attempt.Reason, "steps a, b have failed")
+		equal(e, "unfinished runs", len(e.active(other))+len(e.active(deep)), 0)
+	}},
+	{"the first item that fails ends the others, and only their step", func(e *env) {
+		j := e.put(flowJob("f", "", `steps: [{name: a, for_each: [1, 2, 3], fail_fast: true, run: 'true'}, {name: b, run: 'true'}, {name: c, needs: a, when: failed, run: 'true'}]`))
+		f := e.trigger(j)
+		e.begin(f)
+		running := e.steps(f)["a/0"]
+		running.Token = e.id()
+		e.claim(e.a, running, store.Started)
+		e.step(f, "a/1", job.OutcomeFailed, "")
+		equal(e, "open", e.open(f), "a/0 b")
+		equal(e, "asked to end", e.run(running.Run).CancelBy, "belfry")
+		e.finish(running, job.OutcomeCancelled)
+		equal(e, "open", e.open(f), "b c")
+	}},
+	{"steps are claimed in a batch with others, timers and runs that replace their flow", func(e *env) {
+		plain := e.trigger(e.put("name: plain"))
+		replaced := e.put(flowJob("r", "overlap: replace", `steps: [{name: a, run: 'true'}, {name: b, run: 'true'}]`))
+		r := e.trigger(replaced)
+		e.begin(r)
+		timed := e.put(flowJob("t", "timeout: 1m", `steps: [{name: a, run: 'true'}, {name: w, wait: {for: 1m}}, {name: b, needs: w, when: finished, run: 'true'}]`))
+		f := e.trigger(timed)
+		e.begin(f)
+		next := e.triggered(store.TriggerItem{ID: e.id(), Job: replaced.Definition.UID, Kind: job.RunByHand, Key: "next"})
+		e.pass(time.Minute, e.a)
+		steps := e.steps(f)
+		batch := []store.Attempt{e.steps(r)["a"], steps["a"], steps["w"], plain, next, steps[""], e.steps(r)["b"]}
+		for i := range batch {
+			batch[i].Token = e.id()
+		}
+		out, err := e.Claim(e.ctx, e.a.ID, batch)
+		e.must(err)
+		var verdicts []store.Verdict
+		for i := range out {
+			verdicts = append(verdicts, out[i].Verdict)
+		}
+		equal(e, "verdicts", fmt.Sprint(verdicts[:4]), fmt.Sprint([]store.Verdict{store.Started, store.Started, store.Taken, store.Started}))
+		equal(e, "asked to end", e.run(batch[1].Run).CancelBy, "belfry")
+		equal(e, "asked to end, of what was replaced", e.run(batch[0].Run).CancelBy, "belfry")
+		e.finish(batch[1], job.OutcomeCancelled)
+		e.gone(f.Run, job.OutcomeTimedOut)
+		e.finish(batch[0], job.OutcomeCancelled)
+		e.gone(r.Run, job.OutcomeCancelled)
+	}},
 	{"a step that waits for a time takes no node", func(e *env) {
 		j := e.put(flowJob("f", "", `steps: [{name: a, wait: {for: 5m}}, {name: b, needs: a, wait: {until: '{{ (.Scheduled.Add "10m").UTC }}'}}, {name: c, needs: b, run: 'true'}]`))
 		f := e.trigger(j)
