@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"time"
@@ -113,6 +114,26 @@ type RecordRef struct {
 	Ended   time.Time
 	Run     job.ID
 	Attempt int
+}
+
+// Compare compares two places.
+func (r RecordRef) Compare(other RecordRef) int {
+	if c := r.Ended.Compare(other.Ended); c != 0 {
+		return c
+	}
+	return cmp.Or(bytes.Compare(r.Run[:], other.Run[:]), cmp.Compare(r.Attempt, other.Attempt))
+}
+
+// Within reports whether a moment is in the time of the query.
+func (q *HistoryQuery) Within(t time.Time) bool { return within(t, q.From, q.To) }
+
+// Within reports whether a moment is in the time of the query.
+func (q *AggregateQuery) Within(t time.Time) bool { return within(t, q.From, q.To) }
+
+// within reports whether a moment is in a span whose ends may be open. The second end is
+// excluded.
+func within(t, from, to time.Time) bool {
+	return (from.IsZero() || !t.Before(from)) && (to.IsZero() || t.Before(to))
 }
 
 // Ref returns the place of a record.

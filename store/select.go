@@ -3,6 +3,7 @@ package store
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/belfry-cron/belfry/job"
 )
@@ -32,6 +33,39 @@ func (q *HistoryQuery) Matches(r *Record) bool {
 		(q.Node == "" || r.Attempt.Node == q.Node) &&
 		(q.Namespace == "" || r.Run.Namespace == q.Namespace) &&
 		(q.Text == "" || contains(r.Run.Name, q.Text) || contains(r.Attempt.Reason, q.Text))
+}
+
+// Matches reports whether a query counts a record that is within its time.
+func (q *AggregateQuery) Matches(r *Record) bool {
+	return r.Final && (q.Namespace == "" || r.Run.Namespace == q.Namespace) && (q.Job.IsZero() || r.Run.JobUID == q.Job)
+}
+
+// Count adds a record to the counts: to the last bucket, as records mostly come in their
+// order, to the one that it belongs to, or to a new one behind them.
+func (q *AggregateQuery) Count(list []Aggregate, r *Record) []Aggregate {
+	took := time.Duration(0)
+	if r.Attempt.Number > 0 {
+		took = r.Attempt.Ended.Sub(r.Attempt.Started)
+	}
+	return q.Add(list, r.Attempt.Ended, r.Attempt.Outcome, r.Count, took)
+}
+
+// Add is Count for the parts of a record.
+func (q *AggregateQuery) Add(list []Aggregate, ended time.Time, outcome job.Outcome, count int, took time.Duration) []Aggregate {
+	start := q.From.Add(ended.Sub(q.From).Truncate(q.Bucket)).UTC()
+	at := len(list) - 1
+	for at >= 0 && !list[at].Start.Equal(start) {
+		at--
+	}
+	if at < 0 {
+		at = len(list)
+		list = append(list, Aggregate{Start: start, Outcomes: map[job.Outcome]int{}})
+	}
+	bucket := &list[at]
+	bucket.Outcomes[outcome] += count
+	bucket.Duration += took
+	bucket.Longest = max(bucket.Longest, took)
+	return list
 }
 
 // Collector gathers what Recent returns from records that come the latest first.
@@ -72,8 +106,7 @@ func (q *AuditQuery) Matches(r *AuditRecord) bool {
 		(q.Actor == "" || r.Actor == q.Actor) &&
 		(q.Action == "" || r.Action == q.Action || strings.HasPrefix(r.Action, q.Action+".")) &&
 		(q.Group == "" || r.Origin.Group == q.Group) &&
-		(q.From.IsZero() || !r.Time.Before(q.From)) &&
-		(q.To.IsZero() || r.Time.Before(q.To))
+		within(r.Time, q.From, q.To)
 }
 
 // contains reports whether a text contains another one, in whatever case.

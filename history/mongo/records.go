@@ -292,14 +292,7 @@ func (h *History) Aggregate(ctx context.Context, q store.AggregateQuery) (list [
 		if err := found.Decode(&d); err != nil {
 			return nil, fmt.Errorf("aggregate of history: %w: %w", store.ErrDamaged, err)
 		}
-		start := q.From.Add(time.UnixMicro(d.Ended).Sub(q.From).Truncate(q.Bucket)).UTC()
-		if len(list) == 0 || !list[len(list)-1].Start.Equal(start) {
-			list = append(list, store.Aggregate{Start: start, Outcomes: map[job.Outcome]int{}})
-		}
-		bucket := &list[len(list)-1]
-		bucket.Outcomes[job.Outcome(d.Outcome)] += d.Count
-		bucket.Duration += time.Duration(d.Took)
-		bucket.Longest = max(bucket.Longest, time.Duration(d.Took))
+		list = q.Add(list, time.UnixMicro(d.Ended), job.Outcome(d.Outcome), d.Count, time.Duration(d.Took))
 	}
 	if err := found.Err(); err != nil {
 		return nil, fmt.Errorf("aggregate of history: %w", fault(ctx, err))

@@ -94,22 +94,17 @@ func (s scope) attempts(ctx context.Context, from interface {
 		}
 		list = append(list, part...)
 		// The records after it were not examined in this namespace: none may be shown yet.
-		if behind != (store.RecordRef{}) && compareRefs(behind, next) > 0 {
+		if behind != (store.RecordRef{}) && behind.Compare(next) > 0 {
 			next = behind
 		}
 	}
-	slices.SortFunc(list, func(a, b store.Record) int { return compareRefs(b.Ref(), a.Ref()) })
-	list = slices.DeleteFunc(list, func(r store.Record) bool { return compareRefs(r.Ref(), next) < 0 })
+	slices.SortFunc(list, func(a, b store.Record) int { return b.Ref().Compare(a.Ref()) })
+	list = slices.DeleteFunc(list, func(r store.Record) bool { return r.Ref().Compare(next) < 0 })
 	if len(list) > q.Limit {
 		list = list[:q.Limit]
 		next = list[q.Limit-1].Ref()
 	}
 	return list, next, nil
-}
-
-// compareRefs orders records by their end.
-func compareRefs(a, b store.RecordRef) int {
-	return cmp.Or(a.Ended.Compare(b.Ended), slices.Compare(a.Run[:], b.Run[:]), cmp.Compare(a.Attempt, b.Attempt))
 }
 
 // audit is Audit of a store for the scope.

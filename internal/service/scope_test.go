@@ -74,7 +74,7 @@ func (s *shelf) Attempts(_ context.Context, q store.HistoryQuery) (list []store.
 	looked := 0
 	for i := range s.records {
 		r := &s.records[i]
-		if q.Before != (store.RecordRef{}) && compareRefs(r.Ref(), q.Before) >= 0 {
+		if q.Before != (store.RecordRef{}) && r.Ref().Compare(q.Before) >= 0 {
 			continue
 		}
 		if looked == s.most || len(list) == q.Limit {

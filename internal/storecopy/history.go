@@ -1,8 +1,6 @@
 package storecopy
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 
 	"github.com/belfry-cron/belfry/store"
@@ -34,11 +32,6 @@ func (s *stream) next(ctx context.Context) (*store.Record, error) {
 	return r, nil
 }
 
-// compareRefs orders the places of records.
-func compareRefs(a, b store.RecordRef) int {
-	return cmp.Or(a.Ended.Compare(b.Ended), bytes.Compare(a.Run[:], b.Run[:]), cmp.Compare(a.Attempt, b.Attempt))
-}
-
 // pairs iterates over two histories side by side and calls f with each record of the first
 // and its counterpart in the second, or nil.
 func pairs(ctx context.Context, from, to Store, f func(r, same *store.Record) error) error {
@@ -52,7 +45,7 @@ func pairs(ctx context.Context, from, to Store, f func(r, same *store.Record) er
 		if err != nil || r == nil {
 			return err
 		}
-		for same != nil && compareRefs(same.Ref(), r.Ref()) > 0 {
+		for same != nil && same.Ref().Compare(r.Ref()) > 0 {
 			if same, err = b.next(ctx); err != nil {
 				return err
 			}

@@ -48,23 +48,13 @@ func isSame(a, b *store.Record) bool {
 	return a.Run.ID == b.Run.ID && a.Attempt.Number == b.Attempt.Number
 }
 
-// compare orders records, the latest first.
-func compare(a, b store.RecordRef) int {
-	return cmp.Or(b.Ended.Compare(a.Ended), slices.Compare(b.Run[:], a.Run[:]), cmp.Compare(b.Attempt, a.Attempt))
-}
-
-// isWithin reports whether a moment is in a span whose ends may be open.
-func isWithin(t, from, to time.Time) bool {
-	return (from.IsZero() || !t.Before(from)) && (to.IsZero() || t.Before(to))
-}
-
 // Attempts implements store.History: of history and of what waits for it.
 func (s *Store) Attempts(ctx context.Context, q store.HistoryQuery) ([]store.Record, store.RecordRef, error) {
 	// The outbox first: a record shipped between the two reads is found twice, and not
 	// missed.
 	fresh, err := s.waiting(ctx, func(r *store.Record) bool {
-		return (q.Job.IsZero() || r.Run.JobUID == q.Job) && isWithin(r.Attempt.Ended, q.From, q.To) && q.Matches(r) &&
-			(q.Before == store.RecordRef{} || compare(q.Before, r.Ref()) < 0)
+		return (q.Job.IsZero() || r.Run.JobUID == q.Job) && q.Within(r.Attempt.Ended) && q.Matches(r) &&
+			(q.Before == store.RecordRef{} || r.Ref().Compare(q.Before) < 0)
 	})
 	if err != nil {
 		return nil, store.RecordRef{}, err
@@ -74,13 +64,13 @@ func (s *Store) Attempts(ctx context.Context, q store.HistoryQuery) ([]store.Rec
 		return nil, next, err
 	}
 	if next != (store.RecordRef{}) { // what is behind it comes with the next page
-		fresh = slices.DeleteFunc(fresh, func(r store.Record) bool { return compare(r.Ref(), next) > 0 })
+		fresh = slices.DeleteFunc(fresh, func(r store.Record) bool { return r.Ref().Compare(next) < 0 })
 	}
 	list = slices.DeleteFunc(list, func(r store.Record) bool {
 		return slices.ContainsFunc(fresh, func(o store.Record) bool { return isSame(&o, &r) })
 	})
 	list = append(list, fresh...)
-	slices.SortFunc(list, func(a, b store.Record) int { return compare(a.Ref(), b.Ref()) })
+	slices.SortFunc(list, func(a, b store.Record) int { return b.Ref().Compare(a.Ref()) })
 	if len(list) > q.Limit {
 		list = list[:q.Limit]
 		next = list[q.Limit-1].Ref()
@@ -139,7 +129,7 @@ func (s *Store) Recent(ctx context.Context, jobs []job.ID, n int) ([][]store.Rec
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b store.Record) int { return compare(a.Ref(), b.Ref()) })
+	slices.SortFunc(all, func(a, b store.Record) int { return b.Ref().Compare(a.Ref()) })
 	c := store.Collect(jobs, n)
 	for i := range all {
 		c.Add(&all[i])
@@ -150,8 +140,7 @@ func (s *Store) Recent(ctx context.Context, jobs []job.ID, n int) ([][]store.Rec
 // Aggregate implements store.History.
 func (s *Store) Aggregate(ctx context.Context, q store.AggregateQuery) ([]store.Aggregate, error) {
 	fresh, err := s.waiting(ctx, func(r *store.Record) bool {
-		return r.Final && isWithin(r.Attempt.Ended, q.From, q.To) && (q.Namespace == "" || r.Run.Namespace == q.Namespace) &&
-			(q.Job.IsZero() || r.Run.JobUID == q.Job)
+		return q.Matches(r) && q.Within(r.Attempt.Ended)
 	})
 	if err != nil {
 		return nil, err
@@ -164,7 +153,7 @@ func (s *Store) Aggregate(ctx context.Context, q store.AggregateQuery) ([]store.
 		return nil, err
 	}
 	for i := range fresh {
-		list = count(list, &fresh[i], q)
+		list = q.Count(list, &fresh[i])
 	}
 	slices.SortFunc(list, func(a, b store.Aggregate) int { return a.Start.Compare(b.Start) })
 	return list, nil
@@ -197,24 +186,6 @@ func (s *Store) without(ctx context.Context, fresh []store.Record, of store.Aggr
 			return fresh, nil
 		}
 	}
-}
-
-// count adds a record to the counts.
-func count(list []store.Aggregate, r *store.Record, q store.AggregateQuery) []store.Aggregate {
-	start := q.From.Add(r.Attempt.Ended.Sub(q.From).Truncate(q.Bucket))
-	at := slices.IndexFunc(list, func(a store.Aggregate) bool { return a.Start.Equal(start) })
-	if at < 0 {
-		list = append(list, store.Aggregate{Start: start, Outcomes: map[job.Outcome]int{}})
-		at = len(list) - 1
-	}
-	bucket := &list[at]
-	bucket.Outcomes[r.Attempt.Outcome] += r.Count
-	if r.Attempt.Number > 0 {
-		took := r.Attempt.Ended.Sub(r.Attempt.Started)
-		bucket.Duration += took
-		bucket.Longest = max(bucket.Longest, took)
-	}
-	return list
 }
 
 // Output implements store.History: of history and of what this process keeps for it.

@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -19,82 +18,32 @@ func (s *backend) Attempts(ctx context.Context, q store.HistoryQuery) (list []st
 		return nil, next, err
 	}
 	defer unlock()
-	end := len(s.latest)
-	if q.Before != (store.RecordRef{}) {
-		end = s.find(q.Before)
-	}
-	var found []*store.Record
-	looked, last := 0, store.RecordRef{}
-	for _, r := range slices.Backward(s.latest[:end]) {
-		if !q.Job.IsZero() && r.Run.JobUID != q.Job || !within(r.Attempt.Ended, q.From, q.To) {
-			continue
-		}
-		if len(found) == q.Limit || looked == store.LookMax {
-			next = last
-			break
-		}
-		looked, last = looked+1, r.Ref()
-		if q.Matches(r) {
-			found = append(found, r)
-		}
-	}
-	for _, r := range found {
-		list = append(slices.Grow(list, len(found)-len(list)), *r)
-	}
+	list, next = s.latest.Attempts(&q)
 	return list, next, nil
 }
 
-// find returns where in s.latest something is or would be.
-func (s *backend) find(ref store.RecordRef) int {
-	i, _ := slices.BinarySearchFunc(s.latest, ref, func(r *store.Record, ref store.RecordRef) int { return compareRefs(r.Ref(), ref) })
-	return i
-}
-
-// keep puts a record into s.latest, drop takes it out. Nearly all come in their order.
+// keep puts a record into s.latest.
 func (s *backend) keep(r *store.Record) {
-	i, ref := len(s.latest), r.Ref()
-	if i > 0 && compareRefs(s.latest[i-1].Ref(), ref) > 0 {
-		i = s.find(ref)
-	}
-	s.latest = slices.Insert(s.latest, i, r)
-	if s.recordsMax > 0 && len(s.latest) >= 2*s.recordsMax {
-		s.dropOldest(len(s.latest) - s.recordsMax)
+	s.latest.Put(r)
+	if n := s.latest.Len(); s.recordsMax > 0 && n >= 2*s.recordsMax {
+		s.dropOldest(n - s.recordsMax)
 	}
 }
 
-// dropOldest removes the oldest records, except those of unfinished runs. All at once:
-// moving the rest for each of them would take longer than the runs.
+// dropOldest removes the oldest records, except those of unfinished runs.
 func (s *backend) dropOldest(n int) {
-	left := make([]*store.Record, 0, 2*s.recordsMax)
-	for i, r := range s.latest {
-		if _, active := s.runs.byID[r.Run.ID]; i >= n || active {
-			left = append(left, r)
-			continue
+	var old []*store.Record
+	s.latest.Oldest(func(r *store.Record) bool {
+		if s.runs.byID[r.Run.ID] == nil {
+			old = append(old, r)
 		}
+		n--
+		return n > 0
+	})
+	for _, r := range old {
 		delete(s.output, attemptKey{r.Run.ID, r.Attempt.Number})
-		if s.records[r.Run.ID] = slices.DeleteFunc(s.records[r.Run.ID], func(of *store.Record) bool { return of == r }); len(s.records[r.Run.ID]) == 0 {
-			delete(s.records, r.Run.ID)
-		}
+		s.forget(r)
 	}
-	s.latest = left
-}
-
-func (s *backend) drop(r *store.Record) {
-	i := s.find(r.Ref())
-	s.latest = slices.Delete(s.latest, i, i+1)
-}
-
-// within reports whether a moment is in a span whose ends may be open. The second
-// end is excluded.
-func within(t, from, to time.Time) bool {
-	return (from.IsZero() || !t.Before(from)) && (to.IsZero() || t.Before(to))
-}
-
-func compareRefs(a, b store.RecordRef) int {
-	if c := a.Ended.Compare(b.Ended); c != 0 {
-		return c
-	}
-	return cmp.Or(bytes.Compare(a.Run[:], b.Run[:]), cmp.Compare(a.Attempt, b.Attempt))
 }
 
 // AttemptsOf implements ledger.Backend.
@@ -123,11 +72,7 @@ func (s *backend) Recent(ctx context.Context, jobs []job.ID, n int) ([][]store.R
 	}
 	defer unlock()
 	c := store.Collect(jobs, n)
-	for _, r := range slices.Backward(s.latest) {
-		if !c.Add(r) {
-			break
-		}
-	}
+	s.latest.Latest(c.Add)
 	return c.Lists(), nil
 }
 
@@ -138,26 +83,7 @@ func (s *backend) Aggregate(ctx context.Context, q store.AggregateQuery) ([]stor
 		return nil, err
 	}
 	defer unlock()
-	var buckets []store.Aggregate
-	for _, r := range s.latest {
-		if !r.Final || !within(r.Attempt.Ended, q.From, q.To) ||
-			q.Namespace != "" && r.Run.Namespace != q.Namespace ||
-			!q.Job.IsZero() && r.Run.JobUID != q.Job {
-			continue
-		}
-		start := q.From.Add(r.Attempt.Ended.Sub(q.From).Truncate(q.Bucket))
-		if len(buckets) == 0 || !buckets[len(buckets)-1].Start.Equal(start) {
-			buckets = append(buckets, store.Aggregate{Start: start, Outcomes: map[job.Outcome]int{}})
-		}
-		bucket := &buckets[len(buckets)-1]
-		bucket.Outcomes[r.Attempt.Outcome] += r.Count
-		if r.Attempt.Number > 0 {
-			took := r.Attempt.Ended.Sub(r.Attempt.Started)
-			bucket.Duration += took
-			bucket.Longest = max(bucket.Longest, took)
-		}
-	}
-	return buckets, nil
+	return s.latest.Aggregate(&q), nil
 }
 
 // AppendOutput implements ledger.Backend.
@@ -208,8 +134,7 @@ func (s *backend) Output(ctx context.Context, run job.ID, attempt, fromSeq, limi
 	return list[:min(limit, len(list))], nil
 }
 
-// Expire implements ledger.Backend. It removes records from the list at once: moving the
-// rest for each record would take longer than the runs.
+// Expire implements ledger.Backend.
 func (s *backend) Expire(ctx context.Context, server store.Retention) (more bool, err error) {
 	unlock, err := s.begin(ctx)
 	if err != nil {
@@ -219,10 +144,10 @@ func (s *backend) Expire(ctx context.Context, server store.Retention) (more bool
 	now := s.now()
 	left := store.ExpireMax
 	runs := map[job.ID]int{} // by job, how many later ones there are
-	old := map[*store.Record]bool{}
-	for _, r := range slices.Backward(s.latest) {
-		if _, active := s.runs.byID[r.Run.ID]; active {
-			continue
+	var old []*store.Record
+	s.latest.Latest(func(r *store.Record) bool {
+		if s.runs.byID[r.Run.ID] != nil {
+			return true
 		}
 		keep := s.retention(r, server)
 		age := now.Sub(r.Attempt.Ended)
@@ -234,16 +159,13 @@ func (s *backend) Expire(ctx context.Context, server store.Retention) (more bool
 			left = s.removeOutput(attemptKey{r.Run.ID, r.Attempt.Number}, left)
 		}
 		if isOld && left > 0 {
-			old[r] = true
-			s.forget(r)
+			old = append(old, r)
 			left--
 		}
-		if left == 0 {
-			break
-		}
-	}
-	if len(old) > 0 {
-		s.latest = slices.DeleteFunc(s.latest, func(r *store.Record) bool { return old[r] })
+		return left > 0
+	})
+	for _, r := range old {
+		s.forget(r)
 	}
 	return left == 0, nil
 }
@@ -296,8 +218,9 @@ func (s *backend) retention(r *store.Record, server store.Retention) store.Reten
 	return server.With(said)
 }
 
-// forget takes a record from those of its run.
+// forget removes a record.
 func (s *backend) forget(r *store.Record) {
+	s.latest.Remove(r)
 	list := slices.DeleteFunc(s.records[r.Run.ID], func(o *store.Record) bool { return o.Attempt.Number == r.Attempt.Number })
 	if len(list) == 0 {
 		delete(s.records, r.Run.ID)
@@ -321,7 +244,7 @@ func (s *backend) Append(ctx context.Context, records []store.Record) error {
 			s.records[r.Run.ID] = append(list, &r)
 			s.keep(&r)
 		case list[at].Attempt.Outcome == job.OutcomeLost:
-			s.drop(list[at])
+			s.latest.Remove(list[at])
 			list[at] = &r
 			s.keep(&r)
 		}

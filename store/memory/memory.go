@@ -90,7 +90,7 @@ func newBackend(opt *Options) *backend {
 		sessions: map[job.ID]*store.Session{}, over: map[job.ID]bool{}, drains: map[string]*store.Drain{},
 		handovers: map[int64]*store.Handover{},
 		feed:      feed{consumers: map[string]*consumer{}},
-		records:   map[job.ID][]*store.Record{}, output: map[attemptKey]map[int]store.OutputChunk{},
+		records:   map[job.ID][]*store.Record{}, latest: ledger.NewRecordIndex(), output: map[attemptKey]map[int]store.OutputChunk{},
 	}
 }
 
@@ -132,7 +132,7 @@ type backend struct {
 	handovers map[int64]*store.Handover
 	number    int64
 	records   map[job.ID][]*store.Record // by run
-	latest    []*store.Record            // all of them, the latest last
+	latest    *ledger.RecordIndex
 	output    map[attemptKey]map[int]store.OutputChunk
 
 	commits *commits // of steps that lock nothing; nil if they lock all

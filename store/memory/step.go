@@ -247,7 +247,7 @@ func (s *backend) record(record *store.Record, replaces bool) {
 	switch {
 	case s.outbox != nil:
 	case at >= 0:
-		s.drop(list[at])
+		s.latest.Remove(list[at])
 		fallthrough
 	default:
 		s.keep(record)

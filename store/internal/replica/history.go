@@ -14,42 +14,8 @@ import (
 
 // Attempts implements store.History.
 func (b *Backend) Attempts(ctx context.Context, q store.HistoryQuery) (list []store.Record, next store.RecordRef, err error) {
-	err = b.read(ctx, func(s *state) {
-		looked, last := 0, store.RecordRef{}
-		each := func(r *store.Record) bool {
-			ref := r.Ref()
-			switch {
-			case q.Before != (store.RecordRef{}) && compareRecords(ref, q.Before) >= 0, !q.To.IsZero() && !ref.Ended.Before(q.To):
-				return true
-			case !q.From.IsZero() && ref.Ended.Before(q.From):
-				return false
-			case !q.Job.IsZero() && r.Run.JobUID != q.Job:
-				return true
-			case len(list) == q.Limit || looked == store.LookMax:
-				next = last
-				return false
-			}
-			looked, last = looked+1, ref
-			if q.Matches(r) {
-				list = append(list, *r)
-			}
-			return true
-		}
-		switch {
-		case q.Before != (store.RecordRef{}):
-			s.latest.DescendLessOrEqual(placeOf(q.Before), each)
-		case !q.To.IsZero():
-			s.latest.DescendLessOrEqual(placeOf(store.RecordRef{Ended: q.To}), each)
-		default:
-			s.latest.Descend(each)
-		}
-	})
+	err = b.read(ctx, func(s *state) { list, next = s.latest.Attempts(&q) })
 	return list, next, err
-}
-
-// placeOf is a record at a place.
-func placeOf(ref store.RecordRef) *store.Record {
-	return &store.Record{Run: job.Run{ID: ref.Run}, Attempt: job.Attempt{Number: ref.Attempt, Ended: ref.Ended}}
 }
 
 // AttemptsOf implements store.History.
@@ -69,35 +35,14 @@ func (b *Backend) Recent(ctx context.Context, jobs []job.ID, n int) ([][]store.R
 		return nil, fmt.Errorf("recent runs: %w", store.ErrTooMany)
 	}
 	c := store.Collect(jobs, n)
-	err := b.read(ctx, func(s *state) { s.latest.Descend(c.Add) })
+	err := b.read(ctx, func(s *state) { s.latest.Latest(c.Add) })
 	return c.Lists(), err
 }
 
 // Aggregate implements store.History.
-func (b *Backend) Aggregate(ctx context.Context, q store.AggregateQuery) (buckets []store.Aggregate, err error) {
-	err = b.read(ctx, func(s *state) {
-		s.latest.AscendGreaterOrEqual(placeOf(store.RecordRef{Ended: q.From}), func(r *store.Record) bool {
-			switch {
-			case !q.To.IsZero() && !r.Attempt.Ended.Before(q.To):
-				return false
-			case !r.Final, q.Namespace != "" && r.Run.Namespace != q.Namespace, !q.Job.IsZero() && r.Run.JobUID != q.Job:
-				return true
-			}
-			start := q.From.Add(r.Attempt.Ended.Sub(q.From).Truncate(q.Bucket))
-			if len(buckets) == 0 || !buckets[len(buckets)-1].Start.Equal(start) {
-				buckets = append(buckets, store.Aggregate{Start: start, Outcomes: map[job.Outcome]int{}})
-			}
-			bucket := &buckets[len(buckets)-1]
-			bucket.Outcomes[r.Attempt.Outcome] += r.Count
-			if r.Attempt.Number > 0 {
-				took := r.Attempt.Ended.Sub(r.Attempt.Started)
-				bucket.Duration += took
-				bucket.Longest = max(bucket.Longest, took)
-			}
-			return true
-		})
-	})
-	return buckets, err
+func (b *Backend) Aggregate(ctx context.Context, q store.AggregateQuery) (list []store.Aggregate, err error) {
+	err = b.read(ctx, func(s *state) { list = s.latest.Aggregate(&q) })
+	return list, err
 }
 
 // AppendOutput implements store.History.
@@ -226,7 +171,7 @@ func (b *Backend) expired(ctx context.Context, x *expiry, now time.Time, server 
 	return b.read(ctx, func(s *state) {
 		runs := map[job.ID]int{}
 		total := 0
-		s.latest.Descend(func(r *store.Record) bool {
+		s.latest.Latest(func(r *store.Record) bool {
 			if s.runs[r.Run.ID] != nil {
 				return true
 			}
@@ -283,7 +228,7 @@ func (b *Backend) retentions(ctx context.Context, server store.Retention) (map[j
 	var cells []*cell
 	if err := b.read(ctx, func(s *state) {
 		seen := map[job.ID]bool{}
-		s.latest.Ascend(func(r *store.Record) bool {
+		s.latest.Oldest(func(r *store.Record) bool {
 			if c := s.cells[r.Run.JobUID]; c != nil && !seen[r.Run.JobUID] {
 				seen[r.Run.JobUID] = true
 				cells = append(cells, c)

@@ -241,7 +241,7 @@ type state struct {
 	groups  map[string]*group
 	records map[job.ID][]*store.Record // by run
 	groupOf map[recordKey]*group
-	latest  *btree.BTreeG[*store.Record]
+	latest  *ledger.RecordIndex
 	// silent are records whose output is known to be gone.
 	silent map[recordKey]bool
 }
@@ -293,7 +293,7 @@ func newState(apart bool) *state {
 		changes: btree.NewG(degree, func(a, b *cell) bool { return a.seq < b.seq }),
 		resting: map[job.ID]bool{}, deleted: map[job.ID]bool{},
 		groups: map[string]*group{}, records: map[job.ID][]*store.Record{}, groupOf: map[recordKey]*group{}, silent: map[recordKey]bool{},
-		latest: btree.NewG(degree, func(a, b *store.Record) bool { return compareRecords(a.Ref(), b.Ref()) < 0 }),
+		latest: ledger.NewRecordIndex(),
 	}
 	if apart {
 		s.outbox = newOutbox()
@@ -304,10 +304,6 @@ func newState(apart bool) *state {
 // newOrder is for runs by due time and id.
 func newOrder() *btree.BTreeG[*store.Run] {
 	return btree.NewG(degree, func(a, b *store.Run) bool { return a.Ref().Compare(b.Ref()) < 0 })
-}
-
-func compareRecords(a, b store.RecordRef) int {
-	return cmp.Or(a.Ended.Compare(b.Ended), bytes.Compare(a.Run[:], b.Run[:]), cmp.Compare(a.Attempt, b.Attempt))
 }
 
 // put writes a pair into the copy.
@@ -765,7 +761,7 @@ func (s *state) putGroup(g *group) {
 		if key := (recordKey{r.Run.ID, r.Attempt.Number}); s.groupOf[key] == nil {
 			s.groupOf[key] = g
 			s.records[r.Run.ID] = append(slices.Clip(s.records[r.Run.ID]), r)
-			s.latest.ReplaceOrInsert(r)
+			s.latest.Put(r)
 		}
 	}
 	if was == nil {
@@ -795,7 +791,7 @@ func (s *state) dropGroup(g *group) {
 		}
 		delete(s.groupOf, key)
 		delete(s.silent, key)
-		s.latest.Delete(r)
+		s.latest.Remove(r)
 		left := slices.DeleteFunc(slices.Clone(s.records[r.Run.ID]), func(o *store.Record) bool { return o == r })
 		if s.records[r.Run.ID] = left; len(left) == 0 {
 			delete(s.records, r.Run.ID)

@@ -1,0 +1,87 @@
+package ledger
+
+import (
+	"github.com/google/btree"
+
+	"github.com/belfry-cron/belfry/store"
+)
+
+// RecordIndex has the records of a backend that keeps history in memory, in their order.
+type RecordIndex struct{ tree *btree.BTreeG[recorded] }
+
+// recorded is a record with its place, so that comparing fetches no record.
+type recorded struct {
+	at     store.RecordRef
+	record *store.Record
+}
+
+// NewRecordIndex returns an empty index.
+func NewRecordIndex() *RecordIndex {
+	return &RecordIndex{btree.NewG(degree, func(a, b recorded) bool { return a.at.Compare(b.at) < 0 })}
+}
+
+// Len returns how many records there are.
+func (x *RecordIndex) Len() int { return x.tree.Len() }
+
+// Put adds a record, and Remove removes one.
+func (x *RecordIndex) Put(r *store.Record) { x.tree.ReplaceOrInsert(recorded{r.Ref(), r}) }
+
+// Remove removes a record.
+func (x *RecordIndex) Remove(r *store.Record) { x.tree.Delete(recorded{at: r.Ref()}) }
+
+// Oldest passes on the records, the oldest first, until each returns false, and Latest the
+// latest first.
+func (x *RecordIndex) Oldest(each func(*store.Record) bool) {
+	x.tree.Ascend(func(r recorded) bool { return each(r.record) })
+}
+
+// Latest passes on the records, the latest first, until each returns false.
+func (x *RecordIndex) Latest(each func(*store.Record) bool) {
+	x.tree.Descend(func(r recorded) bool { return each(r.record) })
+}
+
+// Attempts implements store.History.
+func (x *RecordIndex) Attempts(q *store.HistoryQuery) (list []store.Record, next store.RecordRef) {
+	looked, last := 0, store.RecordRef{}
+	each := func(r recorded) bool {
+		switch {
+		case q.Before != (store.RecordRef{}) && r.at.Compare(q.Before) >= 0, !q.To.IsZero() && !r.at.Ended.Before(q.To):
+			return true
+		case !q.From.IsZero() && r.at.Ended.Before(q.From):
+			return false
+		case !q.Job.IsZero() && r.record.Run.JobUID != q.Job:
+			return true
+		case len(list) == q.Limit || looked == store.LookMax:
+			next = last
+			return false
+		}
+		looked, last = looked+1, r.at
+		if q.Matches(r.record) {
+			list = append(list, *r.record)
+		}
+		return true
+	}
+	switch {
+	case q.Before != (store.RecordRef{}):
+		x.tree.DescendLessOrEqual(recorded{at: q.Before}, each)
+	case !q.To.IsZero():
+		x.tree.DescendLessOrEqual(recorded{at: store.RecordRef{Ended: q.To}}, each)
+	default:
+		x.tree.Descend(each)
+	}
+	return list, next
+}
+
+// Aggregate implements store.History.
+func (x *RecordIndex) Aggregate(q *store.AggregateQuery) (list []store.Aggregate) {
+	x.tree.AscendGreaterOrEqual(recorded{at: store.RecordRef{Ended: q.From}}, func(r recorded) bool {
+		if !q.To.IsZero() && !r.at.Ended.Before(q.To) {
+			return false
+		}
+		if q.Matches(r.record) {
+			list = q.Count(list, r.record)
+		}
+		return true
+	})
+	return list
+}
