@@ -44,7 +44,7 @@ func open(t testing.TB, address string, o Options) *Store {
 }
 
 func optionsOf(o storetest.Options) Options {
-	return Options{Now: o.Now, LookAhead: o.LookAhead, Defaults: o.Defaults, NewID: o.NewID, Revisions: o.Revisions, guard: true}
+	return Options{Now: o.Now, LookAhead: o.LookAhead, Defaults: o.Defaults, NewID: o.NewID, Revisions: o.Revisions, Guard: true}
 }
 
 func TestStore(t *testing.T) {
@@ -87,7 +87,7 @@ func TestStoreWithRunsApart(t *testing.T) {
 	t.Parallel()
 	storetest.RunRandom(t, func(t *testing.T, o storetest.Options) store.Store {
 		address, own := empty(), optionsOf(o)
-		own.inCell = 1
+		own.InCell = 1
 		return storetest.Nodes(open(t, address, own), open(t, address, own))
 	})
 }

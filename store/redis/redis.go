@@ -8,78 +8,25 @@
 package redis
 
 import (
-	"cmp"
 	"context"
-	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
-	"github.com/belfry-cron/belfry/job"
-	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/internal/address"
-	"github.com/belfry-cron/belfry/store/internal/ledger"
 	"github.com/belfry-cron/belfry/store/internal/replica"
 )
 
 // Options are what a store is opened with.
-type Options struct {
-	// Now replaces the clock of the server, for tests.
-	Now func() time.Time
-	// LookAhead is how far ahead runs may be planned. Default: store.LookAheadDefault.
-	LookAhead time.Duration
-	// Defaults are filled in where jobs say nothing.
-	Defaults job.Defaults
-	// NewID makes the uids of jobs, calendars and pools. Default: by the clock and at
-	// random.
-	NewID func() job.ID
-	// Revisions is how many definitions of a job are kept. Default:
-	// store.RevisionsDefault.
-	Revisions int
-	// KeepDefaults leaves jobs with the defaults that they have, for a process that is not a
-	// server.
-	KeepDefaults bool
-	// Refill receives how far the jobs have the new defaults.
-	Refill func(store.Refill)
-	// Ended receives after each commit what has ended.
-	Ended func(store.Ends)
-	// Lost receives how many acknowledged steps are gone after a failover or a restart. It is
-	// called on the goroutine that follows the server and must not wait.
-	Lost func(steps int64)
+type Options = replica.Options
 
-	guard  bool // see ledger.Options
-	inCell int  // see replica.Options
-}
+// Store is a store in Redis.
+type Store = replica.Store
 
-// Store is a store in Redis. It is safe for concurrent use.
-type Store struct {
-	*ledger.Store
-	refilled func() // waits for what is given to jobs in the background
-}
-
-// Close ends the connections.
-func (s *Store) Close() error {
-	s.refilled()
-	return s.Store.Close()
-}
-
-// Control is a store in Redis that keeps no history. It is safe for concurrent use.
-type Control struct {
-	*replica.Control
-	refilled func()
-}
-
-// Close ends the connections.
-func (c *Control) Close() error {
-	c.refilled()
-	return c.Control.Close()
-}
-
-// RecordsMax is how many records of history are kept in the memory of Redis and of each node.
-const RecordsMax = 100_000
+// Control is a store in Redis that keeps no history.
+type Control = replica.Control
 
 // Open connects to the servers at an address such as
 //
@@ -89,62 +36,32 @@ const RecordsMax = 100_000
 // Its parameters are tls, ca, cert, key, server-name, db, sentinel, sentinel-auth and wait. Open
 // returns when the state of the cluster is read.
 func Open(ctx context.Context, url string, opt Options) (*Store, error) {
-	b, ledgers, err := openBackend(ctx, url, opt, false)
+	d, err := driverOf(ctx, url)
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{ledger.New(b, ledgers), func() {}}
-	if !opt.KeepDefaults {
-		if s.refilled, err = b.ApplyDefaults(ctx, s.Control, opt.Refill); err != nil {
-			_ = b.Close()
-			return nil, err
-		}
-	}
-	return s, nil
+	return replica.Open(ctx, d, opt)
 }
 
 // OpenControl is Open for a store whose history is elsewhere: see package joined.
 func OpenControl(ctx context.Context, url string, opt Options) (*Control, error) {
-	b, ledgers, err := openBackend(ctx, url, opt, true)
+	d, err := driverOf(ctx, url)
 	if err != nil {
 		return nil, err
 	}
-	c := &Control{replica.NewControl(b, ledgers), func() {}}
-	if !opt.KeepDefaults {
-		if c.refilled, err = b.ApplyDefaults(ctx, c.Control.Control, opt.Refill); err != nil {
-			_ = b.Close()
-			return nil, err
-		}
-	}
-	return c, nil
+	return replica.OpenControl(ctx, d, opt)
 }
 
-func openBackend(ctx context.Context, url string, opt Options, apart bool) (b *replica.Backend, ledgers ledger.Options, err error) {
+func driverOf(ctx context.Context, url string) (*driver, error) {
 	a, err := parse(url)
 	if err != nil {
-		return nil, ledgers, err
+		return nil, err
 	}
 	client, _, err := dial(ctx, a)
 	if err != nil {
-		return nil, ledgers, fmt.Errorf("connect to Redis at %s: %w", strings.Join(a.Hosts, ", "), err)
+		return nil, fmt.Errorf("connect to Redis at %s: %w", strings.Join(a.Hosts, ", "), err)
 	}
-	d := newDriver(client, a)
-	b, err = replica.Open(ctx, d, replica.Options{
-		Now: opt.Now, Defaults: opt.Defaults, Revisions: opt.Revisions, Records: RecordsMax, Lost: opt.Lost, Apart: apart, InCell: opt.inCell,
-	})
-	if err != nil {
-		return nil, ledgers, err
-	}
-	newID := opt.NewID
-	if newID == nil {
-		newID = func() job.ID {
-			id, _ := job.NewID(time.Now(), rand.Reader) // crypto/rand does not fail
-			return id
-		}
-	}
-	return b, ledger.Options{
-		LookAhead: cmp.Or(opt.LookAhead, store.LookAheadDefault), Defaults: opt.Defaults, NewID: newID, Ended: opt.Ended, Guard: opt.guard,
-	}, nil
+	return newDriver(client, a), nil
 }
 
 // AddressError is a mistake in the address of a store.

@@ -188,11 +188,9 @@ func TestARunWithoutAJobIsWithdrawn(t *testing.T) {
 func TestOwnCommitsAreNotToldAsThoseOfOthers(t *testing.T) {
 	shared, now := newShelf(), time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	opt := storetest.Options{Now: func() time.Time { return now }, LookAhead: time.Minute}
-	b, options := backend(t, driver{shared}, opt, replica.Options{InCell: inCell})
-	own := ledger.New(b, options)
-	t.Cleanup(func() { _ = own.Close() })
+	own := openSmall(t, driver{shared}, opt)
 	other := openSmall(t, driver{shared}, opt)
-	told := b.EventsElsewhere(t.Context())
+	told := own.EventsElsewhere(t.Context())
 	documents, err := job.Decode("job.yaml", []byte("name: a\nschedule: {every: 1h}\nrun: {shell: 'true'}"))
 	if err != nil {
 		t.Fatal(err)

@@ -668,7 +668,7 @@ func (w *writer) records(c *engine.Changes, of func(job.ID) *part) {
 		p := of(r.Run.JobUID)
 		p.records = append(p.records, r)
 	}
-	if w.t.b.opt.Apart { // the record that is replaced may be on its way to history
+	if w.t.b.opt.apart { // the record that is replaced may be on its way to history
 		for _, r := range c.Replaced {
 			p := of(r.Run.JobUID)
 			p.records = append(p.records, r)

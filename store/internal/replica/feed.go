@@ -191,7 +191,7 @@ func (b *Backend) Ended(ctx context.Context, consumer string, after store.FeedRe
 
 // Taken implements ledger.Backend.
 func (b *Backend) Taken(ctx context.Context, consumer string, refs []store.FeedRef) error {
-	if b.opt.Apart && consumer == store.ConsumerHistory {
+	if b.opt.apart && consumer == store.ConsumerHistory {
 		return b.shipped(ctx, refs)
 	}
 	keys := make([]string, len(refs))

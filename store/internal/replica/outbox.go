@@ -15,7 +15,6 @@ import (
 	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
-	"github.com/belfry-cron/belfry/store/internal/ledger"
 )
 
 // outbox is the records of a store whose history is elsewhere, until they are shipped: the
@@ -29,17 +28,6 @@ type outbox struct {
 	// recent are records that were shipped a short time ago: decisions about repeated results
 	// then need no history.
 	recent []recentRecord // the oldest first
-}
-
-// Control is a store that keeps no history.
-type Control struct {
-	*ledger.Control
-	b *Backend
-}
-
-// NewControl returns the store of a backend with Options.Apart.
-func NewControl(b *Backend, opt ledger.Options) *Control {
-	return &Control{ledger.NewControl(b, opt), b}
 }
 
 // UseHistory implements store.Outbox.
@@ -73,7 +61,7 @@ var ErrHistoryApart = errors.New("its history is in another store: start with --
 
 // checkApart refuses a store whose history is elsewhere to those who would keep it here.
 func (b *Backend) checkApart(ctx context.Context) error {
-	if b.opt.Apart {
+	if b.opt.apart {
 		return nil
 	}
 	values, err := b.driver.Get(ctx, []string{usedHistoryKey})

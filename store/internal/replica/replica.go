@@ -108,24 +108,45 @@ type Update struct {
 	Lost int64
 }
 
-// Options are what a replica is opened with.
+// Options are what a store is opened with.
 type Options struct {
-	// Now replaces the clock of the driver, for tests.
+	// Now replaces the clock of the store, for tests.
 	Now func() time.Time
+	// LookAhead is how far ahead runs may be planned. Default: store.LookAheadDefault.
+	LookAhead time.Duration
 	// Defaults are filled in where jobs say nothing.
 	Defaults job.Defaults
-	// Revisions is how many definitions of a job are kept.
+	// NewID makes the uids of jobs and documents. Default: by the clock and at random.
+	NewID func() job.ID
+	// Revisions is how many definitions of a job are kept. Default:
+	// store.RevisionsDefault.
 	Revisions int
-	// Records bounds the history that is kept in the store.
+	// KeepDefaults leaves jobs with the defaults that they have, for a process that is not a
+	// server.
+	KeepDefaults bool
+	// Refill receives how far the jobs have the new defaults.
+	Refill func(store.Refill)
+	// Ended receives after each commit what has ended.
+	Ended func(store.Ends)
+	// Lost receives how many acknowledged steps, at least, are gone after a failover, a
+	// restart or the restoration of an older snapshot. It is called on the goroutine that
+	// follows the store and must not wait.
+	Lost func(steps int64)
+	// Records bounds the history that is kept in the store. Default: RecordsMax.
 	Records int
 	// InCell is how many runs of a job are in its cell, for tests. Default: 32.
 	InCell int
-	// Apart says that history is kept elsewhere: the Backend is a ledger.ControlBackend and
+	// Guard makes decisions panic that read data outside their needs. It is for tests.
+	Guard bool
+
+	// apart says that history is kept elsewhere: the Backend is a ledger.ControlBackend and
 	// has the methods of store.Outbox, and its History is not used.
-	Apart bool
-	// Lost receives how many acknowledged steps are gone. It may be nil.
-	Lost func(steps int64)
+	apart bool
 }
+
+// RecordsMax is how many records of history are kept in the store, whose database is small,
+// and in the memory of each node.
+const RecordsMax = 100_000
 
 // Backend implements ledger.Backend.
 type Backend struct {
@@ -166,18 +187,17 @@ type waiter struct {
 	call    func()
 }
 
-// Open returns a backend whose copy is there.
-func Open(ctx context.Context, d Driver, opt Options) (*Backend, error) { //nolint:contextcheck // the copy is followed until Close
+// start returns a backend whose copy is there.
+func start(ctx context.Context, d Driver, opt Options) (*Backend, error) { //nolint:contextcheck // the copy is followed until Close
+	opt.Revisions = cmp.Or(opt.Revisions, store.RevisionsDefault)
+	opt.Records = cmp.Or(opt.Records, RecordsMax)
 	opt.InCell = cmp.Or(opt.InCell, inCell)
-	if opt.Revisions == 0 {
-		opt.Revisions = store.RevisionsDefault
-	}
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // crypto/rand does not fail
 	follow, stop := context.WithCancel(context.Background())
 	b := &Backend{
 		opt: opt, driver: d, stop: stop, writer: string(id[:]),
-		state: newState(opt.Apart), ready: make(chan struct{}), moved: make(chan struct{}),
+		state: newState(opt.apart), ready: make(chan struct{}), moved: make(chan struct{}),
 	}
 	b.docs.init(documentsMax)
 	b.over.Go(func() { d.Follow(follow, b.apply) })
@@ -207,8 +227,8 @@ func (b *Backend) apply(u Update) {
 	b.mu.Lock()
 	if u.Whole {
 		was := b.state
-		b.state = newState(b.opt.Apart)
-		if b.opt.Apart {
+		b.state = newState(b.opt.apart)
+		if b.opt.apart {
 			b.state.outbox.recent = was.outbox.recent
 		}
 	}

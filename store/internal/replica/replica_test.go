@@ -13,7 +13,6 @@ import (
 
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
-	"github.com/belfry-cron/belfry/store/internal/ledger"
 	"github.com/belfry-cron/belfry/store/internal/replica"
 	"github.com/belfry-cron/belfry/store/joined"
 	"github.com/belfry-cron/belfry/store/memory"
@@ -34,8 +33,10 @@ func openOn(t *testing.T, d replica.Driver, opt storetest.Options) store.Store {
 // openWith returns the store of one process that keeps so many runs of a job in its cell.
 func openWith(t *testing.T, d replica.Driver, opt storetest.Options, inCell int) store.Store {
 	t.Helper()
-	b, options := backend(t, d, opt, replica.Options{InCell: inCell})
-	one := ledger.New(b, options)
+	one, err := replica.Open(t.Context(), d, options(opt, inCell))
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { _ = one.Close() })
 	return one
 }
@@ -43,8 +44,11 @@ func openWith(t *testing.T, d replica.Driver, opt storetest.Options, inCell int)
 // openApart returns the store of one process on a shelf and a history that is elsewhere.
 func openApart(t *testing.T, s *shelf, history store.History, opt storetest.Options) *joined.Store {
 	t.Helper()
-	b, options := backend(t, driver{s}, opt, replica.Options{Apart: true})
-	both, err := joined.New(t.Context(), replica.NewControl(b, options), history, joined.Options{})
+	control, err := replica.OpenControl(t.Context(), driver{s}, options(opt, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	both, err := joined.New(t.Context(), control, history, joined.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,14 +56,11 @@ func openApart(t *testing.T, s *shelf, history store.History, opt storetest.Opti
 	return both
 }
 
-func backend(t *testing.T, d replica.Driver, opt storetest.Options, own replica.Options) (*replica.Backend, ledger.Options) {
-	t.Helper()
-	own.Now, own.Defaults, own.Revisions = opt.Now, opt.Defaults, opt.Revisions
-	b, err := replica.Open(t.Context(), d, own)
-	if err != nil {
-		t.Fatal(err)
+func options(opt storetest.Options, inCell int) replica.Options {
+	return replica.Options{
+		Now: opt.Now, LookAhead: opt.LookAhead, Defaults: opt.Defaults, NewID: withIDs(opt).NewID, Revisions: opt.Revisions,
+		KeepDefaults: true, InCell: inCell, Guard: true,
 	}
-	return b, ledger.Options{LookAhead: opt.LookAhead, Defaults: opt.Defaults, NewID: withIDs(opt).NewID, Guard: true}
 }
 
 func TestStore(t *testing.T) {
