@@ -115,6 +115,17 @@ type Store interface {
 // programs that give it to belfry.New.
 type Opener func(ctx context.Context) (Store, error)
 
+// Opening returns an Opener of what opens a certain store.
+func Opening[S Store](open func(ctx context.Context) (S, error)) Opener {
+	return func(ctx context.Context) (Store, error) {
+		s, err := open(ctx)
+		if err != nil {
+			return nil, err // not s, which would be a store that is not nil
+		}
+		return s, nil
+	}
+}
+
 // Control is the state that decisions are made by. A store that keeps it alone has an
 // Outbox besides.
 type Control interface {

@@ -9,11 +9,5 @@ import (
 // URL returns what opens the store at an address, for belfry.New. See Open. Defaults
 // that servers on the same store have filled in stay.
 func URL(address string) store.Opener {
-	return func(ctx context.Context) (store.Store, error) {
-		s, err := Open(ctx, address, Options{KeepDefaults: true})
-		if err != nil {
-			return nil, err // not s, which would be a store that is not nil
-		}
-		return s, nil
-	}
+	return store.Opening(func(ctx context.Context) (*Store, error) { return Open(ctx, address, Options{KeepDefaults: true}) })
 }

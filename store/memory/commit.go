@@ -294,42 +294,17 @@ func parts(c *engine.Changes) []*engine.Changes {
 		}
 		return split[key]
 	}
-	for _, r := range c.Made {
-		p := part(r.JobUID)
-		p.Made = append(p.Made, r)
-	}
-	for _, r := range c.Saved {
-		p := part(r.JobUID)
-		p.Saved = append(p.Saved, r)
-	}
-	for _, r := range c.Removed {
-		p := part(r.JobUID)
-		p.Removed = append(p.Removed, r)
-	}
-	for _, r := range c.Records {
-		p := part(r.Run.JobUID)
-		p.Records = append(p.Records, r)
-	}
-	for _, r := range c.Replaced {
-		p := part(r.Run.JobUID)
-		p.Replaced = append(p.Replaced, r)
-	}
-	for _, j := range c.Jobs {
-		p := part(j.UID)
-		p.Jobs = append(p.Jobs, j)
-	}
-	for _, k := range c.Keys {
-		p := part(k.Job)
-		p.Keys = append(p.Keys, k)
-	}
-	for _, h := range c.Handovers {
-		p := part(h.Attempt.Job)
-		p.Handovers = append(p.Handovers, h)
-	}
-	for _, ask := range c.AskNow {
-		p := part(ask.Job)
-		p.AskNow = append(p.AskNow, ask)
-	}
+	ofRun := func(r *store.Run) job.ID { return r.JobUID }
+	ofRecord := func(r *store.Record) job.ID { return r.Run.JobUID }
+	divide(c.Made, ofRun, part, func(p *engine.Changes) *[]*store.Run { return &p.Made })
+	divide(c.Saved, ofRun, part, func(p *engine.Changes) *[]*store.Run { return &p.Saved })
+	divide(c.Removed, ofRun, part, func(p *engine.Changes) *[]*store.Run { return &p.Removed })
+	divide(c.Records, ofRecord, part, func(p *engine.Changes) *[]*store.Record { return &p.Records })
+	divide(c.Replaced, ofRecord, part, func(p *engine.Changes) *[]*store.Record { return &p.Replaced })
+	divide(c.Jobs, func(j *engine.Job) job.ID { return j.UID }, part, func(p *engine.Changes) *[]*engine.Job { return &p.Jobs })
+	divide(c.Keys, func(k engine.Key) job.ID { return k.Job }, part, func(p *engine.Changes) *[]engine.Key { return &p.Keys })
+	divide(c.Handovers, func(h *store.Handover) job.ID { return h.Attempt.Job }, part, func(p *engine.Changes) *[]*store.Handover { return &p.Handovers })
+	divide(c.AskNow, func(a engine.AskNow) job.ID { return a.Job }, part, func(p *engine.Changes) *[]engine.AskNow { return &p.AskNow })
 	uids := map[string]job.ID{} // by full name
 	for _, r := range slices.Concat(c.Made, c.Saved, c.Removed) {
 		uids[r.Namespace+"/"+r.Name] = r.JobUID
@@ -357,6 +332,14 @@ func parts(c *engine.Changes) []*engine.Changes {
 		list = append(list, split[key])
 	}
 	return list
+}
+
+// divide adds each item to the part of its job.
+func divide[T any](list []T, of func(T) job.ID, part func(job.ID) *engine.Changes, in func(*engine.Changes) *[]T) {
+	for _, item := range list {
+		to := in(part(of(item)))
+		*to = append(*to, item)
+	}
 }
 
 // cloned returns a map unaffected by later changes of the original.

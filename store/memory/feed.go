@@ -93,23 +93,20 @@ func (s *backend) DeleteConsumer(ctx context.Context, name string) error {
 }
 
 // Consumers implements ledger.Backend.
-func (s *backend) Consumers(ctx context.Context) (list []store.ConsumerState, err error) {
-	unlock, err := s.begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	for _, name := range slices.Sorted(maps.Keys(s.feed.consumers)) {
-		c := s.feed.consumers[name]
-		state := store.ConsumerState{Consumer: c.Consumer, Entries: len(c.entries), Dropped: c.dropped}
-		for i := range c.entries {
-			if state.Bytes += c.entries[i].bytes; i == 0 {
-				state.Oldest = c.entries[i].since
+func (s *backend) Consumers(ctx context.Context) ([]store.ConsumerState, error) {
+	return locked(ctx, s, func() (list []store.ConsumerState) {
+		for _, name := range slices.Sorted(maps.Keys(s.feed.consumers)) {
+			c := s.feed.consumers[name]
+			state := store.ConsumerState{Consumer: c.Consumer, Entries: len(c.entries), Dropped: c.dropped}
+			for i := range c.entries {
+				if state.Bytes += c.entries[i].bytes; i == 0 {
+					state.Oldest = c.entries[i].since
+				}
 			}
+			list = append(list, state)
 		}
-		list = append(list, state)
-	}
-	return list, nil
+		return list
+	})
 }
 
 // Ended implements ledger.Backend.

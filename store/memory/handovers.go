@@ -11,27 +11,24 @@ import (
 )
 
 // Handovers implements ledger.Backend.
-func (s *backend) Handovers(ctx context.Context, q store.HandoverQuery) (list []store.Handover, err error) {
-	unlock, err := s.begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	for _, h := range s.handovers {
-		switch {
-		case q.Numbers != nil && slices.Contains(q.Numbers, h.Number),
-			!q.Run.IsZero() && h.Attempt.Run == q.Run,
-			q.Kind != "" && h.Kind == q.Kind && !h.IsOver() && !h.Ask.After(q.AskBy):
-			list = append(list, *h)
+func (s *backend) Handovers(ctx context.Context, q store.HandoverQuery) ([]store.Handover, error) {
+	return locked(ctx, s, func() (list []store.Handover) {
+		for _, h := range s.handovers {
+			switch {
+			case q.Numbers != nil && slices.Contains(q.Numbers, h.Number),
+				!q.Run.IsZero() && h.Attempt.Run == q.Run,
+				q.Kind != "" && h.Kind == q.Kind && !h.IsOver() && !h.Ask.After(q.AskBy):
+				list = append(list, *h)
+			}
 		}
-	}
-	slices.SortFunc(list, func(a, b store.Handover) int {
-		if q.Kind != "" && !a.Ask.Equal(b.Ask) {
-			return a.Ask.Compare(b.Ask)
-		}
-		return cmp.Compare(a.Number, b.Number)
+		slices.SortFunc(list, func(a, b store.Handover) int {
+			if q.Kind != "" && !a.Ask.Equal(b.Ask) {
+				return a.Ask.Compare(b.Ask)
+			}
+			return cmp.Compare(a.Number, b.Number)
+		})
+		return list[:min(q.Limit, len(list))]
 	})
-	return list[:min(q.Limit, len(list))], nil
 }
 
 // openHandovers returns the handovers of a run that have not ended.

@@ -48,17 +48,14 @@ func (s *backend) dropOldest(n int) {
 
 // AttemptsOf implements ledger.Backend.
 func (s *backend) AttemptsOf(ctx context.Context, run job.ID) ([]store.Record, error) {
-	unlock, err := s.begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	var list []store.Record
-	for _, r := range s.records[run] {
-		list = append(list, *r)
-	}
-	slices.SortFunc(list, func(a, b store.Record) int { return cmp.Compare(a.Attempt.Number, b.Attempt.Number) })
-	return list, nil
+	return locked(ctx, s, func() []store.Record {
+		var list []store.Record
+		for _, r := range s.records[run] {
+			list = append(list, *r)
+		}
+		slices.SortFunc(list, func(a, b store.Record) int { return cmp.Compare(a.Attempt.Number, b.Attempt.Number) })
+		return list
+	})
 }
 
 // Recent implements ledger.Backend.
@@ -66,24 +63,16 @@ func (s *backend) Recent(ctx context.Context, jobs []job.ID, n int) ([][]store.R
 	if len(jobs) > store.MaxBatch {
 		return nil, fmt.Errorf("recent runs: %w", store.ErrTooMany)
 	}
-	unlock, err := s.begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	c := store.Collect(jobs, n)
-	s.latest.Latest(c.Add)
-	return c.Lists(), nil
+	return locked(ctx, s, func() [][]store.Record {
+		c := store.Collect(jobs, n)
+		s.latest.Latest(c.Add)
+		return c.Lists()
+	})
 }
 
 // Aggregate implements ledger.Backend.
 func (s *backend) Aggregate(ctx context.Context, q store.AggregateQuery) ([]store.Aggregate, error) {
-	unlock, err := s.begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	return s.latest.Aggregate(&q), nil
+	return locked(ctx, s, func() []store.Aggregate { return s.latest.Aggregate(&q) })
 }
 
 // AppendOutput implements ledger.Backend.
@@ -119,19 +108,16 @@ func (s *backend) appendOutput(chunks []store.OutputChunk) {
 
 // Output implements ledger.Backend.
 func (s *backend) Output(ctx context.Context, run job.ID, attempt, fromSeq, limit int) ([]store.OutputChunk, error) {
-	unlock, err := s.begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	var list []store.OutputChunk
-	for _, c := range s.output[attemptKey{run, attempt}] {
-		if c.Seq >= fromSeq {
-			list = append(list, c)
+	return locked(ctx, s, func() []store.OutputChunk {
+		var list []store.OutputChunk
+		for _, c := range s.output[attemptKey{run, attempt}] {
+			if c.Seq >= fromSeq {
+				list = append(list, c)
+			}
 		}
-	}
-	slices.SortFunc(list, func(a, b store.OutputChunk) int { return cmp.Compare(a.Seq, b.Seq) })
-	return list[:min(limit, len(list))], nil
+		slices.SortFunc(list, func(a, b store.OutputChunk) int { return cmp.Compare(a.Seq, b.Seq) })
+		return list[:min(limit, len(list))]
+	})
 }
 
 // Expire implements ledger.Backend.
@@ -254,10 +240,5 @@ func (s *backend) Append(ctx context.Context, records []store.Record) error {
 
 // HistoryID implements ledger.Backend.
 func (s *backend) HistoryID(ctx context.Context) (store.HistoryID, error) {
-	unlock, err := s.begin(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer unlock()
-	return s.id, nil
+	return locked(ctx, s, func() store.HistoryID { return s.id })
 }

@@ -23,18 +23,15 @@ func (s *backend) JobsByUID(ctx context.Context, uids []job.ID) ([]*store.Job, e
 
 // jobsBy returns the jobs of some keys.
 func jobsBy[K comparable](ctx context.Context, s *backend, rows map[K]*jobRow, keys []K) ([]*store.Job, error) {
-	unlock, err := s.begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	list := make([]*store.Job, len(keys))
-	for i, key := range keys {
-		if row, ok := rows[key]; ok {
-			list[i] = row.View()
+	return locked(ctx, s, func() []*store.Job {
+		list := make([]*store.Job, len(keys))
+		for i, key := range keys {
+			if row, ok := rows[key]; ok {
+				list[i] = row.View()
+			}
 		}
-	}
-	return list, nil
+		return list
+	})
 }
 
 // ListJobs implements ledger.Backend.
@@ -117,46 +114,35 @@ func (s *backend) JobsChanged(ctx context.Context, partitions store.Partitions, 
 }
 
 // Cursors implements ledger.Backend.
-func (s *backend) Cursors(ctx context.Context, uids []job.ID) (list []store.JobCursor, err error) {
-	unlock, err := s.begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	for _, uid := range uids {
-		if row, ok := s.jobs[uid]; ok {
-			list = append(list, store.JobCursor{UID: uid, Epoch: row.Epoch, Cursor: row.Cursor, Planned: row.Planned})
+func (s *backend) Cursors(ctx context.Context, uids []job.ID) ([]store.JobCursor, error) {
+	return locked(ctx, s, func() (list []store.JobCursor) {
+		for _, uid := range uids {
+			if row, ok := s.jobs[uid]; ok {
+				list = append(list, store.JobCursor{UID: uid, Epoch: row.Epoch, Cursor: row.Cursor, Planned: row.Planned})
+			}
 		}
-	}
-	return list, nil
+		return list
+	})
 }
 
 // Summary implements ledger.Backend.
-func (s *backend) Summary(ctx context.Context) (sum [job.Partitions]store.PartitionSummary, err error) {
-	unlock, err := s.begin(ctx)
-	if err != nil {
-		return sum, err
-	}
-	defer unlock()
-	for _, row := range s.names {
-		if row.State != job.JobActive {
-			continue
+func (s *backend) Summary(ctx context.Context) ([job.Partitions]store.PartitionSummary, error) {
+	return locked(ctx, s, func() (sum [job.Partitions]store.PartitionSummary) {
+		for _, row := range s.names {
+			if row.State != job.JobActive {
+				continue
+			}
+			p := &sum[row.partition]
+			p.Jobs++
+			p.Versions += row.Version
 		}
-		p := &sum[row.partition]
-		p.Jobs++
-		p.Versions += row.Version
-	}
-	return sum, nil
+		return sum
+	})
 }
 
 // Documents implements ledger.Backend.
 func (s *backend) Documents(ctx context.Context, kinds ...job.Kind) ([]job.Document, error) {
-	unlock, err := s.begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	return s.documents.List(kinds...), nil
+	return locked(ctx, s, func() []job.Document { return s.documents.List(kinds...) })
 }
 
 // Audit implements ledger.Backend.

@@ -164,6 +164,17 @@ func (s *backend) begin(ctx context.Context) (unlock func(), err error) {
 	return s.mu.Unlock, nil
 }
 
+// locked returns what a function returns, with the store locked.
+func locked[T any](ctx context.Context, s *backend, read func() T) (T, error) {
+	unlock, err := s.begin(ctx)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	defer unlock()
+	return read(), nil
+}
+
 // Step implements ledger.Backend: one step at a time.
 func (s *backend) Step(ctx context.Context, o *ledger.Order, decide func(ledger.Tx) error) error {
 	if s.commits != nil {

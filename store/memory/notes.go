@@ -9,20 +9,17 @@ import (
 )
 
 // Notes implements ledger.Backend.
-func (s *backend) Notes(ctx context.Context, prefix, after string, limit int) (list []store.Note, err error) {
-	unlock, err := s.begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	for _, name := range sortedKeys(s.notes) {
-		if name > after && strings.HasPrefix(name, prefix) && len(list) < limit {
-			n := s.notes[name]
-			n.Text = slices.Clone(n.Text)
-			list = append(list, n)
+func (s *backend) Notes(ctx context.Context, prefix, after string, limit int) ([]store.Note, error) {
+	return locked(ctx, s, func() (list []store.Note) {
+		for _, name := range sortedKeys(s.notes) {
+			if name > after && strings.HasPrefix(name, prefix) && len(list) < limit {
+				n := s.notes[name]
+				n.Text = slices.Clone(n.Text)
+				list = append(list, n)
+			}
 		}
-	}
-	return list, nil
+		return list
+	})
 }
 
 // PutNote implements ledger.Backend.

@@ -15,87 +15,65 @@ import (
 
 // Members implements ledger.Backend.
 func (s *backend) Members(ctx context.Context) ([]ledger.Member, error) {
-	unlock, err := s.begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	if s.members == nil {
-		s.members = []ledger.Member{}
-		for id, session := range s.sessions {
-			s.members = append(s.members, ledger.Member{Session: *session, Over: s.over[id]})
+	return locked(ctx, s, func() []ledger.Member {
+		if s.members == nil {
+			s.members = []ledger.Member{}
+			for id, session := range s.sessions {
+				s.members = append(s.members, ledger.Member{Session: *session, Over: s.over[id]})
+			}
+			slices.SortFunc(s.members, func(a, b ledger.Member) int { return bytes.Compare(a.ID[:], b.ID[:]) })
 		}
-		slices.SortFunc(s.members, func(a, b ledger.Member) int { return bytes.Compare(a.ID[:], b.ID[:]) })
-	}
-	return s.members, nil
+		return s.members
+	})
 }
 
 // Ready implements ledger.Backend.
 func (s *backend) Ready(ctx context.Context, q store.ReadyQuery) ([]store.ReadyRun, error) {
-	unlock, err := s.begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	return s.runs.index.Ready(&q), nil
+	return locked(ctx, s, func() []store.ReadyRun { return s.runs.index.Ready(&q) })
 }
 
 // ListActive implements ledger.Backend.
 func (s *backend) ListActive(ctx context.Context, q store.ActiveQuery) ([]store.Run, error) {
-	unlock, err := s.begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	of := s.runs.byJob[q.Job]
-	if r := s.runs.byID[q.Run]; r != nil {
-		of = []*store.Run{r}
-	}
-	return s.runs.index.Active(&q, of), nil
+	return locked(ctx, s, func() []store.Run {
+		of := s.runs.byJob[q.Job]
+		if r := s.runs.byID[q.Run]; r != nil {
+			of = []*store.Run{r}
+		}
+		return s.runs.index.Active(&q, of)
+	})
 }
 
 // Backlog implements ledger.Backend.
 func (s *backend) Backlog(ctx context.Context, now time.Time, limit int) (map[job.ID]int, error) {
-	unlock, err := s.begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	return s.runs.index.Backlog(now, limit), nil
+	return locked(ctx, s, func() map[job.ID]int { return s.runs.index.Backlog(now, limit) })
 }
 
 // Alarms implements ledger.Backend.
 func (s *backend) Alarms(ctx context.Context, now time.Time, limit int) ([]engine.RunRef, error) {
-	unlock, err := s.begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	var late []*store.Run
-	for _, r := range s.runs.alarms {
-		if !r.AlertAt.After(now) {
-			late = append(late, r)
+	return locked(ctx, s, func() []engine.RunRef {
+		var late []*store.Run
+		for _, r := range s.runs.alarms {
+			if !r.AlertAt.After(now) {
+				late = append(late, r)
+			}
 		}
-	}
-	late = inOrder(late)
-	return runRefs(late[:min(limit, len(late))]), nil
+		late = inOrder(late)
+		return runRefs(late[:min(limit, len(late))])
+	})
 }
 
 // Ending implements ledger.Backend: everything at once.
-func (s *backend) Ending(ctx context.Context, now time.Time) (e ledger.Ending, err error) {
-	unlock, err := s.begin(ctx)
-	if err != nil {
-		return e, err
-	}
-	defer unlock()
-	e.Runs = runRefs(s.mayEnd(now))
-	for _, name := range sortedKeys(s.names) {
-		row := s.names[name]
-		if at := row.RemoveAt(); !row.PausedUntil.IsZero() && !row.PausedUntil.After(now) || !at.IsZero() && !at.After(now) {
-			e.Jobs = append(e.Jobs, row.UID)
+func (s *backend) Ending(ctx context.Context, now time.Time) (ledger.Ending, error) {
+	return locked(ctx, s, func() (e ledger.Ending) {
+		e.Runs = runRefs(s.mayEnd(now))
+		for _, name := range sortedKeys(s.names) {
+			row := s.names[name]
+			if at := row.RemoveAt(); !row.PausedUntil.IsZero() && !row.PausedUntil.After(now) || !at.IsZero() && !at.After(now) {
+				e.Jobs = append(e.Jobs, row.UID)
+			}
 		}
-	}
-	return e, nil
+		return e
+	})
 }
 
 func runRefs(list []*store.Run) (refs []engine.RunRef) {

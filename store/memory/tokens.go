@@ -8,12 +8,7 @@ import (
 
 // Tokens implements ledger.Backend.
 func (s *backend) Tokens(ctx context.Context) ([]store.Token, error) {
-	unlock, err := s.begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	return s.allTokens(), nil
+	return locked(ctx, s, func() []store.Token { return s.allTokens() })
 }
 
 func (s *backend) allTokens() []store.Token {

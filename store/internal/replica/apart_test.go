@@ -9,7 +9,6 @@ import (
 
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
-	"github.com/belfry-cron/belfry/store/internal/ledger"
 	"github.com/belfry-cron/belfry/store/internal/replica"
 	"github.com/belfry-cron/belfry/store/storetest"
 )
