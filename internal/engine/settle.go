@@ -97,19 +97,6 @@ func (b *Batch) endRunning(m *member, by, reason string) {
 	b.done.Hints |= store.HintCancels | store.HintAbout(m.ID)
 }
 
-// CancelRuns does for many runs what Cancel does for one. It returns the known ones.
-func (b *Batch) CancelRuns(runs []job.ID, by, reason string) (list []store.Run) {
-	for _, id := range runs {
-		if !b.HasRun(id) {
-			continue
-		}
-		if r, ok := b.Cancel(id, by, reason); ok {
-			list = append(list, r)
-		}
-	}
-	return list
-}
-
 // Settle ends a ready or waiting run that will never start, and reports whether it did: it
 // is withdrawn or too late, or the node that it belongs to is gone.
 func (b *Batch) Settle(id job.ID) bool {

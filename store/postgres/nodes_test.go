@@ -38,6 +38,16 @@ func TestStoreOfTwoNodes(t *testing.T) {
 	})
 }
 
+// A node does not decide by what it remembers of a run that another one has changed.
+func TestNodeSeesWhatAnotherOneHasChanged(t *testing.T) {
+	t.Parallel()
+	storetest.Apart(t, func(t *testing.T, o storetest.Options) (one, other store.Store) {
+		opt := Options{Now: o.Now, LookAhead: o.LookAhead, Defaults: o.Defaults, NewID: o.NewID, Revisions: o.Revisions}
+		address := emptySchema(t)
+		return open(t, address, opt), open(t, address, opt)
+	})
+}
+
 func TestTenNodesCreateTheSchemaConcurrently(t *testing.T) {
 	address := server.Schema()
 	storetest.OpenAtOnce(t, func() (io.Closer, error) { return Open(t.Context(), address, Options{}) })

@@ -98,13 +98,6 @@ func (c *conn) interrupt() {
 // when a statement fails.
 func (c *conn) inTransaction() bool { return lib.Xsqlite3_get_autocommit(c.tls, c.db) == 0 }
 
-// changes returns the number of rows that the latest statement changed.
-func (c *conn) changes() int { return int(lib.Xsqlite3_changes64(c.tls, c.db)) }
-
-// inserted returns the number of the row that was inserted last into a table whose
-// rows have numbers.
-func (c *conn) inserted() int64 { return lib.Xsqlite3_last_insert_rowid(c.tls, c.db) }
-
 // totalChanges returns the number of rows that were changed since the
 // connection was opened.
 func (c *conn) totalChanges() int64 { return lib.Xsqlite3_total_changes64(c.tls, c.db) }
@@ -360,13 +353,6 @@ func (s *stmt) bindID(v job.ID) *stmt {
 
 func (s *stmt) bindTime(t time.Time) *stmt { return s.bindInt(columns.Nanos(t)) }
 
-func (s *stmt) bindBool(v bool) *stmt {
-	if v {
-		return s.bindInt(1)
-	}
-	return s.bindInt(0)
-}
-
 // next steps to the next row.
 func (s *stmt) next() bool {
 	if s.wrong == nil && s.bound != s.params {
@@ -420,14 +406,6 @@ func (s *stmt) int() int64 {
 	return v
 }
 
-func (s *stmt) bool() bool { return s.int() != 0 }
-
-func (s *stmt) time() time.Time { return columns.FromNanos(s.int()) }
-
-func (s *stmt) null() bool {
-	return lib.Xsqlite3_column_type(s.c.tls, s.p, s.column) == lib.SQLITE_NULL
-}
-
 func (s *stmt) skip() { s.column++ }
 
 // view returns the bytes of a text or blob until the statement moves on.
@@ -442,8 +420,6 @@ func (s *stmt) view() []byte {
 }
 
 func (s *stmt) text() string { return string(s.view()) }
-
-func (s *stmt) blob() []byte { return append([]byte(nil), s.view()...) }
 
 func (s *stmt) id() (id job.ID) {
 	copy(id[:], s.view())

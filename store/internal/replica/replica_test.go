@@ -86,6 +86,14 @@ func withIDs(opt storetest.Options) storetest.Options {
 	return opt
 }
 
+// A process does not decide by its copy of a run that another one has changed.
+func TestProcessSeesWhatAnotherOneHasChanged(t *testing.T) {
+	storetest.Apart(t, func(t *testing.T, opt storetest.Options) (one, other store.Store) {
+		s, opt := newShelf(), withIDs(opt)
+		return open(t, s, opt), open(t, s, opt)
+	})
+}
+
 // The suite again, with history in another store: read while all waits to be shipped, and
 // shipped before each read.
 func TestStoreWithHistoryApart(t *testing.T) {
