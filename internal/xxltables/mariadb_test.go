@@ -353,6 +353,10 @@ func TestGroupTakeoverCanBeReverted(t *testing.T) {
 	if _, err := raw.ExecContext(t.Context(), "delete from xxl_job_info where id in (4, 7)"); err != nil {
 		t.Fatal(err)
 	}
+	// Job 8 does not fall due meanwhile.
+	if _, err := raw.ExecContext(t.Context(), "update xxl_job_info set schedule_conf = '3600', trigger_next_time = ? where id = 8", due.Add(time.Hour).UnixMilli()); err != nil {
+		t.Fatal(err)
+	}
 	if out, err := n.try("xxl", "take-over", "--group", "order-service", "--from", address, "--yes"); err == nil || !strings.Contains(out, "belfry xxl import --apply brings them") {
 		t.Errorf("without an import: %s, %v", out, err)
 	}
