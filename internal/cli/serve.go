@@ -137,16 +137,23 @@ func startFailure(err error, c config.Server, from config.Layers) error {
 	switch {
 	case errors.As(err, &opening):
 		return openFailure(opening, c, from.NameOf("store"), "--data names another directory, --listen another address")
-	case !errors.As(err, &listen):
-		return failed("%v", err)
-	case errors.Is(err, syscall.EADDRINUSE):
-		return failed("the address %s is in use", listen.Address).withHint("is another belfry serve running? --listen names another address")
-	case errors.Is(err, syscall.EACCES):
-		return failed("this user may not listen on %s", listen.Address).withHint("ports below 1024 are for root; --listen names another address")
-	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return failed("%s is not an address of this machine", listen.Address).withHint("--listen names another address; :PORT listens on all of them")
+	case errors.As(err, &listen):
+		return listenFailure(listen, "--listen")
 	}
-	return failed("%v", err).withHint("--listen names another address")
+	return failed("%v", err)
+}
+
+// listenFailure says why an address could not be taken, which a flag names.
+func listenFailure(err *server.ListenError, flag string) error {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return failed("the address %s is in use", err.Address).withHint("is another belfry running? %s names another address", flag)
+	case errors.Is(err, syscall.EACCES):
+		return failed("this user may not listen on %s", err.Address).withHint("ports below 1024 are for root; %s names another address", flag)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return failed("%s is not an address of this machine", err.Address).withHint("%s names another address; :PORT listens on all of them", flag)
+	}
+	return failed("%v", err).withHint("%s names another address", flag)
 }
 
 // logger returns the log of a command.

@@ -67,6 +67,7 @@ belfry worker --config /etc/belfry-worker.yaml`,
 	f.Var((*labels)(&flags.Labels), "label", "label by which jobs choose this node: KEY=VALUE; may be repeated")
 	addParsed(f, &flags.Capacity, "capacity", "", fmt.Sprint(node.DefaultCapacity), "N", "how many attempts may run at once", parsePositive)
 	addParsed(f, &flags.Drain, "drain-timeout", "", "30s", "DURATION", "how long a stopping worker waits for running commands", parseLonger)
+	addText(f, &flags.Worker.HealthListen, "health-listen", "", "", "ADDRESS", "address of /livez, /readyz and /metrics, which need no token; else the worker listens to nothing")
 	addSwitch(f, &flags.PlainHTTP, "plain-http", "allow servers of other machines without TLS")
 	addWord(f, &flags.Shell.DefaultUser, "run-as", "", "USER", "user that runs commands of jobs without run.user; only root can switch users")
 	addChoice(cmd, (*string)(&flags.LogFormat), "log-format", "", "log format; text on a terminal, else json", flags.LogFormat.Values()...)
@@ -145,6 +146,10 @@ func runWorker(ctx context.Context, env Env, c config.Server, from config.Layers
 	w, err := server.OpenWorker(ctx, server.Config{
 		Settings: c, SettingsFile: from.FileName, Version: versionOf(buildInfo()).Version, Getenv: env.Getenv, Now: env.Now, Log: log, Level: &level, Carried: carried,
 	})
+	var listen *server.ListenError
+	if errors.As(err, &listen) {
+		return listenFailure(listen, "--health-listen")
+	}
 	if err != nil {
 		return failed("%v", err)
 	}

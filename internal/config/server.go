@@ -79,6 +79,8 @@ type Worker struct {
 	Cert          string `json:"cert,omitzero" max:"4096" doc:"For belfry worker: the file of its client certificate, with those in between, in PEM. It is read again when it changes." flag:"cert" why:"servers may want one, see tls.client_ca"`
 	Key           string `json:"key,omitzero" max:"4096" doc:"For belfry worker: the file of the private key of its client certificate, in PEM." flag:"key" why:"it belongs to the certificate"`
 	CA            string `json:"ca,omitzero" max:"4096" doc:"For belfry worker: a file with the authorities of the certificates of servers, in PEM." flag:"ca" default:"those of the system" why:"servers may have certificates of an authority of your own"`
+
+	HealthListen Address `json:"health_listen,omitzero" doc:"For belfry worker: the address of /livez, /readyz and /metrics, over HTTP and without a token, such as 127.0.0.1:8423." flag:"health-listen" default:"none" why:"a worker listens to nothing unless probes or Prometheus need it"`
 }
 
 // Defaults are the defaults of jobs.
@@ -599,6 +601,7 @@ func (s Server) Over(base Server) Server {
 		base.Worker.Cert, base.Worker.Key = s.Worker.Cert, s.Worker.Key
 	}
 	base.Worker.CA = cmp.Or(s.Worker.CA, base.Worker.CA)
+	base.Worker.HealthListen = cmp.Or(s.Worker.HealthListen, base.Worker.HealthListen)
 	base.LogFormat = cmp.Or(s.LogFormat, base.LogFormat)
 	base.LogLevel = cmp.Or(s.LogLevel, base.LogLevel)
 	return base

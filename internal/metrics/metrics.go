@@ -188,11 +188,32 @@ func (m *Metrics) inNamespace(name string) map[job.Outcome]int64 {
 
 // Handler returns what answers with the metrics.
 func (m *Metrics) Handler(s Sources) http.Handler {
+	return answering(func(ctx context.Context) []byte { return m.page(ctx, s) })
+}
+
+// WorkerHandler returns what answers with the metrics of a worker without a store. live reports
+// whether its session is renewed.
+func (m *Metrics) WorkerHandler(version string, load func() Load, live func() bool) http.Handler {
+	return answering(func(context.Context) []byte {
+		p := &page{}
+		m.writeNode(p, version, load())
+		renewed := 0.0
+		if live() {
+			renewed = 1
+		}
+		p.family("belfry_session_live", gauge, "1 while a server renews the session of this worker, else 0.")
+		p.sample("", renewed)
+		writeProcess(p)
+		return p.text()
+	})
+}
+
+func answering(page func(context.Context) []byte) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		page := m.page(r.Context(), s)
+		text := page(r.Context())
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 		w.Header().Set("Cache-Control", "no-store")
-		_, _ = w.Write(page)
+		_, _ = w.Write(text)
 	})
 }
 
@@ -204,31 +225,14 @@ const storeWithin = 5 * time.Second
 // are counted, and the other metrics are needed most then.
 func (m *Metrics) page(ctx context.Context, s Sources) []byte {
 	p := &page{}
-	p.family("belfry_build_info", gauge, "The version of the program, as a label of the value 1.")
-	p.sample("", 1, "version", s.Version, "goversion", goVersion())
-
-	p.family("belfry_start_lateness_seconds", histogram, "How long after its due time an attempt has begun, with what it has waited for a slot of its job or for capacity.")
-	m.lateness.write(p)
-	p.family("belfry_attempts_running", gauge, "Attempts that have begun and are not over.")
-	p.sample("", float64(m.running.Load()))
-
 	load := s.Load()
-	p.family("belfry_capacity_attempts", gauge, "How many attempts this node runs at once.")
-	p.sample("", float64(load.Capacity))
-	p.family("belfry_runs_held", gauge, "Runs of the next seconds that this node holds and has not claimed.")
-	p.sample("", float64(load.Held))
-	p.family("belfry_runs_pending", gauge, "Runs that are due and wait for this node to claim them; more than some for long means that its capacity is used up.")
-	p.sample("", float64(load.Pending))
-	p.family("belfry_results_waiting", gauge, "Results of attempts that the store has not acknowledged.")
-	p.sample("", float64(load.Results))
+	m.writeNode(p, s.Version, load)
 	p.family("belfry_planned_jobs", gauge, "Jobs that this node plans: its share of the jobs that are neither paused nor completed.")
 	p.sample("", float64(load.Jobs))
 	p.family("belfry_catching_up_jobs", gauge, "Jobs that missed more occurrences than are planned at once and catch up when fewer runs wait.")
 	p.sample("", float64(load.CatchingUp))
 	p.family("belfry_planned_ahead_seconds", gauge, "How far ahead all other jobs are planned; below 0 the planner is behind.")
 	p.sample("", load.Ahead.Seconds())
-	p.family("belfry_clock_ahead_seconds", gauge, "By how much the wall clock of this machine is ahead of the store's clock, which jobs go by; below 0 it is behind.")
-	p.sample("", load.ClockAhead.Seconds())
 
 	p.family("belfry_store_steps_lost_total", counter, "Steps that the store had acknowledged and no longer has, as after a failover of Redis.")
 	p.sample("", float64(m.lost.Load()))
@@ -260,6 +264,27 @@ func (m *Metrics) page(ctx context.Context, s Sources) []byte {
 	m.writeCalls(p)
 	writeProcess(p)
 	return p.text()
+}
+
+// writeNode writes what every node has, with and without a store.
+func (m *Metrics) writeNode(p *page, version string, load Load) {
+	p.family("belfry_build_info", gauge, "The version of the program, as a label of the value 1.")
+	p.sample("", 1, "version", version, "goversion", goVersion())
+
+	p.family("belfry_start_lateness_seconds", histogram, "How long after its due time an attempt has begun, with what it has waited for a slot of its job or for capacity.")
+	m.lateness.write(p)
+	p.family("belfry_attempts_running", gauge, "Attempts that have begun and are not over.")
+	p.sample("", float64(m.running.Load()))
+	p.family("belfry_capacity_attempts", gauge, "How many attempts this node runs at once.")
+	p.sample("", float64(load.Capacity))
+	p.family("belfry_runs_held", gauge, "Runs of the next seconds that this node holds and has not claimed.")
+	p.sample("", float64(load.Held))
+	p.family("belfry_runs_pending", gauge, "Runs that are due and wait for this node to claim them; more than some for long means that its capacity is used up.")
+	p.sample("", float64(load.Pending))
+	p.family("belfry_results_waiting", gauge, "Results of attempts that the store has not acknowledged.")
+	p.sample("", float64(load.Results))
+	p.family("belfry_clock_ahead_seconds", gauge, "By how much the wall clock of this machine is ahead of the store's clock, which jobs go by; below 0 it is behind.")
+	p.sample("", load.ClockAhead.Seconds())
 }
 
 // writeNotifications writes how notifications are delivered.

@@ -80,7 +80,7 @@ func (l *latencies) observe(d time.Duration) {
 	l.sum.Add(int64(d))
 }
 
-// write writes the buckets as Prometheus wants them, each with those before it.
+// write writes the buckets as Prometheus reads them, each with those before it.
 func (l *latencies) write(p *page, labels ...string) {
 	labels = labels[:len(labels):len(labels)]
 	total := uint64(0)

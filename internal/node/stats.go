@@ -7,6 +7,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/planner"
 	"github.com/belfry-cron/belfry/internal/worker"
 	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
 )
 
 // Stats are the node's numbers at a moment.
@@ -17,6 +18,11 @@ type Stats struct {
 	Capacity int
 	// ClockAhead is by how much the wall clock is ahead of the store's.
 	ClockAhead time.Duration
+	// Live reports whether the session was renewed within store.SessionLife, Silent for how long
+	// it was not, and Drained whether it accepts no runs.
+	Live    bool
+	Silent  time.Duration
+	Drained bool
 	// Session is the present one, and Partitions how many it plans.
 	Session    job.ID
 	Partitions int
@@ -36,7 +42,9 @@ func (n *Node) Stats() Stats {
 		s.Worker = w.Stats()
 	}
 	if m := n.member.Load(); m != nil {
-		s.ClockAhead, s.Session = m.ClockAhead(), m.ID()
+		s.ClockAhead, s.Session, s.Drained = m.ClockAhead(), m.ID(), m.Drained()
+		s.Silent = n.config.Boot() - m.Renewed()
+		s.Live = s.Silent < store.SessionLife
 		for _, word := range n.partitions() {
 			s.Partitions += bits.OnesCount64(word)
 		}

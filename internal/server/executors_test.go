@@ -14,7 +14,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Whoever sets a limit must hear that it is a weaker one, and nobody else.
+// Only a server with limits logs that they are weaker ones.
 func TestProcessLimitsAreLoggedOnce(t *testing.T) {
 	plain := &job.Job{Run: job.RunSpec{Shell: &job.Shell{Command: "true"}}}
 	limited := &job.Job{Run: job.RunSpec{Shell: &job.Shell{Command: "true", Limits: &job.Limits{CPU: 1}}}}

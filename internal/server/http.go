@@ -14,6 +14,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/events"
 	"github.com/belfry-cron/belfry/internal/httpapi"
 	"github.com/belfry-cron/belfry/internal/metrics"
+	"github.com/belfry-cron/belfry/internal/node"
 	"github.com/belfry-cron/belfry/internal/service"
 	"github.com/belfry-cron/belfry/internal/web"
 	"github.com/belfry-cron/belfry/store"
@@ -32,7 +33,11 @@ func (e *ListenError) Unwrap() error { return e.Err }
 
 // listenHTTP takes the address of the API.
 func (s *Server) listenHTTP() error {
-	address := string(s.Settings.Listen)
+	return s.listenOn(string(s.Settings.Listen))
+}
+
+// listenOn takes an address, or that of the previous version of the program.
+func (s *Server) listenOn(address string) error {
 	l, err := s.Carried.listener(address)
 	if l == nil && err == nil {
 		l, err = net.Listen("tcp", address)
@@ -41,6 +46,7 @@ func (s *Server) listenHTTP() error {
 		return &ListenError{address, err}
 	}
 	s.socket, _ = l.(*net.TCPListener)
+	s.address = address
 	s.listen = limitConnections(l, connectionsFor(fileLimit(), s.capacity()), s.Log)
 	s.closers = append(s.closers, func() error {
 		if err := s.listen.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
@@ -128,15 +134,29 @@ func (s *Server) makeHTTP() error {
 	if err != nil {
 		return err
 	}
-	s.http = &http.Server{
-		Handler: handler, ReadHeaderTimeout: headerTime, ReadTimeout: readTime, WriteTimeout: answerTime,
-		IdleTimeout: idleTime, MaxHeaderBytes: headerMax, ConnState: s.listen.state,
-		ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
-	}
+	s.http = s.answersWith(handler)
 	if s.own != nil {
 		s.http.TLSConfig = s.own.config()
 	}
 	return nil
+}
+
+// answersWith returns what serves a handler on the address that was taken.
+func (s *Server) answersWith(handler http.Handler) *http.Server {
+	return &http.Server{
+		Handler: handler, ReadHeaderTimeout: headerTime, ReadTimeout: readTime, WriteTimeout: answerTime,
+		IdleTimeout: idleTime, MaxHeaderBytes: headerMax, ConnState: s.listen.state,
+		ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
+	}
+}
+
+// loadOf returns the load of a node for its metrics.
+func loadOf(stats node.Stats) metrics.Load {
+	return metrics.Load{
+		Jobs: stats.Planner.Jobs, CatchingUp: stats.Planner.Held, Ahead: stats.Planner.Ahead, Capacity: stats.Capacity,
+		Held: stats.Worker.Held, Pending: stats.Worker.Pending, Results: stats.Worker.Results,
+		ClockAhead: stats.ClockAhead,
+	}
 }
 
 // metricsHandler returns what answers to Prometheus.
@@ -150,14 +170,7 @@ func (s *Server) metricsHandler() http.Handler {
 		Approvals:     func(ctx context.Context) (int, error) { return s.service.Attention.Approvals(ctx, s.itself()) },
 		Notifications: func() metrics.Notifications { return metrics.Notifications(s.notifier.Stats()) },
 		Version:       s.Version, Store: s.measured, Next: s.node.Planner().NextAfter,
-		Load: func() metrics.Load {
-			stats := s.node.Stats()
-			return metrics.Load{
-				Jobs: stats.Planner.Jobs, CatchingUp: stats.Planner.Held, Ahead: stats.Planner.Ahead, Capacity: stats.Capacity,
-				Held: stats.Worker.Held, Pending: stats.Worker.Pending, Results: stats.Worker.Results,
-				ClockAhead: stats.ClockAhead,
-			}
-		},
+		Load: func() metrics.Load { return loadOf(s.node.Stats()) },
 	})
 }
 

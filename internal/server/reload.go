@@ -54,11 +54,11 @@ func (s *Server) reload() {
 	if len(needRestart) > 0 {
 		s.Log.Warn("changed settings need a restart", "settings", needRestart)
 	}
+	s.Level.Set(next.Level()) // last, so that a higher level does not hide these lines
 }
 
 // take applies the settings with Reload.
 func (s *Server) take(c config.Server) error {
-	s.Level.Set(c.Level())
 	s.node.Keep(retentionOf(c))
 	if s.signIn != nil {
 		s.signIn.Set(mappingOf(c.OIDC))
@@ -95,7 +95,7 @@ func (s *Server) access(c config.Server) httpexec.Config {
 // callbackURL returns where services report to: where nothing is configured, the address that
 // this server listens on.
 func (s *Server) callbackURL() string {
-	if s.listen == nil {
+	if s.Settings.Listen == "" {
 		return "" // a worker without a store hands nothing over
 	}
 	if at, ok := s.listen.Addr().(*net.TCPAddr); s.Settings.HTTP.CallbackURL == "" && ok && !at.IP.IsUnspecified() {

@@ -95,6 +95,7 @@ type Server struct {
 	xxl       executorsOfXXL
 	own       *certificate // nil without TLS
 	listen    *connections
+	address   string    // that listen was opened by
 	since     time.Time // when it was opened
 	starting  *starts
 	reloads   chan struct{}  // has room for one request

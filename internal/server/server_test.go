@@ -13,9 +13,16 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/belfry-cron/belfry/internal/config"
+	"github.com/belfry-cron/belfry/internal/watchdog"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain makes the binary of the tests a watchdog when a worker starts one.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == watchdog.Argument {
+		os.Exit(Watchdog())
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func TestFailedListenLeavesNothingBehind(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")

@@ -49,7 +49,8 @@ type Carried struct {
 	Version  string            `json:"version"`
 	Node     *node.Carried     `json:"node"`
 	Watchdog *watchdog.Carried `json:"watchdog"`
-	// Address is the address of the API, and Listener the number of its listening file.
+	// Address is the address of the API, or of a worker's health, and Listener the number of its
+	// listening file.
 	Address  string `json:"address,omitempty"`
 	Listener int    `json:"listener,omitempty"`
 }
@@ -91,7 +92,7 @@ func (s *Server) carryOver(n *node.Carried) {
 		return
 	}
 	if fd, err := inherit.Keep(s.socket); err == nil {
-		s.carrying.Address, s.carrying.Listener = string(s.Settings.Listen), fd
+		s.carrying.Address, s.carrying.Listener = s.address, fd
 	}
 }
 

@@ -44,7 +44,9 @@ func OpenWorker(ctx context.Context, c Config) (*Worker, error) {
 
 func (w *Worker) open(ctx context.Context) error {
 	s := w.parts.Settings
-	var err error
+	if err := w.listenHealth(); err != nil {
+		return err
+	}
 	transport, err := w.transport()
 	if err != nil {
 		return err
@@ -75,8 +77,12 @@ func (w *Worker) open(ctx context.Context) error {
 	if w.spool, err = remote.OpenSpool(filepath.Join(s.Data, "spool"), w.parts.Log); err != nil {
 		return err
 	}
+	var observer worker.Observer
+	if w.parts.metrics != nil {
+		observer = w.parts.metrics
+	}
 	w.node, err = node.New(node.Config{
-		Carried: w.parts.Carried.node(), Members: w.remote, Work: w.remote, Spool: w.spool, Secrets: w.remote.Secrets, StoreName: "the store of the servers", Executors: choose, Watchdog: w.parts.watchdog, Folders: w.parts.commands,
+		Observer: observer, Carried: w.parts.Carried.node(), Members: w.remote, Work: w.remote, Spool: w.spool, Secrets: w.remote.Secrets, StoreName: "the store of the servers", Executors: choose, Watchdog: w.parts.watchdog, Folders: w.parts.commands,
 		OutputLimit: int(s.Output), Capacity: s.Capacity, DrainTimeout: time.Duration(s.Drain),
 		Session: store.Session{
 			Node: s.Name, Machine: machine, DataDir: s.Data, Labels: s.Labels, Roles: []string{store.RoleWorker},
@@ -160,8 +166,10 @@ func (w *Worker) Running() []worker.Running {
 
 // Run works until ctx ends. A server that does not answer is waited for; a token or a version
 // that is refused at the start is an error.
-func (w *Worker) Run(ctx context.Context) error {
+func (w *Worker) Run(ctx context.Context) (err error) {
 	log := w.parts.Log
+	stopAnswering := w.serveHealth(ctx)
+	defer func() { err = errors.Join(err, stopAnswering()) }()
 	log.Info("waiting for a server", "servers", w.parts.Settings.Worker.Servers, "node", w.parts.Settings.Name)
 	if err := w.join(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -183,7 +191,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		// It is well while it runs: that no server answers is no reason to start it again.
 		w.parts.manager.run(ctx, ready, stopped, func() {}, func(context.Context) error { return nil })
 	})
-	err := w.remote.Work(ctx, w.node.Run)
+	err = w.remote.Work(ctx, w.node.Run)
 	w.parts.carryOver(w.node.Carried())
 	close(stopped)
 	group.Wait()

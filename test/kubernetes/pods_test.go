@@ -101,8 +101,8 @@ func (c *cluster) start(workload, name string) *pod {
 	for i, arg := range args {
 		key, value, _ := strings.Cut(arg, "=")
 		switch {
-		case arg == "--listen=:8420":
-			args[i] = fmt.Sprintf("--listen=:%d", p.freePort())
+		case key == "--listen" || key == "--health-listen":
+			args[i] = fmt.Sprintf("%s=:%d", key, p.freePort())
 		case key == "--server":
 			args[i] = "--server=" + c.lookup(value)
 		case strings.HasPrefix(value, "/"):
@@ -391,6 +391,7 @@ func TestARemoteWorkerRunsJobsWithItsTokenAlone(t *testing.T) {
 	server.ready()
 	c.secrets["belfry-edge"] = map[string]string{"token": server.must("", "token", "create", "edge", "--role", "worker")}
 	worker := c.start("Deployment/belfry-edge", "belfry-edge-1")
+	worker.ready()
 	worker.wait("there", func() error {
 		if out, err := server.exec("", "node", "list"); err != nil || !strings.Contains(out, "belfry-edge-1") {
 			return fmt.Errorf("the nodes are %s, %w", out, err)

@@ -47,6 +47,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- toYaml (mustMergeOverwrite $c (deepCopy .root.Values.config) (deepCopy .config)) }}
 {{- end }}
 
+{{- /* Whether a pool speaks with the servers alone: its pods have a port of their own for probes and metrics. */ -}}
+{{- define "belfry.remote" -}}
+{{- range .Values.workers }}{{ if (mustMergeOverwrite (deepCopy $.Values.workerDefaults) (deepCopy .)).remote }}true{{ end }}{{ end }}
+{{- end }}
+
 {{- define "belfry.image" -}}
 {{- $i := mustMergeOverwrite (deepCopy .root.Values.image) (deepCopy .own) -}}
 {{ $i.repository }}{{ if $i.digest }}@{{ $i.digest }}{{ else }}:{{ default .root.Chart.AppVersion $i.tag }}{{ end }}
@@ -54,7 +59,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{- /*
 The pod of a role. root: the chart; own: the values of the server or of the pool; component: the
-label; args: the command line, without what all have; listens: whether it has the API's port;
+label; args: the command line, without what all have; listens: whether it has the API's port, and
+not only that of probes and metrics;
 store: whether it has the store and the keys; claim: whether /data comes from a claim.
 */ -}}
 {{- define "belfry.pod" -}}
@@ -71,9 +77,7 @@ metadata:
   labels:
     {{- include "belfry.selector" .root | nindent 4 }}
     app.kubernetes.io/component: {{ .component }}
-    {{- if .listens }}
     belfry-metrics: "true"
-    {{- end }}
     {{- with .own.podLabels }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
@@ -128,6 +132,8 @@ spec:
         {{- end }}
         {{- if .listens }}
         - --listen=:8420
+        {{- else }}
+        - --health-listen=:8423
         {{- end }}
         {{- if $tls }}
         - --tls-cert=/etc/belfry-tls/tls.crt
@@ -163,32 +169,36 @@ spec:
         {{- with .own.extraEnv }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
-      {{- if .listens }}
       ports:
+        {{- if .listens }}
         - {name: http, containerPort: 8420, protocol: TCP}
+        {{- else }}
+        - {name: health, containerPort: 8423, protocol: TCP}
+        {{- end }}
         {{- if $xxl }}
         - {name: xxl, containerPort: {{ $v.xxl.port }}, protocol: TCP}
         {{- end }}
+      {{- if .listens }}
       # Migrations of the store run before the API answers.
       startupProbe:
         httpGet: {path: /livez, port: http, scheme: {{ ternary "HTTPS" "HTTP" (not (empty $tls)) }}}
         periodSeconds: 5
         failureThreshold: {{ max 1 (div $v.server.startupSeconds 5) }}
+      {{- end }}
       livenessProbe:
-        httpGet: {path: /livez, port: http, scheme: {{ ternary "HTTPS" "HTTP" (not (empty $tls)) }}}
+        httpGet: {path: /livez, port: {{ ternary "http" "health" .listens }}, scheme: {{ ternary "HTTPS" "HTTP" (not (empty $tls)) }}}
         periodSeconds: 10
         timeoutSeconds: 5
         failureThreshold: 6
       readinessProbe:
-        httpGet: {path: /readyz, port: http, scheme: {{ ternary "HTTPS" "HTTP" (not (empty $tls)) }}}
+        httpGet: {path: /readyz, port: {{ ternary "http" "health" .listens }}, scheme: {{ ternary "HTTPS" "HTTP" (not (empty $tls)) }}}
         periodSeconds: 5
         timeoutSeconds: 5
         failureThreshold: 2
-      {{- if gt (int $v.preStopSeconds) 0 }}
+      {{- if and .listens (gt (int $v.preStopSeconds) 0) }}
       lifecycle:
         # Requests stop coming before the server does.
         preStop: {sleep: {seconds: {{ $v.preStopSeconds }}}}
-      {{- end }}
       {{- end }}
       securityContext: {{- toYaml $v.securityContext | nindent 8 }}
       resources: {{- toYaml .own.resources | nindent 8 }}

@@ -1,0 +1,72 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/metrics"
+	"github.com/belfry-cron/belfry/internal/node"
+)
+
+// listenHealth takes the address for probes and Prometheus, if there is one, and makes what
+// answers there. A worker cannot check tokens, so the answers hold nothing secret.
+func (w *Worker) listenHealth() error {
+	address := string(w.parts.Settings.Worker.HealthListen)
+	if address == "" {
+		return nil
+	}
+	if err := w.parts.listenOn(address); err != nil {
+		return err
+	}
+	w.parts.metrics = metrics.New()
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /livez", func(rw http.ResponseWriter, _ *http.Request) { health(rw, http.StatusOK, "ok") })
+	mux.HandleFunc("GET /readyz", func(rw http.ResponseWriter, _ *http.Request) {
+		status, text := readiness(w.node.Stats())
+		health(rw, status, text)
+	})
+	mux.Handle("GET /metrics", w.parts.metrics.WorkerHandler(w.parts.Version, func() metrics.Load { return loadOf(w.node.Stats()) }, func() bool { return w.node.Stats().Live }))
+	w.parts.http = w.parts.answersWith(mux)
+	return nil
+}
+
+// readiness says whether a worker can run jobs, and why not, as /readyz of a server does.
+func readiness(s node.Stats) (status int, text string) {
+	switch {
+	case s.Session.IsZero():
+		return http.StatusServiceUnavailable, "no session: no server has accepted this worker yet"
+	case !s.Live:
+		return http.StatusServiceUnavailable, fmt.Sprintf("the session was not renewed for %s: no server answers", s.Silent.Round(time.Second))
+	case s.Drained:
+		return http.StatusOK, "ok; node is drained, not accepting runs"
+	}
+	return http.StatusOK, "ok"
+}
+
+func health(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(text + "\n"))
+}
+
+// serveHealth answers probes until the returned function is called.
+func (w *Worker) serveHealth(ctx context.Context) (stop func() error) {
+	if w.parts.http == nil {
+		return func() error { return nil }
+	}
+	served := make(chan error, 1)
+	go func() { served <- w.parts.serve() }()
+	w.parts.Log.Info("answering probes and Prometheus", "address", w.parts.listen.Addr().String())
+	return func() error {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+		defer cancel()
+		if err := w.parts.http.Shutdown(closing); err != nil {
+			_ = w.parts.http.Close()
+		}
+		return <-served
+	}
+}
