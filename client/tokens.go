@@ -75,6 +75,32 @@ func (c *Client) RevokeToken(ctx context.Context, name string) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: "/tokens/" + url.PathEscape(name)})
 }
 
+// Session is the session of a person who has signed in to the web UI at an OpenID provider.
+type Session struct {
+	Person  string    `json:"person" doc:"The name of the person in the audit, such as sso:ann@example.com."`
+	Subject string    `json:"subject" doc:"The identity of the person at the provider, which stays the same when the name changes."`
+	Begun   time.Time `json:"begun" doc:"When the person signed in."`
+	Expires time.Time `json:"expires" doc:"When the session ends unless it is used before."`
+}
+
+// SessionsEnded is the answer to the end of a person's sessions.
+type SessionsEnded struct {
+	Ended int `json:"ended" doc:"How many sessions were ended."`
+}
+
+// Sessions returns the sessions of people, by person.
+func (c *Client) Sessions(ctx context.Context) (Page[Session], error) {
+	var page Page[Session]
+	return page, c.do(ctx, call{method: http.MethodGet, path: "/sessions", answer: &page})
+}
+
+// EndSessions ends all sessions of a person: at once on the called server, within a second on
+// others of the same store.
+func (c *Client) EndSessions(ctx context.Context, person string) (SessionsEnded, error) {
+	var ended SessionsEnded
+	return ended, c.do(ctx, call{method: http.MethodDelete, path: "/sessions/" + url.PathEscape(person), answer: &ended})
+}
+
 // LoginCode logs a browser in, once.
 type LoginCode struct {
 	Code    string    `json:"code" doc:"The code: open /ui/login with it as the fragment."`

@@ -17,7 +17,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// eventsFlags are what belfry events is asked.
+// eventsFlags are the flags of belfry events.
 type eventsFlags struct {
 	connection config.Asked
 	query      client.EventQuery
@@ -81,7 +81,7 @@ var eventKinds = []string{
 	"executors", "executors.create", "executors.change", "executors.delete",
 	"secret", "secret.create", "secret.change", "secret.delete",
 	"token", "token.create", "token.replace", "token.join", "token.revoke",
-	"session", "session.begin",
+	"session", "session.begin", "session.end",
 	client.EventStats, client.EventGap,
 }
 

@@ -25,7 +25,7 @@ type ending struct {
 	command string
 	args    []string // as those of a verb; {failed} is a run, {slow} one that was ended
 	says    string
-	// meanwhile is done by somebody else between what the command reads and what it
+	// meanwhile is done by another client between what the command reads and what it
 	// changes.
 	meanwhile []string
 	before    []string // a command that comes first
@@ -72,6 +72,7 @@ var unconflicted = map[string]string{
 	"node drain":       "it may be drained already",
 	"node undrain":     "the same",
 	"token list":       "it changes nothing",
+	"session end":      "it ends whatever sessions there are, see TestAnAdministratorEndsSessionsOfAPerson",
 	"channel test":     "it sends in any case",
 	"notification ack": "it may be acknowledged already",
 	"secret set":       "it replaces whatever value there is",
@@ -151,7 +152,7 @@ func (e *ending) words(b *bench) []string {
 	return b.command(e.command, args)
 }
 
-// ends wants a command to end with a code.
+// ends requires a command to end with a code.
 func (e *ending) ends(t *testing.T, b *bench, want cli.ExitCode) {
 	t.Helper()
 	b.need("node", "undrain", "one")
@@ -277,7 +278,7 @@ func TestInterruptEndsEachClientCommand(t *testing.T) {
 	}
 }
 
-// Whoever has sent too many invalid tokens is told that they were wrong, by the same code.
+// Too many invalid tokens have the same exit code as one.
 func TestRepeatedWrongTokensStayForbidden(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a server")
@@ -317,7 +318,7 @@ func TestALostAnswerMakesNoSecondRun(t *testing.T) {
 				if posts.Add(1) > 1 {
 					return true
 				}
-				// It is done, and nobody hears of it.
+				// It is done, and the answer is lost.
 				again, err := http.NewRequestWithContext(r.Context(), r.Method, b.url+r.URL.Path, r.Body)
 				if err != nil {
 					t.Error(err)

@@ -114,6 +114,8 @@ var verbs = map[string]verb{
 	"secret delete":     {args: []string{"s{n}", "--yes"}, absent: []string{"none", "--yes"}, unrun: "it wants a secret that exists, see secret.txtar"},
 	"secret rotate":     {},
 	"secret key":        {},
+	"session end":       {args: []string{"sso:ann@example.com", "--yes"}, absent: []string{"sso:ann@example.com", "--yes"}, unrun: "it wants a person who has signed in, see TestAnAdministratorEndsSessionsOfAPerson"},
+	"session list":      {reads: true},
 	"token create":      {args: []string{"t{n}", "--role", "viewer"}},
 	"token list":        {},
 	"token reset":       {unrun: "it wants a server that is stopped, see token.txtar"},
@@ -337,7 +339,7 @@ func TestEachCommandEndsAsDocumented(t *testing.T) {
 			}
 			args := b.command(name, v.args)
 			if name == "events" {
-				args = words // one that goes on behind an event tries again for a while
+				args = words // one that continues after an event retries for a while
 			}
 			ends(cli.ExitUnreachable, "http://127.0.0.1:1", map[string]string{"BELFRY_TOKEN": "x"}, withFlags(args, "--server", "http://127.0.0.1:1")...)
 			ends(cli.ExitNotAllowed, "token", map[string]string{"BELFRY_DATA": b.dir, "BELFRY_SERVER": b.url}, args...)

@@ -120,6 +120,9 @@ func (b *Batch) DeleteToken(have []store.Token, name, actor string) error {
 		return store.ErrLastAdmin
 	}
 	if gone.Role.StandsIn() {
+		if gone.Person != nil && actor != System {
+			b.audit(actor, "session.end", gone.Person.Actor(), 0, fmt.Sprintf("subject %s of %s", gone.Person.Subject, gone.Person.Provider))
+		}
 		return nil
 	}
 	b.audit(actor, "token.revoke", name, 0, tokenInWords(gone))

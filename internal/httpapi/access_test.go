@@ -71,7 +71,7 @@ func TestEachRouteDeclaresItsRight(t *testing.T) {
 func TestEachRouteAdmitsTheRightRoles(t *testing.T) {
 	callers := []struct {
 		name      string
-		role      store.Role // "" for nobody
+		role      store.Role // "" for none
 		namespace string
 	}{
 		{"none", "", ""}, {"wrong", "", ""}, {"expired", "", ""},
@@ -189,7 +189,7 @@ func TestNoSpellingOfARouteAvoidsTheToken(t *testing.T) {
 				if public[spelled] {
 					want = http.StatusOK
 				}
-				// There is nothing at a path that is not clean, whoever asks.
+				// There is nothing at an unclean path, for any caller.
 				if w.Code == http.StatusNotFound && strings.Contains(path, "/ping/") {
 					continue // its key stands in for a token, and this is none
 				}

@@ -66,7 +66,7 @@ func (s *server) listen(at, secret string, q client.EventQuery) *listening {
 	return l
 }
 
-// expect wants events of these kinds next, and returns them.
+// expect requires events of these kinds next, and returns them.
 func (l *listening) expect(kinds ...string) (list []client.Event) {
 	l.t.Helper()
 	for _, want := range kinds {
@@ -85,7 +85,7 @@ func (l *listening) expect(kinds ...string) (list []client.Event) {
 	return list
 }
 
-// end breaks off, and wants nothing that was not expected.
+// end breaks off, and allows no unexpected event.
 func (l *listening) end() {
 	l.t.Helper()
 	l.cancel()
@@ -239,7 +239,7 @@ func TestEventStreamResumesAtItsPlace(t *testing.T) {
 	l.end()
 }
 
-// The place to continue from is told before the first event, and moves on with what a client
+// The place to continue from comes before the first event, and moves on with what a client
 // has not asked for: it would else ask for one that is not known any more.
 func TestFilteredEventsAdvanceThePlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

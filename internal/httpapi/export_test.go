@@ -33,7 +33,7 @@ func Listed() (list []string) {
 	return list
 }
 
-// Wants returns the right that a route asks for.
+// Wants returns the right that a route requires.
 func Wants(pattern string) (public bool, right service.Right) {
 	n := access[pattern]
 	return n.public, n.right

@@ -571,7 +571,7 @@ func TestApplyWritesReferencedDocumentsFirst(t *testing.T) {
 	}
 }
 
-// meddlingStore is one in which somebody else changes a pool whenever the pools were read.
+// meddlingStore is one in which another client changes a pool whenever the pools were read.
 type meddlingStore struct {
 	*memory.Store
 	size int

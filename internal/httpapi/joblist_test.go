@@ -131,7 +131,7 @@ func TestARareJobAmongManyIsFoundInBoundedSteps(t *testing.T) {
 	if page := ok[client.Page[client.Document]](s, "GET", "/api/v1/jobs?text=rare", ""); len(page.Items) != 1 {
 		t.Errorf("the first page has %d jobs", len(page.Items))
 	}
-	// A list that never ends is given up at some point, whatever is asked for.
+	// A list that never ends ends at some point, whatever the query.
 	for _, sort := range []string{"name", "next"} {
 		looks.endless, looks.calls, looks.after = true, 0, nil
 		page := ok[client.Page[client.Document]](s, "GET", "/api/v1/jobs?text=rare&page_size=1&sort="+sort, "")

@@ -445,7 +445,7 @@ func TestOutputIsFollowedToTheEnd(t *testing.T) {
 		t.Errorf("%v, the output is %q", err, bytes.String())
 	}
 
-	// A connection that was broken goes on behind what was seen.
+	// A broken connection continues after what was seen.
 	w := s.call("GET", "/api/v1/runs/"+run.ID.String()+"/output", "", "Accept", "text/event-stream", "Last-Event-ID", "1:6")
 	if got := w.Body.String(); strings.Contains(got, "begin\\n") || !strings.Contains(got, "id: 2:9\nevent: output\n") || !strings.Contains(got, "event: end\n") {
 		t.Errorf("the events are %s", got)

@@ -119,9 +119,24 @@ func (a *api) createToken(ctx context.Context, in *createTokenInput) (*createTok
 	return &createTokenOutput{Status: http.StatusCreated, CacheControl: "no-store", Body: made}, err
 }
 
-// sessionRoutes begin sessions of browsers.
+// sessionRoutes begin, list and end sessions of browsers.
 func (a *api) sessionRoutes() {
+	register(a, http.MethodGet, "/sessions", "list-sessions", "List sessions of people by person", a.listSessions)
+	register(a, http.MethodDelete, "/sessions/{person}", "end-sessions", "End all sessions of a person", a.endSessions)
 	register(a, http.MethodPost, "/sessions:code", "create-login-code", "Create a code that logs a browser in as the caller, once", a.createCode, http.StatusCreated)
+}
+
+func (a *api) listSessions(ctx context.Context, _ *struct{}) (*answer[client.Page[client.Session]], error) {
+	return listed(a.Service.Access.Sessions(ctx, caller(ctx)))
+}
+
+// PersonName names a person in a path.
+type PersonName struct {
+	Person string `path:"person" maxLength:"257" doc:"The person's name in the audit, such as sso:ann@example.com."`
+}
+
+func (a *api) endSessions(ctx context.Context, in *PersonName) (*answer[client.SessionsEnded], error) {
+	return answered(a.Service.Access.EndSessions(ctx, caller(ctx), in.Person))
 }
 
 type codeOutput struct {

@@ -112,7 +112,7 @@ func (w *watched) writes(seq int, offset int64, text string) {
 }
 
 // A client that follows something and does not read is cut off after 30 s, and not
-// before; the others are told meanwhile.
+// before; the others are served meanwhile.
 func TestFollowerThatDoesNotReadIsDisconnected(t *testing.T) {
 	for name, what := range map[string]struct {
 		path    string
@@ -124,7 +124,7 @@ func TestFollowerThatDoesNotReadIsDisconnected(t *testing.T) {
 		}},
 		"events": {"/api/v1/events", func(w *watched, n int) {
 			ok[client.Change](w.server, "POST", "/api/v1/jobs/default/nightly/"+[]string{"pause", "resume"}[n%2], "")
-			time.Sleep(time.Second) // until it is told
+			time.Sleep(time.Second) // until it is noticed
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

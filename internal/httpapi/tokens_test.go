@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/auth"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -100,13 +101,55 @@ func TestRevokedTokenEndsItsStreams(t *testing.T) {
 	})
 }
 
+func TestAnAdministratorEndsSessionsOfAPerson(t *testing.T) {
+	s := newServer(t)
+	s.grant("ops", "of ops", store.RoleAdmin, "web")
+	begin := func(name, person string) {
+		t.Helper()
+		if _, err := s.store.PutToken(t.Context(), store.PutToken{
+			Name: name, Hash: auth.HashOf(name), Role: store.RoleSession, Lasts: time.Hour, Actor: "belfry", Terms: store.Terms{Person: &store.Person{Provider: "sso", Subject: "of " + person, Name: person}},
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begin("session/person/1", "ann@example.com")
+	begin("session/person/2", "bob@example.com")
+	s.pass(time.Minute)
+	begin("session/person/3", "ann@example.com")
+	page := ok[client.Page[client.Session]](s, "GET", "/api/v1/sessions", "")
+	if len(page.Items) != 3 || page.Items[0] != (client.Session{Person: "sso:ann@example.com", Subject: "of ann@example.com", Begun: s.clock().Add(-time.Minute), Expires: s.clock().Add(59 * time.Minute)}) || page.Items[2].Person != "sso:bob@example.com" {
+		t.Errorf("the sessions are %+v", page.Items)
+	}
+	const ann = "/api/v1/sessions/sso:ann@example.com"
+	if w := s.as("of ops", "DELETE", ann, ""); w.Code != http.StatusForbidden {
+		t.Errorf("an administrator of a namespace gets %d", w.Code)
+	}
+	if ended := ok[client.SessionsEnded](s, "DELETE", ann, ""); ended.Ended != 2 {
+		t.Errorf("%d sessions were ended", ended.Ended)
+	}
+	if page := ok[client.Page[client.Session]](s, "GET", "/api/v1/sessions", ""); len(page.Items) != 1 || page.Items[0].Person != "sso:bob@example.com" {
+		t.Errorf("afterwards the sessions are %+v", page.Items)
+	}
+	records := ok[client.Page[client.AuditRecord]](s, "GET", "/api/v1/audit?action=session.end", "").Items
+	if len(records) != 2 || records[0].Actor != "alice" || records[0].Object != "sso:ann@example.com" || records[0].Detail != "subject of ann@example.com of sso" {
+		t.Errorf("the audit is %+v", records)
+	}
+	if p := s.refused(client.TypeNotFound, 404, "DELETE", ann, ""); !strings.Contains(p.Detail, "sso:ann@example.com has no session") {
+		t.Errorf("the problem is %+v", p)
+	}
+	s.pass(time.Hour)
+	if page := ok[client.Page[client.Session]](s, "GET", "/api/v1/sessions", ""); len(page.Items) != 0 {
+		t.Errorf("expired sessions are listed: %+v", page.Items)
+	}
+}
+
 func TestHiddenRunIsNotCancelled(t *testing.T) {
 	s := newServer(t)
 	s.grant("other", "of other", store.RoleAdmin, "other")
 	ok[client.Change](s, "POST", "/api/v1/jobs", webJob)
 	run := ok[client.Run](s, "POST", "/api/v1/jobs/web/a/run", "")
 	said := s.as("of other", "POST", "/api/v1/runs/"+run.ID.String()+"/cancel", "")
-	// It is told the same about a run that was never there.
+	// The answer for a run that never existed is the same.
 	unknown := "01M7WSD70J4JVRQ9N4TN6P9NR3"
 	never := s.as("of other", "POST", "/api/v1/runs/"+unknown+"/cancel", "")
 	if said.Code != http.StatusNotFound || strings.Replace(said.Body.String(), run.ID.String(), unknown, 1) != never.Body.String() {

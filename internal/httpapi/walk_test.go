@@ -330,7 +330,7 @@ func anys(value any) []any {
 	return list
 }
 
-// read reads the text of a parameter as its schema wants it; what cannot be read
+// read reads the text of a parameter by its schema; what cannot be read
 // stays a text, which the schema refuses.
 func read(schema map[string]any, text string) any {
 	switch kind := schema["type"]; kind {

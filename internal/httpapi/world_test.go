@@ -25,7 +25,7 @@ import (
 )
 
 // world is a server that has one of everything, the same each time: for requests
-// that no one thought of.
+// of every kind.
 type world struct {
 	*server
 	ended  client.Run // with output

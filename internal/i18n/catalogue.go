@@ -449,6 +449,7 @@ var catalogue = []text{
 	{"action.token.create", "made the token", "创建令牌"},
 	{"action.token.join", "joined with the token", "加入并领取令牌"},
 	{"action.session.begin", "signed in", "登录"},
+	{"action.session.end", "ended the session of", "结束会话"},
 	{"action.token.revoke", "revoked the token", "吊销令牌"},
 	{"action.token.replace", "replaced the token", "更换令牌"},
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -170,6 +171,67 @@ func (s *Access) Create(ctx context.Context, who Caller, said client.TokenReques
 		made.Warnings = []string{"commands run as " + s.sharedUser + ", the user of the server: a job of the namespace can read the server's own token and store, and so all others; run the server as root with --run-as to keep namespaces apart"}
 	}
 	return made, nil
+}
+
+// Sessions returns the valid sessions of people, by person.
+func (s *Access) Sessions(ctx context.Context, who Caller) ([]client.Session, error) {
+	if err := who.May(Administer); err != nil {
+		return nil, err
+	}
+	list := []client.Session{}
+	err := s.eachSession(ctx, func(t *store.Token) error {
+		list = append(list, client.Session{Person: t.Person.Actor(), Subject: t.Person.Subject, Begun: t.Created, Expires: t.Expires})
+		return nil
+	})
+	slices.SortFunc(list, func(a, b client.Session) int {
+		return cmp.Or(cmp.Compare(a.Person, b.Person), a.Begun.Compare(b.Begun))
+	})
+	return list, err
+}
+
+// eachSession calls f with each valid session of a person.
+func (s *Access) eachSession(ctx context.Context, f func(*store.Token) error) error {
+	tokens, err := s.store.Tokens(ctx)
+	if err != nil {
+		return err
+	}
+	now, err := s.store.Now(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range tokens {
+		if t := &tokens[i]; t.Role == store.RoleSession && t.Person != nil && t.Valid(now) {
+			if err := f(t); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// EndSessions ends all sessions of a person, who is named as in the audit.
+func (s *Access) EndSessions(ctx context.Context, who Caller, person string) (ended client.SessionsEnded, err error) {
+	if err := who.May(Administer); err != nil {
+		return ended, err
+	}
+	defer s.tokens.Forget() // a failed call may have taken effect
+	err = s.eachSession(ctx, func(t *store.Token) error {
+		if t.Person.Actor() != person {
+			return nil
+		}
+		err := s.store.DeleteToken(ctx, t.Name, who.Name)
+		if errors.Is(err, store.ErrNotFound) {
+			return nil // the person has just logged out
+		}
+		if err == nil {
+			ended.Ended++
+		}
+		return err
+	})
+	if err == nil && ended.Ended == 0 {
+		err = refuse(client.TypeNotFound, "%s has no session", person).withHint("belfry session list has the names of people with one")
+	}
+	return ended, err
 }
 
 // Revoke ends a token.

@@ -159,6 +159,29 @@ func TestAPersonSignsInAndHasOneRoleHereAndAnotherThere(t *testing.T) {
 	}
 }
 
+func TestAnEndedSessionOpensNoPage(t *testing.T) {
+	w := newPeople(t)
+	here, there := map[string]string{}, map[string]string{}
+	w.enter(member("ops"), "/", here)
+	w.enter(member("ops"), "/", there)
+	answers, err := service.New(service.Config{Store: w.store, Tokens: w.tokens, People: w.signIn, Now: w.clock})
+	w.must(err)
+	ended, err := answers.Access.EndSessions(t.Context(), service.Caller{Name: "root", Role: store.RoleAdmin}, "sso:kim@example.org")
+	w.must(err)
+	if ended.Ended != 2 {
+		t.Errorf("%d sessions were ended", ended.Ended)
+	}
+	for _, cookies := range []map[string]string{here, there} {
+		if code := w.visit("/jobs", cookies).Code; code != http.StatusSeeOther {
+			t.Errorf("an ended session answers %d", code)
+		}
+	}
+	w.enter(member("ops"), "/", here)
+	if code := w.visit("/jobs", here).Code; code != http.StatusOK {
+		t.Errorf("after another sign-in: %d", code)
+	}
+}
+
 func TestASignInThatFailsSaysWhy(t *testing.T) {
 	w := newPeople(t)
 	cookies := map[string]string{}
