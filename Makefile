@@ -25,9 +25,9 @@ ONLY     ?=
 FLOWS    ?= 200
 ARGS     ?= next '30 2 * * 1-5' --tz Europe/Berlin
 
-# bench/, packaging/, test/kubernetes/, test/openapi/ and test/xxl/ are modules of their own, so that the libraries that they
+# bench/, packaging/, test/kubernetes/, test/openapi/, test/signin/ and test/xxl/ are modules of their own, so that the libraries that they
 # compare, pack or check with never become Belfry's dependencies.
-MODULES := . $(patsubst %/go.mod,%,$(wildcard bench/go.mod bench/etcdcron/go.mod packaging/go.mod test/kubernetes/go.mod test/openapi/go.mod test/xxl/go.mod))
+MODULES := . $(patsubst %/go.mod,%,$(wildcard bench/go.mod bench/etcdcron/go.mod packaging/go.mod test/kubernetes/go.mod test/openapi/go.mod test/signin/go.mod test/xxl/go.mod))
 GOFMT    = "$$($(GO) env GOROOT)/bin/gofmt"
 TOOL     = $(GO) tool -modfile="$(CURDIR)/tools/go.mod"
 
@@ -123,6 +123,7 @@ servers-stores:
 servers-bench:
 	$(GO) -C test/kubernetes test -timeout 2h $(JSON) $(SHUFFLE) -tags servers -run '^TestServersAndWorkers' .
 	$(GO) -C packaging test -timeout 2h $(JSON) $(SHUFFLE) -tags servers -run '^TestThePackage.*Lives' .
+	$(GO) -C test/signin test -timeout 2h $(JSON) $(SHUFFLE) -tags servers -run '^TestASignInJourney$$' .
 	$(GO) -C bench test -timeout 2h $(JSON) $(SHUFFLE) -tags servers -run '^TestEachScenarioRunsAtATinyScale$$/^(postgres|mariadb-nodes|leave|kill)' ./nodebench
 
 cluster: ## kill, freeze and cut off nodes that share a database server: DATABASE (postgres,mariadb,etcd,redis)

@@ -1,0 +1,94 @@
+//go:build servers
+
+package signin
+
+import (
+	"context"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+)
+
+// browser is Chromium with one tab.
+type browser struct {
+	context.Context
+	*site
+}
+
+func (s *site) browser() *browser {
+	s.t.Helper()
+	options := slices.Clone(chromedp.DefaultExecAllocatorOptions[:])
+	if os.Geteuid() == 0 {
+		options = append(options, chromedp.NoSandbox)
+	}
+	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
+	s.t.Cleanup(stop)
+	ctx, cancel := chromedp.NewContext(allocator)
+	s.t.Cleanup(cancel)
+	if err := chromedp.Run(ctx); err != nil {
+		s.t.Fatalf("start Chromium, which test/servers/install.sh installs: %v", err)
+	}
+	return &browser{ctx, s}
+}
+
+func (b *browser) do(actions ...chromedp.Action) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.Context, patience)
+	defer cancel()
+	if err := chromedp.Run(ctx, actions...); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// until waits until a script gives true.
+func (b *browser) until(what, script string) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.Context, patience)
+	defer cancel()
+	for {
+		var ok bool
+		err := chromedp.Run(ctx, chromedp.Evaluate(script, &ok)) // it fails while a page is left
+		if err == nil && ok {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			var shown string
+			_ = chromedp.Run(b.Context, chromedp.Evaluate(`location.href + "\n" + document.body.innerText.slice(0, 1500)`, &shown))
+			b.t.Fatalf("%s does not come: %v\n%s", what, err, shown)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// A person comes to a page, signs in at the provider, is back on that page, runs a job, and is in
+// the audit. When an administrator ends the session, the open page says so.
+func TestASignInJourney(t *testing.T) {
+	s := newSite(t)
+	b := s.browser()
+	b.do(chromedp.Navigate(s.url + "/jobs/shop/report"))
+	b.until("the sign-in page", `location.pathname === "/ui/login" && document.getElementById("sign-in").innerText.includes("Example ID")`)
+	b.do(chromedp.Click("#sign-in", chromedp.ByQuery))
+	b.until("the form of the provider", `location.hostname === "localhost" && document.getElementById("username") !== null`)
+	b.do(
+		chromedp.SendKeys("#username", "ann", chromedp.ByQuery),
+		chromedp.SendKeys("#password", password, chromedp.ByQuery),
+		chromedp.Click(`button[type="submit"]`, chromedp.ByQuery),
+	)
+	b.until("the page from before", `location.hostname === "127.0.0.1" && location.pathname === "/jobs/shop/report" && document.body.innerText.includes("sso:ann@example.com")`)
+	b.do(chromedp.Click(`[data-key="r"]`, chromedp.ByQuery))
+	b.until("the page of the run", `location.pathname.startsWith("/runs/") && document.readyState === "complete"`)
+	b.do(chromedp.Navigate(s.url + "/audit"))
+	b.until("the audit", `document.querySelector("main").innerText.includes("sso:ann@example.com")`)
+	if records := s.belfry("audit", "--actor", "sso:ann@example.com", "-o", "wide"); !strings.Contains(records, "run.hand") || !strings.Contains(records, "session.begin") {
+		t.Errorf("the audit is\n%s", records)
+	}
+	s.belfry("session", "end", "sso:ann@example.com", "--yes")
+	b.until("the end of the session on the open page", `location.pathname === "/ui/login" || document.getElementById("ended")?.open`)
+	b.do(chromedp.Navigate(s.url + "/jobs"))
+	b.until("the sign-in page again", `location.pathname === "/ui/login"`)
+}

@@ -1,0 +1,282 @@
+package signin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/zitadel/oidc/v3/example/server/exampleop"
+	"github.com/zitadel/oidc/v3/example/server/storage"
+	"github.com/zitadel/oidc/v3/pkg/oidc"
+	"github.com/zitadel/oidc/v3/pkg/op"
+)
+
+// patience bounds what a busy machine may take for something.
+const patience = 2 * time.Minute
+
+const (
+	clientID     = "belfry"
+	clientSecret = "the secret of the client"
+	password     = "a password"
+)
+
+// belfry is the program.
+var belfry string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "belfry-signin-")
+	if err != nil {
+		panic(err)
+	}
+	belfry = filepath.Join(dir, "belfry")
+	build := exec.Command("go", "build", "-o", belfry, "./cmd/belfry")
+	build.Dir = "../.."
+	if out, err := build.CombinedOutput(); err != nil {
+		panic(fmt.Sprintf("build belfry: %v\n%s", err, out))
+	}
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// people are the users of the provider, with the groups that it says they are in: those of ann are
+// in the ID token, those of the others only at the address for user information.
+type people struct {
+	*storage.Storage
+	groups map[string][]string
+}
+
+func (p people) SetUserinfoFromRequest(ctx context.Context, info *oidc.UserInfo, token op.IDTokenRequest, scopes []string) error {
+	if token.GetSubject() == "id-ann" {
+		info.AppendClaims("groups", p.groups["id-ann"])
+	}
+	return p.Storage.SetUserinfoFromRequest(ctx, info, token, scopes)
+}
+
+func (p people) SetUserinfoFromToken(ctx context.Context, info *oidc.UserInfo, token, subject, origin string) error {
+	info.AppendClaims("groups", p.groups[subject])
+	return p.Storage.SetUserinfoFromToken(ctx, info, token, subject, origin)
+}
+
+// site is a server of Belfry and its provider.
+type site struct {
+	t                    *testing.T
+	data, url, listen    string
+	provider, secretFile string
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	s := &site{t: t, data: filepath.Join(t.TempDir(), "data"), listen: freeAddress(t)}
+	s.url = "http://" + s.listen
+	callback := s.url + "/ui/sign-in/callback"
+	s.startProvider(callback)
+	s.secretFile = filepath.Join(t.TempDir(), "secret")
+	s.write(s.secretFile, clientSecret)
+	settings := filepath.Join(t.TempDir(), "belfry.yaml")
+	s.write(settings, `
+oidc:
+  issuer: `+s.provider+`
+  client_id: `+clientID+`
+  client_secret_file: `+s.secretFile+`
+  redirect_url: `+callback+`
+  button: Example ID
+  groups: {ops: [admin], shop-team: [shop=viewer]}
+`)
+	cmd := exec.Command(belfry, "serve", "--data", s.data, "--listen", s.listen, "--config", settings, "--name", "one")
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("the server said:\n%s", said.String())
+		}
+	})
+	for deadline := time.Now().Add(patience); ; <-time.After(20 * time.Millisecond) {
+		if answer, err := http.Get(s.url + "/readyz"); err == nil {
+			answer.Body.Close()
+			if answer.StatusCode == http.StatusOK {
+				break
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the server is not ready")
+		}
+	}
+	for _, namespace := range []string{"shop", "data"} {
+		s.belfry("job", "create", namespace+"/report", "--cron", "0 3 1 1 *", "--", "true")
+	}
+	return s
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// startProvider starts the provider. It has another host than the server, as providers have.
+func (s *site) startProvider(callback string) {
+	s.t.Helper()
+	type user = storage.User
+	users := map[string]user{}
+	for _, name := range []string{"ann", "bob", "carol"} {
+		users["id-"+name] = user{ID: "id-" + name, Username: name, Password: password, FirstName: name, LastName: "Example", Email: name + "@example.com", EmailVerified: true}
+	}
+	text, err := json.Marshal(users)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	file := filepath.Join(s.t.TempDir(), "users.json")
+	s.write(file, string(text))
+	known, err := storage.StoreFromFile(file)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	client := storage.WebClient(clientID, clientSecret, callback)
+	kept := people{storage.NewStorageWithClients(known, map[string]*storage.Client{clientID: client}), map[string][]string{
+		"id-ann": {"ops"}, "id-bob": {"shop-team", "choir"}, "id-carol": {"guests"},
+	}}
+	server := httptest.NewUnstartedServer(nil)
+	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.provider = "http://localhost:" + port
+	server.Config.Handler = exampleop.SetupServer(s.provider, kept, slog.New(slog.DiscardHandler), false)
+	server.Start()
+	s.t.Cleanup(server.Close)
+}
+
+func (s *site) write(file, text string) {
+	s.t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// belfry runs a command as the administrator of the machine.
+func (s *site) belfry(args ...string) string {
+	s.t.Helper()
+	cmd := exec.Command(belfry, args...)
+	cmd.Env = append(os.Environ(), "BELFRY_DATA="+s.data)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		s.t.Fatalf("belfry %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// visitor is a browser without scripts.
+type visitor struct {
+	*site
+	http.Client
+}
+
+func (s *site) visitor() *visitor {
+	s.t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return &visitor{s, http.Client{Jar: jar, Timeout: patience}}
+}
+
+// page returns an answer, after all redirects.
+func (v *visitor) page(answer *http.Response, err error) (at *url.URL, status int, text string) {
+	v.t.Helper()
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	return answer.Request.URL, answer.StatusCode, string(body)
+}
+
+var requestID = regexp.MustCompile(`name="id" value="([^"]+)"`)
+
+// signIn goes from the server to the provider, fills in its form, and comes back.
+func (v *visitor) signIn(name, password string) (at *url.URL, status int, text string) {
+	v.t.Helper()
+	at, status, form := v.page(v.Get(v.url + "/ui/sign-in?next=/jobs"))
+	id := requestID.FindStringSubmatch(form)
+	if status != http.StatusOK || "http://"+at.Host != v.provider || id == nil {
+		return at, status, form
+	}
+	return v.page(v.PostForm(v.provider+"/login/username", url.Values{"id": {id[1]}, "username": {name}, "password": {password}}))
+}
+
+func TestPeopleSignInAtARealProvider(t *testing.T) {
+	s := newSite(t)
+	ann, bob := s.visitor(), s.visitor()
+	if at, _, text := ann.signIn("ann", "guessed"); "http://"+at.Host != s.provider || !strings.Contains(text, "username or password wrong") {
+		t.Fatalf("a wrong password leads to %s:\n%s", at, text)
+	}
+	at, status, text := ann.signIn("ann", password)
+	if status != http.StatusOK || at.Host != s.listen || !strings.Contains(text, "url=/jobs") {
+		t.Fatalf("the sign-in of ann leads to %s with %d:\n%s", at, status, text)
+	}
+	if _, _, text := ann.page(ann.Get(s.url + "/jobs")); !strings.Contains(text, "sso:ann@example.com") || !strings.Contains(text, "shop/report") || !strings.Contains(text, "data/report") {
+		t.Errorf("ann, an administrator by the ID token, sees\n%s", text)
+	}
+	bob.signIn("bob", password)
+	if _, _, text := bob.page(bob.Get(s.url + "/jobs")); !strings.Contains(text, "sso:bob@example.com") || !strings.Contains(text, "report") || strings.Contains(text, "data/report") {
+		t.Errorf("bob, a viewer of one namespace by the user information, sees\n%s", text)
+	}
+	if _, status, _ := bob.page(bob.Get(s.url + "/jobs/data/report")); status != http.StatusForbidden {
+		t.Errorf("bob gets %d for a job of another namespace", status)
+	}
+	if _, status, text := s.visitor().signIn("carol", password); status != http.StatusForbidden || !strings.Contains(text, "carol@example.com has no role here. None of these groups has one: guests.") {
+		t.Errorf("carol, who has no role, gets %d:\n%s", status, text)
+	}
+
+	// The secret is read for each sign-in, and the provider checks it.
+	s.write(s.secretFile, "another")
+	if _, status, text := s.visitor().signIn("ann", password); status != http.StatusBadGateway {
+		t.Errorf("with another secret of the client the sign-in ends with %d:\n%s", status, text)
+	}
+	s.write(s.secretFile, clientSecret)
+
+	if records := s.belfry("audit", "--action", "session.begin", "-o", "wide"); !strings.Contains(records, "sso:ann@example.com") || !strings.Contains(records, "admin in all namespaces; subject id-ann of sso") || !strings.Contains(records, "viewer in shop; subject id-bob of sso") || strings.Contains(records, "carol") {
+		t.Errorf("the audit is\n%s", records)
+	}
+	if list := s.belfry("session", "list", "-o", "name"); list != "sso:ann@example.com\nsso:bob@example.com\n" {
+		t.Errorf("the sessions are %q", list)
+	}
+	s.belfry("session", "end", "sso:ann@example.com", "--yes")
+	if at, _, _ := ann.page(ann.Get(s.url + "/jobs")); at.Path != "/ui/login" {
+		t.Errorf("the ended session of ann leads to %s", at)
+	}
+	if at, _, _ := bob.page(bob.Get(s.url + "/jobs")); at.Path != "/jobs" {
+		t.Errorf("the session of bob has ended as well: %s", at)
+	}
+	if records := s.belfry("audit", "--action", "session.end", "-o", "wide"); strings.Count(records, "sso:ann@example.com") != 1 {
+		t.Errorf("the audit is\n%s", records)
+	}
+}
