@@ -977,7 +977,7 @@ var handoverDecisions = []decided{
 		equal(k, "the first has ended", k.handovers[first].Ended.IsZero(), false)
 		equal(k, "the second has ended", k.handovers[first+1].Ended.IsZero(), true)
 	}},
-	{"the retry of what was handed over is placed anew", func(k *book) {
+	{"the retry of a handed-over attempt is placed again", func(k *book) {
 		n := k.join("n")
 		run, _ := k.handed(n, "retry: {attempts: 1, backoff: 0s}")
 		k.report(store.Result{Attempt: run, Started: k.now, Ended: k.now, Outcome: job.OutcomeFailed, Retryable: true}, true)

@@ -20,7 +20,7 @@ func (e *env) stopped(gently bool) {
 }
 
 var absenceTests = []test{
-	{"accounted: what was planned ahead and fell due while no node was running follows missed", func(e *env) {
+	{"accounted: runs planned ahead that fell due in an absence follow missed", func(e *env) {
 		for i, c := range []struct {
 			missed, want string
 			next         time.Duration // when the occurrence after the last planned one is due; 0 for none
@@ -61,7 +61,7 @@ var absenceTests = []test{
 			}
 		}
 	}},
-	{"what fell due in the last 30 s of an absence is on time, and waits for its turn", func(e *env) {
+	{"occurrences of the last 30 s of an absence are on time and wait for their turn", func(e *env) {
 		j := e.put("name: j\nschedule: {cron: '* * * * *'}\npolicy: {missed: none}")
 		runs := e.plan(j, 5*time.Second, 11*time.Second, 12*time.Second)
 		e.stopped(true)
@@ -73,7 +73,7 @@ var absenceTests = []test{
 		e.finish(runs[1], job.OutcomeSucceeded)
 		e.claim(e.a, runs[2], store.Started)
 	}},
-	{"what a resume catches up runs, whatever the job says of an absence", func(e *env) {
+	{"occurrences caught up by a resume run regardless of the policy for absences", func(e *env) {
 		text := "name: j\nschedule: {cron: '* * * * *'}\npolicy: {missed: none}"
 		e.put(text + "\npaused: true")
 		e.stopped(true)
@@ -124,7 +124,7 @@ var absenceTests = []test{
 		equal(e, "in the list", absences(list[i]), absences(e.a))
 	}},
 
-	{"accounted: what both schedules have in common is run once when it was claimed ahead", func(e *env) {
+	{"accounted: an occurrence of the old and the new schedule runs once if it was claimed early", func(e *env) {
 		for i, c := range []struct {
 			changed string // schedule
 			want    string // the epochs of its runs after the edit, by due time
@@ -161,7 +161,7 @@ var absenceTests = []test{
 			equal(e, "version", again.Run.Version, 2)
 		}
 	}},
-	{"accounted: what was claimed ahead and given back falls due after a pause and a resume", func(e *env) {
+	{"accounted: a released early claim falls due again after a pause and a resume", func(e *env) {
 		for _, c := range []struct{ released, caughtUp, due bool }{{released: true}, {}, {released: true, caughtUp: true}, {due: true}} {
 			name := fmt.Sprintf("j%t%t%t", c.released, c.caughtUp, c.due)
 			e.clock.Advance(e.now().Truncate(time.Minute).Add(time.Minute + 59*time.Second).Sub(e.now()))
@@ -205,7 +205,7 @@ var absenceTests = []test{
 			}
 		}
 	}},
-	{"accounted: of several that were claimed ahead each gives its instant back", func(e *env) {
+	{"accounted: each of several released early claims returns its instant", func(e *env) {
 		for i, order := range [][]int{{0, 1}, {1, 0}} {
 			text := fmt.Sprintf("name: j%d\nschedule: {cron: '* * * * * *'}\npolicy: {overlap: allow}", i)
 			j := e.put(text)

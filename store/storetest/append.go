@@ -9,7 +9,7 @@ import (
 )
 
 var appendTests = []test{
-	{"a record that is appended is kept once, and only takes the place of a lost one", func(e *env) {
+	{"an appended record is kept once and replaces only a lost one", func(e *env) {
 		r := e.foreign(job.OutcomeLost, "not heard of")
 		other := e.foreign(job.OutcomeFailed, "exit status 1")
 		for range 2 {
@@ -38,7 +38,7 @@ var appendTests = []test{
 		equal(e, "records", len(list), 3)
 		e.want(e.Append(e.ctx, make([]store.Record, store.MaxBatch+1)), store.ErrTooMany)
 	}},
-	{"two who append the same records at once append them once", func(e *env) {
+	{"two concurrent appends of the same records append them once", func(e *env) {
 		var records []store.Record
 		for i := range 50 {
 			records = append(records, e.foreign(job.OutcomeSucceeded, fmt.Sprint("the ", i, "th")))
@@ -50,7 +50,7 @@ var appendTests = []test{
 		e.must(err)
 		equal(e, "records", len(list), len(records))
 	}},
-	{"history of jobs that it does not have expires by what they say", func(e *env) {
+	{"history of jobs that are not in its store expires by their retention", func(e *env) {
 		// Each has three records, ten minutes apart, the latest of now.
 		keep := store.JobKeeps{}
 		records := map[string][]store.Record{}
@@ -108,7 +108,7 @@ var appendTests = []test{
 		expireAll(e, store.Retention{For: time.Minute, Jobs: &changed})
 		want("long", 0, 0)
 	}},
-	{"a history has an id that stays", func(e *env) {
+	{"a history keeps its id", func(e *env) {
 		id, err := e.HistoryID(e.ctx)
 		e.must(err)
 		again, err := e.HistoryID(e.ctx)

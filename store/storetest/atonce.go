@@ -52,7 +52,7 @@ func atOnce(calls ...func() error) []error {
 
 // In these, two calls that change different rows must still wait for each other.
 var atOnceTests = []test{
-	{"jobs that are put at once do not follow each other in a circle", func(e *env) {
+	{"concurrent edits make no circle of followers", func(e *env) {
 		for i := range atOnceRounds {
 			follow := func(name, on string) func() error {
 				put := e.puts(fmt.Sprintf("name: %s%d\nschedule: {on: %s%d}", name, i, on, i))[0]
@@ -68,7 +68,7 @@ var atOnceTests = []test{
 			e.want(errors.Join(errs...), store.ErrCycle)
 		}
 	}},
-	{"a job that is put while its calendar changes is due by the new one", func(e *env) {
+	{"a job edited while its calendar changes follows the new calendar", func(e *env) {
 		_, err := e.PutDocument(e.ctx, job.Document{Calendar: &job.Calendar{Name: "off", Days: job.Days{Include: []string{"2026-12-24"}}}}, 0, "ann")
 		e.must(err)
 		const schedule = "\nschedule: {cron: '* * * * *', except: [off]}"
@@ -92,7 +92,7 @@ var atOnceTests = []test{
 			}
 		}
 	}},
-	{"of the last two tokens that can make others one stays, if both are revoked at once", func(e *env) {
+	{"one of the last two admin tokens stays when both are revoked concurrently", func(e *env) {
 		for range atOnceRounds {
 			var calls []func() error
 			for _, name := range []string{"admin", "ann"} {
@@ -105,7 +105,7 @@ var atOnceTests = []test{
 			equal(e, "tokens", len(list), 1)
 		}
 	}},
-	{"a session that is renewed while another one reaps it is over or goes on, not both", func(e *env) {
+	{"a session renewed while another one reaps it is either over or live", func(e *env) {
 		b := e.join("b")
 		for i := range atOnceRounds {
 			a := e.join(fmt.Sprintf("a%d", i))

@@ -11,7 +11,7 @@ import (
 
 // auditTests are about changes and their actors.
 var auditTests = []test{
-	{"a record of the audit says what is different", func(e *env) {
+	{"an audit record names the changed fields", func(e *env) {
 		e.put("name: a\ndescription: old\nschedule: {cron: '0 1 * * *'}\nrun: {shell: one, env: {A: '1', PASSWORD: hunter2}}")
 		e.put("name: a\nlabels: {team: web}\nschedule: {cron: ['0 2 * * *', '0 3 * * *']}\nrun: {shell: two, env: {A: '1', PASSWORD: hunter3}}")
 		list, _, err := e.Audit(e.ctx, store.AuditQuery{Limit: 10})
@@ -31,7 +31,7 @@ var auditTests = []test{
 			`schedule.cron: ["0 1 * * *"] > ["0 2 * * *","0 3 * * *"]`,
 		}, "\n"))
 	}},
-	{"a pool and a calendar say what is different, too", func(e *env) {
+	{"audit records of pools and calendars name the changed fields", func(e *env) {
 		for version, size := range []int{1, 2} {
 			_, err := e.PutDocument(e.ctx, job.Document{Pool: &job.Pool{Name: "db", Slots: job.Slots{Size: size}}}, int64(version), "ann")
 			e.must(err)
@@ -81,7 +81,7 @@ var auditTests = []test{
 			equal(e, fmt.Sprintf("%+v", tt.q), strings.Join(got, ", "), tt.want)
 		}
 	}},
-	{"a record of the audit says where the change came from", func(e *env) {
+	{"an audit record names the origin of the change", func(e *env) {
 		e.put("name: a")
 		ctx := store.WithOrigin(e.ctx, store.Origin{Client: "ui", Address: "192.0.2.7", Group: "g1"})
 		document, err := job.Decode("", []byte("name: b\nschedule: {every: 1h}\nrun: {shell: 'true'}\npolicy: {pause_on_failure: 1}"))
@@ -103,7 +103,7 @@ var auditTests = []test{
 			"job.create default/a {Client: Address: Group:}",
 		}, "\n"))
 	}},
-	{"what the store does by itself comes from nowhere", func(e *env) {
+	{"changes by the store itself have no origin", func(e *env) {
 		j := e.put(everyMinute + "\npolicy: {pause_on_failure: 1}")
 		a := e.plan(j, time.Second)[0]
 		e.clock.Advance(2 * time.Second)
@@ -115,7 +115,7 @@ var auditTests = []test{
 		e.must(err)
 		equal(e, "audit", fmt.Sprintf("%s %+v", list[0].Action, list[0].Origin), "job.pause {Client: Address: Group:}")
 	}},
-	{"a request for several shares has one record", func(e *env) {
+	{"a request for several shards has one audit record", func(e *env) {
 		j := e.put("name: a\nplace: {shards: 3}")
 		var items []store.TriggerItem
 		for shard := range 3 {

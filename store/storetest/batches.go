@@ -77,7 +77,7 @@ var batchTests = []test{
 			compareJobs(e, fmt.Sprintf("job %d read again", i), e.reload(j), j)
 		}
 	}},
-	{"of jobs of which one is refused none is changed", func(e *env) {
+	{"a batch with a refused job changes no job", func(e *env) {
 		a := e.put(everyMinute)
 		runs := e.plan(a, 10*time.Second)
 		changeOf := func(text string) store.PutJob { return e.puts(text)[0] }
@@ -127,7 +127,7 @@ var batchTests = []test{
 		equal(e, "version", again[1].Definition.Version, 2)
 		equal(e, "epoch", again[1].Definition.Epoch, 2)
 	}},
-	{"a batch of jobs that is repeated is one change", func(e *env) {
+	{"a repeated batch of jobs is one change", func(e *env) {
 		list := e.puts(everyMinute, "name: b", "name: c\nschedule: {on: b}")
 		for i := range list {
 			list[i].IfVersion = 0
@@ -151,7 +151,7 @@ var batchTests = []test{
 		}
 		equal(e, "records of the audit", len(e.actions()), 6)
 	}},
-	{"a batch of jobs whose answer is lost has done all or nothing", func(e *env) {
+	{"a batch of jobs with a lost answer is done completely or not at all", func(e *env) {
 		for i := range 20 {
 			var list []store.PutJob
 			for k := range 5 {
@@ -174,7 +174,7 @@ var batchTests = []test{
 		e.must(err)
 		equal(e, "records of the audit", len(list), 20*5)
 	}},
-	{"jobs of a batch may follow each other, and begin chains", func(e *env) {
+	{"jobs of a batch may follow each other and begin chains", func(e *env) {
 		got, err := e.PutJobs(e.ctx, e.puts("name: z\nschedule: {on: a}", "name: a", "name: chain\nschedule: {after_end: 1m}"))
 		e.must(err)
 		equal(e, "runs of the chain", len(e.active(got[2])), 1)
@@ -183,7 +183,7 @@ var batchTests = []test{
 		e.must(err)
 		e.refusedItem(e.puts("name: y", "name: z\nschedule: {on: a}"), 1, store.ErrCycle)
 	}},
-	{"as many jobs as one call takes, and no more", func(e *env) {
+	{"a batch of jobs is bounded", func(e *env) {
 		var texts []string
 		for i := range store.PutMax + 1 {
 			texts = append(texts, fmt.Sprintf("name: j%03d\nschedule: {cron: '%d * * * *'}", i, i%60))
@@ -237,7 +237,7 @@ var batchTests = []test{
 		e.must(err)
 		equal(e, "jobs of an empty batch", len(empty), 0)
 	}},
-	{"batches and single changes at once lose no version", func(e *env) {
+	{"concurrent batches and single changes lose no version", func(e *env) {
 		names := []string{"a", "b", "c", "d", "e"}
 		const rounds = 8
 		var group sync.WaitGroup

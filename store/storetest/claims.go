@@ -8,7 +8,7 @@ import (
 )
 
 var claimTests = []test{
-	{"started once: an attempt is claimed by one node, and a repeated claim is its own", func(e *env) {
+	{"started once: one node claims an attempt and recognizes its repeated claim", func(e *env) {
 		j := e.put(everyMinute)
 		a := e.plan(j, 2*time.Second)[0]
 		b := e.join("b")
@@ -63,7 +63,7 @@ var claimTests = []test{
 		e.clock.Advance(time.Millisecond)
 		e.claim(e.a, a, store.Started)
 	}},
-	{"a run that is too late for its first attempt is missed", func(e *env) {
+	{"a run too late for its first attempt is missed", func(e *env) {
 		j := e.put(everyMinute + "\npolicy: {late_by: 1m, overlap: allow}")
 		runs := e.plan(j, 2*time.Second, 3*time.Second)
 		e.clock.Advance(62 * time.Second)
@@ -84,7 +84,7 @@ var claimTests = []test{
 		b := e.join("b")
 		e.claim(b, lax, store.Started)
 	}},
-	{"an edit of late_by counts for what is planned", func(e *env) {
+	{"an edit of late_by applies to planned runs", func(e *env) {
 		j := e.put(everyMinute + "\npolicy: {late_by: 1m}")
 		a := e.plan(j, time.Second)[0]
 		e.put(everyMinute + "\npolicy: {late_by: 2m}")
@@ -92,7 +92,7 @@ var claimTests = []test{
 		e.tidy()
 		e.claim(e.a, a, store.Started)
 	}},
-	{"accounted: after an edit that gives less time, what nobody claims is missed in time", func(e *env) {
+	{"accounted: unclaimed runs are missed in time after an edit shortens late_by", func(e *env) {
 		const lax, strict = "\npolicy: {late_by: forever, overlap: allow}", "\npolicy: {late_by: 10s, overlap: allow}"
 		j := e.put(everyMinute + lax)
 		runs := e.plan(j, time.Second, 2*time.Second)
@@ -115,13 +115,13 @@ var claimTests = []test{
 			contains(e, "reason", e.gone(id, job.OutcomeMissed).Run.Reason, "it could start until 2026-11-20T12:00:1")
 		}
 	}},
-	{"what somebody asked for is never too late", func(e *env) {
+	{"a requested run is never too late", func(e *env) {
 		a := e.trigger(e.put("name: a\npolicy: {late_by: 1s}"))
 		e.clock.Advance(24 * time.Hour)
 		e.tidy()
 		e.claim(e.join("b"), a, store.Started)
 	}},
-	{"a node that does not fit takes a run from nobody", func(e *env) {
+	{"a node without matching labels steals no run", func(e *env) {
 		b := e.join("b")
 		item := e.planItem(e.put(everyMinute+"\nplace: {labels: {name: b}}"), start.Add(time.Second))
 		item.Runs[0].Session = b.ID
@@ -132,7 +132,7 @@ var claimTests = []test{
 		equal(e, "session", e.run(a.Run).Session, b.ID)
 		e.claim(b, a, store.Started)
 	}},
-	{"a node that does not fit any more leaves a run to others", func(e *env) {
+	{"a node whose labels no longer match leaves the run to others", func(e *env) {
 		j := e.put(everyMinute)
 		a := e.plan(j, time.Second)[0]
 		b := e.join("b")
@@ -145,7 +145,7 @@ var claimTests = []test{
 		contains(e, "reason", list[0].Reason, "label")
 		e.claim(b, a, store.Started)
 	}},
-	{"a run of a node is not taken over when it is sticky or a broadcast", func(e *env) {
+	{"sticky and broadcast runs are not stolen", func(e *env) {
 		b := e.join("b")
 		for i, text := range []string{"\nplace: {sticky: true}", "\nplace: {strategy: broadcast}"} {
 			j := e.put("name: j" + string(rune('0'+i)) + "\nschedule: {cron: '* * * * *'}" + text)
@@ -155,7 +155,7 @@ var claimTests = []test{
 			e.claim(e.a, a, store.Started)
 		}
 	}},
-	{"a node that leaves or is over claims nothing", func(e *env) {
+	{"a leaving or ended node claims nothing", func(e *env) {
 		j := e.put(everyMinute + "\npolicy: {overlap: allow}")
 		runs := e.plan(j, time.Second, 2*time.Second)
 		b := e.join("b")
@@ -168,7 +168,7 @@ var claimTests = []test{
 		_, err := e.Claim(e.ctx, e.id(), runs)
 		e.want(err, store.ErrSessionOver)
 	}},
-	{"a released attempt is ready again, under its number", func(e *env) {
+	{"a released attempt is ready again under its number", func(e *env) {
 		a := e.plan(e.put(everyMinute+"\npolicy: {late_by: 1m}"), time.Second)[0]
 		e.claim(e.a, a, store.Started)
 		wrong := a
@@ -195,7 +195,7 @@ var claimTests = []test{
 		e.clock.Advance(2 * time.Minute)
 		e.claim(e.a, a, store.Late)
 	}},
-	{"withdrawn: an attempt that was called back before it started ends with its release", func(e *env) {
+	{"withdrawn: an attempt recalled before its start ends with its release", func(e *env) {
 		j := e.put(everyMinute + "\npolicy: {overlap: allow}")
 		runs := e.plan(j, time.Second, 2*time.Second)
 		e.claim(e.a, runs[0], store.Started)
@@ -226,7 +226,7 @@ var claimTests = []test{
 		equal(e, "audit", e.actions()[0], "ann run.cancel default/a")
 		equal(e, "changes", len(e.actions()), 2)
 	}},
-	{"a running attempt is asked to end, and is not retried", func(e *env) {
+	{"a cancelled running attempt is not retried", func(e *env) {
 		j := e.put(everyMinute + "\npolicy: {retry: {attempts: 3}}")
 		a := e.plan(j, time.Second)[0]
 		e.claim(e.a, a, store.Started)
@@ -243,7 +243,7 @@ var claimTests = []test{
 		e.finish(a, job.OutcomeFailed)
 		contains(e, "reason", e.gone(a.Run, job.OutcomeFailed).Attempt.Reason, "not retried")
 	}},
-	{"what will never start is settled", func(e *env) {
+	{"runs that can never start are settled", func(e *env) {
 		j := e.put(everyMinute + "\npolicy: {late_by: 1m, overlap: allow}")
 		late := e.plan(j, time.Second)[0]
 		e.clock.Advance(62 * time.Second)
@@ -256,7 +256,7 @@ var claimTests = []test{
 		e.tidy()
 		e.gone(fresh.Run, job.OutcomeWithdrawn)
 	}},
-	{"a broadcast run that is planned for a node which is going is left to its next session", func(e *env) {
+	{"a broadcast run planned for a leaving node waits for its next session", func(e *env) {
 		b, c := e.join("b"), e.join("c")
 		j := e.put(everyMinute + "\nplace: {strategy: broadcast}")
 		item := e.planItem(j, start.Add(time.Second), start.Add(time.Second))

@@ -7,5 +7,5 @@ import (
 	"time"
 )
 
-// CPUTime is zero on systems that tell it otherwise than Unix: no figure is taken there.
+// CPUTime is zero on systems other than Unix: no figure is taken there.
 func CPUTime(testing.TB) time.Duration { return 0 }

@@ -18,7 +18,7 @@ type OpenWith func(t *testing.T, d job.Defaults, most time.Duration, tell func(s
 const refilled = 1201
 
 // refills is a store that several servers share. Its jobs have the zone of the defaults,
-// but for one that says itself which it wants.
+// except one with an explicit value.
 type refills struct {
 	*testing.T
 	open  OpenWith
@@ -75,7 +75,7 @@ func (r *refills) put() {
 }
 
 // have checks that all jobs have a zone, and an epoch if one is given, but for the one
-// that says itself what it wants.
+// with an explicit value.
 func (r *refills) have(zone string, epochs ...int64) {
 	r.Helper()
 	jobs, _, err := r.first.JobsChanged(r.Context(), store.AllPartitions, 0, 2*refilled)

@@ -26,7 +26,7 @@ var endTests = []test{
 			equal(e, "lost", len(lost), c.lost)
 		}
 	}},
-	{"a finished run leaves with its record, and a repeated result is acknowledged again", func(e *env) {
+	{"a finished run leaves a record and its repeated result is acknowledged again", func(e *env) {
 		j := e.put(everyMinute)
 		a := e.plan(j, time.Second)[0]
 		e.clock.Advance(time.Second)
@@ -146,7 +146,7 @@ var endTests = []test{
 			e.Errorf("only %d different delays of 8", len(different))
 		}
 	}},
-	{"what is retried follows on, exit_codes and within", func(e *env) {
+	{"retries follow on, exit_codes and within", func(e *env) {
 		for i, c := range []struct {
 			retry   string
 			result  store.Result
@@ -209,7 +209,7 @@ var endTests = []test{
 		e.gone(a.Run, job.OutcomeWithdrawn)
 	}},
 
-	{"an attempt is lost when its session is silent for long, and retried where the policy says so", func(e *env) {
+	{"an attempt of a silent session is lost and retried by the policy", func(e *env) {
 		plain := e.plan(e.put(everyMinute), time.Second)[0]
 		retried := e.plan(e.put("name: b\nschedule: {cron: '* * * * *'}\npolicy: {lost_after: 30s, retry: {attempts: 1, on: [lost], backoff: 0s}}"), time.Second)[0]
 		e.claim(e.a, plain, store.Started)
@@ -246,7 +246,7 @@ var endTests = []test{
 		equal(e, "records", len(e.attempts(plain.Run)), 1)
 		e.claim(b, store.Attempt{Job: retried.Job, Run: retried.Run, Number: 2, Token: e.id()}, store.Started)
 	}},
-	{"a lost run that belongs to a node is retried there, or ends with it", func(e *env) {
+	{"a lost run bound to a node is retried there or ends with the node", func(e *env) {
 		text := everyMinute + "\nplace: {strategy: broadcast}\npolicy: {retry: {attempts: 1, backoff: 0s}}"
 		b := e.join("b")
 		a := e.plan(e.put(text), time.Second)[0]
@@ -262,7 +262,7 @@ var endTests = []test{
 		e.tidy()
 		contains(e, "reason", e.gone(a.Run, job.OutcomeLost).Attempt.Reason, "node a, which it belongs to, is gone")
 	}},
-	{"a late result replaces lost, and does nothing else", func(e *env) {
+	{"a late result replaces only the outcome lost", func(e *env) {
 		j := e.put(everyMinute)
 		e.put("name: follower\nschedule: {on: [{job: a, outcome: succeeded}]}")
 		a := e.plan(j, time.Second)[0]
@@ -281,7 +281,7 @@ var endTests = []test{
 		e.must(err)
 		equal(e, "runs", len(list), 0)
 	}},
-	{"a late result of an attempt that was retried is kept in words, and replaces nothing", func(e *env) {
+	{"a late result of a retried attempt is noted and replaces nothing", func(e *env) {
 		a := e.plan(e.put(everyMinute+"\npolicy: {retry: {attempts: 1, backoff: 1s}}"), time.Second)[0]
 		e.claim(e.a, a, store.Started)
 		b := e.join("b")
@@ -297,7 +297,7 @@ var endTests = []test{
 		equal(e, "said once", strings.Count(r.Attempt.Reason, "said later that it succeeded"), 1)
 		equal(e, "attempt", e.run(a.Run).Attempt, 2)
 	}},
-	{"a node reaps at once what its predecessor left", func(e *env) {
+	{"a node reaps the attempts of its predecessor at once", func(e *env) {
 		a := e.plan(e.put(everyMinute), time.Second)[0]
 		e.claim(e.a, a, store.Started)
 		next := e.join("a") // the same machine and data directory
@@ -312,7 +312,7 @@ var endTests = []test{
 		e.must(e.Reap(e.ctx, next.ID, []store.Attempt{mine[0].Present()}))
 		contains(e, "reason", e.gone(a.Run, job.OutcomeLost).Attempt.Reason, "started again")
 	}},
-	{"started once: what a node left behind takes no more runs when the node is there again", func(e *env) {
+	{"started once: an ended session accepts no runs after its node returns", func(e *env) {
 		j := e.put(everyMinute + "\npolicy: {overlap: allow}")
 		runs := e.plan(j, time.Second, 2*time.Second)
 		e.clock.Advance(2 * time.Second)
@@ -327,7 +327,7 @@ var endTests = []test{
 		e.claim(next, runs[0], store.Started)
 	}},
 
-	{"once: a follower is made when the run it follows ends, and not again", func(e *env) {
+	{"once: a run is followed by one follower", func(e *env) {
 		j := e.put(everyMinute + "\npolicy: {retry: {attempts: 1, backoff: 0s}, overlap: allow}")
 		good := e.put("name: good\nschedule: {on: [{job: a}]}")
 		bad := e.put("name: bad\nschedule: {on: [{job: default/a, outcome: failed}]}")
@@ -391,7 +391,7 @@ var endTests = []test{
 		e.must(e.Reap(e.ctx, e.join("a").ID, []store.Attempt{lost}))
 		counts(2, 3, 5, 0)
 	}},
-	{"once: what is split is followed when the last shard has ended, by the worst of them", func(e *env) {
+	{"once: an occurrence with shards is followed after its last shard, by the worst outcome", func(e *env) {
 		e.join("b")
 		for i, c := range []struct {
 			ends string // of the shards in their order: succeeds, fails, is cancelled
@@ -434,7 +434,7 @@ var endTests = []test{
 			}
 		}
 	}},
-	{"what is split and planned again by a new epoch is followed", func(e *env) {
+	{"an occurrence with shards that a new epoch plans again is followed", func(e *env) {
 		const text = everyMinute + "\nplace: {shards: 2}\npolicy: {overlap: allow}"
 		j := e.put(text)
 		follower := e.put("name: b\nschedule: {on: [{job: a}]}")
@@ -466,7 +466,7 @@ var endTests = []test{
 		e.put("name: c\nschedule: {on: [{job: a, outcome: finished}]}")
 		e.claim(e.a, store.Attempt{Job: run.JobUID, Run: run.ID, Number: 1, Token: e.id()}, store.Started)
 	}},
-	{"a job is followed also where many others are", func(e *env) {
+	{"a job is followed among many followed jobs", func(e *env) {
 		j := e.put("name: z\nschedule: {cron: '* * * * *'}")
 		others := make([]string, 100)
 		for i := range others {
@@ -483,7 +483,7 @@ var endTests = []test{
 			equal(e, "runs of the follower", len(e.active(follower)), n+1)
 		}
 	}},
-	{"a follower that is split or a broadcast has all its runs", func(e *env) {
+	{"a follower with shards or a broadcast has all its runs", func(e *env) {
 		e.join("b")
 		e.joinAs("c", store.RolePlanner, store.RoleAPI) // it runs nothing
 		e.joinAs("d")
@@ -504,7 +504,7 @@ var endTests = []test{
 		}
 	}},
 
-	{"a chain with a fixed delay goes on after every end", func(e *env) {
+	{"a chain with a fixed delay continues after every outcome", func(e *env) {
 		j := e.put("name: a\nschedule: {after_end: 10s}\npolicy: {late_by: 5s}")
 		next := func() store.Run {
 			e.Helper()
@@ -562,7 +562,7 @@ var endTests = []test{
 		over := e.put("name: c\nschedule: {after_end: 10s, end: 2026-11-20T12:00:01Z}")
 		equal(e, "state", e.reload(over).Definition.Status.State, job.JobCompleted)
 	}},
-	{"a chain that is split goes on when its last shard has ended", func(e *env) {
+	{"a chain with shards continues after its last shard", func(e *env) {
 		j := e.put("name: a\nschedule: {after_end: 10s}\nplace: {shards: 2}")
 		e.clock.Advance(10 * time.Second)
 		runs := e.active(j)
@@ -574,7 +574,7 @@ var endTests = []test{
 			equal(e, "runs", len(e.active(j)), []int{1, 2}[i])
 		}
 	}},
-	{"what is split counts once for pause_on_failure, and has failed if one shard has", func(e *env) {
+	{"an occurrence with shards counts once for pause_on_failure and fails if one shard fails", func(e *env) {
 		j := e.put(everyMinute + "\nplace: {shards: 3}\npolicy: {pause_on_failure: 2}")
 		occurrence := func(seconds int, outcomes ...job.Outcome) job.JobState {
 			e.Helper()

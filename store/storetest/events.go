@@ -58,7 +58,7 @@ func (e *env) told(got []store.Event, want ...string) {
 }
 
 var eventTests = []test{
-	{"the life of a job and its runs is told in order", func(e *env) {
+	{"events of a job and its runs come in order", func(e *env) {
 		told := e.follow()
 		j := e.put(everyMinute + "\npolicy: {overlap: queue, retry: {attempts: 2, backoff: 1s}}")
 		runs := e.plan(j, time.Second, 2*time.Second)
@@ -85,7 +85,7 @@ var eventTests = []test{
 			"job.delete "+name+" ann",
 		)
 	}},
-	{"what changes nothing and what is refused tells nothing", func(e *env) {
+	{"unchanged and refused calls send no event", func(e *env) {
 		j := e.put(everyMinute)
 		runs := e.plan(j, time.Second)
 		e.claim(e.a, runs[0], store.Started)
@@ -100,7 +100,7 @@ var eventTests = []test{
 		e.want(err, store.ErrConflict)
 		e.told(told())
 	}},
-	{"what changes of a run but not its state is told by what somebody did alone", func(e *env) {
+	{"a change of a run without a new state sends only the event of the request", func(e *env) {
 		j := e.put(everyMinute)
 		runs := e.plan(j, time.Second, 2*time.Second)
 		e.clock.Advance(time.Second)
@@ -111,7 +111,7 @@ var eventTests = []test{
 		e.must(e.Drain(e.ctx, store.DrainNode{Node: "a", Actor: "bob"})) // and has the other no more
 		e.told(told(), "run.cancel "+j.Definition.FullName()+" ann", "node.drain a bob")
 	}},
-	{"what is withdrawn and what was missed is told when it is settled", func(e *env) {
+	{"withdrawn and missed runs send an event when they are settled", func(e *env) {
 		j := e.put(everyMinute + "\npolicy: {late_by: 10s}")
 		e.plan(j, time.Second)
 		told := e.follow()
@@ -120,13 +120,13 @@ var eventTests = []test{
 		name := j.Definition.FullName()
 		e.told(told(), "run.done "+name+" missed")
 	}},
-	{"a channel of events is closed with its context, and others go on", func(e *env) {
+	{"a channel of events closes with its context and leaves others open", func(e *env) {
 		first, second := e.follow(), e.follow()
 		e.told(first())
 		j := e.put(everyMinute)
 		e.told(second(), "job.create "+j.Definition.FullName()+" ann")
 	}},
-	{"a receiver that does not read is told that it has lost something", func(e *env) {
+	{"a receiver that does not read learns of its loss", func(e *env) {
 		ctx, cancel := context.WithCancel(e.ctx)
 		ch := e.Events(ctx)
 		const writers, each = 20, 60 // more than any receiver is behind

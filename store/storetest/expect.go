@@ -31,7 +31,7 @@ func (e *env) alerts() string {
 }
 
 var expectTests = []test{
-	{"what was not as expected is marked on the record", func(e *env) {
+	{"an unmet expectation is marked on the record", func(e *env) {
 		for i, c := range []struct {
 			expect       string
 			wait, work   time.Duration // before the claim, and after it
@@ -64,7 +64,7 @@ var expectTests = []test{
 			equal(e, c.expect+": the end", e.gone(a.Run, job.OutcomeSucceeded).Unmet, c.retold)
 		}
 	}},
-	{"what never started is marked when it ends, unless it was withdrawn", func(e *env) {
+	{"an unmet expectation of a run that never started is marked unless the run was withdrawn", func(e *env) {
 		j, a := expecting(e, "late_by: 10s, expect: {start_within: 5s, finish_within: 8s}")
 		e.clock.Advance(12 * time.Second)
 		e.tidy()
@@ -76,7 +76,7 @@ var expectTests = []test{
 		e.tidy()
 		equal(e, "withdrawn", e.gone(b.Run, job.OutcomeWithdrawn).Unmet, "")
 	}},
-	{"history can be asked for what was not as expected", func(e *env) {
+	{"history is selected by unmet expectations", func(e *env) {
 		j, a := expecting(e, "expect: {duration_below: 5s}")
 		b := e.plan(j, time.Second)[0]
 		e.clock.Advance(time.Second)
@@ -92,7 +92,7 @@ var expectTests = []test{
 			e.Errorf("got %d records, want that of %s", len(list), a.Run)
 		}
 	}},
-	{"an expectation that is not met is told once", func(e *env) {
+	{"an unmet expectation is reported once", func(e *env) {
 		_, a := expecting(e, "retry: {attempts: 1, backoff: 0s}, expect: {start_within: 5s, finish_within: 20s, duration_below: 10s}")
 		e.put("name: quiet\nschedule: {cron: '* * * * *'}")
 		e.clock.Advance(5*time.Second - time.Millisecond)
@@ -115,7 +115,7 @@ var expectTests = []test{
 		e.finish(a, job.OutcomeSucceeded)
 		equal(e, "after the end", e.alerts(), "")
 	}},
-	{"what was not told before a claim is told after it, and what is not to be expected any more is not", func(e *env) {
+	{"an unmet expectation is reported after a claim unless it no longer applies", func(e *env) {
 		_, a := expecting(e, "expect: {start_within: 5s, finish_within: 6s}")
 		e.clock.Advance(7 * time.Second)
 		e.claim(e.a, a, store.Started)
@@ -127,7 +127,7 @@ var expectTests = []test{
 		equal(e, "nothing is expected any more", e.alerts(), "")
 		e.claim(e.a, b, store.Started)
 	}},
-	{"what is caught up late is told", func(e *env) {
+	{"a late catch-up run reports its unmet expectation", func(e *env) {
 		text := everyMinute + "\npolicy: {late_by: forever, expect: {start_within: 5s}}"
 		e.put(text + "\npaused: true")
 		e.clock.Advance(90 * time.Second)

@@ -11,7 +11,7 @@ import (
 )
 
 var faultTests = []test{
-	{"a call whose context has ended changes nothing, or says that it has", func(e *env) {
+	{"a call with an ended context changes nothing or reports the change", func(e *env) {
 		j := e.put(everyMinute)
 		a := e.plan(j, time.Second)[0]
 		ctx, cancel := context.WithCancel(e.ctx)
@@ -34,7 +34,7 @@ var faultTests = []test{
 		sameTime(e, "cursor", e.reload(j).Cursor, start.Add(time.Second))
 		equal(e, "state", e.run(a.Run).State, job.StateReady)
 	}},
-	{"nothing acknowledged is lost: a call whose answer is lost has done all or nothing, and can be repeated", func(e *env) {
+	{"nothing acknowledged is lost: a call with a lost answer is done completely or not at all and can be repeated", func(e *env) {
 		// The context ends at some moment of each call. Whatever the answer, the
 		// call is repeated, and then everything is as if it had been made once.
 		const jobs = 40

@@ -14,7 +14,7 @@ import (
 
 // The feed of what has ended: see store.Feed.
 var feedTests = []test{
-	{"an end is fed to each consumer until that consumer has taken it", func(e *env) {
+	{"each consumer receives an ended run until it acknowledges it", func(e *env) {
 		e.consume(store.Consumer{Name: "mail"})
 		e.consume(store.Consumer{Name: "webhooks"})
 		j := e.put(everyMinute + "\npolicy: {overlap: allow, retry: {attempts: 1, backoff: 1s}}")
@@ -46,7 +46,7 @@ var feedTests = []test{
 		equal(e, "new entries of mail", len(e.ended("mail")), 1)
 		equal(e, "entries of webhooks", len(e.ended("webhooks")), 3)
 	}},
-	{"a consumer receives what it wants", func(e *env) {
+	{"a consumer receives the kinds that it selects", func(e *env) {
 		e.consume(store.Consumer{Name: "ends", FinalOnly: true})
 		e.consume(store.Consumer{Name: "failures", Outcomes: []job.Outcome{job.OutcomeFailed, job.OutcomeMissed}})
 		j := e.put(everyMinute + "\npolicy: {overlap: allow, retry: {attempts: 1, backoff: 1s}}")
@@ -67,7 +67,7 @@ var feedTests = []test{
 		e.finish(e.started(e.trigger(j)), job.OutcomeSucceeded)
 		equal(e, "entries of failures that wants all", len(e.ended("failures")), 2)
 	}},
-	{"what never started is fed, and what was appended is not", func(e *env) {
+	{"runs that never started are fed and appended records are not", func(e *env) {
 		e.consume(store.Consumer{Name: "all"})
 		j := e.put(everyMinute)
 		run := e.plan(j, 5*time.Second)[0]
@@ -93,7 +93,7 @@ var feedTests = []test{
 			e.Errorf("the entries are %s", text)
 		}
 	}},
-	{"a late result that changes nothing but words is not fed", func(e *env) {
+	{"a late result that changes only its note is not fed", func(e *env) {
 		e.consume(store.Consumer{Name: "all"})
 		a := e.started(e.plan(e.put(everyMinute+"\npolicy: {retry: {attempts: 1, backoff: 1s}}"), time.Second)[0])
 		b := e.join("b")
@@ -102,7 +102,7 @@ var feedTests = []test{
 		e.report(store.Result{Attempt: a, Outcome: job.OutcomeSucceeded})
 		equal(e, "entries", len(e.ended("all")), 1)
 	}},
-	{"entries come in pages, in the order of their places", func(e *env) {
+	{"entries come in pages in order", func(e *env) {
 		e.consume(store.Consumer{Name: "all"})
 		j := e.put(everyMinute + "\npolicy: {overlap: allow}")
 		for range 7 {
@@ -128,7 +128,7 @@ var feedTests = []test{
 			e.Errorf("the pages have\n%+v\nwant\n%+v", paged, whole)
 		}
 	}},
-	{"entries beyond what is kept for a consumer are dropped and counted", func(e *env) {
+	{"entries beyond the limit of a consumer are dropped and counted", func(e *env) {
 		e.consume(store.Consumer{Name: "slow", Max: 3})
 		e.consume(store.Consumer{Name: "other"})
 		j := e.put(everyMinute + "\npolicy: {overlap: allow}")
@@ -155,7 +155,7 @@ var feedTests = []test{
 		equal(e, "the oldest that is left", e.ended("slow")[0].Record.Run.ID, last[2])
 		equal(e, "entries of the other", e.consumer("other").Entries, 5)
 	}},
-	{"a consumer that is deleted has no entries when it is made again", func(e *env) {
+	{"a recreated consumer has no earlier entries", func(e *env) {
 		e.consume(store.Consumer{Name: "all"})
 		j := e.put(everyMinute + "\npolicy: {overlap: allow}")
 		e.finish(e.started(e.trigger(j)), job.OutcomeSucceeded)
@@ -184,7 +184,7 @@ var feedTests = []test{
 		_, err := e.Ended(e.ctx, "unknown", "", 10)
 		e.want(err, store.ErrNotFound)
 	}},
-	{"no end is lost to a consumer that reads while many end", func(e *env) {
+	{"a consumer loses no run while many end concurrently", func(e *env) {
 		e.consume(store.Consumer{Name: "all"})
 		j := e.put(everyMinute + "\npolicy: {overlap: allow}")
 		var runs []store.Attempt

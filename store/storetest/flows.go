@@ -111,7 +111,7 @@ var flowTests = []test{
 		e.must(err)
 		equal(e, "final records", len(final), 1)
 	}},
-	{"two steps that end at once start what needs both exactly once", func(e *env) {
+	{"two steps ending concurrently start their common successor once", func(e *env) {
 		j := e.put(flowJob("f", "", diamond))
 		f := e.trigger(j)
 		e.begin(f)
@@ -148,7 +148,7 @@ var flowTests = []test{
 			equal(e, "open", e.open(f), "b c")
 		}
 	}},
-	{"a failed step blocks what needs it, and starts what waits for a failure", func(e *env) {
+	{"a failed step blocks its successors and starts those that wait for a failure", func(e *env) {
 		j := e.put(flowJob("f", "", `steps: [{name: a, run: 'true'}, {name: b, needs: a, run: 'true'}, {name: c, needs: b, when: failed, run: 'true'},
   {name: d, needs: b, when: finished, run: 'true'}, {name: e, run: 'true', allow_failure: true}, {name: g, needs: e, run: 'true'}]`))
 		f := e.trigger(j)
@@ -162,7 +162,7 @@ var flowTests = []test{
 		}
 		contains(e, "reason", e.gone(f.Run, job.OutcomeFailed).Attempt.Reason, "step a has failed")
 	}},
-	{"results reach the steps behind, the condition and the items", func(e *env) {
+	{"results reach later steps, conditions and items", func(e *env) {
 		j := e.put(flowJob("f", "", `steps: [{name: a, run: 'true'},
   {name: skipped, needs: a, if: '{{ gt .Steps.a.Result.rows 10 }}', run: 'true'},
   {name: each, needs: a, for_each: '{{ .Steps.a.Result.files }}', max_parallel: 2, run: 'echo {{ .Item }}'},
@@ -184,7 +184,7 @@ var flowTests = []test{
 		equal(e, "rows", a.Rows, 7)
 		e.gone(f.Run, job.OutcomeSucceeded)
 	}},
-	{"a result that is too large fails the step, and one that lacks a key the step that reads it", func(e *env) {
+	{"a too large result fails its step and a missing key fails the reading step", func(e *env) {
 		j := e.put(flowJob("f", "", `steps: [{name: a, run: 'true'}, {name: b, run: 'true'}, {name: c, needs: b, if: '{{ .Steps.b.Result.yes }}', run: 'true'}]`))
 		f := e.trigger(j)
 		e.begin(f)
@@ -192,7 +192,7 @@ var flowTests = []test{
 		e.step(f, "b", job.OutcomeSucceeded, `{"no": true}`)
 		contains(e, "reason", e.gone(f.Run, job.OutcomeFailed).Attempt.Reason, "steps a, c have failed")
 	}},
-	{"more items than are allowed fail the step, and say how many are", func(e *env) {
+	{"too many items fail the step with their number", func(e *env) {
 		items := strings.TrimSuffix(strings.Repeat("1,", job.ItemsMax+1), ",")
 		j := e.put(flowJob("f", "", `steps: [{name: a, run: 'true'}, {name: b, needs: a, for_each: '{{ .Steps.a.Result.list }}', run: 'true'}]`))
 		f := e.trigger(j)
@@ -200,7 +200,7 @@ var flowTests = []test{
 		e.step(f, "a", job.OutcomeSucceeded, `{"list": [`+items+`]}`)
 		contains(e, "reason", e.gone(f.Run, job.OutcomeFailed).Attempt.Reason, "step b has failed: for_each: it has 1001 items, at most 1000 are allowed")
 	}},
-	{"results of a flow that are too large together fail the step with the last of them", func(e *env) {
+	{"too large results of a flow fail the step of the last one", func(e *env) {
 		fit := job.ResultsMax / job.ResultMax
 		j := e.put(flowJob("f", "", fmt.Sprintf(`max_parallel: 20, steps: [{name: a, for_each: [%s], run: 'true'}]`, strings.TrimSuffix(strings.Repeat("x,", fit+1), ","))))
 		f := e.trigger(j)
@@ -213,7 +213,7 @@ var flowTests = []test{
 		contains(e, "reason", e.stepGone(a.Run, job.OutcomeFailed).Attempt.Reason, "with its result those of the flow have more than 1048576 bytes")
 		e.gone(f.Run, job.OutcomeFailed)
 	}},
-	{"a step that is handed over, as to an executor of XXL-JOB, ends by the report of its result", func(e *env) {
+	{"a handed-over step ends with its reported result", func(e *env) {
 		j := e.put(flowJob("f", "", `steps: [{name: a, run: {xxl: {group: g, handler: h}}, retry: {attempts: 1, backoff: 0s}}, {name: b, needs: a, run: 'true'}]`))
 		x, err := e.Join(e.ctx, store.Session{ID: e.id(), Node: "x", Machine: "x", DataDir: "/data", Roles: []string{store.RoleWorker}, Handlers: []string{job.XXLHandler}, Capacity: 10})
 		e.must(err)
@@ -259,7 +259,7 @@ var flowTests = []test{
 		e.finish(again, job.OutcomeSucceeded)
 		contains(e, "reason", e.gone(f.Run, job.OutcomeFailed).Attempt.Reason, "step b has failed")
 	}},
-	{"a cancel ends the steps that run, and finally runs after it", func(e *env) {
+	{"a cancel ends running steps and finally runs afterwards", func(e *env) {
 		j := e.put(flowJob("f", "", diamond+`, finally: [{name: clean, run: 'true'}]`))
 		f := e.trigger(j)
 		e.begin(f)
@@ -276,7 +276,7 @@ var flowTests = []test{
 		e.step(f, "clean", job.OutcomeSucceeded, "")
 		contains(e, "reason", e.gone(f.Run, job.OutcomeCancelled).Attempt.Reason, "cancelled by ann: enough")
 	}},
-	{"a cancel and the end of the last step give one end", func(e *env) {
+	{"a concurrent cancel and last step end the flow once", func(e *env) {
 		j := e.put(flowJob("f", "", `steps: [{name: a, run: 'true'}]`))
 		for range 5 {
 			f := e.trigger(j)
@@ -316,7 +316,7 @@ var flowTests = []test{
 		contains(e, "reason", e.gone(f.Run, job.OutcomeTimedOut).Attempt.Reason, "10m")
 		equal(e, "unfinished runs", len(e.active(j)), 0)
 	}},
-	{"a flow goes on as it began when its job is changed, paused and deleted", func(e *env) {
+	{"a flow keeps its definition when its job is changed, paused and deleted", func(e *env) {
 		j := e.put(flowJob("f", "", diamond))
 		f := e.trigger(j)
 		e.begin(f)
@@ -333,7 +333,7 @@ var flowTests = []test{
 		e.step(f, "d", job.OutcomeSucceeded, "")
 		e.gone(f.Run, job.OutcomeSucceeded)
 	}},
-	{"overlap counts the runs of a flow, and not its steps", func(e *env) {
+	{"overlap counts runs of a flow rather than its steps", func(e *env) {
 		j := e.put(flowJob("f", "overlap: skip", diamond))
 		list := e.plan(j, time.Second, 2*time.Second)
 		e.clock.Advance(2 * time.Second)
@@ -368,7 +368,7 @@ var flowTests = []test{
 		e.finish(b, job.OutcomeCancelled)
 		e.gone(f.Run, job.OutcomeFailed)
 	}},
-	{"another job runs as a step, and its end is that of the step", func(e *env) {
+	{"another job runs as a step and its end ends the step", func(e *env) {
 		other := e.put("name: other\nparams: {who: x}")
 		j := e.put(flowJob("f", "", `steps: [{name: a, run: {job: other, params: {who: '{{ .Name }}'}}}, {name: b, needs: a, run: {job: none}}, {name: c, needs: b, when: failed, run: 'true'}]`))
 		f := e.trigger(j)
@@ -497,7 +497,7 @@ var flowTests = []test{
 		e.gone(f.Run, job.OutcomeSucceeded)
 		e.want(e.AnswerFlow(e.ctx, store.FlowAnswer{Run: f.Run, Step: "a", By: "ann"}), store.ErrNotFound)
 	}},
-	{"an approval that does not come in time fails the step", func(e *env) {
+	{"an approval that comes too late fails the step", func(e *env) {
 		j := e.put(flowJob("f", "", `steps: [{name: a, wait: {approval: 'ok?', for: 1h}}]`))
 		f := e.trigger(j)
 		e.begin(f)

@@ -63,7 +63,7 @@ func (e *env) toAsk(want ...int64) []store.Outstanding {
 }
 
 var handoverTests = []test{
-	{"numbers grow, and leave out what they are told to", func(e *env) {
+	{"numbers grow and skip those below a raise", func(e *env) {
 		first, err := e.Numbers(e.ctx, 10, 0)
 		e.must(err)
 		equal(e, "first", first, 1)
@@ -103,7 +103,7 @@ var handoverTests = []test{
 		all.Wait()
 		equal(e, "numbers", len(given), 60)
 	}},
-	{"a handed over attempt belongs to no session", func(e *env) {
+	{"a handed-over attempt belongs to no session", func(e *env) {
 		a, h := e.handedOver("name: a")
 		e.handOver(e.a, h, store.Handed) // the answer was lost
 		r := e.run(a.Run)
@@ -126,7 +126,7 @@ var handoverTests = []test{
 		e.must(e.End(e.ctx, e.a.ID))
 		equal(e, "attempt", e.run(a.Run).Attempt, 1)
 	}},
-	{"no node loses what is handed over", func(e *env) {
+	{"no node loses a handed-over attempt", func(e *env) {
 		a, h := e.handedOver("name: a\npolicy: {overlap: skip, retry: {attempts: 1, on: [lost]}}")
 		b := e.join("b")
 		e.pass(2*time.Hour, b)
@@ -147,7 +147,7 @@ var handoverTests = []test{
 		e.finish(a, job.OutcomeSucceeded)
 		e.gone(a.Run, job.OutcomeSucceeded)
 	}},
-	{"any node ends it with its token, and the first result wins", func(e *env) {
+	{"any node ends a handed-over attempt with its token and the first result wins", func(e *env) {
 		a, h := e.handedOver("name: a")
 		other := a
 		other.Token = e.id()
@@ -199,7 +199,7 @@ var handoverTests = []test{
 		e.must(err)
 		e.handOver(e.a, e.handing(b), store.HandEnding)
 	}},
-	{"one caller at a time asks after a handover", func(e *env) {
+	{"one caller at a time polls a handover", func(e *env) {
 		a, h := e.handedOver("name: a")
 		e.toAsk()
 		e.clock.Advance(store.AskAgain)
@@ -226,7 +226,7 @@ var handoverTests = []test{
 		e.clock.Advance(time.Minute)
 		e.toAsk()
 	}},
-	{"what one caller has found out is known to the next", func(e *env) {
+	{"findings of one caller reach the next caller", func(e *env) {
 		_, h := e.handedOver("name: a")
 		e.clock.Advance(store.AskAgain)
 		one := e.toAsk(h.Number)[0]
@@ -241,7 +241,7 @@ var handoverTests = []test{
 			e.Error("too long an about was taken")
 		}
 	}},
-	{"many handovers are asked after in pages", func(e *env) {
+	{"many handovers are polled in pages", func(e *env) {
 		var want []int64
 		for i := range 12 {
 			_, h := e.handedOver(fmt.Sprintf("name: j%d", i))
@@ -252,7 +252,7 @@ var handoverTests = []test{
 		e.toAsk(want[10:]...)
 		e.toAsk()
 	}},
-	{"many callers never ask after the same handover at once", func(e *env) {
+	{"concurrent callers never poll the same handover", func(e *env) {
 		for i := range 12 {
 			e.handedOver(fmt.Sprintf("name: j%d", i))
 		}
@@ -282,7 +282,7 @@ var handoverTests = []test{
 		e.must(err)
 		equal(e, "handovers after that", len(list), 12)
 	}},
-	{"what is cancelled is asked after at once", func(e *env) {
+	{"a cancelled handover is polled at once", func(e *env) {
 		a, h := e.handedOver("name: a")
 		_, err := e.Cancel(e.ctx, a.Run, "ann", "enough")
 		e.must(err)
@@ -301,7 +301,7 @@ var handoverTests = []test{
 		equal(e, "number", list[1].Number, k.Number)
 		e.toAsk(k.Number)
 	}},
-	{"what is replaced is asked after at once", func(e *env) {
+	{"a replaced handover is polled at once", func(e *env) {
 		a, h := e.handedOver("name: a\npolicy: {overlap: replace}")
 		next := e.triggered(store.TriggerItem{ID: e.id(), Job: a.Job, Kind: job.RunByHand, Key: "next"})
 		e.claim(e.a, next, store.Waiting)
@@ -310,7 +310,7 @@ var handoverTests = []test{
 		e.finish(a, job.OutcomeCancelled)
 		e.claim(e.a, next, store.Started)
 	}},
-	{"the retry of what was handed over is placed anew", func(e *env) {
+	{"the retry of a handed-over attempt is placed again", func(e *env) {
 		a, h := e.handedOver("name: a\npolicy: {retry: {attempts: 1, backoff: 0s}}")
 		got := e.finish(a, job.OutcomeFailed)
 		equal(e, "unplaced", got.Unplaced, true)
@@ -333,7 +333,7 @@ var handoverTests = []test{
 		e.must(err)
 		equal(e, "handovers of the run", len(of), 2)
 	}},
-	{"an executor may skip what was handed over", func(e *env) {
+	{"an executor may skip a handed-over attempt", func(e *env) {
 		a, _ := e.handedOver("name: a\npolicy: {overlap: skip, retry: {attempts: 3}}")
 		e.put("name: b\nschedule: {on: [a]}")
 		equal(e, "accepted", e.report(store.Result{Attempt: a, Outcome: job.OutcomeSkipped, Reason: "it is busy"}).Accepted, true)
@@ -342,7 +342,7 @@ var handoverTests = []test{
 		e.must(err)
 		equal(e, "runs", len(list), 0)
 	}},
-	{"what surely was not sent is given back", func(e *env) {
+	{"a handover that was surely not sent is released", func(e *env) {
 		a, h := e.handedOver("name: a")
 		e.must(e.Release(e.ctx, e.a.ID, []store.Attempt{a})) // its node thinks that it has not started it
 		equal(e, "state", e.run(a.Run).State, job.StateRunning)
@@ -354,7 +354,7 @@ var handoverTests = []test{
 		e.toAsk()
 		equal(e, "over", e.known(h.Number).IsOver(), true)
 	}},
-	{"a result that comes late replaces lost", func(e *env) {
+	{"a late result of a handover replaces lost", func(e *env) {
 		a, h := e.handedOver("name: a")
 		e.finish(a, job.OutcomeLost)
 		e.gone(a.Run, job.OutcomeLost)
@@ -362,7 +362,7 @@ var handoverTests = []test{
 		equal(e, "accepted", e.report(store.Result{Attempt: late, Outcome: job.OutcomeSucceeded}).Accepted, true)
 		equal(e, "record", e.attempts(a.Run)[0].Attempt.Outcome, job.OutcomeSucceeded)
 	}},
-	{"handovers are known for seven days after their end", func(e *env) {
+	{"handovers are kept for seven days after their end", func(e *env) {
 		a, h := e.handedOver("name: a")
 		_, stays := e.handedOver("name: b")
 		e.finish(a, job.OutcomeSucceeded)

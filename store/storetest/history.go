@@ -88,7 +88,7 @@ var historyTests = []test{
 			equal(e, what, read(c.q), c.want)
 		}
 	}},
-	{"records that ended at once are on one page each", func(e *env) {
+	{"records with the same end are each on one page", func(e *env) {
 		for i := range 7 {
 			a := e.trigger(e.put(fmt.Sprintf("name: j%d", i)))
 			e.claim(e.a, a, store.Started)
@@ -109,7 +109,7 @@ var historyTests = []test{
 		}
 		equal(e, "records", len(seen), 7)
 	}},
-	{"a query that selects little of much looks at a bounded part, and goes on", func(e *env) {
+	{"a selective query of history reads a bounded part and continues", func(e *env) {
 		other := e.put("name: b")
 		past(e, other, job.OutcomeFailed)
 		j := e.put("name: a\nschedule: {cron: '* * * * * *'}")
@@ -273,7 +273,7 @@ var historyTests = []test{
 		e.must(err)
 		equal(e, "of another attempt", len(other), 0)
 	}},
-	{"output that comes with a refused result is not kept", func(e *env) {
+	{"output of a refused result is not kept", func(e *env) {
 		a := e.trigger(e.put("name: a"))
 		e.claim(e.a, a, store.Started)
 		wrong := a
@@ -340,7 +340,7 @@ var historyTests = []test{
 		steps(store.Retention{Runs: 200}, 200+1)
 		steps(store.Retention{For: time.Minute}, 0)
 	}},
-	{"old definitions go when new ones come", func(e *env) {
+	{"new definitions evict the oldest ones", func(e *env) {
 		var uid job.ID
 		for i := range revisions + 3 {
 			uid = e.put(fmt.Sprintf("name: a\ndescription: the one of version %d", i+1)).Definition.UID
@@ -354,7 +354,7 @@ var historyTests = []test{
 			equal(e, "description", r.Definition.Description, fmt.Sprintf("the one of version %d", version))
 		}
 	}},
-	{"the audit expires by number and by age, and its numbers go on", func(e *env) {
+	{"the audit expires by number and age and continues its numbers", func(e *env) {
 		numbers := func() string {
 			list, _, err := e.Audit(e.ctx, store.AuditQuery{Limit: 100})
 			e.must(err)

@@ -14,7 +14,7 @@ import (
 )
 
 var jobTests = []test{
-	{"a job is created once and told what it is", func(e *env) {
+	{"a job is created once and returned", func(e *env) {
 		definition := e.document("name: a\nschedule: {cron: '* * * * *'}\nlabels: {team: x}")
 		j := e.putJob(store.PutJob{Definition: definition, Actor: "ann"})
 		d := j.Definition
@@ -47,7 +47,7 @@ var jobTests = []test{
 		equal(e, "version", e.putJob(change).Definition.Version, 2)
 		equal(e, "audit", strings.Join(e.actions(), ", "), "ann job.change default/a, ann job.create default/a")
 	}},
-	{"a definition that says the same changes nothing", func(e *env) {
+	{"an identical definition changes nothing", func(e *env) {
 		text := "name: a\nschedule: {at: ['2026-12-24T18:00:00+01:00', '2026-12-25T00:00:00Z'], except: [sat]}\npolicy: {retry: {attempts: 2}}"
 		e.put(text + "\nlabels: {x: y}\nrun: {shell: 'true', env: {A: b}}")
 		again := e.document(text + "\nlabels: {x: y}\nnamespace: default\nrun: {shell: {command: 'true'}, env: {A: b}}")
@@ -117,7 +117,7 @@ var jobTests = []test{
 		e.claim(e.a, runs[1], store.Gone)
 		equal(e, "audit", strings.Join(e.actions(), ", "), "ann job.resume default/a, ann job.pause default/a, ann job.create default/a")
 	}},
-	{"a resume catches up what it is told, whatever the job says", func(e *env) {
+	{"a resume catches up by the request rather than the policy of the job", func(e *env) {
 		for i, c := range []struct {
 			policy   string
 			catchUp  job.Missed
@@ -157,7 +157,7 @@ var jobTests = []test{
 			equal(e, c.policy+": planned", j.Planned, len(caught))
 		}
 	}},
-	{"a resume that catches up leaves out what was claimed before the pause", func(e *env) {
+	{"a resume that catches up omits occurrences claimed before the pause", func(e *env) {
 		j := e.put(everyMinute)
 		e.clock.Advance(59 * time.Second)
 		a := e.plan(j, time.Second)[0]
@@ -171,7 +171,7 @@ var jobTests = []test{
 		}
 		equal(e, "runs", strings.Join(times, ", "), "running 12:01, ready 12:02")
 	}},
-	{"once: a new epoch never goes back behind what was claimed", func(e *env) {
+	{"once: a new epoch begins after the latest claim", func(e *env) {
 		j := e.put(everyMinute)
 		a := e.plan(j, 12*time.Second)[0]
 		e.clock.Advance(11 * time.Second)
@@ -182,7 +182,7 @@ var jobTests = []test{
 		changed = e.put("name: a\nschedule: {cron: '*/2 * * * *', spread: 1d}") // what has run is not put off
 		sameTime(e, "cursor of what is spread", changed.Cursor, start.Add(12*time.Second))
 	}},
-	{"accounted: what spread has put off is planned again by a new epoch", func(e *env) {
+	{"accounted: a new epoch plans occurrences again that spread had delayed", func(e *env) {
 		_, err := e.PutDocument(e.ctx, job.Document{Calendar: &job.Calendar{Name: "off", Days: job.Days{Include: []string{"2020-12-25"}}}}, 0, "ann")
 		e.must(err)
 		daily := "name: a\nschedule: {cron: '0 * * * *', spread: 1d, except: [off]"
@@ -213,7 +213,7 @@ var jobTests = []test{
 		e.tidy()
 		begun("the end of a pause", time.Minute+time.Nanosecond)
 	}},
-	{"once: a new epoch never goes back behind what was missed", func(e *env) {
+	{"once: a new epoch begins after the latest missed occurrence", func(e *env) {
 		j := e.put("name: a\nschedule: {cron: '* * * * *', jitter: 1m}")
 		e.clock.Advance(5 * time.Second)
 		item := e.planItem(j)
@@ -223,7 +223,7 @@ var jobTests = []test{
 		e.clock.Advance(-time.Second) // a clock was set back
 		sameTime(e, "cursor", e.put(everyMinute).Cursor, item.To)
 	}},
-	{"accounted: what was withdrawn does not keep a new epoch from planning", func(e *env) {
+	{"accounted: withdrawn runs do not keep a new epoch from planning", func(e *env) {
 		j := e.put(everyMinute)
 		a := e.plan(j, 12*time.Second)[0]
 		e.put("name: a\nschedule: {cron: '*/2 * * * *'}")
@@ -239,7 +239,7 @@ var jobTests = []test{
 		e.gone(a.Run, job.OutcomeWithdrawn)
 		sameTime(e, "cursor", e.put(everyMinute).Cursor, start)
 	}},
-	{"a pause ends by itself when its time is over", func(e *env) {
+	{"a pause ends at its time", func(e *env) {
 		j := e.putJob(store.PutJob{
 			Definition: e.document(everyMinute + "\npaused: true"), Actor: "ann",
 			Pause: store.Pause{By: "ann", Until: start.Add(time.Minute)},
@@ -257,7 +257,7 @@ var jobTests = []test{
 		// What falls due with its end and behind it is accounted for.
 		e.planned(e.planItem(j, start.Add(time.Minute), start.Add(2*time.Minute)), store.Planned)
 	}},
-	{"withdrawn: a deleted job starts nothing, and what runs goes on", func(e *env) {
+	{"withdrawn: a deleted job starts nothing and its running runs continue", func(e *env) {
 		j := e.put(everyMinute + "\npolicy: {overlap: allow}")
 		runs := e.plan(j, time.Second, 2*time.Second)
 		hand := e.trigger(j)
@@ -307,7 +307,7 @@ var jobTests = []test{
 		_, err := store.JobByUID(e.ctx, e, j.Definition.UID)
 		e.want(err, store.ErrNotFound)
 	}},
-	{"a completed one-off is removed when it says so", func(e *env) {
+	{"a completed one-off is removed if its job says so", func(e *env) {
 		text := "name: a\nschedule: {at: ['2026-11-20T12:00:05Z'], delete_after: 1m}"
 		j := e.put(text)
 		item := e.planItem(j, start.Add(5*time.Second))
@@ -324,7 +324,7 @@ var jobTests = []test{
 		e.tidy()
 		equal(e, "deleted", e.reload(j).Deleted, true)
 	}},
-	{"a one-off that is to be removed at once runs before", func(e *env) {
+	{"a one-off to be removed at once runs first", func(e *env) {
 		j := e.put("name: a\nschedule: {at: ['2026-11-20T12:00:05Z'], delete_after: 0s}")
 		item := e.planItem(j, start.Add(5*time.Second))
 		item.Complete = true
@@ -342,7 +342,7 @@ var jobTests = []test{
 		_, err := store.JobNamed(e.ctx, e, "default", "a")
 		e.want(err, store.ErrNotFound)
 	}},
-	{"a one-off that is to be removed at once is not before all of its runs have ended", func(e *env) {
+	{"a one-off to be removed at once stays until all its runs have ended", func(e *env) {
 		j := e.put("name: a\nschedule: {at: ['2026-11-20T12:00:05Z'], delete_after: 0s}\nplace: {shards: 2}\npolicy: {retry: {attempts: 1, backoff: 1s}}")
 		item := e.planItem(j, start.Add(5*time.Second))
 		item.Complete = true
@@ -388,7 +388,7 @@ var jobTests = []test{
 		e.tidy()
 		equal(e, "deleted", e.reload(j).Deleted, true)
 	}},
-	{"jobs are listed in pages by full name, and selected", func(e *env) {
+	{"jobs are listed in pages by full name and selected", func(e *env) {
 		for i := range 7 {
 			e.put(fmt.Sprintf("name: j%d\nnamespace: n%d\nlabels: {odd: '%d'}\ndescription: Number %d", i, i%2, i%2, i))
 		}
@@ -428,7 +428,7 @@ var jobTests = []test{
 		e.put("name: graph\nnamespace: n2\nlabels: {shell: flow}\nrun: {flow: {steps: [{name: a, run: {shell: 'true'}}]}}")
 		equal(e, "work", names(store.JobQuery{Limit: 3, Work: job.WorkFlow}), "n2/graph")
 	}},
-	{"a query that selects few of many jobs looks at a bounded part, and goes on", func(e *env) {
+	{"a selective query of jobs reads a bounded part and continues", func(e *env) {
 		// At once, since stores write together what comes together.
 		const writers = 100
 		var group sync.WaitGroup
@@ -478,7 +478,7 @@ var jobTests = []test{
 		_, _, err := e.ListJobs(ctx, store.JobQuery{Text: "nothing", Limit: 1})
 		e.want(err, context.Canceled)
 	}},
-	{"a job that would follow itself by way of others is refused", func(e *env) {
+	{"an indirect circle of followers is refused", func(e *env) {
 		put := func(name, on string) error {
 			_, err := store.PutOne(e.ctx, e, store.PutJob{Definition: e.document("name: " + name + "\nschedule: {on: " + on + "}"), IfVersion: store.AnyVersion, Actor: "ann"})
 			return err
@@ -522,7 +522,7 @@ var jobTests = []test{
 		}
 		equal(e, "revisions", strings.Join(got, " "), "5 d4 ann 4 d3 ann 3 d2 ann 2 d1 ann 1 d0 ann")
 	}},
-	{"the feed of changes tells each job's latest state, in order, by partition", func(e *env) {
+	{"the feed of changes has each job's latest state, in order, by partition", func(e *env) {
 		var all []*store.Job
 		for i := range 9 {
 			all = append(all, e.put(fmt.Sprintf("name: j%d\nschedule: {cron: '*/%d * * * *'}", i, i+1)))
@@ -577,7 +577,7 @@ var jobTests = []test{
 			e.Error("the partition of the first job is empty")
 		}
 	}},
-	{"planners are told how far jobs are planned", func(e *env) {
+	{"planners receive how far jobs are planned", func(e *env) {
 		a := e.put("name: a\nschedule: {cron: '* * * * * *'}")
 		b := e.put("name: b\nschedule: {cron: '* * * * * *'}")
 		e.plan(a, 3*time.Second)
@@ -652,7 +652,7 @@ var jobTests = []test{
 			}
 		}
 	}},
-	{"a changed calendar begins a new epoch for those who name it", func(e *env) {
+	{"a changed calendar begins a new epoch of the jobs that name it", func(e *env) {
 		days := func(date string) *job.Calendar {
 			return &job.Calendar{Name: "off", Days: job.Days{Include: []string{date}}}
 		}
@@ -700,7 +700,7 @@ var jobTests = []test{
 		equal(e, "audit", strings.Join(e.actions(), ", "), "bob calendar.delete default/off, ann job.delete default/a, "+
 			"ann calendar.change default/off, ann job.create default/b, ann job.create default/a, ann calendar.create default/off")
 	}},
-	{"a calendar that is deleted and made again is another to planners", func(e *env) {
+	{"a recreated calendar is a new one to planners", func(e *env) {
 		timing := func(date string) string {
 			_, err := e.PutDocument(e.ctx, job.Document{Calendar: &job.Calendar{Name: "off", Days: job.Days{Include: []string{date}}}}, 0, "ann")
 			e.must(err)
@@ -716,7 +716,7 @@ var jobTests = []test{
 			e.Error("planners are not told that the schedule means something else")
 		}
 	}},
-	{"a job that was completed may fall due again by another calendar", func(e *env) {
+	{"a completed job may fall due again after its calendar changes", func(e *env) {
 		off := &job.Calendar{Name: "off", Days: job.Days{Include: []string{"2026-12-26"}}}
 		_, err := e.PutDocument(e.ctx, job.Document{Calendar: off}, 0, "ann")
 		e.must(err)
@@ -772,7 +772,7 @@ var jobTests = []test{
 			e.Errorf("got %v, want %v", objects, want)
 		}
 	}},
-	{"hints come for changes and cancels, name what they are about, and end with their context", func(e *env) {
+	{"hints come for changes and cancels, name their subject, and end with their context", func(e *env) {
 		ctx, cancel := context.WithCancel(e.ctx)
 		hints := e.Hints(ctx)
 		comes := func(kind store.Hint, about job.ID) {

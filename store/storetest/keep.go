@@ -38,7 +38,7 @@ var keepTests = []test{
 		equal(e, "what is kept for ever", len(e.records(long)), 2) // the count is the server's
 		equal(e, "output of what is kept", chunks(old[2]), 1)
 	}},
-	{"a job that no longer wants its history for ever loses it within a day or so", func(e *env) {
+	{"a job whose keep.for is no longer forever loses its history within a day or so", func(e *env) {
 		j := e.put("name: a\npolicy: {keep: {for: forever, output_for: forever}}")
 		a := past(e, j, job.OutcomeSucceeded)[0]
 		keep := store.Retention{For: time.Hour}
@@ -50,7 +50,7 @@ var keepTests = []test{
 		expireAll(e, keep)
 		equal(e, "records when the job says nothing", len(e.attempts(a.Run)), 0)
 	}},
-	{"history that stays is not removed with its day", func(e *env) {
+	{"history to be kept longer is not removed with its day", func(e *env) {
 		const day = 24 * time.Hour
 		for _, c := range []struct {
 			text            string
@@ -88,7 +88,7 @@ var keepTests = []test{
 // unfinishedTests are about history of unfinished runs. A history that is kept apart from jobs
 // does not know which these are.
 var unfinishedTests = []test{
-	{"what is going on does not expire", func(e *env) {
+	{"records of running runs do not expire", func(e *env) {
 		j := e.put("name: a\npolicy: {retry: {attempts: 1, backoff: 7d}}")
 		a := e.trigger(j)
 		e.claim(e.a, a, store.Started)

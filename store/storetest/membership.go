@@ -15,7 +15,7 @@ import (
 const startsEach = 50
 
 var membershipTests = []test{
-	{"a session is kept as it was told", func(e *env) {
+	{"a session keeps its description", func(e *env) {
 		s, err := e.Join(e.ctx, store.Session{
 			ID: e.id(), Node: "b", Machine: "m/boot", DataDir: "/d", Roles: []string{store.RoleWorker, store.RoleAPI}, Labels: map[string]string{"zone": "a"},
 			Handlers: []string{"h"}, Capacity: 4, Version: "1.0", Zones: "2026a", Address: "http://b",
@@ -106,7 +106,7 @@ var membershipTests = []test{
 		}
 		e.finish(a, job.OutcomeSucceeded)
 	}},
-	{"a process does not take back a session that is over, leaves or was succeeded", func(e *env) {
+	{"a process cannot continue an ended, leaving or succeeded session", func(e *env) {
 		b, c := e.join("b"), e.join("c")
 		e.must(e.Leave(e.ctx, b.ID))
 		_, err := e.Join(e.ctx, b)
@@ -124,12 +124,12 @@ var membershipTests = []test{
 		_, err = e.Join(e.ctx, e.a)
 		e.want(err, store.ErrSessionOver)
 	}},
-	{"a session that was silent may go on as long as nothing of it was reaped", func(e *env) {
+	{"a silent session may continue until something of it is reaped", func(e *env) {
 		e.clock.Advance(time.Minute)
 		e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
 		e.want(e.Renew(e.ctx, e.id(), store.Load{}), store.ErrSessionOver)
 	}},
-	{"a session that leaves hands on what is ready, and goes on until it ends", func(e *env) {
+	{"a leaving session hands on its ready runs and continues until its end", func(e *env) {
 		j := e.put(everyMinute + "\npolicy: {overlap: allow}")
 		runs := e.plan(j, time.Second, 2*time.Second)
 		e.claim(e.a, runs[0], store.Started)
@@ -157,7 +157,7 @@ var membershipTests = []test{
 		count(0)
 		e.want(e.Renew(e.ctx, e.a.ID, store.Load{}), store.ErrSessionOver)
 	}},
-	{"what is planned for a node that leaves has no node", func(e *env) {
+	{"a run planned for a leaving node has no node", func(e *env) {
 		b := e.join("b")
 		e.must(e.Leave(e.ctx, b.ID))
 		j := e.put(everyMinute)
@@ -168,14 +168,14 @@ var membershipTests = []test{
 		equal(e, "outcome", out[0], store.Planned)
 		equal(e, "session", e.run(run.ID).Session, job.ID{})
 	}},
-	{"what a node releases while it leaves is placed again", func(e *env) {
+	{"runs released by a leaving node are placed again", func(e *env) {
 		a := e.plan(e.put(everyMinute), time.Second)[0]
 		e.claim(e.a, a, store.Started)
 		e.must(e.Leave(e.ctx, e.a.ID))
 		e.must(e.Release(e.ctx, e.a.ID, []store.Attempt{a}))
 		equal(e, "session", e.run(a.Run).Session, job.ID{})
 	}},
-	{"a session that is silent for long is forgotten, unless it runs something", func(e *env) {
+	{"a session silent for long is evicted unless it runs something", func(e *env) {
 		a := e.plan(e.put(everyMinute+"\npolicy: {lost_after: 7d}"), time.Second)[0]
 		b := e.join("b")
 		e.claim(e.a, a, store.Started)
@@ -212,7 +212,7 @@ var membershipTests = []test{
 			}
 		}
 	}},
-	{"time in which the store was away is no silence of a node", func(e *env) {
+	{"an outage of the store does not count as silence", func(e *env) {
 		b := e.join("b")
 		job1 := e.put(everyMinute + "\npolicy: {lost_after: 30s}")
 		all := e.put("name: all\nschedule: {cron: '* * * * *'}\nplace: {strategy: broadcast}\npolicy: {lost_after: 30s, late_by: forever}")
@@ -248,7 +248,7 @@ var membershipTests = []test{
 		e.gone(item.Runs[0].ID, job.OutcomeMissed)
 		seen(1, 0)
 	}},
-	{"a drained node is given nothing and goes on with what it has", func(e *env) {
+	{"a drained node receives no runs and finishes its own", func(e *env) {
 		j := e.put(everyMinute + "\npolicy: {overlap: allow, retry: {attempts: 2, backoff: 1s}}")
 		runs := e.plan(j, time.Second, 2*time.Second, 3*time.Second)
 		e.clock.Advance(time.Second)
@@ -309,7 +309,7 @@ var membershipTests = []test{
 		e.must(e.Drain(e.ctx, store.DrainNode{Node: "a", Undo: true, Actor: "ann"}))
 		equal(e, "takes runs", func() bool { s := e.join("a"); return s.Takes() }(), true)
 	}},
-	{"what waits for a drained node until it is too late says so", func(e *env) {
+	{"a run missed while its node was drained names the drain", func(e *env) {
 		j := e.put(everyMinute + "\npolicy: {late_by: 10s}")
 		a := e.plan(j, time.Second)[0]
 		e.must(e.Drain(e.ctx, store.DrainNode{Node: "a", Actor: "ann", Reason: "a new disk"}))
@@ -318,7 +318,7 @@ var membershipTests = []test{
 		e.tidy()
 		contains(e, "reason", e.gone(a.Run, job.OutcomeMissed).Attempt.Reason, "node a was drained by ann: a new disk")
 	}},
-	{"the store tells its clock", func(e *env) {
+	{"the store has a clock", func(e *env) {
 		e.clock.Advance(time.Minute)
 		now, err := e.Now(e.ctx)
 		e.must(err)

@@ -12,7 +12,7 @@ import (
 
 // noteTests are about notes and about channels of notifications.
 var noteTests = []test{
-	{"a note is changed only by a writer that knows its version", func(e *env) {
+	{"a note is changed only with its version", func(e *env) {
 		first := e.note("a/1", 0, "one “quoted” line\n")
 		e.noteRefused(store.Note{Name: "a/1", Text: []byte("again")})
 		e.noteRefused(store.Note{Name: "a/1", Version: first + 1, Text: []byte("later")})
@@ -62,7 +62,7 @@ var noteTests = []test{
 		e.must(err)
 		equal(e, "the largest", string(list[0].Text) == large, true)
 	}},
-	{"of writers that know the same version one succeeds", func(e *env) {
+	{"one of several writers with the same version succeeds", func(e *env) {
 		version := e.note("lease", 0, "nobody")
 		for range 3 {
 			var won atomic.Int64

@@ -32,7 +32,7 @@ var overlapTests = []test{
 		e.finish(runs[0], job.OutcomeSucceeded)
 		e.claim(e.a, runs[2], store.Started)
 	}},
-	{"overlap: a run of queue waits, one of too many is skipped", func(e *env) {
+	{"overlap: a run of queue waits and one beyond the limit is skipped", func(e *env) {
 		_, runs := overlapping(e, "overlap: queue")
 		got := e.claim(e.a, runs[1], store.Waiting)
 		contains(e, "reason", got.Reason, runs[0].Run.String())
@@ -47,7 +47,7 @@ var overlapTests = []test{
 		equal(e, "holds the slot", r.HoldsSlot, true)
 		e.claim(e.a, runs[1], store.Started)
 	}},
-	{"overlap: a result is answered with the runs that it has made ready for its session", func(e *env) {
+	{"overlap: the answer to a result names the runs that it made ready", func(e *env) {
 		j, runs := overlapping(e, "overlap: queue, queue_limit: 5, retry: {attempts: 1, backoff: 10s}")
 		e.claim(e.a, runs[1], store.Waiting)
 		retry := e.finish(runs[0], job.OutcomeFailed).Ready
@@ -93,14 +93,14 @@ var overlapTests = []test{
 			e.claim(e.a, next, store.Started)
 		}
 	}},
-	{"overlap: a newcomer does not take the slot that was handed on", func(e *env) {
+	{"overlap: a new run does not take a slot that was handed on", func(e *env) {
 		_, runs := overlapping(e, "overlap: queue, queue_limit: 5")
 		e.claim(e.a, runs[1], store.Waiting)
 		e.finish(runs[0], job.OutcomeSucceeded)
 		e.claim(e.a, runs[2], store.Waiting)
 		e.claim(e.a, runs[1], store.Started)
 	}},
-	{"overlap: replace asks the running one to end, and the newest waits", func(e *env) {
+	{"overlap: replace cancels the running run and the newest waits", func(e *env) {
 		_, runs := overlapping(e, "overlap: replace, retry: {attempts: 2}")
 		e.claim(e.a, runs[1], store.Waiting)
 		r := e.run(runs[0].Run)
@@ -112,7 +112,7 @@ var overlapTests = []test{
 		e.gone(runs[0].Run, job.OutcomeCancelled)
 		e.claim(e.a, runs[2], store.Started)
 	}},
-	{"overlap: replace does not put what was due before in the place of what came after", func(e *env) {
+	{"overlap: replace never replaces a later run by an earlier one", func(e *env) {
 		// As when the node of the first is late, and another one takes it.
 		claimed := func(runs []store.Attempt, want ...store.Verdict) {
 			e.Helper()
@@ -145,7 +145,7 @@ var overlapTests = []test{
 		e.put(everyMinute + "\npolicy: {overlap: skip}")
 		e.claim(e.a, runs[1], store.Skipped)
 	}},
-	{"overlap: an edit to allow lets in what waits", func(e *env) {
+	{"overlap: an edit to allow starts the waiting runs", func(e *env) {
 		_, runs := overlapping(e, "overlap: queue")
 		e.claim(e.a, runs[1], store.Waiting)
 		e.put(everyMinute + "\npolicy: {overlap: allow}")
@@ -171,7 +171,7 @@ var overlapTests = []test{
 			equal(e, "verdict", verdicts[got[i].Verdict], verdicts[want])
 		}
 	}},
-	{"overlap: a claim made ahead takes only a slot that nobody before it can want", func(e *env) {
+	{"overlap: an early claim takes only a slot that no earlier run can need", func(e *env) {
 		j := e.put(everyMinute + "\npolicy: {overlap: skip}")
 		runs := e.plan(j, time.Second, 2*time.Second)
 		e.claim(e.a, runs[1], store.Early) // the run before it has not even begun
@@ -180,7 +180,7 @@ var overlapTests = []test{
 		e.finish(runs[0], job.OutcomeSucceeded)
 		e.claim(e.a, runs[1], store.Started)
 	}},
-	{"overlap: a claim made ahead sees who is before it, whatever else is in the batch", func(e *env) {
+	{"overlap: an early claim counts earlier runs regardless of its batch", func(e *env) {
 		runs := e.plan(e.put(everyMinute+"\npolicy: {overlap: skip}"), 1500*time.Millisecond, 1900*time.Millisecond)
 		other := e.plan(e.put("name: b\nschedule: {cron: '* * * * *'}"), time.Second)
 		got, err := e.Claim(e.ctx, e.a.ID, []store.Attempt{runs[1], other[0]})
@@ -189,7 +189,7 @@ var overlapTests = []test{
 			equal(e, "verdict", verdicts[got[i].Verdict], verdicts[want])
 		}
 	}},
-	{"overlap: a slot of a pool is handed on also when the job that held it has left the pool, or may overlap", func(e *env) {
+	{"overlap: a slot of a pool is handed on after its job left the pool or may overlap", func(e *env) {
 		for i, policy := range []string{"overlap: allow", "overlap: allow, concurrency_key: db"} {
 			e.put("name: a\npolicy: {overlap: queue, concurrency_key: db}")
 			left, err := store.JobNamed(e.ctx, e, "default", "a")
@@ -204,7 +204,7 @@ var overlapTests = []test{
 			e.finish(waits, job.OutcomeSucceeded)
 		}
 	}},
-	{"overlap: what was given a slot and has not begun wants another one when its job was given that", func(e *env) {
+	{"overlap: an unstarted run with a slot needs the new slot after an edit", func(e *env) {
 		edits := []struct{ from, to string }{
 			{"policy: {concurrency_key: a, overlap: queue}", "policy: {concurrency_key: b, overlap: queue}"},
 			{"policy: {overlap: queue}", "policy: {concurrency_key: b, overlap: queue}"},
@@ -244,7 +244,7 @@ var overlapTests = []test{
 			e.finish(claimed, job.OutcomeSucceeded)
 		}
 	}},
-	{"overlap: what was given a slot and does not want it any more leaves it to who waits for it", func(e *env) {
+	{"overlap: a slot that is no longer needed goes to a waiting run", func(e *env) {
 		j := e.put("name: a\npolicy: {concurrency_key: a, overlap: queue}")
 		first, handed := e.trigger(j), e.trigger(j)
 		e.claim(e.a, first, store.Started)
@@ -258,7 +258,7 @@ var overlapTests = []test{
 		e.claim(e.a, handed, store.Started)
 		e.claim(e.a, waits, store.Started)
 	}},
-	{"overlap: a run that has begun keeps its slot between its attempts, whatever its job is given", func(e *env) {
+	{"overlap: a started run keeps its slot between attempts after an edit", func(e *env) {
 		retry := ", retry: {attempts: 1, backoff: 1m}}"
 		r := e.trigger(e.put("name: a\npolicy: {concurrency_key: a, overlap: queue" + retry))
 		e.claim(e.a, r, store.Started)
@@ -268,13 +268,13 @@ var overlapTests = []test{
 		e.clock.Advance(time.Minute)
 		e.claim(e.a, store.Attempt{Job: r.Job, Run: r.Run, Number: 2, Token: e.id()}, store.Started)
 	}},
-	{"overlap: what is too late stands in nobody's way", func(e *env) {
+	{"overlap: a run that is too late blocks no other", func(e *env) {
 		j := e.put(everyMinute + "\npolicy: {overlap: skip, late_by: 5s}")
 		runs := e.plan(j, time.Second, 9*time.Second)
 		e.clock.Advance(8 * time.Second)
 		e.claim(e.a, runs[1], store.Started) // ahead of its time
 	}},
-	{"overlap: a slot is not handed to what was withdrawn while it waited", func(e *env) {
+	{"overlap: a slot is not handed to a run withdrawn while it waited", func(e *env) {
 		j, runs := overlapping(e, "overlap: queue, queue_limit: 2")
 		e.claim(e.a, runs[1], store.Waiting)
 		hand := e.trigger(j)
@@ -311,7 +311,7 @@ var overlapTests = []test{
 		e.gone(runs[1].Run, job.OutcomeLost)
 		e.claim(b, runs[2], store.Started)
 	}},
-	{"overlap: what is withdrawn between two attempts stands in nobody's way", func(e *env) {
+	{"overlap: a run withdrawn between two attempts blocks no other", func(e *env) {
 		j, runs := overlapping(e, "overlap: skip, retry: {attempts: 2, backoff: 1m}")
 		e.finish(runs[0], job.OutcomeFailed)
 		e.put(everyMinute + "\npaused: true\npolicy: {overlap: skip, retry: {attempts: 2, backoff: 1m}}")
@@ -339,7 +339,7 @@ var overlapTests = []test{
 		e.must(err)
 		e.claim(e.a, runs[3], store.Started)
 	}},
-	{"overlap: a pool that is not declared has one slot", func(e *env) {
+	{"overlap: an undeclared pool has one slot", func(e *env) {
 		a := e.plan(e.put("name: a\nschedule: {cron: '* * * * *'}\npolicy: {concurrency_key: db}"), time.Second)[0]
 		b := e.plan(e.put("name: b\nschedule: {cron: '* * * * *'}\npolicy: {concurrency_key: db}"), time.Second)[0]
 		e.clock.Advance(time.Second)
@@ -460,7 +460,7 @@ var overlapTests = []test{
 		e.claim(b, store.Attempt{Job: items[0].Job, Run: items[0].Runs[1].ID, Number: 1, Token: e.id()}, store.Started)
 		e.claim(e.a, store.Attempt{Job: items[1].Job, Run: items[1].Runs[0].ID, Number: 1, Token: e.id()}, store.Skipped)
 	}},
-	{"what belongs to a node is placed on a new session of it alone", func(e *env) {
+	{"a run bound to a node is placed only on its new session", func(e *env) {
 		for i, place := range []string{"strategy: broadcast", "sticky: true"} {
 			j := e.put(fmt.Sprintf("name: j%d\nschedule: {cron: '* * * * *'}\nplace: {%s}", i, place))
 			a := e.plan(j, 5*time.Second)[0]
@@ -488,7 +488,7 @@ var overlapTests = []test{
 		e.claim(e.a, backfill(4, ""), store.Skipped)
 		e.finish(runs[0], job.OutcomeSucceeded)
 	}},
-	{"overlap: a backfill with its own policy waits also where the queue of the job is full", func(e *env) {
+	{"overlap: a backfill with its own policy waits even if the job's queue is full", func(e *env) {
 		j, runs := overlapping(e, "overlap: queue")
 		e.claim(e.a, runs[1], store.Waiting)
 		e.claim(e.a, runs[2], store.Skipped)
@@ -497,7 +497,7 @@ var overlapTests = []test{
 		})
 		e.claim(e.a, backfill, store.Waiting)
 	}},
-	{"overlap: a backfill that may run beside others waits for a slot of its pool", func(e *env) {
+	{"overlap: a concurrent backfill waits for a slot of its pool", func(e *env) {
 		j, runs := overlapping(e, "concurrency_key: db")
 		backfill := e.triggered(store.TriggerItem{
 			ID: e.id(), Job: j.Definition.UID, Kind: job.RunBackfill, Scheduled: start.Add(-time.Hour), Overlap: job.OverlapAllow, Actor: "ann",
@@ -506,7 +506,7 @@ var overlapTests = []test{
 		e.finish(runs[0], job.OutcomeSucceeded)
 		e.claim(e.a, backfill, store.Started)
 	}},
-	{"overlap: what was withdrawn while it waited takes no place in the queue", func(e *env) {
+	{"overlap: a run withdrawn while it waited takes no place in the queue", func(e *env) {
 		text := everyMinute + "\npolicy: {overlap: queue, late_by: 5s}"
 		j, runs := overlapping(e, "overlap: queue, late_by: 5s")
 		e.claim(e.a, runs[1], store.Waiting)
@@ -540,7 +540,7 @@ var overlapTests = []test{
 		equal(e, "the third", e.run(queued[2].Run).State, job.StateWaiting)
 		e.claim(e.a, queued[1], store.Started)
 	}},
-	{"what was missed and is caught up runs in order, and is not skipped", func(e *env) {
+	{"missed occurrences are caught up in order and not skipped", func(e *env) {
 		for i, overlap := range []string{"skip", "queue"} { // whatever queue_limit is
 			j := e.put(fmt.Sprintf("name: j%d\nschedule: {cron: '* * * * *'}\npolicy: {missed: all, overlap: %s}", i, overlap))
 			began := e.now()
@@ -559,7 +559,7 @@ var overlapTests = []test{
 			e.claim(e.a, runs[1], store.Started)
 		}
 	}},
-	{"what fell due while no node was there is caught up, however short that was", func(e *env) {
+	{"occurrences of a short absence are caught up", func(e *env) {
 		for i, overlap := range []string{"skip", "queue"} {
 			j := e.put(fmt.Sprintf("name: j%d\nschedule: {cron: '* * * * *'}\npolicy: {missed: all, overlap: %s}", i, overlap))
 			runs := e.plan(j, time.Second, 2*time.Second)
@@ -583,7 +583,7 @@ var overlapTests = []test{
 			}
 		}
 	}},
-	{"what was planned ahead and nobody has begun is caught up like what was missed", func(e *env) {
+	{"unstarted runs planned ahead are caught up like missed ones", func(e *env) {
 		for i, overlap := range []string{"skip", "queue"} { // whatever queue_limit is
 			j := e.put(fmt.Sprintf("name: j%d\nschedule: {cron: '* * * * *'}\npolicy: {missed: all, overlap: %s}", i, overlap))
 			runs := e.plan(j, time.Second, 2*time.Second, 3*time.Second)
@@ -595,7 +595,7 @@ var overlapTests = []test{
 			e.claim(e.a, runs[0], store.Started)
 		}
 	}},
-	{"what was planned ahead and nobody has begun runs late, as late_by and overlap allow, with missed none and latest", func(e *env) {
+	{"unstarted runs planned ahead run late within late_by and overlap, with missed none and latest", func(e *env) {
 		for i, missed := range []string{"none", "latest"} {
 			j := e.put(fmt.Sprintf("name: j%d\nschedule: {cron: '* * * * *'}\npolicy: {missed: %s, late_by: 6m}", i, missed))
 			runs := e.plan(j, time.Second, 2*time.Second, 3*time.Second, 4*time.Second)
@@ -611,7 +611,7 @@ var overlapTests = []test{
 			e.claim(e.a, runs[3], store.Late)
 		}
 	}},
-	{"a run that no node may run is missed, with what they lack", func(e *env) {
+	{"a run without an eligible node is missed and names the missing labels", func(e *env) {
 		j := e.put("name: a\nschedule: {cron: '* * * * *'}\nplace: {labels: {gpu: 'yes', name: a}}\npolicy: {late_by: 5s}")
 		item := e.planItem(j, start.Add(time.Second))
 		item.Runs[0].Session = job.ID{}
@@ -621,7 +621,7 @@ var overlapTests = []test{
 		e.tidy()
 		contains(e, "reason", e.gone(item.Runs[0].ID, job.OutcomeMissed).Run.Reason, "no live node has the labels gpu=yes, name=a")
 	}},
-	{"a run that waits too long is missed, and its slot is not wasted", func(e *env) {
+	{"a run that waits too long is missed and frees its slot", func(e *env) {
 		j := e.put(everyMinute + "\npolicy: {overlap: queue, queue_limit: 5, late_by: 1m}")
 		runs := e.plan(j, time.Second, 2*time.Second)
 		e.clock.Advance(2 * time.Second)
@@ -668,7 +668,7 @@ var overlapTests = []test{
 		e.finish(hand, job.OutcomeSucceeded)
 		e.claim(e.a, runs[1], store.Started)
 	}},
-	{"needs_previous: of one that is split, all shards must succeed", func(e *env) {
+	{"needs_previous: all shards must succeed", func(e *env) {
 		j := e.put(everyMinute + "\nplace: {shards: 2}\npolicy: {needs_previous: true, overlap: allow}")
 		runs := e.planSplit(j, 2, time.Second, 2*time.Second, 3*time.Second)
 		e.clock.Advance(3 * time.Second)
@@ -683,7 +683,7 @@ var overlapTests = []test{
 		}
 		contains(e, "reason", e.claim(e.a, runs[2][0], store.Waiting).Reason, "has not succeeded")
 	}},
-	{"needs_previous: of one that is split, each failed shard must be run again", func(e *env) {
+	{"needs_previous: each failed shard must be run again", func(e *env) {
 		split := everyMinute + "\nplace: {shards: 3}\npolicy: {overlap: allow, needs_previous: "
 		j := e.put(split + "true}")
 		runs := e.planSplit(j, 3, time.Second, 2*time.Second)
@@ -718,7 +718,7 @@ var overlapTests = []test{
 		e.again(j, scheduled, 1, 3)
 		e.claim(e.a, runs[1][0], store.Started)
 	}},
-	{"needs_previous: a run that is not split does the work of all shards", func(e *env) {
+	{"needs_previous: a run without shards does the work of all shards", func(e *env) {
 		j := e.put(everyMinute + "\nplace: {shards: 2}\npolicy: {needs_previous: true, overlap: allow}")
 		runs := e.planSplit(j, 2, time.Second, 2*time.Second)
 		e.clock.Advance(2 * time.Second)
@@ -760,7 +760,7 @@ var overlapTests = []test{
 		e.clock.Advance(time.Second)
 		e.claim(b, store.Attempt{Job: next.Job, Run: next.Runs[0].ID, Number: 1, Token: e.id()}, store.Started)
 	}},
-	{"needs_previous: one that goes on counts also after the job was paused and resumed", func(e *env) {
+	{"needs_previous: a running run counts after a pause and a resume", func(e *env) {
 		text := everyMinute + "\npolicy: {needs_previous: true, overlap: queue}"
 		j := e.put(text)
 		first := e.plan(j, time.Second)[0]
@@ -773,7 +773,7 @@ var overlapTests = []test{
 		e.finish(first, job.OutcomeFailed)
 		contains(e, "reason", e.claim(e.a, second, store.Waiting).Reason, "has not succeeded")
 	}},
-	{"needs_previous: what ended before it was asked for again does not count", func(e *env) {
+	{"needs_previous: a run that ended before it was requested again does not count", func(e *env) {
 		text := everyMinute + "\npolicy: {overlap: skip, needs_previous: "
 		for i, o := range []job.Outcome{job.OutcomeFailed, job.OutcomeSucceeded, job.OutcomeSucceeded} {
 			a := e.plan(e.put(text+[]string{"true", "false", "true"}[i]+"}"), time.Second)[0]
@@ -782,7 +782,7 @@ var overlapTests = []test{
 			e.finish(a, o)
 		}
 	}},
-	{"needs_previous: what waits for it does not count for queue_limit", func(e *env) {
+	{"needs_previous: waiting runs do not count for queue_limit", func(e *env) {
 		j := e.put(everyMinute + "\npolicy: {needs_previous: true, overlap: queue}")
 		runs := e.plan(j, time.Second, 2*time.Second, 3*time.Second)
 		e.clock.Advance(3 * time.Second)

@@ -19,7 +19,7 @@ func verdictsOf(claims []store.ClaimOutcome) string {
 
 // planClaimTests are about runs that are claimed by the step that plans them.
 var planClaimTests = []test{
-	{"started once: what is due when it is planned is claimed in the same step", func(e *env) {
+	{"started once: a run due when it is planned is claimed in the same step", func(e *env) {
 		j := e.put("name: a\nschedule: {cron: '* * * * * *'}\npolicy: {overlap: allow}")
 		e.clock.Advance(2 * time.Second)
 		item := e.planItem(j, start.Add(time.Second), start.Add(2*time.Second), start.Add(5*time.Second))
@@ -78,7 +78,7 @@ var planClaimTests = []test{
 		e.must(err)
 		equal(e, "ready", len(ready), 3)
 	}},
-	{"what a plan has claimed is lost with its node", func(e *env) {
+	{"runs claimed by a plan are lost with their node", func(e *env) {
 		j := e.put("name: a\nschedule: {cron: '* * * * * *'}\npolicy: {lost_after: 20s}")
 		b := e.join("b")
 		e.clock.Advance(time.Second)
@@ -94,7 +94,7 @@ var planClaimTests = []test{
 		e.must(e.Reap(e.ctx, e.a.ID, lost))
 		e.gone(item.Runs[0].ID, job.OutcomeLost)
 	}},
-	{"a plan claims neither flows nor shares, and nothing that it does not make", func(e *env) {
+	{"a plan claims only its own runs, without flows and shards", func(e *env) {
 		split := e.put("name: a\nschedule: {cron: '* * * * * *'}\nplace: {shards: 2}")
 		moved := e.put("name: b\nschedule: {cron: '* * * * * *'}")
 		e.clock.Advance(time.Second)

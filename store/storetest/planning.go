@@ -102,7 +102,7 @@ var planningTests = []test{
 		item.Complete = true
 		e.planned(item, store.Malformed) // it has no schedule that could end
 	}},
-	{"each item of a batch is planned by itself", func(e *env) {
+	{"each item of a batch is planned independently", func(e *env) {
 		a, b := e.put(everyMinute), e.put("name: b\nschedule: {cron: '* * * * *'}")
 		items := []store.PlanItem{
 			e.planItem(a, start.Add(time.Second)), e.planItem(b, start.Add(time.Hour)),
@@ -188,7 +188,7 @@ var planningTests = []test{
 		equal(e, "planned", e.put("name: a\nschedule: {cron: '* * * * *', max_runs: 3}").Planned, 1)
 		equal(e, "planned by another schedule", e.put("name: a\nschedule: {cron: '*/2 * * * *', max_runs: 3}").Planned, 0)
 	}},
-	{"what is withdrawn before it starts does not count for max_runs", func(e *env) {
+	{"runs withdrawn before their start do not count for max_runs", func(e *env) {
 		const text = "name: a\nschedule: {cron: '* * * * *', max_runs: 4}\npolicy: {overlap: allow, retry: {attempts: 1, backoff: 1h}}"
 		j := e.put(text)
 		runs := e.plan(j, time.Second, 2*time.Second, 3*time.Second)
@@ -230,7 +230,7 @@ var planningTests = []test{
 		e.tidy()
 		equal(e, "runs", len(e.active(j)), 1)
 	}},
-	{"an occurrence that is split counts once, and not when it is withdrawn", func(e *env) {
+	{"an occurrence with shards counts once unless it is withdrawn", func(e *env) {
 		const text = "name: a\nschedule: {cron: '* * * * *', max_runs: 3}\nplace: {shards: 2}"
 		j := e.put(text)
 		item := e.planItem(j)
@@ -247,7 +247,7 @@ var planningTests = []test{
 		e.claim(e.a, a, store.Started)
 		equal(e, "planned after the pause", e.put(text+"\npaused: true").Planned, 1)
 	}},
-	{"an occurrence that is split counts if any of its shards has started", func(e *env) {
+	{"an occurrence with shards counts if any of them has started", func(e *env) {
 		for i, c := range []struct {
 			shards int
 			// steps are a letter and shards: claim, release, finish, lose an attempt, kill
@@ -343,7 +343,7 @@ var planningTests = []test{
 			equal(e, fmt.Sprintf("%d shards: %s: planned", c.shards, c.steps), e.reload(j).Planned, c.want)
 		}
 	}},
-	{"an occurrence that is split has a run for each shard", func(e *env) {
+	{"an occurrence has a run for each shard", func(e *env) {
 		j := e.put(everyMinute + "\nplace: {shards: 3}")
 		item := e.planItem(j)
 		item.To = start.Add(time.Second)
@@ -389,7 +389,7 @@ var planningTests = []test{
 			e.Error("the key is kept for more than 24 hours")
 		}
 	}},
-	{"a paused job runs by hand, and not otherwise", func(e *env) {
+	{"a paused job runs only by hand", func(e *env) {
 		j := e.put(everyMinute + "\npaused: true")
 		e.claim(e.a, e.trigger(j), store.Started)
 		uid := j.Definition.UID
@@ -426,7 +426,7 @@ var planningTests = []test{
 		e.claim(e.a, boot, store.Gone)
 		e.claim(e.a, hand, store.Started)
 	}},
-	{"several runs are cancelled in one step, and the slot goes to none of them", func(e *env) {
+	{"several runs are cancelled in one step and none of them gets the slot", func(e *env) {
 		j := e.put(everyMinute)
 		var runs []store.Attempt
 		for i := range 4 {
@@ -570,7 +570,7 @@ var planningTests = []test{
 		}
 		check("active and ready", active, hand.Run, runs[1].Run, runs[2].Run, runs[3].Run, runs[4].Run)
 	}},
-	{"the backlog is what is ready and due, by session", func(e *env) {
+	{"the backlog counts ready and due runs by session", func(e *env) {
 		backlog := func(what string, limit int, want map[job.ID]int) {
 			got, err := e.Backlog(e.ctx, limit)
 			e.must(err)
@@ -591,7 +591,7 @@ var planningTests = []test{
 		e.claim(e.a, store.Attempt{Job: item.Job, Run: item.Runs[0].ID, Number: 1}, store.Started)
 		backlog("one is claimed", 10, map[job.ID]int{e.a.ID: 2, {}: 1})
 	}},
-	{"runs that are due at once come by id, without a gap between pages", func(e *env) {
+	{"runs due at the same instant come by id without a gap between pages", func(e *env) {
 		var items []store.PlanItem
 		for i := range 20 {
 			items = append(items, e.planItem(e.put(fmt.Sprintf("name: j%d\nschedule: {cron: '* * * * *'}", i)), start.Add(time.Second)))

@@ -12,7 +12,7 @@ import (
 
 // registryTests are about what says that work can be given to it.
 var registryTests = []test{
-	{"registrations count for a while after their last sign of life", func(e *env) {
+	{"a registration counts for some time after its last sign of life", func(e *env) {
 		e.register("b", "http://b:1", "")
 		e.register("a", "http://a:2", "")
 		e.register("a", "http://a:1", "D")
@@ -35,7 +35,7 @@ var registryTests = []test{
 		e.must(err)
 		equal(e, "what counts is not tidied away", registered(list), "a http://a:2 ")
 	}},
-	{"what registers again has what it says then, and what leaves is gone at once", func(e *env) {
+	{"a repeated registration replaces the earlier one and a removal counts at once", func(e *env) {
 		e.register("a", "http://a:1", "")
 		e.register("a", "http://a:1", "D")
 		e.register("a/b", "http://a:1", "")
@@ -49,7 +49,7 @@ var registryTests = []test{
 		e.must(err)
 		equal(e, "what is left", registered(list), "a/b http://a:1 ")
 	}},
-	{"registrations of kinds are apart", func(e *env) {
+	{"registrations of different kinds are separate", func(e *env) {
 		e.must(e.Register(e.ctx, []store.Registration{{Kind: "xxl", Group: "a", Address: "1"}, {Kind: "xxl-2", Group: "a", Address: "2"}}))
 		for kind, want := range map[string]string{"xxl": "a 1 ", "xxl-2": "a 2 ", "x": ""} {
 			list, err := e.Registrations(e.ctx, kind)
@@ -57,7 +57,7 @@ var registryTests = []test{
 			equal(e, "those of "+kind, registered(list), want)
 		}
 	}},
-	{"a batch may name one twice, be empty, and has a bound", func(e *env) {
+	{"a batch of registrations may be empty, name one twice, and is bounded", func(e *env) {
 		e.must(e.Register(e.ctx, []store.Registration{{Kind: "xxl", Group: "a", Address: "1"}, {Kind: "xxl", Group: "a", Address: "1", Generation: "D"}}))
 		e.must(e.Register(e.ctx, nil))
 		e.must(e.Unregister(e.ctx, nil))
@@ -75,7 +75,7 @@ var registryTests = []test{
 		e.must(err)
 		equal(e, "registrations", len(list), store.MaxBatch+1)
 	}},
-	{"a follower with a broadcast over executors has a run for each that is registered", func(e *env) {
+	{"a follower with a broadcast over executors has a run for each registered executor", func(e *env) {
 		up := e.put("name: first\nrun: {shell: ls}")
 		down := e.put("name: second\nschedule: {on: first}\nrun: {xxl: {group: g, handler: h}}\nplace: {strategy: broadcast}")
 		shards := func() string {

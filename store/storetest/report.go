@@ -11,7 +11,7 @@ import (
 const reported = "name: r\nschedule: {cron: '* * * * *'}\nrun: {external: {grace: 5m}}"
 
 var reportTests = []test{
-	{"work that something else does is offered to no node, and missed without a report", func(e *env) {
+	{"an external job is offered to no node and missed without a report", func(e *env) {
 		j := e.put(reported)
 		a := e.plan(j, 10*time.Second)[0]
 		e.clock.Advance(10 * time.Second)
@@ -59,7 +59,7 @@ var reportTests = []test{
 			}
 		}
 	}},
-	{"a reported start gives the duration, and its end is awaited", func(e *env) {
+	{"a reported start sets the duration and awaits its end", func(e *env) {
 		j := e.put(reported)
 		runs := e.plan(j, time.Second, 12*time.Second)
 		e.clock.Advance(time.Second)
@@ -84,7 +84,7 @@ var reportTests = []test{
 			e.Errorf("recorded is %+v", r)
 		}
 	}},
-	{"a report that no occurrence waits for is a run of its own, once for each key", func(e *env) {
+	{"a report without a waiting occurrence is a run of its own, once for each key", func(e *env) {
 		j := e.put(reported)
 		id := e.id()
 		at := e.now().Add(-time.Minute)
@@ -108,7 +108,7 @@ var reportTests = []test{
 		e.says(store.Report{Job: j.Definition.UID, Run: first, Result: store.Result{Outcome: job.OutcomeSucceeded}})
 		e.says(store.Report{Job: j.Definition.UID, ID: e.id(), Starts: true, Lock: true})
 	}},
-	{"a start that is reported again puts off when its end is due", func(e *env) {
+	{"a repeated start report delays the deadline of its end", func(e *env) {
 		j := e.put(reported)
 		run := e.says(store.Report{Job: j.Definition.UID, Starts: true, Key: "start"})
 		for range 3 {
@@ -128,7 +128,7 @@ var reportTests = []test{
 			e.Errorf("a run that is over is awaited: %+v", got)
 		}
 	}},
-	{"an end for a run that is over takes no other occurrence", func(e *env) {
+	{"an end report for a finished run takes no other occurrence", func(e *env) {
 		j := e.put(reported)
 		a := e.plan(j, time.Second)[0]
 		e.clock.Advance(time.Second)
@@ -138,7 +138,7 @@ var reportTests = []test{
 		}
 		e.isWaiting(a.Run)
 	}},
-	{"work that was skipped beside what is running leaves that alone", func(e *env) {
+	{"reported skipped work leaves the running run alone", func(e *env) {
 		j := e.put(reported)
 		runs := e.plan(j, time.Second, 2*time.Second)
 		e.clock.Advance(time.Second)
@@ -150,7 +150,7 @@ var reportTests = []test{
 		}
 		e.isWaiting(runs[0].Run)
 	}},
-	{"a report on what Belfry starts is refused, and so is a start of what it does not", func(e *env) {
+	{"reports on Belfry's own runs and starts of external jobs are refused", func(e *env) {
 		j := e.put(everyMinute)
 		_, err := e.Report(e.ctx, store.Report{Job: j.Definition.UID, ID: e.id()})
 		e.want(err, store.ErrConflict)
@@ -161,7 +161,7 @@ var reportTests = []test{
 		e.must(err)
 		e.want(got[0].Err, store.ErrNotFound)
 	}},
-	{"a report starts the jobs that follow", func(e *env) {
+	{"a report starts following jobs", func(e *env) {
 		j := e.put(reported)
 		f := e.put("name: f\nschedule: {on: [{job: r}]}")
 		e.says(store.Report{Job: j.Definition.UID, ID: e.id(), Result: store.Result{Outcome: job.OutcomeSucceeded}})
@@ -185,7 +185,7 @@ var reportTests = []test{
 			e.Errorf("the cursor is at %s, before what has started", j.Cursor)
 		}
 	}},
-	{"what was planned before an edit to external waits for a report, and starts after an edit back", func(e *env) {
+	{"a run planned before an edit to external waits for a report and starts after an edit back", func(e *env) {
 		j := e.put("name: r\nschedule: {cron: '* * * * *'}")
 		a := e.plan(j, time.Second)[0]
 		e.put(reported)

@@ -86,7 +86,7 @@ const (
 )
 
 // seed returns what a random test begins with, and says it. It is the same each
-// time, so that a change is judged by itself: who looks for more gives others.
+// time, so that a change is judged alone; make seeds tries others.
 func seed(t *testing.T) uint64 {
 	seed := uint64(1)
 	if text := os.Getenv(seedVariable); text == "random" {

@@ -16,7 +16,7 @@ import (
 
 // tokenTests are about who may call.
 var tokenTests = []test{
-	{"the first token is made once, whoever comes first", func(e *env) {
+	{"the first token is created once among concurrent nodes", func(e *env) {
 		first := e.putToken(store.PutToken{Name: "admin", Hash: hashOf("one"), Role: store.RoleAdmin, First: true, Actor: "belfry"})
 		equal(e, "token", fmt.Sprint(first.Name, first.Role, first.By, first.Expires.IsZero()), "adminadminbelfrytrue")
 		sameTime(e, "created", first.Created, e.now())
@@ -26,7 +26,7 @@ var tokenTests = []test{
 		e.want(err, store.ErrExists)
 		equal(e, "audit", strings.Join(e.actions(), ", "), "belfry token.create admin")
 	}},
-	{"tokens keep what they are good for, and no two have a name or a hash", func(e *env) {
+	{"tokens keep their terms and have distinct names and hashes", func(e *env) {
 		e.admin()
 		e.putToken(store.PutToken{Name: "ci", Hash: hashOf("ci"), Role: store.RoleRunner, Namespace: "web", Lasts: 24 * time.Hour, Actor: "admin"})
 		_, err := e.PutToken(e.ctx, store.PutToken{Name: "ci", Hash: hashOf("other"), Role: store.RoleViewer, Actor: "admin"})
@@ -66,7 +66,7 @@ var tokenTests = []test{
 		e.want(err, store.ErrNotFound)
 		equal(e, "audit", strings.Join(e.actions(), ", "), "belfry token.create admin")
 	}},
-	{"a token that replaces another one ends it", func(e *env) {
+	{"a replacing token ends the old one", func(e *env) {
 		e.admin()
 		e.putToken(store.PutToken{Name: "admin", Hash: hashOf("new"), Role: store.RoleAdmin, Replace: true, Actor: "belfry"})
 		list, err := e.Tokens(e.ctx)
@@ -75,7 +75,7 @@ var tokenTests = []test{
 		equal(e, "hash", list[0].Hash, hashOf("new"))
 		equal(e, "audit", e.actions()[0], "belfry token.replace admin")
 	}},
-	{"a revoked token is gone, and the last that could make others stays", func(e *env) {
+	{"a revoked token is gone and the last admin token stays", func(e *env) {
 		e.admin()
 		e.want(e.DeleteToken(e.ctx, "nobody", "admin"), store.ErrNotFound)
 		e.putToken(store.PutToken{Name: "web", Hash: hashOf("web"), Role: store.RoleAdmin, Namespace: "web", Actor: "admin"})
@@ -92,7 +92,7 @@ var tokenTests = []test{
 		equal(e, "tokens", len(list), 1)
 		equal(e, "audit", strings.Join(e.actions()[:3], ", "), "ann token.revoke short, ann token.revoke web, ann token.revoke admin")
 	}},
-	{"the use of a token is noted, and nothing else of it changes", func(e *env) {
+	{"the use of a token is noted without other changes", func(e *env) {
 		e.admin()
 		ci := store.PutToken{Name: "ci", Hash: hashOf("ci"), Role: store.RoleRunner, Namespace: "web", Lasts: 24 * time.Hour, Actor: "admin"}
 		want := e.putToken(ci)
@@ -109,7 +109,7 @@ var tokenTests = []test{
 		}
 		equal(e, "audit", strings.Join(e.actions(), ", "), "admin token.create ci, belfry token.create admin")
 	}},
-	{"a session of a person has the person, and the audit says who began it", func(e *env) {
+	{"a session keeps its person and the audit names who began it", func(e *env) {
 		e.admin()
 		ann := store.Person{Provider: "sso", Subject: "17", Name: "ann@example.org", Email: "ann@example.org", Groups: []string{"ops", "web, \"it\""}}
 		made := e.putToken(store.PutToken{
@@ -121,7 +121,20 @@ var tokenTests = []test{
 		e.must(err)
 		equal(e, "audit", records[0].Actor+" "+records[0].Action+" "+records[0].Object+": "+records[0].Detail, "sso:ann@example.org session.begin sso:ann@example.org: viewer in web")
 	}},
-	{"a joining token is exchanged as often as it may be, and hands on what it is limited to", func(e *env) {
+	{"the end of a person's session is audited if an administrator ends it", func(e *env) {
+		e.admin()
+		ann := store.Person{Provider: "sso", Subject: "17", Name: "ann@example.org"}
+		for _, name := range []string{"session/sso/1", "session/sso/2"} {
+			e.putToken(store.PutToken{Name: name, Hash: hashOf(name), Role: store.RoleSession, Lasts: time.Hour, Actor: "belfry", Terms: store.Terms{Person: &ann}})
+		}
+		e.must(e.DeleteToken(e.ctx, "session/sso/1", "belfry")) // expired, or logged out
+		e.must(e.DeleteToken(e.ctx, "session/sso/2", "admin"))
+		records, _, err := e.Audit(e.ctx, store.AuditQuery{Limit: 2})
+		e.must(err)
+		equal(e, "audit", records[0].Actor+" "+records[0].Action+" "+records[0].Object+": "+records[0].Detail, "admin session.end sso:ann@example.org: subject 17 of sso")
+		equal(e, "before", records[1].Action, "token.create")
+	}},
+	{"a joining token is exchanged up to its limit and passes on its terms", func(e *env) {
 		e.admin()
 		labels := []string{"rack=*", "zone=a"}
 		e.putToken(store.PutToken{

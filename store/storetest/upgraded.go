@@ -8,7 +8,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// UpgradedAt is a moment at which the fixtures of stores of earlier versions go on.
+// UpgradedAt is a moment at which the fixtures of stores of earlier versions continue.
 var UpgradedAt = time.Date(2026, 11, 20, 12, 0, 5, 0, time.UTC)
 
 // Upgraded asks whether a store that was made of the fixture of an earlier version, at
