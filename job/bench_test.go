@@ -2,7 +2,7 @@ package job
 
 import "testing"
 
-// What a server does with each document of a file that is applied.
+// The work of a server for each document of an applied file.
 func BenchmarkDecodeAndCheck(b *testing.B) {
 	text := []byte(`{"kind":"job","namespace":"default","name":"report-17","labels":{"team":"billing"},
 		"schedule":{"cron":"17 4 * * 1-5","timezone":"Europe/Berlin"},"run":{"shell":"/usr/local/bin/report --for customer"},

@@ -5,8 +5,8 @@ package job
 type Calendar struct {
 	Namespace   string            `json:"namespace,omitzero" max:"128" doc:"The namespace of the calendar. Default: default."`
 	Name        string            `json:"name" max:"128" doc:"The name by which schedules refer to the calendar. It must not look like a weekday, a date or a time."`
-	Description string            `json:"description,omitzero" max:"4096" doc:"What the calendar is for, in words for people."`
-	Labels      map[string]string `json:"labels,omitzero" items:"64" doc:"Free marks to find and group calendars by."`
+	Description string            `json:"description,omitzero" max:"4096" doc:"What the calendar is for."`
+	Labels      map[string]string `json:"labels,omitzero" items:"64" doc:"Labels by which to find and group calendars."`
 	Days        Days              `json:"calendar" doc:"The days of the calendar."`
 	UID         ID                `json:"uid,omitzero" doc:"Read-only. The identity of the calendar."`
 	Version     int64             `json:"version,omitzero" min:"1" doc:"Read-only. Every change of the calendar increments it."`
@@ -20,20 +20,20 @@ func (c *Calendar) FullName() string { return fullName(c.Namespace, c.Name) }
 // Saturdays make up for holidays, are Weekdays mon-fri, the holidays in
 // Exclude, and the working Saturdays in Include.
 type Days struct {
-	Include  []string `json:"include,omitzero" items:"10000" max:"32" doc:"Dates or ranges that are in the calendar whatever the weekday: 2026-10-01 or 2026-10-01..2026-10-07."`
-	Exclude  []string `json:"exclude,omitzero" items:"10000" max:"32" doc:"Dates or ranges that are not in the calendar although their weekday is."`
+	Include  []string `json:"include,omitzero" items:"10000" max:"32" doc:"Dates or ranges in the calendar regardless of the weekday: 2026-10-01 or 2026-10-01..2026-10-07."`
+	Exclude  []string `json:"exclude,omitzero" items:"10000" max:"32" doc:"Dates or ranges that are not in the calendar even if their weekday is."`
 	Weekdays []string `json:"weekdays,omitzero" max:"32" doc:"The weekdays that are in the calendar: mon-fri, or a list."`
 	// ICS is read by InlineCalendars, which replaces it by dates.
 	ICS []string `json:"ics,omitzero" items:"100" max:"4096" doc:"iCalendar files beside the document. With weekdays their days are excluded, and included where the summary says 班, a working day; without weekdays they are included. The client reads them when it sends the document."`
 }
 
 // Pool is a number of slots that jobs share by naming the pool in
-// policy.concurrency_key. A pool that is not declared has one slot.
+// policy.concurrency_key. An undeclared pool has one slot.
 type Pool struct {
 	Namespace   string            `json:"namespace,omitzero" max:"128" doc:"The namespace of the pool. Default: default."`
 	Name        string            `json:"name" max:"128" doc:"The name that jobs give as policy.concurrency_key."`
-	Description string            `json:"description,omitzero" max:"4096" doc:"What the pool is for, in words for people."`
-	Labels      map[string]string `json:"labels,omitzero" items:"64" doc:"Free marks to find and group pools by."`
+	Description string            `json:"description,omitzero" max:"4096" doc:"What the pool is for."`
+	Labels      map[string]string `json:"labels,omitzero" items:"64" doc:"Labels by which to find and group pools."`
 	Slots       Slots             `json:"pool" doc:"The slots of the pool."`
 	UID         ID                `json:"uid,omitzero" doc:"Read-only. The identity of the pool."`
 	Version     int64             `json:"version,omitzero" min:"1" doc:"Read-only. Every change of the pool increments it."`

@@ -13,7 +13,7 @@ import (
 type Channel struct {
 	Namespace   string            `json:"namespace,omitzero" max:"128" doc:"The namespace of the channel. Default: default."`
 	Name        string            `json:"name" max:"128" doc:"The name of the channel in its namespace."`
-	Description string            `json:"description,omitzero" max:"4096" doc:"What the channel is for, in words for people."`
+	Description string            `json:"description,omitzero" max:"4096" doc:"What the channel is for, for people."`
 	Labels      map[string]string `json:"labels,omitzero" items:"64" doc:"Free marks to find and group channels by."`
 	To          Service           `json:"to" doc:"Where notifications go: exactly one service."`
 	Rules       []ChannelRule     `json:"rules" items:"50" doc:"What is sent. An event that matches one of the rules is sent once."`

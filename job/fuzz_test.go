@@ -26,7 +26,7 @@ func FuzzDecode(f *testing.F) {
 			t.Error("an error without words")
 		}
 		for _, doc := range docs {
-			// Of what could not be read the rest is checked as well, by a server with all it knows.
+			// The readable rest of a document is checked as well, as by a server.
 			_ = doc.Validate(job.Now(now), job.Under(job.Defaults{}), job.Among(func(string, string) *job.Calendar { return nil }))
 			valid := doc.Validate(job.Now(now)) == nil && err == nil
 			doc.Warnings()

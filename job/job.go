@@ -7,8 +7,8 @@ import "time"
 type Job struct {
 	Namespace   string            `json:"namespace,omitzero" max:"128" doc:"The group of jobs that this one belongs to. Default: default."`
 	Name        string            `json:"name" max:"128" doc:"The name of the job in its namespace: lower-case letters, digits, dots, dashes and underscores."`
-	Description string            `json:"description,omitzero" max:"4096" doc:"What the job is for, in words for people."`
-	Labels      map[string]string `json:"labels,omitzero" items:"64" doc:"Free marks to find and group jobs by."`
+	Description string            `json:"description,omitzero" max:"4096" doc:"What the job is for."`
+	Labels      map[string]string `json:"labels,omitzero" items:"64" doc:"Labels by which to find and group jobs."`
 	Paused      bool              `json:"paused,omitzero" doc:"A paused job does not fall due. It can still be run by hand."`
 	Params      map[string]Param  `json:"params,omitzero" items:"64" doc:"The parameters that a run takes. Commands read them as {{ .Param.name }} or as the environment variable BELFRY_PARAM_NAME."`
 	Schedule    Schedule          `json:"schedule,omitzero" doc:"When the job falls due: a mapping, or a cron expression alone. Without it the job runs only by hand, through the API or after a job that names it."`
@@ -20,7 +20,7 @@ type Job struct {
 	// job can be applied again, but cannot change them.
 	UID     ID      `json:"uid,omitzero" doc:"Read-only. The identity of the job, made when it was created."`
 	Version int64   `json:"version,omitzero" min:"1" doc:"Read-only. Every change of the job increments it."`
-	Status  *Status `json:"status,omitzero" doc:"Read-only. What the server knows about the job."`
+	Status  *Status `json:"status,omitzero" doc:"Read-only. The state of the job on the server."`
 
 	// Epoch counts the changes of the schedule, the pauses, the resumes and the deletes.
 	// Runs planned in an earlier epoch never start.
@@ -45,7 +45,7 @@ func namespaceOf(namespace string) string {
 
 // Param declares a parameter of a job.
 type Param struct {
-	Default     string `json:"default,omitzero" short:"true" doc:"The value where a run gives none. Default: empty."`
+	Default     string `json:"default,omitzero" short:"true" doc:"The value for runs without one. Default: empty."`
 	Description string `json:"description,omitzero" max:"4096" doc:"What the parameter is for."`
 }
 
@@ -54,7 +54,7 @@ type Status struct {
 	State       JobState  `json:"state,omitzero" doc:"Whether the job can fall due."`
 	Created     time.Time `json:"created,omitzero" doc:"When the job was created."`
 	Changed     time.Time `json:"changed,omitzero" doc:"When the job was last changed."`
-	Next        time.Time `json:"next,omitzero" doc:"The next scheduled time. Spread and jitter put it off; GET …/next says until when."`
+	Next        time.Time `json:"next,omitzero" doc:"The next scheduled time, without the delays of spread and jitter, which GET …/next includes."`
 	PausedBy    string    `json:"paused_by,omitzero" doc:"Who paused the job."`
 	PauseReason string    `json:"pause_reason,omitzero" doc:"Why the job was paused."`
 	PausedUntil time.Time `json:"paused_until,omitzero" doc:"When the job resumes automatically."`

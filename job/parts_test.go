@@ -51,7 +51,7 @@ func shown(n *node) string {
 	return text
 }
 
-func TestAFileReadInPartsIsAsTheWhole(t *testing.T) {
+func TestFileReadInPartsEqualsTheWhole(t *testing.T) {
 	const one, two = "name: one\nrun: {shell: a}\n", "name: two\nrun: {shell: b}\n"
 	aliases := "labels: {a: &x [" + strings.Repeat("1,", 600) + "1]}\nparams: [" + strings.Repeat("*x, ", 100) + "*x]\n"
 	for name, text := range map[string]string{

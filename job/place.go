@@ -9,9 +9,9 @@ import (
 // Place is which of the nodes run a job.
 type Place struct {
 	Labels   map[string]string `json:"labels,omitzero" items:"64" doc:"The labels that a node must have, all of them. Default: any node."`
-	Strategy Strategy          `json:"strategy,omitzero" doc:"Which of the nodes that match is taken; with run.xxl which of the executors. Default: any, the less loaded of two nodes, or a random executor."`
-	Shards   int               `json:"shards,omitzero" min:"1" max:"1000" doc:"Each occurrence is split into so many runs, which know their index and the total."`
-	Sticky   bool              `json:"sticky,omitzero" doc:"A run waits for its node; no other takes it over when it is late."`
+	Strategy Strategy          `json:"strategy,omitzero" doc:"How a matching node is chosen; with run.xxl, an executor. Default: any, the less loaded of two nodes, or a random executor."`
+	Shards   int               `json:"shards,omitzero" min:"1" max:"1000" doc:"Splits each occurrence into this many runs, which know their index and the total."`
+	Sticky   bool              `json:"sticky,omitzero" doc:"A run waits for its node; no other node takes it over when it is late."`
 }
 
 // Labels that servers give to workers that reach no store.

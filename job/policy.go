@@ -3,22 +3,22 @@ package job
 // Policy is the rules for runs that overlap, are missed, take too long or fail.
 type Policy struct {
 	Overlap        Overlap   `json:"overlap,omitzero" doc:"What a due run does when the previous one has not ended: skip (default), queue, replace or allow."`
-	QueueLimit     int       `json:"queue_limit,omitzero" min:"1" max:"10000" doc:"With overlap queue: how many runs wait at most; more are skipped. Default: 1."`
-	MaxParallel    int       `json:"max_parallel,omitzero" min:"1" max:"1000" doc:"How many runs of the job may run side by side before overlap applies. Not with overlap allow. Default: 1."`
-	ConcurrencyKey string    `json:"concurrency_key,omitzero" max:"128" doc:"The name of a pool whose slots the job shares with other jobs. A pool that is not declared has one slot."`
-	Missed         Missed    `json:"missed,omitzero" doc:"What happens with occurrences that fell due while no server was running or were not planned in time: none, latest (default) or all of them run late."`
-	MissedLimit    int       `json:"missed_limit,omitzero" min:"1" max:"10000" doc:"With missed all: how many are caught up at most. Default: 100."`
+	QueueLimit     int       `json:"queue_limit,omitzero" min:"1" max:"10000" doc:"With overlap queue: the maximum number of waiting runs; further ones are skipped. Default: 1."`
+	MaxParallel    int       `json:"max_parallel,omitzero" min:"1" max:"1000" doc:"How many runs of the job may run concurrently before overlap applies. Not with overlap allow. Default: 1."`
+	ConcurrencyKey string    `json:"concurrency_key,omitzero" max:"128" doc:"The name of a pool whose slots the job shares with other jobs. An undeclared pool has one slot."`
+	Missed         Missed    `json:"missed,omitzero" doc:"Which occurrences run late that fell due while no server was running or were not planned in time: none, latest (default) or all."`
+	MissedLimit    int       `json:"missed_limit,omitzero" min:"1" max:"10000" doc:"With missed all: the maximum number of occurrences to catch up. Default: 100."`
 	LateBy         *Duration `json:"late_by,omitzero" min:"0s" max:"forever" doc:"How late a run may start its first attempt; after that it is missed. A duration, 0 or forever. Default: 1h."`
-	NeedsPrevious  *bool     `json:"needs_previous,omitzero" doc:"A run waits until the occurrence before it has succeeded, each of its shards. Default: false."`
+	NeedsPrevious  *bool     `json:"needs_previous,omitzero" doc:"A run waits until the previous occurrence has succeeded, with all its shards. Default: false."`
 
-	Timeout        *Duration `json:"timeout,omitzero" min:"0s" max:"365d" doc:"How long an attempt may take; 0 is without end. Default: without end."`
-	KillGrace      *Duration `json:"kill_grace,omitzero" min:"0s" max:"1h" doc:"How long a run that must end has to do so before it is killed. Default: 10s."`
+	Timeout        *Duration `json:"timeout,omitzero" min:"0s" max:"365d" doc:"The time limit of an attempt; 0 is none. Default: none."`
+	KillGrace      *Duration `json:"kill_grace,omitzero" min:"0s" max:"1h" doc:"The time between the request to end and the kill of a run. Default: 10s."`
 	Retry          *Retry    `json:"retry,omitzero" doc:"Further attempts after one that did not succeed."`
-	LostAfter      Duration  `json:"lost_after,omitzero" min:"1s" max:"7d" doc:"How long after the last sign of life of its node a run counts as lost. Default: 60s, and 20s for a job that can be due more often than each minute; with a long kill_grace that and 9s."`
-	Success        *Success  `json:"success,omitzero" doc:"What counts as success. Default: exit status 0, or an expected HTTP status."`
-	PauseOnFailure *int      `json:"pause_on_failure,omitzero" min:"0" max:"1000000" doc:"The job is paused after so many failed runs in a row; 0 is never. Default: never."`
+	LostAfter      Duration  `json:"lost_after,omitzero" min:"1s" max:"7d" doc:"A run counts as lost when its node has been silent for this long. Default: 60s; 20s for a job that can be due more than once a minute; at least kill_grace plus 9s."`
+	Success        *Success  `json:"success,omitzero" doc:"The criteria of success. Default: exit status 0, or an expected HTTP status."`
+	PauseOnFailure *int      `json:"pause_on_failure,omitzero" min:"0" max:"1000000" doc:"Pauses the job after this many failed runs in a row; 0 is never. Default: never."`
 
-	Expect   *Expect `json:"expect,omitzero" doc:"What is worth an alert and a mark, and ends nothing."`
+	Expect   *Expect `json:"expect,omitzero" doc:"Expectations: a run that does not meet them is marked and reported, and continues."`
 	Priority *int    `json:"priority,omitzero" min:"-100" max:"100" doc:"The order of runs that are due together on a full node, the highest first. Default: 0."`
 	Keep     *Keep   `json:"keep,omitzero" doc:"How long history is kept. Default: the server's."`
 }
@@ -61,14 +61,14 @@ func (Missed) Values() []string { return texts(MissedNone, MissedLatest, MissedA
 // another. The n-th retry waits Backoff times Factor to the power of n-1, at
 // most Max, and up to Jitter more.
 type Retry struct {
-	Attempts  *int      `json:"attempts,omitzero" min:"0" max:"1000" doc:"How many further attempts a run has. Default: 0."`
+	Attempts  *int      `json:"attempts,omitzero" min:"0" max:"1000" doc:"The number of further attempts. Default: 0."`
 	Backoff   *Duration `json:"backoff,omitzero" min:"0s" max:"7d" doc:"The time before the first retry. Default: 10s."`
-	Factor    float64   `json:"factor,omitzero" min:"1" max:"100" doc:"What the time is multiplied with for each further retry. Default: 2."`
+	Factor    float64   `json:"factor,omitzero" min:"1" max:"100" doc:"The factor of the time for each further retry. Default: 2."`
 	Max       Duration  `json:"max,omitzero" min:"1ms" max:"7d" doc:"The longest time before a retry. Default: 10m, or backoff if that is longer."`
-	Jitter    *Duration `json:"jitter,omitzero" min:"0s" max:"1d" doc:"Each time is lengthened by up to this, at random. Default: 0."`
+	Jitter    *Duration `json:"jitter,omitzero" min:"0s" max:"1d" doc:"Adds a random time of up to this. Default: 0."`
 	Within    Duration  `json:"within,omitzero" min:"1s" max:"365d" doc:"No attempt starts later than this after the first. Default: no bound."`
-	On        []RetryOn `json:"on,omitzero" doc:"What is retried: failed, timed_out, lost. Default: all three."`
-	ExitCodes []int     `json:"exit_codes,omitzero" min:"0" max:"255" doc:"With run.shell: only these exit codes are retried when an attempt failed. Default: all."`
+	On        []RetryOn `json:"on,omitzero" doc:"Which outcomes are retried: failed, timed_out, lost. Default: all three."`
+	ExitCodes []int     `json:"exit_codes,omitzero" min:"0" max:"255" doc:"With run.shell: the exit codes of failed attempts that are retried. Default: all."`
 }
 
 // RetryOn is an outcome that is retried.
@@ -99,7 +99,7 @@ type Expect struct {
 
 // Keep is how long history is kept.
 type Keep struct {
-	Runs      int      `json:"runs,omitzero" min:"1" max:"1000000000" doc:"At most so many finished runs."`
-	For       Duration `json:"for,omitzero" min:"1s" max:"forever" doc:"Finished runs for this long; forever is allowed."`
-	OutputFor Duration `json:"output_for,omitzero" min:"1s" max:"forever" doc:"Their output for this long; forever is allowed."`
+	Runs      int      `json:"runs,omitzero" min:"1" max:"1000000000" doc:"The maximum number of finished runs."`
+	For       Duration `json:"for,omitzero" min:"1s" max:"forever" doc:"How long finished runs are kept, or forever."`
+	OutputFor Duration `json:"output_for,omitzero" min:"1s" max:"forever" doc:"How long their output is kept, or forever."`
 }

@@ -12,7 +12,7 @@ import (
 // start of nodes; Boot cannot be combined with AfterEnd, whose chain of runs it would
 // double. Without any of them the job runs only manually.
 type Schedule struct {
-	Cron     []string    `json:"cron,omitzero" short:"read" items:"100" max:"256" doc:"Cron expressions; the job falls due when any of them does. 5 fields, 6 with seconds first, 7 with seconds first and years last, @daily and its like, or @every 10s."`
+	Cron     []string    `json:"cron,omitzero" short:"read" items:"100" max:"256" doc:"Cron expressions; the job falls due when any of them does. 5 fields, 6 with seconds first, 7 with seconds first and years last, @daily and the like, or @every 10s."`
 	Every    Duration    `json:"every,omitzero" min:"10ms" max:"3650d" doc:"A fixed rate. At least 1s for shell and http, 10ms for handlers."`
 	Align    Align       `json:"align,omitzero" doc:"What every counts from: epoch (1970-01-01T00:00:00Z, the default) or start."`
 	Offset   Duration    `json:"offset,omitzero" max:"3650d" doc:"How long after the aligned moments of every the job falls due."`
@@ -26,15 +26,15 @@ type Schedule struct {
 	ClockChange ClockChange `json:"clock_change,omitzero" doc:"What cron expressions do where the clock changes. Default: vixie, a skipped time runs right after the gap and a repeated one once."`
 	Start       time.Time   `json:"start,omitzero" doc:"Nothing falls due before this instant."`
 	End         time.Time   `json:"end,omitzero" doc:"Nothing falls due after this instant."`
-	MaxRuns     int         `json:"max_runs,omitzero" min:"1" max:"1000000000" doc:"The job is completed after so many scheduled runs."`
+	MaxRuns     int         `json:"max_runs,omitzero" min:"1" max:"1000000000" doc:"The job is completed after this many scheduled runs."`
 	DeleteAfter *Duration   `json:"delete_after,omitzero" min:"0s" max:"3650d" doc:"With at: the job is removed this long after it was completed."`
 
-	Only   []string `json:"only,omitzero" items:"64" max:"256" doc:"Only occurrences in these exist: weekdays (mon-fri), dates (2026-10-01, 2026-10-01..2026-10-07), times of day (09:00-17:00), else names of calendars. In any of the days and in any of the times, where both are given."`
+	Only   []string `json:"only,omitzero" items:"64" max:"256" doc:"Only occurrences in these exist: weekdays (mon-fri), dates (2026-10-01, 2026-10-01..2026-10-07), times of day (09:00-17:00), else names of calendars. With days and times, an occurrence must match one of each."`
 	Except []string `json:"except,omitzero" items:"64" max:"256" doc:"Occurrences in any of these do not exist. The same forms as only."`
-	OffDay OffDay   `json:"off_day,omitzero" doc:"What becomes of occurrences on a day that only or except rule out: skip (default), or move them to the same time of the next or previous day that is allowed."`
+	OffDay OffDay   `json:"off_day,omitzero" doc:"What happens to occurrences on a day that only or except rule out: skip them (default), or move them to the same time of the next or previous allowed day."`
 
-	Jitter Duration `json:"jitter,omitzero" min:"1ms" max:"1d" doc:"Each occurrence is due up to this much later, by a hash of the job and the scheduled time, but never as late as the next one."`
-	Spread Duration `json:"spread,omitzero" min:"1ms" max:"1d" doc:"All occurrences are due later by the same share of this, by a hash of the job: against herds at the full hour."`
+	Jitter Duration `json:"jitter,omitzero" min:"1ms" max:"1d" doc:"Delays each occurrence by up to this duration, chosen by a hash of the job and the scheduled time, but never until the next one."`
+	Spread Duration `json:"spread,omitzero" min:"1ms" max:"1d" doc:"Delays all occurrences by the same part of this duration, chosen by a hash of the job, so that jobs do not all start at the full hour."`
 }
 
 // Align is the origin of a fixed rate.
@@ -52,7 +52,7 @@ func (Align) Values() []string { return texts(AlignEpoch, AlignStart) }
 // Upstream names the runs of another job that make this one due.
 type Upstream struct {
 	Job     string     `json:"job" short:"true" max:"257" doc:"The other job: name, or namespace/name."`
-	Outcome UpstreamOn `json:"outcome,omitzero" doc:"How its run must have ended. Default: succeeded."`
+	Outcome UpstreamOn `json:"outcome,omitzero" doc:"The required outcome of its run. Default: succeeded."`
 }
 
 // UpstreamOn is how the run of another job must have ended.

@@ -173,7 +173,7 @@ func TestShellAcceptsTameValuesAnywhere(t *testing.T) {
 	}
 }
 
-// What is tame is judged by the value and not by where it comes from.
+// Whether a value is tame depends on the value rather than its origin.
 func TestShellRefusesNamesThatAreNotTame(t *testing.T) {
 	d := data(t)
 	d.Name = "$(id)"

@@ -298,7 +298,7 @@ func IsLabel(key, value string) bool {
 // labelValueMax is the length of a label in bytes that a table can show.
 const labelValueMax = 256
 
-// labels checks the labels of a document or of the nodes that it wants.
+// labels checks the labels of a document or of the nodes that it requires.
 func (v *validator) labels(labels map[string]string, at *path) {
 	for _, key := range sortedKeys(reflect.ValueOf(labels)) {
 		v.refuse(!isLabel(key), at.field(key), quote(key)+" is not the name of a label",

@@ -6,7 +6,7 @@ const WorkExternal Work = "external"
 // External is work that Belfry does not start: a line of a crontab, a job of another system. It
 // is missed when no report of it comes in time.
 type External struct {
-	Grace Duration `json:"grace,omitzero" default:"5m" min:"30s" max:"30d" doc:"How long after it is due a report may come, and how long after a reported start its end."`
+	Grace Duration `json:"grace,omitzero" default:"5m" min:"30s" max:"30d" doc:"How late a report may come after the due time, and an end after a reported start."`
 }
 
 // GraceDefault is the grace of a job that does not set it.

@@ -34,18 +34,18 @@ const (
 // Flow is work in several steps, each of which is a run of its own.
 type Flow struct {
 	MaxParallel  int           `json:"max_parallel,omitzero" min:"1" max:"1000" doc:"How many steps and items of one run may run at once. Default: 16."`
-	FailFast     bool          `json:"fail_fast,omitzero" doc:"The first step that fails cancels the steps that run, and the rest does not start. Default: steps that do not need the failed one still run."`
-	KeepTogether bool          `json:"keep_together,omitzero" doc:"All steps run on the node of the first. Their commands share a directory, BELFRY_FLOW_DIR, in which they start unless they have a dir, and which is removed when the flow has ended."`
-	Defaults     *StepDefaults `json:"defaults,omitzero" doc:"What counts for the steps that say nothing about it."`
+	FailFast     bool          `json:"fail_fast,omitzero" doc:"The first failed step cancels the running steps, and no further step starts. Default: steps that do not need the failed one still run."`
+	KeepTogether bool          `json:"keep_together,omitzero" doc:"All steps run on the node of the first. Their commands share the directory BELFRY_FLOW_DIR, their working directory unless dir is set, which is removed after the flow."`
+	Defaults     *StepDefaults `json:"defaults,omitzero" doc:"Defaults for the steps."`
 	Steps        []Step        `json:"steps" items:"500" doc:"The steps. Those without needs start at once."`
-	Finally      []Step        `json:"finally,omitzero" items:"50" doc:"The steps that run when all others have ended, however: also after a cancel or a timeout."`
+	Finally      []Step        `json:"finally,omitzero" items:"50" doc:"The steps that run after all others have ended, with any outcome, also after a cancel or a timeout."`
 }
 
 // StepDefaults are the defaults for the steps of a flow.
 type StepDefaults struct {
 	Retry   *Retry            `json:"retry,omitzero" doc:"Further attempts after one that did not succeed."`
 	Timeout *Duration         `json:"timeout,omitzero" min:"0s" max:"365d" doc:"How long an attempt may take."`
-	Place   *Place            `json:"place,omitzero" doc:"Which nodes run the steps. Default: what the job says."`
+	Place   *Place            `json:"place,omitzero" doc:"Which nodes run the steps. Default: that of the job."`
 	Env     map[string]string `json:"env,omitzero" secret:"value" items:"1000" doc:"Environment variables of the steps with shell. Values are templates."`
 	Dir     string            `json:"dir,omitzero" max:"4096" doc:"The working directory of the steps with shell."`
 	User    string            `json:"user,omitzero" max:"64" doc:"The user to run the steps with shell as."`
@@ -55,31 +55,31 @@ type StepDefaults struct {
 type Step struct {
 	Name  string     `json:"name" max:"64" doc:"The name of the step in its flow: letters, digits and underscores."`
 	Needs []string   `json:"needs,omitzero" items:"500" max:"64" doc:"The steps that must have ended before."`
-	When  UpstreamOn `json:"when,omitzero" doc:"How what it needs must have ended: succeeded (default), failed (at least one has) or finished (however)."`
-	If    string     `json:"if,omitzero" doc:"A template. The step is skipped, and counts as succeeded, unless it makes true."`
+	When  UpstreamOn `json:"when,omitzero" doc:"The required outcome of the needed steps: succeeded (default), failed (at least one) or finished (any)."`
+	If    string     `json:"if,omitzero" doc:"A template. The step is skipped, and counts as succeeded, unless the result is true."`
 
 	Run  RunSpec `json:"run,omitzero" doc:"What to run, as in a job, or job: another job."`
-	Wait *Wait   `json:"wait,omitzero" doc:"What to wait for, in place of run. It takes no room on a node."`
+	Wait *Wait   `json:"wait,omitzero" doc:"What to wait for, instead of run. Waiting uses no capacity of a node."`
 
 	ForEach     []string `json:"for_each,omitzero" items:"1000" doc:"The items: a template that makes a list, or a list. The step runs once for each, as .Item and BELFRY_ITEM; its result is the list of their results."`
 	MaxParallel int      `json:"max_parallel,omitzero" min:"1" max:"1000" doc:"How many items run at once. Default: as many as the flow allows."`
-	FailFast    bool     `json:"fail_fast,omitzero" doc:"The first item that fails cancels the others. Default: they go on."`
+	FailFast    bool     `json:"fail_fast,omitzero" doc:"The first failed item cancels the others. Default: they continue."`
 
-	AllowFailure bool      `json:"allow_failure,omitzero" doc:"A failure of the step does not fail the flow, and what needs the step starts."`
+	AllowFailure bool      `json:"allow_failure,omitzero" doc:"A failure of the step does not fail the flow, and the steps that need it start."`
 	Retry        *Retry    `json:"retry,omitzero" doc:"Further attempts after one that did not succeed."`
-	Timeout      *Duration `json:"timeout,omitzero" min:"0s" max:"365d" doc:"How long an attempt may take; 0 is without end. Default: without end, and 1h in finally."`
-	KillGrace    *Duration `json:"kill_grace,omitzero" min:"0s" max:"1h" doc:"How long an attempt that must end has to do so before it is killed. Default: what the job says."`
-	LostAfter    Duration  `json:"lost_after,omitzero" min:"1s" max:"7d" doc:"How long after the last sign of life of its node an attempt counts as lost. Default: what the job says."`
-	Success      *Success  `json:"success,omitzero" doc:"What counts as success. Default: exit status 0, or an expected HTTP status."`
-	Place        *Place    `json:"place,omitzero" doc:"Which nodes run the step: labels and strategy. Default: what the job says."`
+	Timeout      *Duration `json:"timeout,omitzero" min:"0s" max:"365d" doc:"The time limit of an attempt; 0 is none. Default: none, and 1h in finally."`
+	KillGrace    *Duration `json:"kill_grace,omitzero" min:"0s" max:"1h" doc:"The time between the request to end and the kill of an attempt. Default: that of the job."`
+	LostAfter    Duration  `json:"lost_after,omitzero" min:"1s" max:"7d" doc:"An attempt counts as lost when its node has been silent for this long. Default: that of the job."`
+	Success      *Success  `json:"success,omitzero" doc:"The criteria of success. Default: exit status 0, or an expected HTTP status."`
+	Place        *Place    `json:"place,omitzero" doc:"Which nodes run the step: labels and strategy. Default: that of the job."`
 }
 
 // Wait is the condition of a waiting step. Exactly one of until, approval, signal and for
 // alone is given.
 type Wait struct {
-	For      Duration `json:"for,omitzero" min:"1ms" max:"365d" doc:"How long to wait. Beside approval or signal: the step fails if nothing has come by then."`
+	For      Duration `json:"for,omitzero" min:"1ms" max:"365d" doc:"How long to wait. With approval or signal: the step fails after this time."`
 	Until    string   `json:"until,omitzero" doc:"The instant to wait for. A template."`
-	Approval string   `json:"approval,omitzero" doc:"What a person is asked to approve or reject. A template."`
+	Approval string   `json:"approval,omitzero" doc:"The question to approve or reject. A template."`
 	Signal   string   `json:"signal,omitzero" max:"64" doc:"The name of a signal, which comes through the API; its data is the result."`
 }
 

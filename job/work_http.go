@@ -15,21 +15,21 @@ type HTTP struct {
 	Method    string            `json:"method,omitzero" max:"32" doc:"The method. Default: GET, or POST with a body."`
 	URL       string            `json:"url" secret:"address" max:"8192" doc:"The address, with http or https. A template after the host; values are escaped."`
 	Headers   map[string]string `json:"headers,omitzero" secret:"value" items:"100" max:"8192" doc:"The headers. Values are templates."`
-	Body      string            `json:"body,omitzero" secret:"value" max:"1048576" doc:"The body. A template; values are escaped as the Content-Type requires; without one as in JSON for a body that begins with { or [, and as in XML for one that begins with <."`
+	Body      string            `json:"body,omitzero" secret:"value" max:"1048576" doc:"The body. A template; values are escaped as the Content-Type requires. Without one, a body that begins with { or [ is JSON, and one that begins with < is XML."`
 	Expect    []string          `json:"expect,omitzero" max:"16" doc:"The status codes of success: 200, 200-204 or 2xx. Default: 2xx."`
-	Match     string            `json:"match,omitzero" max:"4096" doc:"A regular expression (RE2) that the body of the answer must match."`
-	JSON      map[string]string `json:"json,omitzero" items:"20" max:"4096" doc:"What the answer, read as JSON, must have: values by their place, for example {status: ok, data.items.0.state: ready}."`
-	Redirects *int              `json:"redirects,omitzero" min:"0" max:"20" doc:"How many redirects are followed. Default: 10."`
-	Callback  bool              `json:"callback,omitzero" doc:"The service answers 202 and reports the result later, to the address and with the secret in the headers Belfry-Callback and Belfry-Callback-Secret."`
-	TLS       *TLS              `json:"tls,omitzero" doc:"How the server is recognised, and the node by the server."`
+	Match     string            `json:"match,omitzero" max:"4096" doc:"A regular expression (RE2) that the response body must match."`
+	JSON      map[string]string `json:"json,omitzero" items:"20" max:"4096" doc:"Required values in the JSON response, by their path, for example {status: ok, data.items.0.state: ready}."`
+	Redirects *int              `json:"redirects,omitzero" min:"0" max:"20" doc:"The maximum number of redirects. Default: 10."`
+	Callback  bool              `json:"callback,omitzero" doc:"The service answers 202 and reports the result later to the address in the header Belfry-Callback, with the secret in Belfry-Callback-Secret."`
+	TLS       *TLS              `json:"tls,omitzero" doc:"Certificates for TLS."`
 }
 
 // TLS is how a server and a node authenticate each other. Files are on the node.
 type TLS struct {
-	CA         string `json:"ca,omitzero" max:"4096" doc:"A file on the node, by absolute path in a directory of its http.tls_dirs, with the certificates to trust in place of the system's."`
-	Cert       string `json:"cert,omitzero" max:"4096" doc:"A file on the node, in a directory of its http.tls_dirs, with the certificate to show, together with key."`
+	CA         string `json:"ca,omitzero" max:"4096" doc:"A file on the node, by absolute path in a directory of its http.tls_dirs, with the trusted certificates instead of the system's."`
+	Cert       string `json:"cert,omitzero" max:"4096" doc:"A file on the node, in a directory of its http.tls_dirs, with the client certificate, together with key."`
 	Key        string `json:"key,omitzero" max:"4096" doc:"A file on the node, in a directory of its http.tls_dirs, with the key of cert."`
-	ServerName string `json:"server_name,omitzero" max:"256" doc:"The name that the certificate of the server must have. Default: the host of the URL."`
+	ServerName string `json:"server_name,omitzero" max:"256" doc:"The expected name in the certificate of the server. Default: the host of the URL."`
 	Insecure   bool   `json:"insecure,omitzero" doc:"Accept any certificate."`
 }
 

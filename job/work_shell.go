@@ -17,29 +17,29 @@ const WorkShell Work = "shell"
 // written to a file and executed by Interpreter with that file and Args as its arguments;
 // it is not a template, since its language is unknown, and reads the environment instead.
 type Shell struct {
-	Command     string   `json:"command,omitzero" short:"true" max:"65536" doc:"A text for the shell; with args, the program to execute without a shell. A template."`
+	Command     string   `json:"command,omitzero" short:"true" max:"65536" doc:"A command line for the shell; with args, the program to execute without a shell. A template."`
 	Script      string   `json:"script,omitzero" max:"262144" doc:"A script for the interpreter. Not a template: it reads BELFRY_ variables."`
-	Interpreter []string `json:"interpreter,omitzero" max:"4096" doc:"What executes the script or command, with its options: bash, or [python3, -u]. Default: what the first line of a script names behind #!, else sh; a command that is words without shell syntax is executed directly."`
-	Args        []string `json:"args,omitzero" items:"1000" max:"65536" doc:"Arguments of the program or script, passed as they are. Templates."`
+	Interpreter []string `json:"interpreter,omitzero" max:"4096" doc:"What executes the script or command, with its options: bash, or [python3, -u]. Default: the program after #! in the first line of a script, else sh; a command of plain words without shell syntax is executed directly."`
+	Args        []string `json:"args,omitzero" items:"1000" max:"65536" doc:"Arguments of the program or script, passed verbatim. Templates."`
 
 	// The environment and limits of the process.
 	Env    map[string]string `json:"env,omitzero" beside:"true" secret:"value" items:"1000" doc:"Environment variables. Values are templates."`
 	Dir    string            `json:"dir,omitzero" beside:"true" max:"4096" doc:"The working directory, an absolute path on the node. Default: the node's work directory."`
-	User   string            `json:"user,omitzero" beside:"true" max:"64" doc:"The user of the node's machine to run as, by name or number."`
+	User   string            `json:"user,omitzero" beside:"true" max:"64" doc:"The user to run as on the machine of the node, by name or number."`
 	Group  string            `json:"group,omitzero" beside:"true" max:"64" doc:"The group to run as. Default: the user's."`
-	Umask  *Umask            `json:"umask,omitzero" beside:"true" doc:"The file mode creation mask in octal digits, for example 027. It may close more than shell.umask of the node, not less. Default: that one, 022."`
-	Nice   int               `json:"nice,omitzero" beside:"true" min:"-20" max:"19" doc:"The scheduling priority, from -20 (first) to 19 (last), and at least shell.nice_min of the node, 0. Default: 0."`
-	Files  map[string]string `json:"files,omitzero" beside:"true" secret:"value" items:"50" max:"262144" doc:"Files that exist while the command runs and that its user alone can read. The keys are the variables that hold their paths, the values their contents, which are templates."`
+	Umask  *Umask            `json:"umask,omitzero" beside:"true" doc:"The file mode creation mask in octal digits, for example 027. It may be stricter than shell.umask of the node, not more open. Default: shell.umask, 022."`
+	Nice   int               `json:"nice,omitzero" beside:"true" min:"-20" max:"19" doc:"The scheduling priority, from -20 (first) to 19 (last), but not below shell.nice_min of the node, which is 0 by default. Default: 0."`
+	Files  map[string]string `json:"files,omitzero" beside:"true" secret:"value" items:"50" max:"262144" doc:"Files that exist while the command runs, readable only by its user. Keys are environment variables for their paths, values their contents, as templates."`
 	Stdin  string            `json:"stdin,omitzero" beside:"true" secret:"value" max:"1048576" doc:"What the command reads from its standard input. A template. Default: nothing."`
-	Limits *Limits           `json:"limits,omitzero" beside:"true" doc:"What the command may use."`
+	Limits *Limits           `json:"limits,omitzero" beside:"true" doc:"Resource limits of the command."`
 
-	UnsafeParams bool `json:"unsafe_params,omitzero" beside:"true" doc:"Parameters may be the program of a command, code that it reads, or part of PATH: anyone who may run the job may then run any program as its user."`
+	UnsafeParams bool `json:"unsafe_params,omitzero" beside:"true" doc:"Allow parameters as the program of a command, as code that it reads, or in PATH: anyone who may run the job may then run any program as its user."`
 }
 
 // Limits are the resource limits of a command.
 type Limits struct {
-	Memory Size    `json:"memory,omitzero" min:"1MiB" max:"1024TiB" doc:"The most memory of all processes of the run, for example 512MiB. On a node without cgroup controllers: of each process."`
-	CPU    float64 `json:"cpu,omitzero" min:"0.01" max:"1024" doc:"The most processors at a time; 0.5 is half of one. On a node without cgroup controllers: so many times the timeout is the processor time of each process, without a limit if there is no timeout."`
+	Memory Size    `json:"memory,omitzero" min:"1MiB" max:"1024TiB" doc:"The memory limit of all processes of the run, for example 512MiB; of each process on a node without cgroup controllers."`
+	CPU    float64 `json:"cpu,omitzero" min:"0.01" max:"1024" doc:"The maximum number of processors; 0.5 is half of one. On a node without cgroup controllers each process is limited to this many times the timeout of processor time, or not at all without a timeout."`
 }
 
 func (s *Shell) kind() Work { return WorkShell }

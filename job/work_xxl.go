@@ -15,19 +15,19 @@ const WorkXXL Work = "xxl"
 // XXL is work of XXL-JOB executors. A node chooses one of their group and asks it to run
 // the handler, and the executor calls back at the end: see docs/xxl.md.
 type XXL struct {
-	Group   string `json:"group" max:"255" doc:"The group of executors: the appname that they register with."`
-	Handler string `json:"handler,omitzero" max:"255" doc:"The name of the handler in the executor, as @XxlJob has it. Not with glue."`
-	Param   string `json:"param,omitzero" secret:"value" max:"1048576" doc:"The parameter that the handler gets. A template."`
-	ID      int    `json:"id,omitzero" min:"1" max:"2147483647" doc:"The number by which executors know the job. Executors queue the runs of one number. Default: one made from the uid of the job."`
-	Block   Block  `json:"block,omitzero" doc:"What an executor does with a run while it has another one of the job. Only with overlap: allow; every other overlap holds for all executors together. Default: serial."`
-	Glue    *Glue  `json:"glue,omitzero" doc:"Code that is sent to the executor, in place of a handler. Nodes send it only with xxl.glue."`
+	Group   string `json:"group" max:"255" doc:"The group of executors, which is the appname that they register with."`
+	Handler string `json:"handler,omitzero" max:"255" doc:"The name of the handler in the executor, as in @XxlJob. Not with glue."`
+	Param   string `json:"param,omitzero" secret:"value" max:"1048576" doc:"The parameter of the handler. A template."`
+	ID      int    `json:"id,omitzero" min:"1" max:"2147483647" doc:"The number of the job at executors, which queue the runs of one number. Default: derived from the uid of the job."`
+	Block   Block  `json:"block,omitzero" doc:"What an executor does with a run while another run of the job is on it. Only with overlap: allow; other overlap policies apply across all executors. Default: serial."`
+	Glue    *Glue  `json:"glue,omitzero" doc:"Code to send to the executor instead of a handler. Nodes send it only with xxl.glue."`
 }
 
 // Glue is code that an executor runs.
 type Glue struct {
 	Type    GlueType  `json:"type" doc:"The language of the code."`
 	Source  string    `json:"source" max:"1048576" doc:"The code. Not a template."`
-	Updated time.Time `json:"updated,omitzero" doc:"When the code was changed, as the old admin has it. An executor that gets another moment than before ends what it runs of the job. Default: one made from the code."`
+	Updated time.Time `json:"updated,omitzero" doc:"When the code was changed, according to the old admin. When it differs from the previous run, the executor ends its runs of the job. Default: derived from the code."`
 }
 
 // GlueType is the language of code for executors.

@@ -79,7 +79,7 @@ func TestASignInJourney(t *testing.T) {
 		chromedp.SendKeys("#password", password, chromedp.ByQuery),
 		chromedp.Click(`button[type="submit"]`, chromedp.ByQuery),
 	)
-	b.until("the page from before", `location.hostname === "127.0.0.1" && location.pathname === "/jobs/shop/report" && document.body.innerText.includes("sso:ann@example.com")`)
+	b.until("the page from before", `location.hostname === "127.0.0.1" && location.pathname === "/jobs/shop/report" && document.body.textContent.includes("sso:ann@example.com")`)
 	b.do(chromedp.Click(`[data-key="r"]`, chromedp.ByQuery))
 	b.until("the page of the run", `location.pathname.startsWith("/runs/") && document.readyState === "complete"`)
 	b.do(chromedp.Navigate(s.url + "/audit"))
