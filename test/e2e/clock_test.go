@@ -25,7 +25,7 @@ import (
 const clockVariable = "BELFRY_TEST_CLOCK"
 
 // ownClock builds the program with a wall clock of its own: time.Now has one line
-// more, and the monotonic clock is that of the machine, as when somebody sets the
+// more, and the monotonic clock is that of the machine, as when a person sets the
 // wall clock.
 var ownClock = sync.OnceValues(func() (string, error) {
 	out, err := exec.Command("go", "env", "GOROOT").Output()
@@ -220,7 +220,7 @@ func TestClockStepsDoubleNothing(t *testing.T) {
 	eventually(t, "the log says that the clock was set", func() bool { return s.log.lines("the wall clock was set") == 1 })
 	beats(2)
 
-	// Back again: what has been is not once more, and the server goes on.
+	// Back again: what has been is not once more, and the server continues.
 	f.setClock(t, 0)
 	run := s.ended(s.runByHand("hand").ID)
 	equal(t, "by hand", run.Outcome, job.OutcomeSucceeded)

@@ -25,7 +25,7 @@ func alive(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false
 	}
-	// Nobody may have taken note yet that it is dead.
+	// Its parent may not have noticed yet that it is dead.
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && !strings.Contains(string(stat), ") Z ")
 }
@@ -381,7 +381,7 @@ func TestASecondServerIsRefused(t *testing.T) {
 	if second.code != 1 || third.code != 1 {
 		t.Errorf("the exit codes are %d and %d, want 1", second.code, third.code)
 	}
-	// The first one goes on.
+	// The first one continues.
 	s.apply("name: a\nrun: {shell: 'true'}\n")
 	if run := s.ended(s.runByHand("a").ID); run.Outcome != job.OutcomeSucceeded {
 		t.Errorf("got %s: %s", run.Outcome, run.Reason)

@@ -31,7 +31,7 @@ func TestFrozenServerDoublesNothing(t *testing.T) {
 	beat.job.Slots = 1
 	beat.create(s, f.witness("slots=1"), "")
 	// The shortest lost_after that there is: others could take the slot and the
-	// retry after it. The last one gains nobody anything, and goes on.
+	// retry after it. The last one blocks no other, and continues.
 	s.apply(`
 name: slotted
 run: {shell: ` + f.witness("slots=1", "until="+f.path("go")) + `}

@@ -53,7 +53,7 @@ func TestAFullDisk(t *testing.T) {
 	})
 }
 
-// immutable makes a file one that no one can write, also through what is open, or
+// immutable makes a file unwritable, also through what is open, or
 // undoes that.
 func immutable(path string, on bool) error {
 	file, err := os.Open(path)

@@ -134,7 +134,7 @@ func (f *folder) survives(t *testing.T, s *server, fault fault) {
 
 	fault.begin()
 	open := evidence.Span{From: time.Now().Add(-time.Second)}
-	// What happens is still written where there is room for it.
+	// Events are still written where there is room for them.
 	within(t, time.Minute, "new work is refused", func() bool {
 		fault.goOn()
 		run, err := s.RunJob(t.Context(), "default", "hand", client.RunRequest{}, "")

@@ -76,7 +76,7 @@ func far(every time.Duration) (schedule string, last time.Time) {
 	return fmt.Sprintf("{every: %s, offset: %ds}", every, last.Unix()%int64(every/time.Second)), last
 }
 
-// cancelAll cancels what a job runs, if it has not ended by itself since it was asked
+// cancelAll cancels what a job runs, if it has not ended on its own since it was asked
 // for: also a run that was claimed ahead ends so, when a pause has called it back.
 func (s *server) cancelAll(name string) {
 	s.t.Helper()
@@ -457,7 +457,7 @@ run: {shell: 'true'}
 			if waiting := s.runs("ordered", job.StateWaiting); waiting[0].Reason == "" {
 				t.Error("it waits without a reason")
 			}
-			// Somebody mends it: the job succeeds now, and the first is run again.
+			// The cause is fixed: the job succeeds now, and the first is run again.
 			s.apply("name: ordered\nschedule: {every: 1s, max_runs: 2}\nrun: {shell: " + f.witness() + "}\npolicy: {needs_previous: true, overlap: queue}\n")
 			again, err := s.Retry(t.Context(), failed.ID, client.RetryRequest{}, "")
 			if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/helptest"
 )
 
-// What a server says at its first start is done as it stands there.
+// The hints of a first start are followed literally.
 func TestFirstStartHintsCreateAFirstJob(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
@@ -43,7 +43,7 @@ func TestFirstStartHintsCreateAFirstJob(t *testing.T) {
 	}
 }
 
-// call is a command as somebody types it, and how it ends. In its words {n} is another
+// call is a command as a person types it, and how it ends. In its words {n} is another
 // number each time, {run} a run that has ended, and {path} a folder of the test.
 type call struct {
 	verb, args string
@@ -139,6 +139,8 @@ var calls = []call{
 	{"token list", "", 0},
 	{"token revoke", "t1 --yes", 0},
 	{"token reset", "", 1}, // it wants the server to be stopped
+	{"session list", "", 0},
+	{"session end", "sso:ann@example.com --yes", 3}, // no person has signed in
 	{"audit", "", 0},
 	{"doctor", "", either},
 	{"backup", "{path}/backup-{n}.db", 0},
@@ -215,7 +217,7 @@ func TestEachCommandOfTheProgramAsPeopleTypeIt(t *testing.T) {
 			if strings.HasPrefix(form, "json") && out != "" && !json.Valid([]byte(out)) {
 				t.Errorf("belfry %q prints no JSON:\n%s", args, out)
 			}
-			// What asks a server ends with 6 where there is none, unless its arguments are refused.
+			// Commands that need a server end with 6 without one, unless their arguments are refused.
 			if i == 0 && c.code != 2 && strings.Contains(helps[c.verb], "--server URL") && c.verb != "job edit" && c.verb != "events" && c.verb != "exec" && c.verb != "worker" {
 				if out, told, code := f.belfry(t, withFlags(args, "--server", "http://127.0.0.1:1")...); code != 6 || out != "" {
 					t.Errorf("belfry %q without a server ends with %d:\n%s%s", args, code, out, told)

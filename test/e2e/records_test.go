@@ -26,7 +26,7 @@ func outcomes(runs []client.Run) []job.Outcome {
 	return list
 }
 
-// settled waits until nothing is planned or goes on.
+// settled waits until nothing is planned or running.
 func (s *server) settled() {
 	s.t.Helper()
 	eventually(s.t, "all runs end", func() bool { return len(s.runs("", job.StateReady, job.StateWaiting, job.StateRunning)) == 0 })

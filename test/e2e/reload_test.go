@@ -67,5 +67,9 @@ func TestHangUpReloadsTheConfiguration(t *testing.T) {
 	if got := reason("call"); !strings.Contains(got, "connection refused") {
 		t.Errorf("after a file with a mistake the call ends with %q", got)
 	}
+
+	// A higher level hides what follows, and not the reload that sets it.
+	write("http: {deny: [127.0.0.2]}\ncapacity: 6\nlog_level: error\nkeep: {runs: 10}\nshell: {allow_users: [daemon]}\n")
+	reload(`"msg":"configuration reloaded","changed":["log_level"]`)
 	s.stop()
 }

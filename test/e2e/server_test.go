@@ -34,7 +34,7 @@ var programs struct{ dir, belfry, witness string }
 func TestMain(m *testing.M) {
 	flag.Parse()
 	// The tests wait far more than they work, and each has its own server.
-	// Those that take the whole machine are not parallel.
+	// Tests that need the whole machine are not parallel.
 	const atOnce = "12"
 	if err := flag.Set("test.parallel", atOnce); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -101,7 +101,7 @@ func build(path, of string, flags ...string) error {
 const patience = 20 * time.Second
 
 // punctual is how late a run starts at most when nothing is wrong but the machine,
-// which may be busy, or stand still for seconds: whoever waits for it has as much time
+// which may be busy, or stand still for seconds: callers wait as long
 // again.
 const punctual = patience / 2
 

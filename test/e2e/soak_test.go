@@ -33,7 +33,7 @@ type soak struct {
 	s    *server
 	all  []*watched
 	down []evidence.Span
-	told map[string]string // runs of which somebody was told, with their outcome if it was seen
+	told map[string]string // acknowledged runs, with their outcome if it was seen
 	done map[string]int    // how often what was done
 }
 
@@ -116,7 +116,7 @@ func TestSoak(t *testing.T) {
 	const kills = 2
 	random := rand.New(rand.NewPCG(seed, requesters))
 	for n := range kills {
-		// Somewhere in its part of the time, in the middle of whatever goes on.
+		// Somewhere in its part of the time, amid the traffic.
 		part := length / (kills + 1)
 		until(t, began.Add(time.Duration(n)*part+part/2+time.Duration(random.Int64N(int64(part)))))
 		k.killAndRestart()
@@ -177,12 +177,12 @@ func (k *soak) did(what string) {
 	k.done[what]++
 }
 
-// acknowledged remembers that somebody was told of a run, and of its outcome if it
+// acknowledged remembers an acknowledged run, and its outcome if it
 // has one.
 func (k *soak) acknowledged(run job.ID, outcome job.Outcome) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	// What was lost can still bring its result.
+	// Lost attempts may still report a result.
 	if id := run.String(); k.told[id] == "" || k.told[id] == string(job.OutcomeLost) {
 		k.told[id] = string(outcome)
 	}

@@ -104,7 +104,7 @@ func TestMistakesOfACallerNameTheirPlace(t *testing.T) {
 }
 
 // Connections that send nothing, send slowly or never read, and a thousand streams,
-// delay nobody else.
+// delay no other client.
 func TestStuckClientsDelayNoOthers(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
@@ -155,7 +155,7 @@ func TestStuckClientsDelayNoOthers(t *testing.T) {
 	}
 }
 
-// Whoever follows or waits while the server is killed and started again is told how
+// Clients that follow or wait while the server is killed and started again learn how
 // the run has ended.
 func TestWaitingClientSurvivesAServerRestart(t *testing.T) {
 	t.Parallel()
@@ -307,7 +307,7 @@ func TestOfTenThousandJobsWithThreeMistakesNothingIsApplied(t *testing.T) {
 			t.Errorf("there are jobs: %v", err)
 		}
 	}
-	// What the command sees by itself, and what only the server can know.
+	// What the command sees, and what only the server can know.
 	write(map[int]string{7: "schedule: {cron: 61 0 1 1 *}", 5001: "shedule: {}", 9999: "policy: {overlap: sometimes}"})
 	refused("0.yaml:31:18: schedule.cron", "5.yaml:7:1: shedule", "9.yaml:3999:19: policy.overlap")
 	write(map[int]string{7: "schedule: {on: nobody}", 5001: "schedule: {cron: 0 0 1 1 *, except: [holidays]}", 9999: "schedule: {cron: 0 0 1 1 *, only: [workdays]}"})
@@ -354,7 +354,7 @@ func TestAnInterruptedRestoreLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "it ends", func() bool {
-		_, _ = backup.Write([]byte{0}) // whoever reads looks up
+		_, _ = backup.Write([]byte{0}) // wakes the readers
 		select {
 		case <-exited:
 			return true

@@ -38,7 +38,7 @@ type Job struct {
 	Named map[string]int
 	// Lock is what the job shares slots by. Default: its name.
 	Lock string
-	// Slots are how many attempts go on at once; 0 is without bound.
+	// Slots are how many attempts run at once; 0 is without bound.
 	Slots int
 	// Retries are how many further attempts a run may have.
 	Retries int
@@ -261,7 +261,7 @@ func (c *checker) checkLateness(r *attempts) {
 const reportedWithin = 10 * time.Second
 
 // unacknowledged reports whether an attempt ended so shortly before its server died
-// that no one can have heard of it: it is lost, and is made again by the policy.
+// that it cannot have been acknowledged: it is lost, and is made again by the policy.
 func (c *checker) unacknowledged(r *Record, attempt int, ended time.Time) bool {
 	if r == nil || len(r.Attempts) < attempt || r.Attempts[attempt-1] != "lost" {
 		return false
@@ -371,7 +371,7 @@ func mapKeys[V any](m map[int64]V) func(func(int64) bool) {
 	}
 }
 
-// checkOverlap counts what goes on at once under each lock. Attempts that have
+// checkOverlap counts what runs at once under each lock. Attempts that have
 // written no end are left to the locks that the jobs take themselves.
 func (c *checker) checkOverlap(events []Event) {
 	type attempt struct {
@@ -419,7 +419,7 @@ func (c *checker) checkOverlap(events []Event) {
 	}
 }
 
-// checkAcknowledged looks for what somebody was told of.
+// checkAcknowledged looks for acknowledged runs.
 func (c *checker) checkAcknowledged(run, outcome string) {
 	r := c.records[run]
 	switch {

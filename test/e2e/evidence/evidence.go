@@ -1,6 +1,6 @@
 // Package evidence is what jobs of the end-to-end tests write down about
 // themselves, and what must hold of it. What a server says of its runs is compared
-// with what the jobs have seen, never believed by itself.
+// with what the jobs have seen, never trusted alone.
 //
 // It reads no clock and touches no file.
 package evidence
