@@ -133,7 +133,7 @@ type Approved struct {
 
 // Approval adds a step that asks people a question, which is a template. It succeeds when one
 // approves: belfry run approve RUN/STEP, the page of the run, or Scheduler.Approve. It fails when
-// one rejects, or when no one has answered Within a time.
+// one rejects, or without an answer Within a time.
 func (f *Flow[In]) Approval(name, question string, options ...StepOption) *StepOf[Approved] {
 	return &StepOf[Approved]{stepRef: f.add(job.Step{Name: name, Wait: &job.Wait{Approval: question}}, options)}
 }

@@ -109,7 +109,7 @@ func (f *functions) Run(ctx context.Context, a executor.Attempt, out executor.Ou
 	err, left := s.await(ctx, &a, ended)
 	if left {
 		outcome, reason := executor.ByCause(ctx)
-		return executor.Result{Outcome: outcome, Reason: reason + "; the handler did not heed the end of its context and was left behind"}
+		return executor.Result{Outcome: outcome, Reason: reason + "; the handler ignored the end of its context and was left behind"}
 	}
 	return resultOf(ctx, run, err)
 }

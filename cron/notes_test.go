@@ -33,14 +33,14 @@ func TestNotes(t *testing.T) {
 		{"5-59/6 2 * * *", "Europe/Berlin", "2026-03-01 2026-04-01", ShiftOnce, []string{"on 29 March 2026 02:05, 02:11, 02:17, 02:23, 02:29, 02:35 and 4 more do not exist in Berlin: run 1 hour later"}},
 		{"15 30 2 * * *", "Europe/Berlin", "2026-03-01 2026-04-01", Vixie, []string{"on 29 March 2026 02:30:15 does not exist in Berlin: runs at 03:00:00"}},
 
-		// What goes on through the change has no note.
+		// Wildcards that continue through the change have no note.
 		{"* * * * *", "Europe/Berlin", year, Vixie, nil},
 		{"*/15 * * * *", "Europe/Berlin", year, Literal, nil},
 		{"30 * * * *", "Europe/Berlin", year, Vixie, nil},
 		{"*/15 * * * *", "Australia/Lord_Howe", year, Vixie, nil},
 		{"* * * * *", "Pacific/Apia", "2011-12-01 2012-02-01", Vixie, nil},
 		{"*/5 * * * 0", "Europe/Berlin", year, Vixie, nil},
-		// These do not go on.
+		// These do not continue.
 		{"*/20 2 * * *", "Europe/Berlin", year, Vixie, []string{"on 29 March 2026 02:00, 02:20 and 02:40 do not exist in Berlin: do not run", "on 25 October 2026 02:00, 02:20 and 02:40 come twice in Berlin: run twice"}},
 		{"0 */2 * * *", "Europe/Berlin", year, Vixie, []string{"on 29 March 2026 02:00 does not exist in Berlin: does not run", "on 25 October 2026 02:00 comes twice in Berlin: runs twice"}},
 		{"30 * * * *", "Europe/Berlin", year, SkipLast, []string{berlinAutumn + "runs " + last}},
@@ -169,8 +169,8 @@ func TestNotesReachChangesThatTheStretchOnlyTouches(t *testing.T) {
 	}
 }
 
-// What a note says must be what Next does, and where there is none although times
-// are skipped or repeated, the runs go on as if nothing had happened.
+// A note must agree with Next, and where there is none although times
+// are skipped or repeated, the runs continue as if nothing had happened.
 func TestNotesAgreeWithNext(t *testing.T) {
 	r := newRand(t)
 	zones := []string{

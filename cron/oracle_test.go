@@ -57,7 +57,7 @@ func daysInMonth(year, month int) int16 {
 	return 31
 }
 
-// plus counts on by less than a day, as a clock does that no one touches.
+// plus counts on by less than a day, as an untouched clock does.
 func (m moment) plus(seconds int64) moment {
 	s := int64(m.hour)*3600 + int64(m.minute)*60 + int64(m.second) + seconds
 	if s >= 24*3600 {

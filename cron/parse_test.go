@@ -127,7 +127,7 @@ func TestFieldsCompileTo(t *testing.T) {
 		{Quartz, "1 2 3 4 5 ? 2030", yearField, "2030"},
 		{Quartz, "1 2 3 4 5 ?", secondField, "1"},
 
-		// What users of Quartz write besides.
+		// Further forms that users of Quartz write.
 		{Quartz, "/20 0 0 * * ?", secondField, "0,20,40"},
 		{Quartz, "0 7,/20 0 * * ?", minuteField, "0,7,20,40"},
 		{Quartz, "0 0 /8 * * ?", hourField, "0,8,16"},
@@ -211,7 +211,7 @@ func TestFieldsCompileTo(t *testing.T) {
 		{Default, "0 0 1w,31W * *", dayField, "1W,31W"},
 		{Default, "0 0 1,10-12,L * *", dayField, "1,10,11,12,L-0"},
 		{Quartz, "0 0 0 L-2,LW,15W,3 * ?", dayField, "3,L-0W,L-2,15W"},
-		// What is any day anyway is nothing besides.
+		// "Any day" adds nothing to another day field.
 		{Default, "0 0 *,L * *", dayField, "*"},
 		{Default, "0 0 * * *,5#1", weekdayField, "*"},
 

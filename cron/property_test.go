@@ -21,7 +21,7 @@ func light(full, sample int) int {
 }
 
 // watched returns what is tried of a long list: under the race detector each tenth, since
-// it sees nothing in what one goroutine works out by itself, however much that is.
+// it sees nothing in the work of a single goroutine, however much that is.
 func watched[T any](list []T) (some []T) {
 	if !raceDetector {
 		return list

@@ -74,7 +74,7 @@ var speedFrom = func() []time.Time {
 }()
 
 // fastest returns the time for one call of f: the best of short batches, as
-// whatever else a machine does makes a batch slower and never faster. It goes on
+// whatever else a machine does makes a batch slower and never faster. It continues
 // as long as the best is too slow, up to a bound.
 func fastest(promised time.Duration, f func(time.Time) time.Time) time.Duration {
 	const fewest, most = 5, 200

@@ -128,7 +128,7 @@ func TestSegmentsAgreeWithTheTimePackage(t *testing.T) {
 }
 
 // The same hour by hour around the end of every leap year, for zones with rules
-// that go on for ever on either side of Greenwich and the equator.
+// that continue forever on either side of Greenwich and the equator.
 func TestYearEndsOfLeapYears(t *testing.T) {
 	for _, name := range []string{"America/New_York", "Europe/Berlin", "Australia/Sydney", "Pacific/Auckland", "America/Santiago", "Europe/Dublin", "Africa/Casablanca", "Asia/Gaza"} {
 		zone := loadZone(t, name)

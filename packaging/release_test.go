@@ -482,7 +482,7 @@ func TestImageHasCertificateAuthorities(t *testing.T) {
 	}
 }
 
-func TestTheImageIsDescribedAsOCIWants(t *testing.T) {
+func TestImageFollowsTheOCISpecification(t *testing.T) {
 	t.Parallel()
 	raw, err := theImage(t).RawManifest()
 	if err != nil {

@@ -1,6 +1,6 @@
 // Package cronbench measures Belfry's cron expressions beside those of other
 // libraries in one run, and checks what they answer against the vectors of
-// package cron. It belongs to a module of its own, so that no one who uses
+// package cron. It belongs to a module of its own, so that no program that uses
 // Belfry depends on these libraries.
 package cronbench
 
@@ -31,7 +31,7 @@ type Library struct {
 	// Compile parses an expression of five fields, or in the quartz dialect
 	// one with seconds.
 	Compile func(expr string, zone *cron.Zone) (Search, error)
-	// ParseOnly is false where parsing cannot be measured by itself.
+	// ParseOnly is false where parsing cannot be measured alone.
 	ParseOnly bool
 }
 

@@ -62,7 +62,7 @@ const (
 	// due: those of the next second are claimed ahead, and those of a second in
 	// which the machine did something else are still there.
 	capacityFactor = 4
-	// applied is how many jobs are told at a time.
+	// applied is how many jobs are applied at a time.
 	applied = 1000
 )
 

@@ -256,7 +256,7 @@ func copyJobs(ctx context.Context, path string, n, schedules int) error {
 	return nil
 }
 
-// openToFill opens a store that no one else has open, to write much at once.
+// openToFill opens a store that is not in use, to write much at once.
 func openToFill(path string) (*sql.DB, error) {
 	if err := register(); err != nil {
 		return nil, err

@@ -43,7 +43,7 @@ type Options struct {
 	Profile string
 }
 
-// Scenario is something that is measured by itself.
+// Scenario is one measurement.
 type Scenario struct {
 	Name  string
 	About string
@@ -106,7 +106,7 @@ func Run(ctx context.Context, out io.Writer, o Options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	// Where the node is root, it is so that jobs may be somebody else.
+	// Where the node is root, jobs may run as another user.
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/belfry-cron/belfry/client"
 )
 
-// patience is how long a server may take to do what it is asked.
+// patience is how long a server may take to answer.
 const patience = 2 * time.Minute
 
 // server is a process of belfry serve.

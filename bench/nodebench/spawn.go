@@ -26,7 +26,7 @@ func (r bare) String() string { return number(r.rate, 0) + " bare spawns a secon
 
 // bareSpawns starts the program the same number of times, due at the same moments
 // of a second, by as many goroutines as it is useful, with the least that Go can
-// do: vfork and exec, no pipes, nobody who reads. It does so some times and counts
+// do: vfork and exec, no pipes, no reader. It does so some times and counts
 // all.
 func (b *bench) bareSpawns(p *program, l commandLoad, jobs int) (bare, error) {
 	dir, err := b.folder()

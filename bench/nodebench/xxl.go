@@ -52,7 +52,7 @@ type stub struct {
 	mu      sync.Mutex
 	holds   bool // it reports nothing
 	sent    []sentRun
-	ended   []int64 // what is to be reported
+	ended   []int64 // results to report
 	refused error
 }
 

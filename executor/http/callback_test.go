@@ -71,7 +71,7 @@ func TestOnlyAcceptedKeepsACallbackRequestOpen(t *testing.T) {
 	}
 }
 
-// What may have arrived is neither sent again nor ended; what could not connect did not arrive.
+// A request that may have arrived is neither sent again nor ended; without a connection it did not arrive.
 func TestUncertainCallbackRequestIsHandedOver(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

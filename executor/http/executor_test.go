@@ -306,7 +306,7 @@ func TestEndOfTheContextEndsTheRequest(t *testing.T) {
 					}
 					<-r.Context().Done() // the connection is closed
 				})
-				// What has come is in the output while the server is at work.
+				// The output has the response so far while the server is still writing.
 				out := writerFunc(func(p []byte) {
 					if strings.Contains(string(p), "so far") {
 						cancel(test.cause)

@@ -75,7 +75,7 @@ func sideBySide(rounds, each, parallel int, ways ...func()) []float64 {
 
 // BenchmarkSpawn compares the executor with the least that starting a process
 // takes in Go: syscall.StartProcess, which on Linux is vfork and exec, with no
-// pipes and nobody who reads. One operation is a process of each way.
+// pipes and no reader. One operation is a process of each way.
 func BenchmarkSpawn(b *testing.B) {
 	program := tinyProgram(b)
 	e := newExecutor(b)

@@ -19,7 +19,7 @@ func together(flow job.ID, command, user string) executor.Attempt {
 	return a
 }
 
-// settle lets an executor ask as late as it wants to, and returns what it asked about.
+// settle lets an executor ask as late as it may, and returns the runs that it asked about.
 func settle(t *testing.T, e *Executor, over ...job.ID) (asked []job.ID) {
 	t.Helper()
 	e.flows.mu.Lock()
@@ -86,7 +86,7 @@ func TestFlowKeptTogetherSharesADirectory(t *testing.T) {
 	}
 }
 
-func TestTheDirectoryOfAFlowIsAskedAboutLessAndLessOften(t *testing.T) {
+func TestPollsOfAFlowDirectoryBackOff(t *testing.T) {
 	t.Parallel()
 	d, flow, start := newFlowDirs(t.TempDir()), job.ID{1}, time.Now()
 	if _, err := d.enter(flow, account{}); err != nil {

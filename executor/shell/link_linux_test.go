@@ -84,7 +84,7 @@ func TestOpenFilesOfTheNodeAreNotInherited(t *testing.T) {
 			continue // the thread has ended, or has the files of the node
 		}
 		own++
-		// What it keeps, and the socket.
+		// The files that it keeps, and the socket.
 		if len(list) > len(e.spawners.keep)+1 {
 			t.Errorf("%s has %v", table, list)
 		}

@@ -58,7 +58,7 @@ func TestNoFilesOfTheNodeAreOpen(t *testing.T) {
 	e := newExecutor(t)
 	want := "0\n1\n2\n3\n" // the last is what ls reads
 	if !e.Features().OwnFiles {
-		// What the test itself was started with goes to everybody.
+		// All commands inherit what the test itself was started with.
 		out, err := exec.Command("ls", "/proc/self/fd").Output()
 		if err != nil {
 			t.Fatal(err)

@@ -315,7 +315,7 @@ func (s *supervision) endRest() bool {
 	return true
 }
 
-// forced reports whether the process did not end by itself.
+// forced reports whether the process did not end on its own.
 func (s *supervision) forced() bool {
 	return !s.leftover && !s.asked.IsZero() || !s.killed.IsZero()
 }
@@ -494,7 +494,7 @@ func successCodes(s *job.Success) []int {
 	return s.ExitCodes
 }
 
-// shortly rounds a time to what a reader wants to know.
+// shortly rounds a time to the precision that a reader needs.
 func shortly(d time.Duration) string {
 	if d >= time.Second {
 		return d.Round(100 * time.Millisecond).String()

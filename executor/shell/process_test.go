@@ -125,7 +125,7 @@ func TestLeftoverProcessesAreEnded(t *testing.T) {
 	const (
 		asked  = "what it left behind was ended: SIGTERM T later"
 		killed = asked + ", SIGKILL T later"
-		// What is asked only has all the time of the test for it.
+		// A command that is only signalled may take the time of the test.
 		asking, killing = patience, 100 * time.Millisecond
 		// sees waits until what has left the group has said so.
 		sees = "& until [ -e $ALIVE.up ]; do sleep 0.01; done"
@@ -157,7 +157,7 @@ func TestLeftoverProcessesAreEnded(t *testing.T) {
 			r, _, stderr := run(t, e, a)
 			got := times.ReplaceAllString(r.Reason, "T")
 			if late := time.Since(began) > leftoverWait && c.want == "" && got == asked; late {
-				got = "" // so slow a machine asks what would have ended by itself
+				got = "" // a slow machine may end what would have ended on its own
 			}
 			if r.Outcome != job.OutcomeSucceeded || got != c.want || stderr != "" {
 				t.Errorf("%s %q, want success: %s", describe(r), stderr, c.want)

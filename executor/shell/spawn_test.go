@@ -236,7 +236,7 @@ func TestCommandsThatWaitForTheirTurnHaveNoFilesOpen(t *testing.T) {
 	for range commands {
 		start(func() error { return nil })
 	}
-	// What waits for the only spawner is all there is to wait for.
+	// Nothing waits but for the only spawner.
 	deadline := time.Now().Add(patience)
 	for waiting := 0; waiting < commands; runtime.Gosched() {
 		stacks := make([]byte, 1<<22)

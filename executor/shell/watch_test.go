@@ -14,7 +14,7 @@ import (
 	"github.com/belfry-cron/belfry/executor"
 )
 
-// recorder is a watch that keeps what it is told.
+// recorder is a watch that records its calls.
 type recorder struct {
 	nobody
 	mu    sync.Mutex

@@ -31,7 +31,7 @@ import (
 // Kind is that of the handovers and registrations of this package.
 const Kind = store.ExecutorsOfXXL
 
-// Store is what an Admin wants of a store.
+// Store is the Admin's part of a store.
 type Store interface {
 	store.Registry
 	store.Handovers

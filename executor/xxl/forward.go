@@ -24,7 +24,7 @@ const (
 	forwarders   = 4
 )
 
-// forward is a request that goes on to another admin.
+// forward is a request that is passed to another admin.
 type forward struct {
 	path, header string
 	body         []byte

@@ -79,7 +79,7 @@ func TestAListedExecutorThatWasNeverSeenBusyHasLonger(t *testing.T) {
 	})
 }
 
-func TestALoopbackAddressThatIsListedIsClosedUnlessItIsAllowed(t *testing.T) {
+func TestListedLoopbackAddressesAreClosedUnlessAllowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, err := New(Config{Settings: Settings{Tokens: []string{token}}})
 		if err != nil {
@@ -150,7 +150,7 @@ func TestARunByHandGoesToTheExecutorThatWasChosen(t *testing.T) {
 		if sent := second.last(); sent.Params != "full" || sent.Total != 1 {
 			t.Errorf("sent %+v", sent)
 		}
-		// What another node has heard of since counts at once.
+		// A registration at another node counts at once.
 		third := r.serveStub("10.0.0.7:9999")
 		r.must(r.store.Register(r.Context(), []store.Registration{{Kind: Kind, Group: "g", Address: "http://10.0.0.7:9999"}}))
 		r.params = map[string]string{job.ExecutorParam: "http://10.0.0.7:9999"}

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// askEvery is how often an executor is asked whether it still runs a job.
+	// askEvery is how often an executor is polled about a job.
 	askEvery = 15 * time.Second
 	// overtime is how long after its timeout a run is ended by the keeper: executors end it by themselves.
 	overtime = 15 * time.Second
@@ -23,7 +23,7 @@ const (
 	// lostUnseen is that of a run at an executor that is registered and was never seen busy: some
 	// answer idle whatever they do. Those in Node answer idle once they have refused a later run.
 	lostUnseen = 10 * time.Minute
-	// killTries is how often an executor is asked to end a run before it is given up, killRest
+	// killTries is how often a kill is sent to an executor before it gives up, killRest
 	// the time between: three times in 10 s.
 	killTries = 3
 	killRest  = 5 * time.Second
@@ -115,7 +115,7 @@ func (k *keeper) tells(address string) bool {
 }
 
 // look notes that this node looks, and returns for how long it has done so without a gap. While
-// it did not, results may have come that no one took.
+// it did not, results may have been dropped.
 func (k *keeper) look(now time.Time) time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -91,7 +91,7 @@ func TestIgnoredTimeoutIsEnforced(t *testing.T) {
 	})
 }
 
-// What works for hours says so all the time, and no node is needed for it in between.
+// A run of hours reports regularly and needs no node in between.
 func TestBusyExecutorIsPolledAndNothingIsLost(t *testing.T) {
 	bubble(t, func(r *rig) {
 		e := r.executor("g", "10.0.0.5:9999", "")
@@ -145,7 +145,7 @@ func TestAnExecutorThatWasNeverSeenBusyHasLonger(t *testing.T) {
 	})
 }
 
-func TestAnExecutorThatIsGoneLosesItsRuns(t *testing.T) {
+func TestRunsOfAGoneExecutorAreLost(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.executor("g", "10.0.0.5:9999", "")
 		r.keep(r.admin)

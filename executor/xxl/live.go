@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// liveEvery is how often an executor is asked for the log of a run in progress, however
+	// liveEvery is how often the log of a running run is requested, however
 	// many follow it.
 	liveEvery = time.Second
 	// liveKept is for how long what was read is kept after the last follower, and liveMax of how
@@ -61,7 +61,7 @@ func (l *liveLogs) of(run job.ID, attempt int) *liveLog {
 	return one
 }
 
-// forget drops a log that no one follows any more.
+// forget drops a log without followers.
 func (l *liveLogs) forget(run job.ID, one *liveLog) {
 	one.gate <- struct{}{}
 	used := time.Since(one.read) < liveKept

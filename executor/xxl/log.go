@@ -21,7 +21,7 @@ const (
 	lateLogsMax = 5000
 	// lateLogMax is how long a log may take.
 	lateLogMax = 10 * time.Second
-	// logPartsMax bounds how often an executor is asked for what follows in a log.
+	// logPartsMax bounds how often the next part of a log is requested.
 	logPartsMax = 1000
 	// escaped is how many bytes a byte of a log may have in an answer, nearly always.
 	escaped = 2

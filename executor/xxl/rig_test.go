@@ -360,7 +360,7 @@ func (r *rig) claim(a store.Attempt) attempt {
 	return attempt{a, result}
 }
 
-// wants checks how an attempt has ended: with a part of its reason; "" is that it has not.
+// wants checks how an attempt ended: with a part of its reason; "" is that it has not.
 func (r *rig) wants(a attempt, outcome job.Outcome, reason string) {
 	r.Helper()
 	records, err := r.store.AttemptsOf(r.Context(), a.Run)

@@ -180,7 +180,7 @@ func (g *giving) give(ctx context.Context, to target) (executor.Result, bool) {
 			g.pass(to, err)
 			return executor.Result{}, false
 		case err != nil || answer.OK():
-			// What has no answer may have arrived: it is not sent again.
+			// A request without an answer may have arrived: it is not sent again.
 			g.admin.routes.used(at.Run.JobUID, at.Job.Place.Strategy, to.address)
 			return executor.Result{HandedOver: true}, true
 		case answer.IsOtherPath() && to.generation != generationD:

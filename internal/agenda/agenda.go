@@ -86,7 +86,7 @@ const (
 	WakeStarts                  // Starts may return some
 	WakeLook                    // runs may be due in a moment: poll
 	WakeReader                  // there is little left to claim: read on
-	WakeHeed                    // something was cancelled or changed
+	WakeRevoke                  // something was cancelled or changed
 )
 
 // Agenda makes the decisions of a worker. Use New. Durations are times of the monotonic
@@ -119,9 +119,9 @@ type Agenda[P any] struct {
 	stuck, full, noRoom bool
 	made                int // claims, since it was last asked
 	edits               int // how often jobs are known to have changed
-	// hints are the hints not polled for yet, and heeds the revoking hints not acted on
+	// hints are the hints not polled for yet, and revocations the revoking hints not acted on
 	// yet.
-	hints, heeds store.Hint
+	hints, revocations store.Hint
 	// backlogAt is when to read the whole backlog again, if plenty is pending, and read how
 	// far ahead ready runs were read.
 	backlogAt time.Duration

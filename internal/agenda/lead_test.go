@@ -25,7 +25,7 @@ func TestLeadCoversAStoreWithPauses(t *testing.T) {
 	if l := lead.of(1); l > 20*time.Millisecond {
 		t.Errorf("a minute later claims go out %s ahead", l)
 	}
-	// What stands still for that long is not to be expected again.
+	// A stall of that length is not expected again.
 	batches(time.Second, 1)
 	batches(2*time.Millisecond, 100)
 	if l := lead.of(1); l > 4*leadKept {

@@ -27,9 +27,9 @@ const (
 	// case: single ones, such as retries, are due when they are created.
 	plenty = 2 * store.MaxBatch
 	recent = 2 * LookEvery
-	// heeded are the hints that revoke work, looked the hints that announce claimable runs.
-	heeded = store.HintJobs | store.HintCancels | store.HintNodes
-	looked = store.HintRuns | store.HintPlaced
+	// revoking are the hints that revoke work, claimable the hints that announce claimable runs.
+	revoking  = store.HintJobs | store.HintCancels | store.HintNodes
+	claimable = store.HintRuns | store.HintPlaced
 )
 
 // Window is a part of the ready runs to read: those behind a place that are due until a moment.
@@ -43,20 +43,20 @@ type Window struct {
 
 // Hint takes note of a hint of the store.
 func (a *Agenda[P]) Hint(hint store.Hint) {
-	if a.hints |= hint & looked; hint&looked != 0 {
+	if a.hints |= hint & claimable; hint&claimable != 0 {
 		a.wake |= WakeLook
 	}
-	if hint&heeded != 0 {
-		a.heeds = a.heeds.With(hint & (heeded | store.HintAny))
-		a.wake |= WakeHeed
+	if hint&revoking != 0 {
+		a.revocations = a.revocations.With(hint & (revoking | store.HintAny))
+		a.wake |= WakeRevoke
 	}
 }
 
-// Heeds returns the revoking hints since the last call. Claims in flight whose jobs may
+// Revocations returns the revoking hints since the last call. Claims in flight whose jobs may
 // have changed must be recalled: see Recalled.
-func (a *Agenda[P]) Heeds() store.Hint {
-	hint := a.heeds
-	if a.heeds = 0; hint&store.HintJobs != 0 {
+func (a *Agenda[P]) Revocations() store.Hint {
+	hint := a.revocations
+	if a.revocations = 0; hint&store.HintJobs != 0 {
 		a.edits++
 	}
 	return hint

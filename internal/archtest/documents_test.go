@@ -9,7 +9,7 @@ import (
 )
 
 // A row of a table that names a test which is gone says that something is guarded, and
-// nobody knows by what.
+// it is unknown by what.
 func TestTestsThatDocumentsNameAreThere(t *testing.T) {
 	defined := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)\w+)\(`)
 	named := regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Z]\\w+)[`/]")

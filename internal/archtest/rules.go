@@ -219,7 +219,7 @@ func checkPure(p pkg) []string {
 	return wrong
 }
 
-// checkPackageComment wants one comment that says what the package is for.
+// checkPackageComment requires one comment that says what the package is for.
 func checkPackageComment(p pkg) []string {
 	want := "Package " + p.name + " "
 	if p.name == "main" {
@@ -333,7 +333,7 @@ var wellKnown = []string{
 	"UnmarshalJSON", "MarshalYAML", "UnmarshalYAML",
 }
 
-// checkExported wants a comment on everything that is exported, which begins
+// checkExported requires a comment on everything that is exported, which begins
 // with its name. In a group of constants or variables one comment on the group
 // is enough.
 func checkExported(p pkg) []string {

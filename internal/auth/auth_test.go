@@ -85,7 +85,7 @@ func TestOnlyTheNodeThatMakesTheTokenHasAFile(t *testing.T) {
 	}
 }
 
-// lateStore has no tokens yet when it is asked, and has when one is added.
+// lateStore has no tokens when they are read, and has one by the time that another is added.
 type lateStore struct{ auth.Store }
 
 func (lateStore) Tokens(context.Context) ([]store.Token, error) { return nil, nil }

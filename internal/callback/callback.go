@@ -49,7 +49,7 @@ type Keeper struct {
 // Kind returns that of the handovers.
 func (k *Keeper) Kind() string { return Kind }
 
-// New returns a keeper. boot is a clock that goes on while the machine sleeps.
+// New returns a keeper. boot is a clock that runs while the machine sleeps.
 func New(s Store, boot func() time.Duration) *Keeper { return &Keeper{store: s, boot: boot} }
 
 // Look ends finished work and returns when to poll the rest again.

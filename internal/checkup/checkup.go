@@ -106,7 +106,7 @@ func Separation(c config.Server) Finding {
 	return f
 }
 
-// What access(2) is asked.
+// The modes of access(2).
 const (
 	MayEnter = 1
 	MayWrite = 2

@@ -24,7 +24,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// applyFlags is what belfry apply is asked.
+// applyFlags are the flags of belfry apply.
 type applyFlags struct {
 	sources
 	dryRun string

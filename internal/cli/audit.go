@@ -13,7 +13,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/config"
 )
 
-// auditFlags are what belfry audit is asked.
+// auditFlags are the flags of belfry audit.
 type auditFlags struct {
 	connection    config.Asked
 	object, actor string

@@ -13,7 +13,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// backfillFlags is what belfry job backfill is asked.
+// backfillFlags are the flags of belfry job backfill.
 type backfillFlags struct {
 	connection config.Asked
 	from, to   time.Time

@@ -15,7 +15,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// createFlags is the job that belfry job create is asked for.
+// createFlags describe the job that belfry job create makes.
 type createFlags struct {
 	connection config.Asked
 	cron       []string

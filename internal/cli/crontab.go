@@ -231,7 +231,7 @@ func scriptsIn(folder string) []string {
 // accepts.
 var systemTables = []string{"/etc/crontab", "/etc/cron.d", "/etc/anacrontab"}
 
-// tablesOf reads what is to be imported, and returns the owner that its jobs get.
+// tablesOf reads the tables to import, and returns the owner that its jobs get.
 func tablesOf(ctx context.Context, env Env, ask importFlags, files []string) (tables []cronTable, owner string, err error) {
 	switch {
 	case ask.system:

@@ -11,7 +11,7 @@ import (
 	"github.com/belfry-cron/belfry/client"
 )
 
-// diffFlags is what belfry diff is asked.
+// diffFlags are the flags of belfry diff.
 type diffFlags struct {
 	sources
 	output string

@@ -39,7 +39,7 @@ func away(t *testing.T) map[string]string {
 	return map[string]string{"BELFRY_SERVER": "http://127.0.0.1:1", "BELFRY_TOKEN": "x", "BELFRY_SPOOL": filepath.Join(t.TempDir(), "spool")}
 }
 
-// codeOf returns the exit code of a process that has ended by itself.
+// codeOf returns the exit code of a process that has ended on its own.
 func codeOf(t *testing.T, err error) int {
 	t.Helper()
 	var exit *exec.ExitError
@@ -238,7 +238,7 @@ func TestExecReportsWhenTheServerIsBack(t *testing.T) {
 	}
 	gone.Store(true)
 	ends(4, "--job", "new", "--schedule", "29 2 * * *", "--", "sh", "-c", "echo second; exit 4")
-	// This one was killed: nobody else can say that.
+	// This one was killed: only its parent can say that.
 	cmd := wrapped(t, env, "--job", "new", "--", "sh", "-c", "echo $$; exec sleep 30")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	pid := startedAndKilled(t, cmd)

@@ -11,7 +11,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// exportFlags is what belfry export is asked.
+// exportFlags are the flags of belfry export.
 type exportFlags struct {
 	connection config.Asked
 	all        bool

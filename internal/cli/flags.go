@@ -128,7 +128,7 @@ func noArguments(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// someNames wants names of what, one or more.
+// someNames requires one or more names.
 func someNames(what string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {

@@ -17,7 +17,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// jobListFlags is what belfry job list is asked.
+// jobListFlags are the flags of belfry job list.
 type jobListFlags struct {
 	connection config.Asked
 	all        bool

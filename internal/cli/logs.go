@@ -16,7 +16,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// logsFlags is what belfry logs is asked.
+// logsFlags are the flags of belfry logs.
 type logsFlags struct {
 	connection config.Asked
 	follow     bool

@@ -20,7 +20,7 @@ import (
 // fraction of a second.
 const nextMax = 10_080
 
-// nextFlags is what belfry next is asked.
+// nextFlags are the flags of belfry next.
 type nextFlags struct {
 	zone        *cron.Zone // nil when it is not given
 	count       int
@@ -73,7 +73,7 @@ belfry next '0 9 * * *' --prev -n 1 -o name        # when it last fell due`,
 	return cmd
 }
 
-// oneExpression wants one argument. The usual mistake is to leave out the
+// oneExpression requires one argument. The usual mistake is to leave out the
 // quotes, so that the shell makes many of it, or file names of the stars.
 func oneExpression(_ *cobra.Command, args []string) error {
 	switch len(args) {

@@ -151,7 +151,7 @@ func drainText(n *client.Node) string {
 	return "by " + n.DrainedBy + ": " + n.DrainReason
 }
 
-// drainFlags are what belfry node drain is asked.
+// drainFlags are the flags of belfry node drain.
 type drainFlags struct {
 	asked   config.Asked
 	reason  string

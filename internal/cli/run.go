@@ -36,7 +36,7 @@ belfry run cancel 01M7WSD70J4JVRQ9N4TN6P9NR3`)
 	return cmd
 }
 
-// oneRun wants the id of one run.
+// oneRun requires the id of one run.
 func oneRun(cmd *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 0:

@@ -66,7 +66,7 @@ func TestWaitExplainsWhyARunHasNotStarted(t *testing.T) {
 	}
 }
 
-// 0 would say that there is no output where no one has counted it.
+// 0 would say that there is no output where it was not counted.
 func TestOutputWithoutACountIsShown(t *testing.T) {
 	for _, test := range []struct {
 		outcome job.Outcome

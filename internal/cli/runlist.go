@@ -16,7 +16,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// runListFlags is what belfry run list is asked.
+// runListFlags are the flags of belfry run list.
 type runListFlags struct {
 	connection config.Asked
 	all        bool

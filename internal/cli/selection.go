@@ -24,7 +24,7 @@ func (s *selection) addFlags(cmd *cobra.Command) {
 	f.BoolVarP(&s.yes, "yes", "y", false, "with --label, do not ask")
 }
 
-// check wants names or labels.
+// check requires names or labels.
 func (s *selection) check(cmd *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 0 && len(s.labels) == 0:

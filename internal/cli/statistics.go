@@ -77,7 +77,7 @@ func statisticsText(w io.Writer, env Env, stats client.JobStatistics) {
 	table(w, styleFor(env, env.StdoutIsTerminal), []string{"", "P50", "P95", "P99", "MAX"}, [][]string{row("duration", stats.Duration), row("lateness", stats.Lateness)})
 }
 
-// loadFlags is what belfry load is asked.
+// loadFlags are the flags of belfry load.
 type loadFlags struct {
 	connection config.Asked
 	all        bool

@@ -13,7 +13,7 @@ import (
 )
 
 // firstJob is a job that shows that all works. It has no double quotes, so that a log in
-// JSON has it as a shell wants it.
+// JSON has it as a shell reads it.
 const firstJob = "{name: hello, schedule: {every: 10s}, run: {shell: echo hello%s}}"
 
 // welcome shows how to create a first job and see its output, as long as there are no

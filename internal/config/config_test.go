@@ -300,7 +300,7 @@ contexts:
 	if c, err = config.Connect(config.Asked{Server: config.DefaultServer}, empty, readToken); err != nil || !strings.HasPrefix(c.NoToken, "set BELFRY_TOKEN") {
 		t.Errorf("%v, to a server that was named the connection is %+v", err, c)
 	}
-	// What a server has left that has died counts as nothing.
+	// Leftovers of a dead server count as nothing.
 	must(os.WriteFile(filepath.Join(data, "server.json"), []byte(`{"url": "http://127.0.0.1:8", "token_file": "x", "pid": 2147483646}`), 0o600))
 	if c, err := config.Connect(config.Asked{}, empty, readToken); err != nil || c.Server != config.DefaultServer || c.Token != "" {
 		t.Errorf("%v, after the death of a server the connection is %+v", err, c)

@@ -23,7 +23,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// notForCron is what Debian's cron reads otherwise than the import, with the reason: files of
+// notForCron is what Debian's cron reads differently from the import, with the reason: files of
 // test/crontabs, or lines with a text. anacrontabs and timers are not for it either.
 var notForCron = []struct{ file, line, reason string }{
 	{"cron-tz", "", "CRON_TZ is of cronie"},

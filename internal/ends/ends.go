@@ -20,7 +20,7 @@ const (
 	// jobsMax is how many jobs have lines of their own within that time. An outage that
 	// fails all jobs would else fill the disk with what it says.
 	jobsMax = 1000
-	// queueMax is how many ends wait to be logged. A log that no one reads blocks its
+	// queueMax is how many ends wait to be logged. An unread log blocks its
 	// writer, and must not block the store.
 	queueMax = 10_000
 	// flushEvery is the interval of checks for suppressed lines that no other line

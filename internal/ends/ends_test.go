@@ -38,7 +38,7 @@ func ended(n int, outcome job.Outcome, reason string) store.Ends {
 	}}}
 }
 
-func TestRunsThatDidNotDoTheirWorkAreLogged(t *testing.T) {
+func TestFailedRunsAreLogged(t *testing.T) {
 	logging(t, func(l *ends.Log, said *logtest.Log) {
 		for n, outcome := range []job.Outcome{
 			job.OutcomeFailed, job.OutcomeTimedOut, job.OutcomeLost, job.OutcomeMissed,
@@ -74,7 +74,7 @@ func TestRunsThatDidNotDoTheirWorkAreLogged(t *testing.T) {
 
 // A job that fails each second is a line a minute, with the number of those left out; so is
 // an outage in which thousands of jobs fail.
-func TestAJobThatFailsAllTheTimeDoesNotFillTheLog(t *testing.T) {
+func TestFrequentFailuresDoNotFillTheLog(t *testing.T) {
 	logging(t, func(l *ends.Log, said *logtest.Log) {
 		for range 150 {
 			l.Ended(ended(1, job.OutcomeFailed, "exit status 1"))
@@ -102,7 +102,7 @@ func TestAJobThatFailsAllTheTimeDoesNotFillTheLog(t *testing.T) {
 	})
 }
 
-// A log that no one reads must not hold up the store.
+// An unread log must not block the store.
 func TestUnreadLogBlocksNothing(t *testing.T) {
 	var said logtest.Log
 	l := ends.New(slog.New(slog.NewTextHandler(&said, nil)), nil)

@@ -350,7 +350,7 @@ func (b *Batch) withShards(r *store.Run) bool {
 }
 
 // replace makes room for a run of a job: of the job's runs in the same slot the waiting one
-// is skipped, and of those that hold it the one that was due first is asked to end, or
+// is skipped, and of those that hold it the one that was due first is cancelled, or
 // ended if it is between two attempts, unless another one is already ending. Other shards
 // of its occurrence are left alone, and so are runs of other jobs in a pool.
 func (b *Batch) replace(by *member) {

@@ -99,7 +99,7 @@ func TestEarlyClaimsInAnyOrderBelongToOneEpoch(t *testing.T) {
 					times++ // planned with the change
 				}
 			}
-			// What was late before the change, or is by the new jitter, the change withdraws.
+			// The change withdraws runs that were late before it, or are by the new jitter.
 			late := !timings[0].dueAt(at).After(w.now) || !timings[1].dueAt(at).After(w.now)
 			if times > 1 || times == 0 && (started[id] || shared && !late) {
 				t.Errorf("seed %d: the instant %d falls due %d times: %v; cursor %s, floor %s", seed, i+1, times, story, j.Cursor.Sub(start), j.Floor.Sub(start))

@@ -742,7 +742,7 @@ func (b *Batch) freezeFlows(j *Job) {
 	}
 }
 
-// together reports whether a step that wants to run on a node may: the first decides for those
+// together reports whether a step may run on a node: the first decides for those
 // of a flow that is kept together.
 func (b *Batch) mayRunOn(m *member, node string) bool {
 	p := b.run(m.Parent)

@@ -262,7 +262,7 @@ func (b *Batch) Answered(n *Need) {
 // HasWhole says that all unfinished runs of a job are added.
 func (b *Batch) HasWhole(uid job.ID) { put(&b.facts.whole, uid, true) }
 
-// HasSlot says that the members of a slot are added, as SlotNeed wants them, as far as a
+// HasSlot says that the members of a slot are added, as SlotNeed describes, as far as a
 // place in their order. EndOfSlot is behind all of them.
 func (b *Batch) HasSlot(key string, until store.RunRef) {
 	if has, ok := b.facts.slots[key]; !ok || later(until, has) {

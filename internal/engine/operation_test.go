@@ -12,7 +12,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// do takes a decision that is told what it asks for and nothing else.
+// do takes a decision with only the facts that it asks for.
 func (w *world) do(op Operation) (Changes, error) {
 	b := NewBatch(w.now, lookAhead, 0)
 	b.Guard()
@@ -95,7 +95,7 @@ func (w *world) run(id byte, uid job.ID, change func(*store.Run)) job.ID {
 	return r.ID
 }
 
-// goesOn makes a run one that goes on.
+// goesOn makes a run a running one.
 func goesOn(r *store.Run) {
 	r.State, r.Token, r.HoldsSlot, r.Node = job.StateRunning, job.ID{5, r.ID[1]}, true, "a"
 	r.First, r.Claimed = r.Due, r.Due

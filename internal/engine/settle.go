@@ -60,7 +60,7 @@ func (b *Batch) release(a store.Attempt) {
 func cancelled(by, reason string) string { return "cancelled by " + by + because(reason) }
 
 // Cancel decides about the cancel of a run: it ends at once if it is not running, else its
-// node is asked. It returns the resulting run, and false if it is unknown. For a finished
+// node is cancelled. It returns the resulting run, and false if it is unknown. For a finished
 // run the store adds its records.
 func (b *Batch) Cancel(id job.ID, by, reason string) (store.Run, bool) {
 	m := b.run(id)

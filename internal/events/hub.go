@@ -15,7 +15,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Store is what a hub wants of a store.
+// Store is the hub's part of a store.
 type Store interface {
 	Events(ctx context.Context) <-chan []store.Event
 	EventsElsewhere(ctx context.Context) <-chan []store.Event

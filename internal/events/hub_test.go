@@ -117,7 +117,7 @@ func heard(t *testing.T, l *events.Listener) (kinds []string, gap bool) {
 	}
 }
 
-func TestEachListenerHearsAllFromItsBeginningOn(t *testing.T) {
+func TestEachListenerReceivesEverythingFromItsStart(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fake, h *events.Hub) {
 		first := listen(t, h, "")
 		defer first.Close()
@@ -136,9 +136,9 @@ func TestEachListenerHearsAllFromItsBeginningOn(t *testing.T) {
 	})
 }
 
-// Runs start at full seconds, and so do their events: nobody is woken just then, nor
+// Runs start at full seconds, and so do their events: no listener is woken just then, nor
 // all at once.
-func TestListenersAreToldInTurn(t *testing.T) {
+func TestListenersAreServedInTurn(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fake, h *events.Hub) {
 		const listeners = 64
 		told := make(chan time.Duration, listeners)
@@ -172,7 +172,7 @@ func TestListenersAreToldInTurn(t *testing.T) {
 		if len(at) < 16 {
 			t.Errorf("they are told at %d moments: %v", len(at), at)
 		}
-		// What comes while they are told is gathered again.
+		// Events that come while listeners are served are gathered again.
 		begun = time.Now()
 		f.tell(2, 1)
 		for range listeners {
@@ -192,7 +192,7 @@ func TestReturningListenerResumes(t *testing.T) {
 			t.Fatalf("heard %d events", len(list))
 		}
 		l.Close()
-		time.Sleep(30 * time.Second) // nobody listens
+		time.Sleep(30 * time.Second) // without listeners
 		f.tell(4, 2)
 		for behind, want := range map[string][]string{
 			list[1].ID: {"3", "4", "5"}, list[2].ID: {"4", "5"}, l.Place(): {"4", "5"},
@@ -209,7 +209,7 @@ func TestReturningListenerResumes(t *testing.T) {
 	})
 }
 
-func TestWhatIsNotKnownAnyMoreIsAGap(t *testing.T) {
+func TestUnknownEventsAreAGap(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fake, h *events.Hub) {
 		l := listen(t, h, "")
 		f.tell(1, 1)
@@ -233,7 +233,7 @@ func TestWhatIsNotKnownAnyMoreIsAGap(t *testing.T) {
 			}
 			again.Close()
 		}
-		// What the store has lost is one as well, for those who are up to date too.
+		// A loss in the store is a gap as well, also for listeners that are up to date.
 		f.Send([]store.Event{{Kind: store.EventLost}, {Kind: "2"}})
 		synctest.Wait()
 		if kinds, gap := heard(t, l); !gap || len(kinds) > 0 {
@@ -243,7 +243,7 @@ func TestWhatIsNotKnownAnyMoreIsAGap(t *testing.T) {
 	})
 }
 
-func TestNobodyIsFollowedForNobody(t *testing.T) {
+func TestNothingIsFollowedWithoutListeners(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fake, h *events.Hub) {
 		time.Sleep(time.Hour)
 		if f.Wanted() {
@@ -273,7 +273,7 @@ func TestNobodyIsFollowedForNobody(t *testing.T) {
 	})
 }
 
-func TestNodesAreToldByTheirState(t *testing.T) {
+func TestNodeEventsCarryTheState(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fake, h *events.Hub) {
 		id := func(n byte) job.ID { return job.ID{n} }
 		now := time.Now()
@@ -304,7 +304,7 @@ func TestNodesAreToldByTheirState(t *testing.T) {
 }
 
 // Nodes that were there before the first look that succeeds have not just come.
-func TestNodesThatCouldNotBeReadAtFirstAreNotTold(t *testing.T) {
+func TestNodesUnreadAtFirstSendNoEvent(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fake, h *events.Hub) {
 		f.set(func() {
 			f.broken = true
@@ -321,7 +321,7 @@ func TestNodesThatCouldNotBeReadAtFirstAreNotTold(t *testing.T) {
 	})
 }
 
-func TestListenersAreSentAwayAtTheEnd(t *testing.T) {
+func TestListenersAreClosedAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := events.New(&fake{})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -343,7 +343,7 @@ func TestListenersAreSentAwayAtTheEnd(t *testing.T) {
 	})
 }
 
-func TestASlowReceiverLosesAndIsTold(t *testing.T) {
+func TestASlowReceiverLearnsOfItsLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f events.Feed
 		ctx, cancel := context.WithCancel(t.Context())

@@ -49,7 +49,7 @@ func TestEventsOfSeveralProcessesAreOrderedByTime(t *testing.T) {
 		if kinds, gap := heard(t, l); gap || !slices.Equal(kinds, want) {
 			t.Errorf("heard %v, gap %v, want %v", kinds, gap, want)
 		}
-		// What comes too late comes all the same, and so does what was lost.
+		// Late and lost events come all the same.
 		f.elsewhere <- at(50, store.EventLost, "behind a gap")
 		time.Sleep(time.Second)
 		if _, gap := heard(t, l); !gap {

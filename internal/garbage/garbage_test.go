@@ -51,7 +51,7 @@ func TestLimitIsRestoredWithoutDemand(t *testing.T) {
 	}
 }
 
-// What is in use grows while there is room, and the room becomes smaller.
+// Memory in use grows while the room shrinks.
 func TestRoomCountsUsedSpace(t *testing.T) {
 	runtime.GC()
 	usual := limit()

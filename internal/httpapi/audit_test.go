@@ -65,7 +65,7 @@ func TestEachChangeIsAudited(t *testing.T) {
 	ok[client.Run](s, "POST", "/api/v1/runs/"+run.ID.String()+"/retry", "", "Authorization", "Bearer of ops")
 	changed("retrying", "run.hand default/other")
 
-	// What changes nothing does not exist.
+	// Calls without a change have no record.
 	ok[client.Change](s, "PUT", "/api/v1/jobs/default/other", strings.Replace(document, "nightly", "other", 1), "If-Match", "*")
 	s.call("POST", "/api/v1/jobs", `{"name": "bad"}`)
 	if records := ok[client.Page[client.AuditRecord]](s, "GET", "/api/v1/audit", "").Items; len(records) != seen {

@@ -72,7 +72,7 @@ func TestBackfillIsPreviewedCreatedOnceAndCancelledAsAWhole(t *testing.T) {
 	if over = ok[client.BackfillCancelled](s, "POST", hourlyFilled+"/cancel", ""); over.Ended != 0 || len(over.Running) != 0 {
 		t.Errorf("cancelling again: %+v", over)
 	}
-	// What was cancelled is made again when another key asks for it.
+	// A cancelled backfill is made again for another key.
 	if again = ok[client.Backfill](s, "POST", hourlyFilled, threeHours); again.Made != 0 {
 		t.Errorf("without a key it has made %d runs", again.Made)
 	}

@@ -140,7 +140,7 @@ func FuzzNamesAndHeaders(f *testing.F) {
 			switch field := headers[int(header)%len(headers)]; {
 			case field == "Host":
 				r.Host = value
-			// What runs is followed until it has ended, which it does not here.
+			// A running run would be followed until its end, which does not come here.
 			case field == "Accept" && !strings.Contains(r.URL.Path, w.ended.ID.String()):
 			default:
 				r.Header.Set(field, value)

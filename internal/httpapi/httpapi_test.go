@@ -295,7 +295,7 @@ func TestJobIsCreatedReadChangedAndDeleted(t *testing.T) {
 		t.Errorf("no defaults are filled in: %s", filled.RawMessage)
 	}
 
-	// What was read can be written.
+	// A document that was read can be written back.
 	again := ok[client.Change](s, "PUT", "/api/v1/jobs/default/nightly", string(read.RawMessage), "If-Match", `"1"`)
 	if again.Result != client.Unchanged {
 		t.Errorf("writing what was read has %s the job", again.Result)

@@ -71,7 +71,7 @@ func TestLatestSessionOfANodeIsShown(t *testing.T) {
 	}
 }
 
-func TestADrainedNodeIsReadyAndSaysSo(t *testing.T) {
+func TestDrainedNodeIsReadyWithANote(t *testing.T) {
 	s := newServer(t)
 	s.node()
 	name := ok[client.Page[client.Node]](s, "GET", "/api/v1/nodes", "").Items[0].Name
@@ -128,7 +128,7 @@ func TestReplacedProcessIsNoLongerListed(t *testing.T) {
 	}
 }
 
-// What a node says of itself is shown with it, and for some days after its end.
+// The description of a node is shown with it, and for some days after its end.
 func TestGoneNodeIsListed(t *testing.T) {
 	s := newServer(t)
 	n := s.node()

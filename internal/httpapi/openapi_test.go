@@ -154,7 +154,7 @@ func (d *described) operationOf(r *http.Request) *operation {
 // its headers and all that is in it.
 func (d *described) check(t testing.TB, r *http.Request, w *httptest.ResponseRecorder) {
 	t.Helper()
-	// What is wrong with a request for no operation is a problem as well.
+	// A wrong request outside of any operation is a problem as well.
 	schema, what := d.schema(t, "/components/schemas/Problem"), r.Method+" "+r.URL.String()
 	kind, _, _ := mime.ParseMediaType(w.Header().Get("Content-Type"))
 	o := d.operationOf(r)

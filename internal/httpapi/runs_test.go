@@ -620,7 +620,7 @@ func TestAWrongClockOfTheNodeChangesNothing(t *testing.T) {
 	ok[client.Change](s, "POST", "/api/v1/jobs/default/nightly/pause", `{"until": "`+until+`"}`)
 }
 
-// What a node answers does not depend on its clock either.
+// Answers of a node do not depend on its clock either.
 func TestNodesWithOtherClocksAnswerAlike(t *testing.T) {
 	s := newServer(t)
 	ok[client.Change](s, "POST", "/api/v1/jobs", `{"name": "often", "schedule": {"cron": "* * * * *"}, "run": {"shell": "echo"}}`)

@@ -8,7 +8,7 @@ import (
 	"github.com/belfry-cron/belfry/client"
 )
 
-// What cannot be read hides nothing of what is wrong besides.
+// An unreadable value hides no other mistake.
 func TestAllMistakesAreReportedAtOnce(t *testing.T) {
 	s := newServer(t)
 	one := `{"name": "A", "policy": {"timeout": [], "queue_limit": 3}, "schedule": {"cron": "61 * * * *"}, "run": {"shell": {"a": 1}}}`

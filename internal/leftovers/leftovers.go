@@ -59,7 +59,7 @@ type Settled struct {
 	Lost      []store.Run
 }
 
-// lookAgain is when the store is asked once more: a claim that was sent before the death
+// lookAgain is when the store is read once more: a claim that was sent before the death
 // may be committed after it.
 var lookAgain = []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second}
 

@@ -88,7 +88,7 @@ func (w *world) want(id job.ID, outcome string) {
 	}
 }
 
-func TestWhatNeverBeganIsGivenBackAtOnceAndTheRestIsLostWhenItHasEnded(t *testing.T) {
+func TestUnstartedAttemptsAreReleasedAtOnceAndStartedOnesLostAtTheirEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		ended := make(chan struct{})
@@ -154,7 +154,7 @@ type stale struct {
 func (s *stale) Mine(context.Context, job.ID) ([]store.Run, error) { return s.mine, nil }
 
 // The watchdog and the next process do the same, and what they have read may be old.
-func TestWhatWasSettledBeforeStaysAsItIs(t *testing.T) {
+func TestSettledRunsStayUnchanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		mine, err := w.Mine(t.Context(), job.ID{1})

@@ -283,7 +283,7 @@ func TestStoreClockNeverRunsAheadHoweverSlowTheAnswer(t *testing.T) {
 			}
 		}
 		w.store.away.Store(true)
-		w.slept.Add(int64(time.Hour)) // and the clock of the store goes on
+		w.slept.Add(int64(time.Hour)) // and the clock of the store continues
 		if off := time.Until(m.Now()) - time.Hour; off > 0 || off < -200*time.Millisecond {
 			t.Errorf("after a sleep of the machine it is ahead by %s, want -200ms to 0s", off)
 		}

@@ -225,7 +225,7 @@ func (p *pastStore) Attempts(_ context.Context, q store.HistoryQuery) ([]store.R
 	return []store.Record{{Attempt: job.Attempt{Ended: noon.Add(-time.Hour)}}}, store.RecordRef{}, nil
 }
 
-func TestLastSuccessesBeforeTheStartComeFromTheHistoryABitAtATime(t *testing.T) {
+func TestEarlierSuccessesAreReadFromHistoryInParts(t *testing.T) {
 	m := New()
 	s := &pastStore{Store: memory.New(memory.Options{Now: func() time.Time { return noon }}), fails: store.ErrNoSpace}
 	const jobs = lookBackMax + 10
@@ -324,7 +324,7 @@ func (hangingStore) Now(ctx context.Context) (time.Time, error) {
 	return time.Time{}, ctx.Err()
 }
 
-func TestAStoreThatHangsKeepsNothingElseFromWhoReads(t *testing.T) {
+func TestAHangingStoreHidesNoOtherMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := New()
 		begun := time.Now()

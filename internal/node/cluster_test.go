@@ -19,7 +19,7 @@ func (w *world) startAs(name string, now func() time.Time, exec executor.Executo
 	return stop
 }
 
-// nodeAs is startAs for who wants the node.
+// nodeAs is startAs, and returns the node.
 func (w *world) nodeAs(name string, now func() time.Time, exec executor.Executor, roles ...string) (n *Node, stop func()) {
 	w.t.Helper()
 	n, err := New(Config{

@@ -131,7 +131,7 @@ func TestDrainedNodeReleasesEarlyClaims(t *testing.T) {
 	})
 }
 
-// The end of a drain is told: nobody waits for the next look, whenever that is.
+// The end of a drain is hinted: nodes do not wait for their next poll.
 func TestWaitingRunsStartWhenTheDrainEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -158,7 +158,7 @@ func TestWaitingRunsStartWhenTheDrainEnds(t *testing.T) {
 	})
 }
 
-// What this node has claimed ahead stays its own when another one is drained.
+// Early claims of this node stay its own when another one is drained.
 func TestDrainOfAnotherNodeKeepsEarlyClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

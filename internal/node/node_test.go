@@ -125,7 +125,7 @@ func (w *world) run(n *Node) (stop func()) {
 	}
 }
 
-// Those who follow output go by this.
+// Followers of output depend on this.
 func TestNodeAnnouncesStoredOutput(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

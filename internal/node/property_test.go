@@ -252,7 +252,7 @@ func (x *witness) Run(ctx context.Context, a executor.Attempt, _ executor.Output
 	return r
 }
 
-// steady are jobs that no one changes while the test runs, so that each of their
+// steady are jobs that are not changed while the test runs, so that each of their
 // occurrences must be accounted for. The number is how many may run at once.
 var steady = map[string]struct {
 	text string
@@ -461,7 +461,7 @@ func (s *simulation) settle() {
 	for i := range s.nodes {
 		s.nodes[i].stop()
 	}
-	// What is left is ready and belongs to the look-ahead.
+	// The remaining runs are ready and belong to the look-ahead.
 	if _, err := s.memory.Tidy(context.Background()); err != nil {
 		s.t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ func TestWorkerRoleNeedsOnlyTheWorkContract(t *testing.T) {
 		contract := remote{work.On(w.store, time.Now)}
 		stopWorker := start("worker", Config{Session: store.Session{Roles: []string{store.RoleWorker}, Capacity: 100}, Members: contract, Work: contract})
 
-		// What another node leaves lying is taken over through the contract as well.
+		// Abandoned runs of another node are taken over through the contract as well.
 		silent, err := w.store.Join(ctx, store.Session{ID: job.ID{1}, Node: "silent", Machine: "m2", DataDir: "/silent", Roles: []string{store.RoleWorker}, Capacity: 100})
 		if err != nil {
 			t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// stubborn is a store that lets nobody join while a test says so.
+// stubborn is a store that refuses to join while a test says so.
 type stubborn struct {
 	store.Store
 	refuses atomic.Bool
@@ -254,7 +254,7 @@ func TestRollingRestartNeitherLosesNorDoublesRuns(t *testing.T) {
 		stopB()
 		seen := map[time.Time]bool{}
 		for _, s := range w.exec.started() {
-			// What is left lying is taken over within a second and a half.
+			// Abandoned runs are taken over within a second and a half.
 			if late := s.at.Sub(s.scheduled); late > 1500*time.Millisecond || late < 0 {
 				t.Errorf("the run of %s has started %s after its time", s.scheduled, late)
 			}
@@ -336,7 +336,7 @@ func TestNodeBackFromSilenceReapsNoOthers(t *testing.T) {
 		stopA := w.start("a")
 		stopB := w.start("b")
 		time.Sleep(2 * time.Minute)
-		// By its loss nobody gains, so it may go on for as long as it likes.
+		// Its loss would free nothing, so it may continue.
 		for i := range 4 {
 			w.apply(fmt.Sprintf(`{name: j%d, schedule: {at: ["2000-01-01T00:02:05Z"]}, run: {shell: "true"}, policy: {lost_after: 30s, kill_grace: 1s}, place: {strategy: round_robin}}`, i))
 		}
@@ -421,7 +421,7 @@ func (s *slowToListen) Plan(ctx context.Context, session job.ID, items []store.P
 	return s.Store.Plan(ctx, session, items)
 }
 
-// A hint that no one has heard costs the first runs of a node a second.
+// A lost hint costs the first runs of a node a second.
 func TestNodeSubscribesToHintsBeforeItPlans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

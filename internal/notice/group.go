@@ -23,7 +23,7 @@ const (
 const (
 	retryFirst = 5 * time.Second
 	retryMost  = 5 * time.Minute
-	// refusedRest is the wait after a refusal that will probably be repeated: somebody has to
+	// refusedRest is the wait after a refusal that will probably be repeated: a person has to
 	// change the channel or its secret.
 	refusedRest = time.Hour
 	// refusedMax is how often a message is tried that is refused, which is for a day.
@@ -81,7 +81,7 @@ func NewGroup(c *job.Channel, e *Event) *Group {
 	return &Group{ID: GroupID(c, e), Channel: c.FullName(), UID: c.UID, About: groupOf(c, e)}
 }
 
-// Add takes an event that the channel wants, and reports whether anything changed.
+// Add takes an event that the channel selects, and reports whether anything changed.
 func (g *Group) Add(c *job.Channel, e Event, now time.Time) bool {
 	e.Count, e.Text = max(e.Count, 1), cut(e.Text, textMax)
 	if !e.Run.IsZero() && !e.Kind.OfServer() {

@@ -20,7 +20,7 @@ func (n *Notifier) drain(ctx context.Context) error {
 	for {
 		entries, err := n.Store.Ended(ctx, consumer, "", batch)
 		if errors.Is(err, store.ErrNotFound) {
-			n.wanted = store.Consumer{} // somebody has removed it
+			n.wanted = store.Consumer{} // it was removed meanwhile
 			return nil
 		}
 		if err != nil || len(entries) == 0 {

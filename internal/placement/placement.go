@@ -55,7 +55,7 @@ func Eligible(s *store.Session, place *job.Place, handler string) bool {
 	return s.Takes() && suits(s, place, handler)
 }
 
-// suits reports whether a session runs jobs and has what one wants.
+// suits reports whether a session runs jobs and matches a place.
 func suits(s *store.Session, place *job.Place, handler string) bool {
 	return s.Works() && s.Suits(place.Labels, handler)
 }

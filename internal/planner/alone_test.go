@@ -242,7 +242,7 @@ func TestOccurrencesArePlannedOnceAndInTime(t *testing.T) {
 		r.start()
 		for range 4 {
 			time.Sleep(10*time.Second + 10*time.Millisecond)
-			// What is due within two thirds of the look-ahead is there.
+			// Runs due within two thirds of the look-ahead are planned.
 			now := time.Now()
 			due := r.due(j)
 			if latest := due[len(due)-1]; latest.Before(now.Add(5*time.Second)) || latest.After(now.Add(16*time.Second)) {
@@ -422,7 +422,7 @@ func TestJobWithoutFurtherOccurrencesIsCompleted(t *testing.T) {
 	})
 }
 
-// Of what is past when a job is put no occurrence is planned that would be the last.
+// No past occurrence of a new job is planned as its last one.
 func TestJobThatNeverFallsDueAgainIsCompletedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t) // its clock begins with the year 2000
@@ -471,7 +471,7 @@ func TestPlannerFollowsClockSteps(t *testing.T) {
 				r.planner.ClockStepped()
 				time.Sleep(30 * time.Second)
 				if step < 0 {
-					// What is planned still counts: the cursor does not go back.
+					// Planned runs still count: the cursor does not go back.
 					if got := len(r.due(j)); got != before {
 						t.Errorf("%d runs planned an hour ago", got-before)
 					}
@@ -696,7 +696,7 @@ func TestUnplaceableRunsDoNotHideOthers(t *testing.T) {
 	})
 }
 
-// Of a paused job the planner keeps nothing, and reads where it may run.
+// The planner keeps nothing of a paused job, and reads it before it runs again.
 func TestHandStartedRunsOfPausedJobsArePlaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

@@ -205,7 +205,7 @@ func TestFastNodesReceiveLargerShares(t *testing.T) {
 	})
 }
 
-// What is planned with what was missed and is on time is not taken for what was run.
+// Runs on time that are planned with missed ones do not count as run.
 func TestTailOfTheBacklogIsPlannedAsItRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const jobs, rate = 100, 200
@@ -227,7 +227,7 @@ func TestTailOfTheBacklogIsPlannedAsItRuns(t *testing.T) {
 	})
 }
 
-// What nodes catch up of a job together they do in turns, one after the other.
+// Nodes that catch up one job together take turns.
 func TestOneCatchUpDecisionGoesToOneNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWaiting(away(t, jobsInTheLongest, job.MissedAll, 2*time.Hour))
@@ -300,7 +300,7 @@ func TestOnlyFullCatchUpsWait(t *testing.T) {
 	})
 }
 
-// What is to be caught up is decided once, however long the rest of it waits, unless the
+// A catch-up is decided once, however long the rest of it waits, unless the
 // job is changed.
 func TestCatchUpIsDecidedOnce(t *testing.T) {
 	const limit = 3 * timetable.CatchUpMost

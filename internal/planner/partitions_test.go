@@ -126,7 +126,7 @@ func TestGainedPartitionsReadOnlyMovedJobsMostUrgentFirst(t *testing.T) {
 	})
 }
 
-// The store's clock was put back after entries had left the queue by it, and no one has
+// The store's clock was put back after entries had left the queue by it, and no node has
 // noticed on this machine.
 func TestPartitionsGainedAfterTheClockWentBackArePlanned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -25,7 +25,7 @@ type fake struct {
 	jobs    []store.PlannedJob
 	outcome func(store.PlanItem) (store.PlanOutcome, error)
 	planned []store.PlanItem
-	cursor  time.Time // of every job that is asked for by itself
+	cursor  time.Time // of every job that is read alone
 	backlog func() (map[job.ID]int, error)
 	left    []store.Run // by a node that is gone, until they are placed
 	calls   []string    // of Plan and Place
@@ -440,7 +440,7 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// aMillion is how many jobs benchmarks have, or few with testing.Short, for who wants to
+// aMillion is how many jobs benchmarks have, or few with testing.Short, to
 // know whether they still run.
 func aMillion() int {
 	if testing.Short() {

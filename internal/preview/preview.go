@@ -36,7 +36,7 @@ type Ask struct {
 	Count     int
 }
 
-// timetable is what is asked of a schedule that is one expression.
+// timetable is a schedule of one expression.
 type timetable interface {
 	cron.Schedule
 	Prev(time.Time) time.Time

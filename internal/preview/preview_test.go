@@ -8,7 +8,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/preview"
 )
 
-func TestNotesAreAboutWhatIsShownAndTheYearToCome(t *testing.T) {
+func TestNotesCoverThePreviewAndTheNextYear(t *testing.T) {
 	zone, err := cron.LoadZone("Europe/Berlin")
 	if err != nil {
 		t.Fatal(err)

@@ -83,7 +83,7 @@ func TestAWorkerExchangesAJoiningTokenOnceForItsOwn(t *testing.T) {
 	_, err = c.Join(t.Context(), session(map[string]string{"zone": "b", "gpu": "yes", "rack": "7"}))
 	refusedFor(t, err, "the token rack.web-1 does not allow the label gpu=yes, zone=b: its workers may have zone=a, rack=*")
 
-	// Of the joining token one use is left, and it is good for nothing else.
+	// The joining token has one use left, and allows nothing else.
 	hash := func(secret string) string { return auth.HashText(auth.HashOf(secret)) }
 	refusedFor(t, connect(t, n, joins, "http://a").Wait(t.Context()), "has the role join, and this needs worker")
 	_, err = c.Exchange(t.Context(), own, wire.OwnToken{Node: "x", Hash: hash("x")})

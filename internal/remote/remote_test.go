@@ -195,7 +195,7 @@ func newNetwork() *network {
 	return &network{servers: map[string]http.Handler{}, down: map[string]bool{}, calls: map[string]int{}}
 }
 
-// Whatever is asked over HTTP has the answer that the store has given in this process.
+// Calls over HTTP have the answers of the store in this process.
 func TestHTTPContractEqualsTheStoreContract(t *testing.T) {
 	w := newWorld(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -369,7 +369,7 @@ func TestWorkerTokenReachesNothingElse(t *testing.T) {
 	bound, other := connect(t, n, w.grant("bound", "web"), "http://a"), connect(t, n, w.grant("other", ""), "http://a")
 	self, theirs := join(bound, map[string]string{"worker": "other", "worker-namespace": "pay"}), join(other, map[string]string{"worker-namespace": "pay"})
 
-	// The same machine and directory, another token: nobody's predecessor.
+	// The same machine and directory, another token: no predecessor.
 	if len(theirs.Predecessors) != 0 {
 		t.Errorf("a worker settles what another token's has left: %v", theirs.Predecessors)
 	}

@@ -219,7 +219,7 @@ func TestFullSpoolKeepsResultsWithoutOutput(t *testing.T) {
 	}
 }
 
-// ending is an attempt that ends when it is told to.
+// ending is an attempt that a test ends.
 type ending struct{ began, end chan struct{} }
 
 // Run implements executor.Executor.

@@ -33,7 +33,7 @@ const (
 	keysMax = 50
 	// keyTextMax is how long the text with the keys is.
 	keyTextMax = 64 << 10
-	// keyLife is how long keys are used before the file or the command is asked again, so that a
+	// keyLife is how long keys are used before the file or the command is read again, so that a
 	// new key needs no restart; a value with a key that is unknown asks at once, but not more
 	// often than each keyPause.
 	keyLife  = time.Minute

@@ -95,7 +95,7 @@ func TestIdleConnectionsAreEvicted(t *testing.T) {
 			t.Fatalf("%d connections are idle, want %d", l.idleCount(), most)
 		}
 	}
-	// Those that are answered are not closed for another one, which is refused.
+	// Connections with a request in progress are not closed for a new one, which is refused.
 	busy := make([]net.Conn, most)
 	for i := range busy {
 		busy[i] = dial()

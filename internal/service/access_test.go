@@ -9,7 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/client"
 )
 
-// forgotten panics when it is asked for anything: every method of a nil interface does.
+// forgotten panics at any call: every method of a nil interface does.
 type forgotten struct{ Store }
 
 // No face can forget to say who calls: without a caller every method refuses before it asks

@@ -129,7 +129,7 @@ func (w *watched) writes(seq int, offset int64, text string) {
 	}
 }
 
-// told wants all followers to have received a text once.
+// told requires all followers to have received a text once.
 func (w *watched) told(text string) {
 	w.t.Helper()
 	synctest.Wait()
@@ -140,7 +140,7 @@ func (w *watched) told(text string) {
 	}
 }
 
-// over wants all followers to know that the run has ended.
+// over requires all followers to know that the run has ended.
 func (w *watched) over() {
 	w.t.Helper()
 	synctest.Wait()
@@ -221,7 +221,7 @@ func TestEndOfARunIsSentAtOnce(t *testing.T) {
 	})
 }
 
-// What is written between two looks is not lost because the run has ended by then.
+// Output written between two polls is not lost when the run has ended by then.
 func TestLastOutputIsSentHoweverTheRunEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := follows(t, "one", true)
@@ -274,7 +274,7 @@ type feed struct{ events.Feed }
 
 func (f *feed) Events(ctx context.Context) <-chan []store.Event { return f.Follow(ctx) }
 
-// What this process was not told in time may be the end of any run.
+// An event that came too late may be the end of any run.
 func TestFollowersPollWhenEventsAreLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := follows(t, "one", false)
@@ -303,7 +303,7 @@ func TestFollowersPollWhenEventsAreLost(t *testing.T) {
 	})
 }
 
-// What is kept for others is bounded, and what is not kept is read by each.
+// The shared cache is bounded, and each follower reads the rest itself.
 func TestSharedFollowStateIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := follows(t, "one", true)

@@ -341,7 +341,7 @@ func (s *Jobs) jobsOf(ctx context.Context, list []engine.Upcoming) ([]*store.Job
 	return s.store.JobsByUID(ctx, uids)
 }
 
-// selects reports whether a query wants a job, as a store does in its lists of a namespace.
+// selects reports whether a query selects a job, as a store does in its lists of a namespace.
 func selects(q *store.JobQuery, j *store.Job) bool {
 	return (q.State == "" || j.Definition.Status.State == q.State) &&
 		q.Matches(j.Definition)

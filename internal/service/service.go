@@ -75,7 +75,7 @@ type Config struct {
 	LiveLogs LiveLogs
 	// Tokens caches the tokens of the store.
 	Tokens Tokens
-	// People has the roles of people who sign in at a provider. Nil: nobody can.
+	// People has the roles of people who sign in at a provider. Nil: no one can.
 	People auth.People
 	// Remark returns a warning for readiness checks, such as a full store or a history
 	// store that lags, and an error if the server is not ready because of that. May be nil.

@@ -70,7 +70,7 @@ func TestStatsAgreeWithHistory(t *testing.T) {
 		t.Errorf("a caller of another namespace sees %q", got)
 	}
 
-	// What is over is read once, and again after keptFor.
+	// Past periods are read once, and again after keptFor.
 	q := client.StatsQuery{From: at(60), To: at(61)}
 	b.pass(3 * time.Hour)
 	text(t, s, admin, q)

@@ -97,7 +97,7 @@ type Grant struct {
 type Mapping struct {
 	Groups   map[string][]Grant
 	People   map[string][]Grant // by verified mail address, in lower case
-	Everyone []Grant            // whoever signs in
+	Everyone []Grant            // everyone who signs in
 	// Domains are those of the mail addresses that may sign in; nil for any.
 	Domains []string
 }

@@ -112,7 +112,7 @@ func TestAPersonSignsInWithTheRolesOfTheirGroups(t *testing.T) {
 	}
 }
 
-func TestWhoHasNoRoleIsRefusedAndAChangeOfTheMappingCounts(t *testing.T) {
+func TestPeopleWithoutARoleAreRefusedAndMappingChangesApply(t *testing.T) {
 	w := newWorld(t, nil)
 	w.provider.SignIn(map[string]any{"sub": "9", "preferred_username": "eve", "groups": []string{"guests"}}, nil)
 	_, err := w.signIn()
@@ -248,7 +248,7 @@ func TestTheProviderMayBeAwayAndChangeItsKeys(t *testing.T) {
 	if _, err := w.signIn(); err != nil {
 		t.Errorf("with a new key: %v", err)
 	}
-	// What is known of the provider is good while it does not answer.
+	// The cached metadata of the provider is used while it does not answer.
 	w.now = w.now.Add(2 * time.Hour)
 	w.provider.SetDown(true)
 	if _, _, err := w.server.Begin(t.Context(), "/"); err != nil {

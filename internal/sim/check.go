@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// woken is how long an attempt may go on when its machine wakes.
+	// woken is how long an attempt may continue when its machine wakes.
 	woken = time.Second
 	// planSlack is how much less than two thirds of the look-ahead may be
 	// planned: the time between two looks of a planner.
@@ -191,7 +191,7 @@ func final(list []*store.Record) *store.Record {
 	return list[len(list)-1]
 }
 
-// checkRecords looks at each run by itself.
+// checkRecords checks each run separately.
 func (c *checker) checkRecords() {
 	for id, list := range c.records {
 		last := list[len(list)-1]
@@ -394,7 +394,7 @@ func (c *checker) checkOverlap() {
 		if specOf(a.Run.Name).most == 0 || a.Run.Kind == job.RunBackfill {
 			continue
 		}
-		// What a machine does that froze, and was taken for dead, is outside.
+		// A frozen machine that was taken for dead is not checked.
 		end := a.Ended
 		if !a.Frozen.IsZero() && !c.lost[attemptKey{a.Run.ID, a.Number}].IsZero() {
 			end = a.Frozen

@@ -43,7 +43,7 @@ func seeds(t *testing.T, variable string, otherwise float64) (first uint64, worl
 		}
 		first, worlds = seed, 1
 	}
-	// At once, for whoever has to look for the world in which something has panicked.
+	// At once, so that the world of a panic can be found.
 	t.Logf("%d worlds, from BELFRY_SEED=%d on", worlds, first)
 	return first, worlds
 }
@@ -103,7 +103,7 @@ func (l *load) tell(t *testing.T, took time.Duration) {
 }
 
 func TestCore(t *testing.T) {
-	// What a world has kept goes when it ends: collecting it meanwhile helps nobody.
+	// The memory of a world is freed at its end: collecting it meanwhile is useless.
 	defer debug.SetGCPercent(debug.SetGCPercent(800))
 	first, worlds := seeds(t, "BELFRY_SIM_CORE", 4)
 	var next atomic.Uint64
@@ -169,7 +169,7 @@ func TestANodeThatStopsBeforeItHasJoinedReturns(t *testing.T) {
 func coreWorld(t *testing.T, seed uint64, all *load) {
 	well := false
 	defer func() {
-		if !well { // also by a panic, which goes on
+		if !well { // also by a panic, which continues
 			fmt.Fprintln(os.Stderr, "this world again:", again("TestCore", seed))
 		}
 	}()

@@ -29,12 +29,12 @@ type reach int
 
 const (
 	reached reach = iota
-	refused       // none arrives, and the caller is told soon
-	silence       // half of them arrive, none is answered, and nobody is told
+	refused       // none arrives, and the caller gets an error soon
+	silence       // half of them arrive, and none is answered
 )
 
 const (
-	// noticed is after how long somebody notices that a call is lost.
+	// noticed is after how long a lost call is noticed.
 	noticed = 500 * time.Millisecond
 	// patience is how long stores on a database wait for one that says nothing.
 	patience = 30 * time.Second
@@ -49,7 +49,7 @@ func (w *weather) set(loss float64, slow bool, r reach) {
 // way is what becomes of a call on one of its two ways.
 type way struct {
 	takes      time.Duration
-	lost, mute bool // mute: lost, and nobody says so
+	lost, mute bool // mute: lost without an error
 }
 
 // draw decides about one way of a call: there, or back.
@@ -103,13 +103,13 @@ type gate struct {
 	killed  chan struct{}
 
 	mu     sync.Mutex
-	frozen chan struct{} // closed when it wakes; nil when it goes on
+	frozen chan struct{} // closed when it wakes; nil while it is awake
 }
 
-// errKilled is what remains of a process is told.
+// errKilled is what calls of a killed process return.
 var errKilled = errors.New("this process was killed")
 
-// awake waits until the process goes on, and reports whether it does.
+// awake waits until the process is awake, and reports whether it lives.
 func (g *gate) awake() bool {
 	for {
 		g.mu.Lock()
@@ -409,7 +409,7 @@ func (x *witness) Run(ctx context.Context, a executor.Attempt, _ executor.Output
 	return r
 }
 
-// freeze notes that what runs stands still, wake that it goes on.
+// freeze notes that running attempts stand still, wake that they continue.
 func (x *witness) freeze() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -436,7 +436,7 @@ func (x *witness) kill() {
 	defer x.mu.Unlock()
 	for a := range x.running {
 		if !a.Frozen.IsZero() && a.Woken.IsZero() {
-			a.Woken = time.Now() // it does not go on, and has not done so before
+			a.Woken = time.Now() // it does not continue, and has not done so before
 		}
 		x.history.end(a, time.Now(), job.OutcomeLost)
 	}

@@ -31,7 +31,7 @@ func (g *gate) Asked(ctx context.Context, list []store.Answer) error {
 	return g.write(ctx, func() error { return g.Store.Asked(ctx, list) })
 }
 
-// killing is a store for the keeper of a node: the service is told to end what the keeper ends.
+// killing is a store for the keeper of a node: the service ends what the keeper ends.
 type killing struct {
 	*gate
 	outside *outside

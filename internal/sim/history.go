@@ -82,7 +82,7 @@ type book struct {
 	created time.Time
 	// epochs has the span of scheduled times that the cursor has moved over.
 	epochs map[int64]*span
-	// What users were told: of what is before, nothing is claimed any more.
+	// Acknowledged epochs: nothing of an earlier one may be claimed.
 	epoch, version  int64
 	ended           map[int64]time.Time // when users were told that an epoch is over
 	paused, deleted bool

@@ -128,7 +128,7 @@ func (n *model) wakeEvidence() {
 	n.frozen = time.Time{}
 }
 
-// wake lets a frozen machine go on: first it looks at its fences.
+// wake lets a frozen machine continue: first it checks its fences.
 func (n *model) wake() {
 	if !n.up || n.frozen.IsZero() {
 		return

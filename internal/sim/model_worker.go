@@ -134,7 +134,7 @@ func (n *model) claimAhead(r *store.ReadyRun) {
 	}
 }
 
-// act does what the mind wants done sooner than it was asked last.
+// act does what the agenda has due before the next call.
 func (n *model) act() {
 	wake := n.mind.Wakes()
 	if wake&agenda.WakeClaims != 0 {
@@ -146,13 +146,13 @@ func (n *model) act() {
 	if wake&agenda.WakeLook != 0 {
 		n.later(n.delay(), n.hinted)
 	}
-	if wake&agenda.WakeHeed != 0 {
-		n.mind.Heeds()
+	if wake&agenda.WakeRevoke != 0 {
+		n.mind.Revocations()
 		n.release(n.mind.All(agenda.Claimed), n.changed)
 	}
 }
 
-// soon calls do after a time, unless it is asked for the same again before.
+// soon calls do after a time, unless the same is requested again before.
 func (n *model) soon(asked *int, wait time.Duration, do func()) {
 	*asked++
 	number, mind := *asked, n.mind
@@ -272,7 +272,7 @@ func (n *model) releaseThese(attempts []store.Attempt) {
 	}
 }
 
-// fenced reports whether an attempt may not go on, or start.
+// fenced reports whether an attempt may not continue or start.
 func (n *model) fenced(it *held) bool {
 	return it.With.fence > 0 && n.core.now.Sub(n.renewed) > it.With.fence
 }

@@ -76,7 +76,7 @@ func runNodes(t *testing.T, seed uint64) *History {
 	if c.user, err = newUser(c.tap, rand.New(rand.NewPCG(seed, 3)), time.Now); err != nil {
 		t.Fatal(err)
 	}
-	c.history.fault(time.Now(), time.Now().Add(time.Second), false) // nobody is there yet
+	c.history.fault(time.Now(), time.Now().Add(time.Second), false) // no node is there yet
 	for i := range nodesCount {
 		h := &host{cluster: c, name: fmt.Sprint("node-", i), machine: fmt.Sprint("machine-", i), weather: &weather{random: rand.New(rand.NewPCG(seed, uint64(10+i)))}}
 		c.hosts = append(c.hosts, h)
@@ -116,7 +116,7 @@ const lateMax = 100 * time.Millisecond
 // that it is there.
 const joinMax = 3 * time.Second
 
-// pause waits for a time that is drawn, and reports whether the faults go on.
+// pause waits for a random time, and reports whether the faults continue.
 func (c *cluster) pause(random *rand.Rand, mean time.Duration) bool {
 	timer := time.NewTimer(time.Duration(random.Int64N(int64(2*mean))) + 1)
 	defer timer.Stop()
@@ -187,7 +187,7 @@ func (c *cluster) fault(h *host, kind int, d time.Duration, loss float64, slow b
 	if slow {
 		away, waits = silence, patience
 	}
-	// Calls that no one answers wait on when the store can be reached again.
+	// Unanswered calls keep waiting when the store can be reached again.
 	waitAway := func() {
 		pause()
 		c.history.fault(began, time.Now().Add(waits), false)

@@ -51,7 +51,7 @@ func (o *outside) begin(a store.Attempt, run *job.Run) *outsideWork {
 	return w
 }
 
-// end ends work by itself, and reports whether it was not ended before.
+// end ends work at its own time, and reports whether it was not ended before.
 func (o *outside) end(w *outsideWork, outcome job.Outcome) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -124,7 +124,7 @@ func (t *Tap) End(ctx context.Context, id job.ID) error {
 
 // reaped notes that a session has taken another for dead, and asks whether it may.
 //
-// No zombies: time in which the store was away is no silence of a node.
+// No zombies: an outage of the store does not count as silence.
 func (t *Tap) reaped(by job.ID, was *store.Run) {
 	h, now := t.history, t.now()
 	dead := h.session(was.Session)

@@ -386,7 +386,7 @@ func (t *Tap) PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job, e
 			}
 		}
 		b.epoch, b.version = d.Epoch, d.Version
-		// A pause that ends by itself says nothing about later claims.
+		// A pause with an end says nothing about later claims.
 		b.paused = d.Paused && list[i].Pause.Until.IsZero()
 	}
 	t.ended(ctx)
@@ -438,5 +438,5 @@ func (t *Tap) Trigger(ctx context.Context, items []store.TriggerItem) ([]store.T
 	return out, err
 }
 
-// Expire implements store.History. The checker wants to read all of it.
+// Expire implements store.History. The checker reads all of it.
 func (t *Tap) Expire(context.Context, store.Retention) (bool, error) { return false, nil }

@@ -282,7 +282,7 @@ func TestCopyIsRefusedWhileSomethingRuns(t *testing.T) {
 	if again, err := store.JobNamed(t.Context(), to, "default", "q"); err != nil || again.Definition.UID == q.Definition.UID {
 		t.Errorf("q is still the deleted job: %v", err)
 	}
-	// What was running is lost in the target, once a node there has waited for long enough.
+	// Running runs are lost in the target, once a node there has waited long enough.
 	w.Store = to
 	w.join()
 	for range 20 {
@@ -368,7 +368,7 @@ func TestCopyContinuesWhereItWasKilled(t *testing.T) {
 	}
 }
 
-// What a service works on is known in the target, under its number, so that its result is taken there.
+// The target knows handed-over requests by their number, so that it accepts their results.
 func TestCopyTakesHandoversAlong(t *testing.T) {
 	w := newWorld(t, inMemory)
 	plain := w.put("name: plain\nschedule: {cron: '* * * * *'}\nrun: {shell: 'true'}")

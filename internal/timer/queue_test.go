@@ -30,7 +30,7 @@ func TestEntriesLeaveInOrder(t *testing.T) {
 	}
 }
 
-func TestWhatIsPastIsDueAtOnce(t *testing.T) {
+func TestPastEntriesAreDueAtOnce(t *testing.T) {
 	var q Queue
 	q.Due(100, nil)
 	q.Push(5, 1)

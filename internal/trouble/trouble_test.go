@@ -9,7 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/trouble"
 )
 
-func TestTroubleIsToldOfWhenItBeginsAndWhenItEnds(t *testing.T) {
+func TestTroubleIsLoggedAtItsBeginningAndEnd(t *testing.T) {
 	var said logtest.Log
 	tries := trouble.With(slog.New(slog.NewTextHandler(&said, nil)), "the store fails", "the store responds again")
 	fails, other := errors.New("it is away"), errors.New("it is full")

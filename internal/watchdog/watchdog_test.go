@@ -363,7 +363,7 @@ func TestCommandsOfAFrozenNodeEndAtTheFence(t *testing.T) {
 	for range 2 * took / time.Second {
 		unfenced.hears("on\n")
 	}
-	// A node that wakes is told that this was no failure of the command.
+	// A node that wakes learns that this was no failure of the command.
 	for _, c := range []struct {
 		r      *running
 		fenced string

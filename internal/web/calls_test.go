@@ -17,7 +17,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// called counts what is asked of a store: each is a round trip to a database server.
+// called counts the calls of a store: each is a round trip to a database server.
 type called struct {
 	store.Store
 	mu    sync.Mutex

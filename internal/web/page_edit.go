@@ -35,7 +35,7 @@ type editView struct {
 	Notes    []string
 	Diff     []diffLine
 	IsSame   bool
-	Conflict []diffLine // what somebody else has changed meanwhile
+	Conflict []diffLine // concurrent changes by others
 	Newer    int64
 }
 

@@ -43,7 +43,7 @@ type stepView struct {
 	stepRow
 	Run    string
 	Node   string
-	Ask    string // what a person is asked
+	Ask    string // the question to a person
 	From   string // the page of the run that it was taken over from
 	Again  bool   // the flow can be run again from it
 	Signal string

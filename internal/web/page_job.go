@@ -135,7 +135,7 @@ type jobView struct {
 	Policy  []fact
 	Links   []fact
 	Older   string
-	// Of a flow: its last run, step by step.
+	// The last run of a flow, step by step.
 	Graph    template.HTML
 	GraphRun string
 	GraphAt  When

@@ -30,7 +30,7 @@ func (s *site) beginSignIn(w http.ResponseWriter, r *http.Request) {
 }
 
 // finishSignIn takes a browser that comes back from the provider. It always gets a new session: one
-// that it had before, whoever began it, ends.
+// that it had before ends.
 func (s *site) finishSignIn(w http.ResponseWriter, r *http.Request) {
 	p := s.open(w, r)
 	w.Header().Set("Cache-Control", "no-store")

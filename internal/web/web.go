@@ -31,7 +31,7 @@ import (
 
 // Config is what pages need.
 type Config struct {
-	// Service answers what is asked.
+	// Service answers the requests of pages.
 	Service Service
 	// Tokens recognises the tokens of those who log in.
 	Tokens *auth.Tokens

@@ -24,7 +24,7 @@ import (
 type Store interface {
 	Session
 	Runs
-	// Calendars returns all calendars. Schedules name them, and attempts are told the
+	// Calendars returns all calendars. Schedules name them, and attempts receive the
 	// occurrences before and after theirs.
 	Calendars(ctx context.Context) ([]*job.Calendar, error)
 	// StartBoot starts the jobs that are due at the start of a process and that self may

@@ -155,7 +155,7 @@ func TestNodeWithBacklogStealsNothing(t *testing.T) {
 	})
 }
 
-// What it may run of that is found with one call for each batch.
+// Its share of the backlog is found with one call for each batch.
 func TestJobsOfStolenRunsAreReadInOneBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

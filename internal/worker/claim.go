@@ -142,7 +142,7 @@ func (w *Worker) claimBy(ctx context.Context, batch []*item, call func([]store.A
 		return err
 	}
 
-	// What takes time is done now and not at the instant, when a herd starts.
+	// Slow preparations are made now rather than at the instant, when a herd starts.
 	for _, it := range started {
 		w.prepare(ctx, it)
 	}

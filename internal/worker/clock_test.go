@@ -112,7 +112,7 @@ func TestNodeClockStepStartsNothingEarly(t *testing.T) {
 				r.start()
 				r.claimsFar()
 				id := r.plan(j, in(2*time.Second))[0]
-				// Nobody has noticed the step yet.
+				// The step is not noticed yet.
 				r.store.set(func(h *hooks) {
 					h.claim = func(do func() ([]store.ClaimOutcome, error), _ []store.Attempt) ([]store.ClaimOutcome, error) {
 						set.Store(int64(step))

@@ -118,7 +118,7 @@ func (n *noop) Run(_ context.Context, a executor.Attempt, _ executor.Output) exe
 	return executor.Result{Outcome: job.OutcomeSucceeded}
 }
 
-// nowhere is a sink for output that no one writes.
+// nowhere is a sink for output that is never written.
 type nowhere struct{}
 
 func (nowhere) Append(context.Context, []output.Chunk) error { return nil }

@@ -140,7 +140,7 @@ func TestHintsAreFollowedAtOnceButRateLimited(t *testing.T) {
 	})
 }
 
-// Whoever has claimed much of what a look has found, and has little more to do, does not
+// A worker that has claimed most of what a poll has found, and has little more to do, does not
 // wait for the rest after it.
 func TestBackoffEndsWhenAPageIsClaimed(t *testing.T) {
 	const page = 2000
@@ -223,7 +223,7 @@ func TestThousandsOfChangesShareReads(t *testing.T) {
 			}
 			time.Sleep(time.Millisecond)
 		}
-		// Ten at once, twenty a second, and one that it makes by itself.
+		// Ten at once, twenty a second, and one regular poll.
 		if n := reads.Load(); n < 30 || n > 10+3*21+1 {
 			t.Errorf("%d reads in 3 s of hints", n)
 		}

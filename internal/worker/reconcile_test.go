@@ -114,7 +114,7 @@ func TestStepsEndBeforeTheirFlowContinues(t *testing.T) {
 	})
 }
 
-// A network that swallows all gives no errors: a call ends when somebody loses patience.
+// A network that swallows everything gives no errors: a call ends by a timeout.
 func TestFencesHoldWhileTheStoreIsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

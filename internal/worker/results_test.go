@@ -92,7 +92,7 @@ func TestRefusedResultIsDropped(t *testing.T) {
 		j := r.put("j", besides)
 		r.exec.do = func(ctx context.Context, a executor.Attempt, _ executor.Output) executor.Result {
 			if len(r.exec.starts()) == 1 {
-				// Somebody takes it away while it runs.
+				// Another node takes it while it runs.
 				active, err := store.ActiveRun(ctx, r.memory, a.Run.ID)
 				if err != nil {
 					t.Error(err)

@@ -308,7 +308,7 @@ func (e *act) starts() []begun {
 	return slices.Clone(e.started)
 }
 
-// cause returns why a run was ended, nil if it ended by itself or goes on.
+// cause returns why a run was ended, nil if it ended on its own or is running.
 func (e *act) cause(run job.ID) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -328,7 +328,7 @@ func lasts(d time.Duration) func(context.Context, executor.Attempt, executor.Out
 	}
 }
 
-// book is a journal that keeps the order of what it is told.
+// book is a journal that keeps the order of its calls.
 type book struct {
 	mu    sync.Mutex
 	fails bool

@@ -40,7 +40,7 @@ func TestResultsWaitForStarts(t *testing.T) {
 	const n = 1000
 	now := time.Now()
 	s := newStarter(nil, nil)
-	s.coming = true // nobody else is summoned
+	s.coming = true // no other is summoned
 	s.add(waiting(n))
 	var order []string
 	var ends []uint32
@@ -63,7 +63,7 @@ func TestResultsWaitForStartsOnlyBriefly(t *testing.T) {
 	const each, most = time.Millisecond, 200
 	now := time.Now()
 	s := newStarter(nil, nil)
-	s.coming = true // nobody else is summoned
+	s.coming = true // no other is summoned
 	s.add(waiting(1))
 	starts, waited := 0, time.Duration(0)
 	alone(s, func(it *item) {

@@ -107,7 +107,7 @@ func TestDrainEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// A store that is away comes back; one that is full waits for somebody who makes room.
+// A store that is away comes back; a full one waits for a person to make room.
 func TestDrainWaitsForResultsButNotForAFullStore(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -32,7 +32,7 @@ func TestHintSurvivesAFailedPoll(t *testing.T) {
 				r := newRig(t)
 				j := r.put("j", besides)
 				r.start()
-				time.Sleep(3010 * time.Millisecond) // the next look by itself is almost a second away
+				time.Sleep(3010 * time.Millisecond) // the next regular poll is almost a second away
 				var asked atomic.Int32
 				r.store.set(func(h *hooks) {
 					h.read = func() error {
@@ -70,7 +70,7 @@ func TestHintsBackOffWhileTheStoreFails(t *testing.T) {
 			t.Errorf("in a minute without the store it was asked %d times", n)
 		}
 		r.store.set(func(h *hooks) { h.read = nil })
-		time.Sleep(1050 * time.Millisecond) // the next look by itself is almost a second away
+		time.Sleep(1050 * time.Millisecond) // the next regular poll is almost a second away
 		if r.startsOf(id) != 1 {
 			t.Errorf("%d starts a second after the store is back, want 1", r.startsOf(id))
 		}
@@ -173,7 +173,7 @@ func TestRetryDueBeforeItsAcknowledgementStartsAtOnce(t *testing.T) {
 	})
 }
 
-// What is to end is compared with the store, which may take long.
+// Attempts to end are compared with the store, which may take long.
 func TestDueRunsDoNotWaitForCancellations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

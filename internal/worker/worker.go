@@ -139,7 +139,7 @@ type claim struct {
 	run      *store.Run
 	job      *store.Job
 	prepared *prepared
-	// Of a step of a flow: what it reads of others, its item, and whether the flow is kept on
+	// For a step of a flow: the results that it reads, its item, and whether the flow is kept on
 	// one node.
 	steps    map[string]job.StepData
 	item     []byte
@@ -173,7 +173,7 @@ func (w *Worker) decide(decide func(mind *agenda.Agenda[claim])) {
 	if wake&agenda.WakeLook != 0 {
 		signal(w.lookWake)
 	}
-	if wake&agenda.WakeHeed != 0 {
+	if wake&agenda.WakeRevoke != 0 {
 		signal(w.heedWake)
 	}
 }
@@ -251,7 +251,7 @@ func (w *Worker) hintLoop(ctx context.Context) {
 // heedLoop polls at once for cancelled or changed work.
 func (w *Worker) heedLoop(ctx context.Context) {
 	hints := trouble.With(w.Log, "cannot read cancelled and changed runs", "reading cancelled and changed runs works again")
-	var due store.Hint // what is to be looked at
+	var due store.Hint // hints to follow
 	var rested <-chan time.Time
 	var full time.Time // when a whole burst may be made again
 	backoff := backoffMin
@@ -266,11 +266,11 @@ func (w *Worker) heedLoop(ctx context.Context) {
 		if rested != nil {
 			continue
 		}
-		w.decide(func(mind *agenda.Agenda[claim]) { due = due.With(mind.Heeds()) })
+		w.decide(func(mind *agenda.Agenda[claim]) { due = due.With(mind.Revocations()) })
 		if due == 0 {
 			continue
 		}
-		err := w.heed(ctx, due)
+		err := w.revoke(ctx, due)
 		if ctx.Err() != nil {
 			return
 		}
@@ -291,9 +291,9 @@ func (w *Worker) heedLoop(ctx context.Context) {
 	}
 }
 
-// heed ends cancelled attempts and releases revoked runs, beginning with what takes one
+// revoke ends cancelled attempts and releases revoked runs, beginning with what takes one
 // call in all.
-func (w *Worker) heed(ctx context.Context, hint store.Hint) error {
+func (w *Worker) revoke(ctx context.Context, hint store.Hint) error {
 	if hint&store.HintCancels != 0 && w.has(hint) {
 		if err := w.reconcile(ctx); err != nil {
 			return err

@@ -104,7 +104,7 @@ func TestRunsAreTakenByPriorityThenDueTime(t *testing.T) {
 	})
 }
 
-// A worker that had nothing to wait for would never let fake time go on.
+// A worker that had nothing to wait for would never let fake time advance.
 func TestFullWorkerKeepsItsQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

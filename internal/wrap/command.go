@@ -114,7 +114,7 @@ func (w *wrapping) notStarted(err error) result {
 	return r
 }
 
-// process is a command that was started, by itself or as a group.
+// process is a command that was started, alone or as a group.
 type process struct {
 	pid   int
 	group bool

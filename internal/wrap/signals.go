@@ -16,7 +16,7 @@ var passed = []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, u
 // signals are those that this process has received.
 type signals struct {
 	caught chan os.Signal
-	broken chan os.Signal // SIGPIPE, which nobody reads
+	broken chan os.Signal // SIGPIPE, which is ignored
 	ending atomic.Bool
 	over   chan struct{} // closed by stop
 }
@@ -55,7 +55,7 @@ func (s *signals) taken(one os.Signal) syscall.Signal {
 // asked reports whether the end was asked for.
 func (s *signals) asked() bool { return s.ending.Load() }
 
-// within reports whether the end is asked for within a time.
+// within reports whether an end is requested within a time.
 func (s *signals) within(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -54,7 +54,7 @@ const (
 type Plan struct {
 	Groups []GroupPlan
 	Jobs   []JobPlan
-	// People says what is to be done by hand for each user.
+	// People says what has to be done by hand for each user.
 	People []Note
 	// Channels send mail for jobs with an alarm mail.
 	Channels []*job.Channel

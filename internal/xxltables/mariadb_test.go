@@ -76,7 +76,7 @@ func converted(t *testing.T, tables map[string]*xxltables.Table) *xxltables.Plan
 	return plan
 }
 
-// What a database has is what its dump has.
+// A database and its dump have the same content.
 func TestADatabaseAndItsDumpMakeTheSameJobs(t *testing.T) {
 	for _, s := range schemas {
 		t.Run(s.name, func(t *testing.T) {

@@ -51,7 +51,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// What is written while members die one after another is neither lost nor done twice.
+// Writes while members die one after another are neither lost nor done twice.
 func TestMembersThatDieLoseNothing(t *testing.T) {
 	members, err := servers.NewEtcdCluster(3)
 	if err != nil {
@@ -101,7 +101,7 @@ func TestMembersThatDieLoseNothing(t *testing.T) {
 				t.Errorf("job %s has version %d: it was put twice", j.Definition.Name, j.Definition.Version)
 			}
 		}
-		// The numbers of the audit have no gaps, whoever gave them.
+		// The numbers of the audit have no gaps, whichever node gave them.
 		records, _, err := s.Audit(t.Context(), store.AuditQuery{Limit: 1000})
 		if err != nil {
 			t.Fatal(err)
@@ -162,7 +162,7 @@ func TestACompactedFeedIsReadAgain(t *testing.T) {
 	}
 }
 
-// Without a server each call ends in time, and with it again all goes on.
+// Without a server each call ends in time, and with it everything continues.
 func TestOutageIsReportedAndCleared(t *testing.T) {
 	lone, err := servers.NewEtcd()
 	if err != nil {

@@ -313,7 +313,7 @@ func (s *Store) Report(ctx context.Context, r store.Report) (store.ReportOutcome
 	}
 	err = s.AppendOutput(ctx, chunks)
 	if err != nil && ctx.Err() != nil {
-		err = s.spool.put(chunks) // whoever reports may be gone, and a repeated report ends nothing
+		err = s.spool.put(chunks) // the reporter may be gone, and a repeated report ends nothing
 	}
 	if err != nil {
 		s.opt.Log.Error("the output that came with a report is lost", "run", out.Run, "attempt", out.Attempt, "error", err)

@@ -258,7 +258,7 @@ func TestHistoryOutageOfAnHourLosesNothing(t *testing.T) {
 		if s := r.Status(); s.Away == nil || s.Held.Entries != 60 || time.Since(s.Held.Oldest) < 59*time.Minute {
 			r.Errorf("after an hour: away %v, %d records, the oldest from %s", s.Away, s.Held.Entries, s.Held.Oldest)
 		}
-		// What waits is found all the same.
+		// Waiting records are found all the same.
 		if list, err := r.AttemptsOf(r.Context(), runs[60].Run); err != nil || len(list) != 1 || !list[0].Final {
 			r.Errorf("the latest run has the records %v, %v", list, err)
 		}

@@ -57,7 +57,7 @@ func (s *Store) Run(ctx context.Context) {
 	<-done
 }
 
-// wait waits, and reports whether ctx goes on.
+// wait waits, and reports whether ctx is alive.
 func wait(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -85,7 +85,7 @@ func (t *tx) loadDocuments(n *engine.Need, b *engine.Batch) {
 
 // copy returns a job for the step to change.
 func (t *tx) copy(row *jobRow) *engine.Job {
-	if t.commits != nil { // steps go on side by side
+	if t.commits != nil { // steps run concurrently
 		own := row.Job
 		return &own
 	}

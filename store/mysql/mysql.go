@@ -150,7 +150,7 @@ func (d *database) Alone() bool { return false }
 // Lateral implements sqldb.DB. MariaDB knows none.
 func (d *database) Lateral() bool { return false }
 
-// Clock implements sqldb.DB. It is of the statement, and each asks by itself.
+// Clock implements sqldb.DB. It is of the statement, and each reads it.
 func (d *database) Clock() string {
 	return "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) * 1000"
 }

@@ -124,7 +124,7 @@ func TestSilentServerTimesOutAsTheAddressSays(t *testing.T) {
 	}
 }
 
-func TestAnAddressThatIsWrongIsRefused(t *testing.T) {
+func TestInvalidAddressIsRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"mysql://u:secret@h":                        "no host, or no name",
 		"mysql:///d":                                "no host, or no name",
@@ -190,7 +190,7 @@ func columns(t *testing.T, directory string) map[string]bool {
 	return names
 }
 
-func TestServersThatAreTooOldAreRefused(t *testing.T) {
+func TestOldServersAreRefused(t *testing.T) {
 	for version, well := range map[string]bool{
 		"5.7.44-log": false, "8.0.18": false, "8.0.19": true, "8.4.3": true, "9.1.0-commercial": true,
 		"10.5.27-MariaDB": false, "10.6.20-MariaDB-log": true, "10.11.14-MariaDB-0+deb12u2": true, "11.8.1-MariaDB": true,

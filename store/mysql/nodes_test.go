@@ -41,7 +41,7 @@ func TestTenNodesCreateTheSchemaConcurrently(t *testing.T) {
 	storetest.OpenAtOnce(t, func() (io.Closer, error) { return Open(t.Context(), address, Options{}) })
 }
 
-// Each statement that changes a schema is committed by itself: a node that ends
+// Each statement that changes a schema is committed separately: a node that ends
 // between two of them leaves a part, which the next one completes.
 func TestHalfCreatedSchemaIsCompleted(t *testing.T) {
 	address := newDatabase(t)
@@ -76,7 +76,7 @@ func TestEachScriptMayBeRunAgain(t *testing.T) {
 	open(t, address, Options{})
 }
 
-// What is said for a server holds for connections that say nothing else.
+// Settings of a server apply to connections without their own.
 func TestServerWithoutAutocommitIsSupported(t *testing.T) {
 	address := newDatabase(t)
 	set := func(autocommit int) {
@@ -94,7 +94,7 @@ func TestServerWithoutAutocommitIsSupported(t *testing.T) {
 }
 
 // One that takes no long statements would refuse results again and again.
-func TestAServerThatTakesNoLongStatementsIsRefused(t *testing.T) {
+func TestServerWithShortStatementsIsRefused(t *testing.T) {
 	address := newDatabase(t)
 	set := func(packet int) {
 		if err := server.Exec(context.Background(), fmt.Sprintf("set global max_allowed_packet = %d", packet)); err != nil {
@@ -176,7 +176,7 @@ func TestOtherNodesAreNotified(t *testing.T) {
 		}
 		select {
 		case hint := <-hints:
-			// Whoever begins to look is hinted at everything.
+			// A new listener is hinted at everything.
 			if hint&store.HintJobs != 0 && hint&store.HintNodes == 0 {
 				return
 			}
@@ -212,7 +212,7 @@ func TestTheClockIsThatOfTheDatabase(t *testing.T) {
 		t.Fatal(err)
 	}
 	after := ask()
-	// What a measurement is off by is at most the time that it took.
+	// The error of a measurement is at most its duration.
 	if now.Before(before.Add(-measured)) || now.After(after.Add(measured)) {
 		t.Errorf("the store says %s, the database %s to %s", now, before, after)
 	}
@@ -359,7 +359,7 @@ func (c *cutter) pass(client net.Conn) {
 		}
 		if bytes.HasSuffix(buffer[:n], []byte("commit")) {
 			switch c.commits.Add(1) % 4 {
-			case 1: // committed, and nobody knows
+			case 1: // committed, unknown to the caller
 				mute.Store(true)
 			case 3: // not committed
 				return
@@ -443,7 +443,7 @@ func TestCommitWithALostAnswerIsDoneOnce(t *testing.T) {
 	}
 }
 
-// While a server takes no changes a call says so, and goes on when it does again, on
+// While a server takes no changes a call says so, and continues when it does again, on
 // another connection.
 func TestReadOnlyServerIsNamed(t *testing.T) {
 	if err := server.Exec(t.Context(), "create or replace user clerk identified by 'none of yours'; grant all on *.* to clerk; revoke super, read only admin on *.* from clerk"); err != nil {
@@ -467,7 +467,7 @@ func TestReadOnlyServerIsNamed(t *testing.T) {
 	c.check(t)
 }
 
-// Of a user who may not connect, because somebody has changed the password or others have
+// Of a user who may not connect, because the password was changed or others have
 // all connections, the database is away, and not what the call has asked for is wrong.
 func TestRefusedLoginIsNamed(t *testing.T) {
 	do := func(statements string) {

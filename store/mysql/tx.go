@@ -40,7 +40,7 @@ func (t *tx) add(statement string, args []any) {
 	t.pending.statement(statement, args)
 }
 
-// take returns what is to be sent.
+// take returns the pending statements.
 func (t *tx) take() string {
 	text := t.pending.String()
 	t.pending.Reset()

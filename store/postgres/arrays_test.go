@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// What arrays encodes is what the codec of pgx does.
+// arrays encodes as the codec of pgx does.
 func TestArraysAreEncodedAsTheyWere(t *testing.T) {
 	types := pgtype.NewMap()
 	for _, c := range []struct {

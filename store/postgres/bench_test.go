@@ -11,7 +11,7 @@ import (
 	"github.com/belfry-cron/belfry/test/servers"
 )
 
-// On a server with the durability that it has by itself.
+// On a server with the durability of its defaults.
 func BenchmarkLife(b *testing.B) {
 	p := servers.StartPostgres(b)
 	storetest.Life(b, func(b testing.TB) store.Store {

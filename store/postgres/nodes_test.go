@@ -84,7 +84,7 @@ func TestNodesMayRemoveAPartOfHistoryAtOnce(t *testing.T) {
 	}
 }
 
-// What is said for a database holds for connections that say nothing else.
+// Settings of a database apply to connections without their own.
 func TestADatabaseWithOtherDefaultsIsUsed(t *testing.T) {
 	address := newDatabase(t, "others", "UTF8")
 	exec(t, server.URL(), "alter database others set default_transaction_isolation = 'serializable'; alter database others set client_encoding = 'LATIN1'")
@@ -124,7 +124,7 @@ func newDatabase(t *testing.T, name, encoding string) string {
 	return strings.Replace(server.URL(), "/postgres?", "/"+name+"?", 1)
 }
 
-// exec runs statements, each by itself.
+// exec runs statements, each in a transaction of its own.
 func exec(t *testing.T, address, statements string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), address)
@@ -139,7 +139,7 @@ func exec(t *testing.T, address, statements string) {
 	}
 }
 
-// Nodes of the version before go on while the schema is changed, and take locks in another
+// Nodes of the previous version continue while the schema is changed, and take locks in another
 // order than the scripts do.
 func TestMigrationMeetsActiveNodes(t *testing.T) {
 	address := server.Schema()
@@ -159,7 +159,7 @@ func TestMigrationMeetsActiveNodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Who waits a second finds out that the two wait for each other, and gives up.
+	// After a second PostgreSQL detects the deadlock and ends one of the two.
 	err = pgx.BeginFunc(t.Context(), d.pool, func(x pgx.Tx) error {
 		if _, err := x.Exec(t.Context(), "set local deadlock_timeout = '20s'; lock table job_state in row share mode", pgx.QueryExecModeSimpleProtocol); err != nil {
 			return err
@@ -192,7 +192,7 @@ func TestMigrationMeetsActiveNodes(t *testing.T) {
 	}
 }
 
-// Of a user who may not connect, because somebody has changed the password or others have
+// Of a user who may not connect, because the password was changed or others have
 // all connections, the database is away, and not what the call has asked for is wrong.
 func TestRefusedLoginIsNamed(t *testing.T) {
 	exec(t, server.URL(), "create user porter superuser")
@@ -306,7 +306,7 @@ func TestAPoolerThatKeepsSettingsIsRefused(t *testing.T) {
 	address := server.Schema()
 	for _, c := range []struct {
 		name  string
-		meets func(client net.Conn, m *pgproto3.StartupMessage) // returns to let the client go on
+		meets func(client net.Conn, m *pgproto3.StartupMessage) // returns to let the client continue
 		want  string
 	}{
 		{
@@ -448,7 +448,7 @@ func TestOtherNodesAreNotified(t *testing.T) {
 	}
 }
 
-// While the database is away nobody is hinted at anything, which would have all ask for
+// While the database is away no hints are sent, which would have all nodes ask for
 // it; when it is back all are, for what they may have missed.
 func TestHintsWaitForTheDatabase(t *testing.T) {
 	away := servers.StartPostgres(t)
@@ -506,7 +506,7 @@ func TestTheClockIsThatOfTheDatabase(t *testing.T) {
 		t.Fatal(err)
 	}
 	ask(&after)
-	// What a measurement is off by is at most the time that it took.
+	// The error of a measurement is at most its duration.
 	if now.Before(before.Add(-measured)) || now.After(after.Add(measured)) {
 		t.Errorf("the store says %s, the database %s to %s", now, before, after)
 	}
@@ -643,7 +643,7 @@ func TestLostNotificationsAreNoticed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Nobody follows, and nothing is written.
+	// Without followers nothing is written.
 	change()
 	var told int
 	if err := d.pool.QueryRow(ctx, "select value from counters where name = 'told'").Scan(&told); err != nil || told != 0 {

@@ -27,7 +27,7 @@ func TestConnectionsHaveTLS(t *testing.T) {
 		return fmt.Sprintf("postgres://belfry@%s:%d/postgres?schema=s&%s", host, secure.Port, parameters)
 	}
 	s := open(t, address("sslmode=verify-full&sslrootcert="+authority), Options{})
-	select { // whoever begins to listen is hinted at everything
+	select { // a new listener is hinted at everything
 	case <-s.Hints(t.Context()):
 	case <-time.After(time.Minute):
 		t.Error("nobody listens")
@@ -87,7 +87,7 @@ func TestFailoverKeepsAcknowledgedChanges(t *testing.T) {
 					},
 					IfVersion: int64(n), Actor: "ann",
 				}
-				for { // a call gives up while nobody takes over; its caller does not
+				for { // a call gives up before the failover; its caller does not
 					j, err := store.PutOne(t.Context(), s, p)
 					if err == nil && j.Definition.Version != int64(n)+1 {
 						return fmt.Errorf("change %d made version %d", n, j.Definition.Version)

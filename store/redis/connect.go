@@ -20,7 +20,7 @@ const (
 	callMax = 5 * time.Second
 	// dialMax is how long a connection may take to be made.
 	dialMax = 3 * time.Second
-	// waitFor is how long a commit waits for replicas, where that is asked for.
+	// waitFor is how long a commit waits for replicas, if configured.
 	waitFor = time.Second
 )
 

@@ -259,7 +259,7 @@ func (d *driver) Commit(ctx context.Context, t *replica.Txn) (version int64, don
 	return version, done, err
 }
 
-// execute runs the script that commits, and waits for replicas where that is asked for. They
+// execute runs the script that commits, and waits for replicas if configured. They
 // answer for the connection, so that it must be the same.
 func (d *driver) execute(ctx context.Context, c rueidis.Client, args []string) (answer []int64, err error) {
 	k := d.keys

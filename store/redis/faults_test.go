@@ -159,7 +159,7 @@ func TestStepsThatAFailoverLosesAreReported(t *testing.T) {
 	hints := s.Hints(t.Context())
 	put(t, s, "kept")
 	replicated(t, master, replica)
-	do(t, replica, "replicaof", "127.0.0.1", "1") // nobody is there
+	do(t, replica, "replicaof", "127.0.0.1", "1") // nothing listens there
 	const gone = 20
 	for i := range gone {
 		put(t, s, fmt.Sprint("gone", i))

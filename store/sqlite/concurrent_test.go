@@ -69,7 +69,7 @@ func TestAReadEndsWithItsContext(t *testing.T) {
 		err := s.read(ctx, func(c *conn) error {
 			if when == "before a statement" {
 				cancel()
-				time.Sleep(2 * interruptEvery) // so that it is interrupted while nothing goes on
+				time.Sleep(2 * interruptEvery) // so that it is interrupted while it is idle
 			} else {
 				time.AfterFunc(interruptEvery, cancel)
 			}
@@ -171,7 +171,7 @@ func undone(t *testing.T, s *Store, call func() error) {
 	}
 }
 
-// What was undone is not remembered by later steps.
+// Later steps do not remember a rolled-back one.
 func TestRolledBackStateIsEvicted(t *testing.T) {
 	s, session, jobs := benchStore(t, 1, job.Policy{Overlap: job.OverlapAllow})
 	from := jobs[0].Cursor

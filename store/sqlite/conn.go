@@ -94,7 +94,7 @@ func (c *conn) interrupt() {
 	tls.Close()
 }
 
-// inTransaction reports whether a transaction is open. SQLite ends some by itself
+// inTransaction reports whether a transaction is open. SQLite ends some on its own
 // when a statement fails.
 func (c *conn) inTransaction() bool { return lib.Xsqlite3_get_autocommit(c.tls, c.db) == 0 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// What is planned goes by the policies of the server that is there.
+// Planning uses the policies of the present server.
 func TestChangedDefaultsReachPlannedRuns(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belfry.db")
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)

@@ -97,7 +97,7 @@ func TestAFullDisk(t *testing.T) {
 	}
 }
 
-// What the ballast gives back is for what is to be written, however long the log
+// What the ballast gives back is for new writes, however long the log
 // is: writing that back would take all of it, and leave no room in either file.
 func TestAFullDiskWithALongLog(t *testing.T) {
 	path := filepath.Join(mounted(t, "size=24m"), "belfry.db")

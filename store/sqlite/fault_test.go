@@ -79,7 +79,7 @@ func writeUntilKilled(path string) error {
 	return errors.New("the writers have ended")
 }
 
-// What was acknowledged before a kill -9 is there afterwards, in all its parts.
+// Writes acknowledged before a kill -9 are complete afterwards.
 func TestAcknowledgedWritesSurviveAKill(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belfry.db")
 	states := map[string]string{} // of runs, as last acknowledged
@@ -338,7 +338,7 @@ func TestAFileThatMayNotGrowIsFull(t *testing.T) {
 	if !errors.Is(err, store.ErrNoSpace) || n < 10 {
 		t.Fatalf("after %d jobs: %v", n, err)
 	}
-	// What was refused left nothing behind, and the rest is there.
+	// Refused calls left nothing behind, and the rest is there.
 	list, _, err := s.ListJobs(t.Context(), store.JobQuery{Limit: 10_000})
 	if err != nil || len(list) != n-1 || list[n-2].Definition.UID != last.Definition.UID {
 		t.Fatalf("%d jobs are there of %d, %v", len(list), n-1, err)

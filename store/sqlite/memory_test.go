@@ -11,7 +11,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// What steps remember is for jobs that run. The definitions here are 16 MB as written.
+// Steps cache only jobs that run. The definitions here are 16 MB as written.
 func TestNewJobsTakeNoMemory(t *testing.T) {
 	s := openStore(t, filepath.Join(t.TempDir(), "belfry.db"), Options{})
 	note := strings.Repeat("x", 4<<10)

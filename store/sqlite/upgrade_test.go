@@ -91,7 +91,7 @@ func TestStoreOfVersion7IsUpgraded(t *testing.T) {
 	if len(sessions) != 1 || sessions[0].Node != "a" || sessions[0].Drain == nil {
 		t.Errorf("sessions: %+v", sessions)
 	}
-	// What is written goes on behind what was: numbers of changes and of the audit, runs, keys.
+	// New writes continue after the old ones: numbers of changes and of the audit, runs, keys.
 	_, err = store.PutOne(ctx, s, store.PutJob{Definition: &job.Job{
 		Name: "new", Schedule: job.Schedule{Every: job.Duration(time.Minute)}, Run: job.RunSpec{Shell: &job.Shell{Command: "true"}},
 	}, Actor: "ann"})

@@ -42,7 +42,7 @@ func startApart(t *testing.T) *cluster {
 	return c
 }
 
-// The history server and a node are killed at once. All runs go on, and each is in history
+// The history server and a node are killed at once. All runs continue, and each is in history
 // once when the server is back.
 func TestAHistoryServerIsKilledWithANode(t *testing.T) {
 	c := startApart(t)

@@ -24,7 +24,7 @@ import (
 // beyondSession is longer than a node is believed to live that says nothing, 6 s.
 const beyondSession = 10 * time.Second
 
-// lateMax bounds how late a run starts that no one had claimed when something went
+// lateMax bounds how late an unclaimed run starts when something went
 // wrong: five times the 1.5 s of docs/benchmarks.md, on machines that are busy.
 const lateMax = 7500 * time.Millisecond
 
@@ -412,7 +412,7 @@ func TestRollingRestart(t *testing.T) {
 }
 
 // The short form: what takes least time of all that can go wrong, on machines that may
-// be busy. How late runs start is told, and bounded by the patience of the tests alone.
+// be busy. The lateness of runs is logged, and bounded by the patience of the tests alone.
 func TestNodesComeAndGo(t *testing.T) {
 	each(t, func(t *testing.T, c *cluster) {
 		c.cancels(10)
@@ -475,7 +475,7 @@ func (c *cluster) cancels(n int) {
 	}
 }
 
-// Whichever node is asked tells what the others do.
+// Any node serves the events of the others.
 func TestEachNodeServesTheEventsOfAll(t *testing.T) {
 	each(t, func(t *testing.T, c *cluster) {
 		c.nodes[1].apply("name: quick\nrun: {shell: 'true'}\nplace: {strategy: last}\n")

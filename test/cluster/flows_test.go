@@ -101,7 +101,7 @@ func startAlone(t *testing.T) *cluster {
 
 // Each node is killed in turn and each is restarted gently, again and again, while flows run:
 // every flow ends, as it must by how its steps have, and no attempt of a step starts twice.
-func TestFlowsEndWhateverBecomesOfTheNodes(t *testing.T) {
+func TestFlowsEndAlthoughNodesAreKilled(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) { flowsEnd(t, startAlone(t)) })
 	for _, name := range databases() {
 		t.Run(name, func(t *testing.T) { flowsEnd(t, start(t, name)) })
@@ -136,7 +136,7 @@ func flowsEnd(t *testing.T, c *cluster) {
 			})
 		}
 	})
-	// Faults come by the clock, as the flows go on meanwhile.
+	// Faults come by the clock, while the flows continue.
 	step := time.NewTicker(700 * time.Millisecond)
 	defer step.Stop()
 	started := func() bool {

@@ -28,7 +28,7 @@ const (
 	// cut ends all connections, and new ones at once.
 	cut
 	// silent keeps connections, and what is sent arrives when the weather is fair
-	// again: long after whoever has sent it has given up.
+	// again: long after its sender has given up.
 	silent
 	closed // the test is over
 )

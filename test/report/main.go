@@ -1,5 +1,5 @@
 // Command report runs a command that prints the output of go test -json, shows what a person
-// wants to see of it, and ends with one line. If tests fail, it lists them with the
+// needs of it, and ends with one line. If tests fail, it lists them with the
 // commands that run each of them again.
 //
 // It knows nothing about the tests; make test does.

@@ -68,7 +68,7 @@ func TestAPageOfARevokedTokenEnds(t *testing.T) {
 	}
 }
 
-// The run of a job that wants a node with a label says so, and leads to the nodes.
+// The run of a job that requires a node with a label says so, and leads to the nodes.
 func TestThePageOfARunSaysWhyItWaits(t *testing.T) {
 	t.Parallel()
 	pages(t)
@@ -125,7 +125,7 @@ func TestAConflictAndARollBack(t *testing.T) {
 }
 
 // Three nodes share a store, and a browser comes to any of them by way of a proxy. One is
-// killed: the page says so, and the session goes on.
+// killed: the page says so, and the session continues.
 func TestANodeIsKilledUnderAnOpenPage(t *testing.T) {
 	t.Parallel()
 	store := servers.StartRedis(t).URL()

@@ -314,7 +314,7 @@ func TestARunForOneExecutor(t *testing.T) {
 	n.wants(id, "failed", "loopback")
 }
 
-// What runs at an executor costs a restart of Belfry nothing, whether it stops or is killed.
+// Runs at an executor survive a restart of Belfry, gentle or killed.
 func TestARestartInTheMiddleOfARun(t *testing.T) {
 	for _, by := range []os.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		t.Run(by.String(), func(t *testing.T) {

@@ -1,6 +1,6 @@
 // Package provider is an OpenID provider for tests: discovery, keys, authorization with PKCE,
-// tokens and what is said of people. It signs in whoever it was given last, and makes the mistakes
-// that it is asked for. It is no part of a program.
+// tokens and what is said of people. It signs in the person given last, and makes the mistakes
+// that a test asks for. It is no part of a program.
 package provider
 
 import (

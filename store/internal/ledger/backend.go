@@ -116,7 +116,7 @@ type Order struct {
 	// no job (sessions, audit, output) is written with the first of them.
 	Parts bool
 	// Try is 0, and more when the step is made again. Kept is the backend's own: it
-	// stays from one try to the next, such as what is to be locked.
+	// stays from one try to the next, such as the rows to lock.
 	Try  int
 	Kept any
 	// Committed must be called once the changes are visible, before Step returns, for steps

@@ -90,7 +90,7 @@ func TestBackgroundRefillTakesHalfTheTimeAndReportsProgress(t *testing.T) {
 	})
 }
 
-func TestACountThatTakesLongIsDoneWithout(t *testing.T) {
+func TestSlowCountIsSkipped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told, held := all(t, &fake{parts: 1, counts: time.Hour})
 		if told[0].Jobs != 0 || !told[len(told)-1].Over || held > StartMax+time.Second {
@@ -130,7 +130,7 @@ func TestAFailureAtTheStartIsItsErrorUnlessThereIsNoSpace(t *testing.T) {
 	})
 }
 
-func TestOthersThatCountEndIt(t *testing.T) {
+func TestCountsOfOtherNodesEndTheCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, at := range []int{2, 6} {
 			told, _ := all(t, &fake{parts: 10, fails: func(part int) error {

@@ -58,7 +58,7 @@ func fill(t *testing.T, v reflect.Value, path string, left []string) {
 	}
 }
 
-// A field that somebody adds to one of these types is lost unless its coder knows it.
+// A field added to one of these types is lost unless its coder knows it.
 func TestEachFieldIsKept(t *testing.T) {
 	check := func(name string, want, got any) {
 		t.Helper()

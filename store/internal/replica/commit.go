@@ -462,7 +462,7 @@ func (w *writer) documents(c *engine.Changes) error {
 	return nil
 }
 
-// commit divides what is to be written into parts.
+// commit divides the writes into parts.
 func (w *writer) commit(c *engine.Changes) *commit {
 	parts := map[job.ID]*part{}
 	of := func(uid job.ID) *part {

@@ -166,7 +166,7 @@ func TestTheClockIsBehindByTheQuickestAnswerAndNeverAhead(t *testing.T) {
 	}
 }
 
-func TestTheClockGoesOnWhileTheMachineSleepsWhateverItsWallClockShows(t *testing.T) {
+func TestTheClockRunsDuringSuspendRegardlessOfTheWallClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, s := dial(always(0, 0))
 		if err := s.measure(t.Context()); err != nil {
@@ -224,7 +224,7 @@ func TestTheClockIsMeasuredAgain(t *testing.T) {
 	}
 }
 
-func TestTheClockGoesOnWhileTheDatabaseIsAway(t *testing.T) {
+func TestTheClockRunsDuringAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, s := dial(always(0, 0))
 		if err := s.measure(t.Context()); err != nil {
@@ -245,7 +245,7 @@ func TestTheClockGoesOnWhileTheDatabaseIsAway(t *testing.T) {
 	})
 }
 
-func TestAStepGoesByWhatTheClockShowsAndNotByWhatItIsBelievedToShow(t *testing.T) {
+func TestStepsUseTheClockRatherThanItsEstimate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, s := dial(always(0, 0))
 		if err := s.measure(t.Context()); err != nil {

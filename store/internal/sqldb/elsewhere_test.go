@@ -21,7 +21,7 @@ func (d *closing) Begin(ctx context.Context, adds bool) (Tx, error) {
 	return nil, ctx.Err()
 }
 
-func TestWhoTellsOthersEndsWithTheStore(t *testing.T) {
+func TestNotifyingEndsWithTheStore(t *testing.T) {
 	for range 30 { // which of two things is seen first is left to chance
 		synctest.Test(t, func(t *testing.T) {
 			d, s := dial(always(0, 0))

@@ -288,7 +288,7 @@ var selectOwnTo = ownSlots.members(mayMatterTo)
 // lastID is behind all other ids.
 var lastID = job.ID(bytes.Repeat([]byte{0xff}, len(job.ID{})))
 
-// conversation is what is asked at once, each question with what takes its answer.
+// conversation is a list of queries sent together, each with the receiver of its answer.
 type conversation struct {
 	questions []Question
 	takes     []func(q reader) error

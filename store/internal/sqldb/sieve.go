@@ -9,7 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
-// sieve finds the definitions that a query wants among many.
+// sieve finds the definitions that a query selects among many.
 type sieve struct {
 	*store.JobQuery
 	all bool // it selects by nothing that definitions say
@@ -34,7 +34,7 @@ func sieveOf(q *store.JobQuery) *sieve {
 	return s
 }
 
-// has reports whether the query wants a definition by what it says, which is read only then
+// has reports whether the query selects a definition by its content, which is read only then
 // if it matters.
 func (s *sieve) has(q reader) (bool, error) {
 	if s.all {

@@ -8,7 +8,7 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
-// The sieve passes over nothing that a query wants, however it is written.
+// The sieve skips nothing that a query selects, however it is written.
 func TestSieveFindsMatchesOfAQuery(t *testing.T) {
 	jobs := []*job.Job{
 		{Name: "report"},
