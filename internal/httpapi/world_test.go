@@ -91,6 +91,11 @@ func (w *world) fill() {
 	must(err)
 	_, err = w.store.PutToken(ctx, store.PutToken{Name: "rack", Hash: auth.HashOf(tokenOfJoining), Role: store.RoleJoin, Actor: "alice", Terms: store.Terms{Uses: 100_000}})
 	must(err)
+	_, err = w.store.PutToken(ctx, store.PutToken{
+		Name: "session/person/1", Hash: auth.HashOf("of ann"), Role: store.RoleSession, Lasts: time.Hour, Actor: "belfry",
+		Terms: store.Terms{Person: &store.Person{Provider: "sso", Subject: "17", Name: "ann@example.com"}},
+	})
+	must(err)
 	_, err = w.store.PutDocument(ctx, job.Document{Calendar: &job.Calendar{Name: "holidays", Days: job.Days{Include: []string{"2026-12-25"}}}}, 0, "alice")
 	must(err)
 	_, err = w.store.PutDocument(ctx, job.Document{Pool: &job.Pool{Name: "database", Slots: job.Slots{Size: 3}}}, 0, "alice")
@@ -208,7 +213,7 @@ func (w *world) target(o *operation) string {
 	case strings.HasPrefix(o.path, "/api/v1/notifications/"):
 		id = w.notification
 	}
-	return strings.NewReplacer("{namespace}", "default", "{name}", name, "{id}", id, "{version}", "1", "{session}", session.String(), "{key}", pingKey, "{number}", strconv.Itoa(callbackNumber), "{signal}", "start", "{step}", "ask").Replace(o.path)
+	return strings.NewReplacer("{namespace}", "default", "{name}", name, "{id}", id, "{version}", "1", "{session}", session.String(), "{key}", pingKey, "{number}", strconv.Itoa(callbackNumber), "{signal}", "start", "{step}", "ask", "{person}", "sso:ann@example.com").Replace(o.path)
 }
 
 // flow starts a flow that waits for an approval and a signal, and returns its run.
