@@ -279,7 +279,7 @@ func TestAPersonWithoutScriptDoesTheSame(t *testing.T) {
 	b := newTab(t)
 	b.width(1440)
 	b.looks("light", "en")
-	apply(t, "namespace: plain\nname: greet\nlabels: {plain: \"yes\"}\nparams: {who: {default: world}}\nrun: {shell: \"echo hello {{ .Params.who }}; sleep 3; echo bye\"}\n")
+	apply(t, "namespace: plain\nname: greet\nlabels: {plain: \"yes\"}\nparams: {who: {default: world}}\nrun: {shell: \"echo hello {{ .Param.who }}; sleep 3; echo bye\"}\n")
 	b.do(emulation.SetScriptExecutionDisabled(true))
 	b.open("/jobs")
 	b.do(chromedp.SendKeys("[data-search]", "label:plain=yes"+kb.Enter, chromedp.ByQuery), chromedp.WaitVisible(`a.name[href="/jobs/plain/greet"]`, chromedp.ByQuery))

@@ -649,9 +649,9 @@ func TestScreenshots(t *testing.T) {
 		t.Fatal(err)
 	}
 	store := servers.StartRedis(t).URL()
-	var told *served
-	for _, name := range []string{"fra-1", "ber-2", "ber-1"} {
-		told = serveFor(t, filepath.Join(t.TempDir(), "data"), "", "--store", store, "--run-as", me.Username, "--name", name)
+	told := serveFor(t, filepath.Join(t.TempDir(), "data"), "", "--store", store, "--run-as", me.Username, "--name", "ber-1")
+	for _, name := range []string{"ber-2", "fra-1"} {
+		serveFor(t, filepath.Join(t.TempDir(), "data"), "", "--store", store, "--run-as", me.Username, "--name", name)
 	}
 	tell(t, told)
 	failed := told.must(t, "run", "list", "--job", "shop/price-import", "--limit", "1", "-o", "name")

@@ -120,6 +120,9 @@ func (t *tx) attempts(query *store.HistoryQuery) (list []store.Record, next stor
 	if b := query.Before; b != (store.RecordRef{}) && b.Ended.Before(end.Ended) {
 		end = b
 	}
+	if query.Text == "" && (len(query.Outcomes) > 0 || len(query.Kinds) > 0 || query.Node != "" || query.Namespace != "" || query.Unmet) {
+		return t.selected(query, end)
+	}
 	looked := 0
 	for chunk := query.Limit + 1; ; chunk *= 4 {
 		limit := min(chunk, listChunk, store.LookMax+1-looked)
@@ -142,6 +145,60 @@ func (t *tx) attempts(query *store.HistoryQuery) (list []store.Record, next stor
 			return list, next, nil
 		}
 	}
+}
+
+// selected is attempts for conditions that the database can check: of LookMax records only those
+// that meet them are sent.
+func (t *tx) selected(query *store.HistoryQuery, end store.RecordRef) (list []store.Record, next store.RecordRef, err error) {
+	const order = " order by h.ended desc, h.run desc, h.attempt desc limit "
+	where, args := historyWhere(query.Job, "", query.From, end)
+	text := recordColumns + " from (select * from history h" + where + order + "?) h " + recordNames + " where h.is_final >= ?"
+	final := int64(0)
+	if query.FinalOnly {
+		final = 1
+	}
+	all := append(slices.Clone(args), int64(store.LookMax), final)
+	if len(query.Outcomes) > 0 {
+		var list []int64
+		for _, o := range query.Outcomes {
+			list = append(list, columns.Outcomes.Of(o))
+		}
+		text, all = text+" and h.outcome in (?*)", append(all, list)
+	}
+	if len(query.Kinds) > 0 {
+		var list []int64
+		for _, k := range query.Kinds {
+			list = append(list, columns.Kinds.Of(k))
+		}
+		text, all = text+" and h.kind in (?*)", append(all, list)
+	}
+	if query.Node != "" {
+		text, all = text+" and h.node = ?", append(all, query.Node)
+	}
+	if query.Namespace != "" {
+		text, all = text+" and n.namespace = ?", append(all, query.Namespace)
+	}
+	if query.Unmet {
+		text += " and h.unmet <> ''"
+	}
+	if list, err = t.records(text+order+"?", append(all, int64(query.Limit)+1)...); err != nil {
+		return nil, next, err
+	}
+	if len(list) > query.Limit {
+		list = list[:query.Limit]
+		return list, list[query.Limit-1].Ref(), nil
+	}
+	// The last record that was looked at, if there is one behind it.
+	q := t.query("select h.ended, h.run, h.attempt from history h"+where+order+"2 offset ?", append(args, int64(store.LookMax)-1)...)
+	for at := 0; q.Next(); at++ {
+		ref := store.RecordRef{Ended: q.time(), Run: q.id(), Attempt: int(q.Int())}
+		if at == 0 {
+			end = ref
+		} else {
+			next = end
+		}
+	}
+	return list, next, q.Err()
 }
 
 // endOf is the place in front of what ended at a moment.
