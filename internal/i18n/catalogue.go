@@ -724,7 +724,7 @@ var catalogue = []text{
 	{"said.signalled", "The signal was sent.", "信号已发送。"},
 
 	{"executors.title", "XXL-JOB executors", "XXL-JOB 执行器"},
-	{"executors.lead", "{n} executor in {groups} groups; {running} running.|{n} executors in {groups} groups; {running} running.", "{groups} 个 AppName 下共 {n} 个执行器在线，正在运行 {running} 个任务实例。"},
+	{"executors.lead", "{n} executor; groups: {groups}, running: {running}.|{n} executors; groups: {groups}, running: {running}.", "{groups} 个 AppName 下共 {n} 个执行器在线，正在运行 {running} 个任务实例。"},
 	{"executors.none", "No executor of XXL-JOB is registered.", "当前没有已注册的 XXL-JOB 执行器。"},
 	{"executors.help", "Executors register at the address of xxl.listen, as they do with xxl-job-admin. docs/xxl.md says how.", "执行器像注册到 xxl-job-admin 一样，注册到配置项 xxl.listen 的地址。参见 docs/xxl.zh.md。"},
 	{"executors.running", "{n} running", "正在运行 {n} 个"},

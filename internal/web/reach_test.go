@@ -53,7 +53,7 @@ func TestExecutorsAreListedByTheirGroup(t *testing.T) {
 	w := newWorld(t)
 	w.fill()
 	b := w.login("vera")
-	b.shows("/executors", "2 executors in 1 groups", "http://10.0.0.7:9999/", "XXL-JOB 3.5", "online", "no job names it")
+	b.shows("/executors", "2 executors; groups: 1", "http://10.0.0.7:9999/", "XXL-JOB 3.5", "online", "no job names it")
 	w.now = w.now.Add(time.Minute)
 	b.shows("/executors", "missed a beat")
 }
@@ -68,7 +68,7 @@ func TestGroupsThatJobsNameAndThatHaveNoExecutorAreShown(t *testing.T) {
 		w.must(err)
 	}
 	b := w.login("vera")
-	b.shows("/executors", "2 executors in 1 groups; 0 running. 1 group that jobs name has none.", "&lt;orders&gt;", "2 jobs", "1 job<", "so its runs fail")
+	b.shows("/executors", "2 executors; groups: 1, running: 0. 1 group that jobs name has none.", "&lt;orders&gt;", "2 jobs", "1 job<", "so its runs fail")
 	if strings.Contains(b.ask("GET", "/executors", nil).Body.String(), "no job names it") {
 		t.Error("a group that a job names counts as one that none names")
 	}
