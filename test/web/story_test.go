@@ -81,12 +81,12 @@ run:
 kind: pool
 namespace: shop
 name: database
-slots: {size: 4}
+pool: {size: 4}
 ---
 kind: channel
 namespace: ops
 name: on-call
-to: {webhook: {url: "https://hooks.example.com/on-call"}}
+to: {webhook: {url: "https://hooks.example.com/on-call", secret: {file: on-call}}}
 rules: [{events: [failed, recovered, missed, late]}]
 ---
 kind: executors
@@ -178,6 +178,6 @@ func tell(t *testing.T, on *served) {
 	on.must(t, "job", "run", "data/nightly-report", "-o", "name")
 	on.must(t, "job", "pause", "web/sitemap-rebuild", "--reason", "the new shop has its own")
 	until(t, "what needs a person", func() bool {
-		return strings.Count(on.must(t, "attention", "-o", "jsonl"), "\n") >= 3
+		return strings.Count(on.must(t, "attention", "-o", "jsonl")+"\n", "\n") >= 3
 	})
 }
