@@ -297,15 +297,15 @@ func (s *stmt) bindInt(v int64) *stmt {
 	return s.check(lib.Xsqlite3_bind_int64(s.c.tls, s.p, s.bound, v))
 }
 
-func (s *stmt) bindNull() *stmt {
+func (s *stmt) bindNull() {
 	if s.p == 0 {
-		return s
+		return
 	}
 	s.bound++
 	if s.has(noValue, 0) {
-		return s
+		return
 	}
-	return s.check(lib.Xsqlite3_bind_null(s.c.tls, s.p, s.bound))
+	s.check(lib.Xsqlite3_bind_null(s.c.tls, s.p, s.bound))
 }
 
 func (s *stmt) bindText(v string) *stmt {

@@ -111,7 +111,7 @@ func open(ctx context.Context, path string, o Options, pages int) (*Store, error
 	}
 	s, err := sqldb.Open(ctx, d, o)
 	if err != nil {
-		return nil, errors.Join(describe(path, err), d.Close())
+		return nil, errors.Join(describe(path, err), d.Close()) //nolint:contextcheck // the last write is made however the call ends
 	}
 	return &Store{s, d}, nil
 }

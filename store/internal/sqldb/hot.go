@@ -91,7 +91,7 @@ type hot struct {
 }
 
 // keepJob remembers a job as it was read or written.
-func (h *hot) keepJob(r jobRow, as stored) *hotJob {
+func (h *hot) keepJob(r jobRow, as stored) {
 	if h.jobs == nil {
 		h.jobs, h.runs, h.planned = map[job.ID]*hotJob{}, map[job.ID]*store.Run{}, map[job.ID]*hotJob{}
 	}
@@ -107,7 +107,6 @@ func (h *hot) keepJob(r jobRow, as stored) *hotJob {
 		h.jobs[r.UID] = kept
 	}
 	kept.job, kept.seq, kept.stored = *r.Job, r.seq, as
-	return kept
 }
 
 func (h *hot) dropJob(uid job.ID) {

@@ -146,7 +146,7 @@ type backend struct {
 }
 
 // Open begins to use a database that has the schema. Close closes it.
-func Open(ctx context.Context, db DB, o Options) (*Store, error) {
+func Open(ctx context.Context, db DB, o Options) (*Store, error) { //nolint:contextcheck // its work in the background ends with Close
 	s := &backend{
 		db:        db,
 		defaults:  o.Defaults,
