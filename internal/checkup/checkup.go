@@ -91,7 +91,7 @@ func Backup(c config.Server, now time.Time) Finding {
 
 // Separation reports whether commands of jobs run as another user than the server.
 func Separation(c config.Server) Finding {
-	f := Finding{Check: "user of jobs", Status: Well, Found: "another one than that of the server"}
+	f := Finding{Check: "user of jobs", Status: Well, Found: "not the user of the server"}
 	name, running := config.RunningAs(c.Data)
 	if !running {
 		name = c.SharedUser()
@@ -99,7 +99,7 @@ func Separation(c config.Server) Finding {
 	if name != "" {
 		f.Status = Note
 		f.Found = "commands run as " + name + ", the user of the server: anyone who may define jobs can read its token and its store, whatever the namespace"
-		f.Do = "run the server as root with --run-as, as operations.md shows, if namespaces are to be apart"
+		f.Do = "run the server as root with --run-as, as operations.md shows, to keep namespaces apart"
 	} else if !c.Has(store.RoleWorker) {
 		f.Found = "none: this server runs no jobs"
 	}
@@ -164,7 +164,7 @@ func DiskSpace(dir string) Finding {
 		return f
 	}
 	free := int64(s.Bavail) * int64(s.Bsize)
-	f.Found = job.Size(free>>20<<20).String() + " are free"
+	f.Found = job.Size(free>>20<<20).String() + " free"
 	switch {
 	case free < spaceMin:
 		f.Do = "free some space: nothing starts on a full disk"

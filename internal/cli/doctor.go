@@ -268,11 +268,11 @@ func serverAndToken(ctx context.Context, env Env, c config.Server, running bool)
 		token.Do = "commands of this user cannot use it before; others may have read it, so better replace it: belfry token reset, while the server is stopped"
 	case err == nil:
 		server.Status, server.Found = isWell, "answers at "+remote.URL()
-		token.Status, token.Found = isWell, "is taken"
+		token.Status, token.Found = isWell, "accepted"
 		return append([]finding{server, token, rolesOf(nodes.Items)}, channelsOf(ctx, remote, c)...)
 	case errors.As(err, &f) && f.problem != nil && f.problem.Type == client.TypeElsewhere:
 		server.Status, server.Found = isWell, "answers at "+remote.URL()+", without the role api"
-		token.Status, token.Found = isWell, "is taken"
+		token.Status, token.Found = isWell, "accepted"
 	case errors.As(err, &f) && f.code == ExitNotAllowed && remote.noToken != "":
 		server.Status, server.Found = isWell, "answers at "+remote.URL()
 		token.Found, token.Do = "not checked: no token on this machine", remote.noToken
