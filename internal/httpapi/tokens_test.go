@@ -134,7 +134,7 @@ func TestAnAdministratorEndsSessionsOfAPerson(t *testing.T) {
 	if len(records) != 2 || records[0].Actor != "alice" || records[0].Object != "sso:ann@example.com" || records[0].Detail != "subject of ann@example.com of sso" {
 		t.Errorf("the audit is %+v", records)
 	}
-	if p := s.refused(client.TypeNotFound, 404, "DELETE", ann, ""); !strings.Contains(p.Detail, "sso:ann@example.com has no session") {
+	if p := s.refused(client.TypeNotFound, 404, "DELETE", ann, ""); !strings.Contains(p.Detail, "there is no session of sso:ann@example.com") {
 		t.Errorf("the problem is %+v", p)
 	}
 	s.pass(time.Hour)

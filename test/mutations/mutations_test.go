@@ -55,7 +55,7 @@ func cases(t *testing.T) (names []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, found := range regexp.MustCompile(`(?m)^\t\{"([^"]+)", func`).FindAllStringSubmatch(string(text), -1) {
+		for _, found := range regexp.MustCompile(`(?m)^\t(?:\{|t\.Run\()"([^"]+)", func`).FindAllStringSubmatch(string(text), -1) {
 			names = append(names, strings.ReplaceAll(found[1], " ", "_"))
 		}
 	}
