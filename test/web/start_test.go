@@ -213,17 +213,22 @@ func TestThePaletteAndTheKeysLeadEverywhere(t *testing.T) {
 	b.until("the script", ready)
 	b.presses("/")
 	b.until("the search", `document.activeElement === document.querySelector("[data-search]")`)
-	b.presses("gt") // letters in a field are letters
-	b.until("the text", `document.querySelector("[data-search]").value === "gt" && location.pathname === "/jobs"`)
-	b.do(chromedp.Evaluate(`document.activeElement.blur()`, nil))
-	b.presses("j")
-	b.presses("j")
-	b.presses("k")
-	b.presses("x")
+	// A browser may send the first keys to where the focus was before.
+	until(t, "letters in a field", func() bool {
+		b.do(chromedp.SetValue("[data-search]", "", chromedp.ByQuery), chromedp.SendKeys("[data-search]", "gt", chromedp.ByQuery))
+		return value[string](b, `document.querySelector("[data-search]").value + location.pathname`) == "gt/jobs"
+	})
+	key := func(name string) {
+		b.do(chromedp.Evaluate(fmt.Sprintf(`document.activeElement.blur(); document.body.dispatchEvent(new KeyboardEvent("keydown", {key: %q, bubbles: true, cancelable: true}))`, name), nil))
+	}
+	key("j")
+	key("j")
+	key("k")
+	key("x")
 	b.until("the selected row", `document.querySelector("[data-list] tbody tr.cursor input:checked") !== null && document.querySelector("[data-list] tbody tr").classList.contains("cursor")`)
-	b.presses("j")
+	key("j")
 	where := value[string](b, `document.querySelector("[data-list] tr.cursor").dataset.href`)
-	b.presses(kb.Enter)
+	key("Enter")
 	b.until("the row's page", fmt.Sprintf(`location.pathname === %q && `, where)+ready)
 
 	// Single letters are off where the reader has chosen so.
