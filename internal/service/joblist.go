@@ -19,7 +19,31 @@ type jobsPlace struct {
 
 // List returns a page of jobs, with defaults filled in if that is wanted.
 func (s *Jobs) List(ctx context.Context, who Caller, said client.JobQuery, filled bool) (client.JobPage, error) {
-	page := client.JobPage{Page: client.Page[client.Document]{Items: []client.Document{}}}
+	out := client.JobPage{Page: client.Page[client.Document]{Items: []client.Document{}}}
+	page, err := s.Listed(ctx, who, said, filled)
+	if err != nil {
+		return out, err
+	}
+	out.NextPageToken, out.Recent = page.NextPageToken, page.Recent
+	for _, j := range page.Items {
+		d, err := client.DocumentOf(job.Document{Job: j})
+		if err != nil {
+			return out, err
+		}
+		out.Items = append(out.Items, d)
+	}
+	return out, nil
+}
+
+// JobPage is a page of jobs that are not written as documents: a page of the web UI would read
+// them again.
+type JobPage struct {
+	client.Page[*job.Job]
+	Recent map[string][]client.RecentRun // by the full name of the job, the latest first
+}
+
+// Listed is List without documents.
+func (s *Jobs) Listed(ctx context.Context, who Caller, said client.JobQuery, filled bool) (page JobPage, err error) {
 	of, err := who.reads(said.Namespace)
 	if err != nil {
 		return page, err
@@ -69,11 +93,11 @@ func (s *Jobs) List(ctx context.Context, who Caller, said client.JobQuery, fille
 		return page, err
 	}
 	for i, j := range jobs {
-		d, err := s.documentOf(ctx, j, filled, at, last[i])
+		shown, err := s.shownOf(ctx, j, filled, at, last[i])
 		if err != nil {
 			return page, err
 		}
-		page.Items = append(page.Items, d)
+		page.Items = append(page.Items, shown)
 		if runs := recentRuns(last[i][:min(recent, len(last[i]))]); runs != nil {
 			if page.Recent == nil {
 				page.Recent = map[string][]client.RecentRun{}

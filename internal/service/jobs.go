@@ -116,6 +116,15 @@ func (s *Jobs) showAt(ctx context.Context, j *store.Job, filled bool, at time.Ti
 // documentOf returns a job with its next occurrence after a moment and its last run, given
 // its last final records, the latest first.
 func (s *Jobs) documentOf(ctx context.Context, j *store.Job, filled bool, at time.Time, last []store.Record) (client.Document, error) {
+	shown, err := s.shownOf(ctx, j, filled, at, last)
+	if err != nil {
+		return client.Document{}, err
+	}
+	return client.DocumentOf(job.Document{Job: shown})
+}
+
+// shownOf is a job with its status as clients see it.
+func (s *Jobs) shownOf(ctx context.Context, j *store.Job, filled bool, at time.Time, last []store.Record) (*job.Job, error) {
 	shown := *j.Definition
 	if filled {
 		shown = *j.Filled
@@ -130,7 +139,7 @@ func (s *Jobs) documentOf(ctx context.Context, j *store.Job, filled bool, at tim
 	}
 	chained, err := s.nextInChain(ctx, j)
 	if err != nil {
-		return client.Document{}, err
+		return nil, err
 	}
 	if chained != nil {
 		status.Next = chained.Scheduled
@@ -139,7 +148,7 @@ func (s *Jobs) documentOf(ctx context.Context, j *store.Job, filled bool, at tim
 		status.LastRun, status.LastEnded, status.LastOutcome = last[0].Run.ID, last[0].Attempt.Ended, last[0].Attempt.Outcome
 	}
 	shown.Status = &status
-	return client.DocumentOf(job.Document{Job: &shown})
+	return &shown, nil
 }
 
 // Create creates a job.

@@ -122,7 +122,7 @@ type listedJob struct {
 // jobPage returns a page of jobs.
 func (s *site) jobPage(p *page, q client.JobQuery) (client.Page[listedJob], error) {
 	var out client.Page[listedJob]
-	list, err := s.Service.Jobs.List(p.ctx(), p.who, q, true)
+	list, err := s.Service.Jobs.Listed(p.ctx(), p.who, q, true)
 	if err != nil {
 		return out, err
 	}
@@ -133,11 +133,7 @@ func (s *site) jobPage(p *page, q client.JobQuery) (client.Page[listedJob], erro
 	if err != nil {
 		return out, err
 	}
-	for _, d := range list.Items {
-		j, err := jobOf(d)
-		if err != nil {
-			return out, err
-		}
+	for _, j := range list.Items {
 		listed := listedJob{Job: j}
 		if at := slices.IndexFunc(active.Items, func(r client.Run) bool { return r.JobUID == j.UID && r.Step == "" }); at >= 0 {
 			listed.Recent = append(listed.Recent, active.Items[at])

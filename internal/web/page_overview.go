@@ -82,7 +82,7 @@ const (
 
 func (s *site) overview(p *page) error {
 	l := p.layout("overview.title", "overview")
-	jobs, err := s.Service.Jobs.List(p.ctx(), p.who, client.JobQuery{Namespace: l.Namespace, Sort: client.ByNext, PageSize: dueRows * 4}, true)
+	jobs, err := s.Service.Jobs.Listed(p.ctx(), p.who, client.JobQuery{Namespace: l.Namespace, Sort: client.ByNext, PageSize: dueRows * 4}, true)
 	if err != nil {
 		return err
 	}
@@ -100,9 +100,7 @@ func (s *site) overview(p *page) error {
 		v.Needs = append(v.Needs, n)
 	}
 	v.Lead = p.lead(list)
-	if err := p.due(&v, jobs.Items); err != nil {
-		return err
-	}
+	p.due(&v, jobs.Items)
 	nodes := s.frame(p.ctx(), p.who, attentionFor).list
 	for i := range nodes {
 		n := &nodes[i]
@@ -258,12 +256,8 @@ func (p *page) need(a *client.Attention) need {
 }
 
 // due lists what is due soon, without what is due all the time.
-func (p *page) due(v *overviewView, documents []client.Document) error {
-	for _, d := range documents {
-		j, err := jobOf(d)
-		if err != nil {
-			return err
-		}
+func (p *page) due(v *overviewView, jobs []*job.Job) {
+	for _, j := range jobs {
 		if j.Status == nil || j.Status.Next.IsZero() || j.Status.State != job.JobActive || j.Status.Next.Sub(p.now) > dueWithin {
 			continue
 		}
@@ -277,7 +271,6 @@ func (p *page) due(v *overviewView, documents []client.Document) error {
 		namespace, name := splitName(j.FullName())
 		v.Due = append(v.Due, dueRow{At: p.minute(j.Status.Next), In: p.relative(j.Status.Next), Namespace: namespace, Name: name, Address: "/jobs/" + j.FullName()})
 	}
-	return nil
 }
 
 // isConstant reports whether a schedule is due all the time: its next occurrences are at most

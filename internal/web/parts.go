@@ -41,7 +41,7 @@ func ServiceOf(s *service.Service) Service {
 type (
 	// Jobs lists, shows and changes jobs.
 	Jobs interface {
-		List(ctx context.Context, who service.Caller, q client.JobQuery, filled bool) (client.JobPage, error)
+		Listed(ctx context.Context, who service.Caller, q client.JobQuery, filled bool) (service.JobPage, error)
 		Recent(ctx context.Context, who service.Caller, names []string, n int) (map[string][]client.RecentRun, error)
 		Namespaces(ctx context.Context, who service.Caller) ([]string, error)
 		Get(ctx context.Context, who service.Caller, name service.Name, filled bool) (client.Document, int64, error)

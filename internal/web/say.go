@@ -351,16 +351,6 @@ func jobOf(d client.Document) (*job.Job, error) {
 	return list[0].Job, nil
 }
 
-// namespaceIn returns the namespace of a document.
-func namespaceIn(d client.Document) string {
-	j, err := jobOf(d)
-	if err != nil {
-		return ""
-	}
-	namespace, _, _ := strings.Cut(j.FullName(), "/")
-	return namespace
-}
-
 // splitName divides namespace/name.
 func splitName(full string) (namespace, name string) {
 	namespace, name, found := strings.Cut(full, "/")
