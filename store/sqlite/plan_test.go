@@ -59,8 +59,10 @@ func checkPlans(t *testing.T, asked *sync.Map) {
 			}
 			n++
 			said, all := text.(string), strings.Join(plan, "\n")
-			if strings.Contains(all, "CO-ROUTINE a") {
-				all = strings.Replace(all, "SCAN a", "", 1) // the rows of the inner query
+			for _, inner := range []string{"a", "h"} {
+				if strings.Contains(all, "CO-ROUTINE "+inner) {
+					all = strings.Replace(all, "SCAN "+inner, "", 1) // the rows of the inner query
+				}
 			}
 			if grows.MatchString(all) && !strings.Contains(all, "COVERING INDEX jobs_boot") && !contains(said, whole) || strings.Contains(all, "TEMP B-TREE FOR ORDER BY") && !contains(said, sorted) {
 				t.Errorf("%s\nhas the plan\n%s", query, all)
