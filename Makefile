@@ -35,7 +35,9 @@ TOOL     = $(GO) tool -modfile="$(CURDIR)/tools/go.mod"
 JSON    ?=
 SHUFFLE ?=
 # A busy machine is slower and not wrong; it may take hours instead of go test's ten minutes.
-GO_TEST = $(GO) test -timeout 2h $(JSON) $(SHUFFLE)
+# make lint vets all packages.
+FLAGS   = -vet=off -timeout 2h $(JSON) $(SHUFFLE)
+GO_TEST = $(GO) test $(FLAGS)
 
 # All packages except those of the targets e2e and servers-stores.
 OTHERS = $$($(GO) list ./... | grep -vE "/(test/e2e|store/postgres|store/mysql)$$" | $(LONG_FIRST))
@@ -62,15 +64,15 @@ IN_TESTS = grep -rE --include=*_test.go --exclude-dir=bench --exclude-dir=openap
 # not keep it from the other modules.
 each = failed=; for m in $(or $(2),$(MODULES)); do cd "$(CURDIR)/$$m"; echo '$(1)' "($$m)"; $(1) || failed=1; done; [ -z "$$failed" ]
 
-# beside makes two targets at the same time, where the one leaves a processor idle that
-# the other can use.
-beside = $(MAKE) --no-print-directory -j2 $(if $(filter output-sync,$(.FEATURES)),-Otarget)
+# beside makes two targets at the same time, or as many as it is called with, where the one
+# leaves a processor idle that the other can use.
+beside = $(MAKE) --no-print-directory -j$(or $(1),2) $(if $(filter output-sync,$(.FEATURES)),-Otarget)
 
 SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 
 .DEFAULT_GOAL := help
-.PHONY: help run build release test test-web screenshots test-packages test-waiting test-long e2e xxl-nodes servers servers-stores servers-bench cluster crash check lint race race-bubbles race-others fuzz sim sim-core sim-nodes mutations seeds soak bench fmt tidy
+.PHONY: help run build release test test-web screenshots test-packages test-waiting test-long e2e xxl-nodes servers servers-stores servers-bench cluster crash crash-nodes crash-programs check lint race race-bubbles race-others fuzz sim sim-core sim-nodes mutations seeds soak bench fmt tidy
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -103,10 +105,10 @@ screenshots: ## write a picture of each page of the web UI into the directory SC
 
 # All wait more than they work.
 test-waiting:
-	@$(beside) e2e crash xxl-nodes
+	@$(call beside,3) crash-nodes e2e crash-programs xxl-nodes
 
 xxl-nodes:
-	$(GO) -C test/xxl test -timeout 2h $(JSON) $(SHUFFLE) -tags servers -run '^TestThreeNodes$$' .
+	$(GO) -C test/xxl test $(FLAGS) -tags servers -run '^TestThreeNodes$$' .
 
 # It goes by the clock of the machine and needs it for itself.
 e2e:
@@ -121,18 +123,23 @@ servers-stores:
 	$(GO_TEST) -tags servers ./test/servers ./test/tutorial ./store/postgres ./store/mysql ./store/etcd ./store/redis ./history/mongo ./internal/crontab ./internal/xxltables
 
 servers-bench:
-	$(GO) -C test/kubernetes test -timeout 2h $(JSON) $(SHUFFLE) -tags servers -run '^TestServersAndWorkers' .
-	$(GO) -C packaging test -timeout 2h $(JSON) $(SHUFFLE) -tags servers -run '^TestThePackage.*Lives' .
-	$(GO) -C test/signin test -timeout 2h $(JSON) $(SHUFFLE) -tags servers -run '^TestASignInJourney$$' .
-	$(GO) -C bench test -timeout 2h $(JSON) $(SHUFFLE) -tags servers -run '^TestEachScenarioRunsAtATinyScale$$/^(postgres|mariadb-nodes|leave|kill)' ./nodebench
+	$(GO) -C test/kubernetes test $(FLAGS) -tags servers -run '^TestServersAndWorkers' .
+	$(GO) -C packaging test $(FLAGS) -tags servers -run '^TestThePackage.*Lives' .
+	$(GO) -C test/signin test $(FLAGS) -tags servers -run '^TestASignInJourney$$' .
+	$(GO) -C bench test $(FLAGS) -tags servers -run '^TestEachScenarioRunsAtATinyScale$$/^(postgres|mariadb-nodes|leave|kill)' ./nodebench
 
 cluster: ## kill, freeze and cut off nodes that share a database server: DATABASE (postgres,mariadb,etcd,redis)
 	@test/servers/install.sh
 	BELFRY_DATABASE=$(DATABASE) BELFRY_FLOWS=$(FLOWS) $(GO_TEST) -count=1 -v -tags servers ./test/cluster
 
-crash: ## the shortest part of make cluster, and Go programs that are restarted: two minutes
+crash: crash-nodes crash-programs ## the shortest part of make cluster, and Go programs that are restarted: four minutes
+
+crash-nodes:
 	@test/servers/install.sh
 	$(GO_TEST) -count=1 -v -tags servers -run '^Test(NodesComeAndGo|FlowsEnd)' ./test/cluster
+
+crash-programs:
+	@test/servers/install.sh
 	$(GO_TEST) -count=1 -v -tags servers -run '^Test(NoTickIsLost|AServerOnTheSame|AServerStartsWhile)' ./test/programs
 
 check: lint ## before each commit: lint and the short tests, under a minute

@@ -19,17 +19,9 @@ func TestMain(m *testing.M) {
 	os.Exit(servers.Main(m, &server, func() (*servers.MariaDB, error) { return servers.NewMariaDB("--innodb-flush-log-at-trx-commit=0") }))
 }
 
-// Both suites wait for the server half of their time, which one leaves to the other.
-func TestStore(t *testing.T) {
-	t.Parallel()
-	storetest.Run(t, func(t *testing.T, o storetest.Options) store.Store {
-		return open(t, emptyDatabase(t), options(o))
-	})
-}
-
-// The suite again, with every other call made by another node.
+// The suite, with every other call made by another node. That of one node runs in store/postgres,
+// which has the same code but for the dialect.
 func TestStoreOfTwoNodes(t *testing.T) {
-	t.Parallel()
 	storetest.Run(t, func(t *testing.T, o storetest.Options) store.Store {
 		address := emptyDatabase(t)
 		return storetest.Nodes(open(t, address, options(o)), open(t, address, options(o)))
