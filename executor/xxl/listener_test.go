@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -96,11 +97,11 @@ func TestALargeBodyIsRefused(t *testing.T) {
 // counting counts the writes to the registry.
 type counting struct {
 	*onMemory
-	registered int
+	registered atomic.Int32
 }
 
 func (c *counting) Register(ctx context.Context, list []store.Registration) error {
-	c.registered++
+	c.registered.Add(1)
 	return c.onMemory.Register(ctx, list)
 }
 
@@ -109,8 +110,8 @@ func TestSignsOfLifeAreGathered(t *testing.T) {
 		counted := &counting{onMemory: r.store}
 		r.admin.store = counted
 		r.register("g", "10.0.0.5:9999", "")
-		if counted.registered != 1 {
-			t.Errorf("a new executor was written %d times", counted.registered)
+		if n := counted.registered.Load(); n != 1 {
+			t.Errorf("a new executor was written %d times", n)
 		}
 		r.keep(r.admin)
 		for range 30 { // 5 min of beats each 10 s
@@ -119,7 +120,7 @@ func TestSignsOfLifeAreGathered(t *testing.T) {
 			}
 			time.Sleep(10 * time.Second)
 		}
-		if n := counted.registered; n < 12 || n > 50 {
+		if n := counted.registered.Load(); n < 12 || n > 50 {
 			t.Errorf("written %d times in 5 min", n)
 		}
 		list, err := r.store.Registrations(r.Context(), Kind)

@@ -173,13 +173,13 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	log.Info("waiting for a server", "servers", w.parts.Settings.Worker.Servers, "node", w.parts.Settings.Name)
 	if err := w.join(ctx); err != nil {
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // it was stopped before a server answered
+			return nil
 		}
 		return err
 	}
 	if err := w.remote.Wait(ctx); err != nil {
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // it was stopped before a server answered
+			return nil
 		}
 		return err
 	}
