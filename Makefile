@@ -166,7 +166,7 @@ race-bubbles:
 # The decisions of internal/engine and their tests start no goroutine, and suites that run again
 # with the state in another form start no others.
 race-others:
-	CGO_ENABLED=1 $(GO) test -vet=off $(DETECTOR) -shuffle=on -parallel 4 -timeout 2h -skip '^TestStore(WithRunsApart|WithHistoryApart|OfTwoProcesses)$$' $$($(TESTS_IMPORT) | awk '!/testing\/synctest/ && $$1 !~ /\/(test\/e2e|internal\/engine)$$/ {print $$1}' | $(LONG_FIRST))
+	STORETEST_SEQUENCES=2 CGO_ENABLED=1 $(GO) test -vet=off $(DETECTOR) -shuffle=on -parallel 4 -timeout 2h -skip '^TestStore(WithRunsApart|WithHistoryApart|OfTwoProcesses)$$' $$($(TESTS_IMPORT) | awk '!/testing\/synctest/ && $$1 !~ /\/(test\/e2e|internal\/engine)$$/ {print $$1}' | $(LONG_FIRST))
 
 fuzz: ## run each fuzz target with FUZZTIME inputs (50000x), or for a time
 	@targets=$$($(IN_TESTS) -o '^func Fuzz[A-Za-z0-9]+' . | sed -E 's|/[^/]*:func |=|' | sort); \
