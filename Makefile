@@ -163,10 +163,11 @@ race-bubbles:
 	CGO_ENABLED=1 $(GO) test -vet=off $(DETECTOR) -shuffle=on -cpu 1 -timeout 2h -skip '^(TestCore|TestNodes)$$' $$($(TESTS_IMPORT) | awk '/testing\/synctest/ && $$1 !~ /internal\/httpapi$$/ {print $$1}')
 
 # More tests at once than there are processors, since those of internal/cli wait for servers.
-# The decisions of internal/engine and their tests start no goroutine, and suites that run again
-# with the state in another form start no others.
+# What starts no goroutine is left out, and so is test/, which tests programs from outside; suites
+# that run again with the state in another form start no other goroutines, and random sequences
+# look for no races.
 race-others:
-	STORETEST_SEQUENCES=2 CGO_ENABLED=1 $(GO) test -vet=off $(DETECTOR) -shuffle=on -parallel 4 -timeout 2h -skip '^TestStore(WithRunsApart|WithHistoryApart|OfTwoProcesses)$$' $$($(TESTS_IMPORT) | awk '!/testing\/synctest/ && $$1 !~ /\/(test\/e2e|internal\/engine)$$/ {print $$1}' | $(LONG_FIRST))
+	STORETEST_SEQUENCES=2 CGO_ENABLED=1 $(GO) test -vet=off $(DETECTOR) -shuffle=on -parallel 4 -timeout 2h -skip '^TestStore(WithRunsApart|WithHistoryApart|OfTwoProcesses)$$' $$($(TESTS_IMPORT) | awk '!/testing\/synctest/ && $$1 !~ /\/belfry\/(test\/.*|cron|job|internal\/(engine|flow|archtest))$$/ {print $$1}' | $(LONG_FIRST))
 
 fuzz: ## run each fuzz target with FUZZTIME inputs (50000x), or for a time
 	@targets=$$($(IN_TESTS) -o '^func Fuzz[A-Za-z0-9]+' . | sed -E 's|/[^/]*:func |=|' | sort); \
