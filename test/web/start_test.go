@@ -4,6 +4,7 @@ package web
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -297,9 +298,11 @@ func TestAPersonWithoutScriptDoesTheSame(t *testing.T) {
 		t.Helper()
 		until(t, what, func() bool {
 			var text string
-			b.do(chromedp.Evaluate("0", nil))
-			if err := chromedp.Run(b.Context, chromedp.Text(selector, &text, chromedp.ByQuery)); err != nil {
-				return false // the page is being read again
+			// A page that is read again takes the element away that is waited for.
+			ctx, cancel := context.WithTimeout(b.Context, 5*time.Second)
+			defer cancel()
+			if err := chromedp.Run(ctx, chromedp.Text(selector, &text, chromedp.ByQuery)); err != nil {
+				return false
 			}
 			return strings.Contains(text, want)
 		})

@@ -106,4 +106,7 @@ export function first() {
       if (fresh) document.getElementById("explained").replaceChildren(...document.importNode(fresh, true).childNodes);
     }, 150);
   });
+  // What was typed before this script was loaded.
+  const line = form.querySelector("input[name=line]");
+  if (line.value !== line.defaultValue) line.dispatchEvent(new InputEvent("input", {bubbles: true}));
 }

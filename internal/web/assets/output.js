@@ -204,7 +204,10 @@ export function output(panel) {
   log.addEventListener("click", e => { if (e.target.matches(".n")) location.hash = "L" + e.target.textContent; });
   log.addEventListener("wheel", e => { if (e.deltaY < 0) { follow = false; followButton.setAttribute("aria-pressed", false); } }, {passive: true});
   log.addEventListener("scroll", () => { if (virtual()) soon(); }, {passive: true});
-  begin().then(() => { if (panel.dataset.follow !== undefined) watch(); });
+  begin().then(() => {
+    if (search.value) find(0); // typed before this script was loaded
+    if (panel.dataset.follow !== undefined) watch();
+  });
 }
 
 const hidden = /([\u0000-\u0008\u000b-\u001a\u001c-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ufffd])\1*/g;
