@@ -43,7 +43,7 @@ func TestAViewerSeesAndDoesWhatHisTokenAllows(t *testing.T) {
 			t.Errorf("POST %s is answered with %d, want %d", path, status, want)
 		}
 	}
-	// A form of another session, or of none, acts for nobody.
+	// A form of another session, or of none, is refused.
 	if status := value[int](b, `fetch("/jobs/shop/price-import/pause", {method: "POST", redirect: "manual", body: new URLSearchParams({form: "of another"})}).then(r => r.status)`); status != 403 {
 		t.Errorf("a form without its token is answered with %d", status)
 	}

@@ -224,7 +224,7 @@ type state struct {
 	late    *btree.BTreeG[*store.Run]            // by LateAfter, not running
 	suspect map[job.ID]*store.Run                // to be looked at by Tidy
 	touched map[job.ID]bool                      // jobs with runs apart that this update changes
-	telling *telling                             // nil unless somebody follows
+	telling *telling                             // nil without followers
 
 	// Indexes of the jobs.
 	followers map[string]map[job.ID]bool // by what they follow
