@@ -182,7 +182,7 @@ func TestScriptsAreRemoved(t *testing.T) {
 	// No process has this number: the first folder is of a dead node, the other one perhaps of a
 	// living one in a container.
 	const dead = "-999999999-1"
-	foreign := scriptPrefix + "1" + dead
+	foreign := scriptPrefix + "999999998" + dead
 	if runtime.GOOS == "linux" && processSpace() == "" {
 		t.Error("the PID namespace has no name")
 	}
