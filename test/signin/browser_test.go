@@ -4,14 +4,19 @@ package signin
 
 import (
 	"context"
+	"errors"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto"
 	"github.com/chromedp/chromedp"
 )
+
+// elementLeft is the code with which Chromium refuses an action on an element that it no longer has.
+const elementLeft = -32000
 
 // browser is Chromium with one tab.
 type browser struct {
@@ -39,8 +44,15 @@ func (b *browser) do(actions ...chromedp.Action) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.Context, patience)
 	defer cancel()
-	if err := chromedp.Run(ctx, actions...); err != nil {
-		b.t.Fatal(err)
+	for _, a := range actions {
+		err := chromedp.Run(ctx, a)
+		// The page may replace an element between its look-up and the action on it.
+		for left := (*cdproto.Error)(nil); errors.As(err, &left) && left.Code == elementLeft; err = chromedp.Run(ctx, a) {
+			time.Sleep(50 * time.Millisecond)
+		}
+		if err != nil {
+			b.t.Fatal(err)
+		}
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
@@ -36,6 +37,9 @@ import (
 
 // patience bounds each wait for the browser: a busy machine is slow and not wrong.
 const patience = 60 * time.Second
+
+// elementLeft is the code with which Chromium refuses an action on an element that it no longer has.
+const elementLeft = -32000
 
 // belfry is the program, the server of most tests, and how a browser is started.
 var belfry struct {
@@ -274,8 +278,15 @@ func (b *tab) do(actions ...chromedp.Action) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.Context, patience)
 	defer cancel()
-	if err := chromedp.Run(ctx, actions...); err != nil {
-		b.t.Fatal(err)
+	for _, a := range actions {
+		err := chromedp.Run(ctx, a)
+		// The page may replace an element between its look-up and the action on it.
+		for left := (*cdproto.Error)(nil); errors.As(err, &left) && left.Code == elementLeft; err = chromedp.Run(ctx, a) {
+			time.Sleep(50 * time.Millisecond)
+		}
+		if err != nil {
+			b.t.Fatal(err)
+		}
 	}
 }
 
