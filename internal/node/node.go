@@ -186,7 +186,7 @@ type Node struct {
 	// member and worker belong to the present session.
 	member atomic.Pointer[membership.Member]
 	worker atomic.Pointer[worker.Worker]
-	share  placement.Share // the planner's
+	share  placement.Share
 	// schedules finds the neighbours in time of attempts.
 	schedules *schedules // nil without Config.Work
 	retention atomic.Pointer[store.Retention]

@@ -2,6 +2,7 @@ package placement
 
 import (
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -259,6 +260,27 @@ func TestShareMatchesPartitions(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The planner of a node asks for its share, and its statistics do.
+func TestAShareMayBeAskedForByTwoAtOnce(t *testing.T) {
+	live := nodes("a", "b")
+	for i := range live {
+		live[i].Roles = []string{store.RolePlanner}
+	}
+	var both Share
+	var asking sync.WaitGroup
+	for _, self := range live {
+		asking.Go(func() {
+			for range 1000 {
+				if both.Of(self.ID, live) != Partitions(self.ID, live) {
+					t.Errorf("the share of %s is that of another node", self.Node)
+					return
+				}
+			}
+		})
+	}
+	asking.Wait()
 }
 
 func TestAnyKeepsRelatedRunsTogether(t *testing.T) {

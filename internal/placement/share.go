@@ -2,15 +2,16 @@ package placement
 
 import (
 	"slices"
+	"sync"
 
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Share is which partitions a session plans, for who asks again and again: they are
-// worked out anew when sessions come or go. The zero Share is ready. It is used by one
-// goroutine.
+// Share remembers which partitions a session plans until sessions come or go. The zero Share is
+// ready, and is safe for concurrent use.
 type Share struct {
+	mu         sync.Mutex
 	self       job.ID
 	live       []job.ID // for which it was worked out; nil before
 	partitions store.Partitions
@@ -18,6 +19,8 @@ type Share struct {
 
 // Of returns what Partitions does.
 func (s *Share) Of(self job.ID, live []store.Session) store.Partitions {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	same := s.live != nil && s.self == self && slices.EqualFunc(s.live, live, func(id job.ID, l store.Session) bool { return id == l.ID })
 	if !same {
 		s.self, s.live = self, make([]job.ID, len(live))
