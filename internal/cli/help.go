@@ -36,7 +36,7 @@ func printHelp(env Env, cmd *cobra.Command) error {
 		fmt.Fprintf(&b, "\n%s\n", s.strong("Commands:"))
 		for _, c := range cmd.Commands() {
 			if c.IsAvailableCommand() {
-				fmt.Fprintf(&b, "  %-*s  %s\n", cmd.NamePadding(), c.Name(), c.Short)
+				fmt.Fprintf(&b, "  %-*s  %s\n", c.NamePadding(), c.Name(), c.Short)
 			}
 		}
 	}
