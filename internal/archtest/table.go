@@ -116,6 +116,7 @@ var table = map[string]line{
 	"internal/placement": {
 		layer:   core,
 		pure:    true,
+		std:     []string{"sync"}, // Share remembers the last answer
 		imports: []string{"job", "store"},
 	},
 	"internal/preview": {
