@@ -2,6 +2,7 @@ package xxlexec
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -94,7 +95,8 @@ func (c *caller) post(ctx context.Context, to target, path string, body []byte, 
 	}
 	request.Header["Content-Type"] = []string{xxl.ContentType}
 	request.Header[xxl.HeaderToken] = []string{to.token}
-	if to.generation == generationD {
+	if to.generation == generationD || to.typed && to.generation == "" {
+		// D requires it, and an address that was typed in may be of any generation.
 		request.Header[xxl.HeaderGroup] = []string{to.group}
 	}
 	client := c.remote
@@ -110,7 +112,11 @@ func (c *caller) post(ctx context.Context, to target, path string, body []byte, 
 		return nil, err
 	}
 	defer func() { _ = answer.Body.Close() }()
-	read, err := io.ReadAll(io.LimitReader(answer.Body, most+1))
+	content, err := uncompressed(answer.Header, answer.Body)
+	if err != nil {
+		return nil, fmt.Errorf("read the answer: %w", err)
+	}
+	read, err := io.ReadAll(io.LimitReader(content, most+1))
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("read the answer: %w", err)
@@ -118,6 +124,15 @@ func (c *caller) post(ctx context.Context, to target, path string, body []byte, 
 		return nil, fmt.Errorf("it answered with the status %d", answer.StatusCode)
 	}
 	return read, nil
+}
+
+// uncompressed returns the content of a body. Nobody is asked to compress, and some frameworks do so
+// all the same.
+func uncompressed(header http.Header, body io.Reader) (io.Reader, error) {
+	if !strings.EqualFold(header.Get("Content-Encoding"), "gzip") {
+		return body, nil
+	}
+	return gzip.NewReader(body)
 }
 
 // ask sends a request and reads the answer.

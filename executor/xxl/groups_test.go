@@ -62,6 +62,28 @@ func TestExecutorsThatAreListedGetRunsWithoutRegistering(t *testing.T) {
 	})
 }
 
+// One of the latest generation answers nothing to a request without the name of its group, which an
+// address that was typed in does not say.
+func TestAListedExecutorIsAskedWithTheNameOfItsGroup(t *testing.T) {
+	bubble(t, func(r *rig) {
+		e := r.serveStub("10.0.0.5:9999")
+		e.answer = func(path string, _ *xxl.Trigger) string {
+			switch {
+			case e.header.Get(xxl.HeaderGroup) != "g":
+				return `{"code":500,"msg":"Illegal Argument."}`
+			case path == "/run":
+				return `{"code":500,"msg":"invalid request, uri-mapping(/run) not found."}`
+			}
+			return ""
+		}
+		r.list(job.Executors{Name: "g", Addresses: []string{"http://10.0.0.5:9999"}})
+		a := r.run(plain + "\nplace: {strategy: first_idle}")
+		if !a.result.HandedOver || e.sent("/idleBeat") != 1 || e.sent("/trigger") != 1 {
+			t.Errorf("%+v, asked %v", a.result, e.asked)
+		}
+	})
+}
+
 // A listed executor that answers counts as there, although it gives no signs of life.
 func TestAListedExecutorThatWasNeverSeenBusyHasLonger(t *testing.T) {
 	bubble(t, func(r *rig) {

@@ -59,7 +59,7 @@ func (a *Admin) answer(w http.ResponseWriter, r *http.Request) error {
 		a.failures.add(r.RemoteAddr, a.log)
 		return xxl.RefusedToken
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, bodyMax))
+	body, err := readBody(w, r)
 	if err != nil {
 		return xxl.RefusedArgument
 	}
@@ -89,6 +89,19 @@ func (a *Admin) answer(w http.ResponseWriter, r *http.Request) error {
 		generation = generationD
 	}
 	return a.register(r.Context(), said, generation)
+}
+
+// readBody reads a request, which has at most bodyMax bytes, also when it is uncompressed.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	content, err := uncompressed(r.Header, http.MaxBytesReader(w, r.Body, bodyMax))
+	if err != nil {
+		return nil, err
+	}
+	body, err := io.ReadAll(io.LimitReader(content, bodyMax+1))
+	if err == nil && len(body) > bodyMax {
+		err = errors.New("the body is too large")
+	}
+	return body, err
 }
 
 // answerCallbacks takes results. All that can be read of them is taken: executors in Go and

@@ -119,7 +119,11 @@ func (a *Admin) logFrom(ctx context.Context, h *store.Handover, ab *about, from,
 	if err != nil {
 		return xxl.Log{}, err
 	}
-	return xxl.ReadLog(body, most)
+	l, err := xxl.ReadLog(body, most)
+	if l.Text != "" && l.To < from && from == 1 { // some do not say how many lines they send
+		l.To = strings.Count(l.Text, "\n") + 1
+	}
+	return l, err
 }
 
 // lines writes the lines of a log: Java has HTML in some.

@@ -1,6 +1,7 @@
 package xxlexec
 
 import (
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -96,6 +97,7 @@ type stub struct {
 	triggers []xxl.Trigger
 	busy     bool
 	log      string
+	compress bool // its answers
 	// answer answers a request in the place of the usual answer, unless it returns "".
 	answer func(path string, t *xxl.Trigger) string
 }
@@ -109,7 +111,7 @@ func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/run" || r.URL.Path == "/trigger" {
 		s.triggers = append(s.triggers, t)
 	}
-	answer, busy, log := s.answer, s.busy, s.log
+	answer, busy, log, compress := s.answer, s.busy, s.log, s.compress
 	s.mu.Unlock()
 	said := ""
 	if answer != nil {
@@ -132,7 +134,20 @@ func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		said = `{"code":200}`
 	}
 	w.Header().Set("Content-Type", "text/html") // as Java says
+	if compress {
+		w.Header().Set("Content-Encoding", "gzip")
+		said = packed(said)
+	}
 	_, _ = io.WriteString(w, said)
+}
+
+// packed returns a text compressed.
+func packed(text string) string {
+	var b strings.Builder
+	w := gzip.NewWriter(&b)
+	_, _ = io.WriteString(w, text)
+	_ = w.Close()
+	return b.String()
 }
 
 // hangsUp is the answer of an executor that ends the connection.

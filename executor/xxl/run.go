@@ -142,7 +142,7 @@ func (g *giving) pass(to target, why any) {
 func (g *giving) isIdle(ctx context.Context, to target) bool {
 	answer, err := g.settings.caller.ask(ctx, to, xxl.PathIdleBeat, xxl.OfJob(g.xxl.Number(g.attempt.Run.JobUID)))
 	if err == nil && !answer.OK() {
-		err = errors.New("busy")
+		err = fmt.Errorf("busy: %s", orCode(answer))
 	}
 	if err != nil {
 		g.pass(to, err)

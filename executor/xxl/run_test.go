@@ -3,6 +3,7 @@ package xxlexec
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -253,7 +254,7 @@ func TestStrategies(t *testing.T) {
 	t.Run("none is idle", func(t *testing.T) {
 		bubble(t, func(r *rig) {
 			r.executor("g", "10.0.0.5:9999", "").busy = true
-			r.wants(r.run(plain+"\nplace: {strategy: first_idle}"), job.OutcomeFailed, "no executor of the group g is idle: http://10.0.0.5:9999 (busy)")
+			r.wants(r.run(plain+"\nplace: {strategy: first_idle}"), job.OutcomeFailed, "no executor of the group g is idle: http://10.0.0.5:9999 (busy: job thread is running or has trigger queue.)")
 		})
 	})
 }
@@ -371,6 +372,53 @@ func (r *rig) sentAt(number int64) int64 {
 	ab, err := aboutOf(&h)
 	r.must(err)
 	return ab.SentAt
+}
+
+func TestALogWithoutLineNumbersIsReadOnce(t *testing.T) {
+	for _, numbers := range []string{``, `"toLineNum":null,`, `"toLineNum":0,`} {
+		bubble(t, func(r *rig) {
+			e := r.executor("g", "10.0.0.5:9999", "")
+			e.answer = func(path string, _ *xxl.Trigger) string {
+				if path == "/log" { // whatever line it is to begin with
+					return `{"code":200,"data":{` + numbers + `"logContent":"one\ntwo\n"}}`
+				}
+				return ""
+			}
+			a := r.run(plain)
+			for range 2 {
+				list, err := r.admin.Log(r.Context(), a.Run, 1)
+				r.must(err)
+				if len(list) != 1 {
+					t.Errorf("%s: %d chunks while it runs", numbers, len(list))
+				}
+				time.Sleep(2 * liveEvery)
+			}
+			r.callback(r.admin, 1, 200, "")
+			if got := r.output(a); got != "one\ntwo\n" {
+				t.Errorf("%s: kept %q", numbers, got)
+			}
+		})
+	}
+}
+
+func TestCompressedBodiesAreRead(t *testing.T) {
+	bubble(t, func(r *rig) {
+		e := r.executor("g", "10.0.0.5:9999", "")
+		e.compress = true
+		e.log = "packed\n"
+		a := r.run(plain)
+		say := func(body string, want int) {
+			t.Helper()
+			r.say(r.admin, "/api/callback", http.Header{xxl.HeaderToken: {token}, "Content-Encoding": {"gzip"}}, body, want)
+		}
+		say(`[{"logId":1,"handleCode":500}]`, 500)             // it is not what it says
+		say(packed("["+strings.Repeat(" ", bodyMax)+"]"), 500) // small on its way alone
+		say(packed(`[{"logId":1,"handleCode":200,"handleMsg":"3 rows"}]`), 200)
+		r.wants(a, job.OutcomeSucceeded, "")
+		if got := r.output(a); got != "packed\nThe executor reported: 3 rows\n" {
+			t.Errorf("kept %q", got)
+		}
+	})
 }
 
 func TestALongLogIsCut(t *testing.T) {

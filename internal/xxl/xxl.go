@@ -17,6 +17,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -86,7 +87,7 @@ type Registration struct {
 
 // ReadRegistration reads the body of a registration or its removal. The error is a Refusal.
 func ReadRegistration(body []byte) (Registration, error) {
-	if blank(body) {
+	if body = trimmed(body); isBlank(body) {
 		return Registration{}, RefusedEmpty
 	}
 	var said struct {
@@ -107,10 +108,13 @@ func isField(text string) bool {
 	return text != "" && len(text) <= fieldMax && strings.IndexFunc(text, func(r rune) bool { return r <= ' ' || r == 0x7f || r == utf8.RuneError }) < 0
 }
 
-func blank(body []byte) bool {
-	body = bytes.TrimSpace(body)
-	return len(body) == 0 || string(body) == "null"
+// trimmed returns a body without what may stand around JSON: some libraries begin a text with a
+// byte order mark.
+func trimmed(body []byte) []byte {
+	return bytes.TrimSpace(bytes.TrimPrefix(body, []byte("\uFEFF")))
 }
+
+func isBlank(body []byte) bool { return len(body) == 0 || string(body) == "null" }
 
 // Callback is the result of a run.
 type Callback struct {
@@ -127,20 +131,35 @@ type callback struct {
 	LogID   number          `json:"logId"`
 	Code    number          `json:"handleCode"`
 	Message json.RawMessage `json:"handleMsg"`
-	Result  *struct {
+	Result  result          `json:"executeResult"`
+}
+
+// result is the executeResult of a callback. One of another form is empty, so that it costs no
+// other field.
+type result struct {
+	code    number
+	message json.RawMessage
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (r *result) UnmarshalJSON(raw []byte) error {
+	var said struct {
 		Code    number          `json:"code"`
 		Message json.RawMessage `json:"msg"`
-	} `json:"executeResult"`
+	}
+	if json.Unmarshal(raw, &said) == nil {
+		*r = result{said.Code, said.Message}
+	}
+	return nil
 }
 
 // ReadCallbacks reads the body of callbacks: an array, or an object with callbackList, or one
 // alone. What of it cannot be read is left out and counted. The error is a Refusal, and is for
 // a body of which nothing can be read.
 func ReadCallbacks(body []byte) (list []Callback, unread int, err error) {
-	if blank(body) {
+	if body = trimmed(body); isBlank(body) {
 		return nil, 0, RefusedEmpty
 	}
-	body = bytes.TrimSpace(body)
 	inObject := false
 	if body[0] == '{' {
 		var object struct {
@@ -182,27 +201,28 @@ func ReadCallbacks(body []byte) (list []Callback, unread int, err error) {
 // read returns what a callback says.
 func (c *callback) read() Callback {
 	code, message := c.Code, text(c.Message)
-	if r := c.Result; r != nil {
-		if code <= 0 {
-			code = r.Code
-		}
-		if message == "" {
-			message = text(r.Message)
-		}
+	if code <= 0 {
+		code = c.Result.code
+	}
+	if message == "" {
+		message = text(c.Result.message)
 	}
 	return Callback{LogID: int64(c.LogID), Code: int(int32(min(max(code, 0), 1<<30))), Message: message}
 }
 
-// number is an integer, possibly written as text or with a zero fraction. Anything else is
-// 0, so that it costs no other field.
+// number is an integer, possibly written as text, with a zero fraction or with an exponent.
+// Anything else is 0, so that it costs no other field.
 type number int64
+
+// exactMax is the largest number below which a float64 holds each integer.
+const exactMax = 1 << 53
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (n *number) UnmarshalJSON(raw []byte) error {
 	written := strings.Trim(string(raw), `" `)
 	if i, err := strconv.ParseInt(written, 10, 64); err == nil {
 		*n = number(i)
-	} else if f, err := strconv.ParseFloat(written, 64); err == nil && f == float64(int32(f)) {
+	} else if f, err := strconv.ParseFloat(written, 64); err == nil && math.Abs(f) <= exactMax && f == math.Trunc(f) {
 		*n = number(f)
 	}
 	return nil
@@ -309,13 +329,17 @@ var errAnswer = errors.New("the answer is not one of an executor")
 // ReadAnswer reads the answer of an executor, whatever its Content-Type says. Go executors
 // refuse with an array of callbacks.
 func ReadAnswer(body []byte) (Answer, error) {
-	body = bytes.TrimSpace(body)
+	body = trimmed(body)
 	if len(body) > 0 && body[0] == '[' {
-		list, _, err := ReadCallbacks(body)
-		if err != nil || len(list) != 1 || list[0].Code == 0 {
+		var list []callback
+		if json.Unmarshal(body, &list) != nil || len(list) != 1 {
 			return Answer{}, errAnswer
 		}
-		return Answer{Code: list[0].Code, Message: list[0].Message}, nil
+		said := list[0].read()
+		if said.Code == 0 {
+			return Answer{}, errAnswer
+		}
+		return Answer{Code: said.Code, Message: said.Message}, nil
 	}
 	var said struct {
 		Code          number
@@ -358,8 +382,7 @@ func (a *Answer) IsBusy() bool {
 type Log struct {
 	From, To int    // lines, from 1; To is before From if there are none
 	Text     string // as it was sent
-	End      bool
-	Cut      bool // there is more in it than was read
+	Cut      bool   // there is more in it than was read
 }
 
 // missing is what Java and Python say of a log that they do not have.
@@ -387,12 +410,11 @@ func (a *Answer) Log() (Log, error) {
 	var said struct {
 		FromLineNum, ToLineNum number
 		LogContent             string
-		IsEnd                  bool
 	}
 	if len(a.content) == 0 || json.Unmarshal(a.content, &said) != nil {
 		return Log{}, errAnswer
 	}
-	l := Log{From: int(said.FromLineNum), To: int(said.ToLineNum), Text: said.LogContent, End: said.IsEnd}
+	l := Log{From: int(said.FromLineNum), To: int(said.ToLineNum), Text: said.LogContent}
 	if slices.Contains(missing, strings.TrimSpace(l.Text)) {
 		l.Text, l.To = "", 0
 	}

@@ -25,10 +25,32 @@ func TestCallbacksOfEachGenerationSayTheSame(t *testing.T) {
 		"unknown fields":        `[{"logId":1001,"handleCode":200,"handleMsg":"ok","later":{"a":[1]}}]`,
 		"nulls and whitespace":  "\n [ {\"logId\":1001,\"handleCode\":200,\"handleMsg\":\"ok\",\"executeResult\":null} ]\n",
 		"a fraction of nothing": `[{"logId":1001,"handleCode":200.0,"handleMsg":"ok"}]`,
+		"an exponent":           `[{"logId":1.001e3,"handleCode":2E2,"handleMsg":"ok"}]`,
+		"other letters":         `[{"LogID":1001,"HandleCode":200,"HANDLEMSG":"ok"}]`,
+		"a byte order mark":     "\uFEFF" + `[{"logId":1001,"handleCode":200,"handleMsg":"ok"}]`,
+		"a result as text":      `[{"logId":1001,"handleCode":200,"handleMsg":"ok","executeResult":"ok"}]`,
+		"a result as a list":    `[{"logId":1001,"handleCode":200,"handleMsg":"ok","executeResult":[]}]`,
 	} {
 		got, unread, err := ReadCallbacks([]byte(body))
 		if err != nil || unread != 0 || !reflect.DeepEqual(said(got), want) {
 			t.Errorf("%s: got %+v, %d unread, %v", name, got, unread, err)
+		}
+	}
+}
+
+func TestNumbersOfRuns(t *testing.T) {
+	for written, want := range map[string]int64{
+		"9007199254740993": 9007199254740993, `"3000000001"`: 3000000001, "3000000001.0": 3000000001, "3.000000001e9": 3000000001, "1.5": 0, "1e300": 0, "-1": 0, `""`: 0,
+	} {
+		list, unread, err := ReadCallbacks([]byte(`[{"logId":` + written + `,"handleCode":200}]`))
+		if want == 0 {
+			if err != nil || len(list) != 0 || unread != 1 {
+				t.Errorf("%s was read as %+v, %v", written, list, err)
+			}
+			continue
+		}
+		if err != nil || len(list) != 1 || list[0].LogID != want {
+			t.Errorf("%s was read as %+v, %v", written, list, err)
 		}
 	}
 }
@@ -115,6 +137,9 @@ func TestAnswersOfExecutors(t *testing.T) {
 		"Python discards":       {`{"code": 500, "msg": "The same job [RunData(jobId=7)] is running"}`, 500, "The same job [RunData(jobId=7)] is running", true},
 		"Java has no handler":   {`{"code":500,"msg":"job handler [x] not found."}`, 500, "job handler [x] not found.", false},
 		"Go has no handler":     {`[{"logId":2,"handleCode":500,"handleMsg":"Task not registered"}]`, 500, "Task not registered", false},
+		"Go, without a number":  {`[{"handleCode":500,"handleMsg":"no"}]`, 500, "no", false},
+		"numbers in quotes":     {`{"code":"200","msg":7}`, 200, "7", false},
+		"a byte order mark":     {"\uFEFF" + `{"code":200}`, 200, "", false},
 		"Java 3.5, other paths": {`{"code":500,"msg":"invalid request, uri-mapping(/run) not found.","data":null}`, 500, "invalid request, uri-mapping(/run) not found.", false},
 	} {
 		a, err := ReadAnswer([]byte(c.body))
@@ -138,12 +163,14 @@ func TestLogsOfEachGeneration(t *testing.T) {
 		`{"code":200,"content":` + part + `}`,
 		`{"code":200,"msg":null,"content":null,"data":` + part + `}`,
 		`{"code": 200, "msg": null, "content": ` + part + `, "data": ` + part + `}`,
+		`{"code":200,"content":{"fromLineNum":"1","toLineNum":"4","logContent":"a\nb\n","isEnd":"true"}}`, // isEnd says nothing
+		`{"code":200,"content":{"fromLineNum":1,"toLineNum":4,"logContent":"a\nb\n"}}`,
 	} {
 		a, err := ReadAnswer([]byte(body))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if l, err := a.Log(); err != nil || l != (Log{1, 4, "a\nb\n", true, false}) {
+		if l, err := a.Log(); err != nil || l != (Log{1, 4, "a\nb\n", false}) {
 			t.Errorf("%s: %+v, %v", body, l, err)
 		}
 	}
