@@ -21,6 +21,7 @@ var notes = []translation{
 	{"{id} is no job: left out", "{id} 不是任务：已忽略"},
 	{"{id} is the job itself: left out", "{id} 是任务自身：已忽略"},
 	{"{id} or this job is not imported: left out", "{id} 或本任务无法导入：已忽略"},
+	{"job {id}, which starts this one, is not imported: it does not start it", "启动本任务的任务 {id} 无法导入：不会触发本任务"},
 	{"{id} leads back to this job, and jobs that follow each other in a circle are refused: left out", "{id} 会形成循环依赖，Belfry 不接受：已忽略"},
 	{"children start once, when all parts have succeeded, and not for each part", "全部分片成功后，子任务只触发一次，而不是每个分片各触发一次"},
 	{"the job was stopped, and its parents started it all the same: it is active without its own schedule {e}", "任务已停止，但父任务仍会触发它：因此保持启用，不带自己的调度计划 {e}"},

@@ -119,6 +119,7 @@ func Convert(a *Admin, o Options) (*Plan, error) {
 	for i := range a.Jobs {
 		c.plan.Jobs[i] = c.convert(&a.Jobs[i])
 		c.jobs[a.Jobs[i].ID] = &c.plan.Jobs[i]
+		c.plan.Jobs[i].validate(o.Now)
 	}
 	c.addChildren()
 	for i := range c.plan.Jobs {
@@ -145,7 +146,9 @@ func (c *converter) addGroups(groups []Group) {
 		p := &c.plan.Groups[i]
 		p.Group, p.Namespace = g, cmp.Or(slug(g.AppName), "group-"+strconv.FormatInt(g.ID, 10))
 		if taken[p.Namespace] {
-			p.Namespace += "-" + strconv.FormatInt(g.ID, 10)
+			for taken[p.Namespace] {
+				p.Namespace += "-" + strconv.FormatInt(g.ID, 10)
+			}
 			p.Notes = append(p.Notes, Note{"app_name", "another group has the same name in lower case, so the namespace ends in the number of the group"})
 		}
 		taken[p.Namespace] = true
@@ -481,6 +484,9 @@ func (c *converter) addChildren() {
 				parent.note("child_jobid", "%s is the job itself: left out", text)
 			case parent.Job == nil || child.Job == nil:
 				parent.note("child_jobid", "%s or this job is not imported: left out", text)
+				if child.Job != nil {
+					child.note("child_jobid", "job %d, which starts this one, is not imported: it does not start it", parent.Old.ID)
+				}
 			case reaches(follows, id, parent.Old.ID):
 				parent.note("child_jobid", "%s leads back to this job, and jobs that follow each other in a circle are refused: left out", text)
 			case slices.Contains(follows[parent.Old.ID], id):
@@ -533,13 +539,19 @@ func reaches(follows map[int64][]int64, from, to int64) bool {
 	return walk(from)
 }
 
-// check finds what Belfry would refuse, and compares when the job is due next.
-func (c *converter) check(p *JobPlan) {
+// validate finds what Belfry would refuse.
+func (p *JobPlan) validate(now time.Time) {
 	if p.Problem == "" {
-		p.Problem = problemOf(p.Job, c.options.Now)
+		p.Problem = problemOf(p.Job, now)
 	}
 	if p.Problem != "" {
 		p.Job = nil
+	}
+}
+
+// check validates the job with its parents, and compares when it is due next.
+func (c *converter) check(p *JobPlan) {
+	if p.validate(c.options.Now); p.Job == nil {
 		return
 	}
 	c.addVersions(p)
@@ -551,7 +563,7 @@ func (c *converter) check(p *JobPlan) {
 	if !p.Old.Next.IsZero() {
 		from = p.Old.Next.Add(-time.Millisecond)
 	}
-	if p.Next = schedule.Next(from); !p.Old.Next.IsZero() && !p.Next.Equal(p.Old.Next) && p.Job.Labels[StatusLabel] == StatusStarted {
+	if p.Next = schedule.Next(from).In(c.zone.Location()); !p.Old.Next.IsZero() && !p.Next.Equal(p.Old.Next) && p.Job.Labels[StatusLabel] == StatusStarted {
 		p.note("trigger_next_time", "the old admin says %s, Belfry %s: compare --zone and the expression", moment(p.Old.Next), moment(p.Next))
 	}
 }

@@ -161,6 +161,39 @@ func TestAllSchemasMakeTheSameJobs(t *testing.T) {
 	}
 }
 
+// A stopped job that only a refused one starts would be active and never due.
+func TestChildrenOfARefusedJobStayWithoutIt(t *testing.T) {
+	const columns = "INSERT INTO xxl_job_info (id, job_group, job_desc, schedule_type, schedule_conf, executor_route_strategy, executor_handler, executor_block_strategy, glue_type, child_jobid, trigger_status) VALUES "
+	plan := planOf(t, schemas[1].tables()+schemas[1].rows()+columns+
+		"(20,1,'broken','CRON','every day','FIRST','a','SERIAL_EXECUTION','BEAN','21',1),"+
+		"(21,1,'child','NONE','','FIRST','b','SERIAL_EXECUTION','BEAN','22',0),"+
+		"(22,1,'its child','NONE','','FIRST','c','SERIAL_EXECUTION','BEAN','',0);", xxltables.Options{})
+	broken, child, next := byID(t, plan, 20), byID(t, plan, 21), byID(t, plan, 22)
+	if broken.Job != nil || !strings.Contains(notes(broken.Notes), "child_jobid: 21 or this job is not imported") {
+		t.Errorf("the broken job has %+v, with the notes\n%s", broken.Job, notes(broken.Notes))
+	}
+	if len(child.Job.Schedule.On) != 0 || child.Job.Labels[xxltables.StatusLabel] != xxltables.StatusStopped {
+		t.Errorf("its child is %+v, %v", child.Job.Schedule, child.Job.Labels)
+	}
+	if said := notes(child.Notes); said != "child_jobid: job 20, which starts this one, is not imported: it does not start it" {
+		t.Errorf("the notes of the child are\n%s", said)
+	}
+	if on := next.Job.Schedule.On; len(on) != 1 || on[0].Job != "b-21" {
+		t.Errorf("the child of the child follows %+v", on)
+	}
+}
+
+func TestNamespacesOfGroupsDiffer(t *testing.T) {
+	plan := planOf(t, schemas[1].tables()+"INSERT INTO xxl_job_group (id, app_name, title, address_type) VALUES (1,'A','',0),(2,'a','',0),(3,'a-2','',0),(4,'订单','',0),(5,'group-4','',0);", xxltables.Options{})
+	var names []string
+	for _, g := range plan.Groups {
+		names = append(names, g.Namespace)
+	}
+	if got := strings.Join(names, " "); got != "a a-2 a-2-3 group-4 group-4-5" {
+		t.Errorf("the namespaces are %s", got)
+	}
+}
+
 func TestOneRunForAllExecutors(t *testing.T) {
 	plan := planOf(t, schemas[1].tables()+schemas[1].rows(), xxltables.Options{OneRun: true})
 	if p := byID(t, plan, 1).Job; p.Policy.Overlap != job.OverlapQueue || p.Policy.QueueLimit != 10_000 || p.Run.XXL.Block != "" {
