@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/belfry-cron/belfry/job"
 )
@@ -26,7 +25,7 @@ type routes struct {
 type usage struct {
 	turn  int
 	count map[string]int
-	last  map[string]time.Time
+	last  map[string]int // the turn
 }
 
 func (r *routes) init() { r.jobs = map[job.ID]*usage{} }
@@ -49,7 +48,7 @@ func (r *routes) order(list []target, strategy job.Strategy, uid job.ID, shard i
 	case job.StrategyHash:
 		slices.SortStableFunc(order, func(a, b target) int { return bytes.Compare(rank(uid, shard, b), rank(uid, shard, a)) })
 	case job.StrategyLeastFrequentlyUsed, job.StrategyLeastRecentlyUsed:
-		r.byUse(order, strategy, uid)
+		r.sortByUse(order, strategy, uid)
 	default: // any, random
 		rand.Shuffle(n, func(i, j int) { order[i], order[j] = order[j], order[i] })
 	}
@@ -79,7 +78,7 @@ func (r *routes) of(uid job.ID) *usage {
 			}
 			delete(r.jobs, old)
 		}
-		u = &usage{count: map[string]int{}, last: map[string]time.Time{}}
+		u = &usage{count: map[string]int{}, last: map[string]int{}}
 		r.jobs[uid] = u
 	}
 	return u
@@ -94,32 +93,39 @@ func (r *routes) next(uid job.ID) int {
 	return u.turn - 1
 }
 
-func (r *routes) byUse(order []target, strategy job.Strategy, uid job.ID) {
+// sortByUse puts first whose turn it is, and counts that as a use at once: runs of one moment are
+// spread.
+func (r *routes) sortByUse(order []target, strategy job.Strategy, uid job.ID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	u := r.of(uid)
-	slices.SortStableFunc(order, func(a, b target) int {
-		if strategy == job.StrategyLeastFrequentlyUsed {
-			return cmp.Compare(u.count[a.address], u.count[b.address])
-		}
-		return u.last[a.address].Compare(u.last[b.address])
-	})
+	used := u.last
+	if strategy == job.StrategyLeastFrequentlyUsed {
+		used = u.count
+	}
+	slices.SortStableFunc(order, func(a, b target) int { return cmp.Compare(used[a.address], used[b.address]) })
+	u.use(order[0].address)
 }
 
-// used notes that a run was sent. Executors that are gone are forgotten with the others of the
-// job when there are too many.
-func (r *routes) used(uid job.ID, strategy job.Strategy, address string) {
+// instead notes that a run was sent to another executor than the one whose turn it was.
+func (r *routes) instead(uid job.ID, strategy job.Strategy, address string) {
 	if strategy != job.StrategyLeastFrequentlyUsed && strategy != job.StrategyLeastRecentlyUsed {
 		return
 	}
-	const addressesMax = 1000
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	u := r.of(uid)
+	r.of(uid).use(address)
+}
+
+// use counts a use. Executors that are gone are forgotten with the others of the job when there are
+// too many.
+func (u *usage) use(address string) {
+	const addressesMax = 1000
 	if len(u.count) >= addressesMax {
 		clear(u.count)
 		clear(u.last)
 	}
+	u.turn++
 	u.count[address]++
-	u.last[address] = time.Now()
+	u.last[address] = u.turn
 }

@@ -97,7 +97,7 @@ func (a *Admin) Run(ctx context.Context, at executor.Attempt, _ executor.Output)
 	}
 	strategy := at.Job.Place.Strategy
 	order := a.routes.order(list, strategy, at.Run.JobUID, at.Run.Shard)
-	g := giving{admin: a, settings: s, attempt: &at, xxl: x}
+	g := giving{admin: a, settings: s, attempt: &at, xxl: x, turn: order[0].address}
 	for _, to := range order[:min(len(order), triedMax)] {
 		if ctx.Err() != nil {
 			outcome, reason := executor.ByCause(ctx)
@@ -131,6 +131,7 @@ type giving struct {
 	settings *settings
 	attempt  *executor.Attempt
 	xxl      *job.XXL
+	turn     string   // the address of the executor whose turn it is
 	passed   []string // the addresses that did not take it, with the reason
 }
 
@@ -181,7 +182,9 @@ func (g *giving) give(ctx context.Context, to target) (executor.Result, bool) {
 			return executor.Result{}, false
 		case err != nil || answer.OK():
 			// A request without an answer may have arrived: it is not sent again.
-			g.admin.routes.used(at.Run.JobUID, at.Job.Place.Strategy, to.address)
+			if to.address != g.turn {
+				g.admin.routes.instead(at.Run.JobUID, at.Job.Place.Strategy, to.address)
+			}
 			return executor.Result{HandedOver: true}, true
 		case answer.IsOtherPath() && to.generation != generationD:
 			// It was refused, so nothing runs. Its handover must name the generation, for

@@ -259,6 +259,22 @@ func TestStrategies(t *testing.T) {
 	})
 }
 
+// Runs that are due together choose before any of them was sent.
+func TestRunsOfOneMomentAreSpread(t *testing.T) {
+	list := []target{{address: "a"}, {address: "b"}, {address: "c"}}
+	for _, strategy := range []job.Strategy{job.StrategyRoundRobin, job.StrategyLeastFrequentlyUsed, job.StrategyLeastRecentlyUsed} {
+		var r routes
+		r.init()
+		got := ""
+		for range 6 {
+			got += r.order(list, strategy, job.ID{1}, 0)[0].address
+		}
+		if got != "abcabc" {
+			t.Errorf("%s chooses %s", strategy, got)
+		}
+	}
+}
+
 func (r *rig) handover(number int64) store.Handover {
 	r.Helper()
 	list, err := r.store.Handovers(r.Context(), store.HandoverQuery{Numbers: []int64{number}, Limit: store.MaxBatch})
