@@ -31,6 +31,11 @@ import (
 // ledger repeats the step.
 var ErrAgain = errors.New("the step has to be made again")
 
+// ErrTooLarge is wrapped by a Backend when a step about several items that are separate steps writes
+// more about one job than it can commit at once. It has written nothing. The ledger makes the step in
+// halves.
+var ErrTooLarge = errors.New("the step writes too much at once")
+
 // Backend keeps the state of a store. Its methods may be called at any time by several
 // goroutines. Their errors are those of the contract (ErrNoSpace, ErrReadOnly, ErrDamaged,
 // ErrAway) or others; a call whose context has ended does nothing. Lists are cut at the

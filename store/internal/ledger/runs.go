@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"time"
 
@@ -12,16 +13,45 @@ import (
 
 // Plan implements store.Planning.
 func (s *Control) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, []store.ClaimOutcome, error) {
-	op := engine.Plan{Session: session, Items: items}
-	err := s.do(ctx, Order{Items: len(items), Adds: true, Parts: true}, &op)
-	return op.Outcomes, op.Claims, wrapped(err, "plan")
+	var outcomes []store.PlanOutcome
+	var claims []store.ClaimOutcome
+	err := inParts(ctx, s, items, true, func(some []store.PlanItem) *engine.Plan { return &engine.Plan{Session: session, Items: some} },
+		func(op *engine.Plan) { add(&outcomes, op.Outcomes); add(&claims, op.Claims) })
+	return outcomes, claims, wrapped(err, "plan")
+}
+
+// inParts makes a step about items that are separate steps, and passes it on when it is done. Where the
+// backend cannot commit it at once, it makes one of each half.
+func inParts[T any, O engine.Operation](ctx context.Context, s *Control, items []T, adds bool, about func([]T) O, done func(O)) error {
+	op := about(items)
+	err := s.do(ctx, Order{Items: len(items), Adds: adds, Parts: true}, op)
+	switch {
+	case err == nil && done != nil:
+		done(op)
+	case errors.Is(err, ErrTooLarge) && len(items) > 1:
+		half := len(items) / 2
+		if err := inParts(ctx, s, items[:half], adds, about, done); err != nil {
+			return err
+		}
+		return inParts(ctx, s, items[half:], adds, about, done)
+	}
+	return err
+}
+
+// add adds the outcomes of a part to those of the parts before it.
+func add[T any](all *[]T, part []T) {
+	if *all == nil {
+		*all = part
+		return
+	}
+	*all = append(*all, part...)
 }
 
 // Trigger implements store.Planning.
-func (s *Control) Trigger(ctx context.Context, items []store.TriggerItem) ([]store.TriggerOutcome, error) {
-	op := engine.Trigger{Items: items}
-	err := s.do(ctx, Order{Items: len(items), Adds: true, Parts: true}, &op)
-	return op.Outcomes, wrapped(err, "trigger")
+func (s *Control) Trigger(ctx context.Context, items []store.TriggerItem) (outcomes []store.TriggerOutcome, err error) {
+	err = inParts(ctx, s, items, true, func(some []store.TriggerItem) *engine.Trigger { return &engine.Trigger{Items: some} },
+		func(op *engine.Trigger) { add(&outcomes, op.Outcomes) })
+	return outcomes, wrapped(err, "trigger")
 }
 
 // LookAhead implements store.Planning.
@@ -74,28 +104,35 @@ func (s *Control) members(ctx context.Context) (now time.Time, list []Member, er
 
 // Place implements store.Planning.
 func (s *Control) Place(ctx context.Context, placements []store.Placement) error {
-	err := s.do(ctx, Order{Items: len(placements), Parts: true}, &engine.Place{Placements: placements})
+	err := inParts(ctx, s, placements, false, func(some []store.Placement) *engine.Place { return &engine.Place{Placements: some} }, nil)
 	return wrapped(err, "place")
 }
 
 // Claim implements store.Working.
-func (s *Control) Claim(ctx context.Context, session job.ID, attempts []store.Attempt) ([]store.ClaimOutcome, error) {
-	op := engine.Claim{Session: session, Attempts: attempts}
-	err := s.do(ctx, Order{Items: len(attempts), Adds: true, Parts: true}, &op)
-	return op.Outcomes, wrapped(err, "claim")
+func (s *Control) Claim(ctx context.Context, session job.ID, attempts []store.Attempt) (outcomes []store.ClaimOutcome, err error) {
+	err = inParts(ctx, s, attempts, true, func(some []store.Attempt) *engine.Claim { return &engine.Claim{Session: session, Attempts: some} },
+		func(op *engine.Claim) { add(&outcomes, op.Outcomes) })
+	return outcomes, wrapped(err, "claim")
 }
 
 // Release implements store.Working.
 func (s *Control) Release(ctx context.Context, session job.ID, attempts []store.Attempt) error {
-	err := s.do(ctx, Order{Items: len(attempts), Parts: true}, &engine.Release{Session: session, Attempts: attempts})
+	err := inParts(ctx, s, attempts, false, func(some []store.Attempt) *engine.Release { return &engine.Release{Session: session, Attempts: some} }, nil)
 	return wrapped(err, "release")
 }
 
 // Finish implements store.Working.
 func (s *Control) Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error) {
-	op := engine.Finish{Session: session, Results: results}
-	err := s.do(ctx, Order{Items: len(results), Parts: true}, &op)
-	return op.Outcomes, wrapped(err, "finish")
+	outcomes, err := s.finish(ctx, session, results, nil)
+	return outcomes, wrapped(err, "finish")
+}
+
+func (s *Control) finish(ctx context.Context, session job.ID, results []store.Result, past []store.Record) (outcomes []store.FinishOutcome, err error) {
+	err = inParts(ctx, s, results, false, func(some []store.Result) *engine.Finish {
+		return &engine.Finish{Session: session, Results: some, Past: past}
+	},
+		func(op *engine.Finish) { add(&outcomes, op.Outcomes) })
+	return outcomes, err
 }
 
 // Report implements store.Working.
@@ -110,9 +147,8 @@ const pageMax = 1000
 
 // FinishLate implements store.Outbox.
 func (s *Control) FinishLate(ctx context.Context, session job.ID, results []store.Result, was []store.Record) ([]store.FinishOutcome, error) {
-	op := engine.Finish{Results: results, Past: was}
-	err := s.do(ctx, Order{Items: len(results), Parts: true}, &op)
-	return op.Outcomes, wrapped(err, "finish late")
+	outcomes, err := s.finish(ctx, job.ID{}, results, was)
+	return outcomes, wrapped(err, "finish late")
 }
 
 // Cancel implements store.Working.
@@ -130,13 +166,14 @@ func (s *Control) AnswerFlow(ctx context.Context, a store.FlowAnswer) error {
 }
 
 // CancelRuns implements store.Working.
-func (s *Control) CancelRuns(ctx context.Context, uid job.ID, runs []job.ID, by, reason string) ([]store.Run, error) {
-	op := engine.Cancel{By: by, Reason: reason}
-	for _, id := range runs {
-		op.Runs = append(op.Runs, engine.RunRef{Run: id, Job: uid})
+func (s *Control) CancelRuns(ctx context.Context, uid job.ID, runs []job.ID, by, reason string) (cancelled []store.Run, err error) {
+	refs := make([]engine.RunRef, len(runs))
+	for i, id := range runs {
+		refs[i] = engine.RunRef{Run: id, Job: uid}
 	}
-	err := s.do(ctx, Order{Items: len(runs), Parts: true}, &op)
-	return op.Cancelled, wrapped(err, "cancel runs")
+	err = inParts(ctx, s, refs, false, func(some []engine.RunRef) *engine.Cancel { return &engine.Cancel{Runs: some, By: by, Reason: reason} },
+		func(op *engine.Cancel) { add(&cancelled, op.Cancelled) })
+	return cancelled, wrapped(err, "cancel runs")
 }
 
 // Lost implements store.Working.
@@ -229,7 +266,7 @@ func (s *Control) Alerts(ctx context.Context, limit int) ([]store.Alert, error) 
 
 // Reap implements store.Working.
 func (s *Control) Reap(ctx context.Context, session job.ID, attempts []store.Attempt) error {
-	err := s.do(ctx, Order{Items: len(attempts), Parts: true}, &engine.Reap{Session: session, Attempts: attempts})
+	err := inParts(ctx, s, attempts, false, func(some []store.Attempt) *engine.Reap { return &engine.Reap{Session: session, Attempts: some} }, nil)
 	return wrapped(err, "reap")
 }
 
