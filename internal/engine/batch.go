@@ -109,6 +109,8 @@ type Changes struct {
 	// Sessions begin, or replace those of the same id. Ended are removed.
 	Sessions []*store.Session
 	Ended    []job.ID
+	// Fill are slots that may have room for runs which the step has not read: FillSlots follows.
+	Fill []SlotNeed
 	// HandOn are sessions whose ready runs lose their session, all of them.
 	HandOn []job.ID
 	// Drains are set, or removed where the Drain is nil.
@@ -540,23 +542,47 @@ func (b *Batch) held(key string) (n int) {
 
 // fill gives a slot to the runs waiting for it, earliest due first, as far as it is free.
 //
+// The batch has only the first that wait. Where none of these may start any more, or the step would
+// start more than a store writes at once, another step follows: see FillSlots.
+//
 // Overlap: a run gets its slot here or in take, and both check free.
 func (b *Batch) fill(key string) {
-	for {
-		var next *member
+	var last *member // that got the slot
+	for given := 0; ; given++ {
+		var next, over *member
 		for _, m := range b.slot(key) {
-			if b.waits(m) && (next == nil || before(&m.Run, &next.Run)) {
+			switch {
+			case !b.waits(m):
+				if !m.removed && m.State == job.StateWaiting && !m.AwaitsPrevious && !isStep(&m.Run.Run) {
+					over = m
+				}
+			case next == nil || before(&m.Run, &next.Run):
 				next = m
 			}
 		}
-		if next == nil || b.free(&next.Run) <= 0 {
+		switch {
+		case given == store.MaxBatch:
+			b.fillLater(last)
+			return
+		case next == nil && over != nil && !b.jobOf(&over.Run).Policy.Reported && b.free(&over.Run) > 0:
+			b.fillLater(over)
+			return
+		case next == nil || b.free(&next.Run) <= 0:
 			return
 		}
+		last = next
 		next.State, next.HoldsSlot, next.Reason = job.StateReady, true, ""
 		b.save(next)
 		if !b.handTo(&next.Run) {
 			b.done.Hints |= store.HintRuns
 		}
+	}
+}
+
+// fillLater requests another step about the slot that a run waits for.
+func (b *Batch) fillLater(m *member) {
+	if !slices.ContainsFunc(b.done.Fill, func(s SlotNeed) bool { return s.Key == m.Slot }) {
+		b.done.Fill = append(b.done.Fill, SlotNeed{Key: m.Slot, Job: m.JobUID})
 	}
 }
 

@@ -392,14 +392,22 @@ func isOccurrence(k job.RunKind) bool {
 func (b *Batch) previous(j *Job, r *store.Run) (reason string, ok bool) {
 	var first *store.Run // that it waits for, in whatever order they were added
 	for _, m := range b.unfinished(r.JobUID) {
-		if m.removed || !isOccurrence(m.Kind) || !m.Scheduled.Before(r.Scheduled) {
-			continue
-		}
-		// One that is running ends as what it is, also if its epoch is over.
-		if _, yes := withdrawn(j, &m.Run); (!yes || m.State == job.StateRunning) && (first == nil || before(&m.Run, first)) {
+		if m.Scheduled.Before(r.Scheduled) && precedes(j, m) && (first == nil || before(&m.Run, first)) {
 			first = &m.Run
 		}
 	}
+	return j.awaits(r, first)
+}
+
+// precedes reports whether later occurrences wait for the end of a run. One that is running ends as
+// what it is, also if its epoch is over.
+func precedes(j *Job, m *member) bool {
+	_, yes := withdrawn(j, &m.Run)
+	return !m.removed && isOccurrence(m.Kind) && (!yes || m.State == job.StateRunning)
+}
+
+// awaits is previous by the first unfinished occurrence before a run, nil for none.
+func (j *Job) awaits(r, first *store.Run) (reason string, ok bool) {
 	blocked := !j.PreviousOK && !j.Previous.IsZero() && j.Previous.Before(r.Scheduled)
 	switch {
 	case first != nil && !(blocked && first.AwaitsPrevious):

@@ -22,6 +22,7 @@ var superfluous = map[string]string{
 	"Adopt.HandedOver": "it is asked for as by Survey",
 	"Cancel.Upstreams": noFollowers, "Release.Upstreams": noFollowers, "Plan.Upstreams": noFollowers, "Restart.Upstreams": noFollowers,
 	"Cancel.Sessions": absences, "Inspect.Sessions": absences, "PutDocument.Sessions": absences,
+	"FillSlots.Sessions": absences, "FillSlots.Upstreams": noFollowers,
 	"Refit.Sessions": absences, "Restart.Sessions": absences, "Restart.Waiting": wholeJobs, "Refit.Waiting": wholeJobs,
 }
 
@@ -759,6 +760,20 @@ var endDecisions = func() (table []decided) {
 			k.must(&Cancel{Runs: []RunRef{{Run: waits.Run, Job: waits.Job}}, By: "ann", Over: true})
 			k.see(held.Job, "ready")
 		}},
+		decided{"a slot is filled after those who can never have it have ended", func(k *book) {
+			n := k.join("n")
+			held, waits, _ := k.queued(n, "queue_limit: 5")
+			hand := k.trigger(held.Job, n)
+			k.claim(n, hand, store.Waiting)
+			k.put("name: " + k.jobs[held.Job].Name + "\nschedule: {every: 7m}\npolicy: {overlap: queue, queue_limit: 5}")
+			fill := &FillSlots{Slots: []SlotNeed{{Key: held.Job.String(), Job: held.Job}}}
+			k.must(fill)
+			k.ended(waits.Run, "withdrawn", "")
+			k.see(held.Job, "running, waiting")
+			k.put("name: " + k.jobs[held.Job].Name + "\nschedule: {every: 7m}\npolicy: {overlap: queue, queue_limit: 5, max_parallel: 2}")
+			k.must(fill)
+			k.see(held.Job, "running, ready")
+		}},
 		decided{"a slot that was given to a run which is too late is handed on", func(k *book) {
 			n := k.join("n")
 			held, waits, _ := k.queued(n, "late_by: 10s, queue_limit: 5")
@@ -1242,8 +1257,8 @@ var upkeepDecisions = []decided{
 		if err := to.do(adopt(nil)); !errors.As(err, &further) {
 			to.Errorf("got %v", err)
 		}
-		to.must(&DeleteAdopted{a})
-		to.must(&DeleteAdopted{a})
+		to.must(&DeleteAdopted{Job: a})
+		to.must(&DeleteAdopted{Job: a})
 		to.see(a, "")
 		equal(to, "deleted", to.jobs[a].Deleted, true)
 	}},

@@ -283,23 +283,43 @@ func (b *Batch) redeem(j *Job, r *job.Run) {
 	b.saveJob(j)
 }
 
-// resume readies the runs whose previous occurrence has succeeded. After a failure all
-// waiting runs get the reason: those after the next one wait for it all the same.
+// resume readies the runs whose previous occurrence has succeeded. After a failure the first
+// MaxBatch waiting runs get the reason: those after the next one wait for it all the same.
 func (b *Batch) resume(j *Job) {
-	for _, m := range slices.Clone(b.waiting(j.UID)) {
-		if m.removed || !m.AwaitsPrevious {
-			continue
+	var waiting, earlier []*member
+	for _, m := range b.waiting(j.UID) {
+		if !m.removed && m.AwaitsPrevious {
+			waiting = append(waiting, m)
 		}
+	}
+	if len(waiting) == 0 {
+		return
+	}
+	byTime := func(a, c *member) int { return cmp.Or(a.Scheduled.Compare(c.Scheduled), a.Ref().Compare(c.Ref())) }
+	slices.SortFunc(waiting, byTime)
+	if j.Policy.NeedsPrevious {
+		earlier = slices.SortedFunc(slices.Values(b.unfinished(j.UID)), byTime)
+	}
+	var first *store.Run // of those before m
+	explained := 0
+	for _, m := range waiting {
 		reason, ok := "", true
 		if j.Policy.NeedsPrevious {
-			reason, ok = b.previous(j, &m.Run)
+			for len(earlier) > 0 && earlier[0].Scheduled.Before(m.Scheduled) {
+				if e := earlier[0]; precedes(j, e) && (first == nil || before(&e.Run, first)) {
+					first = &e.Run
+				}
+				earlier = earlier[1:]
+			}
+			reason, ok = j.awaits(&m.Run, first)
 		}
 		switch {
 		case ok:
 			m.State, m.AwaitsPrevious, m.Reason = job.StateReady, false, ""
 			b.save(m)
 			b.done.Hints |= store.HintRuns
-		case !j.PreviousOK && !j.Previous.IsZero() && reason != m.Reason:
+		case !j.PreviousOK && !j.Previous.IsZero() && reason != m.Reason && explained < store.MaxBatch:
+			explained++
 			m.Reason = reason
 			b.save(m)
 		}

@@ -415,8 +415,13 @@ func (o *Tidy) Decide(b *Batch) error {
 		if o.More = settled == store.MaxBatch; o.More {
 			break
 		}
+		m := b.run(ref.Run)
+		waited := m != nil && m.State == job.StateWaiting
 		if b.Settle(ref.Run) {
 			settled++
+			if waited && b.jobOf(&m.Run).Policy.Contends(&m.Run) {
+				b.fillLater(m) // others may have waited behind it since the slot became free
+			}
 		}
 	}
 	var list []*Job
@@ -433,6 +438,41 @@ func (o *Tidy) Decide(b *Batch) error {
 			}
 		} else if !j.Deleted {
 			b.Unpause(j, j.Document.Filled, b.calendarsOf(j.Document))
+		}
+	}
+	return nil
+}
+
+// FillSlots gives slots to waiting runs, after it has ended those before them that can never start.
+type FillSlots struct{ Slots []SlotNeed }
+
+// Need requests the members of the slots, and the inputs of the ends.
+func (o *FillSlots) Need(b *Batch, n *Need) {
+	b.lookSessions(n)
+	for _, s := range o.Slots {
+		if _, known := b.facts.slots[s.Key]; !known {
+			n.slot(s.Key, s.Job, store.RunRef{})
+			continue
+		}
+		for _, m := range b.bySlot[s.Key] {
+			if m.State == job.StateWaiting {
+				b.lookAround(n, m, "")
+			}
+		}
+	}
+}
+
+// Decide decides about each slot.
+func (o *FillSlots) Decide(b *Batch) error {
+	for _, s := range o.Slots {
+		var ended *member
+		for _, m := range slices.Clone(b.slot(s.Key)) {
+			if m.State == job.StateWaiting && b.Settle(m.ID) {
+				ended = m
+			}
+		}
+		if b.fill(s.Key); ended != nil && !slices.ContainsFunc(b.slot(s.Key), b.waits) {
+			b.fillLater(ended) // for those behind what was read
 		}
 	}
 	return nil

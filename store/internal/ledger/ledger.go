@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -70,6 +71,7 @@ type step struct {
 type told struct {
 	events []store.Event
 	ends   store.Ends
+	fill   []engine.SlotNeed
 }
 
 const (
@@ -112,6 +114,9 @@ func (s *Control) do(ctx context.Context, o Order, op engine.Operation) error {
 		})
 		if !errors.Is(err, ErrAgain) || o.Try == triesMax {
 			s.steps.Put(kept)
+			if err == nil && len(told.fill) > 0 {
+				s.fill(ctx, told.fill)
+			}
 			return err
 		}
 		o.Try++
@@ -120,6 +125,17 @@ func (s *Control) do(ctx context.Context, o Order, op engine.Operation) error {
 		}
 	}
 }
+
+// fill makes the step that follows one which has left slots to be filled. If it fails, the next step
+// about a slot, or Tidy, does that.
+func (s *Control) fill(ctx context.Context, slots []engine.SlotNeed) {
+	for some := range slices.Chunk(slots, fillMax) {
+		_ = s.do(ctx, Order{Parts: true}, &engine.FillSlots{Slots: some})
+	}
+}
+
+// fillMax is how many slots one step fills: of each it reads and may change store.MaxBatch runs.
+const fillMax = 4
 
 // rest waits before a try, so that many who want the same do not meet again.
 func rest(ctx context.Context, try int) error {
@@ -176,6 +192,7 @@ func (s *Control) decide(tx Tx, kept *step, op engine.Operation, origin store.Or
 	if s.feed.Wanted() {
 		told.events = b.Events(&c)
 	}
+	told.fill = c.Fill
 	if s.opt.Ended != nil {
 		c.AddEnds(&told.ends)
 	}
