@@ -258,6 +258,28 @@ func (p *Policy) lateAfter(kind job.RunKind, due time.Time) time.Time {
 	return due.Add(max(p.LateBy, lateGrace))
 }
 
+// Fit is what a policy says of every run of its job that has not started: Batch.Refit applies it
+// after an edit. A store may keep it once for all of them.
+type Fit struct {
+	Pool          string
+	Broadcast     bool
+	NeedsPrevious bool
+	LateBy        time.Duration
+}
+
+// Fit returns what the policy says of runs that have not started.
+func (p *Policy) Fit() Fit { return Fit{p.Pool, p.Broadcast, p.NeedsPrevious, p.LateBy} }
+
+func (f *Fit) policy() *Policy {
+	return &Policy{Pool: f.Pool, Broadcast: f.Broadcast, LateBy: f.LateBy}
+}
+
+// Slot returns the slot that a waiting run needs.
+func (f *Fit) Slot(r *store.Run) string { return f.policy().SlotKey(&r.Run, r.Node) }
+
+// LateAfter returns when the first attempt of a run is too late.
+func (f *Fit) LateAfter(r *store.Run) time.Time { return f.policy().lateAfter(r.Kind, r.Due) }
+
 // retryDelay returns how long after the n-th attempt the next one is due, in
 // whole milliseconds. The jitter is a hash of the run and the attempt, so that a repeated step decides
 // the same.

@@ -93,21 +93,54 @@ func (b *Backlog) Pace(cycles int) time.Duration {
 	return best
 }
 
+// Move edits the job so that all waiting runs need the slot of a pool, and back, while one runs.
+func (b *Backlog) Move() {
+	b.Helper()
+	for _, edit := range []struct{ policy, slot string }{
+		{"overlap: queue, concurrency_key: shared", "pool default/shared"},
+		{"overlap: queue", b.job.Definition.UID.String()},
+	} {
+		b.job = b.put(everyMinute + "\npolicy: {" + edit.policy + "}")
+		moved := 0
+		b.each(job.StateWaiting, func(r *store.Run) {
+			if moved++; r.Slot != edit.slot {
+				b.Fatalf("run %s waits for slot %q, want %q", r.ID, r.Slot, edit.slot)
+			}
+		})
+		equal(b.env, "waiting runs after an edit that moves them", moved, len(b.waiting)-1) // the other slot was free
+		last := b.holder
+		b.holder, b.waiting = b.waiting[0], b.waiting[1:]
+		b.claim(b.a, b.holder, store.Started)
+		equal(b.env, "runs that get the slot that nothing waits for", len(b.finish(last, job.OutcomeSucceeded).Ready), 0)
+		b.Cycle()
+	}
+}
+
+// each calls f with the unfinished runs of the job in a state.
+func (b *Backlog) each(state job.RunState, f func(*store.Run)) {
+	b.Helper()
+	q := store.ActiveQuery{Job: b.job.Definition.UID, State: state, Limit: 1000}
+	for {
+		list, err := b.ListActive(b.ctx, q)
+		b.must(err)
+		for i := range list {
+			f(&list[i])
+		}
+		if len(list) < q.Limit {
+			return
+		}
+		q.After = list[len(list)-1].Ref()
+	}
+}
+
 // Live does all that is done about a job with a backlog, and leaves nothing of it.
 func (b *Backlog) Live() {
 	b.Helper()
 	many, uid := len(b.waiting), b.job.Definition.UID
 	count := func(what string, state job.RunState, want int) {
 		b.Helper()
-		n, q := 0, store.ActiveQuery{Job: uid, State: state, Limit: 1000}
-		for {
-			list, err := b.ListActive(b.ctx, q)
-			b.must(err)
-			if n += len(list); len(list) < q.Limit {
-				break
-			}
-			q.After = store.RunRef{Due: list[len(list)-1].Due, ID: list[len(list)-1].ID}
-		}
+		n := 0
+		b.each(state, func(*store.Run) { n++ })
 		if n != want {
 			b.Fatalf("%s: %d runs are %q, want %d", what, n, state, want)
 		}

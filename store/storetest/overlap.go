@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -46,6 +47,87 @@ var overlapTests = []test{
 		equal(e, "state", r.State, job.StateReady)
 		equal(e, "holds the slot", r.HoldsSlot, true)
 		e.claim(e.a, runs[1], store.Started)
+	}},
+	{"overlap: an edit moves all waiting runs to their new slot and their new end", func(e *env) {
+		const many = 60 // more than a store keeps beside their job
+		job0 := everyMinute + "\npolicy: {overlap: queue, queue_limit: 100, late_by: "
+		j := e.put(job0 + "1h}")
+		var after []time.Duration
+		for i := range many {
+			after = append(after, time.Second+time.Duration(i)*time.Millisecond)
+		}
+		runs := e.plan(j, after...)
+		e.clock.Advance(2 * time.Second)
+		claimed, err := e.Claim(e.ctx, e.a.ID, runs)
+		e.must(err)
+		equal(e, "the first", claimed[0].Verdict, store.Started)
+		equal(e, "the last", claimed[many-1].Verdict, store.Waiting)
+		waiting := func(what, slot string, late time.Duration, want int) {
+			e.Helper()
+			n := 0
+			for _, r := range e.active(j) {
+				if r.State == job.StateRunning || r.HoldsSlot {
+					continue
+				}
+				n++
+				if r.Slot != slot || !r.LateAfter.Equal(r.Due.Add(late)) {
+					e.Errorf("%s: the run due %s needs slot %q until %s", what, r.Due, r.Slot, r.LateAfter)
+				}
+			}
+			equal(e, what, n, want)
+		}
+		own := j.Definition.UID.String()
+		waiting("waiting at first", own, time.Hour, many-1)
+		e.put(job0 + "2h}")
+		waiting("waiting with another late_by", own, 2*time.Hour, many-1)
+		e.put(job0 + "3h, concurrency_key: p}")
+		waiting("waiting for a pool", "pool default/p", 3*time.Hour, many-2) // one has its slot
+		e.claim(e.a, runs[1], store.Started)
+		e.put(job0 + "3h, max_parallel: 2}")
+		waiting("waiting for the job again", own, 3*time.Hour, many-3)
+		e.finish(runs[0], job.OutcomeSucceeded)
+		e.finish(runs[1], job.OutcomeSucceeded)
+		e.claim(e.a, runs[2], store.Started)
+		waiting("waiting when one has ended", own, 3*time.Hour, many-4)
+		e.claim(e.a, runs[3], store.Started)
+	}},
+	{"overlap: a slot goes past more withdrawn runs than one step reads", func(e *env) {
+		const many = store.MaxBatch + 100
+		policy := "\npolicy: {overlap: queue, queue_limit: 1000}"
+		j := e.put(everyMinute + policy)
+		var after []time.Duration
+		for i := range many {
+			after = append(after, time.Second+time.Duration(i)*time.Millisecond)
+		}
+		runs := e.plan(j, after...)
+		e.clock.Advance(2 * time.Second)
+		for some := range slices.Chunk(runs, store.MaxBatch) {
+			_, err := e.Claim(e.ctx, e.a.ID, some)
+			e.must(err)
+		}
+		last := e.triggered(store.TriggerItem{ID: e.id(), Job: j.Definition.UID, Kind: job.RunBackfill, Scheduled: start, Due: e.now(), Session: e.a.ID, Node: "a", Actor: "ann"})
+		e.claim(e.a, last, store.Waiting)
+		e.put("name: a\nschedule: {cron: '0 * * * *'}" + policy) // withdraws what was planned
+		e.finish(runs[0], job.OutcomeSucceeded)
+		equal(e, "the run behind those that were withdrawn", e.run(last.Run).State, job.StateReady)
+		e.claim(e.a, last, store.Started)
+		e.gone(runs[1].Run, job.OutcomeWithdrawn)
+		e.gone(runs[many-1].Run, job.OutcomeWithdrawn)
+	}},
+	{"overlap: an edit fills more slots than one step writes", func(e *env) {
+		b := &Backlog{env: e}
+		b.job = e.put(everyMinute + "\npolicy: {overlap: queue}")
+		b.holder = b.requested(1)[0]
+		b.claim(b.a, b.holder, store.Started)
+		b.Grow(store.MaxBatch + 120)
+		e.put(everyMinute + fmt.Sprintf("\npolicy: {overlap: queue, max_parallel: %d}", store.MaxBatch+101))
+		n := 0
+		b.each(job.StateReady, func(r *store.Run) {
+			if n++; !r.HoldsSlot {
+				e.Errorf("run %s is ready without a slot", r.ID)
+			}
+		})
+		equal(e, "ready runs", n, store.MaxBatch+100)
 	}},
 	{"overlap: the answer to a result names the runs that it made ready", func(e *env) {
 		j, runs := overlapping(e, "overlap: queue, queue_limit: 5, retry: {attempts: 1, backoff: 10s}")
@@ -781,6 +863,40 @@ var overlapTests = []test{
 			e.claim(e.a, a, store.Started)
 			e.finish(a, o)
 		}
+	}},
+	{"needs_previous: many that wait learn why, and are ready once their job does not need it", func(e *env) {
+		const many = 60 // more than a store keeps beside their job
+		needs := everyMinute + "\npolicy: {overlap: allow, needs_previous: "
+		j := e.put(needs + "true}")
+		var after []time.Duration
+		for i := range many {
+			after = append(after, time.Second+time.Duration(i)*time.Millisecond)
+		}
+		runs := e.plan(j, after...)
+		e.clock.Advance(2 * time.Second)
+		_, err := e.Claim(e.ctx, e.a.ID, runs)
+		e.must(err)
+		e.finish(runs[0], job.OutcomeFailed)
+		all := func(what string, state job.RunState, awaits bool, reason string) {
+			e.Helper()
+			n := 0
+			for _, r := range e.active(j) {
+				if r.State == state && r.AwaitsPrevious == awaits && strings.Contains(r.Reason, reason) && (reason != "" || r.Reason == "") {
+					n++
+				}
+			}
+			equal(e, what, n, many-1)
+		}
+		all("runs that know what they wait for", job.StateWaiting, true, "has not succeeded")
+		e.put(needs + "false}")
+		all("ready runs", job.StateReady, false, "")
+		e.put(needs + "true}")
+		all("ready runs of a job that needs it again", job.StateReady, false, "")
+		e.claim(e.a, runs[1], store.Started)
+		e.claim(e.a, runs[2], store.Waiting)
+		e.put(needs + "false}")
+		e.claim(e.a, runs[2], store.Started)
+		e.claim(e.a, runs[3], store.Started)
 	}},
 	{"needs_previous: waiting runs do not count for queue_limit", func(e *env) {
 		j := e.put(everyMinute + "\npolicy: {needs_previous: true, overlap: queue}")

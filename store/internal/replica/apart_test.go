@@ -3,6 +3,7 @@ package replica_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -72,9 +73,74 @@ func TestAStepWritesOnlyTheRunsItChanges(t *testing.T) {
 		t.Errorf("with 100 waiting runs a commit has at most %d keys and %d bytes, with 3,000 %d and %d", keys, bytes, again, more)
 	}
 	d.keys, d.bytes = 0, 0
+	b.Move()
+	if d.keys > 200 {
+		t.Errorf("an edit that moves 3,000 waiting runs writes %d keys", d.keys)
+	}
 	b.Live()
 	if _, most := d.Bounds(); d.bytes > most+most/3 || d.keys > 1600 {
 		t.Errorf("a commit has %d keys and %d bytes, a driver takes %d", d.keys, d.bytes, most)
+	}
+}
+
+// A call about many runs of one job, which write more than one commit takes, is made in several.
+func TestALargeCallAboutOneJobIsMadeInParts(t *testing.T) {
+	d, now := &measured{driver: driver{newShelf()}}, time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	opt := withIDs(storetest.Options{Now: func() time.Time { return now }, LookAhead: time.Minute})
+	s := openOn(t, d, opt)
+	documents, err := job.Decode("job.yaml", []byte("name: a\nrun: {shell: 'true'}\npolicy: {overlap: allow}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	j, err := store.PutOne(t.Context(), s, store.PutJob{Definition: documents[0].Job, Actor: "ann"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, err := s.Join(t.Context(), store.Session{ID: opt.NewID(), Node: "n", Machine: "m", Roles: []string{store.RoleWorker}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	large := strings.Repeat("x", 2000)
+	var items []store.TriggerItem
+	for i := range store.MaxBatch {
+		items = append(items, store.TriggerItem{
+			ID: opt.NewID(), Job: j.Definition.UID, Kind: job.RunByHand, Key: fmt.Sprint(i), Session: node.ID, Node: "n", Actor: "ann", Params: map[string]string{"x": large},
+		})
+	}
+	made, err := s.Trigger(t.Context(), items)
+	if err != nil || len(made) != len(items) {
+		t.Fatalf("%d runs are made: %v", len(made), err)
+	}
+	var attempts []store.Attempt
+	for i, m := range made {
+		if !m.Made || m.Run != items[i].ID {
+			t.Fatalf("run %d: %+v", i, m)
+		}
+		attempts = append(attempts, store.Attempt{Job: j.Definition.UID, Run: m.Run, Number: 1, Token: opt.NewID()})
+	}
+	claimed, err := s.Claim(t.Context(), node.ID, attempts)
+	if err != nil || len(claimed) != len(attempts) {
+		t.Fatalf("%d runs are claimed: %v", len(claimed), err)
+	}
+	var results []store.Result
+	for i, c := range claimed {
+		if c.Verdict != store.Started || c.Run.ID != attempts[i].Run {
+			t.Fatalf("claim %d: %+v", i, c)
+		}
+		output := []store.OutputChunk{{Run: c.Run.ID, Attempt: 1, Bytes: len(large), Time: now, Data: []byte(large)}}
+		results = append(results, store.Result{Attempt: attempts[i], Started: now, Ended: now, Outcome: job.OutcomeFailed, Reason: large, Output: output, OutputBytes: int64(len(large))})
+	}
+	done, err := s.Finish(t.Context(), node.ID, results)
+	if err != nil || len(done) != len(results) {
+		t.Fatalf("%d results are taken: %v", len(done), err)
+	}
+	for i := range done {
+		if !done[i].Accepted {
+			t.Fatalf("result %d is refused", i)
+		}
+	}
+	if _, size := d.Bounds(); d.bytes > size+size/3 {
+		t.Errorf("a commit has %d bytes, a driver takes %d", d.bytes, size+size/3)
 	}
 }
 
@@ -113,10 +179,73 @@ func TestAMissingRunIsDamage(t *testing.T) {
 	}
 }
 
+// A check says how many runs of a job are gone, and has it go on with the others.
+func TestAMissingRunIsReportedAndLeftOut(t *testing.T) {
+	shared := newShelf()
+	backlog(t, shared, inCell)
+	d := driver{shared}
+	runs, err := d.Range(t.Context(), replica.Copied+"c/", replica.Copied+"c0", 10, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := d.Commit(t.Context(), &replica.Txn{Deletes: []string{runs[2].Key, runs[4].Key}}); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	s := open(t, shared, storetest.Options{Now: func() time.Time { return now }, LookAhead: time.Minute}).(*replica.Store)
+	for _, step := range []struct {
+		name   string
+		fix    bool
+		damage int
+		active int
+	}{{"looked at", false, 1, -1}, {"mended", true, 1, 4}, {"looked at again", false, 0, 4}} {
+		damage, err := s.MendKeys(t.Context(), step.fix)
+		if err != nil || len(damage) != step.damage {
+			t.Fatalf("%s: %+v, %v", step.name, damage, err)
+		}
+		for _, d := range damage {
+			if d.Object != "job default/a" || !strings.Contains(d.Found, "2 of the runs that wait or run are gone: 3 keys are there, of 5") || d.Mended != step.fix {
+				t.Errorf("%s: %+v", step.name, d)
+			}
+		}
+		list, err := s.ListActive(t.Context(), store.ActiveQuery{Limit: 10})
+		if step.active < 0 {
+			if !errors.Is(err, store.ErrDamaged) {
+				t.Errorf("%s: runs are read: %v", step.name, err)
+			}
+		} else if err != nil || len(list) != step.active {
+			t.Errorf("%s: %d runs, %v", step.name, len(list), err)
+		}
+	}
+	audit, _, err := s.Audit(t.Context(), store.AuditQuery{Action: "job.mend", Limit: 10})
+	if err != nil || len(audit) != 1 || !strings.Contains(audit[0].Detail, "2 of the runs") {
+		t.Errorf("the audit has %+v, %v", audit, err)
+	}
+}
+
+// A value that cannot be read is reported, and left to people.
+func TestAKeyThatCannotBeReadIsReported(t *testing.T) {
+	shared := newShelf()
+	backlog(t, shared, inCell)
+	d := driver{shared}
+	runs, err := d.Range(t.Context(), replica.Copied+"c/", replica.Copied+"c0", 10, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := d.Commit(t.Context(), &replica.Txn{Puts: []replica.Pair{{Key: runs[0].Key, Value: []byte{1, 2}}}}); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, shared, storetest.Options{Now: time.Now, LookAhead: time.Minute}).(*replica.Store)
+	damage, err := s.MendKeys(t.Context(), true)
+	if err != nil || len(damage) != 1 || damage[0].Mended || damage[0].Check != "store" {
+		t.Errorf("got %+v, %v", damage, err)
+	}
+}
+
 // Versions that know no runs with keys of their own must not take these for jobs, or take the rest
 // for all: each such value has a newer format. Without such runs they can read everything.
 func TestRunsApartHaveANewerFormat(t *testing.T) {
-	for in, want := range map[int]byte{inCell: 2, 10: 1} {
+	for in, want := range map[int]byte{inCell: 3, 10: 1} {
 		s := newShelf()
 		backlog(t, s, in)
 		for key, p := range s.pairs {

@@ -22,11 +22,15 @@ const (
 	// formatApart is that of runs with keys of their own, and of the cells of their jobs: versions
 	// that know no such keys refuse them.
 	formatApart = 2
+	// formatFitted is that of such cells, and of such runs, where the cell says which slot its
+	// waiting runs need and when they are too late. Versions that know only the others refuse them.
+	formatFitted = 3
+	formatLatest = formatFitted
 )
 
 // Errors of values that cannot be read.
 var (
-	errNewer = fmt.Errorf("a newer belfry has written it, and this one knows formats up to %d: use that one", formatApart)
+	errNewer = fmt.Errorf("a newer belfry has written it, and this one knows formats up to %d: use that one", formatLatest)
 	errValue = fmt.Errorf("%w: the value cannot be read", store.ErrDamaged)
 )
 
@@ -42,8 +46,8 @@ type coder struct {
 func writing(room int) *coder { return &coder{b: append(make([]byte, 0, room), format)} }
 
 func reading(value []byte) *coder {
-	if len(value) == 0 || value[0] < format || value[0] > formatApart {
-		return &coder{reading: true, bad: true, newer: len(value) > 0 && value[0] > formatApart}
+	if len(value) == 0 || value[0] < format || value[0] > formatLatest {
+		return &coder{reading: true, bad: true, newer: len(value) > 0 && value[0] > formatLatest}
 	}
 	return &coder{b: value[1:], reading: true}
 }
@@ -329,6 +333,13 @@ func codeHead(c *coder, h *head) {
 	texts(c, &h.calendars)
 	c.bool(&h.boot)
 	c.bool(&h.broadcast)
+}
+
+func codeFit(c *coder, f *engine.Fit) {
+	text(c, &f.Pool)
+	c.bool(&f.Broadcast)
+	c.bool(&f.NeedsPrevious)
+	c.duration(&f.LateBy)
 }
 
 func codeSession(c *coder, s *session) {

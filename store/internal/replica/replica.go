@@ -24,8 +24,10 @@
 // of the cell's version covers them all, so they are compared and written with their cell or not
 // at all. So the cost of a step depends on the runs that it changes, not on how many others wait.
 //
-// Such a run, and the cell of its job, begin with format 2 instead of 1. The cell ends with the
-// number of its job's runs with keys of their own: a missing one is damage, not an end. Cells
+// Such a run, and the cell of its job, begin with format 2 or 3 instead of 1. The cell ends with the
+// number of its job's runs with keys of their own: a missing one is damage, not an end. In format 3
+// it also has what an edit changes of all waiting runs, which then do not say it themselves: see
+// fitted. Cells
 // without such runs are as before, so that versions that know only format 1 can read a store in
 // which no job has a long backlog, and refuse others. A larger cell of theirs is read, and
 // divided by the next steps about its job.

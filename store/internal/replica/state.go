@@ -105,7 +105,8 @@ type head struct {
 type cell struct {
 	head
 	runs  []*store.Run
-	apart int // how many runs have keys of their own
+	apart int         // how many runs have keys of their own
+	fit   *engine.Fit // of these, nil if they say it themselves
 }
 
 // find returns the place of a run, or -1.
@@ -120,6 +121,10 @@ func encodeCell(c *cell) []byte {
 	if c.apart > 0 {
 		w.b[0] = formatApart
 		w.int(&c.apart)
+		if c.fit != nil {
+			w.b[0] = formatFitted
+			codeFit(w, c.fit)
+		}
 	}
 	return w.b
 }
@@ -148,18 +153,14 @@ func decodeCell(value []byte, was *cell) (*cell, error) {
 			before = before[at+1:] // most are in the same order
 		}
 	})
-	if len(value) > 0 && value[0] == formatApart {
+	if len(value) > 0 && value[0] >= formatApart {
 		r.int(&c.apart)
 	}
+	if len(value) > 0 && value[0] >= formatFitted {
+		c.fit = &engine.Fit{}
+		codeFit(r, c.fit)
+	}
 	return c, r.err()
-}
-
-// encodeRun is a run with a key of its own.
-func encodeRun(r *store.Run) []byte {
-	w := writing(runFixed)
-	w.b[0] = formatApart
-	codeRun(w, r)
-	return w.b
 }
 
 // session is a stored session, without the data of its renewals.
@@ -223,6 +224,7 @@ type state struct {
 	alarms  *btree.BTreeG[*store.Run]            // by AlertAt
 	late    *btree.BTreeG[*store.Run]            // by LateAfter, not running
 	suspect map[job.ID]*store.Run                // to be looked at by Tidy
+	fitted  map[job.ID]fitted                    // of those apart
 	touched map[job.ID]bool                      // jobs with runs apart that this update changes
 	telling *telling                             // nil without followers
 
@@ -288,7 +290,7 @@ func newState(apart bool) *state {
 		documents: engine.Documents{}, tokens: map[string]store.Token{}, drains: map[string]*store.Drain{},
 		runs: map[job.ID]*store.Run{}, apart: map[job.ID]*btree.BTreeG[*store.Run]{}, slots: map[string]*slotRuns{}, touched: map[job.ID]bool{},
 		alarms: by(func(r *store.Run) time.Time { return r.AlertAt }), late: by(func(r *store.Run) time.Time { return r.LateAfter }),
-		suspect:   map[job.ID]*store.Run{},
+		suspect: map[job.ID]*store.Run{}, fitted: map[job.ID]fitted{},
 		followers: map[string]map[job.ID]bool{}, naming: map[string]map[job.ID]bool{},
 		changes: btree.NewG(degree, func(a, b *cell) bool { return a.seq < b.seq }),
 		resting: map[job.ID]bool{}, deleted: map[job.ID]bool{},
@@ -316,11 +318,12 @@ func (s *state) put(p Pair) {
 	switch key := p.Key; {
 	case isRunKey(key):
 		var r store.Run
-		if r, err = decode(p.Value, codeRun); err == nil && runKey(&r) != key {
+		var f fitted
+		if r, f, err = decodeRun(p.Value); err == nil && runKey(&r) != key {
 			err = errValue
 		}
 		if err == nil {
-			s.putApart(&r)
+			s.putApart(s.cells[r.JobUID].refit(&r, f), f)
 		}
 	case strings.HasPrefix(key, cellKeys):
 		var c *cell
@@ -502,6 +505,7 @@ func (s *state) putCell(c *cell) {
 	if tree := s.apart[uid]; tree != nil && !judged {
 		tree.Ascend(func(r *store.Run) bool { s.judge(r); return true })
 	}
+	s.refit(was, c)
 	if was.apart+c.apart > 0 {
 		s.touched[uid] = true
 	}
@@ -533,7 +537,7 @@ func (s *state) addHead(c *cell) {
 }
 
 // putApart takes a run with a key of its own.
-func (s *state) putApart(r *store.Run) {
+func (s *state) putApart(r *store.Run, f fitted) {
 	if was := s.runs[r.ID]; was != nil && s.isApart(was) {
 		s.dropApart(was)
 	}
@@ -543,6 +547,9 @@ func (s *state) putApart(r *store.Run) {
 		s.apart[r.JobUID] = tree
 	}
 	tree.ReplaceOrInsert(r)
+	if f > 0 {
+		s.fitted[r.ID] = f
+	}
 	s.addRun(r, true)
 	s.touched[r.JobUID] = true
 }
@@ -552,6 +559,7 @@ func (s *state) dropApart(r *store.Run) {
 	if tree.Delete(r); tree.Len() == 0 {
 		delete(s.apart, r.JobUID)
 	}
+	delete(s.fitted, r.ID)
 	s.dropRun(r, true)
 	s.touched[r.JobUID] = true
 }
@@ -581,10 +589,7 @@ func (s *state) runsOf(uid job.ID) (list []*store.Run) {
 // gone would look as if it had ended.
 func (s *state) count() {
 	for uid := range s.touched {
-		c, have := s.cells[uid], 0
-		if tree := s.apart[uid]; tree != nil {
-			have = tree.Len()
-		}
+		c, have := s.cells[uid], s.apartOf(uid)
 		switch key := cellKey(uid); {
 		case c != nil && c.apart != have:
 			s.unread[key] = fmt.Errorf("%w: %d unfinished runs have keys of their own, and should be %d", errApart, have, c.apart)

@@ -34,7 +34,7 @@ func (b *Backend) Step(ctx context.Context, o *ledger.Order, decide func(ledger.
 	if err := b.whole(); err != nil {
 		return err
 	}
-	t := &tx{b: b, ctx: ctx, reads: map[string]int64{}, whole: o.Items > 1 && !o.Parts, frees: store.MaxBatch}
+	t := &tx{b: b, ctx: ctx, reads: map[string]int64{}, whole: o.Items > 1 && !o.Parts, divides: o.Items > 1 && o.Parts, frees: store.MaxBatch}
 	if o.Parts && o.Items > 0 {
 		t.frees = min(o.Items+freesMore, store.MaxBatch)
 	}
@@ -122,6 +122,8 @@ type tx struct {
 	changed bool
 	// whole is set for a step about several items that must not be divided.
 	whole bool
+	// divides is set for a step about several items that are separate steps.
+	divides bool
 	// frees is how many places in a slot the step makes free at most.
 	frees  int
 	now    time.Time // of the step

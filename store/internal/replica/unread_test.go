@@ -52,7 +52,7 @@ func TestStateThatCannotBeReadIsRefused(t *testing.T) {
 		want  string
 		is    error
 	}{
-		"a newer format":          {func(v []byte) []byte { return append([]byte{v[0] + 2}, v[1:]...) }, "a newer belfry has written it", nil},
+		"a newer format":          {func(v []byte) []byte { return append([]byte{v[0] + 3}, v[1:]...) }, "a newer belfry has written it", nil},
 		"a value that is cut off": {func(v []byte) []byte { return v[:len(v)/2] }, "the state of job ", store.ErrDamaged},
 	} {
 		t.Run(name, func(t *testing.T) {

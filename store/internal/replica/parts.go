@@ -1,0 +1,336 @@
+package replica
+
+import (
+	"crypto/rand"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// commit divides the writes into parts.
+func (w *writer) commit(c *engine.Changes) *commit {
+	parts := map[job.ID]*part{}
+	of := func(uid job.ID) *part {
+		if _, ok := w.tied[uid]; !ok {
+			return w.rest
+		}
+		root := w.root(uid)
+		if parts[root] == nil {
+			parts[root] = newPart()
+		}
+		return parts[root]
+	}
+	byName := map[string]job.ID{}
+	for _, uid := range w.order {
+		p, is := of(uid), w.cells[uid]
+		p.Compares[cellKey(uid)] = w.t.reads[cellKey(uid)]
+		full := is.job.FullName()
+		byName[full] = uid
+		switch {
+		case w.made[uid]:
+			delete(p.Compares, cellKey(uid)) // a new uid; its name decides
+			p.Compares[nameKey(full)] = 0
+			p.put(nameKey(full), uid[:])
+		case w.dropped[uid]:
+			p.Deletes = append(p.Deletes, nameKey(full))
+		}
+		if p.cells = append(p.cells, is); w.news[uid] {
+			p.news = append(p.news, &is.cell)
+		}
+	}
+	for slot, uid := range w.pools {
+		of(uid).put(slotKeys+slot, []byte(w.t.b.writer))
+	}
+	w.records(c, of)
+	handed := w.handovers(c, of)
+	for i := range c.Keys {
+		of(c.Keys[i].Job).put(requestKey(c.Keys[i].Identity), encode(&c.Keys[i], codeKey, 96))
+	}
+	for i, a := range c.Audit {
+		p := w.rest
+		if uid, ok := byName[a.Object]; ok {
+			p = of(uid)
+		}
+		a.Seq = int64(i) // its place among those of the step, for now
+		p.audit = append(p.audit, a)
+	}
+	var list []*part
+	for _, uid := range w.order {
+		if p := parts[uid]; p != nil && w.root(uid) == uid {
+			list = append(list, p)
+		}
+	}
+	list = append(list, handed...)
+	if w.members {
+		w.rest.put(membersKey, []byte(w.t.b.writer))
+	}
+	if w.docs {
+		w.rest.put(documentsKey, []byte(w.t.b.writer))
+	}
+	if w.follows {
+		w.rest.put(followsKey, []byte(w.t.b.writer))
+	}
+	list = w.gather(list)
+	w.output(c, list)
+	w.signal(c, list)
+	return &commit{w.before, list, w.prune}
+}
+
+// gather combines parts that fit into one transaction. All compare the data that the step
+// has read and none of them writes. Data of no cell is written last: a step that is
+// repeated after a partial commit then still finds work.
+func (w *writer) gather(list []*part) []*part {
+	common := w.common(append(list, w.rest))
+	most, size := w.t.b.driver.Bounds()
+	if w.t.whole {
+		size += size / 3 // drivers leave room for more
+	}
+	var together []*part
+	var last *part
+	for _, p := range append(list, w.rest) {
+		if last == nil || len(last.Compares)+len(p.Compares) > most || last.size()+p.size() > size || last.ops()+p.ops() > opsMax {
+			last = newPart()
+			maps.Copy(last.Compares, common)
+			together = append(together, last)
+		}
+		maps.Copy(last.Compares, p.Compares)
+		last.Puts, last.Deletes = append(last.Puts, p.Puts...), append(last.Deletes, p.Deletes...)
+		last.audit, last.news, last.cells = append(last.audit, p.audit...), append(last.news, p.news...), append(last.cells, p.cells...)
+		last.records = append(last.records, p.records...)
+	}
+	for _, p := range together {
+		slices.SortFunc(p.audit, func(a, b store.AuditRecord) int { return int(a.Seq - b.Seq) })
+	}
+	return together
+}
+
+// common returns the versions of the data that the step has read and no part writes. A part
+// compares itself what it writes.
+func (w *writer) common(list []*part) map[string]int64 {
+	writes := map[string]*part{}
+	for _, p := range list {
+		for _, put := range p.Puts {
+			writes[put.Key] = p
+		}
+		for _, key := range p.Deletes {
+			writes[key] = p
+		}
+	}
+	common, most := map[string]int64{}, commonMax
+	defer func() { w.loosen(common, most) }()
+	for key, version := range w.t.reads {
+		switch p := writes[key]; {
+		case p != nil:
+			p.Compares[key] = version
+		case strings.HasPrefix(key, cellKeys) && w.cells[idIn(key, cellKeys)] != nil:
+			// Its part compares it.
+		case strings.HasPrefix(key, nameKeys) && version > 0:
+			// The job of the name was read: it changes when the name does.
+		default:
+			common[key] = version
+		}
+	}
+	if w.t.whole {
+		most, _ = w.t.b.driver.Bounds()
+		for _, p := range list {
+			most -= len(p.Compares)
+		}
+	}
+	return common
+}
+
+// commonMax is how much that a step has read and not written its parts compare: more would
+// leave no room for what they write.
+const commonMax = 40
+
+// loosen removes cells and renewals from the common comparisons if they are too many. Each
+// only decided refusals, and is compared with the copy before the commit.
+func (w *writer) loosen(common map[string]int64, most int) {
+	if len(common) <= most {
+		return
+	}
+	w.loose = map[string]int64{}
+	for key, version := range common {
+		// The names of jobs that others follow are guarded by followsKey.
+		if strings.HasPrefix(key, cellKeys) || strings.HasPrefix(key, renewalKeys) || w.t.whole && strings.HasPrefix(key, nameKeys) {
+			w.loose[key] = version
+			delete(common, key)
+		}
+	}
+}
+
+// isTooLarge reports whether a server would refuse a part, or take long for it.
+func (b *Backend) isTooLarge(p *part) bool {
+	_, size := b.driver.Bounds()
+	return p.size() > size+size/3 || p.ops() > opsMax
+}
+
+// size is about how many bytes a part has.
+func (p *part) size() (n int) {
+	for _, put := range p.Puts {
+		n += len(put.Key) + len(put.Value)
+	}
+	for _, c := range p.cells {
+		n += 256 + 64*len(c.gone)
+		for _, r := range c.runs {
+			n += runSize(r)
+		}
+		for _, r := range c.set {
+			n += runSize(r) + 64
+		}
+	}
+	for _, r := range p.records {
+		n += runFixed + len(r.Run.Flow) + len(r.Attempt.Reason) + len(r.Unmet)
+	}
+	for i := range p.audit {
+		a := &p.audit[i]
+		n += 512 + len(a.Detail)
+		for _, ch := range a.Changes {
+			n += len(ch.Path) + len(ch.Before) + len(ch.After)
+		}
+	}
+	return n + 64*len(p.Compares)
+}
+
+// ops is how many keys a part writes.
+func (p *part) ops() int {
+	n := len(p.Puts) + len(p.Deletes) + len(p.audit)
+	for _, c := range p.cells {
+		n += c.ops()
+	}
+	return n
+}
+
+// runFixed is how many bytes a run or a record has at most, besides its texts.
+const runFixed = 320
+
+// runSize is how many bytes a run has at most in its cell.
+func runSize(r *store.Run) int {
+	n := runFixed + len(r.Namespace) + len(r.Name) + len(r.Key) + len(r.Slot) + len(r.Node) + len(r.Reason) + len(r.CancelBy) + len(r.CancelReason) + len(r.Flow)
+	for key, value := range r.Params {
+		n += len(key) + len(value) + 8
+	}
+	return n
+}
+
+// records puts new records beside their cells, and replaces existing ones in place.
+func (w *writer) records(c *engine.Changes, of func(job.ID) *part) {
+	for _, r := range c.Records {
+		p := of(r.Run.JobUID)
+		p.records = append(p.records, r)
+	}
+	if w.t.b.opt.apart { // the record that is replaced may be on its way to history
+		for _, r := range c.Replaced {
+			p := of(r.Run.JobUID)
+			p.records = append(p.records, r)
+		}
+		w.words = wordsOnly(c.Replaced)
+		return
+	}
+	w.words = wordsOnly(c.Replaced)
+	w.feed(&w.rest.Txn, c.Replaced)
+	replaced := map[*group][]*store.Record{}
+	w.t.b.mu.RLock()
+	for _, r := range c.Replaced {
+		if g := w.t.b.state.groupOf[recordKey{r.Run.ID, r.Attempt.Number}]; g != nil {
+			w.t.saw(g.key)
+			replaced[g] = append(replaced[g], r)
+		}
+	}
+	w.t.b.mu.RUnlock()
+	for g, list := range replaced {
+		own := &group{key: g.key, records: slices.Clone(g.records)}
+		for _, r := range list {
+			for i, o := range own.records {
+				if o.Run.ID == r.Run.ID && o.Attempt.Number == r.Attempt.Number {
+					own.records[i] = r
+				}
+			}
+		}
+		w.rest.put(own.key, encodeGroup(own))
+	}
+}
+
+// newGroupKey returns a key that no other group has, in the order of time.
+func newGroupKey(at time.Time) string {
+	var random [8]byte
+	_, _ = rand.Read(random[:]) // crypto/rand does not fail
+	return historyKeys + big(at.UnixMicro()) + string(random[:])
+}
+
+// groupTime returns the moment for the key of a new group: now, but later than that of any
+// group in the outbox with a record of the same run. The later key of two records of an
+// attempt counts, and both may fall into one microsecond, or the clock may be set back
+// between them.
+func (b *Backend) groupTime(now time.Time, records []*store.Record) time.Time {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	if b.state.outbox == nil {
+		return now
+	}
+	for _, r := range records {
+		for _, p := range b.state.outbox.byRun[r.Run.ID] {
+			if at := timeOfGroup(p.key); now.UnixMicro() <= at.UnixMicro() {
+				now = at.Add(time.Microsecond)
+			}
+		}
+	}
+	return now
+}
+
+// timeOfGroup returns the moment that the key of a group was made with.
+func timeOfGroup(key string) time.Time {
+	return time.UnixMicro(number(key[len(historyKeys) : len(historyKeys)+8])).UTC()
+}
+
+// output goes with the first part: it is read by runs that the step has accepted.
+func (w *writer) output(c *engine.Changes, list []*part) {
+	if len(c.Output) > 0 {
+		putOutput(&list[0].Txn, c.Output, map[string]bool{})
+	}
+}
+
+// signal sets the subjects and the origin of a commit, for other processes.
+func (w *writer) signal(c *engine.Changes, list []*part) {
+	hint := c.Hints
+	for uid := range w.news {
+		hint = hint.With(store.HintJobs | store.HintAbout(uid))
+	}
+	value := encode(&signal{w.t.b.writer, hint}, codeSignal, 16)
+	for _, p := range list {
+		if len(p.records) > 0 {
+			g := &group{newGroupKey(w.t.b.groupTime(w.now, p.records)), p.records}
+			p.put(g.key, encodeGroup(g))
+			w.feed(&p.Txn, p.records)
+		}
+		p.put(signalKey, value)
+	}
+}
+
+// putOutput adds new chunks to a transaction, and removes the chunks that they push out,
+// even for repeated ones.
+func putOutput(t *Txn, chunks []store.OutputChunk, there map[string]bool) {
+	dropped := map[string]bool{}
+	for i := range chunks {
+		o := &chunks[i]
+		prefix := outputPrefix(o.Run, o.Attempt)
+		for seq := o.DropFrom; seq < o.DropTo; seq++ {
+			if key := prefix + big(int64(seq)); !dropped[key] {
+				dropped[key] = true
+				t.Deletes = append(t.Deletes, key)
+			}
+		}
+	}
+	for i := range chunks {
+		o := &chunks[i]
+		if key := outputPrefix(o.Run, o.Attempt) + big(int64(o.Seq)); !there[key] && !dropped[key] {
+			there[key] = true
+			t.Puts = append(t.Puts, Pair{Key: key, Value: encode(o, codeChunk, len(o.Data)+96)})
+		}
+	}
+}

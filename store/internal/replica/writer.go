@@ -1,0 +1,380 @@
+package replica
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/columns"
+)
+
+// staged is a cell as a step leaves it.
+type staged struct {
+	cell
+	set   map[job.ID]*store.Run // that are written under keys of their own
+	gone  map[job.ID]bool       // whose own keys are removed
+	alone bool                  // it is not there and is not made: its runs are left over
+	// policy is that of its job after the step, nil if the step has not changed the job.
+	policy *engine.Policy
+}
+
+// ops is how many keys it writes.
+func (c *staged) ops() int { return 1 + len(c.set) + len(c.gone) }
+
+// spread gives runs keys of their own that have no room in the cell.
+func (c *staged) spread(most int) {
+	kept, size, moved := c.runs[:0], 0, 0
+	for _, r := range c.runs {
+		if n := runSize(r); moved == spreadMax || len(kept) < most && size+n <= inCellSize {
+			kept, size = append(kept, r), size+n
+			continue
+		}
+		c.putApart(r)
+		c.apart++
+		moved++
+	}
+	clear(c.runs[len(kept):])
+	c.runs = kept
+}
+
+func (c *staged) putApart(r *store.Run) {
+	if c.set == nil { // as in most cells
+		c.set = map[job.ID]*store.Run{}
+	}
+	c.set[r.ID] = r
+}
+
+// write puts it into a transaction.
+func (c *staged) write(t *Txn) {
+	if !c.alone {
+		t.put(cellKey(c.job.UID), encodeCell(&c.cell))
+	}
+	for _, r := range c.set {
+		t.put(runKey(r), encodeRun(c.fit, r))
+	}
+	for id := range c.gone {
+		t.Deletes = append(t.Deletes, runKey(&store.Run{Run: job.Run{JobUID: c.job.UID, ID: id}}))
+	}
+}
+
+// writer turns the changes of a step into a commit.
+type writer struct {
+	t     *tx
+	cells map[job.ID]*staged // as they will be
+	order []job.ID           // of the cells, as the step came to them
+	// tied has for each cell another one that must be written with it: a forest.
+	tied    map[job.ID]job.ID
+	made    map[job.ID]bool
+	news    map[job.ID]bool
+	dropped map[job.ID]bool // names that become free
+	rest    *part           // what belongs to no cell
+	members bool            // sessions are changed, besides their renewals
+	docs    bool
+	follows bool
+	pools   map[string]job.ID // slots of pools that are changed, and a cell with one of their runs
+	before  []Pair
+	prune   []revised
+	now     time.Time        // of the step
+	words   []*store.Record  // that are changed in words alone, and not fed
+	loose   map[string]int64 // see loosen
+}
+
+func (t *tx) writer() *writer {
+	return &writer{t: t, cells: map[job.ID]*staged{}, tied: map[job.ID]job.ID{}, rest: newPart(), now: t.now}
+}
+
+// runs is how many runs are written.
+func (w *writer) runs() (n int) {
+	for _, c := range w.cells {
+		n += len(c.runs) + len(c.set)
+	}
+	return n
+}
+
+func (w *writer) collect(c *engine.Changes) error {
+	w.made, w.news, w.dropped, w.pools = map[job.ID]bool{}, map[job.ID]bool{}, map[job.ID]bool{}, map[string]job.ID{}
+	for _, j := range c.Jobs {
+		if err := w.job(j); err != nil {
+			return err
+		}
+	}
+	for _, r := range c.Made {
+		w.setRun(r)
+		if !r.Parent.IsZero() {
+			w.tieParent(r, c)
+		}
+	}
+	for _, r := range c.Saved {
+		w.setRun(r)
+	}
+	for _, r := range c.Removed {
+		w.removeRun(r)
+	}
+	w.tieFlows(c)
+	w.t.handsOn = w.handOn(c.HandOn)
+	for _, is := range w.cells {
+		is.spread(w.t.b.opt.InCell)
+		w.chooseFit(is)
+		if n := len(is.runs) + is.apart; n > runsMax {
+			return fmt.Errorf("job %s would have %d unfinished runs, and this store keeps at most %d of a job: %w", is.job.FullName(), n, runsMax, store.ErrNoSpace)
+		}
+	}
+	w.sessions(c)
+	return w.documents(c)
+}
+
+// cell returns a cell for the step to change.
+func (w *writer) cell(uid job.ID) *staged {
+	if own := w.cells[uid]; own != nil {
+		return own
+	}
+	w.t.b.mu.RLock()
+	defer w.t.b.mu.RUnlock()
+	w.t.saw(cellKey(uid))
+	own := &staged{alone: true}
+	if is := w.t.b.state.cells[uid]; is != nil {
+		own.cell, own.alone = *is, false
+		own.runs = slices.Clone(is.runs)
+	}
+	own.job.UID = uid
+	w.cells[uid], w.tied[uid] = own, uid
+	w.order = append(w.order, uid)
+	return own
+}
+
+func (w *writer) root(uid job.ID) job.ID {
+	for w.tied[uid] != uid {
+		uid = w.tied[uid]
+	}
+	return uid
+}
+
+func (w *writer) tie(a, b job.ID) { w.tied[w.root(a)] = w.root(b) }
+
+// tieParent ties the cell of a run to the cell of the run whose end created it.
+func (w *writer) tieParent(r *store.Run, c *engine.Changes) {
+	for _, record := range c.Records {
+		if record.Run.ID == r.Parent && record.Run.JobUID != r.JobUID {
+			w.cell(record.Run.JobUID)
+			w.tie(r.JobUID, record.Run.JobUID)
+		}
+	}
+}
+
+// tieFlows ties the cells of runs that flows of other jobs have created to those of the
+// flows, if the step involves both.
+func (w *writer) tieFlows(c *engine.Changes) {
+	var of map[job.ID]job.ID // the jobs of the runs
+	for _, list := range [...][]*store.Run{c.Made, c.Saved, c.Removed} {
+		for _, r := range list {
+			if r.Kind != job.RunByFlow {
+				continue
+			}
+			if of == nil {
+				of = map[job.ID]job.ID{}
+				for _, all := range [...][]*store.Run{c.Made, c.Saved, c.Removed} {
+					for _, o := range all {
+						of[o.ID] = o.JobUID
+					}
+				}
+			}
+			if uid, ok := of[r.Parent]; ok {
+				w.tie(r.JobUID, uid)
+			}
+		}
+	}
+}
+
+func (w *writer) touch(r *store.Run) {
+	if _, pool := engine.PoolOf(r.Slot); !pool {
+		return
+	}
+	if other, known := w.pools[r.Slot]; known {
+		w.tie(r.JobUID, other)
+		return
+	}
+	w.pools[r.Slot] = r.JobUID
+}
+
+func (w *writer) setRun(r *store.Run) {
+	c := w.cell(r.JobUID)
+	own := *r
+	if i := c.find(r.ID); i >= 0 {
+		w.touch(c.runs[i]) // it may have been in another slot
+		c.runs[i] = &own
+	} else if was := w.apart(r.ID); was != nil {
+		w.touch(was)
+		c.putApart(&own)
+	} else {
+		c.runs = append(c.runs, &own)
+	}
+	w.touch(r)
+}
+
+// apart returns a run that has a key of its own, or nil.
+func (w *writer) apart(id job.ID) *store.Run {
+	w.t.b.mu.RLock()
+	defer w.t.b.mu.RUnlock()
+	if r := w.t.b.state.runs[id]; r != nil && w.t.b.state.isApart(r) {
+		return r
+	}
+	return nil
+}
+
+func (w *writer) removeRun(r *store.Run) {
+	c := w.cell(r.JobUID)
+	if i := c.find(r.ID); i >= 0 {
+		w.touch(c.runs[i])
+		c.runs = slices.Delete(c.runs, i, i+1)
+	} else if was := w.apart(r.ID); was != nil {
+		w.touch(was)
+		if c.gone == nil { // as in most cells
+			c.gone = map[job.ID]bool{}
+		}
+		c.gone[r.ID] = true
+		c.apart--
+	}
+}
+
+// job takes a job as the step leaves it.
+func (w *writer) job(j *engine.Job) error {
+	c := w.cell(j.UID)
+	c.alone = false
+	hadFollows, wasDeleted := len(c.follows)+len(c.calendars) > 0, c.job.Deleted
+	c.job = *j
+	c.job.Document, c.job.Policy = nil, nil
+	full := j.FullName()
+	if j.Made() {
+		w.made[j.UID] = true
+	}
+	if j.Deleted && !wasDeleted {
+		w.dropped[j.UID] = true
+	}
+	if d := j.Document; d != nil {
+		c.policy = d.Policy
+		if j.Revised() {
+			value, err := json.Marshal(written{d.Actor, j.Changed, j.Epoch, []byte(c.document), d.Text})
+			if err != nil {
+				return fmt.Errorf("encode job %s: %w", full, err)
+			}
+			c.document = newDefinition(j.UID, j.Version)
+			w.before = append(w.before, Pair{Key: c.document, Value: value})
+			w.prune = append(w.prune, revised{j.UID, j.Version})
+		}
+		c.timing, c.follows, c.calendars = d.Timing, engine.Follows(d.Filled), d.Calendars
+		c.boot, c.broadcast = d.Filled.Schedule.Boot, d.Policy.Broadcast
+	}
+	if hadFollows || len(c.follows)+len(c.calendars) > 0 {
+		w.follows = w.follows || j.News()
+	}
+	if j.News() {
+		w.news[j.UID] = true
+	}
+	return nil
+}
+
+// handOn takes the session from ready runs of sessions, and returns the sessions that may have
+// more.
+func (w *writer) handOn(sessions []job.ID) (more []job.ID) {
+	left := handOnMax
+	for _, id := range sessions {
+		w.t.b.mu.RLock()
+		ready := w.t.b.state.index.ReadyOf(id)
+		list := ready[:min(len(ready), left)]
+		w.t.b.mu.RUnlock()
+		if left -= len(list); len(list) < len(ready) {
+			more = append(more, id)
+		}
+		for _, r := range list {
+			c := w.cell(r.JobUID)
+			is := r
+			if i := c.find(r.ID); i >= 0 {
+				is = c.runs[i]
+			} else if c.set[r.ID] != nil {
+				is = c.set[r.ID]
+			} else if w.apart(r.ID) != r || c.gone[r.ID] {
+				continue
+			}
+			if is.State == job.StateReady && is.Session == id {
+				own := *is
+				own.Session = job.ID{}
+				w.setRun(&own)
+			}
+		}
+	}
+	return more
+}
+
+func (w *writer) sessions(c *engine.Changes) {
+	b := w.t.b
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	staged := map[job.ID]*session{}
+	for _, s := range c.Sessions {
+		staged[s.ID] = &session{Session: *s, over: b.state.over[s.ID]}
+	}
+	for _, id := range c.Reaped {
+		if staged[id] == nil && b.state.sessions[id] != nil {
+			staged[id] = &session{Session: *b.state.sessions[id]}
+		}
+		if staged[id] != nil {
+			staged[id].over = true
+		}
+	}
+	for _, id := range c.Ended {
+		delete(staged, id)
+		w.rest.Deletes = append(w.rest.Deletes, sessionKey(id), renewalKey(id))
+		w.members = true
+	}
+	for id, is := range staged {
+		value := encode(is, codeSession, 256)
+		was := b.state.sessions[id]
+		if was == nil || !bytes.Equal(value, encode(&session{Session: *was, over: b.state.over[id]}, codeSession, 256)) {
+			w.rest.put(sessionKey(id), value)
+			w.members = true
+		}
+		if was == nil || !was.Renewed.Equal(is.Renewed) || !was.Steady.Equal(is.Steady) || !was.BeforeGap.Equal(is.BeforeGap) || was.Load != is.Load {
+			w.t.saw(renewalKey(id))
+			w.rest.put(renewalKey(id), encode(&renewal{is.Renewed, is.Steady, is.BeforeGap, is.Load, b.localNow()}, codeRenewal, 64))
+		}
+	}
+	if w.members {
+		w.t.saw(membersKey)
+	}
+}
+
+func (w *writer) documents(c *engine.Changes) error {
+	for _, d := range c.Documents {
+		value, err := columns.EncodeDocument(d)
+		if err != nil {
+			return fmt.Errorf("encode %s %s: %w", d.Kind, d.FullName(), err)
+		}
+		w.docs = true
+		w.rest.put(documentKey(d.Kind, d.FullName()), value)
+	}
+	for i := range c.Tokens {
+		w.docs = true
+		w.rest.put(tokenKeys+c.Tokens[i].Name, encode(&c.Tokens[i], codeToken, 128))
+	}
+	for _, d := range c.Dropped {
+		w.docs = true
+		w.rest.Deletes = append(w.rest.Deletes, documentKey(d.Kind, d.Name))
+	}
+	for _, n := range c.Notes {
+		writeNote(&w.rest.Txn, n)
+	}
+	for _, d := range c.Drains {
+		w.docs = true
+		if d.Drain == nil {
+			w.rest.Deletes = append(w.rest.Deletes, drainKeys+d.Node)
+			continue
+		}
+		w.rest.put(drainKeys+d.Node, encode(d.Drain, codeDrain, 64))
+	}
+	return nil
+}
