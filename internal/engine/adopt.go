@@ -327,8 +327,13 @@ func adopt[K comparable, V any](o *Adopt, wanted, is map[K]V, put func(K, V), dr
 }
 
 // DeleteAdopted removes a job that was removed where it comes from, without a record in the
-// audit, which comes from there too.
-type DeleteAdopted struct{ Job job.ID }
+// audit, which comes from there too. Its runs go first, some with each step, so that a removal that
+// is interrupted continues when it is repeated.
+type DeleteAdopted struct {
+	Job job.ID
+	// More is set when the job has more runs than one step removes.
+	More bool
+}
 
 // Need requests the job with its unfinished runs.
 func (o *DeleteAdopted) Need(b *Batch, n *Need) {
@@ -336,17 +341,21 @@ func (o *DeleteAdopted) Need(b *Batch, n *Need) {
 	b.lookWhole(n, o.Job)
 }
 
-// Decide removes both.
+// Decide removes runs, and with the last of them the job.
 func (o *DeleteAdopted) Decide(b *Batch) error {
+	o.More = false
 	j := b.job(o.Job)
 	if j == nil || j.Deleted {
 		return nil
 	}
+	for i, m := range b.unfinished(o.Job) {
+		if o.More = i == adoptMax; o.More {
+			return nil
+		}
+		b.remove(m)
+	}
 	j.Deleted = true
 	j.Version++
 	b.saveJob(j)
-	for _, m := range b.unfinished(o.Job) {
-		b.remove(m)
-	}
 	return nil
 }

@@ -21,6 +21,7 @@ type Damage struct {
 
 // The checks of a store.
 const (
+	CheckStore    = "store"    // everything can be read
 	CheckRuns     = "runs"     // each unfinished run belongs to a job, is there once, and is not over
 	CheckCursors  = "cursors"  // planned runs are behind the cursor, and the cursor is not far ahead
 	CheckSlots    = "slots"    // no run waits for a slot that is free

@@ -50,12 +50,24 @@ func Check(ctx context.Context, s Store, o CheckOptions) (Checked, error) {
 		o.Progress = func(string, int) {}
 	}
 	c := &checking{s: s, o: o, names: map[job.ID]string{}}
+	if k, ok := s.(keyed); ok {
+		damage, err := k.MendKeys(ctx, o.Fix)
+		if c.found(damage...); err != nil || c.Left() > 0 {
+			return c.Checked, err // nothing else can be read
+		}
+	}
 	for _, look := range []func(context.Context) error{c.jobs, c.listed, c.runs, c.audit, c.history} {
 		if err := look(ctx); err != nil {
 			return c.Checked, err
 		}
 	}
 	return c.Checked, nil
+}
+
+// keyed is a store of keys that belong together: it refuses all steps while any is missing or cannot
+// be read.
+type keyed interface {
+	MendKeys(ctx context.Context, fix bool) ([]engine.Damage, error)
 }
 
 // damageMax is how much damage is reported: a store with more is to be restored.

@@ -275,8 +275,10 @@ func (c *copying) removeJobs(ctx context.Context) error {
 		return err
 	}
 	for _, uid := range gone {
-		if err := c.to.Operate(ctx, &engine.DeleteAdopted{Job: uid}); err != nil {
-			return err
+		for op := (engine.DeleteAdopted{Job: uid, More: true}); op.More; {
+			if err := c.to.Operate(ctx, &op); err != nil {
+				return err
+			}
 		}
 		c.result.Written++
 	}

@@ -81,6 +81,11 @@ func inEtcd(t *testing.T) func(func() time.Time) storecopy.Store {
 	}
 }
 
+// Thousands of waiting runs of a job have keys of their own in etcd and Redis.
+func TestCopyTakesABacklogThroughKeys(t *testing.T) {
+	copyBacklog(t, newWorld(t, inEtcd(t)), 3000, inRedis(t), inFile(t), inEtcd(t))
+}
+
 // The check mends a database as it mends a file.
 func TestCheckMendsDamageInPostgres(t *testing.T) {
 	p := servers.StartPostgres(t, "fsync = off")

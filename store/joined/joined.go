@@ -179,6 +179,16 @@ func (s *Store) Close() error {
 	return errors.Join(s.Control.Close(), s.gate.Close())
 }
 
+// MendKeys finds and mends what the control store cannot read, for package storecopy.
+func (s *Store) MendKeys(ctx context.Context, fix bool) ([]engine.Damage, error) {
+	if k, ok := s.Control.(interface {
+		MendKeys(ctx context.Context, fix bool) ([]engine.Damage, error)
+	}); ok {
+		return k.MendKeys(ctx, fix)
+	}
+	return nil, nil
+}
+
 // Join implements store.Membership. The session reports whether it is this node's turn to ship.
 func (s *Store) Join(ctx context.Context, session store.Session) (store.Session, error) {
 	joined, err := s.Control.Join(ctx, session)
