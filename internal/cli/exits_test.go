@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -298,6 +299,57 @@ func TestRepeatedWrongTokensStayForbidden(t *testing.T) {
 	b.need("job", "list") // with the right one
 }
 
+// losing returns the address of a proxy of the server that loses the answer to the first request,
+// which the server has carried out, and the idempotency keys of all requests that came.
+func (b *bench) losing(want int) (at string, keys func() []string) {
+	t := b.t
+	var mu sync.Mutex
+	var came []string
+	at = between(t, b.url, func(_ http.ResponseWriter, r *http.Request) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		if came = append(came, r.Header.Get("Idempotency-Key")); len(came) > 1 {
+			return true
+		}
+		again, err := http.NewRequestWithContext(r.Context(), r.Method, b.url+r.URL.Path, r.Body)
+		if err != nil {
+			t.Error(err)
+			return false
+		}
+		again.Header = r.Header.Clone()
+		answer, err := http.DefaultClient.Do(again)
+		if err != nil || answer.StatusCode != want {
+			t.Errorf("%v, %+v", err, answer)
+		} else {
+			answer.Body.Close()
+		}
+		panic(http.ErrAbortHandler)
+	})
+	return at, func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return came
+	}
+}
+
+func TestALostResponseToAnApprovalIsNoFailure(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a server")
+	}
+	b := exitBench(t)
+	for verb, said := range map[string]string{"approve": "approved by", "reject": "rejected by"} {
+		t.Run(verb, func(t *testing.T) {
+			b.t = t
+			step := b.flow() + "/ask"
+			at, requests := b.losing(http.StatusOK)
+			out, errs, code := b.run(map[string]string{"BELFRY_SERVER": at, "BELFRY_TOKEN": b.token()}, "run", verb, step, "--note", "it is right")
+			if code != cli.ExitOK || len(requests()) != 2 || !strings.Contains(out, said) {
+				t.Errorf("exit code %d after %d requests: %s%s", code, len(requests()), out, errs)
+			}
+		})
+	}
+}
+
 // The request arrives, and its answer does not: it is sent again, and makes one run.
 func TestALostAnswerMakesNoSecondRun(t *testing.T) {
 	if testing.Short() {
@@ -311,28 +363,7 @@ func TestALostAnswerMakesNoSecondRun(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b.t = t
-			var posts atomic.Int32
-			var keys []string
-			at := between(t, b.url, func(_ http.ResponseWriter, r *http.Request) bool {
-				keys = append(keys, r.Header.Get("Idempotency-Key"))
-				if posts.Add(1) > 1 {
-					return true
-				}
-				// It is done, and the answer is lost.
-				again, err := http.NewRequestWithContext(r.Context(), r.Method, b.url+r.URL.Path, r.Body)
-				if err != nil {
-					t.Error(err)
-					return false
-				}
-				again.Header = r.Header.Clone()
-				answer, err := http.DefaultClient.Do(again)
-				if err != nil || answer.StatusCode != http.StatusCreated {
-					t.Errorf("%v, %+v", err, answer)
-				} else {
-					answer.Body.Close()
-				}
-				panic(http.ErrAbortHandler)
-			})
+			at, posts := b.losing(http.StatusCreated)
 			// A run that ends meanwhile may be listed twice.
 			runs := func() map[string]bool {
 				ids := map[string]bool{}
@@ -343,8 +374,8 @@ func TestALostAnswerMakesNoSecondRun(t *testing.T) {
 			}
 			before := len(runs())
 			id, errs, code := b.run(map[string]string{"BELFRY_SERVER": at, "BELFRY_TOKEN": b.token()}, args...)
-			if code != cli.ExitOK || posts.Load() != 2 || keys[0] == "" || keys[0] != keys[1] {
-				t.Fatalf("exit code %d after %d requests with the keys %q: %s", code, posts.Load(), keys, errs)
+			if keys := posts(); code != cli.ExitOK || len(keys) != 2 || keys[0] == "" || keys[0] != keys[1] {
+				t.Fatalf("exit code %d after requests with the keys %q: %s", code, keys, errs)
 			}
 			after := runs()
 			if len(after) != before+1 || !after[strings.TrimSpace(id)] {

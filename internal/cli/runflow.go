@@ -52,8 +52,11 @@ func newRunAnswer(env Env, verb, short, long string, answer answerStep) *cobra.C
 			if err != nil {
 				return err
 			}
-			after, err := answer(server.Client, cmd.Context(), id, step, client.AnswerRequest{Note: note})
-			if err != nil {
+			var after client.Run
+			if err := server.insist(cmd.Context(), "the same command", func(ctx context.Context) (err error) {
+				after, err = answer(server.Client, ctx, id, step, client.AnswerRequest{Note: note})
+				return err
+			}); err != nil {
 				return server.refused(err)
 			}
 			return showOne(env, output, after, id.String(), func(w io.Writer) { stepText(w, &after, step) })

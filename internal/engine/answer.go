@@ -44,15 +44,13 @@ func (o *AnswerFlow) Decide(b *Batch) error {
 	if len(refs) == 0 {
 		return fmt.Errorf("run %s: %w: %s", o.Run, store.ErrConflict, o.whyNot(f))
 	}
-	a := job.Attempt{Number: 1, Ended: b.now, Outcome: job.OutcomeSucceeded}
+	a := job.Attempt{Number: 1, Ended: b.now}
+	a.Outcome, a.Reason = AnswerInWords(&o.FlowAnswer)
 	action, value := "run.signal", o.Data
-	switch {
-	case o.Signal != "":
-		a.Reason = cameSignal(o.Signal, o.By)
-	case o.Reject:
-		action, a.Outcome, a.Reason = "run.reject", job.OutcomeFailed, "rejected"+by(o.By)+because(o.Note)
-	default:
-		action, a.Reason = "run.approve", "approved"+by(o.By)+because(o.Note)
+	if o.Reject {
+		action = "run.reject"
+	} else if o.Signal == "" {
+		action = "run.approve"
 		// Two texts can be written.
 		value, _ = json.Marshal(map[string]string{"by": o.By, "note": o.Note})
 	}
@@ -73,6 +71,17 @@ func (o *AnswerFlow) Decide(b *Batch) error {
 	o.audit(b, m, action)
 	b.advance(m)
 	return nil
+}
+
+// AnswerInWords returns how a step ends that is answered so, and why.
+func AnswerInWords(a *store.FlowAnswer) (job.Outcome, string) {
+	switch {
+	case a.Signal != "":
+		return job.OutcomeSucceeded, cameSignal(a.Signal, a.By)
+	case a.Reject:
+		return job.OutcomeFailed, "rejected" + by(a.By) + because(a.Note)
+	}
+	return job.OutcomeSucceeded, "approved" + by(a.By) + because(a.Note)
 }
 
 func (o *AnswerFlow) audit(b *Batch, m *member, action string) {

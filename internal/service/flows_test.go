@@ -73,6 +73,18 @@ func TestFlowStepsLinkToTheirRuns(t *testing.T) {
 	if found := attention(t, s, admin, ""); len(found) > 0 {
 		t.Errorf("after the answer: %+v", found)
 	}
+	if again, err := s.Runs.Approve(t.Context(), admin, run.ID, "publish", false, "fine"); err != nil || again.State != job.StateDone {
+		t.Errorf("the same answer again: %+v, %v", again, err)
+	}
+	for _, other := range []struct {
+		who    Caller
+		reject bool
+		note   string
+	}{{admin, true, "fine"}, {admin, false, ""}, {Caller{Name: "another", Role: store.RoleAdmin}, false, "fine"}} {
+		if _, err := s.Runs.Approve(t.Context(), other.who, run.ID, "publish", other.reject, other.note); !isType(err, client.TypeConflict) {
+			t.Errorf("another answer, %+v: %v", other, err)
+		}
+	}
 	ended, err := s.Runs.Get(t.Context(), admin, run.ID)
 	if err != nil || ended.State != job.StateDone || ended.Steps[0].Run != step.ID {
 		t.Errorf("the flow has ended as %+v (%v)", ended, err)

@@ -204,6 +204,16 @@ func noRun(id job.ID) *Error {
 	return refuse(client.TypeNotFound, "there is no run %s", id).withHint("it may have been removed with its history")
 }
 
+// answeredSo returns the run of a flow, and whether its step has ended by the same answer: the
+// response to an earlier request was lost.
+func (s *Runs) answeredSo(ctx context.Context, who Caller, a *store.FlowAnswer) (client.Run, bool) {
+	run, err := s.runOf(ctx, who, Read, a.Run)
+	outcome, reason := engine.AnswerInWords(a)
+	return run, err == nil && slices.ContainsFunc(run.Steps, func(st client.StepState) bool {
+		return st.Name == a.Step && st.Outcome == outcome && st.Reason == reason
+	})
+}
+
 // runsPlace is where a page of runs ended: among the active ones, by due time,
 // or among the finished ones.
 type runsPlace struct {
@@ -425,6 +435,11 @@ func (s *Runs) answer(ctx context.Context, who Caller, a store.FlowAnswer) (clie
 	}
 	a.By = who.Name
 	err := s.store.AnswerFlow(ctx, a)
+	if a.Step != "" && (errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrConflict)) {
+		if run, same := s.answeredSo(ctx, who, &a); same {
+			return run, nil
+		}
+	}
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return client.Run{}, refuse(client.TypeConflict, "run %s has already ended", a.Run)
