@@ -13,16 +13,21 @@ import (
 
 // TestEarlyClaimsInAnyOrderBelongToOneEpoch lets workers claim the next instants of
 // a job ahead in any order, give some back and start others, and then changes its timing:
-// what has not started falls due once under the new definition, what has started does not.
+// what has not started falls due once under the new definition, what has started does not. A
+// flow has started when it is claimed.
 func TestEarlyClaimsInAnyOrderBelongToOneEpoch(t *testing.T) {
 	const instants = 4
-	for seed := range uint64(400) {
+	for seed := range uint64(800) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		jitter := []string{"", ", jitter: 3s"}[seed%2]
-		w, uid := cell(t, "schedule: {cron: '* * * * * *'"+jitter+"}\npolicy: {overlap: allow}")
-		after := filled(t, "name: j\nschedule: {cron: '"+[]string{"*", "*/3"}[random.IntN(2)]+" * * * * *'"+jitter+"}")
+		isFlow, work := seed >= 400, ""
+		if isFlow {
+			work = "\nrun: {flow: {steps: [{name: a, run: 'true'}]}}"
+		}
+		w, uid := cell(t, "schedule: {cron: '* * * * * *'"+jitter+"}\npolicy: {overlap: allow}"+work)
+		after := filled(t, "name: j\nschedule: {cron: '"+[]string{"*", "*/3"}[random.IntN(2)]+" * * * * *'"+jitter+"}"+work)
 		timings := [2]Timing{} // before the change and after it
-		for i, f := range []*job.Job{filled(t, "name: j\nschedule: {cron: '* * * * * *'"+jitter+"}"), after} {
+		for i, f := range []*job.Job{filled(t, "name: j\nschedule: {cron: '* * * * * *'"+jitter+"}"+work), after} {
 			var err error
 			if timings[i], err = TimingOf(f, uid, nil); err != nil {
 				t.Fatal(err)
@@ -65,14 +70,14 @@ func TestEarlyClaimsInAnyOrderBelongToOneEpoch(t *testing.T) {
 				a = store.Attempt{Job: uid, Run: id, Number: 1, Token: job.ID{7, byte(n), byte(len(story))}}
 				op := &Claim{Session: w.sessions[0].ID, Attempts: []store.Attempt{a}}
 				w.decide(op, func(b *Batch) { b.Claim(&w.sessions[0], a) })
-				claimed[id] = a
+				claimed[id], started[id] = a, isFlow
 				tell("claim", id)
 			case mine && !started[id] && n == 0:
 				op := &Release{Session: w.sessions[0].ID, Attempts: []store.Attempt{a}}
 				w.decide(op, func(b *Batch) { b.Release(op.Session, []store.Attempt{a}) })
 				delete(claimed, id)
 				tell("release", id)
-			case mine && started[id]:
+			case mine && started[id] && !isFlow:
 				op := &Finish{Results: []store.Result{{Attempt: a, Outcome: job.OutcomeSucceeded}}}
 				w.decide(op, func(b *Batch) { b.Finish(op.Results[0]) })
 				tell("finish", id)
@@ -95,7 +100,7 @@ func TestEarlyClaimsInAnyOrderBelongToOneEpoch(t *testing.T) {
 				times++
 			}
 			for other, r := range w.runs {
-				if other != id && r.Epoch == j.Epoch && r.Scheduled.Equal(at) {
+				if other != id && r.Kind == job.RunScheduled && r.Epoch == j.Epoch && r.Scheduled.Equal(at) {
 					times++ // planned with the change
 				}
 			}

@@ -325,6 +325,7 @@ func (b *Batch) beginFlow(j *Job, m *member) {
 	m.HoldsSlot, m.Version, m.Claimed, m.Reason, m.Last = true, j.Version, b.now, "", ""
 	m.First = b.now
 	m.Flow = []byte("{}")
+	b.rememberFloor(j, m)
 	b.saveFlow(m)
 	b.raiseFloor(j, &m.Run)
 	if f.plan.timeout > 0 {

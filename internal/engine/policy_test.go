@@ -18,7 +18,10 @@ func filled(t testing.TB, text string) *job.Job {
 	if !strings.Contains(text, "name:") {
 		text = "name: a\n" + text
 	}
-	docs, err := job.Decode("test.yaml", []byte(text+"\nrun: {shell: 'true'}"))
+	if !strings.Contains(text, "\nrun:") {
+		text += "\nrun: {shell: 'true'}"
+	}
+	docs, err := job.Decode("test.yaml", []byte(text))
 	if err != nil || len(docs) != 1 {
 		t.Fatalf("%s: %v", text, err)
 	}
