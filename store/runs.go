@@ -46,8 +46,12 @@ type Run struct {
 	FloorBefore time.Time
 	// LostAfter is how long the node of a claimed attempt may be silent before the attempt
 	// counts as lost, as defined at the claim: an edit changes neither that nor when the
-	// node ends the attempt. Zero before the claim.
+	// node ends the attempt. Zero before the claim. It has whole milliseconds: stores keep
+	// Unfenced in the bits below.
 	LostAfter time.Duration
+	// Unfenced says that the node of a claimed attempt does not end it when it cannot renew its
+	// session: as the job was defined at the claim, no other attempt follows from the loss.
+	Unfenced bool
 	// AlertAt is the next moment at which an expectation of the job is missed that Alerts
 	// has not returned; zero for none.
 	AlertAt time.Time

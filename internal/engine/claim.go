@@ -199,7 +199,7 @@ func (b *Batch) take(j *Job, m *member, s *store.Session, a store.Attempt) store
 	}
 	r.State, r.Token, r.Session, r.Node = job.StateRunning, a.Token, s.ID, s.Node
 	r.HoldsSlot, r.Version, r.Claimed, r.Reason, r.Last = true, j.Version, b.now, "", ""
-	r.LostAfter = j.Policy.LostAfter
+	r.LostAfter, r.Unfenced = j.Policy.LostAfter, !j.Policy.gains(r)
 	if r.First.IsZero() {
 		r.First = b.now
 		b.rememberFloor(j, m)

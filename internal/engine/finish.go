@@ -23,6 +23,7 @@ func (b *Batch) Finish(res store.Result) store.FinishOutcome {
 	}
 	before := b.unplaced
 	b.handed = nil
+	m.Unfenced = false // its node says that it has ended
 	b.finish(m, res)
 	return store.FinishOutcome{Accepted: true, Unplaced: b.unplaced > before, Ready: b.handed}
 }
@@ -68,7 +69,7 @@ func (b *Batch) finish(m *member, res store.Result) {
 	record.Run.Attempt++ // the next one
 	b.keep(record)
 	m.FirstDue = firstDue(&m.Run)
-	m.State, m.Token, m.Claimed, m.LostAfter, m.Due = job.StateReady, job.ID{}, time.Time{}, 0, due
+	m.State, m.Token, m.Claimed, m.LostAfter, m.Unfenced, m.Due = job.StateReady, job.ID{}, time.Time{}, 0, false, due
 	m.Last = a.Outcome
 	m.Reason = fmt.Sprintf("attempt %d %s: %s", a.Number, strings.ReplaceAll(string(a.Outcome), "_", " "), a.Reason)
 	m.Attempt++
@@ -118,6 +119,9 @@ func (b *Batch) retryAt(j *Job, r *store.Run, res *store.Result) (due time.Time,
 	}
 	if reason, yes := withdrawn(j, r); yes {
 		return time.Time{}, false, reason
+	}
+	if r.Unfenced && res.Outcome == job.OutcomeLost {
+		return time.Time{}, false, "it started before its job had retries of lost attempts, and its node may still run it"
 	}
 	due = b.now.Add(p.retryDelay(r.ID, r.Attempt))
 	if p.RetryWithin > 0 && due.After(r.First.Add(p.RetryWithin)) {

@@ -101,7 +101,7 @@ func CompilePolicy(filled *job.Job) *Policy {
 		LateBy:        forever,
 		NeedsPrevious: valueOf(said.NeedsPrevious),
 
-		LostAfter:      time.Duration(said.LostAfter),
+		LostAfter:      time.Duration(said.LostAfter).Truncate(time.Millisecond), // store.Run says why
 		PauseOnFailure: valueOf(said.PauseOnFailure),
 		Priority:       valueOf(said.Priority),
 
@@ -207,6 +207,14 @@ func PoolOfSlot(slot string) (pool string, ok bool) { return strings.CutPrefix(s
 // that of other jobs may, also after an edit by which this one has left it.
 func (p *Policy) Contends(r *store.Run) bool {
 	return p.Overlap != job.OverlapAllow || p.overlap(r) != job.OverlapAllow || p.Pool != "" || strings.HasPrefix(r.Slot, poolSlot)
+}
+
+// gains reports whether another attempt may begin because that of a run is lost: its retry,
+// the next one in its slot, or what follows it in its flow. Its node ends it before.
+func (p *Policy) gains(r *store.Run) bool {
+	_, pooled := PoolOfSlot(r.Slot)
+	return pooled || p.overlap(r) != job.OverlapAllow || r.Kind == job.RunStep || r.Kind == job.RunByFlow ||
+		p.Retries > 0 && slices.Contains(p.RetryOn, job.RetryLost)
 }
 
 // WantsShards reports whether the consequences of the end of a shard depend on the others;

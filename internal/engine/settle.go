@@ -46,7 +46,7 @@ func (b *Batch) release(a store.Attempt) {
 		b.conclude(m, job.OutcomeCancelled, cancelled(m.CancelBy, m.CancelReason))
 		return
 	}
-	m.State, m.Token, m.Claimed, m.LostAfter = job.StateReady, job.ID{}, time.Time{}, 0
+	m.State, m.Token, m.Claimed, m.LostAfter, m.Unfenced = job.StateReady, job.ID{}, time.Time{}, 0, false
 	if m.Attempt == 1 {
 		m.First = time.Time{}
 	}
@@ -144,8 +144,8 @@ func (b *Batch) Reap(reaper *store.Session, a store.Attempt) bool {
 		return false
 	}
 	session := b.session(m.Session)
-	reason := "node " + m.Node + " was started again while it ran"
-	if !slices.Contains(reaper.Predecessors, m.Session) {
+	reason, restarted := "node "+m.Node+" was started again while it ran", slices.Contains(reaper.Predecessors, m.Session)
+	if !restarted {
 		if !IsLost(b.now, LostAfter(&m.Run, b.jobOf(&m.Run).Policy.LostAfter), session, maps.Values(b.sessions)) {
 			return false
 		}
@@ -157,6 +157,7 @@ func (b *Batch) Reap(reaper *store.Session, a store.Attempt) bool {
 	if !slices.Contains(b.done.Reaped, m.Session) {
 		b.done.Reaped = append(b.done.Reaped, m.Session)
 	}
+	m.Unfenced = m.Unfenced && !restarted // a node that was restarted has ended it
 	b.finish(m, store.Result{Attempt: a, Outcome: job.OutcomeLost, Reason: reason})
 	return true
 }

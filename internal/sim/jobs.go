@@ -19,6 +19,7 @@ import (
 type spec struct {
 	schedule string
 	rest     string // place and policy
+	other    string // the same after half of the edits; "" if they do not change it
 	most     int    // how many runs may hold a slot; 0 for any number
 	shards   int
 	prompt   bool // its runs start on time when nothing is wrong
@@ -75,13 +76,18 @@ var steady = map[string]spec{
 // edited are jobs that users change all the time. Their schedules change, what the
 // checker expects of them does not.
 var edited = map[string]spec{
-	"edited-0": {schedule: `jitter: 20s`, rest: `policy: {overlap: allow}`},
-	"edited-1": {rest: `policy: {overlap: skip}`, most: 1, gains: true},
-	"edited-2": {rest: `policy: {overlap: queue, queue_limit: 2}`, most: 1, gains: true},
-	"edited-3": {rest: `policy: {overlap: replace}`, most: 1, gains: true},
-	"edited-5": {rest: `policy: {overlap: allow, lost_after: 20s, kill_grace: 1s}`, run: everyKind},
-	"edited-4": {schedule: `spread: 1m`, rest: `policy: {missed: all, overlap: allow, retry: {attempts: 1, backoff: 1s, on: [failed]}}`, retries: 1},
+	"edited-0":  {schedule: `jitter: 20s`, rest: `policy: {overlap: allow}`},
+	"edited-1":  {rest: `policy: {overlap: skip}`, most: 1, gains: true},
+	"edited-2":  {rest: `policy: {overlap: queue, queue_limit: 2}`, most: 1, gains: true},
+	"edited-3":  {rest: `policy: {overlap: replace}`, most: 1, gains: true},
+	"edited-5":  {rest: `policy: {overlap: allow, lost_after: 20s, kill_grace: 1s}`, run: everyKind},
+	alternating: {rest: `policy: {overlap: allow, lost_after: 20s, kill_grace: 1s}`, other: `policy: {overlap: allow, lost_after: 20s, kill_grace: 1s, retry: {attempts: 2, backoff: 1s, on: [lost]}}`, retries: 2, onLost: true},
+	"edited-4":  {schedule: `spread: 1m`, rest: `policy: {missed: all, overlap: allow, retry: {attempts: 1, backoff: 1s, on: [failed]}}`, retries: 1},
 }
+
+// alternating is the job with two policies, which changes often and in nothing else, so that an edit
+// meets an attempt on a node that is cut off, and withdraws none.
+const alternating = "edited-6"
 
 // specOf returns what is expected of a job.
 func specOf(name string) spec {
@@ -138,21 +144,26 @@ func newUser(s store.Store, random *rand.Rand, now func() time.Time) (*user, err
 	return u, nil
 }
 
+// otherSuffix follows the name of a job in the key of its other document.
+const otherSuffix = "/other"
+
 // documents are the jobs by name, decoded once for all worlds; those that are edited
 // have no expression.
 var documents = sync.OnceValues(func() (map[string]*job.Job, error) {
 	list := map[string]*job.Job{}
 	for _, specs := range []map[string]spec{steady, edited} {
 		for name, s := range specs {
-			text := fmt.Sprintf("{name: %s, schedule: {%s}, run: %s", name, s.schedule, cmp.Or(s.run, "{shell: echo}"))
-			if s.rest != "" {
-				text += ", " + s.rest
+			for key, rest := range map[string]string{name: s.rest, name + otherSuffix: s.other} {
+				text := fmt.Sprintf("{name: %s, schedule: {%s}, run: %s", name, s.schedule, cmp.Or(s.run, "{shell: echo}"))
+				if rest != "" {
+					text += ", " + rest
+				}
+				docs, err := job.Decode("sim.yaml", []byte(text+"}"))
+				if err != nil {
+					return nil, fmt.Errorf("decode %s: %w", name, err)
+				}
+				list[key] = docs[0].Job
 			}
-			docs, err := job.Decode("sim.yaml", []byte(text+"}"))
-			if err != nil {
-				return nil, fmt.Errorf("decode %s: %w", name, err)
-			}
-			list[name] = docs[0].Job
 		}
 	}
 	return list, nil
@@ -164,7 +175,11 @@ func (u *user) put(name, schedule string, p store.PutJob) error {
 	if err != nil {
 		return err
 	}
-	definition := *known[name]
+	key := name
+	if specOf(name).other != "" && u.random.IntN(2) == 0 {
+		key += otherSuffix
+	}
+	definition := *known[key]
 	definition.Paused = p.Definition != nil && p.Definition.Paused
 	command := &job.Shell{Command: fmt.Sprint("echo ", u.random.IntN(4))}
 	if !definition.Run.IsFlow() {
@@ -195,7 +210,12 @@ func (u *user) edit() error {
 			return err
 		}
 	}
-	names := slices.Sorted(maps.Keys(edited))
+	if u.random.IntN(3) == 0 {
+		if err := u.put(alternating, "*/10 * * * * *", store.PutJob{}); err != nil {
+			return err
+		}
+	}
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(edited)), func(name string) bool { return name == alternating })
 	name := names[u.random.IntN(len(names))]
 	j, err := store.JobNamed(ctx, u.store, job.DefaultNamespace, name)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {

@@ -232,7 +232,7 @@ func (n *model) claimLate(a store.Attempt) {
 func (n *model) took(batch []*held, out []store.ClaimOutcome, sent time.Duration) {
 	for i, it := range batch {
 		if o := &out[i]; o.Verdict == store.Started {
-			it.With = claimed{mind: n.mind, run: &o.Run, job: o.Job, fence: agenda.FenceOf(o.Job.Filled, &o.Run)}
+			it.With = claimed{mind: n.mind, run: &o.Run, job: o.Job, fence: agenda.FenceOf(&o.Job.Filled.Policy, &o.Run)}
 		}
 	}
 	answered := n.elapsed()
@@ -299,7 +299,11 @@ func (n *model) begin(it *held) {
 		n.claimLate(it.Attempt)
 	}
 	takes := n.core.between(10*time.Millisecond, 6*time.Second)
-	if n.core.chance(60) && !n.core.calm {
+	long := 60
+	if c.run.Name == alternating {
+		long = 900
+	}
+	if n.core.chance(long) && !n.core.calm {
 		takes *= 20
 	}
 	outcome := job.OutcomeSucceeded

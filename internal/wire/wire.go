@@ -346,6 +346,7 @@ type Run struct {
 	Claimed   time.Time         `json:"claimed,omitzero" doc:"When the attempt was claimed."`
 	// LostAfter is in milliseconds.
 	LostAfter    int64  `json:"lost_after_ms" doc:"For how many milliseconds the worker may be silent before the attempt counts as lost: it must have ended by then."`
+	Unfenced     bool   `json:"unfenced,omitempty" doc:"It need not have ended by then: no other attempt follows from its loss."`
 	CancelBy     string `json:"cancel_by,omitempty" doc:"Who wants it ended; the worker ends it then."`
 	CancelReason string `json:"cancel_reason,omitempty" doc:"Why."`
 }
@@ -356,7 +357,7 @@ func RunOf(r *store.Run) Run {
 		ID: r.ID, Job: r.JobUID, Namespace: r.Namespace, Name: r.Name, Kind: r.Kind, Key: r.Key, Shard: r.Shard, Shards: r.Shards,
 		Epoch: r.Epoch, Version: r.Version, State: r.State, Scheduled: r.Scheduled, Due: r.Due, Attempt: r.Attempt, Token: r.Token, Node: r.Node,
 		Params: r.Params, Parent: r.Parent, Overlap: r.Overlap, Priority: r.Priority, Claimed: r.Claimed,
-		LostAfter: r.LostAfter.Milliseconds(), CancelBy: r.CancelBy, CancelReason: r.CancelReason,
+		LostAfter: r.LostAfter.Milliseconds(), Unfenced: r.Unfenced, CancelBy: r.CancelBy, CancelReason: r.CancelReason,
 	}
 }
 
@@ -369,7 +370,7 @@ func (r *Run) Run() store.Run {
 			Params: r.Params, Parent: r.Parent,
 		},
 		Token: r.Token, Overlap: r.Overlap, Priority: r.Priority, Claimed: r.Claimed,
-		LostAfter: time.Duration(r.LostAfter) * time.Millisecond, CancelBy: r.CancelBy, CancelReason: r.CancelReason,
+		LostAfter: time.Duration(r.LostAfter) * time.Millisecond, Unfenced: r.Unfenced, CancelBy: r.CancelBy, CancelReason: r.CancelReason,
 	}
 }
 

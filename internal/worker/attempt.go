@@ -52,7 +52,7 @@ func (w *Worker) prepare(ctx context.Context, it *item) {
 
 // make makes the material for an attempt, except the data of its templates.
 func (w *Worker) make(it *item, capture *output.Capture) {
-	it.With.fence = agenda.FenceOf(it.With.job.Filled, it.With.run)
+	it.With.fence = agenda.FenceOf(&it.With.job.Filled.Policy, it.With.run)
 	definition := it.With.job.Filled
 	p := &prepared{executor: w.Executors(definition), capture: capture}
 	// It outlives the context of Run, and is ended by endAll. Without a parent it

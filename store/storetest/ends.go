@@ -246,6 +246,36 @@ var endTests = []test{
 		equal(e, "records", len(e.attempts(plain.Run)), 1)
 		e.claim(b, store.Attempt{Job: retried.Job, Run: retried.Run, Number: 2, Token: e.id()}, store.Started)
 	}},
+	{"no edit makes a lost attempt retried that its node does not end when it is cut off", func(e *env) {
+		document := func(policy string) string {
+			return "name: a\nschedule: {on: [{job: b}]}\npolicy: {overlap: allow, lost_after: 30s" + policy + "}"
+		}
+		j := e.put(document(""))
+		cutOff, reported, restarted := e.trigger(j), e.trigger(j), e.trigger(j)
+		gone := e.join("b")
+		e.claim(e.a, cutOff, store.Started)
+		e.claim(e.a, reported, store.Started)
+		e.claim(gone, restarted, store.Started)
+		equal(e, "its node does not end it", e.run(cutOff.Run).Unfenced, true)
+		e.put(document(", retry: {attempts: 3, backoff: 0s}"))
+		ended := e.trigger(j)
+		e.claim(e.a, ended, store.Started)
+		equal(e, "the node of a later attempt does not end it", e.run(ended.Run).Unfenced, false)
+
+		// Their nodes have ended these.
+		again, err := e.Join(e.ctx, store.Session{ID: e.id(), Node: "b", Machine: "b", DataDir: "/data", Roles: []string{store.RoleWorker}, Capacity: 10})
+		e.must(err)
+		e.must(e.Reap(e.ctx, again.ID, []store.Attempt{restarted}))
+		equal(e, "attempt after a restart", e.run(restarted.Run).Attempt, 2)
+		e.finish(reported, job.OutcomeLost)
+		equal(e, "attempt after its node has reported it lost", e.run(reported.Run).Attempt, 2)
+
+		e.pass(31*time.Second, again)
+		e.must(e.Reap(e.ctx, again.ID, []store.Attempt{cutOff, ended}))
+		r := e.run(ended.Run)
+		equal(e, "attempt after its node has ended it", r.Attempt, 2)
+		contains(e, "reason", e.gone(cutOff.Run, job.OutcomeLost).Attempt.Reason, "not retried: it started before its job had retries of lost attempts, and its node may still run it")
+	}},
 	{"a lost run bound to a node is retried there or ends with the node", func(e *env) {
 		text := everyMinute + "\nplace: {strategy: broadcast}\npolicy: {retry: {attempts: 1, backoff: 0s}}"
 		b := e.join("b")

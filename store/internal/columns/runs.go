@@ -3,9 +3,11 @@ package columns
 import (
 	"bytes"
 	"encoding/json"
+	"time"
 
 	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
 )
 
 // IsOwnSlot reports whether a slot is that of the job itself, which rows leave out.
@@ -46,6 +48,21 @@ func StoredKey(r *job.Run) string {
 		return ""
 	}
 	return r.Key
+}
+
+// StoredLostAfter returns LostAfter of a run in nanoseconds, the last bit of which is Unfenced:
+// a Belfry that does not know the bit waits a nanosecond longer.
+func StoredLostAfter(r *store.Run) int64 {
+	n := int64(r.LostAfter) &^ 1
+	if r.Unfenced {
+		n |= 1
+	}
+	return n
+}
+
+// LostAfter is the inverse of StoredLostAfter.
+func LostAfter(stored int64) (lostAfter time.Duration, unfenced bool) {
+	return time.Duration(stored &^ 1), stored&1 == 1
 }
 
 // EncodeParams writes parameters as JSON, nothing where there are none.

@@ -248,7 +248,10 @@ func codeRun(c *coder, r *store.Run) {
 	text(c, &r.CancelReason)
 	c.time(&r.NextDue)
 	c.time(&r.FloorBefore)
-	c.duration(&r.LostAfter)
+	lostAfter := columns.StoredLostAfter(r)
+	if c.int64(&lostAfter); c.reading {
+		r.LostAfter, r.Unfenced = columns.LostAfter(lostAfter)
+	}
 }
 
 func codeJobRun(c *coder, r *job.Run) {

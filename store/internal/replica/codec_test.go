@@ -50,7 +50,7 @@ func fill(t *testing.T, v reflect.Value, path string, left []string) {
 	case reflect.Bool:
 		v.SetBool(true)
 	case reflect.Int, reflect.Int64:
-		v.SetInt(int64(len(path)) + 7)
+		v.SetInt(2 * (int64(len(path)) + 7)) // even: the last bit of LostAfter is Unfenced
 	case reflect.Uint8:
 		v.SetUint(uint64(len(path)) + 7)
 	default:

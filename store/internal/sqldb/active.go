@@ -44,7 +44,8 @@ func scanRun(q reader, r *store.Run) {
 	r.Reason, r.CancelBy, r.CancelReason = q.Text(), q.Text(), q.Text()
 	r.FirstDue, r.AlertAt = q.time(), q.time()
 	r.Others = columns.Outcomes.Value(q.Int())
-	r.NextDue, r.FloorBefore, r.LostAfter = q.time(), q.time(), time.Duration(q.Int())
+	r.NextDue, r.FloorBefore = q.time(), q.time()
+	r.LostAfter, r.Unfenced = columns.LostAfter(q.Int())
 	r.Flow = columns.Flow(q.View())
 	r.Key = columns.Key(&r.Run)
 }
@@ -121,7 +122,7 @@ func (b *Batch) changeable(r *store.Run) {
 	b.int(columns.States.Of(r.State)).bool(r.HoldsSlot).int(int64(r.Attempt)).int(r.Epoch).int(r.Version)
 	b.text(r.Node).id(&r.Token).int(columns.Overlaps.Of(r.Overlap)).bool(r.AwaitsPrevious).int(int64(r.Priority)).time(r.LateAfter)
 	b.time(r.First).time(r.Claimed).int(columns.Outcomes.Of(r.Last)).text(r.Reason).text(r.CancelBy).text(r.CancelReason)
-	b.time(r.FirstDue).int(columns.Outcomes.Of(r.Others)).time(r.NextDue).time(r.FloorBefore).int(int64(r.LostAfter)).text(string(r.Flow))
+	b.time(r.FirstDue).int(columns.Outcomes.Of(r.Others)).time(r.NextDue).time(r.FloorBefore).int(columns.StoredLostAfter(r)).text(string(r.Flow))
 }
 
 // place adds placeColumns.
