@@ -231,8 +231,10 @@ type JobQuery struct {
 	Labels    map[string]string
 	Text      string // in name or description
 	State     job.JobState
-	Failing   bool     // only active jobs whose last run failed, of at most 50 that failed within the last day
-	Work      job.Work // their kind of work, such as job.WorkFlow
+	Failing   bool      // only active jobs whose last run failed, of at most 50 that failed within the last day
+	NeverRan  bool      // only jobs of which no finished run is kept
+	DueBefore time.Time // only jobs that fall due before; they come in the order ByNext, or with Failing as without
+	Work      job.Work  // their kind of work, such as job.WorkFlow
 	Sort      JobOrder
 	PageSize  int // 0 for the server's default
 	PageToken string
@@ -248,6 +250,9 @@ const (
 	// ByNext is the order of the next due times, with jobs without one at the end. A page
 	// may have fewer jobs than requested and still a token for the next page.
 	ByNext JobOrder = "next"
+	// ByFailure begins with the jobs that failed last, as far as the last 2000 failed runs show,
+	// and has the others by name behind them.
+	ByFailure JobOrder = "failure"
 )
 
 // Jobs returns a page of jobs.
@@ -255,6 +260,12 @@ func (c *Client) Jobs(ctx context.Context, q JobQuery) (JobPage, error) {
 	query := values("namespace", q.Namespace, "text", q.Text, "state", string(q.State), "work", string(q.Work), "sort", string(q.Sort), "page_token", q.PageToken)
 	if q.Failing {
 		query.Set("failing", "true")
+	}
+	if q.NeverRan {
+		query.Set("never_ran", "true")
+	}
+	if !q.DueBefore.IsZero() {
+		query.Set("due_before", q.DueBefore.Format(time.RFC3339Nano))
 	}
 	for key, value := range q.Labels {
 		query.Add("label", key+"="+value)

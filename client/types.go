@@ -310,6 +310,7 @@ type Node struct {
 // Server describes a server.
 type Server struct {
 	Version  string    `json:"version" doc:"The version of the program."`
+	Built    string    `json:"built,omitempty" doc:"What the program was built with, such as go1.26.0 linux/amd64."`
 	Node     string    `json:"node" doc:"The name of its node."`
 	Roles    []string  `json:"roles" nullable:"false" doc:"What it does."`
 	Started  time.Time `json:"started,omitzero" doc:"When it started."`

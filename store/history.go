@@ -26,7 +26,8 @@ type History interface {
 	// Recent returns the latest n final records of each job, at most MaxBatch jobs, in the
 	// order of the jobs, the latest record first. Withdrawn runs are skipped: they say
 	// nothing about the health of the job. The records have at least what Brief leaves of
-	// them, since a list of jobs reads thousands.
+	// them, since a list of jobs reads thousands; with an n of 1 also the state of flows,
+	// which may be a megabyte each.
 	Recent(ctx context.Context, jobs []job.ID, n int) ([][]Record, error)
 	// Aggregate counts attempts by outcome and bucket of time.
 	Aggregate(ctx context.Context, q AggregateQuery) ([]Aggregate, error)
@@ -80,7 +81,7 @@ func (r *Record) Brief() Record {
 	return Record{
 		Run: job.Run{
 			ID: r.Run.ID, JobUID: r.Run.JobUID, Namespace: r.Run.Namespace, Name: r.Run.Name, Kind: r.Run.Kind, Due: r.Run.Due, Attempt: r.Run.Attempt,
-			State: r.Run.State, Node: r.Run.Node, Outcome: r.Run.Outcome, Reason: r.Run.Reason, Flow: r.Run.Flow,
+			State: r.Run.State, Node: r.Run.Node, Outcome: r.Run.Outcome, Reason: r.Run.Reason,
 		},
 		Attempt: job.Attempt{
 			Run: r.Attempt.Run, Number: r.Attempt.Number, Started: r.Attempt.Started, Ended: r.Attempt.Ended, Outcome: r.Attempt.Outcome, Reason: r.Attempt.Reason, Node: r.Attempt.Node,

@@ -288,6 +288,40 @@ func (s *Sessions) End(ctx context.Context, secret string) error {
 	return s.remove(ctx, session.Name)
 }
 
+// EndAll ends all sessions of who has this one, on all nodes within a second.
+func (s *Sessions) EndAll(ctx context.Context, secret string) error {
+	session, err := s.tokens.lately(ctx, HashOf(secret))
+	if errors.Is(err, ErrUnknown) || errors.Is(err, ErrExpired) {
+		return nil
+	}
+	if err != nil || session.Role != store.RoleSession {
+		return err
+	}
+	list, err := s.tokens.store.Tokens(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.tokens.Forget()
+	for i := range list {
+		if t := &list[i]; t.Role == store.RoleSession && haveOneHolder(t, &session) {
+			if err := s.remove(ctx, t.Name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// haveOneHolder reports whether two sessions are of the same token or person.
+func haveOneHolder(a, b *store.Token) bool {
+	if a.Person != nil || b.Person != nil {
+		return a.Person != nil && b.Person != nil && a.Person.Provider == b.Person.Provider && a.Person.Subject == b.Person.Subject
+	}
+	one, isOne := standsFor(a)
+	other, isOther := standsFor(b)
+	return isOne && isOther && one == other
+}
+
 // FormToken returns what forms of a session carry: a page of another site cannot know it.
 func FormToken(secret string) string {
 	mac := hmac.New(sha256.New, []byte(secret))

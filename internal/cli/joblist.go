@@ -25,6 +25,8 @@ type jobListFlags struct {
 	text       string
 	state      string
 	failing    bool
+	neverRan   bool
+	dueBefore  time.Time
 	work       string
 	sort       string
 	limit      int
@@ -38,12 +40,14 @@ func newJobList(env Env) *cobra.Command {
 		Aliases: []string{"ls"},
 		Short:   "List jobs with their next due time and last outcome",
 		Long: `List the jobs of all namespaces, or of one. --sort next begins with the job that is due
-next, --sort last with the job that ended last (for at most 10000 jobs). -o wide shows the
-last 20 runs of each job, the latest at the end: . succeeded, F failed, T timed out,
+next, --sort last with the job that ended last (for at most 10000 jobs), --sort failure with
+the job that failed last; jobs that did not fail lately follow by name. --due-before lists
+jobs by when they fall due. -o wide shows the last 20 runs of each job, the latest at the end: . succeeded, F failed, T timed out,
 L lost, M missed, s skipped, c cancelled.`,
 		Example: `belfry job list
 belfry job list --sort next --limit 10
 belfry job list -n web --label team=a --state paused
+belfry job list --due-before 1h
 belfry job list -o name`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -59,8 +63,10 @@ belfry job list -o name`,
 	addWord(f, &ask.text, "text", "", "TEXT", "only jobs with this text in name or description")
 	addChoice(cmd, &ask.state, "state", "", "only jobs in this state", job.JobState("").Values()...)
 	f.BoolVar(&ask.failing, "failing", false, "only active jobs whose last run failed, of at most 50 that failed within the last day")
+	f.BoolVar(&ask.neverRan, "never-ran", false, "only jobs of which no finished run is kept")
+	addParsed(f, &ask.dueBefore, "due-before", "", "", "TIME|DURATION", "only jobs that fall due before this instant, or within this time", momentFrom(env, 1))
 	addChoice(cmd, &ask.work, "work", "", "only jobs that run this", "shell", "http", "handler", "xxl", "flow", "external")
-	addChoice(cmd, &ask.sort, "sort", "", "order of the jobs", "name", "next", "last")
+	addChoice(cmd, &ask.sort, "sort", "", "order of the jobs", "name", "next", "last", "failure")
 	addParsed(f, &ask.limit, "limit", "", "", "N", "how many jobs to show; else all", parsePositive)
 	addConnection(cmd, &ask.connection)
 	addAll(cmd, &ask.all)
@@ -75,9 +81,12 @@ const sortMax = 10_000
 const pageSize = 500
 
 func listJobs(ctx context.Context, server *remote, ask jobListFlags) error {
-	query := client.JobQuery{Namespace: server.listNamespace(ask.all), Labels: ask.labels, Text: ask.text, State: job.JobState(ask.state), Failing: ask.failing, Work: job.Work(ask.work), Sort: client.ByName, PageSize: pageSize}
-	if ask.sort == "next" {
+	query := client.JobQuery{Namespace: server.listNamespace(ask.all), Labels: ask.labels, Text: ask.text, State: job.JobState(ask.state), Failing: ask.failing, NeverRan: ask.neverRan, DueBefore: ask.dueBefore, Work: job.Work(ask.work), Sort: client.ByName, PageSize: pageSize}
+	switch ask.sort {
+	case "next":
 		query.Sort = client.ByNext
+	case "failure":
+		query.Sort = client.ByFailure
 	}
 	// The server has no order by the last run: they are sorted here.
 	whole := ask.sort == "last" || ask.limit == 0

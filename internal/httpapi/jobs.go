@@ -133,15 +133,17 @@ func matching(header string) (expect service.Expect, err error) {
 
 type listJobsInput struct {
 	PageInput
-	Namespace string   `query:"namespace" doc:"Only jobs of this namespace."`
-	Label     []string `query:"label,explode" nullable:"false" maxItems:"16" doc:"Only jobs with this label: key=value. May be repeated; all must match."`
-	Text      string   `query:"text" maxLength:"256" doc:"Only jobs with this in their name or description."`
-	State     string   `query:"state" enum:"active,paused,completed" doc:"Only jobs in this state."`
-	Failing   bool     `query:"failing" doc:"Only active jobs whose last run failed, of at most 50 that failed within the last day. They come by name, in one page."`
-	Work      string   `query:"work" enum:"shell,http,handler,xxl,flow,external" doc:"Only jobs that run this, such as flow."`
-	Sort      string   `query:"sort" enum:"name,next" default:"name" doc:"The order: by name, or by when they fall due next, with those at the end that fall due at no known time."`
-	Filled    bool     `query:"filled" doc:"Fill in the defaults."`
-	Recent    int      `query:"recent" minimum:"0" maximum:"50" doc:"Show so many of the last runs of each job."`
+	Namespace string    `query:"namespace" doc:"Only jobs of this namespace."`
+	Label     []string  `query:"label,explode" nullable:"false" maxItems:"16" doc:"Only jobs with this label: key=value. May be repeated; all must match."`
+	Text      string    `query:"text" maxLength:"256" doc:"Only jobs with this in their name or description."`
+	State     string    `query:"state" enum:"active,paused,completed" doc:"Only jobs in this state."`
+	Failing   bool      `query:"failing" doc:"Only active jobs whose last run failed, of at most 50 that failed within the last day. They come by name or by failure, in one page."`
+	NeverRan  bool      `query:"never_ran" doc:"Only jobs of which no finished run is kept. A page may be shorter than asked for."`
+	DueBefore time.Time `query:"due_before" doc:"Only jobs that fall due before this instant. They come by when they do, unless failing is true."`
+	Work      string    `query:"work" enum:"shell,http,handler,xxl,flow,external" doc:"Only jobs that run this, such as flow."`
+	Sort      string    `query:"sort" enum:"name,next,failure" default:"name" doc:"The order: by name, by when they fall due next, with those at the end that fall due at no known time, or by their last failure, with those at the end that did not fail lately."`
+	Filled    bool      `query:"filled" doc:"Fill in the defaults."`
+	Recent    int       `query:"recent" minimum:"0" maximum:"50" doc:"Show so many of the last runs of each job."`
 }
 
 func (a *api) listJobs(ctx context.Context, in *listJobsInput) (*answer[client.JobPage], error) {
@@ -150,8 +152,8 @@ func (a *api) listJobs(ctx context.Context, in *listJobsInput) (*answer[client.J
 		return nil, err
 	}
 	return answered(a.Service.Jobs.List(ctx, caller(ctx), client.JobQuery{
-		Namespace: in.Namespace, Labels: labels, Text: in.Text, State: job.JobState(in.State), Failing: in.Failing, Work: job.Work(in.Work), Sort: client.JobOrder(in.Sort),
-		PageSize: in.PageSize, PageToken: in.PageToken, Recent: in.Recent,
+		Namespace: in.Namespace, Labels: labels, Text: in.Text, State: job.JobState(in.State), Failing: in.Failing, NeverRan: in.NeverRan, DueBefore: in.DueBefore,
+		Work: job.Work(in.Work), Sort: client.JobOrder(in.Sort), PageSize: in.PageSize, PageToken: in.PageToken, Recent: in.Recent,
 	}, in.Filled))
 }
 

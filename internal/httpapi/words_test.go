@@ -44,7 +44,7 @@ func TestWrongValuesAreNamedWithARemedy(t *testing.T) {
 	s := newServer(t)
 	s.call("POST", "/api/v1/jobs", nightly)
 	for _, c := range []struct{ method, target, body, field, detail string }{
-		{"GET", "jobs?sort=age", "", "sort", "is not allowed; allowed: name, next"},
+		{"GET", "jobs?sort=age", "", "sort", "is not allowed; allowed: name, next, failure"},
 		{"GET", "jobs?page_size=0", "", "page_size", "is too small; the minimum is 1"},
 		{"GET", "jobs?page_size=501", "", "page_size", "is too large; the maximum is 500"},
 		{"GET", "jobs?page_size=ten", "", "page_size", "is not a whole number"},

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"runtime"
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
@@ -18,7 +19,7 @@ import (
 func (s *Server) about() client.Server {
 	c := s.Settings
 	a := client.Server{
-		Version: s.Version, Node: c.Name, Roles: s.roles(), Started: s.since, Store: c.Store.Shown(),
+		Version: s.Version, Built: runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH, Node: c.Name, Roles: s.roles(), Started: s.since, Store: c.Store.Shown(),
 		Zones: cron.ZoneTableVersion(), Timezone: string(c.Timezone),
 	}
 	if c.History != "" {

@@ -22,9 +22,11 @@ const (
 	lateAfter = 10 * time.Second
 	// lateLookMax is the number of late runs that are examined, beginning with the oldest.
 	lateLookMax = 200
-	// failedWithin is how far back failures are searched, failedLookMax how many, and
-	// failedJobsMax of how many jobs: the last runs of all are read at once.
+	// failedWithin is how far back failures are searched, failedTime for how long at most,
+	// failedLookMax how many are read at once, and failedJobsMax is of how many jobs: the last
+	// runs of all are read at once.
 	failedWithin  = 24 * time.Hour
+	failedTime    = 30 * time.Millisecond
 	failedLookMax = 500
 	failedJobsMax = 50
 	// inRowMax is how many ends of a job are counted.
@@ -213,18 +215,12 @@ func (s *Attention) failing(ctx context.Context, of scope, now time.Time) (list 
 	return list, err
 }
 
+// failedOutcomes are those of runs that count as failures of their job.
+var failedOutcomes = []job.Outcome{job.OutcomeFailed, job.OutcomeTimedOut, job.OutcomeLost, job.OutcomeMissed}
+
 // failing returns the active jobs whose last run failed, with their last runs.
 func (s *Jobs) failing(ctx context.Context, of scope, now time.Time) (jobs []*store.Job, ended [][]store.Record, err error) {
-	failed, _, err := of.attempts(ctx, s.store, store.HistoryQuery{
-		From: now.Add(-failedWithin), FinalOnly: true, Limit: failedLookMax,
-		Outcomes: []job.Outcome{job.OutcomeFailed, job.OutcomeTimedOut, job.OutcomeLost, job.OutcomeMissed},
-	})
-	var uids []job.ID
-	for i := range failed {
-		if uid := failed[i].Run.JobUID; !slices.Contains(uids, uid) && len(uids) < failedJobsMax {
-			uids = append(uids, uid)
-		}
-	}
+	uids, _, err := s.failed(ctx, of, now.Add(-failedWithin), time.Time{}, failedJobsMax, failedTime)
 	if err != nil || len(uids) == 0 {
 		return nil, nil, err
 	}
@@ -242,6 +238,31 @@ func (s *Jobs) failing(ctx context.Context, of scope, now time.Time) (jobs []*st
 		}
 	}
 	return jobs, ended, nil
+}
+
+// failed returns the jobs with failed runs in a span, at most so many, by the last of them, and
+// how far back they were searched: for so long, or with 0 to the begin of the span.
+func (s *Jobs) failed(ctx context.Context, of scope, from, to time.Time, most int, search time.Duration) (uids []job.ID, since time.Time, err error) {
+	began := s.now()
+	q := store.HistoryQuery{From: from, To: to, FinalOnly: true, Outcomes: failedOutcomes, Limit: failedLookMax}
+	for {
+		records, next, err := of.attempts(ctx, s.store, q)
+		if err != nil {
+			return nil, since, err
+		}
+		for i := range records {
+			r := &records[i]
+			if uid := r.Run.JobUID; !slices.Contains(uids, uid) {
+				uids = append(uids, uid)
+			}
+			if since = r.Attempt.Ended; len(uids) == most {
+				return uids, since, nil
+			}
+		}
+		if q.Before = next; next == (store.RecordRef{}) || search > 0 && s.now().Sub(began) >= search {
+			return uids, cmp.Or(next.Ended, from), nil
+		}
+	}
 }
 
 // failures returns the failures of a job since it last succeeded, the latest first.

@@ -29,7 +29,11 @@ func (b *bench) renew(load store.Load) {
 // ends makes a run of a job that ends so.
 func (b *bench) ends(s *Service, name string, outcome job.Outcome) {
 	b.t.Helper()
-	made, err := s.Runs.Start(b.t.Context(), admin, Name{"default", name}, client.RunRequest{}, "")
+	namespace, own, ok := strings.Cut(name, "/")
+	if !ok {
+		namespace, own = "default", name
+	}
+	made, err := s.Runs.Start(b.t.Context(), admin, Name{namespace, own}, client.RunRequest{}, "")
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -48,50 +48,20 @@ func (s *Jobs) Listed(ctx context.Context, who Caller, said client.JobQuery, fil
 	if err != nil {
 		return page, err
 	}
-	q := store.JobQuery{Text: said.Text, State: said.State, Work: said.Work, Labels: said.Labels}
-	size := pageSize(said.PageSize)
+	if !said.DueBefore.IsZero() && !said.Failing && said.Sort == client.ByFailure {
+		return page, WrongParameter("due_before", "lists jobs by when they fall due", "leave the sort by failure out")
+	}
 	at, err := s.store.Now(ctx)
 	if err != nil {
 		return page, err
 	}
-	var jobs []*store.Job
-	if said.Failing {
-		jobs, _, err = s.failing(ctx, of, at)
-		jobs = slices.DeleteFunc(jobs, func(j *store.Job) bool { return !selects(&q, j) })
-		slices.SortFunc(jobs, func(a, b *store.Job) int { return cmp.Compare(a.Definition.FullName(), b.Definition.FullName()) })
-	} else if said.Sort == client.ByNext && s.planner != nil {
-		var place upcomingPlace
-		if err := readToken(said.PageToken, &place); err != nil {
-			return page, err
-		}
-		if place.At.IsZero() {
-			place.At = at
-		}
-		at = place.At
-		jobs, page.NextPageToken, err = s.jobsByNext(ctx, of, q, place, size)
-	} else {
-		var place jobsPlace
-		if err := readToken(said.PageToken, &place); err != nil {
-			return page, err
-		}
-		q.After = place.After
-		var next string
-		if jobs, next, err = s.look(ctx, of, q, size); next != "" {
-			page.NextPageToken = writeToken(jobsPlace{next})
-		}
-	}
-	if err != nil {
-		return page, err
-	}
-	uids := make([]job.ID, len(jobs))
-	for i, j := range jobs {
-		uids[i] = j.Definition.UID
-	}
 	recent := min(max(said.Recent, 0), RecentMax)
-	last, err := s.store.Recent(ctx, uids, max(recent, 1))
+	size := pageSize(said.PageSize)
+	jobs, last, next, err := s.lookFor(ctx, of, &said, size, recent, &at)
 	if err != nil {
 		return page, err
 	}
+	page.NextPageToken = next
 	for i, j := range jobs {
 		shown, err := s.shownOf(ctx, j, filled, at, last[i])
 		if err != nil {
@@ -106,6 +76,165 @@ func (s *Jobs) Listed(ctx context.Context, who Caller, said client.JobQuery, fil
 		}
 	}
 	return page, nil
+}
+
+// neverTime is how long a page of jobs that never ran may search: there may be few among many,
+// and each part reads the last runs of its jobs.
+const neverTime = 50 * time.Millisecond
+
+// lookFor returns a page of jobs with their last runs, and the token of the next. It moves at to
+// the moment of the first page where the order depends on it.
+func (s *Jobs) lookFor(ctx context.Context, of scope, said *client.JobQuery, size, recent int, at *time.Time) (jobs []*store.Job, last [][]store.Record, token string, err error) {
+	began := s.now()
+	for token = said.PageToken; ; {
+		part, next, err := s.part(ctx, of, said, token, size-len(jobs), at)
+		if err != nil {
+			return nil, nil, "", err
+		}
+		runs, err := s.lastRuns(ctx, part, max(recent, 1))
+		if err != nil {
+			return nil, nil, "", err
+		}
+		for i, j := range part {
+			if !said.NeverRan || len(runs[i]) == 0 {
+				jobs, last = append(jobs, j), append(last, runs[i])
+			}
+		}
+		if token = next; token == "" || !said.NeverRan || len(jobs) == size || s.now().Sub(began) >= neverTime {
+			return jobs, last, token, nil
+		}
+	}
+}
+
+// part returns at most n jobs, some of which a selective query leaves out later, and the token of
+// what follows.
+func (s *Jobs) part(ctx context.Context, of scope, said *client.JobQuery, token string, n int, at *time.Time) (jobs []*store.Job, next string, err error) {
+	q := store.JobQuery{Text: said.Text, State: said.State, Work: said.Work, Labels: said.Labels}
+	switch {
+	case said.Failing:
+		jobs, err = s.failingPart(ctx, of, said, *at)
+		return jobs, "", err
+	case said.Sort == client.ByFailure:
+		var place failurePlace
+		if err := readToken(token, &place); err != nil {
+			return nil, "", err
+		}
+		place.At = cmp.Or(place.At, *at)
+		return s.jobsByFailure(ctx, of, q, place, n)
+	case (said.Sort == client.ByNext || !said.DueBefore.IsZero()) && s.planner != nil:
+		var place upcomingPlace
+		if err := readToken(token, &place); err != nil {
+			return nil, "", err
+		}
+		place.At = cmp.Or(place.At, *at)
+		*at = place.At
+		return s.jobsByNext(ctx, of, q, place, said.DueBefore, n)
+	case !said.DueBefore.IsZero():
+		return nil, "", nil // nothing is planned here
+	}
+	var place jobsPlace
+	if err := readToken(token, &place); err != nil {
+		return nil, "", err
+	}
+	q.After = place.After
+	var after string
+	if jobs, after, err = s.look(ctx, of, q, n); after != "" {
+		next = writeToken(jobsPlace{after})
+	}
+	return jobs, next, err
+}
+
+// failingPart returns the selected jobs whose last run failed: by name, or by when that ended.
+func (s *Jobs) failingPart(ctx context.Context, of scope, said *client.JobQuery, at time.Time) ([]*store.Job, error) {
+	jobs, ended, err := s.failing(ctx, of, at)
+	if err != nil {
+		return nil, err
+	}
+	failed := map[*store.Job]time.Time{}
+	for i, j := range jobs {
+		failed[j] = failures(ended[i])[0].Attempt.Ended
+	}
+	q := store.JobQuery{Text: said.Text, State: said.State, Work: said.Work, Labels: said.Labels}
+	jobs = slices.DeleteFunc(jobs, func(j *store.Job) bool { return !selects(&q, j) || !s.isDue(j, at, said.DueBefore) })
+	slices.SortFunc(jobs, func(a, b *store.Job) int {
+		byName := cmp.Compare(a.Definition.FullName(), b.Definition.FullName())
+		if said.Sort == client.ByFailure {
+			return cmp.Or(failed[b].Compare(failed[a]), byName)
+		}
+		return byName
+	})
+	return jobs, nil
+}
+
+// isDue reports whether a job falls due before a moment, if there is one.
+func (s *Jobs) isDue(j *store.Job, at, before time.Time) bool {
+	if before.IsZero() || s.planner == nil {
+		return before.IsZero()
+	}
+	next, ok := s.planner.NextAfter(j.Definition.UID, at)
+	return ok && next.Before(before)
+}
+
+// failurePlace is the end of a page of jobs by their last failure: after so many that failed, or
+// after a name.
+type failurePlace struct {
+	// At is when the first page was made, and Since how far back failures were found for it: what
+	// fails later does not change the order.
+	At     time.Time `json:"at"`
+	Since  time.Time `json:"since,omitzero"`
+	Failed int       `json:"failed,omitempty"`
+	Rest   bool      `json:"rest,omitempty"`
+	Name   string    `json:"name,omitempty"`
+}
+
+// failedOrderMax is how many jobs are listed by their last failure: the others follow by name.
+const failedOrderMax = 500
+
+// jobsByFailure returns a page of jobs that failed, the latest first, and then of the others by
+// name.
+func (s *Jobs) jobsByFailure(ctx context.Context, of scope, q store.JobQuery, place failurePlace, n int) (page []*store.Job, token string, err error) {
+	search := failedTime
+	if !place.Since.IsZero() {
+		search = 0
+	}
+	uids, since, err := s.failed(ctx, of, place.Since, place.At, failedOrderMax, search)
+	if err != nil {
+		return nil, "", err
+	}
+	place.Since = since
+	for !place.Rest && len(page) < n {
+		some := uids[min(place.Failed, len(uids)):]
+		some = some[:min(len(some), n-len(page))]
+		if place.Rest = len(some) == 0; place.Rest {
+			break
+		}
+		place.Failed += len(some)
+		jobs, err := s.store.JobsByUID(ctx, some)
+		if err != nil {
+			return nil, "", err
+		}
+		for _, j := range jobs {
+			if j != nil && !j.Deleted && of.has(j.Filled.Namespace) && selects(&q, j) {
+				page = append(page, j)
+			}
+		}
+	}
+	q.After = place.Name
+	for place.Rest && len(page) < n {
+		jobs, next, err := s.look(ctx, of, q, n-len(page))
+		if err != nil {
+			return nil, "", err
+		}
+		for _, j := range jobs {
+			if !slices.Contains(uids, j.Definition.UID) {
+				page = append(page, j)
+			}
+		}
+		if q.After, place.Name = next, next; next == "" {
+			return page, "", nil
+		}
+	}
+	return page, writeToken(place), nil
 }
 
 // namespacesMax bounds the names in a menu: each takes a read of the store.
@@ -136,6 +265,37 @@ func (s *Jobs) Namespaces(ctx context.Context, who Caller) ([]string, error) {
 // Recent returns the last n runs of some jobs by name, the latest first. Jobs that the caller
 // may not see, or that do not exist, have none.
 func (s *Jobs) Recent(ctx context.Context, who Caller, names []string, n int) (map[string][]client.RecentRun, error) {
+	jobs, err := s.named(ctx, who, names)
+	if err != nil || len(jobs) == 0 {
+		return nil, err
+	}
+	last, err := s.lastRuns(ctx, jobs, min(n, RecentMax))
+	if err != nil {
+		return nil, err
+	}
+	recent := map[string][]client.RecentRun{}
+	for i, j := range jobs {
+		recent[j.Definition.FullName()] = recentRuns(last[i])
+	}
+	return recent, nil
+}
+
+// Labels returns the labels of some jobs by name. Jobs that the caller may not see, or that do not
+// exist, have none.
+func (s *Jobs) Labels(ctx context.Context, who Caller, names []string) (map[string]map[string]string, error) {
+	jobs, err := s.named(ctx, who, names)
+	if err != nil {
+		return nil, err
+	}
+	labels := map[string]map[string]string{}
+	for _, j := range jobs {
+		labels[j.Definition.FullName()] = j.Definition.Labels
+	}
+	return labels, nil
+}
+
+// named returns those of some jobs that exist and that the caller may see.
+func (s *Jobs) named(ctx context.Context, who Caller, names []string) ([]*store.Job, error) {
 	of, err := who.reads("")
 	if err != nil {
 		return nil, err
@@ -145,23 +305,34 @@ func (s *Jobs) Recent(ctx context.Context, who Caller, names []string, n int) (m
 		return nil, nil
 	}
 	jobs, err := s.store.JobsNamed(ctx, names)
-	if err != nil {
-		return nil, err
-	}
-	jobs = slices.DeleteFunc(jobs, func(j *store.Job) bool { return j == nil })
+	return slices.DeleteFunc(jobs, func(j *store.Job) bool { return j == nil }), err
+}
+
+// lastRuns returns the last n runs of some jobs, and of flows the state of the last one.
+func (s *Jobs) lastRuns(ctx context.Context, jobs []*store.Job, n int) ([][]store.Record, error) {
 	uids := make([]job.ID, len(jobs))
+	var flows []job.ID
+	var at []int
 	for i, j := range jobs {
 		uids[i] = j.Definition.UID
+		if j.Filled.Run.IsFlow() {
+			flows, at = append(flows, uids[i]), append(at, i)
+		}
 	}
-	last, err := s.store.Recent(ctx, uids, min(n, RecentMax))
+	last, err := s.store.Recent(ctx, uids, n)
+	if err != nil || n == 1 || len(flows) == 0 {
+		return last, err
+	}
+	whole, err := s.store.Recent(ctx, flows, 1)
 	if err != nil {
 		return nil, err
 	}
-	recent := map[string][]client.RecentRun{}
-	for i, j := range jobs {
-		recent[j.Definition.FullName()] = recentRuns(last[i])
+	for k, i := range at {
+		if len(whole[k]) > 0 && len(last[i]) > 0 && whole[k][0].Run.ID == last[i][0].Run.ID {
+			last[i][0].Run.Flow = whole[k][0].Run.Flow
+		}
 	}
-	return recent, nil
+	return last, nil
 }
 
 // recentRuns are the last runs of a job, the latest first. Only that has the states of its steps.
@@ -241,8 +412,9 @@ const (
 )
 
 // jobsByNext returns a page of jobs by their next due time, then those without one, by
-// name. A page may be shorter than requested before the last.
-func (s *Jobs) jobsByNext(ctx context.Context, of scope, q store.JobQuery, place upcomingPlace, size int) (page []*store.Job, token string, err error) {
+// name. With a moment they are those that fall due before it. A page may be shorter than
+// requested before the last.
+func (s *Jobs) jobsByNext(ctx context.Context, of scope, q store.JobQuery, place upcomingPlace, before time.Time, size int) (page []*store.Job, token string, err error) {
 	selective := of != nil || len(q.Labels) > 0 || q.Text != "" || q.State != "" || q.Work != ""
 	if selective && !place.Many {
 		all, next, err := s.look(ctx, of, q, sortMax+1)
@@ -250,16 +422,19 @@ func (s *Jobs) jobsByNext(ctx context.Context, of scope, q store.JobQuery, place
 			return nil, "", err
 		}
 		if next == "" && len(all) <= sortMax {
-			page, token = s.sortByNext(all, place, size)
+			page, token = s.sortByNext(all, place, before, size)
 			return page, token, nil
 		}
 		// Paused and completed jobs do not fall due.
 		place.Many, place.Rest = true, q.State != "" && q.State != job.JobActive
 	}
 	if !place.Rest {
-		if page, err = s.upcoming(ctx, of, &q, &place, size); err != nil || !place.Rest {
+		if page, err = s.upcoming(ctx, of, &q, &place, before, size); err != nil || !place.Rest {
 			return page, writeToken(place), err
 		}
+	}
+	if !before.IsZero() {
+		return page, "", nil
 	}
 	// The table is at its end: the jobs without a due time follow.
 	q.After, q.Limit = place.Name, restPart
@@ -287,7 +462,7 @@ func (s *Jobs) jobsByNext(ctx context.Context, of scope, q store.JobQuery, place
 }
 
 // sortByNext returns a page of few jobs, which come by name.
-func (s *Jobs) sortByNext(all []*store.Job, place upcomingPlace, size int) (page []*store.Job, token string) {
+func (s *Jobs) sortByNext(all []*store.Job, place upcomingPlace, before time.Time, size int) (page []*store.Job, token string) {
 	type entry struct {
 		engine.Upcoming
 		job *store.Job
@@ -296,10 +471,11 @@ func (s *Jobs) sortByNext(all []*store.Job, place upcomingPlace, size int) (page
 	for _, j := range all {
 		e := entry{engine.Upcoming{Job: j.Definition.UID}, j}
 		var ok bool
-		if e.Next, ok = s.planner.NextAfter(e.Job, place.At); !ok {
-			rest = append(rest, e)
-		} else {
+		switch e.Next, ok = s.planner.NextAfter(e.Job, place.At); {
+		case ok && (before.IsZero() || e.Next.Before(before)):
 			due = append(due, e)
+		case !ok && before.IsZero():
+			rest = append(rest, e)
 		}
 	}
 	slices.SortFunc(due, func(x, y entry) int { return x.Compare(y.Upcoming) })
@@ -321,11 +497,14 @@ func (s *Jobs) sortByNext(all []*store.Job, place upcomingPlace, size int) (page
 
 // upcoming returns matching jobs from the planner's table, and moves the place to the next
 // page: to the jobs without a due time at the end.
-func (s *Jobs) upcoming(ctx context.Context, of scope, q *store.JobQuery, place *upcomingPlace, size int) (page []*store.Job, err error) {
+func (s *Jobs) upcoming(ctx context.Context, of scope, q *store.JobQuery, place *upcomingPlace, before time.Time, size int) (page []*store.Job, err error) {
 	began := s.now()
 	// If matches are sparse, the table is scanned once more.
 	for _, part := range [...]int{size, lookMax - size} {
 		list := s.planner.Upcoming(place.At, place.Last, part)
+		if end := slices.IndexFunc(list, func(u engine.Upcoming) bool { return !before.IsZero() && !u.Next.Before(before) }); end >= 0 {
+			list = list[:end]
+		}
 		for some := range slices.Chunk(list, readTogether) {
 			jobs, err := s.jobsOf(ctx, some)
 			if err != nil {

@@ -130,3 +130,130 @@ func TestJobsByDueTimeAreReadInBatches(t *testing.T) {
 		t.Errorf("of the first ten, %d jobs are due (%v)", len(due), err)
 	}
 }
+
+// names returns the names of all pages of a list of jobs.
+func (b *bench) names(s *Service, who Caller, q client.JobQuery) (names []string) {
+	b.t.Helper()
+	for range 100 {
+		page, err := s.Jobs.Listed(b.t.Context(), who, q, false)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		for _, j := range page.Items {
+			names = append(names, j.Name)
+		}
+		if q.PageToken = page.NextPageToken; q.PageToken == "" {
+			return names
+		}
+	}
+	b.t.Fatal("the list does not end")
+	return nil
+}
+
+func TestJobsThatNeverRan(t *testing.T) {
+	b := newBench(t)
+	p := &planned{timings: map[job.ID]forecast.Timing{}}
+	s := b.serviceOn(Config{Planner: p})
+	for i := range 9 {
+		name := fmt.Sprintf("job-%d", i)
+		b.put(s, fmt.Sprintf(`{"name": %q, "run": {"shell": "true"}, "schedule": {"cron": "0 3 * * *"}}`, name))
+		if i%3 != 1 {
+			b.ends(s, name, job.OutcomeSucceeded)
+		}
+		p.plan(t, b, name, time.Duration(9-i)*time.Hour)
+	}
+	for _, c := range []struct {
+		q    client.JobQuery
+		want string
+	}{
+		{client.JobQuery{NeverRan: true}, "job-1 job-4 job-7"},
+		{client.JobQuery{NeverRan: true, PageSize: 2}, "job-1 job-4 job-7"},
+		{client.JobQuery{NeverRan: true, PageSize: 2, Sort: client.ByNext}, "job-7 job-4 job-1"},
+		{client.JobQuery{NeverRan: true, Text: "4", Recent: 5}, "job-4"},
+		{client.JobQuery{NeverRan: true, DueBefore: b.clock().Add(3 * time.Hour)}, "job-7"},
+	} {
+		if got := strings.Join(b.names(s, admin, c.q), " "); got != c.want {
+			t.Errorf("%+v lists %q, want %q", c.q, got, c.want)
+		}
+	}
+}
+
+func TestJobsThatFallDueBeforeAMoment(t *testing.T) {
+	b := newBench(t)
+	p := &planned{timings: map[job.ID]forecast.Timing{}}
+	s := b.serviceOn(Config{Planner: p})
+	for i := range 6 {
+		name := fmt.Sprintf("job-%d", i)
+		b.put(s, fmt.Sprintf(`{"namespace": "team-%d", "name": %q, "run": {"shell": "true"}, "schedule": {"cron": "0 3 * * *"}}`, i%2, name))
+		if i != 3 {
+			p.plan(t, b, fmt.Sprintf("team-%d/%s", i%2, name), time.Duration(6-i)*time.Hour)
+		}
+	}
+	at := b.clock().Add(4 * time.Hour)
+	for _, c := range []struct {
+		q    client.JobQuery
+		want string
+	}{
+		{client.JobQuery{DueBefore: at.Add(1)}, "job-5 job-4 job-2"},
+		{client.JobQuery{DueBefore: at}, "job-5 job-4"},
+		{client.JobQuery{DueBefore: at.Add(1), PageSize: 1}, "job-5 job-4 job-2"},
+		{client.JobQuery{DueBefore: at.Add(1), Namespace: "team-0", PageSize: 1}, "job-4 job-2"},
+		{client.JobQuery{DueBefore: b.clock()}, ""},
+	} {
+		if got := strings.Join(b.names(s, admin, c.q), " "); got != c.want {
+			t.Errorf("%+v lists %q, want %q", c.q, got, c.want)
+		}
+	}
+	b.ends(s, "team-1/job-5", job.OutcomeFailed)
+	b.ends(s, "team-0/job-0", job.OutcomeFailed)
+	if got := strings.Join(b.names(s, admin, client.JobQuery{DueBefore: at, Failing: true}), " "); got != "job-5" {
+		t.Errorf("of those that fail %q are due", got)
+	}
+	_, err := s.Jobs.Listed(t.Context(), admin, client.JobQuery{DueBefore: at, Sort: client.ByFailure}, false)
+	if e := ErrorOf(err); e.Type != client.TypeInvalid || len(e.Errors) != 1 || e.Errors[0].Parameter != "due_before" {
+		t.Errorf("with another order the answer is %v", err)
+	}
+}
+
+func TestJobsByTheirLastFailure(t *testing.T) {
+	b := newBench(t)
+	s := b.serviceOn(Config{})
+	for i := range 7 {
+		b.put(s, fmt.Sprintf(`{"namespace": "team-%d", "name": "job-%d", "run": {"shell": "true"}}`, i%2, i))
+	}
+	for _, end := range []struct {
+		i       int
+		outcome job.Outcome
+	}{
+		{4, job.OutcomeFailed}, {1, job.OutcomeTimedOut}, {2, job.OutcomeFailed}, {4, job.OutcomeLost}, {5, job.OutcomeSucceeded}, {2, job.OutcomeSucceeded},
+	} {
+		b.ends(s, fmt.Sprintf("team-%d/job-%d", end.i%2, end.i), end.outcome)
+		b.pass(time.Second)
+	}
+	for _, c := range []struct {
+		who  Caller
+		q    client.JobQuery
+		want string
+	}{
+		{admin, client.JobQuery{}, "job-4 job-2 job-1 job-0 job-6 job-3 job-5"},
+		{admin, client.JobQuery{PageSize: 2}, "job-4 job-2 job-1 job-0 job-6 job-3 job-5"},
+		{admin, client.JobQuery{PageSize: 3, Namespace: "team-0"}, "job-4 job-2 job-0 job-6"},
+		{admin, client.JobQuery{Text: "job-1"}, "job-1"},
+		{admin, client.JobQuery{Failing: true}, "job-4 job-1"},
+		{Caller{Name: "vera", Role: store.RoleViewer, Namespace: "team-1"}, client.JobQuery{PageSize: 1}, "job-1 job-3 job-5"},
+	} {
+		c.q.Sort = client.ByFailure
+		if got := strings.Join(b.names(s, c.who, c.q), " "); got != c.want {
+			t.Errorf("%+v lists %q for %s, want %q", c.q, got, c.who.Name, c.want)
+		}
+	}
+	page, err := s.Jobs.Listed(t.Context(), admin, client.JobQuery{Sort: client.ByFailure, PageSize: 1}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.ends(s, "team-1/job-3", job.OutcomeFailed)
+	got := b.names(s, admin, client.JobQuery{Sort: client.ByFailure, PageSize: 3, PageToken: page.NextPageToken})
+	if want := "job-2 job-1 job-0 job-6 job-3 job-5"; strings.Join(got, " ") != want {
+		t.Errorf("after a failure between two pages the rest is %q, want %q", got, want)
+	}
+}

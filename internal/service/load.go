@@ -35,10 +35,7 @@ func (s *Load) Ahead(ctx context.Context, who Caller, q client.LoadQuery) (clien
 	if err != nil {
 		return load, err
 	}
-	now, err := s.jobs.store.Now(ctx)
-	if err != nil {
-		return load, err
-	}
+	now := s.jobs.now() // that of this machine will do, and spares a read
 	if q.From.IsZero() {
 		q.From = now
 	}
@@ -98,6 +95,20 @@ func (s *Load) timings(ctx context.Context, of scope, labels map[string]string) 
 // of them.
 func (s *Load) Due(ctx context.Context, who Caller, namespace string, from, to time.Time, size int) ([]client.DueJob, error) {
 	list := []client.DueJob{}
+	due, err := s.due(ctx, who, namespace, from, to, size)
+	for _, d := range due {
+		list = append(list, client.DueJob{Job: d.job.Definition.FullName(), Due: d.at})
+	}
+	return list, err
+}
+
+// dueJob is a job with the moment at which it falls due next.
+type dueJob struct {
+	job *store.Job
+	at  time.Time
+}
+
+func (s *Load) due(ctx context.Context, who Caller, namespace string, from, to time.Time, size int) (list []dueJob, err error) {
 	of, err := who.reads(namespace)
 	if err != nil || s.planner == nil {
 		return list, err
@@ -133,7 +144,7 @@ func (s *Load) Due(ctx context.Context, who Caller, namespace string, from, to t
 			if j := jobs[i]; j == nil || j.Deleted || !of.has(j.Filled.Namespace) {
 				continue
 			}
-			list = append(list, client.DueJob{Job: jobs[i].Definition.FullName(), Due: u.Next})
+			list = append(list, dueJob{jobs[i], u.Next})
 			if len(list) == size {
 				return list, nil
 			}
@@ -141,6 +152,46 @@ func (s *Load) Due(ctx context.Context, who Caller, namespace string, from, to t
 		if last {
 			break
 		}
+	}
+	return list, nil
+}
+
+// PlannedJob is a job with the times at which it will start within a span.
+type PlannedJob struct {
+	Job    string
+	Labels map[string]string
+	Times  []time.Time
+	More   bool // than were asked for
+}
+
+// Planned returns the jobs that fall due within a span by when they first do, with at most a
+// number of times each.
+func (s *Load) Planned(ctx context.Context, who Caller, namespace string, from, to time.Time, size, times int) ([]PlannedJob, error) {
+	due, err := s.due(ctx, who, namespace, from, to, size)
+	if err != nil || len(due) == 0 {
+		return nil, err
+	}
+	calendars, err := s.jobs.rules.calendars(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var list []PlannedJob
+	for _, d := range due {
+		one := PlannedJob{Job: d.job.Definition.FullName(), Labels: d.job.Definition.Labels}
+		timing, err := timingOf(d.job, calendars)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range upcomingOf(d.job, &timing, from, s.jobs.now(), times+1) {
+			if !o.Due.Before(to) {
+				break
+			}
+			one.Times = append(one.Times, o.Due)
+		}
+		if one.More = len(one.Times) > times; one.More {
+			one.Times = one.Times[:times]
+		}
+		list = append(list, one)
 	}
 	return list, nil
 }

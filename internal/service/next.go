@@ -44,21 +44,11 @@ func (s *Jobs) Next(ctx context.Context, who Caller, name Name, from time.Time, 
 	if err != nil {
 		return next, err
 	}
-	left := count
-	if most := j.Filled.Schedule.MaxRuns; most > 0 {
-		left = min(left, most-j.Planned)
-	}
 	now, err := s.store.Now(ctx)
 	if err != nil {
 		return next, err
 	}
-	for _, o := range upcoming(&timing, cmp.Or(from, now), count) {
-		// Occurrences planned ahead are counted already.
-		if planned := !o.Scheduled.After(j.Cursor) && o.Due.After(now); !planned {
-			if left--; left < 0 {
-				break
-			}
-		}
+	for _, o := range upcomingOf(j, &timing, cmp.Or(from, now), now, count) {
 		add(o.Scheduled, o.Due)
 	}
 	if len(next.Items) == 0 {
@@ -70,6 +60,25 @@ func (s *Jobs) Next(ctx context.Context, who Caller, name Name, from time.Time, 
 // timingOf returns what decides when a job falls due.
 func timingOf(j *store.Job, calendars job.Calendars) (engine.Timing, error) {
 	return engine.TimingOf(j.Filled, j.Definition.UID, calendars)
+}
+
+// upcomingOf returns the next occurrences of a job that are due after a moment, as far as its
+// number of runs allows.
+func upcomingOf(j *store.Job, timing *engine.Timing, from, now time.Time, count int) (list []engine.Occurrence) {
+	left := count
+	if most := j.Filled.Schedule.MaxRuns; most > 0 {
+		left = min(left, most-j.Planned)
+	}
+	for _, o := range upcoming(timing, from, count) {
+		// Occurrences planned ahead are counted already.
+		if planned := !o.Scheduled.After(j.Cursor) && o.Due.After(now); !planned {
+			if left--; left < 0 {
+				break
+			}
+		}
+		list = append(list, o)
+	}
+	return list
 }
 
 // upcoming returns the next occurrences that are due after a moment.

@@ -158,6 +158,30 @@ type planned struct {
 	timings map[job.ID]forecast.Timing
 }
 
+// plan makes a job fall due once, in some time.
+func (p *planned) plan(t *testing.T, b *bench, name string, in time.Duration) {
+	t.Helper()
+	namespace, own, ok := strings.Cut(name, "/")
+	if !ok {
+		namespace, own = "default", name
+	}
+	j, err := store.JobNamed(t.Context(), b.store, namespace, own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.timings[j.Definition.UID] = forecast.Timing{Schedule: once(b.clock().Add(in)), Jobs: 1}
+}
+
+// once is due at a moment.
+type once time.Time
+
+func (o once) Next(t time.Time) time.Time {
+	if t.Before(time.Time(o)) {
+		return time.Time(o)
+	}
+	return time.Time{}
+}
+
 func (p *planned) NextAfter(uid job.ID, at time.Time) (time.Time, bool) {
 	t, ok := p.timings[uid]
 	if !ok {
@@ -245,5 +269,44 @@ func TestLoadCountsOnlyVisibleJobs(t *testing.T) {
 	}
 	if due, err = s.Load.Due(t.Context(), admin, "", from.Add(time.Second), from.Add(2*time.Minute), 0); err != nil || len(due) != 1 || due[0].Job != "default/a" {
 		t.Errorf("due in the minute after are %+v (%v)", due, err)
+	}
+}
+
+func TestPlannedTimesOfJobs(t *testing.T) {
+	b := newBench(t)
+	p := &planned{timings: map[job.ID]forecast.Timing{}}
+	s := b.serviceOn(Config{Planner: p})
+	b.put(s, `{"name": "often", "labels": {"team": "a"}, "run": {"shell": "true"}, "schedule": {"cron": "*/10 * * * *"}}`)
+	b.put(s, `{"name": "some", "run": {"shell": "true"}, "schedule": {"cron": "15,45 * * * *", "max_runs": 1}}`)
+	b.put(s, `{"name": "spread", "run": {"shell": "true"}, "schedule": {"cron": "20 14 * * *", "spread": "5m"}}`)
+	b.put(s, `{"name": "later", "run": {"shell": "true"}, "schedule": {"cron": "0 18 * * *"}}`)
+	for name, in := range map[string]time.Duration{"often": 10 * time.Minute, "some": 15 * time.Minute, "spread": 20 * time.Minute, "later": 4 * time.Hour} {
+		p.plan(t, b, name, in)
+	}
+	list, err := s.Load.Planned(t.Context(), admin, "", b.clock(), b.clock().Add(time.Hour), 10, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, j := range list {
+		text := j.Job
+		for _, at := range j.Times {
+			text += " " + at.Truncate(5*time.Minute).Format("15:04")
+		}
+		got = append(got, fmt.Sprint(text, " ", j.More, " ", j.Labels["team"]))
+	}
+	want := []string{"default/often 14:10 14:20 14:30 true a", "default/some 14:15 false ", "default/spread 14:20 false "}
+	if !slices.Equal(got, want) {
+		t.Errorf("planned are %q, want %q", got, want)
+	}
+	if list, err := s.Load.Planned(t.Context(), Caller{Name: "vera", Role: store.RoleViewer, Namespace: "other"}, "", b.clock(), b.clock().Add(time.Hour), 10, 3); err != nil || len(list) > 0 {
+		t.Errorf("a caller of another namespace sees %+v (%v)", list, err)
+	}
+	labels, err := s.Jobs.Labels(t.Context(), admin, []string{"default/often", "default/later", "default/gone"})
+	if err != nil || len(labels) != 2 || labels["default/often"]["team"] != "a" {
+		t.Errorf("the labels are %v (%v)", labels, err)
+	}
+	if labels, err := s.Jobs.Labels(t.Context(), Caller{Name: "vera", Role: store.RoleViewer, Namespace: "other"}, []string{"default/often"}); err != nil || len(labels) > 0 {
+		t.Errorf("a caller of another namespace sees the labels %v (%v)", labels, err)
 	}
 }

@@ -54,6 +54,13 @@ var flowAgainTests = []test{
 		end := e.gone(again.Run, job.OutcomeSucceeded)
 		equal(e, "parent in history", end.Run.Parent, f.Run)
 		equal(e, "unfinished runs", len(e.active(j)), 0)
+		last, err := e.Recent(e.ctx, []job.ID{j.Definition.UID}, 1)
+		e.must(err)
+		for _, r := range e.attempts(last[0][0].Run.ID) {
+			if r.Final {
+				equal(e, "state of the flow in its last run", string(last[0][0].Run.Flow), string(r.Run.Flow))
+			}
+		}
 	}},
 	{"a flow that runs again has the definition of the run that it repeats", func(e *env) {
 		j := e.put(flowJob("f", "", diamond))

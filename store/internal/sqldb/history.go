@@ -239,19 +239,28 @@ func (s *backend) AttemptsOf(ctx context.Context, run job.ID) (list []store.Reco
 	return list, wrapped(err, "attempts of run %s", run)
 }
 
-// selectRecent reads the latest records of a job that Recent returns, and selectRecentOfAll those
+// recentOf selects the latest records of a job that Recent returns, and recentOfEach those
 // of several jobs: each in its order, which the server need not sort again.
 const (
-	selectRecent = briefColumns + " from history h " + recordNames + ` where h.job = /*n*/? and h.is_final = 1 and h.outcome <> ?
+	recentOf = " from history h " + recordNames + ` where h.job = /*n*/? and h.is_final = 1 and h.outcome <> ?
 	order by h.ended desc, h.run desc, h.attempt desc limit ?`
-	selectRecentOfAll = briefColumns + ` from names n cross join lateral (select r.* from history r
+	recentOfEach = ` from names n cross join lateral (select r.* from history r
 	where r.job = n.uid and r.is_final = 1 and r.outcome <> ? order by r.ended desc, r.run desc, r.attempt desc limit ?) h
 	where n.uid in (?*)`
 	briefColumns = `select h.ended, h.run, h.attempt, h.outcome, n.namespace, n.name, h.reason, n.uid, h.kind, h.due, h.next_attempt, h.started, h.node,
-	h.occurrences, h.begun, h.flow`
+	h.occurrences, h.begun`
 )
 
-// scanBrief reads what Brief leaves of a final record.
+// selectRecent reads what recentOf or recentOfEach selects: the states of flows only where one
+// record of each job is wanted.
+func selectRecent(from string, n int) string {
+	if n == 1 {
+		return briefColumns + ", h.flow" + from
+	}
+	return briefColumns + ", ''" + from
+}
+
+// scanBrief reads what Brief leaves of a final record, and the state of a flow.
 func scanBrief(q reader, r *store.Record) {
 	a := &r.Attempt
 	a.Ended, a.Run, a.Number = q.time(), q.id(), int(q.Int())
@@ -291,7 +300,7 @@ func (s *backend) Recent(ctx context.Context, jobs []job.ID, n int) (lists [][]s
 
 func (t *tx) recentOfAll(jobs []job.ID, n int) ([][]store.Record, error) {
 	byJob := make(map[job.ID][]store.Record, len(jobs))
-	q := t.query(selectRecentOfAll, columns.Outcomes.Of(job.OutcomeWithdrawn), int64(n), set(jobs))
+	q := t.query(selectRecent(recentOfEach, n), columns.Outcomes.Of(job.OutcomeWithdrawn), int64(n), set(jobs))
 	for q.Next() {
 		var r store.Record
 		scanBrief(q, &r)
@@ -313,8 +322,9 @@ func (t *tx) recentOfAll(jobs []job.ID, n int) ([][]store.Record, error) {
 
 func (t *tx) recent(lists [][]store.Record, jobs []job.ID, n int) ([][]store.Record, error) {
 	questions := make([]Question, len(jobs))
+	text := selectRecent(recentOf, n)
 	for i, uid := range jobs {
-		questions[i] = Question{selectRecent, []any{idOf(uid), columns.Outcomes.Of(job.OutcomeWithdrawn), int64(n)}}
+		questions[i] = Question{text, []any{idOf(uid), columns.Outcomes.Of(job.OutcomeWithdrawn), int64(n)}}
 	}
 	q := reader{t.Ask(t.ctx, questions...)}
 	defer q.Close()
