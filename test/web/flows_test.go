@@ -3,6 +3,9 @@
 package web
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -56,6 +59,31 @@ func TestAFlowFromItsStartToItsEnd(t *testing.T) {
 	if list := b.complained(); len(list) > 0 {
 		t.Errorf("the pages complain: %q", list)
 	}
+}
+
+// The list of a failed step's items opens by itself, and the steps above and below it stay current.
+func TestStepsStayCurrentBesideAnOpenList(t *testing.T) {
+	t.Parallel()
+	pages(t)
+	gate := filepath.Join(t.TempDir(), "gate")
+	apply(t, fmt.Sprintf(`namespace: ops
+name: gate
+run:
+  flow:
+    steps:
+      - {name: load, for_each: [a, b], run: {shell: 'test {{ .Item }} = a'}}
+    finally:
+      - {name: last, run: {shell: "while [ ! -e %s ]; do sleep 0.1; done"}}
+`, gate))
+	out := must(t, "job", "run", "ops/gate", "-o", "name")
+	b := newTab(t)
+	b.looks("light", "en")
+	b.open("/runs/" + out[strings.LastIndex(out, "/")+1:])
+	b.until("the list", `document.querySelector("#items-load")?.open && document.querySelector("#step-last").textContent.includes("running")`)
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.until("the end of the last step", `document.querySelector("#step-last").textContent.includes("succeeded")`)
 }
 
 // The editor draws a flow while its document is typed.

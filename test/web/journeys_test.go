@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
 	"github.com/belfry-cron/belfry/test/servers"
@@ -78,6 +80,25 @@ func TestThePageOfARunSaysWhyItWaits(t *testing.T) {
 	b.do(chromedp.Click(`[data-key="r"]`, chromedp.ByQuery))
 	b.until("the page of the run", `location.pathname.startsWith("/runs/") && document.readyState === "complete"`)
 	b.until("the reason", `document.querySelector("#why")?.textContent.includes("gpu=a100") && document.querySelector("#head .pill").textContent.includes("waiting")`)
+}
+
+// A part that comes to a page loads it again, and the page to which a click leads comes all the same.
+func TestAReloadDoesNotKeepAPersonOnThePage(t *testing.T) {
+	t.Parallel()
+	pages(t)
+	b := newTab(t)
+	b.looks("light", "en")
+	apply(t, "namespace: ops\nname: steady\nrun: {shell: \"true\"}\n")
+	b.do(network.EmulateNetworkConditions(false, 300, -1, -1)) // so that the part comes while the click is answered
+	b.open("/jobs/ops/steady")
+	b.until("the page", `document.querySelector("form[action$='/run'] button.primary") !== null && document.documentElement.classList.contains("script")`)
+	b.do(chromedp.Evaluate(`(async () => {
+		const {refresh} = await import(document.querySelector("script[type=module]").src.replace("belfry.js", "live.js"));
+		document.querySelector("[data-live]").remove();
+		document.querySelector("form[action$='/run'] button.primary").click();
+		refresh();
+	})()`, nil, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
+	b.until("the page of the run", `location.pathname.startsWith("/runs/") && document.readyState === "complete"`)
 }
 
 // A page that is open before its run begins shows the output, and that of the next attempt.

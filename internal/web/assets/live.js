@@ -7,7 +7,8 @@ import {say} from "./words.js";
 const policy = window.trustedTypes?.createPolicy("belfry", {createHTML: html => html, createScriptURL: address => address}) ?? {createHTML: html => html, createScriptURL: address => address};
 const alive = 20000;   // a tab tells the shared stream so often that it is there
 const silence = 25000; // the server says something each 15 s
-let last = Date.now(), pending = 0, reading = false, again = false, ended = false, opened = false, following = false;
+const patience = 30000; // a click that leads to another page is not lost to a reload for so long
+let last = Date.now(), leaving = -patience, pending = 0, reading = false, again = false, ended = false, opened = false, following = false;
 
 const said = {up: well, heard: () => { last = Date.now(); if (document.body.classList.contains("stale")) well(); }, news: later, down: lost, over};
 
@@ -31,7 +32,8 @@ export function live() {
     else if (!following && !ended) { follow(); later(); }
   });
   addEventListener("pagehide", leave);
-  addEventListener("pageshow", e => { if (e.persisted && !ended) { follow(); later(); } });
+  addEventListener("beforeunload", () => { leaving = performance.now(); });
+  addEventListener("pageshow", e => { leaving = -patience; if (e.persisted && !ended) { follow(); later(); } });
 }
 
 // stream is that of all tabs, where the browser has shared workers, and else one of this tab.
@@ -103,7 +105,7 @@ export async function refresh() {
     const fresh = part(await answer.text());
     // A part that the page did not have, such as the steps of a flow that has begun, has no place yet.
     const come = [...fresh.querySelectorAll("[data-live]")].some(part => !document.getElementById(part.id));
-    if (come && !document.querySelector("main details[open], main :focus-visible")) return location.reload();
+    if (come && performance.now() - leaving > patience && !used(document.querySelector("main"))) return location.reload();
     for (const part of document.querySelectorAll("[data-live]")) swap(part, fresh.getElementById(part.id));
     begun(document.getElementById("output"), fresh.getElementById("output"));
     tick();
@@ -122,13 +124,20 @@ function begun(was, is) {
   if (panel.dataset.output) import("./output.js").then(m => m.output(panel));
 }
 
+// used says whether a person is at work in a part. What is open and has an id is open in the new part as well.
+const used = part => part.querySelector("details.menu[open], details[open]:not([id]), :focus-visible");
+
 // swap puts a part in place, unless a person is using it.
 function swap(part, fresh) {
-  if (!fresh || part.querySelector("details[open], :focus-visible") || part.querySelector("input:checked")) return;
+  if (!fresh || used(part) || part.querySelector("input:checked")) return;
   if (part.innerHTML === fresh.innerHTML) return;
   const known = new Set([...part.querySelectorAll("tr[id]")].map(row => row.id));
   const cursor = part.querySelector("tr.cursor")?.dataset.href;
   const left = part.querySelector(".scroll-x")?.scrollLeft ?? part.scrollLeft;
+  for (const was of part.querySelectorAll("details[id]")) {
+    const is = fresh.querySelector("#" + CSS.escape(was.id));
+    if (is && is.dataset.shown === was.dataset.shown) is.open = was.open;
+  }
   part.hidden = fresh.hidden;
   part.replaceChildren(...document.importNode(fresh, true).childNodes);
   part.scrollLeft = left;
