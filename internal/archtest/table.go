@@ -354,7 +354,7 @@ var table = map[string]line{
 	"internal/web": {
 		// A page asks the service, and reads no store.
 		layer:       faces,
-		imports:     []string{"cron", "job", "client", "internal/auth", "internal/crontab", "internal/draw", "internal/flow", "internal/i18n", "internal/service", "internal/signin"},
+		imports:     []string{"cron", "job", "client", "internal/auth", "internal/crontab", "internal/draw", "internal/flow", "internal/forecast", "internal/i18n", "internal/service", "internal/signin"},
 		modules:     []string{"go.yaml.in/yaml/v3"}, // forms change documents and keep their comments
 		testImports: []string{"internal/signin/provider", "store", "store/memory", "internal/notice"},
 	},

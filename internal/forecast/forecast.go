@@ -102,3 +102,13 @@ func (c *Counts) Starts() []int {
 	}
 	return list
 }
+
+// Spread returns what the starts of each step become if they are spread evenly over that step and
+// those that follow it, over so many in all. What is spread beyond the last step is left out.
+func Spread(starts []int, over int) []int {
+	c := Counts{step: 1, steps: make([]float64, len(starts))}
+	for i, n := range starts {
+		c.put(int64(i), float64(n), time.Duration(over))
+	}
+	return c.Starts()
+}

@@ -51,6 +51,24 @@ func TestCounts(t *testing.T) {
 	}
 }
 
+func TestStartsAreSpreadOverTheStepsThatFollow(t *testing.T) {
+	for _, c := range []struct {
+		starts []int
+		over   int
+		want   string
+	}{
+		{[]int{6, 0, 0, 1}, 1, "[6 0 0 1]"},
+		{[]int{6, 0, 0, 0}, 3, "[2 2 2 0]"},
+		{[]int{6, 6, 0, 0, 0}, 3, "[2 4 4 2 0]"},
+		{[]int{0, 0, 9}, 3, "[0 0 3]"},
+		{nil, 3, "[]"},
+	} {
+		if got := fmt.Sprint(Spread(c.starts, c.over)); got != c.want {
+			t.Errorf("%v over %d steps are %s, want %s", c.starts, c.over, got, c.want)
+		}
+	}
+}
+
 func TestScheduleWithAnEnd(t *testing.T) {
 	counts := New(start, time.Minute, 3)
 	counts.Add(Timing{Schedule: once(start.Add(time.Minute)), Jobs: 1})

@@ -3,6 +3,7 @@ package web
 import (
 	"bytes"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -37,10 +38,25 @@ func fieldOf(text, path string) string {
 	return ""
 }
 
+// shortFor are the fields that a document may write as the text of one that is in them.
+var shortFor = map[string]string{"schedule": "cron", "run": "shell"}
+
 // isShort reports whether a document may write the field at a part of a path as the text alone.
 func isShort(path string, part int) bool {
-	return part == 1 && (path == "schedule.cron" || path == "run.shell")
+	field, rest, _ := strings.Cut(path, ".")
+	return part == 1 && rest != "" && rest == shortFor[field]
 }
+
+// expand writes a short form out, so that other fields have room beside it.
+func expand(node *yaml.Node, field string) {
+	text := *node
+	*node = yaml.Node{Kind: yaml.MappingNode, HeadComment: text.HeadComment, LineComment: text.LineComment, FootComment: text.FootComment}
+	text.HeadComment, text.LineComment, text.FootComment = "", "", ""
+	node.Content = []*yaml.Node{{Kind: yaml.ScalarNode, Value: shortFor[field]}, &text}
+}
+
+// isNumber reports whether a document writes a field as a number.
+func isNumber(path string) bool { return path == "policy.retry.attempts" }
 
 func valueOf(mapping *yaml.Node, key string) *yaml.Node {
 	if mapping.Kind != yaml.MappingNode {
@@ -55,7 +71,7 @@ func valueOf(mapping *yaml.Node, key string) *yaml.Node {
 }
 
 // setField returns a document with another text in a field. The rest of it, comments included,
-// stays as it is; "" removes the field.
+// stays as it is; "" removes the field, and what is empty without it.
 func setField(text, path, value string) (string, error) {
 	var root yaml.Node
 	if err := yaml.Unmarshal([]byte(text), &root); err != nil {
@@ -66,9 +82,13 @@ func setField(text, path, value string) (string, error) {
 	}
 	node := root.Content[0]
 	keys := strings.Split(path, ".")
+	var above []*yaml.Node
 	for i, key := range keys {
 		if node.Kind == yaml.ScalarNode && isShort(path, i) {
 			break // the short form takes the text itself
+		}
+		if node.Kind == yaml.ScalarNode && i == 1 && value != "" && shortFor[keys[0]] != "" {
+			expand(node, keys[0])
 		}
 		if node.Kind != yaml.MappingNode {
 			return text, fmt.Errorf("%s is not a mapping", strings.Join(keys[:i], "."))
@@ -84,13 +104,12 @@ func setField(text, path, value string) (string, error) {
 			}
 			node.Content = append(node.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: key}, next)
 		}
+		above = append(above, node)
 		if i == len(keys)-1 && value == "" {
-			for at := 0; at < len(node.Content); at += 2 {
-				if node.Content[at].Value == key {
-					node.Content = append(node.Content[:at], node.Content[at+2:]...)
-					return encoded(&root)
-				}
+			for ; i == len(keys)-1 || i >= 0 && len(above[i+1].Content) == 0; i-- {
+				remove(above[i], keys[i])
 			}
+			return encoded(&root)
 		}
 		node = next
 	}
@@ -99,11 +118,25 @@ func setField(text, path, value string) (string, error) {
 	} else if node.Kind == yaml.SequenceNode && len(node.Content) == 1 {
 		node = node.Content[0]
 	}
-	node.Kind, node.Tag, node.Content, node.Value, node.Style = yaml.ScalarNode, "!!str", nil, value, 0
+	tag := "!!str"
+	if _, err := strconv.Atoi(value); err == nil && isNumber(path) {
+		tag = "!!int"
+	}
+	node.Kind, node.Tag, node.Content, node.Value, node.Style = yaml.ScalarNode, tag, nil, value, 0
 	if strings.Contains(value, "\n") {
 		node.Style = yaml.LiteralStyle
 	}
 	return encoded(&root)
+}
+
+// remove removes a field of a mapping.
+func remove(mapping *yaml.Node, key string) {
+	for at := 0; at+1 < len(mapping.Content); at += 2 {
+		if mapping.Content[at].Value == key {
+			mapping.Content = append(mapping.Content[:at], mapping.Content[at+2:]...)
+			return
+		}
+	}
 }
 
 func encoded(root *yaml.Node) (string, error) {

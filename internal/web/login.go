@@ -103,7 +103,11 @@ func (s *site) wrongToken(p *page, next string, code bool) {
 }
 
 func (s *site) logout(p *page) error {
-	if err := s.Sessions.End(p.ctx(), p.secret); err != nil {
+	end := s.Sessions.End
+	if p.r.PostForm.Get("all") != "" {
+		end = s.Sessions.EndAll
+	}
+	if err := end(p.ctx(), p.secret); err != nil {
 		s.Log.Warn("the end of a session could not be written", "error", err)
 	}
 	auth.SetSession(p.w, p.r, "")
@@ -114,7 +118,7 @@ func (s *site) logout(p *page) error {
 // look keeps what the reader has chosen, in a cookie, so that pages are right at once.
 func (s *site) look(p *page) error {
 	form := p.r.PostForm
-	for _, name := range []string{"lang", "theme", "zone", "keys"} {
+	for _, name := range []string{"lang", "theme", "zone", "keys", "rows"} {
 		if !form.Has(name) {
 			continue
 		}
@@ -129,6 +133,10 @@ func (s *site) look(p *page) error {
 		case "zone":
 			if _, err := cron.LoadZone(value); err != nil {
 				return p.done(form.Get("back"), "no_zone")
+			}
+		case "rows":
+			if value != "roomy" {
+				value = ""
 			}
 		case "keys":
 			if value != "off" {

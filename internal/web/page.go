@@ -30,7 +30,7 @@ type page struct {
 	lang   i18n.Lang
 	zone   *time.Location
 	now    time.Time
-	looks  url.Values // what the reader has chosen: zone, lang, theme, keys
+	looks  url.Values // what the reader has chosen: zone, lang, theme, keys, rows
 }
 
 // looksCookie is the cookie of the choices that a page is rendered with.
@@ -86,6 +86,7 @@ type Layout struct {
 	Title, Section    string
 	Lang              i18n.Lang
 	Theme, Zone, Keys string
+	Rows              string // roomy, or "" for dense ones
 	Who               string
 	Role              string
 	CanRun            bool
@@ -116,7 +117,7 @@ func (l *Layout) L() *Layout { return l }
 // bareLayout returns the frame of a page that asks the service nothing.
 func (p *page) bareLayout(title, section string, values ...any) *Layout {
 	l := &Layout{
-		Title: p.T(title, values...), Section: section, Lang: p.lang, Theme: p.looks.Get("theme"), Keys: p.looks.Get("keys"), Zone: p.zone.String(),
+		Title: p.T(title, values...), Section: section, Lang: p.lang, Theme: p.looks.Get("theme"), Keys: p.looks.Get("keys"), Rows: p.looks.Get("rows"), Zone: p.zone.String(),
 		Who: p.who.Name, Role: p.roles(), Version: p.site.Version, Node: p.site.Node,
 		CanRun:        p.may(service.Operate),
 		CanDefine:     p.may(service.Define),

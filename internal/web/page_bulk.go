@@ -60,6 +60,9 @@ func (s *site) bulk(p *page) error {
 	if !v.All && len(v.Names) > jobsPage {
 		return service.WrongParameter("job", "is given too often", "select the jobs in the list")
 	}
+	if v.All && !canMatch(splitSearch(v.Filter.Text), v.Filter.State) {
+		return service.WrongParameter("all", "cannot be given with this filter", "select the jobs in the list")
+	}
 	v.Layout = p.layout("bulk.title", "jobs")
 	if form.Get("confirmed") != "" {
 		return s.changeMany(p, &v)
@@ -72,9 +75,9 @@ func (s *site) bulk(p *page) error {
 
 // request is what the API calls the change of all that match the filter.
 func (v *bulkView) request(p *page) client.Bulk {
-	words, labels := splitSearch(v.Filter.Text)
+	search := splitSearch(v.Filter.Text)
 	said := client.Bulk{
-		Action: client.BulkAction(v.Action), Namespace: v.Filter.Namespace, Text: words, Labels: labels, State: job.JobState(v.Filter.State),
+		Action: client.BulkAction(v.Action), Namespace: v.Filter.Namespace, Text: search.words, Labels: search.labels, State: job.JobState(v.Filter.State),
 		Reason: strings.TrimSpace(p.r.PostForm.Get("reason")), Missed: job.Missed(p.r.PostForm.Get("missed")),
 	}
 	said.All = said.Namespace == "" && said.Text == "" && len(said.Labels) == 0 && said.State == ""

@@ -7,12 +7,14 @@ import (
 	"html/template"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/crontab"
+	"github.com/belfry-cron/belfry/internal/i18n"
 	"github.com/belfry-cron/belfry/internal/service"
 	"github.com/belfry-cron/belfry/job"
 )
@@ -41,9 +43,11 @@ type editView struct {
 
 // editField is a field of the form, with its value in the document.
 type editField struct {
-	Path, Label, Value, Hint string
-	Mono, Area               bool
-	Problem                  string
+	Path, Label, Value string
+	Group              string // in front of the first of a group
+	Mono, Area, Wide   bool
+	Choices            []choice
+	Problem            string
 }
 
 type editProblem struct {
@@ -60,14 +64,37 @@ type nextRow struct {
 // diffLine is a line of a difference.
 type diffLine struct{ Class, Text string }
 
+// formField is a field that the form has: of a group, with one of some values where it has values.
+type formField struct {
+	group, path string
+	mono, area  bool
+	wide        bool // it takes the width of two
+	values      func() []string
+	words       string // of the values in the catalogue; "" for the values themselves
+}
+
 // editFields are the fields of the form, in the order of a document.
-var editFields = []struct {
-	path string
-	mono bool
-	area bool
-}{
-	{path: "name", mono: true}, {path: "namespace", mono: true}, {path: "description"},
-	{path: "schedule.cron", mono: true}, {path: "schedule.timezone"}, {path: "run.shell", mono: true, area: true}, {path: "policy.timeout"},
+var editFields = []formField{
+	{path: "name", mono: true}, {path: "namespace", mono: true}, {path: "description", wide: true},
+	{group: "when", path: "schedule.cron", mono: true, wide: true}, {group: "when", path: "schedule.every", mono: true}, {group: "when", path: "schedule.timezone"},
+	{group: "when", path: "schedule.clock_change", mono: true, values: job.ClockChange("").Values}, {group: "when", path: "schedule.spread", mono: true},
+	{group: "what", path: "run.shell", mono: true, area: true, wide: true}, {group: "what", path: "run.dir", mono: true}, {group: "what", path: "run.user", mono: true},
+	{group: "wrong", path: "policy.timeout", mono: true}, {group: "wrong", path: "policy.retry.attempts", mono: true}, {group: "wrong", path: "policy.retry.backoff", mono: true},
+	{group: "wrong", path: "policy.overlap", values: job.Overlap("").Values, words: "policy.overlap."}, {group: "wrong", path: "policy.missed", values: job.Missed("").Values, words: "policy.missed."},
+	{group: "wrong", path: "policy.expect.finish_within", mono: true},
+}
+
+// in returns where a document has the field: what stands beside run.shell may be a part of it.
+func (f *formField) in(text string) string {
+	if name, ok := strings.CutPrefix(f.path, "run."); ok && name != "shell" && fieldOf(text, "run.shell."+name) != "" {
+		return "run.shell." + name
+	}
+	return f.path
+}
+
+// isOf reports whether jobs with this kind of work have the field.
+func (f *formField) isOf(work job.Work) bool {
+	return f.group != "what" || work == job.WorkShell || work == "" && f.path == "run.shell"
 }
 
 // newJob is what a new job begins with.
@@ -155,12 +182,13 @@ func yamlOf(d client.Document) (string, error) {
 func (s *site) saveJob(p *page) error {
 	form := p.r.PostForm
 	text := strings.ReplaceAll(form.Get("document"), "\r\n", "\n")
-	for _, f := range editFields {
+	for i := range editFields {
+		f := &editFields[i]
 		was, is := form.Get("was."+f.path), strings.ReplaceAll(form.Get("field."+f.path), "\r\n", "\n")
 		if !form.Has("field."+f.path) || was == is {
 			continue
 		}
-		changed, err := setField(text, f.path, is)
+		changed, err := setField(text, f.in(text), is)
 		if err != nil {
 			break // the text is no document yet; its problem is shown
 		}
@@ -278,14 +306,27 @@ func (s *site) editView(p *page, of string, present int64, text string) (editVie
 	for _, problem := range problems {
 		v.Problems = append(v.Problems, editProblem{problem.Line, problem.Column, problem.Path, clean(problem.Message), clean(problem.Hint)})
 	}
-	isFlow := len(list) == 1 && list[0].Job != nil && list[0].Job.Run.IsFlow()
-	for _, f := range editFields {
-		if isFlow && f.area {
-			continue // its steps have commands
+	work := job.WorkShell // as long as a document cannot be read, it keeps its fields
+	if len(list) == 1 && list[0].Job != nil {
+		work = list[0].Job.Run.Work()
+	}
+	group := ""
+	for i := range editFields {
+		f := &editFields[i]
+		if !f.isOf(work) {
+			continue
 		}
-		field := editField{Path: f.path, Label: p.T("edit." + f.path), Value: fieldOf(text, f.path), Mono: f.mono, Area: f.area}
+		path := f.in(text)
+		field := editField{Path: f.path, Label: p.T("edit." + f.path), Value: fieldOf(text, path), Mono: f.mono, Area: f.area, Wide: f.wide}
+		if f.group != group {
+			group = f.group
+			field.Group = p.T("edit.group." + group)
+		}
+		if f.values != nil {
+			field.Choices = p.choices(f, field.Value)
+		}
 		for _, problem := range v.Problems {
-			if problem.Path == f.path || strings.HasPrefix(problem.Path, f.path+"[") || strings.HasPrefix(problem.Path, f.path+".") {
+			if problem.Path == path || strings.HasPrefix(problem.Path, path+"[") || strings.HasPrefix(problem.Path, path+".") {
 				field.Problem = strings.TrimSpace(problem.Text + " " + problem.Hint)
 			}
 		}
@@ -295,6 +336,23 @@ func (s *site) editView(p *page, of string, present int64, text string) (editVie
 		return v, nil
 	}
 	return v, s.explainEdit(p, &v, list[0])
+}
+
+// choices are the values of a field: first the default, which leaves it out of the document.
+func (p *page) choices(f *formField, value string) []choice {
+	list := []choice{{Name: p.T("edit.default")}}
+	values := f.values()
+	if value != "" && !slices.Contains(values, value) {
+		values = append(values, value) // as it was typed into the document
+	}
+	for _, v := range values {
+		name := v
+		if key := f.words + v; f.words != "" && i18n.Has(key) {
+			name = p.T(key)
+		}
+		list = append(list, choice{Name: name, Value: v, Current: v == value})
+	}
+	return list
 }
 
 // crowd says how many jobs start in the minute of the next run, and which minutes near are quieter.

@@ -106,7 +106,7 @@ func (h *jobHead) state(p *page) {
 		h.State = State{Class: "mute", Icon: "pause", Text: p.T("jobs.paused_by", "who", st.PausedBy)}
 		h.StateText = p.reason(st.PauseReason)
 	case st.State == job.JobCompleted:
-		h.State = State{Class: "mute", Icon: "check", Text: p.T("jobs.completed")}
+		h.State = State{Class: "mute", Icon: "check", Text: p.T("jobs.only.completed")}
 	case st.LastOutcome != "" && st.LastOutcome.Alarms():
 		h.State = p.outcome(st.LastOutcome)
 	}
@@ -353,7 +353,7 @@ func (p *page) policy(j *job.Job) []fact {
 		if said.Retry.Backoff != nil {
 			backoff = time.Duration(*said.Retry.Backoff)
 		}
-		retry = fact{Name: retry.Name, Value: p.T("policy.retry", "n", *said.Retry.Attempts, "d", p.coarse(backoff))}
+		retry = fact{Name: retry.Name, Value: p.T("policy.retry", "n", *said.Retry.Attempts, "d", p.took(backoff))}
 	}
 	list = append(list, retry)
 	hangs := fact{Name: p.T("policy.hangs"), Value: p.T("policy.no_timeout"), Default: true}

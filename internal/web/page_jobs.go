@@ -21,13 +21,13 @@ type jobsView struct {
 	Text     string // as it was typed, labels included
 	Tokens   []filterToken
 	Sort     string
-	SortName string // the address that sorts otherwise
-	SortNext string
+	Sorts    []tab
 	Rows     []jobRow
 	Older    string
 	Filtered bool
 	Clear    string
 	State    string
+	CanMatch bool // all that match the filter can be changed at once
 }
 
 type tab struct {
@@ -58,43 +58,51 @@ type jobRow struct {
 // jobsPage is how many jobs a page has: each has a strip of its last runs.
 const jobsPage = 100
 
-// failingJobs is the view of the jobs whose last run failed; the others are states.
-const failingJobs = "failing"
+// failingJobs is the view of the jobs whose last run failed, and unusedJobs of those that never ran;
+// the others are states.
+const (
+	failingJobs = "failing"
+	unusedJobs  = "never_ran"
+)
 
 // stripRuns is how many runs a strip shows.
 const stripRuns = 20
 
 func (s *site) jobs(p *page) error {
 	l := p.layout("jobs.title", "jobs")
-	text := p.query("q")
-	words, labels := splitSearch(text)
+	text, state := p.query("q"), p.query("state")
+	search := splitSearch(text)
 	q := client.JobQuery{
-		Namespace: l.Namespace, Text: words, Labels: labels, State: job.JobState(p.query("state")), Failing: p.query("state") == failingJobs,
-		PageSize: jobsPage, PageToken: p.query("page"), Recent: stripRuns,
+		Namespace: l.Namespace, Text: search.words, Labels: search.labels, State: job.JobState(state), Failing: state == failingJobs, NeverRan: state == unusedJobs,
+		Sort: client.JobOrder(p.query("sort")), PageSize: jobsPage, PageToken: p.query("page"), Recent: stripRuns,
 	}
-	if q.Failing {
+	if q.Failing || q.NeverRan {
 		q.State = ""
 	}
-	if p.query("sort") == "next" {
-		q.Sort = client.ByNext
+	if search.due > 0 {
+		q.DueBefore, q.Sort = p.now.Add(search.due), client.ByNext
 	}
 	page, err := s.jobPage(p, q)
 	if err != nil {
 		return err
 	}
-	v := jobsView{Layout: l, Text: text, Sort: p.query("sort"), Clear: "/jobs", State: p.query("state")}
-	v.SortName, v.SortNext = p.with("sort", "", "page", ""), p.with("sort", "next", "page", "")
-	v.Filtered = text != "" || v.State != "" || l.Namespace != ""
-	for _, key := range slices.Sorted(maps.Keys(labels)) {
-		v.Tokens = append(v.Tokens, filterToken{key, labels[key], p.with("q", without(text, "label:"+key+"="+labels[key]), "page", "")})
+	v := jobsView{Layout: l, Text: text, Sort: p.query("sort"), Clear: "/jobs", State: state, CanMatch: canMatch(search, state)}
+	for _, order := range []client.JobOrder{client.ByName, client.ByNext, client.ByFailure} {
+		address := string(order)
+		if order == client.ByName {
+			address = ""
+		}
+		v.Sorts = append(v.Sorts, tab{Name: p.T("jobs.sort." + string(order)), Address: p.with("sort", address, "page", ""), Current: q.Sort == order || q.Sort == "" && order == client.ByName})
 	}
-	state := p.query("state")
-	v.Tabs = []tab{
-		{Name: p.T("jobs.all"), Address: p.with("state", "", "page", ""), Current: state == ""},
-		{Name: p.T("jobs.active"), Address: p.with("state", "active", "page", ""), Current: state == "active"},
-		{Name: p.T("jobs.failing"), Address: p.with("state", failingJobs, "page", ""), Current: state == failingJobs},
-		{Name: p.T("jobs.paused"), Address: p.with("state", "paused", "page", ""), Current: state == "paused"},
-		{Name: p.T("jobs.completed"), Address: p.with("state", "completed", "page", ""), Current: state == "completed"},
+	v.Filtered = text != "" || v.State != "" || l.Namespace != ""
+	for _, key := range slices.Sorted(maps.Keys(search.labels)) {
+		v.Tokens = append(v.Tokens, filterToken{key, search.labels[key], p.with("q", without(text, "label:"+key+"="+search.labels[key]), "page", "")})
+	}
+	if search.due > 0 {
+		v.Tokens = append(v.Tokens, filterToken{p.T("jobs.due_within"), search.dueText, p.with("q", without(text, dueWord+search.dueText), "page", "")})
+	}
+	for _, of := range []string{"", "active", failingJobs, "paused", "completed", unusedJobs} {
+		v.Tabs = append(v.Tabs, tab{Name: p.T("jobs.only." + cmp.Or(of, "all")), Address: p.with("state", of, "page", ""), Current: state == of})
 	}
 	for i := range page.Items {
 		v.Rows = append(v.Rows, p.jobRow(&page.Items[i]))
@@ -107,7 +115,7 @@ func (s *site) jobs(p *page) error {
 		l.Events += "&namespace=" + template.URLQueryEscaper(l.Namespace)
 	}
 	l.Commands = []Command{
-		{p.T("command.shell"), "belfry job list" + flagIf("--namespace", l.Namespace) + strings.Replace(flagIf("--state", state), "--state "+failingJobs, "--failing", 1)},
+		{p.T("command.shell"), "belfry job list" + flagIf("--namespace", l.Namespace) + strings.NewReplacer("--state "+failingJobs, "--failing", "--state "+unusedJobs, "--never-ran").Replace(flagIf("--state", state)) + flagIf("--due-before", search.dueText)},
 		{"curl", p.curl("GET", "/api/v1/jobs", "")},
 	}
 	return p.show("jobs", v)
@@ -203,8 +211,17 @@ func (p *page) strip(recent []client.Run) string {
 	return draw.Strip(p.T("jobs.strip", "n", len(recent)), marks)
 }
 
-// typical is the median duration of runs that succeeded.
+// typical words the usual duration, "" where there is none.
 func (p *page) typical(recent []client.Run) string {
+	usual := p.usual(recent)
+	if usual == 0 {
+		return ""
+	}
+	return p.took(usual)
+}
+
+// usual is the median duration of runs that succeeded, 0 for none.
+func (p *page) usual(recent []client.Run) time.Duration {
 	var list []time.Duration
 	for i := range recent {
 		if recent[i].Outcome == job.OutcomeSucceeded {
@@ -212,28 +229,52 @@ func (p *page) typical(recent []client.Run) string {
 		}
 	}
 	if len(list) == 0 {
-		return ""
+		return 0
 	}
 	slices.Sort(list)
-	return p.took(list[len(list)/2])
+	return max(list[len(list)/2], 1)
 }
 
-// splitSearch divides what was typed into words and label:key=value.
-func splitSearch(text string) (words string, labels map[string]string) {
+// jobSearch is what was typed into the search of the list of jobs.
+type jobSearch struct {
+	words   string
+	labels  map[string]string
+	due     time.Duration // within which a job falls due; 0 for none
+	dueText string
+}
+
+// dueWord begins a word that selects jobs by when they fall due.
+const dueWord = "due:"
+
+// splitSearch divides what was typed into words, label:key=value and due:1h.
+func splitSearch(text string) (s jobSearch) {
 	var rest []string
 	for _, word := range strings.Fields(text) {
 		if pair, ok := strings.CutPrefix(word, "label:"); ok {
 			if key, value, ok := strings.Cut(pair, "="); ok && key != "" {
-				if labels == nil {
-					labels = map[string]string{}
+				if s.labels == nil {
+					s.labels = map[string]string{}
 				}
-				labels[key] = value
+				s.labels[key] = value
+				continue
+			}
+		}
+		if within, ok := strings.CutPrefix(word, dueWord); ok {
+			if d, err := job.ParseDuration(within); err == nil && d > 0 {
+				s.due, s.dueText = time.Duration(d), within
 				continue
 			}
 		}
 		rest = append(rest, word)
 	}
-	return strings.Join(rest, " "), labels
+	s.words = strings.Join(rest, " ")
+	return s
+}
+
+// canMatch reports whether all jobs of a filter can be changed at once: those of a state, not those
+// that a search of the history or the planner finds.
+func canMatch(search jobSearch, state string) bool {
+	return search.due == 0 && state != failingJobs && state != unusedJobs
 }
 
 func without(text, word string) string {

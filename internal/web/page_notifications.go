@@ -100,7 +100,7 @@ func (p *page) channelRow(d *client.Delivery) channelRow {
 	row.CanTest = p.who.MayIn(service.Define, row.Namespace) == nil
 	switch {
 	case d.Paused:
-		row.State = State{Class: "mute", Icon: "pause", Text: p.T("jobs.paused")}
+		row.State = State{Class: "mute", Icon: "pause", Text: p.T("jobs.only.paused")}
 	case d.Error != "":
 		row.State = State{Class: "fail", Icon: "fail", Text: p.T("notifications.fails")}
 		row.FailedAt, row.Next = p.relative(d.FailedAt), p.relative(d.Next)

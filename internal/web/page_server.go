@@ -359,8 +359,15 @@ func (s *site) serverFacts(p *page) ([]fact, []client.Hint, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	state := ""
+	for _, n := range s.frame(p.ctx(), p.who, frameFor).list {
+		if n.Name == about.Node {
+			state = p.T("node." + n.State)
+		}
+	}
 	list := []fact{
-		{Name: p.T("settings.version"), Value: cmp.Or(about.Version, s.Version)}, {Name: p.T("settings.node"), Value: about.Node},
+		{Name: p.T("settings.version"), Value: strings.TrimSuffix(cmp.Or(about.Version, s.Version)+", "+about.Built, ", ")},
+		{Name: p.T("settings.node"), Value: about.Node}, {Name: p.T("settings.state"), Value: state},
 		{Name: p.T("settings.address"), Value: p.r.Host}, {Name: p.T("settings.roles"), Value: strings.Join(about.Roles, ", ")},
 		{Name: p.T("settings.store"), Value: about.Store}, {Name: p.T("settings.history"), Value: about.History},
 		{Name: p.T("settings.zones"), Value: about.Zones}, {Name: p.T("settings.default_zone"), Value: about.Timezone},
@@ -375,7 +382,7 @@ func (s *site) serverFacts(p *page) ([]fact, []client.Hint, error) {
 	list = slices.DeleteFunc(list, func(f fact) bool { return f.Value == "" })
 	for i := range about.Hints {
 		h := &about.Hints[i]
-		h.Found, h.Do = clean(h.Found), clean(h.Do)
+		h.Check, h.Found, h.Do = p.lang.Hint(h.Check), clean(p.lang.Hint(h.Found)), clean(p.lang.Hint(h.Do))
 	}
 	return list, about.Hints, nil
 }

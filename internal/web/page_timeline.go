@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"html/template"
-	"maps"
 	"slices"
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/draw"
+	"github.com/belfry-cron/belfry/internal/forecast"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -36,8 +36,15 @@ type timelineView struct {
 	Now      string
 	IsMoved  bool // the page is not about now
 	Per      string
-	By       string // what lanes are of
-	Lane     []tab
+	Lane     []tab // what lanes can be of
+	Gains    []gainRow
+}
+
+// gainRow says how full the fullest minute of the day to come would be if schedules were spread.
+type gainRow struct {
+	Over, Starts string
+	At           When
+	Share        template.HTML
 }
 
 type minuteRow struct {
@@ -50,18 +57,12 @@ type minuteRow struct {
 const (
 	// timelineFar is how far from now the page can be moved: as far as starts are counted.
 	timelineFar = 31 * 24 * time.Hour
-	// laneRuns is how many of the latest runs are drawn, and lanesMax how many jobs: more lanes
-	// than a screen has rows are not compared any more.
-	laneRuns = 500
-	lanesMax = 28
 	// minuteRows is how many crowded minutes are listed.
 	minuteRows = 6
 	// nearMinutes is how far from a crowded minute quieter ones are looked for, and quieterRows
 	// how many are listed.
 	nearMinutes = 15
 	quieterRows = 3
-	// dueShown is how many jobs that will start are drawn.
-	dueShown = 100
 )
 
 func (s *site) timeline(p *page) error {
@@ -200,92 +201,6 @@ func quieter(starts []int, crowded int) []int {
 	near = near[:min(len(near), quieterRows)]
 	slices.Sort(near)
 	return near
-}
-
-// laneOf returns the lane of a run of a job on a node, with a slot of a pool, and where its name
-// leads.
-func (v *timelineView) laneOf(p *page, full, node, pool string) (name, link string) {
-	switch v.By {
-	case "namespace":
-		name, _ = splitName(full)
-		return name, p.with("namespace", name)
-	case "node":
-		if node == "" {
-			return p.T("timeline.no_node"), ""
-		}
-		return node, "/nodes#" + node
-	case "pool":
-		if pool == "" {
-			return p.T("timeline.no_pool"), ""
-		}
-		return pool, ""
-	}
-	return full, "/jobs/" + full
-}
-
-// lanes draws what ran, runs and will run side by side.
-func (s *site) lanes(p *page, v *timelineView, from, to time.Time) error {
-	v.By = p.query("by")
-	for _, by := range []string{"", "namespace", "node", "pool"} {
-		v.Lane = append(v.Lane, tab{Name: p.T("timeline.by." + cmp.Or(by, "job")), Address: p.with("by", by), Current: v.By == by})
-	}
-	spans, links := map[string][]draw.Span{}, map[string]string{}
-	add := func(full, node, pool string, span draw.Span) {
-		name, link := v.laneOf(p, full, node, pool)
-		spans[name], links[name] = append(spans[name], span), link
-	}
-	if from.Before(p.now) {
-		runs, err := s.Service.Runs.List(p.ctx(), p.who, client.RunQuery{Namespace: v.Namespace, From: from, PageSize: laneRuns})
-		if err != nil {
-			return err
-		}
-		v.Cut = runs.NextPageToken != ""
-		for i := range slices.Backward(runs.Items) {
-			r := &runs.Items[i]
-			begin, end := cmp.Or(r.Started, r.Due), cmp.Or(r.Ended, p.now)
-			if r.State == job.StateReady && r.Started.IsZero() {
-				begin, end = r.Due, r.Due
-			}
-			if end.Before(from) || begin.After(to) {
-				continue
-			}
-			m := p.markOf(r)
-			class := m.Class
-			if r.State == job.StateReady {
-				class = draw.Plan
-			}
-			add(r.Job, r.Node, r.Pool, draw.Span{From: max(begin.Sub(from).Minutes(), 0), To: max(earlier(end, to).Sub(from).Minutes(), 0), Class: class, Title: r.Job + ": " + m.Title, Link: m.Link})
-		}
-	}
-	if to.After(p.now) && v.By != "node" && v.By != "pool" { // which node will run it is not known
-		begin := p.now
-		if from.After(begin) {
-			begin = from
-		}
-		due, err := s.Service.Load.Due(p.ctx(), p.who, v.Namespace, begin, to, dueShown)
-		if err != nil {
-			return err
-		}
-		for _, d := range due {
-			at := d.Due.Sub(from).Minutes()
-			add(d.Job, "", "", draw.Span{From: at, To: min(at+to.Sub(from).Minutes()/360, to.Sub(from).Minutes()), Class: draw.Plan, Title: d.Job + ": " + p.day(d.Due, "15:04:05"), Link: "/jobs/" + d.Job})
-		}
-	}
-	names := slices.Sorted(maps.Keys(spans))
-	if len(names) > lanesMax {
-		v.Cut, names = true, names[:lanesMax]
-	}
-	var lanes []draw.Lane
-	for _, name := range names {
-		lanes = append(lanes, draw.Lane{Name: name, Link: links[name], Spans: spans[name]})
-	}
-	v.LaneN = len(lanes)
-	now := -1.0
-	if p.now.After(from) && p.now.Before(to) {
-		now = p.now.Sub(from).Minutes()
-	}
-	v.Lanes = picture(draw.Lanes(p.T("timeline.lanes"), lanes, to.Sub(from).Minutes(), p.ticks(from, to), now, p.T("now")))
-	return nil
 }
 
 // ticks are full hours, or minutes, of which about eight fit into a span.
@@ -435,7 +350,31 @@ func (s *site) timelineWeek(p *page, v *timelineView) error {
 		}
 	}
 	v.Hour = picture(draw.Columns(p.T("timeline.hour"), minutes, -1, "", whole, 90))
+	v.gains(p, day)
 	return nil
+}
+
+// spreads are the minutes over which the page shows starts to be spread.
+var spreads = []int{1, 5, 15, 60}
+
+// gains shows what spreading would gain: the fullest minute as it is, and as it would be.
+func (v *timelineView) gains(p *page, day client.Load) {
+	if len(day.Starts) == 0 || slices.Max(day.Starts) < crowdedFrom {
+		return
+	}
+	top := slices.Max(day.Starts)
+	for _, over := range spreads {
+		starts := forecast.Spread(day.Starts, over)
+		most := slices.Max(starts)
+		row := gainRow{
+			Over: p.T("timeline.not_spread"), Starts: number(int64(max(most, 1))), At: p.minute(day.From.Add(time.Duration(slices.Index(starts, most)) * time.Minute)),
+			Share: picture(draw.Share(float64(most), float64(top), draw.Next)),
+		}
+		if over > 1 {
+			row.Over = "spread: " + job.Duration(time.Duration(over)*time.Minute).String()
+		}
+		v.Gains = append(v.Gains, row)
+	}
 }
 
 // quietest names the hour to come with the fewest starts.

@@ -43,6 +43,7 @@ type (
 	Jobs interface {
 		Listed(ctx context.Context, who service.Caller, q client.JobQuery, filled bool) (service.JobPage, error)
 		Recent(ctx context.Context, who service.Caller, names []string, n int) (map[string][]client.RecentRun, error)
+		Labels(ctx context.Context, who service.Caller, names []string) (map[string]map[string]string, error)
 		Namespaces(ctx context.Context, who service.Caller) ([]string, error)
 		Get(ctx context.Context, who service.Caller, name service.Name, filled bool) (client.Document, int64, error)
 		Create(ctx context.Context, who service.Caller, draft service.Draft) (service.Changed, error)
@@ -93,6 +94,7 @@ type (
 	Load interface {
 		Ahead(ctx context.Context, who service.Caller, q client.LoadQuery) (client.Load, error)
 		Due(ctx context.Context, who service.Caller, namespace string, from, to time.Time, size int) ([]client.DueJob, error)
+		Planned(ctx context.Context, who service.Caller, namespace string, from, to time.Time, size, times int) ([]service.PlannedJob, error)
 	}
 	// Attention says what needs a person.
 	Attention interface {

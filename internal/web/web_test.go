@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"html"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -239,7 +241,7 @@ func (b *browser) send(path string, pairs ...string) *httptest.ResponseRecorder 
 // pagePaths are all pages of a world.
 func (w *world) pagePaths() []string {
 	return []string{
-		"/", "/jobs", "/jobs?q=label:team=shop&sort=next", "/jobs?q=nothing", "/jobs/shop/price-import", "/jobs/shop/price-import?only=hand", "/jobs/shop/price-import?only=unexpected",
+		"/", "/jobs", "/jobs?q=label:team=shop&sort=next", "/jobs?state=never_ran&sort=failure", "/jobs?q=due:1h", "/timeline?by=label:team", "/jobs?q=nothing", "/jobs/shop/price-import", "/jobs/shop/price-import?only=hand", "/jobs/shop/price-import?only=unexpected",
 		"/jobs/data/warehouse-load", "/jobs/ops/by-hand", "/runs", "/runs?outcome=failed&range=24h", "/runs?q=nothing", "/runs/" + w.failed.String(), "/runs/" + w.running.String(),
 		"/jobs/new", "/jobs/new?from=shop/price-import", "/jobs/import", "/jobs/shop/price-import/edit", "/jobs/shop/price-import/definition", "/jobs/shop/price-import/definition?as=filled",
 		"/jobs/shop/price-import/schedule", "/jobs/shop/price-import/statistics", "/timeline", "/timeline?span=1h&by=node", "/timeline?span=6h&by=namespace&at=2026-11-24T08:00:00Z", "/timeline?at=2026-11-20T08:00:00Z", "/timeline?view=week", "/timeline?minute=2026-11-23T08:50:00Z",
@@ -392,6 +394,22 @@ func TestABrowserMayComeToAnyNode(t *testing.T) {
 	w.now = w.now.Add(time.Second)
 	if answer := there.ask("GET", "/jobs", nil); answer.Code != http.StatusSeeOther {
 		t.Errorf("a second after logging out on one node, the other answers %d", answer.Code)
+	}
+}
+
+func TestLoggingOutEverywhereEndsTheSessionsOfTheToken(t *testing.T) {
+	w := newWorld(t)
+	here, elsewhere, other := w.login("ann"), w.login("ann"), w.login("vera")
+	if answer := here.send("/ui/logout", "all", "1"); answer.Code != http.StatusSeeOther {
+		t.Fatalf("logging out everywhere answers %d", answer.Code)
+	}
+	for name, c := range map[string]struct {
+		b    *browser
+		want int
+	}{"this browser": {here, http.StatusSeeOther}, "her other one": {elsewhere, http.StatusSeeOther}, "that of another token": {other, http.StatusOK}} {
+		if answer := c.b.ask("GET", "/jobs", nil); answer.Code != c.want {
+			t.Errorf("%s is answered with %d, want %d", name, answer.Code, c.want)
+		}
 	}
 }
 
@@ -575,6 +593,108 @@ func TestADocumentIsCheckedAndSaved(t *testing.T) {
 	}
 	if answer := b.send("/jobs/default/nightly/rollback", "version", "1", "present", "2"); answer.Code != http.StatusPreconditionFailed {
 		t.Errorf("rolling back an older page answers %d", answer.Code)
+	}
+}
+
+func TestEachFieldOfTheFormGoesIntoTheDocument(t *testing.T) {
+	w := newWorld(t)
+	b := w.login("ann")
+	text := "name: nightly # at night\nschedule: 30 2 * * *\nrun: 'true'\n"
+	check := func(path, was, is string) {
+		t.Helper()
+		answer := b.send("/jobs/new", "document", text, "was."+path, was, "field."+path, is)
+		body := html.UnescapeString(answer.Body.String())
+		_, body, _ = strings.Cut(body, "data-document>")
+		text, _, _ = strings.Cut(body, "</textarea>")
+		if list, err := job.Decode("", []byte(text)); err != nil || list[0].Validate(job.Now(w.now)) != nil {
+			t.Fatalf("with %s %q the document is no job: %v\n%s", path, is, err, text)
+		}
+	}
+	fields := [][2]string{
+		{"namespace", "shop"}, {"description", "tells all"}, {"schedule.timezone", "Europe/Berlin"}, {"schedule.clock_change", "skip_once"}, {"schedule.spread", "5m"},
+		{"run.dir", "/srv"}, {"run.user", "shop"}, {"policy.timeout", "30m"}, {"policy.retry.attempts", "2"}, {"policy.retry.backoff", "1m"}, {"policy.overlap", "queue"},
+		{"policy.missed", "latest"}, {"policy.expect.finish_within", "45m"},
+	}
+	for _, f := range fields {
+		check(f[0], "", f[1])
+	}
+	list, err := job.Decode("", []byte(text))
+	w.must(err)
+	j := list[0].Job
+	if s := &j.Schedule; j.Namespace != "shop" || len(s.Cron) != 1 || s.Cron[0] != "30 2 * * *" || s.ClockChange != job.ClockSkipOnce || s.Spread != job.Duration(5*time.Minute) {
+		t.Errorf("the schedule is %+v", s)
+	}
+	if s := j.Run.Shell; s == nil || s.Command != "true" || s.Dir != "/srv" || s.User != "shop" {
+		t.Errorf("the command is %+v", s)
+	}
+	if p := &j.Policy; p.Retry == nil || *p.Retry.Attempts != 2 || p.Overlap != job.OverlapQueue || p.Expect.FinishWithin != job.Duration(45*time.Minute) {
+		t.Errorf("the policy is %+v", p)
+	}
+	for _, f := range slices.Backward(fields) {
+		check(f[0], f[1], "")
+	}
+	if want := "name: nightly # at night\nschedule:\n  cron: 30 2 * * *\nrun:\n  shell: 'true'\n"; text != want {
+		t.Errorf("without them the document is\n%s, want\n%s", text, want)
+	}
+	if body := b.send("/jobs/new", "document", "name: a\nrun: {shell: {command: 'true', dir: /srv}}\n", "was.run.dir", "/srv", "field.run.dir", "/var").Body.String(); !strings.Contains(body, "dir: /var") || strings.Contains(body, "/srv") {
+		t.Errorf("a directory inside of run.shell does not change: %s", body)
+	}
+	if body := b.send("/jobs/new", "document", "name: a\nrun: {http: {url: 'https://example.org'}}\n").Body.String(); strings.Contains(body, "f-run.dir") {
+		t.Errorf("a job without a command has a directory: %s", body)
+	}
+}
+
+func TestTheListOfJobsFindsWhatNeverRanAndWhatFallsDue(t *testing.T) {
+	w := newWorld(t)
+	w.fill()
+	list, err := job.Decode("", []byte("namespace: shop\nname: unused\nschedule: {cron: '0 0 1 1 *'}\nrun: {shell: 'true'}\n"))
+	w.must(err)
+	_, err = store.PutOne(t.Context(), w.store, store.PutJob{Definition: list[0].Job, Actor: "wei"})
+	w.must(err)
+	w.now = w.now.Add(time.Minute)
+	b := w.login("ann")
+	rows := func(path string) string {
+		t.Helper()
+		var names []string
+		for _, m := range regexp.MustCompile(`<tr data-href="/jobs/([^"]*)"`).FindAllStringSubmatch(b.ask("GET", path, nil).Body.String(), -1) {
+			names = append(names, m[1])
+		}
+		return strings.Join(names, " ")
+	}
+	if got := rows("/jobs?state=never_ran"); !strings.Contains(got, "shop/unused") || strings.Contains(got, "price-import") {
+		t.Errorf("never ran: %s", got)
+	}
+	if got := rows("/jobs?sort=failure"); !strings.HasPrefix(got, "shop/price-import ") || !strings.Contains(got, "shop/unused") {
+		t.Errorf("by the last failure: %s", got)
+	}
+	b.shows("/jobs?q=due:1h", "due within", "--due-before 1h")
+	b.shows("/jobs?state=never_ran", "--never-ran")
+	for _, pairs := range [][]string{{"state", "never_ran"}, {"state", "failing"}, {"q", "due:1h"}} {
+		if answer := b.send("/jobs/bulk", append([]string{"action", "pause", "all", "1"}, pairs...)...); answer.Code != http.StatusUnprocessableEntity && answer.Code != http.StatusBadRequest {
+			t.Errorf("pausing all jobs with %v is answered with %d", pairs, answer.Code)
+		}
+	}
+}
+
+func TestLanesOfTheTimelineAreByLabel(t *testing.T) {
+	w := newWorld(t)
+	w.fill()
+	w.now = w.now.Add(time.Minute)
+	w.login("ann").shows("/timeline?by=label:team", "By team", "team=shop", "no team", "/jobs?q=label%3Ateam%3Dshop")
+}
+
+func TestSettingsChooseHowRowsLook(t *testing.T) {
+	b := newWorld(t).login("ann")
+	answer := b.send("/ui/look", "rows", "roomy", "back", "/settings")
+	cookies := answer.Result().Cookies()
+	if answer.Code != http.StatusSeeOther || len(cookies) != 1 {
+		t.Fatalf("the choice is answered with %d and %v", answer.Code, cookies)
+	}
+	body := b.ask("GET", "/settings", nil, "Cookie", "belfry-8420="+b.secret+"; "+cookies[0].Name+"="+cookies[0].Value).Body.String()
+	for _, want := range []string{`<body class="roomy"`, `value="roomy" selected`, "Log out everywhere"} {
+		if !strings.Contains(body, want) {
+			t.Errorf("the settings do not show %q", want)
+		}
 	}
 }
 

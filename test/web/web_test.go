@@ -5,6 +5,7 @@ package web
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"crypto/sha512"
@@ -674,30 +675,58 @@ func TestScreenshots(t *testing.T) {
 	})
 }
 
-// photograph writes pictures of pages in each look.
+// photographedCrontab has lines that become jobs, that say what changes, and that are refused.
+const photographedCrontab = `SHELL=/bin/bash
+MAILTO=ops@example.com
+# m h dom mon dow command
+30 2 * * 1-5 /usr/local/bin/report.sh --month --with-a-flag-that-is-as-long-as-flags-of-people-who-like-long-flags > /var/log/report.log 2>&1
+*/5 * * * * cd /srv/shop && php bin/console shop:stock:sync --quiet
+@reboot /usr/local/bin/warm-cache
+61 * * * * /usr/local/bin/never
+`
+
+// photograph writes pictures of pages in each look: of those at the paths, of the report of an
+// import, and of the page for strangers.
 func photograph(t *testing.T, on *served, dir, prefix string, paths []string) {
 	t.Helper()
 	b := newStranger(t, on)
-	b.login()
 	for _, theme := range []string{"light", "dark"} {
 		for _, lang := range []string{"en", "zh"} {
-			b.open("/jobs")
+			b.login()
 			b.looks(theme, lang)
-			for _, width := range []int64{1440, 390} {
+			take := func(name string, width int64) {
+				t.Helper()
+				var picture []byte
+				b.do(page.SetWebLifecycleState(page.SetWebLifecycleStateStateActive), chromedp.FullScreenshot(&picture, 100))
+				if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s%s.%s.%s.%d.png", prefix, name, theme, lang, width)), picture, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			widths := []int64{1440, 390}
+			for _, width := range widths {
 				b.width(width)
 				for _, path := range paths {
 					b.open(path)
-					var picture []byte
-					b.do(page.SetWebLifecycleState(page.SetWebLifecycleStateStateActive), chromedp.FullScreenshot(&picture, 100))
 					name := strings.Trim(strings.NewReplacer("/", "-", "?", "-", "=", "-", ":", "-", "&", "-").Replace(path), "-")
-					if name == "" {
-						name = "overview"
-					}
-					if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s%s.%s.%s.%d.png", prefix, name, theme, lang, width)), picture, 0o644); err != nil {
-						t.Fatal(err)
-					}
+					take(cmp.Or(name, "overview"), width)
 				}
+				b.imports(photographedCrontab)
+				take("import-report", width)
+			}
+			b.do(network.ClearBrowserCookies())
+			b.open("/ui/login?lang=" + lang)
+			for _, width := range widths {
+				b.width(width)
+				take("login", width)
 			}
 		}
 	}
+}
+
+// imports shows what the lines of a crontab would become.
+func (b *tab) imports(lines string) {
+	b.t.Helper()
+	b.open("/jobs/import")
+	b.do(chromedp.SetValue(`textarea[name="crontab"]`, lines, chromedp.ByQuery), chromedp.Click(`button[value="check"]`, chromedp.ByQuery))
+	b.until("the report", `document.querySelector("main table.cards") !== null && document.readyState === "complete"`)
 }

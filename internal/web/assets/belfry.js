@@ -69,6 +69,8 @@ if (document.body.dataset.login !== undefined) {
   if (document.querySelector("[data-list] input[type=checkbox]")) import("./bulk.js").then(m => m.bulk());
   const saved = document.querySelector("[data-views]");
   if (saved) import("./views.js").then(m => m.views(saved));
+  const charts = document.querySelectorAll(".panel > .body > svg.viz");
+  if (charts.length) import("./table.js").then(m => m.tables(charts));
   const heat = document.querySelector("[data-zoom]");
   if (heat) import("./zoom.js").then(m => m.zoom(heat));
   const output = document.querySelector("[data-output]");

@@ -132,6 +132,11 @@ function swap(part, fresh) {
   if (!fresh || used(part) || part.querySelector("input:checked")) return;
   if (part.innerHTML === fresh.innerHTML) return;
   const known = new Set([...part.querySelectorAll("tr[id]")].map(row => row.id));
+  if (part.dataset.behind !== undefined && known.size) {
+    const come = [...fresh.querySelectorAll("tr[id]")].filter(row => !known.has(row.id)).length;
+    if (come && part.getBoundingClientRect().top < 0) return behind(part, fresh, come);
+    document.querySelector(".behind")?.remove();
+  }
   const cursor = part.querySelector("tr.cursor")?.dataset.href;
   const left = part.querySelector(".scroll-x")?.scrollLeft ?? part.scrollLeft;
   for (const was of part.querySelectorAll("details[id]")) {
@@ -143,4 +148,24 @@ function swap(part, fresh) {
   part.scrollLeft = left;
   if (known.size) for (const row of part.querySelectorAll("tr[id]")) if (!known.has(row.id)) row.classList.add("new-row");
   if (cursor) part.querySelector(`tr[data-href="${CSS.escape(cursor)}"]`)?.classList.add("cursor");
+}
+
+// behind says how many rows have come to a list that a person has scrolled into: they would push
+// away what is read. The rows that are there are kept current.
+function behind(part, fresh, n) {
+  for (const row of part.querySelectorAll("tr[id]")) {
+    const is = fresh.querySelector("#" + CSS.escape(row.id));
+    if (is && is.innerHTML !== row.innerHTML) row.replaceChildren(...document.importNode(is, true).childNodes);
+  }
+  let note = document.querySelector(".behind");
+  if (!note) {
+    note = document.createElement("button");
+    note.type = "button";
+    note.className = "btn behind";
+    const back = () => { if (!note.isConnected) return removeEventListener("scroll", back); if (part.getBoundingClientRect().top >= 0) later(); };
+    addEventListener("scroll", back, {passive: true});
+    note.addEventListener("click", () => { part.closest("main").firstElementChild.scrollIntoView(); scrollTo(0, 0); note.remove(); later(); });
+    part.after(note);
+  }
+  note.textContent = say("behind", {n});
 }

@@ -1,0 +1,48 @@
+package i18n
+
+// hints are what a server says of itself, as reasons are written: what was checked, what was found,
+// and what to do.
+var hints = []translation{
+	{"backup", "备份"},
+	{"belfry backup has made none", "尚未用 belfry backup 做过备份"},
+	{"run belfry backup FILE each day, and keep the file on another machine", "每天执行 belfry backup FILE，并将文件保存到其他机器"},
+	{"the last one is {n} days old", "上次备份是 {n} 天前"},
+	{"run belfry backup FILE each day", "每天执行 belfry backup FILE"},
+	{"user of jobs", "任务的用户"},
+	{"commands run as {u}, the user of the server: anyone who may define jobs can read its token and its store, whatever the namespace", "命令以服务器的用户 {u} 运行：能定义任务的人可以读取其令牌和存储，不论命名空间"},
+	{"run the server as root with --run-as, as operations.md shows, to keep namespaces apart", "按 operations.md 的说明以 root 加 --run-as 运行服务器，以隔离各命名空间"},
+	{"data directory", "数据目录"},
+	{"{d} does not exist", "{d} 不存在"},
+	{"{d} is not a directory", "{d} 不是目录"},
+	{"{d} is not writable for this user", "当前用户无权写入 {d}"},
+	{"{d} belongs to {o}, and this is {u}", "{d} 属于 {o}，而当前用户是 {u}"},
+	{"other users of this machine can read {d}: its mode is {m}", "本机其他用户可以读取 {d}：其权限为 {m}"},
+	{"run this as the user of the server, or give the directory to this user with chown", "以服务器的用户执行，或用 chown 将目录交给当前用户"},
+	{"run this as the user of the server", "以服务器的用户执行"},
+	{"run the server, and this, as {u}", "以 {u} 运行服务器和本命令"},
+	{"disk space", "磁盘空间"},
+	{"{s} free", "可用 {s}"},
+	{"free some space: nothing starts on a full disk", "请释放空间：磁盘写满后无法启动任何运行"},
+	{"keep in the configuration limits how much history and output a server keeps", "配置中的 keep 可限制保留的历史和输出"},
+	{"store", "存储"},
+	{"clock of {n}", "节点 {n} 的时钟"},
+	{"{s} s from that of the store", "与存储的时钟相差 {s} 秒"},
+	{"synchronize the clocks; jobs follow the clock of the store", "请同步时钟；任务以存储的时钟为准"},
+	{"versions", "版本"},
+	{"nodes have the versions {v}", "各节点的版本为 {v}"},
+	{"upgrade all nodes to one version: a job may fall due at another time on each", "请将所有节点升级到同一版本：否则任务在各节点的到期时间可能不同"},
+	{"upgrade all nodes to one version", "请将所有节点升级到同一版本"},
+	{"zone data", "时区数据"},
+	{"nodes have the time zone data {v}", "各节点的时区数据为 {v}"},
+}
+
+var compiledHints = compile(hints)
+
+// Hint returns a hint of a server, which is written in English, in the language. What is not known
+// stays as it is.
+func (l Lang) Hint(text string) string {
+	if l != Chinese || len(text) > reasonMax {
+		return text
+	}
+	return translated(compiledHints, text, 1)
+}

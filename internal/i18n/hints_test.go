@@ -1,0 +1,22 @@
+package i18n
+
+import "testing"
+
+func TestHintsOfAServerAreTranslated(t *testing.T) {
+	for english, want := range map[string]string{
+		"commands run as root, the user of the server: anyone who may define jobs can read its token and its store, whatever the namespace": "命令以服务器的用户 root 运行：能定义任务的人可以读取其令牌和存储，不论命名空间",
+		"run belfry backup FILE each day":                                       "每天执行 belfry backup FILE",
+		"run belfry backup FILE each day, and keep the file on another machine": "每天执行 belfry backup FILE，并将文件保存到其他机器",
+		"512MiB free":                     "可用 512MiB",
+		"clock of ber-1":                  "节点 ber-1 的时钟",
+		"store":                           "存储",
+		"permission denied by the kernel": "permission denied by the kernel",
+	} {
+		if got := Chinese.Hint(english); got != want {
+			t.Errorf("%q is %q, want %q", english, got, want)
+		}
+		if got := English.Hint(english); got != english {
+			t.Errorf("in English %q has become %q", english, got)
+		}
+	}
+}

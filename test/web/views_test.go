@@ -1,0 +1,165 @@
+//go:build servers
+
+package web
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+)
+
+// The note comes while the editor is open, and the text of its author stays as it is.
+func TestTheEditorSaysThatAnotherPersonHasSaved(t *testing.T) {
+	t.Parallel()
+	pages(t)
+	document := func(description string) string {
+		return "name: shared\ndescription: " + description + "\nschedule: {cron: \"0 5 * * *\"}\nrun: {shell: \"true\"}\n"
+	}
+	apply(t, document("as it was"))
+	b := newTab(t)
+	b.looks("light", "en")
+	b.open("/jobs/default/shared/edit")
+	b.until("the editor", `document.querySelector("[data-edit]").dataset.ready === "1" && document.querySelector("[data-live-text]").textContent.includes("Live")`)
+	if value[bool](b, `!document.querySelector("[data-meanwhile]").hidden`) {
+		t.Error("the note is there before another person has saved")
+	}
+	b.types("f-description", "mine")
+	b.until("the text", `document.querySelector("[data-document]").value.includes("description: mine")`)
+	apply(t, document("of the other"))
+	b.until("the note", `!document.querySelector("[data-meanwhile]").hidden && document.querySelector("[data-meanwhile]").textContent.includes("Another person has saved")`)
+	if !value[bool](b, `document.querySelector("[data-document]").value.includes("description: mine") && document.getElementById("f-description").value === "mine"`) {
+		t.Errorf("what was typed has become %q", value[string](b, `document.querySelector("[data-document]").value`))
+	}
+	if list := b.complained(); len(list) > 0 {
+		t.Errorf("the page complains: %q", list)
+	}
+}
+
+// A choice of the form goes into the document, and back out of it.
+func TestTheFormHasChoices(t *testing.T) {
+	t.Parallel()
+	pages(t)
+	b := newTab(t)
+	b.looks("light", "en")
+	b.open("/jobs/new")
+	b.until("the editor", `document.querySelector("[data-edit]").dataset.ready === "1"`)
+	choose := func(value string) {
+		t.Helper()
+		b.do(chromedp.Evaluate(fmt.Sprintf(`{ const f = document.getElementById("f-policy.overlap"); f.value = %q; f.dispatchEvent(new Event("input", {bubbles: true})); }`, value), nil))
+	}
+	choose("queue")
+	b.until("the choice in the text", `document.querySelector("[data-document]").value.includes("overlap: queue")`)
+	b.types("f-policy.retry.attempts", "2")
+	b.until("the number in the text", `document.querySelector("[data-document]").value.includes("attempts: 2") && document.querySelector("#checked .problems") === null`)
+	choose("")
+	b.until("the text without the choice", `!document.querySelector("[data-document]").value.includes("overlap") && document.querySelector("[data-document]").value.includes("attempts: 2")`)
+	if list := b.complained(); len(list) > 0 {
+		t.Errorf("the page complains: %q", list)
+	}
+}
+
+func TestTheWeekShowsTheMinutesOfTheHour(t *testing.T) {
+	t.Parallel()
+	pages(t)
+	apply(t, "namespace: minutes\nname: a\nlabels: {team: minutes}\nschedule: {cron: \"7 * * * *\"}\nrun: {shell: \"true\"}\n---\nnamespace: minutes\nname: b\nschedule: {cron: \"7 * * * *\"}\nrun: {shell: \"true\"}\n---\nnamespace: minutes\nname: c\nschedule: {cron: \"7 * * * *\"}\nrun: {shell: \"true\"}\n")
+	b := newTab(t)
+	b.width(1440)
+	b.looks("light", "en")
+	// The planner takes a new job a moment later, and the page is read again until it has.
+	until(t, "the chart", func() bool {
+		b.open("/timeline?view=week&namespace=minutes")
+		return value[bool](b, `[...document.querySelectorAll("svg[aria-label='Starts by the minute of the hour'] title")].some(t => t.textContent === ":07: 72 starts")`)
+	})
+	if n := value[int](b, `document.querySelectorAll("svg[aria-label='Starts by the minute of the hour'] rect").length`); n != 1 {
+		t.Errorf("%d minutes have starts, want 1", n)
+	}
+	starts := value[[]string](b, `[...document.querySelectorAll("#gains tbody tr")].map(tr => tr.cells[2].textContent)`)
+	if fmt.Sprint(starts) != "[3 1 1 1]" {
+		t.Errorf("spread over 1, 5, 15 and 60 minutes the fullest minute has %v starts", starts)
+	}
+	b.open("/timeline?namespace=minutes")
+	b.do(chromedp.Evaluate(`[...document.querySelectorAll(".seg a")].find(a => a.textContent === "By team").click()`, nil))
+	b.until("the lanes of the label", `location.search.includes("by=label") && [...document.querySelectorAll("#lanes text")].map(t => t.textContent).filter(t => /team/.test(t)).join() === "no team,team=minutes"`)
+	if n := value[int](b, `document.querySelectorAll("#lanes rect.f-plan").length`); n < 33 {
+		t.Errorf("three jobs that start each hour have %d starts in the 12 hours to come", n)
+	}
+	if list := b.complained(); len(list) > 0 {
+		t.Errorf("the pages complain: %q", list)
+	}
+}
+
+// A job whose last run failed is in the view, and leaves it when it succeeds.
+func TestTheFailingViewFollowsTheJobs(t *testing.T) {
+	t.Parallel()
+	pages(t)
+	const name = "failing/feed"
+	document := func(command string) string {
+		return "namespace: failing\nname: feed\nschedule: {cron: \"0 0 1 1 *\"}\nrun: {shell: \"" + command + "\"}\n"
+	}
+	apply(t, document("exit 3"))
+	b := newTab(t)
+	b.width(1440)
+	b.looks("light", "en")
+	b.open("/jobs?state=failing&namespace=failing")
+	b.until("no job yet", `document.querySelector("[data-live-text]").textContent.includes("Live") && document.querySelector("[data-list]") === null`)
+	if _, err := belfry.command("job", "run", name, "--wait"); err == nil {
+		t.Fatal("the job succeeds")
+	}
+	row := `document.querySelector("[data-list] tr[data-href='/jobs/` + name + `']")`
+	b.until("the job that fails", row+`?.querySelector(".lst .st.fail") !== undefined && `+row+`.querySelector(".strip .f-fail") !== null`)
+	apply(t, document("true"))
+	must(t, "job", "run", name, "--wait")
+	b.until("that it is gone", row+` === null`)
+	if list := b.complained(); len(list) > 0 {
+		t.Errorf("the page complains: %q", list)
+	}
+}
+
+// A list of runs does not jump while a person reads further down.
+func TestNewRunsWaitWhileTheListIsScrolled(t *testing.T) {
+	t.Parallel()
+	pages(t)
+	const name = "behind/tick"
+	apply(t, "namespace: behind\nname: tick\nschedule: {cron: \"0 0 1 1 *\"}\nrun: {shell: \"true\"}\n")
+	for range 25 {
+		must(t, "job", "run", name, "--wait")
+	}
+	b := newTab(t)
+	b.width(390)
+	b.looks("light", "en")
+	b.open("/runs?namespace=behind")
+	b.until("the runs", `document.querySelectorAll("#list tr[id]").length >= 25 && document.querySelector("[data-live-text]").textContent.includes("Live")`)
+	b.do(chromedp.Evaluate(`document.querySelector("#list tr:nth-child(20)").scrollIntoView()`, nil))
+	b.until("the place further down", `document.getElementById("list").getBoundingClientRect().top < 0`)
+	first := value[string](b, `document.querySelector("#list tr[id]").id`)
+	must(t, "job", "run", name, "--wait")
+	b.until("that there is more", `document.querySelector(".behind")?.textContent === "1 new: back to the top"`)
+	if got := value[string](b, `document.querySelector("#list tr[id]").id`); got != first {
+		t.Errorf("the list begins with %s, and with %s before", got, first)
+	}
+	b.do(chromedp.Evaluate(`document.querySelector(".behind").click()`, nil))
+	b.until("the new run", `document.querySelector("#list tr[id]").id !== "`+first+`" && document.querySelector(".behind") === null`)
+	if list := b.complained(); len(list) > 0 {
+		t.Errorf("the page complains: %q", list)
+	}
+}
+
+func TestAChartIsThereAsATable(t *testing.T) {
+	t.Parallel()
+	pages(t)
+	b := newTab(t)
+	b.width(1440)
+	b.looks("light", "en")
+	b.open("/timeline?view=week")
+	button := `[...document.querySelector("[aria-label='Starts by the minute of the hour']").closest(".panel").querySelectorAll("button")].find(b => b.textContent === "As table")`
+	b.until("the button", button+` !== undefined`)
+	b.do(chromedp.Evaluate(button+`.click()`, nil))
+	b.until("the table", `[...document.querySelectorAll(".marks tr")].some(tr => tr.cells[0].textContent === ":10" && /starts/.test(tr.cells[1].textContent))`)
+	b.do(chromedp.Evaluate(belfry.axe, nil))
+	for _, violation := range value[[]string](b, axeScript) {
+		t.Errorf("the table violates %s", violation)
+	}
+	b.do(chromedp.Evaluate(button+`.click()`, nil))
+	b.until("no table", `document.querySelector(".marks") === null`)
+}
