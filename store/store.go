@@ -364,6 +364,9 @@ type PutJob struct {
 	Definition *job.Job
 	// IfVersion is the version to replace: 0 for a new job, or AnyVersion.
 	IfVersion int64
+	// New refuses a job that exists with ErrExists, even one with the same definition, which
+	// otherwise counts as a repeated request.
+	New bool
 	// Pause is set for a paused definition: author, reason and end.
 	Pause Pause
 	// CatchUp is a resume's treatment of the pause: "" or none continues from now; latest
@@ -371,6 +374,8 @@ type PutJob struct {
 	// the same step.
 	CatchUp job.Missed
 	Actor   string
+	// Origin is where the change comes from, for the audit; zero for that of the context.
+	Origin Origin
 }
 
 // Pause says why a job is paused.

@@ -21,7 +21,7 @@ type Stored struct {
 
 // PutItem is a job to create or change.
 type PutItem struct {
-	// Old is the stored job of the name, with a nil Job for none. UID is for a new job,
+	// Old is the stored job of the name, with a nil Job for none. UID is that of a new job,
 	// Filled is Put.Definition with its defaults, and Policy the result of CompilePolicy.
 	Old    Stored
 	Put    *store.PutJob
@@ -63,13 +63,16 @@ func (b *Batch) Put(items []PutItem, names Names) error {
 		}
 		return stored(full)
 	}
+	origin := b.origin
 	for i := range items {
 		item := &items[i]
+		b.From(cmp.Or(item.Put.Origin, origin))
 		var err error
 		if item.Job, item.Changed, err = b.put(item, names); err != nil {
 			return refused(i, err)
 		}
 	}
+	b.From(origin)
 	return nil
 }
 
@@ -82,6 +85,9 @@ func (b *Batch) put(item *PutItem, names Names) (j *Job, changed bool, err error
 		version = old.Version
 		before, after = job.Apart(old.Definition, put.Definition)
 		same = len(before)+len(after) == 0 && samePause(old.Job, put)
+		if put.New && old.UID != item.UID { // else an earlier try of the step has made it
+			return nil, false, store.ErrExists
+		}
 	}
 	if err := checkVersion(version, put.IfVersion, same); err != nil {
 		return nil, false, err

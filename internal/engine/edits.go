@@ -50,7 +50,8 @@ func (o *PutJobs) Decide(b *Batch) error {
 		items[i] = PutItem{Put: &put, Filled: d.Filled, Policy: d.Policy}
 		if j := b.named(d.Filled.FullName()); j != nil {
 			items[i].Old = Stored{Job: j, Definition: j.Document.Definition, Filled: j.Document.Filled}
-		} else {
+		}
+		if items[i].Old.Job == nil || put.New {
 			items[i].UID = o.NewID(i)
 		}
 	}

@@ -48,7 +48,7 @@ func (d *Documents) Check(ctx context.Context, who Caller, said client.Check) (c
 	if document.IsNamed() && who.only() != "" && !document.Says("namespace") {
 		document.PutIn(who.only())
 	}
-	rules, err := d.rules.present(ctx)
+	rules, err := d.rules.present(ctx, &document)
 	if err != nil {
 		return checked, err
 	}

@@ -169,7 +169,7 @@ func (s *Jobs) warned(ctx context.Context, d job.Document) func(Changed, error) 
 		if err != nil {
 			return out, err
 		}
-		rules, err := s.rules.present(ctx)
+		rules, err := s.rules.present(ctx, &d)
 		if err != nil {
 			return out, err
 		}
@@ -180,13 +180,7 @@ func (s *Jobs) warned(ctx context.Context, d job.Document) func(Changed, error) 
 
 // create writes a job that must not exist.
 func (s *Jobs) create(ctx context.Context, who Caller, definition *job.Job) (Changed, error) {
-	switch _, err := store.JobNamed(ctx, s.store, nameOf(definition).Namespace, definition.Name); {
-	case err == nil:
-		return Changed{}, exists(definition.FullName())
-	case !errors.Is(err, store.ErrNotFound):
-		return Changed{}, err
-	}
-	return s.put(ctx, who, store.PutJob{Definition: definition, IfVersion: 0}, nil)
+	return s.put(ctx, who, store.PutJob{Definition: definition, New: true}, nil)
 }
 
 // nameOf returns the name that a job has in the store.

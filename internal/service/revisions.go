@@ -105,11 +105,12 @@ func (s *Jobs) Rollback(ctx context.Context, who Caller, name Name, version int6
 	if err := who.mayName(Define, job.Document{Job: r.Definition}, ""); err != nil {
 		return Changed{}, err
 	}
-	rules, err := s.rules.present(ctx)
+	d := job.Document{Kind: job.KindJob, Job: r.Definition}
+	rules, err := s.rules.present(ctx, &d)
 	if err != nil {
 		return Changed{}, err
 	}
-	err = check(job.Document{Job: r.Definition}, rules)
+	err = check(d, rules)
 	var mistakes job.Problems
 	if errors.As(err, &mistakes) {
 		e := invalid(mistakes, "")

@@ -5,6 +5,7 @@ package postgres
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
@@ -36,6 +37,40 @@ func TestOneBadJobOfABatchIsRefusedAlone(t *testing.T) {
 	for i, err := range errs {
 		if refused := errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrConflict); refused != (i%8 == 3) || err != nil && !refused {
 			t.Errorf("job %d: %v", i, err)
+		}
+	}
+}
+
+// Calls that go together in one step are changes by several people.
+func TestEachJobOfABatchHasItsOwnOrigin(t *testing.T) {
+	t.Parallel()
+	s := open(t, emptySchema(t), Options{})
+	const callers = 24
+	var wg sync.WaitGroup
+	for i := range callers {
+		wg.Go(func() {
+			var from store.Origin // that of a program with the store
+			if i > 0 {
+				from = store.Origin{Client: "api", Address: fmt.Sprintf("192.0.2.%d", i)}
+			}
+			j := &job.Job{Name: fmt.Sprintf("job-%d", i), Run: job.RunSpec{Shell: &job.Shell{Command: "true"}}}
+			if _, err := store.PutOne(store.WithOrigin(t.Context(), from), s, store.PutJob{Definition: j, New: true, Actor: "ann"}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	records, _, err := s.Audit(t.Context(), store.AuditQuery{Limit: callers})
+	if err != nil || len(records) != callers {
+		t.Fatalf("%d records, %v", len(records), err)
+	}
+	for _, r := range records {
+		want := "192.0.2." + strings.TrimPrefix(r.Object, "default/job-")
+		if want == "192.0.2.0" {
+			want = ""
+		}
+		if r.Origin.Address != want {
+			t.Errorf("job %s was created from %q, want %q", r.Object, r.Origin.Address, want)
 		}
 	}
 }

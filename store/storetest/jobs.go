@@ -36,6 +36,13 @@ var jobTests = []test{
 		_, err = store.PutOne(e.ctx, e, store.PutJob{Definition: &changed, Actor: "ann"})
 		e.want(err, store.ErrExists)
 	}},
+	{"a job that is only to be created is refused where it exists", func(e *env) {
+		p := store.PutJob{Definition: e.document(everyMinute), New: true, Actor: "ann"}
+		equal(e, "version", e.putJob(p).Definition.Version, 1)
+		_, err := store.PutOne(e.ctx, e, p)
+		e.want(err, store.ErrExists)
+		equal(e, "audit", strings.Join(e.actions(), ", "), "ann job.create default/a")
+	}},
 	{"a repeated change is one change", func(e *env) {
 		first := e.putJob(store.PutJob{Definition: e.document(everyMinute), Actor: "ann"})
 		again := e.putJob(store.PutJob{Definition: e.document(everyMinute), Actor: "ann"})

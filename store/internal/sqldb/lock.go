@@ -113,6 +113,7 @@ func (st *step) foresee(n *engine.Need) (*foreseen, error) {
 		if err != nil {
 			return nil, err
 		}
+		st.foundNames = found
 		for _, uid := range found {
 			remember(&f.jobs, uid)
 		}

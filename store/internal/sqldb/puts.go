@@ -1,9 +1,11 @@
 package sqldb
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/belfry-cron/belfry/store"
 )
@@ -12,6 +14,10 @@ import (
 // be made one by one.
 const putsMax = 32
 
+// gatherMax is how long a step waits for the clients of the step before, which ask again when
+// they have their answers: a fraction of the commit that they share.
+const gatherMax = 2 * time.Millisecond
+
 // puts gathers the calls with one job that come while another one is being made. Each step that
 // changes a job locks the numbers of the feed until its commit is on disk, so that such steps
 // come one after the other: many clients get as far as one unless their jobs go together.
@@ -19,6 +25,10 @@ type puts struct {
 	mu    sync.Mutex
 	busy  bool // a call makes a step, and then those for the calls that wait
 	queue []*put
+	// want is for how many calls in the queue a step waits, and full is closed by the last of
+	// them; nil while no step waits.
+	want int
+	full chan struct{}
 }
 
 // put is a call that waits.
@@ -36,29 +46,66 @@ func (s *Store) PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job,
 		return s.Store.PutJobs(ctx, list)
 	}
 	p := &put{ctx: ctx, item: list[0], done: make(chan struct{})}
+	p.item.Origin = cmp.Or(p.item.Origin, store.OriginOf(ctx))
 	g := &s.b.puts
-	g.mu.Lock()
-	if g.busy {
-		g.queue = append(g.queue, p)
-		g.mu.Unlock()
+	if g.queues(p) {
 		<-p.done
 		return p.jobs, p.err
 	}
-	g.busy = true
-	g.mu.Unlock()
 	s.putOne(p)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.busy = len(g.queue) > 0; g.busy {
-		s.b.work.Go(s.putWaiting) // beside this call, which has its answer
+		s.b.work.Go(func() { s.putWaiting(1) }) // beside this call, which has its answer
 	}
 	return p.jobs, p.err
 }
 
-// putWaiting makes steps for the calls that wait until there are none.
-func (s *Store) putWaiting() {
+// queues reports whether a call waits in the queue, because another one makes a step.
+func (g *puts) queues(p *put) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.busy {
+		g.busy = true
+		return false
+	}
+	g.queue = append(g.queue, p)
+	if g.full != nil && len(g.queue) >= g.want {
+		close(g.full)
+		g.full = nil
+	}
+	return true
+}
+
+// gather waits until the callers of the last step have asked again, or for gatherMax. Without
+// it the callers of two steps take turns, and each step has half of them.
+func (g *puts) gather(answered int) {
+	g.mu.Lock()
+	want := min(putsMax, len(g.queue)+answered)
+	if want < 2 || len(g.queue) >= want {
+		g.mu.Unlock()
+		return
+	}
+	full := make(chan struct{})
+	g.want, g.full = want, full
+	g.mu.Unlock()
+	timer := time.NewTimer(gatherMax)
+	defer timer.Stop()
+	select {
+	case <-full:
+	case <-timer.C:
+		g.mu.Lock()
+		g.full = nil
+		g.mu.Unlock()
+	}
+}
+
+// putWaiting makes steps for the calls that wait until there are none. answered is how many
+// calls the step before has answered.
+func (s *Store) putWaiting(answered int) {
 	g := &s.b.puts
 	for {
+		g.gather(answered)
 		g.mu.Lock()
 		n := min(len(g.queue), putsMax)
 		some := g.queue[:n:n]
@@ -69,6 +116,7 @@ func (s *Store) putWaiting() {
 			return
 		}
 		s.putTogether(some)
+		answered = n
 	}
 }
 
@@ -80,8 +128,8 @@ func (s *Store) putTogether(some []*put) {
 	}
 	if len(some) > 1 {
 		// A call whose context ends in the meantime is still made, as if it had been in
-		// flight.
-		jobs, err := s.Store.PutJobs(context.WithoutCancel(some[0].ctx), list)
+		// flight. Each has its own origin.
+		jobs, err := s.Store.PutJobs(store.WithOrigin(context.WithoutCancel(some[0].ctx), store.Origin{}), list)
 		if refused := (*store.ItemError)(nil); !errors.As(err, &refused) {
 			for i, p := range some {
 				if p.err = err; err == nil {

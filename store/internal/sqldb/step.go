@@ -35,6 +35,10 @@ type step struct {
 	// these are not all.
 	followers map[string][]job.ID
 	many      bool
+	// foundNames are the jobs of the names in the first need, as they were before the locks: the
+	// rows behind the locks show a job that was deleted since, and the index of names refuses
+	// one that was made.
+	foundNames map[string]job.ID
 	// unlocked is set when something was needed that is not locked.
 	unlocked bool
 	handsOn  []job.ID // sessions whose runs are handed on after the commit
@@ -153,9 +157,12 @@ func (st *step) loadJobs(n *engine.Need, b *engine.Batch) error {
 		return err
 	}
 	if len(n.Names) > 0 {
-		found, err := st.named(n.Names)
-		if err != nil {
-			return err
+		found := st.foundNames
+		if st.foundNames = nil; found == nil {
+			var err error
+			if found, err = st.named(n.Names); err != nil {
+				return err
+			}
 		}
 		for name, uid := range found {
 			if err := st.add(b, uid); err != nil {
