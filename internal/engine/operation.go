@@ -419,7 +419,7 @@ func (o *Tidy) Decide(b *Batch) error {
 		waited := m != nil && m.State == job.StateWaiting
 		if b.Settle(ref.Run) {
 			settled++
-			if waited && b.jobOf(&m.Run).Policy.Contends(&m.Run) {
+			if waited && b.jobOf(&m.Run).Policy.Contends(&m.Run) && b.free(&m.Run) > 0 {
 				b.fillLater(m) // others may have waited behind it since the slot became free
 			}
 		}
