@@ -30,10 +30,14 @@ type stepOutput struct {
 	open bool // it writes perhaps
 }
 
-// outputsOf returns the steps of a flow that have a run, in the order in which they started.
-func outputsOf(r *client.Run) (list []stepOutput) {
+// outputsOf returns the steps of a flow that have a run, in the order in which they started, or only
+// the one of a name.
+func outputsOf(r *client.Run, only string) (list []stepOutput) {
 	for i := range r.Steps {
 		s := &r.Steps[i]
+		if only != "" && s.Name != only {
+			continue
+		}
 		if !s.Run.IsZero() {
 			list = append(list, stepOutput{s.Name, s.Run, s.Started, s.State == "open"})
 		}
@@ -47,34 +51,36 @@ func outputsOf(r *client.Run) (list []stepOutput) {
 	return list
 }
 
-// runOfStep returns the run of a step of a flow, written as RUN/STEP or RUN/STEP/ITEM.
-func runOfStep(ctx context.Context, server *remote, text string) (job.ID, error) {
-	run, step, _ := strings.Cut(text, "/")
-	id, err := parseRun(run)
-	if err != nil {
-		return id, err
+// stepOf returns the step of a flow that has a name, or nil.
+func stepOf(flow *client.Run, name string) *client.StepState {
+	for i := range flow.Steps {
+		if flow.Steps[i].Name == name {
+			return &flow.Steps[i]
+		}
 	}
-	flow, err := server.Run(ctx, id)
-	if err != nil {
-		return id, err
-	}
+	return nil
+}
+
+// isOver reports whether a step writes nothing more.
+func isOver(s *client.StepState) bool { return s.State != "pending" && s.State != "open" }
+
+// runOfStep returns the run of a step of a flow, STEP or STEP/ITEM.
+func runOfStep(flow *client.Run, step string) (job.ID, error) {
 	var names []string
-	for _, s := range outputsOf(&flow) {
+	for _, s := range outputsOf(flow, "") {
 		if s.name == step {
 			return s.run, nil
 		}
 		names = append(names, s.name)
 	}
-	f := &failure{code: ExitNotFound, message: fmt.Sprintf("run %s has no output of step %s", id, strconv.Quote(step))}
-	for i := range flow.Steps {
-		if s := &flow.Steps[i]; s.Name == step {
-			f.message = fmt.Sprintf("step %s of run %s is %s: %s", step, id, s.State, reasonOfStep(s))
-		}
+	f := &failure{code: ExitNotFound, message: fmt.Sprintf("run %s has no output of step %s", flow.ID, strconv.Quote(step))}
+	if s := stepOf(flow, step); s != nil {
+		f.message = fmt.Sprintf("step %s of run %s is %s: %s", step, flow.ID, s.State, reasonOfStep(s))
 	}
 	if len(names) == 0 {
-		return id, f
+		return job.ID{}, f
 	}
-	return id, f.withHint("it has that of %s", strings.Join(names, ", "))
+	return job.ID{}, f.withHint("it has that of %s", strings.Join(names, ", "))
 }
 
 // isFlow tells whether a run is one of a flow, which may not have begun.
@@ -91,10 +97,10 @@ func (r *remote) isFlow(ctx context.Context, run *client.Run) bool {
 	return err == nil && j.Run.IsFlow()
 }
 
-// flowOutput writes the output of all steps of a flow, one after the other.
-func flowOutput(ctx context.Context, server *remote, run *client.Run, q client.OutputQuery) error {
+// flowOutput writes the output of all steps of a flow, one after the other, or of all items of one.
+func flowOutput(ctx context.Context, server *remote, run *client.Run, only string, q client.OutputQuery) error {
 	out := &stepLines{w: server.env.Stdout, tame: server.env.StdoutIsTerminal}
-	for _, s := range outputsOf(run) {
+	for _, s := range outputsOf(run, only) {
 		w := out.of(s.name)
 		if err := server.Output(ctx, s.run, q, w); err != nil && !client.IsType(err, client.TypeNotFound) {
 			return err
@@ -107,8 +113,8 @@ func flowOutput(ctx context.Context, server *remote, run *client.Run, q client.O
 }
 
 // followFlow shows the output of the steps of a flow as they write it, each line with its step,
-// until the flow has ended.
-func followFlow(ctx context.Context, server *remote, id job.ID, q client.OutputQuery) (client.Run, error) {
+// until the flow has ended; of one step, its items until it is over.
+func followFlow(ctx context.Context, server *remote, id job.ID, only string, q client.OutputQuery) (client.Run, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	out := &stepLines{w: server.env.Stdout, tame: server.env.StdoutIsTerminal}
@@ -124,7 +130,7 @@ func followFlow(ctx context.Context, server *remote, id job.ID, q client.OutputQ
 			cancel(err)
 			return run, err
 		}
-		for _, s := range outputsOf(&run) {
+		for _, s := range outputsOf(&run, only) {
 			if known[s.run] {
 				continue
 			}
@@ -147,7 +153,7 @@ func followFlow(ctx context.Context, server *remote, id job.ID, q client.OutputQ
 				follow() // so that what is over is shown in its order
 			}
 		}
-		if run.State == job.StateDone {
+		if s := stepOf(&run, only); run.State == job.StateDone || s != nil && isOver(s) {
 			group.Wait()
 			if ctx.Err() != nil {
 				return run, context.Cause(ctx)

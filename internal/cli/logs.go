@@ -30,7 +30,8 @@ func newLogs(env Env) *cobra.Command {
 		Short: "Show the output of a run, or of the latest run of a job",
 		Long: `Show the output of a run, or of the latest run of a job. -f follows the output until
 the run has ended; a broken connection is resumed. Of a flow the output of all steps is shown,
-each line with its step; RUN/STEP is one step, and RUN/STEP/0 its first item.
+each line with its step; RUN/STEP is one step with all its items, and RUN/STEP/0 its
+first item.
 
 On a terminal colours are kept, whatever else a terminal would obey is left out,
 and marks that turn the direction of a text are shown as <U+202E>; piped the
@@ -71,11 +72,18 @@ belfry logs nightly --since 10m`,
 }
 
 func logs(ctx context.Context, server *remote, ask logsFlags, text string) error {
-	before, _, isPath := strings.Cut(text, "/")
+	before, step, isPath := strings.Cut(text, "/")
 	id, err := job.ParseID(before)
 	switch {
 	case err == nil && isPath:
-		if id, err = runOfStep(ctx, server, text); err != nil {
+		flow, err := server.Run(ctx, id)
+		if err != nil {
+			return err
+		}
+		if s := stepOf(&flow, step); s != nil && len(s.Items) > 0 {
+			return flowLogs(ctx, server, ask, &flow, step)
+		}
+		if id, err = runOfStep(&flow, step); err != nil {
 			return err
 		}
 	case err != nil:
@@ -92,12 +100,7 @@ func logs(ctx context.Context, server *remote, ask logsFlags, text string) error
 		return err
 	}
 	if server.isFlow(ctx, &run) {
-		if ask.follow {
-			defer server.sayKept(ctx, id)()
-			_, err = followFlow(ctx, server, id, ask.query)
-			return err
-		}
-		return flowOutput(ctx, server, &run, ask.query)
+		return flowLogs(ctx, server, ask, &run, "")
 	}
 	if !ask.follow {
 		w := io.Writer(server.env.Stdout)
@@ -108,6 +111,16 @@ func logs(ctx context.Context, server *remote, ask logsFlags, text string) error
 	}
 	defer server.sayKept(ctx, id)()
 	_, err = server.Follow(ctx, id, ask.query, showPart(server.env))
+	return err
+}
+
+// flowLogs shows the output of a flow, or of the items of one of its steps.
+func flowLogs(ctx context.Context, server *remote, ask logsFlags, run *client.Run, only string) error {
+	if !ask.follow {
+		return flowOutput(ctx, server, run, only, ask.query)
+	}
+	defer server.sayKept(ctx, run.ID)()
+	_, err := followFlow(ctx, server, run.ID, only, ask.query)
 	return err
 }
 

@@ -62,6 +62,7 @@ func newRunGet(env Env) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:     "get RUN [flags]",
+		Aliases: []string{"show"},
 		Short:   "Show a run with its attempts",
 		Example: "belfry run get 01M7WSD70J4JVRQ9N4TN6P9NR3 -o json",
 		Args:    oneRun,
@@ -559,7 +560,7 @@ func awaitMade(ctx context.Context, server *remote, ask waiting, run client.Run)
 	// Standard output is the output of the run; its name goes to standard error.
 	server.env.tell("run %s of %s\n", run.ID, jobAndShard(&run))
 	if server.isFlow(ctx, &run) {
-		return followFlow(ctx, server, run.ID, client.OutputQuery{})
+		return followFlow(ctx, server, run.ID, "", client.OutputQuery{})
 	}
 	return server.Follow(ctx, run.ID, client.OutputQuery{FromFirst: true}, showPart(server.env))
 }
