@@ -56,7 +56,7 @@ func (s *Store) PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job,
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.busy = len(g.queue) > 0; g.busy {
-		s.b.work.Go(func() { s.putWaiting(1) }) // beside this call, which has its answer
+		s.b.work.Go(s.putWaiting) // beside this call, which has its answer
 	}
 	return p.jobs, p.err
 }
@@ -100,11 +100,11 @@ func (g *puts) gather(answered int) {
 	}
 }
 
-// putWaiting makes steps for the calls that wait until there are none. answered is how many
-// calls the step before has answered.
-func (s *Store) putWaiting(answered int) {
+// putWaiting makes steps for the calls that wait until there are none, after a step that has
+// answered one.
+func (s *Store) putWaiting() {
 	g := &s.b.puts
-	for {
+	for answered := 1; ; {
 		g.gather(answered)
 		g.mu.Lock()
 		n := min(len(g.queue), putsMax)
