@@ -199,6 +199,7 @@ soak: ## kill a server with the race detector under random traffic for SOAKTIME 
 
 test-long: ## all that can be made longer, for some hours
 	GOOS=darwin $(GO) vet ./... # minutes where nothing of it was compiled before
+	GOOS=freebsd $(GO) vet ./...
 	$(MAKE) cluster DATABASE=postgres FLOWS=2000
 	$(MAKE) cluster DATABASE=mariadb FLOWS=2000
 	$(MAKE) cluster DATABASE=etcd FLOWS=2000

@@ -1,24 +1,17 @@
+//go:build darwin || freebsd
+
 package watchdog
 
 import (
 	"errors"
-	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
 )
 
-// HideMemory does nothing: this system lets only root read the memory of other processes.
+// HideMemory does nothing: commands that run as another user cannot read the memory of the
+// server.
 func HideMemory() error { return nil }
-
-// bootID names the time between two starts of the machine.
-func bootID() (string, error) {
-	id, err := unix.Sysctl("kern.bootsessionuuid")
-	if err != nil {
-		return "", fmt.Errorf("read the boot id: %w", err)
-	}
-	return id, nil
-}
 
 // selfPath returns a path of the running program.
 func selfPath() string {
