@@ -26,7 +26,7 @@ func (r *release) archive(dir, name string) (err error) {
 	return zipped.Close()
 }
 
-// writeTar writes the files below a directory, in the order of their names, all of one date.
+// writeTar writes the files below a directory, ordered by name, with the same date.
 func writeTar(w io.Writer, dir, prefix string, date time.Time) error {
 	tw := tar.NewWriter(w)
 	err := fs.WalkDir(os.DirFS(dir), ".", func(name string, entry fs.DirEntry, err error) error {
@@ -49,7 +49,7 @@ func writeTar(w io.Writer, dir, prefix string, date time.Time) error {
 	return tw.Close()
 }
 
-// addFile adds a file of root's.
+// addFile adds a file that belongs to root.
 func addFile(tw *tar.Writer, name string, data []byte, mode fs.FileMode, date time.Time) error {
 	if err := tw.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: int64(mode), Size: int64(len(data)), ModTime: date}); err != nil {
 		return err

@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// chart writes the Helm chart with the version of the release, and returns its name, which is the
-// one that Helm expects.
+// chart writes the Helm chart with the version of the release, and returns its file name in the
+// form that Helm expects.
 func (r *release) chart(work string) (name string, err error) {
 	dir := filepath.Join(work, "belfry")
 	if err := copyFiles(filepath.Join(r.root, "packaging", "kubernetes", "belfry"), dir); err != nil {
@@ -37,7 +37,7 @@ func (r *release) chart(work string) (name string, err error) {
 	return name, zipped.Close()
 }
 
-// copyFiles copies the files of a directory, and what its links lead to: Helm takes no links.
+// copyFiles copies the files of a directory, and the targets of links: Helm rejects links.
 func copyFiles(from, to string) error {
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return err

@@ -11,8 +11,8 @@ import (
 	cyclonedx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// contents writes what a program is made of, as the Go linker noted it in the program: a
-// bill of materials in the form of CycloneDX.
+// contents writes a bill of materials in CycloneDX, from the build information of the
+// program.
 func (r *release) contents(program, name string) (err error) {
 	info, err := buildinfo.ReadFile(program)
 	if err != nil {

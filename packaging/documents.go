@@ -14,8 +14,8 @@ import (
 	"github.com/belfry-cron/belfry/internal/systemd"
 )
 
-// documents writes what stands beside the program: manual pages, completions, the unit and
-// the licence.
+// documents writes the files that come with the program: manual pages, completions, the unit
+// and the licence.
 func (r *release) documents(ctx context.Context, dir string) error {
 	for _, inner := range []string{"man", "completions"} {
 		if err := os.MkdirAll(filepath.Join(dir, inner), 0o755); err != nil {

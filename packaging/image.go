@@ -21,7 +21,7 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// imageUser is who the server is in a container: it has no name elsewhere and no rights.
+// imageUser is the user of the server in a container. It exists only there.
 const (
 	imageUser = 65532
 	imageData = "/data"
@@ -33,8 +33,8 @@ type image struct {
 	program string
 }
 
-// image writes the image of all platforms, an OCI layout in a tar file, which docker load,
-// podman load and skopeo read.
+// image writes the image of all platforms: an OCI layout in a tar file, which docker load,
+// podman load and skopeo accept.
 func (r *release) image(ctx context.Context, list []image, name string) (err error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, i := range list {
@@ -44,7 +44,7 @@ func (r *release) image(ctx context.Context, list []image, name string) (err err
 		}
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: i.os, Architecture: i.arch}}})
 	}
-	// What loads the file finds the name here, Docker in the one form and others in the other.
+	// Docker reads the name from the first annotation, other tools from the second.
 	named := mutate.AppendManifests(mutate.IndexMediaType(empty.Index, types.OCIImageIndex), mutate.IndexAddendum{Add: index, Descriptor: v1.Descriptor{
 		Annotations: map[string]string{
 			"io.containerd.image.name": "docker.io/library/belfry:" + r.version, "org.opencontainers.image.ref.name": r.version,
@@ -87,8 +87,8 @@ func (r *release) imageOf(ctx context.Context, i image) (v1.Image, error) {
 			User:       "65532:65532",
 			Env:        []string{"PATH=/usr/bin", "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt", "ZONEINFO=/usr/share/zoneinfo.zip", "HOME=" + imageData},
 			Entrypoint: []string{"/usr/bin/belfry"},
-			// What is outside of the container reaches nothing else. Something in front of it,
-			// or tls in a configuration file, keeps the token from being read on its way.
+			// Only this address can be reached from outside the container. A proxy in front of
+			// it, or tls in a configuration file, protects tokens in transit.
 			Cmd:          []string{"serve", "--data", imageData, "--listen", "0.0.0.0:8420", "--plain-http"},
 			Volumes:      map[string]struct{}{imageData: {}},
 			ExposedPorts: map[string]struct{}{"8420/tcp": {}},
@@ -105,8 +105,8 @@ func (r *release) imageOf(ctx context.Context, i image) (v1.Image, error) {
 	return mutate.Append(img, mutate.Addendum{Layer: system, MediaType: types.OCILayer}, mutate.Addendum{Layer: own, MediaType: types.OCILayer})
 }
 
-// systemLayer is what a program finds on any system: users, certificates, zones, directories
-// to write to.
+// systemLayer has what a program expects of a system: users, certificates, time zones, and
+// writable directories.
 func (r *release) systemLayer(ctx context.Context) (v1.Layer, error) {
 	root, err := r.command(ctx, nil, "go", "env", "GOROOT")
 	if err != nil {
@@ -143,20 +143,20 @@ func (r *release) systemLayer(ctx context.Context) (v1.Layer, error) {
 	})
 }
 
-// certificates returns the authorities that Mozilla trusts without limits, as the Go team
-// keeps them.
+// certificates returns the authorities that Mozilla trusts without constraints, from the
+// bundle of the Go team.
 func certificates() []byte {
 	var b bytes.Buffer
 	for root := range bundle.Roots() {
 		if root.Constraint == nil {
-			// A buffer takes everything.
+			// Writing to a buffer does not fail.
 			_ = pem.Encode(&b, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate})
 		}
 	}
 	return b.Bytes()
 }
 
-// layer makes a layer of what is written to it.
+// layer makes a layer from what write writes.
 func layer(write func(*tar.Writer) error) (v1.Layer, error) {
 	var b bytes.Buffer
 	tw := tar.NewWriter(&b)

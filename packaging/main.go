@@ -1,6 +1,6 @@
 // Command packaging builds a release of Belfry: static programs, packages for Debian and Red
-// Hat, an image for containers, checksums and lists of what is inside. It needs Go and the
-// registries of Go, no daemon and no rights.
+// Hat, a container image, checksums and bills of materials. It needs Go and the Go module
+// proxy, but no daemon and no root.
 //
 //	go -C packaging run . -version 1.2.3
 package main
@@ -17,7 +17,7 @@ import (
 func main() {
 	log.SetFlags(0)
 	version := flag.String("version", "", "the version, as in 1.2.3 or 1.3.0-rc.1")
-	dir := flag.String("dir", "../dist", "where the release is written; what is there of it is replaced")
+	dir := flag.String("dir", "../dist", "the directory for the files; existing files are replaced")
 	only := flag.String("platforms", "", "the platforms, as in linux/amd64,darwin/arm64; default: all")
 	flag.Parse()
 	r := release{version: *version, dir: *dir, platforms: platforms}

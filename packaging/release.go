@@ -17,41 +17,41 @@ import (
 	"time"
 )
 
-// platform is a system and a processor.
+// platform is an operating system and an architecture.
 type platform struct{ os, arch string }
 
 func (p platform) String() string { return p.os + "/" + p.arch }
 
-// platforms are those of a release.
+// platforms are the platforms of a release.
 var platforms = []platform{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}, {"freebsd", "amd64"}}
 
 // platformOf finds a platform of a release by its name.
 func platformOf(name string) (platform, error) {
 	i := slices.IndexFunc(platforms, func(p platform) bool { return p.String() == name })
 	if i < 0 {
-		return platform{}, fmt.Errorf("there is no release for %q; there is one for %v", name, platforms)
+		return platform{}, fmt.Errorf("platform %q is unknown; known are %v", name, platforms)
 	}
 	return platforms[i], nil
 }
 
-// release is what is built.
+// release configures a release.
 type release struct {
 	version   string
 	dir       string
 	platforms []platform
 
-	program string    // that was built for all platforms, in tests; "" builds one for each
+	program string    // in tests: a built program to use for all platforms
 	root    string    // of the repository
-	date    time.Time // of all files: that of the commit, so that a second build gives the same bytes
+	date    time.Time // of all files: that of the commit, so that builds are reproducible
 }
 
-// versions are those that Go, Debian and Red Hat sort alike.
+// versions matches versions that Go, Debian and Red Hat sort in the same order.
 var versions = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z]+(\.[0-9A-Za-z]+)*)?$`)
 
 // make builds everything.
 func (r *release) make(ctx context.Context) error {
 	if !versions.MatchString(r.version) {
-		return fmt.Errorf("version %q is none: it has the form 1.2.3 or 1.3.0-rc.1", r.version)
+		return fmt.Errorf("version %q does not have the form 1.2.3 or 1.3.0-rc.1", r.version)
 	}
 	var err error
 	if r.root, err = filepath.Abs(".."); err != nil {

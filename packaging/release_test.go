@@ -129,7 +129,7 @@ func TestVersionsThatPackagesWouldSortWrongAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"", "v1.2.3", "1.2", "1.2.3+dirty", "1.02.3", "1.2.3-", "latest", "1.2.3; rm"} {
 		r := release{version: version, dir: t.TempDir()}
-		if err := r.make(t.Context()); err == nil || !strings.Contains(err.Error(), "it has the form 1.2.3") {
+		if err := r.make(t.Context()); err == nil || !strings.Contains(err.Error(), "does not have the form 1.2.3") {
 			t.Errorf("%q: %v", version, err)
 		}
 	}
