@@ -15,7 +15,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Event is something that a channel may tell of.
+// Event is something that a channel may report.
 type Event struct {
 	Kind      job.Notice        `json:"kind"`
 	Namespace string            `json:"namespace,omitempty"`
@@ -58,21 +58,21 @@ func (e *Event) About() string {
 	return e.Namespace + "/" + e.Job
 }
 
-// Wants reports whether a channel, with its defaults filled in, tells of an event at a moment.
+// Wants reports whether a channel, with its defaults filled in, reports an event at a moment.
 func Wants(c *job.Channel, e *Event, now time.Time) bool {
 	return !c.Paused && slices.ContainsFunc(c.Rules, func(r job.ChannelRule) bool { return selects(&r, e.Kind, e, now) })
 }
 
-// wantsEnd reports whether a channel tells of the end of a problem.
+// wantsEnd reports whether a channel reports the end of a problem.
 func wantsEnd(c *job.Channel, e *Event, now time.Time) bool {
 	return keepsOpen(c) || slices.ContainsFunc(c.Rules, func(r job.ChannelRule) bool { return selects(&r, job.NoticeRecovered, e, now) })
 }
 
-// keepsOpen reports whether the service itself keeps problems open until their end is said.
+// keepsOpen reports whether the service keeps a problem open until it is resolved there.
 func keepsOpen(c *job.Channel) bool { return c.To.PagerDuty != nil || c.To.Opsgenie != nil }
 
-// apart reports whether each group of a channel has messages of its own, however many there are:
-// programs go by their keys.
+// apart reports whether groups of a channel never share a message: receivers that are programs
+// use the key of the group.
 func apart(c *job.Channel) bool { return keepsOpen(c) || c.To.Webhook != nil }
 
 func selects(r *job.ChannelRule, kind job.Notice, e *Event, now time.Time) bool {
@@ -127,8 +127,8 @@ func matches(glob, name string) bool {
 	return strings.HasSuffix(name, last)
 }
 
-// groupOf returns what the group of an event is about, in words that are the same for all
-// events of the group.
+// groupOf returns the subject of the group of an event, the same text for all events of the
+// group.
 func groupOf(c *job.Channel, e *Event) string {
 	switch by := cmp.Or(c.Group.By, job.GroupByJob); {
 	case by == job.GroupByChannel:
@@ -146,14 +146,14 @@ func groupOf(c *job.Channel, e *Event) string {
 // GroupID returns the id of the group of an event.
 func GroupID(c *job.Channel, e *Event) string { return short(c.UID.String() + " " + groupOf(c, e)) }
 
-// short returns a text of 16 letters that stands for a longer one.
+// short returns an id of 16 letters for a longer text.
 func short(text string) string {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(text)) // it does not fail
 	return fmt.Sprintf("%016x", h.Sum64())
 }
 
-// mark is what tells apart events that were counted.
+// mark identifies an event, so that it is counted once.
 func (e *Event) mark() string {
 	return short(string(e.Kind) + " " + e.Run.String() + " " + strconv.Itoa(e.Attempt) + e.Step)
 }

@@ -12,8 +12,8 @@ import (
 const (
 	// itemsMax is how many problems a group lists: more than people read. More are counted.
 	itemsMax = 100
-	// seenMax is how many events are remembered that were counted: more than are read from
-	// the feed at once, so that none is counted twice after a crash.
+	// seenMax is how many counted events are remembered: more than are read from the feed at
+	// once, so that none is counted twice after a crash.
 	seenMax = 600
 	// textMax is how many bytes of the reason of a problem are kept.
 	textMax = 400
@@ -32,7 +32,7 @@ const (
 	afterMax = time.Hour
 )
 
-// Group is the subject of a series of messages: related problems, and what was reported of
+// Group has related problems that share a series of messages, and what was reported about
 // them.
 type Group struct {
 	ID      string  `json:"id"`
@@ -168,7 +168,7 @@ func (g *Group) Open() (open []*Item) {
 // Pending reports whether something waits to be said.
 func (g *Group) Pending() bool { return g.News > g.Said }
 
-// due returns when the next message of the group is due; zero for never, as things are.
+// due returns when the next message of the group is due, zero if there is nothing to report.
 func (g *Group) due(c *job.Channel) time.Time {
 	var at time.Time
 	switch {
@@ -263,8 +263,8 @@ func (g *Group) Refuse(f *Failure, now time.Time) (givenUp bool) {
 	return false
 }
 
-// Retry notes that a message was not delivered and may be taken later. What surely was not
-// delivered may be said together with later news.
+// Retry notes that a message was not delivered but may be later. If it certainly did not
+// arrive, its news may be merged with later news.
 func (g *Group) Retry(f *Failure) {
 	g.Tries, g.Error, g.Refused = g.Tries+1, cut(f.Error(), textMax), false
 	if !f.Unsure {
@@ -308,7 +308,7 @@ func (s *ChannelState) Delivered(c *job.Channel, now time.Time) {
 	s.Sent, s.SentAt, s.Error, s.Tries, s.Next = s.Sent+1, now, "", 0, time.Time{}
 }
 
-// Fail notes a try that failed: the channel rests, longer each time.
+// Fail notes a failed try: the channel backs off.
 func (s *ChannelState) Fail(f *Failure, now time.Time) {
 	s.Failed, s.FailedAt, s.Error, s.Tries = s.Failed+1, now, cut(f.Error(), textMax), s.Tries+1
 	if f.Refused {

@@ -16,7 +16,7 @@ import (
 // dingTalkMax is how many bytes a message has at most: DingTalk takes 20,000.
 const dingTalkMax = 16_000
 
-// dingTalkRest is how long DingTalk takes nothing from a robot after 21 messages in a minute.
+// dingTalkRest is how long DingTalk blocks a robot after 21 messages in a minute.
 const dingTalkRest = 10 * time.Minute
 
 // dingTalkBusy are the numbers of errors after which the same message may be taken later. A

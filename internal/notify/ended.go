@@ -115,8 +115,8 @@ func (n *Notifier) jobs(ctx context.Context, uids []job.ID) (map[job.ID]*store.J
 	return jobs, nil
 }
 
-// rowMax is the number of ends of a job that are counted: the maximum of a rule, and some
-// that say nothing about the job's health.
+// rowMax is the number of ends of a job that are examined: the maximum of a rule, and some
+// more for ends that neither fail nor succeed.
 const rowMax = 30
 
 // inARow returns how many runs of a job have failed since its latest success, 0 if none has.

@@ -10,7 +10,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// lease is who delivers.
+// lease names the node that delivers.
 type lease struct {
 	Node    string `json:"node"`
 	version int64

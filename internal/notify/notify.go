@@ -95,7 +95,7 @@ type Notifier struct {
 	sends    sync.WaitGroup
 }
 
-// Stats is how it is with the notifications of this process.
+// Stats counts the notifications of this process.
 type Stats struct {
 	Delivers bool  // this node has the lease
 	Pending  int   // groups with something to say
@@ -126,7 +126,7 @@ func (n *Notifier) Wake() {
 	}
 }
 
-// Stats returns how it is now. It may be called from any goroutine.
+// Stats returns the current counts. It may be called from any goroutine.
 func (n *Notifier) Stats() Stats {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -178,7 +178,7 @@ func (n *Notifier) stop(ctx context.Context) {
 	}
 }
 
-// forget empties the cache, so that the state is read again.
+// forget clears the cache, so that the state is read again.
 func (n *Notifier) forget() {
 	n.channels, n.groups, n.states = nil, nil, map[job.ID]*state{}
 	n.looked = time.Time{}
@@ -258,7 +258,7 @@ func (n *Notifier) take(ctx context.Context, list []*job.Channel) error {
 	return n.consume(ctx, list)
 }
 
-// consume asks the feed for the outcomes that the rules want, or for nothing without channels.
+// consume subscribes to the outcomes that the rules need, or to none without channels.
 func (n *Notifier) consume(ctx context.Context, list []*job.Channel) error {
 	if len(list) == 0 {
 		if n.wanted.Name == "" {

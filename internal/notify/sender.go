@@ -99,7 +99,7 @@ func (s *Sender) Send(ctx context.Context, c *job.Channel, m *notice.Message) er
 	return &notice.Failure{Err: err, Unsure: true}
 }
 
-// refused is a failure that does not go away alone.
+// refused is a failure that a retry does not cure.
 func refused(format string, args ...any) *notice.Failure {
 	return &notice.Failure{Err: fmt.Errorf(format, args...), Refused: true}
 }
@@ -248,7 +248,7 @@ func saidWait(body []byte) time.Duration {
 // retryAfterMax bounds the seconds of Retry-After: a longer value is a mistake.
 const retryAfterMax = 1e6
 
-// coded is the answer of services that say in a number what went wrong.
+// coded is the answer of services that report errors by number.
 func coded(field string, busy map[int]time.Duration) func([]byte) error {
 	return func(body []byte) error {
 		var said map[string]any

@@ -19,7 +19,7 @@ const (
 	slackTitleMax = 150
 )
 
-// slackEscape writes what Slack takes for a mention or link.
+// slackEscape escapes what Slack would read as a mention or link.
 var slackEscape = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 
 // marks show how urgent a message is where there is no colour.

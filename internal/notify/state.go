@@ -12,7 +12,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// ref is the note that something is kept in.
+// ref is a note of the store with the version that was read.
 type ref struct {
 	note    string
 	version int64

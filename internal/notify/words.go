@@ -7,8 +7,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/notice"
 )
 
-// markdownEscape writes what Markdown takes for more than letters. Reasons come from the
-// output of commands.
+// markdownEscape escapes the syntax of Markdown: reasons can contain output of commands.
 var markdownEscape = strings.NewReplacer(
 	`\`, `\\`, "*", `\*`, "_", `\_`, "`", "\\`", "[", `\[`, "]", `\]`, "~", `\~`, "|", `\|`, "<", `\<`, ">", `\>`, "#", `\#`,
 )

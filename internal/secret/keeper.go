@@ -27,7 +27,7 @@ const (
 	DescriptionMax = 1024
 )
 
-// Secret is a secret as it is kept, without its value.
+// Secret is a stored secret without its value.
 type Secret struct {
 	Namespace   string    `json:"-"`
 	Name        string    `json:"-"`
@@ -45,7 +45,7 @@ type Secret struct {
 // FullName returns "namespace/name".
 func (s *Secret) FullName() string { return s.Namespace + "/" + s.Name }
 
-// Source says where a value is that the store does not keep. At most one field is set.
+// Source is the place of a value outside the store. At most one field is set.
 type Source struct {
 	File  string `json:"file,omitempty"`  // in the directory of the namespace
 	Env   string `json:"env,omitempty"`   // the end of the name of a variable of the servers
@@ -65,7 +65,7 @@ func (s Source) String() string {
 	return "store"
 }
 
-// Missing means that a named secret does not exist. It is not temporary.
+// Missing means that a named secret does not exist: retrying does not help.
 type Missing struct {
 	Namespace, Name string
 	Near            string // a name that may be meant, or ""
@@ -157,14 +157,14 @@ func (k *Keeper) List(ctx context.Context, namespace string) ([]*Secret, error) 
 	}
 }
 
-// envPattern is the end of the name of a variable: without a double underscore, which parts it
-// from the namespace.
+// envPattern matches the name of a variable after the namespace. It excludes the double
+// underscore that separates the two.
 var envPattern = regexp.MustCompile(`^[A-Z0-9]+(_[A-Z0-9]+)*$`)
 
-// filePattern is the name of a file alone.
+// filePattern matches a file name without a directory.
 var filePattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
 
-// Check returns the mistake in the place of a value, and its field.
+// Check returns the mistake in a source, and its field.
 func (k *Keeper) Check(namespace string, s Source) (field string, err error) {
 	switch {
 	case s.File != "" && !filePattern.MatchString(s.File):
@@ -241,14 +241,14 @@ func (k *Keeper) Delete(ctx context.Context, namespace, name, actor string) erro
 	})
 }
 
-// Rotated says what a rotation has done.
+// Rotated is the result of a rotation.
 type Rotated struct {
 	Key            string // that all values are sealed with now
 	Sealed, Before int    // values that were sealed again, and those that had the key already
 	Elsewhere      int    // secrets whose value the store does not keep
 }
 
-// Rotate seals all values with the first key that have another one.
+// Rotate encrypts all values again that are not encrypted with the first key.
 func (k *Keeper) Rotate(ctx context.Context, actor string) (r Rotated, err error) {
 	if r.Key, err = k.Ring.current(ctx); err != nil {
 		return r, err
@@ -329,8 +329,8 @@ func (k *Keeper) Variable(namespace, name string) (string, error) {
 	return "", fmt.Errorf("the variable %s of the server is not set", name)
 }
 
-// Values returns the values of secrets of a namespace, all or none. An error that is no *Missing
-// may go away.
+// Values returns the values of secrets of a namespace, all or none. An error other than *Missing
+// may be temporary.
 func (k *Keeper) Values(ctx context.Context, namespace string, names []string) (map[string]string, error) {
 	values := make(map[string]string, len(names))
 	for _, name := range names {

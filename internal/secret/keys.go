@@ -1,7 +1,7 @@
-// Package secret keeps the values that jobs and channels name and documents never hold. A value
-// is sealed with a key of the servers and kept as a note of the store, or it is read from a file,
-// a variable or Vault when it is used. The package also masks values in what attempts write.
-// It decides nothing about who may set or use a secret.
+// Package secret keeps values that jobs and channels refer to by name. A value is encrypted with
+// a key of the servers and kept as a note of the store, or it is read from a file, a variable or
+// Vault when it is used. The package also masks values in the output of attempts. It does not
+// decide who may set or use a secret.
 package secret
 
 import (
@@ -58,7 +58,7 @@ type key struct {
 	secret []byte
 }
 
-// cipherOf returns what seals and opens the value of a secret.
+// cipherOf returns the cipher for the value of a secret.
 func (k *key) cipherOf(name string, salt []byte) (cipher.AEAD, error) {
 	derived, err := hkdf.Key(sha256.New, k.secret, salt, "belfry secret "+name, keyBytes)
 	if err != nil {
@@ -71,8 +71,8 @@ func (k *key) cipherOf(name string, salt []byte) (cipher.AEAD, error) {
 	return cipher.NewGCMWithRandomNonce(block)
 }
 
-// parseKeys reads keys, one in a line: an id, a blank and 32 bytes in base64. Empty lines and
-// those that begin with # count for nothing. The first key seals.
+// parseKeys reads keys, one per line: an id, a blank and 32 bytes in base64. Empty lines and
+// lines that begin with # are ignored. The first key encrypts.
 func parseKeys(text []byte) ([]key, error) {
 	var keys []key
 	lines := bufio.NewScanner(bytes.NewReader(text))
@@ -107,7 +107,7 @@ func parseKeys(text []byte) ([]key, error) {
 	return keys, nil
 }
 
-// NewKey returns a line with a new key, whose id is the moment and something random.
+// NewKey returns a line with a new key. Its id has the time and a random part.
 func NewKey(now time.Time) string {
 	secret, id := make([]byte, keyBytes), make([]byte, 2)
 	_, _ = rand.Read(secret) // crypto/rand does not fail
@@ -115,7 +115,7 @@ func NewKey(now time.Time) string {
 	return now.UTC().Format("2006-01-02T150405") + fmt.Sprintf("-%x ", id) + base64.StdEncoding.EncodeToString(secret) + "\n"
 }
 
-// Ring has the keys of a server. Use its fields to say where they are; none is a server without
+// Ring has the keys of a server. Its fields say where they are; without any the server has no
 // keys. Its methods may be called from many goroutines.
 type Ring struct {
 	// File holds the keys. Make creates it with a new key if it does not exist.
@@ -190,7 +190,7 @@ func (r *Ring) read(ctx context.Context) ([]byte, error) {
 	return text, err
 }
 
-// makePrivate makes a file that its user alone can read, unless it exists.
+// makePrivate creates a file that only its user can read, unless it exists.
 func makePrivate(path, text string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, os.ErrExist) {
