@@ -75,7 +75,7 @@ func (c *Client) RevokeToken(ctx context.Context, name string) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: "/tokens/" + url.PathEscape(name)})
 }
 
-// Session is the session of a person who has signed in to the web UI at an OpenID provider.
+// Session is the session of a person who has signed in at an OpenID provider.
 type Session struct {
 	Person  string    `json:"person" doc:"The name of the person in the audit, such as sso:ann@example.com."`
 	Subject string    `json:"subject" doc:"The identity of the person at the provider, which stays the same when the name changes."`
@@ -99,6 +99,44 @@ func (c *Client) Sessions(ctx context.Context) (Page[Session], error) {
 func (c *Client) EndSessions(ctx context.Context, person string) (SessionsEnded, error) {
 	var ended SessionsEnded
 	return ended, c.do(ctx, call{method: http.MethodDelete, path: "/sessions/" + url.PathEscape(person), answer: &ended})
+}
+
+// SignIn says how a person signs in on a command line.
+type SignIn struct {
+	URL string `json:"url" doc:"The page to open in a browser, with the parameters challenge, which is the SHA-256 of a verifier in base64url, state and, for a command that listens on 127.0.0.1, port. The page sends the browser there with code and state, or shows the code."`
+}
+
+// SignInCode begins a session.
+type SignInCode struct {
+	Code     string `json:"code" minLength:"1" maxLength:"128" doc:"The code of the page."`
+	Verifier string `json:"verifier" minLength:"43" maxLength:"128" doc:"The verifier of the challenge."`
+}
+
+// NewSession is a session that has just begun.
+type NewSession struct {
+	// Secret is shown this once: the server keeps a hash of it.
+	Secret  string    `json:"secret" doc:"It is sent like a token. It is shown this once."`
+	Person  string    `json:"person" doc:"The name of the person in the audit, such as sso:ann@example.com."`
+	Roles   string    `json:"roles" doc:"What the person may do, in words."`
+	Expires time.Time `json:"expires" doc:"When the session ends at the latest. It ends before if it is not used for 12 hours."`
+}
+
+// SignIn returns how a person signs in on a command line. It needs no token.
+func (c *Client) SignIn(ctx context.Context) (SignIn, error) {
+	var how SignIn
+	return how, c.do(ctx, call{method: http.MethodGet, path: "/sign-in", answer: &how})
+}
+
+// BeginSession begins the session of a person with a code, once. It needs no token.
+func (c *Client) BeginSession(ctx context.Context, code SignInCode) (NewSession, error) {
+	var made NewSession
+	return made, c.do(ctx, call{method: http.MethodPost, path: "/sign-in", body: code, answer: &made})
+}
+
+// EndSession ends the session that this client has in place of a token: at once on the called
+// server, within a second on others of the same store.
+func (c *Client) EndSession(ctx context.Context) error {
+	return c.do(ctx, call{method: http.MethodDelete, path: "/sign-in"})
 }
 
 // LoginCode logs a browser in, once.

@@ -106,6 +106,9 @@ type Person struct {
 	Name     string   `json:"name"`             // what people call them
 	Email    string   `json:"email,omitempty"`  // only if the provider has verified it
 	Groups   []string `json:"groups,omitempty"` // the groups that had a meaning here at the sign-in
+	// SignedIn is when the person signed in, for a session that began later: that of a command
+	// line. Zero: when the session began.
+	SignedIn time.Time `json:"signed_in,omitzero"`
 }
 
 // Actor is the name of a person in the audit. No token has such a name.

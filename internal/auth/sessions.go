@@ -6,6 +6,7 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
+	"crypto/subtle"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -101,10 +102,90 @@ func (s *Sessions) Begin(ctx context.Context, token store.TokenHash) (secret str
 
 // BeginPerson makes a session for a person and returns its secret. The audit says who it is.
 func (s *Sessions) BeginPerson(ctx context.Context, p *store.Person) (secret string, err error) {
+	return s.beginPerson(ctx, p, s.people.Lasts(), "")
+}
+
+// beginPerson makes a session that lasts at most so long. what follows the roles in the audit.
+func (s *Sessions) beginPerson(ctx context.Context, p *store.Person, most time.Duration, what string) (secret string, err error) {
 	return s.add(ctx, store.PutToken{
-		Name: string(store.RoleSession) + "/" + personSession, Role: store.RoleSession, Lasts: min(SessionIdle, s.people.Lasts()), Terms: store.Terms{Person: p},
-		Said: fmt.Sprintf("%s; subject %s of %s", RolesInWords(s.people.Roles(p)), p.Subject, p.Provider),
+		Name: string(store.RoleSession) + "/" + personSession, Role: store.RoleSession, Lasts: min(SessionIdle, most), Terms: store.Terms{Person: p},
+		Said: fmt.Sprintf("%s%s; subject %s of %s", RolesInWords(s.people.Roles(p)), what, p.Subject, p.Provider),
 	})
+}
+
+// signedIn returns when the person of a session signed in.
+func signedIn(session *store.Token) time.Time {
+	if at := session.Person.SignedIn; !at.IsZero() {
+		return at
+	}
+	return session.Created
+}
+
+// Challenge returns the challenge of a command's verifier, as PKCE defines it with S256 (RFC 7636).
+func Challenge(verifier string) string { return inName(HashOf(verifier)) }
+
+// ErrChallenge is about a challenge that Challenge does not return.
+var ErrChallenge = errors.New("the challenge is not one of S256")
+
+// Approve makes a code with which a command begins a session of its own for the person of this
+// session, once and within CodeFor. Only a command with the verifier of the challenge can.
+func (s *Sessions) Approve(ctx context.Context, secret, challenge string) (code string, err error) {
+	if sum, err := base64.RawURLEncoding.DecodeString(challenge); err != nil || len(sum) != sha256.Size || challenge != base64.RawURLEncoding.EncodeToString(sum) {
+		return "", ErrChallenge
+	}
+	holder, err := s.Holder(ctx, secret)
+	if err != nil {
+		return "", err
+	}
+	if holder.Person == nil {
+		return "", ErrUnknown
+	}
+	person := *holder.Person
+	person.SignedIn = signedIn(&holder.Token)
+	return s.add(ctx, store.PutToken{Name: string(store.RoleCode) + "/" + challenge, Role: store.RoleCode, Lasts: CodeFor, Terms: store.Terms{Person: &person}})
+}
+
+// BeginCommand makes the session of a command for the code of Approve. It ends at the latest when
+// a session that began at the sign-in of the person would. The error is ErrUnknown or one of the
+// store.
+func (s *Sessions) BeginCommand(ctx context.Context, code, verifier string) (secret string, holder Holder, ends time.Time, err error) {
+	made, err := s.tokens.lately(ctx, HashOf(code))
+	if errors.Is(err, ErrUnknown) {
+		// Another node may have made the code since this one last read the store.
+		select {
+		case <-time.After(reread):
+		case <-ctx.Done():
+			return "", Holder{}, ends, ctx.Err()
+		}
+		made, err = s.tokens.lately(ctx, HashOf(code))
+	}
+	if errors.Is(err, ErrExpired) || err == nil && (made.Role != store.RoleCode || made.Person == nil || s.people == nil) {
+		err = ErrUnknown
+	}
+	if err != nil {
+		return "", Holder{}, ends, err
+	}
+	_, rest, _ := strings.Cut(made.Name, "/")
+	challenge, _, _ := strings.Cut(rest, "/")
+	if subtle.ConstantTimeCompare([]byte(challenge), []byte(Challenge(verifier))) != 1 {
+		return "", Holder{}, ends, ErrUnknown
+	}
+	now, err := s.tokens.storeNow(ctx)
+	if err != nil {
+		return "", Holder{}, ends, err
+	}
+	if err := s.spend(ctx, &made); err != nil {
+		return "", Holder{}, ends, err
+	}
+	ends = made.Person.SignedIn.Add(s.people.Lasts())
+	if len(s.people.Roles(made.Person)) == 0 || !now.Before(ends) {
+		return "", Holder{}, ends, ErrUnknown
+	}
+	if secret, err = s.beginPerson(ctx, made.Person, ends.Sub(now), " for a command line"); err != nil {
+		return "", Holder{}, ends, err
+	}
+	holder, err = s.Holder(ctx, secret)
+	return secret, holder, ends, err
 }
 
 // personSession is in the name of a session in place of the hash of a token.
@@ -174,21 +255,26 @@ func (s *Sessions) remove(ctx context.Context, name string) error {
 // store.
 func (s *Sessions) Redeem(ctx context.Context, code string) (store.Token, error) {
 	made, err := s.tokens.lately(ctx, HashOf(code))
-	if errors.Is(err, ErrExpired) || err == nil && made.Role != store.RoleCode {
+	if errors.Is(err, ErrExpired) || err == nil && (made.Role != store.RoleCode || made.Person != nil) {
 		return store.Token{}, ErrUnknown
 	}
 	if err != nil {
 		return store.Token{}, err
 	}
-	defer s.tokens.Forget()
-	// The removal decides who redeems it.
-	switch err := s.tokens.store.DeleteToken(ctx, made.Name, system); {
-	case errors.Is(err, store.ErrNotFound):
-		return store.Token{}, ErrUnknown
-	case err != nil:
+	if err := s.spend(ctx, &made); err != nil {
 		return store.Token{}, err
 	}
 	return s.principal(ctx, &made)
+}
+
+// spend removes a code, which decides who redeems it. The error is ErrUnknown for the others.
+func (s *Sessions) spend(ctx context.Context, code *store.Token) error {
+	defer s.tokens.Forget()
+	err := s.tokens.store.DeleteToken(ctx, code.Name, system)
+	if errors.Is(err, store.ErrNotFound) {
+		return ErrUnknown
+	}
+	return err
 }
 
 // principal returns the token behind a stand-in.
@@ -220,7 +306,7 @@ func (s *Sessions) Holder(ctx context.Context, secret string) (Holder, error) {
 	token, err := s.principal(ctx, &session)
 	if err == nil {
 		s.tokens.note(ctx, &token)
-		s.extend(ctx, &session, SessionMax)
+		s.extend(ctx, &session, session.Created.Add(SessionMax))
 	}
 	return Holder{Token: token}, err
 }
@@ -235,19 +321,20 @@ func (s *Sessions) person(ctx context.Context, session store.Token) (Holder, err
 		return Holder{}, err
 	}
 	roles := s.people.Roles(session.Person)
-	if len(roles) == 0 || now.Sub(session.Created) >= s.people.Lasts() {
+	since := signedIn(&session)
+	if len(roles) == 0 || now.Sub(since) >= s.people.Lasts() {
 		return Holder{}, ErrUnknown
 	}
-	s.extend(ctx, &session, s.people.Lasts())
+	s.extend(ctx, &session, since.Add(s.people.Lasts()))
 	session.Name = session.Person.Actor()
 	return Holder{Token: session, Roles: roles}, nil
 }
 
 // extend writes that a session is used, unless that was written lately. When it fails, the next
-// use tries again.
-func (s *Sessions) extend(ctx context.Context, session *store.Token, most time.Duration) {
+// use tries again. The session ends by ends in any case.
+func (s *Sessions) extend(ctx context.Context, session *store.Token, ends time.Time) {
 	now, err := s.tokens.storeNow(ctx)
-	lasts := min(SessionIdle, session.Created.Add(most).Sub(now))
+	lasts := min(SessionIdle, ends.Sub(now))
 	if err != nil || session.Expires.Sub(now) > lasts-extendAfter || lasts <= 0 {
 		return
 	}
@@ -277,7 +364,12 @@ func (s *Sessions) extend(ctx context.Context, session *store.Token, most time.D
 
 // End ends a session, on all nodes within a second.
 func (s *Sessions) End(ctx context.Context, secret string) error {
-	session, err := s.tokens.lately(ctx, HashOf(secret))
+	return s.EndByHash(ctx, HashOf(secret))
+}
+
+// EndByHash is End for a session whose secret is not at hand.
+func (s *Sessions) EndByHash(ctx context.Context, hash store.TokenHash) error {
+	session, err := s.tokens.lately(ctx, hash)
 	if errors.Is(err, ErrUnknown) || errors.Is(err, ErrExpired) {
 		return nil
 	}
@@ -303,7 +395,7 @@ func (s *Sessions) EndAll(ctx context.Context, secret string) error {
 	}
 	defer s.tokens.Forget()
 	for i := range list {
-		if t := &list[i]; t.Role == store.RoleSession && haveOneHolder(t, &session) {
+		if t := &list[i]; t.Role.StandsIn() && haveOneHolder(t, &session) { // a code would begin another one
 			if err := s.remove(ctx, t.Name); err != nil {
 				return err
 			}

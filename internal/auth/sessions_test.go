@@ -202,3 +202,103 @@ func TestFormsBelongToTheirSession(t *testing.T) {
 		t.Error("the token of a form is good for another session, or for none")
 	}
 }
+
+// staff are people with one role everywhere.
+type staff struct {
+	lasts time.Duration
+	gone  bool // they have no role any more
+}
+
+func (s *staff) Roles(*store.Person) map[string]store.Role {
+	if s.gone {
+		return nil
+	}
+	return map[string]store.Role{"": store.RoleRunner}
+}
+
+func (s *staff) Lasts() time.Duration { return s.lasts }
+
+func TestAPersonLetsACommandBeginASessionOfItsOwn(t *testing.T) {
+	w := newSessionWorld(t)
+	people := &staff{lasts: 8 * time.Hour}
+	node := func() *auth.Sessions {
+		return auth.NewSessions(auth.New(w.store, func() time.Time { return w.now }), people)
+	}
+	browser, command := node(), node()
+	ann := &store.Person{Provider: "sso", Subject: "17", Name: "ann@example.org"}
+	signedIn := w.now
+	secret, err := browser.BeginPerson(t.Context(), ann)
+	w.must(err)
+	approve := func(secret, challenge string) string {
+		t.Helper()
+		code, err := browser.Approve(t.Context(), secret, challenge)
+		w.must(err)
+		return code
+	}
+	refused := func(what, code, verifier string) {
+		t.Helper()
+		if _, _, _, err := command.BeginCommand(t.Context(), code, verifier); !errors.Is(err, auth.ErrUnknown) {
+			t.Errorf("%s begins a session: %v", what, err)
+		}
+	}
+	const verifier = "a verifier"
+	w.now = w.now.Add(6 * time.Hour)
+	code := approve(secret, auth.Challenge(verifier))
+	refused("another verifier", code, "another")
+	refused("another code", "another", verifier)
+	refused("the session in place of the code", secret, verifier)
+	if _, err := browser.Redeem(t.Context(), code); !errors.Is(err, auth.ErrUnknown) {
+		t.Errorf("the code logs a browser in: %v", err)
+	}
+	own, holder, ends, err := command.BeginCommand(t.Context(), code, verifier)
+	w.must(err)
+	if own == secret || holder.Name != "sso:ann@example.org" || holder.Roles[""] != store.RoleRunner || !ends.Equal(signedIn.Add(people.lasts)) {
+		t.Errorf("the command has the session of %q with %v until %s", holder.Name, holder.Roles, ends)
+	}
+	refused("a code that was used", code, verifier)
+
+	late := approve(secret, auth.Challenge(verifier))
+	w.now = w.now.Add(auth.CodeFor)
+	refused("a code that is a minute old", late, verifier)
+
+	// The end of one session is not that of the other.
+	w.must(browser.End(t.Context(), secret))
+	if holder, err := command.Holder(t.Context(), own); err != nil || holder.Name != "sso:ann@example.org" {
+		t.Errorf("the session of the command is of %q, %v", holder.Name, err)
+	}
+	// A chain of sessions does not outlive the sign-in.
+	again := approve(own, auth.Challenge(verifier))
+	w.now = w.now.Add(time.Second) // the other node reads the store each second
+	next, _, ends, err := command.BeginCommand(t.Context(), again, verifier)
+	w.must(err)
+	if !ends.Equal(signedIn.Add(people.lasts)) {
+		t.Errorf("the next session lasts until %s", ends)
+	}
+	pending := approve(own, auth.Challenge(verifier))
+	people.gone = true
+	refused("a person without a role", pending, verifier)
+	people.gone = false
+	w.now = signedIn.Add(people.lasts)
+	for _, secret := range []string{own, next} {
+		if _, err := command.Holder(t.Context(), secret); !errors.Is(err, auth.ErrUnknown) {
+			t.Errorf("a session outlives the sign-in: %v", err)
+		}
+	}
+}
+
+func TestOnlyAPersonWithAChallengeApprovesACommand(t *testing.T) {
+	w := newSessionWorld(t)
+	s := auth.NewSessions(auth.New(w.store, func() time.Time { return w.now }), &staff{lasts: time.Hour})
+	ofToken, err := s.Begin(t.Context(), w.token)
+	w.must(err)
+	if _, err := s.Approve(t.Context(), ofToken, auth.Challenge("x")); !errors.Is(err, auth.ErrUnknown) {
+		t.Errorf("the session of a token approves a command: %v", err)
+	}
+	person, err := s.BeginPerson(t.Context(), &store.Person{Provider: "sso", Subject: "1", Name: "ann"})
+	w.must(err)
+	for _, challenge := range []string{"", "x", "a/b", auth.Challenge("x") + "A", strings.Repeat("=", 43), auth.Challenge("x")[:42] + "/"} {
+		if _, err := s.Approve(t.Context(), person, challenge); !errors.Is(err, auth.ErrChallenge) {
+			t.Errorf("the challenge %q is taken: %v", challenge, err)
+		}
+	}
+}

@@ -58,6 +58,7 @@ type remote struct {
 	listed    string // the namespace that lists are about, "" for all
 	noToken   string // where a token was searched, if none was found
 	tokenFrom string // where it is from, if there is one
+	person    string // who has signed in with belfry login, "" with a token
 }
 
 // connect selects the server. It sends nothing yet.
@@ -76,7 +77,7 @@ func connect(env Env, asked config.Asked) (*remote, error) {
 	if err != nil {
 		return nil, &failure{code: ExitUsage, message: err.Error()}
 	}
-	api, err := client.New(client.Config{URL: c.Server, Token: c.Token, UserAgent: "belfry/" + versionOf(buildInfo()).Version})
+	api, err := client.New(client.Config{URL: c.Server, Token: c.Token, UserAgent: userAgent()})
 	if err != nil {
 		message := err.Error()
 		if c.ServerFrom != "" {
@@ -84,8 +85,11 @@ func connect(env Env, asked config.Asked) (*remote, error) {
 		}
 		return nil, &failure{code: ExitUsage, message: message}
 	}
-	return &remote{Client: api, env: env, namespace: c.Namespace, listed: c.Listed, noToken: c.NoToken, tokenFrom: c.TokenFrom}, nil
+	return &remote{Client: api, env: env, namespace: c.Namespace, listed: c.Listed, noToken: c.NoToken, tokenFrom: c.TokenFrom, person: c.Person}, nil
 }
+
+// userAgent is what the audit knows commands by.
+func userAgent() string { return "belfry/" + versionOf(buildInfo()).Version }
 
 // exitCodes are the exit codes of problem types; the others are ExitFailed.
 var exitCodes = map[client.ProblemType]ExitCode{
@@ -137,7 +141,11 @@ func (r *remote) refused(err error) error {
 	if p.MoreErrors > 0 {
 		f.details = append(f.details, fmt.Sprintf("and %d more", p.MoreErrors))
 	}
-	if p.Type == client.TypeUnauthenticated {
+	switch {
+	case p.Type == client.TypeUnauthenticated && r.person != "":
+		f.message = fmt.Sprintf("the session of %s at %s has ended", oneLine(r.person), r.URL())
+		f.hint = "sign in again with belfry login, or forget the session with belfry logout"
+	case p.Type == client.TypeUnauthenticated:
 		f.message = fmt.Sprintf("%s requires a token: %s", r.URL(), f.message)
 		if r.tokenFrom != "" {
 			f.message += ": it is from " + r.tokenFrom

@@ -52,16 +52,15 @@ func newCrontabImport(env Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import [FILE...] [flags]",
 		Short: "Turn crontab lines into jobs; without --apply, show what would become of each line",
-		Long: `Turn the lines of crontabs into jobs that do the same. Without --apply nothing is
-written: the command shows the job that each line makes, and what the job cannot
-keep of the line.
+		Long: `Turn crontab lines into equivalent jobs. Without --apply nothing is written: the
+command shows the job for each line, and what is lost.
 
-Without a FILE it reads the crontab of the present user, with -u that of another
+Without a FILE it reads the crontab of the current user, with -u that of another
 user, and with --system /etc/crontab, /etc/cron.d and /etc/anacrontab. The path of
 a file decides its format: a system crontab has a user before each command, an
-anacrontab periods, and a .timer is a unit of systemd; --format says it for others.
+anacrontab has periods, and a .timer is a systemd unit. --format overrides it.
 
-The same line makes the same job again, so a second import changes nothing. The jobs
+A line always becomes the same job, so a second import changes nothing. The jobs
 are marked with an owner; --prune deletes those whose lines are gone. cron keeps
 running the lines until they are removed: --comment-out comments them out once their
 jobs exist, and keeps a copy of each file.`,
@@ -591,9 +590,9 @@ func newCrontabExport(env Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export [flags]",
 		Short: "Print jobs as a crontab",
-		Long: `Print jobs as lines of a crontab for cronie. What a crontab cannot say, such as
-retries or an interval of seconds, is lost; a job that it cannot run at all stands
-there as a comment with the reason.`,
+		Long: `Print jobs as crontab lines for cronie. What a crontab lacks, such as retries or
+intervals of seconds, is lost; a job that a crontab cannot express becomes a comment
+with the reason.`,
 		Example: `belfry crontab export > crontab.txt
 belfry crontab export --system -n web`,
 		Args: noArguments,

@@ -56,12 +56,12 @@ func newDoctor(env Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor [flags]",
 		Short: "Check a server and its machine for problems",
-		Long: `Check a server and its machine for problems, and say how to mend each. It changes
+		Long: `Check a server and its machine for problems, and suggest a fix for each. It changes
 nothing. It reads the data directory, so run it on the machine of the server and
 as its user.
 
-The exit code is 1 if something is wrong. A note is about something that works and
-could be better.`,
+The exit code is 1 if there is a problem. A note is a suggestion about something that
+works.`,
 		Example: "belfry doctor\nbelfry doctor --config /etc/belfry.yaml\nbelfry doctor -o json",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

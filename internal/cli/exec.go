@@ -43,18 +43,18 @@ func newExec(env Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec [flags] -- COMMAND [ARGUMENT...]",
 		Short: "Run a command that cron starts, and report on it",
-		Long: `Run the command of a line that stays in a crontab, and report its start, its end and
-its output to a job with run.external. Streams, signals and exit code are the command's.
-It runs whether a server answers or not. Reports that cannot be sent wait in a spool on
-disk for the next belfry exec of this user, or for belfry exec --flush.
+		Long: `Run a command for a crontab line, and report its start, end and output to a job with
+run.external. Streams, signals and the exit code are passed through. The command runs
+even if no server answers. Reports that cannot be sent wait in a spool on disk for the
+next belfry exec of this user, or for belfry exec --flush.
 
-Besides those of the command there are these exit codes: 75 if --lock has kept it from
-running, 124 if it timed out, 126 if it cannot be executed, 127 if it is not found, and
-128 plus the number of the signal that ended it.
+The exit code is that of the command, or 75 if --lock kept it from running, 124 if it
+timed out, 126 if it cannot be executed, 127 if it is not found, and 128 plus the number
+of the signal that ended it.
 
---lock lets one run at a time: on this machine those of this user, by a file that the
-command has locked as long as it runs; on all machines if the server confirms that within
-5s. Otherwise the command runs by the lock of this machine alone, and the report says so.`,
+--lock allows one run at a time: on this machine for this user, with a file that stays
+locked while the command runs; on all machines if the server confirms it within 5s.
+Otherwise only this machine is locked, and the report says so.`,
 		Example: `30 2 * * *   belfry exec --job backup -- /usr/local/bin/backup --full
 */5 * * * *  belfry exec --job poll --schedule '*/5 * * * *' --lock -- /opt/poll
 0 4 * * *    belfry exec --job report --timeout 1h --retries 2 -- sh -c 'report | mail ops'

@@ -73,6 +73,8 @@ var unconflicted = map[string]string{
 	"node drain":       "it may be drained already",
 	"node undrain":     "the same",
 	"token list":       "it changes nothing",
+	"login":            "a session is added to others",
+	"logout":           "it may have ended already",
 	"session end":      "it ends whatever sessions there are, see TestAnAdministratorEndsSessionsOfAPerson",
 	"channel test":     "it sends in any case",
 	"notification ack": "it may be acknowledged already",
@@ -236,8 +238,8 @@ func TestInterruptEndsEachClientCommand(t *testing.T) {
 	}
 	b, all := exitBench(t), commands(t)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if !strings.Contains(all[name], "--server URL") || name == "job edit" || name == "doctor" || name == "exec" || name == "worker" {
-			continue // these want a terminal, the machine, and a signal
+		if !strings.Contains(all[name], "--server URL") || name == "job edit" || name == "doctor" || name == "exec" || name == "worker" || name == "logout" {
+			continue // these want a terminal, the machine, a signal, and a session
 		}
 		t.Run(name, func(t *testing.T) {
 			b.t = t

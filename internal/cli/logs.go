@@ -33,9 +33,9 @@ the run has ended; a broken connection is resumed. Of a flow the output of all s
 each line with its step; RUN/STEP is one step with all its items, and RUN/STEP/0 its
 first item.
 
-On a terminal colours are kept, whatever else a terminal would obey is left out,
-and marks that turn the direction of a text are shown as <U+202E>; piped the
-output is as it was written.`,
+On a terminal colours are kept, other control sequences are removed, and characters
+that change the direction of text are shown as <U+202E>. Piped, the output is
+unchanged.`,
 		Example: `belfry logs nightly
 belfry logs -f nightly
 belfry logs 01M7WSD70J4JVRQ9N4TN6P9NR3 --attempt 1 --timestamps

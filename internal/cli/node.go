@@ -42,9 +42,9 @@ the lost_after of their jobs.
 CLOCK is how far the clock of the machine is ahead of the clock of the store, which
 decides when jobs start: a wrong clock starts nothing early or late.
 
-With -o wide, PARTITIONS is for how many of the 256 partitions of jobs it plans, STORE
+With -o wide, PARTITIONS is how many of the 256 partitions of jobs the node plans, STORE
 how long the store took for its last read and write of a note, and HOUR how many attempts
-it has started within the last hour. Nodes say this once a minute.`,
+it started within the last hour. Nodes report this once a minute.`,
 		Example: "belfry node list\nbelfry node list -o wide\nbelfry node list --gone\nbelfry node list -o json",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

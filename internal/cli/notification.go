@@ -33,7 +33,7 @@ func newNotificationList(env Env) *cobra.Command {
 		Short:   "List notifications that wait or whose problems last",
 		Long: `List notifications that wait or whose problems last, by channel.
 
-The state is that of the latest news: waiting (for other events, for quiet hours or for
+The state is that of the latest message: waiting (for other events, for quiet hours or for
 the limit of the channel), retrying (a try has failed), refused (by the service; tried
 again each hour for a day) or sent.`,
 		Example: "belfry notification list\nbelfry notification list -o json",
@@ -85,7 +85,7 @@ func newNotificationAck(env Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "ack ID [flags]",
 		Short:   "Acknowledge a notification, so that it is not repeated",
-		Long:    "Acknowledge a notification, so that it is not repeated while nothing new happens. The end of its problem is still told.",
+		Long:    "Acknowledge a notification, so that it is not repeated until something new happens. The end of its problem is still reported.",
 		Example: "belfry notification ack 01K3V5B7M0Q8C2X9R4T6W1Y8ZD-8c2f61b09ad3e457",
 		Args:    oneName("id of a notification"),
 		RunE: func(cmd *cobra.Command, args []string) error {

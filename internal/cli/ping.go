@@ -19,13 +19,13 @@ func newJobPingKey(env Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ping-key NAME [flags]",
 		Short: "Make the ping key of a job that reports",
-		Long: `Make the ping key of a job with run.external, and end the one that it had. Who has the
-key can report on the job with a request to its URL, without a token, and do nothing else:
+		Long: `Create the ping key of a job with run.external, in place of its old one. The key allows
+nothing but reports on the job, by requests to its URL without a token:
 
-  URL          it has ended well
-  URL/start    it has started
-  URL/fail     it has failed
-  URL/3        it has ended with exit code 3
+  URL          success
+  URL/start    start
+  URL/fail     failure
+  URL/3        end with exit code 3
 
 The key is shown once.`,
 		Example:           "belfry job ping-key backup\ncurl -fsS -m 10 --retry 5 \"$(belfry job ping-key backup)\"",

@@ -24,7 +24,7 @@ func newJobRevisions(env Env) *cobra.Command {
 		Long: `List the versions of a job, latest first, with their authors and times. belfry job
 diff compares two of them, and belfry job rollback restores one.`,
 		Example: `belfry job revisions nightly
-belfry job revisions nightly --limit 1 -o name     # the present version`,
+belfry job revisions nightly --limit 1 -o name     # the current version`,
 		Args: oneName("job"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			server, name, err := connectFor(env, asked, args[0])
@@ -73,8 +73,8 @@ func newJobDiff(env Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff NAME [VERSION [VERSION]] [flags]",
 		Short: "Compare two versions of a job",
-		Long: `Compare two versions of a job: the present one and the one before it, a version and
-the present one, or two versions.
+		Long: `Compare two versions of a job: the current one and the one before it, a version and
+the current one, or two versions.
 
 The exit code is 1 if they differ.`,
 		Example: `belfry job diff nightly

@@ -282,8 +282,8 @@ func newJobRun(env Env) *cobra.Command {
 		Long: `Run a job now, whatever its schedule, even if it is paused. Parameters are those
 that the job declares. With --label all jobs with the label run.
 
---executor names the executor of XXL-JOB that does the work, in place of the one that
-the job's strategy would choose; a broadcast is one run then.`,
+--executor names the XXL-JOB executor to use, instead of one that the job's strategy
+chooses; a broadcast is then a single run.`,
 		Example: `belfry job run nightly
 belfry job run nightly --param day=monday --wait
 belfry job run nightly --logs --timeout 10m
@@ -359,8 +359,8 @@ func newRunRetry(env Env) *cobra.Command {
 		Long: `Run a finished run again: create a new run of the job as it is now, with the
 scheduled time and the parameters of the old run.
 
-The run of a flow keeps the definition of the old run, and takes over the results of
-the steps that have succeeded: what failed, what did not start, all behind it and
+The new run of a flow keeps the definition of the old run and reuses the results of steps
+that succeeded. Steps that failed or did not start, those that depend on them, and
 finally run again.`,
 		Example: `belfry run retry 01M7WSD70J4JVRQ9N4TN6P9NR3 --wait
 belfry run retry 01M7WSD70J4JVRQ9N4TN6P9NR3 --from load

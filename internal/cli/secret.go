@@ -36,12 +36,12 @@ func newSecretSet(env Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set NAME [flags]",
 		Short: "Create or change a secret",
-		Long: `Create or change a secret. The value is read from standard input, which asks for it on a
-terminal, or from a file; the end of a single line is not part of it. The servers seal
+		Long: `Create or change a secret. The value is read from standard input, with a prompt on a
+terminal, or from a file; the line break after a single line is removed. Servers encrypt
 it before they store it, and never show it again.
 
-With --file, --env or --vault the store keeps no value but the place where servers read it
-when an attempt starts.`,
+With --file, --env or --vault the store keeps only the place of the value, and servers read
+it when an attempt starts.`,
 		Example: `belfry secret set db_password <password.txt
 belfry secret set tls_key --from-file key.pem -n web
 belfry secret set api_token --vault kv/belfry/web/api#token`,
@@ -234,8 +234,8 @@ func newSecretRotate(env Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rotate [flags]",
 		Short: "Seal all secrets with the newest key",
-		Long: `Seal all secrets of the store with the first key of the server, which reads its keys
-again. Before, write a new key (belfry secret key) at the top of the keys of all servers;
+		Long: `Encrypt all secrets of the store with the first key of the server, which rereads its keys.
+Before that, add a new key (belfry secret key) at the top of the keys of all servers;
 afterwards the older keys can be removed.`,
 		Example: "belfry secret rotate",
 		Args:    noArguments,
@@ -263,7 +263,7 @@ func newSecretKey(env Env) *cobra.Command {
 		Use:   "key",
 		Short: "Print a new key for secrets",
 		Long: `Print a line with a new key, for the file of secrets.key_file or for the output of
-secrets.key_command. The first key of a server seals; the others still open what they have sealed.`,
+secrets.key_command. A server encrypts with its first key and decrypts with all of them.`,
 		Example: "(umask 077; belfry secret key >/etc/belfry/secret.key)",
 		Args:    noArguments,
 		RunE: func(*cobra.Command, []string) error {

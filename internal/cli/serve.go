@@ -36,10 +36,10 @@ database, an etcd or a Redis form a cluster; --roles says what each of them does
 The first start creates the admin token in a file in the data directory, where the
 CLI finds it when run as the same user.
 
-The first interrupt stops gently: nothing new starts, and running commands have the
-drain time to end. The second one stops at once. SIGHUP reloads the configuration.
-SIGUSR2 executes the file of the program again, after an upgrade has replaced it:
-running commands continue under the new version.`,
+The first interrupt stops the server gracefully: no new attempts start, and running
+commands get the drain timeout to end. The second one stops it at once. SIGHUP reloads
+the configuration. SIGUSR2 executes the program file again after an upgrade: running
+commands continue under the new version.`,
 		Example: `belfry serve
 belfry serve --data ./belfry --listen 127.0.0.1:9000
 belfry serve --config /etc/belfry.yaml

@@ -29,7 +29,7 @@ func newService(env Env) *cobra.Command {
 		Use:   "service",
 		Short: "Run the server under systemd",
 		Long: `Install, remove and show the systemd unit of the server. The packages for Debian and Red Hat
-bring the same unit: this is for a program that was installed by hand.`,
+contain the same unit; this is for a program that was installed by hand.`,
 		Args: cobra.NoArgs,
 	}
 	cmd.AddCommand(newServiceInstall(env), newServiceUninstall(env), newServiceStatus(env))
@@ -45,9 +45,9 @@ func newServiceInstall(env Env) *cobra.Command {
 		Use:   "install [flags]",
 		Short: "Write the unit, enable it and start the server",
 		Long: `Create the user that jobs run as, write ` + unitDir + `/` + unitName + `, enable it and start
-the server. What is there already is left as it is: a second install changes nothing.
-Settings go to the configuration file that --config names; a store with a password goes to
-/etc/default/belfry, as BELFRY_STORE=postgres://...`,
+the server. It replaces nothing that exists: a second install changes nothing.
+Put settings into the configuration file that --config names, and a store URL with a
+password into /etc/default/belfry, as BELFRY_STORE=postgres://...`,
 		Example: "belfry service install\nbelfry service install --data /srv/belfry --run-as jobs --dry-run",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -88,7 +88,7 @@ func newServiceStatus(env Env) *cobra.Command {
 	return &cobra.Command{
 		Use:     "status",
 		Short:   "Show what systemd knows of the server",
-		Long:    "Show what systemd knows of the server, and end with the exit code of systemctl.",
+		Long:    "Show the status of the server in systemd. The exit code is that of systemctl.",
 		Example: "belfry service status",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

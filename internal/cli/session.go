@@ -26,8 +26,9 @@ func newSessionList(env Env) *cobra.Command {
 		Use:     "list [flags]",
 		Aliases: []string{"ls"},
 		Short:   "List sessions of people who signed in",
-		Long: `List the sessions of people who signed in to the web UI at an OpenID provider. Browsers
-that logged in with a token are not listed; their sessions end when the token is revoked.`,
+		Long: `List the sessions of people who signed in at an OpenID provider, in the web UI or with
+belfry login. Browsers that logged in with a token are not listed; their sessions end when
+the token is revoked.`,
 		Example: "belfry session list\nbelfry session list -o json",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -26,8 +26,8 @@ func newJobStatistics(env Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "statistics NAME [flags]",
 		Short: "Show how the last runs of a job went",
-		Long: `Show how the last runs of a job went, 2000 at most: their outcomes, how long they took
-and how late they started. Half of the durations are at most p50, 19 of 20 at most p95,
+		Long: `Show statistics of the last runs of a job, at most 2000: outcomes, durations, and how
+late they started. Half of the durations are at most p50, 19 of 20 at most p95,
 99 of 100 at most p99.`,
 		Example: "belfry job statistics nightly\nbelfry job statistics nightly -o json",
 		Args:    oneName("job"),
@@ -92,7 +92,7 @@ func newLoad(env Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "load [flags]",
 		Short: "Show how many runs schedules will start",
-		Long: `Show how many runs schedules will start in the time to come, by hour or another step.
+		Long: `Show how many runs schedules will start, by hour or another interval.
 Schedules by the second are estimated. Jobs that run after other jobs or after their own
 end are not counted.`,
 		Example: "belfry load\nbelfry load --within 1h --step 1m\nbelfry load -l team=a -o json",

@@ -21,9 +21,9 @@ func newStatus(env Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status [flags]",
 		Short: "Show what a server is, and what could be better about it",
-		Long: `Show the version, the store and the nodes of a server, when it was backed up, and
-hints: what belfry doctor on its machine would say at once, and what differs between
-nodes. The exit code is 0 whatever is found.`,
+		Long: `Show the version, the store and the nodes of a server, its last backup, and hints: the
+quick checks of belfry doctor, and differences between nodes. The exit code is 0
+whatever is found.`,
 		Example: "belfry status\nbelfry status -o json",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -25,15 +25,16 @@ func newStoreCheck(env Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check [URL] [flags]",
 		Short: "Check a store for damage, and mend it",
-		Long: `Check a store for damage: what contradicts itself in jobs, cursors, unfinished runs,
-slots, names, indexes, the feed of planners, revisions, the audit and history. URL is as
+		Long: `Check a store for damage: contradictions in jobs, cursors, unfinished runs, slots, names,
+indexes, the feed of planners, revisions, the audit and history. URL is as
 for belfry serve --store; without it the store is that of the server's configuration.
 With --history, or that of the configuration, history in another store is checked too.
 
---fix mends damage that has only one possible repair: each job in one step, with a record
-in the audit. Other damage is reported and left to you; a backup may be the answer. Servers on a database may run meanwhile; an SQLite file must not be in use.
+--fix repairs damage that has only one possible repair: each job in one step, with a record
+in the audit. Other damage is only reported; you may need a backup. Servers on a database may
+run meanwhile; an SQLite file must not be in use.
 
-The exit code is 1 if there is damage that is not mended.`,
+The exit code is 1 if there is damage that was not repaired.`,
 		Example: "belfry store check\nbelfry store check postgres://belfry@db.example.com/belfry\nbelfry store check --fix -o json",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {

@@ -41,9 +41,9 @@ A viewer can read. A runner can also run, cancel and retry jobs. An admin can do
 everything. A worker runs jobs, see belfry worker, and can do nothing else. With a
 namespace the token is valid in that namespace only.
 
---label says which labels workers with the token may have, and --certificate which client
-certificate they must present. With --join the token is for machines that are set up: each
-exchanges it once for a token of its own, named NAME.NODE, with the same limits.`,
+--label limits the labels of workers with the token, and --certificate names the client
+certificate that they must present. --join creates a joining token for setting up machines:
+each exchanges it once for its own token, named NAME.NODE, with the same limits.`,
 		Example: `belfry token create ann --role admin
 belfry token create ci --role runner --namespace web --expires 30d >ci-token
 belfry token create edge --role worker >edge-token

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os/exec"
 	"runtime"
@@ -50,12 +49,17 @@ func openUI(ctx context.Context, server *remote, open bool) error {
 	if !open {
 		return nil
 	}
-	program := "xdg-open"
+	if program, err := openBrowser(ctx, address); err != nil {
+		server.env.tell("no browser could be opened with %s; open the address within a minute\n", program)
+	}
+	return nil
+}
+
+// openBrowser opens an address in a browser, with the program that it returns.
+func openBrowser(ctx context.Context, address string) (program string, err error) {
+	program = "xdg-open"
 	if runtime.GOOS == "darwin" {
 		program = "open"
 	}
-	if err := exec.CommandContext(ctx, program, address).Run(); err != nil {
-		server.env.tell("%s\n", fmt.Sprintf("no browser could be opened with %s; open the address within a minute", program))
-	}
-	return nil
+	return program, exec.CommandContext(ctx, program, address).Run()
 }

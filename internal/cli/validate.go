@@ -35,9 +35,9 @@ func newValidate(env Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "validate -f FILE|FOLDER|- [flags]",
 		Short: "Check job files for mistakes",
-		Long: `Find all mistakes in job files, each with its place and what would be right, without
-a server. With -o yaml or json, valid documents are printed with all defaults; with --graph the
-steps of flows are drawn: as text, or for Mermaid or Graphviz.
+		Long: `Find all mistakes in job files, with their place and a correction, without a server.
+-o yaml and json print valid documents with all defaults; --graph draws the steps of
+flows: as text, or for Mermaid or Graphviz.
 
 The exit code is 1 for a file with mistakes, and 2 for a wrong command line.`,
 		Example: `belfry validate -f jobs.yaml

@@ -78,6 +78,8 @@ var verbs = map[string]verb{
 	"job statistics":    {args: []string{"a"}, absent: []string{"nobody"}, reads: true},
 	"job run":           {args: []string{"a"}, absent: []string{"nobody"}},
 	"load":              {reads: true},
+	"login":             {unrun: "it needs a provider, see test/signin"},
+	"logout":            {absent: []string{}, unrun: "it needs a session, see test/signin"},
 	"logs":              {args: []string{"a"}, absent: []string{"nobody"}, reads: true},
 	"next":              {args: []string{"0 9 * * *"}},
 	"node drain":        {args: []string{"one"}, absent: []string{"nobody"}},
@@ -334,8 +336,8 @@ func TestEachCommandEndsAsDocumented(t *testing.T) {
 			if v.absent != nil {
 				ends(cli.ExitNotFound, "there is no |is no |no such", nil, append(words, v.absent...)...)
 			}
-			if name == "job edit" || name == "exec" || name == "worker" {
-				return // what follows wants a terminal; a command runs whatever the server says, and a worker waits for it
+			if name == "job edit" || name == "exec" || name == "worker" || name == "login" || name == "logout" {
+				return // what follows wants a terminal; a command runs whatever the server says, a worker waits for it, and a person needs no token
 			}
 			args := b.command(name, v.args)
 			if name == "events" {

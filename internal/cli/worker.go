@@ -25,21 +25,21 @@ func newWorker(env Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "worker --server URL --token-file FILE [flags]",
 		Short: "Run a worker that needs no database",
-		Long: `Run a worker that takes jobs from servers over HTTP and reaches no database: for
-machines that are far away, or that must not know its password.
+		Long: `Run a worker that gets its runs from servers over HTTP and needs no database: for remote
+machines, or machines that must not have the password of the database.
 
-Its token has the role worker and is good for nothing else. The worker has the label
-worker, with the name of the token. With a token for a namespace it runs only jobs of
-the namespace that choose it by this label.
+Its token has the role worker, which allows nothing else. The worker has the label
+worker with the name of the token. With a token for a namespace it runs only jobs of
+the namespace that select it by this label.
 
 With --join-token-file it exchanges a joining token once for a token of its own, which
 it keeps in worker-token in its data directory. Its label worker is then the name of the
 joining token. --cert and --key present a client certificate to the servers.
 
-With several servers it continues when one of them is away. The first interrupt stops
-gently: nothing new starts, and running commands have the drain time to end. SIGUSR2
-executes the file of the program again, after an upgrade has replaced it: running
-commands continue under the new version.`,
+With several servers it continues when one of them is down. The first interrupt stops it
+gracefully: no new attempts start, and running commands get the drain timeout to end.
+SIGUSR2 executes the program file again after an upgrade: running commands continue under
+the new version.`,
 		Example: `belfry token create edge --role worker >edge-token
 belfry worker --server https://belfry.example.com:8420 --token-file edge-token
 belfry worker --server https://one.example.com --server https://two.example.com --token-file edge-token

@@ -27,12 +27,12 @@ func newXXLExecutors(env Env) *cobra.Command {
 		Use:   "executors [flags]",
 		Short: "List the executors that are registered or listed",
 		Long: `List the executors of XXL-JOB, by group and address, with their last sign of life and
-how many runs they have. An executor that gives none for 90 seconds is not registered
-any more. LISTED are those of documents of kind executors, which need not register.
+how many runs they have. An executor without one for 90 seconds is no longer registered.
+LISTED executors come from documents of kind executors and need not register.
 JOBS is how many jobs name the group; a group without executors has a line too, since
 its runs fail.
 
-GENERATION is D for executors of XXL-JOB 3.5, which speak another form of the protocol.`,
+GENERATION is D for executors of XXL-JOB 3.5, which use a different protocol.`,
 		Example: "belfry xxl executors\nbelfry xxl executors -o json",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -44,21 +44,20 @@ func newXXLImport(env Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import --from URL|--dump FILE --zone ZONE [flags]",
 		Short: "Turn the jobs of an xxl-job-admin into jobs; without --apply, show what would become of each",
-		Long: `Turn the jobs of an xxl-job-admin of XXL-JOB 2.2 to 3.5 into jobs that do the same at
-the same executors. It reads the tables from MySQL or MariaDB, or from a file of
-mysqldump. Without --apply nothing is written: the command shows what becomes of
-each job, and what is different.
+		Long: `Turn the jobs of an xxl-job-admin of XXL-JOB 2.2 to 3.5 into equivalent jobs for the same
+executors. It reads the tables from MySQL or MariaDB, or from a mysqldump file. Without
+--apply nothing is written: the command shows the new job for each old one, and the
+differences.
 
---zone is the time zone of the process of the old admin, by which it reads cron
-expressions.
+--zone is the time zone of the old admin process, in which it reads cron expressions.
 
 Imported jobs are paused, and the label xxl-status says which were started. The old
-admin keeps giving the work until belfry xxl take-over. The same tables make the
-same jobs, so a second import changes nothing; of jobs that were taken over, it
-leaves pauses and starts as they are.
+admin keeps triggering them until belfry xxl take-over. The same tables become the same
+jobs, so a second import changes nothing; jobs that were taken over stay paused or
+active as they are.
 
---report writes what becomes of each job as a page for browsers and printers too, in
-Chinese, or by --lang in English.`,
+--report also writes the result as a page for browsers and printers, in Chinese, or in
+English with --lang.`,
 		Example: `belfry xxl import --dump xxl_job.sql --zone Asia/Shanghai
 belfry xxl import --from mysql://root@db:3306/xxl_job --zone Asia/Shanghai --apply
 belfry xxl import --dump xxl_job.sql --zone Asia/Shanghai --out jobs/

@@ -31,11 +31,11 @@ func newXXLTakeOver(env Env) *cobra.Command {
 		Use:   "take-over --group APPNAME --from URL [flags]",
 		Short: "Stop the jobs of a group in an xxl-job-admin, and resume them here",
 		Long: `Stop the started jobs of a group in the old admin, wait 6 seconds until it has sent
-what it had read, and resume the imported jobs with all that fell due in between: no
-occurrence is left out and none runs twice.
+what it had read, and resume the imported jobs, with all occurrences that fell due in
+between: none is left out and none runs twice.
 
-Import the jobs before, and point the executors of the group at Belfry with
-xxl.forward set. The command may be repeated, also after it was interrupted.`,
+Before that, import the jobs, and point the executors of the group at Belfry with
+xxl.forward set. The command can be repeated, even after it was interrupted.`,
 		Example: "belfry xxl take-over --group order-service --from mysql://root@db:3306/xxl_job",
 		Args:    noArguments,
 	}, takeOver)
@@ -45,9 +45,9 @@ func newXXLGiveBack(env Env) *cobra.Command {
 	return newXXLChange(env, &cobra.Command{
 		Use:   "give-back --group APPNAME --from URL [flags]",
 		Short: "Pause the jobs of a group here, and start them in the xxl-job-admin again",
-		Long: `Pause the jobs of a group that belfry xxl take-over has taken, and start them in the
+		Long: `Pause the jobs of a group that belfry xxl take-over has taken over, and start them in the
 old admin with the first occurrence that Belfry has not run. Jobs that were stopped
-there before stay stopped. The command may be repeated.`,
+there before stay stopped. The command can be repeated.`,
 		Example: "belfry xxl give-back --group order-service --from mysql://root@db:3306/xxl_job",
 		Args:    noArguments,
 	}, giveBack)

@@ -54,6 +54,8 @@ type Connection struct {
 	Listed string
 	// NoToken names the places searched for a token, if none was found.
 	NoToken string
+	// Person has signed in with belfry login, and Token is their session; "" for a token.
+	Person string
 }
 
 // DefaultServer is the address that a client calls when nothing names another.
@@ -61,7 +63,7 @@ const DefaultServer = "http://" + DefaultListen
 
 // Connect determines the server to call. Flags take precedence over the environment, that
 // over the file of the client, and that over the data directory of a server on this
-// machine.
+// machine. The session of belfry login at a server takes precedence over the tokens of files.
 //
 // A token is sent to its own server alone: the token of a context to the server of that
 // context, and the token in a data directory to the server that runs on it.
@@ -96,9 +98,15 @@ func Connect(asked Asked, getenv func(string) string, readToken func(path string
 	case c.Server:
 		result.ServerFrom = ClientFile(getenv)
 	}
-	if result.Token != "" {
+	session, err := SessionAt(result.Server, getenv)
+	switch {
+	case err != nil:
+		return Connection{}, err
+	case result.Token != "":
 		result.TokenFrom = "BELFRY_TOKEN"
-	} else if sameServer(result.Server, c.Server) && c.Token != "" {
+	case session.Token != "" && asked.Data == "":
+		result.Token, result.TokenFrom, result.Person = session.Token, SessionsFile(getenv), session.Person
+	case sameServer(result.Server, c.Server) && c.Token != "":
 		result.Token, result.TokenFrom = c.Token, ClientFile(getenv)
 	}
 	isLocal := sameServer(result.Server, local.URL)
@@ -106,7 +114,7 @@ func Connect(asked Asked, getenv func(string) string, readToken func(path string
 		return result, nil
 	}
 	if !isLocal {
-		result.NoToken = "set BELFRY_TOKEN, or put a context with a token into " + ClientFile(getenv)
+		result.NoToken = "set BELFRY_TOKEN, sign in with belfry login, or put a context with a token into " + ClientFile(getenv)
 		if named == "" && c.Server == "" { // no server was named
 			result.NoToken = "name the data directory of your server with --data or BELFRY_DATA, " + result.NoToken
 		}
@@ -140,6 +148,79 @@ func ClientFile(getenv func(string) string) string {
 		dir = filepath.Join(getenv("HOME"), ".config")
 	}
 	return filepath.Join(dir, "belfry", "config.yaml")
+}
+
+// Session is the session of a person at a server.
+type Session struct {
+	Token  string `json:"token"`
+	Person string `json:"person"` // as in the audit
+}
+
+// SessionsFile returns where belfry login keeps sessions.
+func SessionsFile(getenv func(string) string) string {
+	return filepath.Join(filepath.Dir(ClientFile(getenv)), "sessions.json")
+}
+
+// sessionsOf reads the sessions of a file by server. It refuses a file that others can read.
+func sessionsOf(path string) (map[string]Session, error) {
+	list := map[string]Session{}
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return list, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("%s has sessions and is readable by other users: its mode is %04o and should be 0600 (chmod 600)", path, info.Mode().Perm())
+	}
+	if err := json.Unmarshal(data, &list); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return list, nil
+}
+
+// SessionAt returns the session at a server, the zero one if there is none.
+func SessionAt(server string, getenv func(string) string) (Session, error) {
+	list, err := sessionsOf(SessionsFile(getenv))
+	return list[strings.TrimSuffix(server, "/")], err
+}
+
+// KeepSession keeps the session at a server for later commands of this user, in place of one that
+// there was. The zero one forgets it.
+func KeepSession(server string, s Session, getenv func(string) string) (err error) {
+	path := SessionsFile(getenv)
+	list, err := sessionsOf(path)
+	if err != nil {
+		return err
+	}
+	server = strings.TrimSuffix(server, "/")
+	list[server] = s
+	if s == (Session{}) {
+		delete(list, server)
+	}
+	data, err := json.MarshalIndent(list, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	// CreateTemp makes a file that only this user can read.
+	f, err := os.CreateTemp(filepath.Dir(path), "sessions-*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(f.Name()))
+		}
+	}()
+	_, err = f.Write(append(data, '\n'))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
 }
 
 // chosen returns the selected context, or an empty one.

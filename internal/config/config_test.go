@@ -315,6 +315,54 @@ contexts:
 	}
 }
 
+func TestTheSessionOfAPersonIsSentOnlyToItsServer(t *testing.T) {
+	home := t.TempDir()
+	data := filepath.Join(home, "data")
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(os.MkdirAll(filepath.Join(home, ".config", "belfry"), 0o700))
+	must(os.MkdirAll(data, 0o700))
+	must(os.WriteFile(filepath.Join(home, ".config", "belfry", "config.yaml"), []byte(`contexts: {work: {server: "https://belfry.example", token: of-work}}`), 0o600))
+	must(config.WriteAddress(data, "http://127.0.0.1:8", "token", ""))
+	env := environment("HOME", home, "BELFRY_DATA", data)
+	readToken := func(string) (string, error) { return "of-data", nil }
+	file := config.SessionsFile(env)
+	must(config.KeepSession("https://belfry.example/", config.Session{Token: "of-ann", Person: "sso:ann"}, env))
+	must(config.KeepSession("http://127.0.0.1:8", config.Session{Token: "of-bob", Person: "sso:bob"}, env))
+	for _, c := range []struct {
+		what                string
+		asked               config.Asked
+		more                string
+		token, person, from string
+	}{
+		{"before the token of a context", config.Asked{Context: "work"}, "", "of-ann", "sso:ann", file},
+		{"before the token in a data directory", config.Asked{Server: "http://127.0.0.1:8"}, "", "of-bob", "sso:bob", file},
+		{"a data directory by a flag", config.Asked{Data: data}, "", "of-data", "", "token"},
+		{"BELFRY_TOKEN", config.Asked{Context: "work"}, "of-env", "of-env", "", "BELFRY_TOKEN"},
+		{"another server", config.Asked{Server: "https://belfry.example:444"}, "", "", "", ""},
+	} {
+		got, err := config.Connect(c.asked, environment("HOME", home, "BELFRY_DATA", data, "BELFRY_TOKEN", c.more), readToken)
+		if err != nil || got.Token != c.token || got.Person != c.person || got.TokenFrom != c.from {
+			t.Errorf("%s: %+v, %v", c.what, got, err)
+		}
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file of sessions: %v, %v", info, err)
+	}
+	must(config.KeepSession("https://belfry.example", config.Session{}, env))
+	if got, err := config.Connect(config.Asked{Context: "work"}, env, readToken); err != nil || got.Token != "of-work" {
+		t.Errorf("a session that was forgotten: %+v, %v", got, err)
+	}
+	must(os.Chmod(file, 0o640))
+	if _, err := config.Connect(config.Asked{}, env, readToken); err == nil || !strings.Contains(err.Error(), "chmod 600") {
+		t.Errorf("sessions that others can read: %v", err)
+	}
+}
+
 func TestStoreURLIsShownWithoutPassword(t *testing.T) {
 	for text, want := range map[string]struct{ kind, shown string }{
 		"postgres://u:secret@h/d?sslmode=disable":  {config.Postgres, "postgres://u:xxxxx@h/d?sslmode=disable"},

@@ -13,7 +13,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// OIDC is the provider for signing in to the web UI besides tokens.
+// OIDC is the provider for signing in besides tokens.
 type OIDC struct {
 	Issuer           URL        `json:"issuer,omitzero" max:"1024" doc:"The address of the provider, as its tokens have it, for example https://id.example.com/realms/main." why:"without it people sign in with tokens alone"`
 	ClientID         string     `json:"client_id,omitzero" max:"256" doc:"The name of this client at the provider." why:"the provider has it"`

@@ -64,7 +64,7 @@ type Server struct {
 	Notify  Notify  `json:"notify,omitzero" doc:"How this node delivers notifications."`
 	Secrets Secrets `json:"secrets,omitzero" doc:"How this node reads secrets."`
 
-	OIDC OIDC `json:"oidc,omitzero" doc:"How people sign in to the web UI beside tokens."`
+	OIDC OIDC `json:"oidc,omitzero" doc:"How people sign in beside tokens: in the web UI, and with belfry login."`
 
 	LogFormat LogFormat `json:"log_format,omitzero" doc:"text or json." flag:"log-format" default:"text on a terminal, else json" why:"people read the first, programs the second"`
 	LogLevel  LogLevel  `json:"log_level,omitzero" doc:"debug, info, warn or error." flag:"log-level" default:"info" why:"a line for what operators should know, none for each run" reload:"yes"`

@@ -196,6 +196,9 @@ func TestNoSpellingOfARouteAvoidsTheToken(t *testing.T) {
 				if w.Code >= 400 && w.Code < 500 && strings.Contains(path, "/callbacks/") {
 					continue // its secret does
 				}
+				if w.Code >= 400 && w.Code < 500 && strings.HasSuffix(path, "/sign-in") {
+					continue // people have no token yet
+				}
 				if w.Code != want && (w.Code != http.StatusNotFound || !public[path]) {
 					t.Errorf("%s %s with %q has the status %d, want %d", method, spelled, header, w.Code, want)
 				}

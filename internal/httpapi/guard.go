@@ -275,6 +275,12 @@ func (a *api) whose(ctx context.Context, secret string, without bool) (who servi
 		defer cancel()
 	}
 	token, err := a.Tokens.Authenticate(ctx, secret)
+	if errors.Is(err, auth.ErrUnknown) && a.SignInAt != "" {
+		// A person on a command line has a session. One that stands for a token is a browser's.
+		if holder, err := a.Sessions.Holder(ctx, secret); err == nil && holder.Person != nil {
+			return service.CallerFor(holder), expires, nil
+		}
+	}
 	if err == nil || errors.Is(err, auth.ErrUnknown) || errors.Is(err, auth.ErrExpired) {
 		a.lookups.Saw(nil)
 		return service.CallerOf(token), token.Expires, err

@@ -34,6 +34,9 @@ type Config struct {
 	Tokens *auth.Tokens
 	// Sessions are those of browsers. Default: those of the store of Tokens.
 	Sessions *auth.Sessions
+	// SignInAt is the address of the pages at which people sign in, without a path. "": people
+	// have no provider to sign in at.
+	SignInAt string
 	// Pages answers requests outside the API: the pages of the web UI. Nil: none.
 	Pages http.Handler
 	// Node is the name of this node. "" is for none.

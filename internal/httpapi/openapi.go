@@ -78,6 +78,7 @@ var tags = []*huma.Tag{
 	{Name: "attention", Description: "What a person should look at."},
 	{Name: "tokens", Description: "Who may do what."},
 	{Name: "sessions", Description: "Codes that log browsers in."},
+	{Name: "sign-in", Description: "How a person signs in on a command line."},
 	{Name: "callbacks", Description: "Results of requests that services have taken and report later."},
 	{Name: "events", Description: "Events as they happen."},
 	{Name: "worker", Description: "The part of a worker that reaches no store: version 1 of the protocol. Every request can be repeated after a lost answer."},
@@ -259,7 +260,7 @@ func problemsOf(o *huma.Operation, wanted need) []int {
 	switch {
 	case strings.HasPrefix(o.Path, "/ping/"):
 		return append(list, http.StatusBadRequest, http.StatusNotFound, http.StatusConflict, http.StatusServiceUnavailable, http.StatusGatewayTimeout)
-	case wanted.public && o.RequestBody == nil:
+	case wanted.public && !strings.HasPrefix(o.Path, "/api/"):
 		return list
 	}
 	list = append(list, http.StatusBadRequest, http.StatusUnauthorized, http.StatusTooManyRequests, http.StatusServiceUnavailable)

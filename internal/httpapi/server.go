@@ -2,11 +2,13 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/auth"
+	"github.com/belfry-cron/belfry/internal/service"
 )
 
 // serverRoutes are about the server itself: its nodes, tokens and changes.
@@ -124,6 +126,57 @@ func (a *api) sessionRoutes() {
 	register(a, http.MethodGet, "/sessions", "list-sessions", "List sessions of people by person", a.listSessions)
 	register(a, http.MethodDelete, "/sessions/{person}", "end-sessions", "End all sessions of a person", a.endSessions)
 	register(a, http.MethodPost, "/sessions:code", "create-login-code", "Create a code that logs a browser in as the caller, once", a.createCode, http.StatusCreated)
+	register(a, http.MethodGet, "/sign-in", "get-sign-in", "Get the page at which people sign in on a command line", a.getSignIn, http.StatusOK, http.StatusConflict)
+	register(a, http.MethodPost, "/sign-in", "sign-in", "Begin a session with the code of that page", a.beginSession, http.StatusCreated)
+	register(a, http.MethodDelete, "/sign-in", "sign-out", "End the session of the caller", a.endSession)
+}
+
+// signInPage is the page at which a person lets a command line sign in.
+const signInPage = "/ui/sign-in/command"
+
+func (a *api) getSignIn(context.Context, *struct{}) (*answer[client.SignIn], error) {
+	if a.SignInAt == "" {
+		return nil, noProvider()
+	}
+	return answered(client.SignIn{URL: a.SignInAt + signInPage}, nil)
+}
+
+func noProvider() *problem {
+	return refuse(client.TypeConflict, "people cannot sign in here: the server has no OpenID provider").
+		withHint("use a token, or configure oidc on the server")
+}
+
+type beginSessionInput struct{ Body client.SignInCode }
+
+type beginSessionOutput struct {
+	Status       int
+	CacheControl string `header:"Cache-Control"`
+	Body         client.NewSession
+}
+
+func (a *api) beginSession(ctx context.Context, in *beginSessionInput) (*beginSessionOutput, error) {
+	if a.SignInAt == "" {
+		return nil, noProvider()
+	}
+	secret, holder, ends, err := a.Sessions.BeginCommand(ctx, in.Body.Code, in.Body.Verifier)
+	if errors.Is(err, auth.ErrUnknown) {
+		return nil, unauthenticated("the code of the sign-in is wrong, was used, or is older than " + auth.CodeFor.String()).withHint("sign in again")
+	}
+	if err != nil {
+		return nil, err
+	}
+	a.Log.Info("a person has signed in on a command line", "person", holder.Name, "subject", holder.Person.Subject)
+	return &beginSessionOutput{Status: http.StatusCreated, CacheControl: "no-store", Body: client.NewSession{
+		Secret: secret, Person: holder.Name, Roles: service.CallerFor(holder).Says(), Expires: ends.UTC(),
+	}}, nil
+}
+
+func (a *api) endSession(ctx context.Context, _ *struct{}) (*struct{}, error) {
+	who := caller(ctx)
+	if who.Roles == nil {
+		return nil, refuse(client.TypeConflict, "%s is a token and has no session", who.Name).withHint("belfry token revoke ends a token")
+	}
+	return nil, a.Sessions.EndByHash(ctx, who.Token)
 }
 
 func (a *api) listSessions(ctx context.Context, _ *struct{}) (*answer[client.Page[client.Session]], error) {
@@ -148,7 +201,8 @@ type codeOutput struct {
 func (a *api) createCode(ctx context.Context, _ *struct{}) (*codeOutput, error) {
 	who := caller(ctx)
 	if who.Roles != nil {
-		return nil, refuse(client.TypeConflict, "%s has signed in at a provider, and codes are for tokens", who.Name)
+		return nil, refuse(client.TypeConflict, "%s has signed in at a provider, and codes are for tokens", who.Name).
+			withHint("open the web UI in a browser and sign in there")
 	}
 	code, err := a.Sessions.NewCode(ctx, who.Token)
 	return &codeOutput{Status: http.StatusCreated, CacheControl: "no-store", Body: client.LoginCode{

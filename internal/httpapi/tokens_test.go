@@ -1,6 +1,8 @@
 package httpapi_test
 
 import (
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -9,6 +11,8 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/auth"
+	"github.com/belfry-cron/belfry/internal/httpapi"
+	"github.com/belfry-cron/belfry/internal/service"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -140,6 +144,118 @@ func TestAnAdministratorEndsSessionsOfAPerson(t *testing.T) {
 	s.pass(time.Hour)
 	if page := ok[client.Page[client.Session]](s, "GET", "/api/v1/sessions", ""); len(page.Items) != 0 {
 		t.Errorf("expired sessions are listed: %+v", page.Items)
+	}
+}
+
+// verifierOfAnn is that of a command of ann.
+const verifierOfAnn = "a verifier of 43 letters, as RFC 7636 has it"
+
+// staff are people with one role in the namespace web.
+type staff struct{}
+
+func (staff) Roles(*store.Person) map[string]store.Role {
+	return map[string]store.Role{"web": store.RoleRunner}
+}
+
+func (staff) Lasts() time.Duration { return 8 * time.Hour }
+
+// signInServer is a server at which people sign in, with the session of ann in a browser.
+func signInServer(t *testing.T) (s *server, sessions *auth.Sessions, browser string) {
+	t.Helper()
+	s = newServer(t)
+	sessions = auth.NewSessions(s.tokens, staff{})
+	s.handler = newHandler(t, service.Config{Store: s.store, Planner: s.planner, Tokens: s.tokens, People: staff{}, Now: s.clock}, httpapi.Config{
+		Now: s.clock, Version: "test", Hosts: []string{"belfry.example"}, Metrics: http.HandlerFunc(writeMetrics), Tokens: s.tokens, Sessions: sessions, SignInAt: "https://belfry.example",
+	})
+	browser, err := sessions.BeginPerson(t.Context(), &store.Person{Provider: "sso", Subject: "17", Name: "ann@example.com"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, sessions, browser
+}
+
+func TestAPersonSignsInOnACommandLine(t *testing.T) {
+	s, sessions, browser := signInServer(t)
+	verifier := strings.Repeat("v", 43)
+	if how := ok[client.SignIn](s, "GET", "/api/v1/sign-in", ""); how.URL != "https://belfry.example/ui/sign-in/command" {
+		t.Errorf("the page is %q", how.URL)
+	}
+	code, err := sessions.Approve(t.Context(), browser, auth.Challenge(verifier))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const body = `{"code": %q, "verifier": %q}`
+	s.refused(client.TypeUnauthenticated, 401, "POST", "/api/v1/sign-in", fmt.Sprintf(body, code, strings.Repeat("w", 43)))
+	s.refused(client.TypeUnauthenticated, 401, "POST", "/api/v1/sign-in", fmt.Sprintf(body, "guessed", verifier))
+	s.refused(client.TypeInvalid, 422, "POST", "/api/v1/sign-in", fmt.Sprintf(body, code, "short"))
+	answer := s.from("192.0.2.1:1", "", "POST", "/api/v1/sign-in", fmt.Sprintf(body, code, verifier))
+	var made client.NewSession
+	if err := json.Unmarshal(answer.Body.Bytes(), &made); err != nil || answer.Code != http.StatusCreated || answer.Header().Get("Cache-Control") != "no-store" {
+		t.Fatalf("the session: %d, %s, %v", answer.Code, answer.Body, err)
+	}
+	if made.Person != "sso:ann@example.com" || made.Roles != "runner in web" || !made.Expires.Equal(s.clock().Add(8*time.Hour)) {
+		t.Errorf("the session is %+v", made)
+	}
+	s.refused(client.TypeUnauthenticated, 401, "POST", "/api/v1/sign-in", fmt.Sprintf(body, code, verifier))
+
+	// The session has the roles of the person, and the audit names the person.
+	ok[client.Change](s, "POST", "/api/v1/jobs", webJob)
+	if w := s.as(made.Secret, "POST", "/api/v1/jobs/web/a/run", ""); w.Code != http.StatusCreated {
+		t.Errorf("a runner cannot run a job: %d, %s", w.Code, w.Body)
+	}
+	if w := s.as(made.Secret, "DELETE", "/api/v1/jobs/web/a", ""); w.Code != http.StatusForbidden {
+		t.Errorf("a runner deletes a job: %d", w.Code)
+	}
+	records := ok[client.Page[client.AuditRecord]](s, "GET", "/api/v1/audit?actor=sso:ann@example.com", "").Items
+	if len(records) != 3 || records[0].Action != "run.hand" || !strings.Contains(records[1].Detail, "runner in web for a command line; subject 17 of sso") {
+		t.Errorf("the audit is %+v", records)
+	}
+	if page := ok[client.Page[client.Session]](s, "GET", "/api/v1/sessions", ""); len(page.Items) != 2 {
+		t.Errorf("the sessions are %+v", page.Items)
+	}
+
+	if w := s.as(made.Secret, "DELETE", "/api/v1/sign-in", ""); w.Code != http.StatusNoContent {
+		t.Errorf("the end of the session: %d, %s", w.Code, w.Body)
+	}
+	if w := s.as(made.Secret, "GET", "/api/v1/jobs", ""); w.Code != http.StatusUnauthorized {
+		t.Errorf("an ended session gets %d", w.Code)
+	}
+	s.refused(client.TypeConflict, 409, "DELETE", "/api/v1/sign-in", "") // a token has no session
+}
+
+func TestTheEndOfAPersonsSessionsEndsTheirCodes(t *testing.T) {
+	s, sessions, browser := signInServer(t)
+	verifier := strings.Repeat("v", 43)
+	code, err := sessions.Approve(t.Context(), browser, auth.Challenge(verifier))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ended := ok[client.SessionsEnded](s, "DELETE", "/api/v1/sessions/sso:ann@example.com", ""); ended.Ended != 1 {
+		t.Errorf("%d sessions were ended", ended.Ended)
+	}
+	s.refused(client.TypeUnauthenticated, 401, "POST", "/api/v1/sign-in", fmt.Sprintf(`{"code": %q, "verifier": %q}`, code, verifier))
+	if records := ok[client.Page[client.AuditRecord]](s, "GET", "/api/v1/audit?action=session.end", "").Items; len(records) != 1 {
+		t.Errorf("the audit is %+v", records)
+	}
+}
+
+func TestASessionOfATokenIsNoBearer(t *testing.T) {
+	s, sessions, _ := signInServer(t)
+	secret, err := sessions.Begin(t.Context(), auth.HashOf(token))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w := s.as(secret, "GET", "/api/v1/jobs", ""); w.Code != http.StatusUnauthorized {
+		t.Errorf("the session of a token in a browser gets %d as a bearer", w.Code)
+	}
+}
+
+func TestSignInIsRefusedWithoutAProvider(t *testing.T) {
+	s := newServer(t)
+	for method, body := range map[string]string{"GET": "", "POST": `{"code": "x", "verifier": "` + strings.Repeat("v", 43) + `"}`} {
+		if p := s.refused(client.TypeConflict, 409, method, "/api/v1/sign-in", body); !strings.Contains(p.Detail, "no OpenID provider") {
+			t.Errorf("%s: %+v", method, p)
+		}
 	}
 }
 

@@ -59,6 +59,7 @@ func newWorld(t *testing.T) *world {
 		routes.tokens = auth.New(routes.on, s.clock)
 		routes.Handler = newHandler(t, service.Config{Store: routes.on, Tokens: routes.tokens, Now: s.clock, Planner: &planner{ready: closed()}, Send: func(context.Context, *job.Channel, *notice.Message) error { return nil }}, httpapi.Config{
 			Tokens: routes.tokens, Now: s.clock, Version: "test", Metrics: http.HandlerFunc(writeMetrics),
+			Sessions: auth.NewSessions(routes.tokens, staff{}), SignInAt: "https://belfry.example",
 		})
 	}
 	routes.on.Store = s.store
@@ -90,6 +91,11 @@ func (w *world) fill() {
 	_, err = w.store.PutToken(ctx, store.PutToken{Name: "far", Hash: auth.HashOf(tokenOfWorker), Role: store.RoleRemote, Actor: "alice"})
 	must(err)
 	_, err = w.store.PutToken(ctx, store.PutToken{Name: "rack", Hash: auth.HashOf(tokenOfJoining), Role: store.RoleJoin, Actor: "alice", Terms: store.Terms{Uses: 100_000}})
+	must(err)
+	_, err = w.store.PutToken(ctx, store.PutToken{
+		Name: "code/" + auth.Challenge(verifierOfAnn) + "/1", Hash: auth.HashOf("a code"), Role: store.RoleCode, Lasts: time.Minute, Actor: "belfry",
+		Terms: store.Terms{Person: &store.Person{Provider: "sso", Subject: "17", Name: "ann@example.com", SignedIn: w.clock()}},
+	})
 	must(err)
 	_, err = w.store.PutToken(ctx, store.PutToken{
 		Name: "session/person/1", Hash: auth.HashOf("of ann"), Role: store.RoleSession, Lasts: time.Hour, Actor: "belfry",
@@ -251,6 +257,9 @@ func (w *world) request(o *operation, target, body string, headers ...string) *h
 			r.Header.Set("Authorization", "Bearer "+tokenOfJoining)
 		}
 	}
+	if o.node["operationId"] == "sign-out" {
+		r.Header.Set("Authorization", "Bearer of ann")
+	}
 	if o.node["requestBody"] != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
@@ -300,6 +309,8 @@ func examples(t testing.TB, o *operation) []string {
 			`{"action": "pause", "namespace": "default", "labels": {"team": "a"}, "text": "n", "state": "active", "reason": "the disk is full", "until": "2026-12-01T00:00:00Z", "dry_run": true, "expect": 0}`,
 			`{"action": "resume", "all": true, "missed": "latest"}`,
 		}
+	case "sign-in":
+		return []string{`{"code": "a code", "verifier": "` + verifierOfAnn + `"}`}
 	case "callback":
 		return []string{`{"state": "running"}`, `{"state": "failed", "exit_code": 3, "reason": "no disk", "output": "half"}`}
 	case "report-job":

@@ -128,7 +128,7 @@ func (s *Server) makeHTTP() error {
 		pages = nil
 	}
 	handler, err := httpapi.Handler(httpapi.Config{
-		Service: answers, Tokens: s.tokens, Sessions: sessions, Pages: pages, Node: s.Settings.Name, Hosts: hosts, Metrics: s.metricsHandler(),
+		Service: answers, Tokens: s.tokens, Sessions: sessions, SignInAt: s.signInAt(), Pages: pages, Node: s.Settings.Name, Hosts: hosts, Metrics: s.metricsHandler(),
 		Version: s.Version, Now: s.Now, Log: s.Log, WithoutAPI: !s.Settings.Has(store.RoleAPI), WorkerCertificates: s.Settings.TLS.WorkerCertificates,
 	})
 	if err != nil {

@@ -83,6 +83,14 @@ func mappingOf(c config.OIDC) signin.Mapping {
 	return m
 }
 
+// signInAt returns where people sign in, without a path; "" without a provider.
+func (s *Server) signInAt() string {
+	if s.signIn == nil {
+		return ""
+	}
+	return strings.TrimSuffix(string(s.Settings.OIDC.RedirectURL), config.CallbackPath)
+}
+
 // people are those who sign in at the provider.
 func (s *Server) people() auth.People {
 	if s.signIn == nil {

@@ -179,7 +179,10 @@ func (s *Access) Sessions(ctx context.Context, who Caller) ([]client.Session, er
 		return nil, err
 	}
 	list := []client.Session{}
-	err := s.eachSession(ctx, func(t *store.Token) error {
+	err := s.eachOfPeople(ctx, func(t *store.Token) error {
+		if t.Role != store.RoleSession {
+			return nil
+		}
 		list = append(list, client.Session{Person: t.Person.Actor(), Subject: t.Person.Subject, Begun: t.Created, Expires: t.Expires})
 		return nil
 	})
@@ -189,8 +192,8 @@ func (s *Access) Sessions(ctx context.Context, who Caller) ([]client.Session, er
 	return list, err
 }
 
-// eachSession calls f with each valid session of a person.
-func (s *Access) eachSession(ctx context.Context, f func(*store.Token) error) error {
+// eachOfPeople calls f with each valid session of a person, and each code for one.
+func (s *Access) eachOfPeople(ctx context.Context, f func(*store.Token) error) error {
 	tokens, err := s.store.Tokens(ctx)
 	if err != nil {
 		return err
@@ -200,7 +203,7 @@ func (s *Access) eachSession(ctx context.Context, f func(*store.Token) error) er
 		return err
 	}
 	for i := range tokens {
-		if t := &tokens[i]; t.Role == store.RoleSession && t.Person != nil && t.Valid(now) {
+		if t := &tokens[i]; t.Role.StandsIn() && t.Person != nil && t.Valid(now) {
 			if err := f(t); err != nil {
 				return err
 			}
@@ -215,9 +218,16 @@ func (s *Access) EndSessions(ctx context.Context, who Caller, person string) (en
 		return ended, err
 	}
 	defer s.tokens.Forget() // a failed call may have taken effect
-	err = s.eachSession(ctx, func(t *store.Token) error {
+	err = s.eachOfPeople(ctx, func(t *store.Token) error {
 		if t.Person.Actor() != person {
 			return nil
+		}
+		if t.Role == store.RoleCode { // a command may be about to begin a session with it
+			err := s.store.DeleteToken(ctx, t.Name, engine.System)
+			if errors.Is(err, store.ErrNotFound) {
+				return nil
+			}
+			return err
 		}
 		err := s.store.DeleteToken(ctx, t.Name, who.Name)
 		if errors.Is(err, store.ErrNotFound) {

@@ -3,11 +3,15 @@ package web
 import (
 	"errors"
 	"net/http"
+	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/auth"
+	"github.com/belfry-cron/belfry/internal/service"
 	"github.com/belfry-cron/belfry/internal/signin"
 )
 
@@ -60,6 +64,81 @@ func (s *site) finishSignIn(w http.ResponseWriter, r *http.Request) {
 	s.Log.Info("a person has signed in", "person", person.Actor(), "subject", person.Subject)
 	// The cookie is a strict one: it is not sent along on a redirect that began at the provider.
 	s.write(p, http.StatusOK, "enter", next)
+}
+
+// commandView is the page on which a person lets a command line sign in.
+type commandView struct {
+	*Layout
+	Challenge, State, Port string
+	// Back is where the browser goes when the person has agreed; "": the person copies Code.
+	Back, Code string
+}
+
+// The parameters of the page: the state is a random text of the command.
+var (
+	challengeForm = regexp.MustCompile(`^[A-Za-z0-9_-]{43}$`)
+	stateForm     = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
+)
+
+// portMin is the first port that any user of a machine may listen on.
+const portMin = 1024
+
+// commandOf reads the parameters of the page from its address or its form.
+func commandOf(p *page, get func(string) string) (commandView, error) {
+	v := commandView{Layout: p.bareLayout("allow.title", ""), Challenge: get("challenge"), State: get("state"), Port: get("port")}
+	port, err := strconv.ParseUint(v.Port, 10, 16)
+	switch {
+	case !challengeForm.MatchString(v.Challenge):
+		return v, wrongCommand("challenge")
+	case !stateForm.MatchString(v.State):
+		return v, wrongCommand("state")
+	case v.Port != "" && (err != nil || port < portMin):
+		return v, wrongCommand("port")
+	}
+	return v, nil
+}
+
+func wrongCommand(parameter string) error {
+	return &service.Error{Type: client.TypeMalformed, Detail: "the parameter " + parameter + " is not one of belfry login", Hint: "open the address that belfry login prints"}
+}
+
+// commandPage asks a person whether a command line may sign in. Who has logged in with a token
+// goes to the provider first.
+func (s *site) commandPage(p *page) error {
+	v, err := commandOf(p, p.query)
+	if err != nil {
+		return err
+	}
+	if p.who.Roles == nil {
+		http.Redirect(p.w, p.r, "/ui/sign-in?next="+url.QueryEscape(p.r.URL.RequestURI()), http.StatusSeeOther)
+		return nil
+	}
+	s.write(p, http.StatusOK, "approve", v)
+	return nil
+}
+
+// approveCommand hands a code to the command line: to the port of this machine that the browser is
+// sent to, or to the person who copies it.
+func (s *site) approveCommand(p *page) error {
+	v, err := commandOf(p, p.r.PostForm.Get)
+	if err != nil {
+		return err
+	}
+	code, err := s.Sessions.Approve(p.ctx(), p.secret, v.Challenge)
+	if errors.Is(err, auth.ErrUnknown) || errors.Is(err, auth.ErrChallenge) {
+		return wrongCommand("challenge")
+	}
+	if err != nil {
+		return err
+	}
+	p.w.Header().Set("Referrer-Policy", "no-referrer")
+	if v.Port == "" {
+		v.Code = code
+	} else {
+		v.Back = "http://127.0.0.1:" + v.Port + "/?" + url.Values{"code": {code}, "state": {v.State}}.Encode()
+	}
+	s.write(p, http.StatusOK, "approved", v)
+	return nil
 }
 
 // refuseSignIn says why a sign-in has failed, on the page to try again.

@@ -2,9 +2,11 @@ package web_test
 
 import (
 	"context"
+	"html"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -230,5 +232,96 @@ func TestASignInLeadsNowhereElseAndTakesNoSessionOver(t *testing.T) {
 	w.must(w.sessions.End(t.Context(), cookies[sessionCookie]))
 	if code := w.visit("/", cookies).Code; code != http.StatusSeeOther {
 		t.Errorf("after the log-out: %d", code)
+	}
+}
+
+// post sends a form with cookies.
+func (w *people) post(address string, form url.Values, cookies map[string]string) *httptest.ResponseRecorder {
+	w.t.Helper()
+	r := httptest.NewRequest("POST", address, strings.NewReader(form.Encode()))
+	r.Host = "127.0.0.1:8420"
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	for name, value := range cookies {
+		r.AddCookie(&http.Cookie{Name: name, Value: value})
+	}
+	answer := httptest.NewRecorder()
+	w.pages.ServeHTTP(answer, r)
+	return answer
+}
+
+var (
+	backToCommand = regexp.MustCompile(`url=(http://127\.0\.0\.1:[^"]+)"`)
+	shownCode     = regexp.MustCompile(`<code[^>]*>([A-Za-z0-9_-]{43})</code>`)
+)
+
+func TestAPersonLetsACommandLineSignIn(t *testing.T) {
+	w := newPeople(t)
+	const verifier = "the verifier of a command line"
+	query := url.Values{"challenge": {auth.Challenge(verifier)}, "state": {"of-the-command"}, "port": {"4242"}}
+	page := "/ui/sign-in/command?" + query.Encode()
+
+	// A stranger signs in first, and who has logged in with a token goes to the provider.
+	cookies := map[string]string{}
+	if answer := w.visit(page, cookies); answer.Code != http.StatusSeeOther || answer.Header().Get("Location") != "/ui/login?next="+url.QueryEscape(page) {
+		t.Errorf("a stranger: %d, %s", answer.Code, answer.Header().Get("Location"))
+	}
+	ofToken, err := w.sessions.Begin(t.Context(), auth.HashOf(secretOf("vera")))
+	w.must(err)
+	if answer := w.visit(page, map[string]string{sessionCookie: ofToken}); answer.Code != http.StatusSeeOther || answer.Header().Get("Location") != "/ui/sign-in?next="+url.QueryEscape(page) {
+		t.Errorf("with a token: %d, %s", answer.Code, answer.Header().Get("Location"))
+	}
+	if answer := w.enter(member("team"), page, cookies); !strings.Contains(answer.Body.String(), "url=/ui/sign-in/command?challenge=") {
+		t.Fatalf("after the sign-in: %s", answer.Body)
+	}
+	asked := w.visit(page, cookies)
+	if body := asked.Body.String(); asked.Code != http.StatusOK || !strings.Contains(body, "asks to act as sso:kim@example.org") || !strings.Contains(body, query.Get("challenge")) {
+		t.Errorf("the page: %d, %s", asked.Code, body)
+	}
+
+	form := func(port string) url.Values {
+		return url.Values{"form": {auth.FormToken(cookies[sessionCookie])}, "challenge": query["challenge"], "state": query["state"], "port": {port}}
+	}
+	answer := w.post("/ui/sign-in/command", form("4242"), cookies)
+	found := backToCommand.FindStringSubmatch(answer.Body.String())
+	if answer.Code != http.StatusOK || found == nil || answer.Header().Get("Referrer-Policy") != "no-referrer" {
+		t.Fatalf("the approval: %d, %s", answer.Code, answer.Body)
+	}
+	back, err := url.Parse(html.UnescapeString(found[1]))
+	w.must(err)
+	if back.Host != "127.0.0.1:4242" || back.Path != "/" || back.Query().Get("state") != "of-the-command" {
+		t.Errorf("the browser goes to %s", back)
+	}
+	_, holder, _, err := w.sessions.BeginCommand(t.Context(), back.Query().Get("code"), verifier)
+	w.must(err)
+	if holder.Name != "sso:kim@example.org" || holder.Roles["data"] != store.RoleRunner {
+		t.Errorf("the command is %q with %v", holder.Name, holder.Roles)
+	}
+
+	// Without a port the page shows the code.
+	answer = w.post("/ui/sign-in/command", form(""), cookies)
+	code := shownCode.FindStringSubmatch(answer.Body.String())
+	if code == nil || backToCommand.MatchString(answer.Body.String()) {
+		t.Fatalf("without a port: %d, %s", answer.Code, answer.Body)
+	}
+	_, _, _, err = w.sessions.BeginCommand(t.Context(), code[1], verifier)
+	w.must(err)
+
+	// A form of another page, and addresses that belfry login does not print.
+	forged := form("4242")
+	forged.Set("form", "another")
+	if answer := w.post("/ui/sign-in/command", forged, cookies); answer.Code != http.StatusForbidden {
+		t.Errorf("a form of another site: %d", answer.Code)
+	}
+	for name, values := range map[string][]string{"challenge": {"", "short", strings.Repeat("x", 44)}, "state": {"", "a b", strings.Repeat("x", 129)}, "port": {"80", "65536", "-1", "1024@evil.example"}} {
+		for _, value := range values {
+			wrong := form("4242")
+			wrong.Set(name, value)
+			if answer := w.post("/ui/sign-in/command", wrong, cookies); answer.Code != http.StatusBadRequest {
+				t.Errorf("%s %q is approved: %d", name, value, answer.Code)
+			}
+			if answer := w.visit("/ui/sign-in/command?"+wrong.Encode(), cookies); answer.Code != http.StatusBadRequest || !strings.Contains(answer.Body.String(), name) {
+				t.Errorf("%s %q is shown: %d", name, value, answer.Code)
+			}
+		}
 	}
 }

@@ -109,6 +109,8 @@ func (s *site) routes() {
 	s.mux.HandleFunc("POST /ui/login", s.login)
 	s.mux.HandleFunc("GET /ui/sign-in", s.beginSignIn)
 	s.mux.HandleFunc("GET /ui/sign-in/callback", s.finishSignIn)
+	s.page("GET /ui/sign-in/command", s.commandPage)
+	s.page("POST /ui/sign-in/command", s.approveCommand)
 	s.page("POST /ui/logout", s.logout)
 	s.page("POST /ui/look", s.look)
 	s.page("GET /ui/kit", s.kit)

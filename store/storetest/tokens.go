@@ -111,7 +111,10 @@ var tokenTests = []test{
 	}},
 	{"a session keeps its person and the audit names who began it", func(e *env) {
 		e.admin()
-		ann := store.Person{Provider: "sso", Subject: "17", Name: "ann@example.org", Email: "ann@example.org", Groups: []string{"ops", "web, \"it\""}}
+		ann := store.Person{
+			Provider: "sso", Subject: "17", Name: "ann@example.org", Email: "ann@example.org", Groups: []string{"ops", "web, \"it\""},
+			SignedIn: time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC),
+		}
 		made := e.putToken(store.PutToken{
 			Name: "session/sso/1", Hash: hashOf("session"), Role: store.RoleSession, Lasts: time.Hour, Actor: "belfry", Said: "viewer in web", Terms: store.Terms{Person: &ann},
 		})

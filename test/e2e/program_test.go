@@ -141,6 +141,8 @@ var calls = []call{
 	{"token reset", "", 1}, // it wants the server to be stopped
 	{"session list", "", 0},
 	{"session end", "sso:ann@example.com --yes", 3}, // no person has signed in
+	{"login", "", 5},                                // the server has no provider
+	{"logout", "", 3},
 	{"audit", "", 0},
 	{"doctor", "", either},
 	{"backup", "{path}/backup-{n}.db", 0},
@@ -218,7 +220,7 @@ func TestEachCommandOfTheProgramAsPeopleTypeIt(t *testing.T) {
 				t.Errorf("belfry %q prints no JSON:\n%s", args, out)
 			}
 			// Commands that need a server end with 6 without one, unless their arguments are refused.
-			if i == 0 && c.code != 2 && strings.Contains(helps[c.verb], "--server URL") && c.verb != "job edit" && c.verb != "events" && c.verb != "exec" && c.verb != "worker" {
+			if i == 0 && c.code != 2 && strings.Contains(helps[c.verb], "--server URL") && c.verb != "job edit" && c.verb != "events" && c.verb != "exec" && c.verb != "worker" && c.verb != "logout" {
 				if out, told, code := f.belfry(t, withFlags(args, "--server", "http://127.0.0.1:1")...); code != 6 || out != "" {
 					t.Errorf("belfry %q without a server ends with %d:\n%s%s", args, code, out, told)
 				}

@@ -5,7 +5,11 @@ package signin
 import (
 	"context"
 	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -77,6 +81,30 @@ func (b *browser) until(what, script string) {
 	}
 }
 
+// allowsACommandLine presses the button that hands a code to a port of the machine.
+func (b *browser) allowsACommandLine() {
+	b.t.Helper()
+	brought := make(chan string, 16)
+	command := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/" {
+			brought <- r.URL.Query().Get("state") + " " + r.URL.Query().Get("code")
+		}
+	}))
+	defer command.Close()
+	query := url.Values{"challenge": {strings.Repeat("A", 43)}, "state": {"mine"}, "port": {command.URL[strings.LastIndex(command.URL, ":")+1:]}}
+	b.do(chromedp.Navigate(b.url + "/ui/sign-in/command?" + query.Encode()))
+	b.until("the question", `document.body.innerText.includes("asks to act as sso:ann@example.com")`)
+	b.do(chromedp.Click("#approve", chromedp.ByQuery))
+	select {
+	case got := <-brought:
+		if !regexp.MustCompile(`^mine [A-Za-z0-9_-]{43}$`).MatchString(got) {
+			b.t.Errorf("the browser brings %q", got)
+		}
+	case <-time.After(patience):
+		b.t.Fatal("the browser does not come to the command")
+	}
+}
+
 // A person comes to a page, signs in at the provider, is back on that page, runs a job, and is in
 // the audit. When an administrator ends the session, the open page says so.
 func TestASignInJourney(t *testing.T) {
@@ -99,6 +127,8 @@ func TestASignInJourney(t *testing.T) {
 	if records := s.belfry("audit", "--actor", "sso:ann@example.com", "-o", "wide"); !strings.Contains(records, "run.hand") || !strings.Contains(records, "session.begin") {
 		t.Errorf("the audit is\n%s", records)
 	}
+	b.allowsACommandLine()
+	b.do(chromedp.Navigate(s.url + "/audit"))
 	s.belfry("session", "end", "sso:ann@example.com", "--yes")
 	b.until("the end of the session on the open page", `location.pathname === "/ui/login" || document.getElementById("ended")?.open`)
 	b.do(chromedp.Navigate(s.url + "/jobs"))

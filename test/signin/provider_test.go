@@ -1,10 +1,12 @@
 package signin
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"html"
 	"io"
 	"log/slog"
 	"net"
@@ -278,5 +280,183 @@ func TestPeopleSignInAtARealProvider(t *testing.T) {
 	}
 	if records := s.belfry("audit", "--action", "session.end", "-o", "wide"); strings.Count(records, "sso:ann@example.com") != 1 {
 		t.Errorf("the audit is\n%s", records)
+	}
+}
+
+// commandLine is the user of a machine other than the server's, without tokens.
+type commandLine struct {
+	*site
+	home string
+}
+
+func (s *site) commandLine() *commandLine { return &commandLine{s, s.t.TempDir()} }
+
+// start starts a command.
+func (c *commandLine) start(stdin io.Reader, args ...string) (cmd *exec.Cmd, stdout *bytes.Buffer, stderr *bufio.Reader) {
+	c.t.Helper()
+	cmd = exec.Command(belfry, args...)
+	cmd.Env = []string{"HOME=" + c.home, "PATH=" + os.Getenv("PATH"), "BELFRY_SERVER=" + c.url}
+	cmd.Stdin, stdout = stdin, &bytes.Buffer{}
+	cmd.Stdout = stdout
+	told, err := cmd.StderrPipe()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { _ = cmd.Process.Kill() })
+	return cmd, stdout, bufio.NewReader(told)
+}
+
+// run runs a command to its end.
+func (c *commandLine) run(args ...string) (out string, code int) {
+	c.t.Helper()
+	cmd, stdout, stderr := c.start(nil, args...)
+	told, err := io.ReadAll(stderr)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	return stdout.String() + string(told), cmd.ProcessState.ExitCode()
+}
+
+// addressIn returns the address that a command prints.
+func (c *commandLine) addressIn(stderr *bufio.Reader) string {
+	c.t.Helper()
+	for {
+		line, err := stderr.ReadString('\n')
+		if strings.HasPrefix(line, "http") {
+			return strings.TrimSpace(line)
+		}
+		if err != nil {
+			c.t.Fatalf("the command prints no address: %q, %v", line, err)
+		}
+	}
+}
+
+var (
+	hiddenField = regexp.MustCompile(`name="(form|challenge|state|port)" value="([^"]*)"`)
+	refresh     = regexp.MustCompile(`url=([^"]+)"`)
+	codeOnPage  = regexp.MustCompile(`<code[^>]*>([A-Za-z0-9_-]{43})</code>`)
+)
+
+// approve opens the page of a command line, and presses its button.
+func (v *visitor) approve(address string) string {
+	v.t.Helper()
+	at, status, page := v.page(v.Get(address))
+	form := url.Values{}
+	for _, field := range hiddenField.FindAllStringSubmatch(page, -1) {
+		form.Set(field[1], html.UnescapeString(field[2]))
+	}
+	if status != http.StatusOK || !strings.Contains(page, "asks to act as sso:") {
+		v.t.Fatalf("the page is %s with %d:\n%s", at, status, page)
+	}
+	_, status, page = v.page(v.PostForm(v.url+"/ui/sign-in/command", form))
+	if status != http.StatusOK {
+		v.t.Fatalf("the approval has the status %d:\n%s", status, page)
+	}
+	return page
+}
+
+func TestAPersonSignsInOnTheCommandLine(t *testing.T) {
+	s := newSite(t)
+	ann, bob := s.visitor(), s.visitor()
+	ann.signIn("ann", password)
+	bob.signIn("bob", password)
+	mine, theirs := s.commandLine(), s.commandLine()
+	if out, code := mine.run("job", "list"); code != 4 || !strings.Contains(out, "belfry login") {
+		t.Errorf("without a session the command ends with %d:\n%s", code, out)
+	}
+
+	// Ann has a browser on her machine.
+	login, stdout, stderr := mine.start(nil, "login")
+	back := refresh.FindStringSubmatch(ann.approve(mine.addressIn(stderr)))
+	if back == nil {
+		t.Fatal("the browser is not sent to the command")
+	}
+	there, err := url.Parse(html.UnescapeString(back[1]))
+	if err != nil || there.Hostname() != "127.0.0.1" {
+		t.Fatalf("the browser is sent to %s, %v", back[1], err)
+	}
+	forged := *there
+	forged.RawQuery = url.Values{"code": {"forged"}, "state": {"another"}}.Encode()
+	if _, status, _ := ann.page(ann.Get(forged.String())); status != http.StatusBadRequest {
+		t.Errorf("a page of another site brings a code: %d", status)
+	}
+	if _, status, text := ann.page(ann.Get(there.String())); status != http.StatusOK || !strings.Contains(text, "You can close this page") {
+		t.Errorf("the command answers %d, %s", status, text)
+	}
+	told, err := io.ReadAll(stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := login.Wait(); err != nil || !strings.Contains(stdout.String(), "signed in to "+s.url+" as sso:ann@example.com, admin in all namespaces, until ") {
+		t.Fatalf("the command ends with %v:\n%s%s", err, stdout, told)
+	}
+
+	// Bob has his elsewhere, and types the code.
+	typed, typing := io.Pipe()
+	login, stdout, stderr = theirs.start(typed, "login", "--no-browser")
+	shown := codeOnPage.FindStringSubmatch(bob.approve(theirs.addressIn(stderr)))
+	if shown == nil {
+		t.Fatal("the page shows no code")
+	}
+	if _, err := io.WriteString(typing, shown[1]+"\n"); err != nil {
+		t.Fatal(err)
+	}
+	typing.Close()
+	if told, err = io.ReadAll(stderr); err != nil {
+		t.Fatal(err)
+	}
+	if err := login.Wait(); err != nil || !strings.Contains(stdout.String(), "as sso:bob@example.com, viewer in shop, until ") {
+		t.Fatalf("the command ends with %v:\n%s%s", err, stdout, told)
+	}
+
+	// Each has their own roles, and the audit names them.
+	if out, code := mine.run("job", "run", "shop/report", "--wait"); code != 0 {
+		t.Errorf("ann, an administrator, cannot run a job: %d\n%s", code, out)
+	}
+	if out, code := theirs.run("job", "list", "-o", "name"); code != 0 || out != "shop/report\n" {
+		t.Errorf("bob, a viewer in shop, gets %d:\n%s", code, out)
+	}
+	if out, code := theirs.run("job", "run", "shop/report"); code != 4 || !strings.Contains(out, "sso:bob@example.com is viewer in shop, and this needs runner") {
+		t.Errorf("bob runs a job: %d\n%s", code, out)
+	}
+	records := s.belfry("audit", "--actor", "sso:ann@example.com", "-o", "wide")
+	for _, want := range []string{"run.hand", "admin in all namespaces for a command line; subject id-ann of sso"} {
+		if !strings.Contains(records, want) {
+			t.Errorf("the audit has no %q:\n%s", want, records)
+		}
+	}
+
+	// One session of each is of a browser. An administrator ends those of bob, and ann her own.
+	if list := s.belfry("session", "list", "-o", "name"); list != "sso:ann@example.com\nsso:ann@example.com\nsso:bob@example.com\nsso:bob@example.com\n" {
+		t.Errorf("the sessions are %q", list)
+	}
+	if out, code := mine.run("session", "end", "sso:bob@example.com", "--yes"); code != 0 || !strings.Contains(out, "ended 2 sessions") {
+		t.Errorf("ann ends the sessions of bob: %d\n%s", code, out)
+	}
+	if out, code := theirs.run("job", "list"); code != 4 || !strings.Contains(out, "the session of sso:bob@example.com at "+s.url+" has ended") || !strings.Contains(out, "belfry login") {
+		t.Errorf("after the end of his session bob gets %d:\n%s", code, out)
+	}
+	for _, c := range []*commandLine{mine, theirs} { // of bob it is only forgotten
+		if out, code := c.run("logout"); code != 0 || out != "signed out of "+s.url+"\n" {
+			t.Errorf("belfry logout ends with %d:\n%s", code, out)
+		}
+	}
+	if out, code := mine.run("job", "list"); code != 4 {
+		t.Errorf("after the log-out ann gets %d:\n%s", code, out)
+	}
+	if list := s.belfry("session", "list", "-o", "name"); list != "sso:ann@example.com\n" {
+		t.Errorf("the sessions are %q", list)
+	}
+	if out, code := mine.run("logout"); code != 3 {
+		t.Errorf("a second belfry logout ends with %d:\n%s", code, out)
+	}
+	// The provider sends browsers to one address of the server.
+	other := "http://localhost:" + s.listen[strings.LastIndex(s.listen, ":")+1:]
+	if out, code := mine.run("login", "--server", other); code != 2 || !strings.Contains(out, "belfry login --server "+s.url) {
+		t.Errorf("at another address belfry login ends with %d:\n%s", code, out)
 	}
 }
