@@ -41,7 +41,7 @@ func fileLimit() uint64 {
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return 1024 // the least that systems have
 	}
-	return limit.Cur
+	return uint64(limit.Cur) //nolint:unconvert // it is signed on FreeBSD
 }
 
 // connections is a listener that keeps its connections below a bound, so that descriptors
