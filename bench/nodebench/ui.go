@@ -117,6 +117,7 @@ func (b *bench) uiPages(ctx context.Context, s *server) ([]Figure, error) {
 	var figures []Figure
 	for _, page := range []struct{ name, path string }{
 		{"Overview", "/"}, {"Jobs", "/jobs"}, {"Jobs by when they fall due", "/jobs?sort=next"}, {"Jobs with a label, one of 21", "/jobs?q=label:team=team-3"},
+		{"Jobs by their last failure", "/jobs?sort=failure"}, {"Jobs that fail", "/jobs?state=failing"}, {"Jobs that never ran", "/jobs?state=never_ran"},
 		{"Runs", "/runs"}, {"Runs that failed, one of 100", "/runs?outcome=failed"},
 		{"a Job", "/jobs/default/job-0000001"}, {"its Statistics", "/jobs/default/job-0000001/statistics"}, {"Timeline", "/timeline"},
 	} {
