@@ -361,6 +361,9 @@ const (
 	// returned with a token to continue: other requests need the store too, and a reader
 	// sees progress.
 	lookTime = 10 * time.Millisecond
+	// emptyTime is the same for a page of jobs by name that has none yet, which a reader can do
+	// nothing with.
+	emptyTime = 100 * time.Millisecond
 	// jobPartsMax is how many parts of store.JobLookMax jobs are searched for one page,
 	// however fast that is.
 	jobPartsMax = 50
@@ -376,7 +379,8 @@ func (s *Jobs) look(ctx context.Context, of scope, q store.JobQuery, n int) (job
 			return nil, "", err
 		}
 		jobs = append(jobs, part...)
-		if q.After = next; next == "" || len(jobs) == n || s.now().Sub(began) >= lookTime {
+		looked := s.now().Sub(began)
+		if q.After = next; next == "" || len(jobs) == n || looked >= emptyTime || looked >= lookTime && len(jobs) > 0 {
 			break
 		}
 	}

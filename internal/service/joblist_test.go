@@ -131,6 +131,41 @@ func TestJobsByDueTimeAreReadInBatches(t *testing.T) {
 	}
 }
 
+// searched is a store whose parts take as long as those of a busy one.
+type searched struct {
+	*memory.Store
+	b     *bench
+	parts int
+}
+
+func (s *searched) ListJobs(ctx context.Context, q store.JobQuery) ([]*store.Job, string, error) {
+	s.parts++
+	s.b.mu.Lock()
+	s.b.now = s.b.now.Add(lookTime)
+	s.b.mu.Unlock()
+	if s.parts == 3 {
+		return s.Store.ListJobs(ctx, store.JobQuery{Limit: q.Limit})
+	}
+	return nil, "default/a", nil
+}
+
+// A page that has found nothing is of no use to its reader, and continues for a while.
+func TestAPageOfJobsSearchesOnUntilItHasOne(t *testing.T) {
+	b := newBench(t)
+	b.put(b.serviceOn(Config{Store: b.store}), `{"name": "found", "run": {"shell": "true"}}`)
+	slow := &searched{Store: b.store, b: b}
+	s := b.serviceOn(Config{Store: slow})
+	page, err := s.Jobs.List(t.Context(), admin, client.JobQuery{Text: "found"}, false)
+	if err != nil || len(page.Items) != 1 || slow.parts != 3 {
+		t.Errorf("after %d parts the page has %d jobs (%v)", slow.parts, len(page.Items), err)
+	}
+	slow.parts = 3
+	page, err = s.Jobs.List(t.Context(), admin, client.JobQuery{Text: "nothing"}, false)
+	if err != nil || len(page.Items) != 0 || page.NextPageToken == "" || slow.parts != 13 {
+		t.Errorf("after %d parts the page has %d jobs (%v)", slow.parts-3, len(page.Items), err)
+	}
+}
+
 // names returns the names of all pages of a list of jobs.
 func (b *bench) names(s *Service, who Caller, q client.JobQuery) (names []string) {
 	b.t.Helper()

@@ -105,7 +105,7 @@ export async function refresh() {
     const fresh = part(await answer.text());
     // A part that the page did not have, such as the steps of a flow that has begun, has no place yet.
     const come = [...fresh.querySelectorAll("[data-live]")].some(part => !document.getElementById(part.id));
-    if (come && performance.now() - leaving > patience && !used(document.querySelector("main"))) return location.reload();
+    if (come && performance.now() - leaving > patience && !used(document)) return location.reload();
     for (const part of document.querySelectorAll("[data-live]")) swap(part, fresh.getElementById(part.id));
     begun(document.getElementById("output"), fresh.getElementById("output"));
     tick();
@@ -125,7 +125,7 @@ function begun(was, is) {
 }
 
 // used says whether a person is at work in a part. What is open and has an id is open in the new part as well.
-const used = part => part.querySelector("details.menu[open], details[open]:not([id]), :focus-visible");
+const used = part => part.querySelector("dialog[open], details.menu[open], details[open]:not([id]), :focus-visible");
 
 // swap puts a part in place, unless a person is using it.
 function swap(part, fresh) {

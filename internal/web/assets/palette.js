@@ -53,10 +53,15 @@ input?.addEventListener("input", () => {
   show(match(text));
   if (!text) return;
   timer = setTimeout(async () => {
-    const answer = await fetch("/api/v1/jobs?page_size=12&text=" + encodeURIComponent(text)).catch(() => null);
-    if (!answer?.ok || mine !== asked) return;
-    const found = (await answer.json()).items.map(j => (j.namespace ?? "default") + "/" + j.name);
-    show([...found.map(name => ({text: name, kind: words.job, href: "/jobs/" + name})), ...match(text)]);
+    const found = [], query = new URLSearchParams({text, page_size: 12});
+    do { // a page of the API searches for a moment only, and may have found nothing
+      const answer = await fetch("/api/v1/jobs?" + query).catch(() => null);
+      if (!answer?.ok || mine !== asked) return;
+      const page = await answer.json();
+      found.push(...page.items.map(j => (j.namespace ?? "default") + "/" + j.name));
+      if (page.items.length) show([...found.map(name => ({text: name, kind: words.job, href: "/jobs/" + name})), ...match(text)]);
+      query.set("page_token", page.next_page_token ?? "");
+    } while (query.get("page_token") && found.length < 12 && dialog.open);
   }, 120);
 });
 
