@@ -20,6 +20,7 @@ const readMax = 2000
 // is there twice the later one counts.
 func (s *Store) waiting(ctx context.Context, wanted func(*store.Record) bool) ([]store.Record, error) {
 	var list []store.Record
+	at := map[attemptOf]int{} // in the list
 	var after store.FeedRef
 	for looked := 0; looked < readMax; {
 		entries, err := s.Ended(ctx, store.ConsumerHistory, after, min(store.MaxBatch, readMax-looked))
@@ -31,17 +32,26 @@ func (s *Store) waiting(ctx context.Context, wanted func(*store.Record) bool) ([
 		}
 		for i := range entries {
 			r := &entries[i].Record
-			if at := slices.IndexFunc(list, func(o store.Record) bool { return isSame(&o, r) }); at >= 0 {
-				list = slices.Delete(list, at, at+1)
+			of := attemptOf{r.Run.ID, r.Attempt.Number}
+			if i, known := at[of]; known {
+				list[i] = store.Record{}
+				delete(at, of)
 			}
 			if wanted(r) {
+				at[of] = len(list)
 				list = append(list, *r)
 			}
 		}
 		looked += len(entries)
 		after = entries[len(entries)-1].Ref
 	}
-	return list, nil
+	return slices.DeleteFunc(list, func(r store.Record) bool { return r.Run.ID.IsZero() }), nil
+}
+
+// attemptOf identifies the attempt of a record.
+type attemptOf struct {
+	run    job.ID
+	number int
 }
 
 func isSame(a, b *store.Record) bool {
