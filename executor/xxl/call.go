@@ -126,7 +126,7 @@ func (c *caller) post(ctx context.Context, to target, path string, body []byte, 
 	return read, nil
 }
 
-// uncompressed returns the content of a body. Nobody is asked to compress, and some frameworks do so
+// uncompressed returns the content of a body. Belfry asks for no compression, but some frameworks compress
 // all the same.
 func uncompressed(header http.Header, body io.Reader) (io.Reader, error) {
 	if !strings.EqualFold(header.Get("Content-Encoding"), "gzip") {

@@ -179,7 +179,7 @@ func TestAMissingRunIsDamage(t *testing.T) {
 	}
 }
 
-// A check says how many runs of a job are gone, and has it go on with the others.
+// A check reports how many runs of a job are missing, and its repair keeps the others.
 func TestAMissingRunIsReportedAndLeftOut(t *testing.T) {
 	shared := newShelf()
 	backlog(t, shared, inCell)

@@ -42,7 +42,7 @@ func (b *Backend) mendKeys(ctx context.Context, fix bool) (list []engine.Damage,
 		is := &staged{cell: *b.state.cells[idIn(key, cellKeys)]}
 		have := b.state.apartOf(is.job.UID)
 		found := fmt.Sprintf("%d of the runs that wait or run are gone: %d keys are there, of %d", is.apart-have, have, is.apart)
-		mend := "go on with those that are there; which are gone is unknown, they never end and history has no record of them"
+		mend := "keep the remaining runs; the missing ones cannot be identified, never end and have no record in history"
 		if have > is.apart {
 			found = fmt.Sprintf("%d keys of runs that wait or run are there, of %d", have, is.apart)
 			mend = "take all that are there for runs that have not ended"
