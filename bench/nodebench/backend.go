@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -70,6 +71,24 @@ func counted[S store.Store](open func(ended func(store.Ends)) (S, error)) (openS
 		}
 	})
 	return openStore{s, &n}, err
+}
+
+// shipping is a store of two that ships what has ended while it is open, as a server does.
+type shipping struct {
+	*joined.Store
+	stop func()
+}
+
+func ship(s *joined.Store) shipping {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { s.Run(ctx) })
+	return shipping{s, func() { cancel(); running.Wait() }}
+}
+
+func (s shipping) Close() error {
+	s.stop()
+	return s.Store.Close()
 }
 
 // served is what a server fills in: with anything else it would write all jobs again
@@ -149,7 +168,11 @@ var (
 			if err != nil {
 				return nil, errors.Join(err, control.Close())
 			}
-			return joined.New(ctx, control, history, joined.Options{})
+			both, err := joined.New(ctx, control, history, joined.Options{})
+			if err != nil {
+				return nil, errors.Join(err, control.Close())
+			}
+			return ship(both), nil
 		})
 	}}
 	onRedis = backend{name: "Redis", make: func(string) (place, error) {

@@ -82,7 +82,7 @@ func runAsynq(ctx context.Context, n int) (r caughtUp, err error) {
 
 // onRedisBeside measures a node on Redis, the sketch and asynq.
 func (b *bench) onRedisBeside(ctx context.Context) ([]Figure, error) {
-	figures, ours, err := b.besideSketch(ctx, onRedis, redisSketch)
+	figures, ours, _, err := b.besideSketch(ctx, onRedis, redisSketch)
 	if err != nil {
 		return nil, err
 	}
@@ -105,35 +105,34 @@ const (
 )
 
 // besideSketch measures a node on a backend and its sketch.
-func (b *bench) besideSketch(ctx context.Context, on backend, sketch func(context.Context, place, time.Duration) (caughtUp, error)) ([]Figure, caughtUp, error) {
+func (b *bench) besideSketch(ctx context.Context, on backend, sketch func(context.Context, place, time.Duration) (caughtUp, error)) (figures []Figure, ours, least caughtUp, err error) {
 	load := backlog{jobs: b.scaled(sketchCells, 20), down: b.scaled(10, 10)}
-	var ours caughtUp
-	err := b.profiled(on.name+"-node", func() (err error) {
+	err = b.profiled(on.name+"-node", func() (err error) {
 		ours, err = b.fresh(ctx, on, load, 1, patience)
 		return err
 	})
 	if err != nil {
-		return nil, ours, err
+		return nil, ours, least, err
 	}
 	p, err := on.make("")
 	if err != nil {
-		return nil, ours, err
+		return nil, ours, least, err
 	}
 	defer p.close()
-	least, err := sketch(ctx, p, time.Duration(b.scaled(b.Seconds, 1))*time.Second)
+	least, err = sketch(ctx, p, time.Duration(b.scaled(b.Seconds, 1))*time.Second)
 	if err != nil {
-		return nil, ours, err
+		return nil, ours, least, err
 	}
 	return []Figure{
 		above("a node, overlap allow: planned and finished with history, a second", ours.rate(), 0).beside(ours.cost()),
 		above("the sketch: three steps of each run, a second", least.rate(), 0).beside(least.cost()),
 		share("the node, times the sketch", ours.rate()/least.rate(), b.scaledGoal(sketchShare)),
-	}, ours, nil
+	}, ours, least, nil
 }
 
 // onEtcdBeside measures a node on etcd, with history in it and in SQLite, and the sketch.
 func (b *bench) onEtcdBeside(ctx context.Context) ([]Figure, error) {
-	figures, ours, err := b.besideSketch(ctx, onEtcd, etcdSketch)
+	figures, ours, least, err := b.besideSketch(ctx, onEtcd, etcdSketch)
 	if err != nil {
 		return nil, err
 	}
@@ -143,6 +142,7 @@ func (b *bench) onEtcdBeside(ctx context.Context) ([]Figure, error) {
 	}
 	return append(figures,
 		above("a node with history in SQLite: the same", apart.rate(), 0).beside(apart.cost()),
+		share("with history in SQLite, times the sketch", apart.rate()/least.rate(), b.scaledGoal(sketchShare)),
 		fact("with history in SQLite, times in etcd", number(apart.rate()/ours.rate(), 2)),
 	), nil
 }

@@ -7,6 +7,7 @@ import {say} from "./words.js";
 const policy = window.trustedTypes?.createPolicy("belfry", {createHTML: html => html, createScriptURL: address => address}) ?? {createHTML: html => html, createScriptURL: address => address};
 const alive = 20000;   // a tab tells the shared stream so often that it is there
 const silence = 25000; // the server says something each 15 s
+const between = 700;  // at least, from one read to the next: what happened is on the page within a second
 const patience = 30000; // a click that leads to another page is not lost to a reload for so long
 let last = Date.now(), leaving = -patience, pending = 0, reading = false, again = false, ended = false, opened = false, following = false;
 
@@ -84,10 +85,10 @@ function over() {
   addEventListener("focus", check);
 }
 
-// later gathers what happens within a quarter of a second, and reads at most once a second.
+// later gathers what happens within a quarter of a second, and keeps the distance between two reads.
 function later() {
   if (pending) return;
-  pending = setTimeout(async () => { pending = 0; await refresh(); }, Math.max(250, 1000 - (Date.now() - refreshed)));
+  pending = setTimeout(async () => { pending = 0; await refresh(); }, Math.max(250, between - (Date.now() - refreshed)));
 }
 
 // part is a page of this server as a document of its own.
