@@ -249,6 +249,21 @@ func TestMissingRoleIsLoggedOnceAndItsReturnOnce(t *testing.T) {
 	})
 }
 
+func TestAProgramWithHandlersNeedsNoServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		c := w.config("a")
+		c.Session.Roles = []string{store.RolePlanner, store.RoleHandlers}
+		if _, err := membership.Join(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		if n := w.log.Count("no live node has the role"); n != 0 {
+			t.Errorf("a missing role is logged %d times", n)
+		}
+	})
+}
+
 func TestStoreClockIsKnownBetweenPolls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
