@@ -67,6 +67,11 @@ func (b *bench) api(ctx context.Context) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
+	walked, err := s.whole(ctx)
+	if err != nil {
+		return nil, err
+	}
+	figures = append(figures, walked...)
 	commits, err := bareInserts(ctx, filepath.Join(dir, "commits.db"), 1)
 	if err != nil {
 		return nil, err
@@ -153,6 +158,11 @@ func (b *bench) apiOnServer(ctx context.Context, on backend) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
+	walked, err := s.whole(ctx)
+	if err != nil {
+		return nil, err
+	}
+	figures = append(figures, walked...)
 	created, err := s.making(func() (int, time.Duration, error) { return s.create(ctx, b.Seconds) })
 	if err != nil {
 		return nil, err
@@ -249,6 +259,23 @@ func (s *server) pages(ctx context.Context, n int, lists []list) ([]Figure, erro
 		}
 		figures = append(figures, atMost("a page of "+l.what+", p50", took.quantile(.5), pageGoal).
 			beside(fmt.Sprintf("p99 %s; %d items each, %s of a processor", times(took.quantile(.99)), items/len(took), times((own-worked)/time.Duration(len(took))))))
+	}
+	return figures, nil
+}
+
+// whole reads all pages of lists of jobs, and says how long that takes.
+func (s *server) whole(ctx context.Context) (figures []Figure, err error) {
+	lists := s.jobLists()
+	for _, l := range []list{lists[1], lists[len(lists)-1]} {
+		began, pages, items := time.Now(), 0, 0
+		for token := ""; pages == 0 || token != ""; pages++ {
+			got, next, err := l.read(ctx, token)
+			if err != nil {
+				return nil, fmt.Errorf("all pages of %s: %w", l.what, err)
+			}
+			items, token = items+got, next
+		}
+		figures = append(figures, fact("all pages of "+l.what, times(time.Since(began))).beside(fmt.Sprintf("%d pages, %d items", pages, items)))
 	}
 	return figures, nil
 }

@@ -75,12 +75,16 @@ func TestATableSaysWhichGoalsAreMet(t *testing.T) {
 		atMost("late", 4100*time.Microsecond, 4*time.Millisecond).beside("bare: 2 ms"),
 		above("runs", 20_000, 20_000),
 		fact("memory", "3 MB"),
+		atMostTimes("times another", 2.5, 2),
+		atMostTimes("times another, with too little to do", 2.5, 0),
 	})
 	want := `| | measured | goal | met | limit in the same run |
 |---|--:|--:|:-:|---|
 | late | 4.10 ms | ≤ 4.00 ms | **no** | bare: 2 ms |
 | runs | 20,000 | ≥ 20,000 | yes |  |
 | memory | 3 MB | - |  |  |
+| times another | 2.50 | ≤ 2.00 | **no** |  |
+| times another, with too little to do | 2.50 | - |  |  |
 `
 	if out.String() != want {
 		t.Errorf("got\n%swant\n%s", &out, want)

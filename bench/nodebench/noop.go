@@ -189,7 +189,8 @@ func newNode(s store.Store, name string, capacity int, e executor.Executor) (*no
 	return node.New(node.Config{
 		Session: store.Session{
 			Node: name, Machine: name, DataDir: "/" + name, Capacity: capacity,
-			Roles: []string{store.RolePlanner, store.RoleWorker}, Handlers: []string{"noop"},
+			// As a Go program with handlers it needs no API.
+			Roles: []string{store.RolePlanner, store.RoleWorker, store.RoleHandlers}, Handlers: []string{"noop"},
 		},
 		Executors: func(*job.Job) executor.Executor { return e },
 		Capacity:  capacity,

@@ -240,7 +240,7 @@ func (b *bench) commandsOn(ctx context.Context) (figures []Figure, err error) {
 			first = p50
 			continue
 		}
-		figures = append(figures, below(on.name+": p50, times SQLite", float64(p50)/float64(first), b.scaledGoal(lateTimes), 2, ""))
+		figures = append(figures, atMostTimes(on.name+": p50, times SQLite", float64(p50)/float64(first), b.scaledGoal(lateTimes)))
 	}
 	return figures, nil
 }

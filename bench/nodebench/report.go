@@ -54,6 +54,14 @@ func share(what string, measured, goal float64) Figure {
 	return f
 }
 
+// atMostTimes is a number of times something else that it is not to exceed; a goal of 0 is none.
+func atMostTimes(what string, measured, goal float64) Figure {
+	if goal == 0 {
+		return fact(what, number(measured, 2))
+	}
+	return below(what, measured, goal, 2, "")
+}
+
 // beside adds what the machine can do at most.
 func (f Figure) beside(limit string) Figure {
 	f.Limit = limit
