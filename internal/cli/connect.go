@@ -42,6 +42,36 @@ func addAll(cmd *cobra.Command, all *bool) {
 	cmd.Flags().BoolVarP(all, "all-namespaces", "A", false, "all namespaces, even if BELFRY_NAMESPACE is set")
 }
 
+// listCommand completes a command that lists something of a server, in the namespaces that its
+// flags select if it is namespaced.
+func listCommand(env Env, cmd *cobra.Command, namespaced bool, show func(ctx context.Context, server *remote, namespace, output string) error) *cobra.Command {
+	var (
+		asked  config.Asked
+		all    bool
+		output string
+	)
+	cmd.Use, cmd.Aliases, cmd.Args = "list [flags]", []string{"ls"}, noArguments
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		server, err := connect(env, asked)
+		if err != nil {
+			return err
+		}
+		namespace := ""
+		if namespaced {
+			namespace = server.listNamespace(all)
+		}
+		return server.refused(show(cmd.Context(), server, namespace, output))
+	}
+	if namespaced {
+		addConnection(cmd, &asked)
+		addAll(cmd, &all)
+	} else {
+		addServer(cmd, &asked)
+	}
+	addOutput(cmd, &output, asTable, asJSON, asYAML, asJSONL, asName)
+	return cmd
+}
+
 // listNamespace returns the namespace that a list is about, "" for all.
 func (r *remote) listNamespace(all bool) string {
 	if all {
@@ -146,9 +176,10 @@ func (r *remote) refused(err error) error {
 		f.message = fmt.Sprintf("the session of %s at %s has ended", oneLine(r.person), r.URL())
 		f.hint = "sign in again with belfry login, or forget the session with belfry logout"
 	case p.Type == client.TypeUnauthenticated:
-		f.message = fmt.Sprintf("%s requires a token: %s", r.URL(), f.message)
-		if r.tokenFrom != "" {
-			f.message += ": it is from " + r.tokenFrom
+		if r.tokenFrom == "" {
+			f.message = r.URL() + " requires a token"
+		} else {
+			f.message = fmt.Sprintf("%s refuses the token from %s: %s", r.URL(), r.tokenFrom, f.message)
 		}
 		f.hint = cmp.Or(r.noToken, p.Hint)
 	}

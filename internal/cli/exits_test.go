@@ -43,7 +43,7 @@ var conflicts = []ending{
 	{command: "job create", args: []string{"a", "--", "true"}, says: "job default/a already exists"},
 	{command: "calendar delete", before: []string{"apply", "-f", "user.yaml"}, args: []string{"off", "--yes"}, says: "names the calendar default/off"},
 	{command: "pool delete", args: []string{"db", "--yes"}, meanwhile: []string{"apply", "-f", "larger.yaml"}, says: "version"},
-	{command: "executors delete", args: []string{"orders", "--yes"}, meanwhile: []string{"apply", "-f", "more.yaml"}, says: "version"},
+	{command: "executor delete", args: []string{"orders", "--yes"}, meanwhile: []string{"apply", "-f", "more.yaml"}, says: "version"},
 	{command: "channel delete", args: []string{"ops", "--yes"}, meanwhile: []string{"apply", "-f", "louder.yaml"}, says: "version"},
 	{command: "job backfill", before: []string{"job", "pause", "a"}, args: []string{"a", "--from", "1d"}, says: "is paused"},
 	{command: "job delete", args: []string{"b", "--yes"}, meanwhile: []string{"apply", "-f", "other.yaml"}, says: "version"},

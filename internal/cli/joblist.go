@@ -211,15 +211,18 @@ func scheduleText(s *job.Schedule) string {
 	return strings.Join(parts, " and ")
 }
 
-// statusText says how a job is: what keeps it from running, or how it ended last.
+// statusText says how a job is: what keeps it from running, or how its last run ended. A
+// failure is shown in any state.
 func statusText(s *job.Status) string {
-	switch {
-	case s.State == job.JobPaused && s.PauseReason != "":
-		return "paused: " + s.PauseReason
-	case s.State != job.JobActive:
-		return string(s.State)
-	case s.LastOutcome == "":
-		return "-"
+	if s.State == job.JobActive {
+		return orDash(string(s.LastOutcome))
 	}
-	return string(s.LastOutcome)
+	text := string(s.State)
+	if s.LastOutcome.Alarms() {
+		text += " (" + string(s.LastOutcome) + ")"
+	}
+	if s.State == job.JobPaused && s.PauseReason != "" {
+		text += ": " + s.PauseReason
+	}
+	return text
 }

@@ -22,38 +22,19 @@ func newNotification(env Env) *cobra.Command {
 }
 
 func newNotificationList(env Env) *cobra.Command {
-	var (
-		asked  config.Asked
-		all    bool
-		output string
-	)
-	cmd := &cobra.Command{
-		Use:     "list [flags]",
-		Aliases: []string{"ls"},
-		Short:   "List notifications that wait or whose problems last",
+	return listCommand(env, &cobra.Command{
+		Short: "List notifications that wait or whose problems last",
 		Long: `List notifications that wait or whose problems last, by channel.
 
 The state is that of the latest message: waiting (for other events, for quiet hours or for
 the limit of the channel), retrying (a try has failed), refused (by the service; tried
 again each hour for a day) or sent.`,
 		Example: "belfry notification list\nbelfry notification list -o json",
-		Args:    noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			server, err := connect(env, asked)
-			if err != nil {
-				return err
-			}
-			return server.refused(listNotifications(cmd.Context(), server, all, output))
-		},
-	}
-	addConnection(cmd, &asked)
-	addAll(cmd, &all)
-	addOutput(cmd, &output, asTable, asJSON, asYAML, asJSONL, asName)
-	return cmd
+	}, true, listNotifications)
 }
 
-func listNotifications(ctx context.Context, server *remote, all bool, output string) error {
-	page, err := server.Notifications(ctx, server.listNamespace(all))
+func listNotifications(ctx context.Context, server *remote, namespace, output string) error {
+	page, err := server.Notifications(ctx, namespace)
 	if err != nil {
 		return err
 	}

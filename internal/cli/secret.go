@@ -137,39 +137,24 @@ func setSecret(ctx context.Context, server *remote, name jobName, request client
 }
 
 func newSecretList(env Env) *cobra.Command {
-	var (
-		asked  config.Asked
-		all    bool
-		output string
-	)
-	cmd := &cobra.Command{
-		Use:     "list [flags]",
-		Aliases: []string{"ls"},
-		Short:   "List secrets without their values",
-		Example: "belfry secret list\nbelfry secret list -A -o json",
-		Args:    noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			server, err := connect(env, asked)
-			if err != nil {
-				return err
-			}
-			page, err := server.Secrets(cmd.Context(), server.listNamespace(all))
-			if err != nil {
-				return server.refused(err)
-			}
-			return showList(env, output, page.Items, page.NextPageToken, func(s client.SecretInfo) string { return s.FullName() }, func(w io.Writer) {
-				var rows [][]string
-				for _, s := range page.Items {
-					rows = append(rows, []string{s.FullName(), secretSource(&s), fmt.Sprint(s.Version), instant(env, s.Changed), oneLine(s.By), orDash(oneLine(s.Description))})
-				}
-				table(w, styleFor(env, env.StdoutIsTerminal), []string{"NAME", "VALUE", "VERSION", "CHANGED", "BY", "DESCRIPTION"}, rows)
-			})
-		},
+	return listCommand(env, &cobra.Command{
+		Short: "List secrets without their values", Example: "belfry secret list\nbelfry secret list -A -o json",
+	}, true, listSecrets)
+}
+
+func listSecrets(ctx context.Context, server *remote, namespace, output string) error {
+	page, err := server.Secrets(ctx, namespace)
+	if err != nil {
+		return err
 	}
-	addConnection(cmd, &asked)
-	addAll(cmd, &all)
-	addOutput(cmd, &output, asTable, asJSON, asYAML, asJSONL, asName)
-	return cmd
+	env := server.env
+	return showList(env, output, page.Items, page.NextPageToken, func(s client.SecretInfo) string { return s.FullName() }, func(w io.Writer) {
+		var rows [][]string
+		for _, s := range page.Items {
+			rows = append(rows, []string{s.FullName(), secretSource(&s), fmt.Sprint(s.Version), instant(env, s.Changed), oneLine(s.By), orDash(oneLine(s.Description))})
+		}
+		table(w, styleFor(env, env.StdoutIsTerminal), []string{"NAME", "VALUE", "VERSION", "CHANGED", "BY", "DESCRIPTION"}, rows)
+	})
 }
 
 // secretSource says where the value of a secret is.

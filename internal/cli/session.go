@@ -18,33 +18,16 @@ func newSession(env Env) *cobra.Command {
 }
 
 func newSessionList(env Env) *cobra.Command {
-	var (
-		asked  config.Asked
-		output string
-	)
-	cmd := &cobra.Command{
-		Use:     "list [flags]",
-		Aliases: []string{"ls"},
-		Short:   "List sessions of people who signed in",
+	return listCommand(env, &cobra.Command{
+		Short: "List sessions of people who signed in",
 		Long: `List the sessions of people who signed in at an OpenID provider, in the web UI or with
 belfry login. Browsers that logged in with a token are not listed; their sessions end when
 the token is revoked.`,
 		Example: "belfry session list\nbelfry session list -o json",
-		Args:    noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			server, err := connect(env, asked)
-			if err != nil {
-				return err
-			}
-			return server.refused(listSessions(cmd.Context(), server, output))
-		},
-	}
-	addServer(cmd, &asked)
-	addOutput(cmd, &output, asTable, asJSON, asYAML, asJSONL, asName)
-	return cmd
+	}, false, listSessions)
 }
 
-func listSessions(ctx context.Context, server *remote, output string) error {
+func listSessions(ctx context.Context, server *remote, _, output string) error {
 	page, err := server.Sessions(ctx)
 	if err != nil {
 		return err

@@ -101,7 +101,7 @@ func shortDays(days []string) string {
 }
 
 func newSet(env Env, k setKind) *cobra.Command {
-	name, several := string(k.kind), k.kind.Plural()
+	name, several := k.command(), k.kind.Plural()
 	cmd := group(name, several, "List, show and delete "+several, fmt.Sprintf("belfry %s list\nbelfry %s get %s", name, name, k.example))
 	cmd.Long = fmt.Sprintf("List, show and delete %s. belfry apply creates and updates them.", several)
 	cmd.AddCommand(newSetList(env, k), newSetGet(env, k), newSetDelete(env, k))
@@ -109,29 +109,12 @@ func newSet(env Env, k setKind) *cobra.Command {
 }
 
 func newSetList(env Env, k setKind) *cobra.Command {
-	var (
-		asked  config.Asked
-		all    bool
-		output string
-	)
-	cmd := &cobra.Command{
-		Use:     "list [flags]",
-		Aliases: []string{"ls"},
+	return listCommand(env, &cobra.Command{
 		Short:   fmt.Sprintf("List %s by name", k.kind.Plural()),
-		Example: fmt.Sprintf("belfry %s list\nbelfry %s list -o name", k.kind, k.kind),
-		Args:    noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			server, err := connect(env, asked)
-			if err != nil {
-				return err
-			}
-			return server.refused(listSets(cmd.Context(), server, k, server.listNamespace(all), output))
-		},
-	}
-	addConnection(cmd, &asked)
-	addAll(cmd, &all)
-	addOutput(cmd, &output, asTable, asJSON, asYAML, asJSONL, asName)
-	return cmd
+		Example: fmt.Sprintf("belfry %s list\nbelfry %s list -o name", k.command(), k.command()),
+	}, true, func(ctx context.Context, server *remote, namespace, output string) error {
+		return listSets(ctx, server, k, namespace, output)
+	})
 }
 
 func listSets(ctx context.Context, server *remote, k setKind, namespace, output string) error {
@@ -161,7 +144,7 @@ func newSetGet(env Env, k setKind) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "get NAME [flags]",
 		Short:   fmt.Sprintf("Show a %s as it was written", documentOf(k.kind)),
-		Example: fmt.Sprintf("belfry %s get %s", k.kind, k.example),
+		Example: fmt.Sprintf("belfry %s get %s", k.command(), k.example),
 		Args:    oneName(documentOf(k.kind)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			server, name, err := connectFor(env, asked, args[0])
@@ -191,7 +174,7 @@ func newSetDelete(env Env, k setKind) *cobra.Command {
 		Aliases: []string{"rm"},
 		Short:   fmt.Sprintf("Delete a %s", documentOf(k.kind)),
 		Long:    fmt.Sprintf("Delete a %s. %s", documentOf(k.kind), k.about),
-		Example: fmt.Sprintf("belfry %s delete %s --yes", k.kind, k.example),
+		Example: fmt.Sprintf("belfry %s delete %s --yes", k.command(), k.example),
 		Args:    oneName(documentOf(k.kind)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			server, name, err := connectFor(env, asked, args[0])
@@ -205,6 +188,14 @@ func newSetDelete(env Env, k setKind) *cobra.Command {
 	addConnection(cmd, &asked)
 	cmd.ValidArgsFunction = setNames(env, &asked, k)
 	return cmd
+}
+
+// command is the noun of the commands: singular, although a document of executors lists several.
+func (k setKind) command() string {
+	if k.kind == job.KindExecutors {
+		return "executor"
+	}
+	return string(k.kind)
 }
 
 // documentOf returns what one of a kind is called behind an article.

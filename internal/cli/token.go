@@ -114,30 +114,10 @@ func tokenText(env Env, t *client.Token) string {
 }
 
 func newTokenList(env Env) *cobra.Command {
-	var (
-		asked  config.Asked
-		output string
-	)
-	cmd := &cobra.Command{
-		Use:     "list [flags]",
-		Aliases: []string{"ls"},
-		Short:   "List tokens",
-		Example: "belfry token list\nbelfry token list -o json",
-		Args:    noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			server, err := connect(env, asked)
-			if err != nil {
-				return err
-			}
-			return server.refused(listTokens(cmd.Context(), server, output))
-		},
-	}
-	addServer(cmd, &asked)
-	addOutput(cmd, &output, asTable, asJSON, asYAML, asJSONL, asName)
-	return cmd
+	return listCommand(env, &cobra.Command{Short: "List tokens", Example: "belfry token list\nbelfry token list -o json"}, false, listTokens)
 }
 
-func listTokens(ctx context.Context, server *remote, output string) error {
+func listTokens(ctx context.Context, server *remote, _, output string) error {
 	page, err := server.Tokens(ctx)
 	if err != nil {
 		return err
