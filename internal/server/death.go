@@ -136,7 +136,8 @@ func (r *reach) logEnds(out io.Writer) (ended func(store.Ends), flush func()) {
 	return lines.Ended, func() { lines.Run(over) }
 }
 
-// open opens the store without changing anything about it.
+// open opens the store without changing anything about it. That the server has used it is check
+// enough, and each round trip delays the jobs that the server has left in their slots.
 func (r *reach) open(ctx context.Context, ended func(store.Ends)) (store.Control, error) {
 	if r.Apart {
 		return openControl(ctx, r.Store, controlOptions{defaults: r.Defaults, revisions: r.Revisions, keepDefaults: true, ended: ended})
@@ -145,9 +146,9 @@ func (r *reach) open(ctx context.Context, ended func(store.Ends)) (store.Control
 	case config.Etcd:
 		return etcd.Open(ctx, string(r.Store), etcd.Options{Defaults: r.Defaults, Revisions: r.Revisions, KeepDefaults: true, Ended: ended})
 	case config.MySQL:
-		return mysql.Open(ctx, string(r.Store), mysql.Options{Defaults: r.Defaults, Revisions: r.Revisions, KeepDefaults: true, Ended: ended})
+		return mysql.Open(ctx, string(r.Store), mysql.Options{Defaults: r.Defaults, Revisions: r.Revisions, KeepDefaults: true, InUse: true, Ended: ended})
 	case config.Redis:
 		return redis.Open(ctx, string(r.Store), redis.Options{Defaults: r.Defaults, Revisions: r.Revisions, KeepDefaults: true, Ended: ended})
 	}
-	return postgres.Open(ctx, string(r.Store), postgres.Options{Defaults: r.Defaults, Revisions: r.Revisions, KeepDefaults: true, Ended: ended})
+	return postgres.Open(ctx, string(r.Store), postgres.Options{Defaults: r.Defaults, Revisions: r.Revisions, KeepDefaults: true, InUse: true, Ended: ended})
 }

@@ -48,8 +48,10 @@ func Open(ctx context.Context, text string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, &AddressError{Cause: err}
 	}
-	if err := migrate(ctx, a); err != nil {
-		return nil, fmt.Errorf("open %s: %w", a.name, unreached(err))
+	if !o.InUse {
+		if err := migrate(ctx, a); err != nil {
+			return nil, fmt.Errorf("open %s: %w", a.name, unreached(err))
+		}
 	}
 	d, err := connect(ctx, a)
 	if err != nil {

@@ -688,3 +688,26 @@ func TestNodesExchangeEvents(t *testing.T) {
 	address := emptyDatabase(t)
 	storetest.Elsewhere(t, func() store.Store { return open(t, address, Options{}) })
 }
+
+// Who reports the death of a server is in a hurry, and the server has checked everything.
+func TestADatabaseInUseIsNeitherCheckedNorChanged(t *testing.T) {
+	address := newDatabase(t)
+	if s, err := Open(t.Context(), address, Options{InUse: true}); err == nil {
+		t.Error(s.Close(), "a database without tables was opened")
+	}
+	var tables int
+	if err := connected(t, address).pool.QueryRowContext(t.Context(), "select count(*) from information_schema.tables where table_schema = database()").Scan(&tables); err != nil || tables > 0 {
+		t.Errorf("%d tables were made, %v", tables, err)
+	}
+	first, beside := open(t, address, Options{}), open(t, address, Options{InUse: true})
+	session, err := first.Join(t.Context(), store.Session{ID: job.ID{1}, Node: "a", Machine: "m", DataDir: "/a", Roles: []string{store.RoleWorker}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := beside.Leave(t.Context(), session.ID); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := first.Sessions(t.Context()); err != nil || len(all) != 1 || !all[0].Leaving {
+		t.Errorf("the sessions are %+v, %v", all, err)
+	}
+}

@@ -701,3 +701,32 @@ func TestLostNotificationsAreNoticed(t *testing.T) {
 		t.Error("nobody says that something is lost")
 	}
 }
+
+// Who reports the death of a server is in a hurry, and the server has checked everything.
+func TestADatabaseInUseIsNeitherCheckedNorChanged(t *testing.T) {
+	t.Parallel()
+	address := server.Schema()
+	if s, err := Open(t.Context(), address, Options{InUse: true}); err == nil {
+		t.Error(s.Close(), "a database without tables was opened")
+	}
+	d, err := connect(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.pool.Close()
+	var made bool
+	if err := d.pool.QueryRow(t.Context(), "select exists (select from pg_namespace where nspname = $1)", d.schema).Scan(&made); err != nil || made {
+		t.Errorf("the schema was made: %t, %v", made, err)
+	}
+	first, beside := open(t, address, Options{}), open(t, address, Options{InUse: true})
+	session, err := first.Join(t.Context(), store.Session{ID: job.ID{1}, Node: "a", Machine: "m", DataDir: "/a", Roles: []string{store.RoleWorker}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := beside.Leave(t.Context(), session.ID); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := first.Sessions(t.Context()); err != nil || len(all) != 1 || !all[0].Leaving {
+		t.Errorf("the sessions are %+v, %v", all, err)
+	}
+}

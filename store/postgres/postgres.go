@@ -90,13 +90,18 @@ var settings = map[string]string{
 // brings its schema up to date. Beside the parameters of libpq it takes schema, and
 // those of the pool: pool_max_conns, pool_min_conns, pool_max_conn_lifetime.
 func Open(ctx context.Context, address string, o Options) (*Store, error) {
-	d, err := connect(ctx, address)
+	d, err := dial(ctx, address)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.migrate(ctx); err != nil {
-		d.pool.Close()
-		return nil, fmt.Errorf("open %s: %w", d.name, unreached(err))
+	if !o.InUse {
+		if err = d.suits(ctx); err == nil {
+			err = d.migrate(ctx)
+		}
+		if err != nil {
+			d.pool.Close()
+			return nil, fmt.Errorf("open %s: %w", d.name, unreached(err))
+		}
 	}
 	s, err := sqldb.Open(ctx, d, o)
 	if err != nil {
@@ -121,8 +126,21 @@ type database struct {
 // sslModes are the values of sslmode.
 var sslModes = []string{"disable", "allow", "prefer", "require", "verify-ca", "verify-full"}
 
-// connect makes the pool and its first connection.
+// connect makes the pool and its first connection, and checks the server.
 func connect(ctx context.Context, address string) (*database, error) {
+	d, err := dial(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.suits(ctx); err != nil {
+		d.pool.Close()
+		return nil, fmt.Errorf("open %s: %w", d.name, unreached(err))
+	}
+	return d, nil
+}
+
+// dial makes the pool.
+func dial(ctx context.Context, address string) (*database, error) {
 	u, err := url.Parse(address)
 	if err != nil {
 		return nil, &AddressError{Cause: errors.New("cannot be read")} // the cause would print it
@@ -168,15 +186,15 @@ func connect(ctx context.Context, address string) (*database, error) {
 	if d.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return nil, fmt.Errorf("open %s: %w", d.name, unreached(err))
 	}
-	err = d.seesSettings(ctx, slices.Collect(maps.Keys(c.RuntimeParams)))
-	if err == nil {
-		err = d.hasLetters(ctx)
-	}
-	if err != nil {
-		d.pool.Close()
-		return nil, fmt.Errorf("open %s: %w", d.name, unreached(err))
-	}
 	return d, nil
+}
+
+// suits reports whether the server can be used as it is.
+func (d *database) suits(ctx context.Context) error {
+	if err := d.seesSettings(ctx, slices.Collect(maps.Keys(d.pool.Config().ConnConfig.RuntimeParams))); err != nil {
+		return err
+	}
+	return d.hasLetters(ctx)
 }
 
 // unreached gives what kept a database from being opened the sentinel of one that is away, if it

@@ -68,6 +68,9 @@ type Options struct {
 	Defaults job.Defaults
 	// KeepDefaults is for a process that is no server: jobs stay filled in as they are.
 	KeepDefaults bool
+	// InUse is for a process in a hurry, beside a server of this version that uses the
+	// database: nothing about it is checked or created.
+	InUse bool
 	// Refill receives, if the defaults have changed, how far they are filled
 	// in: at once, now and then, and at the end. It is called by Open, and later by one
 	// goroutine. May be nil.
@@ -166,8 +169,10 @@ func Open(ctx context.Context, db DB, o Options) (*Store, error) { //nolint:cont
 	s.ledger = ledger.New(s, ledger.Options{
 		LookAhead: cmp.Or(o.LookAhead, store.LookAheadDefault), Defaults: o.Defaults, NewID: o.NewID, Guard: o.Guard, Fleeting: true, Ended: o.Ended,
 	})
-	if err := s.partition(ctx, time.Time{}); err != nil {
-		return nil, err
+	if !o.InUse {
+		if err := s.partition(ctx, time.Time{}); err != nil {
+			return nil, err
+		}
 	}
 	s.notices.init()
 	background, stop := context.WithCancel(context.Background())
