@@ -60,8 +60,8 @@ type Settled struct {
 }
 
 // lookAgain is when the store is read once more: a claim that was sent before the death
-// may be committed after it.
-var lookAgain = []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second}
+// may be committed after it, mostly at once.
+var lookAgain = []time.Duration{100 * time.Millisecond, 400 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second}
 
 // Settle settles the session's attempts in the store now.
 func (d *Dead) Settle(ctx context.Context, s Store) (settled Settled, err error) {
