@@ -5,6 +5,7 @@ package cluster_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -67,7 +68,7 @@ func killAt(random *rand.Rand, i int) time.Time {
 
 // missed returns how many ticks of a time did not start, of the job that missed most, and
 // of all jobs.
-func (c *cluster) missed(from, to time.Time) (most, all int) {
+func (c *cluster) missed(from, to time.Time) (worst string, most, all int) {
 	c.t.Helper()
 	started := map[string]map[int64]bool{}
 	for _, e := range c.events() {
@@ -85,9 +86,29 @@ func (c *cluster) missed(from, to time.Time) (most, all int) {
 				n++
 			}
 		}
-		most, all = max(most, n), all+n
+		if all += n; n > most {
+			worst, most = j.Name, n
+		}
 	}
-	return most, all
+	return worst, most, all
+}
+
+// tell logs what became of the ticks of a job, with times in seconds since a kill.
+func (c *cluster) tell(name string, killed time.Time) {
+	c.t.Helper()
+	page, err := c.nodes[0].Runs(c.t.Context(), client.RunQuery{Job: name, From: killed.Add(-2 * time.Second), PageSize: 50})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	since := func(at time.Time) string {
+		if at.IsZero() {
+			return "-"
+		}
+		return fmt.Sprintf("%.3f", at.Sub(killed).Seconds())
+	}
+	for _, r := range slices.Backward(page.Items) {
+		c.t.Logf("%s due %s, claimed %s, started %s, ended %s on %s: %s %s", name, since(r.Scheduled), since(r.Claimed), since(r.Started), since(r.Ended), r.Node, r.Outcome, r.Reason)
+	}
 }
 
 // latest returns by how much the latest start since a moment was late.
@@ -123,9 +144,12 @@ func (c *cluster) kills(times int, kill func(*node), dead time.Duration, want in
 		<-time.After(dead)
 		n.start()
 		<-time.After(3 * time.Second)
-		most, all := c.missed(at.Add(-time.Second), time.Now().Add(-2*time.Second))
+		worst, most, all := c.missed(at.Add(-time.Second), time.Now().Add(-2*time.Second))
 		c.t.Logf("BELFRY_SEED=%d: killed %s after the second, starts were up to %s late: a job missed at most %d occurrences, all %d jobs %d",
 			seed, at.Sub(at.Truncate(time.Second)), late, most, tickers, all)
+		if most > want {
+			c.tell(worst, killed)
+		}
 		if most > want+tickSlack+int(lateSlack*late.Seconds()) {
 			c.t.Errorf("a job missed %d occurrences, want at most %d", most, want)
 		}
@@ -170,6 +194,114 @@ func (n *node) watchdog() int {
 	}
 	n.t.Fatalf("node %s has no watchdog", n.name)
 	return 0
+}
+
+// absence is how long no node runs, twice as long as the grace.
+const absence = 2 * grace
+
+// grace is the part of an absence before its end whose occurrences are on time.
+const grace = 30 * time.Second
+
+func TestAnAbsenceOfAllNodesFollowsTheMissedPolicy(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, c *cluster) {
+		const every = 5 * time.Second
+		args, err := json.Marshal([]string{c.evidence(), "fast"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		policies := []string{"none", "latest", "all"}
+		for _, missed := range policies {
+			c.nodes[0].apply(fmt.Sprintf("name: %s\nschedule: {every: %s, start: %q}\nrun: {shell: {command: %q, args: %s}}\npolicy: {missed: %s, late_by: forever}\n",
+				missed, every, time.Now().Truncate(every).Format(time.RFC3339), programs.witness, args, missed))
+		}
+		started := func() map[string][]time.Time {
+			all := map[string][]time.Time{}
+			for _, e := range c.events() {
+				if e.Kind == evidence.Start {
+					all[e.Job] = append(all[e.Job], e.Scheduled)
+				}
+			}
+			return all
+		}
+		since := func(at time.Time) bool {
+			all := started()
+			for _, missed := range policies {
+				if !slices.ContainsFunc(all["default/"+missed], func(s time.Time) bool { return s.After(at) }) {
+					return false
+				}
+			}
+			return true
+		}
+		eventually(t, "all jobs run", func() bool { return since(time.Time{}) })
+		c.nodes[1].kill()
+		c.nodes[0].stop()
+		c.nodes[2].stop()
+		<-time.After(absence)
+		for _, n := range c.nodes {
+			n.start()
+		}
+		eventually(t, "all jobs run again", func() bool { return since(time.Now().Add(-every)) })
+
+		from, to := c.absent("default/none")
+		before := func(list []time.Time) (some []time.Time) {
+			for _, at := range list {
+				if at.After(from.Add(2*time.Second)) && at.Before(to.Add(-grace)) { // what was claimed before the stop may still start
+					some = append(some, at)
+				}
+			}
+			return some
+		}
+		var due []time.Time
+		for at := from.Truncate(every); at.Before(to); at = at.Add(every) {
+			due = append(due, at)
+		}
+		early := before(due)
+		eventually(t, "all that was missed runs", func() bool { return len(before(started()["default/all"])) == len(early) })
+		latest := early[len(early)-1]
+		all := started()
+		for missed, want := range map[string][]time.Time{"none": nil, "latest": {latest}, "all": early} {
+			got := before(all["default/"+missed])
+			slices.SortFunc(got, time.Time.Compare)
+			// The end of the absence is known to the second: whether the next occurrence was on time
+			// is not.
+			if next := latest.Add(every); missed == "latest" && len(got) == 0 && next.Before(to.Add(time.Second-grace)) {
+				continue
+			}
+			if !slices.EqualFunc(got, want, time.Time.Equal) {
+				t.Errorf("missed: %s: of the absence from %s to %s ran %s, want %s", missed, from, to, got, want)
+			}
+			for _, at := range due {
+				if onTime := !at.Before(to.Add(time.Second - grace)); onTime && !slices.ContainsFunc(all["default/"+missed], at.Equal) {
+					t.Errorf("missed: %s: the occurrence of %s did not run, and was on time at %s", missed, at, to)
+				}
+			}
+		}
+	})
+}
+
+// absent returns the absence of all nodes that the records of a job name.
+func (c *cluster) absent(name string) (from, to time.Time) {
+	c.t.Helper()
+	eventually(c.t, "a record names the absence", func() bool {
+		page, err := c.nodes[0].Runs(c.t.Context(), client.RunQuery{Job: name, Outcomes: []job.Outcome{job.OutcomeMissed}})
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		for _, r := range page.Items {
+			reason, _, _ := strings.Cut(r.Reason, ",")
+			var a, b string
+			if _, err := fmt.Sscanf(reason, "no node was running from %s to %s", &a, &b); err != nil {
+				continue
+			}
+			var errs [2]error
+			from, errs[0] = time.Parse(time.RFC3339, a)
+			to, errs[1] = time.Parse(time.RFC3339, b)
+			return errors.Join(errs[:]...) == nil
+		}
+		return false
+	})
+	return from, to
 }
 
 // An outage that is longer than the lost_after of the job: no node was silent, so that none
