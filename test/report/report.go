@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -37,6 +38,7 @@ type failure struct {
 
 // report collects the results of tests.
 type report struct {
+	mu       sync.Mutex
 	out      io.Writer
 	output   map[test]*strings.Builder // of what has not ended
 	failed   []failure
@@ -50,6 +52,8 @@ func newReport(out io.Writer) *report {
 
 // line takes a line of the output. What is no event of a test is shown as it is.
 func (r *report) line(line string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	var e event
 	if !strings.HasPrefix(line, "{") || json.Unmarshal([]byte(line), &e) != nil || e.Action == "" {
 		fmt.Fprint(r.out, line)

@@ -2,7 +2,10 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -124,5 +127,21 @@ func TestReport(t *testing.T) {
 				t.Errorf("%t, and\n%s\nwant\n%s", good, got, test.want)
 			}
 		})
+	}
+}
+
+func TestCommandsRunAtOnce(t *testing.T) {
+	one, other := filepath.Join(t.TempDir(), "one"), filepath.Join(t.TempDir(), "other")
+	for _, path := range []string{one, other} {
+		if err := syscall.Mkfifo(path, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Each waits for what the other writes.
+	commands := split([]string{"--", "sh", "-c", "echo first >" + one + "; cat " + other, "--", "sh", "-c", "cat " + one + "; echo second >" + other + "; exit 3", "--"})
+	var out strings.Builder
+	err := newReport(&out).run(commands)
+	if got := fmt.Sprint(err); got != "exit status 3" || out.String() != "first\nsecond\n" {
+		t.Errorf("%s, and %q", got, out.String())
 	}
 }
