@@ -414,6 +414,7 @@ func TestRollingRestart(t *testing.T) {
 // The short form: what takes least time of all that can go wrong, on machines that may
 // be busy. The lateness of runs is logged, and bounded by the patience of the tests alone.
 func TestNodesComeAndGo(t *testing.T) {
+	t.Parallel()
 	each(t, func(t *testing.T, c *cluster) {
 		c.cancels(10)
 		// So that a node which has no processor for seconds is not lost as well: what the

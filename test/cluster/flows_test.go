@@ -102,9 +102,16 @@ func startAlone(t *testing.T) *cluster {
 // Each node is killed in turn and each is restarted gently, again and again, while flows run:
 // every flow ends, as it must by how its steps have, and no attempt of a step starts twice.
 func TestFlowsEndAlthoughNodesAreKilled(t *testing.T) {
-	t.Run("sqlite", func(t *testing.T) { flowsEnd(t, startAlone(t)) })
+	t.Parallel()
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		flowsEnd(t, startAlone(t))
+	})
 	for _, name := range databases() {
-		t.Run(name, func(t *testing.T) { flowsEnd(t, start(t, name)) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			flowsEnd(t, start(t, name))
+		})
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 // A server whose jobs are in Redis starts while the PostgreSQL with its history is down, runs
 // jobs, and sends what has ended there later. The commands that look at stores know both.
 func TestAServerStartsWhileItsHistoryIsAway(t *testing.T) {
+	t.Parallel()
 	control := servers.StartRedis(t).URL() + "/belfry"
 	database := servers.StartPostgres(t)
 	history := database.Schema()

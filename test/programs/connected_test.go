@@ -72,6 +72,7 @@ func (s *site) token() string {
 
 // A program on a machine without the database runs what a server has, also after that was away.
 func TestAConnectedProgramWorksForAServer(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	server := s.serve()
 	s.until("server", "node", "list")

@@ -3,6 +3,8 @@ package programs_test
 import (
 	"bufio"
 	"encoding/json"
+	"flag"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -18,12 +20,44 @@ import (
 // within is how long a program may take for what it does in a second, on a machine that is busy.
 const within = 30 * time.Second
 
+// built has each program of this module that the tests start, which is built once, in dir.
+var built struct {
+	dir   string
+	files sync.Map // of the package, to a func() error that builds it
+}
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	// The tests wait far more than they work.
+	const atOnce = "8"
+	if err := flag.Set("test.parallel", atOnce); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "belfry-programs")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(dir)
+		built.dir = dir
+		return m.Run()
+	}())
+}
+
 // build builds a program of this module.
 func build(t *testing.T, pkg string) string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), filepath.Base(pkg))
-	if out, err := exec.Command("go", "build", "-o", file, "github.com/belfry-cron/belfry/"+pkg).CombinedOutput(); err != nil {
-		t.Fatalf("build %s: %v\n%s", pkg, err, out)
+	file := filepath.Join(built.dir, filepath.Base(pkg))
+	once, _ := built.files.LoadOrStore(pkg, sync.OnceValue(func() error {
+		if out, err := exec.Command("go", "build", "-o", file, "github.com/belfry-cron/belfry/"+pkg).CombinedOutput(); err != nil {
+			return fmt.Errorf("build %s: %w\n%s", pkg, err, out)
+		}
+		return nil
+	}))
+	if err := once.(func() error)(); err != nil {
+		t.Fatal(err)
 	}
 	return file
 }
@@ -111,6 +145,7 @@ func (p *program) stop() {
 }
 
 func TestTheEmbeddedServiceTicksAndMakesReports(t *testing.T) {
+	t.Parallel()
 	p := start(t, build(t, "examples/embedded"), "LISTEN=127.0.0.1:0", "DATABASE_URL=")
 	address := strings.TrimPrefix(p.wait("listening on "), "listening on ")
 	p.wait("tick ")
@@ -135,6 +170,7 @@ func TestTheEmbeddedServiceTicksAndMakesReports(t *testing.T) {
 }
 
 func TestSharesOfAJobRunAndAreFollowedByASummary(t *testing.T) {
+	t.Parallel()
 	p := start(t, build(t, "examples/sharding"))
 	of := strings.TrimSuffix(strings.TrimPrefix(p.wait("all invoices of "), "all invoices of "), " are sent")
 	sent := map[string]int{}
@@ -155,6 +191,7 @@ func TestSharesOfAJobRunAndAreFollowedByASummary(t *testing.T) {
 }
 
 func TestAFlowOfFunctionsRunsToItsEnd(t *testing.T) {
+	t.Parallel()
 	p := start(t, build(t, "examples/flow"))
 	p.wait("europe: published [12 3] rows, the rows are right")
 	p.wait("europe: succeeded, cleaned")

@@ -80,7 +80,7 @@ func judge(t *testing.T, file string, atLeast time.Duration) {
 // roll restarts instances one after the other. Each is ready when another is stopped; with
 // alone there is only one at a time.
 func roll(t *testing.T, store string, alone bool) {
-	t.Parallel()
+	t.Helper()
 	file, lines, whole := build(t, "test/programs/ticker"), filepath.Join(t.TempDir(), "lines"), rollingFor(t)
 	env := []string{"STORE=" + store, "LINES=" + lines}
 	instances := []*program{start(t, file, env...)}
@@ -109,8 +109,13 @@ func roll(t *testing.T, store string, alone bool) {
 }
 
 func TestNoTickIsLostOrDoubledWhileInstancesAreRestarted(t *testing.T) {
-	t.Run("postgres", func(t *testing.T) { roll(t, servers.StartPostgres(t).Schema(), false) })
+	t.Parallel()
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		roll(t, servers.StartPostgres(t).Schema(), false)
+	})
 	t.Run("mariadb", func(t *testing.T) {
+		t.Parallel()
 		server := servers.StartMariaDB(t)
 		url, err := server.Database()
 		if err != nil {
@@ -119,8 +124,15 @@ func TestNoTickIsLostOrDoubledWhileInstancesAreRestarted(t *testing.T) {
 		roll(t, url, false)
 	})
 	t.Run("etcd", func(t *testing.T) {
+		t.Parallel()
 		roll(t, strings.Replace(servers.StartEtcd(t).URL(), "http:", "etcd:", 1), false)
 	})
-	t.Run("redis", func(t *testing.T) { roll(t, servers.StartRedis(t).URL(), false) })
-	t.Run("sqlite", func(t *testing.T) { roll(t, filepath.Join(t.TempDir(), "belfry.db"), true) })
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		roll(t, servers.StartRedis(t).URL(), false)
+	})
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		roll(t, filepath.Join(t.TempDir(), "belfry.db"), true)
+	})
 }

@@ -12,6 +12,7 @@ import (
 // A command that ends while no server answers is reported by the next process of its worker,
 // and is not run again.
 func TestAResultOutlivesTheServerAndTheWorker(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	server := s.serve()
 	s.until("server", "node", "list")

@@ -49,6 +49,7 @@ func eventually(t *testing.T, program, data, want string, args ...string) {
 }
 
 func TestAServerOnTheSameStoreShowsAndFeedsPrograms(t *testing.T) {
+	t.Parallel()
 	store, data := servers.StartPostgres(t).Schema(), t.TempDir()
 	cli := build(t, "cmd/belfry")
 	self, err := user.Current()
