@@ -54,12 +54,13 @@ func optionsOf(o storetest.Options) Options {
 	return Options{Now: o.Now, LookAhead: o.LookAhead, Defaults: o.Defaults, NewID: o.NewID, Revisions: o.Revisions, Guard: true}
 }
 
+// The whole suite of one node runs in store/redis, which has the same code but for the driver.
 func TestStore(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(t *testing.T, o storetest.Options) store.Store { return open(t, empty(), optionsOf(o)) })
+	storetest.Again(storetest.Run)(t, func(t *testing.T, o storetest.Options) store.Store { return open(t, empty(), optionsOf(o)) })
 }
 
-// The suite again, with every other call made by another node.
+// The suite, with every other call made by another node.
 func TestStoreOfTwoNodes(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, o storetest.Options) store.Store {

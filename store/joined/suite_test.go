@@ -15,7 +15,7 @@ import (
 func TestStore(t *testing.T) {
 	for name, shipped := range map[string]bool{"waiting": false, "shipped": true} {
 		t.Run(name, func(t *testing.T) {
-			storetest.RunJoined(t, func(t *testing.T, opt storetest.Options) store.Store {
+			storetest.Serial(storetest.RunJoined)(t, func(t *testing.T, opt storetest.Options) store.Store {
 				options := memory.Options{Now: opt.Now, LookAhead: opt.LookAhead, Defaults: opt.Defaults, NewID: opt.NewID, Revisions: opt.Revisions}
 				s, err := joined.New(t.Context(), memory.NewControl(options), memory.New(options), joined.Options{})
 				if err != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 func TestStore(t *testing.T) {
-	storetest.Run(t, func(t *testing.T, opt storetest.Options) store.Store { return memory.New(options(opt)) })
+	storetest.Serial(storetest.Run)(t, func(t *testing.T, opt storetest.Options) store.Store { return memory.New(options(opt)) })
 }
 
 func options(opt storetest.Options) memory.Options {
@@ -20,7 +20,7 @@ func options(opt storetest.Options) memory.Options {
 // TestStoreThatCompares runs the suite on steps that lock nothing and compare when they
 // commit, of which some lose the race and are made again.
 func TestStoreThatCompares(t *testing.T) {
-	storetest.Run(t, func(t *testing.T, opt storetest.Options) store.Store {
+	storetest.Serial(storetest.Run)(t, func(t *testing.T, opt storetest.Options) store.Store {
 		o := options(opt)
 		random := rand.New(rand.NewPCG(1, 2)) // it is asked with the store locked
 		o.Fate = func(part, parts int) memory.Fate {

@@ -27,10 +27,11 @@ import (
 	"github.com/belfry-cron/belfry/test/servers"
 )
 
-// The suite again, with every other call made by another node.
+// Every other call is made by another node. The whole suite of two nodes runs in store/mysql, which
+// has the same code but for the dialect.
 func TestStoreOfTwoNodes(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(t *testing.T, o storetest.Options) store.Store {
+	storetest.Again(storetest.Run)(t, func(t *testing.T, o storetest.Options) store.Store {
 		opt := Options{Now: o.Now, LookAhead: o.LookAhead, Defaults: o.Defaults, NewID: o.NewID, Revisions: o.Revisions}
 		address := emptySchema(t)
 		first, second := open(t, address, opt), open(t, address, opt)

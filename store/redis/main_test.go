@@ -52,19 +52,20 @@ func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T, o storetest.Options) store.Store { return open(t, empty(), optionsOf(o)) })
 }
 
-// The suite again, with every other call made by another node.
+// Every other call is made by another node. The whole suite of two nodes runs in store/etcd.
 func TestStoreOfTwoNodes(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(t *testing.T, o storetest.Options) store.Store {
+	storetest.Again(storetest.Run)(t, func(t *testing.T, o storetest.Options) store.Store {
 		address := empty()
 		return storetest.Nodes(open(t, address, optionsOf(o)), open(t, address, optionsOf(o)))
 	})
 }
 
-// The suite again, with history in another store.
+// History is in another store. The whole suite of that runs in store/joined and in
+// store/internal/replica.
 func TestStoreWithHistoryApart(t *testing.T) {
 	t.Parallel()
-	storetest.RunJoined(t, func(t *testing.T, o storetest.Options) store.Store {
+	storetest.Again(storetest.RunJoined)(t, func(t *testing.T, o storetest.Options) store.Store {
 		control, err := OpenControl(context.Background(), empty(), optionsOf(o))
 		if err != nil {
 			t.Fatal(err)

@@ -65,6 +65,24 @@ func RunRandom(t *testing.T, open Open) {
 	t.Run("many writers at once keep the invariants", func(t *testing.T) { testConcurrent(t, open) })
 }
 
+// Again returns how a store is tested when the suite run tests the same code in another form or on
+// another server: with what is at random alone, or whole with STORETEST_WHOLE, as make test-long does.
+func Again(run func(t *testing.T, open Open)) func(t *testing.T, open Open) {
+	if os.Getenv(wholeVariable) != "" {
+		return run
+	}
+	return RunRandom
+}
+
+// Serial returns how a store is tested whose calls share no memory unless they overlap: under the
+// race detector with what is at random alone, in which they do, or whole with STORETEST_WHOLE.
+func Serial(run func(t *testing.T, open Open)) func(t *testing.T, open Open) {
+	if raceDetector {
+		return Again(run)
+	}
+	return run
+}
+
 // RunHistory tests a store with what is about its history alone: for histories that were made to
 // stand apart.
 func RunHistory(t *testing.T, open Open) { run(t, open, historyTests, appendTests) }
@@ -79,10 +97,11 @@ func run(t *testing.T, open Open, groups ...[]test) {
 
 // The variables of the environment that give tests whose steps are random other
 // steps than those that everybody takes: a seed, or "random", and how many sequences
-// of steps there are.
+// of steps there are. The last runs each suite whole.
 const (
 	seedVariable      = "STORETEST_SEED"
 	sequencesVariable = "STORETEST_SEQUENCES"
+	wholeVariable     = "STORETEST_WHOLE"
 )
 
 // seed returns what a random test begins with, and says it. It is the same each

@@ -26,7 +26,7 @@ func openSmall(t *testing.T, d replica.Driver, opt storetest.Options) store.Stor
 
 // The suite again, where each job has at most one run in its cell: in turns by two processes.
 func TestStoreWithRunsApart(t *testing.T) {
-	storetest.Run(t, func(t *testing.T, opt storetest.Options) store.Store {
+	storetest.Serial(storetest.Run)(t, func(t *testing.T, opt storetest.Options) store.Store {
 		s, opt := newShelf(), withIDs(opt)
 		return storetest.Nodes(openSmall(t, driver{s}, opt), openSmall(t, driver{s}, opt))
 	})
@@ -35,7 +35,7 @@ func TestStoreWithRunsApart(t *testing.T) {
 // The suite again, by processes of which each keeps another number of runs in a cell: runs move
 // between cells and keys of their own.
 func TestStoreWithRunsThatMove(t *testing.T) {
-	storetest.Run(t, func(t *testing.T, opt storetest.Options) store.Store {
+	storetest.Serial(storetest.Run)(t, func(t *testing.T, opt storetest.Options) store.Store {
 		s, opt := newShelf(), withIDs(opt)
 		return storetest.Nodes(openSmall(t, driver{s}, opt), openWith(t, driver{s}, opt, 3))
 	})

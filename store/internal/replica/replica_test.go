@@ -69,7 +69,7 @@ func TestStore(t *testing.T) {
 
 // The suite again, with every other call made by another process.
 func TestStoreOfTwoProcesses(t *testing.T) {
-	storetest.Run(t, func(t *testing.T, opt storetest.Options) store.Store {
+	storetest.Serial(storetest.Run)(t, func(t *testing.T, opt storetest.Options) store.Store {
 		s, opt := newShelf(), withIDs(opt)
 		return storetest.Nodes(open(t, s, opt), open(t, s, opt))
 	})
@@ -99,7 +99,7 @@ func TestProcessSeesWhatAnotherOneHasChanged(t *testing.T) {
 func TestStoreWithHistoryApart(t *testing.T) {
 	for _, ships := range []bool{false, true} {
 		t.Run(fmt.Sprintf("ships: %t", ships), func(t *testing.T) {
-			storetest.RunJoined(t, func(t *testing.T, opt storetest.Options) store.Store {
+			storetest.Serial(storetest.RunJoined)(t, func(t *testing.T, opt storetest.Options) store.Store {
 				history := memory.New(memory.Options{Now: opt.Now, Defaults: opt.Defaults})
 				return storetest.Shipping(openApart(t, newShelf(), history, opt), ships)
 			})
