@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/belfry-cron/belfry/store/storetest"
 )
 
 // grows are the tables that may be large: no query but these reads one as a whole, and none
@@ -73,7 +75,7 @@ func checkPlans(t *testing.T, asked *sync.Map) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n < 100 {
+	if n < 100 && !storetest.RaceDetector {
 		t.Errorf("%d statements were seen, want those of the whole suite", n)
 	}
 }

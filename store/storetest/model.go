@@ -21,7 +21,7 @@ import (
 
 const (
 	modelSteps = 300 // of one sequence
-	modelSeeds = 6   // sequences; each begins with an empty store
+	modelSeeds = 3   // sequences; each begins with an empty store
 )
 
 // testModel takes the same random steps on the model and on the store under test

@@ -2,5 +2,5 @@
 
 package storetest
 
-// raceDetector tells that the test binary was built with -race.
-const raceDetector = false
+// RaceDetector tells that the test binary was built with -race.
+const RaceDetector = false

@@ -74,10 +74,10 @@ func Again(run func(t *testing.T, open Open)) func(t *testing.T, open Open) {
 	return RunRandom
 }
 
-// Serial returns how a store is tested whose calls share no memory unless they overlap: under the
-// race detector with what is at random alone, in which they do, or whole with STORETEST_WHOLE.
+// Serial returns how a store is tested of which each caller waits for its answer: under the race
+// detector with what is at random alone, where callers overlap, or whole with STORETEST_WHOLE.
 func Serial(run func(t *testing.T, open Open)) func(t *testing.T, open Open) {
-	if raceDetector {
+	if RaceDetector {
 		return Again(run)
 	}
 	return run

@@ -64,7 +64,7 @@ func options(opt storetest.Options, inCell int) replica.Options {
 }
 
 func TestStore(t *testing.T) {
-	storetest.Run(t, func(t *testing.T, opt storetest.Options) store.Store { return open(t, newShelf(), opt) })
+	storetest.Serial(storetest.Run)(t, func(t *testing.T, opt storetest.Options) store.Store { return open(t, newShelf(), opt) })
 }
 
 // The suite again, with every other call made by another process.
