@@ -1,11 +1,13 @@
 package nodebench
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +28,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// onServers are the scenarios that run on database servers: the others on PostgreSQL have the code of
+// those on SQLite. BELFRY_SCENARIOS is another pattern, as in make test-long.
+var onServers = regexp.MustCompile(cmp.Or(os.Getenv("BELFRY_SCENARIOS"), "^(postgres-(nodes|river)|mariadb-nodes|leave|kill)$"))
+
 // All of it works, quickly and beside each other: the figures of the documentation
 // are made by cmd/nodebench.
 func TestEachScenarioRunsAtATinyScale(t *testing.T) {
@@ -37,8 +43,8 @@ func TestEachScenarioRunsAtATinyScale(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range Scenarios() {
-		if s.Server && !withServers {
-			continue // make servers runs them
+		if s.Server && (!withServers || !onServers.MatchString(s.Name)) {
+			continue
 		}
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
