@@ -13,6 +13,8 @@ HOURS      ?= 1000
 NODE_HOURS ?= 100
 SEED       ?= random
 RACE       ?=
+# Of make race: 1 for all that make test-long looks at.
+WHOLE      ?=
 # Sequences of random steps of the store suite, and worlds of internal/node.
 SEEDS    ?= 300
 SCREENSHOTS ?= screenshots
@@ -39,16 +41,24 @@ SHUFFLE ?=
 FLAGS   = -vet=off -timeout 2h $(JSON) $(SHUFFLE)
 GO_TEST = $(GO) test $(FLAGS)
 
-# All packages except those of the targets e2e and servers-stores.
-OTHERS = $$($(GO) list ./... | grep -vE "/(test/e2e|store/postgres|store/mysql)$$" | $(LONG_FIRST))
+# One build of everything: the programs that tests start are built as releases are. Any other
+# setting compiles all packages again.
+export CGO_ENABLED ?= 0
+export GOFLAGS     ?= -trimpath
 
-# Backwards, what takes long and uses one processor, the store in SQLite, is not the last
-# that goes on: that is package cron, whose tests use all.
-LONG_FIRST = sort -r
+# The packages whose tests wait more than they work. They run beside all others.
+WAITING = test/(cluster|e2e|programs|web)
+WORKING = $$($(GO) list ./... | grep -vE "/($(WAITING))$$" | $(LONG_FIRST))
+
+# The stores on servers, which take longest, do not begin last. Backwards, the others end with
+# package cron, whose tests use all processors.
+LONG_FIRST = sed -E 's,.*/store/(postgres|mysql|etcd|redis|sqlite|internal/replica)$$,1 &,; t; s,^,0 ,' | sort -k1,1nr -k2,2r | cut -d ' ' -f 2
 
 # The race detector is of no use in SQLite, which was translated from C and has memory
 # of its own, and makes it eight times as slow. So it is left out of it.
 DETECTOR = -race -gcflags=modernc.org/...=-race=false
+# It is not written in Go.
+CGO      = $(if $(RACE),CGO_ENABLED=1)
 
 # Packages with bubbles of fake time have one processor under the race detector: when
 # two of them run timers of one bubble at once, the runtime gives both the same thread
@@ -72,7 +82,7 @@ SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 
 .DEFAULT_GOAL := help
-.PHONY: help run build release test test-web screenshots test-packages test-waiting test-long e2e xxl-nodes servers servers-stores servers-bench cluster crash crash-nodes crash-programs check lint race race-bubbles race-others fuzz sim sim-core sim-nodes mutations seeds soak bench fmt tidy
+.PHONY: help run build release test test-working test-waiting test-modules test-web screenshots test-long e2e servers cluster crash crash-nodes crash-programs check lint race race-bubbles race-others fuzz sim sim-core sim-nodes mutations seeds soak bench fmt tidy
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -90,10 +100,15 @@ test: ## run all tests, on database servers too; 10 minutes at most on two quiet
 	@echo 'Running all tests. They start database servers of their own in temporary directories.'
 	@echo 'This takes 10 minutes at most on two quiet cores, and longer on a busy machine.'
 	@test/servers/install.sh
-	@$(GO) run ./test/report $(MAKE) --no-print-directory -k JSON=-json test-packages test-waiting test-web servers
+	@$(GO) run ./test/report $(foreach lane,working waiting modules,$(MAKE) --no-print-directory -k JSON=-json test-$(lane) --)
 
-test-packages:
-	@$(call each,$(GO_TEST) $(OTHERS))
+test-working:
+	$(GO_TEST) -tags servers $(WORKING)
+
+test-waiting: e2e test-web crash
+
+test-modules:
+	@$(call each,$(GO_TEST) -tags servers ./...,$(filter-out .,$(MODULES)))
 
 test-web: ## run only the tests of the web UI in a browser; installs Debian's Chromium if it may
 	@test/servers/install.sh
@@ -103,30 +118,12 @@ screenshots: ## write a picture of each page of the web UI into the directory SC
 	@test/servers/install.sh
 	SCREENSHOTS="$(CURDIR)/$(SCREENSHOTS)" $(GO_TEST) -count=1 -tags servers -run '^TestScreenshots$$' ./test/web
 
-# All wait more than they work.
-test-waiting:
-	@$(call beside,3) crash-nodes e2e crash-programs xxl-nodes
-
-xxl-nodes:
-	$(GO) -C test/xxl test $(FLAGS) -tags servers -run '^TestThreeNodes$$' .
-
-# It goes by the clock of the machine and needs it for itself.
 e2e:
 	$(GO_TEST) -tags servers ./test/e2e
 
-servers: ## run only the tests on database servers; installs Debian's if it may
+servers: ## run only the tests of the stores and tables on database servers; installs Debian's if it may
 	@test/servers/install.sh
-	@$(beside) servers-stores servers-bench
-
-# The benchmarks wait for most of the time, which the stores use.
-servers-stores:
-	$(GO_TEST) -tags servers ./test/servers ./test/tutorial ./store/postgres ./store/mysql ./store/etcd ./store/redis ./history/mongo ./internal/crontab ./internal/xxltables
-
-servers-bench:
-	$(GO) -C test/kubernetes test $(FLAGS) -tags servers -run '^TestServersAndWorkers' .
-	$(GO) -C packaging test $(FLAGS) -tags servers -run '^TestThePackage.*Lives' .
-	$(GO) -C test/signin test $(FLAGS) -tags servers -run '^TestASignInJourney$$' .
-	$(GO) -C bench test $(FLAGS) -tags servers -run '^TestEachScenarioRunsAtATinyScale$$/^(postgres|mariadb-nodes|leave|kill)' ./nodebench
+	$(GO_TEST) -tags servers ./test/servers ./test/tutorial ./store/... ./history/... ./internal/crontab ./internal/storecopy ./internal/xxltables
 
 cluster: ## kill, freeze and cut off nodes that share a database server: DATABASE (postgres,mariadb,etcd,redis)
 	@test/servers/install.sh
@@ -136,55 +133,60 @@ crash: crash-nodes crash-programs ## the shortest part of make cluster, and Go p
 
 crash-nodes:
 	@test/servers/install.sh
-	$(GO_TEST) -count=1 -v -tags servers -run '^Test(NodesComeAndGo|FlowsEnd)' ./test/cluster
+	$(GO_TEST) -parallel 5 -count=1 -v -tags servers -run '^Test(NodesComeAndGo|FlowsEnd)' ./test/cluster
 
 crash-programs:
 	@test/servers/install.sh
-	$(GO_TEST) -count=1 -v -tags servers -run '^Test(NoTickIsLost|AServerOnTheSame|AServerStartsWhile)' ./test/programs
+	$(GO_TEST) -count=1 -v -tags servers ./test/programs
 
 check: lint ## before each commit: lint and the short tests, under a minute
 	$(GO) test -short ./...
 
-# The packages of Kubernetes and Prometheus take golangci-lint longer than all others: their
-# tests are vetted alone.
+# golangci-lint vets what it looks at. The packages of Kubernetes and Prometheus take it longer
+# than all others: their tests are vetted alone.
 lint: ## format, vet and golangci-lint; changes nothing
 	@echo 'gofmt -l .'; wrong=$$($(GOFMT) -l .); if [ -n "$$wrong" ]; then \
 		echo "not formatted, make fmt mends it:"; echo "$$wrong"; exit 1; fi
-	@$(call each,$(GO) vet -tags servers ./...)
+	@$(call each,$(GO) vet -tags servers ./...,test/kubernetes)
 	@$(call each,$(TOOL) golangci-lint run ./...,$(filter-out test/kubernetes,$(MODULES)))
 
 race: ## run the tests in random order under the race detector (needs a C compiler)
 	@$(beside) race-bubbles race-others
 
-# The long tests of internal/sim are those of make sim, which has RACE=-race. The walks through
-# the API make thousands of requests one by one: a part of them does.
+# Random steps of one caller look for no races, nor do the walks through the API, which make
+# thousands of requests one by one, and the inputs of its fuzz targets. WHOLE=1 makes all of it.
+WALKS = ^(Fuzz|Test(Parameters|Bodies)ThatTheDescription|TestEachRouteAdmits|TestMalformedBodies)
+RACED = STORETEST_WHOLE=$(WHOLE) STORETEST_SEQUENCES=$(if $(WHOLE),,2) CGO_ENABLED=1 $(GO) test -vet=off $(DETECTOR) -shuffle=on -timeout 2h
+
+# The long tests of internal/sim are those of make sim, which has RACE=-race.
 race-bubbles:
-	CGO_ENABLED=1 $(GO) test -vet=off $(DETECTOR) -shuffle=on -cpu 1 -short -timeout 2h ./internal/httpapi
-	CGO_ENABLED=1 $(GO) test -vet=off $(DETECTOR) -shuffle=on -cpu 1 -timeout 2h -skip '^(TestCore|TestNodes)$$' $$($(TESTS_IMPORT) | awk '/testing\/synctest/ && $$1 !~ /internal\/httpapi$$/ {print $$1}')
+	$(RACED) -cpu 1 $(if $(WHOLE),,-skip '$(WALKS)') ./internal/httpapi
+	$(RACED) -cpu 1 -skip '^(TestCore|TestNodes)$$' $$($(TESTS_IMPORT) | awk '/testing\/synctest/ && $$1 !~ /internal\/httpapi$$/ {print $$1}')
 
 # More tests at once than there are processors, since those of internal/cli wait for servers.
-# What starts no goroutine is left out, and so is test/, which tests programs from outside; suites
-# that run again with the state in another form start no other goroutines, and random sequences
-# look for no races.
+# What starts no goroutine is left out, and so is test/, which tests programs from outside.
 race-others:
-	STORETEST_SEQUENCES=2 CGO_ENABLED=1 $(GO) test -vet=off $(DETECTOR) -shuffle=on -parallel 4 -timeout 2h -skip '^TestStore(WithRunsApart|WithHistoryApart|OfTwoProcesses)$$' $$($(TESTS_IMPORT) | awk '!/testing\/synctest/ && $$1 !~ /\/belfry\/(test\/.*|cron|job|internal\/(engine|flow|archtest))$$/ {print $$1}' | $(LONG_FIRST))
+	$(RACED) -parallel 4 $$($(TESTS_IMPORT) | awk '!/testing\/synctest/ && $$1 !~ /\/belfry\/(test\/.*|cron|job|internal\/(engine|flow|archtest))$$/ {print $$1}' | $(LONG_FIRST))
 
+# Two targets at once: one is linked while another runs.
 fuzz: ## run each fuzz target with FUZZTIME inputs (50000x), or for a time
-	@targets=$$($(IN_TESTS) -o '^func Fuzz[A-Za-z0-9]+' . | sed -E 's|/[^/]*:func |=|' | sort); \
+	@targets=$$($(IN_TESTS) -o '^func Fuzz[A-Za-z0-9]+' . | sed -E 's|/[^/]*:func | |' | sort); \
 	if [ -z "$$targets" ]; then echo 'no fuzz target was found'; exit 1; fi; \
-	for t in $$targets; do \
-		echo "$(GO) test -fuzz $${t#*=} -fuzztime $(FUZZTIME) $${t%=*}"; \
-		$(GO) test -vet=off -run '^$$' -fuzz "^$${t#*=}\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "$${t%=*}"; done
+	one() { \
+		said=$$($(GO) test -vet=off -run '^$$' -fuzz "^$$2\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "$$1" 2>&1) && failed= || failed=1; \
+		printf '%s\n' "$(GO) test -fuzz $$2 -fuzztime $(FUZZTIME) $$1" "$$said"; [ -z "$$failed" ]; \
+	}; export -f one; \
+	xargs -P 2 -n 2 bash -c 'one "$$@"' one <<<"$$targets"
 
 sim: ## a cluster in bad weather for HOURS (1000) and NODE_HOURS (100) of virtual time; RACE=-race; SEED= for the same each time
 	@$(if $(RACE),$(beside),$(MAKE) --no-print-directory) sim-core sim-nodes
 
 sim-core:
-	BELFRY_SEED=$(SEED) BELFRY_SIM_CORE=$(HOURS) $(GO) test $(RACE) -count=1 -v -timeout 0 -run '^TestCore$$' ./internal/sim
+	$(CGO) BELFRY_SEED=$(SEED) BELFRY_SIM_CORE=$(HOURS) $(GO) test $(RACE) -count=1 -v -timeout 0 -run '^TestCore$$' ./internal/sim
 
 # With the race detector it has one processor, see above, and leaves the other one idle.
 sim-nodes:
-	BELFRY_SEED=$(SEED) BELFRY_SIM_NODES=$(NODE_HOURS) $(GO) test $(RACE) -cpu '$(if $(RACE),1)' -count=1 -v -timeout 0 -run '^TestNodes$$' ./internal/sim
+	$(CGO) BELFRY_SEED=$(SEED) BELFRY_SIM_NODES=$(NODE_HOURS) $(GO) test $(RACE) -cpu '$(if $(RACE),1)' -count=1 -v -timeout 0 -run '^TestNodes$$' ./internal/sim
 
 mutations: ## break the invariants on purpose, one fault at a time: the named test must fail; ONLY=overlap for some
 	$(GO) run ./test/mutations '$(ONLY)'
@@ -193,9 +195,9 @@ seeds: ## other random steps than the tests take: SEEDS (300) for a store, WORLD
 	STORETEST_SEED=random STORETEST_SEQUENCES=$(SEEDS) $(GO) test -count=1 -timeout 0 -run '^TestStore$$/^the_same' ./store/sqlite
 	BELFRY_WORLDS=$(WORLDS) $(GO) test -count=1 -timeout 0 -run '^TestInvariantsHoldInAnyWeather$$' ./internal/node
 
-soak: ## kill a server with the race detector under random traffic for SOAKTIME (60s), and run CROWD (10000) jobs that are due at once
-	BELFRY_BUILD='$(DETECTOR)' BELFRY_SOAK=$(SOAKTIME) $(GO) test -count=1 -v -tags servers -run ^TestSoak ./test/e2e
-	BELFRY_CROWD=$(CROWD) $(GO) test -count=1 -v -tags servers -run ^TestACrowd ./test/e2e
+soak: ## kill a server with the race detector under random traffic for SOAKTIME (60s), and run CROWD (10000) jobs that are due at once, if it is not empty
+	BELFRY_BUILD='$(DETECTOR)' BELFRY_SOAK=$(SOAKTIME) $(GO) test -vet=off -count=1 -v -tags servers -run ^TestSoak ./test/e2e
+	$(if $(CROWD),BELFRY_CROWD=$(CROWD) $(GO) test -vet=off -count=1 -v -tags servers -run ^TestACrowd ./test/e2e)
 
 test-long: ## all that can be made longer, for some hours
 	GOOS=darwin $(GO) vet ./... # minutes where nothing of it was compiled before
@@ -210,11 +212,14 @@ test-long: ## all that can be made longer, for some hours
 	CGO_ENABLED=1 $(MAKE) sim HOURS=200 NODE_HOURS=50 RACE=-race
 	$(MAKE) mutations
 	$(MAKE) seeds SEEDS=3000 WORLDS=200
+	STORETEST_WHOLE=1 STORETEST_SEED=random STORETEST_SEQUENCES=30 $(GO_TEST) -count=1 -tags servers ./store/... ./history/...
+	BELFRY_SCENARIOS='^(postgres|mariadb-nodes|leave|kill)' $(GO) -C bench test $(FLAGS) -tags servers -run '^TestEachScenario' ./nodebench
+	$(MAKE) race WHOLE=1
 	$(MAKE) soak SOAKTIME=30m
 	$(MAKE) fuzz FUZZTIME=1000000x
 
 bench: ## run each benchmark once, with little, so that none can rot
-	@$(call each,$(GO) test -vet=off -short -run ^# -bench . -benchtime 1x $$($(IN_TESTS) -l "^func Benchmark" . | xargs -r -n 1 dirname | sort -u))
+	@$(call each,dirs=$$({ $(IN_TESTS) -l "^func Benchmark" . || true; } | xargs -r -n 1 dirname | sort -u); [ -z "$$dirs" ] || $(GO) test -vet=off -short -run ^# -bench . -benchtime 1x $$dirs)
 
 fmt: ## format the Go files
 	$(GOFMT) -w .
