@@ -493,7 +493,7 @@ type RunQuery struct {
 	Unmet     bool // only finished runs that did not meet the expectations of their job
 	Kinds     []job.RunKind
 	Node      string
-	From, To  time.Time // of the end; only runs that have ended
+	From, To  time.Time // of the end, or of the due time of unfinished runs
 	Text      string    // in name or reason; only runs that have ended; see TextWindow
 	PageSize  int
 	PageToken string

@@ -76,6 +76,9 @@ func (r *Record) EndsRun() bool {
 	return r.Final || r.Run.Kind == job.RunStep && (r.Attempt.Number == 0 || r.Run.Attempt == r.Attempt.Number)
 }
 
+// HasFailed reports whether the record ends a run that failed.
+func (r *Record) HasFailed() bool { return r.Final && r.Attempt.Outcome.Alarms() }
+
 // Brief returns what lists and statistics show of a record.
 func (r *Record) Brief() Record {
 	return Record{
@@ -106,8 +109,12 @@ type HistoryQuery struct {
 	Kinds     []job.RunKind
 	Node      string // that it ran on, or was assigned to
 	FinalOnly bool
-	Before    RecordRef // the record that the page follows; zero begins with the latest
-	Limit     int
+	// Failed selects the final records of failures. All stores index them: a call examines
+	// LookMax failures, however many runs succeeded in between.
+	Failed bool
+	Except []job.ID  // jobs that are left out
+	Before RecordRef // the record that the page follows; zero begins with the latest
+	Limit  int
 }
 
 // RecordRef is a place in the order of records.

@@ -27,6 +27,8 @@ func (q *JobQuery) Matches(definition *job.Job) bool {
 // its other conditions.
 func (q *HistoryQuery) Matches(r *Record) bool {
 	return (r.Final || !q.FinalOnly) &&
+		(!q.Failed || r.HasFailed()) &&
+		!slices.Contains(q.Except, r.Run.JobUID) &&
 		(r.Unmet != "" || !q.Unmet) &&
 		(len(q.Outcomes) == 0 || slices.Contains(q.Outcomes, r.Attempt.Outcome)) &&
 		(len(q.Kinds) == 0 || slices.Contains(q.Kinds, r.Run.Kind)) &&

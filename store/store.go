@@ -392,8 +392,8 @@ type DeleteJob struct {
 }
 
 // JobLookMax is the number of jobs that one call of ListJobs examines, within the namespace
-// of the query, and for a query about the start of nodes within the jobs due then, both of
-// which all stores index. It bounds the time of a query without results: less than five
+// of the query, for a query about the start of nodes within the jobs due then, and for one
+// about paused jobs within those, all of which all stores index. It bounds the time of a query without results: less than five
 // milliseconds, for any number of jobs.
 const JobLookMax = 1000
 

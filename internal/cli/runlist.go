@@ -36,7 +36,7 @@ func (ask *runListFlags) addFlags(env Env, cmd *cobra.Command) {
 	f := cmd.Flags()
 	addWords(cmd, &ask.outcomes, "outcome", "only finished runs with this outcome; may be repeated", job.Outcome("").Values())
 	f.BoolVar(&ask.unmet, "unmet", false, "only finished runs that did not meet the expectations of their job")
-	addParsed(f, &ask.since, "since", "", "", "TIME|DURATION", "only runs that ended since this time", momentFrom(env, -1))
+	addParsed(f, &ask.since, "since", "", "", "TIME|DURATION", "only runs that ended since this time, and unfinished ones due since then", momentFrom(env, -1))
 	addParsed(f, &ask.until, "until", "", "", "TIME|DURATION", "only runs that ended before this time", momentFrom(env, -1))
 	addWord(f, &ask.text, "text", "", "TEXT", "only finished runs with this text in the name of the job or in the reason")
 	addParsed(f, &ask.limit, "limit", "", fmt.Sprint(ask.limit), "N", "how many runs to show", parsePositive)

@@ -30,8 +30,8 @@ type listRunsInput struct {
 	Unmet     bool           `query:"unmet" doc:"Only finished runs that did not meet the expectations of their job (policy.expect)."`
 	Kind      []job.RunKind  `query:"kind,explode" nullable:"false" enum:"schedule,backfill,hand,on,after_end,boot,step,flow" doc:"Only runs that were made by this. May be repeated; any may match."`
 	Node      string         `query:"node" maxLength:"255" doc:"Only runs on this node, or assigned to it."`
-	From      time.Time      `query:"from" doc:"Only runs that have ended at this instant or later."`
-	To        time.Time      `query:"to" doc:"Only runs that have ended before this instant."`
+	From      time.Time      `query:"from" doc:"Only runs that have ended at this instant or later, and unfinished ones that are due then."`
+	To        time.Time      `query:"to" doc:"Only runs that have ended before this instant, and unfinished ones that are due before it."`
 	Text      string         `query:"text" maxLength:"256" doc:"Only runs that have ended, with this in the name of the job or in the reason, which has the error. Without from it is looked for in the 7 days before to, or now; 31 days at most."`
 }
 

@@ -22,12 +22,12 @@ const (
 	lateAfter = 10 * time.Second
 	// lateLookMax is the number of late runs that are examined, beginning with the oldest.
 	lateLookMax = 200
-	// failedWithin is how far back failures are searched, failedTime for how long at most,
-	// failedLookMax how many are read at once, and failedJobsMax is of how many jobs: the last
-	// runs of all are read at once.
-	failedWithin  = 24 * time.Hour
+	// failedTime is how long failures are searched at most, failedLookMax how many are read
+	// at once, and failedPart of how many jobs: most may have succeeded since. failedJobsMax is
+	// how many jobs are listed: the last runs of all are read at once.
 	failedTime    = 30 * time.Millisecond
 	failedLookMax = 500
+	failedPart    = 200
 	failedJobsMax = 50
 	// inRowMax is how many ends of a job are counted.
 	inRowMax = 20
@@ -66,13 +66,17 @@ func (s *Attention) List(ctx context.Context, who Caller, namespace string) ([]c
 		return nil, err
 	}
 	list := []client.Attention{}
+	running, err := s.running(ctx, of)
+	if err != nil {
+		return nil, err
+	}
 	for _, find := range []func() ([]client.Attention, error){
 		func() ([]client.Attention, error) { return s.ofNodes(ctx) },
 		func() ([]client.Attention, error) { return s.late(ctx, of, now) },
-		func() ([]client.Attention, error) { return s.slow(ctx, of, now) },
-		func() ([]client.Attention, error) { return s.asked(ctx, of) },
+		func() ([]client.Attention, error) { return s.slow(ctx, running, now) },
+		func() ([]client.Attention, error) { return asked(running), nil },
 		func() ([]client.Attention, error) { return s.paused(ctx, of) },
-		func() ([]client.Attention, error) { return s.failing(ctx, of, now) },
+		func() ([]client.Attention, error) { return s.failing(ctx, of) },
 	} {
 		found, err := find()
 		if err != nil {
@@ -142,13 +146,14 @@ func (s *Attention) late(ctx context.Context, of scope, now time.Time) (list []c
 	return list, nil
 }
 
-// slow finds runs that take much longer than those before them.
-func (s *Attention) slow(ctx context.Context, of scope, now time.Time) (list []client.Attention, err error) {
-	runs, err := of.active(ctx, s.runs.store, store.ActiveQuery{State: job.StateRunning, Limit: slowLookMax})
-	if err != nil {
-		return nil, err
-	}
-	runs = slices.DeleteFunc(runs, func(r store.Run) bool { return now.Sub(engine.Begun(&r)) < slowAfter })
+// running returns the running runs that are examined, the oldest first.
+func (s *Attention) running(ctx context.Context, of scope) ([]store.Run, error) {
+	return of.active(ctx, s.runs.store, store.ActiveQuery{State: job.StateRunning, Limit: flowLookMax})
+}
+
+// slow finds running runs that take much longer than those before them.
+func (s *Attention) slow(ctx context.Context, running []store.Run, now time.Time) (list []client.Attention, err error) {
+	runs := slices.DeleteFunc(slices.Clone(running[:min(len(running), slowLookMax)]), func(r store.Run) bool { return now.Sub(engine.Begun(&r)) < slowAfter })
 	if len(runs) == 0 {
 		return nil, nil
 	}
@@ -181,16 +186,15 @@ func (s *Attention) slow(ctx context.Context, of scope, now time.Time) (list []c
 	return list, nil
 }
 
-// asked finds flows that wait for a person.
-func (s *Attention) asked(ctx context.Context, of scope) (list []client.Attention, err error) {
-	waiting, _, err := s.questions(ctx, of)
-	for _, q := range waiting {
+// asked finds running flows that wait for a person.
+func asked(running []store.Run) (list []client.Attention) {
+	for _, q := range questionsOf(running) {
 		list = append(list, client.Attention{
 			Kind: client.AttentionApproval, Severity: client.SeverityWarning, Job: q.run.Namespace + "/" + q.run.Name, Run: q.run.ID, Count: 1, Since: q.since,
 			Text: fmt.Sprintf("step %s waits for a person: %s", q.step, q.text),
 		})
 	}
-	return list, err
+	return list
 }
 
 // paused finds jobs that Belfry has paused, because they failed too often.
@@ -207,22 +211,34 @@ func (s *Attention) paused(ctx context.Context, of scope) (list []client.Attenti
 }
 
 // failing finds jobs whose last run failed, and counts their failures in a row.
-func (s *Attention) failing(ctx context.Context, of scope, now time.Time) (list []client.Attention, err error) {
-	jobs, ended, err := s.jobs.failing(ctx, of, now)
+func (s *Attention) failing(ctx context.Context, of scope) (list []client.Attention, err error) {
+	jobs, ended, err := s.jobs.failing(ctx, of)
 	for i, j := range jobs {
 		list = append(list, failuresOf(j.Definition.FullName(), ended[i]))
 	}
 	return list, err
 }
 
-// failedOutcomes are those of runs that count as failures of their job.
-var failedOutcomes = []job.Outcome{job.OutcomeFailed, job.OutcomeTimedOut, job.OutcomeLost, job.OutcomeMissed}
-
-// failing returns the active jobs whose last run failed, with their last runs.
-func (s *Jobs) failing(ctx context.Context, of scope, now time.Time) (jobs []*store.Job, ended [][]store.Record, err error) {
-	uids, _, err := s.failed(ctx, of, now.Add(-failedWithin), time.Time{}, failedJobsMax, failedTime)
-	if err != nil || len(uids) == 0 {
-		return nil, nil, err
+// failing returns the active jobs whose last run failed, with their last runs: those that failed
+// last, at most failedJobsMax.
+func (s *Jobs) failing(ctx context.Context, of scope) (jobs []*store.Job, ended [][]store.Record, err error) {
+	began := s.now()
+	search := s.failures(of, store.HistoryQuery{})
+	var uids []job.ID
+	for !search.over && len(uids) < failedJobsMax && (len(search.found) == 0 || s.now().Sub(began) < failedTime) {
+		some, err := search.next(ctx, failedPart, failedTime)
+		if err != nil {
+			return nil, nil, err
+		}
+		if len(some) > failedJobsMax {
+			if some, err = s.stillFailing(ctx, some); err != nil {
+				return nil, nil, err
+			}
+		}
+		uids = append(uids, some...)
+	}
+	if uids = uids[:min(len(uids), failedJobsMax)]; len(uids) == 0 {
+		return nil, nil, nil
 	}
 	found, err := s.store.JobsByUID(ctx, uids)
 	if err != nil {
@@ -240,27 +256,59 @@ func (s *Jobs) failing(ctx context.Context, of scope, now time.Time) (jobs []*st
 	return jobs, ended, nil
 }
 
-// failed returns the jobs with failed runs in a span, at most so many, by the last of them, and
-// how far back they were searched: for so long, or with 0 to the begin of the span.
-func (s *Jobs) failed(ctx context.Context, of scope, from, to time.Time, most int, search time.Duration) (uids []job.ID, since time.Time, err error) {
-	began := s.now()
-	q := store.HistoryQuery{From: from, To: to, FinalOnly: true, Outcomes: failedOutcomes, Limit: failedLookMax}
+// stillFailing leaves out jobs whose last run succeeded.
+func (s *Jobs) stillFailing(ctx context.Context, uids []job.ID) (list []job.ID, err error) {
+	last, err := s.store.Recent(ctx, uids, 2) // one alone would have the state of its flow
+	for i := range last {
+		if len(last[i]) > 0 && last[i][0].Attempt.Outcome != job.OutcomeSucceeded {
+			list = append(list, uids[i])
+		}
+	}
+	return list, err
+}
+
+// failureSearch finds jobs with failed runs, by the last of them, the latest first.
+type failureSearch struct {
+	s     *Jobs
+	of    scope
+	q     store.HistoryQuery
+	found []job.ID
+	over  bool
+	since time.Time // how far back it searched
+}
+
+// failures begins a search in the span of a query.
+func (s *Jobs) failures(of scope, q store.HistoryQuery) *failureSearch {
+	q.Failed, q.Limit = true, failedLookMax
+	return &failureSearch{s: s, of: of, q: q}
+}
+
+// next returns at most so many further jobs. It searches for so long, or with 0 to the begin of
+// the span.
+func (f *failureSearch) next(ctx context.Context, most int, search time.Duration) ([]job.ID, error) {
+	began, known := f.s.now(), len(f.found)
 	for {
-		records, next, err := of.attempts(ctx, s.store, q)
+		f.q.Except = f.found
+		records, next, err := f.of.attempts(ctx, f.s.store, f.q)
 		if err != nil {
-			return nil, since, err
+			return nil, err
 		}
 		for i := range records {
 			r := &records[i]
-			if uid := r.Run.JobUID; !slices.Contains(uids, uid) {
-				uids = append(uids, uid)
+			if uid := r.Run.JobUID; !slices.Contains(f.found, uid) {
+				f.found = append(f.found, uid)
 			}
-			if since = r.Attempt.Ended; len(uids) == most {
-				return uids, since, nil
+			if f.since = r.Attempt.Ended; len(f.found)-known == most {
+				f.q.Before = r.Ref()
+				return f.found[known:], nil
 			}
 		}
-		if q.Before = next; next == (store.RecordRef{}) || search > 0 && s.now().Sub(began) >= search {
-			return uids, cmp.Or(next.Ended, from), nil
+		if f.q.Before, f.over = next, next == (store.RecordRef{}); f.over {
+			f.since = f.q.From
+			return f.found[known:], nil
+		}
+		if f.since = next.Ended; search > 0 && f.s.now().Sub(began) >= search {
+			return f.found[known:], nil
 		}
 	}
 }

@@ -62,12 +62,12 @@ func (s *Jobs) Listed(ctx context.Context, who Caller, said client.JobQuery, fil
 		return page, err
 	}
 	page.NextPageToken = next
+	chained, err := s.nextInChains(ctx, jobs)
+	if err != nil {
+		return page, err
+	}
 	for i, j := range jobs {
-		shown, err := s.shownOf(ctx, j, filled, at, last[i])
-		if err != nil {
-			return page, err
-		}
-		page.Items = append(page.Items, shown)
+		page.Items = append(page.Items, s.shownWith(j, filled, at, last[i], chained[i]))
 		if runs := recentRuns(last[i][:min(recent, len(last[i]))]); runs != nil {
 			if page.Recent == nil {
 				page.Recent = map[string][]client.RecentRun{}
@@ -146,7 +146,7 @@ func (s *Jobs) part(ctx context.Context, of scope, said *client.JobQuery, token 
 
 // failingPart returns the selected jobs whose last run failed: by name, or by when that ended.
 func (s *Jobs) failingPart(ctx context.Context, of scope, said *client.JobQuery, at time.Time) ([]*store.Job, error) {
-	jobs, ended, err := s.failing(ctx, of, at)
+	jobs, ended, err := s.failing(ctx, of)
 	if err != nil {
 		return nil, err
 	}
@@ -197,11 +197,12 @@ func (s *Jobs) jobsByFailure(ctx context.Context, of scope, q store.JobQuery, pl
 	if !place.Since.IsZero() {
 		search = 0
 	}
-	uids, since, err := s.failed(ctx, of, place.Since, place.At, failedOrderMax, search)
+	found := s.failures(of, store.HistoryQuery{From: place.Since, To: place.At})
+	uids, err := found.next(ctx, failedOrderMax, search)
 	if err != nil {
 		return nil, "", err
 	}
-	place.Since = since
+	place.Since = found.since
 	for !place.Rest && len(page) < n {
 		some := uids[min(place.Failed, len(uids)):]
 		some = some[:min(len(some), n-len(page))]

@@ -125,6 +125,15 @@ func (s *Jobs) documentOf(ctx context.Context, j *store.Job, filled bool, at tim
 
 // shownOf is a job with its status as clients see it.
 func (s *Jobs) shownOf(ctx context.Context, j *store.Job, filled bool, at time.Time, last []store.Record) (*job.Job, error) {
+	chained, err := s.nextInChain(ctx, j)
+	if err != nil {
+		return nil, err
+	}
+	return s.shownWith(j, filled, at, last, chained), nil
+}
+
+// shownWith is shownOf with the waiting run of a chain, nil for none.
+func (s *Jobs) shownWith(j *store.Job, filled bool, at time.Time, last []store.Record, chained *store.Run) *job.Job {
 	shown := *j.Definition
 	if filled {
 		shown = *j.Filled
@@ -137,10 +146,6 @@ func (s *Jobs) shownOf(ctx context.Context, j *store.Job, filled bool, at time.T
 	if s.planner != nil && status.State == job.JobActive {
 		status.Next, _ = s.planner.NextAfter(shown.UID, at)
 	}
-	chained, err := s.nextInChain(ctx, j)
-	if err != nil {
-		return nil, err
-	}
 	if chained != nil {
 		status.Next = chained.Scheduled
 	}
@@ -148,7 +153,7 @@ func (s *Jobs) shownOf(ctx context.Context, j *store.Job, filled bool, at time.T
 		status.LastRun, status.LastEnded, status.LastOutcome = last[0].Run.ID, last[0].Attempt.Ended, last[0].Attempt.Outcome
 	}
 	shown.Status = &status
-	return &shown, nil
+	return &shown
 }
 
 // Create creates a job.

@@ -195,7 +195,12 @@ type question struct {
 
 // questions finds steps of flows that wait for a person, and reports whether these are all.
 func (s *Attention) questions(ctx context.Context, of scope) (list []question, all bool, err error) {
-	runs, err := of.active(ctx, s.runs.store, store.ActiveQuery{State: job.StateRunning, Limit: flowLookMax})
+	runs, err := s.running(ctx, of)
+	return questionsOf(runs), len(runs) < flowLookMax, err
+}
+
+// questionsOf finds the steps that wait for a person in running runs.
+func questionsOf(runs []store.Run) (list []question) {
 	for i := range runs {
 		var state flow.State
 		if runs[i].Flow == nil || json.Unmarshal(runs[i].Flow, &state) != nil {
@@ -208,5 +213,5 @@ func (s *Attention) questions(ctx context.Context, of scope) (list []question, a
 			}
 		}
 	}
-	return list, len(runs) < flowLookMax, err
+	return list
 }

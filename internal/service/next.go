@@ -104,16 +104,55 @@ const chainLookMax = 100
 // nextInChain returns the next run of a job that falls due some time after the end of the
 // last one, nil while that is running.
 func (s *Jobs) nextInChain(ctx context.Context, j *store.Job) (*store.Run, error) {
-	if j.Filled.Schedule.AfterEnd == 0 || stateOf(j) != job.JobActive {
+	if !isChain(j) {
 		return nil, nil
 	}
 	list, err := s.store.ListActive(ctx, store.ActiveQuery{Job: j.Definition.UID, State: job.StateReady, Limit: chainLookMax})
-	for i := range list {
-		if r := &list[i]; r.Kind == job.RunAfterEnd && r.Epoch == j.Definition.Epoch && r.Attempt == 1 {
-			return r, nil
+	return inChain(list, j), err
+}
+
+// isChain reports whether an active job falls due after its own end.
+func isChain(j *store.Job) bool {
+	return j.Filled.Schedule.AfterEnd != 0 && stateOf(j) == job.JobActive
+}
+
+// inChain finds the next run of a chain among ready runs.
+func inChain(ready []store.Run, j *store.Job) *store.Run {
+	for i := range ready {
+		if r := &ready[i]; r.JobUID == j.Definition.UID && r.Kind == job.RunAfterEnd && r.Epoch == j.Definition.Epoch && r.Attempt == 1 {
+			return r
 		}
 	}
-	return nil, err
+	return nil
+}
+
+// chainsMax is of how many chains a list reads the next run one by one. Of more it looks for
+// them among the ready runs that are due first, at most PageMax: one read, whatever their number.
+const chainsMax = 2
+
+// nextInChains is nextInChain for the jobs of a list, in their order.
+func (s *Jobs) nextInChains(ctx context.Context, jobs []*store.Job) ([]*store.Run, error) {
+	next, chains := make([]*store.Run, len(jobs)), 0
+	for _, j := range jobs {
+		if isChain(j) {
+			chains++
+		}
+	}
+	var ready []store.Run
+	var err error
+	if chains > chainsMax {
+		if ready, err = s.store.ListActive(ctx, store.ActiveQuery{State: job.StateReady, Limit: PageMax}); err != nil {
+			return nil, err
+		}
+	}
+	for i, j := range jobs {
+		if chains > chainsMax {
+			next[i] = inChain(ready, j)
+		} else if next[i], err = s.nextInChain(ctx, j); err != nil {
+			return nil, err
+		}
+	}
+	return next, nil
 }
 
 // stateOf returns the state of a job.

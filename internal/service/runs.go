@@ -255,7 +255,7 @@ func (s *Runs) List(ctx context.Context, who Caller, q client.RunQuery) (client.
 	if err := s.checkTime(ctx, &q); err != nil {
 		return page, err
 	}
-	onlyEnded := len(q.Outcomes) > 0 || q.Unmet || !q.From.IsZero() || !q.To.IsZero() || q.Text != ""
+	onlyEnded := len(q.Outcomes) > 0 || q.Unmet || q.Text != ""
 	wanted := func(s job.RunState) bool { return len(q.States) == 0 || slices.Contains(q.States, s) }
 	states := slices.DeleteFunc(slices.Clone(activeStates), func(s job.RunState) bool { return !wanted(s) })
 
@@ -333,6 +333,8 @@ func (s *Runs) listActive(ctx context.Context, of scope, q *client.RunQuery, uid
 	}
 	if after != nil {
 		active.After = *after
+	} else if !q.From.IsZero() {
+		active.After = store.RunRef{Due: q.From}
 	}
 	for {
 		runs, err := of.active(ctx, s.store, active)
@@ -344,6 +346,9 @@ func (s *Runs) listActive(ctx context.Context, of scope, q *client.RunQuery, uid
 		}
 		for i := range runs {
 			r := &runs[i]
+			if !q.To.IsZero() && !r.Due.Before(q.To) {
+				return nil, nil
+			}
 			if isFlowTimer(&r.Run) || !slices.Contains(states, r.State) || len(q.Kinds) > 0 && !slices.Contains(q.Kinds, r.Kind) || q.Node != "" && r.Node != q.Node {
 				continue
 			}

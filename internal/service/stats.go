@@ -31,9 +31,9 @@ const (
 	keptFor = 5 * time.Minute
 	// stretchBuckets is how many buckets a stretch has that is read at once and kept: the
 	// last one is read each time, so it is short.
-	stretchBuckets = 15
-	// stretchesMax bounds the stretches in memory, of some kilobytes each.
-	stretchesMax = 2000
+	stretchBuckets = 5
+	// stretchesMax bounds the stretches in memory, of about a kilobyte each.
+	stretchesMax = 6000
 )
 
 // statsStore is the part of a store that statistics use.

@@ -82,7 +82,7 @@ func (s *site) lanes(p *page, v *timelineView, from, to time.Time) error {
 	var runs []client.Run
 	var planned []service.PlannedJob
 	if from.Before(p.now) {
-		list, err := s.Service.Runs.List(p.ctx(), p.who, client.RunQuery{Namespace: v.Namespace, From: from, PageSize: laneRuns})
+		list, err := s.Service.Runs.List(p.ctx(), p.who, client.RunQuery{Namespace: v.Namespace, States: []job.RunState{job.StateDone}, From: from, PageSize: laneRuns})
 		if err != nil {
 			return err
 		}

@@ -45,7 +45,7 @@ func (s *backend) ListJobs(ctx context.Context, q store.JobQuery) (list []*store
 	for _, name := range sortedKeys(s.names) {
 		row := s.names[name]
 		definition := row.Document.Definition
-		if name <= q.After || q.Namespace != "" && row.Namespace != q.Namespace || q.Boot && !definition.Schedule.Boot {
+		if name <= q.After || q.Namespace != "" && row.Namespace != q.Namespace || q.Boot && !definition.Schedule.Boot || q.State == job.JobPaused && row.State != q.State {
 			continue
 		}
 		if len(list) == q.Limit || looked == store.JobLookMax {

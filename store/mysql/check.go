@@ -81,7 +81,7 @@ func denied(ctx context.Context, conn *sql.Conn, tables []string, a *About) erro
 	defer t.Rollback() // nothing was done
 	for _, right := range []struct{ try, what string }{
 		{"select 1 from TABLE limit 0", "select from"},
-		{"insert into TABLE select * from TABLE where false", "insert into"},
+		{"insert into TABLE (COLUMNS) select COLUMNS from TABLE where false", "insert into"},
 		{"update TABLE set COLUMN = COLUMN where false", "update"},
 		{"delete from TABLE where false", "delete from"},
 	} {
@@ -90,10 +90,12 @@ func denied(ctx context.Context, conn *sql.Conn, tables []string, a *About) erro
 			if !slices.Contains(there, name) {
 				continue
 			}
-			var column string
-			err := t.QueryRowContext(ctx, "select column_name from information_schema.columns where table_schema = database() and table_name = ? and ordinal_position = 1", name).Scan(&column)
+			var columns string // without computed ones
+			err := t.QueryRowContext(ctx, `select group_concat(column_name order by ordinal_position) from information_schema.columns
+				where table_schema = database() and table_name = ? and coalesce(generation_expression, '') = ''`, name).Scan(&columns)
 			if err == nil {
-				_, err = t.ExecContext(ctx, strings.NewReplacer("TABLE", name, "COLUMN", column).Replace(right.try))
+				first, _, _ := strings.Cut(columns, ",")
+				_, err = t.ExecContext(ctx, strings.NewReplacer("TABLE", name, "COLUMNS", columns, "COLUMN", first).Replace(right.try))
 			}
 			switch number(err) {
 			case errOptionPrevents, errReadOnlyTransact, errReadOnlyMode:

@@ -152,6 +152,12 @@ func (d *database) Alone() bool { return false }
 // Lateral implements sqldb.DB. MariaDB knows none.
 func (d *database) Lateral() bool { return false }
 
+// Failures implements sqldb.DB. An index has all rows: the column is computed for it.
+func (d *database) Failures() (from, condition string) { return "", "h.failed = 1" }
+
+// Paused implements sqldb.DB, in the same way.
+func (d *database) Paused() string { return "j.paused = 1" }
+
 // Clock implements sqldb.DB. It is of the statement, and each reads it.
 func (d *database) Clock() string {
 	return "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) * 1000"

@@ -252,6 +252,12 @@ func (d *database) Alone() bool { return false }
 // Lateral implements sqldb.DB. A statement opens all parts of history.
 func (d *database) Lateral() bool { return true }
 
+// Failures implements sqldb.DB.
+func (d *database) Failures() (from, condition string) { return "", sqldb.Failed }
+
+// Paused implements sqldb.DB.
+func (d *database) Paused() string { return "j.paused_at <> 0" }
+
 // Clock implements sqldb.DB.
 func (d *database) Clock() string {
 	return "(extract(epoch from clock_timestamp()) * 1000000)::bigint * 1000"

@@ -29,6 +29,9 @@ type conn struct {
 	prepared map[string]*stmt
 }
 
+// Version is that of the SQLite in the program.
+const Version = lib.SQLITE_VERSION
+
 // valuesMax is the space for the texts and blobs of a statement. Longer values
 // get memory of their own.
 const valuesMax = 2 << 10

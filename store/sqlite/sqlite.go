@@ -315,6 +315,14 @@ func (d *database) Alone() bool { return true }
 // Lateral implements sqldb.DB. SQLite knows none.
 func (d *database) Lateral() bool { return false }
 
+// Failures implements sqldb.DB. Without statistics SQLite prefers the table.
+func (d *database) Failures() (from, condition string) {
+	return " indexed by history_failed", sqldb.Failed
+}
+
+// Paused implements sqldb.DB.
+func (d *database) Paused() string { return "j.paused_at <> 0" }
+
 // Clock implements sqldb.DB: it is that of the process, which the options have.
 func (d *database) Clock() string { return "" }
 

@@ -74,6 +74,15 @@ func TestStoreOfVersion7IsUpgraded(t *testing.T) {
 	if len(records) != 3 || codes != 3 {
 		t.Errorf("history: %+v", records)
 	}
+	failures := 0
+	for _, r := range records {
+		if r.HasFailed() {
+			failures++
+		}
+	}
+	if failed, _, err := s.Attempts(ctx, store.HistoryQuery{Failed: true, Limit: 10}); err != nil || failures == 0 || len(failed) != failures {
+		t.Errorf("failures: %+v, %v, want %d", failed, err, failures)
+	}
 	if output, err := s.Output(ctx, records[0].Run.ID, 1, 0, 10); err != nil || len(output) != 1 || string(output[0].Data) != "hello" {
 		t.Errorf("output: %v, %v", output, err)
 	}

@@ -155,6 +155,99 @@ var historyTests = []test{
 		equal(e, "of the job, which has few", len(list), 2)
 		equal(e, "there is no more of it", next, store.RecordRef{})
 	}},
+	{"failures are read however many runs succeeded in between", func(e *env) {
+		a, b := e.put("name: a"), e.put("name: b\nnamespace: n")
+		past(e, a, job.OutcomeFailed, job.OutcomeTimedOut)
+		past(e, b, job.OutcomeFailed, job.OutcomeSucceeded)
+		lost := e.foreign(job.OutcomeLost, "not heard of")
+		e.must(e.Append(e.ctx, []store.Record{lost}))
+		e.clock.Advance(time.Minute)
+		for range store.LookMax*3/2/store.MaxBatch + 1 {
+			var well []store.Record
+			for range store.MaxBatch {
+				well = append(well, e.foreign(job.OutcomeSucceeded, "ok"))
+			}
+			e.must(e.Append(e.ctx, well))
+		}
+		e.clock.Advance(time.Minute)
+		past(e, a, job.OutcomeCancelled, job.OutcomeFailed)
+		retried := e.put("name: retried\npolicy: {retry: {attempts: 1, backoff: 0s}}")
+		first := e.trigger(retried)
+		e.claim(e.a, first, store.Started)
+		e.finish(first, job.OutcomeFailed)
+		read := func(q store.HistoryQuery, calls int) string {
+			e.Helper()
+			var got []string
+			q.Failed = true
+			for {
+				page, next, err := e.Attempts(e.ctx, q)
+				e.must(err)
+				for _, r := range page {
+					got = append(got, r.Run.Name+" "+string(r.Attempt.Outcome))
+				}
+				if calls--; next == (store.RecordRef{}) {
+					equal(e, "calls that were left", calls, 0)
+					return strings.Join(got, ", ")
+				}
+				q.Before = next
+			}
+		}
+		all := "a failed, j lost, b failed, a timed_out, a failed"
+		equal(e, "failures", read(store.HistoryQuery{Limit: 10}, 1), all)
+		equal(e, "failures in pages", read(store.HistoryQuery{Limit: 2}, 3), all)
+		equal(e, "failures but those of a job", read(store.HistoryQuery{Limit: 10, Except: []job.ID{a.Definition.UID, e.id(), e.id()}}, 1), "j lost, b failed")
+		equal(e, "failures of a job", read(store.HistoryQuery{Limit: 10, Job: a.Definition.UID}, 1), "a failed, a timed_out, a failed")
+		equal(e, "failures of a namespace", read(store.HistoryQuery{Limit: 10, Namespace: "n"}, 1), "b failed")
+		equal(e, "failures of a time", read(store.HistoryQuery{Limit: 10, From: start.Add(30 * time.Second), To: start.Add(3 * time.Minute)}, 1), "b failed, a timed_out")
+		late := lost
+		late.Attempt.Outcome, late.Run.Outcome, late.Replaces = job.OutcomeSucceeded, job.OutcomeSucceeded, true
+		e.must(e.Append(e.ctx, []store.Record{late}))
+		equal(e, "failures but for one that succeeded after all", read(store.HistoryQuery{Limit: 10}, 1), "a failed, b failed, a timed_out, a failed")
+		expireAll(e, store.Retention{For: time.Nanosecond})
+		equal(e, "failures when all has expired", read(store.HistoryQuery{Limit: 10}, 1), "")
+	}},
+	{"the lists of jobs that never ran and that fall due find them", func(e *env) {
+		var uids []job.ID
+		for i := range 6 {
+			j := e.put(fmt.Sprintf("name: j%d\nschedule: {cron: '%d 3 * * *'}", i, i))
+			if i%2 == 0 {
+				past(e, j, job.OutcomeSucceeded)
+			}
+			uids = append(uids, j.Definition.UID)
+		}
+		var never []string
+		for q := (store.JobQuery{Limit: 2}); ; {
+			page, next, err := e.ListJobs(e.ctx, q)
+			e.must(err)
+			var some []job.ID
+			for _, j := range page {
+				some = append(some, j.Definition.UID)
+			}
+			lists, err := e.Recent(e.ctx, some, 1)
+			e.must(err)
+			for i := range page {
+				if len(lists[i]) == 0 {
+					never = append(never, page[i].Definition.Name)
+				}
+			}
+			if q.After = next; next == "" {
+				break
+			}
+		}
+		equal(e, "jobs that never ran", strings.Join(never, " "), "j1 j3 j5")
+		e.must(e.DeleteJob(e.ctx, store.DeleteJob{UID: uids[4], IfVersion: store.AnyVersion, Actor: "me"}))
+		due, err := e.JobsByUID(e.ctx, []job.ID{uids[5], e.id(), uids[0], uids[4], uids[3]})
+		e.must(err)
+		var names []string
+		for _, j := range due {
+			if j == nil || j.Deleted {
+				names = append(names, "none")
+			} else {
+				names = append(names, j.Definition.Name+" "+j.Definition.Schedule.Cron[0])
+			}
+		}
+		equal(e, "jobs in the order of their due times", strings.Join(names, ", "), "j5 5 3 * * *, none, j0 0 3 * * *, none, j3 3 3 * * *")
+	}},
 	{"attempts that are retried are not final", func(e *env) {
 		j := e.put("name: a\npolicy: {retry: {attempts: 1, backoff: 0s}}")
 		a := e.trigger(j)

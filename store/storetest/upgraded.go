@@ -41,6 +41,9 @@ func Upgraded(t *testing.T, s store.Store) {
 	if len(records) != 1 || records[0].Attempt.ExitCode == nil || *records[0].Attempt.ExitCode != 3 || records[0].Run.Name != "daily" {
 		t.Fatalf("history: %+v", records)
 	}
+	if failed, _, err := s.Attempts(ctx, store.HistoryQuery{Failed: true, Limit: 10}); err != nil || len(failed) != 1 || failed[0].Run.ID != records[0].Run.ID {
+		t.Errorf("failures: %+v, %v", failed, err)
+	}
 	if output, err := s.Output(ctx, records[0].Run.ID, 1, 0, 10); err != nil || len(output) != 1 || string(output[0].Data) != "hello" {
 		t.Errorf("output: %v, %v", output, err)
 	}

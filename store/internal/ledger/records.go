@@ -7,7 +7,7 @@ import (
 )
 
 // RecordIndex has the records of a backend that keeps history in memory, in their order.
-type RecordIndex struct{ tree *btree.BTreeG[recorded] }
+type RecordIndex struct{ tree, failed *btree.BTreeG[recorded] }
 
 // recorded is a record with its place, so that comparing fetches no record.
 type recorded struct {
@@ -17,17 +17,28 @@ type recorded struct {
 
 // NewRecordIndex returns an empty index.
 func NewRecordIndex() *RecordIndex {
-	return &RecordIndex{btree.NewG(degree, func(a, b recorded) bool { return a.at.Compare(b.at) < 0 })}
+	less := func(a, b recorded) bool { return a.at.Compare(b.at) < 0 }
+	return &RecordIndex{btree.NewG(degree, less), btree.NewG(degree, less)}
 }
 
 // Len returns how many records there are.
 func (x *RecordIndex) Len() int { return x.tree.Len() }
 
 // Put adds a record, and Remove removes one.
-func (x *RecordIndex) Put(r *store.Record) { x.tree.ReplaceOrInsert(recorded{r.Ref(), r}) }
+func (x *RecordIndex) Put(r *store.Record) {
+	x.tree.ReplaceOrInsert(recorded{r.Ref(), r})
+	if r.HasFailed() {
+		x.failed.ReplaceOrInsert(recorded{r.Ref(), r})
+	} else {
+		x.failed.Delete(recorded{at: r.Ref()})
+	}
+}
 
 // Remove removes a record.
-func (x *RecordIndex) Remove(r *store.Record) { x.tree.Delete(recorded{at: r.Ref()}) }
+func (x *RecordIndex) Remove(r *store.Record) {
+	x.tree.Delete(recorded{at: r.Ref()})
+	x.failed.Delete(recorded{at: r.Ref()})
+}
 
 // Oldest passes on the records, the oldest first, until each returns false, and Latest the
 // latest first.
@@ -61,13 +72,17 @@ func (x *RecordIndex) Attempts(q *store.HistoryQuery) (list []store.Record, next
 		}
 		return true
 	}
+	tree := x.tree
+	if q.Failed {
+		tree = x.failed
+	}
 	switch {
 	case q.Before != (store.RecordRef{}):
-		x.tree.DescendLessOrEqual(recorded{at: q.Before}, each)
+		tree.DescendLessOrEqual(recorded{at: q.Before}, each)
 	case !q.To.IsZero():
-		x.tree.DescendLessOrEqual(recorded{at: store.RecordRef{Ended: q.To}}, each)
+		tree.DescendLessOrEqual(recorded{at: store.RecordRef{Ended: q.To}}, each)
 	default:
-		x.tree.Descend(each)
+		tree.Descend(each)
 	}
 	return list, next
 }

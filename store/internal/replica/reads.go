@@ -74,7 +74,7 @@ func (b *Backend) ListJobs(ctx context.Context, q store.JobQuery) (list []*store
 				return true
 			case q.Namespace != "" && !strings.HasPrefix(n.full, q.Namespace+"/"):
 				return false
-			case q.Boot && !c.boot:
+			case q.Boot && !c.boot, q.State == job.JobPaused && c.job.State != q.State:
 				return true
 			case len(cells) == store.JobLookMax:
 				more = true

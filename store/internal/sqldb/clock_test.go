@@ -66,6 +66,10 @@ func (d *distant) Alone() bool { return false }
 
 func (d *distant) Lateral() bool { return false }
 
+func (d *distant) Failures() (from, condition string) { return "", Failed }
+
+func (d *distant) Paused() string { return "j.paused_at <> 0" }
+
 func (d *distant) Snapshot(context.Context) (Tx, error) { return line{d: d}, nil }
 func (d *distant) Fault(error) Fault                    { return Final }
 func (d *distant) Clock() string                        { return "the clock" }

@@ -20,6 +20,11 @@ type DB interface {
 	// Lateral tells that a subquery behind FROM may name the tables before it, which takes
 	// less than a statement for each of many rows.
 	Lateral() bool
+	// Failures returns how the index of failures is read: what follows the table of history,
+	// and the condition, which means Failed.
+	Failures() (from, condition string)
+	// Paused is the condition of the index of paused jobs.
+	Paused() string
 	// Fault classifies an error of this package's calls.
 	Fault(err error) Fault
 	// Clock is an expression for the clock of the database, in nanoseconds

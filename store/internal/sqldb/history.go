@@ -120,7 +120,7 @@ func (t *tx) attempts(query *store.HistoryQuery) (list []store.Record, next stor
 	if b := query.Before; b != (store.RecordRef{}) && b.Ended.Before(end.Ended) {
 		end = b
 	}
-	if query.Text == "" && (len(query.Outcomes) > 0 || len(query.Kinds) > 0 || query.Node != "" || query.Namespace != "" || query.Unmet) {
+	if query.Text == "" && (query.Failed || len(query.Except) > 0 || len(query.Outcomes) > 0 || len(query.Kinds) > 0 || query.Node != "" || query.Namespace != "" || query.Unmet) {
 		return t.selected(query, end)
 	}
 	looked := 0
@@ -152,6 +152,10 @@ func (t *tx) attempts(query *store.HistoryQuery) (list []store.Record, next stor
 func (t *tx) selected(query *store.HistoryQuery, end store.RecordRef) (list []store.Record, next store.RecordRef, err error) {
 	const order = " order by h.ended desc, h.run desc, h.attempt desc limit "
 	where, args := historyWhere(query.Job, "", query.From, end)
+	if query.Failed {
+		from, condition := t.s.db.Failures()
+		where = from + where + " and " + condition
+	}
 	text := recordColumns + " from (select * from history h" + where + order + "?) h " + recordNames + " where h.is_final >= ?"
 	final := int64(0)
 	if query.FinalOnly {
@@ -181,6 +185,9 @@ func (t *tx) selected(query *store.HistoryQuery, end store.RecordRef) (list []st
 	if query.Unmet {
 		text += " and h.unmet <> ''"
 	}
+	if len(query.Except) > 0 {
+		text, all = text+" and case when n.uid in (?*) then 1 else 0 end = 0", append(all, set(query.Except))
+	}
 	if list, err = t.records(text+order+"?", append(all, int64(query.Limit)+1)...); err != nil {
 		return nil, next, err
 	}
@@ -200,6 +207,9 @@ func (t *tx) selected(query *store.HistoryQuery, end store.RecordRef) (list []st
 	}
 	return list, next, q.Err()
 }
+
+// Failed is the condition of the index of failures, which has the numbers of their outcomes.
+const Failed = "h.is_final = 1 and h.outcome in (2, 3, 5, 7)"
 
 // endOf is the place in front of what ended at a moment.
 func endOf(to time.Time) store.RecordRef {

@@ -79,6 +79,9 @@ func (t *tx) listJobs(query *store.JobQuery) (found []jobRow, next string, err e
 	if query.Boot {
 		text += " and j.boot = 1" // has an index: each node asks when it starts
 	}
+	if query.State == job.JobPaused {
+		text += " and " + t.s.db.Paused() // has an index: pages ask what needs a person
+	}
 	text += " order by j.live limit ?"
 	for looked, ended := 0, false; !ended && next == ""; {
 		limit := min(listChunk, store.JobLookMax+1-looked)

@@ -1,0 +1,123 @@
+package service
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// A span selects ended runs by their end, and the others by their due time.
+func TestRunsOfASpanOfTime(t *testing.T) {
+	b := newBench(t)
+	s := b.serviceOn(Config{})
+	begun := b.clock()
+	for i := range 2 {
+		b.put(s, fmt.Sprintf(`{"name": "ended-%d", "run": {"shell": "true"}}`, i))
+		b.ends(s, fmt.Sprintf("ended-%d", i), job.OutcomeSucceeded) // takes a minute
+	}
+	for i := range 3 {
+		b.runOf(s, fmt.Sprintf(`{"name": "ready-%d", "run": {"shell": "true"}}`, i))
+		b.pass(time.Minute)
+	}
+	at := func(minutes int) time.Time { return begun.Add(time.Duration(minutes) * time.Minute) }
+	for _, c := range []struct {
+		q    client.RunQuery
+		want string
+	}{
+		{client.RunQuery{}, "ready-0 ready-1 ready-2 ended-1 ended-0"},
+		{client.RunQuery{From: at(1)}, "ready-0 ready-1 ready-2 ended-1"},
+		{client.RunQuery{From: at(3)}, "ready-1 ready-2"},
+		{client.RunQuery{To: at(3)}, "ready-0 ended-1 ended-0"},
+		{client.RunQuery{From: at(1), To: at(4)}, "ready-0 ready-1 ended-1"},
+		{client.RunQuery{From: at(1), To: at(4), PageSize: 1}, "ready-0 ready-1 ended-1"},
+		{client.RunQuery{From: at(1), States: []job.RunState{job.StateDone}}, "ended-1"},
+		{client.RunQuery{From: at(1), Outcomes: []job.Outcome{job.OutcomeSucceeded}}, "ended-1"},
+	} {
+		var names []string
+		for {
+			page, err := s.Runs.List(t.Context(), admin, c.q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range page.Items {
+				names = append(names, strings.TrimPrefix(page.Items[i].Job, "default/"))
+			}
+			if c.q.PageToken = page.NextPageToken; c.q.PageToken == "" {
+				break
+			}
+		}
+		if got := strings.Join(names, " "); got != c.want {
+			t.Errorf("%+v lists %q, want %q", c.q, got, c.want)
+		}
+	}
+}
+
+// A job that failed long ago is found behind whatever succeeded since.
+func TestFailuresAreFoundBehindManyRunsThatSucceeded(t *testing.T) {
+	b := newBench(t)
+	s := b.serviceOn(Config{})
+	for _, name := range []string{"monthly", "busy", "well"} {
+		b.put(s, fmt.Sprintf(`{"name": %q, "run": {"shell": "true"}}`, name))
+	}
+	b.ends(s, "monthly", job.OutcomeFailed)
+	b.ends(s, "well", job.OutcomeFailed)
+	b.pass(20 * 24 * time.Hour)
+	b.ends(s, "well", job.OutcomeSucceeded)
+	for range 3 {
+		b.ends(s, "busy", job.OutcomeSucceeded)
+	}
+	page, err := s.Jobs.List(t.Context(), admin, client.JobQuery{Failing: true}, false)
+	if err != nil || len(page.Items) != 1 {
+		t.Fatalf("%d jobs fail (%v)", len(page.Items), err)
+	}
+	if got := strings.Join(b.names(s, admin, client.JobQuery{Sort: client.ByFailure}), " "); got != "well monthly busy" {
+		t.Errorf("by their last failure jobs are %q", got)
+	}
+}
+
+// Jobs whose last run succeeded do not take the room of those that fail.
+func TestJobsThatRecoveredDoNotHideThoseThatFail(t *testing.T) {
+	b := newBench(t)
+	s := b.serviceOn(Config{})
+	b.put(s, `{"name": "fails", "run": {"shell": "false"}}`)
+	b.ends(s, "fails", job.OutcomeFailed)
+	for i := range failedPart + 2 {
+		name := fmt.Sprintf("recovered-%03d", i)
+		b.put(s, fmt.Sprintf(`{"name": %q, "run": {"shell": "true"}}`, name))
+		b.ends(s, name, job.OutcomeFailed)
+		b.ends(s, name, job.OutcomeSucceeded)
+	}
+	if got := b.names(s, admin, client.JobQuery{Failing: true}); len(got) != 1 || got[0] != "fails" {
+		t.Errorf("jobs that fail are %q", got)
+	}
+}
+
+// The next runs of many chains are read at once, and each job has its own.
+func TestNextRunsOfChainsAreReadTogether(t *testing.T) {
+	b := newBench(t)
+	s := b.serviceOn(Config{})
+	for i := range chainsMax + 3 {
+		b.put(s, fmt.Sprintf(`{"name": "chain-%d", "schedule": {"after_end": "%dm"}, "run": {"shell": "true"}}`, i, i+1))
+	}
+	page, err := s.Jobs.Listed(t.Context(), admin, client.JobQuery{}, true)
+	if err != nil || len(page.Items) != chainsMax+3 {
+		t.Fatalf("%d jobs (%v)", len(page.Items), err)
+	}
+	for _, j := range page.Items {
+		one, err := s.Jobs.find(t.Context(), admin, Read, Name{j.Namespace, j.Name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := s.Jobs.nextInChain(t.Context(), one)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (want == nil) != j.Status.Next.IsZero() || want != nil && !want.Scheduled.Equal(j.Status.Next) {
+			t.Errorf("%s is due at %s in a list, and alone it is %+v", j.Name, j.Status.Next, want)
+		}
+	}
+}
