@@ -309,16 +309,18 @@ type Node struct {
 
 // Server describes a server.
 type Server struct {
-	Version  string    `json:"version" doc:"The version of the program."`
-	Built    string    `json:"built,omitempty" doc:"What the program was built with, such as go1.26.0 linux/amd64."`
-	Node     string    `json:"node" doc:"The name of its node."`
-	Roles    []string  `json:"roles" nullable:"false" doc:"What it does."`
-	Started  time.Time `json:"started,omitzero" doc:"When it started."`
-	Store    string    `json:"store" doc:"Where it keeps its state, without passwords."`
-	History  string    `json:"history,omitempty" doc:"Where it keeps history, if that is elsewhere."`
-	Zones    string    `json:"zone_table" doc:"The version of its time zone data."`
-	Timezone string    `json:"timezone" doc:"The time zone of schedules that name none."`
-	Nodes    int       `json:"nodes" doc:"How many nodes are live."`
+	Version string    `json:"version" doc:"The version of the program."`
+	Built   string    `json:"built,omitempty" doc:"What the program was built with, such as go1.26.0 linux/amd64."`
+	Node    string    `json:"node" doc:"The name of its node."`
+	Roles   []string  `json:"roles" nullable:"false" doc:"What it does."`
+	Started time.Time `json:"started,omitzero" doc:"When it started."`
+	Store   string    `json:"store" doc:"Where it keeps its state, without passwords."`
+	// StoreVersion is unknown while the store does not answer.
+	StoreVersion string `json:"store_version,omitempty" doc:"The program that keeps the store, with its version, such as PostgreSQL 17.2."`
+	History      string `json:"history,omitempty" doc:"Where it keeps history, if that is elsewhere."`
+	Zones        string `json:"zone_table" doc:"The version of its time zone data."`
+	Timezone     string `json:"timezone" doc:"The time zone of schedules that name none."`
+	Nodes        int    `json:"nodes" doc:"How many nodes are live."`
 	// Backup is unknown for stores in database servers.
 	Backup time.Time `json:"backup,omitzero" doc:"When belfry backup made its last backup of the store; absent if it made none, and for stores in database servers."`
 	Hints  []Hint    `json:"hints" nullable:"false" doc:"What belfry doctor would say of it at once, and what differs between nodes. Only for tokens without a namespace."`

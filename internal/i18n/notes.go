@@ -1,7 +1,7 @@
 package i18n
 
-// notes are what the import from xxl-job-admin says of jobs, groups and users, as reasons are
-// written.
+// notes are what the import from xxl-job-admin says of jobs, groups and users, and that of a
+// crontab of its lines, as reasons are written.
 var notes = []translation{
 	{"another group has the same name in lower case, so the namespace ends in the number of the group", "另一个分组的名称转为小写后与它相同，因此命名空间末尾加上了分组编号"},
 	{"the group has a token of its own, which is not taken over: {c} keeps it, and token: {s} in a document of kind executors uses it", "该分组有自己的 access token，不会迁移：用 {c} 保存，再在 kind: executors 的文档中以 token: {s} 引用"},
@@ -28,12 +28,27 @@ var notes = []translation{
 	{"FIX_DELAY beside parents is two jobs in Belfry: the job only follows its parents", "同时有 FIX_DELAY 和父任务在 Belfry 中需要两个任务：本任务只由父任务触发"},
 	{"the old admin says {a}, Belfry {b}: compare --zone and the expression", "原调度中心为 {a}，Belfry 为 {b}：请核对 --zone 和表达式"},
 	{"has rights for no group: needs no token", "没有任何分组的权限：不需要令牌"},
+	{"the setting {n} is left out: it is not the name of an environment variable", "忽略设置 {n}：它不是环境变量的名称"},
+	{"cron starts commands in the home directory of the user; set run.dir if the command depends on it", "cron 在用户的主目录中启动命令；如果命令依赖该目录，请设置 run.dir"},
+	{"output is kept and not mailed to {a}, here and below", "此处及以下的输出会保存，不会邮寄给 {a}"},
+	{"the last line has no end of line: some crons ignore it, or the whole file", "最后一行没有换行符：某些 cron 会忽略该行或整个文件"},
+	{"two backslashes stay two, as with cronie; Debian's cron makes one of them", "两个反斜杠保持不变（同 cronie）；Debian 的 cron 会合并为一个"},
+	{"runs at each start of the node, not of the machine", "在节点每次启动时运行，而不是机器启动时"},
+	{"cron draws the value of ~ when it starts; the job keeps the one that its name gives", "cron 在启动时随机选取 ~ 的值；任务则固定使用由其名称得出的值"},
+	{"the folder {d} cannot be read here: its scripts stay one job", "此处无法读取目录 {d}：其中的脚本合为一个任务"},
+	{"each script of {d} is a job of its own; scripts that are added to the folder later need another import", "{d} 中的每个脚本各成一个任务；以后加入该目录的脚本需要再次导入"},
+	{"found {n} field, want {m} and a command", "只有 {n} 个字段，需要 {m} 个字段和一条命令"},
+	{"found {n} fields, want {m} and a command", "只有 {n} 个字段，需要 {m} 个字段和一条命令"},
+	{"the command is missing: in a system crontab a user stands before it", "缺少命令：系统 crontab 中命令之前是用户"},
+	{"the command is missing", "缺少命令"},
+	{"RANDOM_DELAY: {m} is not a number of minutes from 0 to 1440", "RANDOM_DELAY：{m} 不是 0 到 1440 之间的分钟数"},
+	{"never falls due: {r}", "永远不会到期：{r}"},
+	{"the folder {d} has no scripts", "目录 {d} 中没有脚本"},
 }
 
 var compiledNotes = compile(notes)
 
-// ImportNote returns a note of the import from xxl-job-admin, which is written in English, in
-// the language. What is not known stays as it is.
+// ImportNote returns a note of an import, which is written in English, in the language. What is not known stays as it is.
 func (l Lang) ImportNote(text string) string {
 	if l != Chinese || len(text) > reasonMax {
 		return text

@@ -3,23 +3,30 @@ package server
 import (
 	"context"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/cron"
 	"github.com/belfry-cron/belfry/internal/checkup"
 	"github.com/belfry-cron/belfry/internal/clock"
+	"github.com/belfry-cron/belfry/internal/config"
 	"github.com/belfry-cron/belfry/internal/presence"
 	"github.com/belfry-cron/belfry/internal/trouble"
 	"github.com/belfry-cron/belfry/internal/worker"
 	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/etcd"
+	"github.com/belfry-cron/belfry/store/mysql"
+	"github.com/belfry-cron/belfry/store/postgres"
+	"github.com/belfry-cron/belfry/store/redis"
+	"github.com/belfry-cron/belfry/store/sqlite"
 )
 
 // about describes the server.
 func (s *Server) about() client.Server {
 	c := s.Settings
 	a := client.Server{
-		Version: s.Version, Built: runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH, Node: c.Name, Roles: s.roles(), Started: s.since, Store: c.Store.Shown(),
+		Version: s.Version, Built: runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH, Node: c.Name, Roles: s.roles(), Started: s.since, Store: c.Store.Shown(), StoreVersion: s.storeVersion(),
 		Zones: cron.ZoneTableVersion(), Timezone: string(c.Timezone),
 	}
 	if c.History != "" {
@@ -34,6 +41,46 @@ func (s *Server) about() client.Server {
 		}
 	}
 	return a
+}
+
+const (
+	// versionFor is how long the version of the store is believed: it may be upgraded while
+	// this server runs.
+	versionFor = time.Hour
+	// versionMax is how long a page waits for it.
+	versionMax = 2 * time.Second
+)
+
+// storeVersion returns the program that keeps the store, with its version; "" if it does not
+// answer.
+func (s *Server) storeVersion() string {
+	s.version.Lock()
+	defer s.version.Unlock()
+	if now := s.Now(); s.version.said != "" && now.Sub(s.version.read).Abs() < versionFor {
+		return s.version.said
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), versionMax)
+	defer cancel()
+	s.version.said, s.version.read = versionOf(ctx, s.Settings.Store), s.Now()
+	return s.version.said
+}
+
+func versionOf(ctx context.Context, c config.Store) string {
+	switch c.Kind() {
+	case config.Postgres:
+		about, _ := postgres.Check(ctx, string(c))
+		return about.Server
+	case config.MySQL:
+		about, _ := mysql.Check(ctx, string(c))
+		return about.Server
+	case config.Redis:
+		about, _ := redis.Check(ctx, string(c))
+		return about.Server
+	case config.Etcd:
+		about, _ := etcd.Check(ctx, string(c))
+		return strings.TrimSuffix("etcd "+about.Version, "etcd ")
+	}
+	return "SQLite " + sqlite.Version
 }
 
 // starts counts the attempts that the node starts, in addition to the observer.

@@ -97,11 +97,16 @@ type Server struct {
 	listen    *connections
 	address   string    // that listen was opened by
 	since     time.Time // when it was opened
-	starting  *starts
-	reloads   chan struct{}  // has room for one request
-	closers   []func() error // in the order of opening
-	socket    *net.TCPListener
-	carrying  *Carried // state for the next version of the program
+	version   struct {  // of the store
+		sync.Mutex
+		said string
+		read time.Time
+	}
+	starting *starts
+	reloads  chan struct{}  // has room for one request
+	closers  []func() error // in the order of opening
+	socket   *net.TCPListener
+	carrying *Carried // state for the next version of the program
 }
 
 // spawning gives the runtime one processor more than the machine has, unless its user has set

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
@@ -190,7 +191,7 @@ type frame struct {
 // overview believes its list, which takes some dozens of reads: many may look at it.
 // namespacesFor is how long a new namespace may be missing in the menu.
 const (
-	frameFor      = 5 * time.Second
+	frameFor      = 10 * time.Second
 	attentionFor  = time.Second
 	namespacesFor = time.Minute
 )
@@ -205,23 +206,32 @@ func (s *site) frame(ctx context.Context, who service.Caller, most time.Duration
 		return f
 	}
 	f = frame{read: now, listed: f.listed, namespaces: f.namespaces}
-	f.attention, f.err = s.Service.Attention.List(ctx, who, "")
-	if list, err := s.Service.Nodes.List(ctx, who); err == nil {
+	var reads sync.WaitGroup // at once: each takes several round trips to the store
+	reads.Go(func() {
+		if f.attention, f.err = s.Service.Attention.List(ctx, who, ""); f.err == nil {
+			f.recent, f.err = s.recent(ctx, who, f.attention)
+		}
+	})
+	reads.Go(func() {
+		list, err := s.Service.Nodes.List(ctx, who)
+		if err != nil {
+			return
+		}
 		f.list = list
 		for _, node := range list {
 			if node.State == "live" || node.State == "drained" {
 				f.nodes++
 			}
 		}
-	}
+	})
 	if age := now.Sub(f.listed); age < 0 || age >= namespacesFor {
-		if list, err := s.Service.Jobs.Namespaces(ctx, who); err == nil {
-			f.listed, f.namespaces = now, list
-		}
+		reads.Go(func() {
+			if list, err := s.Service.Jobs.Namespaces(ctx, who); err == nil {
+				f.listed, f.namespaces = now, list
+			}
+		})
 	}
-	if f.err == nil {
-		f.recent, f.err = s.recent(ctx, who, f.attention)
-	}
+	reads.Wait()
 	if f.err != nil {
 		return f
 	}

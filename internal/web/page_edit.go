@@ -29,7 +29,7 @@ type editView struct {
 	Present  int64 // the version that the change is for
 	Text     string
 	Lines    int
-	Fields   []editField
+	Groups   []editGroup
 	Problems []editProblem
 	Graph    template.HTML // of a flow
 	Words    string        // the schedule
@@ -41,11 +41,20 @@ type editView struct {
 	Newer    int64
 }
 
+// editGroup is some fields of the form: the name of a folded group is in Fold, of others in Title.
+type editGroup struct {
+	ID, Title, Fold string
+	Open            bool // though it is folded: a field has a value
+	Fields          []editField
+}
+
 // editField is a field of the form, with its value in the document.
 type editField struct {
 	Path, Label, Value string
-	Group              string // in front of the first of a group
-	Mono, Area, Wide   bool
+	Example            string
+	Mono, Wide         bool
+	Rows               int  // of a field of several lines
+	Elsewhere          bool // the form cannot show what the document has
 	Choices            []choice
 	Problem            string
 }
@@ -67,26 +76,55 @@ type diffLine struct{ Class, Text string }
 // formField is a field that the form has: of a group, with one of some values where it has values.
 type formField struct {
 	group, path string
+	as          fieldForm
 	mono, area  bool
 	wide        bool // it takes the width of two
 	values      func() []string
 	words       string // of the values in the catalogue; "" for the values themselves
+	example     string
+	work        job.Work // that has the field; "" for each
 }
+
+// The groups of the form. Those at the end of their kind are folded as long as they are empty.
+const (
+	groupWhen     = "when"
+	groupWhenMore = "when_more"
+	groupWhat     = "what"
+	groupWhere    = "where"
+	groupWrong    = "wrong"
+)
+
+func truths() []string { return []string{"true", "false"} }
 
 // editFields are the fields of the form, in the order of a document.
 var editFields = []formField{
 	{path: "name", mono: true}, {path: "namespace", mono: true}, {path: "description", wide: true},
-	{group: "when", path: "schedule.cron", mono: true, wide: true}, {group: "when", path: "schedule.every", mono: true}, {group: "when", path: "schedule.timezone"},
-	{group: "when", path: "schedule.clock_change", mono: true, values: job.ClockChange("").Values}, {group: "when", path: "schedule.spread", mono: true},
-	{group: "what", path: "run.shell", mono: true, area: true, wide: true}, {group: "what", path: "run.dir", mono: true}, {group: "what", path: "run.user", mono: true},
-	{group: "wrong", path: "policy.timeout", mono: true}, {group: "wrong", path: "policy.retry.attempts", mono: true}, {group: "wrong", path: "policy.retry.backoff", mono: true},
-	{group: "wrong", path: "policy.overlap", values: job.Overlap("").Values, words: "policy.overlap."}, {group: "wrong", path: "policy.missed", values: job.Missed("").Values, words: "policy.missed."},
-	{group: "wrong", path: "policy.expect.finish_within", mono: true},
+	{path: "labels", as: asPairs, mono: true, wide: true, example: "team=shop"},
+	{group: groupWhen, path: "schedule.cron", as: asList, mono: true, wide: true, example: "30 2 * * MON-FRI"},
+	{group: groupWhen, path: "schedule.every", mono: true, example: "15m"}, {group: groupWhen, path: "schedule.after_end", mono: true, example: "5m"},
+	{group: groupWhen, path: "schedule.at", as: asList, mono: true, wide: true, example: "2027-01-31T09:00:00+01:00"},
+	{group: groupWhen, path: "schedule.on", as: asList, mono: true, wide: true, example: "shop/price-import succeeded"},
+	{group: groupWhen, path: "schedule.timezone"}, {group: groupWhen, path: "schedule.clock_change", mono: true, values: job.ClockChange("").Values},
+	{group: groupWhen, path: "schedule.only", as: asList, mono: true, example: "mon-fri"}, {group: groupWhen, path: "schedule.except", as: asList, mono: true, example: "holidays"},
+	{group: groupWhenMore, path: "schedule.off_day", values: job.OffDay("").Values, words: "schedule.off_day."}, {group: groupWhenMore, path: "schedule.boot", as: asScalar, values: truths, words: "edit.truth."},
+	{group: groupWhenMore, path: "schedule.spread", mono: true, example: "10m"}, {group: groupWhenMore, path: "schedule.jitter", mono: true, example: "30s"},
+	{group: groupWhenMore, path: "schedule.start", mono: true, example: "2027-01-01T00:00:00Z"}, {group: groupWhenMore, path: "schedule.end", mono: true, example: "2027-12-31T00:00:00Z"},
+	{group: groupWhenMore, path: "schedule.max_runs", as: asScalar, mono: true, example: "10"},
+	{group: groupWhat, path: "run.shell", mono: true, area: true, wide: true, work: job.WorkShell},
+	{group: groupWhat, path: "run.dir", mono: true, work: job.WorkShell}, {group: groupWhat, path: "run.user", mono: true, work: job.WorkShell},
+	{group: groupWhat, path: "run.http.url", mono: true, wide: true, work: job.WorkHTTP}, {group: groupWhat, path: "run.http.method", mono: true, work: job.WorkHTTP, example: "GET"},
+	{group: groupWhat, path: "run.http.expect", as: asList, mono: true, work: job.WorkHTTP, example: "2xx"}, {group: groupWhat, path: "run.http.body", mono: true, area: true, wide: true, work: job.WorkHTTP},
+	{group: groupWhat, path: "run.handler", mono: true, wide: true, work: job.WorkHandler},
+	{group: groupWhere, path: "place.labels", as: asPairs, mono: true, wide: true, example: "zone=de"},
+	{group: groupWhere, path: "place.strategy", mono: true, values: job.Strategy("").Values}, {group: groupWhere, path: "place.shards", as: asScalar, mono: true, example: "4"},
+	{group: groupWrong, path: "policy.timeout", mono: true, example: "30m"}, {group: groupWrong, path: "policy.retry.attempts", as: asScalar, mono: true, example: "2"}, {group: groupWrong, path: "policy.retry.backoff", mono: true, example: "1m"},
+	{group: groupWrong, path: "policy.overlap", values: job.Overlap("").Values, words: "policy.overlap."}, {group: groupWrong, path: "policy.missed", values: job.Missed("").Values, words: "policy.missed."},
+	{group: groupWrong, path: "policy.expect.finish_within", mono: true, example: "45m"},
 }
 
 // in returns where a document has the field: what stands beside run.shell may be a part of it.
 func (f *formField) in(text string) string {
-	if name, ok := strings.CutPrefix(f.path, "run."); ok && name != "shell" && fieldOf(text, "run.shell."+name) != "" {
+	if name, ok := strings.CutPrefix(f.path, "run."); ok && f.work == job.WorkShell && name != "shell" && nodeAt(text, "run.shell."+name) != nil {
 		return "run.shell." + name
 	}
 	return f.path
@@ -94,7 +132,7 @@ func (f *formField) in(text string) string {
 
 // isOf reports whether jobs with this kind of work have the field.
 func (f *formField) isOf(work job.Work) bool {
-	return f.group != "what" || work == job.WorkShell || work == "" && f.path == "run.shell"
+	return f.work == "" || f.work == work || work == "" && f.path == "run.shell"
 }
 
 // newJob is what a new job begins with.
@@ -142,7 +180,7 @@ func (s *site) newJobPage(p *page) error {
 		if text, err = yamlOf(d); err != nil {
 			return err
 		}
-		if text, err = setField(text, "name", name+"-copy"); err != nil {
+		if text, err = setField(text, "name", asText, name+"-copy"); err != nil {
 			return err
 		}
 	}
@@ -181,14 +219,14 @@ func yamlOf(d client.Document) (string, error) {
 // saveJob checks a document, or saves it.
 func (s *site) saveJob(p *page) error {
 	form := p.r.PostForm
-	text := strings.ReplaceAll(form.Get("document"), "\r\n", "\n")
+	text := unix(form.Get("document"))
 	for i := range editFields {
 		f := &editFields[i]
-		was, is := form.Get("was."+f.path), strings.ReplaceAll(form.Get("field."+f.path), "\r\n", "\n")
+		was, is := unix(form.Get("was."+f.path)), unix(form.Get("field."+f.path))
 		if !form.Has("field."+f.path) || was == is {
 			continue
 		}
-		changed, err := setField(text, f.in(text), is)
+		changed, err := setField(text, f.in(text), f.as, is)
 		if err != nil {
 			break // the text is no document yet; its problem is shown
 		}
@@ -234,6 +272,9 @@ func (s *site) saveJob(p *page) error {
 	}
 	return p.done("/jobs/"+j.FullName(), said)
 }
+
+// unix writes the lines of a form as documents have them.
+func unix(text string) string { return strings.ReplaceAll(text, "\r\n", "\n") }
 
 // showEdit answers with the editor.
 func (s *site) showEdit(p *page, status int, of string, present int64, text string) error {
@@ -310,33 +351,67 @@ func (s *site) editView(p *page, of string, present int64, text string) (editVie
 	if len(list) == 1 && list[0].Job != nil {
 		work = list[0].Job.Run.Work()
 	}
-	group := ""
 	for i := range editFields {
 		f := &editFields[i]
 		if !f.isOf(work) {
 			continue
 		}
-		path := f.in(text)
-		field := editField{Path: f.path, Label: p.T("edit." + f.path), Value: fieldOf(text, path), Mono: f.mono, Area: f.area, Wide: f.wide}
-		if f.group != group {
-			group = f.group
-			field.Group = p.T("edit.group." + group)
+		if n := len(v.Groups); n == 0 || v.Groups[n-1].ID != f.group {
+			v.Groups = append(v.Groups, p.editGroup(f.group))
 		}
-		if f.values != nil {
-			field.Choices = p.choices(f, field.Value)
-		}
-		for _, problem := range v.Problems {
-			if problem.Path == path || strings.HasPrefix(problem.Path, path+"[") || strings.HasPrefix(problem.Path, path+".") {
-				field.Problem = strings.TrimSpace(problem.Text + " " + problem.Hint)
-			}
-		}
-		v.Fields = append(v.Fields, field)
+		group := &v.Groups[len(v.Groups)-1]
+		field := p.editField(f, text, v.Problems)
+		group.Open = group.Open || field.Value != "" || field.Elsewhere || field.Problem != ""
+		group.Fields = append(group.Fields, field)
 	}
 	if len(problems) > 0 || len(list) != 1 || list[0].Job == nil {
 		return v, nil
 	}
 	return v, s.explainEdit(p, &v, list[0])
 }
+
+func (p *page) editGroup(id string) editGroup {
+	group := editGroup{ID: id}
+	switch id {
+	case "":
+	case groupWhenMore:
+		group.Fold = p.T("edit.group." + id)
+	default:
+		group.Title = p.T("edit.group." + id)
+	}
+	return group
+}
+
+// editField is a field with its value in a document, and the problem that it has there.
+func (p *page) editField(f *formField, text string, problems []editProblem) editField {
+	path := f.in(text)
+	value, ok := fieldOf(text, path, f.as)
+	field := editField{Path: f.path, Label: p.T("edit." + f.path), Value: value, Mono: f.mono, Wide: f.wide, Example: f.example, Elsewhere: !ok}
+	switch {
+	case f.area:
+		field.Rows = areaRows
+	case f.as == asList || f.as == asPairs:
+		field.Rows = min(strings.Count(value, "\n")+1, listRows)
+	}
+	if f.values != nil && ok {
+		field.Choices = p.choices(f, value)
+	}
+	if !ok {
+		field.Example = p.T("edit.elsewhere")
+	}
+	for _, problem := range problems {
+		if problem.Path == path || strings.HasPrefix(problem.Path, path+"[") || strings.HasPrefix(problem.Path, path+".") {
+			field.Problem = strings.TrimSpace(problem.Text + " " + problem.Hint)
+		}
+	}
+	return field
+}
+
+// areaRows is how many lines of a command the form shows, and listRows of a list at most.
+const (
+	areaRows = 4
+	listRows = 8
+)
 
 // choices are the values of a field: first the default, which leaves it out of the document.
 func (p *page) choices(f *formField, value string) []choice {
@@ -484,7 +559,10 @@ func (s *site) importCrontab(p *page) error {
 	v := importView{Layout: p.layout("import.title", "jobs"), Text: text, Zone: p.zone.String()}
 	var documents []client.Document
 	for _, line := range crontab.Import(text, crontab.Options{Format: crontab.FormatOf("crontab"), Zone: v.Zone}) {
-		row := importLine{Number: line.Number, Text: clean(line.Text), Problem: clean(line.Problem), Notes: line.Notes, Edit: "/jobs/new?line=" + url.QueryEscape(line.Text)}
+		row := importLine{Number: line.Number, Text: clean(line.Text), Problem: p.note(line.Problem), Edit: "/jobs/new?line=" + url.QueryEscape(line.Text)}
+		for _, note := range line.Notes {
+			row.Notes = append(row.Notes, p.note(note))
+		}
 		for _, d := range line.Documents {
 			document, err := client.DocumentOf(d)
 			if err != nil {
@@ -524,7 +602,7 @@ func fromCrontab(line, zone string) string {
 func (p *page) explainLine(line string) (words string, next []nextRow, problem string) {
 	for _, l := range crontab.Import(line+"\n", crontab.Options{Format: crontab.FormatOf("crontab"), Zone: p.zone.String()}) {
 		if l.Problem != "" {
-			return "", nil, clean(l.Problem)
+			return "", nil, p.note(l.Problem)
 		}
 		for _, d := range l.Documents {
 			if d.Job == nil {

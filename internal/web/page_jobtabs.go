@@ -132,6 +132,8 @@ type scheduleView struct {
 	From, To   string
 	Backfill   *client.Backfill
 	Rows       []backfillRow
+	Beside     []dueRow // other jobs that start in the minute of the next run
+	BesideMore bool
 }
 
 type scheduleRow struct {
@@ -159,6 +161,8 @@ type backfillRow struct {
 const (
 	scheduleRows = 20
 	monthRows    = 200
+	// besideRows is how many jobs that start in the same minute it lists.
+	besideRows = 8
 )
 
 func (s *site) schedulePage(p *page) error { return s.showSchedule(p, http.StatusOK, nil) }
@@ -187,7 +191,7 @@ func (s *site) showSchedule(p *page, status int, backfill *client.Backfill) erro
 	v.OwnZone = v.Zones[0] != v.Zones[1]
 	for i := range list.Items[:min(len(list.Items), scheduleRows)] {
 		o := &list.Items[i]
-		row := scheduleRow{In: p.relative(o.Scheduled), Own: o.Scheduled.In(zone).Format("Mon 2 Jan 15:04:05"), UTC: o.Scheduled.UTC().Format("15:04:05"), JobsOwn: o.Scheduled.Format("Mon 2 Jan 15:04:05")}
+		row := scheduleRow{In: p.relative(o.Scheduled), Own: p.exactly(o.Scheduled.In(zone)), UTC: o.Scheduled.UTC().Format("15:04:05"), JobsOwn: p.exactly(o.Scheduled)}
 		if late := o.Due.Sub(o.Scheduled); late > 0 {
 			row.Due = "+" + p.took(late)
 		}
@@ -198,6 +202,9 @@ func (s *site) showSchedule(p *page, status int, backfill *client.Backfill) erro
 		if err == nil {
 			v.Notes = said.Notes
 		}
+	}
+	if err := s.beside(p, &v, list.Items); err != nil {
+		return err
 	}
 	v.calendar(p, list.Items)
 	v.From, v.To = p.now.AddDate(0, 0, -1).Format("2006-01-02T15:04"), p.now.Format("2006-01-02T15:04")
@@ -212,6 +219,33 @@ func (s *site) showSchedule(p *page, status int, backfill *client.Backfill) erro
 		}
 	}
 	s.write(p, status, "schedule", v)
+	return nil
+}
+
+// beside lists the other jobs that start in the minute of the next run.
+func (s *site) beside(p *page, v *scheduleView, items []client.Occurrence) error {
+	if len(items) == 0 {
+		return nil
+	}
+	minute := items[0].Due.Truncate(time.Minute)
+	from := later(minute, p.now)
+	if !from.Before(minute.Add(time.Minute)) {
+		return nil
+	}
+	list, err := s.Service.Load.Due(p.ctx(), p.who, "", from, minute.Add(time.Minute), besideRows+2)
+	if err != nil {
+		return err
+	}
+	for _, d := range list {
+		if d.Job == v.Full {
+			continue
+		}
+		if v.BesideMore = len(v.Beside) == besideRows; v.BesideMore {
+			break
+		}
+		namespace, name := splitName(d.Job)
+		v.Beside = append(v.Beside, dueRow{At: p.at(d.Due), In: p.relative(d.Due), Namespace: namespace, Name: name, Address: "/jobs/" + d.Job})
+	}
 	return nil
 }
 

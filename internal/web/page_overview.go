@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
-	"github.com/belfry-cron/belfry/cron"
 	"github.com/belfry-cron/belfry/internal/draw"
 	"github.com/belfry-cron/belfry/internal/service"
 	"github.com/belfry-cron/belfry/job"
@@ -82,12 +81,18 @@ const (
 
 func (s *site) overview(p *page) error {
 	l := p.layout("overview.title", "overview")
-	jobs, err := s.Service.Jobs.Listed(p.ctx(), p.who, client.JobQuery{Namespace: l.Namespace, Sort: client.ByNext, PageSize: dueRows * 4}, true)
+	due, err := s.Service.Load.Planned(p.ctx(), p.who, l.Namespace, p.now, p.now.Add(dueWithin), dueRows*4, 2)
 	if err != nil {
 		return err
 	}
-	if len(jobs.Items) == 0 && l.Namespace == "" {
-		return s.firstStart(p, l)
+	if len(due) == 0 && l.Namespace == "" {
+		jobs, err := s.Service.Jobs.Listed(p.ctx(), p.who, client.JobQuery{PageSize: 1}, false)
+		if err != nil {
+			return err
+		}
+		if len(jobs.Items) == 0 {
+			return s.firstStart(p, l)
+		}
 	}
 	v := overviewView{Layout: l, Now: p.T("weekday."+p.now.Format("Mon")) + " " + p.date(p.now) + ", " + p.now.Format("15:04")}
 	list, recent, err := s.attention(p, l.Namespace)
@@ -100,7 +105,10 @@ func (s *site) overview(p *page) error {
 		v.Needs = append(v.Needs, n)
 	}
 	v.Lead = p.lead(list)
-	p.due(&v, jobs.Items)
+	if l.Namespace == "" {
+		l.Attention = len(list) // the frame may have been read before
+	}
+	p.due(&v, due)
 	nodes := s.frame(p.ctx(), p.who, attentionFor).list
 	for i := range nodes {
 		n := &nodes[i]
@@ -256,37 +264,19 @@ func (p *page) need(a *client.Attention) need {
 }
 
 // due lists what is due soon, without what is due all the time.
-func (p *page) due(v *overviewView, jobs []*job.Job) {
-	for _, j := range jobs {
-		if j.Status == nil || j.Status.Next.IsZero() || j.Status.State != job.JobActive || j.Status.Next.Sub(p.now) > dueWithin {
-			continue
-		}
-		if isConstant(&j.Schedule, j.Status.Next) {
+func (p *page) due(v *overviewView, planned []service.PlannedJob) {
+	for i := range planned {
+		d := &planned[i]
+		if len(d.Times) == 0 || len(d.Times) > 1 && d.Times[1].Sub(d.Times[0]) <= denserThan {
 			continue
 		}
 		if len(v.Due) == dueRows {
 			v.DueMore++
 			continue
 		}
-		namespace, name := splitName(j.FullName())
-		v.Due = append(v.Due, dueRow{At: p.minute(j.Status.Next), In: p.relative(j.Status.Next), Namespace: namespace, Name: name, Address: "/jobs/" + j.FullName()})
+		namespace, name := splitName(d.Job)
+		v.Due = append(v.Due, dueRow{At: p.minute(d.Times[0]), In: p.relative(d.Times[0]), Namespace: namespace, Name: name, Address: "/jobs/" + d.Job})
 	}
-}
-
-// isConstant reports whether a schedule is due all the time: its next occurrences are at most
-// denserThan apart.
-func isConstant(s *job.Schedule, next time.Time) bool {
-	if s.Every > 0 {
-		return time.Duration(s.Every) <= denserThan
-	}
-	for _, text := range s.Cron {
-		if schedule, err := cron.ParseSchedule(text); err == nil {
-			if t := schedule.Next(next); !t.IsZero() && t.Sub(next) <= denserThan {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 func (p *page) change(c *client.AuditRecord) change {

@@ -369,7 +369,7 @@ func (s *site) serverFacts(p *page) ([]fact, []client.Hint, error) {
 		{Name: p.T("settings.version"), Value: strings.TrimSuffix(cmp.Or(about.Version, s.Version)+", "+about.Built, ", ")},
 		{Name: p.T("settings.node"), Value: about.Node}, {Name: p.T("settings.state"), Value: state},
 		{Name: p.T("settings.address"), Value: p.r.Host}, {Name: p.T("settings.roles"), Value: strings.Join(about.Roles, ", ")},
-		{Name: p.T("settings.store"), Value: about.Store}, {Name: p.T("settings.history"), Value: about.History},
+		{Name: p.T("settings.store"), Value: about.Store}, {Name: p.T("settings.store_version"), Value: about.StoreVersion}, {Name: p.T("settings.history"), Value: about.History},
 		{Name: p.T("settings.zones"), Value: about.Zones}, {Name: p.T("settings.default_zone"), Value: about.Timezone},
 		{Name: p.T("nav.nodes"), Value: fmt.Sprint(about.Nodes)},
 	}

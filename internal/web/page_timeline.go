@@ -37,7 +37,10 @@ type timelineView struct {
 	IsMoved  bool // the page is not about now
 	Per      string
 	Lane     []tab // what lanes can be of
-	Gains    []gainRow
+	// Measures are what the week can show, and the titles of its pictures.
+	Measures              []tab
+	AheadTitle, DoneTitle string
+	Gains                 []gainRow
 }
 
 // gainRow says how full the fullest minute of the day to come would be if schedules were spread.
@@ -79,7 +82,7 @@ func (s *site) timeline(p *page) error {
 			return err
 		}
 		for _, span := range timelineSpans {
-			v.Views = append(v.Views, tab{Name: p.T("timeline.hours", "n", int(span.span/time.Hour)), Address: p.with("view", "", "minute", "", "span", span.name)})
+			v.Views = append(v.Views, tab{Name: p.T("timeline.hours", "n", int(span.span/time.Hour)), Address: p.with("view", "", "minute", "", "span", span.name, "of", "")})
 		}
 	} else if err := s.timelineDay(p, &v); err != nil {
 		return err
@@ -272,60 +275,101 @@ func (s *site) columns(p *page, stats client.Stats, from, to time.Time, step tim
 	return columns, now, nil
 }
 
-// timelineWeek draws the starts of the week to come by quarters of an hour, and the minutes of
-// the hour at which they crowd.
+// What the week shows of each quarter of an hour.
+const (
+	weekStarts   = "starts"
+	weekRunning  = "running"
+	weekFailures = "failures"
+)
+
+const (
+	quarter  = 15 * time.Minute
+	quarters = 96 // of a day
+)
+
+// week is what a heat map of seven days shows, by its first day.
+type week struct {
+	first time.Time
+	zone  *time.Location
+	cells [][]float64
+	names []string
+}
+
+func (p *page) week(first time.Time) week {
+	w := week{first: midnight(first), zone: p.zone}
+	for i := range 7 {
+		w.cells = append(w.cells, make([]float64, quarters))
+		w.names = append(w.names, p.T("weekday."+first.AddDate(0, 0, i).Format("Mon")))
+	}
+	return w
+}
+
+// add adds to the quarter of a moment.
+func (w *week) add(t time.Time, n float64) {
+	t = t.In(w.zone)
+	if day := int(midnight(t).Sub(w.first) / (24 * time.Hour)); day >= 0 && day < len(w.cells) {
+		w.cells[day][t.Hour()*4+t.Minute()/15] += n
+	}
+}
+
+// draw draws the week with a text for each value, and now on one of its days.
+func (w *week) draw(label string, text func(float64) string, today int, now time.Time) template.HTML {
+	title := func(i, j int) string {
+		return fmt.Sprintf("%s %02d:%02d: %s", w.names[i], j/4, j%4*15, text(w.cells[i][j]))
+	}
+	return picture(draw.Heat(label, w.names, w.cells, title, hourTicks(), [2]int{today, now.Hour()*4 + now.Minute()/15}))
+}
+
+// timelineWeek draws the week to come and the past one by quarters of an hour, and the minutes of
+// the hour at which starts crowd.
 func (s *site) timelineWeek(p *page, v *timelineView) error {
-	const quarters = 96
+	of := p.query("of")
+	if !slices.Contains([]string{weekRunning, weekFailures}, of) {
+		of = weekStarts
+	}
+	for _, one := range []string{weekStarts, weekRunning, weekFailures} {
+		address := one
+		if one == weekStarts {
+			address = ""
+		}
+		v.Measures = append(v.Measures, tab{Name: p.T("timeline.of." + one), Address: p.with("of", address, "minute", ""), Current: one == of})
+	}
 	first := time.Date(p.now.Year(), p.now.Month(), p.now.Day(), 0, 0, 0, 0, p.zone)
 	end := first.AddDate(0, 0, 7)
 	v.Range = p.T("run.from_to", "from", p.date(first), "to", p.date(end.AddDate(0, 0, -1)))
-	load, err := s.Service.Load.Ahead(p.ctx(), p.who, client.LoadQuery{Namespace: v.Namespace, From: p.now, To: end, Step: 15 * time.Minute})
+	load, err := s.Service.Load.Ahead(p.ctx(), p.who, client.LoadQuery{Namespace: v.Namespace, From: p.now, To: end, Step: quarter})
 	if err != nil {
 		return err
 	}
-	cells := make([][]float64, 7)
-	var names []string
-	for i := range cells {
-		cells[i] = make([]float64, quarters)
-		names = append(names, p.T("weekday."+first.AddDate(0, 0, i).Format("Mon")))
+	ahead, done := p.week(first), p.week(first.AddDate(0, 0, -6))
+	past, err := s.Service.Stats.Over(p.ctx(), p.who, client.StatsQuery{Namespace: v.Namespace, From: first.AddDate(0, 0, -6), To: p.now, Step: quarter})
+	if err != nil {
+		return err
 	}
+	usual := done.count(of, past.Items)
 	byHour := map[time.Time]int{}
 	for i, starts := range load.Starts {
-		t := load.From.Add(time.Duration(i) * 15 * time.Minute).In(p.zone)
-		day := int(midnight(t).Sub(midnight(first)) / (24 * time.Hour))
-		if day >= 0 && day < 7 {
-			cells[day][t.Hour()*4+t.Minute()/15] += float64(starts)
-			byHour[t.Truncate(time.Hour)] += starts
+		t := load.From.Add(time.Duration(i) * quarter).In(p.zone)
+		byHour[t.Truncate(time.Hour)] += starts
+		if of == weekRunning {
+			ahead.add(t, float64(starts)*usual.Seconds()/quarter.Seconds())
+		} else {
+			ahead.add(t, float64(starts))
 		}
 	}
-	title := func(i, j int) string {
-		return fmt.Sprintf("%s %02d:%02d: %s", names[i], j/4, j%4*15, p.T("timeline.planned", "n", int(cells[i][j])))
+	text := map[string]func(float64) string{
+		weekStarts:   func(n float64) string { return number(int64(n)) },
+		weekRunning:  func(n float64) string { return p.T("timeline.at_once", "n", fmt.Sprintf("%.1f", n)) },
+		weekFailures: func(n float64) string { return p.T("timeline.failures", "n", int(n)) },
+	}[of]
+	v.AheadTitle, v.DoneTitle = p.T("timeline.week_ahead."+of), p.T("timeline.week_past."+of)
+	v.WeekDone = done.draw(v.DoneTitle, text, 6, p.now)
+	if of == weekStarts {
+		text = func(n float64) string { return p.T("timeline.planned", "n", int(n)) }
 	}
-	now := [2]int{0, p.now.Hour()*4 + p.now.Minute()/15}
-	v.Week = picture(draw.Heat(p.T("timeline.week_ahead"), names, cells, title, hourTicks(), now))
-	past, err := s.Service.Stats.Over(p.ctx(), p.who, client.StatsQuery{Namespace: v.Namespace, From: first.AddDate(0, 0, -6), To: p.now, Step: 15 * time.Minute})
-	if err != nil {
-		return err
+	if of != weekFailures {
+		v.Week = ahead.draw(v.AheadTitle, text, 0, p.now)
 	}
-	done := make([][]float64, 7)
-	var doneNames []string
-	for i := range done {
-		done[i] = make([]float64, quarters)
-		doneNames = append(doneNames, p.T("weekday."+first.AddDate(0, 0, i-6).Format("Mon")))
-	}
-	for i := range past.Items {
-		b := &past.Items[i]
-		t := b.Start.In(p.zone)
-		day := int(midnight(t).Sub(midnight(first.AddDate(0, 0, -6))) / (24 * time.Hour))
-		for o, n := range b.Outcomes {
-			if day >= 0 && day < 7 && o != job.OutcomeWithdrawn {
-				done[day][t.Hour()*4+t.Minute()/15] += float64(n)
-			}
-		}
-	}
-	v.WeekDone = picture(draw.Heat(p.T("timeline.week_past"), doneNames, done, func(i, j int) string {
-		return fmt.Sprintf("%s %02d:%02d: %d", doneNames[i], j/4, j%4*15, int(done[i][j]))
-	}, hourTicks(), [2]int{6, now[1]}))
 	v.quietest(p, byHour)
 	day, err := s.Service.Load.Ahead(p.ctx(), p.who, client.LoadQuery{Namespace: v.Namespace, From: p.now, To: p.now.Add(24 * time.Hour), Step: time.Minute})
 	if err != nil {
@@ -352,6 +396,47 @@ func (s *site) timelineWeek(p *page, v *timelineView) error {
 	v.Hour = picture(draw.Columns(p.T("timeline.hour"), minutes, -1, "", whole, 90))
 	v.gains(p, day)
 	return nil
+}
+
+// count counts what ended, and returns how long a run took on average.
+func (w *week) count(of string, buckets []client.StatsBucket) time.Duration {
+	seconds, runs := 0.0, 0
+	for i := range buckets {
+		b := &buckets[i]
+		all, failed := 0, 0
+		for o, n := range b.Outcomes {
+			if o != job.OutcomeWithdrawn {
+				all += n
+			}
+			if o.Alarms() {
+				failed += n
+			}
+		}
+		seconds, runs = seconds+b.Seconds, runs+all
+		switch of {
+		case weekRunning:
+			w.running(b)
+		case weekFailures:
+			w.add(b.Start, float64(failed))
+		default:
+			w.add(b.Start, float64(all))
+		}
+	}
+	if runs == 0 {
+		return 0
+	}
+	return time.Duration(seconds / float64(runs) * float64(time.Second))
+}
+
+// running adds how many runs were running at once, on average. The longest one ran in the quarters
+// before as well; the others count where they ended.
+func (w *week) running(b *client.StatsBucket) {
+	w.add(b.Start, max(0, b.Seconds-b.Longest)/quarter.Seconds())
+	left := time.Duration(b.Longest * float64(time.Second))
+	for at := b.Start; left > 0 && at.Sub(b.Start) > -7*24*time.Hour; at = at.Add(-quarter) {
+		w.add(at, min(left, quarter).Seconds()/quarter.Seconds())
+		left -= quarter
+	}
 }
 
 // spreads are the minutes over which the page shows starts to be spread.

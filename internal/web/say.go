@@ -68,6 +68,15 @@ func (p *page) day(t time.Time, clock string) string {
 	return p.date(t) + " " + t.Format("15:04")
 }
 
+// exactly writes a moment by the clock that it has.
+func (p *page) exactly(t time.Time) string {
+	day := t.Format("2 Jan")
+	if p.lang == i18n.Chinese {
+		day = t.Format("1月2日")
+	}
+	return p.T("weekday."+t.Format("Mon")) + " " + day + " " + t.Format("15:04:05")
+}
+
 func midnight(t time.Time) time.Time {
 	return time.Date(t.Year(), t.Month(), t.Day(), 0, 0, 0, 0, time.UTC)
 }
@@ -294,6 +303,9 @@ func describe(text string, s *job.Schedule, lang cron.Lang) string {
 
 // reason says the reason of a run in the language of the page.
 func (p *page) reason(text string) string { return clean(p.lang.Reason(text)) }
+
+// note says what an import notes of a line.
+func (p *page) note(text string) string { return clean(p.lang.ImportNote(text)) }
 
 // clean shows characters that change what stands around them, or nothing at all, by their
 // number: text of jobs must not pretend to be something else.

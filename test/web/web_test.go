@@ -447,6 +447,9 @@ func pages(t *testing.T) []string {
 // axeScript runs the rules of WCAG 2 and answers with a line for each violation.
 const axeScript = `axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"], resultTypes: ["violations"]}).then(r => r.violations.map(v => v.id + ": " + v.nodes.slice(0, 3).map(n => n.html.slice(0, 160)).join(" ; ")))`
 
+// zoomed is how wide a page of 1440 px is at 200 %.
+const zoomed = 720
+
 func TestEachPageInEveryThemeLanguageAndSize(t *testing.T) {
 	list := pages(t)
 	// Colours are alike in both languages, and lengths in both themes.
@@ -472,7 +475,7 @@ func TestEachPageInEveryThemeLanguageAndSize(t *testing.T) {
 							t.Errorf("%s in %s violates %s", path, theme, violation)
 						}
 					}
-					for _, width := range []int64{1440, 390} {
+					for _, width := range []int64{1440, zoomed, 390} {
 						b.width(width)
 						if got := value[int64](b, "document.documentElement.scrollWidth"); got > width {
 							wide := value[string](b, fmt.Sprintf(`[...document.querySelectorAll("main *")].filter(e => e.getBoundingClientRect().right > %d && !e.closest(".scroll-x, pre, .cmd, .log, .tabs, .panel:has(>table:not(.cards))")).slice(0, 3).map(e => e.outerHTML.slice(0, 120)).join(" ; ")`, width))

@@ -60,6 +60,9 @@ export function edit() {
       const other = fresh.getElementById(field.id);
       if (!other) continue;
       if (document.activeElement !== field) field.value = other.value;
+      field.readOnly = other.readOnly;
+      field.placeholder = other.placeholder;
+      if (field.rows) field.rows = Math.max(other.rows, field.value.split("\n").length);
       // What was sent is in the text by now, also of the field that is being typed in.
       form.elements["was." + field.name.slice(6)].value = other.value;
       const box = field.closest(".field"), error = other.closest(".field").querySelector(".err");

@@ -7,7 +7,7 @@ import {say} from "./words.js";
 const policy = window.trustedTypes?.createPolicy("belfry", {createHTML: html => html, createScriptURL: address => address}) ?? {createHTML: html => html, createScriptURL: address => address};
 const alive = 20000;   // a tab tells the shared stream so often that it is there
 const silence = 25000; // the server says something each 15 s
-const between = 700;  // at least, from one read to the next: what happened is on the page within a second
+const between = 700;  // from one read to the next in the long run: what happened is on the page within a second
 const patience = 30000; // a click that leads to another page is not lost to a reload for so long
 let last = Date.now(), leaving = -patience, pending = 0, reading = false, again = false, ended = false, opened = false, following = false;
 
@@ -85,20 +85,24 @@ function over() {
   addEventListener("focus", check);
 }
 
-// later gathers what happens within a quarter of a second, and keeps the distance between two reads.
+// later gathers what happens within a quarter of a second, and keeps the distance between two reads;
+// after a quiet while it reads a few times without it, so that start and end of a run are both seen at once.
+const burst = 3;
+let spare = burst, counted = Date.now();
 function later() {
   if (pending) return;
-  pending = setTimeout(async () => { pending = 0; await refresh(); }, Math.max(250, between - (Date.now() - refreshed)));
+  const now = Date.now();
+  spare = Math.min(burst, spare + (now - counted) / between) - 1;
+  counted = now;
+  pending = setTimeout(async () => { pending = 0; await refresh(); }, Math.max(250, -between * spare));
 }
 
 // part is a page of this server as a document of its own.
 export const part = html => new DOMParser().parseFromString(policy.createHTML(html), "text/html");
 
-let refreshed = 0;
 export async function refresh() {
   if (reading) { again = true; return; }
   reading = true;
-  refreshed = Date.now();
   try {
     const answer = await fetch(location.href, {headers: {"X-Belfry": "1"}, cache: "no-store"});
     if (answer.status === 401) return over();
