@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -31,7 +30,10 @@ func (s *Runs) explain(ctx context.Context, runs []store.Run) error {
 	for i := range live {
 		bySession[live[i].ID] = &live[i]
 	}
-	jobs := map[job.ID]*store.Job{}
+	jobs, err := s.jobsOf(ctx, runs, func(r *store.Run) bool { return r.State == job.StateReady && bySession[r.Session] == nil })
+	if err != nil {
+		return err
+	}
 	for i := range runs {
 		r := &runs[i]
 		if r.State != job.StateReady {
@@ -40,8 +42,8 @@ func (s *Runs) explain(ctx context.Context, runs []store.Run) error {
 		var why string
 		if on := bySession[r.Session]; on != nil {
 			why = busy(r, on, now)
-		} else if why, err = s.unplaced(ctx, r, live, jobs); err != nil {
-			return err
+		} else {
+			why = unplaced(r, live, jobs[r.JobUID])
 		}
 		switch {
 		case why == "":
@@ -63,18 +65,33 @@ func busy(r *store.Run, s *store.Session, now time.Time) string {
 	return fmt.Sprintf("node %s runs as many attempts as it may: %d", s.Node, s.Load.Running)
 }
 
-// unplaced says why a run has no live node.
-func (s *Runs) unplaced(ctx context.Context, r *store.Run, live []store.Session, jobs map[job.ID]*store.Job) (string, error) {
-	j, ok := jobs[r.JobUID]
-	if !ok {
-		var err error
-		if j, err = store.JobByUID(ctx, s.store, r.JobUID); err != nil && !errors.Is(err, store.ErrNotFound) {
-			return "", err
+// jobsOf returns the jobs of selected runs: at once, as lists have many.
+func (s *Runs) jobsOf(ctx context.Context, runs []store.Run, selected func(*store.Run) bool) (map[job.ID]*store.Job, error) {
+	var uids []job.ID
+	jobs := map[job.ID]*store.Job{}
+	for i := range runs {
+		if r := &runs[i]; selected(r) {
+			if _, known := jobs[r.JobUID]; !known {
+				uids, jobs[r.JobUID] = append(uids, r.JobUID), nil
+			}
 		}
-		jobs[r.JobUID] = j
 	}
+	for some := range slices.Chunk(uids, store.MaxBatch) {
+		list, err := s.store.JobsByUID(ctx, some)
+		if err != nil {
+			return nil, err
+		}
+		for i, j := range list {
+			jobs[some[i]] = j
+		}
+	}
+	return jobs, nil
+}
+
+// unplaced says why a run has no live node.
+func unplaced(r *store.Run, live []store.Session, j *store.Job) string {
 	if j == nil {
-		return "", nil // it is about to be withdrawn
+		return "" // it is about to be withdrawn
 	}
 	filled := j.Filled
 	if step, _ := r.Step(); r.Kind == job.RunStep && filled.Run.IsFlow() {
@@ -88,10 +105,10 @@ func (s *Runs) unplaced(ctx context.Context, r *store.Run, live []store.Session,
 	if engine.Belongs(place.Binds(), r.Node) {
 		for i := range live {
 			if live[i].Node == r.Node && live[i].Drain != nil {
-				return "it belongs to its node, and " + live[i].Drain.InWords(r.Node), nil
+				return "it belongs to its node, and " + live[i].Drain.InWords(r.Node)
 			}
 		}
-		return "it belongs to node " + r.Node + ", which is not live", nil
+		return "it belongs to node " + r.Node + ", which is not live"
 	}
-	return placement.Nowhere(&place, filled.Run.HandlerName(), live), nil
+	return placement.Nowhere(&place, filled.Run.HandlerName(), live)
 }

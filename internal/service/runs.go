@@ -336,33 +336,45 @@ func (s *Runs) listActive(ctx context.Context, of scope, q *client.RunQuery, uid
 	} else if !q.From.IsZero() {
 		active.After = store.RunRef{Due: q.From}
 	}
+	shown := active.After // the last run of the page
 	for {
 		runs, err := of.active(ctx, s.store, active)
 		if err != nil {
 			return nil, err
 		}
+		last := len(runs) < active.Limit
+		if !last {
+			active.After = runs[len(runs)-1].Ref()
+		}
+		if at := slices.IndexFunc(runs, func(r store.Run) bool { return !q.To.IsZero() && !r.Due.Before(q.To) }); at >= 0 {
+			runs, last = runs[:at], true
+		}
+		runs = slices.DeleteFunc(runs, func(r store.Run) bool {
+			return isFlowTimer(&r.Run) || !slices.Contains(states, r.State) || len(q.Kinds) > 0 && !slices.Contains(q.Kinds, r.Kind) || q.Node != "" && r.Node != q.Node
+		})
+		room := q.PageSize - len(page.Items)
+		more := len(runs) > room
+		if more {
+			runs = runs[:room]
+		}
 		if err := s.explain(ctx, runs); err != nil {
 			return nil, err
 		}
 		for i := range runs {
-			r := &runs[i]
-			if !q.To.IsZero() && !r.Due.Before(q.To) {
-				return nil, nil
-			}
-			if isFlowTimer(&r.Run) || !slices.Contains(states, r.State) || len(q.Kinds) > 0 && !slices.Contains(q.Kinds, r.Kind) || q.Node != "" && r.Node != q.Node {
-				continue
-			}
-			if len(page.Items) == q.PageSize {
-				return &active.After, nil
-			}
 			page.Items = append(page.Items, activeRun(&runs[i]))
-			active.After = r.Ref()
 		}
-		if len(runs) < active.Limit {
+		switch {
+		case more && len(runs) > 0:
+			after := runs[len(runs)-1].Ref()
+			return &after, nil
+		case more:
+			return &shown, nil
+		case last:
 			return nil, nil
 		}
-		last := runs[len(runs)-1]
-		active.After = last.Ref()
+		if len(runs) > 0 {
+			shown = runs[len(runs)-1].Ref()
+		}
 	}
 }
 
