@@ -231,7 +231,7 @@ type JobQuery struct {
 	Labels    map[string]string
 	Text      string // in name or description
 	State     job.JobState
-	Failing   bool      // only active jobs whose last run failed, of at most 50 that failed within the last day
+	Failing   bool      // only active jobs whose last run failed, at most the 50 that failed last
 	NeverRan  bool      // only jobs of which no finished run is kept
 	DueBefore time.Time // only jobs that fall due before; they come in the order ByNext, or with Failing as without
 	Work      job.Work  // their kind of work, such as job.WorkFlow

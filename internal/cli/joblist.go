@@ -62,7 +62,7 @@ belfry job list -o name`,
 	f.VarP((*labels)(&ask.labels), "label", "l", "only jobs with this label: KEY=VALUE; may be repeated")
 	addWord(f, &ask.text, "text", "", "TEXT", "only jobs with this text in name or description")
 	addChoice(cmd, &ask.state, "state", "", "only jobs in this state", job.JobState("").Values()...)
-	f.BoolVar(&ask.failing, "failing", false, "only active jobs whose last run failed, of at most 50 that failed within the last day")
+	f.BoolVar(&ask.failing, "failing", false, "only active jobs whose last run failed, at most the 50 that failed last")
 	f.BoolVar(&ask.neverRan, "never-ran", false, "only jobs of which no finished run is kept")
 	addParsed(f, &ask.dueBefore, "due-before", "", "", "TIME|DURATION", "only jobs that fall due before this instant, or within this time", momentFrom(env, 1))
 	addChoice(cmd, &ask.work, "work", "", "only jobs that run this", "shell", "http", "handler", "xxl", "flow", "external")

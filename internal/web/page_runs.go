@@ -20,6 +20,8 @@ type runsView struct {
 	Keep        []param // filters that the form keeps
 	Outcomes    []choice
 	Ranges      []choice
+	Kinds       []choice
+	Nodes       []choice
 	Chart       template.HTML
 	ChartTitle  string
 	Rows        []runRow
@@ -93,6 +95,12 @@ func (s *site) runs(p *page) error {
 			token.shown = p.T(key)
 		}
 		v.Tokens = append(v.Tokens, filterToken{p.T(token.key), clean(token.shown), p.with(token.name, "", "page", "")})
+	}
+	for _, kind := range job.RunKind("").Values() {
+		v.Kinds = append(v.Kinds, choice{Name: p.T("kind." + kind), Address: p.with("kind", kind, "page", ""), Current: kind == p.query("kind")})
+	}
+	for _, n := range s.frame(p.ctx(), p.who, frameFor).list {
+		v.Nodes = append(v.Nodes, choice{Name: n.Name, Address: p.with("node", n.Name, "page", ""), Current: n.Name == q.Node})
 	}
 	v.RangeText = p.T("runs.any_time")
 	for _, r := range runRanges {
