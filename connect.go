@@ -12,8 +12,9 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// ErrNoStore is returned by the methods of a Scheduler made by Connect that need a store:
-// its token can only run jobs. Package client calls a server for a person or program.
+// ErrNoStore is returned by methods that need a store if the Scheduler was created by
+// Connect: its token can only run jobs. To call a server with other rights, use package
+// client.
 var ErrNoStore = errors.New("a program that is connected to a server reaches no store: ask the server, with package client or the command line")
 
 // Connect returns a scheduler that runs its handlers for the Belfry servers at an address,
@@ -21,12 +22,12 @@ var ErrNoStore = errors.New("a program that is connected to a server reaches no 
 // worker: belfry token create NAME --role worker.
 //
 // The jobs are declared or applied elsewhere, as with WithHandlersOnly, and name the
-// handlers. A token for a namespace runs only jobs of that namespace that select the
-// program by place.labels.worker, the name of the token.
+// handlers. With a token for a namespace, the program runs only jobs of that namespace
+// that select it by place.labels.worker, the name of the token.
 //
 // Run retries while no server answers. It returns an error for a mistake in the program, or
 // when a server refuses the token or the protocol. WithNamespace, WithOwner and WithHistory
-// have no effect: the jobs and servers decide that.
+// have no effect: jobs and servers have those settings.
 func Connect(address, token string, options ...Option) *Scheduler {
 	s := newScheduler(options)
 	s.settings.handlersOnly = true
@@ -46,7 +47,7 @@ func Connect(address, token string, options ...Option) *Scheduler {
 	return s
 }
 
-// connection is what options say about the servers of Connect.
+// connection has the settings of Connect's requests to servers.
 type connection struct {
 	servers   []string
 	token     func() (string, error)
@@ -60,14 +61,14 @@ func (c *connection) isSet() bool {
 	return len(c.servers) > 0 || c.token != nil || c.transport != nil || c.plain || c.spool != ""
 }
 
-// WithServers gives Connect the addresses of further servers on the same store: if one does
-// not answer, the next is tried.
+// WithServers adds servers on the same store for Connect: if one does not answer, the next
+// is tried.
 func WithServers(addresses ...string) Option {
 	return func(s *settings) { s.connection.servers = append(s.connection.servers, addresses...) }
 }
 
-// WithToken replaces the token of Connect by a function, which is called at the start and
-// each time a server refuses the last token, so that tokens rotate without a restart.
+// WithToken replaces the token of Connect by a function. It is called at the start and
+// each time a server refuses the last token, so tokens can rotate without a restart.
 func WithToken(token func() (string, error)) Option {
 	return func(s *settings) { s.connection.token = token }
 }
@@ -82,10 +83,10 @@ func WithTransport(t http.RoundTripper) Option {
 // network path can read the token and the jobs.
 func WithPlainHTTP() Option { return func(s *settings) { s.connection.plain = true } }
 
-// WithSpool keeps the results of Connect in a directory until a server accepts them:
-// results that no server could accept survive the end of the process, and the next process
-// reports them. Each process needs a directory of its own. Default: results wait in memory,
-// and are lost with the process.
+// WithSpool keeps the results of Connect in a directory until a server accepts them.
+// Unreported results survive the process, and the next process reports them. Each process
+// needs its own directory. Default: unreported results are kept in memory and lost with the
+// process.
 func WithSpool(directory string) Option {
 	return func(s *settings) { s.connection.spool = directory }
 }

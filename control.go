@@ -15,7 +15,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// The errors of calls that a caller can act on, for errors.Is.
+// Errors that a caller can handle, for errors.Is.
 var (
 	// ErrNotFound means that the job or run does not exist.
 	ErrNotFound = errors.New("not found")
@@ -23,7 +23,7 @@ var (
 	ErrExists = errors.New("exists already")
 	// ErrConflict means that the state of the job or run does not allow the call.
 	ErrConflict = errors.New("conflict")
-	// ErrInvalid means that an argument or an option is wrong; the error says where.
+	// ErrInvalid means that an argument or an option is invalid; the error names it.
 	ErrInvalid = errors.New("invalid")
 )
 
@@ -51,7 +51,7 @@ func (e *callError) Unwrap() []error {
 	return []error{e.kind, e.err}
 }
 
-// outside returns an error of the service as callers of this package know it.
+// outside converts an error of the service to one of this package.
 func outside(err error) error {
 	if err == nil {
 		return nil
@@ -87,8 +87,8 @@ func Params(values map[string]string) TriggerOption {
 	return func(t *triggering) { t.params = merged(t.params, values) }
 }
 
-// Key makes all calls of Trigger with the same key one run, for 24 hours: a call that is repeated
-// because its answer was lost changes nothing.
+// Key makes all calls of Trigger with the same key create one run, for 24 hours: so a call can be
+// repeated when its response was lost.
 func Key(key string) TriggerOption { return func(t *triggering) { t.key = key } }
 
 // Trigger runs a job now, on any eligible node, even if the job is paused. It returns the run
@@ -113,7 +113,7 @@ func (s *Scheduler) Trigger(ctx context.Context, name string, options ...Trigger
 	return run.Run.ID, outside(err)
 }
 
-// Cancel ends a run that has not started, and asks the node of a running one to end it: the
+// Cancel ends a run that has not started, or makes the node of a running one end it: the
 // context of its handler ends with ErrCancelled.
 func (s *Scheduler) Cancel(ctx context.Context, id RunID, reason string) error {
 	made, err := s.open(ctx)
@@ -124,8 +124,8 @@ func (s *Scheduler) Cancel(ctx context.Context, id RunID, reason string) error {
 	return outside(err)
 }
 
-// Pause keeps a job from falling due until Resume, or until a moment that is not zero.
-// Running runs continue.
+// Pause keeps a job from falling due until Resume, or until the given time unless it is
+// zero. Running runs continue.
 func (s *Scheduler) Pause(ctx context.Context, name, reason string, until time.Time) error {
 	made, err := s.open(ctx)
 	if err != nil {
@@ -146,8 +146,8 @@ func (s *Scheduler) Resume(ctx context.Context, name string) error {
 }
 
 // Add creates a job that does not belong to the code: it stays until Remove, even after the
-// program ends, and every instance sees it. The error wraps ErrExists if the name is taken,
-// and ErrInvalid if an option is wrong.
+// program ends, and is visible to every instance. The error wraps ErrExists if the name is
+// taken, and ErrInvalid if an option is invalid.
 func (s *Scheduler) Add(ctx context.Context, name string, options ...JobOption) error {
 	made, err := s.open(ctx)
 	if err != nil {
@@ -172,7 +172,7 @@ func (s *Scheduler) Add(ctx context.Context, name string, options ...JobOption) 
 	return outside(err)
 }
 
-// Remove deletes a job. Running runs continue. A declared job comes back with the next Run.
+// Remove deletes a job. Running runs continue. The next Run creates a declared job again.
 func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	made, err := s.open(ctx)
 	if err != nil {
@@ -182,7 +182,7 @@ func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	return outside(err)
 }
 
-// storeNow returns the clock that decides.
+// storeNow returns the time of the store's clock, which decides.
 func (s *Scheduler) storeNow(ctx context.Context) (time.Time, error) {
 	st, err := s.opened()
 	if err != nil {
@@ -202,8 +202,7 @@ func (s *Scheduler) opened() (store.Store, error) {
 	return s.store, nil
 }
 
-// Next returns the next n moments at which a job falls due, in its zone; fewer if there are no
-// more.
+// Next returns the next n due times of a job, in its zone; fewer if there are no more.
 func (s *Scheduler) Next(ctx context.Context, name string, n int) ([]time.Time, error) {
 	made, err := s.open(ctx)
 	if err != nil {
@@ -305,8 +304,8 @@ func Result[Out any](ctx context.Context, s *Scheduler, id RunID) (out Out, err 
 	return out, nil
 }
 
-// Output returns the output of the latest attempt of a run so far: what it passed to
-// Run.Log and Run.Write, and its result.
+// Output returns the output so far of the latest attempt of a run: from Run.Log and
+// Run.Write, and its result.
 func (s *Scheduler) Output(ctx context.Context, id RunID) (string, error) {
 	made, err := s.open(ctx)
 	if err != nil {

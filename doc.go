@@ -1,7 +1,7 @@
-// Package belfry runs the functions of a Go program on a schedule, on one machine or on
-// many, so that each occurrence runs once, on time, or is on record as missed.
+// Package belfry runs functions of a Go program on a schedule, on one machine or many.
+// Each occurrence runs once, on time, or is recorded as missed.
 //
-// A program registers handlers, declares the jobs that call them, and runs:
+// A program registers handlers, declares the jobs that call them, and calls Run:
 //
 //	s := belfry.New(postgres.URL(os.Getenv("DATABASE_URL")))
 //
@@ -12,21 +12,21 @@
 //	s.Job("nightly", belfry.Cron("30 2 * * *"), belfry.Timezone("Asia/Shanghai"), cleanup.Do(Cleanup{Days: 30}))
 //	s.Job("heartbeat", belfry.Every(time.Second), belfry.Func(heartbeat))
 //
-//	err := s.Run(ctx) // until ctx ends and what runs has ended
+//	err := s.Run(ctx) // until ctx ends and the handlers have returned
 //
 // Any number of instances of the program may do the same with the same store. They share
-// the work; when one dies, the others take over. A server can use the same store: start
-// belfry serve with it to see and control the jobs by command line, API and web pages, and
-// to run commands and HTTP requests as jobs beside those of the program.
+// the work; when one dies, the others take over. A server can use the same store: belfry
+// serve shows and controls the jobs by command line, API and web pages, and runs commands
+// and HTTP requests as further jobs.
 //
 // # Stores
 //
-// A program links the one store that it names: packages store/sqlite, store/postgres,
+// A program links only the store that it imports: packages store/sqlite, store/postgres,
 // store/mysql, store/etcd, store/redis and store/memory each have a function that opens it.
-// SQLite and memory belong to one process, the others to any number of them.
+// SQLite and memory serve one process, the others any number of processes.
 //
-// Connect replaces New in a program without access to the database: it runs its handlers
-// for servers, over HTTP.
+// Connect replaces New in a program without access to the database: the program receives
+// its runs from servers over HTTP.
 //
 // # Handlers
 //
@@ -35,16 +35,15 @@
 // The result is written to the standard output of the run as JSON, and log lines of Run.Log
 // to its standard error; both are kept with the history.
 //
-// The context of a handler ends when its run is cancelled, takes longer than Timeout, or
-// when its node may no longer run it; context.Cause says which. A handler that returns an
-// error has failed and is retried as Retry says, unless the error is Permanent. A handler
-// that panics has failed with the stack as its output.
+// The context of a handler ends when its run is cancelled, exceeds Timeout, or when its
+// node may no longer run it; context.Cause tells which. A handler that returns an error
+// has failed, and is retried by the policy of Retry unless the error is Permanent. A
+// handler that panics has failed; its output contains the stack.
 //
 // # Flows
 //
-// A flow is work of several steps that depend on each other, as one run. Step, ForEach and
-// the methods of a Flow add its steps; a step reads what earlier ones have returned, with
-// its type:
+// A flow is one run with several dependent steps. Step, ForEach and the methods of a Flow
+// add its steps; a step reads the typed results of earlier steps:
 //
 //	load := belfry.NewFlow[Region](s, "load")
 //	files := belfry.Step(load, "list", func(ctx context.Context, run *belfry.Run, in Region) ([]File, error) {
@@ -67,9 +66,9 @@
 //
 // The jobs that a program declares with Job belong to it: Run creates and changes them, and
 // deletes those that an earlier version of the program declared and this one does not.
-// During a rolling deployment the latest version decides, even when an instance of an
-// earlier version restarts; after a rollback the earlier version decides, see WithOwner. A
-// manual pause stays: declarations neither pause nor resume a job.
+// During a rolling deployment the latest version wins, even when an instance of an earlier
+// version restarts; after a rollback the earlier version wins, see WithOwner. A manual
+// pause stays: declarations neither pause nor resume a job.
 //
 // Add creates a job that does not belong to the code, such as one for a customer.
 package belfry

@@ -11,13 +11,13 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Flow is work of several steps that depend on each other, as one run. In is the input that
-// every step receives, as a Handler does. Do makes a job run the flow.
+// Flow is one run with several dependent steps. Every step receives the input In, like a
+// Handler. Do makes a job run the flow.
 //
 // Each step has a run of its own, on any eligible node, with its own retries and output. A
 // step starts when the steps that it needs have ended, and reads their results by
-// StepOf.Result. The state of a flow is in the store, so no particular instance of the
-// program must survive until its end.
+// StepOf.Result. The state of a flow is in the store, so it survives the loss of any
+// instance of the program.
 type Flow[In any] struct{ *flow }
 
 // flow is a Flow without its types.
@@ -30,9 +30,9 @@ type flow struct {
 	places map[string]string // in the program, of the steps by name
 }
 
-// NewFlow makes a flow without steps; Step, ForEach and the methods of the flow add them,
-// before Run. The options, such as Retry and Timeout, are defaults for its steps. Its
-// functions are handlers, named by flow and step: nightly.extract.
+// NewFlow creates a flow without steps; Step, ForEach and the methods of the flow add
+// them, before Run. The options, such as Retry and Timeout, are defaults for its steps.
+// Its functions are handlers, named by flow and step: nightly.extract.
 func NewFlow[In any](s *Scheduler, name string, defaults ...StepOption) *Flow[In] {
 	f := &flow{s: s, name: name, place: caller(), places: map[string]string{}}
 	f.input = func() (map[string]job.Param, error) {
@@ -77,11 +77,11 @@ func (f *Flow[In]) Trigger(ctx context.Context, job string, in In, options ...Tr
 	return f.s.Trigger(ctx, job, append([]TriggerOption{Params(params)}, options...)...)
 }
 
-// Edit changes the definition itself, for settings without an option: how many steps run at
-// once, whether the first failure ends the flow, and more.
+// Edit changes the definition itself, for settings without an option, such as the number of
+// parallel steps, or whether the first failure ends the flow.
 func (f *Flow[In]) Edit(change func(*job.Flow)) { change(&f.spec) }
 
-// Definition returns the flow as documents have it.
+// Definition returns the flow in the form of documents.
 func (f *Flow[In]) Definition() job.Flow {
 	spec := f.spec
 	spec.Steps, spec.Finally = slices.Clone(spec.Steps), slices.Clone(spec.Finally)
@@ -144,8 +144,8 @@ func (f *flow) check() (list []error) {
 // flowPath begins the path of all fields of a flow in the document of a job.
 const flowPath = "run.flow."
 
-// placeOf returns where in the program the field of a document comes from, and its path with the
-// step by its name.
+// placeOf returns the file and line that set the field of a document, and its path with the name
+// of the step.
 func (f *flow) placeOf(path string) (place, named string) {
 	named = strings.TrimPrefix(path, flowPath)
 	for section, steps := range map[string][]job.Step{"steps": f.spec.Steps, "finally": f.spec.Finally} {

@@ -11,8 +11,8 @@ import (
 )
 
 // StepOption configures a step of a flow: Needs, When, If, AllowFailure, FailFast, Within and
-// Finally, and those of jobs that make sense for a step, such as Retry, Timeout, PlaceOn and, for
-// the items of ForEach, MaxParallel.
+// Finally, and options of jobs that make sense for a step, such as Retry, Timeout, PlaceOn and,
+// for the items of ForEach, MaxParallel.
 type StepOption interface{ configure(d *stepDeclaration) }
 
 // stepOption is an option that only steps have.
@@ -38,7 +38,7 @@ func (d *stepDeclaration) mistake(format string, args ...any) {
 	d.mistakes = append(d.mistakes, fmt.Sprintf(format, args...))
 }
 
-// report hands the mistakes to the scheduler.
+// report passes the mistakes to the scheduler.
 func (d *stepDeclaration) report() {
 	for _, m := range d.mistakes {
 		d.flow.s.mistake(d.place, "flow %q: step %q: %s", d.flow.name, d.name, m)
@@ -84,7 +84,7 @@ func (d *stepDeclaration) take() {
 	}
 }
 
-// saidBy returns the names of the fields of a struct that are set.
+// saidBy returns the names of a struct's non-zero fields.
 func saidBy(of any) (names []string) {
 	v := reflect.ValueOf(of).Elem()
 	for i := range v.NumField() {
@@ -96,8 +96,8 @@ func saidBy(of any) (names []string) {
 	return names
 }
 
-// Needs lets a step start when these steps have ended. The functions of the step read their
-// results.
+// Needs makes a step start after these steps have ended. The function of the step can read
+// their results.
 func Needs(steps ...AnyStep) StepOption {
 	return stepOption(func(d *stepDeclaration) {
 		for _, s := range steps {
@@ -117,13 +117,13 @@ func When(end job.UpstreamOn) StepOption {
 	return stepOption(func(d *stepDeclaration) { d.step.When = end })
 }
 
-// If lets a step start if a template makes true, such as {{ gt .Steps.extract.Result.rows 1000 }}.
-// Otherwise it is skipped, and counts as succeeded.
+// If makes a step start only if a template yields true, such as {{ gt .Steps.extract.Result.rows
+// 1000 }}. Otherwise the step is skipped, and counts as succeeded.
 func If(template string) StepOption {
 	return stepOption(func(d *stepDeclaration) { d.step.If = template })
 }
 
-// AllowFailure lets the flow succeed and the next steps start although the step has failed.
+// AllowFailure lets the flow succeed and the next steps start even if the step fails.
 func AllowFailure() StepOption {
 	return stepOption(func(d *stepDeclaration) { d.step.AllowFailure = true })
 }
@@ -133,7 +133,7 @@ func FailFast() StepOption {
 	return stepOption(func(d *stepDeclaration) { d.step.FailFast = true })
 }
 
-// Within bounds how long Approval and Signal wait: the step fails after that.
+// Within is the time limit of Approval and Signal: after it the step fails.
 func Within(d time.Duration) StepOption {
 	return stepOption(func(s *stepDeclaration) { s.within = d })
 }

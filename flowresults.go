@@ -25,8 +25,8 @@ func (s *StepOf[Out]) Result(run *Run) (Out, error) { return stepResult[Out](run
 func (s *StepOf[Out]) Outcome(run *Run) job.Outcome { return run.Steps[s.name].Outcome }
 
 // StepResult returns the result of a step by name, for handlers in flows that are defined
-// elsewhere. The handler's step must need that step. StepOf.Result does the same with the
-// type checked by the compiler.
+// elsewhere. The handler's step must need that step. With StepOf.Result, the compiler
+// checks the type.
 func StepResult[Out any](run *Run, step string) (Out, error) { return stepResult[Out](run, step, nil) }
 
 func stepResult[Out any](run *Run, step string, path []string) (out Out, err error) {
@@ -40,7 +40,7 @@ func stepResult[Out any](run *Run, step string, path []string) (out Out, err err
 	return decodeResult[Out](step, data.Outcome, data.Result, path)
 }
 
-// decodeResult reads the result of a step, or a part of it.
+// decodeResult decodes the result of a step, or a part of it.
 func decodeResult[Out any](step string, outcome job.Outcome, result json.RawMessage, path []string) (out Out, err error) {
 	if result == nil {
 		if _, none := any(out).(None); none && outcome == job.OutcomeSucceeded {
@@ -65,7 +65,7 @@ func decodeResult[Out any](step string, outcome job.Outcome, result json.RawMess
 	return out, nil
 }
 
-// ItemOf returns the item that a run of a step with for_each is for. ForEach gives it to its
+// ItemOf returns the item of a run of a step with for_each. ForEach passes it to its
 // function.
 func ItemOf[Item any](run *Run) (item Item, err error) {
 	if run.item == nil {
@@ -82,7 +82,7 @@ func ItemOf[Item any](run *Run) (item Item, err error) {
 	return item, Permanent(fmt.Errorf("read the item %s: %w", bounded(string(run.item)), err))
 }
 
-// Wait waits for the end of the run of a flow, and returns the result of the step in it.
+// Wait waits for the end of a flow's run, and returns the step's result in it.
 func (s *StepOf[Out]) Wait(ctx context.Context, flow RunID) (out Out, err error) {
 	run, err := s.of.s.Wait(ctx, flow)
 	if err != nil {
@@ -100,8 +100,8 @@ func (s *StepOf[Out]) Wait(ctx context.Context, flow RunID) (out Out, err error)
 	return decodeResult[Out](s.name, outcome, state.Result, s.path)
 }
 
-// Steps returns the finished runs of the steps of a flow, and of their items, in the order
-// in which they ended. Output returns their output.
+// Steps returns the finished runs of the steps and items of a flow, in the order of their
+// ends. Output returns their output.
 func (s *Scheduler) Steps(ctx context.Context, flow RunID) ([]client.Run, error) {
 	made, err := s.open(ctx)
 	if err != nil {
@@ -141,12 +141,12 @@ func (s *Scheduler) Steps(ctx context.Context, flow RunID) ([]client.Run, error)
 // stepsPage is how many records Steps reads at a time.
 const stepsPage = 500
 
-// Approve answers a step of the run of a flow that waits for an approval: it succeeds.
+// Approve approves a waiting step of a flow's run: the step succeeds.
 func (s *Scheduler) Approve(ctx context.Context, flow RunID, step, note string) error {
 	return s.answer(ctx, flow, step, false, note)
 }
 
-// Reject answers a step of the run of a flow that waits for an approval: it fails.
+// Reject rejects a waiting step of a flow's run: the step fails.
 func (s *Scheduler) Reject(ctx context.Context, flow RunID, step, note string) error {
 	return s.answer(ctx, flow, step, true, note)
 }
@@ -160,9 +160,8 @@ func (s *Scheduler) answer(ctx context.Context, flow RunID, step string, reject 
 	return outside(err)
 }
 
-// Signal sends a signal to the run of a flow: the steps that wait for it succeed, with the
-// data as their result. The error wraps ErrConflict if no step waits or will
-// wait for it.
+// Signal sends a signal to a flow's run: the steps that wait for it succeed, with the data
+// as their result. The error wraps ErrConflict if no step waits or will wait for it.
 func (s *Scheduler) Signal(ctx context.Context, flow RunID, name string, data any) error {
 	text, err := json.Marshal(data)
 	if err != nil {

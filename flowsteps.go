@@ -18,10 +18,10 @@ type StepOf[Out any] struct {
 	path []string // path to the selected part of the result; see As
 }
 
-// AnyStep is a step, whatever its result.
+// AnyStep is a step with a result of any type.
 type AnyStep interface{ ref() stepRef }
 
-// stepRef is a step without the type of its result.
+// stepRef is a StepOf without its type.
 type stepRef struct {
 	of   *flow
 	name string
@@ -39,14 +39,13 @@ func Step[In, Out any](f *Flow[In], name string, call func(ctx context.Context, 
 	return &StepOf[Out]{stepRef: f.add(job.Step{Name: name, Run: runSpec(h.name)}, options)}
 }
 
-// Items is the list that ForEach calls its function for: a step with a list as its result,
-// or a List.
+// Items is the list of ForEach: a step whose result is a list, or a List.
 type Items[Item any] interface{ list() ([]Item, source) }
 
-// List is items that the program knows.
+// List is a fixed list of items.
 type List[Item any] []Item
 
-// source is where the items of a step come from.
+// source is the origin of the items of a step.
 type source struct {
 	forEach []string
 	step    AnyStep // nil for none
@@ -65,9 +64,9 @@ func (l List[Item]) list() ([]Item, source) {
 	return l, source{forEach: []string{"{{ " + strconv.Quote(string(text)) + " }}"}, err: err}
 }
 
-// ForEach adds a step that calls a function for each item, with attempts and output of its own
-// for each; MaxParallel bounds how many run at once. Its result is the list of their results in
-// the order of the items. It needs the step that the items come from.
+// ForEach adds a step that calls a function for each item, each with its own attempts and
+// output; MaxParallel bounds how many run at once. Its result is the list of the results in the
+// order of the items. It needs the step with the items.
 func ForEach[In, Item, Out any](f *Flow[In], name string, items Items[Item], call func(ctx context.Context, run *Run, in In, item Item) (Out, error), options ...StepOption) *StepOf[[]Out] {
 	h := Handle(f.s, f.handlerName(name), func(ctx context.Context, run *Run, in In) (out Out, err error) {
 		item, err := ItemOf[Item](run)
@@ -97,30 +96,32 @@ func (f *Flow[In]) Run(name string, work job.RunSpec, options ...StepOption) *St
 	return &StepOf[json.RawMessage]{stepRef: f.add(job.Step{Name: name, Run: work}, options)}
 }
 
-// Shell adds a step that runs a command on a server. Its result is what the command writes to the
-// file $BELFRY_RESULT: a JSON object, or lines name=value. The command is a template: see
+// Shell adds a step that runs a command on a server. The command writes its result to the file
+// $BELFRY_RESULT, as a JSON object or as lines name=value. The command is a template: see
 // StepOf.Template.
 func (f *Flow[In]) Shell(name, command string, options ...StepOption) *StepOf[json.RawMessage] {
 	return f.Run(name, job.RunSpec{Shell: &job.Shell{Command: command}}, options...)
 }
 
-// HTTP adds a step that makes a request from a server. Its result is the answer, if that is JSON.
+// HTTP adds a step that makes a request from a server. Its result is the response, if that is
+// JSON.
 func (f *Flow[In]) HTTP(name string, request job.HTTP, options ...StepOption) *StepOf[json.RawMessage] {
 	return f.Run(name, job.RunSpec{HTTP: &request}, options...)
 }
 
-// Job adds a step that runs another job, with parameters that are templates. The step ends as
-// that run does.
+// Job adds a step that runs another job, with parameters that are templates. The step has the
+// outcome of that run.
 func (f *Flow[In]) Job(name, other string, params map[string]string, options ...StepOption) *StepOf[None] {
 	return &StepOf[None]{stepRef: f.add(job.Step{Name: name, Run: job.RunSpec{Job: &job.OtherJob{Name: other, Params: params}}}, options)}
 }
 
-// Wait adds a step that lets time pass. It is kept in the store, and takes no room on a node.
+// Wait adds a step that waits for a duration. The wait is in the store, and takes no capacity
+// of a node.
 func (f *Flow[In]) Wait(name string, d time.Duration, options ...StepOption) *StepOf[None] {
 	return &StepOf[None]{stepRef: f.add(job.Step{Name: name, Wait: &job.Wait{For: job.Duration(d)}}, options)}
 }
 
-// WaitUntil adds a step that waits for an instant, which a template makes: see StepOf.Template.
+// WaitUntil adds a step that waits for an instant, given by a template: see StepOf.Template.
 func (f *Flow[In]) WaitUntil(name, instant string, options ...StepOption) *StepOf[None] {
 	return &StepOf[None]{stepRef: f.add(job.Step{Name: name, Wait: &job.Wait{Until: instant}}, options)}
 }
@@ -131,14 +132,14 @@ type Approved struct {
 	Note string `json:"note"`
 }
 
-// Approval adds a step that asks people a question, which is a template. It succeeds when one
-// approves: belfry run approve RUN/STEP, the page of the run, or Scheduler.Approve. It fails when
-// one rejects, or without an answer Within a time.
+// Approval adds a step that asks people a question, which is a template. It succeeds when a
+// person approves it, with belfry run approve RUN/STEP, on the page of the run, or through
+// Scheduler.Approve. It fails when a person rejects it, or after the time limit of Within.
 func (f *Flow[In]) Approval(name, question string, options ...StepOption) *StepOf[Approved] {
 	return &StepOf[Approved]{stepRef: f.add(job.Step{Name: name, Wait: &job.Wait{Approval: question}}, options)}
 }
 
-// SignalOf is a step that waits for a signal with a Data, which becomes its result.
+// SignalOf is a step that waits for a signal; the Data of the signal is its result.
 type SignalOf[Data any] struct{ *StepOf[Data] }
 
 // Signal adds a step that waits until a program sends a signal of that name: SignalOf.Send,
@@ -152,15 +153,15 @@ func (s SignalOf[Data]) Send(ctx context.Context, flow RunID, data Data) error {
 	return s.of.s.Signal(ctx, flow, s.name, data)
 }
 
-// As is the result of a step as a Part, or the part of it that the names of fields lead to:
-// As[[]File](extract, "files"). Check reports fields that the result does not have.
+// As is the result of a step as the type Part, or the part of it at a path of field names:
+// As[[]File](extract, "files"). Check reports unknown fields.
 func As[Part, Out any](s *StepOf[Out], fields ...string) *StepOf[Part] {
 	s.checkFields(fields)
 	return &StepOf[Part]{stepRef: s.stepRef, path: append(s.path[:len(s.path):len(s.path)], fields...)}
 }
 
-// Template returns the template that makes the result of the step, or the part of it that the
-// names of fields lead to: for commands, requests, questions and If.
+// Template returns a template for the result of the step, or for the part of it at a path of
+// field names: for commands, requests, questions and If.
 func (s *StepOf[Out]) Template(fields ...string) string {
 	s.checkFields(fields)
 	path := append(s.path[:len(s.path):len(s.path)], fields...)

@@ -10,14 +10,15 @@ import (
 	"github.com/belfry-cron/belfry/executor"
 )
 
-// None is the input of a handler without input, and the result of one without result.
+// None is the input type of a handler without input, and the result type of one without a
+// result.
 type None struct{}
 
-// HandlerFunc is a handler as middleware sees it: its input is in the run, and so is its
-// result.
+// HandlerFunc is a handler as middleware sees it: its input and its result are in the
+// run.
 type HandlerFunc func(ctx context.Context, run *Run) error
 
-// Middleware makes a handler of a handler, to do something before and after it.
+// Middleware wraps a handler, to act before and after it.
 type Middleware func(next HandlerFunc) HandlerFunc
 
 // chainOf puts middleware around a handler, the first outermost.
@@ -44,9 +45,9 @@ type handler struct {
 // Handle registers a function under a name, by which jobs call it. It is called before Run.
 //
 // The fields of In are the parameters of the jobs that call it, under their JSON names:
-// texts, numbers and times as people write them, everything else as JSON. An In that is not
-// such a struct is one parameter, input. Out is written as JSON, at most ResultMax bytes. Use
-// None for either.
+// texts, numbers and times as plain text, everything else as JSON. If In is not such a
+// struct, it is one parameter named input. Out is written as JSON, at most ResultMax bytes.
+// Use None for either.
 func Handle[In, Out any](s *Scheduler, name string, f func(ctx context.Context, run *Run, in In) (Out, error)) *Handler[In, Out] {
 	in := shapeOf(reflect.TypeFor[In]())
 	hasResult := reflect.TypeFor[Out]() != reflect.TypeFor[None]()
@@ -92,7 +93,7 @@ func (s *Scheduler) register(place, name string, h *handler) {
 	}
 }
 
-// safely calls a handler, and makes an error of its panic.
+// safely calls a handler and returns a panic as an error.
 func safely[In, Out any](ctx context.Context, run *Run, in In, f func(context.Context, *Run, In) (Out, error)) (out Out, err error) {
 	defer recovered(&err)
 	return f(ctx, run, in)
@@ -119,25 +120,25 @@ func (h *Handler[In, Out]) Result(ctx context.Context, id RunID) (Out, error) {
 	return Result[Out](ctx, h.s, id)
 }
 
-// ResultMax is how many bytes of JSON the result of a handler may have: it is kept in the
-// output of the run, which is bounded.
+// ResultMax is the most bytes of JSON that the result of a handler may have: it is kept
+// in the output of the run, which is bounded.
 const ResultMax = 256 << 10
 
-// The reasons why the context of a handler ends: context.Cause(ctx) wraps one of them.
+// The reasons for the end of a handler's context: context.Cause(ctx) wraps one of them.
 var (
-	// ErrTimeout is the end of the time that Timeout gives.
+	// ErrTimeout means that the run exceeded its Timeout.
 	ErrTimeout = executor.ErrTimeout
-	// ErrCancelled is a cancel by hand, or by Overlap(job.OverlapReplace).
+	// ErrCancelled means that a user or Overlap(job.OverlapReplace) cancelled the run.
 	ErrCancelled = executor.ErrCancelled
 	// ErrFenced means that the node could not reach the store for so long that another
 	// node may run the job.
 	ErrFenced = executor.ErrFenced
-	// ErrStopped means that the node stops and does not wait any longer.
+	// ErrStopped means that the node is stopping and no longer waits for the handler.
 	ErrStopped = executor.ErrStopped
 )
 
-// Permanent marks an error of a handler that another attempt would repeat: the run is not
-// retried. Nil stays nil.
+// Permanent marks an error that another attempt would repeat: the run is not retried.
+// Permanent(nil) is nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -156,7 +157,7 @@ func IsPermanent(err error) bool {
 	return errors.As(err, &p)
 }
 
-// PanicError is the error of a handler that has panicked.
+// PanicError is the error of a handler that panicked.
 type PanicError struct {
 	Value any
 	Stack []byte

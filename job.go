@@ -25,13 +25,14 @@ type declaration struct {
 	mistakes []string
 }
 
-// JobOption configures a job: when it is due, what it calls, under which policies. A later option
-// overrides an earlier one.
+// JobOption configures the schedule, the handler or a policy of a job. A later option overrides
+// an earlier one.
 type JobOption func(*declaration)
 
-// Job declares a job, which belongs to the program from the next Run on. It needs what to call,
-// Do, Func or Flow.Do, and mostly when: Cron, Every, At, AfterEnd, On or Boot. Without a schedule it
-// runs when it is triggered. It is called before Run; mistakes are reported by Check and Run.
+// Job declares a job, which belongs to the program from the next Run on. It needs an option with
+// its work, Do, Func or Flow.Do, and usually one with its schedule: Cron, Every, At, AfterEnd, On
+// or Boot. Without a schedule it runs only when triggered. Call Job before Run; Check and Run
+// report mistakes.
 func (s *Scheduler) Job(name string, options ...JobOption) {
 	d := s.declare(caller(), name, options)
 	s.mu.Lock()
@@ -56,7 +57,7 @@ func (s *Scheduler) Job(name string, options ...JobOption) {
 	}
 }
 
-// declare makes a declaration of options.
+// declare applies options to a new declaration.
 func (s *Scheduler) declare(place, name string, options []JobOption) *declaration {
 	d := &declaration{place: place, job: job.Job{Namespace: s.settings.namespace, Name: name}}
 	for _, option := range options {
@@ -103,8 +104,8 @@ func (d *declaration) check(handlers map[string]*handler) (list []error) {
 	return list
 }
 
-// Do makes the job call a handler by its name, with an input: of this program, or of another
-// one on the same store. Handler.Do is the same with the type of the input checked by the compiler.
+// Do makes the job call a handler by its name, with an input. The handler may belong to another
+// program on the same store. With Handler.Do, the compiler checks the type of the input.
 func Do(handler string, input any) JobOption {
 	return func(d *declaration) {
 		params, err := declared(input)
@@ -115,7 +116,7 @@ func Do(handler string, input any) JobOption {
 	}
 }
 
-// Func makes the job call a function, which is registered as a handler with the name of the
+// Func makes the job call a function, and registers it as a handler with the name of the
 // job. It is for declared jobs, not for Add.
 func Func(f func(ctx context.Context, run *Run) error) JobOption {
 	return func(d *declaration) {
@@ -127,15 +128,15 @@ func Func(f func(ctx context.Context, run *Run) error) JobOption {
 	}
 }
 
-// Cron makes the job due by cron expressions, whenever one of them matches. An expression has 5
-// fields, 6 with seconds first, or 7 with seconds first and years last, or is a macro such as
-// @daily. Package cron describes the grammar.
+// Cron makes the job due when one of the cron expressions matches. An expression has 5 fields,
+// 6 with seconds first, or 7 with seconds first and years last, or is a macro such as @daily.
+// Package cron describes the grammar.
 func Cron(expressions ...string) JobOption {
 	return func(d *declaration) { d.job.Schedule.Cron = expressions }
 }
 
-// Every makes the job due at a fixed rate, at least each 10 ms, counted from 1970-01-01T00:00:00Z
-// so that all instances mean the same moments.
+// Every makes the job due at a fixed interval of at least 10 ms, counted from
+// 1970-01-01T00:00:00Z so that all instances agree on the due times.
 func Every(d time.Duration) JobOption {
 	return func(o *declaration) { o.job.Schedule.Every = job.Duration(d) }
 }
@@ -171,7 +172,7 @@ func On(upstream ...string) JobOption {
 	}
 }
 
-// Boot makes the job due whenever an instance of a program with its handler starts.
+// Boot makes the job due each time an instance of a program with its handler starts.
 func Boot() JobOption { return func(d *declaration) { d.job.Schedule.Boot = true } }
 
 // Timezone is the IANA time zone of Cron. Default: UTC.
@@ -270,8 +271,8 @@ func (s *Scheduler) sortedJobs() []*declaration {
 	return slices.SortedFunc(maps.Values(s.jobs), func(a, b *declaration) int { return strings.Compare(a.job.Name, b.job.Name) })
 }
 
-// Jobs returns the definitions of the declared jobs by name, as the program says them: without
-// the defaults.
+// Jobs returns the definitions of the declared jobs by name, as declared, without the
+// defaults.
 func (s *Scheduler) Jobs() []job.Job {
 	var list []job.Job
 	for _, d := range s.sortedJobs() {

@@ -19,9 +19,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// ownership keeps the jobs that the program declares as they are in its code. Which version of
-// the program decides is kept in the store, in the labels of a pool: see
-// docs/decisions/0030-jobs-of-programs.md.
+// ownership keeps the declared jobs in the store equal to the code. The labels of a pool
+// record which version of the program decides: see docs/decisions/0030-jobs-of-programs.md.
 type ownership struct {
 	s         *Scheduler
 	service   *service.Service
@@ -37,12 +36,12 @@ type ownership struct {
 const (
 	// evaluateEvery is how often an instance checks whether its version decides.
 	evaluateEvery = 5 * time.Second
-	// absentFor is how long no instance of the latest version may be live before an earlier one
-	// decides: longer than an instance takes to restart.
+	// absentFor is the time without a live instance of the latest version after which an
+	// earlier one decides: longer than an instance takes to restart.
 	absentFor = 30 * time.Second
-	// againAfter is when the latest version declares once more: an instance of the one before
-	// may have been in the middle of it. After that it does so now and then, in case the jobs
-	// were changed by hand.
+	// againAfter is the delay before the latest version declares again: an instance of the
+	// previous version may have been writing at the same time. After that it declares at
+	// intervals of declareEvery, since jobs may be changed by hand.
 	againAfter   = 10 * time.Second
 	declareEvery = 5 * time.Minute
 	// versionsMax is how many versions are remembered: more than are deployed side by side.
@@ -78,7 +77,7 @@ func (s *Scheduler) sessionLabels() map[string]string {
 	return merged(s.settings.labels, map[string]string{ownerLabel: s.settings.owner, codeLabel: code})
 }
 
-// caller returns as whom the program asks the service.
+// caller returns the identity of the program for calls of the service.
 func (s *Scheduler) caller() service.Caller {
 	return service.Caller{Name: "program " + s.settings.owner, Role: store.RoleAdmin, Namespace: s.settings.namespace}
 }
@@ -155,8 +154,8 @@ func (o *ownership) declare(ctx context.Context) error {
 	return nil
 }
 
-// evaluate finds out whether this version of the program decides, and notes it in the store when
-// it is new or takes over.
+// evaluate determines whether this version of the program decides, and records it in the store
+// when it is new or takes over.
 func (o *ownership) evaluate(ctx context.Context) error {
 	for range contestsMax {
 		record, err := o.record(ctx)

@@ -31,9 +31,9 @@ import (
 // returned.
 var ErrClosed = errors.New("the scheduler is closed")
 
-// Scheduler runs the jobs of a program. Use New, or Connect without a store. Handlers are
-// registered and jobs declared before Run; the other methods may be called from any
-// goroutine, even before Run or without it.
+// Scheduler runs the jobs of a program. Create one with New, or with Connect if the
+// program has no store. Register handlers and declare jobs before Run; the other methods
+// may be called from any goroutine, also before Run or without it.
 type Scheduler struct {
 	settings settings
 	opener   store.Opener
@@ -91,7 +91,7 @@ func (s *Scheduler) mistake(place, format string, args ...any) {
 	}
 }
 
-// caller returns the place in the program that has called this package.
+// caller returns the file and line of the program that called this package.
 func caller() string {
 	pcs := make([]uintptr, 16)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])
@@ -121,8 +121,8 @@ func packageOf(function string) string {
 }
 
 // Check reports all mistakes in the registrations and declarations so far, each with its
-// place in the program. Run does the same first. It is meant for the program's tests; it
-// opens no store.
+// file and line. Run calls it first. It opens no store, so that tests of the program can
+// call it.
 func (s *Scheduler) Check() error {
 	s.mu.Lock()
 	mistakes := slices.Clone(s.mistakes)
@@ -172,7 +172,7 @@ func (s *Scheduler) open(ctx context.Context) (*service.Service, error) {
 	return made, nil
 }
 
-// serviceOn makes the service behind the calls of the program. Without a planner, other
+// serviceOn returns the service behind the calls of the program. Without a planner, other
 // nodes plan the changes.
 func (s *Scheduler) serviceOn(st store.Store, planner service.Planner) (*service.Service, error) {
 	return service.New(service.Config{
@@ -226,11 +226,11 @@ func (s *Scheduler) end() error {
 	return s.store.Close()
 }
 
-// Run is a node: it brings the declared jobs into the store, plans them together with the
-// other nodes, and runs its share, until ctx ends. Then it claims no more runs, waits for
-// its handlers for at most the drain timeout (see WithDrainTimeout), closes the store and
-// returns nil. It returns an error for mistakes in the program, see Check, or if the store
-// cannot be opened; a store that fails later is retried.
+// Run runs a node until ctx ends: it writes the declared jobs to the store, plans jobs
+// together with the other nodes, and runs its share. Then it claims no more runs, waits
+// for its handlers for at most the drain timeout (see WithDrainTimeout), closes the store
+// and returns nil. It returns an error for mistakes in the program, see Check, or if it
+// cannot open the store; later failures of the store are retried.
 func (s *Scheduler) Run(ctx context.Context) (err error) {
 	if err := s.begin(); err != nil {
 		return err

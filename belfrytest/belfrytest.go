@@ -1,6 +1,6 @@
-// Package belfrytest tests the handlers and the schedules of programs that use package
-// belfry: with a store in memory, in the fake time of a bubble of testing/synctest, so that
-// a simulated month takes seconds.
+// Package belfrytest tests the handlers and schedules of programs that use package belfry.
+// It uses a store in memory and the fake time of testing/synctest, so that a simulated
+// month takes seconds.
 //
 //	synctest.Test(t, func(t *testing.T) {
 //		s := belfrytest.New(t)
@@ -13,7 +13,7 @@
 //	})
 //
 // A test sees the behaviour of production: the same planner, claims and retries, on the
-// store that the others are modelled on.
+// store that is the model of the others.
 package belfrytest
 
 import (
@@ -42,8 +42,8 @@ func New(t testing.TB, options ...belfry.Option) *belfry.Scheduler {
 	return belfry.New(open, append(Options(t), options...)...)
 }
 
-// Shared returns what opens one store in memory for several schedulers of a test, as instances
-// of a program share a database.
+// Shared returns an opener of one store in memory for several schedulers of a test, like
+// instances of a program that share a database.
 func Shared() store.Opener {
 	s := shared{memory.New(memory.Options{})}
 	return func(context.Context) (store.Store, error) { return s, nil }
@@ -191,8 +191,8 @@ func waitFor(t testing.TB, s *belfry.Scheduler, id belfry.RunID) client.Run {
 	return run
 }
 
-// Times returns when a declared job is scheduled from one moment, included, to another, excluded,
-// without running anything.
+// Times returns the scheduled times of a declared job from one instant, included, to another,
+// excluded, without running it.
 func Times(t testing.TB, s *belfry.Scheduler, name string, from, to time.Time) []time.Time {
 	t.Helper()
 	if err := s.Check(); err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// StartFlow starts a flow with an input, and returns its run: for flows that wait for an approval or a
-// signal, which the test gives. StepOf.Wait has the results. The scheduler is running. The job is
-// deleted when the test ends.
+// StartFlow starts a flow with an input, and returns its run, for flows in which the test gives an
+// approval or sends a signal. StepOf.Wait returns the results. The scheduler must be running. The
+// job is deleted when the test ends.
 func StartFlow[In any](t testing.TB, s *belfry.Scheduler, f *belfry.Flow[In], in In, options ...belfry.JobOption) belfry.RunID {
 	t.Helper()
 	id, remove := start(t, s, append([]belfry.JobOption{f.Do(in)}, options...))
@@ -20,20 +20,20 @@ func StartFlow[In any](t testing.TB, s *belfry.Scheduler, f *belfry.Flow[In], in
 	return id
 }
 
-// RunFlow runs a flow with an input to its end. StepOf.Wait has the results.
+// RunFlow runs a flow with an input to its end. StepOf.Wait returns the results.
 func RunFlow[In any](t testing.TB, s *belfry.Scheduler, f *belfry.Flow[In], in In, options ...belfry.JobOption) client.Run {
 	t.Helper()
 	return waitFor(t, s, StartFlow(t, s, f, in, options...))
 }
 
-// Given is the result of a step, in place of running it.
+// Given is the result of a step that does not run in the test.
 type Given struct {
 	step string
 	data json.RawMessage
 	err  error
 }
 
-// Result gives a step the result that a test needs.
+// Result sets the result of a step for a test.
 func Result[Out any](step *belfry.StepOf[Out], value Out) Given {
 	data, err := json.Marshal(value)
 	return Given{step.Name(), data, err}
@@ -41,7 +41,8 @@ func Result[Out any](step *belfry.StepOf[Out], value Out) Given {
 
 // DoStep runs one step of a flow as Belfry would, with its retries and timeout, and waits
 // for its end. The steps that it needs do not run: they have the given results, and a step
-// that is not given is removed from its needs. The result is that of the last attempt.
+// without a given result is removed from its needs. DoStep returns the result of the last
+// attempt.
 func DoStep[In, Out any](t testing.TB, s *belfry.Scheduler, f *belfry.Flow[In], step *belfry.StepOf[Out], in In, given ...Given) Call[Out] {
 	t.Helper()
 	definition := f.Definition()

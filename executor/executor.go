@@ -1,6 +1,6 @@
 // Package executor is the contract between a worker and the code that runs an attempt: a
-// command, an HTTP call, a function. Each kind has a package beside it. It starts nothing
-// itself and knows no store.
+// command, an HTTP call, a function. Each kind has a package in this directory. It has no
+// effects and knows no store.
 package executor
 
 import (
@@ -25,19 +25,18 @@ type Executor interface {
 	Run(ctx context.Context, a Attempt, out Output) Result
 }
 
-// Why an attempt is ended before its own end, as the cause of its context.
+// The causes of an attempt's context that end the attempt early.
 var (
 	ErrTimeout   = errors.New("the timeout has passed")
 	ErrCancelled = errors.New("cancelled")
 	// ErrFenced ends an attempt because its node could not reach the store
 	// for so long that another node may take over.
 	ErrFenced = errors.New("the node has lost touch with the store")
-	// ErrStopped ends an attempt because its node stops and does not wait any
-	// longer.
+	// ErrStopped ends an attempt because its node is stopping and no longer waits for it.
 	ErrStopped = errors.New("the node has stopped")
-	// ErrCarried is the cause when the node's process is about to execute another version
-	// of its program. A Carrier leaves the attempt running and returns a Result with
-	// Carried set; it ends an attempt that it cannot carry over as for ErrStopped.
+	// ErrCarried means that the node's process is about to execute another version of its
+	// program. A Carrier leaves the attempt running and returns a Result with Carried
+	// set; if it cannot, it ends the attempt as for ErrStopped.
 	ErrCarried = fmt.Errorf("%w, to continue as another version", ErrStopped)
 )
 
@@ -45,7 +44,7 @@ var (
 // another version of its program.
 type Carrier interface {
 	Executor
-	// Carries reports whether they can, on this machine.
+	// Carries reports whether attempts can continue so on this machine.
 	Carries() bool
 }
 
@@ -61,26 +60,27 @@ type Attempt struct {
 	Data job.TemplateData
 	// WantsResult is set for a step of a flow, whose result is kept.
 	WantsResult bool
-	// Together is set for a step of a flow that is kept together: its commands share a directory.
+	// Together is set for a step of a flow that stays on one node: its commands share a
+	// directory.
 	Together bool
 	// Grace is the time between asking the attempt to end and ending it by
 	// force.
 	Grace time.Duration
-	// Fence is how long after the last renewal of the node's session the
-	// attempt is ended even if the node itself hangs; 0 for never.
+	// Fence is the time after the last renewal of the node's session after which the
+	// attempt is ended even if the node hangs; 0 for never.
 	Fence time.Duration
-	// Start is called once, right before the attempt takes effect: before the
-	// process is made or the request is sent. When it returns an error the
-	// attempt must not start, and Run returns a Result with Unstarted set.
+	// Start is called once, right before the attempt takes effect: before the process is
+	// started or the request is sent. If it returns an error the attempt must not start,
+	// and Run returns a Result with Unstarted set.
 	Start func() error
 	// Carried is the state that the executor of the previous version returned for a running
 	// attempt: neither Start nor HandOver is called. Nil: the attempt is new.
 	Carried json.RawMessage
-	// HandOver records the handover of the work to a receiver outside of Belfry, and is
-	// called before anything is sent: once for each address that is tried. It returns a
-	// number that identifies the request. If it returns an error, nothing must be sent, and
-	// Run returns a Result with Unstarted set. From then on the attempt belongs to no node,
-	// and the timeout counts: if the request may have arrived, Run returns a Result with
+	// HandOver records the handover of the work to a receiver outside of Belfry. It is
+	// called before anything is sent, once for each tried address, and returns a number
+	// that identifies the request. If it returns an error, nothing may be sent, and Run
+	// returns a Result with Unstarted set. From then on the attempt belongs to no node, and
+	// the timeout runs: if the request may have arrived, Run returns a Result with
 	// HandedOver set.
 	HandOver func(ctx context.Context, h Handover) (number int64, err error)
 }
@@ -92,8 +92,7 @@ type Handover struct {
 	Kind, To, About string
 }
 
-// Process is a command that runs an attempt, as what watches over the node must
-// know it.
+// Process is a command that runs an attempt, as the watchdog of the node knows it.
 type Process struct {
 	Run    job.ID
 	Number int // of the attempt
@@ -115,29 +114,29 @@ type Output struct {
 // Result is how an attempt ended.
 type Result struct {
 	Outcome job.Outcome
-	// Reason says why in words, for every outcome but success.
+	// Reason explains every outcome but success.
 	Reason string
 	// ExitCode is set when a command exited, Signal when a signal ended it, HTTPStatus when
-	// an answer arrived.
+	// a response arrived.
 	ExitCode   *int
 	Signal     string
 	HTTPStatus int
 	// Value is the result of the attempt in JSON, at most job.ResultMax bytes; nil for
 	// none. It is kept only with Attempt.WantsResult.
 	Value []byte
-	// Unstarted is set when nothing has taken effect: another node may run the attempt.
+	// Unstarted is set when the attempt had no effect: another node may run it.
 	Unstarted bool
 	// HandedOver is set after Attempt.HandOver, when a receiver outside of Belfry has the
-	// work and will report its end. Nothing else is set then.
+	// work and will report its end. No other field is set then.
 	HandedOver bool
 	// Carried is the state for the executor of the next version, when the attempt continues
-	// after ErrCarried. Nothing else is set then.
+	// after ErrCarried. No other field is set then.
 	Carried json.RawMessage
 	// Retryable is set on a failure unrelated to the job, such as a fork without enough
 	// memory: it may be retried even if the policy restricts the exit codes.
 	Retryable bool
-	// Permanent is set on a failure that another attempt would repeat: the run has no
-	// further one.
+	// Permanent is set on a failure that another attempt would repeat: the run is not
+	// retried.
 	Permanent bool
 }
 

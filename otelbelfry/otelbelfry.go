@@ -3,9 +3,9 @@
 //
 //	s := belfry.New(postgres.URL(url), otelbelfry.Tracing())
 //
-// The context travels in the metadata of the run, so it reaches other processes and
-// machines, and retries. Scheduled runs begin traces of their own. It uses only the API of
-// OpenTelemetry: without an SDK in the program it does nothing.
+// The trace context is in the metadata of the run, so it reaches other processes and
+// machines, and retries. A scheduled run begins a new trace. The package uses only the API
+// of OpenTelemetry: without an SDK in the program it does nothing.
 package otelbelfry
 
 import (
@@ -35,14 +35,13 @@ type config struct {
 // WithTracerProvider sets the provider of the spans. Default: otel.GetTracerProvider().
 func WithTracerProvider(p trace.TracerProvider) Option { return func(c *config) { c.provider = p } }
 
-// WithPropagator sets how a context is written into metadata. Default: W3C trace context and
-// baggage.
+// WithPropagator sets the format of the context in the metadata. Default: W3C trace context
+// and baggage.
 func WithPropagator(p propagation.TextMapPropagator) Option {
 	return func(c *config) { c.propagator = p }
 }
 
-// Tracing makes a scheduler trace its runs. Options after it that add middleware add it inside
-// the span.
+// Tracing makes a scheduler trace its runs. Middleware of later options runs inside the span.
 func Tracing(options ...Option) belfry.Option {
 	c := config{propagator: propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})}
 	for _, option := range options {

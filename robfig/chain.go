@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// JobWrapper makes a job of a job, to do something before and after it.
+// JobWrapper wraps a job, to act before and after it.
 type JobWrapper func(Job) Job
 
 // Chain is a sequence of wrappers, the first being the outermost.
@@ -29,7 +29,7 @@ func (c Chain) Then(j Job) Job {
 	return j
 }
 
-// Recover logs the panics of a job. The run has then succeeded, as far as Belfry knows.
+// Recover logs the panics of a job. Belfry then records the run as succeeded.
 func Recover(logger Logger) JobWrapper {
 	return func(j Job) Job {
 		return FuncJob(func() {
@@ -50,8 +50,9 @@ func Recover(logger Logger) JobWrapper {
 	}
 }
 
-// DelayIfStillRunning makes a run wait in this process until the one before has ended, and logs
-// delays of more than a minute. WithPolicy(belfry.Overlap(job.OverlapQueue)) does it across all instances.
+// DelayIfStillRunning makes a run wait in this process for the end of the previous one, and logs
+// delays of more than a minute. WithPolicy(belfry.Overlap(job.OverlapQueue)) does it across all
+// instances.
 func DelayIfStillRunning(logger Logger) JobWrapper {
 	return func(j Job) Job {
 		free := newFree()
@@ -67,15 +68,15 @@ func DelayIfStillRunning(logger Logger) JobWrapper {
 	}
 }
 
-// newFree returns a channel that has something in it while nothing runs: a lock that
-// a bubble of fake time can wait for.
+// newFree returns a channel that is full while no job runs: a lock that synctest can wait
+// for, unlike a mutex.
 func newFree() chan struct{} {
 	free := make(chan struct{}, 1)
 	free <- struct{}{}
 	return free
 }
 
-// SkipIfStillRunning skips a run in this process while the one before has not ended.
+// SkipIfStillRunning skips a run in this process while the previous one is running.
 // WithPolicy(belfry.Overlap(job.OverlapSkip)) does it across all instances.
 func SkipIfStillRunning(logger Logger) JobWrapper {
 	return func(j Job) Job {

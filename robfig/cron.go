@@ -17,11 +17,10 @@
 //
 //   - A panic of a job ends its run and not the program, with or without Recover.
 //   - @every counts from 1970-01-01T00:00:00Z, so that all instances mean the same moments.
-//   - Expressions are those of package belfry/cron, which refuses what can only be a mistake.
-//     A time that the clock skips runs right after the gap, and one that it repeats once.
-//   - With On, entries are added before Start: the other instances have to know them.
-//   - With On, two entries are the same when their functions are and they were added in the
-//     same order; AddNamed gives an entry a name of its own.
+//   - Expressions are those of package belfry/cron, which refuses obvious mistakes. A local
+//     time that the clock skips runs right after the gap, and a repeated one runs once.
+//   - With On, add entries before Start: the other instances must have them too.
+//   - With On, instances match entries by function and order; AddNamed names an entry.
 package robfig
 
 import (
@@ -117,7 +116,8 @@ func WithChain(wrappers ...JobWrapper) Option {
 // WithLogger sets where a Cron logs.
 func WithLogger(l Logger) Option { return func(c *Cron) { c.logger = l } }
 
-// On keeps the entries in a store, where they run once for all instances of the program.
+// On keeps the entries in a store, so that they run once across all instances of the
+// program.
 func On(open store.Opener, options ...belfry.Option) Option {
 	return func(c *Cron) { c.open, c.options = open, append(c.options, options...) }
 }
@@ -129,8 +129,8 @@ func WithPolicy(options ...belfry.JobOption) Option {
 	return func(c *Cron) { c.policies = append(c.policies, options...) }
 }
 
-// capacity is how many jobs run at once: robfig/cron has no bound, and this only keeps memory
-// from running out.
+// capacity is the number of parallel jobs: robfig/cron has no bound, and this one only
+// protects memory.
 const capacity = 100_000
 
 // New returns a Cron that runs nothing until Start.
@@ -146,12 +146,12 @@ func New(options ...Option) *Cron {
 	return c
 }
 
-// AddFunc adds a function that runs by an expression.
+// AddFunc adds a function with an expression as its schedule.
 func (c *Cron) AddFunc(spec string, f func()) (EntryID, error) {
 	return c.add(functionName(f), spec, FuncJob(f))
 }
 
-// AddJob adds a job that runs by an expression.
+// AddJob adds a job with an expression as its schedule.
 func (c *Cron) AddJob(spec string, j Job) (EntryID, error) { return c.add(jobName(j), spec, j) }
 
 // AddNamed is AddJob with a name for the entry, which is the name of its job in the store:
@@ -259,7 +259,7 @@ func (c *Cron) Entry(id EntryID) Entry {
 // Location returns the zone of expressions that name none.
 func (c *Cron) Location() *time.Location { return c.location }
 
-// Remove removes an entry. Running runs continue.
+// Remove removes an entry. Its running runs continue.
 func (c *Cron) Remove(id EntryID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -280,7 +280,7 @@ func (c *Cron) Remove(id EntryID) {
 // Start runs the entries until Stop. It returns at once; a second call changes nothing.
 func (c *Cron) Start() { c.start() }
 
-// Run is Start that returns after Stop.
+// Run is like Start, but returns after Stop.
 func (c *Cron) Run() { <-c.start().ended.Done() }
 
 func (c *Cron) start() *running {
@@ -329,7 +329,8 @@ func (c *Cron) start() *running {
 	return r
 }
 
-// Stop starts nothing more. The context that it returns ends when the jobs that run have ended.
+// Stop stops the Cron. Running jobs continue, and the returned context ends when all of them
+// have ended.
 func (c *Cron) Stop() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()

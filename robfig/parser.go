@@ -9,7 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/cron"
 )
 
-// Schedule says when an entry runs next after a moment; the zero time is never.
+// Schedule returns the next time of an entry after a given one; the zero time is never.
 type Schedule interface{ Next(time.Time) time.Time }
 
 // ScheduleParser reads expressions.
@@ -17,7 +17,7 @@ type ScheduleParser interface {
 	Parse(spec string) (Schedule, error)
 }
 
-// ParseOption says which fields expressions have.
+// ParseOption selects the fields of expressions.
 type ParseOption int
 
 // The fields of an expression, and its other allowed forms.
