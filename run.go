@@ -29,9 +29,9 @@ type Run struct {
 	Namespace string
 	Kind      job.RunKind // what created the run: the schedule, a request, another job …
 
-	// Scheduled is the moment that the run stands for, in the zone of the job; Previous and
-	// Next are its neighbours in the schedule, or zero. A handler that processes the time
-	// from Previous to Scheduled covers each stretch of time once.
+	// Scheduled is the scheduled time of the run, in the zone of the job; Previous and Next
+	// are the scheduled times before and after it, or zero. A handler that processes the
+	// time from Previous to Scheduled covers each period once.
 	Scheduled, Previous, Next time.Time
 
 	Attempt       int // from 1
@@ -45,10 +45,11 @@ type Run struct {
 	Step  string
 	Steps map[string]job.StepData
 
-	// Params are the parameters of the job as texts. A handler has them as its input.
+	// Params are the parameters of the job as texts. A handler receives them as its
+	// input.
 	Params map[string]string
-	// Metadata is the map filled by WithMetadata when the run, or the run that it follows,
-	// was triggered.
+	// Metadata is the map that WithMetadata filled when the run, or the run that it
+	// follows, was triggered.
 	Metadata map[string]string
 
 	// Log writes into the output of the run.
@@ -66,11 +67,11 @@ func (r *Run) Write(p []byte) (int, error) { return r.out.Stderr.Write(p) }
 
 var _ io.Writer = (*Run)(nil)
 
-// progressEvery is how often a run writes how far it is: more are not read, and the output of a
-// run is bounded.
+// progressEvery is the shortest interval between progress lines, because the output of a run is
+// bounded.
 const progressEvery = time.Second
 
-// Progress logs how much of the work is done, at most once a second and at the end.
+// Progress logs the progress of the run, at most once a second and at the end.
 func (r *Run) Progress(done, total int64) {
 	r.mu.Lock()
 	now := time.Now()
@@ -132,7 +133,7 @@ func (s *Scheduler) runOf(a *executor.Attempt, out executor.Output) *Run {
 	return run
 }
 
-// metadataOf returns what of the parameters of a run is metadata; nil for none.
+// metadataOf returns the metadata among the parameters of a run; nil for none.
 func metadataOf(params map[string]string) map[string]string {
 	var metadata map[string]string
 	for name, value := range params {
@@ -176,7 +177,7 @@ func (s *Scheduler) await(ctx context.Context, a *executor.Attempt, ended <-chan
 	}
 }
 
-// recovered makes an error of a panic.
+// recovered converts a panic to an error.
 func recovered(err *error) {
 	if value := recover(); value != nil {
 		*err = &PanicError{Value: value, Stack: debug.Stack()}
@@ -205,7 +206,7 @@ func resultOf(ctx context.Context, run *Run, err error) executor.Result {
 	return executor.Result{Outcome: job.OutcomeFailed, Reason: bounded(err.Error()), Permanent: IsPermanent(err)}
 }
 
-// reasonMax is how many bytes of an error are kept as the reason of a failure, which lists show.
+// reasonMax is the most bytes of an error in the reason of a failure, which lists show.
 const reasonMax = 4 << 10
 
 func bounded(text string) string {

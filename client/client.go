@@ -17,26 +17,26 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Config says how a server is reached.
+// Config configures a Client.
 type Config struct {
 	// URL is the address of the server, such as http://127.0.0.1:8420.
 	URL string
-	// Token authenticates the caller. It is sent to that server alone: the client follows
+	// Token authenticates the caller. It is sent only to that server: the client follows
 	// no redirects.
 	Token string
-	// HTTP makes the connections. Default: one with the time-outs below.
-	// Redirects are not followed whatever it says.
+	// HTTP makes the connections. Default: a client with the timeouts below. Its setting
+	// for redirects is ignored: none are followed.
 	HTTP *http.Client
-	// UserAgent names the program that calls. Default: belfry-client.
+	// UserAgent names the calling program. Default: belfry-client.
 	UserAgent string
 }
 
 const (
-	// answerWithin is how long a server may take to begin an answer. It has
-	// 30 s for a request itself.
+	// answerWithin is the timeout for the beginning of a response. The server's own limit
+	// for a request is 30 s.
 	answerWithin = 40 * time.Second
-	// answerMax bounds an answer: a page of large documents, and no surprise
-	// for the memory when something else answers.
+	// answerMax bounds a response: enough for a page of large documents, and safe for
+	// memory if the address is not a Belfry server.
 	answerMax = 64 << 20
 )
 
@@ -48,7 +48,7 @@ type Client struct {
 	http  http.Client
 }
 
-// New returns a client. It connects when it is used.
+// New returns a client. It connects at the first call.
 func New(c Config) (*Client, error) {
 	base, err := url.Parse(c.URL)
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
@@ -72,7 +72,7 @@ func New(c Config) (*Client, error) {
 		transport.ResponseHeaderTimeout = answerWithin
 		client.http.Transport = transport
 	}
-	// A redirect would take the token somewhere else.
+	// A redirect could send the token to another server.
 	client.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return client, nil
 }
@@ -112,8 +112,7 @@ func (c *Client) do(ctx context.Context, call call) error {
 	return nil
 }
 
-// send makes a call and returns its answer, which is no error. The caller closes
-// the body.
+// send makes a call and returns its successful response. The caller closes the body.
 func (c *Client) send(ctx context.Context, call call, accept string) (*http.Response, error) {
 	var body io.Reader
 	if call.body != nil {
@@ -159,8 +158,8 @@ func (c *Client) send(ctx context.Context, call call, accept string) (*http.Resp
 	return nil, c.problem(response)
 }
 
-// fitsHeader reports whether a value can be sent in a header. Checking it here blames the
-// caller and not the server.
+// fitsHeader reports whether a value can be sent in a header, so that the error blames
+// the caller and not the server.
 func fitsHeader(value string) bool {
 	return !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
 }
@@ -193,8 +192,7 @@ func (c *Client) problem(response *http.Response) error {
 	return &p
 }
 
-// ifMatch is the header that makes a change one of a certain version. 0 is any
-// version of what exists.
+// ifMatch is the header that restricts a change to a version. 0 is any existing version.
 func ifMatch(version int64) map[string]string {
 	if version == 0 {
 		return map[string]string{"If-Match": "*"}
@@ -202,8 +200,8 @@ func ifMatch(version int64) map[string]string {
 	return map[string]string{"If-Match": strconv.Quote(strconv.FormatInt(version, 10))}
 }
 
-// onceBy returns the idempotency header: requests with the same key make one run; "" is
-// none.
+// onceBy returns the idempotency header: requests with the same key create one run; "" is
+// no header.
 func onceBy(key string) map[string]string {
 	if key == "" {
 		return nil
@@ -211,7 +209,7 @@ func onceBy(key string) map[string]string {
 	return map[string]string{"Idempotency-Key": key}
 }
 
-// jobPath returns the path of a job, and of something below it.
+// jobPath returns the path of a job, or a path below it.
 func jobPath(namespace, name string, below ...string) string {
 	path := pathOf("jobs", namespace, name)
 	for _, b := range below {
@@ -225,15 +223,15 @@ func pathOf(kinds, namespace, name string) string {
 	return "/" + kinds + "/" + url.PathEscape(namespace) + "/" + url.PathEscape(name)
 }
 
-// JobQuery selects jobs. All that is given must match.
+// JobQuery selects jobs. All set fields must match.
 type JobQuery struct {
 	Namespace string
 	Labels    map[string]string
 	Text      string // in name or description
 	State     job.JobState
 	Failing   bool      // only active jobs whose last run failed, at most the 50 that failed last
-	NeverRan  bool      // only jobs of which no finished run is kept
-	DueBefore time.Time // only jobs that fall due before; they come in the order ByNext, or with Failing as without
+	NeverRan  bool      // only jobs without a finished run in history
+	DueBefore time.Time // only jobs that fall due before it; sorted as ByNext, unless Failing is set
 	Work      job.Work  // their kind of work, such as job.WorkFlow
 	Sort      JobOrder
 	PageSize  int // 0 for the server's default
@@ -250,8 +248,8 @@ const (
 	// ByNext is the order of the next due times, with jobs without one at the end. A page
 	// may have fewer jobs than requested and still a token for the next page.
 	ByNext JobOrder = "next"
-	// ByFailure begins with the jobs that failed last, as far as the last 2000 failed runs show,
-	// and has the others by name behind them.
+	// ByFailure begins with the jobs that failed last, among the last 2000 failed runs, followed
+	// by the others by name.
 	ByFailure JobOrder = "failure"
 )
 
@@ -286,8 +284,8 @@ func (c *Client) Job(ctx context.Context, namespace, name string, filled bool) (
 	return d, c.do(ctx, call{method: http.MethodGet, path: jobPath(namespace, name), query: query, answer: &d})
 }
 
-// JobStatistics returns how the last runs of a job went, also by the days of a time zone; "" is
-// UTC.
+// JobStatistics returns statistics of the last runs of a job, also by days of a time zone; ""
+// is UTC.
 func (c *Client) JobStatistics(ctx context.Context, namespace, name, zone string) (JobStatistics, error) {
 	var answer JobStatistics
 	return answer, c.do(ctx, call{method: http.MethodGet, path: jobPath(namespace, name) + "/statistics", query: values("timezone", zone), answer: &answer})
@@ -301,7 +299,7 @@ func (c *Client) Stats(ctx context.Context, q StatsQuery) (Stats, error) {
 	return answer, c.do(ctx, call{method: http.MethodGet, path: "/stats", query: query, answer: &answer})
 }
 
-// Load counts what schedules will start, in steps of time.
+// Load counts future starts by schedules, in steps of time.
 func (c *Client) Load(ctx context.Context, q LoadQuery) (Load, error) {
 	query := values("namespace", q.Namespace)
 	for key, value := range q.Labels {
@@ -312,7 +310,7 @@ func (c *Client) Load(ctx context.Context, q LoadQuery) (Load, error) {
 	return answer, c.do(ctx, call{method: http.MethodGet, path: "/load", query: query, answer: &answer})
 }
 
-// DueJobs returns the jobs that fall due within a span, each once, by their due times: at
+// DueJobs returns the jobs that fall due within a time span, each once, by due time: at
 // most count; 0 is the server's default.
 func (c *Client) DueJobs(ctx context.Context, namespace string, from, to time.Time, most int) (Page[DueJob], error) {
 	query := values("namespace", namespace)
@@ -334,8 +332,8 @@ func (c *Client) Bulk(ctx context.Context, ask Bulk) (BulkResult, error) {
 	return answer, c.do(ctx, call{method: http.MethodPost, path: "/jobs:bulk", body: ask, answer: &answer})
 }
 
-// OutputLines returns lines of the output of an attempt, from a line on that is counted from
-// 1; with from 0 they are the last ones. Attempt 0 is the latest, count 0 the server's default.
+// OutputLines returns lines of the output of an attempt, starting at a line number from 1; from
+// 0 selects the last lines. Attempt 0 is the latest, count 0 the server's default.
 func (c *Client) OutputLines(ctx context.Context, run job.ID, attempt, from, count int) (OutputLines, error) {
 	query := url.Values{}
 	setNumber(query, "attempt", attempt)
@@ -362,13 +360,13 @@ func (c *Client) CreateJob(ctx context.Context, d Document) (Change, error) {
 	return answer, c.do(ctx, call{method: http.MethodPost, path: "/jobs", body: d, answer: &answer})
 }
 
-// PutJob changes a job of a version; 0 is any.
+// PutJob replaces a version of a job; 0 is any.
 func (c *Client) PutJob(ctx context.Context, namespace, name string, d Document, version int64) (Change, error) {
 	var answer Change
 	return answer, c.do(ctx, call{method: http.MethodPut, path: jobPath(namespace, name), header: ifMatch(version), body: d, answer: &answer})
 }
 
-// DeleteJob removes a job of a version; 0 is any.
+// DeleteJob removes a version of a job; 0 is any.
 func (c *Client) DeleteJob(ctx context.Context, namespace, name string, version int64) (Change, error) {
 	var answer Change
 	return answer, c.do(ctx, call{method: http.MethodDelete, path: jobPath(namespace, name), header: ifMatch(version), answer: &answer})
@@ -386,15 +384,15 @@ func (c *Client) Resume(ctx context.Context, namespace, name string, r ResumeReq
 	return answer, c.do(ctx, call{method: http.MethodPost, path: jobPath(namespace, name, "resume"), body: r, answer: &answer})
 }
 
-// RunJob runs a job now. Requests with the same idempotency key make one run in
-// 24 hours.
+// RunJob runs a job now. Requests with the same idempotency key create one run in 24
+// hours.
 func (c *Client) RunJob(ctx context.Context, namespace, name string, r RunRequest, idempotencyKey string) (Run, error) {
 	var run Run
 	return run, c.do(ctx, call{method: http.MethodPost, path: jobPath(namespace, name, "run"), header: onceBy(idempotencyKey), body: r, answer: &run})
 }
 
-// Report reports on work that Belfry does not start. Reports with the same key, unless it
-// is "", count as one.
+// Report reports on work that Belfry does not start. Reports with the same non-empty key
+// count as one.
 func (c *Client) Report(ctx context.Context, namespace, name string, r Report, idempotencyKey string) (Reported, error) {
 	var answer Reported
 	return answer, c.do(ctx, call{method: http.MethodPost, path: jobPath(namespace, name, "report"), header: onceBy(idempotencyKey), body: r, answer: &answer})
@@ -406,14 +404,14 @@ func (c *Client) RotatePingKey(ctx context.Context, namespace, name string) (Pin
 	return answer, c.do(ctx, call{method: http.MethodPost, path: jobPath(namespace, name, "ping-key"), answer: &answer})
 }
 
-// Backfill makes runs of scheduled times that are past. Requests with the same
-// idempotency key, none included, make each of them once in 24 hours.
+// Backfill creates runs for past scheduled times. Requests with the same idempotency key,
+// even "", create each run once in 24 hours.
 func (c *Client) Backfill(ctx context.Context, namespace, name string, r BackfillRequest, idempotencyKey string) (Backfill, error) {
 	var answer Backfill
 	return answer, c.do(ctx, call{method: http.MethodPost, path: jobPath(namespace, name, "backfill"), header: onceBy(idempotencyKey), body: r, answer: &answer})
 }
 
-// CancelBackfill ends all runs of a job that were made by backfill.
+// CancelBackfill ends all backfill runs of a job.
 func (c *Client) CancelBackfill(ctx context.Context, namespace, name string, r CancelRequest) (BackfillCancelled, error) {
 	var answer BackfillCancelled
 	return answer, c.do(ctx, call{method: http.MethodPost, path: jobPath(namespace, name, "backfill", "cancel"), body: r, answer: &answer})
@@ -451,15 +449,14 @@ func (c *Client) Next(ctx context.Context, namespace, name string, count int) (O
 	return next, c.do(ctx, call{method: http.MethodGet, path: jobPath(namespace, name, "next"), query: query, answer: &next})
 }
 
-// PreviewQuery asks about a schedule: an expression, or all that a job has as its
-// schedule.
+// PreviewQuery describes a schedule: an expression, or the whole schedule of a job.
 type PreviewQuery struct {
 	Expression  string
 	Timezone    string // of the expression; "" for UTC
 	Dialect     string // of the expression: default, vixie5, quartz
 	ClockChange job.ClockChange
 	Schedule    string // as a document has it, in JSON
-	Job         string // namespace/name, which H and ~ draw their values for
+	Job         string // namespace/name: the job for the values of H and ~
 	Lang        string // en, zh
 	From        time.Time
 	Count       int
@@ -484,7 +481,7 @@ func (c *Client) Apply(ctx context.Context, a Apply) (Applied, error) {
 	return answer, c.do(ctx, call{method: http.MethodPost, path: "/jobs:apply", body: body, answer: &answer})
 }
 
-// RunQuery selects runs. All that is given must match.
+// RunQuery selects runs. All set fields must match.
 type RunQuery struct {
 	Namespace string
 	Job       string // namespace/name
@@ -499,17 +496,17 @@ type RunQuery struct {
 	PageToken string
 }
 
-// How far back a text is searched, since it has no index.
+// The time range of a text search, which has no index.
 const (
-	// TextWindow is how far before To, or now, if From is not given.
+	// TextWindow is the range before To, or before now, if From is not given.
 	TextWindow = 7 * 24 * time.Hour
-	// TextWindowMax is the most that is allowed between From and To, or now.
+	// TextWindowMax is the longest range from From to To, or to now.
 	TextWindowMax = 31 * 24 * time.Hour
 )
 
 // Runs returns a page of runs: planned and running ones by due time, then finished ones,
-// the latest first. When few of many runs match, a page may have fewer than requested, even
-// none, and still a token for the next page.
+// the latest first. If few of many runs match, a page may have fewer than requested, even
+// none, but still a token for the next page.
 func (c *Client) Runs(ctx context.Context, q RunQuery) (Page[Run], error) {
 	query := values("namespace", q.Namespace, "job", q.Job, "text", q.Text, "page_token", q.PageToken)
 	for _, s := range q.States {
@@ -540,32 +537,32 @@ func (c *Client) Run(ctx context.Context, id job.ID) (Run, error) {
 	return run, c.do(ctx, call{method: http.MethodGet, path: "/runs/" + id.String(), answer: &run})
 }
 
-// Cancel ends a run. A running one ends some time after the answer.
+// Cancel ends a run. A running run ends some time after the call returns.
 func (c *Client) Cancel(ctx context.Context, id job.ID, r CancelRequest) (Run, error) {
 	var run Run
 	return run, c.do(ctx, call{method: http.MethodPost, path: "/runs/" + id.String() + "/cancel", body: r, answer: &run})
 }
 
-// Approve lets a step of a flow succeed that waits for an approval.
+// Approve approves a waiting step of a flow: it succeeds.
 func (c *Client) Approve(ctx context.Context, flow job.ID, step string, r AnswerRequest) (Run, error) {
 	var run Run
 	return run, c.do(ctx, call{method: http.MethodPost, path: "/runs/" + flow.String() + "/steps/" + url.PathEscape(step) + "/approve", body: r, answer: &run})
 }
 
-// Reject lets a step of a flow fail that waits for an approval.
+// Reject rejects a waiting step of a flow: it fails.
 func (c *Client) Reject(ctx context.Context, flow job.ID, step string, r AnswerRequest) (Run, error) {
 	var run Run
 	return run, c.do(ctx, call{method: http.MethodPost, path: "/runs/" + flow.String() + "/steps/" + url.PathEscape(step) + "/reject", body: r, answer: &run})
 }
 
-// Signal ends the steps of a flow that wait for a signal.
+// Signal sends a signal: the steps of the flow that wait for it succeed.
 func (c *Client) Signal(ctx context.Context, flow job.ID, signal string, r SignalRequest) (Run, error) {
 	var run Run
 	return run, c.do(ctx, call{method: http.MethodPost, path: "/runs/" + flow.String() + "/signals/" + url.PathEscape(signal), body: r, answer: &run})
 }
 
-// Retry runs a run that has ended once more: a new run with its scheduled time
-// and parameters.
+// Retry repeats a finished run: it creates a run with the same scheduled time and
+// parameters.
 func (c *Client) Retry(ctx context.Context, id job.ID, r RetryRequest, idempotencyKey string) (Run, error) {
 	var run Run
 	return run, c.do(ctx, call{method: http.MethodPost, path: "/runs/" + id.String() + "/retry", body: r, header: onceBy(idempotencyKey), answer: &run})
@@ -604,7 +601,7 @@ func (c *Client) DrainNode(ctx context.Context, name string, r DrainRequest) (No
 	return n, c.do(ctx, call{method: http.MethodPost, path: "/nodes/" + url.PathEscape(name) + "/drain", body: r, answer: &n})
 }
 
-// UndrainNode lets a node take runs again.
+// UndrainNode lets a node accept runs again.
 func (c *Client) UndrainNode(ctx context.Context, name string) (Node, error) {
 	var n Node
 	return n, c.do(ctx, call{method: http.MethodPost, path: "/nodes/" + url.PathEscape(name) + "/undrain", answer: &n})
@@ -634,13 +631,14 @@ func (c *Client) Pool(ctx context.Context, namespace, name string) (Document, er
 	return d, c.do(ctx, call{method: http.MethodGet, path: pathOf("pools", namespace, name), answer: &d})
 }
 
-// DeleteCalendar removes a calendar of a version; 0 is any. A calendar that jobs name
+// DeleteCalendar removes a version of a calendar; 0 is any. A calendar in use by a job
 // cannot be removed.
 func (c *Client) DeleteCalendar(ctx context.Context, namespace, name string, version int64) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: pathOf("calendars", namespace, name), header: ifMatch(version)})
 }
 
-// DeletePool removes a pool of a version; 0 is any. Jobs that name it share one slot then.
+// DeletePool removes a version of a pool; 0 is any. Jobs that name the pool then share one
+// slot.
 func (c *Client) DeletePool(ctx context.Context, namespace, name string, version int64) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: pathOf("pools", namespace, name), header: ifMatch(version)})
 }
@@ -657,7 +655,7 @@ func (c *Client) Channel(ctx context.Context, namespace, name string) (Document,
 	return d, c.do(ctx, call{method: http.MethodGet, path: pathOf("channels", namespace, name), answer: &d})
 }
 
-// DeleteChannel removes a channel of a version; 0 is any. Its pending messages are dropped.
+// DeleteChannel removes a version of a channel; 0 is any. Its pending messages are dropped.
 func (c *Client) DeleteChannel(ctx context.Context, namespace, name string, version int64) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: pathOf("channels", namespace, name), header: ifMatch(version)})
 }
@@ -675,8 +673,7 @@ func (c *Client) ExecutorsDocument(ctx context.Context, namespace, name string) 
 	return d, c.do(ctx, call{method: http.MethodGet, path: pathOf("executors", namespace, name), answer: &d})
 }
 
-// DeleteExecutors deletes such a document. A version other than 0 deletes that version
-// alone.
+// DeleteExecutors removes a version of such a document; 0 is any.
 func (c *Client) DeleteExecutors(ctx context.Context, namespace, name string, version int64) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: pathOf("executors", namespace, name), header: ifMatch(version)})
 }
@@ -687,7 +684,7 @@ func (c *Client) TestChannel(ctx context.Context, namespace, name string) (Chann
 	return t, c.do(ctx, call{method: http.MethodPost, path: pathOf("channels", namespace, name) + "/test", answer: &t})
 }
 
-// Deliveries returns how the channels of a namespace, "" for all, deliver.
+// Deliveries returns the deliveries of the channels of a namespace, "" for all.
 func (c *Client) Deliveries(ctx context.Context, namespace string) (Page[Delivery], error) {
 	var page Page[Delivery]
 	return page, c.do(ctx, call{method: http.MethodGet, path: "/deliveries", query: values("namespace", namespace), answer: &page})
@@ -700,7 +697,7 @@ func (c *Client) Notifications(ctx context.Context, namespace string) (Page[Noti
 	return page, c.do(ctx, call{method: http.MethodGet, path: "/notifications", query: values("namespace", namespace), answer: &page})
 }
 
-// AckNotification says that a person has seen a notification, so that it is not repeated.
+// AckNotification acknowledges a notification, so that it is not repeated.
 func (c *Client) AckNotification(ctx context.Context, id string) (Notification, error) {
 	var n Notification
 	return n, c.do(ctx, call{method: http.MethodPost, path: "/notifications/" + url.PathEscape(id) + "/ack", answer: &n})
@@ -725,7 +722,7 @@ func (c *Client) Attention(ctx context.Context, namespace string) (Page[Attentio
 	return page, c.do(ctx, call{method: http.MethodGet, path: "/attention", query: values("namespace", namespace), answer: &page})
 }
 
-// AuditQuery selects changes. All that is given must match.
+// AuditQuery selects changes. All set fields must match.
 type AuditQuery struct {
 	Namespace string // of what was changed
 	Object    string // namespace/name, or the name of a token
@@ -737,8 +734,8 @@ type AuditQuery struct {
 	PageToken string
 }
 
-// Audit returns a page of changes, the latest first. When few of many changes match, a page
-// may have fewer than requested, even none, and still a token for the next page.
+// Audit returns a page of changes, the latest first. If few of many changes match, a page
+// may have fewer than requested, even none, but still a token for the next page.
 func (c *Client) Audit(ctx context.Context, q AuditQuery) (Page[AuditRecord], error) {
 	query := values("namespace", q.Namespace, "object", q.Object, "actor", q.Actor, "action", q.Action, "group", q.Group, "page_token", q.PageToken)
 	setTime(query, "from", q.From)

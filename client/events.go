@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// EventQuery selects events. All that is given must match.
+// EventQuery selects events. All set fields must match.
 type EventQuery struct {
 	Namespace string
 	Job       string // namespace/name
@@ -23,14 +23,14 @@ type EventQuery struct {
 	Labels map[string]string
 	Text   string
 	Kinds  []string // such as run.done, or run for all of runs; EventStats only if it is named
-	// After is the id of an event to continue behind; "" begins now.
+	// After is the id of the event to continue after; "" begins now.
 	After string
 }
 
-// Events passes events to show, until ctx ends or show returns an error. A broken
-// connection is reconnected, and continues where it stopped; lost events are replaced by
-// one of the kind EventGap. begun is called for each new connection: events after that call
-// are passed. It may be nil.
+// Events passes events to show, until ctx ends or show returns an error. It reconnects a
+// broken connection and continues where that stopped; an event of the kind EventGap stands
+// for lost events. begun is called for each new connection, and all events since that call
+// are passed; it may be nil.
 func (c *Client) Events(ctx context.Context, q EventQuery, begun func(), show func(Event) error) error {
 	for failures := 0; ; failures++ {
 		progress, err := c.events(ctx, &q, begun, show)
@@ -50,7 +50,7 @@ func (c *Client) Events(ctx context.Context, q EventQuery, begun func(), show fu
 	}
 }
 
-// events follows by one connection, and reports whether anything came.
+// events follows on one connection, and reports whether it received anything.
 func (c *Client) events(ctx context.Context, q *EventQuery, begun func(), show func(Event) error) (progress bool, err error) {
 	query := values("namespace", q.Namespace, "job", q.Job, "text", q.Text)
 	for _, key := range slices.Sorted(maps.Keys(q.Labels)) {
@@ -100,8 +100,8 @@ func (c *Client) events(ctx context.Context, q *EventQuery, begun func(), show f
 // sentEvent is an event on the wire. One without data only moves the position.
 type sentEvent struct{ id, kind, data string }
 
-// readEvents passes the events of an answer to take, until that returns an error or
-// the answer ends: that is an error which wraps ErrUnreachable.
+// readEvents passes the events of a response to take, until take returns an error. The
+// end of the response is an error that wraps ErrUnreachable.
 func (c *Client) readEvents(ctx context.Context, body io.Reader, take func(sentEvent) error) error {
 	lines := bufio.NewScanner(body)
 	lines.Buffer(nil, eventMax)

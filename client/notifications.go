@@ -23,10 +23,10 @@ type Notification struct {
 	AckedAt  time.Time         `json:"acked_at,omitzero" doc:"When."`
 }
 
-// NotificationState is whether the latest news was delivered.
+// NotificationState is the delivery state of a notification's latest message.
 type NotificationState string
 
-// Whether the latest news was delivered.
+// The delivery states of a notification.
 const (
 	NotificationWaiting  NotificationState = "waiting"
 	NotificationRetrying NotificationState = "retrying"
@@ -47,7 +47,7 @@ type NotifiedEvent struct {
 	Text  string     `json:"text,omitempty" doc:"The reason, in words."`
 }
 
-// Delivery is how a channel delivers.
+// Delivery is the state of a channel's deliveries.
 type Delivery struct {
 	Channel  string    `json:"channel" doc:"The channel, namespace/name."`
 	Service  string    `json:"service" doc:"The service: webhook, mail, slack and so on."`

@@ -74,7 +74,7 @@ func (r *answerReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// OutputPart is a stretch of the output of a run that is followed.
+// OutputPart is a part of the output of a followed run.
 type OutputPart struct {
 	Attempt int    `json:"attempt" doc:"The attempt that wrote it."`
 	Next    int64  `json:"next" doc:"The offset to continue from."`
@@ -83,20 +83,19 @@ type OutputPart struct {
 }
 
 const (
-	// eventMax bounds an event: a chunk of output, escaped, with the time before
-	// each of its lines.
+	// eventMax bounds an event: a chunk of output, escaped, with a time before each line.
 	eventMax = 4 << 20
 	// againAfter is the wait before a broken connection is reconnected, and againMax the
 	// number of attempts in a row.
 	againAfter = time.Second
 	againMax   = 10
-	// firstEvent is the id of an event behind which everything is.
+	// firstEvent is an event id before all events.
 	firstEvent = "1:0"
 )
 
 // Follow passes the output of a run to show, as it is written, until the run has ended, and
 // returns the run. Later attempts are included, unless the query names one. A broken
-// connection is reconnected where it stopped.
+// connection is reconnected and continues where it stopped.
 func (c *Client) Follow(ctx context.Context, run job.ID, q OutputQuery, show func(OutputPart) error) (Run, error) {
 	last := ""
 	for failures := 0; ; failures++ {
@@ -121,8 +120,8 @@ func (c *Client) Follow(ctx context.Context, run job.ID, q OutputQuery, show fun
 	}
 }
 
-// follow follows by one connection. It returns the run once it has ended. No
-// error and no run is a connection that has ended early.
+// follow follows on one connection. It returns the run once it has ended, and nil without
+// an error if the connection ended early.
 func (c *Client) follow(ctx context.Context, run job.ID, q OutputQuery, last *string, show func(OutputPart) error) (ended *Run, progress bool, err error) {
 	header := map[string]string{}
 	if *last != "" {

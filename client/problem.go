@@ -13,7 +13,7 @@ type Problem struct {
 	Status int         `json:"status" doc:"The HTTP status."`
 	Detail string      `json:"detail,omitempty" doc:"What is wrong this time."`
 	Hint   string      `json:"hint,omitempty" doc:"What to do about it."`
-	// Errors are the mistakes in the request, each with its place: 100 at most.
+	// Errors are the mistakes in the request with their positions, at most 100.
 	Errors []FieldError `json:"errors,omitempty" nullable:"false" doc:"The mistakes in the request, each with its place: 100 at most."`
 	// MoreErrors counts the mistakes beyond those.
 	MoreErrors int `json:"more_errors,omitempty" doc:"How many mistakes there are beside those in errors."`
@@ -104,11 +104,11 @@ func IsType(err error, kind ProblemType) bool {
 // ErrUnreachable is wrapped by errors of calls that no server answered.
 var ErrUnreachable = errors.New("no server answered")
 
-// errNoJob is about a document that describes something else.
+// errNoJob is the error for a document that is not a job.
 var errNoJob = errors.New("the document is no job")
 
-// strange is the error for an answer that is not from a Belfry server, or from
-// one of another kind.
+// strange is the error for a response that is not from a Belfry server, or from an
+// incompatible one.
 func strange(url string, status int, detail string) error {
 	return fmt.Errorf("%s answered with status %d, but is not a Belfry server: %s", url, status, detail)
 }

@@ -24,7 +24,7 @@ type SecretInfo struct {
 // FullName returns "namespace/name".
 func (s *SecretInfo) FullName() string { return s.Namespace + "/" + s.Name }
 
-// SecretRequest sets a secret: exactly one of Value, File, Env and Vault is given.
+// SecretRequest sets a secret, by exactly one of Value, File, Env and Vault.
 type SecretRequest struct {
 	Value       string `json:"value,omitempty" doc:"The value. No answer ever has it."`
 	File        string `json:"file,omitempty" maxLength:"128" doc:"The name of a file in the directory of the namespace in notify.secrets of the servers."`
@@ -53,7 +53,7 @@ func (c *Client) SetSecret(ctx context.Context, namespace, name string, r Secret
 	return s, c.do(ctx, call{method: http.MethodPut, path: pathOf("secrets", namespace, name), body: r, answer: &s})
 }
 
-// DeleteSecret removes a secret. Attempts that name it fail from then on.
+// DeleteSecret removes a secret. Later attempts that refer to it fail.
 func (c *Client) DeleteSecret(ctx context.Context, namespace, name string) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: pathOf("secrets", namespace, name)})
 }

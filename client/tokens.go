@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Role is what the holder of a token may do.
+// Role is the set of rights of a token.
 type Role string
 
 // The roles; each includes the rights of those before it.
@@ -39,7 +39,7 @@ type TokenRequest struct {
 	Name      string `json:"name" minLength:"1" maxLength:"128" pattern:"^[a-z0-9][a-z0-9._-]*$" patternDescription:"a name: small letters, digits, and dots, dashes and underscores behind the first" doc:"Its name."`
 	Role      Role   `json:"role" enum:"viewer,runner,admin,worker" doc:"What its holder may do."`
 	Namespace string `json:"namespace,omitempty" maxLength:"128" pattern:"^[a-z0-9][a-z0-9._-]*$" patternDescription:"the name of a namespace, which has small letters, digits, and dots, dashes and underscores behind the first" doc:"The namespace that it is for. Default: all."`
-	// ExpiresIn counts from now, by the clock of the store. It is written as in
+	// ExpiresIn counts from now, by the store's clock. It has the form of durations in
 	// job files.
 	ExpiresIn string `json:"expires_in,omitempty" minLength:"1" doc:"How long it is valid, such as 30d. Default: until it is revoked; one hour for a joining token."`
 	// The following fields are for tokens of workers.
@@ -48,7 +48,7 @@ type TokenRequest struct {
 	Joins       int      `json:"joins,omitempty" minimum:"0" maximum:"1000" doc:"Makes a joining token, which so many workers exchange for tokens of their own. Default: it is no joining token."`
 }
 
-// NewToken is a token that was just made.
+// NewToken is a token that was just created.
 type NewToken struct {
 	Token
 	// Secret is shown this once: the server keeps a hash of it.
@@ -63,7 +63,7 @@ func (c *Client) Tokens(ctx context.Context) (Page[Token], error) {
 	return page, c.do(ctx, call{method: http.MethodGet, path: "/tokens", answer: &page})
 }
 
-// CreateToken makes a token.
+// CreateToken creates a token.
 func (c *Client) CreateToken(ctx context.Context, r TokenRequest) (NewToken, error) {
 	var made NewToken
 	return made, c.do(ctx, call{method: http.MethodPost, path: "/tokens", body: r, answer: &made})
@@ -101,7 +101,7 @@ func (c *Client) EndSessions(ctx context.Context, person string) (SessionsEnded,
 	return ended, c.do(ctx, call{method: http.MethodDelete, path: "/sessions/" + url.PathEscape(person), answer: &ended})
 }
 
-// SignIn says how a person signs in on a command line.
+// SignIn describes how a person signs in on a command line.
 type SignIn struct {
 	URL string `json:"url" doc:"The page to open in a browser, with the parameters challenge, which is the SHA-256 of a verifier in base64url, state and, for a command that listens on 127.0.0.1, port. The page sends the browser there with code and state, or shows the code."`
 }
@@ -145,8 +145,8 @@ type LoginCode struct {
 	Expires time.Time `json:"expires" doc:"Until when it is valid."`
 }
 
-// LoginCode makes a code that logs a browser in as the caller. The code is in the fragment
-// of its address, /ui/login#CODE, so that no log contains it.
+// LoginCode creates a code that logs a browser in as the caller. The code belongs in the
+// fragment of an address, /ui/login#CODE, so that no log contains it.
 func (c *Client) LoginCode(ctx context.Context) (LoginCode, error) {
 	var code LoginCode
 	return code, c.do(ctx, call{method: http.MethodPost, path: "/sessions:code", answer: &code})

@@ -21,7 +21,7 @@ type JobPage struct {
 	Recent map[string][]RecentRun `json:"recent,omitempty" doc:"If asked for: the last runs of the jobs that were not withdrawn, the latest first, by the full name of the job."`
 }
 
-// RecentRun is one of the last runs of a job, for a picture of how the job does.
+// RecentRun is one of the last runs of a job, for a chart of its outcomes.
 type RecentRun struct {
 	ID      job.ID      `json:"id" doc:"The identity of the run."`
 	Outcome job.Outcome `json:"outcome" enum:"succeeded,failed,timed_out,cancelled,lost,skipped,missed,withdrawn" doc:"How it ended."`
@@ -31,7 +31,7 @@ type RecentRun struct {
 	Steps   []string    `json:"steps,omitempty" nullable:"false" doc:"Of the latest run of a flow: how far its steps came, in their order."`
 }
 
-// Document is a job, calendar or pool, as files have it.
+// Document is a job, calendar or pool in the form of files.
 type Document struct{ json.RawMessage }
 
 // Job returns the job that the document describes.
@@ -52,12 +52,12 @@ func DocumentOf(d job.Document) (Document, error) {
 	return Document{job.AppendJSON(make([]byte, 0, likely), d)}, nil
 }
 
-// Change is the answer to what changes a job.
+// Change is the response to a change of a job.
 type Change struct {
 	Result ChangeResult `json:"result" enum:"created,changed,unchanged,deleted" doc:"What has happened."`
 	Job    Document     `json:"job" doc:"The job as it is now; as it was, if it was deleted."`
-	// Running are the runs that were running at the change. They continue to their
-	// end under the definition that they were claimed under.
+	// Running are the runs that were running at the change. They continue to their end
+	// under the definition of their claim.
 	Running []Run `json:"running" nullable:"false" doc:"The runs that were running at the change. They continue to their end as they began."`
 	// Warnings are about the resulting job.
 	Warnings []string `json:"warnings,omitempty" nullable:"false" doc:"What is allowed and yet probably not meant: a job that it follows and that does not exist, or a resume that has nothing to make up for."`
@@ -74,7 +74,7 @@ const (
 	Deleted   ChangeResult = "deleted"
 )
 
-// Apply is a request to make the server match the documents of some files.
+// Apply is a request to make the server match documents.
 type Apply struct {
 	Documents []Document `json:"documents" nullable:"false" maxItems:"10000" doc:"Jobs, calendars and pools."`
 	Owner     string     `json:"owner,omitempty" maxLength:"128" doc:"Whose documents these are. Each job is marked with it, and a job with the mark of another owner is refused."`
@@ -83,8 +83,8 @@ type Apply struct {
 	Diff      bool       `json:"diff,omitempty" doc:"Say of what changes which lines do."`
 }
 
-// body encodes the request like encoding/json, but copies the documents, which may be many,
-// as they are: the server reports invalid JSON.
+// body encodes the request like encoding/json, but copies the documents without parsing
+// them, since they may be many: the server reports invalid JSON.
 func (a Apply) body() ([]byte, error) {
 	documents := a.Documents
 	if len(documents) > 0 {
@@ -174,7 +174,7 @@ type Run struct {
 	Others   []job.ID  `json:"others,omitempty" nullable:"false" doc:"The runs of the other shards. Only in the answer to a request that made them."`
 }
 
-// Attempt is a try of a run that has ended.
+// Attempt is a finished attempt of a run.
 type Attempt struct {
 	Number      int         `json:"number" doc:"Its number, from 1."`
 	Node        string      `json:"node,omitempty" doc:"The node that it ran on."`
@@ -190,13 +190,13 @@ type Attempt struct {
 	Late        bool        `json:"late,omitempty" doc:"Its result came after the attempt counted as lost, and has replaced that."`
 }
 
-// Occurrence is a moment at which a job falls due.
+// Occurrence is a scheduled time of a job.
 type Occurrence struct {
 	Scheduled time.Time `json:"scheduled" doc:"The moment that the run will stand for, in the time zone of the job."`
 	Due       time.Time `json:"due" doc:"When it may start: later by jitter and spread."`
 }
 
-// Occurrences are the next moments of a job.
+// Occurrences are the next scheduled times of a job.
 type Occurrences struct {
 	Timezone string       `json:"timezone" doc:"The time zone of the schedule."`
 	Items    []Occurrence `json:"items" nullable:"false" doc:"The next occurrences; fewer than asked for if there are no more."`
@@ -223,7 +223,7 @@ type Number struct {
 	First int64 `json:"first" doc:"The number that was reserved: runs have higher ones, except for those that a node has reserved before."`
 }
 
-// PastRunsMax is how many runs of the past a request has at most.
+// PastRunsMax is the most runs in a PastRuns request.
 const PastRunsMax = 500
 
 // PastRuns are runs of an xxl-job-admin that have ended, for the history.
@@ -262,7 +262,7 @@ type Executor struct {
 type ExecutorPage struct {
 	Page[Executor]
 	Groups []ExecutorGroup `json:"groups" nullable:"false" doc:"The groups that executors are in or jobs name, by name."`
-	// AllJobs is unset where there are more jobs than are looked at, or than the caller may see.
+	// AllJobs is false if jobs were left out: too many to read, or not visible to the caller.
 	AllJobs bool `json:"all_jobs" doc:"Whether all jobs were looked at. If not, more may name a group than its jobs says."`
 }
 
@@ -417,7 +417,7 @@ const (
 	CallbackFailed    CallbackState = "failed"
 )
 
-// Reported is the run that a report was about.
+// Reported is the run of a report.
 type Reported struct {
 	Run   job.ID    `json:"run" doc:"The run."`
 	Until time.Time `json:"until,omitzero" doc:"By when a run whose start was reported must end, or be reported as started again. Absent if it is over."`
@@ -434,7 +434,7 @@ type DrainRequest struct {
 	Reason string `json:"reason,omitempty" maxLength:"1024" doc:"Why, for later readers."`
 }
 
-// Event is something that has happened.
+// Event is a change of a run, a node or another object.
 type Event struct {
 	// ID is the position in the stream, "" for a gap and for counts. It is not in the data.
 	ID      string    `json:"-"`
@@ -610,13 +610,13 @@ type StatsQuery struct {
 	Step      time.Duration
 }
 
-// JobStatistics says how the last runs of a job went.
+// JobStatistics has statistics of the last runs of a job.
 type JobStatistics struct {
 	Runs     int                 `json:"runs" doc:"How many of the last runs were looked at, at most 2,000."`
 	From     time.Time           `json:"from,omitzero" doc:"When the first of them ended."`
 	To       time.Time           `json:"to,omitzero" doc:"When the last of them ended."`
 	Outcomes map[job.Outcome]int `json:"outcomes" doc:"How they ended. A record of several missed occurrences counts as that many."`
-	// SuccessRate counts only runs that tell whether the job works.
+	// SuccessRate counts only runs whose outcome shows whether the job works.
 	SuccessRate *float64  `json:"success_rate,omitempty" doc:"Successful runs as a share of the runs that succeeded, failed, timed out, were lost or missed; absent without any."`
 	Retried     int       `json:"retried" doc:"How many took more than one attempt."`
 	Duration    Quantiles `json:"duration" doc:"How long successful runs took, from the start of the first attempt, in seconds."`
@@ -637,7 +637,7 @@ type PartStatistics struct {
 	Lateness    Quantiles `json:"lateness" doc:"How late they started, in seconds."`
 }
 
-// Quantiles say how numbers are distributed.
+// Quantiles describe a distribution of numbers.
 type Quantiles struct {
 	Count int     `json:"count" doc:"How many numbers these are of; the others are 0 if there are none."`
 	P50   float64 `json:"p50" doc:"Half of them are at most this."`

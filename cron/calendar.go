@@ -62,17 +62,16 @@ type Days interface {
 	Contains(Date) bool
 }
 
-// Calendar is a set of dates: the dates on its weekdays, without the excluded and with the
-// included ones. Included wins, so that a working Saturday next to a holiday week differs
-// from the free Saturdays: with Monday to Friday as weekdays, the holidays excluded and the
-// adjusted working days included, a Chinese working-day calendar (调休) is one Calendar.
+// Calendar is a set of dates: the dates on its weekdays, minus the excluded and plus the
+// included ones. Included dates take precedence, so a Chinese working-day calendar (调休) is
+// one Calendar: Monday to Friday as weekdays, the holidays excluded, and the adjusted
+// working days, such as Saturdays, included.
 type Calendar struct {
 	weekdays         Weekdays
 	include, exclude dateSet
 }
 
-// NewCalendar makes a calendar. It does not change and may be shared between
-// goroutines.
+// NewCalendar returns a calendar. A Calendar is immutable and safe for concurrent use.
 func NewCalendar(weekdays Weekdays, include, exclude []DateRange) *Calendar {
 	return &Calendar{weekdays: weekdays, include: newDateSet(include), exclude: newDateSet(exclude)}
 }
@@ -119,7 +118,7 @@ func (s dateSet) has(day int64) bool {
 	return found
 }
 
-// TimeRange is a range of times of day, without its end, as durations since midnight by the
+// TimeRange is a half-open range of times of day, as durations since midnight on the wall
 // clock. A range whose end is not after its beginning crosses midnight: 22:00 to 02:00.
 type TimeRange struct {
 	From, To time.Duration
@@ -168,12 +167,11 @@ func ParseOffDay(name string) (OffDay, error) {
 	return OffDay(i), err
 }
 
-// Filter is a schedule restricted by rules. An occurrence stays if it is in a day and in a
-// time of Only, as far as Only names any, and in no day and no time of Except. An
-// occurrence on an excluded day can move to another day instead, at the same time by the
-// clock, by at most 31 days; beyond that it is dropped. It moves the time of the
-// expression, before any effect of a clock change on the excluded day. Occurrences that
-// meet on one instant become one.
+// Filter is a schedule restricted by rules. An occurrence stays if it matches the days and
+// times of Only, where Only has any, and no day or time of Except. An occurrence on an
+// excluded day can move to another day instead, at the same local time, by at most 31
+// days; beyond that it is dropped. The time of the expression moves, without the effect of
+// a clock change on the excluded day. Occurrences at the same instant become one.
 type Filter struct {
 	Schedule Schedule
 	Zone     *Zone // zone of the dates and times of day; nil is UTC
@@ -183,20 +181,20 @@ type Filter struct {
 }
 
 const (
-	// maxMove bounds how far an occurrence moves.
+	// maxMove is the most days that an occurrence moves.
 	maxMove = 31
-	// filterHorizon bounds the search for a day that is not left out, so
-	// that rules which leave nothing are found out in about a millisecond.
+	// filterHorizon bounds the search for an allowed day, so that rules without any
+	// allowed day are detected in about a millisecond.
 	filterHorizon = 40 * 366
 )
 
-// allowsDay reports whether a day, counted from 1970, is not left out.
+// allowsDay reports whether a day, counted from 1970, is allowed.
 func (f *Filter) allowsDay(day int64) bool {
 	d := dateOf(day)
 	return (len(f.Only.Days) == 0 || f.Only.hasDay(d)) && !f.Except.hasDay(d)
 }
 
-// allowsTime reports whether a second of the day is not left out.
+// allowsTime reports whether a second of the day is allowed.
 func (f *Filter) allowsTime(second int64) bool {
 	return (len(f.Only.Times) == 0 || f.Only.hasTime(second)) && !f.Except.hasTime(second)
 }
@@ -295,8 +293,7 @@ func (f *Filter) firstFrom(source, target int64, t time.Time) time.Time {
 	case source == target && t.After(after):
 		after = t
 	case source != target && floorDiv(now, secondsPerDay) == target:
-		// The times that the clock has already passed today are over, wherever they come
-		// from.
+		// Times before now are past, whatever day they move from.
 		after = from.at(now + (source-target)*secondsPerDay).Add(-1)
 	}
 	for {

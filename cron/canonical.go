@@ -7,8 +7,8 @@ import (
 )
 
 // String returns the canonical form: the shortest that this package knows, and the same for
-// all spellings of an expression in its dialect. H and ~ appear as the drawn values. Parsed
-// again in the same dialect, zone and rule for changes of the clock, it gives an equal
+// all spellings of an expression in its dialect. H and ~ appear as the drawn values.
+// Parsing it in the same dialect, zone and rule for clock changes yields an equal
 // expression.
 func (e *Expression) String() string {
 	b := make([]byte, 0, 32)

@@ -11,14 +11,13 @@ const (
 	secondsPerHour   = 3600
 	secondsPerDay    = 86400
 
-	// Searches run over these years. The upper one is the horizon that
-	// expressions can name; the lower one is where the offsets of the zone
-	// table begin to mean something.
+	// The years of searches. The upper one is the last that expressions can name; before
+	// the lower one, the offsets of the zone table are meaningless.
 	firstYear = 1900
 	lastYear  = 2199
 )
 
-// floorDiv divides rounding down, so that days before 1970 come out right.
+// floorDiv divides rounding down, which days before 1970 need.
 func floorDiv(a, b int64) int64 {
 	q := a / b
 	if a%b < 0 {

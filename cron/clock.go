@@ -58,7 +58,7 @@ const (
 	shifted                // each runs later by the length of the gap
 )
 
-// inGap returns the treatment of a gap of a length in seconds.
+// inGap returns the treatment of a gap with a length in seconds.
 func (e *Expression) inGap(length int64) skipped {
 	switch {
 	case e.clockChange == ShiftOnce:
@@ -79,7 +79,7 @@ const (
 	lastPass
 )
 
-// inFold returns the treatment of a fold of a length in seconds.
+// inFold returns the treatment of a fold with a length in seconds.
 func (e *Expression) inFold(length int64) repeated {
 	switch e.clockChange {
 	case SkipOnce, ShiftOnce:

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Lang is a language for people to read.
+// Lang is a language of descriptions and notes.
 type Lang uint8
 
 // The languages of descriptions and notes.
@@ -47,7 +47,7 @@ func (l Lang) words() words {
 // different descriptions; it does not imply that any occurrence exists. "through" includes
 // both ends.
 //
-// The words are in the local time of the zone, which they do not name. They leave out the
+// The times are local times of the zone, which the text does not name. It omits the
 // effect of clock changes, and so whether the schedule was written with a star: Notes
 // covers that.
 func (e *Expression) Describe(lang Lang) string {
@@ -77,7 +77,7 @@ func (d *description) isDate() bool {
 // isFullDate reports whether that day is in a single year, too.
 func (d *description) isFullDate() bool { return d.isDate() && oneOf(d.years) }
 
-// dayRule says which of dates and weekdays count.
+// dayRule is how dates and weekdays combine.
 type dayRule uint8
 
 const (
@@ -128,9 +128,8 @@ type monthDays struct {
 	days     []stretch // plain days, unless parity says them
 	parity   parity
 	specials []monthDay
-	// conditional are days that some months lack and whose description must not suggest
-	// otherwise. onlyThose is set if there are no other days, leapYears if only leap years
-	// have them.
+	// conditional are days that some months lack; the description must mention that.
+	// onlyThose is set if there are no other days, leapYears if only leap years have them.
 	conditional []monthDay
 	onlyThose   bool
 	leapYears   bool
@@ -218,7 +217,7 @@ func (w *weekdays) hasFifth() bool {
 
 const (
 	// clockTimesFew is the number of times a day that are listed even if a shorter form
-	// exists: a list leaves no question.
+	// exists: a list is clearest.
 	clockTimesFew = 6
 	// clockTimesMax is the number of times that are listed if no shorter form exists.
 	clockTimesMax = 12
@@ -528,7 +527,7 @@ func stretchesOf(values []int) []stretch {
 			n++
 		}
 		if n < 3 {
-			n = 1 // two are said one by one
+			n = 1 // two are listed one by one
 		}
 		parts = append(parts, stretch{values[0], values[n-1], 1})
 		values = values[n:]

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// ParseError is a mistake in an expression, with its place.
+// ParseError is a mistake in an expression, with its position.
 type ParseError struct {
 	Expr    string // the expression as given
 	Field   string // the field, such as "day of month"; "" when it is not about one
@@ -58,7 +58,7 @@ func indexOfName(what string, names []string, name string) (int, error) {
 	return 0, fmt.Errorf("unknown %s %q, allowed is %s%s", what, name, strings.Join(names, ", "), hint)
 }
 
-// nearest returns the candidate that a mistyped word probably means, or "".
+// nearest returns the candidate nearest to a mistyped word, or "".
 func nearest(word string, candidates []string) string {
 	// A third of the letters may be wrong, at least one.
 	best, most := "", max(1, len(word)/3)+1

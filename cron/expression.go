@@ -2,8 +2,8 @@ package cron
 
 import "time"
 
-// Expression is a compiled cron expression in a zone, with its rule for changes
-// of the clock. It does not change and may be shared between goroutines.
+// Expression is a compiled cron expression in a zone, with a rule for clock changes. It
+// is immutable and safe for concurrent use.
 type Expression struct {
 	fields
 	zone        *Zone // never nil
@@ -14,16 +14,16 @@ type Expression struct {
 // Dialect is a grammar of expressions.
 type Dialect uint8
 
-// The grammars. They differ in what they accept and in how they number the days
-// of the week, not in what they compile to.
+// The grammars. They differ in syntax and in the numbers of weekdays, not in the compiled
+// form.
 const (
 	// Default has 5 fields, 6 with seconds first, or 7 with a year at the end, and includes
 	// the extensions of the other grammars.
 	Default Dialect = iota
 	// Vixie5 is the grammar of cronie, the cron of most Linux systems.
 	Vixie5
-	// Quartz is the grammar of the Java scheduler: 6 or 7 fields, a "?" in
-	// one of the day fields, days of the week from 1, which is Sunday.
+	// Quartz is the grammar of the Java scheduler: 6 or 7 fields, a "?" in one of the day
+	// fields, weekdays from 1 for Sunday.
 	Quartz
 )
 
@@ -48,16 +48,16 @@ type options struct {
 	job         string // namespace/name
 }
 
-// In sets the zone of the expression. Without it, and with nil, the zone is UTC.
+// In sets the zone of the expression. Default, also for nil: UTC.
 func In(zone *Zone) Option { return func(o *options) { o.zone = zone } }
 
-// WithDialect sets the grammar. Without it, it is Default.
+// WithDialect sets the grammar of the expression. Without it, the grammar is Default.
 func WithDialect(d Dialect) Option { return func(o *options) { o.dialect = d } }
 
-// WithClockChange sets the treatment of clock changes. The default is Vixie.
+// WithClockChange sets the treatment of clock changes. Default: Vixie.
 func WithClockChange(c ClockChange) Option { return func(o *options) { o.clockChange = c } }
 
-// WithJob names the job that H and ~ draw their values for. Without it they are
+// WithJob names the job, from which the values of H and ~ are drawn. Without it they are
 // refused.
 func WithJob(namespace, name string) Option {
 	return func(o *options) { o.job = namespace + "/" + name }
@@ -96,9 +96,8 @@ func (e *Expression) ClockChange() ClockChange { return e.clockChange }
 // Dialect returns the grammar that the expression was written in.
 func (e *Expression) Dialect() Dialect { return e.dialect }
 
-// Equal reports whether two expressions have the same occurrences by construction:
-// the same sets, zone and rule for changes of the clock. The grammar they were
-// written in does not matter.
+// Equal reports whether two expressions have the same occurrences by construction: the
+// same sets, zone and rule for clock changes. Their grammars may differ.
 func (e *Expression) Equal(other *Expression) bool {
 	return e.fields == other.fields && e.clockChange == other.clockChange &&
 		(e.zone == other.zone || e.zone.Name() == other.zone.Name())

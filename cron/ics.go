@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// Event is an entry of a calendar file: the days it lasts, both ends included,
-// and its title.
+// Event is an entry of a calendar file: its first and last day, and its title.
 type Event struct {
 	DateRange
 	Summary string
@@ -128,7 +127,7 @@ func (p *icsParser) event() ([]Event, error) {
 		case "STATUS":
 			cancelled = strings.EqualFold(value, "CANCELLED")
 		case "BEGIN":
-			// An alarm or the like: its lines are not the event's.
+			// Lines of an alarm or another nested component do not belong to the event.
 			for inner := "END:" + value; !strings.EqualFold(line, inner) && ok; {
 				line, ok = p.next()
 			}

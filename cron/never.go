@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// NeverReason says why the expression does not fall due after an instant, such
-// as "February has no day 30". It returns "" when it does fall due.
+// NeverReason explains why the expression does not fall due after an instant, such as
+// "February has no day 30". It returns "" if it falls due.
 func (e *Expression) NeverReason(after time.Time) string {
 	if !e.Next(after).IsZero() {
 		return ""
@@ -22,8 +22,7 @@ func (e *Expression) NeverReason(after time.Time) string {
 	return e.impossibleDate()
 }
 
-// endedReason says why an expression that fell due at last does not any more in
-// a year.
+// endedReason explains why an expression whose last occurrence was in a year has ended.
 func (e *Expression) endedReason(last time.Time, year int) string {
 	named := e.namedYears()
 	n := len(named)

@@ -16,7 +16,7 @@ const (
 
 // Notes describes the effect of clock changes between two instants, both included: one
 // sentence for each change that skips or repeats a time of the expression, such as "on 29
-// March 2026 02:30 does not exist in Berlin: runs at 03:00". When there are many, the last
+// March 2026 02:30 does not exist in Berlin: runs at 03:00". If there are many, the last
 // sentence counts the rest.
 //
 // A schedule that continues evenly through the change, such as every 15 minutes of every
@@ -24,8 +24,8 @@ const (
 func (e *Expression) Notes(lang Lang, from, to time.Time) []string {
 	low, high := from.Unix(), to.Unix()
 	segments := e.zone.segments
-	// Changes whose skipped or repeated times reach into the stretch begin a
-	// little outside it.
+	// Include changes just outside the range: their skipped or repeated times may reach
+	// into it.
 	i := sort.Search(len(segments), func(i int) bool { return segments[i].start >= low-reach })
 	var notes []string
 	more := 0
@@ -132,10 +132,9 @@ func (e *Expression) isNoted(i int, low, high int64) bool {
 	return !e.goesOn(first, last, max(before-after, after-before))
 }
 
-// goesOn reports whether the runs stay equally far apart although the civil times
-// from first to last, so many seconds, are skipped or come twice: every hour has
-// the same times, they stay the same when moved by the change, and so do the
-// days.
+// goesOn reports whether the runs stay evenly spaced although the civil times from first
+// to last, so many seconds, are skipped or repeated: every hour has the same times, and
+// the change moves neither these times nor the days.
 func (e *Expression) goesOn(first, last, length int64) bool {
 	if e.hour != allHours || !e.repeatsAfter(length) {
 		return false
@@ -150,8 +149,8 @@ func (e *Expression) goesOn(first, last, length int64) bool {
 	return true
 }
 
-// repeatsAfter reports whether the minutes and seconds of an hour are the same
-// when they are moved by so many seconds.
+// repeatsAfter reports whether the minutes and seconds of an hour stay the same when
+// shifted by so many seconds.
 func (e *Expression) repeatsAfter(length int64) bool {
 	turned := func(set uint64, by int64) bool {
 		return (set<<by|set>>(60-by))&allSeconds == set
@@ -214,7 +213,7 @@ func (f *fields) shows(c int64) bool {
 	return ok && found == c
 }
 
-// placeOf returns the last part of the name of a zone as people write it.
+// placeOf returns the last part of the name of a zone, with spaces.
 func placeOf(z *Zone) string {
 	name := z.Name()
 	return strings.ReplaceAll(name[strings.LastIndexByte(name, '/')+1:], "_", " ")

@@ -8,8 +8,7 @@ import (
 	"strings"
 )
 
-// maxLength bounds an expression. The longest useful list has all 60 seconds, minutes and
-// so on, and is never written.
+// maxLength bounds an expression in bytes: even a list of all 60 seconds is shorter.
 const maxLength = 256
 
 // The fields in the order of the seven-field form. The numbers are part of the
@@ -488,7 +487,7 @@ func (p *parser) span(e *Expression, from, to, step int) uint64 {
 	return set
 }
 
-// step reads "/n", if it is there.
+// step reads an optional "/n".
 func (p *parser) step() (n int, found bool, err error) {
 	if p.pos == p.end || p.expr[p.pos] != '/' {
 		return 1, false, nil
@@ -510,7 +509,7 @@ func (p *parser) step() (n int, found bool, err error) {
 	return n, true, nil
 }
 
-// noStep reads "/0" in the quartz dialect, which means the value in front alone.
+// noStep reads "/0" in the quartz dialect, which means only the value in front.
 func (p *parser) noStep() bool {
 	end := p.pos + 1
 	for end < p.end && isAlnum(p.expr[end]) {
@@ -563,8 +562,7 @@ func (p *parser) draw(at int, what string, n int) (int, error) {
 	return int(binary.BigEndian.Uint64(sum[:8]) % uint64(n)), nil
 }
 
-// special reads what is not a plain value: H, and the special days L, W and #.
-// ok is false when the word is none of them.
+// special reads H and the special days L, W and #. ok is false for any other word.
 func (p *parser) special(e *Expression, start int, word string) (set uint64, ok bool, err error) {
 	if len(word) == 1 && word[0]|0x20 == 'h' {
 		set, err = p.hashed(e, start)
@@ -802,7 +800,7 @@ func named(spec *fieldSpec, word string) (int, bool) {
 	return 0, false
 }
 
-// normalize gives sets that mean the same the same form.
+// normalize gives equivalent sets the same form.
 func (e *Expression) normalize() {
 	if e.has(either) && (e.anyDayOfMonth() || e.anyWeekday()) {
 		// Any day is a day of one of them.

@@ -19,7 +19,7 @@ func (p *parser) fail(start, end int, problem, allowed, hint string) error {
 	return e
 }
 
-// failItem says that something is missing at a place.
+// failItem reports a missing part at a position.
 func (p *parser) failItem(at int, problem string) error {
 	if at < p.end {
 		return p.fail(at, at+1, problem, p.allowed(), "")
@@ -44,7 +44,7 @@ func (p *parser) unexpected() error {
 	return p.fail(p.pos, p.pos+size, fmt.Sprintf("%q is not expected here", string(r)), "", hint)
 }
 
-// elsewhere says where a character that is out of place belongs.
+// elsewhere explains where a misplaced character belongs.
 func (p *parser) elsewhere() string {
 	switch p.expr[p.pos] {
 	case '#':
@@ -61,7 +61,7 @@ func (p *parser) elsewhere() string {
 	return ""
 }
 
-// outOfRange says that a number is not one of the field.
+// outOfRange reports a number outside of the field's range.
 func (p *parser) outOfRange(start int, digits string) error {
 	hint := ""
 	if p.field == weekdayField && p.dialect == Quartz && number(digits) == 0 {
@@ -143,8 +143,8 @@ func nearestName(spec *fieldSpec, word string) string {
 	return nearest(word, names)
 }
 
-// printable escapes characters that would break a line, as Go does: messages repeat words
-// of the expression, which may hold anything.
+// printable escapes characters that would break a line, as Go does, since messages repeat
+// words of the expression.
 func printable(text string) string {
 	if strings.IndexFunc(text, isUnprintable) < 0 {
 		return text

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// Schedule says when something falls due.
+// Schedule is a sequence of due times.
 type Schedule interface {
 	// Next returns the first occurrence strictly after t, or the zero time if none exists.
-	// It always gives the same answer and may be called from several goroutines at once.
+	// It is deterministic and safe for concurrent use.
 	Next(t time.Time) time.Time
 }
 
@@ -44,8 +44,8 @@ func ParseSchedule(expr string, opts ...Option) (Schedule, error) {
 	return Interval{Every: d}, nil
 }
 
-// Intervals are at least MinEvery, which is the finest that anything here keeps
-// to, and at most MaxEvery, which is where arithmetic on durations stays exact.
+// Intervals are at least MinEvery, the finest resolution of Belfry, and at most MaxEvery,
+// up to which arithmetic on durations is exact.
 const (
 	MinEvery = 10 * time.Millisecond
 	MaxEvery = maxEveryDays * 24 * time.Hour
@@ -119,8 +119,7 @@ func (Interval) horizon(year int) time.Time {
 	return time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC)
 }
 
-// step moves t by what move says for the time that has passed since the
-// occurrence at or before t.
+// step moves t by the result of move for the time since the occurrence at or before t.
 func (i Interval) step(t time.Time, move func(past time.Duration) time.Duration) time.Time {
 	if i.Every < MinEvery || i.Every > MaxEvery {
 		return time.Time{}
@@ -129,7 +128,7 @@ func (i Interval) step(t time.Time, move func(past time.Duration) time.Duration)
 	if anchor.IsZero() {
 		anchor = time.Unix(0, 0)
 	}
-	// A duration reaches 292 years: come near by whole intervals first.
+	// A duration is at most 292 years: approach t by whole intervals first.
 	stride := MaxEvery - MaxEvery%i.Every
 	for t.Sub(anchor) > stride {
 		anchor = anchor.Add(stride)
@@ -203,8 +202,8 @@ func (s Instants) Next(t time.Time) time.Time {
 	return s.sorted[i]
 }
 
-// Union returns the schedule that falls due when any of the given ones does. Two
-// that fall on one instant are one occurrence.
+// Union returns the schedule that falls due when any of the given ones does. Simultaneous
+// occurrences are one.
 func Union(schedules ...Schedule) Schedule {
 	if len(schedules) == 1 {
 		return schedules[0]
@@ -249,8 +248,8 @@ func (b bounded) Next(t time.Time) time.Time {
 	return next
 }
 
-// Between iterates over the occurrences after one instant and up to another,
-// which is included: as a cursor moves.
+// Between iterates over the occurrences after one instant and up to another, included,
+// like the movement of a cursor.
 func Between(s Schedule, after, until time.Time) iter.Seq[time.Time] {
 	return func(yield func(time.Time) bool) {
 		for t := s.Next(after); !t.IsZero() && !t.After(until); t = s.Next(t) {

@@ -45,8 +45,8 @@ type fields struct {
 type marks uint8
 
 const (
-	// either is Vixie's rule for two restricted day fields: a day of either
-	// is a day. Without it a day must be in both.
+	// either is Vixie's rule for two restricted day fields: a day must match one of them.
+	// Otherwise it must match both.
 	either marks = 1 << iota
 	// wildcard is set for a second, minute or hour that begins with a star: such a schedule
 	// follows real time through clock changes, all others have fixed times.
@@ -102,8 +102,8 @@ func (f *fields) days(year, month, first int) uint32 {
 	return byDate & byWeekday
 }
 
-// nearestWeekdays returns the days that nW and L-nW stand for: the Monday to
-// Friday nearest to a day, inside the month.
+// nearestWeekdays returns the days of nW and L-nW: the Monday to Friday nearest to a day,
+// inside the month.
 func (f *fields) nearestWeekdays(length, first int) uint32 {
 	wanted := f.nearest
 	if f.nearestLast != 0 {
@@ -131,7 +131,7 @@ func (f *fields) nearestWeekdays(length, first int) uint32 {
 	return found
 }
 
-// nthWeekdays returns the days that d#n and dL stand for.
+// nthWeekdays returns the days of d#n and dL.
 func (f *fields) nthWeekdays(length, first int) uint32 {
 	var found uint32
 	for set := f.nth; set != 0; set &= set - 1 {

@@ -4,7 +4,7 @@ import "fmt"
 
 // Warnings returns allowed but probably unintended parts of an expression: steps beyond
 // their field, and in the default dialect the form of Quartz, which numbers days of the
-// week differently. An expression that Parse refuses has none.
+// week differently. It returns none for an expression that Parse refuses.
 func Warnings(expr string, opts ...Option) []string {
 	var o options
 	for _, opt := range opts {

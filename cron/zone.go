@@ -21,19 +21,19 @@ var zoneTable string
 
 // Zone is a time zone: the past, present and future offsets from UTC of a place. Zones come
 // from a table inside this package and never from the machine, so that every node of a
-// cluster sees the same. A Zone does not change and may be shared between goroutines. A nil
-// *Zone stands for UTC.
+// cluster has the same offsets. A Zone is immutable and safe for concurrent use. A nil
+// *Zone is UTC.
 type Zone struct {
 	location *time.Location
 	// segments have constant offsets and no gaps between them; the first
 	// begins before all time, the last has no end.
 	segments []segment
-	// index leads from a stretch of time to the segment at its beginning.
+	// index maps a period of time to the segment at its beginning.
 	index []uint16
 }
 
-// segment is a stretch of time with one offset. It is in force from start until
-// the start of the next.
+// segment is a period with a constant offset. It lasts from start until the start of the
+// next.
 type segment struct {
 	start  int64 // the instant, in seconds
 	offset int64 // seconds east of UTC
@@ -53,8 +53,7 @@ const (
 
 var utc = newZone(time.UTC)
 
-// zones keeps what LoadZone has built, by name. There are about 600 names, so
-// it is bounded by the table.
+// zones caches the results of LoadZone by name. The table bounds it to about 600 names.
 var zones sync.Map // string to *Zone
 
 // LoadZone returns the zone of an IANA name such as "Europe/Berlin" from the
@@ -76,7 +75,7 @@ func LoadZone(name string) (*Zone, error) {
 	return z.(*Zone), nil
 }
 
-// UnknownZoneError says that a name is not in the zone table.
+// UnknownZoneError means that a name is not in the zone table.
 type UnknownZoneError struct {
 	Name       string
 	Suggestion string // the nearest name, "" when none is near
@@ -96,8 +95,8 @@ func (e *UnknownZoneError) Error() string {
 	}
 }
 
-// ZoneTableVersion returns the release of the IANA database that the zones of
-// this package come from, such as "2025c".
+// ZoneTableVersion returns the release of the IANA database in this package, such as
+// "2025c".
 func ZoneTableVersion() string {
 	version, _, _ := strings.Cut(zoneTable, " ")
 	return version
@@ -207,9 +206,9 @@ func nearestZone(name string) string {
 	return nearest(name, ZoneNames())
 }
 
-// NewZone makes a zone of a location that is not in the table, such as one of
-// time.FixedZone. Use LoadZone for IANA names: a location from time.LoadLocation or
-// time.Local depends on the machine's own files.
+// NewZone converts a location that is not in the table, such as one of time.FixedZone, to
+// a zone. Use LoadZone for IANA names: a location from time.LoadLocation or time.Local
+// depends on the machine's own files.
 func NewZone(location *time.Location) *Zone {
 	return newZone(location)
 }

@@ -6,21 +6,21 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Documents keeps the documents that jobs and nodes name, all but the jobs themselves:
-// calendars, pools, channels and lists of executors.
+// Documents keeps all documents except jobs: calendars, pools, channels and lists of
+// executors.
 type Documents interface {
 	// PutDocument creates or changes a document by name, and writes its audit record in the
 	// same step. A changed calendar begins a new epoch for each job that names it, and a
 	// larger pool hands on its slots. A document with the same content changes nothing.
-	// ErrExists, ErrNotFound and ErrConflict are about ifVersion, ErrLimit about ChannelsMax
-	// and ExecutorsMax.
+	// ErrExists, ErrNotFound and ErrConflict concern ifVersion, ErrLimit concerns
+	// ChannelsMax and ExecutorsMax.
 	PutDocument(ctx context.Context, d job.Document, ifVersion int64, actor string) (job.Document, error)
-	// DeleteDocument removes the document with a full name. ErrNotFound is for an unknown
-	// one, ErrConflict for another version, unless any may be deleted, and a NamedError for
-	// a calendar that a job names.
+	// DeleteDocument removes the document with a full name. ErrNotFound means an unknown
+	// document, ErrConflict another version than the given one, and a NamedError a calendar
+	// in use by a job.
 	DeleteDocument(ctx context.Context, kind job.Kind, full string, ifVersion int64, actor string) error
-	// Documents returns the documents of some kinds, one kind after the other, by full name.
-	// They are shared and never changed.
+	// Documents returns the documents of some kinds, kind by kind, sorted by full name. They
+	// are shared and never changed.
 	Documents(ctx context.Context, kinds ...job.Kind) ([]job.Document, error)
 }
 
@@ -28,11 +28,11 @@ type Documents interface {
 var DocumentKinds = []job.Kind{job.KindCalendar, job.KindPool, job.KindChannel, job.KindExecutors}
 
 const (
-	// ChannelsMax is how many channels of notifications there may be: the node that delivers
-	// compares each event with the rules of all of them.
+	// ChannelsMax is the most notification channels in a store: the delivering node compares
+	// each event with the rules of all of them.
 	ChannelsMax = 1000
-	// ExecutorsMax is how many documents of executors there may be: nodes that send work to
-	// executors have all of them in memory, and read them with the registrations.
+	// ExecutorsMax is the most documents of executors in a store: nodes that send work to
+	// executors keep all of them in memory, and read them with the registrations.
 	ExecutorsMax = 1000
 )
 

@@ -26,9 +26,9 @@ import (
 //	// … act on each entry …
 //	err = s.Taken(ctx, "webhooks", refs)
 //
-// The unacknowledged entries of a consumer are its cursor. A sequence number would not do,
-// because steps of several processes become visible in any order: it would skip the step
-// that commits last.
+// The unacknowledged entries of a consumer are its cursor. A sequence number does not
+// suffice, because steps of several processes become visible in any order: it would skip a
+// step that commits late.
 //
 // Consumers are independent of each other: a slow one delays none and costs only its own
 // entries. Most of one run's records come in the order of its attempts, but nothing
@@ -42,27 +42,27 @@ type Feed interface {
 	// DeleteConsumer removes a consumer with its entries, and does nothing if it does not
 	// exist.
 	DeleteConsumer(ctx context.Context, name string) error
-	// Consumers returns the consumers by name, and how far each is behind.
+	// Consumers returns the consumers by name, with the lag of each.
 	Consumers(ctx context.Context) ([]ConsumerState, error)
 	// Ended returns entries of a consumer in the order of their places, after a place; ""
 	// begins with the oldest. A new entry may have a place before one that was returned: at
 	// the end, a reader begins again at "". An unknown consumer is an ErrNotFound.
 	Ended(ctx context.Context, consumer string, after FeedRef, limit int) ([]FeedEntry, error)
-	// Taken removes at most MaxBatch entries of a consumer. Entries that do not exist are
-	// passed over.
+	// Taken removes at most MaxBatch entries of a consumer. It ignores entries that do
+	// not exist.
 	Taken(ctx context.Context, consumer string, refs []FeedRef) error
 }
 
 const (
-	// FeedMax is how many entries are kept for a consumer. Tidy drops the oldest beyond it, at
-	// the latest after a minute, and counts them in ConsumerState.Dropped: a consumer that is gone must not fill the
-	// store. The entries of ConsumerHistory are not dropped: claims stop instead.
+	// FeedMax is the most entries kept for a consumer. Tidy drops the oldest beyond it within a
+	// minute, and counts them in ConsumerState.Dropped: a dead consumer must not fill the store.
+	// The entries of ConsumerHistory are not dropped: claims stop instead.
 	FeedMax = 100_000
-	// FeedDelay is how soon all processes know a consumer: they remember the consumers for a
-	// second, and a commit takes at most ten.
+	// FeedDelay is the time until all processes know a consumer: they cache the consumers
+	// for a second, and a commit takes at most ten.
 	FeedDelay = 15 * time.Second
-	// ConsumersMax is how many consumers there may be besides ConsumerHistory. Each makes the end of a run one
-	// write more expensive.
+	// ConsumersMax is the most consumers apart from ConsumerHistory. Each adds a write to the end
+	// of a run.
 	ConsumersMax = 8
 	// ConsumerHistory is the consumer of a store without history, which ships its records.
 	// See Outbox.
@@ -77,11 +77,11 @@ type Consumer struct {
 	FinalOnly bool
 	// Outcomes are the wanted outcomes. Default: all.
 	Outcomes []job.Outcome
-	// Max is how many entries are kept for it. Default and most: FeedMax.
+	// Max is the most entries kept for it. Default and maximum: FeedMax.
 	Max int
 }
 
-// Most is how many entries are kept for the consumer.
+// Most returns the most entries kept for the consumer.
 func (c *Consumer) Most() int {
 	if c.Max == 0 {
 		return FeedMax
@@ -110,7 +110,7 @@ func (c *Consumer) Wants(r *Record) bool {
 	return (r.Final || !c.FinalOnly) && (len(c.Outcomes) == 0 || slices.Contains(c.Outcomes, r.Attempt.Outcome))
 }
 
-// ConsumerState is how far a consumer is behind.
+// ConsumerState is the lag of a consumer.
 type ConsumerState struct {
 	Consumer
 	Entries int
@@ -122,7 +122,7 @@ type ConsumerState struct {
 // FeedRef is the place of an entry, as the store orders them.
 type FeedRef string
 
-// FeedEntry is a record that a consumer has not taken.
+// FeedEntry is an unacknowledged record of a consumer.
 type FeedEntry struct {
 	Ref    FeedRef
 	Record Record

@@ -2,16 +2,16 @@ package store
 
 import "github.com/belfry-cron/belfry/job"
 
-// FlowAnswer is what steps of a flow wait for.
+// FlowAnswer is an answer to waiting steps of a flow.
 type FlowAnswer struct {
 	// Run is the run of the flow.
 	Run job.ID
-	// Step waits for an approval, which Reject refuses. Signal is given instead for a signal,
-	// which ends all steps that wait for it, with Data as their result.
+	// Step is a step that waits for an approval; Reject refuses it. Otherwise Signal is set:
+	// it ends all steps that wait for that signal, with Data as their result.
 	Step   string
 	Reject bool
 	Signal string
 	Data   []byte // JSON, or nil
-	// By is who answers, and Note why.
+	// By is the person who answers, and Note the reason.
 	By, Note string
 }

@@ -7,14 +7,15 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Handovers keeps attempts whose work happens outside of Belfry: a receiver, such as an
-// executor or a service, was asked to do it and will report its end. Such an attempt is
-// running and belongs to no session, so that it cannot be lost with a node. It ends by its
-// result, a cancel, its timeout, or the silence of the receiver: Working.Finish ends it for
-// any node with its token, and the first result wins.
+// Handovers keeps attempts whose work happens outside of Belfry, at a receiver, such as an
+// executor or a service, that will report its end. Such an attempt is running and belongs
+// to no session, so that it cannot be lost with a node. It ends by its result, a cancel,
+// its timeout, or the silence of the receiver: Working.Finish ends it for any node with its
+// token, and the first result wins.
 type Handovers interface {
 	// Numbers reserves n numbers, none of them below from, and returns the first. Numbers
-	// are for protocols that know an attempt by one. They grow, and begin with 1.
+	// are for protocols that identify an attempt by a number. They grow, and begin with
+	// 1.
 	Numbers(ctx context.Context, n int, from int64) (first int64, err error)
 	// HandOver records the receivers of the work of attempts, before anything is sent. An
 	// attempt must be running under its token, for this session or, to try the next
@@ -32,10 +33,10 @@ type Handovers interface {
 }
 
 const (
-	// HandoverLife is how long a handover is known after its end: results that come late
-	// name it by its number.
+	// HandoverLife is how long a handover is known after its end: late results name it by
+	// its number.
 	HandoverLife = 7 * 24 * time.Hour
-	// AskAgain is for how long ToAsk gives a handover to one caller.
+	// AskAgain is the time for which ToAsk gives a handover to one caller.
 	AskAgain = 15 * time.Second
 	// HandoverAboutMax is how many bytes of About are kept: an address and some settings.
 	HandoverAboutMax = 16 << 10
@@ -55,8 +56,8 @@ type Handover struct {
 	// Sent is when it was handed over, Seen the last sign of life of the receiver, zero for
 	// none, and Ask when to ask next, zero once it has ended. HandOver sets them.
 	Sent, Seen, Ask time.Time
-	// Ended is when it was found to be over, zero while it is not. The attempt may have
-	// ended some seconds before.
+	// Ended is when its end was noticed, zero before. The attempt may have ended some
+	// seconds earlier.
 	Ended time.Time
 }
 
@@ -81,7 +82,7 @@ func (h *Handover) Deadline() time.Time {
 	return h.Sent.Add(h.Timeout)
 }
 
-// HandedOver says what became of a Handover.
+// HandedOver is the result of a Handover.
 type HandedOver uint8
 
 // The results of a Handover. All but Handed change nothing, and nothing must be sent.
@@ -92,26 +93,26 @@ const (
 	HandNumbers            // another attempt has the number: take another one
 )
 
-// Outstanding is a handover to ask after.
+// Outstanding is a handover that is due for a poll.
 type Outstanding struct {
 	Handover
-	// Run is the current run. CancelBy says whether it must end, LostAfter for how long the
+	// Run is the current run. CancelBy is set if it must end, LostAfter is how long the
 	// receiver may be silent.
 	Run Run
 	// Now is the store's clock.
 	Now time.Time
 }
 
-// Answer is the result of asking about a handover.
+// Answer is the result of polling a handover.
 type Answer struct {
-	// Handover is the one of the Outstanding. If the run was cancelled since, shown by its
-	// Ask, asking is not postponed.
+	// Handover is that of the Outstanding. If the run was cancelled since, shown by its
+	// Ask, the next poll is not postponed.
 	Handover Handover
 	// Seen is set when the receiver has shown a sign of life.
 	Seen bool
-	// Next is how long from now to ask again.
+	// Next is the delay until the next poll.
 	Next time.Duration
-	// About replaces that of the handover, "" keeps it: what one caller has found out, the
-	// next one must know.
+	// About replaces that of the handover, "" keeps it: it passes findings to the next
+	// caller.
 	About string
 }

@@ -38,8 +38,8 @@ type History interface {
 	// Output returns the chunks of an attempt from a sequence number on.
 	Output(ctx context.Context, run job.ID, attempt, fromSeq, limit int) ([]OutputChunk, error)
 
-	// Expire removes what need not be kept of the history, at most ExpireMax rows of it, and
-	// reports whether there may be more.
+	// Expire removes expired history, at most ExpireMax rows, and reports whether there may
+	// be more.
 	Expire(ctx context.Context, keep Retention) (more bool, err error)
 }
 
@@ -62,11 +62,11 @@ type Record struct {
 	// Claimed is the time of the claim; zero if there was none, and in records of older
 	// programs.
 	Claimed time.Time
-	// Slot is the key of the slot that the run needed; "" in records of older programs and of
-	// what never needed one.
+	// Slot is the key of the slot that the run needed; "" for none, and in records of older
+	// programs.
 	Slot        string
 	OutputBytes int64
-	// Unmet says in words which expectations of the job were not met.
+	// Unmet describes the unmet expectations of the job.
 	Unmet string
 }
 
@@ -79,7 +79,7 @@ func (r *Record) EndsRun() bool {
 // HasFailed reports whether the record ends a run that failed.
 func (r *Record) HasFailed() bool { return r.Final && r.Attempt.Outcome.Alarms() }
 
-// Brief returns what lists and statistics show of a record.
+// Brief returns the part of a record that lists and statistics show.
 func (r *Record) Brief() Record {
 	return Record{
 		Run: job.Run{
@@ -98,7 +98,7 @@ func (r *Record) Brief() Record {
 // results, to some milliseconds, whatever the length of the history.
 const LookMax = 2000
 
-// HistoryQuery selects records. All that is given must match.
+// HistoryQuery selects records. All set fields must match.
 type HistoryQuery struct {
 	Namespace string
 	Job       job.ID
@@ -138,8 +138,8 @@ func (q *HistoryQuery) Within(t time.Time) bool { return within(t, q.From, q.To)
 // Within reports whether a moment is in the time of the query.
 func (q *AggregateQuery) Within(t time.Time) bool { return within(t, q.From, q.To) }
 
-// within reports whether a moment is in a span whose ends may be open. The second end is
-// excluded.
+// within reports whether a moment is in a time span whose ends may be open. The second
+// end is excluded.
 func within(t, from, to time.Time) bool {
 	return (from.IsZero() || !t.Before(from)) && (to.IsZero() || t.Before(to))
 }

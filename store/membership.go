@@ -20,10 +20,10 @@ type Membership interface {
 	// Renew extends the session of a live node. ErrSessionOver: a run of the session was
 	// reaped, or it has left; the node must join again.
 	Renew(ctx context.Context, session job.ID, load Load) error
-	// Leave stops a node from getting runs. Its ready runs are placed again; it keeps
-	// renewing until its attempts have ended.
+	// Leave stops the assignment of runs to a node. Its ready runs are placed again; it
+	// keeps renewing until its attempts have ended.
 	Leave(ctx context.Context, session job.ID) error
-	// End removes a session that runs nothing; ErrConflict if it does.
+	// End removes a session without running attempts; with them, it returns ErrConflict.
 	End(ctx context.Context, session job.ID) error
 	// Drain starts or ends the drain of a node, and writes the audit record in the same
 	// step: its unclaimed runs are placed again, and its claimed runs continue to their
@@ -51,16 +51,17 @@ type Session struct {
 	// Set by the store.
 	Joined  time.Time
 	Renewed time.Time
-	// Steady is since when it was renewed without a gap longer than SessionLife, and
-	// BeforeGap its last renewal before that gap; zero if there was none.
+	// Steady is the time since which it was renewed without a gap longer than
+	// SessionLife, and BeforeGap its last renewal before that gap; zero if there was
+	// none.
 	Steady, BeforeGap time.Time
 	Leaving           bool
 	// Drain is set while the node is drained by an operator.
 	Drain        *Drain
 	Load         Load
 	Predecessors []job.ID
-	// Left is since when a stopping node accepts no runs, zero before: the moment of Leave,
-	// or its last renewal if it was silent by then.
+	// Left is the time since which a stopping node accepts no runs: that of Leave, or its
+	// last renewal if it was silent by then. Zero before.
 	Left time.Time
 	// Absences are the spans without a live node that were known when the session
 	// began, the latest last. The session of the first node after such a span adds it.
@@ -76,7 +77,7 @@ type Absence struct {
 // Has reports whether a moment lies in the span.
 func (a Absence) Has(at time.Time) bool { return !at.Before(a.From) && at.Before(a.To) }
 
-// The roles of a node: what of the work of a cluster it does.
+// The roles of a node in a cluster.
 const (
 	RolePlanner = "planner" // plans jobs
 	RoleWorker  = "worker"  // runs them
@@ -84,7 +85,7 @@ const (
 	// RoleHandlers is the role of a program that runs only its handlers. A node with
 	// RoleWorker also runs the jobs of its handlers.
 	RoleHandlers = "handlers"
-	// RoleBound is the role of a worker that takes only jobs that choose it by
+	// RoleBound is the role of a worker that accepts only jobs that select it by
 	// job.LabelWorker.
 	RoleBound = "bound"
 )
@@ -126,7 +127,7 @@ func (s *Session) Live(now time.Time) bool {
 	return !s.Leaving && now.Sub(s.Renewed) < SessionLife
 }
 
-// SessionState says in a word how it is with a session.
+// SessionState is the state of a session.
 type SessionState string
 
 // The states of a session.
@@ -138,8 +139,8 @@ const (
 	SessionLeft    SessionState = "left"    // it has ended, and is not kept
 )
 
-// Takes reports whether the node may be given runs, as far as that does not depend on
-// the time.
+// Takes reports whether the node accepts runs, apart from conditions that depend on the
+// time.
 func (s *Session) Takes() bool { return !s.Leaving && s.Drain == nil }
 
 // State returns the state of a session that is kept.
@@ -155,7 +156,7 @@ func (s *Session) State(now time.Time) SessionState {
 	return SessionLive
 }
 
-// Drain says why a node takes no runs.
+// Drain is the reason why a drained node accepts no runs.
 type Drain struct {
 	Since      time.Time
 	By, Reason string
@@ -182,7 +183,7 @@ type DrainNode struct {
 type Load struct {
 	Running int
 	Ready   int
-	// ClockAhead is by how much its wall clock is ahead of the store's, less than 0
-	// if it is behind. Nothing is decided by it.
+	// ClockAhead is the lead of its wall clock over the store's, negative if it is
+	// behind. No decision uses it.
 	ClockAhead time.Duration
 }

@@ -5,19 +5,18 @@ import (
 	"fmt"
 )
 
-// Notes are small texts that nodes share and change by comparison: what the deliverer of
-// notifications has to say and who delivers. They are the state of a service beside the runs
-// and need no place in the model of jobs.
+// Notes are small texts that nodes share and change by compare-and-set, such as pending
+// notifications and the lease of their deliverer. They hold the state of services beside the
+// runs, which has no place in the model of jobs.
 type Notes interface {
 	// Notes returns notes whose names have a prefix, in the order of names, after a name;
 	// "" begins with the first.
 	Notes(ctx context.Context, prefix, after string, limit int) ([]Note, error)
 	// PutNote writes a note if the one with its name still has its Version, 0 for a note that
 	// does not exist, and returns the new version. An empty Text removes the note. ErrConflict
-	// says that the note has another version.
+	// means that the note has another version.
 	PutNote(ctx context.Context, n Note) (version int64, err error)
-	// PutAudited is PutNote for what users change: it writes a record of the audit in the same
-	// step.
+	// PutAudited is PutNote for changes by users: it writes an audit record in the same step.
 	PutAudited(ctx context.Context, n AuditedNote) error
 }
 
@@ -28,14 +27,14 @@ type AuditedNote struct {
 }
 
 const (
-	// NoteMax is how many bytes a note has at most: each is one row or key, read as a whole.
+	// NoteMax is the most bytes of a note: each is one row or key, read as a whole.
 	NoteMax = 256 << 10
-	// noteNameMax is how long the name of a note may be: keys of indexes are bounded.
+	// noteNameMax is the longest name of a note: keys of indexes are bounded.
 	noteNameMax = 200
 )
 
-// Note is a small text with a name. Its versions are positive and grow, not always by one; a
-// note that was removed and made again may have any.
+// Note is a small text with a name. Its versions are positive and grow, not always by one;
+// they may begin anew after the note was removed.
 type Note struct {
 	Name    string
 	Version int64

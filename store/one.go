@@ -25,7 +25,7 @@ func JobNamed(ctx context.Context, s interface {
 	return jobOf(ctx, s.JobsNamed, namespace+"/"+name)
 }
 
-// JobByUID returns the job with a uid, a deleted one too as long as its tombstone is kept, or
+// JobByUID returns the job with a uid, also a deleted one while its tombstone is kept, or
 // ErrNotFound.
 func JobByUID(ctx context.Context, s interface {
 	JobsByUID(ctx context.Context, uids []job.ID) ([]*Job, error)
@@ -56,7 +56,7 @@ func ActiveRun(ctx context.Context, s RunLister, run job.ID) (Run, error) {
 	return list[0], nil
 }
 
-// RunsOn returns the runs that the store believes a session to run.
+// RunsOn returns the running runs of a session by the store's records.
 func RunsOn(ctx context.Context, s RunLister, session job.ID) (all []Run, err error) {
 	const page = 1000
 	q := ActiveQuery{State: job.StateRunning, Sessions: []job.ID{session}, Limit: page}

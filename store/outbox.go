@@ -12,10 +12,10 @@ type Outbox interface {
 	// FinishLate is Finish for attempts whose records have left the feed: was are those
 	// records, as history has them. A changed record is fed again.
 	FinishLate(ctx context.Context, session job.ID, results []Result, was []Record) ([]FinishOutcome, error)
-	// UseHistory notes which history belongs to the store, when it is called for the first
-	// time. After that it is an ErrConflict to call it with another one.
+	// UseHistory records at its first call which history belongs to the store. Later calls
+	// with another history return ErrConflict.
 	UseHistory(ctx context.Context, id HistoryID) error
 }
 
-// HistoryID identifies a history. It is made when a history is first used.
+// HistoryID identifies a history. It is created at the first use of the history.
 type HistoryID int64

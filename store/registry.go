@@ -10,8 +10,8 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Registry keeps receivers of work that registered themselves, such as the executors of
-// XXL-JOB: they are in no session, and known as long as they repeat their registration.
+// Registry keeps receivers of work that register themselves, such as the executors of
+// XXL-JOB: they have no session, and are known while they repeat their registration.
 type Registry interface {
 	// Register records a sign of life of each, by the store's clock. It updates existing
 	// registrations. It takes at most MaxBatch.
@@ -30,15 +30,15 @@ const (
 	// RegistrationLife is how long after its last sign of life a registration counts: executors
 	// of XXL-JOB give one each 10 to 30 s, and one or two may be lost.
 	RegistrationLife = 90 * time.Second
-	// RegistrationsMax is how many there may be of a kind: each node has all of them in memory,
-	// and reads them every two seconds.
+	// RegistrationsMax is the most registrations of a kind: each node keeps all of them in
+	// memory, and reads them every two seconds.
 	RegistrationsMax = 10_000
 )
 
-// Registration is something that work can be given to.
+// Registration is a registered receiver of work.
 type Registration struct {
 	Kind, Group, Address string // what it is known by
-	// Generation is which form of the protocol of its kind it speaks; "" for the usual one.
+	// Generation is its variant of the protocol; "" for the usual one.
 	Generation string
 	// Seen is when it gave its last sign of life. The store adds it.
 	Seen time.Time
@@ -69,5 +69,5 @@ func Candidates(registered []Registration, listed []job.Document) []Registration
 	return kept
 }
 
-// Live reports whether a registration counts at a moment of the store's clock.
+// Live reports whether a registration is live at a moment of the store's clock.
 func (r *Registration) Live(now time.Time) bool { return now.Sub(r.Seen) < RegistrationLife }

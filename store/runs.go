@@ -15,7 +15,7 @@ type Run struct {
 	// Session is the session of the node that the run is assigned to or runs on; zero while
 	// it must be placed.
 	Session job.ID
-	// Token was made by the latest claim. A result without it is not taken.
+	// Token was created by the latest claim. A result without it is refused.
 	Token job.ID
 	// Slot is the key of the slot that the run needs or holds, as
 	// engine.Policy.SlotKey makes it.
@@ -27,22 +27,22 @@ type Run struct {
 	AwaitsPrevious bool
 	// Priority orders runs that are due together on a full node.
 	Priority int
-	// LateAfter is when the first attempt is too late by the job's current definition; zero
-	// for never.
+	// LateAfter is the time after which the first attempt is too late by the job's current
+	// definition; zero for never.
 	LateAfter time.Time
-	// Last is how the attempt before ended, while a run is ready for the next.
+	// Last is the result of the previous attempt, while a run is ready for the next.
 	Last job.Outcome
 	// First is when the first attempt was claimed.
 	First time.Time
-	// Claimed is when the present attempt was claimed.
+	// Claimed is when the current attempt was claimed.
 	Claimed time.Time
 	// FirstDue is when the first attempt was due; zero while Due says it.
 	FirstDue time.Time
 	// NextDue is when the occurrence after this one is due by the schedule that the run
 	// was planned by; zero if it is the last or not an occurrence of a schedule.
 	NextDue time.Time
-	// FloorBefore is the floor of the job before a claim raised it to this run, while
-	// the attempt is claimed: a claim that is given back gives its instant back.
+	// FloorBefore is the floor of the job before the claim raised it to this run, so that
+	// a released claim can return its occurrence.
 	FloorBefore time.Time
 	// LostAfter is how long the node of a claimed attempt may be silent before the attempt
 	// counts as lost, as defined at the claim: an edit changes neither that nor when the
@@ -63,7 +63,7 @@ type Run struct {
 	CancelBy, CancelReason string
 }
 
-// Present returns the attempt that a run is at.
+// Present returns the current attempt of a run.
 func (r *Run) Present() Attempt {
 	return Attempt{Job: r.JobUID, Run: r.ID, Number: r.Attempt, Token: r.Token}
 }
@@ -76,15 +76,15 @@ func (r *Run) Ready() ReadyRun {
 	return ReadyRun{RunRef: r.Ref(), Job: r.JobUID, Session: r.Session, Attempt: r.Attempt, Priority: r.Priority}
 }
 
-// Planning makes runs.
+// Planning creates runs.
 type Planning interface {
 	// LookAhead is how far ahead runs are planned.
 	LookAhead() time.Duration
 	// Plan moves cursors and creates the runs of the occurrences that they pass, each item
 	// separately: both or neither. An item is refused if the cursor or epoch differs, if
 	// the job is paused or gone, or if a run is beyond the look-ahead. An item repeated by
-	// the same session gives Planned again and creates nothing. Runs with a token that can
-	// start now are claimed for the session in the same step: see NewRun.Token.
+	// the same session returns Planned again and creates nothing. Runs with a token that
+	// can start now are claimed for the session in the same step: see NewRun.Token.
 	Plan(ctx context.Context, session job.ID, items []PlanItem) ([]PlanOutcome, []ClaimOutcome, error)
 	// Trigger creates runs outside of cursors: manual runs, backfills, boots. A request
 	// with the key of one made in the last 24 hours returns that run, even if it has ended.
@@ -92,8 +92,8 @@ type Planning interface {
 	// Backlog returns the number of due ready runs of each session, the zero id for
 	// unplaced ones; it counts at most limit of each.
 	Backlog(ctx context.Context, limit int) (map[job.ID]int, error)
-	// Unplaced returns ready runs that are assigned to no live session, by due
-	// time and id, beginning behind a place in that order.
+	// Unplaced returns ready runs that are assigned to no live session, by due time and
+	// id, after a place in that order.
 	Unplaced(ctx context.Context, after RunRef, limit int) ([]Run, error)
 	// Place assigns ready runs to sessions. Runs that were claimed or have another attempt
 	// number by now are skipped, and so are runs for a leaving or unknown session.
@@ -112,8 +112,8 @@ type PlanItem struct {
 	Missed []MissedSpan
 	// Complete is set when nothing follows: the job is completed.
 	Complete bool
-	// Planned is how many occurrences the planner believes to have become
-	// runs. A job with max_runs refuses another number, as another cursor.
+	// Planned is the planner's count of occurrences that became runs. A job with max_runs
+	// refuses another count, like another cursor.
 	Planned int
 }
 
@@ -140,7 +140,7 @@ type MissedSpan struct {
 	Reason      string
 }
 
-// PlanOutcome says what became of a PlanItem.
+// PlanOutcome is the result of a PlanItem.
 type PlanOutcome uint8
 
 // The results of a PlanItem.
@@ -173,7 +173,7 @@ type TriggerItem struct {
 	Flow  []byte
 }
 
-// TriggerOutcome is the run that a TriggerItem has made, or had made before.
+// TriggerOutcome is the run that a TriggerItem has created, or had created before.
 type TriggerOutcome struct {
 	Run  job.ID
 	Made bool
@@ -194,9 +194,9 @@ type Working interface {
 	// Claim starts attempts, each separately. See ClaimOutcome. A repeated claim, and one
 	// for a run that an earlier claim has ended, gets the same answer again.
 	Claim(ctx context.Context, session job.ID, attempts []Attempt) ([]ClaimOutcome, error)
-	// Release gives back attempts that were claimed and surely not started: those of nodes
+	// Release returns attempts that were claimed and certainly not started: those of nodes
 	// with any session's id, handed-over ones with the zero session. An attempt that was
-	// cancelled or withdrawn by now ends.
+	// cancelled or withdrawn meanwhile ends.
 	Release(ctx context.Context, session job.ID, attempts []Attempt) error
 	// Finish ends attempts. In the same step the slot passes to the waiting run, the retry,
 	// the followers and the successor are created, and the attempt is written to history. A
@@ -210,8 +210,9 @@ type Working interface {
 	// from the last 24 hours gets the same run, and ends nothing. A second start of a run
 	// is a sign of life.
 	Report(ctx context.Context, r Report) (ReportOutcome, error)
-	// Cancel ends a run: at once if it is not running, else by asking its node. It returns
-	// the resulting run, or a finished one from history; ErrNotFound is for an unknown run.
+	// Cancel ends a run: at once if it is not running, else by a request to its node. It
+	// returns the resulting run, or a finished one from history; ErrNotFound is for an
+	// unknown run.
 	Cancel(ctx context.Context, run job.ID, by, reason string) (Run, error)
 	// AnswerFlow ends the steps of a flow that wait for a person or a signal. ErrNotFound
 	// is for a finished or unknown run, ErrConflict for a run without such a waiting step.
@@ -236,7 +237,7 @@ type Working interface {
 // Alert is a run with a missed expectation.
 type Alert struct {
 	Run Run
-	// Unmet says which expectations of the job are not met.
+	// Unmet describes the unmet expectations of the job.
 	Unmet []string
 }
 
@@ -272,7 +273,7 @@ func (r RunRef) Compare(other RunRef) int {
 	return bytes.Compare(r.ID[:], other.ID[:])
 }
 
-// ClaimOutcome says what became of a claim.
+// ClaimOutcome is the result of a claim.
 type ClaimOutcome struct {
 	Verdict Verdict
 	// Job and Run are set with Started: the definition to run under, and the current run.
@@ -295,7 +296,7 @@ type Verdict uint8
 
 // The answers to a claim.
 const (
-	Started Verdict = iota // it is yours, or was already
+	Started Verdict = iota // the claim succeeded, now or before
 	Taken                  // another node has it, it is over, or no node runs it
 	Gone                   // it was withdrawn
 	Early                  // too early for the store's clock, or its slot is taken before it is due: ask again when it is due
@@ -325,22 +326,22 @@ type Result struct {
 	Value []byte
 }
 
-// FinishOutcome says what became of a Result.
+// FinishOutcome is the response to a Result.
 type FinishOutcome struct {
 	Accepted bool
-	// Unplaced is set when the step has made runs that must be placed.
+	// Unplaced is set when the step has created runs that must be placed.
 	Unplaced bool
 	// Ready are runs that the step made ready for the reporting session, which saves it a
 	// poll. A repeated call may omit them: Ready finds them.
 	Ready []ReadyRun
 }
 
-// Report is what something else says of work that it does.
+// Report is an external report on work that Belfry does not start.
 type Report struct {
 	Job job.ID
 	// ID is the id of the run to create if no occurrence waits for the report.
 	ID job.ID
-	// Key recognizes a report that comes again; "" for none.
+	// Key identifies repeated reports; "" for none.
 	Key string
 	// Run is the run whose start was reported; zero for the latest. An end for a finished
 	// run creates a new one.
@@ -353,7 +354,7 @@ type Report struct {
 	Result Result
 }
 
-// ReportOutcome is the run that a Report was about.
+// ReportOutcome is the run of a Report.
 type ReportOutcome struct {
 	Run job.ID
 	// Attempt is the one that the report ended: 0 for a start, and for a repeated report.
@@ -362,7 +363,7 @@ type ReportOutcome struct {
 	Until time.Time
 }
 
-// ReadyQuery selects ready runs. All that is given must match.
+// ReadyQuery selects ready runs. All set fields must match.
 type ReadyQuery struct {
 	// Session is the one that the runs are assigned to, unless Any is set.
 	Session job.ID
@@ -372,7 +373,7 @@ type ReadyQuery struct {
 	Limit   int
 }
 
-// ActiveQuery selects runs that are planned or running. All that is given must match.
+// ActiveQuery selects runs that are planned or running. All set fields must match.
 type ActiveQuery struct {
 	Run       job.ID
 	Job       job.ID

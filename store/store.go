@@ -67,7 +67,8 @@ func (e *ItemError) Error() string { return e.Err.Error() }
 // Unwrap returns the mistake.
 func (e *ItemError) Unwrap() error { return e.Err }
 
-// NamedError is why a calendar cannot be deleted: a job names it. It is an ErrConflict.
+// NamedError means that a calendar cannot be deleted because a job uses it. It is an
+// ErrConflict.
 type NamedError struct{ Job string }
 
 func (e NamedError) Error() string { return "job " + e.Job + " names it" }
@@ -75,14 +76,13 @@ func (e NamedError) Error() string { return "job " + e.Job + " names it" }
 // Unwrap returns what kind of error it is.
 func (e NamedError) Unwrap() error { return ErrConflict }
 
-// The bounds that all stores keep to.
+// The bounds of all stores.
 const (
 	// MaxBatch is the most items that one call takes. Larger batches are no faster and
 	// delay others.
 	MaxBatch = 500
-	// PutMax is the most jobs that one call of PutJobs takes. A job is a dozen rows:
-	// of more, a store with one writer would make claims wait for longer than a run
-	// may be late.
+	// PutMax is the most jobs of one call of PutJobs. A job is a dozen rows: with more, a
+	// store with one writer would delay claims for longer than a run may be late.
 	PutMax = 100
 	// LookAheadDefault is the default distance for planning ahead: longer than other nodes
 	// need to notice the loss of a planner.
@@ -100,8 +100,8 @@ const (
 	SessionLife = 6 * time.Second
 	// RevisionsDefault is how many definitions of a job are kept.
 	RevisionsDefault = 100
-	// SilenceMax is how long after its last renewal a session that runs nothing
-	// is forgotten.
+	// SilenceMax is the time after its last renewal after which a session without runs is
+	// removed.
 	SilenceMax = 10 * time.Minute
 )
 
@@ -115,7 +115,7 @@ type Store interface {
 // programs that give it to belfry.New.
 type Opener func(ctx context.Context) (Store, error)
 
-// Opening returns an Opener of what opens a certain store.
+// Opening converts a function that opens a certain store to an Opener.
 func Opening[S Store](open func(ctx context.Context) (S, error)) Opener {
 	return func(ctx context.Context) (Store, error) {
 		s, err := open(ctx)
@@ -126,8 +126,7 @@ func Opening[S Store](open func(ctx context.Context) (S, error)) Opener {
 	}
 }
 
-// Control is the state that decisions are made by. A store that keeps it alone has an
-// Outbox besides.
+// Control is the state for decisions. A store of control state alone also has an Outbox.
 type Control interface {
 	Jobs
 	Documents
@@ -140,10 +139,10 @@ type Control interface {
 	Registry
 	Notes
 
-	// Now returns the store's own clock, which all its decisions go by.
+	// Now returns the time of the store's clock, by which it decides.
 	Now(ctx context.Context) (time.Time, error)
-	// Hints returns a channel of hints, which is closed when ctx ends. A
-	// receiver that is slow loses hints.
+	// Hints returns a channel of hints, which is closed when ctx ends. A slow receiver
+	// loses hints.
 	Hints(ctx context.Context) <-chan Hint
 	// Events returns a channel of the changes of this process after the call, in the order
 	// in which they become visible. It is closed when ctx ends. The events of one step
@@ -155,20 +154,20 @@ type Control interface {
 	// one process are in order, and those of several processes have times. A single-process
 	// store returns nil.
 	EventsElsewhere(ctx context.Context) <-chan []Event
-	// Tidy does a bounded part of the housekeeping, which any node may do at any time: it
-	// settles runs that were withdrawn or are too late, ends expired pauses, and removes
-	// completed jobs and old keys. It reports whether more work may remain. It also drops
-	// entries of the feed beyond FeedMax.
+	// Tidy does a bounded part of the housekeeping; any node may call it at any time. It
+	// settles runs that were withdrawn or are too late, ends expired pauses, removes
+	// completed jobs and old keys, and drops entries of the feed beyond FeedMax. It
+	// reports whether more work may remain.
 	Tidy(ctx context.Context) (more bool, err error)
-	// ExpireAudit removes changes from the audit that need not be kept, at most ExpireMax, and
-	// reports whether there may be more. The latest stays: the next one has the number behind it.
+	// ExpireAudit removes expired changes from the audit, at most ExpireMax, and reports whether
+	// there may be more. The latest stays: its number determines the next one.
 	ExpireAudit(ctx context.Context, keep Retention) (more bool, err error)
 	Close() error
 }
 
-// Hint reports a change that is due at once. It may be lost, doubled or late: only speed
-// depends on it, and the time to notice losses of a database after an outage. With combines
-// several.
+// Hint is a notice of a change that nodes should act on at once. It may be lost, duplicated
+// or late: only latency depends on it, and the time to notice a database's losses after an
+// outage. With combines several.
 type Hint uint64
 
 // The subjects of a hint. A set of bits, so that several make one.
@@ -177,12 +176,12 @@ const (
 	HintRuns                     // a run is ready, or must be placed, before the next poll
 	HintCancels                  // a running attempt must end
 	HintPlaced                   // runs of nodes may be due before their next poll
-	HintNodes                    // a node takes no more runs, or does so again
+	HintNodes                    // a node accepts no more runs, or does so again
 	HintLost                     // the database was away: changes that it acknowledged before may be lost
 )
 
-// HintAny goes with HintJobs and HintCancels that may be about any job and run. Without it, and
-// without what HintAbout adds, they are about any as well.
+// HintAny is set with HintJobs and HintCancels that may concern any job and run. Without it and
+// without HintAbout they concern any as well.
 const HintAny Hint = math.MaxUint64 &^ (1<<hintKinds - 1)
 
 const (
@@ -206,13 +205,13 @@ func HintAbout(id job.ID) (h Hint) {
 	return h
 }
 
-// MayConcern reports whether a hint may be about a job or a run.
+// MayConcern reports whether a hint may concern a job or a run.
 func (h Hint) MayConcern(id job.ID) bool {
 	about := HintAbout(id)
 	return h&HintAny == 0 || h&about == about
 }
 
-// With returns the hint that says what two hints say.
+// With returns the union of two hints.
 func (h Hint) With(other Hint) Hint {
 	both := h | other
 	if both&HintAny != 0 && (h.isAboutAny() || other.isAboutAny()) {
@@ -221,11 +220,11 @@ func (h Hint) With(other Hint) Hint {
 	return both
 }
 
-// isAboutAny reports whether a hint may be about any job or run without saying so.
+// isAboutAny reports whether a hint without HintAny concerns any job or run.
 func (h Hint) isAboutAny() bool { return h&(HintJobs|HintCancels) != 0 && h&HintAny == 0 }
 
 // Event is a change, for followers. A reader that reads the state after Events has
-// returned, and then applies the events, misses nothing.
+// returned, and then applies the events, misses no change.
 type Event struct {
 	// Kind is the kind of event: the action of an audit record; for a run "run." and its
 	// new state, as RunEvent writes it; for a node "node." and its state, which stores do
@@ -242,7 +241,7 @@ type Event struct {
 // EventLost is the kind of the event in place of events that a slow receiver has lost.
 const EventLost = "lost"
 
-// RunEvent returns the kind of the event of a run that has a state from now on.
+// RunEvent returns the kind of event for a run that enters a state.
 func RunEvent(s job.RunState) string { return "run." + string(s) }
 
 // Job is a job as a store keeps it. The values behind its pointers are shared and never
@@ -270,9 +269,9 @@ type PlannedJob struct {
 	Planned        int
 	// Active is set for a job that can fall due: not if it is paused, completed or deleted.
 	Active, Deleted bool
-	// Timing is what decides when the job is due and where it is placed, as
-	// engine.TimingText writes it when the job is stored. Jobs with the same
-	// text share their compiled schedule.
+	// Timing determines when the job is due and where it is placed, as engine.TimingText
+	// writes it when the job is stored. Jobs with the same text share their compiled
+	// schedule.
 	Timing string
 }
 
@@ -314,12 +313,12 @@ type Jobs interface {
 	// runs planned in older ones never start, and the cursor becomes the later of the
 	// store's now and the latest scheduled time that was ever claimed or settled. A
 	// definition with the same content changes nothing. If one is refused, the error is an
-	// ItemError: ErrExists, ErrNotFound and ErrConflict are about IfVersion; ErrCycle
-	// refuses a job that would follow itself through others. Jobs may follow others in the
-	// list; a duplicate is an ErrConflict. ErrTooMany is for more than PutMax.
+	// ItemError: ErrExists, ErrNotFound and ErrConflict concern IfVersion; ErrCycle refuses
+	// a job that would follow itself through others. Jobs may follow others in the list; a
+	// duplicate is an ErrConflict. More than PutMax are ErrTooMany.
 	PutJobs(ctx context.Context, list []PutJob) ([]*Job, error)
-	// JobsNamed returns at most MaxBatch jobs by their full names, in the same
-	// order, with nil for unknown names.
+	// JobsNamed returns at most MaxBatch jobs by full name, in the same order, with nil
+	// for unknown names.
 	JobsNamed(ctx context.Context, names []string) ([]*Job, error)
 	// JobsByUID returns at most MaxBatch jobs, in the same order, with nil for unknown
 	// ones. Deleted ones are known as long as their tombstone is kept.
@@ -417,7 +416,7 @@ type Revision struct {
 	Definition *job.Job
 }
 
-// PartitionSummary is the data that a planner compares.
+// PartitionSummary is compared with a planner's copy.
 type PartitionSummary struct {
 	Jobs     int
 	Versions int64
@@ -486,15 +485,15 @@ func OriginOf(ctx context.Context) Origin {
 	return o
 }
 
-// Change is the difference in one field of a definition. Texts are as they are, other
-// values in JSON; a missing value is empty. Long values are cut, and likely secrets hidden.
+// Change is the difference in one field of a definition. Texts are verbatim, other values
+// in JSON; a missing value is empty. Long values are cut, and likely secrets hidden.
 type Change struct {
 	Path   string `json:"path"` // such as "schedule.cron"
 	Before string `json:"before,omitempty"`
 	After  string `json:"after,omitempty"`
 }
 
-// AuditQuery selects records of changes. All that is given must match.
+// AuditQuery selects records of changes. All set fields must match.
 type AuditQuery struct {
 	Namespace string    // of the object
 	Object    string    // the full name, or the name of a token

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// Tokens keeps who may call a server. Of a token itself it knows a hash.
+// Tokens keeps the tokens of callers, by their hashes.
 type Tokens interface {
 	// PutToken adds a token and writes the audit record in the same step. Its expiry counts
-	// from the store's now. ErrExists is about its name and about First, ErrLimit about
+	// from the store's now. ErrExists concerns its name and First, ErrLimit concerns
 	// TokensMax and SessionsMax. Adding an existing token again, with the same hash,
 	// changes nothing, unless it extends its life.
 	PutToken(ctx context.Context, p PutToken) (Token, error)
-	// DeleteToken revokes a token. ErrLastAdmin refuses the last token that could make
-	// others, ErrNotFound is for an unknown one.
+	// DeleteToken revokes a token. ErrLastAdmin refuses the last token that could create
+	// others; an unknown token is ErrNotFound.
 	DeleteToken(ctx context.Context, name, actor string) error
 	// Tokens returns all tokens by name, including expired ones.
 	Tokens(ctx context.Context) ([]Token, error)
@@ -29,7 +29,7 @@ const (
 	SessionsMax = 1000
 )
 
-// Role is what the holder of a token may do.
+// Role is the set of rights of a token.
 type Role string
 
 // The roles; each includes the rights of those before it.
@@ -134,7 +134,7 @@ func (t *Token) SetTerms(text string) error {
 	return nil
 }
 
-// Valid reports whether a token may be used at a moment.
+// Valid reports whether a token is valid at a moment.
 func (t *Token) Valid(now time.Time) bool { return t.Expires.IsZero() || now.Before(t.Expires) }
 
 // PutToken is a token to add.
@@ -148,15 +148,15 @@ type PutToken struct {
 	First bool
 	// Replace replaces the token with the same name.
 	Replace bool
-	// Extend moves the expiry of a token that is there with the same hash, and adds none.
+	// Extend moves the expiry of an existing token with the same hash, and adds none.
 	Extend bool
-	// Used notes that a token that is there with the same hash is in use, and adds none.
+	// Used records the use of an existing token with the same hash, and adds none.
 	Used bool
 	// Joins is the joining token that is exchanged for this one: it passes on its namespace
-	// and its terms, and loses one use. ErrNotFound is for an unknown or expired one,
-	// ErrLimit for one without uses.
+	// and its terms, and loses one use. An unknown or expired one is ErrNotFound, one
+	// without uses ErrLimit.
 	Joins TokenHash
-	// Said is the audit text for the beginning of a person's session.
+	// Said is the audit text for the start of a person's session.
 	Said  string
 	Actor string
 	Terms
