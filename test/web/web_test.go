@@ -702,6 +702,9 @@ func photograph(t *testing.T, on *served, dir, prefix string, paths []string) {
 				t.Helper()
 				var picture []byte
 				b.do(page.SetWebLifecycleState(page.SetWebLifecycleStateStateActive), chromedp.FullScreenshot(&picture, 100))
+				if got := value[int64](b, "document.documentElement.scrollWidth"); got > width {
+					t.Errorf("%s%s in %s, %s is %d px wide at %d px", prefix, name, theme, lang, got, width)
+				}
 				if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s%s.%s.%s.%d.png", prefix, name, theme, lang, width)), picture, 0o644); err != nil {
 					t.Fatal(err)
 				}
