@@ -66,6 +66,64 @@ func (c *sharedClock) now(local time.Time) time.Time {
 	return now
 }
 
+// known reports whether a node was heard lately.
+func (c *sharedClock) known() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.ahead) > 0
+}
+
+const (
+	// renewalMax is the age of the last renewal of a node that is live, which renews every 2 s,
+	// with a second for the difference of the clocks.
+	renewalMax = 3 * time.Second
+	// renewalWait bounds the wait for the next one.
+	renewalWait = renewalMax
+)
+
+// awaitRenewal waits for a node to renew if the renewals that were read are of another time: their
+// nodes are gone without a word, or the clock of this machine is wrong.
+func (b *Backend) awaitRenewal(ctx context.Context) {
+	if b.opt.Now != nil {
+		return
+	}
+	if _, has, err := b.driver.Now(ctx); has || err != nil {
+		return // the next call fails as well
+	}
+	timeout := time.NewTimer(renewalWait)
+	defer timeout.Stop()
+	for {
+		b.mu.RLock()
+		moved, doubtful := b.moved, b.state.renewedAtAnotherTime(time.Now())
+		b.mu.RUnlock()
+		if !doubtful || b.clock.known() {
+			return
+		}
+		select {
+		case <-moved:
+		case <-timeout.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// renewedAtAnotherTime reports whether the last renewal of a node that has not left is not of now, by
+// its own clock.
+func (s *state) renewedAtAnotherTime(now time.Time) bool {
+	for id, r := range s.renewals {
+		of := s.sessions[id]
+		if of == nil || of.Leaving || s.over[id] || r.clock.IsZero() {
+			continue
+		}
+		if now.Sub(r.clock).Abs() > renewalMax {
+			return true
+		}
+	}
+	return false
+}
+
 // localNow is the clock of this machine, or that of a test.
 func (b *Backend) localNow() time.Time {
 	if b.opt.Now != nil {

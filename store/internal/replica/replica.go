@@ -209,6 +209,7 @@ func start(ctx context.Context, d Driver, opt Options) (*Backend, error) { //nol
 			_ = b.Close()
 			return nil, err
 		}
+		b.awaitRenewal(ctx)
 		return b, nil
 	case <-ctx.Done():
 		_ = b.Close()
@@ -255,7 +256,9 @@ func (b *Backend) apply(u Update) {
 		for _, p := range u.Puts {
 			if isRunKey(p.Key) == apart {
 				b.state.put(p)
-				b.clock.observe(p, b.localNow())
+				if !u.Whole { // else it was written at some time before
+					b.clock.observe(p, b.localNow())
+				}
 			}
 		}
 	}
