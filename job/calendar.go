@@ -15,15 +15,14 @@ type Calendar struct {
 // FullName returns "namespace/name".
 func (c *Calendar) FullName() string { return fullName(c.Namespace, c.Name) }
 
-// Days is a set of days: those in Include, and those whose weekday is in
-// Weekdays and that are not in Exclude. The working days of China, where some
-// Saturdays make up for holidays, are Weekdays mon-fri, the holidays in
-// Exclude, and the working Saturdays in Include.
+// Days is a set of days: those in Include, and those on Weekdays that are not in Exclude.
+// The working days of China, where some Saturdays replace holidays, are Weekdays mon-fri,
+// the holidays in Exclude, and the working Saturdays in Include.
 type Days struct {
 	Include  []string `json:"include,omitzero" items:"10000" max:"32" doc:"Dates or ranges in the calendar regardless of the weekday: 2026-10-01 or 2026-10-01..2026-10-07."`
 	Exclude  []string `json:"exclude,omitzero" items:"10000" max:"32" doc:"Dates or ranges that are not in the calendar even if their weekday is."`
 	Weekdays []string `json:"weekdays,omitzero" max:"32" doc:"The weekdays that are in the calendar: mon-fri, or a list."`
-	// ICS is read by InlineCalendars, which replaces it by dates.
+	// ICS names a file that InlineCalendars replaces by its dates.
 	ICS []string `json:"ics,omitzero" items:"100" max:"4096" doc:"iCalendar files beside the document. With weekdays their days are excluded, and included where the summary says 班, a working day; without weekdays they are included. The client reads them when it sends the document."`
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/cron"
 )
 
-// Channel is a place where notifications go, with the rules that say which.
+// Channel is a destination for notifications, with rules that select them.
 type Channel struct {
 	Namespace   string            `json:"namespace,omitzero" max:"128" doc:"The namespace of the channel. Default: default."`
 	Name        string            `json:"name" max:"128" doc:"The name of the channel in its namespace."`
@@ -31,7 +31,7 @@ type Channel struct {
 // FullName returns "namespace/name".
 func (c *Channel) FullName() string { return fullName(c.Namespace, c.Name) }
 
-// Service is where notifications go: exactly one of its fields is set.
+// Service is the receiver of notifications: exactly one of its fields is set.
 type Service struct {
 	Webhook   *WebhookService   `json:"webhook,omitzero" doc:"A POST of JSON, signed as Standard Webhooks."`
 	Mail      *MailService      `json:"mail,omitzero" doc:"Mail by SMTP."`
@@ -46,14 +46,14 @@ type Service struct {
 	WeCom     *AddressService   `json:"wecom,omitzero" doc:"WeCom, by the webhook of a group robot."`
 }
 
-// Secret names a secret that the servers have. Documents never hold the secret.
+// Secret names a secret of the servers. Documents never contain the secret.
 type Secret struct {
 	Name string `json:"name,omitzero" max:"64" doc:"The name of a secret in the namespace of the channel, as belfry secret set has made it."`
 	File string `json:"file,omitzero" max:"128" doc:"The name of a file in the directory of the channel's namespace in notify.secrets of the servers."`
 	Env  string `json:"env,omitzero" max:"128" doc:"The end of the name of a variable of the servers: with TOKEN in the namespace web-shop it is BELFRY_SECRET_WEB_SHOP__TOKEN."`
 }
 
-// Secrets returns the secrets that the service of a channel needs.
+// Secrets returns the secrets of a channel's service.
 func (c *Channel) Secrets() (list []Secret) {
 	services := reflect.ValueOf(c.To)
 	for i := range services.NumField() {
@@ -93,17 +93,17 @@ type MailService struct {
 	Plain    bool     `json:"plain,omitzero" doc:"Send only plain text, without HTML."`
 }
 
-// MailTLS is how a connection for mail is encrypted.
+// MailTLS is the encryption of a connection for mail.
 type MailTLS string
 
-// How a connection for mail is encrypted.
+// The kinds of encryption of a connection for mail.
 const (
 	MailStartTLS MailTLS = "starttls" // from STARTTLS on, which the server must offer
 	MailImplicit MailTLS = "implicit" // from the beginning
 	MailNoTLS    MailTLS = "none"     // not at all, and then without a password
 )
 
-// Values returns all ways of encryption.
+// Values returns all kinds of encryption.
 func (MailTLS) Values() []string { return texts(MailStartTLS, MailImplicit, MailNoTLS) }
 
 // SlackService is Slack, by an incoming webhook or by the token of a bot and a channel.
@@ -150,10 +150,10 @@ type Notice string
 
 // The kinds of events.
 const (
-	NoticeFailed    Notice = "failed"    // a run failed, timed out or was lost, and is not tried again
-	NoticeFailing   Notice = "failing"   // so did in_a_row runs of a job one after another
+	NoticeFailed    Notice = "failed"    // a run failed, timed out or was lost, and is not retried
+	NoticeFailing   Notice = "failing"   // so did in_a_row consecutive runs of a job
 	NoticeRecovered Notice = "recovered" // the problem of an earlier message is over
-	NoticeMissed    Notice = "missed"    // an occurrence was not run in time
+	NoticeMissed    Notice = "missed"    // an occurrence did not run in time
 	NoticeLate      Notice = "late"      // a run is due and does not start
 	NoticeWaiting   Notice = "waiting"   // a run is due and no node may run it
 	NoticeSlow      Notice = "slow"      // a run takes longer than usual
@@ -173,7 +173,7 @@ func (Notice) Values() []string {
 // OfServer reports whether the event is about a node or the server, and not about a job.
 func (n Notice) OfServer() bool { return n == NoticeNodeLost || n == NoticeHistory }
 
-// ChannelRule selects events. All that is given must match.
+// ChannelRule selects events. All set fields must match.
 type ChannelRule struct {
 	Events     []Notice          `json:"events" items:"20" doc:"The kinds of events: failed, failing, recovered, missed, late, waiting, slow, unmet, paused, approval, node_lost or history_away."`
 	Namespaces []string          `json:"namespaces,omitzero" items:"100" max:"128" doc:"The namespaces of the jobs; * is all. Only administrators of the whole server may name others. Default: that of the channel."`
@@ -183,7 +183,7 @@ type ChannelRule struct {
 	For        Duration          `json:"for,omitzero" min:"1s" max:"7d" doc:"For late, waiting, slow, approval and node_lost: how long that must last. Default: as soon as it is seen."`
 }
 
-// Grouping says which events share a message.
+// Grouping is how events are combined to messages.
 type Grouping struct {
 	By    GroupBy  `json:"by,omitzero" doc:"What events of one message have in common: the job (default), the run, the namespace or only the channel."`
 	Wait  Duration `json:"wait,omitzero" min:"1s" max:"1h" doc:"How long the first event waits for others. Default: 10s."`
@@ -206,7 +206,7 @@ func (GroupBy) Values() []string {
 	return texts(GroupByJob, GroupByRun, GroupByNamespace, GroupByChannel)
 }
 
-// MessageLimit is how many messages a channel sends within a time.
+// MessageLimit is the most messages that a channel sends within a time.
 type MessageLimit struct {
 	Messages int      `json:"messages,omitzero" min:"1" max:"10000" doc:"How many messages. Default: 60."`
 	Per      Duration `json:"per,omitzero" min:"1s" max:"1d" doc:"Within which time. Default: 1h."`
@@ -248,8 +248,8 @@ func (c *Channel) WithDefaults() *Channel {
 	return &filled
 }
 
-// Foreign returns the part of the channel's rules that reaches outside its own namespace,
-// "" for none: only administrators of the whole server may define it.
+// Foreign returns the part of the channel's rules that selects events of other
+// namespaces, "" for none: only administrators of the whole server may define it.
 func (c *Channel) Foreign() (path, what string) {
 	own := namespaceOf(c.Namespace)
 	for i, r := range c.Rules {
@@ -286,7 +286,7 @@ var (
 	weekdays = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
 )
 
-// Weekday returns the day that a text of QuietHours.Days names.
+// Weekday returns the day of a text in QuietHours.Days.
 func Weekday(text string) (day time.Weekday, ok bool) {
 	for i, name := range weekdays {
 		if name == text {
@@ -375,7 +375,7 @@ func (v *validator) secret(c *Channel, s *Secret, at *path) {
 	v.refuse(s.Env != "" && strings.ContainsAny(c.Namespace, "._"), at.field("env"), "is not possible in a namespace with dots or underscores", "use file")
 }
 
-// service checks where notifications go.
+// service checks the service of a channel.
 func (v *validator) service(c *Channel) {
 	at, to := root.field("to"), &c.To
 	count := 0

@@ -35,8 +35,8 @@ func (f *Flow) check(v *validator, j *Job, run *path) {
 	}
 }
 
-// checkTogether checks that the commands of a flow that is kept together run as one user: nobody
-// else can enter the directory that they share.
+// checkTogether checks that all commands of a flow on one node run as the same user: other users
+// cannot enter their shared directory.
 func (f *Flow) checkTogether(v *validator, at *path) {
 	if !f.KeepTogether {
 		return
@@ -88,7 +88,7 @@ func (v *validator) stepPlace(p *Place, at *path) {
 // graph is the dependencies of the steps.
 type graph struct {
 	index map[string]int
-	// over are the steps that have surely ended when another one starts.
+	// over are the steps that have certainly ended when another one starts.
 	over []map[string]bool
 }
 
@@ -139,7 +139,8 @@ func (f *Flow) graph(v *validator, at *path) graph {
 	return g
 }
 
-// reach notes all that has surely ended when the i-th step starts. There is no circle.
+// reach records the steps that have certainly ended when the i-th step starts. The graph
+// has no cycle.
 func (f *Flow) reach(g *graph, all []*Step, i int) map[string]bool {
 	if g.over[i] != nil {
 		return g.over[i]
@@ -162,8 +163,8 @@ func (f *Flow) reach(g *graph, all []*Step, i int) map[string]bool {
 	return over
 }
 
-// circle returns the names along a circle, the first one again at the end, or nil if there
-// is no circle.
+// circle returns the names along a cycle, with the first one again at the end, or nil
+// without a cycle.
 func (f *Flow) circle(g *graph, all []*Step) []string {
 	const (
 		unseen = iota
@@ -206,7 +207,7 @@ func (f *Flow) circle(g *graph, all []*Step) []string {
 func (v *validator) step(j *Job, s *Step, g graph, i int, at *path) {
 	over := g.over[i]
 	if over == nil {
-		over = map[string]bool{} // with a circle, finished steps are unknown
+		over = map[string]bool{} // in a cycle, the finished steps are unknown
 		for name := range g.index {
 			over[name] = true
 		}

@@ -11,15 +11,15 @@ import (
 	"github.com/belfry-cron/belfry/cron"
 )
 
-// Calendars finds the calendars that schedules name in only and except. It returns nil if
-// one does not exist.
+// Calendars looks up the calendars that schedules name in only and except. It returns nil
+// for an unknown one.
 type Calendars func(namespace, name string) *Calendar
 
 // CompileSchedule returns the occurrences of the job by its cron expressions, its fixed
-// rate or its instants, between start and end, filtered by only, except and off_day.
-// Jitter, spread and max_runs are not applied. A job without any of these has no
-// occurrences. The job's defaults should be filled in; without a timezone it is UTC.
-// Calendars may be nil for a job that names none. The error is of type Problems.
+// rate or its instants, between start and end, filtered by only, except and off_day. It
+// does not apply jitter, spread and max_runs. Other jobs have no occurrences. The job's
+// defaults should be filled in; the default timezone is UTC. Calendars may be nil for a
+// job that names none. The error is of type Problems.
 func (j *Job) CompileSchedule(calendars Calendars) (cron.Schedule, error) {
 	v := &validator{doc: Document{Kind: KindJob, Job: j}, calendars: calendars, wantCalendars: true}
 	_, s := v.compileSchedule(j)
@@ -30,7 +30,7 @@ func (j *Job) CompileSchedule(calendars Calendars) (cron.Schedule, error) {
 }
 
 // compileSchedule returns the occurrences of a job, without and with its bounds and rules,
-// and reports mistakes. After a mistake, the results are of no use.
+// and reports mistakes. After a mistake, the results are invalid.
 func (v *validator) compileSchedule(j *Job) (all, left cron.Schedule) {
 	s := &j.Schedule
 	at := root.field("schedule")
@@ -74,7 +74,7 @@ type inZone struct {
 func (s inZone) Next(t time.Time) time.Time {
 	next := s.Schedule.Next(t)
 	if next.IsZero() {
-		return next // in another location it would not compare as zero with ==
+		return next // in another location it would not be == to the zero time
 	}
 	return next.In(s.zone.Location())
 }

@@ -7,14 +7,13 @@ import (
 	"time"
 )
 
-// Defaults are the values that a server or a namespace fills in for settings that a job
-// does not have. Further defaults are built in. The zero Defaults are those of a server
-// without settings.
+// Defaults are the values of a server or namespace for settings that a job omits. All
+// other defaults are built in. The zero Defaults are those of a server without settings.
 type Defaults struct {
 	Timezone string `json:"timezone,omitzero" max:"64" doc:"The IANA time zone of schedules that name none. Default: UTC."`
 	Policy   Policy `json:"policy,omitzero" doc:"The policies of jobs that say nothing about them."`
-	// Namespaces are what counts before these for the jobs of a namespace. They
-	// have none of their own.
+	// Namespaces take precedence for the jobs of a namespace. They have no Namespaces
+	// themselves.
 	Namespaces map[string]Defaults `json:"namespaces,omitzero"`
 }
 
@@ -24,8 +23,8 @@ func (d Defaults) Over(base Defaults) Defaults {
 	return d
 }
 
-// builtIn are the policies of every job, whatever its schedule.
-// They are what someone who comes from crontab expects, made safe.
+// builtIn are the policies of every job, whatever its schedule: the behaviour of crontab,
+// made safe.
 var builtIn = Policy{
 	Overlap:       OverlapSkip,
 	Missed:        MissedLatest,
@@ -86,7 +85,7 @@ func (j *Job) WithDefaults(d Defaults) *Job {
 	return &filled
 }
 
-// in returns the defaults that count in a namespace.
+// in returns the defaults for a namespace.
 func (d *Defaults) in(namespace string) *Defaults {
 	if named, ok := d.Namespaces[namespaceOf(namespace)]; ok {
 		all := named.Over(*d)
@@ -95,7 +94,7 @@ func (d *Defaults) in(namespace string) *Defaults {
 	return d
 }
 
-// fill fills in the policies that a job does not say, by the defaults of its namespace.
+// fill fills in the policies that a job omits, from the defaults of its namespace.
 func (p *Policy) fill(d *Defaults, j *Job) {
 	if j.Run.traits().isFlow {
 		said := p.Retry
@@ -138,8 +137,8 @@ func (p *Policy) fill(d *Defaults, j *Job) {
 }
 
 // fillChosen fills in the policies of a server or namespace. A default that depends on
-// another policy is left out if the job has chosen differently: an error about the
-// combination would help no user.
+// another policy is omitted if the job has chosen differently, since an error about the
+// combination would not help the user.
 func (p *Policy) fillChosen(defaults *Policy, hasExitCode bool) {
 	said := *p
 	fill(reflect.ValueOf(p).Elem(), reflect.ValueOf(defaults).Elem())

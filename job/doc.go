@@ -3,9 +3,9 @@
 // validates them and explains mistakes, fills in defaults, compiles schedules and expands
 // templates.
 //
-// It has no effects: it reads no clock, starts no goroutine, and uses no store, network or
-// file beyond its readers.
+// The package has no effects: it reads no clock, starts no goroutine, and uses no store,
+// network or file other than its readers.
 //
-// Documents often have several mistakes at once, so errors about them are of type Problems,
-// which hold all mistakes with their places.
+// Documents often have several mistakes, so their errors are of type Problems, which has
+// all mistakes with their positions.
 package job

@@ -26,9 +26,9 @@ type Document struct {
 	File string // the name given to Decode
 	Line int    // where the document begins; 0 if it was not read from text
 
-	// source is the parsed text of the document, for the places of problems.
+	// source is the parsed text of the document, for the positions of problems.
 	source *node
-	// broken are the paths of what Decode could not read.
+	// broken are the paths of fields that Decode could not read.
 	broken []string
 }
 
@@ -49,7 +49,7 @@ func (Kind) Values() []string {
 	return texts(KindJob, KindCalendar, KindPool, KindChannel, KindExecutors)
 }
 
-// Plural returns what several of a kind are called, in paths and in sentences.
+// Plural returns the plural of a kind, for paths and sentences.
 func (k Kind) Plural() string { return strings.TrimSuffix(string(k), "s") + "s" }
 
 // Format is a notation of documents.
@@ -81,13 +81,13 @@ func (d Document) FullName() string {
 	return ""
 }
 
-// IsNamed reports whether a name could be read.
+// IsNamed reports whether the document has a readable name.
 func (d Document) IsNamed() bool { return *d.head().name != "" }
 
 // Version returns the version of the document, or 0 if it is not from a server.
 func (d Document) Version() int64 { return *d.head().version }
 
-// PutIn sets the namespace of the document, if it names none.
+// PutIn sets the namespace of the document, unless it has one.
 func (d Document) PutIn(namespace string) {
 	if in := d.head().namespace; *in == "" {
 		*in = namespace
@@ -97,8 +97,8 @@ func (d Document) PutIn(namespace string) {
 // UID returns the identity of the document, or zero if it is not from a server.
 func (d Document) UID() ID { return *d.head().uid }
 
-// Content returns the *Job, *Calendar, *Pool, *Channel or *Executors of the document, and
-// makes an empty one of its Kind if it has none.
+// Content returns the *Job, *Calendar, *Pool, *Channel or *Executors of the document, or
+// an empty one of its Kind if it has none.
 func (d *Document) Content() any { return d.body().Addr().Interface() }
 
 // Bare returns a copy of the document without the server's additions: identity, version and
@@ -156,19 +156,19 @@ func (d Document) head() head {
 	return head{new(string), new(string), new(ID), new(int64)}
 }
 
-// Says reports whether a document that was read from text has a field at its top,
-// be it zero: in an edit of a paused job, "paused: false" differs from no field.
+// Says reports whether a document that was read from text has a top-level field, even a
+// zero one: in an edit of a paused job, "paused: false" differs from no field.
 func (d Document) Says(field string) bool { return d.source != nil && d.source.get(field) != nil }
 
 // WithoutSource returns the document without its parsed text, which takes more memory than
-// the document. Says no longer works on it, and mistakes have no place.
+// the document. Says does not work on it, and its mistakes have no position.
 func (d Document) WithoutSource() Document {
 	d.source, d.broken = nil, nil
 	return d
 }
 
-// Place returns the place of a field named by a JSON pointer, or of its nearest existing
-// parent, as file:line:column. It is for mistakes that a caller has found.
+// Place returns the position of a field named by a JSON pointer, or of its nearest
+// existing parent, as file:line:column, for mistakes that the caller found.
 func (d Document) Place(pointer string) string {
 	here := d.source
 	if here == nil {
@@ -189,14 +189,14 @@ func (d Document) Place(pointer string) string {
 }
 
 // Decode reads the documents of a file: YAML with one or more documents, or JSON with an
-// object, an array of objects, or several after one another. The extension .json, .yaml or
-// .yml decides; without one the file is JSON if it begins with { or [ and a quote follows,
+// object, an array of objects, or a sequence of these. The extension .json, .yaml or .yml
+// decides; without one the file is JSON if it begins with { or [ followed by a quote,
 // which is rare in YAML.
 //
-// The error is of type Problems and holds every field that is unknown, duplicate or of a
-// wrong type. Documents with such mistakes are returned as far as they could be read, so
-// that Document.Validate can report further mistakes; it does not repeat those of Decode.
-// Decode does not validate values.
+// The error is of type Problems and has every field that is unknown, duplicate or of a
+// wrong type. Decode also returns the readable parts of documents with mistakes, so that
+// Document.Validate can report further ones; it does not repeat those of Decode. Decode
+// does not validate values.
 func Decode(file string, data []byte) ([]Document, error) {
 	d := &decoder{file: file}
 	docs := d.documents(d.parse(data))

@@ -29,7 +29,7 @@ func isSaid(v reflect.Value) bool {
 	return !v.IsZero()
 }
 
-// encodeSet returns the node of a value that is set, be it zero.
+// encodeSet returns the node of a value that is set, even to zero.
 func encodeSet(v reflect.Value) *node {
 	t := v.Type()
 	switch {

@@ -26,7 +26,7 @@ func escapeNothing(v any) (string, error) {
 	return text, nil
 }
 
-// escapeXML escapes what means something in a text or an attribute of XML.
+// escapeXML escapes the special characters of a text or an attribute of XML.
 func escapeXML(v any) (string, error) {
 	text := valueText(v)
 	if strings.ContainsFunc(text, func(r rune) bool {

@@ -7,8 +7,8 @@ import (
 	"unicode"
 )
 
-// Executors are executors of XXL-JOB whose addresses are typed in: they belong to their group
-// whether they register or not.
+// Executors are manually listed executors of XXL-JOB: they belong to their group whether they
+// register or not.
 type Executors struct {
 	Namespace string            `json:"namespace,omitzero" max:"128" doc:"The namespace of the document. Groups belong to none. Default: default."`
 	Name      string            `json:"name" max:"128" doc:"The name of the document in its namespace."`
@@ -45,7 +45,7 @@ func (v *validator) executors(e *Executors) {
 	}
 }
 
-// executorAddress says why a text is not the address of an executor, "" if it is one.
+// executorAddress explains why a text is not the address of an executor; "" if it is one.
 func executorAddress(address string) string {
 	u, err := url.Parse(address)
 	switch {

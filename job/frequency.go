@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// lostAfterMost is the default lost_after of a job that is due each minute or less
-	// often: a failover of the database must not end a night's work.
+	// lostAfterMost is the default lost_after of a job that is due every minute or less
+	// often: a failover of the database must not end a long run.
 	lostAfterMost = Duration(60 * time.Second)
-	// lostAfterFrequent is lost_after of a job that is due more often, and loses more by
-	// the silence of a dead node than by the end of a run. It is raised to at least what
-	// kill_grace needs.
+	// lostAfterFrequent is the default lost_after of a job that is due more often:
+	// waiting for a dead node costs it more than the loss of a run. It is raised to the
+	// minimum for kill_grace.
 	lostAfterFrequent = Duration(20 * time.Second)
-	// frequent is the distance between occurrences that makes the difference.
+	// frequent is the interval between occurrences below which a job is frequent.
 	frequent = time.Minute
 	// frequencySample is the number of occurrences of cron expressions with seconds that
 	// are examined: those of one minute are adjacent.

@@ -10,18 +10,18 @@ import (
 	"github.com/belfry-cron/belfry/cron"
 )
 
-// workingDayMark in the summary of an event says that its days are worked,
-// although they fall on a weekend: 班, as Chinese holiday calendars write it.
+// workingDayMark in the summary of an event marks working days on a weekend: 班, as in
+// Chinese holiday calendars.
 const workingDayMark = "班"
 
 // icsMax is the most bytes of a calendar file: a century of holidays.
 const icsMax = 4 << 20
 
-// InlineCalendars replaces the ics files of calendars by the dates in them, so that
-// receivers of the documents open no files. File names are relative to the file of the
-// document; open receives joined paths. With weekdays, the days of a file are excluded,
-// except events whose summary has the mark 班, which are included; without weekdays all days
-// are included.
+// InlineCalendars replaces the ics files of calendars by their dates, so that receivers of
+// the documents open no files. File names are relative to the file of the document; open
+// receives joined paths. In a calendar with weekdays, the days of a file are excluded, or
+// included if the summary of the event has the mark 班; in a calendar without weekdays all
+// days are included.
 //
 // The calendars of docs are replaced, not changed. The error is of type Problems.
 func InlineCalendars(docs []Document, open func(name string) (io.ReadCloser, error)) error {

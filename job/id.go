@@ -8,10 +8,9 @@ import (
 	"time"
 )
 
-// ID names a job or a run for ever. It is 128 bits that sort by the time at
-// which they were made: 48 bits of milliseconds since 1970, then 80 random
-// ones. Outside the program it is 26 characters of Crockford's base 32, the
-// form that is known as ULID. The zero ID names nothing.
+// ID is the permanent identity of a job or a run. It has 128 bits that sort by creation
+// time: 48 bits of milliseconds since 1970, then 80 random bits. Its text is a ULID, 26
+// characters of Crockford's base 32. The zero ID identifies nothing.
 type ID [16]byte
 
 const (
@@ -19,9 +18,8 @@ const (
 	crockford = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 )
 
-// NewID makes the ID of something that comes to be at now. It reads ten bytes
-// from random, which must not fail or repeat itself: crypto/rand.Reader
-// outside of tests.
+// NewID returns an ID with the creation time now. It reads ten bytes from random, which
+// must not fail or repeat itself: crypto/rand.Reader outside of tests.
 func NewID(now time.Time, random io.Reader) (ID, error) {
 	var id ID
 	binary.BigEndian.PutUint64(id[:8], uint64(now.UnixMilli())<<16)
@@ -83,7 +81,7 @@ func (id ID) String() string {
 	return string(text[:])
 }
 
-// IsZero reports whether the id names nothing.
+// IsZero reports whether the id is the zero ID.
 func (id ID) IsZero() bool { return id == ID{} }
 
 // Time returns the creation time of the id, in milliseconds.
@@ -100,9 +98,8 @@ func (id *ID) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Partitions is the number of shares into which the jobs fall.
+// Partitions is the number of partitions of the jobs.
 const Partitions = 256
 
-// Partition returns the share that a job belongs to. It depends on the uid
-// alone and never changes, whatever happens to the nodes.
+// Partition returns the partition of a job. It depends only on the uid and never changes.
 func Partition(uid ID) uint8 { return sha256.Sum256(uid[:])[0] }

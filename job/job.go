@@ -16,8 +16,8 @@ type Job struct {
 	Place       Place             `json:"place,omitzero" doc:"Which nodes run the job."`
 	Policy      Policy            `json:"policy,omitzero" doc:"What happens when runs overlap, are missed, take too long or fail."`
 
-	// The fields of the server. Documents may carry the first three, so that an exported
-	// job can be applied again, but cannot change them.
+	// The fields of the server. Documents may contain the first three, so that an
+	// exported job can be applied again, but cannot change them.
 	UID     ID      `json:"uid,omitzero" doc:"Read-only. The identity of the job, made when it was created."`
 	Version int64   `json:"version,omitzero" min:"1" doc:"Read-only. Every change of the job increments it."`
 	Status  *Status `json:"status,omitzero" doc:"Read-only. The state of the job on the server."`
@@ -71,7 +71,7 @@ type JobState string
 const (
 	JobActive    JobState = "active"
 	JobPaused    JobState = "paused"
-	JobCompleted JobState = "completed" // its last instant is past, or its max_runs are made
+	JobCompleted JobState = "completed" // its last instant is past, or max_runs is reached
 )
 
 // Values returns all states of a job.

@@ -29,8 +29,8 @@ func parseJSON(data []byte) ([]*node, *treeError) {
 	}
 }
 
-// jsonReader builds nodes, with their lines and columns. It is strict, and takes its error
-// messages from encoding/json.
+// jsonReader builds nodes, with their lines and columns. It is strict, with error messages
+// from encoding/json.
 type jsonReader struct {
 	data []byte
 	next int // the offset of the next byte

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Place is which of the nodes run a job.
+// Place selects the nodes that run a job.
 type Place struct {
 	Labels   map[string]string `json:"labels,omitzero" items:"64" doc:"The labels that a node must have, all of them. Default: any node."`
 	Strategy Strategy          `json:"strategy,omitzero" doc:"How a matching node is chosen; with run.xxl, an executor. Default: any, the less loaded of two nodes, or a random executor."`
@@ -23,8 +23,8 @@ const (
 	LabelWorkerNamespace = "worker-namespace"
 )
 
-// Nodes returns which of the nodes run the job. Where executors do the work, the strategy of
-// the place is about them: any node that matches may send it to one.
+// Nodes returns the place that selects nodes. If executors do the work, the strategy of the
+// place selects executors, and any matching node may send the work.
 func (j *Job) Nodes() Place {
 	place := j.Place
 	if j.Run.traits().isElsewhere {
@@ -47,15 +47,15 @@ func (j *Job) SplitBy() string {
 }
 
 // Binds reports whether a run is bound to the node that it was placed on: sticky runs, and
-// runs of a broadcast, which each node has its own of.
+// runs of a broadcast, of which each node has its own.
 func (p *Place) Binds() bool { return p.Sticky || p.Strategy == StrategyBroadcast }
 
 // AnyNode replaces the handler for work that starts nothing on the claiming node, a flow or
 // a wait: a program that only has handlers claims it too. No handler can have this name.
 const AnyNode = ":any"
 
-// Wants describes the requirements of a place and a handler, "" being none: "the labels
-// disk=ssd, zone=a and the handler bake". It is empty if any node will do.
+// Wants describes the requirements of a place and a handler, "" for no handler: "the
+// labels disk=ssd, zone=a and the handler bake". It is empty if any node meets them.
 func (p *Place) Wants(handler string) string {
 	var wants []string
 	if len(p.Labels) > 0 {

@@ -50,16 +50,15 @@ const (
 	MissedAll    Missed = "all"    // all run late, in order
 )
 
-// DefaultMissedLimit is how many occurrences are caught up at most where all are
-// and the job does not say it.
+// DefaultMissedLimit is the default of missed_limit, the most occurrences that missed:
+// all catches up.
 const DefaultMissedLimit = 100
 
 // Values returns all policies for missed occurrences.
 func (Missed) Values() []string { return texts(MissedNone, MissedLatest, MissedAll) }
 
-// Retry is whether and when an attempt that did not succeed is followed by
-// another. The n-th retry waits Backoff times Factor to the power of n-1, at
-// most Max, and up to Jitter more.
+// Retry is the rule for further attempts after one that did not succeed. The n-th retry
+// waits Backoff times Factor to the power of n-1, at most Max, and up to Jitter more.
 type Retry struct {
 	Attempts  *int      `json:"attempts,omitzero" min:"0" max:"1000" doc:"The number of further attempts. Default: 0."`
 	Backoff   *Duration `json:"backoff,omitzero" min:"0s" max:"7d" doc:"The time before the first retry. Default: 10s."`
@@ -84,7 +83,7 @@ const (
 // Values returns all outcomes that can be retried.
 func (RetryOn) Values() []string { return texts(RetryFailed, RetryTimedOut, RetryLost) }
 
-// Success is what counts as success.
+// Success defines success.
 type Success struct {
 	ExitCodes []int  `json:"exit_codes,omitzero" min:"0" max:"255" doc:"The exit codes of success. Only with run.shell. Default: 0."`
 	Match     string `json:"match,omitzero" max:"4096" doc:"A regular expression (RE2) that the output must match."`

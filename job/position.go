@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// A quoted value is one word, and yet decides what runs if the word is a program, or code
+// A quoted value is one word, but still decides what runs if the word is a program, or code
 // that a program reads. Such positions refuse values that may hold any text, unless the job
 // sets run.unsafe_params. Uncertain positions count as such.
 

@@ -38,7 +38,7 @@ type Run struct {
 	Flow []byte
 
 	Outcome Outcome // once it is done
-	Reason  string  // why it waits, or ended so, in words
+	Reason  string  // why it waits, or has its outcome
 }
 
 // StepKey returns the key of the run of a step; item is -1 for a step without items.
@@ -50,7 +50,7 @@ func StepKey(flow ID, step string, item int) string {
 	return key
 }
 
-// Step returns the step that a run is of, "" for none, and its item, -1 for none.
+// Step returns the step of a run, "" for none, and its item, -1 for none.
 func (r *Run) Step() (step string, item int) {
 	if r.Kind != RunStep && r.Kind != RunByFlow {
 		return "", -1
@@ -121,20 +121,20 @@ func (RunState) Values() []string {
 // Outcome is how a run or an attempt ended.
 type Outcome string
 
-// How a run or an attempt ended. The last three never started.
+// The outcomes of runs and attempts. Runs with the last three never started.
 const (
 	OutcomeSucceeded Outcome = "succeeded"
 	OutcomeFailed    Outcome = "failed"
 	OutcomeTimedOut  Outcome = "timed_out"
 	OutcomeCancelled Outcome = "cancelled"
-	OutcomeLost      Outcome = "lost"      // its node was not heard of in time
+	OutcomeLost      Outcome = "lost"      // its node was silent for too long
 	OutcomeSkipped   Outcome = "skipped"   // by the overlap policy
 	OutcomeMissed    Outcome = "missed"    // too late
 	OutcomeWithdrawn Outcome = "withdrawn" // the job was paused, deleted or given another schedule
 )
 
-// Alarms reports whether the owner of a run should hear of the outcome: it failed, timed
-// out, was lost or missed.
+// Alarms reports whether the outcome warrants a notification: failed, timed out, lost or
+// missed.
 func (o Outcome) Alarms() bool {
 	switch o {
 	case OutcomeFailed, OutcomeTimedOut, OutcomeLost, OutcomeMissed:

@@ -9,8 +9,8 @@ import (
 
 // RunSpec is what a job runs: a union, of which exactly one field is set. Each kind of work
 // has its own file, work_KIND.go: its type with its fields, checks, defaults and templates.
-// A new kind is such a file and a field here; outside this package only its executor knows
-// it.
+// A new kind needs such a file and a field here; outside this package only its executor
+// knows it.
 //
 // Commands, arguments (except the interpreter's), URLs, header values, bodies, standard
 // input and the values of the environment are templates; see CompileTemplate.
@@ -44,7 +44,7 @@ type work interface {
 	expand(visit visitor, run *path) work
 }
 
-// traits are what policies, placement and templates ask of work.
+// traits are the properties of work that policies, placement and templates use.
 type traits struct {
 	handler      string // the handler that a node must have, "" for none
 	group        string // of the executors that do the work
@@ -92,20 +92,19 @@ func (r *RunSpec) Work() Work {
 	return ""
 }
 
-// Does reports whether it is this kind of work.
+// Does reports whether the work is of a kind.
 func (r *RunSpec) Does(work Work) bool { return r.Work() == work }
 
-// HandlerName returns the handler that a node must have registered to run the job, "" if
-// it needs none.
+// HandlerName returns the handler that a node needs to run the job, "" for none.
 func (r *RunSpec) HandlerName() string { return r.traits().handler }
 
 // Group returns the group of executors that do the work, "" if nodes do it.
 func (r *RunSpec) Group() string { return r.traits().group }
 
-// IsFlow reports whether the work is a flow, whose steps do the work.
+// IsFlow reports whether the work is a flow.
 func (r *RunSpec) IsFlow() bool { return r.traits().isFlow }
 
-// IsReported reports whether something else does the work and reports it.
+// IsReported reports whether the work happens outside of Belfry and is reported to it.
 func (r *RunSpec) IsReported() bool { return r.traits().isReported }
 
 // MarshalJSON implements json.Marshaler: the form in stores, which is the form of documents
@@ -175,7 +174,7 @@ func worksWhere(has func(traits) bool) string {
 	return inWordsList(names, "or")
 }
 
-// inWordsList joins names as a sentence has them.
+// inWordsList joins names for a sentence.
 func inWordsList(names []string, conjunction string) string {
 	if len(names) < 2 {
 		return strings.Join(names, "")

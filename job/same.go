@@ -56,7 +56,7 @@ func apart(a, b reflect.Value) iter.Seq[*field] {
 	}
 }
 
-// SameSchedule reports whether two schedules say the same.
+// SameSchedule reports whether two schedules are equivalent.
 func SameSchedule(a, b *Schedule) bool {
 	return sameStruct(reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem())
 }
@@ -67,7 +67,7 @@ func same(a, b reflect.Value) bool {
 	return saidA == saidB && (!saidA || sameSaid(a, b))
 }
 
-// sameSaid compares two values that are set, be they zero.
+// sameSaid compares two values that are set, even to zero.
 func sameSaid(a, b reflect.Value) bool {
 	t := a.Type()
 	switch {

@@ -55,13 +55,13 @@ type Upstream struct {
 	Outcome UpstreamOn `json:"outcome,omitzero" doc:"The required outcome of its run. Default: succeeded."`
 }
 
-// UpstreamOn is how the run of another job must have ended.
+// UpstreamOn is the required outcome of another job's run.
 type UpstreamOn string
 
-// How the run of another job must have ended.
+// The required outcomes of another job's run.
 const (
 	OnSucceeded UpstreamOn = "succeeded"
-	OnFailed    UpstreamOn = "failed"   // failed, timed out or lost, and not retried any more
+	OnFailed    UpstreamOn = "failed"   // failed, timed out or lost, without a further retry
 	OnFinished  UpstreamOn = "finished" // either
 )
 
@@ -87,8 +87,8 @@ func (d Dialect) Grammar() cron.Dialect {
 	return grammar
 }
 
-// ClockChange is what cron expressions do where the clock is put forward or
-// back. Package cron has the rules.
+// ClockChange is the treatment of clock changes by cron expressions. Package cron has the
+// rules.
 type ClockChange string
 
 // The policies for changes of the clock.

@@ -30,7 +30,7 @@ func Schema() []byte {
 	return b.Bytes()
 }
 
-// isKind is the schema of documents that say which kind they are.
+// isKind is the schema of documents with a kind.
 func isKind(kind Kind) *node {
 	return object(
 		"properties", object("kind", object("const", textNode(string(kind)))),

@@ -5,18 +5,18 @@ import (
 	"strings"
 )
 
-// Secrecy says what of a value often is a secret.
+// Secrecy is the part of a value that often is secret.
 type Secrecy string
 
-// What of a value often is a secret.
+// The parts of a value that often are secret.
 const (
 	SecretNothing Secrecy = ""
 	SecretValue   Secrecy = "value"   // all of it
 	SecretAddress Secrecy = "address" // the user and the query of a URL
 )
 
-// SecrecyOf returns what of the value at a place in a job often is a secret. The place is
-// written as in run.env.TOKEN.
+// SecrecyOf returns the part of a job's field that often is secret. The path has the form
+// run.env.TOKEN.
 func SecrecyOf(place string) Secrecy {
 	t := reflect.TypeFor[Job]()
 	for step := range strings.SplitSeq(place, ".") {

@@ -12,14 +12,14 @@ import (
 // the receiver reads it.
 
 const (
-	// SecretNameMax is how long the name of a secret may be: with the longest namespace it fits
-	// into the name of a note.
+	// SecretNameMax is the longest name of a secret: with the longest namespace it fits into
+	// the name of a note.
 	SecretNameMax = 64
-	// SecretMax is how many bytes a secret has at most: certificates, keys and files of
-	// credentials have less.
+	// SecretMax is the most bytes of a secret: certificates, keys and credential files
+	// are smaller.
 	SecretMax = 64 << 10
-	// SecretsOfJobMax is how many secrets a job may name: an attempt reads all of them before
-	// it starts.
+	// SecretsOfJobMax is the most secrets of a job: an attempt reads all of them before it
+	// starts.
 	SecretsOfJobMax = 50
 )
 
@@ -28,8 +28,8 @@ const (
 	secretOthers = secretFirst + "0123456789"
 )
 
-// IsSecretName reports whether a secret may have a name: letters, digits and underscores, as
-// templates and variables have them.
+// IsSecretName reports whether a name is valid for a secret: letters, digits and
+// underscores, as in templates and variables.
 func IsSecretName(name string) bool { return hasForm(name, SecretNameMax, secretFirst, secretOthers) }
 
 // secret compiles .Secret.name.

@@ -17,9 +17,8 @@ func CheckSettings(settings any) error {
 
 // DecodeSettings reads one YAML or JSON mapping into the struct that settings points to, by
 // the rules and tags of documents: unknown fields, values of a wrong type and numbers out
-// of bounds are mistakes, each with its place. It is for files other than documents that
-// hold durations and policies, such as the configuration of a server. An empty file sets
-// nothing.
+// of bounds are mistakes, each with its position. It is for other files with durations and
+// policies, such as the configuration of a server. An empty file sets nothing.
 //
 // The error is of type Problems.
 func DecodeSettings(file string, data []byte, settings any) error {
@@ -37,7 +36,7 @@ func DecodeSettings(file string, data []byte, settings any) error {
 	}
 	value := reflect.ValueOf(settings).Elem()
 	d.decodeStruct(roots[0], value, root)
-	wrong := map[string]bool{} // what could not be read has no value to check
+	wrong := map[string]bool{} // unreadable fields have no value to check
 	for _, p := range d.problems {
 		wrong[p.Path] = true
 	}

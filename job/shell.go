@@ -9,11 +9,11 @@ import (
 
 // Values in shell commands.
 //
-// A value with arbitrary characters is allowed only where the shell surely reads it as a
-// literal: outside of all quotes, where it gets its own single quotes, in which only the
-// quote itself is special. To find such places, the text of the command is followed
-// character by character. After a construct that the few states cannot follow, such values
-// are refused. So a mistake here is a refusal, not an injection.
+// A value with arbitrary characters is allowed only where the shell certainly reads it as
+// a literal: outside of all quotes, where it gets its own single quotes, in which only the
+// quote itself is special. To find such positions, this file scans the text of the command
+// character by character. After a construct that the scanner does not know, such values
+// are refused. So an unknown construct causes a refusal, not an injection.
 //
 // Everywhere else only tame values are accepted, whose characters have no special meaning
 // to a shell anywhere.
@@ -220,7 +220,7 @@ func (s *shellPlacement) dollar(c byte) bool {
 	case '[':
 		s.lose("after $[")
 	case '\'':
-		// In double quotes this is no quote; being lost there costs little.
+		// In double quotes this is no quote; refusing there does little harm.
 		s.lose("after $'")
 	case '$', '#', '?', '!', '@', '*', '-':
 		// A one-character parameter.

@@ -75,13 +75,13 @@ const (
 	// TemplateForm is a body of the type application/x-www-form-urlencoded.
 	TemplateForm
 
-	// TemplateXML is an XML or HTML text. What means something in it is escaped.
+	// TemplateXML is an XML or HTML text. Special characters of values are escaped.
 	TemplateXML
 )
 
 const (
-	// templateOutputMax is the most bytes that a template makes: a system
-	// accepts little more as a command line, and bodies are as large at most.
+	// templateOutputMax is the most bytes of a template's output: systems accept little
+	// more as a command line, and bodies have the same bound.
 	templateOutputMax = 2 << 20
 	// templateDepthMax is the deepest nesting of ifs and parentheses: far
 	// more than a person can read.
@@ -111,15 +111,15 @@ type TemplateData struct {
 	Index int
 }
 
-// StepData is what templates read of a step that is over.
+// StepData is the data of a finished step for templates.
 type StepData struct {
 	Outcome Outcome
 	Attempt int
 	Result  json.RawMessage // nil for none
 }
 
-// Environment returns the variables of the environment that every command is
-// given besides its own.
+// Environment returns the environment variables that every command receives in addition
+// to its own.
 func (d TemplateData) Environment() map[string]string {
 	env := map[string]string{
 		variablePrefix + "JOB":       d.Namespace + "/" + d.Name,
@@ -163,8 +163,8 @@ type escaper func(v any) (string, error)
 type placement interface {
 	text(text string)
 	value(e *expression) (escaper, error)
-	// branch returns a copy for a branch of an if, and join takes up where
-	// two branches have come to.
+	// branch returns a copy for a branch of an if, and join merges the states after two
+	// branches.
 	branch() placement
 	join(other placement)
 }
@@ -196,8 +196,8 @@ func compileTemplate(kind TemplateKind, text string, c *compiler) (*Template, er
 	return &Template{kind: kind, parts: parts, free: c.free}, nil
 }
 
-// parseError words an error of the template parser, which names the template
-// first.
+// parseError rewords an error of the template parser, which begins with the name of the
+// template.
 func parseError(err error) error {
 	message := strings.TrimPrefix(err.Error(), "template: template:")
 	if line, rest, ok := strings.Cut(message, ": "); ok {
@@ -310,7 +310,7 @@ func firstWord(text string) string {
 var errTooLong = errors.New("makes more than 2 MiB")
 
 // Execute returns the text of the template with data. It fails if a value is not allowed at
-// its place, such as a NUL byte in a command.
+// its position, such as a NUL byte in a command.
 func (t *Template) Execute(data TemplateData) (string, error) {
 	var b strings.Builder
 	if err := execute(&b, t.parts, &data); err != nil {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// What templates of flows read: results of steps, and items.
+// The values in templates of flows: results of steps, and items.
 
 // step compiles .Steps.name.Outcome, .Attempt, .Result and its suffix.
 func (c *compiler) step(n *parse.FieldNode, args []*expression) (*expression, error) {
@@ -209,7 +209,7 @@ func (d TemplateData) Condition(template string) (bool, error) {
 	return false, fmt.Errorf("%s is neither true nor false", quote(text))
 }
 
-// Instant returns the moment that an until makes.
+// Instant returns the moment of an until.
 func (d TemplateData) Instant(template string) (time.Time, error) {
 	text, err := d.Text(template)
 	if err != nil {
@@ -234,8 +234,7 @@ func (d TemplateData) Items(forEach []string) ([]json.RawMessage, error) {
 	return items, nil
 }
 
-// list returns the list that a template makes: a value that is one, or a text that JSON reads
-// as one.
+// list returns the list of a template: a value that is a list, or a text that is a JSON list.
 func (d TemplateData) list(template string) ([]json.RawMessage, error) {
 	t, err := compileTemplate(TemplateText, template, flowCompiler(&d))
 	if err != nil {
@@ -262,7 +261,7 @@ func (d TemplateData) list(template string) ([]json.RawMessage, error) {
 	return items, nil
 }
 
-// shownMax is how much of a value an error shows.
+// shownMax is the most bytes of a value in an error.
 const shownMax = 80
 
 func shortened(text string) string {

@@ -17,7 +17,7 @@ type entry struct {
 	key, value *node
 }
 
-// nodes are made together, to be given out one by one.
+// nodes are allocated together and used one by one.
 type nodes []node
 
 func (spare *nodes) next(line, column int) *node {
@@ -31,7 +31,7 @@ func (spare *nodes) next(line, column int) *node {
 	return n
 }
 
-// place returns where a node begins.
+// place returns the position of a node.
 func (n *node) place() (line, column int) { return int(n.line), int(n.column) }
 
 type nodeKind uint8
@@ -55,8 +55,8 @@ func (n *node) get(key string) *node {
 	return nil
 }
 
-// repeats reports whether a mapping may have a key twice. It is sure of short ones, as
-// nearly all are.
+// repeats reports whether a mapping may have a key twice. For short mappings, which
+// nearly all are, it is exact.
 func (n *node) repeats() bool {
 	const short = 16
 	if len(n.entries) > short {

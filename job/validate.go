@@ -9,19 +9,18 @@ import (
 	"unicode/utf8"
 )
 
-// Option changes what Document.Validate knows.
+// Option configures Document.Validate.
 type Option func(*validator)
 
-// Now sets the moment after which a schedule must fall due. Without it every
-// moment since 1970 will do.
+// Now sets the moment after which a schedule must fall due. Default: 1970.
 func Now(now time.Time) Option { return func(v *validator) { v.now = now } }
 
-// Under sets the defaults of the server and namespace where the job will run.
-// Without it only the built-in ones are known.
+// Under sets the defaults of the server and namespace where the job will run. Default:
+// only the built-in ones.
 func Under(defaults Defaults) Option { return func(v *validator) { v.defaults = &defaults } }
 
-// Among sets where the calendars are that a job names. Without it every name
-// of a calendar is accepted.
+// Among sets the lookup for the calendars of a job. Without it every name of a calendar
+// is accepted.
 func Among(calendars Calendars) Option {
 	return func(v *validator) { v.calendars, v.wantCalendars = calendars, true }
 }
@@ -55,8 +54,8 @@ func newValidator(d Document, options []Option) *validator {
 	return v
 }
 
-// Validate reports every mistake in a document with its place, except those that Decode has
-// reported and their possible consequences. The error is of type Problems.
+// Validate reports every mistake in a document with its position, except those that Decode
+// has reported and their possible consequences. The error is of type Problems.
 func (d Document) Validate(options ...Option) error {
 	v := newValidator(d, options)
 	v.bounds(d.body(), root)
@@ -81,14 +80,13 @@ func (d Document) Validate(options ...Option) error {
 	return v.problems.asError()
 }
 
-// Validate reports everything that is wrong with a job that was not read from
-// a document. The error is of type Problems.
+// Validate reports all mistakes in a job that was not read from a document. The error is
+// of type Problems.
 func (j *Job) Validate(options ...Option) error {
 	return Document{Job: j}.Validate(options...)
 }
 
-// report notes a problem of a field, at the place where the user wrote it or
-// should have.
+// report records a problem of a field, at its actual or expected position in the text.
 func (v *validator) report(at *path, message, hint string) {
 	if v.doc.isBroken(at.String(), false) {
 		return
@@ -254,10 +252,10 @@ func (v *validator) checkVariable(at *path, name string) {
 
 const nameHint = "lower-case letters, digits, dots, dashes and underscores, at most 128, the first a letter or digit"
 
-// IsNamespace reports whether a namespace may have a name.
+// IsNamespace reports whether a name is valid for a namespace.
 func IsNamespace(name string) bool { return isName(name) }
 
-// isName reports whether a text has the form that nameHint says.
+// isName reports whether a text has the form in nameHint.
 func isName(text string) bool {
 	const first = "abcdefghijklmnopqrstuvwxyz0123456789"
 	return hasForm(text, 128, first, first+"._-")
@@ -290,7 +288,7 @@ func isLabel(text string) bool {
 	return hasForm(text, 128, first, first+"._/-")
 }
 
-// IsLabel reports whether a label may have a name and a value.
+// IsLabel reports whether a name and a value are valid for a label.
 func IsLabel(key, value string) bool {
 	return isLabel(key) && len(value) <= labelValueMax && !strings.ContainsFunc(value, isControl)
 }

@@ -136,8 +136,8 @@ func (v *validator) rulesLeaveSome(j *Job) {
 	v.report(root.field("schedule"), "never falls due: start, end, only and except leave nothing of it", "")
 }
 
-// RateMin is the shortest time between runs of jobs that start a process or call a server.
-// With shorter times a machine does little but start them.
+// RateMin is the shortest interval of jobs that start a process or call a server. With
+// shorter ones a machine would only start runs.
 const RateMin = Duration(time.Second)
 
 func (v *validator) checkRate(j *Job, rate Duration, at *path) {
@@ -168,12 +168,12 @@ func (v *validator) place(j *Job) {
 }
 
 const (
-	// A node that cannot renew its session ends its runs early enough that they are gone,
-	// killGrace included, this long before another node may count them as lost: time for
+	// A node that cannot renew its session ends its runs so early that they are gone,
+	// killGrace included, this long before another node may declare them lost: time for
 	// the kill itself and for small differences of clocks.
 	lossMargin = Duration(3 * time.Second)
-	// A session is renewed every 2 s and over after 6 s. A shorter silence is a hiccup of
-	// the network and must not end runs.
+	// A session is renewed every 2 s and ends after 6 s. A shorter silence is a network
+	// glitch and must not end runs.
 	silenceMax = Duration(6 * time.Second)
 	// LostAfterMin is the shortest lost_after of a job, if its runs are killed without
 	// grace.

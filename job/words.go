@@ -9,7 +9,7 @@ import (
 
 // The words that messages are made of.
 
-// quotedMax is how much of a value a message repeats: enough to recognise it.
+// quotedMax is the most bytes of a value in a message: enough to recognise it.
 const quotedMax = 80
 
 // quote returns a value for use in a message, cut if it is long.

@@ -1,10 +1,10 @@
 package job
 
-// WorkExternal is the kind of work that something else does, and reports.
+// WorkExternal is the kind of work that happens outside of Belfry and is reported.
 const WorkExternal Work = "external"
 
 // External is work that Belfry does not start: a line of a crontab, a job of another system. It
-// is missed when no report of it comes in time.
+// is missed without a report in time.
 type External struct {
 	Grace Duration `json:"grace,omitzero" default:"5m" min:"30s" max:"30d" doc:"How late a report may come after the due time, and an end after a reported start."`
 }

@@ -6,32 +6,31 @@ import (
 	"slices"
 )
 
-// WorkFlow is the kind of work of several steps that depend on each other.
+// WorkFlow is the kind of work with several dependent steps.
 const WorkFlow Work = "flow"
 
 const (
-	// StepsMax is how many steps a flow may have: the state of all of them is written whenever
-	// one ends.
+	// StepsMax is the most steps of a flow: the end of each writes the state of all.
 	StepsMax = 500
-	// ItemsMax is how many items a for_each may have: each is a run of its own, and a store
-	// keeps some thousand unfinished runs of a job.
+	// ItemsMax is the most items of a for_each: each is a separate run, and a store keeps
+	// some thousand unfinished runs of a job.
 	ItemsMax = 1000
-	// ResultMax is how many bytes of JSON a step may leave as its result. Larger results
-	// belong in a place from which the next step can fetch them.
+	// ResultMax is the most bytes of JSON in the result of a step. Larger results belong
+	// in storage from which the next step can fetch them.
 	ResultMax = 64 << 10
-	// ResultsMax is how many bytes all results of one run of a flow may have together: they are
-	// part of its state.
+	// ResultsMax is the most bytes of all results of a flow's run together: they are part of
+	// its state.
 	ResultsMax = 1 << 20
-	// FlowDepthMax is how deep flows may start flows.
+	// FlowDepthMax is the deepest nesting of flows that start flows.
 	FlowDepthMax = 5
 
 	flowParallelDefault = 16
-	// finallyTimeoutDefault bounds the steps of finally: a step that hangs there would keep
-	// the slot of the job for ever.
+	// finallyTimeoutDefault bounds the steps of finally: a hanging step would keep the slot
+	// of the job for ever.
 	finallyTimeoutDefault = Duration(3600 * 1e9)
 )
 
-// Flow is work in several steps, each of which is a run of its own.
+// Flow is work in several steps, each of which is a separate run.
 type Flow struct {
 	MaxParallel  int           `json:"max_parallel,omitzero" min:"1" max:"1000" doc:"How many steps and items of one run may run at once. Default: 16."`
 	FailFast     bool          `json:"fail_fast,omitzero" doc:"The first failed step cancels the running steps, and no further step starts. Default: steps that do not need the failed one still run."`
@@ -104,7 +103,7 @@ func (f *Flow) All() []*Step {
 	return list
 }
 
-// IsFinally reports whether the i-th of All is of finally.
+// IsFinally reports whether the i-th of All is in finally.
 func (f *Flow) IsFinally(i int) bool { return i >= len(f.Steps) }
 
 func (f *Flow) filled() work {
@@ -160,8 +159,8 @@ func (s *Step) fill(d *StepDefaults, finally bool) {
 	}
 }
 
-// OfStep returns the definition that the attempts of a step run under. The defaults of the job
-// are filled in.
+// OfStep returns the definition for the attempts of a step. The defaults of the job are filled
+// in.
 func (j *Job) OfStep(s *Step) *Job {
 	of := &Job{
 		Namespace: j.Namespace, Name: j.Name, Params: j.Params, Run: s.Run, Place: Place{Labels: j.Place.Labels, Strategy: j.Place.Strategy, Sticky: j.Place.Sticky},

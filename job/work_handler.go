@@ -8,7 +8,7 @@ import (
 // WorkHandler is the kind of work of a function in a user's program.
 const WorkHandler Work = "handler"
 
-// Handler is a function in a program of the user, by the name under which that program
+// Handler is a function in a user's program, by the name under which the program
 // registers it.
 type Handler struct {
 	Name string `json:"name" short:"true" max:"256" doc:"The name under which a program registers the function."`

@@ -24,7 +24,7 @@ type HTTP struct {
 	TLS       *TLS              `json:"tls,omitzero" doc:"Certificates for TLS."`
 }
 
-// TLS is how a server and a node authenticate each other. Files are on the node.
+// TLS has the settings for the authentication of server and node. Files are on the node.
 type TLS struct {
 	CA         string `json:"ca,omitzero" max:"4096" doc:"A file on the node, by absolute path in a directory of its http.tls_dirs, with the trusted certificates instead of the system's."`
 	Cert       string `json:"cert,omitzero" max:"4096" doc:"A file on the node, in a directory of its http.tls_dirs, with the client certificate, together with key."`

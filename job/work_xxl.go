@@ -12,8 +12,8 @@ import (
 // WorkXXL is the kind of work of an executor of XXL-JOB.
 const WorkXXL Work = "xxl"
 
-// XXL is work of XXL-JOB executors. A node chooses one of their group and asks it to run
-// the handler, and the executor calls back at the end: see docs/xxl.md.
+// XXL is work of XXL-JOB executors. A node sends the request to an executor of the group,
+// and the executor calls back at the end: see docs/xxl.md.
 type XXL struct {
 	Group   string `json:"group" max:"255" doc:"The group of executors, which is the appname that they register with."`
 	Handler string `json:"handler,omitzero" max:"255" doc:"The name of the handler in the executor, as in @XxlJob. Not with glue."`
@@ -52,7 +52,7 @@ func (GlueType) Values() []string {
 // Name returns what executors call the language.
 func (t GlueType) Name() string { return "GLUE_" + strings.ToUpper(string(t)) }
 
-// Block is an executor's treatment of a run while it has another one of the job.
+// Block is an executor's treatment of a run while another run of the job is on it.
 type Block string
 
 // The treatments by an executor of a run while it has another one of the job.
@@ -73,7 +73,7 @@ func (b Block) Name() string {
 	return "SERIAL_EXECUTION"
 }
 
-// Moment returns when the code was changed, as executors know it: in milliseconds.
+// Moment returns when the code was changed, in milliseconds, as executors use it.
 func (g *Glue) Moment() int64 {
 	if !g.Updated.IsZero() {
 		return g.Updated.UnixMilli()
@@ -86,8 +86,8 @@ func (g *Glue) Moment() int64 {
 // executor was not written.
 const glueMoments = 1_000_000_000_000
 
-// Number returns the number by which executors know the job. A job without its own number
-// gets one from its uid, above those assigned by an admin of XXL-JOB.
+// Number returns the number that identifies the job to executors. A job without its own
+// number gets one from its uid, above those assigned by an admin of XXL-JOB.
 func (x *XXL) Number(uid ID) int32 {
 	if x.ID != 0 {
 		return int32(x.ID)

@@ -41,9 +41,9 @@ func statusText(status int) string {
 	return strings.TrimSpace(fmt.Sprint(status, " ", http.StatusText(status)))
 }
 
-// unmatched says why the answer does not match, or "". As in the output of
-// commands, ^ and $ match at the begin and end of lines: an answer "ok\n"
-// matches ^ok$. cut is set when body is only the beginning of the answer.
+// unmatched explains why the response does not match, or returns "". As in the output of
+// commands, ^ and $ match at the beginning and end of lines: the response "ok\n" matches
+// ^ok$. cut is set if body is only the beginning of the response.
 func unmatched(body []byte, cut bool, pattern string) string {
 	re, err := regexp.Compile("(?m)" + pattern)
 	if err != nil {
@@ -59,9 +59,9 @@ func unmatched(body []byte, cut bool, pattern string) string {
 	return fmt.Sprintf("%s not match %q", what, pattern)
 }
 
-// unmatchedJSON explains why an answer is not the wanted JSON, or returns "". The keys of
-// wanted are paths, such as status or data.items.0.state; the values are the expected
-// values, texts as they are and all others as JSON. A key that contains dots takes
+// unmatchedJSON explains why a response is not the expected JSON, or returns "". The keys
+// of wanted are paths, such as status or data.items.0.state; the values are the expected
+// values, texts verbatim and all others as JSON. A key that contains dots takes
 // precedence over its parts.
 func unmatchedJSON(body []byte, cut bool, wanted map[string]string) string {
 	if cut {

@@ -19,12 +19,12 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// CallbackPath is the path, behind Config.CallbackURL, that results are reported to. The number
-// of the handover follows it.
+// CallbackPath is the path below Config.CallbackURL for reports of results. The number of the
+// handover follows it.
 const CallbackPath = "/api/v1/callbacks/"
 
-// answerMax is how long a service may take to say that it has taken a request with callback.
-// After that it may have taken it: the result is waited for.
+// answerMax is how long a service may take to accept a request with callback. After that it
+// may have accepted it, so the attempt waits for the result.
 const answerMax = 30 * time.Second
 
 // handOver sends a request whose result is reported later. The store records it first, so
@@ -72,7 +72,7 @@ func (e *Executor) handOver(ctx context.Context, client *http.Client, request *h
 
 var errNoAnswer = errors.New("the service did not answer in time")
 
-// newSecret returns what lets its holder report on one attempt.
+// newSecret returns a secret that allows reports on one attempt.
 func newSecret() string {
 	var random [32]byte
 	_, _ = rand.Read(random[:]) // crypto/rand does not fail

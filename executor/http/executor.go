@@ -1,15 +1,15 @@
 // Package httpexec runs attempts that are HTTP requests.
 //
-// A request tells the server which run it is for, so that work can be made idempotent:
+// A request identifies its run, so that the server can make the work idempotent:
 // Belfry-Run and Idempotency-Key hold the id of the run, which is the same for all its
 // attempts, Belfry-Attempt the number of the attempt, Belfry-Scheduled the scheduled time
 // of the run, Belfry-Job the namespace and name of the job, Belfry-Shard and Belfry-Shards
-// its share if there are several.
+// the shard of a split run.
 //
 // A guard restricts the addresses that a job may call, and checks every connection,
 // redirects included; see [Config]. A redirect to another host carries no header of the job
-// that could be secret. Reasons and output contain no request headers, and URLs without
-// user, password and query.
+// that could be secret. Reasons and output contain no request headers, and no user,
+// password or query of a URL.
 package httpexec
 
 import (
@@ -66,24 +66,23 @@ type Config struct {
 	// whose jobs all come from its own machine.
 	Loopback bool
 
-	// Proxy returns the proxy for a request, or nil for none. The proxies of
-	// the environment are used with http.ProxyFromEnvironment. Who sets a
-	// proxy trusts it: names are then resolved by it, and only addresses that
-	// a URL spells out are still checked here. Default: no proxy, since the
-	// environment of a node should not lead the requests of all its jobs.
+	// Proxy returns the proxy for a request, or nil for none; http.ProxyFromEnvironment
+	// uses the proxies of the environment. A proxy is trusted: it resolves names, and
+	// only literal addresses in URLs are still checked here. Default: no proxy, since the
+	// environment of a node should not redirect the requests of all its jobs.
 	Proxy func(*http.Request) (*url.URL, error)
 
 	// TLSDirs are the directories, by absolute path, in which run.http.tls of a job
 	// may name files. They are read with the rights of the node. Default: none.
 	TLSDirs []string
 
-	// CallbackURL is where services reach this cluster to report results: run.http.callback
-	// needs it. Default: none.
+	// CallbackURL is the address at which services report results to this cluster:
+	// run.http.callback needs it. Default: none.
 	CallbackURL string
 
-	// BodyMax is how many bytes an answer may have. All of it is read, since
-	// the work may last as long as the answer, but how much is kept is decided
-	// by who takes the output. Default: 1 GiB, so that an endless answer ends.
+	// BodyMax is the most bytes of a response. All of it is read, since the work may last
+	// as long as the response; the receiver of the output decides how much is kept.
+	// Default: 1 GiB, so that an endless response ends.
 	BodyMax int64
 }
 
@@ -132,14 +131,13 @@ func (e *Executor) Restrict(config Config) error {
 	return nil
 }
 
-// Control refuses connections to closed addresses. It is for net.Dialer.Control of other
-// code that calls addresses given by users.
+// Control refuses connections to closed addresses, for the net.Dialer.Control of other
+// code that calls user-supplied addresses.
 func (e *Executor) Control(network, address string, c syscall.RawConn) error {
 	return e.pool.Load().guard.Control(network, address, c)
 }
 
-// Close closes the connections that no attempt uses. No attempt may be begun
-// afterwards.
+// Close closes idle connections. No attempt may start afterwards.
 func (e *Executor) Close() { e.pool.Load().close() }
 
 // Run sends the request of the job and reads the answer, which becomes the output: status,
@@ -248,7 +246,7 @@ func judged(response *http.Response, h *job.HTTP, b *body) executor.Result {
 	return executor.Result{Outcome: job.OutcomeSucceeded, HTTPStatus: status}
 }
 
-// withValue returns a success with the answer as its result, if that is JSON.
+// withValue returns a success with the response as its result, if that is JSON.
 func withValue(response *http.Response, b *body) executor.Result {
 	r := executor.Result{Outcome: job.OutcomeSucceeded, HTTPStatus: response.StatusCode}
 	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
@@ -302,7 +300,7 @@ func limitOf(redirects *int) int {
 	return *redirects
 }
 
-// idempotencyKey is spelt as the transport does not know it: see request.
+// idempotencyKey has a spelling that the transport does not recognise: see request.
 const idempotencyKey = "idempotency-key"
 
 // request makes the request of an attempt.
@@ -320,10 +318,9 @@ func (e *Executor) request(ctx context.Context, h *job.HTTP, a executor.Attempt)
 			r.Header.Set("Content-Type", "application/xml")
 		}
 	}
-	// The transport sends a request a second time, when the connection breaks
-	// before the answer, if it has this header spelt like this: any POST. For
-	// servers that do not know the header, in doubt not twice. On the wire
-	// all spellings are alike.
+	// With the canonical spelling of this header, the transport would repeat any request,
+	// even a POST, after a connection broke before the response. Servers may not know the
+	// header, so nothing is repeated. On the wire all spellings are equal.
 	r.Header[idempotencyKey] = []string{a.Run.ID.String()}
 	for name, value := range h.Headers {
 		switch {
@@ -409,7 +406,7 @@ func isRedirect(status int) bool {
 var harmless = []string{"Accept", "Accept-Language", "User-Agent",
 	"Belfry-Job", "Belfry-Run", "Belfry-Attempt", "Belfry-Scheduled", "Belfry-Shard", "Belfry-Shards"}
 
-// errRedirects is a redirect too many.
+// errRedirects means too many redirects.
 type errRedirects int
 
 func (n errRedirects) Error() string {
@@ -440,7 +437,7 @@ func redirectPolicy(h *job.HTTP, log io.Writer) func(*http.Request, []*http.Requ
 					delete(next.Header, name)
 				}
 			}
-			// With 307 and 308 it would go along.
+			// 307 and 308 would send the body to the other host.
 			if next.Body != nil {
 				next.Body.Close()
 				next.Body, next.GetBody, next.ContentLength = nil, nil, 0

@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// fileMax is how long a file of certificates may be: the list of all
-	// authorities that a system trusts has a fifth.
+	// fileMax is the most bytes of a file of certificates: five times a system's list of
+	// authorities.
 	fileMax = 1 << 20
-	// readsMax is how many runs read files at a time. A file system that hangs takes
-	// as many threads, and no more.
+	// readsMax is the most concurrent reads of files, so that a hanging file system
+	// blocks no more threads.
 	readsMax = 8
 )
 
 // files are the certificates and keys that jobs may name. The node reads them with its own
-// rights, which exceed those of a job: its own key, and the keys of others.
+// rights, which exceed those of a job: it can read its own key and the keys of others.
 type files struct {
 	dirs []string
 	busy chan struct{} // has room for those who read
@@ -44,8 +44,8 @@ func newFiles(dirs []string) (*files, error) {
 	return f, nil
 }
 
-// within calls read, and returns before it does when ctx ends: files of another machine may
-// hang for as long as that is away.
+// within calls read, and returns early when ctx ends: files of a network file system may
+// hang for as long as its server is down.
 func (f *files) within(ctx context.Context, read func() (http.RoundTripper, error)) (http.RoundTripper, error) {
 	select {
 	case f.busy <- struct{}{}:

@@ -13,12 +13,12 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// shortageRest is how long an attempt that the machine has no room for keeps its place:
-// a shortage takes seconds to end, and each try costs the store two calls.
+// shortageRest is how long an attempt on an overloaded machine keeps its capacity before
+// it is retried: a shortage lasts seconds, and each try costs the store two calls.
 const shortageRest = 2 * time.Second
 
-// isShortage reports whether an error says that the machine has no room for another file or
-// connection at the moment.
+// isShortage reports whether an error means that the machine is out of files or connections
+// at the moment.
 func isShortage(err error) bool {
 	shortages := []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EAGAIN}
 	// The resolver keeps no more than the words of its cause.
@@ -29,8 +29,8 @@ func isShortage(err error) bool {
 }
 
 // short is the result of an attempt that sent nothing because the machine was out of
-// resources. The attempt keeps its place for a while, so that it is not retried in a tight
-// loop.
+// resources. The attempt keeps its capacity for a while, so that it is not retried in a
+// tight loop.
 func (e *Executor) short(ctx context.Context, reason string) executor.Result {
 	timer := time.NewTimer(e.shortageRest)
 	defer timer.Stop()

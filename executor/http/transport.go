@@ -26,14 +26,14 @@ const (
 	idleMax     = 128
 	idlePerHost = 32
 
-	// headMax is how many bytes the headers of an answer may have.
+	// headMax is the most bytes in the headers of a response.
 	headMax = 64 << 10
 
 	// An idle HTTP/2 connection is pinged, so that an attempt does not wait for ever for a
 	// dead server. TCP does the same for HTTP/1.1.
 	pingAfter, pingTimeout = 30 * time.Second, 15 * time.Second
 
-	// transportsMax is how many different TLS options keep connections.
+	// transportsMax is the most sets of TLS options with open connections.
 	transportsMax = 32
 )
 

@@ -49,7 +49,7 @@ func withoutURL(err error) error {
 	return err
 }
 
-// inWords says what went wrong with a request. It names no URL.
+// inWords describes the error of a request without its URL.
 func inWords(err error) string {
 	err = withoutURL(err)
 	var (
@@ -92,7 +92,7 @@ func inWords(err error) string {
 	return strings.TrimPrefix(strings.TrimPrefix(err.Error(), "net/"), "http: ")
 }
 
-// shorten cuts a reason off where it becomes long.
+// shorten cuts a long reason.
 func shorten(reason string) string {
 	if len(reason) <= reasonMax {
 		return reason

@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// account is who a command runs as.
+// account is the user and group of a command.
 type account struct {
 	name, home string
 	uid, gid   uint32
 	groups     []uint32
 	// nameless is set for a number that no user has: its group is not known.
 	nameless bool
-	// change is set when that is not who the node is.
+	// change is set if the account is not that of the node.
 	change bool
 }
 
@@ -35,11 +35,11 @@ const (
 	// accountLife is how long an account is cached: looking it up takes as long as starting
 	// a process.
 	accountLife = 10 * time.Second
-	// accountsMax bounds how many are remembered.
+	// accountsMax bounds the cached accounts.
 	accountsMax = 1000
 )
 
-// accounts decides who commands run as.
+// accounts decides the account of commands.
 type accounts struct {
 	root        bool // the node is root
 	self        account
@@ -84,7 +84,7 @@ func self() account {
 	return a
 }
 
-// CheckDefaultUser tells why New would refuse a default user.
+// CheckDefaultUser returns why New would refuse a default user.
 func CheckDefaultUser(name string) error {
 	return checkDefaultUser(name, os.Geteuid() == 0, self())
 }
@@ -141,7 +141,7 @@ func (a *accounts) allowsGroup(u account, gid uint32) (bool, error) {
 	})
 }
 
-// of returns who a job with these fields runs as.
+// of returns the account of a job with these fields.
 func (a *accounts) of(userName, groupName string) (account, error) {
 	if userName == "" {
 		if a.root && a.defaultUser == "" {

@@ -24,11 +24,11 @@ type carried struct {
 	// Dir is the folder of its script and of its result, and Result the file.
 	Dir    string `json:"dir,omitempty"`
 	Result string `json:"result,omitempty"`
-	// What it was limited to, for the reason of its end.
+	// Its limits, for the reason of its end.
 	Limits   job.Limits    `json:"limits"`
 	CPUTime  time.Duration `json:"cpu_time,omitempty"`
 	OOMKills int           `json:"oom_kills,omitempty"`
-	// Found and Searched are how far its output was searched.
+	// Found and Searched are the state of the search in its output.
 	Found    bool      `json:"found,omitempty"`
 	Searched [2][]byte `json:"searched"`
 }
@@ -49,8 +49,8 @@ func hasPidfd() bool {
 	return true
 }
 
-// carry leaves a command to the next version of the program. Nothing reads its output until
-// then: it has the room of a pipe.
+// carry leaves a command to the next version of the program. Until then its output only
+// fills the pipe.
 func (p *prepared) carry(s *supervision, match *matcher) executor.Result {
 	c := carried{
 		PID: s.proc.pid, Began: s.began, Cgroup: p.cgroup.path(), Dir: p.scriptDir, Result: p.result,

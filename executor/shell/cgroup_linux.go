@@ -16,11 +16,12 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// cgroups makes a cgroup for each command. They are used again: making one and
-// removing it costs a tenth of a process.
+// cgroups creates a cgroup for each command. Cgroups are reused: creating and removing
+// one costs a tenth of starting a process.
 type cgroups struct {
 	dir string
-	// lock is dir, open: what removeOldCgroups sees that this node lives by.
+	// lock is the open, locked dir, by which removeOldCgroups of other nodes sees that
+	// this node is alive.
 	lock int
 
 	mu   sync.Mutex
@@ -35,7 +36,7 @@ type cgroup struct {
 	// stay open, since to open and close them for each command took longer than to make
 	// its pipes.
 	fd, events int
-	// vacated is set when the command is over and nothing of it is left.
+	// vacated is set when the command and all its processes have ended.
 	vacated bool
 	// spoiled is set if no other attempt may reuse it: limits were written, or it was
 	// killed. Some kernels (6.18) also kill processes created in a cgroup after that.
@@ -51,14 +52,14 @@ const (
 	// default, and cgroupQuotaMin the least quota that it takes.
 	cgroupPeriod   = 100_000
 	cgroupQuotaMin = 1000
-	// cgroupsFree is how many are kept to be used again: as many commands as
-	// may well be ending at a time. The kernel keeps some pages for each, and the node
-	// has two files of it open.
+	// cgroupsFree is the most cgroups kept for reuse: about as many as commands that end
+	// at the same time. The kernel keeps some pages for each, and the node two open
+	// files.
 	cgroupsFree = 256
 )
 
-// newCgroups finds out whether cgroups can be made, by making one and a process
-// in it.
+// newCgroups detects whether cgroups can be created, by creating one with a process in
+// it.
 func newCgroups(configured string, features *Features) *cgroups {
 	missing := func(format string, args ...any) *cgroups {
 		features.Missing = append(features.Missing, fmt.Sprintf(format, args...)+
@@ -107,8 +108,8 @@ func newCgroups(configured string, features *Features) *cgroups {
 	return c
 }
 
-// cgroupPathMax is what the watchdog's journal has room for, less the name of a
-// command's cgroup.
+// cgroupPathMax is the space in the watchdog's journal, minus the name of a command's
+// cgroup.
 const cgroupPathMax = 350
 
 // delegatedCgroup returns the folder of the node's own cgroup if the node may create others
@@ -201,7 +202,7 @@ func moveNode(base string) {
 		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 		own := strconv.Itoa(os.Getpid())
 		if pid == own || len(fields) > 1 && fields[1] == own {
-			// When it does not work, the controllers stay off.
+			// If this fails, the controllers stay off.
 			_ = os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(pid), 0)
 		}
 	}
@@ -240,8 +241,8 @@ func lockCgroup(dir string) (lock int, err error) {
 	return lock, nil
 }
 
-// removeOldCgroups removes the cgroups of dead nodes. In a container, the number of a node
-// outside of it belongs to no process: locked cgroups stay.
+// removeOldCgroups removes the cgroups of dead nodes. Locked cgroups stay, since a
+// container does not see the processes of nodes outside of it.
 func removeOldCgroups(base string) {
 	old, _ := filepath.Glob(filepath.Join(base, cgroupPrefix+"*"))
 	for _, dir := range old {
@@ -357,7 +358,7 @@ func openCgroup(dir string) (g *cgroup, err error) {
 }
 
 // reopenCgroup returns the cgroup of a command that another version of the program has
-// started, nil if there is none or nothing is in it any more.
+// started, nil if there is none or it is empty.
 func reopenCgroup(dir string) *cgroup {
 	if dir == "" {
 		return nil
@@ -369,8 +370,8 @@ func reopenCgroup(dir string) *cgroup {
 	return g
 }
 
-// retire removes a cgroup that another version of the program has made, and the folder of
-// its cgroups with the last of them.
+// retire removes a cgroup that another version of the program has created, and with the
+// last one their folder.
 func (g *cgroup) retire() {
 	g.remove()
 	_ = unix.Rmdir(filepath.Dir(g.dir))
@@ -410,7 +411,7 @@ func (g *cgroup) close() {
 
 func (g *cgroup) remove() {
 	g.close()
-	// One that is in use, by something that hangs, is removed by a later node.
+	// A later node removes one that a hanging process still uses.
 	_ = unix.Rmdir(g.dir)
 }
 
@@ -426,8 +427,8 @@ func (g *cgroup) limit(limits job.Limits, features Features) error {
 		if err := set("memory.max", strconv.FormatInt(int64(limits.Memory), 10)); err != nil {
 			return err
 		}
-		// Where there is no accounting of swap there are no such files, and an
-		// old kernel kills only one process of the group.
+		// Without swap accounting these files do not exist, and an old kernel kills only
+		// one process of the group.
 		_ = set("memory.swap.max", "0")
 		_ = set("memory.oom.group", "1")
 	}
@@ -451,7 +452,7 @@ func (g *cgroup) path() string {
 func (g *cgroup) kill() {
 	if g != nil {
 		g.spoiled = true
-		// It was tried that this works.
+		// newCgroups has tested that this works.
 		_ = os.WriteFile(filepath.Join(g.dir, "cgroup.kill"), []byte("1"), 0)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// plainWords returns the words of a command that a shell would only split at
-// blanks and execute, and whether it is one. It is when
+// plainWords returns the words of a command that a shell would only split at blanks and
+// execute, and whether the command is such. It is if
 //
 //   - it consists of letters, digits and _ . / : , + @ % = - and of blanks
 //     between words: no quotes, variables, patterns, redirections or lists;
@@ -33,7 +33,7 @@ func plainWords(command string) ([]string, bool) {
 	return words, true
 }
 
-// plain are the characters that mean nothing to a shell anywhere in a word.
+// plain are the characters without a special meaning to a shell anywhere in a word.
 var plain = func() (set [256]bool) {
 	const characters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:,+@%=- \t"
 	for i := range len(characters) {
@@ -107,9 +107,9 @@ func commandLine(s *job.Shell, file string) ([]string, error) {
 	return argv, nil
 }
 
-// named returns the interpreter that the first line of a script names and, as Linux
-// passes it, the rest of the line as one argument; none if it names none. The kernel is
-// not asked: it executes nothing where scripts are kept, if that is mounted so.
+// named returns the interpreter in the first line of a script and, as Linux passes it,
+// the rest of the line as one argument; none without such a line. The kernel cannot do
+// that if the directory of scripts is mounted noexec.
 func named(script string) []string {
 	line, isNamed := strings.CutPrefix(script, "#!")
 	if !isNamed {
@@ -127,8 +127,7 @@ func named(script string) []string {
 	return []string{line[:blank], strings.TrimSpace(line[blank:])}
 }
 
-// trampoline are the settings that a command is given by a shell, which is then
-// replaced by it.
+// trampoline are the settings that a shell makes before the command replaces it.
 type trampoline []string
 
 func (t *trampoline) add(format string, args ...any) {

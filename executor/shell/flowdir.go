@@ -18,18 +18,18 @@ import (
 const flowVariable = "BELFRY_FLOW_DIR"
 
 const (
-	// settleFirst is how long after the last step in it a directory is asked about first: by
+	// settleFirst is the delay of the first check of a directory after its last step: by
 	// then the store has the result of the step.
 	settleFirst = time.Second
-	// settleMost bounds the time between two questions about a directory: a flow may wait for
-	// days in between.
+	// settleMost is the longest interval between checks of a directory: a flow may wait for
+	// days between steps.
 	settleMost = time.Minute
-	// settleBatch is how many directories are asked about at once: each is a read of the store.
+	// settleBatch is the most directories in a check: each is a read of the store.
 	settleBatch = 50
 )
 
-// flowDirs are the directories that the steps of flows share which are kept together. Their
-// parent outlives the process, so that a flow that continues after a crash finds its files.
+// flowDirs are the shared directories of flows whose steps run on one node. Their parent
+// outlives the process, so that a flow that continues after a crash finds its files.
 type flowDirs struct {
 	parent string
 
@@ -44,8 +44,8 @@ func newFlowDirs(parent string) *flowDirs {
 	return &flowDirs{parent: parent, uses: map[job.ID]int{}, idle: map[job.ID]time.Time{}, asked: map[job.ID]time.Time{}}
 }
 
-// enter returns the directory of a flow for an attempt of a user, and makes it if need be. The
-// caller leaves it.
+// enter returns the directory of a flow for an attempt of a user, and creates it if necessary.
+// The caller must call leave.
 func (d *flowDirs) enter(flow job.ID, of account) (string, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -64,7 +64,7 @@ func (d *flowDirs) join(flow job.ID) {
 	d.uses[flow]++
 }
 
-// leave notes that an attempt is not in a directory any more.
+// leave records that an attempt no longer uses a directory.
 func (d *flowDirs) leave(flow job.ID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -75,7 +75,7 @@ func (d *flowDirs) leave(flow job.ID) {
 	}
 }
 
-// make makes a directory that one user alone can enter.
+// make creates a directory that only one user can enter.
 func (d *flowDirs) make(dir string, of account) error {
 	// Users pass through the parent to their directories, and cannot list or change it.
 	if err := os.Mkdir(d.parent, 0o711); err == nil {
@@ -146,7 +146,7 @@ func (d *flowDirs) due(now time.Time) (list []job.ID, err error) {
 	return list, nil
 }
 
-// SettleFlows removes the directories of flows that are over by the store. It is called
+// SettleFlows removes the directories of flows that have ended in the store. It is called
 // each second.
 func (e *Executor) SettleFlows(ctx context.Context, over func(ctx context.Context, runs []job.ID) ([]job.ID, error)) error {
 	d, now := e.flows, time.Now()

@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	// matchWindow is the longest match, counted in bytes, that is found for
-	// sure however the output arrives.
+	// matchWindow is the longest match in bytes that is always found, however the output
+	// is chunked.
 	matchWindow = 64 << 10
-	// matchBuffer is how much output is gathered before it is searched, so
-	// that each byte is searched at most twice.
+	// matchBuffer is the size of the searched blocks, so that each byte is searched at
+	// most twice.
 	matchBuffer = 2 * matchWindow
 )
 
@@ -40,7 +40,7 @@ func newMatcher(s *job.Success) (*matcher, error) {
 	return &matcher{re: re}, nil
 }
 
-// ok reports whether the output has what is wanted.
+// ok reports whether the output matches.
 func (m *matcher) ok() bool { return m.re == nil || m.found.Load() }
 
 // stream returns what searches one stream of the output.

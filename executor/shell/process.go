@@ -16,14 +16,14 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// process is a process that was started.
+// process is a started process.
 type process struct {
 	pid    int
 	exited chan struct{} // closed when it has ended and was waited for
 	// status is valid after exited.
 	status unix.WaitStatus
-	// watching is closed when nothing waits for it any more, and pidfd what it is waited for
-	// by, nil where that is not possible. Both are there after watch.
+	// watching is closed when the wait for it has ended, and pidfd is the file of that wait,
+	// nil if not possible. Both are set after watch.
 	watching chan struct{}
 	pidfd    *os.File
 }
@@ -46,8 +46,8 @@ func (p *process) over() bool {
 	}
 }
 
-// gone reports whether the process has ended, be it waited for or not: a node that was
-// stopped and wakes finds that and the end of a context in any order.
+// gone reports whether the process has ended, waited for or not: a node that resumes
+// after SIGSTOP may see the end of a context first.
 func (p *process) gone() bool {
 	select {
 	case <-p.exited:
@@ -82,8 +82,8 @@ func (p *process) watch() {
 	}()
 }
 
-// unwatch ends the wait for a process that is watched, and reports whether another program can
-// wait for it now: not if it has ended, or if nothing but its end can end the wait.
+// unwatch ends the wait for a watched process, and reports whether another program can wait
+// for it now: not if it has ended, or if the wait cannot be cancelled.
 func (p *process) unwatch() bool {
 	if p.pidfd == nil {
 		return false
@@ -118,8 +118,8 @@ func (p *process) waitReadable() (waited bool, err error) {
 	return err == nil && waited, err
 }
 
-// bufferSize is how much output is read at a time: half of the size of a pipe, so that its
-// writer can continue in the meantime.
+// bufferSize is the size of a read of output: half of a pipe, so that its writer can
+// continue meanwhile.
 const bufferSize = 32 << 10
 
 // pump copies what a command writes until the pipe is at its end or its
@@ -148,8 +148,8 @@ func (e *Executor) pump(pipe *os.File, to io.Writer, match *streamMatcher) {
 			return true
 		})
 		if err == nil && n > 0 {
-			// Writers never fail, and if one does, the command must not
-			// notice: what it writes is read to the end.
+			// Writers never fail; if one does, the output is still read to the end, so
+			// that the command does not notice.
 			_, _ = to.Write((*buffer)[:n])
 			match.write((*buffer)[:n])
 		}
@@ -171,11 +171,11 @@ type supervision struct {
 	drained  <-chan struct{} // closed when the output is at its end
 	began    time.Time
 
-	// When the group was sent SIGTERM because ctx ended, or because the process
-	// has left something behind; zero for not.
+	// When the group got SIGTERM because ctx ended, or because the process left others
+	// behind; zero for never.
 	asked time.Time
-	// When it was sent SIGKILL: while the process was there, or for what was
-	// left after it.
+	// When it got SIGKILL: during the life of the process, or for the processes left
+	// after it.
 	killed, rest time.Time
 	ended        time.Time // when the process, not its group, had ended
 	stuck        bool      // it does not react to SIGKILL
@@ -184,9 +184,9 @@ type supervision struct {
 	fenced       bool      // the watchdog has ended it, because the node was silent
 }
 
-// run waits until nothing of the command is left, and sees to it when ctx ends.
+// run waits until all processes of the command have ended, and ends them when ctx ends.
 func (s *supervision) run(ctx context.Context) {
-	// Most commands are over soon, and with them their output: they need not be watched.
+	// Most commands and their output end soon: they need no watch.
 	timer := time.NewTimer(watchAfter)
 	select {
 	case <-s.drained:
@@ -382,7 +382,7 @@ func (s *supervision) emptyUntil(ctx context.Context, again func()) bool {
 	}
 }
 
-// result says how the command ended.
+// result returns the result of the command.
 func (s *supervision) result(ctx context.Context, success *job.Success, match *matcher) executor.Result {
 	r := executor.Result{Outcome: job.OutcomeFailed}
 	ending := "" // in words
@@ -473,7 +473,7 @@ func stuckOr(s *supervision, sent, ending string) string {
 	return sent
 }
 
-// why says why a signal came that this process has not sent, if it can be known.
+// why explains a signal that this process has not sent, if possible.
 func (s *supervision) why(signal string) string {
 	p := s.prepared
 	switch {

@@ -52,27 +52,27 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Watch learns of all processes, so that they end when the node dies.
-// Its methods are called from many goroutines.
+// Watch is notified of all processes, so that they end when the node dies. Its methods
+// are called from many goroutines.
 type Watch interface {
-	// Spawning is called right before a process is made. When it returns an
-	// error, none is made.
+	// Spawning is called right before a process is started. If it returns an error, none
+	// is started.
 	Spawning(executor.Process) error
 	// Spawned is called with the PID as soon as it is known.
 	Spawned(executor.Process)
-	// Ended is called when the process is gone, or could not be made.
+	// Ended is called when the process has ended, or could not be started.
 	Ended(executor.Process)
-	// Fenced tells, before Ended, whether the process was made to end because
-	// the node was silent past the fence of the attempt.
+	// Fenced reports, before Ended, whether the process was ended because the node was
+	// silent past the fence of the attempt.
 	Fenced(executor.Process) bool
-	// EndRest kills what is left of an attempt outside of its process group,
-	// as far as it can be found, and returns how many processes it were.
+	// EndRest kills the processes of an attempt outside of its process group that it
+	// finds, and returns their number.
 	EndRest(executor.Process) int
 }
 
-// Config says how commands run on a node. It is copied by New.
+// Config configures an Executor. New copies it.
 type Config struct {
-	// Watch learns of each process. Default: none.
+	// Watch is notified of each process. Default: none.
 	Watch Watch
 	// Dir is the directory of commands that name none. Default: the working
 	// directory of the node.
@@ -80,9 +80,9 @@ type Config struct {
 	// TempDir is where scripts are written, each in a folder of its own.
 	// The users of jobs must be able to reach it. Default: the system's.
 	TempDir string
-	// FlowsDir is where flows that are kept together have their directories. No other node
-	// has the same. The users of jobs must be able to reach it. Default: one in TempDir for
-	// this process.
+	// FlowsDir has the shared directories of flows whose steps run on one node. Each node
+	// needs its own. The users of jobs must be able to reach it. Default: one in TempDir
+	// for this process.
 	FlowsDir string
 	// Path is the PATH of commands. Default: that of the system's programs,
 	// without the directories of any user.
@@ -95,15 +95,14 @@ type Config struct {
 	// default there is none and such a job is refused. A node that cannot switch
 	// users is refused another one than its own.
 	DefaultUser string
-	// AllowUsers are the users, by name or number, that jobs may name where the
-	// node is root, besides DefaultUser; "*" is every user but root, which has
-	// to be named. Default: none. A node that is not root runs everything as
-	// its own user.
+	// AllowUsers are the users, by name or number, that jobs may name in addition to
+	// DefaultUser if the node is root; "*" is every user but root, which must be named.
+	// Default: none. A node that is not root runs all commands as its own user.
 	AllowUsers []string
 	// AllowGroups are the groups, by name or number, that jobs may name where the
 	// node is root, besides those that their user is in. Default: none.
 	AllowGroups []string
-	// File is what the operator calls the file with these settings, for errors.
+	// File is the file with these settings, for errors.
 	File string
 	// AllowNewPrivileges lets commands gain privileges, for example by sudo.
 	// By default they cannot, where the system knows no_new_privs.
@@ -116,8 +115,8 @@ type Config struct {
 	// come before all other programs of the machine. Default: 0.
 	NiceMin int
 
-	// Spawns is how many processes are made at the same time, apart from how
-	// many run: more only make each other late. Default: 4 for each processor.
+	// Spawns is the most processes that are started at the same time; more would delay
+	// each other. Default: 4 for each processor.
 	Spawns int
 	// Cgroup is the folder of a cgroup (version 2) that the node may fill, or
 	// "none". Default: the node's own, if it was delegated to it.
@@ -131,31 +130,31 @@ const (
 	// change it.
 	DefaultUmask job.Umask = 0o022
 
-	// spawnsPerProcessor is where more spawns at a time stopped to make more a
-	// second and only lengthened the latest.
+	// spawnsPerProcessor is the number of concurrent spawns beyond which the rate no
+	// longer grew and only the latency did.
 	spawnsPerProcessor = 4
 	// leftoverWait is how long processes left by a command may run after it, before they
 	// are asked to end: enough for the end of a pipeline.
 	leftoverWait = time.Second
-	// drainWait is how long the pipes are read after the last process that is
-	// known has ended.
+	// drainWait is how long the pipes are read after the last known process has ended.
 	drainWait = time.Second
-	// killWait is how long after SIGKILL a process is waited for. What is
-	// still there hangs in the kernel and does nothing any more.
+	// killWait is how long to wait for a process after SIGKILL. A remaining one hangs in
+	// the kernel and no longer runs.
 	killWait = 10 * time.Second
-	// watchAfter is how long after its start a command is watched: longer than most take,
-	// whose end shows as the end of their output. The end of a command that leaves its
-	// output to another process is noticed that much later.
+	// watchAfter is the delay before a command is watched: longer than most take, whose
+	// end shows as the end of their output. The end of a command that leaves its output
+	// to another process is noticed that much later.
 	watchAfter = 100 * time.Millisecond
 	// pollFirst and pollMost are the shortest and longest intervals of polls whether a
 	// process group is empty, which the system does not report.
 	pollFirst, pollMost = time.Millisecond, 50 * time.Millisecond
-	// shortageRest is how long an attempt that the machine has no room for keeps its place:
-	// a shortage takes seconds to end, and each try costs the store two calls.
+	// shortageRest is how long an attempt on an overloaded machine keeps its capacity
+	// before it is retried: a shortage lasts seconds, and each try costs the store two
+	// calls.
 	shortageRest = 2 * time.Second
 )
 
-// Executor runs commands. It is made by New.
+// Executor runs commands. Use New.
 type Executor struct {
 	config   Config
 	accounts atomic.Pointer[accounts]
@@ -183,8 +182,8 @@ type Features struct {
 	Memory, CPU string
 	// NoNewPrivileges reports whether commands are kept from gaining privileges.
 	NoNewPrivileges bool
-	// OwnFiles reports whether what the node has open makes the start of a command no
-	// dearer.
+	// OwnFiles reports whether the node's open files do not slow down the start of
+	// commands.
 	OwnFiles bool
 	// Missing describes missing features and their consequences, in sentences.
 	Missing []string
@@ -270,7 +269,7 @@ func (e *Executor) Close() error {
 	return e.null.Close()
 }
 
-// nobody is a Watch that does nothing.
+// nobody is a Watch without effect.
 type nobody struct{}
 
 func (nobody) Spawning(executor.Process) error { return nil }
@@ -327,7 +326,7 @@ func (e *Executor) follow(ctx context.Context, a executor.Attempt, p *prepared, 
 	select {
 	case <-drained:
 	default:
-		// What still has the pipes open is beyond reach, or continues.
+		// Processes that still have the pipes open are unreachable, or continue.
 		now := time.Now()
 		_ = p.stdout.SetReadDeadline(now)
 		_ = p.stderr.SetReadDeadline(now)
@@ -362,8 +361,7 @@ type (
 	errUnopened  struct{ error }
 )
 
-// spawn makes the process, as soon as fewer than Config.Spawns others are being
-// made.
+// spawn starts the process, as soon as fewer than Config.Spawns others are being started.
 func (e *Executor) spawn(ctx context.Context, a executor.Attempt, p *prepared) (*process, error) {
 	var proc *process
 	err := e.spawners.do(ctx, func(s *spawner) error {
@@ -409,8 +407,8 @@ func isShortage(err error) bool {
 	})
 }
 
-// short is the result of an attempt that the machine had no room for. The attempt holds its
-// place for a while, so that it is not tried again and again.
+// short is the result of an attempt on an overloaded machine. The attempt keeps its
+// capacity for a while, so that it is not retried in a tight loop.
 func (e *Executor) short(ctx context.Context, err error) executor.Result {
 	timer := time.NewTimer(e.shortageRest)
 	defer timer.Stop()
@@ -421,7 +419,7 @@ func (e *Executor) short(ctx context.Context, err error) executor.Result {
 	return executor.Result{Outcome: job.OutcomeFailed, Reason: "the machine has no room to start it: " + err.Error(), Unstarted: true}
 }
 
-// notSpawned is the result of an attempt whose process could not be made.
+// notSpawned is the result of an attempt whose process could not be started.
 func (e *Executor) notSpawned(ctx context.Context, p *prepared, err error, out executor.Output) executor.Result {
 	var unstarted errUnstarted
 	if errors.As(err, &unstarted) {
@@ -466,8 +464,8 @@ func (e *Executor) notSpawned(ctx context.Context, p *prepared, err error, out e
 	}
 }
 
-// whyDenied says why a program may not be executed. The node may be able to see it where
-// the user of the command may not, who needs the directory as well.
+// whyDenied explains why a program may not be executed. The user of the command may lack
+// access to its directory even if the node has it.
 func (p *prepared) whyDenied() string {
 	if p.missing == nil && strings.Contains(p.path, "/") {
 		file := p.path

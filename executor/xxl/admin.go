@@ -1,12 +1,12 @@
-// Package xxlexec stands in the place of xxl-job-admin: it gives work to executors of XXL-JOB,
-// which register themselves, run it and call back.
+// Package xxlexec replaces xxl-job-admin: it sends work to executors of XXL-JOB, which
+// register themselves, run it and call back.
 //
 // An attempt that was sent belongs to no node: store.Handovers keeps it. It ends by the callback
-// of its executor, which any node may take, or by the keeper, which each node runs: that asks
-// executors whether they still work, and ends what was cancelled, took too long, or is lost.
+// of its executor, which any node accepts, or by the keeper that each node runs: the keeper
+// polls executors, and ends cancelled, overlong and lost attempts.
 //
-// Nothing is sent twice: what is sent was noted before under a number of its own, and only what
-// surely did not arrive is sent to another executor.
+// Nothing is sent twice: each request is recorded before under its own number, and only a
+// request that certainly did not arrive is sent to another executor.
 package xxlexec
 
 import (
@@ -48,7 +48,7 @@ type Config struct {
 	Store Store
 	// OutputLimit is how much of the log of a run is kept. Default: 1 MiB.
 	OutputLimit int
-	// Wrote hears of each run whose log has come into the store after its result. May be nil.
+	// Wrote is called for each run whose log was stored after its result. May be nil.
 	Wrote func(run job.ID)
 	// Secret returns the value of a secret, for groups with a token of their own. May be nil
 	// where no document names one.
@@ -59,7 +59,7 @@ type Config struct {
 	dial dial
 }
 
-// Settings are what of a Config can change while an Admin works.
+// Settings are the part of a Config that can change while an Admin works.
 type Settings struct {
 	// Tokens are the access tokens that executors may show, at least one. The first is shown to them.
 	Tokens []string
@@ -74,16 +74,16 @@ type Settings struct {
 
 const (
 	outputLimitDefault = 1 << 20
-	// refreshEvery is how often the copy of the registry is read: as often as nodes read the
-	// sessions of each other.
+	// refreshEvery is the interval for reading the registry: as often as nodes read each
+	// other's sessions.
 	refreshEvery = 2 * time.Second
 	// flushEvery is for how long signs of life are gathered.
 	flushEvery = time.Second
-	// keepEvery is how often the keeper looks when nothing wakes it.
+	// keepEvery is the longest interval of the keeper.
 	keepEvery = time.Second
 )
 
-// Admin stands in the place of xxl-job-admin. Its method Run makes it an executor.Executor.
+// Admin replaces xxl-job-admin. It is an executor.Executor.
 type Admin struct {
 	store       Store
 	outputLimit int
@@ -135,7 +135,7 @@ func New(c Config) (*Admin, error) {
 	return a, nil
 }
 
-// Set replaces the settings for what begins after it.
+// Set replaces the settings for later work.
 func (a *Admin) Set(s Settings) error {
 	if len(s.Tokens) == 0 {
 		return errors.New("executors need an access token: xxl.tokens names the files that have one")
@@ -166,10 +166,10 @@ func (a *Admin) dialer(g *reach.Guard) dial {
 	return (&net.Dialer{Timeout: dialMax, Control: g.Control}).DialContext
 }
 
-// Close closes connections that nothing uses.
+// Close closes idle connections.
 func (a *Admin) Close() { a.current.Load().caller.close() }
 
-// Serve keeps the registry and what was handed over, until ctx ends.
+// Serve maintains the registry and the handovers until ctx ends.
 func (a *Admin) Serve(ctx context.Context) {
 	var group sync.WaitGroup
 	group.Go(func() { a.keepRegistry(ctx) })

@@ -39,12 +39,13 @@ const (
 	sendSpan = dialMax + answerWait
 )
 
-// keeper asks after what was handed over.
+// keeper polls handovers.
 type keeper struct {
 	mu sync.Mutex
-	// since is from when on this node looks without a gap, and looked when it did last.
+	// since is the time since which this node polls without a gap, and looked the last
+	// poll.
 	since, looked time.Time
-	// busy are addresses that have shown that they tell what they run.
+	// busy are addresses that are known to report what they run.
 	busy map[string]bool
 	// over are the last ends of a job's runs at an address, where an executor may have
 	// several.
@@ -84,7 +85,8 @@ func (k *keeper) ended(e *endedRun) {
 	k.over[e.about.place()] = last
 }
 
-// learn notes what the ends of later runs say about one, and reports whether that is new.
+// learn records conclusions about a run from the ends of later runs, and reports whether
+// they are new.
 func (k *keeper) learn(of *about, sent time.Time) bool {
 	if !of.Allows {
 		return false
@@ -98,7 +100,7 @@ func (k *keeper) learn(of *about, sent time.Time) bool {
 	return *of != known
 }
 
-// sawBusy notes that an address tells what it runs.
+// sawBusy records that an address reports what it runs.
 func (k *keeper) sawBusy(address string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -114,8 +116,8 @@ func (k *keeper) tells(address string) bool {
 	return k.busy[address]
 }
 
-// look notes that this node looks, and returns for how long it has done so without a gap. While
-// it did not, results may have been dropped.
+// look records a poll, and returns for how long this node has polled without a gap. In a gap,
+// results may have been dropped.
 func (k *keeper) look(now time.Time) time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -126,7 +128,7 @@ func (k *keeper) look(now time.Time) time.Duration {
 	return now.Sub(k.since)
 }
 
-// askAll asks after all runs whose time has come.
+// askAll polls all runs that are due for it.
 func (a *Admin) askAll(ctx context.Context) error {
 	for range pagesMax {
 		list, err := a.store.ToAsk(ctx, Kind, store.MaxBatch)
@@ -144,7 +146,7 @@ func (a *Admin) askAll(ctx context.Context) error {
 	return nil
 }
 
-// outstanding is a run to ask after, and what came of that.
+// outstanding is a run to poll, and the result of the poll.
 type outstanding struct {
 	*store.Outstanding
 	about  about
@@ -152,7 +154,7 @@ type outstanding struct {
 	result *store.Result // how it ended; nil if it did not
 }
 
-// note keeps what was found out about the run for the node that asks next.
+// note stores the findings about a run for the node that polls next.
 func (o *outstanding) note() {
 	text, _ := json.Marshal(o.about) // it can always be written
 	o.answer.About = string(text)
@@ -227,7 +229,7 @@ func (a *Admin) firstAt(ctx context.Context, uid job.ID, at place) (int64, error
 	return number, nil
 }
 
-// askSome asks after runs: once for all of a job at an executor.
+// askSome polls runs: one request for all runs of a job at an executor.
 func (a *Admin) askSome(ctx context.Context, list []store.Outstanding, watched time.Duration) error {
 	groups := map[place][]*outstanding{}
 	for i := range list {
@@ -275,7 +277,7 @@ func (a *Admin) askSome(ctx context.Context, list []store.Outstanding, watched t
 	return nil
 }
 
-// askPlace asks after the runs of a job at an executor.
+// askPlace polls the runs of a job at an executor.
 func (a *Admin) askPlace(ctx context.Context, runs []*outstanding, watched time.Duration) {
 	var silent []*outstanding
 	if err := a.noteFirst(ctx, runs); err != nil {
@@ -329,7 +331,7 @@ func (a *Admin) askPlace(ctx context.Context, runs []*outstanding, watched time.
 	}
 }
 
-// silence says why a run is lost.
+// silence explains why a run is lost.
 func silence(to target, limit time.Duration, busy, registered bool, err error) string {
 	span := job.Duration(limit.Round(time.Second))
 	switch {
@@ -350,8 +352,8 @@ func cancelReason(r *store.Run) string {
 	return "cancelled by " + r.CancelBy + ": " + r.CancelReason
 }
 
-// end asks an executor to end a run. It is over when the executor has answered, or does not
-// answer again and again.
+// end requests the end of a run at an executor. The run is over when the executor has
+// answered, or after repeated requests without an answer.
 func (a *Admin) end(ctx context.Context, o *outstanding, outcome job.Outcome, reason string) {
 	answer, err := a.current.Load().caller.ask(ctx, a.targetOf(&o.about), xxl.PathKill, xxl.OfJob(o.about.Job))
 	if ctx.Err() != nil {

@@ -17,8 +17,8 @@ import (
 // the life of a registration.
 const beatEvery = 20 * time.Second
 
-// registry is this node's copy of who has registered or is listed. What this node was told and has not
-// written yet is in it as well.
+// registry is this node's copy of the registered and listed executors. It includes registrations
+// that this node has received and not written yet.
 type registry struct {
 	mu sync.Mutex
 	// groups are the executors of each group, by address.
@@ -29,7 +29,7 @@ type registry struct {
 	// waiting are those to be written.
 	written map[store.Registration]time.Time
 	waiting map[store.Registration]store.Registration
-	// learned are addresses that have shown to be of another generation than they registered with.
+	// learned are addresses whose generation turned out to differ from their registration.
 	learned map[string]string
 	changes int
 }
@@ -60,14 +60,14 @@ func (a *Admin) refresh(ctx context.Context) error {
 	return nil
 }
 
-// changed returns how often this node has changed its copy by what it was told.
+// changed returns how often requests to this node have changed its copy.
 func (r *registry) changed() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.changes
 }
 
-// set replaces the copy by what was read, unless the copy has changed since.
+// set replaces the copy by the registry as read, unless the copy has changed since.
 func (r *registry) set(list []store.Registration, before int) {
 	groups := map[string][]store.Registration{}
 	for _, one := range list {
@@ -143,7 +143,8 @@ func (a *Admin) targetsOf(ctx context.Context, group, wanted string) ([]target, 
 	return a.registry.targets(group, a.tokenOf(group)), nil
 }
 
-// register takes a sign of life. What is new is written at once, all else soon.
+// register accepts a sign of life. A new registration is written at once, a repeated one
+// soon.
 func (a *Admin) register(ctx context.Context, said xxl.Registration, generation string) error {
 	one := store.Registration{Kind: Kind, Group: said.Group, Address: xxl.Address(said.Address), Generation: generation}
 	key := keyOf(one)
@@ -184,7 +185,7 @@ func (a *Admin) register(ctx context.Context, said xxl.Registration, generation 
 	return nil
 }
 
-// unregister forgets an executor that stops.
+// unregister removes a stopping executor.
 func (a *Admin) unregister(ctx context.Context, said xxl.Registration) error {
 	key := store.Registration{Kind: Kind, Group: said.Group, Address: xxl.Address(said.Address)}
 	r := &a.registry

@@ -11,11 +11,11 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// routedMax is how many jobs a node remembers the executors of. One that is forgotten begins
-// anew with the first.
+// routedMax is the most jobs whose executors a node remembers. An evicted job begins again
+// with the first executor.
 const routedMax = 10_000
 
-// routes is what this node has sent where, for the strategies that go by it.
+// routes is the history of this node's requests, for strategies that depend on it.
 type routes struct {
 	mu   sync.Mutex
 	jobs map[job.ID]*usage

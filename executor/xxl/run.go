@@ -67,7 +67,7 @@ func (a *Admin) targetOf(ab *about) target {
 
 var _ executor.Executor = (*Admin)(nil)
 
-// Run gives an attempt to an executor. It does not wait for its end.
+// Run sends an attempt to an executor. It does not wait for its end.
 func (a *Admin) Run(ctx context.Context, at executor.Attempt, _ executor.Output) executor.Result {
 	spec, err := at.Job.Expand(at.Data)
 	if err != nil {
@@ -151,8 +151,8 @@ func (g *giving) isIdle(ctx context.Context, to target) bool {
 	return err == nil
 }
 
-// give sends the attempt to an executor, and reports whether that is the end of it: it is not if
-// the request surely did not arrive.
+// give sends the attempt to an executor, and reports whether it is done: not if the request
+// certainly did not arrive.
 func (g *giving) give(ctx context.Context, to target) (executor.Result, bool) {
 	at, x := g.attempt, g.xxl
 	allows := at.Job.Policy.Overlap == job.OverlapAllow
@@ -202,7 +202,7 @@ func (g *giving) give(ctx context.Context, to target) (executor.Result, bool) {
 	}
 }
 
-// orCode returns what an executor says, or its code.
+// orCode returns the message of an executor, or its code.
 func orCode(a xxl.Answer) string {
 	if a.Message == "" {
 		return fmt.Sprintf("code %d", a.Code)

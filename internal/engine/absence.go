@@ -69,16 +69,16 @@ func RemembersEnd(ending *store.Session, others []*store.Session, now time.Time)
 }
 
 // Ended reports whether a session is only kept as a sign of life: its node has stopped.
-// over says that cannot renew the session.
+// over is set if the session cannot be renewed.
 func Ended(s *store.Session, over bool) bool { return s.Leaving && over }
 
 // SettledByMissed reports whether the missed policy of a job settles an occurrence that was
-// planned before an absence of all nodes and fell due in it, and with which reason. next is
-// when the occurrence after it is due.
+// planned before an absence of all nodes and fell due in it, and the reason. next is when
+// the following occurrence is due.
 //
 // Occurrences due OnTime before the first node was back, or later, are on time: a restart
-// of a node is not downtime. Of the others the policy none runs nothing, latest the latest
-// and all everything.
+// of a node is not downtime. Of the others, the policy none runs no occurrence, latest the
+// latest, and all every one.
 func SettledByMissed(missed job.Missed, due, next time.Time, absences []store.Absence) (reason string, settled bool) {
 	a, ok := absenceAt(due, absences)
 	fresh := a.To.Add(-OnTime)
@@ -107,8 +107,8 @@ func AbsencesOf(sessions []store.Session) []store.Absence {
 	})
 }
 
-// absencesOf returns the absences of all nodes that some sessions know. One over which a
-// session was kept was none: its node could not reach the store.
+// absencesOf returns the absences of all nodes that some sessions know. A span over which
+// a session was kept is not an absence: its node could not reach the store.
 func absencesOf(sessions iter.Seq[*store.Session]) (list []store.Absence) {
 	for s := range sessions {
 		for _, a := range s.Absences {
@@ -153,8 +153,8 @@ func onTimeFrom(now time.Time, absences []store.Absence) time.Time {
 	return a.From
 }
 
-// whyUnplanned says why occurrences that are due between two moments were not planned in
-// time.
+// whyUnplanned explains why occurrences that are due between two moments were not planned
+// in time.
 func whyUnplanned(first, last time.Time, absences []store.Absence) string {
 	const late = "no node planned it in time"
 	for _, a := range absences {
@@ -168,7 +168,7 @@ func whyUnplanned(first, last time.Time, absences []store.Absence) string {
 	return late
 }
 
-// whyMissed says why occurrences that were missed are not caught up.
+// whyMissed explains why missed occurrences are not caught up.
 func whyMissed(why string, policy job.Missed, limit int) string {
 	switch policy {
 	case job.MissedLatest:

@@ -11,7 +11,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Cell is a job with its unfinished runs, and with the handovers of these that have not ended.
+// Cell is a job with its unfinished runs and their open handovers.
 type Cell struct {
 	Job       Job
 	Runs      []store.Run
@@ -130,8 +130,8 @@ func (b *Batch) kept() Kept {
 	return k
 }
 
-// adoptMax is how much one step of Adopt changes: jobs, runs or other records. A store may
-// have to write them in one request.
+// adoptMax is the most jobs, runs and other records that one step of Adopt changes: a
+// store may have to write them in one request.
 const adoptMax = 100
 
 // Adopt copies jobs, and the data that belongs to none, from another store. It compares
@@ -153,11 +153,12 @@ type Adopted struct {
 	Cell
 	// Document is the document of the version, as this store fills it in, without Timing.
 	Document *Document
-	// Past is set for a version that a later one follows: the runs are left as they are.
+	// Past is set for a version that is not the latest: its runs are not changed.
 	Past bool
 }
 
-// AheadError is why a job is not adopted: it was planned here, after it was adopted before.
+// AheadError means that a job is not adopted because this store has planned it since an
+// earlier adoption.
 type AheadError struct{ Job string }
 
 func (e AheadError) Error() string {
@@ -277,8 +278,8 @@ func (o *Adopt) runs(b *Batch, c *Adopted) {
 	}
 }
 
-// handovers updates the handovers of a job to the target state. A superfluous one ends when
-// it is next asked about.
+// handovers updates the handovers of a job to the target state. A superfluous one ends at
+// its next poll.
 func (o *Adopt) handovers(b *Batch, c *Adopted) {
 	for i := range c.Handovers {
 		h := &c.Handovers[i]
@@ -326,9 +327,9 @@ func adopt[K comparable, V any](o *Adopt, wanted, is map[K]V, put func(K, V), dr
 	}
 }
 
-// DeleteAdopted removes a job that was removed where it comes from, without a record in the
-// audit, which comes from there too. Its runs go first, some with each step, so that a removal that
-// is interrupted continues when it is repeated.
+// DeleteAdopted removes a job that was removed in the source store, without an audit record, since
+// the audit is copied too. It first removes the runs, a part in each step, so that a repeated
+// removal continues an interrupted one.
 type DeleteAdopted struct {
 	Job job.ID
 	// More is set when the job has more runs than one step removes.

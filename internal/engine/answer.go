@@ -22,7 +22,7 @@ func (o *AnswerFlow) Need(b *Batch, n *Need) {
 
 // Decide ends the answered steps.
 //
-// Once: an ended step is not open, so that of two answers one counts.
+// Once: an ended step is not open, so only the first of two answers counts.
 func (o *AnswerFlow) Decide(b *Batch) error {
 	m := b.run(o.Run)
 	if m == nil || m.removed {
@@ -73,7 +73,7 @@ func (o *AnswerFlow) Decide(b *Batch) error {
 	return nil
 }
 
-// AnswerInWords returns how a step ends that is answered so, and why.
+// AnswerInWords returns the outcome and reason of a step with such an answer.
 func AnswerInWords(a *store.FlowAnswer) (job.Outcome, string) {
 	switch {
 	case a.Signal != "":
@@ -88,15 +88,15 @@ func (o *AnswerFlow) audit(b *Batch, m *member, action string) {
 	b.audit(o.By, action, m.Namespace+"/"+m.Name, 0, "run "+o.Run.String()+o.where()+because(o.Note))
 }
 
-// comesEarly reports whether a step will perhaps wait for the signal.
+// comesEarly reports whether a step may wait for the signal later.
 func (o *AnswerFlow) comesEarly(f *flowRun) bool {
 	return o.Signal != "" && slices.ContainsFunc(f.plan.steps, func(s flowStep) bool {
 		return s.Wait != nil && s.Wait.Signal == o.Signal && f.State.Steps[f.plan.graph.Index(s.Name)].Mark == flow.Pending
 	})
 }
 
-// keep keeps a signal for the step that will wait for it: who sends it need not know how far the
-// flow has come.
+// keep keeps a signal for the step that will wait for it, so that a sender need not know the
+// progress of the flow.
 func (o *AnswerFlow) keep(b *Batch, m *member, f *flowRun) error {
 	if why := tooLarge(f, o.Data); why != "" {
 		return fmt.Errorf("run %s: %w: %s", o.Run, store.ErrConflict, why)
@@ -110,7 +110,7 @@ func (o *AnswerFlow) keep(b *Batch, m *member, f *flowRun) error {
 	return nil
 }
 
-// cameSignal says why a step that waited for a signal has succeeded.
+// cameSignal is the reason for the success of a step that waited for a signal.
 func cameSignal(name, who string) string { return "signal " + name + by(who) }
 
 // concerns reports whether the answer is about an open step.
@@ -128,7 +128,7 @@ func (o *AnswerFlow) where() string {
 	return ", step " + o.Step
 }
 
-// whyNot says why no step is concerned.
+// whyNot explains why the answer concerns no step.
 func (o *AnswerFlow) whyNot(f *flowRun) string {
 	if o.Signal != "" {
 		return "no step waits for signal " + o.Signal

@@ -28,8 +28,8 @@ type backfilled struct {
 	first, last time.Time
 }
 
-// auditBackfill writes one record for all runs of a job that a step makes by
-// backfill: a record for each would bury everything else.
+// auditBackfill writes one record for all backfill runs of a job in a step: a record for
+// each would flood the audit.
 func (b *Batch) auditBackfill(actor string, j *Job, scheduled time.Time) {
 	of := b.backfilled[j.UID]
 	if of == nil || b.done.Audit[of.audit].Actor != actor {

@@ -19,8 +19,7 @@ import (
 //
 // The batch owns and changes the added data, so that a decision sees the effects of earlier
 // ones in the batch. Data that was not added does not exist for it. Each decision documents
-// its needs; these are common to all that may end a run (Claim, Release, Finish, Cancel,
-// Settle and Reap):
+// its needs; all that may end a run (Claim, Release, Finish, Cancel, Settle and Reap) need:
 //
 //   - the run, its job, and all sessions;
 //   - where Policy.Contends says so, the members of the run's slot and of the
@@ -54,11 +53,11 @@ type Batch struct {
 	done     Changes
 	unplaced int // how many runs were left to be placed
 	// reporter is the session that reports the results, zero for none, and handed are the
-	// runs that the latest result has made ready for it.
+	// runs that became ready for it by the latest result.
 	reporter job.ID
 	handed   []store.ReadyRun
-	// calm is set for operations that end flows at most by the ends of their units, and
-	// startsSteps for claims of nothing but steps.
+	// calm is set for operations that end flows only by the ends of their units, and
+	// startsSteps for claims of steps alone.
 	calm, startsSteps bool
 	// absent are the absences that the sessions know, once they are needed.
 	absent      []store.Absence
@@ -74,7 +73,7 @@ type Batch struct {
 
 	// facts is the data requested by needs.
 	facts facts
-	// fleeting is set where what Changes returns may be changed by Reset.
+	// fleeting is set if Reset may change the result of Changes.
 	fleeting bool
 }
 
@@ -109,15 +108,14 @@ type Changes struct {
 	// Sessions begin, or replace those of the same id. Ended are removed.
 	Sessions []*store.Session
 	Ended    []job.ID
-	// Fill are slots that may have room for runs which the step has not read: FillSlots follows.
+	// Fill are slots that may be free for runs that the step has not read: FillSlots follows.
 	Fill []SlotNeed
 	// HandOn are sessions whose ready runs lose their session, all of them.
 	HandOn []job.ID
 	// Drains are set, or removed where the Drain is nil.
 	Drains []NodeDrain
 	// Handovers are new, or replace those of the same number. AskNow are runs whose open
-	// handovers must be asked about now. Number is the last reserved number, if it is not
-	// 0.
+	// handovers must be polled now. Number is the last reserved number, if it is not 0.
 	Handovers []*store.Handover
 	AskNow    []AskNow
 	Number    int64
@@ -141,7 +139,7 @@ type NodeDrain struct {
 	Drain *store.Drain
 }
 
-// Job is what decisions know about a job.
+// Job is the state of a job for decisions.
 type Job struct {
 	UID             job.ID
 	Namespace, Name string
@@ -152,11 +150,11 @@ type Job struct {
 	Policy          *Policy
 
 	Cursor time.Time
-	// Floor is the latest scheduled time ever claimed or settled. A new epoch
-	// does not go back behind it.
+	// Floor is the latest scheduled time ever claimed or settled. A new epoch does not go
+	// back before it.
 	Floor time.Time
-	// Planner is the session that moved the cursor to where it is, so that a repeated
-	// call gets the same answer.
+	// Planner is the session that last moved the cursor, so that a repeated call gets the
+	// same result.
 	Planner job.ID
 	Planned int
 
@@ -183,7 +181,7 @@ type Job struct {
 	was     was
 }
 
-// was is the part of a job's state, when it was added, that decides who is notified.
+// was is the original value of the state that determines notifications.
 type was struct {
 	version, epoch int64
 	state          job.JobState
@@ -240,8 +238,8 @@ func NewBatch(now time.Time, lookAhead time.Duration, room int) *Batch {
 	}
 }
 
-// resetMax is how many runs a batch may have had for its maps to be used again: larger
-// ones would have to be emptied for each small step.
+// resetMax is the most runs of a batch whose maps are reused: larger maps would be slow
+// to clear for each small step.
 const resetMax = 1024
 
 // Fleeting declares that no data of a step is in use after it, not even the result of
@@ -289,13 +287,13 @@ func (b *Batch) Now() time.Time { return b.now }
 // At sets the moment of the step, before anything is decided.
 func (b *Batch) At(now time.Time) { b.now = now }
 
-// AddJob adds a job and returns the one in the batch, which is another if it
-// was there already.
+// AddJob adds a job and returns the one in the batch, which differs if the job was added
+// before.
 func (b *Batch) AddJob(j *Job) *Job {
 	if known := b.jobs[j.UID]; known != nil {
 		return known
 	}
-	j.changed, j.adopted = false, false // in the batch that it was part of before
+	j.changed, j.adopted = false, false // in its previous batch
 	j.was = was{j.Version, j.Epoch, j.State, j.Deleted, j.Document}
 	b.jobs[j.UID] = j
 	b.facts.splits = b.facts.splits || j.Document != nil && j.Policy != nil && j.Policy.Split != ""
@@ -373,8 +371,7 @@ func (b *Batch) UseSessions(all map[job.ID]*store.Session) { b.sessions = all }
 // AddKey adds an identity that is taken.
 func (b *Batch) AddKey(id Identity, run job.ID) { put(&b.keys, id, run) }
 
-// put adds to one of the maps that most batches have no use for: they are made when
-// something is added.
+// put adds to a map that most batches do not need, and creates it at the first use.
 func put[K comparable, V any](m *map[K]V, key K, value V) {
 	if *m == nil {
 		*m = map[K]V{}
@@ -400,7 +397,7 @@ func (b *Batch) Changes() Changes {
 		m.settleFlow()
 		b.setAlert(m)
 		switch {
-		case m.made && m.removed: // it came and went: there is only its record
+		case m.made && m.removed: // created and ended in this step: only its record remains
 		case m.made:
 			c.Made = append(c.Made, &m.Run)
 		case m.removed:
@@ -477,11 +474,11 @@ func (b *Batch) audit(actor, action, object string, version int64, detail string
 	b.done.Audit = append(b.done.Audit, r)
 }
 
-// From says where the changes of the batch come from, for the audit. Reset forgets it.
+// From sets the origin of the batch's changes for the audit. Reset clears it.
 func (b *Batch) From(o store.Origin) { b.origin = o }
 
-// newID makes the id of a derived object. It is a hash, so that a repeated step creates the
-// same objects.
+// newID returns the id of a derived object. It is a hash, so that a repeated step creates
+// the same objects.
 func (b *Batch) newID(purpose string, from job.ID, with job.ID, n int) job.ID {
 	return idAt(b.now, purpose, from, with, n)
 }
@@ -506,10 +503,9 @@ const System = "belfry"
 // poolSlot begins the slot keys of pools.
 const poolSlot = "pool "
 
-// free returns how many more runs may take the slot of a run, as far as this run is
-// concerned: the rest of the pool or of max_parallel. Runs of a job whose overlap is allow
-// are not bounded, except backfills with a policy of their own, which are counted
-// separately.
+// free returns how many more runs may take the slot of a run: the rest of the pool or of
+// max_parallel. Runs of a job whose overlap is allow are not bounded, except backfills
+// with a policy of their own, which are counted separately.
 func (b *Batch) free(r *store.Run) int {
 	if pool, ok := strings.CutPrefix(r.Slot, poolSlot); ok {
 		return max(1, b.poolSize(pool)) - b.held(r.Slot)
@@ -540,10 +536,10 @@ func (b *Batch) held(key string) (n int) {
 	return n
 }
 
-// fill gives a slot to the runs waiting for it, earliest due first, as far as it is free.
+// fill gives a slot to the runs waiting for it, earliest due first, until it is full.
 //
-// The batch has only the first that wait. Where none of these may start any more, or the step would
-// start more than a store writes at once, another step follows: see FillSlots.
+// The batch has only the first waiting runs. If none of these can start, or the step would start
+// more than a store writes at once, another step follows: see FillSlots.
 //
 // Overlap: a run gets its slot here or in take, and both check free.
 func (b *Batch) fill(key string) {
@@ -587,7 +583,7 @@ func (b *Batch) fillLater(m *member) {
 }
 
 // handTo passes a run that has become ready to the reporting session, if it is assigned to
-// it: the answer saves the session a poll, and the other nodes a hint.
+// it: that saves the session a poll, and the other nodes a hint.
 func (b *Batch) handTo(r *store.Run) bool {
 	if r.Session.IsZero() || r.Session != b.reporter {
 		return false
@@ -616,7 +612,7 @@ func (b *Batch) waits(m *member) bool {
 	return !yes || b.job(m.JobUID) == nil
 }
 
-// tooLate reports whether a run that was never started cannot start any more.
+// tooLate reports whether it is too late for the first attempt of a run.
 func (b *Batch) tooLate(r *store.Run) bool {
 	return r.First.IsZero() && !r.LateAfter.IsZero() && b.now.After(r.LateAfter)
 }
@@ -624,8 +620,8 @@ func (b *Batch) tooLate(r *store.Run) bool {
 // withdrawn reports whether a run is withdrawn, and why.
 //
 // Withdrawn means withdrawn: every claim checks it, in the step that starts the attempt. A
-// manual run is withdrawn only by the deletion of its job, a follower or a backfill by that
-// and by a pause, all others by a new epoch.
+// manual run is withdrawn only by the deletion of its job, a follower or a backfill also by
+// a pause, all others by any new epoch.
 func withdrawn(j *Job, r *store.Run) (reason string, yes bool) {
 	paused := j.State == job.JobPaused
 	switch {
@@ -665,7 +661,7 @@ const (
 	WhyRestored = "the store was restored from a backup"
 )
 
-// WhyCalendar says that a calendar, given by its full name, began an epoch.
+// WhyCalendar is the reason of an epoch that a calendar, given by its full name, began.
 func WhyCalendar(full, actor string) string { return "calendar " + full + " was changed" + by(actor) }
 
 func by(actor string) string {

@@ -13,8 +13,8 @@ import (
 // adds the last record of a run that has ended. The store puts the job into an outcome that
 // is Started.
 //
-// Started once: only a ready run with this attempt number is started, and is no longer
-// ready; a repeated claim with the same token gets the same answer.
+// Started once: only a ready run with this attempt number starts, and it is no longer
+// ready then; a repeated claim with the same token gets the same result.
 func (b *Batch) Claim(s *store.Session, a store.Attempt) store.ClaimOutcome {
 	m := b.run(a.Run)
 	if m == nil || m.removed {
@@ -86,7 +86,7 @@ func (b *Batch) Claim(s *store.Session, a store.Attempt) store.ClaimOutcome {
 	b.fill(r.Slot)
 	free := b.free(r)
 	if b.now.Before(r.Due) {
-		// Made ahead, a claim takes only a slot that no earlier run can want.
+		// An early claim takes only a slot that no earlier run may need.
 		if free > b.earlier(r) {
 			return b.take(j, m, s, a)
 		}
@@ -98,7 +98,7 @@ func (b *Batch) Claim(s *store.Session, a store.Attempt) store.ClaimOutcome {
 	return b.overlaps(j, m, s, a)
 }
 
-// giveUp frees the slot of a run that has not begun.
+// giveUp frees the slot of a run that has not started.
 func (b *Batch) giveUp(m *member) {
 	if m.HoldsSlot {
 		m.HoldsSlot = false
@@ -113,7 +113,7 @@ func (b *Batch) answer(v store.Verdict, r *store.Run) store.ClaimOutcome {
 	return store.ClaimOutcome{Verdict: v, Run: *r, Now: b.now, Reason: r.Reason}
 }
 
-// ended answers for a run that is over, as the claim that ended it did.
+// ended returns the result of the claim that ended a run.
 func (b *Batch) ended(a store.Attempt) store.ClaimOutcome {
 	out := store.ClaimOutcome{Verdict: store.Taken, Now: b.now}
 	record := b.record(a.Run, 0)
@@ -132,8 +132,8 @@ func (b *Batch) ended(a store.Attempt) store.ClaimOutcome {
 	return out
 }
 
-// claimable reports whether the session may run the job at all: the claiming node may have
-// an older definition. A run assigned to a node that no longer fits must be placed again.
+// claimable reports whether the session may run the job: the claiming node may have an
+// older definition. A run on a node that no longer matches must be placed again.
 func (b *Batch) claimable(j *Job, m *member, s *store.Session) bool {
 	if s.Leaving {
 		return false
@@ -152,8 +152,7 @@ func (b *Batch) claimable(j *Job, m *member, s *store.Session) bool {
 	return MayGoTo(j.Policy.Bound, m.Node, s.Node)
 }
 
-// expired reports whether it is too late for the next attempt, and how the run
-// ends then.
+// expired reports whether it is too late for the next attempt, and the resulting outcome.
 func (b *Batch) expired(j *Job, r *store.Run) (job.Outcome, string, bool) {
 	if j.Policy.Reported {
 		return b.unreported(r)
@@ -209,7 +208,7 @@ func (b *Batch) take(j *Job, m *member, s *store.Session, a store.Attempt) store
 	return b.answer(store.Started, r)
 }
 
-// earlier returns how many runs before this one may still want its slot.
+// earlier returns how many earlier runs may still need the slot of this one.
 func (b *Batch) earlier(r *store.Run) (n int) {
 	for _, m := range b.slotUntil(r) {
 		if m.removed || m.HoldsSlot || m.ID == r.ID || !before(&m.Run, r) || b.tooLate(&m.Run) {
@@ -222,8 +221,8 @@ func (b *Batch) earlier(r *store.Run) (n int) {
 	return n
 }
 
-// sweep ends runs that hold a slot and were withdrawn between two attempts, so
-// that no run waits for them.
+// sweep ends withdrawn runs that hold a slot between two attempts, so that no run waits
+// for them.
 func (b *Batch) sweep(key string) {
 	for _, m := range slices.Clone(b.slot(key)) {
 		if m.removed || !m.HoldsSlot || m.State == job.StateRunning || b.job(m.JobUID) == nil {
@@ -255,7 +254,7 @@ func (b *Batch) overlaps(j *Job, m *member, s *store.Session, a store.Attempt) s
 			return b.answer(store.Skipped, r)
 		}
 		b.replace(m)
-		b.fill(r.Slot) // in a pool another job may have waited longer
+		b.fill(r.Slot) // in a pool a run of another job may have waited longer
 		if b.free(r) > 0 {
 			return b.take(j, m, s, a)
 		}
@@ -271,8 +270,8 @@ func (b *Batch) overlaps(j *Job, m *member, s *store.Session, a store.Attempt) s
 	return b.answer(store.Waiting, r)
 }
 
-// busyWith says why a run does not start while another one holds its slot. That one was
-// still running only if its attempt began before this one was due.
+// busyWith explains why a run does not start while another one holds its slot. The other
+// "was still running" only if its attempt began before this run was due.
 func (b *Batch) busyWith(holder, r *store.Run) string {
 	named, node := ofTime(holder), onNode(holder.Node)
 	switch began := lastOf(holder.Claimed, holder.Due); {
@@ -317,9 +316,8 @@ func (b *Batch) queued(key string) int {
 	return n
 }
 
-// replacedBy returns the run of its job that has replaced another one before that was
-// claimed: a run that was due later and waits for the slot or, if its runs hold all of it,
-// holds it.
+// replacedBy returns the run that has replaced an unclaimed run of the same job: one that
+// was due later and waits for the slot or, if runs of the job fill it, holds it.
 func (b *Batch) replacedBy(m *member) *store.Run {
 	var later *store.Run
 	older := false // one that holds the slot
@@ -341,8 +339,8 @@ func (b *Batch) replacedBy(m *member) *store.Run {
 	return later
 }
 
-// withShards reports whether another shard of the occurrence of a run holds its slot or
-// waits for it: in a pool they have one together.
+// withShards reports whether another shard of the same occurrence holds the slot or waits
+// for it: in a pool shards use one slot together.
 func (b *Batch) withShards(r *store.Run) bool {
 	return slices.ContainsFunc(b.slot(r.Slot), func(m *member) bool {
 		return m.ID != r.ID && m.JobUID == r.JobUID && isOther(m, r) && (m.HoldsSlot || b.waits(m))
@@ -350,9 +348,9 @@ func (b *Batch) withShards(r *store.Run) bool {
 }
 
 // replace makes room for a run of a job: of the job's runs in the same slot the waiting one
-// is skipped, and of those that hold it the one that was due first is cancelled, or
-// ended if it is between two attempts, unless another one is already ending. Other shards
-// of its occurrence are left alone, and so are runs of other jobs in a pool.
+// is skipped, and of those that hold it the one that was due first is cancelled, or ended
+// if it is between two attempts, unless another one is already ending. Other shards of its
+// occurrence and runs of other jobs in a pool are not ended.
 func (b *Batch) replace(by *member) {
 	reason := ofTime(&by.Run) + " took its place"
 	var holder *member
@@ -399,8 +397,8 @@ func (b *Batch) previous(j *Job, r *store.Run) (reason string, ok bool) {
 	return j.awaits(r, first)
 }
 
-// precedes reports whether later occurrences wait for the end of a run. One that is running ends as
-// what it is, also if its epoch is over.
+// precedes reports whether later occurrences wait for the end of a run. A running one counts even
+// if its epoch is over.
 func precedes(j *Job, m *member) bool {
 	_, yes := withdrawn(j, &m.Run)
 	return !m.removed && isOccurrence(m.Kind) && (!yes || m.State == job.StateRunning)

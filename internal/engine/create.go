@@ -97,7 +97,7 @@ func (b *Batch) tooFar(item *store.PlanItem) bool {
 }
 
 // miss records occurrences that will not run: they are settled, and no new epoch goes
-// back behind them.
+// back before them.
 func (b *Batch) miss(j *Job, span store.MissedSpan) {
 	if span.Last.After(j.Floor) {
 		j.Floor = span.Last
@@ -116,8 +116,8 @@ func (b *Batch) miss(j *Job, span store.MissedSpan) {
 	})
 }
 
-// Trigger creates a run outside of cursors. It needs the job, the key of the request if it
-// is kept (AddKey), and for its name the session.
+// Trigger creates a run outside of cursors. It needs the job, the stored key of the
+// request if any (AddKey), and the session for its name.
 //
 // Once: the key is looked up and stored in the step that creates the run.
 func (b *Batch) Trigger(item *store.TriggerItem) store.TriggerOutcome {
@@ -179,10 +179,10 @@ func IdentityOf(item *store.TriggerItem) Identity {
 	return Identity{item.Job, item.Kind, key, item.Shard}
 }
 
-// startedRun is the detail in the audit of a run that was started by hand.
+// startedRun is the audit detail of a manual start.
 func startedRun(run job.ID) string { return "run " + run.String() }
 
-// StartsRun reports whether a record of the audit is about the start of a run by hand.
+// StartsRun reports whether an audit record is about the manual start of a run.
 func StartsRun(r *store.AuditRecord, run job.ID) bool {
 	return r.Action == "run."+string(job.RunByHand) && r.Detail == startedRun(run)
 }
@@ -199,8 +199,8 @@ func (b *Batch) newRun(j *Job, id job.ID, kind job.RunKind, key string) store.Ru
 }
 
 // place assigns a new run to a session, if it is known and accepts runs, and adds it: the
-// planner may not know yet that a node leaves. A run of a broadcast always belongs to its
-// node: another one has its own, and would do the work twice.
+// planner may not know yet that a node is leaving. A run of a broadcast always belongs to
+// its node: every other node has its own.
 func (b *Batch) place(j *Job, r *store.Run, session job.ID, node string) {
 	if s := b.session(session); j.Policy.Reported {
 		r.State, r.Reason = job.StateWaiting, noReport

@@ -7,8 +7,8 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Names resolves the names in a job. Upstreams returns the full names of the jobs that one
-// follows, none for an unknown job.
+// Names resolves the names in a job. Upstreams returns the full names of the upstream jobs
+// of a job, none for an unknown one.
 type Names struct {
 	Calendars job.Calendars
 	Upstreams func(full string) ([]string, error)
@@ -25,8 +25,8 @@ func Follows(j *job.Job) []string {
 	return names
 }
 
-// Cycle returns how a job would follow itself, as the chain of jobs back to the job, or
-// nil. A run in a cycle would be followed by the next one for ever, without a pause.
+// Cycle returns a cycle of followers through a job, as the chain of jobs back to it, or
+// nil. In a cycle each run would start the next one for ever.
 func Cycle(full string, follows []string, upstreams func(full string) ([]string, error)) ([]string, error) {
 	seen := map[string]bool{}
 	var search func(way []string, follows []string) ([]string, error)
@@ -53,7 +53,7 @@ func Cycle(full string, follows []string, upstreams func(full string) ([]string,
 	return search([]string{full}, follows)
 }
 
-// CycleInWords writes what Cycle has found.
+// CycleInWords describes a result of Cycle.
 func CycleInWords(way []string) string {
 	return "job " + strings.Join(way, " follows ")
 }

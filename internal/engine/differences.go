@@ -14,11 +14,10 @@ import (
 )
 
 const (
-	// changesMax is the number of fields that one record names: more than people change
-	// manually.
+	// changesMax is the most fields in a record: more than people change manually.
 	changesMax = 50
-	// changeMax is how many bytes of a value a record has: a command line, and
-	// not a script.
+	// changeMax is the most bytes of a value in a record: enough for a command line, not
+	// for a script.
 	changeMax = 256
 )
 
@@ -78,7 +77,7 @@ func compareTrees(path string, before, after any, changes *[]store.Change) {
 	}
 }
 
-// valueText formats a value: texts as they are, others in JSON.
+// valueText formats a value: texts verbatim, others in JSON.
 func valueText(v any) string {
 	switch v := v.(type) {
 	case nil:

@@ -1,14 +1,13 @@
 // Package engine makes the decisions: what to plan for a job, whether a run may start, and
-// what follows from its end. It reads no clock, uses no store and starts no goroutine; its
-// inputs are the state and the time, its outputs the changes.
+// the consequences of its end. It reads no clock, uses no store and starts no goroutine;
+// its inputs are the state and the time, its outputs are changes.
 //
 // It has two halves. Planners call Timing.Decide for due occurrences. Stores use a Batch
 // for everything that must happen once: they add the inputs of a decision, call it, and
-// write Changes in one atomic step. So the rules are written once, whatever the store, and
-// a store that writes all of the changes or none of them, under a lock or a compare-and-set
-// on what it has read, keeps them.
+// write Changes in one atomic step. So the rules are written once for all stores. A store
+// only has to write the changes atomically, under a lock or a compare-and-set on its reads.
 //
-// # How a run ends up where it does
+// # The states of a run
 //
 //	Plan, Trigger, Finish (a follower, the next of a chain)
 //	    make a run that is ready

@@ -17,17 +17,17 @@ type Document struct {
 	// Text is the definition as a store encodes it; nil for a version that a decision
 	// has made.
 	Text []byte
-	// Timing decides when the job is due, as TimingText writes it. Calendars are the full
-	// names of the calendars in it.
+	// Timing determines when the job is due, as TimingText writes it. Calendars are the
+	// full names of the calendars in it.
 	Timing    string
 	Calendars []string
-	// Actor has made this version, which is a new one if a step has made the document.
+	// Actor created this version, which is new if a step created the document.
 	Actor string
 
 	shown atomic.Pointer[shown]
 }
 
-// shown is a document as callers saw it last.
+// shown is the latest view of a document for callers.
 type shown struct{ definition, filled *job.Job }
 
 // NewDocument returns the document of a definition whose defaults are filled in, without
@@ -36,7 +36,7 @@ func NewDocument(definition, filled *job.Job) *Document {
 	return &Document{Definition: definition, Filled: filled, Policy: CompilePolicy(filled), Calendars: Calendars(filled)}
 }
 
-// with returns a document of its own, as a step changes it.
+// with returns a changed copy of a document for a step.
 func (d *Document) with(change func(*Document)) *Document {
 	own := &Document{
 		Definition: d.Definition, Filled: d.Filled, Policy: d.Policy, Text: d.Text, Timing: d.Timing, Calendars: d.Calendars, Actor: d.Actor,
@@ -63,12 +63,12 @@ func (j *Job) View() *store.Job {
 // Made reports whether a step has created the job.
 func (j *Job) Made() bool { return j.was.version == 0 }
 
-// Revised reports whether a step has made a version of the job with a definition, whose
-// revision must be kept.
+// Revised reports whether a step has created a version of the job, whose revision must be
+// kept.
 func (j *Job) Revised() bool { return j.Version != j.was.version && !j.Deleted }
 
-// News reports whether a step has made a change that planners or users must see: the job
-// goes into the feed of changes.
+// News reports whether planners or users must see the change of a step: the job goes into
+// the feed of changes.
 func (j *Job) News() bool {
 	return j.Version != j.was.version || j.Epoch != j.was.epoch || j.State != j.was.state || j.Deleted != j.was.deleted || j.Retimed()
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// documentsMax is how many documents of a kind there may be, if that is bounded.
+// documentsMax is the most documents of a kind, if bounded.
 var documentsMax = map[job.Kind]int{job.KindChannel: store.ChannelsMax, job.KindExecutors: store.ExecutorsMax}
 
 // Documents are documents by kind and full name.
@@ -23,7 +23,7 @@ func (all Documents) Put(d job.Document) {
 	all[d.Kind][d.FullName()] = d
 }
 
-// List returns the documents of some kinds, one kind after the other, by full name.
+// List returns the documents of some kinds, kind by kind, sorted by full name.
 func (all Documents) List(kinds ...job.Kind) (list []job.Document) {
 	for _, kind := range kinds {
 		for _, full := range slices.Sorted(maps.Keys(all[kind])) {

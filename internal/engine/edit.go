@@ -168,8 +168,8 @@ func (b *Batch) put(item *PutItem, names Names) (j *Job, changed bool, err error
 }
 
 // checkVersion reports whether a document of a version, 0 for none, may be changed by a
-// caller who expects ifVersion. same is set if it already has the wanted content: then an
-// earlier call has changed it and its answer was lost.
+// caller who expects ifVersion. same is set if it already has the requested content: then
+// an earlier call has changed it and the response was lost.
 func checkVersion(version, ifVersion int64, same bool) error {
 	switch {
 	case ifVersion == store.AnyVersion || version == ifVersion || same && version == ifVersion+1:
@@ -188,7 +188,7 @@ func samePause(j *Job, put *store.PutJob) bool {
 		p.By == j.PausedBy && p.Reason == j.PauseReason && p.Until.Equal(j.PausedUntil)
 }
 
-// withoutBounds is the schedule without what says how often and until when.
+// withoutBounds is the schedule without its end and its number of runs.
 func withoutBounds(s job.Schedule) *job.Schedule {
 	s.MaxRuns, s.End, s.DeleteAfter = 0, time.Time{}, nil
 	return &s
@@ -203,7 +203,7 @@ func (j *Job) setPause(since time.Time, p store.Pause) {
 
 // begin returns the cursor for planning a job from a moment on.
 //
-// Accounted: an occurrence delayed by spread and jitter is not over before it is due. An
+// Accounted: an occurrence delayed by spread and jitter may be due after the edit. The
 // edit withdraws it like all planned ones, and it falls due in the new epoch.
 func begin(uid job.ID, filled *job.Job, calendars job.Calendars, at time.Time) time.Time {
 	if filled.Schedule.Spread == 0 && filled.Schedule.Jitter == 0 {
@@ -223,7 +223,7 @@ type plan struct {
 	calendars job.Calendars
 }
 
-// timing returns what decides when a job falls due, nil if it is not planned.
+// timing returns the timing of a job, nil if it is not planned.
 func (p plan) timing(uid job.ID) *Timing {
 	if p.filled == nil {
 		return nil
@@ -259,9 +259,9 @@ func (b *Batch) newEpoch(j *Job, at time.Time, next plan, why string) {
 	}
 }
 
-// uncount takes back from what counts for max_runs the occurrences that a new
-// epoch withdraws before any of their shards has started. It needs the unfinished
-// runs of a job with max_runs.
+// uncount subtracts from the count for max_runs the occurrences that a new epoch
+// withdraws before any of their shards has started. It needs the unfinished runs of a job
+// with max_runs.
 func (b *Batch) uncount(j *Job) {
 	if j.Policy.MaxRuns == 0 || j.Deleted {
 		return
@@ -288,7 +288,7 @@ func (p *Policy) countsShards(r *store.Run) bool {
 
 // uncountReleased uncounts an occurrence that was claimed when it was withdrawn, and did
 // not start: a split one with its last claimed shard, if none has started or ended in
-// another way. The job may have been completed for want of it in the meantime.
+// another way. The job may have been completed meanwhile because the occurrence counted.
 func (b *Batch) uncountReleased(j *Job, r *store.Run) {
 	if j.Policy.MaxRuns == 0 || j.Deleted || !counts(r.Kind) || r.Attempt > 1 || isCounted(r) || j.Planned == 0 {
 		return
@@ -339,8 +339,8 @@ func (b *Batch) unpause(j *Job, from time.Time, next plan, actor string) {
 	b.newEpoch(j, from, next, whyResumed+by(actor))
 }
 
-// makeUp catches up once on occurrences since a pause began, by a policy other than the
-// job's. It happens in the step that ends the pause, so that it happens once.
+// makeUp catches up on occurrences since a pause began, by a policy other than the job's.
+// The step that ends the pause does it, so it happens once.
 func (b *Batch) makeUp(j *Job, since time.Time, policy job.Missed, filled *job.Job, calendars job.Calendars) error {
 	if policy != job.MissedLatest && policy != job.MissedAll || !j.Policy.Planned {
 		return nil
@@ -420,7 +420,7 @@ func (b *Batch) Expired(j *Job) bool {
 	return !at.IsZero() && !b.now.Before(at)
 }
 
-// RemoveAt returns when a completed job is removed, zero for never.
+// RemoveAt returns the time of a completed job's removal, zero for never.
 func (j *Job) RemoveAt() time.Time {
 	if after := j.Policy.DeleteAfter; j.State == job.JobCompleted && after >= 0 && !j.Deleted {
 		return j.Completed.Add(after)
@@ -435,8 +435,8 @@ func (b *Batch) startChain(j *Job) {
 	}
 }
 
-// Refit applies a changed policy to the unfinished runs of a job: how late they may start,
-// and which slots they wait for. The store adds the same data as for Put.
+// Refit applies a changed policy to the unfinished runs of a job: their latest start and
+// their slot. The store adds the same data as for Put.
 func (b *Batch) Refit(j *Job) {
 	slots := map[string]bool{}
 	for _, m := range slices.Clone(b.waiting(j.UID)) {
@@ -469,10 +469,10 @@ func (b *Batch) Refill(pool string) {
 // PoolSlot returns the slot key of a pool, and PoolOf its inverse.
 func PoolSlot(pool string) string { return poolSlot + pool }
 
-// PoolOf returns the full name of the pool that a slot key is of.
+// PoolOf returns the full name of the pool of a slot key.
 func PoolOf(slot string) (pool string, ok bool) { return strings.CutPrefix(slot, poolSlot) }
 
-// Status returns the server's information about a job besides its definition.
+// Status returns the server's information about a job.
 func (j *Job) Status(created, updated time.Time) *job.Status {
 	return &job.Status{
 		State: j.State, Created: created, Changed: updated,

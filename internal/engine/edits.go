@@ -176,7 +176,7 @@ func (b *Batch) follows(full string) ([]string, error) {
 	return list, nil
 }
 
-// calendarsOf returns what finds the calendars that a document names.
+// calendarsOf returns the lookup for the calendars of a document.
 func (b *Batch) calendarsOf(d *Document) job.Calendars {
 	if len(d.Calendars) > 0 {
 		b.documents(job.KindCalendar)

@@ -17,7 +17,7 @@ func (c *Changes) AddEnds(e *store.Ends) {
 
 // Events returns the changes of the decisions, for followers of the store: first the user's
 // actions, then the ends, then the runs with a changed state, in the order of the
-// decisions. It takes copies, since the runs of a batch may change in the next one.
+// decisions. It copies runs, since the next batch may change them.
 func (b *Batch) Events(c *Changes) []store.Event {
 	var list []store.Event
 	for i := range c.Audit {

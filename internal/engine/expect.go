@@ -9,7 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// expects reports whether anything is expected of the runs of a job.
+// expects reports whether a job has expectations.
 func (p *Policy) expects() bool {
 	return p.StartWithin > 0 || p.FinishWithin > 0 || p.DurationBelow > 0
 }
@@ -31,7 +31,7 @@ func firstDue(r *store.Run) time.Time {
 	return r.Due
 }
 
-// startOf returns when an attempt starts that was claimed, perhaps ahead.
+// startOf returns when a claimed attempt starts; the claim may be early.
 func startOf(claimed, due time.Time) time.Time {
 	if due.After(claimed) {
 		return due
@@ -42,7 +42,7 @@ func startOf(claimed, due time.Time) time.Time {
 // deadline is the time limit of an expectation of an unfinished run.
 type deadline struct {
 	at    time.Time
-	unmet string // what to say if it is not met
+	unmet string // the alert text
 }
 
 // deadlines returns the deadlines of a run in its present state.
@@ -152,8 +152,8 @@ func tooLong(what string, after, most time.Duration) []string {
 	return []string{fmt.Sprintf("%s %s after it was due, expected was %s at most", what, rounded(after), within(most))}
 }
 
-// rounded formats a duration in milliseconds, rounded up, so that one beyond a limit does
-// not look as if it met the limit.
+// rounded formats a duration in milliseconds, rounded up, so that a duration above a
+// limit does not look equal to it.
 func rounded(d time.Duration) string {
 	return within((d + time.Millisecond - 1).Truncate(time.Millisecond))
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Finish decides what follows from the end of an attempt: a retry, or the end of the run
-// and its consequences. Besides the common needs, the store adds the jobs that follow the
-// run's job (AddFollower), and the record, if any, of an attempt that does not run under
-// its token.
+// Finish decides the consequences of an attempt's end: a retry, or the end of the run
+// with its own consequences. Besides the common needs, the store adds the jobs that
+// follow the run's job (AddFollower), and the record, if any, of an attempt that does not
+// run under its token.
 func (b *Batch) Finish(res store.Result) store.FinishOutcome {
 	m := b.run(res.Run)
 	if m == nil || m.removed || !runs(m, res.Attempt) {
@@ -36,7 +36,7 @@ func runs(m *member, a store.Attempt) bool {
 func (b *Batch) finish(m *member, res store.Result) {
 	j := b.jobOf(&m.Run)
 	if isHandedOver(&m.Run) && m.CancelBy != "" && res.Outcome != job.OutcomeCancelled && res.Outcome != job.OutcomeLost {
-		// A run that was asked to end has obeyed with any report, even a success.
+		// For a cancelled run any report is the end, even a success.
 		res.Outcome, res.Reason = job.OutcomeCancelled, cancelled(m.CancelBy, m.CancelReason)
 	}
 	if m.Kind == job.RunStep || m.Kind == job.RunByFlow {
@@ -130,7 +130,7 @@ func (b *Batch) retryAt(j *Job, r *store.Run, res *store.Result) (due time.Time,
 	return due, true, ""
 }
 
-// conclude ends a run whose next attempt does not start.
+// conclude ends a run that gets no further attempt.
 func (b *Batch) conclude(m *member, outcome job.Outcome, reason string) {
 	b.endWithout(m, outcome, reason, true)
 }
@@ -143,16 +143,15 @@ func (b *Batch) concludeKeeping(m *member, outcome job.Outcome, reason string) {
 func (b *Batch) endWithout(m *member, outcome job.Outcome, reason string, handOn bool) {
 	if why, yes := withdrawn(b.jobOf(&m.Run), &m.Run); yes {
 		// Its occurrence may have been planned again, so this run no longer represents the
-		// occurrence, however it ended.
+		// occurrence, whatever its outcome.
 		outcome, reason = job.OutcomeWithdrawn, why
 	}
 	b.end(m, job.Attempt{Run: m.ID, Node: m.Node, Ended: b.now, Outcome: outcome, Reason: reason}, 0, handOn)
 }
 
-// end ends a run with all that follows from it.
+// end ends a run with all consequences.
 //
-// Accounted: a run leaves the active ones only here, and never without the
-// record that says how.
+// Accounted: an active run ends only here, and always with a record of its outcome.
 func (b *Batch) end(m *member, a job.Attempt, output int64, handOn bool) {
 	j := b.jobOf(&m.Run)
 	m.Outcome, m.Reason, m.State, m.AwaitsPrevious = a.Outcome, a.Reason, job.StateDone, false
@@ -208,8 +207,8 @@ func (b *Batch) keep(r store.Record) {
 	b.records[recordKey{r.Run.ID, r.Attempt.Number}] = &r
 }
 
-// replaceRecord writes a record again that was changed, unless the batch has made
-// it or writes it again already.
+// replaceRecord writes a changed record again, unless the batch has created it or already
+// writes it again.
 func (b *Batch) replaceRecord(r *store.Record) {
 	if !slices.Contains(b.done.Records, r) && !slices.Contains(b.done.Replaced, r) {
 		b.done.Replaced = append(b.done.Replaced, r)
@@ -254,7 +253,7 @@ func (b *Batch) countFailures(j *Job, o job.Outcome, run job.ID) {
 	}
 }
 
-// settlePrevious records the end of an occurrence, and releases the runs that waited for
+// settlePrevious records the end of an occurrence, and readies the runs that waited for
 // it.
 func (b *Batch) settlePrevious(j *Job, r *store.Run) {
 	if !j.Policy.NeedsPrevious {
@@ -287,8 +286,8 @@ func (b *Batch) redeem(j *Job, r *job.Run) {
 	b.saveJob(j)
 }
 
-// resume readies the runs whose previous occurrence has succeeded. After a failure the first
-// MaxBatch waiting runs get the reason: those after the next one wait for it all the same.
+// resume readies the runs whose previous occurrence has succeeded. After a failure only the
+// first MaxBatch waiting runs get the reason; the others wait for an earlier one anyway.
 func (b *Batch) resume(j *Job) {
 	var waiting, earlier []*member
 	for _, m := range b.waiting(j.UID) {
@@ -352,7 +351,7 @@ func (b *Batch) follow(j *Job, parent *store.Run, outcome job.Outcome, followers
 }
 
 // whole returns the combined outcome of all runs of an occurrence or request, one of which
-// ends now: the worst of them. While others run, one of those carries it until its own end;
+// ends now: the worst of them. While others run, one of those stores it until its own end;
 // a success only if needed.
 func (b *Batch) whole(j *Job, r *store.Run) (outcome job.Outcome, over bool) {
 	outcome = r.Outcome
@@ -392,8 +391,8 @@ func isOther(m *member, r *store.Run) bool {
 		(m.Epoch == r.Epoch || !counts(r.Kind))
 }
 
-// together returns how two shards have ended that have ended so: as the worse of them,
-// and withdrawn only if both were, which then do not count for max_runs.
+// together returns the combined outcome of two shards: the worse one, and withdrawn only
+// if both were, so that they do not count for max_runs.
 func together(a, b job.Outcome) job.Outcome {
 	worst := worse(a, b)
 	if worst == job.OutcomeWithdrawn && a != b && a != "" && b != "" {
@@ -402,8 +401,8 @@ func together(a, b job.Outcome) job.Outcome {
 	return worst
 }
 
-// worse returns the worse of two outcomes: a failure is worse than an incomplete run, and
-// that than success. None, "", is the best.
+// worse returns the worse of two outcomes: a failure is worse than an incomplete run,
+// which is worse than a success. "" for none is best.
 func worse(a, b job.Outcome) job.Outcome {
 	rank := func(o job.Outcome) int {
 		switch {
@@ -434,8 +433,8 @@ func matches(on job.UpstreamOn, o job.Outcome) bool {
 	return false
 }
 
-// succeed creates the next run of a chain with a fixed delay, however this one
-// ended. A run of an earlier epoch has none: its chain has begun again.
+// succeed creates the next run of a chain with a fixed delay, whatever the outcome. A run
+// of an earlier epoch has none: its chain has begun again.
 func (b *Batch) succeed(j *Job, r *store.Run) {
 	if r.Kind != job.RunAfterEnd || j.Policy.AfterEnd == 0 || j.Deleted || j.State != job.JobActive || r.Epoch != j.Epoch {
 		return
@@ -470,11 +469,11 @@ func (b *Batch) chain(j *Job, key string, parent job.ID, at time.Time) {
 	}})
 }
 
-// unendedMax is how long a completed job with an unfinished run counts as not completed:
-// longer than any attempt should take. It must not be removed before.
+// unendedMax is how long a completed job with an unfinished run counts as not completed,
+// so that it is not removed: longer than any attempt should take.
 const unendedMax = 366 * 24 * time.Hour
 
-// complete records that nothing falls due beyond the planned runs. A job that is removed on
+// complete records that no occurrence follows the planned runs. A job that is removed on
 // completion counts as completed from the end of its last run.
 func (b *Batch) complete(j *Job) {
 	if j.State != job.JobActive {
@@ -524,7 +523,8 @@ func (b *Batch) spawn(j *Job, r store.Run) {
 	b.done.Hints |= store.HintRuns
 }
 
-// splitOf returns among how many executors an occurrence is split, 0 if nodes do the work.
+// splitOf returns the number of executors among which an occurrence is split, 0 if nodes
+// do the work.
 func (b *Batch) splitOf(p *Policy) int {
 	if p.Split == "" {
 		return 0
@@ -533,7 +533,7 @@ func (b *Batch) splitOf(p *Policy) int {
 	return SplitOf(p.Split, b.facts.executors)
 }
 
-// splitMax bounds how many runs a broadcast over executors has: as many as shards of a job.
+// splitMax bounds the runs of a broadcast over executors: as many as shards of a job.
 const splitMax = 1000
 
 // SplitOf returns the number of executors that the occurrences of a job are split among, by
@@ -558,8 +558,8 @@ func (b *Batch) eligible(p *Policy) []*store.Session {
 	return b.live(func(s *store.Session) bool { return s.Drain == nil && p.suits(s) })
 }
 
-// drained returns a session that could run a job if it were not drained, when none
-// may run it. It is nil if that is not why.
+// drained returns a drained session that could run a job that no session may run. It is
+// nil if a drain is not the reason.
 func (b *Batch) drained(p *Policy) *store.Session {
 	if len(b.eligible(p)) > 0 {
 		return nil
@@ -570,8 +570,8 @@ func (b *Batch) drained(p *Policy) *store.Session {
 	return nil
 }
 
-// live returns the live sessions that run jobs and that a condition holds for, by
-// the names of their nodes.
+// live returns the live sessions that run jobs and meet a condition, by the names of
+// their nodes.
 func (b *Batch) live(holds func(*store.Session) bool) []*store.Session {
 	var list []*store.Session
 	for _, s := range b.allSessions() {
@@ -585,11 +585,12 @@ func (b *Batch) live(holds func(*store.Session) bool) []*store.Session {
 	return list
 }
 
-// report takes a result of an attempt that is not running, and reports whether it is kept.
+// report handles a result of an attempt that is not running, and reports whether it is
+// kept.
 //
 // Nothing acknowledged is lost: a repeated result is acknowledged again. A terminal state
-// is final: only "lost" without a retry is replaced, by the same attempt, and nothing else
-// follows from it; after a retry has started, the report is only noted in the reason.
+// is final: only "lost" without a retry is replaced, by the same attempt, without further
+// consequences; after a retry has started, the report is only added to the reason.
 func (b *Batch) report(res store.Result) bool {
 	record := b.record(res.Run, res.Number)
 	if record == nil || record.Attempt.Token != res.Token || res.Number == 0 {

@@ -8,14 +8,14 @@ import (
 )
 
 // The floor of a job keeps a new epoch from planning claimed or settled occurrences again.
-// A claim made ahead raises it before its instant: until then, an unstarted run gives its
-// instant back, to the new epoch or to the next claim.
+// An early claim raises it before its instant: until then, an unstarted run can return its
+// instant, to the new epoch or to the next claim.
 
 // noFloor is the floor before the first claim of a job: zero in a run means that its claim
 // has not raised the floor, or that an older program has made it.
 var noFloor = time.UnixMicro(1).UTC()
 
-// floorBefore returns the floor as a run remembers it.
+// floorBefore returns the floor as a run stores it.
 func (j *Job) floorBefore() time.Time {
 	if j.Floor.IsZero() {
 		return noFloor
@@ -35,8 +35,8 @@ func (b *Batch) rememberFloor(j *Job, m *member) {
 	}
 }
 
-// raiseFloor records that a scheduled time was claimed or settled. A later claimed and
-// unstarted run gives back no more than that.
+// raiseFloor records that a scheduled time was claimed or settled. The release of a later
+// claimed run lowers the floor no further than that.
 func (b *Batch) raiseFloor(j *Job, r *store.Run) {
 	if r.Kind != job.RunScheduled || j.Deleted {
 		return
@@ -72,17 +72,16 @@ func (j *Job) wantsClaims(r *store.Run, now time.Time) bool {
 // due.
 func (j *Job) mayHaveUnstarted(now time.Time) bool { return j.Floor.Add(j.Policy.PutOff).After(now) }
 
-// WantsRuns reports whether a change of a job to a policy must know all its unfinished runs:
-// its policies count them or hold them to a time, or some may be claimed that have not
-// started.
+// WantsRuns reports whether a change of a job to a policy must read all its unfinished runs:
+// its policies count or time them, or some may be claimed and unstarted.
 func (j *Job) WantsRuns(policy *Policy, now time.Time) bool {
 	was := j.Policy
 	return was.NeedsPrevious || policy.NeedsPrevious || was.MaxRuns > 0 || policy.MaxRuns > 0 || was.LateBy != policy.LateBy ||
 		j.mayHaveUnstarted(now)
 }
 
-// restoreFloor gives back the instant of a claimed and unstarted attempt. A split
-// occurrence keeps it, because others of its runs may have started.
+// restoreFloor returns the instant of a claimed and unstarted attempt. A split occurrence
+// keeps its instant, because other runs of it may have started.
 func (b *Batch) restoreFloor(j *Job, m *member) {
 	before := m.FloorBefore
 	m.FloorBefore = time.Time{}
@@ -104,7 +103,7 @@ func (b *Batch) restoreFloor(j *Job, m *member) {
 
 // unstarted returns the claimed runs of a job that have not started because they are not
 // due, by their scheduled times, and the floor without them. A claim in the future means
-// that the clock was set back, and says nothing about whether the run has started.
+// that the clock was set back: then the run may or may not have started.
 func (b *Batch) unstarted(j *Job) (claims map[int64]*member, floor time.Time) {
 	for _, m := range b.waiting(j.UID) {
 		if !m.removed && m.State == job.StateRunning && m.Kind == job.RunScheduled && m.Shards == 0 && m.Attempt == 1 &&
@@ -123,7 +122,7 @@ func (b *Batch) unstarted(j *Job) (claims map[int64]*member, floor time.Time) {
 }
 
 // sharedMax bounds the instants that an edit examines below the floor: more than fall due
-// while claims are made ahead.
+// within the time of early claims.
 const sharedMax = 1000
 
 // takeOver returns the cursor of an epoch that begins at a moment. Claimed, unstarted

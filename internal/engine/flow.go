@@ -17,7 +17,7 @@ import (
 // steps, and the end of each creates, in the same step of the store, the runs of the next
 // ones. The state of the flow is part of its run. The runs of its steps belong to the same
 // job, and thus to the same cell; they are never withdrawn, so that a flow in progress
-// completes whatever happens to the job.
+// completes even if the job is changed or deleted.
 
 // Flow is the decision data of a flow in a version of a job.
 type Flow struct {
@@ -31,12 +31,12 @@ type Flow struct {
 	jobs []string
 }
 
-// flowStep is a step of a flow.
+// flowStep is a compiled step of a flow.
 type flowStep struct {
 	*job.Step
 	policy *Policy
-	filled *job.Job // the definition that its attempts run under
-	calls  string   // the job that it makes a run of; "" for none
+	filled *job.Job // the definition of its attempts
+	calls  string   // the job that it runs; "" for none
 	uses   []string // the steps whose results its templates read
 }
 
@@ -96,7 +96,7 @@ func isFlow(r *store.Run) bool {
 	return r.Flow != nil && r.State != job.StateReady && r.State != job.StateWaiting
 }
 
-// toBegin returns the flow that a run begins when it is claimed, nil for none.
+// toBegin returns the flow that the claim of a run begins, nil for none.
 func (b *Batch) toBegin(j *Job, m *member) *Flow {
 	switch {
 	case isFlow(&m.Run), isStep(&m.Run.Run):
@@ -110,7 +110,7 @@ func (b *Batch) toBegin(j *Job, m *member) *Flow {
 // isStep reports whether a run is part of a flow's run.
 func isStep(r *job.Run) bool { return r.Kind == job.RunStep }
 
-// noFlow replaces an unreadable flow: nothing in it starts.
+// noFlow replaces an unreadable flow: it starts no step.
 var noFlow = &Flow{graph: flow.NewGraph(&job.Flow{}), spec: &job.Flow{}, filled: &job.Job{}, zone: time.UTC}
 
 // flowOf returns the flow of a run that has begun.
@@ -237,7 +237,7 @@ func (b *Batch) lookParent(n *Need, m *member) bool {
 	return p.around
 }
 
-// onlyStarts reports whether the claim of a step starts it, and cannot end it.
+// onlyStarts reports whether the claim of a step can only start it, not end it.
 func (b *Batch) onlyStarts(m, p *member) bool {
 	name, _ := m.Step()
 	s := b.flowOf(p).plan.step(name)
@@ -249,8 +249,8 @@ func (b *Batch) unitID(m *member, f *flowRun, ref flow.Ref) job.ID {
 	return b.stepID(m, f.State.Steps[ref.Step].Name, ref.Item)
 }
 
-// stepID returns the id of the run of a step: a step that is repeated makes the same, and who
-// knows the flow knows its runs.
+// stepID returns the id of the run of a step: a repeated step creates the same id, and the
+// state of the flow determines its runs.
 func (b *Batch) stepID(m *member, step string, item int) job.ID {
 	return StepID(m.ID, Begun(&m.Run), step, item)
 }
@@ -261,7 +261,7 @@ func StepID(run job.ID, began time.Time, step string, item int) job.ID {
 	return idAt(began, "step "+step, run, job.ID{}, item)
 }
 
-// unitOf returns the unit of a flow that a run is of.
+// unitOf returns the unit of a run in a flow.
 func (f *flowRun) unitOf(r *job.Run) flow.Ref {
 	name, item := r.Step()
 	return flow.Ref{Step: f.plan.graph.Index(name), Item: item}
@@ -334,7 +334,7 @@ func (b *Batch) beginFlow(j *Job, m *member) {
 	b.advance(m)
 }
 
-// asker answers by the results of a flow.
+// asker evaluates templates with the results of a flow.
 type asker struct {
 	b *Batch
 	m *member
@@ -375,7 +375,7 @@ func (f *flowRun) item(ref flow.Ref) (json.RawMessage, int) {
 	return f.State.Steps[ref.Step].Items[ref.Item].Value, ref.Item
 }
 
-// results returns what templates read of some steps.
+// results returns the data of some steps for templates.
 func (f *flowRun) results(names []string) map[string]job.StepData {
 	list := make(map[string]job.StepData, len(names))
 	for _, name := range names {
@@ -421,7 +421,7 @@ func (b *Batch) bounded(m *member, res *store.Result) {
 	}
 }
 
-// tooLarge says why a flow does not take a result, "" if it does.
+// tooLarge explains why a flow refuses a result; "" if it accepts it.
 func tooLarge(f *flowRun, value []byte) string {
 	switch {
 	case len(value) > job.ResultMax:
@@ -476,7 +476,7 @@ func (b *Batch) advance(m *member) {
 			return
 		}
 		if !again {
-			b.saveFlow(m) // what never starts was noted
+			b.saveFlow(m) // units that never start were recorded
 			return
 		}
 	}
@@ -545,7 +545,7 @@ func (b *Batch) endQuietly(c *member, a job.Attempt) {
 	b.noteEnd(c, a)
 }
 
-// startUnit makes the run of a unit, and reports whether it was made: otherwise the unit has
+// startUnit creates the run of a unit, and reports whether it did: otherwise the unit has
 // ended.
 func (b *Batch) startUnit(m *member, f *flowRun, ref flow.Ref) bool {
 	s := &f.plan.steps[ref.Step]
@@ -663,7 +663,7 @@ func (b *Batch) seat(r *store.Run, p *Policy) *store.Session {
 	return first
 }
 
-// startJob makes a run of another job for a step. It returns why that is not possible.
+// startJob creates a run of another job for a step, or returns why that is not possible.
 func (b *Batch) startJob(m *member, f *flowRun, s *flowStep, ref flow.Ref) (reason string) {
 	full := s.calls
 	j := b.named(full)
@@ -725,7 +725,7 @@ func (b *Batch) ofClaim(out *store.ClaimOutcome) {
 	out.Together = f.plan.spec.KeepTogether
 }
 
-// freezeFlows lets flows in progress of a changed job continue under their definition.
+// freezeFlows copies the old definition of a changed job into its flows in progress.
 func (b *Batch) freezeFlows(j *Job) {
 	for _, m := range b.byJob[j.UID] {
 		if m.removed || !isFlow(&m.Run) {
@@ -743,8 +743,8 @@ func (b *Batch) freezeFlows(j *Job) {
 	}
 }
 
-// together reports whether a step may run on a node: the first decides for those
-// of a flow that is kept together.
+// together reports whether a step may run on a node: in a flow on one node, the first
+// step determines the node.
 func (b *Batch) mayRunOn(m *member, node string) bool {
 	p := b.run(m.Parent)
 	if p == nil || !isFlow(&p.Run) || !b.flowOf(p).plan.spec.KeepTogether {
@@ -753,7 +753,7 @@ func (b *Batch) mayRunOn(m *member, node string) bool {
 	return p.Node == "" || p.Node == node
 }
 
-// settleOn notes where the steps of a flow run that is kept together.
+// settleOn records the node of a flow whose steps run on one node.
 func (b *Batch) settleOn(m *member, node string) {
 	if p := b.run(m.Parent); p != nil && isFlow(&p.Run) && p.Node == "" && b.flowOf(p).plan.spec.KeepTogether {
 		p.Node = node

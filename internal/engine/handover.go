@@ -74,7 +74,8 @@ func (b *Batch) saveHandover(h *store.Handover) {
 	}
 }
 
-// endHandover ends a handover whose attempt is over, or that was followed by another one.
+// endHandover ends a handover whose attempt is over, or that another handover has
+// replaced.
 func (b *Batch) endHandover(h *store.Handover) {
 	if !h.IsOver() {
 		h.Ask, h.Ended = time.Time{}, b.now
@@ -88,7 +89,7 @@ func (b *Batch) runsUnder(h *store.Handover) (m *member, yes bool) {
 	return m, m != nil && !m.removed && runs(m, h.Attempt) && isHandedOver(&m.Run)
 }
 
-// askNow makes the next keeper ask after a run that must end.
+// askNow makes the next keeper poll a run that must end.
 func (b *Batch) askNow(m *member) {
 	if isHandedOver(&m.Run) {
 		b.done.AskNow = append(b.done.AskNow, AskNow{Run: m.ID, Job: m.JobUID, At: b.now})
@@ -114,7 +115,7 @@ func (o *Numbers) Decide(b *Batch) error {
 	return nil
 }
 
-// HandOver notes who does the work of attempts: see store.Handovers.
+// HandOver records the receivers of attempts: see store.Handovers.
 type HandOver struct {
 	Session  job.ID
 	List     []store.Handover
@@ -142,8 +143,8 @@ func (o *HandOver) Decide(b *Batch) error {
 	return nil
 }
 
-// Nothing is sent twice: each request was recorded before under a number that only one
-// attempt has.
+// Nothing is sent twice: each request was recorded before, under the number of one
+// attempt.
 func (b *Batch) handOver(session job.ID, given *store.Handover) store.HandedOver {
 	m := b.run(given.Attempt.Run)
 	known := b.handover(given.Number)
@@ -187,9 +188,9 @@ func (b *Batch) openHandovers(m *member) (list []*store.Handover) {
 	return list
 }
 
-// ToAsk gives handovers to a caller that asks after them: see store.Handovers. Those given
-// need not be due, nor be running any more. Of a step that was committed in parts and made
-// again, those parts are left to the next call.
+// ToAsk gives handovers to a caller that polls them: see store.Handovers. The candidates
+// need not be due or running. If a step was committed in parts and repeated, those parts
+// are left to the next call.
 type ToAsk struct {
 	Given []store.Handover
 	Taken []store.Outstanding

@@ -9,7 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Damage is something in a store that contradicts itself, or that no step leaves behind.
+// Damage is an inconsistency in a store, or a state that no step produces.
 type Damage struct {
 	Check  string `json:"check"`
 	Object string `json:"object"` // a job, or a run
@@ -22,15 +22,15 @@ type Damage struct {
 // The checks of a store.
 const (
 	CheckStore    = "store"    // everything can be read
-	CheckRuns     = "runs"     // each unfinished run belongs to a job, is there once, and is not over
+	CheckRuns     = "runs"     // each unfinished run belongs to a job, exists once, and is not over
 	CheckCursors  = "cursors"  // planned runs are behind the cursor, and the cursor is not far ahead
 	CheckSlots    = "slots"    // no run waits for a slot that is free
 	CheckNames    = "names"    // names lead to their jobs
-	CheckIndexes  = "indexes"  // who follows a job, or names a calendar, is found by that
-	CheckFeed     = "feed"     // planners receive the present state of each job
+	CheckIndexes  = "indexes"  // the indexes of followers and calendars are complete
+	CheckFeed     = "feed"     // planners receive the current state of each job
 	CheckVersions = "versions" // the latest revision is the definition
 	CheckAudit    = "audit"    // numbers have no gaps
-	CheckHistory  = "history"  // records name jobs as they are called
+	CheckHistory  = "history"  // records have the current names of jobs
 )
 
 // cursorAheadMax is how far in the future a cursor may be: no planner exceeds the

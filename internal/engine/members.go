@@ -75,7 +75,7 @@ func (o *Join) again(b *Batch) error {
 	o.Session.Node, o.Session.Roles, o.Session.Labels, o.Session.Handlers = said.Node, said.Roles, said.Labels, said.Handlers
 	o.Session.Capacity, o.Session.Version, o.Session.Zones, o.Session.Address = said.Capacity, said.Version, said.Zones, said.Address
 	o.Session.Drain = b.drains()[said.Node]
-	// The presence is the same one, and a cache of descriptions sees that there is another.
+	// The session stays the same, and caches of descriptions notice the change.
 	o.Session.Joined = known.Joined.Add(time.Microsecond)
 	Renew(&o.Session, b.now)
 	s := o.Session
@@ -84,16 +84,16 @@ func (o *Join) again(b *Batch) error {
 	return nil
 }
 
-// describedAs reports whether two sessions say the same of their node.
+// describedAs reports whether two sessions describe their node alike.
 func describedAs(a, b *store.Session) bool {
 	return a.Node == b.Node && slices.Equal(a.Roles, b.Roles) && maps.Equal(a.Labels, b.Labels) && slices.Equal(a.Handlers, b.Handlers) &&
 		a.Capacity == b.Capacity && a.Version == b.Version && a.Zones == b.Zones && a.Address == b.Address
 }
 
 // IsPredecessor reports whether a session is that of an earlier process on the data directory
-// and boot of the machine that another session has. Until 2026-11 the machine was the boot
-// alone, which is the beginning of what it is now: containers of one host have the same
-// boot and may have the same path, and are distinguished by the name of the node then.
+// and boot of the machine that another session has. Until 2026-11 the machine was only the
+// boot, which is now its prefix: containers of one host have the same boot and may have the
+// same path, so for those the name of the node distinguishes them.
 func IsPredecessor(earlier, s *store.Session) bool {
 	if earlier.DataDir != s.DataDir {
 		return false
@@ -104,14 +104,14 @@ func IsPredecessor(earlier, s *store.Session) bool {
 
 func compareIDs(a, b job.ID) int { return slices.Compare(a[:], b[:]) }
 
-// saveSession changes a session that others share.
+// saveSession stores a changed copy of a shared session.
 func (b *Batch) saveSession(s *store.Session, change func(*store.Session)) {
 	own := *s
 	change(&own)
 	b.done.Sessions = append(b.done.Sessions, &own)
 }
 
-// Renewal says that a node lives: see store.Membership.
+// Renewal renews the session of a live node: see store.Membership.
 type Renewal struct {
 	Session job.ID
 	Load    store.Load
@@ -133,7 +133,7 @@ func (o *Renewal) Decide(b *Batch) error {
 	return nil
 }
 
-// Leave says that a node takes no more runs: see store.Membership.
+// Leave records that a node accepts no more runs: see store.Membership.
 type Leave struct{ Session job.ID }
 
 // Need requests the sessions.
@@ -173,8 +173,8 @@ func (b *Batch) running(session job.ID) job.ID {
 	return b.facts.busy[session]
 }
 
-// leave notes that a session takes no more runs, and since when: a node that was silent
-// took none since its last renewal. Later renewals of an attempt's end change nothing of it.
+// leave records since when a session accepts no more runs: a silent node accepted none since
+// its last renewal. Later renewals, for running attempts, do not change that.
 func (b *Batch) leave(s *store.Session) {
 	b.saveSession(s, func(own *store.Session) {
 		if own.Leaving = true; !own.Left.IsZero() {
@@ -200,7 +200,7 @@ func (o *End) Decide(b *Batch) error {
 	return nil
 }
 
-// DrainNode makes a node take no more runs, or do so again: see store.Membership.
+// DrainNode starts or ends the drain of a node: see store.Membership.
 type DrainNode struct{ store.DrainNode }
 
 // Need requests the sessions and the drains.

@@ -30,7 +30,7 @@ type Need struct {
 	// Upstreams are full names of jobs whose followers are needed (AddFollower). Follows
 	// are full names of jobs whose upstreams are needed (AddFollows).
 	Upstreams, Follows []string
-	// Keys are identities of requests that are kept, Records runs that are over.
+	// Keys are identities of requests, Records are finished runs.
 	Keys    []Identity
 	Records []RunRef
 	// Sessions requests all sessions, and Judges is set if some may end: none is renewed
@@ -49,7 +49,7 @@ type Need struct {
 	Naming    []string
 	// Tokens and Drains request all of them.
 	Tokens, Drains bool
-	// Notes are notes by name: needed is which version each has (AddNote).
+	// Notes are names of notes whose versions are needed (AddNote).
 	Notes []string
 	// Executors requests the executors of XXL-JOB that are registered or listed
 	// (UseExecutors).
@@ -61,13 +61,13 @@ type Need struct {
 // RunRef names a run. Job is the job of the run if the caller knows it, zero otherwise.
 type RunRef struct{ Run, Job job.ID }
 
-// SlotNeed asks for the members of a slot: the runs that hold it, the first store.MaxBatch
+// SlotNeed requests the members of a slot: the runs that hold it, the first store.MaxBatch
 // that wait for it, by due time and id, and the first store.MaxBatch that are ready for it
 // and due no later than Until. Batch.MoreWaiting sets how many more wait. For the slot of a
 // pool, its size is needed as well (AddPool).
 type SlotNeed struct {
 	Key string
-	// Job is set where the slot belongs to one job: no run of another one is in it.
+	// Job is set if the slot belongs to one job, so that only its runs are in it.
 	Job   job.ID
 	Until store.RunRef
 }
@@ -137,7 +137,7 @@ func (n *Need) slot(key string, uid job.ID, until store.RunRef) {
 	}
 }
 
-// later reports whether a place in the order of due time and id is behind another.
+// later reports whether a place in the order of due time and id is after another.
 func later(a, b store.RunRef) bool { return a.Compare(b) > 0 }
 
 // facts records which data of a batch is loaded. A decision that reads anything else panics
@@ -194,8 +194,8 @@ func (f *facts) reset() {
 	}
 }
 
-// Guard makes decisions panic that read data outside their needs: a bug of this package,
-// which a store that happens to load more would hide.
+// Guard makes a decision panic if it reads data outside its needs: a bug of this package,
+// which a store that loads more would hide.
 func (b *Batch) Guard() { b.facts.guarded = true }
 
 // Answered declares that all of a need is loaded: data that was not added does not exist.
@@ -259,24 +259,24 @@ func (b *Batch) Answered(n *Need) {
 	f.hasDrains = f.hasDrains || n.Drains
 }
 
-// HasWhole says that all unfinished runs of a job are added.
+// HasWhole declares that all unfinished runs of a job are added.
 func (b *Batch) HasWhole(uid job.ID) { put(&b.facts.whole, uid, true) }
 
-// HasSlot says that the members of a slot are added, as SlotNeed describes, as far as a
-// place in their order. EndOfSlot is behind all of them.
+// HasSlot declares that the members of a slot are added, as SlotNeed describes, up to a
+// place in their order. EndOfSlot is after all of them.
 func (b *Batch) HasSlot(key string, until store.RunRef) {
 	if has, ok := b.facts.slots[key]; !ok || later(until, has) {
 		put(&b.facts.slots, key, until)
 	}
 }
 
-// EndOfSlot is behind all members of a slot.
+// EndOfSlot is after all members of a slot.
 var EndOfSlot = store.RunRef{Due: time.Unix(0, math.MaxInt64).UTC()}
 
-// HasFollowers says that the jobs that follow one are added.
+// HasFollowers declares that the followers of a job are added.
 func (b *Batch) HasFollowers(upstream string) { put(&b.facts.upstreams, upstream, true) }
 
-// AddNamed adds the job that has a full name.
+// AddNamed adds the job with a full name.
 func (b *Batch) AddNamed(full string, j *Job) {
 	put(&b.facts.names, full, b.AddJob(j).UID)
 }
@@ -284,10 +284,10 @@ func (b *Batch) AddNamed(full string, j *Job) {
 // AddFollows adds the full names of the jobs that one follows.
 func (b *Batch) AddFollows(full string, upstreams []string) { put(&b.facts.follows, full, upstreams) }
 
-// AddRunning adds a run that a session runs.
+// AddRunning adds a running run of a session.
 func (b *Batch) AddRunning(session, run job.ID) { put(&b.facts.busy, session, run) }
 
-// AddOver says that something of a session was reaped.
+// AddOver declares that a run of a session was reaped.
 func (b *Batch) AddOver(session job.ID) { put(&b.facts.over, session, true) }
 
 // AddNaming adds a job that names a calendar.
@@ -314,7 +314,7 @@ func (b *Batch) UseExecutors(registered []store.Registration, listed []job.Docum
 	b.facts.executors = store.Candidates(registered, listed)
 }
 
-// UseDrains adds why nodes take no runs.
+// UseDrains adds the drains of nodes.
 func (b *Batch) UseDrains(all map[string]*store.Drain) { b.facts.drains = all }
 
 // missing panics in a guarded batch: a decision reads data that it did not request.
@@ -558,8 +558,8 @@ func (b *Batch) lookRecords(n *Need, ref RunRef) {
 	}
 }
 
-// lookAround requests the inputs of decisions that may end a run, which may be claimed on a
-// node, "" for its present one.
+// lookAround requests the inputs of decisions that may end a run. A claim passes its node;
+// "" is the run's current node.
 func (b *Batch) lookAround(n *Need, m *member, node string) {
 	if m.around {
 		return
@@ -595,7 +595,7 @@ func (b *Batch) lookAround(n *Need, m *member, node string) {
 	m.around = all
 }
 
-// lookEdit requests the inputs of a change of a job that gets a policy.
+// lookEdit requests the inputs of a change of a job to a policy.
 func (b *Batch) lookEdit(n *Need, j *Job, p *Policy) {
 	whole := false
 	for _, p := range [...]*Policy{j.Policy, p} {

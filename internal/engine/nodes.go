@@ -9,7 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// The rules about the rights of a node, for code that applies them outside of a step.
+// Rules about the rights of a node, for use outside of a step.
 
 // Belongs reports whether a run belongs to the node, or session, on which it was placed: it
 // is bound and was placed. The zero value is no place.
@@ -20,12 +20,12 @@ func MayGoTo[T comparable](bound bool, placed, other T) bool {
 	return !Belongs(bound, placed) || placed == other
 }
 
-// JobVersion is a job as far as an attempt that was claimed ahead depends on it.
+// JobVersion is the part of a job on which early claims depend.
 type JobVersion struct {
 	Job     job.ID
 	Version int64
 	Changed time.Time
-	Deleted bool // also set for a job that is not known
+	Deleted bool // also set for an unknown job
 }
 
 // VersionOf returns the version of a job. j may be nil.
@@ -36,9 +36,9 @@ func VersionOf(j *store.Job) JobVersion {
 	return JobVersion{j.Definition.UID, j.Definition.Version, j.Definition.Status.Changed, j.Deleted}
 }
 
-// Recalls reports whether an attempt of a run that was claimed under a version of the job, and has
-// not started, is given back. An attempt that was due when the job was changed counts as started:
-// the answer to the change names it as running. A flow that has begun keeps its definition.
+// Recalls reports whether an unstarted attempt that was claimed under a version of the job is
+// released. An attempt that was due when the job was changed counts as started: the response to
+// the change names it as running. A flow that has begun keeps its definition.
 func (v *JobVersion) Recalls(r *job.Run, claimedUnder int64) bool {
 	changed := v.Deleted || claimedUnder != v.Version
 	return changed && r.Due.After(v.Changed) && !isStep(r)
@@ -57,11 +57,11 @@ func BootRuns(j *store.Job, session, process job.ID) []store.TriggerItem {
 	return items
 }
 
-// Turn reports whether a live session has its turn for work that one of them should do each
-// time, such as reaping. Times are numbered; nodes with access to the store take turns,
-// that is planners and nodes with the API: if one is gone or stuck, the next does the work
-// a time later. Two that disagree for a moment both do it, or neither. The own session
-// counts as live even if it is not listed.
+// Turn reports whether a live session has its turn for work that one node should do at a
+// time, such as reaping. Turns are numbered and rotate among nodes with access to the
+// store, that is planners and nodes with the API: if one is dead or stuck, the next does
+// the work a turn later. Two nodes that disagree for a moment may both do it, or neither.
+// The own session counts as live even if it is not listed.
 func Turn(self job.ID, live []store.Session, number int64) bool {
 	keeps := func(s store.Session) bool { return s.Has(store.RolePlanner) || s.Has(store.RoleAPI) }
 	keepers := slices.ContainsFunc(live, keeps)

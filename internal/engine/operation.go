@@ -9,12 +9,12 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Operation is one atomic step of a store: data that lists its needs, and a decision. Its
-// fields hold the outcomes. It may be decided several times, each time with another batch:
-// the last one counts.
+// Operation is one atomic step of a store: it declares its needs and decides. Its fields
+// hold the outcomes. Decide may be called several times, each time with another batch: the
+// last call counts.
 type Operation interface {
-	// Need requests the inputs of the decision that the batch does not know yet. It is
-	// called again after each load, until it requests nothing more.
+	// Need requests the inputs of the decision that the batch lacks. It is called again
+	// after each load, until it requests nothing more.
 	Need(b *Batch, n *Need)
 	// Decide changes the batch. After an error nothing of it is written.
 	Decide(b *Batch) error
@@ -48,7 +48,7 @@ type Plan struct {
 	Session  job.ID
 	Items    []store.PlanItem
 	Outcomes []store.PlanOutcome
-	// Claims are what became of the runs with a token.
+	// Claims are the results for the runs with a token.
 	Claims []store.ClaimOutcome
 }
 
@@ -193,7 +193,7 @@ func (b *Batch) claimed(by *store.Session, a store.Attempt) store.ClaimOutcome {
 	return out
 }
 
-// Release gives attempts back: see store.Working.
+// Release returns claimed attempts: see store.Working.
 type Release struct {
 	Session  job.ID
 	Attempts []store.Attempt
@@ -240,7 +240,7 @@ type Finish struct {
 	// Session is the reporting session, which receives the runs that became ready for it.
 	Session job.ID
 	Results []store.Result
-	// Past are records that the store does not have any more.
+	// Past are records that have left the store.
 	Past     []store.Record
 	Outcomes []store.FinishOutcome
 }
@@ -261,7 +261,7 @@ func (o *Finish) Need(b *Batch, n *Need) {
 	}
 }
 
-// recall adds the records of a run that the store does not have any more.
+// recall adds the records of a run that have left the store.
 func (o *Finish) recall(b *Batch, run job.ID) {
 	for i := range o.Past {
 		if o.Past[i].Run.ID == run {
@@ -378,8 +378,8 @@ func (o *Alert) Decide(b *Batch) error {
 	return nil
 }
 
-// Tidy ends runs that will never start and expired pauses, and removes completed jobs that
-// are due for removal. The given ones are only candidates.
+// Tidy ends runs that will never start, ends expired pauses, and removes completed jobs
+// that are due for removal. Its fields are only candidates.
 type Tidy struct {
 	Runs []RunRef
 	Jobs []job.ID
@@ -443,7 +443,7 @@ func (o *Tidy) Decide(b *Batch) error {
 	return nil
 }
 
-// FillSlots gives slots to waiting runs, after it has ended those before them that can never start.
+// FillSlots gives slots to waiting runs, and ends earlier ones that can never start.
 type FillSlots struct{ Slots []SlotNeed }
 
 // Need requests the members of the slots, and the inputs of the ends.

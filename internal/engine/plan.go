@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// OnTime is how long an occurrence may have been due when it is planned and
-	// still counts as on time: a restart of a node is not downtime.
+	// OnTime is how overdue an occurrence may be when it is planned and still count as on
+	// time: a restart of a node is not downtime.
 	OnTime = 30 * time.Second
-	// countMax is how far missed occurrences are counted: a job that was due
-	// every second for a year must not cost seconds.
+	// countMax bounds the count of missed occurrences: a job that was due every second
+	// for a year must not take seconds.
 	countMax = 10_000
 )
 
-// Timing is what decides when a job is planned.
+// Timing determines when a job is planned.
 type Timing struct {
 	UID      job.ID
 	Schedule cron.Schedule
@@ -31,11 +31,11 @@ type Timing struct {
 	Jitter  time.Duration
 	Spread  time.Duration
 	Missed  job.Missed
-	// MissedLimit is how many occurrences job.MissedAll catches up.
+	// MissedLimit is the most occurrences that job.MissedAll catches up.
 	MissedLimit int
 	// LateBy is how late a run may start; negative is without end.
 	LateBy time.Duration
-	// MaxRuns is how many occurrences become runs; 0 is without end.
+	// MaxRuns is the most occurrences that become runs; 0 is without end.
 	MaxRuns int
 	// Serial is set for a job that catches up on all missed occurrences with runs that wait
 	// for each other, or for a pool.
@@ -63,9 +63,9 @@ type Decision struct {
 	// CatchUp is the end of the missed occurrences after To that further decisions catch up
 	// on, zero for none.
 	CatchUp time.Time
-	// Complete says that nothing follows.
+	// Complete is set if no occurrence follows.
 	Complete bool
-	// Next is the first scheduled time after To, zero when nothing follows.
+	// Next is the first scheduled time after To, zero if no occurrence follows.
 	Next time.Time
 }
 
@@ -76,7 +76,7 @@ type Occurrence struct {
 	NextDue   time.Time // when the next one is due, zero for none
 }
 
-// Span is occurrences that are recorded as missed.
+// Span is a sequence of missed occurrences with one record.
 type Span struct {
 	First, Last time.Time
 	Count       int // at most countMax are counted
@@ -184,15 +184,15 @@ func (t *Timing) Resume(policy job.Missed, from Progress, now time.Time) Decisio
 	return d
 }
 
-// gap is the occurrences from the first, which is one, to a moment: they were missed.
+// gap is a sequence of missed occurrences, from the first one up to a moment.
 type gap struct {
 	first, last time.Time
 	why         string // "" if no node planned them in time
 	absences    []store.Absence
 }
 
-// makeUp applies the policy to a gap: it catches up on at most left of it, the first, since
-// max_runs ends the schedule, within the bound for now.
+// makeUp applies the policy to a gap: it catches up on at most the first left occurrences,
+// since max_runs ends the schedule, within the current bound.
 func (t *Timing) makeUp(d *Decision, g gap, now time.Time, left, most int) {
 	want := 0
 	switch t.Missed {
@@ -227,7 +227,7 @@ func (t *Timing) catchUp(d *Decision, g gap, begin, now time.Time, most int) {
 		d.CatchUp = g.last
 	}
 
-	// Everything before the first that is caught up is one record.
+	// All occurrences before the first caught-up one are one record.
 	until := g.last
 	if len(d.Due) > 0 {
 		until = d.Due[0].Scheduled.Add(-1)
@@ -250,7 +250,7 @@ func (t *Timing) catchUp(d *Decision, g gap, begin, now time.Time, most int) {
 	}
 }
 
-// span counts the occurrences from first, which is one, to last.
+// span counts the occurrences from first, an occurrence itself, to last.
 func (t *Timing) span(first, last time.Time) (Span, bool) {
 	if first.After(last) {
 		return Span{}, false
@@ -269,7 +269,7 @@ func (t *Timing) span(first, last time.Time) (Span, bool) {
 }
 
 // latest returns the last n occurrences after one moment and up to another. It examines
-// doubling windows that end there, so that the cost follows n and not the time.
+// doubling windows that end there, so that the cost grows with n and not with the time.
 func latest(s cron.Schedule, after, until time.Time, n int) []time.Time {
 	if n <= 0 {
 		return nil
@@ -310,8 +310,7 @@ func (t *Timing) due(scheduled, following time.Time) time.Time {
 	return due
 }
 
-// share returns a part of a duration that is always the same for a job, a
-// purpose and a number.
+// share returns a fixed part of a duration for a job, a purpose and a number.
 func (t *Timing) share(most time.Duration, purpose string, n int64) time.Duration {
 	return share(t.UID, most, purpose, n)
 }

@@ -15,8 +15,8 @@ func (j *Job) repeats(planner job.ID, item *store.PlanItem) bool {
 	return j.Planner == planner && j.Cursor.Equal(item.To) && (!item.From.Equal(item.To) || j.State == job.JobCompleted)
 }
 
-// claimsWhole reports whether the step that plans a run may claim it. The shares of a job that is
-// split depend on each other, and a flow begins with its steps.
+// claimsWhole reports whether the step that plans a run may claim it. The shards of a split job
+// depend on each other, and a flow begins with its steps.
 func (p *Policy) claimsWhole(n *store.NewRun) bool { return p.Flow == nil && n.Shards == 0 }
 
 // lookClaims requests the inputs of an item's claims.
@@ -82,8 +82,7 @@ func (b *Batch) claimPlanned(by *store.Session, planned store.PlanOutcome, uid j
 	return out
 }
 
-// isBehind reports whether a run of the same slot is ready that was due before: it is claimed
-// first.
+// isBehind reports whether an earlier run of the same slot is ready: it is claimed first.
 func (b *Batch) isBehind(j *Job, run job.ID) bool {
 	r := b.run(run)
 	if r == nil || !j.Policy.Contends(&r.Run) {

@@ -11,8 +11,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// lateGrace is the least time that a run has to start in: with late_by 0 it
-// must start on time, and no claim takes no time.
+// lateGrace is the least time for a run to start: with late_by 0 it must start on time,
+// but a claim takes time.
 const lateGrace = time.Second
 
 // Policy is the decision data of a version of a job. It is immutable: a store compiles it
@@ -25,7 +25,7 @@ type Policy struct {
 	Start, End  time.Time
 	MaxRuns     int
 	Jitter      time.Duration
-	PutOff      time.Duration // how much later than scheduled an occurrence is due at most
+	PutOff      time.Duration // the longest delay of an occurrence after its scheduled time
 	On          []Upstream
 	Boot        bool
 	DeleteAfter time.Duration // negative: the completed job is kept
@@ -61,8 +61,8 @@ type Policy struct {
 	Labels    map[string]string
 	Handler   string
 
-	// Reported says that something else does the work and reports it: Belfry starts nothing.
-	// Grace is how long after it is due a report may come.
+	// Reported is set for external work that is reported: Belfry does not start it. Grace is
+	// how long after the due time a report may come.
 	Reported bool
 	Grace    time.Duration
 
@@ -71,7 +71,7 @@ type Policy struct {
 	Strategy job.Strategy
 }
 
-// Upstream is a job whose runs make another one due.
+// Upstream is a job whose ended runs make another job due.
 type Upstream struct {
 	Job     string // "namespace/name"
 	Outcome job.UpstreamOn
@@ -202,15 +202,15 @@ func (p *Policy) SlotKey(r *job.Run, node string) string {
 // PoolOfSlot returns the full name of the pool whose slot has a key.
 func PoolOfSlot(slot string) (pool string, ok bool) { return strings.CutPrefix(slot, poolSlot) }
 
-// Contends reports whether the overlap policy may stop this run or others of its
-// slot, so that a step which starts or ends the run must know about them. In a pool
-// that of other jobs may, also after an edit by which this one has left it.
+// Contends reports whether the overlap policy may stop this run or others of its slot, so
+// that a step that starts or ends the run must read them. In a pool the policies of other
+// jobs may, even after an edit by which this job has left the pool.
 func (p *Policy) Contends(r *store.Run) bool {
 	return p.Overlap != job.OverlapAllow || p.overlap(r) != job.OverlapAllow || p.Pool != "" || strings.HasPrefix(r.Slot, poolSlot)
 }
 
-// gains reports whether another attempt may begin because that of a run is lost: its retry,
-// the next one in its slot, or what follows it in its flow. Its node ends it before.
+// gains reports whether the loss of an attempt may start another one: its retry, the next
+// run in its slot, or the next steps of its flow. Its node must end it before.
 func (p *Policy) gains(r *store.Run) bool {
 	_, pooled := PoolOfSlot(r.Slot)
 	return pooled || p.overlap(r) != job.OverlapAllow || r.Kind == job.RunStep || r.Kind == job.RunByFlow ||
@@ -234,7 +234,7 @@ func (p *Policy) overlap(r *store.Run) job.Overlap {
 }
 
 // caughtUp returns the overlap policy of caught-up runs; "" is the job's. All of them must
-// run, in order: they wait for each other, and are bounded by missed_limit and not by
+// run in order, so they wait for each other and are bounded by missed_limit, not
 // queue_limit.
 func (p *Policy) caughtUp() job.Overlap {
 	if p.Overlap == job.OverlapSkip || p.Overlap == job.OverlapQueue {
@@ -266,8 +266,8 @@ func (p *Policy) lateAfter(kind job.RunKind, due time.Time) time.Time {
 	return due.Add(max(p.LateBy, lateGrace))
 }
 
-// Fit is what a policy says of every run of its job that has not started: Batch.Refit applies it
-// after an edit. A store may keep it once for all of them.
+// Fit is the effect of a policy on every unstarted run of its job: Batch.Refit applies it after
+// an edit. A store may keep it once for all of them.
 type Fit struct {
 	Pool          string
 	Broadcast     bool
@@ -275,7 +275,7 @@ type Fit struct {
 	LateBy        time.Duration
 }
 
-// Fit returns what the policy says of runs that have not started.
+// Fit returns the effect of the policy on unstarted runs.
 func (p *Policy) Fit() Fit { return Fit{p.Pool, p.Broadcast, p.NeedsPrevious, p.LateBy} }
 
 func (f *Fit) policy() *Policy {
@@ -304,8 +304,7 @@ func (p *Policy) retryDelay(run job.ID, n int) time.Duration {
 	return time.Duration(delay).Round(time.Millisecond) + share(run, p.RetryJitter, "retry", int64(n))
 }
 
-// retries reports whether an attempt that ended so is followed by another one, as
-// far as the outcome decides.
+// retries reports whether the policy retries an attempt with a result.
 func (p *Policy) retries(r *store.Result) bool {
 	if !slices.Contains(p.RetryOn, job.RetryOn(r.Outcome)) || r.Permanent && r.Outcome == job.OutcomeFailed {
 		return false

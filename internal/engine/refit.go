@@ -45,7 +45,7 @@ func (o *Refit) Decide(b *Batch) error {
 	return nil
 }
 
-// retime makes the text of a job that decides when it is due.
+// retime writes the timing text of a job.
 func (b *Batch) retime(j *Job) error {
 	timing, err := TimingText(j.Document.Filled, b.calendarsOf(j.Document))
 	if err != nil {

@@ -14,14 +14,14 @@ import (
 // noReport is the reason of a run that waits for a report.
 const noReport = "no report has come yet"
 
-// reportEarly is how long before it is due a report may come for an occurrence: the clock of
-// whatever runs the work may be ahead.
+// reportEarly is how long before an occurrence is due its report may come: the clock of the
+// reporting machine may be ahead.
 const reportEarly = 10 * time.Second
 
 // isReportedStart reports whether the start of a run was reported: its end is awaited then.
 func isReportedStart(j *Job, m *member) bool { return j.Policy.Reported && !m.First.IsZero() }
 
-// unreported reports whether a report of a run does not come any more.
+// unreported reports whether it is too late for a report of a run.
 func (b *Batch) unreported(r *store.Run) (job.Outcome, string, bool) {
 	switch {
 	case r.LateAfter.IsZero() || !b.now.After(r.LateAfter):
@@ -32,7 +32,7 @@ func (b *Batch) unreported(r *store.Run) (job.Outcome, string, bool) {
 	return job.OutcomeTimedOut, fmt.Sprintf("its start was reported at %s, and no end until %s", inUTC(r.First), inUTC(r.LateAfter)), true
 }
 
-// Report says that work which something else does has started or ended: see store.Working.
+// Report records the start or the end of external work: see store.Working.
 type Report struct {
 	store.Report
 	Outcome store.ReportOutcome
@@ -58,9 +58,9 @@ func (o *Report) Need(b *Batch, n *Need) {
 	}
 }
 
-// Decide finds the run that the report is about, or makes one, and starts or ends it.
+// Decide finds or creates the run of the report, and starts or ends it.
 //
-// Accounted: a report that no occurrence waits for leaves a run of its own.
+// Accounted: a report without a waiting occurrence creates a run.
 func (o *Report) Decide(b *Batch) error {
 	o.Outcome = store.ReportOutcome{}
 	j := b.job(o.Job)
@@ -120,7 +120,7 @@ func (o *Report) Decide(b *Batch) error {
 	return nil
 }
 
-// start notes that work has started.
+// start records the start of work.
 func (o *Report) start(b *Batch, j *Job, at time.Time) error {
 	if running := b.reported(j, job.ID{}); running != nil && o.Lock {
 		return fmt.Errorf("start of job %s: run %s has not ended: %w", j.FullName(), running.ID, store.ErrExists)
@@ -137,8 +137,8 @@ func (o *Report) start(b *Batch, j *Job, at time.Time) error {
 	return nil
 }
 
-// renew puts off when the end of a run is expected: its work is still running. A run that is
-// over stays so.
+// renew postpones the expected end of a run whose work is still running. A finished run
+// stays finished.
 func (o *Report) renew(b *Batch, j *Job) {
 	o.Outcome.Run = o.Run
 	if m := b.reported(j, o.Run); m != nil {
@@ -146,8 +146,8 @@ func (o *Report) renew(b *Batch, j *Job) {
 	}
 }
 
-// await expects the end of a run within the grace from now on. A report of its start may have
-// been held up, so the grace does not begin with the start.
+// await expects the end of a run within the grace from now on. The report of its start may
+// have been delayed, so the grace does not begin at the start.
 func (o *Report) await(b *Batch, j *Job, m *member) {
 	m.LateAfter = b.now.Add(max(j.Policy.Grace, lateGrace))
 	o.Outcome.Until = m.LateAfter
@@ -214,7 +214,7 @@ func isTooLate(m *member, at time.Time) bool {
 	return !m.LateAfter.IsZero() && at.After(m.LateAfter)
 }
 
-// own makes a run for a report that no occurrence waits for.
+// own creates a run for a report without a waiting occurrence.
 func (o *Report) own(b *Batch, j *Job, at time.Time) *member {
 	key := o.Key
 	if key == "" {

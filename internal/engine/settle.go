@@ -11,11 +11,11 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Release decides about attempts that were claimed and surely not started: they become
-// ready again, or end if they were cancelled or withdrawn in the meantime. The one
-// scheduled last comes first, since it was the last to raise the floor. Without a session
-// they were handed over: a node that releases claims unknown to it must not release an
-// attempt that it has just handed over.
+// Release decides about attempts that were claimed and certainly not started: they become
+// ready again, or end if they were cancelled or withdrawn meanwhile. The one scheduled
+// last is first, since it was the last to raise the floor. Without a session they were
+// handed over: a node that releases unknown claims must not release an attempt that it
+// has just handed over.
 func (b *Batch) Release(session job.ID, attempts []store.Attempt) {
 	scheduled := func(a store.Attempt) (at time.Time) {
 		if m := b.run(a.Run); m != nil {
@@ -60,7 +60,7 @@ func (b *Batch) release(a store.Attempt) {
 func cancelled(by, reason string) string { return "cancelled by " + by + because(reason) }
 
 // Cancel decides about the cancel of a run: it ends at once if it is not running, else its
-// node is cancelled. It returns the resulting run, and false if it is unknown. For a finished
+// node must end it. It returns the resulting run, and false if it is unknown. For a finished
 // run the store adds its records.
 func (b *Batch) Cancel(id job.ID, by, reason string) (store.Run, bool) {
 	m := b.run(id)
@@ -124,8 +124,8 @@ func (b *Batch) Settle(id job.ID) bool {
 	return false
 }
 
-// silence returns for how long a node has been silent that was not needed before a
-// moment.
+// silence returns for how long a node has been silent, at most since a moment before
+// which it was not needed.
 func (b *Batch) silence(node string, since time.Time) time.Duration {
 	for _, s := range b.allSessions() {
 		if s.Node == node && s.Renewed.After(since) {
@@ -135,9 +135,8 @@ func (b *Batch) silence(node string, since time.Time) time.Duration {
 	return Silence(b.now, since, maps.Values(b.sessions))
 }
 
-// Reap ends a running attempt as lost, if it is, or if it belongs to a
-// predecessor of the reaper. It reports whether it did. The session that it ran
-// under is over.
+// Reap ends a running attempt that is lost, or that belongs to a predecessor of the
+// reaper, and reports whether it did. The attempt's session is then over.
 func (b *Batch) Reap(reaper *store.Session, a store.Attempt) bool {
 	m := b.run(a.Run)
 	if m == nil || m.removed || !runs(m, a) || isHandedOver(&m.Run) || isFlow(&m.Run) {

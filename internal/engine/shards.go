@@ -8,11 +8,11 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Shards are the numbers of some shards of an occurrence, as a store keeps them and people
-// can read them: "0,3". A run that is not split has none.
+// Shards are the numbers of some shards of an occurrence, as readable text for a store:
+// "0,3". A run that is not split has none.
 type Shards string
 
-// with returns the shards plus the one of a run.
+// with returns the shards plus that of a run.
 func (s Shards) with(r *job.Run) Shards {
 	n := strconv.Itoa(r.Shard)
 	switch {
@@ -24,7 +24,7 @@ func (s Shards) with(r *job.Run) Shards {
 	return s + Shards(","+n)
 }
 
-// without returns the shards minus the one of a run, and none for a run without shards: it
+// without returns the shards minus that of a run, and none for a run without shards, which
 // does the work of all.
 func (s Shards) without(r *job.Run) Shards {
 	if r.Shards == 0 {

@@ -8,11 +8,11 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Nodes are judged by their silence in one way, which is here: only time in which the
-// store was reachable counts. While the store is away no node can be heard, so a session
-// that was renewed without a gap is the witness that the store was there.
+// All rules about silence are here: only time in which the store was reachable counts.
+// During an outage of the store every node is silent, so a session that was renewed
+// without a gap is the witness that the store was reachable.
 
-// Renew notes a renewal of a session at a moment of the store's clock.
+// Renew records a renewal of a session at a moment of the store's clock.
 func Renew(s *store.Session, now time.Time) {
 	if now.Sub(s.Renewed) > store.SessionLife {
 		s.BeforeGap, s.Steady = s.Renewed, now
@@ -20,9 +20,9 @@ func Renew(s *store.Session, now time.Time) {
 	s.Renewed = now
 }
 
-// Silence returns for how long a node has been silent that was heard last at a moment.
-// Sessions that are renewed are the witnesses: each vouches for the time since it is
-// steady, and the longest counts. Without a witness it is 0.
+// Silence returns how long a node has been silent since its last renewal. Renewed
+// sessions are the witnesses: each vouches for the time since it is steady, and the
+// longest counts. Without a witness it is 0.
 func Silence(now, heard time.Time, sessions iter.Seq[*store.Session]) time.Duration {
 	var longest time.Duration
 	for witness := range sessions {
@@ -47,7 +47,7 @@ func IsLive(now time.Time, s *store.Session, sessions iter.Seq[*store.Session]) 
 	}
 	known := false
 	for witness := range sessions {
-		// A session that began after the silence did says nothing about the time before.
+		// A session that began after the silence proves nothing about the time before.
 		if !isWitness(now, witness) || witness.BeforeGap.IsZero() && witness.Steady.After(s.Renewed) {
 			continue
 		}
@@ -68,9 +68,9 @@ func silentFor(now, heard time.Time, witness *store.Session) time.Duration {
 	return now.Sub(heard) - max(0, witness.Steady.Sub(gap))
 }
 
-// LostAfter returns for how long the node of a running attempt may be silent: what the job
-// said at the claim, because the node ends the attempt by that. A run that a Belfry of
-// before 2026-12 has claimed does not say it; the job as it is has the answer then.
+// LostAfter returns how long the node of a running attempt may be silent: the value of the
+// job at the claim, because the node ends the attempt by that. Runs claimed before version
+// 2026-12 lack it; for them the current job counts.
 func LostAfter(r *store.Run, policy time.Duration) time.Duration {
 	return cmp.Or(r.LostAfter, policy)
 }
@@ -81,8 +81,8 @@ func IsLost(now time.Time, lostAfter time.Duration, session *store.Session, sess
 	return session == nil || Silence(now, session.Renewed, sessions) > lostAfter
 }
 
-// IsForgotten reports whether a session was silent for so long that it is removed once it
-// has no running attempts.
+// IsForgotten reports whether a session was silent for so long that it can be removed,
+// once it has no running attempts.
 func IsForgotten(now time.Time, s *store.Session, sessions iter.Seq[*store.Session]) bool {
 	return Silence(now, s.Renewed, sessions) > store.SilenceMax
 }

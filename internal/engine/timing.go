@@ -12,8 +12,8 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// timingText is the part of a job that decides when it is due and where. Its
-// JSON is the text that equal jobs share.
+// timingText is the part of a job that determines when it is due and where. Its JSON is
+// the text that equal jobs share.
 type timingText struct {
 	// Namespace is where calendars are looked up, and Calendars the versions of those that
 	// are named: a changed calendar makes another text. So does one that was deleted and
@@ -33,9 +33,9 @@ type timingText struct {
 	Serial bool `json:"serial,omitzero"`
 }
 
-// TimingText writes what decides when a job is due and where it is placed. The
-// job's defaults are filled in. Two jobs with the same text are planned alike,
-// but for jitter and spread, which go by the uid.
+// TimingText writes the part of a job that determines when it is due and where it is
+// placed. The job's defaults are filled in. Two jobs with the same text are planned
+// alike, except for jitter and spread, which depend on the uid.
 func TimingText(filled *job.Job, calendars job.Calendars) (string, error) {
 	t, err := timingOf(filled, calendars)
 	if err != nil {
@@ -87,13 +87,13 @@ func timingOf(filled *job.Job, calendars job.Calendars) (timingText, error) {
 			t.Calendars[name], t.CalendarUIDs[name] = c.Version, c.UID
 		}
 	}
-	// Runs that follow other runs are not the planner's business.
+	// The planner does not plan runs that follow other runs.
 	t.Schedule.On, t.Schedule.AfterEnd, t.Schedule.Boot, t.Schedule.DeleteAfter = nil, 0, false, nil
 	return t, nil
 }
 
-// WhyDefaults says what of the defaults of a server, which the schedule of a job depends on,
-// is another by two texts that TimingText has written for it.
+// WhyDefaults compares two timing texts of a job, and names the server defaults whose change
+// affects its schedule.
 func WhyDefaults(was, is string) string {
 	var of [2]struct {
 		Schedule struct{ Timezone string }
@@ -109,8 +109,8 @@ func WhyDefaults(was, is string) string {
 	return "the defaults of the server were changed"
 }
 
-// SameOccurrences reports whether by two texts that TimingText has written for one job,
-// with the same calendars, the same occurrences exist.
+// SameOccurrences reports whether two timing texts of a job, with the same calendars,
+// have the same occurrences.
 func SameOccurrences(a, b string) bool {
 	type part struct{ Namespace, Calendars, Schedule json.RawMessage }
 	var of [2]part
@@ -129,8 +129,7 @@ func lookUp(calendars job.Calendars, namespace, name string) *job.Calendar {
 	return calendars(namespace, name)
 }
 
-// TimingOf returns what decides when a job falls due. The job's defaults are
-// filled in.
+// TimingOf returns the timing of a job. The job's defaults are filled in.
 func TimingOf(filled *job.Job, uid job.ID, calendars job.Calendars) (Timing, error) {
 	t, err := timingOf(filled, calendars)
 	if err != nil {
@@ -141,8 +140,8 @@ func TimingOf(filled *job.Job, uid job.ID, calendars job.Calendars) (Timing, err
 	return timing, err
 }
 
-// NamesCalendars reports whether a text that TimingText has written is compiled with
-// calendars. Within a string the quotes would be escaped.
+// NamesCalendars reports whether a timing text has calendars. Within a string the quotes
+// would be escaped.
 func NamesCalendars(text string) bool { return strings.Contains(text, `"calendars":`) }
 
 // Whereabouts are where the runs of a job are placed.

@@ -8,14 +8,14 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Upcoming is a job and the moment at which it falls due next.
+// Upcoming is a job and its next due time.
 type Upcoming struct {
 	Next time.Time
 	Job  job.ID
 }
 
-// Compare orders by moment, and jobs of one moment by uid, which is the order of their
-// creation.
+// Compare orders by due time, and jobs of the same time by uid, which is the order of
+// their creation.
 func (u Upcoming) Compare(other Upcoming) int {
 	return cmp.Or(u.Next.Compare(other.Next), bytes.Compare(u.Job[:], other.Job[:]))
 }

@@ -11,12 +11,12 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// placePages is how many batches of runs a round places at most.
+// placePages is the most batches of runs that a round places.
 const placePages = 10
 
 // placeRest assigns runs without a node: followers, manual runs requested while no node was
-// live, and runs of nodes that have left. If they are many the next round continues: runs
-// that fit no node do not hide others.
+// live, and runs of nodes that have left. If they are many the next round continues, so
+// that runs without a matching node do not block others.
 func (p *Planner) placeRest(ctx context.Context) error {
 	looked := p.Look == nil
 	for range placePages {
@@ -37,7 +37,7 @@ func (p *Planner) placeRest(ctx context.Context) error {
 		live, mine := p.Live(), p.Partitions()
 		last, full := runs[len(runs)-1], len(runs) == store.MaxBatch
 		runs = slices.DeleteFunc(runs, func(r store.Run) bool {
-			return !mine.Has(job.Partition(r.JobUID)) // who plans the job also places its runs
+			return !mine.Has(job.Partition(r.JobUID)) // the planner of a job also places its runs
 		})
 		places, err := p.placesOf(ctx, runs)
 		if err != nil {

@@ -1,7 +1,7 @@
 // Package planner writes the runs of the next seconds into the store, ahead of time and
 // assigned to nodes. internal/timetable decides what to plan; this package reads its inputs
 // from the store and writes its decisions. The store compares the planner's view of a job,
-// so that two planners of one job do no harm. It runs nothing.
+// so that two planners of one job do no harm.
 package planner
 
 import (
@@ -50,8 +50,8 @@ type Config struct {
 	// Partitions are the partitions that this node plans now. It has the jobs of all, to
 	// answer when they fall due.
 	Partitions func() store.Partitions
-	// Look refreshes Live and Partitions. It is called for runs without a node, possibly
-	// those of one that has just left. May be nil.
+	// Look refreshes Live and Partitions. It is called for runs without a node, whose
+	// node may just have left. May be nil.
 	Look func(ctx context.Context) error
 	// ClaimWith lets the worker of this node claim runs in the step that plans them: see
 	// worker.ClaimWith. May be nil.
@@ -69,7 +69,7 @@ type Config struct {
 // pause is the wait after an error of the store.
 const pause = time.Second
 
-// Stats are the planner's numbers at a moment.
+// Stats are metrics of the planner.
 type Stats = timetable.Stats
 
 // Planner plans. Use New.
@@ -84,7 +84,7 @@ type Planner struct {
 
 	// Only Run uses the following: the positions in the feeds of changed jobs and of runs
 	// to be placed, whether jobs are held, when the table was last compared with the store,
-	// and whether the answer counts now.
+	// and whether the result of the comparison counts.
 	since    int64
 	unplaced store.RunRef
 	saidHeld bool
@@ -97,7 +97,7 @@ type Planner struct {
 	executorsRead time.Time
 }
 
-// New makes a planner; Run makes it work.
+// New returns a planner; Run runs it.
 func New(c Config) *Planner {
 	return &Planner{Config: c, mind: timetable.New(c.Store.LookAhead(), lanes.Of), sync: make(chan chan error), ready: make(chan struct{})}
 }
@@ -195,10 +195,10 @@ func (p *Planner) Sync(ctx context.Context) error {
 	}
 }
 
-// Ready is closed when all jobs were read once.
+// Ready is closed when all jobs have been read once.
 func (p *Planner) Ready() <-chan struct{} { return p.ready }
 
-// round does everything once.
+// round does each task of the planner once.
 func (p *Planner) round(ctx context.Context) error {
 	if err := p.refresh(ctx); err != nil {
 		return err
@@ -299,8 +299,8 @@ func (p *Planner) planSome(ctx context.Context, now time.Time) (err error) {
 	return nil
 }
 
-// plan writes a batch to the store. Due runs for this node are claimed in the same step, as
-// far as its worker has room, which saves half of the steps.
+// plan writes a batch to the store. Due runs for this node are claimed in the same step,
+// within the capacity of its worker, which saves half of the steps.
 func (p *Planner) plan(ctx context.Context, v *timetable.View, b *timetable.Batch) (outcomes []store.PlanOutcome, err error) {
 	var due []*store.NewRun
 	var runs []store.ReadyRun
@@ -335,7 +335,7 @@ func (p *Planner) measureRoom(ctx context.Context, wanted bool) error {
 	return nil
 }
 
-// sayHeld logs that jobs have begun to wait, and that none does any more.
+// sayHeld logs when jobs begin to wait, and when none waits any more.
 func (p *Planner) sayHeld() {
 	var held int
 	p.ask(func(mind *timetable.Timetable) { held = mind.Held() })
@@ -349,11 +349,11 @@ func (p *Planner) sayHeld() {
 	}
 }
 
-// ClockStepped must be called after a step of the wall clock: the queue is in the old time.
+// ClockStepped must be called after a step of the wall clock: the queue uses the old time.
 func (p *Planner) ClockStepped() { p.ask((*timetable.Timetable).ClockStepped) }
 
-// NextAfter returns when a job falls due first at a moment or after it, as far as
-// this node plans it; the zero time and false if it does not.
+// NextAfter returns the first due time of a job at a moment or after it; the zero time
+// and false if this node does not plan it.
 func (p *Planner) NextAfter(uid job.ID, at time.Time) (next time.Time, ok bool) {
 	p.ask(func(mind *timetable.Timetable) { next, ok = mind.NextAfter(uid, at) })
 	return next, ok
@@ -362,8 +362,8 @@ func (p *Planner) NextAfter(uid job.ID, at time.Time) (next time.Time, ok bool) 
 // Upcoming returns the jobs that fall due first at a moment or after it: at most n, which
 // is positive, in order, after a position; the zero Upcoming is the beginning. With the
 // same moment for all pages an unchanged job is on exactly one. Jobs without a known due
-// time are omitted. Planning waits for some ten microseconds at a time, for any number of
-// jobs.
+// time are omitted. It blocks planning for some ten microseconds at a time, for any
+// number of jobs.
 func (p *Planner) Upcoming(at time.Time, after engine.Upcoming, n int) []engine.Upcoming {
 	scan := timetable.NewScan(at, after, n)
 	var parts int
@@ -376,8 +376,8 @@ func (p *Planner) Upcoming(at time.Time, after engine.Upcoming, n int) []engine.
 	return scan.Found()
 }
 
-// Timings returns the schedules of the active jobs, equal ones once. Of restricts the jobs;
-// nil means all.
+// Timings returns the distinct schedules of the active jobs. Of restricts the jobs; nil
+// means all.
 func (p *Planner) Timings(of []job.ID) (list []forecast.Timing) {
 	p.ask(func(mind *timetable.Timetable) { list = mind.Timings(of) })
 	return list

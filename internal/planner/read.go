@@ -10,12 +10,12 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// How the table comes to agree with the store: the changes of all jobs are read as they
-// come, cursors where another planner has moved them, and now and then both are compared.
+// The updates of the table from the store: the planner reads all changes of jobs, cursors
+// that another planner has moved, and compares both at intervals.
 
 const (
-	// page is how many changed jobs, and how many cursors of jobs that were another's, are
-	// read before something else is done.
+	// page is the most changed jobs, and the most cursors moved by other planners, that
+	// are read at once.
 	page = 5000
 
 	// compareEvery is how often the table is compared with the store, which counts its
@@ -26,7 +26,7 @@ const (
 	compareAgain = 5 * time.Second
 )
 
-// refresh reads the jobs that have changed, and takes note of the partitions that it has.
+// refresh reads the changed jobs, and updates its partitions.
 func (p *Planner) refresh(ctx context.Context) error {
 	partitions := p.Partitions()
 	next, err := p.readJobs(ctx, store.AllPartitions, p.since, nil)
@@ -42,7 +42,7 @@ func (p *Planner) refresh(ctx context.Context) error {
 	return nil
 }
 
-// compareSoon has the table compared with the store in a while.
+// compareSoon schedules a comparison of the table with the store.
 func (p *Planner) compareSoon() { p.compared = time.Now().Add(compareAgain - compareEvery) }
 
 // readCursors reads unknown cursors of jobs, at most n of them.
@@ -69,8 +69,8 @@ type counted struct {
 }
 
 // compare compares the table with the store. They only differ in jobs that were deleted
-// while this node could not read, so long ago that the feed no longer has them: those are
-// removed. Nothing waits for the store's count.
+// while this node could not read, and whose tombstones are gone: those are removed. The
+// comparison runs in the background.
 func (p *Planner) compare(ctx context.Context) error {
 	if p.compared.IsZero() {
 		p.compared = time.Now() // all was just read
@@ -108,7 +108,7 @@ func (p *Planner) compareWith(ctx context.Context, sums *[job.Partitions]store.P
 	if twice == (store.Partitions{}) {
 		return nil
 	}
-	// Differing partitions are read completely, and the read is right.
+	// Differing partitions are read completely, and the store is right.
 	read := map[job.ID]bool{}
 	if _, err := p.readJobs(ctx, twice, 0, read); err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// errFenced says that an attempt must not start any more.
+// errFenced means that it is too late to start an attempt.
 var errFenced = errors.New("the node could not reach the store for too long to start it safely")
 
 // fenced reports whether an attempt is past its fence.
@@ -23,7 +23,7 @@ func (w *Worker) fenced(it *item) bool {
 	return it.With.fence > 0 && w.Boot() > w.Renewed()+it.With.fence
 }
 
-// prepared is the material for starting an attempt, made at its claim.
+// prepared is the prepared state of an attempt, made at its claim.
 type prepared struct {
 	ctx      context.Context
 	cancel   context.CancelCauseFunc // ends it
@@ -38,27 +38,28 @@ type prepared struct {
 	deadline time.Duration // when it comes, by the boot clock; 0 for none
 	ended    executor.Result
 	over     time.Time // when it had ended
-	// result is filled in at the end: the results of a herd must not need memory then, nor
-	// be copied from one list to a longer one.
+	// result is filled in at the end: the results of many simultaneous runs must not
+	// allocate then, nor be copied to a longer list.
 	result result
 }
 
-// prepare makes the material for starting an attempt.
+// prepare prepares an attempt.
 func (w *Worker) prepare(ctx context.Context, it *item) {
 	w.make(it, w.Output.Capture(it.With.run.ID, it.Attempt.Number))
 	p := it.With.prepared
 	p.attempt.Data, p.problem = w.dataOf(ctx, it)
 }
 
-// make makes the material for an attempt, except the data of its templates.
+// make prepares an attempt, except for the data of its templates.
 func (w *Worker) make(it *item, capture *output.Capture) {
 	it.With.fence = agenda.FenceOf(&it.With.job.Filled.Policy, it.With.run)
 	definition := it.With.job.Filled
 	p := &prepared{executor: w.Executors(definition), capture: capture}
-	// It outlives the context of Run, and is ended by endAll. Without a parent it
-	// costs a third, at the instant too.
+	// It outlives the context of Run, and is ended by endAll. Without a parent it costs a
+	// third, also at the start.
 	p.ctx, p.cancel = context.WithCancelCause(context.Background())
-	// Read now and not at the instant, when a herd reads thousands of places in memory.
+	// Read now and not at the start, when thousands of simultaneous runs would read
+	// scattered memory.
 	due, timeout := it.With.run.Due, time.Duration(0)
 	if t := definition.Policy.Timeout; t != nil {
 		timeout = time.Duration(*t)
@@ -75,8 +76,7 @@ func (w *Worker) make(it *item, capture *output.Capture) {
 					return err
 				}
 			}
-			// A timeout counts from here: waiting for room to start is no
-			// part of it.
+			// The timeout begins here: it excludes the wait for capacity.
 			if timeout > 0 {
 				p.timeout = time.AfterFunc(timeout, func() { p.cancel(executor.ErrTimeout) })
 				p.deadline = w.Boot() + timeout
@@ -101,7 +101,7 @@ func (w *Worker) make(it *item, capture *output.Capture) {
 	it.With.prepared = p
 }
 
-// discard releases the material of an attempt that does not start.
+// discard releases the prepared state of an attempt that does not start.
 func (p *prepared) discard() {
 	p.cancel(nil)
 	p.capture.Close()
@@ -146,7 +146,7 @@ func (w *Worker) resultOf(it *item) *result {
 	}
 	if ended.Unstarted {
 		// A cancelled attempt is over although it never began. Any other may still run,
-		// here or elsewhere: its timeout counts from the moment that it takes effect.
+		// here or elsewhere: its timeout begins when it takes effect.
 		cause := context.Cause(p.ctx)
 		res.unstarted = !errors.Is(cause, executor.ErrCancelled)
 		switch {
@@ -161,7 +161,7 @@ func (w *Worker) resultOf(it *item) *result {
 	if w.Observer != nil && !p.started.IsZero() && !res.handedOver {
 		w.Observer.Ended(it.Ready.Job, res.Outcome, res.Ended)
 	}
-	// Asked first: there are thousands a second, and debug logs are rare.
+	// Checked first: there are thousands a second, and debug logs are rare.
 	if w.Log.Enabled(p.ctx, slog.LevelDebug) {
 		w.Log.Debug("an attempt has ended", "job", it.With.run.Namespace+"/"+it.With.run.Name, "run", it.With.run.ID, "attempt", it.Attempt.Number,
 			"outcome", res.Outcome, "reason", res.Reason, "took", res.Ended.Sub(res.Started))
@@ -174,11 +174,11 @@ func (w *Worker) resultOf(it *item) *result {
 	return res
 }
 
-// unstartedEvery is how often the log says that attempts were not started: a shortage
-// concerns all of them.
+// unstartedEvery is the shortest interval between log lines about unstarted attempts: a
+// shortage affects all of them.
 const unstartedEvery = 10 * time.Second
 
-// sayUnstarted logs why an attempt was not started, and that it is tried again.
+// sayUnstarted logs why an attempt was not started and is retried.
 func (w *Worker) sayUnstarted(it *item, reason string) {
 	if left, ok := w.unstarted.Allow(time.Now()); ok {
 		w.Log.Warn("an attempt was not started; retrying", "job", it.With.run.Namespace+"/"+it.With.run.Name, "run", it.With.run.ID,
@@ -204,7 +204,7 @@ func (w *Worker) safely(p *prepared, out executor.Output) (ended executor.Result
 	return p.executor.Run(p.ctx, p.attempt, out)
 }
 
-// dataOf returns what templates are executed with.
+// dataOf returns the data for templates.
 func (w *Worker) dataOf(ctx context.Context, it *item) (data job.TemplateData, err error) {
 	r, definition := it.With.run, it.With.job.Filled
 	data = job.TemplateData{
@@ -228,7 +228,7 @@ func (w *Worker) dataOf(ctx context.Context, it *item) (data job.TemplateData, e
 	return data, err
 }
 
-// endRunning ends those attempts that run and are chosen.
+// endRunning ends the chosen running attempts.
 func (w *Worker) endRunning(cause error, choose func(*item) bool) {
 	w.decide(func(mind *agenda.Agenda[claim]) {
 		mind.Items(agenda.Running, func(it *item) {

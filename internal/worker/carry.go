@@ -14,8 +14,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Carried is an attempt that continues while the process of its node executes another version
-// of the program.
+// Carried is an attempt that continues while the node's process executes another version of
+// the program.
 type Carried struct {
 	// Claim is the store's answer to its claim.
 	Claim   wire.Claim `json:"claim"`
@@ -59,8 +59,8 @@ func (w *Worker) Carry(ctx context.Context) error {
 	return nil
 }
 
-// carries reports whether an attempt that runs can continue without this program. One with secrets
-// cannot: the next program would not know what to mask.
+// carries reports whether a running attempt can continue without this program. One with secrets
+// cannot: the next program would not know the values to mask.
 func carries(it *item) bool {
 	if it.With.prepared.secrets != nil {
 		return false
@@ -69,7 +69,7 @@ func carries(it *item) bool {
 	return ok && c.Carries()
 }
 
-// TakeCarried returns the attempts that continue. They are not running any more for this worker.
+// TakeCarried returns the attempts that continue. For this worker they are no longer running.
 func (w *Worker) TakeCarried() (list []Carried) {
 	w.decide(func(mind *agenda.Agenda[claim]) {
 		for _, it := range mind.All(agenda.Carried) {
@@ -99,7 +99,7 @@ func (w *Worker) ended(it *item) {
 		Verdict: store.Started, Job: it.With.job, Run: *it.With.run, Steps: it.With.steps, Item: it.With.item, Index: it.With.index, Together: it.With.together,
 	}
 	written, err := wire.ClaimOf(outcome)
-	if err != nil { // a job that was read cannot be written: then nothing continues with it
+	if err != nil { // a job that cannot be encoded: its attempt cannot continue
 		p.ended = executor.Result{Outcome: job.OutcomeLost, Reason: err.Error()}
 		w.finished(it)
 		return
@@ -108,8 +108,8 @@ func (w *Worker) ended(it *item) {
 	w.decide(func(*agenda.Agenda[claim]) { it.State, it.With.carried = agenda.Carried, c })
 }
 
-// Adopt continues with attempts that an earlier version of the program in this process has
-// begun. It is called before Run.
+// Adopt continues attempts that an earlier version of the program has started in this
+// process. It is called before Run.
 func (w *Worker) Adopt(list []Carried) error {
 	var items []*item
 	for i := range list {
@@ -141,8 +141,8 @@ func (w *Worker) Adopt(list []Carried) error {
 	return nil
 }
 
-// End ends attempts that cannot be continued, because their session is over, and returns when
-// nothing of them runs. Their results cannot count.
+// End ends attempts that cannot continue because their session is over, and returns when none
+// of them runs. Their results do not count.
 func End(list []Carried, executors Executors) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(executor.ErrFenced)

@@ -45,15 +45,14 @@ func (w *Worker) claimLoop(ctx context.Context, claims *trouble.Trouble, again *
 	}
 }
 
-// backoff is the wait after an error, shared by all loops with the same calls: the wait of
-// one loop in an outage says nothing of the next outage, whose end another loop may have
-// seen.
+// backoff is the wait after an error. Loops with the same calls share it, since another
+// loop may have seen the end of an outage.
 type backoff struct {
 	mu   sync.Mutex
 	next time.Duration
 }
 
-// after returns how long to wait after a call that went so.
+// after returns how long to wait after the result of a call.
 func (b *backoff) after(err error) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -85,15 +84,15 @@ func (w *Worker) gather() (batch []*item, within lanes.Set, next time.Duration) 
 	return batch, within, next
 }
 
-// claim asks the store for a batch and acts on the answers.
+// claim claims a batch in the store and acts on the responses.
 func (w *Worker) claim(ctx context.Context, batch []*item) error {
 	return w.claimBy(ctx, batch, func(attempts []store.Attempt) ([]store.ClaimOutcome, error) {
 		return w.Store.Claim(ctx, w.Self.ID, attempts)
 	})
 }
 
-// ClaimWith lets a step that makes runs for this node claim them at once. It is given the tokens
-// for the first of them, as many as there is room for, and returns the answers to their claims.
+// ClaimWith lets a step that creates runs for this node claim them at once. The call receives
+// tokens for the first runs, within the capacity, and returns the results of their claims.
 func (w *Worker) ClaimWith(ctx context.Context, runs []store.ReadyRun, step func(tokens []job.ID) ([]store.ClaimOutcome, error)) error {
 	var batch []*item
 	if !w.drained() {
@@ -113,7 +112,7 @@ func (w *Worker) ClaimWith(ctx context.Context, runs []store.ReadyRun, step func
 	})
 }
 
-// claimBy makes a call that claims a batch, and acts on the answers.
+// claimBy makes a call that claims a batch, and acts on the responses.
 func (w *Worker) claimBy(ctx context.Context, batch []*item, call func([]store.Attempt) ([]store.ClaimOutcome, error)) (err error) {
 	defer func() {
 		if err != nil {
@@ -142,7 +141,7 @@ func (w *Worker) claimBy(ctx context.Context, batch []*item, call func([]store.A
 		return err
 	}
 
-	// Slow preparations are made now rather than at the instant, when a herd starts.
+	// Slow preparations are made now rather than at the start of many simultaneous runs.
 	for _, it := range started {
 		w.prepare(ctx, it)
 	}
@@ -171,7 +170,7 @@ func (w *Worker) claimBy(ctx context.Context, batch []*item, call func([]store.A
 	return err
 }
 
-// outliving returns a context that ends reportAfterStop after another one.
+// outliving returns a context that ends reportAfterStop after its parent.
 func outliving(ctx context.Context) (context.Context, context.CancelFunc) {
 	outer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -188,7 +187,7 @@ func outdated(it *item) bool {
 	return version.Recalls(&it.With.run.Run, it.With.run.Version)
 }
 
-// stealLoop takes over overdue runs of any node.
+// stealLoop steals overdue runs of any node.
 func (w *Worker) stealLoop(ctx context.Context) {
 	overdue := trouble.With(w.Log, "cannot read overdue runs", "reading overdue runs works again")
 	wait := time.NewTimer(stealEvery)
@@ -212,7 +211,7 @@ func (w *Worker) stealLoop(ctx context.Context) {
 	}
 }
 
-// steal reads overdue runs as far as there is room to run them.
+// steal reads overdue runs within the capacity of this node.
 func (w *Worker) steal(ctx context.Context) error {
 	if w.drained() {
 		return nil

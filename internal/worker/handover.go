@@ -13,14 +13,15 @@ import (
 
 const (
 	// numbersReserved is the number of handover numbers that a node reserves at once:
-	// enough for a second at its highest rate.
+	// enough for a second at the highest rate.
 	numbersReserved = 1000
 	// numbersTries is how often an attempt gets new numbers when its own are taken: a
 	// restored store may reserve some twice.
 	numbersTries = 3
 )
 
-// errNotRunning says that an attempt is not this node's to hand over.
+// errNotRunning means that the attempt does not run on this node, so it cannot hand it
+// over.
 var errNotRunning = errors.New("the attempt is not running on this node any more")
 
 // handing is an attempt that waits to be handed over.
@@ -35,8 +36,8 @@ type handed struct {
 	err    error
 }
 
-// handovers are attempts that wait to be handed over: while a batch is in flight the next
-// gathers.
+// handovers are attempts that wait to be handed over: the next batch gathers while one is
+// in flight.
 type handovers struct {
 	mu      sync.Mutex
 	waiting []*handing
@@ -59,7 +60,7 @@ func (q *handovers) add(h *handing) {
 	signal(q.wake)
 }
 
-// take takes a batch, and leaves the remaining ones to the next.
+// take takes a batch, and leaves the rest to the next.
 func (q *handovers) take() []*handing {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -73,7 +74,8 @@ func (q *handovers) take() []*handing {
 	return batch
 }
 
-// handOver notes in the store that a receiver outside of Belfry does the work of an attempt.
+// handOver records in the store that a receiver outside of Belfry does the work of an
+// attempt.
 func (w *Worker) handOver(ctx context.Context, it *item, h *store.Handover) (int64, error) {
 	// Before the store has it: from then on it does not count the attempt as this node's.
 	w.decide(func(mind *agenda.Agenda[claim]) {
@@ -104,7 +106,7 @@ func (w *Worker) handOverLoop(ctx context.Context) {
 	}
 }
 
-// handOverAll hands a batch over and answers those who wait.
+// handOverAll hands a batch over and answers the waiting attempts.
 func (w *Worker) handOverAll(ctx context.Context, batch []*handing) {
 	for try := 0; len(batch) > 0; try++ {
 		list := make([]store.Handover, len(batch))

@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// busyFrom is how many claims within agenda.LookEvery make a worker busy: more than a small
-	// machine can make processes, also after a pause, so that the garbage counts. busyFor
-	// is how long it is taken for busy then.
+	// busyFrom is the number of claims within agenda.LookEvery that make a worker busy: more
+	// than a small machine can start processes, so that the cost of garbage matters. busyFor is
+	// how long it then counts as busy.
 	busyFrom = 10 * store.MaxBatch
 	busyFor  = 15 * time.Second
 )
 
-// fenceLoop checks the fences every second. It waits for nothing: they matter most while
-// the store does not answer.
+// fenceLoop checks the fences every second. It never waits for the store: fences matter
+// most while the store does not answer.
 func (w *Worker) fenceLoop(ctx context.Context) {
 	ticker := time.NewTicker(agenda.LookEvery)
 	defer ticker.Stop()
@@ -80,8 +80,8 @@ func (r *room) leave() {
 	}
 }
 
-// makeRoom gives the garbage collector room while the worker is busy, and for some time
-// after that: herds come again.
+// makeRoom raises the garbage collector's target while the worker is busy, and for some
+// time after that, since bursts recur.
 func (w *Worker) makeRoom(r *room, busy bool) {
 	switch {
 	case w.NeedRoom == nil:
@@ -94,7 +94,7 @@ func (w *Worker) makeRoom(r *room, busy bool) {
 	}
 }
 
-// enforceFences ends the attempts that another node may soon take for lost.
+// enforceFences ends the attempts that another node may soon declare lost.
 func (w *Worker) enforceFences() {
 	w.endRunning(executor.ErrFenced, w.fenced)
 }
@@ -120,7 +120,7 @@ func (w *Worker) reconcile(ctx context.Context) error {
 	w.decide(func(mind *agenda.Agenda[claim]) {
 		unknown = mind.Compare(mine, before,
 			func(it *item, r *store.Run) { it.With.prepared.cancel(cancelled(r)) },
-			// Whatever it does now cannot count.
+			// Its result cannot count.
 			func(it *item) { it.With.prepared.cancel(executor.ErrFenced) })
 	})
 	return w.releaseAll(ctx, unknown)
@@ -139,16 +139,16 @@ func (w *Worker) recallAll(ctx context.Context, hint store.Hint) error {
 	return w.recall(ctx, items)
 }
 
-// recall releases runs claimed ahead and not started, whose job was paused, deleted or
-// rescheduled before they were due: the store then settles them as withdrawn, unless the
-// new schedule has the occurrence too. An edit that keeps the schedule recalls as well, so
-// that the run is claimed again under the current definition.
+// recall releases early claims whose job was paused, deleted or rescheduled before they
+// were due: the store then settles the runs as withdrawn, unless the new schedule has the
+// occurrence too. An edit that keeps the schedule recalls as well, so that the run is
+// claimed again under the current definition.
 func (w *Worker) recall(ctx context.Context, items []*item) error {
 	held := map[job.ID][]*item{}
 	for _, it := range items {
 		held[it.With.run.JobUID] = append(held[it.With.run.JobUID], it)
 	}
-	// Earliest starts first: a herd has thousands.
+	// Earliest starts first: there may be thousands.
 	soonest := make(map[job.ID]time.Time, len(held))
 	for uid, list := range held {
 		soonest[uid] = slices.MinFunc(list, func(a, b *item) int { return a.With.run.Due.Compare(b.With.run.Due) }).With.run.Due

@@ -24,24 +24,23 @@ const (
 	laneResults = 4 * store.MaxBatch
 )
 
-// result is the end of an attempt, to be reported. Until the store has it, it
-// takes capacity as a running attempt does: while the store fails nothing new is
-// claimed, and nothing is dropped.
+// result is the unreported result of an attempt. Until the store has it, it occupies
+// capacity like a running attempt: so during an outage the worker claims no more runs and
+// drops no result.
 type result struct {
 	store.Result
 	item *item
-	// unstarted is set when the attempt has not taken effect: it is released
-	// and not finished.
+	// unstarted is set when the attempt had no effect: it is released, not finished.
 	unstarted bool
 	// handed is set when the store may have recorded a receiver outside of Belfry, and
 	// handedOver when a receiver has the work: then nothing is reported.
 	handed, handedOver bool
 }
 
-// Spool keeps results while the store does not have them. Its methods may be called from many
+// Spool keeps results until the store has them. Its methods may be called from many
 // goroutines.
 type Spool interface {
-	// Keep keeps a result, which does not change any more.
+	// Keep keeps a result, which no longer changes.
 	Keep(r *store.Result)
 	// Forget forgets the result of an attempt, by its token.
 	Forget(token job.ID)
@@ -77,8 +76,8 @@ func (q *results) add(r *result) {
 }
 
 // batch takes the first waiting results for a report. While another report is in flight,
-// and until reportEvery after the last one, only a full batch is worth a call, unless in a
-// hurry. Otherwise it returns the remaining time.
+// and until reportEvery after the last one, only a full batch justifies a call, unless in
+// a hurry. Otherwise it returns the remaining time.
 func (q *results) batch(hurry bool, in *lanes.Lanes) (batch []*result, within lanes.Set, wait time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -120,7 +119,7 @@ func (q *results) take(n int, busy lanes.Set) (batch []*result, within lanes.Set
 	return batch, within
 }
 
-// refused takes a batch back, to be reported first.
+// refused returns a batch to the front of the queue.
 func (q *results) refused(batch []*result) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -128,14 +127,14 @@ func (q *results) refused(batch []*result) {
 	q.reporting -= len(batch)
 }
 
-// taken forgets a batch that the store has.
+// taken removes a batch that the store has.
 func (q *results) taken(batch []*result) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.reporting -= len(batch)
 }
 
-// len returns how many the store does not have.
+// len returns the number of unreported results.
 func (q *results) len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -160,7 +159,7 @@ func order(a, b bool) int {
 	return 1
 }
 
-// toReport takes results for a batch. It hurries when runs wait for the room that they make.
+// toReport takes results for a batch. It hurries when runs wait for the capacity.
 func (w *Worker) toReport() (batch []*result, within lanes.Set, wait time.Duration) {
 	batch, within, wait = w.results.batch(w.load().Pending > 0, w.Lanes)
 	w.decide(func(*agenda.Agenda[claim]) {
@@ -272,7 +271,7 @@ func (w *Worker) reported(batch []*result, ready []store.ReadyRun, sent time.Dur
 	w.results.taken(batch)
 }
 
-// awaitReports waits until everything is reported, for a while.
+// awaitReports waits for a limited time until all results are reported.
 func (w *Worker) awaitReports(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, reportAfterStop)
 	defer cancel()
@@ -300,7 +299,7 @@ func (w *Worker) awaitReports(ctx context.Context) {
 // namedMax is the number of results named in the log, which also has the total.
 const namedMax = 20
 
-// nameUnreported names the results that wait.
+// nameUnreported names the unreported results.
 func (w *Worker) nameUnreported() {
 	for _, r := range w.results.first(namedMax) {
 		if r.unstarted || r.handedOver {

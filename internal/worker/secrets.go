@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// secretsWithin is how long an attempt waits for its secrets before it is given back, so that
-	// another node may have it that reaches them.
+	// secretsWithin is how long an attempt waits for its secrets before it is released, so that a
+	// node that reaches them may claim it.
 	secretsWithin = 30 * time.Second
 	// secretsAgain is the wait after a failure to read them, which doubles.
 	secretsAgain = 500 * time.Millisecond
 )
 
-// fetched are the secrets of an attempt, which are read from its claim on.
+// fetched are the secrets of an attempt; reading begins at its claim.
 type fetched struct {
 	done   chan struct{} // closed when the other fields are set
 	values map[string]string

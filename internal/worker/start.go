@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	// idleMax is how many goroutines wait for further attempts. More are made
-	// for a herd and end with it.
+	// idleMax is the most goroutines that wait for attempts. More are started for a burst
+	// and end with it.
 	idleMax = 64
-	// startsFirst is how long ended attempts, and their reports, wait for pending starts of
-	// the same instant: a result is in no hurry, and a late start is visible.
+	// startsFirst is how long ended attempts and their reports wait for pending starts of
+	// the same instant: a late start is visible, a late result is not.
 	startsFirst = 20 * time.Millisecond
 )
 
@@ -37,12 +37,12 @@ func (w *Worker) startLoop(ctx context.Context) {
 }
 
 // starter executes attempts in the order of their start, on reused goroutines. While starts
-// are pending, exactly one goroutine is coming for them: each that takes an attempt summons
-// another for the next one, and then executes its own. So a herd of short attempts needs
-// few goroutines, and a herd of waiting attempts one for each.
+// are pending, exactly one goroutine is on its way to take one: each goroutine that takes
+// an attempt wakes another for the next, and then executes its own. So a burst of short
+// attempts needs few goroutines, and a burst of waiting attempts one for each.
 //
-// The work after an attempt waits until the others have begun: in a herd of short attempts
-// it is a good part of the total.
+// The work after an attempt waits until the others have begun: in a burst of short
+// attempts it is a large part of the total.
 type starter struct {
 	begin func(*item) // executes it
 	end   func(*item) // does the rest
@@ -103,7 +103,7 @@ func (s *starter) work() {
 	}
 }
 
-// next waits for and returns the next attempt to begin, or an ended one. It returns nil
+// next waits for and returns the next attempt to start, or an ended one. It returns nil
 // when the goroutine must end. last is the attempt that this goroutine has ended, or nil;
 // summoned is set for a summoned goroutine.
 func (s *starter) next(last *item, summoned bool) (it *item, ended bool) {
@@ -142,7 +142,7 @@ func (s *starter) next(last *item, summoned bool) (it *item, ended bool) {
 	return it, false
 }
 
-// endings are ended attempts, in order. The memory of a herd is kept for the next.
+// endings are ended attempts, in order. The memory of a burst is kept for the next.
 type endings struct {
 	items []*item
 	first int
@@ -161,7 +161,7 @@ func (e *endings) pop() *item {
 	return it
 }
 
-// long reports whether the first have waited for as long as they may.
+// long reports whether the first have waited for the maximum.
 func (e *endings) long() bool {
 	return e.len() > 0 && e.items[len(e.items)-1].With.prepared.over.Sub(e.items[e.first].With.prepared.over) > startsFirst
 }
@@ -187,7 +187,7 @@ func (s *starter) settle() {
 	}
 }
 
-// close ends the goroutines when all attempts that were added have ended.
+// close ends the goroutines when all added attempts have ended.
 func (s *starter) close() {
 	s.mu.Lock()
 	s.over = true

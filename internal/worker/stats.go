@@ -8,12 +8,12 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Stats are the worker's numbers at a moment.
+// Stats are metrics of the worker.
 type Stats struct {
-	// Held are the unclaimed runs in memory, Pending those of them that are due.
+	// Held are the unclaimed runs in memory, Pending the due ones among them.
 	Held, Pending int
-	// Busy are the attempts that take capacity, Results those of them whose result the
-	// store has not acknowledged.
+	// Busy are the attempts that occupy capacity, Results those of them with an
+	// unacknowledged result.
 	Busy, Results int
 }
 
@@ -23,7 +23,7 @@ func (w *Worker) Stats() Stats {
 	return Stats{Held: load.Held, Pending: load.Pending, Busy: load.Busy, Results: w.results.len()}
 }
 
-// Running is an attempt that is running.
+// Running is a running attempt.
 type Running struct {
 	Job     string // its full name
 	Run     job.ID

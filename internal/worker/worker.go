@@ -1,7 +1,6 @@
-// Package worker claims the runs that are assigned to a node when they are due,
-// executes them and reports how they ended. Which runs it may start is decided
-// in the store; this package only tries in time, keeps within the capacity of
-// the node, and sees to it that no result is lost while the store lives.
+// Package worker claims the due runs of a node, executes them and reports their results.
+// The store decides which runs may start; this package tries in time, keeps within the
+// capacity of the node, and keeps results until the store has them.
 package worker
 
 import (
@@ -21,7 +20,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Journal keeps on this machine which attempts have begun.
+// Journal records on this machine which attempts have started.
 type Journal interface {
 	Announce(run job.ID, attempt int) error
 	Forget(run job.ID, attempt int)
@@ -30,8 +29,8 @@ type Journal interface {
 // Observer counts attempts. It is called by many goroutines on hot paths: it must not wait
 // or take long.
 type Observer interface {
-	// Started receives the lateness of a started attempt, Ended is called at its end. An
-	// attempt that never begins has neither.
+	// Started receives the lateness of a started attempt, Ended is called at its end.
+	// Neither is called for an attempt that never starts.
 	Started(late time.Duration)
 	// Resumed is called for an attempt continued from an earlier version of the program in
 	// this process.
@@ -50,17 +49,17 @@ type Config struct {
 	// Executors is called for each attempt; nil means that the node cannot run the job.
 	Executors Executors
 	Output    *output.Collector
-	// Journal records each attempt before it begins and when the store has its result, so
+	// Journal records each attempt before it starts and when the store has its result, so
 	// that the next process on this machine knows which may have taken effect. May be nil.
 	Journal Journal
-	// Spool keeps results until the store has them, beyond the life of this process. May be nil.
+	// Spool keeps results on disk until the store has them. May be nil.
 	Spool Spool
-	// Observer is called when attempts begin and end. May be nil.
+	// Observer is called when attempts start and end. May be nil.
 	Observer Observer
 	// Lanes are the lanes of this node. May be nil.
 	Lanes *lanes.Lanes
-	// NeedRoom is called when the rate is so high that garbage collection takes a good part
-	// of the time; the returned function is called at the end. May be nil.
+	// NeedRoom is called when the rate is so high that garbage collection takes much of the
+	// time; the returned function is called at the end. May be nil.
 	NeedRoom func() (done func())
 	// Capacity bounds how many attempts may run at once, StealAfter is how long a
 	// run of another node must be overdue to be taken over.
@@ -69,12 +68,12 @@ type Config struct {
 	// Renewed returns when the last acknowledged renewal of the session was
 	// sent, by Boot.
 	Renewed func() time.Duration
-	// Drained reports whether this node is to take no runs. May be nil.
+	// Drained reports whether this node is drained. May be nil.
 	Drained func() bool
 	Boot    func() time.Duration
 	Now     func() time.Time
-	// Around returns a scheduled time of a job, in the job's zone, between its neighbours.
-	// If it fails, the attempt is released.
+	// Around returns a scheduled time of a job, in the job's zone, with the previous and
+	// next one. If it fails, the attempt is released.
 	Around func(ctx context.Context, j *store.Job, scheduled time.Time) (previous, same, next time.Time, err error)
 	// Secrets returns the values of all secrets that an attempt names. After an error other
 	// than *secret.Missing, which may be temporary, the attempt is not started and retried
@@ -97,8 +96,7 @@ const (
 	// thousand edits a second must not be a thousand reads on each node.
 	heedEvery = 50 * time.Millisecond
 	heedBurst = 10
-	// leaveEvery is the interval at which a leaving worker checks whether its attempts have
-	// ended.
+	// leaveEvery is the interval of a leaving worker's checks for the end of its attempts.
 	leaveEvery = 50 * time.Millisecond
 	// stealEvery is the interval of polls for overdue runs of other nodes.
 	stealEvery = 250 * time.Millisecond
@@ -110,7 +108,7 @@ const (
 	backoffMax = 5 * time.Second
 )
 
-// Worker works. Use New.
+// Worker claims, executes and reports runs. Use New.
 type Worker struct {
 	Config
 	base time.Time // moments on the monotonic clock count from here
@@ -145,8 +143,8 @@ type claim struct {
 	item     []byte
 	index    int
 	together bool
-	// fence is when the attempt must have ended, after the last renewal; 0 when nothing is
-	// gained by its loss.
+	// fence is when the attempt must have ended, after the last renewal; 0 if its loss
+	// starts no other attempt.
 	fence time.Duration
 	// carried is the state for continuing under another program; nil if it does not.
 	carried *Carried
@@ -178,7 +176,7 @@ func (w *Worker) decide(decide func(mind *agenda.Agenda[claim])) {
 	}
 }
 
-// New makes a worker; Run makes it work.
+// New returns a worker; Run runs it.
 func New(c Config) *Worker {
 	w := &Worker{
 		Config: c, base: time.Now(), unstarted: trouble.Limit{Every: unstartedEvery}, mind: agenda.New[claim](c.Capacity, lanes.Of),
@@ -190,12 +188,12 @@ func New(c Config) *Worker {
 	return w
 }
 
-// Run works until ctx ends. Then attempts that run are ended with the cause of
-// ctx, executor.ErrFenced or else executor.ErrStopped, and Run returns when their
-// results are reported or the store did not take them for reportAfterStop. Call
-// Leave before for a gentle stop.
+// Run works until ctx ends. Then it ends running attempts with the cause of ctx,
+// executor.ErrFenced or else executor.ErrStopped, and returns when their results are
+// reported, or after reportAfterStop without a response of the store. Call Leave before
+// for a gentle stop.
 func (w *Worker) Run(ctx context.Context) error {
-	// Reports outlive ctx for a moment, as attempts do.
+	// Reports outlive ctx for a moment, like attempts.
 	outer, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var loops, reporters sync.WaitGroup
@@ -224,7 +222,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	return nil
 }
 
-// signal wakes a loop, if it is not awake already.
+// signal wakes a loop, unless it is awake.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -291,8 +289,8 @@ func (w *Worker) heedLoop(ctx context.Context) {
 	}
 }
 
-// revoke ends cancelled attempts and releases revoked runs, beginning with what takes one
-// call in all.
+// revoke ends cancelled attempts and releases revoked runs, beginning with the work that
+// takes a single call.
 func (w *Worker) revoke(ctx context.Context, hint store.Hint) error {
 	if hint&store.HintCancels != 0 && w.has(hint) {
 		if err := w.reconcile(ctx); err != nil {
@@ -310,7 +308,7 @@ func (w *Worker) revoke(ctx context.Context, hint store.Hint) error {
 	return nil
 }
 
-// has reports whether a hint may be about a run that this node has claimed or is claiming.
+// has reports whether a hint may concern a run that this node has claimed or is claiming.
 func (w *Worker) has(hint store.Hint) (yes bool) {
 	w.decide(func(mind *agenda.Agenda[claim]) {
 		yes = mind.AnyBusy(func(it *item) bool { return hint.MayConcern(it.Ready.ID) })
@@ -318,8 +316,8 @@ func (w *Worker) has(hint store.Hint) (yes bool) {
 	return yes
 }
 
-// drained reports whether this node is to take no runs. The store refuses its claims
-// in any case: it need not try.
+// drained reports whether this node is drained. The store refuses its claims anyway, so
+// it need not try.
 func (w *Worker) drained() bool { return w.Drained != nil && w.Drained() }
 
 // lookLoop polls for runs assigned to the node.
@@ -351,7 +349,7 @@ func (w *Worker) lookLoop(ctx context.Context) {
 			err = w.hinted(ctx)
 			wake, rested = nil, time.After(max(restAsked(began), min(again.after(err), agenda.LookEvery)))
 			if err == nil {
-				continue // it may be that the store was not asked
+				continue // the store may not have been called
 			}
 		}
 		if ctx.Err() == nil {
@@ -360,7 +358,7 @@ func (w *Worker) lookLoop(ctx context.Context) {
 	}
 }
 
-// hinted polls for runs that are due at once.
+// hinted polls for immediately due runs.
 func (w *Worker) hinted(ctx context.Context) error {
 	var windows []agenda.Window
 	var hint store.Hint
@@ -418,7 +416,7 @@ func (w *Worker) readWindow(ctx context.Context, window agenda.Window) error {
 	}
 }
 
-// hold takes runs, whose read began at a moment, into memory and returns false when it is
+// hold adds runs, whose read began at a moment, to memory and returns false when it is
 // full.
 func (w *Worker) hold(runs []store.ReadyRun, began time.Duration) (room bool) {
 	w.decide(func(mind *agenda.Agenda[claim]) { room = mind.Hold(runs, began) })
@@ -426,8 +424,8 @@ func (w *Worker) hold(runs []store.ReadyRun, began time.Duration) (room bool) {
 }
 
 // ClockStepped must be called when the wall clock was set: it may also be the store's
-// clock, by which runs are queued. Until that is read again nothing is claimed. Claimed
-// runs follow the monotonic clock and stay.
+// clock, by which runs are queued. Until the worker has read that clock again it claims
+// no runs. Claimed runs follow the monotonic clock and stay.
 func (w *Worker) ClockStepped() {
 	w.decide(func(mind *agenda.Agenda[claim]) { mind.ForgetClock() })
 	signal(w.clockWake)
@@ -435,7 +433,7 @@ func (w *Worker) ClockStepped() {
 
 // Leave stops claims and releases claimed runs that have not started. It returns when all
 // attempts have ended and are reported, or ctx has ended. It does not wait for a store that
-// is out of space, which takes an operator to fix.
+// is out of space, which only an operator can fix.
 func (w *Worker) Leave(ctx context.Context) error {
 	w.decide(func(mind *agenda.Agenda[claim]) { mind.Leave() })
 	w.giveBack(ctx)
@@ -455,7 +453,7 @@ func (w *Worker) Leave(ctx context.Context) error {
 	}
 }
 
-// Load returns the worker's load. A run whose claim has no answer counts as ready: another
+// Load returns the worker's load. A run with an unanswered claim counts as ready: another
 // node may have it, or the store may refuse all claims.
 func (w *Worker) Load() store.Load {
 	load := w.load()

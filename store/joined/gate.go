@@ -14,11 +14,11 @@ import (
 // Opener opens a history.
 type Opener func(ctx context.Context) (store.History, error)
 
-// gate is a history that may be away when a server starts. It opens once the history can be
-// reached and is the one that the control store was used with; until then all calls fail.
+// gate is a history that may be unreachable when a server starts. It opens once the history
+// is reachable and is the one that belongs to the control store; until then all calls fail.
 type gate struct {
 	open Opener
-	// use notes which history belongs to the control store.
+	// use records which history belongs to the control store.
 	use func(ctx context.Context, id store.HistoryID) error
 
 	opening sync.Mutex // held by the call that opens
@@ -29,7 +29,7 @@ type gate struct {
 	closed  bool
 }
 
-// meet opens the gate if it is closed.
+// meet opens a closed gate.
 func (g *gate) meet(ctx context.Context) error {
 	g.opening.Lock()
 	defer g.opening.Unlock()
@@ -74,7 +74,7 @@ func closeHistory(h store.History) error {
 	return nil
 }
 
-// there returns the history, or why it cannot be used yet.
+// there returns the history, or the reason why it is not usable yet.
 func (g *gate) there() (store.History, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -1,10 +1,11 @@
-// Package joined makes one store of two: control state in one system, history in another.
+// Package joined combines two stores into one: control state in one system, history in
+// another.
 //
 // Records of ended attempts are committed to the control store, in its outbox. A shipper
 // appends them to history and then removes them from the outbox: both are idempotent, so a
-// crash between them neither loses nor doubles a record. Reads of history include the
-// outbox. While history is away, all decisions continue, until the outbox is full: then
-// claims stop, and results are still accepted.
+// crash between them neither loses nor duplicates a record. Reads of history include the
+// outbox. While history is unreachable, all decisions continue until the outbox is full:
+// then claims stop, but results are still accepted.
 package joined
 
 import (
@@ -23,45 +24,47 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Control is what a control store needs to have.
+// Control is the required interface of a control store.
 type Control interface {
 	store.Control
 	store.Outbox
-	// Operate makes a step of the core, and Document makes of a definition what such a step
-	// writes: for package storecopy.
+	// Operate makes a step of the core, and Document returns the document of a definition
+	// for such a step: for package storecopy.
 	Operate(ctx context.Context, op engine.Operation) error
 	Document(definition *job.Job) (*engine.Document, error)
 }
 
-// Options are what two stores are joined with.
+// Options configure a joined store.
 type Options struct {
 	Log *slog.Logger
 	// OutboxMax is how many bytes may be in the outbox. Default: OutboxDefault.
 	OutboxMax int64
-	// Dir is where output waits while history is away. Default: in memory.
+	// Dir is the directory of output that waits while history is unreachable. Default: in
+	// memory.
 	Dir string
-	// OutputMax is how many bytes of output wait. Default: OutputDefault.
+	// OutputMax is the most bytes of waiting output. Default: OutputDefault.
 	OutputMax int64
 }
 
-// The bounds of what waits for a history that is away.
+// The bounds of data that waits for an unreachable history.
 const (
 	// OutboxDefault is what 100 runs a second fill in five hours.
 	OutboxDefault = 256 << 20
 	// claimShare is the part of the outbox for claims, in percent: the rest is for the
 	// results of running attempts.
 	claimShare = 80
-	// OutputDefault is how many bytes of output wait on a node. Beyond it the oldest are
-	// dropped.
+	// OutputDefault is the most bytes of output that wait on a node. Beyond it the oldest
+	// are dropped.
 	OutputDefault = 1 << 30
-	// warnShare is from which part of the outbox on a server says that history is behind.
+	// warnShare is the used part of the outbox, in percent, from which a server warns
+	// that history lags.
 	warnShare = 50
 )
 
 // ErrOtherHistory is what New wraps when the control store was used with another history.
 var ErrOtherHistory = errors.New("the control store belongs to another history store: start with the one that it was used with, or with an empty control store")
 
-// Store is a store of two.
+// Store combines a control store with a history.
 type Store struct {
 	Control
 	store.History
@@ -81,21 +84,21 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-// Status says how far history is behind.
+// Status is the lag of history.
 type Status struct {
 	Held store.ConsumerState
-	// Full is how much of the outbox is taken, in percent.
+	// Full is the used part of the outbox, in percent.
 	Full int
-	// Away is why history could not be written to when it was tried last.
+	// Away is the error of the last write to history.
 	Away error
-	// Aside is how many records history has refused for what they are, and OutputDropped
-	// how many chunks of output there was no room for.
+	// Aside is the number of records that history rejected for their content, and
+	// OutputDropped the number of chunks of output dropped for lack of space.
 	Aside, OutputDropped int
-	// OutputBytes is how much output waits on this node.
+	// OutputBytes is the size of the output that waits on this node.
 	OutputBytes int64
 }
 
-// Warning says in words that history is behind by much, or away; "" if it is not.
+// Warning describes a large lag or an outage of history; "" for none.
 func (s Status) Warning() string {
 	switch {
 	case errors.Is(s.Away, ErrOtherHistory):
@@ -108,8 +111,8 @@ func (s Status) Warning() string {
 	return ""
 }
 
-// Err returns why a server is not ready: the outbox is full, or it has another history than the
-// control store was used with.
+// Err returns why a server is not ready: the outbox is full, or the history does not belong to
+// the control store.
 func (s Status) Err() error {
 	if errors.Is(s.Away, ErrOtherHistory) {
 		return s.Away
@@ -133,12 +136,12 @@ func New(ctx context.Context, control Control, history store.History, opt Option
 	return s, s.look(ctx)
 }
 
-// meetMax is how long Open waits for a history before it continues without.
+// meetMax is how long Open waits for a history before it continues without one.
 const meetMax = 10 * time.Second
 
-// Open is New for a history that may be away: then Run opens it as soon as it is reachable,
-// and records wait as in any outage of history. It refuses a history other than the one
-// that the control store was used with.
+// Open is New for a history that may be unreachable: then Run opens it as soon as it is
+// reachable, and records wait as in any outage of history. It refuses a history that does
+// not belong to the control store.
 func Open(ctx context.Context, control Control, history Opener, opt Options) (*Store, error) {
 	s, err := unmet(control, history, opt)
 	if err != nil {
@@ -179,7 +182,7 @@ func (s *Store) Close() error {
 	return errors.Join(s.Control.Close(), s.gate.Close())
 }
 
-// MendKeys finds and mends what the control store cannot read, for package storecopy.
+// MendKeys finds and repairs unreadable keys of the control store, for package storecopy.
 func (s *Store) MendKeys(ctx context.Context, fix bool) ([]engine.Damage, error) {
 	if k, ok := s.Control.(interface {
 		MendKeys(ctx context.Context, fix bool) ([]engine.Damage, error)
@@ -261,7 +264,7 @@ func (s *Store) isTurn(ctx context.Context, oldest time.Time) (bool, error) {
 	return true, nil
 }
 
-// Held returns how much waits for history now.
+// Held returns the amount of data that waits for history.
 func (s *Store) Held(ctx context.Context) (held store.ConsumerState, err error) {
 	list, err := s.Consumers(ctx)
 	if err != nil {
@@ -275,8 +278,8 @@ func (s *Store) Held(ctx context.Context) (held store.ConsumerState, err error) 
 	return held, nil
 }
 
-// Claim implements store.Working. It is refused while the outbox has room for the results
-// of what runs only.
+// Claim implements store.Working. It is refused while the outbox only has space for the
+// results of running attempts.
 func (s *Store) Claim(ctx context.Context, session job.ID, attempts []store.Attempt) ([]store.ClaimOutcome, error) {
 	if status := s.Status(); status.Full >= claimShare {
 		return nil, fmt.Errorf("claim: %w: %d records wait for the history store", store.ErrNoSpace, status.Held.Entries)
@@ -285,7 +288,7 @@ func (s *Store) Claim(ctx context.Context, session job.ID, attempts []store.Atte
 }
 
 // Finish implements store.Working. Output goes to history, or waits for it in this process.
-// A result of an attempt whose record is in history already is decided by that.
+// If the record of an attempt is already in history, its result is decided by that record.
 func (s *Store) Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error) {
 	bare := make([]store.Result, len(results))
 	for i, r := range results {
@@ -309,7 +312,7 @@ func (s *Store) Finish(ctx context.Context, session job.ID, results []store.Resu
 	return out, nil
 }
 
-// Report implements store.Working. Output goes where that of Finish goes.
+// Report implements store.Working. Output is handled as by Finish.
 func (s *Store) Report(ctx context.Context, r store.Report) (store.ReportOutcome, error) {
 	bare := r
 	bare.Result.Output = nil
@@ -331,8 +334,7 @@ func (s *Store) Report(ctx context.Context, r store.Report) (store.ReportOutcome
 	return out, nil
 }
 
-// finishLate decides about results that were not accepted by what history has of their
-// attempts.
+// finishLate decides about refused results by the records of their attempts in history.
 func (s *Store) finishLate(ctx context.Context, session job.ID, results []store.Result, out []store.FinishOutcome) error {
 	var late []store.Result
 	var was []store.Record
@@ -376,7 +378,7 @@ func (s *Store) AppendOutput(ctx context.Context, chunks []store.OutputChunk) er
 	return s.spool.put(chunks)
 }
 
-// Expire implements store.History. While history is away nothing of it expires.
+// Expire implements store.History. While history is unreachable, no records expire.
 func (s *Store) Expire(ctx context.Context, keep store.Retention) (more bool, err error) {
 	if keep.Jobs == nil {
 		if keep.Jobs, err = s.saidByJobs(ctx); err != nil {
@@ -390,7 +392,7 @@ func (s *Store) Expire(ctx context.Context, keep store.Retention) (more bool, er
 	return more, err
 }
 
-// saidByJobs returns how long jobs keep their history that say so themselves.
+// saidByJobs returns the retention of jobs that set their own.
 func (s *Store) saidByJobs(ctx context.Context) (*store.JobKeeps, error) {
 	now, err := s.Now(ctx)
 	if err != nil {

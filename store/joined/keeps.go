@@ -10,8 +10,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// keeps is what jobs say about how long their history is kept, for a history that does not have
-// the jobs. It follows the feed of changed jobs.
+// keeps has the retention settings of jobs, for a history without the jobs. It follows the feed
+// of changed jobs.
 type keeps struct {
 	mu      sync.Mutex
 	said    *store.JobKeeps // replaced, never changed
@@ -20,11 +20,11 @@ type keeps struct {
 	control store.Control
 }
 
-// deletionsMissed is after how long without a look all jobs are read again: a tombstone may be
-// gone by then.
+// deletionsMissed is the time without a poll after which all jobs are read again: a tombstone
+// may be gone by then.
 const deletionsMissed = store.TombstoneLife / 2
 
-// now returns what jobs say at the moment.
+// now returns the current settings of jobs.
 func (k *keeps) now(ctx context.Context, now time.Time) (*store.JobKeeps, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -71,7 +71,7 @@ func (k *keeps) now(ctx context.Context, now time.Time) (*store.JobKeeps, error)
 	return k.said, nil
 }
 
-// saidBy returns what jobs say that were changed.
+// saidBy returns the settings of changed jobs.
 func (k *keeps) saidBy(ctx context.Context, list []store.PlannedJob) (store.JobKeeps, error) {
 	uids := make([]job.ID, len(list))
 	for i := range list {

@@ -16,8 +16,8 @@ import (
 // second. While more wait, the latest are missing, as Status shows.
 const readMax = 2000
 
-// waiting returns the records in the outbox that a condition holds for. Of an attempt that
-// is there twice the later one counts.
+// waiting returns the records in the outbox that meet a condition. Of two records of an
+// attempt the later one counts.
 func (s *Store) waiting(ctx context.Context, wanted func(*store.Record) bool) ([]store.Record, error) {
 	var list []store.Record
 	at := map[attemptOf]int{} // in the list
@@ -60,8 +60,8 @@ func isSame(a, b *store.Record) bool {
 
 // Attempts implements store.History: of history and of what waits for it.
 func (s *Store) Attempts(ctx context.Context, q store.HistoryQuery) ([]store.Record, store.RecordRef, error) {
-	// The outbox first: a record shipped between the two reads is found twice, and not
-	// missed.
+	// The outbox first: so a record shipped between the two reads is found twice instead
+	// of missed.
 	fresh, err := s.waiting(ctx, func(r *store.Record) bool {
 		return (q.Job.IsZero() || r.Run.JobUID == q.Job) && q.Within(r.Attempt.Ended) && q.Matches(r) &&
 			(q.Before == store.RecordRef{} || r.Ref().Compare(q.Before) < 0)
@@ -73,7 +73,7 @@ func (s *Store) Attempts(ctx context.Context, q store.HistoryQuery) ([]store.Rec
 	if err != nil {
 		return nil, next, err
 	}
-	if next != (store.RecordRef{}) { // what is behind it comes with the next page
+	if next != (store.RecordRef{}) { // later records come with the next page
 		fresh = slices.DeleteFunc(fresh, func(r store.Record) bool { return r.Ref().Compare(next) < 0 })
 	}
 	list = slices.DeleteFunc(list, func(r store.Record) bool {
@@ -111,7 +111,7 @@ func (s *Store) AttemptsOf(ctx context.Context, run job.ID) ([]store.Record, err
 }
 
 // isFirstAttempt reports whether a run is unfinished and in its first attempt: then history has
-// nothing of it.
+// no record of it.
 func (s *Store) isFirstAttempt(ctx context.Context, run job.ID) bool {
 	r, err := store.ActiveRun(ctx, s, run)
 	return err == nil && r.Attempt <= 1
@@ -169,7 +169,7 @@ func (s *Store) Aggregate(ctx context.Context, q store.AggregateQuery) ([]store.
 	return list, nil
 }
 
-// without leaves out records that history has: those that are being shipped.
+// without leaves out records that history already has, because they are being shipped.
 func (s *Store) without(ctx context.Context, fresh []store.Record, of store.AggregateQuery) ([]store.Record, error) {
 	if len(fresh) == 0 {
 		return nil, nil
@@ -198,7 +198,8 @@ func (s *Store) without(ctx context.Context, fresh []store.Record, of store.Aggr
 	}
 }
 
-// Output implements store.History: of history and of what this process keeps for it.
+// Output implements store.History: from history and from the output that waits in this
+// process.
 func (s *Store) Output(ctx context.Context, run job.ID, attempt, fromSeq, limit int) ([]store.OutputChunk, error) {
 	fresh := s.spool.of(run, attempt, fromSeq)
 	list, err := s.History.Output(ctx, run, attempt, fromSeq, limit)
@@ -214,7 +215,7 @@ func (s *Store) Output(ctx context.Context, run job.ID, attempt, fromSeq, limit 
 	return list[:min(limit, len(list))], nil
 }
 
-// Cancel implements store.Working. A run that is over is returned as history has it.
+// Cancel implements store.Working. A finished run is returned from history.
 func (s *Store) Cancel(ctx context.Context, run job.ID, by, reason string) (store.Run, error) {
 	out, err := s.Control.Cancel(ctx, run, by, reason)
 	if !errors.Is(err, store.ErrNotFound) {

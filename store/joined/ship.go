@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// shipEvery is how long a record waits at most while history is there: a batch gathers
-	// meanwhile.
+	// shipEvery is the longest wait of a record while history is reachable: a batch
+	// gathers meanwhile.
 	shipEvery = 200 * time.Millisecond
-	// lookEvery is how often the outbox is measured, also while shipping rests.
+	// lookEvery is the interval for measuring the outbox, also while shipping pauses.
 	lookEvery = time.Second
-	// restMin and restMax are between what shipping rests when history is away.
+	// restMin and restMax bound the backoff of shipping while history is unreachable.
 	restMin, restMax = 100 * time.Millisecond, 30 * time.Second
-	// refusedText is how long the texts of a record may be that history has refused.
+	// refusedText is the longest text in a record after history has refused it.
 	refusedText = 4096
 )
 
@@ -69,7 +69,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Ship appends the next batch to history and takes it out of the outbox. It reports whether
+// Ship appends the next batch to history and removes it from the outbox. It reports whether
 // there may be more.
 func (s *Store) Ship(ctx context.Context) (more bool, err error) {
 	if err := s.gate.meet(ctx); err != nil {
@@ -98,7 +98,7 @@ func (s *Store) Ship(ctx context.Context) (more bool, err error) {
 	return len(entries) == store.MaxBatch, s.look(ctx)
 }
 
-// ShipAll ships until nothing waits, neither records nor output.
+// ShipAll ships until no records and no output wait.
 func (s *Store) ShipAll(ctx context.Context) error {
 	for {
 		more, err := s.Ship(ctx)
@@ -111,7 +111,7 @@ func (s *Store) ShipAll(ctx context.Context) error {
 	}
 }
 
-// shipInTurn is Ship where it is the turn of this node, and else ships its output.
+// shipInTurn is Ship if it is the turn of this node, and otherwise ships only its output.
 func (s *Store) shipInTurn(ctx context.Context) (more bool, err error) {
 	s.mu.Lock()
 	turn := s.turn
@@ -128,8 +128,7 @@ func (s *Store) shipInTurn(ctx context.Context) (more bool, err error) {
 	return false, s.askAgain(ctx)
 }
 
-// askAgain asks a history that was away whether it is there again, when there is nothing to
-// ship.
+// askAgain checks whether an unreachable history is back, when there is nothing to ship.
 func (s *Store) askAgain(ctx context.Context) error {
 	if s.Status().Away == nil {
 		return nil
@@ -138,7 +137,7 @@ func (s *Store) askAgain(ctx context.Context) error {
 	return s.note(err)
 }
 
-// note keeps why history could not be written to.
+// note records the error of a write to history.
 func (s *Store) note(err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,9 +145,9 @@ func (s *Store) note(err error) error {
 	return err
 }
 
-// append appends records. When history refuses some because of their content, the others
-// must not wait: each is tried alone, then cut to a size that any store accepts, and
-// finally put aside.
+// append appends records. If history refuses some for their content, each is tried alone,
+// then cut to a size that any store accepts, and finally put aside, so that the others
+// need not wait.
 func (s *Store) append(ctx context.Context, records []store.Record) error {
 	err := s.History.Append(ctx, records)
 	if err == nil || !isRefusal(ctx, err) {
@@ -177,14 +176,14 @@ func (s *Store) append(ctx context.Context, records []store.Record) error {
 	return nil
 }
 
-// isRefusal reports whether history has refused what it was given, and would do so again.
+// isRefusal reports whether history has refused records permanently.
 func isRefusal(ctx context.Context, err error) bool {
 	return ctx.Err() == nil && !slices.ContainsFunc([]error{store.ErrAway, store.ErrNoSpace, store.ErrReadOnly, store.ErrDamaged}, func(kind error) bool {
 		return errors.Is(err, kind)
 	})
 }
 
-// cut makes a record that any history accepts, and notes that in its reason.
+// cut shortens a record so that any history accepts it, and notes that in its reason.
 func cut(r *store.Record, err error) {
 	short := func(text string) string {
 		text = strings.ReplaceAll(strings.ToValidUTF8(text, "�"), "\x00", "�")

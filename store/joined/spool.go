@@ -18,7 +18,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// spool is output that waits for a history that is away: a file for each call, in a directory
+// spool is output that waits for an unreachable history: a file for each call, in a directory
 // of the node. A file survives the process, and is lost with the disk.
 type spool struct {
 	dir string // "" keeps it in memory
@@ -46,7 +46,7 @@ type attempt struct {
 
 const spoolSuffix = ".chunks"
 
-// openSpool reads what an earlier process has left in a directory.
+// openSpool reads the files of an earlier process in a directory.
 func openSpool(dir string, most int64) (*spool, error) {
 	s := &spool{dir: dir, max: most}
 	if dir == "" {
@@ -102,7 +102,7 @@ func (s *spool) path(number int) string {
 	return filepath.Join(s.dir, fmt.Sprintf("%012d%s", number, spoolSuffix))
 }
 
-// put keeps chunks. When there is no room the oldest go.
+// put keeps chunks. If the spool is full, it drops the oldest.
 func (s *spool) put(chunks []store.OutputChunk) error {
 	var data bytes.Buffer
 	if err := gob.NewEncoder(&data).Encode(chunks); err != nil {
@@ -184,7 +184,7 @@ func (s *spool) taken(number int) error {
 	return nil
 }
 
-// isEmpty reports whether nothing waits.
+// isEmpty reports whether no output waits.
 func (s *spool) isEmpty() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -216,7 +216,7 @@ func (s *spool) of(run job.ID, number, fromSeq int) (list []store.OutputChunk) {
 	return list
 }
 
-// state returns how many bytes wait, and how many chunks there was no room for.
+// state returns the number of waiting bytes, and of dropped chunks.
 func (s *spool) state() (bytes int64, dropped int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,19 +1,20 @@
 // Package ledger is the part of a store that is independent of its storage. It makes the
 // steps of package store: it gets the needs of a decision from package engine, has a
-// Backend load them, lets the engine decide, and has the backend write the changes. So
-// these rules are written once, and a store is a Backend.
+// Backend load them, calls the decision, and has the backend write the changes. So all
+// stores share these rules, and a store is only a Backend.
 //
 // # What a backend sees
 //
-// The state is cells, one for each job: the job (engine.Job with its engine.Document) and
-// its unfinished runs. The rest is sessions, the keys of requests, documents that are no
-// jobs, tokens, the audit, and history. Runs of several jobs meet only in the slot of a pool.
+// The state consists of cells, one for each job: the job (engine.Job with its
+// engine.Document) and its unfinished runs. The rest is sessions, the keys of requests,
+// documents other than jobs, tokens, the audit, and history. Runs of several jobs meet only
+// in the slot of a pool.
 //
 // # What the ledger does for a backend
 //
 // It checks the sizes of calls, repeats steps that lost a race, encodes definitions, fills
-// in defaults, makes events, and knows every rule about jobs, runs and sessions. A backend
-// decides nothing: it loads, compares and writes.
+// in defaults, creates events, and applies every rule about jobs, runs and sessions. A
+// backend makes no decision: it loads, compares and writes.
 package ledger
 
 import (
@@ -26,14 +27,14 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// ErrAgain is wrapped by a Backend when a step has written nothing because data that it had
-// read was changed in the meantime, or because it must lock more from its beginning. The
-// ledger repeats the step.
+// ErrAgain is wrapped by a Backend when a step has written nothing because its inputs
+// changed meanwhile, or because it must lock more from its beginning. The ledger repeats
+// the step.
 var ErrAgain = errors.New("the step has to be made again")
 
-// ErrTooLarge is wrapped by a Backend when a step about several items that are separate steps writes
-// more about one job than it can commit at once. It has written nothing. The ledger makes the step in
-// halves.
+// ErrTooLarge is wrapped by a Backend when a step about several items that are separate steps
+// writes more about one job than it can commit at once. It has written nothing. The ledger divides
+// the step in halves.
 var ErrTooLarge = errors.New("the step writes too much at once")
 
 // Backend keeps the state of a store. Its methods may be called at any time by several
@@ -91,8 +92,8 @@ type ControlBackend interface {
 	// some were committed.
 	Step(ctx context.Context, o *Order, decide func(Tx) error) error
 
-	// Members returns all sessions that have not ended, by id, and which of them are
-	// over because something of them was reaped.
+	// Members returns all sessions that have not ended, by id, and which of them are over
+	// because a run of theirs was reaped.
 	Members(ctx context.Context) ([]Member, error)
 	// Backlog returns how many ready runs of each session are due at a moment, zero for
 	// those without; of each at most limit are counted.
@@ -110,9 +111,9 @@ type ControlBackend interface {
 	Sweep(ctx context.Context, now time.Time, forgotten []job.ID) (more bool, err error)
 }
 
-// Order is advance information about a step.
+// Order describes a step in advance.
 type Order struct {
-	// Items is how many things the step is about.
+	// Items is the number of items in the step.
 	Items int
 	// Adds is set if the step creates more than it removes. When space is short it is
 	// refused with store.ErrNoSpace while the others, which make room, continue.
@@ -120,7 +121,7 @@ type Order struct {
 	// Parts is set if each item is a separate step: a backend may commit in parts. Data of
 	// no job (sessions, audit, output) is written with the first of them.
 	Parts bool
-	// Try is 0, and more when the step is made again. Kept is the backend's own: it
+	// Try is the number of earlier tries of the step. Kept is data of the backend that
 	// stays from one try to the next, such as the rows to lock.
 	Try  int
 	Kept any
@@ -129,17 +130,17 @@ type Order struct {
 	Committed func()
 }
 
-// Tx is a step in the making. It is used by one goroutine.
+// Tx is a step in progress. It is used by one goroutine.
 type Tx interface {
-	// Load adds the needed data to the batch, or more, but not less. The ledger calls it
-	// again for the needs that follow, some four times at most, and then Batch.Answered.
-	// See engine.Need for its parts.
+	// Load adds at least the needed data to the batch. The ledger calls it again for
+	// further needs, some four times at most, and then Batch.Answered. See engine.Need
+	// for its parts.
 	Load(need *engine.Need, b *engine.Batch) error
 	// Now returns the moment of the step by the clock that all nodes share. It is called
 	// after the last Load, and is never before the moment of an earlier step.
 	Now() (time.Time, error)
-	// Write takes the changes, once, as the last thing of the step. See engine.Changes
-	// for what each part of it means:
+	// Write receives the changes, once, at the end of the step. See engine.Changes for
+	// the meaning of its fields:
 	//
 	//   - Made, Saved and Removed are runs; none is in two of them.
 	//   - Records are new, and left as they are if they are there. Replaced take the
@@ -160,7 +161,7 @@ type Member struct {
 	Over bool
 }
 
-// Ending is what may have come to an end.
+// Ending are runs and jobs that may have ended.
 type Ending struct {
 	// Runs are ready or waiting and were withdrawn (their job is deleted, paused or has
 	// another epoch), are past their LateAfter, have a Last outcome, or are due and belong

@@ -8,17 +8,18 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
-// Do makes a step of a backend's own: all of an operation, or nothing.
+// Do makes a step on a backend: all of an operation, or nothing.
 func (s *Control) Do(ctx context.Context, o Order, op engine.Operation) error {
 	return s.do(ctx, o, op)
 }
 
-// Operate makes a step of an operation that looks at the store as a whole: a copy or a check.
+// Operate makes a step of an operation on the whole store: a copy or a check.
 func (s *Control) Operate(ctx context.Context, op engine.Operation) error {
 	return s.do(ctx, Order{Items: 1, Adds: true}, op)
 }
 
-// Document returns what a definition says in this store, with its defaults filled in.
+// Document returns the document of a definition in this store, with its defaults filled
+// in.
 func (s *Control) Document(definition *job.Job) (*engine.Document, error) {
 	text, said, err := columns.EncodeJob(definition)
 	if err != nil {

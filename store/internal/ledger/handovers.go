@@ -44,8 +44,8 @@ func (s *Control) Handovers(ctx context.Context, q store.HandoverQuery) ([]store
 	return list, wrapped(err, "handovers")
 }
 
-// askMax is how many handovers one step takes: as many as all stores commit at once, so that a
-// step which is made again has taken none before.
+// askMax is the most handovers of a step: as many as all stores commit at once, so that a
+// repeated step has taken none before.
 const askMax = 50
 
 // ToAsk implements store.Handovers.

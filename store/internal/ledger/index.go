@@ -60,7 +60,7 @@ func (x *RunIndex) Remove(r *store.Run) {
 	}
 }
 
-// Ready returns what a query for ready runs wants.
+// Ready returns the result of a query for ready runs.
 func (x *RunIndex) Ready(q *store.ReadyQuery) (list []store.ReadyRun) {
 	for _, r := range x.page(func(s share) bool { return s.state == job.StateReady && (q.Any || s.session == q.Session) }, q.After, q.Until, q.Limit, nil) {
 		list = append(list, r.Ready())
@@ -68,8 +68,8 @@ func (x *RunIndex) Ready(q *store.ReadyQuery) (list []store.ReadyRun) {
 	return list
 }
 
-// Active returns copies of the runs that a query wants. of are the runs of its Run or Job, if
-// it gives one of them.
+// Active returns copies of the runs that match a query. of are the runs of its Run or Job, if
+// it has one of these.
 func (x *RunIndex) Active(q *store.ActiveQuery, of []*store.Run) []store.Run {
 	wanted := func(r *store.Run) bool {
 		return (q.Run.IsZero() || r.ID == q.Run) && (q.Job.IsZero() || r.JobUID == q.Job) && (q.Namespace == "" || r.Namespace == q.Namespace)
@@ -105,7 +105,7 @@ func (x *RunIndex) Due(now time.Time) []*store.Run {
 	return x.page(func(s share) bool { return s.state != job.StateRunning }, store.RunRef{}, now, math.MaxInt, nil)
 }
 
-// Running returns a run that a session runs, or nil.
+// Running returns a running run of a session, or nil.
 func (x *RunIndex) Running(session job.ID) *store.Run {
 	if tree := x.shares[share{session, job.StateRunning}]; tree != nil {
 		first, _ := tree.Min()
@@ -126,8 +126,8 @@ func (x *RunIndex) Backlog(now time.Time, limit int) map[job.ID]int {
 	return backlog
 }
 
-// page returns the first runs of some shares behind a place that are due until a moment and
-// that a condition holds for, unless it is nil.
+// page returns the first runs of some shares after a place that are due until a moment and
+// meet a condition, unless it is nil.
 func (x *RunIndex) page(in func(share) bool, after store.RunRef, until time.Time, limit int, wanted func(*store.Run) bool) (list []*store.Run) {
 	for s, tree := range x.shares {
 		if !in(s) {

@@ -31,8 +31,8 @@ func (s *Control) PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Jo
 	return op.Jobs, wrapped(err, "put jobs")
 }
 
-// newIDs returns what makes the ids of a call: the same ones again each time that its step is
-// made again.
+// newIDs returns a generator for the ids of a call, which yields the same ids for each try of
+// its step.
 func (s *Control) newIDs() func(i int) job.ID {
 	made := map[int]job.ID{}
 	return func(i int) job.ID {
@@ -72,7 +72,7 @@ func (s *Control) DeleteJob(ctx context.Context, d store.DeleteJob) error {
 	return s.do(ctx, Order{Items: 1}, &engine.DeleteJob{DeleteJob: d})
 }
 
-// errNoDocument refuses what PutJobs is for.
+// errNoDocument refuses jobs, which are for PutJobs.
 var errNoDocument = errors.New("it is no calendar, pool, channel or list of executors")
 
 // PutDocument implements store.Documents.

@@ -16,21 +16,21 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
-// Options are what a ledger is opened with.
+// Options configure a ledger.
 type Options struct {
 	// LookAhead is how far ahead runs may be planned.
 	LookAhead time.Duration
-	// Defaults are filled in where jobs say nothing.
+	// Defaults are the values of settings that jobs omit.
 	Defaults job.Defaults
 	// NewID makes the uids of jobs, calendars and pools.
 	NewID func() job.ID
 	// Guard makes a decision panic that reads data outside its needs: see
 	// engine.Batch.Guard. It is for tests.
 	Guard bool
-	// Fleeting is set for a backend that keeps nothing of the runs that Tx.Write was given
-	// after Backend.Step: their memory is used again.
+	// Fleeting is set for a backend that keeps no reference to the runs of Tx.Write after
+	// Backend.Step: their memory is reused.
 	Fleeting bool
-	// Ended, if it is given, receives after each commit what has ended.
+	// Ended, if set, receives the ends of each commit.
 	Ended func(store.Ends)
 }
 
@@ -61,13 +61,13 @@ func NewControl(b ControlBackend, opt Options) *Control {
 	return &Control{ControlBackend: b, opt: opt}
 }
 
-// step is what is used again from one step to the next.
+// step is the memory that steps reuse.
 type step struct {
 	batch *engine.Batch
 	need  engine.Need
 }
 
-// told is the effects of a step, for notifications after its commit.
+// told are the notifications of a step after its commit.
 type told struct {
 	events []store.Event
 	ends   store.Ends
@@ -75,11 +75,11 @@ type told struct {
 }
 
 const (
-	// roundsMax is how often a step asks for more: it is about a run, its slot, the runs in
-	// that, and their jobs.
+	// roundsMax is the most rounds of loads in a step: a run, its slot, the runs in that,
+	// and their jobs.
 	roundsMax = 12
-	// triesMax is how often a step is made again, and restMax how long it rests before a
-	// try when several before it have failed.
+	// triesMax is the most tries of a step, and restMax the longest backoff between
+	// tries.
 	triesMax = 100
 	restMax  = 100 * time.Millisecond
 )
@@ -126,8 +126,8 @@ func (s *Control) do(ctx context.Context, o Order, op engine.Operation) error {
 	}
 }
 
-// fill makes the step that follows one which has left slots to be filled. If it fails, the next step
-// about a slot, or Tidy, does that.
+// fill makes the follow-up step for slots that a step has left to fill. If it fails, the next step
+// about a slot, or Tidy, fills them.
 func (s *Control) fill(ctx context.Context, slots []engine.SlotNeed) {
 	for some := range slices.Chunk(slots, fillMax) {
 		_ = s.do(ctx, Order{Parts: true}, &engine.FillSlots{Slots: some})
@@ -137,7 +137,7 @@ func (s *Control) fill(ctx context.Context, slots []engine.SlotNeed) {
 // fillMax is how many slots one step fills: of each it reads and may change store.MaxBatch runs.
 const fillMax = 4
 
-// rest waits before a try, so that many who want the same do not meet again.
+// rest waits before a try, so that contending steps do not collide again.
 func rest(ctx context.Context, try int) error {
 	if try < 3 {
 		return ctx.Err()
@@ -202,7 +202,7 @@ func (s *Control) decide(tx Tx, kept *step, op engine.Operation, origin store.Or
 // Events implements store.Store.
 func (s *Control) Events(ctx context.Context) <-chan []store.Event { return s.feed.Follow(ctx) }
 
-// wrapped says what a call was about that has failed.
+// wrapped adds the subject of a failed call to its error.
 func wrapped(err error, format string, args ...any) error {
 	if err == nil {
 		return nil

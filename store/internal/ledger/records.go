@@ -24,7 +24,7 @@ func NewRecordIndex() *RecordIndex {
 // Len returns how many records there are.
 func (x *RecordIndex) Len() int { return x.tree.Len() }
 
-// Put adds a record, and Remove removes one.
+// Put adds a record.
 func (x *RecordIndex) Put(r *store.Record) {
 	x.tree.ReplaceOrInsert(recorded{r.Ref(), r})
 	if r.HasFailed() {
@@ -40,13 +40,12 @@ func (x *RecordIndex) Remove(r *store.Record) {
 	x.failed.Delete(recorded{at: r.Ref()})
 }
 
-// Oldest passes on the records, the oldest first, until each returns false, and Latest the
-// latest first.
+// Oldest passes the records to each, the oldest first, until it returns false.
 func (x *RecordIndex) Oldest(each func(*store.Record) bool) {
 	x.tree.Ascend(func(r recorded) bool { return each(r.record) })
 }
 
-// Latest passes on the records, the latest first, until each returns false.
+// Latest passes the records to each, the latest first, until it returns false.
 func (x *RecordIndex) Latest(each func(*store.Record) bool) {
 	x.tree.Descend(func(r recorded) bool { return each(r.record) })
 }

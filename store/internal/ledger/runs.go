@@ -20,8 +20,8 @@ func (s *Control) Plan(ctx context.Context, session job.ID, items []store.PlanIt
 	return outcomes, claims, wrapped(err, "plan")
 }
 
-// inParts makes a step about items that are separate steps, and passes it on when it is done. Where the
-// backend cannot commit it at once, it makes one of each half.
+// inParts makes a step about items that are separate steps, and passes it on when it is done. If
+// the backend cannot commit it at once, it makes a step of each half.
 func inParts[T any, O engine.Operation](ctx context.Context, s *Control, items []T, adds bool, about func([]T) O, done func(O)) error {
 	op := about(items)
 	err := s.do(ctx, Order{Items: len(items), Adds: adds, Parts: true}, op)
@@ -188,7 +188,7 @@ func (s *Control) lost(ctx context.Context, limit int) (lost []store.Attempt, er
 		return nil, err
 	}
 	sessions := make(map[job.ID]*store.Session, len(members))
-	// What is handed over has no session, and is never lost by a node.
+	// Handovers have no session, so they are never lost with a node.
 	q := store.ActiveQuery{State: job.StateRunning, Sessions: []job.ID{{}}, Except: true, Limit: pageMax}
 	for i := range members {
 		m := &members[i].Session
@@ -224,7 +224,8 @@ func (s *Control) lost(ctx context.Context, limit int) (lost []store.Attempt, er
 	}
 }
 
-// lostAfter returns what lost_after is now of the jobs of those runs that do not say it.
+// lostAfter returns the current lost_after of the jobs of runs that have none of their
+// own.
 func (s *Control) lostAfter(ctx context.Context, runs []store.Run) (map[job.ID]time.Duration, error) {
 	present := map[job.ID]time.Duration{}
 	var uids []job.ID
