@@ -77,7 +77,7 @@ func (c Caller) roleIn(namespace string) store.Role {
 	return cmp.Or(own, all)
 }
 
-// IsWorker reports whether the caller is a worker, or a machine that becomes one.
+// IsWorker reports whether the caller is a worker, or a machine with a joining token.
 func (c Caller) IsWorker() bool { return c.Role == store.RoleRemote || c.Role == store.RoleJoin }
 
 // Everywhere reports whether the caller has a right in all namespaces.
@@ -97,7 +97,7 @@ func (c Caller) only() string {
 }
 
 // Says formats the roles of the caller: a person's with their namespaces. Callers with the
-// same text see the same.
+// same text have the same rights.
 func (c Caller) Says() string {
 	if c.Roles == nil {
 		return strings.TrimSuffix(string(c.Role)+" in "+c.Namespace, " in ")
@@ -113,7 +113,7 @@ func (c Caller) who() string {
 	return c.Name
 }
 
-// May refuses a caller that does not have a right, be it in one namespace alone.
+// May refuses a caller without a right; the right in a single namespace is enough.
 func (c Caller) May(r Right) error {
 	allowed := c.Role.Allows(r.Role)
 	for _, role := range c.Roles {
@@ -136,8 +136,8 @@ func (c Caller) May(r Right) error {
 	return refuse(client.TypeForbidden, "the token %s is for the namespace %s, and this is about all of the server", c.Name, c.Namespace)
 }
 
-// MayIn refuses a caller that does not have a right in a namespace, whether there is
-// anything in it or not.
+// MayIn refuses a caller without a right in a namespace, whether the namespace is empty
+// or not.
 func (c Caller) MayIn(r Right, namespace string) error {
 	if err := c.May(r); err != nil {
 		return err
@@ -184,10 +184,10 @@ func (c Caller) outside() *Error {
 	return refuse(client.TypeForbidden, "the token %s is for the namespace %s alone", c.Name, c.Namespace)
 }
 
-// sees reports whether something with this full name is in a namespace that the caller may read.
+// sees reports whether the caller may read the namespace of a full name.
 func (c Caller) sees(full string) bool { return c.has(Read, full) }
 
-// has reports whether the caller has a right in the namespace of something with this full name.
+// has reports whether the caller has a right in the namespace of a full name.
 func (c Caller) has(r Right, full string) bool {
 	namespace, _, found := strings.Cut(full, "/")
 	return c.Everywhere(r) || found && c.roleIn(namespace).Allows(r.Role)

@@ -47,13 +47,13 @@ type identity struct {
 // order is the order of writing: jobs name calendars and pools.
 var order = map[job.Kind]int{job.KindCalendar: 0, job.KindPool: 1, job.KindChannel: 2, job.KindExecutors: 3, job.KindJob: 4}
 
-// step is what applying does to one document.
+// step is the change of one document.
 type step struct {
 	document job.Document
 	pointer  string // its place in the request
 	result   client.ApplyResult
-	// present is the stored document, and version its version, 0 for none; uid is the one
-	// of a job.
+	// present is the stored document, and version its version, 0 for none; uid is that of
+	// a job.
 	present job.Document
 	version int64
 	uid     job.ID
@@ -80,7 +80,7 @@ func (d *Documents) Apply(ctx context.Context, who Caller, said client.Apply) (c
 			Pointer: "/owner", Path: "owner", Detail: "is missing", Hint: "prune needs an owner, whose other jobs it deletes",
 		})
 	}
-	const many = 100 // documents that are worth it
+	const many = 100 // the fewest documents for it
 	if len(said.Documents) >= many {
 		defer garbage.NeedRoom()()
 	}
@@ -361,12 +361,12 @@ func (d *Documents) findJobs(ctx context.Context, steps []*step) error {
 
 // inParts does something for each of n documents, on all processors.
 func inParts(n int, do func(i int)) {
-	const least = 64 // documents that are worth a goroutine
+	const least = 64 // the fewest documents for a goroutine
 	parallel.Each(n, least, do)
 }
 
 // own marks a job with its owner. Without an owner the mark is kept. It returns the job's
-// present owner, if that is another.
+// current owner, if that differs.
 func own(j, present *job.Job, owner string) (taken string) {
 	mark := ""
 	if present != nil {

@@ -29,7 +29,7 @@ const (
 	failedLookMax = 500
 	failedPart    = 200
 	failedJobsMax = 50
-	// inRowMax is how many ends of a job are counted.
+	// inRowMax is the most ends of a job that are counted.
 	inRowMax = 20
 	// A run is slow when it has been running for slowAfter, and for slowTimes as long as
 	// the longest of the last slowRuns successful ones, which must be slowFew at least.
@@ -43,7 +43,8 @@ const (
 	// flowLookMax is the number of running runs that are searched for flows waiting for a
 	// person, beginning with the oldest.
 	flowLookMax = 500
-	// clockOffAfter is how far a clock may be off: by more a node plans and claims nothing.
+	// clockOffAfter is the largest tolerated clock error: beyond it a node does not plan or
+	// claim.
 	clockOffAfter = time.Second
 )
 
@@ -119,7 +120,7 @@ func (s *Attention) ofNodes(ctx context.Context) (list []client.Attention, err e
 	return list, nil
 }
 
-// late finds jobs with runs that are due and do not start, and says why.
+// late finds jobs with due runs that do not start, and the reasons.
 func (s *Attention) late(ctx context.Context, of scope, now time.Time) (list []client.Attention, err error) {
 	runs, err := of.active(ctx, s.runs.store, store.ActiveQuery{State: job.StateReady, Limit: lateLookMax})
 	if err != nil {
@@ -151,7 +152,7 @@ func (s *Attention) running(ctx context.Context, of scope) ([]store.Run, error) 
 	return of.active(ctx, s.runs.store, store.ActiveQuery{State: job.StateRunning, Limit: flowLookMax})
 }
 
-// slow finds running runs that take much longer than those before them.
+// slow finds running runs that take much longer than earlier ones.
 func (s *Attention) slow(ctx context.Context, running []store.Run, now time.Time) (list []client.Attention, err error) {
 	runs := slices.DeleteFunc(slices.Clone(running[:min(len(running), slowLookMax)]), func(r store.Run) bool { return now.Sub(engine.Begun(&r)) < slowAfter })
 	if len(runs) == 0 {
@@ -283,8 +284,8 @@ func (s *Jobs) failures(of scope, q store.HistoryQuery) *failureSearch {
 	return &failureSearch{s: s, of: of, q: q}
 }
 
-// next returns at most so many further jobs. It searches for so long, or with 0 to the begin of
-// the span.
+// next returns at most so many further jobs. It searches for a limited time, or with 0 back to
+// the beginning of the time span.
 func (f *failureSearch) next(ctx context.Context, most int, search time.Duration) ([]job.ID, error) {
 	began, known := f.s.now(), len(f.found)
 	for {

@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// backfillMax is the most runs that one request makes: the answer can still be read,
-	// and the store is busy for a second at most.
+	// backfillMax is the most runs of a request: the response stays readable, and the
+	// store is busy for a second at most.
 	backfillMax = 1000
 	// backfillCounted bounds the count of runs for a request that exceeds the limit.
 	backfillCounted = 100_000
 )
 
-// Backfill makes a run for each scheduled time of a range in the past. Requests with the same
-// key, "" included, make the run of a scheduled time once in 24 hours.
+// Backfill creates a run for each scheduled time of a range in the past. Requests with the
+// same key, "" included, create the run of a scheduled time once in 24 hours.
 func (s *Runs) Backfill(ctx context.Context, who Caller, name Name, said client.BackfillRequest, key string) (client.Backfill, error) {
 	out := client.Backfill{DryRun: said.DryRun, Items: []client.BackfillRun{}}
 	j, err := s.jobs.find(ctx, who, Operate, name)
@@ -214,8 +214,8 @@ func (s *Runs) liveSessions(ctx context.Context) ([]store.Session, error) {
 	return slices.DeleteFunc(sessions, func(s store.Session) bool { return !s.Live(now) }), nil
 }
 
-// CancelBackfill ends all runs of a job that were made by backfill. It begins with the last
-// one, so that no run starts because a cancelled one has made room.
+// CancelBackfill ends all backfill runs of a job. It begins with the last one, so that no
+// run starts because another one was cancelled.
 func (s *Runs) CancelBackfill(ctx context.Context, who Caller, name Name, reason string) (client.BackfillCancelled, error) {
 	out := client.BackfillCancelled{Running: []client.Run{}}
 	j, err := s.jobs.find(ctx, who, Operate, name)

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// bulkMax is how many jobs one request changes: some ten seconds of a store.
+	// bulkMax is the most jobs of a request: some ten seconds of a store.
 	bulkMax = 10_000
-	// bulkErrors is how many failures are listed.
+	// bulkErrors is the most failures in a list.
 	bulkErrors = 100
 )
 
@@ -68,7 +68,7 @@ func (s *Bulk) Each(ctx context.Context, who Caller, names []Name, said client.B
 	return result, err
 }
 
-// mayBulk refuses an action that does not exist or that the caller may not take.
+// mayBulk refuses an unknown or forbidden action.
 func mayBulk(who Caller, action client.BulkAction) error {
 	if err := who.May(Operate); err != nil {
 		return err
@@ -82,7 +82,7 @@ func mayBulk(who Caller, action client.BulkAction) error {
 	return who.May(Define)
 }
 
-// change changes jobs one by one, and notes in the result what became of them.
+// change changes jobs one by one, and records each result.
 func (s *Bulk) change(ctx context.Context, who Caller, names []Name, said *client.Bulk, key string, result *client.BulkResult) error {
 	ctx, err := grouped(ctx)
 	if err != nil {

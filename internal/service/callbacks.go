@@ -13,8 +13,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Callbacks takes the results of HTTP jobs with callback: true from the services that have taken
-// their requests.
+// Callbacks accepts the results of HTTP jobs with callback: true from the services that have
+// accepted the requests.
 type Callbacks struct {
 	*shared
 	store interface {
@@ -26,8 +26,7 @@ type Callbacks struct {
 	}
 }
 
-// Take accepts a report from the holder of a handover's secret. A repeated report is
-// accepted again.
+// Take accepts a report with a handover's secret. A repeated report is accepted again.
 func (s *Callbacks) Take(ctx context.Context, number int64, secret string, said client.Callback) error {
 	h, err := s.find(ctx, number, secret)
 	if err != nil {

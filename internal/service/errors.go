@@ -13,7 +13,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Error is why a request was refused or failed.
+// Error is the reason of a refused or failed request.
 type Error struct {
 	Type client.ProblemType
 	// Detail describes the problem, and Hint the remedy.
@@ -22,7 +22,7 @@ type Error struct {
 	Errors []client.FieldError
 	// MoreErrors counts the mistakes that are not in Errors.
 	MoreErrors int
-	// Version is the present version of the object, with client.TypeChanged if known.
+	// Version is the current version of the object, with client.TypeChanged if known.
 	Version int64
 	// RetryAfter is how long to wait before the next try, where that is known.
 	RetryAfter time.Duration
@@ -30,8 +30,8 @@ type Error struct {
 	cause error
 }
 
-// ErrorsMax is how many mistakes one error lists: more are not read by people, and a small
-// request could make a huge answer.
+// ErrorsMax is the most mistakes in an error: people do not read more, and a small request
+// could cause a huge response.
 const ErrorsMax = 100
 
 // Error describes the problem, with the mistakes a line each.
@@ -72,7 +72,7 @@ func Wrong(mistake client.FieldError) *Error {
 	return refuse(client.TypeInvalid, "the request has mistakes").withErrors(mistake)
 }
 
-// WrongParameter is the error of a parameter that cannot be understood.
+// WrongParameter is the error of an invalid parameter.
 func WrongParameter(name, detail, hint string) *Error {
 	return Wrong(client.FieldError{Parameter: name, Detail: detail, Hint: hint})
 }
@@ -82,7 +82,7 @@ func WrongParameter(name, detail, hint string) *Error {
 func (e *Error) Away() bool { return errors.Is(e.cause, store.ErrAway) }
 
 // ErrorOf returns any error of this package as an Error. One of client.TypeInternal is a
-// fault of the server: its cause belongs into the log and not into the answer.
+// fault of the server: its cause belongs in the log, not in the response.
 func ErrorOf(err error) *Error {
 	e := errorOf(err)
 	if e.cause == nil && !errors.Is(err, e) {

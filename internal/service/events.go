@@ -24,7 +24,7 @@ type Events struct {
 	places *places
 
 	mu sync.Mutex
-	// counted has the latest counts, by what they are of: many streams share them.
+	// counted caches the latest counts by their selection: many streams share them.
 	counted map[string]client.Event
 }
 
@@ -32,7 +32,7 @@ const (
 	// StatsEvery is the interval of the events with counts, and statsWithin what they count.
 	StatsEvery  = 5 * time.Second
 	statsWithin = time.Minute
-	// statsMax and matchedMax bound what is remembered; then it is read again.
+	// statsMax and matchedMax bound the caches.
 	statsMax   = 1000
 	matchedMax = 10_000
 )
@@ -41,8 +41,8 @@ const (
 // over.
 const stopRetry = time.Second
 
-// Follow begins to follow events: from now on, or behind the place q.After. ctx bounds the
-// beginning alone. The caller closes the stream.
+// Follow begins to follow events: from now on, or after the position q.After. ctx only
+// bounds the start. The caller closes the stream.
 func (s *Events) Follow(ctx context.Context, who Caller, q client.EventQuery) (*EventStream, error) {
 	of, err := who.reads(q.Namespace)
 	if err != nil {
@@ -104,12 +104,12 @@ type EventStream struct {
 	query    client.EventQuery
 	listener *events.Listener
 	place    *place
-	// selected is what jobs are selected by, and matched which of them are.
+	// selected is the selection of jobs, and matched caches its result for each job.
 	selected store.JobQuery
 	matched  map[string]bool
 }
 
-// selective reports whether jobs are selected by what is in their definitions.
+// selective reports whether the query selects jobs by their definitions.
 func (e *EventStream) selective() bool { return len(e.selected.Labels) > 0 || e.selected.Text != "" }
 
 // WantsStats reports whether the client has asked for counts.
@@ -157,7 +157,7 @@ func (e *EventStream) Close() {
 	e.place.leave()
 }
 
-// Place is what continues behind the events that were taken, as EventQuery.After.
+// Place is the position after the taken events, for EventQuery.After.
 func (e *EventStream) Place() string { return e.listener.Place() }
 
 // Within returns a context that ends with ctx or when the caller may no longer follow: then
@@ -255,7 +255,7 @@ func objectOf(event *events.Event) string {
 	return ""
 }
 
-// EventOf is an event as clients see it.
+// EventOf converts an event for clients.
 func EventOf(event *events.Event) client.Event {
 	e := client.Event{ID: event.ID, Kind: event.Kind, Time: event.Time, Object: objectOf(event)}
 	switch {

@@ -16,7 +16,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Executors shows the executors of XXL-JOB, and takes over what their old admin kept.
+// Executors shows the executors of XXL-JOB, and takes over numbers and history from their
+// old admin.
 type Executors struct {
 	jobs  *Jobs
 	store interface {
@@ -24,10 +25,10 @@ type Executors struct {
 		pastStore
 	}
 	mu    sync.Mutex
-	named namedGroups // what was found for callers who may read everything
+	named namedGroups // the result for callers with access to all namespaces
 }
 
-// namedGroups are the groups that jobs name, and how many jobs name each.
+// namedGroups are the groups of jobs, with the number of jobs of each.
 type namedGroups struct {
 	jobs  map[string]int
 	all   bool // no job was left out
@@ -43,7 +44,7 @@ const (
 	namedRest = 20
 )
 
-// pastStore is the part of a store that takes records which were made elsewhere.
+// pastStore is the part of a store that accepts external records.
 type pastStore interface {
 	Append(ctx context.Context, records []store.Record) error
 }
@@ -194,11 +195,11 @@ func (s *Executors) running(ctx context.Context) (map[string]int, error) {
 	return count, nil
 }
 
-// NumberMax bounds the numbers that may be left out: executors in Node read no larger ones.
+// NumberMax bounds the numbers: executors in Node read no larger ones.
 const NumberMax = 1 << 52
 
-// Raise makes the numbers of runs at executors start at a given number or above, so that
-// none collides with a run of another admin. It returns the first.
+// Raise makes the numbers of runs at executors start at a given number or above, to avoid
+// those of another admin. It returns the first.
 func (s *Executors) Raise(ctx context.Context, who Caller, r client.NumberRequest) (client.Number, error) {
 	if err := who.May(Administer); err != nil {
 		return client.Number{}, err
@@ -263,7 +264,7 @@ func (s *Executors) AddPastRuns(ctx context.Context, who Caller, said client.Pas
 	return client.PastRunsTaken{Taken: len(records)}, s.store.Append(ctx, records)
 }
 
-// executorsNamed bounds how many executors a mistake names.
+// executorsNamed is the most executors in a message.
 const executorsNamed = 5
 
 // executorFor returns the known address of an executor that a request names.

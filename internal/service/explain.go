@@ -12,8 +12,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// explain gives ready runs that no node takes the reason. It goes by the nodes as they are
-// now: a stored reason would be wrong as soon as a node joins or leaves.
+// explain adds the reason to ready runs that no node takes. It checks the current nodes: a
+// stored reason would be stale as soon as a node joins or leaves.
 func (s *Runs) explain(ctx context.Context, runs []store.Run) error {
 	if !slices.ContainsFunc(runs, func(r store.Run) bool { return r.State == job.StateReady }) {
 		return nil
@@ -56,8 +56,8 @@ func (s *Runs) explain(ctx context.Context, runs []store.Run) error {
 	return nil
 }
 
-// busy explains why a node has not started a due run. The node's load from before the due
-// time does not count: it may have had room a moment later.
+// busy explains why a node has not started a due run. The node's load before the due time
+// does not count: it may have had capacity a moment later.
 func busy(r *store.Run, s *store.Session, now time.Time) string {
 	if s.Capacity == 0 || s.Load.Running < s.Capacity || !r.Due.Before(now) || s.Renewed.Before(r.Due) {
 		return ""
@@ -88,7 +88,7 @@ func (s *Runs) jobsOf(ctx context.Context, runs []store.Run, selected func(*stor
 	return jobs, nil
 }
 
-// unplaced says why a run has no live node.
+// unplaced explains why a run has no live node.
 func unplaced(r *store.Run, live []store.Session, j *store.Job) string {
 	if j == nil {
 		return "" // it is about to be withdrawn

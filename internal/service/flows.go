@@ -10,8 +10,8 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// ofFlow adds to a run what flows have: the step that it is of, or how far the steps have come
-// of a flow that began so, and which run it repeats.
+// ofFlow adds the data of flows to a run: its step, or the progress of the steps of its flow,
+// and the repeated run.
 func ofFlow(run *client.Run, r *job.Run, began time.Time) {
 	if r.Kind == job.RunByHand {
 		run.RetryOf, run.Parent = r.Parent, job.ID{}
@@ -59,7 +59,7 @@ func runOfUnit(u *flow.Unit, of job.ID, began time.Time, step string, item int) 
 	return job.ID{}
 }
 
-// isFlowTimer reports whether a run is the timeout of a flow, which is no work to show.
+// isFlowTimer reports whether a run is the timeout of a flow, which is not shown.
 func isFlowTimer(r *job.Run) bool {
 	step, _ := r.Step()
 	return r.Kind == job.RunStep && step == ""

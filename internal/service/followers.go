@@ -18,16 +18,16 @@ const (
 	// nothing.
 	elsewhereMin = time.Second
 	elsewhereMax = 5 * time.Second
-	// hereEvery is the interval for a run on this node, which has news of its own.
+	// hereEvery is the interval for a run on this node, which sends events.
 	hereEvery = 30 * time.Second
 	// looksEach is the least time between two polls of any runs: with many followed runs,
 	// each is polled less often.
 	looksEach = 2 * time.Millisecond
-	// spreadEach is the time between two followers of a run when there is news, so that
-	// they do not all want a processor at once.
+	// spreadEach is the time between the wake-ups of two followers of a run, so that they
+	// do not all need a processor at once.
 	spreadEach = 100 * time.Microsecond
 	// sharedMax bounds the output that is cached for the next followers of a run, over all
-	// runs. Beyond it each follower reads for itself.
+	// runs. Beyond it each follower reads separately.
 	sharedMax = 32 << 20
 )
 
@@ -40,7 +40,7 @@ type eventStore interface {
 // share their reads. Use NewFollowers; its methods may be called from many goroutines.
 type Followers struct {
 	store eventStore
-	// change has room for one message: that a first run is followed, or the last one no longer.
+	// change has room for one message: the first run is followed, or the last one no longer.
 	change chan struct{}
 	shared atomic.Int64 // bytes that are kept
 
@@ -95,7 +95,7 @@ func (f *Followers) none() bool {
 	return len(f.runs) == 0
 }
 
-// heard wakes the followers of the runs that events are about.
+// heard wakes the followers of the runs in events.
 func (f *Followers) heard(list []store.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -186,7 +186,7 @@ type part struct {
 	attempt, seq int
 }
 
-// leave removes a follower.
+// leave removes the follower.
 func (r *followedRun) leave() {
 	f := r.of
 	f.mu.Lock()
@@ -241,7 +241,7 @@ func (r *followedRun) now() (news uint64, more <-chan struct{}) {
 	return r.news, r.more
 }
 
-// seen notes where the run is, and whether there was something new.
+// seen records whether the run is on this node, and whether it had news.
 func (r *followedRun) seen(here, found bool) {
 	r.of.mu.Lock()
 	defer r.of.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// jobsPlace is where a page of jobs by name ended.
+// jobsPlace is the end of a page of jobs by name.
 type jobsPlace struct {
 	After string `json:"after"`
 }
@@ -42,7 +42,7 @@ type JobPage struct {
 	Recent map[string][]client.RecentRun // by the full name of the job, the latest first
 }
 
-// Listed is List without documents.
+// Listed is like List, but without documents.
 func (s *Jobs) Listed(ctx context.Context, who Caller, said client.JobQuery, filled bool) (page JobPage, err error) {
 	of, err := who.reads(said.Namespace)
 	if err != nil {
@@ -362,8 +362,8 @@ const (
 	// returned with a token to continue: other requests need the store too, and a reader
 	// sees progress.
 	lookTime = 10 * time.Millisecond
-	// emptyTime is the same for a page of jobs by name that has none yet, which a reader can do
-	// nothing with.
+	// emptyTime is the limit while a page of jobs by name is still empty, since an empty page
+	// is of no use.
 	emptyTime = 100 * time.Millisecond
 	// jobPartsMax is how many parts of store.JobLookMax jobs are searched for one page,
 	// however fast that is.
@@ -406,7 +406,7 @@ const (
 	// selects a few of many. If more match, jobs are taken as they come in the
 	// table of the planner: then some of each page's worth will match.
 	sortMax = 1000
-	// lookMax is the number of jobs of the table that are read for one page. Reading an
+	// lookMax is the most jobs of the table that are read for one page. Reading an
 	// uncached one takes some ten microseconds.
 	lookMax = 2000
 	// readTogether is how many of them are read at once: a page of the web UI, so that it takes
@@ -520,7 +520,7 @@ func (s *Jobs) upcoming(ctx context.Context, of scope, q *store.JobQuery, place 
 					return page, nil
 				}
 				place.Last = u
-				// The table may be a moment behind.
+				// The table may be slightly stale.
 				if j := jobs[i]; j != nil && !j.Deleted && j.Definition.Status.State == job.JobActive && of.has(j.Filled.Namespace) && selects(q, j) {
 					page = append(page, j)
 				}

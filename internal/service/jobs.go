@@ -50,7 +50,7 @@ type Expect struct {
 	Versions []int64
 }
 
-// match refuses a version that the change is not for.
+// match refuses other versions.
 func (e Expect) match(present int64) error {
 	if len(e.Versions) == 0 || slices.Contains(e.Versions, present) {
 		return nil
@@ -123,7 +123,7 @@ func (s *Jobs) documentOf(ctx context.Context, j *store.Job, filled bool, at tim
 	return client.DocumentOf(job.Document{Job: shown})
 }
 
-// shownOf is a job with its status as clients see it.
+// shownOf converts a job with its status for clients.
 func (s *Jobs) shownOf(ctx context.Context, j *store.Job, filled bool, at time.Time, last []store.Record) (*job.Job, error) {
 	chained, err := s.nextInChain(ctx, j)
 	if err != nil {
@@ -234,8 +234,8 @@ func (s *Jobs) Put(ctx context.Context, who Caller, name Name, draft Draft, expe
 	return out, err
 }
 
-// wroteIt refuses a change that another caller has made in the meantime: a store takes a
-// definition that is there already for a repeated request.
+// wroteIt refuses a change that another caller has made meanwhile: a store treats an
+// equal existing definition as a repeated request.
 func (s *Jobs) wroteIt(ctx context.Context, who Caller, j *store.Job, version int64) error {
 	r, err := s.revision(ctx, j, version)
 	if err == nil && r.Actor != who.Name {
@@ -307,7 +307,7 @@ func (s *Jobs) warnOfUpstreams(ctx context.Context, j *job.Job) (list []string, 
 // cycleHint is for jobs that would follow themselves.
 const cycleHint = "give one of them another schedule; use after_end for a job that follows itself"
 
-// putError says why a job was not written: another request was faster.
+// putError explains why a job was not written, such as a faster request.
 func putError(err error, p store.PutJob) error {
 	name := p.Definition.FullName()
 	switch {
@@ -346,16 +346,17 @@ func (s *Jobs) created(ctx context.Context, j *store.Job) (Changed, error) {
 const runningMax = 100
 
 const (
-	// recallMax is how long before it is due a claimed run may start although its job was
-	// changed: its node hears of the change within some milliseconds, or 20 ms where it polls.
+	// recallMax is the time before its due time in which a claimed run may start although its
+	// job was changed: its node receives the change within some milliseconds, or 20 ms if it
+	// polls.
 	recallMax = 500 * time.Millisecond
 	// recallEvery is the interval at which a change checks whether such a run was released.
 	recallEvery = 5 * time.Millisecond
 )
 
 // calledBack returns the result of a change after which no run of the job starts under an
-// earlier version. A claimed run that is about to be due is either released before the
-// change is acknowledged, or due, and then listed.
+// earlier version. A claimed run that is nearly due is either released before the change
+// is acknowledged, or due, and then listed.
 func (s *Jobs) calledBack(ctx context.Context, j *store.Job, version int64) (Changed, error) {
 	for deadline := time.Now().Add(recallMax); ; {
 		now, err := s.store.Now(ctx)
@@ -459,11 +460,10 @@ func (s *Jobs) Resume(ctx context.Context, who Caller, name Name, said client.Re
 	return out, err
 }
 
-// editMax is how often a small change is tried again because another request has changed the
-// job at the same time.
+// editMax is the most retries of a small change after concurrent changes of the job.
 const editMax = 10
 
-// edit makes a small change to the present version of a job.
+// edit makes a small change to the current version of a job.
 func (s *Jobs) edit(ctx context.Context, who Caller, name Name, expect Expect, change func(*job.Job, *store.PutJob)) (Changed, error) {
 	for tries := 1; ; tries++ {
 		old, err := s.find(ctx, who, Define, name)

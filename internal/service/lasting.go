@@ -57,7 +57,7 @@ func (s *Attention) lostNodes(ctx context.Context, l *notice.Lasting, _ time.Tim
 	return nil
 }
 
-// lateRuns finds runs that are due and do not start, the oldest of each job.
+// lateRuns finds due runs that do not start, the oldest of each job.
 func (s *Attention) lateRuns(ctx context.Context, l *notice.Lasting, now time.Time) error {
 	runs, err := s.runs.store.ListActive(ctx, store.ActiveQuery{State: job.StateReady, Limit: lateLookMax})
 	if err != nil {
@@ -110,7 +110,7 @@ func (s *Attention) lateRuns(ctx context.Context, l *notice.Lasting, now time.Ti
 func (s *Attention) slowRuns(ctx context.Context, l *notice.Lasting, now time.Time) error {
 	slow, err := s.slow(ctx, nil, now)
 	if err != nil {
-		return nil //nolint:nilerr // history is away: what lasts stays as it was
+		return nil //nolint:nilerr // history is unreachable: lasting problems do not change
 	}
 	l.Whole = append(l.Whole, job.NoticeSlow)
 	var names []string

@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// LinesMax is how many lines of output one answer has: some screens.
+	// LinesMax is the most lines of output in a response: some screens.
 	LinesMax = 2000
-	// linesDefault is how many it has if the caller does not say.
+	// linesDefault is the default number of lines.
 	linesDefault = 500
-	// lineMax bounds the text of a line, so that one without an end harms no page.
+	// lineMax bounds the text of a line, so that an endless line harms no page.
 	lineMax = 64 << 10
-	// indexesMax is how many attempts have an index of lines in memory.
+	// indexesMax is the most attempts with an index of lines in memory.
 	indexesMax = 256
 )
 
@@ -38,8 +38,8 @@ type attemptKey struct {
 	attempt int
 }
 
-// lineIndex says where lines of an attempt begin, so that each need not be sought from the
-// first one on. It grows with the output.
+// lineIndex has positions of lines of an attempt, so that a search need not begin at the
+// first line. It grows with the output.
 type lineIndex struct {
 	mu     sync.Mutex
 	points []linePoint // the first is the beginning
@@ -67,7 +67,7 @@ func (l *Lines) index(key attemptKey) *lineIndex {
 	return idx
 }
 
-// before returns the last point in front of a line, which is counted from 1.
+// before returns the last point before a line, which is counted from 1.
 func (x *lineIndex) before(line int) linePoint {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -187,7 +187,7 @@ func (l *Lines) Read(ctx context.Context, who Caller, id job.ID, number, from, c
 	return lines, err
 }
 
-// Search returns the lines of an attempt that contain a text, in whatever case, from a line
+// Search returns the lines of an attempt that contain a text, ignoring case, from a line
 // on: at most count of them.
 func (l *Lines) Search(ctx context.Context, who Caller, id job.ID, number int, text string, from, count int) (client.OutputLines, error) {
 	lines := client.OutputLines{Items: []client.OutputLine{}}

@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// loadJobsMax is how many jobs a selection is counted of; all jobs of the server are
+	// loadJobsMax is the most jobs of a counted selection; all jobs of the server are
 	// counted without reading them.
 	loadJobsMax = 20_000
-	// aheadMax is how far ahead starts are counted.
+	// aheadMax is the latest time of counted starts, from now.
 	aheadMax = 32 * 24 * time.Hour
 )
 
-// Load counts what schedules will start.
+// Load counts future starts by schedules.
 type Load struct {
 	*shared
 	jobs *Jobs
@@ -35,7 +35,7 @@ func (s *Load) Ahead(ctx context.Context, who Caller, q client.LoadQuery) (clien
 	if err != nil {
 		return load, err
 	}
-	now := s.jobs.now() // that of this machine will do, and spares a read
+	now := s.jobs.now() // that of this machine is enough, and saves a read
 	if q.From.IsZero() {
 		q.From = now
 	}

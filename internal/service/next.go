@@ -57,7 +57,7 @@ func (s *Jobs) Next(ctx context.Context, who Caller, name Name, from time.Time, 
 	return next, nil
 }
 
-// timingOf returns what decides when a job falls due.
+// timingOf returns the timing of a job.
 func timingOf(j *store.Job, calendars job.Calendars) (engine.Timing, error) {
 	return engine.TimingOf(j.Filled, j.Definition.UID, calendars)
 }
@@ -126,8 +126,8 @@ func inChain(ready []store.Run, j *store.Job) *store.Run {
 	return nil
 }
 
-// chainsMax is of how many chains a list reads the next run one by one. Of more it looks for
-// them among the ready runs that are due first, at most PageMax: one read, whatever their number.
+// chainsMax is the most chains in a list whose next run is read one by one. For more, the list
+// searches the ready runs that are due first, at most PageMax: one read for all.
 const chainsMax = 2
 
 // nextInChains is nextInChain for the jobs of a list, in their order.
@@ -163,7 +163,7 @@ func stateOf(j *store.Job) job.JobState {
 	return j.Definition.Status.State
 }
 
-// neverDue says why a job has no next moment, or returns "".
+// neverDue explains why a job has no next due time, or returns "".
 func neverDue(j *store.Job) string {
 	s := &j.Filled.Schedule
 	state := stateOf(j)

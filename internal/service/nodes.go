@@ -129,7 +129,7 @@ func (s *Nodes) About(ctx context.Context, who Caller) (client.Server, error) {
 	return about, nil
 }
 
-// differences are hints about nodes that are not alike.
+// differences are hints about differences between nodes.
 func differences(list []client.Node) (hints []client.Hint) {
 	versions, zones := map[string]bool{}, map[string]bool{}
 	for i := range list {
@@ -153,12 +153,12 @@ func differences(list []client.Node) (hints []client.Hint) {
 	return hints
 }
 
-// Drain makes a node, by name or session, take no more runs.
+// Drain drains a node, by name or session.
 func (s *Nodes) Drain(ctx context.Context, who Caller, id, reason string) (client.Node, error) {
 	return s.setDrain(ctx, who, id, store.DrainNode{Reason: reason})
 }
 
-// Undrain makes a node take runs again.
+// Undrain ends the drain of a node.
 func (s *Nodes) Undrain(ctx context.Context, who Caller, id string) (client.Node, error) {
 	return s.setDrain(ctx, who, id, store.DrainNode{Undo: true})
 }
@@ -214,7 +214,8 @@ func (s *Nodes) all(ctx context.Context) (list []client.Node, now time.Time, err
 		}
 		n := nodeOf(&sessions[i], now)
 		if sessions[i].Drain != nil {
-			// The node's own count is some seconds old, and a drain is watched for its end.
+			// The node's own count is some seconds old, too stale to watch the end of a
+			// drain.
 			mine, err := store.RunsOn(ctx, s.store, n.Session)
 			if err != nil {
 				return nil, now, err
@@ -230,8 +231,8 @@ func (s *Nodes) all(ctx context.Context) (list []client.Node, now time.Time, err
 }
 
 // replaced reports whether a later process has the data directory of a session: then the
-// session's own process is gone and its last word is stale. A process that joins makes those
-// before it leave, which counts more than the times, as clocks may be set back.
+// session's process is gone and its last report is stale. A joining process makes earlier
+// ones leave; that is more reliable than times, as clocks may be set back.
 func replaced(s *store.Session, all []store.Session) bool {
 	return slices.ContainsFunc(all, func(other store.Session) bool {
 		later := other.Joined.After(s.Joined)
@@ -296,10 +297,10 @@ func (s *Nodes) Ready(ctx context.Context) (note string, err error) {
 	return strings.Join(notes, "; "), nil
 }
 
-// namedMax is how many nodes WithAPI names: the first that is up is enough.
+// namedMax is the most nodes that WithAPI names: one live node is enough.
 const namedMax = 5
 
-// WithAPI says in words which nodes answer the API.
+// WithAPI names the nodes with the role api, in words.
 func (s *Nodes) WithAPI(ctx context.Context, who Caller) (string, error) {
 	if err := who.May(Read); err != nil {
 		return "", err

@@ -23,7 +23,7 @@ type noticeStore interface {
 }
 
 const (
-	// noticesMax is how many notifications a list has: more are not read.
+	// noticesMax is the most notifications in a list: people do not read more.
 	noticesMax = 1000
 	// ackTries is how often an acknowledgement is repeated when the node that delivers writes
 	// at the same time.
@@ -82,7 +82,7 @@ func decodeNote(n store.Note, into any) error {
 	return nil
 }
 
-// List returns what channels of a namespace, or of all, have to say, by channel.
+// List returns the notifications of the channels of a namespace, or of all, by channel.
 func (s *Notifications) List(ctx context.Context, who Caller, namespace string) ([]client.Notification, error) {
 	channels, err := s.channels(ctx, who, namespace)
 	if err != nil {
@@ -127,7 +127,7 @@ func notificationOf(g *notice.Group) client.Notification {
 	return n
 }
 
-// Deliveries returns how the channels of a namespace, or of all, deliver, by name.
+// Deliveries returns the deliveries of the channels of a namespace, or of all, by name.
 func (s *Notifications) Deliveries(ctx context.Context, who Caller, namespace string) ([]client.Delivery, error) {
 	channels, err := s.channels(ctx, who, namespace)
 	if err != nil {
@@ -174,7 +174,7 @@ func (s *Notifications) Deliveries(ctx context.Context, who Caller, namespace st
 	return list, err
 }
 
-// Ack says that a person has seen a notification: it is not repeated while nothing new comes.
+// Ack acknowledges a notification: it is not repeated until it has news.
 func (s *Notifications) Ack(ctx context.Context, who Caller, id string) (client.Notification, error) {
 	if err := who.May(Operate); err != nil {
 		return client.Notification{}, err

@@ -23,8 +23,7 @@ type outputStore interface {
 }
 
 const (
-	// AliveEvery is how often the follower of a stream without news hears that the
-	// connection lives.
+	// AliveEvery is the interval of keepalives on a stream without news.
 	AliveEvery = 15 * time.Second
 	// chunksPage is how many chunks are read at a time: a megabyte or less.
 	chunksPage = 16
@@ -66,7 +65,7 @@ type Follower interface {
 	// Part receives a stretch of output. The stream can be resumed at its place; without
 	// one it can only be resumed after an earlier part.
 	Part(part client.OutputPart, at *Place) error
-	// Alive is called where there was nothing new for AliveEvery.
+	// Alive is called after AliveEvery without news.
 	Alive() error
 }
 
@@ -122,7 +121,7 @@ type OutputReader struct {
 	seq    int // of the next chunk
 	reader output.Reader
 	rest   []byte // of a letter that is not complete
-	// followed is the followed run, if any, and look its last poll.
+	// followed is the followed run, if any, and look is its last poll.
 	followed *followedRun
 	look     uint64
 	place    *place // nil unless it is followed
@@ -225,8 +224,8 @@ func (r *OutputReader) follow(ctx context.Context) (client.Run, error) {
 	var before client.Run
 	for {
 		news, more := r.followed.now()
-		// The state is read before the output: when it says that the attempt has ended, all
-		// of its output is there.
+		// The state is read before the output: if the attempt has ended then, its output is
+		// complete.
 		run, err := r.followed.read(ctx, r.topic, news)
 		if err != nil {
 			return run.Run, err

@@ -22,12 +22,12 @@ type Tokens interface {
 }
 
 const (
-	// streamsMax is how many streams there are at a time. Each takes some 60 KB.
+	// streamsMax is the most concurrent streams. Each takes some 60 KB.
 	streamsMax = 4096
-	// streamsOfOne is the limit for one token, so that a program which opens more and more
-	// leaves room for others.
+	// streamsOfOne is the limit for one token, so that a program that leaks streams leaves
+	// capacity for others.
 	streamsOfOne = 2560
-	// streamsRetry is how long a caller without room should wait: streams of browsers and
+	// streamsRetry is how long a refused caller should wait: streams of browsers and
 	// terminals end all the time.
 	streamsRetry = 10 * time.Second
 	// validEvery is how often the token of streams is checked, once for all streams of it.
@@ -44,7 +44,8 @@ type places struct {
 	of    map[placeKey]*holder
 }
 
-// placeKey is who has places: a token or a session, or a part of this process by its name.
+// placeKey is the owner of places: a token or a session, or a part of this process by its
+// name.
 type placeKey struct {
 	token store.TokenHash
 	name  string

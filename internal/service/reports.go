@@ -38,8 +38,8 @@ func pingJob(t *store.Token) (namespace, name string, ok bool) {
 	return t.Namespace, t.Name[len(pingPrefix)+len(t.Namespace)+1:], true
 }
 
-// Take takes a report from the holder of a token. Reports with the same key, unless it is "",
-// are one report.
+// Take accepts a report from the holder of a token. Reports with the same non-empty key are
+// one report.
 func (s *Reports) Take(ctx context.Context, who Caller, name Name, said client.Report, key string) (client.Reported, error) {
 	j, err := s.jobs.find(ctx, who, Operate, name)
 	if err != nil {

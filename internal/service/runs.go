@@ -36,7 +36,7 @@ type runStore interface {
 	auditStore
 }
 
-// Runs starts, cancels and shows runs, and says why one does not start.
+// Runs starts, cancels and shows runs, and explains why one does not start.
 type Runs struct {
 	*shared
 	jobs  *Jobs
@@ -175,7 +175,7 @@ func (s *Runs) run(ctx context.Context, id job.ID) (client.Run, error) {
 		}
 		active = one[0]
 	}
-	// A run that ends between the two questions is in the answer to this one.
+	// This query includes a run that ended between the two.
 	records, err := s.store.AttemptsOf(ctx, id)
 	if err != nil {
 		return client.Run{}, err
@@ -214,8 +214,8 @@ func (s *Runs) answeredSo(ctx context.Context, who Caller, a *store.FlowAnswer) 
 	})
 }
 
-// runsPlace is where a page of runs ended: among the active ones, by due time,
-// or among the finished ones.
+// runsPlace is the end of a page of runs: among the active ones, by due time, or among
+// the finished ones.
 type runsPlace struct {
 	Active *store.RunRef    `json:"active,omitempty"`
 	Ended  *store.RecordRef `json:"ended,omitempty"`
@@ -235,8 +235,8 @@ const (
 var activeStates = []job.RunState{job.StateReady, job.StateWaiting, job.StateRunning}
 
 // List returns a page of runs: the active ones by due time, and then the finished ones, the
-// latest first. A run that ends while pages are read may be in both parts, and is missing in
-// none.
+// latest first. A run that ends while pages are read may be on two pages, but is never left
+// out.
 func (s *Runs) List(ctx context.Context, who Caller, q client.RunQuery) (client.Page[client.Run], error) {
 	page := client.Page[client.Run]{Items: []client.Run{}}
 	of, err := who.reads(q.Namespace)
@@ -412,7 +412,7 @@ func (s *Runs) Get(ctx context.Context, who Caller, id job.ID) (client.Run, erro
 	return s.runOf(ctx, who, Read, id)
 }
 
-// Cancel ends a run, or asks its node to.
+// Cancel ends a run, at once or through its node.
 func (s *Runs) Cancel(ctx context.Context, who Caller, id job.ID, reason string) (client.Run, error) {
 	if err := who.May(Operate); err != nil {
 		return client.Run{}, err
@@ -436,7 +436,7 @@ func (s *Runs) Cancel(ctx context.Context, who Caller, id job.ID, reason string)
 	return run, err
 }
 
-// Approve answers a step of a flow that waits for an approval, and returns the run of the flow.
+// Approve answers a waiting step of a flow, and returns the run of the flow.
 func (s *Runs) Approve(ctx context.Context, who Caller, flow job.ID, step string, reject bool, note string) (client.Run, error) {
 	return s.answer(ctx, who, store.FlowAnswer{Run: flow, Step: step, Reject: reject, Note: note})
 }

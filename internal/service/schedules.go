@@ -17,7 +17,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Schedules says what schedules mean.
+// Schedules explains schedules.
 type Schedules struct{ rules *rulebook }
 
 // Preview explains a schedule and lists its due times.

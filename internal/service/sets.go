@@ -11,13 +11,13 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// setStore is the part of a store that documents but jobs use.
+// setStore is the part of a store that documents other than jobs use.
 type setStore interface {
 	store.Documents
 	PutConsumer(ctx context.Context, c store.Consumer) error
 }
 
-// Sets has the documents of a kind, but the jobs.
+// Sets has the documents of a kind other than jobs.
 type Sets struct {
 	*shared
 	rules *rulebook

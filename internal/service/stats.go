@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	// bucketsMax is how many buckets an answer has: the hours of 90 days, with a day more.
+	// bucketsMax is the most buckets in a response: the hours of 90 days and one more day.
 	bucketsMax = 2200
 	// stepMin is the shortest bucket.
 	stepMin = time.Second
-	// statisticsRuns is how many of its last runs the statistics of a job are of: reading
-	// them takes a store some milliseconds.
+	// statisticsRuns is the number of last runs in the statistics of a job: reading them
+	// takes a store some milliseconds.
 	statisticsRuns = 2000
 	// settledAfter is how long after its end a stretch of history is kept in memory.
 	settledAfter = time.Minute
@@ -199,7 +199,7 @@ func (s *Stats) readStretches(ctx context.Context, w stretch, end int64, now tim
 	return list, nil
 }
 
-// OfJob returns how the last runs of a job went, also by the days of a time zone.
+// OfJob returns statistics of the last runs of a job, also by the days of a time zone.
 func (s *Stats) OfJob(ctx context.Context, who Caller, name Name, timezone string) (client.JobStatistics, error) {
 	zone, err := cron.LoadZone(cmp.Or(timezone, "UTC"))
 	if err != nil {
@@ -216,7 +216,7 @@ func (s *Stats) OfJob(ctx context.Context, who Caller, name Name, timezone strin
 	return statisticsOf(lists[0], zone.Location()), nil
 }
 
-// tally gathers what statistics are made of.
+// tally collects the data of statistics.
 type tally struct {
 	runs, succeeded, judged, retried int
 	durations, late                  []float64

@@ -25,7 +25,7 @@ type tokenStore interface {
 	Now(ctx context.Context) (time.Time, error)
 }
 
-// Access makes, lists and revokes tokens.
+// Access creates, lists and revokes tokens.
 type Access struct {
 	store      tokenStore
 	tokens     Tokens
@@ -79,8 +79,8 @@ const (
 )
 
 const (
-	// joinFor is the default life of a joining token, and joinMax the longest: it lies
-	// about in the set-up of machines.
+	// joinFor is the default life of a joining token, and joinMax the longest: setup
+	// scripts of machines contain it.
 	joinFor = job.Duration(time.Hour)
 	joinMax = 30 * job.Duration(24*time.Hour)
 )

@@ -17,15 +17,15 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Made is the result of a request for a run: the run, and whether this request has made it
-// or an earlier one with the same key.
+// Made is the result of a request for a run: the run, and whether this request has created
+// it or an earlier one with the same key.
 type Made struct {
 	Run client.Run
 	New bool
 }
 
-// Start runs a job now. Requests with the same key, unless it is "", make one run in 24
-// hours; a repeated key with other parameters or from another caller is refused.
+// Start runs a job now. Requests with the same non-empty key create one run in 24 hours;
+// a repeated key with other parameters or from another caller is refused.
 func (s *Runs) Start(ctx context.Context, who Caller, name Name, said client.RunRequest, key string) (Made, error) {
 	return s.StartWith(ctx, who, name, said, key, nil)
 }
@@ -99,8 +99,8 @@ func checkParams(j *job.Job, params map[string]string) error {
 	return wrong
 }
 
-// trigger makes the runs of a request by hand, one for each shard, placed on live nodes, and
-// returns the first.
+// trigger creates the runs of a manual request, one for each shard, placed on live nodes,
+// and returns the first.
 func (s *Runs) trigger(ctx context.Context, who Caller, j *store.Job, like store.TriggerItem) (Made, error) {
 	if err := startable(j); err != nil {
 		return Made{}, err
@@ -206,8 +206,8 @@ func withoutMetadata(params map[string]string) map[string]string {
 	return params
 }
 
-// clockSlack is how far the clock of a node, which is in the id of a run, and the clock of the
-// store, which is in the audit, may be apart.
+// clockSlack is the largest difference between the clock of a node, which is in the id of a
+// run, and the clock of the store, which is in the audit.
 const clockSlack = time.Minute
 
 // starterOf returns the caller that started a run by hand, from the audit; "" if it has expired.

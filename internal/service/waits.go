@@ -13,11 +13,11 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// explainedMax is how many open steps of a flow are looked at for what they wait for: the first
-// ones say what holds up the rest.
+// explainedMax is the most open steps of a flow whose wait is explained: the first ones block
+// the rest.
 const explainedMax = 20
 
-// sayWaits says of each step of a flow that has not ended what it waits for.
+// sayWaits explains for each open step of a flow what it waits for.
 func (s *Runs) sayWaits(ctx context.Context, run *client.Run, r *store.Run) error {
 	if len(run.Steps) == 0 || run.State == job.StateDone {
 		return nil
@@ -64,7 +64,7 @@ const (
 	stepOpen    = string(flow.Open)
 )
 
-// sayWhere says of steps that have started where they run, or why not yet.
+// sayWhere adds the node of started steps, or the reason why they do not run yet.
 func (s *Runs) sayWhere(ctx context.Context, open []*client.StepState) error {
 	var runs []store.Run
 	var of []*client.StepState
@@ -113,7 +113,7 @@ func (s *Runs) planOf(ctx context.Context, r *store.Run) (*job.Job, error) {
 	return definition, nil
 }
 
-// waitsForOthers says which steps another one waits for.
+// waitsForOthers names the steps that a step waits for.
 func waitsForOthers(f *job.Flow, i int, step *job.Step, all []client.StepState, byName map[string]*client.StepState) string {
 	var names []string
 	for _, need := range step.Needs {
@@ -138,7 +138,7 @@ func waitsForOthers(f *job.Flow, i int, step *job.Step, all []client.StepState, 
 	return fmt.Sprintf("waits for room: %d steps of the flow may run at once", f.MaxParallel)
 }
 
-// waitsForOutside says what a step waits for that waits.
+// waitsForOutside explains what a waiting step waits for.
 func waitsForOutside(w *job.Wait, st *client.StepState) string {
 	since := st.Started.Format("2006-01-02 15:04 MST")
 	limit := ""

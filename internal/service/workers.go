@@ -220,7 +220,7 @@ func (s *Workers) Clock(ctx context.Context, who Caller) (wire.Clock, error) {
 	return wire.Clock{Now: now}, err
 }
 
-// Renew says that a worker lives.
+// Renew renews the session of a worker.
 func (s *Workers) Renew(ctx context.Context, who Caller, id job.ID, load wire.Load) error {
 	if _, err := s.sessionOf(ctx, who, id); err != nil {
 		return err
@@ -228,7 +228,7 @@ func (s *Workers) Renew(ctx context.Context, who Caller, id job.ID, load wire.Lo
 	return workerError(s.store.Renew(ctx, id, store.Load{Running: load.Running, Ready: load.Ready, ClockAhead: time.Duration(load.ClockAhead) * time.Millisecond}))
 }
 
-// Leave says that a worker takes no more runs.
+// Leave records that a worker accepts no more runs.
 func (s *Workers) Leave(ctx context.Context, who Caller, id job.ID) error {
 	if _, err := s.sessionOf(ctx, who, id); err != nil {
 		return err
@@ -236,7 +236,7 @@ func (s *Workers) Leave(ctx context.Context, who Caller, id job.ID) error {
 	return workerError(s.store.Leave(ctx, id))
 }
 
-// End removes the session of a worker that runs nothing any more.
+// End removes the session of a worker without running attempts.
 func (s *Workers) End(ctx context.Context, who Caller, id job.ID) error {
 	if _, err := s.sessionOf(ctx, who, id); err != nil {
 		return err
@@ -398,7 +398,7 @@ func serves(self *store.Session, who Caller, j *store.Job) bool {
 	return placement.Eligible(&at, &place, j.Filled.Run.HandlerName())
 }
 
-// Release gives back attempts that have not begun.
+// Release returns unstarted attempts.
 func (s *Workers) Release(ctx context.Context, who Caller, id job.ID, said wire.Attempts) error {
 	if err := s.mineOrOver(ctx, who, id); err != nil {
 		return err
@@ -438,7 +438,7 @@ func (s *Workers) Finish(ctx context.Context, who Caller, id job.ID, said wire.R
 	return answer, nil
 }
 
-// Mine returns the runs that the store believes a worker to run.
+// Mine returns the running runs of a worker by the store's records.
 func (s *Workers) Mine(ctx context.Context, who Caller, id job.ID) (wire.Mine, error) {
 	if _, err := s.sessionOf(ctx, who, id); err != nil {
 		return wire.Mine{}, err
@@ -616,7 +616,7 @@ func (s *Workers) sessionOf(ctx context.Context, who Caller, id job.ID) (store.S
 	return session, nil
 }
 
-// mineOrOver is sessionOf for what counts although the session is over.
+// mineOrOver is sessionOf for calls that are valid after the end of the session.
 func (s *Workers) mineOrOver(ctx context.Context, who Caller, id job.ID) error {
 	_, err := s.sessionOf(ctx, who, id)
 	if errors.Is(err, store.ErrSessionOver) {
@@ -678,7 +678,7 @@ type hintBoard struct {
 	news chan struct{}
 }
 
-// put takes a hint.
+// put adds a hint.
 func (b *hintBoard) put(hint store.Hint) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -732,8 +732,8 @@ func (b *hintBoard) wait(ctx context.Context, place string, wait time.Duration) 
 	}
 }
 
-// newPlaceName makes the name of a board: random, so that a place of a server before this one
-// is not taken for one of this.
+// newPlaceName returns a random name for a board, so that positions of an earlier server are
+// not confused with its own.
 func newPlaceName() string {
 	return strings.ToLower(rand.Text())
 }
