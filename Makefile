@@ -163,10 +163,13 @@ race-bubbles:
 	$(RACED) -cpu 1 $(if $(WHOLE),,-skip '$(WALKS)') ./internal/httpapi
 	$(RACED) -cpu 1 -skip '^(TestCore|TestNodes)$$' $$($(TESTS_IMPORT) | awk '/testing\/synctest/ && $$1 !~ /internal\/httpapi$$/ {print $$1}')
 
+# Of packages, those that start goroutines, or in whose tests others do.
+SHARING = while read -r dir pkg; do if grep -qE '^[^/]*\bgo (func\(|[a-zA-Z_.]+\()|\.Go\(|AfterFunc\(|\.Parallel\(|storetest\.|"net(/http)?"$$' "$$dir"/*.go; then echo "$$pkg"; fi; done
+
 # More tests at once than there are processors, since those of internal/cli wait for servers.
-# What starts no goroutine is left out, and so is test/, which tests programs from outside.
+# Package cron and test/, which tests programs from outside, are left out.
 race-others:
-	$(RACED) -parallel 4 $$($(TESTS_IMPORT) | awk '!/testing\/synctest/ && $$1 !~ /\/belfry\/(test\/.*|cron|job|internal\/(engine|flow|archtest))$$/ {print $$1}' | $(LONG_FIRST))
+	$(RACED) -parallel 4 $$($(GO) list -f '{{.Dir}} {{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '!/testing\/synctest/ && $$2 !~ /\/belfry\/(test\/.*|cron)$$/ && !/ \[\] \[\]$$/ {print $$1, $$2}' | $(SHARING) | $(LONG_FIRST))
 
 # Two targets at once: one is linked while another runs.
 fuzz: ## run each fuzz target with FUZZTIME inputs (50000x), or for a time
