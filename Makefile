@@ -129,7 +129,7 @@ cluster: ## kill, freeze and cut off nodes that share a database server: DATABAS
 	@test/servers/install.sh
 	BELFRY_DATABASE=$(DATABASE) BELFRY_FLOWS=$(FLOWS) $(GO_TEST) -count=1 -v -tags servers ./test/cluster
 
-crash: crash-nodes crash-programs ## the shortest part of make cluster, and Go programs that are restarted: four minutes
+crash: crash-nodes crash-programs ## the shortest part of make cluster, and Go programs that are restarted: two minutes
 
 crash-nodes:
 	@test/servers/install.sh
