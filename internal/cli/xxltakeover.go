@@ -284,12 +284,21 @@ const givenBack = "given back to the old admin"
 // pauseFor pauses a job, and returns when the old admin has to send it first: the first
 // occurrence that Belfry has not settled since it took over.
 func (c *changeOver) pauseFor(ctx context.Context, is *job.Job, began time.Time) (time.Time, error) {
+	paused := c.env.Now()
 	if !is.Paused {
 		if _, err := c.server.Pause(ctx, is.Namespace, is.Name, client.PauseRequest{Reason: givenBack}); err != nil {
 			return began, err
 		}
 	}
-	settled, err := c.settled(ctx, is, began)
+	settled, ahead, err := c.settled(ctx, is, began)
+	for waited := time.Duration(0); err == nil && ahead.After(paused) && waited < recallMax; waited += recallEvery {
+		select {
+		case <-time.After(recallEvery):
+			settled, ahead, err = c.settled(ctx, is, began)
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
 	if err != nil || settled.Before(began) {
 		return began, err
 	}
@@ -303,14 +312,22 @@ func (c *changeOver) pauseFor(ctx context.Context, is *job.Job, began time.Time)
 	return began, nil
 }
 
+const (
+	// recallMax is how long a run that a worker has claimed ahead is waited for: it starts within two
+	// seconds or is withdrawn by the pause. Later it counts as running.
+	recallMax   = 5 * time.Second
+	recallEvery = 100 * time.Millisecond
+)
+
 // settled returns the latest occurrence of a paused job, not before a moment, that has run, runs,
-// or was recorded as skipped or missed; zero for none. What is withdrawn by the pause is none.
-func (c *changeOver) settled(ctx context.Context, is *job.Job, since time.Time) (latest time.Time, err error) {
+// or was recorded as skipped or missed, and the latest that runs; zero for none. What is withdrawn
+// by the pause is none.
+func (c *changeOver) settled(ctx context.Context, is *job.Job, since time.Time) (latest, running time.Time, err error) {
 	q := client.RunQuery{Job: is.FullName(), Kinds: []job.RunKind{job.RunScheduled}, PageSize: pageSize}
 	for {
 		page, err := c.server.Runs(ctx, q)
 		if err != nil {
-			return latest, err
+			return latest, running, err
 		}
 		isOld := false
 		for i := range page.Items {
@@ -323,9 +340,12 @@ func (c *changeOver) settled(ctx context.Context, is *job.Job, since time.Time) 
 			if isOld = r.State == job.StateDone && at.Before(since); !isPlanned && r.Outcome != job.OutcomeWithdrawn && at.After(latest) {
 				latest = at
 			}
+			if r.State == job.StateRunning && at.After(running) {
+				running = at
+			}
 		}
 		if q.PageToken = page.NextPageToken; q.PageToken == "" || isOld {
-			return latest, nil
+			return latest, running, nil
 		}
 	}
 }

@@ -200,16 +200,6 @@ func statusOf(t *testing.T, db *sql.DB) map[string]string {
 	return all
 }
 
-// belfry is the program, built once.
-var belfry = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(os.TempDir(), fmt.Sprintf("belfry-xxl-%d", os.Getpid()))
-	out, err := exec.Command("go", "build", "-o", path, "../../cmd/belfry").CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("%w: %s", err, out)
-	}
-	return path, err
-})
-
 // node is a server of Belfry, and the address at which executors register.
 type node struct {
 	t         *testing.T
@@ -222,12 +212,11 @@ const accessToken = "a-token-of-executors-for-tests"
 
 func startNode(t *testing.T) *node {
 	t.Helper()
-	program, err := belfry()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.Remove(program) })
 	dir := t.TempDir()
+	program := filepath.Join(dir, "belfry")
+	if out, err := exec.Command("go", "build", "-o", program, "../../cmd/belfry").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
 	token := filepath.Join(dir, "token")
 	if err := os.WriteFile(token, []byte(accessToken+"\n"), 0o600); err != nil {
 		t.Fatal(err)
