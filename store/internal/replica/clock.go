@@ -11,22 +11,21 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// sharedClock is the clock that nodes agree on where the store has none: that of this
-// machine, moved by the median of how far the clocks of live nodes are from it. It never
-// goes back.
+// sharedClock is the common clock of the nodes for a store without one: the clock of this
+// machine plus the median offset of the clocks of live nodes. It never goes back.
 type sharedClock struct {
 	mu    sync.Mutex
 	ahead map[job.ID]heard
 	last  time.Time
 }
 
-// heard is by how much the clock of a node was ahead when it renewed its session last.
+// heard is the lead of a node's clock at the last renewal of its session.
 type heard struct {
 	by time.Duration
 	at time.Time
 }
 
-// observe takes the renewal of a node. What it took to get here counts as an error.
+// observe takes the renewal of a node. Its delay counts as clock error.
 func (c *sharedClock) observe(p Pair, now time.Time) {
 	if !strings.HasPrefix(p.Key, renewalKeys) {
 		return
@@ -150,5 +149,5 @@ func (b *Backend) Now(ctx context.Context) (time.Time, error) {
 	return kept(now), nil
 }
 
-// kept is a time as stores keep it.
+// kept rounds a time to the precision of stores.
 func kept(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }

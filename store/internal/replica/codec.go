@@ -34,8 +34,8 @@ var (
 	errValue = fmt.Errorf("%w: the value cannot be read", store.ErrDamaged)
 )
 
-// coder writes values or reads them: one function for each type says its fields once, in
-// their order.
+// coder writes or reads values: one function for each type lists its fields once, in
+// order.
 type coder struct {
 	b       []byte
 	reading bool
@@ -52,7 +52,7 @@ func reading(value []byte) *coder {
 	return &coder{b: value[1:], reading: true}
 }
 
-// err returns what was wrong with a value that was read.
+// err returns the error in a value that was read.
 func (c *coder) err() error {
 	switch {
 	case c.newer:
@@ -106,10 +106,11 @@ func (c *coder) bytes(v *[]byte) {
 }
 
 const (
-	// packFrom is the size from which bytes are compressed. Small ones are read more often than
-	// it saves.
+	// packFrom is the size from which bytes are compressed. Small values are read too often for
+	// it to pay.
 	packFrom = 16 << 10
-	// unpackMax bounds unpacked bytes: the results of a flow and its state have far less.
+	// unpackMax bounds unpacked bytes: the results and the state of a flow are far
+	// smaller.
 	unpackMax = 16 << 20
 )
 
@@ -216,7 +217,7 @@ func pairs(c *coder, v *map[string]string) {
 	}
 }
 
-// maybe is a value that may not be there.
+// maybe is an optional value.
 func maybe[T any](c *coder, v **T, each func(*coder, *T)) {
 	there := *v != nil
 	c.bool(&there)

@@ -19,7 +19,7 @@ const (
 	defaultsBegunKey = "defaults-begun"
 )
 
-// refillMax is how many jobs are given other defaults in one step.
+// refillMax is the most jobs that get other defaults in one step.
 const refillMax = 50
 
 // ApplyDefaults updates the jobs of a store that was opened with other defaults than
@@ -50,7 +50,7 @@ func (b *Backend) ApplyDefaults(ctx context.Context, s *ledger.Control, tell fun
 	return func() { close(closed); stop(); rest.Wait() }, nil
 }
 
-// defaults is how far the jobs have those of this start.
+// defaults is the progress of giving jobs the defaults of this start.
 type defaults struct {
 	b     *Backend
 	s     *ledger.Control

@@ -14,10 +14,10 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
-// documentsMax is how many definitions are remembered, at about three kilobytes each.
+// documentsMax is the most cached definitions, at about three kilobytes each.
 const documentsMax = 20_000
 
-// documents remembers definitions.
+// documents caches definitions.
 type documents struct {
 	mu  sync.Mutex
 	max int
@@ -53,8 +53,8 @@ type written struct {
 	Definition json.RawMessage `json:"definition"`
 }
 
-// newDefinition returns a key for a version of a definition that nothing else has: of two who
-// make the same version at once, one is refused when it names its definition.
+// newDefinition returns a unique key for a version of a definition: of two processes that
+// create the same version at once, one is refused when it names its definition.
 func newDefinition(uid job.ID, version int64) string {
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // crypto/rand does not fail

@@ -43,7 +43,7 @@ func (w *writer) feed(t *Txn, records []*store.Record) {
 	}
 }
 
-// wordsOnly returns those replaced records that are no late results.
+// wordsOnly returns the replaced records that are not late results.
 func wordsOnly(list []*store.Record) []*store.Record {
 	return slices.DeleteFunc(slices.Clone(list), func(r *store.Record) bool { return r.Replaces })
 }
@@ -135,7 +135,7 @@ func (b *Backend) Consumers(ctx context.Context) (list []store.ConsumerState, er
 	return list, nil
 }
 
-// feedPage is how many entries are read at once to count them.
+// feedPage is the number of entries read at once to count them.
 const feedPage = 1000
 
 // eachEntry goes through the entries of a consumer.
@@ -212,8 +212,8 @@ func (b *Backend) removeKeys(ctx context.Context, keys []string) error {
 	return nil
 }
 
-// feedSweepEvery is how often the feed is looked at for entries beyond its bounds: to count
-// them reads all.
+// feedSweepEvery is the interval of checks for entries beyond the bounds of the feed:
+// counting them reads all.
 const feedSweepEvery = time.Minute
 
 // sweepFeed drops entries beyond the bounds of their consumers, and those without one.

@@ -9,9 +9,9 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// fitted says which fields of a run with a key of its own follow from the fit in the cell of its job,
-// and are not in its value. So an edit that moves a backlog to another slot, or changes how late it
-// may start, writes the cell alone: one commit, however long the backlog is.
+// fitted marks the fields of a run with a key of its own that follow from the fit in the cell of
+// its job, and are not in its value. So an edit that moves a backlog to another slot, or changes
+// its latest start, only writes the cell: one commit, however long the backlog is.
 type fitted int
 
 const (
@@ -105,9 +105,9 @@ func decodeRun(value []byte) (run store.Run, f fitted, err error) {
 	return run, f, r.err()
 }
 
-// chooseFit chooses the fit of a cell after a step: the one of the policy that the step leaves, where it
-// explains more of what the step has done to the runs with keys of their own. Those need not be
-// written then; others, which it would change, must be.
+// chooseFit chooses the fit of a cell after a step: that of the resulting policy, if it explains
+// more of the step's changes to the runs with keys of their own. Those runs need not be written
+// then; others, which it would change, must be.
 func (w *writer) chooseFit(c *staged) {
 	if c.apart == 0 {
 		c.fit = nil

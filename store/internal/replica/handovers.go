@@ -87,7 +87,7 @@ func (s *handovers) open(run job.ID) (list []*store.Handover) {
 	return list
 }
 
-// outdated calls remove for those that need not be kept, until it returns false.
+// outdated calls remove for expired ones, until it returns false.
 func (s *handovers) outdated(now time.Time, remove func(h *store.Handover) bool) {
 	left := s.ended.Len()
 	s.ended.Ascend(func(h *store.Handover) bool {

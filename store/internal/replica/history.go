@@ -110,10 +110,10 @@ func number(text string) int64 { return int64(binary.BigEndian.Uint64([]byte(tex
 type expiry struct {
 	left int
 	cut  bool // there may be more than some
-	// some are the records of which something may go, the latest first, and whether all of
-	// it does.
+	// some are the records that expire at least in part, the latest first, and whether all
+	// of each does.
 	some []candidate
-	// groups are what stays of those of which some goes.
+	// groups are the remaining records of groups of which some expire.
 	groups map[*group][]*store.Record
 }
 
@@ -162,7 +162,7 @@ func (b *Backend) Expire(ctx context.Context, server store.Retention) (more bool
 	return x.cut || x.left == 0, nil
 }
 
-// expired looks for records that need not be kept, or not with their output.
+// expired finds records that expire, or whose output does.
 func (b *Backend) expired(ctx context.Context, x *expiry, now time.Time, server store.Retention) error {
 	keeps, err := b.retentions(ctx, server)
 	if err != nil {
@@ -223,7 +223,7 @@ func (b *Backend) removeOutput(ctx context.Context, key recordKey, left int) (re
 	return removed, nil
 }
 
-// retentions returns what jobs say about how long their history is kept.
+// retentions returns the retention of jobs that set their own.
 func (b *Backend) retentions(ctx context.Context, server store.Retention) (map[job.ID]store.Retention, error) {
 	var cells []*cell
 	if err := b.read(ctx, func(s *state) {

@@ -296,7 +296,7 @@ func runRefs(list []*store.Run) (refs []engine.RunRef) {
 	return refs
 }
 
-// endingMax is how much one call of Ending returns: what one step settles.
+// endingMax is the most results of one call of Ending: as many as one step settles.
 const endingMax = store.MaxBatch
 
 // Ending implements ledger.Backend.
@@ -310,7 +310,7 @@ func (b *Backend) Ending(ctx context.Context, now time.Time) (e ledger.Ending, e
 			found[r.ID] = r
 			return true
 		})
-		// In any order, so that none of many is always left out.
+		// In random order, so that none is always left out.
 		for id, r := range s.suspect {
 			if len(found) == endingMax {
 				break
@@ -339,7 +339,7 @@ func (b *Backend) Ending(ctx context.Context, now time.Time) (e ledger.Ending, e
 	return e, err
 }
 
-// sweepMax is how many keys one call of Sweep removes.
+// sweepMax is the most keys that one call of Sweep removes.
 const sweepMax = 100
 
 // Sweep implements ledger.Backend.

@@ -12,8 +12,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// registryKeys are those of registrations: they are not copied, since nothing is decided by them
-// in a step and they are written again and again.
+// registryKeys are the keys of registrations. They are not copied, since no step decides by them
+// and they are rewritten often.
 const registryKeys = "registry/"
 
 func registryOf(kind string) string { return registryKeys + kind + "/" }
@@ -106,11 +106,11 @@ func (b *Backend) eachRegistration(ctx context.Context, keys string, see func(st
 	}
 }
 
-// registrySweepEvery is how often registrations that count no more are looked for: to find
-// them reads all.
+// registrySweepEvery is the interval of checks for expired registrations: finding them
+// reads all.
 const registrySweepEvery = time.Minute
 
-// sweepRegistrations removes registrations that count no more.
+// sweepRegistrations removes expired registrations.
 func (b *Backend) sweepRegistrations(ctx context.Context, now time.Time) error {
 	b.registrySwept.Lock()
 	defer b.registrySwept.Unlock()

@@ -53,12 +53,12 @@ import (
 // followed. Its errors are those of the contract of package store.
 type Driver interface {
 	// Now returns the clock that all processes share, or false if there is none: then the
-	// nodes agree on one by what their renewals say.
+	// nodes agree on one by their renewals.
 	Now(ctx context.Context) (time.Time, bool, error)
 	// Get returns the values of keys in their order, nil for what does not exist.
 	Get(ctx context.Context, keys []string) ([][]byte, error)
-	// Range returns what is from one key up to another, which is excluded, in order or
-	// backwards, and at most limit of it.
+	// Range returns the pairs from one key up to another, excluded, in order or
+	// backwards, at most limit of them.
 	Range(ctx context.Context, from, to string, limit int, backwards bool) ([]Pair, error)
 	// Commit commits a transaction if all compared keys have their versions: all of it or
 	// nothing. It returns the version of the writes. A writing transaction also writes
@@ -94,7 +94,8 @@ type Txn struct {
 	Compares map[string]int64
 	Puts     []Pair // without versions
 	Deletes  []string
-	// Adds says that it makes more than it removes: a driver may refuse it when space is short.
+	// Adds is set if it creates more than it removes: a driver may refuse it when space is
+	// short.
 	Adds bool
 }
 
@@ -104,19 +105,20 @@ type Update struct {
 	Whole   bool
 	Puts    []Pair
 	Deletes []string
-	// Version is how far the copy has come with this.
+	// Version is the version of the copy after this update.
 	Version int64
-	// Lost is how many steps the store has acknowledged to this process and does not have.
+	// Lost is the number of steps that the store has acknowledged to this process and
+	// lost.
 	Lost int64
 }
 
-// Options are what a store is opened with.
+// Options configure a store.
 type Options struct {
 	// Now replaces the clock of the store, for tests.
 	Now func() time.Time
 	// LookAhead is how far ahead runs may be planned. Default: store.LookAheadDefault.
 	LookAhead time.Duration
-	// Defaults are filled in where jobs say nothing.
+	// Defaults are the values of settings that jobs omit.
 	Defaults job.Defaults
 	// NewID makes the uids of jobs and documents. Default: by the clock and at random.
 	NewID func() job.ID
@@ -126,9 +128,9 @@ type Options struct {
 	// KeepDefaults leaves jobs with the defaults that they have, for a process that is not a
 	// server.
 	KeepDefaults bool
-	// Refill receives how far the jobs have the new defaults.
+	// Refill receives the progress of giving jobs the new defaults.
 	Refill func(store.Refill)
-	// Ended receives after each commit what has ended.
+	// Ended receives the ends of each commit.
 	Ended func(store.Ends)
 	// Lost receives how many acknowledged steps, at least, are gone after a failover, a
 	// restart or the restoration of an older snapshot. It is called on the goroutine that
@@ -189,7 +191,7 @@ type waiter struct {
 	call    func()
 }
 
-// start returns a backend whose copy is there.
+// start returns a backend with a complete copy.
 func start(ctx context.Context, d Driver, opt Options) (*Backend, error) { //nolint:contextcheck // the copy is followed until Close
 	opt.Revisions = cmp.Or(opt.Revisions, store.RevisionsDefault)
 	opt.Records = cmp.Or(opt.Records, RecordsMax)
@@ -318,7 +320,7 @@ func (b *Backend) await(ctx context.Context, version int64) error {
 	}
 }
 
-// fresh brings the copy up to what others have committed before the call.
+// fresh catches the copy up with commits of others before the call.
 func (b *Backend) fresh(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -333,8 +335,8 @@ func (b *Backend) fresh(ctx context.Context) error {
 	return b.whole()
 }
 
-// whole returns why the copy is not all of the state: what a step decides with a part of it, such
-// as who is in the slot of a pool, would be wrong.
+// whole returns why the copy is incomplete: a step that decides with a part of the state, such as
+// of a pool's slot, would be wrong.
 func (b *Backend) whole() error {
 	b.mu.RLock()
 	defer b.mu.RUnlock()

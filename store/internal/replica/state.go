@@ -61,7 +61,7 @@ func big(n int64) string                  { return string(binary.BigEndian.Appen
 func definitionsOf(uid job.ID) string     { return definitionKeys + string(uid[:]) }
 func idIn(key, prefix string) (id job.ID) { copy(id[:], strings.TrimPrefix(key, prefix)); return id }
 
-// documentLetters stand for kinds in keys.
+// documentLetters are the kinds in keys.
 var documentLetters = map[job.Kind]string{job.KindCalendar: "c/", job.KindPool: "p/", job.KindChannel: "n/", job.KindExecutors: "x/", "": "t/"}
 
 // documentKey returns the key of a document or token.
@@ -87,7 +87,7 @@ func outputPrefix(run job.ID, attempt int) string {
 	return outputKeys + string(run[:]) + big(int64(attempt))
 }
 
-// head is a job as its cell has it.
+// head is the job in a cell.
 type head struct {
 	job engine.Job // without Document and Policy
 	// document is the key of its definition.
@@ -100,8 +100,7 @@ type head struct {
 	boot, broadcast    bool
 }
 
-// cell is a job with its unfinished runs, but for those with keys of their own. It is not changed
-// once it is made.
+// cell is a job with its unfinished runs, except those with keys of their own. It is immutable.
 type cell struct {
 	head
 	runs  []*store.Run
@@ -169,7 +168,7 @@ type session struct {
 	over bool
 }
 
-// renewal is what a node says each time that it renews its session.
+// renewal is the data of a node's renewal of its session.
 type renewal struct {
 	renewed, steady, beforeGap time.Time
 	load                       store.Load
@@ -248,7 +247,7 @@ type state struct {
 	silent map[recordKey]bool
 }
 
-// telling is what followers of the store are to know of an update.
+// telling has the events of an update for followers of the store.
 type telling struct {
 	before map[job.ID]*store.Run // what the update replaces
 	events []store.Event
@@ -511,7 +510,7 @@ func (s *state) putCell(c *cell) {
 	}
 }
 
-// withdraws is what decides whether the runs of a job may be withdrawn.
+// withdraws is the state that determines whether the runs of a job are withdrawn.
 func (c *cell) withdraws() any {
 	return [...]any{c.job.Deleted, c.job.State == job.JobPaused, c.job.Epoch, c.broadcast}
 }

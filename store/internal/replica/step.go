@@ -16,13 +16,13 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/ledger"
 )
 
-// turnAfter is the number of concurrent tries of a step.
+// turnAfter is the number of tries after which the tries of a step run one at a time.
 const turnAfter = 2
 
 // Step implements ledger.Backend.
 func (b *Backend) Step(ctx context.Context, o *ledger.Order, decide func(ledger.Tx) error) error {
 	if o.Try > turnAfter {
-		// Where many of this process want the same, they come one after another.
+		// Contending steps of this process then run one after another.
 		b.turn.Lock()
 		defer b.turn.Unlock()
 	}
@@ -42,7 +42,7 @@ func (b *Backend) Step(ctx context.Context, o *ledger.Order, decide func(ledger.
 		return cmp.Or(t.confirm(ctx), err)
 	}
 	if t.commit == nil {
-		// A refusal is only as good as what it was decided by.
+		// A refusal is only as good as its inputs.
 		if err := t.confirm(ctx); err != nil {
 			return err
 		}
@@ -112,7 +112,7 @@ func (b *Backend) settle(ctx context.Context, version int64, call func()) error 
 	return nil
 }
 
-// tx is a step in the making.
+// tx is a step in progress.
 type tx struct {
 	b   *Backend
 	ctx context.Context
@@ -132,8 +132,8 @@ type tx struct {
 	handsOn []job.ID
 }
 
-// confirm returns ledger.ErrAgain if something that the step has read is another by now, and
-// another error if that cannot be known.
+// confirm returns ledger.ErrAgain if data that the step has read has changed, and another
+// error if that cannot be determined.
 func (t *tx) confirm(ctx context.Context) error {
 	if t.changed {
 		return ledger.ErrAgain
@@ -300,7 +300,7 @@ func (t *tx) seeRuns(f *found, uid job.ID, wanted func(*store.Run) bool) {
 // between two attempts that were withdrawn. The next step about the slot takes what is left.
 const freesMore = 32
 
-// surelyWaits reports whether nothing but its slot keeps a run from starting.
+// surelyWaits reports whether only the slot keeps a run from starting.
 func (s *state) surelyWaits(r *store.Run, now time.Time) bool {
 	return !r.AwaitsPrevious && r.Kind != job.RunStep && !r.Session.IsZero() && // a run that is reported has none
 		(r.LateAfter.IsZero() || !now.After(r.LateAfter)) && s.suspect[r.ID] == nil
