@@ -336,7 +336,7 @@ type Hint struct {
 
 // Attention is a problem that needs a person.
 type Attention struct {
-	Kind     AttentionKind `json:"kind" enum:"failing,late,slow,paused,approval,node_silent,clock_off" doc:"What it is: runs of a job that failed in a row; runs that are due and do not start; a run that takes much longer than usual; a job that Belfry has paused; a step of a flow that waits for a person; a node that is no longer heard of; a node whose clock is off."`
+	Kind     AttentionKind `json:"kind" enum:"failing,late,slow,paused,approval,node_silent,clock_off,store" doc:"What it is: runs of a job that failed in a row; runs that are due and do not start; a run that takes much longer than usual; a job that Belfry has paused; a step of a flow that waits for a person; a node that is no longer heard of; a node whose clock is off; a store that a node cannot write, or whose history is behind or away."`
 	Severity Severity      `json:"severity" enum:"bad,warning" doc:"How urgent it is."`
 	Job      string        `json:"job,omitempty" doc:"The job, namespace/name."`
 	Run      job.ID        `json:"run,omitzero" doc:"The latest run that shows it."`
@@ -358,6 +358,7 @@ const (
 	AttentionApproval   AttentionKind = "approval"
 	AttentionNodeSilent AttentionKind = "node_silent"
 	AttentionClockOff   AttentionKind = "clock_off"
+	AttentionStore      AttentionKind = "store"
 )
 
 // Severity is how urgent an Attention is.

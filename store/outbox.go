@@ -15,6 +15,9 @@ type Outbox interface {
 	// UseHistory records at its first call which history belongs to the store. Later calls
 	// with another history return ErrConflict.
 	UseHistory(ctx context.Context, id HistoryID) error
+	// Waiting returns the records that are not shipped yet, the latest first: of a run, or of
+	// all if it is zero. Of an attempt with two records it returns the later one.
+	Waiting(ctx context.Context, run job.ID, limit int) ([]Record, error)
 }
 
 // HistoryID identifies a history. It is created at the first use of the history.

@@ -32,6 +32,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"hash/fnv"
 	"math"
 	"math/bits"
@@ -55,6 +56,9 @@ var (
 	ErrDamaged     = errors.New("the store is damaged")
 	ErrAway        = errors.New("the store cannot be reached")
 )
+
+// ErrHistoryAway is the ErrAway of a history in another store.
+var ErrHistoryAway = fmt.Errorf("history: %w", ErrAway)
 
 // ItemError is the error of an all-or-nothing call: the mistake in one of its items.
 type ItemError struct {

@@ -163,6 +163,7 @@ var catalogue = []text{
 	{"need.node_silent", "{text}", "节点失联（{text}）"},
 	{"need.approval", "{text}", "等待人工审批：{text}"},
 	{"need.clock_off", "{text}", "时钟偏差（{text}）"},
+	{"need.store", "{text}", "存储异常（{text}）"},
 	{"overview.see", "Look", "查看"},
 	{"overview.run", "Run", "运行"},
 	{"overview.due", "Due within the hour", "一小时内到期"},

@@ -66,7 +66,7 @@ func (s *Attention) List(ctx context.Context, who Caller, namespace string) ([]c
 	if err != nil {
 		return nil, err
 	}
-	list := []client.Attention{}
+	list := append([]client.Attention{}, s.ofStore()...)
 	running, err := s.running(ctx, of)
 	if err != nil {
 		return nil, err
@@ -89,6 +89,21 @@ func (s *Attention) List(ctx context.Context, who Caller, namespace string) ([]c
 		return cmp.Or(cmp.Compare(x.Severity, y.Severity), cmp.Compare(y.Count, x.Count), x.Since.Compare(y.Since))
 	})
 	return list[:min(len(list), attentionMax)], nil
+}
+
+// ofStore says that this node cannot write its store, or that history is behind or away.
+func (s *Attention) ofStore() []client.Attention {
+	if s.nodes.remark == nil {
+		return nil
+	}
+	text, err := s.nodes.remark()
+	if err != nil {
+		text = err.Error()
+	}
+	if text == "" {
+		return nil
+	}
+	return []client.Attention{{Kind: client.AttentionStore, Severity: client.SeverityBad, Node: s.nodes.node, Text: text}}
 }
 
 // ofNodes finds silent nodes, and nodes with a wrong clock.

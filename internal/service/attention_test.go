@@ -1,6 +1,7 @@
 package service
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -138,6 +139,22 @@ func TestAttentionListsProblemsForAPerson(t *testing.T) {
 	b.renew(store.Load{ClockAhead: -1500 * time.Millisecond})
 	if a := attention(t, s, admin, "")["clock_off one"]; !strings.Contains(a.Text, "1.5s behind") {
 		t.Errorf("the clock is %+v", a)
+	}
+}
+
+func TestAttentionNamesAStoreThatIsAway(t *testing.T) {
+	b := newBench(t)
+	warning := ""
+	s := b.serviceOn(Config{Node: "one", Remark: func() (string, error) { return warning, nil }})
+	if found := attention(t, s, admin, ""); len(found) > 0 {
+		t.Errorf("without a warning: %+v", found)
+	}
+	warning = "history cannot be written; 3 records wait"
+	if a := attention(t, s, admin, "")["store one"]; a.Text != warning || a.Severity != client.SeverityBad {
+		t.Errorf("the store is %+v", a)
+	}
+	if e := ErrorOf(fmt.Errorf("%w: no route to host", store.ErrHistoryAway)); e.Type != client.TypeUnavailable || e.Detail != "the history store cannot be reached" {
+		t.Errorf("the answer is %+v", e)
 	}
 }
 

@@ -109,6 +109,8 @@ func errorOf(err error) *Error {
 		return refuse(client.TypeUnavailable, "the store has no space left").withHint("nothing was changed")
 	case errors.Is(err, store.ErrReadOnly):
 		return refuse(client.TypeUnavailable, "the store is read-only").withHint("nothing was changed")
+	case errors.Is(err, store.ErrHistoryAway):
+		return refuse(client.TypeUnavailable, "the history store cannot be reached").withHint("unfinished runs, and the latest that have ended, are listed all the same")
 	case errors.Is(err, store.ErrAway):
 		return refuse(client.TypeUnavailable, "the store cannot be reached").withHint("check what was done, or retry")
 	case errors.Is(err, context.DeadlineExceeded):

@@ -254,7 +254,7 @@ func (p *page) need(a *client.Attention) need {
 		if !a.Run.IsZero() {
 			n.Retry = a.Run.String()
 		}
-	case client.AttentionNodeSilent, client.AttentionClockOff:
+	case client.AttentionNodeSilent, client.AttentionClockOff, client.AttentionStore:
 		n.State.Icon, n.Nodes = "nodes", true
 	}
 	if !a.Run.IsZero() {

@@ -68,9 +68,11 @@ var ErrOtherHistory = errors.New("the control store belongs to another history s
 type Store struct {
 	Control
 	store.History
-	opt   Options
-	gate  *gate
-	keeps keeps
+	opt  Options
+	gate *gate
+	// partly answers reads by the outbox alone while history is away.
+	partly bool
+	keeps  keeps
 
 	mu     sync.Mutex
 	held   store.ConsumerState
@@ -140,13 +142,14 @@ func New(ctx context.Context, control Control, history store.History, opt Option
 const meetMax = 10 * time.Second
 
 // Open is New for a history that may be unreachable: then Run opens it as soon as it is
-// reachable, and records wait as in any outage of history. It refuses a history that does
-// not belong to the control store.
+// reachable, and records wait as in any outage of history. Meanwhile reads return what the
+// outbox has. Open refuses a history that does not belong to the control store.
 func Open(ctx context.Context, control Control, history Opener, opt Options) (*Store, error) {
 	s, err := unmet(control, history, opt)
 	if err != nil {
 		return nil, err
 	}
+	s.partly = true
 	meeting, cancel := context.WithTimeout(ctx, meetMax)
 	defer cancel()
 	err = s.gate.meet(meeting)

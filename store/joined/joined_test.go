@@ -478,8 +478,23 @@ func TestAServerStartsWhileItsHistoryIsAway(t *testing.T) {
 		if more, err := second.Expire(r.Context(), store.Retention{For: time.Minute}); more || err != nil {
 			r.Errorf("expire: %t, %v", more, err)
 		}
-		if _, err := second.Recent(r.Context(), []job.ID{r.uid}, 1); !errors.Is(err, store.ErrAway) {
-			r.Errorf("a read of history: %v", err)
+		if lists, err := second.Recent(r.Context(), []job.ID{r.uid}, 1); err != nil || len(lists) != 1 || len(lists[0]) != 1 || lists[0][0].Run.ID != runs[10].Run {
+			r.Errorf("the latest run of the job is %v, %v", lists, err)
+		}
+		if list, next, err := second.Attempts(r.Context(), store.HistoryQuery{Limit: 3}); err != nil || len(list) != 3 || list[0].Run.ID != runs[10].Run || next != list[2].Ref() {
+			r.Errorf("the latest runs are %v, then %v, %v", list, next, err)
+		}
+		count := 0
+		sums, err := second.Aggregate(r.Context(), store.AggregateQuery{From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour), Bucket: time.Hour})
+		r.must(err)
+		for _, sum := range sums {
+			count += sum.Outcomes[job.OutcomeSucceeded]
+		}
+		if count != 10 {
+			r.Errorf("%d of the 10 runs that wait are counted", count)
+		}
+		if _, err := second.AttemptsOf(r.Context(), runs[0].Run); !errors.Is(err, store.ErrHistoryAway) {
+			r.Errorf("a run that history has: %v", err)
 		}
 		put := func(h store.History) {
 			mu.Lock()

@@ -12,41 +12,38 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// readMax is the number of records of the outbox that a read examines: the ends of about a
-// second. While more wait, the latest are missing, as Status shows.
+// readMax is the number of records of the outbox that a read examines, the latest first: the
+// ends of about a second. While more wait, older ones are missing, as Status shows.
 const readMax = 2000
 
-// waiting returns the records in the outbox that meet a condition. Of two records of an
-// attempt the later one counts.
-func (s *Store) waiting(ctx context.Context, wanted func(*store.Record) bool) ([]store.Record, error) {
-	var list []store.Record
-	at := map[attemptOf]int{} // in the list
-	var after store.FeedRef
-	for looked := 0; looked < readMax; {
-		entries, err := s.Ended(ctx, store.ConsumerHistory, after, min(store.MaxBatch, readMax-looked))
-		if err != nil {
-			return nil, fmt.Errorf("outbox: %w", err)
-		}
-		if len(entries) == 0 {
-			break
-		}
-		for i := range entries {
-			r := &entries[i].Record
-			of := attemptOf{r.Run.ID, r.Attempt.Number}
-			if i, known := at[of]; known {
-				list[i] = store.Record{}
-				delete(at, of)
-			}
-			if wanted(r) {
-				at[of] = len(list)
-				list = append(list, *r)
-			}
-		}
-		looked += len(entries)
-		after = entries[len(entries)-1].Ref
+// waiting returns the records in the outbox that meet a condition: of a run, or of all if it
+// is zero.
+func (s *Store) waiting(ctx context.Context, run job.ID, wanted func(*store.Record) bool) ([]store.Record, error) {
+	list, err := s.Waiting(ctx, run, readMax)
+	if err != nil {
+		return nil, fmt.Errorf("outbox: %w", err)
 	}
-	return slices.DeleteFunc(list, func(r store.Record) bool { return r.Run.ID.IsZero() }), nil
+	return slices.DeleteFunc(list, func(r store.Record) bool { return !wanted(&r) }), nil
 }
+
+// ask reads history. A server does not wait for a history that is known to be away.
+func (s *Store) ask(read func() error) error {
+	s.mu.Lock()
+	away := s.away
+	s.mu.Unlock()
+	if !s.partly || !errors.Is(away, store.ErrAway) {
+		if away = read(); !errors.Is(away, store.ErrAway) {
+			return away
+		}
+		if s.partly {
+			_ = s.note(away) // until Run reaches it again
+		}
+	}
+	return fmt.Errorf("%w: %w", store.ErrHistoryAway, away)
+}
+
+// isPartial reports whether a read is answered by the outbox alone.
+func (s *Store) isPartial(err error) bool { return s.partly && errors.Is(err, store.ErrHistoryAway) }
 
 // attemptOf identifies the attempt of a record.
 type attemptOf struct {
@@ -54,32 +51,35 @@ type attemptOf struct {
 	number int
 }
 
-func isSame(a, b *store.Record) bool {
-	return a.Run.ID == b.Run.ID && a.Attempt.Number == b.Attempt.Number
+func of(r *store.Record) attemptOf { return attemptOf{r.Run.ID, r.Attempt.Number} }
+
+// with returns records of history and of the outbox. Of an attempt in both the latter counts.
+func with(list, fresh []store.Record) []store.Record {
+	newer := make(map[attemptOf]bool, len(fresh))
+	for i := range fresh {
+		newer[of(&fresh[i])] = true
+	}
+	return append(slices.DeleteFunc(list, func(r store.Record) bool { return newer[of(&r)] }), fresh...)
 }
 
 // Attempts implements store.History: of history and of what waits for it.
-func (s *Store) Attempts(ctx context.Context, q store.HistoryQuery) ([]store.Record, store.RecordRef, error) {
+func (s *Store) Attempts(ctx context.Context, q store.HistoryQuery) (list []store.Record, next store.RecordRef, err error) {
 	// The outbox first: so a record shipped between the two reads is found twice instead
 	// of missed.
-	fresh, err := s.waiting(ctx, func(r *store.Record) bool {
+	fresh, err := s.waiting(ctx, job.ID{}, func(r *store.Record) bool {
 		return (q.Job.IsZero() || r.Run.JobUID == q.Job) && q.Within(r.Attempt.Ended) && q.Matches(r) &&
 			(q.Before == store.RecordRef{} || r.Ref().Compare(q.Before) < 0)
 	})
 	if err != nil {
 		return nil, store.RecordRef{}, err
 	}
-	list, next, err := s.History.Attempts(ctx, q)
-	if err != nil {
+	if err = s.ask(func() error { list, next, err = s.History.Attempts(ctx, q); return err }); err != nil && !s.isPartial(err) {
 		return nil, next, err
 	}
 	if next != (store.RecordRef{}) { // later records come with the next page
 		fresh = slices.DeleteFunc(fresh, func(r store.Record) bool { return r.Ref().Compare(next) < 0 })
 	}
-	list = slices.DeleteFunc(list, func(r store.Record) bool {
-		return slices.ContainsFunc(fresh, func(o store.Record) bool { return isSame(&o, &r) })
-	})
-	list = append(list, fresh...)
+	list = with(list, fresh)
 	slices.SortFunc(list, func(a, b store.Record) int { return b.Ref().Compare(a.Ref()) })
 	if len(list) > q.Limit {
 		list = list[:q.Limit]
@@ -90,22 +90,18 @@ func (s *Store) Attempts(ctx context.Context, q store.HistoryQuery) ([]store.Rec
 
 // AttemptsOf implements store.History. While history is away it finds a run whose end is in
 // the outbox, without the attempts in history, and a run in its first attempt.
-func (s *Store) AttemptsOf(ctx context.Context, run job.ID) ([]store.Record, error) {
-	fresh, err := s.waiting(ctx, func(r *store.Record) bool { return r.Run.ID == run })
+func (s *Store) AttemptsOf(ctx context.Context, run job.ID) (list []store.Record, err error) {
+	fresh, err := s.waiting(ctx, run, func(*store.Record) bool { return true })
 	if err != nil {
 		return nil, err
 	}
-	list, err := s.History.AttemptsOf(ctx, run)
-	if err != nil {
+	if err = s.ask(func() error { list, err = s.History.AttemptsOf(ctx, run); return err }); err != nil {
 		if !slices.ContainsFunc(fresh, func(r store.Record) bool { return r.Final }) && !s.isFirstAttempt(ctx, run) {
 			return nil, err
 		}
 		list = nil
 	}
-	list = slices.DeleteFunc(list, func(r store.Record) bool {
-		return slices.ContainsFunc(fresh, func(o store.Record) bool { return isSame(&o, &r) })
-	})
-	list = append(list, fresh...)
+	list = with(list, fresh)
 	slices.SortFunc(list, func(a, b store.Record) int { return cmp.Compare(a.Attempt.Number, b.Attempt.Number) })
 	return list, nil
 }
@@ -118,27 +114,20 @@ func (s *Store) isFirstAttempt(ctx context.Context, run job.ID) bool {
 }
 
 // Recent implements store.History.
-func (s *Store) Recent(ctx context.Context, jobs []job.ID, n int) ([][]store.Record, error) {
+func (s *Store) Recent(ctx context.Context, jobs []job.ID, n int) (lists [][]store.Record, err error) {
 	wanted := map[job.ID]bool{}
 	for _, uid := range jobs {
 		wanted[uid] = true
 	}
-	fresh, err := s.waiting(ctx, func(r *store.Record) bool { return wanted[r.Run.JobUID] })
+	fresh, err := s.waiting(ctx, job.ID{}, func(r *store.Record) bool { return wanted[r.Run.JobUID] })
 	if err != nil {
 		return nil, err
 	}
-	lists, err := s.History.Recent(ctx, jobs, n)
-	if err != nil || len(fresh) == 0 {
+	err = s.ask(func() error { lists, err = s.History.Recent(ctx, jobs, n); return err })
+	if err != nil && !s.isPartial(err) || err == nil && len(fresh) == 0 {
 		return lists, err
 	}
-	all := fresh
-	for _, list := range lists {
-		for i := range list {
-			if !slices.ContainsFunc(fresh, func(o store.Record) bool { return isSame(&o, &list[i]) }) {
-				all = append(all, list[i])
-			}
-		}
-	}
+	all := with(slices.Concat(lists...), fresh)
 	slices.SortFunc(all, func(a, b store.Record) int { return b.Ref().Compare(a.Ref()) })
 	c := store.Collect(jobs, n)
 	for i := range all {
@@ -148,18 +137,20 @@ func (s *Store) Recent(ctx context.Context, jobs []job.ID, n int) ([][]store.Rec
 }
 
 // Aggregate implements store.History.
-func (s *Store) Aggregate(ctx context.Context, q store.AggregateQuery) ([]store.Aggregate, error) {
-	fresh, err := s.waiting(ctx, func(r *store.Record) bool {
+func (s *Store) Aggregate(ctx context.Context, q store.AggregateQuery) (list []store.Aggregate, err error) {
+	fresh, err := s.waiting(ctx, job.ID{}, func(r *store.Record) bool {
 		return q.Matches(r) && q.Within(r.Attempt.Ended)
 	})
 	if err != nil {
 		return nil, err
 	}
-	if fresh, err = s.without(ctx, fresh, q); err != nil {
-		return nil, err
-	}
-	list, err := s.History.Aggregate(ctx, q)
-	if err != nil {
+	err = s.ask(func() error {
+		if fresh, err = s.without(ctx, fresh, q); err == nil {
+			list, err = s.History.Aggregate(ctx, q)
+		}
+		return err
+	})
+	if err != nil && !s.isPartial(err) {
 		return nil, err
 	}
 	for i := range fresh {
@@ -170,11 +161,11 @@ func (s *Store) Aggregate(ctx context.Context, q store.AggregateQuery) ([]store.
 }
 
 // without leaves out records that history already has, because they are being shipped.
-func (s *Store) without(ctx context.Context, fresh []store.Record, of store.AggregateQuery) ([]store.Record, error) {
+func (s *Store) without(ctx context.Context, fresh []store.Record, from store.AggregateQuery) ([]store.Record, error) {
 	if len(fresh) == 0 {
 		return nil, nil
 	}
-	q := store.HistoryQuery{Namespace: of.Namespace, Job: of.Job, Limit: store.MaxBatch, FinalOnly: true}
+	q := store.HistoryQuery{Namespace: from.Namespace, Job: from.Job, Limit: store.MaxBatch, FinalOnly: true}
 	q.From, q.To = fresh[0].Attempt.Ended, fresh[0].Attempt.Ended
 	for i := range fresh {
 		if ended := fresh[i].Attempt.Ended; ended.Before(q.From) {
@@ -184,25 +175,29 @@ func (s *Store) without(ctx context.Context, fresh []store.Record, of store.Aggr
 		}
 	}
 	q.To = q.To.Add(time.Microsecond)
+	missing := make(map[attemptOf]bool, len(fresh))
+	for i := range fresh {
+		missing[of(&fresh[i])] = true
+	}
 	for {
 		list, next, err := s.History.Attempts(ctx, q)
 		if err != nil {
-			return nil, err
+			return fresh, err
 		}
 		for i := range list {
-			fresh = slices.DeleteFunc(fresh, func(r store.Record) bool { return isSame(&r, &list[i]) })
+			delete(missing, of(&list[i]))
 		}
-		if q.Before = next; next == (store.RecordRef{}) || len(fresh) == 0 {
-			return fresh, nil
+		if q.Before = next; next == (store.RecordRef{}) || len(missing) == 0 {
+			return slices.DeleteFunc(fresh, func(r store.Record) bool { return !missing[of(&r)] }), nil
 		}
 	}
 }
 
 // Output implements store.History: from history and from the output that waits in this
 // process.
-func (s *Store) Output(ctx context.Context, run job.ID, attempt, fromSeq, limit int) ([]store.OutputChunk, error) {
+func (s *Store) Output(ctx context.Context, run job.ID, attempt, fromSeq, limit int) (list []store.OutputChunk, err error) {
 	fresh := s.spool.of(run, attempt, fromSeq)
-	list, err := s.History.Output(ctx, run, attempt, fromSeq, limit)
+	err = s.ask(func() error { list, err = s.History.Output(ctx, run, attempt, fromSeq, limit); return err })
 	if err != nil && len(fresh) == 0 {
 		return nil, err
 	}

@@ -49,6 +49,21 @@ func (o *outbox) forget(now time.Time) {
 	}
 }
 
+// Waiting implements store.Outbox.
+func (o *outbox) Waiting(ctx context.Context, run job.ID, limit int) ([]store.Record, error) {
+	return locked(ctx, o.backend, func() (list []store.Record) {
+		for _, e := range slices.Backward(o.backend.feed.consumers[store.ConsumerHistory].entries) {
+			same := func(r store.Record) bool {
+				return r.Run.ID == e.Record.Run.ID && r.Attempt.Number == e.Record.Attempt.Number
+			}
+			if len(list) < limit && (run.IsZero() || e.Record.Run.ID == run) && !slices.ContainsFunc(list, same) {
+				list = append(list, e.Record)
+			}
+		}
+		return list
+	})
+}
+
 // UseHistory implements store.Outbox.
 func (o *outbox) UseHistory(ctx context.Context, id store.HistoryID) error {
 	unlock, err := o.backend.begin(ctx)

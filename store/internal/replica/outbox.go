@@ -30,6 +30,42 @@ type outbox struct {
 	recent []recentRecord // the oldest first
 }
 
+// Waiting implements store.Outbox.
+func (c *Control) Waiting(ctx context.Context, run job.ID, limit int) (list []store.Record, err error) {
+	seen := map[recordKey]bool{}
+	add := func(p *packed) bool {
+		g, failed := decodeGroup(p.key, p.value)
+		if failed != nil {
+			err = fmt.Errorf("%w: records that wait for history: %w", store.ErrDamaged, failed)
+			return false
+		}
+		for _, r := range slices.Backward(g.records) {
+			of := recordKey{r.Run.ID, r.Attempt.Number}
+			if len(list) < limit && !seen[of] && (run.IsZero() || r.Run.ID == run) {
+				seen[of] = true
+				list = append(list, *r)
+			}
+		}
+		return len(list) < limit
+	}
+	if away := c.b.read(ctx, func(s *state) {
+		if run.IsZero() {
+			s.outbox.groups.Descend(add)
+			return
+		}
+		groups := slices.Clone(s.outbox.byRun[run])
+		slices.SortFunc(groups, func(a, b *packed) int { return strings.Compare(b.key, a.key) })
+		for _, p := range groups {
+			if !add(p) {
+				return
+			}
+		}
+	}); away != nil {
+		return nil, away
+	}
+	return list, err
+}
+
 // UseHistory implements store.Outbox.
 func (c *Control) UseHistory(ctx context.Context, id store.HistoryID) error {
 	for {
