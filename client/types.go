@@ -704,6 +704,7 @@ type Checked struct {
 	Filled   string         `json:"filled,omitempty" doc:"A valid document in YAML with all defaults filled in."`
 	Diff     string         `json:"diff,omitempty" doc:"Which lines of the saved document would change."`
 	Preview  *Preview       `json:"preview,omitempty" doc:"What the schedule of a valid job means."`
+	Command  string         `json:"command,omitempty" doc:"What the next run of a valid job would execute, or the address that it would call, where templates decide that."`
 }
 
 // CheckProblem is one mistake in a document.

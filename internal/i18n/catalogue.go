@@ -619,6 +619,7 @@ var catalogue = []text{
 	{"edit.place.labels", "Nodes with these labels, one a line", "带有这些标签的节点，每行一个"},
 	{"edit.place.strategy", "How a node is chosen", "节点选择方式"},
 	{"edit.place.shards", "Shards", "分片数"},
+	{"edit.command", "The next run executes", "下次运行将执行"},
 	{"edit.elsewhere", "written in the document", "在文档中编写"},
 	{"edit.truth.true", "yes", "是"},
 	{"edit.truth.false", "no", "否"},

@@ -29,6 +29,10 @@ func TestCheckShowsMeaningAndChangesOfADocument(t *testing.T) {
 		{"the same", "name: a\nschedule: 0 3 * * *\nrun: {shell: \"true\"}", true, func(c client.Checked) string { return c.Diff + "." }, "."},
 		{"a new job", "name: new\nschedule: 0 3 * * *\nrun: ls", true, func(c client.Checked) string { return c.Preview.Description }, "3"},
 		{"its defaults", "name: new\nschedule: 0 3 * * *\nrun: ls", true, func(c client.Checked) string { return c.Filled }, "overlap: skip"},
+		{"its command", "name: new\nschedule: 0 3 * * *\nrun: 'load --day {{ .Scheduled.Format \"15:04\" }}'", true, func(c client.Checked) string { return c.Command }, "load --day '03:00'"},
+		{"a command without templates", "name: new\nschedule: 0 3 * * *\nrun: ls", true, func(c client.Checked) string { return c.Command + "." }, "."},
+		{"its address", "name: new\nschedule: 0 3 * * *\nrun: {http: {url: 'https://example.com/{{ .Job }}'}}", true, func(c client.Checked) string { return c.Command }, "https://example.com/"},
+		{"next times with a calendar of weekdays", "name: new\nschedule: {every: 24h, only: [mon-fri]}\nrun: ls", true, func(c client.Checked) string { return c.Preview.Next[0].Weekday().String() }, "Monday"},
 		{"a job by hand", "name: new\nrun: ls", true, func(c client.Checked) string { return c.Preview.Reason }, "by hand"},
 	} {
 		checked, err := s.Documents.Check(t.Context(), admin, client.Check{Text: c.text})

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/cron"
@@ -113,11 +114,38 @@ func (d *Documents) explain(ctx context.Context, who Caller, document job.Docume
 	if err != nil {
 		return err
 	}
-	checked.Preview = previewOf(&said)
+	checked.Preview, checked.Command = previewOf(&said), commandOf(filled.Job, said.Next)
 	if reason := neverDue(&store.Job{Definition: document.Job, Filled: filled.Job}); reason != "" && len(said.Next) == 0 {
 		checked.Preview.Reason = reason
 	}
 	return nil
+}
+
+// commandOf returns what the next run of a job would execute, or the address that it would call,
+// where templates decide that. It is "" where they need secrets, or steps of a flow.
+func commandOf(j *job.Job, next []time.Time) string {
+	if len(next) == 0 {
+		return ""
+	}
+	data := job.TemplateData{Scheduled: next[0], Attempt: 1, Shards: max(1, j.Place.Shards), Namespace: j.Namespace, Name: j.Name, Node: "node"}
+	if len(next) > 1 {
+		data.Next = next[1]
+	}
+	made, err := j.Expand(data)
+	if err != nil || commandText(made) == commandText(&j.Run) {
+		return ""
+	}
+	return commandText(made)
+}
+
+func commandText(r *job.RunSpec) string {
+	switch {
+	case r.Shell != nil:
+		return strings.TrimSpace(r.Shell.Command + " " + strings.Join(r.Shell.Args, " "))
+	case r.HTTP != nil:
+		return strings.TrimSpace(r.HTTP.Method + " " + r.HTTP.URL)
+	}
+	return ""
 }
 
 // inYAML writes a document in YAML.

@@ -35,6 +35,7 @@ type editView struct {
 	Words    string        // the schedule
 	Next     []nextRow
 	Notes    []string
+	Command  string // that the next run executes, where templates decide that
 	Diff     []diffLine
 	IsSame   bool
 	Conflict []diffLine // concurrent changes by others
@@ -469,19 +470,16 @@ func (s *site) explainEdit(p *page, v *editView, document job.Document) error {
 	if j.Run.IsFlow() {
 		v.Graph = p.graphOfPlan(planOf(j.Run.Flow), func(string) string { return "" })
 	}
-	if len(j.Schedule.Cron) > 0 {
-		said, err := s.Service.Schedules.Preview(p.ctx(), p.who, client.PreviewQuery{
-			Expression: j.Schedule.Cron[0], Timezone: j.Schedule.Timezone, Dialect: string(j.Schedule.Dialect), Job: j.FullName(), Lang: string(p.lang), Count: editNext,
-		})
-		if err == nil {
-			v.Notes = said.Notes
-			for _, t := range said.Next {
-				v.Next = append(v.Next, nextRow{At: p.minute(t), In: p.relative(t), UTC: t.UTC().Format("15:04 UTC")})
-			}
-			if len(said.Next) > 0 {
-				if err := s.crowd(p, v, said.Next[0]); err != nil {
-					return err
-				}
+	checked, err := s.Service.Documents.Check(p.ctx(), p.who, client.Check{Text: v.Text, Lang: string(p.lang)})
+	if err == nil && checked.Preview != nil {
+		next := checked.Preview.Next
+		v.Notes, v.Command = checked.Preview.Notes, clean(checked.Command)
+		for _, t := range next[:min(len(next), editNext)] {
+			v.Next = append(v.Next, nextRow{At: p.minute(t), In: p.relative(t), UTC: t.UTC().Format("15:04 UTC")})
+		}
+		if len(next) > 0 {
+			if err := s.crowd(p, v, next[0]); err != nil {
+				return err
 			}
 		}
 	}
