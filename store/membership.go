@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/belfry-cron/belfry/job"
@@ -89,6 +90,13 @@ const (
 	// job.LabelWorker.
 	RoleBound = "bound"
 )
+
+// ViaServer begins the address of a worker without a store of its own: the name of the server
+// that admitted it follows.
+const ViaServer = "via "
+
+// HasStore reports whether the node has the store itself, and not through a server.
+func (s *Session) HasStore() bool { return !strings.HasPrefix(s.Address, ViaServer) }
 
 // Has reports whether the node has a role.
 func (s *Session) Has(role string) bool { return slices.Contains(s.Roles, role) }

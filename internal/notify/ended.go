@@ -78,7 +78,7 @@ func (n *Notifier) events(ctx context.Context, entries []store.FeedEntry) (list 
 		}
 		if _, known := rows[e.UID]; !known {
 			if rows[e.UID], err = n.inARow(ctx, e.UID); err != nil {
-				rows[e.UID] = n.counted(e.UID) + 1 // history is away, which must not delay failures
+				rows[e.UID] = n.counted(e.UID) + 1 // history is away or behind, which must not delay failures
 			}
 		}
 		e.Kind, e.InARow = job.NoticeFailing, rows[e.UID]
@@ -119,8 +119,14 @@ func (n *Notifier) jobs(ctx context.Context, uids []job.ID) (map[job.ID]*store.J
 // more for ends that neither fail nor succeed.
 const rowMax = 30
 
+// errBehind is why the latest ends of a job are not known.
+var errBehind = errors.New("history is behind")
+
 // inARow returns how many runs of a job have failed since its latest success, 0 if none has.
 func (n *Notifier) inARow(ctx context.Context, uid job.ID) (failures int, err error) {
+	if n.Behind != nil && n.Behind() {
+		return 0, errBehind
+	}
 	list, _, err := n.Store.Attempts(ctx, store.HistoryQuery{Job: uid, FinalOnly: true, Limit: rowMax})
 	if err != nil {
 		return 0, err

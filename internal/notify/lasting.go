@@ -101,7 +101,7 @@ func (n *Notifier) recovered(ctx context.Context, now time.Time, done *changes) 
 	for _, uid := range uids {
 		if jobs[uid] != nil {
 			if failures, err := n.inARow(ctx, uid); err != nil || failures > 0 {
-				continue // without history, wait for the next check
+				continue // history is away or behind: wait for the next check
 			}
 		}
 		for _, g := range failing[uid] {

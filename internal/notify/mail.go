@@ -41,12 +41,12 @@ func (s *Sender) mail(ctx context.Context, c *job.Channel, m *notice.Message) er
 	if err != nil {
 		return refused("write the mail: %w", err)
 	}
-	conn, err := s.dialer.DialContext(ctx, "tcp", to.Server)
+	plain, err := s.dialer.DialContext(ctx, "tcp", to.Server)
 	if err != nil {
 		return &notice.Failure{Err: fmt.Errorf("the server for mail cannot be reached: %w", err)}
 	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	defer plain.Close()
+	defer context.AfterFunc(ctx, func() { plain.Close() })()
 	encrypt := to.TLS
 	if encrypt == "" {
 		if encrypt = job.MailStartTLS; port == "465" {
@@ -57,8 +57,9 @@ func (s *Sender) mail(ctx context.Context, c *job.Channel, m *notice.Message) er
 	if s.mailTLS != nil {
 		config = s.mailTLS(host)
 	}
+	conn := plain
 	if encrypt == job.MailImplicit {
-		conn = tls.Client(conn, config)
+		conn = tls.Client(plain, config)
 	}
 	client, err := smtp.NewClient(conn, host)
 	if err != nil {

@@ -69,6 +69,8 @@ type Config struct {
 	Send func(ctx context.Context, c *job.Channel, m *notice.Message) error
 	// Look returns the lasting problems, except failures of jobs. Nil: no problem lasts.
 	Look func(ctx context.Context) (notice.Lasting, error)
+	// Behind reports whether reads of history may lack the latest ends of runs. Nil: they never do.
+	Behind func() bool
 	// Now is the clock of the process. Default: time.Now.
 	Now func() time.Time
 	Log *slog.Logger

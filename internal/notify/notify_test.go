@@ -31,6 +31,7 @@ type world struct {
 	down     error // what the service answers
 	lasting  notice.Lasting
 	answerIn time.Duration
+	behind   bool // history lacks the latest ends
 }
 
 // sent is a message that the service has taken.
@@ -96,6 +97,11 @@ func (w *world) start(node string) (stop func()) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return w.lasting, nil
+		},
+		Behind: func() bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.behind
 		},
 	})
 	ctx, cancel := context.WithCancel(w.Context())
@@ -218,6 +224,32 @@ func TestFailureAndRecoveryAreSentOnce(t *testing.T) {
 		notes, err := w.store.Notes(t.Context(), notice.GroupNotes, "", 10)
 		if err != nil || len(notes) != 0 {
 			t.Errorf("%d groups are kept that are over, %v", len(notes), err)
+		}
+	})
+}
+
+func TestNothingRecoversWhileHistoryIsBehind(t *testing.T) {
+	inTime(t, func(w *world) {
+		setBehind := func(behind bool) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.behind = behind
+		}
+		w.channel("ops", all)
+		defer w.start("a")()
+		w.after(20 * time.Second)
+		j := w.job("backup", "")
+		w.end(j, job.OutcomeFailed, "exit status 3")
+		w.after(time.Minute)
+		w.want("after a failure", w.said(), "32s default/backup failed")
+		w.end(j, job.OutcomeSucceeded, "") // as an old success looks whose failures are not read
+		setBehind(true)
+		w.after(time.Hour)
+		w.want("while history is behind", w.said(), "")
+		setBehind(false)
+		w.after(time.Hour)
+		if got := w.said(); !strings.HasSuffix(got, "default/backup has recovered") {
+			t.Errorf("after it has caught up: %q", got)
 		}
 	})
 }

@@ -15,8 +15,12 @@ import (
 
 // makeNotifier makes what delivers notifications. Nodes with the role api do that in turn.
 func (s *Server) makeNotifier(answers *service.Service) {
+	var behind func() bool
+	if s.apart != nil {
+		behind = s.apart.Behind
+	}
 	s.notifier = notify.New(notify.Config{
-		Store: s.measured, Node: s.Settings.Name, Send: s.sender.Send, Now: s.Now, Log: s.Log,
+		Store: s.measured, Node: s.Settings.Name, Send: s.sender.Send, Behind: behind, Now: s.Now, Log: s.Log,
 		Look: func(ctx context.Context) (notice.Lasting, error) {
 			l, err := answers.Attention.Lasting(ctx, s.itself())
 			if err == nil && s.apart != nil {

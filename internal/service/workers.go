@@ -66,10 +66,6 @@ func machineOf(who Caller, machine string) string {
 
 func ownMachines(who Caller) string { return "worker/" + hex.EncodeToString(who.Token[:]) + "/" }
 
-// viaPrefix begins the address of a worker's session, as reported by the server that
-// admitted it. A worker has no address of its own.
-const viaPrefix = "via "
-
 // protocolOf returns the version that both sides speak.
 func protocolOf(oldest, newest int) (int, error) {
 	const theirs = "this worker speaks the versions %d to %d of the protocol of workers, and the server %d to %d"
@@ -113,7 +109,7 @@ func (s *Workers) Join(ctx context.Context, who Caller, said wire.Join) (wire.Jo
 	}
 	session, err := s.store.Join(ctx, store.Session{
 		ID: said.Session, Node: said.Node, Machine: machineOf(who, said.Machine), DataDir: said.DataDir, Roles: roles, Labels: labels,
-		Handlers: said.Handlers, Capacity: said.Capacity, Version: said.Version, Zones: said.Zones, Address: viaPrefix + s.node,
+		Handlers: said.Handlers, Capacity: said.Capacity, Version: said.Version, Zones: said.Zones, Address: store.ViaServer + s.node,
 	})
 	if err != nil {
 		return wire.Joined{}, workerError(err)

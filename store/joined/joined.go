@@ -195,10 +195,11 @@ func (s *Store) MendKeys(ctx context.Context, fix bool) ([]engine.Damage, error)
 	return nil, nil
 }
 
-// Join implements store.Membership. The session reports whether it is this node's turn to ship.
+// Join implements store.Membership. The session reports whether it is this node's turn to ship,
+// unless it is of a worker that joins through this server.
 func (s *Store) Join(ctx context.Context, session store.Session) (store.Session, error) {
 	joined, err := s.Control.Join(ctx, session)
-	if err == nil {
+	if err == nil && session.HasStore() {
 		s.mu.Lock()
 		s.self, s.turn = joined.ID, false
 		s.mu.Unlock()
@@ -238,8 +239,8 @@ func (s *Store) look(ctx context.Context) error {
 // is may be the one that cannot reach history.
 const lateAfter = 15 * time.Second
 
-// isTurn reports whether this node ships: the live node with the lowest session does, as one is
-// enough and more do no harm, and a process without a session.
+// isTurn reports whether this node ships: of the live nodes with a store, the one with the lowest
+// session does, as one is enough and more do no harm, and a process without a session.
 func (s *Store) isTurn(ctx context.Context, oldest time.Time) (bool, error) {
 	s.mu.Lock()
 	self := s.self
@@ -260,7 +261,7 @@ func (s *Store) isTurn(ctx context.Context, oldest time.Time) (bool, error) {
 	}
 	for i := range sessions {
 		one := &sessions[i]
-		if now.Sub(one.Renewed) < store.SessionLife && bytes.Compare(one.ID[:], self[:]) < 0 {
+		if one.HasStore() && now.Sub(one.Renewed) < store.SessionLife && bytes.Compare(one.ID[:], self[:]) < 0 {
 			return false, nil
 		}
 	}
@@ -279,6 +280,31 @@ func (s *Store) Held(ctx context.Context) (held store.ConsumerState, err error) 
 		}
 	}
 	return held, nil
+}
+
+// Plan implements store.Planning. Without room for claims the runs are only planned: each needs a
+// claim of its own, which is refused.
+func (s *Store) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, []store.ClaimOutcome, error) {
+	if s.Status().Full < claimShare {
+		return s.Control.Plan(ctx, session, items)
+	}
+	bare := slices.Clone(items)
+	claims := 0
+	for i := range bare {
+		bare[i].Runs = slices.Clone(bare[i].Runs)
+		for k := range bare[i].Runs {
+			if run := &bare[i].Runs[k]; !run.Token.IsZero() {
+				run.Token = job.ID{}
+				claims++
+			}
+		}
+	}
+	outcomes, _, err := s.Control.Plan(ctx, session, bare)
+	if err != nil || claims == 0 {
+		return outcomes, nil, err
+	}
+	now, err := s.Now(ctx)
+	return outcomes, slices.Repeat([]store.ClaimOutcome{{Verdict: store.Taken, Now: now}}, claims), err
 }
 
 // Claim implements store.Working. It is refused while the outbox only has space for the

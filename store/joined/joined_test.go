@@ -634,3 +634,143 @@ func TestOutputOfAReportWaitsForHistory(t *testing.T) {
 		}
 	}, joined.Options{})
 }
+
+func TestARecordIsFoundHoweverManyWaitBeforeIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, memory.New(memory.Options{}), joined.Options{})
+		var last store.Attempt
+		for range 2001 {
+			last = r.ran()
+		}
+		for _, away := range []error{nil, store.ErrAway} {
+			r.history.set(away, nil)
+			list, err := r.AttemptsOf(r.Context(), last.Run)
+			r.must(err)
+			if len(list) != 1 || !list[0].Final {
+				r.Errorf("with a history that answers %v the run has the records %+v", away, list)
+			}
+		}
+		if r.looked(); !r.Behind() { // it is away
+			r.Error("a read would not examine all, and nothing says so")
+		}
+		r.history.set(nil, nil)
+		if r.shipped(); r.Behind() {
+			r.Error("nothing waits, and history counts as behind")
+		}
+	})
+}
+
+func TestAWorkerThatJoinsThroughAServerShipsNothing(t *testing.T) {
+	for what, id := range map[string]job.ID{"an earlier session": {1}, "a later session": {200}} {
+		t.Run(what, func(t *testing.T) {
+			both(t, func(r *rig) {
+				_, err := r.Join(r.Context(), store.Session{ID: id, Node: "w", Machine: "w", Roles: []string{store.RoleWorker}, Address: store.ViaServer + "a"})
+				r.must(err)
+				r.looked()
+				r.ran()
+				r.looked()
+				held, err := r.Held(r.Context())
+				r.must(err)
+				if held.Entries != 0 {
+					r.Errorf("%d records wait after a second", held.Entries)
+				}
+			}, joined.Options{})
+		})
+	}
+}
+
+func TestAFullOutboxStopsClaimsOfPlans(t *testing.T) {
+	both(t, func(r *rig) {
+		now, err := r.Now(r.Context())
+		r.must(err)
+		r.ran()
+		r.looksAway(true)
+		to := now.Truncate(time.Minute).Add(time.Minute)
+		time.Sleep(to.Sub(now))
+		token := r.id()
+		jobs, err := r.Cursors(r.Context(), []job.ID{r.uid})
+		r.must(err)
+		plan := []store.PlanItem{{Job: r.uid, Epoch: jobs[0].Epoch, From: jobs[0].Cursor, To: to, Runs: []store.NewRun{
+			{ID: r.id(), Session: r.session.ID, Node: "a", Scheduled: to, Due: to, Token: token},
+		}}}
+		outcomes, claims, err := r.Plan(r.Context(), r.session.ID, plan)
+		r.must(err)
+		if outcomes[0] != store.Planned || len(claims) != 1 || claims[0].Verdict != store.Taken {
+			r.Errorf("a plan is answered %v, its claims %+v", outcomes, claims)
+		}
+		if run, err := store.ActiveRun(r.Context(), r, plan[0].Runs[0].ID); err != nil || run.State != job.StateReady {
+			r.Errorf("the run is %q, %v", run.State, err)
+		}
+		if plan[0].Runs[0].Token != token {
+			r.Error("the items of the caller have changed")
+		}
+		r.looksAway(false)
+		if _, claims, err = r.Plan(r.Context(), r.session.ID, plan); err != nil || claims[0].Verdict != store.Started {
+			r.Errorf("with room again the claims are answered %+v, %v", claims, err)
+		}
+	}, joined.Options{OutboxMax: 300})
+}
+
+// looksAway has the outbox measured while history is away, or once it is back and has all.
+func (r *rig) looksAway(away bool) {
+	if r.history.set(nil, nil); away {
+		r.history.set(store.ErrAway, nil)
+	}
+	r.looked()
+}
+
+func TestAHistoryThatRefusesAllLosesNothing(t *testing.T) {
+	both(t, func(r *rig) {
+		runs := []store.Attempt{r.ran(), r.ran()}
+		r.history.refuses = func(*store.Record) bool { return true } // as without a permission
+		if _, err := r.Ship(r.Context()); err == nil || r.Status().Aside != 0 {
+			r.Errorf("ship: %v, and %d records are put aside", err, r.Status().Aside)
+		}
+		r.history.refuses = nil
+		r.shipped()
+		r.once(runs)
+	}, joined.Options{})
+}
+
+func TestALateResultThatWaitsIsCountedOnce(t *testing.T) {
+	both(t, func(r *rig) {
+		a, err := r.begin()
+		r.must(err)
+		if !r.end(a, job.OutcomeLost) {
+			r.Fatal("the result is not accepted")
+		}
+		r.shipped()
+		time.Sleep(time.Minute)
+		r.ran()
+		r.shipped()
+		time.Sleep(time.Minute)
+		if !r.end(a, job.OutcomeSucceeded) {
+			r.Fatal("the late result is not accepted")
+		}
+		seen := map[job.ID]int{}
+		for q := (store.HistoryQuery{Limit: 1}); ; {
+			list, next, err := r.Attempts(r.Context(), q)
+			r.must(err)
+			for i := range list {
+				seen[list[i].Run.ID]++
+			}
+			if q.Before = next; next == (store.RecordRef{}) {
+				break
+			}
+		}
+		if seen[a.Run] != 1 || len(seen) != 2 {
+			r.Errorf("the pages have the runs %v", seen)
+		}
+		counts, err := r.Aggregate(r.Context(), store.AggregateQuery{From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour), Bucket: 2 * time.Hour})
+		r.must(err)
+		total := 0
+		for _, c := range counts {
+			for _, n := range c.Outcomes {
+				total += n
+			}
+		}
+		if total != 2 {
+			r.Errorf("%d runs are counted: %+v", total, counts)
+		}
+	}, joined.Options{})
+}

@@ -16,6 +16,13 @@ import (
 // ends of about a second. While more wait, older ones are missing, as Status shows.
 const readMax = 2000
 
+// Behind reports whether more records wait than a read examines, as of the last check.
+func (s *Store) Behind() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.held.Entries > readMax
+}
+
 // waiting returns the records in the outbox that meet a condition: of a run, or of all if it
 // is zero.
 func (s *Store) waiting(ctx context.Context, run job.ID, wanted func(*store.Record) bool) ([]store.Record, error) {
@@ -66,7 +73,11 @@ func with(list, fresh []store.Record) []store.Record {
 func (s *Store) Attempts(ctx context.Context, q store.HistoryQuery) (list []store.Record, next store.RecordRef, err error) {
 	// The outbox first: so a record shipped between the two reads is found twice instead
 	// of missed.
+	replaced := map[attemptOf]bool{} // records of history, by late results
 	fresh, err := s.waiting(ctx, job.ID{}, func(r *store.Record) bool {
+		if r.Replaces {
+			replaced[of(r)] = true
+		}
 		return (q.Job.IsZero() || r.Run.JobUID == q.Job) && q.Within(r.Attempt.Ended) && q.Matches(r) &&
 			(q.Before == store.RecordRef{} || r.Ref().Compare(q.Before) < 0)
 	})
@@ -79,7 +90,7 @@ func (s *Store) Attempts(ctx context.Context, q store.HistoryQuery) (list []stor
 	if next != (store.RecordRef{}) { // later records come with the next page
 		fresh = slices.DeleteFunc(fresh, func(r store.Record) bool { return r.Ref().Compare(next) < 0 })
 	}
-	list = with(list, fresh)
+	list = with(slices.DeleteFunc(list, func(r store.Record) bool { return replaced[of(&r)] }), fresh)
 	slices.SortFunc(list, func(a, b store.Record) int { return b.Ref().Compare(a.Ref()) })
 	if len(list) > q.Limit {
 		list = list[:q.Limit]
@@ -160,8 +171,21 @@ func (s *Store) Aggregate(ctx context.Context, q store.AggregateQuery) (list []s
 	return list, nil
 }
 
-// without leaves out records that history already has, because they are being shipped.
+// without leaves out records that history already has, because they are being shipped, and late
+// results whose "lost" it counts.
 func (s *Store) without(ctx context.Context, fresh []store.Record, from store.AggregateQuery) ([]store.Record, error) {
+	var late error
+	fresh = slices.DeleteFunc(fresh, func(r store.Record) bool {
+		if !r.Replaces || late != nil {
+			return false
+		}
+		var list []store.Record
+		list, late = s.History.AttemptsOf(ctx, r.Run.ID)
+		return slices.ContainsFunc(list, func(o store.Record) bool { return of(&o) == of(&r) })
+	})
+	if late != nil {
+		return fresh, late
+	}
 	if len(fresh) == 0 {
 		return nil, nil
 	}

@@ -147,12 +147,14 @@ func (s *Store) note(err error) error {
 
 // append appends records. If history refuses some for their content, each is tried alone,
 // then cut to a size that any store accepts, and finally put aside, so that the others
-// need not wait.
+// need not wait. If history accepts none of them, it may refuse all for another reason, such as a
+// missing permission or table: then they wait.
 func (s *Store) append(ctx context.Context, records []store.Record) error {
 	err := s.History.Append(ctx, records)
 	if err == nil || !isRefusal(ctx, err) {
 		return err
 	}
+	var refused []refusal
 	for i := range records {
 		r := records[i]
 		if err := s.History.Append(ctx, records[i:i+1]); err == nil {
@@ -166,14 +168,26 @@ func (s *Store) append(ctx context.Context, records []store.Record) error {
 		case !isRefusal(ctx, err):
 			return err
 		default:
-			s.mu.Lock()
-			s.status.Aside++
-			s.mu.Unlock()
-			s.opt.Log.Error("history has refused a record, which is lost", "run", r.Run.ID, "attempt", r.Attempt.Number,
-				"job", r.Run.Namespace+"/"+r.Run.Name, "outcome", r.Attempt.Outcome, "reason", r.Attempt.Reason, "error", err)
+			refused = append(refused, refusal{r, err})
 		}
 	}
+	if len(refused) == len(records) {
+		return fmt.Errorf("history accepts no record: %w", err)
+	}
+	s.mu.Lock()
+	s.status.Aside += len(refused)
+	s.mu.Unlock()
+	for _, one := range refused {
+		s.opt.Log.Error("history has refused a record, which is lost", "run", one.Run.ID, "attempt", one.Attempt.Number,
+			"job", one.Run.Namespace+"/"+one.Run.Name, "outcome", one.Attempt.Outcome, "reason", one.Attempt.Reason, "error", one.error)
+	}
 	return nil
+}
+
+// refusal is a record that history has refused, and why.
+type refusal struct {
+	store.Record
+	error
 }
 
 // isRefusal reports whether history has refused records permanently.
