@@ -75,6 +75,9 @@ type Batch struct {
 	facts facts
 	// fleeting is set if Reset may change the result of Changes.
 	fleeting bool
+	// poolStep is how many runs of a pool one step starts or ends that are not its own: 0 is
+	// store.MaxBatch.
+	poolStep int
 }
 
 // Changes is the data that a store writes after the decisions of a batch.
@@ -246,13 +249,17 @@ const resetMax = 1024
 // Changes.
 func (b *Batch) Fleeting() { b.fleeting = true }
 
+// PoolStep bounds how many runs of a pool a step starts or ends that are not its own: each may be of
+// another job, and a store may compare all these jobs at once.
+func (b *Batch) PoolStep(most int) { b.poolStep = most }
+
 // Reset begins another step, in place of NewBatch. Unless the batch is Fleeting, the result
 // of Changes of the previous step may still be in use.
 func (b *Batch) Reset(now time.Time) {
 	if len(b.runs) > resetMax {
-		guarded, fleeting := b.facts.guarded, b.fleeting
+		guarded, fleeting, poolStep := b.facts.guarded, b.fleeting, b.poolStep
 		*b = *NewBatch(now, b.lookAhead, 0)
-		b.facts.guarded, b.fleeting = guarded, fleeting
+		b.facts.guarded, b.fleeting, b.poolStep = guarded, fleeting, poolStep
 		return
 	}
 	for _, m := range b.added {
@@ -274,7 +281,7 @@ func (b *Batch) Reset(now time.Time) {
 	clear(b.lists)
 	b.facts.reset()
 	*b = Batch{
-		facts: b.facts, fleeting: b.fleeting,
+		facts: b.facts, fleeting: b.fleeting, poolStep: b.poolStep,
 		now: now, lookAhead: b.lookAhead, jobs: b.jobs, runs: b.runs, bySlot: b.bySlot, byJob: b.byJob,
 		more: b.more, pools: b.pools, followers: b.followers, keys: b.keys, records: b.records,
 		order: b.order[:0], added: b.added[:0], spare: b.spare, lists: b.lists[:0],
@@ -557,7 +564,7 @@ func (b *Batch) fill(key string) {
 			}
 		}
 		switch {
-		case given == store.MaxBatch:
+		case given == b.fillMax(key):
 			b.fillLater(last)
 			return
 		case next == nil && over != nil && !b.jobOf(&over.Run).Policy.Reported && b.free(&over.Run) > 0:
@@ -573,6 +580,14 @@ func (b *Batch) fill(key string) {
 			b.done.Hints |= store.HintRuns
 		}
 	}
+}
+
+// fillMax is how many runs of a slot one step starts or ends that are not its own.
+func (b *Batch) fillMax(key string) int {
+	if b.poolStep > 0 && strings.HasPrefix(key, poolSlot) {
+		return b.poolStep
+	}
+	return store.MaxBatch
 }
 
 // fillLater requests another step about the slot that a run waits for.

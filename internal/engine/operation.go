@@ -466,12 +466,17 @@ func (o *FillSlots) Need(b *Batch, n *Need) {
 func (o *FillSlots) Decide(b *Batch) error {
 	for _, s := range o.Slots {
 		var ended *member
+		left := b.fillMax(s.Key)
 		for _, m := range slices.Clone(b.slot(s.Key)) {
-			if m.State == job.StateWaiting && b.Settle(m.ID) {
+			if left > 0 && m.State == job.StateWaiting && b.Settle(m.ID) {
 				ended = m
+				left--
 			}
 		}
-		if b.fill(s.Key); ended != nil && !slices.ContainsFunc(b.slot(s.Key), b.waits) {
+		if left > 0 {
+			b.fill(s.Key)
+		}
+		if ended != nil && (left == 0 || !slices.ContainsFunc(b.slot(s.Key), b.waits)) {
 			b.fillLater(ended) // for those behind what was read
 		}
 	}

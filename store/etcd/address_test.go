@@ -1,11 +1,16 @@
 package etcd
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/replica"
 )
 
 func TestAddressesAreRead(t *testing.T) {
@@ -65,5 +70,18 @@ func TestNestedTransactionsStayWithinTheLimit(t *testing.T) {
 				t.Errorf("%d operations beside %d compares: %d outer and %d inner ones", n, compares, outer, inner)
 			}
 		}
+	}
+}
+
+// What leaves no room for nested transactions is refused before it is sent.
+func TestACommitWithTooManyComparesIsRefused(t *testing.T) {
+	txn := &replica.Txn{Compares: map[string]int64{}}
+	for i := range opsMax {
+		key := fmt.Sprint(i)
+		txn.Compares[key] = 1
+		txn.Puts = append(txn.Puts, replica.Pair{Key: key}, replica.Pair{Key: key + "/"})
+	}
+	if _, done, err := (&driver{}).Commit(t.Context(), txn); done || !errors.Is(err, store.ErrTooMany) {
+		t.Errorf("got %v, %v", done, err)
 	}
 }

@@ -221,6 +221,9 @@ func (d *driver) Commit(ctx context.Context, t *replica.Txn) (version int64, don
 	if t.Adds && d.full.Load() {
 		return 0, false, fmt.Errorf("%w: etcd has less than %.0f %% of its quota left", store.ErrNoSpace, 100*roomLeast)
 	}
+	if n := len(t.Compares); n >= opsMax {
+		return 0, false, fmt.Errorf("%w: the change compares %d keys, and etcd takes fewer than %d at once", store.ErrTooMany, n, opsMax)
+	}
 	var ifs []clientv3.Cmp
 	for key, version := range t.Compares {
 		ifs = append(ifs, clientv3.Compare(clientv3.ModRevision(d.prefix+key), "=", version))

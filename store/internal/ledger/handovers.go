@@ -23,9 +23,10 @@ func (s *Control) HandOver(ctx context.Context, session job.ID, list []store.Han
 			return nil, wrapped(err, "hand over run %s", list[i].Attempt.Run)
 		}
 	}
-	op := engine.HandOver{Session: session, List: list}
-	err := s.do(ctx, Order{Items: len(list), Adds: true, Parts: true}, &op)
-	return op.Outcomes, wrapped(err, "hand over")
+	var outcomes []store.HandedOver
+	err := inParts(ctx, s, list, true, func(some []store.Handover) *engine.HandOver { return &engine.HandOver{Session: session, List: some} },
+		func(op *engine.HandOver) { add(&outcomes, op.Outcomes) })
+	return outcomes, wrapped(err, "hand over")
 }
 
 func checkAbout(text string) error {

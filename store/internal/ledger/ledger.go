@@ -30,6 +30,8 @@ type Options struct {
 	// Fleeting is set for a backend that keeps no reference to the runs of Tx.Write after
 	// Backend.Step: their memory is reused.
 	Fleeting bool
+	// PoolStep bounds what one step changes of the runs of a pool: see engine.Batch.PoolStep.
+	PoolStep int
 	// Ended, if set, receives the ends of each commit.
 	Ended func(store.Ends)
 }
@@ -98,6 +100,7 @@ func (s *Control) do(ctx context.Context, o Order, op engine.Operation) error {
 		if s.opt.Fleeting {
 			kept.batch.Fleeting()
 		}
+		kept.batch.PoolStep(s.opt.PoolStep)
 	}
 	var told told
 	origin := store.OriginOf(ctx)

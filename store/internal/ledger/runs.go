@@ -257,12 +257,17 @@ func (s *Control) Alerts(ctx context.Context, limit int) ([]store.Alert, error) 
 	if err != nil {
 		return nil, wrapped(err, "alerts")
 	}
-	op := engine.Alert{}
-	if op.Runs, err = s.Alarms(ctx, now, min(limit, store.MaxBatch)); err != nil || len(op.Runs) == 0 {
+	runs, err := s.Alarms(ctx, now, min(limit, store.MaxBatch))
+	if err != nil || len(runs) == 0 {
 		return nil, wrapped(err, "alerts")
 	}
-	err = s.do(ctx, Order{Items: len(op.Runs), Parts: true}, &op)
-	return op.Alerts, wrapped(err, "alerts")
+	var alerts []store.Alert
+	err = inParts(ctx, s, runs, false, func(some []engine.RunRef) *engine.Alert { return &engine.Alert{Runs: some} },
+		func(op *engine.Alert) { add(&alerts, op.Alerts) })
+	if len(alerts) > 0 {
+		return alerts, nil // they are not returned again; the others come with the next call
+	}
+	return nil, wrapped(err, "alerts")
 }
 
 // Reap implements store.Working.
@@ -281,9 +286,9 @@ func (s *Control) Tidy(ctx context.Context) (more bool, err error) {
 	if err != nil {
 		return false, wrapped(err, "tidy")
 	}
-	op := engine.Tidy{Runs: ending.Runs, Jobs: ending.Jobs}
-	if len(op.Runs)+len(op.Jobs) > 0 {
-		if err := s.do(ctx, Order{Parts: true}, &op); err != nil {
+	unended := false
+	if len(ending.Runs)+len(ending.Jobs) > 0 {
+		if unended, err = s.end(ctx, ending.Runs, ending.Jobs); err != nil {
 			return false, wrapped(err, "tidy")
 		}
 	}
@@ -298,5 +303,21 @@ func (s *Control) Tidy(ctx context.Context) (more bool, err error) {
 		}
 	}
 	left, err := s.Sweep(ctx, now, forgotten)
-	return ending.More || op.More || left, wrapped(err, "tidy")
+	return ending.More || unended || left, wrapped(err, "tidy")
+}
+
+// end ends runs and jobs, in halves where the backend cannot commit it at once. It reports whether more
+// of them remain.
+func (s *Control) end(ctx context.Context, runs []engine.RunRef, jobs []job.ID) (more bool, err error) {
+	op := engine.Tidy{Runs: runs, Jobs: jobs}
+	err = s.do(ctx, Order{Items: min(len(runs)+len(jobs), store.MaxBatch), Parts: true}, &op)
+	if n, m := len(runs)/2, len(jobs)/2; errors.Is(err, ErrTooLarge) && n+m > 0 {
+		first, err := s.end(ctx, runs[:n], jobs[:m])
+		if err != nil {
+			return false, err
+		}
+		second, err := s.end(ctx, runs[n:], jobs[m:])
+		return first || second, err
+	}
+	return op.More, err
 }

@@ -26,6 +26,9 @@ const (
 	spreadMax = 500
 	// handOnMax is how many ready runs of a session one commit hands on.
 	handOnMax = 500
+	// poolStep is how many runs of pools one commit changes beside those that it is about: their
+	// jobs are compared at once, and beside commonMax there is room for so many on etcd.
+	poolStep = 50
 	// opsMax is how many keys one commit writes: what etcd takes in nested transactions beside as
 	// many compares as it takes.
 	opsMax = 1500

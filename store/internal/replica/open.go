@@ -87,5 +87,6 @@ func (o *Options) ledger() ledger.Options {
 	}
 	return ledger.Options{
 		LookAhead: cmp.Or(o.LookAhead, store.LookAheadDefault), Defaults: o.Defaults, NewID: newID, Ended: o.Ended, Guard: o.Guard,
+		PoolStep: poolStep,
 	}
 }

@@ -164,10 +164,11 @@ func (w *writer) loosen(common map[string]int64, most int) {
 	}
 }
 
-// isTooLarge reports whether a server would refuse a part, or take long for it.
+// isTooLarge reports whether a server would refuse a part, or take long for it. The jobs of runs in one
+// pool are in one part, and each is compared.
 func (b *Backend) isTooLarge(p *part) bool {
-	_, size := b.driver.Bounds()
-	return p.size() > size+size/3 || p.ops() > opsMax
+	most, size := b.driver.Bounds()
+	return len(p.Compares) > most || p.size() > size+size/3 || p.ops() > opsMax
 }
 
 // size is about how many bytes a part has.

@@ -281,16 +281,22 @@ func (w *writer) job(j *engine.Job) error {
 // handOn takes the session from ready runs of sessions, and returns the sessions that may have
 // more.
 func (w *writer) handOn(sessions []job.ID) (more []job.ID) {
-	left := handOnMax
+	left, pools := handOnMax, poolStep
 	for _, id := range sessions {
 		w.t.b.mu.RLock()
 		ready := w.t.b.state.index.ReadyOf(id)
 		list := ready[:min(len(ready), left)]
 		w.t.b.mu.RUnlock()
-		if left -= len(list); len(list) < len(ready) {
-			more = append(more, id)
-		}
+		left -= len(list)
+		isMore := len(list) < len(ready)
 		for _, r := range list {
+			if _, pool := engine.PoolOf(r.Slot); pool {
+				if pools == 0 {
+					isMore = true
+					continue
+				}
+				pools--
+			}
 			c := w.cell(r.JobUID)
 			is := r
 			if i := c.find(r.ID); i >= 0 {
@@ -305,6 +311,9 @@ func (w *writer) handOn(sessions []job.ID) (more []job.ID) {
 				own.Session = job.ID{}
 				w.setRun(&own)
 			}
+		}
+		if isMore {
+			more = append(more, id)
 		}
 	}
 	return more
