@@ -128,6 +128,13 @@ func (k *keeper) look(now time.Time) time.Duration {
 	return now.Sub(k.since)
 }
 
+// asked notes that this node has asked until now: executors that do not answer make no gap.
+func (k *keeper) asked(now time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.looked = now
+}
+
 // askAll polls all runs that are due for it.
 func (a *Admin) askAll(ctx context.Context) error {
 	for range pagesMax {
@@ -139,11 +146,36 @@ func (a *Admin) askAll(ctx context.Context) error {
 		if err := a.askSome(ctx, list, watched); err != nil {
 			return err
 		}
+		a.keeper.asked(time.Now())
 		if len(list) < store.MaxBatch {
 			return nil
 		}
 	}
 	return nil
+}
+
+// unreached are the addresses that did not answer a request of a batch, and why. Each costs seconds,
+// and a machine that is gone may have hundreds of runs: they are not asked again in this batch.
+type unreached struct {
+	mu  sync.Mutex
+	why map[string]error
+}
+
+// ask is caller.ask, unless the address did not answer before.
+func (u *unreached) ask(ctx context.Context, c *caller, to target, path string, body []byte) (xxl.Answer, error) {
+	u.mu.Lock()
+	err := u.why[to.address]
+	u.mu.Unlock()
+	if err != nil {
+		return xxl.Answer{}, err
+	}
+	answer, err := c.ask(ctx, to, path, body)
+	if err != nil {
+		u.mu.Lock()
+		u.why[to.address] = err
+		u.mu.Unlock()
+	}
+	return answer, err
 }
 
 // outstanding is a run to poll, and the result of the poll.
@@ -240,12 +272,12 @@ func (a *Admin) askSome(ctx context.Context, list []store.Outstanding, watched t
 		}
 		groups[o.about.place()] = append(groups[o.about.place()], o)
 	}
-	next := make(chan []*outstanding)
+	next, gone := make(chan []*outstanding), &unreached{why: map[string]error{}}
 	var group sync.WaitGroup
 	for range min(askers, len(groups)) {
 		group.Go(func() {
 			for runs := range next {
-				a.askPlace(ctx, runs, watched)
+				a.askPlace(ctx, gone, runs, watched)
 			}
 		})
 	}
@@ -278,7 +310,7 @@ func (a *Admin) askSome(ctx context.Context, list []store.Outstanding, watched t
 }
 
 // askPlace polls the runs of a job at an executor.
-func (a *Admin) askPlace(ctx context.Context, runs []*outstanding, watched time.Duration) {
+func (a *Admin) askPlace(ctx context.Context, gone *unreached, runs []*outstanding, watched time.Duration) {
 	var silent []*outstanding
 	if err := a.noteFirst(ctx, runs); err != nil {
 		a.log.Warn("cannot tell which run of a job is first at its executor", "executor", runs[0].about.Address, "error", err)
@@ -287,9 +319,9 @@ func (a *Admin) askPlace(ctx context.Context, runs []*outstanding, watched time.
 		deadline := o.deadline()
 		switch {
 		case o.Run.CancelBy != "":
-			a.end(ctx, o, job.OutcomeCancelled, cancelReason(&o.Run))
+			a.end(ctx, gone, o, job.OutcomeCancelled, cancelReason(&o.Run))
 		case !deadline.IsZero() && o.Now.Sub(deadline) >= overtime:
-			a.end(ctx, o, job.OutcomeTimedOut, fmt.Sprintf("it took longer than its timeout of %v, and the executor did not end it", job.Duration(o.Timeout)))
+			a.end(ctx, gone, o, job.OutcomeTimedOut, fmt.Sprintf("it took longer than its timeout of %v, and the executor did not end it", job.Duration(o.Timeout)))
 		default:
 			silent = append(silent, o)
 		}
@@ -299,7 +331,7 @@ func (a *Admin) askPlace(ctx context.Context, runs []*outstanding, watched time.
 	}
 	first := silent[0]
 	to := a.targetOf(&first.about)
-	answer, err := a.current.Load().caller.ask(ctx, to, xxl.PathIdleBeat, xxl.OfJob(first.about.Job))
+	answer, err := gone.ask(ctx, a.current.Load().caller, to, xxl.PathIdleBeat, xxl.OfJob(first.about.Job))
 	if ctx.Err() != nil {
 		return // the question was not asked
 	}
@@ -354,8 +386,8 @@ func cancelReason(r *store.Run) string {
 
 // end requests the end of a run at an executor. The run is over when the executor has
 // answered, or after repeated requests without an answer.
-func (a *Admin) end(ctx context.Context, o *outstanding, outcome job.Outcome, reason string) {
-	answer, err := a.current.Load().caller.ask(ctx, a.targetOf(&o.about), xxl.PathKill, xxl.OfJob(o.about.Job))
+func (a *Admin) end(ctx context.Context, gone *unreached, o *outstanding, outcome job.Outcome, reason string) {
+	answer, err := gone.ask(ctx, a.current.Load().caller, a.targetOf(&o.about), xxl.PathKill, xxl.OfJob(o.about.Job))
 	if ctx.Err() != nil {
 		return
 	}

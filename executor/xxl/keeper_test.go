@@ -194,3 +194,36 @@ func TestARunThatALaterOneHasOvertakenIsLost(t *testing.T) {
 		r.wants(third, "", "")
 	})
 }
+
+// A machine without power answers nothing, and each request to it takes seconds.
+func TestManyRunsOfASilentExecutorAreLost(t *testing.T) {
+	bubble(t, func(r *rig) {
+		const addr, cancelled = "10.0.0.5:9999", 40
+		r.executor("g", addr, "")
+		r.keep(r.admin)
+		time.Sleep(2 * time.Minute)
+		r.register("g", addr, "")
+		var runs []attempt
+		for range 300 {
+			runs = append(runs, r.run(plain+"\npolicy: {lost_after: 20s}"))
+		}
+		j := r.put(plain + "\npolicy: {overlap: allow}")
+		for range cancelled { // of one job: they are ended one after another
+			runs = append(runs, r.runOf(j, 0, 0))
+		}
+		r.say(r.admin, "/api/registryRemove", nil, `{"registryGroup":"EXECUTOR","registryKey":"g","registryValue":"http://10.0.0.5:9999"}`, 200)
+		r.cut(addr)
+		r.net.listen(addr) // and nothing accepts connections
+		for _, a := range runs[300:] {
+			_, err := r.store.Cancel(r.Context(), a.Run, "ann", "")
+			r.must(err)
+		}
+		time.Sleep(2 * time.Minute)
+		for _, a := range runs[:300] {
+			r.wants(a, job.OutcomeLost, "was not reached for 40s")
+		}
+		for _, a := range runs[300:] {
+			r.wants(a, job.OutcomeCancelled, "did not answer, and may still run it")
+		}
+	})
+}
