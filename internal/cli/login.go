@@ -180,19 +180,27 @@ func broughtCode(ctx context.Context, env Env, page *url.URL, query url.Values) 
 	env.tell("Open this address in a browser on this machine, if none opens:\n\n%s\n\n", page)
 	ctx, cancel := context.WithTimeoutCause(ctx, loginWithin, os.ErrDeadlineExceeded)
 	defer cancel()
+	unopened := make(chan string, 1)
 	if env.StdoutIsTerminal {
-		if program, err := openBrowser(ctx, page.String()); err != nil {
-			env.tell("no browser could be opened with %s; if the browser is on another machine, use --no-browser\n", program)
-		}
+		go func() {
+			// Without a desktop xdg-open is the browser, and ends with it: later than this command.
+			if program, err := openBrowser(context.WithoutCancel(ctx), page.String()); err != nil {
+				unopened <- program
+			}
+		}()
 	}
-	select {
-	case code := <-codes:
-		return code, nil
-	case <-ctx.Done():
-		if errors.Is(context.Cause(ctx), os.ErrDeadlineExceeded) {
-			return "", &failure{code: ExitTimedOut, message: fmt.Sprintf("the sign-in was not finished within %s", job.Duration(loginWithin))}
+	for {
+		select {
+		case code := <-codes:
+			return code, nil
+		case program := <-unopened:
+			env.tell("no browser could be opened with %s; if the browser is on another machine, use --no-browser\n", program)
+		case <-ctx.Done():
+			if errors.Is(context.Cause(ctx), os.ErrDeadlineExceeded) {
+				return "", &failure{code: ExitTimedOut, message: fmt.Sprintf("the sign-in was not finished within %s", job.Duration(loginWithin))}
+			}
+			return "", &failure{code: ExitInterrupted, message: "interrupted"}
 		}
-		return "", &failure{code: ExitInterrupted, message: "interrupted"}
 	}
 }
 

@@ -3,11 +3,16 @@ package cli_test
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -35,14 +40,19 @@ func signInServer(t *testing.T, page func(self string) string) string {
 // loginAt runs belfry login, and returns what it prints on stderr as it comes.
 func loginAt(ctx context.Context, t *testing.T, server, stdin string, flags ...string) (stderr *bufio.Reader, ended chan cli.ExitCode) {
 	t.Helper()
+	return loginOn(ctx, t, cli.Env{}, server, stdin, flags...)
+}
+
+// loginOn is loginAt in an environment.
+func loginOn(ctx context.Context, t *testing.T, env cli.Env, server, stdin string, flags ...string) (stderr *bufio.Reader, ended chan cli.ExitCode) {
+	t.Helper()
 	out, in := io.Pipe()
 	home := t.TempDir()
 	ended = make(chan cli.ExitCode, 1)
 	go func() {
-		ended <- cli.Run(ctx, cli.Env{
-			Stdin: strings.NewReader(stdin), Stdout: io.Discard, Stderr: in, Dir: home, Now: time.Now,
-			Getenv: func(name string) string { return map[string]string{"HOME": home}[name] },
-		}, append([]string{"login", "--server", server}, flags...))
+		env.Stdin, env.Stdout, env.Stderr, env.Dir, env.Now = strings.NewReader(stdin), io.Discard, in, home, time.Now
+		env.Getenv = func(name string) string { return map[string]string{"HOME": home}[name] }
+		ended <- cli.Run(ctx, env, append([]string{"login", "--server", server}, flags...))
 		in.Close()
 	}()
 	return bufio.NewReader(out), ended
@@ -101,6 +111,48 @@ func TestLoginCanBeInterrupted(t *testing.T) {
 	cancel()
 	said, err := io.ReadAll(stderr)
 	if code := <-ended; err != nil || code != cli.ExitInterrupted {
+		t.Errorf("it ends with %d: %s", code, said)
+	}
+}
+
+// Without a desktop xdg-open returns when the browser is closed.
+func TestLoginDoesNotWaitForTheBrowserToBeClosed(t *testing.T) {
+	bin := t.TempDir()
+	open, closed := filepath.Join(bin, "open-window"), filepath.Join(bin, "closed")
+	for _, pipe := range []string{open, closed} {
+		if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	program := "xdg-open"
+	if runtime.GOOS == "darwin" {
+		program = "open"
+	}
+	script := fmt.Sprintf("#!/bin/sh\nexec 3<>%s\nread line <&3\necho closed >%s\n", open, closed)
+	if err := os.WriteFile(filepath.Join(bin, program), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+	t.Cleanup(func() {
+		f, err := os.OpenFile(open, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if _, err := io.WriteString(f, "close\n"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.ReadFile(closed); err != nil {
+			t.Error(err)
+		}
+	})
+	stderr, ended := loginOn(t.Context(), t, cli.Env{StdoutIsTerminal: true}, signInServer(t, func(self string) string { return self + "/" }), "")
+	address := addressIn(t, stderr)
+	if got := statusOf(t, "http://127.0.0.1:"+address.Query().Get("port")+"/?code=x&state="+address.Query().Get("state")); got != http.StatusOK {
+		t.Errorf("the code is answered with the status %d", got)
+	}
+	said, err := io.ReadAll(stderr)
+	if code := <-ended; err != nil || code != cli.ExitNotAllowed {
 		t.Errorf("it ends with %d: %s", code, said)
 	}
 }

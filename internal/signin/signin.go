@@ -457,6 +457,9 @@ func (p *Provider) moreOf(ctx context.Context, found *oidc.Provider, token *oaut
 	if err := info.Claims(&more); err != nil {
 		return &InvalidError{err}
 	}
+	if email, has := claims["email"]; has && email != more["email"] {
+		delete(more, "email_verified") // it is about another address
+	}
 	for name, value := range more {
 		if _, has := claims[name]; !has {
 			claims[name] = value

@@ -98,6 +98,8 @@ func TestAPersonSignsInWithTheRolesOfTheirGroups(t *testing.T) {
 		{"one group as a text", map[string]any{"sub": "1", "groups": "ops"}, nil, "sso:1", "map[:admin]"},
 		{"an address that is not verified", map[string]any{"sub": "2", "email": "ann@example.org", "preferred_username": "bob", "groups": []string{"ops"}}, nil, "sso:bob", "map[:admin]"},
 		{"groups beside the token", map[string]any{"sub": "3"}, map[string]any{"groups": []string{"web"}, "preferred_username": "carl"}, "sso:carl", "map[a:viewer b:runner]"},
+		{"an address that is not the one that is verified", map[string]any{"sub": "5", "email": "ann@example.org"}, map[string]any{"email": "bob@example.org", "email_verified": true, "groups": "ops"}, "sso:5", "map[:admin]"},
+		{"an address that is verified beside the token", map[string]any{"sub": "6", "email": "ann@example.org"}, map[string]any{"email": "ann@example.org", "email_verified": true, "groups": "ops"}, "sso:ann@example.org", "map[:admin c:admin]"},
 		{"a name with what cannot be shown", map[string]any{"sub": "4", "preferred_username": "d\u202e\nx", "groups": []string{"ops"}}, nil, "sso:d x", "map[:admin]"},
 	} {
 		w.provider.SignIn(c.claims, c.more)
