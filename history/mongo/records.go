@@ -152,6 +152,9 @@ func onlyDuplicates(err error) (some bool, other error) {
 
 var latestFirst = bson.D{{Key: "ended", Value: -1}, {Key: "_id", Value: -1}}
 
+// failures are the outcomes that alarm.
+var failures = bson.A{string(job.OutcomeFailed), string(job.OutcomeTimedOut), string(job.OutcomeLost), string(job.OutcomeMissed)}
+
 // selected is the part of a query that indexes answer.
 func selected(uid job.ID, from, to time.Time) bson.D {
 	var filter bson.D
@@ -176,6 +179,9 @@ func (h *History) Attempts(ctx context.Context, q store.HistoryQuery) (list []st
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	filter := selected(q.Job, q.From, q.To)
+	if q.Failed {
+		filter = append(filter, bson.E{Key: "final", Value: true}, bson.E{Key: "outcome", Value: bson.D{{Key: "$in", Value: failures}}})
+	}
 	if b := q.Before; b != (store.RecordRef{}) {
 		filter = append(filter, bson.E{Key: "$or", Value: bson.A{
 			bson.D{{Key: "ended", Value: bson.D{{Key: "$lt", Value: b.Ended.UnixMicro()}}}},
