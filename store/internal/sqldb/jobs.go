@@ -3,7 +3,9 @@ package sqldb
 import (
 	"context"
 	"fmt"
+	"slices"
 
+	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/internal/columns"
@@ -71,11 +73,15 @@ func (t *tx) listJobs(query *store.JobQuery) (found []jobRow, next string, err e
 		from, to = max(from, query.Namespace+"/"), query.Namespace+"0"
 	}
 	wanted := sieveOf(query)
-	text := "select j.live, " + stateColumns
-	if !wanted.all {
-		text += ", j.definition"
+	// A search reads the states of what it has found alone: it may look at thousands for one.
+	search := !wanted.all && query.State == ""
+	text, scan := "select j.live, "+stateColumns+", j.definition from jobs j join job_state s on s.uid = j.uid", scanState
+	if search {
+		text, scan = "select j.live, j.uid, j.definition from jobs j", scanUID
+	} else if wanted.all {
+		text = "select j.live, " + stateColumns + " from jobs j join job_state s on s.uid = j.uid"
 	}
-	text += " from jobs j join job_state s on s.uid = j.uid where j.live > ? and j.live < ?"
+	text += " where j.live > ? and j.live < ?"
 	if query.Boot {
 		text += " and j.boot = 1" // has an index: each node asks when it starts
 	}
@@ -96,7 +102,7 @@ func (t *tx) listJobs(query *store.JobQuery) (found []jobRow, next string, err e
 				break
 			}
 			looked, from = looked+1, q.Text()
-			r := scanState(q)
+			r := scan(q)
 			if query.State != "" && r.State != query.State {
 				continue
 			}
@@ -113,7 +119,29 @@ func (t *tx) listJobs(query *store.JobQuery) (found []jobRow, next string, err e
 		}
 		ended = read < limit
 	}
+	if search {
+		found, err = t.statesOf(found)
+		return found, next, err
+	}
 	return found, next, t.defineAll(found)
+}
+
+// scanUID reads a job whose state is read by statesOf.
+func scanUID(q reader) jobRow { return jobRow{Job: &engine.Job{UID: q.id()}} }
+
+// statesOf returns jobs in their order, without those that were removed meanwhile.
+func (t *tx) statesOf(list []jobRow) ([]jobRow, error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	at := make(map[job.ID]int, len(list))
+	uids := make([]job.ID, len(list))
+	for i, r := range list {
+		at[r.UID], uids[i] = i, r.UID
+	}
+	rows, err := t.jobRows("select "+stateColumns+" from job_state s "+byKey+"where s.uid in (?*)", set(uids))
+	slices.SortFunc(rows, func(a, b jobRow) int { return at[a.UID] - at[b.UID] })
+	return rows, err
 }
 
 // Revisions implements ledger.Backend.
