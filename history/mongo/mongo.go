@@ -136,6 +136,7 @@ func (h *History) prepare(ctx context.Context) error {
 	}{
 		{h.attempts, bson.D{{Key: "job", Value: 1}, {Key: "ended", Value: -1}, {Key: "_id", Value: -1}}},
 		{h.attempts, bson.D{{Key: "ended", Value: -1}, {Key: "_id", Value: -1}}},
+		{h.attempts, bson.D{{Key: "final", Value: 1}, {Key: "outcome", Value: 1}, {Key: "ended", Value: -1}, {Key: "_id", Value: -1}}},
 		{h.output, bson.D{{Key: "of", Value: 1}, {Key: "seq", Value: 1}}},
 		{h.output, bson.D{{Key: "at", Value: 1}, {Key: "_id", Value: 1}}},
 	} {

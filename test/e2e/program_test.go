@@ -116,9 +116,9 @@ var calls = []call{
 	{"run approve", "{run}/ask", 5},
 	{"run reject", "{run}/ask", 5},
 	{"run signal", "{run} start", 5},
-	{"executors list", "", 0},
-	{"executors get", "typed", 3},
-	{"executors delete", "typed --yes", 3},
+	{"executor list", "", 0},
+	{"executor get", "typed", 3},
+	{"executor delete", "typed --yes", 3},
 	{"xxl executors", "", 0},
 	{"xxl import", "--zone UTC", 2}, // it wants the tables of an xxl-job-admin
 	{"xxl take-over", "--group shop", 2},
