@@ -266,8 +266,9 @@ func TestTheTimelineShowsWhatRanAndWhatWill(t *testing.T) {
 	b := newTab(t)
 	b.width(1440)
 	b.looks("light", "en")
-	b.open("/timeline")
+	b.open("/timeline?namespace=shop") // there are more jobs than lanes
 	b.until("the run in its lane", fmt.Sprintf(`document.querySelector('#lanes a[href="/runs/%s"]') !== null`, ids["shop/price-import"]))
+	b.open("/timeline")
 	b.until("what is planned", `document.querySelector("#lanes .f-plan, #lanes .f-next") !== null && document.querySelectorAll("#heat .f-next").length > 10`)
 	b.do(chromedp.Evaluate(`[...document.querySelectorAll(".seg a")].find(a => a.textContent.includes("namespace")).click()`, nil))
 	b.until("the lanes of namespaces", `location.search.includes("by=namespace") && [...document.querySelectorAll("#lanes text")].some(t => t.textContent === "shop")`)
