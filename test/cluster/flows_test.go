@@ -143,9 +143,9 @@ func flowsEnd(t *testing.T, c *cluster) {
 			})
 		}
 	})
-	// Faults come by the clock, while the flows continue.
-	step := time.NewTicker(700 * time.Millisecond)
-	defer step.Stop()
+	// A node lives for a while after it was started, and longer in each round: on a busy machine
+	// it would be killed before it has done anything.
+	life := 700 * time.Millisecond
 	started := func() bool {
 		select {
 		case <-done:
@@ -155,17 +155,18 @@ func flowsEnd(t *testing.T, c *cluster) {
 		}
 	}
 	for round := 0; round < 1 || !started() || c.flowsLeft(); round++ {
+		life += 50 * time.Millisecond
 		if time.Since(began) > flowsPatience {
 			t.Fatalf("after %s flows are left: %s", flowsPatience, c.flowsSay())
 		}
 		for _, n := range c.nodes {
-			<-step.C
+			<-time.After(life)
 			turn.Lock()
 			n.kill()
 			n.start()
 			turn.Unlock()
 			kills++
-			<-step.C
+			<-time.After(life)
 			turn.Lock()
 			n.stop()
 			n.start()
