@@ -293,3 +293,46 @@ func (d *counting) Commit(ctx context.Context, txn *replica.Txn) (int64, bool, e
 	}
 	return d.driver.Commit(ctx, txn)
 }
+
+func TestRecordsThatWaitComeLatestFirst(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	opt := withIDs(storetest.Options{Now: func() time.Time { return now }, LookAhead: time.Minute})
+	s := openApart(t, newShelf(), memory.New(memory.Options{}), opt)
+	documents, err := job.Decode("job.yaml", []byte("name: a\nrun: {shell: 'true'}\npolicy: {overlap: allow}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	j, err := store.PutOne(t.Context(), s, store.PutJob{Definition: documents[0].Job, Actor: "ann"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, err := s.Join(t.Context(), store.Session{ID: opt.NewID(), Node: "n", Machine: "m", Roles: []string{store.RoleWorker}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var runs []job.ID
+	for i := range 3 {
+		now = now.Add(time.Second)
+		made, err := s.Trigger(t.Context(), []store.TriggerItem{{
+			ID: opt.NewID(), Job: j.Definition.UID, Kind: job.RunByHand, Key: fmt.Sprint(i), Session: node.ID, Node: "n", Actor: "ann",
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := store.Attempt{Job: j.Definition.UID, Run: made[0].Run, Number: 1, Token: opt.NewID()}
+		if _, err := s.Claim(t.Context(), node.ID, []store.Attempt{a}); err != nil {
+			t.Fatal(err)
+		}
+		out, err := s.Finish(t.Context(), node.ID, []store.Result{{Attempt: a, Started: now, Ended: now, Outcome: job.OutcomeSucceeded}})
+		if err != nil || !out[0].Accepted {
+			t.Fatalf("the end of run %d: %+v, %v", i, out, err)
+		}
+		runs = append(runs, a.Run)
+	}
+	if list, err := s.Waiting(t.Context(), job.ID{}, 2); err != nil || len(list) != 2 || list[0].Run.ID != runs[2] || list[1].Run.ID != runs[1] {
+		t.Errorf("the latest two are %v, %v", list, err)
+	}
+	if list, err := s.Waiting(t.Context(), runs[0], 10); err != nil || len(list) != 1 || list[0].Run.ID != runs[0] {
+		t.Errorf("of one run: %v, %v", list, err)
+	}
+}

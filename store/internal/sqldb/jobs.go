@@ -129,7 +129,7 @@ func (t *tx) listJobs(query *store.JobQuery) (found []jobRow, next string, err e
 // scanUID reads a job whose state is read by statesOf.
 func scanUID(q reader) jobRow { return jobRow{Job: &engine.Job{UID: q.id()}} }
 
-// statesOf returns jobs in their order, without those that were removed meanwhile.
+// statesOf returns jobs in their order, without those that were deleted meanwhile.
 func (t *tx) statesOf(list []jobRow) ([]jobRow, error) {
 	if len(list) == 0 {
 		return nil, nil
@@ -140,6 +140,7 @@ func (t *tx) statesOf(list []jobRow) ([]jobRow, error) {
 		at[r.UID], uids[i] = i, r.UID
 	}
 	rows, err := t.jobRows("select "+stateColumns+" from job_state s "+byKey+"where s.uid in (?*)", set(uids))
+	rows = slices.DeleteFunc(rows, func(r jobRow) bool { return r.Deleted })
 	slices.SortFunc(rows, func(a, b jobRow) int { return at[a.UID] - at[b.UID] })
 	return rows, err
 }
