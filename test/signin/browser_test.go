@@ -5,6 +5,7 @@ package signin
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -85,10 +86,11 @@ func (b *browser) until(what, script string) {
 func (b *browser) allowsACommandLine() {
 	b.t.Helper()
 	brought := make(chan string, 16)
-	command := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	command := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/" {
 			brought <- r.URL.Query().Get("state") + " " + r.URL.Query().Get("code")
 		}
+		_, _ = io.WriteString(w, "back at the command line")
 	}))
 	defer command.Close()
 	query := url.Values{"challenge": {strings.Repeat("A", 43)}, "state": {"mine"}, "port": {command.URL[strings.LastIndex(command.URL, ":")+1:]}}
@@ -103,6 +105,8 @@ func (b *browser) allowsACommandLine() {
 	case <-time.After(patience):
 		b.t.Fatal("the browser does not come to the command")
 	}
+	// A navigation before this one has ended would be aborted.
+	b.until("the answer of the command", `document.readyState === "complete" && document.body.innerText.includes("back at the command line")`)
 }
 
 // A person comes to a page, signs in at the provider, is back on that page, runs a job, and is in
