@@ -1,0 +1,40 @@
+package i18n
+
+// loginTexts are those of the pages that begin a session.
+var loginTexts = []text{
+	{"login.title", "Log in", "登录"},
+	{"login.on", "on {node}", "节点 {node}"},
+	{"login.token", "Token", "令牌"},
+	{"login.hint", "It is exchanged for a session cookie that scripts cannot read.", "登录后，令牌会换成脚本无法读取的会话 Cookie。"},
+	{"login.in", "Log in", "登录"},
+	{"login.machine", "On the machine of the server", "在服务器所在的机器上"},
+	{"login.command", "one command is enough:", "一条命令即可："},
+	{"login.opens", "It opens a browser with an address that works once, for a minute.", "该命令会打开浏览器；其中的地址一分钟内有效，且只能使用一次。"},
+	{"login.wrong", "This token is not valid. On the machine of the server, belfry token reset replaces a lost admin token.", "令牌无效。管理员令牌丢失时，可在服务器所在的机器上执行 belfry token reset 重新生成。"},
+	{"login.wrong_code", "This address has been used or is older than a minute. Run belfry ui again.", "该地址已使用或已超过一分钟，请重新执行 belfry ui。"},
+	{"login.expired", "The token {name} has expired. An administrator can create another one.", "令牌 {name} 已过期，请管理员重新创建。"},
+	{"login.sign_in", "Sign in with {at}", "使用 {at} 登录"},
+	{"login.too_many", "Too many invalid tokens came from this address. Wait a minute.", "此地址提交的无效令牌过多，请一分钟后再试。"},
+	{"login.unread", "The form could not be read.", "无法读取表单。"},
+	{"login.insecure", "This page came without TLS, so the browser will not keep the session. Use https, or a tunnel to 127.0.0.1.", "此页面未使用 TLS，浏览器不会保存会话。请使用 https，或通过隧道访问 127.0.0.1。"},
+	{"login.ended", "The session has ended", "会话已结束"},
+	{"login.ended_help", "Log in again in another tab; what you have typed here stays.", "请在另一个标签页重新登录，此处输入的内容会保留。"},
+
+	{"signin.none", "This server has no provider to sign in with. Use a token.", "此服务器未配置登录提供方，请使用令牌。"},
+	{"signin.failed", "The sign-in failed. The reason is in the log of the server.", "登录失败，原因见服务器日志。"},
+	{"signin.state", "The sign-in did not begin in this browser, or too long ago. Try again.", "登录不是从此浏览器开始的，或已超时。请重试。"},
+	{"signin.busy", "Too many people sign in at the same time. Try again in a moment.", "同时登录的人过多，请稍后重试。"},
+	{"signin.away", "{at} cannot be reached. Try again later, or use a token.", "无法连接 {at}。请稍后重试，或使用令牌。"},
+	{"signin.denied", "{at} has refused the sign-in: {why}", "{at} 拒绝了登录：{why}"},
+	{"signin.invalid", "The answer of {at} is not valid. Try again; the reason is in the log of the server.", "{at} 的应答无效，未能登录。请重试；原因见服务器日志。"},
+	{"signin.domain", "{who} has no verified mail address of a domain that may sign in here.", "{who} 没有允许登录的域名下已验证的邮箱地址。"},
+	{"signin.no_role", "{who} has no role here. None of these groups has one: {groups}. Ask an administrator of this server.", "{who} 在此没有角色。以下用户组均未分配角色：{groups}。请联系此服务器的管理员。"},
+
+	{"allow.title", "Sign in on a command line", "在命令行登录"},
+	{"allow.asks", "The command belfry login asks to act as {who}, with all of your roles.", "命令 belfry login 请求以 {who} 的身份操作，并拥有你的全部角色。"},
+	{"allow.warn", "Allow this only if you have just run it yourself.", "仅当此命令是你本人刚刚执行的，才可允许。"},
+	{"allow.allow", "Allow", "允许"},
+	{"allow.refuse", "Cancel", "取消"},
+	{"allow.copy", "Paste this code into the terminal where you ran belfry login, and nowhere else:", "请将此代码粘贴到执行 belfry login 的终端，不要粘贴到其他任何地方："},
+	{"allow.once", "It works once, for a minute.", "一分钟内有效，且只能使用一次。"},
+}
