@@ -23,6 +23,10 @@ type Graph struct {
 	index       map[string]int
 }
 
+// JobsMax is how many jobs the open steps of a run may run: the start, the end and the pool of each
+// are keys of one commit, and etcd takes 128.
+const JobsMax = 50
+
 // Step is the decision data of a step.
 type Step struct {
 	Name         string
@@ -30,6 +34,7 @@ type Step struct {
 	When         job.UpstreamOn
 	AllowFailure bool
 	Finally      bool
+	Calls        string // the job that it runs, "" for none
 	// HasIf and HasItems are set if Asker must be called; Waits if it takes no capacity.
 	HasIf, HasItems, Waits bool
 	MaxParallel            int // of items; 0 is as many as the flow allows
@@ -45,7 +50,7 @@ func NewGraph(f *job.Flow) *Graph {
 	}
 	for i, s := range all {
 		step := Step{
-			Name: s.Name, When: s.When, AllowFailure: s.AllowFailure, Finally: f.IsFinally(i),
+			Name: s.Name, When: s.When, AllowFailure: s.AllowFailure, Finally: f.IsFinally(i), Calls: s.Calls(""),
 			HasIf: s.If != "", HasItems: len(s.ForEach) > 0, Waits: s.Wait != nil,
 			MaxParallel: s.MaxParallel, FailFast: s.FailFast,
 		}
@@ -287,7 +292,7 @@ func (p *pass) begin(step *Step, state *StepState, i int) bool {
 	case mark != Pending:
 		return over(mark, reason)
 	}
-	if !step.Waits && p.room <= 0 {
+	if !step.Waits && p.room <= 0 || !p.mayCall(step) {
 		return false
 	}
 	if step.HasIf {
@@ -318,6 +323,20 @@ func (p *pass) begin(step *Step, state *StepState, i int) bool {
 	}
 	p.items(step, state, i)
 	return true
+}
+
+// mayCall reports whether the jobs of the open steps leave room for the job of another.
+func (p *pass) mayCall(step *Step) bool {
+	if step.Calls == "" {
+		return true
+	}
+	open := make(map[string]bool)
+	for i := range p.g.Steps {
+		if p.s.Steps[i].Mark == Open && p.g.Steps[i].Calls != "" {
+			open[p.g.Steps[i].Calls] = true
+		}
+	}
+	return open[step.Calls] || len(open) < JobsMax
 }
 
 // refused reports whether a step that has not started never will, whatever it needs.
