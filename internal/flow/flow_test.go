@@ -270,3 +270,36 @@ func TestFlowsThatFailFastOrAreStoppedEnd(t *testing.T) {
 		}
 	}
 }
+
+// The jobs of a flow's open steps are keys of one commit, however many steps may run at once.
+func TestOpenStepsRunABoundedNumberOfJobs(t *testing.T) {
+	spec := &job.Flow{MaxParallel: 1000}
+	for i := range 200 {
+		of := fmt.Sprint("other", i%(flow.JobsMax+30)) // so that some jobs come again
+		spec.Steps = append(spec.Steps, job.Step{Name: fmt.Sprint("s", i), Run: job.RunSpec{Job: &job.OtherJob{Name: of}}})
+	}
+	g := flow.NewGraph(spec)
+	s, open, most := g.Begin(), map[int]bool{}, 0
+	for ended := 0; ; ended++ {
+		next := g.Advance(s, &plan{}, 0)
+		for _, ref := range next.Start {
+			open[ref.Step] = true
+		}
+		jobs := map[string]bool{}
+		for i := range open {
+			jobs[spec.Steps[i].Run.Job.Name] = true
+		}
+		most = max(most, len(jobs))
+		if next.Over {
+			if ended != len(spec.Steps) || most != flow.JobsMax || next.Outcome != job.OutcomeSucceeded {
+				t.Errorf("%d of %d steps ended, with %d jobs at once, and the flow is %s", ended, len(spec.Steps), most, next.Outcome)
+			}
+			return
+		}
+		for i := range open {
+			delete(open, i)
+			s.End(flow.Ref{Step: i, Item: -1}, flow.End{Outcome: job.OutcomeSucceeded})
+			break
+		}
+	}
+}

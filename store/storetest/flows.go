@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/flow"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -394,6 +395,36 @@ var flowTests = []test{
 		e.must(err)
 		e.gone(child.ID, job.OutcomeCancelled)
 		e.gone(f.Run, job.OutcomeCancelled)
+	}},
+	{"a flow that runs more jobs than one commit can write runs them in turn, and its cancel ends them", func(e *env) {
+		const jobs = 150
+		steps := make([]string, jobs)
+		for i := range steps {
+			e.put(fmt.Sprintf("name: other%d\npolicy: {overlap: queue, concurrency_key: pool%d}", i, i))
+			steps[i] = fmt.Sprintf("{name: s%d, run: {job: other%d}}", i, i)
+		}
+		j := e.put(flowJob("f", "", "max_parallel: 1000, steps: ["+strings.Join(steps, ", ")+"]"))
+		f := e.trigger(j)
+		e.begin(f)
+		children := func() (found []store.Attempt) {
+			list, err := e.ListActive(e.ctx, store.ActiveQuery{Limit: 1000})
+			e.must(err)
+			for i := range list {
+				if r := &list[i]; r.Parent == f.Run {
+					found = append(found, store.Attempt{Job: r.JobUID, Run: r.ID, Number: 1, Token: e.id()})
+				}
+			}
+			return found
+		}
+		first := children()
+		equal(e, "jobs that run", len(first), flow.JobsMax)
+		e.claim(e.a, first[0], store.Started)
+		e.finish(first[0], job.OutcomeSucceeded)
+		equal(e, "jobs that run after the end of one", len(children()), flow.JobsMax)
+		_, err := e.Cancel(e.ctx, f.Run, "ann", "")
+		e.must(err)
+		e.gone(f.Run, job.OutcomeCancelled)
+		equal(e, "jobs that run after the cancel", len(children()), 0)
 	}},
 	{"the first failure ends the flow of another job that is a step, with its steps", func(e *env) {
 		deep := e.put(flowJob("deep", "", `steps: [{name: z, run: 'true'}]`))
