@@ -39,7 +39,7 @@ func TestReasonsHaveTheSameValues(t *testing.T) {
 		slices.Sort(list)
 		return list
 	}
-	for _, r := range slices.Concat(reasons, notes, hints) {
+	for _, r := range slices.Concat(reasons, notes, hints, problems) {
 		if en, zh := names(r.en), names(r.zh); !slices.Equal(en, zh) {
 			t.Errorf("%q has the values %v, and in Chinese %v", r.en, en, zh)
 		}

@@ -298,12 +298,7 @@ func (s *site) showRefused(p *page, of string, present int64, text string, refus
 		return refused
 	}
 	if len(v.Problems) == 0 {
-		for _, f := range e.Errors {
-			v.Problems = append(v.Problems, editProblem{Path: f.Path, Text: clean(f.Detail), Hint: clean(f.Hint)})
-		}
-		if len(e.Errors) == 0 {
-			v.Problems = append(v.Problems, editProblem{Text: clean(e.Detail), Hint: clean(e.Hint)})
-		}
+		v.Problems = append(v.Problems, p.refusals(e)...)
 	}
 	if e.Type == client.TypeChanged && e.Version > 0 && of != "" {
 		namespace, name := splitName(of)
@@ -319,6 +314,25 @@ func (s *site) showRefused(p *page, of string, present int64, text string, refus
 	}
 	s.write(p, status, "edit", v)
 	return nil
+}
+
+// mistakes are the problems of a document for an editor.
+func (p *page) mistakes(problems job.Problems) (list []editProblem) {
+	for _, m := range problems {
+		list = append(list, editProblem{m.Line, m.Column, m.Path, p.problem(m.Message), p.problem(m.Hint)})
+	}
+	return list
+}
+
+// refusals say why the service refused a document.
+func (p *page) refusals(e *service.Error) (list []editProblem) {
+	for _, f := range e.Errors {
+		list = append(list, editProblem{Path: f.Path, Text: p.problem(f.Detail), Hint: p.problem(f.Hint)})
+	}
+	if len(e.Errors) == 0 {
+		list = []editProblem{{Text: p.problem(e.Detail), Hint: p.problem(e.Hint)}}
+	}
+	return list
 }
 
 func (s *site) editView(p *page, of string, present int64, text string) (editView, error) {
@@ -345,9 +359,7 @@ func (s *site) editView(p *page, of string, present int64, text string) (editVie
 			}
 		}
 	}
-	for _, problem := range problems {
-		v.Problems = append(v.Problems, editProblem{problem.Line, problem.Column, problem.Path, clean(problem.Message), clean(problem.Hint)})
-	}
+	v.Problems = p.mistakes(problems)
 	work := job.WorkShell // as long as a document cannot be read, it keeps its fields
 	if len(list) == 1 && list[0].Job != nil {
 		work = list[0].Job.Run.Work()
@@ -493,12 +505,7 @@ func (s *site) explainEdit(p *page, v *editView, document job.Document) error {
 		if e.Type == client.TypeInternal || e.Away() {
 			return err
 		}
-		for _, f := range e.Errors {
-			v.Problems = append(v.Problems, editProblem{Path: f.Path, Text: clean(f.Detail), Hint: clean(f.Hint)})
-		}
-		if len(e.Errors) == 0 {
-			v.Problems = append(v.Problems, editProblem{Text: clean(e.Detail), Hint: clean(e.Hint)})
-		}
+		v.Problems = append(v.Problems, p.refusals(e)...)
 		return nil
 	}
 	for _, r := range applied.Results {

@@ -228,9 +228,7 @@ func (s *site) saveChannel(p *page) error {
 	list, err := job.Decode("", []byte(text))
 	var problems job.Problems
 	if errors.As(err, &problems) {
-		for _, problem := range problems {
-			v.Problems = append(v.Problems, editProblem{problem.Line, problem.Column, problem.Path, clean(problem.Message), clean(problem.Hint)})
-		}
+		v.Problems = p.mistakes(problems)
 	} else if err != nil {
 		return err
 	}
@@ -252,12 +250,7 @@ func (s *site) saveChannel(p *page) error {
 		if e.Type == client.TypeInternal || e.Away() {
 			return err
 		}
-		for _, f := range e.Errors {
-			v.Problems = append(v.Problems, editProblem{Path: f.Path, Text: clean(f.Detail), Hint: clean(f.Hint)})
-		}
-		if len(e.Errors) == 0 {
-			v.Problems = append(v.Problems, editProblem{Text: clean(e.Detail), Hint: clean(e.Hint)})
-		}
+		v.Problems = p.refusals(e)
 		s.write(p, statuses[e.Type], "channel", v)
 		return nil
 	}

@@ -307,6 +307,9 @@ func (p *page) reason(text string) string { return clean(p.lang.Reason(text)) }
 // note says what an import notes of a line.
 func (p *page) note(text string) string { return clean(p.lang.ImportNote(text)) }
 
+// problem says a mistake in a document, or how to mend it.
+func (p *page) problem(text string) string { return clean(p.lang.Problem(text)) }
+
 // clean shows characters that change what stands around them, or nothing at all, by their
 // number: text of jobs must not pretend to be something else.
 func clean(text string) string {

@@ -285,7 +285,12 @@ func (s *site) fail(p *page, err error) {
 		s.Log.Warn("the store could not be reached for a page", "error", errors.Unwrap(e), "actor", p.who.Name)
 	}
 	layout := p.bareLayout("error.title", "")
-	s.write(p, status, "error", errorView{Layout: layout, Status: status, Detail: e.Detail, Hint: e.Hint, Errors: e.Errors})
+	v := errorView{Layout: layout, Status: status, Detail: p.problem(e.Detail), Hint: p.problem(e.Hint)}
+	for _, f := range e.Errors {
+		f.Detail, f.Hint = p.problem(f.Detail), p.problem(f.Hint)
+		v.Errors = append(v.Errors, f)
+	}
+	s.write(p, status, "error", v)
 }
 
 // write answers with a template.

@@ -781,3 +781,28 @@ func TestErrorPagesNameWhatStillWorks(t *testing.T) {
 		}
 	}
 }
+
+// A Chinese page says in Chinese what is wrong with a document, and leaves the words of the document as they are.
+func TestMistakesInDocumentsAreInTheLanguageOfThePage(t *testing.T) {
+	b := newWorld(t).login("ann")
+	send := func(path, lang, document, action string) string {
+		form := url.Values{"form": {auth.FormToken(b.secret)}, "document": {document}, "action": {action}}
+		return html.UnescapeString(b.ask("POST", path, form, "Accept-Language", lang).Body.String())
+	}
+	const wrong = "name: nightly\nschedule: {cron: '0 3 * * MON-FIR'}\nrun: {shel: 'true'}\npolicy: {timeout: 90}\n"
+	for _, c := range []struct{ path, document, action, english, chinese string }{
+		{"/jobs/new", wrong, "check", `unknown field "shel" <span class="muted">did you mean "shell"?`, `未知字段 "shel" <span class="muted">您是不是想写 "shell"？`},
+		{"/jobs/new", wrong, "check", `"90" has a number without a unit w, d, h, m, s or ms`, `"90" 的数字没有单位 w、d、h、m、s 或 ms`},
+		{"/jobs/new", "name: a\nschedule: {cron: '0 3 * * MON-FIR'}\nrun: {shell: x}\n", "check", `day of week: "FIR" is not a number or a name`, `星期："FIR" 不是数字或名称`},
+		{"/jobs/new", "name: Nightly\nrun: {shell: x}\n", "save", `"Nightly" is not a name`, `"Nightly" 不是有效名称`},
+		{"/channels/new", "kind: channel\nname: ops\nto: {webhook: {}}\nrules: [{events: [failed]}]\n", "save", "must have one of url and url_secret", "必须有 url 和 url_secret 之一"},
+		{"/channels/new", "kind: chanel\n", "check", `"chanel" is not known`, `未知的值 "chanel"`},
+	} {
+		if body := send(c.path, "en", c.document, c.action); !strings.Contains(body, c.english) {
+			t.Errorf("in English %s says of %q no %q", c.path, c.document, c.english)
+		}
+		if body := send(c.path, "zh", c.document, c.action); !strings.Contains(body, c.chinese) {
+			t.Errorf("in Chinese %s says of %q no %q", c.path, c.document, c.chinese)
+		}
+	}
+}
