@@ -40,6 +40,12 @@ var interpreters = []string{
 // readers take all of their words for code.
 var readers = []string{"ssh", "su", "watch", "parallel", "eval"}
 
+// evaluators take their first word for code, or for a file of it.
+var evaluators = []string{".", "source", "trap"}
+
+// executing are options, such as those of find, behind which a command begins.
+var executing = []string{"-exec", "-execdir", "-ok", "-okdir", "--exec"}
+
 // wrappers execute the program that their words name, behind as many operands of their own.
 var wrappers = map[string]int{
 	"env": 0, "sudo": 0, "doas": 0, "runuser": 0, "nohup": 0, "nice": 0, "ionice": 0, "chrt": 1, "taskset": 1, "setsid": 0, "stdbuf": 0, "time": 0,
@@ -96,6 +102,8 @@ func (p *commandPosition) end(word string) {
 	interprets := slices.Contains(interpreters, strings.TrimRight(name, "0123456789."))
 	if p.arguments {
 		switch {
+		case slices.Contains(executing, word):
+			*p = commandPosition{wrapped: true}
 		case p.perhaps != "" && codeOptionPattern.MatchString(word):
 			p.reader, p.perhaps = p.perhaps, ""
 		case interprets:
@@ -112,7 +120,7 @@ func (p *commandPosition) end(word string) {
 	case p.operands > 0 && !isOption:
 		p.operands--
 	case p.wrapped && (isOption || afterOption || numberPattern.MatchString(word)):
-	case interprets:
+	case interprets, slices.Contains(evaluators, name):
 		*p = commandPosition{arguments: true, reader: name}
 	case slices.Contains(readers, name):
 		*p = commandPosition{arguments: true, reader: name, always: true}
