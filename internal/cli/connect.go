@@ -308,7 +308,11 @@ func agree(env Env, yes bool, format string, args ...any) error {
 	}
 	question := fmt.Sprintf(format, args...)
 	if !env.StdinIsTerminal || !env.StderrIsTerminal {
-		return misused("refusing to %s without confirmation; pass --yes", question)
+		what, which, listed := strings.Cut(question, ": ")
+		if listed {
+			which = ": " + which
+		}
+		return misused("refusing to %s without confirmation%s; pass --yes", what, which)
 	}
 	if _, err := fmt.Fprintf(env.Stderr, "%s%s? [y/N] ", strings.ToUpper(question[:1]), printable(question[1:])); err != nil {
 		return failed("ask: %v", err)
