@@ -109,7 +109,7 @@ func serve(ctx context.Context, env Env, c config.Server, from config.Layers, re
 			if asRoot && next.Shell.DefaultUser == "" {
 				next.Shell.DefaultUser = "root"
 			}
-			return next, strings.Split(strings.TrimSpace(mistakes.String()), "\n"), err
+			return next, strings.FieldsFunc(mistakes.String(), func(r rune) bool { return r == '\n' }), err
 		},
 		Getenv: env.Getenv, Now: env.Now, Log: log, Level: &level, Carried: carried,
 		Listening: func(ctx context.Context, s *server.Server) {

@@ -109,13 +109,16 @@ func (c *certificate) forServer(*tls.CertificateRequestInfo) (*tls.Certificate, 
 func (c *certificate) reload(cert, key, authorities string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	oldCert, oldKey, oldAuthorities := c.cert, c.key, c.authorities
+	oldCert, oldKey, oldAuthorities, oldFiles := c.cert, c.key, c.authorities, c.files
 	c.cert, c.key, c.authorities = cert, key, authorities
-	err := c.load()
-	if err != nil {
+	if err := c.load(); err != nil {
 		c.cert, c.key, c.authorities = oldCert, oldKey, oldAuthorities
+		return err
 	}
-	return err
+	if c.files != oldFiles {
+		c.log.Info("certificate reloaded", "cert", c.cert)
+	}
+	return nil
 }
 
 // get implements tls.Config.GetCertificate. While the new files are not a valid

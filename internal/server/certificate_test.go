@@ -94,3 +94,48 @@ func TestRenewedCertificateIsReloaded(t *testing.T) {
 		t.Errorf("the log has:\n%s", log.String())
 	}
 }
+
+func TestReloadReadsTheCertificateAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "cert"), filepath.Join(dir, "key")
+	issue(t, cert, key, 1)
+	var log bytes.Buffer
+	now := time.Now()
+	c := &certificate{cert: cert, key: key, now: func() time.Time { return now }, log: slog.New(slog.NewTextHandler(&log, nil))}
+	if err := c.load(); err != nil {
+		t.Fatal(err)
+	}
+	shows := func(when string, want int64, lines int) {
+		t.Helper()
+		shown, err := c.get(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leaf, err := x509.ParseCertificate(shown.Certificate[0])
+		if err != nil || leaf.SerialNumber.Int64() != want {
+			t.Errorf("%s it shows the certificate %v, want %d: %v", when, leaf.SerialNumber, want, err)
+		}
+		if n := strings.Count(log.String(), "certificate reloaded"); n != lines {
+			t.Errorf("%s the log has %d reloads, want %d:\n%s", when, n, lines, log.String())
+		}
+	}
+	if err := c.reload(cert, key, ""); err != nil {
+		t.Fatal(err)
+	}
+	shows("without a change", 1, 0)
+	issue(t, cert, key, 2)
+	if err := c.reload(cert, key, ""); err != nil {
+		t.Fatal(err)
+	}
+	shows("after the renewal", 2, 1)
+	if err := c.reload(filepath.Join(dir, "absent"), key, ""); err == nil {
+		t.Error("an absent file is no error")
+	}
+	shows("after an absent file", 2, 1)
+	other, otherKey := filepath.Join(dir, "other"), filepath.Join(dir, "other-key")
+	issue(t, other, otherKey, 3)
+	if err := c.reload(other, otherKey, ""); err != nil {
+		t.Fatal(err)
+	}
+	shows("with other files", 3, 2)
+}
