@@ -1,6 +1,7 @@
 // Command report runs commands that print the output of go test -json, all at once, shows what a
 // person needs of it, and ends with one line. If tests fail, it lists them with the commands that
-// run each of them again. The commands are separated by --.
+// run each of them again, and it lists the skipped tests with their reasons. The commands are
+// separated by --.
 //
 // It knows nothing about the tests; make test does.
 package main

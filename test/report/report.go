@@ -30,7 +30,7 @@ type event struct {
 // test is the name of a test with its package; the name is empty for the package itself.
 type test struct{ pkg, name string }
 
-// failure is a test that failed, with all that it said.
+// failure is a test that failed or was skipped, with all that it said.
 type failure struct {
 	test
 	said string
@@ -42,6 +42,7 @@ type report struct {
 	out      io.Writer
 	output   map[test]*strings.Builder // of what has not ended
 	failed   []failure
+	skipped  []failure // they say why
 	packages int
 	passed   int // tests that are no subtests
 }
@@ -71,9 +72,12 @@ func (r *report) line(line string) {
 		}
 		r.output[t].WriteString(e.Output)
 	case "pass", "skip":
-		if e.Test == "" {
+		switch {
+		case e.Test == "":
 			r.packageEnded(e)
-		} else if e.Action == "pass" && !strings.Contains(e.Test, "/") {
+		case e.Action == "skip":
+			r.skipped = append(r.skipped, r.ended(t))
+		case !strings.Contains(e.Test, "/"):
 			r.passed++
 		}
 		delete(r.output, t)
@@ -90,11 +94,19 @@ func (r *report) line(line string) {
 // progress are the lines RUN, PAUSE and CONT of a test.
 var progress = regexp.MustCompile(`(?m)^=== .*\n`)
 
-// testFailed shows what a test said.
-func (r *report) testFailed(t test) {
+// ended returns a test with its output.
+func (r *report) ended(t test) failure {
 	f := failure{test: t}
 	if b := r.output[t]; b != nil {
 		f.said = progress.ReplaceAllString(b.String(), "")
+	}
+	return f
+}
+
+// testFailed shows what a test said.
+func (r *report) testFailed(t test) {
+	f := r.ended(t)
+	if f.said != "" {
 		fmt.Fprintf(r.out, "%s %s\n%s", t.pkg, t.name, f.said)
 	}
 	r.failed = append(r.failed, f)
@@ -145,6 +157,15 @@ func (r *report) unfinished(pkg string) (tests []test) {
 // command is err; files is the root of the repository.
 func (r *report) finish(files fs.FS, took time.Duration, err error) bool {
 	took = took.Round(time.Second)
+	skipped := ""
+	if len(r.skipped) > 0 {
+		skipped = fmt.Sprintf(", %d skipped", len(r.skipped))
+		fmt.Fprint(r.out, "\nSkipped on this machine:\n")
+		slices.SortFunc(r.skipped, func(a, b failure) int { return cmp.Or(cmp.Compare(a.pkg, b.pkg), cmp.Compare(a.name, b.name)) })
+		for _, f := range r.skipped {
+			fmt.Fprintf(r.out, "  %s in ./%s\n%s", f.name, folder(f.pkg), reasons(files, f))
+		}
+	}
 	if len(r.failed) == 0 {
 		switch {
 		case err != nil:
@@ -152,7 +173,7 @@ func (r *report) finish(files fs.FS, took time.Duration, err error) bool {
 		case r.passed == 0:
 			fmt.Fprintf(r.out, "\nFAILED: no test was run\n")
 		default:
-			fmt.Fprintf(r.out, "\nPASSED: %d tests of %d packages in %s\n", r.passed, r.packages, took)
+			fmt.Fprintf(r.out, "\nPASSED: %d tests of %d packages in %s%s\n", r.passed, r.packages, took, skipped)
 			return true
 		}
 		return false
@@ -167,7 +188,7 @@ func (r *report) finish(files fs.FS, took time.Duration, err error) bool {
 	}
 	slices.Sort(again)
 	again = slices.Compact(again)
-	fmt.Fprintf(r.out, "\nFAILED: %d, beside %d tests that passed, in %s. To run each again:\n%s", len(again), r.passed, took, strings.Join(again, ""))
+	fmt.Fprintf(r.out, "\nFAILED: %d, beside %d tests that passed, in %s%s. To run each again:\n%s", len(again), r.passed, took, skipped, strings.Join(again, ""))
 	return false
 }
 

@@ -43,6 +43,16 @@ func TestReport(t *testing.T) {
 			want:  "go test ./...\n" + okLine + "\nPASSED: 1 tests of 1 packages in 2m3s\n",
 		},
 		{
+			name: "skipped tests are listed with their reasons",
+			lines: ok + `{"Action":"output","Package":"github.com/belfry-cron/belfry/executor/shell","Test":"TestLimits/of_a_user","Output":"=== RUN   TestLimits/of_a_user\n"}
+{"Action":"output","Package":"github.com/belfry-cron/belfry/executor/shell","Test":"TestLimits/of_a_user","Output":"    shell_test.go:53: only root can become other users\n"}
+{"Action":"output","Package":"github.com/belfry-cron/belfry/executor/shell","Test":"TestLimits/of_a_user","Output":"    --- SKIP: TestLimits/of_a_user (0.00s)\n"}
+{"Action":"skip","Package":"github.com/belfry-cron/belfry/executor/shell","Test":"TestLimits/of_a_user"}
+`,
+			want: okLine + "\nSkipped on this machine:\n  TestLimits/of_a_user in ./executor/shell\n      shell_test.go:53: only root can become other users\n" +
+				"\nPASSED: 1 tests of 1 packages in 2m3s, 1 skipped\n",
+		},
+		{
 			name: "a run without a test is no success",
 			want: "\nFAILED: no test was run\n",
 			bad:  true,
