@@ -81,6 +81,7 @@ var jobTexts = []text{
 	{"definition.filled", "With defaults", "含默认值"},
 	{"definition.rollback", "Roll back to v{v}", "回滚到 v{v}"},
 	{"definition.rollback_help", "Version {v} becomes the latest again, as a new version after {present}.", "版本 {v} 将作为 {present} 之后的新版本再次生效。"},
+	{"definition.copy", "Copy as YAML", "复制为 YAML"},
 	{"definition.see", "See what that changes", "查看会改变什么"},
 	{"definition.same", "The two versions say the same.", "两个版本内容相同。"},
 	{"definition.confirm", "Type {name} to delete it. Its history stays as long as it is kept.", "输入 {name} 以确认删除。历史记录在保留期内仍可查看。"},

@@ -71,8 +71,11 @@ type nextRow struct {
 	UTC    string
 }
 
-// diffLine is a line of a difference.
-type diffLine struct{ Class, Text string }
+// diffLine is a line of a difference, with its number in the newer text; 0 for none.
+type diffLine struct {
+	Class, Text string
+	Number      int
+}
 
 // formField is a field that the form has: of a group, with one of some values where it has values.
 type formField struct {
@@ -519,6 +522,7 @@ func (s *site) explainEdit(p *page, v *editView, document job.Document) error {
 
 // diffLines are the lines of a difference with their looks.
 func diffLines(diff string) (list []diffLine) {
+	next := 1
 	for line := range strings.Lines(diff) {
 		line = strings.TrimSuffix(line, "\n")
 		class := "same"
@@ -527,12 +531,19 @@ func diffLines(diff string) (list []diffLine) {
 			continue
 		case strings.HasPrefix(line, "@@"):
 			class = "place"
+			if _, after, ok := strings.Cut(line, " +"); ok {
+				_, _ = fmt.Sscanf(after, "%d", &next)
+			}
 		case strings.HasPrefix(line, "+"):
 			class = "add"
 		case strings.HasPrefix(line, "-"):
 			class = "del"
 		}
-		list = append(list, diffLine{class, clean(line)})
+		shown := diffLine{Class: class, Text: clean(line)}
+		if class == "same" || class == "add" {
+			shown.Number, next = next, next+1
+		}
+		list = append(list, shown)
 	}
 	return list
 }

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
@@ -19,17 +20,17 @@ import (
 // definitionView is a version of a job and its difference from another.
 type definitionView struct {
 	*jobHead
-	Versions  []versionRow
-	Older     string
-	Shown     int64
-	Since     int64
-	By        string
-	At        When
-	Modes     []tab
-	Lines     []diffLine
-	Text      []string
-	IsLatest  bool
-	CanRemove bool
+	Versions []versionRow
+	Older    string
+	Shown    int64
+	Since    int64
+	By       string
+	At       When
+	Modes    []tab
+	Lines    []diffLine
+	Text     []string
+	YAML     string // the version as a document, to copy
+	RollBack int64  // the version that a button restores; 0 for none
 }
 
 type versionRow struct {
@@ -39,6 +40,7 @@ type versionRow struct {
 	At      When
 	Current bool
 	Latest  bool
+	Changed string // the fields that differ from the version before, or what was done
 }
 
 // versionRows is how many versions a page lists.
@@ -49,7 +51,7 @@ func (s *site) definition(p *page) error {
 	if err != nil {
 		return err
 	}
-	v := definitionView{jobHead: h, Shown: h.Version, CanRemove: h.CanDefine}
+	v := definitionView{jobHead: h, Shown: h.Version}
 	name := p.namedJob()
 	list, err := s.Service.Jobs.Revisions(p.ctx(), p.who, name, versionRows, p.query("page"))
 	if err != nil {
@@ -61,16 +63,25 @@ func (s *site) definition(p *page) error {
 	if n, err := strconv.ParseInt(p.query("version"), 10, 64); err == nil && n > 0 {
 		v.Shown = n
 	}
-	v.IsLatest = v.Shown == h.Version
 	v.Since = v.Shown - 1
 	if n, err := strconv.ParseInt(p.query("since"), 10, 64); err == nil && n > 0 {
 		v.Since = n
+	}
+	switch {
+	case v.Shown != h.Version:
+		v.RollBack = v.Shown
+	case v.Since > 0:
+		v.RollBack = v.Since
+	}
+	changed, err := s.changedFields(p)
+	if err != nil {
+		return err
 	}
 	for i := range list.Items {
 		r := &list.Items[i]
 		v.Versions = append(v.Versions, versionRow{
 			Version: r.Version, Address: fmt.Sprintf("%s/definition?version=%d", h.Address, r.Version), Actor: clean(r.Actor), At: p.minute(r.Changed),
-			Current: r.Version == v.Shown, Latest: r.Version == h.Version,
+			Current: r.Version == v.Shown, Latest: r.Version == h.Version, Changed: changed[r.Version],
 		})
 	}
 	mode := p.query("as")
@@ -89,6 +100,29 @@ func (s *site) definition(p *page) error {
 	return p.show("definition", v)
 }
 
+// changedFields says of the last versions which fields differ from the version before. The audit knows it.
+func (s *site) changedFields(p *page) (map[int64]string, error) {
+	name := p.namedJob()
+	list, err := s.Service.Audit.List(p.ctx(), p.who, client.AuditQuery{Namespace: name.Namespace, Object: name.String(), Action: "job", PageSize: auditPage})
+	if err != nil {
+		return nil, err
+	}
+	changed := make(map[int64]string, len(list.Items))
+	for i := range list.Items {
+		c := &list.Items[i]
+		said := p.action(c.Action)
+		if len(c.Changes) > 0 && c.Action != "job.create" {
+			paths := make([]string, len(c.Changes))
+			for n, f := range c.Changes {
+				paths[n] = clean(f.Path)
+			}
+			said = strings.Join(paths, ", ")
+		}
+		changed[c.Version] = said
+	}
+	return changed, nil
+}
+
 // versionText reads what the page shows of a version.
 func (s *site) versionText(p *page, v *definitionView, mode string) error {
 	revision, err := s.Service.Jobs.Revision(p.ctx(), p.who, p.namedJob(), v.Shown, max(v.Since, 0))
@@ -97,6 +131,9 @@ func (s *site) versionText(p *page, v *definitionView, mode string) error {
 	}
 	v.By, v.At = clean(revision.Actor), p.minute(revision.Changed)
 	document := revision.Job
+	if v.YAML, err = yamlOf(document); err != nil {
+		return err
+	}
 	switch mode {
 	case "filled":
 		if document, _, err = s.Service.Jobs.Get(p.ctx(), p.who, p.namedJob(), true); err != nil {
