@@ -106,11 +106,11 @@ func TestClockChanges(t *testing.T) {
 			[]string{"1941-05-04T03:00:00+02:00", "1941-05-05T02:30:00+02:00"}},
 
 		// Corrections of the clock: three hours and more.
-		{"three hours are made up by nobody", "Antarctica/Casey", "30 1 * * *", Vixie, "2020-10-03T12:00:00Z",
+		{"no dialect makes up three hours", "Antarctica/Casey", "30 1 * * *", Vixie, "2020-10-03T12:00:00Z",
 			[]string{"2020-10-05T01:30:00+11:00"}},
 		{"three hours are shifted if asked for", "Antarctica/Casey", "30 1 * * *", ShiftOnce, "2020-10-03T12:00:00Z",
 			[]string{"2020-10-04T04:30:00+11:00", "2020-10-05T01:30:00+11:00"}},
-		{"three hours are suppressed by nobody", "Antarctica/Casey", "30 1 * * *", Vixie, "2020-03-07T12:00:00Z",
+		{"no dialect suppresses three hours", "Antarctica/Casey", "30 1 * * *", Vixie, "2020-03-07T12:00:00Z",
 			[]string{"2020-03-08T01:30:00+11:00", "2020-03-08T01:30:00+08:00", "2020-03-09T01:30:00+08:00"}},
 		{"the first of two passes if asked for", "Antarctica/Casey", "30 1 * * *", SkipOnce, "2020-03-07T12:00:00Z",
 			[]string{"2020-03-08T01:30:00+11:00", "2020-03-09T01:30:00+08:00"}},

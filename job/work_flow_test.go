@@ -33,7 +33,7 @@ run:
 		}
 	}
 	if wants := docs[0].Job.Place.Wants(docs[0].Job.Run.HandlerName()); wants != "" {
-		t.Errorf("a flow wants a node with %s", wants)
+		t.Errorf("a flow needs a node with %s", wants)
 	}
 	if !slices.ContainsFunc(flow.All(), func(s *job.Step) bool { return s.Run.HandlerName() == "h" }) {
 		t.Error("the handler of a step is not known")

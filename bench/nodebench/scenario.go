@@ -180,7 +180,7 @@ func (b *bench) scaled(n, quick int) int {
 	return n
 }
 
-// settling is how long a node has, after it was told its jobs, to learn how long
+// settling is how long a node has, after it received its jobs, to learn how long
 // claims take.
 func (b *bench) settling() time.Duration {
 	if b.Quick {

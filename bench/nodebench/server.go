@@ -144,8 +144,7 @@ func (b *bench) join(ctx context.Context, data, token string, args ...string) (*
 		"serve", "--data", data, "--listen", "127.0.0.1:0", "--name", "bench", "--run-as", me.Username, "--log-format", "json", "--drain-timeout", "60s",
 	}, args...)
 	s := &server{token: token, cmd: exec.Command(program, args...), said: &said{listening: make(chan struct{})}, exited: make(chan struct{})}
-	// What the runtime says about garbage collections is all that it is told
-	// besides.
+	// The runtime logs its garbage collections.
 	s.cmd.Env = append(os.Environ(), "GODEBUG=gctrace=1")
 	read, write, err := os.Pipe()
 	if err != nil {

@@ -29,7 +29,7 @@ func TestTheCgroupOfANodeThatLivesIsNotRemoved(t *testing.T) {
 	unix.Close(lock)
 	removeOldCgroups(base)
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
-		t.Errorf("nobody has it: %v", err)
+		t.Errorf("it is unlocked, and not removed: %v", err)
 	}
 }
 

@@ -179,7 +179,7 @@ func TestLeftoverProcessesAreEnded(t *testing.T) {
 }
 
 // fencing is a Watch that has ended everything.
-type fencing struct{ nobody }
+type fencing struct{ unwatched }
 
 func (fencing) Fenced(executor.Process) bool { return true }
 
@@ -198,7 +198,7 @@ func TestAttemptEndedByTheWatchdogIsLost(t *testing.T) {
 
 // finder is a Watch that finds the rest of a command by what it writes.
 type finder struct {
-	nobody
+	unwatched
 	pid   atomic.Int64
 	calls atomic.Int64
 	ended atomic.Int64

@@ -214,7 +214,7 @@ func New(config Config) (*Executor, error) {
 		config.Spawns = spawnsPerProcessor * runtime.GOMAXPROCS(0)
 	}
 	if config.Watch == nil {
-		config.Watch = nobody{}
+		config.Watch = unwatched{}
 	}
 	if config.Umask == nil {
 		config.Umask = new(DefaultUmask)
@@ -269,14 +269,14 @@ func (e *Executor) Close() error {
 	return e.null.Close()
 }
 
-// nobody is a Watch without effect.
-type nobody struct{}
+// unwatched is a Watch without effect.
+type unwatched struct{}
 
-func (nobody) Spawning(executor.Process) error { return nil }
-func (nobody) Spawned(executor.Process)        {}
-func (nobody) Ended(executor.Process)          {}
-func (nobody) Fenced(executor.Process) bool    { return false }
-func (nobody) EndRest(executor.Process) int    { return 0 }
+func (unwatched) Spawning(executor.Process) error { return nil }
+func (unwatched) Spawned(executor.Process)        {}
+func (unwatched) Ended(executor.Process)          {}
+func (unwatched) Fenced(executor.Process) bool    { return false }
+func (unwatched) EndRest(executor.Process) int    { return 0 }
 
 // Run executes an attempt of a job with run.shell.
 func (e *Executor) Run(ctx context.Context, a executor.Attempt, out executor.Output) executor.Result {

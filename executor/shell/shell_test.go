@@ -159,7 +159,7 @@ func TestExitOfACommandIsKept(t *testing.T) {
 		{name: "a text for one that wants -e", spec: job.RunSpec{Shell: &job.Shell{Command: "print 6 * 7", Interpreter: []string{"perl"}}}, want: "succeeded 0: ", out: "42"},
 		{name: "no standard input", spec: job.RunSpec{Shell: &job.Shell{Command: "cat; echo end"}}, want: "succeeded 0: ", out: "end\n"},
 		{name: "standard input", spec: job.RunSpec{Shell: &job.Shell{Command: "cat", Stdin: "attempt {{ .Attempt }}\n"}}, want: "succeeded 0: ", out: "attempt 1\n"},
-		{name: "standard input that nobody reads", spec: job.RunSpec{Shell: &job.Shell{Command: "true", Stdin: strings.Repeat("x", 1<<20)}}, want: "succeeded 0: "},
+		{name: "standard input that the command does not read", spec: job.RunSpec{Shell: &job.Shell{Command: "true", Stdin: strings.Repeat("x", 1<<20)}}, want: "succeeded 0: "},
 		{name: "much standard input", spec: job.RunSpec{Shell: &job.Shell{Command: "wc -c", Stdin: strings.Repeat("x", 1<<20)}}, want: "succeeded 0: ", out: "1048576\n"},
 		{name: "a template that cannot be expanded", spec: job.RunSpec{Shell: &job.Shell{Command: "echo {{ .Nothing }}"}}, want: "failed: run.shell.command: unknown field .Nothing"},
 	} {

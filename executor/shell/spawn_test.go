@@ -49,7 +49,7 @@ func TestCommandsThatCannotStart(t *testing.T) {
 	}
 }
 
-type refuser struct{ nobody }
+type refuser struct{ unwatched }
 
 func (refuser) Spawning(executor.Process) error { return errors.New("the disk is full") }
 

@@ -16,7 +16,7 @@ import (
 
 // recorder is a watch that records its calls.
 type recorder struct {
-	nobody
+	unwatched
 	mu    sync.Mutex
 	lines []string
 	last  executor.Process
@@ -68,7 +68,7 @@ func TestWatchdogHearsOfEachCommand(t *testing.T) {
 				t.Errorf("%s: told %s, want %s", describe(r), strings.Join(w.lines, "; "), strings.Join(c.want, "; "))
 			}
 			if w.last.Run != a.Run.ID || w.last.Number != 1 || w.last.Grace != a.Grace || w.last.Fence != a.Fence {
-				t.Errorf("told of %+v", w.last)
+				t.Errorf("the last process is %+v", w.last)
 			}
 		})
 	}

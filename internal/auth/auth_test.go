@@ -107,7 +107,7 @@ func TestStartContinuesAfterACrash(t *testing.T) {
 func TestAFileThatHoldsNoTokenIsRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "does not contain a token", "1234\n": "does not contain a token",
-		"a phrase that somebody has thought of, and long enough\n": "does not contain a token",
+		"a phrase that a person has thought of, and long enough\n": "does not contain a token",
 		"belfry_" + strings.Repeat("x", 42):                        "does not contain a token",
 	} {
 		dir := t.TempDir()

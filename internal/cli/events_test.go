@@ -42,7 +42,7 @@ func TestEveryKindOfEventsMayBeAskedFor(t *testing.T) {
 	}
 	for _, kind := range told {
 		if !slices.Contains(eventKinds, kind) {
-			t.Errorf("%s is told, and cannot be asked for", kind)
+			t.Errorf("%s is an event, and no filter accepts it", kind)
 		}
 	}
 }

@@ -64,7 +64,7 @@ var unconflicted = map[string]string{
 	"xxl take-over":    "it may be repeated, and does what is left to do",
 	"xxl give-back":    "the same",
 	"worker":           "it runs until it is stopped",
-	"job edit":         "it wants a terminal, see edit.txtar",
+	"job edit":         "it needs a terminal, see edit.txtar",
 	"job pause":        "whatever the job is by then, it is paused",
 	"job resume":       "the same",
 	"job ping-key":     "whatever key there is, it makes another one",
@@ -296,7 +296,7 @@ func TestRepeatedWrongTokensStayForbidden(t *testing.T) {
 		limited = limited || strings.Contains(errs, "many others")
 	}
 	if !limited {
-		t.Error("whoever guesses is not slowed")
+		t.Error("a client that guesses is not slowed")
 	}
 	b.need("job", "list") // with the right one
 }

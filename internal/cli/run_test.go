@@ -12,7 +12,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// TestWaitExplainsWhyARunHasNotStarted has a server with a run that begins when that was told,
+// TestWaitExplainsWhyARunHasNotStarted has a server with a run that begins when that was said,
 // or never.
 func TestWaitExplainsWhyARunHasNotStarted(t *testing.T) {
 	const id, why = "01M7WSD70J4JVRQ9N4TN6P9NR3", "no live node has the label a=b"
@@ -76,7 +76,7 @@ func TestOutputWithoutACountIsShown(t *testing.T) {
 		{job.OutcomeSucceeded, 0, "0"},
 		{job.OutcomeFailed, 12, "12"},
 		{job.OutcomeLost, 0, "-"},
-		{job.OutcomeLost, 12, "12"}, // it was told late
+		{job.OutcomeLost, 12, "12"}, // the notice was late
 		{"", 0, "-"},
 	} {
 		if got := outputSize(test.outcome, test.size); got != test.want {

@@ -58,18 +58,18 @@ func TestSystemdReceivesTheServerState(t *testing.T) {
 	// A start may take longer than systemd would wait.
 	first := heard()
 	if first != "EXTEND_TIMEOUT_USEC=60000000" {
-		t.Errorf("systemd is told %q first", first)
+		t.Errorf("systemd receives %q first", first)
 	}
 	// It may be alive before it is ready.
 	for strings.HasPrefix(first, "EXTEND_") || first == "WATCHDOG=1" {
 		first = heard()
 	}
 	if first != "READY=1" {
-		t.Errorf("systemd is told %q before it is ready", first)
+		t.Errorf("systemd receives %q before the server is ready", first)
 	}
 	for range 3 {
 		if next := heard(); next != "WATCHDOG=1" {
-			t.Errorf("systemd is told %q while all is well", next)
+			t.Errorf("systemd receives %q while all is well", next)
 		}
 	}
 	cancel()
@@ -78,7 +78,7 @@ func TestSystemdReceivesTheServerState(t *testing.T) {
 		last = heard()
 	}
 	if last != "STOPPING=1" {
-		t.Errorf("systemd is told %q at the end", last)
+		t.Errorf("systemd receives %q at the end", last)
 	}
 	if code := <-ended; code != cli.ExitOK {
 		t.Errorf("the server ended with %d:\n%s", code, log.String())

@@ -16,7 +16,7 @@ func TestStepsOfTheWallClockAreNoticedOnce(t *testing.T) {
 		{"both go on", time.Second, time.Second, 0},
 		{"slewed a little", time.Second + time.Millisecond, time.Second, 0},
 		{"put forward", time.Hour + time.Second, time.Second, time.Hour},
-		{"goes on", time.Second, time.Second, 0},
+		{"continues", time.Second, time.Second, 0},
 		{"put back", -time.Hour, time.Second, -time.Hour - time.Second},
 		{"suspended: both went on", 8 * time.Hour, 8 * time.Hour, 0},
 	} {

@@ -71,7 +71,7 @@ func TestSettingsNameTheirSourceAndHideSecrets(t *testing.T) {
 		}
 	}
 	if plain, _ := got["plain_http"].Value.(*bool); got["hosts"].Value != nil || plain == nil || *plain {
-		t.Errorf("what nobody says is %v and %v", got["hosts"].Value, got["plain_http"].Value)
+		t.Errorf("unset values are %v and %v", got["hosts"].Value, got["plain_http"].Value)
 	}
 	text, err := json.Marshal([]any{got["shell.env"].Value, got["store"].Value})
 	if want := `[{"TOKEN":"xxxxx"},"postgres://ann:xxxxx@db/belfry"]`; err != nil || string(text) != want {

@@ -23,7 +23,7 @@ func TestSessionsKnowEarlierAbsences(t *testing.T) {
 		others  []store.Session
 		want    string // seconds ago
 	}{
-		{"nobody before", store.Session{Roles: worker}, nil, ""},
+		{"no node before", store.Session{Roles: worker}, nil, ""},
 		{"another one is live", store.Session{Roles: worker}, []store.Session{{Roles: worker, Renewed: ago(1)}, {Roles: worker, Renewed: ago(100)}}, ""},
 		{"all are silent", store.Session{Roles: worker}, []store.Session{{Roles: worker, Renewed: ago(90)}, {Roles: worker, Renewed: ago(100)}}, "90"},
 		{"the last one has left", store.Session{Roles: worker}, []store.Session{{Roles: worker, Renewed: ago(10), Leaving: true, Left: ago(70)}}, "70"},

@@ -71,7 +71,7 @@ var editDecisions = []decided{
 			equal(k, "version", k.jobs[a].Version, []int64{2, 2, 3}[i])
 		}
 	}},
-	{"a resume catches up what it is told", func(k *book) {
+	{"a resume catches up what the request says", func(k *book) {
 		a := k.put("name: a\npaused: true" + minutely)
 		k.pass(time.Hour)
 		op := k.puts("name: a" + minutely)

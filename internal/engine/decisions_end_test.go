@@ -135,7 +135,7 @@ var lossDecisions = []decided{
 		equal(k, "accepted", op.Outcomes[0].Accepted, true)
 		equal(k, "replaces", len(k.records) == 1 && k.records[0].Replaces, true)
 	}},
-	{"expectations that are not met are told once, and marked", func(k *book) {
+	{"unmet expectations are reported once, and marked", func(k *book) {
 		n := k.join("n")
 		a := k.put("name: a\npolicy: {expect: {start_within: 5s, finish_within: 20s, duration_below: 10s}}")
 		run := k.trigger(a, n)

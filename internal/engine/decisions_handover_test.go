@@ -44,7 +44,7 @@ func (k *book) asks(want int, list ...store.Handover) []store.Outstanding {
 }
 
 var handoverDecisions = []decided{
-	{"numbers grow and leave out what they are told to", func(k *book) {
+	{"numbers grow and leave out the given ones", func(k *book) {
 		equal(k, "first", k.numbers(10, 0), 1)
 		equal(k, "next", k.numbers(1, 5), 11)
 		equal(k, "raised", k.numbers(1, 1000), 1000)

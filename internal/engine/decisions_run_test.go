@@ -288,7 +288,7 @@ var runDecisions = []decided{
 		k.refuses(cancel(job.ID{99}), store.ErrNotFound)
 		k.must(&Cancel{Runs: []RunRef{{Run: job.ID{99}, Job: a}}}) // one of many that is over
 	}},
-	{"what is too late is missed, and what comes early is told to wait", func(k *book) {
+	{"what is too late is missed, and what comes early waits", func(k *book) {
 		n := k.join("n")
 		a := k.put("name: a\nschedule: {cron: '* * * * *'}\npolicy: {late_by: 10s}")
 		late := k.plan(a, n)

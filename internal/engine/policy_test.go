@@ -156,7 +156,7 @@ func TestVersionsAreCompared(t *testing.T) {
 		{"changed, whatever it is", 7, store.AnyVersion, false, nil},
 		{"changed", 7, 7, false, nil},
 		{"changed before, the answer was lost", 8, 7, true, nil},
-		{"changed before by somebody else", 8, 7, false, store.ErrConflict},
+		{"changed before by another user", 8, 7, false, store.ErrConflict},
 		{"as it is, but far from what was meant", 9, 7, true, store.ErrConflict},
 		{"there already", 1, 0, false, store.ErrExists},
 		{"created before, the answer was lost", 1, 0, true, nil},

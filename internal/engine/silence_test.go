@@ -27,7 +27,7 @@ func TestSilenceDuringAnOutageDoesNotCount(t *testing.T) {
 		silence   time.Duration
 		live      bool
 	}{
-		{"nobody is there", 400, nil, 0, false},
+		{"no node is there", 400, nil, 0, false},
 		{"the witness is silent as well", 400, [][]int{every2s(50, 390)}, 0, false},
 		{"a steady witness vouches for all of it", 160, [][]int{every2s(50, 160)}, 60 * time.Second, false},
 		{"a witness that came later vouches since then", 160, [][]int{every2s(120, 160)}, 40 * time.Second, false},

@@ -88,7 +88,7 @@ type Hub struct {
 type turn struct {
 	listening int
 	more      chan struct{} // closed when they are woken
-	next      uint64        // the number of the first event that they were not told of
+	next      uint64        // the number of the first event that they have not received
 }
 
 // New makes a hub; Run makes it work.

@@ -166,18 +166,18 @@ func TestListenersAreServedInTurn(t *testing.T) {
 			after := <-told
 			at[after]++
 			if after < 100*time.Millisecond || after > 200*time.Millisecond {
-				t.Errorf("somebody is told after %s", after)
+				t.Errorf("a follower wakes after %s", after)
 			}
 		}
 		if len(at) < 16 {
-			t.Errorf("they are told at %d moments: %v", len(at), at)
+			t.Errorf("they wake at %d moments: %v", len(at), at)
 		}
 		// Events that come while listeners are served are gathered again.
 		begun = time.Now()
 		f.tell(2, 1)
 		for range listeners {
 			if after := <-told; after < 100*time.Millisecond || after > 300*time.Millisecond {
-				t.Errorf("then somebody is told after %s", after)
+				t.Errorf("then a follower wakes after %s", after)
 			}
 		}
 	})
@@ -255,7 +255,7 @@ func TestNothingIsFollowedWithoutListeners(t *testing.T) {
 		l.Close()
 		time.Sleep(50 * time.Second)
 		if !f.Wanted() {
-			t.Error("the store is not followed any more, and somebody may come back")
+			t.Error("the store is not followed any more, and a follower may come back")
 		}
 		time.Sleep(20 * time.Second)
 		if f.Wanted() {
@@ -264,7 +264,7 @@ func TestNothingIsFollowedWithoutListeners(t *testing.T) {
 		again := listen(t, h, place)
 		defer again.Close()
 		if _, gap := heard(t, again); !gap {
-			t.Error("who comes back later is not told of the gap")
+			t.Error("a follower that comes back later does not learn of the gap")
 		}
 		f.tell(2, 1)
 		if kinds, _ := heard(t, again); !slices.Equal(kinds, []string{"2"}) {
@@ -338,7 +338,7 @@ func TestListenersAreClosedAtTheEnd(t *testing.T) {
 			t.Errorf("the end is %v", err)
 		}
 		if _, err := h.Listen(t.Context(), ""); !errors.Is(err, events.ErrOver) {
-			t.Errorf("whoever comes later is told %v", err)
+			t.Errorf("a later follower receives %v", err)
 		}
 	})
 }
@@ -365,11 +365,11 @@ func TestASlowReceiverLearnsOfItsLoss(t *testing.T) {
 		}
 		f.Send([]store.Event{{Kind: "next"}})
 		if list := <-slow; len(list) != 1 {
-			t.Errorf("the loss is told twice: %+v", list)
+			t.Errorf("the gap is reported twice: %+v", list)
 		}
 		cancel()
 		if _, open := <-slow; open || f.Wanted() {
-			t.Error("the feed goes on behind its end")
+			t.Error("the feed continues behind its end")
 		}
 	})
 }

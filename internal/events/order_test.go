@@ -73,7 +73,7 @@ func TestManyStepsAreNotHeldBack(t *testing.T) {
 		}
 		time.Sleep(300 * time.Millisecond) // shorter than they would wait
 		if list, _ := l.Take(); len(list) == 0 {
-			t.Error("nothing is told of many steps that came at once")
+			t.Error("many steps that came at once are no event")
 		}
 	})
 }

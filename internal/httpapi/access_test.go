@@ -219,7 +219,7 @@ func TestInvalidTokensGetTheSameAnswer(t *testing.T) {
 			said = w.Body.String()
 		}
 		if w.Body.String() != said {
-			t.Errorf("%q is told %s, and another one %s", header, w.Body, said)
+			t.Errorf("the answer to %q is %s, and to another one %s", header, w.Body, said)
 		}
 	}
 	if !strings.Contains(said, "belfry token reset") {

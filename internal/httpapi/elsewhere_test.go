@@ -32,8 +32,8 @@ func TestNodeWithoutTheAPINamesOneWithIt(t *testing.T) {
 			}
 		}
 	}
-	nobody := "no live node has the role; start one with belfry serve --roles api and the same store"
-	elsewhere(nobody)
+	missing := "no live node has the role; start one with belfry serve --roles api and the same store"
+	elsewhere(missing)
 	join := func(id byte, node string, roles ...string) {
 		session := store.Session{ID: job.ID{id}, Node: node, Machine: node, DataDir: "/d", Roles: roles, Address: "https://" + node + ":8420"}
 		if _, err := s.store.Join(t.Context(), session); err != nil {
@@ -41,12 +41,12 @@ func TestNodeWithoutTheAPINamesOneWithIt(t *testing.T) {
 		}
 	}
 	join(1, "w1", "worker")
-	elsewhere(nobody)
+	elsewhere(missing)
 	join(3, "b", "planner", "api")
 	join(2, "a", "api")
 	elsewhere("these answer: node a at https://a:8420, node b at https://b:8420")
 	s.pass(time.Minute) // all of them are silent
-	elsewhere(nobody)
+	elsewhere(missing)
 
 	s.refused(client.TypeUnauthenticated, http.StatusUnauthorized, "GET", "/api/v1/jobs", "", "Authorization", "")
 }

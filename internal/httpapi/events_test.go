@@ -79,7 +79,7 @@ func (l *listening) expect(kinds ...string) (list []client.Event) {
 		case err := <-l.ended:
 			l.t.Fatalf("the stream has ended with %v, want %s", err, want)
 		case <-time.After(20 * time.Second):
-			l.t.Fatalf("nothing was told, want %s", want)
+			l.t.Fatalf("no event came, want %s", want)
 		}
 	}
 	return list
@@ -258,7 +258,7 @@ func TestFilteredEventsAdvanceThePlace(t *testing.T) {
 		begun := time.Now()
 		first := place()
 		if took := time.Since(begun); took > 0 {
-			t.Errorf("the first place is told after %s", took)
+			t.Errorf("the first place comes after %s", took)
 		}
 		ok[client.Change](s, "POST", "/api/v1/jobs", nightly)
 		second := place()
@@ -266,7 +266,7 @@ func TestFilteredEventsAdvanceThePlace(t *testing.T) {
 			t.Errorf("the place is still %s", first)
 		}
 		if took := time.Since(begun); took < 15*time.Second || took > 16*time.Second {
-			t.Errorf("that the connection lives is told after %s", took)
+			t.Errorf("the sign of life comes after %s", took)
 		}
 		_ = l.Close()
 		<-l.served
@@ -287,7 +287,7 @@ func TestEventStreamEndsWithAReason(t *testing.T) {
 	}
 	s.tokens.Forget()
 	if err := <-ann.ended; !client.IsType(err, client.TypeUnauthenticated) {
-		t.Errorf("whose token was revoked is told %v", err)
+		t.Errorf("a follower whose token was revoked receives %v", err)
 	}
 	stop()
 	var problem client.Problem

@@ -41,7 +41,7 @@ func TestRunWithoutANodeSaysWhy(t *testing.T) {
 	later := ok[client.Run](s, "POST", "/api/v1/jobs/default/a/run", "")
 	s.pass(time.Second)
 	if got := ok[client.Run](s, "GET", "/api/v1/runs/"+later.ID.String(), "").Reason; got != "" {
-		t.Errorf("what is due since the node has said that it is full is told %q", got)
+		t.Errorf("a run that is due since the node has said that it is full is explained by %q", got)
 	}
 	handler := s.handler
 	s.handleAt(func() time.Time { return s.clock().Add(-time.Hour) })

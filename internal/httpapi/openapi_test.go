@@ -369,7 +369,7 @@ func TestOpenAPIDescriptionIsComplete(t *testing.T) {
 			}
 			for key, inner := range v {
 				if strings.HasPrefix(key, "x-") {
-					t.Errorf("%s has %s, which is nobody else's", where, key)
+					t.Errorf("%s has %s, which no other schema has", where, key)
 				}
 				walk(where+pointer(key), inner)
 			}

@@ -573,11 +573,11 @@ func TestClientTellsErrorsApart(t *testing.T) {
 	if _, err := other.Nodes(t.Context()); !client.IsType(err, client.TypeUnauthenticated) {
 		t.Errorf("the error is %v", err)
 	}
-	nobody, err := client.New(client.Config{URL: "http://127.0.0.1:1", Token: token})
+	absent, err := client.New(client.Config{URL: "http://127.0.0.1:1", Token: token})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := nobody.Nodes(t.Context()); !errors.Is(err, client.ErrUnreachable) || strings.Contains(err.Error(), token) {
+	if _, err := absent.Nodes(t.Context()); !errors.Is(err, client.ErrUnreachable) || strings.Contains(err.Error(), token) {
 		t.Errorf("the error is %v", err)
 	}
 	for _, address := range []string{"", "127.0.0.1:8420", "ftp://x", "http://u:p@x", "http://x/?y"} {

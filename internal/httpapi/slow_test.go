@@ -206,7 +206,7 @@ func TestMissingBodyTimesOut(t *testing.T) {
 			t.Errorf("after %s: %s: %s", took, answer.Status, body)
 		}
 		if !answer.Close {
-			t.Error("the connection goes on, and what is left of the body would be read as a request")
+			t.Error("the connection stays, and what is left of the body would be read as a request")
 		}
 	})
 }

@@ -149,7 +149,7 @@ func TestMembersSeeEachOtherWhileLive(t *testing.T) {
 			t.Errorf("two seconds later it sees %q", got)
 		}
 		if load := w.store.load.Load(); load == nil || *load != (store.Load{Running: 3, Ready: 4}) {
-			t.Errorf("the store is told a load of %v", load)
+			t.Errorf("the store receives a load of %v", load)
 		}
 		stopB() // as if it had died
 		time.Sleep(store.SessionLife + 2100*time.Millisecond)
@@ -230,7 +230,7 @@ func TestMissingRoleIsLoggedOnceAndItsReturnOnce(t *testing.T) {
 			time.Sleep(5 * time.Second)
 			got := [...]int{w.log.Count("no job runs on schedule"), w.log.Count("no run starts"), w.log.Count("a live node has the role again")}
 			if want := [...]int{planning, starts, again}; got != want {
-				t.Errorf("logged is %d times that nobody plans, that nobody runs and that somebody does again, want %d", got, want)
+				t.Errorf("that no node plans, that no node runs and that one does again is logged %d times, want %d", got, want)
 			}
 		}
 		w.join("a") // which has the role worker
@@ -334,7 +334,7 @@ func TestClockSkewIsLoggedOnceAndItsEndOnce(t *testing.T) {
 				t.Errorf("with a clock that is %s ahead and an answer that takes %s it is %s ahead, want %s", step.ahead, step.tells, m.ClockAhead(), step.want)
 			}
 			if said := w.store.load.Load().ClockAhead; said != step.want {
-				t.Errorf("with a clock that is %s ahead the others are told %s, want %s", step.ahead, said, step.want)
+				t.Errorf("with a clock that is %s ahead the others receive %s, want %s", step.ahead, said, step.want)
 			}
 			if offs, rights := w.log.Count(off), w.log.Count(right); offs != step.offs || rights != step.rights {
 				t.Errorf("a clock that is %s ahead: logged %d times, and %d times its end; want %d and %d", step.ahead, offs, rights, step.offs, step.rights)

@@ -132,7 +132,7 @@ func TestNodeAnnouncesStoredOutput(t *testing.T) {
 		var told []job.ID
 		w.wrote = func(run job.ID) {
 			if list, err := w.store.Output(t.Context(), run, 1, 0, 10); err != nil || len(list) != len(told)+1 {
-				t.Errorf("when it is told that there is more there are %d chunks, %v", len(list), err)
+				t.Errorf("after the notice of more there are %d chunks, %v", len(list), err)
 			}
 			told = append(told, run)
 		}

@@ -101,8 +101,8 @@ func TestLabelsAndHandlersDecideEligibility(t *testing.T) {
 		{"all labels must match", job.Place{Labels: map[string]string{"zone": "x", "gpu": "yes"}}, "", "b", ""},
 		{"an absent label never matches", job.Place{Labels: map[string]string{"disk": ""}}, "", "", "no live node has the label disk="},
 		{"a handler", job.Place{}, "train", "b", ""},
-		{"a handler that nobody has", job.Place{}, "bake", "", "no live node has the handler bake"},
-		{"all that nobody has", job.Place{Labels: map[string]string{"zone": "x", "disk": "ssd"}}, "bake", "", "no live node has the labels disk=ssd, zone=x and the handler bake"},
+		{"a handler that no node has", job.Place{}, "bake", "", "no live node has the handler bake"},
+		{"labels and a handler that no node has", job.Place{Labels: map[string]string{"zone": "x", "disk": "ssd"}}, "bake", "", "no live node has the labels disk=ssd, zone=x and the handler bake"},
 	} {
 		runs, reason := Runs(Request{Place: c.place, Handler: c.handle}, live)
 		if len(runs) != 1 || nameOf(live, runs[0].Session) != c.want || reason != c.reason {
@@ -331,7 +331,7 @@ func TestAnyStaysLocalUntilOthersAreMuchLessLoaded(t *testing.T) {
 		t.Errorf("with much more to do than others: %v", used)
 	}
 	if used := on(Request{Place: some, Near: job.ID{9}}); len(used) != 4 {
-		t.Errorf("near nobody: %v", used)
+		t.Errorf("far from all: %v", used)
 	}
 	split := near
 	split.Place.Shards = 4

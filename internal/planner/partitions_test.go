@@ -51,7 +51,7 @@ func TestGainedPartitionsContinueFromTheirCursors(t *testing.T) {
 		before := r.ahead(a)
 		time.Sleep(3 * time.Second)
 		if r.ahead(a) > before-2*time.Second {
-			t.Errorf("it goes on planning what it has given up: %s ahead", r.ahead(a))
+			t.Errorf("it still plans what it has given up: %s ahead", r.ahead(a))
 		}
 	})
 }

@@ -48,10 +48,10 @@ func TestSystemdWatchdogStopsWhileTheServerIsUnwell(t *testing.T) {
 	}
 	read, err := manager.Read(b)
 	if err != nil || string(b[:read]) != "WATCHDOG=1" {
-		t.Fatalf("systemd is told %q, %v", b[:read], err)
+		t.Fatalf("systemd receives %q, %v", b[:read], err)
 	}
 	if asked := len(calls); asked < 4 {
-		t.Errorf("systemd is told that all is well after %d questions, of which three had no answer", asked)
+		t.Errorf("systemd hears that all is well after %d questions, of which three had no answer", asked)
 	}
 	cancel()
 	close(stopped)

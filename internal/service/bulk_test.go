@@ -51,7 +51,7 @@ func TestCheckShowsMeaningAndChangesOfADocument(t *testing.T) {
 	viewer := Caller{Name: "v", Role: store.RoleViewer, Namespace: "other"}
 	checked, err := s.Documents.Check(t.Context(), viewer, client.Check{Text: "name: a\nnamespace: default\nrun: ls"})
 	if err != nil || checked.Version != 0 || checked.Diff != "" {
-		t.Errorf("a caller of another namespace is told %+v (%v)", checked, err)
+		t.Errorf("a caller of another namespace receives %+v (%v)", checked, err)
 	}
 }
 

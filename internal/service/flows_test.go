@@ -66,7 +66,7 @@ func TestFlowStepsLinkToTheirRuns(t *testing.T) {
 		t.Errorf("the run of the step is %+v", step)
 	}
 	if found := attention(t, s, admin, ""); len(found) > 0 {
-		t.Errorf("nobody is asked yet: %+v", found)
+		t.Errorf("an approval is pending already: %+v", found)
 	}
 	b.finish(step, job.OutcomeSucceeded)
 	b.pass(time.Second)
@@ -79,7 +79,7 @@ func TestFlowStepsLinkToTheirRuns(t *testing.T) {
 	}
 	if l, err := s.Attention.Lasting(t.Context(), admin); err != nil || len(l.Events) != 1 || l.Events[0].Kind != job.NoticeApproval ||
 		l.Events[0].Text != "step publish: publish?" || l.Events[0].Run != run.ID || !slices.Contains(l.Whole, job.NoticeApproval) {
-		t.Errorf("a channel is told of %+v, %v", l, err)
+		t.Errorf("a channel receives %+v, %v", l, err)
 	}
 	if found := attention(t, s, Caller{Name: "v", Role: store.RoleViewer, Namespace: "other"}, ""); len(found) > 0 {
 		t.Errorf("a caller of another namespace sees %+v", found)

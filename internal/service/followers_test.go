@@ -216,7 +216,7 @@ func TestEndOfARunIsSentAtOnce(t *testing.T) {
 		w.group.Wait()
 		w.told("the last words")
 		if took := time.Since(before); took > 0 {
-			t.Errorf("the end is told after %s", took)
+			t.Errorf("the end comes after %s", took)
 		}
 	})
 }
@@ -247,7 +247,7 @@ func TestFollowStateIsDroppedWithItsLastFollower(t *testing.T) {
 		w.leave()
 		w.group.Wait()
 		if kept := w.followers.shared.Load(); kept != 0 {
-			t.Errorf("%d bytes are kept for nobody", kept)
+			t.Errorf("%d bytes are kept without a follower", kept)
 		}
 	})
 }
@@ -264,7 +264,7 @@ func TestEndOfAnAttemptIsSentAtOnce(t *testing.T) {
 		w.group.Wait()
 		w.over()
 		if took := time.Since(before); took > 0 {
-			t.Errorf("the end is told after %s", took)
+			t.Errorf("the end comes after %s", took)
 		}
 	})
 }
@@ -292,11 +292,11 @@ func TestFollowersPollWhenEventsAreLost(t *testing.T) {
 		f.Send([]store.Event{{Kind: store.EventLost}})
 		w.group.Wait()
 		if took := time.Since(before); took > 0 {
-			t.Errorf("the end is told after %s", took)
+			t.Errorf("the end comes after %s", took)
 		}
 		synctest.Wait()
 		if f.Wanted() {
-			t.Error("the store is followed for nobody")
+			t.Error("the store is followed without a follower")
 		}
 		cancel()
 		<-done

@@ -206,7 +206,7 @@ func (c *checker) checkRecords() {
 				finals++
 			}
 			if r.Final && r.Attempt.Number > 0 && i < len(list)-1 {
-				c.problem("accounted", "the run of %s of %s goes on after its end", name, last.Run.Due)
+				c.problem("accounted", "the run of %s of %s continues after its end", name, last.Run.Due)
 			}
 			if !r.Final && s.retries == 0 {
 				c.problem("no double run", "%s is retried although its policy does not say so", name)
@@ -252,11 +252,11 @@ func (c *checker) checkOutcome(r *store.Record) {
 		}
 	case job.OutcomeWithdrawn:
 		if _, ok := steady[r.Run.Name]; ok {
-			c.problem("accounted", "a run of %s was withdrawn, and nobody has changed it: %s", r.Run.Name, r.Attempt.Reason)
+			c.problem("accounted", "a run of %s was withdrawn without a change: %s", r.Run.Name, r.Attempt.Reason)
 		}
 	case job.OutcomeCancelled:
 		if _, ok := steady[r.Run.Name]; ok && r.Run.Kind != job.RunByFlow && !strings.Contains(steady[r.Run.Name].rest, "overlap: replace") {
-			c.problem("accounted", "a run of %s was cancelled by nobody: %s", r.Run.Name, r.Attempt.Reason)
+			c.problem("accounted", "a run of %s was cancelled without a request: %s", r.Run.Name, r.Attempt.Reason)
 		}
 	}
 }
@@ -338,7 +338,7 @@ func (c *checker) checkJob(uid job.ID, b *book) error {
 // Accounted: each occurrence that a cursor has passed is one run or in one record.
 func (c *checker) checkPlan(j *store.Job, b *book, planned map[moment]int, missed []*store.Record) error {
 	if j.Definition.Epoch != 1 {
-		c.problem("accounted", "%s has the epoch %d, and nobody has changed it", b.name, j.Definition.Epoch)
+		c.problem("accounted", "%s has the epoch %d without a change", b.name, j.Definition.Epoch)
 	}
 	schedule, err := j.Filled.CompileSchedule(nil)
 	if err != nil || len(j.Filled.Schedule.Cron) == 0 && j.Filled.Schedule.Every == 0 {

@@ -209,7 +209,7 @@ func (c *checker) checkShared() error {
 			if !at.After(settled) || at.Before(claimed) || c.isAccounted(e, at) {
 				continue
 			}
-			c.problem("accounted", "nobody has run %s of %s, which its epoch %d of %s has passed", c.jobs[e.job].name, at, e.epoch, e.at)
+			c.problem("accounted", "no node has run %s of %s, which its epoch %d of %s has passed", c.jobs[e.job].name, at, e.epoch, e.at)
 		}
 	}
 	return nil

@@ -102,7 +102,7 @@ func (t *Tap) Renew(ctx context.Context, id job.ID, load store.Load) error {
 	}
 	s := h.session(id)
 	if s.over {
-		h.problem("no zombies", "the session %s goes on, and something of it was reaped", id)
+		h.problem("no zombies", "the session %s is alive, and one of its attempts was reaped", id)
 	}
 	s.renew(t.now())
 	return nil

@@ -51,7 +51,7 @@ var damages = []damage{
 		check: engine.CheckFeed, object: "job default/q", says: "planners go by another schedule",
 	},
 	{
-		name: "a job that planners are not told of", sql: "update jobs set seq = 0 where live = 'default/a'",
+		name: "a job that planners do not learn of", sql: "update jobs set seq = 0 where live = 'default/a'",
 		check: engine.CheckFeed, object: "job default/a", says: "planners are not notified of it",
 	},
 	{

@@ -31,6 +31,6 @@ func TestTroubleIsLoggedAtItsBeginningAndEnd(t *testing.T) {
 		}
 	}
 	if begun, over := said.Count(`error="it is away"`), said.Count(`after="it is away"`); begun != 1 || over != 1 {
-		t.Errorf("the first error is told %d times at the beginning and %d times at the end", begun, over)
+		t.Errorf("the first error is logged %d times at the beginning and %d times at the end", begun, over)
 	}
 }

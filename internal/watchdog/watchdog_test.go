@@ -371,7 +371,7 @@ func TestCommandsOfAFrozenNodeEndAtTheFence(t *testing.T) {
 		c.r.kill(syscall.SIGCONT)
 		fmt.Fprintln(c.r.stdin)
 		if got := c.r.line("fenced "); got != c.fenced {
-			t.Errorf("a node that wakes is told that its watchdog has ended the command: %s, want %s", got, c.fenced)
+			t.Errorf("a node that wakes learns that its watchdog has ended the command: %s, want %s", got, c.fenced)
 		}
 	}
 }

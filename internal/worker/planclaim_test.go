@@ -81,7 +81,7 @@ func TestPlanWithALostAnswerIsClaimedUnderTheSameTokens(t *testing.T) {
 		time.Sleep(time.Second)
 		p := r.due(j, 3)
 		if err := p.with(r, errAway); !errors.Is(err, errAway) {
-			t.Errorf("the planner is told %v", err)
+			t.Errorf("the planner receives %v", err)
 		}
 		r.until("the last has ended", 5*time.Second, func() bool { return r.outcome(p.runs[2].ID) != "" })
 		for i := range p.runs {

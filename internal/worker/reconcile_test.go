@@ -24,7 +24,7 @@ func TestFencedAttemptsEndBeforeOthersMayTakeThem(t *testing.T) {
 		after  time.Duration // the last renewal; 0 for never
 	}{
 		{"one that holds a slot", "policy: {lost_after: 30s, kill_grace: 5s}", "", 30*time.Second - 5*time.Second - 3*time.Second},
-		{"one by whose loss nobody gains", "policy: {overlap: allow, lost_after: 30s, kill_grace: 5s}", "", 0},
+		{"one by whose loss nothing is gained", "policy: {overlap: allow, lost_after: 30s, kill_grace: 5s}", "", 0},
 		{"one that holds a slot of a pool", "policy: {overlap: allow, concurrency_key: db, lost_after: 30s, kill_grace: 5s}", "", 22 * time.Second},
 		{"one that holds a slot by itself", "policy: {overlap: allow, lost_after: 30s, kill_grace: 5s}", job.OverlapQueue, 22 * time.Second},
 		{"one that needs no slot by itself", "policy: {lost_after: 30s, kill_grace: 5s}", job.OverlapAllow, 0},
@@ -37,7 +37,7 @@ func TestFencedAttemptsEndBeforeOthersMayTakeThem(t *testing.T) {
 				var ended atomic.Int64
 				r.exec.do = func(ctx context.Context, a executor.Attempt, out executor.Output) executor.Result {
 					if a.Fence != c.after {
-						t.Errorf("the executor is told a fence of %s, want %s", a.Fence, c.after)
+						t.Errorf("the executor receives a fence of %s, want %s", a.Fence, c.after)
 					}
 					<-ctx.Done()
 					ended.Store(int64(time.Since(r.began)))

@@ -98,7 +98,7 @@ func TestRefusedResultIsDropped(t *testing.T) {
 					t.Error(err)
 				}
 				_, err = r.memory.Finish(ctx, r.self.ID, []store.Result{{
-					Attempt: store.Attempt{Run: a.Run.ID, Number: 1, Token: active.Token}, Outcome: job.OutcomeFailed, Reason: "by somebody else",
+					Attempt: store.Attempt{Run: a.Run.ID, Number: 1, Token: active.Token}, Outcome: job.OutcomeFailed, Reason: "by another node",
 				}})
 				if err != nil {
 					t.Error(err)

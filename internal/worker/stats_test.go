@@ -14,7 +14,7 @@ import (
 // Resumed implements worker.Observer.
 func (*tally) Resumed() {}
 
-// tally keeps what an observer was told.
+// tally keeps what an observer received.
 type tally struct {
 	mu    sync.Mutex
 	late  []time.Duration
@@ -82,7 +82,7 @@ func TestObserverSeesNoAttemptThatNeverStarts(t *testing.T) {
 		})
 		r.stop()
 		if len(told.late)+len(told.ended) != 0 {
-			t.Errorf("told of the starts %v and the ends %v", told.late, told.ended)
+			t.Errorf("the observer received the starts %v and the ends %v", told.late, told.ended)
 		}
 	})
 }

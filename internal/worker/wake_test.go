@@ -138,7 +138,7 @@ func TestSlotFreedDuringAClaimStartsItsRunAtOnce(t *testing.T) {
 		id := r.byHand(j)
 		time.Sleep(70 * time.Millisecond)
 		if claims := r.store.claimsOf(id); len(claims) == 0 || claims[0].verdict != store.Waiting {
-			t.Fatalf("the claims are %+v, want one that is told to wait: this shows nothing", claims)
+			t.Fatalf("the claims are %+v, want one that has to wait: this shows nothing", claims)
 		}
 		if r.startsOf(id) != 1 {
 			t.Error("its slot is free, and it has not started")
@@ -146,7 +146,7 @@ func TestSlotFreedDuringAClaimStartsItsRunAtOnce(t *testing.T) {
 	})
 }
 
-// The next attempt may be due, and told of, before the node knows that the store has the
+// The next attempt may be due, and announced, before the node knows that the store has the
 // result of this one.
 func TestRetryDueBeforeItsAcknowledgementStartsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -203,9 +203,9 @@ func TestRunReadBeforeItsClaimIsNotReadAgain(t *testing.T) {
 		read         time.Duration // begins, from its due time on
 		claim, takes time.Duration // how long each takes
 	}{
-		"read before":                      {-60 * time.Millisecond, 0, 100 * time.Millisecond},
-		"read meanwhile":                   {10 * time.Millisecond, 200 * time.Millisecond, 20 * time.Millisecond},
-		"read meanwhile, told of it later": {10 * time.Millisecond, 200 * time.Millisecond, 250 * time.Millisecond},
+		"read before":                    {-60 * time.Millisecond, 0, 100 * time.Millisecond},
+		"read meanwhile":                 {10 * time.Millisecond, 200 * time.Millisecond, 20 * time.Millisecond},
+		"read meanwhile, notified later": {10 * time.Millisecond, 200 * time.Millisecond, 250 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

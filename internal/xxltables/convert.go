@@ -191,8 +191,8 @@ func secretName(namespace string) string {
 	return strings.NewReplacer("-", "_", ".", "_").Replace(namespace) + "_token"
 }
 
-// addChannels makes a channel in each namespace for each list of addresses that is told of
-// failures.
+// addChannels makes a channel in each namespace for each list of addresses that receives
+// mail about failures.
 func (c *converter) addChannels() {
 	made := map[string]*job.Channel{}
 	for i := range c.plan.Jobs {

@@ -276,7 +276,7 @@ func TestWatchBehindACompactionReloads(t *testing.T) {
 	if b, err := store.JobNamed(t.Context(), s, "default", "b"); err != nil || b.Definition.Version != 1 {
 		t.Errorf("b is %v, %v", b, err)
 	}
-	eventually(t, "planners are told to read again", func() bool {
+	eventually(t, "planners read again", func() bool {
 		select {
 		case hint := <-hints:
 			return hint&store.HintLost != 0

@@ -329,7 +329,7 @@ func (d *database) Listen(ctx context.Context, begun func(), do func(payload str
 	}
 }
 
-// notices returns how often each payload was told.
+// notices returns how often each payload was sent.
 func (d *database) notices(ctx context.Context) (map[string]int64, error) {
 	found, err := d.pool.QueryContext(ctx, "select payload, told from notices")
 	if err != nil {

@@ -34,7 +34,7 @@ func TestAClaimChangesNoLengths(t *testing.T) {
 	before := lengths()
 	ready, err := store.ActiveRun(t.Context(), s, run)
 	if err != nil || !ready.Token.IsZero() {
-		t.Errorf("a run that nobody has claimed has the token %s, error %v", ready.Token, err)
+		t.Errorf("an unclaimed run has the token %s, error %v", ready.Token, err)
 	}
 	claimed, err := s.Claim(t.Context(), session.ID, []store.Attempt{{Run: run, Number: 1, Token: job.ID{3}}})
 	if err != nil || claimed[0].Verdict != store.Started {

@@ -54,6 +54,6 @@ func TestEachEndIsPublishedOnceAfterItsCommit(t *testing.T) {
 		}
 	}
 	if told[job.OutcomeFailed] != 2 || told[job.OutcomeSucceeded] != 1 || len(paused) != 1 || paused[0] != "default/j" {
-		t.Errorf("told of %v, and of pauses of %v; want 2 failed, 1 succeeded and one pause of default/j", told, paused)
+		t.Errorf("the listener received %v, and pauses of %v; want 2 failed, 1 succeeded and one pause of default/j", told, paused)
 	}
 }

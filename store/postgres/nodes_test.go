@@ -648,10 +648,10 @@ func TestLostNotificationsAreNoticed(t *testing.T) {
 	change()
 	var told int
 	if err := d.pool.QueryRow(ctx, "select value from counters where name = 'told'").Scan(&told); err != nil || told != 0 {
-		t.Errorf("%d batches were told to nobody, %v", told, err)
+		t.Errorf("%d batches were published without a listener, %v", told, err)
 	}
 	elsewhere := a.EventsElsewhere(ctx)
-	// heard reads until the last change was told, and reports whether something was lost
+	// heard reads until the last change has come, and reports whether something was lost
 	// before it.
 	heard := func(patience time.Duration) (told, lost bool) {
 		t.Helper()
@@ -667,7 +667,7 @@ func TestLostNotificationsAreNoticed(t *testing.T) {
 			case <-over:
 				return false, lost
 			case <-ctx.Done():
-				t.Fatal("nothing is told")
+				t.Fatal("no change has come")
 			}
 		}
 	}
@@ -679,10 +679,10 @@ func TestLostNotificationsAreNoticed(t *testing.T) {
 	}
 	change()
 	if told, lost := heard(time.Minute); !told || !lost {
-		t.Errorf("the next change is told: %t, and that something is lost: %t", told, lost)
+		t.Errorf("the next change has come: %t, and a gap: %t", told, lost)
 	}
 	// A failover to a standby that was behind: the numbers continue from an earlier one, and what
-	// is told by them is not behind the last that was heard.
+	// they publish is not behind the last that was received.
 	for _, sql := range []string{"update counters set value = -1000 where name = 'told'", "truncate told"} {
 		if _, err := d.pool.Exec(ctx, sql); err != nil {
 			t.Fatal(err)
@@ -699,7 +699,7 @@ func TestLostNotificationsAreNoticed(t *testing.T) {
 		lost = lost || now
 	}
 	if !lost {
-		t.Error("nobody says that something is lost")
+		t.Error("no gap is reported")
 	}
 }
 

@@ -30,7 +30,7 @@ func TestConnectionsHaveTLS(t *testing.T) {
 	select { // a new listener is hinted at everything
 	case <-s.Hints(t.Context()):
 	case <-time.After(time.Minute):
-		t.Error("nobody listens")
+		t.Error("there is no listener")
 	}
 	other, err := servers.NewCertificate(t.TempDir(), host)
 	if err != nil {

@@ -72,7 +72,7 @@ type driver struct {
 	client  rueidis.Client
 	dialing bool
 	dialed  time.Time
-	// mark is the latest commit that this process was told of: a server without it has lost it.
+	// mark is the latest commit that this process knows of: a server without it has lost it.
 	mark place
 }
 

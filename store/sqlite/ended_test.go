@@ -109,7 +109,7 @@ func TestRolledBackEndsAreNotPublished(t *testing.T) {
 		return err
 	})
 	if told != 0 {
-		t.Error("an end was told that was undone")
+		t.Error("an undone end was published")
 	}
 	if _, err := s.Cancel(t.Context(), run, "ann", "enough"); err != nil || told != 1 {
 		t.Errorf("the same call again: %v, told %d times", err, told)

@@ -86,7 +86,7 @@ func apart(t *testing.T, open func(t *testing.T, o Options) (one, other store.St
 			},
 		},
 		{
-			name: "an attempt that was given back is nobody's", due: time.Second, claimed: true,
+			name: "an attempt that was given back has no node", due: time.Second, claimed: true,
 			does: func(other *env, a store.Attempt) {
 				other.must(other.Release(other.ctx, other.a.ID, []store.Attempt{a}))
 			},

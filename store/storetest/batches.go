@@ -34,8 +34,7 @@ func (e *env) refusedItem(list []store.PutJob, item int, want error) {
 	}
 }
 
-// changedAfter returns the number in the feed of changes behind a number, and the jobs
-// that it told of.
+// changedAfter returns the jobs in the feed of changes behind a number, and the next number.
 func (e *env) changedAfter(since int64) (uids []job.ID, next int64) {
 	e.Helper()
 	changed, next, err := e.JobsChanged(e.ctx, store.AllPartitions, since, 1000)
@@ -66,8 +65,8 @@ var batchTests = []test{
 		e.told(told(), "job.create default/c ann", "job.change default/a ann", "job.create default/d ann")
 		equal(e, "audit", strings.Join(e.actions()[:3], ", "), "ann job.create default/d, ann job.change default/a, ann job.create default/c")
 		changed, _ := e.changedAfter(before)
-		equal(e, "number of changes that planners are told", len(changed), 3)
-		equal(e, "b is told as changed", slices.Contains(changed, b.Definition.UID), false)
+		equal(e, "number of changes that planners receive", len(changed), 3)
+		equal(e, "b is among the changes", slices.Contains(changed, b.Definition.UID), false)
 		list2, err := e.Revisions(e.ctx, a.Definition.UID, 0, 10)
 		e.must(err)
 		equal(e, "revisions", len(list2), 2)
@@ -114,7 +113,7 @@ var batchTests = []test{
 			}
 			compareJobs(e, what+": the job that was there", e.reload(a), func() *store.Job { j := *a; j.Cursor, j.Planned = start.Add(10*time.Second), 1; return &j }())
 			changed, _ := e.changedAfter(before)
-			equal(e, what+": changes that planners are told", len(changed), 0)
+			equal(e, what+": changes that planners receive", len(changed), 0)
 			e.told(told())
 			told = e.follow()
 		}

@@ -121,10 +121,10 @@ func OtherDefaults(t *testing.T, open OpenWith) {
 	// A start does not wait for all, and with the same again does nothing.
 	second, heard := r.start("Europe/Berlin", -1)
 	if is := <-heard; is.Jobs != refilled || is.Looked > 0 {
-		t.Errorf("at the beginning %+v is told, want %d jobs", is, refilled)
+		t.Errorf("the first report is %+v, want %d jobs", is, refilled)
 	}
 	if is := r.end(heard); !is.Over || is.Looked != refilled || is.Changed != refilled-1 {
-		t.Errorf("at the end %+v is told, want that all but one of %d are changed", is, refilled)
+		t.Errorf("the last report is %+v, want that all but one of %d are changed", is, refilled)
 	}
 	r.have("Europe/Berlin", 2)
 	third, heard := r.start("Europe/Berlin", -1)
@@ -144,7 +144,7 @@ func OtherDefaults(t *testing.T, open OpenWith) {
 	}{{job.Policy{KillGrace: &grace}, 0}, {job.Policy{KillGrace: &grace, LateBy: &late}, refilled}} {
 		s, heard := r.startWith(job.Defaults{Timezone: "Europe/Berlin", Policy: other.policy}, time.Minute)
 		if is := r.end(heard); is.Changed != other.changed {
-			t.Errorf("%+v is told, want %d changed", is, other.changed)
+			t.Errorf("the report is %+v, want %d changed", is, other.changed)
 		}
 		r.have("Europe/Berlin", 2)
 		r.close(s)
@@ -165,7 +165,7 @@ func OtherDefaults(t *testing.T, open OpenWith) {
 	r.close(stopped)
 	after, heard := r.start("Europe/Berlin", -1)
 	if is := r.end(heard); !is.Over {
-		t.Errorf("after a stop in the middle of it %+v is told", is)
+		t.Errorf("after a stop in the middle of it the report is %+v", is)
 	}
 	r.have("Europe/Berlin")
 

@@ -47,7 +47,7 @@ func Elsewhere(t *testing.T, open func() store.Store) {
 		case list := <-elsewhere:
 			heard = list[0].Kind
 		case <-ctx.Done():
-			t.Fatal("nobody is told that something may be missing")
+			t.Fatal("no listener learns of the gap")
 		}
 	}
 
@@ -76,7 +76,7 @@ func hears(ctx context.Context, t *testing.T, from <-chan []store.Event, other s
 			case <-again: // it had not begun to tell
 				again = nil
 			case <-ctx.Done():
-				t.Fatal("nothing is told")
+				t.Fatal("no change has come")
 			}
 		}
 	}

@@ -495,7 +495,7 @@ func (p *pair) plan() {
 	at := j.Cursor
 	if gap := now.Sub(at); gap > 20*time.Second {
 		if p.chance(70) {
-			span := store.MissedSpan{ID: p.id(), First: at.Add(time.Second), Last: at.Add(gap / 2), Count: 3, Reason: "nobody was there"}
+			span := store.MissedSpan{ID: p.id(), First: at.Add(time.Second), Last: at.Add(gap / 2), Count: 3, Reason: "no node was running"}
 			item.Missed = append(item.Missed, span)
 		}
 		at = at.Add(gap / 2).Truncate(time.Millisecond)

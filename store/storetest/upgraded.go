@@ -90,6 +90,6 @@ func Upgraded(t *testing.T, s store.Store) {
 	}, Actor: "ann"})
 	must(err)
 	if audit, _, err := s.Audit(ctx, store.AuditQuery{Limit: 10}); err != nil || len(audit) != 3 || audit[0].Seq != 3 {
-		t.Errorf("audit goes on: %+v, %v", audit, err)
+		t.Errorf("the audit continues with %+v, %v", audit, err)
 	}
 }

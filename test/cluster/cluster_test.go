@@ -485,8 +485,8 @@ func TestEachNodeServesTheEventsOfAll(t *testing.T) {
 		// One that begins to tell late is a gap, after which a client begins anew. Each
 		// node tells in its order, and one of them may be slower than another.
 		want := []string{"run.done", "run.ready", "run.running"}
-		enough := errors.New("all was told")
-		eventually(t, "the end of a run on another node is told", func() bool {
+		enough := errors.New("all events have come")
+		eventually(t, "the end of a run on another node is an event", func() bool {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			var run client.Run

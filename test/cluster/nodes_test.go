@@ -105,8 +105,8 @@ func startDatabase(t testing.TB, name string) (database, *url.URL) {
 // it to be given up.
 const patience = 2 * time.Minute
 
-// eventually waits until a condition holds. Other processes make it hold, which tell
-// nobody here.
+// eventually waits until a condition holds. Other processes make it hold, without a
+// notice.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	look := time.NewTicker(20 * time.Millisecond)

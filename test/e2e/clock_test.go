@@ -208,7 +208,7 @@ func TestClockStepsDoubleNothing(t *testing.T) {
 	beats := func(n int) {
 		t.Helper()
 		since := f.count(t, evidence.Start, "beat")
-		eventually(t, "the schedule goes on", func() bool { return f.count(t, evidence.Start, "beat") >= since+n })
+		eventually(t, "the schedule continues", func() bool { return f.count(t, evidence.Start, "beat") >= since+n })
 	}
 	beats(2)
 

@@ -86,7 +86,7 @@ run: {shell: ` + f.witness("slots=1", "until="+f.path("go"), "child=apart+ignore
 		t.Errorf("with a retry: got %+v, want succeeded after a lost attempt", run)
 	}
 	since := f.count(t, evidence.Start, "beat")
-	eventually(t, "the schedule goes on", func() bool { return f.count(t, evidence.Start, "beat") >= since+2 })
+	eventually(t, "the schedule continues", func() bool { return f.count(t, evidence.Start, "beat") >= since+2 })
 	h := evidence.History{
 		Down: []evidence.Span{down},
 		Jobs: []evidence.Job{
@@ -142,7 +142,7 @@ func TestGracefulStopNeitherLosesNorDelaysRuns(t *testing.T) {
 		t.Errorf("what ran during the stop: got %s at attempt %d, want succeeded at the first", run.Outcome, run.Attempt)
 	}
 	since := f.count(t, evidence.Start, "beat")
-	eventually(t, "the schedule goes on", func() bool { return f.count(t, evidence.Start, "beat") >= since+1 })
+	eventually(t, "the schedule continues", func() bool { return f.count(t, evidence.Start, "beat") >= since+1 })
 	w.pause(s)
 	s.settled()
 	check(t, evidence.History{

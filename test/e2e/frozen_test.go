@@ -70,7 +70,7 @@ policy: {lost_after: 9s, kill_grace: 0s, overlap: allow}
 	}
 	until(t, frozen.From.Add(9500*time.Millisecond)) // beyond the session and lost_after
 	if !alive(f.starts(t, "harmless")[0]) {
-		t.Error("what gains nobody anything was ended too")
+		t.Error("a run by whose loss nothing is gained was ended too")
 	}
 	started := f.count(t, evidence.Start, "")
 	s.signal(syscall.SIGCONT)
@@ -89,7 +89,7 @@ policy: {lost_after: 9s, kill_grace: 0s, overlap: allow}
 	if run := s.ended(s.runByHand("slotted").ID); run.Outcome != job.OutcomeSucceeded {
 		t.Errorf("the slot afterwards: got %s: %s", run.Outcome, run.Reason)
 	}
-	eventually(t, "the schedule goes on", func() bool {
+	eventually(t, "the schedule continues", func() bool {
 		return f.count(t, evidence.Start, "beat") >= 2 && f.count(t, evidence.Start, "") > started+3
 	})
 	frozen.To = time.Now()

@@ -720,7 +720,7 @@ policy: {success: {match: 'd.ne'}}
 			run := s.atLeast(1, "everyone")[0]
 			equal(t, "kind, outcome and shares", []any{run.Kind, run.Outcome, run.Shard, run.Shards}, []any{job.RunOn, job.OutcomeSucceeded, 0, 1})
 		}},
-		{"expect: what takes too long is told while it goes on, and marked", func(t *testing.T, s *server) {
+		{"expect: a run that takes too long is reported while it runs, and marked", func(t *testing.T, s *server) {
 			s.apply("name: slow\nrun: {shell: " + f.witness("until="+f.path("slow")) + "}\npolicy: {expect: {duration_below: 1s}}\n")
 			id := s.runByHand("slow").ID
 			eventually(t, "the log says so", func() bool {
@@ -772,7 +772,7 @@ run: {shell: 'umask; nice; pwd; cat; echo "$WORD"', umask: "027", nice: 19, dir:
 			slices.Sort(said)
 			equal(t, "they said", said, []string{"0/3", "1/3", "2/3"})
 		}},
-		{"labels, and a run that nobody may run", func(t *testing.T, s *server) {
+		{"labels, and a run that no node may execute", func(t *testing.T, s *server) {
 			s.apply(`
 name: here
 place: {labels: {disk: ssd}}

@@ -105,9 +105,8 @@ const patience = 20 * time.Second
 // again.
 const punctual = patience / 2
 
-// eventually waits until a condition holds. Another process makes it hold, which
-// tells nobody here: so this, and nothing else in these tests, looks again and
-// again.
+// eventually waits until a condition holds. Another process makes it hold, without a notice:
+// so this polls, and nothing else in these tests does.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	within(t, patience, what, holds)
@@ -129,7 +128,7 @@ func within(t testing.TB, limit time.Duration, what string, holds func() bool) {
 // until waits for a moment.
 func until(t testing.TB, moment time.Time) {
 	t.Helper()
-	within(t, time.Until(moment)+patience, "the time goes on", func() bool { return !time.Now().Before(moment) })
+	within(t, time.Until(moment)+patience, "the time is reached", func() bool { return !time.Now().Before(moment) })
 }
 
 // folder is the place of a test: what its servers keep, and what its jobs write.

@@ -168,5 +168,5 @@ func unprivileged() (*syscall.Credential, error) {
 		}
 		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
 	}
-	return nil, errors.New("there is no user postgres or nobody, and no server runs as root")
+	return nil, errors.New("PostgreSQL does not run as root, and this machine has no other user for it")
 }

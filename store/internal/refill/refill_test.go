@@ -48,7 +48,7 @@ func (f *fake) Part(context.Context) (Part, error) {
 	return Part{Looked: 10, Changed: 4, More: true}, nil
 }
 
-// all does all that is to be done, and returns what was told, and how long a start was
+// all does all that is to be done, and returns the last report, and how long a start was
 // held up.
 func all(t *testing.T, f *fake) (told []store.Refill, held time.Duration) {
 	t.Helper()
@@ -114,7 +114,7 @@ func TestBackgroundFailureIsReportedOnceAndRetried(t *testing.T) {
 			}
 		}
 		if last := told[len(told)-1]; failures != 1 || !last.Over || last.Looked != 50 || last.Err != nil {
-			t.Errorf("%d failures are told; the last is %+v", failures, last)
+			t.Errorf("%d failures are reported; the last is %+v", failures, last)
 		}
 	})
 }
@@ -140,7 +140,7 @@ func TestCountsOfOtherNodesEndTheCount(t *testing.T) {
 				return nil
 			}})
 			if last := told[len(told)-1]; !last.Superseded || last.Over || last.Err != nil || last.Looked != 10*(at-1) {
-				t.Errorf("at %d the last that is told is %+v", at, last)
+				t.Errorf("at %d the last report is %+v", at, last)
 			}
 		}
 	})

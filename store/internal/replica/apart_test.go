@@ -313,7 +313,7 @@ func TestARunWithoutAJobIsWithdrawn(t *testing.T) {
 }
 
 // What a process has done itself is not told to it as done elsewhere: the ledger does that.
-func TestOwnCommitsAreNotToldAsThoseOfOthers(t *testing.T) {
+func TestOwnCommitsAreNoChangesOfOthers(t *testing.T) {
 	shared, now := newShelf(), time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	opt := storetest.Options{Now: func() time.Time { return now }, LookAhead: time.Minute}
 	own := openSmall(t, driver{shared}, opt)

@@ -14,7 +14,7 @@ type History struct {
 	Records []Record // what the server says of runs that are over
 	// Down are the times in which no server ran.
 	Down []Span
-	// Acknowledged are runs that a request was told of, by id, with the outcome
+	// Acknowledged are runs that a request was answered with, by id, with the outcome
 	// that was seen, if any was.
 	Acknowledged map[string]string
 }
@@ -182,7 +182,7 @@ func (c *checker) checkRun(run string, events []Event) {
 	name := events[0].Job
 	job, record := c.jobs[name], c.records[run]
 	if job == nil {
-		c.violated(Accounted, "run %s is of %s, which nobody has acknowledged", run, name)
+		c.violated(Accounted, "run %s is of %s, which no request has acknowledged", run, name)
 		return
 	}
 	r := attempts{job: job, run: run, record: record, starts: map[int]Event{}}

@@ -18,7 +18,7 @@ type Event struct {
 	Job       string // namespace/name
 	Run       string
 	Attempt   int
-	Scheduled time.Time // as the job was told; zero if it was told none
+	Scheduled time.Time // as the job received it; zero without one
 	PID       int
 	At        time.Time
 	// Detail is the exit code of an end, and else more in one word.

@@ -118,7 +118,7 @@ func TestTheCheckerFindsEachFault(t *testing.T) {
 			record(h, "R3").Outcome, record(h, "R3").Until = "missed", at(3.1)
 		}, ""},
 		{"a run that the history does not have", func(h *evidence.History) { drop(h, "R1"); h.Acknowledged = nil }, evidence.Accounted},
-		{"a job that nobody has made", func(h *evidence.History) { h.Jobs[0].Name = "default/b" }, evidence.Accounted},
+		{"a job that was not created", func(h *evidence.History) { h.Jobs[0].Name = "default/b" }, evidence.Accounted},
 		{"an attempt that started twice", func(h *evidence.History) {
 			e := h.Events[0]
 			e.PID, e.At = 999, at(1.5)
@@ -222,7 +222,7 @@ func TestTheCheckerFindsEachFault(t *testing.T) {
 			record(h, "R1").Scheduled, h.Events[0].Scheduled, h.Events[1].Scheduled = at(-0.5), at(-0.5), at(-0.5)
 			h.Down = []evidence.Span{{From: at(-0.2), To: at(0.2)}}
 		}, evidence.Punctual},
-		{"a success that nobody has seen", func(h *evidence.History) { silence(h, "R1") }, evidence.RecordsAgreeWithTheEvidence},
+		{"a success without evidence", func(h *evidence.History) { silence(h, "R1") }, evidence.RecordsAgreeWithTheEvidence},
 		{"a failure that was a success", func(h *evidence.History) {
 			record(h, "R1").Outcome, record(h, "R1").Attempts = "failed", []string{"failed"}
 		}, evidence.RecordsAgreeWithTheEvidence},
