@@ -51,7 +51,7 @@ type History struct {
 	// OutputBytes wait on this node.
 	OutputBytes int64
 	// Refused are records that history has refused for what they are, OutputDropped chunks of
-	// output that there was no room for.
+	// output that it refused, or that there was no room for.
 	Refused, OutputDropped int
 	// Away says that history could not be written when it was tried last.
 	Away bool
@@ -325,7 +325,7 @@ func writeHistory(p *page, h History) {
 	p.sample("", h.Oldest.Seconds())
 	p.family("belfry_history_output_bytes", gauge, "Bytes of output that wait on this node for the history store, at most 1 GiB.")
 	p.sample("", float64(h.OutputBytes))
-	p.family("belfry_history_output_dropped_total", counter, "Chunks of output that were dropped because too much waited.")
+	p.family("belfry_history_output_dropped_total", counter, "Chunks of output that were dropped because too much waited, or that the history store refused for what they are; the log has the latter.")
 	p.sample("", float64(h.OutputDropped))
 	p.family("belfry_history_refused_total", counter, "Records that the history store refused for what they are; the log has them.")
 	p.sample("", float64(h.Refused))

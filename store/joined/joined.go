@@ -80,6 +80,11 @@ type Store struct {
 	status Status
 	self   job.ID // the session of this node, once it has one
 	turn   bool   // this node ships
+	// refusing is why and when history last refused output; err is nil if it was accepted.
+	refusing struct {
+		err error
+		at  time.Time
+	}
 
 	spool *spool
 }
@@ -94,10 +99,13 @@ type Status struct {
 	// Away is the error of the last write to history.
 	Away error
 	// Aside is the number of records that history rejected for their content, and
-	// OutputDropped the number of chunks of output dropped for lack of space.
+	// OutputDropped the number of chunks of output dropped for lack of space or rejected for
+	// their content.
 	Aside, OutputDropped int
 	// OutputBytes is the size of the output that waits on this node.
 	OutputBytes int64
+	// OutputRefused is why history refuses all output; it waits.
+	OutputRefused error
 }
 
 // Warning describes a large lag or an outage of history; "" for none.
@@ -107,6 +115,8 @@ func (s Status) Warning() string {
 		return s.Away.Error()
 	case s.Away != nil:
 		return fmt.Sprintf("history cannot be written; %d records wait, and the outbox is %d%% full", s.Held.Entries, s.Full)
+	case s.OutputRefused != nil:
+		return fmt.Sprintf("history refuses output, and %d bytes wait: %v", s.OutputBytes, s.OutputRefused)
 	case s.Full >= warnShare:
 		return fmt.Sprintf("history is behind: %d records wait, and the outbox is %d%% full", s.Held.Entries, s.Full)
 	}
@@ -213,7 +223,7 @@ func (s *Store) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	status := s.status
-	status.Held, status.Away = s.held, s.away
+	status.Held, status.Away, status.OutputRefused = s.held, s.away, s.refusing.err
 	status.OutputBytes, status.OutputDropped = s.spool.state()
 	status.Full = int(100 * s.held.Bytes / s.opt.OutboxMax)
 	return status

@@ -25,6 +25,15 @@ type faulty struct {
 	// before and after are errors of Append, before it does anything and after it has.
 	before, after error
 	refuses       func(*store.Record) bool
+	refusesOutput func(*store.OutputChunk) bool
+	counting      func() // before Aggregate
+}
+
+func (f *faulty) Aggregate(ctx context.Context, q store.AggregateQuery) ([]store.Aggregate, error) {
+	if f.counting != nil {
+		f.counting()
+	}
+	return f.History.Aggregate(ctx, q)
 }
 
 func (f *faulty) set(before, after error) {
@@ -64,6 +73,11 @@ func (f *faulty) AppendOutput(ctx context.Context, chunks []store.OutputChunk) e
 	defer f.mu.Unlock()
 	if f.before != nil {
 		return f.before
+	}
+	for i := range chunks {
+		if f.refusesOutput != nil && f.refusesOutput(&chunks[i]) {
+			return errors.New("permission denied or too long")
+		}
 	}
 	return f.History.AppendOutput(ctx, chunks)
 }
@@ -761,16 +775,123 @@ func TestALateResultThatWaitsIsCountedOnce(t *testing.T) {
 		if seen[a.Run] != 1 || len(seen) != 2 {
 			r.Errorf("the pages have the runs %v", seen)
 		}
-		counts, err := r.Aggregate(r.Context(), store.AggregateQuery{From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour), Bucket: 2 * time.Hour})
-		r.must(err)
-		total := 0
-		for _, c := range counts {
-			for _, n := range c.Outcomes {
-				total += n
+		if n := r.counted(); n != 2 {
+			r.Errorf("%d runs are counted", n)
+		}
+	}, joined.Options{})
+}
+
+// counted is the number of attempts that Aggregate counts.
+func (r *rig) counted() (total int) {
+	r.Helper()
+	counts, err := r.Aggregate(r.Context(), store.AggregateQuery{From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour), Bucket: 2 * time.Hour})
+	r.must(err)
+	for _, c := range counts {
+		for _, n := range c.Outcomes {
+			total += n
+		}
+	}
+	return total
+}
+
+func TestARecordThatIsShippedWhileItIsCountedCountsOnce(t *testing.T) {
+	both(t, func(r *rig) {
+		const runs = 5
+		for range runs {
+			r.ran()
+		}
+		shipped := false
+		r.history.counting = func() {
+			if !shipped {
+				shipped = true
+				r.shipped()
 			}
 		}
-		if total != 2 {
-			r.Errorf("%d runs are counted: %+v", total, counts)
+		if n := r.counted(); n != runs || !shipped {
+			r.Errorf("%d runs are counted, want %d; shipped %t", n, runs, shipped)
+		}
+		r.ran()
+		if n := r.counted(); n != runs+1 {
+			r.Errorf("with one that waits %d runs are counted, want %d", n, runs+1)
+		}
+	}, joined.Options{})
+}
+
+// outputs are the lengths of the chunks of an attempt in history, -1 for an empty one in place
+// of another.
+func (r *rig) outputs(run job.ID) (lengths []int) {
+	r.Helper()
+	list, err := r.history.Output(r.Context(), run, 1, 0, 100)
+	r.must(err)
+	for _, c := range list {
+		if c.Bytes == 0 {
+			lengths = append(lengths, -1)
+		} else {
+			lengths = append(lengths, len(c.Data))
+		}
+	}
+	return lengths
+}
+
+func TestRefusedOutputWaitsWithoutRecords(t *testing.T) {
+	both(t, func(r *rig) {
+		r.history.refusesOutput = func(*store.OutputChunk) bool { return true } // as without a permission
+		a := r.ran()
+		for range 3 {
+			r.shipped()
+			time.Sleep(time.Minute)
+		}
+		r.once([]store.Attempt{a}) // the record has not waited
+		if s := r.Status(); s.OutputBytes == 0 || s.OutputDropped != 0 || s.OutputRefused == nil || s.Away != nil || !strings.Contains(s.Warning(), "history refuses output") {
+			r.Errorf("the status is %+v, %q", s, s.Warning())
+		}
+		if err := r.ShipAll(r.Context()); err == nil || !strings.Contains(err.Error(), "permission denied") {
+			r.Errorf("ship all: %v", err)
+		}
+		r.history.refusesOutput = nil
+		r.shipped()
+		if got := r.outputs(a.Run); len(got) != 0 {
+			r.Errorf("output is tried again without a pause: %v", got)
+		}
+		time.Sleep(time.Minute)
+		r.shipped()
+		if got := fmt.Sprint(r.outputs(a.Run)); got != "[2]" {
+			r.Errorf("history has chunks of %s", got)
+		}
+		if s := r.Status(); s.OutputBytes != 0 || s.OutputDropped != 0 || s.OutputRefused != nil || s.Warning() != "" {
+			r.Errorf("the status is %+v, %q", s, s.Warning())
+		}
+	}, joined.Options{})
+}
+
+func TestOnlyOutputThatIsNeverAcceptedIsLost(t *testing.T) {
+	both(t, func(r *rig) {
+		run := r.id()
+		chunk := func(seq, size int) store.OutputChunk {
+			return store.OutputChunk{Run: run, Attempt: 1, Seq: seq, Offset: int64(10 * seq), Bytes: 10, Time: time.Now(), Data: make([]byte, size)}
+		}
+		r.history.refusesOutput = func(*store.OutputChunk) bool { return true }
+		r.must(r.AppendOutput(r.Context(), []store.OutputChunk{chunk(0, 20), chunk(1, 5000), chunk(2, 30)}))
+		r.must(r.AppendOutput(r.Context(), []store.OutputChunk{chunk(3, 40)}))
+		r.shipped()
+		r.history.refusesOutput = func(c *store.OutputChunk) bool { return len(c.Data) > 1000 }
+		r.shipped()
+		if s := r.Status(); s.OutputDropped != 0 {
+			r.Fatalf("after one refusal %d chunks are lost", s.OutputDropped)
+		}
+		time.Sleep(time.Minute)
+		r.shipped()
+		if got := fmt.Sprint(r.outputs(run)); got != "[20 -1 30 40]" {
+			r.Errorf("history has chunks of %s", got)
+		}
+		if s := r.Status(); s.OutputBytes != 0 || s.OutputDropped != 1 || s.OutputRefused != nil {
+			r.Errorf("the status is %+v", s)
+		}
+		// A copy of a store does not pause.
+		r.must(r.AppendOutput(r.Context(), []store.OutputChunk{chunk(4, 5000), chunk(5, 50)}))
+		r.must(r.ShipAll(r.Context()))
+		if got := fmt.Sprint(r.outputs(run)); got != "[20 -1 30 40 -1 50]" {
+			r.Errorf("history has chunks of %s", got)
 		}
 	}, joined.Options{})
 }

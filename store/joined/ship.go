@@ -20,6 +20,9 @@ const (
 	lookEvery = time.Second
 	// restMin and restMax bound the backoff of shipping while history is unreachable.
 	restMin, restMax = 100 * time.Millisecond, 30 * time.Second
+	// outputRest is the pause before output that history has refused is tried again: long
+	// enough that a passing fault is over.
+	outputRest = 30 * time.Second
 	// refusedText is the longest text in a record after history has refused it.
 	refusedText = 4096
 )
@@ -98,15 +101,24 @@ func (s *Store) Ship(ctx context.Context) (more bool, err error) {
 	return len(entries) == store.MaxBatch, s.look(ctx)
 }
 
-// ShipAll ships until no records and no output wait.
+// ShipAll ships until no records and no output wait. It fails if history refuses the output.
 func (s *Store) ShipAll(ctx context.Context) error {
-	for {
+	for refused := false; ; {
 		more, err := s.Ship(ctx)
 		if err != nil {
 			return err
 		}
-		if !more && s.spool.isEmpty() {
+		switch {
+		case more:
+		case s.spool.isEmpty():
 			return nil
+		case refused && s.outputError() != nil:
+			return s.outputError()
+		default:
+			refused = s.outputError() != nil
+			s.mu.Lock()
+			s.refusing.at = time.Time{} // the next try needs no pause
+			s.mu.Unlock()
 		}
 	}
 }
@@ -209,24 +221,83 @@ func cut(r *store.Record, err error) {
 	r.Run.Node = short(r.Run.Node)
 }
 
-// shipOutput appends the output that waits on this node.
+// shipOutput appends the output that waits on this node. Output that history refuses waits, and
+// records do not wait for it.
 func (s *Store) shipOutput(ctx context.Context) error {
-	for {
+	s.mu.Lock()
+	again := s.refusing.err != nil // the second refusal, after a pause, is no passing fault
+	rests := again && time.Since(s.refusing.at) < outputRest
+	s.mu.Unlock()
+	for !rests {
 		chunks, number, err := s.spool.oldest()
 		if err != nil || len(chunks) == 0 {
 			return err
 		}
-		switch err := s.History.AppendOutput(ctx, chunks); {
-		case err == nil:
-		case isRefusal(ctx, err):
-			s.opt.Log.Error("history has refused output, which is lost", "run", chunks[0].Run, "attempt", chunks[0].Attempt, "error", err)
-		default:
+		err = s.History.AppendOutput(ctx, chunks)
+		refused := err != nil && isRefusal(ctx, err)
+		if refused && again {
+			err = s.appendChunks(ctx, chunks, err)
+			refused = err != nil && isRefusal(ctx, err)
+		}
+		if err != nil && !refused {
 			return err
 		}
+		if s.refuseOutput(err); refused {
+			return nil
+		}
+		again = false
 		if err := s.spool.taken(number); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// refuseOutput records that history has refused output, or has accepted it.
+func (s *Store) refuseOutput(err error) {
+	s.mu.Lock()
+	before := s.refusing.err
+	s.refusing.err, s.refusing.at = err, time.Now()
+	s.mu.Unlock()
+	switch {
+	case err != nil && before == nil:
+		s.opt.Log.Warn("history refuses output: it waits on this node, and is tried again", "every", outputRest, "error", err)
+	case err == nil && before != nil:
+		s.opt.Log.Info("history accepts output again")
+	}
+}
+
+// outputError returns why history has refused output when it was tried last.
+func (s *Store) outputError() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.refusing.err
+}
+
+// appendChunks appends chunks one by one, after history has refused them together. A chunk is
+// lost only if history accepts an empty one in its place; otherwise it refuses all output, and
+// appendChunks returns the refusal.
+func (s *Store) appendChunks(ctx context.Context, chunks []store.OutputChunk, refusal error) error {
+	lost := 0
+	for i := range chunks {
+		err := s.History.AppendOutput(ctx, chunks[i:i+1])
+		if err != nil && isRefusal(ctx, err) {
+			empty := chunks[i]
+			empty.Bytes, empty.Data = 0, []byte{0} // no records, as package output writes them
+			refusal = err
+			if err = s.History.AppendOutput(ctx, []store.OutputChunk{empty}); err == nil {
+				lost++
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if lost > 0 {
+		s.spool.lose(lost)
+		s.opt.Log.Warn("history has refused output, which is lost", "run", chunks[0].Run, "attempt", chunks[0].Attempt, "chunks", lost, "error", refusal)
+	}
+	return nil
 }
 
 func same(a, b *store.OutputChunk) bool {

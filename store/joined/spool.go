@@ -28,7 +28,7 @@ type spool struct {
 	files   []spooled // the oldest first
 	bytes   int64
 	next    int
-	dropped int // chunks, because there was no room
+	dropped int // chunks, because there was no room, or history can never accept them
 }
 
 type spooled struct {
@@ -182,6 +182,13 @@ func (s *spool) taken(number int) error {
 		return s.removeFirst()
 	}
 	return nil
+}
+
+// lose counts chunks that history can never accept.
+func (s *spool) lose(chunks int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dropped += chunks
 }
 
 // isEmpty reports whether no output waits.
