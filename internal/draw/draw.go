@@ -227,14 +227,24 @@ func (c *Column) sum() (all float64) {
 // is planned. now is -1 where there is none. The width is that of the place on a wide screen, so
 // that words have their size.
 func Columns(label string, columns []Column, now int, nowText string, w, height float64) string {
+	return columnsIn(label, columns, float64(now), nowText, 0, w, w, height)
+}
+
+// ColumnsOverLanes draws columns above lanes of the same stretch of time, so that each moment is at
+// the same place in both. now is where the bronze line stands, in columns.
+func ColumnsOverLanes(label string, columns []Column, now float64, nowText string, height float64) string {
+	return columnsIn(label, columns, now, nowText, LanesLeft, lanesWide-LanesRight, lanesWide, height)
+}
+
+func columnsIn(label string, columns []Column, now float64, nowText string, left, right, w, height float64) string {
 	s := open("viz", label, -14, w, height+36)
 	top := 0.0
 	for _, c := range columns {
 		top = max(top, c.sum())
 	}
-	step := w / float64(max(len(columns), 1))
+	step := (right - left) / float64(max(len(columns), 1))
 	for i, c := range columns {
-		x, y := float64(i)*step, height
+		x, y := left+float64(i)*step, height
 		end := func() {}
 		if c.sum() > 0 {
 			end = s.link(c.Link, c.Title)
@@ -256,11 +266,11 @@ func Columns(label string, columns []Column, now int, nowText string, w, height 
 			s.text(x, height+16, "", anchor, c.Tick)
 		}
 	}
-	s.line(0, height, w, height, "ax")
+	s.line(left, height, right, height, "ax")
 	if now >= 0 {
-		x := float64(now) * step
+		x := left + now*step
 		s.line(x, -10, x, height, "now")
-		if now < len(columns)*4/5 {
+		if now < float64(len(columns))*4/5 {
 			s.text(x+5, -3, "nowt", "", nowText)
 		} else {
 			s.text(x-5, -3, "nowt", "end", nowText)
@@ -337,16 +347,24 @@ type Tick struct {
 	Text string
 }
 
+const (
+	lanesWide = 1080
+	// LanesLeft and LanesRight are how far the axis of lanes is from the edges of a drawing that is
+	// lanesWide: their names stand on the left.
+	LanesLeft  = 190
+	LanesRight = 8
+)
+
 // Lanes draws what ran beside what: a row each, over a shared axis from 0 to length. now is
 // where the bronze line stands, below 0 for none.
 func Lanes(label string, lanes []Lane, length float64, ticks []Tick, now float64, nowText string) string {
-	const w, left, row = 1080.0, 190.0, 26.0
+	const w, left, row = float64(lanesWide), float64(LanesLeft), 26.0
 	h := row * float64(max(len(lanes), 1))
 	s := open("viz", label, -16, w, h+42)
 	if length <= 0 {
 		return s.close()
 	}
-	scale := (w - left - 8) / length
+	scale := (w - left - LanesRight) / length
 	for _, t := range ticks {
 		x := left + t.At*scale
 		s.line(x, 0, x, h, "ax")
@@ -409,6 +427,11 @@ func (s *svg) usual(x, y, row, w float64, span *Span) {
 // Heat draws a table of counts as shades: rows of cells, a word before each row and ticks
 // below the columns.
 func Heat(label string, names []string, cells [][]float64, titles func(row, column int) string, ticks []Tick, now [2]int) string {
+	return LinkedHeat(label, names, nil, cells, titles, ticks, now)
+}
+
+// LinkedHeat is Heat with an address for each row.
+func LinkedHeat(label string, names, links []string, cells [][]float64, titles func(row, column int) string, ticks []Tick, now [2]int) string {
 	const w, left, row = 1080.0, 62.0, 24.0
 	h := row * float64(len(cells))
 	s := open("viz heat", label, 0, w, h+24)
@@ -421,7 +444,12 @@ func Heat(label string, names []string, cells [][]float64, titles func(row, colu
 	for i, line := range cells {
 		y := float64(i) * row
 		if i < len(names) {
+			end := func() {}
+			if i < len(links) {
+				end = s.link(links[i], names[i])
+			}
 			s.text(0, y+16, "lane", "", names[i])
+			end()
 		}
 		step := (w - left) / float64(max(len(line), 1))
 		for j, v := range line {

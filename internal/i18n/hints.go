@@ -32,6 +32,10 @@ var hints = []translation{
 	{"nodes have the versions {v}", "各节点的版本为 {v}"},
 	{"upgrade all nodes to one version: a job may fall due at another time on each", "请将所有节点升级到同一版本：否则任务在各节点的到期时间可能不同"},
 	{"upgrade all nodes to one version", "请将所有节点升级到同一版本"},
+	{"its id was made on {t}; this server keeps finished runs forever, at most {n} of a job, unless policy.keep of the job differs", "该 ID 生成于 {t}；本服务器永久保留已结束的运行，每个任务最多 {n} 次，除非任务的 policy.keep 另有设置"},
+	{"its id was made on {t}; this server keeps finished runs forever, unless policy.keep of the job differs", "该 ID 生成于 {t}；本服务器永久保留已结束的运行，除非任务的 policy.keep 另有设置"},
+	{"its id was made on {t}; this server keeps finished runs for {d}, at most {n} of a job, unless policy.keep of the job differs", "该 ID 生成于 {t}；本服务器保留 {d} 内结束的运行，每个任务最多 {n} 次，除非任务的 policy.keep 另有设置"},
+	{"its id was made on {t}; this server keeps finished runs for {d}, unless policy.keep of the job differs", "该 ID 生成于 {t}；本服务器保留 {d} 内结束的运行，除非任务的 policy.keep 另有设置"},
 	{"zone data", "时区数据"},
 	{"nodes have the time zone data {v}", "各节点的时区数据为 {v}"},
 }

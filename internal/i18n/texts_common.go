@@ -44,7 +44,6 @@ var commonTexts = []text{
 	{"command.shell", "Command", "命令"},
 
 	{"error.title", "That did not work", "操作未成功"},
-	{"error.kept", "Runs are kept as long as policy.keep of their job says, and by default as long as the server is configured to. Jobs that were deleted are in the audit.", "运行记录的保留时长由任务的 policy.keep 决定，未设置时取服务器配置。已删除的任务可在审计中查到。"},
 
 	{"said.paused", "Paused.", "已暂停。"},
 	{"said.bulk", "Done with {n} job.|Done with {n} jobs.", "已处理 {n} 个任务。"},
@@ -96,6 +95,8 @@ var commonTexts = []text{
 	{"schedule.boot", "at the start of a node", "节点启动时"},
 	{"schedule.hand", "by hand", "手动"},
 	{"schedule.beside", "Also in the minute of the next run", "与下次运行同一分钟启动"},
+	{"schedule.month_before", "The month before", "上个月"},
+	{"schedule.month_after", "The month after", "下个月"},
 	{"schedule.more", "and more", "还有更多"},
 	{"schedule.off_day.skip", "skip them", "跳过"},
 	{"schedule.off_day.next", "move them to the next allowed day", "顺延到下一个允许的日期"},

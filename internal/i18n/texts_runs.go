@@ -3,10 +3,11 @@ package i18n
 // runsTexts are those of the list of runs, and of a run.
 var runsTexts = []text{
 	{"runs.title", "Runs", "运行"},
-	{"runs.search", "job or reason", "任务或原因"},
+	{"runs.search", "job, reason or run id", "任务、原因或运行 ID"},
 	{"runs.outcome", "Outcome", "结果"},
 	{"runs.any_time", "Any time", "任意时间"},
 	{"runs.last", "Last {d}", "最近 {d}"},
+	{"runs.drag", "drag to select a time range", "拖动可选择时间范围"},
 	{"runs.selected", "Selected time", "所选时间"},
 	{"runs.state", "State", "状态"},
 	{"runs.job", "Job", "任务"},
@@ -51,6 +52,8 @@ var runsTexts = []text{
 	{"run.this", "This run", "本次运行"},
 	{"run.made_by", "Made by", "来源"},
 	{"run.parent", "Parent", "父运行"},
+	{"run.usual", "Usually takes", "通常耗时"},
+	{"run.in_row", "The last {n} runs of the job failed, since {when}.", "该任务最近 {n} 次运行均失败，始于 {when}。"},
 	{"run.node", "Node", "节点"},
 	{"run.shard", "Shard", "分片"},
 	{"run.shard_of", "{i} of {n}", "{i} / {n}"},

@@ -242,6 +242,9 @@ func New(c Config) (*Node, error) {
 // Keep replaces Config.Retention. It may be called while the node runs.
 func (n *Node) Keep(r store.Retention) { n.retention.Store(&r) }
 
+// Kept returns the retention that holds now.
+func (n *Node) Kept() store.Retention { return *n.retention.Load() }
+
 func (n *Node) newID() (job.ID, error) { return job.NewID(n.config.Now(), rand.Reader) }
 
 // partitions returns the partitions that this node plans: none without the role.

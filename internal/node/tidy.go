@@ -64,7 +64,7 @@ func (n *Node) tend(ctx context.Context) {
 // expire removes what need not be kept of history and of the audit. It reports whether there is
 // more of history.
 func (n *Node) expire(ctx context.Context) (more bool, err error) {
-	keep := *n.retention.Load()
+	keep := n.Kept()
 	more, err = untilDone(ctx, func(ctx context.Context) (bool, error) { return n.config.Upkeep.Expire(ctx, keep) })
 	if err != nil || more {
 		return more, err

@@ -69,7 +69,7 @@ func (s *Runs) repeatFlow(ctx context.Context, j *store.Job, run *client.Run, sa
 		return nil, nil, err
 	}
 	if len(records) == 0 {
-		return nil, nil, noRun(id)
+		return nil, nil, s.noRun(id)
 	}
 	record := finalOf(records)
 	var was flow.Saved

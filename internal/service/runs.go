@@ -42,6 +42,7 @@ type Runs struct {
 	jobs  *Jobs
 	rules *rulebook
 	store runStore
+	kept  func() store.Retention
 }
 
 // activeRun is a planned or running run as clients see it.
@@ -152,7 +153,7 @@ func (s *Runs) seen(ctx context.Context, who Caller, r Right, id job.ID) (client
 	}
 	run, err := s.run(ctx, id)
 	if err == nil && !who.sees(run.Job) {
-		return client.Run{}, noRun(id)
+		return client.Run{}, s.noRun(id)
 	}
 	if err == nil && !who.has(r, run.Job) {
 		namespace, _, _ := strings.Cut(run.Job, "/")
@@ -190,7 +191,7 @@ func (s *Runs) run(ctx context.Context, id job.ID) (client.Run, error) {
 	case len(records) > 0:
 		run = endedRun(finalOf(records))
 	default:
-		return client.Run{}, noRun(id)
+		return client.Run{}, s.noRun(id)
 	}
 	for i := range records {
 		if records[i].Attempt.Number > 0 {
@@ -200,8 +201,19 @@ func (s *Runs) run(ctx context.Context, id job.ID) (client.Run, error) {
 	return run, nil
 }
 
-func noRun(id job.ID) *Error {
-	return refuse(client.TypeNotFound, "there is no run %s", id).withHint("it may have been removed with its history")
+// noRun is the error of an unknown run. Its hint says whether the run may have been removed: an id
+// has the time at which it was made.
+func (s *Runs) noRun(id job.ID) *Error {
+	e := refuse(client.TypeNotFound, "there is no run %s", id)
+	made, keep := id.Time().UTC().Format(time.DateOnly), s.kept()
+	age := "forever"
+	if d := job.Duration(keep.For); d > 0 && d != job.Forever {
+		age = "for " + d.String()
+	}
+	if keep.Runs > 0 {
+		age += fmt.Sprintf(", at most %d of a job", keep.Runs)
+	}
+	return e.withHint("its id was made on %s; this server keeps finished runs %s, unless policy.keep of the job differs", made, age)
 }
 
 // answeredSo returns the run of a flow, and whether its step has ended by the same answer: the

@@ -8,6 +8,7 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
 )
 
 // A span selects ended runs by their end, and the others by their due time.
@@ -119,5 +120,28 @@ func TestNextRunsOfChainsAreReadTogether(t *testing.T) {
 		if (want == nil) != j.Status.Next.IsZero() || want != nil && !want.Scheduled.Equal(j.Status.Next) {
 			t.Errorf("%s is due at %s in a list, and alone it is %+v", j.Name, j.Status.Next, want)
 		}
+	}
+}
+
+func TestAnUnknownRunSaysHowLongRunsAreKept(t *testing.T) {
+	b := newBench(t)
+	kept := store.Retention{For: 90 * 24 * time.Hour}
+	s := b.serviceOn(Config{Kept: func() store.Retention { return kept }})
+	id := b.id()
+	hint := func() string {
+		t.Helper()
+		_, err := s.Runs.Get(t.Context(), admin, id)
+		e := ErrorOf(err)
+		if e.Type != client.TypeNotFound || e.Detail != "there is no run "+id.String() {
+			t.Errorf("the answer is %s: %s", e.Type, e.Detail)
+		}
+		return e.Hint
+	}
+	if got, want := hint(), "its id was made on 2026-11-20; this server keeps finished runs for 90d, unless policy.keep of the job differs"; got != want {
+		t.Errorf("the hint is %q, want %q", got, want)
+	}
+	kept = store.Retention{Runs: 500} // as after a reload
+	if got, want := hint(), "its id was made on 2026-11-20; this server keeps finished runs forever, at most 500 of a job, unless policy.keep of the job differs"; got != want {
+		t.Errorf("the hint is %q, want %q", got, want)
 	}
 }

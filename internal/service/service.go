@@ -93,6 +93,8 @@ type Config struct {
 	// SharedUser is the user that both this server and commands of jobs run as, "" where
 	// these are different ones.
 	SharedUser string
+	// Kept returns the retention of jobs without their own. Nil: everything is kept.
+	Kept func() store.Retention
 	// Defaults are the server's defaults for documents. The store has the same.
 	Defaults job.Defaults
 	// Now is the clock of this machine, which makes ids and measures waiting. Due times go
@@ -149,11 +151,14 @@ func New(c Config) (*Service, error) {
 	if c.Secrets == nil {
 		c.Secrets = &secret.Keeper{Store: c.Store, Ring: &secret.Ring{Now: c.Now}, Getenv: func(string) string { return "" }, Now: c.Now}
 	}
+	if c.Kept == nil {
+		c.Kept = func() store.Retention { return store.Retention{} }
+	}
 	s := &shared{now: c.Now, log: c.Log, planner: c.Planner}
 	rules := &rulebook{store: c.Store, defaults: c.Defaults, secrets: c.Secrets}
 	streams := &places{tokens: c.Tokens, people: c.People}
 	jobs := &Jobs{shared: s, rules: rules, store: c.Store, revisions: c.Store}
-	runs := &Runs{shared: s, jobs: jobs, rules: rules, store: c.Store}
+	runs := &Runs{shared: s, jobs: jobs, rules: rules, store: c.Store, kept: c.Kept}
 	var outputs outputStore = c.Store
 	if c.LiveLogs != nil {
 		outputs = &liveOutput{c.Store, c.LiveLogs}

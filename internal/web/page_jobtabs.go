@@ -165,12 +165,15 @@ type scheduleView struct {
 	Reason     string
 	Month      []calendarDay
 	MonthName  string
-	Weekdays   []string
-	From, To   string
-	Backfill   *client.Backfill
-	Rows       []backfillRow
-	Beside     []dueRow // other jobs that start in the minute of the next run
-	BesideMore bool
+	// MonthBefore and MonthAfter are the addresses of the months beside it, "" for none.
+	MonthBefore, MonthAfter string
+	IsLater                 bool // an occurrence is due later than it is scheduled
+	Weekdays                []string
+	From, To                string
+	Backfill                *client.Backfill
+	Rows                    []backfillRow
+	Beside                  []dueRow // other jobs that start in the minute of the next run
+	BesideMore              bool
 }
 
 type scheduleRow struct {
@@ -194,10 +197,13 @@ type backfillRow struct {
 }
 
 // scheduleRows is how many occurrences the page lists, and monthRows how many are looked at for
-// its calendar: one each minute of a month is too many, and its days say so.
+// its calendar, one each five minutes: of more a month has too many, and its days say so.
+// monthsAhead is how far the calendar can be turned.
 const (
 	scheduleRows = 20
-	monthRows    = 200
+	monthRows    = 31 * 24 * 12
+	monthsAhead  = 24
+	monthForm    = "2006-01"
 	// besideRows is how many jobs that start in the same minute it lists.
 	besideRows = 8
 )
@@ -230,7 +236,7 @@ func (s *site) showSchedule(p *page, status int, backfill *client.Backfill) erro
 		o := &list.Items[i]
 		row := scheduleRow{In: p.relative(o.Scheduled), Own: p.exactly(o.Scheduled.In(zone)), UTC: o.Scheduled.UTC().Format("15:04:05"), JobsOwn: p.exactly(o.Scheduled)}
 		if late := o.Due.Sub(o.Scheduled); late > 0 {
-			row.Due = "+" + p.took(late)
+			row.Due, v.IsLater = "+"+p.took(late), true
 		}
 		v.Upcoming = append(v.Upcoming, row)
 	}
@@ -243,7 +249,9 @@ func (s *site) showSchedule(p *page, status int, backfill *client.Backfill) erro
 	if err := s.beside(p, &v, list.Items); err != nil {
 		return err
 	}
-	v.calendar(p, list.Items)
+	if err := s.calendar(p, &v, list.Items); err != nil {
+		return err
+	}
 	v.From, v.To = p.now.AddDate(0, 0, -1).Format("2006-01-02T15:04"), p.now.Format("2006-01-02T15:04")
 	if backfill != nil {
 		v.From, v.To = p.r.PostForm.Get("from"), p.r.PostForm.Get("to")
@@ -286,42 +294,67 @@ func (s *site) beside(p *page, v *scheduleView, items []client.Occurrence) error
 	return nil
 }
 
-// calendar fills in the days of the month with how often the job falls due.
-func (v *scheduleView) calendar(p *page, items []client.Occurrence) {
+// calendar fills in the days of a month, this one or a later one, with when or how often the job falls
+// due. items are those from now on.
+func (s *site) calendar(p *page, v *scheduleView, items []client.Occurrence) error {
 	for _, day := range []string{"Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"} {
 		v.Weekdays = append(v.Weekdays, p.T("weekday."+day))
 	}
-	first := time.Date(p.now.Year(), p.now.Month(), 1, 0, 0, 0, 0, p.zone)
+	this := time.Date(p.now.Year(), p.now.Month(), 1, 0, 0, 0, 0, p.zone)
+	first := this
+	if t, err := time.ParseInLocation(monthForm, p.query("month"), p.zone); err == nil && t.After(this) && !t.After(this.AddDate(0, monthsAhead, 0)) {
+		first = t
+		if len(items) == monthRows && v.job.Schedule.MaxRuns == 0 { // the number of runs is counted from now on
+			list, err := s.Service.Jobs.Next(p.ctx(), p.who, p.namedJob(), t.Add(-time.Nanosecond), monthRows)
+			if err != nil {
+				return err
+			}
+			items = list.Items
+		}
+	}
 	month := first.Month().String()
 	if p.lang == i18n.Chinese {
 		month = fmt.Sprint(int(first.Month()), "月")
 	}
 	v.MonthName = p.T("month", "year", first.Year(), "name", month)
-	counts := map[int]int{}
-	var last time.Time
+	switch {
+	case first.After(this.AddDate(0, 1, 0)):
+		v.MonthBefore = p.with("month", first.AddDate(0, -1, 0).Format(monthForm))
+	case first.After(this):
+		v.MonthBefore = p.with("month", "")
+	}
+	if next := first.AddDate(0, 1, 0); !next.After(this.AddDate(0, monthsAhead, 0)) {
+		v.MonthAfter = p.with("month", next.Format(monthForm))
+	}
+	days := map[int][]time.Time{}
+	known := first.AddDate(0, 1, 0) // up to where all occurrences are known
+	if len(items) == monthRows {
+		known = items[monthRows-1].Scheduled
+	}
 	for _, o := range items {
 		if t := o.Scheduled.In(p.zone); t.Month() == first.Month() && t.Year() == first.Year() {
-			counts[t.Day()]++
+			days[t.Day()] = append(days[t.Day()], t)
 		}
-		last = o.Scheduled
 	}
 	for range (int(first.Weekday()) + 6) % 7 {
 		v.Month = append(v.Month, calendarDay{Class: "out"})
 	}
 	for day := first; day.Month() == first.Month(); day = day.AddDate(0, 0, 1) {
 		c := calendarDay{Day: day.Day(), Class: "off"}
-		n := counts[day.Day()]
-		switch {
-		case n > 0:
-			c.Class, c.Text = "on", fmt.Sprintf("%d×", n)
-		case len(items) == monthRows && day.After(last):
+		switch times := days[day.Day()]; {
+		case known.Before(day.AddDate(0, 0, 1)):
 			c.Class, c.Text = "on", "…"
+		case len(times) == 1:
+			c.Class, c.Text = "on", times[0].Format("15:04")
+		case len(times) > 1:
+			c.Class, c.Text = "on", fmt.Sprintf("%d×", len(times))
 		}
-		if day.Day() == p.now.Day() {
+		if first.Equal(this) && day.Day() == p.now.Day() {
 			c.Class += " today"
 		}
 		v.Month = append(v.Month, c)
 	}
+	return nil
 }
 
 // backfill shows the times that a backfill would run, or makes the runs.

@@ -94,7 +94,7 @@ func (s *site) overview(p *page) error {
 			return s.firstStart(p, l)
 		}
 	}
-	v := overviewView{Layout: l, Now: p.T("weekday."+p.now.Format("Mon")) + " " + p.date(p.now) + ", " + p.now.Format("15:04")}
+	v := overviewView{Layout: l, Now: p.dated(p.now) + ", " + p.now.Format("15:04")}
 	list, recent, err := s.attention(p, l.Namespace)
 	if err != nil {
 		return err

@@ -99,7 +99,7 @@ func (s *site) run(p *page) error {
 		Layout: l, Run: r, ID: id.String(), Short: id.String()[:8] + "…" + id.String()[22:], Namespace: namespace, Name: name, JobAddress: "/jobs/" + r.Job,
 		State: p.runState(&r), Scheduled: p.at(r.Scheduled), Node: r.Node, Reason: p.reason(r.Reason), Active: r.State != job.StateDone,
 	}
-	v.Scheduled.Text = p.T("weekday."+r.Scheduled.In(p.zone).Format("Mon")) + " " + p.date(r.Scheduled) + ", " + r.Scheduled.In(p.zone).Format("15:04:05")
+	v.Scheduled.Text = p.dated(r.Scheduled) + ", " + r.Scheduled.In(p.zone).Format("15:04:05")
 	l.CanRun = p.mayIn(service.Operate, namespace)
 	v.CanCancel = v.Active && l.CanRun
 	v.Word = p.stateWord(&r, v.State.Text)
@@ -116,14 +116,16 @@ func (s *site) run(p *page) error {
 	if v.Active && r.CancelBy != "" {
 		v.Cancelling = p.T("run.cancelling", "who", r.CancelBy)
 	}
-	v.Phases = p.phases(&r)
+	v.More = strings.TrimSpace(v.More + " " + p.urgency(s.frame(p.ctx(), p.who, frameFor).attention, r.ID))
+	var usual time.Duration
+	if v.Neighbours, usual, err = s.neighbours(p, &r); err != nil {
+		return err
+	}
+	v.Phases = p.phases(&r, usual)
 	v.Attempts, v.AttemptsText = p.attempts(&r)
-	v.Facts = p.runFacts(&r)
+	v.Facts = p.runFacts(&r, usual)
 	for _, key := range slices.Sorted(maps.Keys(r.Params)) {
 		v.Params = append(v.Params, param{Name: key, Value: r.Params[key]})
-	}
-	if v.Neighbours, err = s.neighbours(p, &r); err != nil {
-		return err
 	}
 	if err := s.outputOf(p, &r, &v); err != nil {
 		return err
@@ -144,6 +146,20 @@ func (s *site) run(p *page) error {
 	return p.show("run", v)
 }
 
+// urgency says why a run needs a person, where its own reason does not say so.
+func (p *page) urgency(list []client.Attention, id job.ID) string {
+	for i := range list {
+		switch a := &list[i]; {
+		case a.Run != id:
+		case a.Kind == client.AttentionSlow:
+			return p.need(a).Text
+		case a.Kind == client.AttentionFailing && a.Count > 1:
+			return p.T("run.in_row", "n", a.Count, "when", p.day(a.Since, "15:04"))
+		}
+	}
+	return ""
+}
+
 // stateWord is how a run is in a few words.
 func (p *page) stateWord(r *client.Run, word string) string {
 	switch {
@@ -159,8 +175,9 @@ func (p *page) stateWord(r *client.Run, word string) string {
 	return word
 }
 
-// phases are the steps in the life of a run.
-func (p *page) phases(r *client.Run) []phase {
+// phases are the steps in the life of a run; usual is how long runs of its job take, 0 where that is
+// not known.
+func (p *page) phases(r *client.Run, usual time.Duration) []phase {
 	exact := func(t time.Time) string { return p.day(t, "15:04:05.000") }
 	due := phase{Name: p.T("run.due"), When: exact(r.Due), Text: p.T("kind." + string(r.Kind))}
 	if r.Due.IsZero() || r.Scheduled.Before(r.Due) && (r.Attempt > 1 || r.State == job.StateDone) {
@@ -170,7 +187,9 @@ func (p *page) phases(r *client.Run) []phase {
 	if !r.Planned.IsZero() && r.Kind != job.RunByHand {
 		list = append(list, phase{Name: p.T("run.planned"), When: exact(r.Planned), Text: p.T("run.before_due", "d", p.took(max(r.Scheduled.Sub(r.Planned), 0)))})
 	}
-	list = append(list, due)
+	if r.Started.IsZero() || !r.Started.Before(r.Scheduled) { // a run that was reported later was not due
+		list = append(list, due)
+	}
 	switch {
 	case r.Started.IsZero() && r.State == job.StateDone:
 		return append(list, phase{Class: classOf(r), Name: p.outcome(r.Outcome).Text, When: exact(r.Ended), Text: p.T("run.never_started")})
@@ -181,15 +200,21 @@ func (p *page) phases(r *client.Run) []phase {
 		}
 		return append(list, phase{Class: "now", Name: word, When: p.distance(r.Due), Text: p.reason(r.Reason)}, phase{Class: "todo", Name: p.T("run.ends")})
 	}
-	if ahead := r.Due.Sub(r.Claimed); !r.Claimed.IsZero() && r.Attempt <= 1 && ahead >= time.Millisecond {
+	if ahead := r.Due.Sub(r.Claimed); len(list) > 0 && !r.Claimed.IsZero() && r.Attempt <= 1 && ahead >= time.Millisecond {
 		claimed := phase{Name: p.T("run.claimed"), When: exact(r.Claimed), Text: p.T("run.before_due", "d", p.took(ahead))}
 		list = slices.Insert(list, len(list)-1, claimed)
 	}
-	started := phase{Name: p.T("run.started"), When: exact(r.Started), Text: p.T("run.after_due", "d", p.took(max(r.Started.Sub(r.Scheduled), 0)))}
+	started := phase{Name: p.T("run.started"), When: exact(r.Started)}
+	if late := r.Started.Sub(r.Scheduled); late >= 0 {
+		started.Text = p.T("run.after_due", "d", p.took(late))
+	}
 	if r.State == job.StateRunning {
 		running := phase{Class: "now part", Name: p.T("state.running"), When: p.coarse(p.now.Sub(r.Started))}
 		if r.Node != "" { // that of a flow runs on none
 			running.Text = p.T("run.on", "node", r.Node)
+		}
+		if usual > 0 {
+			running.Text = strings.TrimPrefix(running.Text+", "+p.T("timeline.usual", "d", p.took(usual)), ", ")
 		}
 		return append(list, started, running, phase{Class: "todo", Name: p.T("run.ends")})
 	}
@@ -240,8 +265,11 @@ func (p *page) attempts(r *client.Run) (template.HTML, string) {
 }
 
 // runFacts are what there is to know about a run beside its outcome.
-func (p *page) runFacts(r *client.Run) []fact {
+func (p *page) runFacts(r *client.Run, usual time.Duration) []fact {
 	list := []fact{{Name: p.T("run.made_by"), Value: p.T("kind." + string(r.Kind))}}
+	if usual > 0 {
+		list = append(list, fact{Name: p.T("run.usual"), Value: p.took(usual)})
+	}
 	if !r.RetryOf.IsZero() {
 		list = append(list, fact{Name: p.T("run.retry_of"), Value: r.RetryOf.String()[:12] + "…", Link: "/runs/" + r.RetryOf.String(), Mono: true})
 	}
@@ -275,8 +303,8 @@ func (p *page) runFacts(r *client.Run) []fact {
 	return append(list, fact{Name: "id", Value: r.ID.String(), Mono: true})
 }
 
-// neighbours are the runs of the job around this one.
-func (s *site) neighbours(p *page, r *client.Run) ([]neighbour, error) {
+// neighbours are the runs of the job around this one, and how long they usually take.
+func (s *site) neighbours(p *page, r *client.Run) ([]neighbour, time.Duration, error) {
 	var runs []client.Run
 	uid := r.JobUID.String()
 	for i, q := range []client.RunQuery{
@@ -289,7 +317,7 @@ func (s *site) neighbours(p *page, r *client.Run) ([]neighbour, error) {
 		}
 		page, err := s.Service.Runs.List(p.ctx(), p.who, q)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		for _, run := range page.Items {
 			if run.Step == r.Step && (run.Key != r.Key || run.ID == r.ID) && !slices.ContainsFunc(runs, func(other client.Run) bool { return other.ID == run.ID }) {
@@ -300,7 +328,7 @@ func (s *site) neighbours(p *page, r *client.Run) ([]neighbour, error) {
 	slices.SortStableFunc(runs, func(a, b client.Run) int { return b.Scheduled.Compare(a.Scheduled) })
 	at := slices.IndexFunc(runs, func(other client.Run) bool { return other.ID == r.ID })
 	if at < 0 {
-		return nil, nil
+		return nil, 0, nil
 	}
 	from := max(0, at-2)
 	var list []neighbour
@@ -315,7 +343,7 @@ func (s *site) neighbours(p *page, r *client.Run) ([]neighbour, error) {
 		}
 		list = append(list, n)
 	}
-	return list, nil
+	return list, p.usual(runs), nil
 }
 
 // outputOf reads the end of the output, for pages without script.

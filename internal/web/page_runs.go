@@ -2,6 +2,7 @@ package web
 
 import (
 	"html/template"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -24,6 +25,8 @@ type runsView struct {
 	Nodes       []choice
 	Chart       template.HTML
 	ChartTitle  string
+	From, To    int64 // of the chart, in milliseconds since 1970
+	Step        int64 // of its columns, in milliseconds
 	Rows        []runRow
 	Older       string
 	Filtered    bool
@@ -56,6 +59,12 @@ type runRow struct {
 // runsPage is how many runs a page has.
 const runsPage = 100
 
+// histogramSteps are what a column of the histogram may count, so that there are histogramColumns at
+// most; longer spans have multiples of the last.
+var histogramSteps = []time.Duration{time.Minute, 5 * time.Minute, 10 * time.Minute, 30 * time.Minute, time.Hour, 3 * time.Hour, 12 * time.Hour}
+
+const histogramColumns = 120
+
 // runRanges are the spans that a list of runs can be limited to.
 var runRanges = []struct {
 	name string
@@ -65,6 +74,10 @@ var runRanges = []struct {
 func (s *site) runs(p *page) error {
 	l := p.layout("runs.title", "runs")
 	v := runsView{Layout: l, Text: p.query("q"), Job: p.query("job")}
+	if id, err := job.ParseID(v.Text); err == nil {
+		http.Redirect(p.w, p.r, "/runs/"+id.String(), http.StatusSeeOther)
+		return nil
+	}
 	q := client.RunQuery{Namespace: l.Namespace, Job: v.Job, Text: v.Text, PageSize: runsPage, PageToken: p.query("page")}
 	if q.Job != "" {
 		q.Namespace = ""
@@ -156,8 +169,13 @@ func (s *site) histogram(p *page, v *runsView, q client.RunQuery) error {
 	if from.IsZero() {
 		from = to.Add(-8 * time.Hour)
 	}
-	step := 5 * time.Minute
-	for to.Sub(from)/step > 120 {
+	step := histogramSteps[0]
+	for _, longer := range histogramSteps {
+		if to.Sub(from)/step > histogramColumns {
+			step = longer
+		}
+	}
+	for to.Sub(from)/step > histogramColumns {
 		step *= 2
 	}
 	stats, err := s.Service.Stats.Over(p.ctx(), p.who, client.StatsQuery{Namespace: q.Namespace, Job: q.Job, From: from, To: to, Step: step})
@@ -165,7 +183,8 @@ func (s *site) histogram(p *page, v *runsView, q client.RunQuery) error {
 		return err
 	}
 	first := from.Truncate(step)
-	columns := make([]draw.Column, to.Sub(first)/step+1)
+	columns := make([]draw.Column, (to.Sub(first)+step-1)/step)
+	v.From, v.To, v.Step = first.UnixMilli(), first.Add(time.Duration(len(columns))*step).UnixMilli(), step.Milliseconds()
 	for i := range columns {
 		at := first.Add(time.Duration(i) * step)
 		columns[i].Title = p.day(at, "15:04")

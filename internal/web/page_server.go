@@ -256,7 +256,7 @@ func (p *page) dayName(t time.Time) string {
 	case 1:
 		return p.T("yesterday")
 	}
-	return p.T("weekday."+t.Format("Mon")) + " " + p.date(t)
+	return p.dated(t)
 }
 
 // action says what was done.

@@ -28,18 +28,22 @@ type timelineView struct {
 	WeekDone template.HTML
 	Hour     template.HTML // the day to come, by the minutes of the hour
 	From, To int64         // of the picture, in milliseconds since 1970
-	Quietest string
-	Minute   When // of which the jobs are listed
-	Due      []dueRow
-	Earlier  string
-	Later    string
-	Now      string
-	IsMoved  bool // the page is not about now
-	Per      string
-	Lane     []tab // what lanes can be of
+	// Left and Right are how far its axis is from its edges.
+	Left, Right int
+	Quietest    string
+	Minute      When // of which the jobs are listed
+	Due         []dueRow
+	Earlier     string
+	Later       string
+	Now         string
+	IsMoved     bool // the page is not about now
+	Per         string
+	Lane        []tab // what lanes can be of
 	// Measures are what the week can show, and the titles of its pictures.
 	Measures              []tab
 	AheadTitle, DoneTitle string
+	AheadMost, DoneMost   string // what the darkest shade means
+	HourMost              string
 	Gains                 []gainRow
 }
 
@@ -129,24 +133,31 @@ func (s *site) timelineDay(p *page, v *timelineView) error {
 	if t, err := time.Parse(time.RFC3339, p.query("at")); err == nil && t.Sub(p.now).Abs() < timelineFar {
 		middle = t
 	}
-	from, to := middle.Add(-shown.span/2), middle.Add(shown.span/2)
-	v.Range = p.T("run.from_to", "from", p.day(from, "15:04"), "to", p.day(to, "15:04"))
+	from := middle.Add(-shown.span / 2).Truncate(shown.step) // where a column begins
+	to := from.Add(shown.span)
+	moment := func(t time.Time) string { return p.dated(t) + " " + t.In(p.zone).Format("15:04") }
+	v.Range = p.T("run.from_to", "from", moment(from), "to", moment(to))
 	around := func(t time.Time) string { return p.with("at", t.UTC().Format(time.RFC3339)) }
 	v.Earlier, v.Later, v.IsMoved = around(middle.Add(-shown.span/2)), around(middle.Add(shown.span/2)), !middle.Equal(p.now)
 	v.From, v.To = from.UnixMilli(), to.UnixMilli()
 	v.Now, v.Per = p.with("at", ""), p.T("timeline.per", "d", p.took(shown.step))
 	var stats client.Stats
-	if first := from.Truncate(shown.step); first.Before(p.now) {
+	if from.Before(p.now) {
 		var err error
-		if stats, err = s.Service.Stats.Over(p.ctx(), p.who, client.StatsQuery{Namespace: v.Namespace, From: first, To: earlier(to, p.now), Step: shown.step}); err != nil {
+		if stats, err = s.Service.Stats.Over(p.ctx(), p.who, client.StatsQuery{Namespace: v.Namespace, From: from, To: earlier(to, p.now), Step: shown.step}); err != nil {
 			return err
 		}
 	}
-	columns, now, err := s.columns(p, stats, from, to, shown.step, 18)
+	columns, _, err := s.columns(p, stats, from, to, shown.step, 18)
 	if err != nil {
 		return err
 	}
-	v.Heat = picture(draw.Columns(p.T("timeline.starts", "d", p.took(shown.step)), columns, now, p.T("now")+" "+p.now.Format("15:04"), whole, 90))
+	now := -1.0
+	if p.now.After(from) && p.now.Before(to) {
+		now = p.now.Sub(from).Seconds() / shown.step.Seconds()
+	}
+	v.Left, v.Right = draw.LanesLeft, draw.LanesRight
+	v.Heat = picture(draw.ColumnsOverLanes(p.T("timeline.starts", "d", p.took(shown.step)), columns, now, p.T("now")+" "+p.now.Format("15:04"), 90))
 	load, err := s.Service.Load.Ahead(p.ctx(), p.who, client.LoadQuery{Namespace: v.Namespace, From: p.now, To: p.now.Add(24 * time.Hour), Step: time.Minute})
 	if err != nil {
 		return err
@@ -295,15 +306,26 @@ type week struct {
 	zone  *time.Location
 	cells [][]float64
 	names []string
+	links []string // to the days
 }
 
 func (p *page) week(first time.Time) week {
 	w := week{first: midnight(first), zone: p.zone}
 	for i := range 7 {
+		day := first.AddDate(0, 0, i)
 		w.cells = append(w.cells, make([]float64, quarters))
-		w.names = append(w.names, p.T("weekday."+first.AddDate(0, 0, i).Format("Mon")))
+		w.names = append(w.names, p.T("weekday."+day.Format("Mon"))+day.Format(" 2"))
+		w.links = append(w.links, p.with("view", "", "of", "", "minute", "", "at", day.Add(12*time.Hour).UTC().Format(time.RFC3339)))
 	}
 	return w
+}
+
+// most is the highest count.
+func (w *week) most() (most float64) {
+	for _, day := range w.cells {
+		most = max(most, slices.Max(day))
+	}
+	return most
 }
 
 // add adds to the quarter of a moment.
@@ -319,7 +341,7 @@ func (w *week) draw(label string, text func(float64) string, today int, now time
 	title := func(i, j int) string {
 		return fmt.Sprintf("%s %02d:%02d: %s", w.names[i], j/4, j%4*15, text(w.cells[i][j]))
 	}
-	return picture(draw.Heat(label, w.names, w.cells, title, hourTicks(), [2]int{today, now.Hour()*4 + now.Minute()/15}))
+	return picture(draw.LinkedHeat(label, w.names, w.links, w.cells, title, hourTicks(), [2]int{today, now.Hour()*4 + now.Minute()/15}))
 }
 
 // timelineWeek draws the week to come and the past one by quarters of an hour, and the minutes of
@@ -365,12 +387,12 @@ func (s *site) timelineWeek(p *page, v *timelineView) error {
 		weekFailures: func(n float64) string { return p.T("timeline.failures", "n", int(n)) },
 	}[of]
 	v.AheadTitle, v.DoneTitle = p.T("timeline.week_ahead."+of), p.T("timeline.week_past."+of)
-	v.WeekDone = done.draw(v.DoneTitle, text, 6, p.now)
+	v.WeekDone, v.DoneMost = done.draw(v.DoneTitle, text, 6, p.now), p.T("timeline.more", "n", text(done.most()))
 	if of == weekStarts {
 		text = func(n float64) string { return p.T("timeline.planned", "n", int(n)) }
 	}
 	if of != weekFailures {
-		v.Week = ahead.draw(v.AheadTitle, text, 0, p.now)
+		v.Week, v.AheadMost = ahead.draw(v.AheadTitle, text, 0, p.now), p.T("timeline.more", "n", text(ahead.most()))
 	}
 	v.quietest(p, byHour)
 	day, err := s.Service.Load.Ahead(p.ctx(), p.who, client.LoadQuery{Namespace: v.Namespace, From: p.now, To: p.now.Add(24 * time.Hour), Step: time.Minute})
@@ -385,15 +407,22 @@ func (s *site) timelineWeek(p *page, v *timelineView) error {
 		}
 		minutes[at].Parts[0].Value += float64(starts)
 	}
+	all, most, fullest := 0, 0, 0
 	for i := range minutes {
 		sum := 0.0
 		for _, part := range minutes[i].Parts {
 			sum += part.Value
 		}
+		if all += int(sum); int(sum) > most {
+			most, fullest = int(sum), i
+		}
 		minutes[i].Title = fmt.Sprintf(":%02d: %s", i, p.T("timeline.planned", "n", int(sum)))
 		if i%5 == 0 {
 			minutes[i].Tick = fmt.Sprintf(":%02d", i)
 		}
+	}
+	if all > 0 {
+		v.HourMost = p.T("timeline.minute_share", "percent", percent(most, all), "minute", fmt.Sprintf(":%02d", fullest))
 	}
 	v.Hour = picture(draw.Columns(p.T("timeline.hour"), minutes, -1, "", whole, 90))
 	v.gains(p, day)

@@ -95,6 +95,11 @@ func (p *page) date(t time.Time) string {
 	return t.Format("2 Jan 2006")
 }
 
+// dated writes a day with its name.
+func (p *page) dated(t time.Time) string {
+	return p.T("weekday."+t.In(p.zone).Format("Mon")) + " " + p.date(t)
+}
+
 // full says a moment in the zone of the reader and in UTC.
 func (p *page) full(t time.Time) string {
 	own := t.In(p.zone).Format("2006-01-02 15:04:05.000 ") + p.zone.String()

@@ -285,7 +285,7 @@ func (s *site) fail(p *page, err error) {
 		s.Log.Warn("the store could not be reached for a page", "error", errors.Unwrap(e), "actor", p.who.Name)
 	}
 	layout := p.bareLayout("error.title", "")
-	v := errorView{Layout: layout, Status: status, Detail: p.problem(e.Detail), Hint: p.problem(e.Hint)}
+	v := errorView{Layout: layout, Status: status, Detail: p.problem(e.Detail), Hint: p.problem(p.lang.Hint(e.Hint))}
 	for _, f := range e.Errors {
 		f.Detail, f.Hint = p.problem(f.Detail), p.problem(f.Hint)
 		v.Errors = append(v.Errors, f)

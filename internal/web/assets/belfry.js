@@ -71,8 +71,7 @@ if (document.body.dataset.login !== undefined) {
   if (saved) import("./views.js").then(m => m.views(saved));
   const charts = document.querySelectorAll(".panel > .body > svg.viz");
   if (charts.length) import("./table.js").then(m => m.tables(charts));
-  const heat = document.querySelector("[data-zoom]");
-  if (heat) import("./zoom.js").then(m => m.zoom(heat));
+  for (const chart of document.querySelectorAll("[data-zoom]")) import("./zoom.js").then(m => m.zoom(chart));
   const output = document.querySelector("[data-output]");
   if (output) import("./output.js").then(m => m.output(output));
   if (document.querySelector("[data-edit]")) import("./edit.js").then(m => m.edit());

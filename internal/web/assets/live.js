@@ -149,6 +149,7 @@ function swap(part, fresh) {
     if (is && is.dataset.shown === was.dataset.shown) is.open = was.open;
   }
   part.hidden = fresh.hidden;
+  Object.assign(part.dataset, fresh.dataset);
   part.replaceChildren(...document.importNode(fresh, true).childNodes);
   part.scrollLeft = left;
   if (known.size) for (const row of part.querySelectorAll("tr[id]")) if (!known.has(row.id)) row.classList.add("new-row");
