@@ -349,9 +349,10 @@ type Tick struct {
 
 const (
 	lanesWide = 1080
-	// LanesLeft and LanesRight are how far the axis of lanes is from the edges of a drawing that is
-	// lanesWide: their names stand on the left.
-	LanesLeft  = 190
+	// LanesLeft is how far the axis of lanes is from the left of a drawing that is lanesWide: their
+	// names stand there.
+	LanesLeft = 190
+	// LanesRight is how far it is from the right.
 	LanesRight = 8
 )
 
