@@ -303,7 +303,7 @@ func (s *Jobs) failures(of scope, q store.HistoryQuery) *failureSearch {
 // the beginning of the time span.
 func (f *failureSearch) next(ctx context.Context, most int, search time.Duration) ([]job.ID, error) {
 	began, known := f.s.now(), len(f.found)
-	for {
+	for most > 0 && !f.over {
 		f.q.Except = f.found
 		records, next, err := f.of.attempts(ctx, f.s.store, f.q)
 		if err != nil {
@@ -327,6 +327,7 @@ func (f *failureSearch) next(ctx context.Context, most int, search time.Duration
 			return f.found[known:], nil
 		}
 	}
+	return nil, nil
 }
 
 // failures returns the failures of a job since it last succeeded, the latest first.

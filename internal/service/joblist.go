@@ -178,8 +178,8 @@ func (s *Jobs) isDue(j *store.Job, at, before time.Time) bool {
 // failurePlace is the end of a page of jobs by their last failure: after so many that failed, or
 // after a name.
 type failurePlace struct {
-	// At is when the first page was made, and Since how far back failures were found for it: what
-	// fails later does not change the order.
+	// At is when the first page was made, and Since how far back failures were found before the rest
+	// began: what fails later does not change the order.
 	At     time.Time `json:"at"`
 	Since  time.Time `json:"since,omitzero"`
 	Failed int       `json:"failed,omitempty"`
@@ -193,20 +193,20 @@ const failedOrderMax = 500
 // jobsByFailure returns a page of jobs that failed, the latest first, and then of the others by
 // name.
 func (s *Jobs) jobsByFailure(ctx context.Context, of scope, q store.JobQuery, place failurePlace, n int) (page []*store.Job, token string, err error) {
-	search := failedTime
-	if !place.Since.IsZero() {
-		search = 0
-	}
 	found := s.failures(of, store.HistoryQuery{From: place.Since, To: place.At})
-	uids, err := found.next(ctx, failedOrderMax, search)
-	if err != nil {
+	// What earlier pages have listed is found again, however long that takes.
+	if _, err := found.next(ctx, place.Failed, 0); err != nil {
 		return nil, "", err
 	}
-	place.Since = found.since
-	for !place.Rest && len(page) < n {
-		some := uids[min(place.Failed, len(uids)):]
-		some = some[:min(len(some), n-len(page))]
+	for began := s.now(); !place.Rest && len(page) < n; {
+		var some []job.ID
+		if left := failedTime - s.now().Sub(began); left > 0 {
+			if some, err = found.next(ctx, min(n-len(page), failedOrderMax-place.Failed), left); err != nil {
+				return nil, "", err
+			}
+		}
 		if place.Rest = len(some) == 0; place.Rest {
+			place.Since = found.since
 			break
 		}
 		place.Failed += len(some)
@@ -227,7 +227,7 @@ func (s *Jobs) jobsByFailure(ctx context.Context, of scope, q store.JobQuery, pl
 			return nil, "", err
 		}
 		for _, j := range jobs {
-			if !slices.Contains(uids, j.Definition.UID) {
+			if !slices.Contains(found.found, j.Definition.UID) {
 				page = append(page, j)
 			}
 		}
