@@ -31,11 +31,14 @@ func isMarked(c Class) bool { return c == Fail || c == Time || c == Missed || c 
 // svg writes the elements of one picture.
 type svg struct{ strings.Builder }
 
+// linkedHeat is the class of a heat map whose rows are links.
+const linkedHeat = "viz heat days"
+
 // open begins a picture. A chart is a group, since it may have links, and others are an image.
 func open(class, label string, y, w, h float64) *svg {
 	s := &svg{}
 	role := "img"
-	if class == "viz" {
+	if class == "viz" || class == linkedHeat {
 		role = "group"
 	}
 	fmt.Fprintf(s, `<svg class="%s" viewBox="0 %s %s %s" role="%s" aria-label="%s">`, class, n(y), n(w), n(h), role, html.EscapeString(label))
@@ -435,7 +438,11 @@ func Heat(label string, names []string, cells [][]float64, titles func(row, colu
 func LinkedHeat(label string, names, links []string, cells [][]float64, titles func(row, column int) string, ticks []Tick, now [2]int) string {
 	const w, left, row = 1080.0, 62.0, 24.0
 	h := row * float64(len(cells))
-	s := open("viz heat", label, 0, w, h+24)
+	class := "viz heat"
+	if len(links) > 0 {
+		class = linkedHeat
+	}
+	s := open(class, label, 0, w, h+24)
 	top := 0.0
 	for _, line := range cells {
 		for _, v := range line {

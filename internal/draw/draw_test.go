@@ -4,6 +4,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -25,6 +26,8 @@ func pictures() map[string]string {
 		"lanes":   Lanes("l", []Lane{{Name: "a<b", Link: "/jobs/a", Spans: []Span{{From: 1, To: 0.5, Class: OK, Link: "/runs/1", Title: "run", Text: "t"}}}}, 10, []Tick{{At: 5, Text: "5"}}, 5, "now"),
 		"empty":   Lanes("l", nil, 0, nil, -1, ""),
 		"heat":    Heat("h", []string{"a"}, [][]float64{{0, 1, 5}}, func(int, int) string { return "<" }, []Tick{{At: 0.5, Text: "12"}}, [2]int{0, 1}),
+		"over":    ColumnsOverLanes("o", []Column{{Parts: []Part{{Next, 1}}, Title: "<1>"}}, 0.5, "now", 90),
+		"days":    LinkedHeat("d", []string{"<Mon>"}, []string{"/t?a&b"}, [][]float64{{1}}, func(int, int) string { return "&" }, nil, [2]int{-1, -1}),
 		"share":   Share(3, 8, Run),
 		"graph":   Graph("g", []Node{{Name: "<b>", Text: "&", Title: `"`, Icon: "/i?a&b", Link: "/r?a=1&b=2", Several: true}, {Layer: 2, Name: "任务的名字很长很长很长很长", Class: "ok"}}, []Edge{{From: 0, To: 1, Critical: true, Text: "<"}}),
 		"sketch":  Sketch("<", []Dot{{Class: OK}, {Layer: 1, Class: Fail}}, []Edge{{From: 0, To: 1}}),
@@ -104,5 +107,15 @@ func TestAnyCountIsSeenAndTheHighestIsTheDarkest(t *testing.T) {
 		if got := shade(c.v, c.top); got != c.want {
 			t.Errorf("%v of %v has shade %d, want %d", c.v, c.top, got, c.want)
 		}
+	}
+}
+
+func TestColumnsStandOverTheLanesOfTheSameTime(t *testing.T) {
+	now := regexp.MustCompile(`<line x1="([0-9.]+)" [^>]*class="now"`)
+	columns := ColumnsOverLanes("", make([]Column, 10), 2.5, "now", 90)
+	lanes := Lanes("", []Lane{{Name: "a"}}, 1000, nil, 250, "now")
+	above, below := now.FindStringSubmatch(columns), now.FindStringSubmatch(lanes)
+	if above == nil || below == nil || above[1] != below[1] {
+		t.Errorf("now is at %q in the columns and at %q in the lanes", above, below)
 	}
 }

@@ -5,7 +5,9 @@ package web
 import (
 	"fmt"
 	"testing"
+	"time"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 )
 
@@ -162,4 +164,93 @@ func TestAChartIsThereAsATable(t *testing.T) {
 	}
 	b.do(chromedp.Evaluate(button+`.click()`, nil))
 	b.until("no table", `document.querySelector(".marks") === null`)
+}
+
+// A menu that is wider than its button stays on the screen of a phone.
+func TestMenusFitOnAPhone(t *testing.T) {
+	t.Parallel()
+	pages(t)
+	ids, err := fill()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newTab(t)
+	b.width(390)
+	for _, path := range []string{"/", "/jobs", "/runs", "/jobs/shop/price-import", "/jobs/shop/price-import/schedule", "/runs/" + ids["shop/price-import"], "/timeline"} {
+		b.open(path)
+		b.until("the page", `document.readyState === "complete" && document.documentElement.classList.contains("script")`)
+		for _, outside := range value[[]string](b, `[...document.querySelectorAll("details.menu")].filter(m => m.offsetParent).flatMap(m => {
+			m.open = true;
+			const box = m.querySelector(".pop").getBoundingClientRect(), wide = document.documentElement.scrollWidth;
+			m.open = false;
+			return box.left < 0 || box.right > 390 || wide > 390 ? [m.innerText + ": " + [box.left, box.right, wide]] : [];
+		})`) {
+			t.Errorf("%s: the menu %s is outside of the screen", path, outside)
+		}
+	}
+}
+
+// A drag over the histogram selects whole columns; a click selects one, also without script.
+func TestTheHistogramOfRunsSelectsWhatIsDraggedOver(t *testing.T) {
+	t.Parallel()
+	pages(t)
+	must(t, "job", "run", "ops/hostile")
+	b := newTab(t)
+	b.width(1440)
+	b.looks("light", "en")
+	b.open("/runs")
+	b.until("the histogram", `document.querySelector("#histogram svg a") !== null && document.readyState === "complete"`)
+	// The press and the release are those of a person who begins in the middle of the drawing and ends at its right edge.
+	b.until("the selection", `(() => {
+		if (new URLSearchParams(location.search).has("from")) return true;
+		const place = document.getElementById("histogram"), box = place.querySelector("svg").getBoundingClientRect(), y = box.top + 20;
+		const at = (kind, x) => new PointerEvent(kind, {bubbles: true, cancelable: true, clientX: x, clientY: y, button: 0, pointerType: "mouse"});
+		place.querySelector("svg").dispatchEvent(at("pointerdown", box.left + box.width / 2));
+		dispatchEvent(at("pointermove", box.right - 40));
+		dispatchEvent(at("pointerup", box.right + 40));
+		return false;
+	})()`)
+	from, to := value[string](b, `new URLSearchParams(location.search).get("from")`), value[string](b, `new URLSearchParams(location.search).get("to")`)
+	first, err := time.Parse(time.RFC3339, from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, err := time.Parse(time.RFC3339, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if span := last.Sub(first); span < 235*time.Minute || span > 245*time.Minute || !first.Truncate(5*time.Minute).Equal(first) || !last.Truncate(5*time.Minute).Equal(last) {
+		t.Errorf("half of 8 hours is from %s to %s", from, to)
+	}
+	b.until("the runs of the selection", `document.querySelector("#list tr[id]") !== null && document.getElementById("histogram").dataset.from !== undefined`)
+	one := value[string](b, `document.querySelector("#histogram svg a").getAttribute("href")`)
+	b.do(emulation.SetScriptExecutionDisabled(true))
+	b.open(one)
+	var text string
+	b.do(chromedp.Text("#list", &text, chromedp.ByQuery))
+	if text == "" {
+		t.Error("the link of a column leads to no list")
+	}
+	if list := b.complained(); len(list) > 0 {
+		t.Errorf("the pages complain: %q", list)
+	}
+}
+
+// The page of a schedule lists what else starts in the minute of the next run, and not the job itself.
+func TestAScheduleShowsWhoElseStartsThen(t *testing.T) {
+	t.Parallel()
+	pages(t)
+	for _, document := range []string{"name: one\nschedule: {cron: \"11 4 * * *\"}", "name: two\nschedule: {cron: \"11 4 * * *\"}", "name: three\nschedule: {cron: \"12 4 * * *\"}"} {
+		apply(t, "namespace: beside\n"+document+"\nrun: {shell: \"true\"}\n")
+	}
+	b := newTab(t)
+	b.looks("light", "en")
+	// The planner takes a new job a moment later, and the page is read again until it has.
+	until(t, "the other job", func() bool {
+		b.open("/jobs/beside/one/schedule")
+		return value[bool](b, `document.querySelector("#beside") !== null`)
+	})
+	if names := value[[]string](b, `[...document.querySelectorAll("#beside .name")].map(a => a.textContent)`); fmt.Sprint(names) != "[beside/two]" {
+		t.Errorf("beside/one starts with %v", names)
+	}
 }

@@ -355,6 +355,7 @@ policy: {timeout: 30s, retry: {attempts: 1, backoff: 100ms}}
 ---
 namespace: data
 name: warehouse-load-with-a-name-that-is-as-long-as-names-of-people-who-like-long-names
+labels: {a-label-with-a-name-of-a-department: and-a-value-that-is-long-as-well}
 schedule: {cron: "25 7 * * *"}
 run: {shell: "for i in 1 2 3; do echo line $i; done"}
 ---

@@ -71,6 +71,11 @@ if (document.body.dataset.login !== undefined) {
   if (saved) import("./views.js").then(m => m.views(saved));
   const charts = document.querySelectorAll(".panel > .body > svg.viz");
   if (charts.length) import("./table.js").then(m => m.tables(charts));
+  // A chart that is wider than the page begins with what is new.
+  for (const place of document.querySelectorAll(".scroll-x[data-latest]")) {
+    const now = place.querySelector("svg .now"), box = place.getBoundingClientRect();
+    place.scrollLeft = now ? now.getBoundingClientRect().left - box.left - box.width / 2 : place.scrollWidth;
+  }
   for (const chart of document.querySelectorAll("[data-zoom]")) import("./zoom.js").then(m => m.zoom(chart));
   const output = document.querySelector("[data-output]");
   if (output) import("./output.js").then(m => m.output(output));

@@ -143,7 +143,7 @@ function swap(part, fresh) {
     document.querySelector(".behind")?.remove();
   }
   const cursor = part.querySelector("tr.cursor")?.dataset.href;
-  const left = part.querySelector(".scroll-x")?.scrollLeft ?? part.scrollLeft;
+  const wide = () => part.querySelector(".scroll-x") ?? part, left = wide().scrollLeft;
   for (const was of part.querySelectorAll("details[id]")) {
     const is = fresh.querySelector("#" + CSS.escape(was.id));
     if (is && is.dataset.shown === was.dataset.shown) is.open = was.open;
@@ -151,7 +151,7 @@ function swap(part, fresh) {
   part.hidden = fresh.hidden;
   Object.assign(part.dataset, fresh.dataset);
   part.replaceChildren(...document.importNode(fresh, true).childNodes);
-  part.scrollLeft = left;
+  wide().scrollLeft = left;
   if (known.size) for (const row of part.querySelectorAll("tr[id]")) if (!known.has(row.id)) row.classList.add("new-row");
   if (cursor) part.querySelector(`tr[data-href="${CSS.escape(cursor)}"]`)?.classList.add("cursor");
 }
