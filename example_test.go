@@ -28,6 +28,8 @@ func running(s *belfry.Scheduler) (ctx context.Context, stop func()) {
 // eventually calls a function until it succeeds: a job that was just declared may not be in the
 // store yet.
 func eventually[T any](f func() (T, error)) T {
+	poll := time.NewTicker(time.Millisecond)
+	defer poll.Stop()
 	for {
 		value, err := f()
 		if !errors.Is(err, belfry.ErrNotFound) {
@@ -36,7 +38,7 @@ func eventually[T any](f func() (T, error)) T {
 			}
 			return value
 		}
-		time.Sleep(time.Millisecond)
+		<-poll.C
 	}
 }
 

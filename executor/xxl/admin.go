@@ -100,7 +100,7 @@ type Admin struct {
 	lateLogs lateLogs
 	live     liveLogs
 	failures failures
-	forwards forwards
+	forwards *forwards
 }
 
 // settings are Settings, prepared.
@@ -128,7 +128,7 @@ func New(c Config) (*Admin, error) {
 	a.keeper.init()
 	a.lateLogs.init()
 	a.live.init()
-	a.forwards.init()
+	a.forwards = newForwards(a.log)
 	if err := a.Set(c.Settings); err != nil {
 		return nil, err
 	}

@@ -5,8 +5,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/trouble"
@@ -17,6 +19,11 @@ const (
 	// forwardsMax is how many requests wait for the other admin. Registrations come again, so
 	// that the oldest may be dropped.
 	forwardsMax = 1000
+	// forwardsBytes is the size of these requests together: that of the largest four, or of
+	// 60 kB each.
+	forwardsBytes = 4 * bodyMax
+	// forwardsDropped is how often the log says that requests were dropped.
+	forwardsDropped = 10 * time.Second
 	// forwardTries is how often one is sent, and forwardRest the time between two tries, which
 	// doubles.
 	forwardTries = 5
@@ -30,22 +37,70 @@ type forward struct {
 	body         []byte
 }
 
-// forwards are requests that wait for the other admin.
-type forwards struct{ queue chan forward }
+// forwards are requests that wait for the other admin. Use newForwards.
+type forwards struct {
+	log  *slog.Logger
+	more chan struct{} // has room for one message: that something waits
 
-func (f *forwards) init() { f.queue = make(chan forward, forwardsMax) }
+	mu      sync.Mutex
+	queue   []forward // the oldest first
+	bytes   int       // of their bodies
+	dropped trouble.Limit
+}
 
-// add passes a request on, soon. When too many wait the oldest is dropped.
+func newForwards(log *slog.Logger) *forwards {
+	return &forwards{log: log, more: make(chan struct{}, 1), dropped: trouble.Limit{Every: forwardsDropped}}
+}
+
+// add passes a request on, soon. When too many wait, or too much, the oldest are dropped.
 func (f *forwards) add(one forward) {
-	for {
-		select {
-		case f.queue <- one:
-			return
-		default:
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.queue = append(f.queue, one)
+	f.bytes += len(one.body)
+	for len(f.queue) > forwardsMax || f.bytes > forwardsBytes {
+		oldest := f.pop()
+		if left, ok := f.dropped.Allow(time.Now()); ok {
+			f.log.Warn("dropped a request for the other admin: too many wait", "path", oldest.path, "bytes", len(oldest.body), "left_out", left)
 		}
+	}
+	f.signal()
+}
+
+// pop removes the oldest request. The queue is locked and not empty.
+func (f *forwards) pop() forward {
+	oldest := f.queue[0]
+	f.queue[0] = forward{}
+	f.queue = f.queue[1:]
+	f.bytes -= len(oldest.body)
+	return oldest
+}
+
+// signal wakes one of those that wait in next. The queue is locked.
+func (f *forwards) signal() {
+	select {
+	case f.more <- struct{}{}:
+	default:
+	}
+}
+
+// next waits for a request and takes it; ok is false when ctx has ended.
+func (f *forwards) next(ctx context.Context) (one forward, ok bool) {
+	for {
+		f.mu.Lock()
+		if len(f.queue) > 0 {
+			one = f.pop()
+			if len(f.queue) > 0 {
+				f.signal()
+			}
+			f.mu.Unlock()
+			return one, true
+		}
+		f.mu.Unlock()
 		select {
-		case <-f.queue:
-		default:
+		case <-ctx.Done():
+			return forward{}, false
+		case <-f.more:
 		}
 	}
 }
@@ -57,11 +112,8 @@ func (f *forwards) run(ctx context.Context, a *Admin) {
 	for range forwarders {
 		go func() {
 			defer func() { done <- struct{}{} }()
-			for {
-				select {
-				case <-ctx.Done():
-					return
-				case one := <-f.queue:
+			for ctx.Err() == nil {
+				if one, ok := f.next(ctx); ok {
 					failing.Saw(a.passOn(ctx, one))
 				}
 			}
