@@ -230,7 +230,7 @@ func (e *Executor) limit(p *prepared, spec *job.Shell, timeout time.Duration) {
 		}
 		if p.nice != 0 {
 			t.add(":")
-			prefix = []string{"nice", "-n", strconv.Itoa(p.nice)}
+			prefix = []string{"nice", "-n", strconv.Itoa(p.nice - e.spawners.baseNice)} // it adds to that of the node
 			p.nice = 0
 		}
 	}
