@@ -78,6 +78,8 @@ type Batch struct {
 	// poolStep is how many runs of a pool one step starts or ends that are not its own: 0 is
 	// store.MaxBatch.
 	poolStep int
+	// ownFlows are compiled definitions in JSON, kept from step to step.
+	ownFlows map[string]*Flow
 }
 
 // Changes is the data that a store writes after the decisions of a batch.
@@ -257,9 +259,9 @@ func (b *Batch) PoolStep(most int) { b.poolStep = most }
 // of Changes of the previous step may still be in use.
 func (b *Batch) Reset(now time.Time) {
 	if len(b.runs) > resetMax {
-		guarded, fleeting, poolStep := b.facts.guarded, b.fleeting, b.poolStep
+		guarded, fleeting, poolStep, ownFlows := b.facts.guarded, b.fleeting, b.poolStep, b.ownFlows
 		*b = *NewBatch(now, b.lookAhead, 0)
-		b.facts.guarded, b.fleeting, b.poolStep = guarded, fleeting, poolStep
+		b.facts.guarded, b.fleeting, b.poolStep, b.ownFlows = guarded, fleeting, poolStep, ownFlows
 		return
 	}
 	for _, m := range b.added {
@@ -281,7 +283,7 @@ func (b *Batch) Reset(now time.Time) {
 	clear(b.lists)
 	b.facts.reset()
 	*b = Batch{
-		facts: b.facts, fleeting: b.fleeting, poolStep: b.poolStep,
+		facts: b.facts, fleeting: b.fleeting, poolStep: b.poolStep, ownFlows: b.ownFlows,
 		now: now, lookAhead: b.lookAhead, jobs: b.jobs, runs: b.runs, bySlot: b.bySlot, byJob: b.byJob,
 		more: b.more, pools: b.pools, followers: b.followers, keys: b.keys, records: b.records,
 		order: b.order[:0], added: b.added[:0], spare: b.spare, lists: b.lists[:0],

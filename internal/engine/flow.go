@@ -123,14 +123,36 @@ func (b *Batch) flowOf(m *member) *flowRun {
 		return m.flow
 	}
 	if own := m.flow.Definition; own != nil {
-		var filled job.Job
-		if json.Unmarshal(own, &filled) == nil && filled.Run.IsFlow() {
-			m.flow.plan = compileFlow(&filled)
-		}
+		m.flow.plan = b.compiled(own)
 	} else if j := b.job(m.JobUID); j != nil && j.Policy.Flow != nil {
 		m.flow.plan = j.Policy.Flow
 	}
 	return m.flow
+}
+
+// A run that began under an earlier definition has it in its state, and each step that looks at the
+// run needs it compiled. A batch keeps a few of them, and none so long that it would keep megabytes.
+const (
+	ownFlowsMax = 16
+	ownFlowMax  = 64 << 10
+)
+
+// compiled returns the flow of a definition in JSON.
+func (b *Batch) compiled(definition []byte) *Flow {
+	if known := b.ownFlows[string(definition)]; known != nil {
+		return known
+	}
+	plan, filled := noFlow, job.Job{}
+	if json.Unmarshal(definition, &filled) == nil && filled.Run.IsFlow() {
+		plan = compileFlow(&filled)
+	}
+	if len(definition) <= ownFlowMax {
+		if len(b.ownFlows) >= ownFlowsMax {
+			clear(b.ownFlows)
+		}
+		put(&b.ownFlows, string(definition), plan)
+	}
+	return plan
 }
 
 // saveFlow notes that the state of a flow has changed.
