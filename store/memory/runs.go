@@ -17,11 +17,10 @@ import (
 func (s *backend) Members(ctx context.Context) ([]ledger.Member, error) {
 	return locked(ctx, s, func() []ledger.Member {
 		if s.members == nil {
-			s.members = []ledger.Member{}
-			for id, session := range s.sessions {
-				s.members = append(s.members, ledger.Member{Session: *session, Over: s.over[id]})
+			s.members = make([]ledger.Member, 0, len(s.sessions))
+			for _, id := range slices.SortedFunc(maps.Keys(s.sessions), func(a, b job.ID) int { return bytes.Compare(a[:], b[:]) }) {
+				s.members = append(s.members, ledger.Member{Session: *s.sessions[id], Over: s.over[id]})
 			}
-			slices.SortFunc(s.members, func(a, b ledger.Member) int { return bytes.Compare(a.ID[:], b.ID[:]) })
 		}
 		return s.members
 	})

@@ -136,7 +136,7 @@ func (s *Control) Drain(ctx context.Context, d store.DrainNode) error {
 // Sessions implements store.Membership.
 func (s *Control) Sessions(ctx context.Context) ([]store.Session, error) {
 	members, err := s.Members(ctx)
-	var list []store.Session
+	list := make([]store.Session, 0, len(members))
 	for i := range members {
 		if m := &members[i]; !engine.Ended(&m.Session, m.Over) {
 			list = append(list, m.Session)

@@ -240,11 +240,11 @@ func (b *Backend) Audit(ctx context.Context, q store.AuditQuery) (list []store.A
 // Members implements ledger.Backend.
 func (b *Backend) Members(ctx context.Context) (list []ledger.Member, err error) {
 	err = b.read(ctx, func(s *state) {
-		for id, one := range s.sessions {
-			list = append(list, ledger.Member{Session: *one, Over: s.over[id]})
+		list = make([]ledger.Member, 0, len(s.sessions))
+		for _, id := range slices.SortedFunc(maps.Keys(s.sessions), func(a, c job.ID) int { return bytes.Compare(a[:], c[:]) }) {
+			list = append(list, ledger.Member{Session: *s.sessions[id], Over: s.over[id]})
 		}
 	})
-	slices.SortFunc(list, func(a, c ledger.Member) int { return bytes.Compare(a.ID[:], c.ID[:]) })
 	return list, err
 }
 
