@@ -475,6 +475,7 @@ var table = map[string]line{
 		layer: aside, imports: []string{"job", "client", "test/e2e/evidence"},
 		testImports: []string{"internal/helptest"},
 		modules:     []string{"golang.org/x/sys/unix"}, // to make a file immutable
+		testModules: []string{"modernc.org/sqlite"},    // to make a store of an earlier version
 	},
 	"test/e2e/evidence": {
 		layer: nouns,
