@@ -329,6 +329,9 @@ type Result struct {
 // FinishOutcome is the response to a Result.
 type FinishOutcome struct {
 	Accepted bool
+	// Undecided is set when a separate history that is away has the record of the attempt:
+	// the result is to be reported again.
+	Undecided bool
 	// Unplaced is set when the step has created runs that must be placed.
 	Unplaced bool
 	// Ready are runs that the step made ready for the reporting session, which saves it a

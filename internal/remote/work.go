@@ -231,7 +231,7 @@ func (c *Client) finish(ctx context.Context, id job.ID, results []store.Result, 
 	}
 	outcomes := make([]store.FinishOutcome, len(results))
 	for i, a := range finished.Results {
-		outcomes[i] = store.FinishOutcome{Accepted: a.Accepted, Ready: wire.ReadyRuns(a.Ready)}
+		outcomes[i] = store.FinishOutcome{Accepted: a.Accepted, Undecided: a.Undecided, Ready: wire.ReadyRuns(a.Ready)}
 	}
 	return outcomes, nil
 }

@@ -59,6 +59,9 @@ func (s *Callbacks) Take(ctx context.Context, number int64, secret string, said 
 	if err != nil {
 		return err
 	}
+	if got[0].Undecided {
+		return fmt.Errorf("the attempt is over, and its record is in the history store: %w", store.ErrHistoryAway)
+	}
 	if !got[0].Accepted {
 		return refuse(client.TypeConflict, "the attempt is over: it was cancelled, has timed out, or another result came first")
 	}

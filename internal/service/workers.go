@@ -429,7 +429,7 @@ func (s *Workers) Finish(ctx context.Context, who Caller, id job.ID, said wire.R
 	}
 	answer := wire.Finished{Results: make([]wire.Accepted, len(outcomes))}
 	for i, o := range outcomes {
-		answer.Results[i] = wire.Accepted{Accepted: o.Accepted, Ready: wire.ReadyOf(o.Ready, id)}
+		answer.Results[i] = wire.Accepted{Accepted: o.Accepted, Undecided: o.Undecided, Ready: wire.ReadyOf(o.Ready, id)}
 	}
 	return answer, nil
 }

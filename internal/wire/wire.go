@@ -462,8 +462,9 @@ type Finished struct {
 
 // Accepted says what became of a result.
 type Accepted struct {
-	Accepted bool    `json:"accepted" doc:"The result counts. One that does not is not to be repeated."`
-	Ready    []Ready `json:"ready,omitempty" nullable:"false" doc:"Runs that are ready for the worker because of it."`
+	Accepted  bool    `json:"accepted" doc:"The result counts. One that does not is not to be repeated, unless it is undecided."`
+	Undecided bool    `json:"undecided,omitempty" doc:"The history store, which has the record of the attempt, is away: report the result again later."`
+	Ready     []Ready `json:"ready,omitempty" nullable:"false" doc:"Runs that are ready for the worker because of it."`
 }
 
 // Jobs names jobs.

@@ -22,6 +22,8 @@ const (
 	reportEvery = 20 * time.Millisecond
 	// laneResults is the number of results that are searched for a batch of one lane.
 	laneResults = 4 * store.MaxBatch
+	// undecidedAgain is when a result is reported again that the store could not decide about.
+	undecidedAgain = 5 * time.Second
 )
 
 // result is the unreported result of an attempt. Until the store has it, it occupies
@@ -35,6 +37,7 @@ type result struct {
 	// handed is set when the store may have recorded a receiver outside of Belfry, and
 	// handedOver when a receiver has the work: then nothing is reported.
 	handed, handedOver bool
+	undecided          bool
 }
 
 // Spool keeps results until the store has them. Its methods may be called from many
@@ -63,6 +66,7 @@ type results struct {
 	mu        sync.Mutex
 	waiting   []*result
 	reporting int       // how many are under way
+	aside     int       // how many come back after undecidedAgain
 	at        time.Time // when the last report was begun
 	wake      chan struct{}
 }
@@ -134,11 +138,26 @@ func (q *results) taken(batch []*result) {
 	q.reporting -= len(batch)
 }
 
+// again returns results to the queue in a while. Others do not wait for them.
+func (q *results) again(batch []*result) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.reporting -= len(batch)
+	q.aside += len(batch)
+	time.AfterFunc(undecidedAgain, func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.aside -= len(batch)
+		q.waiting = append(q.waiting, batch...)
+		signal(q.wake)
+	})
+}
+
 // len returns the number of unreported results.
 func (q *results) len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.waiting) + q.reporting
+	return len(q.waiting) + q.reporting + q.aside
 }
 
 // first returns at most the first n waiting results.
@@ -204,6 +223,10 @@ func (w *Worker) reportLoop(ctx context.Context, reports *trouble.Trouble, again
 			rest(ctx, pause)
 			continue
 		}
+		if undecided := slices.DeleteFunc(slices.Clone(batch), func(r *result) bool { return !r.undecided }); len(undecided) > 0 {
+			batch = slices.DeleteFunc(batch, func(r *result) bool { return r.undecided })
+			w.results.again(undecided)
+		}
 		for _, r := range batch {
 			if w.Journal != nil {
 				w.Journal.Forget(r.Run, r.Number)
@@ -219,14 +242,16 @@ func (w *Worker) reportLoop(ctx context.Context, reports *trouble.Trouble, again
 // finish reports a batch, and returns the runs that are ready for this node since.
 func (w *Worker) finish(ctx context.Context, batch []*result) (ready []store.ReadyRun, err error) {
 	var results []store.Result
+	var reported []*result
 	var released, takenBack []store.Attempt
 	var output []store.OutputChunk
 	for _, r := range batch {
+		r.undecided = false
 		switch {
 		case r.handedOver:
 			output = append(output, r.Output...)
 		case !r.unstarted:
-			results = append(results, r.Result)
+			results, reported = append(results, r.Result), append(reported, r)
 		default:
 			released = append(released, r.Attempt)
 			if r.handed {
@@ -245,6 +270,7 @@ func (w *Worker) finish(ctx context.Context, batch []*result) (ready []store.Rea
 			return nil, err
 		}
 		for i := range outcomes {
+			reported[i].undecided = outcomes[i].Undecided
 			ready = append(ready, outcomes[i].Ready...)
 		}
 	}

@@ -115,6 +115,45 @@ func TestRefusedResultIsDropped(t *testing.T) {
 	})
 }
 
+// A store whose history is away does not decide about some results: they are kept and come again,
+// and the results of other attempts are not held up.
+func TestAnUndecidedResultHoldsUpNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.capacity = 2
+		j := r.put("j", besides)
+		r.start()
+		ids := r.plan(j, in(time.Second), in(2*time.Second), in(3*time.Second))
+		var back atomic.Bool
+		r.store.set(func(h *hooks) {
+			h.undecided = func(res store.Result) bool { return res.Run == ids[0] && !back.Load() }
+		})
+		forgotten := func() (n int) {
+			for _, line := range r.book.all() {
+				if strings.HasPrefix(line, "forget") {
+					n++
+				}
+			}
+			return n
+		}
+		time.Sleep(time.Minute)
+		if r.outcome(ids[1]) != job.OutcomeSucceeded || r.outcome(ids[2]) != job.OutcomeSucceeded {
+			t.Error("another result was held up")
+		}
+		if load := r.worker.Load(); load.Running != 1 || forgotten() != 2 {
+			t.Errorf("%d take room and %d are forgotten, want the undecided one kept alone", load.Running, forgotten())
+		}
+		if n := r.store.reported(); n < 12 || n > 16 {
+			t.Errorf("%d results were reported in a minute, want the undecided one each 5 s", n)
+		}
+		back.Store(true)
+		time.Sleep(10 * time.Second)
+		if load := r.worker.Load(); load.Running != 0 || forgotten() != 3 {
+			t.Errorf("%d take room and %d are forgotten after the decision", load.Running, forgotten())
+		}
+	})
+}
+
 func TestEndedAttemptUsesCapacityUntilReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

@@ -35,16 +35,18 @@ var (
 // hooks say what happens to a call of the store. Each gets the call and decides
 // whether and when it is made, and what is answered; nil makes it.
 type hooks struct {
-	claim   func(do func() ([]store.ClaimOutcome, error), attempts []store.Attempt) ([]store.ClaimOutcome, error)
-	finish  func(do func() error, results []store.Result) error
-	release func(do func() error, attempts []store.Attempt) error
-	now     func() (time.Time, error)
-	read    func() error
-	ready   time.Duration // how long a read takes
-	tell    time.Duration // and its answer
-	mine    func(do func() ([]store.Run, error)) ([]store.Run, error)
-	job     func() error
-	overdue func() error
+	claim  func(do func() ([]store.ClaimOutcome, error), attempts []store.Attempt) ([]store.ClaimOutcome, error)
+	finish func(do func() error, results []store.Result) error
+	// undecided selects results that the store does not decide about.
+	undecided func(r store.Result) bool
+	release   func(do func() error, attempts []store.Attempt) error
+	now       func() (time.Time, error)
+	read      func() error
+	ready     time.Duration // how long a read takes
+	tell      time.Duration // and its answer
+	mine      func(do func() ([]store.Run, error)) ([]store.Run, error)
+	job       func() error
+	overdue   func() error
 }
 
 // between stands between a worker and a store, and keeps what was asked.
@@ -128,6 +130,11 @@ func (b *between) Finish(ctx context.Context, session job.ID, results []store.Re
 		err = hook(do, results)
 	} else {
 		err = do()
+	}
+	if undecided := b.hook().undecided; undecided != nil && err == nil {
+		for i, r := range results {
+			outcomes[i].Undecided = undecided(r)
+		}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -327,7 +327,8 @@ func (s *Store) Claim(ctx context.Context, session job.ID, attempts []store.Atte
 }
 
 // Finish implements store.Working. Output goes to history, or waits for it in this process.
-// If the record of an attempt is already in history, its result is decided by that record.
+// If the record of an attempt is already in history, its result is decided by that record, and
+// undecided while history is away.
 func (s *Store) Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error) {
 	bare := make([]store.Result, len(results))
 	for i, r := range results {
@@ -382,7 +383,14 @@ func (s *Store) finishLate(ctx context.Context, session job.ID, results []store.
 		if out[i].Accepted {
 			continue
 		}
-		records, err := s.History.AttemptsOf(ctx, results[i].Run)
+		var records []store.Record
+		err := s.ask(func() (err error) {
+			records, err = s.History.AttemptsOf(ctx, results[i].Run)
+			return err
+		})
+		if out[i].Undecided = errors.Is(err, store.ErrHistoryAway); out[i].Undecided {
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("history of run %s: %w", results[i].Run, err)
 		}
