@@ -22,7 +22,7 @@ var runsTexts = []text{
 	{"runs.count", "{n} occurrence:|{n} occurrences:", "{n} 次："},
 	{"runs.order", "running and waiting first, then what has ended, newest first", "运行中和等待中的在前，其余按结束时间从新到旧"},
 	{"runs.older", "Older", "更早"},
-	{"runs.no_match", "No run matches the filter.", "没有符合筛选条件的运行。"},
+	{"runs.no_match", "No run matches the filter. Words are looked for in the names of jobs and in reasons, within the selected time, outcomes, kind and node.", "没有符合筛选条件的运行。关键词在任务名称和原因中查找，并限于所选的时间、结果、类型和节点。"},
 	{"runs.none", "Nothing has run yet.", "还没有运行记录。"},
 	{"runs.ended", "Runs ended, per {d}", "每 {d} 结束的运行数"},
 

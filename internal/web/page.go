@@ -170,9 +170,13 @@ func (p *page) roles() string {
 // layout returns the frame of a page.
 func (p *page) layout(title, section string, values ...any) *Layout {
 	l := p.bareLayout(title, section, values...)
-	known := p.site.frame(p.ctx(), p.who, frameFor)
-	l.Attention, l.Nodes, l.Namespaces = len(known.attention), known.nodes, known.namespaces
+	l.shows(p.site.frame(p.ctx(), p.who, frameFor))
 	return l
+}
+
+// shows takes over what a frame shows.
+func (l *Layout) shows(f frame) {
+	l.Attention, l.Nodes, l.Namespaces = len(f.attention), f.nodes, f.namespaces
 }
 
 // frame is what the frame of pages shows of the server.

@@ -391,7 +391,9 @@ func (s *site) timelineWeek(p *page, v *timelineView) error {
 	if of == weekStarts {
 		text = func(n float64) string { return p.T("timeline.planned", "n", int(n)) }
 	}
-	if of != weekFailures {
+	if of == weekFailures {
+		v.Range = p.T("run.from_to", "from", p.date(first.AddDate(0, 0, -6)), "to", p.date(first))
+	} else {
 		v.Week, v.AheadMost = ahead.draw(v.AheadTitle, text, 0, p.now), p.T("timeline.more", "n", text(ahead.most()))
 	}
 	v.quietest(p, byHour)

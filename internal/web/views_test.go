@@ -154,6 +154,6 @@ func TestTheWeekCountsFailuresAndLeadsToDays(t *testing.T) {
 	w := newWorld(t)
 	w.fill()
 	b := w.login("ann")
-	b.shows("/timeline?view=week&of=failures", "Mon 23 08:30: 1 failure", "Mon 23 08:45: 0 failures", "more, up to 1 failure", `href="/timeline?at=2026-11-23T12%3A00%3A00Z"`)
+	b.shows("/timeline?view=week&of=failures", "Mon 23 08:30: 1 failure", "Mon 23 08:45: 0 failures", "more, up to 1 failure", "17 Nov to 23 Nov", `href="/timeline?at=2026-11-23T12%3A00%3A00Z"`)
 	b.shows("/timeline?view=week", "Mon 23 08:30: 1<")
 }

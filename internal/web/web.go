@@ -285,6 +285,9 @@ func (s *site) fail(p *page, err error) {
 		s.Log.Warn("the store could not be reached for a page", "error", errors.Unwrap(e), "actor", p.who.Name)
 	}
 	layout := p.bareLayout("error.title", "")
+	if known, ok := s.known.Load(p.who.Says()); ok { // the store may be what fails, and is not asked
+		layout.shows(known.(frame))
+	}
 	v := errorView{Layout: layout, Status: status, Detail: p.problem(e.Detail), Hint: p.problem(p.lang.Hint(e.Hint))}
 	for _, f := range e.Errors {
 		f.Detail, f.Hint = p.problem(f.Detail), p.problem(f.Hint)

@@ -4,6 +4,7 @@ package web
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -252,5 +253,56 @@ func TestAScheduleShowsWhoElseStartsThen(t *testing.T) {
 	})
 	if names := value[[]string](b, `[...document.querySelectorAll("#beside .name")].map(a => a.textContent)`); fmt.Sprint(names) != "[beside/two]" {
 		t.Errorf("beside/one starts with %v", names)
+	}
+}
+
+// A table that is wider than its panel puts the menus of its rows outside of it.
+func TestTablesFitTheirPanels(t *testing.T) {
+	t.Parallel()
+	pages(t)
+	ids, err := fill()
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply(t, "namespace: fit\nname: paused-job-of-a-team\nlabels: {team: of-many-people, tier: '1'}\nschedule: {cron: \"15 3 * * 1-5\"}\nrun: {shell: \"exit 1\"}\n")
+	_, _ = belfry.command("job", "run", "fit/paused-job-of-a-team", "--wait") // it fails
+	must(t, "job", "pause", "fit/paused-job-of-a-team", "--reason", "the warehouse moves to another town")
+	b := newTab(t)
+	for _, lang := range []string{"en", "zh"} {
+		b.looks("light", lang)
+		for _, path := range []string{"/", "/jobs", "/runs", "/jobs/shop/price-import", "/jobs/shop/price-import/schedule", "/runs/" + ids["shop/price-import"], "/timeline"} {
+			for _, width := range []int64{1440, 1401, 1300, 1100, 900, 700} {
+				b.width(width)
+				b.open(path)
+				b.until("the page", `document.readyState === "complete"`)
+				for _, wide := range value[[]string](b, `[...document.querySelectorAll(".panel > table")].filter(t => t.getBoundingClientRect().right > t.parentElement.getBoundingClientRect().right + 1).map(t => t.className + " " + t.getBoundingClientRect().width + " of " + t.parentElement.getBoundingClientRect().width)`) {
+					t.Errorf("%s in %s at %d px: the table %s px", path, lang, width, wide)
+				}
+			}
+		}
+	}
+}
+
+// Readers hear when the state of the run in view changes, and not each second how long it runs.
+func TestTheEndOfARunIsAnnounced(t *testing.T) {
+	t.Parallel()
+	pages(t)
+	apply(t, "namespace: heard\nname: wait\nrun: {shell: \"sleep 600\"}\npolicy: {kill_grace: 1s}\n")
+	out := must(t, "job", "run", "heard/wait", "-o", "name")
+	id := out[strings.LastIndex(out, "/")+1:]
+	until(t, "the start", func() bool { return strings.Contains(must(t, "run", "get", id, "-o", "json"), `"running"`) })
+	b := newTab(t)
+	b.looks("light", "en")
+	b.open("/runs/" + id)
+	b.until("the running run", `document.querySelector("#head .pill.run") !== null && document.querySelector("[data-live-text]").textContent.includes("Live")`)
+	said := `document.querySelector("#announced[role=status]").textContent`
+	b.until("a later second", `!document.querySelector("#head .pill").textContent.includes("for 0 s")`)
+	if text := value[string](b, said); text != "" {
+		t.Errorf("while the run runs %q is said", text)
+	}
+	must(t, "run", "cancel", id)
+	b.until("what is said of the end", said+` === "cancelled" || `+said+`.startsWith("cancelled, ")`)
+	if list := b.complained(); len(list) > 0 {
+		t.Errorf("the page complains: %q", list)
 	}
 }

@@ -111,7 +111,10 @@ export async function refresh() {
     // A part that the page did not have, such as the steps of a flow that has begun, has no place yet.
     const come = [...fresh.querySelectorAll("[data-live]")].some(part => !document.getElementById(part.id));
     if (come && performance.now() - leaving > patience && !used(document)) return location.reload();
+    const state = () => document.querySelector("[data-announced] .pill"), was = state()?.className;
     for (const part of document.querySelectorAll("[data-live]")) swap(part, fresh.getElementById(part.id));
+    // Readers hear changes of what stays in the page: the state itself is put in anew.
+    if (was && state().className !== was) document.getElementById("announced").textContent = state().textContent;
     begun(document.getElementById("output"), fresh.getElementById("output"));
     tick();
     document.dispatchEvent(new Event("belfry:fresh"));
