@@ -187,8 +187,13 @@ type failurePlace struct {
 	Name   string    `json:"name,omitempty"`
 }
 
-// failedOrderMax is how many jobs are listed by their last failure: the others follow by name.
-const failedOrderMax = 500
+const (
+	// failedOrderMax is how many jobs are listed by their last failure: the others follow by name.
+	failedOrderMax = 500
+	// failedOrderTime is how long they are searched for one page. It is less than failedTime, since the
+	// page also has the last runs of its jobs.
+	failedOrderTime = 15 * time.Millisecond
+)
 
 // jobsByFailure returns a page of jobs that failed, the latest first, and then of the others by
 // name.
@@ -200,7 +205,7 @@ func (s *Jobs) jobsByFailure(ctx context.Context, of scope, q store.JobQuery, pl
 	}
 	for began := s.now(); !place.Rest && len(page) < n; {
 		var some []job.ID
-		if left := failedTime - s.now().Sub(began); left > 0 {
+		if left := failedOrderTime - s.now().Sub(began); left > 0 {
 			if some, err = found.next(ctx, min(n-len(page), failedOrderMax-place.Failed), left); err != nil {
 				return nil, "", err
 			}

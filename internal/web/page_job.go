@@ -109,6 +109,11 @@ func (h *jobHead) state(p *page) {
 		h.State = State{Class: "mute", Icon: "check", Text: p.T("jobs.only.completed")}
 	case st.LastOutcome != "" && st.LastOutcome.Alarms():
 		h.State = p.outcome(st.LastOutcome)
+		for _, a := range p.site.frame(p.ctx(), p.who, frameFor).attention {
+			if a.Job == h.Full && a.Kind == client.AttentionFailing && a.Count > 1 {
+				h.State.Text = p.T("job.failing", "n", a.Count)
+			}
+		}
 	}
 	if !st.Next.IsZero() && st.State == job.JobActive {
 		h.Next, h.NextAt = p.relative(st.Next), p.at(st.Next)

@@ -132,6 +132,9 @@ func TestThePageOfARunSaysHowLongRunsTakeAndHowManyFailedInARow(t *testing.T) {
 	}
 	w.now = w.now.Add(time.Minute) // what the frame has read is old
 	b.shows("/runs/"+failed.Run.String(), "exit status 1", "The last 2 runs of the job failed, since 08:45.", "Usually takes")
+	for _, tab := range []string{"", "/schedule", "/definition", "/statistics"} {
+		b.shows("/jobs/shop/feed"+tab, "failing, 2 in a row")
+	}
 	w.now = w.now.Add(time.Hour)
 	b.shows("/runs/"+running.Run.String(), "has been running for")
 }
