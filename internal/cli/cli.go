@@ -12,7 +12,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -76,7 +75,7 @@ func Run(ctx context.Context, env Env, args []string) ExitCode {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		// A mistyped command comes with flags that its parents do not have.
 		if group, rest, e := root.Find(args); e == nil && group.HasSubCommands() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
-			return unknownCommand(group, slices.DeleteFunc(rest, func(word string) bool { return strings.HasPrefix(word, "-") }))
+			return unknownCommand(group, rest)
 		}
 		return flagFailure(cmd, err)
 	})
@@ -106,7 +105,7 @@ belfry next '30 2 * * 1-5' --tz Europe/Berlin`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return unknownCommand(cmd, args)
+				return unknownCommand(cmd, withDash(cmd, args))
 			}
 			return cmd.Help()
 		},

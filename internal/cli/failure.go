@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -150,12 +151,24 @@ var synonyms = map[string]string{
 	"disable": "pause", "suspend": "pause", "enable": "resume", "unpause": "resume", "rerun": "retry", "tail": "logs",
 }
 
+// withDash returns the arguments of a command with the -- that was among them.
+func withDash(cmd *cobra.Command, args []string) []string {
+	if n := cmd.ArgsLenAtDash(); n > 0 {
+		return slices.Insert(slices.Clone(args), n, "--")
+	}
+	return args
+}
+
 // unknownCommand is the failure for an unknown command. It repeats the arguments with the
 // command that was probably meant.
 func unknownCommand(cmd *cobra.Command, words []string) error {
 	f := misused("unknown command %q", words[0])
 	if meant := commandMeant(cmd, words[0]); meant != nil {
-		return f.withHint("did you mean %s?", strings.Join(append([]string{meant.CommandPath()}, words[1:]...), " "))
+		line := meant.CommandPath()
+		for _, word := range words[1:] {
+			line += " " + quoted(word)
+		}
+		return f.withHint("did you mean %s?", line)
 	}
 	var names []string
 	for _, c := range cmd.Commands() {

@@ -41,7 +41,7 @@ func group(name, plural, short, example string) *cobra.Command {
 			case args[0] == "help":
 				return helpOn(cmd, args[1:])
 			}
-			return unknownCommand(cmd, args)
+			return unknownCommand(cmd, withDash(cmd, args))
 		},
 	}
 }
