@@ -159,10 +159,7 @@ func TestAChartIsThereAsATable(t *testing.T) {
 	b.until("the button", button+` !== undefined`)
 	b.do(chromedp.Evaluate(button+`.click()`, nil))
 	b.until("the table", `[...document.querySelectorAll(".marks tr")].some(tr => tr.cells[0].textContent === ":10" && /starts/.test(tr.cells[1].textContent))`)
-	b.do(chromedp.Evaluate(belfry.axe, nil))
-	for _, violation := range value[[]string](b, axeScript) {
-		t.Errorf("the table violates %s", violation)
-	}
+	b.obeys(axeRules, "the table")
 	b.do(chromedp.Evaluate(button+`.click()`, nil))
 	b.until("no table", `document.querySelector(".marks") === null`)
 }
