@@ -23,6 +23,18 @@ import (
 // elementLeft is the code with which Chromium refuses an action on an element that it no longer has.
 const elementLeft = -32000
 
+// navigationLeft is how Chromium ends a navigation for another one: that of a page that goes elsewhere
+// by itself, as at the end of a session.
+const navigationLeft = "net::ERR_ABORTED"
+
+// isLeft reports whether the page has changed under an action, which is then repeated.
+func isLeft(err error) bool {
+	if left := (*cdproto.Error)(nil); errors.As(err, &left) {
+		return left.Code == elementLeft
+	}
+	return err != nil && strings.Contains(err.Error(), navigationLeft)
+}
+
 // browser is Chromium with one tab.
 type browser struct {
 	context.Context
@@ -51,9 +63,9 @@ func (b *browser) do(actions ...chromedp.Action) {
 	defer cancel()
 	for _, a := range actions {
 		err := chromedp.Run(ctx, a)
-		// The page may replace an element between its look-up and the action on it.
-		for left := (*cdproto.Error)(nil); errors.As(err, &left) && left.Code == elementLeft; err = chromedp.Run(ctx, a) {
+		for isLeft(err) {
 			time.Sleep(50 * time.Millisecond)
+			err = chromedp.Run(ctx, a)
 		}
 		if err != nil {
 			b.t.Fatal(err)
