@@ -7,6 +7,7 @@ var auditTexts = []text{
 	{"audit.actor", "who", "操作者"},
 	{"audit.group", "one request", "同一请求"},
 	{"audit.together", "{n} changes", "{n} 项变更"},
+	{"audit.range", "time", "时间范围"},
 	{"audit.action", "Action", "操作"},
 	{"audit.any_action", "any action", "全部操作"},
 	{"audit.only.job", "all of jobs", "任务：全部"},

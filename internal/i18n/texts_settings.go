@@ -58,5 +58,5 @@ var settingsTexts = []text{
 	{"settings.started", "Started", "启动"},
 	{"settings.backup", "Last backup", "上次备份"},
 	{"settings.keys", "Keys", "快捷键"},
-	{"settings.all_keys", "All keys", "所有快捷键"},
+	{"settings.roles_help", "A viewer reads. A runner also runs, retries and cancels. An admin also changes. A token is shown once, when it is made.", "只读：查看。操作员：还可以运行、重试和取消。管理员：还可以修改。令牌只在创建时显示一次。"},
 }

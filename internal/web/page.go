@@ -115,6 +115,18 @@ type Command struct{ Name, Text string }
 // L returns the layout itself, for templates.
 func (l *Layout) L() *Layout { return l }
 
+// shortcuts are the keys that pages have.
+var shortcuts = []string{"/", "Ctrl K", "?", "g o", "g j", "g r", "g t", "g f", "g n", "g a", "g s", "j k", "x", "Enter", "r", "p", "e", "c", "f", "w"}
+
+// Shortcuts are the keys with what they do.
+func (l *Layout) Shortcuts() [][2]string {
+	list := make([][2]string, len(shortcuts))
+	for i, key := range shortcuts {
+		list[i] = [2]string{key, l.Lang.T("key." + strings.ReplaceAll(key, " ", "_"))}
+	}
+	return list
+}
+
 // bareLayout returns the frame of a page that asks the service nothing.
 func (p *page) bareLayout(title, section string, values ...any) *Layout {
 	l := &Layout{

@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"html/template"
@@ -40,18 +41,23 @@ type editView struct {
 	IsSame   bool
 	Conflict []diffLine // concurrent changes by others
 	Newer    int64
+	By       string // who has made the version that is changed
+	At       When
 }
 
-// editGroup is some fields of the form: the name of a folded group is in Fold, of others in Title.
+// editGroup is some fields of the form: the name of a folded group is in Fold, of others in Title. Fields of
+// other kinds than the chosen one are hidden as long as they are empty.
 type editGroup struct {
 	ID, Title, Fold string
 	Open            bool // though it is folded: a field has a value
+	Kinds           []choice
 	Fields          []editField
 }
 
 // editField is a field of the form, with its value in the document.
 type editField struct {
 	Path, Label, Value string
+	Kind               string // of schedule or work that has the field; "" for each
 	Example            string
 	Mono, Wide         bool
 	Rows               int  // of a field of several lines
@@ -59,6 +65,9 @@ type editField struct {
 	Choices            []choice
 	Problem            string
 }
+
+// IsSet reports whether the field says something, and is shown whatever kind is chosen.
+func (f *editField) IsSet() bool { return f.Value != "" || f.Elsewhere || f.Problem != "" }
 
 type editProblem struct {
 	Line, Column int
@@ -87,6 +96,7 @@ type formField struct {
 	words       string // of the values in the catalogue; "" for the values themselves
 	example     string
 	work        job.Work // that has the field; "" for each
+	is          string   // the kind of schedule that has the field; "" for each
 }
 
 // The groups of the form. Those at the end of their kind are folded as long as they are empty.
@@ -104,10 +114,10 @@ func truths() []string { return []string{"true", "false"} }
 var editFields = []formField{
 	{path: "name", mono: true}, {path: "namespace", mono: true}, {path: "description", wide: true},
 	{path: "labels", as: asPairs, mono: true, wide: true, example: "team=shop"},
-	{group: groupWhen, path: "schedule.cron", as: asList, mono: true, wide: true, example: "30 2 * * MON-FRI"},
-	{group: groupWhen, path: "schedule.every", mono: true, example: "15m"}, {group: groupWhen, path: "schedule.after_end", mono: true, example: "5m"},
-	{group: groupWhen, path: "schedule.at", as: asList, mono: true, wide: true, example: "2027-01-31T09:00:00+01:00"},
-	{group: groupWhen, path: "schedule.on", as: asList, mono: true, wide: true, example: "shop/price-import succeeded"},
+	{group: groupWhen, is: "cron", path: "schedule.cron", as: asList, mono: true, wide: true, example: "30 2 * * MON-FRI"},
+	{group: groupWhen, is: "every", path: "schedule.every", mono: true, example: "15m"}, {group: groupWhen, is: "after_end", path: "schedule.after_end", mono: true, example: "5m"},
+	{group: groupWhen, is: "at", path: "schedule.at", as: asList, mono: true, wide: true, example: "2027-01-31T09:00:00+01:00"},
+	{group: groupWhen, is: "on", path: "schedule.on", as: asList, mono: true, wide: true, example: "shop/price-import succeeded"},
 	{group: groupWhen, path: "schedule.timezone"}, {group: groupWhen, path: "schedule.clock_change", mono: true, values: job.ClockChange("").Values},
 	{group: groupWhen, path: "schedule.only", as: asList, mono: true, example: "mon-fri"}, {group: groupWhen, path: "schedule.except", as: asList, mono: true, example: "holidays"},
 	{group: groupWhenMore, path: "schedule.off_day", values: job.OffDay("").Values, words: "schedule.off_day."}, {group: groupWhenMore, path: "schedule.boot", as: asScalar, values: truths, words: "edit.truth."},
@@ -134,9 +144,18 @@ func (f *formField) in(text string) string {
 	return f.path
 }
 
-// isOf reports whether jobs with this kind of work have the field.
+// kind is that of schedule or work that has the field.
+func (f *formField) kind() string { return cmp.Or(f.is, string(f.work)) }
+
+// formWorks are the kinds of work that the form can say.
+var formWorks = []string{string(job.WorkShell), string(job.WorkHTTP), string(job.WorkHandler)}
+
+// formSchedules are the kinds of schedules; a job without any runs by hand.
+var formSchedules = []string{"cron", "every", "after_end", "at", "on", "hand"}
+
+// isOf reports whether the form has the field for a kind of work: it has no work that only the document can say.
 func (f *formField) isOf(work job.Work) bool {
-	return f.work == "" || f.work == work || work == "" && f.path == "run.shell"
+	return f.work == "" || work == "" || slices.Contains(formWorks, string(work))
 }
 
 // newJob is what a new job begins with.
@@ -345,6 +364,14 @@ func (s *site) editView(p *page, of string, present int64, text string) (editVie
 	} else {
 		v.Layout = p.layout("edit.title", "jobs", "name", of)
 		v.Address, v.Discard = "/jobs/"+of+"/edit", "/jobs/"+of
+		namespace, name := splitName(of)
+		last, err := s.Service.Jobs.Revisions(p.ctx(), p.who, service.Name{Namespace: namespace, Name: name}, 1, "")
+		if err != nil {
+			return v, err
+		}
+		if len(last.Items) > 0 && last.Items[0].Version == present {
+			v.By, v.At = clean(last.Items[0].Actor), p.minute(last.Items[0].Changed)
+		}
 		v.Events = "kind=job&job=" + template.URLQueryEscaper(of)
 	}
 	v.Layout.Namespace = ""
@@ -377,13 +404,37 @@ func (s *site) editView(p *page, of string, present int64, text string) (editVie
 		}
 		group := &v.Groups[len(v.Groups)-1]
 		field := p.editField(f, text, v.Problems)
-		group.Open = group.Open || field.Value != "" || field.Elsewhere || field.Problem != ""
+		group.Open = group.Open || field.IsSet()
 		group.Fields = append(group.Fields, field)
+	}
+	for i := range v.Groups {
+		p.chooseKind(&v.Groups[i], work)
 	}
 	if len(problems) > 0 || len(list) != 1 || list[0].Job == nil {
 		return v, nil
 	}
 	return v, s.explainEdit(p, &v, list[0])
+}
+
+// chooseKind offers the kinds of a group, and chooses the one of the document.
+func (p *page) chooseKind(group *editGroup, work job.Work) {
+	kinds, chosen := formWorks, cmp.Or(string(work), string(job.WorkShell))
+	switch group.ID {
+	case groupWhat:
+	case groupWhen:
+		kinds, chosen = formSchedules, "hand"
+		for i := range group.Fields {
+			if f := &group.Fields[i]; f.Kind != "" && f.IsSet() {
+				chosen = f.Kind
+				break
+			}
+		}
+	default:
+		return
+	}
+	for _, kind := range kinds {
+		group.Kinds = append(group.Kinds, choice{Name: p.T("edit.kind." + kind), Value: kind, Current: kind == chosen})
+	}
 }
 
 func (p *page) editGroup(id string) editGroup {
@@ -402,7 +453,7 @@ func (p *page) editGroup(id string) editGroup {
 func (p *page) editField(f *formField, text string, problems []editProblem) editField {
 	path := f.in(text)
 	value, ok := fieldOf(text, path, f.as)
-	field := editField{Path: f.path, Label: p.T("edit." + f.path), Value: value, Mono: f.mono, Wide: f.wide, Example: f.example, Elsewhere: !ok}
+	field := editField{Path: f.path, Label: p.T("edit." + f.path), Value: value, Kind: f.kind(), Mono: f.mono, Wide: f.wide, Example: f.example, Elsewhere: !ok}
 	switch {
 	case f.area:
 		field.Rows = areaRows

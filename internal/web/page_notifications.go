@@ -235,15 +235,15 @@ func (s *site) saveChannel(p *page) error {
 	if len(v.Problems) == 0 && (len(list) != 1 || list[0].Channel == nil) {
 		v.Problems = []editProblem{{Text: p.T("channel.is_none")}}
 	}
+	save := p.r.PostForm.Get("action") == "save"
 	if len(v.Problems) > 0 {
-		s.write(p, http.StatusUnprocessableEntity, "channel", v)
+		s.writeChannel(p, save, http.StatusUnprocessableEntity, v)
 		return nil
 	}
 	d, err := client.DocumentOf(list[0])
 	if err != nil {
 		return err
 	}
-	save := p.r.PostForm.Get("action") == "save"
 	applied, err := s.Service.Documents.Apply(p.ctx(), p.who, client.Apply{Documents: []client.Document{d}, DryRun: !save, Diff: true})
 	if err != nil {
 		e := service.ErrorOf(err)
@@ -251,7 +251,7 @@ func (s *site) saveChannel(p *page) error {
 			return err
 		}
 		v.Problems = p.refusals(e)
-		s.write(p, statuses[e.Type], "channel", v)
+		s.writeChannel(p, save, statuses[e.Type], v)
 		return nil
 	}
 	if save {
@@ -262,6 +262,14 @@ func (s *site) saveChannel(p *page) error {
 		v.Diff, v.IsSame = diffLines(r.Diff), r.Result == client.Unchanged
 	}
 	return p.show("channel", v)
+}
+
+// writeChannel answers with the problems of a channel: a check is answered with success, as that of a job is.
+func (s *site) writeChannel(p *page, save bool, status int, v channelView) {
+	if !save {
+		status = http.StatusOK
+	}
+	s.write(p, status, "channel", v)
 }
 
 func (s *site) deleteChannel(p *page) error {

@@ -6,6 +6,7 @@ import (
 	"html/template"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -139,7 +140,8 @@ func (p *page) nodeRow(n *client.Node) nodeRow {
 type auditView struct {
 	*Layout
 	Object, ActorText, Group string
-	Actions                  []choice
+	Actions, Ranges          []choice
+	JSON                     string // the same from the API
 	Days                     []auditDay
 	Older                    string
 	Filtered                 bool
@@ -147,6 +149,7 @@ type auditView struct {
 
 type auditDay struct {
 	Name    string
+	Date    string
 	Records []auditRow
 }
 
@@ -187,25 +190,53 @@ func (s *site) audit(p *page) error {
 	if action != "" && !slices.Contains(auditActions, action) {
 		v.Actions = append(v.Actions, choice{Name: clean(action), Value: action, Current: true})
 	}
-	v.Filtered = v.Object != "" || v.ActorText != "" || action != "" || v.Group != "" || l.Namespace != ""
-	page, err := s.Service.Audit.List(p.ctx(), p.who, client.AuditQuery{
-		Namespace: l.Namespace, Object: v.Object, Actor: v.ActorText, Action: action, Group: v.Group, PageSize: auditPage, PageToken: p.query("page"),
-	})
+	v.Filtered = p.query("range") != "" || v.Object != "" || v.ActorText != "" || action != "" || v.Group != "" || l.Namespace != ""
+	q := client.AuditQuery{Namespace: l.Namespace, Object: v.Object, Actor: v.ActorText, Action: action, Group: v.Group, PageSize: auditPage, PageToken: p.query("page")}
+	since := ""
+	for _, r := range auditRanges {
+		current := p.query("range") == r.name
+		if current {
+			q.From, since = p.now.Add(-r.span).UTC().Truncate(time.Minute), r.name
+		}
+		v.Ranges = append(v.Ranges, choice{Name: p.T("runs.last", "d", p.coarse(r.span)), Value: r.name, Current: current})
+	}
+	v.JSON = "/api/v1/audit?" + auditQuery(&q)
+	page, err := s.Service.Audit.List(p.ctx(), p.who, q)
 	if err != nil {
 		return err
 	}
 	for i := range page.Items {
-		v.add(p.dayName(page.Items[i].Time), p.auditRow(&page.Items[i]))
+		v.add(p.auditDay(page.Items[i].Time), p.auditRow(&page.Items[i]))
 	}
 	if page.NextPageToken != "" {
 		v.Older = p.with("page", page.NextPageToken)
 	}
 	l.Events = "kind=job&kind=node&kind=token"
 	l.Commands = []Command{
-		{p.T("command.shell"), "belfry audit" + flagIf("--object", v.Object) + flagIf("--actor", v.ActorText) + flagIf("--action", action)},
-		{"curl", p.curl("GET", "/api/v1/audit", "")},
+		{p.T("command.shell"), "belfry audit" + flagIf("--object", v.Object) + flagIf("--actor", v.ActorText) + flagIf("--action", action) + flagIf("--since", since)},
+		{"curl", p.curl("GET", v.JSON, "")},
 	}
 	return p.show("audit", v)
+}
+
+// auditRanges are the times that the audit is cut to.
+var auditRanges = []struct {
+	name string
+	span time.Duration
+}{{"24h", 24 * time.Hour}, {"7d", 7 * 24 * time.Hour}, {"30d", 30 * 24 * time.Hour}}
+
+// auditQuery is the query of the API for what a page shows.
+func auditQuery(q *client.AuditQuery) string {
+	values := url.Values{}
+	for name, value := range map[string]string{"namespace": q.Namespace, "object": q.Object, "actor": q.Actor, "action": q.Action, "group": q.Group} {
+		if value != "" {
+			values.Set(name, value)
+		}
+	}
+	if !q.From.IsZero() {
+		values.Set("from", q.From.Format(time.RFC3339))
+	}
+	return values.Encode()
 }
 
 func (p *page) auditRow(c *client.AuditRecord) auditRow {
@@ -225,9 +256,9 @@ func (p *page) auditRow(c *client.AuditRecord) auditRow {
 }
 
 // add adds a change to its day: to the entry of its request, if that is the last one.
-func (v *auditView) add(day string, row auditRow) {
-	if len(v.Days) == 0 || v.Days[len(v.Days)-1].Name != day {
-		v.Days = append(v.Days, auditDay{Name: day})
+func (v *auditView) add(day auditDay, row auditRow) {
+	if len(v.Days) == 0 || v.Days[len(v.Days)-1].Name != day.Name {
+		v.Days = append(v.Days, day)
 	}
 	into := &v.Days[len(v.Days)-1]
 	if n := len(into.Records); n > 0 && row.Group != "" && into.Records[n-1].Group == row.Group {
@@ -247,16 +278,17 @@ func (v *auditView) add(day string, row auditRow) {
 	into.Records = append(into.Records, row)
 }
 
-// dayName names the day of a moment.
-func (p *page) dayName(t time.Time) string {
+// auditDay names the day of a moment.
+func (p *page) auditDay(t time.Time) auditDay {
 	t = t.In(p.zone)
+	date := p.dated(t)
 	switch days := int(midnight(p.now).Sub(midnight(t)).Round(24*time.Hour) / (24 * time.Hour)); days {
 	case 0:
-		return p.T("today")
+		return auditDay{Name: p.T("today"), Date: date}
 	case 1:
-		return p.T("yesterday")
+		return auditDay{Name: p.T("yesterday"), Date: date}
 	}
-	return p.dated(t)
+	return auditDay{Name: date}
 }
 
 // action says what was done.
@@ -296,7 +328,6 @@ type settingsView struct {
 	Made     string // a new token, shown once
 	Facts    []fact
 	Hints    []client.Hint
-	Shortcut [][2]string
 }
 
 type tokenRow struct {
@@ -331,9 +362,6 @@ func (s *site) showSettings(p *page, status int, name, secret string) error {
 				Expires: p.minute(t.Expires), Expired: t.Expired, IsOwn: t.Name == p.who.Name, Used: p.minute(t.LastUsed), Terms: p.terms(t),
 			})
 		}
-	}
-	for _, key := range []string{"/", "Ctrl K", "?", "g o", "g j", "g r", "g t", "g f", "g n", "g a", "g s", "j k", "x", "Enter", "r", "p", "e", "c", "f", "w"} {
-		v.Shortcut = append(v.Shortcut, [2]string{key, p.T("key." + strings.ReplaceAll(key, " ", "_"))})
 	}
 	l.Commands = []Command{{p.T("command.shell"), "belfry token list"}, {p.T("settings.new_token"), "belfry token create NAME --role viewer"}}
 	s.write(p, status, "settings", v)

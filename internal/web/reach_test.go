@@ -103,7 +103,7 @@ func TestNotificationsAreAcknowledgedAndChannelsEdited(t *testing.T) {
 	if answer := ann.send("/channels/ops/hook", "document", strings.Replace(text, "missed", "mised", 1), "action", "save"); answer.Code != http.StatusUnprocessableEntity || !strings.Contains(answer.Body.String(), "missed") {
 		t.Errorf("a mistake is answered with %d", answer.Code)
 	}
-	if answer := ann.send("/channels/ops/hook", "document", "name: a\nrun: {shell: 'true'}\n"); answer.Code != http.StatusUnprocessableEntity {
+	if answer := ann.send("/channels/ops/hook", "document", "name: a\nrun: {shell: 'true'}\n", "action", "save"); answer.Code != http.StatusUnprocessableEntity {
 		t.Errorf("a job in place of a channel is answered with %d", answer.Code)
 	}
 	if answer := ann.send("/channels/ops/hook", "document", text, "action", "check"); answer.Code != http.StatusOK || !strings.Contains(answer.Body.String(), "example.org/other") {

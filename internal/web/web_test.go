@@ -639,8 +639,35 @@ func TestEachFieldOfTheFormGoesIntoTheDocument(t *testing.T) {
 	if body := b.send("/jobs/new", "document", "name: a\nrun: {shell: {command: 'true', dir: /srv}}\n", "was.run.dir", "/srv", "field.run.dir", "/var").Body.String(); !strings.Contains(body, "dir: /var") || strings.Contains(body, "/srv") {
 		t.Errorf("a directory inside of run.shell does not change: %s", body)
 	}
-	if body := b.send("/jobs/new", "document", "name: a\nrun: {http: {url: 'https://example.org'}}\n").Body.String(); strings.Contains(body, "f-run.dir") {
-		t.Errorf("a job without a command has a directory: %s", body)
+}
+
+// The form has the fields of all kinds of schedule and work, and hides those of other kinds than the document has.
+func TestTheFormOffersKindsOfScheduleAndWork(t *testing.T) {
+	b := newWorld(t).login("ann")
+	shows := func(document string, wants ...string) {
+		t.Helper()
+		body := b.send("/jobs/new", "document", document).Body.String()
+		for _, want := range wants {
+			if !strings.Contains(body, want) {
+				t.Errorf("for %q the form has no %q", document, want)
+			}
+		}
+	}
+	const request = "name: a\nschedule: {every: 5m}\nrun: {http: {url: 'https://example.org'}}\n"
+	shows(request, `value="http" checked`, `value="every" checked`, `<div class="field" data-kind="shell"><label for="f-run.dir">`, `<div class="field wide set" data-kind="http">`)
+	shows("name: a\nrun: {handler: bake}\n", `value="handler" checked`, `value="hand" checked`)
+	shows("name: a\nschedule: {cron: '0 3 * * *', on: [b]}\nrun: {shell: x}\n", `value="cron" checked`, `<div class="field wide set" data-kind="on">`)
+	if body := b.send("/jobs/new", "document", "name: a\nrun: {external: {}}\n").Body.String(); strings.Contains(body, "kind.what") {
+		t.Error("the form of work that it cannot say offers other work")
+	}
+	// As the script sends another kind: the fields of the former one are empty.
+	body := html.UnescapeString(b.send("/jobs/new", "document", request,
+		"was.schedule.cron", "", "field.schedule.cron", "0 4 * * *", "was.schedule.every", "5m", "field.schedule.every", "",
+		"was.run.handler", "", "field.run.handler", "bake", "was.run.http.url", "https://example.org", "field.run.http.url", "").Body.String())
+	for _, want := range []string{"at 04:00 every day", "name: a\nschedule: {cron: 0 4 * * *}\nrun:\n  handler: bake\n", `value="handler" checked`} {
+		if !strings.Contains(body, want) {
+			t.Errorf("after another kind is chosen there is no %q", want)
+		}
 	}
 }
 
@@ -830,5 +857,39 @@ func TestVersionsSayWhatTheyChanged(t *testing.T) {
 	}
 	if vera := w.login("vera").ask("GET", "/jobs/shop/price-import/definition", nil); strings.Contains(vera.Body.String(), "/rollback") {
 		t.Error("a viewer is offered to restore a version")
+	}
+}
+
+// The audit can be cut to a time, and offers the same changes from the API.
+func TestTheAuditIsCutToATime(t *testing.T) {
+	w := newWorld(t)
+	w.fill()
+	b := w.login("ann")
+	body := html.UnescapeString(b.ask("GET", "/audit?range=7d&actor=wei&action=job", nil).Body.String())
+	for _, want := range []string{
+		`<option value="7d" selected>`, `href="/api/v1/audit?action=job&actor=wei&from=2026-11-16T08%3A41%3A00Z"`, "belfry audit --actor wei --action job --since 7d",
+		`<h2>Today</h2><span class="grow">Mon 23 Nov</span>`, "shop/price-import",
+	} {
+		if !strings.Contains(body, want) {
+			t.Errorf("the audit of a week shows no %q", want)
+		}
+	}
+	w.now = w.now.Add(48 * time.Hour)
+	b = w.login("ann")
+	if body := b.ask("GET", "/audit?range=24h", nil).Body.String(); strings.Contains(body, "shop/price-import") || !strings.Contains(body, `<option value="24h" selected>`) {
+		t.Error("the audit of a day shows what was changed two days ago")
+	}
+	if body := b.ask("GET", "/audit?range=7d", nil).Body.String(); !strings.Contains(body, "shop/price-import") {
+		t.Error("the audit of a week does not show what was changed two days ago")
+	}
+}
+
+// The help of keys lists each key that pages have.
+func TestTheHelpOfKeysHasThemAll(t *testing.T) {
+	body := newWorld(t).login("vera").ask("GET", "/flows", nil).Body.String()
+	for _, key := range []string{"/", "Ctrl K", "?", "g o", "g s", "j k", "Enter", "f", "w"} {
+		if !strings.Contains(body, "<dt><kbd>"+key+"</kbd></dt>") {
+			t.Errorf("the help has no %q", key)
+		}
 	}
 }

@@ -16,10 +16,13 @@ func TestAChannelFromItsDocumentToItsTest(t *testing.T) {
 	b.width(1440)
 	b.looks("light", "en")
 	b.open("/channels/new")
+	b.until("the editor", `document.querySelector("[data-edit]").dataset.ready === "1"`)
 	const set = `{ const f = document.querySelector("textarea[name=document]"); f.value = `
 	b.do(chromedp.Evaluate(set+`f.value.replace("name: ops", "name: from-the-page").replace("missed", "mised"); }`, nil))
+	b.do(chromedp.Evaluate(`document.querySelector("textarea[name=document]").dispatchEvent(new InputEvent("input", {bubbles: true}))`, nil))
+	b.until("the line of the mistake while it is typed", `document.querySelector("#checked [data-line]") !== null && document.querySelector(".painted .bad") !== null`)
 	b.do(chromedp.Click(`button[value="save"]`, chromedp.ByQuery))
-	b.until("the mistake", `document.querySelector(".problems")?.textContent.includes("missed")`)
+	b.until("the mistake", `performance.getEntriesByType("navigation")[0].responseStatus === 422 && document.querySelector(".problems")?.textContent.includes("missed")`)
 	b.complained() // of the status of the refusal
 	b.do(chromedp.Evaluate(set+`f.value.replace("mised", "missed"); }`, nil), chromedp.Click(`button[value="check"]`, chromedp.ByQuery))
 	b.until("what it means", `document.querySelector(".said")?.textContent === "The channel is valid."`)

@@ -62,6 +62,38 @@ func TestTheFormHasChoices(t *testing.T) {
 	}
 }
 
+// Another kind of schedule or work takes the fields of the former one out of the document, and gives them back.
+func TestTheFormHasKindsOfScheduleAndWork(t *testing.T) {
+	t.Parallel()
+	pages(t)
+	b := newTab(t)
+	b.width(1440)
+	b.looks("light", "en")
+	b.open("/jobs/new")
+	b.until("the editor", `document.querySelector("[data-edit]").dataset.ready === "1"`)
+	shown := func(id string) bool {
+		return value[bool](b, `document.getElementById("f-`+id+`").closest(".field").checkVisibility()`)
+	}
+	if !shown("schedule.cron") || shown("schedule.every") || !shown("run.shell") || shown("run.handler") {
+		t.Error("the form does not show the kinds of the document alone")
+	}
+	b.do(chromedp.Click("#k-every", chromedp.ByQuery))
+	b.until("the text without the expression", `!document.querySelector("[data-document]").value.includes("cron:")`)
+	if shown("schedule.cron") || !shown("schedule.every") {
+		t.Error("the form does not show the chosen kind alone")
+	}
+	b.types("f-schedule.every", "15m")
+	b.until("the interval", `document.querySelector("[data-document]").value.includes("every: 15m") && document.querySelector("#checked .said")?.textContent === "every 15 minutes"`)
+	b.do(chromedp.Click("#k-cron", chromedp.ByQuery))
+	b.until("the former expression", `/cron: ['"]?0 3 \* \* \*/.test(document.querySelector("[data-document]").value) && !document.querySelector("[data-document]").value.includes("every:")`)
+	b.do(chromedp.Click("#k-handler", chromedp.ByQuery))
+	b.types("f-run.handler", "bake")
+	b.until("the handler", `document.querySelector("[data-document]").value.includes("handler: bake") && !document.querySelector("[data-document]").value.includes("shell") && document.querySelector("#checked .problems") === null`)
+	if list := b.complained(); len(list) > 0 {
+		t.Errorf("the page complains: %q", list)
+	}
+}
+
 func TestTheWeekShowsTheMinutesOfTheHour(t *testing.T) {
 	t.Parallel()
 	pages(t)

@@ -31,7 +31,7 @@ document.addEventListener("toggle", e => {
 document.addEventListener("click", async e => {
   const copy = e.target.closest("[data-copy]");
   if (copy) {
-    await navigator.clipboard.writeText(copy.dataset.copy);
+    await navigator.clipboard.writeText(copy.dataset.copy || document.getElementById(copy.dataset.from).value);
     copy.title = words.copied;
     copy.classList.add("done");
   }

@@ -66,12 +66,25 @@ export function edit() {
       // What was sent is in the text by now, also of the field that is being typed in.
       form.elements["was." + field.name.slice(6)].value = other.value;
       const box = field.closest(".field"), error = other.closest(".field").querySelector(".err");
-      box.classList.toggle("bad", Boolean(error));
+      box.className = other.closest(".field").className;
       box.querySelector(".err")?.remove();
       if (error) box.append(document.importNode(error, true));
     }
+    if (document.activeElement === text) for (const kind of form.querySelectorAll("[data-kinds] input")) kind.checked = Boolean(fresh.getElementById(kind.id)?.checked);
     paint();
   }
+  // Another kind of schedule or work takes the fields of the others out of the document, and gives them back
+  // when it is chosen again.
+  form.addEventListener("change", e => {
+    if (!e.target.matches("[data-kinds] input")) return;
+    for (const box of e.target.closest(".fields").querySelectorAll("[data-kind]")) {
+      const field = box.querySelector("[data-field]"), chosen = box.dataset.kind === e.target.value;
+      if (field.readOnly || chosen === Boolean(field.value)) continue;
+      if (!chosen) field.dataset.kept = field.value;
+      field.value = chosen ? field.dataset.kept ?? "" : "";
+      box.classList.toggle("set", Boolean(field.value));
+    }
+  });
   form.addEventListener("input", () => { paint(); clearTimeout(timer); timer = setTimeout(check, 150); });
   form.dataset.ready = "1"; // what is typed from now on is checked
   // live.js reads the version that is saved now.
