@@ -49,6 +49,7 @@ var frameTexts = []text{
 
 	{"kit.title", "Kit", "组件"},
 	{"kit.buttons", "Buttons", "按钮"},
+	{"kit.choices", "Choices and fields", "选择与字段"},
 	{"kit.states", "States", "状态"},
 	{"kit.strip", "Strip of the last runs", "最近运行条"},
 	{"kit.bars", "Durations", "耗时"},

@@ -423,6 +423,11 @@ type kitView struct {
 	Columns, Lanes   template.HTML
 	Heat, Share      template.HTML
 	Output           []outputLine
+	Choices          []tab
+	Diff             []diffLine
+	Phases           []phase
+	Month            []calendarDay
+	Job              dueRow
 }
 
 func (s *site) kit(p *page) error {
@@ -464,5 +469,10 @@ func (s *site) kit(p *page) error {
 	}, 24, []draw.Tick{{At: 6, Text: "06:00"}, {At: 12, Text: "12:00"}}, 15, p.T("now")))
 	v.Share = picture(draw.Share(3, 8, draw.Run))
 	v.Output = parseOutput([]byte("2026-11-23T09:40:10.000Z | plain \x1b[32mgreen\x1b[0m \x1b[1;31mbold red\x1b[0m \x1b[33myellow\x1b[34m blue\x1b[35m magenta\x1b[90m grey\x1b[0m\n2026-11-23T09:40:10.100Z ! on stderr\n"), p.zone)
+	v.Job.Namespace, v.Job.Name, v.Job.Address = "shop", "price-import", "/ui/kit"
+	v.Choices = []tab{{Name: p.T("definition.diff"), Address: "/ui/kit", Current: true}, {Name: p.T("definition.whole"), Address: "/ui/kit"}}
+	v.Diff = diffLines("@@ -7,3 +7,3 @@\n run:\n-  shell: ./import.sh\n+  shell: ./import.sh --strict\n   dir: /srv/shop\n")
+	v.Phases = []phase{{"", p.T("run.due"), "09:40:00", ""}, {"now part", p.T("state.running"), "2 s", ""}, {"todo", p.T("run.ends"), "", ""}}
+	v.Month = []calendarDay{{29, "out", ""}, {30, "off", ""}, {1, "on", "02:30"}, {2, "on today", "02:30"}, {3, "on dst", "02:30"}, {4, "", ""}, {5, "", ""}}
 	return p.show("kit", v)
 }
