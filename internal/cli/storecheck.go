@@ -43,15 +43,22 @@ The exit code is 1 if there is damage that was not repaired.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			var named config.Store
+			if len(args) == 1 {
+				var err error
+				if named, err = storeAddress(env, "URL", args[0]); err != nil {
+					return err
+				}
+				if named.KeepsNoHistory() {
+					flags.Store = named // it goes with --history
+				}
+			}
 			_, c, err := serverConfig(env, file, flags)
 			if err != nil {
 				return err
 			}
 			if len(args) == 1 {
-				if c.Store, err = storeAddress(env, "URL", args[0]); err != nil {
-					return err
-				}
-				if !c.Store.KeepsNoHistory() {
+				if c.Store = named; !named.KeepsNoHistory() {
 					c.History = "" // that of the configuration
 				}
 			}
