@@ -45,6 +45,7 @@ var jobTexts = []text{
 	{"job.skipped_missed", "Skipped, missed", "跳过，错过"},
 	{"job.connected", "Connected", "关联"},
 	{"job.follows", "Follows", "上游任务"},
+	{"job.owner", "Owner", "归属"},
 	{"job.pool", "Shares slots", "共享槽位"},
 	{"job.zone", "Time zone", "时区"},
 	{"job.graph", "Graph", "步骤图"},

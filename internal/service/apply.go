@@ -18,9 +18,9 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// ownerLabel is the label that marks a job as belonging to the files of an
+// OwnerLabel is the label that marks a job as belonging to the files of an
 // owner.
-const ownerLabel = "belfry/owner"
+const OwnerLabel = "belfry/owner"
 
 // applyStore is the part of a store that applying documents uses.
 type applyStore interface {
@@ -296,7 +296,7 @@ func (d *Documents) compareAll(ctx context.Context, steps []*step, owner string)
 			if taken := own(j, s.present.Job, owner); taken != "" {
 				foreign.withErrors(client.FieldError{
 					Pointer: s.pointer, Path: "name", Detail: fmt.Sprintf("job %s belongs to the owner %q", s.result.Name, taken),
-					Hint: "remove its label " + ownerLabel + " to take it over",
+					Hint: "remove its label " + OwnerLabel + " to take it over",
 				})
 			}
 		}
@@ -370,7 +370,7 @@ func inParts(n int, do func(i int)) {
 func own(j, present *job.Job, owner string) (taken string) {
 	mark := ""
 	if present != nil {
-		mark = present.Labels[ownerLabel]
+		mark = present.Labels[OwnerLabel]
 	}
 	if owner != "" && mark != "" && mark != owner {
 		return mark
@@ -380,7 +380,7 @@ func own(j, present *job.Job, owner string) (taken string) {
 		if j.Labels == nil {
 			j.Labels = map[string]string{}
 		}
-		j.Labels[ownerLabel] = mark
+		j.Labels[OwnerLabel] = mark
 	}
 	return ""
 }
@@ -401,7 +401,7 @@ func (d *Documents) prune(ctx context.Context, who Caller, steps []*step, owner 
 	if err != nil {
 		return nil, err
 	}
-	q := store.JobQuery{Labels: map[string]string{ownerLabel: owner}, Limit: store.MaxBatch}
+	q := store.JobQuery{Labels: map[string]string{OwnerLabel: owner}, Limit: store.MaxBatch}
 	for {
 		jobs, next, err := of.jobs(ctx, d.store, q)
 		if err != nil {

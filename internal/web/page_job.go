@@ -12,6 +12,7 @@ import (
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/cron"
 	"github.com/belfry-cron/belfry/internal/draw"
+	"github.com/belfry-cron/belfry/internal/service"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -373,6 +374,9 @@ func (p *page) policy(j *job.Job) []fact {
 	list = append(list, away)
 	if said.PauseOnFailure != nil && *said.PauseOnFailure > 0 {
 		list = append(list, fact{Name: p.T("policy.in_row", "n", *said.PauseOnFailure), Value: p.T("policy.pauses")})
+	}
+	if owner := j.Labels[service.OwnerLabel]; owner != "" {
+		list = append(list, fact{Name: p.T("job.owner"), Value: clean(owner)})
 	}
 	return list
 }

@@ -112,6 +112,17 @@ func TestAScheduleShowsDelaysOnlyWhereThereAreSome(t *testing.T) {
 	b.shows("/jobs/cal/spread/schedule", "Later by")
 }
 
+func TestTheJobNamesItsOwner(t *testing.T) {
+	w := newWorld(t)
+	w.put("namespace: cal\nname: owned\nlabels: {belfry/owner: deployers}\nrun: {shell: 'true'}\n")
+	w.put("namespace: cal\nname: free\nrun: {shell: 'true'}\n")
+	b := w.login("ann")
+	b.shows("/jobs/cal/owned", "<dt>Owner</dt><dd class=\"\">deployers")
+	if body := b.ask("GET", "/jobs/cal/free", nil).Body.String(); strings.Contains(body, "Owner") {
+		t.Error("a job without an owner shows one")
+	}
+}
+
 func TestThePageOfARunSaysHowLongRunsTakeAndHowManyFailedInARow(t *testing.T) {
 	w := newWorld(t)
 	w.fill()
