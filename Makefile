@@ -96,9 +96,9 @@ build: ## build ./belfry, one static file
 release: ## build the release VERSION (1.2.3) into dist: programs, packages, an image, checksums
 	$(GO) -C packaging run . -version "$(VERSION)" -dir "$(CURDIR)/dist"
 
-test: ## run all tests, on database servers too; 11 minutes on two quiet cores
+test: ## run all tests, on database servers too; 11 to 15 minutes on two quiet cores
 	@echo 'Running all tests. They start database servers of their own in temporary directories.'
-	@echo 'This takes 11 minutes on two quiet cores, and longer on a busy machine or at first.'
+	@echo 'This takes 11 to 15 minutes on two quiet cores, and longer on a busy machine.'
 	@test/servers/install.sh
 	@$(GO) run ./test/report $(foreach lane,working waiting modules,$(MAKE) --no-print-directory -k JSON=-json test-$(lane) --)
 
