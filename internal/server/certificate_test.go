@@ -53,13 +53,8 @@ func TestRenewedCertificateIsReloaded(t *testing.T) {
 	}
 	shows := func(when string, want int64) {
 		t.Helper()
-		shown, err := c.get(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		leaf, err := x509.ParseCertificate(shown.Certificate[0])
-		if err != nil || leaf.SerialNumber.Int64() != want {
-			t.Errorf("%s it shows the certificate %v, want %d: %v", when, leaf.SerialNumber, want, err)
+		if got := serialOf(t, c); got != want {
+			t.Errorf("%s it shows the certificate %d, want %d", when, got, want)
 		}
 	}
 	issue(t, cert, key, 1)
@@ -95,6 +90,20 @@ func TestRenewedCertificateIsReloaded(t *testing.T) {
 	}
 }
 
+// serialOf returns the number of the certificate that is shown.
+func serialOf(t *testing.T, c *certificate) int64 {
+	t.Helper()
+	shown, err := c.get(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(shown.Certificate[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return leaf.SerialNumber.Int64()
+}
+
 func TestReloadReadsTheCertificateAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert"), filepath.Join(dir, "key")
@@ -107,13 +116,8 @@ func TestReloadReadsTheCertificateAtOnce(t *testing.T) {
 	}
 	shows := func(when string, want int64, lines int) {
 		t.Helper()
-		shown, err := c.get(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		leaf, err := x509.ParseCertificate(shown.Certificate[0])
-		if err != nil || leaf.SerialNumber.Int64() != want {
-			t.Errorf("%s it shows the certificate %v, want %d: %v", when, leaf.SerialNumber, want, err)
+		if got := serialOf(t, c); got != want {
+			t.Errorf("%s it shows the certificate %d, want %d", when, got, want)
 		}
 		if n := strings.Count(log.String(), "certificate reloaded"); n != lines {
 			t.Errorf("%s the log has %d reloads, want %d:\n%s", when, n, lines, log.String())

@@ -203,9 +203,10 @@ func (s *Jobs) jobsByFailure(ctx context.Context, of scope, q store.JobQuery, pl
 	if _, err := found.next(ctx, place.Failed, 0); err != nil {
 		return nil, "", err
 	}
-	for began := s.now(); !place.Rest && len(page) < n; {
+	left := failedOrderTime // at first, however busy the machine is
+	for began := s.now(); !place.Rest && len(page) < n; left = failedOrderTime - s.now().Sub(began) {
 		var some []job.ID
-		if left := failedOrderTime - s.now().Sub(began); left > 0 {
+		if left > 0 {
 			if some, err = found.next(ctx, min(n-len(page), failedOrderMax-place.Failed), left); err != nil {
 				return nil, "", err
 			}
