@@ -165,3 +165,44 @@ func work(t *testing.T, s *memory.Store, session job.ID, again func(func() error
 		})
 	}
 }
+
+// TestAlertsSurviveARepeatedCommit loses the last part of the first commit of a call that may be
+// made in parts: what such a call returned about the parts before it would be lost.
+func TestAlertsSurviveARepeatedCommit(t *testing.T) {
+	now, again := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), 0
+	s := memory.New(memory.Options{
+		Now: func() time.Time { return now },
+		Fate: func(part, parts int) memory.Fate {
+			if again > 0 && part == parts-1 {
+				again--
+				return memory.Again
+			}
+			return memory.Done
+		},
+	})
+	session, err := s.Join(t.Context(), store.Session{ID: job.ID{9}, Node: "n", Machine: "m", Roles: []string{store.RoleWorker}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range byte(3) {
+		docs, err := job.Decode("test.yaml", fmt.Appendf(nil, "name: j%d\nrun: {shell: 'true'}\npolicy: {expect: {start_within: 5s}}", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		j, err := store.PutOne(t.Context(), s, store.PutJob{Definition: docs[0].Job, IfVersion: store.AnyVersion})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Trigger(t.Context(), []store.TriggerItem{{ID: job.ID{7, i}, Job: j.Definition.UID, Kind: job.RunByHand, Key: "k", Session: session.ID, Node: "n", Actor: "ann"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now, again = now.Add(10*time.Second), 1
+	alerts, err := s.Alerts(t.Context(), 10)
+	if err != nil || len(alerts) != 3 || again != 0 {
+		t.Errorf("three runs are late: %d alerts, %v", len(alerts), err)
+	}
+	if alerts, err := s.Alerts(t.Context(), 10); err != nil || len(alerts) != 0 {
+		t.Errorf("another call returns %v, %v", alerts, err)
+	}
+}

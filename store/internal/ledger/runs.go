@@ -23,17 +23,22 @@ func (s *Control) Plan(ctx context.Context, session job.ID, items []store.PlanIt
 // inParts makes a step about items that are separate steps, and passes it on when it is done. If
 // the backend cannot commit it at once, it makes a step of each half.
 func inParts[T any, O engine.Operation](ctx context.Context, s *Control, items []T, adds bool, about func([]T) O, done func(O)) error {
+	return halved(ctx, s, items, Order{Adds: adds, Parts: true}, about, done)
+}
+
+func halved[T any, O engine.Operation](ctx context.Context, s *Control, items []T, o Order, about func([]T) O, done func(O)) error {
 	op := about(items)
-	err := s.do(ctx, Order{Items: len(items), Adds: adds, Parts: true}, op)
+	o.Items = len(items)
+	err := s.do(ctx, o, op)
 	switch {
 	case err == nil && done != nil:
 		done(op)
-	case errors.Is(err, ErrTooLarge) && len(items) > 1:
+	case (errors.Is(err, ErrTooLarge) || !o.Parts && errors.Is(err, store.ErrTooMany)) && len(items) > 1:
 		half := len(items) / 2
-		if err := inParts(ctx, s, items[:half], adds, about, done); err != nil {
+		if err := halved(ctx, s, items[:half], o, about, done); err != nil {
 			return err
 		}
-		return inParts(ctx, s, items[half:], adds, about, done)
+		return halved(ctx, s, items[half:], o, about, done)
 	}
 	return err
 }
@@ -262,7 +267,8 @@ func (s *Control) Alerts(ctx context.Context, limit int) ([]store.Alert, error) 
 		return nil, wrapped(err, "alerts")
 	}
 	var alerts []store.Alert
-	err = inParts(ctx, s, runs, false, func(some []engine.RunRef) *engine.Alert { return &engine.Alert{Runs: some} },
+	// A step that is repeated after a part of it was committed would not return the alerts of that part.
+	err = halved(ctx, s, runs, Order{}, func(some []engine.RunRef) *engine.Alert { return &engine.Alert{Runs: some} },
 		func(op *engine.Alert) { add(&alerts, op.Alerts) })
 	if len(alerts) > 0 {
 		return alerts, nil // they are not returned again; the others come with the next call
