@@ -138,6 +138,51 @@ func TestScriptsAndStylesAreSmall(t *testing.T) {
 	}
 }
 
+// madeClasses are those whose names are put together: the colours of a terminal, and the steps of a heat map.
+var madeClasses = regexp.MustCompile(`^(a[0-9]|h[0-9])$`)
+
+// A class that nothing has, or a colour that no rule uses, is only bytes.
+func TestEveryStyleIsUsed(t *testing.T) {
+	data, err := assetFiles.ReadFile("assets/belfry.css")
+	if err != nil {
+		t.Fatal(err)
+	}
+	css := regexp.MustCompile(`(?s)/\*.*?\*/`).ReplaceAllString(string(data), "")
+	words := map[string]bool{}
+	for _, pattern := range []string{"templates/*.html", "assets/*.js", "*.go", "../draw/*.go"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			source, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			for _, line := range strings.Split(string(source), "\n") {
+				code, _, _ := strings.Cut(line, "// ")
+				for _, word := range regexp.MustCompile(`[A-Za-z_][\w-]*`).FindAllString(code, -1) {
+					words[word] = true
+				}
+			}
+		}
+	}
+	selectors := regexp.MustCompile(`\{[^{}]*\}`).ReplaceAllString(css, " ")
+	for _, m := range regexp.MustCompile(`\.([A-Za-z_][\w-]*)`).FindAllStringSubmatch(selectors, -1) {
+		if !words[m[1]] && !madeClasses.MatchString(m[1]) {
+			t.Errorf("nothing has the class %s", m[1])
+		}
+	}
+	for _, m := range regexp.MustCompile(`(--[\w-]+):`).FindAllStringSubmatch(css, -1) {
+		if !strings.Contains(css, "var("+m[1]+")") {
+			t.Errorf("no rule uses %s", m[1])
+		}
+	}
+}
+
 func TestDurationsReadNaturally(t *testing.T) {
 	for _, c := range []struct {
 		d            time.Duration
