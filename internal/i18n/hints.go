@@ -48,5 +48,5 @@ func (l Lang) Hint(text string) string {
 	if l != Chinese || len(text) > reasonMax {
 		return text
 	}
-	return translated(compiledHints, text, 1)
+	return l.translated(compiledHints, text, nil, 1)
 }

@@ -53,5 +53,5 @@ func (l Lang) ImportNote(text string) string {
 	if l != Chinese || len(text) > reasonMax {
 		return text
 	}
-	return translated(compiledNotes, text, 1)
+	return l.translated(compiledNotes, text, nil, 1)
 }

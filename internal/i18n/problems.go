@@ -208,5 +208,5 @@ func (l Lang) Problem(text string) string {
 	if l != Chinese || text == "" || len(text) > reasonMax {
 		return text
 	}
-	return translated(compiledProblems, text, reasonDepth)
+	return l.translated(compiledProblems, text, nil, reasonDepth)
 }

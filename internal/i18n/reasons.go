@@ -3,6 +3,7 @@ package i18n
 import (
 	"regexp"
 	"strings"
+	"time"
 )
 
 // reasons are what the engine and the executors write as the reason of a run, with its words in
@@ -147,10 +148,10 @@ var reasons = []translation{
 type translation struct{ en, zh string }
 
 type reason struct {
+	translation
 	begins  string // with which a text that fits begins
 	pattern *regexp.Regexp
 	names   []string
-	zh      string
 }
 
 var placeholder = regexp.MustCompile(`\{([a-z]+\*?)\}`)
@@ -162,7 +163,7 @@ var compiledReasons = compile(reasons)
 func compile(texts []translation) []reason {
 	list := make([]reason, 0, len(texts))
 	for _, r := range texts {
-		c := reason{zh: r.zh}
+		c := reason{translation: r}
 		c.begins, _, _ = strings.Cut(r.en, "{")
 		text, last := "^", 0
 		for _, at := range placeholder.FindAllStringSubmatchIndex(r.en, -1) {
@@ -188,16 +189,19 @@ const (
 	reasonMax = 2000
 )
 
-// Reason returns the reason of a run, which is written in English, in the language. What programs
-// have said, and what is not known, stays as it is.
-func (l Lang) Reason(text string) string {
-	if l != Chinese || text == "" || len(text) > reasonMax {
+// stamp is how the engine writes a moment.
+var stamp = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
+
+// Reason returns the reason of a run, which is written in English and in UTC, in the language and
+// with moments as at writes them. What programs have said, and what is not known, stays as it is.
+func (l Lang) Reason(text string, at func(time.Time) string) string {
+	if text == "" || len(text) > reasonMax || l != Chinese && !stamp.MatchString(text) {
 		return text
 	}
-	return translated(compiledReasons, text, reasonDepth)
+	return l.translated(compiledReasons, text, at, reasonDepth)
 }
 
-func translated(by []reason, text string, depth int) string {
+func (l Lang) translated(by []reason, text string, at func(time.Time) string, depth int) string {
 	if depth == 0 {
 		return text
 	}
@@ -209,12 +213,17 @@ func translated(by []reason, text string, depth int) string {
 		if found == nil {
 			continue
 		}
-		said := r.zh
+		said := r.en
+		if l == Chinese {
+			said = r.zh
+		}
 		pairs := make([]string, 0, 2*len(r.names))
 		for i, name := range r.names {
 			value := found[i+1]
 			if strings.HasSuffix(name, "*") {
-				value = translated(by, value, depth-1)
+				value = l.translated(by, value, at, depth-1)
+			} else if t, err := time.Parse(time.RFC3339, value); err == nil && at != nil {
+				value = at(t)
 			}
 			pairs = append(pairs, "{"+name+"}", value)
 		}

@@ -3,6 +3,7 @@ package i18n
 import (
 	"slices"
 	"testing"
+	"time"
 	"unicode"
 )
 
@@ -21,11 +22,27 @@ func TestReasonsAreTranslated(t *testing.T) {
 		{"ERROR 2002 (HY000): Can't connect", "ERROR 2002 (HY000): Can't connect"},
 		{"a name with {who} in it: exit status 1", "a name with {who} in it: exit status 1"},
 	} {
-		if got := Chinese.Reason(c.text); got != c.want {
+		if got := Chinese.Reason(c.text, nil); got != c.want {
 			t.Errorf("%q is %q, want %q", c.text, got, c.want)
 		}
-		if got := English.Reason(c.text); got != c.text {
+		if got := English.Reason(c.text, nil); got != c.text {
 			t.Errorf("in English %q is %q", c.text, got)
+		}
+	}
+}
+
+func TestMomentsOfReasonsAreThoseOfTheReader(t *testing.T) {
+	at := func(t time.Time) string { return t.In(time.FixedZone("", 3600)).Format("15:04") }
+	for _, c := range []struct{ text, en, zh string }{
+		{"its start was reported at 2026-11-20T10:00:00Z", "its start was reported at 11:00", "于 11:00 报告启动"},
+		{
+			"exit status 1; not retried: run 01M8 of 2026-11-20T10:00:00.5Z was still running", "exit status 1; not retried: run 01M8 of 11:00 was still running",
+			"退出码 1；不再重试：11:00 的运行 01M8 仍在运行",
+		},
+		{"at 2026-11-20T10:00:00Z all was well", "at 2026-11-20T10:00:00Z all was well", "at 2026-11-20T10:00:00Z all was well"}, // a program has said so
+	} {
+		if en, zh := English.Reason(c.text, at), Chinese.Reason(c.text, at); en != c.en || zh != c.zh {
+			t.Errorf("%q is %q and %q", c.text, en, zh)
 		}
 	}
 }

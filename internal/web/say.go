@@ -307,7 +307,9 @@ func describe(text string, s *job.Schedule, lang cron.Lang) string {
 }
 
 // reason says the reason of a run in the language of the page.
-func (p *page) reason(text string) string { return clean(p.lang.Reason(text)) }
+func (p *page) reason(text string) string {
+	return clean(p.lang.Reason(text, func(t time.Time) string { return p.day(t, "15:04:05") }))
+}
 
 // note says what an import notes of a line.
 func (p *page) note(text string) string { return clean(p.lang.ImportNote(text)) }
