@@ -356,7 +356,7 @@ var table = map[string]line{
 		layer:       faces,
 		imports:     []string{"cron", "job", "client", "internal/auth", "internal/crontab", "internal/draw", "internal/flow", "internal/forecast", "internal/i18n", "internal/service", "internal/signin"},
 		modules:     []string{"go.yaml.in/yaml/v3"}, // forms change documents and keep their comments
-		testImports: []string{"internal/signin/provider", "store", "store/memory", "internal/notice"},
+		testImports: []string{"internal/engine", "internal/signin/provider", "store", "store/memory", "internal/notice"},
 	},
 	"store/internal/columns": {
 		// It hands hints to who listens, which is its one effect.

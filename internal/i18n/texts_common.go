@@ -98,6 +98,7 @@ var commonTexts = []text{
 	{"schedule.month_before", "The month before", "上个月"},
 	{"schedule.month_after", "The month after", "下个月"},
 	{"schedule.more", "and more", "还有更多"},
+	{"schedule.quieter", "Quieter minutes near it:", "附近较空闲的时刻："},
 	{"schedule.off_day.skip", "skip them", "跳过"},
 	{"schedule.off_day.next", "move them to the next allowed day", "顺延到下一个允许的日期"},
 	{"schedule.off_day.previous", "move them to the previous allowed day", "提前到上一个允许的日期"},

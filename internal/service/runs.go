@@ -216,6 +216,15 @@ func (s *Runs) noRun(id job.ID) *Error {
 	return e.withHint("its id was made on %s; this server keeps finished runs %s, unless policy.keep of the job differs", made, age)
 }
 
+// KeptFor returns how long finished runs are kept, unless policy.keep of their job differs; 0 is
+// forever.
+func (s *Runs) KeptFor() time.Duration {
+	if d := s.kept().For; d != time.Duration(job.Forever) {
+		return d
+	}
+	return 0
+}
+
 // answeredSo returns the run of a flow, and whether its step has ended by the same answer: the
 // response to an earlier request was lost.
 func (s *Runs) answeredSo(ctx context.Context, who Caller, a *store.FlowAnswer) (client.Run, bool) {

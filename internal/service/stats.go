@@ -25,6 +25,11 @@ const (
 	// statisticsRuns is the number of last runs in the statistics of a job: reading them
 	// takes a store some milliseconds.
 	statisticsRuns = 2000
+	// statisticsFor is how long the statistics of so many runs are kept in memory, which one more
+	// run changes little: the page of a job is read again at each of its ends. Fewer runs are
+	// read each time. knownMax bounds the jobs in memory, of some ten kilobytes each.
+	statisticsFor = 10 * time.Second
+	knownMax      = 200
 	// settledAfter is how long after its end a stretch of history is kept in memory.
 	settledAfter = time.Minute
 	// keptFor is how long: a late result replaces the loss of an attempt in the past.
@@ -51,8 +56,21 @@ type Stats struct {
 	runs  *Runs
 	store statsStore
 
-	mu   sync.Mutex
-	kept map[stretch]keptStretch
+	mu    sync.Mutex
+	kept  map[stretch]keptStretch
+	known map[ofJob]knownStatistics
+}
+
+// ofJob names the statistics of a job by the days of a time zone.
+type ofJob struct {
+	uid  job.ID
+	zone string
+}
+
+type knownStatistics struct {
+	read  time.Time
+	job   string // its full name
+	stats client.JobStatistics
 }
 
 // stretch names some buckets that are read at once.
@@ -201,19 +219,67 @@ func (s *Stats) readStretches(ctx context.Context, w stretch, end int64, now tim
 
 // OfJob returns statistics of the last runs of a job, also by the days of a time zone.
 func (s *Stats) OfJob(ctx context.Context, who Caller, name Name, timezone string) (client.JobStatistics, error) {
-	zone, err := cron.LoadZone(cmp.Or(timezone, "UTC"))
-	if err != nil {
-		return client.JobStatistics{}, WrongParameter("timezone", err.Error(), "such as Europe/Berlin")
+	if _, err := zoneOf(timezone); err != nil {
+		return client.JobStatistics{}, err
 	}
 	j, err := s.jobs.find(ctx, who, Read, name)
 	if err != nil {
 		return client.JobStatistics{}, err
 	}
-	lists, err := s.store.Recent(ctx, []job.ID{j.Definition.UID}, statisticsRuns)
+	return s.Of(ctx, who, j.Definition.UID, timezone)
+}
+
+func zoneOf(timezone string) (*cron.Zone, error) {
+	zone, err := cron.LoadZone(cmp.Or(timezone, "UTC"))
 	if err != nil {
-		return client.JobStatistics{}, err
+		return nil, WrongParameter("timezone", err.Error(), "such as Europe/Berlin")
 	}
-	return statisticsOf(lists[0], zone.Location()), nil
+	return zone, nil
+}
+
+// Of is OfJob by the uid of the job. It has no runs if the caller may not see the job, or if there is
+// none.
+func (s *Stats) Of(ctx context.Context, who Caller, uid job.ID, timezone string) (client.JobStatistics, error) {
+	none := client.JobStatistics{}
+	if err := who.May(Read); err != nil {
+		return none, err
+	}
+	zone, err := zoneOf(timezone)
+	if err != nil {
+		return none, err
+	}
+	key, now := ofJob{uid, zone.Name()}, s.now()
+	s.mu.Lock()
+	known, ok := s.known[key]
+	s.mu.Unlock()
+	if age := now.Sub(known.read); !ok || age < 0 || age >= statisticsFor {
+		lists, err := s.store.Recent(ctx, []job.ID{uid}, statisticsRuns)
+		if err != nil {
+			return none, err
+		}
+		known = knownStatistics{read: now, stats: statisticsOf(lists[0], zone.Location())}
+		if len(lists[0]) > 0 {
+			known.job = lists[0][0].Run.Namespace + "/" + lists[0][0].Run.Name
+		}
+		s.remember(key, known)
+	}
+	if known.job == "" || !who.sees(known.job) {
+		return statisticsOf(nil, zone.Location()), nil
+	}
+	return known.stats, nil
+}
+
+// remember keeps the statistics of many runs.
+func (s *Stats) remember(key ofJob, known knownStatistics) {
+	if known.stats.Runs < statisticsRuns {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known == nil || len(s.known) >= knownMax {
+		s.known = map[ofJob]knownStatistics{}
+	}
+	s.known[key] = known
 }
 
 // tally collects the data of statistics.

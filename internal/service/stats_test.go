@@ -104,6 +104,81 @@ func TestStatsRefuseMeaninglessSpans(t *testing.T) {
 	}
 }
 
+// busyStore has so many last runs of each job, and counts how often they are read.
+type busyStore struct {
+	Store
+	runs, read int
+	active     []store.Run
+}
+
+func (b *busyStore) Recent(_ context.Context, _ []job.ID, n int) ([][]store.Record, error) {
+	b.read++
+	list := make([]store.Record, min(n, b.runs))
+	for i := range list {
+		list[i].Run.Namespace, list[i].Run.Name = "default", "a"
+		list[i].Attempt.Number, list[i].Attempt.Outcome = 1, job.OutcomeSucceeded
+	}
+	return [][]store.Record{list}, nil
+}
+
+func (b *busyStore) ListActive(_ context.Context, q store.ActiveQuery) ([]store.Run, error) {
+	return b.active[:min(len(b.active), q.Limit)], nil
+}
+
+func TestStatisticsOfManyRunsAreReadOnceInTenSeconds(t *testing.T) {
+	b := newBench(t)
+	busy := &busyStore{Store: b.store}
+	s := b.serviceOn(Config{Store: busy})
+	other := Caller{Name: "x", Role: store.RoleViewer, Namespace: "other"}
+	for _, c := range []struct {
+		name        string
+		uid         job.ID
+		runs, reads int
+	}{{"a job with few runs", b.id(), 5, 3}, {"a job with many", b.id(), 3000, 1}} {
+		busy.runs, busy.read = c.runs, 0
+		for range 3 {
+			stats, err := s.Stats.Of(t.Context(), admin, c.uid, "")
+			if want := min(c.runs, statisticsRuns); err != nil || stats.Runs != want || stats.Outcomes[job.OutcomeSucceeded] != want {
+				t.Errorf("%s: the statistics are of %d runs (%v)", c.name, stats.Runs, err)
+			}
+		}
+		if busy.read != c.reads {
+			t.Errorf("%s: its runs were read %d times, want %d", c.name, busy.read, c.reads)
+		}
+		if stats, err := s.Stats.Of(t.Context(), other, c.uid, ""); err != nil || stats.Runs != 0 || len(stats.Outcomes) != 0 {
+			t.Errorf("%s: a caller of another namespace sees %+v (%v)", c.name, stats, err)
+		}
+		busy.read = 0
+		b.pass(statisticsFor)
+		if _, err := s.Stats.Of(t.Context(), admin, c.uid, ""); err != nil || busy.read != 1 {
+			t.Errorf("%s: later its runs were read %d times (%v)", c.name, busy.read, err)
+		}
+	}
+	if _, err := s.Stats.Of(t.Context(), admin, b.id(), "Nowhere/Else"); ErrorOf(err).Type != client.TypeInvalid {
+		t.Errorf("a zone that is none is answered with %v", err)
+	}
+}
+
+func TestThePoolOfAServerWithManyRunsSaysThatItMayHaveMore(t *testing.T) {
+	b := newBench(t)
+	busy := &busyStore{Store: b.store, active: make([]store.Run, poolLook+1)}
+	s := b.serviceOn(Config{Store: busy})
+	busy.active[0].Slot, busy.active[0].HoldsSlot = "pool default/db", true
+	busy.active[1].Slot, busy.active[1].State = "pool default/db", job.StateReady // planned
+	busy.active[2].Slot, busy.active[2].State, busy.active[2].AwaitsPrevious = "pool default/db", job.StateWaiting, true
+	busy.active[3].Slot, busy.active[3].State = "pool default/other", job.StateWaiting
+	for _, more := range []bool{true, false} {
+		use, err := s.Runs.PoolUse(t.Context(), admin, Name{"default", "db"})
+		if err != nil || use.Size != 1 || use.Held != 1 || len(use.Holds) != 1 || use.Waiting != 0 || use.More != more {
+			t.Errorf("of %d runs the pool has %+v (%v)", len(busy.active), use, err)
+		}
+		busy.active = busy.active[:poolLook-1]
+	}
+	if _, err := s.Runs.PoolUse(t.Context(), Caller{Name: "x", Role: store.RoleViewer, Namespace: "other"}, Name{"default", "db"}); ErrorOf(err).Type != client.TypeForbidden {
+		t.Errorf("a caller of another namespace is answered with %v", err)
+	}
+}
+
 func TestStatisticsOfAJob(t *testing.T) {
 	at := time.Date(2026, 3, 2, 9, 0, 0, 0, time.UTC)
 	ended := func(o job.Outcome, due, late, took time.Duration, number int) store.Record {

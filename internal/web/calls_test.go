@@ -10,9 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/belfry-cron/belfry/internal/auth"
 	"github.com/belfry-cron/belfry/internal/service"
-	"github.com/belfry-cron/belfry/internal/web"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -138,16 +136,12 @@ func TestAPageNeedsFewCallsOfTheStore(t *testing.T) {
 		_, err = store.PutOne(t.Context(), w.store, store.PutJob{Definition: list[0].Job, Actor: "wei"})
 		w.must(err)
 	}
+	w.put("namespace: many\nname: pooled\nrun: {shell: 'true'}\npolicy: {concurrency_key: db}\n")
 	counted := &called{Store: w.store, calls: map[string]int{}}
-	w.tokens = auth.New(w.store, w.clock)
-	w.sessions = auth.NewSessions(w.tokens, nil)
-	s, err := service.New(service.Config{Store: counted, Tokens: w.tokens, Now: w.clock})
-	w.must(err)
-	w.pages, err = web.Handler(web.Config{Service: web.ServiceOf(s), Tokens: w.tokens, Sessions: w.sessions, Node: "ber-1", Version: "test", Now: w.clock})
-	w.must(err)
+	w.serve(service.Config{Store: counted})
 	b := w.login("vera")
 	const j = "/jobs/shop/price-import"
-	for _, path := range []string{"/", "/jobs", "/jobs?sort=next", "/runs", j, j + "/statistics", j + "/definition", j + "/schedule", "/runs/" + w.failed.String(), "/timeline", "/nodes", "/audit"} {
+	for _, path := range []string{"/", "/jobs", "/jobs?sort=next", "/runs", j, "/jobs/many/pooled", j + "/statistics", j + "/definition", j + "/schedule", "/runs/" + w.failed.String(), "/timeline", "/nodes", "/audit"} {
 		b.ask("GET", path, nil) // what all pages share is read now
 		counted.calls = map[string]int{}
 		if answer := b.ask("GET", path, nil); answer.Code != http.StatusOK {

@@ -498,29 +498,14 @@ func (p *page) choices(f *formField, value string) []choice {
 }
 
 // crowd says how many jobs start in the minute of the next run, and which minutes near are quieter.
-func (s *site) crowd(p *page, v *editView, next time.Time) error {
-	from := next.Truncate(time.Minute).Add(-nearMinutes * time.Minute)
-	if now := p.now.Truncate(time.Minute); from.Before(now) {
-		from = now
-	}
-	load, err := s.Service.Load.Ahead(p.ctx(), p.who, client.LoadQuery{From: from, To: next.Truncate(time.Minute).Add((nearMinutes + 1) * time.Minute), Step: time.Minute})
-	if err != nil {
-		if service.ErrorOf(err).Type == client.TypeInvalid {
-			return nil // it is farther ahead than starts are counted
-		}
+func (s *site) crowd(p *page, v *editView, next []time.Time) error {
+	starts, quiet, err := s.crowdOf(p, next)
+	if err != nil || starts < crowdedFrom {
 		return err
 	}
-	at := int(next.Sub(load.From) / time.Minute)
-	if at < 0 || at >= len(load.Starts) || load.Starts[at] < crowdedFrom {
-		return nil
-	}
-	text := p.T("edit.crowd", "n", load.Starts[at])
-	var quiet []string
-	for _, i := range quieter(load.Starts, at) {
-		quiet = append(quiet, load.From.Add(time.Duration(i)*time.Minute).In(p.zone).Format("15:04"))
-	}
+	text := p.T("edit.crowd", "n", starts)
 	if len(quiet) > 0 {
-		text += " " + p.T("edit.quieter", "when", strings.Join(quiet, ", "))
+		text += " " + p.T("edit.quieter", "when", clocks(quiet))
 	}
 	v.Notes = append(v.Notes, text)
 	return nil
@@ -528,6 +513,53 @@ func (s *site) crowd(p *page, v *editView, next time.Time) error {
 
 // crowdedFrom is how many starts in a minute the editor speaks of.
 const crowdedFrom = 3
+
+// quietMinute is a minute in which few jobs start.
+type quietMinute struct {
+	At     When
+	Starts int
+}
+
+// clocks lists minutes by their times of the day.
+func clocks(list []quietMinute) string {
+	var texts []string
+	for _, m := range list {
+		texts = append(texts, m.At.Text)
+	}
+	return strings.Join(texts, ", ")
+}
+
+// crowdOf counts the starts in the minute of the first of the next runs of a job, and returns quieter
+// minutes near it in which the job itself does not start.
+func (s *site) crowdOf(p *page, next []time.Time) (starts int, quiet []quietMinute, err error) {
+	if len(next) == 0 {
+		return 0, nil, nil
+	}
+	minute := next[0].Truncate(time.Minute)
+	from := later(minute.Add(-nearMinutes*time.Minute), p.now.Truncate(time.Minute))
+	load, err := s.Service.Load.Ahead(p.ctx(), p.who, client.LoadQuery{From: from, To: minute.Add((nearMinutes + 1) * time.Minute), Step: time.Minute})
+	if err != nil {
+		if service.ErrorOf(err).Type == client.TypeInvalid {
+			return 0, nil, nil // it is farther ahead than starts are counted
+		}
+		return 0, nil, err
+	}
+	at := int(minute.Sub(load.From) / time.Minute)
+	if at < 0 || at >= len(load.Starts) {
+		return 0, nil, nil
+	}
+	own := map[int]bool{}
+	for _, t := range next {
+		own[int(t.Sub(load.From)/time.Minute)] = true
+	}
+	for _, i := range quieter(load.Starts, at, own) {
+		t := load.From.Add(time.Duration(i) * time.Minute)
+		m := quietMinute{p.at(t), load.Starts[i]}
+		m.At.Text = t.In(p.zone).Format("15:04") // the day is that of the run
+		quiet = append(quiet, m)
+	}
+	return load.Starts[at], quiet, nil
+}
 
 // explainEdit says what a valid document means and would change.
 func (s *site) explainEdit(p *page, v *editView, document job.Document) error {
@@ -544,7 +576,7 @@ func (s *site) explainEdit(p *page, v *editView, document job.Document) error {
 			v.Next = append(v.Next, nextRow{At: p.minute(t), In: p.relative(t), UTC: t.UTC().Format("15:04 UTC")})
 		}
 		if len(next) > 0 {
-			if err := s.crowd(p, v, next[0]); err != nil {
+			if err := s.crowd(p, v, next); err != nil {
 				return err
 			}
 		}

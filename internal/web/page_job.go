@@ -138,13 +138,32 @@ type jobView struct {
 	Rows    []runRow
 	Filters []tab
 	Summary []fact
-	Policy  []fact
-	Links   []fact
-	Older   string
+	// SummaryOf says which runs that is about.
+	SummaryOf string
+	Policy    []fact
+	Links     []fact
+	Pool      *poolView
+	Older     string
 	// The last run of a flow, step by step.
 	Graph    template.HTML
 	GraphRun string
 	GraphAt  When
+}
+
+// poolView shows who uses the pool of a job.
+type poolView struct {
+	Name, Lanes  string
+	Use          string
+	Holds, Waits []poolRow
+	// MoreHolds and MoreWaits are how many runs are not listed.
+	MoreHolds, MoreWaits int
+}
+
+// poolRow is a run in a pool.
+type poolRow struct {
+	Namespace, Name, Address string
+	State                    State
+	Since                    When
 }
 
 // fact is a line of a list of names and values.
@@ -177,7 +196,7 @@ func (s *site) jobRuns(p *page) error {
 		return err
 	}
 	v := jobView{jobHead: h}
-	list, err := s.Service.Runs.List(p.ctx(), p.who, client.RunQuery{Job: h.Full, PageSize: chartRuns})
+	list, err := s.Service.Runs.List(p.ctx(), p.who, client.RunQuery{Namespace: h.Namespace, Job: h.job.UID.String(), PageSize: chartRuns})
 	if err != nil {
 		return err
 	}
@@ -222,9 +241,14 @@ func (s *site) jobRuns(p *page) error {
 	if v.Since != nil && v.Since.Count > 1 {
 		h.State.Text = p.T("job.failing", "n", v.Since.Count)
 	}
-	v.Summary = p.summary(finished)
+	if err := s.summary(p, &v); err != nil {
+		return err
+	}
 	v.Policy = p.policy(h.job)
 	v.Links = p.links(h.job)
+	if err := s.pool(p, &v); err != nil {
+		return err
+	}
 	return p.show("job", v)
 }
 
@@ -292,46 +316,31 @@ func (p *page) failing(recent []client.Run, address string) *failingSince {
 	return f
 }
 
-// summary counts the runs of the chart.
-func (p *page) summary(runs []client.Run) []fact {
-	var succeeded, ended, retried, skipped, missed int
-	var late []time.Duration
-	for i := range runs {
-		r := &runs[i]
-		if r.State != job.StateDone {
-			continue
-		}
-		switch r.Outcome {
-		case job.OutcomeSkipped:
-			skipped++
-			continue
-		case job.OutcomeMissed:
-			missed++
-			continue
-		case job.OutcomeWithdrawn:
-			continue
-		case job.OutcomeSucceeded:
-			succeeded++
-		}
-		ended++
-		if r.Attempt > 1 {
-			retried++
-		} else if r.Kind == job.RunScheduled && !r.Started.IsZero() {
-			late = append(late, max(r.Started.Sub(r.Scheduled), 0))
+// summary says how the last runs went.
+func (s *site) summary(p *page, v *jobView) error {
+	said, err := s.Service.Stats.Of(p.ctx(), p.who, v.job.UID, p.zone.String())
+	if err != nil || said.Runs == 0 {
+		return err
+	}
+	v.SummaryOf = p.T("job.last_runs", "n", said.Runs)
+	judged := 0
+	for o, n := range said.Outcomes {
+		if o == job.OutcomeSucceeded || o.Alarms() {
+			judged += n
 		}
 	}
-	if ended+skipped+missed == 0 {
-		return nil
+	if judged > 0 {
+		v.Summary = append(v.Summary, fact{Name: p.T("outcome.succeeded"), Value: p.T("job.of", "share", percent(said.Outcomes[job.OutcomeSucceeded], judged), "n", number(int64(judged)))})
 	}
-	list := []fact{{Name: p.T("outcome.succeeded"), Value: p.T("job.of", "share", percent(succeeded, ended), "n", ended)}}
-	if p50, p95, ok := quantiles(runs); ok {
-		list = append(list, fact{Name: p.T("job.duration"), Value: p.took(p50) + ", " + p.took(p95)})
+	if d := said.Duration; d.Count > 0 {
+		v.Summary = append(v.Summary, fact{Name: p.T("job.duration"), Value: p.seconds(d.P50) + ", " + p.seconds(d.P95)})
 	}
-	if len(late) > 0 {
-		slices.Sort(late)
-		list = append(list, fact{Name: p.T("job.late"), Value: p.took(late[len(late)/2]) + ", " + p.took(late[min(len(late)*99/100, len(late)-1)])})
+	if d := said.Lateness; d.Count > 0 {
+		v.Summary = append(v.Summary, fact{Name: p.T("job.late"), Value: p.seconds(d.P50) + ", " + p.seconds(d.P95) + ", " + p.seconds(d.P99)})
 	}
-	return append(list, fact{Name: p.T("job.retried"), Value: fmt.Sprint(retried)}, fact{Name: p.T("job.skipped_missed"), Value: fmt.Sprintf("%d, %d", skipped, missed)})
+	v.Summary = append(v.Summary, fact{Name: p.T("job.retried"), Value: number(int64(said.Retried))},
+		fact{Name: p.T("job.skipped_missed"), Value: number(int64(said.Outcomes[job.OutcomeSkipped])) + ", " + number(int64(said.Outcomes[job.OutcomeMissed]))})
+	return nil
 }
 
 // percent writes a share with as many digits as tell it from all.
@@ -381,6 +390,56 @@ func (p *page) policy(j *job.Job) []fact {
 	return list
 }
 
+// poolRows is how many runs that hold a slot of the pool, and how many that wait, a page lists.
+// poolAgain is how many seconds the page shows them: no event of this job says that runs of others
+// begin or end.
+const (
+	poolRows  = 5
+	poolAgain = 10
+)
+
+// pool adds how the slots of the shared pool are used, for a job that has one.
+func (s *site) pool(p *page, v *jobView) error {
+	key := v.job.Policy.ConcurrencyKey
+	if key == "" {
+		return nil
+	}
+	name := service.Name{Namespace: v.Namespace, Name: key}
+	if namespace, short, qualified := strings.Cut(key, "/"); qualified {
+		name = service.Name{Namespace: namespace, Name: short}
+	}
+	link := fact{Name: p.T("job.pool"), Value: name.String(), Link: "/timeline?by=pool"}
+	use, err := s.Service.Runs.PoolUse(p.ctx(), p.who, name)
+	switch {
+	case err != nil && service.ErrorOf(err).Type == client.TypeForbidden:
+		link.Link = "" // a pool of a namespace that the reader has no role in
+	case err != nil:
+		return err
+	default:
+		v.Again = poolAgain
+		v.Pool = &poolView{Name: name.String(), Lanes: link.Link, Use: p.T("job.pool_use", "n", use.Held, "size", use.Size)}
+		if use.More && use.Held < use.Size {
+			v.Pool.Use = p.T("job.pool_use_least", "n", use.Held, "size", use.Size)
+		}
+		link.Value += ", " + v.Pool.Use
+		v.Pool.Holds, v.Pool.MoreHolds = p.poolRows(use.Holds, use.Held)
+		v.Pool.Waits, v.Pool.MoreWaits = p.poolRows(use.Waits, use.Waiting)
+	}
+	v.Links = slices.Insert(v.Links, len(v.Links)-1, link) // before the uid
+	return nil
+}
+
+// poolRows lists runs of a pool, and counts those that it has beyond them.
+func (p *page) poolRows(runs []client.Run, all int) (rows []poolRow, more int) {
+	for i := range runs[:min(len(runs), poolRows)] {
+		r := &runs[i]
+		row := poolRow{Address: "/runs/" + r.ID.String(), State: p.runState(r), Since: p.relative(cmp.Or(r.Started, r.Due))}
+		row.Namespace, row.Name = splitName(r.Job)
+		rows = append(rows, row)
+	}
+	return rows, all - len(rows)
+}
+
 // links are what the job is connected with.
 func (p *page) links(j *job.Job) (list []fact) {
 	for _, u := range j.Schedule.On {
@@ -390,9 +449,6 @@ func (p *page) links(j *job.Job) (list []fact) {
 			full = namespace + "/" + full
 		}
 		list = append(list, fact{Name: p.T("job.follows"), Value: full, Link: "/jobs/" + full})
-	}
-	if j.Policy.ConcurrencyKey != "" {
-		list = append(list, fact{Name: p.T("job.pool"), Value: j.Policy.ConcurrencyKey})
 	}
 	if zone := j.Schedule.Timezone; zone != "" {
 		if _, err := cron.LoadZone(zone); err == nil {

@@ -173,7 +173,9 @@ type scheduleView struct {
 	Backfill                *client.Backfill
 	Rows                    []backfillRow
 	Beside                  []dueRow // other jobs that start in the minute of the next run
-	BesideMore              bool
+	BesideMore              string   // where all of them are, "" if these are all
+	Starts                  int      // in the minute of the next run
+	Quieter                 []quietMinute
 }
 
 type scheduleRow struct {
@@ -267,7 +269,7 @@ func (s *site) showSchedule(p *page, status int, backfill *client.Backfill) erro
 	return nil
 }
 
-// beside lists the other jobs that start in the minute of the next run.
+// beside lists the other jobs that start in the minute of the next run, and quieter minutes near it.
 func (s *site) beside(p *page, v *scheduleView, items []client.Occurrence) error {
 	if len(items) == 0 {
 		return nil
@@ -277,6 +279,14 @@ func (s *site) beside(p *page, v *scheduleView, items []client.Occurrence) error
 	if !from.Before(minute.Add(time.Minute)) {
 		return nil
 	}
+	var next []time.Time
+	for i := range items[:min(len(items), nearMinutes+1)] {
+		next = append(next, items[i].Due)
+	}
+	var err error
+	if v.Starts, v.Quieter, err = s.crowdOf(p, next); err != nil {
+		return err
+	}
 	list, err := s.Service.Load.Due(p.ctx(), p.who, "", from, minute.Add(time.Minute), besideRows+2)
 	if err != nil {
 		return err
@@ -285,7 +295,8 @@ func (s *site) beside(p *page, v *scheduleView, items []client.Occurrence) error
 		if d.Job == v.Full {
 			continue
 		}
-		if v.BesideMore = len(v.Beside) == besideRows; v.BesideMore {
+		if len(v.Beside) == besideRows {
+			v.BesideMore = "/timeline?minute=" + template.URLQueryEscaper(minute.UTC().Format(time.RFC3339)) + "#minute"
 			break
 		}
 		namespace, name := splitName(d.Job)

@@ -33,12 +33,15 @@ type timelineView struct {
 	Quietest    string
 	Minute      When // of which the jobs are listed
 	Due         []dueRow
-	Earlier     string
-	Later       string
-	Now         string
-	IsMoved     bool // the page is not about now
-	Per         string
-	Lane        []tab // what lanes can be of
+	IsWeek      bool
+	// Earlier and Later are where the page can be moved, "" for not further; End says why not.
+	Earlier string
+	Later   string
+	End     string
+	Now     string
+	IsMoved bool // the page is not about now
+	Per     string
+	Lane    []tab // what lanes can be of
 	// Measures are what the week can show, and the titles of its pictures.
 	Measures              []tab
 	AheadTitle, DoneTitle string
@@ -62,8 +65,11 @@ type minuteRow struct {
 }
 
 const (
-	// timelineFar is how far from now the page can be moved: as far as starts are counted.
-	timelineFar = 31 * 24 * time.Hour
+	// daysAhead is how far ahead the page can be moved: a day less than starts are counted for, as
+	// a day may have 25 hours.
+	daysAhead = 31
+	// yearsBack is how far back it can be moved at most, to compare with the same week a year ago.
+	yearsBack = 1
 	// minuteRows is how many crowded minutes are listed.
 	minuteRows = 6
 	// nearMinutes is how far from a crowded minute quieter ones are looked for, and quieterRows
@@ -91,7 +97,7 @@ func (s *site) timeline(p *page) error {
 	} else if err := s.timelineDay(p, &v); err != nil {
 		return err
 	}
-	v.Views = append(v.Views, tab{Name: p.T("timeline.week"), Address: p.with("view", "week", "minute", "", "span", "", "at", "", "by", ""), Current: week})
+	v.Views = append(v.Views, tab{Name: p.T("timeline.week"), Address: p.with("view", "week", "minute", "", "span", "", "by", ""), Current: week})
 	return p.show("timeline", v)
 }
 
@@ -119,6 +125,49 @@ var timelineSpans = []struct {
 	span, step time.Duration
 }{{"24h", 24 * time.Hour, 10 * time.Minute}, {"6h", 6 * time.Hour, 2 * time.Minute}, {"1h", time.Hour, 30 * time.Second}}
 
+// reach is the time that the page can be moved in.
+type reach struct {
+	from, to time.Time
+	kept     time.Duration // how long finished runs are kept, 0 if that is no bound
+	ahead    int           // for how many days starts are counted, 0 if that is no bound
+}
+
+// reach returns how far back runs are kept, and how far ahead starts are counted.
+func (s *site) reach(p *page) reach {
+	r := reach{from: p.now.AddDate(-yearsBack, 0, 0), to: p.now.AddDate(0, 0, daysAhead), ahead: daysAhead}
+	if kept := s.Service.Runs.KeptFor(); kept > 0 && p.now.Add(-kept).After(r.from) {
+		r.from, r.kept = p.now.Add(-kept), kept
+	}
+	return r
+}
+
+// asked returns the moment that was asked for, or another one if that is out of reach or none.
+func (r *reach) asked(p *page, otherwise time.Time) time.Time {
+	if t, err := time.Parse(time.RFC3339, p.query("at")); err == nil && !t.Before(r.from) && t.Before(r.to) {
+		return t
+	}
+	return otherwise
+}
+
+// move sets where the page can be moved from here, and says why not further.
+func (v *timelineView) move(p *page, r *reach, earlier, later time.Time) {
+	at := func(t time.Time) string { return p.with("at", t.UTC().Format(time.RFC3339)) }
+	switch {
+	case !earlier.Before(r.from):
+		v.Earlier = at(earlier)
+	case r.kept > 0:
+		v.End = p.T("timeline.kept", "d", p.coarse(r.kept))
+	default:
+		v.End = p.T("timeline.year")
+	}
+	switch {
+	case later.Before(r.to):
+		v.Later = at(later)
+	case r.ahead > 0:
+		v.End = p.T("timeline.ahead", "n", r.ahead)
+	}
+}
+
 // timelineDay draws a span around now, or around the moment that was asked for.
 func (s *site) timelineDay(p *page, v *timelineView) error {
 	shown := timelineSpans[0]
@@ -129,16 +178,14 @@ func (s *site) timelineDay(p *page, v *timelineView) error {
 			shown = span
 		}
 	}
-	middle := p.now
-	if t, err := time.Parse(time.RFC3339, p.query("at")); err == nil && t.Sub(p.now).Abs() < timelineFar {
-		middle = t
-	}
+	reach := s.reach(p)
+	middle := reach.asked(p, p.now)
 	from := middle.Add(-shown.span / 2).Truncate(shown.step) // where a column begins
 	to := from.Add(shown.span)
 	moment := func(t time.Time) string { return p.dated(t) + " " + t.In(p.zone).Format("15:04") }
 	v.Range = p.T("run.from_to", "from", moment(from), "to", moment(to))
-	around := func(t time.Time) string { return p.with("at", t.UTC().Format(time.RFC3339)) }
-	v.Earlier, v.Later, v.IsMoved = around(middle.Add(-shown.span/2)), around(middle.Add(shown.span/2)), !middle.Equal(p.now)
+	v.move(p, &reach, middle.Add(-shown.span/2), middle.Add(shown.span/2))
+	v.IsMoved = !middle.Equal(p.now)
 	v.From, v.To = from.UnixMilli(), to.UnixMilli()
 	v.Now, v.Per = p.with("at", ""), p.T("timeline.per", "d", p.took(shown.step))
 	var stats client.Stats
@@ -193,7 +240,7 @@ func (v *timelineView) crowded(p *page, load client.Load) {
 			break
 		}
 		row := minuteRow{At: minute(i), Starts: number(int64(load.Starts[i])), Address: p.with("minute", load.From.Add(time.Duration(i)*time.Minute).UTC().Format(time.RFC3339)) + "#minute"}
-		for _, quiet := range quieter(load.Starts, i) {
+		for _, quiet := range quieter(load.Starts, i, nil) {
 			near := minute(quiet)
 			near.Text = load.From.Add(time.Duration(quiet) * time.Minute).In(p.zone).Format("15:04") // the day is that of the crowded one
 			row.Quieter = append(row.Quieter, near)
@@ -203,11 +250,11 @@ func (v *timelineView) crowded(p *page, load client.Load) {
 }
 
 // quieter returns the minutes near a crowded one that have the fewest starts, in the order of
-// time. None has more than half of its starts.
-func quieter(starts []int, crowded int) []int {
+// time. None has more than half of its starts, or is left out.
+func quieter(starts []int, crowded int, out map[int]bool) []int {
 	var near []int
 	for i := max(0, crowded-nearMinutes); i <= min(len(starts)-1, crowded+nearMinutes); i++ {
-		if 2*starts[i] <= starts[crowded] && i != crowded {
+		if 2*starts[i] <= starts[crowded] && i != crowded && !out[i] {
 			near = append(near, i)
 		}
 	}
@@ -300,7 +347,7 @@ const (
 	quarters = 96 // of a day
 )
 
-// week is what a heat map of seven days shows, by its first day.
+// week is what a heat map of up to seven days shows, by its first day.
 type week struct {
 	first time.Time
 	zone  *time.Location
@@ -309,9 +356,9 @@ type week struct {
 	links []string // to the days
 }
 
-func (p *page) week(first time.Time) week {
+func (p *page) week(first time.Time, days int) week {
 	w := week{first: midnight(first), zone: p.zone}
-	for i := range 7 {
+	for i := range days {
 		day := first.AddDate(0, 0, i)
 		w.cells = append(w.cells, make([]float64, quarters))
 		w.names = append(w.names, p.T("weekday."+day.Format("Mon"))+day.Format(" 2"))
@@ -358,19 +405,55 @@ func (s *site) timelineWeek(p *page, v *timelineView) error {
 		}
 		v.Measures = append(v.Measures, tab{Name: p.T("timeline.of." + one), Address: p.with("of", address, "minute", ""), Current: one == of})
 	}
-	first := time.Date(p.now.Year(), p.now.Month(), p.now.Day(), 0, 0, 0, 0, p.zone)
-	end := first.AddDate(0, 0, 7)
-	v.Range = p.T("run.from_to", "from", p.date(first), "to", p.date(end.AddDate(0, 0, -1)))
-	load, err := s.Service.Load.Ahead(p.ctx(), p.who, client.LoadQuery{Namespace: v.Namespace, From: p.now, To: end, Step: quarter})
+	v.IsWeek = true
+	reach := s.reach(p)
+	today, day := startOfDay(p.now), startOfDay(reach.asked(p, p.now).In(p.zone))
+	if of == weekFailures {
+		day = earlier(day, today) // none are to come
+		reach.to, reach.ahead = today.AddDate(0, 0, 1), 0
+	}
+	v.IsMoved, v.Now = !day.Equal(today), p.with("at", "")
+	before, after := day.AddDate(0, 0, -7), day.AddDate(0, 0, 7)
+	if day.After(today) {
+		before = later(before, today)
+	} else if day.Before(today) {
+		after = earlier(after, today)
+	}
+	noon := func(t time.Time) time.Time { return t.Add(12 * time.Hour) }
+	v.move(p, &reach, noon(before), noon(after))
+	text := map[string]func(float64) string{
+		weekStarts:   func(n float64) string { return number(int64(n)) },
+		weekRunning:  func(n float64) string { return p.T("timeline.at_once", "n", fmt.Sprintf("%.1f", n)) },
+		weekFailures: func(n float64) string { return p.T("timeline.failures", "n", int(n)) },
+	}[of]
+	// The past week ends with the day, and that of today is needed to estimate what runs in weeks to come.
+	last := earlier(day, today)
+	first := last.AddDate(0, 0, -6)
+	past, err := s.Service.Stats.Over(p.ctx(), p.who, client.StatsQuery{Namespace: v.Namespace, From: first, To: earlier(last.AddDate(0, 0, 1), p.now), Step: quarter})
 	if err != nil {
 		return err
 	}
-	ahead, done := p.week(first), p.week(first.AddDate(0, 0, -6))
-	past, err := s.Service.Stats.Over(p.ctx(), p.who, client.StatsQuery{Namespace: v.Namespace, From: first.AddDate(0, 0, -6), To: p.now, Step: quarter})
-	if err != nil {
-		return err
-	}
+	done := p.week(first, 7)
 	usual := done.count(of, past.Items)
+	v.Range = p.T("run.from_to", "from", p.date(first), "to", p.date(last))
+	if !day.After(today) {
+		now := -1
+		if day.Equal(today) {
+			now = 6
+		}
+		v.DoneTitle = p.T("timeline.week_past." + of)
+		v.WeekDone, v.DoneMost = done.draw(v.DoneTitle, text, now, p.now), p.T("timeline.more", "n", text(done.most()))
+	}
+	if of == weekFailures || day.Before(today) {
+		return s.hourAhead(p, v, day.Equal(today))
+	}
+	end := earlier(day.AddDate(0, 0, 7), today.AddDate(0, 0, daysAhead))
+	v.Range = p.T("run.from_to", "from", p.date(day), "to", p.date(end.AddDate(0, 0, -1)))
+	load, err := s.Service.Load.Ahead(p.ctx(), p.who, client.LoadQuery{Namespace: v.Namespace, From: later(day, p.now), To: end, Step: quarter})
+	if err != nil {
+		return err
+	}
+	ahead := p.week(day, int(midnight(end).Sub(midnight(day))/(24*time.Hour)))
 	byHour := map[time.Time]int{}
 	for i, starts := range load.Starts {
 		t := load.From.Add(time.Duration(i) * quarter).In(p.zone)
@@ -381,22 +464,25 @@ func (s *site) timelineWeek(p *page, v *timelineView) error {
 			ahead.add(t, float64(starts))
 		}
 	}
-	text := map[string]func(float64) string{
-		weekStarts:   func(n float64) string { return number(int64(n)) },
-		weekRunning:  func(n float64) string { return p.T("timeline.at_once", "n", fmt.Sprintf("%.1f", n)) },
-		weekFailures: func(n float64) string { return p.T("timeline.failures", "n", int(n)) },
-	}[of]
-	v.AheadTitle, v.DoneTitle = p.T("timeline.week_ahead."+of), p.T("timeline.week_past."+of)
-	v.WeekDone, v.DoneMost = done.draw(v.DoneTitle, text, 6, p.now), p.T("timeline.more", "n", text(done.most()))
+	now := -1
+	if day.Equal(today) {
+		now = 0
+	}
 	if of == weekStarts {
 		text = func(n float64) string { return p.T("timeline.planned", "n", int(n)) }
 	}
-	if of == weekFailures {
-		v.Range = p.T("run.from_to", "from", p.date(first.AddDate(0, 0, -6)), "to", p.date(first))
-	} else {
-		v.Week, v.AheadMost = ahead.draw(v.AheadTitle, text, 0, p.now), p.T("timeline.more", "n", text(ahead.most()))
-	}
+	v.AheadTitle = p.T("timeline.week_ahead." + of)
+	v.Week, v.AheadMost = ahead.draw(v.AheadTitle, text, now, p.now), p.T("timeline.more", "n", text(ahead.most()))
 	v.quietest(p, byHour)
+	return s.hourAhead(p, v, day.Equal(today))
+}
+
+// hourAhead shows at which minutes of the hour starts crowd in the day to come, and what spreading them
+// would gain, on a page about now.
+func (s *site) hourAhead(p *page, v *timelineView, isNow bool) error {
+	if !isNow {
+		return nil
+	}
 	day, err := s.Service.Load.Ahead(p.ctx(), p.who, client.LoadQuery{Namespace: v.Namespace, From: p.now, To: p.now.Add(24 * time.Hour), Step: time.Minute})
 	if err != nil {
 		return err

@@ -60,6 +60,8 @@ type (
 	Runs interface {
 		List(ctx context.Context, who service.Caller, q client.RunQuery) (client.Page[client.Run], error)
 		Get(ctx context.Context, who service.Caller, id job.ID) (client.Run, error)
+		KeptFor() time.Duration
+		PoolUse(ctx context.Context, who service.Caller, pool service.Name) (service.PoolUse, error)
 		Start(ctx context.Context, who service.Caller, name service.Name, said client.RunRequest, key string) (service.Made, error)
 		Retry(ctx context.Context, who service.Caller, id job.ID, said client.RetryRequest, key string) (service.Made, error)
 		Cancel(ctx context.Context, who service.Caller, id job.ID, reason string) (client.Run, error)
@@ -89,6 +91,7 @@ type (
 	Stats interface {
 		Over(ctx context.Context, who service.Caller, q client.StatsQuery) (client.Stats, error)
 		OfJob(ctx context.Context, who service.Caller, name service.Name, timezone string) (client.JobStatistics, error)
+		Of(ctx context.Context, who service.Caller, uid job.ID, timezone string) (client.JobStatistics, error)
 	}
 	// Load counts what will run.
 	Load interface {

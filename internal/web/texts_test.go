@@ -211,10 +211,10 @@ func TestQuieterMinutesAreNearACrowdedOne(t *testing.T) {
 		starts[i] = 4
 	}
 	starts[30], starts[14], starts[33], starts[27], starts[44], starts[29] = 10, 0, 1, 2, 3, 6
-	if got := quieter(starts, 30); !slices.Equal(got, []int{27, 33, 44}) {
+	if got := quieter(starts, 30, nil); !slices.Equal(got, []int{27, 33, 44}) {
 		t.Errorf("the quieter minutes are %v", got)
 	}
-	if got := quieter([]int{3, 3, 2, 3}, 1); len(got) != 0 {
+	if got := quieter([]int{3, 3, 2, 3}, 1, nil); len(got) != 0 {
 		t.Errorf("minutes that are nearly as crowded are named: %v", got)
 	}
 }

@@ -1,13 +1,20 @@
 package web_test
 
 import (
+	"context"
 	"fmt"
+	"html"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/internal/forecast"
+	"github.com/belfry-cron/belfry/internal/service"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -170,4 +177,228 @@ func TestTheWeekCountsFailuresAndLeadsToDays(t *testing.T) {
 	b := w.login("ann")
 	b.shows("/timeline?view=week&of=failures", "Mon 23 08:30: 1 failure", "Mon 23 08:45: 0 failures", "more, up to 1 failure", "17 Nov to 23 Nov", `href="/timeline?at=2026-11-23T12%3A00%3A00Z"`)
 	b.shows("/timeline?view=week", "Mon 23 08:30: 1<")
+}
+
+// queue makes a run by hand, which a node claims if it may.
+func (w *world) queue(name string) (run job.ID, verdict store.Verdict) {
+	w.t.Helper()
+	found, err := w.store.JobsNamed(w.t.Context(), []string{name})
+	w.must(err)
+	made, err := w.store.Trigger(w.t.Context(), []store.TriggerItem{{ID: w.id(), Job: found[0].Definition.UID, Kind: job.RunByHand, Key: w.id().String(), Session: w.node, Actor: "ann"}})
+	w.must(err)
+	outcomes, err := w.store.Claim(w.t.Context(), w.node, []store.Attempt{{Run: made[0].Run, Number: 1, Token: w.id()}})
+	w.must(err)
+	return made[0].Run, outcomes[0].Verdict
+}
+
+// between returns the part of a page from one text to the next one.
+func between(body, from, to string) string {
+	_, after, _ := strings.Cut(body, from)
+	part, _, _ := strings.Cut(after, to)
+	return part
+}
+
+func TestTheJobShowsWhoUsesItsPool(t *testing.T) {
+	w := newWorld(t)
+	w.fill()
+	_, err := w.store.PutDocument(t.Context(), documentOf(t, "kind: pool\nnamespace: shop\nname: db\npool: {size: 2}\n"), 0, "wei")
+	w.must(err)
+	for _, name := range []string{"shop/one", "shop/two", "other/three"} {
+		namespace, short, _ := strings.Cut(name, "/")
+		w.put(fmt.Sprintf("namespace: %s\nname: %s\nrun: {shell: 'true'}\npolicy: {concurrency_key: shop/db, overlap: queue, queue_limit: 10}\n", namespace, short))
+	}
+	w.put("namespace: shop\nname: alone\nrun: {shell: 'true'}\npolicy: {concurrency_key: lock}\n")
+	b := w.login("ann")
+	b.shows("/jobs/shop/one", "shop/db, 0 of 2 in use")
+	b.shows("/jobs/shop/alone", "shop/lock, 0 of 1 in use")
+	if body := b.ask("GET", "/jobs/shop/price-import", nil).Body.String(); strings.Contains(body, `id="pool"`) {
+		t.Error("a job without a pool shows one")
+	}
+	holders := []string{"shop/two", "other/three"}
+	runs := map[string]job.ID{}
+	for _, name := range append(holders, "shop/one", "other/three", "shop/one", "shop/one", "shop/one", "shop/one", "shop/one") {
+		run, verdict := w.queue(name)
+		if started := len(runs) < len(holders); (verdict == store.Started) != started {
+			t.Fatalf("the claim of %s is answered with %d", name, verdict)
+		}
+		runs[name+fmt.Sprint(len(runs))] = run
+	}
+	b.shows("/jobs/shop/one", "shop/db, 2 of 2 in use", `href="/timeline?by=pool"`, "2 more wait")
+	pool := between(b.ask("GET", "/jobs/shop/one", nil).Body.String(), `id="pool"`, "</section>")
+	for _, name := range []string{"shop/two0", "other/three1", "shop/one2", "other/three3", "shop/one4"} {
+		if !strings.Contains(pool, `href="/runs/`+runs[name].String()+`"`) {
+			t.Errorf("the pool does not list the run %s: %s", name, pool)
+		}
+	}
+	if running, waiting := strings.Count(pool, "<span class=\"sr\">running"), strings.Count(pool, "<span class=\"sr\">waiting"); running != 2 || waiting != 5 {
+		t.Errorf("%d runs hold a slot and %d wait: %s", running, waiting, pool)
+	}
+	// Runs of other namespaces are counted, and not named.
+	w.grant("sam", "shop", store.RoleViewer)
+	body := w.login("sam").ask("GET", "/jobs/shop/one", nil).Body.String()
+	pool = between(body, `id="pool"`, "</section>")
+	if !strings.Contains(body, "shop/db, 2 of 2 in use") || strings.Contains(pool, "three") || !strings.Contains(pool, "1 more holds a slot") {
+		t.Errorf("who may read shop alone sees %s", pool)
+	}
+	// The pool itself is of a namespace that this reader has no role in.
+	w.grant("olaf", "other", store.RoleViewer)
+	body = w.login("olaf").ask("GET", "/jobs/other/three", nil).Body.String()
+	if !strings.Contains(body, "shop/db") || strings.Contains(body, "in use") || strings.Contains(body, `id="pool"`) {
+		t.Error("who may not read the pool sees how it is used")
+	}
+}
+
+func documentOf(t *testing.T, text string) job.Document {
+	t.Helper()
+	list, err := job.Decode("", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list[0]
+}
+
+// planner has the schedules of some jobs, each with its moments from the present on.
+type planner struct {
+	timings []forecast.Timing
+	next    []engine.Upcoming
+}
+
+func (p *planner) NextAfter(job.ID, time.Time) (time.Time, bool) { return time.Time{}, false }
+func (p *planner) Timings([]job.ID) []forecast.Timing            { return p.timings }
+func (p *planner) Sync(context.Context) error                    { return nil }
+func (p *planner) Ready() <-chan struct{}                        { return nil }
+
+func (p *planner) Upcoming(at time.Time, after engine.Upcoming, n int) (list []engine.Upcoming) {
+	for _, u := range p.next {
+		if !u.Next.Before(at) && u.Compare(after) > 0 && len(list) < n {
+			list = append(list, u)
+		}
+	}
+	return list
+}
+
+// plans puts in jobs that the planner knows.
+func (w *world) plans(schedules map[string]string) *planner {
+	w.t.Helper()
+	p := &planner{}
+	for name, text := range schedules {
+		w.put(fmt.Sprintf("namespace: plan\nname: %s\nschedule: {cron: %q, timezone: UTC}\nrun: {shell: 'true'}\n", name, text))
+		found, err := w.store.JobsNamed(w.t.Context(), []string{"plan/" + name})
+		w.must(err)
+		schedule, err := cron.ParseSchedule(text)
+		w.must(err)
+		p.timings = append(p.timings, forecast.Timing{Schedule: schedule, Jobs: 1})
+		p.next = append(p.next, engine.Upcoming{Next: schedule.Next(w.now), Job: found[0].Definition.UID})
+	}
+	slices.SortFunc(p.next, engine.Upcoming.Compare)
+	return p
+}
+
+func TestAScheduleNamesQuieterMinutes(t *testing.T) {
+	w := newWorld(t) // it is 08:41
+	schedules := map[string]string{"mine": "0,2 9 * * *", "alone": "30 9 * * *", "always": "* * * * *"}
+	for i := range 10 {
+		schedules[fmt.Sprintf("nine-%02d", i)] = "0 9 * * *"
+	}
+	for minute, jobs := range map[int]int{58: 2, 59: 7, 1: 7, 3: 7, 4: 1} {
+		for i := range jobs {
+			schedules[fmt.Sprintf("near-%02d-%02d", minute, i)] = fmt.Sprintf("%d * * * *", minute)
+		}
+	}
+	w.serve(service.Config{Store: w.store, Planner: w.plans(schedules)})
+	b := w.login("ann")
+	beside := func(job string) string {
+		text := between(b.ask("GET", "/jobs/plan/"+job+"/schedule", nil).Body.String(), `id="beside"`, "</section>")
+		return strings.Join(strings.Fields(regexp.MustCompile("<[^>]*>").ReplaceAllString(text, " ")), " ")
+	}
+	// mine, the ten and the one of each minute start at 09:00. The minutes 59, 1 and 3 have more than half
+	// of that, and at 09:02 the job starts itself.
+	got := beside("mine")
+	for _, want := range []string{"12 starts", "and more", "Quieter minutes near it: 08:55 (1 start), 08:56 (1 start), 08:57 (1 start)"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("beside the job is %q, without %q", got, want)
+		}
+	}
+	b.shows("/jobs/plan/mine/schedule", `href="/timeline?minute=2026-11-23T09%3A00%3A00Z#minute"`)
+	if got := beside("always"); strings.Contains(got, "Quieter") {
+		t.Errorf("a job of every minute is told to move: %q", got)
+	}
+}
+
+func TestTheWeekIsMovedAsFarAsRunsAndStartsAreKnown(t *testing.T) {
+	w := newWorld(t) // it is Monday 23 November, 08:41
+	w.fill()
+	plan := w.plans(map[string]string{"noon": "5 12 * * *"})
+	w.serve(service.Config{Store: w.store, Planner: plan, Kept: func() store.Retention { return store.Retention{For: 20 * 24 * time.Hour} }})
+	b := w.login("ann")
+	const now, week = `href="/timeline?view=week"`, "/timeline?at=2026-%s-%sT12%%3A00%%3A00Z&view=week"
+	link := func(month, day, label string) string {
+		return `href="` + strings.ReplaceAll(fmt.Sprintf(week, month, day), "&", "&amp;") + `" aria-label="` + label + `"`
+	}
+	for _, c := range []struct {
+		month, day string
+		shows      []string
+		without    []string
+	}{
+		{"11", "23", []string{"23 Nov to 29 Nov", "Mon 23 12:00: 1 start", "Tue 17 ", link("11", "16", "Earlier"), link("11", "30", "Later"), "by the minute of the hour"}, []string{"No further"}},
+		{"11", "30", []string{"30 Nov to 6 Dec", "Sun 6 12:00: 1 start", "Mon 30 00:00: 0 starts", link("11", "23", "Earlier"), link("12", "07", "Later"), "quietest hour: 30 Nov 00:00"}, []string{"No further", "Runs that ended", "by the minute of the hour"}},
+		{"12", "21", []string{"21 Dec to 23 Dec. No further ahead: starts are counted for 31 days.", "Wed 23 12:00: 1 start", link("12", "14", "Earlier")}, []string{"Later", "Thu 24"}},
+		{"11", "16", []string{"10 Nov to 16 Nov", "Tue 10 ", link("11", "09", "Earlier"), link("11", "23", "Later")}, []string{"No further", "Starts to come"}},
+		{"11", "09", []string{"3 Nov to 9 Nov. No further back: finished runs are kept for 20 d, unless policy.keep of their job differs.", link("11", "16", "Later")}, []string{"Earlier"}},
+		// A week that is out of reach is that of now; one that is not seven days from it leads to it.
+		{"10", "01", []string{"23 Nov to 29 Nov"}, nil},
+		{"11", "20", []string{"14 Nov to 20 Nov", link("11", "23", "Later")}, nil},
+		{"11", "26", []string{"26 Nov to 2 Dec", link("11", "23", "Earlier")}, nil},
+	} {
+		body := html.UnescapeString(b.ask("GET", fmt.Sprintf(week, c.month, c.day), nil).Body.String())
+		for _, text := range c.shows {
+			if text = html.UnescapeString(text); !strings.Contains(body, text) {
+				t.Errorf("the week of %s-%s does not show %q", c.month, c.day, text)
+			}
+		}
+		for _, text := range c.without {
+			if strings.Contains(body, text) {
+				t.Errorf("the week of %s-%s shows %q", c.month, c.day, text)
+			}
+		}
+		if !strings.Contains(body, now) {
+			t.Errorf("the week of %s-%s does not lead to now", c.month, c.day)
+		}
+	}
+	// Failures are those of the past: they are not moved ahead.
+	body := b.ask("GET", "/timeline?view=week&of=failures&at=2026-11-30T12:00:00Z", nil).Body.String()
+	if !strings.Contains(body, "17 Nov to 23 Nov") || strings.Contains(body, "Later") || strings.Contains(body, "No further") {
+		t.Error("failures to come are offered")
+	}
+	b.shows("/timeline?view=week&of=failures&at=2026-11-16T12:00:00Z", "10 Nov to 16 Nov", "Later")
+	// A day that has ended is shown as long as its runs are kept.
+	b.shows("/timeline?at=2026-11-05T12:00:00Z", "Thu 5 Nov 00:00 to Fri 6 Nov 00:00", "Earlier")
+	b.shows("/timeline?at=2026-11-03T12:00:00Z", "No further back: finished runs are kept for 20 d")
+	b.shows("/timeline?at=2026-12-24T00:00:00Z", "No further ahead")
+	w.serve(service.Config{Store: w.store})
+	b = w.login("ann")
+	b.shows("/timeline?view=week&at=2025-11-24T12:00:00Z", "18 Nov 2025 to 24 Nov 2025", "No further back than a year")
+}
+
+func TestTheSummaryOfAJobIsThatOfItsStatistics(t *testing.T) {
+	w := newWorld(t)
+	w.fill()
+	w.put("namespace: shop\nname: feed\nrun: {shell: 'true'}\npolicy: {overlap: allow}\n")
+	for i := range 120 {
+		a := w.runs("shop/feed")
+		outcome := job.OutcomeSucceeded
+		if i < 12 {
+			outcome = job.OutcomeFailed
+		}
+		w.now = w.now.Add(time.Duration(i+1) * time.Second)
+		w.ends(a, time.Duration(i+1)*time.Second, outcome)
+	}
+	b := w.login("ann")
+	summary := between(b.ask("GET", "/jobs/shop/feed", nil).Body.String(), `id="summary"`, "</section>")
+	for _, want := range []string{"The last 120 runs", "90.0 % of 120", "Late p50, p95, p99", "0 ms, 0 ms, 0 ms", "1 min 6 s, 1 min 55 s"} {
+		if !strings.Contains(summary, want) {
+			t.Errorf("the summary does not say %q: %s", want, summary)
+		}
+	}
+	b.shows("/jobs/shop/feed", "Duration of the last 72 runs")
 }

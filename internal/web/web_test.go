@@ -42,16 +42,22 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, now: time.Date(2026, 11, 23, 8, 41, 0, 0, time.UTC)}
 	w.store = memory.New(memory.Options{Now: w.clock})
-	w.tokens = auth.New(w.store, w.clock)
-	var err error
-	w.sessions = auth.NewSessions(w.tokens, nil)
-	s, err := service.New(service.Config{Store: w.store, Tokens: w.tokens, Now: w.clock})
-	w.must(err)
-	w.pages, err = web.Handler(web.Config{Service: web.ServiceOf(s), Tokens: w.tokens, Sessions: w.sessions, Node: "ber-1", Version: "test", Now: w.clock})
-	w.must(err)
+	w.serve(service.Config{Store: w.store})
 	w.grant("ann", "", store.RoleAdmin)
 	w.grant("vera", "", store.RoleViewer)
 	return w
+}
+
+// serve answers requests with another service.
+func (w *world) serve(c service.Config) {
+	w.t.Helper()
+	w.tokens = auth.New(w.store, w.clock)
+	w.sessions = auth.NewSessions(w.tokens, nil)
+	c.Tokens, c.Now = w.tokens, w.clock
+	s, err := service.New(c)
+	w.must(err)
+	w.pages, err = web.Handler(web.Config{Service: web.ServiceOf(s), Tokens: w.tokens, Sessions: w.sessions, Node: "ber-1", Version: "test", Now: w.clock})
+	w.must(err)
 }
 
 func (w *world) clock() time.Time { return w.now }

@@ -24,7 +24,7 @@ func TestTheWeekShowsHowManyRunsWereRunningAtOnce(t *testing.T) {
 		weekFailures: {"08:15": 0, "08:30": 1, "20:00": 2},
 	} {
 		p := &page{zone: time.UTC, now: monday, lang: "en", r: httptest.NewRequestWithContext(t.Context(), "GET", "/timeline?view=week", nil)}
-		w := p.week(monday)
+		w := p.week(monday, 7)
 		if mean := w.count(of, buckets); mean != 53*time.Minute/4 {
 			t.Errorf("a run takes %s on average, want %s", mean, 53*time.Minute/4)
 		}
