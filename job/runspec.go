@@ -48,6 +48,7 @@ type work interface {
 type traits struct {
 	handler      string // the handler that a node must have, "" for none
 	group        string // of the executors that do the work
+	subject      string // its command or address, "" for others
 	isElsewhere  bool   // executors do it, and place.strategy is about them
 	hasExitCode  bool   // policies may name exit codes
 	hasOutput    bool   // policies may match its output
@@ -100,6 +101,9 @@ func (r *RunSpec) HandlerName() string { return r.traits().handler }
 
 // Group returns the group of executors that do the work, "" if nodes do it.
 func (r *RunSpec) Group() string { return r.traits().group }
+
+// Subject returns the command or the address of the work, "" where it has neither.
+func (r *RunSpec) Subject() string { return r.traits().subject }
 
 // IsFlow reports whether the work is a flow.
 func (r *RunSpec) IsFlow() bool { return r.traits().isFlow }

@@ -37,7 +37,7 @@ func (h *HTTP) kind() Work { return WorkHTTP }
 
 func (h *HTTP) spec() RunSpec { return RunSpec{HTTP: h} }
 
-func (h *HTTP) traits() traits { return traits{hasOutput: true} }
+func (h *HTTP) traits() traits { return traits{hasOutput: true, subject: h.URL} }
 
 func (h *HTTP) filled() work {
 	filled := *h

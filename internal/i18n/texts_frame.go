@@ -46,6 +46,7 @@ var frameTexts = []text{
 	{"key.c", "cancel the run", "取消运行"},
 	{"key.f", "follow the output", "跟踪输出"},
 	{"key.w", "wrap long lines", "长行自动换行"},
+	{"key.+_-_0", "zoom the graph in focus", "缩放选中的步骤图"},
 
 	{"kit.title", "Kit", "组件"},
 	{"kit.buttons", "Buttons", "按钮"},

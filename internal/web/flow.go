@@ -146,17 +146,31 @@ func (p *page) does(s *job.Step) string {
 	return text
 }
 
-// doesIcon is the symbol of what a step does.
+// doesAtLength says what a step does with its command or address.
+func (p *page) doesAtLength(s *job.Step) string {
+	kind := string(s.Run.Work())
+	what, _, _ := strings.Cut(strings.TrimSpace(s.Run.Subject()), "\n")
+	return strings.Replace(p.does(s), kind, strings.TrimSpace(kind+" "+clean(what)), 1)
+}
+
+// doesIcon is the symbol of what a step does. A step whose document is not kept has none.
 func doesIcon(s *job.Step) string {
-	switch {
-	case s.Wait != nil && s.Wait.Approval != "":
+	switch w := s.Wait; {
+	case w != nil && w.Approval != "":
 		return "user"
-	case s.Wait != nil:
-		return "wait"
+	case w != nil && w.Signal != "":
+		return "bell"
+	case w != nil:
+		return "clock"
 	case s.Calls("") != "":
 		return "jobs"
 	}
-	return "term"
+	return workIcons[s.Run.Work()]
+}
+
+// workIcons are the symbols of the kinds of work.
+var workIcons = map[job.Work]string{
+	job.WorkShell: "term", job.WorkHTTP: "globe", job.WorkHandler: "code", job.WorkXXL: "nodes", job.WorkExternal: "link", job.WorkJob: "jobs", job.WorkFlow: "flows",
 }
 
 // graphOfPlan draws a flow as its document has it.
@@ -348,6 +362,8 @@ func (p *page) waitsFor(f *flowProgress, i int) string {
 		open = append(open, name)
 	}
 	switch {
+	case len(open) > 0 && f.steps[i].When == job.OnFailed:
+		return p.T("step.only_failed", "names", strings.Join(open, p.T("comma")))
 	case len(open) > 0:
 		return p.T("step.waits", "names", strings.Join(open, p.T("comma")))
 	case f.run.State == job.StateDone:
@@ -377,6 +393,9 @@ func (p *page) graph(f *flowProgress, selected string, link func(step string) st
 			text = p.took(d)
 		} else if u.State == stepOpen && f.steps[i].Wait == nil && len(u.Items) == 0 && state.Spin {
 			text = p.coarse(d)
+			if run := f.runOf(u); run != nil && run.Node != "" {
+				text += " · " + run.Node
+			}
 		}
 		if u.State == stepOpen && f.steps[i].Wait != nil {
 			state = State{Class: "run", Icon: doesIcon(f.steps[i]), Text: p.T("state.waiting")}

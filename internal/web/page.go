@@ -116,7 +116,7 @@ type Command struct{ Name, Text string }
 func (l *Layout) L() *Layout { return l }
 
 // shortcuts are the keys that pages have.
-var shortcuts = []string{"/", "Ctrl K", "?", "g o", "g j", "g r", "g t", "g f", "g n", "g a", "g s", "j k", "x", "Enter", "r", "p", "e", "c", "f", "w"}
+var shortcuts = []string{"/", "Ctrl K", "?", "g o", "g j", "g r", "g t", "g f", "g n", "g a", "g s", "j k", "x", "Enter", "r", "p", "e", "c", "f", "w", "+ - 0"}
 
 // Shortcuts are the keys with what they do.
 func (l *Layout) Shortcuts() [][2]string {

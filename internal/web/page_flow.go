@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"html/template"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/service"
@@ -17,6 +19,8 @@ import (
 // flowView is what the page of a run shows of its steps.
 type flowView struct {
 	Graph, Gantt template.HTML
+	Tabs         []tab
+	Took         string // so far, and how long runs usually take
 	Rows         []stepRow
 	Done, Count  int
 	Step         *stepView // that is looked at
@@ -28,6 +32,7 @@ type stepRow struct {
 	Name, Address    string
 	State            State
 	Does, Words      string
+	Icon             string // of what it does
 	Took, Usual      string
 	Long             bool // it took longer than it usually does
 	Attempt          string
@@ -63,7 +68,7 @@ const (
 )
 
 // flowOf fills in what a run of a flow has beside others.
-func (s *site) flowOf(p *page, r *client.Run, v *runView) error {
+func (s *site) flowOf(p *page, r *client.Run, usual time.Duration, v *runView) error {
 	if len(r.Steps) == 0 {
 		return nil
 	}
@@ -73,7 +78,14 @@ func (s *site) flowOf(p *page, r *client.Run, v *runView) error {
 	}
 	link := selectStep("/runs/" + r.ID.String())
 	chosen := f.chosen(p.query("step"))
-	view := &flowView{Count: len(r.Steps)}
+	view := &flowView{Count: len(r.Steps), Tabs: p.flowTabs(r)}
+	v.Section = "flows"
+	if !r.Started.IsZero() {
+		view.Took = p.took(max(cmp.Or(r.Ended, p.now).Sub(r.Started), 0))
+		if usual > 0 {
+			view.Took += "; " + p.T("flow.usually", "d", p.took(usual))
+		}
+	}
 	view.Graph, view.Gantt = p.graph(f, r.Steps[chosen].Name, link), p.gantt(f, link)
 	for i := range r.Steps {
 		u := &r.Steps[i]
@@ -97,6 +109,20 @@ func (s *site) flowOf(p *page, r *client.Run, v *runView) error {
 	}
 	v.OutputText = ""
 	return nil
+}
+
+// flowTabs lead from a run of a flow to the pages of the flow.
+func (p *page) flowTabs(r *client.Run) []tab {
+	address := "/jobs/" + r.Job
+	list := []tab{
+		{Name: p.T("run.this"), Address: "/runs/" + r.ID.String(), Current: true}, {Name: p.T("job.graph"), Address: address + "/graph"},
+		{Name: p.T("job.runs"), Address: address}, {Name: p.T("job.schedule"), Address: address + "/schedule"},
+	}
+	if r.Version > 0 {
+		v := strconv.FormatInt(r.Version, 10)
+		list = append(list, tab{Name: p.T("job.definition"), Address: address + "/definition?version=" + v, Small: "v" + v})
+	}
+	return list
 }
 
 // chosen is the step that a page shows: the named one, else the one that needs a person, has
@@ -129,7 +155,7 @@ func (f *flowProgress) chosen(name string) int {
 func (p *page) stepRow(f *flowProgress, i int) stepRow {
 	u := &f.run.Steps[i]
 	row := p.unitRow(u, f.runOf(u))
-	row.Name, row.Does, row.Words, row.Critical = u.Name, p.does(f.steps[i]), p.stepWords(f, i), f.critical[i]
+	row.Name, row.Does, row.Words, row.Critical, row.Icon = u.Name, p.does(f.steps[i]), p.stepWords(f, i), f.critical[i], doesIcon(f.steps[i])
 	if d, known := f.usual[u.Name]; known && f.steps[i].Wait == nil {
 		row.Usual, row.Long = p.took(d.p50), p.stepTook(u) > d.p95
 	}
@@ -244,6 +270,7 @@ type graphView struct {
 // graphRow is a step of a flow, and how it does.
 type graphRow struct {
 	Name, Does, After string
+	Icon              string
 	P50, P95          string
 	Fails             int
 	Strip             template.HTML
@@ -275,7 +302,7 @@ func (s *site) graphPage(p *page) error {
 	v.Graph = p.graphOfPlan(plan, func(step string) string { return "#step-" + step })
 	known := usualOf(before)
 	for _, step := range plan.steps {
-		row := graphRow{Name: step.Name, Does: p.does(step), After: p.after(step)}
+		row := graphRow{Name: step.Name, Does: p.doesAtLength(step), After: p.after(step), Icon: doesIcon(step)}
 		if d, ok := known[step.Name]; ok && step.Wait == nil {
 			row.P50, row.P95 = p.took(d.p50), p.took(d.p95)
 		}

@@ -28,12 +28,12 @@ type jobHead struct {
 	Schedule, Zone        string
 	Next                  When
 	NextAt                When
-	Runs                  string // what it runs: shell, http, the handler
+	Runs, Icon            string // what it runs: shell, http, the handler
 	Wants                 string
 	Labels                []string
 	Params                []param
 	Executors             []string // of its group, for a run by hand
-	IsPaused              bool
+	IsPaused, IsFlow      bool
 	Tabs                  []tab
 	job                   *job.Job
 }
@@ -55,7 +55,10 @@ func (s *site) jobHeadOf(p *page, section string) (*jobHead, error) {
 	l := p.layout("job.title", "jobs", "name", name.String())
 	h := &jobHead{
 		Layout: l, Namespace: name.Namespace, Name: name.Name, Full: name.String(), Address: "/jobs/" + name.String(), Version: version,
-		Description: clean(j.Description), Schedule: p.schedule(&j.Schedule), Zone: j.Schedule.Timezone, Runs: runsWhat(p, j), job: j,
+		Description: clean(j.Description), Schedule: p.schedule(&j.Schedule), Zone: j.Schedule.Timezone, Runs: runsWhat(p, j), Icon: cmp.Or(workIcons[j.Run.Work()], "term"), job: j,
+	}
+	if h.IsFlow = j.Run.IsFlow(); h.IsFlow {
+		l.Section = "flows"
 	}
 	l.Namespace = ""
 	l.Events = "job=" + template.URLQueryEscaper(name.String())
@@ -78,7 +81,7 @@ func (s *site) jobHeadOf(p *page, section string) (*jobHead, error) {
 	}
 	h.state(p)
 	for _, t := range []struct{ key, path string }{{"runs", ""}, {"graph", "/graph"}, {"schedule", "/schedule"}, {"definition", "/definition"}, {"statistics", "/statistics"}} {
-		if t.key == "graph" && !j.Run.IsFlow() {
+		if t.key == "graph" && !h.IsFlow {
 			continue
 		}
 		tab := tab{Name: p.T("job." + t.key), Address: h.Address + t.path, Current: t.key == section}

@@ -130,7 +130,7 @@ func (s *site) run(p *page) error {
 	if err := s.outputOf(p, &r, &v); err != nil {
 		return err
 	}
-	if err := s.flowOf(p, &r, &v); err != nil {
+	if err := s.flowOf(p, &r, usual, &v); err != nil {
 		return err
 	}
 	if v.Shards, v.ShardsText, err = s.shardsOf(p, &r); err != nil {

@@ -158,6 +158,8 @@ func TestAFlowIsAnsweredOnItsPage(t *testing.T) {
 	}
 	shows(ann, "/", "step ask waits for a person: publish?")
 	shows(ann, "/flows", "nightly", "0 of 6 steps")
+	shows(ann, path, `<a href="/flows?namespace=data">data</a>`, `aria-current="page">This run</a>`, `<a href="/jobs/data/nightly/graph">Graph</a>`, `data-graph tabindex="0"`)
+	shows(ann, "/jobs/data/nightly/graph", "shell true, for each item", "icons.svg#clock", "icons.svg#user", "icons.svg#bell", "icons.svg#term", "icons.svg#code", `<div class="seg needs-script"`)
 	shows(ann, "/jobs/data/nightly/graph", "for each item", "after extract, ask", "approval: publish?")
 	shows(ann, path, "running, 0 of 6 steps done", "waits for extract, ask", "0 of 2 items have ended", "waits for signal open", path+"/steps/ask/answer")
 	shows(ann, path+"?step=ready", "Send signal open")

@@ -80,10 +80,57 @@ run:
 	b.looks("light", "en")
 	b.open("/runs/" + out[strings.LastIndex(out, "/")+1:])
 	b.until("the list", `document.querySelector("#items-load")?.open && document.querySelector("#step-last").textContent.includes("running")`)
+	wide := `document.querySelector("#graph svg").getBoundingClientRect().width`
+	before := value[float64](b, wide)
+	b.do(chromedp.Click(`[data-by="+"]`, chromedp.ByQuery))
+	if got := value[float64](b, wide); got < before*1.2 {
+		t.Errorf("the graph is %.0f px wide, and %.0f after a click on larger", before, got)
+	}
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b.until("the end of the last step", `document.querySelector("#step-last").textContent.includes("succeeded")`)
+	b.until("the end of the last step", `document.querySelector("#step-last").textContent.includes("succeeded") && document.querySelector("#graph .g-node.run") === null`)
+	if got := value[float64](b, wide); got < before*1.2 {
+		t.Errorf("the graph is %.0f px wide when it is read again, before it was larger than %.0f", got, before)
+	}
+}
+
+// A graph that is wider than its panel is zoomed with its buttons, and with keys while it has the
+// focus.
+func TestAGraphIsZoomed(t *testing.T) {
+	t.Parallel()
+	pages(t)
+	b := newTab(t)
+	b.width(1440)
+	b.looks("light", "en")
+	b.open("/jobs/data/nightly-load/graph")
+	wide := `document.querySelector("#graph svg").getBoundingClientRect().width`
+	over := `(p => p.scrollWidth - p.clientWidth)(document.querySelector("#graph"))`
+	b.until("the zoom", `document.documentElement.classList.contains("script") && document.querySelector("#graph").dataset.ready === "1"`)
+	if value[float64](b, over) <= 0 {
+		t.Fatal("the graph has room, so there is nothing to fit")
+	}
+	own := value[float64](b, wide)
+	b.do(chromedp.Click(`[data-by="0"]`, chromedp.ByQuery))
+	fit := value[float64](b, wide)
+	if rest := value[float64](b, over); fit >= own || rest > 1 {
+		t.Errorf("a graph of %.0f px has %.0f px when it fits, and %.0f px out of sight", own, fit, rest)
+	}
+	b.do(chromedp.Click(`[data-by="+"]`, chromedp.ByQuery))
+	if got := value[float64](b, wide); got <= fit {
+		t.Errorf("the larger graph has %.0f px after %.0f px", got, fit)
+	}
+	b.do(chromedp.Focus("#graph", chromedp.ByQuery), chromedp.KeyEvent("-"), chromedp.KeyEvent("-"))
+	if got := value[float64](b, wide); got >= fit {
+		t.Errorf("the graph has %.0f px after two keys to make it smaller, before it fitted with %.0f px", got, fit)
+	}
+	b.do(chromedp.KeyEvent("0"))
+	if got := value[float64](b, wide); got < fit-1 || got > fit+1 {
+		t.Errorf("the graph has %.0f px after the key to fit, want %.0f", got, fit)
+	}
+	if list := b.complained(); len(list) > 0 {
+		t.Errorf("the page complains: %q", list)
+	}
 }
 
 // The editor draws a flow while its document is typed.

@@ -77,6 +77,7 @@ if (document.body.dataset.login !== undefined) {
     place.scrollLeft = now ? now.getBoundingClientRect().left - box.left - box.width / 2 : place.scrollWidth;
   }
   for (const chart of document.querySelectorAll("[data-zoom]")) import("./zoom.js").then(m => m.zoom(chart));
+  for (const place of document.querySelectorAll("[data-graph]")) import("./graph.js").then(m => m.graph(place));
   const output = document.querySelector("[data-output]");
   if (output) import("./output.js").then(m => m.output(output));
   if (document.querySelector("[data-edit]")) import("./edit.js").then(m => m.edit());
