@@ -8,6 +8,7 @@ var timelineTexts = []text{
 	{"timeline.later", "Later", "更晚"},
 	{"timeline.kept", "No further back: finished runs are kept for {d}, unless policy.keep of their job differs.", "无法再往前：已结束的运行保留 {d}，任务的 policy.keep 另有设置的除外。"},
 	{"timeline.year", "No further back than a year: Runs has older ones.", "最多往前一年：更早的运行见“运行”页。"},
+	{"timeline.none", "no run of these days is in the history", "历史中没有这几天的运行"},
 	{"timeline.ahead", "No further ahead: starts are counted for {n} days.", "无法再往后：启动数只统计未来 {n} 天。"},
 	{"timeline.by.job", "By job", "按任务"},
 	{"timeline.by.namespace", "By namespace", "按命名空间"},

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
-	"github.com/belfry-cron/belfry/cron"
 	"github.com/belfry-cron/belfry/internal/draw"
 	"github.com/belfry-cron/belfry/internal/service"
 	"github.com/belfry-cron/belfry/job"
@@ -34,12 +33,16 @@ type jobHead struct {
 	Params                []param
 	Executors             []string // of its group, for a run by hand
 	IsPaused, IsFlow      bool
+	IsTimed               bool // it falls due by the clock
 	Tabs                  []tab
 	job                   *job.Job
 }
 
 // param is a parameter that a run by hand asks for.
 type param struct{ Name, Default, Description, Value string }
+
+// tabCommands are the commands, and the parts of the address in the API, that have what tabs show.
+var tabCommands = map[string]string{"schedule": "next", "definition": "revisions", "statistics": "statistics"}
 
 // jobHeadOf reads the job that the address names.
 func (s *site) jobHeadOf(p *page, section string) (*jobHead, error) {
@@ -55,10 +58,13 @@ func (s *site) jobHeadOf(p *page, section string) (*jobHead, error) {
 	l := p.layout("job.title", "jobs", "name", name.String())
 	h := &jobHead{
 		Layout: l, Namespace: name.Namespace, Name: name.Name, Full: name.String(), Address: "/jobs/" + name.String(), Version: version,
-		Description: clean(j.Description), Schedule: p.schedule(&j.Schedule), Zone: j.Schedule.Timezone, Runs: runsWhat(p, j), Icon: cmp.Or(workIcons[j.Run.Work()], "term"), job: j,
+		Description: clean(j.Description), Schedule: p.schedule(&j.Schedule), Runs: runsWhat(p, j), Icon: cmp.Or(workIcons[j.Run.Work()], "term"), job: j,
 	}
 	if h.IsFlow = j.Run.IsFlow(); h.IsFlow {
 		l.Section = "flows"
+	}
+	if timed := &j.Schedule; len(timed.Cron) > 0 || timed.Every > 0 || len(timed.At) > 0 {
+		h.IsTimed, h.Zone = true, timed.Timezone
 	}
 	l.Namespace = ""
 	l.Events = "job=" + template.URLQueryEscaper(name.String())
@@ -89,6 +95,10 @@ func (s *site) jobHeadOf(p *page, section string) (*jobHead, error) {
 			tab.Small = fmt.Sprintf("v%d", version)
 		}
 		h.Tabs = append(h.Tabs, tab)
+	}
+	if command := tabCommands[section]; command != "" {
+		l.Commands = []Command{{p.T("command.shell"), "belfry job " + command + " " + name.String()}, {"curl", p.curl("GET", "/api/v1/jobs/"+name.String()+"/"+command, "")}}
+		return h, nil
 	}
 	l.Commands = []Command{{p.T("command.shell"), "belfry job get " + name.String() + " -o yaml"}}
 	if l.CanRun {
@@ -158,8 +168,8 @@ type poolView struct {
 	Name, Lanes  string
 	Use          string
 	Holds, Waits []poolRow
-	// MoreHolds and MoreWaits are how many runs are not listed.
-	MoreHolds, MoreWaits int
+	MoreHolds    int // how many runs that hold a slot are not listed
+	Waiting      int // listed or not
 }
 
 // poolRow is a run in a pool.
@@ -333,7 +343,7 @@ func (s *site) summary(p *page, v *jobView) error {
 		}
 	}
 	if judged > 0 {
-		v.Summary = append(v.Summary, fact{Name: p.T("outcome.succeeded"), Value: p.T("job.of", "share", percent(said.Outcomes[job.OutcomeSucceeded], judged), "n", number(int64(judged)))})
+		v.Summary = append(v.Summary, fact{Name: p.T("job.succeeded"), Value: p.T("job.of", "share", percent(said.Outcomes[job.OutcomeSucceeded], judged), "n", number(int64(judged)))})
 	}
 	if d := said.Duration; d.Count > 0 {
 		v.Summary = append(v.Summary, fact{Name: p.T("job.duration"), Value: p.seconds(d.P50) + ", " + p.seconds(d.P95)})
@@ -377,6 +387,9 @@ func (p *page) policy(j *job.Job) []fact {
 	hangs := fact{Name: p.T("policy.hangs"), Value: p.T("policy.no_timeout"), Default: true}
 	if said.Timeout != nil && *said.Timeout > 0 {
 		hangs = fact{Name: hangs.Name, Value: p.T("policy.timeout", "d", p.coarse(time.Duration(*said.Timeout)))}
+		if said.KillGrace != nil && *said.KillGrace > 0 {
+			hangs.Value += p.T("policy.killed", "d", p.coarse(time.Duration(*said.KillGrace)))
+		}
 	}
 	list = append(list, hangs, fact{Name: p.T("policy.dies"), Value: p.T("policy.lost", "d", p.coarse(time.Duration(said.LostAfter))), Default: said.LostAfter == job.Duration(time.Minute)})
 	away := fact{Name: p.T("policy.away"), Value: p.T("policy.missed." + string(said.Missed)), Default: said.Missed == job.MissedLatest}
@@ -425,22 +438,21 @@ func (s *site) pool(p *page, v *jobView) error {
 			v.Pool.Use = p.T("job.pool_use_least", "n", use.Held, "size", use.Size)
 		}
 		link.Value += ", " + v.Pool.Use
-		v.Pool.Holds, v.Pool.MoreHolds = p.poolRows(use.Holds, use.Held)
-		v.Pool.Waits, v.Pool.MoreWaits = p.poolRows(use.Waits, use.Waiting)
+		v.Pool.Holds, v.Pool.Waits = p.poolRows(use.Holds), p.poolRows(use.Waits)
+		v.Pool.MoreHolds, v.Pool.Waiting = use.Held-len(v.Pool.Holds), use.Waiting
 	}
 	v.Links = slices.Insert(v.Links, len(v.Links)-1, link) // before the uid
 	return nil
 }
 
-// poolRows lists runs of a pool, and counts those that it has beyond them.
-func (p *page) poolRows(runs []client.Run, all int) (rows []poolRow, more int) {
+func (p *page) poolRows(runs []client.Run) (rows []poolRow) {
 	for i := range runs[:min(len(runs), poolRows)] {
 		r := &runs[i]
 		row := poolRow{Address: "/runs/" + r.ID.String(), State: p.runState(r), Since: p.relative(cmp.Or(r.Started, r.Due))}
 		row.Namespace, row.Name = splitName(r.Job)
 		rows = append(rows, row)
 	}
-	return rows, all - len(rows)
+	return rows
 }
 
 // links are what the job is connected with.
@@ -452,11 +464,6 @@ func (p *page) links(j *job.Job) (list []fact) {
 			full = namespace + "/" + full
 		}
 		list = append(list, fact{Name: p.T("job.follows"), Value: full, Link: "/jobs/" + full})
-	}
-	if zone := j.Schedule.Timezone; zone != "" {
-		if _, err := cron.LoadZone(zone); err == nil {
-			list = append(list, fact{Name: p.T("job.zone"), Value: zone})
-		}
 	}
 	return append(list, fact{Name: "uid", Value: j.UID.String(), Mono: true})
 }

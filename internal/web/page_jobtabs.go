@@ -160,6 +160,7 @@ type scheduleView struct {
 	Expression string
 	Zones      [3]string
 	OwnZone    bool // the zone of the reader is another than that of the job
+	UTC        bool // neither of them is UTC
 	Upcoming   []scheduleRow
 	Notes      []string
 	Reason     string
@@ -170,6 +171,7 @@ type scheduleView struct {
 	IsLater                 bool // an occurrence is due later than it is scheduled
 	Weekdays                []string
 	From, To                string
+	IsPooled                bool // a backfill waits for the pool
 	Backfill                *client.Backfill
 	Rows                    []backfillRow
 	Beside                  []dueRow // other jobs that start in the minute of the next run
@@ -224,6 +226,10 @@ func (s *site) showSchedule(p *page, status int, backfill *client.Backfill) erro
 		}
 		v.Expression += text
 	}
+	if every := h.job.Schedule.Every; every > 0 {
+		v.Expression = strings.TrimPrefix(v.Expression+"  |  every: "+every.String(), "  |  ")
+	}
+	v.IsPooled = h.job.Policy.ConcurrencyKey != ""
 	list, err := s.Service.Jobs.Next(p.ctx(), p.who, p.namedJob(), time.Time{}, monthRows)
 	if err != nil {
 		return err
@@ -234,9 +240,15 @@ func (s *site) showSchedule(p *page, status int, backfill *client.Backfill) erro
 		v.Zones[0] = at
 	}
 	v.OwnZone = v.Zones[0] != v.Zones[1]
-	for i := range list.Items[:min(len(list.Items), scheduleRows)] {
-		o := &list.Items[i]
-		row := scheduleRow{In: p.relative(o.Scheduled), Own: p.exactly(o.Scheduled.In(zone)), UTC: o.Scheduled.UTC().Format("15:04:05"), JobsOwn: p.exactly(o.Scheduled)}
+	v.UTC = v.Zones[0] != v.Zones[2] && v.Zones[1] != v.Zones[2]
+	listed := list.Items[:min(len(list.Items), scheduleRows)]
+	clock := "15:04"
+	if slices.ContainsFunc(listed, func(o client.Occurrence) bool { return !o.Scheduled.Truncate(time.Minute).Equal(o.Scheduled) }) {
+		clock = "15:04:05"
+	}
+	for i := range listed {
+		o := &listed[i]
+		row := scheduleRow{In: p.relative(o.Scheduled), Own: p.exactly(o.Scheduled.In(zone), clock), UTC: o.Scheduled.UTC().Format(clock), JobsOwn: p.exactly(o.Scheduled, clock)}
 		if late := o.Due.Sub(o.Scheduled); late > 0 {
 			row.Due, v.IsLater = "+"+p.took(late), true
 		}
@@ -427,7 +439,7 @@ func (s *site) statistics(p *page) error {
 		v.Since = p.T("statistics.since", "t", p.day(said.From, "15:04"))
 	}
 	if said.SuccessRate != nil {
-		v.Facts = append(v.Facts, fact{Name: p.T("outcome.succeeded"), Value: rate(said.SuccessRate)})
+		v.Facts = append(v.Facts, fact{Name: p.T("job.succeeded"), Value: rate(said.SuccessRate)})
 	}
 	v.Facts = append(v.Facts, fact{Name: p.T("statistics.runs"), Value: number(int64(said.Runs))}, fact{Name: p.T("job.retried"), Value: number(int64(said.Retried))})
 	for _, measured := range []struct {

@@ -83,7 +83,7 @@ func (s *site) timeline(p *page) error {
 	v := timelineView{Layout: l}
 	week := p.query("view") == "week"
 	l.Again = 10
-	l.Commands = []Command{{"curl", p.curl("GET", "/api/v1/load?step=60s", "")}}
+	l.Commands = []Command{{p.T("command.shell"), "belfry load" + flagIf("--namespace", l.Namespace)}, {"curl", p.curl("GET", "/api/v1/load?step=60s", "")}}
 	if err := s.dueMinute(p, &v); err != nil {
 		return err
 	}
@@ -442,7 +442,10 @@ func (s *site) timelineWeek(p *page, v *timelineView) error {
 			now = 6
 		}
 		v.DoneTitle = p.T("timeline.week_past." + of)
-		v.WeekDone, v.DoneMost = done.draw(v.DoneTitle, text, now, p.now), p.T("timeline.more", "n", text(done.most()))
+		v.WeekDone = done.draw(v.DoneTitle, text, now, p.now)
+		if len(past.Items) > 0 {
+			v.DoneMost = p.T("timeline.more", "n", text(done.most()))
+		}
 	}
 	if of == weekFailures || day.Before(today) {
 		return s.hourAhead(p, v, day.Equal(today))

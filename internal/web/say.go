@@ -69,12 +69,12 @@ func (p *page) day(t time.Time, clock string) string {
 }
 
 // exactly writes a moment by the clock that it has.
-func (p *page) exactly(t time.Time) string {
+func (p *page) exactly(t time.Time, clock string) string {
 	day := t.Format("2 Jan")
 	if p.lang == i18n.Chinese {
 		day = t.Format("1月2日")
 	}
-	return p.T("weekday."+t.Format("Mon")) + " " + day + " " + t.Format("15:04:05")
+	return p.T("weekday."+t.Format("Mon")) + " " + day + " " + t.Format(clock)
 }
 
 func midnight(t time.Time) time.Time {

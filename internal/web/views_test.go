@@ -223,7 +223,7 @@ func TestTheJobShowsWhoUsesItsPool(t *testing.T) {
 		}
 		runs[name+fmt.Sprint(len(runs))] = run
 	}
-	b.shows("/jobs/shop/one", "shop/db, 2 of 2 in use", `href="/timeline?by=pool"`, "2 more wait")
+	b.shows("/jobs/shop/one", "shop/db, 2 of 2 in use", `href="/timeline?by=pool"`, "7 wait for a slot")
 	pool := between(b.ask("GET", "/jobs/shop/one", nil).Body.String(), `id="pool"`, "</section>")
 	for _, name := range []string{"shop/two0", "other/three1", "shop/one2", "other/three3", "shop/one4"} {
 		if !strings.Contains(pool, `href="/runs/`+runs[name].String()+`"`) {
@@ -342,9 +342,9 @@ func TestTheWeekIsMovedAsFarAsRunsAndStartsAreKnown(t *testing.T) {
 	}{
 		{"11", "23", []string{"23 Nov to 29 Nov", "Mon 23 12:00: 1 start", "Tue 17 ", link("11", "16", "Earlier"), link("11", "30", "Later"), "by the minute of the hour"}, []string{"No further"}},
 		{"11", "30", []string{"30 Nov to 6 Dec", "Sun 6 12:00: 1 start", "Mon 30 00:00: 0 starts", link("11", "23", "Earlier"), link("12", "07", "Later"), "quietest hour: 30 Nov 00:00"}, []string{"No further", "Runs that ended", "by the minute of the hour"}},
-		{"12", "21", []string{"21 Dec to 23 Dec. No further ahead: starts are counted for 31 days.", "Wed 23 12:00: 1 start", link("12", "14", "Earlier")}, []string{"Later", "Thu 24"}},
+		{"12", "21", []string{"21 Dec to 23 Dec</span>", "No further ahead: starts are counted for 31 days.", "Wed 23 12:00: 1 start", link("12", "14", "Earlier")}, []string{"Later", "Thu 24"}},
 		{"11", "16", []string{"10 Nov to 16 Nov", "Tue 10 ", link("11", "09", "Earlier"), link("11", "23", "Later")}, []string{"No further", "Starts to come"}},
-		{"11", "09", []string{"3 Nov to 9 Nov. No further back: finished runs are kept for 20 d, unless policy.keep of their job differs.", link("11", "16", "Later")}, []string{"Earlier"}},
+		{"11", "09", []string{"3 Nov to 9 Nov</span>", "no run of these days is in the history", "No further back: finished runs are kept for 20 d, unless policy.keep of their job differs.", link("11", "16", "Later")}, []string{"Earlier"}},
 		// A week that is out of reach is that of now; one that is not seven days from it leads to it.
 		{"10", "01", []string{"23 Nov to 29 Nov"}, nil},
 		{"11", "20", []string{"14 Nov to 20 Nov", link("11", "23", "Later")}, nil},
@@ -401,4 +401,61 @@ func TestTheSummaryOfAJobIsThatOfItsStatistics(t *testing.T) {
 		}
 	}
 	b.shows("/jobs/shop/feed", "Duration of the last 72 runs")
+}
+
+// A zone is named where moments follow from it, and a moment has seconds where some have.
+func TestMomentsOfAScheduleAreAsShortAsTheyMay(t *testing.T) {
+	w := newWorld(t)
+	w.put("namespace: cal\nname: hand\nschedule: {timezone: Asia/Shanghai}\nrun: {shell: 'true'}\n")
+	w.put("namespace: cal\nname: utc\nschedule: {cron: '0 5 * * *', timezone: UTC}\nrun: {shell: 'true'}\n")
+	w.put("namespace: cal\nname: china\nschedule: {cron: '30 0 5 * * *', timezone: Asia/Shanghai}\nrun: {shell: 'true'}\n")
+	b := w.login("ann")
+	if body := b.ask("GET", "/jobs/cal/hand", nil).Body.String(); strings.Contains(body, "Shanghai") {
+		t.Error("a job that is run by hand has a zone")
+	}
+	headers := func(job string) string {
+		table := between(b.ask("GET", "/jobs/cal/"+job+"/schedule", nil).Body.String(), "<thead>", "</thead>")
+		return strings.Join(strings.Fields(regexp.MustCompile("<[^>]*>").ReplaceAllString(table, " ")), " ")
+	}
+	for job, want := range map[string]string{"utc": "In UTC", "china": "In Asia/Shanghai UTC"} {
+		if got := headers(job); got != want {
+			t.Errorf("the columns of %s are %q, want %q", job, got, want)
+		}
+	}
+	b.shows("/jobs/cal/utc/schedule", "<td>Tue 24 Nov 05:00</td>")
+	b.shows("/jobs/cal/china/schedule", "<td>Tue 24 Nov 05:00:30</td>")
+}
+
+// What falls due by the clock can be backfilled; a job of a pool waits for its slots.
+func TestEachJobThatFallsDueByTheClockIsBackfilled(t *testing.T) {
+	w := newWorld(t)
+	for name, text := range map[string]string{
+		"cron": "schedule: {cron: '0 5 * * *'}\nrun: {shell: 'true'}\npolicy: {timeout: 30s}\n", "every": "schedule: {every: 10m}\nrun: {shell: 'true'}\npolicy: {concurrency_key: db}\n",
+		"at": "schedule: {at: ['2026-12-01T05:00:00Z']}\nrun: {shell: 'true'}\n", "hand": "run: {shell: 'true'}\n", "after": "schedule: {after_end: 1h}\nrun: {shell: 'true'}\n",
+	} {
+		w.put("namespace: cal\nname: " + name + "\n" + text)
+	}
+	b := w.login("ann")
+	for _, c := range []struct {
+		job          string
+		fills, allow bool
+	}{{"cron", true, true}, {"every", true, false}, {"at", true, true}, {"hand", false, false}, {"after", false, false}} {
+		body := b.ask("GET", "/jobs/cal/"+c.job+"/schedule", nil).Body.String()
+		if fills, led := strings.Contains(body, `id="backfill"`), strings.Contains(body, "/schedule#backfill"); fills != c.fills || led != c.fills {
+			t.Errorf("%s: it is offered to backfill: %t, and the menu leads there: %t", c.job, fills, led)
+		}
+		if allow := strings.Contains(body, `<option value="allow">`); allow != c.allow {
+			t.Errorf("%s: runs of a backfill may overlap: %t", c.job, allow)
+		}
+	}
+	b.shows("/jobs/cal/every/schedule", `<p class="mono">every: 10m</p>`, "belfry job next cal/every", "/api/v1/jobs/cal/every/next")
+	b.shows("/jobs/cal/every/statistics", "belfry job statistics cal/every")
+	b.shows("/jobs/cal/every/definition", "belfry job revisions cal/every")
+	b.shows("/jobs/cal/every", "belfry job get cal/every -o yaml")
+	b.shows("/timeline?namespace=cal", "belfry load --namespace cal")
+	b.shows("/jobs/cal/cron", "ended after 30 s, killed 10 s later")
+	answer := b.send("/jobs/cal/every/backfill", "from", "2026-11-23T07:05", "to", "2026-11-23T07:35", "action", "check", "overlap", "queue")
+	if answer.Code != http.StatusOK || !strings.Contains(answer.Body.String(), "It would run 3 times") {
+		t.Errorf("the backfill of a fixed rate is answered with %d", answer.Code)
+	}
 }
