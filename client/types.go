@@ -127,32 +127,34 @@ type ApplyResult struct {
 
 // Run is a planned, running or finished run.
 type Run struct {
-	ID        job.ID            `json:"id" doc:"The identity of the run."`
-	Job       string            `json:"job" doc:"The full name of the job, namespace/name."`
-	JobUID    job.ID            `json:"job_uid" doc:"The identity of the job."`
-	Version   int64             `json:"job_version,omitempty" doc:"The version of the job that the latest attempt ran under, or the run was planned under."`
-	Kind      job.RunKind       `json:"kind" enum:"schedule,backfill,hand,on,after_end,boot,step,flow" doc:"What the run was made by."`
-	Key       string            `json:"key" doc:"With kind and shard it tells the run apart from the others of the job."`
-	Shard     int               `json:"shard,omitempty" doc:"The share of the work, from 0, where it is split."`
-	Shards    int               `json:"shards,omitempty" doc:"How many shares there are, where the work is split."`
-	State     job.RunState      `json:"state" enum:"ready,waiting,running,done" doc:"How far the run has come."`
-	Outcome   job.Outcome       `json:"outcome,omitempty" enum:"succeeded,failed,timed_out,cancelled,lost,skipped,missed,withdrawn" doc:"How it ended, once it is done."`
-	Reason    string            `json:"reason,omitempty" doc:"Why it waits, or ended so, in words."`
-	Scheduled time.Time         `json:"scheduled" doc:"The moment that the run stands for."`
-	Due       time.Time         `json:"due" doc:"When its attempt may start."`
-	Planned   time.Time         `json:"planned,omitzero" doc:"When the run was made: a scheduled one some time before it is due. Not for a step of a flow."`
-	Claimed   time.Time         `json:"claimed,omitzero" doc:"When a node took its latest attempt, up to some seconds before it was due. Unknown for what ended before version 17 of the store."`
-	Started   time.Time         `json:"started,omitzero" doc:"When its first attempt started."`
-	Ended     time.Time         `json:"ended,omitzero" doc:"When it ended."`
-	Attempt   int               `json:"attempt" doc:"The number of the latest attempt or, while it is ready, of the next; 0 if there was none."`
-	Node      string            `json:"node,omitempty" doc:"The node that it is assigned to, or ran on."`
-	Executor  string            `json:"executor,omitempty" doc:"Who outside was asked last to do the work, such as the address of an executor of XXL-JOB; before that, the executor that the run was started for. Only for one run alone."`
-	Slot      string            `json:"slot,omitempty" doc:"The slot that it needs or holds: the full name of the job, with /N for share N of its work or @NODE for a node of a broadcast; or that of a pool, pool:NAMESPACE/NAME."`
-	Pool      string            `json:"pool,omitempty" doc:"The pool of that slot, namespace/name."`
-	Params    map[string]string `json:"params,omitempty" doc:"The parameters that were given."`
-	Parent    job.ID            `json:"parent,omitzero" doc:"The run that made this one."`
-	RetryOf   job.ID            `json:"retry_of,omitzero" doc:"The run that this one repeats."`
-	Retried   *RetryRequest     `json:"retried,omitempty" doc:"Of a flow that is run again: which of its steps."`
+	ID          job.ID            `json:"id" doc:"The identity of the run."`
+	Job         string            `json:"job" doc:"The full name of the job, namespace/name."`
+	JobUID      job.ID            `json:"job_uid" doc:"The identity of the job."`
+	Version     int64             `json:"job_version,omitempty" doc:"The version of the job that the latest attempt ran under, or the run was planned under."`
+	Kind        job.RunKind       `json:"kind" enum:"schedule,backfill,hand,on,after_end,boot,step,flow" doc:"What the run was made by."`
+	Key         string            `json:"key" doc:"With kind and shard it tells the run apart from the others of the job."`
+	Shard       int               `json:"shard,omitempty" doc:"The share of the work, from 0, where it is split."`
+	Shards      int               `json:"shards,omitempty" doc:"How many shares there are, where the work is split."`
+	State       job.RunState      `json:"state" enum:"ready,waiting,running,done" doc:"How far the run has come."`
+	Outcome     job.Outcome       `json:"outcome,omitempty" enum:"succeeded,failed,timed_out,cancelled,lost,skipped,missed,withdrawn" doc:"How it ended, once it is done."`
+	Reason      string            `json:"reason,omitempty" doc:"Why it waits, or ended so, in words."`
+	Scheduled   time.Time         `json:"scheduled" doc:"The moment that the run stands for."`
+	Due         time.Time         `json:"due" doc:"When its attempt may start."`
+	Planned     time.Time         `json:"planned,omitzero" doc:"When the run was made: a scheduled one some time before it is due. Not for a step of a flow."`
+	Claimed     time.Time         `json:"claimed,omitzero" doc:"When a node took its latest attempt, up to some seconds before it was due. Unknown for what ended before version 17 of the store."`
+	Started     time.Time         `json:"started,omitzero" doc:"When its first attempt started."`
+	Ended       time.Time         `json:"ended,omitzero" doc:"When it ended."`
+	Attempt     int               `json:"attempt" doc:"The number of the latest attempt or, while it is ready, of the next; 0 if there was none."`
+	AttemptsMax int               `json:"attempts_max,omitempty" doc:"How many attempts policy.retry allows. Only in the answer about a single run, and not for flows and their steps."`
+	Deadline    time.Time         `json:"deadline,omitzero" doc:"When its running attempt ends at the latest: timeout and kill_grace after its start. Only in the answer about a single run, if it has a timeout that counts from its start."`
+	Node        string            `json:"node,omitempty" doc:"The node that it is assigned to, or ran on."`
+	Executor    string            `json:"executor,omitempty" doc:"Who outside was asked last to do the work, such as the address of an executor of XXL-JOB; before that, the executor that the run was started for. Only for one run alone."`
+	Slot        string            `json:"slot,omitempty" doc:"The slot that it needs or holds: the full name of the job, with /N for share N of its work or @NODE for a node of a broadcast; or that of a pool, pool:NAMESPACE/NAME."`
+	Pool        string            `json:"pool,omitempty" doc:"The pool of that slot, namespace/name."`
+	Params      map[string]string `json:"params,omitempty" doc:"The parameters that were given."`
+	Parent      job.ID            `json:"parent,omitzero" doc:"The run that made this one."`
+	RetryOf     job.ID            `json:"retry_of,omitzero" doc:"The run that this one repeats."`
+	Retried     *RetryRequest     `json:"retried,omitempty" doc:"Of a flow that is run again: which of its steps."`
 
 	ExitCode    *int   `json:"exit_code,omitempty" doc:"The exit code of the latest attempt, unless a signal ended the command."`
 	Signal      string `json:"signal,omitempty" doc:"The signal that ended the latest attempt."`

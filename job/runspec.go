@@ -111,6 +111,13 @@ func (r *RunSpec) IsFlow() bool { return r.traits().isFlow }
 // IsReported reports whether the work happens outside of Belfry and is reported to it.
 func (r *RunSpec) IsReported() bool { return r.traits().isReported }
 
+// IsTimed reports whether the timeout counts from the start of an attempt on its node: that of other
+// work counts from when another program has begun with it.
+func (r *RunSpec) IsTimed() bool {
+	t := r.traits()
+	return !t.isFlow && !t.isReported && !t.isElsewhere && (r.HTTP == nil || !r.HTTP.Callback)
+}
+
 // MarshalJSON implements json.Marshaler: the form in stores, which is the form of documents
 // with each kind of work written out.
 func (r RunSpec) MarshalJSON() ([]byte, error) {

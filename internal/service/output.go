@@ -76,14 +76,7 @@ func (s *Output) Open(ctx context.Context, who Caller, id job.ID, q client.Outpu
 	if err != nil {
 		return nil, err
 	}
-	r := &OutputReader{topic: s, run: id, only: q.Attempt, tail: q.Tail, number: q.Attempt}
-	r.reader = output.Reader{Next: q.Offset, Since: q.Since, Times: q.Times}
-	switch q.Stream {
-	case "stdout":
-		r.reader.Stream = output.Stdout
-	case "stderr":
-		r.reader.Stream = output.Stderr
-	}
+	r := s.reader(id, &q)
 	if resume != nil {
 		r.number, r.reader.Next = resume.Attempt, resume.Offset
 	}
@@ -101,6 +94,28 @@ func (s *Output) Open(ctx context.Context, who Caller, id job.ID, q client.Outpu
 	}
 	return r, nil
 }
+
+// Tail returns the last lines of an attempt of a run that the caller has got.
+func (s *Output) Tail(ctx context.Context, who Caller, run *client.Run, q client.OutputQuery) ([]byte, error) {
+	if err := who.May(Read); err != nil {
+		return nil, err
+	}
+	if !who.has(Read, run.Job) {
+		return nil, s.runs.noRun(run.ID)
+	}
+	text, err := s.reader(run.ID, &q).all(ctx)
+	return lastLines(text, q.Tail), err
+}
+
+// reader returns a reader of the output that a query selects.
+func (s *Output) reader(id job.ID, q *client.OutputQuery) *OutputReader {
+	r := &OutputReader{topic: s, run: id, only: q.Attempt, tail: q.Tail, number: q.Attempt}
+	r.reader = output.Reader{Next: q.Offset, Stream: streams[q.Stream], Since: q.Since, Times: q.Times}
+	return r
+}
+
+// streams are those that a query can name.
+var streams = map[string]output.Stream{"stdout": output.Stdout, "stderr": output.Stderr}
 
 // latest returns the number of the attempt that has written output: while a run waits for
 // its retry, the one before.

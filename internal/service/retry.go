@@ -120,25 +120,36 @@ func (s *Runs) definitionOf(ctx context.Context, j *store.Job, version int64, ow
 		if err := json.Unmarshal(own, definition); err != nil {
 			return nil, err
 		}
-	case version == j.Definition.Version:
-		*definition = *j.Filled
 	default:
-		// Versions without a definition of their own have that of the previous one.
-		list, err := s.store.Revisions(ctx, j.Definition.UID, version+1, 1)
+		kept, err := s.version(ctx, j, version)
 		if err != nil {
 			return nil, err
 		}
-		if len(list) == 0 {
+		if kept == nil {
 			return nil, refuse(client.TypeConflict, "the definition that the run had, version %d of job %s, is not kept any more", version, j.Definition.FullName()).
 				withHint("belfry job run %s starts all of it as it is now", j.Definition.FullName())
 		}
-		*definition = *list[0].Definition.WithDefaults(s.rules.defaults)
+		*definition = *kept
 	}
 	if !definition.Run.IsFlow() {
 		return nil, fmt.Errorf("version %d of job %s is not a flow", version, j.Definition.FullName())
 	}
 	definition.UID, definition.Version, definition.Epoch, definition.Status = job.ID{}, 0, 0, nil
 	return definition, nil
+}
+
+// version returns the definition of a version of a job with its defaults filled in, nil if it is
+// not kept any more.
+func (s *Runs) version(ctx context.Context, j *store.Job, version int64) (*job.Job, error) {
+	if version == j.Definition.Version {
+		return j.Filled, nil
+	}
+	// Versions without a definition of their own have that of the previous one.
+	list, err := s.store.Revisions(ctx, j.Definition.UID, version+1, 1)
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	return list[0].Definition.WithDefaults(s.rules.defaults), nil
 }
 
 // checkSteps reports unknown steps and contradictory choices.

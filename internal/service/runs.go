@@ -430,7 +430,40 @@ func (s *Runs) listEnded(ctx context.Context, of scope, q *client.RunQuery, uid 
 
 // Get returns a run with its attempts.
 func (s *Runs) Get(ctx context.Context, who Caller, id job.ID) (client.Run, error) {
-	return s.runOf(ctx, who, Read, id)
+	run, err := s.runOf(ctx, who, Read, id)
+	if err != nil {
+		return run, err
+	}
+	return run, s.bound(ctx, &run)
+}
+
+// bound sets how many attempts a run may have, and when the running one ends at the latest. A
+// step has the definition of its flow, which may be none of a version of the job.
+func (s *Runs) bound(ctx context.Context, run *client.Run) error {
+	if run.Step != "" || run.Steps != nil || run.Attempt == 0 {
+		return nil
+	}
+	jobs, err := s.store.JobsByUID(ctx, []job.ID{run.JobUID})
+	if err != nil || jobs[0] == nil {
+		return err
+	}
+	definition, err := s.version(ctx, jobs[0], run.Version)
+	if err != nil || definition == nil || definition.Run.IsFlow() {
+		return err
+	}
+	policy := &definition.Policy
+	run.AttemptsMax = 1
+	if policy.Retry != nil && policy.Retry.Attempts != nil {
+		run.AttemptsMax += *policy.Retry.Attempts
+	}
+	if run.State == job.StateRunning && definition.Run.IsTimed() && policy.Timeout != nil && *policy.Timeout > 0 {
+		start := run.Claimed
+		if run.Due.After(start) { // it was claimed a moment before
+			start = run.Due
+		}
+		run.Deadline = start.Add(time.Duration(*policy.Timeout + *policy.KillGrace))
+	}
+	return nil
 }
 
 // Cancel ends a run, at once or through its node.

@@ -145,3 +145,51 @@ func TestAnUnknownRunSaysHowLongRunsAreKept(t *testing.T) {
 		t.Errorf("the hint is %q, want %q", got, want)
 	}
 }
+
+// A run says how many attempts the version allows that it runs under, and when the running one ends at the latest.
+func TestARunSaysWhenItsAttemptEndsAtTheLatest(t *testing.T) {
+	for _, c := range []struct {
+		run, policy string
+		most        int
+		within      time.Duration // of the start; 0 for no bound
+	}{
+		{`"shell": "true"`, `"timeout": "1h", "kill_grace": "5s", "retry": {"attempts": 2}`, 3, time.Hour + 5*time.Second},
+		{`"shell": "true"`, `"timeout": "1h", "kill_grace": "0s"`, 1, time.Hour},
+		{`"shell": "true"`, `"retry": {"attempts": 1}`, 2, 0},
+		{`"http": {"url": "https://example.org"}`, `"timeout": "1h"`, 1, time.Hour + 10*time.Second},
+		{`"http": {"url": "https://example.org", "callback": true}`, `"timeout": "1h"`, 1, 0},
+	} {
+		b := newBench(t)
+		s := b.serviceOn(Config{})
+		document := fmt.Sprintf(`{"name": "a", "run": {%s}, "policy": {%s}}`, c.run, c.policy)
+		run := b.runOf(s, document)
+		check := func(when string, want time.Time) {
+			t.Helper()
+			got, err := s.Runs.Get(t.Context(), admin, run.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.AttemptsMax != c.most || !got.Deadline.Equal(want) {
+				t.Errorf("%s: %s it may have %d attempts and ends by %s, want %d and %s", document, when, got.AttemptsMax, got.Deadline, c.most, want)
+			}
+		}
+		check("before its start", time.Time{})
+		b.start(run)
+		var want time.Time
+		if c.within > 0 {
+			want = b.clock().Add(c.within)
+		}
+		b.pass(time.Minute)
+		check("while it runs", want)
+		draft, err := ReadDraft([]byte(fmt.Sprintf(`{"name": "a", "run": {%s}, "policy": {"timeout": "5m", "retry": {"attempts": 9}}}`, c.run)), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Jobs.Put(t.Context(), admin, nameOf(draft.Job), draft, Expect{}); err != nil {
+			t.Fatal(err)
+		}
+		check("under another version of its job", want)
+		b.finish(run, job.OutcomeSucceeded)
+		check("after its end", time.Time{})
+	}
+}

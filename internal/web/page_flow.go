@@ -105,6 +105,7 @@ func (s *site) flowOf(p *page, r *client.Run, usual time.Duration, v *runView) e
 	v.Flow = view
 	if v.Active {
 		v.Again = 10
+		v.Runs, v.WordEnd = When{}, ""
 		v.Word = p.T("flow.running", "i", view.Done, "n", view.Count)
 	}
 	v.OutputText = ""
@@ -227,7 +228,7 @@ func (s *site) stepView(p *page, f *flowProgress, i int) (*stepView, error) {
 	v.Node = run.Node
 	if attempt := lastAttempt(&run); attempt > 0 {
 		v.Raw = fmt.Sprintf("/api/v1/runs/%s/output?attempt=%d", run.ID, attempt)
-		text, err := s.tail(p.ctx(), p.who, run.ID, attempt, stepTail)
+		text, err := s.Service.Output.Tail(p.ctx(), p.who, &run, client.OutputQuery{Attempt: attempt, Tail: stepTail, Times: true})
 		if err != nil {
 			return nil, err
 		}

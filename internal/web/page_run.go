@@ -1,8 +1,6 @@
 package web
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"html/template"
 	"maps"
@@ -24,17 +22,21 @@ type runView struct {
 	Namespace, Name   string
 	JobAddress        string
 	State             State
-	Word              string // how it is, with the exit code or how long it runs
+	Word, WordEnd     string // how it is, with the exit code or, between the two, how long it runs
+	Runs              When
 	Scheduled         When
 	Node, Attempt     string
 	Reason, More      string
 	Bad               bool // the reason is one of a failure
+	Since             *failingSince
 	Phases            []phase
 	Attempts          template.HTML
 	AttemptsText      string
 	Facts             []fact
 	Params            []param
 	Neighbours        []neighbour
+	Success           *neighbour // the last before a failure
+	Successes         string     // where those are that the neighbours do not have
 	Active, CanCancel bool
 	Cancelling        string
 	Output            []outputLine
@@ -51,7 +53,10 @@ type runView struct {
 }
 
 // phase is a step in the life of a run.
-type phase struct{ Class, Name, When, Text string }
+type phase struct {
+	Class, Name, When, Text string
+	Clock                   When // that scripts keep current
+}
 
 type neighbour struct {
 	Address  string
@@ -59,7 +64,7 @@ type neighbour struct {
 	At       When
 	Took     string
 	This     bool
-	Reason   string
+	Last     string // that it is the last that succeeded
 	Relative When
 }
 
@@ -103,12 +108,19 @@ func (s *site) run(p *page) error {
 	l.CanRun = p.mayIn(service.Operate, namespace)
 	v.CanCancel = v.Active && l.CanRun
 	v.Word = p.stateWord(&r, v.State.Text)
+	if r.State == job.StateRunning && !r.Started.IsZero() {
+		v.Runs = p.since(r.Started)
+		v.Word, v.WordEnd, _ = strings.Cut(p.T("run.running_for", "d", cutHere), cutHere)
+	}
 	v.Bad = r.State == job.StateDone && r.Outcome.Alarms()
 	if r.Outcome == job.OutcomeSucceeded {
 		v.Reason = "" // the outcome says it
 	}
 	if r.Attempt > 0 {
 		v.Attempt = p.T("run.attempt", "n", r.Attempt)
+	}
+	if v.Attempt != "" && r.AttemptsMax > 1 {
+		v.Attempt = p.T("run.attempt_of", "n", r.Attempt, "most", r.AttemptsMax)
 	}
 	if r.Unmet != "" {
 		v.More = p.reason(r.Unmet)
@@ -118,7 +130,7 @@ func (s *site) run(p *page) error {
 	}
 	v.More = strings.TrimSpace(v.More + " " + p.urgency(s.frame(p.ctx(), p.who, frameFor).attention, r.ID))
 	var usual time.Duration
-	if v.Neighbours, usual, err = s.neighbours(p, &r); err != nil {
+	if usual, err = s.neighbours(p, &r, &v); err != nil {
 		return err
 	}
 	v.Phases = p.phases(&r, usual)
@@ -146,6 +158,9 @@ func (s *site) run(p *page) error {
 	return p.show("run", v)
 }
 
+// cutHere stands in a text for what scripts keep current.
+const cutHere = "\x00"
+
 // urgency says why a run needs a person, where its own reason does not say so.
 func (p *page) urgency(list []client.Attention, id job.ID) string {
 	for i := range list {
@@ -163,8 +178,6 @@ func (p *page) urgency(list []client.Attention, id job.ID) string {
 // stateWord is how a run is in a few words.
 func (p *page) stateWord(r *client.Run, word string) string {
 	switch {
-	case r.State == job.StateRunning && !r.Started.IsZero():
-		return p.T("run.running_for", "d", p.coarse(p.now.Sub(r.Started)))
 	case r.ExitCode != nil && *r.ExitCode != 0:
 		return p.T("run.exit_code", "outcome", word, "n", *r.ExitCode)
 	case r.Signal != "":
@@ -198,7 +211,7 @@ func (p *page) phases(r *client.Run, usual time.Duration) []phase {
 		if r.State == job.StateWaiting || r.Reason != "" && r.Due.Before(p.now) {
 			word = p.T("state.waiting")
 		}
-		return append(list, phase{Class: "now", Name: word, When: p.distance(r.Due), Text: p.reason(r.Reason)}, phase{Class: "todo", Name: p.T("run.ends")})
+		return append(list, phase{Class: "now", Name: word, Clock: p.relative(r.Due), Text: p.reason(r.Reason)}, phase{Class: "todo", Name: p.T("run.ends")})
 	}
 	if ahead := r.Due.Sub(r.Claimed); len(list) > 0 && !r.Claimed.IsZero() && r.Attempt <= 1 && ahead >= time.Millisecond {
 		claimed := phase{Name: p.T("run.claimed"), When: exact(r.Claimed), Text: p.T("run.before_due", "d", p.took(ahead))}
@@ -209,17 +222,24 @@ func (p *page) phases(r *client.Run, usual time.Duration) []phase {
 		started.Text = p.T("run.after_due", "d", p.took(late))
 	}
 	if r.State == job.StateRunning {
-		running := phase{Class: "now part", Name: p.T("state.running"), When: p.coarse(p.now.Sub(r.Started))}
+		running := phase{Class: "now part", Name: p.T("state.running"), Clock: p.since(r.Started)}
 		if r.Node != "" { // that of a flow runs on none
 			running.Text = p.T("run.on", "node", r.Node)
 		}
 		if usual > 0 {
 			running.Text = strings.TrimPrefix(running.Text+", "+p.T("timeline.usual", "d", p.took(usual)), ", ")
 		}
-		return append(list, started, running, phase{Class: "todo", Name: p.T("run.ends")})
+		ends := phase{Class: "todo", Name: p.T("run.ends")}
+		if !r.Deadline.IsZero() {
+			ends.When, ends.Clock, ends.Text = p.day(r.Deadline, "15:04:05")+", ", p.relative(r.Deadline), p.T("run.at_latest")
+			if r.Attempt < r.AttemptsMax {
+				ends.Name = p.T("run.attempt_ends")
+			}
+		}
+		return append(list, started, running, ends)
 	}
 	if r.State != job.StateDone {
-		return append(list, started, phase{Class: "now", Name: p.T("run.retries"), When: p.distance(r.Due), Text: p.T("run.attempt", "n", r.Attempt)}, phase{Class: "todo", Name: p.T("run.ends")})
+		return append(list, started, phase{Class: "now", Name: p.T("run.retries"), Clock: p.relative(r.Due), Text: p.T("run.attempt", "n", r.Attempt)}, phase{Class: "todo", Name: p.T("run.ends")})
 	}
 	return append(list, started, phase{Class: classOf(r), Name: p.outcome(r.Outcome).Text, When: exact(r.Ended), Text: p.T("run.took", "d", p.took(max(r.Ended.Sub(r.Started), 0)))})
 }
@@ -303,8 +323,9 @@ func (p *page) runFacts(r *client.Run, usual time.Duration) []fact {
 	return append(list, fact{Name: "id", Value: r.ID.String(), Mono: true})
 }
 
-// neighbours are the runs of the job around this one, and how long they usually take.
-func (s *site) neighbours(p *page, r *client.Run) ([]neighbour, time.Duration, error) {
+// neighbours shows the runs of the job around this one, with the last success before a failure, and
+// returns how long they usually take.
+func (s *site) neighbours(p *page, r *client.Run, v *runView) (time.Duration, error) {
 	var runs []client.Run
 	uid := r.JobUID.String()
 	for i, q := range []client.RunQuery{
@@ -317,7 +338,7 @@ func (s *site) neighbours(p *page, r *client.Run) ([]neighbour, time.Duration, e
 		}
 		page, err := s.Service.Runs.List(p.ctx(), p.who, q)
 		if err != nil {
-			return nil, 0, err
+			return 0, err
 		}
 		for _, run := range page.Items {
 			if run.Step == r.Step && (run.Key != r.Key || run.ID == r.ID) && !slices.ContainsFunc(runs, func(other client.Run) bool { return other.ID == run.ID }) {
@@ -328,12 +349,20 @@ func (s *site) neighbours(p *page, r *client.Run) ([]neighbour, time.Duration, e
 	slices.SortStableFunc(runs, func(a, b client.Run) int { return b.Scheduled.Compare(a.Scheduled) })
 	at := slices.IndexFunc(runs, func(other client.Run) bool { return other.ID == r.ID })
 	if at < 0 {
-		return nil, 0, nil
+		return 0, nil
 	}
-	from := max(0, at-2)
-	var list []neighbour
-	for i := range runs[from:min(at+4, len(runs))] {
-		run := &runs[from+i]
+	last := -1 // the last success before a failure
+	if v.Bad {
+		last = slices.IndexFunc(runs[at:], func(other client.Run) bool { return other.Outcome == job.OutcomeSucceeded })
+		v.Since = p.failing(runs[at:], v.JobAddress)
+		v.Successes = "/runs?outcome=" + string(job.OutcomeSucceeded) + "&job=" + template.URLQueryEscaper(r.Job)
+	}
+	shown := runs[max(0, at-2):min(at+1+neighboursAfter, len(runs))]
+	if last >= 0 && at+last >= max(0, at-2)+len(shown) {
+		shown = append(slices.Clone(shown), runs[at+last])
+	}
+	for i := range shown {
+		run := &shown[i]
 		n := neighbour{Address: "/runs/" + run.ID.String(), State: p.runState(run), At: p.minute(run.Scheduled), This: run.ID == r.ID}
 		if d := p.duration(run); d > 0 {
 			n.Took = p.took(d)
@@ -341,9 +370,13 @@ func (s *site) neighbours(p *page, r *client.Run) ([]neighbour, time.Duration, e
 		if run.State == job.StateReady && run.Due.After(p.now) {
 			n.Relative = p.relative(run.Due)
 		}
-		list = append(list, n)
+		if last >= 0 && run.ID == runs[at+last].ID {
+			n.Last = p.T("run.last_success")
+			v.Success = &n
+		}
+		v.Neighbours = append(v.Neighbours, n)
 	}
-	return list, p.usual(runs), nil
+	return p.usual(runs), nil
 }
 
 // outputOf reads the end of the output, for pages without script.
@@ -369,7 +402,7 @@ func (s *site) outputOf(p *page, r *client.Run, v *runView) error {
 		v.OutputTabs = append(v.OutputTabs, tab{Name: p.T("run.attempt", "n", n), Address: p.with("attempt", fmt.Sprint(n)) + "#output", Current: n == attempt})
 	}
 	v.OutputRaw = fmt.Sprintf("/api/v1/runs/%s/output?attempt=%d", r.ID, attempt)
-	text, err := s.tail(p.ctx(), p.who, r.ID, attempt, outputTail)
+	text, err := s.Service.Output.Tail(p.ctx(), p.who, r, client.OutputQuery{Attempt: attempt, Tail: outputTail, Times: true})
 	if err != nil {
 		return err
 	}
@@ -383,21 +416,6 @@ func (s *site) outputOf(p *page, r *client.Run, v *runView) error {
 		}
 	}
 	return nil
-}
-
-// tail returns the last lines of an attempt, with their times.
-func (s *site) tail(ctx context.Context, who service.Caller, run job.ID, attempt, lines int) ([]byte, error) {
-	reader, err := s.Service.Output.Open(ctx, who, run, client.OutputQuery{Attempt: attempt, Tail: lines, Times: true}, nil, false)
-	if err != nil {
-		return nil, err
-	}
-	defer reader.Close()
-	var b bytes.Buffer
-	err = reader.Write(ctx, func(text []byte) error {
-		b.Write(text)
-		return nil
-	})
-	return b.Bytes(), err
 }
 
 // parseOutput divides output with times into lines.

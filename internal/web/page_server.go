@@ -472,7 +472,7 @@ func (s *site) kit(p *page) error {
 	v.Job.Namespace, v.Job.Name, v.Job.Address = "shop", "price-import", "/ui/kit"
 	v.Choices = []tab{{Name: p.T("definition.diff"), Address: "/ui/kit", Current: true}, {Name: p.T("definition.whole"), Address: "/ui/kit"}}
 	v.Diff = diffLines("@@ -7,3 +7,3 @@\n run:\n-  shell: ./import.sh\n+  shell: ./import.sh --strict\n   dir: /srv/shop\n")
-	v.Phases = []phase{{"", p.T("run.due"), "09:40:00", ""}, {"now part", p.T("state.running"), "2 s", ""}, {"todo", p.T("run.ends"), "", ""}}
+	v.Phases = []phase{{Name: p.T("run.due"), When: "09:40:00"}, {Class: "now part", Name: p.T("state.running"), When: "2 s"}, {Class: "todo", Name: p.T("run.ends")}}
 	v.Month = []calendarDay{{29, "out", ""}, {30, "off", ""}, {1, "on", "02:30"}, {2, "on today", "02:30"}, {3, "on dst", "02:30"}, {4, "", ""}, {5, "", ""}}
 	return p.show("kit", v)
 }

@@ -71,7 +71,7 @@ type (
 	}
 	// Output reads what runs write.
 	Output interface {
-		Open(ctx context.Context, who service.Caller, id job.ID, q client.OutputQuery, resume *service.Place, follow bool) (*service.OutputReader, error)
+		Tail(ctx context.Context, who service.Caller, run *client.Run, q client.OutputQuery) ([]byte, error)
 	}
 	// Documents checks and applies files.
 	Documents interface {

@@ -17,7 +17,7 @@ import (
 // When is a moment on a page.
 type When struct {
 	ISO, Text, Title string
-	Relative         bool // scripts keep the text current
+	Relative, Since  bool // scripts keep the text current: the distance from now, or how long it is since then
 }
 
 // at is a moment as the time of the day, with the day where it is another one.
@@ -45,6 +45,13 @@ func (p *page) relative(t time.Time) When {
 	}
 	w.Relative = true
 	w.Text = p.distance(t)
+	return w
+}
+
+// since is how long ago a moment was.
+func (p *page) since(t time.Time) When {
+	w := p.at(t)
+	w.Since, w.Text = true, p.coarse(p.now.Sub(t))
 	return w
 }
 

@@ -24,7 +24,7 @@ func (w *world) put(text string) {
 	w.t.Helper()
 	list, err := job.Decode("", []byte(text))
 	w.must(err)
-	_, err = store.PutOne(w.t.Context(), w.store, store.PutJob{Definition: list[0].Job, Actor: "wei"})
+	_, err = store.PutOne(w.t.Context(), w.store, store.PutJob{Definition: list[0].Job, IfVersion: store.AnyVersion, Actor: "wei"})
 	w.must(err)
 }
 

@@ -14,6 +14,7 @@ export function tick(root = document) {
     const text = left >= 0 ? say("in", {d: coarse(left)}) : say("ago", {d: coarse(-left)});
     if (t.textContent !== text) t.textContent = text;
   }
+  for (const t of root.querySelectorAll("time[data-since]")) t.textContent = coarse(Date.now() - Date.parse(t.dateTime));
 }
 if (!frozen) setInterval(() => { if (!document.hidden && !document.body.classList.contains("stale")) tick(); }, 1000);
 
