@@ -536,7 +536,7 @@ func (s *site) crowdOf(p *page, next []time.Time) (starts int, quiet []quietMinu
 		return 0, nil, nil
 	}
 	minute := next[0].Truncate(time.Minute)
-	from := later(minute.Add(-nearMinutes*time.Minute), p.now.Truncate(time.Minute))
+	from := earlier(minute, later(minute.Add(-nearMinutes*time.Minute), p.now.Truncate(time.Minute).Add(time.Minute))) // this minute is nearly over
 	load, err := s.Service.Load.Ahead(p.ctx(), p.who, client.LoadQuery{From: from, To: minute.Add((nearMinutes + 1) * time.Minute), Step: time.Minute})
 	if err != nil {
 		if service.ErrorOf(err).Type == client.TypeInvalid {

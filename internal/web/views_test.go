@@ -296,9 +296,10 @@ func (w *world) plans(schedules map[string]string) *planner {
 
 func TestAScheduleNamesQuieterMinutes(t *testing.T) {
 	w := newWorld(t) // it is 08:41
-	schedules := map[string]string{"mine": "0,2 9 * * *", "alone": "30 9 * * *", "always": "* * * * *"}
+	// Two start in each minute but the fifth, in which mine starts too.
+	schedules := map[string]string{"mine": "0,5 9 * * *", "always": "0-4,6-59 * * * *", "beside": "0-4,6-59 * * * *"}
 	for i := range 10 {
-		schedules[fmt.Sprintf("nine-%02d", i)] = "0 9 * * *"
+		schedules[fmt.Sprintf("nine-%02d", i)], schedules[fmt.Sprintf("soon-%02d", i)] = "0 9 * * *", "42 8 * * *"
 	}
 	for minute, jobs := range map[int]int{58: 2, 59: 7, 1: 7, 3: 7, 4: 1} {
 		for i := range jobs {
@@ -311,17 +312,19 @@ func TestAScheduleNamesQuieterMinutes(t *testing.T) {
 		text := between(b.ask("GET", "/jobs/plan/"+job+"/schedule", nil).Body.String(), `id="beside"`, "</section>")
 		return strings.Join(strings.Fields(regexp.MustCompile("<[^>]*>").ReplaceAllString(text, " ")), " ")
 	}
-	// mine, the ten and the one of each minute start at 09:00. The minutes 59, 1 and 3 have more than half
-	// of that, and at 09:02 the job starts itself.
+	// The minutes 59, 1 and 3 have more than half of the starts of 09:00.
 	got := beside("mine")
-	for _, want := range []string{"12 starts", "and more", "Quieter minutes near it: 08:55 (1 start), 08:56 (1 start), 08:57 (1 start)"} {
+	for _, want := range []string{"13 starts", "and more", "Quieter minutes near it: 08:56 (2 starts), 08:57 (2 starts), 09:02 (2 starts)"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("beside the job is %q, without %q", got, want)
 		}
 	}
 	b.shows("/jobs/plan/mine/schedule", `href="/timeline?minute=2026-11-23T09%3A00%3A00Z#minute"`)
-	if got := beside("always"); strings.Contains(got, "Quieter") {
-		t.Errorf("a job of every minute is told to move: %q", got)
+	if got := beside("always"); !strings.Contains(got, "12 starts") || strings.Contains(got, "Quieter") {
+		t.Errorf("beside a job of every minute is %q", got)
+	}
+	if got := beside("soon-03"); !strings.Contains(got, "Quieter minutes near it: 08:43") {
+		t.Errorf("beside a job of the next minute is %q", got)
 	}
 }
 

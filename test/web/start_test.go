@@ -286,6 +286,10 @@ func TestTheTimelineShowsWhatRanAndWhatWill(t *testing.T) {
 	b.until("the lanes of pools", `[...document.querySelectorAll("#lanes text")].some(t => t.textContent === "no pool")`)
 	b.open("/timeline?view=week")
 	b.until("the week", `document.querySelectorAll("main svg.viz").length >= 3 && document.querySelector("main .h1, main .h2, main .h3, main .h4, main .h5, main [class*=h]") !== null`)
+	b.do(chromedp.Evaluate(`document.querySelector('.seg a[aria-label="Later"]').click()`, nil))
+	b.until("a later week", `location.search.includes("at=") && document.querySelectorAll("main svg.viz").length === 1`)
+	b.do(chromedp.Evaluate(`document.querySelector('.seg a[aria-label="Earlier"]').click()`, nil))
+	b.until("the week of now", `document.querySelector(".seg a[aria-current=true]") !== null && document.querySelectorAll("main svg.viz").length >= 3`)
 	if list := b.complained(); len(list) > 0 {
 		t.Errorf("the pages complain: %q", list)
 	}

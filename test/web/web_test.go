@@ -385,6 +385,7 @@ namespace: ops
 name: hostile
 description: "<script>document.title='owned'</script> \u202Egnp.exe"
 run: {shell: "printf '<script>document.title=1</script><img src=x onerror=alert(1)>\\033]8;;https://evil.example\\007link\\033]8;;\\007\\033]0;title\\007 \\342\\200\\256rtl\\000nul \\033[31mred\\033[0m\\n'; head -c 200000 /dev/zero | tr '\\\\0' x; exit 3"}
+policy: {concurrency_key: a-pool-with-a-long-name-of-which-there-is-one-slot}
 ---
 namespace: data
 name: nightly-load
