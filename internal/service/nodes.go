@@ -13,6 +13,7 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/presence"
+	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
 
@@ -84,6 +85,21 @@ func (s *Nodes) said(ctx context.Context, list []client.Node, now time.Time) (go
 }
 
 // seconds writes a duration to the microsecond.
+// Suiting counts the nodes that take runs, and those of them that may run a job.
+func Suiting(nodes []client.Node, j *job.Job) (suiting, taking int) {
+	place := j.Nodes()
+	for i := range nodes {
+		n := &nodes[i]
+		if s := (&store.Session{Roles: n.Roles, Labels: n.Labels, Handlers: n.Handlers}); n.State == string(store.SessionLive) && s.Works() {
+			taking++
+			if s.Suits(place.Labels, j.Run.HandlerName()) {
+				suiting++
+			}
+		}
+	}
+	return suiting, taking
+}
+
 func seconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1e6 }
 
 // orNone is a list that JSON writes as one.

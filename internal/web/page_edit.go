@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/cron"
 	"github.com/belfry-cron/belfry/internal/crontab"
 	"github.com/belfry-cron/belfry/internal/i18n"
 	"github.com/belfry-cron/belfry/internal/service"
@@ -49,7 +50,9 @@ type editView struct {
 // other kinds than the chosen one are hidden as long as they are empty.
 type editGroup struct {
 	ID, Title, Fold string
-	Open            bool // though it is folded: a field has a value
+	Summary         string // what a folded group says
+	IsWarning       bool   // its summary does
+	Open            bool   // though it is folded
 	Kinds           []choice
 	Fields          []editField
 }
@@ -63,7 +66,7 @@ type editField struct {
 	Rows               int  // of a field of several lines
 	Elsewhere          bool // the form cannot show what the document has
 	Choices            []choice
-	Problem            string
+	Problem, Hint      string
 }
 
 // IsSet reports whether the field says something, and is shown whatever kind is chosen.
@@ -99,7 +102,8 @@ type formField struct {
 	is          string   // the kind of schedule that has the field; "" for each
 }
 
-// The groups of the form. Those at the end of their kind are folded as long as they are empty.
+// The groups of the form. More about when is folded while it is empty; where and what goes wrong always are,
+// beside a summary, unless they have a mistake.
 const (
 	groupWhen     = "when"
 	groupWhenMore = "when_more"
@@ -358,7 +362,7 @@ func (p *page) refusals(e *service.Error) (list []editProblem) {
 }
 
 func (s *site) editView(p *page, of string, present int64, text string) (editView, error) {
-	v := editView{Of: of, Present: present, Text: text, Lines: strings.Count(text, "\n") + 2, Address: "/jobs/new", Discard: "/jobs"}
+	v := editView{Of: of, Present: present, Text: text, Lines: editorRows(text), Address: "/jobs/new", Discard: "/jobs"}
 	if of == "" {
 		v.Layout = p.layout("edit.new", "jobs")
 	} else {
@@ -404,17 +408,45 @@ func (s *site) editView(p *page, of string, present int64, text string) (editVie
 		}
 		group := &v.Groups[len(v.Groups)-1]
 		field := p.editField(f, text, v.Problems)
-		group.Open = group.Open || field.IsSet()
+		group.Open = group.Open || field.Problem != "" || group.ID == groupWhenMore && field.IsSet()
 		group.Fields = append(group.Fields, field)
 	}
 	for i := range v.Groups {
 		p.chooseKind(&v.Groups[i], work)
+		if len(list) == 1 && list[0].Job != nil {
+			s.summarize(p, &v.Groups[i], list[0].Job)
+		}
 	}
 	if len(problems) > 0 || len(list) != 1 || list[0].Job == nil {
 		return v, nil
 	}
 	return v, s.explainEdit(p, &v, list[0])
 }
+
+// summarize says what is in a folded group.
+func (s *site) summarize(p *page, group *editGroup, j *job.Job) {
+	j = j.WithDefaults(job.Defaults{})
+	switch group.ID {
+	case groupWhere:
+		suiting, taking := service.Suiting(s.frame(p.ctx(), p.who, frameFor).list, j)
+		if taking > 0 && j.Run.Work() != job.WorkExternal {
+			group.Summary, group.IsWarning = p.T("edit.suiting", "n", suiting, "of", taking), suiting == 0
+		}
+	case groupWrong:
+		var said []string
+		for _, f := range p.policy(j) {
+			if !f.Default && f.Name != p.T("job.owner") {
+				said = append(said, f.Value)
+			}
+		}
+		group.Summary = cmp.Or(strings.Join(said, " · "), p.T("edit.default"))
+	}
+}
+
+// editorRows is how many lines of a document the editor shows at once: what it means is in view below it.
+func editorRows(text string) int { return min(strings.Count(text, "\n")+2, editorRowsMax) }
+
+const editorRowsMax = 24
 
 // chooseKind offers the kinds of a group, and chooses the one of the document.
 func (p *page) chooseKind(group *editGroup, work job.Work) {
@@ -441,7 +473,7 @@ func (p *page) editGroup(id string) editGroup {
 	group := editGroup{ID: id}
 	switch id {
 	case "":
-	case groupWhenMore:
+	case groupWhenMore, groupWhere, groupWrong:
 		group.Fold = p.T("edit.group." + id)
 	default:
 		group.Title = p.T("edit.group." + id)
@@ -465,6 +497,14 @@ func (p *page) editField(f *formField, text string, problems []editProblem) edit
 	}
 	if !ok {
 		field.Example = p.T("edit.elsewhere")
+	}
+	switch {
+	case f.path == "schedule.clock_change" && i18n.Has("edit.clock."+cmp.Or(value, string(job.ClockVixie))):
+		field.Hint = p.T("edit.clock." + cmp.Or(value, string(job.ClockVixie)))
+	case f.path == "schedule.timezone" && value != "":
+		if zone, err := cron.LoadZone(value); err == nil {
+			field.Hint = p.T("edit.now", "at", p.now.In(zone.Location()).Format("15:04"), "offset", p.now.In(zone.Location()).Format("UTC-07:00"))
+		}
 	}
 	for _, problem := range problems {
 		if problem.Path == path || strings.HasPrefix(problem.Path, path+"[") || strings.HasPrefix(problem.Path, path+".") {

@@ -205,7 +205,7 @@ func (s *site) channelPage(p *page) error {
 }
 
 func (p *page) channelView(of string, version int64, text string) channelView {
-	v := channelView{Of: of, Version: version, Text: text, Lines: strings.Count(text, "\n") + 3, Address: "/channels/new"}
+	v := channelView{Of: of, Version: version, Text: text, Lines: editorRows(text), Address: "/channels/new"}
 	v.Layout = p.layout("channel.new", "notifications")
 	if of != "" {
 		v.Layout = p.layout("channel.title", "notifications", "name", of)

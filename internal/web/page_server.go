@@ -321,6 +321,7 @@ func actionIcon(action string) string {
 // settingsView is what a reader chooses, and what the server says of itself.
 type settingsView struct {
 	*Layout
+	Looks    []editGroup
 	Zones    []string
 	Tokens   []tokenRow
 	Nodes    int
@@ -343,9 +344,24 @@ func (s *site) settings(p *page) error { return s.showSettings(p, http.StatusOK,
 // zones are offered for choice; any zone of the table may be typed.
 var zones = []string{"UTC", "Europe/Berlin", "Europe/London", "America/New_York", "America/Los_Angeles", "Asia/Shanghai", "Asia/Tokyo", "Asia/Kolkata", "Australia/Sydney"}
 
+// choose offers values of a choice, each with its name.
+func choose(id, title, value string, named ...string) editGroup {
+	g := editGroup{ID: id, Title: title}
+	for i := 0; i+1 < len(named); i += 2 {
+		g.Kinds = append(g.Kinds, choice{Value: named[i], Name: named[i+1], Current: named[i] == value})
+	}
+	return g
+}
+
 func (s *site) showSettings(p *page, status int, name, secret string) error {
 	l := p.layout("settings.title", "settings")
 	v := settingsView{Layout: l, Zones: zones, MadeName: name, Made: secret}
+	v.Looks = []editGroup{
+		choose("lang", p.T("settings.lang"), string(p.lang), "en", "English", "zh", "中文"),
+		choose("theme", p.T("settings.theme"), l.Theme, "", p.T("settings.system"), "light", p.T("settings.light"), "dark", p.T("settings.dark")),
+		choose("rows", p.T("settings.rows"), l.Rows, "", p.T("settings.dense"), "roomy", p.T("settings.roomy")),
+		choose("keys", p.T("settings.single"), l.Keys, "", p.T("settings.on"), "off", p.T("settings.off")),
+	}
 	var err error
 	if v.Facts, v.Hints, err = s.serverFacts(p); err != nil {
 		return err

@@ -604,6 +604,28 @@ func TestADocumentIsCheckedAndSaved(t *testing.T) {
 	}
 }
 
+func TestFoldedGroupsOfTheFormSayWhatIsInThem(t *testing.T) {
+	w := newWorld(t)
+	w.fill()
+	b := w.login("ann")
+	const document = "name: nightly\nschedule: {cron: '30 2 * * *', timezone: Asia/Tokyo, clock_change: literal}\nrun: {shell: 'true'}\nplace: {labels: {zone: ZONE}}\npolicy: {timeout: 30m, retry: {attempts: 2, backoff: 1m}}\n"
+	for zone, want := range map[string]string{"de": `faint" data-summary>matching nodes: 1 of 1<`, "fr": `warn-text" data-summary>matching nodes: 0 of 1<`} {
+		body := b.send("/jobs/new", "document", strings.Replace(document, "ZONE", zone, 1)).Body.String()
+		for _, want := range []string{want, "data-summary>2 more attempts after 1 min · ended after 30 min<", "now 17:41, UTC&#43;09:00", "a repeated one runs twice"} {
+			if !strings.Contains(body, want) {
+				t.Errorf("in zone %s the form does not say %q", zone, want)
+			}
+		}
+		if strings.Contains(body, `id="g-where" open`) || strings.Contains(body, `id="g-wrong" open`) {
+			t.Error("a group without a mistake is unfolded")
+		}
+	}
+	body := b.send("/jobs/new", "document", strings.Replace(document, "30m", "soon", 1)).Body.String()
+	if !strings.Contains(body, `id="g-wrong" open`) || !strings.Contains(body, "line 5, column 19") || !strings.Contains(body, "<h2>1 mistake</h2>") {
+		t.Errorf("the mistake in a folded group is not shown: %s", body)
+	}
+}
+
 func TestEachFieldOfTheFormGoesIntoTheDocument(t *testing.T) {
 	w := newWorld(t)
 	b := w.login("ann")
@@ -726,7 +748,7 @@ func TestSettingsChooseHowRowsLook(t *testing.T) {
 		t.Fatalf("the choice is answered with %d and %v", answer.Code, cookies)
 	}
 	body := b.ask("GET", "/settings", nil, "Cookie", "belfry-8420="+b.secret+"; "+cookies[0].Name+"="+cookies[0].Value).Body.String()
-	for _, want := range []string{`<body class="roomy"`, `value="roomy" selected`, "Log out everywhere"} {
+	for _, want := range []string{`<body class="roomy"`, `value="roomy" checked`, "Log out everywhere"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the settings do not show %q", want)
 		}

@@ -4,10 +4,13 @@ package web
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/browser"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 )
@@ -89,6 +92,38 @@ func TestTheFormHasKindsOfScheduleAndWork(t *testing.T) {
 	b.do(chromedp.Click("#k-handler", chromedp.ByQuery))
 	b.types("f-run.handler", "bake")
 	b.until("the handler", `document.querySelector("[data-document]").value.includes("handler: bake") && !document.querySelector("[data-document]").value.includes("shell") && document.querySelector("#checked .problems") === null`)
+	if list := b.complained(); len(list) > 0 {
+		t.Errorf("the page complains: %q", list)
+	}
+}
+
+// What is saved to a file is what the editor shows, and a folded group opens when it has a mistake.
+func TestTheEditorDownloadsItsDocumentAndUnfoldsMistakes(t *testing.T) {
+	t.Parallel()
+	pages(t)
+	dir := t.TempDir()
+	b := newTab(t)
+	b.width(1440)
+	b.looks("light", "en")
+	b.do(browser.SetDownloadBehavior(browser.SetDownloadBehaviorBehaviorAllow).WithDownloadPath(dir))
+	b.open("/jobs/shop/price-import/edit")
+	b.until("the editor", `document.querySelector("[data-edit]").dataset.ready === "1"`)
+	b.types("f-description", "from a file")
+	b.until("the text", `document.querySelector("[data-document]").value.includes("description: from a file")`)
+	b.do(chromedp.Click("[data-download]", chromedp.ByQuery))
+	want := value[string](b, `document.querySelector("[data-document]").value`)
+	until(t, "the file", func() bool {
+		got, err := os.ReadFile(filepath.Join(dir, "price-import.yaml"))
+		return err == nil && string(got) == want
+	})
+	summary := `document.querySelector("#g-wrong [data-summary]").textContent`
+	if got := value[string](b, summary); got != "1 more attempt after 0.10 s · ended after 30 s" {
+		t.Errorf("the folded policy says %q", got)
+	}
+	b.types("f-policy.timeout", "45s")
+	b.until("the new summary", summary+`.endsWith("ended after 45 s")`)
+	b.types("f-policy.timeout", "soon")
+	b.until("the mistake", `document.getElementById("g-wrong").open && document.getElementById("f-policy.timeout").closest(".field").querySelector(".err") !== null && document.querySelector("#checked h2").textContent === "1 mistake"`)
 	if list := b.complained(); len(list) > 0 {
 		t.Errorf("the page complains: %q", list)
 	}

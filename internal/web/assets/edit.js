@@ -65,10 +65,15 @@ export function edit() {
       if (field.rows) field.rows = Math.max(other.rows, field.value.split("\n").length);
       // What was sent is in the text by now, also of the field that is being typed in.
       form.elements["was." + field.name.slice(6)].value = other.value;
-      const box = field.closest(".field"), error = other.closest(".field").querySelector(".err");
+      const box = field.closest(".field"), said = other.closest(".field").querySelector(".err,.hint");
       box.className = other.closest(".field").className;
-      box.querySelector(".err")?.remove();
-      if (error) box.append(document.importNode(error, true));
+      box.querySelector(".err,.hint")?.remove();
+      if (said) box.append(document.importNode(said, true));
+      if (said?.matches(".err") && box.closest("details")) box.closest("details").open = true;
+    }
+    for (const fold of form.querySelectorAll("details[id] [data-summary]")) {
+      const other = fresh.querySelector("#" + fold.closest("details").id + " [data-summary]");
+      if (other) { fold.textContent = other.textContent; fold.className = other.className; }
     }
     if (document.activeElement === text) for (const kind of form.querySelectorAll("[data-kinds] input")) kind.checked = Boolean(fresh.getElementById(kind.id)?.checked);
     paint();
@@ -93,6 +98,12 @@ export function edit() {
     if (saved) note.hidden = +saved.dataset.version <= +form.elements.present.value;
   });
   form.addEventListener("click", e => {
+    if (e.target.closest("[data-download]")) {
+      const link = document.createElement("a");
+      link.href = URL.createObjectURL(new Blob([text.value]));
+      link.download = (/^name: *["']?([\w.-]+)/m.exec(text.value)?.[1] ?? "document") + ".yaml";
+      link.click();
+    }
     const line = e.target.closest("[data-line]");
     if (!line) return;
     const lines = text.value.split("\n"), at = lines.slice(0, line.dataset.line - 1).join("\n").length;
