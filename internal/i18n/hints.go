@@ -3,6 +3,7 @@ package i18n
 // hints are what a server says of itself, as reasons are written: what was checked, what was found,
 // and what to do.
 var hints = []translation{
+	{"this address does not exist", "该地址不存在"},
 	{"backup", "备份"},
 	{"belfry backup has made none", "尚未用 belfry backup 做过备份"},
 	{"run belfry backup FILE each day, and keep the file on another machine", "每天执行 belfry backup FILE，并将文件保存到其他机器"},
@@ -36,6 +37,13 @@ var hints = []translation{
 	{"its id was made on {t}; this server keeps finished runs forever, unless policy.keep of the job differs", "该 ID 生成于 {t}；本服务器永久保留已结束的运行，除非任务的 policy.keep 另有设置"},
 	{"its id was made on {t}; this server keeps finished runs for {d}, at most {n} of a job, unless policy.keep of the job differs", "该 ID 生成于 {t}；本服务器保留 {d} 内结束的运行，每个任务最多 {n} 次，除非任务的 policy.keep 另有设置"},
 	{"its id was made on {t}; this server keeps finished runs for {d}, unless policy.keep of the job differs", "该 ID 生成于 {t}；本服务器保留 {d} 内结束的运行，除非任务的 policy.keep 另有设置"},
+	{"there is no run {x}", "没有运行 {x}"},
+	{"there is no version {n} of job {x}", "任务 {x} 没有版本 {n}"},
+	{"there is no job {x}", "没有任务 {x}"},
+	{"there is no node {x}", "没有节点 {x}"},
+	{"there is no channel {x}", "没有通知渠道 {x}"},
+	{"there is no notification {x}", "没有通知 {x}"},
+	{"there is no token {x}", "没有令牌 {x}"},
 	{"zone data", "时区数据"},
 	{"nodes have the time zone data {v}", "各节点的时区数据为 {v}"},
 }

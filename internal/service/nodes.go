@@ -84,7 +84,6 @@ func (s *Nodes) said(ctx context.Context, list []client.Node, now time.Time) (go
 	return gone, nil
 }
 
-// seconds writes a duration to the microsecond.
 // Suiting counts the nodes that take runs, and those of them that may run a job.
 func Suiting(nodes []client.Node, j *job.Job) (suiting, taking int) {
 	place := j.Nodes()
@@ -100,6 +99,7 @@ func Suiting(nodes []client.Node, j *job.Job) (suiting, taking int) {
 	return suiting, taking
 }
 
+// seconds writes a duration to the microsecond.
 func seconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1e6 }
 
 // orNone is a list that JSON writes as one.

@@ -429,7 +429,7 @@ func (s *site) summarize(p *page, group *editGroup, j *job.Job) {
 	switch group.ID {
 	case groupWhere:
 		suiting, taking := service.Suiting(s.frame(p.ctx(), p.who, frameFor).list, j)
-		if taking > 0 && j.Run.Work() != job.WorkExternal {
+		if taking > 0 && !j.Run.IsReported() {
 			group.Summary, group.IsWarning = p.T("edit.suiting", "n", suiting, "of", taking), suiting == 0
 		}
 	case groupWrong:

@@ -319,7 +319,7 @@ func (p *page) reason(text string) string {
 }
 
 // note says what an import notes of a line.
-func (p *page) note(text string) string { return clean(p.lang.ImportNote(text)) }
+func (p *page) note(text string) string { return p.problem(p.lang.ImportNote(text)) }
 
 // problem says a mistake in a document, or how to mend it.
 func (p *page) problem(text string) string { return clean(p.lang.Problem(text)) }

@@ -288,7 +288,7 @@ func (s *site) fail(p *page, err error) {
 	if known, ok := s.known.Load(p.who.Says()); ok { // the store may be what fails, and is not asked
 		layout.shows(known.(frame))
 	}
-	v := errorView{Layout: layout, Status: status, Detail: p.problem(e.Detail), Hint: p.problem(p.lang.Hint(e.Hint))}
+	v := errorView{Layout: layout, Status: status, Detail: p.problem(p.lang.Hint(e.Detail)), Hint: p.problem(p.lang.Hint(e.Hint))}
 	for _, f := range e.Errors {
 		f.Detail, f.Hint = p.problem(f.Detail), p.problem(f.Hint)
 		v.Errors = append(v.Errors, f)

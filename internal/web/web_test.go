@@ -766,6 +766,17 @@ func TestACrontabIsShownBeforeItsJobsAreMade(t *testing.T) {
 	}
 }
 
+func TestUnknownThingsAreNamedInChinese(t *testing.T) {
+	b := newWorld(t).login("ann")
+	for path, want := range map[string]string{
+		"/runs/01HZZZZZZZZZZZZZZZZZZZZZZZ": "没有运行 01HZZZZZZZZZZZZZZZZZZZZZZZ", "/jobs/shop/none": "没有任务 shop/none", "/nothing": "该地址不存在",
+	} {
+		if body := b.ask("GET", path, nil, "Accept-Language", "zh").Body.String(); !strings.Contains(body, want) {
+			t.Errorf("%s does not say %q: %s", path, want, body)
+		}
+	}
+}
+
 func TestABackfillShowsItsTimesFirst(t *testing.T) {
 	w := newWorld(t)
 	w.fill()
