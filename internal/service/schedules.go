@@ -25,11 +25,13 @@ func (s *Schedules) Preview(ctx context.Context, who Caller, q client.PreviewQue
 	if err := who.May(Read); err != nil {
 		return client.Preview{}, err
 	}
-	now, err := s.rules.store.Now(ctx)
-	if err != nil {
-		return client.Preview{}, err
+	var err error
+	if q.From.IsZero() {
+		if q.From, err = s.rules.store.Now(ctx); err != nil {
+			return client.Preview{}, err
+		}
 	}
-	ask := preview.Ask{From: cmp.Or(q.From, now), Count: q.Count}
+	ask := preview.Ask{From: q.From, Count: q.Count}
 	if ask.Lang, err = cron.ParseLang(cmp.Or(q.Lang, "en")); err != nil {
 		return client.Preview{}, WrongParameter("lang", err.Error(), "")
 	}

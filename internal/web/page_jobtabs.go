@@ -1,6 +1,7 @@
 package web
 
 import (
+	"encoding/json"
 	"fmt"
 	"html/template"
 	"net/http"
@@ -158,6 +159,8 @@ func (s *site) versionText(p *page, v *definitionView, mode string) error {
 type scheduleView struct {
 	*jobHead
 	Expression string
+	Words      string
+	Limits     []fact // of the schedule, beside when it falls due
 	Zones      [3]string
 	OwnZone    bool // the zone of the reader is another than that of the job
 	UTC        bool // neither of them is UTC
@@ -254,10 +257,18 @@ func (s *site) showSchedule(p *page, status int, backfill *client.Backfill) erro
 		}
 		v.Upcoming = append(v.Upcoming, row)
 	}
-	if len(h.job.Schedule.Cron) > 0 {
-		said, err := s.Service.Schedules.Preview(p.ctx(), p.who, client.PreviewQuery{Expression: h.job.Schedule.Cron[0], Timezone: h.job.Schedule.Timezone, Dialect: string(h.job.Schedule.Dialect), Job: h.Full, Lang: string(p.lang), Count: 1})
+	v.Words, v.Limits = h.Schedule, p.limits(&h.job.Schedule)
+	if h.IsTimed {
+		document, err := json.Marshal(h.job.Schedule)
+		if err != nil {
+			return fmt.Errorf("the schedule of %s: %w", h.Full, err)
+		}
+		said, err := s.Service.Schedules.Preview(p.ctx(), p.who, client.PreviewQuery{Schedule: string(document), Job: h.Full, Lang: string(p.lang), From: p.now, Count: scheduleRows})
 		if err == nil {
 			v.Notes = said.Notes
+			if len(h.job.Schedule.Only)+len(h.job.Schedule.Except) > 0 {
+				v.Words = said.Description
+			}
 		}
 	}
 	if err := s.beside(p, &v, list.Items); err != nil {
@@ -279,6 +290,32 @@ func (s *site) showSchedule(p *page, status int, backfill *client.Backfill) erro
 	}
 	s.write(p, status, "schedule", v)
 	return nil
+}
+
+// limits are the bounds and delays of a schedule.
+func (p *page) limits(of *job.Schedule) (list []fact) {
+	add := func(field, value string) {
+		list = append(list, fact{Name: p.T("edit.schedule." + field), Value: value})
+	}
+	if len(of.Only)+len(of.Except) > 0 && of.OffDay != "" {
+		add("off_day", p.T("schedule.off_day."+string(of.OffDay)))
+	}
+	if of.Spread > 0 {
+		add("spread", p.coarse(time.Duration(of.Spread)))
+	}
+	if of.Jitter > 0 {
+		add("jitter", p.took(time.Duration(of.Jitter)))
+	}
+	if !of.Start.IsZero() {
+		add("start", p.dated(of.Start)+" "+of.Start.In(p.zone).Format("15:04"))
+	}
+	if !of.End.IsZero() {
+		add("end", p.dated(of.End)+" "+of.End.In(p.zone).Format("15:04"))
+	}
+	if of.MaxRuns > 0 {
+		add("max_runs", number(int64(of.MaxRuns)))
+	}
+	return list
 }
 
 // beside lists the other jobs that start in the minute of the next run, and quieter minutes near it.

@@ -462,3 +462,31 @@ func TestEachJobThatFallsDueByTheClockIsBackfilled(t *testing.T) {
 		t.Errorf("the backfill of a fixed rate is answered with %d", answer.Code)
 	}
 }
+
+func TestAScheduleSaysAllThatDecidesWhenItFallsDue(t *testing.T) {
+	w := newWorld(t)
+	for name, text := range map[string]string{
+		"vixie": "{cron: '30 2 * * *', timezone: America/New_York}", "skips": "{cron: '30 2 * * *', timezone: America/New_York, clock_change: skip_once}",
+		"two":    "{cron: ['0 5 * * *', '30 2 * * *'], timezone: America/New_York}",
+		"bounds": "{cron: '0 5 * * *', timezone: UTC, except: [sat, sun], off_day: previous, spread: 10m, jitter: 2s, start: '2026-12-01T00:00:00Z', end: '2027-02-01T12:30:00Z', max_runs: 7}",
+	} {
+		w.put("namespace: cal\nname: " + name + "\nschedule: " + text + "\nrun: {shell: 'true'}\n")
+	}
+	b := w.login("ann")
+	words := func(name string) string {
+		body := html.UnescapeString(b.ask("GET", "/jobs/cal/"+name+"/schedule", nil).Body.String())
+		return strings.Join(strings.Fields(regexp.MustCompile("<[^>]*>").ReplaceAllString(between(body, `expression">`, "</section>"), " ")), " ")
+	}
+	for name, want := range map[string][]string{
+		"vixie": {"14 March 2027 02:30 does not exist in New York: runs at 03:00"}, "skips": {"02:30 does not exist in New York: does not run"},
+		"two":    {"0 5 * * * | 30 2 * * *", "30 2 * * *: on 14 March 2027"},
+		"bounds": {"at 05:00", "except in: sat, sun", "On excluded days move them to the previous allowed day", "Spread 10 min", "Random delay 2.0 s", "Tue 1 Dec 00:00", "Mon 1 Feb 2027 12:30", "At most so many runs 7"},
+	} {
+		got := words(name)
+		for _, text := range want {
+			if !strings.Contains(got, text) {
+				t.Errorf("%s says %q, without %q", name, got, text)
+			}
+		}
+	}
+}
