@@ -299,6 +299,8 @@ type Node struct {
 	// reports nothing.
 	StoreRead  float64 `json:"store_read_seconds,omitempty" doc:"How long the store took to answer its last read of a note."`
 	StoreWrite float64 `json:"store_write_seconds,omitempty" doc:"How long the store took for its last write of a note."`
+	StoreP50   float64 `json:"store_p50_seconds,omitempty" doc:"Half of its last calls of the store, at most 1000 that were answered, took at most this."`
+	StoreP99   float64 `json:"store_p99_seconds,omitempty" doc:"99 of 100 of them took at most this."`
 	Partitions int     `json:"partitions,omitempty" doc:"For how many of the 256 partitions of jobs it plans."`
 	Starts     []int   `json:"starts,omitempty" nullable:"false" doc:"How many attempts it has started in each of the last 60 minutes, the earliest first."`
 

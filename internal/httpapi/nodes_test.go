@@ -132,7 +132,7 @@ func TestReplacedProcessIsNoLongerListed(t *testing.T) {
 func TestGoneNodeIsListed(t *testing.T) {
 	s := newServer(t)
 	n := s.node()
-	said := presence.Presence{Node: "one", Session: n.session, Partitions: 256, Version: "1"}
+	said := presence.Presence{Node: "one", Session: n.session, Partitions: 256, Version: "1", P50: 2 * time.Millisecond, P99: 9 * time.Millisecond}
 	said.Starts[59] = 3
 	gone := presence.Presence{Node: "old", Session: job.ID{9}, Version: "0"}
 	clock := func() time.Duration { return 0 }
@@ -143,7 +143,7 @@ func TestGoneNodeIsListed(t *testing.T) {
 		}
 	}
 	list := ok[client.Page[client.Node]](s, "GET", "/api/v1/nodes", "").Items
-	if len(list) != 1 || list[0].Partitions != 256 || len(list[0].Starts) != 60 || list[0].Starts[59] != 3 {
+	if len(list) != 1 || list[0].Partitions != 256 || list[0].StoreP50 != 0.002 || list[0].StoreP99 != 0.009 || len(list[0].Starts) != 60 || list[0].Starts[59] != 3 {
 		t.Errorf("the nodes are %+v", list)
 	}
 	list = ok[client.Page[client.Node]](s, "GET", "/api/v1/nodes?gone=true", "").Items

@@ -509,3 +509,24 @@ func balanced(expression string) bool {
 	}
 	return strings.TrimSpace(expression) != ""
 }
+
+func TestStoreAnswersAreOfTheLastCallsThatWereAnswered(t *testing.T) {
+	m := New()
+	if p50, p99 := m.StoreAnswers(); p50 != 0 || p99 != 0 {
+		t.Errorf("before the first call the store takes %s and %s", p50, p99)
+	}
+	for range recentCalls {
+		m.recent.observe(time.Hour)
+	}
+	for i := range recentCalls {
+		m.recent.observe(time.Duration(i+1) * time.Microsecond)
+	}
+	if p50, p99 := m.StoreAnswers(); p50 != 500*time.Microsecond || p99 != 990*time.Microsecond {
+		t.Errorf("the store takes %s and %s", p50, p99)
+	}
+	m = New()
+	_, err := m.Measure(failingStore{}).Sessions(t.Context())
+	if p50, _ := m.StoreAnswers(); err == nil || p50 != 0 {
+		t.Errorf("a call that fails with %v counts as an answer of %s", err, p50)
+	}
+}

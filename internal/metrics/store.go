@@ -3,6 +3,7 @@ package metrics
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -70,12 +71,46 @@ type callMetrics struct {
 	errors atomic.Int64
 }
 
+// recentCalls is how many of the last calls StoreAnswers looks at: enough for its slowest
+// hundredth, and few enough to follow a change within minutes.
+const recentCalls = 1000
+
+// recent keeps how long the last calls took, in nanoseconds.
+type recent struct {
+	calls atomic.Uint64
+	took  [recentCalls]atomic.Int64
+}
+
+func (r *recent) observe(d time.Duration) {
+	r.took[(r.calls.Add(1)-1)%recentCalls].Store(int64(max(d, 1)))
+}
+
+// StoreAnswers returns how long the last calls of the store took that it answered: half of them
+// at most p50, and 99 of 100 at most p99. Both are 0 before the first.
+func (m *Metrics) StoreAnswers() (p50, p99 time.Duration) {
+	list := make([]int64, 0, recentCalls)
+	for i := range m.recent.took {
+		if took := m.recent.took[i].Load(); took > 0 {
+			list = append(list, took)
+		}
+	}
+	if len(list) == 0 {
+		return 0, 0
+	}
+	slices.Sort(list)
+	at := func(percent int) time.Duration { return time.Duration(list[(len(list)*percent+99)/100-1]) }
+	return at(50), at(99)
+}
+
 // done takes note of a call that has come back.
 func (m *Metrics) done(call method, began time.Time, err *error) {
-	m.calls[call].took.observe(time.Since(began))
+	took := time.Since(began)
+	m.calls[call].took.observe(took)
 	if *err != nil && !isAnswer(*err) {
 		m.calls[call].errors.Add(1)
+		return
 	}
+	m.recent.observe(took)
 }
 
 // answers are expected refusals, not failures, and the error of a caller who has gone

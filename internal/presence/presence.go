@@ -47,8 +47,10 @@ type Presence struct {
 	Left    time.Time // zero while it is there, or if it could not say so
 	// Read and Write are how long the store took for the last read and write of a note.
 	Read, Write time.Duration
-	Partitions  int
-	Starts      Hour
+	// P50 and P99 are of the last calls of the store that it answered.
+	P50, P99   time.Duration
+	Partitions int
+	Starts     Hour
 }
 
 // Notes is what is needed of a store.
@@ -105,22 +107,27 @@ type Teller struct {
 	swept time.Time
 }
 
-// tellEvery is the interval of a node's reports, joinEvery of its checks whether it has
-// joined, and sweepEvery of removing notes of nodes that are long gone.
+// tellEvery is the interval of a node's reports, of which the second comes settleAfter the
+// first, as nodes share the partitions anew when one joins. joinEvery is the interval of its
+// checks whether it has joined, and sweepEvery of removing notes of nodes that are long gone.
 const (
-	tellEvery  = time.Minute
-	joinEvery  = time.Second
-	sweepEvery = time.Hour
+	tellEvery   = time.Minute
+	settleAfter = 10 * time.Second
+	joinEvery   = time.Second
+	sweepEvery  = time.Hour
 )
 
 // Run says how the node is until ctx ends, and then that it has left.
 func (t *Teller) Run(ctx context.Context, failed func(error)) {
-	for {
+	for settle := settleAfter; ; {
 		wait := tellEvery
 		if t.About().Session.IsZero() {
 			wait = joinEvery // it has not joined yet
-		} else if err := t.Tell(ctx, false); ctx.Err() == nil {
-			failed(err)
+		} else {
+			if err := t.Tell(ctx, false); ctx.Err() == nil {
+				failed(err)
+			}
+			wait, settle = min(settle, tellEvery), tellEvery
 		}
 		select {
 		case <-ctx.Done():

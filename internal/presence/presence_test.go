@@ -1,7 +1,10 @@
 package presence_test
 
 import (
+	"context"
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/presence"
@@ -50,6 +53,26 @@ func TestANodeIsRememberedForSomeDaysAfterItsEnd(t *testing.T) {
 	if notes, err := s.Notes(ctx, "node/", "", 10); err != nil || len(notes) != 1 {
 		t.Errorf("the notes are %+v, %v", notes, err)
 	}
+}
+
+func TestTheSecondReportComesSoonerThanTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.New(memory.Options{})
+		begin := time.Now()
+		var told []time.Duration
+		teller := presence.Teller{Store: s, Clock: func() time.Duration { return 0 }, About: func() presence.Presence { return presence.Presence{Node: "a", Session: job.ID{1}} }}
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+		defer cancel()
+		teller.Run(ctx, func(err error) {
+			if err != nil {
+				t.Error(err)
+			}
+			told = append(told, time.Since(begin))
+		})
+		if want := []time.Duration{0, 10 * time.Second, 70 * time.Second, 130 * time.Second}; !slices.Equal(told, want) {
+			t.Errorf("the reports come after %v, want %v", told, want)
+		}
+	})
 }
 
 func TestANodeWithoutASessionSaysNothing(t *testing.T) {

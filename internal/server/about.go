@@ -100,9 +100,10 @@ func (s *starts) Started(late time.Duration) {
 func (s *Server) teller() *presence.Teller {
 	return &presence.Teller{Store: s.measured, Clock: clock.Boot, About: func() presence.Presence {
 		stats := s.node.Stats()
+		p50, p99 := s.metrics.StoreAnswers()
 		return presence.Presence{
 			Node: s.Settings.Name, Session: stats.Session, Version: s.Version, Roles: s.roles(), Address: s.URL(), Joined: s.since,
-			Partitions: stats.Partitions, Starts: s.starting.minutes.Hour(s.Now()),
+			P50: p50, P99: p99, Partitions: stats.Partitions, Starts: s.starting.minutes.Hour(s.Now()),
 		}
 	}}
 }

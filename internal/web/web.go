@@ -59,6 +59,7 @@ type site struct {
 	assets    assets
 	failures  auth.Failures
 	known     sync.Map // what the frame of each page shows, by the roles of its reader, see frame
+	late      sync.Map // how late runs started, by the roles of the reader, see lateness
 }
 
 //go:embed templates
