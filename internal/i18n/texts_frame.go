@@ -58,6 +58,10 @@ var frameTexts = []text{
 	{"kit.heat", "Heat map", "热力图"},
 	{"kit.lanes", "Lanes", "泳道"},
 	{"kit.empty", "Empty", "空状态"},
-	{"kit.skeleton", "Skeleton and share", "骨架与占比"},
+	{"kit.loading", "Loading", "加载中"},
+	{"kit.palette", "Palette", "命令面板"},
+	{"kit.menus", "Menus", "菜单"},
+	{"kit.rows", "Rows", "表格行"},
+	{"kit.missing", "A page that does not exist", "不存在的页面"},
 	{"kit.note", "A note says what is wrong, and what to do.", "提示说明问题和处理办法。"},
 }

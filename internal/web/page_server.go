@@ -608,6 +608,8 @@ type kitView struct {
 	Diff             []diffLine
 	Phases           []phase
 	Month            []calendarDay
+	Graph, Sketch    template.HTML
+	Loading          [][]int // how wide the lines are, in percent
 	Job              dueRow
 }
 
@@ -625,7 +627,7 @@ func (s *site) kit(p *page) error {
 	}
 	marks = append(marks, draw.Mark{Class: draw.Run, Value: 6})
 	v.Strip = picture(draw.Strip(p.T("kit.strip"), marks))
-	v.Bars = picture(draw.Bars(p.T("kit.bars"), marks, []draw.Level{{Value: 7, Text: "p95 7 s"}, {Value: 4, Text: "p50 4 s"}, {Value: 8, Text: "8 s", Warn: true}}))
+	v.Bars = picture(draw.Bars(p.T("kit.bars"), marks, []draw.Level{{Value: 8, Text: "8 s", Warn: true}, {Value: 6, Text: "p95 6 s"}, {Value: 4, Text: "p50 4 s"}}))
 	var columns []draw.Column
 	var cells [][]float64
 	for i := range 48 {
@@ -655,5 +657,22 @@ func (s *site) kit(p *page) error {
 	v.Diff = diffLines("@@ -7,3 +7,3 @@\n run:\n-  shell: ./import.sh\n+  shell: ./import.sh --strict\n   dir: /srv/shop\n")
 	v.Phases = []phase{{Name: p.T("run.due"), When: "09:40:00"}, {Class: "now part", Name: p.T("state.running"), When: "2 s"}, {Class: "todo", Name: p.T("run.ends")}}
 	v.Month = []calendarDay{{29, "out", ""}, {30, "off", ""}, {1, "on", "02:30"}, {2, "on today", "02:30"}, {3, "on dst", "02:30"}, {4, "", ""}, {5, "", ""}}
+	v.Loading = [][]int{{60, 90, 50}, {45, 100, 50}, {70, 70, 50}, {55, 95, 50}}
+	nodes := []draw.Node{
+		{Name: "extract", Class: "ok", Icon: p.icon("ok"), IconClass: "ok"}, {Name: "check", Layer: 1, Class: "fail", Icon: p.icon("fail"), IconClass: "fail"},
+		{Name: "load", Layer: 1, Class: "run", Icon: p.icon("run"), IconClass: "run", Several: true}, {Name: "approve", Layer: 2, Class: "run", Icon: p.icon("user"), IconClass: "run", Selected: true},
+		{Name: "publish", Layer: 3, Class: "todo", Icon: p.icon("ready"), IconClass: "mute"}, {Name: "tell", Layer: 3, Icon: p.icon("term"), IconClass: "faint"},
+	}
+	var dots []draw.Dot
+	for i := range nodes {
+		class, look := draw.Plan, map[string]string{"ok": stepSucceeded, "fail": stepFailed, "run": stepOpen, "todo": stepPending, "": stepPending}[nodes[i].Class]
+		nodes[i].Text, nodes[i].Title = p.T("step."+look), p.T("step."+look)
+		if look != stepPending {
+			_, class = graphClass(stepLooks[look])
+		}
+		dots = append(dots, draw.Dot{Layer: nodes[i].Layer, Class: class})
+	}
+	edges := []draw.Edge{{From: 0, To: 1}, {From: 0, To: 2, Critical: true}, {From: 1, To: 3}, {From: 2, To: 3, Critical: true}, {From: 3, To: 4}, {From: 3, To: 5}}
+	v.Graph, v.Sketch = picture(draw.Graph(p.T("flow.graph"), nodes, edges)), picture(draw.Sketch(p.T("flow.graph"), dots, edges))
 	return p.show("kit", v)
 }
