@@ -259,6 +259,9 @@ func (s *site) frame(ctx context.Context, who service.Caller, most time.Duration
 func (p *page) words() string {
 	said := map[string]string{}
 	for _, key := range scriptTexts {
+		if strings.HasPrefix(key, "jobs.") && !p.may(service.Define) {
+			continue // the palette offers what it has a word for
+		}
 		said[strings.TrimPrefix(key, "js.")] = p.T(key)
 	}
 	data, _ := json.Marshal(said) // a map of texts has no other form

@@ -117,11 +117,11 @@ func TestTheEditorDownloadsItsDocumentAndUnfoldsMistakes(t *testing.T) {
 		return err == nil && string(got) == want
 	})
 	summary := `document.querySelector("#g-wrong [data-summary]").textContent`
-	if got := value[string](b, summary); got != "1 more attempt after 0.10 s · ended after 30 s" {
+	if got := value[string](b, summary); !strings.HasPrefix(got, "1 more attempt after 0.10 s · ended after 30 s") {
 		t.Errorf("the folded policy says %q", got)
 	}
 	b.types("f-policy.timeout", "45s")
-	b.until("the new summary", summary+`.endsWith("ended after 45 s")`)
+	b.until("the new summary", summary+`.includes("ended after 45 s")`)
 	b.types("f-policy.timeout", "soon")
 	b.until("the mistake", `document.getElementById("g-wrong").open && document.getElementById("f-policy.timeout").closest(".field").querySelector(".err") !== null && document.querySelector("#checked h2").textContent === "1 mistake"`)
 	if list := b.complained(); len(list) > 0 {
