@@ -24,14 +24,15 @@ import (
 const requestTime = 30 * time.Second
 
 // around wraps the routes in the checks of each request, from outside to inside: compression,
-// recovery, time, the host, the site of origin, the token. Pages require the token themselves.
+// recovery, the host, the site of origin, time, the token. Pages have a time of their own and require
+// the token themselves.
 func (a *api) around(routes http.Handler) http.Handler {
 	h := a.authenticated(routes)
+	h = a.bounded(h)
 	h = a.orPages(h)
 	h = a.fromSomewhere(h)
 	h = a.ofThisSite(h)
 	h = a.ofThisHost(h)
-	h = a.bounded(h)
 	h = a.recovering(h)
 	return a.compressing(h)
 }

@@ -16,7 +16,12 @@ import (
 func TestSessionServesOnlyPagesOfThisServer(t *testing.T) {
 	s := newServer(t)
 	sessions := auth.NewSessions(s.tokens, nil)
-	pages := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
+	pages := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, bounded := r.Context().Deadline(); bounded {
+			t.Error("a page has the time of a request to the API: it has one of its own, longer for the change of many jobs")
+		}
+		w.WriteHeader(http.StatusTeapot)
+	})
 	handler := newHandler(t, service.Config{Store: s.store, Tokens: s.tokens, Now: s.clock}, httpapi.Config{Tokens: s.tokens, Sessions: sessions, Pages: pages, Now: s.clock})
 	s.grant("vera", "a viewer's token", store.RoleViewer, "")
 	secret, err := sessions.Begin(t.Context(), auth.HashOf("a viewer's token"))

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -14,6 +16,9 @@ const (
 	bulkMax = 10_000
 	// bulkErrors is the most failures in a list.
 	bulkErrors = 100
+	// bulkAtOnce is how many jobs of a request are changed at a time: stores commit what comes at
+	// once together, and other requests still get their turn.
+	bulkAtOnce = 16
 )
 
 var bulkActions = []client.BulkAction{client.BulkPause, client.BulkResume, client.BulkRun, client.BulkDelete}
@@ -24,7 +29,7 @@ type Bulk struct {
 	runs *Runs
 }
 
-// Do changes all jobs that are selected, one by one. With DryRun it counts them; with Expect
+// Do changes all jobs that are selected, each for itself. With DryRun it counts them; with Expect
 // it refuses if another number is selected by now.
 func (s *Bulk) Do(ctx context.Context, who Caller, said client.Bulk) (client.BulkResult, error) {
 	result := client.BulkResult{DryRun: said.DryRun, Errors: []client.BulkError{}}
@@ -82,20 +87,34 @@ func mayBulk(who Caller, action client.BulkAction) error {
 	return who.May(Define)
 }
 
-// change changes jobs one by one, and records each result.
+// change changes each job, and records each result.
 func (s *Bulk) change(ctx context.Context, who Caller, names []Name, said *client.Bulk, key string, result *client.BulkResult) error {
 	ctx, err := grouped(ctx)
 	if err != nil {
 		return err
 	}
-	for _, name := range names {
-		switch err := s.one(ctx, who, name, said, key); {
+	errs := make([]error, len(names))
+	var changing errgroup.Group
+	changing.SetLimit(bulkAtOnce)
+	for i, name := range names {
+		if ctx.Err() != nil {
+			break
+		}
+		changing.Go(func() error {
+			errs[i] = s.one(ctx, who, name, said, key)
+			return nil
+		})
+	}
+	_ = changing.Wait()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	for i, err := range errs {
+		switch {
 		case err == nil:
 			result.Done++
-		case ctx.Err() != nil:
-			return err
 		case len(result.Errors) < bulkErrors:
-			result.Errors = append(result.Errors, client.BulkError{Job: name.String(), Detail: ErrorOf(err).Detail})
+			result.Errors = append(result.Errors, client.BulkError{Job: names[i].String(), Detail: ErrorOf(err).Detail})
 		}
 	}
 	return nil
