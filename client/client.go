@@ -332,26 +332,23 @@ func (c *Client) Bulk(ctx context.Context, ask Bulk) (BulkResult, error) {
 	return answer, c.do(ctx, call{method: http.MethodPost, path: "/jobs:bulk", body: ask, answer: &answer})
 }
 
-// OutputLines returns lines of the output of an attempt, starting at a line number from 1; from
-// 0 selects the last lines. Attempt 0 is the latest, count 0 the server's default.
-func (c *Client) OutputLines(ctx context.Context, run job.ID, attempt, from, count int) (OutputLines, error) {
-	query := url.Values{}
-	setNumber(query, "attempt", attempt)
-	setNumber(query, "from", from)
-	setNumber(query, "count", count)
-	var answer OutputLines
-	return answer, c.do(ctx, call{method: http.MethodGet, path: "/runs/" + run.String() + "/lines", query: query, answer: &answer})
+// OutputLines returns lines of the output of an attempt.
+func (c *Client) OutputLines(ctx context.Context, run job.ID, q LinesQuery) (OutputLines, error) {
+	return c.lines(ctx, run, "/lines", q)
 }
 
-// SearchOutput returns lines of the output of an attempt that contain a text, as OutputLines
-// does.
-func (c *Client) SearchOutput(ctx context.Context, run job.ID, text string, attempt, from, count int) (OutputLines, error) {
-	query := values("text", text)
-	setNumber(query, "attempt", attempt)
-	setNumber(query, "from", from)
-	setNumber(query, "count", count)
+// SearchOutput returns the lines of the output of an attempt that contain a text.
+func (c *Client) SearchOutput(ctx context.Context, run job.ID, q LinesQuery) (OutputLines, error) {
+	return c.lines(ctx, run, "/lines:search", q)
+}
+
+func (c *Client) lines(ctx context.Context, run job.ID, path string, q LinesQuery) (OutputLines, error) {
+	query := values("text", q.Text, "stream", q.Stream)
+	setNumber(query, "attempt", q.Attempt)
+	setNumber(query, "from", q.From)
+	setNumber(query, "count", q.Count)
 	var answer OutputLines
-	return answer, c.do(ctx, call{method: http.MethodGet, path: "/runs/" + run.String() + "/lines:search", query: query, answer: &answer})
+	return answer, c.do(ctx, call{method: http.MethodGet, path: "/runs/" + run.String() + path, query: query, answer: &answer})
 }
 
 // CreateJob creates a new job.

@@ -672,10 +672,19 @@ type DueJob struct {
 	Due time.Time `json:"due" doc:"The scheduled time. Spread and jitter put the start off."`
 }
 
+// LinesQuery selects lines of the output of an attempt.
+type LinesQuery struct {
+	Attempt int    // 0: the latest
+	Stream  string // stdout or stderr; "" for both. From then counts only its lines
+	From    int    // the first line, from 1. 0: a search begins with the first line, and otherwise the last lines are wanted
+	Count   int    // at most so many lines; 0 for the server's default
+	Text    string // of a search: what the lines contain, ignoring case
+}
+
 // OutputLines are lines of the output of an attempt.
 type OutputLines struct {
 	Attempt int          `json:"attempt" doc:"The number of the attempt."`
-	Total   int          `json:"total" doc:"How many lines there are so far; of a search how far it looked."`
+	Total   int          `json:"total" doc:"How many lines there are so far, of the stream that was asked for; of a search how far it looked."`
 	Items   []OutputLine `json:"items" nullable:"false" doc:"The lines."`
 	// NextLine is where a search continues.
 	NextLine int `json:"next_line,omitempty" doc:"The next line that contains the text, if there are more than were asked for."`
@@ -684,6 +693,7 @@ type OutputLines struct {
 // OutputLine is a line of output. Output of the other stream ends it.
 type OutputLine struct {
 	Line   int       `json:"line" doc:"Its number, from 1."`
+	Place  int       `json:"place,omitempty" doc:"Its place among the lines of the stream that was asked for, from 1."`
 	Time   time.Time `json:"time,omitzero" doc:"When its beginning was written."`
 	Stream string    `json:"stream,omitempty" enum:"stdout,stderr" doc:"What it was written to; absent where the line says what is left out."`
 	Text   string    `json:"text" doc:"Its text, without its end."`

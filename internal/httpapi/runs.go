@@ -97,13 +97,18 @@ func (a *api) retryRun(ctx context.Context, in *retryRunInput) (*madeRunOutput, 
 // LinesInput selects lines of an attempt.
 type LinesInput struct {
 	RunInput
-	Attempt int `query:"attempt" minimum:"0" doc:"The number of the attempt. Default: the latest."`
-	From    int `query:"from" minimum:"0" doc:"The first line, from 1. Default: 1 for a search, else the line from which the answer reaches the last one."`
-	Count   int `query:"count" minimum:"1" maximum:"2000" default:"500" doc:"At most so many lines."`
+	Attempt int    `query:"attempt" minimum:"0" doc:"The number of the attempt. Default: the latest."`
+	Stream  string `query:"stream" enum:"stdout,stderr" doc:"Only lines of this stream: from, total and next_line then count those alone. Default: both."`
+	From    int    `query:"from" minimum:"0" doc:"The first line, from 1. Default: 1 for a search, else the line from which the answer reaches the last one."`
+	Count   int    `query:"count" minimum:"1" maximum:"2000" default:"500" doc:"At most so many lines."`
+}
+
+func (in *LinesInput) query() client.LinesQuery {
+	return client.LinesQuery{Attempt: in.Attempt, Stream: in.Stream, From: in.From, Count: in.Count}
 }
 
 func (a *api) outputLines(ctx context.Context, in *LinesInput) (*answer[client.OutputLines], error) {
-	return answered(a.Service.Lines.Read(ctx, caller(ctx), in.ID, in.Attempt, in.From, in.Count))
+	return answered(a.Service.Lines.Read(ctx, caller(ctx), in.ID, in.query()))
 }
 
 type searchOutputInput struct {
@@ -112,5 +117,7 @@ type searchOutputInput struct {
 }
 
 func (a *api) searchOutput(ctx context.Context, in *searchOutputInput) (*answer[client.OutputLines], error) {
-	return answered(a.Service.Lines.Search(ctx, caller(ctx), in.ID, in.Attempt, in.Text, in.From, in.Count))
+	q := in.query()
+	q.Text = in.Text
+	return answered(a.Service.Lines.Search(ctx, caller(ctx), in.ID, q))
 }

@@ -74,6 +74,7 @@ var runsTexts = []text{
 	{"run.tail", "The last {n} lines. Raw has all of them.", "仅显示最后 {n} 行，完整内容见原始输出。"},
 	{"run.search", "Search the output", "搜索输出"},
 	{"run.follow", "Follow", "跟踪"},
+	{"run.times", "Times", "时间"},
 	{"run.wrap", "Wrap", "自动换行"},
 	{"run.raw", "Raw", "原始输出"},
 	{"run.slot", "Slot", "槽位"},

@@ -47,9 +47,30 @@ type lineIndex struct {
 
 // linePoint is the position of the last line that begins in a chunk.
 type linePoint struct {
-	seq    int   // of the chunk
-	offset int64 // in all that was written
-	lines  int   // that end before it
+	seq    int        // of the chunk
+	offset int64      // in all that was written
+	lines  lineCounts // that end before it
+}
+
+// lineCounts are how many lines there are: of both streams, of stdout and of stderr, by the number
+// of the stream. A line about a gap belongs to each.
+type lineCounts [output.Stderr + 1]int
+
+// with returns the counts with one more line, and whether that belongs to a stream.
+func (c lineCounts) with(line []byte, stream output.Stream) (lineCounts, bool) {
+	other := output.Stream(0)
+	switch _, rest, _ := bytes.Cut(line, []byte(" ")); {
+	case bytes.HasPrefix(rest, []byte("| ")):
+		other = output.Stderr
+	case bytes.HasPrefix(rest, []byte("! ")):
+		other = output.Stdout
+	}
+	for s := range c {
+		if output.Stream(s) != other || other == 0 {
+			c[s]++
+		}
+	}
+	return c, stream == 0 || stream != other
 }
 
 // index returns the index of an attempt.
@@ -67,13 +88,13 @@ func (l *Lines) index(key attemptKey) *lineIndex {
 	return idx
 }
 
-// before returns the last point before a line, which is counted from 1.
-func (x *lineIndex) before(line int) linePoint {
+// before returns the last point before a line of a stream, which is counted from 1.
+func (x *lineIndex) before(stream output.Stream, line int) linePoint {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	p := x.points[0]
 	for _, next := range x.points[1:] {
-		if next.lines >= line {
+		if next.lines[stream] >= line {
 			break
 		}
 		p = next
@@ -91,16 +112,16 @@ func (x *lineIndex) latest() linePoint {
 func (x *lineIndex) add(p linePoint) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if last := x.points[len(x.points)-1]; p.lines > last.lines && p.seq > last.seq {
+	if last := x.points[len(x.points)-1]; p.lines[0] > last.lines[0] && p.seq > last.seq {
 		x.points = append(x.points, p)
 	}
 }
 
-// scan passes the lines from a point on to take, until that returns false. The number of a
-// line is counted from 1.
-func (l *Lines) scan(ctx context.Context, key attemptKey, idx *lineIndex, from linePoint, take func(number int, line []byte) bool) error {
+// scan passes the lines of a stream from a point on to take, with how many lines there are up to
+// each, until that returns false.
+func (l *Lines) scan(ctx context.Context, key attemptKey, idx *lineIndex, from linePoint, stream output.Stream, take func(at lineCounts, line []byte) bool) error {
 	reader := output.Reader{Next: from.offset, Times: true}
-	seq, number := from.seq, from.lines
+	seq, at := from.seq, from.lines
 	var rest []byte
 	for {
 		chunks, err := l.output.store.Output(ctx, key.run, key.attempt, seq, chunksPage)
@@ -120,15 +141,16 @@ func (l *Lines) scan(ctx context.Context, key attemptKey, idx *lineIndex, from l
 				if !whole {
 					break
 				}
-				text, number = after, number+1
-				if !take(number, line) {
+				text = after
+				wanted := false
+				if at, wanted = at.with(line, stream); wanted && !take(at, line) {
 					return nil
 				}
 			}
 			begins := len(text) < len(rest)
 			rest = append(rest[:0], text...)
 			if _, _, unmarked := marks(rest); begins {
-				idx.add(linePoint{chunk.Seq, reader.Next - int64(len(unmarked)), number})
+				idx.add(linePoint{chunk.Seq, reader.Next - int64(len(unmarked)), at})
 			}
 		}
 		if len(chunks) < chunksPage {
@@ -136,7 +158,9 @@ func (l *Lines) scan(ctx context.Context, key attemptKey, idx *lineIndex, from l
 		}
 	}
 	if len(rest) > 0 {
-		take(number+1, rest)
+		if at, wanted := at.with(rest, stream); wanted {
+			take(at, rest)
+		}
 	}
 	return nil
 }
@@ -156,61 +180,62 @@ func (l *Lines) attempt(ctx context.Context, who Caller, id job.ID, number int) 
 	return attemptKey{id, number}, nil
 }
 
-// Read returns some lines of an attempt; number 0 is the latest attempt. It begins with line
-// from, counted from 1; with from 0 the lines are the last ones.
-func (l *Lines) Read(ctx context.Context, who Caller, id job.ID, number, from, count int) (client.OutputLines, error) {
+// Read returns some lines of an attempt, the last ones unless the query says where to begin.
+func (l *Lines) Read(ctx context.Context, who Caller, id job.ID, q client.LinesQuery) (client.OutputLines, error) {
 	lines := client.OutputLines{Items: []client.OutputLine{}}
-	key, err := l.attempt(ctx, who, id, number)
+	key, err := l.attempt(ctx, who, id, q.Attempt)
 	if err != nil {
 		return lines, err
 	}
 	lines.Attempt = key.attempt
-	if count <= 0 {
-		count = linesDefault
-	}
-	count = min(count, LinesMax)
+	stream, from, count := streams[q.Stream], q.From, linesOf(&q)
 	idx := l.index(key)
-	err = l.scan(ctx, key, idx, idx.latest(), func(n int, _ []byte) bool { lines.Total = n; return true })
+	latest := idx.latest()
+	lines.Total = latest.lines[stream]
+	err = l.scan(ctx, key, idx, latest, stream, func(at lineCounts, _ []byte) bool { lines.Total = at[stream]; return true })
 	if err != nil {
 		return lines, err
 	}
-	lines.Total = max(lines.Total, idx.latest().lines)
 	if from <= 0 {
 		from = max(1, lines.Total-count+1)
 	}
-	err = l.scan(ctx, key, idx, idx.before(from), func(n int, line []byte) bool {
-		if n >= from {
-			lines.Items = append(lines.Items, lineOf(n, line))
+	err = l.scan(ctx, key, idx, idx.before(stream, from), stream, func(at lineCounts, line []byte) bool {
+		if at[stream] >= from {
+			lines.Items = append(lines.Items, lineOf(at, stream, line))
 		}
-		return n < from+count-1
+		return at[stream] < from+count-1
 	})
 	return lines, err
 }
 
-// Search returns the lines of an attempt that contain a text, ignoring case, from a line
-// on: at most count of them.
-func (l *Lines) Search(ctx context.Context, who Caller, id job.ID, number int, text string, from, count int) (client.OutputLines, error) {
+// linesOf returns how many lines a query asks for.
+func linesOf(q *client.LinesQuery) int {
+	if q.Count <= 0 {
+		return linesDefault
+	}
+	return min(q.Count, LinesMax)
+}
+
+// Search returns the lines of an attempt that contain the text of the query, ignoring case.
+func (l *Lines) Search(ctx context.Context, who Caller, id job.ID, q client.LinesQuery) (client.OutputLines, error) {
 	lines := client.OutputLines{Items: []client.OutputLine{}}
-	key, err := l.attempt(ctx, who, id, number)
+	key, err := l.attempt(ctx, who, id, q.Attempt)
 	if err != nil {
 		return lines, err
 	}
 	lines.Attempt = key.attempt
-	if count <= 0 {
-		count = linesDefault
-	}
-	count = min(count, LinesMax)
-	wanted := bytes.ToLower([]byte(text))
+	stream, count := streams[q.Stream], linesOf(&q)
+	wanted := bytes.ToLower([]byte(q.Text))
 	idx := l.index(key)
-	err = l.scan(ctx, key, idx, idx.before(max(from, 1)), func(n int, line []byte) bool {
-		lines.Total = n
-		found := n >= from && bytes.Contains(bytes.ToLower(textOf(line)), wanted)
+	err = l.scan(ctx, key, idx, idx.before(stream, max(q.From, 1)), stream, func(at lineCounts, line []byte) bool {
+		lines.Total = at[stream]
+		found := at[stream] >= q.From && bytes.Contains(bytes.ToLower(textOf(line)), wanted)
 		if found && len(lines.Items) == count {
-			lines.NextLine = n
+			lines.NextLine = at[stream]
 			return false
 		}
 		if found {
-			lines.Items = append(lines.Items, lineOf(n, line))
+			lines.Items = append(lines.Items, lineOf(at, stream, line))
 		}
 		return true
 	})
@@ -245,9 +270,12 @@ func marks(line []byte) (at time.Time, stream string, text []byte) {
 }
 
 // lineOf makes a line of a marked one. A line without a mark describes a gap.
-func lineOf(n int, marked []byte) client.OutputLine {
-	at, stream, text := marks(marked)
-	line := client.OutputLine{Line: n, Time: at, Stream: stream}
+func lineOf(at lineCounts, of output.Stream, marked []byte) client.OutputLine {
+	written, stream, text := marks(marked)
+	line := client.OutputLine{Line: at[0], Time: written, Stream: stream}
+	if of != 0 {
+		line.Place = at[of]
+	}
 	text = bytes.TrimSuffix(text, []byte("\r"))
 	if len(text) > lineMax {
 		text, line.Cut = text[:lineMax], len(text)

@@ -61,7 +61,7 @@ func TestLinesOfAnOutput(t *testing.T) {
 		{0, 2, "of 7: 6out \x1b[31mred\x1b[0m 7out last"},
 		{8, 2, "of 7:"},
 	} {
-		lines, err := s.Lines.Read(t.Context(), admin, run.ID, 0, c.from, c.count)
+		lines, err := s.Lines.Read(t.Context(), admin, run.ID, client.LinesQuery{From: c.from, Count: c.count})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,21 +69,21 @@ func TestLinesOfAnOutput(t *testing.T) {
 			t.Errorf("from %d the lines are %q, want %q", c.from, got, c.want)
 		}
 	}
-	found, err := s.Lines.Search(t.Context(), admin, run.ID, 1, "T", 0, 2)
+	found, err := s.Lines.Search(t.Context(), admin, run.ID, client.LinesQuery{Attempt: 1, Text: "T", Count: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got, want := inShort(found), "of 7: 2out two 3err Three"; got != want || found.NextLine != 7 {
 		t.Errorf("found are %q and next %d, want %q", got, found.NextLine, want)
 	}
-	if found, err = s.Lines.Search(t.Context(), admin, run.ID, 1, "T", found.NextLine, 2); err != nil || inShort(found) != "of 7: 7out last" || found.NextLine != 0 {
+	if found, err = s.Lines.Search(t.Context(), admin, run.ID, client.LinesQuery{Attempt: 1, Text: "T", From: found.NextLine, Count: 2}); err != nil || inShort(found) != "of 7: 7out last" || found.NextLine != 0 {
 		t.Errorf("then %q and next %d (%v)", inShort(found), found.NextLine, err)
 	}
 	viewer := Caller{Name: "v", Role: store.RoleViewer, Namespace: "other"}
-	if _, err := s.Lines.Read(t.Context(), viewer, run.ID, 0, 0, 0); !isType(err, client.TypeNotFound) {
+	if _, err := s.Lines.Read(t.Context(), viewer, run.ID, client.LinesQuery{}); !isType(err, client.TypeNotFound) {
 		t.Errorf("of a foreign run the error is %v", err)
 	}
-	if _, err := s.Lines.Read(t.Context(), admin, run.ID, 2, 0, 0); !isType(err, client.TypeNotFound) {
+	if _, err := s.Lines.Read(t.Context(), admin, run.ID, client.LinesQuery{Attempt: 2}); !isType(err, client.TypeNotFound) {
 		t.Errorf("of an attempt that was not the error is %v", err)
 	}
 }
@@ -98,7 +98,7 @@ func TestLongOutputIsReadByLineIndex(t *testing.T) {
 		fmt.Fprintf(&text, "line %d of some length, so that there are many chunks\n", i)
 	}
 	run := b.ran(s, text.String())
-	last, err := s.Lines.Read(t.Context(), admin, run.ID, 0, 0, 1)
+	last, err := s.Lines.Read(t.Context(), admin, run.ID, client.LinesQuery{Count: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,15 +106,15 @@ func TestLongOutputIsReadByLineIndex(t *testing.T) {
 	if len(idx.points) < 3 {
 		t.Fatalf("the index has %d points for %d lines", len(idx.points), last.Total)
 	}
-	for _, from := range []int{1, 2, idx.points[1].lines, idx.points[1].lines + 1, last.Total / 2, last.Total} {
-		lines, err := s.Lines.Read(t.Context(), admin, run.ID, 0, from, 1)
+	for _, from := range []int{1, 2, idx.points[1].lines[0], idx.points[1].lines[0] + 1, last.Total / 2, last.Total} {
+		lines, err := s.Lines.Read(t.Context(), admin, run.ID, client.LinesQuery{From: from, Count: 1})
 		if err != nil || len(lines.Items) != 1 || lines.Items[0].Line != from || lines.Total != last.Total {
 			t.Fatalf("line %d is %+v (%v)", from, lines, err)
 		}
 		if want := fmt.Sprintf("line %d ", from); last.Total == n && !strings.HasPrefix(lines.Items[0].Text, want) {
 			t.Errorf("line %d is %q", from, lines.Items[0].Text)
 		}
-		if p := idx.before(from); p.lines >= from {
+		if p := idx.before(0, from); p.lines[0] >= from {
 			t.Errorf("line %d is looked for behind line %d", from, p.lines)
 		}
 	}
@@ -125,11 +125,54 @@ func TestOverlongLineIsCut(t *testing.T) {
 	s := b.serviceOn(Config{})
 	b.put(s, `{"name": "a", "run": {"shell": "true"}}`)
 	run := b.ran(s, "x"+strings.Repeat("ü", lineMax)+"\n")
-	lines, err := s.Lines.Read(t.Context(), admin, run.ID, 0, 1, 1)
+	lines, err := s.Lines.Read(t.Context(), admin, run.ID, client.LinesQuery{From: 1, Count: 1})
 	if err != nil || len(lines.Items) != 1 {
 		t.Fatalf("%+v, %v", lines, err)
 	}
 	if l := lines.Items[0]; len(l.Text) > lineMax || l.Cut != 2*lineMax+1 || strings.Contains(l.Text, "\uFFFD") {
 		t.Errorf("the line has %d bytes and %d are said", len(l.Text), l.Cut)
+	}
+}
+
+// The lines of one stream have places of their own, also behind an index of many lines, and keep their numbers.
+func TestLinesOfAStream(t *testing.T) {
+	b := newBench(t)
+	s := b.serviceOn(Config{})
+	b.put(s, `{"name": "a", "run": {"shell": "true"}}`)
+	const pairs = 30_000
+	var texts []string
+	for i := range pairs {
+		texts = append(texts, fmt.Sprintf("of stdout, some words to fill chunks, %d\n", i), fmt.Sprintf("of stderr %d\n", i))
+	}
+	run := b.ran(s, texts...)
+	all, err := s.Lines.Read(t.Context(), admin, run.ID, client.LinesQuery{Count: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if points := len(s.Lines.index(attemptKey{run.ID, 1}).points); points < 3 {
+		t.Fatalf("the index has %d points", points)
+	}
+	gaps := all.Total - 2*pairs // what is left out is said once, and belongs to both
+	for _, stream := range []string{"stdout", "stderr"} {
+		q := client.LinesQuery{Stream: stream, Count: 2}
+		last, err := s.Lines.Read(t.Context(), admin, run.ID, q)
+		if err != nil || len(last.Items) != 2 || last.Total <= pairs/2 || last.Total > pairs+max(gaps, 0) || last.Items[1].Place != last.Total {
+			t.Fatalf("the last lines of %s are %+v, %v", stream, last, err)
+		}
+		for _, from := range []int{1, 2, last.Total / 2, last.Total - 10, last.Total} {
+			q.From = from
+			some, err := s.Lines.Read(t.Context(), admin, run.ID, q)
+			if err != nil || some.Items[0].Place != from || some.Items[0].Stream != stream || some.Total != last.Total {
+				t.Fatalf("from %d the lines of %s are %+v, %v", from, stream, some, err)
+			}
+			whole, err := s.Lines.Read(t.Context(), admin, run.ID, client.LinesQuery{From: some.Items[0].Line, Count: 1})
+			if err != nil || whole.Items[0].Text != some.Items[0].Text {
+				t.Errorf("line %d of all is %+v, and of %s %+v", some.Items[0].Line, whole.Items, stream, some.Items[0])
+			}
+		}
+		found, err := s.Lines.Search(t.Context(), admin, run.ID, client.LinesQuery{Stream: stream, Text: "OF STD", From: 3, Count: 2})
+		if err != nil || len(found.Items) != 2 || found.Items[0].Place != 3 || found.Items[1].Stream != stream || found.NextLine != 5 {
+			t.Errorf("found in %s are %+v, %v", stream, found, err)
+		}
 	}
 }

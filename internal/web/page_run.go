@@ -42,6 +42,8 @@ type runView struct {
 	Output            []outputLine
 	OutputAttempt     int
 	OutputTabs        []tab
+	Stream            string // that is shown; "" for both
+	Streams           []tab
 	OutputText        string
 	OutputRaw         string
 	OutputLive        bool
@@ -402,7 +404,17 @@ func (s *site) outputOf(p *page, r *client.Run, v *runView) error {
 		v.OutputTabs = append(v.OutputTabs, tab{Name: p.T("run.attempt", "n", n), Address: p.with("attempt", fmt.Sprint(n)) + "#output", Current: n == attempt})
 	}
 	v.OutputRaw = fmt.Sprintf("/api/v1/runs/%s/output?attempt=%d", r.ID, attempt)
-	text, err := s.Service.Output.Tail(p.ctx(), p.who, r, client.OutputQuery{Attempt: attempt, Tail: outputTail, Times: true})
+	for _, stream := range []string{"", "stdout", "stderr"} {
+		t := tab{Name: stream, Address: p.with("stream", stream) + "#output", Current: stream == p.query("stream")}
+		if stream == "" {
+			t.Name = p.T("job.all")
+		} else if t.Current {
+			v.Stream = stream
+			v.OutputRaw += "&stream=" + stream
+		}
+		v.Streams = append(v.Streams, t)
+	}
+	text, err := s.Service.Output.Tail(p.ctx(), p.who, r, client.OutputQuery{Attempt: attempt, Stream: v.Stream, Tail: outputTail, Times: true})
 	if err != nil {
 		return err
 	}
@@ -410,7 +422,7 @@ func (s *site) outputOf(p *page, r *client.Run, v *runView) error {
 	if len(v.Output) == 0 {
 		v.OutputText = p.T("run.no_output")
 	}
-	if v.Cut = len(v.Output) >= outputTail; v.Cut {
+	if v.Cut = len(v.Output) >= outputTail; v.Cut || v.Stream != "" {
 		for i := range v.Output {
 			v.Output[i].Number = 0 // which lines of all these are is not known
 		}

@@ -14,6 +14,7 @@ const rest = 250;        // milliseconds between reads of output that is being w
 export function output(panel) {
   const log = panel.querySelector("[data-log]"), size = panel.querySelector("[data-output-size]");
   const followButton = panel.querySelector("[data-output-follow]"), wrapButton = panel.querySelector("[data-output-wrap]");
+  const timesButton = panel.querySelector("[data-output-times]"), stream = panel.dataset.stream;
   const search = panel.querySelector("[data-output-search]"), hitText = panel.querySelector("[data-output-hits]");
   const address = panel.dataset.output.replace(/output$/, "lines"), attempt = panel.dataset.attempt;
   const clock = new Intl.DateTimeFormat("en-GB", {hour: "2-digit", minute: "2-digit", second: "2-digit", timeZone: panel.dataset.zone});
@@ -24,11 +25,13 @@ export function output(panel) {
   const view = document.createElement("div");
   view.className = "view";
 
+  // A line is found by its place in what is shown: of one stream that is not its number.
+  const placeOf = line => line.place ?? line.line;
   const lineAt = n => pages.get(Math.floor((n - 1) / page))?.[(n - 1) % page];
 
   // ask reads lines from a number on, or the last ones, and keeps them.
   async function ask(path, query) {
-    const answer = await fetch(`${address}${path}?${new URLSearchParams({attempt, ...query})}`, {cache: "no-store"}).catch(() => null);
+    const answer = await fetch(`${address}${path}?${new URLSearchParams({attempt, ...stream && {stream}, ...query})}`, {cache: "no-store"}).catch(() => null);
     return answer?.ok ? answer.json() : null;
   }
   async function read(query) {
@@ -36,8 +39,8 @@ export function output(panel) {
     if (!answer) return;
     total = Math.max(total, answer.total);
     for (const line of answer.items) {
-      const at = Math.floor((line.line - 1) / page), lines = pages.get(at) ?? [];
-      lines[(line.line - 1) % page] = line;
+      const n = placeOf(line), at = Math.floor((n - 1) / page), lines = pages.get(at) ?? [];
+      lines[(n - 1) % page] = line;
       pages.delete(at); // so that the page used last stands last
       pages.set(at, lines);
     }
@@ -60,8 +63,8 @@ export function output(panel) {
   function element(n) {
     const line = lineAt(n), div = document.createElement("div");
     const [number, time, text] = ["n", "t", "x"].map(name => { const s = document.createElement("span"); s.className = name; div.append(s); return s; });
-    number.textContent = n;
-    if (!line) return div;
+    number.textContent = line ? line.line : stream ? "" : n;
+    if (!line) { text.classList.add("skel"); return div; }
     if (line.time) time.textContent = clock.format(new Date(line.time));
     if (line.stream === "stderr") div.classList.add("e");
     colour(text, line.text, search.value.toLowerCase());
@@ -71,7 +74,7 @@ export function output(panel) {
       text.append(cut);
     }
     if (hits[hit] === n) div.classList.add("hit");
-    if (n >= linked[0] && n <= linked[1]) div.classList.add("lnk");
+    if (line.line >= linked[0] && line.line <= linked[1]) div.classList.add("lnk");
     return div;
   }
 
@@ -85,7 +88,7 @@ export function output(panel) {
   function drawAll() {
     if (!total) return;
     log.classList.toggle("nowrap", !wrap);
-    if (!drawn) log.replaceChildren();
+    if (!drawn && lineAt(1)) log.replaceChildren(); // until then what is there stays
     let end = drawn;
     while (end < total && lineAt(end + 1)) end++;
     if (drawn) { log.lastChild?.remove(); drawn--; } // it may not have been whole
@@ -141,7 +144,7 @@ export function output(panel) {
       else if (own.signal.aborted) { document.removeEventListener("visibilitychange", look); watch(); }
     };
     document.addEventListener("visibilitychange", look);
-    const answer = await fetch(`${panel.dataset.output}?attempt=${attempt}&tail=1`, {headers: {Accept: "text/event-stream"}, cache: "no-store", signal: own.signal}).catch(() => null);
+    const answer = await fetch(`${panel.dataset.output}?attempt=${attempt}&tail=1${stream ? "&stream=" + stream : ""}`, {headers: {Accept: "text/event-stream"}, cache: "no-store", signal: own.signal}).catch(() => null);
     if (!answer?.ok) return;
     const reader = answer.body.getReader();
     let busy = false, again = false;
@@ -178,6 +181,7 @@ export function output(panel) {
     const m = /^#L(\d+)(?:-L?(\d+))?$/.exec(location.hash);
     if (!m) return;
     linked = [+m[1], +(m[2] ?? m[1])];
+    if (stream) return anew();
     go(Math.min(linked[0], total));
   }
   addEventListener("hashchange", jump);
@@ -185,11 +189,13 @@ export function output(panel) {
   let asked = 0;
   async function find(step) {
     const text = search.value, mine = ++asked;
-    if (step === 0) { hits = []; hit = -1; more = text ? 1 : 0; }
+    if (step === 0) { hits = []; hit = -1; more = text ? 1 : 0; hitText.classList.remove("skel"); }
     if (more && hit + step >= hits.length - 1) {
+      hitText.classList.add("skel");
       const answer = await ask(":search", {text, from: more, count: hitsMax});
+      if (mine === asked) hitText.classList.remove("skel");
       if (!answer || mine !== asked) return;
-      hits.push(...answer.items.map(line => line.line));
+      hits.push(...answer.items.map(placeOf));
       more = answer.next_line ?? 0;
     }
     if (hits.length) hit = step === 0 ? 0 : (hit + step + hits.length) % hits.length;
@@ -201,6 +207,11 @@ export function output(panel) {
   search.addEventListener("keydown", e => { if (e.key === "Enter") { e.preventDefault(); find(e.shiftKey ? -1 : 1); } });
   followButton.addEventListener("click", () => { follow = !follow; if (follow) log.scrollTop = log.scrollHeight; draw(); });
   wrapButton.addEventListener("click", () => { wrap = !wrap; wrapButton.setAttribute("aria-pressed", wrap); anew(); });
+  // A phone has no room for times until they are asked for.
+  let times = !matchMedia("(max-width:640px)").matches;
+  const timed = () => { log.classList.toggle("timed", times); log.classList.toggle("bare", !times); timesButton.setAttribute("aria-pressed", times); };
+  timesButton.addEventListener("click", () => { times = !times; timed(); });
+  timed();
   log.addEventListener("click", e => { if (e.target.matches(".n")) location.hash = "L" + e.target.textContent; });
   log.addEventListener("wheel", e => { if (e.deltaY < 0) { follow = false; followButton.setAttribute("aria-pressed", false); } }, {passive: true});
   log.addEventListener("scroll", () => { if (virtual()) soon(); }, {passive: true});

@@ -1,0 +1,97 @@
+//go:build servers
+
+package web
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+)
+
+// One stream of a long output has its lines with their numbers among all, is searched alone, and has a link.
+func TestOneStreamOfAnOutputIsShown(t *testing.T) {
+	t.Parallel()
+	pages(t)
+	apply(t, "namespace: streams\nname: both\nrun: {shell: \"for i in $(seq 2500); do echo out $i; echo err $i >&2; done\"}\n")
+	out := must(t, "job", "run", "streams/both", "--wait", "-o", "name")
+	path := "/runs/" + out[strings.LastIndex(out, "/")+1:]
+	b := newTab(t)
+	b.width(1440)
+	b.looks("light", "en")
+	b.open(path)
+	choose := `[...document.querySelectorAll("#output .seg a")].find(a => a.textContent === "stderr")`
+	b.until("the switch", choose+` !== undefined`)
+	b.do(chromedp.Evaluate(choose+`.click()`, nil))
+	b.until("the lines of stderr", `location.search === "?stream=stderr" && document.querySelector("[data-output-size]").textContent.includes("2,500") && document.querySelectorAll("[data-log] .view > .e").length > 5`)
+	shown := func(script string) string {
+		return `(() => { const rows = [...document.querySelectorAll("[data-log] .view > div")].filter(r => !r.querySelector(".skel")); return rows.length > 5 && rows.every(r => r.classList.contains("e")) && ` + script + `; })()`
+	}
+	b.do(chromedp.Evaluate(`document.querySelector("[data-log]").scrollTop = 0`, nil))
+	b.until("its first line", shown(`rows[0].querySelector(".x").textContent === "err 1" && +rows[0].querySelector(".n").textContent <= 5000`))
+	b.do(chromedp.Evaluate(`{ const f = document.querySelector("[data-output-search]"); f.value = "err 2222"; f.dispatchEvent(new InputEvent("input")); }`, nil))
+	b.until("the hit", `document.querySelector("[data-log] .hit mark")?.textContent === "err 2222" && document.querySelector("[data-output-hits]").textContent === "1 of 1"`)
+	b.do(chromedp.Evaluate(`{ const f = document.querySelector("[data-output-search]"); f.value = "out 2222"; f.dispatchEvent(new InputEvent("input")); }`, nil))
+	b.until("no hit", `document.querySelector("[data-log] .hit") === null && document.querySelector("[data-output-hits]").textContent === ""`)
+	raw := value[string](b, `fetch([...document.querySelectorAll("#output a[download]")].map(a => a.href)[0]).then(r => r.text())`)
+	if strings.Contains(raw, "out ") || !strings.Contains(raw, "err 2500\n") {
+		t.Errorf("the raw output of stderr is %.60q", raw)
+	}
+	b.do(emulation.SetScriptExecutionDisabled(true))
+	b.open(path + "?stream=stdout")
+	var text string
+	b.do(chromedp.Text("#output", &text, chromedp.ByQuery))
+	if !strings.Contains(text, "out 2500") || strings.Contains(text, "err ") || strings.Contains(text, "Times") {
+		t.Errorf("the output without script is %.200q", text)
+	}
+}
+
+// Times are shown on a wide page and hidden on a phone until they are asked for.
+func TestTimesOfAnOutputAreSwitched(t *testing.T) {
+	t.Parallel()
+	pages(t)
+	ids, err := fill()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newTab(t)
+	b.looks("light", "en")
+	for width, first := range map[int64]bool{1440: true, 390: false} {
+		b.width(width)
+		b.open("/runs/" + ids["shop/price-import"])
+		state := func(on bool) string {
+			want := map[bool]string{true: "true", false: "false"}[on]
+			return `document.querySelector("[data-output-times]").ariaPressed === "` + want + `" && document.querySelector("[data-log] .t")?.checkVisibility() === ` + want
+		}
+		// The script takes the page over when its modules are loaded.
+		b.until("the script of the output", `document.querySelector("[data-log]").matches(".timed, .bare")`)
+		b.until("the times as they are at first", state(first))
+		b.do(chromedp.Evaluate(`document.querySelector("[data-output-times]").click()`, nil))
+		b.until("the times switched", state(!first))
+		if n := value[int64](b, `document.documentElement.scrollWidth`); n > width {
+			t.Errorf("at %d px the page is %d px wide", width, n)
+		}
+	}
+	if list := b.complained(); len(list) > 0 {
+		t.Errorf("the page complains: %q", list)
+	}
+}
+
+// Lines that have not come yet have a skeleton, which is hidden for a moment.
+func TestLinesThatAreReadHaveASkeleton(t *testing.T) {
+	t.Parallel()
+	pages(t)
+	apply(t, "namespace: streams\nname: long\nrun: {shell: \"seq 20000\"}\n")
+	out := must(t, "job", "run", "streams/long", "--wait", "-o", "name")
+	b := newTab(t)
+	b.width(1440)
+	b.looks("light", "en")
+	b.open("/runs/" + out[strings.LastIndex(out, "/")+1:])
+	b.until("the last line", `[...document.querySelectorAll("[data-log] .view .x")].some(x => x.textContent === "20000")`)
+	b.do(chromedp.Evaluate(`{ const get = window.fetch; globalThis.held = []; window.fetch = (...all) => new Promise(go => held.push(() => go(get(...all)))); document.querySelector("[data-log]").scrollTop = 0; }`, nil))
+	b.until("a skeleton", `(() => { const s = document.querySelector("[data-log] .view .skel"); return s !== null && getComputedStyle(s).animationDuration === "0.15s" && getComputedStyle(s).opacity === "1"; })()`)
+	b.do(chromedp.Evaluate(`{ const f = document.querySelector("[data-output-search]"); f.value = "777"; f.dispatchEvent(new InputEvent("input")); }`, nil))
+	b.until("the skeleton of the search", `document.querySelector("[data-output-hits].skel") !== null`)
+	b.until("the lines and the hits", `(() => { for (const go of held.splice(0)) go(); return document.querySelector(".skel") === null && document.querySelector("[data-output-hits]").textContent.startsWith("1 of"); })()`)
+}
