@@ -33,7 +33,7 @@ func TestOneStreamOfAnOutputIsShown(t *testing.T) {
 	b.do(chromedp.Evaluate(`{ const f = document.querySelector("[data-output-search]"); f.value = "err 2222"; f.dispatchEvent(new InputEvent("input")); }`, nil))
 	b.until("the hit", `document.querySelector("[data-log] .hit mark")?.textContent === "err 2222" && document.querySelector("[data-output-hits]").textContent === "1 of 1"`)
 	b.do(chromedp.Evaluate(`{ const f = document.querySelector("[data-output-search]"); f.value = "out 2222"; f.dispatchEvent(new InputEvent("input")); }`, nil))
-	b.until("no hit", `document.querySelector("[data-log] .hit") === null && document.querySelector("[data-output-hits]").textContent === ""`)
+	b.until("no hit", `document.querySelector("[data-log] .hit") === null && document.querySelector("[data-output-hits]").textContent === "0 of 0"`)
 	raw := value[string](b, `fetch([...document.querySelectorAll("#output a[download]")].map(a => a.href)[0]).then(r => r.text())`)
 	if strings.Contains(raw, "out ") || !strings.Contains(raw, "err 2500\n") {
 		t.Errorf("the raw output of stderr is %.60q", raw)
@@ -89,7 +89,7 @@ func TestLinesThatAreReadHaveASkeleton(t *testing.T) {
 	b.looks("light", "en")
 	b.open("/runs/" + out[strings.LastIndex(out, "/")+1:])
 	b.until("the last line", `[...document.querySelectorAll("[data-log] .view .x")].some(x => x.textContent === "20000")`)
-	b.do(chromedp.Evaluate(`{ const get = window.fetch; globalThis.held = []; window.fetch = (...all) => new Promise(go => held.push(() => go(get(...all)))); document.querySelector("[data-log]").scrollTop = 0; }`, nil))
+	b.do(chromedp.Evaluate(`{ const get = window.fetch; globalThis.held = []; window.fetch = (...all) => new Promise(go => held.push(() => go(get(...all)))); { const log = document.querySelector("[data-log]"); log.scrollTop = log.scrollHeight / 2; } }`, nil))
 	b.until("a skeleton", `(() => { const s = document.querySelector("[data-log] .view .skel"); return s !== null && getComputedStyle(s).animationDuration === "0.15s" && getComputedStyle(s).opacity === "1"; })()`)
 	b.do(chromedp.Evaluate(`{ const f = document.querySelector("[data-output-search]"); f.value = "777"; f.dispatchEvent(new InputEvent("input")); }`, nil))
 	b.until("the skeleton of the search", `document.querySelector("[data-output-hits].skel") !== null`)
