@@ -236,7 +236,7 @@ func Columns(label string, columns []Column, now int, nowText string, w, height 
 // ColumnsOverLanes draws columns above lanes of the same stretch of time, so that each moment is at
 // the same place in both. now is where the bronze line stands, in columns.
 func ColumnsOverLanes(label string, columns []Column, now float64, nowText string, height float64) string {
-	return columnsIn(label, columns, now, nowText, LanesLeft, lanesWide-LanesRight, lanesWide, height)
+	return columnsIn(label, columns, now, nowText, LanesLeft, LanesWide-LanesRight, LanesWide, height)
 }
 
 func columnsIn(label string, columns []Column, now float64, nowText string, left, right, w, height float64) string {
@@ -351,18 +351,24 @@ type Tick struct {
 }
 
 const (
-	lanesWide = 1080
-	// LanesLeft is how far the axis of lanes is from the left of a drawing that is lanesWide: their
-	// names stand there.
+	// LanesWide is the width of lanes that have all of a page, in units of its style.
+	LanesWide = 1080
+	// LanesLeft is how far the axis of lanes is from the left of a drawing that is LanesWide: their
+	// names stand there. A narrower one has short names.
 	LanesLeft = 190
+	shortLeft = 100
 	// LanesRight is how far it is from the right.
 	LanesRight = 8
 )
 
-// Lanes draws what ran beside what: a row each, over a shared axis from 0 to length. now is
+// Lanes draws what ran beside what in a width: a row each, over a shared axis from 0 to length. now is
 // where the bronze line stands, below 0 for none.
-func Lanes(label string, lanes []Lane, length float64, ticks []Tick, now float64, nowText string) string {
-	const w, left, row = float64(lanesWide), float64(LanesLeft), 26.0
+func Lanes(w float64, label string, lanes []Lane, length float64, ticks []Tick, now float64, nowText string) string {
+	const row = 26.0
+	left := float64(LanesLeft)
+	if w < LanesWide {
+		left = shortLeft
+	}
 	h := row * float64(max(len(lanes), 1))
 	s := open("viz", label, -16, w, h+42)
 	if length <= 0 {

@@ -23,8 +23,8 @@ func pictures() map[string]string {
 		"strip":   Strip(`<i>`, marks()),
 		"bars":    Bars(`"`, marks(), []Level{{Value: 5, Text: "p95"}, {Value: 4.9, Text: "p50"}, {Value: 100, Text: "far", Warn: true}}),
 		"columns": Columns("c", []Column{{Parts: []Part{{OK, 3}, {Fail, 0}}, Link: "/a", Title: "3"}, {Link: "/nothing", Title: "none"}}, 1, "now", 768, 90),
-		"lanes":   Lanes("l", []Lane{{Name: "a<b", Link: "/jobs/a", Spans: []Span{{From: 1, To: 0.5, Class: OK, Link: "/runs/1", Title: "run", Text: "t"}}}}, 10, []Tick{{At: 5, Text: "5"}}, 5, "now"),
-		"empty":   Lanes("l", nil, 0, nil, -1, ""),
+		"lanes":   Lanes(LanesWide, "l", []Lane{{Name: "a<b", Link: "/jobs/a", Spans: []Span{{From: 1, To: 0.5, Class: OK, Link: "/runs/1", Title: "run", Text: "t"}}}}, 10, []Tick{{At: 5, Text: "5"}}, 5, "now"),
+		"empty":   Lanes(LanesWide, "l", nil, 0, nil, -1, ""),
 		"heat":    Heat("h", []string{"a"}, [][]float64{{0, 1, 5}}, func(int, int) string { return "<" }, []Tick{{At: 0.5, Text: "12"}}, [2]int{0, 1}),
 		"over":    ColumnsOverLanes("o", []Column{{Parts: []Part{{Next, 1}}, Title: "<1>"}}, 0.5, "now", 90),
 		"days":    LinkedHeat("d", []string{"<Mon>"}, []string{"/t?a&b"}, [][]float64{{1}}, func(int, int) string { return "&" }, nil, [2]int{-1, -1}),
@@ -113,7 +113,7 @@ func TestAnyCountIsSeenAndTheHighestIsTheDarkest(t *testing.T) {
 func TestColumnsStandOverTheLanesOfTheSameTime(t *testing.T) {
 	now := regexp.MustCompile(`<line x1="([0-9.]+)" [^>]*class="now"`)
 	columns := ColumnsOverLanes("", make([]Column, 10), 2.5, "now", 90)
-	lanes := Lanes("", []Lane{{Name: "a"}}, 1000, nil, 250, "now")
+	lanes := Lanes(LanesWide, "", []Lane{{Name: "a"}}, 1000, nil, 250, "now")
 	above, below := now.FindStringSubmatch(columns), now.FindStringSubmatch(lanes)
 	if above == nil || below == nil || above[1] != below[1] {
 		t.Errorf("now is at %q in the columns and at %q in the lanes", above, below)

@@ -49,6 +49,8 @@ var runsTexts = []text{
 	{"run.after_due", "{d} after it was due", "到期后 {d}"},
 	{"run.on", "on {node}", "在 {node} 上"},
 	{"run.on_node", "{d} on {node}", "{d}，在 {node} 上"},
+	{"run.on_node_code", "{d} on {node}, exit code {n}", "{d}，在 {node} 上，退出码 {n}"},
+	{"run.waited", "waited {d} for the attempt", "等待 {d}后再次尝试"},
 	{"run.took", "took {d}", "耗时 {d}"},
 	{"run.never_started", "It never started.", "从未开始。"},
 	{"run.from_to", "{from} to {to}", "{from} 至 {to}"},

@@ -445,7 +445,7 @@ func (p *page) gantt(f *flowProgress, link func(step string) string) template.HT
 	for _, i := range order {
 		lanes = append(lanes, p.ganttLane(f, i, begin, link))
 	}
-	return picture(draw.Lanes(p.T("flow.gantt"), lanes, length, p.timeTicks(begin, length), -1, ""))
+	return picture(draw.Lanes(draw.LanesWide, p.T("flow.gantt"), lanes, length, p.timeTicks(begin, length), -1, ""))
 }
 
 // ganttLane is the row of a step.

@@ -119,7 +119,7 @@ func (s *site) lanes(p *page, v *timelineView, from, to time.Time) error {
 	if p.now.After(from) && p.now.Before(to) {
 		now = p.now.Sub(from).Minutes()
 	}
-	v.Lanes = picture(draw.Lanes(p.T("timeline.lanes"), lanes, to.Sub(from).Minutes(), p.ticks(from, to), now, p.T("now")))
+	v.Lanes = picture(draw.Lanes(draw.LanesWide, p.T("timeline.lanes"), lanes, to.Sub(from).Minutes(), p.ticks(from, to), now, p.T("now")))
 	return nil
 }
 

@@ -262,14 +262,22 @@ func (p *page) attempts(r *client.Run) (template.HTML, string) {
 	if first.IsZero() || !last.After(first) {
 		return "", ""
 	}
-	length := last.Sub(first).Seconds() * 1.35 // room for the words beside the last one
+	length := last.Sub(first).Seconds() * 1.45 // room for the words beside the last one
 	var lanes []draw.Lane
 	for i := range r.Attempts {
 		a := &r.Attempts[i]
 		lane := draw.Lane{Name: p.T("run.attempt", "n", a.Number)}
 		if !a.Started.IsZero() {
-			text := p.T("run.on_node", "d", p.took(a.Ended.Sub(a.Started)), "node", a.Node)
-			lane.Spans = []draw.Span{{From: a.Started.Sub(first).Seconds(), To: a.Ended.Sub(first).Seconds(), Class: outcomeClasses[a.Outcome], Title: p.outcome(a.Outcome).Text + " " + p.reason(a.Reason), Text: text}}
+			took := p.took(a.Ended.Sub(a.Started))
+			text := p.T("run.on_node", "d", took, "node", a.Node)
+			if a.ExitCode != nil && a.Outcome == job.OutcomeFailed {
+				text = p.T("run.on_node_code", "d", took, "node", a.Node, "n", *a.ExitCode)
+			}
+			if i > 0 && a.Started.After(r.Attempts[i-1].Ended) {
+				before := r.Attempts[i-1].Ended
+				lane.Spans = []draw.Span{{From: before.Sub(first).Seconds(), To: a.Started.Sub(first).Seconds(), Class: draw.Plan, Title: p.T("run.waited", "d", p.took(a.Started.Sub(before)))}}
+			}
+			lane.Spans = append(lane.Spans, draw.Span{From: a.Started.Sub(first).Seconds(), To: a.Ended.Sub(first).Seconds(), Class: outcomeClasses[a.Outcome], Title: p.outcome(a.Outcome).Text + " " + p.reason(a.Reason), Text: text})
 		}
 		lanes = append(lanes, lane)
 	}
@@ -282,7 +290,7 @@ func (p *page) attempts(r *client.Run) (template.HTML, string) {
 		}
 		ticks = append(ticks, draw.Tick{At: at, Text: text})
 	}
-	return picture(draw.Lanes(p.T("run.attempts"), lanes, length, ticks, -1, "")),
+	return picture(draw.Lanes(half, p.T("run.attempts"), lanes, length, ticks, -1, "")),
 		p.T("run.from_to", "from", p.day(first, "15:04:05"), "to", p.day(last, "15:04:05"))
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
 )
 
 // ran makes a run of a job, ten minutes after the one before.
@@ -98,6 +99,36 @@ func TestARunningRunSaysWhenItEndsAtTheLatest(t *testing.T) {
 		}
 		if !strings.Contains(body, "running for <time") || !strings.Contains(body, "data-since>0 s</time></span>") {
 			t.Errorf("%s: the page does not count how long it runs", c.policy)
+		}
+	}
+}
+
+// The line of attempts has their exit codes, and the wait before each that was not the first.
+func TestTheAttemptsOfARunAreOnALineOfTime(t *testing.T) {
+	w := newWorld(t)
+	w.fill()
+	w.put("namespace: ops\nname: twice\nrun: {shell: 'false'}\npolicy: {retry: {attempts: 1, backoff: 10s}}\n")
+	a, code := w.runs("ops/twice"), 7
+	for number := range 2 {
+		if number == 1 {
+			w.now = w.now.Add(10 * time.Second)
+			a.Number, a.Token = 2, w.id()
+			_, err := w.store.Claim(w.t.Context(), w.node, []store.Attempt{a})
+			w.must(err)
+		}
+		_, err := w.store.Finish(w.t.Context(), w.node, []store.Result{{Attempt: a, Started: w.now, Ended: w.now.Add(time.Second), Outcome: job.OutcomeFailed, ExitCode: &code}})
+		w.must(err)
+		w.now = w.now.Add(time.Second)
+	}
+	for lang, want := range map[string][]string{
+		"en": {"1.0 s on ber-1, exit code 7", `class="f-plan"><title>waited 10 s for the attempt`},
+		"zh": {"1.0 秒，在 ber-1 上，退出码 7", "等待 10 秒后再次尝试"},
+	} {
+		body := w.login("vera").ask("GET", "/runs/"+a.Run.String(), nil, "Accept-Language", lang).Body.String()
+		for _, text := range want {
+			if !strings.Contains(body, text) {
+				t.Errorf("in %s the page does not say %q", lang, text)
+			}
 		}
 	}
 }
