@@ -339,7 +339,7 @@ var table = map[string]line{
 			"cron", "job", "store", "client", "internal/auth", "internal/engine", "internal/events", "internal/flow", "internal/forecast", "internal/garbage", "internal/notice", "internal/parallel", "internal/placement",
 			"internal/presence", "internal/preview", "internal/output", "internal/secret", "internal/spelling", "internal/wire", "internal/work",
 		},
-		modules:     []string{"github.com/rogpeppe/go-internal/diff", "golang.org/x/sync/errgroup"},
+		modules:     []string{"github.com/rogpeppe/go-internal/diff"},
 		testImports: []string{"store/memory"},
 		testModules: []string{"go.uber.org/goleak"},
 	},

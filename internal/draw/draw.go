@@ -329,6 +329,8 @@ type Span struct {
 	Title    string
 	Link     string
 	Text     string // beside it
+	// Waits is set where nothing ran: it is a thin line.
+	Waits bool
 	// Critical is set where the whole would have been shorter without it.
 	Critical bool
 	// Usual is where it usually ends at the latest, with words; 0 for nowhere.
@@ -398,7 +400,11 @@ func Lanes(w float64, label string, lanes []Lane, length float64, ticks []Tick, 
 			x := left + span.From*scale
 			wide := max((span.To-span.From)*scale, 2.5)
 			end := s.link(span.Link, span.Title)
-			s.rect(x, y+6, min(wide, w-x), row-12, min(2, wide/2), string(span.Class), span.Title)
+			if span.Waits {
+				s.rect(x, y+row/2-0.5, min(wide, w-x), 1, 0, string(span.Class), span.Title)
+			} else {
+				s.rect(x, y+6, min(wide, w-x), row-12, min(2, wide/2), string(span.Class), span.Title)
+			}
 			end()
 			if span.Critical {
 				s.rect(x, y+row-4, min(wide, w-x), 1.5, 0, "under", "")

@@ -1,4 +1,4 @@
-// Package parallel does a thing for each of many items on all processors. It knows
+// Package parallel does a thing for each of many items on several goroutines. It knows
 // nothing about the items.
 package parallel
 
@@ -13,7 +13,16 @@ import (
 // done. do is called on several goroutines, or on the caller's if there is little
 // to do.
 func Each(n, least int, do func(i int)) {
-	workers := min(runtime.GOMAXPROCS(0), (n+least-1)/least)
+	run(n, least, min(runtime.GOMAXPROCS(0), (n+least-1)/least), do)
+}
+
+// AtOnce calls do for every i from 0 to below n on up to so many goroutines, however many processors
+// there are: do waits for something else. It returns when all is done.
+func AtOnce(n, most int, do func(i int)) {
+	run(n, 1, min(n, most), do)
+}
+
+func run(n, least, workers int, do func(i int)) {
 	if workers < 2 {
 		for i := range n {
 			do(i)

@@ -18,3 +18,24 @@ func TestEachItemIsDoneOnce(t *testing.T) {
 		}
 	}
 }
+
+// The first items wait until as many have begun as may: fewer at once would hang, and more are counted.
+func TestSoManyItemsAreDoneAtOnce(t *testing.T) {
+	const items, most = 100, 16
+	var now, done atomic.Int32
+	full := make(chan struct{})
+	parallel.AtOnce(items, most, func(int) {
+		switch n := now.Add(1); {
+		case n == most && done.Load() == 0:
+			close(full)
+		case n > most:
+			t.Errorf("%d are done at once", n)
+		}
+		<-full
+		done.Add(1)
+		now.Add(-1)
+	})
+	if done.Load() != items {
+		t.Errorf("%d of %d items were done", done.Load(), items)
+	}
+}

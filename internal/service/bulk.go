@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/parallel"
 	"github.com/belfry-cron/belfry/store"
 )
 
@@ -94,18 +93,11 @@ func (s *Bulk) change(ctx context.Context, who Caller, names []Name, said *clien
 		return err
 	}
 	errs := make([]error, len(names))
-	var changing errgroup.Group
-	changing.SetLimit(bulkAtOnce)
-	for i, name := range names {
-		if ctx.Err() != nil {
-			break
+	parallel.AtOnce(len(names), bulkAtOnce, func(i int) {
+		if ctx.Err() == nil {
+			errs[i] = s.one(ctx, who, names[i], said, key)
 		}
-		changing.Go(func() error {
-			errs[i] = s.one(ctx, who, name, said, key)
-			return nil
-		})
-	}
-	_ = changing.Wait()
+	})
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}

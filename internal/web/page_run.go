@@ -275,7 +275,7 @@ func (p *page) attempts(r *client.Run) (template.HTML, string) {
 			}
 			if i > 0 && a.Started.After(r.Attempts[i-1].Ended) {
 				before := r.Attempts[i-1].Ended
-				lane.Spans = []draw.Span{{From: before.Sub(first).Seconds(), To: a.Started.Sub(first).Seconds(), Class: draw.Plan, Title: p.T("run.waited", "d", p.took(a.Started.Sub(before)))}}
+				lane.Spans = []draw.Span{{From: before.Sub(first).Seconds(), To: a.Started.Sub(first).Seconds(), Class: draw.Mute, Waits: true, Title: p.T("run.waited", "d", p.took(a.Started.Sub(before)))}}
 			}
 			lane.Spans = append(lane.Spans, draw.Span{From: a.Started.Sub(first).Seconds(), To: a.Ended.Sub(first).Seconds(), Class: outcomeClasses[a.Outcome], Title: p.outcome(a.Outcome).Text + " " + p.reason(a.Reason), Text: text})
 		}

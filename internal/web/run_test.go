@@ -121,7 +121,7 @@ func TestTheAttemptsOfARunAreOnALineOfTime(t *testing.T) {
 		w.now = w.now.Add(time.Second)
 	}
 	for lang, want := range map[string][]string{
-		"en": {"1.0 s on ber-1, exit code 7", `class="f-plan"><title>waited 10 s for the attempt`},
+		"en": {"1.0 s on ber-1, exit code 7", `class="f-mute"><title>waited 10 s for the attempt`},
 		"zh": {"1.0 秒，在 ber-1 上，退出码 7", "等待 10 秒后再次尝试"},
 	} {
 		body := w.login("vera").ask("GET", "/runs/"+a.Run.String(), nil, "Accept-Language", lang).Body.String()
