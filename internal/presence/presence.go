@@ -119,15 +119,13 @@ const (
 
 // Run says how the node is until ctx ends, and then that it has left.
 func (t *Teller) Run(ctx context.Context, failed func(error)) {
-	for settle := settleAfter; ; {
-		wait := tellEvery
-		if t.About().Session.IsZero() {
-			wait = joinEvery // it has not joined yet
-		} else {
+	for next := settleAfter; ; {
+		wait := joinEvery
+		if !t.About().Session.IsZero() { // it has joined
 			if err := t.Tell(ctx, false); ctx.Err() == nil {
 				failed(err)
 			}
-			wait, settle = min(settle, tellEvery), tellEvery
+			wait, next = next, tellEvery
 		}
 		select {
 		case <-ctx.Done():
