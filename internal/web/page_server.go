@@ -32,7 +32,7 @@ type nodesView struct {
 	LateOf      string
 }
 
-// nodeNote is what somebody should know of a node.
+// nodeNote is a warning about a node.
 type nodeNote struct{ Title, Text string }
 
 type nodeRow struct {

@@ -63,23 +63,32 @@ func TestEveryNamedTextExists(t *testing.T) {
 	}
 }
 
-// A text that nothing names is translated in vain.
-func TestEveryTextIsUsed(t *testing.T) {
-	var sources strings.Builder
-	for _, pattern := range []string{"templates/*.html", "*.go", "../cli/xxlreport.*"} {
+// sources returns the text of files, but for tests: what only a test names is not used.
+func sources(t *testing.T, patterns ...string) string {
+	t.Helper()
+	var text strings.Builder
+	for _, pattern := range patterns {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
 			data, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)
 			}
-			sources.Write(data)
+			text.Write(data)
 		}
 	}
-	text := sources.String()
+	return text.String()
+}
+
+// A text that nothing names is translated in vain.
+func TestEveryTextIsUsed(t *testing.T) {
+	text := sources(t, "templates/*.html", "*.go", "../cli/xxlreport.*")
 	for _, key := range i18n.Keys() {
 		named := strings.Contains(text, `"`+key+`"`)
 		// A key may be completed by a value.
@@ -149,25 +158,10 @@ func TestEveryStyleIsUsed(t *testing.T) {
 	}
 	css := regexp.MustCompile(`(?s)/\*.*?\*/`).ReplaceAllString(string(data), "")
 	words := map[string]bool{}
-	for _, pattern := range []string{"templates/*.html", "assets/*.js", "*.go", "../draw/*.go"} {
-		files, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, file := range files {
-			source, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if strings.HasSuffix(file, "_test.go") {
-				continue
-			}
-			for _, line := range strings.Split(string(source), "\n") {
-				code, _, _ := strings.Cut(line, "// ")
-				for _, word := range regexp.MustCompile(`[A-Za-z_][\w-]*`).FindAllString(code, -1) {
-					words[word] = true
-				}
-			}
+	for line := range strings.Lines(sources(t, "templates/*.html", "assets/*.js", "*.go", "../draw/*.go")) {
+		code, _, _ := strings.Cut(line, "// ")
+		for _, word := range regexp.MustCompile(`[A-Za-z_][\w-]*`).FindAllString(code, -1) {
+			words[word] = true
 		}
 	}
 	selectors := regexp.MustCompile(`\{[^{}]*\}`).ReplaceAllString(css, " ")
