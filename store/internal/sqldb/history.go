@@ -186,7 +186,7 @@ func (t *tx) selected(query *store.HistoryQuery, end store.RecordRef) (list []st
 		text += " and h.unmet <> ''"
 	}
 	if len(query.Except) > 0 {
-		text, all = text+" and case when n.uid in (?*) then 1 else 0 end = 0", append(all, set(query.Except))
+		text, all = text+" and h.job not in (select x.uid/*n*/ from names x where x.uid in (?*))", append(all, set(query.Except))
 	}
 	if list, err = t.records(text+order+"?", append(all, int64(query.Limit)+1)...); err != nil {
 		return nil, next, err
