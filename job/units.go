@@ -99,6 +99,45 @@ func (d Duration) String() string {
 	return string(b)
 }
 
+// InWords returns d as sentences for people have it: "1 h 30 min", "12.5 s", "250 ms".
+func (d Duration) InWords() string {
+	switch {
+	case d == 0:
+		return "0 s"
+	case d == Forever:
+		return "forever"
+	case d < 0:
+		return "-" + Duration(-max(d, -math.MaxInt64)).InWords()
+	}
+	var b []byte
+	for _, unit := range []struct {
+		name   string
+		length Duration
+		last   bool // shorter parts become a fraction of it
+	}{
+		{" d ", Duration(24 * time.Hour), false},
+		{" h ", Duration(time.Hour), false},
+		{" min ", Duration(time.Minute), false},
+		{" s ", Duration(time.Second), true},
+		{" ms ", Duration(time.Millisecond), true},
+		{" µs ", Duration(time.Microsecond), true},
+		{" ns ", 1, true},
+	} {
+		switch n := d / unit.length; {
+		case n == 0:
+			continue
+		case unit.last:
+			b = strconv.AppendFloat(b, float64(d)/float64(unit.length), 'f', -1, 64)
+			d = 0
+		default:
+			b = strconv.AppendInt(b, int64(n), 10)
+			d %= unit.length
+		}
+		b = append(b, unit.name...)
+	}
+	return strings.TrimSuffix(string(b), " ")
+}
+
 // MarshalText returns String.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 

@@ -32,6 +32,21 @@ func TestDurationsAreReadAndWritten(t *testing.T) {
 	}
 }
 
+func TestDurationsInWordsAreExact(t *testing.T) {
+	for text, want := range map[string]string{
+		"0": "0 s", "forever": "forever", "5m": "5 min", "90m": "1 h 30 min", "14d": "14 d", "1d1s": "1 d 1 s", "12s345ms": "12.345 s",
+		"1m500ms": "1 min 500 ms", "250ms": "250 ms", "1ms500us": "1.5 ms", "20us": "20 µs", "7ns": "7 ns",
+	} {
+		d, err := job.ParseDuration(text)
+		if got := d.InWords(); err != nil || got != want {
+			t.Errorf("%s is %q in words, %v, want %q", text, got, err, want)
+		}
+	}
+	if got := job.Duration(-90 * time.Second).InWords(); got != "-1 min 30 s" {
+		t.Errorf("a negative duration is %q in words", got)
+	}
+}
+
 func TestDurationsAreRefusedWithAReason(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                      "a duration is missing",

@@ -57,7 +57,7 @@ func (e *Executor) handOver(ctx context.Context, client *http.Client, request *h
 	case connected.Load(): // it may have arrived
 		return executor.Result{HandedOver: true}
 	case errors.Is(context.Cause(ctx), errNoAnswer):
-		return failed("%s: no connection within %s", to, answerMax)
+		return failed("%s: no connection within %s", to, job.Duration(answerMax).InWords())
 	case ctx.Err() != nil:
 		return executor.Result{Outcome: job.OutcomeFailed, Reason: fmt.Sprintf("%s: %v, before anything was sent", to, context.Cause(ctx)), Unstarted: true}
 	default:

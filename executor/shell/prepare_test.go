@@ -289,7 +289,7 @@ func TestLimitsOfEachProcess(t *testing.T) {
 		t.Errorf("too much memory: %s, %q", describe(r), stderr)
 	}
 	r, _, _ = run(t, e, limited("while :; do :; done", job.Limits{CPU: 0.01}))
-	if describe(r) != "failed SIGXCPU: ended by SIGXCPU: it used 1s of processor time" {
+	if describe(r) != "failed SIGXCPU: ended by SIGXCPU: it used 1 s of processor time" {
 		t.Errorf("too much time: %s", describe(r))
 	}
 	// A program that is executed directly, and one that is not there.

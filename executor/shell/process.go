@@ -481,7 +481,7 @@ func (s *supervision) why(signal string) string {
 		return fmt.Sprintf(": it used more memory than %s", p.limits.Memory)
 	case p.cpuTime > 0 && (signal == "SIGXCPU" || signal == "SIGKILL"):
 		if signal == "SIGXCPU" {
-			return fmt.Sprintf(": it used %s of processor time", p.cpuTime)
+			return fmt.Sprintf(": it used %s of processor time", shortly(p.cpuTime))
 		}
 	}
 	return ""
@@ -497,7 +497,7 @@ func successCodes(s *job.Success) []int {
 // shortly rounds a time to the precision that a reader needs.
 func shortly(d time.Duration) string {
 	if d >= time.Second {
-		return d.Round(100 * time.Millisecond).String()
+		return job.Duration(d.Round(100 * time.Millisecond)).InWords()
 	}
-	return d.Round(time.Millisecond).String()
+	return job.Duration(d.Round(time.Millisecond)).InWords()
 }

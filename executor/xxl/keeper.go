@@ -321,7 +321,7 @@ func (a *Admin) askPlace(ctx context.Context, gone *unreached, runs []*outstandi
 		case o.Run.CancelBy != "":
 			a.end(ctx, gone, o, job.OutcomeCancelled, cancelReason(&o.Run))
 		case !deadline.IsZero() && o.Now.Sub(deadline) >= overtime:
-			a.end(ctx, gone, o, job.OutcomeTimedOut, fmt.Sprintf("it took longer than its timeout of %v, and the executor did not end it", job.Duration(o.Timeout)))
+			a.end(ctx, gone, o, job.OutcomeTimedOut, fmt.Sprintf("it took longer than its timeout of %s, and the executor did not end it", job.Duration(o.Timeout).InWords()))
 		default:
 			silent = append(silent, o)
 		}
@@ -365,16 +365,16 @@ func (a *Admin) askPlace(ctx context.Context, gone *unreached, runs []*outstandi
 
 // silence explains why a run is lost.
 func silence(to target, limit time.Duration, busy, registered bool, err error) string {
-	span := job.Duration(limit.Round(time.Second))
+	span := job.Duration(limit.Round(time.Second)).InWords()
 	switch {
 	case err != nil && !registered:
-		return fmt.Sprintf("the executor %s is not registered any more, and was not reached for %v: %v", to.address, span, err)
+		return fmt.Sprintf("the executor %s is not registered any more, and was not reached for %s: %v", to.address, span, err)
 	case err != nil:
-		return fmt.Sprintf("the executor %s was not reached for %v: %v", to.address, span, err)
+		return fmt.Sprintf("the executor %s was not reached for %s: %v", to.address, span, err)
 	case busy:
-		return fmt.Sprintf("the executor %s has ended a later run of the job, and has not reported this one for %v", to.address, span)
+		return fmt.Sprintf("the executor %s has ended a later run of the job, and has not reported this one for %s", to.address, span)
 	}
-	return fmt.Sprintf("the executor %s does not run it, and has not reported its end for %v", to.address, span)
+	return fmt.Sprintf("the executor %s does not run it, and has not reported its end for %s", to.address, span)
 }
 
 func cancelReason(r *store.Run) string {

@@ -84,7 +84,7 @@ func TestIgnoredTimeoutIsEnforced(t *testing.T) {
 		time.Sleep(34 * time.Second)
 		r.wants(a, "", "")
 		time.Sleep(20 * time.Second)
-		r.wants(a, job.OutcomeTimedOut, "longer than its timeout of 20s, and the executor did not end it")
+		r.wants(a, job.OutcomeTimedOut, "longer than its timeout of 20 s, and the executor did not end it")
 		if e.sent("/kill") != 1 {
 			t.Errorf("asked %v", e.asked)
 		}
@@ -120,7 +120,7 @@ func TestVanishedRunIsLostUntilALateResult(t *testing.T) {
 		time.Sleep(40 * time.Second)
 		r.wants(a, "", "")
 		time.Sleep(40 * time.Second)
-		r.wants(a, job.OutcomeLost, "http://10.0.0.5:9999 does not run it, and has not reported its end for 1m")
+		r.wants(a, job.OutcomeLost, "http://10.0.0.5:9999 does not run it, and has not reported its end for 1 min")
 		r.callback(r.admin, 1, 200, "")
 		r.wants(a, job.OutcomeSucceeded, "recorded as lost")
 	})
@@ -157,7 +157,7 @@ func TestRunsOfAGoneExecutorAreLost(t *testing.T) {
 		time.Sleep(38 * time.Second)
 		r.wants(a, "", "") // Java needs 30 s to report what it could not
 		time.Sleep(12 * time.Second)
-		r.wants(a, job.OutcomeLost, "is not registered any more, and was not reached for 40s: connection refused")
+		r.wants(a, job.OutcomeLost, "is not registered any more, and was not reached for 40 s: connection refused")
 	})
 }
 
@@ -220,7 +220,7 @@ func TestManyRunsOfASilentExecutorAreLost(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute)
 		for _, a := range runs[:300] {
-			r.wants(a, job.OutcomeLost, "was not reached for 40s")
+			r.wants(a, job.OutcomeLost, "was not reached for 40 s")
 		}
 		for _, a := range runs[300:] {
 			r.wants(a, job.OutcomeCancelled, "did not answer, and may still run it")

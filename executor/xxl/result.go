@@ -109,7 +109,7 @@ func (e *endedRun) result(now time.Time) store.Result {
 	case e.said.Code == xxl.CodeOK && !e.about.mayQueue() && !deadline.IsZero() && now.After(deadline):
 		// Executors in Go report what they have ended for its timeout as a success.
 		r.Outcome = job.OutcomeTimedOut
-		r.Reason = fmt.Sprintf("the executor reported success %v after it was sent, later than the timeout of %v", now.Sub(h.Sent).Round(time.Millisecond), h.Timeout)
+		r.Reason = fmt.Sprintf("the executor reported success %s after it was sent, later than the timeout of %s", job.Duration(now.Sub(h.Sent).Round(time.Millisecond)).InWords(), job.Duration(h.Timeout).InWords())
 	case e.said.Code == xxl.CodeOK:
 		r.Outcome, r.Reason = job.OutcomeSucceeded, ""
 	case e.said.Code == xxl.CodeTimeout:

@@ -52,7 +52,7 @@ func TestGoSendsOneResultTwiceAndAnotherNever(t *testing.T) {
 		time.Sleep(9 * time.Minute)
 		r.wants(silent, "", "")
 		time.Sleep(2 * time.Minute)
-		r.wants(silent, job.OutcomeLost, "has not reported its end for 10m")
+		r.wants(silent, job.OutcomeLost, "has not reported its end for 10 min")
 	})
 }
 
@@ -121,7 +121,7 @@ func TestPythonDropsItsQueueAtAKill(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		r.wants(first, job.OutcomeCancelled, "")
 		time.Sleep(2 * time.Minute)
-		r.wants(queued, job.OutcomeLost, "does not run it, and has not reported its end for 1m")
+		r.wants(queued, job.OutcomeLost, "does not run it, and has not reported its end for 1 min")
 	})
 }
 
@@ -222,7 +222,7 @@ func TestTimeoutOfQueuedRunsCountsFromTheirTurn(t *testing.T) {
 		time.Sleep(55 * time.Second) // 95 s after it was sent
 		r.wants(second, "", "")
 		time.Sleep(40 * time.Second)
-		r.wants(second, job.OutcomeTimedOut, "longer than its timeout of 1m")
+		r.wants(second, job.OutcomeTimedOut, "longer than its timeout of 1 min")
 		if e.sent("/kill") != 1 {
 			t.Errorf("asked %v", e.asked)
 		}
@@ -240,7 +240,7 @@ func TestTimeoutIsEnforcedWhereRunsMayOverlap(t *testing.T) {
 				time.Sleep(74 * time.Second)
 				r.wants(a, "", "")
 				time.Sleep(20 * time.Second)
-				r.wants(a, job.OutcomeTimedOut, "longer than its timeout of 1m, and the executor did not end it")
+				r.wants(a, job.OutcomeTimedOut, "longer than its timeout of 1 min, and the executor did not end it")
 				if e.sent("/kill") != 1 {
 					t.Errorf("asked %v", e.asked)
 				}

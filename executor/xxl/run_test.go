@@ -332,7 +332,7 @@ func TestASuccessLaterThanTheTimeoutIsATimeout(t *testing.T) {
 		time.Sleep(10*time.Second + time.Millisecond)
 		r.callback(r.admin, 1, 200, "cancelled")
 		r.callback(r.admin, 2, 200, "")
-		r.wants(a, job.OutcomeTimedOut, "10.001s after it was sent, later than the timeout of 10s")
+		r.wants(a, job.OutcomeTimedOut, "10.001 s after it was sent, later than the timeout of 10 s")
 		r.wants(b, job.OutcomeSucceeded, "")
 	})
 }

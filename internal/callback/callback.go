@@ -123,14 +123,14 @@ func Decide(o *store.Outstanding, watched time.Duration) (res *store.Result, nex
 		}
 		return end(job.OutcomeCancelled, "cancelled by %s%s; %s learns of it when it reports", o.Run.CancelBy, why, o.To), 0
 	case left <= 0:
-		return end(job.OutcomeTimedOut, "no result was reported by %s within the timeout of %s", o.To, job.Duration(timeout)), 0
+		return end(job.OutcomeTimedOut, "no result was reported by %s within the timeout of %s", o.To, job.Duration(timeout).InWords()), 0
 	}
 	next = min(left, nextMax)
 	if !o.Seen.IsZero() && o.Run.LostAfter > 0 {
 		silent := min(o.Now.Sub(o.Seen), watched)
 		if silent > o.Run.LostAfter {
 			return end(job.OutcomeLost, "%s reported last that it is running at %s, and nothing for longer than lost_after (%s)",
-				o.To, o.Seen.UTC().Format(time.RFC3339), job.Duration(o.Run.LostAfter)), 0
+				o.To, o.Seen.UTC().Format(time.RFC3339), job.Duration(o.Run.LostAfter).InWords()), 0
 		}
 		next = min(next, o.Run.LostAfter-silent+time.Millisecond)
 	}

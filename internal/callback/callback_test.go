@@ -27,8 +27,8 @@ func TestAHandoverEndsByCancelTimeoutOrSilence(t *testing.T) {
 		reason  string
 	}{
 		{name: "a service that never said that it runs is not judged by silence", timeout: 30 * time.Minute, now: 20 * time.Minute, watched: time.Hour, next: 10 * time.Minute},
-		{name: "its timeout ends it", timeout: 30 * time.Minute, now: 30 * time.Minute, watched: time.Hour, want: job.OutcomeTimedOut, reason: "POST http://a within the timeout of 30m"},
-		{name: "without a timeout there is one", now: callback.TimeoutDefault, want: job.OutcomeTimedOut, reason: "timeout of 1d"},
+		{name: "its timeout ends it", timeout: 30 * time.Minute, now: 30 * time.Minute, watched: time.Hour, want: job.OutcomeTimedOut, reason: "POST http://a within the timeout of 30 min"},
+		{name: "without a timeout there is one", now: callback.TimeoutDefault, want: job.OutcomeTimedOut, reason: "timeout of 1 d"},
 		{name: "a long rest is cut", timeout: 100 * time.Hour, now: time.Minute, next: time.Hour},
 		{name: "a cancel ends it", timeout: time.Hour, now: time.Second, cancel: "ann", want: job.OutcomeCancelled, reason: "cancelled by ann: enough"},
 		{name: "one that said so is given lost_after", timeout: time.Hour, now: 3 * time.Minute, seen: 150 * time.Second, watched: time.Hour, next: 30*time.Second + time.Millisecond},

@@ -8,6 +8,7 @@ import (
 	"github.com/belfry-cron/belfry/history/mongo"
 	"github.com/belfry-cron/belfry/internal/config"
 	"github.com/belfry-cron/belfry/internal/server"
+	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
 
@@ -54,7 +55,7 @@ func historyBehind(ctx context.Context, s config.Store) finding {
 		f.Status, f.Found = isWell, fmt.Sprintf("%d records wait for the history store", c.Entries)
 		if age := time.Since(c.Oldest); c.Entries > 0 && age > behindMax {
 			f.Status = isWrong
-			f.Found += fmt.Sprintf(", the oldest for %s", age.Round(time.Second))
+			f.Found += fmt.Sprintf(", the oldest for %s", job.Duration(age.Round(time.Second)).InWords())
 			f.Do = "see that a server runs and that the history store can be reached and has room; nothing is lost until the outbox is full, then no runs start"
 		}
 	}

@@ -86,11 +86,11 @@ var unconflicted = map[string]string{
 // timeouts and failures have the commands that wait for something.
 var (
 	timeouts = []ending{
-		{command: "job run", args: []string{"slow", "--wait", "--timeout", "100ms"}, says: "has not ended after 100ms"},
-		{command: "job run", args: []string{"slow", "--logs", "--timeout", "100ms"}, says: "has not ended after 100ms"},
-		{command: "run retry", args: []string{"{slow}", "--wait", "--timeout", "100ms"}, says: "has not ended after 100ms"},
-		{command: "run retry", args: []string{"{slow}", "--logs", "--timeout", "100ms"}, says: "has not ended after 100ms"},
-		{command: "node drain", args: []string{"one", "--wait", "--timeout", "100ms"}, says: "after 100ms and stays drained"},
+		{command: "job run", args: []string{"slow", "--wait", "--timeout", "100ms"}, says: "has not ended after 100 ms"},
+		{command: "job run", args: []string{"slow", "--logs", "--timeout", "100ms"}, says: "has not ended after 100 ms"},
+		{command: "run retry", args: []string{"{slow}", "--wait", "--timeout", "100ms"}, says: "has not ended after 100 ms"},
+		{command: "run retry", args: []string{"{slow}", "--logs", "--timeout", "100ms"}, says: "has not ended after 100 ms"},
+		{command: "node drain", args: []string{"one", "--wait", "--timeout", "100ms"}, says: "after 100 ms and stays drained"},
 	}
 	failures = []ending{
 		{command: "job run", args: []string{"failing", "--wait"}, says: "failed: "},

@@ -197,7 +197,7 @@ func broughtCode(ctx context.Context, env Env, page *url.URL, query url.Values) 
 			env.tell("no browser could be opened with %s; if the browser is on another machine, use --no-browser\n", program)
 		case <-ctx.Done():
 			if errors.Is(context.Cause(ctx), os.ErrDeadlineExceeded) {
-				return "", &failure{code: ExitTimedOut, message: fmt.Sprintf("the sign-in was not finished within %s", job.Duration(loginWithin))}
+				return "", &failure{code: ExitTimedOut, message: fmt.Sprintf("the sign-in was not finished within %s", job.Duration(loginWithin).InWords())}
 			}
 			return "", &failure{code: ExitInterrupted, message: "interrupted"}
 		}

@@ -240,7 +240,7 @@ func drainNode(ctx context.Context, server *remote, ask drainFlags, name string)
 			err = server.patient(ctx, func() (err error) { n, err = server.node(ctx, n); return err })
 		}
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			return &failure{code: ExitTimedOut, message: fmt.Sprintf("node %s still runs %s after %s and stays drained", n.Name, counted(n.Running, "attempt"), ask.timeout)}
+			return &failure{code: ExitTimedOut, message: fmt.Sprintf("node %s still runs %s after %s and stays drained", n.Name, counted(n.Running, "attempt"), ask.timeout.InWords())}
 		}
 		if err := cmp.Or(ctx.Err(), err); err != nil {
 			return err

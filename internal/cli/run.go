@@ -497,10 +497,10 @@ func (r *remote) outOfTime(ctx context.Context, id job.ID, after job.Duration) *
 	defer cancel()
 	f := &failure{code: ExitTimedOut}
 	if run, err := r.Run(ctx, id); err == nil && !hasBegun(&run) && run.Reason != "" {
-		f.message = fmt.Sprintf("run %s has not started after %s: %s", id, after, run.Reason)
+		f.message = fmt.Sprintf("run %s has not started after %s: %s", id, after.InWords(), run.Reason)
 		return f.withHint("it is still waiting; belfry run cancel %s cancels it", id)
 	}
-	f.message = fmt.Sprintf("run %s has not ended after %s and continues", id, after)
+	f.message = fmt.Sprintf("run %s has not ended after %s and continues", id, after.InWords())
 	return f.withHint("belfry logs -f %s follows it", id)
 }
 

@@ -25,8 +25,8 @@ func TestWaitExplainsWhyARunHasNotStarted(t *testing.T) {
 		{"job run j --wait --timeout 1m", false, ExitOK, "run " + id + " has not started: " + why + "\n"},
 		{"job run j --logs --timeout 1m", false, ExitOK, "run " + id + " has not started: " + why + "\n"},
 		{"logs -f " + id, false, ExitOK, "run " + id + " has not started: " + why + "\n"},
-		{"job run j --wait --timeout 1ms", true, ExitTimedOut, "run " + id + " has not started after 1ms: " + why + "\n  it is still waiting; belfry run cancel " + id + " cancels it\n"},
-		{"job run j --logs --timeout 1ms", true, ExitTimedOut, "run " + id + " has not started after 1ms: " + why + "\n"},
+		{"job run j --wait --timeout 1ms", true, ExitTimedOut, "run " + id + " has not started after 1 ms: " + why + "\n  it is still waiting; belfry run cancel " + id + " cancels it\n"},
+		{"job run j --logs --timeout 1ms", true, ExitTimedOut, "run " + id + " has not started after 1 ms: " + why + "\n"},
 	} {
 		var stderr logtest.Log
 		run := func() string {

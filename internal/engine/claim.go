@@ -181,7 +181,7 @@ func (b *Batch) expired(j *Job, r *store.Run) (job.Outcome, string, bool) {
 	}
 	within := j.Policy.RetryWithin
 	if r.Last != "" && within > 0 && b.now.After(r.First.Add(within)) {
-		return r.Last, fmt.Sprintf("attempt %d could not start within %s of the first; %s", r.Attempt, job.Duration(within), r.Reason), true
+		return r.Last, fmt.Sprintf("attempt %d could not start within %s of the first; %s", r.Attempt, job.Duration(within).InWords(), r.Reason), true
 	}
 	return "", "", false
 }
@@ -282,7 +282,7 @@ func (b *Batch) busyWith(holder, r *store.Run) string {
 	case began.After(b.now):
 		return named + " was about to start" + node
 	case began.After(r.Due):
-		return fmt.Sprintf("%s was running%s when this run was claimed, %s after it was due", named, node, job.Duration(b.now.Sub(r.Due).Truncate(time.Millisecond)))
+		return fmt.Sprintf("%s was running%s when this run was claimed, %s after it was due", named, node, job.Duration(b.now.Sub(r.Due).Truncate(time.Millisecond)).InWords())
 	}
 	return named + " was still running" + node
 }

@@ -158,15 +158,15 @@ var lossDecisions = []decided{
 		}
 		alert()
 		k.pass(6 * time.Second)
-		alert("it has not started 5s after it was due")
+		alert("it has not started 5 s after it was due")
 		alert()
 		k.claim(n, run, store.Started)
 		k.pass(11 * time.Second)
-		alert("attempt 1 has not ended 10s after it started")
+		alert("attempt 1 has not ended 10 s after it started")
 		k.pass(4 * time.Second)
-		alert("it has not ended 20s after it was due")
+		alert("it has not ended 20 s after it was due")
 		k.finish(run, job.OutcomeSucceeded, true)
-		if unmet := k.records[0].Unmet; !strings.Contains(unmet, "5s") || !strings.Contains(unmet, "20s") {
+		if unmet := k.records[0].Unmet; !strings.Contains(unmet, "5 s") || !strings.Contains(unmet, "20 s") {
 			k.Errorf("marked is %q", unmet)
 		}
 	}},

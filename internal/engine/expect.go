@@ -61,7 +61,7 @@ func (p *Policy) deadlines(r *store.Run) (list []deadline) {
 	return list
 }
 
-func within(d time.Duration) string { return job.Duration(d).String() }
+func within(d time.Duration) string { return job.Duration(d).InWords() }
 
 // nextAlert returns the earliest moment after another at which an expectation of
 // a run is not met; zero for none.

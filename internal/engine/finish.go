@@ -125,7 +125,7 @@ func (b *Batch) retryAt(j *Job, r *store.Run, res *store.Result) (due time.Time,
 	}
 	due = b.now.Add(p.retryDelay(r.ID, r.Attempt))
 	if p.RetryWithin > 0 && due.After(r.First.Add(p.RetryWithin)) {
-		return time.Time{}, false, fmt.Sprintf("the next attempt would start more than %s after the first", job.Duration(p.RetryWithin))
+		return time.Time{}, false, fmt.Sprintf("the next attempt would start more than %s after the first", job.Duration(p.RetryWithin).InWords())
 	}
 	return due, true, ""
 }

@@ -315,14 +315,14 @@ func (b *Batch) ring(m *member) {
 		b.remove(m)
 		if p != nil && !p.removed {
 			timeout := b.flowOf(p).plan.timeout
-			b.stopFlow(p, job.OutcomeTimedOut, "it took longer than its timeout, "+job.Duration(timeout).String(), false)
+			b.stopFlow(p, job.OutcomeTimedOut, "it took longer than its timeout, "+job.Duration(timeout).InWords(), false)
 		}
 		return
 	}
 	m.First = b.now
 	a := job.Attempt{Run: m.ID, Number: 1, Started: m.Claimed, Ended: b.now, Outcome: job.OutcomeSucceeded, Reason: "the time has come"}
 	if w := b.flowOf(p).plan.step(name).Wait; w.Approval != "" || w.Signal != "" {
-		a.Outcome, a.Reason = job.OutcomeTimedOut, "nothing has come within "+w.For.String()
+		a.Outcome, a.Reason = job.OutcomeTimedOut, "nothing has come within "+w.For.InWords()
 	}
 	b.end(m, a, 0, true)
 }

@@ -241,7 +241,7 @@ func (t *Timing) catchUp(d *Decision, g gap, begin, now time.Time, most int) {
 		}
 		span.Reason = whyMissed(why, t.Missed, t.MissedLimit)
 		if last.Before(late) {
-			span.Reason = fmt.Sprintf("%s, and it may start at most %s late", why, job.Duration(t.LateBy))
+			span.Reason = fmt.Sprintf("%s, and it may start at most %s late", why, job.Duration(t.LateBy).InWords())
 		}
 		d.Missed = append(d.Missed, span)
 		if len(d.Due) == 0 {

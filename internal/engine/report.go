@@ -27,7 +27,7 @@ func (b *Batch) unreported(r *store.Run) (job.Outcome, string, bool) {
 	case r.LateAfter.IsZero() || !b.now.After(r.LateAfter):
 		return "", "", false
 	case r.First.IsZero():
-		return job.OutcomeMissed, fmt.Sprintf("no report came until %s, %s after it was due", inUTC(r.LateAfter), r.LateAfter.Sub(r.Due)), true
+		return job.OutcomeMissed, fmt.Sprintf("no report came until %s, %s after it was due", inUTC(r.LateAfter), job.Duration(r.LateAfter.Sub(r.Due)).InWords()), true
 	}
 	return job.OutcomeTimedOut, fmt.Sprintf("its start was reported at %s, and no end until %s", inUTC(r.First), inUTC(r.LateAfter)), true
 }

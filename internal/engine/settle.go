@@ -150,7 +150,7 @@ func (b *Batch) Reap(reaper *store.Session, a store.Attempt) bool {
 		}
 		reason = "node " + m.Node + " has ended its session"
 		if session != nil {
-			reason = fmt.Sprintf("node %s was silent for %s", m.Node, job.Duration(Silence(b.now, session.Renewed, maps.Values(b.sessions)).Truncate(time.Second)))
+			reason = fmt.Sprintf("node %s was silent for %s", m.Node, job.Duration(Silence(b.now, session.Renewed, maps.Values(b.sessions)).Truncate(time.Second)).InWords())
 		}
 	}
 	if !slices.Contains(b.done.Reaped, m.Session) {

@@ -93,7 +93,7 @@ func (b bodies) take(w http.ResponseWriter, r *http.Request, most limit) (done f
 	body, err := readWithin(w, r, most.bytes)
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		refused = refuse(client.TypeTooSlow, "the body did not arrive within %s", bodyTime).withHeader("Connection", "close")
+		refused = refuse(client.TypeTooSlow, "the body did not arrive within %s", job.Duration(bodyTime).InWords()).withHeader("Connection", "close")
 	case err != nil:
 		refused = refuse(client.TypeMalformed, "the body cannot be read: %v", err).withHeader("Connection", "close")
 	case int64(len(body)) > most.bytes:

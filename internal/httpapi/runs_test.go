@@ -205,7 +205,7 @@ func TestRunsNameUnmetExpectations(t *testing.T) {
 	s.pass(6 * time.Second)
 	n.start(runs[1])
 	n.finish(runs[1], job.OutcomeSucceeded)
-	const want = "it started 6s after it was due, expected was 5s at most"
+	const want = "it started 6 s after it was due, expected was 5 s at most"
 	list := ok[client.Page[client.Run]](s, "GET", "/api/v1/runs?unmet=true", "").Items
 	if len(list) != 1 || list[0].ID != runs[1].ID || list[0].Unmet != want {
 		t.Errorf("the list is %+v", list)

@@ -10,8 +10,8 @@ func TestHintsOfAServerAreTranslated(t *testing.T) {
 		"512MiB free":    "可用 512MiB",
 		"clock of ber-1": "节点 ber-1 的时钟",
 		"store":          "存储",
-		"its id was made on 2026-11-20; this server keeps finished runs for 90d, at most 500 of a job, unless policy.keep of the job differs": "该 ID 生成于 2026-11-20；本服务器保留 90d 内结束的运行，每个任务最多 500 次，除非任务的 policy.keep 另有设置",
-		"its id was made on 2026-11-20; this server keeps finished runs forever, unless policy.keep of the job differs":                       "该 ID 生成于 2026-11-20；本服务器永久保留已结束的运行，除非任务的 policy.keep 另有设置",
+		"its id was made on 2026-11-20; this server keeps finished runs for 90 d, at most 500 of a job, unless policy.keep of the job differs": "该 ID 生成于 2026-11-20；本服务器保留 90 天内结束的运行，每个任务最多 500 次，除非任务的 policy.keep 另有设置",
+		"its id was made on 2026-11-20; this server keeps finished runs forever, unless policy.keep of the job differs":                        "该 ID 生成于 2026-11-20；本服务器永久保留已结束的运行，除非任务的 policy.keep 另有设置",
 		"permission denied by the kernel": "permission denied by the kernel",
 	} {
 		if got := Chinese.Hint(english); got != want {

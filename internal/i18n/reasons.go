@@ -8,14 +8,25 @@ import (
 
 // reasons are what the engine and the executors write as the reason of a run, with its words in
 // Chinese. {x} is a value that stays as it is, {x*} one that is translated in turn. The first
-// pattern that fits counts, so what is special stands before what is general.
+// pattern that fits counts, so what is special stands before what is general. {d} and {most} are
+// durations, whose units are translated.
 var reasons = []translation{
 	{"{a*}; not retried: {b*}", "{a*}；不再重试：{b*}"},
 	{"the last {n} runs failed; the latest {a*}", "最近 {n} 次运行失败；最近一次{a*}"},
 	{"the last run {a*}", "最近一次运行{a*}"},
-	{"attempt {n} could not start within {d} of the first; {a*}", "第 {n} 次尝试未能在首次尝试后 {d} 内启动；{a*}"},
-	{"attempt {n} took {d}, expected was less than {e}", "第 {n} 次尝试耗时 {d}，预期少于 {e}"},
-	{"attempt {n} has not ended {d} after it started", "第 {n} 次尝试启动 {d} 后仍未结束"},
+	{"attempt {n} could not start within {d} of the first; {a*}", "第 {n} 次尝试未能在首次尝试后 {d}内启动；{a*}"},
+	{"attempt {n} took {d}, expected was less than {most}", "第 {n} 次尝试耗时 {d}，预期少于 {most}"},
+	{"it has not started {d} after it was due; {a*}", "到期 {d}后仍未启动；{a*}"},
+	{"it has not started {d} after it was due", "到期 {d}后仍未启动"},
+	{"it did not start within {d} of its due time; {a*}", "未在到期后 {d}内启动；{a*}"},
+	{"it did not start within {d} of its due time", "未在到期后 {d}内启动"},
+	{"it has not ended {d} after it was due; {a*}", "到期 {d}后仍未结束；{a*}"},
+	{"it has not ended {d} after it was due", "到期 {d}后仍未结束"},
+	{"it started {d} after it was due, expected was {most} at most; {a*}", "到期 {d}后才启动，预期最多 {most}；{a*}"},
+	{"it started {d} after it was due, expected was {most} at most", "到期 {d}后才启动，预期最多 {most}"},
+	{"it ended {d} after it was due, expected was {most} at most; {a*}", "到期 {d}后才结束，预期最多 {most}；{a*}"},
+	{"it ended {d} after it was due, expected was {most} at most", "到期 {d}后才结束，预期最多 {most}"},
+	{"attempt {n} has not ended {d} after it started", "第 {n} 次尝试启动 {d}后仍未结束"},
 	{"attempt {n} {o*}: {a*}", "第 {n} 次尝试{o*}：{a*}"},
 	{"cancelled by {who}: {why}: {a*}", "由 {who} 取消：{why}：{a*}"},
 	{"cancelled by {who}: {why}", "由 {who} 取消：{why}"},
@@ -40,7 +51,7 @@ var reasons = []translation{
 	{"the defaults of the server were changed", "服务器的默认值已更改"},
 	{"the default time zone of the server was changed from {a} to {b}", "服务器的默认时区由 {a} 改为 {b}"},
 	{"it could start until {t}: {a*}", "最迟应在 {t} 启动：{a*}"},
-	{"{a*}, and it may start at most {d} late", "{a*}，且最多可延迟 {d} 启动"},
+	{"{a*}, and it may start at most {d} late", "{a*}，且最多可延迟 {d}启动"},
 	{"no node was running from {a} to {b}", "{a} 至 {b} 没有节点在运行"},
 	{"no node planned it in time", "没有节点及时计划该运行"},
 	{"no node could run it in time", "没有节点能及时运行"},
@@ -62,7 +73,7 @@ var reasons = []translation{
 	{"the node is no longer heard of", "节点失联"},
 	{"the clock of the node is {d} ahead, so it plans and claims nothing", "节点时钟快了 {d}，因此不计划也不认领运行"},
 	{"the clock of the node is {d} behind, so it plans and claims nothing", "节点时钟慢了 {d}，因此不计划也不认领运行"},
-	{"has been running for {d}; the longest of the last {n} that succeeded took {e}", "已运行 {d}；最近 {n} 次成功运行中最长的耗时 {e}"},
+	{"has been running for {d}; the longest of the last {n} that succeeded took {most}", "已运行 {d}；最近 {n} 次成功运行中最长的耗时 {most}"},
 	{"step {s} waits for a person: {why}", "步骤 {s} 等待人工处理：{why}"},
 	{"{a*}, and {n} run waits already", "{a*}，且已有 {n} 次运行在等待"},
 	{"{a*}, and {n} runs wait already", "{a*}，且已有 {n} 次运行在等待"},
@@ -82,6 +93,8 @@ var reasons = []translation{
 	{"{n} runs failed in a row, the last was {r}", "连续 {n} 次运行失败，最近一次为 {r}"},
 	{"{n} run failed in a row, the last was {r}", "连续 {n} 次运行失败，最近一次为 {r}"},
 	{"it failed without giving a reason", "失败且未说明原因"},
+	{"it took longer than its timeout of {d}, and the executor did not end it", "耗时超过超时设置（{d}），且执行器未结束它"},
+	{"it took longer than its timeout, {d}", "耗时超过超时设置（{d}）"},
 	{"it took longer than its timeout", "耗时超过超时设置"},
 	{"its node does not know its outcome", "其节点不知道结果"},
 	{"it ended in success", "成功结束"},
@@ -89,7 +102,7 @@ var reasons = []translation{
 	{"its start was reported at {t}, and no end until {e}", "于 {t} 报告启动，到 {e} 仍未报告结束"},
 	{"its start was reported at {t}", "于 {t} 报告启动"},
 	{"the time has come", "时间已到"},
-	{"nothing has come within {d}", "{d} 内没有到达"},
+	{"nothing has come within {d}", "{d}内没有到达"},
 	{"nothing has come yet", "尚未到达"},
 	{"approved by {who}: {why}", "由 {who} 批准：{why}"},
 	{"approved by {who}", "由 {who} 批准"},
@@ -122,6 +135,10 @@ var reasons = []translation{
 	{"exit status {n}: {e}", "退出码 {n}：{e}"},
 	{"exit status {n}", "退出码 {n}"},
 	{"sent SIGTERM, and it exited with {n}", "发送 SIGTERM 后以 {n} 退出"},
+	{"SIGTERM after {d}, ended by {s} {most} later", "{d}后发送 SIGTERM，再过 {most}被 {s} 终止"},
+	{"SIGTERM after {d}, exit status {n} {most} later", "{d}后发送 SIGTERM，再过 {most}以 {n} 退出"},
+	{"SIGTERM after {d}, SIGKILL {most} later", "{d}后发送 SIGTERM，再过 {most}发送 SIGKILL"},
+	{"SIGKILL after {d}", "{d}后发送 SIGKILL"},
 	{"killed by {s}", "被 {s} 终止"},
 	{"the labels {p} and the handler {h}", "标签 {p} 及处理器 {h}"},
 	{"the label {p} and the handler {h}", "标签 {p} 及处理器 {h}"},
@@ -192,6 +209,11 @@ const (
 // stamp is how the engine writes a moment.
 var stamp = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 
+// duration is how job.Duration says itself in words.
+var duration = regexp.MustCompile(`^\d+(\.\d+)? (d|h|min|s|ms|µs|ns)( \d+(\.\d+)? (h|min|s|ms|µs))*$`)
+
+var chineseUnits = strings.NewReplacer(" ms", " 毫秒", " µs", " 微秒", " ns", " 纳秒", " min", " 分钟", " d", " 天", " h", " 小时", " s", " 秒")
+
 // Reason returns the reason of a run, which is written in English and in UTC, in the language and
 // with moments as at writes them. What programs have said, and what is not known, stays as it is.
 func (l Lang) Reason(text string, at func(time.Time) string) string {
@@ -224,6 +246,8 @@ func (l Lang) translated(by []reason, text string, at func(time.Time) string, de
 				value = l.translated(by, value, at, depth-1)
 			} else if t, err := time.Parse(time.RFC3339, value); err == nil && at != nil {
 				value = at(t)
+			} else if l == Chinese && (name == "d" || name == "most") && duration.MatchString(value) {
+				value = chineseUnits.Replace(value)
 			}
 			pairs = append(pairs, "{"+name+"}", value)
 		}

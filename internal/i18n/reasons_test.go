@@ -19,6 +19,14 @@ func TestReasonsAreTranslated(t *testing.T) {
 		{"the last 4 runs failed; the latest failed: exit status 3", "最近 4 次运行失败；最近一次失败：退出码 3"},
 		{"attempt 1 failed: exit status 1", "第 1 次尝试失败：退出码 1"},
 		{"it could start until 2026-11-20T10:00:00Z: no live node has the label gpu=a100", "最迟应在 2026-11-20T10:00:00Z 启动：没有在线节点具备标签 gpu=a100"},
+		{"node ber-1 was silent for 1 h 30 min 5 s", "节点 ber-1 失联 1 小时 30 分钟 5 秒"},
+		{"node ber-1 was silent for 1m30s", "节点 ber-1 失联 1m30s"}, // as records of earlier versions say it
+		{"attempt 2 took 12.5 s, expected was less than 250 ms", "第 2 次尝试耗时 12.5 秒，预期少于 250 毫秒"},
+		{"it has not started 5 min after it was due; it has not ended 1 d after it was due", "到期 5 分钟后仍未启动；到期 1 天后仍未结束"},
+		{"SIGTERM after 10 min, SIGKILL 10 s later", "10 分钟后发送 SIGTERM，再过 10 秒发送 SIGKILL"},
+		{"cancelled by ann: SIGTERM after 1.5 s, exit status 3 200 ms later", "由 ann 取消：SIGTERM after 1.5 s, exit status 3 200 ms later"}, // why may be any text
+		{"it took longer than its timeout, 2 h", "耗时超过超时设置（2 小时）"},
+		{"exit status 1: 5 min", "退出码 1：5 min"}, // a program has said so
 		{"ERROR 2002 (HY000): Can't connect", "ERROR 2002 (HY000): Can't connect"},
 		{"a name with {who} in it: exit status 1", "a name with {who} in it: exit status 1"},
 	} {

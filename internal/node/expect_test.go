@@ -40,12 +40,12 @@ func TestOverlongRunAlertsOnceWhileRunning(t *testing.T) {
 		}
 		time.Sleep(3 * time.Second)
 		first := log.Lines("expectation=")
-		if len(first) != 1 || !strings.Contains(first[0], "level=WARN") || !strings.Contains(first[0], "attempt 1 has not ended 20s after it started") ||
+		if len(first) != 1 || !strings.Contains(first[0], "level=WARN") || !strings.Contains(first[0], "attempt 1 has not ended 20 s after it started") ||
 			!strings.Contains(first[0], "job=default/a") || !strings.Contains(first[0], "run=") {
 			t.Errorf("after 22 s: %v", first)
 		}
 		time.Sleep(time.Minute)
-		if all := log.Lines("expectation="); len(all) != 2 || !strings.Contains(all[1], "it has not ended 30s after it was due") {
+		if all := log.Lines("expectation="); len(all) != 2 || !strings.Contains(all[1], "it has not ended 30 s after it was due") {
 			t.Errorf("in the end: %v", all)
 		}
 		records, _, err := w.store.Attempts(context.Background(), store.HistoryQuery{Job: j.Definition.UID, Unmet: true, Limit: 10})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/belfry-cron/belfry/internal/metrics"
 	"github.com/belfry-cron/belfry/internal/node"
+	"github.com/belfry-cron/belfry/job"
 )
 
 // listenHealth takes the address for probes and Prometheus, if there is one, and makes what
@@ -38,7 +39,7 @@ func readiness(s node.Stats) (status int, text string) {
 	case s.Session.IsZero():
 		return http.StatusServiceUnavailable, "no session: no server has accepted this worker yet"
 	case !s.Live:
-		return http.StatusServiceUnavailable, fmt.Sprintf("the session was not renewed for %s: no server answers", s.Silent.Round(time.Second))
+		return http.StatusServiceUnavailable, fmt.Sprintf("the session was not renewed for %s: no server answers", job.Duration(s.Silent.Round(time.Second)).InWords())
 	case s.Drained:
 		return http.StatusOK, "ok; node is drained, not accepting runs"
 	}

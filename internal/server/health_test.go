@@ -160,7 +160,7 @@ func TestReadinessOfAWorkerNamesTheReason(t *testing.T) {
 		text   string
 	}{
 		"before the first session":     {node.Stats{}, 503, "no session: no server has accepted this worker yet"},
-		"while no server answers":      {node.Stats{Session: session, Silent: 12 * time.Second}, 503, "the session was not renewed for 12s: no server answers"},
+		"while no server answers":      {node.Stats{Session: session, Silent: 12 * time.Second}, 503, "the session was not renewed for 12 s: no server answers"},
 		"while it is drained":          {node.Stats{Session: session, Live: true, Drained: true}, 200, "ok; node is drained, not accepting runs"},
 		"while its session is renewed": {node.Stats{Session: session, Live: true}, 200, "ok"},
 	} {

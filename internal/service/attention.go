@@ -128,7 +128,7 @@ func (s *Attention) ofNodes(ctx context.Context) (list []client.Attention, err e
 			}
 			list = append(list, client.Attention{
 				Kind: client.AttentionClockOff, Severity: client.SeverityBad, Node: n.Name,
-				Text: fmt.Sprintf("the clock of the node is %s %s, so it plans and claims nothing", off.Abs(), way),
+				Text: fmt.Sprintf("the clock of the node is %s %s, so it plans and claims nothing", job.Duration(off.Abs()).InWords(), way),
 			})
 		}
 	}
@@ -195,7 +195,7 @@ func (s *Attention) slow(ctx context.Context, running []store.Run, now time.Time
 		if took := now.Sub(began); n >= slowFew && took >= slowTimes*longest {
 			list = append(list, client.Attention{
 				Kind: client.AttentionSlow, Severity: client.SeverityWarning, Job: r.Namespace + "/" + r.Name, Run: r.ID, Count: 1, Since: began,
-				Text: fmt.Sprintf("has been running for %s; the longest of the last %d that succeeded took %s", took.Round(time.Second), n, longest.Round(time.Millisecond)),
+				Text: fmt.Sprintf("has been running for %s; the longest of the last %d that succeeded took %s", job.Duration(took.Round(time.Second)).InWords(), n, job.Duration(longest.Round(time.Millisecond)).InWords()),
 			})
 		}
 	}

@@ -116,7 +116,7 @@ func TestAttentionListsProblemsForAPerson(t *testing.T) {
 		"failing default/once":       {Severity: client.SeverityWarning, Count: 1, Text: "timed out"},
 		"failing default/often":      {Severity: client.SeverityBad, Count: 3, Text: "the last 3 runs failed"},
 		"late default/nowhere":       {Severity: client.SeverityBad, Count: 2, Text: "no live node"},
-		"slow default/usually-quick": {Severity: client.SeverityWarning, Count: 1, Text: "running for 1m17s"},
+		"slow default/usually-quick": {Severity: client.SeverityWarning, Count: 1, Text: "running for 1 min 17 s"},
 		"paused default/gives-up":    {Severity: client.SeverityBad, Text: "fail"},
 		"node_silent one":            {Severity: client.SeverityBad, Count: 4, Text: "4 running attempts"},
 	} {
@@ -137,7 +137,7 @@ func TestAttentionListsProblemsForAPerson(t *testing.T) {
 		t.Errorf("another namespace: %v", err)
 	}
 	b.renew(store.Load{ClockAhead: -1500 * time.Millisecond})
-	if a := attention(t, s, admin, "")["clock_off one"]; !strings.Contains(a.Text, "1.5s behind") {
+	if a := attention(t, s, admin, "")["clock_off one"]; !strings.Contains(a.Text, "1.5 s behind") {
 		t.Errorf("the clock is %+v", a)
 	}
 }

@@ -184,7 +184,7 @@ func neverDue(j *store.Job) string {
 	case len(s.On) > 0:
 		return "the job falls due when another one ends"
 	case s.AfterEnd > 0:
-		return "the job falls due " + s.AfterEnd.String() + " after its previous run has ended"
+		return "the job falls due " + s.AfterEnd.InWords() + " after its previous run has ended"
 	case s.Boot:
 		return "the job falls due when a node starts"
 	}

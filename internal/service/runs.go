@@ -208,7 +208,7 @@ func (s *Runs) noRun(id job.ID) *Error {
 	made, keep := id.Time().UTC().Format(time.DateOnly), s.kept()
 	age := "forever"
 	if d := job.Duration(keep.For); d > 0 && d != job.Forever {
-		age = "for " + d.String()
+		age = "for " + d.InWords()
 	}
 	if keep.Runs > 0 {
 		age += fmt.Sprintf(", at most %d of a job", keep.Runs)

@@ -137,7 +137,7 @@ func TestAnUnknownRunSaysHowLongRunsAreKept(t *testing.T) {
 		}
 		return e.Hint
 	}
-	if got, want := hint(), "its id was made on 2026-11-20; this server keeps finished runs for 90d, unless policy.keep of the job differs"; got != want {
+	if got, want := hint(), "its id was made on 2026-11-20; this server keeps finished runs for 90 d, unless policy.keep of the job differs"; got != want {
 		t.Errorf("the hint is %q, want %q", got, want)
 	}
 	kept = store.Retention{Runs: 500} // as after a reload

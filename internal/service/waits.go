@@ -143,7 +143,7 @@ func waitsForOutside(w *job.Wait, st *client.StepState) string {
 	since := st.Started.Format("2006-01-02 15:04 MST")
 	limit := ""
 	if w.For > 0 {
-		limit = ", for " + w.For.String() + " at most"
+		limit = ", for " + w.For.InWords() + " at most"
 	}
 	switch {
 	case w.Approval != "":
@@ -153,7 +153,7 @@ func waitsForOutside(w *job.Wait, st *client.StepState) string {
 	case w.Until != "":
 		return "waits for an instant since " + since
 	}
-	return "waits for " + w.For.String() + " since " + since
+	return "waits for " + w.For.InWords() + " since " + since
 }
 
 func itemsOver(st *client.StepState) string {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/job"
 )
 
 // result is how an attempt ended.
@@ -86,7 +87,7 @@ func (w *wrapping) attempt(pipes *pipes) result {
 		}
 	}
 	if timedOut {
-		r.code, r.reason = CodeTimedOut, joined(fmt.Sprintf("timed out after %s", w.Timeout), r.reason)
+		r.code, r.reason = CodeTimedOut, joined(fmt.Sprintf("timed out after %s", job.Duration(w.Timeout).InWords()), r.reason)
 	}
 	return r
 }

@@ -184,7 +184,7 @@ var endTests = []test{
 		e.claim(e.a, store.Attempt{Job: a.Job, Run: a.Run, Number: 2, Token: e.id()}, store.Late)
 		r := e.gone(a.Run, job.OutcomeFailed)
 		equal(e, "number", r.Attempt.Number, 0)
-		contains(e, "reason", r.Attempt.Reason, "within 1m")
+		contains(e, "reason", r.Attempt.Reason, "within 1 min")
 	}},
 	{"withdrawn: there is no retry after a pause, delete or change", func(e *env) {
 		for i, change := range []func(string){

@@ -38,15 +38,15 @@ var expectTests = []test{
 			want, retold string        // on the first record, and after a retry that takes no time
 		}{
 			{"start_within: 5s", 5 * time.Second, 0, "", ""},
-			{"start_within: 5s", 6 * time.Second, 0, "it started 6s after it was due, expected was 5s at most", "it started 6s after it was due, expected was 5s at most"},
-			{"finish_within: 5s", 2 * time.Second, 3 * time.Second, "", "it ended 15s after it was due, expected was 5s at most"},
+			{"start_within: 5s", 6 * time.Second, 0, "it started 6 s after it was due, expected was 5 s at most", "it started 6 s after it was due, expected was 5 s at most"},
+			{"finish_within: 5s", 2 * time.Second, 3 * time.Second, "", "it ended 15 s after it was due, expected was 5 s at most"},
 			{"finish_within: 15s", 2 * time.Second, 3 * time.Second, "", ""},
 			{"duration_below: 5s", time.Minute, 4999 * time.Millisecond, "", ""},
-			{"duration_below: 5s", 0, 5 * time.Second, "attempt 1 took 5s, expected was less than 5s", ""},
+			{"duration_below: 5s", 0, 5 * time.Second, "attempt 1 took 5 s, expected was less than 5 s", ""},
 			{
 				"start_within: 1s, finish_within: 2s, duration_below: 3s", 4 * time.Second, 5 * time.Second,
-				"it started 4s after it was due, expected was 1s at most; attempt 1 took 5s, expected was less than 3s",
-				"it started 4s after it was due, expected was 1s at most; it ended 19s after it was due, expected was 2s at most",
+				"it started 4 s after it was due, expected was 1 s at most; attempt 1 took 5 s, expected was less than 3 s",
+				"it started 4 s after it was due, expected was 1 s at most; it ended 19 s after it was due, expected was 2 s at most",
 			},
 		} {
 			j := e.put(fmt.Sprintf("name: j%d\nschedule: {cron: '* * * * *'}\npolicy: {expect: {%s}, retry: {attempts: 1, backoff: 10s}}", i, c.expect))
@@ -68,7 +68,7 @@ var expectTests = []test{
 		j, a := expecting(e, "late_by: 10s, expect: {start_within: 5s, finish_within: 8s}")
 		e.clock.Advance(12 * time.Second)
 		e.tidy()
-		equal(e, "missed", e.gone(a.Run, job.OutcomeMissed).Unmet, "it did not start within 5s of its due time; it ended 12s after it was due, expected was 8s at most")
+		equal(e, "missed", e.gone(a.Run, job.OutcomeMissed).Unmet, "it did not start within 5 s of its due time; it ended 12 s after it was due, expected was 8 s at most")
 		_, b := expecting(e, "late_by: 10s, expect: {start_within: 5s, finish_within: 8s}")
 		e.clock.Advance(9 * time.Second)
 		e.must(e.DeleteJob(e.ctx, store.DeleteJob{UID: j.Definition.UID, IfVersion: store.AnyVersion, Actor: "ann"}))
@@ -98,19 +98,19 @@ var expectTests = []test{
 		e.clock.Advance(5*time.Second - time.Millisecond)
 		equal(e, "in time", e.alerts(), "")
 		e.clock.Advance(time.Millisecond)
-		equal(e, "not started", e.alerts(), "a 12:00:01: it has not started 5s after it was due")
+		equal(e, "not started", e.alerts(), "a 12:00:01: it has not started 5 s after it was due")
 		equal(e, "again", e.alerts(), "")
 		e.clock.Advance(time.Second)
 		e.claim(e.a, a, store.Started)
 		e.clock.Advance(10 * time.Second)
 		e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
-		equal(e, "too long", e.alerts(), "a 12:00:01: attempt 1 has not ended 10s after it started")
+		equal(e, "too long", e.alerts(), "a 12:00:01: attempt 1 has not ended 10 s after it started")
 		equal(e, "again", e.alerts(), "")
 		e.finish(a, job.OutcomeFailed)
 		a.Number, a.Token = 2, e.id()
 		e.claim(e.a, a, store.Started)
 		e.clock.Advance(time.Hour)
-		equal(e, "both", e.alerts(), "a 12:00:01: it has not ended 20s after it was due; attempt 2 has not ended 10s after it started")
+		equal(e, "both", e.alerts(), "a 12:00:01: it has not ended 20 s after it was due; attempt 2 has not ended 10 s after it started")
 		equal(e, "again", e.alerts(), "")
 		e.finish(a, job.OutcomeSucceeded)
 		equal(e, "after the end", e.alerts(), "")
@@ -119,7 +119,7 @@ var expectTests = []test{
 		_, a := expecting(e, "expect: {start_within: 5s, finish_within: 6s}")
 		e.clock.Advance(7 * time.Second)
 		e.claim(e.a, a, store.Started)
-		equal(e, "it has started", e.alerts(), "a 12:00:01: it has not ended 6s after it was due")
+		equal(e, "it has started", e.alerts(), "a 12:00:01: it has not ended 6 s after it was due")
 		_, b := expecting(e, "expect: {start_within: 5s}")
 		e.put(everyMinute + "\npolicy: {overlap: allow}")
 		e.clock.Advance(time.Minute)
@@ -132,6 +132,6 @@ var expectTests = []test{
 		e.put(text + "\npaused: true")
 		e.clock.Advance(90 * time.Second)
 		e.putJob(store.PutJob{Definition: e.document(text), IfVersion: store.AnyVersion, Actor: "ann", CatchUp: job.MissedLatest})
-		equal(e, "alerts", e.alerts(), "a 12:01:00: it has not started 5s after it was due")
+		equal(e, "alerts", e.alerts(), "a 12:01:00: it has not started 5 s after it was due")
 	}},
 }

@@ -314,7 +314,7 @@ var flowTests = []test{
 		e.claim(e.a, timer, store.Taken)
 		equal(e, "open", e.open(f), "clean")
 		e.step(f, "clean", job.OutcomeSucceeded, "")
-		contains(e, "reason", e.gone(f.Run, job.OutcomeTimedOut).Attempt.Reason, "10m")
+		contains(e, "reason", e.gone(f.Run, job.OutcomeTimedOut).Attempt.Reason, "10 min")
 		equal(e, "unfinished runs", len(e.active(j)), 0)
 	}},
 	{"a flow keeps its definition when its job is changed, paused and deleted", func(e *env) {

@@ -31,7 +31,7 @@ var reportTests = []test{
 		e.isWaiting(a.Run)
 		e.pass(time.Second, e.a)
 		e.tidy()
-		if r := e.record(a.Run); r.Attempt.Outcome != job.OutcomeMissed || r.Attempt.Reason != "no report came until 2026-11-20T12:05:10Z, 5m0s after it was due" {
+		if r := e.record(a.Run); r.Attempt.Outcome != job.OutcomeMissed || r.Attempt.Reason != "no report came until 2026-11-20T12:05:10Z, 5 min after it was due" {
 			e.Errorf("recorded is %s: %s", r.Attempt.Outcome, r.Attempt.Reason)
 		}
 	}},

@@ -218,7 +218,7 @@ func TestSurvivorsBelowAShellAreReportedTruthfully(t *testing.T) {
 	if run.Outcome != job.OutcomeTimedOut || run.Signal != "SIGTERM" {
 		t.Errorf("got %s by %q, want timed_out by SIGTERM", run.Outcome, run.Signal)
 	}
-	sent := regexp.MustCompile(`^SIGTERM after [\d.]+m?s, ended by SIGTERM [\d.]+m?s later; SIGKILL after [\d.]+m?s to what it left behind$`)
+	sent := regexp.MustCompile(`^SIGTERM after [\d.]+ m?s, ended by SIGTERM [\d.]+ m?s later; SIGKILL after [\d.]+ m?s to what it left behind$`)
 	if !sent.MatchString(run.Reason) {
 		t.Errorf("the reason %q does not say what was sent when", run.Reason)
 	}

@@ -517,7 +517,7 @@ policy: {retry: {attempts: 3, backoff: 100ms, factor: 100, max: 200ms}}
 			if n := len(run.Attempts); n < 2 || n > 4 {
 				t.Errorf("%d attempts within 7 seconds, 2 seconds apart", n)
 			}
-			if !strings.Contains(run.Reason, "more than 7s after the first") && !strings.Contains(run.Reason, "could not start within 7s of the first") {
+			if !strings.Contains(run.Reason, "more than 7 s after the first") && !strings.Contains(run.Reason, "could not start within 7 s of the first") {
 				t.Errorf("it gave up because %q", run.Reason)
 			}
 			if run = s.ended(steady); len(run.Attempts) != 4 {
@@ -724,10 +724,10 @@ policy: {success: {match: 'd.ne'}}
 			s.apply("name: slow\nrun: {shell: " + f.witness("until="+f.path("slow")) + "}\npolicy: {expect: {duration_below: 1s}}\n")
 			id := s.runByHand("slow").ID
 			eventually(t, "the log says so", func() bool {
-				return s.log.lines("attempt 1 has not ended 1s after it started") == 1
+				return s.log.lines("attempt 1 has not ended 1 s after it started") == 1
 			})
 			f.touch(t, "slow")
-			if run := s.ended(id); !strings.HasPrefix(run.Unmet, "attempt 1 took ") || !strings.HasSuffix(run.Unmet, ", expected was less than 1s") {
+			if run := s.ended(id); !strings.HasPrefix(run.Unmet, "attempt 1 took ") || !strings.HasSuffix(run.Unmet, ", expected was less than 1 s") {
 				t.Errorf("the mark is %q", run.Unmet)
 			}
 		}},

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/belfry-cron/belfry/job"
 )
 
 // About is the result of a check of a database.
@@ -39,5 +41,5 @@ func (a About) String() string {
 	if a.Schema == 0 {
 		schema = "no schema yet, which belfry serve makes"
 	}
-	return fmt.Sprintf("%s, %s, its clock is %s ahead of this one", a.Server, schema, a.Offset.Round(time.Millisecond))
+	return fmt.Sprintf("%s, %s, its clock is %s ahead of this one", a.Server, schema, job.Duration(a.Offset.Round(time.Millisecond)).InWords())
 }
