@@ -724,6 +724,8 @@ func photograph(t *testing.T, on *served, dir, prefix string, paths []string) {
 	t.Helper()
 	b := newStranger(t, on)
 	for _, theme := range []string{"light", "dark"} {
+		// The page for logging in has no cookie yet, and looks as the system does.
+		b.do(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}))
 		for _, lang := range []string{"en", "zh"} {
 			b.login()
 			b.looks(theme, lang)
