@@ -32,7 +32,7 @@ var nodesTexts = []text{
 	{"nodes.up", "Up", "在线时长"},
 	{"nodes.drain", "Drain", "排空"},
 	{"nodes.undrain", "Take runs again", "恢复接收"},
-	{"nodes.drain_help", "It takes no more runs. {n} running attempt ends in peace.|It takes no more runs. {n} running attempts end in peace.", "不再接收新的运行，{n} 个正在进行的运行会正常跑完。"},
+	{"nodes.drain_help", "It takes no more runs, and finishes what is running: {n} attempt.|It takes no more runs, and finishes what is running: {n} attempts.", "不再接收新的运行，{n} 个正在进行的运行会正常跑完。"},
 	{"nodes.drained_by", "drained by {who}, {when}", "由 {who} 排空，{when}"},
 	{"nodes.gone", "Gone lately", "最近离开的节点"},
 	{"nodes.hour", "Last hour", "最近一小时"},

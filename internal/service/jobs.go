@@ -70,7 +70,7 @@ type Changed struct {
 
 // noJob is the error of a job that does not exist.
 func noJob(name Name) *Error {
-	return refuse(client.TypeNotFound, "there is no job %s", name).withHint("belfry job list -A shows all jobs")
+	return refuse(client.TypeNotFound, "there is no job %s", name).withHint("list all jobs: belfry job list -A")
 }
 
 // find reads a job for a caller that has a right.

@@ -79,7 +79,7 @@ func (s *Reports) Ping(ctx context.Context, key string, said client.Report) (cli
 	}
 	namespace, name, ok := pingJob(&t)
 	if err != nil || !ok {
-		return client.Reported{}, refuse(client.TypeNotFound, "there is no such ping key").withHint("belfry job ping-key NAME makes one, and ends the one before")
+		return client.Reported{}, refuse(client.TypeNotFound, "there is no such ping key").withHint("make one, which ends the one before: belfry job ping-key NAME")
 	}
 	j, err := store.JobNamed(ctx, s.jobs.store, namespace, name)
 	if errors.Is(err, store.ErrNotFound) {

@@ -26,7 +26,7 @@ func (s *Runs) Retry(ctx context.Context, who Caller, id job.ID, said client.Ret
 	}
 	if run.Kind == job.RunStep {
 		return Made{}, refuse(client.TypeConflict, "run %s is a step of run %s: retry that one", id, run.Parent).
-			withHint("belfry run retry %s --from %s", run.Parent, run.Step)
+			withHint("from that step: belfry run retry %s --from %s", run.Parent, run.Step)
 	}
 	if run.State != job.StateDone {
 		return Made{}, refuse(client.TypeConflict, "run %s has not ended yet: it is %s", id, run.State)
@@ -127,7 +127,7 @@ func (s *Runs) definitionOf(ctx context.Context, j *store.Job, version int64, ow
 		}
 		if kept == nil {
 			return nil, refuse(client.TypeConflict, "the definition that the run had, version %d of job %s, is not kept any more", version, j.Definition.FullName()).
-				withHint("belfry job run %s starts all of it as it is now", j.Definition.FullName())
+				withHint("start all of it as it is now: belfry job run %s", j.Definition.FullName())
 		}
 		*definition = *kept
 	}

@@ -239,7 +239,7 @@ func (s *Access) EndSessions(ctx context.Context, who Caller, person string) (en
 		return err
 	})
 	if err == nil && ended.Ended == 0 {
-		err = refuse(client.TypeNotFound, "there is no session of %s", person).withHint("belfry session list has the names of people with one")
+		err = refuse(client.TypeNotFound, "there is no session of %s", person).withHint("list the people who have one: belfry session list")
 	}
 	return ended, err
 }
