@@ -1,12 +1,14 @@
 package memory
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
 
+	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -60,6 +62,31 @@ func (s *backend) ListJobs(ctx context.Context, q store.JobQuery) (list []*store
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// Followers implements ledger.Backend.
+func (s *backend) Followers(ctx context.Context, upstream string, after job.ID, limit int) (list []*store.Job, more bool, err error) {
+	unlock, err := s.begin(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	defer unlock()
+	var rows []*jobRow
+	for _, row := range s.names {
+		if row.follows(upstream) && bytes.Compare(row.UID[:], after[:]) > 0 {
+			rows = append(rows, row)
+		}
+	}
+	slices.SortFunc(rows, func(a, b *jobRow) int { return bytes.Compare(a.UID[:], b.UID[:]) })
+	for _, row := range rows[:min(len(rows), limit)] {
+		list = append(list, row.View())
+	}
+	return list, len(rows) > limit, nil
+}
+
+// follows reports whether the job follows another one.
+func (r *jobRow) follows(upstream string) bool {
+	return slices.ContainsFunc(r.Policy.On, func(up engine.Upstream) bool { return up.Job == upstream })
+}
 
 // Revisions implements ledger.Backend.
 func (s *backend) Revisions(ctx context.Context, uid job.ID, beforeVersion int64, limit int) ([]store.Revision, error) {

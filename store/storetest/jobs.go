@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -511,6 +512,74 @@ var jobTests = []test{
 		e.must(e.DeleteJob(e.ctx, store.DeleteJob{UID: j.Definition.UID, IfVersion: store.AnyVersion, Actor: "ann"}))
 		e.must(put("c", "b"))
 		e.want(put("a", "c"), store.ErrCycle)
+	}},
+	{"the followers of a job are found", func(e *env) {
+		// Pages of n, put together and by name.
+		follows := func(what, upstream string, n int, want string) {
+			e.Helper()
+			var found []string
+			for after, more := (job.ID{}), true; more; {
+				var list []*store.Job
+				var err error
+				list, more, err = e.Followers(e.ctx, upstream, after, n)
+				e.must(err)
+				if len(list) > n || more && len(list) < n {
+					e.Fatalf("%s: a page of %d has %d, and there are more: %v", what, n, len(list), more)
+				}
+				for _, j := range list {
+					if bytes.Compare(j.Definition.UID[:], after[:]) <= 0 {
+						e.Errorf("%s: %s comes after %s", what, j.Definition.UID, after)
+					}
+					if is := e.reload(j); j.Definition.Version != is.Definition.Version || len(j.Filled.Schedule.On) != len(is.Filled.Schedule.On) {
+						e.Errorf("%s: %s is version %d, want %d", what, j.Definition.FullName(), j.Definition.Version, is.Definition.Version)
+					}
+					found, after = append(found, j.Definition.FullName()), j.Definition.UID
+				}
+			}
+			slices.Sort(found)
+			equal(e, what, strings.Join(found, " "), want)
+		}
+		follows("of a job that does not exist", "default/up", 100, "")
+		e.put("name: up")
+		e.put("name: up\nnamespace: other")
+		e.put("name: other")
+		follows("of a job without followers", "default/up", 100, "")
+		e.put("name: z\nschedule: {on: up}")
+		failed := e.put("name: failed\nschedule: {on: [{job: up, outcome: failed}]}")
+		e.put("name: either\nnamespace: far\nschedule: {on: [{job: default/up, outcome: succeeded}, {job: default/up, outcome: failed}]}")
+		e.put("name: two\npaused: true\nschedule: {on: [up, {job: other, outcome: finished}]}")
+		e.put("name: a\nnamespace: other\nschedule: {on: up}")
+		e.put("name: missing\nschedule: {on: absent}")
+		for n := 1; n <= 5; n++ {
+			follows(fmt.Sprintf("of a success, of a failure, of both, of another namespace, of two jobs, in pages of %d", n), "default/up", n,
+				"default/failed default/two default/z far/either")
+		}
+		follows("of the second of two", "default/other", 1, "default/two")
+		follows("of the job with this name in another namespace", "other/up", 1, "other/a")
+		follows("of a missing job", "default/absent", 1, "default/missing")
+		follows("of the beginning of a name", "default/u", 1, "")
+
+		e.put("name: z\nschedule: {on: other}")
+		e.put("name: two\nschedule: {on: [other, up]}")
+		e.must(e.DeleteJob(e.ctx, store.DeleteJob{UID: failed.Definition.UID, IfVersion: store.AnyVersion, Actor: "ann"}))
+		follows("after one was changed and another one deleted", "default/up", 1, "default/two far/either")
+		follows("of what the changed one follows now", "default/other", 1, "default/two default/z")
+		up, err := store.JobNamed(e.ctx, e, "default", "up")
+		e.must(err)
+		e.must(e.DeleteJob(e.ctx, store.DeleteJob{UID: up.Definition.UID, IfVersion: store.AnyVersion, Actor: "ann"}))
+		follows("of a deleted job", "default/up", 1, "default/two far/either")
+		e.put("name: failed\nschedule: {on: up}")
+		follows("with a new job of a deleted name", "default/up", 1, "default/failed default/two far/either")
+
+		var many []string
+		for i := range 70 { // more than a step reads of all jobs that follow some
+			many = append(many, e.put(fmt.Sprintf("name: m%02d\nschedule: {on: many}", i)).Definition.FullName())
+		}
+		follows("of many", "default/many", 35, strings.Join(many, " "))
+		ctx, cancel := context.WithCancel(e.ctx)
+		cancel()
+		_, _, err = e.Followers(ctx, "default/up", job.ID{}, 1)
+		e.want(err, context.Canceled)
 	}},
 	{"revisions are kept, the latest first", func(e *env) {
 		for i := range 5 {

@@ -47,6 +47,10 @@ func (n *nodes) Cursors(ctx context.Context, uids []job.ID) ([]store.JobCursor, 
 	return n.next().Cursors(ctx, uids)
 }
 
+func (n *nodes) Followers(ctx context.Context, upstream string, after job.ID, limit int) ([]*store.Job, bool, error) {
+	return n.next().Followers(ctx, upstream, after, limit)
+}
+
 func (n *nodes) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, []store.ClaimOutcome, error) {
 	return n.next().Plan(ctx, session, items)
 }

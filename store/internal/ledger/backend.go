@@ -64,6 +64,7 @@ type ControlBackend interface {
 	JobsNamed(ctx context.Context, names []string) ([]*store.Job, error)
 	JobsByUID(ctx context.Context, uids []job.ID) ([]*store.Job, error)
 	ListJobs(ctx context.Context, q store.JobQuery) (list []*store.Job, next string, err error)
+	Followers(ctx context.Context, upstream string, after job.ID, limit int) (list []*store.Job, more bool, err error)
 	Revisions(ctx context.Context, uid job.ID, beforeVersion int64, limit int) ([]store.Revision, error)
 	JobsChanged(ctx context.Context, partitions store.Partitions, since int64, limit int) ([]store.PlannedJob, int64, error)
 	Cursors(ctx context.Context, uids []job.ID) ([]store.JobCursor, error)

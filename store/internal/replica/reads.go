@@ -110,6 +110,26 @@ func (b *Backend) ListJobs(ctx context.Context, q store.JobQuery) (list []*store
 	return list, next, nil
 }
 
+// Followers implements ledger.Backend.
+func (b *Backend) Followers(ctx context.Context, upstream string, after job.ID, limit int) (list []*store.Job, more bool, err error) {
+	var cells []*cell
+	if err := b.read(ctx, func(s *state) {
+		var uids []job.ID
+		for uid := range s.followers[upstream] {
+			if bytes.Compare(uid[:], after[:]) > 0 {
+				uids = append(uids, uid)
+			}
+		}
+		slices.SortFunc(uids, func(a, c job.ID) int { return bytes.Compare(a[:], c[:]) })
+		more = len(uids) > limit
+		cells = s.cellsOf(uids[:min(len(uids), limit)])
+	}); err != nil {
+		return nil, false, err
+	}
+	list, err = b.views(ctx, cells)
+	return list, more, err
+}
+
 // Revisions implements ledger.Backend.
 func (b *Backend) Revisions(ctx context.Context, uid job.ID, beforeVersion int64, limit int) ([]store.Revision, error) {
 	var c *cell

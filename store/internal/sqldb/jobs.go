@@ -126,6 +126,31 @@ func (t *tx) listJobs(query *store.JobQuery) (found []jobRow, next string, err e
 	return found, next, t.defineAll(found)
 }
 
+// Followers implements ledger.Backend.
+func (s *backend) Followers(ctx context.Context, upstream string, after job.ID, limit int) (list []*store.Job, more bool, err error) {
+	err = s.read(ctx, func(t *tx) error {
+		list = nil
+		var found []jobRow
+		q := t.query("select job from followers where upstream = ? and job > ? order by job limit ?", upstream, idOf(after), int64(limit)+1)
+		for q.Next() {
+			found = append(found, scanUID(q))
+		}
+		if err := q.Err(); err != nil {
+			return err
+		}
+		more = len(found) > limit
+		found, err := t.statesOf(found[:min(len(found), limit)])
+		for _, r := range found {
+			list = append(list, r.View())
+		}
+		return err
+	})
+	if err != nil {
+		return nil, false, fmt.Errorf("followers of job %s: %w", upstream, err)
+	}
+	return list, more, nil
+}
+
 // scanUID reads a job whose state is read by statesOf.
 func scanUID(q reader) jobRow { return jobRow{Job: &engine.Job{UID: q.id()}} }
 
