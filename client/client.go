@@ -414,6 +414,14 @@ func (c *Client) CancelBackfill(ctx context.Context, namespace, name string, r C
 	return answer, c.do(ctx, call{method: http.MethodPost, path: jobPath(namespace, name, "backfill", "cancel"), body: r, answer: &answer})
 }
 
+// Followers returns a page of the jobs that runs of a job start.
+func (c *Client) Followers(ctx context.Context, namespace, name string, pageSize int, pageToken string) (Page[Follower], error) {
+	query := values("page_token", pageToken)
+	setNumber(query, "page_size", pageSize)
+	var page Page[Follower]
+	return page, c.do(ctx, call{method: http.MethodGet, path: jobPath(namespace, name, "followers"), query: query, answer: &page})
+}
+
 // Revisions returns a page of the versions of a job, the latest first.
 func (c *Client) Revisions(ctx context.Context, namespace, name string, pageSize int, pageToken string) (Page[Revision], error) {
 	query := values("page_token", pageToken)

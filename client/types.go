@@ -495,6 +495,17 @@ type Revision struct {
 	Diff    string    `json:"diff,omitempty" doc:"What is different from the version that was asked for, as lines of the two documents: empty if they say the same."`
 }
 
+// Follower is a job that runs of another one start.
+type Follower struct {
+	Namespace string           `json:"namespace" doc:"Its namespace."`
+	Name      string           `json:"name" doc:"Its name."`
+	State     job.JobState     `json:"state" enum:"active,paused,completed" doc:"Its state: only an active job is started."`
+	Outcomes  []job.UpstreamOn `json:"outcomes" nullable:"false" enum:"succeeded,failed,finished" doc:"The outcomes of a run that start it; finished is succeeded or failed."`
+}
+
+// FullName returns the name with the namespace.
+func (f *Follower) FullName() string { return f.Namespace + "/" + f.Name }
+
 // RollbackRequest restores an earlier version of a job.
 type RollbackRequest struct {
 	Version int64 `json:"version" minimum:"1" doc:"The version that the job is to be like. Whether it is paused stays as it is."`

@@ -24,7 +24,7 @@ belfry job run nightly --param day=monday --logs
 belfry job pause nightly --reason "the disk is full"`)
 	cmd.AddCommand(
 		newJobList(env), newJobGet(env), newJobCreate(env), newJobEdit(env), newJobRun(env), newJobPause(env), newJobResume(env), newJobDelete(env),
-		newJobBackfill(env), newJobNext(env), newJobStatistics(env), newJobHistory(env), newJobRevisions(env), newJobDiff(env), newJobRollback(env), newJobPingKey(env),
+		newJobBackfill(env), newJobNext(env), newJobStatistics(env), newJobHistory(env), newJobFollowers(env), newJobRevisions(env), newJobDiff(env), newJobRollback(env), newJobPingKey(env),
 	)
 	return cmd
 }

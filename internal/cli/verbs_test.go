@@ -66,6 +66,7 @@ var verbs = map[string]verb{
 	"job delete":        {args: []string{"a", "--yes"}, absent: []string{"nobody", "--yes"}},
 	"job diff":          {args: []string{"a", "1", "2"}, absent: []string{"nobody"}, reads: true, code: cli.ExitFailed, unrun: "it needs two versions, see revisions.txtar"},
 	"job edit":          {args: []string{"a"}, unrun: "it needs a terminal, see edit.txtar"},
+	"job followers":     {args: []string{"a"}, absent: []string{"nobody"}, reads: true},
 	"job get":           {args: []string{"a"}, absent: []string{"nobody"}, reads: true},
 	"job history":       {args: []string{"a"}, absent: []string{"nobody"}, reads: true},
 	"job list":          {reads: true},

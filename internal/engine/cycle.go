@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -23,6 +24,18 @@ func Follows(j *job.Job) []string {
 		}
 	}
 	return names
+}
+
+// StartedBy returns the outcomes of an upstream job's runs that start a job.
+func StartedBy(j *job.Job, upstream string) []job.UpstreamOn {
+	var on []job.UpstreamOn
+	for _, up := range j.Schedule.On {
+		outcome := cmp.Or(up.Outcome, job.OnSucceeded)
+		if qualified(j.Namespace, up.Job) == upstream && !slices.Contains(on, outcome) {
+			on = append(on, outcome)
+		}
+	}
+	return on
 }
 
 // Cycle returns a cycle of followers through a job, as the chain of jobs back to it, or

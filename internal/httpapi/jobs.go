@@ -28,6 +28,7 @@ func (a *api) jobRoutes() {
 	register(a, http.MethodPost, one+"/backfill", "backfill-job", "Run a job for past scheduled times", a.backfillJob, http.StatusOK, http.StatusCreated)
 	register(a, http.MethodPost, one+"/backfill/cancel", "cancel-backfill", "Cancel all backfills of a job", a.cancelBackfill)
 	register(a, http.MethodGet, one+"/next", "next-of-job", "Show when a job falls due next", a.nextOfJob)
+	register(a, http.MethodGet, one+"/followers", "list-followers", "List the jobs that runs of a job start", a.listFollowers)
 	register(a, http.MethodGet, one+"/revisions", "list-revisions", "List the versions of a job, the latest first", a.listRevisions)
 	register(a, http.MethodGet, one+"/revisions/{version}", "get-revision", "Get a version of a job", a.getRevision)
 	register(a, http.MethodPost, one+"/rollback", "rollback-job", "Restore a version of a job", a.rollbackJob)
@@ -348,12 +349,16 @@ func (a *api) nextOfJob(ctx context.Context, in *nextInput) (*answer[client.Occu
 	return answered(a.Service.Jobs.Next(ctx, caller(ctx), in.name(), in.From, in.Count))
 }
 
-type listRevisionsInput struct {
+type listOfJobInput struct {
 	JobName
 	PageInput
 }
 
-func (a *api) listRevisions(ctx context.Context, in *listRevisionsInput) (*answer[client.Page[client.Revision]], error) {
+func (a *api) listFollowers(ctx context.Context, in *listOfJobInput) (*answer[client.Page[client.Follower]], error) {
+	return answered(a.Service.Jobs.Followers(ctx, caller(ctx), in.name(), in.PageSize, in.PageToken))
+}
+
+func (a *api) listRevisions(ctx context.Context, in *listOfJobInput) (*answer[client.Page[client.Revision]], error) {
 	return answered(a.Service.Jobs.Revisions(ctx, caller(ctx), in.name(), in.PageSize, in.PageToken))
 }
 

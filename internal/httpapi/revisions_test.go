@@ -1,7 +1,9 @@
 package httpapi_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -63,6 +65,63 @@ func TestVersionsAreListedComparedAndRestored(t *testing.T) {
 	}
 	s.refused(client.TypeNotFound, 404, "POST", rollback, `{"version": 70}`)
 	s.refused(client.TypeInvalid, 422, "POST", rollback, `{}`)
+}
+
+func TestFollowersOfAJobAreListed(t *testing.T) {
+	s := newServer(t)
+	const followers = "/api/v1/jobs/default/up/followers"
+	put := func(namespace, name, on string) {
+		ok[client.Change](s, "POST", "/api/v1/jobs", fmt.Sprintf(`{"namespace": %q, "name": %q, "schedule": {%s}, "run": {"shell": "true"}}`, namespace, name, on))
+	}
+	list := func(bearer, query string) (names []string, pages int) {
+		for next := ""; ; {
+			w := s.as(bearer, "GET", followers+"?page_token="+next+query, "")
+			var page client.Page[client.Follower]
+			if err := json.Unmarshal(w.Body.Bytes(), &page); err != nil || w.Code != 200 {
+				t.Fatalf("status %d, %v: %s", w.Code, err, w.Body)
+			}
+			for _, f := range page.Items {
+				names = append(names, fmt.Sprintf("%s/%s %s %v", f.Namespace, f.Name, f.State, f.Outcomes))
+			}
+			pages++
+			if next = page.NextPageToken; next == "" {
+				slices.Sort(names)
+				return names, pages
+			}
+		}
+	}
+	s.refused(client.TypeNotFound, 404, "GET", followers, "")
+	put("default", "up", "")
+	if names, pages := list(token, ""); len(names) != 0 || pages != 1 {
+		t.Errorf("a job without followers has %v", names)
+	}
+	put("default", "b", `"on": ["up", {"job": "up", "outcome": "failed"}]`)
+	put("default", "a", `"on": [{"job": "up", "outcome": "finished"}]`)
+	put("web", "c", `"on": "default/up"`)
+	put("web", "d", `"on": "up"`)
+	ok[client.Change](s, "POST", "/api/v1/jobs/web/c/pause", "")
+	want := []string{"default/a active [finished]", "default/b active [succeeded failed]", "web/c paused [succeeded]"}
+	for size, pages := range map[string]int{"": 1, "&page_size=3": 1, "&page_size=2": 2, "&page_size=1": 3} {
+		if names, n := list(token, size); !slices.Equal(names, want) || n != pages {
+			t.Errorf("with %q the followers are %v on %d pages, want %v on %d", size, names, n, want, pages)
+		}
+	}
+	s.grant("default-viewer", "of default", store.RoleViewer, "default")
+	for _, size := range []string{"", "&page_size=1"} {
+		if names, _ := list("of default", size); !slices.Equal(names, want[:2]) {
+			t.Errorf("the holder of a token for default sees %v", names)
+		}
+	}
+	s.grant("web-viewer", "of web", store.RoleViewer, "web")
+	if w := s.as("of web", "GET", followers, ""); w.Code != 403 {
+		t.Errorf("the holder of a token for web gets status %d: %s", w.Code, w.Body)
+	}
+	s.refused(client.TypeInvalid, 422, "GET", followers+"?page_token=x", "")
+
+	ok[client.Change](s, "DELETE", "/api/v1/jobs/default/up", "", "If-Match", "*")
+	if names, _ := list(token, ""); !slices.Equal(names, want) {
+		t.Errorf("the followers of a deleted job are %v", names)
+	}
 }
 
 func TestRestoringAVersionRespectsTheNamespaceOfTheToken(t *testing.T) {

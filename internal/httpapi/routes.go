@@ -50,6 +50,7 @@ var access = map[string]need{
 	"POST /api/v1/jobs/{namespace}/{name}/backfill":           {right: service.Operate, body: smallBody},
 	"POST /api/v1/jobs/{namespace}/{name}/backfill/cancel":    {right: service.Operate, body: smallBody},
 	"GET /api/v1/jobs/{namespace}/{name}/next":                {right: service.Read},
+	"GET /api/v1/jobs/{namespace}/{name}/followers":           {right: service.Read},
 	"GET /api/v1/jobs/{namespace}/{name}/revisions":           {right: service.Read},
 	"GET /api/v1/jobs/{namespace}/{name}/revisions/{version}": {right: service.Read},
 	"POST /api/v1/jobs/{namespace}/{name}/rollback":           {right: service.Define, body: smallBody},

@@ -20,6 +20,7 @@ type jobStore interface {
 	PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job, error)
 	JobsByUID(ctx context.Context, uids []job.ID) ([]*store.Job, error)
 	ListJobs(ctx context.Context, q store.JobQuery) (list []*store.Job, next string, err error)
+	Followers(ctx context.Context, upstream string, after job.ID, limit int) (list []*store.Job, more bool, err error)
 	DeleteJob(ctx context.Context, d store.DeleteJob) error
 	ListActive(ctx context.Context, q store.ActiveQuery) ([]store.Run, error)
 	Attempts(ctx context.Context, q store.HistoryQuery) ([]store.Record, store.RecordRef, error)
@@ -92,6 +93,16 @@ func (s *Jobs) Get(ctx context.Context, who Caller, name Name, filled bool) (cli
 		return client.Document{}, 0, err
 	}
 	shown, err := s.show(ctx, j, filled)
+	return shown, j.Definition.Version, err
+}
+
+// GetAt is Get with the next occurrence after a moment, for a page that has read the time.
+func (s *Jobs) GetAt(ctx context.Context, who Caller, name Name, filled bool, at time.Time) (client.Document, int64, error) {
+	j, err := s.find(ctx, who, Read, name)
+	if err != nil {
+		return client.Document{}, 0, err
+	}
+	shown, err := s.showAt(ctx, j, filled, at)
 	return shown, j.Definition.Version, err
 }
 
