@@ -43,6 +43,11 @@ func (c *called) ListJobs(ctx context.Context, q store.JobQuery) ([]*store.Job, 
 	return c.Store.ListJobs(ctx, q)
 }
 
+func (c *called) Followers(ctx context.Context, upstream string, after job.ID, limit int) ([]*store.Job, bool, error) {
+	c.one("Followers")
+	return c.Store.Followers(ctx, upstream, after, limit)
+}
+
 func (c *called) Revisions(ctx context.Context, uid job.ID, before int64, limit int) ([]store.Revision, error) {
 	c.one("Revisions")
 	return c.Store.Revisions(ctx, uid, before, limit)
@@ -137,6 +142,7 @@ func TestAPageNeedsFewCallsOfTheStore(t *testing.T) {
 		w.must(err)
 	}
 	w.put("namespace: many\nname: pooled\nrun: {shell: 'true'}\npolicy: {concurrency_key: db}\n")
+	w.put("namespace: many\nname: follower\nschedule: {on: pooled}\nrun: {shell: 'true'}\n")
 	counted := &called{Store: w.store, calls: map[string]int{}}
 	w.serve(service.Config{Store: counted})
 	b := w.login("vera")

@@ -47,7 +47,7 @@ var tabCommands = map[string]string{"schedule": "next", "definition": "revisions
 // jobHeadOf reads the job that the address names.
 func (s *site) jobHeadOf(p *page, section string) (*jobHead, error) {
 	name := p.namedJob()
-	d, version, err := s.Service.Jobs.Get(p.ctx(), p.who, name, true)
+	d, version, err := s.Service.Jobs.GetAt(p.ctx(), p.who, name, true, p.now)
 	if err != nil {
 		return nil, err
 	}
@@ -258,7 +258,9 @@ func (s *site) jobRuns(p *page) error {
 		return err
 	}
 	v.Policy = p.policy(h.job)
-	v.Links = p.links(h.job)
+	if v.Links, err = s.links(p, h.job); err != nil {
+		return err
+	}
 	if err := s.pool(p, &v); err != nil {
 		return err
 	}
@@ -455,15 +457,55 @@ func (p *page) poolRows(runs []client.Run) (rows []poolRow) {
 	return rows
 }
 
-// links are what the job is connected with.
-func (p *page) links(j *job.Job) (list []fact) {
+// followerRows is how many jobs that follow this one a page lists.
+const followerRows = 10
+
+// links returns what the job is connected with.
+func (s *site) links(p *page, j *job.Job) (list []fact, err error) {
+	namespace, _ := splitName(j.FullName())
 	for _, u := range j.Schedule.On {
 		full := u.Job
 		if !strings.Contains(full, "/") {
-			namespace, _ := splitName(j.FullName())
 			full = namespace + "/" + full
 		}
-		list = append(list, fact{Name: p.T("job.follows"), Value: full, Link: "/jobs/" + full})
+		list = append(list, p.follows("job.follows", full, []job.UpstreamOn{u.Outcome}, ""))
 	}
-	return append(list, fact{Name: "uid", Value: j.UID.String(), Mono: true})
+	page, err := s.Service.Jobs.FollowersOf(p.ctx(), p.who, p.namedJob(), followerRows, p.query("followers"))
+	if err != nil {
+		return nil, err
+	}
+	for i := range page.Items {
+		f := &page.Items[i]
+		list = append(list, p.follows("job.followed_by", f.FullName(), f.Outcomes, f.State))
+	}
+	if page.NextPageToken != "" {
+		list = append(list, fact{Name: p.T("job.followed_by"), Value: p.T("job.more_followers"), Link: p.with("followers", page.NextPageToken) + "#connected"})
+	}
+	return append(list, fact{Name: "uid", Value: j.UID.String(), Mono: true}), nil
+}
+
+// followerNames names the jobs that follow one, at most followerRows of them; "" for none.
+func (s *site) followerNames(p *page, name service.Name) (string, error) {
+	page, err := s.Service.Jobs.FollowersOf(p.ctx(), p.who, name, followerRows, "")
+	var names []string
+	for i := range page.Items {
+		names = append(names, page.Items[i].FullName())
+	}
+	if page.NextPageToken != "" && len(names) > 0 {
+		names = append(names, p.T("job.more_followers"))
+	}
+	return strings.Join(names, ", "), err
+}
+
+// follows links to a job that follows this one or is followed by it, with the outcomes that start
+// a run.
+func (p *page) follows(what, full string, on []job.UpstreamOn, state job.JobState) fact {
+	said := []string{full}
+	for _, outcome := range on {
+		said = append(said, p.T("job.on."+string(cmp.Or(outcome, job.OnSucceeded))))
+	}
+	if state == job.JobPaused {
+		said = append(said, p.T("job.on.paused"))
+	}
+	return fact{Name: p.T(what), Value: strings.Join(said, ", "), Link: "/jobs/" + full}
 }

@@ -32,6 +32,7 @@ type definitionView struct {
 	Text     []string
 	YAML     string // the version as a document, to copy
 	RollBack int64  // the version that a button restores; 0 for none
+	Followed string // the jobs that a deletion leaves without the runs that start them
 }
 
 type versionRow struct {
@@ -97,6 +98,11 @@ func (s *site) definition(p *page) error {
 	}
 	if err := s.versionText(p, &v, mode); err != nil {
 		return err
+	}
+	if v.CanDefine {
+		if v.Followed, err = s.followerNames(p, name); err != nil {
+			return err
+		}
 	}
 	return p.show("definition", v)
 }

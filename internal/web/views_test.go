@@ -130,6 +130,59 @@ func TestTheJobNamesItsOwner(t *testing.T) {
 	}
 }
 
+func TestTheJobNamesWhatItFollowsAndItsFollowers(t *testing.T) {
+	w := newWorld(t)
+	w.fill()
+	const up = "/jobs/shop/price-import"
+	connected := func(b *browser, path string) string {
+		return between(b.ask("GET", path, nil).Body.String(), `id="connected"`, "</section>")
+	}
+	ann, vera := w.login("ann"), w.login("vera")
+	if said := connected(vera, up); strings.Contains(said, "Followed by") {
+		t.Errorf("a job without followers says %s", said)
+	}
+	if said := ann.ask("GET", up+"/definition", nil).Body.String(); strings.Contains(said, "start no more runs of") {
+		t.Error("the deletion of a job without followers warns")
+	}
+	w.put("namespace: shop\nname: b\nschedule: {on: [{job: price-import, outcome: failed}]}\nrun: {shell: 'true'}\n")
+	w.put("namespace: data\nname: a\npaused: true\nschedule: {on: [{job: shop/price-import}, {job: shop/price-import, outcome: finished}, shop/b]}\nrun: {shell: 'true'}\n")
+	for path, want := range map[string][]string{
+		up:             {`<dt>Followed by</dt><dd class=""><a class="link" href="/jobs/data/a">data/a, after success, after success or failure, paused</a>`, `href="/jobs/shop/b">shop/b, after failure</a>`},
+		"/jobs/data/a": {`href="/jobs/shop/price-import">shop/price-import, after success</a>`, `href="/jobs/shop/b">shop/b, after success</a>`},
+		"/jobs/shop/b": {`<dt>Follows</dt><dd class=""><a class="link" href="/jobs/shop/price-import">shop/price-import, after failure</a>`, `href="/jobs/data/a">data/a, after success, paused</a>`},
+	} {
+		said := connected(vera, path)
+		for _, text := range want {
+			if !strings.Contains(said, text) {
+				t.Errorf("%s does not say %s: %s", path, text, said)
+			}
+		}
+	}
+	ann.shows(up+"/definition", "Its runs start no more runs of data/a, shop/b.")
+	if said := vera.ask("GET", up+"/definition", nil).Body.String(); strings.Contains(said, "start no more runs of") {
+		t.Error("a viewer is warned of a deletion")
+	}
+
+	for i := range 23 {
+		w.put(fmt.Sprintf("namespace: many\nname: f%02d\nschedule: {on: shop/price-import}\nrun: {shell: 'true'}\n", i))
+	}
+	seen, pages := map[string]bool{}, 0
+	for path := up; path != ""; pages++ {
+		said := connected(vera, path)
+		for _, found := range regexp.MustCompile(`href="/jobs/([^"]*)"`).FindAllStringSubmatch(said, -1) {
+			seen[found[1]] = true
+		}
+		path = ""
+		if next := regexp.MustCompile(`href="(/jobs/[^"]*\?followers=[^"]*)#connected">more jobs</a>`).FindStringSubmatch(said); next != nil {
+			path = html.UnescapeString(next[1])
+		}
+	}
+	if pages != 3 || len(seen) < 25 || !seen["many/f22"] || !seen["data/a"] {
+		t.Errorf("25 followers are on %d pages: %v", pages, seen)
+	}
+	ann.shows(up+"/definition", ", more jobs.")
+}
+
 func TestThePageOfARunSaysHowLongRunsTakeAndHowManyFailedInARow(t *testing.T) {
 	w := newWorld(t)
 	w.fill()
