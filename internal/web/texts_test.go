@@ -131,11 +131,12 @@ var allowedWords = map[string]bool{"Ctrl K": true, "label": true, "tier=1": true
 
 // Bytes of scripts and styles are bytes before the first view.
 func TestScriptsAndStylesAreSmall(t *testing.T) {
-	sizes := map[string]int{}
+	sizes, packed := map[string]int{}, map[string]int{}
 	err := fs.WalkDir(assetFiles, "assets", func(name string, entry fs.DirEntry, err error) error {
 		if err == nil && !entry.IsDir() {
 			data, _ := assetFiles.ReadFile(name)
 			sizes[filepath.Ext(name)] += len(data)
+			packed[filepath.Base(name)] = len(squeeze(data))
 		}
 		return err
 	})
@@ -144,6 +145,9 @@ func TestScriptsAndStylesAreSmall(t *testing.T) {
 	}
 	if sizes[".js"] > 60_000 || sizes[".css"] > 40_000 {
 		t.Errorf("scripts have %d bytes of 60,000, styles %d of 40,000", sizes[".js"], sizes[".css"])
+	}
+	if first := packed["belfry.css"] + packed["icons.svg"]; first > 12_000 {
+		t.Errorf("styles and icons have %d of 12,000 bytes compressed", first)
 	}
 }
 
