@@ -320,6 +320,15 @@ func (c *Client) DueJobs(ctx context.Context, namespace string, from, to time.Ti
 	return page, c.do(ctx, call{method: http.MethodGet, path: "/load/jobs", query: query, answer: &page})
 }
 
+// SpreadJobs is DueJobs, and says by how much a spread would delay the starts of each job.
+func (c *Client) SpreadJobs(ctx context.Context, namespace string, from, to time.Time, spread job.Duration, most int) (Page[DueJob], error) {
+	query := values("namespace", namespace, "spread", spread.String())
+	setSpan(query, from, to, 0)
+	setNumber(query, "page_size", most)
+	var page Page[DueJob]
+	return page, c.do(ctx, call{method: http.MethodGet, path: "/load/jobs", query: query, answer: &page})
+}
+
 // Check validates and explains a document, and saves nothing.
 func (c *Client) Check(ctx context.Context, ask Check) (Checked, error) {
 	var answer Checked

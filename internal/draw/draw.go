@@ -443,11 +443,11 @@ func (s *svg) usual(x, y, row, w float64, span *Span) {
 // Heat draws a table of counts as shades: rows of cells, a word before each row and ticks
 // below the columns.
 func Heat(label string, names []string, cells [][]float64, titles func(row, column int) string, ticks []Tick, now [2]int) string {
-	return LinkedHeat(label, names, nil, cells, titles, ticks, now)
+	return LinkedHeat(label, names, nil, cells, titles, func(int, int) bool { return false }, ticks, now)
 }
 
-// LinkedHeat is Heat with an address for each row.
-func LinkedHeat(label string, names, links []string, cells [][]float64, titles func(row, column int) string, ticks []Tick, now [2]int) string {
+// LinkedHeat is Heat with an address for each row, and a stroke in the cells that are marked.
+func LinkedHeat(label string, names, links []string, cells [][]float64, titles func(row, column int) string, marked func(row, column int) bool, ticks []Tick, now [2]int) string {
 	const w, left, row = 1080.0, 62.0, 24.0
 	h := row * float64(len(cells))
 	class := "viz heat"
@@ -474,6 +474,9 @@ func LinkedHeat(label string, names, links []string, cells [][]float64, titles f
 		step := (w - left) / float64(max(len(line), 1))
 		for j, v := range line {
 			s.rect(left+float64(j)*step, y+1, max(step-0.6, 0.5), row-2, 0, "h"+n(float64(shade(v, top))), titles(i, j))
+			if marked(i, j) {
+				s.rect(left+float64(j)*step, y+row-4, max(step-0.6, 0.5), 3, 0, string(Fail), "")
+			}
 		}
 		if i == now[0] && now[1] >= 0 {
 			x := left + float64(now[1])*step

@@ -27,7 +27,7 @@ func pictures() map[string]string {
 		"empty":   Lanes(LanesWide, "l", nil, 0, nil, -1, ""),
 		"heat":    Heat("h", []string{"a"}, [][]float64{{0, 1, 5}}, func(int, int) string { return "<" }, []Tick{{At: 0.5, Text: "12"}}, [2]int{0, 1}),
 		"over":    ColumnsOverLanes("o", []Column{{Parts: []Part{{Next, 1}}, Title: "<1>"}}, 0.5, "now", 90),
-		"days":    LinkedHeat("d", []string{"<Mon>"}, []string{"/t?a&b"}, [][]float64{{1}}, func(int, int) string { return "&" }, nil, [2]int{-1, -1}),
+		"days":    LinkedHeat("d", []string{"<Mon>"}, []string{"/t?a&b"}, [][]float64{{1}}, func(int, int) string { return "&" }, func(int, int) bool { return true }, nil, [2]int{-1, -1}),
 		"share":   Share(3, 8, Run),
 		"graph":   Graph("g", []Node{{Name: "<b>", Text: "&", Title: `"`, Icon: "/i?a&b", Link: "/r?a=1&b=2", Several: true}, {Layer: 2, Name: "任务的名字很长很长很长很长", Class: "ok"}}, []Edge{{From: 0, To: 1, Critical: true, Text: "<"}}),
 		"sketch":  Sketch("<", []Dot{{Class: OK}, {Layer: 1, Class: Fail}}, []Edge{{From: 0, To: 1}}),

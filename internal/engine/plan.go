@@ -154,7 +154,7 @@ func (t *Timing) Begin(at time.Time) time.Time {
 func (t *Timing) dueFrom(cursor, due time.Time) time.Time {
 	from := due
 	if t.Spread > 0 {
-		from = from.Add(-t.share(t.Spread, "spread", 0))
+		from = from.Add(-SpreadOf(t.UID, t.Spread))
 	}
 	// Jitter never goes as far as the next occurrence: only the last one before
 	// may be due behind it.
@@ -298,7 +298,7 @@ func latest(s cron.Schedule, after, until time.Time, n int) []time.Time {
 func (t *Timing) due(scheduled, following time.Time) time.Time {
 	due := scheduled
 	if t.Spread > 0 {
-		due = due.Add(t.share(t.Spread, "spread", 0))
+		due = due.Add(SpreadOf(t.UID, t.Spread))
 	}
 	if jitter := t.Jitter; jitter > 0 {
 		if !following.IsZero() {
@@ -314,6 +314,9 @@ func (t *Timing) due(scheduled, following time.Time) time.Time {
 func (t *Timing) share(most time.Duration, purpose string, n int64) time.Duration {
 	return share(t.UID, most, purpose, n)
 }
+
+// SpreadOf returns by how much a spread delays all occurrences of a job.
+func SpreadOf(id job.ID, spread time.Duration) time.Duration { return share(id, spread, "spread", 0) }
 
 // share returns a part of a duration, in whole milliseconds, by a hash of an id,
 // a purpose and a number.

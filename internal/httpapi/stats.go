@@ -66,11 +66,19 @@ type dueJobsInput struct {
 	Namespace string    `query:"namespace" maxLength:"128" doc:"Only jobs of this namespace."`
 	From      time.Time `query:"from" doc:"The beginning of the span. Default: now."`
 	To        time.Time `query:"to" doc:"Its end, which is not part of it. Default: a minute after from."`
+	Spread    string    `query:"spread" maxLength:"16" doc:"Also say by how much this spread, such as 15m, would delay the starts of each job."`
 	PageSize  int       `query:"page_size" minimum:"1" maximum:"500" default:"100" doc:"List at most so many."`
 }
 
 func (a *api) listDueJobs(ctx context.Context, in *dueJobsInput) (*answer[client.Page[client.DueJob]], error) {
-	return listed(a.Service.Load.Due(ctx, caller(ctx), in.Namespace, in.From, in.To, in.PageSize))
+	if in.Spread == "" {
+		return listed(a.Service.Load.Due(ctx, caller(ctx), in.Namespace, in.From, in.To, in.PageSize))
+	}
+	spread, err := job.ParseDuration(in.Spread)
+	if err != nil {
+		return nil, wrongParameter("spread", err.Error())
+	}
+	return listed(a.Service.Load.Spread(ctx, caller(ctx), in.Namespace, in.From, in.To, time.Duration(spread), in.PageSize))
 }
 
 type statisticsInput struct {

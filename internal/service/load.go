@@ -102,6 +102,27 @@ func (s *Load) Due(ctx context.Context, who Caller, namespace string, from, to t
 	return list, err
 }
 
+// Spread is Due, and says by how much a spread would delay the starts of each job that has none.
+func (s *Load) Spread(ctx context.Context, who Caller, namespace string, from, to time.Time, spread time.Duration, size int) ([]client.DueJob, error) {
+	list := []client.DueJob{}
+	due, err := s.due(ctx, who, namespace, from, to, size)
+	if err == nil && spread <= 0 {
+		err = WrongParameter("spread", "is not a positive duration", "such as 15m")
+	}
+	if err != nil {
+		return list, err
+	}
+	for _, d := range due {
+		one := client.DueJob{Job: d.job.Definition.FullName(), Due: d.at, Spread: d.job.Filled.Schedule.Spread}
+		if one.Spread == 0 {
+			delay := engine.SpreadOf(d.job.Definition.UID, spread).Seconds()
+			one.Delay = &delay
+		}
+		list = append(list, one)
+	}
+	return list, nil
+}
+
 // dueJob is a job with the moment at which it falls due next.
 type dueJob struct {
 	job *store.Job

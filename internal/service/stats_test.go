@@ -347,6 +347,55 @@ func TestLoadCountsOnlyVisibleJobs(t *testing.T) {
 	}
 }
 
+// What is said of a spread is what a schedule that has it does, and one that has its own keeps that.
+func TestASpreadSaysWhichJobsItDelays(t *testing.T) {
+	b := newBench(t)
+	p := &planned{timings: map[job.ID]forecast.Timing{}}
+	s := b.serviceOn(Config{Planner: p})
+	put := func(document string) Name {
+		t.Helper()
+		name := b.put(s, document)
+		j, err := store.JobNamed(t.Context(), b.store, name.Namespace, name.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.timings[j.Definition.UID] = forecast.Timing{Schedule: each(time.Hour), Jobs: 1}
+		return name
+	}
+	plain := put(`{"name": "plain", "schedule": {"cron": "0 * * * *", "timezone": "UTC"}, "run": {"shell": "true"}}`)
+	put(`{"name": "spread", "schedule": {"cron": "0 * * * *", "timezone": "UTC", "spread": "5m"}, "run": {"shell": "true"}}`)
+	hour := b.clock().Truncate(time.Hour).Add(2 * time.Hour)
+	list, err := s.Load.Spread(t.Context(), admin, "", hour, hour.Add(time.Minute), 10*time.Minute, 0)
+	if err != nil || len(list) != 2 {
+		t.Fatalf("the jobs are %+v (%v)", list, err)
+	}
+	slices.SortFunc(list, func(a, b client.DueJob) int { return strings.Compare(a.Job, b.Job) })
+	delay := list[0].Delay
+	if delay == nil || *delay <= 0 || *delay > 600 || list[0].Spread != 0 {
+		t.Fatalf("a job without a spread is %+v", list[0])
+	}
+	if list[1].Delay != nil || list[1].Spread != job.Duration(5*time.Minute) {
+		t.Errorf("a job with a spread is %+v", list[1])
+	}
+	if _, err := s.Load.Spread(t.Context(), admin, "", hour, hour.Add(time.Minute), 0, 0); err == nil {
+		t.Error("a spread of nothing is accepted")
+	}
+	documents, err := job.Decode("", []byte(`{"name": "plain", "schedule": {"cron": "0 * * * *", "timezone": "UTC", "spread": "10m"}, "run": {"shell": "true"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.PutOne(t.Context(), b.store, store.PutJob{Definition: documents[0].Job, IfVersion: store.AnyVersion, Actor: "ann"}); err != nil {
+		t.Fatal(err)
+	}
+	next, err := s.Jobs.Next(t.Context(), admin, plain, hour.Add(-time.Second), 1)
+	if err != nil || len(next.Items) != 1 {
+		t.Fatalf("the next occurrences are %+v (%v)", next, err)
+	}
+	if late := next.Items[0].Due.Sub(next.Items[0].Scheduled).Seconds(); late != *delay {
+		t.Errorf("with the spread it is due %v s later, and %v s were said", late, *delay)
+	}
+}
+
 func TestPlannedTimesOfJobs(t *testing.T) {
 	b := newBench(t)
 	p := &planned{timings: map[job.ID]forecast.Timing{}}

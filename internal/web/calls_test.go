@@ -147,7 +147,7 @@ func TestAPageNeedsFewCallsOfTheStore(t *testing.T) {
 	w.serve(service.Config{Store: counted})
 	b := w.login("vera")
 	const j = "/jobs/shop/price-import"
-	for _, path := range []string{"/", "/jobs", "/jobs?sort=next", "/runs", j, "/jobs/many/pooled", j + "/statistics", j + "/definition", j + "/schedule", "/runs/" + w.failed.String(), "/runs/" + w.running.String(), "/timeline", "/nodes", "/audit"} {
+	for _, path := range []string{"/", "/jobs", "/jobs?sort=next", "/runs", j, "/jobs/many/pooled", j + "/statistics", j + "/definition", j + "/schedule", "/runs/" + w.failed.String(), "/runs/" + w.running.String(), "/timeline", "/timeline?view=week", "/timeline?view=week&spread=15m", "/nodes", "/audit"} {
 		b.ask("GET", path, nil) // what all pages share is read now
 		counted.calls = map[string]int{}
 		if answer := b.ask("GET", path, nil); answer.Code != http.StatusOK {

@@ -56,7 +56,7 @@ func (s *site) kit(p *page) error {
 		cells = append(cells, line)
 	}
 	v.Columns = picture(draw.Columns(p.T("kit.columns"), columns, 30, p.T("now"), whole, 90))
-	v.Heat = picture(draw.Heat(p.T("kit.heat"), []string{"1", "2", "3"}, cells, func(int, int) string { return "" }, nil, [2]int{1, 40}))
+	v.Heat = picture(draw.LinkedHeat(p.T("kit.heat"), []string{"1", "2", "3"}, nil, cells, func(int, int) string { return "" }, func(i, j int) bool { return i == 1 && j/4 == 3 }, nil, [2]int{1, 40}))
 	v.Lanes = picture(draw.Lanes(half, p.T("kit.lanes"), []draw.Lane{
 		{Name: "data/one", Spans: []draw.Span{{From: 1, To: 9, Class: draw.OK}, {From: 12, To: 13, Class: draw.Fail}}},
 		{Name: "data/two", Spans: []draw.Span{{From: 3, To: 15, Class: draw.Run}, {From: 18, To: 22, Class: draw.Plan}}},

@@ -99,7 +99,7 @@ func (s *site) nodes(p *page) error {
 		return err
 	}
 	v := nodesView{Layout: l, Tabs: p.nodeTabs("nodes"), StoreName: about.StoreVersion, Store: p.storeFacts(&about, list)}
-	v.Late, v.LateOf = p.lateFacts(late)
+	v.Late, v.LateOf = p.lateFacts(late), p.lateOf(late)
 	live, running, capacity, ready := 0, 0, 0, 0
 	versions := map[string]bool{}
 	for i := range list {
@@ -249,15 +249,25 @@ type lateness struct {
 	cut     bool // there were more
 }
 
-// lateness reads how late the runs started that ended in the last hour, at most PageMax of them.
-// First attempts on nodes count: a retry is due later, and what others report is not started by
-// a node.
+// lateness reads how late the runs started that ended in the last hour.
 func (s *site) lateness(p *page) (*lateness, error) {
 	old, _ := s.late.Load(p.who.Says())
 	if l, _ := old.(*lateness); l != nil && p.now.Sub(l.read).Abs() < lateFor {
 		return l, nil
 	}
-	page, err := s.Service.Runs.List(p.ctx(), p.who, client.RunQuery{States: []job.RunState{job.StateDone}, From: p.now.Add(-lateSpan), PageSize: service.PageMax})
+	l, err := s.latenessOf(p, client.RunQuery{From: p.now.Add(-lateSpan)})
+	if err != nil {
+		return nil, err
+	}
+	s.late.Store(p.who.Says(), l)
+	return l, nil
+}
+
+// latenessOf reads how late the runs started that ended within a span, at most PageMax of them. First
+// attempts on nodes count: a retry is due later, and what others report is not started by a node.
+func (s *site) latenessOf(p *page, q client.RunQuery) (*lateness, error) {
+	q.States, q.PageSize = []job.RunState{job.StateDone}, service.PageMax
+	page, err := s.Service.Runs.List(p.ctx(), p.who, q)
 	if err != nil {
 		return nil, err
 	}
@@ -275,25 +285,32 @@ func (s *site) lateness(p *page) (*lateness, error) {
 		}
 	}
 	slices.Sort(l.late)
-	s.late.Store(p.who.Says(), l)
 	return l, nil
 }
 
-// lateFacts says how late runs started, and of which runs that is.
-func (p *page) lateFacts(l *lateness) (list []fact, of string) {
+// lateFacts says how late runs started.
+func (p *page) lateFacts(l *lateness) []fact {
 	n := len(l.late)
 	if n == 0 {
-		return nil, p.T("nodes.late_none")
+		return nil
 	}
 	at := func(percent int) string { return p.took(l.late[(n*percent+99)/100-1]) }
 	over, _ := slices.BinarySearch(l.late, time.Second+1)
-	list = []fact{
+	return []fact{
 		{Name: "p50", Value: at(50)}, {Name: "p99", Value: at(99)},
 		{Name: p.T("nodes.late_longest"), Value: p.took(l.late[n-1]) + p.T("comma") + l.longest.Job, Link: "/runs/" + l.longest.ID.String()},
 		{Name: p.T("nodes.late_over", "d", p.coarse(time.Second)), Value: number(int64(n - over))},
 	}
-	if l.cut {
-		return list, p.T("nodes.late_last", "n", n)
+}
+
+// lateOf says of which runs the nodes tell how late they started.
+func (p *page) lateOf(l *lateness) string {
+	switch n := len(l.late); {
+	case n == 0:
+		return p.T("nodes.late_none")
+	case l.cut:
+		return p.T("nodes.late_last", "n", n)
+	default:
+		return p.T("nodes.late_hour", "n", n)
 	}
-	return list, p.T("nodes.late_hour", "n", n)
 }

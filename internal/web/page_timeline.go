@@ -28,7 +28,6 @@ type timelineView struct {
 	From, To int64         // of the picture, in milliseconds since 1970
 	// Left and Right are how far its axis is from its edges.
 	Left, Right int
-	Quietest    string
 	Minute      When // of which the jobs are listed
 	Due         []dueRow
 	IsWeek      bool
@@ -44,15 +43,9 @@ type timelineView struct {
 	Measures              []tab
 	AheadTitle, DoneTitle string
 	AheadMost, DoneMost   string // what the darkest shade means
+	Marked                string // what a mark in the past week means
 	HourMost              string
-	Gains                 []gainRow
-}
-
-// gainRow says how full the fullest minute of the day to come would be if schedules were spread.
-type gainRow struct {
-	Over, Starts string
-	At           When
-	Share        template.HTML
+	Facts                 weekFacts
 }
 
 type minuteRow struct {
@@ -82,17 +75,16 @@ func (s *site) timeline(p *page) error {
 	week := p.query("view") == "week"
 	l.Again = 10
 	l.Commands = []Command{{p.T("command.shell"), "belfry load" + flagIf("--namespace", l.Namespace)}, {"curl", p.curl("GET", "/api/v1/load?step=60s", "")}}
-	if err := s.dueMinute(p, &v); err != nil {
-		return err
-	}
 	if week {
 		if err := s.timelineWeek(p, &v); err != nil {
 			return err
 		}
 		for _, span := range timelineSpans {
-			v.Views = append(v.Views, tab{Name: p.T("timeline.hours", "n", int(span.span/time.Hour)), Address: p.with("view", "", "minute", "", "span", span.name, "of", "")})
+			v.Views = append(v.Views, tab{Name: p.T("timeline.hours", "n", int(span.span/time.Hour)), Address: p.with("view", "", "minute", "", "span", span.name, "of", "", "spread", "")})
 		}
 	} else if err := s.timelineDay(p, &v); err != nil {
+		return err
+	} else if err := s.dueMinute(p, &v); err != nil {
 		return err
 	}
 	v.Views = append(v.Views, tab{Name: p.T("timeline.week"), Address: p.with("view", "week", "minute", "", "span", "", "by", ""), Current: week})

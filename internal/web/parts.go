@@ -99,6 +99,7 @@ type (
 	Load interface {
 		Ahead(ctx context.Context, who service.Caller, q client.LoadQuery) (client.Load, error)
 		Due(ctx context.Context, who service.Caller, namespace string, from, to time.Time, size int) ([]client.DueJob, error)
+		Spread(ctx context.Context, who service.Caller, namespace string, from, to time.Time, spread time.Duration, size int) ([]client.DueJob, error)
 		Planned(ctx context.Context, who service.Caller, namespace string, from, to time.Time, size, times int) ([]service.PlannedJob, error)
 	}
 	// Attention says what needs a person.

@@ -39,3 +39,22 @@ func TestTheWeekShowsHowManyRunsWereRunningAtOnce(t *testing.T) {
 		}
 	}
 }
+
+func TestQuartersInWhichMoreThanOnePercentFailedAreMarked(t *testing.T) {
+	monday := time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC)
+	p := &page{zone: time.UTC, now: monday, lang: "en", r: httptest.NewRequestWithContext(t.Context(), "GET", "/timeline?view=week", nil)}
+	w := p.week(monday, 7)
+	for slot, ended := range [][2]int{{99, 1}, {98, 1}, {0, 1}, {5, 0}, {0, 0}} {
+		w.count(weekStarts, []client.StatsBucket{{Start: monday.Add(time.Duration(slot) * quarter), Outcomes: map[job.Outcome]int{job.OutcomeSucceeded: ended[0], job.OutcomeFailed: ended[1], job.OutcomeWithdrawn: 9}}})
+	}
+	w.isRate = true
+	for slot, want := range []bool{false, true, true, false, false} {
+		if got := w.isMarked(0, slot); got != want {
+			t.Errorf("quarter %d with %d failures of %d is marked: %t", slot, w.failed[0][slot], w.ended[0][slot], got)
+		}
+	}
+	w.isRate = false
+	if w.isMarked(0, 1) {
+		t.Error("a week of failures has marks")
+	}
+}
