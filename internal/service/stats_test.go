@@ -371,7 +371,7 @@ func TestASpreadSaysWhichJobsItDelays(t *testing.T) {
 	}
 	slices.SortFunc(list, func(a, b client.DueJob) int { return strings.Compare(a.Job, b.Job) })
 	delay := list[0].Delay
-	if delay == nil || *delay <= 0 || *delay > 600 || list[0].Spread != 0 {
+	if delay == nil || *delay < 0 || *delay > 600 || list[0].Spread != 0 {
 		t.Fatalf("a job without a spread is %+v", list[0])
 	}
 	if list[1].Delay != nil || list[1].Spread != job.Duration(5*time.Minute) {
