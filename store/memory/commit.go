@@ -167,6 +167,9 @@ func (s *backend) stepCompared(ctx context.Context, o *ledger.Order, decide func
 		}
 		return fmt.Errorf("part %d of %d: %w", i+1, len(list), store.ErrAway)
 	}
+	if n := len(list); o.Parts && s.commits.fate(n, n) == Again {
+		return fmt.Errorf("after %d parts: %w", n, ledger.ErrAgain) // the part of no job, which some stores write last
+	}
 	o.Committed()
 	return nil
 }

@@ -206,3 +206,48 @@ func TestAlertsSurviveARepeatedCommit(t *testing.T) {
 		t.Errorf("another call returns %v, %v", alerts, err)
 	}
 }
+
+// TestCancelledRunsAreReturnedAfterARepeatedCommit makes the step of a call again whose runs are
+// already over: a store that commits in parts has done that when the part of no job is refused.
+func TestCancelledRunsAreReturnedAfterARepeatedCommit(t *testing.T) {
+	now, again := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), false
+	s := memory.New(memory.Options{
+		Now: func() time.Time { return now },
+		Fate: func(part, parts int) memory.Fate {
+			if again && (part == parts || parts == 1) {
+				again = false
+				return memory.Again
+			}
+			return memory.Done
+		},
+	})
+	docs, err := job.Decode("test.yaml", []byte("name: a\nrun: {shell: 'true'}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	j, err := store.PutOne(t.Context(), s, store.PutJob{Definition: docs[0].Job, IfVersion: store.AnyVersion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var items []store.TriggerItem
+	var ids []job.ID
+	for i := range byte(5) {
+		ids = append(ids, job.ID{7, i})
+		items = append(items, store.TriggerItem{
+			ID: ids[i], Job: j.Definition.UID, Kind: job.RunBackfill, Scheduled: now.Add(time.Duration(i) * time.Minute), Due: now, Overlap: job.OverlapQueue, Actor: "ann",
+		})
+	}
+	if _, err := s.Trigger(t.Context(), items); err != nil {
+		t.Fatal(err)
+	}
+	again = true
+	cancelled, err := s.CancelRuns(t.Context(), j.Definition.UID, ids, "ann", "enough")
+	if err != nil || len(cancelled) != len(ids) || again {
+		t.Errorf("of %d runs %d are returned as cancelled: %v", len(ids), len(cancelled), err)
+	}
+	for i := range cancelled {
+		if r := &cancelled[i]; r.ID != ids[i] || r.State != job.StateDone || r.Outcome != job.OutcomeCancelled {
+			t.Errorf("run %s is %s, %s", r.ID, r.State, r.Outcome)
+		}
+	}
+}

@@ -172,11 +172,15 @@ func (s *Control) AnswerFlow(ctx context.Context, a store.FlowAnswer) error {
 
 // CancelRuns implements store.Working.
 func (s *Control) CancelRuns(ctx context.Context, uid job.ID, runs []job.ID, by, reason string) (cancelled []store.Run, err error) {
+	if len(runs) > store.MaxBatch {
+		return nil, store.ErrTooMany
+	}
 	refs := make([]engine.RunRef, len(runs))
 	for i, id := range runs {
 		refs[i] = engine.RunRef{Run: id, Job: uid}
 	}
-	err = inParts(ctx, s, refs, false, func(some []engine.RunRef) *engine.Cancel { return &engine.Cancel{Runs: some, By: by, Reason: reason} },
+	// As with alerts: a part that is committed leaves no run to return when the step is repeated.
+	err = halved(ctx, s, refs, Order{}, func(some []engine.RunRef) *engine.Cancel { return &engine.Cancel{Runs: some, By: by, Reason: reason} },
 		func(op *engine.Cancel) { add(&cancelled, op.Cancelled) })
 	return cancelled, wrapped(err, "cancel runs")
 }
