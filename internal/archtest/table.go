@@ -433,7 +433,7 @@ var table = map[string]line{
 		layer: commandLine,
 		imports: []string{
 			"history/mongo", "cron", "job", "store", "store/etcd", "store/mysql", "store/postgres", "store/redis", "store/sqlite", "executor/shell", "client",
-			"internal/auth", "internal/checkup", "internal/config", "internal/crontab", "internal/flow", "internal/i18n", "internal/node", "internal/parallel", "internal/preview", "internal/secret", "internal/server", "internal/spelling", "internal/storecopy", "internal/systemd", "internal/watchdog", "internal/worker", "internal/wrap", "internal/xxlmysql", "internal/xxltables",
+			"internal/auth", "internal/checkup", "internal/config", "internal/crontab", "internal/flow", "internal/i18n", "internal/node", "internal/notify", "internal/parallel", "internal/preview", "internal/secret", "internal/server", "internal/spelling", "internal/storecopy", "internal/systemd", "internal/watchdog", "internal/worker", "internal/wrap", "internal/xxlmysql", "internal/xxltables",
 		},
 		testImports: []string{"internal/helptest", "internal/logtest"},
 		modules:     []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term", "go.yaml.in/yaml/v3"},

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfry-cron/belfry/internal/config"
+	"github.com/belfry-cron/belfry/internal/notify"
 	"github.com/belfry-cron/belfry/internal/server"
 	"github.com/belfry-cron/belfry/internal/storecopy"
 	"github.com/belfry-cron/belfry/store"
@@ -188,7 +189,7 @@ func copyStore(ctx context.Context, env Env, c config.Server, args []string, ask
 		return err
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
-	o := storecopy.Options{Active: ask.active, Dry: ask.dry, From: at[0].Shown(), Progress: progress(env)}
+	o := storecopy.Options{Active: ask.active, Dry: ask.dry, From: at[0].Shown(), Progress: progress(env), KeepEnds: func(ctx context.Context) error { return notify.KeepEnds(ctx, from, env.Now) }}
 	var to storecopy.Store
 	if !ask.dry {
 		if to, err = openWhole(ctx, env, c, at[1], history[1], "TO"); err != nil {

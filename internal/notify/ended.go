@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/belfry-cron/belfry/internal/notice"
 	"github.com/belfry-cron/belfry/job"
@@ -45,6 +47,20 @@ func (n *Notifier) drain(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// KeepEnds stores the events of all ends in the feed, as the delivering node would: for a store
+// whose servers have stopped before they did.
+func KeepEnds(ctx context.Context, s Store, now func() time.Time) error {
+	list, err := store.Channels(ctx, s)
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	n := New(Config{Store: s, Now: now, Log: slog.New(slog.DiscardHandler)})
+	if err := n.take(ctx, list); err != nil {
+		return err
+	}
+	return n.drain(ctx)
 }
 
 // events returns the events of feed entries.

@@ -541,6 +541,33 @@ func TestFeedEntryReadTwiceCountsOnce(t *testing.T) {
 	}
 }
 
+func TestEndsAreKeptForAStoreWithoutServers(t *testing.T) {
+	inTime(t, func(w *world) {
+		keep := func() { w.Helper(); w.must(notify.KeepEnds(w.Context(), w.store, time.Now)) }
+		keep()
+		w.want("consumers without channels", fmt.Sprint(w.left()), "-1")
+		w.channel("ops", all)
+		stop := w.start("a")
+		w.after(time.Minute)
+		stop()
+		j := w.job("a", "")
+		w.end(j, job.OutcomeFailed, "exit status 1")
+		w.want("entries of the feed", fmt.Sprint(w.left()), "1")
+		for range 2 {
+			keep()
+			w.want("entries of the feed that are not kept", fmt.Sprint(w.left()), "0")
+			list, err := w.store.Notes(w.Context(), notice.GroupNotes, "", 10)
+			w.must(err)
+			w.want("groups", fmt.Sprint(len(list)), "1")
+		}
+		defer w.start("b")()
+		w.after(time.Minute)
+		if got := w.messages(); len(got) != 1 {
+			w.Errorf("the next server sends %d messages: %s", len(got), w.said())
+		}
+	})
+}
+
 func TestWithoutChannelsTheFeedHasNoConsumer(t *testing.T) {
 	inTime(t, func(w *world) {
 		defer w.start("a")()

@@ -39,6 +39,9 @@ type Options struct {
 	Active bool
 	// Dry only counts what the source has. The target is nil.
 	Dry bool
+	// KeepEnds has notifications of the source keep the ends that no server of it has noted. It is
+	// called if none is live: a live one does that itself. May be nil.
+	KeepEnds func(ctx context.Context) error
 	// From names the source in the audit of the target, without a password.
 	From string
 	// Progress is called after each batch. May be nil.
@@ -111,6 +114,11 @@ func (c *copying) run(ctx context.Context) error {
 	}
 	if c.result.Nodes+c.result.Running > 0 && !c.o.Active {
 		return fmt.Errorf("%w: %s and %s in the source", ErrActive, plural(c.result.Nodes, "live node"), plural(c.result.Running, "running run"))
+	}
+	if c.result.Nodes == 0 && c.o.KeepEnds != nil {
+		if err := c.o.KeepEnds(ctx); err != nil {
+			return fmt.Errorf("notifications of the source: %w", err)
+		}
 	}
 	for _, stage := range []func(context.Context) error{c.mark, c.rest, c.removeJobs, c.copyJobs, c.copyAudit, c.copyHistory, c.copyKeys, c.copyNotes} {
 		if err := stage(ctx); err != nil {

@@ -404,6 +404,37 @@ func TestCopyTakesHandoversAlong(t *testing.T) {
 	}
 }
 
+func TestCopyKeepsEndsOfAStoppedSourceBeforeItTakesMessagesAlong(t *testing.T) {
+	for _, live := range []bool{false, true} {
+		w, kept := newWorld(t, inMemory), 0
+		w.put("name: plain\nschedule: {cron: '* * * * *'}\nrun: {shell: 'true'}")
+		if live {
+			_, err := w.Join(w.ctx, store.Session{ID: job.ID{1}, Node: "n", Machine: "m"})
+			w.must(err)
+		}
+		o := storecopy.Options{Active: true, KeepEnds: func(ctx context.Context) error {
+			kept++
+			_, err := w.PutNote(ctx, store.Note{Name: notice.GroupNotes + "x/1", Text: []byte("{}")})
+			return err
+		}}
+		to := inMemory(w.clock)
+		r := copied(t, w, to, o)
+		list, err := to.Notes(w.ctx, "", "", 10)
+		w.must(err)
+		if want := map[bool]int{false: 1}[live]; kept != want || len(list) != want || r.Notes != want {
+			t.Errorf("live %v: ends are kept %d times, and of %d notes %d are in the target, want %d", live, kept, r.Notes, len(list), want)
+		}
+		o.Dry = true
+		if copied(t, w, nil, o); kept > 1 {
+			t.Error("a dry run keeps ends")
+		}
+		o = storecopy.Options{KeepEnds: func(context.Context) error { return store.ErrDamaged }}
+		if _, err := storecopy.Copy(w.ctx, w, to, o); !live && !errors.Is(err, store.ErrDamaged) {
+			t.Errorf("ends that cannot be kept: %v", err)
+		}
+	}
+}
+
 func TestCopyTakesMessagesThatWaitAlong(t *testing.T) {
 	w := newWorld(t, inMemory)
 	put := func(s store.Notes, name, text string, version int64) {

@@ -40,6 +40,7 @@ func (c *copying) copyNotes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	c.result.Notes = len(want)
 	has, err := notesOf(ctx, c.to)
 	if err != nil {
 		return err
