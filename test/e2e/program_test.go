@@ -80,6 +80,7 @@ var calls = []call{
 	{"job history", "a", 0},
 	{"job statistics", "a", 0},
 	{"job ping-key", "pinged", 0},
+	{"job followers", "a", 0},
 	{"job revisions", "a", 0},
 	{"job pause", "b", 0},
 	{"job resume", "b", 0},
