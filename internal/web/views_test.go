@@ -141,7 +141,7 @@ func TestTheJobNamesWhatItFollowsAndItsFollowers(t *testing.T) {
 	if said := connected(vera, up); strings.Contains(said, "Followed by") {
 		t.Errorf("a job without followers says %s", said)
 	}
-	if said := ann.ask("GET", up+"/definition", nil).Body.String(); strings.Contains(said, "start no more runs of") {
+	if said := ann.ask("GET", up+"/definition", nil).Body.String(); strings.Contains(said, "and are no longer started") {
 		t.Error("the deletion of a job without followers warns")
 	}
 	w.put("namespace: shop\nname: b\nschedule: {on: [{job: price-import, outcome: failed}]}\nrun: {shell: 'true'}\n")
@@ -158,8 +158,8 @@ func TestTheJobNamesWhatItFollowsAndItsFollowers(t *testing.T) {
 			}
 		}
 	}
-	ann.shows(up+"/definition", "Its runs start no more runs of data/a, shop/b.")
-	if said := vera.ask("GET", up+"/definition", nil).Body.String(); strings.Contains(said, "start no more runs of") {
+	ann.shows(up+"/definition", "Jobs that follow it, and are no longer started: data/a, shop/b.")
+	if said := vera.ask("GET", up+"/definition", nil).Body.String(); strings.Contains(said, "and are no longer started") {
 		t.Error("a viewer is warned of a deletion")
 	}
 
@@ -173,14 +173,14 @@ func TestTheJobNamesWhatItFollowsAndItsFollowers(t *testing.T) {
 			seen[found[1]] = true
 		}
 		path = ""
-		if next := regexp.MustCompile(`href="(/jobs/[^"]*\?followers=[^"]*)#connected">more jobs</a>`).FindStringSubmatch(said); next != nil {
+		if next := regexp.MustCompile(`href="(/jobs/[^"]*\?followers=[^"]*)#connected">and more</a>`).FindStringSubmatch(said); next != nil {
 			path = html.UnescapeString(next[1])
 		}
 	}
 	if pages != 3 || len(seen) < 25 || !seen["many/f22"] || !seen["data/a"] {
 		t.Errorf("25 followers are on %d pages: %v", pages, seen)
 	}
-	ann.shows(up+"/definition", ", more jobs.")
+	ann.shows(up+"/definition", ", and more.")
 }
 
 func TestThePageOfARunSaysHowLongRunsTakeAndHowManyFailedInARow(t *testing.T) {
