@@ -59,6 +59,8 @@ type Status struct {
 	PauseReason string    `json:"pause_reason,omitzero" doc:"Why the job was paused."`
 	PausedUntil time.Time `json:"paused_until,omitzero" doc:"When the job resumes automatically."`
 
+	Failures int `json:"failures,omitzero" min:"1" max:"1000000000" doc:"How many runs have failed in a row, where policy.pause_on_failure counts them."`
+
 	LastRun     ID        `json:"last_run,omitzero" doc:"The run that ended last and was not withdrawn."`
 	LastEnded   time.Time `json:"last_ended,omitzero" doc:"When it ended."`
 	LastOutcome Outcome   `json:"last_outcome,omitzero" doc:"How it ended."`

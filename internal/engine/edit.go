@@ -477,5 +477,6 @@ func (j *Job) Status(created, updated time.Time) *job.Status {
 	return &job.Status{
 		State: j.State, Created: created, Changed: updated,
 		PausedBy: j.PausedBy, PauseReason: j.PauseReason, PausedUntil: j.PausedUntil,
+		Failures: j.Failures,
 	}
 }

@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/rogpeppe/go-internal/diff"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -74,6 +76,31 @@ func (s *Jobs) Revision(ctx context.Context, who Caller, name Name, version, sin
 	)
 	return out, err
 }
+
+// Changes returns the fields in which a version of a job differs from an earlier one; none if that is
+// not kept, or much older.
+func (s *Jobs) Changes(ctx context.Context, who Caller, name Name, uid job.ID, version, since int64) ([]client.FieldChange, error) {
+	if err := who.MayIn(Read, name.Namespace); err != nil {
+		return nil, err
+	}
+	list, err := s.revisions.Revisions(ctx, uid, version+1, int(min(version-since+1, changesSpan)))
+	if err != nil {
+		return nil, err
+	}
+	// Versions without a definition of their own have that of the previous one.
+	at := slices.IndexFunc(list, func(r store.Revision) bool { return r.Version <= since })
+	if at < 0 {
+		return nil, nil
+	}
+	var changes []client.FieldChange
+	for _, c := range engine.Differences(list[at].Definition, list[0].Definition) {
+		changes = append(changes, client.FieldChange(c))
+	}
+	return changes, nil
+}
+
+// changesSpan bounds the versions that are read for their difference: each is a document.
+const changesSpan = 20
 
 // revision reads a version of a job.
 func (s *Jobs) revision(ctx context.Context, j *store.Job, version int64) (store.Revision, error) {

@@ -430,26 +430,61 @@ func (s *Runs) listEnded(ctx context.Context, of scope, q *client.RunQuery, uid 
 
 // Get returns a run with its attempts.
 func (s *Runs) Get(ctx context.Context, who Caller, id job.ID) (client.Run, error) {
-	run, err := s.runOf(ctx, who, Read, id)
-	if err != nil {
-		return run, err
-	}
-	return run, s.bound(ctx, &run)
+	run, err := s.Explained(ctx, who, id)
+	return run.Run, err
 }
 
-// bound sets how many attempts a run may have, and when the running one ends at the latest. A
-// step has the definition of its flow, which may be none of a version of the job.
-func (s *Runs) bound(ctx context.Context, run *client.Run) error {
-	if run.Step != "" || run.Steps != nil || run.Attempt == 0 {
+// ExplainedRun is a run with the job that explains it.
+type ExplainedRun struct {
+	client.Run
+	// Job is the job as it is now, Definition that of the version of the run, both with defaults.
+	// They are nil if they are gone, and for a step: it has the definition of its flow, which may
+	// be none of a version of the job.
+	Job, Definition *job.Job
+}
+
+// Explained returns a run with its attempts and its job.
+func (s *Runs) Explained(ctx context.Context, who Caller, id job.ID) (r ExplainedRun, err error) {
+	if r.Run, err = s.seen(ctx, who, Read, id); err != nil {
+		return r, err
+	}
+	if err := s.withJob(ctx, &r); err != nil {
+		return r, err
+	}
+	if r.Definition != nil {
+		r.bound()
+		if r.Definition.Run.Shell != nil || r.Definition.Run.Handler != nil {
+			return r, nil // nodes do the work
+		}
+	}
+	asked, err := s.executorOf(ctx, id)
+	r.Executor = cmp.Or(asked, r.Executor)
+	return r, err
+}
+
+// withJob reads the job of a run.
+func (s *Runs) withJob(ctx context.Context, r *ExplainedRun) error {
+	if r.Step != "" {
 		return nil
 	}
-	jobs, err := s.store.JobsByUID(ctx, []job.ID{run.JobUID})
+	jobs, err := s.store.JobsByUID(ctx, []job.ID{r.JobUID})
 	if err != nil || jobs[0] == nil {
 		return err
 	}
-	definition, err := s.version(ctx, jobs[0], run.Version)
-	if err != nil || definition == nil || definition.Run.IsFlow() {
-		return err
+	if j := jobs[0]; !j.Deleted {
+		now := *j.Filled
+		now.Version, now.Status = j.Definition.Version, j.Definition.Status
+		r.Job = &now
+	}
+	r.Definition, err = s.version(ctx, jobs[0], r.Version)
+	return err
+}
+
+// bound sets how many attempts a run may have, and when the running one ends at the latest.
+func (r *ExplainedRun) bound() {
+	run, definition := &r.Run, r.Definition
+	if run.Steps != nil || run.Attempt == 0 || definition.Run.IsFlow() {
+		return
 	}
 	policy := &definition.Policy
 	run.AttemptsMax = 1
@@ -463,7 +498,6 @@ func (s *Runs) bound(ctx context.Context, run *client.Run) error {
 		}
 		run.Deadline = start.Add(time.Duration(*policy.Timeout + *policy.KillGrace))
 	}
-	return nil
 }
 
 // Cancel ends a run, at once or through its node.

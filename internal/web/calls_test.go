@@ -143,11 +143,15 @@ func TestAPageNeedsFewCallsOfTheStore(t *testing.T) {
 	}
 	w.put("namespace: many\nname: pooled\nrun: {shell: 'true'}\npolicy: {concurrency_key: db}\n")
 	w.put("namespace: many\nname: follower\nschedule: {on: pooled}\nrun: {shell: 'true'}\n")
+	w.put("namespace: many\nname: changed\nrun: {shell: 'true'}\n")
+	w.ran("many/changed", job.OutcomeSucceeded)
+	w.put("namespace: many\nname: changed\nrun: {shell: 'false'}\n")
+	failing := w.ran("many/changed", job.OutcomeFailed)
 	counted := &called{Store: w.store, calls: map[string]int{}}
 	w.serve(service.Config{Store: counted})
 	b := w.login("vera")
 	const j = "/jobs/shop/price-import"
-	for _, path := range []string{"/", "/jobs", "/jobs?sort=next", "/runs", j, "/jobs/many/pooled", j + "/statistics", j + "/definition", j + "/schedule", "/runs/" + w.failed.String(), "/runs/" + w.running.String(), "/timeline", "/timeline?view=week", "/timeline?view=week&spread=15m", "/nodes", "/audit"} {
+	for _, path := range []string{"/", "/jobs", "/jobs?sort=next", "/runs", j, "/jobs/many/pooled", j + "/statistics", j + "/definition", j + "/schedule", "/runs/" + w.failed.String(), "/runs/" + w.running.String(), "/runs/" + failing.String(), "/timeline", "/timeline?view=week", "/timeline?view=week&spread=15m", "/nodes", "/audit"} {
 		b.ask("GET", path, nil) // what all pages share is read now
 		counted.calls = map[string]int{}
 		if answer := b.ask("GET", path, nil); answer.Code != http.StatusOK {

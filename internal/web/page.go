@@ -63,6 +63,9 @@ func (p *page) ctx() context.Context { return p.r.Context() }
 // T returns a text in the language of the page.
 func (p *page) T(key string, values ...any) string { return p.lang.T(key, values...) }
 
+// isLive reports whether a script reads the page again, for the parts that are marked as live.
+func (p *page) isLive() bool { return p.r.Header.Get("X-Belfry") != "" }
+
 // query returns a parameter of the address.
 func (p *page) query(name string) string { return strings.TrimSpace(p.r.URL.Query().Get(name)) }
 

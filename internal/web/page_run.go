@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html/template"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -29,6 +30,10 @@ type runView struct {
 	Reason, More      string
 	Bad               bool // the reason is one of a failure
 	Since             *failingSince
+	Changed           string    // the fields that the version changed with which failures began
+	Pause             *runPause // of the job, by failures such as this one
+	Latest            int64     // the version that the job has now, if it is a later one
+	IsLatest          bool
 	Phases            []phase
 	Attempts          template.HTML
 	AttemptsText      string
@@ -45,6 +50,8 @@ type runView struct {
 	Stream            string // that is shown; "" for both
 	Streams           []tab
 	OutputText        string
+	OutputSize        string // in bytes, of an attempt that has ended
+	OutputLines       string // how many lines and bytes it has, as far as a page without script knows that
 	OutputRaw         string
 	OutputLive        bool
 	Cut               bool
@@ -58,7 +65,11 @@ type runView struct {
 type phase struct {
 	Class, Name, When, Text string
 	Clock                   When // that scripts keep current
+	Link, Address           string
 }
+
+// runPause says how failures in a row pause the job of a run.
+type runPause struct{ Text, Link, Address string }
 
 type neighbour struct {
 	Address  string
@@ -95,10 +106,11 @@ func (s *site) run(p *page) error {
 	if err != nil {
 		return &service.Error{Type: client.TypeNotFound, Detail: p.T("run.no_id", "id", clean(p.r.PathValue("id")))}
 	}
-	r, err := s.Service.Runs.Get(p.ctx(), p.who, id)
+	explained, err := s.Service.Runs.Explained(p.ctx(), p.who, id)
 	if err != nil {
 		return err
 	}
+	r := explained.Run
 	l := p.layout("run.title", "runs", "name", r.Job)
 	l.Namespace = ""
 	namespace, name := splitName(r.Job)
@@ -131,13 +143,35 @@ func (s *site) run(p *page) error {
 		v.Cancelling = p.T("run.cancelling", "who", r.CancelBy)
 	}
 	v.More = strings.TrimSpace(v.More + " " + p.urgency(s.frame(p.ctx(), p.who, frameFor).attention, r.ID))
-	var usual time.Duration
-	if usual, err = s.neighbours(p, &r, &v); err != nil {
+	if now := explained.Job; now != nil && r.Version > 0 {
+		v.IsLatest = now.Version == r.Version
+		if now.Version > r.Version {
+			v.Latest = now.Version
+		}
+	}
+	runs, at, err := s.around(p, &r)
+	if err != nil {
 		return err
 	}
-	v.Phases = p.phases(&r, usual)
+	usual := p.usual(runs)
+	if at >= 0 {
+		p.neighbours(&v, runs, at)
+	}
+	if v.Since != nil && v.Since.SameVersion {
+		if v.Changed, err = s.changedSince(p, &r, v.Since); err != nil {
+			return err
+		}
+	}
+	if v.Bad && at >= 0 {
+		v.Pause = p.pauseOf(&explained, runs, at)
+	}
+	due, err := s.madeBy(p, &explained)
+	if err != nil {
+		return err
+	}
+	v.Phases = p.phases(&r, due, usual)
 	v.Attempts, v.AttemptsText = p.attempts(&r)
-	v.Facts = p.runFacts(&r, usual)
+	v.Facts = p.runFacts(&v, usual)
 	for _, key := range slices.Sorted(maps.Keys(r.Params)) {
 		v.Params = append(v.Params, param{Name: key, Value: r.Params[key]})
 	}
@@ -190,11 +224,11 @@ func (p *page) stateWord(r *client.Run, word string) string {
 	return word
 }
 
-// phases are the steps in the life of a run; usual is how long runs of its job take, 0 where that is
-// not known.
-func (p *page) phases(r *client.Run, usual time.Duration) []phase {
+// phases are the steps in the life of a run. due says what made it; usual is how long runs of its job
+// take, 0 where that is not known.
+func (p *page) phases(r *client.Run, due phase, usual time.Duration) []phase {
 	exact := func(t time.Time) string { return p.day(t, "15:04:05.000") }
-	due := phase{Name: p.T("run.due"), When: exact(r.Due), Text: p.T("kind." + string(r.Kind))}
+	due.Name, due.When = p.T("run.due"), exact(r.Due)
 	if r.Due.IsZero() || r.Scheduled.Before(r.Due) && (r.Attempt > 1 || r.State == job.StateDone) {
 		due.When = exact(r.Scheduled)
 	}
@@ -295,7 +329,8 @@ func (p *page) attempts(r *client.Run) (template.HTML, string) {
 }
 
 // runFacts are what there is to know about a run beside its outcome.
-func (p *page) runFacts(r *client.Run, usual time.Duration) []fact {
+func (p *page) runFacts(v *runView, usual time.Duration) []fact {
+	r := &v.Run
 	list := []fact{{Name: p.T("run.made_by"), Value: p.T("kind." + string(r.Kind))}}
 	if usual > 0 {
 		list = append(list, fact{Name: p.T("run.usual"), Value: p.took(usual)})
@@ -320,7 +355,17 @@ func (p *page) runFacts(r *client.Run, usual time.Duration) []fact {
 		list = append(list, fact{Name: p.T("run.shard"), Value: p.T("run.shard_of", "i", r.Shard+1, "n", r.Shards)})
 	}
 	if r.Version > 0 {
-		list = append(list, fact{Name: p.T("job.definition"), Value: fmt.Sprintf("v%d", r.Version), Link: fmt.Sprintf("/jobs/%s/definition?version=%d", r.Job, r.Version)})
+		version := fmt.Sprintf("v%d", r.Version)
+		if v.IsLatest {
+			version = p.T("run.version_latest", "v", r.Version)
+		}
+		list = append(list, fact{Name: p.T("job.definition"), Value: version, Link: fmt.Sprintf("/jobs/%s/definition?version=%d", r.Job, r.Version)})
+	}
+	if v.Latest > 0 {
+		list = append(list, fact{
+			Name: p.T("run.changed_since"), Value: fmt.Sprintf("v%d → v%d", r.Version, v.Latest),
+			Link: fmt.Sprintf("/jobs/%s/definition?version=%d&since=%d", r.Job, v.Latest, r.Version),
+		})
 	}
 	if r.Pool != "" {
 		list = append(list, fact{Name: p.T("job.pool"), Value: r.Pool})
@@ -333,10 +378,9 @@ func (p *page) runFacts(r *client.Run, usual time.Duration) []fact {
 	return append(list, fact{Name: "id", Value: r.ID.String(), Mono: true})
 }
 
-// neighbours shows the runs of the job around this one, with the last success before a failure, and
-// returns how long they usually take.
-func (s *site) neighbours(p *page, r *client.Run, v *runView) (time.Duration, error) {
-	var runs []client.Run
+// around returns the runs of the job around this one, the latest first, and where this one is; -1 if it is
+// not among them.
+func (s *site) around(p *page, r *client.Run) (runs []client.Run, at int, err error) {
 	uid := r.JobUID.String()
 	for i, q := range []client.RunQuery{
 		{Job: uid, PageSize: neighbourRuns},
@@ -348,7 +392,7 @@ func (s *site) neighbours(p *page, r *client.Run, v *runView) (time.Duration, er
 		}
 		page, err := s.Service.Runs.List(p.ctx(), p.who, q)
 		if err != nil {
-			return 0, err
+			return nil, -1, err
 		}
 		for _, run := range page.Items {
 			if run.Step == r.Step && (run.Key != r.Key || run.ID == r.ID) && !slices.ContainsFunc(runs, func(other client.Run) bool { return other.ID == run.ID }) {
@@ -357,10 +401,12 @@ func (s *site) neighbours(p *page, r *client.Run, v *runView) (time.Duration, er
 		}
 	}
 	slices.SortStableFunc(runs, func(a, b client.Run) int { return b.Scheduled.Compare(a.Scheduled) })
-	at := slices.IndexFunc(runs, func(other client.Run) bool { return other.ID == r.ID })
-	if at < 0 {
-		return 0, nil
-	}
+	return runs, slices.IndexFunc(runs, func(other client.Run) bool { return other.ID == r.ID }), nil
+}
+
+// neighbours shows the runs around this one, with the last success before a failure.
+func (p *page) neighbours(v *runView, runs []client.Run, at int) {
+	r := &runs[at]
 	last := -1 // the last success before a failure
 	if v.Bad {
 		last = slices.IndexFunc(runs[at:], func(other client.Run) bool { return other.Outcome == job.OutcomeSucceeded })
@@ -386,10 +432,76 @@ func (s *site) neighbours(p *page, r *client.Run, v *runView) (time.Duration, er
 		}
 		v.Neighbours = append(v.Neighbours, n)
 	}
-	return p.usual(runs), nil
 }
 
-// outputOf reads the end of the output, for pages without script.
+// changedFieldsMost is how many changed fields a sentence names.
+const changedFieldsMost = 6
+
+// changedSince names the fields that a version has changed.
+func (s *site) changedSince(p *page, r *client.Run, since *failingSince) (string, error) {
+	namespace, name := splitName(r.Job)
+	changes, err := s.Service.Jobs.Changes(p.ctx(), p.who, service.Name{Namespace: namespace, Name: name}, r.JobUID, since.Version, since.Before)
+	if err != nil {
+		return "", err
+	}
+	var fields []string
+	for _, c := range changes[:min(len(changes), changedFieldsMost)] {
+		fields = append(fields, clean(c.Path))
+	}
+	if len(changes) > changedFieldsMost {
+		fields = append(fields, "…")
+	}
+	return strings.Join(fields, p.T("comma")), nil
+}
+
+// pausedByFailures is the reason of a pause by failures in a row.
+var pausedByFailures = regexp.MustCompile(`^\d+ runs? failed in a row, the last was (\w+)$`)
+
+// pauseOf says how the failures in a row that a run belongs to pause its job. nil: they do not.
+func (p *page) pauseOf(r *service.ExplainedRun, runs []client.Run, at int) *runPause {
+	if r.Job == nil || r.Job.Policy.PauseOnFailure == nil || r.Job.Status == nil || at >= neighbourRuns || !isFailure(r.Outcome) {
+		return nil
+	}
+	most, failures, later := *r.Job.Policy.PauseOnFailure, r.Job.Status.Failures, 0
+	for i := range runs[:at] {
+		if runs[i].Outcome == job.OutcomeSucceeded {
+			return nil
+		}
+		if isFailure(runs[i].Outcome) {
+			later++
+		}
+	}
+	if later >= failures { // the count began anew after this run
+		return nil
+	}
+	if r.Job.Status.State != job.JobPaused {
+		if most <= failures {
+			return nil
+		}
+		return &runPause{Text: p.T("run.pauses_after", "k", failures, "most", most, "n", most-failures)}
+	}
+	found := pausedByFailures.FindStringSubmatch(r.Job.Status.PauseReason)
+	if found == nil {
+		return nil
+	}
+	resume := p.T("run.resume", "job", r.Job.FullName())
+	link, address := p.T("run.to_job"), "/jobs/"+r.Run.Job
+	if found[1] == r.ID.String() {
+		return &runPause{Text: p.T("run.paused_job", "n", failures, "when", p.day(r.Ended, "15:04:05")) + " " + resume, Link: link, Address: address}
+	}
+	text := p.T("run.job_paused", "n", failures)
+	if i := slices.IndexFunc(runs, func(other client.Run) bool { return other.ID.String() == found[1] }); i >= 0 {
+		text = p.T("run.job_paused_since", "n", failures, "when", p.day(runs[i].Ended, "15:04:05"))
+	}
+	return &runPause{Text: text + " " + resume, Link: p.T("run.pausing"), Address: "/runs/" + found[1]}
+}
+
+// isFailure reports whether pause_on_failure counts an outcome.
+func isFailure(o job.Outcome) bool {
+	return o == job.OutcomeFailed || o == job.OutcomeTimedOut || o == job.OutcomeLost
+}
+
+// outputOf shows which output there is and, for pages without script, its end.
 func (s *site) outputOf(p *page, r *client.Run, v *runView) error {
 	attempt := 0
 	if n := p.query("attempt"); n != "" {
@@ -422,6 +534,13 @@ func (s *site) outputOf(p *page, r *client.Run, v *runView) error {
 		}
 		v.Streams = append(v.Streams, t)
 	}
+	if i := slices.IndexFunc(r.Attempts, func(a client.Attempt) bool { return a.Number == attempt }); i >= 0 && v.Stream == "" {
+		v.OutputSize = bytesText(r.Attempts[i].OutputBytes)
+	}
+	if p.isLive() { // the script has the output, and shows that of another attempt by itself
+		v.OutputText = p.T("run.no_output_yet")
+		return nil
+	}
 	text, err := s.Service.Output.Tail(p.ctx(), p.who, r, client.OutputQuery{Attempt: attempt, Stream: v.Stream, Tail: outputTail, Times: true})
 	if err != nil {
 		return err
@@ -430,7 +549,13 @@ func (s *site) outputOf(p *page, r *client.Run, v *runView) error {
 	if len(v.Output) == 0 {
 		v.OutputText = p.T("run.no_output")
 	}
-	if v.Cut = len(v.Output) >= outputTail; v.Cut || v.Stream != "" {
+	if v.Cut = len(v.Output) >= outputTail; !v.Cut {
+		v.OutputLines = strings.ReplaceAll(p.T("js.lines"), "{n}", number(int64(len(v.Output))))
+	}
+	if v.OutputSize != "" {
+		v.OutputLines = strings.TrimPrefix(v.OutputLines+", "+v.OutputSize, ", ")
+	}
+	if v.Cut || v.Stream != "" {
 		for i := range v.Output {
 			v.Output[i].Number = 0 // which lines of all these are is not known
 		}

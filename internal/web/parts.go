@@ -56,12 +56,14 @@ type (
 		FollowersOf(ctx context.Context, who service.Caller, name service.Name, size int, token string) (client.Page[client.Follower], error)
 		Revisions(ctx context.Context, who service.Caller, name service.Name, size int, token string) (client.Page[client.Revision], error)
 		Revision(ctx context.Context, who service.Caller, name service.Name, version, since int64) (client.Revision, error)
+		Changes(ctx context.Context, who service.Caller, name service.Name, uid job.ID, version, since int64) ([]client.FieldChange, error)
 		Rollback(ctx context.Context, who service.Caller, name service.Name, version int64, expect service.Expect) (service.Changed, error)
 	}
 	// Runs lists, starts and ends runs.
 	Runs interface {
 		List(ctx context.Context, who service.Caller, q client.RunQuery) (client.Page[client.Run], error)
 		Get(ctx context.Context, who service.Caller, id job.ID) (client.Run, error)
+		Explained(ctx context.Context, who service.Caller, id job.ID) (service.ExplainedRun, error)
 		KeptFor() time.Duration
 		PoolUse(ctx context.Context, who service.Caller, pool service.Name) (service.PoolUse, error)
 		Start(ctx context.Context, who service.Caller, name service.Name, said client.RunRequest, key string) (service.Made, error)

@@ -1,6 +1,7 @@
 package web_test
 
 import (
+	"crypto/rand"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -8,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/service"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -60,8 +62,15 @@ func TestAFailedRunLeadsToTheLastSuccess(t *testing.T) {
 		if got := strings.Contains(body, fmt.Sprintf(`<a class="link" href="/runs/%s#output">Output of the success at 08:51</a>`, succeeded)); got != c.last {
 			t.Errorf("%s: its output is linked: %t", c.why, got)
 		}
-		if got := strings.Contains(body, `href="/jobs/shop/feed/definition?version=2&amp;since=1">`); got != c.last {
-			t.Errorf("%s: the change is linked: %t", c.why, got)
+		if got := strings.Contains(body, `It changed: <span class="mono">run.shell.command</span>. <a class="link" href="/jobs/shop/feed/definition?version=2&amp;since=1">`); got != c.last {
+			t.Errorf("%s: the change is named and linked: %t", c.why, got)
+		}
+		isLatest := c.run != succeeded
+		if got := strings.Count(body, "v2, the latest") == 2; got != isLatest {
+			t.Errorf("%s: its version is the latest: %t", c.why, got)
+		}
+		if got := strings.Contains(body, `href="/jobs/shop/feed/definition?version=2&amp;since=1">v1 → v2</a>`); got == isLatest {
+			t.Errorf("%s: the change since then is linked: %t", c.why, got)
 		}
 		if got := strings.Contains(body, `href="/runs?outcome=succeeded&amp;job=shop%2Ffeed">`); got != c.find {
 			t.Errorf("%s: the list of successes is linked: %t", c.why, got)
@@ -130,5 +139,138 @@ func TestTheAttemptsOfARunAreOnALineOfTime(t *testing.T) {
 				t.Errorf("in %s the page does not say %q", lang, text)
 			}
 		}
+	}
+}
+
+// A failed run says how many more failures pause its job, that it has paused it, or which run has.
+func TestAFailedRunSaysWhenFailuresPauseTheJob(t *testing.T) {
+	w := newWorld(t)
+	w.fill()
+	w.put("namespace: shop\nname: flaky\nrun: {shell: 'false'}\npolicy: {pause_on_failure: 3}\n")
+	vera := w.login("vera")
+	says := func(run job.ID, lang, want string, others ...string) {
+		t.Helper()
+		body := vera.ask("GET", "/runs/"+run.String(), nil, "Accept-Language", lang).Body.String()
+		if !strings.Contains(body, want) {
+			t.Errorf("the page of the run does not say %q", want)
+		}
+		for _, other := range others {
+			if strings.Contains(body, other) {
+				t.Errorf("the page of the run says %q", other)
+			}
+		}
+	}
+	before := w.ran("shop/flaky", job.OutcomeFailed)
+	w.ran("shop/flaky", job.OutcomeSucceeded)
+	first := w.ran("shop/flaky", job.OutcomeFailed)
+	says(before, "en", "exit status 1", "pause_on_failure")
+	says(first, "en", "Runs that failed in a row: 1. 2 more pause the job: pause_on_failure is 3.")
+	w.ran("shop/flaky", job.OutcomeTimedOut)
+	says(first, "en", "Runs that failed in a row: 2. One more pauses the job: pause_on_failure is 3.")
+	says(first, "zh", "连续失败 2 次，再失败 1 次任务将被暂停：pause_on_failure 为 3。")
+	last := w.ran("shop/flaky", job.OutcomeFailed)
+	at := w.now.Format("15:04:05")
+	says(last, "en", "This run paused the job at "+at+", as pause_on_failure says: 3 runs failed in a row. An operator resumes it on its page or with belfry job resume shop/flaky. "+
+		`<a class="link" href="/jobs/shop/flaky">To the job</a>`)
+	says(first, "en", "The job is paused since "+at+", as pause_on_failure says: 3 runs failed in a row. An operator resumes it on its page or with belfry job resume shop/flaky. "+
+		`<a class="link" href="/runs/`+last.String()+`">The run that paused it</a>`)
+	says(last, "zh", "本次运行于 "+at+" 按 pause_on_failure 暂停了任务")
+	says(before, "en", "exit status 1", "as pause_on_failure says")
+	if answer := w.login("ann").send("/jobs/shop/flaky/resume"); answer.Code != http.StatusSeeOther {
+		t.Fatalf("the job is not resumed: %d", answer.Code)
+	}
+	again := w.ran("shop/flaky", job.OutcomeFailed)
+	says(again, "en", "Runs that failed in a row: 1. 2 more pause the job")
+	says(last, "en", "exit status 1", "pause_on_failure is")
+}
+
+// The life of a run says which expression, who or which other run has made it.
+func TestARunSaysWhatMadeIt(t *testing.T) {
+	w := newWorld(t)
+	w.fill()
+	w.put("namespace: shop\nname: twice\nschedule: {cron: ['30 9 * * *', '* * * * *'], timezone: Europe/Berlin}\nrun: {shell: 'true'}\n")
+	w.put("namespace: shop\nname: after\nschedule: {on: [{job: shop/asked}]}\nrun: {shell: 'true'}\n")
+	w.put("namespace: shop\nname: asked\nrun: {shell: 'true'}\n")
+	found, err := w.store.JobsNamed(t.Context(), []string{"shop/twice"})
+	w.must(err)
+	due := w.now.Add(time.Minute)
+	w.now = due.Add(-10 * time.Second)
+	planned := w.id()
+	outcomes, _, err := w.store.Plan(t.Context(), w.node, []store.PlanItem{{
+		Job: found[0].Definition.UID, Epoch: 1, From: found[0].Cursor, To: due, Runs: []store.NewRun{{ID: planned, Session: w.node, Scheduled: due, Due: due}},
+	}})
+	w.must(err)
+	if outcomes[0] != store.Planned {
+		t.Fatalf("the run is not planned: %v", outcomes[0])
+	}
+	ann := w.login("ann")
+	started := ann.send("/jobs/shop/asked/run").Header().Get("Location")
+	id, err := job.ParseID(strings.TrimPrefix(started, "/runs/"))
+	w.must(err)
+	attempt := store.Attempt{Run: id, Number: 1, Token: w.id()}
+	_, err = w.store.Claim(t.Context(), w.node, []store.Attempt{attempt})
+	w.must(err)
+	w.now = w.now.Add(time.Second)
+	w.ends(attempt, time.Second, job.OutcomeSucceeded)
+	typed, err := job.NewID(w.now, rand.Reader)
+	w.must(err)
+	_, err = w.store.Trigger(store.WithOrigin(t.Context(), store.Origin{Client: service.ByCLI}), []store.TriggerItem{{ID: typed, Job: found[0].Definition.UID, Kind: job.RunByHand, Actor: "wei"}})
+	w.must(err)
+	follower := regexp.MustCompile(`/runs/(\w{26})`).FindString(ann.page("/runs?job=shop/after"))
+	for _, c := range []struct{ path, en, zh string }{
+		{"/runs/" + planned.String(), "schedule, every minute", "调度，每分钟"},
+		{started, "by hand, by ann", "由 ann 手动触发"},
+		{"/runs/" + typed.String(), "by hand, by wei (command line)", "由 wei 手动触发（命令行）"},
+		{follower, `after shop/asked <a class="link" href="` + started + `">See that run</a>`, `<a class="link" href="` + started + `">查看该运行</a>`},
+	} {
+		for lang, want := range map[string]string{"en": c.en, "zh": c.zh} {
+			body := ann.ask("GET", c.path, nil, "Accept-Language", lang).Body.String()
+			if !strings.Contains(body, want) {
+				t.Errorf("%s in %s does not say %q: %s", c.path, lang, want, regexp.MustCompile(`(?s)<ol class="phases">.*?</ol>`).FindString(body))
+			}
+		}
+	}
+}
+
+// The script that reads a page again has the output already: such a read neither asks the store for it
+// nor sends it.
+func TestALiveReadOfARunLeavesOutItsOutput(t *testing.T) {
+	w := newWorld(t)
+	w.fill()
+	w.put("namespace: shop\nname: loud\nrun: {shell: 'true'}\n")
+	attempt := w.runs("shop/loud")
+	var text []byte
+	for i := range 800 {
+		text = fmt.Appendf(text, "line %d of the output\n", i)
+	}
+	// As package output writes a piece: no compression, stdout at the time of the chunk, its length.
+	data := append([]byte{0, 0, byte(len(text)), byte(len(text) >> 8)}, text...)
+	chunk := store.OutputChunk{Run: attempt.Run, Attempt: 1, Bytes: len(text), Time: w.now, Data: data}
+	_, err := w.store.Finish(t.Context(), w.node, []store.Result{{
+		Attempt: attempt, Started: w.now, Ended: w.now.Add(time.Second), Outcome: job.OutcomeSucceeded, Output: []store.OutputChunk{chunk}, OutputBytes: 20 << 10,
+	}})
+	w.must(err)
+	counted := &called{Store: w.store, calls: map[string]int{}}
+	w.serve(service.Config{Store: counted})
+	b := w.login("vera")
+	read := func(headers ...string) (body string, output int) {
+		counted.calls = map[string]int{}
+		body = b.ask("GET", "/runs/"+attempt.Run.String(), nil, headers...).Body.String()
+		return body, counted.calls["Output"]
+	}
+	whole, first := read()
+	part, again := read("X-Belfry", "1")
+	if first == 0 || again != 0 {
+		t.Errorf("the output is read %d times for the page, and %d times for its parts", first, again)
+	}
+	if strings.Count(whole, "of the output") != 800 || len(part) > len(whole)/3 || strings.Contains(part, "of the output") {
+		t.Errorf("the page has %d bytes, its parts %d", len(whole), len(part))
+	}
+	live := regexp.MustCompile(`(?s)<(?:div|section)[^>]* id="(head|why|life|facts|neighbours)".*?</(?:div|section)>`)
+	if a, b := live.FindAllString(whole, -1), live.FindAllString(part, -1); len(a) != 5 || strings.Join(a, "") != strings.Join(b, "") {
+		t.Errorf("the parts differ: %d and %d", len(a), len(b))
+	}
+	if !strings.Contains(whole, "800 lines, 20.0 KiB</span>") {
+		t.Error("the page does not say how much the output is")
 	}
 }

@@ -646,6 +646,7 @@ var endTests = []test{
 		equal(e, "version", now.Definition.Version, 2)
 		equal(e, "by", now.Definition.Status.PausedBy, "belfry")
 		contains(e, "reason", now.Definition.Status.PauseReason, "2 runs failed in a row")
+		equal(e, "failures in a row", now.Definition.Status.Failures, 2)
 		equal(e, "audit", e.actions()[0], "belfry job.pause default/a")
 		e.claim(e.a, planned, store.Gone)
 		revisions, err := e.Revisions(e.ctx, j.Definition.UID, 0, 10)

@@ -94,4 +94,12 @@ func TestLinesThatAreReadHaveASkeleton(t *testing.T) {
 	b.do(chromedp.Evaluate(`{ const f = document.querySelector("[data-output-search]"); f.value = "777"; f.dispatchEvent(new InputEvent("input")); }`, nil))
 	b.until("the skeleton of the search", `document.querySelector("[data-output-hits].skel") !== null`)
 	b.until("the lines and the hits", `(() => { for (const go of held.splice(0)) go(); return document.querySelector(".skel") === null && document.querySelector("[data-output-hits]").textContent.startsWith("1 of"); })()`)
+	b.until("how much it is", `document.querySelector("[data-output-size]").textContent.endsWith("20,000 lines, 106.3 KiB")`)
+	step := func(to, says string) {
+		b.do(chromedp.Evaluate(`{ document.querySelector("[data-output-to='`+to+`']").click(); for (const go of held.splice(0)) go(); }`, nil))
+		b.until(says, `(() => { for (const go of held.splice(0)) go(); return document.querySelector("[data-output-hits]").textContent.startsWith("`+says+` of"); })()`)
+	}
+	step("1", "2")
+	step("1", "3")
+	step("-1", "2")
 }

@@ -81,7 +81,7 @@ export function output(panel) {
   function draw() {
     frame = 0;
     if (virtual()) drawSeen(); else drawAll();
-    size.textContent = total ? say("lines", {n: total.toLocaleString()}) : size.textContent;
+    size.textContent = total ? say("lines", {n: total.toLocaleString()}) + (size.dataset.bytes ? ", " + size.dataset.bytes : "") : size.textContent;
     followButton.setAttribute("aria-pressed", follow);
   }
 
@@ -205,6 +205,7 @@ export function output(panel) {
   let typing;
   search.addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(find, 150, 0); });
   search.addEventListener("keydown", e => { if (e.key === "Enter") { e.preventDefault(); find(e.shiftKey ? -1 : 1); } });
+  for (const to of panel.querySelectorAll("[data-output-to]")) to.addEventListener("click", () => find(+to.dataset.outputTo));
   followButton.addEventListener("click", () => { follow = !follow; if (follow) log.scrollTop = log.scrollHeight; draw(); });
   wrapButton.addEventListener("click", () => { wrap = !wrap; wrapButton.setAttribute("aria-pressed", wrap); anew(); });
   // A phone has no room for times until they are asked for.
