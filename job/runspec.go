@@ -114,9 +114,11 @@ func (r *RunSpec) IsReported() bool { return r.traits().isReported }
 // IsTimed reports whether the timeout counts from the start of an attempt on its node: that of other
 // work counts from when another program has begun with it.
 func (r *RunSpec) IsTimed() bool {
-	t := r.traits()
-	return !t.isFlow && !t.isReported && !t.isElsewhere && (r.HTTP == nil || !r.HTTP.Callback)
+	return !r.IsFlow() && !r.IsReported() && !r.IsHandedOver()
 }
+
+// IsHandedOver reports whether nodes hand the work over to another program, which says later how it ended.
+func (r *RunSpec) IsHandedOver() bool { return r.traits().isElsewhere || r.HTTP != nil && r.HTTP.Callback }
 
 // MarshalJSON implements json.Marshaler: the form in stores, which is the form of documents
 // with each kind of work written out.

@@ -453,8 +453,8 @@ func (s *Runs) Explained(ctx context.Context, who Caller, id job.ID) (r Explaine
 	}
 	if r.Definition != nil {
 		r.bound()
-		if r.Definition.Run.Shell != nil || r.Definition.Run.Handler != nil {
-			return r, nil // nodes do the work
+		if !r.Definition.Run.IsHandedOver() {
+			return r, nil
 		}
 	}
 	asked, err := s.executorOf(ctx, id)
