@@ -29,7 +29,7 @@ var reasons = []translation{
 	{"attempt {n} has not ended {d} after it started", "第 {n} 次尝试启动 {d}后仍未结束"},
 	{"attempt {n} {o*}: {a*}", "第 {n} 次尝试{o*}：{a*}"},
 	{"cancelled by {who}: {why}: {a*}", "由 {who} 取消：{why}：{a*}"},
-	{"cancelled by {who}: {why}", "由 {who} 取消：{why}"},
+	{"cancelled by {who}: {a*}", "由 {who} 取消：{a*}"},
 	{"cancelled by {who}", "由 {who} 取消"},
 	{"cancelled: {a*}", "已取消：{a*}"},
 	{"it was cancelled by {who}", "已由 {who} 取消"},

@@ -24,7 +24,7 @@ func TestReasonsAreTranslated(t *testing.T) {
 		{"attempt 2 took 12.5 s, expected was less than 250 ms", "第 2 次尝试耗时 12.5 秒，预期少于 250 毫秒"},
 		{"it has not started 5 min after it was due; it has not ended 1 d after it was due", "到期 5 分钟后仍未启动；到期 1 天后仍未结束"},
 		{"SIGTERM after 10 min, SIGKILL 10 s later", "10 分钟后发送 SIGTERM，再过 10 秒发送 SIGKILL"},
-		{"cancelled by ann: SIGTERM after 1.5 s, exit status 3 200 ms later", "由 ann 取消：SIGTERM after 1.5 s, exit status 3 200 ms later"}, // why may be any text
+		{"cancelled by ann: SIGTERM after 1.5 s, exit status 3 200 ms later", "由 ann 取消：1.5 秒后发送 SIGTERM，再过 200 毫秒以 3 退出"},
 		{"it took longer than its timeout, 2 h", "耗时超过超时设置（2 小时）"},
 		{"exit status 1: 5 min", "退出码 1：5 min"}, // a program has said so
 		{"ERROR 2002 (HY000): Can't connect", "ERROR 2002 (HY000): Can't connect"},

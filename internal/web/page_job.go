@@ -33,7 +33,8 @@ type jobHead struct {
 	Params                []param
 	Executors             []string // of its group, for a run by hand
 	IsPaused, IsFlow      bool
-	IsTimed               bool // it falls due by the clock
+	IsTimed               bool     // it falls due by the clock
+	Running               []string // the runs that the reader may cancel
 	Tabs                  []tab
 	job                   *job.Job
 }
@@ -245,6 +246,11 @@ func (s *site) jobRuns(p *page) error {
 	}
 	for i := range shown[:min(len(shown), jobRows)] {
 		v.Rows = append(v.Rows, p.runRow(&shown[i]))
+	}
+	for i := range list.Items {
+		if r := &list.Items[i]; h.CanRun && r.State == job.StateRunning && r.CancelBy == "" {
+			h.Running = append(h.Running, r.ID.String())
+		}
 	}
 	v.Older = "/runs?job=" + template.URLQueryEscaper(h.Full)
 	finished := slices.DeleteFunc(slices.Clone(list.Items), func(r client.Run) bool { return r.State == job.StateReady })

@@ -210,6 +210,26 @@ func TestThePageOfARunSaysHowLongRunsTakeAndHowManyFailedInARow(t *testing.T) {
 	b.shows("/runs/"+running.Run.String(), "has been running for")
 }
 
+// A person who must stop a job need not find its run first.
+func TestARunningJobIsCancelledOnItsPage(t *testing.T) {
+	w := newWorld(t)
+	w.fill()
+	w.put("namespace: shop\nname: feed\nrun: {shell: 'true'}\npolicy: {overlap: allow}\n")
+	b := w.login("ann")
+	if body := b.ask("GET", "/jobs/shop/feed", nil).Body.String(); strings.Contains(body, `data-key="c"`) {
+		t.Error("a job that does not run is cancelled")
+	}
+	first := w.runs("shop/feed")
+	b.shows("/jobs/shop/feed", `action="/runs/`+first.Run.String()+`/cancel"`)
+	if body := w.login("vera").ask("GET", "/jobs/shop/feed", nil).Body.String(); strings.Contains(body, "/cancel") {
+		t.Error("a viewer cancels a run")
+	}
+	second := w.runs("shop/feed")
+	b.shows("/jobs/shop/feed", `href="/runs?job=shop%2ffeed&amp;state=running"`)
+	b.send("/runs/"+first.Run.String()+"/cancel", "reason", "enough")
+	b.shows("/jobs/shop/feed", `action="/runs/`+second.Run.String()+`/cancel"`)
+}
+
 // A run that a program reports after it has ended began before the report made it due.
 func TestARunThatIsReportedLaterWasNotDue(t *testing.T) {
 	w := newWorld(t)
