@@ -1,0 +1,41 @@
+package web_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+func TestManyJobsAreCountedBeforeTheyAreChanged(t *testing.T) {
+	w := newWorld(t)
+	w.fill()
+	b := w.login("ann")
+	filter := []string{"action", "pause", "all", "1", "q", "label:team=shop", "back", "/jobs?q=label:team=shop"}
+	answer := b.send("/jobs/bulk", filter...)
+	if body := answer.Body.String(); answer.Code != http.StatusOK || !strings.Contains(body, "Pause 1 job<") || !strings.Contains(body, `name="expect" value="1"`) {
+		t.Errorf("the confirmation answers %d: %.1500s", answer.Code, body)
+	}
+	names := []string{"shop/price-import", "data/warehouse-load"}
+	if got := w.isPaused(names...); got[0] || got[1] {
+		t.Errorf("before the confirmation the jobs are paused: %v", got)
+	}
+	if answer := b.send("/jobs/bulk", append(filter, "confirmed", "1", "expect", "2")...); answer.Code != http.StatusConflict || w.isPaused(names...)[0] {
+		t.Errorf("another number than was confirmed answers %d", answer.Code)
+	}
+	if answer := b.send("/jobs/bulk", append(filter, "confirmed", "1", "expect", "1", "reason", "the disk is full")...); answer.Code != http.StatusSeeOther {
+		t.Errorf("the change answers %d: %.400s", answer.Code, answer.Body)
+	}
+	if got := w.isPaused(names...); !got[0] || got[1] {
+		t.Errorf("after the confirmation the jobs are paused: %v", got)
+	}
+	answer = b.send("/jobs/bulk", "action", "run", "job", "shop/price-import", "job", "shop/none", "confirmed", "1")
+	if body := answer.Body.String(); answer.Code != http.StatusConflict || !strings.Contains(body, "shop/none") || !strings.Contains(body, "1 job was changed") {
+		t.Errorf("a job that does not exist answers %d: %.1500s", answer.Code, body[strings.Index(body, "<main"):])
+	}
+	if answer := b.send("/jobs/bulk", "action", "paint", "job", "shop/price-import"); answer.Code != http.StatusUnprocessableEntity && answer.Code != http.StatusBadRequest {
+		t.Errorf("an action that does not exist answers %d", answer.Code)
+	}
+	if answer := w.login("vera").send("/jobs/bulk", append(filter, "confirmed", "1", "expect", "1")...); answer.Code != http.StatusForbidden {
+		t.Errorf("a viewer is answered with %d", answer.Code)
+	}
+}

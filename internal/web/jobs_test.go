@@ -1,0 +1,44 @@
+package web_test
+
+import (
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+func TestTheListOfJobsFindsWhatNeverRanAndWhatFallsDue(t *testing.T) {
+	w := newWorld(t)
+	w.fill()
+	list, err := job.Decode("", []byte("namespace: shop\nname: unused\nschedule: {cron: '0 0 1 1 *'}\nrun: {shell: 'true'}\n"))
+	w.must(err)
+	_, err = store.PutOne(t.Context(), w.store, store.PutJob{Definition: list[0].Job, Actor: "wei"})
+	w.must(err)
+	w.now = w.now.Add(time.Minute)
+	b := w.login("ann")
+	rows := func(path string) string {
+		t.Helper()
+		var names []string
+		for _, m := range regexp.MustCompile(`<tr data-href="/jobs/([^"]*)"`).FindAllStringSubmatch(b.ask("GET", path, nil).Body.String(), -1) {
+			names = append(names, m[1])
+		}
+		return strings.Join(names, " ")
+	}
+	if got := rows("/jobs?state=never_ran"); !strings.Contains(got, "shop/unused") || strings.Contains(got, "price-import") {
+		t.Errorf("never ran: %s", got)
+	}
+	if got := rows("/jobs?sort=failure"); !strings.HasPrefix(got, "shop/price-import ") || !strings.Contains(got, "shop/unused") {
+		t.Errorf("by the last failure: %s", got)
+	}
+	b.shows("/jobs?q=due:1h", "due within", "--due-before 1h")
+	b.shows("/jobs?state=never_ran", "--never-ran")
+	for _, pairs := range [][]string{{"state", "never_ran"}, {"state", "failing"}, {"q", "due:1h"}} {
+		if answer := b.send("/jobs/bulk", append([]string{"action", "pause", "all", "1"}, pairs...)...); answer.Code != http.StatusUnprocessableEntity && answer.Code != http.StatusBadRequest {
+			t.Errorf("pausing all jobs with %v is answered with %d", pairs, answer.Code)
+		}
+	}
+}
