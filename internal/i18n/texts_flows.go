@@ -9,7 +9,7 @@ var flowsTexts = []text{
 	{"flows.help", "A flow is a job whose work is a graph of steps: everything that holds for jobs holds for flows.", "流程是以步骤图为内容的任务：适用于任务的一切也适用于流程。"},
 
 	{"flow.graph", "Graph", "步骤图"},
-	{"flow.drawn", "drawn from the document; choose a step to find it below", "按定义绘制；点击步骤可在下方定位"},
+	{"flow.drawn", "drawn from the document; choose a step to see it there", "按定义绘制；点击步骤可在定义中定位"},
 	{"flow.document", "Document", "定义"},
 	{"flow.last", "Last run, step by step", "最近一次运行的步骤"},
 	{"flow.none", "{name} is not a flow", "{name} 不是流程"},

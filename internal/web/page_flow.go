@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"html/template"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -264,8 +265,38 @@ type graphView struct {
 	*jobHead
 	Graph  template.HTML
 	Rows   []graphRow
-	Text   []string
+	Text   []textPart
 	Before int // how many runs the rows are of
+}
+
+// textPart is lines of a document: those of a step, or between steps.
+type textPart struct {
+	Step  string
+	Lines []string
+}
+
+// stepLine begins a step in a document.
+var stepLine = regexp.MustCompile(`^( +)- name: ['"]?([^'"]+)['"]?$`)
+
+// stepParts cuts the document of a flow into its steps and what is between them.
+func stepParts(text string) []textPart {
+	parts := []textPart{{}}
+	indent, inRun := "", false
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		// Texts of several lines are indented further than the steps that have them, and those of
+		// other fields do not follow run.
+		inRun = line == "run:" || inRun && (line == "" || strings.HasPrefix(line, " "))
+		if m := stepLine.FindStringSubmatch(line); inRun && m != nil && (indent == "" || indent == m[1]) {
+			indent = m[1]
+			parts = append(parts, textPart{Step: m[2]})
+		} else if at := &parts[len(parts)-1]; at.Step != "" && !strings.HasPrefix(line, indent+" ") && strings.TrimSpace(line) != "" {
+			parts = append(parts, textPart{})
+		}
+		at := &parts[len(parts)-1]
+		at.Lines = append(at.Lines, clean(line))
+	}
+	return parts
 }
 
 // graphRow is a step of a flow, and how it does.
@@ -299,8 +330,8 @@ func (s *site) graphPage(p *page) error {
 		return err
 	}
 	plan := planOf(h.job.Run.Flow)
-	v := graphView{jobHead: h, Before: len(before), Text: strings.Split(strings.TrimRight(text, "\n"), "\n")}
-	v.Graph = p.graphOfPlan(plan, func(step string) string { return "#step-" + step })
+	v := graphView{jobHead: h, Before: len(before), Text: stepParts(text)}
+	v.Graph = p.graphOfPlan(plan, func(step string) string { return "#doc-" + step })
 	known := usualOf(before)
 	for _, step := range plan.steps {
 		row := graphRow{Name: step.Name, Does: p.doesAtLength(step), After: p.after(step), Icon: doesIcon(step)}

@@ -149,3 +149,31 @@ func TestAFlowIsDrawnWhileItIsTyped(t *testing.T) {
 	b.do(chromedp.Click("[data-save]", chromedp.ByQuery))
 	b.until("the page of the flow", `location.pathname === "/jobs/default/my-flow" && document.querySelectorAll("#graph .g-node").length === 4`)
 }
+
+// The document beside the graph is coloured as in the editor, and a step of the graph marks its lines.
+func TestAStepOfTheGraphMarksItsLinesInTheDocument(t *testing.T) {
+	t.Parallel()
+	pages(t)
+	b := newTab(t)
+	b.width(1440)
+	b.looks("light", "en")
+	b.open("/jobs/data/nightly-load/graph")
+	b.until("the colours", `document.querySelector(".numbered .k")?.textContent === "kind"`)
+	if got := value[string](b, `document.querySelector("#doc-load").innerText.trim().split("\n")[0].trim() + "|" + document.querySelector("#doc-load .s").textContent`); !strings.HasPrefix(got, "- name: load|'{{ .Steps.extract_orders") {
+		t.Errorf("the lines of the step are %q", got)
+	}
+	b.do(chromedp.Evaluate(`[...document.querySelectorAll("#graph a")].find(a => a.getAttribute("aria-label")?.startsWith("load")).dispatchEvent(new MouseEvent("click", {bubbles: true}))`, nil))
+	b.until("the marked lines", `location.hash === "#doc-load" && getComputedStyle(document.querySelector("#doc-load .same")).backgroundColor !== getComputedStyle(document.querySelector("#doc-stage .same")).backgroundColor`)
+	b.width(390)
+	b.open("/jobs/data/nightly-load/graph")
+	b.do(chromedp.Evaluate(`location.hash = "doc-load"`, nil))
+	b.until("the lines below the bar of a phone", `document.querySelector("#doc-load .same").getBoundingClientRect().top >= document.elementFromPoint(195, 5).getBoundingClientRect().bottom`)
+	b.open("/jobs/data/nightly-load/definition?as=whole")
+	b.until("the colours of a definition", `[...document.querySelectorAll(".numbered .k")].some(k => k.textContent === "namespace")`)
+	if numbers := value[string](b, `getComputedStyle(document.querySelector(".numbered .k"), "::before").content`); numbers != "none" {
+		t.Errorf("a piece of a line has a number: %s", numbers)
+	}
+	if list := b.complained(); len(list) > 0 {
+		t.Errorf("the pages complain: %q", list)
+	}
+}

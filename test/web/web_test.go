@@ -745,6 +745,7 @@ func photograph(t *testing.T, on *served, dir, prefix string, paths []string) {
 				b.width(width)
 				for _, path := range paths {
 					b.open(path)
+					b.until("the colours of documents", `(document.querySelector("[data-document]") ?? document.querySelector(".numbered")) === null || document.querySelector("pre .k") !== null`)
 					name := strings.Trim(strings.NewReplacer("/", "-", "?", "-", "=", "-", ":", "-", "&", "-").Replace(path), "-")
 					take(cmp.Or(name, "overview"), width)
 				}

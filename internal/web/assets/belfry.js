@@ -81,6 +81,8 @@ if (document.body.dataset.login !== undefined) {
   for (const place of document.querySelectorAll("[data-graph]")) import("./graph.js").then(m => m.graph(place));
   const output = document.querySelector("[data-output]");
   if (output) import("./output.js").then(m => m.output(output));
+  const texts = document.querySelectorAll(".numbered");
+  if (texts.length) import("./paint.js").then(m => m.documents(texts));
   if (document.querySelector("[data-edit]")) import("./edit.js").then(m => m.edit());
   if (document.querySelector("[data-first]")) import("./edit.js").then(m => m.first());
 }

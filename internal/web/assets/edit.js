@@ -1,8 +1,6 @@
 // The editor: what is typed is checked by the server, which also keeps form and text in step.
 import {part} from "./live.js";
-
-const unseen = /([\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff])/; // letters that change what others look like
-const paintMax = 50000; // letters of a document that are coloured while it is typed
+import {paint as paintLine, paintMax} from "./paint.js";
 
 // painted puts a coloured copy with line numbers behind a text, and returns what paints it anew.
 function painted(text) {
@@ -20,17 +18,7 @@ function painted(text) {
     copy.replaceChildren(...text.value.split("\n").map((line, i) => {
       const div = document.createElement("div");
       if (bad.has(String(i + 1))) div.className = "bad";
-      const [, before, key, colon, rest] = /^(\s*(?:- )*)(?:([^\s#"'{}[\],:][^:#"'{}]*?)(:)(?=\s|$))?(.*)$/.exec(line);
-      if (before) div.append(before);
-      for (const [kind, piece] of [["k", key], ["", colon], ...[...(rest ?? "").matchAll(/(\s#.*$|^#.*$)|("(?:[^"\\]|\\.)*"?|'[^']*'?)|(\{\{.*?\}\})|((?:(?!\s#|["']|\{\{).)+|.)/g)].map(m => [m[1] ? "c" : m[2] ? "s" : m[3] ? "v" : "", m[0]])]) {
-        if (!piece) continue;
-        for (const [i, part] of piece.split(unseen).entries()) {
-          const span = document.createElement("span");
-          span.className = i % 2 ? "u" : kind;
-          span.textContent = i % 2 ? "\u200b" : part;
-          div.append(span);
-        }
-      }
+      paintLine(div, line);
       if (!line) div.append("\u200b");
       return div;
     }));
