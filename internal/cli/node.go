@@ -43,8 +43,11 @@ CLOCK is how far the clock of the machine is ahead of the clock of the store, wh
 decides when jobs start: a wrong clock starts nothing early or late.
 
 With -o wide, PARTITIONS is how many of the 256 partitions of jobs the node plans, STORE
-how long the store took for its last read and write of a note, and HOUR how many attempts
-it started within the last hour. Nodes report this once a minute.`,
+how long the store took for its last read and write of a note, CALLS how long half and 99
+of 100 of its last 1,000 calls of the store took at most, and HOUR how many attempts it
+started within the last hour. Nodes report this once a minute. LATE is how long after they
+were due half and 99 of 100 runs started at most, of those that ended within the last
+hour, at most 500 of all nodes together.`,
 		Example: "belfry node list\nbelfry node list -o wide\nbelfry node list --gone\nbelfry node list -o json",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -70,16 +73,58 @@ func listNodes(ctx context.Context, server *remote, gone bool, output string) er
 	if err != nil {
 		return err
 	}
+	var late map[string][]time.Duration
+	if output == asWide {
+		if late, err = lateness(ctx, server); err != nil {
+			return err
+		}
+	}
 	return showList(server.env, output, page.Items, page.NextPageToken, func(n client.Node) string { return n.Name }, func(w io.Writer) {
-		nodeTable(w, server.env, page.Items, output == asWide)
+		nodeTable(w, server.env, page.Items, output == asWide, late)
 	})
 }
 
+const (
+	// lateSpan is of which time the runs are that say how late a node started them, and lateRuns how
+	// many: a page of the API.
+	lateSpan = time.Hour
+	lateRuns = 500
+)
+
+// lateness returns how long after they were due the runs started that ended lately, in order, by their
+// nodes. First attempts count: a retry is due later.
+func lateness(ctx context.Context, server *remote) (map[string][]time.Duration, error) {
+	page, err := server.Runs(ctx, client.RunQuery{States: []job.RunState{job.StateDone}, From: server.env.Now().Add(-lateSpan), PageSize: lateRuns})
+	if err != nil {
+		return nil, err
+	}
+	late := map[string][]time.Duration{}
+	for i := range page.Items {
+		if r := &page.Items[i]; r.Attempt == 1 && r.Node != "" && !r.Started.IsZero() {
+			late[r.Node] = append(late[r.Node], max(r.Started.Sub(r.Due), 0))
+		}
+	}
+	for _, list := range late {
+		slices.Sort(list)
+	}
+	return late, nil
+}
+
+// lateText says how late half and 99 of 100 runs of a node started at most.
+func lateText(late []time.Duration) string {
+	n := len(late)
+	if n == 0 {
+		return ""
+	}
+	at := func(percent int) string { return millis(late[(n*percent+99)/100-1].Seconds()) }
+	return at(50) + "/" + at(99)
+}
+
 // nodeTable writes nodes for people.
-func nodeTable(w io.Writer, env Env, nodes []client.Node, wide bool) {
+func nodeTable(w io.Writer, env Env, nodes []client.Node, wide bool, late map[string][]time.Duration) {
 	head := []string{"NAME", "STATE", "RUNNING", "CAPACITY", "CLOCK", "LABELS", "JOINED", "VERSION"}
 	if wide {
-		head = append(head, "ADDRESS", "ROLES", "HANDLERS", "RENEWED", "ZONES", "SESSION", "PARTITIONS", "STORE", "HOUR", "DRAINED")
+		head = append(head, "ADDRESS", "ROLES", "HANDLERS", "RENEWED", "ZONES", "SESSION", "PARTITIONS", "STORE", "CALLS", "HOUR", "LATE", "DRAINED")
 	}
 	var rows [][]string
 	for i := range nodes {
@@ -87,7 +132,8 @@ func nodeTable(w io.Writer, env Env, nodes []client.Node, wide bool) {
 		row := []string{n.Name, n.State, fmt.Sprint(n.Running), fmt.Sprint(n.Capacity), clockText(n.ClockAhead), orDash(labelText(n.Labels)), instant(env, n.Joined), orDash(n.Version)}
 		if wide {
 			row = append(row, orDash(n.Address), orDash(strings.Join(n.Roles, ",")), orDash(strings.Join(n.Handlers, ",")),
-				instant(env, n.Renewed), orDash(n.Zones), n.Session.String(), orDash(countText(n.Partitions)), orDash(storeText(n)), orDash(hourText(n)), orDash(drainText(n)))
+				instant(env, n.Renewed), orDash(n.Zones), n.Session.String(), orDash(countText(n.Partitions)), orDash(pairText(n.StoreRead, n.StoreWrite)), orDash(pairText(n.StoreP50, n.StoreP99)),
+				orDash(hourText(n)), orDash(lateText(late[n.Name])), orDash(drainText(n)))
 		}
 		rows = append(rows, row)
 	}
@@ -101,13 +147,15 @@ func countText(n int) string {
 	return fmt.Sprint(n)
 }
 
-// storeText says how fast the store answers a node: reads, and writes.
-func storeText(n *client.Node) string {
-	if n.StoreRead == 0 && n.StoreWrite == 0 {
+// millis writes seconds as milliseconds.
+func millis(seconds float64) string { return fmt.Sprintf("%.1fms", seconds*1000) }
+
+// pairText writes two times that a node reports, "" before it has.
+func pairText(one, other float64) string {
+	if one == 0 && other == 0 {
 		return ""
 	}
-	ms := func(seconds float64) string { return fmt.Sprintf("%.1fms", seconds*1000) }
-	return ms(n.StoreRead) + "/" + ms(n.StoreWrite)
+	return millis(one) + "/" + millis(other)
 }
 
 // hourText says how many attempts a node has started within the last hour.
