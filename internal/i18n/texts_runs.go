@@ -58,6 +58,7 @@ var runsTexts = []text{
 	{"run.made_by", "Made by", "来源"},
 	{"run.parent", "Parent", "父运行"},
 	{"run.usual", "Usually takes", "通常耗时"},
+	{"run.not_started", "Its followers were not started:", "下游任务未被启动："},
 	{"run.in_row", "The last {n} runs of the job failed, since {when}.", "该任务最近 {n} 次运行均失败，始于 {when}。"},
 	{"run.version_changed", "It changed:", "它更改了："},
 	{"run.version_latest", "v{v}, the latest", "v{v}（最新）"},

@@ -164,22 +164,25 @@ func (s *Runs) seen(ctx context.Context, who Caller, r Right, id job.ID) (client
 
 // run returns an active or finished run with its attempts.
 func (s *Runs) run(ctx context.Context, id job.ID) (client.Run, error) {
-	active, err := store.ActiveRun(ctx, s.store, id)
-	if err != nil && !errors.Is(err, store.ErrNotFound) {
-		return client.Run{}, err
-	}
-	isActive := err == nil
-	if isActive {
-		one := []store.Run{active}
-		if err := s.explain(ctx, one); err != nil {
-			return client.Run{}, err
-		}
-		active = one[0]
-	}
-	// This query includes a run that ended between the two.
 	records, err := s.store.AttemptsOf(ctx, id)
 	if err != nil {
 		return client.Run{}, err
+	}
+	var active store.Run
+	isActive := false
+	if len(records) == 0 || !finalOf(records).Final { // a run with a final record is not active
+		active, err = store.ActiveRun(ctx, s.store, id)
+		switch isActive = err == nil; {
+		case errors.Is(err, store.ErrNotFound): // it may have ended between the two
+			records, err = s.store.AttemptsOf(ctx, id)
+		case isActive:
+			one := []store.Run{active}
+			err = s.explain(ctx, one)
+			active = one[0]
+		}
+		if err != nil {
+			return client.Run{}, err
+		}
 	}
 	var run client.Run
 	switch {

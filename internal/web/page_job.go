@@ -500,7 +500,7 @@ func (s *site) followerNames(p *page, name service.Name) (string, error) {
 	if page.NextPageToken != "" && len(names) > 0 {
 		names = append(names, p.T("job.more_followers"))
 	}
-	return strings.Join(names, ", "), err
+	return strings.Join(names, p.T("comma")), err
 }
 
 // follows links to a job that follows this one or is followed by it, with the outcomes that start
@@ -513,5 +513,24 @@ func (p *page) follows(what, full string, on []job.UpstreamOn, state job.JobStat
 	if state == job.JobPaused {
 		said = append(said, p.T("job.on.paused"))
 	}
-	return fact{Name: p.T(what), Value: strings.Join(said, ", "), Link: "/jobs/" + full}
+	return fact{Name: p.T(what), Value: strings.Join(said, p.T("comma")), Link: "/jobs/" + full}
+}
+
+// notStarted names active jobs that a run would have started if it had succeeded, and reports whether
+// there may be more. A shard alone starts none.
+func (s *site) notStarted(p *page, r *client.Run) (names []string, more bool, err error) {
+	if r.State != job.StateDone || !r.Outcome.Alarms() || r.Shards > 0 || r.Step != "" {
+		return nil, false, nil
+	}
+	namespace, name := splitName(r.Job)
+	page, err := s.Service.Jobs.FollowersOf(p.ctx(), p.who, service.Name{Namespace: namespace, Name: name}, followerRows, "")
+	for i := range page.Items {
+		f := &page.Items[i]
+		ends := slices.Contains(f.Outcomes, job.OnFinished)
+		started := isFailure(r.Outcome) && (ends || slices.Contains(f.Outcomes, job.OnFailed))
+		if f.State == job.JobActive && !started && (ends || slices.Contains(f.Outcomes, job.OnSucceeded)) {
+			names = append(names, f.FullName())
+		}
+	}
+	return names, page.NextPageToken != "", err
 }

@@ -32,7 +32,9 @@ type runView struct {
 	Since             *failingSince
 	Changed           string    // the fields that the version changed with which failures began
 	Pause             *runPause // of the job, by failures such as this one
-	Latest            int64     // the version that the job has now, if it is a later one
+	NotStarted        []string  // jobs that a success would have started
+	NotStartedMore    bool
+	Latest            int64 // the version that the job has now, if it is a later one
 	IsLatest          bool
 	Phases            []phase
 	Attempts          template.HTML
@@ -164,6 +166,9 @@ func (s *site) run(p *page) error {
 	}
 	if v.Bad && at >= 0 {
 		v.Pause = p.pauseOf(&explained, runs, at)
+	}
+	if v.NotStarted, v.NotStartedMore, err = s.notStarted(p, &r); err != nil {
+		return err
 	}
 	due, err := s.madeBy(p, &explained)
 	if err != nil {

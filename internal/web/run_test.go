@@ -274,3 +274,35 @@ func TestALiveReadOfARunLeavesOutItsOutput(t *testing.T) {
 		t.Error("the page does not say how much the output is")
 	}
 }
+
+func TestTheFailureOfARunNamesTheFollowersThatItDidNotStart(t *testing.T) {
+	w := newWorld(t)
+	w.fill()
+	w.put("namespace: many\nname: up\nrun: {shell: 'true'}\n")
+	for name, on := range map[string]string{
+		"success": "up", "failure": "{job: up, outcome: failed}", "finish": "{job: up, outcome: finished}", "both": "up, {job: up, outcome: failed}", "paused": "up",
+	} {
+		w.put(fmt.Sprintf("namespace: many\nname: %s\npaused: %v\nschedule: {on: [%s]}\nrun: {shell: 'true'}\n", name, name == "paused", on))
+	}
+	w.put("namespace: data\nname: other\nschedule: {on: many/up}\nrun: {shell: 'true'}\n")
+	ann := w.login("ann")
+	for outcome, want := range map[job.Outcome]string{
+		job.OutcomeSucceeded: "", job.OutcomeCancelled: "",
+		job.OutcomeFailed: "data/other many/success", job.OutcomeTimedOut: "data/other many/success", job.OutcomeLost: "data/other many/success",
+		// "both" is started by a failure, and nothing by a missed run.
+	} {
+		why := between(ann.page("/runs/"+w.ran("many/up", outcome).String()), `id="why"`, `<div class="grid`)
+		_, named, _ := strings.Cut(why, "Its followers were not started:")
+		var got []string
+		for _, found := range regexp.MustCompile(`href="/jobs/([^"]*)"`).FindAllStringSubmatch(named, -1) {
+			got = append(got, found[1])
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("a run that is %s says that it has not started %v, want %s: %s", outcome, got, want, why)
+		}
+	}
+	for i := range 12 {
+		w.put(fmt.Sprintf("namespace: many\nname: f%02d\nschedule: {on: up}\nrun: {shell: 'true'}\n", i))
+	}
+	ann.shows("/runs/"+w.ran("many/up", job.OutcomeFailed).String(), `, <a class="link" href="/jobs/many/up#connected">and more</a>`)
+}
