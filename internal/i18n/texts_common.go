@@ -4,6 +4,7 @@ package i18n
 var commonTexts = []text{
 	{"and", " and ", "、"},
 	{"comma", ", ", "、"},
+	{"semicolon", "; ", "；"},
 	{"now", "now", "现在"},
 	{"today", "Today", "今天"},
 	{"yesterday", "Yesterday", "昨天"},
@@ -97,6 +98,9 @@ var commonTexts = []text{
 	{"schedule.beside", "Also in the minute of the next run", "与下次运行同一分钟启动"},
 	{"schedule.month_before", "The month before", "上个月"},
 	{"schedule.month_after", "The month after", "下个月"},
+	{"schedule.clock", "{at} the clock of {zone} goes to {to}.", "{at}，{zone} 的时钟调到 {to}。"},
+	{"schedule.clock_same", "not affected", "不受影响"},
+	{"schedule.clock_effect", "This schedule: {what}.", "本调度计划：{what}。"},
 	{"schedule.more", "and more", "还有更多"},
 	{"schedule.quieter", "Quieter minutes near it:", "附近较空闲的时刻："},
 	{"schedule.off_day.skip", "skip them", "跳过"},

@@ -67,7 +67,10 @@ func (s *site) kit(p *page) error {
 	v.Choices = []tab{{Name: p.T("definition.diff"), Address: "/ui/kit", Current: true}, {Name: p.T("definition.whole"), Address: "/ui/kit"}}
 	v.Diff = diffLines("@@ -7,3 +7,3 @@\n run:\n-  shell: ./import.sh\n+  shell: ./import.sh --strict\n   dir: /srv/shop\n")
 	v.Phases = []phase{{Name: p.T("run.due"), When: "09:40:00"}, {Class: "now part", Name: p.T("state.running"), When: "2 s"}, {Class: "todo", Name: p.T("run.ends")}}
-	v.Month = []calendarDay{{29, "out", ""}, {30, "off", ""}, {1, "on", "02:30"}, {2, "on today", "02:30"}, {3, "on dst", "02:30"}, {4, "", ""}, {5, "", ""}}
+	v.Month = []calendarDay{
+		{Day: 29, Class: "out"}, {Day: 30, Class: "off"}, {Day: 1, Class: "on", Text: "02:30"}, {Day: 2, Class: "on today", Text: "02:30"},
+		{Day: 3, Class: "on dst", Text: "03:00", Change: p.T("schedule.clock", "zone", "Europe/Berlin", "at", "02:00", "to", "03:00")}, {Day: 4}, {Day: 5},
+	}
 	v.Loading = [][]int{{60, 90, 50}, {45, 100, 50}, {70, 70, 50}, {55, 95, 50}}
 	nodes := []draw.Node{
 		{Name: "extract", Class: "ok", Icon: p.icon("ok"), IconClass: "ok"}, {Name: "check", Layer: 1, Class: "fail", Icon: p.icon("fail"), IconClass: "fail"},

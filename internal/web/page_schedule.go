@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"html/template"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/cron"
 	"github.com/belfry-cron/belfry/internal/i18n"
 	"github.com/belfry-cron/belfry/internal/service"
 	"github.com/belfry-cron/belfry/job"
@@ -29,6 +31,7 @@ type scheduleView struct {
 	Reason     string
 	Month      []calendarDay
 	MonthName  string
+	Changes    []string // of the clock of the job in this month, and what they do to the schedule
 	// MonthBefore and MonthAfter are the addresses of the months beside it, "" for none.
 	MonthBefore, MonthAfter string
 	IsLater                 bool // an occurrence is due later than it is scheduled
@@ -52,9 +55,10 @@ type scheduleRow struct {
 }
 
 type calendarDay struct {
-	Day   int
-	Class string
-	Text  string
+	Day    int
+	Class  string
+	Text   string
+	Change string // of the clock of the job
 }
 
 type backfillRow struct {
@@ -209,7 +213,7 @@ func (s *site) beside(p *page, v *scheduleView, items []client.Occurrence) error
 			break
 		}
 		namespace, name := splitName(d.Job)
-		v.Beside = append(v.Beside, dueRow{At: p.at(d.Due), In: p.relative(d.Due), Namespace: namespace, Name: name, Address: "/jobs/" + d.Job})
+		v.Beside = append(v.Beside, dueRow{At: p.second(d.Due), In: p.relative(d.Due), Namespace: namespace, Name: name, Address: "/jobs/" + d.Job})
 	}
 	return nil
 }
@@ -259,6 +263,7 @@ func (s *site) calendar(p *page, v *scheduleView, items []client.Occurrence) err
 	for range (int(first.Weekday()) + 6) % 7 {
 		v.Month = append(v.Month, calendarDay{Class: "out"})
 	}
+	changes := v.clockChanges(p, first)
 	for day := first; day.Month() == first.Month(); day = day.AddDate(0, 0, 1) {
 		c := calendarDay{Day: day.Day(), Class: "off"}
 		switch times := days[day.Day()]; {
@@ -272,9 +277,61 @@ func (s *site) calendar(p *page, v *scheduleView, items []client.Occurrence) err
 		if first.Equal(this) && day.Day() == p.now.Day() {
 			c.Class += " today"
 		}
+		if c.Change = changes[day.Day()]; c.Change != "" {
+			c.Class += " dst"
+		}
 		v.Month = append(v.Month, c)
 	}
 	return nil
+}
+
+// clockChanges returns the changes of the clock of the job in a month, by the days of the reader, and
+// adds to the page what they do.
+func (v *scheduleView) clockChanges(p *page, first time.Time) map[int]string {
+	zone, err := cron.LoadZone(v.Zones[0])
+	if err != nil {
+		return nil // the page shows none either
+	}
+	list := map[int]string{}
+	lang, _ := cron.ParseLang(string(p.lang))
+	end := first.AddDate(0, 1, 0)
+	for t := first.In(zone.Location()).Add(-1); ; {
+		_, next := t.ZoneBounds()
+		if next.IsZero() || !next.Before(end) {
+			return list
+		}
+		t = next
+		before := next.Add(-1)
+		_, was := before.Zone()
+		_, is := next.Zone()
+		if was == is || next.Before(first) {
+			continue // only its name changes
+		}
+		at := p.exactly(next.In(time.FixedZone("", was)), "15:04")
+		text := p.T("schedule.clock", "zone", v.Zones[0], "at", at, "to", next.Format("15:04"))
+		list[next.In(p.zone).Day()] = text
+		notes := v.notesAbout(lang, zone, next, (time.Duration(is-was) * time.Second).Abs())
+		if len(notes) == 0 {
+			notes = []string{p.T("schedule.clock_same")}
+		}
+		v.Changes = append(v.Changes, text+" "+p.T("schedule.clock_effect", "what", strings.Join(notes, p.T("semicolon"))))
+	}
+}
+
+// notesAbout says what a change of the clock does to the expressions of the job.
+func (v *scheduleView) notesAbout(lang cron.Lang, zone *cron.Zone, at time.Time, length time.Duration) (notes []string) {
+	of := &v.job.Schedule
+	change, err := cron.ParseClockChange(string(cmp.Or(of.ClockChange, job.ClockVixie)))
+	if err != nil {
+		return nil // a document with it is refused
+	}
+	for _, text := range of.Cron {
+		s, err := cron.ParseSchedule(text, cron.WithJob(v.Namespace, v.Name), cron.WithDialect(of.Dialect.Grammar()), cron.In(zone), cron.WithClockChange(change))
+		if e, ok := s.(*cron.Expression); ok && err == nil {
+			notes = append(notes, e.Notes(lang, at.Add(-length), at.Add(length))...)
+		}
+	}
+	return notes
 }
 
 // backfill shows the times that a backfill would run, or makes the runs.

@@ -104,9 +104,16 @@ func (s *site) dueMinute(p *page, v *timelineView) error {
 	}
 	for _, d := range list {
 		namespace, name := splitName(d.Job)
-		v.Due = append(v.Due, dueRow{At: p.at(d.Due), In: p.relative(d.Due), Namespace: namespace, Name: name, Address: "/jobs/" + d.Job})
+		v.Due = append(v.Due, dueRow{At: p.second(d.Due), In: p.relative(d.Due), Namespace: namespace, Name: name, Address: "/jobs/" + d.Job})
 	}
 	return nil
+}
+
+// second is a moment of a minute whose day is said elsewhere.
+func (p *page) second(t time.Time) When {
+	at := p.at(t)
+	at.Text = t.In(p.zone).Format("15:04:05")
+	return at
 }
 
 // timelineSpans are how much of time the page shows, and the steps in which it counts.
