@@ -63,7 +63,7 @@ var runsTexts = []text{
 	{"run.version_changed", "It changed:", "它更改了："},
 	{"run.version_latest", "v{v}, the latest", "v{v}（最新）"},
 	{"run.changed_since", "Changed since", "此后的变更"},
-	{"run.pauses_after", "Runs that failed in a row: {k}. One more pauses the job: pause_on_failure is {most}.|Runs that failed in a row: {k}. {n} more pause the job: pause_on_failure is {most}.", "连续失败 {k} 次，再失败 {n} 次任务将被暂停：pause_on_failure 为 {most}。"},
+	{"run.pauses_after", "{n} more failure in a row pauses the job: {k} of {most} so far (pause_on_failure).|{n} more failures in a row pause the job: {k} of {most} so far (pause_on_failure).", "再连续失败 {n} 次，任务将被暂停：目前 {k} / {most}（pause_on_failure）。"},
 	{"run.paused_job", "This run paused the job at {when}, as pause_on_failure says: {n} run failed in a row.|This run paused the job at {when}, as pause_on_failure says: {n} runs failed in a row.", "本次运行于 {when} 按 pause_on_failure 暂停了任务：连续失败 {n} 次。"},
 	{"run.job_paused", "The job is paused, as pause_on_failure says: {n} run failed in a row.|The job is paused, as pause_on_failure says: {n} runs failed in a row.", "任务已按 pause_on_failure 暂停：连续失败 {n} 次。"},
 	{"run.job_paused_since", "The job is paused since {when}, as pause_on_failure says: {n} run failed in a row.|The job is paused since {when}, as pause_on_failure says: {n} runs failed in a row.", "任务已于 {when} 按 pause_on_failure 暂停：连续失败 {n} 次。"},

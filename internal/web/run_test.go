@@ -164,10 +164,10 @@ func TestAFailedRunSaysWhenFailuresPauseTheJob(t *testing.T) {
 	w.ran("shop/flaky", job.OutcomeSucceeded)
 	first := w.ran("shop/flaky", job.OutcomeFailed)
 	says(before, "en", "exit status 1", "pause_on_failure")
-	says(first, "en", "Runs that failed in a row: 1. 2 more pause the job: pause_on_failure is 3.")
+	says(first, "en", "2 more failures in a row pause the job: 1 of 3 so far (pause_on_failure).")
 	w.ran("shop/flaky", job.OutcomeTimedOut)
-	says(first, "en", "Runs that failed in a row: 2. One more pauses the job: pause_on_failure is 3.")
-	says(first, "zh", "连续失败 2 次，再失败 1 次任务将被暂停：pause_on_failure 为 3。")
+	says(first, "en", "1 more failure in a row pauses the job: 2 of 3 so far (pause_on_failure).")
+	says(first, "zh", "再连续失败 1 次，任务将被暂停：目前 2 / 3（pause_on_failure）。")
 	last := w.ran("shop/flaky", job.OutcomeFailed)
 	at := w.now.Format("15:04:05")
 	says(last, "en", "This run paused the job at "+at+", as pause_on_failure says: 3 runs failed in a row. An operator resumes it on its page or with belfry job resume shop/flaky. "+
@@ -180,8 +180,8 @@ func TestAFailedRunSaysWhenFailuresPauseTheJob(t *testing.T) {
 		t.Fatalf("the job is not resumed: %d", answer.Code)
 	}
 	again := w.ran("shop/flaky", job.OutcomeFailed)
-	says(again, "en", "Runs that failed in a row: 1. 2 more pause the job")
-	says(last, "en", "exit status 1", "pause_on_failure is")
+	says(again, "en", "2 more failures in a row pause the job")
+	says(last, "en", "exit status 1", "so far (pause_on_failure)")
 }
 
 // The life of a run says which expression, who or which other run has made it.
