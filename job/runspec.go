@@ -118,7 +118,9 @@ func (r *RunSpec) IsTimed() bool {
 }
 
 // IsHandedOver reports whether nodes hand the work over to another program, which says later how it ended.
-func (r *RunSpec) IsHandedOver() bool { return r.traits().isElsewhere || r.HTTP != nil && r.HTTP.Callback }
+func (r *RunSpec) IsHandedOver() bool {
+	return r.traits().isElsewhere || r.HTTP != nil && r.HTTP.Callback
+}
 
 // MarshalJSON implements json.Marshaler: the form in stores, which is the form of documents
 // with each kind of work written out.
