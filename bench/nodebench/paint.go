@@ -25,7 +25,7 @@ const (
 	shownGoal = time.Second
 	// paints is how often a page is opened, and ends how many runs end before an open page.
 	paints = 30
-	ends   = 20
+	ends   = 60
 )
 
 // largestPaint gives the time of the largest paint, once the page has been loaded.

@@ -7,7 +7,7 @@ import {say} from "./words.js";
 const policy = window.trustedTypes?.createPolicy("belfry", {createHTML: html => html, createScriptURL: address => address}) ?? {createHTML: html => html, createScriptURL: address => address};
 const alive = 20000;   // a tab tells the shared stream so often that it is there
 const silence = 25000; // the server says something each 15 s
-const between = 700;  // from one read to the next in the long run: what happened is on the page within a second
+const between = 600;  // from one read to the next in the long run: what happened is on the page within a second
 const patience = 30000; // a click that leads to another page is not lost to a reload for so long
 let last = Date.now(), leaving = -patience, pending = 0, reading = false, again = false, ended = false, opened = false, following = false;
 
