@@ -143,6 +143,11 @@ func (o Outcome) Alarms() bool {
 	return false
 }
 
+// Failed reports whether the outcome is a failure of the work itself.
+func (o Outcome) Failed() bool {
+	return o == OutcomeFailed || o == OutcomeTimedOut || o == OutcomeLost
+}
+
 // Values returns all outcomes.
 func (Outcome) Values() []string {
 	return texts(OutcomeSucceeded, OutcomeFailed, OutcomeTimedOut, OutcomeCancelled, OutcomeLost, OutcomeSkipped, OutcomeMissed, OutcomeWithdrawn)

@@ -177,7 +177,7 @@ func (b *Batch) end(m *member, a job.Attempt, output int64, handOn bool) {
 		b.fill(m.Slot)
 	}
 	var followers []*Job
-	if m.Shards > 0 || a.Outcome == job.OutcomeSucceeded || failed(a.Outcome) {
+	if m.Shards > 0 || a.Outcome == job.OutcomeSucceeded || a.Outcome.Failed() {
 		followers = b.followersOf(j)
 	}
 	outcome, over := a.Outcome, true
@@ -228,11 +228,6 @@ func (b *Batch) recordOf(m *member, a job.Attempt) store.Record {
 	return record
 }
 
-// failed reports whether an outcome is a failure of the work itself.
-func failed(o job.Outcome) bool {
-	return o == job.OutcomeFailed || o == job.OutcomeTimedOut || o == job.OutcomeLost
-}
-
 // countFailures counts failed runs in a row, and pauses the job at the limit. A split
 // occurrence counts once, at the end of its last run.
 func (b *Batch) countFailures(j *Job, o job.Outcome, run job.ID) {
@@ -241,7 +236,7 @@ func (b *Batch) countFailures(j *Job, o job.Outcome, run job.ID) {
 	case o == job.OutcomeSucceeded && j.Failures > 0:
 		j.Failures = 0
 		b.saveJob(j)
-	case failed(o):
+	case o.Failed():
 		j.Failures++
 		b.saveJob(j)
 		if j.Failures >= limit && j.State != job.JobPaused {
@@ -259,7 +254,7 @@ func (b *Batch) settlePrevious(j *Job, r *store.Run) {
 	if !j.Policy.NeedsPrevious {
 		return
 	}
-	ran := failed(r.Outcome) || r.Outcome == job.OutcomeSucceeded || r.Outcome == job.OutcomeCancelled
+	ran := r.Outcome.Failed() || r.Outcome == job.OutcomeSucceeded || r.Outcome == job.OutcomeCancelled
 	ok := r.Outcome == job.OutcomeSucceeded
 	if isOccurrence(r.Kind) && ran && r.Scheduled.After(j.Previous) {
 		j.Previous, j.PreviousOK, j.PreviousFailed = r.Scheduled, true, ""
@@ -406,7 +401,7 @@ func together(a, b job.Outcome) job.Outcome {
 func worse(a, b job.Outcome) job.Outcome {
 	rank := func(o job.Outcome) int {
 		switch {
-		case failed(o):
+		case o.Failed():
 			return 3
 		case o == job.OutcomeSucceeded:
 			return 1
@@ -426,9 +421,9 @@ func matches(on job.UpstreamOn, o job.Outcome) bool {
 	case job.OnSucceeded:
 		return o == job.OutcomeSucceeded
 	case job.OnFailed:
-		return failed(o)
+		return o.Failed()
 	case job.OnFinished:
-		return o == job.OutcomeSucceeded || failed(o)
+		return o == job.OutcomeSucceeded || o.Failed()
 	}
 	return false
 }

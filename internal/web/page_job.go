@@ -527,7 +527,7 @@ func (s *site) notStarted(p *page, r *client.Run) (names []string, more bool, er
 	for i := range page.Items {
 		f := &page.Items[i]
 		ends := slices.Contains(f.Outcomes, job.OnFinished)
-		started := isFailure(r.Outcome) && (ends || slices.Contains(f.Outcomes, job.OnFailed))
+		started := r.Outcome.Failed() && (ends || slices.Contains(f.Outcomes, job.OnFailed))
 		if f.State == job.JobActive && !started && (ends || slices.Contains(f.Outcomes, job.OnSucceeded)) {
 			names = append(names, f.FullName())
 		}

@@ -464,7 +464,7 @@ var pausedByFailures = regexp.MustCompile(`^\d+ runs? failed in a row, the last 
 
 // pauseOf says how the failures in a row that a run belongs to pause its job. nil: they do not.
 func (p *page) pauseOf(r *service.ExplainedRun, runs []client.Run, at int) *runPause {
-	if r.Job == nil || r.Job.Policy.PauseOnFailure == nil || r.Job.Status == nil || at >= neighbourRuns || !isFailure(r.Outcome) {
+	if r.Job == nil || r.Job.Policy.PauseOnFailure == nil || r.Job.Status == nil || at >= neighbourRuns || !r.Outcome.Failed() {
 		return nil
 	}
 	most, failures, later := *r.Job.Policy.PauseOnFailure, r.Job.Status.Failures, 0
@@ -472,7 +472,7 @@ func (p *page) pauseOf(r *service.ExplainedRun, runs []client.Run, at int) *runP
 		if runs[i].Outcome == job.OutcomeSucceeded {
 			return nil
 		}
-		if isFailure(runs[i].Outcome) {
+		if runs[i].Outcome.Failed() {
 			later++
 		}
 	}
@@ -499,11 +499,6 @@ func (p *page) pauseOf(r *service.ExplainedRun, runs []client.Run, at int) *runP
 		text = p.T("run.job_paused_since", "n", failures, "when", p.day(runs[i].Ended, "15:04:05"))
 	}
 	return &runPause{Text: text + " " + resume, Link: p.T("run.pausing"), Address: "/runs/" + found[1]}
-}
-
-// isFailure reports whether pause_on_failure counts an outcome.
-func isFailure(o job.Outcome) bool {
-	return o == job.OutcomeFailed || o == job.OutcomeTimedOut || o == job.OutcomeLost
 }
 
 // outputOf shows which output there is and, for pages without script, its end.
