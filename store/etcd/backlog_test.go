@@ -11,7 +11,7 @@ import (
 
 // A step about a job costs what the runs that it changes cost, however many others wait.
 func TestAJobWithManyWaitingRunsIsNoSlower(t *testing.T) {
-	storetest.TestPace(t, func(t *testing.T, o storetest.Options) store.Store { return open(t, empty(), optionsOf(o)) }, 100, paceMost, 1000, 20_000)
+	storetest.TestPace(t, func(t *testing.T, o storetest.Options) store.Store { return open(t, empty(), optionsOf(o)) }, paceMost, 1000, 20_000)
 }
 
 // paceMost is how many times as long a cycle with 20,000 waiting runs may take as one with 10: twice,
