@@ -96,9 +96,6 @@ const (
 	// nodeFirst is how much later than a node's own deadline the watchdog's is:
 	// a node that is well ends its attempts itself and can say why.
 	nodeFirst = time.Second
-	// deathGrace bounds the grace of processes whose node is dead: the next node and the
-	// slots wait for it.
-	deathGrace = time.Second
 	// killWait is the wait for a process after SIGKILL. A process that remains then hangs
 	// in the kernel.
 	killWait = 10 * time.Second
@@ -113,6 +110,10 @@ const (
 	// beatSize is the length of a heartbeat: the time of a renewal, and a session.
 	beatSize = 8 + 16
 )
+
+// deathGrace bounds the grace of processes whose node is dead: the next node and the
+// slots wait for it. A variable for tests.
+var deathGrace = time.Second
 
 // guard is the state of the watchdog's process.
 type guard struct {

@@ -71,9 +71,11 @@ const settingsMax = 1 << 20
 const (
 	// openEvery is the time between two tries to get the journal's lock.
 	openEvery = 20 * time.Millisecond
-	// answerWithin is how long the watchdog may take to answer a heartbeat, or
-	// to start. One that is stopped or hangs is replaced.
+	// answerWithin is how long the watchdog may take to answer a heartbeat. One that is
+	// stopped or hangs is replaced.
 	answerWithin = 10 * time.Second
+	// startWithin is how long it may take to start, on a machine that hangs for a while too.
+	startWithin = time.Minute
 	// tellWithin is how long a node waits until its session has been sent to the watchdog,
 	// which takes microseconds unless that is restarting.
 	tellWithin = time.Second
@@ -207,7 +209,7 @@ func (n *Node) begin(ctx context.Context) error {
 	case <-child.exited:
 		child.kill()
 		return errors.New("start the watchdog: it ended at once")
-	case <-time.After(answerWithin):
+	case <-time.After(startWithin):
 		child.kill()
 		return errors.New("start the watchdog: it does not respond")
 	case <-ctx.Done():

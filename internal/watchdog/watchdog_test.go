@@ -29,6 +29,9 @@ import (
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
+		case patientArgument:
+			deathGrace = time.Minute
+			fallthrough
 		case Argument:
 			os.Exit(Main(reportTo))
 		case nodeArgument:
@@ -40,9 +43,14 @@ func TestMain(m *testing.M) {
 }
 
 // patience is how long a test waits for what should take milliseconds.
-const patience = 20 * time.Second
+const patience = 3 * time.Minute
 
-const nodeArgument = "__node"
+const (
+	nodeArgument = "__node"
+	// patientArgument is Argument of a watchdog that leaves the commands of a dead node as much
+	// time as a busy machine may need.
+	patientArgument = "__patient"
+)
 
 var runID = job.ID{1, 2, 3}
 
@@ -58,7 +66,8 @@ func newRun(t *testing.T) job.ID {
 }
 
 // node is a node that runs one command until it is killed: folder, grace, fence
-// (0 for none), the command for sh and the run. The command has file 3 open.
+// (0 for none), the command for sh, the run and the argument of its watchdog. The command has
+// file 3 open.
 func node(args []string) {
 	check := func(err error) {
 		if err != nil {
@@ -68,6 +77,7 @@ func node(args []string) {
 	}
 	n, err := Open(context.Background(), Config{
 		Dir: args[0], Settings: []byte(filepath.Join(args[0], reportName)), Log: func(text string) { fmt.Println("log", text) },
+		Command: []string{selfPath(), args[5]},
 	})
 	check(err)
 	check(n.Reconciled())
@@ -79,7 +89,6 @@ func node(args []string) {
 	run, err := job.ParseID(args[4])
 	check(err)
 	p := executor.Process{Run: run, Number: 1, Grace: grace, Fence: fence}
-	n.Renewed(clock.Boot())
 	check(n.Spawning(p))
 	cmd := exec.Command("sh", "-c", args[3])
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "BELFRY_RUN=" + run.String(), "BELFRY_ATTEMPT=1"}
@@ -91,11 +100,13 @@ func node(args []string) {
 	os.NewFile(3, "alive").Close()
 	fmt.Println("running", n.PID())
 	for {
-		// Each line that is read asks for the watchdog's id, and whether it has
-		// ended the command.
+		// Each line that is read renews the session, and asks for the watchdog's id, and
+		// whether it has ended the command.
 		if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
 			return
 		}
+		n.Renewed(clock.Boot())
+		n.Session(session) // returns when the watchdog has both
 		fmt.Println("pid", n.PID())
 		fmt.Println("fenced", n.Fenced(p))
 	}
@@ -108,6 +119,11 @@ const reportName = "report"
 
 // stubborn is a command that runs until it is killed, a second after its node died.
 const stubborn = `trap '' TERM; echo up >&3; sleep 1000`
+
+// untilReported is a command that ends when the death of its node, in this folder, is reported.
+func untilReported(dir string) string {
+	return fmt.Sprintf(`trap '' TERM; echo up >&3; until [ -s '%s' ]; do sleep 0.01; done`, filepath.Join(dir, reportName))
+}
 
 // reportTo is a report that writes to the file which the settings name.
 func reportTo(ctx context.Context, d Dead) {
@@ -163,15 +179,27 @@ type running struct {
 	key   Key           // of the attempt
 }
 
-// startNode starts a node and waits until its command has written a line.
+// startNode starts a node and waits until its command has written a line. Its watchdog kills
+// what remains of the command a second after its death.
 func startNode(t *testing.T, dir string, grace, fence time.Duration, command string) *running {
+	t.Helper()
+	return startNodeWith(t, Argument, dir, grace, fence, command)
+}
+
+// startPatient is startNode with a patient watchdog.
+func startPatient(t *testing.T, dir string, grace, fence time.Duration, command string) *running {
+	t.Helper()
+	return startNodeWith(t, patientArgument, dir, grace, fence, command)
+}
+
+func startNodeWith(t *testing.T, watchdog, dir string, grace, fence time.Duration, command string) *running {
 	t.Helper()
 	read, write, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	run := newRun(t)
-	cmd := exec.Command(os.Args[0], nodeArgument, dir, grace.String(), fence.String(), command, run.String())
+	cmd := exec.Command(os.Args[0], nodeArgument, dir, grace.String(), fence.String(), command, run.String(), watchdog)
 	cmd.ExtraFiles = []*os.File{write}
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -221,6 +249,13 @@ func (r *running) hears(want string) {
 	if got, err := r.says.ReadString('\n'); got != want {
 		r.t.Fatalf("the command says %q, %v; want %q", got, err, want)
 	}
+}
+
+// renew lets the node renew its session, and returns whether its watchdog has ended the command.
+func (r *running) renew() (fenced string) {
+	r.t.Helper()
+	fmt.Fprintln(r.stdin)
+	return r.line("fenced ")
 }
 
 func (r *running) kill(sig syscall.Signal) {
@@ -276,6 +311,7 @@ func TestCommandsOfADeadNodeAreEnded(t *testing.T) {
 	}{
 		{"asked politely first", `trap 'echo bye >&3; exit' TERM; echo up >&3; while :; do sleep 0.01; done`, time.Minute, "bye\n"},
 		{"killed after its grace when it ignores SIGTERM", `trap '' TERM; echo up >&3; sleep 1000`, 100 * time.Millisecond, ""},
+		{"killed long before the end of a long grace", stubborn, time.Hour, ""},
 		{"killed at once without a grace", `trap 'echo bye >&3' TERM; echo up >&3; sleep 1000; sleep 1000`, 0, ""},
 		{"with what it has started", `sleep 1000 & sleep 1000 & echo up >&3; wait`, time.Minute, ""},
 		{"when it is a grandchild whose parent is gone", `(sleep 1000; echo late >&3) & echo up >&3`, time.Minute, ""},
@@ -283,7 +319,11 @@ func TestCommandsOfADeadNodeAreEnded(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			r := startNode(t, t.TempDir(), c.grace, 0, c.command)
+			start := startNode
+			if c.says != "" {
+				start = startPatient
+			}
+			r := start(t, t.TempDir(), c.grace, 0, c.command)
 			killed := time.Now()
 			r.kill(syscall.SIGKILL)
 			if got := r.gone(); got != c.says {
@@ -297,7 +337,7 @@ func TestCommandsOfADeadNodeAreEnded(t *testing.T) {
 func TestDeathIsReportedAtOnceAndAfterTheCommandsEnd(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	r := startNode(t, dir, time.Minute, 0, stubborn)
+	r := startPatient(t, dir, time.Minute, 0, untilReported(dir))
 	r.kill(syscall.SIGKILL)
 	reported(t, dir, fmt.Sprintf("session %s with 1 attempts, complete true, running true\nended, replaced false\n", session))
 }
@@ -307,7 +347,7 @@ func TestDeathIsReportedAtOnceAndAfterTheCommandsEnd(t *testing.T) {
 func TestNextNodeDoesNotWaitForTheReport(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	r := startNode(t, dir, time.Minute, 0, stubborn)
+	r := startPatient(t, dir, time.Minute, 0, untilReported(dir))
 	if err := os.WriteFile(filepath.Join(dir, reportName+".wait"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -339,27 +379,31 @@ func TestCleanExitIsNotReportedAsDeath(t *testing.T) {
 func TestCommandsOfAFrozenNodeEndAtTheFence(t *testing.T) {
 	t.Parallel()
 	const fence = silence
-	const grace = 3 * time.Second // for a shell on a busy machine to say goodbye
 	// It takes seconds, so all of them are stopped together.
-	before := time.Now()
-	loops := startNode(t, t.TempDir(), grace, fence, `trap 'echo bye >&3' TERM; echo up >&3; while :; do sleep 0.01; done`)
-	stopped := startNode(t, t.TempDir(), grace, fence, `trap 'echo bye >&3' TERM; (kill -STOP $$; sleep 0.1; echo up >&3) & while :; do sleep 0.01; done`)
+	loops := startNode(t, t.TempDir(), time.Minute, fence, `trap 'echo bye >&3; exit' TERM; echo up >&3; while :; do sleep 0.01; done`)
+	stopped := startNode(t, t.TempDir(), time.Minute, fence, `trap 'echo bye >&3; exit' TERM; (kill -STOP $$; sleep 0.1; echo up >&3) & while :; do sleep 0.01; done`)
+	ignores := startNode(t, t.TempDir(), 100*time.Millisecond, fence, stubborn)
 	unfenced := startNode(t, t.TempDir(), 0, 0, `echo up >&3; while :; do sleep 0.5; echo on >&3; done`)
+	before := time.Now()
+	all := []*running{loops, stopped, ignores, unfenced}
+	for _, r := range all {
+		r.renew()
+	}
 	began := time.Now()
-	for _, r := range []*running{loops, stopped, unfenced} {
+	for _, r := range all {
 		r.kill(syscall.SIGSTOP)
 	}
 	if got := loops.gone(); got != "bye\n" {
 		t.Errorf("the command said %q, want a SIGTERM before it was killed", got)
 	}
 	took := time.Since(began)
-	// The last renewal was when the node began.
 	if lived := time.Since(before); lived < fence {
 		t.Errorf("gone after %v, before the node would have ended it by itself", lived)
 	}
 	if got := stopped.gone(); got != "bye\n" {
 		t.Errorf("the command that was stopped as well said %q, want a SIGTERM before it was killed", got)
 	}
+	ignores.gone()
 	for range 2 * took / time.Second {
 		unfenced.hears("on\n")
 	}
@@ -367,10 +411,9 @@ func TestCommandsOfAFrozenNodeEndAtTheFence(t *testing.T) {
 	for _, c := range []struct {
 		r      *running
 		fenced string
-	}{{loops, "true"}, {stopped, "true"}, {unfenced, "false"}} {
+	}{{loops, "true"}, {stopped, "true"}, {ignores, "true"}, {unfenced, "false"}} {
 		c.r.kill(syscall.SIGCONT)
-		fmt.Fprintln(c.r.stdin)
-		if got := c.r.line("fenced "); got != c.fenced {
+		if got := c.r.renew(); got != c.fenced {
 			t.Errorf("a node that wakes learns that its watchdog has ended the command: %s, want %s", got, c.fenced)
 		}
 	}
@@ -431,7 +474,7 @@ func TestNextNodeEndsOrphansOfAKilledWatchdog(t *testing.T) {
 func TestNextNodeWaitsForTheWatchdog(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	r := startNode(t, dir, time.Minute, 0, `trap 'sleep 0.3; echo bye >&3; exit' TERM; echo up >&3; while :; do sleep 0.01; done`)
+	r := startPatient(t, dir, time.Minute, 0, `trap 'sleep 0.3; echo bye >&3; exit' TERM; echo up >&3; while :; do sleep 0.01; done`)
 	r.kill(syscall.SIGKILL)
 	n := open(t, dir)
 	if rest, err := r.said(); err != nil || rest != "bye\n" {
