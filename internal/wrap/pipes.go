@@ -101,11 +101,16 @@ func (p *pipes) closeOwn() {
 	p.own = nil
 }
 
-// drain waits until all that the command has written was passed on, for a while.
+// drain waits until all that the command has written was passed on, for a while. A machine that
+// hangs meanwhile takes one of its parts, and no output.
 func (p *pipes) drain(within time.Duration) {
-	select {
-	case <-p.copied:
-	case <-time.After(within):
+	const parts = 20
+	for range parts {
+		select {
+		case <-p.copied:
+			return
+		case <-time.After(within / parts):
+		}
 	}
 }
 
