@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/auth"
@@ -23,7 +24,9 @@ func refusedFor(t *testing.T, err error, want string) {
 	}
 }
 
-func TestAWorkerExchangesAJoiningTokenOnceForItsOwn(t *testing.T) {
+func TestAWorkerExchangesAJoiningTokenOnceForItsOwn(t *testing.T) { synctest.Test(t, joining) }
+
+func joining(t *testing.T) {
 	w := newWorld(t)
 	n := newNetwork()
 	n.servers["a"] = w.server(t.Context(), "a")

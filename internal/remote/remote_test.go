@@ -196,7 +196,9 @@ func newNetwork() *network {
 }
 
 // Calls over HTTP have the answers of the store in this process.
-func TestHTTPContractEqualsTheStoreContract(t *testing.T) {
+func TestHTTPContractEqualsTheStoreContract(t *testing.T) { synctest.Test(t, contracts) }
+
+func contracts(t *testing.T) {
 	w := newWorld(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -352,7 +354,9 @@ func text(t *testing.T, j *job.Job) string {
 }
 
 // A worker is given nothing that is not for it, whatever it asks for.
-func TestWorkerTokenReachesNothingElse(t *testing.T) {
+func TestWorkerTokenReachesNothingElse(t *testing.T) { synctest.Test(t, reach) }
+
+func reach(t *testing.T) {
 	w := newWorld(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/httpapi"
@@ -15,7 +16,9 @@ import (
 )
 
 // A worker receives what the job of an attempt names that it runs, and nothing else.
-func TestWorkerReceivesOnlyTheSecretsOfItsAttempts(t *testing.T) {
+func TestWorkerReceivesOnlyTheSecretsOfItsAttempts(t *testing.T) { synctest.Test(t, secretsOfAttempts) }
+
+func secretsOfAttempts(t *testing.T) {
 	w := newWorld(t)
 	values := map[string]string{"BELFRY_SECRET_WEB__DB": "of web", "BELFRY_SECRET_PAY__DB": "of pay"}
 	keeper := &secret.Keeper{Store: w.store, Ring: &secret.Ring{Now: time.Now}, Getenv: func(name string) string { return values[name] }, Now: time.Now}
