@@ -231,11 +231,14 @@ func (s *supervision) end() {
 		defer timer.Stop()
 		select {
 		case <-exited:
+		case <-timer.C:
+		}
+		if s.proc.gone() { // perhaps in time, and the node was stopped
+			<-exited
 			s.ended = time.Now()
 			if s.emptyWithin(s.grace-time.Since(s.asked), nil) {
 				return
 			}
-		case <-timer.C:
 		}
 	}
 	s.kill()

@@ -17,17 +17,7 @@ import (
 // A node that was stopped for a while finds, when it wakes, the end of a process and that of
 // its context at once. The process was first.
 func TestProcessThatEndedBeforeItsContextEndedOnItsOwn(t *testing.T) {
-	child, err := os.StartProcess("/bin/sh", []string{"sh", "-c", "exit 3"}, &os.ProcAttr{Sys: &syscall.SysProcAttr{Setpgid: true}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := newProcess(child.Pid)
-	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
-		err = unix.Waitid(unix.P_PID, p.pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := endedProcess(t)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(executor.ErrFenced)
 	s := supervision{proc: p, prepared: &prepared{}, grace: time.Second}
@@ -39,4 +29,34 @@ func TestProcessThatEndedBeforeItsContextEndedOnItsOwn(t *testing.T) {
 	if r := s.result(ctx, nil, nil); r.Outcome != job.OutcomeFailed || r.Reason != "exit status 3" {
 		t.Errorf("the process has ended with %s: %s, want its own exit status", r.Outcome, r.Reason)
 	}
+}
+
+// The same holds for its grace.
+func TestProcessThatEndedBeforeItsGraceWasNotKilled(t *testing.T) {
+	for range 20 { // which of the two comes first is chance
+		p := endedProcess(t)
+		p.watch()
+		<-p.exited
+		s := supervision{proc: p, prepared: &prepared{}, grace: 1}
+		if s.end(); !s.killed.IsZero() || s.ended.IsZero() {
+			t.Fatal("a process that had ended was killed")
+		}
+	}
+}
+
+// endedProcess returns a process that has ended with exit status 3 and was not waited for yet.
+func endedProcess(t *testing.T) *process {
+	t.Helper()
+	child, err := os.StartProcess("/bin/sh", []string{"sh", "-c", "exit 3"}, &os.ProcAttr{Sys: &syscall.SysProcAttr{Setpgid: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newProcess(child.Pid)
+	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
+		err = unix.Waitid(unix.P_PID, p.pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }
