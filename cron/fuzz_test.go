@@ -126,7 +126,7 @@ func FuzzNext(f *testing.F) {
 		// that a loop over minutes or days would take. The best of several
 		// counts, as the machine may be busy.
 		fastest := time.Hour
-		for range 5 {
+		for try := 0; try < 5 || fastest > 5*time.Millisecond && try < 100; try++ {
 			began := time.Now()
 			e.Next(at)
 			e.Prev(at)

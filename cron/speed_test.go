@@ -7,8 +7,8 @@ import (
 )
 
 // What the package promises about speed, on a quiet machine. The tests allow
-// three times as much, so that they hold on a busy one and still notice a search
-// that has become a loop.
+// three times as much, and as many times more as the machine is slower, so that they hold
+// on a busy one and still notice a search that has become a loop.
 const (
 	promisedUTC   = 80 * time.Nanosecond
 	promisedZone  = 120 * time.Nanosecond
@@ -92,6 +92,31 @@ func fastest(promised time.Duration, f func(time.Time) time.Time) time.Duration 
 	return best
 }
 
+// slowness returns how many times as long as on a quiet machine a little work of the
+// standard library takes now, and at least 1.
+func slowness() float64 {
+	const quiet = 30 * time.Nanosecond
+	took := fastest(quiet, func(at time.Time) time.Time { return at.AddDate(0, 1, 1) })
+	return max(1, float64(took)/float64(quiet))
+}
+
+// wantFast requires that one call of f takes no longer than is allowed.
+func wantFast(t *testing.T, what string, promised time.Duration, f func(time.Time) time.Time) {
+	t.Helper()
+	const tries = 20 // something else may be faster for a moment
+	var took, allowed time.Duration
+	for range tries {
+		took, allowed = fastest(promised, f), tolerance*promised
+		if took > allowed {
+			allowed = time.Duration(float64(allowed) * slowness())
+		}
+		if took <= allowed {
+			return
+		}
+	}
+	t.Errorf("%s takes %v, promised is %v and %v is allowed here", what, took, promised, allowed)
+}
+
 // sink keeps the compiler from leaving out what is measured.
 var sink time.Time
 
@@ -119,9 +144,7 @@ func TestSearchesAreFast(t *testing.T) {
 			if raceDetector {
 				continue
 			}
-			if took := fastest(direction.promised, direction.search); took > tolerance*direction.promised {
-				t.Errorf("%s takes %v, promised is %v and three times that is allowed here", what, took, direction.promised)
-			}
+			wantFast(t, what, direction.promised, direction.search)
 		}
 	}
 }
@@ -136,13 +159,10 @@ func TestDescribingIsFast(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		took := fastest(promisedWords, func(at time.Time) time.Time {
+		wantFast(t, "describing "+expr, promisedWords, func(at time.Time) time.Time {
 			_ = e.Describe(English)
 			return at
 		})
-		if took > tolerance*promisedWords {
-			t.Errorf("describing %s takes %v, promised is %v and three times that is allowed here", expr, took, promisedWords)
-		}
 	}
 }
 
@@ -153,15 +173,12 @@ func TestParsingIsFast(t *testing.T) {
 	}
 	zone := loadZone(t, "America/New_York")
 	for _, shape := range usualShapes {
-		took := fastest(promisedParse, func(at time.Time) time.Time {
+		wantFast(t, "parsing "+shape.expr, promisedParse, func(at time.Time) time.Time {
 			if _, err := Parse(shape.expr, In(zone)); err != nil {
 				t.Fatal(err)
 			}
 			return at
 		})
-		if took > tolerance*promisedParse {
-			t.Errorf("parsing %q takes %v, promised is %v and three times that is allowed here", shape.expr, took, promisedParse)
-		}
 	}
 }
 
