@@ -22,7 +22,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience is how long a test waits for what should take milliseconds.
-const patience = 3 * time.Minute
+const patience = 5 * time.Minute
 
 // newExecutor makes an executor that may use every user.
 func newExecutor(t testing.TB, change ...func(*Config)) *Executor {
