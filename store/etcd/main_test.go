@@ -6,9 +6,11 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/storetest"
@@ -18,8 +20,15 @@ import (
 // server is that of all tests of the package. It need not survive a power cut.
 var server *servers.Etcd
 
+// calm are options of a server that is started once: on a machine that stalls etcd gives up what
+// takes longer than 5 s and two elections, and the longer these are, the later is it ready.
+var calm = []string{"--heartbeat-interval=500", "--election-timeout=7500"}
+
 func TestMain(m *testing.M) {
-	os.Exit(servers.Main(m, &server, func() (*servers.Etcd, error) { return servers.NewEtcd("--unsafe-no-fsync") }))
+	callMax, keepAlive, checkMax = 30*time.Second, 30*time.Second, 30*time.Second
+	os.Exit(servers.Main(m, &server, func() (*servers.Etcd, error) {
+		return servers.NewEtcd(append(slices.Clone(calm), "--unsafe-no-fsync")...)
+	}))
 }
 
 var prefixes atomic.Int64

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -252,7 +253,7 @@ func TestACommitThatComesLateIsRefusedByItsCompares(t *testing.T) {
 // Where what a watch has to tell was compacted while it was cut off, all is read again.
 func TestWatchBehindACompactionReloads(t *testing.T) {
 	t.Parallel()
-	own := lone(t)
+	own := lone(t, calm...)
 	g := newGate(t, own)
 	s, other := open(t, g.address(), Options{}), open(t, addressOf(own), Options{})
 	put(t, s, "a", "1h")
@@ -331,7 +332,7 @@ func TestWithoutAQuorumNothingIsAcknowledged(t *testing.T) {
 // the quota etcd refuses everything until it was defragmented and its alarm disarmed.
 func TestAFullDatabaseTakesNoMoreJobs(t *testing.T) {
 	t.Parallel()
-	own := lone(t, "--quota-backend-bytes=268435456", "--unsafe-no-fsync")
+	own := lone(t, append(slices.Clone(calm), "--quota-backend-bytes=268435456", "--unsafe-no-fsync")...)
 	s := open(t, addressOf(own)+"/belfry?compact=off", Options{})
 	put(t, s, "a", "1h")
 	put(t, s, "c", "1h")
@@ -431,6 +432,7 @@ func TestARestoredSnapshotIsReported(t *testing.T) {
 	if err != nil || len(list) != 2 {
 		t.Errorf("there are %d jobs, want 2; %v", len(list), err)
 	}
+	eventually(t, "the loss is reported", func() bool { return lost.Load() > 0 })
 	if got := lost.Load(); got < gone {
 		t.Errorf("%d steps are reported as lost, want %d or more", got, gone)
 	}

@@ -16,12 +16,18 @@ import (
 )
 
 const (
+	// waitFor is how long a commit waits for replicas, if configured.
+	waitFor = time.Second
+	// lookEach is how often the Sentinels are asked.
+	lookEach = 5 * time.Second
+)
+
+// Tests give both more time, on machines that stall.
+var (
 	// callMax is how long a call may take: longer than a script and the fsync behind it.
 	callMax = 5 * time.Second
 	// dialMax is how long a connection may take to be made.
 	dialMax = 3 * time.Second
-	// waitFor is how long a commit waits for replicas, if configured.
-	waitFor = time.Second
 )
 
 // options returns how to connect. Nothing is sent twice: a step that may have been done is
@@ -38,7 +44,7 @@ func options(a location, hosts []string) rueidis.ClientOption {
 		return o
 	}
 	o.Sentinel = rueidis.SentinelOption{
-		MasterSet: a.sentinel, Dialer: o.Dialer, TLSConfig: a.TLS, TopologyRefreshInterval: callMax,
+		MasterSet: a.sentinel, Dialer: o.Dialer, TLSConfig: a.TLS, TopologyRefreshInterval: lookEach,
 	}
 	if a.sentinelAuth {
 		o.Sentinel.Username, o.Sentinel.Password = a.User, a.Password
