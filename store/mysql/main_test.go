@@ -54,7 +54,7 @@ func newDatabase(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return address
+	return address + "?connect_timeout=60s" // a machine may stall
 }
 
 // databases are addresses of databases that are empty again: to make one takes a

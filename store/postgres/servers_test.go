@@ -29,7 +29,7 @@ func TestConnectionsHaveTLS(t *testing.T) {
 	s := open(t, address("sslmode=verify-full&sslrootcert="+authority), Options{})
 	select { // a new listener is hinted at everything
 	case <-s.Hints(t.Context()):
-	case <-time.After(time.Minute):
+	case <-time.After(3 * time.Minute):
 		t.Error("there is no listener")
 	}
 	other, err := servers.NewCertificate(t.TempDir(), host)
@@ -122,7 +122,7 @@ func TestFailoverKeepsAcknowledgedChanges(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-	case <-time.After(2 * time.Minute):
+	case <-time.After(5 * time.Minute):
 		t.Fatalf("%d of %d changes were made", made.Load(), changes)
 	}
 	records, _, err := s.Audit(t.Context(), store.AuditQuery{Limit: 1000})

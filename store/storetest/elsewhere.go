@@ -16,7 +16,7 @@ import (
 // call of open opens it again.
 func Elsewhere(t *testing.T, open func() store.Store) {
 	follows, changes := open(), open()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	elsewhere := follows.EventsElsewhere(ctx)
 	hears(ctx, t, elsewhere, changes)
@@ -124,7 +124,7 @@ func live(t *testing.T, s store.Store, name string) {
 // collect returns so many events, each as a text with all that it says.
 func collect(t *testing.T, from <-chan []store.Event, n int) (all []string) {
 	t.Helper()
-	patience := time.After(30 * time.Second)
+	patience := time.After(3 * time.Minute)
 	for len(all) < n {
 		select {
 		case list := <-from:

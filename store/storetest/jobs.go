@@ -856,7 +856,7 @@ var jobTests = []test{
 		hints := e.Hints(ctx)
 		comes := func(kind store.Hint, about job.ID) {
 			e.Helper()
-			for late := time.After(10 * time.Second); ; {
+			for late := time.After(2 * time.Minute); ; {
 				select {
 				case h := <-hints:
 					if h&kind != 0 && h.MayConcern(about) {

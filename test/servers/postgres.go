@@ -108,9 +108,9 @@ func appendTo(path, lines string) error {
 
 func (p *Postgres) data() string { return filepath.Join(p.Dir, "data") }
 
-// URL is the address of its database.
+// URL is the address of its database. Connections may take long, as on a machine that stalls.
 func (p *Postgres) URL() string {
-	return fmt.Sprintf("postgres://belfry@127.0.0.1:%d/postgres?sslmode=disable", p.Port)
+	return fmt.Sprintf("postgres://belfry@127.0.0.1:%d/postgres?sslmode=disable&connect_timeout=60", p.Port)
 }
 
 // Schema returns the address of a new schema: what an empty store is opened with.
