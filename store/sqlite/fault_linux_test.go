@@ -115,15 +115,15 @@ func TestAFullDiskWithALongLog(t *testing.T) {
 	for err = nil; err == nil; {
 		err = grow()
 	}
-	begun := time.Now()
 	for range 10 * checkpointEvery { // it is looked at again and again
 		if err != nil && !errors.Is(err, store.ErrNoSpace) {
 			t.Fatal(err)
 		}
 		clock = clock.Add(time.Second)
 		// The first ones may come before the space is given back.
+		begun := time.Now()
 		for err = errors.New("not tried"); err != nil; err = s.Renew(ctx, session.ID, store.Load{}) {
-			if time.Since(begun) > 30*time.Second {
+			if time.Since(begun) > 2*time.Minute {
 				t.Fatalf("renew on a full disk: %v", err)
 			}
 		}
