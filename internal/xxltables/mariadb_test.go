@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -221,12 +220,11 @@ func startNode(t *testing.T) *node {
 	if err := os.WriteFile(token, []byte(accessToken+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := servers.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{t: t, program: program, env: append(os.Environ(), "BELFRY_DATA="+filepath.Join(dir, "data")), executors: l.Addr().String()}
-	_ = l.Close()
+	n := &node{t: t, program: program, env: append(os.Environ(), "BELFRY_DATA="+filepath.Join(dir, "data")), executors: fmt.Sprint("127.0.0.1:", port)}
 	ctx, cancel := context.WithCancel(context.Background())
 	serve := exec.CommandContext(ctx, program, "serve", "--listen", "127.0.0.1:0", "--xxl-listen", n.executors, "--xxl-token", token)
 	serve.Cancel = func() error { return serve.Process.Signal(os.Interrupt) }
@@ -243,7 +241,7 @@ func startNode(t *testing.T) *node {
 			t.Log(log.String())
 		}
 	})
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		if _, err := n.try("node", "list"); err == nil {
 			return n
 		} else if time.Now().After(deadline) {
@@ -359,14 +357,19 @@ func TestGroupTakeoverCanBeReverted(t *testing.T) {
 		t.Errorf("another group: %s, %v", out, err)
 	}
 
-	// Interrupted while it waits, it has stopped the jobs there and resumed none here.
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-	cut := exec.CommandContext(ctx, n.program, "xxl", "take-over", "--group", "order-service", "--from", address, "--yes")
-	cut.Env = n.env
-	if err := cut.Run(); err == nil {
-		t.Error("it was not interrupted")
+	// Interrupted when it begins to wait, for nobody reads that it does, it has stopped the jobs
+	// there and resumed none here.
+	nobody, said, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
 	}
-	cancel()
+	_ = nobody.Close()
+	cut := exec.CommandContext(t.Context(), n.program, "xxl", "take-over", "--group", "order-service", "--from", address, "--yes")
+	cut.Env, cut.Stderr = n.env, said
+	if err := cut.Run(); err == nil || !strings.Contains(err.Error(), "broken pipe") {
+		t.Errorf("it was not interrupted: %v", err)
+	}
+	_ = said.Close()
 	if is := statusOf(t, raw); is["1"] != fmt.Sprintf("0 %d", due.UnixMilli()) || executor.count(1) != 0 {
 		t.Errorf("interrupted, the jobs are %v, and %d runs were sent", is, executor.count(1))
 	}

@@ -68,7 +68,7 @@ func newEtcdCluster(program string, members int, options []string) (cluster []*E
 	var peers []string
 	for i := range members {
 		e := &Etcd{}
-		if e.peerPort, err = freePort(); err != nil {
+		if e.peerPort, err = FreePort(); err != nil {
 			return nil, err
 		}
 		name, peer := fmt.Sprintf("member%d", i), fmt.Sprintf("http://127.0.0.1:%d", e.peerPort)

@@ -18,7 +18,7 @@ const (
 	// startMax bounds a start: initdb takes some seconds on a busy machine.
 	startMax = 2 * time.Minute
 	// stopMax is what a server gets to end after a signal.
-	stopMax = 20 * time.Second
+	stopMax = 2 * time.Minute
 )
 
 // process is a server whose log says when it is ready. Unlike an answer at its port, the
@@ -53,7 +53,7 @@ func newProcess(name, ready string, command func(p *process) *exec.Cmd) (*proces
 func prepareProcess(name, ready string, command func(p *process) *exec.Cmd) (p *process, err error) {
 	p = &process{ready: ready, stop: syscall.SIGTERM, kill: syscall.SIGKILL}
 	p.command = func() *exec.Cmd { return command(p) }
-	if p.Port, err = freePort(); err != nil {
+	if p.Port, err = FreePort(); err != nil {
 		return nil, err
 	}
 	p.Dir, err = os.MkdirTemp("", "belfry-"+name+"-")
@@ -196,7 +196,7 @@ var errTaken = errors.New("another server has the port")
 func startAnywhere(port *int, start func() error) (err error) {
 	const tries = 5
 	for range tries {
-		if *port, err = freePort(); err != nil {
+		if *port, err = FreePort(); err != nil {
 			return err
 		}
 		if err = start(); !errors.Is(err, errTaken) {
@@ -206,9 +206,9 @@ func startAnywhere(port *int, start func() error) (err error) {
 	return err
 }
 
-// freePort returns a port that is free, and that no connection gets by chance while its
+// FreePort returns a port that is free, and that no connection gets by chance while its
 // server is restarted: systems take those from 32768 on, or from 49152.
-func freePort() (port int, err error) {
+func FreePort() (port int, err error) {
 	const from, below, tries = 10_000, 32_768, 100
 	for range tries {
 		port = from + rand.IntN(below-from)

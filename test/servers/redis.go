@@ -128,7 +128,7 @@ func newRedisCluster(replicas int, options []string) (c *RedisCluster, err error
 	create := []string{"--cluster", "create"}
 	for range redisMasters * (1 + replicas) {
 		r := &Redis{}
-		if r.busPort, err = freePort(); err != nil {
+		if r.busPort, err = FreePort(); err != nil {
 			return nil, err
 		}
 		// Two seconds without an answer are enough to see a death in a test.

@@ -3,7 +3,6 @@ package tutorial
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -12,10 +11,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/belfry-cron/belfry/test/servers"
 )
 
 // patience is how long the tutorial waits for what a reader waits for, on a busy machine.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // reader is who follows the tutorial.
 type reader struct {
@@ -55,7 +56,11 @@ func newReader(t *testing.T) *reader {
 	}
 	r := &reader{t: t, log: log, dir: dir, nodes: map[string]*exec.Cmd{}, ports: map[string]string{}}
 	for _, port := range []string{"8420", "8421", "8422"} {
-		r.ports[port] = freePort(t)
+		own, err := servers.FreePort()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.ports[port] = fmt.Sprint(own)
 	}
 	t.Cleanup(func() {
 		r.stop(os.Kill)
@@ -231,14 +236,4 @@ func lacks(out, want string) string {
 		}
 	}
 	return ""
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return fmt.Sprint(l.Addr().(*net.TCPAddr).Port)
 }
