@@ -43,13 +43,13 @@ type browser struct {
 
 func (s *site) browser() *browser {
 	s.t.Helper()
-	options := slices.Clone(chromedp.DefaultExecAllocatorOptions[:])
+	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.WSURLReadTimeout(patience))
 	if os.Geteuid() == 0 {
 		options = append(options, chromedp.NoSandbox)
 	}
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
 	s.t.Cleanup(stop)
-	ctx, cancel := chromedp.NewContext(allocator)
+	ctx, cancel := chromedp.NewContext(allocator, chromedp.WithBrowserOption(chromedp.WithDialTimeout(patience)))
 	s.t.Cleanup(cancel)
 	if err := chromedp.Run(ctx); err != nil {
 		s.t.Fatalf("start Chromium, which test/servers/install.sh installs: %v", err)
