@@ -20,7 +20,7 @@ func TestAFlowFromItsStartToItsEnd(t *testing.T) {
 	b.width(1440)
 	b.looks("light", "en")
 	b.open("/jobs/data/nightly-load")
-	b.do(chromedp.Click(`[data-key="r"]`, chromedp.ByQuery))
+	b.click(`[data-key="r"]`)
 	b.until("the page of the run", `location.pathname.startsWith("/runs/") && document.readyState === "complete"`)
 	b.until("the graph of its steps", `document.querySelectorAll("#graph .g-node").length === 10`)
 	b.until("the failed step", `[...document.querySelectorAll("#graph .g-node.fail text")].some(t => t.textContent === "check")`)
@@ -30,25 +30,27 @@ func TestAFlowFromItsStartToItsEnd(t *testing.T) {
 
 	// A step leads to its output.
 	run := value[string](b, "location.pathname")
-	b.do(chromedp.Evaluate(`document.querySelector('#graph a[href*="step=extract_orders"]').dispatchEvent(new MouseEvent("click", {bubbles: true}))`, nil))
+	b.click(`#graph a[href*="step=extract_orders"]`)
 	b.until("the output of the step", `document.querySelector("#step .log")?.textContent.includes("read 1200 rows") && document.querySelector("#step .result").textContent.includes('"rows"')`)
-	b.do(chromedp.Click(`#step header a`, chromedp.ByQuery))
+	b.click(`#step header a`)
 	b.until("the run of the step", `document.querySelector("[data-log]")?.textContent.includes("read 1200 rows") && document.querySelector("#facts").textContent.includes("extract_orders")`)
 
 	b.open("/")
 	b.until("the approval among what needs a person", `[...document.querySelectorAll("#needs .need")].some(n => n.textContent.includes("1200 rows: publish?") && n.querySelector('a[href="`+run+`"]'))`)
 	b.open(run)
-	b.do(chromedp.SendKeys("#note", "looks right", chromedp.ByQuery), chromedp.Click(`button[value="approve"]`, chromedp.ByQuery))
+	b.types("note", "looks right")
+	b.click(`button[value="approve"]`)
 	b.until("the approval", `document.querySelector("#step-approve")?.textContent.includes("looks right")`)
 	b.open(run)
 	b.until("the signal that is waited for", `document.querySelector("#step form[action$='/signal'] input[name=signal]")?.value === "doors"`)
-	b.do(chromedp.SendKeys("#signal-data", `{"by": "key"}`, chromedp.ByQuery), chromedp.Click(`#step form[action$="/signal"] button`, chromedp.ByQuery))
+	b.types("signal-data", `{"by": "key"}`)
+	b.click(`#step form[action$="/signal"] button`)
 	b.until("the end", `document.querySelector("#head .pill")?.textContent.includes("succeeded")`)
 	b.until("the step that was not needed", `document.querySelector("#step-compensate")?.textContent.includes("not needed")`)
 
 	// Again from the last step, which takes over the others.
 	b.open(run + "?step=tell")
-	b.do(chromedp.Click(`#step summary`, chromedp.ByQuery), chromedp.Click(`#step button[name="from"]`, chromedp.ByQuery))
+	b.choose(`#step summary`, `#step button[name="from"]`)
 	b.until("the new run", `location.pathname.startsWith("/runs/") && location.pathname !== "`+run+`" && document.querySelector("#facts a[href='`+run+`']") !== null`)
 	b.until("its end", `document.querySelector("#head .pill")?.textContent.includes("succeeded") && document.querySelector("#step-extract_orders").textContent.includes("succeeded")`)
 	b.open("/flows")
@@ -79,10 +81,10 @@ run:
 	b := newTab(t)
 	b.looks("light", "en")
 	b.open("/runs/" + out[strings.LastIndex(out, "/")+1:])
-	b.until("the list", `document.querySelector("#items-load")?.open && document.querySelector("#step-last").textContent.includes("running")`)
+	b.until("the list", `document.querySelector("#items-load")?.open && document.querySelector("#step-last").textContent.includes("running") && document.querySelector("#graph").dataset.ready === "1"`)
 	wide := `document.querySelector("#graph svg").getBoundingClientRect().width`
 	before := value[float64](b, wide)
-	b.do(chromedp.Click(`[data-by="+"]`, chromedp.ByQuery))
+	b.click(`[data-by="+"]`)
 	if got := value[float64](b, wide); got < before*1.2 {
 		t.Errorf("the graph is %.0f px wide, and %.0f after a click on larger", before, got)
 	}
@@ -146,7 +148,7 @@ func TestAFlowIsDrawnWhileItIsTyped(t *testing.T) {
 	b.until("the mistake", `document.querySelector("#checked .problems")?.textContent.includes("lod")`)
 	b.do(chromedp.Evaluate(`{ const f = document.querySelector("[data-document]"); f.value = f.value.replace("needs: lod", "needs: load"); f.dispatchEvent(new InputEvent("input", {bubbles: true})); }`, nil))
 	b.until("the graph again", `document.querySelectorAll("#checked .g-node").length === 4`)
-	b.do(chromedp.Click("[data-save]", chromedp.ByQuery))
+	b.click("[data-save]")
 	b.until("the page of the flow", `location.pathname === "/jobs/default/my-flow" && document.querySelectorAll("#graph .g-node").length === 4`)
 }
 
@@ -162,7 +164,7 @@ func TestAStepOfTheGraphMarksItsLinesInTheDocument(t *testing.T) {
 	if got := value[string](b, `document.querySelector("#doc-load").innerText.trim().split("\n")[0].trim() + "|" + document.querySelector("#doc-load .s").textContent`); !strings.HasPrefix(got, "- name: load|'{{ .Steps.extract_orders") {
 		t.Errorf("the lines of the step are %q", got)
 	}
-	b.do(chromedp.Evaluate(`[...document.querySelectorAll("#graph a")].find(a => a.getAttribute("aria-label")?.startsWith("load")).dispatchEvent(new MouseEvent("click", {bubbles: true}))`, nil))
+	b.press(`[...document.querySelectorAll("#graph a")].find(a => a.getAttribute("aria-label")?.startsWith("load"))`)
 	b.until("the marked lines", `location.hash === "#doc-load" && getComputedStyle(document.querySelector("#doc-load .same")).backgroundColor !== getComputedStyle(document.querySelector("#doc-stage .same")).backgroundColor`)
 	b.width(390)
 	b.open("/jobs/data/nightly-load/graph")

@@ -9,8 +9,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/chromedp/chromedp"
 )
 
 // guideFlows returns the flows of docs/flows.md by their file names, to work in a directory.
@@ -54,8 +52,7 @@ func TestTheFlowsOfTheGuideInABrowser(t *testing.T) {
 	b.looks("light", "en")
 	start := func(name string) {
 		b.open("/jobs/guide/" + name)
-		b.until("the button", `document.querySelector("form[action$='/run'] button.primary") !== null`)
-		b.do(chromedp.Evaluate(`document.querySelector("form[action$='/run'] button.primary").click()`, nil))
+		b.until("the button", `(b => { b.click(); return true; })(document.querySelector("form[action$='/run'] button.primary"))`) // of some jobs it is in a menu
 		b.until("the page of the run of "+name, `location.pathname.startsWith("/runs/") && document.readyState === "complete"`)
 	}
 	ends := func(name, outcome string, steps ...string) {
@@ -72,13 +69,14 @@ func TestTheFlowsOfTheGuideInABrowser(t *testing.T) {
 	}
 	failed := value[string](b, "location.pathname")
 	b.open(failed + "?step=load")
-	b.do(chromedp.Click(`#step summary`, chromedp.ByQuery), chromedp.Click(`#step button[name="from"]`, chromedp.ByQuery))
+	b.choose(`#step summary`, `#step button[name="from"]`)
 	b.until("the new run", fmt.Sprintf(`location.pathname.startsWith("/runs/") && location.pathname !== %q`, failed))
 	ends("etl again", "succeeded", "load succeeded", "publish succeeded")
 
 	start("deploy")
 	b.until("the question", `document.querySelector("#step .said")?.textContent === "Deploy v1?"`)
-	b.do(chromedp.SendKeys("#note", "seen on staging", chromedp.ByQuery), chromedp.Click(`button[value="approve"]`, chromedp.ByQuery))
+	b.types("note", "seen on staging")
+	b.click(`button[value="approve"]`)
 	ends("deploy", "succeeded", "approve seen on staging", "install succeeded", "smoke succeeded", "rollback not needed")
 
 	start("backup")

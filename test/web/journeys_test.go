@@ -58,7 +58,7 @@ func TestAPageOfARevokedTokenEnds(t *testing.T) {
 	secret = strings.Fields(secret)[0]
 	b := newStranger(t, belfry.served)
 	b.open("/ui/login?next=/runs")
-	b.do(chromedp.SendKeys(`input[name="token"]`, secret, chromedp.ByQuery), chromedp.Submit(`input[name="token"]`, chromedp.ByQuery))
+	b.do(chromedp.SetValue(`input[name="token"]`, secret, chromedp.ByQuery), chromedp.Submit(`input[name="token"]`, chromedp.ByQuery))
 	b.until("the page", `location.pathname === "/runs" && document.querySelector("[data-live-text]")?.textContent.includes("Live")`)
 	if n := value[int](b, `document.querySelectorAll("main form[method=post]").length`); n != 0 {
 		t.Errorf("a viewer sees %d forms", n)
@@ -77,7 +77,7 @@ func TestThePageOfARunSaysWhyItWaits(t *testing.T) {
 	b := newTab(t)
 	b.looks("light", "en")
 	b.open("/jobs/ml/features")
-	b.do(chromedp.Click(`[data-key="r"]`, chromedp.ByQuery))
+	b.click(`[data-key="r"]`)
 	b.until("the page of the run", `location.pathname.startsWith("/runs/") && document.readyState === "complete"`)
 	b.until("the reason", `document.querySelector("#why")?.textContent.includes("gpu=a100") && document.querySelector("#head .pill").textContent.includes("waiting")`)
 }
@@ -128,12 +128,12 @@ func TestAConflictAndARollBack(t *testing.T) {
 	apply(t, "name: both\ndescription: of the other\nschedule: {cron: \"0 5 * * *\"}\nrun: {shell: \"true\"}\n")
 	b.types("f-description", "mine")
 	b.until("the text", `document.querySelector("[data-document]").value.includes("description: mine")`)
-	b.do(chromedp.Click("[data-save]", chromedp.ByQuery))
+	b.click("[data-save]")
 	b.until("the conflict", `document.querySelector("[role=alert]")?.textContent.includes("of the other")`)
-	b.do(chromedp.Click(`[role=alert] button[name="over"]`, chromedp.ByQuery))
+	b.click(`[role=alert] button[name="over"]`)
 	b.until("the page of the job", fmt.Sprintf(`location.pathname === %q && document.readyState === "complete" && document.querySelector(".desc")?.textContent === "mine"`, address))
 	b.open(address + "/definition?version=2")
-	b.do(chromedp.Click(`main details.menu:has(form[action$="/rollback"]) > summary`, chromedp.ByQuery), chromedp.Click(`form[action$="/rollback"] button`, chromedp.ByQuery))
+	b.choose(`main details.menu:has(form[action$="/rollback"]) > summary`, `form[action$="/rollback"] button`)
 	b.until("the version after", `document.querySelector("main > [role=status]:not([hidden])")?.textContent.includes("Rolled back") && document.querySelector(".desc")?.textContent === "of the other"`)
 	if list := b.complained(); len(list) > 0 {
 		// The answer to the conflict is a 412, which the browser logs.

@@ -62,10 +62,14 @@ func TestAPageThatIsLongOpenKeepsItsMemory(t *testing.T) {
 		}))
 		return count
 	}
-	before := nodes("5")
-	if after := nodes("40"); after > before+before/2 {
-		t.Errorf("40 readings take the page from %d nodes to %d", before, after)
+	before, after := nodes("5"), int64(0)
+	// What a page has lost may be there until a later collection; nodes that stay become more each time.
+	for range 5 {
+		if after = nodes("40"); after <= before+before/2 {
+			return
+		}
 	}
+	t.Errorf("40 readings take the page from %d nodes to %d", before, after)
 }
 
 // Where a person has chosen the colours, states keep their icon and their word.
@@ -99,7 +103,7 @@ func TestStatesAreReadableInForcedColors(t *testing.T) {
 func TestOutputThatIsWrittenFastIsFollowed(t *testing.T) {
 	t.Parallel()
 	pages(t)
-	apply(t, "namespace: ops\nname: flood\nrun: {shell: \"seq 100000; for i in $(seq 6000); do echo late $i; sleep 0.01; done\"}\n")
+	apply(t, "namespace: ops\nname: flood\nrun: {shell: \"seq 100000; for i in $(seq 600000); do echo late $i; sleep 0.01; done\"}\n")
 	out := must(t, "job", "run", "ops/flood", "-o", "name")
 	id := out[strings.LastIndex(out, "/")+1:]
 	b := newTab(t)
@@ -149,9 +153,9 @@ func TestTheFormKeepsWhatItDoesNotChange(t *testing.T) {
 		t.Error("the fields that have values are folded")
 	}
 	b.types("f-description", "changed by form")
-	b.types("f-place.labels", `zone=de\ngpu=a100`)
+	b.types("f-place.labels", "zone=de\ngpu=a100")
 	b.until("both in the text", `document.querySelector("[data-document]").value.includes("description: changed by form") && document.querySelector("[data-document]").value.includes("gpu: a100")`)
-	b.do(chromedp.Click("[data-save]", chromedp.ByQuery))
+	b.click("[data-save]")
 	b.until("the page of the job", `location.pathname === "/jobs/forms/whole" && document.readyState === "complete"`)
 	got := must(t, "job", "get", "forms/whole", "-o", "yaml")
 	for _, part := range []string{"changed by form", "zone: de", "gpu: a100", "team: shop", "30 2 * * MON-FRI", "0 12 * * SAT", "outcome: finished", "mon-sat", "max_runs: 9", "args: all", "A: b", "runs: 7"} {

@@ -21,9 +21,7 @@ func TestOneStreamOfAnOutputIsShown(t *testing.T) {
 	b.width(1440)
 	b.looks("light", "en")
 	b.open(path)
-	choose := `[...document.querySelectorAll("#output .seg a")].find(a => a.textContent === "stderr")`
-	b.until("the switch", choose+` !== undefined`)
-	b.do(chromedp.Evaluate(choose+`.click()`, nil))
+	b.press(`[...document.querySelectorAll("#output .seg a")].find(a => a.textContent === "stderr")`)
 	b.until("the lines of stderr", `location.search === "?stream=stderr" && document.querySelector("[data-output-size]").textContent.includes("2,500") && document.querySelectorAll("[data-log] .view > .e").length > 5`)
 	shown := func(script string) string {
 		return `(() => { const rows = [...document.querySelectorAll("[data-log] .view > div")].filter(r => !r.querySelector(".skel")); return rows.length > 5 && rows.every(r => r.classList.contains("e")) && ` + script + `; })()`
