@@ -78,7 +78,7 @@ func (l *listening) expect(kinds ...string) (list []client.Event) {
 			list = append(list, e)
 		case err := <-l.ended:
 			l.t.Fatalf("the stream has ended with %v, want %s", err, want)
-		case <-time.After(20 * time.Second):
+		case <-time.After(2 * time.Minute):
 			l.t.Fatalf("no event came, want %s", want)
 		}
 	}
