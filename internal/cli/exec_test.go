@@ -178,11 +178,18 @@ func TestExecPassesSignalsToTheWholeGroup(t *testing.T) {
 }
 
 func TestExecEndsACommandThatTakesTooLong(t *testing.T) {
-	cmd := wrapped(t, away(t), "--timeout", "100ms", "--", "sh", "-c", "trap 'echo asked; exit 3' TERM; while :; do sleep 0.05; done")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	out, err := cmd.Output()
-	if code := codeOf(t, err); code != 124 || string(out) != "asked\n" {
-		t.Errorf("it ends with %d, and writes %q", code, out)
+	// On a busy machine the shell may take longer until it knows what to do with the signal.
+	for timeout := 100 * time.Millisecond; ; timeout *= 4 {
+		cmd := wrapped(t, away(t), "--timeout", timeout.String(), "--", "sh", "-c", "trap 'echo asked; exit 3' TERM; while :; do sleep 0.05; done")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		out, err := cmd.Output()
+		code := codeOf(t, err)
+		if code == 124 && string(out) == "asked\n" {
+			return
+		}
+		if code != 124 || len(out) > 0 || timeout > 10*time.Second {
+			t.Fatalf("with %s it ends with %d, and writes %q", timeout, code, out)
+		}
 	}
 }
 
@@ -222,8 +229,12 @@ func TestExecReportsWhenTheServerIsBack(t *testing.T) {
 		cmd := wrapped(t, env, args...)
 		var errs bytes.Buffer
 		cmd.Stderr = &errs
+		began := time.Now()
 		if code := codeOf(t, cmd.Run()); code != want || errs.Len() > 0 {
 			t.Errorf("%q ends with %d, want %d:\n%s", args, code, want, &errs)
+		}
+		if !gone.Load() && isSlow(began) {
+			b.flush(env)
 		}
 	}
 	ends(3, "--job", "new", "--schedule", "30 2 * * *", "--grace", "1h", "--", "sh", "-c", "echo first; exit 3")
@@ -259,6 +270,24 @@ func TestExecReportsWhenTheServerIsBack(t *testing.T) {
 	}
 	if out, errs, code := b.run(env, "exec", "--flush"); out != "0 sent, 0 refused, 0 given up, 0 left\n" || code != cli.ExitOK {
 		t.Errorf("flush ends with %d: %s%s", code, out, errs)
+	}
+}
+
+// isSlow reports whether belfry exec may have given up waiting for a server, as on a machine that
+// hangs for seconds.
+func isSlow(began time.Time) bool { return time.Since(began) > 4*time.Second }
+
+// flush sends what waits in a spool.
+func (b *bench) flush(env map[string]string) {
+	b.t.Helper()
+	for deadline := time.Now().Add(patience); ; <-time.After(50 * time.Millisecond) {
+		out, errs, _ := b.run(env, "exec", "--flush")
+		if strings.HasSuffix(out, " 0 left\n") {
+			return
+		}
+		if time.Now().After(deadline) {
+			b.t.Fatalf("what waits is not sent: %s%s", out, errs)
+		}
 	}
 }
 
@@ -309,29 +338,41 @@ func TestExecWithALockRunsOneAtATime(t *testing.T) {
 		"on two machines without one":     {without("c"), without("d"), 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cmd := wrapped(t, c.first, "--job", "reported", "--lock", "--", "sh", "-c", "echo ready; read line; exit 6")
-			in, err := cmd.StdinPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			rest := started(t, cmd)
-			second := wrapped(t, c.second, "--job", "reported", "--lock", "--", "true")
-			var errs bytes.Buffer
-			second.Stderr = &errs
-			if code := codeOf(t, second.Run()); code != c.code || !strings.Contains(errs.String(), c.says) {
-				t.Errorf("the second one ends with %d, want %d:\n%s", code, c.code, &errs)
-			}
-			in.Close()
-			if _, code := rest(); code != 6 {
-				t.Errorf("the first one ends with %d", code)
+			for tries := 1; ; tries++ {
+				began := time.Now()
+				cmd := wrapped(t, c.first, "--job", "reported", "--lock", "--", "sh", "-c", "echo ready; read line; exit 6")
+				in, err := cmd.StdinPipe()
+				if err != nil {
+					t.Fatal(err)
+				}
+				rest := started(t, cmd)
+				second := wrapped(t, c.second, "--job", "reported", "--lock", "--", "true")
+				var errs bytes.Buffer
+				second.Stderr = &errs
+				code := codeOf(t, second.Run())
+				in.Close()
+				if _, code := rest(); code != 6 {
+					t.Errorf("the first one ends with %d", code)
+				}
+				if code == c.code && strings.Contains(errs.String(), c.says) {
+					break
+				}
+				if !isSlow(began) || tries == 10 {
+					t.Fatalf("the second one ends with %d, want %d:\n%s", code, c.code, &errs)
+				}
 			}
 			// The lock is free again.
 			if code := codeOf(t, wrapped(t, c.second, "--job", "reported", "--lock", "--", "true").Run()); code != 0 {
 				t.Errorf("a third one ends with %d", code)
 			}
+			for _, env := range []map[string]string{c.first, c.second} {
+				if env["BELFRY_SERVER"] == b.url {
+					b.flush(env) // what a machine that hung has kept
+				}
+			}
 		})
 	}
-	if got := b.history("reported"); strings.Count(got, "skipped") != 2 || strings.Count(got, "exit status 6") != 2 {
+	if got := b.history("reported"); strings.Count(got, "skipped") != 2 || strings.Count(got, "exit status 6") < 2 {
 		t.Errorf("reported is\n%s", got)
 	}
 }
@@ -349,7 +390,7 @@ func TestALockOutlivesExec(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(20 * time.Second); ; <-time.After(50 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; <-time.After(50 * time.Millisecond) {
 		if code := codeOf(t, wrapped(t, env, "--job", "j", "--lock", "--", "true").Run()); code == 0 {
 			return
 		}

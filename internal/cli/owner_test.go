@@ -142,7 +142,7 @@ func TestSecretsOfRunningJobsAreHiddenFromOtherUsers(t *testing.T) {
 	}
 	until := func(what string, so func() bool) {
 		t.Helper()
-		for deadline := time.Now().Add(6 * patience); !so(); <-time.After(20 * time.Millisecond) {
+		for deadline := time.Now().Add(patience); !so(); <-time.After(20 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				stop()
 				t.Fatalf("it takes too long until %s:\n%s", what, log.String())

@@ -51,8 +51,8 @@ const asBelfry = "as-belfry"
 //	serve [ARGUMENT...]    starts a server, and waits until it answers
 //	token FILE             gives commands the token that the file holds
 //	interrupt              interrupts it, and waits for its end
-//	fetch PATH             prints what it answers to a GET with its token, once it
-//	                       is ready
+//	fetch PATH [REGEXP...] prints what it answers to a GET with its token, once it
+//	                       is ready and its answer has these lines
 //	ping METHOD FILE [END [BODY]]  sends a ping to the URL in a file, with an end
 //	shows [ARGUMENT...]    is belfry on a terminal; => CODE at the end is what it exits with
 //	shown FILE TITLE       compares all that was shown with a picture in the repository
@@ -141,7 +141,7 @@ func expanded(ts *testscript.TestScript, args []string) []string {
 }
 
 // patience is how long a script waits for what should take milliseconds.
-const patience = 20 * time.Second
+const patience = 3 * time.Minute
 
 // eventually runs belfry until its output has a line, for what a server does in its
 // own time: eventually REGEXP ARGUMENTS.
@@ -230,19 +230,22 @@ func fetch(ts *testscript.TestScript, _ bool, args []string) {
 	request, err := http.NewRequest("GET", c.Server+args[0], nil)
 	ts.Check(err)
 	request.Header.Set("Authorization", "Bearer "+c.Token)
-	deadline := time.Now().Add(patience)
-	answer, err := http.DefaultClient.Do(request)
-	for err == nil && answer.StatusCode == http.StatusServiceUnavailable && time.Now().Before(deadline) {
+	for deadline := time.Now().Add(patience); ; <-time.After(20 * time.Millisecond) {
+		answer, err := http.DefaultClient.Do(request)
+		ts.Check(err)
+		text, err := io.ReadAll(answer.Body)
 		_ = answer.Body.Close()
-		<-time.After(20 * time.Millisecond)
-		answer, err = http.DefaultClient.Do(request)
-	}
-	ts.Check(err)
-	defer answer.Body.Close()
-	_, err = io.Copy(ts.Stdout(), answer.Body)
-	ts.Check(err)
-	if answer.StatusCode != http.StatusOK {
-		ts.Fatalf("%s has the status %s", args[0], answer.Status)
+		ts.Check(err)
+		has := func(line string) bool { return regexp.MustCompile("(?m)" + line).Match(text) }
+		isThere := answer.StatusCode == http.StatusOK && !slices.ContainsFunc(args[1:], func(line string) bool { return !has(line) })
+		if isThere || time.Now().After(deadline) || answer.StatusCode != http.StatusOK && answer.StatusCode != http.StatusServiceUnavailable {
+			_, err = ts.Stdout().Write(text)
+			ts.Check(err)
+			if !isThere {
+				ts.Fatalf("%s has the status %s, and should have the lines %q", args[0], answer.Status, args[1:])
+			}
+			return
+		}
 	}
 }
 

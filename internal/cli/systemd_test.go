@@ -32,7 +32,7 @@ func TestSystemdReceivesTheServerState(t *testing.T) {
 	defer manager.Close()
 	heard := func() string {
 		t.Helper()
-		if err := manager.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		if err := manager.SetReadDeadline(time.Now().Add(patience)); err != nil {
 			t.Fatal(err)
 		}
 		b := make([]byte, 256)

@@ -195,7 +195,7 @@ func newBench(t *testing.T) *bench {
 		cancel()
 		<-ended
 	})
-	for deadline := time.Now().Add(30 * time.Second); ; <-time.After(20 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; <-time.After(20 * time.Millisecond) {
 		if _, _, code := b.run(nil, "apply", "-f", "jobs.yaml"); code == cli.ExitOK {
 			b.url = regexp.MustCompile(`http://[0-9.:]+`).FindString(log.String())
 			return b
@@ -279,7 +279,7 @@ func (b *bench) flow() string {
 	b.write("flow.yaml", "name: flow\npolicy: {overlap: allow}\nrun: {flow: {steps: [{name: ask, wait: {approval: sure}}, {name: told, wait: {signal: go}}]}}")
 	b.need("apply", "-f", "flow.yaml")
 	run := b.need("job", "run", "flow", "-o", "name")
-	for deadline := time.Now().Add(30 * time.Second); !strings.Contains(b.need("run", "get", run, "-o", "json"), `"open"`); <-time.After(20 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !strings.Contains(b.need("run", "get", run, "-o", "json"), `"open"`); <-time.After(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			b.t.Fatalf("run %s of the flow does not begin", run)
 		}
@@ -428,7 +428,7 @@ func TestAnInterruptedWaitSaysThatTheRunContinues(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		for deadline := time.Now().Add(30 * time.Second); !strings.Contains(said.String(), "run 0"); <-time.After(10 * time.Millisecond) {
+		for deadline := time.Now().Add(patience); !strings.Contains(said.String(), "run 0"); <-time.After(10 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				_ = cmd.Process.Kill()
 				t.Fatalf("it does not wait:\n%s", said.String())
