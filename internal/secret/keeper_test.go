@@ -252,7 +252,7 @@ func TestValuesAreReadFromVault(t *testing.T) {
 	w.write(token, "root\n")
 	w.Vault = &secret.Vault{
 		Address: v.URL, TokenFile: token, Namespace: "team", Paths: []string{"kv/belfry/{namespace}/*"},
-		Cache: time.Minute, Timeout: time.Second, Now: func() time.Time { return w.now },
+		Cache: time.Minute, Timeout: time.Minute, Now: func() time.Time { return w.now },
 	}
 	refer := func(name, ref string) {
 		t.Helper()
