@@ -443,6 +443,81 @@ func TestCommitWithALostAnswerIsDoneOnce(t *testing.T) {
 	}
 }
 
+// An expiry whose answer is lost removes no more than a call may.
+func TestExpiryWithALostAnswerIsBounded(t *testing.T) {
+	s, proxy := openBehindCutter(t)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ended, elsewhere, number := time.Now().Add(-time.Hour), job.ID{1}, 0
+	for range store.ExpireMax/store.MaxBatch + 1 {
+		records := make([]store.Record, store.MaxBatch)
+		for i := range records {
+			number++
+			run := job.ID{2, byte(number), byte(number >> 8)}
+			records[i] = store.Record{
+				Run: job.Run{
+					ID: run, JobUID: elsewhere, Namespace: "elsewhere", Name: "j", Kind: job.RunScheduled, Key: "k", Epoch: 1, Version: 1,
+					State: job.StateDone, Attempt: 1, Scheduled: ended, Due: ended, Outcome: job.OutcomeSucceeded,
+				},
+				Attempt: job.Attempt{Run: run, Number: 1, Token: run, Node: "n", Started: ended, Ended: ended, Outcome: job.OutcomeSucceeded},
+				Final:   true, Count: 1,
+			}
+		}
+		must(s.Append(t.Context(), records))
+	}
+	for batch := range store.ExpireMax/store.PutMax + 1 {
+		puts := make([]store.PutJob, store.PutMax)
+		for i := range puts {
+			j := *definition(batch)
+			j.Name = fmt.Sprintf("j%d-%d", batch, i)
+			puts[i] = store.PutJob{Definition: &j, Actor: "ann"}
+		}
+		_, err := s.PutJobs(t.Context(), puts)
+		must(err)
+	}
+	rows := func() int {
+		t.Helper()
+		list, _, err := s.Attempts(t.Context(), store.HistoryQuery{Job: elsewhere, Limit: store.LookMax})
+		must(err)
+		return len(list)
+	}
+	changes := func() int {
+		t.Helper()
+		list, _, err := s.Audit(t.Context(), store.AuditQuery{Limit: store.LookMax})
+		must(err)
+		return len(list)
+	}
+	for what, c := range map[string]struct {
+		expire func(ctx context.Context, keep store.Retention) (bool, error)
+		count  func() int
+		left   int
+	}{"history": {s.Expire, rows, 0}, "audit": {s.ExpireAudit, changes, 1}} {
+		before := c.count()
+		if before <= store.ExpireMax {
+			t.Fatalf("%s: there are only %d rows", what, before)
+		}
+		first := int32(0) // the answer of the first commit is lost
+		for more := true; more; first = 1 {
+			proxy.commits.Store(first)
+			var err error
+			more, err = c.expire(t.Context(), store.Retention{For: time.Minute, Audit: 1})
+			must(err)
+			now := c.count()
+			if before-now > store.ExpireMax {
+				t.Errorf("%s: one call has removed %d rows", what, before-now)
+			}
+			before = now
+		}
+		if before != c.left {
+			t.Errorf("%s: %d rows are left, want %d", what, before, c.left)
+		}
+	}
+}
+
 // While a server takes no changes a call says so, and continues when it does again, on
 // another connection.
 func TestReadOnlyServerIsNamed(t *testing.T) {

@@ -85,25 +85,29 @@ func (s *backend) Expire(ctx context.Context, keep store.Retention) (more bool, 
 	if err := s.partition(ctx, s.allOld(keep)); err != nil {
 		return false, wrapped(err, "expire history")
 	}
+	begun := s.begin(keep)
+	var e expiry
+	known := true
 	err = s.write(ctx, func(t *tx) error {
-		if err := t.lock(expiryLock); err != nil {
+		if err := t.lock(expiryLock); err != nil { // an earlier try, too, is over
 			return err
 		}
-		e := s.begin(keep)
-		if err := t.expire(&e); err != nil {
-			return err
+		if known = !t.again; !known { // it may have removed as much as a call may
+			more = true
+			return nil
 		}
+		e = begun
+		e.outputOf = maps.Clone(begun.outputOf)
+		err := t.expire(&e)
 		more = e.running
-		s.expiring.mu.Lock()
-		s.expiring.round = e
-		s.expiring.mu.Unlock()
-		return nil
+		return err
 	})
-	if err != nil {
-		s.expiring.mu.Lock()
-		s.expiring.round, s.expiring.touched = expiry{}, nil
-		s.expiring.mu.Unlock()
+	s.expiring.mu.Lock()
+	defer s.expiring.mu.Unlock()
+	if err != nil || !known {
+		e, s.expiring.touched = expiry{}, nil
 	}
+	s.expiring.round = e
 	return more, wrapped(err, "expire history")
 }
 
@@ -130,6 +134,9 @@ func (s *backend) ExpireAudit(ctx context.Context, keep store.Retention) (more b
 		if err := t.lock(expiryLock); err != nil {
 			return err
 		}
+		if more = t.again; more {
+			return nil
+		}
 		more, err = t.expireAudit(keep)
 		return err
 	})
@@ -147,7 +154,6 @@ func (s *backend) begin(keep store.Retention) expiry {
 	s.expiring.mu.Lock()
 	defer s.expiring.mu.Unlock()
 	e := s.expiring.round
-	e.outputOf = maps.Clone(e.outputOf)
 	if e.running && e.keep == keep {
 		return e
 	}
