@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -579,6 +580,7 @@ func in(d time.Duration) time.Time { return time.Now().Add(d).UTC().Truncate(tim
 func (r *rig) until(what string, most time.Duration, so func() bool) {
 	r.t.Helper()
 	for range most / time.Millisecond {
+		synctest.Wait() // the worker has done all that follows from it
 		if so() {
 			return
 		}
