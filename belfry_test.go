@@ -13,6 +13,7 @@ import (
 	"github.com/belfry-cron/belfry"
 	"github.com/belfry-cron/belfry/belfrytest"
 	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
 )
 
 type cleanup struct {
@@ -63,6 +64,17 @@ func TestAHandlerTakesTheInputOfItsJobAndReturnsAResult(t *testing.T) {
 			t.Errorf("an input that cannot be read is answered with %v", err)
 		}
 	})
+}
+
+func TestAProgramThatIsStoppedWhileItStartsHasNoError(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	s := belfry.New(func(ctx context.Context) (store.Store, error) {
+		cancel() // a signal comes while it connects
+		return nil, fmt.Errorf("connect: %w", ctx.Err())
+	})
+	if err := s.Run(ctx); err != nil {
+		t.Errorf("got %v", err)
+	}
 }
 
 func TestARunKnowsItsPlace(t *testing.T) {

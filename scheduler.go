@@ -241,22 +241,19 @@ func (s *Scheduler) Run(ctx context.Context) (err error) {
 	}
 	made, err := s.open(ctx)
 	if err != nil {
-		return err
+		return unlessStopped(ctx, err)
 	}
 	// The planner does not run yet: runs of declared jobs would wait for it.
 	owner := s.ownership(made)
 	if err := owner.start(ctx); err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
-		return err
+		return unlessStopped(ctx, err)
 	}
 	n, err := s.makeNode(ctx)
 	if err != nil {
-		return err
+		return unlessStopped(ctx, err)
 	}
 	if made, err = s.serviceOn(s.store, n.Planner()); err != nil {
-		return err
+		return unlessStopped(ctx, err)
 	}
 	s.mu.Lock()
 	s.service = made
@@ -272,6 +269,14 @@ func (s *Scheduler) Run(ctx context.Context) (err error) {
 		err = nil // it was stopped before it had begun
 	}
 	return err
+}
+
+// unlessStopped returns the error of a start, and nil if that was stopped before its end.
+func unlessStopped(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	return nil
 }
 
 // runNode runs a node, and leaves behind handlers that ignore their context.
