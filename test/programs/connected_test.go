@@ -1,7 +1,7 @@
 package programs_test
 
 import (
-	"net"
+	"fmt"
 	"os"
 	"os/exec"
 	"os/user"
@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/belfry-cron/belfry/test/servers"
 )
 
 // site is a server that can be started again, at the same address.
@@ -23,12 +25,11 @@ func newSite(t *testing.T) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := servers.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer free.Close()
-	return &site{t, build(t, "cmd/belfry"), t.TempDir(), free.Addr().String(), self.Username}
+	return &site{t, build(t, "cmd/belfry"), t.TempDir(), fmt.Sprintf("127.0.0.1:%d", port), self.Username}
 }
 
 // serve starts the server.

@@ -25,6 +25,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	fmt.Println("begun")
 	if err := run(ctx, os.Getenv("STORE"), os.Getenv("LINES")); err != nil {
 		log.Fatal(err)
 	}
