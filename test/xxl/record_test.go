@@ -61,6 +61,13 @@ func (r *recorder) asked(uri, text string) bool {
 	})
 }
 
+// answered reports whether all requests have been.
+func (r *recorder) answered() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !slices.ContainsFunc(r.lines, func(l *spoken) bool { return l.URI != "" && l.Status == 0 })
+}
+
 // between passes requests on and notes them. What changes the body of a request is not noted.
 func (r *recorder) between(from, to, base string, change func(string) string) *httptest.Server {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
@@ -167,13 +174,14 @@ func TestTheConversationIsTheOneThatIsReplayed(t *testing.T) {
 	do("ok", "run: {xxl: {group: go-group, handler: echo, param: full, id: 17}}", nil, "succeeded", "")
 	do("panic", "run: {xxl: {group: go-group, handler: panic, id: 18}}", nil, "failed", "task panic:deliberate")
 	do("unknown", "run: {xxl: {group: go-group, handler: nowhere, id: 19}}", nil, "failed", "Task not registered")
-	do("cancelled", "run: {xxl: {group: go-group, handler: sleep, param: 50s, id: 20}}", func(id string) {
+	do("cancelled", "run: {xxl: {group: go-group, handler: sleep, param: 1h, id: 20}}", func(id string) {
 		n.waits("the run is at the executor", func() bool { return r.asked("/run", `"jobId":20`) })
 		r.add(&spoken{Does: "cancel", Name: "cancelled", Reason: "enough"})
 		n.cli("run", "cancel", id, "--reason", "enough")
 		n.waits("the executor reports it", func() bool { return r.asked("/api/callback", "cancelled") })
 	}, "cancelled", "")
 
+	n.waits("all is answered", r.answered)
 	got := r.text(executor)
 	if os.Getenv("UPDATE") != "" {
 		head := "# Recorded with xxl-job-executor-go v1.2.0 by test/xxl: UPDATE=1 go -C test/xxl test -run Conversation .\n"

@@ -39,13 +39,19 @@ func main() {
 		return "done"
 	})
 	e.RegTask("sleep", func(ctx context.Context, p *xxl.RunReq) string {
-		d, _ := time.ParseDuration(p.ExecutorParams)
-		write(p, "sleeping %v", d)
-		select {
-		case <-ctx.Done():
-			return "cancelled"
-		case <-time.After(d):
-			return "slept"
+		// Until there is a file, or for a time.
+		d, err := time.ParseDuration(p.ExecutorParams)
+		write(p, "sleeping %s", p.ExecutorParams)
+		began := time.Now()
+		for look := time.NewTicker(20 * time.Millisecond); ; {
+			select {
+			case <-ctx.Done():
+				return "cancelled"
+			case <-look.C:
+			}
+			if _, missing := os.Stat(p.ExecutorParams); missing == nil || err == nil && time.Since(began) > d {
+				return "slept"
+			}
 		}
 	})
 	if len(os.Args) > 4 {
