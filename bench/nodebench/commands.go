@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -198,6 +199,9 @@ func (s *server) measure(ctx context.Context, p *program, l commandLoad, jobs, s
 	if err := sleep(ctx, time.Until(r.until)); err != nil {
 		return nil, err
 	}
+	if err := r.awaitStart(ctx); err != nil {
+		return nil, err
+	}
 	if r.after, _, err = memory(s.cmd.Process.Pid); err != nil {
 		return nil, err
 	}
@@ -223,6 +227,26 @@ func (s *server) measure(ctx context.Context, p *program, l commandLoad, jobs, s
 	return r, nil
 }
 
+// awaitStart waits until something has started: a machine that does something else is given more
+// time, so that there is something to count.
+func (r *result) awaitStart(ctx context.Context) error {
+	for waited := time.Now(); time.Since(waited) < patience; {
+		// A line may be being written.
+		if starts, err := readStarts(r.file); err == nil && slices.ContainsFunc(starts, r.counts) {
+			return nil
+		}
+		if err := sleep(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil // read says that there is none
+}
+
+// counts tells whether a start belongs to what is measured.
+func (r *result) counts(s start) bool {
+	return !s.scheduled.Before(r.from) && s.scheduled.Before(r.until)
+}
+
 // read counts what the jobs have written.
 func (r *result) read(l commandLoad, jobs int) error {
 	starts, err := readStarts(r.file)
@@ -235,7 +259,7 @@ func (r *result) read(l commandLoad, jobs int) error {
 	}
 	seen := make(map[occurrence]bool, r.due)
 	for _, s := range starts {
-		if s.scheduled.Before(r.from) || !s.scheduled.Before(r.until) {
+		if !r.counts(s) {
 			continue
 		}
 		o := occurrence{s.job, s.scheduled.Unix()}

@@ -32,8 +32,13 @@ func (b *bench) idle(ctx context.Context) ([]Figure, error) {
 		return nil, err
 	}
 	watchdog := s.watchdog()
-	if watchdog == 0 {
-		return nil, errors.New("the server has no watchdog")
+	for began := time.Now(); watchdog == 0; watchdog = s.watchdog() { // it may be replaced just now
+		if time.Since(began) > patience {
+			return nil, errors.New("the server has no watchdog")
+		}
+		if err := sleep(ctx, 10*time.Millisecond); err != nil {
+			return nil, err
+		}
 	}
 	processes := []int{s.cmd.Process.Pid, watchdog}
 	var before [2]time.Duration

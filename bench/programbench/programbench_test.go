@@ -6,10 +6,17 @@ import (
 )
 
 func TestEachLibraryFires(t *testing.T) {
+	const tries = 5 // a machine may stand still for the one second that counts
 	for _, l := range libraries {
-		line, err := measure(t.Context(), l, 5, 1)
-		if err != nil || !strings.Contains(line, "| "+l.name+" | 5 |") || strings.Contains(line, "| 0.0 %") {
-			t.Errorf("%s: %s, %v", l.name, line, err)
+		for try := 1; ; try++ {
+			line, err := measure(t.Context(), l, 5, 1)
+			if err == nil && strings.Contains(line, "| "+l.name+" | 5 |") && !strings.Contains(line, "| 0.0 %") {
+				break
+			}
+			if err != nil || try == tries {
+				t.Errorf("%s: %s, %v", l.name, line, err)
+				break
+			}
 		}
 	}
 }
