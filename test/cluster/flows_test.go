@@ -46,7 +46,7 @@ policy: {overlap: allow, lost_after: 9s, kill_grace: 0s}
 run:
   flow:
     max_parallel: 4
-    defaults: {retry: {attempts: 20, backoff: 0s, on: [lost]}}
+    defaults: {retry: {attempts: 200, backoff: 0s, on: [lost]}}
     steps:
       - name: first
         run: 'echo "$BELFRY_RUN $BELFRY_ATTEMPT" >>%[1]s; echo id={{ .Param.id }} >"$BELFRY_RESULT"'
@@ -155,7 +155,7 @@ func flowsEnd(t *testing.T, c *cluster) {
 		}
 	}
 	for round := 0; round < 1 || !started() || c.flowsLeft(); round++ {
-		life += 50 * time.Millisecond
+		life += life / 10
 		if time.Since(began) > flowsPatience {
 			t.Fatalf("after %s flows are left: %s", flowsPatience, c.flowsSay())
 		}

@@ -103,7 +103,7 @@ func startDatabase(t testing.TB, name string) (database, *url.URL) {
 // patience is how long the tests wait for what should be there soon: far more than
 // that, for machines that are busy with something else. What a lost node ran has 9 s of
 // it to be given up.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // eventually waits until a condition holds. Other processes make it hold, without a
 // notice.
