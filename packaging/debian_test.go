@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -116,14 +117,20 @@ func debianMirror() (mirror, suite string) {
 	return "http://deb.debian.org/debian", "bookworm"
 }
 
+// freePort returns a port that nobody has, and that no connection gets by chance: systems take
+// those from 32768 on.
 func freePort(t *testing.T) int {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	const from, below, tries = 10_000, 32_768, 100
+	for range tries {
+		port := from + rand.IntN(below-from)
+		if listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			listener.Close()
+			return port
+		}
 	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port
+	t.Fatal("no port is free")
+	return 0
 }
 
 // close ends the processes in the root and removes it.
@@ -389,9 +396,12 @@ func TestThePackageLivesOnDebian(t *testing.T) {
 	if d.user() || d.server() != 0 {
 		t.Error("after a purge the user or the server exists")
 	}
-	if left := d.processes(); len(left) > 0 {
-		t.Errorf("after a purge the processes %v are left", left)
-	}
+	d.wait("nothing runs after a purge", func() error {
+		if left := d.processes(); len(left) > 0 {
+			return fmt.Errorf("the processes %v are left", left)
+		}
+		return nil
+	})
 }
 
 // TestThePackageForRedHatLivesInARoot has the scripts of the other package run by rpm, in the

@@ -425,7 +425,7 @@ func TestTheImageServesAsItsUser(t *testing.T) {
 	}
 	address := listener.Addr().String()
 	listener.Close()
-	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer stop()
 	args := slices.Clone(config.Config.Cmd)
 	args[slices.Index(args, "0.0.0.0:8420")] = address

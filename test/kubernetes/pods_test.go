@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -18,6 +17,8 @@ import (
 	"time"
 
 	core "k8s.io/api/core/v1"
+
+	"github.com/belfry-cron/belfry/test/servers"
 )
 
 // patience bounds what a pod may take on a busy machine.
@@ -248,12 +249,10 @@ func (p *pod) environment() []string {
 }
 
 func (p *pod) freePort() int {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := servers.FreePort()
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	defer listener.Close()
-	port := listener.Addr().(*net.TCPAddr).Port
 	p.ports[p.name] = port
 	return port
 }
@@ -272,7 +271,7 @@ func (c *cluster) lookup(url string) string {
 func (p *pod) ready() {
 	p.t.Helper()
 	probe := p.spec.Spec.Containers[0].ReadinessProbe.HTTPGet
-	client := &http.Client{Timeout: 10 * time.Second}
+	client := &http.Client{Timeout: patience}
 	p.wait("ready", func() error {
 		response, err := client.Get(fmt.Sprintf("http://127.0.0.1:%d%s", p.ports[p.name], probe.Path))
 		if err != nil {

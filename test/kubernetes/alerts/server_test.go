@@ -25,7 +25,7 @@ func scrape(t *testing.T) map[string][]string {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build belfry: %v\n%s", err, out)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	server := exec.CommandContext(ctx, program, "serve", "--data", data, "--listen", "127.0.0.1:0", "--log-level", "error")
 	server.Stderr = t.Output()
