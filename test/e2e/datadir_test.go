@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	_ "modernc.org/sqlite"
 
@@ -62,6 +63,8 @@ func TestADataDirectoryOfVersion7IsUpgraded(t *testing.T) {
 	script(file(fmt.Sprintf("testdata/version%d.sql", version)))
 	hash := sha256.Sum256([]byte(secret))
 	script("update tokens set hash = ?", hash[:])
+	// Its pause has an end, which has passed by now.
+	script("update job_state set paused_until = ? where paused_until > 0", time.Now().Add(time.Hour).UnixNano())
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -135,7 +135,7 @@ func (f *folder) survives(t *testing.T, s *server, fault fault) {
 	fault.begin()
 	open := evidence.Span{From: time.Now().Add(-time.Second)}
 	// Events are still written where there is room for them.
-	within(t, time.Minute, "new work is refused", func() bool {
+	within(t, 3*patience, "new work is refused", func() bool {
 		fault.goOn()
 		run, err := s.RunJob(t.Context(), "default", "hand", client.RunRequest{}, "")
 		if err == nil {
@@ -146,18 +146,28 @@ func (f *folder) survives(t *testing.T, s *server, fault fault) {
 	f.touch(t, "go") // this one ends during the fault
 	var quiet time.Time
 	started := -1
-	within(t, time.Minute, "nothing starts any more", func() bool {
+	within(t, 3*patience, "nothing starts any more", func() bool {
 		fault.goOn()
 		if n := f.count(t, evidence.Start, ""); n != started {
 			started, quiet = n, time.Now()
 		}
 		return time.Since(quiet) > 2500*time.Millisecond
 	})
-	before, since := processorTime(t, s.cmd.Process.Pid), time.Now()
-	until(t, since.Add(2*time.Second))
-	const most = 4 // of the time that passes, a quarter of one processor
-	if used, passed := processorTime(t, s.cmd.Process.Pid)-before, time.Since(since); used > passed/most {
-		t.Errorf("the server used %s of processor time in %s", used, passed)
+	const (
+		most  = 4 // of the time that passes, a quarter of one processor
+		tries = 5 // it may have other things to do in some of them
+	)
+	for try := 1; ; try++ {
+		before, since := processorTime(t, s.cmd.Process.Pid), time.Now()
+		until(t, since.Add(2*time.Second))
+		used, passed := processorTime(t, s.cmd.Process.Pid)-before, time.Since(since)
+		if used <= passed/most {
+			break
+		}
+		if try == tries {
+			t.Errorf("the server used %s of processor time in %s", used, passed)
+			break
+		}
 	}
 	if _, err := s.Jobs(t.Context(), client.JobQuery{}); err != nil {
 		t.Errorf("reading during the fault: %v", err)
@@ -172,13 +182,23 @@ func (f *folder) survives(t *testing.T, s *server, fault fault) {
 	}
 	acknowledged[across.String()] = "succeeded"
 	var said []string
+	others := map[string]int{}
 	for line := range strings.Lines(s.log.String()) {
 		var entry struct{ Level, Msg, Store, Run string }
 		if json.Unmarshal([]byte(line), &entry) != nil || entry.Run != "" || strings.HasPrefix(entry.Msg, "the store does not respond") {
 			continue // runs that a busy machine delays and a disk that others keep busy are logged too
 		}
-		if entry.Level == "ERROR" || entry.Level == "WARN" {
+		switch {
+		case entry.Level != "ERROR" && entry.Level != "WARN":
+		case entry.Store != "":
 			said = append(said, entry.Level+" "+entry.Msg+" "+entry.Store)
+		default: // what else cannot be written in so long a time
+			others[entry.Msg]++
+		}
+	}
+	for msg, n := range others {
+		if n > 3 {
+			t.Errorf("the log says %d times: %s", n, msg)
 		}
 	}
 	if len(said) != 1 || !strings.Contains(said[0], fault.says) || !strings.HasSuffix(said[0], " sqlite:"+filepath.Join(f.data, "belfry.db")) {

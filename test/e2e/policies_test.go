@@ -62,12 +62,26 @@ func (s *server) next(name string, count int) []client.Occurrence {
 	return next.Items
 }
 
-// ahead is how long before a fixed instant the job is made that falls due then: far
-// more than making it takes, for a machine that stands still meanwhile.
-const ahead = 6 * time.Second
+// ahead is how long before a fixed instant the job is made that falls due then, at first.
+const ahead = 4 * time.Second
 
-// soon returns a full second before which there is time to make jobs.
-func soon() time.Time { return time.Now().Truncate(time.Second).Add(ahead) }
+// soon makes jobs that fall due at a full second, and returns it. Where that has passed before
+// they were made, as on a machine that stands still meanwhile, it makes others further ahead: their
+// names end with number.
+func (s *server) soon(documents func(number int, at time.Time) string) (number int, at time.Time) {
+	s.t.Helper()
+	for lead := ahead; ; lead *= 2 {
+		at = time.Now().Truncate(time.Second).Add(lead)
+		_, err := s.tryApply(documents(number, at))
+		if err == nil && time.Now().Before(at) {
+			return number, at
+		}
+		if lead > 2*patience || time.Now().Before(at) {
+			s.t.Fatalf("jobs cannot be made %s ahead: %v", lead, err)
+		}
+		number++
+	}
+}
 
 // far returns a schedule that has no occurrence near to now, and the last one that it
 // has had.
@@ -156,17 +170,22 @@ func TestPolicies(t *testing.T) {
 			}
 		}},
 		{"fixed instants, after which the job is completed", func(t *testing.T, s *server) {
-			first := soon()
-			s.apply(fmt.Sprintf("name: twice\nschedule: {at: [%s, %s]}\nrun: {shell: 'true'}\n", instant(first), instant(first.Add(time.Second))))
-			runs := s.atLeast(2, "twice")
+			number, first := s.soon(func(number int, at time.Time) string {
+				return fmt.Sprintf("name: twice-%d\nschedule: {at: [%s, %s]}\nrun: {shell: 'true'}\n", number, instant(at), instant(at.Add(time.Second)))
+			})
+			name := fmt.Sprint("twice-", number)
+			runs := s.atLeast(2, name)
 			equal(t, "scheduled", []time.Time{runs[0].Scheduled.UTC(), runs[1].Scheduled.UTC()}, []time.Time{first.UTC(), first.Add(time.Second).UTC()})
-			eventually(t, "it is completed", func() bool { return s.state("twice").Status.State == job.JobCompleted })
+			eventually(t, "it is completed", func() bool { return s.state(name).Status.State == job.JobCompleted })
 		}},
 		{"fixed instants, after which the job is removed", func(t *testing.T, s *server) {
-			s.apply(fmt.Sprintf("name: gone\nschedule: {at: %s, delete_after: 5s}\nrun: {shell: %s}\n", instant(soon()), f.witness()))
-			eventually(t, "it has run", func() bool { return f.count(t, evidence.End, "gone") == 1 })
+			number, _ := s.soon(func(number int, at time.Time) string {
+				return fmt.Sprintf("name: gone-%d\nschedule: {at: %s, delete_after: 5s}\nrun: {shell: %s}\n", number, instant(at), f.witness())
+			})
+			name := fmt.Sprint("gone-", number)
+			eventually(t, "it has run", func() bool { return f.count(t, evidence.End, name) == 1 })
 			eventually(t, "it is removed", func() bool {
-				_, err := s.Job(t.Context(), "default", "gone", false)
+				_, err := s.Job(t.Context(), "default", name, false)
 				return client.IsType(err, client.TypeNotFound)
 			})
 		}},
@@ -209,10 +228,12 @@ run: {shell: 'true'}
 			}
 		}},
 		{"nothing falls due outside of start and end", func(t *testing.T, s *server) {
-			start := soon()
-			s.apply(fmt.Sprintf("name: bounded\nschedule: {every: 1s, start: %s, end: %s}\nrun: {shell: 'true'}\n", instant(start), instant(start.Add(2*time.Second))))
-			eventually(t, "it is completed", func() bool { return s.state("bounded").Status.State == job.JobCompleted })
-			runs := s.atLeast(3, "bounded")
+			number, start := s.soon(func(number int, at time.Time) string {
+				return fmt.Sprintf("name: bounded-%d\nschedule: {every: 1s, start: %s, end: %s}\nrun: {shell: 'true'}\n", number, instant(at), instant(at.Add(2*time.Second)))
+			})
+			name := fmt.Sprint("bounded-", number)
+			eventually(t, "it is completed", func() bool { return s.state(name).Status.State == job.JobCompleted })
+			runs := s.atLeast(3, name)
 			equal(t, "runs", len(runs), 3)
 			equal(t, "the first", runs[0].Scheduled.UTC(), start.UTC())
 		}},
@@ -297,7 +318,11 @@ run: {shell: 'true'}
 			for _, o := range s.next("jittery", 10) {
 				due[o.Scheduled.Unix()] = o.Due
 			}
-			for _, r := range s.atLeast(2, "jittery") {
+			s.atLeast(2, "jittery")
+			for _, r := range s.done("jittery") {
+				if r.Started.IsZero() {
+					continue // it was skipped
+				}
 				if want, shown := due[r.Scheduled.Unix()]; shown && !r.Due.Equal(want) {
 					t.Errorf("the run of %s was due at %s, and %s was shown", r.Scheduled, r.Due, want)
 				}
@@ -315,7 +340,8 @@ run: {shell: 'true'}
 		}},
 		{"a run knows the interval that it stands for", func(t *testing.T, s *server) {
 			s.apply("name: interval\nschedule: {every: 1s, max_runs: 2}\nrun: {shell: 'echo $BELFRY_PREVIOUS $BELFRY_SCHEDULED $BELFRY_NEXT'}\n")
-			run := s.atLeast(2, "interval")[0]
+			runs := s.atLeast(2, "interval")
+			run := runs[max(0, slices.IndexFunc(runs, func(r client.Run) bool { return r.Outcome == job.OutcomeSucceeded }))] // one may be skipped
 			words := strings.Fields(s.output(run.ID))
 			if len(words) != 3 {
 				t.Fatalf("it printed %q", words)
@@ -514,6 +540,9 @@ policy: {retry: {attempts: 3, backoff: 100ms, factor: 100, max: 200ms}}
 `)
 			hurried, steady := s.runByHand("hurried").ID, s.runByHand("steady").ID
 			run := s.ended(hurried)
+			for tries := 0; len(run.Attempts) < 2 && tries < 5; tries++ { // the machine stood still for too long
+				run = s.ended(s.runByHand("hurried").ID)
+			}
 			if n := len(run.Attempts); n < 2 || n > 4 {
 				t.Errorf("%d attempts within 7 seconds, 2 seconds apart", n)
 			}
@@ -580,12 +609,20 @@ policy: {success: {match: 'd.ne'}}
 		}},
 		{"a pause has a reason and an end", func(t *testing.T, s *server) {
 			s.apply("name: resting\nschedule: {every: 1s}\nrun: {shell: " + f.witness() + "}\n")
-			end := time.Now().Add(ahead)
-			if _, err := s.Pause(t.Context(), "default", "resting", client.PauseRequest{Reason: "rest", Until: end}); err != nil {
-				t.Fatal(err)
+			var end time.Time
+			for lead := ahead; ; lead *= 2 { // the pause may be over before it can be looked at
+				end = time.Now().Add(lead)
+				_, err := s.Pause(t.Context(), "default", "resting", client.PauseRequest{Reason: "rest", Until: end})
+				status := s.state("resting").Status
+				if time.Now().After(end) && lead < patience {
+					continue
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				equal(t, "the reason", status.PauseReason, "rest")
+				break
 			}
-			status := s.state("resting").Status
-			equal(t, "the reason", status.PauseReason, "rest")
 			eventually(t, "it runs again", func() bool { return f.count(t, evidence.Start, "resting") > 0 })
 			for _, e := range f.events(t) {
 				if e.Job == "default/resting" && e.Scheduled.Before(end.Add(-time.Second)) && e.Scheduled.After(end.Add(-2*time.Second)) {
@@ -645,18 +682,20 @@ policy: {success: {match: 'd.ne'}}
 			equal(t, "beside each other", f.count(t, evidence.Contended, "filled"), 0)
 		}},
 		{"each strategy finds the one node", func(t *testing.T, s *server) {
-			at := instant(soon())
-			var text strings.Builder
 			var names []string
-			for _, strategy := range []job.Strategy{
-				job.StrategyAny, job.StrategyRoundRobin, job.StrategyRandom, job.StrategyFirst, job.StrategyLast, job.StrategyHash,
-				job.StrategyLeastRecentlyUsed, job.StrategyLeastFrequentlyUsed, job.StrategyBroadcast,
-			} {
-				name := "by-" + strings.ReplaceAll(string(strategy), "_", "-")
-				names = append(names, name)
-				fmt.Fprintf(&text, "---\nname: %s\nschedule: {at: %s}\nplace: {strategy: %s, sticky: true}\nrun: {shell: 'true'}\n", name, at, strategy)
-			}
-			s.apply(text.String())
+			s.soon(func(number int, at time.Time) string {
+				var text strings.Builder
+				names = nil
+				for _, strategy := range []job.Strategy{
+					job.StrategyAny, job.StrategyRoundRobin, job.StrategyRandom, job.StrategyFirst, job.StrategyLast, job.StrategyHash,
+					job.StrategyLeastRecentlyUsed, job.StrategyLeastFrequentlyUsed, job.StrategyBroadcast,
+				} {
+					name := fmt.Sprintf("by-%s-%d", strings.ReplaceAll(string(strategy), "_", "-"), number)
+					names = append(names, name)
+					fmt.Fprintf(&text, "---\nname: %s\nschedule: {at: %s}\nplace: {strategy: %s, sticky: true}\nrun: {shell: 'true'}\n", name, instant(at), strategy)
+				}
+				return text.String()
+			})
 			for _, name := range names {
 				run := s.atLeast(1, name)[0]
 				equal(t, name, []string{string(run.Outcome), run.Node}, []string{"succeeded", "one"})
@@ -664,17 +703,20 @@ policy: {success: {match: 'd.ne'}}
 		}},
 		{"many shards of one occurrence", func(t *testing.T, s *server) {
 			const shards = 120
-			s.apply(fmt.Sprintf("name: split\nschedule: {at: %s}\nplace: {shards: %d}\nrun: {shell: %s}\n",
-				instant(soon()), shards, f.witness("fast")))
+			number, _ := s.soon(func(number int, at time.Time) string {
+				return fmt.Sprintf("name: split-%d\nschedule: {at: %s}\nplace: {shards: %d}\nrun: {shell: %s}\n",
+					number, instant(at), shards, f.witness("fast"))
+			})
+			name := fmt.Sprint("split-", number)
 			seen := map[int]bool{}
-			for _, run := range s.atLeast(shards, "split") {
+			for _, run := range s.atLeast(shards, name) {
 				if run.Shards != shards || seen[run.Shard] || run.Outcome != job.OutcomeSucceeded {
 					t.Errorf("shard %d of %d is %s, and was there before: %v", run.Shard, run.Shards, run.Outcome, seen[run.Shard])
 				}
 				seen[run.Shard] = true
 			}
 			equal(t, "shards", len(seen), shards)
-			equal(t, "starts", f.count(t, evidence.Start, "split"), shards)
+			equal(t, "starts", f.count(t, evidence.Start, name), shards)
 		}},
 		{"a backfill runs the past in order, once, and ends as a whole", func(t *testing.T, s *server) {
 			schedule, to := far(time.Hour)
@@ -698,7 +740,7 @@ policy: {success: {match: 'd.ne'}}
 				}
 			}
 
-			s.apply("name: wrong\nschedule: " + schedule + "\nrun: {shell: sleep 60}\n")
+			s.apply("name: wrong\nschedule: " + schedule + "\nrun: {shell: sleep 600}\n")
 			if _, err := s.Backfill(t.Context(), "default", "wrong", ask, ""); err != nil {
 				t.Fatal(err)
 			}
@@ -833,17 +875,31 @@ func TestOrderOfPriorityOnAFullNode(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
 	s := f.serve(t, options{args: []string{"--capacity", "1"}})
-	at := soon()
-	for _, priority := range []int{-5, 7, 0, 50} {
-		s.apply(fmt.Sprintf("name: p%d\nschedule: {at: %s}\nrun: {shell: %s}\npolicy: {priority: %d}\n",
-			priority+100, instant(at), f.witness("for=100ms", "slots=1", "lock="+f.path("one")), priority))
-	}
-	eventually(t, "all have run", func() bool { return f.count(t, evidence.End, "") == 4 })
+	number, _ := s.soon(func(number int, at time.Time) string {
+		var text strings.Builder
+		for _, priority := range []int{-5, 7, 0, 50} {
+			fmt.Fprintf(&text, "---\nname: p%d-%d\nschedule: {at: %s}\nrun: {shell: %s}\npolicy: {priority: %d}\n",
+				priority+100, number, instant(at), f.witness("for=100ms", "slots=1", "lock="+f.path("one")), priority)
+		}
+		return text.String()
+	})
 	var order []string
+	eventually(t, "all have run", func() bool {
+		ended := 0
+		order = nil
+		for _, e := range f.events(t) {
+			name, present := strings.CutSuffix(e.Job, fmt.Sprint("-", number))
+			switch {
+			case present && e.Kind == evidence.Start:
+				order = append(order, name)
+			case present && e.Kind == evidence.End:
+				ended++
+			}
+		}
+		return ended == 4
+	})
 	for _, e := range f.events(t) {
 		switch e.Kind {
-		case evidence.Start:
-			order = append(order, e.Job)
 		case evidence.Contended:
 			t.Errorf("%s ran beside another, with a capacity of 1", e.Job)
 		}
@@ -863,7 +919,7 @@ func TestSoakOfRetention(t *testing.T) {
 	for range 5 {
 		s.ended(s.runByHand("forgetful").ID)
 	}
-	within(t, 90*time.Second, "the others are forgotten", func() bool { return len(s.runs("forgetful")) == 2 })
+	within(t, 5*time.Minute, "the others are forgotten", func() bool { return len(s.runs("forgetful")) == 2 })
 }
 
 func TestBootJobsRunOncePerStart(t *testing.T) {

@@ -98,7 +98,7 @@ func build(path, of string, flags ...string) error {
 
 // patience is how long the tests wait for what should be there soon. It is far
 // more than that, for machines that are busy with something else.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // punctual is how late a run starts at most when nothing is wrong but the machine,
 // which may be busy, or stand still for seconds: callers wait as long

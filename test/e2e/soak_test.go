@@ -143,7 +143,11 @@ func TestSoak(t *testing.T) {
 	check(t, h)
 	t.Logf("%v; %d kills, %d jobs, %d occurrences, %d runs, %d lines of evidence",
 		k.done, kills, len(k.all), occurrences, len(h.Records), len(h.Events))
-	if len(h.Records) < occurrences/2 {
+	recorded := 0
+	for _, r := range h.Records {
+		recorded += 1 + max(0, int(r.Until.Sub(r.Scheduled)/(2*time.Second))) // those that were missed have one together
+	}
+	if recorded < occurrences/2 {
 		t.Errorf("%d occurrences have %d records", occurrences, len(h.Records))
 	}
 	k.s.stop()

@@ -135,13 +135,19 @@ func TestAfterAnUpgradeCommandsCanBeCancelledAndTimeOut(t *testing.T) {
 	f := newFolder(t)
 	s, _ := f.upgradable(t)
 	s.apply(`{name: cancelled, run: {shell: "sleep 600 & wait"}}`)
-	s.apply(`{name: late, run: {shell: "sleep 600"}, policy: {timeout: 6s}}`)
-	cancelled, late := s.runByHand("cancelled").ID, s.runByHand("late").ID
-	eventually(t, "both run", func() bool {
-		return s.run(cancelled).State == job.StateRunning && s.run(late).State == job.StateRunning
-	})
-	began := time.Now()
-	s.upgrade()
+	cancelled := s.runByHand("cancelled").ID
+	eventually(t, "it runs", func() bool { return s.run(cancelled).State == job.StateRunning })
+	var late job.ID
+	timeout := 6 * time.Second
+	for ; ; timeout *= 2 {
+		s.apply(fmt.Sprintf(`{name: late, run: {shell: "sleep 600"}, policy: {timeout: %s}}`, timeout))
+		late = s.runByHand("late").ID
+		eventually(t, "the other runs", func() bool { state := s.run(late).State; return state == job.StateRunning || state == job.StateDone })
+		s.upgrade()
+		if s.run(late).State == job.StateRunning || timeout > patience/2 {
+			break // else the upgrade took longer
+		}
+	}
 	if _, err := s.Cancel(t.Context(), cancelled, client.CancelRequest{Reason: "enough"}); err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +155,7 @@ func TestAfterAnUpgradeCommandsCanBeCancelledAndTimeOut(t *testing.T) {
 		t.Errorf("the cancelled run ended with %s: %s", got.Outcome, got.Reason)
 	}
 	got := s.ended(late)
-	if took := got.Ended.Sub(got.Started); got.Outcome != job.OutcomeTimedOut || took < 6*time.Second || time.Since(began) > patience {
+	if took := got.Ended.Sub(got.Started); got.Outcome != job.OutcomeTimedOut || took < timeout || took > timeout+patience {
 		t.Errorf("the late run took %s and ended with %s: %s", took, got.Outcome, got.Reason)
 	}
 	s.stop()

@@ -258,7 +258,7 @@ func (c *checker) checkLateness(r *attempts) {
 
 // reportedWithin is how long a result may be on its way to the store, on a machine
 // that is busy with something else.
-const reportedWithin = 10 * time.Second
+const reportedWithin = 30 * time.Second
 
 // unacknowledged reports whether an attempt ended so shortly before its server died
 // that it cannot have been acknowledged: it is lost, and is made again by the policy.

@@ -139,7 +139,7 @@ func TestTheCheckerFindsEachFault(t *testing.T) {
 		}, evidence.StartedOnce},
 		{"an attempt after a success, long before a server died", func(h *evidence.History) {
 			lostAfterSuccess(h, record(h, "R1"))
-			h.Down = []evidence.Span{{From: at(20), To: at(21)}}
+			h.Down = []evidence.Span{{From: at(60), To: at(61)}}
 		}, evidence.StartedOnce},
 		{"more attempts than allowed", func(h *evidence.History) { h.Jobs[0].Retries = 0 }, evidence.StartedOnce},
 		{"a first attempt after the second", func(h *evidence.History) {
