@@ -199,9 +199,9 @@ func (b *Backlog) Live() {
 // machine may be busy with something else during any of the turns.
 func TestPace(t *testing.T, open Open, most float64, many ...int) {
 	const (
-		turn  = 10  // cycles
-		turns = 10  // at least
-		limit = 100 // turns, after which the difference is not by chance
+		turn  = 10 // cycles
+		turns = 10 // at least
+		limit = 40 // turns, after which the difference is not by chance
 	)
 	few, b := NewBacklog(t, open), NewBacklog(t, open)
 	few.Grow(10)
