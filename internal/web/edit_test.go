@@ -28,9 +28,15 @@ func TestADocumentIsCheckedAndSaved(t *testing.T) {
 	const good = "name: nightly\nschedule: {cron: '30 2 * * *', timezone: Europe/Berlin}\nrun: {shell: 'true'} # as ever\n"
 	shows("/jobs/new", 200, "at 02:30 every day", "document", good)
 	shows("/jobs/new", 200, "did you mean FRI?", "document", strings.Replace(good, "30 2 * * *", "30 2 * * MON-FIR", 1))
-	shows("/jobs/new", 200, "line 2", "document", strings.Replace(good, "30 2 * * *", "nonsense", 1))
+	body := shows("/jobs/new", 200, "line 2", "document", strings.Replace(good, "30 2 * * *", "nonsense", 1))
+	// A page that is sent before it has arrived whole lacks the last field, and saves nothing.
+	form := body[strings.Index(body, " data-edit>"):]
+	form = form[:strings.Index(form, "</form>")]
+	if last := form[strings.LastIndex(form, ` name="form"`):]; strings.Contains(last, "</textarea>") || strings.Count(form, ` name="form"`) != 1 {
+		t.Errorf("the token of the form is not behind its document: %s", last)
+	}
 	// The form changes the text and keeps the rest of it.
-	body := shows("/jobs/new", 200, "# as ever", "document", good, "was.description", "", "field.description", "tells all", "was.schedule.cron", "30 2 * * *", "field.schedule.cron", "0 4 * * *")
+	body = shows("/jobs/new", 200, "# as ever", "document", good, "was.description", "", "field.description", "tells all", "was.schedule.cron", "30 2 * * *", "field.schedule.cron", "0 4 * * *")
 	if !strings.Contains(body, "description: tells all") || !strings.Contains(body, "at 04:00 every day") {
 		t.Errorf("the form has not changed the document: %s", body)
 	}
