@@ -98,10 +98,7 @@ func connect(url string, o Options) (*History, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	concern := writeconcern.Majority()
-	journal := true
-	concern.Journal = &journal
-	opt := options.Client().ApplyURI(url).SetWriteConcern(concern).SetServerSelectionTimeout(selectMax).SetAppName("belfry")
+	opt := clientOptions(url)
 	if err := opt.Validate(); err != nil {
 		return nil, &AddressError{err}
 	}
@@ -145,6 +142,14 @@ func (h *History) prepare(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// clientOptions are those of a URL, which may set all but how writes are confirmed.
+func clientOptions(url string) *options.ClientOptions {
+	concern := writeconcern.Majority()
+	journal := true
+	concern.Journal = &journal
+	return options.Client().SetServerSelectionTimeout(selectMax).SetAppName("belfry").ApplyURI(url).SetWriteConcern(concern)
 }
 
 // Close ends the connections.

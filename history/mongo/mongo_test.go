@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/joined"
@@ -63,6 +64,14 @@ func TestAServerThatDoesNotAnswerIsAway(t *testing.T) {
 	_, err := Open(t.Context(), "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=100&connectTimeoutMS=100", Options{})
 	if !errors.Is(err, store.ErrAway) {
 		t.Errorf("without a server: %v", err)
+	}
+}
+
+func TestAURLSetsHowLongAServerIsLookedFor(t *testing.T) {
+	for url, want := range map[string]time.Duration{"mongodb://h": selectMax, "mongodb://h/?serverSelectionTimeoutMS=100": 100 * time.Millisecond} {
+		if got := *clientOptions(url).ServerSelectionTimeout; got != want {
+			t.Errorf("%s: a server is looked for during %s, want %s", url, got, want)
+		}
 	}
 }
 
