@@ -430,6 +430,7 @@ func (s *state) remove(key string, now time.Time) {
 		delete(s.requests, key)
 	case strings.HasPrefix(key, sessionKeys):
 		id := idIn(key, sessionKeys)
+		s.sessions = maps.Clone(s.sessions) // batches hold it
 		delete(s.sessions, id)
 		delete(s.over, id)
 	case strings.HasPrefix(key, renewalKeys):
@@ -466,12 +467,8 @@ func (s *state) renew(id job.ID, r renewal) {
 
 // setSession replaces the map as well: batches hold it.
 func (s *state) setSession(kept *store.Session) {
-	all := make(map[job.ID]*store.Session, len(s.sessions)+1)
-	for id, one := range s.sessions {
-		all[id] = one
-	}
-	all[kept.ID] = kept
-	s.sessions = all
+	s.sessions = maps.Clone(s.sessions)
+	s.sessions[kept.ID] = kept
 }
 
 func merge(kept *store.Session, r renewal) {
