@@ -117,8 +117,7 @@ func debianMirror() (mirror, suite string) {
 	return "http://deb.debian.org/debian", "bookworm"
 }
 
-// freePort returns a port that nobody has, and that no connection gets by chance: systems take
-// those from 32768 on.
+// freePort returns a free port that no connection gets by chance: systems take those from 32768 on.
 func freePort(t *testing.T) int {
 	t.Helper()
 	const from, below, tries = 10_000, 32_768, 100

@@ -357,13 +357,13 @@ func TestGroupTakeoverCanBeReverted(t *testing.T) {
 		t.Errorf("another group: %s, %v", out, err)
 	}
 
-	// Interrupted when it begins to wait, for nobody reads that it does, it has stopped the jobs
+	// Its line that it waits goes to a closed pipe: interrupted there, it has stopped the jobs
 	// there and resumed none here.
-	nobody, said, err := os.Pipe()
+	reader, said, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = nobody.Close()
+	_ = reader.Close()
 	cut := exec.CommandContext(t.Context(), n.program, "xxl", "take-over", "--group", "order-service", "--from", address, "--yes")
 	cut.Env, cut.Stderr = n.env, said
 	if err := cut.Run(); err == nil || !strings.Contains(err.Error(), "broken pipe") {

@@ -131,8 +131,8 @@ oidc:
 	return s
 }
 
-// freeAddress returns a free address of loopback, with a port that systems do not give to those who ask
-// for any: nobody takes it before the server does.
+// freeAddress returns a free address of loopback, whose port no connection gets by chance before the
+// server listens: systems take those from 32768 on.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	for range 100 {

@@ -13,8 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -121,16 +119,10 @@ func serve(data, listen string, args ...string) (*served, error) {
 	}
 }
 
-// freeAddress returns a free address of loopback, with a port that systems do not give to those who ask
-// for any: nobody takes it before the server does.
+// freeAddress returns a free address of loopback.
 func freeAddress() (address string, err error) {
-	for range 100 {
-		var l net.Listener
-		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(20000))); err == nil {
-			return l.Addr().String(), l.Close()
-		}
-	}
-	return "", err
+	port, err := servers.FreePort()
+	return fmt.Sprintf("127.0.0.1:%d", port), err
 }
 
 // stop ends the server and waits for its end.
