@@ -8,7 +8,7 @@ FUZZTIME ?= 50000x
 SOAKTIME ?= 60s
 # Jobs that are due in one second.
 CROWD    ?= 10000
-# Of virtual time, in internal/sim: with models of nodes, and with whole nodes.
+# Of virtual time, in internal/check/sim: with models of nodes, and with whole nodes.
 HOURS      ?= 1000
 NODE_HOURS ?= 100
 SEED       ?= random
@@ -123,7 +123,7 @@ e2e:
 
 servers: ## run only the tests of the stores and tables on database servers; installs Debian's if it may
 	@test/servers/install.sh
-	$(GO_TEST) -tags servers ./test/servers ./test/tutorial ./store/... ./history/... ./internal/crontab ./internal/storecopy ./internal/xxltables
+	$(GO_TEST) -tags servers ./test/servers ./test/tutorial ./store/... ./history/... ./internal/cli/crontab ./internal/cli/storecopy ./internal/cli/xxltables
 
 cluster: ## kill, freeze and cut off nodes that share a database server: DATABASE (postgres,mariadb,etcd,redis)
 	@test/servers/install.sh
@@ -158,10 +158,10 @@ race: ## run the tests in random order under the race detector (needs a C compil
 WALKS = ^(Fuzz|Test(Parameters|Bodies)ThatTheDescription|TestEachRouteAdmits|TestMalformedBodies)
 RACED = STORETEST_WHOLE=$(WHOLE) STORETEST_SEQUENCES=$(if $(WHOLE),,2) CGO_ENABLED=1 $(GO) test -vet=off $(DETECTOR) -shuffle=on -timeout 2h
 
-# The long tests of internal/sim are those of make sim, which has RACE=-race.
+# The long tests of internal/check/sim are those of make sim, which has RACE=-race.
 race-bubbles:
-	$(RACED) -cpu 1 $(if $(WHOLE),,-skip '$(WALKS)') ./internal/httpapi
-	$(RACED) -cpu 1 -skip '^(TestCore|TestNodes)$$' $$($(TESTS_IMPORT) | awk '/testing\/synctest/ && $$1 !~ /internal\/httpapi$$/ {print $$1}')
+	$(RACED) -cpu 1 $(if $(WHOLE),,-skip '$(WALKS)') ./internal/server/httpapi
+	$(RACED) -cpu 1 -skip '^(TestCore|TestNodes)$$' $$($(TESTS_IMPORT) | awk '/testing\/synctest/ && $$1 !~ /internal\/server\/httpapi$$/ {print $$1}')
 
 # Of packages, those that start goroutines, or in whose tests others do.
 SHARING = while read -r dir pkg; do if grep -qE '^[^/]*\bgo (func\(|[a-zA-Z_.]+\()|\.Go\(|AfterFunc\(|\.Parallel\(|storetest\.|"net(/http)?"$$' "$$dir"/*.go; then echo "$$pkg"; fi; done
@@ -185,11 +185,11 @@ sim: ## a cluster in bad weather for HOURS (1000) and NODE_HOURS (100) of virtua
 	@$(if $(RACE),$(beside),$(MAKE) --no-print-directory) sim-core sim-nodes
 
 sim-core:
-	$(CGO) BELFRY_SEED=$(SEED) BELFRY_SIM_CORE=$(HOURS) $(GO) test $(RACE) -count=1 -v -timeout 0 -run '^TestCore$$' ./internal/sim
+	$(CGO) BELFRY_SEED=$(SEED) BELFRY_SIM_CORE=$(HOURS) $(GO) test $(RACE) -count=1 -v -timeout 0 -run '^TestCore$$' ./internal/check/sim
 
 # With the race detector it has one processor, see above, and leaves the other one idle.
 sim-nodes:
-	$(CGO) BELFRY_SEED=$(SEED) BELFRY_SIM_NODES=$(NODE_HOURS) $(GO) test $(RACE) -cpu '$(if $(RACE),1)' -count=1 -v -timeout 0 -run '^TestNodes$$' ./internal/sim
+	$(CGO) BELFRY_SEED=$(SEED) BELFRY_SIM_NODES=$(NODE_HOURS) $(GO) test $(RACE) -cpu '$(if $(RACE),1)' -count=1 -v -timeout 0 -run '^TestNodes$$' ./internal/check/sim
 
 mutations: ## break the invariants on purpose, one fault at a time: the named test must fail; ONLY=overlap for some
 	$(GO) run ./test/mutations '$(ONLY)'

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry"
-	"github.com/belfry-cron/belfry/internal/auth"
-	"github.com/belfry-cron/belfry/internal/httpapi"
-	"github.com/belfry-cron/belfry/internal/service"
+	"github.com/belfry-cron/belfry/internal/server/auth"
+	"github.com/belfry-cron/belfry/internal/server/httpapi"
+	"github.com/belfry-cron/belfry/internal/server/service"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/memory"
 )

@@ -18,11 +18,11 @@ import (
 
 	"github.com/belfry-cron/belfry/cron"
 	"github.com/belfry-cron/belfry/executor"
-	"github.com/belfry-cron/belfry/internal/auth"
-	"github.com/belfry-cron/belfry/internal/clock"
 	"github.com/belfry-cron/belfry/internal/node"
 	"github.com/belfry-cron/belfry/internal/remote"
-	"github.com/belfry-cron/belfry/internal/service"
+	"github.com/belfry-cron/belfry/internal/server/auth"
+	"github.com/belfry-cron/belfry/internal/server/service"
+	"github.com/belfry-cron/belfry/internal/sys/clock"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )

@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/belfry-cron/belfry/internal/spelling"
+	"github.com/belfry-cron/belfry/internal/sys/spelling"
 )
 
 // The words that messages are made of.

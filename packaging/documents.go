@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra/doc"
 
 	"github.com/belfry-cron/belfry/internal/cli"
-	"github.com/belfry-cron/belfry/internal/systemd"
+	"github.com/belfry-cron/belfry/internal/cli/systemd"
 )
 
 // documents writes the files that come with the program: manual pages, completions, the unit

@@ -166,7 +166,7 @@ type Aggregate struct {
 }
 
 // OutputChunk is a part of the output of an attempt, under the key of run, attempt and
-// sequence number. Its data are opaque to all but package internal/output.
+// sequence number. Its data are opaque to all but package internal/node/output.
 type OutputChunk struct {
 	Run     job.ID
 	Attempt int

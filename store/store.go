@@ -11,7 +11,7 @@
 // answer gives the same answer and changes nothing.
 //
 // The decisions of a step (whether a run may start, what follows from its end) are written
-// once, in the pure package internal/engine; a store loads the inputs of the decision,
+// once, in the pure package internal/decide/engine; a store loads the inputs of the decision,
 // calls it, and writes the result.
 //
 // # Time

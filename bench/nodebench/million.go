@@ -15,7 +15,7 @@ import (
 
 	driversqlite "modernc.org/sqlite"
 
-	"github.com/belfry-cron/belfry/internal/planner"
+	"github.com/belfry-cron/belfry/internal/node/planner"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/sqlite"

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/executor"
-	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/internal/decide/engine"
 	"github.com/belfry-cron/belfry/internal/node"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"

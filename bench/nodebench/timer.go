@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/belfry-cron/belfry/internal/timer"
+	"github.com/belfry-cron/belfry/internal/decide/timer"
 )
 
 // The goals of the timer.

@@ -6,8 +6,8 @@ import (
 	"os"
 
 	"github.com/belfry-cron/belfry/internal/cli"
+	"github.com/belfry-cron/belfry/internal/node/watchdog"
 	"github.com/belfry-cron/belfry/internal/server"
-	"github.com/belfry-cron/belfry/internal/watchdog"
 )
 
 func main() {

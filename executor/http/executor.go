@@ -33,7 +33,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/executor"
-	"github.com/belfry-cron/belfry/internal/reach"
+	"github.com/belfry-cron/belfry/internal/sys/egress"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -116,7 +116,7 @@ func New(config Config) (*Executor, error) {
 // Restrict replaces Allow, Deny, Loopback, TLSDirs and CallbackURL for the attempts that begin after
 // it. It is not called concurrently with itself or with Close.
 func (e *Executor) Restrict(config Config) error {
-	g, err := reach.New(reach.Config{Allow: config.Allow, Deny: config.Deny, Loopback: config.Loopback})
+	g, err := egress.New(egress.Config{Allow: config.Allow, Deny: config.Deny, Loopback: config.Loopback})
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/belfry-cron/belfry/internal/reach"
+	"github.com/belfry-cron/belfry/internal/sys/egress"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -41,7 +41,7 @@ const (
 // of options.
 type pool struct {
 	files *files
-	guard *reach.Guard
+	guard *egress.Guard
 	proxy func(*http.Request) (*url.URL, error)
 	// callback is Config.CallbackURL.
 	callback string
@@ -165,7 +165,7 @@ func (p *pool) close() {
 
 // roundTripper sends each request where it is to go: directly, with every address checked, or to a proxy.
 type roundTripper struct {
-	guard   *reach.Guard
+	guard   *egress.Guard
 	proxy   func(*http.Request) (*url.URL, error)
 	direct  *http.Transport
 	proxied *http.Transport // nil without proxies

@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"unicode/utf8"
 
-	"github.com/belfry-cron/belfry/internal/reach"
+	"github.com/belfry-cron/belfry/internal/sys/egress"
 )
 
 // described returns the request that an error is about, possibly one after a redirect.
@@ -53,7 +53,7 @@ func withoutURL(err error) error {
 func inWords(err error) string {
 	err = withoutURL(err)
 	var (
-		refused     *reach.Refusal
+		refused     *egress.Refusal
 		unknownName *net.DNSError
 		notTLS      tls.RecordHeaderError
 		unknownCA   x509.UnknownAuthorityError

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/executor"
-	"github.com/belfry-cron/belfry/internal/inherit"
+	"github.com/belfry-cron/belfry/internal/sys/fdpass"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -60,8 +60,8 @@ func (p *prepared) carry(s *supervision, match *matcher) executor.Result {
 		c.Searched[i] = match.streams[i].kept
 	}
 	var err error
-	if c.Stdout, err = inherit.Keep(p.stdout); err == nil {
-		c.Stderr, err = inherit.Keep(p.stderr)
+	if c.Stdout, err = fdpass.Keep(p.stdout); err == nil {
+		c.Stderr, err = fdpass.Keep(p.stderr)
 	}
 	text, jsonErr := json.Marshal(c)
 	if err != nil || jsonErr != nil {
@@ -87,7 +87,7 @@ func (e *Executor) resume(ctx context.Context, a executor.Attempt, out executor.
 	}
 	p := &prepared{
 		limits: c.Limits, cpuTime: c.CPUTime, oomKills: c.OOMKills, cgroup: reopenCgroup(c.Cgroup), scriptDir: c.Dir, result: c.Result,
-		stdout: inherit.File(c.Stdout, "output"), stderr: inherit.File(c.Stderr, "output"),
+		stdout: fdpass.File(c.Stdout, "output"), stderr: fdpass.File(c.Stderr, "output"),
 		watched: executor.Process{Run: a.Run.ID, Number: a.Number, PID: c.PID, Cgroup: c.Cgroup, Grace: a.Grace, Fence: a.Fence},
 	}
 	if a.Together {

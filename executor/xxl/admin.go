@@ -22,8 +22,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/belfry-cron/belfry/internal/reach"
-	"github.com/belfry-cron/belfry/internal/trouble"
+	"github.com/belfry-cron/belfry/internal/sys/egress"
+	"github.com/belfry-cron/belfry/internal/sys/failurelog"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -107,8 +107,8 @@ type Admin struct {
 type settings struct {
 	Settings
 	hashes []tokenHash
-	remote *reach.Guard // for addresses of other machines
-	local  *reach.Guard // for loopback addresses, which only callers of this machine register
+	remote *egress.Guard // for addresses of other machines
+	local  *egress.Guard // for loopback addresses, which only callers of this machine register
 	caller *caller
 }
 
@@ -145,10 +145,10 @@ func (a *Admin) Set(s Settings) error {
 		next.hashes = append(next.hashes, hashOf(token))
 	}
 	var err error
-	if next.remote, err = reach.New(reach.Config{Allow: s.Allow, Deny: s.Deny}); err != nil {
+	if next.remote, err = egress.New(egress.Config{Allow: s.Allow, Deny: s.Deny}); err != nil {
 		return fmt.Errorf("addresses of executors: %w", err)
 	}
-	if next.local, err = reach.New(reach.Config{Allow: s.Allow, Deny: s.Deny, Loopback: true}); err != nil {
+	if next.local, err = egress.New(egress.Config{Allow: s.Allow, Deny: s.Deny, Loopback: true}); err != nil {
 		return fmt.Errorf("addresses of executors: %w", err)
 	}
 	next.caller = newCaller(a.dialer(next.remote), a.dialer(next.local))
@@ -159,7 +159,7 @@ func (a *Admin) Set(s Settings) error {
 }
 
 // dialer returns what connects to executors that a guard allows.
-func (a *Admin) dialer(g *reach.Guard) dial {
+func (a *Admin) dialer(g *egress.Guard) dial {
 	if a.dial != nil {
 		return a.dial
 	}
@@ -181,7 +181,7 @@ func (a *Admin) Serve(ctx context.Context) {
 
 // keepRegistry writes signs of life, and reads those that other nodes have written.
 func (a *Admin) keepRegistry(ctx context.Context) {
-	failing := trouble.With(a.log, "the registry of executors cannot be read or written", "the registry of executors is read and written again")
+	failing := failurelog.With(a.log, "the registry of executors cannot be read or written", "the registry of executors is read and written again")
 	flush, refresh := time.NewTicker(flushEvery), time.NewTicker(refreshEvery)
 	defer flush.Stop()
 	defer refresh.Stop()
@@ -200,7 +200,7 @@ func (a *Admin) keepRegistry(ctx context.Context) {
 
 // keep runs the keeper: each second, and when a run must end.
 func (a *Admin) keep(ctx context.Context) {
-	failing := trouble.With(a.log, "cannot check the runs at executors", "checking the runs at executors works again")
+	failing := failurelog.With(a.log, "cannot check the runs at executors", "checking the runs at executors works again")
 	hints := a.store.Hints(ctx)
 	tick := time.NewTicker(keepEvery)
 	defer tick.Stop()

@@ -16,7 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/belfry-cron/belfry/internal/xxl"
+	"github.com/belfry-cron/belfry/internal/remote/xxl"
 )
 
 const (

@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/belfry-cron/belfry/internal/trouble"
-	"github.com/belfry-cron/belfry/internal/xxl"
+	"github.com/belfry-cron/belfry/internal/remote/xxl"
+	"github.com/belfry-cron/belfry/internal/sys/failurelog"
 )
 
 const (
@@ -45,11 +45,11 @@ type forwards struct {
 	mu      sync.Mutex
 	queue   []forward // the oldest first
 	bytes   int       // of their bodies
-	dropped trouble.Limit
+	dropped failurelog.Limit
 }
 
 func newForwards(log *slog.Logger) *forwards {
-	return &forwards{log: log, more: make(chan struct{}, 1), dropped: trouble.Limit{Every: forwardsDropped}}
+	return &forwards{log: log, more: make(chan struct{}, 1), dropped: failurelog.Limit{Every: forwardsDropped}}
 }
 
 // add passes a request on, soon. When too many wait, or too much, the oldest are dropped.
@@ -107,7 +107,7 @@ func (f *forwards) next(ctx context.Context) (one forward, ok bool) {
 
 // run passes requests on until ctx ends.
 func (f *forwards) run(ctx context.Context, a *Admin) {
-	failing := trouble.With(a.log, "requests of executors cannot be passed on to the other admin", "requests of executors are passed on to the other admin again")
+	failing := failurelog.With(a.log, "requests of executors cannot be passed on to the other admin", "requests of executors are passed on to the other admin again")
 	done := make(chan struct{})
 	for range forwarders {
 		go func() {

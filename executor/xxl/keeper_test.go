@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/belfry-cron/belfry/internal/xxl"
+	"github.com/belfry-cron/belfry/internal/remote/xxl"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/belfry-cron/belfry/internal/xxl"
+	"github.com/belfry-cron/belfry/internal/remote/xxl"
 )
 
 // bodyMax is how many bytes a request of an executor may have: callbacks come in batches, with

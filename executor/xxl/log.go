@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/belfry-cron/belfry/internal/output"
-	"github.com/belfry-cron/belfry/internal/xxl"
+	"github.com/belfry-cron/belfry/internal/node/output"
+	"github.com/belfry-cron/belfry/internal/remote/xxl"
 	"github.com/belfry-cron/belfry/store"
 )
 

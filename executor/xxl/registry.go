@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/belfry-cron/belfry/internal/xxl"
+	"github.com/belfry-cron/belfry/internal/remote/xxl"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )

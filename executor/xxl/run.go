@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/executor"
-	"github.com/belfry-cron/belfry/internal/xxl"
+	"github.com/belfry-cron/belfry/internal/remote/xxl"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )

@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/belfry-cron/belfry/internal/auth"
-	"github.com/belfry-cron/belfry/internal/checkup"
-	"github.com/belfry-cron/belfry/internal/config"
+	"github.com/belfry-cron/belfry/internal/server/auth"
+	"github.com/belfry-cron/belfry/internal/server/config"
+	"github.com/belfry-cron/belfry/internal/server/health"
 	"github.com/belfry-cron/belfry/store/sqlite"
 )
 
@@ -61,7 +61,7 @@ sudo -u belfry belfry backup --data /var/lib/belfry /backup/belfry.db`,
 			if err := sqlite.Backup(ctx, path, env.path(args[0])); err != nil {
 				return storeFailure(ctx, err, "choose a new file name; existing files are not overwritten")
 			}
-			if err := checkup.SaveBackup(c.Data, checkup.Saved{At: env.Now(), File: env.path(args[0])}); err != nil {
+			if err := health.SaveBackup(c.Data, health.Saved{At: env.Now(), File: env.path(args[0])}); err != nil {
 				env.tell("the backup is complete, but belfry doctor will not know of it: %v\n", err)
 			}
 			return nil

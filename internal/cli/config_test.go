@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/belfry-cron/belfry/internal/config"
 	"github.com/belfry-cron/belfry/internal/node"
+	"github.com/belfry-cron/belfry/internal/server/config"
 	"github.com/belfry-cron/belfry/store"
 )
 

@@ -15,7 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/belfry-cron/belfry/internal/cli"
-	"github.com/belfry-cron/belfry/internal/config"
+	"github.com/belfry-cron/belfry/internal/server/config"
 	"github.com/belfry-cron/belfry/job"
 )
 

@@ -19,9 +19,9 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/cron"
-	"github.com/belfry-cron/belfry/internal/checkup"
-	"github.com/belfry-cron/belfry/internal/config"
-	"github.com/belfry-cron/belfry/internal/watchdog"
+	"github.com/belfry-cron/belfry/internal/node/watchdog"
+	"github.com/belfry-cron/belfry/internal/server/config"
+	"github.com/belfry-cron/belfry/internal/server/health"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/etcd"
 	"github.com/belfry-cron/belfry/store/mysql"
@@ -31,13 +31,13 @@ import (
 )
 
 // finding is what a check has found.
-type finding = checkup.Finding
+type finding = health.Finding
 
 // What a finding means.
 const (
-	isWell  = checkup.Well
-	isNote  = checkup.Note
-	isWrong = checkup.Wrong
+	isWell  = health.Well
+	isNote  = health.Note
+	isWrong = health.Wrong
 )
 
 const (
@@ -100,7 +100,7 @@ func findingTable(w io.Writer, env Env, list []finding) {
 // examine makes all checks.
 func examine(ctx context.Context, env Env, c config.Server) []finding {
 	pid, running := config.Running(c.Data)
-	list := []finding{checkup.DataDirectory(c.Data), checkup.DiskSpace(c.Data), clock(), zoneData(env, c), storeIntegrity(ctx, "store", c.Store)}
+	list := []finding{health.DataDirectory(c.Data), health.DiskSpace(c.Data), clock(), zoneData(env, c), storeIntegrity(ctx, "store", c.Store)}
 	if c.History != "" {
 		list = append(list, historyStore(ctx, c.History), historyBehind(ctx, c.Store))
 	}
@@ -108,7 +108,7 @@ func examine(ctx context.Context, env Env, c config.Server) []finding {
 	if c.OIDC.Issuer != "" {
 		list = append(list, signIn(ctx, env, c))
 	}
-	return append(list, watchdogOf(pid, running), checkup.Separation(c), checkup.Backup(c, env.Now()), controllers())
+	return append(list, watchdogOf(pid, running), health.Separation(c), health.Backup(c, env.Now()), controllers())
 }
 
 func zoneData(env Env, c config.Server) finding {
@@ -162,7 +162,7 @@ func storeIntegrity(ctx context.Context, check string, s config.Store) finding {
 // writable reports whether this user may write the file of a store, and those beside it.
 func writable(path string) error {
 	for _, name := range []string{path, path + "-wal", path + "-shm", path + "-lock", path + "-ballast"} {
-		if err := syscall.Access(name, checkup.MayWrite); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := syscall.Access(name, health.MayWrite); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return &fs.PathError{Op: "write", Path: name, Err: err}
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/history/mongo"
-	"github.com/belfry-cron/belfry/internal/config"
 	"github.com/belfry-cron/belfry/internal/server"
+	"github.com/belfry-cron/belfry/internal/server/config"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )

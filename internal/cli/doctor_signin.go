@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/belfry-cron/belfry/internal/config"
 	"github.com/belfry-cron/belfry/internal/server"
+	"github.com/belfry-cron/belfry/internal/server/config"
 )
 
 // signInWithin bounds how long doctor waits for the provider of sign-ins.

@@ -21,7 +21,7 @@ func TestEveryKindOfEventsMayBeAskedFor(t *testing.T) {
 		told = append(told, "node."+string(state))
 	}
 	// The actions of the audit are nowhere in one list.
-	sources, err := filepath.Glob(filepath.Join("..", "engine", "*.go"))
+	sources, err := filepath.Glob(filepath.Join("..", "decide", "engine", "*.go"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,8 +14,8 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/cron"
-	"github.com/belfry-cron/belfry/internal/preview"
-	"github.com/belfry-cron/belfry/internal/spelling"
+	"github.com/belfry-cron/belfry/internal/decide/preview"
+	"github.com/belfry-cron/belfry/internal/sys/spelling"
 	"github.com/belfry-cron/belfry/job"
 )
 

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfry-cron/belfry/cron"
-	"github.com/belfry-cron/belfry/internal/preview"
+	"github.com/belfry-cron/belfry/internal/decide/preview"
 )
 
 // nextMax bounds belfry next -n: a week of a job that runs every minute, in a

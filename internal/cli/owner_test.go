@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/belfry-cron/belfry/internal/config"
+	"github.com/belfry-cron/belfry/internal/server/config"
 )
 
 // nobody is a user who is not root, on all systems that tests run on.

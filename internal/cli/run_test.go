@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/belfry-cron/belfry/internal/logtest"
+	"github.com/belfry-cron/belfry/internal/check/logtest"
 	"github.com/belfry-cron/belfry/job"
 )
 

@@ -15,9 +15,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfry-cron/belfry/executor/shell"
-	"github.com/belfry-cron/belfry/internal/config"
+	"github.com/belfry-cron/belfry/internal/node/watchdog"
 	"github.com/belfry-cron/belfry/internal/server"
-	"github.com/belfry-cron/belfry/internal/watchdog"
+	"github.com/belfry-cron/belfry/internal/server/config"
 	"github.com/belfry-cron/belfry/store"
 )
 

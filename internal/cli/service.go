@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/belfry-cron/belfry/internal/systemd"
+	"github.com/belfry-cron/belfry/internal/cli/systemd"
 )
 
 const (

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/belfry-cron/belfry/internal/systemd"
+	"github.com/belfry-cron/belfry/internal/cli/systemd"
 )
 
 // testHost is a machine on which nothing is run, and commands are noted.

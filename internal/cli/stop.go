@@ -8,8 +8,8 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/belfry-cron/belfry/internal/node/worker"
 	"github.com/belfry-cron/belfry/internal/server"
-	"github.com/belfry-cron/belfry/internal/worker"
 )
 
 // untilSignal returns a context that ends with the first SIGINT or SIGTERM. The second one

@@ -5,8 +5,8 @@ import (
 	"errors"
 
 	"github.com/belfry-cron/belfry/history/mongo"
-	"github.com/belfry-cron/belfry/internal/config"
 	"github.com/belfry-cron/belfry/internal/server"
+	"github.com/belfry-cron/belfry/internal/server/config"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/etcd"
 	"github.com/belfry-cron/belfry/store/postgres"

@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/belfry-cron/belfry/internal/config"
-	"github.com/belfry-cron/belfry/internal/storecopy"
+	"github.com/belfry-cron/belfry/internal/cli/storecopy"
+	"github.com/belfry-cron/belfry/internal/server/config"
 )
 
 func newStoreCheck(env Env) *cobra.Command {

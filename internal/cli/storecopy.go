@@ -12,10 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/belfry-cron/belfry/internal/config"
-	"github.com/belfry-cron/belfry/internal/notify"
+	"github.com/belfry-cron/belfry/internal/cli/storecopy"
 	"github.com/belfry-cron/belfry/internal/server"
-	"github.com/belfry-cron/belfry/internal/storecopy"
+	"github.com/belfry-cron/belfry/internal/server/config"
+	"github.com/belfry-cron/belfry/internal/server/notify"
 	"github.com/belfry-cron/belfry/store"
 )
 

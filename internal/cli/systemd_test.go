@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/check/logtest"
 	"github.com/belfry-cron/belfry/internal/cli"
-	"github.com/belfry-cron/belfry/internal/logtest"
 )
 
 func TestSystemdReceivesTheServerState(t *testing.T) {

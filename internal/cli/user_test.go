@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/belfry-cron/belfry/internal/config"
+	"github.com/belfry-cron/belfry/internal/server/config"
 )
 
 func TestRootRunsCommandsAsRootOnlyWhereItsOwnMachineDefinesJobs(t *testing.T) {

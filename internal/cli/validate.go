@@ -16,8 +16,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/belfry-cron/belfry/internal/flow"
-	"github.com/belfry-cron/belfry/internal/parallel"
+	"github.com/belfry-cron/belfry/internal/decide/flow"
+	"github.com/belfry-cron/belfry/internal/sys/parallel"
 	"github.com/belfry-cron/belfry/job"
 )
 

@@ -18,9 +18,9 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/belfry-cron/belfry/internal/check/helptest"
+	"github.com/belfry-cron/belfry/internal/check/logtest"
 	"github.com/belfry-cron/belfry/internal/cli"
-	"github.com/belfry-cron/belfry/internal/helptest"
-	"github.com/belfry-cron/belfry/internal/logtest"
 )
 
 // verb is what a test has to know of a command to run it.

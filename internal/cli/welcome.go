@@ -8,8 +8,8 @@ import (
 	"os"
 	"strings"
 
-	"github.com/belfry-cron/belfry/internal/config"
 	"github.com/belfry-cron/belfry/internal/server"
+	"github.com/belfry-cron/belfry/internal/server/config"
 )
 
 // firstJob is a job that shows that all works. It has no double quotes, so that a log in

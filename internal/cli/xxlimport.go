@@ -15,10 +15,10 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/cron"
-	"github.com/belfry-cron/belfry/internal/config"
-	"github.com/belfry-cron/belfry/internal/i18n"
-	"github.com/belfry-cron/belfry/internal/xxlmysql"
-	"github.com/belfry-cron/belfry/internal/xxltables"
+	"github.com/belfry-cron/belfry/internal/cli/xxlmysql"
+	"github.com/belfry-cron/belfry/internal/cli/xxltables"
+	"github.com/belfry-cron/belfry/internal/server/config"
+	"github.com/belfry-cron/belfry/internal/server/i18n"
 	"github.com/belfry-cron/belfry/job"
 )
 

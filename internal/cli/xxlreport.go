@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/cron"
-	"github.com/belfry-cron/belfry/internal/i18n"
-	"github.com/belfry-cron/belfry/internal/xxltables"
+	"github.com/belfry-cron/belfry/internal/cli/xxltables"
+	"github.com/belfry-cron/belfry/internal/server/i18n"
 )
 
 //go:embed xxlreport.html

@@ -9,8 +9,8 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/belfry-cron/belfry/internal/i18n"
-	"github.com/belfry-cron/belfry/internal/xxltables"
+	"github.com/belfry-cron/belfry/internal/cli/xxltables"
+	"github.com/belfry-cron/belfry/internal/server/i18n"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -18,7 +18,7 @@ func isHan(r rune) bool { return unicode.Is(unicode.Han, r) }
 
 // Each note that an import makes is known to the Chinese report.
 func TestImportNotesAreTranslated(t *testing.T) {
-	source, err := os.ReadFile("../xxltables/convert.go")
+	source, err := os.ReadFile("xxltables/convert.go")
 	if err != nil {
 		t.Fatal(err)
 	}

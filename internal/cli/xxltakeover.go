@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfry-cron/belfry/client"
-	"github.com/belfry-cron/belfry/internal/config"
-	"github.com/belfry-cron/belfry/internal/xxlmysql"
-	"github.com/belfry-cron/belfry/internal/xxltables"
+	"github.com/belfry-cron/belfry/internal/cli/xxlmysql"
+	"github.com/belfry-cron/belfry/internal/cli/xxltables"
+	"github.com/belfry-cron/belfry/internal/server/config"
 	"github.com/belfry-cron/belfry/job"
 )
 

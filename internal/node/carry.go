@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 
-	"github.com/belfry-cron/belfry/internal/membership"
-	"github.com/belfry-cron/belfry/internal/worker"
+	"github.com/belfry-cron/belfry/internal/node/membership"
+	"github.com/belfry-cron/belfry/internal/node/worker"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )

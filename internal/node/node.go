@@ -24,17 +24,17 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/executor"
-	"github.com/belfry-cron/belfry/internal/clock"
-	"github.com/belfry-cron/belfry/internal/garbage"
-	"github.com/belfry-cron/belfry/internal/lanes"
-	"github.com/belfry-cron/belfry/internal/membership"
-	"github.com/belfry-cron/belfry/internal/output"
-	"github.com/belfry-cron/belfry/internal/placement"
-	"github.com/belfry-cron/belfry/internal/planner"
-	"github.com/belfry-cron/belfry/internal/trouble"
-	"github.com/belfry-cron/belfry/internal/watchdog"
-	"github.com/belfry-cron/belfry/internal/work"
-	"github.com/belfry-cron/belfry/internal/worker"
+	"github.com/belfry-cron/belfry/internal/decide/placement"
+	"github.com/belfry-cron/belfry/internal/decide/stripes"
+	"github.com/belfry-cron/belfry/internal/node/garbage"
+	"github.com/belfry-cron/belfry/internal/node/membership"
+	"github.com/belfry-cron/belfry/internal/node/output"
+	"github.com/belfry-cron/belfry/internal/node/planner"
+	"github.com/belfry-cron/belfry/internal/node/watchdog"
+	"github.com/belfry-cron/belfry/internal/node/work"
+	"github.com/belfry-cron/belfry/internal/node/worker"
+	"github.com/belfry-cron/belfry/internal/sys/clock"
+	"github.com/belfry-cron/belfry/internal/sys/failurelog"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -173,7 +173,7 @@ type Node struct {
 	// writable notices when the store cannot be written.
 	writable *writable
 	planner  *planner.Planner // nil without Config.Planning
-	lanes    lanes.Lanes      // keeps planner and worker in different lanes
+	lanes    stripes.Lanes    // keeps planner and worker in different lanes
 	output   *output.Collector
 	process  job.ID // of this start, for jobs with boot
 	// booted is set when these were started. A later session starts none: the
@@ -466,7 +466,7 @@ func (n *Node) newWorker(m *membership.Member) *worker.Worker {
 // joinAgain begins another session, however long the store takes to let it. It
 // reports whether it has: ctx may end before.
 func (n *Node) joinAgain(ctx context.Context) bool {
-	fails := trouble.With(n.config.Log, "this node has no session and runs nothing: cannot begin another session", "this node has a session again")
+	fails := failurelog.With(n.config.Log, "this node has no session and runs nothing: cannot begin another session", "this node has a session again")
 	for {
 		err := n.join(ctx)
 		if err != nil && ctx.Err() != nil {

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/executor"
-	"github.com/belfry-cron/belfry/internal/callback"
+	"github.com/belfry-cron/belfry/internal/server/callback"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/memory"

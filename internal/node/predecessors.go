@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/belfry-cron/belfry/internal/leftovers"
-	"github.com/belfry-cron/belfry/internal/membership"
-	"github.com/belfry-cron/belfry/internal/watchdog"
+	"github.com/belfry-cron/belfry/internal/node/membership"
+	"github.com/belfry-cron/belfry/internal/node/recovery"
+	"github.com/belfry-cron/belfry/internal/node/watchdog"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -46,14 +46,14 @@ func (n *Node) settlePredecessors(ctx context.Context, m *membership.Member) err
 }
 
 // deadOf returns a session of this machine whose process is gone.
-func (n *Node) deadOf(session job.ID) *leftovers.Dead {
-	return &leftovers.Dead{Session: session, Began: func(run job.ID, attempt int) bool {
+func (n *Node) deadOf(session job.ID) *recovery.Dead {
+	return &recovery.Dead{Session: session, Began: func(run job.ID, attempt int) bool {
 		return n.config.Watchdog == nil || n.config.Watchdog.Began(watchdog.Key{Run: run, Number: attempt})
 	}}
 }
 
 // sayLeft logs and removes the settled attempts of an earlier process.
-func (n *Node) sayLeft(s leftovers.Settled) {
+func (n *Node) sayLeft(s recovery.Settled) {
 	if len(s.Lost)+len(s.GivenBack) == 0 {
 		return
 	}

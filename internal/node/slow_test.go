@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/belfry-cron/belfry/internal/logtest"
+	"github.com/belfry-cron/belfry/internal/check/logtest"
 )
 
 func TestSilentStoreIsLoggedOnce(t *testing.T) {

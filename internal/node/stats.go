@@ -4,8 +4,8 @@ import (
 	"math/bits"
 	"time"
 
-	"github.com/belfry-cron/belfry/internal/planner"
-	"github.com/belfry-cron/belfry/internal/worker"
+	"github.com/belfry-cron/belfry/internal/node/planner"
+	"github.com/belfry-cron/belfry/internal/node/worker"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )

@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/belfry-cron/belfry/internal/engine"
-	"github.com/belfry-cron/belfry/internal/trouble"
+	"github.com/belfry-cron/belfry/internal/decide/engine"
+	"github.com/belfry-cron/belfry/internal/sys/failurelog"
 	"github.com/belfry-cron/belfry/store"
 )
 
@@ -28,7 +28,7 @@ func (n *Node) tend(ctx context.Context) {
 	// As many runs expire as are made: where there is more to remove, the next tick
 	// continues.
 	expiring := false
-	fails := trouble.With(n.config.Log, "cannot tidy the store", "tidying the store works again")
+	fails := failurelog.With(n.config.Log, "cannot tidy the store", "tidying the store works again")
 	for {
 		select {
 		case <-ctx.Done():

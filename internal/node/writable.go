@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/belfry-cron/belfry/internal/planner"
-	"github.com/belfry-cron/belfry/internal/work"
+	"github.com/belfry-cron/belfry/internal/node/planner"
+	"github.com/belfry-cron/belfry/internal/node/work"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )

@@ -8,9 +8,9 @@ import (
 	"testing/synctest"
 
 	"github.com/belfry-cron/belfry/client"
-	"github.com/belfry-cron/belfry/internal/auth"
 	"github.com/belfry-cron/belfry/internal/remote"
-	"github.com/belfry-cron/belfry/internal/wire"
+	"github.com/belfry-cron/belfry/internal/remote/wire"
+	"github.com/belfry-cron/belfry/internal/server/auth"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )

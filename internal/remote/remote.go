@@ -22,8 +22,8 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
-	"github.com/belfry-cron/belfry/internal/trouble"
-	"github.com/belfry-cron/belfry/internal/wire"
+	"github.com/belfry-cron/belfry/internal/remote/wire"
+	"github.com/belfry-cron/belfry/internal/sys/failurelog"
 	"github.com/belfry-cron/belfry/store"
 )
 
@@ -71,7 +71,7 @@ type Client struct {
 	token string
 	own   own
 
-	log *trouble.Trouble
+	log *failurelog.Trouble
 }
 
 // server is one of the servers.
@@ -92,7 +92,7 @@ func New(c Config) (*Client, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	remote := &Client{config: c, log: trouble.With(c.Log, "no server answers", "a server answers again")}
+	remote := &Client{config: c, log: failurelog.With(c.Log, "no server answers", "a server answers again")}
 	for _, address := range c.Servers {
 		base, err := addressOf(address, c.PlainHTTP)
 		if err != nil {

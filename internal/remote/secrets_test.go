@@ -7,11 +7,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/belfry-cron/belfry/internal/httpapi"
+	"github.com/belfry-cron/belfry/internal/node/work"
 	"github.com/belfry-cron/belfry/internal/remote"
-	"github.com/belfry-cron/belfry/internal/secret"
-	"github.com/belfry-cron/belfry/internal/service"
-	"github.com/belfry-cron/belfry/internal/work"
+	"github.com/belfry-cron/belfry/internal/server/httpapi"
+	"github.com/belfry-cron/belfry/internal/server/secret"
+	"github.com/belfry-cron/belfry/internal/server/service"
 	"github.com/belfry-cron/belfry/store"
 )
 

@@ -13,8 +13,8 @@ import (
 	"syscall"
 
 	"github.com/belfry-cron/belfry/client"
-	"github.com/belfry-cron/belfry/internal/spool"
-	"github.com/belfry-cron/belfry/internal/wire"
+	"github.com/belfry-cron/belfry/internal/remote/spool"
+	"github.com/belfry-cron/belfry/internal/remote/wire"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )

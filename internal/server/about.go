@@ -8,12 +8,12 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/cron"
-	"github.com/belfry-cron/belfry/internal/checkup"
-	"github.com/belfry-cron/belfry/internal/clock"
-	"github.com/belfry-cron/belfry/internal/config"
-	"github.com/belfry-cron/belfry/internal/presence"
-	"github.com/belfry-cron/belfry/internal/trouble"
-	"github.com/belfry-cron/belfry/internal/worker"
+	"github.com/belfry-cron/belfry/internal/node/worker"
+	"github.com/belfry-cron/belfry/internal/server/config"
+	"github.com/belfry-cron/belfry/internal/server/health"
+	"github.com/belfry-cron/belfry/internal/server/nodeinfo"
+	"github.com/belfry-cron/belfry/internal/sys/clock"
+	"github.com/belfry-cron/belfry/internal/sys/failurelog"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/etcd"
 	"github.com/belfry-cron/belfry/store/mysql"
@@ -32,11 +32,11 @@ func (s *Server) about() client.Server {
 	if c.History != "" {
 		a.History = c.History.Shown()
 	}
-	if b, known := checkup.LastBackup(c.Data); known && c.Store.File() != "" {
+	if b, known := health.LastBackup(c.Data); known && c.Store.File() != "" {
 		a.Backup = b.At
 	}
-	for _, f := range []checkup.Finding{checkup.DataDirectory(c.Data), checkup.DiskSpace(c.Data), checkup.Separation(c), checkup.Backup(c, s.Now())} {
-		if f.Status != checkup.Well {
+	for _, f := range []health.Finding{health.DataDirectory(c.Data), health.DiskSpace(c.Data), health.Separation(c), health.Backup(c, s.Now())} {
+		if f.Status != health.Well {
 			a.Hints = append(a.Hints, client.Hint{Check: f.Check, Status: f.Status, Found: f.Found, Do: f.Do})
 		}
 	}
@@ -86,7 +86,7 @@ func versionOf(ctx context.Context, c config.Store) string {
 // starts counts the attempts that the node starts, in addition to the observer.
 type starts struct {
 	worker.Observer
-	minutes presence.Minutes
+	minutes nodeinfo.Minutes
 	now     func() time.Time
 }
 
@@ -97,11 +97,11 @@ func (s *starts) Started(late time.Duration) {
 }
 
 // teller publishes the node's reports.
-func (s *Server) teller() *presence.Teller {
-	return &presence.Teller{Store: s.measured, Clock: clock.Boot, About: func() presence.Presence {
+func (s *Server) teller() *nodeinfo.Teller {
+	return &nodeinfo.Teller{Store: s.measured, Clock: clock.Boot, About: func() nodeinfo.Presence {
 		stats := s.node.Stats()
 		p50, p99 := s.metrics.StoreAnswers()
-		return presence.Presence{
+		return nodeinfo.Presence{
 			Node: s.Settings.Name, Session: stats.Session, Version: s.Version, Roles: s.roles(), Address: s.URL(), Joined: s.since,
 			P50: p50, P99: p99, Partitions: stats.Partitions, Starts: s.starting.minutes.Hour(s.Now()),
 		}
@@ -109,13 +109,13 @@ func (s *Server) teller() *presence.Teller {
 }
 
 // tell publishes reports of the node until ctx ends.
-func (s *Server) tell(ctx context.Context, t *presence.Teller) {
-	said := trouble.With(s.Log, "cannot write the description of this node to the store", "the description of this node is written again")
+func (s *Server) tell(ctx context.Context, t *nodeinfo.Teller) {
+	said := failurelog.With(s.Log, "cannot write the description of this node to the store", "the description of this node is written again")
 	t.Run(ctx, said.Saw)
 }
 
 // sayLeft reports that the node leaves, unless another version of the program continues it.
-func (s *Server) sayLeft(ctx context.Context, t *presence.Teller) {
+func (s *Server) sayLeft(ctx context.Context, t *nodeinfo.Teller) {
 	if s.carrying != nil {
 		return
 	}
@@ -124,4 +124,4 @@ func (s *Server) sayLeft(ctx context.Context, t *presence.Teller) {
 	}
 }
 
-var _ presence.Notes = store.Store(nil)
+var _ nodeinfo.Notes = store.Store(nil)

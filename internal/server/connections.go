@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/belfry-cron/belfry/internal/trouble"
+	"github.com/belfry-cron/belfry/internal/sys/failurelog"
 )
 
 const (
@@ -55,11 +55,11 @@ type connections struct {
 	mu      sync.Mutex
 	all     map[net.Conn]*queue.Element // nil while a request is answered
 	idle    queue.List                  // of net.Conn, the longest first
-	refused trouble.Limit
+	refused failurelog.Limit
 }
 
 func limitConnections(l net.Listener, most int, log *slog.Logger) *connections {
-	return &connections{Listener: l, most: most, log: log, all: map[net.Conn]*queue.Element{}, refused: trouble.Limit{Every: refusedEvery}}
+	return &connections{Listener: l, most: most, log: log, all: map[net.Conn]*queue.Element{}, refused: failurelog.Limit{Every: refusedEvery}}
 }
 
 // Accept implements net.Listener.

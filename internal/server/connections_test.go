@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/belfry-cron/belfry/internal/logtest"
+	"github.com/belfry-cron/belfry/internal/check/logtest"
 )
 
 func TestConnectionsLeaveDescriptorsForCommands(t *testing.T) {

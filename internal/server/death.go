@@ -11,10 +11,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/belfry-cron/belfry/internal/config"
-	"github.com/belfry-cron/belfry/internal/ends"
-	"github.com/belfry-cron/belfry/internal/leftovers"
-	"github.com/belfry-cron/belfry/internal/watchdog"
+	"github.com/belfry-cron/belfry/internal/node/recovery"
+	"github.com/belfry-cron/belfry/internal/node/watchdog"
+	"github.com/belfry-cron/belfry/internal/server/config"
+	"github.com/belfry-cron/belfry/internal/server/runlog"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/etcd"
@@ -73,7 +73,7 @@ func ReportDeath(ctx context.Context, d watchdog.Dead) {
 		name, value, _ := strings.Cut(v, "=")
 		_ = os.Setenv(name, value)
 	}
-	dead := leftovers.Dead{Session: d.Session, Ended: d.Ended, Began: func(run job.ID, attempt int) bool {
+	dead := recovery.Dead{Session: d.Session, Ended: d.Ended, Began: func(run job.ID, attempt int) bool {
 		return d.Journal.Began(watchdog.Key{Run: run, Number: attempt})
 	}}
 	failed := false
@@ -103,7 +103,7 @@ func ReportDeath(ctx context.Context, d watchdog.Dead) {
 }
 
 // report settles the attempts of a dead server.
-func (r *reach) report(ctx context.Context, dead *leftovers.Dead, log func(string)) error {
+func (r *reach) report(ctx context.Context, dead *recovery.Dead, log func(string)) error {
 	ended, flush := r.logEnds(os.Stderr) //nolint:contextcheck // the log is flushed when ctx has ended
 	s, err := r.open(ctx, ended)
 	if err != nil {
@@ -111,7 +111,7 @@ func (r *reach) report(ctx context.Context, dead *leftovers.Dead, log func(strin
 	}
 	defer flush()
 	defer s.Close()
-	as := leftovers.On(s)
+	as := recovery.On(s)
 	settled, err := dead.Settle(ctx, as)
 	if err != nil {
 		return err
@@ -130,7 +130,7 @@ func (r *reach) logEnds(out io.Writer) (ended func(store.Ends), flush func()) {
 	if r.LogFormat == config.LogJSON {
 		handler = slog.NewJSONHandler(out, nil)
 	}
-	lines := ends.New(slog.New(handler), nil)
+	lines := runlog.New(slog.New(handler), nil)
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
 	return lines.Ended, func() { lines.Run(over) }

@@ -6,8 +6,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/belfry-cron/belfry/internal/metrics"
 	"github.com/belfry-cron/belfry/internal/node"
+	"github.com/belfry-cron/belfry/internal/server/metrics"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -23,10 +23,10 @@ func (w *Worker) listenHealth() error {
 	}
 	w.parts.metrics = metrics.New()
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /livez", func(rw http.ResponseWriter, _ *http.Request) { health(rw, http.StatusOK, "ok") })
+	mux.HandleFunc("GET /livez", func(rw http.ResponseWriter, _ *http.Request) { answerProbe(rw, http.StatusOK, "ok") })
 	mux.HandleFunc("GET /readyz", func(rw http.ResponseWriter, _ *http.Request) {
 		status, text := readiness(w.node.Stats())
-		health(rw, status, text)
+		answerProbe(rw, status, text)
 	})
 	mux.Handle("GET /metrics", w.parts.metrics.WorkerHandler(w.parts.Version, func() metrics.Load { return loadOf(w.node.Stats()) }, func() bool { return w.node.Stats().Live }))
 	w.parts.http = w.parts.answersWith(mux)
@@ -46,7 +46,7 @@ func readiness(s node.Stats) (status int, text string) {
 	return http.StatusOK, "ok"
 }
 
-func health(w http.ResponseWriter, status int, text string) {
+func answerProbe(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")

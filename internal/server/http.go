@@ -10,13 +10,13 @@ import (
 	"os"
 	"time"
 
-	"github.com/belfry-cron/belfry/internal/auth"
 	"github.com/belfry-cron/belfry/internal/events"
-	"github.com/belfry-cron/belfry/internal/httpapi"
-	"github.com/belfry-cron/belfry/internal/metrics"
 	"github.com/belfry-cron/belfry/internal/node"
-	"github.com/belfry-cron/belfry/internal/service"
-	"github.com/belfry-cron/belfry/internal/web"
+	"github.com/belfry-cron/belfry/internal/server/auth"
+	"github.com/belfry-cron/belfry/internal/server/httpapi"
+	"github.com/belfry-cron/belfry/internal/server/metrics"
+	"github.com/belfry-cron/belfry/internal/server/service"
+	"github.com/belfry-cron/belfry/internal/server/web"
 	"github.com/belfry-cron/belfry/store"
 )
 

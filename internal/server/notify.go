@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/decide/notification"
 	"github.com/belfry-cron/belfry/internal/node"
-	"github.com/belfry-cron/belfry/internal/notice"
-	"github.com/belfry-cron/belfry/internal/notify"
-	"github.com/belfry-cron/belfry/internal/service"
+	"github.com/belfry-cron/belfry/internal/server/notify"
+	"github.com/belfry-cron/belfry/internal/server/service"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -21,7 +21,7 @@ func (s *Server) makeNotifier(answers *service.Service) {
 	}
 	s.notifier = notify.New(notify.Config{
 		Store: s.measured, Node: s.Settings.Name, Send: s.sender.Send, Behind: behind, Now: s.Now, Log: s.Log,
-		Look: func(ctx context.Context) (notice.Lasting, error) {
+		Look: func(ctx context.Context) (notification.Lasting, error) {
 			l, err := answers.Attention.Lasting(ctx, s.itself())
 			if err == nil && s.apart != nil {
 				s.historyAway(&l)
@@ -42,10 +42,10 @@ func (s *Server) makeSender() {
 }
 
 // historyAway adds that the history store is away.
-func (s *Server) historyAway(l *notice.Lasting) {
+func (s *Server) historyAway(l *notification.Lasting) {
 	l.Whole = append(l.Whole, job.NoticeHistory)
 	if status := s.apart.Status(); status.Away != nil {
-		e := notice.Event{Kind: job.NoticeHistory, Time: s.Now(), Text: fmt.Sprintf("%d records wait for it: %v", status.Held.Entries, status.Away)}
+		e := notification.Event{Kind: job.NoticeHistory, Time: s.Now(), Text: fmt.Sprintf("%d records wait for it: %v", status.Held.Entries, status.Away)}
 		if !status.Held.Oldest.IsZero() {
 			e.Time = status.Held.Oldest
 		}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/executor/http"
-	"github.com/belfry-cron/belfry/internal/config"
+	"github.com/belfry-cron/belfry/internal/server/config"
 	"github.com/belfry-cron/belfry/store"
 )
 

@@ -23,20 +23,20 @@ import (
 	"github.com/belfry-cron/belfry/cron"
 	httpexec "github.com/belfry-cron/belfry/executor/http"
 	"github.com/belfry-cron/belfry/executor/shell"
-	"github.com/belfry-cron/belfry/internal/auth"
-	"github.com/belfry-cron/belfry/internal/callback"
-	"github.com/belfry-cron/belfry/internal/clock"
-	"github.com/belfry-cron/belfry/internal/config"
-	"github.com/belfry-cron/belfry/internal/ends"
 	"github.com/belfry-cron/belfry/internal/events"
-	"github.com/belfry-cron/belfry/internal/metrics"
 	"github.com/belfry-cron/belfry/internal/node"
-	"github.com/belfry-cron/belfry/internal/notify"
-	"github.com/belfry-cron/belfry/internal/secret"
-	"github.com/belfry-cron/belfry/internal/service"
-	"github.com/belfry-cron/belfry/internal/signin"
-	"github.com/belfry-cron/belfry/internal/watchdog"
-	"github.com/belfry-cron/belfry/internal/worker"
+	"github.com/belfry-cron/belfry/internal/node/watchdog"
+	"github.com/belfry-cron/belfry/internal/node/worker"
+	"github.com/belfry-cron/belfry/internal/server/auth"
+	"github.com/belfry-cron/belfry/internal/server/callback"
+	"github.com/belfry-cron/belfry/internal/server/config"
+	"github.com/belfry-cron/belfry/internal/server/metrics"
+	"github.com/belfry-cron/belfry/internal/server/notify"
+	"github.com/belfry-cron/belfry/internal/server/runlog"
+	"github.com/belfry-cron/belfry/internal/server/secret"
+	"github.com/belfry-cron/belfry/internal/server/service"
+	"github.com/belfry-cron/belfry/internal/server/signin"
+	"github.com/belfry-cron/belfry/internal/sys/clock"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/joined"
 )
@@ -76,7 +76,7 @@ type Server struct {
 	store    store.Store
 	apart    *joined.Store // the store, if its history is in another one
 	metrics  *metrics.Metrics
-	ends     *ends.Log
+	ends     *runlog.Log
 	secrets  *secret.Keeper
 	sender   *notify.Sender
 	notifier *notify.Notifier
@@ -148,7 +148,7 @@ func (s *Server) open(ctx context.Context) error {
 	if err := s.readCertificate(); err != nil {
 		return err
 	}
-	s.metrics, s.ends = metrics.New(), ends.New(s.Log, s.Now)
+	s.metrics, s.ends = metrics.New(), runlog.New(s.Log, s.Now)
 	if err := s.openData(ctx); err != nil {
 		return err
 	}

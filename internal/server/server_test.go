@@ -12,8 +12,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/belfry-cron/belfry/internal/config"
-	"github.com/belfry-cron/belfry/internal/watchdog"
+	"github.com/belfry-cron/belfry/internal/node/watchdog"
+	"github.com/belfry-cron/belfry/internal/server/config"
 )
 
 // TestMain makes the binary of the tests a watchdog when a worker starts one.

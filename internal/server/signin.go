@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/belfry-cron/belfry/internal/auth"
-	"github.com/belfry-cron/belfry/internal/config"
-	"github.com/belfry-cron/belfry/internal/signin"
+	"github.com/belfry-cron/belfry/internal/server/auth"
+	"github.com/belfry-cron/belfry/internal/server/config"
+	"github.com/belfry-cron/belfry/internal/server/signin"
 )
 
 // makeSignIn makes what people sign in with, if a provider is configured. It reaches none.

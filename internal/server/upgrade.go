@@ -17,9 +17,9 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/executor"
-	"github.com/belfry-cron/belfry/internal/inherit"
 	"github.com/belfry-cron/belfry/internal/node"
-	"github.com/belfry-cron/belfry/internal/watchdog"
+	"github.com/belfry-cron/belfry/internal/node/watchdog"
+	"github.com/belfry-cron/belfry/internal/sys/fdpass"
 )
 
 // ErrUpgrade is the cause that ends the context of Run when the process is about to execute
@@ -74,7 +74,7 @@ func (c *Carried) listener(address string) (net.Listener, error) {
 	if c == nil || c.Listener == 0 {
 		return nil, nil
 	}
-	file := inherit.File(c.Listener, "listener")
+	file := fdpass.File(c.Listener, "listener")
 	defer file.Close()
 	if c.Address != address {
 		return nil, nil
@@ -91,7 +91,7 @@ func (s *Server) carryOver(n *node.Carried) {
 	if s.socket == nil {
 		return
 	}
-	if fd, err := inherit.Keep(s.socket); err == nil {
+	if fd, err := fdpass.Keep(s.socket); err == nil {
 		s.carrying.Address, s.carrying.Listener = s.address, fd
 	}
 }
@@ -133,7 +133,7 @@ func Inherited(getenv func(string) string) (c *Carried, checked bool, err error)
 	if err != nil || fd <= 2 {
 		return nil, false, fmt.Errorf("%s: %q is not the number of a file", upgradeVariable, text)
 	}
-	f := inherit.File(fd, "upgrade")
+	f := fdpass.File(fd, "upgrade")
 	defer f.Close()
 	c = &Carried{}
 	if err := json.NewDecoder(io.LimitReader(f, carriedMax)).Decode(c); err != nil {
@@ -187,7 +187,7 @@ func (c *Carried) Execute(program, data string) error {
 	if err != nil {
 		return fmt.Errorf("write what is left running: %w", err)
 	}
-	fd, err := inherit.Keep(f)
+	fd, err := fdpass.Keep(f)
 	if err != nil {
 		return err
 	}

@@ -13,11 +13,11 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/cron"
-	"github.com/belfry-cron/belfry/internal/auth"
 	"github.com/belfry-cron/belfry/internal/node"
+	"github.com/belfry-cron/belfry/internal/node/worker"
 	"github.com/belfry-cron/belfry/internal/remote"
-	"github.com/belfry-cron/belfry/internal/wire"
-	"github.com/belfry-cron/belfry/internal/worker"
+	"github.com/belfry-cron/belfry/internal/remote/wire"
+	"github.com/belfry-cron/belfry/internal/server/auth"
 	"github.com/belfry-cron/belfry/store"
 )
 

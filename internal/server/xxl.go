@@ -10,7 +10,7 @@ import (
 	"time"
 
 	xxlexec "github.com/belfry-cron/belfry/executor/xxl"
-	"github.com/belfry-cron/belfry/internal/config"
+	"github.com/belfry-cron/belfry/internal/server/config"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )

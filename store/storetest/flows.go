@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/belfry-cron/belfry/internal/flow"
+	"github.com/belfry-cron/belfry/internal/decide/flow"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )

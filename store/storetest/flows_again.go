@@ -3,7 +3,7 @@ package storetest
 import (
 	"encoding/json"
 
-	"github.com/belfry-cron/belfry/internal/flow"
+	"github.com/belfry-cron/belfry/internal/decide/flow"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )

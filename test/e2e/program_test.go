@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/belfry-cron/belfry/internal/helptest"
+	"github.com/belfry-cron/belfry/internal/check/helptest"
 )
 
 // The hints of a first start are followed literally.

@@ -9,7 +9,7 @@ import (
 	core "k8s.io/api/core/v1"
 
 	"github.com/belfry-cron/belfry/internal/cli"
-	"github.com/belfry-cron/belfry/internal/config"
+	"github.com/belfry-cron/belfry/internal/server/config"
 )
 
 // TestPodsSayWhatBelfryKnows compares command lines, environment and probes with the program.

@@ -87,16 +87,16 @@ func hasTest(t *testing.T, f *fault) bool {
 
 func TestAFaultThatNoTestSeesIsReported(t *testing.T) {
 	t.Chdir(root)
-	f := fault{once, "nothing is wrong", "internal/lanes/lanes.go", "package lanes\n", "package lanes // as before\n", "./internal/lanes", "^Test"}
+	f := fault{once, "nothing is wrong", "internal/decide/stripes/stripes.go", "package stripes\n", "package stripes // as before\n", "./internal/decide/stripes", "^Test"}
 	if err := f.try(t.TempDir()); err == nil || !strings.Contains(err.Error(), "passes") {
 		t.Errorf("got %v", err)
 	}
-	f.new = "package lanes; var broken int = \"\"\n"
+	f.new = "package stripes; var broken int = \"\"\n"
 	if err := f.try(t.TempDir()); err == nil || !strings.Contains(err.Error(), "cannot be compiled") {
 		t.Errorf("got %v", err)
 	}
 	f.test = "^TestNothing$"
-	f.new = "package lanes // as before\n"
+	f.new = "package stripes // as before\n"
 	if err := f.try(t.TempDir()); err == nil || !strings.Contains(err.Error(), "is no test") {
 		t.Errorf("got %v", err)
 	}

@@ -2,17 +2,17 @@ package main
 
 // simulated are faults that both simulations must see, that of the core and that of whole nodes.
 var simulated = inSimulations([]fault{
-	{handedOver, "an attempt keeps the session of its node", "internal/engine/handover.go",
+	{handedOver, "an attempt keeps the session of its node", "internal/decide/engine/handover.go",
 		"m.Session = job.ID{}\n\tb.save(m)\n\treturn store.Handed", "b.save(m)\n\treturn store.Handed", "", ""},
-	{handedOver, "an attempt without a session is reaped", "internal/engine/handover.go",
+	{handedOver, "an attempt without a session is reaped", "internal/decide/engine/handover.go",
 		"m.Session = job.ID{}\n\tb.save(m)\n\treturn store.Handed", "m.Session = job.ID{1}\n\tb.save(m)\n\treturn store.Handed", "", ""},
-	{handedOver, "a result ends an attempt without its token", "internal/engine/finish.go",
+	{handedOver, "a result ends an attempt without its token", "internal/decide/engine/finish.go",
 		"m.Attempt == a.Number && m.Token == a.Token", "m.Attempt == a.Number", "", ""},
-	{handedOver, "an attempt is sent twice: a retry keeps its number", "internal/engine/finish.go",
+	{handedOver, "an attempt is sent twice: a retry keeps its number", "internal/decide/engine/finish.go",
 		"m.Attempt++\n", "\n", "", ""},
-	{handedOver, "a keeper takes what runs for over, and asks after it no more", "internal/engine/handover.go",
+	{handedOver, "a keeper takes what runs for over, and asks after it no more", "internal/decide/engine/handover.go",
 		"runs(m, h.Attempt) && isHandedOver(&m.Run)", "false", "", ""},
-	{handedOver, "an attempt times out before its timeout", "internal/callback/callback.go",
+	{handedOver, "an attempt times out before its timeout", "internal/server/callback/callback.go",
 		"left := o.Sent.Add(timeout).Sub(o.Now)", "left := o.Sent.Add(timeout / 2).Sub(o.Now)", "", ""},
 })
 
@@ -21,7 +21,7 @@ func inSimulations(list []fault) (both []fault) {
 	for _, f := range list {
 		for _, of := range []struct{ test, where string }{{"^TestCore$", "the core"}, {"^TestNodes$", "whole nodes"}} {
 			one := f
-			one.what, one.pkg, one.test = f.what+", in the simulation of "+of.where, "./internal/sim", of.test
+			one.what, one.pkg, one.test = f.what+", in the simulation of "+of.where, "./internal/check/sim", of.test
 			both = append(both, one)
 		}
 	}

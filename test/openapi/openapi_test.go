@@ -1,6 +1,6 @@
 // Package openapi validates the description of the API by the schema of OpenAPI
 // 3.1. It is a module of its own, because of the libraries for that; a test of
-// internal/httpapi sees to it that what is validated is what a server says.
+// internal/server/httpapi sees to it that what is validated is what a server says.
 package openapi
 
 import (

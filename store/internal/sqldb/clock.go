@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	machine "github.com/belfry-cron/belfry/internal/clock"
+	machine "github.com/belfry-cron/belfry/internal/sys/clock"
 	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 

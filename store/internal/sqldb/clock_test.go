@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	machine "github.com/belfry-cron/belfry/internal/clock"
+	machine "github.com/belfry-cron/belfry/internal/sys/clock"
 )
 
 // distant is a database that knows nothing but what time it is, over a line that takes its

@@ -1,0 +1,273 @@
+package sim
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/decide/engine"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// absent is a time in which no node was there, as the steps of the store have shown.
+type absent struct{ from, to time.Time }
+
+// leave notes that a session takes no more runs.
+func (s *session) leave(now time.Time) {
+	if s.left.IsZero() {
+		s.left = now
+	}
+}
+
+// sign returns the last sign of life of a session before a moment, as one that takes runs.
+func (s *session) sign(at time.Time) time.Time {
+	if !s.left.IsZero() && s.left.Before(at) {
+		at = s.left
+	}
+	var sign time.Time
+	for _, t := range s.steady {
+		if !t.from.After(at) {
+			sign = t.to
+			if at.Before(sign) || at.Equal(s.left) && at.Sub(sign) < store.SessionLife {
+				sign = at
+			}
+		}
+	}
+	return sign
+}
+
+// joins notes the absence of all nodes that a session ends, if there was one. The caller
+// holds the mutex.
+func (h *History) joins(by job.ID, predecessors []job.ID, now time.Time) {
+	var seen time.Time
+	for id, s := range h.sessions {
+		sign := s.sign(now)
+		gone := id == by || !s.ended.IsZero() || !s.left.IsZero() || slices.Contains(predecessors, id)
+		if !gone && now.Sub(sign) < store.SessionLife {
+			return
+		}
+		if id != by && sign.After(seen) {
+			seen = sign
+		}
+	}
+	if !seen.IsZero() {
+		h.absences = append(h.absences, absent{seen, now})
+	}
+}
+
+// wasKept reports whether a session was kept over an absence: its node could not reach the
+// store, or stood still.
+func (h *History) wasKept(a absent) bool {
+	for _, s := range h.sessions {
+		if len(s.steady) > 0 && !s.steady[0].from.After(a.from) && s.renewed.After(a.to) && (s.left.IsZero() || s.left.After(a.to)) {
+			return true
+		}
+	}
+	return false
+}
+
+// claim is a time in which a run was claimed and due.
+type claim struct{ made, from, to time.Time } // to is zero while it lasts
+
+// claimedOver reports whether a run was claimed before an absence and after it: its node stood
+// still, and what it starts when it wakes no missed policy decides.
+func (h *History) claimedOver(run job.ID, a absent) bool {
+	return slices.ContainsFunc(h.claims[run], func(c claim) bool { return c.made.Before(a.from) && (c.to.IsZero() || c.to.After(a.to)) })
+}
+
+// holds reports whether a run was claimed and due at a moment.
+func (h *History) holds(run job.ID, at time.Time) bool {
+	return slices.ContainsFunc(h.claims[run], func(c claim) bool { return !at.Before(c.from) && (c.to.IsZero() || !at.After(c.to)) })
+}
+
+// closeClaim notes that a claim is over. The caller holds the mutex.
+func (h *History) closeClaim(run job.ID, now time.Time) {
+	if list := h.claims[run]; len(list) > 0 && list[len(list)-1].to.IsZero() {
+		list[len(list)-1].to = now
+	}
+}
+
+// checkReasons: a reason is true.
+func (c *checker) checkReasons() {
+	for _, list := range c.records {
+		for _, r := range list {
+			c.checkBusy(r)
+			c.checkAbsent(r)
+		}
+	}
+}
+
+// checkBusy: a run that is named as running ran at that moment.
+func (c *checker) checkBusy(r *store.Record) {
+	at := r.Run.Due
+	switch reason := r.Attempt.Reason; {
+	case r.Attempt.Outcome != job.OutcomeSkipped || !strings.HasPrefix(reason, "run "):
+		return
+	case strings.Contains(reason, " was still running"):
+	case strings.Contains(reason, " was running"):
+		at = r.Attempt.Ended
+	default:
+		return
+	}
+	id, err := job.ParseID(strings.Fields(r.Attempt.Reason)[1])
+	if err != nil || !c.holds(id, at) && !(specOf(r.Run.Name).flowMost > 0 && c.ranThen(id, at)) {
+		c.problem("reasons", "the run of %s of %s was skipped because %s, which did not run at %s", r.Run.Name, r.Run.Due, r.Attempt.Reason, at)
+	}
+}
+
+// checkAbsent: no node gave a sign of life in an absence that a reason names.
+func (c *checker) checkAbsent(r *store.Record) {
+	_, span, ok := strings.Cut(r.Attempt.Reason, "no node was running from ")
+	if !ok {
+		return
+	}
+	words := strings.FieldsFunc(span, func(r rune) bool { return r == ' ' || r == ',' })
+	from, errFrom := time.Parse(time.RFC3339, words[0])
+	to, errTo := time.Parse(time.RFC3339, words[2])
+	if errFrom != nil || errTo != nil {
+		c.problem("reasons", "the span of %q cannot be read", r.Attempt.Reason)
+		return
+	}
+	from = from.Add(time.Second) // it is written in whole seconds
+	for _, s := range c.sessions {
+		if sign := s.sign(to.Add(-1)); sign.After(from) {
+			c.problem("reasons", "the run of %s of %s was missed because %s, and node %s was there at %s", r.Run.Name, r.Run.Due, r.Attempt.Reason, s.node, sign)
+			return
+		}
+	}
+}
+
+// checkAbsences: what fell due in an absence of all nodes, and not right before its end,
+// starts as often as the missed policy says.
+func (c *checker) checkAbsences() {
+	for _, a := range c.absences {
+		if c.wasKept(a) {
+			continue
+		}
+		began := map[job.ID]map[string]bool{}
+		for _, at := range c.attempts {
+			due := at.Run.Due
+			if at.Number > 1 || at.Run.Kind != job.RunScheduled || due.Before(a.from) || !due.Before(a.to.Add(-missedAfter)) || at.Started.Before(a.to) || c.claimedOver(at.Run.ID, a) {
+				continue
+			}
+			if _, ok := steady[at.Run.Name]; !ok {
+				continue // a resume may catch it up
+			}
+			if began[at.Run.JobUID] == nil {
+				began[at.Run.JobUID] = map[string]bool{}
+			}
+			began[at.Run.JobUID][at.Run.Key] = true
+		}
+		for uid, keys := range began {
+			name := c.jobs[uid].name
+			most := 1
+			switch steady[name].missed {
+			case job.MissedNone:
+				most = 0
+			case job.MissedAll:
+				continue
+			}
+			if len(keys) > most {
+				c.problem("accounted", "of %s, which fell due while no node was there from %s to %s, %d have started, want at most %d", name, a.from, a.to, len(keys), most)
+			}
+		}
+	}
+}
+
+// change is a change of a job that has begun an epoch.
+type change struct {
+	job   job.ID
+	epoch int64
+	at    time.Time
+	// filled is the job as it was put, active from then on.
+	filled *job.Job
+}
+
+// checkShared: what falls due by the schedule of an epoch is run by that or, if it was
+// begun before, by an earlier one.
+//
+// Accounted: an occurrence that both schedules have is not withdrawn by one and passed by
+// the other.
+func (c *checker) checkShared() error {
+	for _, e := range c.edits {
+		if _, ok := steady[c.jobs[e.job].name]; ok {
+			continue
+		}
+		timing, err := engine.TimingOf(e.filled, e.job, nil)
+		if err != nil {
+			return err
+		}
+		passed := c.jobs[e.job].epochs[e.epoch]
+		if passed == nil {
+			continue
+		}
+		settled, claimed := c.settledBefore(e)
+		for at := range cron.Between(timing.Schedule, timing.Begin(e.at), passed.to) {
+			if !at.After(settled) || at.Before(claimed) || c.isAccounted(e, at) {
+				continue
+			}
+			c.problem("accounted", "no node has run %s of %s, which its epoch %d of %s has passed", c.jobs[e.job].name, at, e.epoch, e.at)
+		}
+	}
+	return nil
+}
+
+// settledBefore returns the latest scheduled time that was settled or begun when an epoch
+// began, and the latest that was claimed and due: the store cannot know that such a run has
+// not begun, and is given back later.
+func (c *checker) settledBefore(e change) (settled, claimed time.Time) {
+	latest := func(last *time.Time, r *job.Run) {
+		if r.Kind == job.RunScheduled && r.Epoch < e.epoch && r.Scheduled.After(*last) {
+			*last = r.Scheduled
+		}
+	}
+	for _, r := range c.byJob[e.job] {
+		switch {
+		case r.Final && r.Attempt.Outcome != job.OutcomeWithdrawn && !r.Attempt.Ended.After(e.at):
+			latest(&settled, &r.Run)
+			if !r.Until.IsZero() && r.Until.After(settled) {
+				settled = r.Until
+			}
+		case !slices.ContainsFunc(c.claims[r.Run.ID], func(held claim) bool { return !held.from.After(e.at) }):
+		case r.Attempt.Outcome == job.OutcomeWithdrawn:
+			latest(&claimed, &r.Run)
+		default:
+			latest(&settled, &r.Run)
+		}
+	}
+	return settled, claimed
+}
+
+// isAccounted reports whether an occurrence has a run or a record that is no withdrawal by
+// an epoch before its own.
+func (c *checker) isAccounted(e change, at time.Time) bool {
+	for _, r := range c.byJob[e.job] {
+		switch {
+		case r.Run.Kind != job.RunScheduled || !r.Final:
+		case r.Run.Scheduled.Equal(at) && (r.Attempt.Outcome != job.OutcomeWithdrawn || r.Run.Epoch >= e.epoch),
+			!r.Until.IsZero() && !at.Before(r.Run.Scheduled) && !at.After(r.Until):
+			return true
+		}
+	}
+	for id := range c.active {
+		if r := c.active[id]; r.JobUID == e.job && r.Kind == job.RunScheduled && r.Scheduled.Equal(at) {
+			return true
+		}
+	}
+	return false
+}
+
+// Leave implements store.Membership.
+func (t *Tap) Leave(ctx context.Context, id job.ID) error {
+	h := t.history
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	err := t.Store.Leave(ctx, id)
+	if h.Commits++; err == nil {
+		h.session(id).leave(t.now())
+	}
+	return err
+}

@@ -1,0 +1,124 @@
+//go:build servers
+
+package storecopy_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/belfry-cron/belfry/internal/cli/storecopy"
+	"github.com/belfry-cron/belfry/store/etcd"
+	"github.com/belfry-cron/belfry/store/joined"
+	"github.com/belfry-cron/belfry/store/mysql"
+	"github.com/belfry-cron/belfry/store/postgres"
+	"github.com/belfry-cron/belfry/store/redis"
+	"github.com/belfry-cron/belfry/test/servers"
+)
+
+// opened closes a store at the end of its test.
+func opened[S storecopy.Store](t *testing.T, s S, err error) S {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// A store is copied through all kinds of databases and back to a file.
+func TestCopyTakesEverythingThroughDatabases(t *testing.T) {
+	w := newWorld(t, inFile(t))
+	w.live()
+	w.leave()
+	copyAlong(t, w, inPostgres(t), inMariaDB(t), inEtcd(t), inRedis(t), inTwo(t), inFile(t))
+}
+
+func inPostgres(t *testing.T) func(func() time.Time) storecopy.Store {
+	p := servers.StartPostgres(t, "fsync = off")
+	return func(now func() time.Time) storecopy.Store {
+		s, err := postgres.Open(t.Context(), p.URL(), postgres.Options{Now: now, Guard: true})
+		return opened(t, s, err)
+	}
+}
+
+func inMariaDB(t *testing.T) func(func() time.Time) storecopy.Store {
+	m := servers.StartMariaDB(t)
+	return func(now func() time.Time) storecopy.Store {
+		address, err := m.Database()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := mysql.Open(t.Context(), address, mysql.Options{Now: now, Guard: true})
+		return opened(t, s, err)
+	}
+}
+
+// inTwo has jobs in Redis, and history in PostgreSQL.
+func inTwo(t *testing.T) func(func() time.Time) storecopy.Store {
+	r, p := servers.StartRedis(t), servers.StartPostgres(t, "fsync = off")
+	return func(now func() time.Time) storecopy.Store {
+		control, err := redis.OpenControl(t.Context(), r.URL()+"/two", redis.Options{Now: now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		history, err := postgres.Open(t.Context(), p.URL(), postgres.Options{Now: now, Guard: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := joined.New(t.Context(), control, history, joined.Options{})
+		return opened(t, s, err)
+	}
+}
+
+func inEtcd(t *testing.T) func(func() time.Time) storecopy.Store {
+	e := servers.StartEtcd(t, "--unsafe-no-fsync")
+	return func(now func() time.Time) storecopy.Store {
+		s, err := etcd.Open(t.Context(), "etcd://"+strings.TrimPrefix(e.URL(), "http://")+"/copy", etcd.Options{Now: now})
+		return opened(t, s, err)
+	}
+}
+
+// Thousands of waiting runs of a job have keys of their own in etcd and Redis.
+func TestCopyTakesABacklogThroughKeys(t *testing.T) {
+	copyBacklog(t, newWorld(t, inEtcd(t)), 3000, inRedis(t), inFile(t), inEtcd(t))
+}
+
+// The check mends a database as it mends a file.
+func TestCheckMendsDamageInPostgres(t *testing.T) {
+	p := servers.StartPostgres(t, "fsync = off")
+	w := newWorld(t, func(now func() time.Time) storecopy.Store {
+		s, err := postgres.Open(t.Context(), p.URL(), postgres.Options{Now: now, Guard: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	})
+	w.live()
+	w.leave()
+	w.must(w.Close())
+	for _, d := range damages {
+		if d.lasts || strings.Contains(d.sql, ";") {
+			continue
+		}
+		t.Run(d.name, func(t *testing.T) {
+			db, err := pgx.Connect(t.Context(), p.URL())
+			w.must(err)
+			_, err = db.Exec(t.Context(), d.sql)
+			w.must(err)
+			w.must(db.Close(t.Context()))
+			s, err := postgres.Open(t.Context(), p.URL(), postgres.Options{Now: w.clock, Guard: true})
+			d.found(t, opened(t, s, err))
+		})
+	}
+}
+
+func inRedis(t *testing.T) func(func() time.Time) storecopy.Store {
+	r := servers.StartRedis(t)
+	return func(now func() time.Time) storecopy.Store {
+		s, err := redis.Open(t.Context(), r.URL(), redis.Options{Now: now})
+		return opened(t, s, err)
+	}
+}

@@ -1,0 +1,215 @@
+package wrap
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/remote/spool"
+	"github.com/belfry-cron/belfry/job"
+)
+
+const (
+	// entriesMax and bytesMax bound the spool: a machine whose server is away for days must
+	// keep its disk. A line of each minute fills the first in most of a day.
+	entriesMax = 1000
+	bytesMax   = 64 << 20
+	// ageMax is when a report is given up that no server takes.
+	ageMax = 7 * 24 * time.Hour
+)
+
+// Spool is a directory of a user with what commands have to report, a file each, and with
+// their locks. Any number of processes share it.
+type Spool struct {
+	*spool.Dir
+	// Its bounds.
+	entries int
+	bytes   int64
+}
+
+// OpenSpool opens a spool, and creates it if necessary.
+func OpenSpool(dir string) (*Spool, error) {
+	d, err := spool.Open(dir, "locks")
+	return &Spool{d, entriesMax, bytesMax}, err
+}
+
+// entry is what there is to report on one start of a command.
+type entry struct {
+	Server    string          `json:"server"` // the address that it is for
+	Namespace string          `json:"namespace"`
+	Name      string          `json:"name"`
+	Document  json.RawMessage `json:"document,omitempty"`
+	Key       string          `json:"key"`
+	Started   time.Time       `json:"started"`
+	Locked    bool            `json:"locked,omitempty"` // the command has the lock of its job
+	// Run is the one that a server has made of the start.
+	Run job.ID `json:"run,omitzero"`
+	// End is nil as long as the command is running.
+	End *client.Report `json:"end,omitempty"`
+	// fresh is set in the process that has started the command: what waits in the spool may
+	// have an older definition of the job than the server.
+	fresh bool
+}
+
+// begin writes that a command is running: when this process does not come to say how it ended,
+// another one finds that out.
+func (s *Spool) begin(e *entry) (*spool.Record, error) {
+	list, _ := s.List() // the next steps report a mistake in it
+	if s.makeRoom(list, 0); len(list) >= s.entries+running {
+		return nil, fmt.Errorf("%s has %d reports of commands that are running", s.Path(), len(list))
+	}
+	data, err := json.Marshal(e)
+	if err != nil {
+		return nil, err
+	}
+	return s.Create(e.Key, data)
+}
+
+// running is how many commands may run besides the reports that wait: they have files too.
+const running = 1000
+
+// note appends new information about an entry to its record. The last line of a file
+// counts, unless it is cut off.
+func note(r *spool.Record, e *entry) {
+	if data, err := json.Marshal(e); err == nil {
+		_ = r.Add(data) // without it the run is found by the key of its start
+	}
+}
+
+// end writes how a command has ended in the place of its record, which may be nil. Reports that
+// waited longest are dropped when there is no room, and output before that.
+func (s *Spool) end(was *spool.Record, e *entry) (r *spool.Record, dropped int, err error) {
+	defer was.Release()
+	list, err := s.List()
+	if err != nil {
+		return nil, 0, err
+	}
+	if was == nil {
+		list = append(list, spool.File{})
+	}
+	data, err := json.Marshal(e)
+	if err == nil && spool.Total(list)+int64(len(data)) > s.bytes {
+		kept, short := *e, *e.End
+		short.Output, kept.End = "", &short
+		data, err = json.Marshal(&kept)
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	dropped = s.makeRoom(list, int64(len(data)))
+	r, err = s.Replace(e.Key, data)
+	return r, dropped, err
+}
+
+// makeRoom drops the oldest reports until one more fits, and returns how many. Commands that
+// are running keep theirs.
+func (s *Spool) makeRoom(list []spool.File, size int64) (dropped int) {
+	count, sum := len(list), spool.Total(list)
+	for _, w := range list {
+		if count <= s.entries && sum+size <= s.bytes {
+			break
+		}
+		r, e := open(w.Path)
+		if r == nil {
+			continue
+		}
+		if e == nil || e.End != nil {
+			r.Remove()
+			count--
+			sum -= w.Size
+			dropped++
+		}
+		r.Release()
+	}
+	return dropped
+}
+
+// reportMax is many times what the file of a report has.
+const reportMax = 8 << 20
+
+// open locks a record that no process has. It returns no record if one has, and no entry if
+// the file has none.
+func open(path string) (*spool.Record, *entry) {
+	r, lines := spool.Take(path, reportMax)
+	var last *entry
+	for _, line := range lines {
+		var e entry
+		if json.Unmarshal(line, &e) == nil {
+			last = &e
+		}
+	}
+	return r, last
+}
+
+// lock is that of a job.
+type lock struct{ file *os.File }
+
+// A process that sends reports has the lock for an instant, to see whether a command is still
+// running: that must skip no other.
+const (
+	lockTries = 3
+	lockPause = 20 * time.Millisecond
+)
+
+// lock takes the lock of a job for this process and the command, or returns nil if it is
+// taken.
+func (s *Spool) lock(namespace, name string) (*lock, error) {
+	path := s.Path("locks", url.PathEscape(namespace+"/"+name))
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for try := range lockTries {
+		if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
+			return &lock{f}, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) || try == lockTries-1 {
+			break
+		}
+		time.Sleep(lockPause)
+	}
+	f.Close()
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return nil, nil
+	}
+	return nil, err
+}
+
+// release ends the lock, also for processes that the command has left behind.
+func (l *lock) release() {
+	if l == nil || l.file == nil {
+		return
+	}
+	_ = syscall.Flock(int(l.file.Fd()), syscall.LOCK_UN)
+	l.file.Close()
+	l.file = nil
+}
+
+// isKnown reports whether a server has this definition of a job, as far as this spool knows.
+func (s *Spool) isKnown(e *entry) bool {
+	data, err := os.ReadFile(s.definition(e))
+	return err == nil && bytes.Equal(data, e.Document)
+}
+
+// know notes the definition that a server has taken.
+func (s *Spool) know(e *entry) {
+	path := s.definition(e)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err == nil {
+		_ = os.WriteFile(path, e.Document, 0o600) // without it the server gets it again
+	}
+}
+
+func (s *Spool) forget(e *entry) {
+	_ = os.Remove(s.definition(e)) // the server gets the definition in any case
+}
+
+func (s *Spool) definition(e *entry) string {
+	return s.Path("jobs", url.PathEscape(e.Server), url.PathEscape(e.Namespace+"/"+e.Name))
+}

@@ -1,0 +1,146 @@
+package engine
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/decide/flow"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// AnswerFlow ends steps that wait for a person or a signal: see store.Working.
+type AnswerFlow struct{ store.FlowAnswer }
+
+// Need requests the flow with its surroundings.
+func (o *AnswerFlow) Need(b *Batch, n *Need) {
+	b.lookSessions(n)
+	b.lookWithAround(n, RunRef{Run: o.Run})
+}
+
+// Decide ends the answered steps.
+//
+// Once: an ended step is not open, so only the first of two answers counts.
+func (o *AnswerFlow) Decide(b *Batch) error {
+	m := b.run(o.Run)
+	if m == nil || m.removed {
+		return store.ErrNotFound
+	}
+	if !isFlow(&m.Run) {
+		return fmt.Errorf("run %s: %w: it is not that of a flow which has begun", o.Run, store.ErrConflict)
+	}
+	f := b.flowOf(m)
+	var refs []flow.Ref
+	for _, ref := range f.Open() {
+		if w := f.plan.steps[ref.Step].Wait; w != nil && o.concerns(f.State.Steps[ref.Step].Name, w) {
+			refs = append(refs, ref)
+		}
+	}
+	if len(refs) == 0 && o.comesEarly(f) {
+		return o.keep(b, m, f)
+	}
+	if len(refs) == 0 {
+		return fmt.Errorf("run %s: %w: %s", o.Run, store.ErrConflict, o.whyNot(f))
+	}
+	a := job.Attempt{Number: 1, Ended: b.now}
+	a.Outcome, a.Reason = AnswerInWords(&o.FlowAnswer)
+	action, value := "run.signal", o.Data
+	if o.Reject {
+		action = "run.reject"
+	} else if o.Signal == "" {
+		action = "run.approve"
+		// Two texts can be written.
+		value, _ = json.Marshal(map[string]string{"by": o.By, "note": o.Note})
+	}
+	for _, ref := range refs {
+		c := b.run(b.unitID(m, f, ref))
+		if c == nil || c.removed {
+			continue
+		}
+		res := store.Result{Outcome: a.Outcome, Value: value}
+		if b.bounded(c, &res); res.Outcome != a.Outcome {
+			return fmt.Errorf("run %s: %w: %s", o.Run, store.ErrConflict, res.Reason)
+		}
+		c.value = res.Value
+		end := a
+		end.Run, end.Started = c.ID, lastOf(c.Claimed, time.Time{})
+		b.endQuietly(c, end)
+	}
+	o.audit(b, m, action)
+	b.advance(m)
+	return nil
+}
+
+// AnswerInWords returns the outcome and reason of a step with such an answer.
+func AnswerInWords(a *store.FlowAnswer) (job.Outcome, string) {
+	switch {
+	case a.Signal != "":
+		return job.OutcomeSucceeded, cameSignal(a.Signal, a.By)
+	case a.Reject:
+		return job.OutcomeFailed, "rejected" + by(a.By) + because(a.Note)
+	}
+	return job.OutcomeSucceeded, "approved" + by(a.By) + because(a.Note)
+}
+
+func (o *AnswerFlow) audit(b *Batch, m *member, action string) {
+	b.audit(o.By, action, m.Namespace+"/"+m.Name, 0, "run "+o.Run.String()+o.where()+because(o.Note))
+}
+
+// comesEarly reports whether a step may wait for the signal later.
+func (o *AnswerFlow) comesEarly(f *flowRun) bool {
+	return o.Signal != "" && slices.ContainsFunc(f.plan.steps, func(s flowStep) bool {
+		return s.Wait != nil && s.Wait.Signal == o.Signal && f.State.Steps[f.plan.graph.Index(s.Name)].Mark == flow.Pending
+	})
+}
+
+// keep keeps a signal for the step that will wait for it, so that a sender need not know the
+// progress of the flow.
+func (o *AnswerFlow) keep(b *Batch, m *member, f *flowRun) error {
+	if why := tooLarge(f, o.Data); why != "" {
+		return fmt.Errorf("run %s: %w: %s", o.Run, store.ErrConflict, why)
+	}
+	if f.Early == nil {
+		f.Early = map[string]flow.Early{}
+	}
+	f.Early[o.Signal] = flow.Early{By: o.By, Data: o.Data}
+	o.audit(b, m, "run.signal")
+	b.saveFlow(m)
+	return nil
+}
+
+// cameSignal is the reason for the success of a step that waited for a signal.
+func cameSignal(name, who string) string { return "signal " + name + by(who) }
+
+// concerns reports whether the answer is about an open step.
+func (o *AnswerFlow) concerns(step string, w *job.Wait) bool {
+	if o.Signal != "" {
+		return w.Signal == o.Signal
+	}
+	return step == o.Step && w.Approval != ""
+}
+
+func (o *AnswerFlow) where() string {
+	if o.Signal != "" {
+		return ", signal " + o.Signal
+	}
+	return ", step " + o.Step
+}
+
+// whyNot explains why the answer concerns no step.
+func (o *AnswerFlow) whyNot(f *flowRun) string {
+	if o.Signal != "" {
+		return "no step waits for signal " + o.Signal
+	}
+	i := slices.IndexFunc(f.State.Steps, func(s flow.StepState) bool { return s.Name == o.Step })
+	switch {
+	case i < 0:
+		return "there is no step " + o.Step
+	case f.State.Steps[i].Mark.IsOver():
+		return "step " + o.Step + " is over: " + f.State.Steps[i].Reason
+	case f.State.Steps[i].Mark == flow.Pending:
+		return "step " + o.Step + " has not started"
+	}
+	return "step " + o.Step + " does not wait for an approval"
+}

@@ -1,0 +1,387 @@
+package notification
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+)
+
+// The bounds of a group, so that it fits into a note of the store.
+const (
+	// itemsMax is how many problems a group lists: more than people read. More are counted.
+	itemsMax = 100
+	// seenMax is how many counted events are remembered: more than are read from the feed at
+	// once, so that none is counted twice after a crash.
+	seenMax = 600
+	// textMax is how many bytes of the reason of a problem are kept.
+	textMax = 400
+)
+
+// The waits after failures.
+const (
+	retryFirst = 5 * time.Second
+	retryMost  = 5 * time.Minute
+	// refusedRest is the wait after a refusal that will probably be repeated: a person has to
+	// change the channel or its secret.
+	refusedRest = time.Hour
+	// refusedMax is how often a message is tried that is refused, which is for a day.
+	refusedMax = 24
+	// afterMax bounds the delay that a service requests by Retry-After.
+	afterMax = time.Hour
+)
+
+// Group has related problems that share a series of messages, and what was reported about
+// them.
+type Group struct {
+	ID      string  `json:"id"`
+	Channel string  `json:"channel"` // namespace/name
+	UID     job.ID  `json:"uid"`     // of the channel
+	About   string  `json:"about"`
+	Items   []*Item `json:"items,omitempty"`
+	// Left is how many events belong to problems for which there was no room.
+	Left int `json:"left,omitempty"`
+
+	// News grows with each event to report; Since is when the first unreported one came.
+	News  int64     `json:"news"`
+	Since time.Time `json:"since,omitzero"`
+	// Said is the News of the latest message that was delivered, at SaidAt, and Messages how
+	// many were.
+	Said     int64     `json:"said,omitempty"`
+	SaidAt   time.Time `json:"said_at,omitzero"`
+	Messages int       `json:"messages,omitempty"`
+	// Trying is the News of a message with an unknown result: it is sent again under the
+	// same id.
+	Trying  int64     `json:"trying,omitempty"`
+	Tries   int       `json:"tries,omitempty"`
+	Next    time.Time `json:"next,omitzero"` // not before
+	Error   string    `json:"error,omitempty"`
+	Refused bool      `json:"refused,omitempty"`
+	// Acked is when a person has seen it.
+	Acked   time.Time `json:"acked,omitzero"`
+	AckedBy string    `json:"acked_by,omitempty"`
+	// Seen are the marks of the latest events.
+	Seen []string `json:"seen,omitempty"`
+}
+
+// Item is a problem.
+type Item struct {
+	Event
+	First time.Time `json:"first"`
+	News  int64     `json:"news"`
+	// Over is when the problem ended, zero before.
+	Over    time.Time `json:"over,omitzero"`
+	TellEnd bool      `json:"tell_end,omitempty"`
+	Told    bool      `json:"told,omitempty"` // its beginning was said
+}
+
+// NewGroup returns the empty group of an event.
+func NewGroup(c *job.Channel, e *Event) *Group {
+	return &Group{ID: GroupID(c, e), Channel: c.FullName(), UID: c.UID, About: groupOf(c, e)}
+}
+
+// Add takes an event that the channel selects, and reports whether anything changed.
+func (g *Group) Add(c *job.Channel, e Event, now time.Time) bool {
+	e.Count, e.Text = max(e.Count, 1), cut(e.Text, textMax)
+	if !e.Run.IsZero() && !e.Kind.OfServer() {
+		mark := e.mark()
+		if slices.Contains(g.Seen, mark) {
+			return false
+		}
+		g.Seen = append(g.Seen, mark)
+		g.Seen = g.Seen[max(0, len(g.Seen)-seenMax):]
+	}
+	i := slices.IndexFunc(g.Items, func(i *Item) bool { return i.Key() == e.Key() })
+	switch {
+	case i >= 0 && g.Items[i].Over.IsZero():
+		if e.Lasting && e.Kind != job.NoticeFailed && e.Kind != job.NoticeFailing {
+			return false // it lasts, as was said
+		}
+		is := g.Items[i]
+		e.Count += is.Count
+		is.Event = e
+	case i >= 0 && g.Items[i].News > g.Said: // it began again before its end was said
+		is := g.Items[i]
+		e.Count += is.Count
+		is.Event, is.Over = e, time.Time{}
+	case len(g.Items) >= itemsMax:
+		g.Left += e.Count
+		g.tell(nil, now)
+		return true
+	default:
+		if i >= 0 {
+			g.Items = slices.Delete(g.Items, i, i+1)
+		}
+		g.Items = append(g.Items, &Item{Event: e, First: e.Time})
+		i = len(g.Items) - 1
+		g.Acked, g.AckedBy = time.Time{}, "" // this one was not seen
+	}
+	is := g.Items[i]
+	is.TellEnd = e.Lasting && wantsEnd(c, &e, now)
+	if !e.Lasting {
+		is.Over = now
+	}
+	g.tell(is, now)
+	return true
+}
+
+// tell records news.
+func (g *Group) tell(is *Item, now time.Time) {
+	if g.News == g.Said {
+		g.Since = now
+	}
+	g.News++
+	if is != nil {
+		is.News = g.News
+	}
+}
+
+// End ends a problem, and reports whether anything changed.
+func (g *Group) End(key string, now time.Time) bool {
+	for _, is := range g.Items {
+		if is.Key() == key && is.Over.IsZero() {
+			is.Over = now
+			switch {
+			case is.News > max(g.Said, g.Trying): // it is said with its end
+			case is.TellEnd:
+				g.tell(is, now)
+			case is.News <= g.Said:
+				g.drop()
+			}
+			return true
+		}
+	}
+	return false
+}
+
+// Open returns the problems that are not over.
+func (g *Group) Open() (open []*Item) {
+	for _, is := range g.Items {
+		if is.Over.IsZero() {
+			open = append(open, is)
+		}
+	}
+	return open
+}
+
+// Pending reports whether something waits to be said.
+func (g *Group) Pending() bool { return g.News > g.Said }
+
+// due returns when the next message of the group is due, zero if there is nothing to report.
+func (g *Group) due(c *job.Channel) time.Time {
+	var at time.Time
+	switch {
+	case g.Pending():
+		at = g.Since.Add(time.Duration(c.Group.Wait))
+		if !g.SaidAt.IsZero() {
+			at = later(at, g.SaidAt.Add(time.Duration(c.Group.Every)))
+		}
+	case c.Repeat > 0 && g.Acked.IsZero() && !g.SaidAt.IsZero() && len(g.Open()) > 0:
+		at = g.SaidAt.Add(time.Duration(c.Repeat))
+	default:
+		return time.Time{}
+	}
+	return later(at, g.Next)
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// Idle reports whether the group can be forgotten: nothing waits or lasts, and the next event
+// need not wait for the latest message.
+func (g *Group) Idle(c *job.Channel, now time.Time) bool {
+	return !g.Pending() && len(g.Open()) == 0 && now.Sub(g.SaidAt) >= time.Duration(c.Group.Every)
+}
+
+// Begin returns the News that a message says now, which begins to be sent.
+func (g *Group) Begin() int64 {
+	if g.Trying <= g.Said || !slices.ContainsFunc(g.Items, func(is *Item) bool { return is.News > g.Said && is.News <= g.Trying }) {
+		g.Trying = g.News
+	}
+	return g.Trying
+}
+
+// Delivered notes that a message was delivered.
+func (g *Group) Delivered(now time.Time) {
+	g.Said, g.SaidAt, g.Messages = g.Trying, now, g.Messages+1
+	g.settle()
+	if g.Pending() {
+		g.Since = now
+	}
+}
+
+func (g *Group) settle() {
+	g.Tries, g.Next, g.Error, g.Refused, g.Trying = 0, time.Time{}, "", false, 0
+	if g.Said == g.News {
+		g.Left = 0
+	}
+	for _, is := range g.Items {
+		is.Told = is.Told || is.News <= g.Said
+	}
+	g.drop()
+}
+
+// drop removes events that are over and reported.
+func (g *Group) drop() {
+	g.Items = slices.DeleteFunc(g.Items, func(is *Item) bool { return !is.Over.IsZero() && is.News <= g.Said })
+}
+
+// Ack notes that a person has seen what lasts.
+func (g *Group) Ack(by string, now time.Time) { g.Acked, g.AckedBy = now, by }
+
+// Failure is why a message was not delivered.
+type Failure struct {
+	Err error
+	// Refused says that the service will refuse the same message again.
+	Refused bool
+	// After is how long the service asks to wait.
+	After time.Duration
+	// Unsure says that the service may have taken the message.
+	Unsure bool
+}
+
+func (f *Failure) Error() string { return f.Err.Error() }
+
+// Unwrap returns what went wrong.
+func (f *Failure) Unwrap() error { return f.Err }
+
+// Refuse notes that a message was refused, and reports whether it was given up.
+func (g *Group) Refuse(f *Failure, now time.Time) (givenUp bool) {
+	g.Tries++
+	if g.Tries >= refusedMax {
+		g.Said, g.SaidAt = g.Trying, now
+		g.settle()
+		g.Error, g.Refused = cut(f.Error(), textMax), true
+		return true
+	}
+	g.Error, g.Refused, g.Trying, g.Next = cut(f.Error(), textMax), true, 0, now.Add(refusedRest)
+	return false
+}
+
+// Retry notes that a message was not delivered but may be later. If it certainly did not
+// arrive, its news may be merged with later news.
+func (g *Group) Retry(f *Failure) {
+	g.Tries, g.Error, g.Refused = g.Tries+1, cut(f.Error(), textMax), false
+	if !f.Unsure {
+		g.Trying = 0
+	}
+}
+
+// ChannelState is the state of a channel's deliveries.
+type ChannelState struct {
+	Channel string `json:"channel"` // namespace/name
+	UID     job.ID `json:"uid"`
+	Version int64  `json:"version"` // of the channel when it was last tried
+
+	Sent     int64     `json:"sent"`
+	Failed   int64     `json:"failed"`   // tries
+	GivenUp  int64     `json:"given_up"` // messages that were refused for a day
+	Dropped  int64     `json:"dropped"`  // events for which there was no room
+	SentAt   time.Time `json:"sent_at,omitzero"`
+	Error    string    `json:"error,omitempty"` // of the latest try, "" if it succeeded
+	FailedAt time.Time `json:"failed_at,omitzero"`
+	Tries    int       `json:"tries,omitempty"` // since the latest delivery
+	Next     time.Time `json:"next,omitzero"`   // no try before
+
+	// Tokens are messages that may be sent, as many as at TokensAt.
+	Tokens   float64   `json:"tokens"`
+	TokensAt time.Time `json:"tokens_at,omitzero"`
+}
+
+// tokens returns how many messages may be sent now.
+func (s *ChannelState) tokens(c *job.Channel, now time.Time) float64 {
+	most := float64(c.Limit.Messages)
+	if s.TokensAt.IsZero() {
+		return most
+	}
+	return min(most, s.Tokens+now.Sub(s.TokensAt).Seconds()*most/time.Duration(c.Limit.Per).Seconds())
+}
+
+// Delivered notes a message that was delivered.
+func (s *ChannelState) Delivered(c *job.Channel, now time.Time) {
+	s.Tokens, s.TokensAt = s.tokens(c, now)-1, now
+	s.Sent, s.SentAt, s.Error, s.Tries, s.Next = s.Sent+1, now, "", 0, time.Time{}
+}
+
+// Fail notes a failed try: the channel backs off.
+func (s *ChannelState) Fail(f *Failure, now time.Time) {
+	s.Failed, s.FailedAt, s.Error, s.Tries = s.Failed+1, now, cut(f.Error(), textMax), s.Tries+1
+	if f.Refused {
+		return // it is about the message
+	}
+	rest := min(retryMost, retryFirst<<min(s.Tries-1, 10))
+	s.Next = now.Add(max(rest, min(f.After, afterMax)))
+}
+
+// Plan returns the groups that the next message of a channel is about, none if none is due
+// yet. With the last message that the limit allows, it is about all that are due.
+func Plan(c *job.Channel, s *ChannelState, groups []*Group, now time.Time) (next []*Group) {
+	if c.Paused || now.Before(s.Next) {
+		return nil
+	}
+	allowed := s.tokens(c, now)
+	if allowed < 1 {
+		return nil
+	}
+	for _, g := range groups {
+		if at := g.due(c); !at.IsZero() && !at.After(now) && !quiet(c, g, now) {
+			next = append(next, g)
+		}
+	}
+	slices.SortFunc(next, func(a, b *Group) int {
+		return cmp.Or(a.due(c).Compare(b.due(c)), cmp.Compare(a.ID, b.ID))
+	})
+	if len(next) > 1 && (apart(c) || allowed >= 2) {
+		next = next[:1]
+	}
+	return next[:min(len(next), itemsMax)]
+}
+
+// quiet reports whether a group waits for the end of quiet hours.
+func quiet(c *job.Channel, g *Group, now time.Time) bool {
+	for i := range c.Quiet {
+		q := &c.Quiet[i]
+		excepted := slices.ContainsFunc(g.Items, func(is *Item) bool {
+			return is.News > g.Said && is.Over.IsZero() && slices.Contains(q.Except, is.Kind)
+		})
+		if within(c, q, now) && !excepted {
+			return true
+		}
+	}
+	return false
+}
+
+// within reports whether a moment lies in quiet hours.
+func within(c *job.Channel, q *job.QuietHours, now time.Time) bool {
+	zone, err := c.Location()
+	if err != nil {
+		return false // it was checked when the channel was defined
+	}
+	local := now.In(zone.Location())
+	for ago := range 2 { // they may have begun yesterday
+		year, month, day := local.AddDate(0, 0, -ago).Date()
+		begin := time.Date(year, month, day, digits(q.From[:2]), digits(q.From[3:]), 0, 0, zone.Location())
+		if len(q.Days) > 0 && !slices.ContainsFunc(q.Days, func(name string) bool {
+			on, _ := job.Weekday(name)
+			return on == begin.Weekday()
+		}) {
+			continue
+		}
+		if q.To <= q.From {
+			day++
+		}
+		end := time.Date(year, month, day, digits(q.To[:2]), digits(q.To[3:]), 0, 0, zone.Location())
+		if !now.Before(begin) && now.Before(end) {
+			return true
+		}
+	}
+	return false
+}
+
+// digits returns the number of two digits.
+func digits(text string) int { return int(text[0]-'0')*10 + int(text[1]-'0') }

@@ -1,0 +1,253 @@
+package notification
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/belfry-cron/belfry/job"
+)
+
+// Severity is how urgent something is.
+type Severity string
+
+// How urgent something is.
+const (
+	Bad     Severity = "error"
+	Warning Severity = "warning"
+	Good    Severity = "ok"
+)
+
+// severityOf returns how urgent events of a kind are.
+func severityOf(kind job.Notice) Severity {
+	switch kind {
+	case job.NoticeLate, job.NoticeSlow, job.NoticeUnmet, job.NoticeApproval:
+		return Warning
+	}
+	return Bad
+}
+
+// Message is a message for a service to deliver.
+type Message struct {
+	// ID is the same when the message is sent again, so that receivers can drop duplicates.
+	ID string `json:"id"`
+	// Key is the same for all messages about one group.
+	Key     string `json:"key"`
+	Channel string `json:"channel"` // namespace/name
+	// Open says that a problem of the group lasts.
+	Open     bool      `json:"open"`
+	Severity Severity  `json:"severity"`
+	Repeated bool      `json:"repeated,omitempty"` // there is no news
+	Test     bool      `json:"test,omitempty"`
+	Time     time.Time `json:"time"`
+	Title    string    `json:"title"`
+	Lines    []Line    `json:"events"`
+	More     int       `json:"more,omitempty"` // events that are not listed
+	Link     string    `json:"link,omitempty"`
+	zone     *time.Location
+}
+
+// Line is one problem in a message.
+type Line struct {
+	Kind      job.Notice `json:"kind"`
+	Over      bool       `json:"over"`
+	Severity  Severity   `json:"severity"`
+	Namespace string     `json:"namespace,omitempty"`
+	Job       string     `json:"job,omitempty"`
+	Node      string     `json:"node,omitempty"`
+	Run       job.ID     `json:"run,omitzero"`
+	Count     int        `json:"count"`
+	First     time.Time  `json:"first"`
+	Last      time.Time  `json:"last"`
+	What      string     `json:"what"`             // such as "shop/backup failed"
+	Reason    string     `json:"reason,omitempty"` // such as "exit status 3"
+	Link      string     `json:"link,omitempty"`
+}
+
+// Text returns the line in words.
+func (l *Line) Text(zone *time.Location) string {
+	text := l.What
+	if l.Count > 1 {
+		text += fmt.Sprintf(" (%d times since %s)", l.Count, l.First.In(zone).Format("Jan 2 15:04 MST"))
+	}
+	if l.Reason != "" {
+		text += ": " + l.Reason
+	}
+	return text
+}
+
+// Zone returns the time zone of the receivers.
+func (m *Message) Zone() *time.Location {
+	if m.zone == nil {
+		return time.UTC
+	}
+	return m.zone
+}
+
+// words describe an event of a job, and its end.
+var words = map[job.Notice][2]string{
+	job.NoticeFailed:   {"failed", "has recovered"},
+	job.NoticeMissed:   {"missed a run", ""},
+	job.NoticeLate:     {"is late", "is no longer late"},
+	job.NoticeWaiting:  {"waits for a node", "no longer waits for a node"},
+	job.NoticeSlow:     {"takes longer than usual", "no longer takes longer than usual"},
+	job.NoticeUnmet:    {"does not meet an expectation", ""},
+	job.NoticePaused:   {"was paused", "is no longer paused"},
+	job.NoticeApproval: {"waits for an approval", "has its answer"},
+	job.NoticeNodeLost: {"is silent", "is back"},
+	job.NoticeHistory:  {"is away", "is back"},
+}
+
+func (is *Item) line(c *job.Channel) Line {
+	l := Line{
+		Kind: is.Kind, Over: !is.Over.IsZero() && is.Lasting, Severity: severityOf(is.Kind), Namespace: is.Namespace, Job: is.Job,
+		Node: is.Node, Run: is.Run, Count: is.Count, First: is.First, Last: is.Time, Reason: is.Text,
+	}
+	said := words[is.Kind]
+	switch {
+	case is.Kind == job.NoticeFailing:
+		said = [2]string{fmt.Sprintf("failed %d times in a row", is.InARow), "has recovered"}
+		l.Count = 1
+	case is.Kind == job.NoticeMissed && is.Count > 1:
+		said[0] = fmt.Sprintf("missed %d runs", is.Count)
+		l.Count = 1
+	}
+	l.What = is.About() + " " + said[0]
+	if l.Over && is.Told {
+		l.What, l.Severity, l.Count, l.Reason = is.About()+" "+said[1], Good, 1, ""
+	} else if l.Over {
+		l.What += " and " + said[1]
+	}
+	if link := strings.TrimRight(c.Link, "/"); link != "" {
+		switch {
+		case !is.Run.IsZero():
+			l.Link = link + "/runs/" + is.Run.String()
+		case is.Job != "":
+			l.Link = link + "/jobs/" + is.Namespace + "/" + is.Job
+		default:
+			l.Link = link + "/"
+		}
+	}
+	return l
+}
+
+// MessageOf returns the message about groups whose Trying is set.
+func MessageOf(c *job.Channel, groups []*Group, now time.Time) Message {
+	m := Message{Channel: c.FullName(), Severity: Good, Time: now, Repeated: true, zone: time.UTC, Link: c.Link}
+	if zone, err := c.Location(); err == nil {
+		m.zone = zone.Location()
+	}
+	var ids strings.Builder
+	about := map[string]bool{}
+	for _, g := range groups {
+		fmt.Fprintf(&ids, "%s %d %d;", g.ID, g.Trying, g.Messages)
+		m.Key, m.More = g.UID.String()+"-"+g.ID, m.More+g.Left
+		repeated := g.Trying <= g.Said
+		for _, is := range g.Items {
+			m.Open = m.Open || is.Over.IsZero()
+			switch {
+			case repeated && !is.Over.IsZero():
+				continue
+			case !repeated && (is.News <= g.Said || is.News > g.Trying):
+				continue
+			}
+			m.Repeated = m.Repeated && repeated
+			l := is.line(c)
+			m.Severity = worse(m.Severity, l.Severity)
+			about[is.About()] = true
+			if len(m.Lines) == itemsMax {
+				m.More++
+				continue
+			}
+			m.Lines = append(m.Lines, l)
+		}
+	}
+	if len(groups) > 1 {
+		m.Key = c.UID.String()
+	}
+	m.ID = "msg_" + short(ids.String()) + short("2 "+ids.String())
+	m.Title = m.title(len(about))
+	if m.Repeated {
+		m.Title = "Still: " + m.Title
+	}
+	return m
+}
+
+func worse(a, b Severity) Severity {
+	rank := map[Severity]int{Good: 0, Warning: 1, Bad: 2}
+	if rank[b] > rank[a] {
+		return b
+	}
+	return a
+}
+
+// title is the first line of a message about a number of events.
+func (m *Message) title(about int) string {
+	n := len(m.Lines) + m.More
+	switch {
+	case len(m.Lines) == 0:
+		return fmt.Sprintf("%d events", m.More)
+	case n == 1 || about == 1 && m.Severity == Good:
+		return m.Lines[0].What
+	case about == 1:
+		l := m.Lines[0]
+		return l.What + fmt.Sprintf(" and %d more", n-1)
+	case m.Severity == Good:
+		return fmt.Sprintf("%d problems are over", n)
+	}
+	return fmt.Sprintf("%d problems with %d jobs or nodes", n, about)
+}
+
+// Body returns the lines of the message as plain text of at most this many bytes, without
+// the title if it equals the only line.
+func (m *Message) Body(most int) string {
+	var b strings.Builder
+	left := m.More
+	for i := range m.Lines {
+		text := m.Lines[i].Text(m.Zone())
+		if m.Lines[i].Link != "" {
+			text += "\n" + m.Lines[i].Link
+		}
+		const room = 40 // for the number of those that are left out
+		if b.Len()+len(text)+room > most {
+			if b.Len() == 0 {
+				b.WriteString(cut(text, max(0, most-room)) + "\n")
+				left += len(m.Lines) - 1
+			} else {
+				left += len(m.Lines) - i
+			}
+			break
+		}
+		b.WriteString(text + "\n")
+	}
+	if left > 0 {
+		fmt.Fprintf(&b, "… and %d more\n", left)
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// Test returns a message that says that a channel works.
+func Test(c *job.Channel, id string, by string, now time.Time) Message {
+	m := Message{
+		ID: "msg_" + id, Key: c.UID.String() + "-test-" + id, Channel: c.FullName(), Severity: Warning, Test: true, Time: now, Link: c.Link,
+		Title: "Test of the channel " + c.FullName(), zone: time.UTC,
+	}
+	m.Lines = []Line{{
+		Severity: Warning, Count: 1, First: now, Last: now, What: "This is a test", Reason: "sent by " + by,
+	}}
+	return m
+}
+
+// cut returns the beginning of a text that has at most so many bytes, in whole letters.
+func cut(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	const more = "…"
+	most = max(0, most-len(more))
+	for most > 0 && !utf8.RuneStart(text[most]) {
+		most--
+	}
+	return text[:most] + more
+}

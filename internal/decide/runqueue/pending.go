@@ -1,0 +1,113 @@
+package runqueue
+
+import (
+	"bytes"
+	"cmp"
+	"container/heap"
+	"slices"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Lanes is how many lanes jobs may be in: see package stripes.
+const Lanes = 8
+
+// Set is a set of lanes.
+type Set uint8
+
+// Add adds a lane.
+func (s *Set) Add(lane int) { *s |= 1 << lane }
+
+// Has reports whether a lane is in the set.
+func (s Set) Has(lane int) bool { return s&(1<<lane) != 0 }
+
+// choiceFrom is the number of items from which a batch of claims avoids the lanes of other
+// calls: fewer fit into one batch.
+const choiceFrom = 2 * store.MaxBatch
+
+// pending holds the claimable items, by the lanes of their jobs.
+type pending[P any] struct {
+	laneOf func(job.ID) int
+	lanes  [Lanes]queue[P]
+	n      int
+}
+
+func (p *pending[P]) len() int { return p.n }
+
+func (p *pending[P]) push(it *Item[P]) {
+	heap.Push(&p.lanes[p.laneOf(it.Ready.Job)], it)
+	p.n++
+}
+
+// pop removes the first item of a lane.
+func (p *pending[P]) pop(lane int) *Item[P] {
+	p.n--
+	return heap.Pop(&p.lanes[lane]).(*Item[P])
+}
+
+// deleteFunc removes the items that are chosen.
+func (p *pending[P]) deleteFunc(chosen func(*Item[P]) bool) {
+	p.n = 0
+	for lane := range p.lanes {
+		p.lanes[lane] = slices.DeleteFunc(p.lanes[lane], chosen)
+		heap.Init(&p.lanes[lane])
+		p.n += len(p.lanes[lane])
+	}
+}
+
+// first returns the lane of the next item for a batch, or false. With a choice it is one of
+// the most urgent items, in a lane of the batch or else in an idle one; otherwise the most
+// urgent.
+func (p *pending[P]) first(choice bool, within, busy Set) (lane int, ok bool) {
+	for i, q := range p.lanes {
+		if len(q) == 0 {
+			continue
+		}
+		if !ok || p.comesFirst(i, lane, choice, within, busy) {
+			lane, ok = i, true
+		}
+	}
+	return lane, ok
+}
+
+// comesFirst reports whether to take from lane a rather than from lane b.
+func (p *pending[P]) comesFirst(a, b int, choice bool, within, busy Set) bool {
+	x, y := p.lanes[a][0], p.lanes[b][0]
+	switch {
+	case !choice || urgency(x, y) != 0:
+		return before(x, y) < 0
+	case within.Has(a) != within.Has(b):
+		return within.Has(a)
+	case busy.Has(a) != busy.Has(b):
+		return busy.Has(b)
+	}
+	return before(x, y) < 0
+}
+
+// queue is a heap of items: those whose claim must be repeated first, then by priority, due
+// time and id.
+type queue[P any] []*Item[P]
+
+func (q queue[P]) Len() int           { return len(q) }
+func (q queue[P]) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
+func (q queue[P]) Less(i, j int) bool { return before(q[i], q[j]) < 0 }
+func (q *queue[P]) Push(x any)        { *q = append(*q, x.(*Item[P])) }
+
+func (q *queue[P]) Pop() any {
+	last := (*q)[len(*q)-1]
+	(*q)[len(*q)-1] = nil
+	*q = (*q)[:len(*q)-1]
+	return last
+}
+
+// urgency compares the criteria that precede due times.
+func urgency[P any](a, b *Item[P]) int {
+	return cmp.Or(cmp.Compare(b.State, a.State), cmp.Compare(b.Ready.Priority, a.Ready.Priority))
+}
+
+func before[P any](a, b *Item[P]) int {
+	return cmp.Or(urgency(a, b), a.Ready.Due.Compare(b.Ready.Due),
+		// Runs that were planned together lie together in a store.
+		bytes.Compare(a.Ready.ID[:], b.Ready.ID[:]))
+}

@@ -1,0 +1,700 @@
+// Package runqueue makes the decisions of a worker: which runs it holds, when to claim and
+// start each, which calls are in flight, and how far ahead of their due times claims are
+// sent. It is a value: the caller passes the time and events, and asks for the next
+// actions. It reads no clock, calls no store and starts nothing; it is not safe for
+// concurrent use.
+//
+// A run is held (Hold), becomes pending when it is claimable, is claimed in a batch
+// (Claims), and by the answer (Answered) dropped, queued again, or handed to the caller,
+// who prepares it and queues it for its start (Queue). It is then started (Starts) and,
+// once its result is reported, removed (Reported).
+package runqueue
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/decide/timer"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+const (
+	// IdleFor is the longest wait for the next claim or start: a clock that is set must be
+	// noticed.
+	IdleFor = time.Second
+	// PageSize is how many runs are read at a time.
+	PageSize = 2000
+	// HeldMax bounds the runs that are held in memory: some seconds of the highest rate
+	// that a store takes. Further runs are read when room is free again.
+	HeldMax = 100_000
+)
+
+// Item is a run that the worker holds. P is the caller's data for it, set at its claim.
+type Item[P any] struct {
+	Ready   store.ReadyRun
+	Attempt store.Attempt // set by its first claim
+	State   State
+	With    P
+
+	handle uint32
+	queued bool // in a queue, not pending
+	// planned is set while the step that creates its run also claims it.
+	planned bool
+	// instant is set when the claim must wait for the due time: ahead of it the slot was
+	// taken, or the store's clock was behind.
+	instant bool
+	// again is set when its run was read as ready although it is not: the read may have
+	// overtaken the answer that gives it the slot it waits for, or that schedules its next
+	// attempt. The run is read again then.
+	again    bool
+	answered time.Duration // when its claim was
+	edits    int           // how often jobs were known to have changed when its claim was made
+	// handedOver is set when the store was asked to record a receiver outside of Belfry.
+	handedOver bool
+}
+
+// State is how far an item is.
+type State uint8
+
+// The states of an item, in their order.
+const (
+	Ready    State = iota
+	Claiming       // a claim is in flight, or its answer was lost
+	Claimed
+	Running
+	Ended   // its result is being reported
+	Carried // it continues without this program
+)
+
+// Attempts returns the attempts of items.
+func Attempts[P any](items []*Item[P]) []store.Attempt {
+	list := make([]store.Attempt, len(items))
+	for i, it := range items {
+		list[i] = it.Attempt
+	}
+	return list
+}
+
+// Wake tells the caller which actions to take early.
+type Wake uint8
+
+// The early actions.
+const (
+	WakeClaims Wake = 1 << iota // Claims may return some
+	WakeStarts                  // Starts may return some
+	WakeLook                    // runs may be due in a moment: poll
+	WakeReader                  // there is little left to claim: read on
+	WakeRevoke                  // something was cancelled or changed
+)
+
+// Agenda makes the decisions of a worker. Use New. Durations are times of the monotonic
+// clock, since a fixed moment.
+type Agenda[P any] struct {
+	capacity int
+	laneOf   func(job.ID) int
+
+	items map[job.ID]*Item[P]
+	// givenBack has the times at which the claims of released runs were answered.
+	givenBack map[job.ID]time.Duration
+	// slots gives the queues small handles for items.
+	slots []*Item[P]
+	free  []uint32
+	// due holds the ready items by due time of the store's clock, instants those that must
+	// not be claimed before it, starts the claimed ones by their start on the monotonic
+	// clock.
+	due, instants, starts timer.Queue
+	herds                 map[int64]int // items in due by due time, in steps of herdSpan
+	collected             int64         // due time up to which items have left due
+	pending               pending[P]
+	inFlight              int  // claim calls in flight or to be retried
+	refused               bool // one is to be retried after a backoff
+	claimedSince          int  // runs, since the reader was last woken for them
+	busy                  int  // items that take capacity: claimed, running, or with a result to report
+	asked, asking         int  // of them, claims without an answer, and claims in flight
+	leaving               bool
+	// stuck is set while results are not taken, full if that is because the store has no space,
+	// and noRoom while claims are refused for that.
+	stuck, full, noRoom bool
+	made                int // claims, since it was last asked
+	edits               int // how often jobs are known to have changed
+	// hints are the hints not polled for yet, and revocations the revoking hints not acted on
+	// yet.
+	hints, revocations store.Hint
+	// backlogAt is when to read the whole backlog again, if plenty is pending, and read how
+	// far ahead ready runs were read.
+	backlogAt time.Duration
+	read      store.RunRef
+	lead      Lead
+	clock     Clock
+	forgotten int // how often the clock was forgotten
+	wake      Wake
+}
+
+// New returns the agenda of a worker with a capacity in attempts. laneOf returns the lane
+// of a job, below Lanes.
+func New[P any](capacity int, laneOf func(job.ID) int) *Agenda[P] {
+	return &Agenda[P]{
+		capacity: capacity, laneOf: laneOf, items: map[job.ID]*Item[P]{}, givenBack: map[job.ID]time.Duration{}, herds: map[int64]int{}, lead: leadAtFirst,
+		pending: pending[P]{laneOf: laneOf},
+	}
+}
+
+// Wakes returns the early actions requested since the last call.
+func (a *Agenda[P]) Wakes() Wake {
+	wake := a.wake
+	a.wake = 0
+	return wake
+}
+
+// Item returns the item of a run, nil if it is not held.
+func (a *Agenda[P]) Item(run job.ID) *Item[P] { return a.items[run] }
+
+// Holds reports whether an item is the present one of its run.
+func (a *Agenda[P]) Holds(it *Item[P]) bool { return a.items[it.Ready.ID] == it }
+
+// Items calls do for each item in a state, in the same order for the same history.
+func (a *Agenda[P]) Items(s State, do func(*Item[P])) {
+	for _, it := range a.slots {
+		// A ready one may be stale; see Hold.
+		if it != nil && it.State == s && (s != Ready || a.Holds(it)) {
+			do(it)
+		}
+	}
+}
+
+// AnyBusy reports whether a condition holds for an item that takes capacity: its claim is in
+// flight, or it is claimed and has not ended.
+func (a *Agenda[P]) AnyBusy(condition func(*Item[P]) bool) bool {
+	return slices.ContainsFunc(a.slots, func(it *Item[P]) bool { return it != nil && it.State != Ready && condition(it) })
+}
+
+// Load is the amount of work.
+type Load struct {
+	// Held are unclaimed runs, Pending those of them that are claimable now.
+	Held, Pending int
+	// Busy take capacity; Asked are those of them whose claim has no answer, and Asking
+	// those whose claim is in flight.
+	Busy, Asked, Asking int
+}
+
+// Load returns the amount of work.
+func (a *Agenda[P]) Load() Load {
+	return Load{Held: max(0, len(a.items)-a.busy), Pending: a.pending.len(), Busy: a.busy, Asked: a.asked, Asking: a.asking}
+}
+
+// Room returns how many more runs can be claimed beside the pending ones. A leaving worker
+// has none.
+func (a *Agenda[P]) Room() int {
+	if a.leaving {
+		return 0
+	}
+	return max(0, a.capacity-a.busy-a.pending.len())
+}
+
+// Leave makes the agenda claim nothing more.
+func (a *Agenda[P]) Leave() { a.leaving = true }
+
+// IsLeaving reports whether Leave was called.
+func (a *Agenda[P]) IsLeaving() bool { return a.leaving }
+
+// Left returns the number of attempts that a leaving worker waits for, given the number of
+// ended, unreported ones. It does not wait for a store that is out of space for claims or
+// results.
+func (a *Agenda[P]) Left(unreported int) int {
+	left := a.busy
+	if a.noRoom {
+		left -= a.asked
+	}
+	if a.full && left == unreported {
+		return 0
+	}
+	return left
+}
+
+// Reports records the success of a report of results. While reports fail, ended attempts
+// hold their slots, so that nothing is claimed.
+func (a *Agenda[P]) Reports(err error) {
+	a.stuck, a.full = err != nil, errors.Is(err, store.ErrNoSpace)
+}
+
+// Made returns how many claims were made since it was last called.
+func (a *Agenda[P]) Made() int {
+	made := a.made
+	a.made = 0
+	return made
+}
+
+// Recalled reports whether jobs have changed since the claims of a batch were made, so that
+// they may be stale.
+func (a *Agenda[P]) Recalled(batch []*Item[P]) bool {
+	return slices.ContainsFunc(batch, func(it *Item[P]) bool { return it.edits != a.edits })
+}
+
+// Hold takes runs into memory and returns false when there is no more room. read is when the
+// reading of them began.
+func (a *Agenda[P]) Hold(runs []store.ReadyRun, read time.Duration) bool {
+	for i := range runs {
+		if len(a.items) >= HeldMax {
+			return false
+		}
+		r := &runs[i]
+		known := a.items[r.ID]
+		switch {
+		case known == nil && read < a.givenBack[r.ID]:
+			// It was read before its claim, which is being given back.
+		case known == nil:
+			delete(a.givenBack, r.ID)
+			a.enqueue(a.add(*r))
+			a.wake |= WakeClaims
+		case known.State == Ready && (known.Ready.Attempt != r.Attempt || !known.Ready.Due.Equal(r.Due)):
+			// A retry, or a postponed run: the queued item is stale.
+			if known.queued {
+				a.forget(known)
+			} else {
+				delete(a.items, r.ID) // take drops it
+			}
+			a.enqueue(a.add(*r))
+			a.wake |= WakeClaims
+		case known.State != Ready && read >= known.answered:
+			known.again = true
+		}
+	}
+	return true
+}
+
+// add makes an item of a run.
+func (a *Agenda[P]) add(r store.ReadyRun) *Item[P] {
+	it := &Item[P]{Ready: r}
+	if n := len(a.free); n > 0 {
+		it.handle, a.free = a.free[n-1], a.free[:n-1]
+		a.slots[it.handle] = it
+	} else {
+		it.handle = uint32(len(a.slots))
+		a.slots = append(a.slots, it)
+	}
+	a.items[r.ID] = it
+	return it
+}
+
+// Adopt takes in a run that an earlier version of the program has started in this process.
+func (a *Agenda[P]) Adopt(r store.ReadyRun, attempt store.Attempt) *Item[P] {
+	it := a.add(r)
+	it.Attempt, it.State = attempt, Running
+	a.busy++
+	return it
+}
+
+// forget drops an item that is in a queue. Its handle is used again once it has left the
+// queue: until then the slot is empty.
+func (a *Agenda[P]) forget(it *Item[P]) {
+	if a.Holds(it) {
+		delete(a.items, it.Ready.ID)
+	}
+	a.slots[it.handle] = nil
+}
+
+// drop drops an item that is in no queue.
+func (a *Agenda[P]) drop(it *Item[P]) {
+	a.forget(it)
+	a.free = append(a.free, it.handle)
+	if it.again {
+		a.Hint(store.HintPlaced) // it may be due in a moment
+	}
+}
+
+// enqueue puts a ready item where it waits for its time.
+func (a *Agenda[P]) enqueue(it *Item[P]) {
+	it.queued = true
+	if it.instant {
+		a.instants.Push(it.Ready.Due.UnixNano(), it.handle)
+		return
+	}
+	a.due.Push(it.Ready.Due.UnixNano(), it.handle)
+	a.herds[herdOf(it.Ready.Due)]++
+}
+
+// collect moves claimable items from the queues to pending: those due within the lead, and
+// those whose instant has come. After a herd has left its queue the lead may shrink; later
+// items that are due no later than the herd then leave at once.
+func (a *Agenda[P]) collect(now time.Time, lead time.Duration) {
+	a.collected = max(a.collected, now.Add(lead).UnixNano())
+	for _, handle := range a.due.Due(a.collected, nil) {
+		if it := a.taken(handle); it != nil {
+			herd := herdOf(it.Ready.Due)
+			if a.herds[herd]--; a.herds[herd] <= 0 {
+				delete(a.herds, herd)
+			}
+		}
+	}
+	for _, handle := range a.instants.Due(now.UnixNano(), nil) {
+		a.taken(handle)
+	}
+}
+
+// taken makes an item that has left its queue pending.
+func (a *Agenda[P]) taken(handle uint32) *Item[P] {
+	it := a.slots[handle]
+	if it == nil {
+		a.free = append(a.free, handle)
+		return nil
+	}
+	it.queued = false
+	a.pending.push(it)
+	return it
+}
+
+// Claims returns the claims to make at a moment, at most store.MaxBatch, or how long until
+// the next one. enter is called once to choose a batch outside the lanes of other calls,
+// and returns the lanes of its jobs. newToken makes the token of a claim. A batch must be
+// followed by Answered or Refused, and then by Done.
+func (a *Agenda[P]) Claims(elapsed time.Duration, enter func(choose func(busy Set) Set) Set, newToken func() (job.ID, error)) (batch []*Item[P], within Set, wait time.Duration) {
+	now, known := a.clock.Now(elapsed)
+	if !known {
+		return nil, 0, IdleFor // WakeClaims follows when it is read
+	}
+	lead := leadMin
+	if first, ok := a.due.Next(); ok {
+		if lead = a.leadFor(first); time.Unix(0, first).Sub(now) <= lead {
+			lead += claimSpan
+		}
+	}
+	a.collect(now, lead)
+
+	room := a.capacity - a.busy
+	if a.leaving || a.stuck {
+		room = 0
+	}
+	most := store.MaxBatch
+	if a.inFlight > 0 && (a.refused || a.pending.len() < store.MaxBatch) {
+		most = 0 // the call in flight is followed by the next
+	}
+	within = enter(func(busy Set) (within Set) {
+		batch, within = a.take(most, room, busy, newToken)
+		return within
+	})
+	a.sent(batch)
+	if len(batch) > 0 {
+		a.inFlight++
+		a.claimedSince += len(batch)
+		if a.claimedSince >= PageSize && a.pending.len() < store.MaxBatch {
+			a.claimedSince = 0
+			a.wake |= WakeReader
+		}
+		if a.pending.len() >= store.MaxBatch {
+			a.wake |= WakeClaims // for another call; without room it would only ask again
+		}
+	}
+	wait = IdleFor
+	if first, ok := a.due.Next(); ok {
+		wait = min(wait, time.Unix(0, first).Sub(now)-a.leadFor(first))
+	}
+	if first, ok := a.instants.Next(); ok {
+		wait = min(wait, time.Unix(0, first).Sub(now))
+	}
+	return batch, within, max(0, wait)
+}
+
+// take takes the claims of a batch, with room for this many new ones, and returns the lanes
+// of their jobs.
+func (a *Agenda[P]) take(most, room int, busy Set, newToken func() (job.ID, error)) (batch []*Item[P], within Set) {
+	choice := a.pending.len() >= choiceFrom
+	for len(batch) < most {
+		lane, ok := a.pending.first(choice, within, busy)
+		if !ok {
+			break
+		}
+		it := a.pending.lanes[lane][0]
+		if !a.Holds(it) {
+			a.pending.pop(lane)
+			a.drop(it)
+			continue
+		}
+		if it.State == Ready {
+			// Without room other nodes may take it over, which balances the load. A
+			// reported result wakes the claims.
+			if room <= 0 {
+				break
+			}
+			// The token is made before the claim: repeated after a lost answer, it is the
+			// same claim.
+			token, err := newToken()
+			if err != nil {
+				break
+			}
+			it.Attempt = store.Attempt{Job: it.Ready.Job, Run: it.Ready.ID, Number: it.Ready.Attempt, Token: token}
+			it.State = Claiming
+			a.busy++
+			a.asked++
+			room--
+		}
+		batch = append(batch, a.pending.pop(lane))
+		within.Add(lane)
+	}
+	return batch, within
+}
+
+// Reserve takes runs that a step is about to create and claim, as far as the pending ones
+// leave room, and returns the claims of the first of them. The batch must be followed by
+// Answered or Refused.
+func (a *Agenda[P]) Reserve(runs []store.ReadyRun, newToken func() (job.ID, error)) (batch []*Item[P]) {
+	room := min(a.Room(), HeldMax-len(a.items))
+	if a.stuck || a.clock.n == 0 {
+		return nil
+	}
+	for _, r := range runs[:max(0, min(len(runs), room))] {
+		if a.items[r.ID] != nil {
+			break // an earlier try of the step has made it, and it was found since
+		}
+		token, err := newToken()
+		if err != nil {
+			break
+		}
+		it := a.add(r)
+		it.Attempt = store.Attempt{Job: r.Job, Run: r.ID, Number: r.Attempt, Token: token}
+		it.State, it.planned = Claiming, true
+		batch = append(batch, it)
+	}
+	a.busy += len(batch)
+	a.asked += len(batch)
+	a.sent(batch)
+	return batch
+}
+
+// sent notes that claims are made.
+func (a *Agenda[P]) sent(batch []*Item[P]) {
+	a.asking += len(batch)
+	a.made += len(batch)
+	for _, it := range batch {
+		it.edits = a.edits
+	}
+}
+
+// Stall records a failed call: no other is made until Done, after a backoff.
+func (a *Agenda[P]) Stall() { a.refused = true }
+
+// Refused takes back a batch whose claim has failed. The claims may have succeeded: they
+// are retried with the same tokens.
+func (a *Agenda[P]) Refused(batch []*Item[P], err error) {
+	a.asking -= len(batch)
+	a.noRoom = errors.Is(err, store.ErrNoSpace)
+	a.Stall()
+	for _, it := range batch {
+		it.planned = false
+		a.pending.push(it)
+	}
+	a.wake |= WakeClaims
+}
+
+// Done records the end of a batch's call, including the backoff after a failure.
+func (a *Agenda[P]) Done() {
+	a.refused = false
+	a.inFlight--
+}
+
+// Answered acts on the answer to the claims of a batch, given the times of request and
+// answer, and returns the started items, which the caller prepares and queues for their
+// start. It reuses the memory of the batch.
+func (a *Agenda[P]) Answered(batch []*Item[P], outcomes []store.ClaimOutcome, sent, answered time.Duration) (started []*Item[P]) {
+	a.asking -= len(batch)
+	a.noRoom = false
+	if len(batch) > 0 && !batch[0].planned { // a plan takes longer
+		a.lead.measured(answered-sent, len(batch), answered)
+	}
+	started = batch[:0]
+	for i, it := range batch {
+		a.asked--
+		it.planned = false
+		switch outcome := &outcomes[i]; outcome.Verdict {
+		case store.Started:
+			it.Attempt.Number = outcome.Run.Attempt
+			it.again, it.answered = false, answered
+			started = append(started, it)
+			continue
+		case store.Early:
+			if now, known := a.clock.Now(answered); !known || !now.Before(it.Ready.Due) {
+				// The store's clock was set back: its present time counts.
+				a.ForgetClock()
+				a.clock.Sample(outcome.Now, answered)
+			}
+			it.State, it.instant, it.again = Ready, true, false
+			a.enqueue(it)
+		default:
+			a.drop(it)
+		}
+		a.busy--
+	}
+	return started
+}
+
+// Prepared says that started items can be started or released from now on.
+func (a *Agenda[P]) Prepared(started []*Item[P]) {
+	for _, it := range started {
+		it.State = Claimed
+	}
+}
+
+// Queue queues claimed items for their start, except those released since. theirs is the
+// time of the store's clock in the answer, with the times of request and answer; due
+// returns when an item is due.
+func (a *Agenda[P]) Queue(started []*Item[P], theirs time.Time, sent, answered, elapsed time.Duration, due func(*Item[P]) time.Time) {
+	now := theirs.Add(elapsed - answered) // at least
+	// An earlier reading is more exact, unless that clock was set back since: the claim was
+	// decided no earlier than the request. Stores keep times to the microsecond.
+	if better, known := a.clock.Now(elapsed); known && better.After(now) && better.Before(now.Add(answered-sent+time.Microsecond)) {
+		now = better
+	}
+	for _, it := range started {
+		if !a.Holds(it) {
+			a.free = append(a.free, it.handle)
+			continue
+		}
+		// Never before the due time by the store's clock, nor later than a claim can be made
+		// ahead of it, if that clock is set just now.
+		wait := min(max(0, due(it).Sub(now)), store.ClaimAhead)
+		a.starts.Push(int64(elapsed+wait), it.handle)
+	}
+	a.wake |= WakeStarts
+}
+
+// Starts returns the items to start now, which run from then on, or the time to the next.
+func (a *Agenda[P]) Starts(elapsed time.Duration) (begin []*Item[P], wait time.Duration) {
+	for _, handle := range a.starts.Due(int64(elapsed), nil) {
+		switch it := a.slots[handle]; {
+		case it == nil:
+			a.free = append(a.free, handle)
+		case it.State == Claimed:
+			it.State = Running
+			begin = append(begin, it)
+		}
+	}
+	if len(begin) > 0 {
+		return begin, 0 // time has passed when they are started
+	}
+	wait = IdleFor
+	if next, ok := a.starts.Next(); ok {
+		wait = min(wait, time.Duration(next)-elapsed)
+	}
+	return nil, wait
+}
+
+// Release releases the chosen items that are claimed and not started, and returns them for
+// the report to the store.
+func (a *Agenda[P]) Release(items []*Item[P], choose func(*Item[P]) bool) (released []*Item[P]) {
+	for _, it := range items {
+		if it.State == Claimed && a.Holds(it) && choose(it) {
+			a.giveBack(it)
+			released = append(released, it)
+		}
+	}
+	return released
+}
+
+func (a *Agenda[P]) giveBack(it *Item[P]) {
+	a.forget(it)
+	if len(a.givenBack) >= HeldMax {
+		clear(a.givenBack) // a claim in vain does no harm
+	}
+	a.givenBack[it.Ready.ID] = it.answered
+	a.busy--
+	a.wake |= WakeClaims
+}
+
+// HandOver marks a running item whose handover is about to be recorded, so that it does not
+// end when the store no longer counts it as this node's.
+func (a *Agenda[P]) HandOver(it *Item[P]) { it.handedOver = true }
+
+// Reported removes an item whose result, or release, the store has acknowledged.
+func (a *Agenda[P]) Reported(it *Item[P]) {
+	a.drop(it)
+	a.busy--
+	a.wake |= WakeClaims
+}
+
+// Compare compares the store's list of this node's attempts with the held ones. before are
+// the items that were running at the request. It returns attempts unknown here, which were
+// never started: the answer to their claim was lost. cancelled is called for each that was
+// cancelled, and taken for each that the store no longer has.
+func (a *Agenda[P]) Compare(mine []store.Run, before []*Item[P], cancelled func(*Item[P], *store.Run), taken func(*Item[P])) (unknown []store.Attempt) {
+	believed := make(map[job.ID]bool, len(mine))
+	for i := range mine {
+		r := &mine[i]
+		believed[r.Token] = true
+		switch it := a.items[r.ID]; {
+		case it == nil || it.State == Ready:
+			unknown = append(unknown, r.Present())
+		case r.CancelBy != "" && it.Attempt.Token == r.Token && (it.State == Claimed || it.State == Running):
+			cancelled(it, r)
+		}
+	}
+	for _, it := range before {
+		if !believed[it.Attempt.Token] && it.State == Running && !it.handedOver && a.Holds(it) {
+			taken(it)
+		}
+	}
+	return unknown
+}
+
+// Now returns a lower bound of the store's clock, and whether it is known.
+func (a *Agenda[P]) Now(elapsed time.Duration) (now time.Time, known bool) {
+	return a.clock.Now(elapsed)
+}
+
+// Sample records a reading of the store's clock received at a moment. Asked is the result
+// of Forgotten before the reading: if the clock was set since, it must be read again.
+func (a *Agenda[P]) Sample(theirs time.Time, received time.Duration, asked int) {
+	if a.forgotten != asked {
+		return
+	}
+	if a.clock.n == 0 {
+		a.wake |= WakeClaims // which wait for it
+	}
+	a.clock.Sample(theirs, received)
+}
+
+// Forgotten returns how often the store's clock was forgotten.
+func (a *Agenda[P]) Forgotten() int { return a.forgotten }
+
+// ForgetClock discards the readings of the store's clock, which was set. The queues only
+// move forward, so a clock that was set back needs new ones. Claimed items stay: they
+// follow the monotonic clock.
+func (a *Agenda[P]) ForgetClock() {
+	a.clock, a.read = Clock{}, store.RunRef{}
+	a.forgotten++
+	a.due, a.instants, a.collected = timer.Queue{}, timer.Queue{}, 0
+	clear(a.herds)
+	a.pending.deleteFunc(func(it *Item[P]) bool { return it.State == Ready })
+	for _, it := range a.slots {
+		if it != nil && it.State == Ready {
+			a.enqueue(it)
+		}
+	}
+}
+
+// All returns the items in a state, in the same order for the same history.
+func (a *Agenda[P]) All(s State) (list []*Item[P]) {
+	a.Items(s, func(it *Item[P]) { list = append(list, it) })
+	return list
+}
+
+// Clock estimates a lower bound of the store's clock, so that nothing starts early. It
+// follows the node's monotonic clock, so that a wrong or changed wall clock has no effect.
+type Clock struct {
+	samples [8]time.Time // lower bounds of the store's time at the start of the monotonic clock
+	n       int
+}
+
+// Sample takes a reading into account that was received at a moment of the monotonic clock.
+func (c *Clock) Sample(theirs time.Time, received time.Duration) {
+	c.samples[c.n%len(c.samples)] = theirs.Add(-received)
+	c.n++
+}
+
+// Now returns the lower bound, and whether it is known.
+func (c *Clock) Now(elapsed time.Duration) (now time.Time, known bool) {
+	if c.n == 0 {
+		return time.Time{}, false
+	}
+	return slices.MaxFunc(c.samples[:min(c.n, len(c.samples))], time.Time.Compare).Add(elapsed), true
+}

@@ -1,0 +1,390 @@
+// Package planner writes the runs of the next seconds into the store, ahead of time and
+// assigned to nodes. internal/decide/planqueue decides what to plan; this package reads its inputs
+// from the store and writes its decisions. The store compares the planner's view of a job,
+// so that two planners of one job do no harm.
+package planner
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	mathrand "math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/decide/engine"
+	"github.com/belfry-cron/belfry/internal/decide/forecast"
+	"github.com/belfry-cron/belfry/internal/decide/planqueue"
+	"github.com/belfry-cron/belfry/internal/decide/runqueue"
+	"github.com/belfry-cron/belfry/internal/decide/stripes"
+	"github.com/belfry-cron/belfry/internal/sys/failurelog"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Store is the planner's part of a store.
+type Store interface {
+	// LookAhead is how far ahead runs are written: longer than other nodes need to notice
+	// the loss of a planner.
+	LookAhead() time.Duration
+	JobsChanged(ctx context.Context, partitions store.Partitions, since int64, limit int) ([]store.PlannedJob, int64, error)
+	Summary(ctx context.Context) ([job.Partitions]store.PartitionSummary, error)
+	Cursors(ctx context.Context, uids []job.ID) ([]store.JobCursor, error)
+	JobsByUID(ctx context.Context, uids []job.ID) ([]*store.Job, error)
+	Documents(ctx context.Context, kinds ...job.Kind) ([]job.Document, error)
+	Registrations(ctx context.Context, kind string) ([]store.Registration, error)
+	Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, []store.ClaimOutcome, error)
+	Backlog(ctx context.Context, limit int) (map[job.ID]int, error)
+	Unplaced(ctx context.Context, after store.RunRef, limit int) ([]store.Run, error)
+	Place(ctx context.Context, placements []store.Placement) error
+}
+
+// Config configures a planner.
+type Config struct {
+	Store Store
+	// Session is the session of this node, Live the sessions that accept runs.
+	Session func() job.ID
+	Live    func() []store.Session
+	// Partitions are the partitions that this node plans now. It has the jobs of all, to
+	// answer when they fall due.
+	Partitions func() store.Partitions
+	// Look refreshes Live and Partitions. It is called for runs without a node, whose
+	// node may just have left. May be nil.
+	Look func(ctx context.Context) error
+	// ClaimWith lets the worker of this node claim runs in the step that plans them: see
+	// worker.ClaimWith. May be nil.
+	ClaimWith func(ctx context.Context, runs []store.ReadyRun, step func(tokens []job.ID) ([]store.ClaimOutcome, error)) error
+	// Lanes are the lanes of this node. May be nil.
+	Lanes *stripes.Lanes
+	// Wake receives a hint when jobs have changed or runs must be placed. It is never
+	// closed.
+	Wake <-chan store.Hint
+	// Now is the store's clock, as this node knows it.
+	Now func() time.Time
+	Log *slog.Logger
+}
+
+// pause is the wait after an error of the store.
+const pause = time.Second
+
+// Stats are metrics of the planner.
+type Stats = planqueue.Stats
+
+// Planner plans. Use New.
+type Planner struct {
+	Config
+	sync  chan chan error // requests for a round, answered at its end
+	ready chan struct{}
+
+	mu sync.Mutex // guards mind, never held across a store call
+	// mind makes the decisions. Only Run changes it, apart from the clock; others query it.
+	mind *planqueue.Timetable
+
+	// Only Run uses the following: the positions in the feeds of changed jobs and of runs
+	// to be placed, whether jobs are held, when the table was last compared with the store,
+	// and whether the result of the comparison counts.
+	since    int64
+	unplaced store.RunRef
+	saidHeld bool
+	compared time.Time
+	counting <-chan counted
+	work     sync.WaitGroup // beside the rounds
+	// executors are the executors that occurrences are split among, and executorsRead when
+	// they were read.
+	executors     []store.Registration
+	executorsRead time.Time
+}
+
+// New returns a planner; Run runs it.
+func New(c Config) *Planner {
+	return &Planner{Config: c, mind: planqueue.New(c.Store.LookAhead(), stripes.Of), sync: make(chan chan error), ready: make(chan struct{})}
+}
+
+// ask calls a function with the timetable.
+func (p *Planner) ask(do func(mind *planqueue.Timetable)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	do(p.mind)
+}
+
+// Run plans until ctx ends.
+func (p *Planner) Run(ctx context.Context) error {
+	defer p.work.Wait()
+	ticker := time.NewTicker(planqueue.Every)
+	defer ticker.Stop()
+	fails := failurelog.With(p.Log, "planning has stopped because the store fails", "planning continues")
+	var asked []chan error // by calls of Sync, for the next round
+	for {
+		asked = p.waiting(asked)
+		err := p.round(ctx)
+		for _, answer := range asked {
+			answer <- err
+		}
+		asked = asked[:0]
+		if ctx.Err() != nil {
+			return nil
+		}
+		fails.Saw(err)
+		var behind int
+		var soon time.Duration
+		p.ask(func(mind *planqueue.Timetable) {
+			if err != nil {
+				mind.MayHaveLost(p.Now())
+			}
+			behind, soon = mind.Behind(), mind.LookSoon()
+		})
+		wait, wake := ticker.C, p.Wake
+		switch {
+		case err != nil:
+			wait, wake = time.After(pause), nil
+		case behind > 0:
+			continue
+		case p.saidHeld && soon < planqueue.Every:
+			wait = time.After(soon)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-wait:
+		case hint := <-wake:
+			p.woken(hint)
+		case answer := <-p.sync:
+			asked = append(asked, answer)
+		}
+	}
+}
+
+// waiting adds the waiting calls of Sync whose round has not begun, and clears pending
+// wake-ups: one round serves all of them.
+func (p *Planner) waiting(asked []chan error) []chan error {
+	for {
+		select {
+		case answer := <-p.sync:
+			asked = append(asked, answer)
+		case hint := <-p.Wake:
+			p.woken(hint)
+		default:
+			return asked
+		}
+	}
+}
+
+// woken records the hint that woke the planner: everything else is in the store.
+func (p *Planner) woken(hint store.Hint) {
+	if hint&store.HintLost != 0 {
+		p.ask(func(mind *planqueue.Timetable) { mind.MayHaveLost(p.Now()) })
+	}
+}
+
+// Sync makes the planner run a round at once and returns at its end: earlier changes are
+// planned then.
+func (p *Planner) Sync(ctx context.Context) error {
+	answer := make(chan error, 1)
+	select {
+	case p.sync <- answer:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Ready is closed when all jobs have been read once.
+func (p *Planner) Ready() <-chan struct{} { return p.ready }
+
+// round does each task of the planner once.
+func (p *Planner) round(ctx context.Context) error {
+	if err := p.refresh(ctx); err != nil {
+		return err
+	}
+	if err := p.compare(ctx); err != nil {
+		return err
+	}
+	select {
+	case <-p.ready:
+	default:
+		close(p.ready)
+	}
+	if err := p.readCursors(ctx, page); err != nil {
+		return err
+	}
+	// Runs of departed nodes come before missed occurrences: they were due first. If they
+	// cannot be placed, the others are planned nevertheless.
+	err := p.placeRest(ctx)
+	if err := p.readExecutors(ctx); err != nil {
+		return err
+	}
+	return errors.Join(err, p.planDue(ctx))
+}
+
+// executorsEvery is the interval for reading the executors that occurrences are split
+// among: as often as nodes read each other's sessions.
+const executorsEvery = 2 * time.Second
+
+// readExecutors reads the executors that occurrences are split among, if there are such jobs.
+func (p *Planner) readExecutors(ctx context.Context) error {
+	var splits bool
+	p.ask(func(mind *planqueue.Timetable) { splits = mind.Splits() })
+	if !splits || time.Since(p.executorsRead) < executorsEvery {
+		return nil
+	}
+	list, err := p.Store.Registrations(ctx, store.ExecutorsOfXXL)
+	if err != nil {
+		return fmt.Errorf("read executors: %w", err)
+	}
+	listed, err := p.Store.Documents(ctx, job.KindExecutors)
+	if err != nil {
+		return fmt.Errorf("read executors: %w", err)
+	}
+	p.executors, p.executorsRead = store.Candidates(list, listed), time.Now()
+	return nil
+}
+
+// planDue plans all jobs whose next occurrence is within the look-ahead, in turns.
+func (p *Planner) planDue(ctx context.Context) error {
+	for {
+		now := p.Now()
+		var wantsRoom bool
+		p.ask(func(mind *planqueue.Timetable) { wantsRoom = mind.Collect(now, time.Now()) })
+		err := p.measureRoom(ctx, wantsRoom)
+		left := 0
+		if err == nil {
+			p.ask(func(mind *planqueue.Timetable) { left = mind.Admit() })
+		}
+		if left == 0 && err == nil {
+			p.sayHeld()
+			return nil
+		}
+		for left > 0 && err == nil {
+			err = p.planSome(ctx, now)
+			p.ask(func(mind *planqueue.Timetable) { left = mind.Left() })
+		}
+		if err != nil {
+			p.ask((*planqueue.Timetable).Failed)
+			return err
+		}
+	}
+}
+
+// planSome plans a batch.
+func (p *Planner) planSome(ctx context.Context, now time.Time) (err error) {
+	v := planqueue.View{Now: now, Self: p.Session(), Live: p.Live(), Executors: p.executors}
+	newID := func() (job.ID, error) { return job.NewID(now, rand.Reader) }
+	var b planqueue.Batch
+	var within runqueue.Set
+	p.ask(func(mind *planqueue.Timetable) { b, within, err = mind.Next(v, p.Lanes.Enter, newID) })
+	defer p.Lanes.Leave(within)
+	if err != nil || len(b.Items) == 0 {
+		return err
+	}
+	outcomes, err := p.plan(ctx, &v, &b)
+	if err != nil {
+		return fmt.Errorf("plan: %w", err)
+	}
+	var moved bool
+	var refused []*store.PlanItem
+	p.ask(func(mind *planqueue.Timetable) { moved, refused = mind.Answered(&b, outcomes, p.Now()) })
+	for _, item := range refused {
+		p.Log.Error("the store refused the plan of a job", "uid", item.Job, "from", item.From, "to", item.To)
+	}
+	if moved {
+		return p.readCursors(ctx, store.MaxBatch)
+	}
+	return nil
+}
+
+// plan writes a batch to the store. Due runs for this node are claimed in the same step,
+// within the capacity of its worker, which saves half of the steps.
+func (p *Planner) plan(ctx context.Context, v *planqueue.View, b *planqueue.Batch) (outcomes []store.PlanOutcome, err error) {
+	var due []*store.NewRun
+	var runs []store.ReadyRun
+	if p.ClaimWith != nil {
+		due, runs = b.Own(v.Self, v.Now)
+	}
+	step := func(tokens []job.ID) (claims []store.ClaimOutcome, err error) {
+		for i, token := range tokens {
+			due[i].Token = token
+		}
+		outcomes, claims, err = p.Store.Plan(ctx, v.Self, b.Items)
+		return claims, err
+	}
+	if len(due) == 0 {
+		_, err = step(nil)
+		return outcomes, err
+	}
+	err = p.ClaimWith(ctx, runs, step)
+	return outcomes, err
+}
+
+// measureRoom measures how many runs this node may add to the backlog, if requested.
+func (p *Planner) measureRoom(ctx context.Context, wanted bool) error {
+	if !wanted {
+		return nil
+	}
+	waiting, err := p.Store.Backlog(ctx, planqueue.BacklogMax)
+	if err != nil {
+		return fmt.Errorf("count the backlog: %w", err)
+	}
+	p.ask(func(mind *planqueue.Timetable) { mind.Room(waiting, p.Live(), time.Now()) })
+	return nil
+}
+
+// sayHeld logs when jobs begin to wait, and when none waits any more.
+func (p *Planner) sayHeld() {
+	var held int
+	p.ask(func(mind *planqueue.Timetable) { held = mind.Held() })
+	if (held > 0) == p.saidHeld {
+		return
+	}
+	if p.saidHeld = held > 0; p.saidHeld {
+		p.Log.Info("more occurrences were missed than can run at once; catching up step by step", "jobs", held)
+	} else {
+		p.Log.Info("caught up: all missed occurrences are planned")
+	}
+}
+
+// ClockStepped must be called after a step of the wall clock: the queue uses the old time.
+func (p *Planner) ClockStepped() { p.ask((*planqueue.Timetable).ClockStepped) }
+
+// NextAfter returns the first due time of a job at a moment or after it; the zero time
+// and false if this node does not plan it.
+func (p *Planner) NextAfter(uid job.ID, at time.Time) (next time.Time, ok bool) {
+	p.ask(func(mind *planqueue.Timetable) { next, ok = mind.NextAfter(uid, at) })
+	return next, ok
+}
+
+// Upcoming returns the jobs that fall due first at a moment or after it: at most n, which
+// is positive, in order, after a position; the zero Upcoming is the beginning. With the
+// same moment for all pages an unchanged job is on exactly one. Jobs without a known due
+// time are omitted. It blocks planning for some ten microseconds at a time, for any
+// number of jobs.
+func (p *Planner) Upcoming(at time.Time, after engine.Upcoming, n int) []engine.Upcoming {
+	scan := planqueue.NewScan(at, after, n)
+	var parts int
+	p.ask(func(mind *planqueue.Timetable) { parts = mind.Parts() })
+	// Random order, since tables are often sorted: in the reverse order each entry would be
+	// among the first when it is visited.
+	for _, part := range mathrand.Perm(parts) {
+		p.ask(func(mind *planqueue.Timetable) { mind.Scan(scan, part) })
+	}
+	return scan.Found()
+}
+
+// Timings returns the distinct schedules of the active jobs. Of restricts the jobs; nil
+// means all.
+func (p *Planner) Timings(of []job.ID) (list []forecast.Timing) {
+	p.ask(func(mind *planqueue.Timetable) { list = mind.Timings(of) })
+	return list
+}
+
+// Stats returns the planner's numbers.
+func (p *Planner) Stats() (s Stats) {
+	p.ask(func(mind *planqueue.Timetable) { s = mind.Stats(p.Now()) })
+	return s
+}

@@ -1,0 +1,154 @@
+package planner
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/decide/planqueue"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// The updates of the table from the store: the planner reads all changes of jobs, cursors
+// that another planner has moved, and compares both at intervals.
+
+const (
+	// page is the most changed jobs, and the most cursors moved by other planners, that
+	// are read at once.
+	page = 5000
+
+	// compareEvery is how often the table is compared with the store, which counts its
+	// jobs for it: a second of its work where there are a million.
+	compareEvery = time.Minute
+	// compareAgain is the delay before differences are checked again: changes in the
+	// meantime have been read by then.
+	compareAgain = 5 * time.Second
+)
+
+// refresh reads the changed jobs, and updates its partitions.
+func (p *Planner) refresh(ctx context.Context) error {
+	partitions := p.Partitions()
+	next, err := p.readJobs(ctx, store.AllPartitions, p.since, nil)
+	if err != nil {
+		return err
+	}
+	p.since = next
+	p.ask(func(mind *planqueue.Timetable) {
+		if mind.Take(partitions, p.Now()) {
+			p.compareSoon()
+		}
+	})
+	return nil
+}
+
+// compareSoon schedules a comparison of the table with the store.
+func (p *Planner) compareSoon() { p.compared = time.Now().Add(compareAgain - compareEvery) }
+
+// readCursors reads unknown cursors of jobs, at most n of them.
+func (p *Planner) readCursors(ctx context.Context, n int) error {
+	for ; n > 0; n -= store.MaxBatch {
+		var uids []job.ID
+		p.ask(func(mind *planqueue.Timetable) { uids = mind.ToRead() })
+		if len(uids) == 0 {
+			return nil
+		}
+		list, err := p.Store.Cursors(ctx, uids)
+		if err != nil {
+			return fmt.Errorf("read how far jobs are planned: %w", err)
+		}
+		p.ask(func(mind *planqueue.Timetable) { mind.Read(len(uids), list) })
+	}
+	return nil
+}
+
+// counted is the answer of the store to a comparison.
+type counted struct {
+	sums [job.Partitions]store.PartitionSummary
+	err  error
+}
+
+// compare compares the table with the store. They only differ in jobs that were deleted
+// while this node could not read, and whose tombstones are gone: those are removed. The
+// comparison runs in the background.
+func (p *Planner) compare(ctx context.Context) error {
+	if p.compared.IsZero() {
+		p.compared = time.Now() // all was just read
+	}
+	select {
+	case c := <-p.counting:
+		p.counting, p.compared = nil, time.Now()
+		if c.err != nil {
+			p.Log.Warn("cannot verify that all changes of jobs were read; retrying", "error", c.err)
+			return nil //nolint:nilerr // logged, and counted again later
+		}
+		return p.compareWith(ctx, &c.sums)
+	default:
+	}
+	if p.counting == nil && time.Since(p.compared) >= compareEvery {
+		p.ask((*planqueue.Timetable).Count)
+		answer := make(chan counted, 1) // never closed
+		p.counting = answer
+		p.work.Go(func() {
+			var c counted
+			c.sums, c.err = p.Store.Summary(ctx)
+			answer <- c
+		})
+	}
+	return nil
+}
+
+// compareWith rereads partitions that differ from the store's count.
+func (p *Planner) compareWith(ctx context.Context, sums *[job.Partitions]store.PartitionSummary) error {
+	var twice, once store.Partitions
+	p.ask(func(mind *planqueue.Timetable) { twice, once = mind.Differs(sums) })
+	if once != (store.Partitions{}) {
+		p.compareSoon()
+	}
+	if twice == (store.Partitions{}) {
+		return nil
+	}
+	// Differing partitions are read completely, and the store is right.
+	read := map[job.ID]bool{}
+	if _, err := p.readJobs(ctx, twice, 0, read); err != nil {
+		return err
+	}
+	p.ask(func(mind *planqueue.Timetable) { mind.Keep(twice, read) })
+	return nil
+}
+
+// readJobs reads the jobs changed after a position in the feed, and returns the next
+// position. It records them in read, unless that is nil.
+func (p *Planner) readJobs(ctx context.Context, partitions store.Partitions, since int64, read map[job.ID]bool) (next int64, err error) {
+	for first := true; ; first = false {
+		changed, next, err := p.Store.JobsChanged(ctx, partitions, since, page)
+		if err != nil {
+			return 0, fmt.Errorf("read changed jobs: %w", err)
+		}
+		// Calendars are read after the jobs that name them; a later change of a calendar
+		// changes the job again.
+		news := first && len(changed) > 0
+		p.ask(func(mind *planqueue.Timetable) { news = news || mind.NamesCalendars(changed) })
+		if news {
+			list, err := store.Calendars(ctx, p.Store)
+			if err != nil {
+				return 0, fmt.Errorf("read calendars: %w", err)
+			}
+			p.ask(func(mind *planqueue.Timetable) { mind.SetCalendars(list) })
+		}
+		var broken map[string]error
+		p.ask(func(mind *planqueue.Timetable) { broken = mind.Put(changed) })
+		for text, err := range broken {
+			p.Log.Error("cannot plan a schedule", "timing", text, "error", err)
+		}
+		for i := range changed {
+			if read != nil {
+				read[changed[i].UID] = true
+			}
+		}
+		since = next
+		if len(changed) < page {
+			return since, nil
+		}
+	}
+}

@@ -1,0 +1,126 @@
+// Package recovery settles in the store the attempts of a node's process that died:
+// attempts that never began are released, the others are lost. The watchdog of the dead
+// process does so, and the next process on the machine: both may do it at the same time and
+// repeatedly, since the store compares the token of each attempt.
+package recovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Store is what is needed, a part of work.Store.
+type Store interface {
+	steps
+	Mine(ctx context.Context, session job.ID) ([]store.Run, error)
+}
+
+type steps interface {
+	Leave(ctx context.Context, session job.ID) error
+	Release(ctx context.Context, session job.ID, attempts []store.Attempt) error
+	Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error)
+}
+
+// Backing is what is needed of a store.
+type Backing interface {
+	steps
+	store.RunLister
+}
+
+// On returns a Store on a store.
+func On(s Backing) Store { return local{s} }
+
+type local struct{ Backing }
+
+// Mine implements Store.
+func (l local) Mine(ctx context.Context, session job.ID) ([]store.Run, error) {
+	return store.RunsOn(ctx, l, session)
+}
+
+// Dead is the session of a process that died.
+type Dead struct {
+	Session job.ID
+	// Began reports whether an attempt may have taken effect.
+	Began func(run job.ID, attempt int) bool
+	// Ended is closed when nothing of its attempts runs any more, and until then none
+	// is lost: it has its slot. Nil: nothing runs.
+	Ended <-chan struct{}
+}
+
+// Settled is what was settled.
+type Settled struct {
+	GivenBack []store.Attempt
+	Lost      []store.Run
+}
+
+// lookAgain is when the store is read once more: a claim that was sent before the death
+// may be committed after it, mostly at once.
+var lookAgain = []time.Duration{100 * time.Millisecond, 400 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second}
+
+// Settle settles the session's attempts in the store now.
+func (d *Dead) Settle(ctx context.Context, s Store) (settled Settled, err error) {
+	// After this no claim is accepted, and other nodes take the unclaimed runs.
+	if err := s.Leave(ctx, d.Session); err != nil && !errors.Is(err, store.ErrSessionOver) {
+		return settled, fmt.Errorf("leave for session %s: %w", d.Session, err)
+	}
+	runs, err := s.Mine(ctx, d.Session)
+	if err != nil {
+		return settled, err
+	}
+	var lost []store.Run
+	var unbegun []store.Attempt
+	for i := range runs {
+		if d.Began(runs[i].ID, runs[i].Attempt) {
+			lost = append(lost, runs[i])
+		} else {
+			unbegun = append(unbegun, runs[i].Present())
+		}
+	}
+	for batch := range slices.Chunk(unbegun, store.MaxBatch) {
+		if err := s.Release(ctx, d.Session, batch); err != nil {
+			return settled, err
+		}
+		settled.GivenBack = append(settled.GivenBack, batch...)
+	}
+	if len(lost) > 0 && d.Ended != nil {
+		select {
+		case <-d.Ended:
+		case <-ctx.Done():
+			return settled, context.Cause(ctx)
+		}
+	}
+	for batch := range slices.Chunk(lost, store.MaxBatch) {
+		results := make([]store.Result, len(batch))
+		for i := range batch {
+			results[i] = store.Result{
+				Attempt: batch[i].Present(), Outcome: job.OutcomeLost, Reason: "the process of node " + batch[i].Node + " ended while it ran",
+			}
+		}
+		if _, err := s.Finish(ctx, d.Session, results); err != nil {
+			return settled, err
+		}
+		settled.Lost = append(settled.Lost, batch...)
+	}
+	return settled, nil
+}
+
+// Again settles for some seconds attempts that reach the store late.
+func (d *Dead) Again(ctx context.Context, s Store) (all Settled, err error) {
+	for _, wait := range lookAgain {
+		select {
+		case <-ctx.Done():
+			return all, context.Cause(ctx)
+		case <-time.After(wait):
+		}
+		var more Settled
+		more, err = d.Settle(ctx, s)
+		all.GivenBack, all.Lost = append(all.GivenBack, more.GivenBack...), append(all.Lost, more.Lost...)
+	}
+	return all, err
+}

@@ -1,0 +1,515 @@
+// Package watchdog ends the processes of a node that dies or hangs. It is a small process
+// beside the node, the same program with a hidden argument, and a journal: a file of the
+// attempts that have begun on this machine.
+//
+// The node writes each attempt into the journal before it begins (Announce), and removes it
+// when the store has acknowledged its result (Forget). So the journal always shows the
+// watchdog what may be running, and the next node on the machine what may have taken
+// effect: a claimed attempt that is not in the journal of its machine never began.
+//
+// A pipe connects node and watchdog. When it closes the node is dead: all process groups in
+// the journal are asked to end and, after their grace but at most a second, killed.
+// Attempts that never began and those that have ended are then reported to the store, with
+// the settings that the node sent through the pipe at its start. Through the pipe come
+// heartbeats with the time of the session's last renewal; a process that outlives its fence
+// after that is ended as well, which covers a node that is stopped or hangs. Journal and
+// watchdog hold one lock, so that the next node begins only when no process of the previous
+// one is left.
+//
+// The watchdog does not see processes that have left their group and replaced their
+// environment, where there are no cgroups; and on systems other than Linux those that have
+// left their group.
+package watchdog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/sys/clock"
+	"github.com/belfry-cron/belfry/internal/sys/fdpass"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// Errors that Open and Announce may return.
+var (
+	// ErrInUse is returned by Open when another node uses the folder, or the
+	// watchdog of one that has died is still at work.
+	ErrInUse = errors.New("another node uses this folder")
+	// ErrFull is returned by Announce when the journal holds as many attempts
+	// as it can.
+	ErrFull = errors.New("the watchdog's journal is full")
+)
+
+// Config says how a node is watched.
+type Config struct {
+	// Dir is the node's folder, which it shares with no other node.
+	Dir string
+	// Command starts the watchdog. Default: this program with Argument.
+	Command []string
+	// Settings are handed to the Report of the watchdog's process when this node has
+	// died: how it reaches the store. They go through a pipe, since they hold a
+	// password. Nil: nothing is reported.
+	Settings []byte
+	// Carried is what Node.Carry has returned in the version of the program before, which was
+	// executed in this process. Its commands continue. Nil: there was none.
+	Carried *Carried
+	// Log takes what is worth knowing, such as that the watchdog had to be
+	// started again. Default: nothing.
+	Log func(text string)
+}
+
+// settingsMax bounds Settings: what a configuration has, with room.
+const settingsMax = 1 << 20
+
+const (
+	// openEvery is the time between two tries to get the journal's lock.
+	openEvery = 20 * time.Millisecond
+	// answerWithin is how long the watchdog may take to answer a heartbeat. One that is
+	// stopped or hangs is replaced.
+	answerWithin = 10 * time.Second
+	// startWithin is how long it may take to start, on a machine that hangs for a while too.
+	startWithin = time.Minute
+	// tellWithin is how long a node waits until its session has been sent to the watchdog,
+	// which takes microseconds unless that is restarting.
+	tellWithin = time.Second
+	// restartFirst and restartMost are the waits before the watchdog is
+	// started again.
+	restartFirst, restartMost = 50 * time.Millisecond, 5 * time.Second
+)
+
+// Node is the node's side: it keeps the journal, sends heartbeats and starts the
+// watchdog again when that has died. Its methods may be called from any
+// goroutine.
+type Node struct {
+	config Config
+	table  table
+	boot   string
+
+	stop    context.CancelFunc
+	stopped chan struct{} // closed when the supervisor has ended
+	left    *child        // the watchdog that continues after stopped; nil for none
+	// beats wakes the supervisor to send the heartbeat. A full buffer means
+	// that it will.
+	beats chan struct{}
+
+	mu sync.Mutex
+	// complete is set when each attempt that began here, and whose result was not
+	// acknowledged, has a slot.
+	complete bool
+	slots    map[Key]slot
+	free     []int // slots below top that are free
+	top      int
+	renewed  time.Duration
+	session  job.ID // zero while there is none to report
+	pid      int    // of the watchdog, 0 while there is none
+	carrying bool   // another version of the program continues
+	// untold are closed when the session is on its way to the watchdog.
+	untold []chan struct{}
+}
+
+// Open takes the journal in config.Dir, ends what processes an earlier node has
+// left, and starts a watchdog. It waits until ctx ends for an earlier node's
+// watchdog to finish. The entries of the earlier journal stay until they are
+// forgotten.
+func Open(ctx context.Context, config Config) (*Node, error) {
+	if config.Log == nil {
+		config.Log = func(string) {}
+	}
+	if len(config.Settings) > settingsMax {
+		return nil, fmt.Errorf("the settings for the watchdog's report have %d bytes, at most %d are allowed", len(config.Settings), settingsMax)
+	}
+	if len(config.Command) == 0 {
+		config.Command = []string{selfPath(), Argument}
+	}
+	n := &Node{
+		config: config, slots: map[Key]slot{}, stopped: make(chan struct{}), beats: make(chan struct{}, 1),
+	}
+	var err error
+	if n.boot, err = bootID(); err != nil {
+		return nil, err
+	}
+	file, err := openJournal(config)
+	if err != nil {
+		return nil, fmt.Errorf("open the watchdog's journal: %w", err)
+	}
+	n.table.file = file
+	if err := n.begin(ctx); err != nil {
+		file.Close()
+		return nil, err
+	}
+	return n, nil
+}
+
+func openJournal(config Config) (*os.File, error) {
+	name := filepath.Join(config.Dir, fileName)
+	if c := config.Carried; c != nil {
+		return fdpass.File(c.Journal, name), nil
+	}
+	return os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+}
+
+func (n *Node) begin(ctx context.Context) error {
+	if err := lock(ctx, n.table.file); err != nil {
+		return err
+	}
+	complete, slots, err := n.table.read(n.boot)
+	if err != nil {
+		return err
+	}
+	if n.config.Carried == nil {
+		// Usually the watchdog has done this, unless it was killed as well.
+		end(n.table, slots, n.config.Log)
+		for i, s := range slots {
+			if s.alive() {
+				slots[i].State = Ended
+			}
+		}
+	}
+	n.complete = complete
+	for _, s := range slots {
+		n.slots[s.Key] = s
+		n.top = max(n.top, s.index+1)
+	}
+	used := make([]bool, n.top)
+	for _, s := range slots {
+		used[s.index] = true
+	}
+	for i, u := range used {
+		if !u {
+			n.free = append(n.free, i)
+		}
+	}
+	if !complete {
+		// Whatever else is in the file is of another boot or cannot be read.
+		if err := n.table.file.Truncate(0); err != nil {
+			return fmt.Errorf("empty the watchdog's journal: %w", err)
+		}
+		if err := n.table.writeHeader(n.boot, false); err != nil {
+			return err
+		}
+		for _, s := range slots {
+			if err := n.table.write(s); err != nil {
+				return err
+			}
+		}
+	}
+	child, err := n.start()
+	if err != nil {
+		return err
+	}
+	select {
+	case <-child.answers:
+	case <-child.exited:
+		child.kill()
+		return errors.New("start the watchdog: it ended at once")
+	case <-time.After(startWithin):
+		child.kill()
+		return errors.New("start the watchdog: it does not respond")
+	case <-ctx.Done():
+		child.kill()
+		return context.Cause(ctx)
+	}
+	n.config.Carried.replace()
+	run, stop := context.WithCancel(context.WithoutCancel(ctx))
+	n.stop = stop
+	go func() {
+		defer close(n.stopped)
+		n.supervise(run, child)
+	}()
+	return nil
+}
+
+// lock waits for the lock that an earlier node and its watchdog share. The lock
+// belongs to the open file, which the watchdog inherits.
+func lock(ctx context.Context, f *os.File) error {
+	for {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+			return fmt.Errorf("lock the watchdog's journal: %w", err)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %s is locked", ErrInUse, f.Name())
+		case <-time.After(openEvery):
+		}
+	}
+}
+
+// Began reports whether an attempt may have taken effect on this machine, by an earlier
+// node or this one. It is to be asked before the attempt is forgotten.
+func (n *Node) Began(k Key) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_, ok := n.slots[k]
+	return ok || !n.complete
+}
+
+// Reconciled says that every attempt of earlier nodes on this machine is
+// settled in the store. From then on the journal is complete.
+func (n *Node) Reconciled() error {
+	if err := n.table.writeHeader(n.boot, true); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	n.complete = true
+	n.mu.Unlock()
+	return nil
+}
+
+// Announce writes into the journal that an attempt may take effect from now on.
+// When it returns an error, the attempt must not begin. An attempt that is
+// announced already stays as it is.
+func (n *Node) Announce(k Key) error { return n.announce(Entry{Key: k}) }
+
+// Spawning is Announce for a command whose process is about to be made.
+func (n *Node) Spawning(p executor.Process) error {
+	return n.announce(Entry{
+		Key: Key{p.Run, p.Number}, Command: true, Cgroup: p.Cgroup, Grace: p.Grace, Fence: p.Fence,
+	})
+}
+
+func (n *Node) announce(e Entry) error {
+	if len(e.Cgroup) > cgroupMax {
+		return fmt.Errorf("announce run %s: the path of its cgroup is longer than %d bytes", e.Run, cgroupMax)
+	}
+	e.State, e.announced = Announced, clock.Boot()
+	n.mu.Lock()
+	s, ok := n.slots[e.Key]
+	if ok && (s.Command || !e.Command) {
+		n.mu.Unlock()
+		return nil
+	}
+	if !ok {
+		if len(n.free) > 0 {
+			s.index = n.free[len(n.free)-1]
+			n.free = n.free[:len(n.free)-1]
+		} else if n.top < slotsMax {
+			s.index = n.top
+			n.top++
+		} else {
+			n.mu.Unlock()
+			return fmt.Errorf("announce run %s: %w", e.Run, ErrFull)
+		}
+	}
+	e.renewed = n.renewed
+	s.Entry = e
+	n.slots[e.Key] = s
+	n.mu.Unlock()
+
+	if err := n.table.write(s); err != nil {
+		n.Forget(e.Key)
+		return fmt.Errorf("announce run %s: %w", e.Run, err)
+	}
+	return nil
+}
+
+// Spawned says that the process of a command is there. It is to be called as
+// soon as its id is known.
+func (n *Node) Spawned(p executor.Process) {
+	n.change(Key{p.Run, p.Number}, func(e *Entry) {
+		e.State, e.PID, e.spawned = Spawned, p.PID, clock.Boot()
+	})
+}
+
+// Ended says that nothing of an attempt runs any more. It stays in the journal,
+// because its result is not in the store yet.
+func (n *Node) Ended(p executor.Process) {
+	n.change(Key{p.Run, p.Number}, func(e *Entry) { e.State = Ended })
+}
+
+// Fenced reports whether the watchdog has asked an attempt to end, because the node
+// was silent past its fence. It is to be called before Ended.
+func (n *Node) Fenced(p executor.Process) bool {
+	n.mu.Lock()
+	s, ok := n.slots[Key{p.Run, p.Number}]
+	n.mu.Unlock()
+	return ok && s.Fence > 0 && n.table.marked(s)
+}
+
+// EndRest kills the remaining processes of a command, wherever they are, and returns their
+// number. It examines every process of the machine.
+func (n *Node) EndRest(p executor.Process) int {
+	n.mu.Lock()
+	s, ok := n.slots[Key{p.Run, p.Number}]
+	n.mu.Unlock()
+	if !ok {
+		return 0
+	}
+	found := survey([]Entry{s.Entry})[s.Key]
+	if len(found) > 0 {
+		s.signal(found, syscall.SIGKILL)
+	}
+	return len(found)
+}
+
+func (n *Node) change(k Key, f func(*Entry)) {
+	n.mu.Lock()
+	s, ok := n.slots[k]
+	if ok {
+		f(&s.Entry)
+		n.slots[k] = s
+	}
+	n.mu.Unlock()
+	if ok {
+		// The slot has its place on the disk. If it cannot be written all the
+		// same, the entry stays as announced: its processes are still found.
+		_ = n.table.change(s)
+	}
+}
+
+// Forget removes an attempt whose result the store has acknowledged, or which
+// surely has not begun.
+func (n *Node) Forget(k Key) {
+	n.mu.Lock()
+	s, ok := n.slots[k]
+	delete(n.slots, k)
+	n.mu.Unlock()
+	if !ok {
+		return
+	}
+	// An entry left in the file is harmless to the next node: the store does not list its
+	// attempt.
+	_ = n.table.write(slot{index: s.index})
+	n.mu.Lock()
+	n.free = append(n.free, s.index)
+	n.mu.Unlock()
+}
+
+// Renewed receives the boot clock at the sending of the latest acknowledged renewal of the
+// session. Fences count from it. Call it after each renewal, every two seconds: without
+// calls for a while, the watchdog begins to check fences.
+func (n *Node) Renewed(sent time.Duration) {
+	n.mu.Lock()
+	n.renewed = sent
+	n.mu.Unlock()
+	n.wake()
+}
+
+// Session sets the session of the node, which is reported when it dies; the zero id means
+// none. Call it before the first claim, and after the end of the session. It returns when
+// the watchdog will read it even if the node dies then; a restarting watchdog reads it
+// later.
+func (n *Node) Session(id job.ID) {
+	told := make(chan struct{})
+	n.mu.Lock()
+	n.session = id
+	n.untold = append(n.untold, told)
+	n.mu.Unlock()
+	n.wake()
+	select {
+	case <-told:
+	case <-n.stopped:
+	case <-time.After(tellWithin):
+	}
+}
+
+// PID returns the process id of the watchdog, or 0 while there is none.
+func (n *Node) PID() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.pid
+}
+
+// Close ends the watchdog, which first ends what still runs. The journal stays.
+func (n *Node) Close() error {
+	n.stop()
+	<-n.stopped
+	return n.table.file.Close()
+}
+
+func (n *Node) wake() {
+	select {
+	case n.beats <- struct{}{}:
+	default:
+	}
+}
+
+// supervise sends heartbeats and starts the watchdog again until ctx ends.
+func (n *Node) supervise(ctx context.Context, c *child) {
+	for {
+		began := time.Now()
+		err := n.talk(ctx, c)
+		if ctx.Err() != nil {
+			_ = c.send(n.beat()) // which session there is to report, if there is one
+			if n.isCarrying() {
+				n.left = c
+				return
+			}
+			c.end()
+			return
+		}
+		c.kill()
+		n.config.Log("restarting the watchdog: " + err.Error())
+		wait := restartFirst
+		if time.Since(began) < restartMost {
+			wait = restartMost / 5
+		}
+		for c = nil; c == nil; wait = min(2*wait, restartMost) {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(wait):
+			}
+			if c, err = n.start(); err != nil {
+				n.config.Log(err.Error())
+			}
+		}
+		n.config.Log("the watchdog was restarted")
+		n.wake() // it knows nothing yet
+	}
+}
+
+// talk sends heartbeats until ctx ends or the watchdog fails.
+func (n *Node) talk(ctx context.Context, c *child) error {
+	patience := time.NewTimer(answerWithin)
+	patience.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.exited:
+			return errors.New("it has died")
+		case <-patience.C:
+			return errors.New("it does not answer")
+		case <-c.answers:
+			patience.Stop()
+		case <-n.beats:
+			if err := n.tell(c); err != nil {
+				return err
+			}
+			patience.Reset(answerWithin)
+		}
+	}
+}
+
+// tell sends a heartbeat.
+func (n *Node) tell(c *child) error {
+	n.mu.Lock()
+	untold := n.untold
+	n.untold = nil
+	n.mu.Unlock()
+	err := c.send(n.beat())
+	if err == nil {
+		for _, told := range untold {
+			close(told)
+		}
+	}
+	return err
+}
+
+// beat returns what a heartbeat says.
+func (n *Node) beat() []byte {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return append(order.AppendUint64(nil, uint64(n.renewed)), n.session[:]...)
+}

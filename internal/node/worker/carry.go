@@ -1,0 +1,165 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/decide/runqueue"
+	"github.com/belfry-cron/belfry/internal/node/output"
+	"github.com/belfry-cron/belfry/internal/remote/wire"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Carried is an attempt that continues while the node's process executes another version of
+// the program.
+type Carried struct {
+	// Claim is the store's answer to its claim.
+	Claim   wire.Claim `json:"claim"`
+	Started time.Time  `json:"started"`
+	// Deadline is when it has timed out, by the boot clock; 0 for never.
+	Deadline time.Duration `json:"deadline,omitempty"`
+	Output   output.State  `json:"output"`
+	// Executor is the state with which its executor continues.
+	Executor json.RawMessage `json:"executor"`
+}
+
+// Carry is Leave for a process that is about to execute another version of its program: it
+// does not wait for attempts that can continue in the next version. Once Run has returned,
+// TakeCarried returns them.
+func (w *Worker) Carry(ctx context.Context) error {
+	w.decide(func(mind *runqueue.Agenda[claim]) { mind.Leave() })
+	w.giveBack(ctx)
+	ticker := time.NewTicker(leaveEvery)
+	defer ticker.Stop()
+	for {
+		left := 0
+		w.decide(func(mind *runqueue.Agenda[claim]) {
+			left = mind.Load().Busy
+			mind.Items(runqueue.Running, func(it *item) {
+				if carries(it) {
+					left--
+				}
+			})
+		})
+		if left == 0 {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			w.endRunning(executor.ErrCarried, carries)
+			return ctx.Err()
+		case <-ticker.C:
+		}
+	}
+	w.endRunning(executor.ErrCarried, carries)
+	return nil
+}
+
+// carries reports whether a running attempt can continue without this program. One with secrets
+// cannot: the next program would not know the values to mask.
+func carries(it *item) bool {
+	if it.With.prepared.secrets != nil {
+		return false
+	}
+	c, ok := it.With.prepared.executor.(executor.Carrier)
+	return ok && c.Carries()
+}
+
+// TakeCarried returns the attempts that continue. For this worker they are no longer running.
+func (w *Worker) TakeCarried() (list []Carried) {
+	w.decide(func(mind *runqueue.Agenda[claim]) {
+		for _, it := range mind.All(runqueue.Carried) {
+			list = append(list, *it.With.carried)
+			mind.Reported(it)
+		}
+	})
+	return list
+}
+
+// Unreported reports whether results of ended attempts are in neither the store nor a
+// spool.
+func (w *Worker) Unreported() bool { return w.Spool == nil && w.results.len() > 0 }
+
+// ended completes an executed attempt.
+func (w *Worker) ended(it *item) {
+	p := it.With.prepared
+	if p.ended.Carried == nil {
+		w.finished(it)
+		return
+	}
+	defer p.cancel(nil)
+	if p.timeout != nil {
+		p.timeout.Stop()
+	}
+	outcome := &store.ClaimOutcome{
+		Verdict: store.Started, Job: it.With.job, Run: *it.With.run, Steps: it.With.steps, Item: it.With.item, Index: it.With.index, Together: it.With.together,
+	}
+	written, err := wire.ClaimOf(outcome)
+	if err != nil { // a job that cannot be encoded: its attempt cannot continue
+		p.ended = executor.Result{Outcome: job.OutcomeLost, Reason: err.Error()}
+		w.finished(it)
+		return
+	}
+	c := &Carried{Claim: written, Started: p.started, Deadline: p.deadline, Output: p.capture.Carry(), Executor: p.ended.Carried}
+	w.decide(func(*runqueue.Agenda[claim]) { it.State, it.With.carried = runqueue.Carried, c })
+}
+
+// Adopt continues attempts that an earlier version of the program has started in this
+// process. It is called before Run.
+func (w *Worker) Adopt(list []Carried) error {
+	var items []*item
+	for i := range list {
+		c := &list[i]
+		outcome, err := c.Claim.Outcome()
+		if err != nil {
+			return err
+		}
+		run := outcome.Run
+		var it *item
+		w.decide(func(mind *runqueue.Agenda[claim]) {
+			ready := store.ReadyRun{RunRef: store.RunRef{Due: run.Due, ID: run.ID}, Job: run.JobUID, Session: w.Self.ID, Attempt: run.Attempt, Priority: run.Priority}
+			it = mind.Adopt(ready, run.Present())
+			it.With.run, it.With.job, it.With.steps = &run, outcome.Job, outcome.Steps
+			it.With.item, it.With.index, it.With.together = outcome.Item, outcome.Index, outcome.Together
+			w.make(it, w.Output.Resume(run.ID, run.Attempt, c.Output))
+		})
+		p := it.With.prepared
+		p.attempt.Carried, p.started, p.deadline = c.Executor, c.Started, c.Deadline
+		if p.deadline > 0 {
+			p.timeout = time.AfterFunc(max(0, p.deadline-w.Boot()), func() { p.cancel(executor.ErrTimeout) })
+		}
+		if w.Observer != nil {
+			w.Observer.Resumed()
+		}
+		items = append(items, it)
+	}
+	w.starter.add(items)
+	return nil
+}
+
+// End ends attempts that cannot continue because their session is over, and returns when none
+// of them runs. Their results do not count.
+func End(list []Carried, executors Executors) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(executor.ErrFenced)
+	var group sync.WaitGroup
+	for i := range list {
+		outcome, err := list[i].Claim.Outcome()
+		if err != nil || outcome.Job == nil {
+			continue
+		}
+		definition := outcome.Job.Filled
+		if e := executors(definition); e != nil {
+			group.Go(func() {
+				e.Run(ctx, executor.Attempt{
+					Job: definition, Run: outcome.Run.Run, Number: outcome.Run.Attempt, Grace: runqueue.Grace(&definition.Policy), Carried: list[i].Executor,
+				}, executor.Output{})
+			})
+		}
+	}
+	group.Wait()
+}

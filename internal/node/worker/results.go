@@ -1,0 +1,336 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/decide/runqueue"
+	"github.com/belfry-cron/belfry/internal/decide/stripes"
+	"github.com/belfry-cron/belfry/internal/sys/failurelog"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+const (
+	// reportAfterStop is how long a worker that stops tries to report.
+	reportAfterStop = 5 * time.Second
+	// reportEvery is the time between two reports that are not full, unless runs wait
+	// for room. The first result after a while is reported at once.
+	reportEvery = 20 * time.Millisecond
+	// laneResults is the number of results that are searched for a batch of one lane.
+	laneResults = 4 * store.MaxBatch
+	// undecidedAgain is when a result is reported again that the store could not decide about.
+	undecidedAgain = 5 * time.Second
+)
+
+// result is the unreported result of an attempt. Until the store has it, it occupies
+// capacity like a running attempt: so during an outage the worker claims no more runs and
+// drops no result.
+type result struct {
+	store.Result
+	item *item
+	// unstarted is set when the attempt had no effect: it is released, not finished.
+	unstarted bool
+	// handed is set when the store may have recorded a receiver outside of Belfry, and
+	// handedOver when a receiver has the work: then nothing is reported.
+	handed, handedOver bool
+	undecided          bool
+}
+
+// Spool keeps results until the store has them. Its methods may be called from many
+// goroutines.
+type Spool interface {
+	// Keep keeps a result, which no longer changes.
+	Keep(r *store.Result)
+	// Forget forgets the result of an attempt, by its token.
+	Forget(token job.ID)
+}
+
+// finished keeps the result of an attempt and has it reported.
+func (w *Worker) finished(it *item) {
+	r := w.resultOf(it)
+	if w.Spool != nil && !r.unstarted && !r.handedOver {
+		w.Spool.Keep(&r.Result)
+	}
+	w.results.add(r)
+}
+
+// lane is the lane of the job.
+func (r *result) lane() int { return stripes.Of(r.item.Ready.Job) }
+
+// results are the results waiting for a report, and those in flight.
+type results struct {
+	mu        sync.Mutex
+	waiting   []*result
+	reporting int       // how many are under way
+	aside     int       // how many come back after undecidedAgain
+	at        time.Time // when the last report was begun
+	wake      chan struct{}
+}
+
+// add queues a result for the store.
+func (q *results) add(r *result) {
+	q.mu.Lock()
+	q.waiting = append(q.waiting, r)
+	q.mu.Unlock()
+	signal(q.wake)
+}
+
+// batch takes the first waiting results for a report. While another report is in flight,
+// and until reportEvery after the last one, only a full batch justifies a call, unless in
+// a hurry. Otherwise it returns the remaining time.
+func (q *results) batch(hurry bool, in *stripes.Lanes) (batch []*result, within stripes.Set, wait time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := min(len(q.waiting), store.MaxBatch)
+	if 0 < n && n < store.MaxBatch {
+		if !hurry {
+			wait = max(0, reportEvery-time.Since(q.at))
+		}
+		if q.reporting > 0 || wait > 0 {
+			n = 0
+		}
+	}
+	if n > 0 {
+		q.at = time.Now()
+	}
+	within = in.Enter(func(busy stripes.Set) (within stripes.Set) {
+		batch, within = q.take(n, busy)
+		return within
+	})
+	q.reporting += n
+	return batch, within, wait
+}
+
+// take takes n results and returns the lanes of their jobs. With a choice it prefers those
+// of one lane that no other call is in.
+func (q *results) take(n int, busy stripes.Set) (batch []*result, within stripes.Set) {
+	if some := q.waiting[:min(len(q.waiting), laneResults)]; 0 < n && n < len(some) {
+		first := slices.IndexFunc(some, func(r *result) bool { return !busy.Has(r.lane()) })
+		lane := some[max(0, first)].lane()
+		slices.SortStableFunc(some, func(a, b *result) int { return order(a.lane() == lane, b.lane() == lane) })
+	}
+	batch = q.waiting[:n:n]
+	if q.waiting = q.waiting[n:]; len(q.waiting) == 0 {
+		q.waiting = nil // give the space back
+	}
+	for _, r := range batch {
+		within.Add(r.lane())
+	}
+	return batch, within
+}
+
+// refused returns a batch to the front of the queue.
+func (q *results) refused(batch []*result) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.waiting = append(batch, q.waiting...)
+	q.reporting -= len(batch)
+}
+
+// taken removes a batch that the store has.
+func (q *results) taken(batch []*result) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.reporting -= len(batch)
+}
+
+// again returns results to the queue in a while. Others do not wait for them.
+func (q *results) again(batch []*result) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.reporting -= len(batch)
+	q.aside += len(batch)
+	time.AfterFunc(undecidedAgain, func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.aside -= len(batch)
+		q.waiting = append(q.waiting, batch...)
+		signal(q.wake)
+	})
+}
+
+// len returns the number of unreported results.
+func (q *results) len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.waiting) + q.reporting + q.aside
+}
+
+// first returns at most the first n waiting results.
+func (q *results) first(n int) []*result {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.Clone(q.waiting[:min(len(q.waiting), n)])
+}
+
+// order compares chosen results, which come first, with others.
+func order(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}
+
+// toReport takes results for a batch. It hurries when runs wait for the capacity.
+func (w *Worker) toReport() (batch []*result, within stripes.Set, wait time.Duration) {
+	batch, within, wait = w.results.batch(w.load().Pending > 0, w.Lanes)
+	w.decide(func(*runqueue.Agenda[claim]) {
+		for i := range batch {
+			batch[i].item.State = runqueue.Ended
+		}
+	})
+	return batch, within, wait
+}
+
+// reportLoop reports results, in batches, until the store has acknowledged each or ctx
+// ends. While batches are in flight the next one gathers.
+func (w *Worker) reportLoop(ctx context.Context, reports *failurelog.Trouble, again *backoff) {
+	for {
+		w.starter.settle()
+		batch, within, wait := w.toReport()
+		if wait > 0 {
+			if rest(ctx, wait); ctx.Err() != nil {
+				return
+			}
+			continue
+		}
+		if len(batch) == 0 {
+			select {
+			case <-ctx.Done():
+				return
+			case <-w.results.wake:
+			}
+			continue
+		}
+		sent := w.elapsed()
+		ready, err := w.finish(ctx, batch)
+		w.Lanes.Leave(within)
+		if ctx.Err() != nil {
+			return
+		}
+		reports.Saw(err)
+		pause := again.after(err)
+		w.decide(func(mind *runqueue.Agenda[claim]) { mind.Reports(err) })
+		if err != nil && !errors.Is(err, store.ErrSessionOver) {
+			w.results.refused(batch)
+			rest(ctx, pause)
+			continue
+		}
+		if undecided := slices.DeleteFunc(slices.Clone(batch), func(r *result) bool { return !r.undecided }); len(undecided) > 0 {
+			batch = slices.DeleteFunc(batch, func(r *result) bool { return r.undecided })
+			w.results.again(undecided)
+		}
+		for _, r := range batch {
+			if w.Journal != nil {
+				w.Journal.Forget(r.Run, r.Number)
+			}
+			if w.Spool != nil {
+				w.Spool.Forget(r.Token)
+			}
+		}
+		w.reported(batch, ready, sent)
+	}
+}
+
+// finish reports a batch, and returns the runs that are ready for this node since.
+func (w *Worker) finish(ctx context.Context, batch []*result) (ready []store.ReadyRun, err error) {
+	var results []store.Result
+	var reported []*result
+	var released, takenBack []store.Attempt
+	var output []store.OutputChunk
+	for _, r := range batch {
+		r.undecided = false
+		switch {
+		case r.handedOver:
+			output = append(output, r.Output...)
+		case !r.unstarted:
+			results, reported = append(results, r.Result), append(reported, r)
+		default:
+			released = append(released, r.Attempt)
+			if r.handed {
+				takenBack = append(takenBack, r.Attempt)
+			}
+		}
+	}
+	for some := range slices.Chunk(output, store.MaxBatch) {
+		if err := w.Store.AppendOutput(ctx, some); err != nil {
+			return nil, err
+		}
+	}
+	if len(results) > 0 {
+		outcomes, err := w.Store.Finish(ctx, w.Self.ID, results)
+		if err != nil {
+			return nil, err
+		}
+		for i := range outcomes {
+			reported[i].undecided = outcomes[i].Undecided
+			ready = append(ready, outcomes[i].Ready...)
+		}
+	}
+	if len(released) > 0 {
+		if err := w.Store.Release(ctx, w.Self.ID, released); err != nil {
+			return ready, err
+		}
+	}
+	if len(takenBack) > 0 {
+		return ready, w.Store.Release(ctx, job.ID{}, takenBack)
+	}
+	return ready, nil
+}
+
+// reported removes acknowledged results, and holds runs made ready by the report, sent at a
+// moment.
+func (w *Worker) reported(batch []*result, ready []store.ReadyRun, sent time.Duration) {
+	w.decide(func(mind *runqueue.Agenda[claim]) {
+		for i := range batch {
+			mind.Reported(batch[i].item)
+		}
+		mind.Hold(ready, sent)
+	})
+	w.results.taken(batch)
+}
+
+// awaitReports waits for a limited time until all results are reported.
+func (w *Worker) awaitReports(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, reportAfterStop)
+	defer cancel()
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		left := w.results.len()
+		if left == 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			if w.Spool != nil {
+				w.Log.Warn("the store did not accept all results; they wait in the spool", "results", left)
+				return
+			}
+			w.Log.Warn("the store did not accept all results; those runs will count as lost", "results", left)
+			w.nameUnreported()
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// namedMax is the number of results named in the log, which also has the total.
+const namedMax = 20
+
+// nameUnreported names the unreported results.
+func (w *Worker) nameUnreported() {
+	for _, r := range w.results.first(namedMax) {
+		if r.unstarted || r.handedOver {
+			continue // nothing is lost
+		}
+		w.Log.Warn("a result was not accepted", "job", r.item.With.run.Namespace+"/"+r.item.With.run.Name, "run", r.Run, "attempt", r.Number, "outcome", r.Outcome)
+	}
+}

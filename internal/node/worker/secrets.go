@@ -1,0 +1,96 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/node/work"
+	"github.com/belfry-cron/belfry/internal/server/secret"
+	"github.com/belfry-cron/belfry/job"
+)
+
+const (
+	// secretsWithin is how long an attempt waits for its secrets before it is released, so that a
+	// node that reaches them may claim it.
+	secretsWithin = 30 * time.Second
+	// secretsAgain is the wait after a failure to read them, which doubles.
+	secretsAgain = 500 * time.Millisecond
+)
+
+// fetched are the secrets of an attempt; reading begins at its claim.
+type fetched struct {
+	done   chan struct{} // closed when the other fields are set
+	values map[string]string
+	err    error
+}
+
+// fetch reads the secrets of an attempt until it has them or its context ends.
+func (w *Worker) fetch(ctx context.Context, it *item, names []string) *fetched {
+	f := &fetched{done: make(chan struct{})}
+	of := work.SecretsOf{Session: w.Self.ID, Attempt: it.Attempt, Namespace: it.With.job.Filled.Namespace, Names: names}
+	go func() {
+		defer close(f.done)
+		if w.Secrets == nil {
+			f.err = errors.New("this node has no secrets")
+			return
+		}
+		ctx, cancel := context.WithTimeout(ctx, secretsWithin)
+		defer cancel()
+		for pause := secretsAgain; ; pause *= 2 {
+			values, err := w.Secrets(ctx, of)
+			if err == nil || errors.As(err, new(*secret.Missing)) {
+				f.values, f.err = values, err
+				return
+			}
+			if ctx.Err() == nil || f.err == nil {
+				f.err = err // after the end, every answer reports the end
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(pause):
+			}
+		}
+	}()
+	return f
+}
+
+// withSecrets runs an attempt with its secrets, or not at all. Its output and reasons are
+// masked.
+func (w *Worker) withSecrets(p *prepared) executor.Result {
+	<-p.secrets.done
+	values, err := p.secrets.values, p.secrets.err
+	switch {
+	case errors.As(err, new(*secret.Missing)):
+		return executor.Result{Outcome: job.OutcomeFailed, Reason: "not started: " + err.Error()}
+	case err != nil:
+		return executor.Result{Unstarted: true, Reason: fmt.Sprintf("its secrets cannot be read: %v", err)}
+	}
+	p.attempt.Data.Secrets = values
+	mask := secret.MaskOf(values)
+	if mask == nil {
+		return w.safely(p, executor.Output{Stdout: p.capture.Stdout(), Stderr: p.capture.Stderr()})
+	}
+	stdout, stderr := mask.Writer(p.capture.Stdout()), mask.Writer(p.capture.Stderr())
+	ended := w.safely(p, executor.Output{Stdout: stdout, Stderr: stderr})
+	_, _ = stdout.Close(), stderr.Close() // captures do not fail
+	ended.Reason = mask.Text(ended.Reason)
+	ended.Value = maskedJSON(mask, ended.Value)
+	return ended
+}
+
+// maskedJSON masks a result, which stays JSON.
+func maskedJSON(mask *secret.Mask, value []byte) []byte {
+	if value == nil {
+		return nil
+	}
+	masked := []byte(mask.Text(string(value)))
+	if !json.Valid(masked) { // a number was masked
+		masked, _ = json.Marshal(secret.Masked) // a text is always encoded
+	}
+	return masked
+}

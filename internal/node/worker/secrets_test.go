@@ -1,0 +1,86 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/node/work"
+	"github.com/belfry-cron/belfry/internal/server/secret"
+	"github.com/belfry-cron/belfry/job"
+)
+
+const usesSecret = `{name: uses, schedule: {cron: '* * * * * *'}, run: {shell: 'true', env: {A: '{{ .Secret.db }}'}}, policy: {overlap: allow}}`
+
+func TestAttemptWaitsForItsSecretsAndMasksThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		var asked atomic.Int64
+		r.secrets = func(_ context.Context, of work.SecretsOf) (map[string]string, error) {
+			if asked.Add(1) < 4 {
+				return nil, errors.New("vault is away")
+			}
+			return map[string]string{"db": "hunter2-hunter2"}, nil
+		}
+		r.exec.do = func(_ context.Context, a executor.Attempt, out executor.Output) executor.Result {
+			fmt.Fprint(out.Stdout, "hunter2-")
+			fmt.Fprint(out.Stdout, "hunter2 is ", a.Data.Secrets["db"], "\n")
+			return executor.Result{Outcome: job.OutcomeFailed, Reason: "refused: " + a.Data.Secrets["db"]}
+		}
+		r.start()
+		run := r.plan(r.putText(usesSecret), time.Now().Add(2*time.Second).Truncate(time.Second))[0]
+		r.until("the end of the run", time.Minute, r.isOver(run))
+		record := r.record(run)
+		if asked.Load() != 4 || r.startsOf(run) != 1 || record.Attempt.Reason != "refused: ***" {
+			t.Errorf("secrets were asked for %d times, and the attempt ended with %+v", asked.Load(), record.Attempt)
+		}
+		if record.OutputBytes != int64(len("*** is ***\n")) {
+			t.Errorf("the output has %d bytes", record.OutputBytes)
+		}
+	})
+}
+
+func TestAttemptWithoutItsSecretFailsBeforeItStarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.secrets = func(context.Context, work.SecretsOf) (map[string]string, error) {
+			return nil, &secret.Missing{Namespace: "default", Name: "db", Near: "dbs"}
+		}
+		r.start()
+		run := r.plan(r.putText(usesSecret), time.Now().Add(2*time.Second).Truncate(time.Second))[0]
+		r.until("the end of the run", time.Minute, r.isOver(run))
+		const want = "not started: there is no secret db in the namespace default (did you mean dbs?)"
+		if got := r.record(run).Attempt.Reason; got != want || r.startsOf(run) != 0 {
+			t.Errorf("the reason is %q, and it started %d times", got, r.startsOf(run))
+		}
+	})
+}
+
+func TestAttemptWithUnreachableSecretsIsReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		var back atomic.Bool
+		r.secrets = func(context.Context, work.SecretsOf) (map[string]string, error) {
+			if back.Load() {
+				return map[string]string{"db": "hunter2-hunter2"}, nil
+			}
+			return nil, errors.New("vault is away")
+		}
+		r.start()
+		run := r.plan(r.putText(usesSecret), time.Now().Add(2*time.Second).Truncate(time.Second))[0]
+		time.Sleep(50 * time.Second)
+		if r.startsOf(run) != 0 || r.outcome(run) != "" {
+			t.Fatalf("it started %d times and is %q", r.startsOf(run), r.outcome(run))
+		}
+		back.Store(true)
+		r.until("the end of the run", 2*time.Minute, r.isOver(run))
+		if r.outcome(run) != job.OutcomeSucceeded || r.startsOf(run) != 1 || r.record(run).Attempt.Number != 1 {
+			t.Errorf("it started %d times and is %+v", r.startsOf(run), r.record(run).Attempt)
+		}
+	})
+}

@@ -1,0 +1,312 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/server/auth"
+	"github.com/belfry-cron/belfry/internal/server/service"
+)
+
+// requestTime is how long a request may take that follows nothing. The store needs
+// milliseconds unless it hangs.
+const requestTime = 30 * time.Second
+
+// around wraps the routes in the checks of each request, from outside to inside: compression,
+// recovery, the host, the site of origin, time, the token. Pages have a time of their own and require
+// the token themselves.
+func (a *api) around(routes http.Handler) http.Handler {
+	h := a.authenticated(routes)
+	h = a.bounded(h)
+	h = a.orPages(h)
+	h = a.fromSomewhere(h)
+	h = a.ofThisSite(h)
+	h = a.ofThisHost(h)
+	h = a.recovering(h)
+	return a.compressing(h)
+}
+
+// fromSomewhere sets the origin of a request's changes, for the audit. The sender chooses
+// the name of its program freely: the audit is about the holder of the token.
+func (a *api) fromSomewhere(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		by := service.ByAPI
+		switch {
+		case r.Header.Get("Authorization") == "" && auth.SessionOf(r) != "":
+			by = service.ByUI
+		case strings.HasPrefix(r.UserAgent(), "belfry/"):
+			by = service.ByCLI
+		}
+		address, _, err := net.SplitHostPort(r.RemoteAddr)
+		if err != nil {
+			address = r.RemoteAddr
+		}
+		next.ServeHTTP(w, r.WithContext(service.From(r.Context(), by, address)))
+	})
+}
+
+// orPages passes requests for pages on.
+func (a *api) orPages(next http.Handler) http.Handler {
+	if a.Pages == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if isForAPI(r.URL.Path) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		a.Pages.ServeHTTP(w, r)
+	})
+}
+
+// isForAPI reports whether a path is one for programs.
+func isForAPI(path string) bool {
+	switch path {
+	case "/api", "/livez", "/readyz", "/metrics", "/openapi.json":
+		return true
+	}
+	return strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/ping/")
+}
+
+// recovering answers a request whose handler panicked. Other requests continue.
+func (a *api) recovering(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			reason := recover()
+			if reason == nil {
+				return
+			}
+			if err, ok := reason.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+				panic(reason) // the server's own way to end a connection
+			}
+			a.Log.Error("a request handler panicked", "method", r.Method, "path", r.URL.Path, "reason", fmt.Sprint(reason), "stack", string(debug.Stack()))
+			a.writeProblem(w, refuse(client.TypeInternal, "the reason is in the log of the server"))
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// bounded bounds the time of a request, unless it follows something.
+func (a *api) bounded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		_, pattern := a.mux.Handler(r)
+		if pattern == "GET "+eventsPath || pattern == "GET "+outputPath && wantsEvents(r.Header.Get("Accept")) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), requestTime)
+		defer cancel()
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// ofThisHost refuses requests that were sent to a name which is not this server's. A page
+// of an attacker can make its own name mean 127.0.0.1, and its scripts could then call this
+// server as their own.
+func (a *api) ofThisHost(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name := r.Host
+		if host, _, err := net.SplitHostPort(name); err == nil {
+			name = host
+		}
+		name = strings.TrimSuffix(strings.ToLower(strings.Trim(name, "[]")), ".")
+		_, err := netip.ParseAddr(name)
+		if err != nil && name != "localhost" && !slices.ContainsFunc(a.Hosts, func(h string) bool { return strings.EqualFold(h, name) }) {
+			a.writeProblem(w, refuse(client.TypeHostRefused, "the request was sent to %q", name).
+				withHint("names of this server are set with hosts in its configuration"))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// ofThisSite refuses changes that a browser makes for a page of another site.
+func (a *api) ofThisSite(next http.Handler) http.Handler {
+	var protection http.CrossOriginProtection
+	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a.writeProblem(w, refuse(client.TypeCrossOrigin, "it was sent by a page of %q", r.Header.Get("Origin")))
+	}))
+	return protection.Handler(next)
+}
+
+// authenticated lets requests through that have a token, and those to public routes. It
+// goes by the pattern of the route, never by the text of the path, which can be written in
+// many ways. The rights of the caller are checked by the route, see routes.
+func (a *api) authenticated(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, pattern := a.mux.Handler(r)
+		wanted := access[pattern]
+		if wanted.public {
+			next.ServeHTTP(w, r)
+			return
+		}
+		who, refused := a.callerOf(r, wanted.without)
+		if refused == nil {
+			who, refused = a.certified(r, who)
+		}
+		if refused != nil {
+			a.writeProblem(w, refused)
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, who)))
+	})
+}
+
+// callerOf returns whose token a request has. The answer says what is wrong with a token only
+// if it has expired, as its holder has not guessed it. With without, a store that does not
+// answer is not waited for.
+func (a *api) callerOf(r *http.Request, without bool) (service.Caller, *problem) {
+	header := r.Header.Get("Authorization")
+	if secret := auth.SessionOf(r); header == "" && secret != "" {
+		return a.holderOf(r, secret)
+	}
+	if header == "" {
+		return service.Caller{}, unauthenticated("a token is required").withHint("send the header Authorization: Bearer TOKEN")
+	}
+	scheme, secret, _ := strings.Cut(header, " ")
+	err := auth.ErrUnknown
+	var who service.Caller
+	var expires time.Time
+	if strings.EqualFold(scheme, "Bearer") {
+		who, expires, err = a.whose(r.Context(), strings.TrimSpace(secret), without)
+	}
+	switch {
+	case err == nil:
+		return who, nil
+	case errors.Is(err, auth.ErrExpired):
+		return who, unauthenticated(fmt.Sprintf("the token %s has expired at %s", who.Name, expires.Format(time.RFC3339))).
+			withHint("an administrator can create another one with belfry token create")
+	case !errors.Is(err, auth.ErrUnknown):
+		return who, storeAway()
+	}
+	var address netip.Addr
+	if from, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
+		address = from.Addr()
+	}
+	wait, first := a.failures.Add(address, a.Now())
+	if first {
+		a.Log.Warn("an address sends many invalid tokens", "address", address)
+	}
+	if wait > 0 {
+		return who, refuse(client.TypeTooManyFailures, "invalid token, and many others from this address were not").
+			withHint("requests with a valid token are not slowed down").
+			withHeader("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
+	}
+	return who, unauthenticated("invalid token").withHint(service.LostToken)
+}
+
+// certified checks the client certificate of a worker: a token may be for one alone.
+func (a *api) certified(r *http.Request, who service.Caller) (service.Caller, *problem) {
+	if !who.IsWorker() {
+		return who, nil
+	}
+	var shown *x509.Certificate
+	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
+		shown = r.TLS.VerifiedChains[0][0]
+	}
+	wanted := who.Terms.Certificate
+	const how = "belfry worker --cert FILE --key FILE presents one, which tls.client_ca of the server must have issued"
+	switch {
+	case shown == nil && wanted != "":
+		return who, refuse(client.TypeForbidden, "the token %s is for a worker with the client certificate %s, and there is none", who.Name, wanted).withHint(how)
+	case shown == nil && a.WorkerCertificates:
+		return who, refuse(client.TypeForbidden, "workers need a client certificate, and there is none").withHint(how)
+	case shown == nil:
+		return who, nil
+	case a.Now().After(shown.NotAfter):
+		// The connection is older than that. The next one has the present certificate.
+		return who, unauthenticated("the client certificate has expired at "+shown.NotAfter.UTC().Format(time.RFC3339)).withHeader("Connection", "close")
+	}
+	names := auth.CertificateNames(shown)
+	if wanted == "" {
+		if len(names) > 0 {
+			who.Certificate = names[0]
+		}
+		return who, nil
+	}
+	if who.Certificate = auth.NameOfCertificate(shown, wanted); who.Certificate == "" {
+		return who, refuse(client.TypeForbidden, "the token %s is for a worker with the client certificate %s, and this one is for %s", who.Name, wanted, strings.Join(names, ", "))
+	}
+	return who, nil
+}
+
+// holderOf returns the owner of a request's session.
+func (a *api) holderOf(r *http.Request, secret string) (service.Caller, *problem) {
+	if !auth.IsSameOrigin(r) {
+		return service.Caller{}, refuse(client.TypeCrossOrigin, "a session is good for pages of this server alone").
+			withHint("send the header Authorization: Bearer TOKEN")
+	}
+	holder, err := a.Sessions.Holder(r.Context(), secret)
+	switch {
+	case err == nil:
+		return service.CallerFor(holder), nil
+	case errors.Is(err, auth.ErrUnknown), errors.Is(err, auth.ErrExpired):
+		return service.Caller{}, unauthenticated("the session has ended, or its token is not valid any more").withHint("log in at /ui/login")
+	}
+	return service.Caller{}, storeAway()
+}
+
+// storeAway is the problem of a token that cannot be looked up.
+func storeAway() *problem {
+	return refuse(client.TypeUnavailable, "the store of the server does not respond, so tokens cannot be checked").withHint("nothing was done; see the log of the server")
+}
+
+// tokenWithin is how long a route waits for the store that can do without: it leaves
+// most of the 10 s that Prometheus waits for the answer.
+const tokenWithin = 2 * time.Second
+
+// whose returns the caller of a secret, and when its token expires.
+func (a *api) whose(ctx context.Context, secret string, without bool) (who service.Caller, expires time.Time, err error) {
+	asked := ctx
+	if without {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, tokenWithin)
+		defer cancel()
+	}
+	token, err := a.Tokens.Authenticate(ctx, secret)
+	if errors.Is(err, auth.ErrUnknown) && a.SignInAt != "" {
+		// A person on a command line has a session. One that stands for a token is a browser's.
+		if holder, err := a.Sessions.Holder(ctx, secret); err == nil && holder.Person != nil {
+			return service.CallerFor(holder), expires, nil
+		}
+	}
+	if err == nil || errors.Is(err, auth.ErrUnknown) || errors.Is(err, auth.ErrExpired) {
+		a.lookups.Saw(nil)
+		return service.CallerOf(token), token.Expires, err
+	}
+	if asked.Err() == nil { // else the caller has given up
+		a.lookups.Saw(err)
+	}
+	if known, ok := a.Tokens.LastKnown(secret); ok && without {
+		return service.CallerOf(known), known.Expires, nil
+	}
+	return service.Caller{}, expires, err
+}
+
+func unauthenticated(detail string) *problem {
+	return refuse(client.TypeUnauthenticated, "%s", detail).withHeader("WWW-Authenticate", challenge)
+}
+
+// challenge says how to authenticate.
+const challenge = `Bearer realm="belfry"`
+
+// callerKey is the key of the caller in the context of a request.
+type callerKey struct{}
+
+// caller returns the caller of a request. The zero Caller may do nothing.
+func caller(ctx context.Context) service.Caller {
+	who, _ := ctx.Value(callerKey{}).(service.Caller)
+	return who
+}

@@ -1,0 +1,232 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/server/auth"
+	"github.com/belfry-cron/belfry/internal/server/service"
+)
+
+// serverRoutes are about the server itself: its nodes, tokens and changes.
+func (a *api) serverRoutes() {
+	register(a, http.MethodGet, "/nodes", "list-nodes", "List nodes by name", a.listNodes)
+	register(a, http.MethodGet, "/server", "get-server", "Say what the server is, and what could be better about it", a.getServer)
+	register(a, http.MethodPost, "/nodes/{id}/drain", "drain-node", "Stop a node from accepting runs", a.drainNode)
+	register(a, http.MethodPost, "/nodes/{id}/undrain", "undrain-node", "Let a node accept runs again", a.undrainNode)
+	register(a, http.MethodGet, "/xxl/executors", "list-executors", "List the executors of XXL-JOB and their groups", a.listExecutors)
+	register(a, http.MethodPost, "/xxl/runs", "add-past-runs", "Add runs of an xxl-job-admin to the history", a.addPastRuns)
+	register(a, http.MethodPost, "/xxl/numbers", "raise-numbers", "Let the numbers of runs at executors begin higher", a.raiseNumbers)
+	register(a, http.MethodGet, "/attention", "list-attention", "List what a person should look at, the worst first", a.listAttention)
+	register(a, http.MethodGet, "/audit", "list-audit", "List changes, the latest first", a.listAudit)
+	register(a, http.MethodGet, "/tokens", "list-tokens", "List tokens by name", a.listTokens)
+	register(a, http.MethodPost, "/tokens", "create-token", "Create a token", a.createToken, http.StatusCreated)
+	register(a, http.MethodDelete, "/tokens/{name}", "revoke-token", "Revoke a token", a.revokeToken)
+}
+
+type listNodesInput struct {
+	Gone bool `query:"gone" doc:"Also nodes that are gone and were there within the last 7 days."`
+}
+
+func (a *api) listNodes(ctx context.Context, in *listNodesInput) (*answer[client.Page[client.Node]], error) {
+	if in.Gone {
+		return listed(a.Service.Nodes.All(ctx, caller(ctx)))
+	}
+	return listed(a.Service.Nodes.List(ctx, caller(ctx)))
+}
+
+func (a *api) getServer(ctx context.Context, _ *struct{}) (*answer[client.Server], error) {
+	return answered(a.Service.Nodes.About(ctx, caller(ctx)))
+}
+
+func (a *api) listExecutors(ctx context.Context, _ *struct{}) (*answer[client.ExecutorPage], error) {
+	return answered(a.Service.Executors.List(ctx, caller(ctx)))
+}
+
+type raiseNumbersInput struct{ Body client.NumberRequest }
+
+func (a *api) raiseNumbers(ctx context.Context, in *raiseNumbersInput) (*answer[client.Number], error) {
+	return answered(a.Service.Executors.Raise(ctx, caller(ctx), in.Body))
+}
+
+type pastRunsInput struct{ Body client.PastRuns }
+
+func (a *api) addPastRuns(ctx context.Context, in *pastRunsInput) (*answer[client.PastRunsTaken], error) {
+	return answered(a.Service.Executors.AddPastRuns(ctx, caller(ctx), in.Body))
+}
+
+// NodeInput names a node in a path.
+type NodeInput struct {
+	ID string `path:"id" minLength:"1" maxLength:"255" doc:"The name of the node, or its session."`
+}
+
+type drainNodeInput struct {
+	NodeInput
+	Body *client.DrainRequest `required:"false"`
+}
+
+func (a *api) drainNode(ctx context.Context, in *drainNodeInput) (*answer[client.Node], error) {
+	return answered(a.Service.Nodes.Drain(ctx, caller(ctx), in.ID, given(in.Body).Reason))
+}
+
+func (a *api) undrainNode(ctx context.Context, in *NodeInput) (*answer[client.Node], error) {
+	return answered(a.Service.Nodes.Undrain(ctx, caller(ctx), in.ID))
+}
+
+type attentionInput struct {
+	Namespace string `query:"namespace" maxLength:"128" doc:"Only what is about jobs of this namespace, and about nodes."`
+}
+
+func (a *api) listAttention(ctx context.Context, in *attentionInput) (*answer[client.Page[client.Attention]], error) {
+	return listed(a.Service.Attention.List(ctx, caller(ctx), in.Namespace))
+}
+
+type listAuditInput struct {
+	PageInput
+	Namespace string    `query:"namespace" maxLength:"128" doc:"Only changes of what is in this namespace."`
+	Object    string    `query:"object" maxLength:"257" doc:"Only changes of this: namespace/name, or the name of a token."`
+	Actor     string    `query:"actor" maxLength:"128" doc:"Only changes by the holder of this token, or by belfry itself."`
+	Action    string    `query:"action" maxLength:"64" doc:"Only these changes, such as job.change; or job, for all changes of jobs."`
+	Group     string    `query:"group" maxLength:"64" doc:"Only changes of this request."`
+	From      time.Time `query:"from" doc:"Only changes at this instant or later."`
+	To        time.Time `query:"to" doc:"Only changes before this instant."`
+}
+
+func (a *api) listAudit(ctx context.Context, in *listAuditInput) (*answer[client.Page[client.AuditRecord]], error) {
+	return answered(a.Service.Audit.List(ctx, caller(ctx), client.AuditQuery{
+		Namespace: in.Namespace, Object: in.Object, Actor: in.Actor, Action: in.Action, Group: in.Group, From: in.From, To: in.To,
+		PageSize: in.PageSize, PageToken: in.PageToken,
+	}))
+}
+
+func (a *api) listTokens(ctx context.Context, _ *struct{}) (*answer[client.Page[client.Token]], error) {
+	return listed(a.Service.Access.List(ctx, caller(ctx)))
+}
+
+type createTokenInput struct {
+	Body client.TokenRequest
+}
+
+type createTokenOutput struct {
+	Status       int
+	CacheControl string `header:"Cache-Control"`
+	Body         client.NewToken
+}
+
+func (a *api) createToken(ctx context.Context, in *createTokenInput) (*createTokenOutput, error) {
+	made, err := a.Service.Access.Create(ctx, caller(ctx), in.Body)
+	return &createTokenOutput{Status: http.StatusCreated, CacheControl: "no-store", Body: made}, err
+}
+
+// sessionRoutes begin, list and end sessions of browsers.
+func (a *api) sessionRoutes() {
+	register(a, http.MethodGet, "/sessions", "list-sessions", "List sessions of people by person", a.listSessions)
+	register(a, http.MethodDelete, "/sessions/{person}", "end-sessions", "End all sessions of a person", a.endSessions)
+	register(a, http.MethodPost, "/sessions:code", "create-login-code", "Create a code that logs a browser in as the caller, once", a.createCode, http.StatusCreated)
+	register(a, http.MethodGet, "/sign-in", "get-sign-in", "Get the page at which people sign in on a command line", a.getSignIn, http.StatusOK, http.StatusConflict)
+	register(a, http.MethodPost, "/sign-in", "sign-in", "Begin a session with the code of that page", a.beginSession, http.StatusCreated)
+	register(a, http.MethodDelete, "/sign-in", "sign-out", "End the session of the caller", a.endSession)
+}
+
+// signInPage is the page at which a person lets a command line sign in.
+const signInPage = "/ui/sign-in/command"
+
+func (a *api) getSignIn(context.Context, *struct{}) (*answer[client.SignIn], error) {
+	if a.SignInAt == "" {
+		return nil, noProvider()
+	}
+	return answered(client.SignIn{URL: a.SignInAt + signInPage}, nil)
+}
+
+func noProvider() *problem {
+	return refuse(client.TypeConflict, "people cannot sign in here: the server has no OpenID provider").
+		withHint("use a token, or configure oidc on the server")
+}
+
+type beginSessionInput struct{ Body client.SignInCode }
+
+type beginSessionOutput struct {
+	Status       int
+	CacheControl string `header:"Cache-Control"`
+	Body         client.NewSession
+}
+
+func (a *api) beginSession(ctx context.Context, in *beginSessionInput) (*beginSessionOutput, error) {
+	if a.SignInAt == "" {
+		return nil, noProvider()
+	}
+	secret, holder, ends, err := a.Sessions.BeginCommand(ctx, in.Body.Code, in.Body.Verifier)
+	if errors.Is(err, auth.ErrUnknown) {
+		return nil, unauthenticated("the code of the sign-in is wrong, was used, or is older than " + auth.CodeFor.String()).withHint("sign in again")
+	}
+	if err != nil {
+		return nil, err
+	}
+	a.Log.Info("a person has signed in on a command line", "person", holder.Name, "subject", holder.Person.Subject)
+	return &beginSessionOutput{Status: http.StatusCreated, CacheControl: "no-store", Body: client.NewSession{
+		Secret: secret, Person: holder.Name, Roles: service.CallerFor(holder).Says(), Expires: ends.UTC(),
+	}}, nil
+}
+
+func (a *api) endSession(ctx context.Context, _ *struct{}) (*struct{}, error) {
+	who := caller(ctx)
+	if who.Roles == nil {
+		return nil, refuse(client.TypeConflict, "%s is a token and has no session", who.Name).withHint("belfry token revoke ends a token")
+	}
+	return nil, a.Sessions.EndByHash(ctx, who.Token)
+}
+
+func (a *api) listSessions(ctx context.Context, _ *struct{}) (*answer[client.Page[client.Session]], error) {
+	return listed(a.Service.Access.Sessions(ctx, caller(ctx)))
+}
+
+// PersonName names a person in a path.
+type PersonName struct {
+	Person string `path:"person" maxLength:"257" doc:"The person's name in the audit, such as sso:ann@example.com."`
+}
+
+func (a *api) endSessions(ctx context.Context, in *PersonName) (*answer[client.SessionsEnded], error) {
+	return answered(a.Service.Access.EndSessions(ctx, caller(ctx), in.Person))
+}
+
+type codeOutput struct {
+	Status       int
+	CacheControl string `header:"Cache-Control"`
+	Body         client.LoginCode
+}
+
+func (a *api) createCode(ctx context.Context, _ *struct{}) (*codeOutput, error) {
+	who := caller(ctx)
+	if who.Roles != nil {
+		return nil, refuse(client.TypeConflict, "%s has signed in at a provider, and codes are for tokens", who.Name).
+			withHint("open the web UI in a browser and sign in there")
+	}
+	code, err := a.Sessions.NewCode(ctx, who.Token)
+	return &codeOutput{Status: http.StatusCreated, CacheControl: "no-store", Body: client.LoginCode{
+		Code: code, Expires: a.Now().Add(auth.CodeFor).UTC(),
+	}}, err
+}
+
+// TokenName names a token in a path.
+type TokenName struct {
+	Name string `path:"name" maxLength:"128" doc:"Its name."`
+}
+
+func (a *api) revokeToken(ctx context.Context, in *TokenName) (*struct{}, error) {
+	return nil, a.Service.Access.Revoke(ctx, caller(ctx), in.Name)
+}
+
+// elsewhereRoute answers on a node without the role api. A token is wanted as everywhere:
+// strangers do not learn which nodes there are.
+func (a *api) elsewhereRoute() {
+	a.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		where, err := a.Service.Nodes.WithAPI(r.Context(), caller(r.Context()))
+		if err != nil {
+			where = "another node may, but the store does not know which"
+		}
+		a.writeProblem(w, refuse(client.TypeElsewhere, "node %s does not have the role api and serves no API requests", a.Node).withHint("%s", where))
+	})
+}

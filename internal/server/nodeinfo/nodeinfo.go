@@ -1,0 +1,229 @@
+// Package nodeinfo keeps the reports that nodes make once a minute, for people: the latency
+// of the store, the numbers of planned and started runs, and the time of the report. No
+// decision depends on it. It is in the notes of the store, and stays for some days after a
+// node is gone.
+package nodeinfo
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+const (
+	// Kept is how long a node that is gone is remembered.
+	Kept = 7 * 24 * time.Hour
+	// prefix is that of the notes.
+	prefix = "node/"
+	// most is how many nodes are remembered: containers may have a new name at each start.
+	most = 1000
+	// page is how many notes are read at a time.
+	page = 200
+	// nameMax keeps the names of notes within the bound of a store.
+	nameMax = 150
+)
+
+// Hour counts starts by minute, the earliest first; the last minute is the present one.
+type Hour [60]int
+
+// Presence is what a node says of itself.
+type Presence struct {
+	Node    string
+	Session job.ID
+	Version string
+	Roles   []string
+	Address string
+	Joined  time.Time
+	Seen    time.Time // by the clock of the store
+	Left    time.Time // zero while it is there, or if it could not say so
+	// Read and Write are how long the store took for the last read and write of a note.
+	Read, Write time.Duration
+	// P50 and P99 are of the last calls of the store that it answered.
+	P50, P99   time.Duration
+	Partitions int
+	Starts     Hour
+}
+
+// Notes is what is needed of a store.
+type Notes interface {
+	Notes(ctx context.Context, prefix, after string, limit int) ([]store.Note, error)
+	PutNote(ctx context.Context, n store.Note) (int64, error)
+	Now(ctx context.Context) (time.Time, error)
+}
+
+// List returns the last reports of all nodes that reported within Kept, by name. now is the
+// clock of the store.
+func List(ctx context.Context, s Notes, now time.Time) ([]Presence, error) {
+	var list []Presence
+	err := each(ctx, s, func(n *store.Note) error {
+		var p Presence
+		if json.Unmarshal(n.Text, &p) == nil && now.Sub(p.Seen) < Kept {
+			list = append(list, p)
+		}
+		return nil
+	})
+	slices.SortFunc(list, func(a, b Presence) int { return strings.Compare(a.Node, b.Node) })
+	return list, err
+}
+
+func each(ctx context.Context, s Notes, f func(*store.Note) error) error {
+	after := ""
+	for range most / page {
+		notes, err := s.Notes(ctx, prefix, after, page)
+		if err != nil {
+			return err
+		}
+		for i := range notes {
+			if err := f(&notes[i]); err != nil {
+				return err
+			}
+		}
+		if len(notes) < page {
+			return nil
+		}
+		after = notes[len(notes)-1].Name
+	}
+	return nil
+}
+
+// Teller writes the reports of one node.
+type Teller struct {
+	Store Notes
+	// About returns the present report of the node, without times of the store.
+	About func() Presence
+	// Clock measures how long the store takes.
+	Clock func() time.Duration
+
+	took  time.Duration // of the last write
+	swept time.Time
+}
+
+// tellEvery is the interval of a node's reports, of which the second comes settleAfter the
+// first, as nodes share the partitions anew when one joins. joinEvery is the interval of its
+// checks whether it has joined, and sweepEvery of removing notes of nodes that are long gone.
+const (
+	tellEvery   = time.Minute
+	settleAfter = 10 * time.Second
+	joinEvery   = time.Second
+	sweepEvery  = time.Hour
+)
+
+// Run says how the node is until ctx ends, and then that it has left.
+func (t *Teller) Run(ctx context.Context, failed func(error)) {
+	for next := settleAfter; ; {
+		wait := joinEvery
+		if !t.About().Session.IsZero() { // it has joined
+			if err := t.Tell(ctx, false); ctx.Err() == nil {
+				failed(err)
+			}
+			wait, next = next, tellEvery
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// Tell writes how the node is, or that it leaves.
+func (t *Teller) Tell(ctx context.Context, leaves bool) error {
+	p := t.About()
+	if p.Session.IsZero() {
+		return nil // it has not joined yet
+	}
+	name := nameOf(p.Node)
+	began := t.Clock()
+	notes, err := t.Store.Notes(ctx, name, "", 1)
+	if err != nil {
+		return fmt.Errorf("read the note of node %s: %w", p.Node, err)
+	}
+	p.Read, p.Write = t.Clock()-began, t.took
+	if p.Seen, err = t.Store.Now(ctx); err != nil {
+		return err
+	}
+	if leaves {
+		p.Left = p.Seen
+	}
+	n := store.Note{Name: name}
+	if len(notes) == 1 && notes[0].Name == name {
+		n.Version = notes[0].Version
+	}
+	if n.Text, err = json.Marshal(&p); err != nil {
+		return err
+	}
+	began = t.Clock()
+	// A conflict is with another node of the same name, which has said how it is.
+	if _, err := t.Store.PutNote(ctx, n); err != nil && !errors.Is(err, store.ErrConflict) {
+		return fmt.Errorf("write the note of node %s: %w", p.Node, err)
+	}
+	t.took = t.Clock() - began
+	if p.Seen.Sub(t.swept) < sweepEvery {
+		return nil
+	}
+	t.swept = p.Seen
+	return t.sweep(ctx, p.Seen)
+}
+
+// sweep removes what is older than Kept.
+func (t *Teller) sweep(ctx context.Context, now time.Time) error {
+	return each(ctx, t.Store, func(n *store.Note) error {
+		var p Presence
+		if json.Unmarshal(n.Text, &p) == nil && now.Sub(p.Seen) < Kept {
+			return nil
+		}
+		_, err := t.Store.PutNote(ctx, store.Note{Name: n.Name, Version: n.Version})
+		if errors.Is(err, store.ErrConflict) {
+			return nil // it was written meanwhile
+		}
+		return err
+	})
+}
+
+// nameOf returns the name of the note of a node.
+func nameOf(node string) string {
+	name := prefix + url.PathEscape(node)
+	return name[:min(len(name), nameMax)]
+}
+
+// Minutes counts starts by minute. Its methods may be called from many goroutines.
+type Minutes struct {
+	mu   sync.Mutex
+	last int64 // the minute that the last count is of, since 1970
+	hour Hour
+}
+
+// Add counts a start.
+func (m *Minutes) Add(now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.move(now)
+	m.hour[len(m.hour)-1]++
+}
+
+// Hour returns the counts of the hour until now.
+func (m *Minutes) Hour(now time.Time) Hour {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.move(now)
+	return m.hour
+}
+
+// move makes the present minute the last. A clock that is set back changes nothing.
+func (m *Minutes) move(now time.Time) {
+	minute := now.Unix() / 60
+	for passed := min(minute-m.last, int64(len(m.hour))); passed > 0; passed-- {
+		copy(m.hour[:], m.hour[1:])
+		m.hour[len(m.hour)-1] = 0
+	}
+	m.last = max(m.last, minute)
+}

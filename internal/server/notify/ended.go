@@ -1,0 +1,173 @@
+package notify
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/decide/notification"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// drain takes ends from the feed. An entry is taken after its event is stored.
+func (n *Notifier) drain(ctx context.Context) error {
+	if n.wanted.Name == "" {
+		return nil
+	}
+	for {
+		entries, err := n.Store.Ended(ctx, consumer, "", batch)
+		if errors.Is(err, store.ErrNotFound) {
+			n.wanted = store.Consumer{} // it was removed meanwhile
+			return nil
+		}
+		if err != nil || len(entries) == 0 {
+			return err
+		}
+		done, now := newChanges(), n.Now()
+		events, err := n.events(ctx, entries)
+		if err != nil {
+			return err
+		}
+		for _, e := range events {
+			n.note(e, now, done)
+		}
+		if err := n.save(ctx, done); err != nil {
+			return err
+		}
+		refs := make([]store.FeedRef, len(entries))
+		for i := range entries {
+			refs[i] = entries[i].Ref
+		}
+		if err := n.Store.Taken(ctx, consumer, refs); err != nil || len(entries) < batch {
+			return err
+		}
+	}
+}
+
+// KeepEnds stores the events of all ends in the feed, as the delivering node would: for a store
+// whose servers have stopped before they did.
+func KeepEnds(ctx context.Context, s Store, now func() time.Time) error {
+	list, err := store.Channels(ctx, s)
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	n := New(Config{Store: s, Now: now, Log: slog.New(slog.DiscardHandler)})
+	if err := n.take(ctx, list); err != nil {
+		return err
+	}
+	return n.drain(ctx)
+}
+
+// events returns the events of feed entries.
+func (n *Notifier) events(ctx context.Context, entries []store.FeedEntry) (list []notification.Event, err error) {
+	uids := map[job.ID]bool{}
+	for i := range entries {
+		uids[entries[i].Record.Run.JobUID] = true
+	}
+	jobs, err := n.jobs(ctx, slices.SortedFunc(maps.Keys(uids), compareIDs))
+	if err != nil {
+		return nil, err
+	}
+	rows := map[job.ID]int{}
+	for i := range entries {
+		r := &entries[i].Record
+		e := notification.Event{
+			Kind: job.NoticeFailed, Namespace: r.Run.Namespace, Job: r.Run.Name, UID: r.Run.JobUID, Node: r.Attempt.Node, Run: r.Run.ID,
+			Attempt: r.Attempt.Number, Time: r.Attempt.Ended, Text: r.Attempt.Reason, Count: r.Count, Lasting: true,
+		}
+		if j := jobs[r.Run.JobUID]; j != nil {
+			e.Labels = j.Definition.Labels
+		}
+		if r.Attempt.Outcome == job.OutcomeMissed {
+			e.Kind, e.Lasting = job.NoticeMissed, false
+			list = append(list, e)
+			continue
+		}
+		list = append(list, e)
+		if !n.wantsRows() {
+			continue
+		}
+		if _, known := rows[e.UID]; !known {
+			if rows[e.UID], err = n.inARow(ctx, e.UID); err != nil {
+				rows[e.UID] = n.counted(e.UID) + 1 // history is away or behind, which must not delay failures
+			}
+		}
+		e.Kind, e.InARow = job.NoticeFailing, rows[e.UID]
+		list = append(list, e)
+	}
+	return list, nil
+}
+
+// wantsRows reports whether a channel has a rule for failures in a row.
+func (n *Notifier) wantsRows() bool {
+	for _, c := range n.channels {
+		for _, r := range c.Rules {
+			if slices.Contains(r.Events, job.NoticeFailing) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (n *Notifier) jobs(ctx context.Context, uids []job.ID) (map[job.ID]*store.Job, error) {
+	jobs := map[job.ID]*store.Job{}
+	for some := range slices.Chunk(uids, store.MaxBatch) {
+		list, err := n.Store.JobsByUID(ctx, some)
+		if err != nil {
+			return nil, err
+		}
+		for _, j := range list {
+			if j != nil && !j.Deleted {
+				jobs[j.Definition.UID] = j
+			}
+		}
+	}
+	return jobs, nil
+}
+
+// rowMax is the number of ends of a job that are examined: the maximum of a rule, and some
+// more for ends that neither fail nor succeed.
+const rowMax = 30
+
+// errBehind is why the latest ends of a job are not known.
+var errBehind = errors.New("history is behind")
+
+// inARow returns how many runs of a job have failed since its latest success, 0 if none has.
+func (n *Notifier) inARow(ctx context.Context, uid job.ID) (failures int, err error) {
+	if n.Behind != nil && n.Behind() {
+		return 0, errBehind
+	}
+	list, _, err := n.Store.Attempts(ctx, store.HistoryQuery{Job: uid, FinalOnly: true, Limit: rowMax})
+	if err != nil {
+		return 0, err
+	}
+	for i := range list {
+		switch outcome := list[i].Attempt.Outcome; {
+		case outcome == job.OutcomeSucceeded:
+			return failures, nil
+		case outcome.Alarms() && outcome != job.OutcomeMissed:
+			failures++
+		}
+	}
+	return failures, nil
+}
+
+// counted returns how many failures of a job were counted in a group.
+func (n *Notifier) counted(uid job.ID) (count int) {
+	for _, g := range n.groups {
+		for _, item := range g.Open() {
+			if item.UID == uid && item.Kind == job.NoticeFailed {
+				count = max(count, item.Count)
+			}
+		}
+	}
+	return count
+}
+
+func compareIDs(a, b job.ID) int { return bytes.Compare(a[:], b[:]) }

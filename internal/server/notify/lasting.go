@@ -1,0 +1,116 @@
+package notify
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/decide/notification"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// look updates lasting problems, and closes those that are over.
+func (n *Notifier) look(ctx context.Context) error {
+	done, now := newChanges(), n.Now()
+	if n.Look != nil {
+		lasting, err := n.Look(ctx)
+		if err != nil {
+			return err
+		}
+		if err := n.lasting(ctx, &lasting, now, done); err != nil {
+			return err
+		}
+	}
+	unmet, err := n.overtime(ctx, now, done)
+	if err != nil {
+		return err
+	}
+	if err := n.recovered(ctx, now, done); err != nil {
+		return err
+	}
+	if err := n.save(ctx, done); err != nil {
+		return err
+	}
+	for _, note := range unmet {
+		note.Text = nil
+		if _, err := n.Store.PutNote(ctx, note); err != nil && !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(n.groups)) {
+		if g := n.groups[name]; !n.sending[g.UID] && g.Idle(n.channels[g.UID], now) {
+			if err := n.remove(ctx, g); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// lasting adds lasting problems, and closes those that are over.
+func (n *Notifier) lasting(ctx context.Context, l *notification.Lasting, now time.Time, done *changes) error {
+	uids := map[job.ID]bool{}
+	is := map[string]bool{}
+	for i := range l.Events {
+		is[l.Events[i].Key()] = true
+		if !l.Events[i].UID.IsZero() {
+			uids[l.Events[i].UID] = true
+		}
+	}
+	jobs, err := n.jobs(ctx, slices.SortedFunc(maps.Keys(uids), compareIDs))
+	if err != nil {
+		return err
+	}
+	for _, e := range l.Events {
+		if j := jobs[e.UID]; j != nil {
+			e.Labels = j.Definition.Labels
+		}
+		e.Lasting = true
+		n.note(e, now, done)
+	}
+	for _, g := range n.groups {
+		for _, item := range g.Open() {
+			if !is[item.Key()] && l.Over(&item.Event, !g.Acked.IsZero()) && g.End(item.Key(), now) {
+				done.groups[g] = true
+			}
+		}
+	}
+	return nil
+}
+
+// recovered ends the failures of jobs that have succeeded since, are gone or no longer active.
+func (n *Notifier) recovered(ctx context.Context, now time.Time, done *changes) error {
+	failing := map[job.ID][]*group{}
+	for _, g := range n.groups {
+		for _, item := range g.Open() {
+			if item.Kind == job.NoticeFailed || item.Kind == job.NoticeFailing {
+				failing[item.UID] = append(failing[item.UID], g)
+			}
+		}
+	}
+	// Map order is random, so that all get their turn when there are too many.
+	uids := slices.Collect(maps.Keys(failing))
+	uids = uids[:min(len(uids), checkMax)]
+	jobs, err := n.jobs(ctx, uids)
+	if err != nil {
+		return err
+	}
+	for _, uid := range uids {
+		if jobs[uid] != nil {
+			if failures, err := n.inARow(ctx, uid); err != nil || failures > 0 {
+				continue // history is away or behind: wait for the next check
+			}
+		}
+		for _, g := range failing[uid] {
+			for _, item := range g.Open() {
+				if item.UID == uid && (item.Kind == job.NoticeFailed || item.Kind == job.NoticeFailing) && g.End(item.Key(), now) {
+					done.groups[g] = true
+				}
+			}
+		}
+	}
+	return nil
+}

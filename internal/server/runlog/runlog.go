@@ -1,0 +1,179 @@
+// Package runlog logs the runs that did not do their work, and the jobs that were paused for
+// that, so that a failure is seen without looking for it. It decides nothing.
+package runlog
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/sys/failurelog"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+const (
+	// jobEvery is the shortest time between two lines about runs of one job: a job that
+	// fails each second is one line a minute.
+	jobEvery = time.Minute
+	// jobsMax is how many jobs have lines of their own within that time. An outage that
+	// fails all jobs would else fill the disk with what it says.
+	jobsMax = 1000
+	// queueMax is how many ends wait to be logged. An unread log blocks its
+	// writer, and must not block the store.
+	queueMax = 10_000
+	// flushEvery is the interval of checks for suppressed lines that no other line
+	// followed.
+	flushEvery = 10 * time.Second
+)
+
+// words are the messages for the outcomes that alarm.
+var words = map[job.Outcome]string{
+	job.OutcomeFailed:   "a run failed",
+	job.OutcomeTimedOut: "a run timed out",
+	job.OutcomeLost:     "a run was lost",
+	job.OutcomeMissed:   "a run was missed",
+}
+
+// Log logs ends. Use New.
+type Log struct {
+	log *slog.Logger
+	now func() time.Time
+
+	wake   chan struct{} // has room for one message: that something waits
+	mu     sync.Mutex    // guards the next two; never held while a line is written
+	queue  []note
+	unseen int // ends that the queue had no room for
+
+	// Only Run uses what follows.
+	jobs   map[job.ID]*limited
+	others failurelog.Limit // for jobs beyond jobsMax
+}
+
+// note is an end to be logged: a record or a pause.
+type note struct {
+	record *store.Record
+	pause  *store.AuditRecord
+}
+
+// limited is a job with lines of its own.
+type limited struct {
+	name string
+	failurelog.Limit
+}
+
+// New returns a log. now is the clock of the process; nil is that of the machine.
+func New(log *slog.Logger, now func() time.Time) *Log {
+	if now == nil {
+		now = time.Now
+	}
+	return &Log{log: log, now: now, wake: make(chan struct{}, 1), jobs: map[job.ID]*limited{}, others: failurelog.Limit{Every: jobEvery}}
+}
+
+// Ended takes note of what a commit has ended. It never waits.
+func (l *Log) Ended(e store.Ends) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range e.Records {
+		if r.Final && r.Attempt.Outcome.Alarms() {
+			l.add(note{record: r})
+		}
+	}
+	for i := range e.Paused {
+		l.add(note{pause: &e.Paused[i]})
+	}
+	if len(l.queue) > 0 {
+		select {
+		case l.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (l *Log) add(n note) {
+	if len(l.queue) == queueMax {
+		l.unseen++
+		return
+	}
+	l.queue = append(l.queue, n)
+}
+
+// Run logs until ctx ends, and then what is left.
+func (l *Log) Run(ctx context.Context) {
+	ticker := time.NewTicker(flushEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			l.writeQueue()
+			return
+		case <-l.wake:
+			l.writeQueue()
+		case <-ticker.C:
+			l.flush()
+		}
+	}
+}
+
+func (l *Log) writeQueue() {
+	l.mu.Lock()
+	queue, unseen := l.queue, l.unseen
+	l.queue, l.unseen = nil, 0
+	l.mu.Unlock()
+	for _, n := range queue {
+		if n.pause != nil {
+			l.log.Warn("a job was paused by pause_on_failure", "job", n.pause.Object, "reason", n.pause.Detail)
+		} else {
+			l.writeRecord(n.record)
+		}
+	}
+	if unseen > 0 {
+		l.log.Warn("too many failures for the log; some are left out", "left_out", unseen)
+	}
+}
+
+func (l *Log) writeRecord(r *store.Record) {
+	name := r.Run.Namespace + "/" + r.Run.Name
+	limit := &l.others
+	if known := l.jobs[r.Run.JobUID]; known != nil {
+		limit = &known.Limit
+	} else if len(l.jobs) < jobsMax {
+		own := &limited{name, failurelog.Limit{Every: jobEvery}}
+		l.jobs[r.Run.JobUID], limit = own, &own.Limit
+	}
+	left, ok := limit.Allow(l.now())
+	if !ok {
+		return
+	}
+	about := []any{"job", name, "run", r.Run.ID}
+	if r.Attempt.Number > 0 {
+		about = append(about, "attempt", r.Attempt.Number)
+	}
+	if r.Count > 1 {
+		about = append(about, "occurrences", r.Count)
+	}
+	about = append(about, "reason", r.Attempt.Reason)
+	if left > 0 {
+		about = append(about, "left_out", left)
+	}
+	l.log.Warn(words[r.Attempt.Outcome], about...)
+}
+
+// flush reports suppressed lines that no other line followed, and removes jobs whose span
+// is over. A line right after the span reports them itself.
+func (l *Log) flush() {
+	now := l.now().Add(-flushEvery)
+	for uid, j := range l.jobs {
+		left, over := j.LeftOut(now)
+		if left > 0 {
+			l.log.Warn("more runs of the job failed", "job", j.name, "left_out", left)
+		}
+		if over {
+			delete(l.jobs, uid)
+		}
+	}
+	if left, _ := l.others.LeftOut(now); left > 0 {
+		l.log.Warn("runs of more jobs failed", "left_out", left)
+	}
+}

@@ -1,0 +1,369 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/decide/engine"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+const (
+	// attentionMax bounds a list: further problems are not examined.
+	attentionMax = 100
+	// lateAfter is how long a run is due before it counts as late: a busy node or a stolen
+	// run takes some seconds.
+	lateAfter = 10 * time.Second
+	// lateLookMax is the number of late runs that are examined, beginning with the oldest.
+	lateLookMax = 200
+	// failedTime is how long failures are searched at most, failedLookMax how many are read
+	// at once, and failedPart of how many jobs: most may have succeeded since. failedJobsMax is
+	// how many jobs are listed: the last runs of all are read at once.
+	failedTime    = 30 * time.Millisecond
+	failedLookMax = 500
+	failedPart    = 200
+	failedJobsMax = 50
+	// inRowMax is the most ends of a job that are counted.
+	inRowMax = 20
+	// A run is slow when it has been running for slowAfter, and for slowTimes as long as
+	// the longest of the last slowRuns successful ones, which must be slowFew at least.
+	// slowLookMax is the number of running attempts that are examined, beginning with the
+	// oldest.
+	slowAfter   = time.Minute
+	slowTimes   = 2
+	slowRuns    = 20
+	slowFew     = 3
+	slowLookMax = 200
+	// flowLookMax is the number of running runs that are searched for flows waiting for a
+	// person, beginning with the oldest.
+	flowLookMax = 500
+	// clockOffAfter is the largest tolerated clock error: beyond it a node does not plan or
+	// claim.
+	clockOffAfter = time.Second
+)
+
+// Attention finds problems that need a person.
+type Attention struct {
+	jobs  *Jobs
+	runs  *Runs
+	nodes *Nodes
+}
+
+// List returns the problems of the jobs of a namespace, or of all, and of the nodes: the
+// worst first.
+func (s *Attention) List(ctx context.Context, who Caller, namespace string) ([]client.Attention, error) {
+	of, err := who.reads(namespace)
+	if err != nil {
+		return nil, err
+	}
+	now, err := s.jobs.store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := append([]client.Attention{}, s.ofStore()...)
+	running, err := s.running(ctx, of)
+	if err != nil {
+		return nil, err
+	}
+	for _, find := range []func() ([]client.Attention, error){
+		func() ([]client.Attention, error) { return s.ofNodes(ctx) },
+		func() ([]client.Attention, error) { return s.late(ctx, of, now) },
+		func() ([]client.Attention, error) { return s.slow(ctx, running, now) },
+		func() ([]client.Attention, error) { return asked(running), nil },
+		func() ([]client.Attention, error) { return s.paused(ctx, of) },
+		func() ([]client.Attention, error) { return s.failing(ctx, of) },
+	} {
+		found, err := find()
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, found...)
+	}
+	slices.SortStableFunc(list, func(x, y client.Attention) int {
+		return cmp.Or(cmp.Compare(x.Severity, y.Severity), cmp.Compare(y.Count, x.Count), x.Since.Compare(y.Since))
+	})
+	return list[:min(len(list), attentionMax)], nil
+}
+
+// ofStore says that this node cannot write its store, or that history is behind or away.
+func (s *Attention) ofStore() []client.Attention {
+	if s.nodes.remark == nil {
+		return nil
+	}
+	text, err := s.nodes.remark()
+	if err != nil {
+		text = err.Error()
+	}
+	if text == "" {
+		return nil
+	}
+	return []client.Attention{{Kind: client.AttentionStore, Severity: client.SeverityBad, Node: s.nodes.node, Text: text}}
+}
+
+// ofNodes finds silent nodes, and nodes with a wrong clock.
+func (s *Attention) ofNodes(ctx context.Context) (list []client.Attention, err error) {
+	nodes, _, err := s.nodes.all(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range nodes {
+		off := time.Duration(math.Round(n.ClockAhead*1000)) * time.Millisecond
+		switch {
+		case n.State == string(store.SessionSilent):
+			a := client.Attention{Kind: client.AttentionNodeSilent, Severity: client.SeverityWarning, Node: n.Name, Count: n.Running, Since: n.Renewed, Text: "the node is no longer heard of"}
+			if n.Running > 0 {
+				a.Severity, a.Text = client.SeverityBad, fmt.Sprintf("the node is no longer heard of, and had %d running attempts", n.Running)
+			}
+			list = append(list, a)
+		case off.Abs() > clockOffAfter:
+			way := "ahead"
+			if off < 0 {
+				way = "behind"
+			}
+			list = append(list, client.Attention{
+				Kind: client.AttentionClockOff, Severity: client.SeverityBad, Node: n.Name,
+				Text: fmt.Sprintf("the clock of the node is %s %s, so it plans and claims nothing", job.Duration(off.Abs()).InWords(), way),
+			})
+		}
+	}
+	return list, nil
+}
+
+// late finds jobs with due runs that do not start, and the reasons.
+func (s *Attention) late(ctx context.Context, of scope, now time.Time) (list []client.Attention, err error) {
+	runs, err := of.active(ctx, s.runs.store, store.ActiveQuery{State: job.StateReady, Limit: lateLookMax})
+	if err != nil {
+		return nil, err
+	}
+	before := now.Add(-lateAfter)
+	runs = slices.DeleteFunc(runs, func(r store.Run) bool { return r.Due.After(before) })
+	if err := s.runs.explain(ctx, runs); err != nil {
+		return nil, err
+	}
+	byJob := map[job.ID]int{}
+	for i := range runs {
+		r := &runs[i]
+		at, seen := byJob[r.JobUID]
+		if !seen {
+			at, byJob[r.JobUID] = len(list), len(list)
+			list = append(list, client.Attention{
+				Kind: client.AttentionLate, Severity: client.SeverityBad, Job: r.Namespace + "/" + r.Name, Run: r.ID, Since: r.Due,
+				Text: cmp.Or(r.Reason, "no node has claimed it yet"),
+			})
+		}
+		list[at].Count++
+	}
+	return list, nil
+}
+
+// running returns the running runs that are examined, the oldest first.
+func (s *Attention) running(ctx context.Context, of scope) ([]store.Run, error) {
+	return of.active(ctx, s.runs.store, store.ActiveQuery{State: job.StateRunning, Limit: flowLookMax})
+}
+
+// slow finds running runs that take much longer than earlier ones.
+func (s *Attention) slow(ctx context.Context, running []store.Run, now time.Time) (list []client.Attention, err error) {
+	runs := slices.DeleteFunc(slices.Clone(running[:min(len(running), slowLookMax)]), func(r store.Run) bool { return now.Sub(engine.Begun(&r)) < slowAfter })
+	if len(runs) == 0 {
+		return nil, nil
+	}
+	var uids []job.ID
+	for i := range runs {
+		if !slices.Contains(uids, runs[i].JobUID) {
+			uids = append(uids, runs[i].JobUID)
+		}
+	}
+	recent, err := s.jobs.store.Recent(ctx, uids, slowRuns)
+	if err != nil {
+		return nil, err
+	}
+	for i := range runs {
+		r := &runs[i]
+		n, longest := 0, time.Duration(0)
+		for _, record := range recent[slices.Index(uids, r.JobUID)] {
+			if record.Attempt.Outcome == job.OutcomeSucceeded {
+				n, longest = n+1, max(longest, record.Attempt.Ended.Sub(cmp.Or(record.Begun, record.Attempt.Started)))
+			}
+		}
+		began := engine.Begun(r)
+		if took := now.Sub(began); n >= slowFew && took >= slowTimes*longest {
+			list = append(list, client.Attention{
+				Kind: client.AttentionSlow, Severity: client.SeverityWarning, Job: r.Namespace + "/" + r.Name, Run: r.ID, Count: 1, Since: began,
+				Text: fmt.Sprintf("has been running for %s; the longest of the last %d that succeeded took %s", job.Duration(took.Round(time.Second)).InWords(), n, job.Duration(longest.Round(time.Millisecond)).InWords()),
+			})
+		}
+	}
+	return list, nil
+}
+
+// asked finds running flows that wait for a person.
+func asked(running []store.Run) (list []client.Attention) {
+	for _, q := range questionsOf(running) {
+		list = append(list, client.Attention{
+			Kind: client.AttentionApproval, Severity: client.SeverityWarning, Job: q.run.Namespace + "/" + q.run.Name, Run: q.run.ID, Count: 1, Since: q.since,
+			Text: fmt.Sprintf("step %s waits for a person: %s", q.step, q.text),
+		})
+	}
+	return list
+}
+
+// paused finds jobs that Belfry has paused, because they failed too often.
+func (s *Attention) paused(ctx context.Context, of scope) (list []client.Attention, err error) {
+	jobs, _, err := s.jobs.look(ctx, of, store.JobQuery{State: job.JobPaused}, store.MaxBatch)
+	for _, j := range jobs {
+		if status := j.Definition.Status; status != nil && status.PausedBy == engine.System {
+			list = append(list, client.Attention{
+				Kind: client.AttentionPaused, Severity: client.SeverityBad, Job: j.Definition.FullName(), Text: status.PauseReason,
+			})
+		}
+	}
+	return list, err
+}
+
+// failing finds jobs whose last run failed, and counts their failures in a row.
+func (s *Attention) failing(ctx context.Context, of scope) (list []client.Attention, err error) {
+	jobs, ended, err := s.jobs.failing(ctx, of)
+	for i, j := range jobs {
+		list = append(list, failuresOf(j.Definition.FullName(), ended[i]))
+	}
+	return list, err
+}
+
+// failing returns the active jobs whose last run failed, with their last runs: those that failed
+// last, at most failedJobsMax.
+func (s *Jobs) failing(ctx context.Context, of scope) (jobs []*store.Job, ended [][]store.Record, err error) {
+	began := s.now()
+	search := s.failures(of, store.HistoryQuery{})
+	var uids []job.ID
+	for !search.over && len(uids) < failedJobsMax && (len(search.found) == 0 || s.now().Sub(began) < failedTime) {
+		some, err := search.next(ctx, failedPart, failedTime)
+		if err != nil {
+			return nil, nil, err
+		}
+		if len(some) > failedJobsMax {
+			if some, err = s.stillFailing(ctx, some); err != nil {
+				return nil, nil, err
+			}
+		}
+		uids = append(uids, some...)
+	}
+	if uids = uids[:min(len(uids), failedJobsMax)]; len(uids) == 0 {
+		return nil, nil, nil
+	}
+	found, err := s.store.JobsByUID(ctx, uids)
+	if err != nil {
+		return nil, nil, err
+	}
+	recent, err := s.store.Recent(ctx, uids, inRowMax)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i, j := range found {
+		if j != nil && !j.Deleted && stateOf(j) == job.JobActive && len(failures(recent[i])) > 0 {
+			jobs, ended = append(jobs, j), append(ended, recent[i])
+		}
+	}
+	return jobs, ended, nil
+}
+
+// stillFailing leaves out jobs whose last run succeeded.
+func (s *Jobs) stillFailing(ctx context.Context, uids []job.ID) (list []job.ID, err error) {
+	last, err := s.store.Recent(ctx, uids, 2) // one alone would have the state of its flow
+	for i := range last {
+		if len(last[i]) > 0 && last[i][0].Attempt.Outcome != job.OutcomeSucceeded {
+			list = append(list, uids[i])
+		}
+	}
+	return list, err
+}
+
+// failureSearch finds jobs with failed runs, by the last of them, the latest first.
+type failureSearch struct {
+	s     *Jobs
+	of    scope
+	q     store.HistoryQuery
+	found []job.ID
+	over  bool
+	since time.Time // how far back it searched
+}
+
+// failures begins a search in the span of a query.
+func (s *Jobs) failures(of scope, q store.HistoryQuery) *failureSearch {
+	q.Failed, q.Limit = true, failedLookMax
+	return &failureSearch{s: s, of: of, q: q}
+}
+
+// next returns at most so many further jobs. It searches for a limited time, or with 0 back to
+// the beginning of the time span.
+func (f *failureSearch) next(ctx context.Context, most int, search time.Duration) ([]job.ID, error) {
+	began, known := f.s.now(), len(f.found)
+	for most > 0 && !f.over {
+		f.q.Except = f.found
+		records, next, err := f.of.attempts(ctx, f.s.store, f.q)
+		if err != nil {
+			return nil, err
+		}
+		for i := range records {
+			r := &records[i]
+			if uid := r.Run.JobUID; !slices.Contains(f.found, uid) {
+				f.found = append(f.found, uid)
+			}
+			if f.since = r.Attempt.Ended; len(f.found)-known == most {
+				f.q.Before = r.Ref()
+				return f.found[known:], nil
+			}
+		}
+		if f.q.Before, f.over = next, next == (store.RecordRef{}); f.over {
+			f.since = f.q.From
+			return f.found[known:], nil
+		}
+		if f.since = next.Ended; search > 0 && f.s.now().Sub(began) >= search {
+			return f.found[known:], nil
+		}
+	}
+	return nil, nil
+}
+
+// failures returns the failures of a job since it last succeeded, the latest first.
+func failures(ended []store.Record) (list []*store.Record) {
+	for i := range ended {
+		if ended[i].Attempt.Outcome == job.OutcomeSucceeded {
+			break
+		}
+		if ended[i].Attempt.Outcome.Alarms() { // skipped and cancelled runs say nothing about the health of the job
+			list = append(list, &ended[i])
+		}
+	}
+	return list
+}
+
+// failuresOf returns the problem of a failing job with its last runs.
+func failuresOf(name string, ended []store.Record) client.Attention {
+	failures := failures(ended)
+	latest, n := failures[0], len(failures)
+	a := client.Attention{
+		Kind: client.AttentionFailing, Severity: client.SeverityWarning, Job: name, Run: latest.Run.ID,
+		Count: n, Since: failures[n-1].Attempt.Ended, Text: "the last run " + inWords(latest),
+	}
+	if n > 1 {
+		a.Severity, a.Text = client.SeverityBad, fmt.Sprintf("the last %d runs failed; the latest %s", n, inWords(latest))
+	}
+	return a
+}
+
+// inWords says how a run ended.
+func inWords(r *store.Record) string {
+	text := map[job.Outcome]string{
+		job.OutcomeFailed: "failed", job.OutcomeTimedOut: "timed out", job.OutcomeLost: "was lost", job.OutcomeMissed: "was missed",
+	}[r.Attempt.Outcome]
+	if r.Attempt.Reason != "" {
+		text += ": " + r.Attempt.Reason
+	}
+	return text
+}

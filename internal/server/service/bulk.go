@@ -1,0 +1,149 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/sys/parallel"
+	"github.com/belfry-cron/belfry/store"
+)
+
+const (
+	// bulkMax is the most jobs of a request: some ten seconds of a store.
+	bulkMax = 10_000
+	// bulkErrors is the most failures in a list.
+	bulkErrors = 100
+	// bulkAtOnce is how many jobs of a request are changed at a time: stores commit what comes at
+	// once together, and other requests still get their turn.
+	bulkAtOnce = 16
+)
+
+var bulkActions = []client.BulkAction{client.BulkPause, client.BulkResume, client.BulkRun, client.BulkDelete}
+
+// Bulk changes many jobs at once.
+type Bulk struct {
+	jobs *Jobs
+	runs *Runs
+}
+
+// Do changes all jobs that are selected, each for itself. With DryRun it counts them; with Expect
+// it refuses if another number is selected by now.
+func (s *Bulk) Do(ctx context.Context, who Caller, said client.Bulk) (client.BulkResult, error) {
+	result := client.BulkResult{DryRun: said.DryRun, Errors: []client.BulkError{}}
+	if err := mayBulk(who, said.Action); err != nil {
+		return result, err
+	}
+	right := Define
+	if said.Action == client.BulkRun {
+		right = Operate
+	}
+	of, err := who.within(right, said.Namespace)
+	if err != nil {
+		return result, err
+	}
+	if of == nil && len(said.Labels) == 0 && said.Text == "" && said.State == "" && !said.All {
+		return result, Wrong(client.FieldError{Pointer: "/all", Path: "all", Detail: "is missing", Hint: "select jobs by namespace, labels, text or state, or say all: true"})
+	}
+	names, err := s.selected(ctx, of, store.JobQuery{Labels: said.Labels, Text: said.Text, State: said.State, Limit: PageMax})
+	if err != nil {
+		return result, err
+	}
+	result.Matched = len(names)
+	if said.Expect != nil && *said.Expect != len(names) {
+		return result, refuse(client.TypeConflict, "%d jobs are selected by now; the request was for %d", len(names), *said.Expect).
+			withHint("count again with dry_run and retry")
+	}
+	if said.DryRun {
+		return result, nil
+	}
+	err = s.change(ctx, who, names, &said, "", &result)
+	return result, err
+}
+
+// Each changes the jobs that are named. Requests to run with the same key run each job once.
+func (s *Bulk) Each(ctx context.Context, who Caller, names []Name, said client.Bulk, key string) (client.BulkResult, error) {
+	result := client.BulkResult{Matched: len(names), Errors: []client.BulkError{}}
+	if err := mayBulk(who, said.Action); err != nil {
+		return result, err
+	}
+	err := s.change(ctx, who, names, &said, key, &result)
+	return result, err
+}
+
+// mayBulk refuses an unknown or forbidden action.
+func mayBulk(who Caller, action client.BulkAction) error {
+	if err := who.May(Operate); err != nil {
+		return err
+	}
+	if !slices.Contains(bulkActions, action) {
+		return Wrong(client.FieldError{Pointer: "/action", Path: "action", Detail: fmt.Sprintf("%q is not known", action), Hint: "allowed: pause, resume, run, delete"})
+	}
+	if action == client.BulkRun {
+		return nil
+	}
+	return who.May(Define)
+}
+
+// change changes each job, and records each result.
+func (s *Bulk) change(ctx context.Context, who Caller, names []Name, said *client.Bulk, key string, result *client.BulkResult) error {
+	ctx, err := grouped(ctx)
+	if err != nil {
+		return err
+	}
+	errs := make([]error, len(names))
+	parallel.AtOnce(len(names), bulkAtOnce, func(i int) {
+		if ctx.Err() == nil {
+			errs[i] = s.one(ctx, who, names[i], said, key)
+		}
+	})
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	for i, err := range errs {
+		switch {
+		case err == nil:
+			result.Done++
+		case len(result.Errors) < bulkErrors:
+			result.Errors = append(result.Errors, client.BulkError{Job: names[i].String(), Detail: ErrorOf(err).Detail})
+		}
+	}
+	return nil
+}
+
+// selected returns the names of the jobs that a query selects.
+func (s *Bulk) selected(ctx context.Context, of scope, q store.JobQuery) (names []Name, err error) {
+	for {
+		jobs, next, err := of.jobs(ctx, s.jobs.store, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, j := range jobs {
+			names = append(names, nameOf(j.Definition))
+		}
+		if len(names) > bulkMax {
+			return nil, refuse(client.TypeInvalid, "more than %d jobs are selected", bulkMax).withHint("select fewer at a time")
+		}
+		if q.After = next; next == "" {
+			return names, nil
+		}
+	}
+}
+
+// one changes one job.
+func (s *Bulk) one(ctx context.Context, who Caller, name Name, said *client.Bulk, key string) (err error) {
+	switch said.Action {
+	case client.BulkPause:
+		_, err = s.jobs.Pause(ctx, who, name, client.PauseRequest{Reason: said.Reason, Until: said.Until}, Expect{})
+	case client.BulkResume:
+		_, err = s.jobs.Resume(ctx, who, name, client.ResumeRequest{Missed: said.Missed}, Expect{})
+	case client.BulkRun:
+		_, err = s.runs.Start(ctx, who, name, client.RunRequest{}, key)
+	case client.BulkDelete:
+		if _, err = s.jobs.Delete(ctx, who, name, Expect{}); isType(err, client.TypeNotFound) {
+			err = nil // it was deleted in the meantime
+		}
+	}
+	return err
+}

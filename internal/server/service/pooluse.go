@@ -1,0 +1,71 @@
+package service
+
+import (
+	"context"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/decide/engine"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// poolLook is how many active runs are searched for those of a pool, the earliest due first, so that
+// planned runs come last: stores find runs by their slot only within a step. A store reads so many in
+// some milliseconds.
+const poolLook = 1000
+
+// PoolUse is what the slots of a pool are used for.
+type PoolUse struct {
+	Size int
+	// Held is how many runs hold a slot, and Waiting how many wait for one.
+	Held, Waiting int
+	// Holds and Waits are those of them that the caller may see, by due time.
+	Holds, Waits []client.Run
+	// More is set if there may be others, since not all active runs were searched.
+	More bool
+}
+
+// PoolUse returns which runs hold the slots of a pool, and which wait for one. An undeclared pool
+// has one slot. The counts include runs of namespaces that the caller may not read: like the size, they
+// say something about the pool.
+func (s *Runs) PoolUse(ctx context.Context, who Caller, pool Name) (PoolUse, error) {
+	use := PoolUse{Size: 1}
+	if err := who.MayIn(Read, pool.Namespace); err != nil {
+		return use, err
+	}
+	declared, err := s.store.Documents(ctx, job.KindPool)
+	if err != nil {
+		return use, err
+	}
+	for _, d := range declared {
+		if d.FullName() == pool.String() {
+			use.Size = d.Pool.Slots.Size
+		}
+	}
+	runs, err := s.store.ListActive(ctx, store.ActiveQuery{Limit: poolLook})
+	if err != nil {
+		return use, err
+	}
+	use.More = len(runs) == poolLook
+	for i := range runs {
+		r := &runs[i]
+		if of, ok := engine.PoolOfSlot(r.Slot); !ok || of != pool.String() {
+			continue
+		}
+		var list *[]client.Run
+		switch {
+		case r.HoldsSlot:
+			use.Held++
+			list = &use.Holds
+		case r.State == job.StateWaiting && !r.AwaitsPrevious:
+			use.Waiting++
+			list = &use.Waits
+		default:
+			continue
+		}
+		if who.sees(r.Namespace + "/" + r.Name) {
+			*list = append(*list, activeRun(r))
+		}
+	}
+	return use, nil
+}

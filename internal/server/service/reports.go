@@ -1,0 +1,157 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/node/output"
+	"github.com/belfry-cron/belfry/internal/server/auth"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Reports accepts other programs' reports on their work, for jobs with run.external.
+type Reports struct {
+	*shared
+	jobs  *Jobs
+	store interface {
+		Report(ctx context.Context, r store.Report) (store.ReportOutcome, error)
+		PutToken(ctx context.Context, p store.PutToken) (store.Token, error)
+	}
+	tokens Tokens
+}
+
+// A ping key is a token that can only report on one job, which its name contains.
+const (
+	pingRole   = store.Role("ping")
+	pingPrefix = "ping:"
+)
+
+// pingJob returns the job of a ping key.
+func pingJob(t *store.Token) (namespace, name string, ok bool) {
+	if t.Role != pingRole || len(t.Name) <= len(pingPrefix)+len(t.Namespace)+1 {
+		return "", "", false
+	}
+	return t.Namespace, t.Name[len(pingPrefix)+len(t.Namespace)+1:], true
+}
+
+// Take accepts a report from the holder of a token. Reports with the same non-empty key are
+// one report.
+func (s *Reports) Take(ctx context.Context, who Caller, name Name, said client.Report, key string) (client.Reported, error) {
+	j, err := s.jobs.find(ctx, who, Operate, name)
+	if err != nil {
+		return client.Reported{}, err
+	}
+	return s.take(ctx, j, said, key)
+}
+
+// RotatePingKey replaces the ping key of a job.
+func (s *Reports) RotatePingKey(ctx context.Context, who Caller, name Name) (client.PingKey, error) {
+	j, err := s.jobs.find(ctx, who, Define, name)
+	if err != nil {
+		return client.PingKey{}, err
+	}
+	if !j.Filled.Run.IsReported() {
+		return client.PingKey{}, notReported(j)
+	}
+	secret, err := auth.NewSecret()
+	if err != nil {
+		return client.PingKey{}, err
+	}
+	_, err = s.store.PutToken(ctx, store.PutToken{
+		Name: pingPrefix + j.Filled.FullName(), Hash: auth.HashOf(secret), Role: pingRole, Namespace: j.Filled.Namespace, Replace: true, Actor: who.Name,
+	})
+	s.tokens.Forget()
+	if errors.Is(err, store.ErrLimit) {
+		return client.PingKey{}, refuse(client.TypeConflict, "there are %d tokens and ping keys already, the most that are allowed", store.TokensMax)
+	}
+	return client.PingKey{Key: secret, Path: "/ping/" + secret}, err
+}
+
+// Ping takes a report from a caller with the ping key of a job.
+func (s *Reports) Ping(ctx context.Context, key string, said client.Report) (client.Reported, error) {
+	t, err := s.tokens.ByHash(ctx, auth.HashOf(key))
+	if err != nil && !errors.Is(err, auth.ErrUnknown) {
+		return client.Reported{}, err
+	}
+	namespace, name, ok := pingJob(&t)
+	if err != nil || !ok {
+		return client.Reported{}, refuse(client.TypeNotFound, "there is no such ping key").withHint("make one, which ends the one before: belfry job ping-key NAME")
+	}
+	j, err := store.JobNamed(ctx, s.jobs.store, namespace, name)
+	if errors.Is(err, store.ErrNotFound) {
+		return client.Reported{}, refuse(client.TypeNotFound, "the job of this ping key does not exist")
+	}
+	if err != nil {
+		return client.Reported{}, err
+	}
+	return s.take(ctx, j, said, "")
+}
+
+func notReported(j *store.Job) error {
+	return refuse(client.TypeConflict, "job %s is started by Belfry, and takes no reports", j.Filled.FullName()).withHint("run: {external: {}} is for work that something else does")
+}
+
+// startable refuses a job that Belfry does not start.
+func startable(j *store.Job) error {
+	if !j.Filled.Run.IsReported() {
+		return nil
+	}
+	return refuse(client.TypeConflict, "job %s is not started by Belfry, but by what reports on it", j.Filled.FullName())
+}
+
+func (s *Reports) take(ctx context.Context, j *store.Job, said client.Report, key string) (client.Reported, error) {
+	id, err := s.newID()
+	if err != nil {
+		return client.Reported{}, err
+	}
+	r := store.Report{Job: j.Definition.UID, ID: id, Key: key, Run: said.Run, At: said.At, Lock: said.Lock, Starts: said.State == client.ReportStarted}
+	r.Result = store.Result{Started: said.Started, Outcome: job.OutcomeSucceeded, Reason: said.Reason, ExitCode: said.ExitCode, Signal: said.Signal}
+	switch said.State {
+	case client.ReportSkipped:
+		r.Result.Outcome = job.OutcomeSkipped
+	case client.ReportFailed:
+		r.Result.Outcome = job.OutcomeFailed
+		if r.Result.Reason == "" && said.ExitCode != nil {
+			r.Result.Reason = fmt.Sprintf("exit status %d", *said.ExitCode)
+		}
+	}
+	if said.Output != "" {
+		if r.Result.Output, r.Result.OutputBytes, err = packed(said.Output, s.now); err != nil {
+			return client.Reported{}, err
+		}
+	}
+	got, err := s.store.Report(ctx, r)
+	switch {
+	case errors.Is(err, store.ErrConflict):
+		return client.Reported{}, notReported(j)
+	case errors.Is(err, store.ErrNotFound):
+		return client.Reported{}, noJob(Name{j.Definition.Namespace, j.Definition.Name})
+	case errors.Is(err, store.ErrExists):
+		return client.Reported{}, refuse(client.TypeExists, "job %s is running already", j.Filled.FullName()).withHint("without the lock it starts beside it")
+	}
+	return client.Reported{Run: got.Run, Until: got.Until}, err
+}
+
+// discarded receives output beyond the memory limit, which a report never reaches.
+type discarded struct{}
+
+func (discarded) Append(context.Context, []output.Chunk) error { return nil }
+
+// packed returns output as stores keep it.
+func packed(text string, now func() time.Time) (chunks []store.OutputChunk, size int64, err error) {
+	c, err := output.New(output.Config{Sink: discarded{}, Now: now})
+	if err != nil {
+		return nil, 0, err
+	}
+	capture := c.Capture(job.ID{}, 1)
+	_, _ = capture.Stdout().Write([]byte(text)) // it does not fail
+	list, _ := capture.Close()
+	for i := range list {
+		chunks = append(chunks, store.OutputChunk(list[i]))
+	}
+	return chunks, int64(len(text)), nil
+}

@@ -1,0 +1,196 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/decide/flow"
+	"github.com/belfry-cron/belfry/internal/sys/spelling"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Retry creates a new manual run for the same moment as a finished one. The run of a flow
+// keeps successful results.
+func (s *Runs) Retry(ctx context.Context, who Caller, id job.ID, said client.RetryRequest, key string) (Made, error) {
+	run, err := s.runOf(ctx, who, Operate, id)
+	if err != nil {
+		return Made{}, err
+	}
+	if run.Kind == job.RunStep {
+		return Made{}, refuse(client.TypeConflict, "run %s is a step of run %s: retry that one", id, run.Parent).
+			withHint("from that step: belfry run retry %s --from %s", run.Parent, run.Step)
+	}
+	if run.State != job.StateDone {
+		return Made{}, refuse(client.TypeConflict, "run %s has not ended yet: it is %s", id, run.State)
+	}
+	j, err := store.JobByUID(ctx, s.store, run.JobUID)
+	if errors.Is(err, store.ErrNotFound) || err == nil && j.Deleted {
+		return Made{}, refuse(client.TypeNotFound, "the job %s of the run was deleted", run.Job)
+	}
+	if err != nil {
+		return Made{}, err
+	}
+	like := store.TriggerItem{
+		Key: key, Params: run.Params, Scheduled: run.Scheduled, Shard: run.Shard, Shards: run.Shards, Again: id,
+	}
+	definition := j.Filled
+	if run.Steps != nil {
+		if definition, like.Flow, err = s.repeatFlow(ctx, j, &run, &said); err != nil {
+			return Made{}, err
+		}
+	} else if said.ChoosesSteps() {
+		return Made{}, refuse(client.TypeConflict, "run %s has no steps: from, only and skip are for flows that have begun", id)
+	}
+	if err := checkParams(definition, said.Params); err != nil {
+		return Made{}, err
+	}
+	if len(said.Params) > 0 {
+		// Parameters of the old run that the job does not declare are for its followers.
+		like.Params = map[string]string{}
+		maps.Copy(like.Params, run.Params)
+		maps.Copy(like.Params, said.Params)
+	}
+	return s.trigger(ctx, who, j, like)
+}
+
+// repeatFlow returns the definition of a repeated flow, and its initial state.
+func (s *Runs) repeatFlow(ctx context.Context, j *store.Job, run *client.Run, said *client.RetryRequest) (*job.Job, []byte, error) {
+	id := run.ID
+	records, err := s.store.AttemptsOf(ctx, id)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(records) == 0 {
+		return nil, nil, s.noRun(id)
+	}
+	record := finalOf(records)
+	var was flow.Saved
+	if err := json.Unmarshal(record.Run.Flow, &was); err != nil {
+		return nil, nil, fmt.Errorf("the steps of run %s: %w", id, err)
+	}
+	definition, err := s.definitionOf(ctx, j, record.Run.Version, was.Definition)
+	if err != nil {
+		return nil, nil, err
+	}
+	again := flow.Again{Of: id, From: said.From, Only: said.Only, Skip: said.Skip, Changed: len(said.Params) > 0}
+	if err := checkSteps(definition, said); err != nil {
+		return nil, nil, err
+	}
+	begin := flow.Saved{Again: &again}
+	state, err := flow.NewGraph(definition.Run.Flow).Again(&was.State, &again)
+	if err != nil {
+		return nil, nil, refuse(client.TypeConflict, "run %s cannot be run again so: %v", id, err)
+	}
+	for i := range state.Steps {
+		step := &state.Steps[i]
+		name := func(u *flow.Unit, item int) {
+			if u.From == id {
+				was := *u
+				was.From = job.ID{}
+				u.Run = runOfUnit(&was, id, run.Started, step.Name, item)
+			}
+		}
+		name(&step.Unit, -1)
+		for k := range step.Items {
+			name(&step.Items[k].Unit, k)
+		}
+	}
+	begin.State = *state
+	if begin.Definition, err = json.Marshal(definition); err != nil {
+		return nil, nil, err
+	}
+	text, err := json.Marshal(&begin)
+	return definition, text, err
+}
+
+// definitionOf returns the definition that a flow ran with: its own, or the one of a
+// version of its job.
+func (s *Runs) definitionOf(ctx context.Context, j *store.Job, version int64, own []byte) (*job.Job, error) {
+	definition := &job.Job{}
+	switch {
+	case own != nil:
+		if err := json.Unmarshal(own, definition); err != nil {
+			return nil, err
+		}
+	default:
+		kept, err := s.version(ctx, j, version)
+		if err != nil {
+			return nil, err
+		}
+		if kept == nil {
+			return nil, refuse(client.TypeConflict, "the definition that the run had, version %d of job %s, is not kept any more", version, j.Definition.FullName()).
+				withHint("start all of it as it is now: belfry job run %s", j.Definition.FullName())
+		}
+		*definition = *kept
+	}
+	if !definition.Run.IsFlow() {
+		return nil, fmt.Errorf("version %d of job %s is not a flow", version, j.Definition.FullName())
+	}
+	definition.UID, definition.Version, definition.Epoch, definition.Status = job.ID{}, 0, 0, nil
+	return definition, nil
+}
+
+// version returns the definition of a version of a job with its defaults filled in, nil if it is
+// not kept any more.
+func (s *Runs) version(ctx context.Context, j *store.Job, version int64) (*job.Job, error) {
+	if version == j.Definition.Version {
+		return j.Filled, nil
+	}
+	// Versions without a definition of their own have that of the previous one.
+	list, err := s.store.Revisions(ctx, j.Definition.UID, version+1, 1)
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	return list[0].Definition.WithDefaults(s.rules.defaults), nil
+}
+
+// checkSteps reports unknown steps and contradictory choices.
+func checkSteps(definition *job.Job, said *client.RetryRequest) error {
+	var names []string
+	for _, step := range definition.Run.Flow.All() {
+		names = append(names, step.Name)
+	}
+	wrong := refuse(client.TypeInvalid, "the steps do not fit the flow of job %s", definition.FullName())
+	for _, list := range []struct {
+		field string
+		names []string
+	}{{"from", said.From}, {"only", said.Only}, {"skip", said.Skip}} {
+		for i, name := range list.names {
+			e := client.FieldError{Pointer: Pointer(fmt.Sprintf("%s[%d]", list.field, i)), Path: fmt.Sprintf("%s[%d]", list.field, i)}
+			switch near := spelling.Near(name, names); {
+			case !slices.Contains(names, name) && len(near) > 0:
+				e.Detail, e.Hint = "the flow has no step "+strconv.Quote(name), "did you mean "+strconv.Quote(near[0])+"?"
+			case !slices.Contains(names, name):
+				e.Detail, e.Hint = "the flow has no step "+strconv.Quote(name), "it has "+strings.Join(names, ", ")
+			case list.field == "only" && len(said.From) > 0:
+				e.Detail = "cannot be combined with from"
+			case list.field == "skip" && (slices.Contains(said.From, name) || slices.Contains(said.Only, name)):
+				e.Detail = "step " + name + " cannot be run and skipped"
+			default:
+				continue
+			}
+			wrong.withErrors(e)
+		}
+	}
+	if len(wrong.Errors) == 0 {
+		return nil
+	}
+	return wrong
+}
+
+// sameSteps reports whether a flow begins again as a run has that was made before.
+func sameSteps(begin []byte, run *client.RetryRequest) bool {
+	var saved flow.Saved
+	if run == nil || json.Unmarshal(begin, &saved) != nil || saved.Again == nil {
+		return false
+	}
+	return slices.Equal(saved.Again.From, run.From) && slices.Equal(saved.Again.Only, run.Only) && slices.Equal(saved.Again.Skip, run.Skip)
+}

@@ -1,0 +1,129 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/decide/notification"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// setStore is the part of a store that documents other than jobs use.
+type setStore interface {
+	store.Documents
+	PutConsumer(ctx context.Context, c store.Consumer) error
+}
+
+// Sets has the documents of a kind other than jobs.
+type Sets struct {
+	*shared
+	rules *rulebook
+	kind  job.Kind
+	store setStore
+}
+
+// putSet creates or changes a document. The feed receives ends from the first channel on,
+// before the delivering node has seen it.
+func putSet(ctx context.Context, in setStore, d job.Document, ifVersion int64, actor string) (job.Document, error) {
+	if d.Kind == job.KindChannel {
+		if err := in.PutConsumer(ctx, notification.Consumer()); err != nil {
+			return job.Document{}, err
+		}
+	}
+	return in.PutDocument(ctx, d, ifVersion, actor)
+}
+
+// List returns the sets of a namespace, or of all, by name.
+func (s *Sets) List(ctx context.Context, who Caller, namespace string) ([]job.Document, error) {
+	of, err := who.reads(namespace)
+	if err != nil {
+		return nil, err
+	}
+	all, err := s.store.Documents(ctx, s.kind)
+	if err != nil || of == nil {
+		return all, err
+	}
+	return slices.DeleteFunc(all, func(d job.Document) bool { return !of.hasObject(d.FullName()) }), nil
+}
+
+// Get returns a set.
+func (s *Sets) Get(ctx context.Context, who Caller, name Name) (job.Document, error) {
+	return s.find(ctx, who, Read, name)
+}
+
+func (s *Sets) find(ctx context.Context, who Caller, r Right, name Name) (job.Document, error) {
+	if err := who.MayIn(r, name.Namespace); err != nil {
+		return job.Document{}, err
+	}
+	all, err := s.store.Documents(ctx, s.kind)
+	if err != nil {
+		return job.Document{}, err
+	}
+	for _, d := range all {
+		if d.FullName() == name.String() {
+			return d, nil
+		}
+	}
+	return job.Document{}, refuse(client.TypeNotFound, "there is no %s %s", s.kind, name)
+}
+
+// Put creates one or replaces its definition, and reports whether it was created. The document
+// must have the name.
+func (s *Sets) Put(ctx context.Context, who Caller, name Name, draft Draft, expect Expect) (put job.Document, created bool, err error) {
+	if err := who.MayIn(Define, name.Namespace); err != nil {
+		return job.Document{}, false, err
+	}
+	d, err := s.rules.accept(ctx, who, Define, draft, s.kind)
+	if err != nil {
+		return job.Document{}, false, err
+	}
+	if d.FullName() != name.String() {
+		return job.Document{}, false, refuse(client.TypeInvalid, "the document is about another %s", s.kind).withErrors(client.FieldError{
+			Pointer: "/name", Path: "name", Detail: "is " + d.FullName() + ", and the request is about " + name.String(),
+		})
+	}
+	var version int64
+	if !expect.Absent {
+		old, err := s.find(ctx, who, Define, name)
+		if err != nil {
+			return job.Document{}, false, err
+		}
+		if version = old.Version(); expect.match(version) != nil {
+			return job.Document{}, false, expect.match(version)
+		}
+	}
+	put, err = putSet(ctx, s.store, d, version, who.Name)
+	switch {
+	case errors.Is(err, store.ErrExists):
+		return job.Document{}, false, refuse(client.TypeChanged, "%s %s already exists", s.kind, name)
+	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrNotFound):
+		return job.Document{}, false, changedMeanwhile(s.kind, name.String())
+	case err != nil:
+		return job.Document{}, false, err
+	}
+	s.sync(ctx)
+	return put, version == 0, nil
+}
+
+// Delete removes a set that no job names.
+func (s *Sets) Delete(ctx context.Context, who Caller, name Name, expect Expect) error {
+	d, err := s.find(ctx, who, Define, name)
+	if err != nil {
+		return err
+	}
+	if err := expect.match(d.Version()); err != nil {
+		return err
+	}
+	err = s.store.DeleteDocument(ctx, s.kind, name.String(), d.Version(), who.Name)
+	var named store.NamedError
+	switch {
+	case errors.As(err, &named):
+		return refuse(client.TypeConflict, "job %s names the %s %s", named.Job, s.kind, name).withHint("change the jobs that name it first")
+	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrNotFound):
+		return changedMeanwhile(s.kind, name.String())
+	}
+	return err
+}

@@ -1,0 +1,262 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/decide/engine"
+	"github.com/belfry-cron/belfry/internal/server/auth"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// tokenStore is the part of a store that tokens use.
+type tokenStore interface {
+	PutToken(ctx context.Context, p store.PutToken) (store.Token, error)
+	DeleteToken(ctx context.Context, name, actor string) error
+	Tokens(ctx context.Context) ([]store.Token, error)
+	Now(ctx context.Context) (time.Time, error)
+}
+
+// Access creates, lists and revokes tokens.
+type Access struct {
+	store      tokenStore
+	tokens     Tokens
+	sharedUser string
+}
+
+// List returns all tokens by name: store.TokensMax at most.
+func (s *Access) List(ctx context.Context, who Caller) ([]client.Token, error) {
+	if err := who.May(Administer); err != nil {
+		return nil, err
+	}
+	tokens, err := s.store.Tokens(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now, err := s.store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := []client.Token{}
+	for i := range tokens {
+		if isHeld(tokens[i].Role) { // others are parts of jobs, or stand in for tokens
+			list = append(list, shownToken(&tokens[i], now))
+		}
+	}
+	return list, nil
+}
+
+// isHeld reports whether tokens with a role are for people, programs or workers.
+func isHeld(r store.Role) bool {
+	return r.Allows(store.RoleViewer) || r == store.RoleRemote || r == store.RoleJoin
+}
+
+func shownToken(t *store.Token, now time.Time) client.Token {
+	shown := client.Token{
+		Name: t.Name, Role: client.Role(t.Role), Namespace: t.Namespace,
+		Created: t.Created, By: t.By, Expires: t.Expires, Expired: !t.Valid(now), LastUsed: t.LastUsed,
+		Labels: t.Labels, Certificate: t.Certificate,
+	}
+	if t.Role == store.RoleJoin {
+		shown.Role, shown.Joins = client.RoleWorker, new(t.Uses)
+	}
+	return shown
+}
+
+// lastsMin is the shortest life of a token: a shorter one ends before its first use. lastsMax
+// is the longest: a later date is a mistake, and at last does not fit.
+const (
+	lastsMin = job.Duration(time.Second)
+	lastsMax = 100 * 365 * job.Duration(24*time.Hour)
+)
+
+const (
+	// joinFor is the default life of a joining token, and joinMax the longest: setup
+	// scripts of machines contain it.
+	joinFor = job.Duration(time.Hour)
+	joinMax = 30 * job.Duration(24*time.Hour)
+)
+
+// termsOf returns the terms of a token for workers.
+func termsOf(said *client.TokenRequest) (terms store.Terms, err error) {
+	wrong := func(path, detail string) (store.Terms, error) {
+		return terms, Wrong(client.FieldError{Pointer: "/" + path, Path: path, Detail: detail})
+	}
+	if said.Role != client.RoleWorker {
+		switch {
+		case said.Joins != 0:
+			return wrong("joins", "is for the role worker")
+		case len(said.Labels) > 0:
+			return wrong("labels", "are for the role worker")
+		case said.Certificate != "":
+			return wrong("certificate", "is for the role worker")
+		}
+		return terms, nil
+	}
+	for i, label := range said.Labels {
+		key, value, found := strings.Cut(label, "=")
+		path := fmt.Sprintf("labels[%d]", i)
+		if !found || !job.IsLabel(key, value) {
+			return terms, Wrong(client.FieldError{Pointer: Pointer(path), Path: path, Detail: fmt.Sprintf("%q is not a label, such as zone=a, or zone=* for any value", label)})
+		}
+		if key == job.LabelWorker || key == job.LabelWorkerNamespace {
+			return terms, Wrong(client.FieldError{Pointer: Pointer(path), Path: path, Detail: "the server gives workers the label " + key + " by their token"})
+		}
+	}
+	if strings.ContainsFunc(said.Certificate, unicode.IsControl) {
+		return wrong("certificate", "has a character that cannot be shown")
+	}
+	return store.Terms{Labels: said.Labels, Certificate: said.Certificate, Uses: said.Joins}, nil
+}
+
+// Create makes a token.
+func (s *Access) Create(ctx context.Context, who Caller, said client.TokenRequest) (client.NewToken, error) {
+	if err := who.May(Administer); err != nil {
+		return client.NewToken{}, err
+	}
+	wrong := func(path, detail string) (client.NewToken, error) {
+		return client.NewToken{}, Wrong(client.FieldError{Pointer: "/" + path, Path: path, Detail: detail})
+	}
+	if said.Name == engine.System {
+		return wrong("name", "is the name that Belfry has in the audit")
+	}
+	var lasts job.Duration
+	if said.ExpiresIn != "" {
+		var err error
+		if lasts, err = job.ParseDuration(said.ExpiresIn); err != nil {
+			return wrong("expires_in", err.Error())
+		}
+		if lasts < lastsMin || lasts > lastsMax {
+			return wrong("expires_in", "must be from a second to 100 years; leave it out for a token that does not expire")
+		}
+	}
+	terms, err := termsOf(&said)
+	if err != nil {
+		return client.NewToken{}, err
+	}
+	role := store.Role(said.Role)
+	if said.Joins > 0 {
+		role, lasts = store.RoleJoin, cmp.Or(lasts, joinFor)
+		if lasts > joinMax {
+			return wrong("expires_in", "must be at most 30d for a joining token")
+		}
+	}
+	secret, err := auth.NewSecret()
+	if err != nil {
+		return client.NewToken{}, err
+	}
+	t, err := s.store.PutToken(ctx, store.PutToken{
+		Name: said.Name, Hash: auth.HashOf(secret), Role: role, Namespace: said.Namespace,
+		Lasts: time.Duration(lasts), Actor: who.Name, Terms: terms,
+	})
+	switch {
+	case errors.Is(err, store.ErrExists):
+		return client.NewToken{}, refuse(client.TypeExists, "token %s already exists", said.Name).withHint("choose another name, or revoke it first")
+	case errors.Is(err, store.ErrLimit):
+		return client.NewToken{}, refuse(client.TypeConflict, "there are %d tokens already, the most that are allowed", store.TokensMax).withHint("revoke tokens that are no longer needed")
+	case err != nil:
+		return client.NewToken{}, err
+	}
+	s.tokens.Forget()
+	made := client.NewToken{Token: shownToken(&t, t.Created), Secret: secret}
+	if s.sharedUser != "" && t.Namespace != "" {
+		made.Warnings = []string{"commands run as " + s.sharedUser + ", the user of the server: a job of the namespace can read the server's own token and store, and so all others; run the server as root with --run-as to keep namespaces apart"}
+	}
+	return made, nil
+}
+
+// Sessions returns the valid sessions of people, by person.
+func (s *Access) Sessions(ctx context.Context, who Caller) ([]client.Session, error) {
+	if err := who.May(Administer); err != nil {
+		return nil, err
+	}
+	list := []client.Session{}
+	err := s.eachOfPeople(ctx, func(t *store.Token) error {
+		if t.Role != store.RoleSession {
+			return nil
+		}
+		list = append(list, client.Session{Person: t.Person.Actor(), Subject: t.Person.Subject, Begun: t.Created, Expires: t.Expires})
+		return nil
+	})
+	slices.SortFunc(list, func(a, b client.Session) int {
+		return cmp.Or(cmp.Compare(a.Person, b.Person), a.Begun.Compare(b.Begun))
+	})
+	return list, err
+}
+
+// eachOfPeople calls f with each valid session of a person, and each code for one.
+func (s *Access) eachOfPeople(ctx context.Context, f func(*store.Token) error) error {
+	tokens, err := s.store.Tokens(ctx)
+	if err != nil {
+		return err
+	}
+	now, err := s.store.Now(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range tokens {
+		if t := &tokens[i]; t.Role.StandsIn() && t.Person != nil && t.Valid(now) {
+			if err := f(t); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// EndSessions ends all sessions of a person, who is named as in the audit.
+func (s *Access) EndSessions(ctx context.Context, who Caller, person string) (ended client.SessionsEnded, err error) {
+	if err := who.May(Administer); err != nil {
+		return ended, err
+	}
+	defer s.tokens.Forget() // a failed call may have taken effect
+	err = s.eachOfPeople(ctx, func(t *store.Token) error {
+		if t.Person.Actor() != person {
+			return nil
+		}
+		if t.Role == store.RoleCode { // a command may be about to begin a session with it
+			err := s.store.DeleteToken(ctx, t.Name, engine.System)
+			if errors.Is(err, store.ErrNotFound) {
+				return nil
+			}
+			return err
+		}
+		err := s.store.DeleteToken(ctx, t.Name, who.Name)
+		if errors.Is(err, store.ErrNotFound) {
+			return nil // the person has just logged out
+		}
+		if err == nil {
+			ended.Ended++
+		}
+		return err
+	})
+	if err == nil && ended.Ended == 0 {
+		err = refuse(client.TypeNotFound, "there is no session of %s", person).withHint("list the people who have one: belfry session list")
+	}
+	return ended, err
+}
+
+// Revoke ends a token.
+func (s *Access) Revoke(ctx context.Context, who Caller, name string) error {
+	if err := who.May(Administer); err != nil {
+		return err
+	}
+	err := s.store.DeleteToken(ctx, name, who.Name)
+	s.tokens.Forget() // a failed call may have taken effect
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return refuse(client.TypeNotFound, "there is no token %s", name)
+	case errors.Is(err, store.ErrLastAdmin):
+		return refuse(client.TypeConflict, "%s is the last token that can create others", name).
+			withHint("first create another one with the role admin and without a namespace")
+	}
+	return err
+}

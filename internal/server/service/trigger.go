@@ -1,0 +1,232 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/decide/engine"
+	"github.com/belfry-cron/belfry/internal/decide/placement"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Made is the result of a request for a run: the run, and whether this request has created
+// it or an earlier one with the same key.
+type Made struct {
+	Run client.Run
+	New bool
+}
+
+// Start runs a job now. Requests with the same non-empty key create one run in 24 hours;
+// a repeated key with other parameters or from another caller is refused.
+func (s *Runs) Start(ctx context.Context, who Caller, name Name, said client.RunRequest, key string) (Made, error) {
+	return s.StartWith(ctx, who, name, said, key, nil)
+}
+
+// MetadataPrefix begins the names of a run's metadata, such as a trace, among its
+// parameters. No job can declare a parameter with such a name.
+const MetadataPrefix = "meta."
+
+// StartWith is Start with metadata, which the run passes on to its followers. A repeated
+// request may have other metadata.
+func (s *Runs) StartWith(ctx context.Context, who Caller, name Name, said client.RunRequest, key string, metadata map[string]string) (Made, error) {
+	j, err := s.jobs.find(ctx, who, Operate, name)
+	if err != nil {
+		return Made{}, err
+	}
+	if err := checkParams(j.Filled, said.Params); err != nil {
+		return Made{}, err
+	}
+	params := said.Params
+	if said.Executor != "" {
+		executor, err := s.executorFor(ctx, j.Filled, said.Executor)
+		if err != nil {
+			return Made{}, err
+		}
+		params = maps.Clone(params)
+		if params == nil {
+			params = map[string]string{}
+		}
+		params[job.ExecutorParam] = executor
+	}
+	if len(metadata) > 0 {
+		params = maps.Clone(params)
+		if params == nil {
+			params = map[string]string{}
+		}
+		for name, value := range metadata {
+			params[MetadataPrefix+name] = value
+		}
+	}
+	return s.trigger(ctx, who, j, store.TriggerItem{Key: key, Params: params})
+}
+
+// paramMax is the longest value of a parameter: it must fit into the
+// environment of a command.
+const paramMax = 64 << 10
+
+// checkParams reports parameters that a job does not declare.
+func checkParams(j *job.Job, params map[string]string) error {
+	wrong := refuse(client.TypeInvalid, "the parameters do not fit job %s", j.FullName())
+	declared := slices.Sorted(maps.Keys(j.Params))
+	for _, name := range slices.Sorted(maps.Keys(params)) {
+		e := client.FieldError{Pointer: "/params" + Pointer("["+strconv.Quote(name)+"]"), Path: "params." + name}
+		_, known := j.Params[name]
+		switch {
+		case !known && len(declared) == 0:
+			e.Detail = "is not declared by the job, which takes no parameters"
+		case !known:
+			e.Detail, e.Hint = "is not declared by the job", "declared: "+inList(declared)
+		case len(params[name]) > paramMax:
+			e.Detail = fmt.Sprintf("has %d bytes, at most %d are allowed", len(params[name]), paramMax)
+		case strings.Contains(params[name], "\x00"):
+			e.Detail = "has a NUL byte"
+		default:
+			continue
+		}
+		wrong.withErrors(e)
+	}
+	if len(wrong.Errors) == 0 {
+		return nil
+	}
+	return wrong
+}
+
+// trigger creates the runs of a manual request, one for each shard, placed on live nodes,
+// and returns the first.
+func (s *Runs) trigger(ctx context.Context, who Caller, j *store.Job, like store.TriggerItem) (Made, error) {
+	if err := startable(j); err != nil {
+		return Made{}, err
+	}
+	live, err := s.liveSessions(ctx)
+	if err != nil {
+		return Made{}, err
+	}
+	scheduled := cmp.Or(like.Scheduled, s.now())
+	first, err := s.newID()
+	if err != nil {
+		return Made{}, err
+	}
+	if like.Key == "" {
+		like.Key = first.String()
+	}
+	request, err := s.placing(ctx, j)
+	if err != nil {
+		return Made{}, err
+	}
+	if like.Params[job.ExecutorParam] != "" {
+		request.Split, request.Place.Shards = 0, 0 // one executor does all of it
+	}
+	request.Scheduled, request.Sequence = scheduled, int(first[15])
+	placed, _ := placement.Runs(request, live)
+	if like.Shards > 0 {
+		// Only one share is requested.
+		one := placed[like.Shard%len(placed)]
+		placed = []placement.Placed{{Session: one.Session, Node: one.Node, Shard: like.Shard, Shards: like.Shards}}
+	}
+	items := make([]store.TriggerItem, len(placed))
+	for i, p := range placed {
+		items[i] = like
+		items[i].ID, items[i].Job, items[i].Kind, items[i].Actor = first, j.Definition.UID, job.RunByHand, who.Name
+		items[i].Session, items[i].Node, items[i].Shard, items[i].Shards = p.Session, p.Node, p.Shard, p.Shards
+		if i > 0 {
+			if items[i].ID, err = s.newID(); err != nil {
+				return Made{}, err
+			}
+		}
+	}
+	var outcomes []store.TriggerOutcome
+	for part := range slices.Chunk(items, store.MaxBatch) {
+		made, err := s.store.Trigger(ctx, part)
+		if err != nil {
+			return Made{}, err
+		}
+		outcomes = append(outcomes, made...)
+	}
+	var made Made
+	var others []job.ID
+	for i, outcome := range outcomes {
+		if outcome.Err != nil {
+			return Made{}, noJob(nameOf(j.Definition))
+		}
+		made.New = made.New || outcome.Made
+		if i > 0 {
+			others = append(others, outcome.Run)
+		}
+	}
+	if made.Run, err = s.run(ctx, outcomes[0].Run); err != nil {
+		return Made{}, err
+	}
+	made.Run.Others = others
+	if !outcomes[0].Made {
+		return made, s.sameRequest(ctx, who, j, &like, &made.Run)
+	}
+	return made, nil
+}
+
+// sameRequest refuses a repeated key whose request differs from the one that created the
+// run.
+func (s *Runs) sameRequest(ctx context.Context, who Caller, j *store.Job, like *store.TriggerItem, run *client.Run) error {
+	differs := ""
+	switch {
+	case !maps.Equal(withoutMetadata(like.Params), withoutMetadata(run.Params)):
+		differs = "with other parameters"
+	case like.Params[job.ExecutorParam] != "" && like.Params[job.ExecutorParam] != run.Executor:
+		differs = "for another executor"
+	case like.Again != run.RetryOf, like.Flow != nil && !sameSteps(like.Flow, run.Retried):
+		differs = "for another run"
+	case !like.Scheduled.IsZero() && (!like.Scheduled.Equal(run.Scheduled) || like.Shards > 0 && like.Shard != run.Shard):
+		differs = "for another run"
+	default:
+		actor, err := s.starterOf(ctx, j, run)
+		if err != nil {
+			return err
+		}
+		if actor != "" && actor != who.Name {
+			differs = "by another caller"
+		}
+	}
+	if differs == "" {
+		return nil
+	}
+	return WrongParameter("Idempotency-Key", "was used in the last 24 hours "+differs, "use a new key for each request; the same key only repeats a request")
+}
+
+// withoutMetadata returns the parameters alone.
+func withoutMetadata(params map[string]string) map[string]string {
+	params = maps.Clone(job.WithoutExecutor(params))
+	maps.DeleteFunc(params, func(name, _ string) bool { return strings.HasPrefix(name, MetadataPrefix) })
+	return params
+}
+
+// clockSlack is the largest difference between the clock of a node, which is in the id of a
+// run, and the clock of the store, which is in the audit.
+const clockSlack = time.Minute
+
+// starterOf returns the caller that started a run by hand, from the audit; "" if it has expired.
+func (s *Runs) starterOf(ctx context.Context, j *store.Job, run *client.Run) (string, error) {
+	made := run.ID.Time()
+	q := store.AuditQuery{Object: j.Definition.FullName(), From: made.Add(-clockSlack), To: made.Add(clockSlack), Limit: store.MaxBatch}
+	for range partsMax {
+		records, next, err := s.store.Audit(ctx, q)
+		if err != nil {
+			return "", err
+		}
+		for i := range records {
+			if engine.StartsRun(&records[i], run.ID) {
+				return records[i].Actor, nil
+			}
+		}
+		if q.Before = next; next == 0 {
+			break
+		}
+	}
+	return "", nil
+}

@@ -1,0 +1,735 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/decide/placement"
+	"github.com/belfry-cron/belfry/internal/node/work"
+	"github.com/belfry-cron/belfry/internal/remote/wire"
+	"github.com/belfry-cron/belfry/internal/server/auth"
+	"github.com/belfry-cron/belfry/internal/server/secret"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// workerStore is the part of a store that workers without a store use.
+type workerStore interface {
+	work.Backing
+	PutToken(ctx context.Context, p store.PutToken) (store.Token, error)
+	JobsByUID(ctx context.Context, uids []job.ID) ([]*store.Job, error)
+}
+
+// Workers implements package work for workers without a store. A worker is trusted about
+// its own runs only: its sessions belong to its token, it receives only definitions of jobs
+// that it may run, and it reports only on its own attempts, whose tokens it alone knows.
+type Workers struct {
+	store     workerStore
+	work      work.Store
+	tokens    Tokens
+	secrets   *secret.Keeper
+	followers *Followers
+	node      string
+	hints     hintBoard
+	owned     ownedSessions
+}
+
+// WorkAsWorker is the right of workers.
+var WorkAsWorker = Right{Role: store.RoleRemote}
+
+// JoinAsWorker is the right of joining tokens.
+var JoinAsWorker = Right{Role: store.RoleJoin}
+
+// newWorkers returns the workers of a store.
+func newWorkers(s workerStore, tokens Tokens, secrets *secret.Keeper, followers *Followers, node string, now func() time.Time) *Workers {
+	return &Workers{store: s, tokens: tokens, secrets: secrets, work: work.On(s, now), followers: followers, node: node, hints: hintBoard{news: make(chan struct{})}}
+}
+
+// machineOf returns the store's name for a worker's machine: no worker can pass for a
+// server, or for one with another token, and settle its attempts.
+func machineOf(who Caller, machine string) string {
+	return ownMachines(who) + machine
+}
+
+func ownMachines(who Caller) string { return "worker/" + hex.EncodeToString(who.Token[:]) + "/" }
+
+// protocolOf returns the version that both sides speak.
+func protocolOf(oldest, newest int) (int, error) {
+	const theirs = "this worker speaks the versions %d to %d of the protocol of workers, and the server %d to %d"
+	switch {
+	case newest < wire.Oldest:
+		return 0, refuse(client.TypeProtocol, theirs, oldest, newest, wire.Oldest, wire.Newest).withHint("the worker is too old: upgrade it to the version of the server")
+	case oldest > wire.Newest:
+		return 0, refuse(client.TypeProtocol, theirs, oldest, newest, wire.Oldest, wire.Newest).withHint("the worker is too new: upgrade the servers first, then their workers")
+	}
+	return min(newest, wire.Newest), nil
+}
+
+// Join begins a session.
+func (s *Workers) Join(ctx context.Context, who Caller, said wire.Join) (wire.Joined, error) {
+	if err := who.May(WorkAsWorker); err != nil {
+		return wire.Joined{}, err
+	}
+	version, err := protocolOf(said.Oldest, said.Newest)
+	if err != nil {
+		return wire.Joined{}, err
+	}
+	if said.Only && len(said.Handlers) == 0 {
+		return wire.Joined{}, Wrong(client.FieldError{Pointer: "/handlers", Path: "handlers", Detail: "is empty, and with handlers_only the worker would run nothing"})
+	}
+	if _, err := s.sessionOf(ctx, who, said.Session); err != nil && !errors.Is(err, store.ErrSessionOver) {
+		return wire.Joined{}, err
+	}
+	roles := []string{store.RoleWorker}
+	if said.Only {
+		roles = []string{store.RoleHandlers}
+	}
+	labels, err := allowedLabels(who, said.Labels)
+	if err != nil {
+		return wire.Joined{}, err
+	}
+	labels[job.LabelWorker] = cmp.Or(who.Terms.Worker, who.Name)
+	delete(labels, job.LabelWorkerNamespace)
+	if who.Namespace != "" {
+		roles = append(roles, store.RoleBound)
+		labels[job.LabelWorkerNamespace] = who.Namespace
+	}
+	session, err := s.store.Join(ctx, store.Session{
+		ID: said.Session, Node: said.Node, Machine: machineOf(who, said.Machine), DataDir: said.DataDir, Roles: roles, Labels: labels,
+		Handlers: said.Handlers, Capacity: said.Capacity, Version: said.Version, Zones: said.Zones, Address: store.ViaServer + s.node,
+	})
+	if err != nil {
+		return wire.Joined{}, workerError(err)
+	}
+	now, err := s.store.Now(ctx)
+	if err != nil {
+		return wire.Joined{}, err
+	}
+	return wire.Joined{Protocol: version, Now: now, Predecessors: orEmpty(session.Predecessors)}, nil
+}
+
+// ownLabels are labels that a worker sets itself, whether its token allows them or not.
+var ownLabels = []string{"arch", "host"}
+
+// allowedLabels returns the labels of a worker. It refuses labels that its token does not
+// allow, and omits a worker's own ones that it did not set.
+func allowedLabels(who Caller, said map[string]string) (map[string]string, error) {
+	labels := maps.Clone(said)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	if who.Terms.Labels == nil {
+		return labels, nil
+	}
+	var wrong []string
+	for _, key := range slices.Sorted(maps.Keys(said)) {
+		switch {
+		case key == job.LabelWorker || key == job.LabelWorkerNamespace: // the server sets them
+		case slices.Contains(who.Terms.Labels, key+"=*") || slices.Contains(who.Terms.Labels, key+"="+said[key]):
+		case slices.Contains(ownLabels, key):
+			delete(labels, key)
+		default:
+			wrong = append(wrong, key+"="+said[key])
+		}
+	}
+	if len(wrong) == 0 {
+		return labels, nil
+	}
+	return nil, refuse(client.TypeForbidden, "the token %s does not allow the label %s", who.Name, strings.Join(wrong, ", ")).
+		withHint("its workers may have %s", strings.Join(who.Terms.Labels, ", "))
+}
+
+// OwnToken exchanges a joining token for a token of the worker's own.
+func (s *Workers) OwnToken(ctx context.Context, who Caller, said wire.OwnToken) (wire.Granted, error) {
+	if err := who.May(JoinAsWorker); err != nil {
+		return wire.Granted{}, err
+	}
+	hash, ok := auth.ParseHash(said.Hash)
+	if !ok {
+		return wire.Granted{}, Wrong(client.FieldError{Pointer: "/hash", Path: "hash", Detail: "is not a SHA-256 in base64url without padding"})
+	}
+	name := who.Name + "." + tokenPart(said.Node)
+	if len(name) > tokenNameMax {
+		return wire.Granted{}, Wrong(client.FieldError{Pointer: "/node", Path: "node", Detail: fmt.Sprintf("makes a name of the token with %d letters, and at most %d are allowed", len(name), tokenNameMax)})
+	}
+	t, err := s.store.PutToken(ctx, store.PutToken{
+		Name: name, Hash: hash, Joins: who.Token, Actor: who.Name, Terms: store.Terms{Certificate: who.Certificate},
+	})
+	s.tokens.Forget()
+	switch {
+	case errors.Is(err, store.ErrLimit):
+		return wire.Granted{}, refuse(client.TypeForbidden, "the joining token %s is used up", who.Name).
+			withHint("an administrator can create another one: belfry token create NAME --role worker --join")
+	case errors.Is(err, store.ErrExists):
+		return wire.Granted{}, refuse(client.TypeExists, "there is already a token %s: a worker %s has joined before", name, said.Node).
+			withHint("an administrator can revoke it: belfry token revoke %s", name)
+	case errors.Is(err, store.ErrTooMany):
+		return wire.Granted{}, refuse(client.TypeConflict, "there are %d tokens already, the most that are allowed", store.TokensMax).withHint("revoke tokens that are no longer needed")
+	case errors.Is(err, store.ErrNotFound):
+		return wire.Granted{}, refuse(client.TypeUnauthenticated, "the joining token is no longer valid").
+			withHint("an administrator can create another one: belfry token create NAME --role worker --join")
+	case err != nil:
+		return wire.Granted{}, err
+	}
+	return wire.Granted{Name: t.Name, Namespace: t.Namespace, Labels: t.Labels, Certificate: t.Certificate}, nil
+}
+
+// tokenNameMax is the longest name of a token.
+const tokenNameMax = 128
+
+// tokenPart writes the name of a node with the letters that names of tokens have.
+func tokenPart(node string) string {
+	return strings.Map(func(r rune) rune {
+		if 'a' <= r && r <= 'z' || '0' <= r && r <= '9' || r == '.' || r == '_' || r == '-' {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(node))
+}
+
+func orEmpty[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+// Clock returns the clock of the store.
+func (s *Workers) Clock(ctx context.Context, who Caller) (wire.Clock, error) {
+	if err := who.May(WorkAsWorker); err != nil {
+		return wire.Clock{}, err
+	}
+	now, err := s.store.Now(ctx)
+	return wire.Clock{Now: now}, err
+}
+
+// Renew renews the session of a worker.
+func (s *Workers) Renew(ctx context.Context, who Caller, id job.ID, load wire.Load) error {
+	if _, err := s.sessionOf(ctx, who, id); err != nil {
+		return err
+	}
+	return workerError(s.store.Renew(ctx, id, store.Load{Running: load.Running, Ready: load.Ready, ClockAhead: time.Duration(load.ClockAhead) * time.Millisecond}))
+}
+
+// Leave records that a worker accepts no more runs.
+func (s *Workers) Leave(ctx context.Context, who Caller, id job.ID) error {
+	if _, err := s.sessionOf(ctx, who, id); err != nil {
+		return err
+	}
+	return workerError(s.store.Leave(ctx, id))
+}
+
+// End removes the session of a worker without running attempts.
+func (s *Workers) End(ctx context.Context, who Caller, id job.ID) error {
+	if _, err := s.sessionOf(ctx, who, id); err != nil {
+		return err
+	}
+	return workerError(s.store.End(ctx, id))
+}
+
+// Members returns the session of a worker and the visible part of the others.
+func (s *Workers) Members(ctx context.Context, who Caller, id job.ID) (wire.Members, error) {
+	own, err := s.sessionOf(ctx, who, id)
+	if err != nil {
+		return wire.Members{}, err
+	}
+	now, err := s.store.Now(ctx)
+	if err != nil {
+		return wire.Members{}, err
+	}
+	sessions, err := s.store.Sessions(ctx)
+	if err != nil {
+		return wire.Members{}, err
+	}
+	members := wire.Members{Now: now, Sessions: []wire.Member{}}
+	for i := range sessions {
+		m := wire.MemberOf(&sessions[i])
+		if m.ID != id {
+			hash := sha256.Sum256(append([]byte("member"), m.ID[:]...))
+			copy(m.ID[:], hash[:])
+			m.Drain = nil
+			if m.Node != own.Node {
+				m.Node = ""
+			}
+		}
+		m.Roles = orEmpty(m.Roles)
+		members.Sessions = append(members.Sessions, m)
+	}
+	return members, nil
+}
+
+// Ready returns runs that are assigned to a worker.
+func (s *Workers) Ready(ctx context.Context, who Caller, id job.ID, after wire.Place, until time.Time, limit int) (wire.Runs, error) {
+	if _, err := s.sessionOf(ctx, who, id); err != nil {
+		return wire.Runs{}, err
+	}
+	var err error
+	if until.IsZero() {
+		if until, err = s.store.Now(ctx); err != nil {
+			return wire.Runs{}, err
+		}
+	}
+	runs, err := s.work.Ready(ctx, id, store.RunRef(after), until, limit)
+	return wire.Runs{Runs: wire.ReadyOf(runs, id)}, workerError(err)
+}
+
+// Takeable returns overdue runs of other nodes that the worker may run.
+func (s *Workers) Takeable(ctx context.Context, who Caller, id job.ID, said wire.Overdue) (wire.Runs, error) {
+	self, err := s.sessionOf(ctx, who, id)
+	if err != nil {
+		return wire.Runs{}, err
+	}
+	runs, next, err := s.work.Takeable(ctx, self, work.Overdue{
+		Now: said.Now, By: time.Duration(said.By) * time.Millisecond, After: store.RunRef(said.After), Limit: said.Limit,
+	})
+	return wire.Runs{Runs: wire.ReadyOf(runs, id), Next: wire.Place(next)}, workerError(err)
+}
+
+// Claim starts attempts of a worker.
+func (s *Workers) Claim(ctx context.Context, who Caller, id job.ID, said wire.Attempts) (wire.Claims, error) {
+	self, err := s.sessionOf(ctx, who, id)
+	if err != nil {
+		return wire.Claims{}, err
+	}
+	now, err := s.store.Now(ctx)
+	if err != nil {
+		return wire.Claims{}, err
+	}
+	attempts := said.List()
+	jobs, err := s.jobsOf(ctx, attempts)
+	if err != nil {
+		return wire.Claims{}, err
+	}
+	var allowed []store.Attempt
+	var at []int // where they are in the answer
+	outcomes := make([]store.ClaimOutcome, len(attempts))
+	for i, a := range attempts {
+		outcomes[i] = store.ClaimOutcome{Verdict: store.Taken, Now: now}
+		if serves(&self, who, jobs[a.Job]) {
+			allowed, at = append(allowed, a), append(at, i)
+		}
+	}
+	var foreign []store.Attempt
+	if len(allowed) > 0 {
+		made, err := s.store.Claim(ctx, id, allowed)
+		if err != nil {
+			return wire.Claims{}, workerError(err)
+		}
+		for i, o := range made {
+			// The job was named by the worker, and may be changed since it was read.
+			if o.Verdict == store.Started && (o.Job.Definition.UID != allowed[i].Job || !serves(&self, who, o.Job)) {
+				foreign = append(foreign, store.Attempt{Job: o.Run.JobUID, Run: o.Run.ID, Number: o.Run.Attempt, Token: o.Run.Token})
+				continue
+			}
+			outcomes[at[i]] = o
+		}
+	}
+	if len(foreign) > 0 {
+		if err := s.store.Release(ctx, id, foreign); err != nil {
+			return wire.Claims{}, workerError(err)
+		}
+	}
+	answer := wire.Claims{Claims: make([]wire.Claim, len(outcomes))}
+	for i := range outcomes {
+		if answer.Claims[i], err = wire.ClaimOf(&outcomes[i]); err != nil {
+			return wire.Claims{}, err
+		}
+	}
+	return answer, nil
+}
+
+// jobsOf returns the existing jobs of attempts.
+func (s *Workers) jobsOf(ctx context.Context, attempts []store.Attempt) (map[job.ID]*store.Job, error) {
+	named := make([]job.ID, len(attempts))
+	for i := range attempts {
+		named[i] = attempts[i].Job
+	}
+	slices.SortFunc(named, func(a, b job.ID) int { return slices.Compare(a[:], b[:]) })
+	return s.jobsByUID(ctx, slices.Compact(named))
+}
+
+func (s *Workers) jobsByUID(ctx context.Context, uids []job.ID) (map[job.ID]*store.Job, error) {
+	jobs := make(map[job.ID]*store.Job, len(uids))
+	if len(uids) == 0 {
+		return jobs, nil
+	}
+	list, err := s.store.JobsByUID(ctx, uids)
+	if err != nil {
+		return nil, err
+	}
+	for i, j := range list {
+		if j != nil {
+			jobs[uids[i]] = j
+		}
+	}
+	return jobs, nil
+}
+
+// serves reports whether a worker may run a job. j may be nil. A drained worker may still
+// claim by this check: the store refuses it.
+func serves(self *store.Session, who Caller, j *store.Job) bool {
+	if j == nil || who.Namespace != "" && j.Filled.Namespace != who.Namespace {
+		return false
+	}
+	// Servers poll handed-over work, at an address that the worker would choose.
+	if j.Filled.Run.Group() != "" {
+		return false
+	}
+	at := *self
+	at.Drain, at.Leaving = nil, false
+	place := j.Filled.Nodes()
+	return placement.Eligible(&at, &place, j.Filled.Run.HandlerName())
+}
+
+// Release returns unstarted attempts.
+func (s *Workers) Release(ctx context.Context, who Caller, id job.ID, said wire.Attempts) error {
+	if err := s.mineOrOver(ctx, who, id); err != nil {
+		return err
+	}
+	return workerError(s.store.Release(ctx, id, said.List()))
+}
+
+// Finish ends attempts. Results count by the tokens of their attempts, even from a session
+// that is over.
+func (s *Workers) Finish(ctx context.Context, who Caller, id job.ID, said wire.Results) (wire.Finished, error) {
+	if err := s.mineOrOver(ctx, who, id); err != nil {
+		return wire.Finished{}, err
+	}
+	results := make([]store.Result, len(said.Results))
+	for i := range said.Results {
+		r := &said.Results[i]
+		if r.Value != nil && (!json.Valid(r.Value) || len(r.Value) > job.ResultMax) {
+			path := fmt.Sprintf("results[%d].value", i)
+			return wire.Finished{}, Wrong(client.FieldError{Pointer: Pointer(path), Path: path, Detail: fmt.Sprintf("must be JSON of at most %d bytes", job.ResultMax)})
+		}
+		for k := range r.Output {
+			if r.Output[k].Run != r.Run || r.Output[k].Attempt != r.Number {
+				path := fmt.Sprintf("results[%d].output[%d]", i, k)
+				return wire.Finished{}, Wrong(client.FieldError{Pointer: Pointer(path), Path: path, Detail: "is of another attempt than the result"})
+			}
+		}
+		results[i] = r.Result()
+	}
+	outcomes, err := s.store.Finish(ctx, id, results)
+	if err != nil {
+		return wire.Finished{}, workerError(err)
+	}
+	answer := wire.Finished{Results: make([]wire.Accepted, len(outcomes))}
+	for i, o := range outcomes {
+		answer.Results[i] = wire.Accepted{Accepted: o.Accepted, Undecided: o.Undecided, Ready: wire.ReadyOf(o.Ready, id)}
+	}
+	return answer, nil
+}
+
+// Mine returns the running runs of a worker by the store's records.
+func (s *Workers) Mine(ctx context.Context, who Caller, id job.ID) (wire.Mine, error) {
+	if _, err := s.sessionOf(ctx, who, id); err != nil {
+		return wire.Mine{}, err
+	}
+	runs, err := store.RunsOn(ctx, s.store, id)
+	if err != nil {
+		return wire.Mine{}, workerError(err)
+	}
+	mine := wire.Mine{Runs: make([]wire.Run, len(runs))}
+	for i := range runs {
+		mine.Runs[i] = wire.RunOf(&runs[i])
+	}
+	return mine, nil
+}
+
+// Output stores output of the worker's running attempts. It ignores output of other and of
+// ended attempts.
+func (s *Workers) Output(ctx context.Context, who Caller, id job.ID, said wire.Output) error {
+	if _, err := s.sessionOf(ctx, who, id); err != nil {
+		return err
+	}
+	runs, err := store.RunsOn(ctx, s.store, id)
+	if err != nil {
+		return workerError(err)
+	}
+	present := make(map[job.ID]int, len(runs))
+	for i := range runs {
+		present[runs[i].ID] = runs[i].Attempt
+	}
+	chunks := slices.DeleteFunc(wire.OutputChunks(said.Chunks), func(c store.OutputChunk) bool { return present[c.Run] != c.Attempt })
+	if len(chunks) == 0 {
+		return nil
+	}
+	if err := s.store.AppendOutput(ctx, chunks); err != nil {
+		return workerError(err)
+	}
+	for i := range chunks {
+		if i == 0 || chunks[i].Run != chunks[i-1].Run {
+			s.followers.Wrote(chunks[i].Run)
+		}
+	}
+	return nil
+}
+
+// Versions returns the present versions of jobs that the worker may run.
+func (s *Workers) Versions(ctx context.Context, who Caller, id job.ID, said wire.Jobs) (wire.Versions, error) {
+	if _, err := s.sessionOf(ctx, who, id); err != nil {
+		return wire.Versions{}, err
+	}
+	versions, err := s.work.Versions(ctx, said.Jobs)
+	return wire.VersionsOf(versions), workerError(err)
+}
+
+// Over returns those of some runs that have ended, or were never there.
+func (s *Workers) Over(ctx context.Context, who Caller, id job.ID, asked wire.RunIDs) (wire.RunIDs, error) {
+	if _, err := s.sessionOf(ctx, who, id); err != nil {
+		return wire.RunIDs{}, err
+	}
+	over, err := s.work.Over(ctx, asked.Runs)
+	return wire.RunIDs{Runs: over}, workerError(err)
+}
+
+// Secrets returns the values of secrets for a running attempt of a session: only those that
+// its job names.
+func (s *Workers) Secrets(ctx context.Context, who Caller, id job.ID, said wire.SecretsOf) (wire.Secrets, error) {
+	self, err := s.sessionOf(ctx, who, id)
+	if err != nil {
+		return wire.Secrets{}, err
+	}
+	runs, err := store.RunsOn(ctx, s.store, id)
+	if err != nil {
+		return wire.Secrets{}, workerError(err)
+	}
+	at := slices.IndexFunc(runs, func(r store.Run) bool {
+		return r.ID == said.Attempt.Run && r.Attempt == said.Attempt.Number && r.Token == said.Attempt.Token
+	})
+	if at < 0 {
+		return wire.Secrets{Problem: fmt.Sprintf("the session does not run attempt %d of the run %s", said.Attempt.Number, said.Attempt.Run)}, nil
+	}
+	jobs, err := s.jobsByUID(ctx, []job.ID{runs[at].JobUID})
+	if err != nil {
+		return wire.Secrets{}, workerError(err)
+	}
+	j := jobs[runs[at].JobUID]
+	if j == nil || who.Namespace != "" && j.Filled.Namespace != who.Namespace || !serves(&self, who, j) {
+		return wire.Secrets{}, refuse(client.TypeForbidden, "the worker may not run the job of the run %s", said.Attempt.Run)
+	}
+	named := j.Filled.SecretNames()
+	for _, name := range said.Names {
+		if !slices.Contains(named, name) {
+			return wire.Secrets{}, refuse(client.TypeForbidden, "job %s does not name the secret %s", j.Filled.FullName(), name)
+		}
+	}
+	values, err := s.secrets.Values(ctx, j.Filled.Namespace, said.Names)
+	var missing *secret.Missing
+	switch {
+	case errors.As(err, &missing):
+		return wire.Secrets{Missing: missing.Name, Near: missing.Near}, nil
+	case err != nil:
+		return wire.Secrets{Problem: err.Error()}, nil //nolint:nilerr // the worker tries again
+	}
+	return wire.Secrets{Values: values}, nil
+}
+
+// Calendars returns the calendars that the jobs of a worker may name.
+func (s *Workers) Calendars(ctx context.Context, who Caller) (wire.Calendars, error) {
+	if err := who.May(WorkAsWorker); err != nil {
+		return wire.Calendars{}, err
+	}
+	list, err := store.Calendars(ctx, s.store)
+	if err != nil {
+		return wire.Calendars{}, workerError(err)
+	}
+	calendars := wire.Calendars{Calendars: []wire.Document{}}
+	for _, c := range list {
+		if who.Namespace != "" && c.Namespace != who.Namespace {
+			continue
+		}
+		text, err := json.Marshal(c)
+		if err != nil {
+			return wire.Calendars{}, err
+		}
+		calendars.Calendars = append(calendars.Calendars, wire.Document{RawMessage: text})
+	}
+	return calendars, nil
+}
+
+// StartBoot starts the jobs that are due at the start of a worker.
+func (s *Workers) StartBoot(ctx context.Context, who Caller, id job.ID, said wire.Boot) error {
+	self, err := s.sessionOf(ctx, who, id)
+	if err != nil {
+		return err
+	}
+	return workerError(s.work.StartBoot(ctx, self, said.Process))
+}
+
+// Hints waits for hints after a position, and returns the next position. A worker without a
+// position, or with one of another server, must poll everything.
+func (s *Workers) Hints(ctx context.Context, who Caller, id job.ID, place string, wait time.Duration) (wire.Hints, error) {
+	if _, err := s.sessionOf(ctx, who, id); err != nil {
+		return wire.Hints{}, err
+	}
+	hint, next := s.hints.wait(ctx, place, min(wait, wire.WaitMax))
+	return wire.Hints{Place: next, Hints: wire.HintNames(hint)}, nil
+}
+
+// readHints reads the hints of the store for workers, until ctx ends.
+func (s *Workers) readHints(ctx context.Context) {
+	for hint := range s.store.Hints(ctx) {
+		s.hints.put(hint)
+	}
+}
+
+// sessionOf returns a session of the caller.
+func (s *Workers) sessionOf(ctx context.Context, who Caller, id job.ID) (store.Session, error) {
+	if err := who.May(WorkAsWorker); err != nil {
+		return store.Session{}, err
+	}
+	session, known := s.owned.get(id)
+	if !known {
+		sessions, err := s.store.Sessions(ctx)
+		if err != nil {
+			return store.Session{}, err
+		}
+		i := slices.IndexFunc(sessions, func(one store.Session) bool { return one.ID == id })
+		if i < 0 {
+			return store.Session{}, workerError(store.ErrSessionOver)
+		}
+		session = sessions[i]
+		s.owned.put(session)
+	}
+	if !strings.HasPrefix(session.Machine, ownMachines(who)) {
+		return store.Session{}, refuse(client.TypeForbidden, "the session %s was not begun with the token %s", id, who.Name)
+	}
+	return session, nil
+}
+
+// mineOrOver is sessionOf for calls that are valid after the end of the session.
+func (s *Workers) mineOrOver(ctx context.Context, who Caller, id job.ID) error {
+	_, err := s.sessionOf(ctx, who, id)
+	if errors.Is(err, store.ErrSessionOver) {
+		return nil
+	}
+	return err
+}
+
+// ownedMax is how many sessions are remembered: more than there are at a time.
+const ownedMax = 10_000
+
+// ownedSessions caches the immutable facts of sessions: their owners, and the jobs that
+// they suit. The store refuses sessions that it has removed.
+type ownedSessions struct {
+	mu       sync.Mutex
+	sessions map[job.ID]store.Session
+}
+
+func (o *ownedSessions) get(id job.ID) (store.Session, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s, ok := o.sessions[id]
+	return s, ok
+}
+
+func (o *ownedSessions) put(s store.Session) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.sessions == nil || len(o.sessions) >= ownedMax {
+		o.sessions = map[job.ID]store.Session{}
+	}
+	s.Drain, s.Leaving = nil, false
+	o.sessions[s.ID] = s
+}
+
+// workerError converts an error of the store for a worker, which handles the kinds
+// differently.
+func workerError(err error) error {
+	var e *Error
+	switch {
+	case errors.Is(err, store.ErrSessionOver):
+		e = refuse(client.TypeSessionOver, "the session is over").withHint("begin another one")
+	case errors.Is(err, store.ErrNoSpace):
+		e = refuse(client.TypeNoSpace, "the store has no space left").withHint("repeat the request: it is not known whether anything was changed")
+	default:
+		return err
+	}
+	e.cause = err
+	return e
+}
+
+// hintBoard has the latest hints, each with a number: workers request those after a
+// position, and none is lost between two requests.
+type hintBoard struct {
+	mu   sync.Mutex
+	name string // unique name of the board
+	last int64
+	at   [8]int64 // the number of the latest hint of each bit
+	news chan struct{}
+}
+
+// put adds a hint.
+func (b *hintBoard) put(hint store.Hint) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.last++
+	for bit := range b.at {
+		if hint&(1<<bit) != 0 {
+			b.at[bit] = b.last
+		}
+	}
+	close(b.news)
+	b.news = make(chan struct{})
+}
+
+// since returns the hints after a position, and a channel that is closed when there are
+// more.
+func (b *hintBoard) since(place string) (hint store.Hint, next string, news <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.name == "" {
+		b.name = newPlaceName()
+	}
+	next = b.name + "-" + strconv.FormatInt(b.last, 10)
+	name, number, _ := strings.Cut(place, "-")
+	seen, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || name != b.name {
+		return ^store.Hint(0), next, b.news
+	}
+	for bit, at := range b.at {
+		if at > seen {
+			hint |= 1 << bit
+		}
+	}
+	return hint, next, b.news
+}
+
+func (b *hintBoard) wait(ctx context.Context, place string, wait time.Duration) (store.Hint, string) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		hint, next, news := b.since(place)
+		if hint != 0 {
+			return hint, next
+		}
+		select {
+		case <-news:
+		case <-timer.C:
+			return 0, next
+		case <-ctx.Done():
+			return 0, next
+		}
+	}
+}
+
+// newPlaceName returns a random name for a board, so that positions of an earlier server are
+// not confused with its own.
+func newPlaceName() string {
+	return strings.ToLower(rand.Text())
+}

@@ -1,0 +1,537 @@
+// Package signin signs people in at an OpenID provider: it redirects a browser there,
+// checks the browser's return, and determines the person's rights. Package auth keeps the
+// sessions.
+//
+// It uses the authorization code flow with PKCE, state and nonce. The state of a sign-in is
+// in a cookie of the browser, so that it may return to any node.
+package signin
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"golang.org/x/oauth2"
+
+	"github.com/belfry-cron/belfry/internal/sys/failurelog"
+	"github.com/belfry-cron/belfry/store"
+)
+
+const (
+	// Within is how long a sign-in may take: a person may have to find a second factor.
+	Within = 10 * time.Minute
+	// requestTime bounds a request to the provider: a person waits for it.
+	requestTime = 10 * time.Second
+	// answerMax bounds an answer of the provider: a token with hundreds of groups has some ten
+	// kilobytes.
+	answerMax = 1 << 20
+	// finishingMax is how many sign-ins are finished at a time: anyone can ask for one, and each
+	// makes this node ask the provider.
+	finishingMax = 16
+	// restMin and restMax bound the backoff after a provider that could not be reached.
+	restMin = time.Second
+	restMax = time.Minute
+	// freshFor is how long what the provider says of itself is believed.
+	freshFor = time.Hour
+	// nextMax bounds where a browser goes afterwards: it is in a cookie, and cookies have 4 KiB.
+	nextMax = 2048
+	// nameMax bounds the name of a person in the audit.
+	nameMax = 128
+	// groupsMax bounds the groups of a person that are looked at.
+	groupsMax = 1000
+)
+
+// Config says which provider people sign in at.
+type Config struct {
+	// Name is what the provider is called in the audit.
+	Name string
+	// Issuer is its address, as its tokens have it.
+	Issuer   string
+	ClientID string
+	// Secret reads the secret of the client. Nil: it has none.
+	Secret func(ctx context.Context) (string, error)
+	// RedirectURL is where the provider sends browsers back to.
+	RedirectURL string
+	// Scopes are the requested scopes besides openid.
+	Scopes []string
+	// GroupsClaim is the claim with the groups of a person. Dots lead into objects.
+	GroupsClaim string
+	// NameClaim is the claim with the name of a person in the audit. "" is the address, if it is
+	// verified, else the user name.
+	NameClaim string
+	// Lasts is how long a session lasts.
+	Lasts time.Duration
+	// CA is a file with authorities to trust, "" for those of the system.
+	CA string
+	// Now is the clock of the machine.
+	Now func() time.Time
+	Log *slog.Logger
+}
+
+// Grant is a role in a namespace, or in all if that is "".
+type Grant struct {
+	Namespace string
+	Role      store.Role
+}
+
+// Mapping says who has which roles.
+type Mapping struct {
+	Groups   map[string][]Grant
+	People   map[string][]Grant // by verified mail address, in lower case
+	Everyone []Grant            // everyone who signs in
+	// Domains are those of the mail addresses that may sign in; nil for any.
+	Domains []string
+}
+
+// roles returns the roles of a person, by namespace.
+func (m *Mapping) roles(p *store.Person) map[string]store.Role {
+	roles := map[string]store.Role{}
+	if !m.allows(p.Email) {
+		return roles
+	}
+	add := func(grants []Grant) {
+		for _, g := range grants {
+			if g.Role.Allows(cmp.Or(roles[g.Namespace], store.RoleViewer)) {
+				roles[g.Namespace] = g.Role
+			}
+		}
+	}
+	add(m.Everyone)
+	if p.Email != "" {
+		add(m.People[strings.ToLower(p.Email)])
+	}
+	for _, group := range p.Groups {
+		add(m.Groups[group])
+	}
+	return roles
+}
+
+// allows reports whether a person with a verified address may sign in.
+func (m *Mapping) allows(email string) bool {
+	_, domain, found := strings.Cut(email, "@")
+	return len(m.Domains) == 0 || found && slices.ContainsFunc(m.Domains, func(d string) bool { return strings.EqualFold(d, domain) })
+}
+
+// Why a sign-in fails.
+var (
+	// ErrState is about a browser that comes back without having been sent, or too late.
+	ErrState = errors.New("the sign-in did not begin in this browser, or too long ago")
+	// ErrBusy is about too many at a time.
+	ErrBusy = errors.New("too many people sign in at the same time")
+)
+
+// AwayError is why the provider could not be asked.
+type AwayError struct{ Err error }
+
+func (e *AwayError) Error() string { return "the provider cannot be reached: " + e.Err.Error() }
+
+// Unwrap returns the error of the request.
+func (e *AwayError) Unwrap() error { return e.Err }
+
+// DeniedError is what the provider says in place of a code.
+type DeniedError struct{ Code, Text string }
+
+func (e *DeniedError) Error() string {
+	return "the provider has refused the sign-in: " + strings.TrimSuffix(e.Code+": "+e.Text, ": ")
+}
+
+// InvalidError is a mistake in the provider's answer.
+type InvalidError struct{ Err error }
+
+func (e *InvalidError) Error() string {
+	return "the answer of the provider is not valid: " + e.Err.Error()
+}
+
+// Unwrap returns what is wrong.
+func (e *InvalidError) Unwrap() error { return e.Err }
+
+// NoRoleError is about a person who may do nothing here.
+type NoRoleError struct {
+	Person *store.Person
+	Groups []string // all of the person
+	// Domain is set if the address is not of an allowed domain, or not verified.
+	Domain bool
+}
+
+func (e *NoRoleError) Error() string {
+	if e.Domain {
+		return fmt.Sprintf("%s has no verified mail address of an allowed domain", e.Person.Name)
+	}
+	return fmt.Sprintf("%s has no role here: none of their groups has one (%s)", e.Person.Name, strings.Join(e.Groups, ", "))
+}
+
+// Provider is where people sign in. Its methods may be called from many goroutines. It reaches
+// the provider when it is needed, and not before.
+type Provider struct {
+	config    Config
+	http      *http.Client
+	mapping   atomic.Pointer[Mapping]
+	finishing chan struct{}
+	asking    chan struct{} // has room for the one who asks the provider about itself
+	trouble   *failurelog.Trouble
+
+	mu    sync.Mutex
+	found *oidc.Provider
+	at    time.Time // when it was found
+	err   error     // why it was not
+	rest  time.Duration
+	until time.Time // not asked before
+}
+
+// New returns a provider. It reads the file of authorities, and connects to nothing.
+func New(c Config, m Mapping) (*Provider, error) {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	if c.CA != "" {
+		text, err := os.ReadFile(c.CA)
+		if err != nil {
+			return nil, fmt.Errorf("read the authorities of the provider: %w", err)
+		}
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("read the authorities of the provider: %s has no certificate in PEM", c.CA)
+		}
+		transport.TLSClientConfig.RootCAs = pool
+	}
+	p := &Provider{
+		config: c, http: &http.Client{Transport: bounded{transport}, Timeout: requestTime},
+		finishing: make(chan struct{}, finishingMax), asking: make(chan struct{}, 1),
+		trouble: failurelog.With(c.Log, "the provider of sign-ins cannot be reached", "the provider of sign-ins is reached again"),
+	}
+	p.Set(m)
+	return p, nil
+}
+
+// bounded bounds the answers of the provider.
+type bounded struct{ http.RoundTripper }
+
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := b.RoundTripper.RoundTrip(r)
+	if err == nil {
+		answer.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.LimitReader(answer.Body, answerMax), answer.Body}
+	}
+	return answer, err
+}
+
+// Set changes who has which roles. It counts for sessions that exist from their next request.
+func (p *Provider) Set(m Mapping) { p.mapping.Store(&m) }
+
+// Roles implements auth.People.
+func (p *Provider) Roles(person *store.Person) map[string]store.Role {
+	if person.Provider != p.config.Name {
+		return nil
+	}
+	return p.mapping.Load().roles(person)
+}
+
+// Lasts implements auth.People.
+func (p *Provider) Lasts() time.Duration { return p.config.Lasts }
+
+// Check returns why the provider cannot be used now, nil if it can.
+func (p *Provider) Check(ctx context.Context) error {
+	if _, err := p.provider(ctx); err != nil {
+		return err
+	}
+	_, err := p.secret(ctx)
+	return err
+}
+
+// provider returns the provider's metadata. After a failure it waits a while before it
+// retries.
+func (p *Provider) provider(ctx context.Context) (*oidc.Provider, error) {
+	if found, err, ok := p.known(); ok {
+		return found, err
+	}
+	select {
+	case p.asking <- struct{}{}:
+	case <-ctx.Done():
+		return nil, &AwayError{ctx.Err()}
+	}
+	defer func() { <-p.asking }()
+	if found, err, ok := p.known(); ok {
+		return found, err // another caller has asked meanwhile
+	}
+	found, err := oidc.NewProvider(oidc.ClientContext(context.WithoutCancel(ctx), p.http), p.config.Issuer)
+	p.trouble.Saw(err)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.config.Now()
+	if err != nil {
+		p.err, p.until = &AwayError{err}, now.Add(cmp.Or(p.rest, restMin))
+		p.rest = min(2*cmp.Or(p.rest, restMin), restMax)
+		if p.found != nil {
+			return p.found, nil // it may be good still
+		}
+		return nil, p.err
+	}
+	p.found, p.at, p.err, p.rest, p.until = found, now, nil, 0, time.Time{}
+	return found, nil
+}
+
+// known returns the cached metadata of the provider.
+func (p *Provider) known() (found *oidc.Provider, err error, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.config.Now()
+	switch age := now.Sub(p.at); {
+	case p.found != nil && 0 <= age && age < freshFor:
+		return p.found, nil, true
+	case now.Before(p.until) && p.found != nil:
+		return p.found, nil, true
+	case now.Before(p.until):
+		return nil, p.err, true
+	}
+	return nil, nil, false
+}
+
+func (p *Provider) secret(ctx context.Context) (string, error) {
+	if p.config.Secret == nil {
+		return "", nil
+	}
+	secret, err := p.config.Secret(ctx)
+	if err != nil {
+		return "", fmt.Errorf("read the client secret: %w", err)
+	}
+	return secret, nil
+}
+
+func (p *Provider) oauth(found *oidc.Provider, secret string) *oauth2.Config {
+	return &oauth2.Config{
+		ClientID: p.config.ClientID, ClientSecret: secret, Endpoint: found.Endpoint(), RedirectURL: p.config.RedirectURL,
+		Scopes: append([]string{oidc.ScopeOpenID}, p.config.Scopes...),
+	}
+}
+
+// attempt is one sign-in of a browser, as its cookie has it.
+type attempt struct {
+	State    string `json:"s"`
+	Nonce    string `json:"n"`
+	Verifier string `json:"v"`
+	Next     string `json:"u"`
+	Begun    int64  `json:"t"`
+}
+
+// Begin returns the address at the provider that a browser goes to, and the cookie that it must
+// come back with. next is where it goes afterwards.
+func (p *Provider) Begin(ctx context.Context, next string) (address, cookie string, err error) {
+	found, err := p.provider(ctx)
+	if err != nil {
+		return "", "", err
+	}
+	if len(next) > nextMax {
+		next = "/"
+	}
+	a := attempt{State: rand.Text(), Nonce: rand.Text(), Verifier: oauth2.GenerateVerifier(), Next: next, Begun: p.config.Now().Unix()}
+	text, err := json.Marshal(a)
+	if err != nil {
+		return "", "", err
+	}
+	address = p.oauth(found, "").AuthCodeURL(a.State, oidc.Nonce(a.Nonce), oauth2.S256ChallengeOption(a.Verifier))
+	return address, base64.RawURLEncoding.EncodeToString(text), nil
+}
+
+// Finish returns who has come back from the provider with a cookie and a query, and where the
+// browser goes now, which the caller checks.
+func (p *Provider) Finish(ctx context.Context, cookie string, query url.Values) (person *store.Person, next string, err error) {
+	var a attempt
+	text, err := base64.RawURLEncoding.DecodeString(cookie)
+	if err != nil || json.Unmarshal(text, &a) != nil || a.State == "" || a.Nonce == "" || a.Verifier == "" {
+		return nil, "", ErrState
+	}
+	if age := p.config.Now().Sub(time.Unix(a.Begun, 0)); age > Within || age < -Within {
+		return nil, a.Next, ErrState
+	}
+	if subtle.ConstantTimeCompare([]byte(a.State), []byte(query.Get("state"))) != 1 {
+		return nil, a.Next, ErrState
+	}
+	// An answer that names another issuer is for another client (RFC 9207).
+	if iss := query.Get("iss"); iss != "" && iss != p.config.Issuer {
+		return nil, a.Next, &InvalidError{fmt.Errorf("it is of the issuer %q", iss)}
+	}
+	if code := query.Get("error"); code != "" {
+		return nil, a.Next, &DeniedError{code, query.Get("error_description")}
+	}
+	if query.Get("code") == "" {
+		return nil, a.Next, ErrState
+	}
+	select {
+	case p.finishing <- struct{}{}:
+		defer func() { <-p.finishing }()
+	default:
+		return nil, a.Next, ErrBusy
+	}
+	ctx, cancel := context.WithTimeout(oidc.ClientContext(ctx, p.http), 2*requestTime)
+	defer cancel()
+	person, err = p.exchange(ctx, &a, query.Get("code"))
+	return person, a.Next, err
+}
+
+// exchange gives the code to the provider and reads who the person is.
+func (p *Provider) exchange(ctx context.Context, a *attempt, code string) (*store.Person, error) {
+	found, err := p.provider(ctx)
+	if err != nil {
+		return nil, err
+	}
+	secret, err := p.secret(ctx)
+	if err != nil {
+		return nil, err
+	}
+	token, err := p.oauth(found, secret).Exchange(ctx, code, oauth2.VerifierOption(a.Verifier))
+	var refused *oauth2.RetrieveError
+	switch {
+	case errors.As(err, &refused):
+		return nil, &InvalidError{fmt.Errorf("it refuses the code: %s", cmp.Or(refused.ErrorCode, refused.Response.Status))}
+	case err != nil:
+		return nil, &AwayError{err}
+	}
+	raw, _ := token.Extra("id_token").(string)
+	if raw == "" {
+		return nil, &InvalidError{errors.New("it has no ID token")}
+	}
+	id, err := found.VerifierContext(ctx, &oidc.Config{ClientID: p.config.ClientID, Now: p.config.Now}).Verify(ctx, raw)
+	if err != nil {
+		return nil, &InvalidError{err}
+	}
+	if subtle.ConstantTimeCompare([]byte(id.Nonce), []byte(a.Nonce)) != 1 {
+		return nil, &InvalidError{errors.New("its nonce is that of another sign-in")}
+	}
+	if id.AccessTokenHash != "" {
+		if err := id.VerifyAccessToken(token.AccessToken); err != nil {
+			return nil, &InvalidError{err}
+		}
+	}
+	claims := map[string]any{}
+	if err := id.Claims(&claims); err != nil {
+		return nil, &InvalidError{err}
+	}
+	if azp, ok := claims["azp"]; ok && azp != p.config.ClientID || !ok && len(id.Audience) > 1 {
+		return nil, &InvalidError{fmt.Errorf("the ID token is for the client %v", azp)}
+	}
+	// Providers may keep what is long out of the token.
+	if _, has := claimOf(claims, p.config.GroupsClaim); (!has || claims["email"] == nil) && found.UserInfoEndpoint() != "" {
+		if err := p.moreOf(ctx, found, token, id.Subject, claims); err != nil {
+			return nil, err
+		}
+	}
+	return p.personOf(id.Subject, claims)
+}
+
+// moreOf adds the provider's claims about a person besides the token.
+func (p *Provider) moreOf(ctx context.Context, found *oidc.Provider, token *oauth2.Token, subject string, claims map[string]any) error {
+	info, err := found.UserInfo(ctx, oauth2.StaticTokenSource(token))
+	if err != nil {
+		return &AwayError{err}
+	}
+	if info.Subject != subject {
+		return &InvalidError{errors.New("the token and what is said of its person are about two")}
+	}
+	more := map[string]any{}
+	if err := info.Claims(&more); err != nil {
+		return &InvalidError{err}
+	}
+	if email, has := claims["email"]; has && email != more["email"] {
+		delete(more, "email_verified") // it is about another address
+	}
+	for name, value := range more {
+		if _, has := claims[name]; !has {
+			claims[name] = value
+		}
+	}
+	return nil
+}
+
+// personOf reads who a person is. It refuses one who may do nothing.
+func (p *Provider) personOf(subject string, claims map[string]any) (*store.Person, error) {
+	text := func(claim string) string {
+		value, _ := claimOf(claims, claim)
+		said, _ := value.(string)
+		return said
+	}
+	person := &store.Person{Provider: p.config.Name, Subject: subject}
+	// Some providers write it as a text.
+	if verified := claims["email_verified"]; verified == true || verified == "true" {
+		person.Email = text("email")
+	}
+	person.Name = cmp.Or(person.Email, text("preferred_username"), subject)
+	if p.config.NameClaim != "" {
+		person.Name = cmp.Or(text(p.config.NameClaim), subject)
+	}
+	person.Name = shownName(person.Name)
+	value, _ := claimOf(claims, p.config.GroupsClaim)
+	all := textsOf(value)
+	mapping := p.mapping.Load()
+	for _, group := range all {
+		if _, known := mapping.Groups[group]; known && !slices.Contains(person.Groups, group) {
+			person.Groups = append(person.Groups, group)
+		}
+	}
+	if len(p.Roles(person)) == 0 {
+		return nil, &NoRoleError{Person: person, Groups: all, Domain: !mapping.allows(person.Email)}
+	}
+	return person, nil
+}
+
+// shownName returns a name that can be shown on one line.
+func shownName(name string) string {
+	name = strings.Join(strings.FieldsFunc(name, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
+	if runes := []rune(name); len(runes) > nameMax {
+		name = string(runes[:nameMax])
+	}
+	return name
+}
+
+// claimOf returns a claim by its name, or by the path to it.
+func claimOf(claims map[string]any, path string) (value any, has bool) {
+	if value, has = claims[path]; has {
+		return value, true
+	}
+	first, rest, found := strings.Cut(path, ".")
+	inner, ok := claims[first].(map[string]any)
+	if !found || !ok {
+		return nil, false
+	}
+	return claimOf(inner, rest)
+}
+
+// textsOf returns the texts of a claim, which may be one or a list.
+func textsOf(value any) (list []string) {
+	switch v := value.(type) {
+	case string:
+		return []string{v}
+	case []any:
+		for _, one := range v[:min(len(v), groupsMax)] {
+			if text, ok := one.(string); ok {
+				list = append(list, text)
+			}
+		}
+	}
+	return list
+}

@@ -1,0 +1,183 @@
+package web
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/server/service"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// administer is the right to change the server itself.
+var administer = service.Administer
+
+// actions are what forms do. Each comes back to the page that has the form.
+func (s *site) actions() {
+	s.page("POST /jobs/{namespace}/{name}/run", s.runJob)
+	s.page("POST /jobs/{namespace}/{name}/pause", s.pauseJob)
+	s.page("POST /jobs/{namespace}/{name}/resume", s.resumeJob)
+	s.page("POST /jobs/{namespace}/{name}/delete", needs(service.Define, s.deleteJob))
+	s.page("POST /jobs/{namespace}/{name}/rollback", needs(service.Define, s.rollBack))
+	s.page("POST /examples", s.addExamples)
+	s.page("POST /examples/remove", s.removeExamples)
+	s.page("POST /runs/{id}/cancel", s.cancelRun)
+	s.page("POST /runs/{id}/retry", s.retryRun)
+	s.page("POST /runs/{id}/steps/{step}/answer", s.answerStep)
+	s.page("POST /runs/{id}/signal", s.signalFlow)
+	s.page("POST /channels/{namespace}/{name}/test", s.testChannel)
+	s.page("POST /channels/{namespace}/{name}/delete", needs(service.Define, s.deleteChannel))
+	s.page("POST /notifications/{id}/ack", s.ackNotice)
+	s.page("POST /nodes/{id}/drain", s.drainNode)
+	s.page("POST /nodes/{id}/undrain", s.undrainNode)
+	s.page("POST /tokens", s.createToken)
+	s.page("POST /tokens/{name}/revoke", needs(service.Administer, s.revokeToken))
+}
+
+// back is where a form comes from.
+func (p *page) back(other string) string {
+	if address := p.r.PostForm.Get("back"); address != "" {
+		return ours(address)
+	}
+	return other
+}
+
+// once is the key of a form that must act once, however often it is sent.
+func (p *page) once() string { return p.r.PostForm.Get("once") }
+
+// runJob starts a run and goes to its page.
+func (s *site) runJob(p *page) error {
+	params := map[string]string{}
+	for name, values := range p.r.PostForm {
+		if key, ok := strings.CutPrefix(name, "param."); ok {
+			params[key] = values[0]
+		}
+	}
+	made, err := s.Service.Runs.Start(p.ctx(), p.who, p.namedJob(), client.RunRequest{Params: params, Executor: p.r.PostForm.Get("executor")}, p.once())
+	if err != nil {
+		return err
+	}
+	http.Redirect(p.w, p.r, "/runs/"+made.Run.ID.String(), http.StatusSeeOther)
+	return nil
+}
+
+func (s *site) pauseJob(p *page) error {
+	said := client.PauseRequest{Reason: strings.TrimSpace(p.r.PostForm.Get("reason"))}
+	if until := p.r.PostForm.Get("until"); until != "" {
+		t, err := time.ParseInLocation("2006-01-02T15:04", until, p.zone)
+		if err != nil {
+			return service.WrongParameter("until", "is not a date and a time", "such as 2026-12-24T18:00")
+		}
+		said.Until = t
+	}
+	if _, err := s.Service.Jobs.Pause(p.ctx(), p.who, p.namedJob(), said, service.Expect{}); err != nil {
+		return err
+	}
+	return p.done(p.back("/jobs/"+p.namedJob().String()), "paused")
+}
+
+func (s *site) resumeJob(p *page) error {
+	said := client.ResumeRequest{Missed: job.Missed(p.r.PostForm.Get("missed"))}
+	if _, err := s.Service.Jobs.Resume(p.ctx(), p.who, p.namedJob(), said, service.Expect{}); err != nil {
+		return err
+	}
+	return p.done(p.back("/jobs/"+p.namedJob().String()), "resumed")
+}
+
+func (s *site) deleteJob(p *page) error {
+	if p.r.PostForm.Get("confirm") != p.namedJob().Name {
+		return service.WrongParameter("confirm", "is not the name of the job", "type "+p.namedJob().Name)
+	}
+	if _, err := s.Service.Jobs.Delete(p.ctx(), p.who, p.namedJob(), service.Expect{}); err != nil {
+		return err
+	}
+	return p.done("/jobs", "deleted")
+}
+
+func (s *site) rollBack(p *page) error {
+	version, err := strconv.ParseInt(p.r.PostForm.Get("version"), 10, 64)
+	if err != nil {
+		return service.WrongParameter("version", "is not the number of a version", "")
+	}
+	expect := service.Expect{}
+	if present, err := strconv.ParseInt(p.r.PostForm.Get("present"), 10, 64); err == nil {
+		expect.Versions = []int64{present}
+	}
+	if _, err := s.Service.Jobs.Rollback(p.ctx(), p.who, p.namedJob(), version, expect); err != nil {
+		return err
+	}
+	return p.done("/jobs/"+p.namedJob().String()+"/definition", "rolled_back")
+}
+
+// namedRun is the run that the address names.
+func (p *page) namedRun() (job.ID, error) {
+	id, err := job.ParseID(p.r.PathValue("id"))
+	if err != nil {
+		return id, &service.Error{Type: client.TypeNotFound, Detail: p.T("run.no_id", "id", clean(p.r.PathValue("id")))}
+	}
+	return id, nil
+}
+
+func (s *site) cancelRun(p *page) error {
+	id, err := p.namedRun()
+	if err != nil {
+		return err
+	}
+	if _, err := s.Service.Runs.Cancel(p.ctx(), p.who, id, strings.TrimSpace(p.r.PostForm.Get("reason"))); err != nil {
+		return err
+	}
+	return p.done(p.back("/runs/"+id.String()), "cancelled")
+}
+
+func (s *site) retryRun(p *page) error {
+	id, err := p.namedRun()
+	if err != nil {
+		return err
+	}
+	made, err := s.Service.Runs.Retry(p.ctx(), p.who, id, client.RetryRequest{From: p.r.PostForm["from"], Skip: p.r.PostForm["skip"]}, p.once())
+	if err != nil {
+		return err
+	}
+	http.Redirect(p.w, p.r, "/runs/"+made.Run.ID.String(), http.StatusSeeOther)
+	return nil
+}
+
+func (s *site) drainNode(p *page) error {
+	if _, err := s.Service.Nodes.Drain(p.ctx(), p.who, p.r.PathValue("id"), strings.TrimSpace(p.r.PostForm.Get("reason"))); err != nil {
+		return err
+	}
+	return p.done("/nodes", "drained")
+}
+
+func (s *site) undrainNode(p *page) error {
+	if _, err := s.Service.Nodes.Undrain(p.ctx(), p.who, p.r.PathValue("id")); err != nil {
+		return err
+	}
+	return p.done("/nodes", "undrained")
+}
+
+// createToken makes a token and shows it in the answer: it is in no address and no history.
+func (s *site) createToken(p *page) error {
+	form := p.r.PostForm
+	made, err := s.Service.Access.Create(p.ctx(), p.who, client.TokenRequest{
+		Name: strings.TrimSpace(form.Get("name")), Role: client.Role(form.Get("role")),
+		Namespace: strings.TrimSpace(form.Get("namespace")), ExpiresIn: strings.TrimSpace(form.Get("expires")),
+	})
+	if err != nil {
+		return err
+	}
+	return s.showSettings(p, http.StatusCreated, made.Name, made.Secret)
+}
+
+func (s *site) revokeToken(p *page) error {
+	name := p.r.PathValue("name")
+	if name == p.who.Name && p.r.PostForm.Get("own") == "" {
+		return service.WrongParameter("name", "is the token of this session", "revoke it with belfry token revoke")
+	}
+	if err := s.Service.Access.Revoke(p.ctx(), p.who, name); err != nil {
+		return err
+	}
+	return p.done("/settings", "revoked")
+}

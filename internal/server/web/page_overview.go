@@ -1,0 +1,288 @@
+package web
+
+import (
+	"context"
+	"html/template"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/server/draw"
+	"github.com/belfry-cron/belfry/internal/server/service"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// overviewView answers what needs a person.
+type overviewView struct {
+	*Layout
+	Lead     string
+	Now      string
+	Needs    []need
+	Due      []dueRow
+	DueMore  int
+	Nodes    []nodeShare
+	Running  int
+	Changes  []change
+	Chart    template.HTML
+	ChartOf  string
+	Outcomes []outcomeShare
+	Ended    string
+}
+
+// need is something that a person should look at.
+type need struct {
+	State             State
+	Namespace, Name   string
+	Address           string
+	Text              string
+	Since             When
+	Strip             template.HTML
+	Run               string // its page
+	Retry             string // the run that a retry repeats
+	Pause, Nodes, See bool
+}
+
+type dueRow struct {
+	At, In          When
+	Namespace, Name string
+	Address         string
+}
+
+type nodeShare struct {
+	Name, State       string
+	Running, Capacity int
+	Share             template.HTML
+}
+
+type change struct {
+	At                    When
+	Actor, Action, Object string
+	Address               string
+}
+
+type outcomeShare struct {
+	State   State
+	Count   string
+	Share   template.HTML
+	Percent string
+	Address string
+}
+
+const (
+	// dueWithin is what the overview calls soon, and dueRows how much of that it lists.
+	dueWithin = time.Hour
+	dueRows   = 12
+	// denserThan leaves out jobs that are due all the time.
+	denserThan = time.Minute
+	// changeRows is how many changes the overview lists.
+	changeRows = 7
+)
+
+func (s *site) overview(p *page) error {
+	l := p.layout("overview.title", "overview")
+	due, err := s.Service.Load.Planned(p.ctx(), p.who, l.Namespace, p.now, p.now.Add(dueWithin), dueRows*4, 2)
+	if err != nil {
+		return err
+	}
+	if len(due) == 0 && l.Namespace == "" {
+		jobs, err := s.Service.Jobs.Listed(p.ctx(), p.who, client.JobQuery{PageSize: 1}, false)
+		if err != nil {
+			return err
+		}
+		if len(jobs.Items) == 0 {
+			return s.firstStart(p, l)
+		}
+	}
+	v := overviewView{Layout: l, Now: p.dated(p.now) + ", " + p.now.Format("15:04")}
+	list, recent, err := s.attention(p, l.Namespace)
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		n := p.need(&list[i])
+		n.Strip = picture(p.strip(runsOf(recent[list[i].Job])))
+		v.Needs = append(v.Needs, n)
+	}
+	v.Lead = p.lead(list)
+	if l.Namespace == "" {
+		l.Attention = len(list) // the frame may have been read before
+	}
+	p.due(&v, due)
+	nodes := s.frame(p.ctx(), p.who, attentionFor).list
+	for i := range nodes {
+		n := &nodes[i]
+		v.Running += n.Running
+		v.Nodes = append(v.Nodes, nodeShare{Name: n.Name, State: p.T("node." + n.State), Running: n.Running, Capacity: n.Capacity, Share: picture(draw.Share(float64(n.Running), float64(n.Capacity), draw.Run))})
+	}
+	changes, err := s.Service.Audit.List(p.ctx(), p.who, client.AuditQuery{Namespace: l.Namespace, PageSize: changeRows})
+	if err != nil {
+		return err
+	}
+	for i := range changes.Items {
+		v.Changes = append(v.Changes, p.change(&changes.Items[i]))
+	}
+	if err := s.overviewCharts(p, &v); err != nil {
+		return err
+	}
+	l.Events, l.Again = "kind=run.done&kind=job&kind=node", 15
+	if l.Namespace != "" {
+		l.Events += "&namespace=" + template.URLQueryEscaper(l.Namespace)
+	}
+	l.Commands = []Command{{p.T("command.shell"), "belfry job list --sort next"}, {"curl", p.curl("GET", "/api/v1/attention", "")}}
+	return p.show("overview", v)
+}
+
+// attention returns what needs a person in a namespace, or in all, with the last runs of its jobs.
+func (s *site) attention(p *page, namespace string) ([]client.Attention, map[string][]client.RecentRun, error) {
+	if namespace == "" {
+		known := s.frame(p.ctx(), p.who, attentionFor)
+		return known.attention, known.recent, known.err
+	}
+	list, err := s.Service.Attention.List(p.ctx(), p.who, namespace)
+	if err != nil {
+		return nil, nil, err
+	}
+	recent, err := s.recent(p.ctx(), p.who, list)
+	return list, recent, err
+}
+
+// recent returns the last runs of the jobs that need a person.
+func (s *site) recent(ctx context.Context, who service.Caller, list []client.Attention) (map[string][]client.RecentRun, error) {
+	var names []string
+	for i := range list {
+		if name := list[i].Job; name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return s.Service.Jobs.Recent(ctx, who, names, stripRuns)
+}
+
+// overviewCharts draws half a day back and ahead, and counts the outcomes of a day.
+func (s *site) overviewCharts(p *page, v *overviewView) error {
+	const step = 10 * time.Minute
+	day, err := s.Service.Stats.Over(p.ctx(), p.who, client.StatsQuery{Namespace: v.Namespace, From: p.now.Add(-24 * time.Hour), To: p.now, Step: step})
+	if err != nil {
+		return err
+	}
+	columns, now, err := s.columns(p, day, p.now.Add(-12*time.Hour), p.now.Add(12*time.Hour), step, 18)
+	if err != nil {
+		return err
+	}
+	v.ChartOf = p.T("timeline.starts", "d", p.coarse(step))
+	v.Chart = picture(draw.Columns(v.ChartOf, columns, now, p.T("now")+" "+p.now.Format("15:04"), half, 110))
+	counts, all := map[job.Outcome]int{}, 0
+	for i := range day.Items {
+		for o, n := range day.Items[i].Outcomes {
+			if o != job.OutcomeWithdrawn {
+				counts[o] += n
+				all += n
+			}
+		}
+	}
+	v.Ended = p.T("overview.ended")
+	for _, name := range job.Outcome("").Values() {
+		o := job.Outcome(name)
+		if counts[o] == 0 && o != job.OutcomeSucceeded && o != job.OutcomeFailed {
+			continue
+		}
+		v.Outcomes = append(v.Outcomes, outcomeShare{
+			State: p.outcome(o), Count: number(int64(counts[o])), Share: picture(draw.Share(float64(counts[o]), float64(all), outcomeClasses[o])),
+			Percent: percent(counts[o], all), Address: "/runs?range=24h&outcome=" + name,
+		})
+	}
+	return nil
+}
+
+// lead says in a sentence what needs a person.
+func (p *page) lead(list []client.Attention) string {
+	if len(list) == 0 {
+		return p.T("overview.well")
+	}
+	jobs, nodes := map[string]bool{}, map[string]bool{}
+	for i := range list {
+		if list[i].Job != "" {
+			jobs[list[i].Job] = true
+		} else if list[i].Node != "" {
+			nodes[list[i].Node] = true
+		}
+	}
+	var parts []string
+	if len(jobs) > 0 {
+		parts = append(parts, p.T("overview.jobs", "n", len(jobs), "count", p.spelled(len(jobs))))
+	}
+	if len(nodes) > 0 {
+		parts = append(parts, p.T("overview.nodes", "n", len(nodes), "count", p.spelled(len(nodes))))
+	}
+	key := "overview.needs"
+	if len(jobs)+len(nodes) > 1 {
+		key = "overview.need"
+	}
+	text := p.T(key, "what", strings.Join(parts, p.T("and")))
+	return strings.ToUpper(text[:1]) + text[1:]
+}
+
+// spelled writes small counts as words, where the language does.
+func (p *page) spelled(n int) string {
+	if words := strings.Fields(p.T("overview.counts")); n >= 1 && n <= len(words) {
+		return words[n-1]
+	}
+	return number(int64(n))
+}
+
+func (p *page) need(a *client.Attention) need {
+	namespace, name := splitName(a.Job)
+	n := need{Namespace: namespace, Name: name, Address: "/jobs/" + a.Job, Text: p.T("need."+string(a.Kind), "text", p.reason(a.Text)), Since: p.relative(a.Since)}
+	if a.Job == "" {
+		n.Name, n.Namespace, n.Address = a.Node, "", "/nodes#"+a.Node
+	}
+	n.State = State{Class: "fail", Icon: "fail"}
+	if a.Severity == client.SeverityWarning {
+		n.State = State{Class: "warn", Icon: "warn"}
+	}
+	switch a.Kind {
+	case client.AttentionLate:
+		n.State, n.Nodes = State{Class: "run", Icon: "wait"}, true
+	case client.AttentionSlow:
+		n.State.Icon = "time"
+	case client.AttentionPaused:
+		n.State.Icon, n.See = "pause", true
+	case client.AttentionApproval:
+		n.State = State{Class: "run", Icon: "user"}
+	case client.AttentionFailing:
+		n.Pause = true
+		if !a.Run.IsZero() {
+			n.Retry = a.Run.String()
+		}
+	case client.AttentionNodeSilent, client.AttentionClockOff, client.AttentionStore:
+		n.State.Icon, n.Nodes = "nodes", true
+	}
+	if !a.Run.IsZero() {
+		n.Run = "/runs/" + a.Run.String()
+	}
+	return n
+}
+
+// due lists what is due soon, without what is due all the time.
+func (p *page) due(v *overviewView, planned []service.PlannedJob) {
+	for i := range planned {
+		d := &planned[i]
+		if len(d.Times) == 0 || len(d.Times) > 1 && d.Times[1].Sub(d.Times[0]) <= denserThan {
+			continue
+		}
+		if len(v.Due) == dueRows {
+			v.DueMore++
+			continue
+		}
+		namespace, name := splitName(d.Job)
+		v.Due = append(v.Due, dueRow{At: p.minute(d.Times[0]), In: p.relative(d.Times[0]), Namespace: namespace, Name: name, Address: "/jobs/" + d.Job})
+	}
+}
+
+func (p *page) change(c *client.AuditRecord) change {
+	ch := change{At: p.minute(c.Time), Actor: clean(c.Actor), Action: p.action(c.Action), Object: clean(c.Object)}
+	if (strings.HasPrefix(c.Action, "job.") || strings.HasPrefix(c.Action, "run.")) && strings.Contains(c.Object, "/") {
+		ch.Address = "/jobs/" + c.Object
+	}
+	return ch
+}
