@@ -52,6 +52,8 @@ func TestValidateShowsPathsAsTheyWereWritten(t *testing.T) {
 		"{name: a, run: {shell: x}, schedule: {on: {job: a}}}":                 "a.yaml:1:49: schedule.on.job: is the job itself",
 		"{name: a, run: {shell: x}, schedule: {on: [b, {job: a}]}}":            "a.yaml:1:53: schedule.on[1].job: is the job itself",
 		"{name: a, run: {shell: x}, policy: {kill_grace: 2m, lost_after: 1m}}": "a.yaml:1:65: policy.lost_after: 1m is too short",
+		`{name: a, run: {shell: x, dir: "/tmp\nx"}}`:                           "a.yaml:1:32: run.dir: has a control character",
+		`{name: a, run: {shell: {command: x, interpreter: "/bin/sh\r"}}}`:      "a.yaml:1:50: run.shell.interpreter: has a control character",
 		"{run: {shell: x}}": "a.yaml:1:1: name: is missing",
 		"name: a\nrun: {shell: x}\npolicy:\n  retry:\n    backoff: 1s\n":               "a.yaml:5:5: policy.retry.attempts: is missing",
 		"{name: a, run: {shell: {args: [x]}}, labels: {x/y: ok, 'b c': no}}":           `a.yaml:1:63: labels["b c"]: "b c" is not the name of a label`,

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // WorkShell is the kind of work of a command or script.
@@ -95,6 +96,7 @@ func (s *Shell) checkProcess(v *validator, run *path) {
 		v.refuse(slices.Contains(codeVariables, name), at, "decides what programs are executed, and cannot be the path of a file", "")
 	}
 	v.refuse(s.Dir != "" && !absolutePattern.MatchString(s.Dir), run.field("dir"), quote(s.Dir)+" is not an absolute path", "nodes have different working directories")
+	v.refuse(strings.ContainsFunc(s.Dir, unicode.IsControl), run.field("dir"), "has a control character", "")
 	for _, account := range []struct{ field, name string }{{"user", s.User}, {"group", s.Group}} {
 		v.refuse(account.name != "" && !accountPattern.MatchString(account.name), run.field(account.field), quote(account.name)+" is not the name or number of a "+account.field, "")
 	}
@@ -115,6 +117,9 @@ var shells = []string{"sh", "bash", "dash", "ash", "ksh", "mksh", "zsh"}
 func (s *Shell) checkCommand(v *validator, at *path) {
 	v.refuse((s.Command != "") == (s.Script != ""), at, "must have exactly one of command and script", "for example shell: echo hello")
 	v.refuse(s.Command != "" && strings.TrimSpace(s.Command) == "", at.field("command"), "is blank", "")
+	for i, text := range s.Interpreter {
+		v.refuse(strings.ContainsFunc(text, unicode.IsControl), at.field("interpreter").item(i), "has a control character", "")
+	}
 	if len(s.Interpreter) == 0 {
 		return
 	}

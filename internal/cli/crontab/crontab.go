@@ -176,7 +176,7 @@ func (r *reader) newJob(t task, s *settings, line *Line) *job.Job {
 
 // isVariable reports whether a job can have an environment variable of this name.
 func isVariable(name string) bool {
-	return strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") == "" && strings.Trim(name[:1], "0123456789") != ""
+	return name != "" && strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") == "" && strings.Trim(name[:1], "0123456789") != ""
 }
 
 // add keeps the job of a line.
