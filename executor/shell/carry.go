@@ -12,9 +12,9 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// carried is a command that runs while the process of the node executes another version of its
+// handoff is a command that runs while the process of the node executes another version of its
 // program: the process stays its parent, and keeps the files that it writes to.
-type carried struct {
+type handoff struct {
 	PID int `json:"pid"`
 	// Stdout and Stderr are the numbers of the files to read its output from.
 	Stdout int       `json:"stdout"`
@@ -52,7 +52,7 @@ func hasPidfd() bool {
 // carry leaves a command to the next version of the program. Until then its output only
 // fills the pipe.
 func (p *prepared) carry(s *supervision, match *matcher) executor.Result {
-	c := carried{
+	c := handoff{
 		PID: s.proc.pid, Began: s.began, Cgroup: p.cgroup.path(), Dir: p.scriptDir, Result: p.result,
 		Limits: p.limits, CPUTime: p.cpuTime, OOMKills: p.oomKills, Found: match.found.Load(),
 	}
@@ -78,7 +78,7 @@ func (e *Executor) resume(ctx context.Context, a executor.Attempt, out executor.
 	lost := func(err error) executor.Result {
 		return executor.Result{Outcome: job.OutcomeLost, Reason: fmt.Sprintf("this version of the program cannot continue with it: %v", err)}
 	}
-	var c carried
+	var c handoff
 	if err := json.Unmarshal(a.Carried, &c); err != nil {
 		return lost(err)
 	}

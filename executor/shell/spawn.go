@@ -45,7 +45,7 @@ type spawner struct {
 	// orders and made are unbuffered; each order is answered in made. Orders is closed at
 	// the end.
 	orders chan order
-	made   chan made
+	made   chan spawnResult
 	link   link
 	// spoiled is set when the thread could not be put back as it was.
 	spoiled bool
@@ -57,8 +57,8 @@ type order struct {
 	files files
 }
 
-// made is a process, or why there is none.
-type made struct {
+// spawnResult is a process, or the error that prevented it.
+type spawnResult struct {
 	pid int
 	err error
 }
@@ -104,7 +104,7 @@ func (s *spawners) another() {
 // start starts an idle spawner. Its thread ends with it, because it is never unlocked: its
 // settings must not apply to anything else.
 func (s *spawners) start() {
-	one := &spawner{orders: make(chan order), made: make(chan made)}
+	one := &spawner{orders: make(chan order), made: make(chan spawnResult)}
 	var theirs int
 	one.link, theirs = newLink(s.keep)
 	ready := make(chan struct{})
@@ -115,7 +115,7 @@ func (s *spawners) start() {
 			close(ready)
 			for o := range one.orders {
 				pid, err := one.makeProcess(o, s.baseNice)
-				one.made <- made{pid, err}
+				one.made <- spawnResult{pid, err}
 			}
 		})
 	})

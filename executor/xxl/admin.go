@@ -181,7 +181,7 @@ func (a *Admin) Serve(ctx context.Context) {
 
 // keepRegistry writes signs of life, and reads those that other nodes have written.
 func (a *Admin) keepRegistry(ctx context.Context) {
-	failing := failurelog.With(a.log, "the registry of executors cannot be read or written", "the registry of executors is read and written again")
+	failing := failurelog.New(a.log, "the registry of executors cannot be read or written", "the registry of executors is read and written again")
 	flush, refresh := time.NewTicker(flushEvery), time.NewTicker(refreshEvery)
 	defer flush.Stop()
 	defer refresh.Stop()
@@ -200,7 +200,7 @@ func (a *Admin) keepRegistry(ctx context.Context) {
 
 // keep runs the keeper: each second, and when a run must end.
 func (a *Admin) keep(ctx context.Context) {
-	failing := failurelog.With(a.log, "cannot check the runs at executors", "checking the runs at executors works again")
+	failing := failurelog.New(a.log, "cannot check the runs at executors", "checking the runs at executors works again")
 	hints := a.store.Hints(ctx)
 	tick := time.NewTicker(keepEvery)
 	defer tick.Stop()

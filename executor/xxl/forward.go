@@ -107,7 +107,7 @@ func (f *forwards) next(ctx context.Context) (one forward, ok bool) {
 
 // run passes requests on until ctx ends.
 func (f *forwards) run(ctx context.Context, a *Admin) {
-	failing := failurelog.With(a.log, "requests of executors cannot be passed on to the other admin", "requests of executors are passed on to the other admin again")
+	failing := failurelog.New(a.log, "requests of executors cannot be passed on to the other admin", "requests of executors are passed on to the other admin again")
 	done := make(chan struct{})
 	for range forwarders {
 		go func() {

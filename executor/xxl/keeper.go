@@ -154,15 +154,15 @@ func (a *Admin) askAll(ctx context.Context) error {
 	return nil
 }
 
-// unreached are the addresses that did not answer a request of a batch, and why. Each costs seconds,
+// unreachable are the addresses that did not answer a request of a batch, and why. Each costs seconds,
 // and a machine that is gone may have hundreds of runs: they are not asked again in this batch.
-type unreached struct {
+type unreachable struct {
 	mu  sync.Mutex
 	why map[string]error
 }
 
 // ask is caller.ask, unless the address did not answer before.
-func (u *unreached) ask(ctx context.Context, c *caller, to target, path string, body []byte) (xxl.Answer, error) {
+func (u *unreachable) ask(ctx context.Context, c *caller, to target, path string, body []byte) (xxl.Answer, error) {
 	u.mu.Lock()
 	err := u.why[to.address]
 	u.mu.Unlock()
@@ -272,7 +272,7 @@ func (a *Admin) askSome(ctx context.Context, list []store.Outstanding, watched t
 		}
 		groups[o.about.place()] = append(groups[o.about.place()], o)
 	}
-	next, gone := make(chan []*outstanding), &unreached{why: map[string]error{}}
+	next, gone := make(chan []*outstanding), &unreachable{why: map[string]error{}}
 	var group sync.WaitGroup
 	for range min(askers, len(groups)) {
 		group.Go(func() {
@@ -310,7 +310,7 @@ func (a *Admin) askSome(ctx context.Context, list []store.Outstanding, watched t
 }
 
 // askPlace polls the runs of a job at an executor.
-func (a *Admin) askPlace(ctx context.Context, gone *unreached, runs []*outstanding, watched time.Duration) {
+func (a *Admin) askPlace(ctx context.Context, gone *unreachable, runs []*outstanding, watched time.Duration) {
 	var silent []*outstanding
 	if err := a.noteFirst(ctx, runs); err != nil {
 		a.log.Warn("cannot tell which run of a job is first at its executor", "executor", runs[0].about.Address, "error", err)
@@ -386,7 +386,7 @@ func cancelReason(r *store.Run) string {
 
 // end requests the end of a run at an executor. The run is over when the executor has
 // answered, or after repeated requests without an answer.
-func (a *Admin) end(ctx context.Context, gone *unreached, o *outstanding, outcome job.Outcome, reason string) {
+func (a *Admin) end(ctx context.Context, gone *unreachable, o *outstanding, outcome job.Outcome, reason string) {
 	answer, err := gone.ask(ctx, a.current.Load().caller, a.targetOf(&o.about), xxl.PathKill, xxl.OfJob(o.about.Job))
 	if ctx.Err() != nil {
 		return

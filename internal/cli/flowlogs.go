@@ -181,7 +181,7 @@ func (l *stepLines) of(name string) *stepWriter {
 	w := &stepWriter{lines: l, name: name}
 	w.to = &w.whole
 	if l.tame {
-		w.to = &tamed{w: &w.whole}
+		w.to = &safeWriter{w: &w.whole}
 	}
 	return w
 }

@@ -280,15 +280,15 @@ func deleteJobs(ctx context.Context, server *remote, args []string, yes bool, ou
 	if err := agree(server.env, yes, "delete %s: %s", counted(len(names), "job"), shortList(texts)); err != nil {
 		return err
 	}
-	var changes []changed
+	var changes []jobChange
 	for _, name := range names {
 		change, err := server.DeleteJob(ctx, name.namespace, name.name, versions[name])
 		if err != nil {
 			return server.partly(err, "deleted", texts[:len(changes)])
 		}
-		changes = append(changes, changed{change, name})
+		changes = append(changes, jobChange{change, name})
 	}
-	return showList(server.env, output, changes, "", func(d changed) string { return d.name.String() }, func(w io.Writer) {
+	return showList(server.env, output, changes, "", func(d jobChange) string { return d.name.String() }, func(w io.Writer) {
 		for _, d := range changes {
 			changeText(w, d.name, d.Change, "deleted")
 		}

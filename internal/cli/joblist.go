@@ -97,7 +97,7 @@ func listJobs(ctx context.Context, server *remote, ask jobListFlags) error {
 		query.Recent = recentShown
 	}
 	recent := map[string][]client.RecentRun{}
-	var rows []sent
+	var rows []serverDocument
 	for {
 		page, err := server.Jobs(ctx, query)
 		if err != nil {
@@ -125,19 +125,19 @@ func listJobs(ctx context.Context, server *remote, ask jobListFlags) error {
 	if ask.limit > 0 {
 		rows = rows[:min(len(rows), ask.limit)]
 	}
-	return showList(server.env, ask.output, rows, "", sent.FullName, func(w io.Writer) { jobTable(w, server.env, rows, ask.output == asWide, recent) })
+	return showList(server.env, ask.output, rows, "", serverDocument.FullName, func(w io.Writer) { jobTable(w, server.env, rows, ask.output == asWide, recent) })
 }
 
 // sortByLast puts those first that ended last, and those at the end that never
 // ran.
-func sortByLast(rows []sent) {
-	slices.SortStableFunc(rows, func(a, b sent) int {
+func sortByLast(rows []serverDocument) {
+	slices.SortStableFunc(rows, func(a, b serverDocument) int {
 		return b.Job.Status.LastEnded.Compare(a.Job.Status.LastEnded)
 	})
 }
 
 // jobTable writes jobs for people, with more columns and their recent runs if it is wide.
-func jobTable(w io.Writer, env Env, rows []sent, wide bool, recent map[string][]client.RecentRun) {
+func jobTable(w io.Writer, env Env, rows []serverDocument, wide bool, recent map[string][]client.RecentRun) {
 	s := styleFor(env, env.StdoutIsTerminal)
 	head := []string{"NAME", "SCHEDULE", "NEXT", "LEFT", "LAST", "STATUS"}
 	if wide {

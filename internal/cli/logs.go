@@ -105,7 +105,7 @@ func logs(ctx context.Context, server *remote, ask logsFlags, text string) error
 	if !ask.follow {
 		w := io.Writer(server.env.Stdout)
 		if server.env.StdoutIsTerminal {
-			w = &tamed{w: w}
+			w = &safeWriter{w: w}
 		}
 		return server.Output(ctx, id, ask.query, w)
 	}
@@ -168,7 +168,7 @@ func latestRun(ctx context.Context, server *remote, text string) (client.Run, er
 func showPart(env Env) func(client.OutputPart) error {
 	w := io.Writer(env.Stdout)
 	if env.StdoutIsTerminal {
-		w = &tamed{w: w}
+		w = &safeWriter{w: w}
 	}
 	attempt := 0
 	return func(part client.OutputPart) error {
@@ -187,31 +187,31 @@ func showPart(env Env) func(client.OutputPart) error {
 	}
 }
 
-// tamed passes only safe text to a terminal: text, line ends, tabs and colours. A job could
+// safeWriter passes only safe text to a terminal: text, line ends, tabs and colours. A job could
 // use other control sequences to change what its reader sees of others.
-type tamed struct {
+type safeWriter struct {
 	w     io.Writer
-	state tamedState
+	state safeState
 	held  []byte // of a sequence or letter that is not complete
 	// returned is set behind a carriage return, which ends a line, so that
 	// nothing is written over what was there.
 	returned bool
 }
 
-type tamedState uint8
+type safeState uint8
 
 const (
-	inText   tamedState = iota
-	inEscape            // after ESC
-	inCSI               // after ESC [
-	inString            // of a sequence that has a text, up to BEL or ESC \
+	inText   safeState = iota
+	inEscape           // after ESC
+	inCSI              // after ESC [
+	inString           // of a sequence that has a text, up to BEL or ESC \
 )
 
 // sequenceMax bounds a sequence of colours; a longer one is none.
 const sequenceMax = 64
 
 // Write implements io.Writer.
-func (t *tamed) Write(p []byte) (int, error) {
+func (t *safeWriter) Write(p []byte) (int, error) {
 	out := make([]byte, 0, len(p))
 	for _, b := range p {
 		out = t.add(out, b)
@@ -222,7 +222,7 @@ func (t *tamed) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (t *tamed) add(out []byte, b byte) []byte {
+func (t *safeWriter) add(out []byte, b byte) []byte {
 	const escape, bell = 0x1b, 0x07
 	switch t.state {
 	case inEscape:

@@ -93,8 +93,8 @@ func textsOf(names []jobName) []string {
 	return texts
 }
 
-// changed is a job that was changed.
-type changed struct {
+// jobChange is a changed job.
+type jobChange struct {
 	client.Change
 	name jobName
 }
@@ -106,13 +106,13 @@ func (s *selection) change(ctx context.Context, server *remote, args []string, o
 	if err != nil {
 		return err
 	}
-	var list []changed
+	var list []jobChange
 	for i, name := range names {
 		change, err := do(ctx, name)
 		if err != nil {
 			return server.partly(err, done, textsOf(names[:i]))
 		}
-		list = append(list, changed{change, name})
+		list = append(list, jobChange{change, name})
 	}
 	if len(args) == 1 {
 		return showChange(server.env, output, names[0], list[0].Change, done)
@@ -120,7 +120,7 @@ func (s *selection) change(ctx context.Context, server *remote, args []string, o
 	for _, c := range list {
 		warnOfChange(server.env, c.name, c.Change)
 	}
-	return showList(server.env, output, list, "", func(c changed) string { return c.name.String() }, func(w io.Writer) {
+	return showList(server.env, output, list, "", func(c jobChange) string { return c.name.String() }, func(w io.Writer) {
 		for _, c := range list {
 			as := done
 			if c.Result == client.Unchanged {

@@ -7,24 +7,24 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// sent is a document that a server has sent: read, and as it came. As JSON it is
+// serverDocument is a document that a server has sent: read, and as it came. As JSON it is
 // what came, since a later version may have more fields.
-type sent struct {
+type serverDocument struct {
 	job.Document
 	came client.Document
 }
 
 // MarshalJSON implements json.Marshaler.
-func (s sent) MarshalJSON() ([]byte, error) { return s.came.RawMessage, nil }
+func (s serverDocument) MarshalJSON() ([]byte, error) { return s.came.RawMessage, nil }
 
 // read reads a document of some kind that the server has sent.
-func (r *remote) read(d client.Document, kind job.Kind) (sent, error) {
+func (r *remote) read(d client.Document, kind job.Kind) (serverDocument, error) {
 	list, err := job.Decode("", d.RawMessage)
 	if err == nil && (len(list) != 1 || list[0].Kind != kind) {
 		err = errors.New("it is of another kind")
 	}
 	if err != nil {
-		return sent{}, failed("read a %s of %s: %v", kind, r.URL(), err).withHint("is the server newer than this program?")
+		return serverDocument{}, failed("read a %s of %s: %v", kind, r.URL(), err).withHint("is the server newer than this program?")
 	}
-	return sent{list[0], d}, nil
+	return serverDocument{list[0], d}, nil
 }

@@ -122,7 +122,7 @@ func listSets(ctx context.Context, server *remote, k setKind, namespace, output 
 	if err != nil {
 		return err
 	}
-	var items []sent
+	var items []serverDocument
 	var rows [][]string
 	for _, d := range page.Items {
 		read, err := server.read(d, k.kind)
@@ -131,7 +131,7 @@ func listSets(ctx context.Context, server *remote, k setKind, namespace, output 
 		}
 		items, rows = append(items, read), append(rows, k.row(read.Document))
 	}
-	return showList(server.env, output, items, page.NextPageToken, sent.FullName, func(w io.Writer) {
+	return showList(server.env, output, items, page.NextPageToken, serverDocument.FullName, func(w io.Writer) {
 		table(w, styleFor(server.env, server.env.StdoutIsTerminal), k.head, rows)
 	})
 }

@@ -139,8 +139,8 @@ belfry store copy sqlite:belfry.db etcd://etcd1.example.com/belfry --to-history 
 	return cmd
 }
 
-// copied is what belfry store copy prints.
-type copied struct {
+// copyReport is the output of belfry store copy.
+type copyReport struct {
 	From         string `json:"from"`
 	To           string `json:"to"`
 	DryRun       bool   `json:"dry_run,omitempty"`
@@ -209,7 +209,7 @@ func copyStore(ctx context.Context, env Env, c config.Server, args []string, ask
 	if err != nil {
 		return copyFailure(ctx, err)
 	}
-	shown := copied{
+	shown := copyReport{
 		From: at[0].Shown(), To: at[1].Shown(), DryRun: ask.dry, Jobs: r.Jobs, Revisions: r.Revisions, Calendars: r.Calendars, Pools: r.Pools, Tokens: r.Tokens,
 		Runs: r.Ready + r.Waiting, Running: r.Running, LeftOut: r.LeftOut, AuditRecords: r.Audit, Attempts: r.Attempts, Written: r.Written, Digest: r.Digest,
 	}
@@ -239,7 +239,7 @@ func progress(env Env) func(string, int) {
 	}
 }
 
-func copyTable(w io.Writer, c *copied) {
+func copyTable(w io.Writer, c *copyReport) {
 	rows := [][2]any{
 		{"jobs", c.Jobs}, {"calendars", c.Calendars}, {"pools", c.Pools}, {"tokens", c.Tokens},
 		{"unfinished runs", c.Runs}, {"running runs", c.Running}, {"audit records", c.AuditRecords}, {"finished attempts", c.Attempts},

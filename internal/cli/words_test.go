@@ -110,7 +110,7 @@ func TestTerminalsAreShownTextAndColoursAlone(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, step := range []int{1, 2, 1000} {
 				var b bytes.Buffer
-				w := &tamed{w: &b}
+				w := &safeWriter{w: &b}
 				for rest := []byte(tt.written); len(rest) > 0; rest = rest[min(step, len(rest)):] {
 					if _, err := w.Write(rest[:min(step, len(rest))]); err != nil {
 						t.Fatal(err)

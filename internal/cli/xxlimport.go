@@ -222,8 +222,8 @@ func readDatabase(ctx context.Context, env Env, from, since string) (map[string]
 	return tables, nil
 }
 
-// planned is a job of the plan as -o json prints it.
-type planned struct {
+// planRow is a job of the plan as -o json prints it.
+type planRow struct {
 	ID          int64            `json:"id"`
 	Group       string           `json:"group"`
 	Description string           `json:"description"`
@@ -261,13 +261,13 @@ func planJSON(plan *xxltables.Plan) any {
 		Notes     []xxltables.Note `json:"notes"`
 	}
 	notes := func(list []xxltables.Note) []xxltables.Note { return append([]xxltables.Note{}, list...) }
-	groups, jobs := []plannedGroup{}, []planned{}
+	groups, jobs := []plannedGroup{}, []planRow{}
 	for _, g := range plan.Groups {
 		groups = append(groups, plannedGroup{g.ID, g.AppName, g.Namespace, notes(g.Notes)})
 	}
 	for i := range plan.Jobs {
 		p := &plan.Jobs[i]
-		one := planned{
+		one := planRow{
 			ID: p.Old.ID, Group: p.Group, Description: p.Old.Description, TheirNext: p.Old.Next, Next: p.Next,
 			Versions: len(p.Versions), Notes: notes(p.Notes), Problem: p.Problem,
 		}
@@ -278,7 +278,7 @@ func planJSON(plan *xxltables.Plan) any {
 	}
 	return struct {
 		Groups      []plannedGroup   `json:"groups"`
-		Items       []planned        `json:"items"`
+		Items       []planRow        `json:"items"`
 		People      []xxltables.Note `json:"people"`
 		FirstNumber int64            `json:"first_number"`
 	}{groups, jobs, notes(plan.People), plan.FirstNumber}

@@ -25,7 +25,7 @@ type Keeper interface {
 func (n *Node) keep(ctx context.Context, k Keeper, wake <-chan store.Hint) {
 	ticker := time.NewTicker(keepEvery)
 	defer ticker.Stop()
-	looks := failurelog.With(n.config.Log, "cannot look after handed over work of kind "+k.Kind(), "looking after handed over work of kind "+k.Kind()+" works again")
+	looks := failurelog.New(n.config.Log, "cannot look after handed over work of kind "+k.Kind(), "looking after handed over work of kind "+k.Kind()+" works again")
 	for {
 		select {
 		case <-ctx.Done():
@@ -60,7 +60,7 @@ func (n *Node) settleFlows(ctx context.Context) {
 	}
 	ticker := time.NewTicker(keepEvery)
 	defer ticker.Stop()
-	looks := failurelog.With(n.config.Log, "cannot remove the directories of flows that have ended", "removing the directories of flows works again")
+	looks := failurelog.New(n.config.Log, "cannot remove the directories of flows that have ended", "removing the directories of flows works again")
 	for {
 		select {
 		case <-ctx.Done():

@@ -173,7 +173,7 @@ type Node struct {
 	// writable notices when the store cannot be written.
 	writable *writable
 	planner  *planner.Planner // nil without Config.Planning
-	lanes    stripes.Lanes    // keeps planner and worker in different lanes
+	stripes  stripes.Stripes  // keeps planner and worker in different stripes
 	output   *output.Collector
 	process  job.ID // of this start, for jobs with boot
 	// booted is set when these were started. A later session starts none: the
@@ -233,7 +233,7 @@ func New(c Config) (*Node, error) {
 			Partitions: n.partitions,
 			Look:       func(ctx context.Context) error { return n.member.Load().Look(ctx) },
 			ClaimWith:  n.claimWith,
-			Lanes:      &n.lanes, Wake: n.plannerWake, Now: n.storeNow, Log: c.Log,
+			Stripes:    &n.stripes, Wake: n.plannerWake, Now: n.storeNow, Log: c.Log,
 		})
 	}
 	return n, nil
@@ -449,7 +449,7 @@ func (n *Node) newWorker(m *membership.Member) *worker.Worker {
 	self.ID = m.ID()
 	config := worker.Config{
 		Store: n.config.Work, Self: self, Executors: n.config.Executors, Output: n.output, Observer: n.config.Observer,
-		Lanes: &n.lanes, NeedRoom: garbage.NeedRoom,
+		Stripes: &n.stripes, NeedRoom: garbage.NeedRoom,
 		Capacity: n.config.Capacity, StealAfter: n.config.StealAfter,
 		Renewed: m.Renewed, Drained: m.Drained, Boot: n.config.Boot, Now: n.config.Now, Around: n.schedules.around,
 		Secrets: n.config.Secrets, Wake: n.workerWake, NewID: n.newID, Log: n.config.Log,
@@ -466,7 +466,7 @@ func (n *Node) newWorker(m *membership.Member) *worker.Worker {
 // joinAgain begins another session, however long the store takes to let it. It
 // reports whether it has: ctx may end before.
 func (n *Node) joinAgain(ctx context.Context) bool {
-	fails := failurelog.With(n.config.Log, "this node has no session and runs nothing: cannot begin another session", "this node has a session again")
+	fails := failurelog.New(n.config.Log, "this node has no session and runs nothing: cannot begin another session", "this node has a session again")
 	for {
 		err := n.join(ctx)
 		if err != nil && ctx.Err() != nil {

@@ -36,7 +36,7 @@ func (n *Node) settlePredecessors(ctx context.Context, m *membership.Member) err
 		return nil
 	}
 	for _, predecessor := range m.Predecessors() {
-		settled, err := n.deadOf(predecessor).Settle(ctx, n.config.Work)
+		settled, err := n.deadOf(predecessor).Recover(ctx, n.config.Work)
 		n.sayLeft(settled)
 		if err != nil {
 			return fmt.Errorf("settle the runs of session %s: %w", predecessor, err)
@@ -46,14 +46,14 @@ func (n *Node) settlePredecessors(ctx context.Context, m *membership.Member) err
 }
 
 // deadOf returns a session of this machine whose process is gone.
-func (n *Node) deadOf(session job.ID) *recovery.Dead {
-	return &recovery.Dead{Session: session, Began: func(run job.ID, attempt int) bool {
+func (n *Node) deadOf(session job.ID) *recovery.DeadSession {
+	return &recovery.DeadSession{Session: session, Began: func(run job.ID, attempt int) bool {
 		return n.config.Watchdog == nil || n.config.Watchdog.Began(watchdog.Key{Run: run, Number: attempt})
 	}}
 }
 
 // sayLeft logs and removes the settled attempts of an earlier process.
-func (n *Node) sayLeft(s recovery.Settled) {
+func (n *Node) sayLeft(s recovery.Recovered) {
 	if len(s.Lost)+len(s.GivenBack) == 0 {
 		return
 	}

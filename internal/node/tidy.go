@@ -28,7 +28,7 @@ func (n *Node) tend(ctx context.Context) {
 	// As many runs expire as are made: where there is more to remove, the next tick
 	// continues.
 	expiring := false
-	fails := failurelog.With(n.config.Log, "cannot tidy the store", "tidying the store works again")
+	fails := failurelog.New(n.config.Log, "cannot tidy the store", "tidying the store works again")
 	for {
 		select {
 		case <-ctx.Done():

@@ -59,7 +59,7 @@ func TestPartsDoNotRepeatTheMessagesOfTheNode(t *testing.T) {
 	log := slog.New(quiet{slog.NewTextHandler(text, nil)}).With("a", 1).WithGroup("g")
 	log.Error("planning has stopped", "error", fmt.Errorf("plan: %w", store.ErrNoSpace))
 	log.Error("claims have stopped", "more", 2, "error", fmt.Errorf("claim: %w", store.ErrReadOnly))
-	claims := failurelog.With(log, "runs have stopped", "runs have not stopped any more")
+	claims := failurelog.New(log, "runs have stopped", "runs have not stopped any more")
 	claims.Saw(fmt.Errorf("claim: %w", store.ErrNoSpace))
 	claims.Saw(nil)
 	log.Error("something else", "error", context.Canceled)

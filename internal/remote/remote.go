@@ -71,7 +71,7 @@ type Client struct {
 	token string
 	own   own
 
-	log *failurelog.Trouble
+	log *failurelog.Log
 }
 
 // server is one of the servers.
@@ -92,7 +92,7 @@ func New(c Config) (*Client, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	remote := &Client{config: c, log: failurelog.With(c.Log, "no server answers", "a server answers again")}
+	remote := &Client{config: c, log: failurelog.New(c.Log, "no server answers", "a server answers again")}
 	for _, address := range c.Servers {
 		base, err := addressOf(address, c.PlainHTTP)
 		if err != nil {

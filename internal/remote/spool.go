@@ -39,15 +39,15 @@ type Spool struct {
 	log  *slog.Logger
 
 	mu      sync.Mutex
-	waiting []*kept // to be written
-	writing bool    // a goroutine is at it
-	kept    map[job.ID]*kept
+	waiting []*spooledResult // to be written
+	writing bool             // a goroutine is at it
+	kept    map[job.ID]*spooledResult
 	size    int64 // of the files that this process knows
 	full    bool  // was logged
 }
 
-// kept is a result, by the token of its attempt.
-type kept struct {
+// spooledResult is a result, by the token of its attempt.
+type spooledResult struct {
 	result *store.Result
 	file   *file // nil until it is written
 	gone   bool  // a server has it
@@ -82,7 +82,7 @@ func OpenSpool(dir string, log *slog.Logger) (*Spool, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Spool{dir: d, lock: lock, max: spoolMax, log: log, kept: map[job.ID]*kept{}, size: spool.Total(list)}, nil
+	return &Spool{dir: d, lock: lock, max: spoolMax, log: log, kept: map[job.ID]*spooledResult{}, size: spool.Total(list)}, nil
 }
 
 // Close releases the directory. Undelivered results stay there.
@@ -98,7 +98,7 @@ func (s *Spool) Close() error {
 func (s *Spool) Keep(r *store.Result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := &kept{result: r}
+	k := &spooledResult{result: r}
 	s.kept[r.Token] = k
 	s.waiting = append(s.waiting, k)
 	if s.writing {
@@ -108,7 +108,7 @@ func (s *Spool) Keep(r *store.Result) {
 	for len(s.waiting) > 0 {
 		batch := s.waiting[:min(len(s.waiting), store.MaxBatch)]
 		s.waiting = s.waiting[len(batch):]
-		batch = slices.DeleteFunc(batch, func(k *kept) bool { return k.gone })
+		batch = slices.DeleteFunc(batch, func(k *spooledResult) bool { return k.gone })
 		if len(batch) == 0 {
 			continue
 		}
@@ -122,7 +122,7 @@ func (s *Spool) Keep(r *store.Result) {
 }
 
 // write writes results into a file. For what exceeds the room it leaves the output out.
-func (s *Spool) write(batch []*kept, room int64) (_ *file, cut bool, err error) {
+func (s *Spool) write(batch []*spooledResult, room int64) (_ *file, cut bool, err error) {
 	var lines []byte
 	for i, k := range batch {
 		line, err := json.Marshal(wire.ResultOf(k.result))
@@ -148,7 +148,7 @@ func (s *Spool) write(batch []*kept, room int64) (_ *file, cut bool, err error) 
 }
 
 // wrote notes that results are in a file, or says why they are not. The caller holds the mutex.
-func (s *Spool) wrote(batch []*kept, f *file, cut bool, err error) {
+func (s *Spool) wrote(batch []*spooledResult, f *file, cut bool, err error) {
 	if bad := err != nil || cut; bad != s.full {
 		switch s.full = bad; {
 		case err != nil:
@@ -234,7 +234,7 @@ func (s *Spool) Deliver(ctx context.Context, session job.ID, finish func(ctx con
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.kept, s.size = map[job.ID]*kept{}, 0
+	s.kept, s.size = map[job.ID]*spooledResult{}, 0
 	return delivered, nil
 }
 

@@ -154,8 +154,8 @@ func (c *Client) Ready(ctx context.Context, id job.ID, after store.RunRef, until
 	return wire.ReadyRuns(runs.Runs), err
 }
 
-// Takeable implements work.Runs.
-func (c *Client) Takeable(ctx context.Context, self store.Session, q work.Overdue) ([]store.ReadyRun, store.RunRef, error) {
+// Stealable implements work.Runs.
+func (c *Client) Stealable(ctx context.Context, self store.Session, q work.Overdue) ([]store.ReadyRun, store.RunRef, error) {
 	var runs wire.Runs
 	err := c.do(ctx, call{method: http.MethodPost, path: session(self.ID) + "/overdue", answer: &runs, body: wire.Overdue{
 		Now: q.Now, By: q.By.Milliseconds(), After: wire.Place(q.After), Limit: q.Limit,

@@ -97,11 +97,11 @@ func (s *starts) Started(late time.Duration) {
 }
 
 // teller publishes the node's reports.
-func (s *Server) teller() *nodeinfo.Teller {
-	return &nodeinfo.Teller{Store: s.measured, Clock: clock.Boot, About: func() nodeinfo.Presence {
+func (s *Server) teller() *nodeinfo.Reporter {
+	return &nodeinfo.Reporter{Store: s.measured, Clock: clock.Boot, About: func() nodeinfo.Info {
 		stats := s.node.Stats()
 		p50, p99 := s.metrics.StoreAnswers()
-		return nodeinfo.Presence{
+		return nodeinfo.Info{
 			Node: s.Settings.Name, Session: stats.Session, Version: s.Version, Roles: s.roles(), Address: s.URL(), Joined: s.since,
 			P50: p50, P99: p99, Partitions: stats.Partitions, Starts: s.starting.minutes.Hour(s.Now()),
 		}
@@ -109,13 +109,13 @@ func (s *Server) teller() *nodeinfo.Teller {
 }
 
 // tell publishes reports of the node until ctx ends.
-func (s *Server) tell(ctx context.Context, t *nodeinfo.Teller) {
-	said := failurelog.With(s.Log, "cannot write the description of this node to the store", "the description of this node is written again")
+func (s *Server) tell(ctx context.Context, t *nodeinfo.Reporter) {
+	said := failurelog.New(s.Log, "cannot write the description of this node to the store", "the description of this node is written again")
 	t.Run(ctx, said.Saw)
 }
 
 // sayLeft reports that the node leaves, unless another version of the program continues it.
-func (s *Server) sayLeft(ctx context.Context, t *nodeinfo.Teller) {
+func (s *Server) sayLeft(ctx context.Context, t *nodeinfo.Reporter) {
 	if s.carrying != nil {
 		return
 	}

@@ -73,7 +73,7 @@ func ReportDeath(ctx context.Context, d watchdog.Dead) {
 		name, value, _ := strings.Cut(v, "=")
 		_ = os.Setenv(name, value)
 	}
-	dead := recovery.Dead{Session: d.Session, Ended: d.Ended, Began: func(run job.ID, attempt int) bool {
+	dead := recovery.DeadSession{Session: d.Session, Ended: d.Ended, Began: func(run job.ID, attempt int) bool {
 		return d.Journal.Began(watchdog.Key{Run: run, Number: attempt})
 	}}
 	failed := false
@@ -103,7 +103,7 @@ func ReportDeath(ctx context.Context, d watchdog.Dead) {
 }
 
 // report settles the attempts of a dead server.
-func (r *reach) report(ctx context.Context, dead *recovery.Dead, log func(string)) error {
+func (r *reach) report(ctx context.Context, dead *recovery.DeadSession, log func(string)) error {
 	ended, flush := r.logEnds(os.Stderr) //nolint:contextcheck // the log is flushed when ctx has ended
 	s, err := r.open(ctx, ended)
 	if err != nil {
@@ -112,7 +112,7 @@ func (r *reach) report(ctx context.Context, dead *recovery.Dead, log func(string
 	defer flush()
 	defer s.Close()
 	as := recovery.On(s)
-	settled, err := dead.Settle(ctx, as)
+	settled, err := dead.Recover(ctx, as)
 	if err != nil {
 		return err
 	}

@@ -25,13 +25,13 @@ type spool struct {
 	max int64
 
 	mu      sync.Mutex
-	files   []spooled // the oldest first
+	files   []spoolFile // the oldest first
 	bytes   int64
 	next    int
 	dropped int // chunks, because there was no room, or history can never accept them
 }
 
-type spooled struct {
+type spoolFile struct {
 	number int
 	size   int64
 	chunks int
@@ -73,13 +73,13 @@ func openSpool(dir string, most int64) (*spool, error) {
 			_ = os.Remove(name)
 			continue
 		}
-		s.add(spooled{number: number, size: int64(len(data)), chunks: len(chunks), of: attemptsIn(chunks)})
+		s.add(spoolFile{number: number, size: int64(len(data)), chunks: len(chunks), of: attemptsIn(chunks)})
 	}
-	slices.SortFunc(s.files, func(a, b spooled) int { return cmp.Compare(a.number, b.number) })
+	slices.SortFunc(s.files, func(a, b spoolFile) int { return cmp.Compare(a.number, b.number) })
 	return s, nil
 }
 
-func (s *spool) add(f spooled) {
+func (s *spool) add(f spoolFile) {
 	s.files = append(s.files, f)
 	s.bytes += f.size
 	s.next = max(s.next, f.number+1)
@@ -110,7 +110,7 @@ func (s *spool) put(chunks []store.OutputChunk) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f := spooled{number: s.next, size: int64(data.Len()), chunks: len(chunks), of: attemptsIn(chunks)}
+	f := spoolFile{number: s.next, size: int64(data.Len()), chunks: len(chunks), of: attemptsIn(chunks)}
 	if s.dir == "" {
 		f.data = data.Bytes()
 	} else {
@@ -145,7 +145,7 @@ func (s *spool) removeFirst() error {
 	return nil
 }
 
-func (s *spool) read(f spooled) ([]store.OutputChunk, error) {
+func (s *spool) read(f spoolFile) ([]store.OutputChunk, error) {
 	data := f.data
 	if s.dir != "" {
 		var err error

@@ -55,15 +55,15 @@ func (c *commits) arrive() {
 	})
 }
 
-// compared is a step that locks nothing.
-type compared struct {
+// optimisticStep is a step that locks nothing.
+type optimisticStep struct {
 	*backend
 	read    map[string]int64
 	changes *engine.Changes
 }
 
 // Load implements ledger.Tx.
-func (t *compared) Load(n *engine.Need, b *engine.Batch) error {
+func (t *optimisticStep) Load(n *engine.Need, b *engine.Batch) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, list := range [][]job.ID{n.Jobs, n.Whole, n.Waiting} {
@@ -111,17 +111,17 @@ func (t *compared) Load(n *engine.Need, b *engine.Batch) error {
 }
 
 // note notes as what something was read.
-func (t *compared) note(key string) {
+func (t *optimisticStep) note(key string) {
 	if _, ok := t.read[key]; !ok {
 		t.read[key] = t.commits.versions[key]
 	}
 }
 
 // Now implements ledger.Tx.
-func (t *compared) Now() (time.Time, error) { return t.now(), nil }
+func (t *optimisticStep) Now() (time.Time, error) { return t.now(), nil }
 
 // Write implements ledger.Tx.
-func (t *compared) Write(c *engine.Changes) error {
+func (t *optimisticStep) Write(c *engine.Changes) error {
 	t.changes = c
 	return nil
 }
@@ -134,7 +134,7 @@ func (s *backend) stepCompared(ctx context.Context, o *ledger.Order, decide func
 	s.mu.Lock()
 	s.commits.arrive()
 	s.mu.Unlock()
-	t := &compared{backend: s, read: map[string]int64{}}
+	t := &optimisticStep{backend: s, read: map[string]int64{}}
 	if err := decide(t); err != nil {
 		return err
 	}

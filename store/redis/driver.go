@@ -268,7 +268,7 @@ func (d *driver) execute(ctx context.Context, c rueidis.Client, args []string) (
 		return committing.Exec(ctx, c, names, args).AsIntSlice()
 	}
 	err = c.Dedicated(func(own rueidis.DedicatedClient) error {
-		if answer, err = committing.Exec(ctx, dedicated{c, own}, names, args).AsIntSlice(); err != nil || answer[0] == 0 {
+		if answer, err = committing.Exec(ctx, dedicatedClient{c, own}, names, args).AsIntSlice(); err != nil || answer[0] == 0 {
 			return err
 		}
 		have, err := own.Do(ctx, own.B().Wait().Numreplicas(int64(d.a.wait)).Timeout(waitFor.Milliseconds()).Build()).AsInt64()
@@ -280,13 +280,13 @@ func (d *driver) execute(ctx context.Context, c rueidis.Client, args []string) (
 	return answer, err
 }
 
-// dedicated is a client of which commands go through one connection.
-type dedicated struct {
+// dedicatedClient sends its commands through one connection.
+type dedicatedClient struct {
 	rueidis.Client
 	own rueidis.DedicatedClient
 }
 
-func (d dedicated) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
+func (d dedicatedClient) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
 	return d.own.Do(ctx, cmd)
 }
 

@@ -36,7 +36,7 @@ func (c *Core) die(n *model, d time.Duration) {
 			if c.chance(300) {
 				n.machine = "machine " + c.newID().String() // it is started elsewhere
 			} else if !session.IsZero() {
-				dead := &recovery.Dead{Session: session, Began: func(run job.ID, attempt int) bool { return began[attemptKey{run, attempt}] }}
+				dead := &recovery.DeadSession{Session: session, Began: func(run job.ID, attempt int) bool { return began[attemptKey{run, attempt}] }}
 				c.after(c.between(10*time.Millisecond, reportMost), func() { c.report(n, dead) })
 			}
 		}
@@ -48,20 +48,20 @@ func (c *Core) die(n *model, d time.Duration) {
 func (n *model) began() map[attemptKey]bool {
 	began := map[attemptKey]bool{}
 	for _, state := range []runqueue.State{runqueue.Running, runqueue.Ended} {
-		n.mind.Items(state, func(it *held) { began[attemptKey{it.Ready.ID, it.Attempt.Number}] = true })
+		n.queue.Items(state, func(it *held) { began[attemptKey{it.Ready.ID, it.Attempt.Number}] = true })
 	}
 	return began
 }
 
 // report is what the watchdog of a dead process does, until the store can be reached.
-func (c *Core) report(n *model, dead *recovery.Dead) {
+func (c *Core) report(n *model, dead *recovery.DeadSession) {
 	if n.cut || c.outage {
 		c.after(retryEvery, func() { c.report(n, dead) })
 		return
 	}
 	ctx := context.Background()
 	settle := func() {
-		if _, err := dead.Settle(ctx, recovery.On(c.store)); err != nil {
+		if _, err := dead.Recover(ctx, recovery.On(c.store)); err != nil {
 			c.fail(err)
 		}
 	}

@@ -25,7 +25,7 @@ type History struct {
 	asked      map[string]job.ID          // runs by job and idempotency key
 	cancels    map[job.ID]int             // how often users were told that a run ends
 	sessions   map[job.ID]*session
-	absences   []absent
+	absences   []absence
 	claims     map[job.ID][]claim // by run
 	edits      []change
 	begun      map[attemptKey]bool // attempts that have started

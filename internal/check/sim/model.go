@@ -58,12 +58,12 @@ type model struct {
 	renewed time.Time // when the last acknowledged renewal was sent
 	live    []store.Session
 	share   placement.Share
-	plans   *planqueue.Timetable
+	plans   *planqueue.Queue
 	since   int64 // how far the changes of jobs were read
-	mind    *runqueue.Agenda[claimed]
-	begun   time.Time // when the clock of the mind began
+	queue   *runqueue.Queue[claimed]
+	begun   time.Time // when the clock of the queue began
 	results []*held
-	// claimsAsked and startsAsked count how often the mind was to be asked.
+	// claimsAsked and startsAsked count how often the queue was to be asked.
 	claimsAsked, startsAsked int
 	sending, planning        bool
 	busy                     [errands]bool // calls of a kind that are under way
@@ -77,7 +77,7 @@ func (n *model) start() {
 	n.life++
 	n.up, n.leaving, n.frozen, n.inbox = true, false, time.Time{}, nil
 	n.live = nil
-	n.newTimetable()
+	n.newPlanQueue()
 	n.busy = [errands]bool{}
 	n.results, n.sending = nil, false
 	n.join()
@@ -101,7 +101,7 @@ func (n *model) kill() {
 	}
 	n.up = false
 	n.life++
-	for _, it := range n.mind.All(runqueue.Running) {
+	for _, it := range n.queue.All(runqueue.Running) {
 		it.With.seen.Ended, it.With.seen.Outcome = n.core.now, job.OutcomeLost
 	}
 	n.inbox = nil
@@ -113,7 +113,7 @@ func (n *model) freeze() {
 		return
 	}
 	n.frozen = n.core.now
-	for _, it := range n.mind.All(runqueue.Running) {
+	for _, it := range n.queue.All(runqueue.Running) {
 		if it.With.seen.Frozen.IsZero() {
 			it.With.seen.Frozen = n.core.now
 		}
@@ -122,7 +122,7 @@ func (n *model) freeze() {
 
 // wakeEvidence notes when what was frozen went on.
 func (n *model) wakeEvidence() {
-	for _, it := range n.mind.All(runqueue.Running) {
+	for _, it := range n.queue.All(runqueue.Running) {
 		it.With.seen.Woken = n.core.now
 	}
 	n.frozen = time.Time{}
@@ -167,7 +167,7 @@ func (n *model) leave(away time.Duration) {
 		return
 	}
 	n.leaving = true
-	n.mind.Leave()
+	n.queue.Leave()
 	var tell, end func()
 	tell = func() {
 		n.call(func() error { return n.core.store.Leave(context.Background(), session) }, func(err error) {

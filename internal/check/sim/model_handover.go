@@ -21,7 +21,7 @@ const (
 // handOver notes that the service outside does the work of an attempt, and sends it.
 func (n *model) handOver(it *held) {
 	c, session, began := n.core, n.session, n.core.now
-	n.mind.HandOver(it)
+	n.queue.HandOver(it)
 	it.With.fence, it.With.seen, it.With.handed = 0, &Attempt{}, true
 	h := store.Handover{Attempt: it.Attempt, Kind: callback.Kind, To: "outside"}
 	if timeout := it.With.job.Filled.Policy.Timeout; timeout != nil {
@@ -38,18 +38,18 @@ func (n *model) handOver(it *held) {
 		return err
 	}, func(err error) {
 		switch {
-		case it.State != runqueue.Running || it.With.mind != n.mind:
+		case it.State != runqueue.Running || it.With.queue != n.queue:
 		case err != nil || out[0] != store.Handed:
 			n.report(it) // nothing was sent
 		default:
 			n.later(n.delay(), func() {
-				if it.State != runqueue.Running || it.With.mind != n.mind {
+				if it.State != runqueue.Running || it.With.queue != n.queue {
 					return
 				}
 				if c.now.Sub(began) <= sendMax {
 					c.send(it.Attempt, &it.With.run.Run)
 				}
-				n.mind.Reported(it)
+				n.queue.Reported(it)
 				n.act()
 			})
 		}

@@ -16,9 +16,9 @@ import (
 // changedMax is how many changed jobs are read at a time.
 const changedMax = 1000
 
-// newTimetable begins the timetable of a process: what it decides is real, and only the calls
+// newPlanQueue begins the queue of a process: what it decides is real, and only the calls
 // are modelled.
-func (n *model) newTimetable() {
+func (n *model) newPlanQueue() {
 	n.since, n.planning = 0, false
 	n.plans = planqueue.New(lookAhead, stripes.Of)
 }
@@ -147,7 +147,7 @@ func (n *model) batch(now time.Time) {
 
 // send gives a batch to the store, together with the claims of what is due and its own.
 func (n *model) send(b *planqueue.Batch, now time.Time) {
-	session, mind, sent := n.session, n.mind, n.elapsed()
+	session, queue, sent := n.session, n.queue, n.elapsed()
 	claimed := n.reserve(b, now)
 	var outcomes []store.PlanOutcome
 	var claims []store.ClaimOutcome
@@ -162,7 +162,7 @@ func (n *model) send(b *planqueue.Batch, now time.Time) {
 			if err == nil {
 				n.took(claimed, claims, sent)
 			} else {
-				mind.Refused(claimed, err) // they are asked for by claims
+				queue.Refused(claimed, err) // they are asked for by claims
 			}
 			n.act()
 		}
@@ -198,7 +198,7 @@ func (n *model) reserve(b *planqueue.Batch, now time.Time) []*held {
 		return nil
 	}
 	due, runs := b.Own(n.session, now)
-	batch := n.mind.Reserve(runs, func() (job.ID, error) { return n.core.newID(), nil })
+	batch := n.queue.Reserve(runs, func() (job.ID, error) { return n.core.newID(), nil })
 	for i, it := range batch {
 		due[i].Token = it.Attempt.Token
 	}

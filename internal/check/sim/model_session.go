@@ -14,7 +14,7 @@ import (
 
 // join begins a session, and settles what the process before has left.
 func (n *model) join() {
-	n.newMind()
+	n.newRunQueue()
 	n.session = job.ID{}
 	id := n.core.newID()
 	zone := "b"
@@ -73,7 +73,7 @@ func (n *model) reapThese(lost []store.Attempt, then func(error)) {
 
 // over begins another session: the store has said that this one is over.
 func (n *model) over() {
-	for _, it := range n.mind.All(runqueue.Running) {
+	for _, it := range n.queue.All(runqueue.Running) {
 		n.end(it, job.OutcomeLost)
 	}
 	n.giveBack()

@@ -13,13 +13,13 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// held is a run that a node holds: the mind of the model is that of a real worker, and only
+// held is a run that a node holds: the queue of the model is that of a real worker, and only
 // what it tells the world is modelled.
 type held = runqueue.Item[claimed]
 
 // claimed is what the model keeps of a run that it has claimed.
 type claimed struct {
-	mind   *runqueue.Agenda[claimed] // that holds it
+	queue  *runqueue.Queue[claimed] // that holds it
 	run    *store.Run
 	job    *store.Job
 	fence  time.Duration
@@ -29,29 +29,29 @@ type claimed struct {
 	handed bool // the store may have noted that the service outside does the work
 }
 
-// newMind begins the agenda of a session.
-func (n *model) newMind() {
+// newRunQueue begins the queue of a session.
+func (n *model) newRunQueue() {
 	n.begun = n.core.now
-	n.mind = runqueue.New[claimed](capacity, stripes.Of)
+	n.queue = runqueue.New[claimed](capacity, stripes.Of)
 }
 
 // elapsed returns what the monotonic clock of the session shows.
 func (n *model) elapsed() time.Duration { return n.core.now.Sub(n.begun) }
 
 // working returns how many attempts are claimed, running or to be reported.
-func (n *model) working() int { return n.mind.Load().Busy }
+func (n *model) working() int { return n.queue.Load().Busy }
 
 // look reads the store's clock, and what is assigned to the node.
 func (n *model) look() {
 	if n.session.IsZero() || n.leaving {
 		return
 	}
-	session, asked := n.session, n.mind.Forgotten()
+	session, asked := n.session, n.queue.Forgotten()
 	var theirs time.Time
 	n.once(errandLook, func() error { theirs = n.core.now; return nil }, func(err error) {
 		if err == nil && session == n.session {
-			n.mind.Sample(theirs, n.elapsed(), asked)
-			n.read(n.mind.Looks(n.elapsed()), 0)
+			n.queue.Sample(theirs, n.elapsed(), asked)
+			n.read(n.queue.Looks(n.elapsed()), 0)
 		}
 	})
 }
@@ -61,7 +61,7 @@ func (n *model) hinted() {
 	if n.session.IsZero() || n.leaving {
 		return
 	}
-	windows, hint := n.mind.Hinted(n.elapsed())
+	windows, hint := n.queue.Hinted(n.elapsed())
 	n.read(windows, hint)
 }
 
@@ -71,7 +71,7 @@ func (n *model) read(windows []runqueue.Window, hint store.Hint) {
 	if len(windows) == 0 {
 		return
 	}
-	session, mind, began, w := n.session, n.mind, n.elapsed(), windows[0]
+	session, queue, began, w := n.session, n.queue, n.elapsed(), windows[0]
 	var runs []store.ReadyRun
 	n.call(func() (err error) {
 		runs, err = n.core.store.Ready(context.Background(), store.ReadyQuery{Session: session, After: w.After, Until: w.Until, Limit: runqueue.PageSize})
@@ -80,10 +80,10 @@ func (n *model) read(windows []runqueue.Window, hint store.Hint) {
 		switch {
 		case session != n.session:
 		case err != nil:
-			mind.Hint(hint)
+			queue.Hint(hint)
 			n.act()
 		default:
-			mind.Saw(w, began, n.elapsed())
+			queue.Saw(w, began, n.elapsed())
 			n.hold(runs, began)
 			n.read(windows[1:], hint)
 		}
@@ -95,7 +95,7 @@ func (n *model) steal() {
 	if n.session.IsZero() || n.leaving {
 		return
 	}
-	now, room := n.mind.Overdue(n.elapsed())
+	now, room := n.queue.Overdue(n.elapsed())
 	if room == 0 {
 		return
 	}
@@ -113,7 +113,7 @@ func (n *model) steal() {
 
 // hold takes runs into memory.
 func (n *model) hold(runs []store.ReadyRun, began time.Duration) {
-	n.mind.Hold(runs, began)
+	n.queue.Hold(runs, began)
 	for i := range runs {
 		if runs[i].Due.Sub(n.core.now) > store.ClaimAhead && n.core.chance(20) {
 			n.claimAhead(&runs[i])
@@ -134,9 +134,9 @@ func (n *model) claimAhead(r *store.ReadyRun) {
 	}
 }
 
-// act does what the agenda has due before the next call.
+// act does what the queue has due before the next call.
 func (n *model) act() {
-	wake := n.mind.Wakes()
+	wake := n.queue.Wakes()
 	if wake&runqueue.WakeClaims != 0 {
 		n.claims()
 	}
@@ -147,18 +147,18 @@ func (n *model) act() {
 		n.later(n.delay(), n.hinted)
 	}
 	if wake&runqueue.WakeRevoke != 0 {
-		n.mind.Revocations()
-		n.release(n.mind.All(runqueue.Claimed), n.changed)
+		n.queue.Revocations()
+		n.release(n.queue.All(runqueue.Claimed), n.changed)
 	}
 }
 
 // soon calls do after a time, unless the same is requested again before.
 func (n *model) soon(asked *int, wait time.Duration, do func()) {
 	*asked++
-	number, mind := *asked, n.mind
+	number, queue := *asked, n.queue
 	// The world goes by whole microseconds.
 	n.later(wait.Truncate(time.Microsecond)+time.Microsecond, func() {
-		if number == *asked && mind == n.mind {
+		if number == *asked && queue == n.queue {
 			do()
 		}
 	})
@@ -170,7 +170,7 @@ func (n *model) claims() {
 		return
 	}
 	for {
-		batch, _, wait := n.mind.Claims(n.elapsed(),
+		batch, _, wait := n.queue.Claims(n.elapsed(),
 			func(choose func(runqueue.Set) runqueue.Set) runqueue.Set { return choose(0) },
 			func() (job.ID, error) { return n.core.newID(), nil })
 		if len(batch) == 0 {
@@ -183,7 +183,7 @@ func (n *model) claims() {
 
 // claim claims runs, with the same tokens again when the answer was lost.
 func (n *model) claim(batch []*held) {
-	session, mind, sent := n.session, n.mind, n.elapsed()
+	session, queue, sent := n.session, n.queue, n.elapsed()
 	attempts := runqueue.Attempts(batch)
 	var out []store.ClaimOutcome
 	n.call(func() (err error) { out, err = n.core.store.Claim(context.Background(), session, attempts); return err }, func(err error) {
@@ -197,17 +197,17 @@ func (n *model) claim(batch []*held) {
 			}
 		}
 		if err != nil {
-			mind.Refused(batch, err)
+			queue.Refused(batch, err)
 			n.later(retryEvery, func() {
 				if session == n.session {
-					mind.Done()
+					queue.Done()
 					n.claims()
 				}
 			})
 			return
 		}
 		n.took(batch, out, sent)
-		mind.Done()
+		queue.Done()
 		n.claims()
 		n.act()
 	})
@@ -232,24 +232,24 @@ func (n *model) claimLate(a store.Attempt) {
 func (n *model) took(batch []*held, out []store.ClaimOutcome, sent time.Duration) {
 	for i, it := range batch {
 		if o := &out[i]; o.Verdict == store.Started {
-			it.With = claimed{mind: n.mind, run: &o.Run, job: o.Job, fence: runqueue.FenceOf(&o.Job.Filled.Policy, &o.Run)}
+			it.With = claimed{queue: n.queue, run: &o.Run, job: o.Job, fence: runqueue.FenceOf(&o.Job.Filled.Policy, &o.Run)}
 		}
 	}
 	answered := n.elapsed()
-	started := n.mind.Answered(batch, out, sent, answered)
-	n.mind.Prepared(started)
-	recalled := n.mind.Recalled(started)
+	started := n.queue.Answered(batch, out, sent, answered)
+	n.queue.Prepared(started)
+	recalled := n.queue.Recalled(started)
 	n.release(started, func(it *held) bool {
 		version := engine.VersionOf(it.With.job)
 		return n.leaving || version.Recalls(&it.With.run.Run, it.With.run.Version) || recalled && n.changed(it) || !n.core.calm && n.core.chance(20)
 	})
-	n.mind.Queue(started, out[0].Now, sent, answered, n.elapsed(), func(it *held) time.Time { return it.With.run.Due })
+	n.queue.Enqueue(started, out[0].Now, sent, answered, n.elapsed(), func(it *held) time.Time { return it.With.run.Due })
 }
 
 // starts starts what is due.
 func (n *model) starts() {
 	for {
-		begin, wait := n.mind.Starts(n.elapsed())
+		begin, wait := n.queue.Starts(n.elapsed())
 		if len(begin) == 0 {
 			n.soon(&n.startsAsked, wait, n.starts)
 			return
@@ -263,7 +263,7 @@ func (n *model) starts() {
 // release gives back those of some items that are claimed, have not started and are chosen.
 // Where the store does not learn of it, Mine tells the node of them later.
 func (n *model) release(items []*held, choose func(*held) bool) {
-	n.releaseThese(runqueue.Attempts(n.mind.Release(items, choose)))
+	n.releaseThese(runqueue.Attempts(n.queue.Release(items, choose)))
 }
 
 func (n *model) releaseThese(attempts []store.Attempt) {
@@ -314,7 +314,7 @@ func (n *model) begin(it *held) {
 		takes, outcome = time.Duration(*timeout), job.OutcomeTimedOut
 	}
 	n.later(takes, func() {
-		if it.State == runqueue.Running && c.mind == n.mind {
+		if it.State == runqueue.Running && c.queue == n.queue {
 			n.end(it, outcome)
 		}
 	})
@@ -330,7 +330,7 @@ func (n *model) end(it *held, outcome job.Outcome) {
 
 // enforceFences ends what another node may soon take for lost.
 func (n *model) enforceFences() {
-	for _, it := range n.mind.All(runqueue.Running) {
+	for _, it := range n.queue.All(runqueue.Running) {
 		if n.fenced(it) {
 			n.end(it, job.OutcomeLost)
 		}
@@ -382,7 +382,7 @@ func (n *model) reportAll() {
 		return err
 	}, func(err error) {
 		n.sending = false
-		if n.mind.Reports(err); err != nil {
+		if n.queue.Reports(err); err != nil {
 			n.results = append(batch, n.results...)
 			n.later(retryEvery, n.reportAll)
 			return
@@ -390,11 +390,11 @@ func (n *model) reportAll() {
 		n.core.history.ack(results, out)
 		n.sayOtherwise(results)
 		for _, it := range batch {
-			it.With.mind.Reported(it)
+			it.With.queue.Reported(it)
 		}
 		for i := range out {
 			if n.session == session {
-				n.mind.Hold(out[i].Ready, sent)
+				n.queue.Hold(out[i].Ready, sent)
 			}
 		}
 		n.act()
@@ -433,7 +433,7 @@ func (n *model) sayOtherwise(results []store.Result) {
 
 // giveBack releases what is claimed and has not started.
 func (n *model) giveBack() {
-	n.release(n.mind.All(runqueue.Claimed), func(*held) bool { return true })
+	n.release(n.queue.All(runqueue.Claimed), func(*held) bool { return true })
 }
 
 // changed reports whether the job of what is claimed and not due was changed since.
@@ -448,7 +448,7 @@ func (n *model) changed(it *held) bool {
 
 // edited tells the node that jobs were changed.
 func (n *model) edited() {
-	n.mind.Hint(store.HintJobs)
+	n.queue.Hint(store.HintJobs)
 	n.act()
 }
 
@@ -458,13 +458,13 @@ func (n *model) reconcile() {
 	if n.session.IsZero() {
 		return
 	}
-	session, before := n.session, n.mind.All(runqueue.Running)
+	session, before := n.session, n.queue.All(runqueue.Running)
 	var mine []store.Run
 	n.once(errandReconcile, func() (err error) { mine, err = store.RunsOn(context.Background(), n.core.store, session); return err }, func(err error) {
 		if err != nil || session != n.session {
 			return
 		}
-		unknown := n.mind.Compare(mine, before,
+		unknown := n.queue.Compare(mine, before,
 			func(it *held, _ *store.Run) {
 				if it.With.cancel = true; it.State == runqueue.Running {
 					n.end(it, job.OutcomeCancelled)

@@ -12,8 +12,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// absent is a time in which no node was there, as the steps of the store have shown.
-type absent struct{ from, to time.Time }
+// absence is a time in which no node was there, as the steps of the store have shown.
+type absence struct{ from, to time.Time }
 
 // leave notes that a session takes no more runs.
 func (s *session) leave(now time.Time) {
@@ -54,13 +54,13 @@ func (h *History) joins(by job.ID, predecessors []job.ID, now time.Time) {
 		}
 	}
 	if !seen.IsZero() {
-		h.absences = append(h.absences, absent{seen, now})
+		h.absences = append(h.absences, absence{seen, now})
 	}
 }
 
 // wasKept reports whether a session was kept over an absence: its node could not reach the
 // store, or stood still.
-func (h *History) wasKept(a absent) bool {
+func (h *History) wasKept(a absence) bool {
 	for _, s := range h.sessions {
 		if len(s.steady) > 0 && !s.steady[0].from.After(a.from) && s.renewed.After(a.to) && (s.left.IsZero() || s.left.After(a.to)) {
 			return true
@@ -74,7 +74,7 @@ type claim struct{ made, from, to time.Time } // to is zero while it lasts
 
 // claimedOver reports whether a run was claimed before an absence and after it: its node stood
 // still, and what it starts when it wakes no missed policy decides.
-func (h *History) claimedOver(run job.ID, a absent) bool {
+func (h *History) claimedOver(run job.ID, a absence) bool {
 	return slices.ContainsFunc(h.claims[run], func(c claim) bool { return c.made.Before(a.from) && (c.to.IsZero() || c.to.After(a.to)) })
 }
 

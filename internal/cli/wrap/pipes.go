@@ -19,7 +19,7 @@ type pipes struct {
 	own            []*os.File // this process's ends of what the command writes to
 	copies         sync.WaitGroup
 	copied         chan struct{} // closed when all has been passed on
-	kept           kept
+	kept           boundedOutput
 }
 
 // connect makes the pipes between a command and two streams. Streams that are one, as cron
@@ -131,15 +131,15 @@ const (
 	tailMax = 191 << 10
 )
 
-// kept is the beginning and the end of what was written.
-type kept struct {
+// boundedOutput is the beginning and the end of what was written.
+type boundedOutput struct {
 	mu   sync.Mutex
 	head []byte
 	tail []byte // up to twice as long as what is kept of it
 	cut  int64
 }
 
-func (k *kept) add(data []byte) {
+func (k *boundedOutput) add(data []byte) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	n := min(len(data), headMax-len(k.head))
@@ -150,14 +150,14 @@ func (k *kept) add(data []byte) {
 	}
 }
 
-func (k *kept) trim() {
+func (k *boundedOutput) trim() {
 	if extra := len(k.tail) - tailMax; extra > 0 {
 		k.cut += int64(extra)
 		k.tail = append(k.tail[:0], k.tail[extra:]...)
 	}
 }
 
-func (k *kept) text() string {
+func (k *boundedOutput) text() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.trim()

@@ -206,7 +206,7 @@ func TestResultsForAnotherServerStay(t *testing.T) {
 }
 
 func TestOfMuchOutputTheBeginningAndTheEndAreKept(t *testing.T) {
-	var k kept
+	var k boundedOutput
 	for i := range 100_000 {
 		k.add(fmt.Appendf(nil, "line %d\n", i))
 	}
@@ -214,7 +214,7 @@ func TestOfMuchOutputTheBeginningAndTheEndAreKept(t *testing.T) {
 	if !strings.HasPrefix(got, "line 0\nline 1\n") || !strings.HasSuffix(got, "line 99999\n") || !strings.Contains(got, "bytes left out ...") || len(got) > 256<<10 {
 		t.Errorf("%d bytes are kept", len(got))
 	}
-	var small kept
+	var small boundedOutput
 	small.add([]byte("a\xffb"))
 	if got := small.text(); got != "a\uFFFDb" {
 		t.Errorf("got %q", got)

@@ -21,8 +21,8 @@ func (t *Timing) Past(from, to time.Time, listed, counted int) (list []time.Time
 	return list, count
 }
 
-// backfilled is a step's backfill of one job.
-type backfilled struct {
+// backfillAudit counts a step's backfill of one job.
+type backfillAudit struct {
 	audit       int // index of its record among those of the step
 	runs        int
 	first, last time.Time
@@ -34,9 +34,9 @@ func (b *Batch) auditBackfill(actor string, j *Job, scheduled time.Time) {
 	of := b.backfilled[j.UID]
 	if of == nil || b.done.Audit[of.audit].Actor != actor {
 		if b.backfilled == nil {
-			b.backfilled = map[job.ID]*backfilled{}
+			b.backfilled = map[job.ID]*backfillAudit{}
 		}
-		of = &backfilled{audit: len(b.done.Audit), first: scheduled, last: scheduled}
+		of = &backfillAudit{audit: len(b.done.Audit), first: scheduled, last: scheduled}
 		b.backfilled[j.UID] = of
 		b.audit(actor, "run.backfill", j.FullName(), j.Version, "")
 	}

@@ -56,17 +56,17 @@ type Batch struct {
 	// runs that became ready for it by the latest result.
 	reporter job.ID
 	handed   []store.ReadyRun
-	// calm is set for operations that end flows only by the ends of their units, and
+	// onlyUnitsEnd is set for operations that end flows only by the ends of their units, and
 	// startsSteps for claims of steps alone.
-	calm, startsSteps bool
+	onlyUnitsEnd, startsSteps bool
 	// absent are the absences that the sessions know, once they are needed.
 	absent      []store.Absence
 	absentKnown bool
 
 	handovers  handovers
-	backfilled map[job.ID]*backfilled // nil until there are any
-	// asked has the requests by hand for several shares that have a record.
-	asked map[Identity]bool
+	backfilled map[job.ID]*backfillAudit // nil until there are any
+	// handRequests has the requests by hand for several shares that have a record.
+	handRequests map[Identity]bool
 
 	// origin is where the changes of the batch come from.
 	origin store.Origin
@@ -74,7 +74,7 @@ type Batch struct {
 	// facts is the data requested by needs.
 	facts facts
 	// fleeting is set if Reset may change the result of Changes.
-	fleeting bool
+	reuseMemory bool
 	// poolStep is how many runs of a pool one step starts or ends that are not its own: 0 is
 	// store.MaxBatch.
 	poolStep int
@@ -247,9 +247,9 @@ func NewBatch(now time.Time, lookAhead time.Duration, room int) *Batch {
 // to clear for each small step.
 const resetMax = 1024
 
-// Fleeting declares that no data of a step is in use after it, not even the result of
+// ReuseMemory declares that no data of a step is in use after it, not even the result of
 // Changes.
-func (b *Batch) Fleeting() { b.fleeting = true }
+func (b *Batch) ReuseMemory() { b.reuseMemory = true }
 
 // PoolStep bounds how many runs of a pool a step starts or ends that are not its own: each may be of
 // another job, and a store may compare all these jobs at once.
@@ -259,13 +259,13 @@ func (b *Batch) PoolStep(most int) { b.poolStep = most }
 // of Changes of the previous step may still be in use.
 func (b *Batch) Reset(now time.Time) {
 	if len(b.runs) > resetMax {
-		guarded, fleeting, poolStep, ownFlows := b.facts.guarded, b.fleeting, b.poolStep, b.ownFlows
+		guarded, fleeting, poolStep, ownFlows := b.facts.guarded, b.reuseMemory, b.poolStep, b.ownFlows
 		*b = *NewBatch(now, b.lookAhead, 0)
-		b.facts.guarded, b.fleeting, b.poolStep, b.ownFlows = guarded, fleeting, poolStep, ownFlows
+		b.facts.guarded, b.reuseMemory, b.poolStep, b.ownFlows = guarded, fleeting, poolStep, ownFlows
 		return
 	}
 	for _, m := range b.added {
-		if !m.saved || b.fleeting {
+		if !m.saved || b.reuseMemory {
 			b.spare = append(b.spare, m)
 		}
 	}
@@ -283,7 +283,7 @@ func (b *Batch) Reset(now time.Time) {
 	clear(b.lists)
 	b.facts.reset()
 	*b = Batch{
-		facts: b.facts, fleeting: b.fleeting, poolStep: b.poolStep, ownFlows: b.ownFlows,
+		facts: b.facts, reuseMemory: b.reuseMemory, poolStep: b.poolStep, ownFlows: b.ownFlows,
 		now: now, lookAhead: b.lookAhead, jobs: b.jobs, runs: b.runs, bySlot: b.bySlot, byJob: b.byJob,
 		more: b.more, pools: b.pools, followers: b.followers, keys: b.keys, records: b.records,
 		order: b.order[:0], added: b.added[:0], spare: b.spare, lists: b.lists[:0],

@@ -152,14 +152,14 @@ func (b *Batch) Trigger(item *store.TriggerItem) store.TriggerOutcome {
 	case item.Actor == "":
 	case item.Kind == job.RunBackfill:
 		b.auditBackfill(item.Actor, j, r.Scheduled)
-	case item.Shards > 0 && b.asked[Identity{item.Job, item.Kind, key, 0}]:
+	case item.Shards > 0 && b.handRequests[Identity{item.Job, item.Kind, key, 0}]:
 		// Another share of the request.
 	default:
 		if item.Shards > 0 {
-			if b.asked == nil {
-				b.asked = map[Identity]bool{}
+			if b.handRequests == nil {
+				b.handRequests = map[Identity]bool{}
 			}
-			b.asked[Identity{item.Job, item.Kind, key, 0}] = true
+			b.handRequests[Identity{item.Job, item.Kind, key, 0}] = true
 		}
 		b.audit(item.Actor, "run."+string(item.Kind), j.FullName(), j.Version, startedRun(r.ID))
 	}

@@ -212,7 +212,7 @@ func (b *Batch) lookFlow(n *Need, m *member) bool {
 
 // mayCancelUnits reports whether the step may end open units of a flow.
 func (b *Batch) mayCancelUnits(m *member, f *flowRun) bool {
-	if !b.calm || m.mayStop || f.Ending != "" || f.plan.graph.CancelsUnits() {
+	if !b.onlyUnitsEnd || m.mayStop || f.Ending != "" || f.plan.graph.CancelsUnits() {
 		return true
 	}
 	if m.Kind != job.RunByFlow {

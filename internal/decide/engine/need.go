@@ -55,7 +55,7 @@ type Need struct {
 	// (UseExecutors).
 	Executors bool
 
-	asked asked
+	asked needIndex
 }
 
 // RunRef names a run. Job is the job of the run if the caller knows it, zero otherwise.
@@ -93,12 +93,12 @@ func (n *Need) Reset() {
 // String formats the needs, for messages.
 func (n *Need) String() string {
 	said := *n
-	said.asked = asked{}
+	said.asked = needIndex{}
 	return fmt.Sprintf("%+v", said)
 }
 
-// asked indexes the lists of a need.
-type asked struct {
+// needIndex indexes the lists of a need.
+type needIndex struct {
 	jobs, runs, whole, waiting, records, running map[job.ID]int
 	handedOver                                   map[job.ID]int
 	handovers                                    map[int64]int
@@ -106,7 +106,7 @@ type asked struct {
 	keys                                         map[Identity]int
 }
 
-func (a *asked) clear() {
+func (a *needIndex) clear() {
 	for _, m := range [...]map[job.ID]int{a.jobs, a.runs, a.whole, a.waiting, a.records, a.running, a.handedOver} {
 		clear(m)
 	}

@@ -157,7 +157,7 @@ func (o *Claim) Need(b *Batch, n *Need) {
 			b.startsSteps = false
 		}
 	}
-	b.calm = b.startsSteps
+	b.onlyUnitsEnd = b.startsSteps
 	for i := range o.Attempts {
 		ref := refOf(&o.Attempts[i])
 		switch m, known := b.lookRun(n, ref); {
@@ -249,7 +249,7 @@ type Finish struct {
 // attempt running.
 func (o *Finish) Need(b *Batch, n *Need) {
 	b.lookSessions(n)
-	b.calm = true
+	b.onlyUnitsEnd = true
 	for i := range o.Results {
 		ref := refOf(&o.Results[i].Attempt)
 		if m, known := b.lookWithAround(n, ref); known && (m == nil || !runs(m, o.Results[i].Attempt)) {

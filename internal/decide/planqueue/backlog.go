@@ -38,19 +38,19 @@ const (
 )
 
 // catchesUp reports whether an entry has missed occurrences that may be many.
-func (t *Timetable) catchesUp(i uint32, now time.Time) bool {
+func (t *Queue) catchesUp(i uint32, now time.Time) bool {
 	return t.entries[i].next < now.Add(-engine.OnTime).UnixNano() && t.timingOf(i).Missed == job.MissedAll
 }
 
 // Held returns how many jobs wait for room in the backlog.
-func (t *Timetable) Held() int { return len(t.held) }
+func (t *Queue) Held() int { return len(t.held) }
 
 // LookSoon returns how soon more held runs may be admitted.
-func (t *Timetable) LookSoon() time.Duration { return t.backlog.again }
+func (t *Queue) LookSoon() time.Duration { return t.backlog.again }
 
 // Room records the backlog of each session and which sessions are live, at a moment of the
 // process: more missed occurrences may be planned.
-func (t *Timetable) Room(waiting map[job.ID]int, live []store.Session, at time.Time) {
+func (t *Queue) Room(waiting map[job.ID]int, live []store.Session, at time.Time) {
 	mine := t.mine.Len()
 	if mine == 0 {
 		t.backlog = backlog{seen: at, again: Every, limit: BacklogMin}

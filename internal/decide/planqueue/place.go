@@ -11,7 +11,7 @@ import (
 
 // Whereabouts returns the places of the runs' jobs, and the unknown jobs, which are paused
 // or deleted.
-func (t *Timetable) Whereabouts(runs []store.Run) (places map[job.ID]engine.Whereabouts, others []job.ID) {
+func (t *Queue) Whereabouts(runs []store.Run) (places map[job.ID]engine.Whereabouts, others []job.ID) {
 	places = make(map[job.ID]engine.Whereabouts, len(runs))
 	seen := make(map[job.ID]bool, len(runs))
 	for i := range runs {

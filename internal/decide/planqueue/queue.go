@@ -35,8 +35,8 @@ const (
 	occurrencesCrowd = 4
 	crowd            = 2 * store.MaxBatch
 	// LaneEntries is the number of entries of a crowd that are searched for those of one
-	// lane: about a batch of them, without long waits for others.
-	LaneEntries = runqueue.Lanes * store.MaxBatch
+	// stripe: about a batch of them, without long waits for others.
+	LaneEntries = runqueue.Stripes * store.MaxBatch
 	// A job is planned again when less than this part of its look-ahead is planned, and
 	// then for all of it: a job that is due each second needs one move of its cursor for
 	// several runs.
@@ -46,12 +46,12 @@ const (
 	lostMax = time.Minute
 )
 
-// Timetable is the mind of a planner. Use New.
-type Timetable struct {
+// Queue decides what a planner plans next. Use New.
+type Queue struct {
 	// LookAhead is how far ahead runs are planned.
 	LookAhead time.Duration
 	table
-	laneOf    func(job.ID) int
+	stripeOf  func(job.ID) int
 	calendars map[string]*job.Calendar
 	mine      store.Partitions // that it plans
 	begun     bool             // the partitions were given once
@@ -64,7 +64,7 @@ type Timetable struct {
 	// failedAt is since when the store may have lost plans; zero if it has not.
 	failedAt time.Time
 	// turn are the entries to plan, the first sent of them in flight. With choice, a batch
-	// keeps to one lane.
+	// keeps to one stripe.
 	turn   []uint32
 	sent   int
 	most   int // occurrences of each
@@ -78,16 +78,16 @@ type Timetable struct {
 	used map[job.ID]map[string]placement.Use
 }
 
-// New returns the timetable of a planner with a look-ahead. laneOf returns the lane of a
-// job, below runqueue.Lanes.
-func New(lookAhead time.Duration, laneOf func(job.ID) int) *Timetable {
-	return &Timetable{
-		LookAhead: lookAhead, laneOf: laneOf, table: newTable(), used: map[job.ID]map[string]placement.Use{},
+// New returns the queue of a planner with a look-ahead. stripeOf returns the stripe of a
+// job, below runqueue.Stripes.
+func New(lookAhead time.Duration, stripeOf func(job.ID) int) *Queue {
+	return &Queue{
+		LookAhead: lookAhead, stripeOf: stripeOf, table: newTable(), used: map[job.ID]map[string]placement.Use{},
 	}
 }
 
 // SetCalendars takes over the calendars.
-func (t *Timetable) SetCalendars(list []*job.Calendar) {
+func (t *Queue) SetCalendars(list []*job.Calendar) {
 	t.calendars = make(map[string]*job.Calendar, len(list))
 	for _, c := range list {
 		t.calendars[c.FullName()] = c
@@ -96,7 +96,7 @@ func (t *Timetable) SetCalendars(list []*job.Calendar) {
 
 // NamesCalendars reports whether jobs name calendars in a way not seen yet: then the caller
 // reads the calendars before it puts the jobs.
-func (t *Timetable) NamesCalendars(jobs []store.PlannedJob) bool {
+func (t *Queue) NamesCalendars(jobs []store.PlannedJob) bool {
 	return slices.ContainsFunc(jobs, func(j store.PlannedJob) bool {
 		_, known := t.byText[j.Timing]
 		return !known && engine.NamesCalendars(j.Timing)
@@ -105,7 +105,7 @@ func (t *Timetable) NamesCalendars(jobs []store.PlannedJob) bool {
 
 // Put adds or updates jobs from the store. It returns timings that do not compile, which
 // validation should have refused: such a job is not planned, and delays no other.
-func (t *Timetable) Put(jobs []store.PlannedJob) (broken map[string]error) {
+func (t *Queue) Put(jobs []store.PlannedJob) (broken map[string]error) {
 	compile := func(text string) timing {
 		compiled, where, err := engine.CompileTiming(text, func(namespace, name string) *job.Calendar {
 			return t.calendars[namespace+"/"+name]
@@ -127,13 +127,13 @@ func (t *Timetable) Put(jobs []store.PlannedJob) (broken map[string]error) {
 }
 
 // Count says that the store counts its jobs from now on.
-func (t *Timetable) Count() { t.changing = store.Partitions{} }
+func (t *Queue) Count() { t.changing = store.Partitions{} }
 
 // Differs returns the partitions that have differed from the store's count twice in a row,
 // which must be read again, and those that have differed once. Partitions with changed jobs
 // are left to a later comparison: while many jobs are created all partitions differ, and
 // reading them all takes longer each time.
-func (t *Timetable) Differs(sums *[job.Partitions]store.PartitionSummary) (twice, once store.Partitions) {
+func (t *Queue) Differs(sums *[job.Partitions]store.PartitionSummary) (twice, once store.Partitions) {
 	for partition, sum := range sums {
 		if sum != t.sums[partition] {
 			twice.Add(uint8(partition))
@@ -146,7 +146,7 @@ func (t *Timetable) Differs(sums *[job.Partitions]store.PartitionSummary) (twice
 }
 
 // Keep drops the jobs of some partitions that were missing from a full read.
-func (t *Timetable) Keep(partitions store.Partitions, read map[job.ID]bool) {
+func (t *Queue) Keep(partitions store.Partitions, read map[job.ID]bool) {
 	for uid, i := range t.byUID {
 		if partitions.Has(job.Partition(uid)) && !read[uid] {
 			t.remove(i)
@@ -160,7 +160,7 @@ func (t *Timetable) Keep(partitions store.Partitions, read map[job.ID]bool) {
 // most of a million jobs that are due once a day, some hours after the start of a node. It
 // returns true if the store may have lost more than cursors: then the table must be
 // compared with it soon.
-func (t *Timetable) Take(partitions store.Partitions, now time.Time) (lost bool) {
+func (t *Queue) Take(partitions store.Partitions, now time.Time) (lost bool) {
 	was := t.mine
 	if t.mine = partitions; !t.begun {
 		t.begun = true // all was just read
@@ -178,7 +178,7 @@ func (t *Timetable) Take(partitions store.Partitions, now time.Time) (lost bool)
 }
 
 // MayHaveLost records that the store may have lost recent plans.
-func (t *Timetable) MayHaveLost(now time.Time) {
+func (t *Queue) MayHaveLost(now time.Time) {
 	if t.failedAt.IsZero() {
 		t.failedAt = now
 	}
@@ -186,7 +186,7 @@ func (t *Timetable) MayHaveLost(now time.Time) {
 
 // gain collects the jobs of newly gained partitions whose cursors must be read, and removes
 // those of lost partitions.
-func (t *Timetable) gain(partitions store.Partitions, now time.Time) {
+func (t *Queue) gain(partitions store.Partitions, now time.Time) {
 	type urgent struct {
 		at    int64 // when it is due next
 		entry uint32
@@ -216,7 +216,7 @@ func (t *Timetable) gain(partitions store.Partitions, now time.Time) {
 
 // doubt notes the jobs that this planner has planned beyond a moment. Whether the store has lost
 // changes of jobs is seen by a comparison.
-func (t *Timetable) doubt(moment time.Time) {
+func (t *Queue) doubt(moment time.Time) {
 	noted := make(map[uint32]bool, t.Behind())
 	for _, i := range slices.Concat(t.gained, t.doubted) {
 		noted[i] = true
@@ -229,7 +229,7 @@ func (t *Timetable) doubt(moment time.Time) {
 }
 
 // ToRead returns the first jobs whose cursors must be read, at most store.MaxBatch.
-func (t *Timetable) ToRead() []job.ID {
+func (t *Queue) ToRead() []job.ID {
 	var uids []job.ID
 	for _, list := range [][]uint32{t.gained, t.doubted} {
 		for _, i := range list[:min(len(list), store.MaxBatch-len(uids))] {
@@ -241,7 +241,7 @@ func (t *Timetable) ToRead() []job.ID {
 
 // Read takes over the cursors of the first n of the jobs that ToRead has returned. One with
 // another epoch is about to be read as a whole.
-func (t *Timetable) Read(n int, list []store.JobCursor) {
+func (t *Queue) Read(n int, list []store.JobCursor) {
 	for _, c := range list {
 		i, ok := t.byUID[c.UID]
 		if !ok || t.entries[i].epoch != c.Epoch {
@@ -258,10 +258,10 @@ func (t *Timetable) Read(n int, list []store.JobCursor) {
 }
 
 // Behind returns the number of jobs whose cursors must be read.
-func (t *Timetable) Behind() int { return len(t.gained) + len(t.doubted) }
+func (t *Queue) Behind() int { return len(t.gained) + len(t.doubted) }
 
 // Splits reports whether any job's occurrences are split among executors.
-func (t *Timetable) Splits() bool {
+func (t *Queue) Splits() bool {
 	return slices.ContainsFunc(t.timings, func(tm timing) bool { return tm.where.Split != "" })
 }
 
@@ -273,7 +273,7 @@ type View struct {
 	Live []store.Session
 	// Executors are the executors that occurrences are split among.
 	Executors []store.Registration
-	// Most bounds for how many occurrences a job is planned; 0 leaves that to the timetable.
+	// Most bounds for how many occurrences a job is planned; 0 leaves that to the queue.
 	Most int
 }
 
@@ -284,12 +284,12 @@ type Batch struct {
 }
 
 // planAgain returns how far ahead a job is planned at least.
-func (t *Timetable) planAgain() time.Duration { return t.LookAhead * planAgainAt / planAgainOf }
+func (t *Queue) planAgain() time.Duration { return t.LookAhead * planAgainAt / planAgainOf }
 
 // Collect begins a turn of all jobs whose next occurrence is within the look-ahead, and
 // holds back missed ones. It returns true if it needs the room for those, at a moment of
 // the process.
-func (t *Timetable) Collect(now, at time.Time) (wantsRoom bool) {
+func (t *Queue) Collect(now, at time.Time) (wantsRoom bool) {
 	moment := now.Add(t.planAgain()).UnixNano()
 	if moment < t.asked-int64(store.PlanSlack) {
 		t.rebuild() // the store's clock was put back
@@ -307,7 +307,7 @@ func (t *Timetable) Collect(now, at time.Time) (wantsRoom bool) {
 
 // Admit adds as many to the turn that were held back as there is room for, and returns how many
 // there are to plan.
-func (t *Timetable) Admit() int {
+func (t *Queue) Admit() int {
 	admitted := 0
 	if t.backlog.room > 0 {
 		t.backlog.share(len(t.held))
@@ -327,12 +327,12 @@ func (t *Timetable) Admit() int {
 }
 
 // Left returns the number of unplanned entries of the turn.
-func (t *Timetable) Left() int { return len(t.turn) }
+func (t *Queue) Left() int { return len(t.turn) }
 
-// Next returns the next batch of the turn, possibly empty, and the lanes of its jobs. enter
-// is called once to choose lanes that other calls are not in. newID makes the ids of runs
+// Next returns the next batch of the turn, possibly empty, and the stripes of its jobs. enter
+// is called once to choose stripes that other calls are not in. newID makes the ids of runs
 // and records. A batch with items must be followed by Answered or Failed.
-func (t *Timetable) Next(v View, enter func(choose func(busy runqueue.Set) runqueue.Set) runqueue.Set, newID func() (job.ID, error)) (b Batch, within runqueue.Set, err error) {
+func (t *Queue) Next(v View, enter func(choose func(busy runqueue.Set) runqueue.Set) runqueue.Set, newID func() (job.ID, error)) (b Batch, within runqueue.Set, err error) {
 	some := t.turn
 	within = enter(func(busy runqueue.Set) (within runqueue.Set) {
 		if t.choice {
@@ -348,22 +348,22 @@ func (t *Timetable) Next(v View, enter func(choose func(busy runqueue.Set) runqu
 }
 
 // planned removes the sent entries from the turn.
-func (t *Timetable) planned() {
+func (t *Queue) planned() {
 	t.turn = t.turn[t.sent:]
 	t.sent = 0
 }
 
-// ofOneLane moves entries of one lane, preferably an idle one, to the front and returns
+// ofOneLane moves entries of one stripe, preferably an idle one, to the front and returns
 // them.
-func (t *Timetable) ofOneLane(busy runqueue.Set) (some []uint32, within runqueue.Set) {
-	lane := func(i uint32) int { return t.laneOf(t.entries[i].uid) }
+func (t *Queue) ofOneLane(busy runqueue.Set) (some []uint32, within runqueue.Set) {
+	stripe := func(i uint32) int { return t.stripeOf(t.entries[i].uid) }
 	first := t.turn[:min(len(t.turn), LaneEntries)]
-	free := slices.IndexFunc(first, func(i uint32) bool { return !busy.Has(lane(i)) })
-	chosen := lane(first[max(0, free)])
+	free := slices.IndexFunc(first, func(i uint32) bool { return !busy.Has(stripe(i)) })
+	chosen := stripe(first[max(0, free)])
 	var others []uint32
 	n := 0
 	for _, i := range first {
-		if lane(i) != chosen {
+		if stripe(i) != chosen {
 			others = append(others, i)
 			continue
 		}
@@ -376,7 +376,7 @@ func (t *Timetable) ofOneLane(busy runqueue.Set) (some []uint32, within runqueue
 }
 
 // decide decides what to plan for the first of the entries, and returns for how many it has.
-func (t *Timetable) decide(v View, due []uint32, b *Batch, newID func() (job.ID, error)) (n int, err error) {
+func (t *Queue) decide(v View, due []uint32, b *Batch, newID func() (job.ID, error)) (n int, err error) {
 	absences := engine.AbsencesOf(v.Live)
 	runs, most := 0, v.Most
 	if most == 0 {
@@ -415,7 +415,7 @@ func (t *Timetable) decide(v View, due []uint32, b *Batch, newID func() (job.ID,
 }
 
 // runsOf returns the due runs of an entry, with their places.
-func (t *Timetable) runsOf(v View, i uint32, due []engine.Occurrence, newID func() (job.ID, error)) (runs []store.NewRun, err error) {
+func (t *Queue) runsOf(v View, i uint32, due []engine.Occurrence, newID func() (job.ID, error)) (runs []store.NewRun, err error) {
 	e, where := &t.entries[i], &t.timings[t.entries[i].timing].where
 	catchesUp := t.catchesUp(i, v.Now)
 	for sequence, o := range due {
@@ -447,7 +447,7 @@ func (t *Timetable) runsOf(v View, i uint32, due []engine.Occurrence, newID func
 }
 
 // remember records a job's use of the nodes, if its strategy needs it.
-func (t *Timetable) remember(uid job.ID, strategy job.Strategy, runs []placement.Placed, live []store.Session, at time.Time) {
+func (t *Queue) remember(uid job.ID, strategy job.Strategy, runs []placement.Placed, live []store.Session, at time.Time) {
 	if strategy != job.StrategyLeastRecentlyUsed && strategy != job.StrategyLeastFrequentlyUsed {
 		return
 	}
@@ -483,7 +483,7 @@ func (b *Batch) Own(session job.ID, now time.Time) (due []*store.NewRun, runs []
 // Answered updates the table by the answer to a batch. It returns whether other planners
 // have moved cursors of jobs, which must be read first, and the refused items, which would
 // be refused again: a bug of this program that must not hold up other jobs.
-func (t *Timetable) Answered(b *Batch, outcomes []store.PlanOutcome, now time.Time) (moved bool, refused []*store.PlanItem) {
+func (t *Queue) Answered(b *Batch, outcomes []store.PlanOutcome, now time.Time) (moved bool, refused []*store.PlanItem) {
 	t.planned()
 	var others []uint32
 	for k, outcome := range outcomes {
@@ -510,7 +510,7 @@ func (t *Timetable) Answered(b *Batch, outcomes []store.PlanOutcome, now time.Ti
 }
 
 // move updates an entry after planning.
-func (t *Timetable) move(i uint32, to time.Time, d *engine.Decision) {
+func (t *Queue) move(i uint32, to time.Time, d *engine.Decision) {
 	e := &t.entries[i]
 	t.keepCatchUp(i, d.CatchUp)
 	e.cursor = to.UnixNano()
@@ -523,7 +523,7 @@ func (t *Timetable) move(i uint32, to time.Time, d *engine.Decision) {
 }
 
 // Failed ends a turn: the next turn plans the rest.
-func (t *Timetable) Failed() {
+func (t *Queue) Failed() {
 	for _, i := range t.turn {
 		if e := &t.entries[i]; e.next != never {
 			t.due.Push(e.next, i)
@@ -533,7 +533,7 @@ func (t *Timetable) Failed() {
 }
 
 // ClockStepped must be called after a step of the wall clock: the queue is in the old time.
-func (t *Timetable) ClockStepped() {
+func (t *Queue) ClockStepped() {
 	t.rebuild()
 	t.asked = 0
 }
@@ -551,7 +551,7 @@ type Stats struct {
 }
 
 // Stats returns the planner's numbers.
-func (t *Timetable) Stats(now time.Time) Stats {
+func (t *Queue) Stats(now time.Time) Stats {
 	s := Stats{Held: len(t.held), Ahead: t.LookAhead}
 	for partition, sum := range t.sums {
 		if t.mine.Has(uint8(partition)) {

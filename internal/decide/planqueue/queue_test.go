@@ -31,30 +31,30 @@ func uid(n int) job.ID {
 }
 
 func TestStatsShowHowFarAheadJobsArePlanned(t *testing.T) {
-	mind := New(15*time.Second, stripes.Of)
-	mind.timings = []timing{{jobs: 3}}
-	mind.mine = store.AllPartitions
-	if s := mind.Stats(now); s.Jobs != 0 || s.Ahead != 15*time.Second {
+	queue := New(15*time.Second, stripes.Of)
+	queue.timings = []timing{{jobs: 3}}
+	queue.mine = store.AllPartitions
+	if s := queue.Stats(now); s.Jobs != 0 || s.Ahead != 15*time.Second {
 		t.Errorf("without jobs: %+v", s)
 	}
 	for i, next := range []time.Duration{time.Hour, 12 * time.Second, -3 * time.Second} {
-		entry := mind.add(job.ID{byte(i + 1)})
-		mind.entries[entry].next = now.Add(next).UnixNano()
-		mind.due.Push(mind.entries[entry].next, entry)
-		if s := mind.Stats(now); s.Jobs != i+1 || s.Ahead != min(next, 15*time.Second) {
+		entry := queue.add(job.ID{byte(i + 1)})
+		queue.entries[entry].next = now.Add(next).UnixNano()
+		queue.due.Push(queue.entries[entry].next, entry)
+		if s := queue.Stats(now); s.Jobs != i+1 || s.Ahead != min(next, 15*time.Second) {
 			t.Errorf("with a job due in %s: %+v", next, s)
 		}
 	}
-	mind.mine = store.Partitions{}
-	if s := mind.Stats(now); s.Jobs != 0 {
+	queue.mine = store.Partitions{}
+	if s := queue.Stats(now); s.Jobs != 0 {
 		t.Errorf("without partitions: %+v", s)
 	}
-	mind.mine.Add(job.Partition(job.ID{2}))
-	if s := mind.Stats(now); s.Jobs != 1 {
+	queue.mine.Add(job.Partition(job.ID{2}))
+	if s := queue.Stats(now); s.Jobs != 1 {
 		t.Errorf("with the partition of one job: %+v", s)
 	}
-	mind.remove(mind.byUID[job.ID{2}])
-	if s := mind.Stats(now); s.Jobs != 0 {
+	queue.remove(queue.byUID[job.ID{2}])
+	if s := queue.Stats(now); s.Jobs != 0 {
 		t.Errorf("with the partition of a job that was removed: %+v", s)
 	}
 }
@@ -87,13 +87,13 @@ func TestChangedAndDeletedJobsAreFollowed(t *testing.T) {
 }
 
 func TestReplacedTimingIsNotReused(t *testing.T) {
-	mind := New(15*time.Second, stripes.Of)
-	mind.Put([]store.PlannedJob{{UID: uid(1), Epoch: 1, Active: true, Timing: timingOf(t, "0 3 * * *")}})
+	queue := New(15*time.Second, stripes.Of)
+	queue.Put([]store.PlannedJob{{UID: uid(1), Epoch: 1, Active: true, Timing: timingOf(t, "0 3 * * *")}})
 	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
 	var m memo
-	mind.nextAfter(0, at, &m)
-	mind.Put([]store.PlannedJob{{UID: uid(1), Deleted: true}, {UID: uid(2), Epoch: 1, Active: true, Timing: timingOf(t, "0 5 * * *")}})
-	if next := time.Unix(0, mind.nextAfter(0, at, &m)); next.UTC().Hour() != 5 {
+	queue.nextAfter(0, at, &m)
+	queue.Put([]store.PlannedJob{{UID: uid(1), Deleted: true}, {UID: uid(2), Epoch: 1, Active: true, Timing: timingOf(t, "0 5 * * *")}})
+	if next := time.Unix(0, queue.nextAfter(0, at, &m)); next.UTC().Hour() != 5 {
 		t.Errorf("the next is %s", next.UTC())
 	}
 }

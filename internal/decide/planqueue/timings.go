@@ -7,7 +7,7 @@ import (
 
 // Timings returns the schedules of the active jobs, equal ones once. Of restricts the jobs;
 // nil means all.
-func (t *Timetable) Timings(of []job.ID) []forecast.Timing {
+func (t *Queue) Timings(of []job.ID) []forecast.Timing {
 	jobs := make(map[uint32]int, len(t.timings))
 	if of == nil {
 		for i := range t.timings {

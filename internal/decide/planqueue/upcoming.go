@@ -12,7 +12,7 @@ import (
 
 // NextAfter returns when a job first falls due at or after a moment, or the zero time and
 // false.
-func (t *Timetable) NextAfter(uid job.ID, at time.Time) (time.Time, bool) {
+func (t *Queue) NextAfter(uid job.ID, at time.Time) (time.Time, bool) {
 	i, ok := t.byUID[uid]
 	if !ok {
 		return time.Time{}, false
@@ -27,7 +27,7 @@ func (t *Timetable) NextAfter(uid job.ID, at time.Time) (time.Time, bool) {
 // sliceMax is the number of entries in one part of a Scan.
 const sliceMax = 4096
 
-// Scan is a search for the jobs that fall due first, in parts between which the timetable
+// Scan is a search for the jobs that fall due first, in parts between which the queue
 // may change. It needs no index, which keeps the table small, and only the memory of its
 // results.
 type Scan struct {
@@ -48,10 +48,10 @@ func NewScan(at time.Time, after engine.Upcoming, n int) *Scan {
 }
 
 // Parts returns how many parts a search has.
-func (t *Timetable) Parts() int { return (len(t.entries) + sliceMax - 1) / sliceMax }
+func (t *Queue) Parts() int { return (len(t.entries) + sliceMax - 1) / sliceMax }
 
 // Scan searches one part of the jobs.
-func (t *Timetable) Scan(s *Scan, part int) {
+func (t *Queue) Scan(s *Scan, part int) {
 	latest := s.first.latest()
 	for i := part * sliceMax; i < min((part+1)*sliceMax, len(t.entries)); i++ {
 		next := t.nextAfter(uint32(i), s.at, &s.memo)

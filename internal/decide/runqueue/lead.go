@@ -56,7 +56,7 @@ func (l *Lead) of(herd int) time.Duration {
 }
 
 // leadFor returns how far ahead the claims of the herd that is due first go out.
-func (a *Agenda[P]) leadFor(first int64) time.Duration {
+func (a *Queue[P]) leadFor(first int64) time.Duration {
 	herd := herdOf(time.Unix(0, first))
 	return a.lead.of(a.herds[herd] + a.herds[herd+1])
 }

@@ -42,7 +42,7 @@ type Window struct {
 }
 
 // Hint takes note of a hint of the store.
-func (a *Agenda[P]) Hint(hint store.Hint) {
+func (a *Queue[P]) Hint(hint store.Hint) {
 	if a.hints |= hint & claimable; hint&claimable != 0 {
 		a.wake |= WakeLook
 	}
@@ -54,7 +54,7 @@ func (a *Agenda[P]) Hint(hint store.Hint) {
 
 // Revocations returns the revoking hints since the last call. Claims in flight whose jobs may
 // have changed must be recalled: see Recalled.
-func (a *Agenda[P]) Revocations() store.Hint {
+func (a *Queue[P]) Revocations() store.Hint {
 	hint := a.revocations
 	if a.revocations = 0; hint&store.HintJobs != 0 {
 		a.edits++
@@ -64,7 +64,7 @@ func (a *Agenda[P]) Revocations() store.Hint {
 
 // Looks returns the windows of assigned runs to read: those that came into range, and the
 // near end again for runs added since. Each window that was read is followed by Saw.
-func (a *Agenda[P]) Looks(elapsed time.Duration) []Window {
+func (a *Queue[P]) Looks(elapsed time.Duration) []Window {
 	now, known := a.clock.Now(elapsed)
 	if !known {
 		return nil // it was set just now
@@ -74,7 +74,7 @@ func (a *Agenda[P]) Looks(elapsed time.Duration) []Window {
 
 // Hinted returns the windows to read for the hints since the last call, possibly none. If
 // the read fails, the caller must pass the hints again: the store does not repeat them.
-func (a *Agenda[P]) Hinted(elapsed time.Duration) (list []Window, hint store.Hint) {
+func (a *Queue[P]) Hinted(elapsed time.Duration) (list []Window, hint store.Hint) {
 	hint, a.hints = a.hints, 0
 	now, known := a.clock.Now(elapsed)
 	switch {
@@ -88,7 +88,7 @@ func (a *Agenda[P]) Hinted(elapsed time.Duration) (list []Window, hint store.Hin
 
 // near is the window of runs due until shortly after now. With plenty pending it omits old
 // due runs, most of which are held, except once in a while.
-func (a *Agenda[P]) near(now time.Time, elapsed, ahead time.Duration) Window {
+func (a *Queue[P]) near(now time.Time, elapsed, ahead time.Duration) Window {
 	w := Window{Until: now.Add(ahead)}
 	if a.pending.len() >= plenty && elapsed < a.backlogAt {
 		w.After.Due = now.Add(-recent)
@@ -97,7 +97,7 @@ func (a *Agenda[P]) near(now time.Time, elapsed, ahead time.Duration) Window {
 }
 
 // Saw says that a window was read, from one moment to another.
-func (a *Agenda[P]) Saw(w Window, began, ended time.Duration) {
+func (a *Queue[P]) Saw(w Window, began, ended time.Duration) {
 	switch {
 	case w.ahead && w.forgotten == a.forgotten:
 		a.read = store.RunRef{Due: w.Until}
@@ -108,7 +108,7 @@ func (a *Agenda[P]) Saw(w Window, began, ended time.Duration) {
 
 // Overdue returns the store's clock and how many overdue runs to take over from any node:
 // none while a batch and more of its own is claimable.
-func (a *Agenda[P]) Overdue(elapsed time.Duration) (now time.Time, room int) {
+func (a *Queue[P]) Overdue(elapsed time.Duration) (now time.Time, room int) {
 	now, known := a.clock.Now(elapsed)
 	if !known || a.pending.len() >= store.MaxBatch {
 		return now, 0

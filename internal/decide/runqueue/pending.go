@@ -10,70 +10,70 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Lanes is how many lanes jobs may be in: see package stripes.
-const Lanes = 8
+// Stripes is how many stripes jobs may be in: see package stripes.
+const Stripes = 8
 
-// Set is a set of lanes.
+// Set is a set of stripes.
 type Set uint8
 
-// Add adds a lane.
-func (s *Set) Add(lane int) { *s |= 1 << lane }
+// Add adds a stripe.
+func (s *Set) Add(stripe int) { *s |= 1 << stripe }
 
-// Has reports whether a lane is in the set.
-func (s Set) Has(lane int) bool { return s&(1<<lane) != 0 }
+// Has reports whether a stripe is in the set.
+func (s Set) Has(stripe int) bool { return s&(1<<stripe) != 0 }
 
-// choiceFrom is the number of items from which a batch of claims avoids the lanes of other
+// choiceFrom is the number of items from which a batch of claims avoids the stripes of other
 // calls: fewer fit into one batch.
 const choiceFrom = 2 * store.MaxBatch
 
-// pending holds the claimable items, by the lanes of their jobs.
+// pending holds the claimable items, by the stripes of their jobs.
 type pending[P any] struct {
-	laneOf func(job.ID) int
-	lanes  [Lanes]queue[P]
-	n      int
+	stripeOf func(job.ID) int
+	stripes  [Stripes]queue[P]
+	n        int
 }
 
 func (p *pending[P]) len() int { return p.n }
 
 func (p *pending[P]) push(it *Item[P]) {
-	heap.Push(&p.lanes[p.laneOf(it.Ready.Job)], it)
+	heap.Push(&p.stripes[p.stripeOf(it.Ready.Job)], it)
 	p.n++
 }
 
-// pop removes the first item of a lane.
-func (p *pending[P]) pop(lane int) *Item[P] {
+// pop removes the first item of a stripe.
+func (p *pending[P]) pop(stripe int) *Item[P] {
 	p.n--
-	return heap.Pop(&p.lanes[lane]).(*Item[P])
+	return heap.Pop(&p.stripes[stripe]).(*Item[P])
 }
 
 // deleteFunc removes the items that are chosen.
 func (p *pending[P]) deleteFunc(chosen func(*Item[P]) bool) {
 	p.n = 0
-	for lane := range p.lanes {
-		p.lanes[lane] = slices.DeleteFunc(p.lanes[lane], chosen)
-		heap.Init(&p.lanes[lane])
-		p.n += len(p.lanes[lane])
+	for stripe := range p.stripes {
+		p.stripes[stripe] = slices.DeleteFunc(p.stripes[stripe], chosen)
+		heap.Init(&p.stripes[stripe])
+		p.n += len(p.stripes[stripe])
 	}
 }
 
-// first returns the lane of the next item for a batch, or false. With a choice it is one of
-// the most urgent items, in a lane of the batch or else in an idle one; otherwise the most
+// first returns the stripe of the next item for a batch, or false. With a choice it is one of
+// the most urgent items, in a stripe of the batch or else in an idle one; otherwise the most
 // urgent.
-func (p *pending[P]) first(choice bool, within, busy Set) (lane int, ok bool) {
-	for i, q := range p.lanes {
+func (p *pending[P]) first(choice bool, within, busy Set) (stripe int, ok bool) {
+	for i, q := range p.stripes {
 		if len(q) == 0 {
 			continue
 		}
-		if !ok || p.comesFirst(i, lane, choice, within, busy) {
-			lane, ok = i, true
+		if !ok || p.comesFirst(i, stripe, choice, within, busy) {
+			stripe, ok = i, true
 		}
 	}
-	return lane, ok
+	return stripe, ok
 }
 
-// comesFirst reports whether to take from lane a rather than from lane b.
+// comesFirst reports whether to take from stripe a rather than from stripe b.
 func (p *pending[P]) comesFirst(a, b int, choice bool, within, busy Set) bool {
-	x, y := p.lanes[a][0], p.lanes[b][0]
+	x, y := p.stripes[a][0], p.stripes[b][0]
 	switch {
 	case !choice || urgency(x, y) != 0:
 		return before(x, y) < 0

@@ -8,18 +8,18 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// inLane returns a job of a lane.
-func inLane(lane int) (uid job.ID) {
-	uid[0], uid[len(uid)-1] = 1, byte(lane)
+// inLane returns a job of a stripe.
+func inLane(stripe int) (uid job.ID) {
+	uid[0], uid[len(uid)-1] = 1, byte(stripe)
 	return uid
 }
 
 func TestClaimBatchKeepsToOneLaneAmongEquallyUrgentRuns(t *testing.T) {
 	at := time.Unix(1e9, 0)
-	p := pending[int]{laneOf: func(uid job.ID) int { return int(uid[len(uid)-1]) }}
+	p := pending[int]{stripeOf: func(uid job.ID) int { return int(uid[len(uid)-1]) }}
 	for i, c := range []struct {
 		name     string
-		lane     int
+		stripe   int
 		priority int
 		due      time.Duration
 	}{
@@ -30,26 +30,26 @@ func TestClaimBatchKeepsToOneLaneAmongEquallyUrgentRuns(t *testing.T) {
 		{"urgent", 0, 1, 9 * time.Second},
 	} {
 		p.push(&Item[int]{Ready: store.ReadyRun{
-			RunRef: store.RunRef{Due: at.Add(c.due), ID: job.ID{byte(i)}}, Job: inLane(c.lane), Priority: c.priority,
+			RunRef: store.RunRef{Due: at.Add(c.due), ID: job.ID{byte(i)}}, Job: inLane(c.stripe), Priority: c.priority,
 		}})
 	}
 	take := func(choice bool) (order []byte) {
 		var within, busy Set
 		busy.Add(0)
 		all := p
-		for lane := range all.lanes {
-			all.lanes[lane] = append(queue[int](nil), all.lanes[lane]...)
+		for stripe := range all.stripes {
+			all.stripes[stripe] = append(queue[int](nil), all.stripes[stripe]...)
 		}
 		for {
-			lane, ok := all.first(choice, within, busy)
+			stripe, ok := all.first(choice, within, busy)
 			if !ok {
 				return order
 			}
-			within.Add(lane)
-			order = append(order, all.pop(lane).Ready.ID[0])
+			within.Add(stripe)
+			order = append(order, all.pop(stripe).Ready.ID[0])
 		}
 	}
-	// Once the urgent one is in, its lane is the batch's own.
+	// Once the urgent one is in, its stripe is the batch's own.
 	if got := string(take(true)); got != "\x04\x00\x02\x03\x01" {
 		t.Errorf("with a choice they are taken in the order %q", got)
 	}

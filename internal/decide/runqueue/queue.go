@@ -6,7 +6,7 @@
 //
 // A run is held (Hold), becomes pending when it is claimable, is claimed in a batch
 // (Claims), and by the answer (Answered) dropped, queued again, or handed to the caller,
-// who prepares it and queues it for its start (Queue). It is then started (Starts) and,
+// who prepares it and queues it for its start (Enqueue). It is then started (Starts) and,
 // once its result is reported, removed (Reported).
 package runqueue
 
@@ -89,11 +89,11 @@ const (
 	WakeRevoke                  // something was cancelled or changed
 )
 
-// Agenda makes the decisions of a worker. Use New. Durations are times of the monotonic
+// Queue makes the decisions of a worker. Use New. Durations are times of the monotonic
 // clock, since a fixed moment.
-type Agenda[P any] struct {
+type Queue[P any] struct {
 	capacity int
-	laneOf   func(job.ID) int
+	stripeOf func(job.ID) int
 
 	items map[job.ID]*Item[P]
 	// givenBack has the times at which the claims of released runs were answered.
@@ -132,30 +132,30 @@ type Agenda[P any] struct {
 	wake      Wake
 }
 
-// New returns the agenda of a worker with a capacity in attempts. laneOf returns the lane
-// of a job, below Lanes.
-func New[P any](capacity int, laneOf func(job.ID) int) *Agenda[P] {
-	return &Agenda[P]{
-		capacity: capacity, laneOf: laneOf, items: map[job.ID]*Item[P]{}, givenBack: map[job.ID]time.Duration{}, herds: map[int64]int{}, lead: leadAtFirst,
-		pending: pending[P]{laneOf: laneOf},
+// New returns the queue of a worker with a capacity in attempts. stripeOf returns the stripe
+// of a job, below Stripes.
+func New[P any](capacity int, stripeOf func(job.ID) int) *Queue[P] {
+	return &Queue[P]{
+		capacity: capacity, stripeOf: stripeOf, items: map[job.ID]*Item[P]{}, givenBack: map[job.ID]time.Duration{}, herds: map[int64]int{}, lead: leadAtFirst,
+		pending: pending[P]{stripeOf: stripeOf},
 	}
 }
 
 // Wakes returns the early actions requested since the last call.
-func (a *Agenda[P]) Wakes() Wake {
+func (a *Queue[P]) Wakes() Wake {
 	wake := a.wake
 	a.wake = 0
 	return wake
 }
 
 // Item returns the item of a run, nil if it is not held.
-func (a *Agenda[P]) Item(run job.ID) *Item[P] { return a.items[run] }
+func (a *Queue[P]) Item(run job.ID) *Item[P] { return a.items[run] }
 
 // Holds reports whether an item is the present one of its run.
-func (a *Agenda[P]) Holds(it *Item[P]) bool { return a.items[it.Ready.ID] == it }
+func (a *Queue[P]) Holds(it *Item[P]) bool { return a.items[it.Ready.ID] == it }
 
 // Items calls do for each item in a state, in the same order for the same history.
-func (a *Agenda[P]) Items(s State, do func(*Item[P])) {
+func (a *Queue[P]) Items(s State, do func(*Item[P])) {
 	for _, it := range a.slots {
 		// A ready one may be stale; see Hold.
 		if it != nil && it.State == s && (s != Ready || a.Holds(it)) {
@@ -166,7 +166,7 @@ func (a *Agenda[P]) Items(s State, do func(*Item[P])) {
 
 // AnyBusy reports whether a condition holds for an item that takes capacity: its claim is in
 // flight, or it is claimed and has not ended.
-func (a *Agenda[P]) AnyBusy(condition func(*Item[P]) bool) bool {
+func (a *Queue[P]) AnyBusy(condition func(*Item[P]) bool) bool {
 	return slices.ContainsFunc(a.slots, func(it *Item[P]) bool { return it != nil && it.State != Ready && condition(it) })
 }
 
@@ -180,29 +180,29 @@ type Load struct {
 }
 
 // Load returns the amount of work.
-func (a *Agenda[P]) Load() Load {
+func (a *Queue[P]) Load() Load {
 	return Load{Held: max(0, len(a.items)-a.busy), Pending: a.pending.len(), Busy: a.busy, Asked: a.asked, Asking: a.asking}
 }
 
 // Room returns how many more runs can be claimed beside the pending ones. A leaving worker
 // has none.
-func (a *Agenda[P]) Room() int {
+func (a *Queue[P]) Room() int {
 	if a.leaving {
 		return 0
 	}
 	return max(0, a.capacity-a.busy-a.pending.len())
 }
 
-// Leave makes the agenda claim nothing more.
-func (a *Agenda[P]) Leave() { a.leaving = true }
+// Leave makes the queue claim nothing more.
+func (a *Queue[P]) Leave() { a.leaving = true }
 
 // IsLeaving reports whether Leave was called.
-func (a *Agenda[P]) IsLeaving() bool { return a.leaving }
+func (a *Queue[P]) IsLeaving() bool { return a.leaving }
 
 // Left returns the number of attempts that a leaving worker waits for, given the number of
 // ended, unreported ones. It does not wait for a store that is out of space for claims or
 // results.
-func (a *Agenda[P]) Left(unreported int) int {
+func (a *Queue[P]) Left(unreported int) int {
 	left := a.busy
 	if a.noRoom {
 		left -= a.asked
@@ -215,12 +215,12 @@ func (a *Agenda[P]) Left(unreported int) int {
 
 // Reports records the success of a report of results. While reports fail, ended attempts
 // hold their slots, so that nothing is claimed.
-func (a *Agenda[P]) Reports(err error) {
+func (a *Queue[P]) Reports(err error) {
 	a.stuck, a.full = err != nil, errors.Is(err, store.ErrNoSpace)
 }
 
 // Made returns how many claims were made since it was last called.
-func (a *Agenda[P]) Made() int {
+func (a *Queue[P]) Made() int {
 	made := a.made
 	a.made = 0
 	return made
@@ -228,13 +228,13 @@ func (a *Agenda[P]) Made() int {
 
 // Recalled reports whether jobs have changed since the claims of a batch were made, so that
 // they may be stale.
-func (a *Agenda[P]) Recalled(batch []*Item[P]) bool {
+func (a *Queue[P]) Recalled(batch []*Item[P]) bool {
 	return slices.ContainsFunc(batch, func(it *Item[P]) bool { return it.edits != a.edits })
 }
 
 // Hold takes runs into memory and returns false when there is no more room. read is when the
 // reading of them began.
-func (a *Agenda[P]) Hold(runs []store.ReadyRun, read time.Duration) bool {
+func (a *Queue[P]) Hold(runs []store.ReadyRun, read time.Duration) bool {
 	for i := range runs {
 		if len(a.items) >= HeldMax {
 			return false
@@ -265,7 +265,7 @@ func (a *Agenda[P]) Hold(runs []store.ReadyRun, read time.Duration) bool {
 }
 
 // add makes an item of a run.
-func (a *Agenda[P]) add(r store.ReadyRun) *Item[P] {
+func (a *Queue[P]) add(r store.ReadyRun) *Item[P] {
 	it := &Item[P]{Ready: r}
 	if n := len(a.free); n > 0 {
 		it.handle, a.free = a.free[n-1], a.free[:n-1]
@@ -279,7 +279,7 @@ func (a *Agenda[P]) add(r store.ReadyRun) *Item[P] {
 }
 
 // Adopt takes in a run that an earlier version of the program has started in this process.
-func (a *Agenda[P]) Adopt(r store.ReadyRun, attempt store.Attempt) *Item[P] {
+func (a *Queue[P]) Adopt(r store.ReadyRun, attempt store.Attempt) *Item[P] {
 	it := a.add(r)
 	it.Attempt, it.State = attempt, Running
 	a.busy++
@@ -288,7 +288,7 @@ func (a *Agenda[P]) Adopt(r store.ReadyRun, attempt store.Attempt) *Item[P] {
 
 // forget drops an item that is in a queue. Its handle is used again once it has left the
 // queue: until then the slot is empty.
-func (a *Agenda[P]) forget(it *Item[P]) {
+func (a *Queue[P]) forget(it *Item[P]) {
 	if a.Holds(it) {
 		delete(a.items, it.Ready.ID)
 	}
@@ -296,7 +296,7 @@ func (a *Agenda[P]) forget(it *Item[P]) {
 }
 
 // drop drops an item that is in no queue.
-func (a *Agenda[P]) drop(it *Item[P]) {
+func (a *Queue[P]) drop(it *Item[P]) {
 	a.forget(it)
 	a.free = append(a.free, it.handle)
 	if it.again {
@@ -305,7 +305,7 @@ func (a *Agenda[P]) drop(it *Item[P]) {
 }
 
 // enqueue puts a ready item where it waits for its time.
-func (a *Agenda[P]) enqueue(it *Item[P]) {
+func (a *Queue[P]) enqueue(it *Item[P]) {
 	it.queued = true
 	if it.instant {
 		a.instants.Push(it.Ready.Due.UnixNano(), it.handle)
@@ -318,7 +318,7 @@ func (a *Agenda[P]) enqueue(it *Item[P]) {
 // collect moves claimable items from the queues to pending: those due within the lead, and
 // those whose instant has come. After a herd has left its queue the lead may shrink; later
 // items that are due no later than the herd then leave at once.
-func (a *Agenda[P]) collect(now time.Time, lead time.Duration) {
+func (a *Queue[P]) collect(now time.Time, lead time.Duration) {
 	a.collected = max(a.collected, now.Add(lead).UnixNano())
 	for _, handle := range a.due.Due(a.collected, nil) {
 		if it := a.taken(handle); it != nil {
@@ -334,7 +334,7 @@ func (a *Agenda[P]) collect(now time.Time, lead time.Duration) {
 }
 
 // taken makes an item that has left its queue pending.
-func (a *Agenda[P]) taken(handle uint32) *Item[P] {
+func (a *Queue[P]) taken(handle uint32) *Item[P] {
 	it := a.slots[handle]
 	if it == nil {
 		a.free = append(a.free, handle)
@@ -346,10 +346,10 @@ func (a *Agenda[P]) taken(handle uint32) *Item[P] {
 }
 
 // Claims returns the claims to make at a moment, at most store.MaxBatch, or how long until
-// the next one. enter is called once to choose a batch outside the lanes of other calls,
-// and returns the lanes of its jobs. newToken makes the token of a claim. A batch must be
+// the next one. enter is called once to choose a batch outside the stripes of other calls,
+// and returns the stripes of its jobs. newToken makes the token of a claim. A batch must be
 // followed by Answered or Refused, and then by Done.
-func (a *Agenda[P]) Claims(elapsed time.Duration, enter func(choose func(busy Set) Set) Set, newToken func() (job.ID, error)) (batch []*Item[P], within Set, wait time.Duration) {
+func (a *Queue[P]) Claims(elapsed time.Duration, enter func(choose func(busy Set) Set) Set, newToken func() (job.ID, error)) (batch []*Item[P], within Set, wait time.Duration) {
 	now, known := a.clock.Now(elapsed)
 	if !known {
 		return nil, 0, IdleFor // WakeClaims follows when it is read
@@ -396,18 +396,18 @@ func (a *Agenda[P]) Claims(elapsed time.Duration, enter func(choose func(busy Se
 	return batch, within, max(0, wait)
 }
 
-// take takes the claims of a batch, with room for this many new ones, and returns the lanes
+// take takes the claims of a batch, with room for this many new ones, and returns the stripes
 // of their jobs.
-func (a *Agenda[P]) take(most, room int, busy Set, newToken func() (job.ID, error)) (batch []*Item[P], within Set) {
+func (a *Queue[P]) take(most, room int, busy Set, newToken func() (job.ID, error)) (batch []*Item[P], within Set) {
 	choice := a.pending.len() >= choiceFrom
 	for len(batch) < most {
-		lane, ok := a.pending.first(choice, within, busy)
+		stripe, ok := a.pending.first(choice, within, busy)
 		if !ok {
 			break
 		}
-		it := a.pending.lanes[lane][0]
+		it := a.pending.stripes[stripe][0]
 		if !a.Holds(it) {
-			a.pending.pop(lane)
+			a.pending.pop(stripe)
 			a.drop(it)
 			continue
 		}
@@ -429,8 +429,8 @@ func (a *Agenda[P]) take(most, room int, busy Set, newToken func() (job.ID, erro
 			a.asked++
 			room--
 		}
-		batch = append(batch, a.pending.pop(lane))
-		within.Add(lane)
+		batch = append(batch, a.pending.pop(stripe))
+		within.Add(stripe)
 	}
 	return batch, within
 }
@@ -438,7 +438,7 @@ func (a *Agenda[P]) take(most, room int, busy Set, newToken func() (job.ID, erro
 // Reserve takes runs that a step is about to create and claim, as far as the pending ones
 // leave room, and returns the claims of the first of them. The batch must be followed by
 // Answered or Refused.
-func (a *Agenda[P]) Reserve(runs []store.ReadyRun, newToken func() (job.ID, error)) (batch []*Item[P]) {
+func (a *Queue[P]) Reserve(runs []store.ReadyRun, newToken func() (job.ID, error)) (batch []*Item[P]) {
 	room := min(a.Room(), HeldMax-len(a.items))
 	if a.stuck || a.clock.n == 0 {
 		return nil
@@ -463,7 +463,7 @@ func (a *Agenda[P]) Reserve(runs []store.ReadyRun, newToken func() (job.ID, erro
 }
 
 // sent notes that claims are made.
-func (a *Agenda[P]) sent(batch []*Item[P]) {
+func (a *Queue[P]) sent(batch []*Item[P]) {
 	a.asking += len(batch)
 	a.made += len(batch)
 	for _, it := range batch {
@@ -472,11 +472,11 @@ func (a *Agenda[P]) sent(batch []*Item[P]) {
 }
 
 // Stall records a failed call: no other is made until Done, after a backoff.
-func (a *Agenda[P]) Stall() { a.refused = true }
+func (a *Queue[P]) Stall() { a.refused = true }
 
 // Refused takes back a batch whose claim has failed. The claims may have succeeded: they
 // are retried with the same tokens.
-func (a *Agenda[P]) Refused(batch []*Item[P], err error) {
+func (a *Queue[P]) Refused(batch []*Item[P], err error) {
 	a.asking -= len(batch)
 	a.noRoom = errors.Is(err, store.ErrNoSpace)
 	a.Stall()
@@ -488,7 +488,7 @@ func (a *Agenda[P]) Refused(batch []*Item[P], err error) {
 }
 
 // Done records the end of a batch's call, including the backoff after a failure.
-func (a *Agenda[P]) Done() {
+func (a *Queue[P]) Done() {
 	a.refused = false
 	a.inFlight--
 }
@@ -496,7 +496,7 @@ func (a *Agenda[P]) Done() {
 // Answered acts on the answer to the claims of a batch, given the times of request and
 // answer, and returns the started items, which the caller prepares and queues for their
 // start. It reuses the memory of the batch.
-func (a *Agenda[P]) Answered(batch []*Item[P], outcomes []store.ClaimOutcome, sent, answered time.Duration) (started []*Item[P]) {
+func (a *Queue[P]) Answered(batch []*Item[P], outcomes []store.ClaimOutcome, sent, answered time.Duration) (started []*Item[P]) {
 	a.asking -= len(batch)
 	a.noRoom = false
 	if len(batch) > 0 && !batch[0].planned { // a plan takes longer
@@ -529,16 +529,16 @@ func (a *Agenda[P]) Answered(batch []*Item[P], outcomes []store.ClaimOutcome, se
 }
 
 // Prepared says that started items can be started or released from now on.
-func (a *Agenda[P]) Prepared(started []*Item[P]) {
+func (a *Queue[P]) Prepared(started []*Item[P]) {
 	for _, it := range started {
 		it.State = Claimed
 	}
 }
 
-// Queue queues claimed items for their start, except those released since. theirs is the
+// Enqueue queues claimed items for their start, except those released since. theirs is the
 // time of the store's clock in the answer, with the times of request and answer; due
 // returns when an item is due.
-func (a *Agenda[P]) Queue(started []*Item[P], theirs time.Time, sent, answered, elapsed time.Duration, due func(*Item[P]) time.Time) {
+func (a *Queue[P]) Enqueue(started []*Item[P], theirs time.Time, sent, answered, elapsed time.Duration, due func(*Item[P]) time.Time) {
 	now := theirs.Add(elapsed - answered) // at least
 	// An earlier reading is more exact, unless that clock was set back since: the claim was
 	// decided no earlier than the request. Stores keep times to the microsecond.
@@ -559,7 +559,7 @@ func (a *Agenda[P]) Queue(started []*Item[P], theirs time.Time, sent, answered, 
 }
 
 // Starts returns the items to start now, which run from then on, or the time to the next.
-func (a *Agenda[P]) Starts(elapsed time.Duration) (begin []*Item[P], wait time.Duration) {
+func (a *Queue[P]) Starts(elapsed time.Duration) (begin []*Item[P], wait time.Duration) {
 	for _, handle := range a.starts.Due(int64(elapsed), nil) {
 		switch it := a.slots[handle]; {
 		case it == nil:
@@ -581,7 +581,7 @@ func (a *Agenda[P]) Starts(elapsed time.Duration) (begin []*Item[P], wait time.D
 
 // Release releases the chosen items that are claimed and not started, and returns them for
 // the report to the store.
-func (a *Agenda[P]) Release(items []*Item[P], choose func(*Item[P]) bool) (released []*Item[P]) {
+func (a *Queue[P]) Release(items []*Item[P], choose func(*Item[P]) bool) (released []*Item[P]) {
 	for _, it := range items {
 		if it.State == Claimed && a.Holds(it) && choose(it) {
 			a.giveBack(it)
@@ -591,7 +591,7 @@ func (a *Agenda[P]) Release(items []*Item[P], choose func(*Item[P]) bool) (relea
 	return released
 }
 
-func (a *Agenda[P]) giveBack(it *Item[P]) {
+func (a *Queue[P]) giveBack(it *Item[P]) {
 	a.forget(it)
 	if len(a.givenBack) >= HeldMax {
 		clear(a.givenBack) // a claim in vain does no harm
@@ -603,10 +603,10 @@ func (a *Agenda[P]) giveBack(it *Item[P]) {
 
 // HandOver marks a running item whose handover is about to be recorded, so that it does not
 // end when the store no longer counts it as this node's.
-func (a *Agenda[P]) HandOver(it *Item[P]) { it.handedOver = true }
+func (a *Queue[P]) HandOver(it *Item[P]) { it.handedOver = true }
 
 // Reported removes an item whose result, or release, the store has acknowledged.
-func (a *Agenda[P]) Reported(it *Item[P]) {
+func (a *Queue[P]) Reported(it *Item[P]) {
 	a.drop(it)
 	a.busy--
 	a.wake |= WakeClaims
@@ -616,7 +616,7 @@ func (a *Agenda[P]) Reported(it *Item[P]) {
 // the items that were running at the request. It returns attempts unknown here, which were
 // never started: the answer to their claim was lost. cancelled is called for each that was
 // cancelled, and taken for each that the store no longer has.
-func (a *Agenda[P]) Compare(mine []store.Run, before []*Item[P], cancelled func(*Item[P], *store.Run), taken func(*Item[P])) (unknown []store.Attempt) {
+func (a *Queue[P]) Compare(mine []store.Run, before []*Item[P], cancelled func(*Item[P], *store.Run), taken func(*Item[P])) (unknown []store.Attempt) {
 	believed := make(map[job.ID]bool, len(mine))
 	for i := range mine {
 		r := &mine[i]
@@ -637,13 +637,13 @@ func (a *Agenda[P]) Compare(mine []store.Run, before []*Item[P], cancelled func(
 }
 
 // Now returns a lower bound of the store's clock, and whether it is known.
-func (a *Agenda[P]) Now(elapsed time.Duration) (now time.Time, known bool) {
+func (a *Queue[P]) Now(elapsed time.Duration) (now time.Time, known bool) {
 	return a.clock.Now(elapsed)
 }
 
 // Sample records a reading of the store's clock received at a moment. Asked is the result
 // of Forgotten before the reading: if the clock was set since, it must be read again.
-func (a *Agenda[P]) Sample(theirs time.Time, received time.Duration, asked int) {
+func (a *Queue[P]) Sample(theirs time.Time, received time.Duration, asked int) {
 	if a.forgotten != asked {
 		return
 	}
@@ -654,12 +654,12 @@ func (a *Agenda[P]) Sample(theirs time.Time, received time.Duration, asked int) 
 }
 
 // Forgotten returns how often the store's clock was forgotten.
-func (a *Agenda[P]) Forgotten() int { return a.forgotten }
+func (a *Queue[P]) Forgotten() int { return a.forgotten }
 
 // ForgetClock discards the readings of the store's clock, which was set. The queues only
 // move forward, so a clock that was set back needs new ones. Claimed items stay: they
 // follow the monotonic clock.
-func (a *Agenda[P]) ForgetClock() {
+func (a *Queue[P]) ForgetClock() {
 	a.clock, a.read = Clock{}, store.RunRef{}
 	a.forgotten++
 	a.due, a.instants, a.collected = timer.Queue{}, timer.Queue{}, 0
@@ -673,7 +673,7 @@ func (a *Agenda[P]) ForgetClock() {
 }
 
 // All returns the items in a state, in the same order for the same history.
-func (a *Agenda[P]) All(s State) (list []*Item[P]) {
+func (a *Queue[P]) All(s State) (list []*Item[P]) {
 	a.Items(s, func(it *Item[P]) { list = append(list, it) })
 	return list
 }

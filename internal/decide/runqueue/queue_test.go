@@ -11,15 +11,15 @@ import (
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// rig drives the agenda of a worker whose monotonic clock began at noon.
+// rig drives the queue of a worker whose monotonic clock began at noon.
 type rig struct {
-	*Agenda[int]
+	*Queue[int]
 	t      *testing.T
 	tokens byte
 }
 
 func newRig(t *testing.T, capacity int) *rig {
-	r := &rig{Agenda: New[int](capacity, func(job.ID) int { return 0 }), t: t}
+	r := &rig{Queue: New[int](capacity, func(job.ID) int { return 0 }), t: t}
 	r.Sample(noon, 0, r.Forgotten())
 	return r
 }
@@ -47,7 +47,7 @@ func (r *rig) answer(batch []*Item[int], elapsed time.Duration, verdict store.Ve
 	answered := elapsed + time.Millisecond
 	started := r.Answered(batch, out, elapsed, answered)
 	r.Prepared(started)
-	r.Queue(started, noon.Add(elapsed), elapsed, answered, answered, func(it *Item[int]) time.Time { return it.Ready.Due })
+	r.Enqueue(started, noon.Add(elapsed), elapsed, answered, answered, func(it *Item[int]) time.Time { return it.Ready.Due })
 	r.Done()
 }
 

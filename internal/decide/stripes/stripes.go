@@ -1,8 +1,8 @@
 // Package stripes keeps the store calls of a node from blocking each other. Each call locks
-// its jobs: two calls with common jobs wait for each other. So jobs are divided into lanes,
-// and a batch prefers jobs of a lane without other calls.
+// its jobs: two calls with common jobs wait for each other. So jobs are divided into stripes,
+// and a batch prefers jobs of a stripe without other calls.
 //
-// Lanes are advice: correctness depends only on the locks of the store.
+// Stripes are advice: correctness depends only on the locks of the store.
 package stripes
 
 import (
@@ -12,33 +12,33 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Number is how many lanes there are: some more than calls that a node makes at once.
-const Number = runqueue.Lanes
+// Number is how many stripes there are: some more than calls that a node makes at once.
+const Number = runqueue.Stripes
 
-// Of returns the lane of a job, by the random part of its uid.
+// Of returns the stripe of a job, by the random part of its uid.
 func Of(uid job.ID) int { return int(uid[len(uid)-1] % Number) }
 
-// Set is a set of lanes.
+// Set is a set of stripes.
 type Set = runqueue.Set
 
-// Lanes tracks the lanes of calls. The zero value is ready for use; nil tracks none.
-type Lanes struct {
+// Stripes tracks the stripes of calls. The zero value is ready for use; nil tracks none.
+type Stripes struct {
 	mu    sync.Mutex
 	calls [Number]int
 }
 
-// Enter notes that a call begins in the lanes that are chosen, which depends on those
+// Enter notes that a call begins in the stripes that are chosen, which depends on those
 // that calls are in.
-func (l *Lanes) Enter(choose func(busy Set) (within Set)) (within Set) {
+func (l *Stripes) Enter(choose func(busy Set) (within Set)) (within Set) {
 	if l == nil {
 		return choose(0)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var busy Set
-	for lane, n := range l.calls {
+	for stripe, n := range l.calls {
 		if n > 0 {
-			busy.Add(lane)
+			busy.Add(stripe)
 		}
 	}
 	within = choose(busy)
@@ -47,7 +47,7 @@ func (l *Lanes) Enter(choose func(busy Set) (within Set)) (within Set) {
 }
 
 // Leave notes that a call is over.
-func (l *Lanes) Leave(within Set) {
+func (l *Stripes) Leave(within Set) {
 	if l == nil {
 		return
 	}
@@ -56,10 +56,10 @@ func (l *Lanes) Leave(within Set) {
 	l.count(within, -1)
 }
 
-func (l *Lanes) count(some Set, n int) {
-	for lane := range l.calls {
-		if some.Has(lane) {
-			l.calls[lane] += n
+func (l *Stripes) count(some Set, n int) {
+	for stripe := range l.calls {
+		if some.Has(stripe) {
+			l.calls[stripe] += n
 		}
 	}
 }

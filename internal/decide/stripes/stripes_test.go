@@ -9,8 +9,8 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// enter enters some lanes, and returns those that are busy before.
-func enter(l *stripes.Lanes, some stripes.Set) (busy stripes.Set) {
+// enter enters some stripes, and returns those that are busy before.
+func enter(l *stripes.Stripes, some stripes.Set) (busy stripes.Set) {
 	l.Enter(func(b stripes.Set) stripes.Set {
 		busy = b
 		return some
@@ -19,7 +19,7 @@ func enter(l *stripes.Lanes, some stripes.Set) (busy stripes.Set) {
 }
 
 func TestALaneIsBusyUntilTheLastCallLeaves(t *testing.T) {
-	var l stripes.Lanes
+	var l stripes.Stripes
 	var one, two stripes.Set
 	one.Add(1)
 	two.Add(1)
@@ -41,7 +41,7 @@ func TestALaneIsBusyUntilTheLastCallLeaves(t *testing.T) {
 }
 
 func TestNilLanesAreUsable(t *testing.T) {
-	var l *stripes.Lanes
+	var l *stripes.Stripes
 	for range 2 {
 		if busy := enter(l, 1); busy != 0 {
 			t.Errorf("%b are busy", busy)
@@ -60,9 +60,9 @@ func TestJobsFallIntoAllLanesAlike(t *testing.T) {
 		}
 		jobs[stripes.Of(id)]++
 	}
-	for lane, m := range jobs {
+	for stripe, m := range jobs {
 		if m < 800 || m > 1200 { // seven times the standard deviation
-			t.Errorf("%d of %d jobs are in lane %d", m, n, lane)
+			t.Errorf("%d of %d jobs are in stripe %d", m, n, stripe)
 		}
 	}
 }

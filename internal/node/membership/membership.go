@@ -170,7 +170,7 @@ func (m *Member) Drained() bool {
 func (m *Member) Run(ctx context.Context) error {
 	ticker := time.NewTicker(renewEvery)
 	defer ticker.Stop()
-	renewal := failurelog.With(m.config.Log, "cannot renew the session", "renewing the session works again")
+	renewal := failurelog.New(m.config.Log, "cannot renew the session", "renewing the session works again")
 	for {
 		select {
 		case <-ctx.Done():

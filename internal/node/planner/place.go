@@ -61,7 +61,7 @@ func (p *Planner) placeRest(ctx context.Context) error {
 // placesOf returns where the jobs of a batch of runs may run; deleted jobs are left out.
 func (p *Planner) placesOf(ctx context.Context, runs []store.Run) (places map[job.ID]engine.Whereabouts, err error) {
 	var others []job.ID
-	p.ask(func(mind *planqueue.Timetable) { places, others = mind.Whereabouts(runs) })
+	p.ask(func(queue *planqueue.Queue) { places, others = queue.Whereabouts(runs) })
 	if len(others) == 0 {
 		return places, nil
 	}

@@ -56,8 +56,8 @@ type Config struct {
 	// ClaimWith lets the worker of this node claim runs in the step that plans them: see
 	// worker.ClaimWith. May be nil.
 	ClaimWith func(ctx context.Context, runs []store.ReadyRun, step func(tokens []job.ID) ([]store.ClaimOutcome, error)) error
-	// Lanes are the lanes of this node. May be nil.
-	Lanes *stripes.Lanes
+	// Stripes are the stripes of this node. May be nil.
+	Stripes *stripes.Stripes
 	// Wake receives a hint when jobs have changed or runs must be placed. It is never
 	// closed.
 	Wake <-chan store.Hint
@@ -78,9 +78,9 @@ type Planner struct {
 	sync  chan chan error // requests for a round, answered at its end
 	ready chan struct{}
 
-	mu sync.Mutex // guards mind, never held across a store call
-	// mind makes the decisions. Only Run changes it, apart from the clock; others query it.
-	mind *planqueue.Timetable
+	mu sync.Mutex // guards queue, never held across a store call
+	// queue makes the decisions. Only Run changes it, apart from the clock; others query it.
+	queue *planqueue.Queue
 
 	// Only Run uses the following: the positions in the feeds of changed jobs and of runs
 	// to be placed, whether jobs are held, when the table was last compared with the store,
@@ -89,7 +89,7 @@ type Planner struct {
 	unplaced store.RunRef
 	saidHeld bool
 	compared time.Time
-	counting <-chan counted
+	counting <-chan comparison
 	work     sync.WaitGroup // beside the rounds
 	// executors are the executors that occurrences are split among, and executorsRead when
 	// they were read.
@@ -99,14 +99,14 @@ type Planner struct {
 
 // New returns a planner; Run runs it.
 func New(c Config) *Planner {
-	return &Planner{Config: c, mind: planqueue.New(c.Store.LookAhead(), stripes.Of), sync: make(chan chan error), ready: make(chan struct{})}
+	return &Planner{Config: c, queue: planqueue.New(c.Store.LookAhead(), stripes.Of), sync: make(chan chan error), ready: make(chan struct{})}
 }
 
-// ask calls a function with the timetable.
-func (p *Planner) ask(do func(mind *planqueue.Timetable)) {
+// ask calls a function with the queue.
+func (p *Planner) ask(do func(queue *planqueue.Queue)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	do(p.mind)
+	do(p.queue)
 }
 
 // Run plans until ctx ends.
@@ -114,7 +114,7 @@ func (p *Planner) Run(ctx context.Context) error {
 	defer p.work.Wait()
 	ticker := time.NewTicker(planqueue.Every)
 	defer ticker.Stop()
-	fails := failurelog.With(p.Log, "planning has stopped because the store fails", "planning continues")
+	fails := failurelog.New(p.Log, "planning has stopped because the store fails", "planning continues")
 	var asked []chan error // by calls of Sync, for the next round
 	for {
 		asked = p.waiting(asked)
@@ -129,11 +129,11 @@ func (p *Planner) Run(ctx context.Context) error {
 		fails.Saw(err)
 		var behind int
 		var soon time.Duration
-		p.ask(func(mind *planqueue.Timetable) {
+		p.ask(func(queue *planqueue.Queue) {
 			if err != nil {
-				mind.MayHaveLost(p.Now())
+				queue.MayHaveLost(p.Now())
 			}
-			behind, soon = mind.Behind(), mind.LookSoon()
+			behind, soon = queue.Behind(), queue.LookSoon()
 		})
 		wait, wake := ticker.C, p.Wake
 		switch {
@@ -174,7 +174,7 @@ func (p *Planner) waiting(asked []chan error) []chan error {
 // woken records the hint that woke the planner: everything else is in the store.
 func (p *Planner) woken(hint store.Hint) {
 	if hint&store.HintLost != 0 {
-		p.ask(func(mind *planqueue.Timetable) { mind.MayHaveLost(p.Now()) })
+		p.ask(func(queue *planqueue.Queue) { queue.MayHaveLost(p.Now()) })
 	}
 }
 
@@ -230,7 +230,7 @@ const executorsEvery = 2 * time.Second
 // readExecutors reads the executors that occurrences are split among, if there are such jobs.
 func (p *Planner) readExecutors(ctx context.Context) error {
 	var splits bool
-	p.ask(func(mind *planqueue.Timetable) { splits = mind.Splits() })
+	p.ask(func(queue *planqueue.Queue) { splits = queue.Splits() })
 	if !splits || time.Since(p.executorsRead) < executorsEvery {
 		return nil
 	}
@@ -251,11 +251,11 @@ func (p *Planner) planDue(ctx context.Context) error {
 	for {
 		now := p.Now()
 		var wantsRoom bool
-		p.ask(func(mind *planqueue.Timetable) { wantsRoom = mind.Collect(now, time.Now()) })
+		p.ask(func(queue *planqueue.Queue) { wantsRoom = queue.Collect(now, time.Now()) })
 		err := p.measureRoom(ctx, wantsRoom)
 		left := 0
 		if err == nil {
-			p.ask(func(mind *planqueue.Timetable) { left = mind.Admit() })
+			p.ask(func(queue *planqueue.Queue) { left = queue.Admit() })
 		}
 		if left == 0 && err == nil {
 			p.sayHeld()
@@ -263,10 +263,10 @@ func (p *Planner) planDue(ctx context.Context) error {
 		}
 		for left > 0 && err == nil {
 			err = p.planSome(ctx, now)
-			p.ask(func(mind *planqueue.Timetable) { left = mind.Left() })
+			p.ask(func(queue *planqueue.Queue) { left = queue.Left() })
 		}
 		if err != nil {
-			p.ask((*planqueue.Timetable).Failed)
+			p.ask((*planqueue.Queue).Failed)
 			return err
 		}
 	}
@@ -278,8 +278,8 @@ func (p *Planner) planSome(ctx context.Context, now time.Time) (err error) {
 	newID := func() (job.ID, error) { return job.NewID(now, rand.Reader) }
 	var b planqueue.Batch
 	var within runqueue.Set
-	p.ask(func(mind *planqueue.Timetable) { b, within, err = mind.Next(v, p.Lanes.Enter, newID) })
-	defer p.Lanes.Leave(within)
+	p.ask(func(queue *planqueue.Queue) { b, within, err = queue.Next(v, p.Stripes.Enter, newID) })
+	defer p.Stripes.Leave(within)
 	if err != nil || len(b.Items) == 0 {
 		return err
 	}
@@ -289,7 +289,7 @@ func (p *Planner) planSome(ctx context.Context, now time.Time) (err error) {
 	}
 	var moved bool
 	var refused []*store.PlanItem
-	p.ask(func(mind *planqueue.Timetable) { moved, refused = mind.Answered(&b, outcomes, p.Now()) })
+	p.ask(func(queue *planqueue.Queue) { moved, refused = queue.Answered(&b, outcomes, p.Now()) })
 	for _, item := range refused {
 		p.Log.Error("the store refused the plan of a job", "uid", item.Job, "from", item.From, "to", item.To)
 	}
@@ -331,14 +331,14 @@ func (p *Planner) measureRoom(ctx context.Context, wanted bool) error {
 	if err != nil {
 		return fmt.Errorf("count the backlog: %w", err)
 	}
-	p.ask(func(mind *planqueue.Timetable) { mind.Room(waiting, p.Live(), time.Now()) })
+	p.ask(func(queue *planqueue.Queue) { queue.Room(waiting, p.Live(), time.Now()) })
 	return nil
 }
 
 // sayHeld logs when jobs begin to wait, and when none waits any more.
 func (p *Planner) sayHeld() {
 	var held int
-	p.ask(func(mind *planqueue.Timetable) { held = mind.Held() })
+	p.ask(func(queue *planqueue.Queue) { held = queue.Held() })
 	if (held > 0) == p.saidHeld {
 		return
 	}
@@ -350,12 +350,12 @@ func (p *Planner) sayHeld() {
 }
 
 // ClockStepped must be called after a step of the wall clock: the queue uses the old time.
-func (p *Planner) ClockStepped() { p.ask((*planqueue.Timetable).ClockStepped) }
+func (p *Planner) ClockStepped() { p.ask((*planqueue.Queue).ClockStepped) }
 
 // NextAfter returns the first due time of a job at a moment or after it; the zero time
 // and false if this node does not plan it.
 func (p *Planner) NextAfter(uid job.ID, at time.Time) (next time.Time, ok bool) {
-	p.ask(func(mind *planqueue.Timetable) { next, ok = mind.NextAfter(uid, at) })
+	p.ask(func(queue *planqueue.Queue) { next, ok = queue.NextAfter(uid, at) })
 	return next, ok
 }
 
@@ -367,11 +367,11 @@ func (p *Planner) NextAfter(uid job.ID, at time.Time) (next time.Time, ok bool) 
 func (p *Planner) Upcoming(at time.Time, after engine.Upcoming, n int) []engine.Upcoming {
 	scan := planqueue.NewScan(at, after, n)
 	var parts int
-	p.ask(func(mind *planqueue.Timetable) { parts = mind.Parts() })
+	p.ask(func(queue *planqueue.Queue) { parts = queue.Parts() })
 	// Random order, since tables are often sorted: in the reverse order each entry would be
 	// among the first when it is visited.
 	for _, part := range mathrand.Perm(parts) {
-		p.ask(func(mind *planqueue.Timetable) { mind.Scan(scan, part) })
+		p.ask(func(queue *planqueue.Queue) { queue.Scan(scan, part) })
 	}
 	return scan.Found()
 }
@@ -379,12 +379,12 @@ func (p *Planner) Upcoming(at time.Time, after engine.Upcoming, n int) []engine.
 // Timings returns the distinct schedules of the active jobs. Of restricts the jobs; nil
 // means all.
 func (p *Planner) Timings(of []job.ID) (list []forecast.Timing) {
-	p.ask(func(mind *planqueue.Timetable) { list = mind.Timings(of) })
+	p.ask(func(queue *planqueue.Queue) { list = queue.Timings(of) })
 	return list
 }
 
 // Stats returns the planner's numbers.
 func (p *Planner) Stats() (s Stats) {
-	p.ask(func(mind *planqueue.Timetable) { s = mind.Stats(p.Now()) })
+	p.ask(func(queue *planqueue.Queue) { s = queue.Stats(p.Now()) })
 	return s
 }

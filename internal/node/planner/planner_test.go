@@ -357,10 +357,10 @@ func TestCrowdIsPlannedLaneByLaneWithoutLongWaits(t *testing.T) {
 		}
 		p := newPlanner(&b.fake)
 		p.Store = b
-		p.Lanes = &stripes.Lanes{}
+		p.Stripes = &stripes.Stripes{}
 		var busy stripes.Set
 		busy.Add(stripes.Of(uid(1)))
-		p.Lanes.Enter(func(stripes.Set) stripes.Set { return busy }) // another call
+		p.Stripes.Enter(func(stripes.Set) stripes.Set { return busy }) // another call
 		run(p, time.Nanosecond)
 		planned := map[job.ID]bool{}
 		for i, call := range b.calls {
@@ -370,10 +370,10 @@ func TestCrowdIsPlannedLaneByLaneWithoutLongWaits(t *testing.T) {
 				planned[uid] = true
 			}
 			if bits.OnesCount8(uint8(within)) > 1 {
-				t.Fatalf("call %d of %d is within lanes %b", i, len(b.calls), within)
+				t.Fatalf("call %d of %d is within stripes %b", i, len(b.calls), within)
 			}
 			if within == busy && len(planned) < planqueue.LaneEntries/2 {
-				t.Fatalf("call %d is in the lane that is busy", i)
+				t.Fatalf("call %d is in the stripe that is busy", i)
 			}
 			if len(planned) > 2*planqueue.LaneEntries {
 				break
@@ -460,7 +460,7 @@ func BenchmarkLoadAMillionJobs(b *testing.B) {
 
 func BenchmarkTickWithNothingDue(b *testing.B) {
 	p := newPlanner(&fake{jobs: million(b, aMillion())})
-	p.mind.LookAhead = 0
+	p.queue.LookAhead = 0
 	if err := p.round(context.Background()); err != nil {
 		b.Fatal(err)
 	}

@@ -34,8 +34,8 @@ func (p *Planner) refresh(ctx context.Context) error {
 		return err
 	}
 	p.since = next
-	p.ask(func(mind *planqueue.Timetable) {
-		if mind.Take(partitions, p.Now()) {
+	p.ask(func(queue *planqueue.Queue) {
+		if queue.Take(partitions, p.Now()) {
 			p.compareSoon()
 		}
 	})
@@ -49,7 +49,7 @@ func (p *Planner) compareSoon() { p.compared = time.Now().Add(compareAgain - com
 func (p *Planner) readCursors(ctx context.Context, n int) error {
 	for ; n > 0; n -= store.MaxBatch {
 		var uids []job.ID
-		p.ask(func(mind *planqueue.Timetable) { uids = mind.ToRead() })
+		p.ask(func(queue *planqueue.Queue) { uids = queue.ToRead() })
 		if len(uids) == 0 {
 			return nil
 		}
@@ -57,13 +57,13 @@ func (p *Planner) readCursors(ctx context.Context, n int) error {
 		if err != nil {
 			return fmt.Errorf("read how far jobs are planned: %w", err)
 		}
-		p.ask(func(mind *planqueue.Timetable) { mind.Read(len(uids), list) })
+		p.ask(func(queue *planqueue.Queue) { queue.Read(len(uids), list) })
 	}
 	return nil
 }
 
-// counted is the answer of the store to a comparison.
-type counted struct {
+// comparison is the answer of the store to a comparison.
+type comparison struct {
 	sums [job.Partitions]store.PartitionSummary
 	err  error
 }
@@ -86,11 +86,11 @@ func (p *Planner) compare(ctx context.Context) error {
 	default:
 	}
 	if p.counting == nil && time.Since(p.compared) >= compareEvery {
-		p.ask((*planqueue.Timetable).Count)
-		answer := make(chan counted, 1) // never closed
+		p.ask((*planqueue.Queue).Count)
+		answer := make(chan comparison, 1) // never closed
 		p.counting = answer
 		p.work.Go(func() {
-			var c counted
+			var c comparison
 			c.sums, c.err = p.Store.Summary(ctx)
 			answer <- c
 		})
@@ -101,7 +101,7 @@ func (p *Planner) compare(ctx context.Context) error {
 // compareWith rereads partitions that differ from the store's count.
 func (p *Planner) compareWith(ctx context.Context, sums *[job.Partitions]store.PartitionSummary) error {
 	var twice, once store.Partitions
-	p.ask(func(mind *planqueue.Timetable) { twice, once = mind.Differs(sums) })
+	p.ask(func(queue *planqueue.Queue) { twice, once = queue.Differs(sums) })
 	if once != (store.Partitions{}) {
 		p.compareSoon()
 	}
@@ -113,7 +113,7 @@ func (p *Planner) compareWith(ctx context.Context, sums *[job.Partitions]store.P
 	if _, err := p.readJobs(ctx, twice, 0, read); err != nil {
 		return err
 	}
-	p.ask(func(mind *planqueue.Timetable) { mind.Keep(twice, read) })
+	p.ask(func(queue *planqueue.Queue) { queue.Keep(twice, read) })
 	return nil
 }
 
@@ -128,16 +128,16 @@ func (p *Planner) readJobs(ctx context.Context, partitions store.Partitions, sin
 		// Calendars are read after the jobs that name them; a later change of a calendar
 		// changes the job again.
 		news := first && len(changed) > 0
-		p.ask(func(mind *planqueue.Timetable) { news = news || mind.NamesCalendars(changed) })
+		p.ask(func(queue *planqueue.Queue) { news = news || queue.NamesCalendars(changed) })
 		if news {
 			list, err := store.Calendars(ctx, p.Store)
 			if err != nil {
 				return 0, fmt.Errorf("read calendars: %w", err)
 			}
-			p.ask(func(mind *planqueue.Timetable) { mind.SetCalendars(list) })
+			p.ask(func(queue *planqueue.Queue) { queue.SetCalendars(list) })
 		}
 		var broken map[string]error
-		p.ask(func(mind *planqueue.Timetable) { broken = mind.Put(changed) })
+		p.ask(func(queue *planqueue.Queue) { broken = queue.Put(changed) })
 		for text, err := range broken {
 			p.Log.Error("cannot plan a schedule", "timing", text, "error", err)
 		}

@@ -43,8 +43,8 @@ func (l local) Mine(ctx context.Context, session job.ID) ([]store.Run, error) {
 	return store.RunsOn(ctx, l, session)
 }
 
-// Dead is the session of a process that died.
-type Dead struct {
+// DeadSession is the session of a process that died.
+type DeadSession struct {
 	Session job.ID
 	// Began reports whether an attempt may have taken effect.
 	Began func(run job.ID, attempt int) bool
@@ -53,8 +53,8 @@ type Dead struct {
 	Ended <-chan struct{}
 }
 
-// Settled is what was settled.
-type Settled struct {
+// Recovered lists the attempts that were released, and the runs that were lost.
+type Recovered struct {
 	GivenBack []store.Attempt
 	Lost      []store.Run
 }
@@ -63,8 +63,8 @@ type Settled struct {
 // may be committed after it, mostly at once.
 var lookAgain = []time.Duration{100 * time.Millisecond, 400 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second}
 
-// Settle settles the session's attempts in the store now.
-func (d *Dead) Settle(ctx context.Context, s Store) (settled Settled, err error) {
+// Recover settles the session's attempts in the store now.
+func (d *DeadSession) Recover(ctx context.Context, s Store) (settled Recovered, err error) {
 	// After this no claim is accepted, and other nodes take the unclaimed runs.
 	if err := s.Leave(ctx, d.Session); err != nil && !errors.Is(err, store.ErrSessionOver) {
 		return settled, fmt.Errorf("leave for session %s: %w", d.Session, err)
@@ -111,15 +111,15 @@ func (d *Dead) Settle(ctx context.Context, s Store) (settled Settled, err error)
 }
 
 // Again settles for some seconds attempts that reach the store late.
-func (d *Dead) Again(ctx context.Context, s Store) (all Settled, err error) {
+func (d *DeadSession) Again(ctx context.Context, s Store) (all Recovered, err error) {
 	for _, wait := range lookAgain {
 		select {
 		case <-ctx.Done():
 			return all, context.Cause(ctx)
 		case <-time.After(wait):
 		}
-		var more Settled
-		more, err = d.Settle(ctx, s)
+		var more Recovered
+		more, err = d.Recover(ctx, s)
 		all.GivenBack, all.Lost = append(all.GivenBack, more.GivenBack...), append(all.Lost, more.Lost...)
 	}
 	return all, err

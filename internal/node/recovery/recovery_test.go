@@ -19,7 +19,7 @@ type world struct {
 	*memory.Store
 	t    *testing.T
 	job  *store.Job
-	dead recovery.Dead
+	dead recovery.DeadSession
 }
 
 func newWorld(t *testing.T) *world {
@@ -33,7 +33,7 @@ func newWorld(t *testing.T) *world {
 	for _, id := range []job.ID{begun, unbegun} {
 		w.claim(job.ID{1}, id, id)
 	}
-	w.dead = recovery.Dead{Session: job.ID{1}, Began: func(run job.ID, attempt int) bool { return run == begun && attempt == 1 }}
+	w.dead = recovery.DeadSession{Session: job.ID{1}, Began: func(run job.ID, attempt int) bool { return run == begun && attempt == 1 }}
 	return w
 }
 
@@ -93,9 +93,9 @@ func TestUnstartedAttemptsAreReleasedAtOnceAndStartedOnesLostAtTheirEnd(t *testi
 		w := newWorld(t)
 		ended := make(chan struct{})
 		w.dead.Ended = ended
-		done := make(chan recovery.Settled)
+		done := make(chan recovery.Recovered)
 		go func() {
-			settled, err := w.dead.Settle(t.Context(), w)
+			settled, err := w.dead.Recover(t.Context(), w)
 			w.must(err)
 			done <- settled
 		}()
@@ -131,7 +131,7 @@ func TestClaimsThatAreCommittedAfterTheDeathAreSettledToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		l := &late{world: w}
-		_, err := w.dead.Settle(t.Context(), l)
+		_, err := w.dead.Recover(t.Context(), l)
 		w.must(err)
 		w.want(unbegun, "running")
 		began := time.Now()
@@ -159,12 +159,12 @@ func TestSettledRunsStayUnchanged(t *testing.T) {
 		w := newWorld(t)
 		mine, err := w.Mine(t.Context(), job.ID{1})
 		w.must(err)
-		_, err = w.dead.Settle(t.Context(), w)
+		_, err = w.dead.Recover(t.Context(), w)
 		w.must(err)
 		w.must(w.End(t.Context(), job.ID{1})) // as the next process does
 		w.join(job.ID{2}, "b")
 		w.claim(job.ID{2}, unbegun, job.ID{9})
-		_, err = w.dead.Settle(t.Context(), &stale{w, mine})
+		_, err = w.dead.Recover(t.Context(), &stale{w, mine})
 		w.must(err)
 		w.want(begun, "lost")
 		r, err := store.ActiveRun(t.Context(), w, unbegun)

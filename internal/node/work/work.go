@@ -50,9 +50,9 @@ type Session interface {
 type Runs interface {
 	// Ready returns runs that are assigned to the session and due until a moment.
 	Ready(ctx context.Context, session job.ID, after store.RunRef, until time.Time, limit int) ([]store.ReadyRun, error)
-	// Takeable returns overdue runs that other nodes have left and self may run. next is
+	// Stealable returns overdue runs that other nodes have left and self may run. next is
 	// the place that the next call continues behind, zero at the end.
-	Takeable(ctx context.Context, self store.Session, q Overdue) (runs []store.ReadyRun, next store.RunRef, err error)
+	Stealable(ctx context.Context, self store.Session, q Overdue) (runs []store.ReadyRun, next store.RunRef, err error)
 	Claim(ctx context.Context, session job.ID, attempts []store.Attempt) ([]store.ClaimOutcome, error)
 	Release(ctx context.Context, session job.ID, attempts []store.Attempt) error
 	Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error)
@@ -127,8 +127,8 @@ func (l *local) Mine(ctx context.Context, session job.ID) ([]store.Run, error) {
 	return store.RunsOn(ctx, l, session)
 }
 
-// Takeable implements Runs.
-func (l *local) Takeable(ctx context.Context, self store.Session, q Overdue) ([]store.ReadyRun, store.RunRef, error) {
+// Stealable implements Runs.
+func (l *local) Stealable(ctx context.Context, self store.Session, q Overdue) ([]store.ReadyRun, store.RunRef, error) {
 	runs, err := l.Backing.Ready(ctx, store.ReadyQuery{Any: true, Until: q.Now.Add(-q.By - 1), After: q.After, Limit: q.Limit})
 	if err != nil {
 		return nil, store.RunRef{}, err

@@ -31,7 +31,7 @@ type prepared struct {
 	attempt  executor.Attempt
 	capture  *output.Capture
 	problem  error         // why it cannot start; nil if it can
-	secrets  *fetched      // nil for an attempt that names none
+	secrets  *secretValues // nil for an attempt that names none
 	started  time.Time     // when it took effect
 	handed   bool          // a receiver outside may have been asked to do the work
 	timeout  *time.Timer   // from then on; nil for none
@@ -230,8 +230,8 @@ func (w *Worker) dataOf(ctx context.Context, it *item) (data job.TemplateData, e
 
 // endRunning ends the chosen running attempts.
 func (w *Worker) endRunning(cause error, choose func(*item) bool) {
-	w.decide(func(mind *runqueue.Agenda[claim]) {
-		mind.Items(runqueue.Running, func(it *item) {
+	w.decide(func(queue *runqueue.Queue[claim]) {
+		queue.Items(runqueue.Running, func(it *item) {
 			if choose(it) {
 				it.With.prepared.cancel(cause)
 			}

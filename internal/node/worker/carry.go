@@ -31,15 +31,15 @@ type Carried struct {
 // does not wait for attempts that can continue in the next version. Once Run has returned,
 // TakeCarried returns them.
 func (w *Worker) Carry(ctx context.Context) error {
-	w.decide(func(mind *runqueue.Agenda[claim]) { mind.Leave() })
+	w.decide(func(queue *runqueue.Queue[claim]) { queue.Leave() })
 	w.giveBack(ctx)
 	ticker := time.NewTicker(leaveEvery)
 	defer ticker.Stop()
 	for {
 		left := 0
-		w.decide(func(mind *runqueue.Agenda[claim]) {
-			left = mind.Load().Busy
-			mind.Items(runqueue.Running, func(it *item) {
+		w.decide(func(queue *runqueue.Queue[claim]) {
+			left = queue.Load().Busy
+			queue.Items(runqueue.Running, func(it *item) {
 				if carries(it) {
 					left--
 				}
@@ -71,10 +71,10 @@ func carries(it *item) bool {
 
 // TakeCarried returns the attempts that continue. For this worker they are no longer running.
 func (w *Worker) TakeCarried() (list []Carried) {
-	w.decide(func(mind *runqueue.Agenda[claim]) {
-		for _, it := range mind.All(runqueue.Carried) {
+	w.decide(func(queue *runqueue.Queue[claim]) {
+		for _, it := range queue.All(runqueue.Carried) {
 			list = append(list, *it.With.carried)
-			mind.Reported(it)
+			queue.Reported(it)
 		}
 	})
 	return list
@@ -105,7 +105,7 @@ func (w *Worker) ended(it *item) {
 		return
 	}
 	c := &Carried{Claim: written, Started: p.started, Deadline: p.deadline, Output: p.capture.Carry(), Executor: p.ended.Carried}
-	w.decide(func(*runqueue.Agenda[claim]) { it.State, it.With.carried = runqueue.Carried, c })
+	w.decide(func(*runqueue.Queue[claim]) { it.State, it.With.carried = runqueue.Carried, c })
 }
 
 // Adopt continues attempts that an earlier version of the program has started in this
@@ -120,9 +120,9 @@ func (w *Worker) Adopt(list []Carried) error {
 		}
 		run := outcome.Run
 		var it *item
-		w.decide(func(mind *runqueue.Agenda[claim]) {
+		w.decide(func(queue *runqueue.Queue[claim]) {
 			ready := store.ReadyRun{RunRef: store.RunRef{Due: run.Due, ID: run.ID}, Job: run.JobUID, Session: w.Self.ID, Attempt: run.Attempt, Priority: run.Priority}
-			it = mind.Adopt(ready, run.Present())
+			it = queue.Adopt(ready, run.Present())
 			it.With.run, it.With.job, it.With.steps = &run, outcome.Job, outcome.Steps
 			it.With.item, it.With.index, it.With.together = outcome.Item, outcome.Index, outcome.Together
 			w.make(it, w.Output.Resume(run.ID, run.Attempt, c.Output))

@@ -17,19 +17,19 @@ import (
 )
 
 // claimLoop claims due runs. While batches are in flight the next one gathers.
-func (w *Worker) claimLoop(ctx context.Context, claims *failurelog.Trouble, again *backoff) {
+func (w *Worker) claimLoop(ctx context.Context, claims *failurelog.Log, again *backoff) {
 	wait := time.NewTimer(0)
 	defer wait.Stop()
 	for {
 		batch, within, next := w.gather()
 		if len(batch) > 0 {
 			err := w.claim(ctx, batch)
-			w.Lanes.Leave(within)
+			w.Stripes.Leave(within)
 			claims.Saw(err)
 			if pause := again.after(err); err != nil {
 				rest(ctx, pause) // nothing but time helps
 			}
-			w.decide(func(mind *runqueue.Agenda[claim]) { mind.Done() })
+			w.decide(func(queue *runqueue.Queue[claim]) { queue.Done() })
 			if ctx.Err() != nil {
 				return
 			}
@@ -75,11 +75,11 @@ func rest(ctx context.Context, d time.Duration) {
 	}
 }
 
-// gather returns the claims to make now, and enters their lanes, or how long until the next
+// gather returns the claims to make now, and enters their stripes, or how long until the next
 // one.
 func (w *Worker) gather() (batch []*item, within stripes.Set, next time.Duration) {
-	w.decide(func(mind *runqueue.Agenda[claim]) {
-		batch, within, next = mind.Claims(w.elapsed(), w.Lanes.Enter, w.NewID)
+	w.decide(func(queue *runqueue.Queue[claim]) {
+		batch, within, next = queue.Claims(w.elapsed(), w.Stripes.Enter, w.NewID)
 	})
 	return batch, within, next
 }
@@ -96,7 +96,7 @@ func (w *Worker) claim(ctx context.Context, batch []*item) error {
 func (w *Worker) ClaimWith(ctx context.Context, runs []store.ReadyRun, step func(tokens []job.ID) ([]store.ClaimOutcome, error)) error {
 	var batch []*item
 	if !w.drained() {
-		w.decide(func(mind *runqueue.Agenda[claim]) { batch = mind.Reserve(runs, w.NewID) })
+		w.decide(func(queue *runqueue.Queue[claim]) { batch = queue.Reserve(runs, w.NewID) })
 	}
 	if len(batch) == 0 {
 		_, err := step(nil)
@@ -116,16 +116,16 @@ func (w *Worker) ClaimWith(ctx context.Context, runs []store.ReadyRun, step func
 func (w *Worker) claimBy(ctx context.Context, batch []*item, call func([]store.Attempt) ([]store.ClaimOutcome, error)) (err error) {
 	defer func() {
 		if err != nil {
-			w.decide(func(mind *runqueue.Agenda[claim]) { mind.Stall() })
+			w.decide(func(queue *runqueue.Queue[claim]) { queue.Stall() })
 		}
 	}()
 	sent := w.elapsed()
 	outcomes, err := call(runqueue.Attempts(batch))
 	answered := w.elapsed()
 	var started []*item
-	w.decide(func(mind *runqueue.Agenda[claim]) {
+	w.decide(func(queue *runqueue.Queue[claim]) {
 		if err != nil {
-			mind.Refused(batch, err)
+			queue.Refused(batch, err)
 			return
 		}
 		for i, it := range batch {
@@ -135,7 +135,7 @@ func (w *Worker) claimBy(ctx context.Context, batch []*item, call func([]store.A
 				it.With.steps, it.With.item, it.With.index, it.With.together = o.Steps, o.Item, o.Index, o.Together
 			}
 		}
-		started = mind.Answered(batch, outcomes, sent, answered)
+		started = queue.Answered(batch, outcomes, sent, answered)
 	})
 	if err != nil {
 		return err
@@ -146,9 +146,9 @@ func (w *Worker) claimBy(ctx context.Context, batch []*item, call func([]store.A
 		w.prepare(ctx, it)
 	}
 	var edited, leaving bool
-	w.decide(func(mind *runqueue.Agenda[claim]) {
-		mind.Prepared(started)
-		edited, leaving = mind.Recalled(started), mind.IsLeaving()
+	w.decide(func(queue *runqueue.Queue[claim]) {
+		queue.Prepared(started)
+		edited, leaving = queue.Recalled(started), queue.IsLeaving()
 	})
 	// Runs to be released when their claim was in flight are released before they can
 	// start. Released runs are in no list any more, so that a stop must not abandon the call.
@@ -164,8 +164,8 @@ func (w *Worker) claimBy(ctx context.Context, batch []*item, call func([]store.A
 			err = w.recall(releasing, started)
 		}
 	}
-	w.decide(func(mind *runqueue.Agenda[claim]) {
-		mind.Queue(started, outcomes[0].Now, sent, answered, w.elapsed(), func(it *item) time.Time { return it.With.run.Due })
+	w.decide(func(queue *runqueue.Queue[claim]) {
+		queue.Enqueue(started, outcomes[0].Now, sent, answered, w.elapsed(), func(it *item) time.Time { return it.With.run.Due })
 	})
 	return err
 }
@@ -189,7 +189,7 @@ func outdated(it *item) bool {
 
 // stealLoop steals overdue runs of any node.
 func (w *Worker) stealLoop(ctx context.Context) {
-	overdue := failurelog.With(w.Log, "cannot read overdue runs", "reading overdue runs works again")
+	overdue := failurelog.New(w.Log, "cannot read overdue runs", "reading overdue runs works again")
 	wait := time.NewTimer(stealEvery)
 	defer wait.Stop()
 	for {
@@ -218,14 +218,14 @@ func (w *Worker) steal(ctx context.Context) error {
 	}
 	var now time.Time
 	var room int
-	w.decide(func(mind *runqueue.Agenda[claim]) { now, room = mind.Overdue(w.elapsed()) })
+	w.decide(func(queue *runqueue.Queue[claim]) { now, room = queue.Overdue(w.elapsed()) })
 	if room == 0 {
 		return nil
 	}
 	var after store.RunRef
 	for {
 		began := w.elapsed()
-		mine, next, err := w.Store.Takeable(ctx, w.Self, work.Overdue{Now: now, By: w.StealAfter, After: after, Limit: runqueue.PageSize})
+		mine, next, err := w.Store.Stealable(ctx, w.Self, work.Overdue{Now: now, By: w.StealAfter, After: after, Limit: runqueue.PageSize})
 		full := next != store.RunRef{}
 		if err != nil || len(mine) == 0 && !full {
 			return err
@@ -248,12 +248,12 @@ func (w *Worker) steal(ctx context.Context) error {
 // readClock reads the store's clock.
 func (w *Worker) readClock(ctx context.Context) error {
 	var asked int
-	w.decide(func(mind *runqueue.Agenda[claim]) { asked = mind.Forgotten() })
+	w.decide(func(queue *runqueue.Queue[claim]) { asked = queue.Forgotten() })
 	theirs, err := w.Store.Now(ctx)
 	if err != nil {
 		return err
 	}
 	received := w.elapsed()
-	w.decide(func(mind *runqueue.Agenda[claim]) { mind.Sample(theirs, received, asked) })
+	w.decide(func(queue *runqueue.Queue[claim]) { queue.Sample(theirs, received, asked) })
 	return nil
 }

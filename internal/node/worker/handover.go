@@ -28,10 +28,10 @@ var errNotRunning = errors.New("the attempt is not running on this node any more
 type handing struct {
 	handover *store.Handover
 	// done has room for the answer.
-	done chan handed
+	done chan handoverResult
 }
 
-type handed struct {
+type handoverResult struct {
 	number int64
 	err    error
 }
@@ -78,11 +78,11 @@ func (q *handovers) take() []*handing {
 // attempt.
 func (w *Worker) handOver(ctx context.Context, it *item, h *store.Handover) (int64, error) {
 	// Before the store has it: from then on it does not count the attempt as this node's.
-	w.decide(func(mind *runqueue.Agenda[claim]) {
-		mind.HandOver(it)
+	w.decide(func(queue *runqueue.Queue[claim]) {
+		queue.HandOver(it)
 		it.With.fence = 0
 	})
-	waits := &handing{h, make(chan handed, 1)}
+	waits := &handing{h, make(chan handoverResult, 1)}
 	w.handovers.add(waits)
 	select {
 	case answer := <-waits.done:
@@ -119,17 +119,17 @@ func (w *Worker) handOverAll(ctx context.Context, batch []*handing) {
 		for i, h := range batch {
 			switch {
 			case err != nil:
-				h.done <- handed{err: err}
+				h.done <- handoverResult{err: err}
 			case outcomes[i] == store.Handed:
-				h.done <- handed{number: list[i].Number}
+				h.done <- handoverResult{number: list[i].Number}
 			case outcomes[i] == store.HandEnding:
-				h.done <- handed{err: executor.ErrCancelled}
+				h.done <- handoverResult{err: executor.ErrCancelled}
 			case outcomes[i] == store.HandNumbers && try < numbersTries:
 				again = append(again, h)
 			case outcomes[i] == store.HandNumbers:
-				h.done <- handed{err: errors.New("the numbers of handovers are in use: the store was set back")}
+				h.done <- handoverResult{err: errors.New("the numbers of handovers are in use: the store was set back")}
 			default:
-				h.done <- handed{err: errNotRunning}
+				h.done <- handoverResult{err: errNotRunning}
 			}
 		}
 		batch = again

@@ -56,7 +56,7 @@ func (h *herd) Ready(_ context.Context, _ job.ID, after store.RunRef, until time
 	return list, nil
 }
 
-func (h *herd) Takeable(context.Context, store.Session, work.Overdue) ([]store.ReadyRun, store.RunRef, error) {
+func (h *herd) Stealable(context.Context, store.Session, work.Overdue) ([]store.ReadyRun, store.RunRef, error) {
 	return nil, store.RunRef{}, nil
 }
 

@@ -15,9 +15,9 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// inLane returns a job of a lane.
-func inLane(lane int) (uid job.ID) {
-	uid[0], uid[len(uid)-1] = 1, byte(lane)
+// inLane returns a job of a stripe.
+func inLane(stripe int) (uid job.ID) {
+	uid[0], uid[len(uid)-1] = 1, byte(stripe)
 	return uid
 }
 
@@ -34,17 +34,17 @@ func TestResultBatchUsesOneIdleLane(t *testing.T) {
 	var one stripes.Set
 	one.Add(1)
 	if within != one || len(batch) != store.MaxBatch || batch[0].Number != 1 || batch[1].Number != 4 {
-		t.Errorf("%d results of lanes %b are taken, the first is %d", len(batch), within, batch[0].Number)
+		t.Errorf("%d results of stripes %b are taken, the first is %d", len(batch), within, batch[0].Number)
 	}
 	// All are taken in the end, those of a job in their order.
 	last := [3]int{1: batch[len(batch)-1].Number}
 	for n := store.MaxBatch; n < 4*store.MaxBatch; n += len(batch) {
 		batch, _ = q.take(store.MaxBatch, busy)
 		for _, r := range batch {
-			if lane := r.lane(); r.Number < last[lane] {
-				t.Fatalf("result %d is taken behind %d", r.Number, last[lane])
+			if stripe := r.stripe(); r.Number < last[stripe] {
+				t.Fatalf("result %d is taken behind %d", r.Number, last[stripe])
 			} else {
-				last[lane] = r.Number
+				last[stripe] = r.Number
 			}
 		}
 	}
@@ -129,7 +129,7 @@ func TestConcurrentBacklogCallsCoverDifferentJobs(t *testing.T) {
 		exec := &noop{due: due}
 		w := New(Config{
 			Store: c, Self: store.Session{ID: job.ID{1}}, Executors: func(*job.Job) executor.Executor { return exec },
-			Output: collector, Capacity: n, StealAfter: time.Second, Now: time.Now, Lanes: &stripes.Lanes{},
+			Output: collector, Capacity: n, StealAfter: time.Second, Now: time.Now, Stripes: &stripes.Stripes{},
 			Renewed: func() time.Duration { return 0 }, Boot: func() time.Duration { return 0 },
 			NewID: func() (job.ID, error) { return job.NewID(time.Now(), rand.Reader) }, Log: slog.New(slog.DiscardHandler),
 		})
@@ -138,7 +138,7 @@ func TestConcurrentBacklogCallsCoverDifferentJobs(t *testing.T) {
 		go func() { defer close(stopped); _ = w.Run(ctx) }()
 		<-c.done
 		c.mu.Lock()
-		// At the end the last of all lanes are in one batch.
+		// At the end the last of all stripes are in one batch.
 		if c.met > c.began/5 {
 			t.Errorf("%d of %d calls were about jobs that others were about", c.met, c.began)
 		}

@@ -42,7 +42,7 @@ func (w *Worker) fenceLoop(ctx context.Context) {
 func (w *Worker) reconcileLoop(ctx context.Context) {
 	ticker := time.NewTicker(runqueue.LookEvery)
 	defer ticker.Stop()
-	compares := failurelog.With(w.Log, "cannot reconcile the runs of this node with the store", "reconciling runs with the store works again")
+	compares := failurelog.New(w.Log, "cannot reconcile the runs of this node with the store", "reconciling runs with the store works again")
 	var next time.Time
 	var room room
 	defer room.leave()
@@ -53,7 +53,7 @@ func (w *Worker) reconcileLoop(ctx context.Context) {
 		case <-ticker.C:
 		}
 		var busy bool
-		w.decide(func(mind *runqueue.Agenda[claim]) { busy = mind.Made() >= busyFrom })
+		w.decide(func(queue *runqueue.Queue[claim]) { busy = queue.Made() >= busyFrom })
 		w.makeRoom(&room, busy)
 		began := time.Now()
 		if began.Before(next) {
@@ -111,14 +111,14 @@ func cancelled(r *store.Run) error {
 func (w *Worker) reconcile(ctx context.Context) error {
 	// An older answer must not judge attempts that begin or end in the meantime.
 	var before []*item
-	w.decide(func(mind *runqueue.Agenda[claim]) { before = mind.All(runqueue.Running) })
+	w.decide(func(queue *runqueue.Queue[claim]) { before = queue.All(runqueue.Running) })
 	mine, err := w.Store.Mine(ctx, w.Self.ID)
 	if err != nil {
 		return err
 	}
 	var unknown []store.Attempt
-	w.decide(func(mind *runqueue.Agenda[claim]) {
-		unknown = mind.Compare(mine, before,
+	w.decide(func(queue *runqueue.Queue[claim]) {
+		unknown = queue.Compare(mine, before,
 			func(it *item, r *store.Run) { it.With.prepared.cancel(cancelled(r)) },
 			// Its result cannot count.
 			func(it *item) { it.With.prepared.cancel(executor.ErrFenced) })
@@ -129,8 +129,8 @@ func (w *Worker) reconcile(ctx context.Context) error {
 // recallAll recalls the claimed runs of the jobs in a hint.
 func (w *Worker) recallAll(ctx context.Context, hint store.Hint) error {
 	var items []*item
-	w.decide(func(mind *runqueue.Agenda[claim]) {
-		mind.Items(runqueue.Claimed, func(it *item) {
+	w.decide(func(queue *runqueue.Queue[claim]) {
+		queue.Items(runqueue.Claimed, func(it *item) {
 			if hint.MayConcern(it.With.run.JobUID) {
 				items = append(items, it)
 			}
@@ -185,11 +185,11 @@ func (w *Worker) giveBack(ctx context.Context) {
 // release releases the chosen claimed runs among some items, nil for all.
 func (w *Worker) release(ctx context.Context, items []*item, choose func(*item) bool) error {
 	var released []*item
-	w.decide(func(mind *runqueue.Agenda[claim]) {
+	w.decide(func(queue *runqueue.Queue[claim]) {
 		if items == nil {
-			items = mind.All(runqueue.Claimed)
+			items = queue.All(runqueue.Claimed)
 		}
-		released = mind.Release(items, choose)
+		released = queue.Release(items, choose)
 	})
 	for _, it := range released {
 		it.With.prepared.discard()

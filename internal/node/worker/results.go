@@ -20,7 +20,7 @@ const (
 	// reportEvery is the time between two reports that are not full, unless runs wait
 	// for room. The first result after a while is reported at once.
 	reportEvery = 20 * time.Millisecond
-	// laneResults is the number of results that are searched for a batch of one lane.
+	// laneResults is the number of results that are searched for a batch of one stripe.
 	laneResults = 4 * store.MaxBatch
 	// undecidedAgain is when a result is reported again that the store could not decide about.
 	undecidedAgain = 5 * time.Second
@@ -58,8 +58,8 @@ func (w *Worker) finished(it *item) {
 	w.results.add(r)
 }
 
-// lane is the lane of the job.
-func (r *result) lane() int { return stripes.Of(r.item.Ready.Job) }
+// stripe is the stripe of the job.
+func (r *result) stripe() int { return stripes.Of(r.item.Ready.Job) }
 
 // results are the results waiting for a report, and those in flight.
 type results struct {
@@ -82,7 +82,7 @@ func (q *results) add(r *result) {
 // batch takes the first waiting results for a report. While another report is in flight,
 // and until reportEvery after the last one, only a full batch justifies a call, unless in
 // a hurry. Otherwise it returns the remaining time.
-func (q *results) batch(hurry bool, in *stripes.Lanes) (batch []*result, within stripes.Set, wait time.Duration) {
+func (q *results) batch(hurry bool, in *stripes.Stripes) (batch []*result, within stripes.Set, wait time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n := min(len(q.waiting), store.MaxBatch)
@@ -105,20 +105,20 @@ func (q *results) batch(hurry bool, in *stripes.Lanes) (batch []*result, within 
 	return batch, within, wait
 }
 
-// take takes n results and returns the lanes of their jobs. With a choice it prefers those
-// of one lane that no other call is in.
+// take takes n results and returns the stripes of their jobs. With a choice it prefers those
+// of one stripe that no other call is in.
 func (q *results) take(n int, busy stripes.Set) (batch []*result, within stripes.Set) {
 	if some := q.waiting[:min(len(q.waiting), laneResults)]; 0 < n && n < len(some) {
-		first := slices.IndexFunc(some, func(r *result) bool { return !busy.Has(r.lane()) })
-		lane := some[max(0, first)].lane()
-		slices.SortStableFunc(some, func(a, b *result) int { return order(a.lane() == lane, b.lane() == lane) })
+		first := slices.IndexFunc(some, func(r *result) bool { return !busy.Has(r.stripe()) })
+		stripe := some[max(0, first)].stripe()
+		slices.SortStableFunc(some, func(a, b *result) int { return order(a.stripe() == stripe, b.stripe() == stripe) })
 	}
 	batch = q.waiting[:n:n]
 	if q.waiting = q.waiting[n:]; len(q.waiting) == 0 {
 		q.waiting = nil // give the space back
 	}
 	for _, r := range batch {
-		within.Add(r.lane())
+		within.Add(r.stripe())
 	}
 	return batch, within
 }
@@ -180,8 +180,8 @@ func order(a, b bool) int {
 
 // toReport takes results for a batch. It hurries when runs wait for the capacity.
 func (w *Worker) toReport() (batch []*result, within stripes.Set, wait time.Duration) {
-	batch, within, wait = w.results.batch(w.load().Pending > 0, w.Lanes)
-	w.decide(func(*runqueue.Agenda[claim]) {
+	batch, within, wait = w.results.batch(w.load().Pending > 0, w.Stripes)
+	w.decide(func(*runqueue.Queue[claim]) {
 		for i := range batch {
 			batch[i].item.State = runqueue.Ended
 		}
@@ -191,7 +191,7 @@ func (w *Worker) toReport() (batch []*result, within stripes.Set, wait time.Dura
 
 // reportLoop reports results, in batches, until the store has acknowledged each or ctx
 // ends. While batches are in flight the next one gathers.
-func (w *Worker) reportLoop(ctx context.Context, reports *failurelog.Trouble, again *backoff) {
+func (w *Worker) reportLoop(ctx context.Context, reports *failurelog.Log, again *backoff) {
 	for {
 		w.starter.settle()
 		batch, within, wait := w.toReport()
@@ -211,13 +211,13 @@ func (w *Worker) reportLoop(ctx context.Context, reports *failurelog.Trouble, ag
 		}
 		sent := w.elapsed()
 		ready, err := w.finish(ctx, batch)
-		w.Lanes.Leave(within)
+		w.Stripes.Leave(within)
 		if ctx.Err() != nil {
 			return
 		}
 		reports.Saw(err)
 		pause := again.after(err)
-		w.decide(func(mind *runqueue.Agenda[claim]) { mind.Reports(err) })
+		w.decide(func(queue *runqueue.Queue[claim]) { queue.Reports(err) })
 		if err != nil && !errors.Is(err, store.ErrSessionOver) {
 			w.results.refused(batch)
 			rest(ctx, pause)
@@ -288,11 +288,11 @@ func (w *Worker) finish(ctx context.Context, batch []*result) (ready []store.Rea
 // reported removes acknowledged results, and holds runs made ready by the report, sent at a
 // moment.
 func (w *Worker) reported(batch []*result, ready []store.ReadyRun, sent time.Duration) {
-	w.decide(func(mind *runqueue.Agenda[claim]) {
+	w.decide(func(queue *runqueue.Queue[claim]) {
 		for i := range batch {
-			mind.Reported(batch[i].item)
+			queue.Reported(batch[i].item)
 		}
-		mind.Hold(ready, sent)
+		queue.Hold(ready, sent)
 	})
 	w.results.taken(batch)
 }

@@ -21,16 +21,16 @@ const (
 	secretsAgain = 500 * time.Millisecond
 )
 
-// fetched are the secrets of an attempt; reading begins at its claim.
-type fetched struct {
+// secretValues are the secrets of an attempt; reading begins at its claim.
+type secretValues struct {
 	done   chan struct{} // closed when the other fields are set
 	values map[string]string
 	err    error
 }
 
 // fetch reads the secrets of an attempt until it has them or its context ends.
-func (w *Worker) fetch(ctx context.Context, it *item, names []string) *fetched {
-	f := &fetched{done: make(chan struct{})}
+func (w *Worker) fetch(ctx context.Context, it *item, names []string) *secretValues {
+	f := &secretValues{done: make(chan struct{})}
 	of := work.SecretsOf{Session: w.Self.ID, Attempt: it.Attempt, Namespace: it.With.job.Filled.Namespace, Names: names}
 	go func() {
 		defer close(f.done)

@@ -24,7 +24,7 @@ func (w *Worker) startLoop(ctx context.Context) {
 	for {
 		var begin []*item
 		var wait time.Duration
-		w.decide(func(mind *runqueue.Agenda[claim]) { begin, wait = mind.Starts(w.elapsed()) })
+		w.decide(func(queue *runqueue.Queue[claim]) { begin, wait = queue.Starts(w.elapsed()) })
 		w.starter.add(begin)
 		timer.Reset(wait)
 		select {

@@ -34,7 +34,7 @@ type Running struct {
 // planned.
 func (w *Worker) Running() []Running {
 	var running []*item
-	w.decide(func(mind *runqueue.Agenda[claim]) { running = mind.All(runqueue.Running) })
+	w.decide(func(queue *runqueue.Queue[claim]) { running = queue.All(runqueue.Running) })
 	list := make([]Running, len(running))
 	for i, it := range running {
 		list[i] = Running{it.With.run.Namespace + "/" + it.With.run.Name, it.With.run.ID, it.Attempt.Number}

@@ -56,8 +56,8 @@ type Config struct {
 	Spool Spool
 	// Observer is called when attempts start and end. May be nil.
 	Observer Observer
-	// Lanes are the lanes of this node. May be nil.
-	Lanes *stripes.Lanes
+	// Stripes are the stripes of this node. May be nil.
+	Stripes *stripes.Stripes
 	// NeedRoom is called when the rate is so high that garbage collection takes much of the
 	// time; the returned function is called at the end. May be nil.
 	NeedRoom func() (done func())
@@ -113,9 +113,9 @@ type Worker struct {
 	Config
 	base time.Time // moments on the monotonic clock count from here
 
-	mu sync.Mutex // guards mind, never held across a store call
-	// mind decides. Use decide.
-	mind *runqueue.Agenda[claim]
+	mu sync.Mutex // guards queue, never held across a store call
+	// queue decides. Use decide.
+	queue *runqueue.Queue[claim]
 
 	results   results
 	handovers *handovers
@@ -150,12 +150,12 @@ type claim struct {
 	carried *Carried
 }
 
-// decide runs a decision of the agenda, and wakes the loops that have work.
-func (w *Worker) decide(decide func(mind *runqueue.Agenda[claim])) {
+// decide runs a decision of the queue, and wakes the loops that have work.
+func (w *Worker) decide(decide func(queue *runqueue.Queue[claim])) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	decide(w.mind)
-	wake := w.mind.Wakes()
+	decide(w.queue)
+	wake := w.queue.Wakes()
 	if wake == 0 {
 		return
 	}
@@ -179,7 +179,7 @@ func (w *Worker) decide(decide func(mind *runqueue.Agenda[claim])) {
 // New returns a worker; Run runs it.
 func New(c Config) *Worker {
 	w := &Worker{
-		Config: c, base: time.Now(), unstarted: failurelog.Limit{Every: unstartedEvery}, mind: runqueue.New[claim](c.Capacity, stripes.Of),
+		Config: c, base: time.Now(), unstarted: failurelog.Limit{Every: unstartedEvery}, queue: runqueue.New[claim](c.Capacity, stripes.Of),
 		claimWake: make(chan struct{}, 1), startWake: make(chan struct{}, 1), results: results{wake: make(chan struct{}, 1)},
 		handovers: newHandovers(),
 		clockWake: make(chan struct{}, 1), restWake: make(chan struct{}, 1), lookWake: make(chan struct{}, 1), heedWake: make(chan struct{}, 1),
@@ -200,8 +200,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	for _, loop := range []func(context.Context){w.hintLoop, w.heedLoop, w.lookLoop, w.stealLoop, w.startLoop, w.fenceLoop, w.reconcileLoop} {
 		loops.Go(func() { loop(ctx) })
 	}
-	claims := failurelog.With(w.Log, "cannot claim runs", "claiming runs works again")
-	reports := failurelog.With(w.Log, "cannot report results; keeping them", "reporting results works again")
+	claims := failurelog.New(w.Log, "cannot claim runs", "claiming runs works again")
+	reports := failurelog.New(w.Log, "cannot report results; keeping them", "reporting results works again")
 	var claimAgain, reportAgain backoff
 	for range callsUnderWay {
 		loops.Go(func() { w.claimLoop(ctx, claims, &claimAgain) })
@@ -241,14 +241,14 @@ func (w *Worker) hintLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case hint := <-w.Wake:
-			w.decide(func(mind *runqueue.Agenda[claim]) { mind.Hint(hint) })
+			w.decide(func(queue *runqueue.Queue[claim]) { queue.Hint(hint) })
 		}
 	}
 }
 
 // heedLoop polls at once for cancelled or changed work.
 func (w *Worker) heedLoop(ctx context.Context) {
-	hints := failurelog.With(w.Log, "cannot read cancelled and changed runs", "reading cancelled and changed runs works again")
+	hints := failurelog.New(w.Log, "cannot read cancelled and changed runs", "reading cancelled and changed runs works again")
 	var due store.Hint // hints to follow
 	var rested <-chan time.Time
 	var full time.Time // when a whole burst may be made again
@@ -264,7 +264,7 @@ func (w *Worker) heedLoop(ctx context.Context) {
 		if rested != nil {
 			continue
 		}
-		w.decide(func(mind *runqueue.Agenda[claim]) { due = due.With(mind.Revocations()) })
+		w.decide(func(queue *runqueue.Queue[claim]) { due = due.With(queue.Revocations()) })
 		if due == 0 {
 			continue
 		}
@@ -310,8 +310,8 @@ func (w *Worker) revoke(ctx context.Context, hint store.Hint) error {
 
 // has reports whether a hint may concern a run that this node has claimed or is claiming.
 func (w *Worker) has(hint store.Hint) (yes bool) {
-	w.decide(func(mind *runqueue.Agenda[claim]) {
-		yes = mind.AnyBusy(func(it *item) bool { return hint.MayConcern(it.Ready.ID) })
+	w.decide(func(queue *runqueue.Queue[claim]) {
+		yes = queue.AnyBusy(func(it *item) bool { return hint.MayConcern(it.Ready.ID) })
 	})
 	return yes
 }
@@ -324,7 +324,7 @@ func (w *Worker) drained() bool { return w.Drained != nil && w.Drained() }
 func (w *Worker) lookLoop(ctx context.Context) {
 	ticker := time.NewTicker(runqueue.LookEvery)
 	defer ticker.Stop()
-	looks := failurelog.With(w.Log, "cannot read runs", "reading runs works again")
+	looks := failurelog.New(w.Log, "cannot read runs", "reading runs works again")
 	looks.Saw(w.look(ctx))
 	wake := w.lookWake
 	var rested <-chan time.Time
@@ -362,10 +362,10 @@ func (w *Worker) lookLoop(ctx context.Context) {
 func (w *Worker) hinted(ctx context.Context) error {
 	var windows []runqueue.Window
 	var hint store.Hint
-	w.decide(func(mind *runqueue.Agenda[claim]) { windows, hint = mind.Hinted(w.elapsed()) })
+	w.decide(func(queue *runqueue.Queue[claim]) { windows, hint = queue.Hinted(w.elapsed()) })
 	err := w.read(ctx, windows)
 	if err != nil {
-		w.decide(func(mind *runqueue.Agenda[claim]) { mind.Hint(hint) })
+		w.decide(func(queue *runqueue.Queue[claim]) { queue.Hint(hint) })
 	}
 	return err
 }
@@ -386,7 +386,7 @@ func (w *Worker) look(ctx context.Context) error {
 		return err
 	}
 	var windows []runqueue.Window
-	w.decide(func(mind *runqueue.Agenda[claim]) { windows = mind.Looks(w.elapsed()) })
+	w.decide(func(queue *runqueue.Queue[claim]) { windows = queue.Looks(w.elapsed()) })
 	return w.read(ctx, windows)
 }
 
@@ -397,7 +397,7 @@ func (w *Worker) read(ctx context.Context, windows []runqueue.Window) error {
 		if err := w.readWindow(ctx, window); err != nil {
 			return err
 		}
-		w.decide(func(mind *runqueue.Agenda[claim]) { mind.Saw(window, began, w.elapsed()) })
+		w.decide(func(queue *runqueue.Queue[claim]) { queue.Saw(window, began, w.elapsed()) })
 	}
 	return nil
 }
@@ -419,7 +419,7 @@ func (w *Worker) readWindow(ctx context.Context, window runqueue.Window) error {
 // hold adds runs, whose read began at a moment, to memory and returns false when it is
 // full.
 func (w *Worker) hold(runs []store.ReadyRun, began time.Duration) (room bool) {
-	w.decide(func(mind *runqueue.Agenda[claim]) { room = mind.Hold(runs, began) })
+	w.decide(func(queue *runqueue.Queue[claim]) { room = queue.Hold(runs, began) })
 	return room
 }
 
@@ -427,7 +427,7 @@ func (w *Worker) hold(runs []store.ReadyRun, began time.Duration) (room bool) {
 // clock, by which runs are queued. Until the worker has read that clock again it claims
 // no runs. Claimed runs follow the monotonic clock and stay.
 func (w *Worker) ClockStepped() {
-	w.decide(func(mind *runqueue.Agenda[claim]) { mind.ForgetClock() })
+	w.decide(func(queue *runqueue.Queue[claim]) { queue.ForgetClock() })
 	signal(w.clockWake)
 }
 
@@ -435,13 +435,13 @@ func (w *Worker) ClockStepped() {
 // attempts have ended and are reported, or ctx has ended. It does not wait for a store that
 // is out of space, which only an operator can fix.
 func (w *Worker) Leave(ctx context.Context) error {
-	w.decide(func(mind *runqueue.Agenda[claim]) { mind.Leave() })
+	w.decide(func(queue *runqueue.Queue[claim]) { queue.Leave() })
 	w.giveBack(ctx)
 	ticker := time.NewTicker(leaveEvery)
 	defer ticker.Stop()
 	for {
 		left, unreported := 0, w.results.len()
-		w.decide(func(mind *runqueue.Agenda[claim]) { left = mind.Left(unreported) })
+		w.decide(func(queue *runqueue.Queue[claim]) { left = queue.Left(unreported) })
 		if left == 0 {
 			return nil
 		}
@@ -461,6 +461,6 @@ func (w *Worker) Load() store.Load {
 }
 
 func (w *Worker) load() (load runqueue.Load) {
-	w.decide(func(mind *runqueue.Agenda[claim]) { load = mind.Load() })
+	w.decide(func(queue *runqueue.Queue[claim]) { load = queue.Load() })
 	return load
 }

@@ -71,7 +71,7 @@ type api struct {
 	// failures counts failures to authenticate.
 	failures auth.Failures
 	// lookups logs failed look-ups of tokens.
-	lookups *failurelog.Trouble
+	lookups *failurelog.Log
 }
 
 // Handler returns what answers requests.
@@ -96,7 +96,7 @@ func newAPI(c Config) (*api, error) {
 	if c.Sessions == nil {
 		c.Sessions = auth.NewSessions(c.Tokens, nil)
 	}
-	a := &api{Config: c, mux: &routes{}, lookups: failurelog.With(c.Log, "cannot look up tokens", "looking up tokens works again")}
+	a := &api{Config: c, mux: &routes{}, lookups: failurelog.New(c.Log, "cannot look up tokens", "looking up tokens works again")}
 	a.mux.refuse, a.mux.bodies = a.writeProblem, newBodies()
 	a.healthRoutes()
 	a.pingRoutes()

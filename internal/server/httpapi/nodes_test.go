@@ -132,12 +132,12 @@ func TestReplacedProcessIsNoLongerListed(t *testing.T) {
 func TestGoneNodeIsListed(t *testing.T) {
 	s := newServer(t)
 	n := s.node()
-	said := nodeinfo.Presence{Node: "one", Session: n.session, Partitions: 256, Version: "1", P50: 2 * time.Millisecond, P99: 9 * time.Millisecond}
+	said := nodeinfo.Info{Node: "one", Session: n.session, Partitions: 256, Version: "1", P50: 2 * time.Millisecond, P99: 9 * time.Millisecond}
 	said.Starts[59] = 3
-	gone := nodeinfo.Presence{Node: "old", Session: job.ID{9}, Version: "0"}
+	gone := nodeinfo.Info{Node: "old", Session: job.ID{9}, Version: "0"}
 	clock := func() time.Duration { return 0 }
-	for p, leaves := range map[*nodeinfo.Presence]bool{&said: false, &gone: true} {
-		teller := nodeinfo.Teller{Store: s.store, Clock: clock, About: func() nodeinfo.Presence { return *p }}
+	for p, leaves := range map[*nodeinfo.Info]bool{&said: false, &gone: true} {
+		teller := nodeinfo.Reporter{Store: s.store, Clock: clock, About: func() nodeinfo.Info { return *p }}
 		if err := teller.Tell(t.Context(), leaves); err != nil {
 			t.Fatal(err)
 		}

@@ -8,7 +8,7 @@ import (
 )
 
 type putSecretInput struct {
-	SetName
+	ObjectName
 	Body client.SecretRequest
 }
 
@@ -19,7 +19,7 @@ type secretOutput struct {
 
 // secretRoutes set and list secrets. No answer has a value.
 func (a *api) secretRoutes() {
-	register(a, http.MethodGet, "/secrets", "list-secrets", "List secrets without their values", func(ctx context.Context, in *listSetsInput) (*answer[client.Page[client.SecretInfo]], error) {
+	register(a, http.MethodGet, "/secrets", "list-secrets", "List secrets without their values", func(ctx context.Context, in *listObjectsInput) (*answer[client.Page[client.SecretInfo]], error) {
 		return listed(a.Service.Secrets.List(ctx, caller(ctx), in.Namespace))
 	})
 	register(a, http.MethodPut, "/secrets/{namespace}/{name}", "put-secret", "Create or change a secret", func(ctx context.Context, in *putSecretInput) (*secretOutput, error) {
@@ -33,7 +33,7 @@ func (a *api) secretRoutes() {
 		}
 		return out, nil
 	}, http.StatusOK, http.StatusCreated, http.StatusConflict)
-	register(a, http.MethodDelete, "/secrets/{namespace}/{name}", "delete-secret", "Delete a secret", func(ctx context.Context, in *SetName) (*struct{}, error) {
+	register(a, http.MethodDelete, "/secrets/{namespace}/{name}", "delete-secret", "Delete a secret", func(ctx context.Context, in *ObjectName) (*struct{}, error) {
 		return nil, a.Service.Secrets.Delete(ctx, caller(ctx), in.name())
 	}, http.StatusNotFound)
 	register(a, http.MethodPost, "/secrets:rotate", "rotate-secrets", "Seal all secrets with the newest key", func(ctx context.Context, _ *struct{}) (*answer[client.SecretRotation], error) {

@@ -107,7 +107,7 @@ type overdueInput struct {
 }
 
 func (a *api) workerOverdue(ctx context.Context, in *overdueInput) (*answer[wire.Runs], error) {
-	return answered(a.Service.Workers.Takeable(ctx, caller(ctx), in.Session, in.Body))
+	return answered(a.Service.Workers.Stealable(ctx, caller(ctx), in.Session, in.Body))
 }
 
 type attemptsInput struct {

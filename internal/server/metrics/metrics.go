@@ -108,7 +108,7 @@ type Metrics struct {
 	running  atomic.Int64
 	lost     atomic.Int64 // steps
 	calls    [methods]callMetrics
-	recent   recent // calls of the store
+	recent   latencyRing // calls of the store
 
 	mu sync.Mutex // guards what follows; never held across a call of the store
 	// succeeded has when the jobs with metrics of their own have succeeded

@@ -75,13 +75,13 @@ type callMetrics struct {
 // hundredth, and few enough to follow a change within minutes.
 const recentCalls = 1000
 
-// recent keeps how long the last calls took, in nanoseconds.
-type recent struct {
+// latencyRing keeps how long the last calls took, in nanoseconds.
+type latencyRing struct {
 	calls atomic.Uint64
 	took  [recentCalls]atomic.Int64
 }
 
-func (r *recent) observe(d time.Duration) {
+func (r *latencyRing) observe(d time.Duration) {
 	r.took[(r.calls.Add(1)-1)%recentCalls].Store(int64(max(d, 1)))
 }
 
@@ -140,17 +140,17 @@ func (m *Metrics) writeCalls(p *page) {
 	}
 }
 
-// measured is a store whose calls are measured.
-type measured struct {
+// measuredStore is a store whose calls are measured.
+type measuredStore struct {
 	store.Store
 	m *Metrics
 }
 
 // Measure returns a store that does what the given one does, and measures it.
-func (m *Metrics) Measure(s store.Store) store.Store { return &measured{s, m} }
+func (m *Metrics) Measure(s store.Store) store.Store { return &measuredStore{s, m} }
 
 // PutJobs implements store.Jobs.
-func (s *measured) PutJobs(ctx context.Context, list []store.PutJob) (jobs []*store.Job, err error) {
+func (s *measuredStore) PutJobs(ctx context.Context, list []store.PutJob) (jobs []*store.Job, err error) {
 	call := callPutJobs
 	if len(list) == 1 {
 		call = callPutJob
@@ -160,37 +160,37 @@ func (s *measured) PutJobs(ctx context.Context, list []store.PutJob) (jobs []*st
 }
 
 // JobsChanged implements store.Jobs.
-func (s *measured) JobsChanged(ctx context.Context, partitions store.Partitions, since int64, limit int) (changed []store.PlannedJob, next int64, err error) {
+func (s *measuredStore) JobsChanged(ctx context.Context, partitions store.Partitions, since int64, limit int) (changed []store.PlannedJob, next int64, err error) {
 	defer s.m.done(callJobsChanged, time.Now(), &err)
 	return s.Store.JobsChanged(ctx, partitions, since, limit)
 }
 
 // ListJobs implements store.Jobs.
-func (s *measured) ListJobs(ctx context.Context, q store.JobQuery) (list []*store.Job, next string, err error) {
+func (s *measuredStore) ListJobs(ctx context.Context, q store.JobQuery) (list []*store.Job, next string, err error) {
 	defer s.m.done(callListJobs, time.Now(), &err)
 	return s.Store.ListJobs(ctx, q)
 }
 
 // Plan implements store.Planning.
-func (s *measured) Plan(ctx context.Context, session job.ID, items []store.PlanItem) (outcomes []store.PlanOutcome, claims []store.ClaimOutcome, err error) {
+func (s *measuredStore) Plan(ctx context.Context, session job.ID, items []store.PlanItem) (outcomes []store.PlanOutcome, claims []store.ClaimOutcome, err error) {
 	defer s.m.done(callPlan, time.Now(), &err)
 	return s.Store.Plan(ctx, session, items)
 }
 
 // Trigger implements store.Planning.
-func (s *measured) Trigger(ctx context.Context, items []store.TriggerItem) (outcomes []store.TriggerOutcome, err error) {
+func (s *measuredStore) Trigger(ctx context.Context, items []store.TriggerItem) (outcomes []store.TriggerOutcome, err error) {
 	defer s.m.done(callTrigger, time.Now(), &err)
 	return s.Store.Trigger(ctx, items)
 }
 
 // Place implements store.Planning.
-func (s *measured) Place(ctx context.Context, placements []store.Placement) (err error) {
+func (s *measuredStore) Place(ctx context.Context, placements []store.Placement) (err error) {
 	defer s.m.done(callPlace, time.Now(), &err)
 	return s.Store.Place(ctx, placements)
 }
 
 // Ready implements store.Working.
-func (s *measured) Ready(ctx context.Context, q store.ReadyQuery) (runs []store.ReadyRun, err error) {
+func (s *measuredStore) Ready(ctx context.Context, q store.ReadyQuery) (runs []store.ReadyRun, err error) {
 	call := callReady
 	if q.Any {
 		call = callOverdue
@@ -200,79 +200,79 @@ func (s *measured) Ready(ctx context.Context, q store.ReadyQuery) (runs []store.
 }
 
 // Claim implements store.Working.
-func (s *measured) Claim(ctx context.Context, session job.ID, attempts []store.Attempt) (outcomes []store.ClaimOutcome, err error) {
+func (s *measuredStore) Claim(ctx context.Context, session job.ID, attempts []store.Attempt) (outcomes []store.ClaimOutcome, err error) {
 	defer s.m.done(callClaim, time.Now(), &err)
 	return s.Store.Claim(ctx, session, attempts)
 }
 
 // Release implements store.Working.
-func (s *measured) Release(ctx context.Context, session job.ID, attempts []store.Attempt) (err error) {
+func (s *measuredStore) Release(ctx context.Context, session job.ID, attempts []store.Attempt) (err error) {
 	defer s.m.done(callRelease, time.Now(), &err)
 	return s.Store.Release(ctx, session, attempts)
 }
 
 // Finish implements store.Working.
-func (s *measured) Finish(ctx context.Context, session job.ID, results []store.Result) (outcomes []store.FinishOutcome, err error) {
+func (s *measuredStore) Finish(ctx context.Context, session job.ID, results []store.Result) (outcomes []store.FinishOutcome, err error) {
 	defer s.m.done(callFinish, time.Now(), &err)
 	return s.Store.Finish(ctx, session, results)
 }
 
 // Cancel implements store.Working.
-func (s *measured) Cancel(ctx context.Context, run job.ID, by, reason string) (r store.Run, err error) {
+func (s *measuredStore) Cancel(ctx context.Context, run job.ID, by, reason string) (r store.Run, err error) {
 	defer s.m.done(callCancel, time.Now(), &err)
 	return s.Store.Cancel(ctx, run, by, reason)
 }
 
 // Renew implements store.Membership.
-func (s *measured) Renew(ctx context.Context, session job.ID, load store.Load) (err error) {
+func (s *measuredStore) Renew(ctx context.Context, session job.ID, load store.Load) (err error) {
 	defer s.m.done(callRenew, time.Now(), &err)
 	return s.Store.Renew(ctx, session, load)
 }
 
 // Sessions implements store.Membership.
-func (s *measured) Sessions(ctx context.Context) (sessions []store.Session, err error) {
+func (s *measuredStore) Sessions(ctx context.Context) (sessions []store.Session, err error) {
 	defer s.m.done(callSessions, time.Now(), &err)
 	return s.Store.Sessions(ctx)
 }
 
 // ListActive implements store.Working.
-func (s *measured) ListActive(ctx context.Context, q store.ActiveQuery) (runs []store.Run, err error) {
+func (s *measuredStore) ListActive(ctx context.Context, q store.ActiveQuery) (runs []store.Run, err error) {
 	defer s.m.done(callListActive, time.Now(), &err)
 	return s.Store.ListActive(ctx, q)
 }
 
 // Attempts implements store.History.
-func (s *measured) Attempts(ctx context.Context, q store.HistoryQuery) (list []store.Record, next store.RecordRef, err error) {
+func (s *measuredStore) Attempts(ctx context.Context, q store.HistoryQuery) (list []store.Record, next store.RecordRef, err error) {
 	defer s.m.done(callAttempts, time.Now(), &err)
 	return s.Store.Attempts(ctx, q)
 }
 
 // AppendOutput implements store.History.
-func (s *measured) AppendOutput(ctx context.Context, chunks []store.OutputChunk) (err error) {
+func (s *measuredStore) AppendOutput(ctx context.Context, chunks []store.OutputChunk) (err error) {
 	defer s.m.done(callAppendOutput, time.Now(), &err)
 	return s.Store.AppendOutput(ctx, chunks)
 }
 
 // Output implements store.History.
-func (s *measured) Output(ctx context.Context, run job.ID, attempt, fromSeq, limit int) (chunks []store.OutputChunk, err error) {
+func (s *measuredStore) Output(ctx context.Context, run job.ID, attempt, fromSeq, limit int) (chunks []store.OutputChunk, err error) {
 	defer s.m.done(callOutput, time.Now(), &err)
 	return s.Store.Output(ctx, run, attempt, fromSeq, limit)
 }
 
 // Tidy implements store.Store.
-func (s *measured) Tidy(ctx context.Context) (more bool, err error) {
+func (s *measuredStore) Tidy(ctx context.Context) (more bool, err error) {
 	defer s.m.done(callTidy, time.Now(), &err)
 	return s.Store.Tidy(ctx)
 }
 
 // ExpireAudit implements store.Store.
-func (s *measured) ExpireAudit(ctx context.Context, keep store.Retention) (more bool, err error) {
+func (s *measuredStore) ExpireAudit(ctx context.Context, keep store.Retention) (more bool, err error) {
 	defer s.m.done(callExpire, time.Now(), &err)
 	return s.Store.ExpireAudit(ctx, keep)
 }
 
 // Expire implements store.History.
-func (s *measured) Expire(ctx context.Context, keep store.Retention) (more bool, err error) {
+func (s *measuredStore) Expire(ctx context.Context, keep store.Retention) (more bool, err error) {
 	defer s.m.done(callExpire, time.Now(), &err)
 	return s.Store.Expire(ctx, keep)
 }

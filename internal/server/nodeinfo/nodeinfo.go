@@ -35,8 +35,8 @@ const (
 // Hour counts starts by minute, the earliest first; the last minute is the present one.
 type Hour [60]int
 
-// Presence is what a node says of itself.
-type Presence struct {
+// Info is the report of a node about itself.
+type Info struct {
 	Node    string
 	Session job.ID
 	Version string
@@ -62,16 +62,16 @@ type Notes interface {
 
 // List returns the last reports of all nodes that reported within Kept, by name. now is the
 // clock of the store.
-func List(ctx context.Context, s Notes, now time.Time) ([]Presence, error) {
-	var list []Presence
+func List(ctx context.Context, s Notes, now time.Time) ([]Info, error) {
+	var list []Info
 	err := each(ctx, s, func(n *store.Note) error {
-		var p Presence
+		var p Info
 		if json.Unmarshal(n.Text, &p) == nil && now.Sub(p.Seen) < Kept {
 			list = append(list, p)
 		}
 		return nil
 	})
-	slices.SortFunc(list, func(a, b Presence) int { return strings.Compare(a.Node, b.Node) })
+	slices.SortFunc(list, func(a, b Info) int { return strings.Compare(a.Node, b.Node) })
 	return list, err
 }
 
@@ -95,11 +95,11 @@ func each(ctx context.Context, s Notes, f func(*store.Note) error) error {
 	return nil
 }
 
-// Teller writes the reports of one node.
-type Teller struct {
+// Reporter writes the reports of one node.
+type Reporter struct {
 	Store Notes
 	// About returns the present report of the node, without times of the store.
-	About func() Presence
+	About func() Info
 	// Clock measures how long the store takes.
 	Clock func() time.Duration
 
@@ -118,7 +118,7 @@ const (
 )
 
 // Run says how the node is until ctx ends, and then that it has left.
-func (t *Teller) Run(ctx context.Context, failed func(error)) {
+func (t *Reporter) Run(ctx context.Context, failed func(error)) {
 	for next := settleAfter; ; {
 		wait := joinEvery
 		if !t.About().Session.IsZero() { // it has joined
@@ -136,7 +136,7 @@ func (t *Teller) Run(ctx context.Context, failed func(error)) {
 }
 
 // Tell writes how the node is, or that it leaves.
-func (t *Teller) Tell(ctx context.Context, leaves bool) error {
+func (t *Reporter) Tell(ctx context.Context, leaves bool) error {
 	p := t.About()
 	if p.Session.IsZero() {
 		return nil // it has not joined yet
@@ -175,9 +175,9 @@ func (t *Teller) Tell(ctx context.Context, leaves bool) error {
 }
 
 // sweep removes what is older than Kept.
-func (t *Teller) sweep(ctx context.Context, now time.Time) error {
+func (t *Reporter) sweep(ctx context.Context, now time.Time) error {
 	return each(ctx, t.Store, func(n *store.Note) error {
-		var p Presence
+		var p Info
 		if json.Unmarshal(n.Text, &p) == nil && now.Sub(p.Seen) < Kept {
 			return nil
 		}

@@ -18,10 +18,10 @@ func TestANodeIsRememberedForSomeDaysAfterItsEnd(t *testing.T) {
 	ctx := t.Context()
 	boot := time.Duration(0)
 	clock := func() time.Duration { boot += time.Millisecond; return boot }
-	teller := func(name string) *nodeinfo.Teller {
-		p := nodeinfo.Presence{Node: name, Session: job.ID{1}, Version: "1", Partitions: 128}
+	teller := func(name string) *nodeinfo.Reporter {
+		p := nodeinfo.Info{Node: name, Session: job.ID{1}, Version: "1", Partitions: 128}
 		p.Starts[59] = 7
-		return &nodeinfo.Teller{Store: s, Clock: clock, About: func() nodeinfo.Presence { return p }}
+		return &nodeinfo.Reporter{Store: s, Clock: clock, About: func() nodeinfo.Info { return p }}
 	}
 	one, other := teller("ber 1"), teller("ber-2/ö")
 	for _, tell := range []func() error{
@@ -60,7 +60,7 @@ func TestTheSecondReportComesSoonerThanTheOthers(t *testing.T) {
 		s := memory.New(memory.Options{})
 		begin := time.Now()
 		var told []time.Duration
-		teller := nodeinfo.Teller{Store: s, Clock: func() time.Duration { return 0 }, About: func() nodeinfo.Presence { return nodeinfo.Presence{Node: "a", Session: job.ID{1}} }}
+		teller := nodeinfo.Reporter{Store: s, Clock: func() time.Duration { return 0 }, About: func() nodeinfo.Info { return nodeinfo.Info{Node: "a", Session: job.ID{1}} }}
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 		defer cancel()
 		teller.Run(ctx, func(err error) {
@@ -77,7 +77,7 @@ func TestTheSecondReportComesSoonerThanTheOthers(t *testing.T) {
 
 func TestANodeWithoutASessionSaysNothing(t *testing.T) {
 	s := memory.New(memory.Options{})
-	teller := nodeinfo.Teller{Store: s, Clock: func() time.Duration { return 0 }, About: func() nodeinfo.Presence { return nodeinfo.Presence{Node: "a"} }}
+	teller := nodeinfo.Reporter{Store: s, Clock: func() time.Duration { return 0 }, About: func() nodeinfo.Info { return nodeinfo.Info{Node: "a"} }}
 	if err := teller.Tell(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}

@@ -79,7 +79,7 @@ type Config struct {
 // Notifier delivers notifications. Use New.
 type Notifier struct {
 	Config
-	trouble *failurelog.Trouble
+	trouble *failurelog.Log
 	wake    chan struct{} // has room for one signal of an end or an answer
 
 	mu    sync.Mutex // guards what follows
@@ -114,7 +114,7 @@ func New(c Config) *Notifier {
 		c.Now = time.Now
 	}
 	n := &Notifier{Config: c, wake: make(chan struct{}, 1), done: make(chan outcome, store.ChannelsMax), sending: map[job.ID]bool{}}
-	n.trouble = failurelog.With(c.Log, "the store cannot keep notifications; they wait", "the store keeps notifications again")
+	n.trouble = failurelog.New(c.Log, "the store cannot keep notifications; they wait", "the store keeps notifications again")
 	n.forget()
 	return n
 }

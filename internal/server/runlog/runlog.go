@@ -47,7 +47,7 @@ type Log struct {
 	unseen int // ends that the queue had no room for
 
 	// Only Run uses what follows.
-	jobs   map[job.ID]*limited
+	jobs   map[job.ID]*jobLimit
 	others failurelog.Limit // for jobs beyond jobsMax
 }
 
@@ -57,8 +57,8 @@ type note struct {
 	pause  *store.AuditRecord
 }
 
-// limited is a job with lines of its own.
-type limited struct {
+// jobLimit is a job with lines of its own.
+type jobLimit struct {
 	name string
 	failurelog.Limit
 }
@@ -68,7 +68,7 @@ func New(log *slog.Logger, now func() time.Time) *Log {
 	if now == nil {
 		now = time.Now
 	}
-	return &Log{log: log, now: now, wake: make(chan struct{}, 1), jobs: map[job.ID]*limited{}, others: failurelog.Limit{Every: jobEvery}}
+	return &Log{log: log, now: now, wake: make(chan struct{}, 1), jobs: map[job.ID]*jobLimit{}, others: failurelog.Limit{Every: jobEvery}}
 }
 
 // Ended takes note of what a commit has ended. It never waits.
@@ -139,7 +139,7 @@ func (l *Log) writeRecord(r *store.Record) {
 	if known := l.jobs[r.Run.JobUID]; known != nil {
 		limit = &known.Limit
 	} else if len(l.jobs) < jobsMax {
-		own := &limited{name, failurelog.Limit{Every: jobEvery}}
+		own := &jobLimit{name, failurelog.Limit{Every: jobEvery}}
 		l.jobs[r.Run.JobUID], limit = own, &own.Limit
 	}
 	left, ok := limit.Allow(l.now())

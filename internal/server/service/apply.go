@@ -28,7 +28,7 @@ type applyStore interface {
 	ListJobs(ctx context.Context, q store.JobQuery) (list []*store.Job, next string, err error)
 	PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job, error)
 	DeleteJob(ctx context.Context, d store.DeleteJob) error
-	setStore
+	kindStore
 }
 
 // Documents applies documents to the store.
@@ -508,7 +508,7 @@ func (d *Documents) write(ctx context.Context, who Caller, part []*step) (failed
 	case s.result.Result == client.Deleted:
 		return s, d.store.DeleteJob(ctx, store.DeleteJob{UID: s.uid, IfVersion: s.version, Actor: actor})
 	case s.document.Job == nil:
-		put, err := putSet(ctx, d.store, s.document, s.version, actor)
+		put, err := putOfKind(ctx, d.store, s.document, s.version, actor)
 		if err == nil {
 			s.result.Version = put.Version()
 		}

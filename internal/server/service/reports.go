@@ -136,14 +136,14 @@ func (s *Reports) take(ctx context.Context, j *store.Job, said client.Report, ke
 	return client.Reported{Run: got.Run, Until: got.Until}, err
 }
 
-// discarded receives output beyond the memory limit, which a report never reaches.
-type discarded struct{}
+// discardSink receives output beyond the memory limit, which a report never reaches.
+type discardSink struct{}
 
-func (discarded) Append(context.Context, []output.Chunk) error { return nil }
+func (discardSink) Append(context.Context, []output.Chunk) error { return nil }
 
 // packed returns output as stores keep it.
 func packed(text string, now func() time.Time) (chunks []store.OutputChunk, size int64, err error) {
-	c, err := output.New(output.Config{Sink: discarded{}, Now: now})
+	c, err := output.New(output.Config{Sink: discardSink{}, Now: now})
 	if err != nil {
 		return nil, 0, err
 	}

@@ -31,7 +31,7 @@ type Store interface {
 	jobStore
 	applyStore
 	revisionStore
-	setStore
+	kindStore
 	runStore
 	outputStore
 	nodeStore
@@ -110,10 +110,10 @@ type Service struct {
 	Jobs      *Jobs
 	Documents *Documents
 	Schedules *Schedules
-	Calendars *Sets
-	Pools     *Sets
-	Channels  *Sets
-	Listed    *Sets // executors
+	Calendars *KindDocuments
+	Pools     *KindDocuments
+	Channels  *KindDocuments
+	Listed    *KindDocuments // executors
 	Runs      *Runs
 	Output    *Output
 	Lines     *Lines
@@ -170,15 +170,15 @@ func New(c Config) (*Service, error) {
 		Jobs:          jobs,
 		Documents:     &Documents{shared: s, rules: rules, store: c.Store},
 		Schedules:     &Schedules{rules: rules},
-		Calendars:     &Sets{s, rules, job.KindCalendar, c.Store},
-		Pools:         &Sets{s, rules, job.KindPool, c.Store},
-		Channels:      &Sets{s, rules, job.KindChannel, c.Store},
+		Calendars:     &KindDocuments{s, rules, job.KindCalendar, c.Store},
+		Pools:         &KindDocuments{s, rules, job.KindPool, c.Store},
+		Channels:      &KindDocuments{s, rules, job.KindChannel, c.Store},
 		Runs:          runs,
 		Output:        output,
 		Lines:         &Lines{output: output},
 		Events:        &Events{hub: c.Events, jobs: jobs, stats: stats, places: streams},
 		Nodes:         nodes,
-		Listed:        &Sets{s, rules, job.KindExecutors, c.Store},
+		Listed:        &KindDocuments{s, rules, job.KindExecutors, c.Store},
 		Executors:     &Executors{jobs: jobs, store: c.Store},
 		Audit:         &Audit{shared: s, store: c.Store},
 		Access:        &Access{store: c.Store, tokens: c.Tokens, sharedUser: c.SharedUser},

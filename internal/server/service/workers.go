@@ -286,13 +286,13 @@ func (s *Workers) Ready(ctx context.Context, who Caller, id job.ID, after wire.P
 	return wire.Runs{Runs: wire.ReadyOf(runs, id)}, workerError(err)
 }
 
-// Takeable returns overdue runs of other nodes that the worker may run.
-func (s *Workers) Takeable(ctx context.Context, who Caller, id job.ID, said wire.Overdue) (wire.Runs, error) {
+// Stealable returns overdue runs of other nodes that the worker may run.
+func (s *Workers) Stealable(ctx context.Context, who Caller, id job.ID, said wire.Overdue) (wire.Runs, error) {
 	self, err := s.sessionOf(ctx, who, id)
 	if err != nil {
 		return wire.Runs{}, err
 	}
-	runs, next, err := s.work.Takeable(ctx, self, work.Overdue{
+	runs, next, err := s.work.Stealable(ctx, self, work.Overdue{
 		Now: said.Now, By: time.Duration(said.By) * time.Millisecond, After: store.RunRef(said.After), Limit: said.Limit,
 	})
 	return wire.Runs{Runs: wire.ReadyOf(runs, id), Next: wire.Place(next)}, workerError(err)

@@ -187,7 +187,7 @@ type Provider struct {
 	mapping   atomic.Pointer[Mapping]
 	finishing chan struct{}
 	asking    chan struct{} // has room for the one who asks the provider about itself
-	trouble   *failurelog.Trouble
+	trouble   *failurelog.Log
 
 	mu    sync.Mutex
 	found *oidc.Provider
@@ -221,7 +221,7 @@ func New(c Config, m Mapping) (*Provider, error) {
 	p := &Provider{
 		config: c, http: &http.Client{Transport: bounded{transport}, Timeout: requestTime},
 		finishing: make(chan struct{}, finishingMax), asking: make(chan struct{}, 1),
-		trouble: failurelog.With(c.Log, "the provider of sign-ins cannot be reached", "the provider of sign-ins is reached again"),
+		trouble: failurelog.New(c.Log, "the provider of sign-ins cannot be reached", "the provider of sign-ins is reached again"),
 	}
 	p.Set(m)
 	return p, nil

@@ -1,6 +1,5 @@
-// Package failurelog says in the log when something that is tried again and again begins
-// to fail and when that is over, and nothing in between. What is done about it is not
-// decided here.
+// Package failurelog logs the first failure of a repeated operation, and its recovery,
+// and nothing in between.
 package failurelog
 
 import (
@@ -8,33 +7,33 @@ import (
 	"sync"
 )
 
-// Trouble tracks the failures of one thing. Several goroutines may share one.
-type Trouble struct {
+// Log tracks the failures of one thing. Several goroutines may share one.
+type Log struct {
 	log          *slog.Logger
 	begins, ends string
 
-	mu   sync.Mutex
-	told error // that it began with; nil: all is well
+	mu    sync.Mutex
+	first error // nil while the operation succeeds
 }
 
-// With returns the trouble with something, and what the log says when it begins and
-// when it ends.
-func With(log *slog.Logger, begins, ends string) *Trouble {
-	return &Trouble{log: log, begins: begins, ends: ends}
+// New returns a Log of one thing. begins and ends are the messages of its first failure and
+// of its recovery.
+func New(log *slog.Logger, begins, ends string) *Log {
+	return &Log{log: log, begins: begins, ends: ends}
 }
 
-// Saw takes note of how a try went.
-func (t *Trouble) Saw(err error) {
+// Saw records the result of a try.
+func (t *Log) Saw(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case err != nil && t.told == nil:
-		t.told = err
+	case err != nil && t.first == nil:
+		t.first = err
 		t.log.Error(t.begins, "error", err)
-	case err == nil && t.told != nil:
+	case err == nil && t.first != nil:
 		// With the same error, so that a log which leaves out the beginning for its
 		// sake leaves out the end as well.
-		t.log.Info(t.ends, "after", t.told)
-		t.told = nil
+		t.log.Info(t.ends, "after", t.first)
+		t.first = nil
 	}
 }

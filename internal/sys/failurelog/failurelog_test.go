@@ -11,7 +11,7 @@ import (
 
 func TestTroubleIsLoggedAtItsBeginningAndEnd(t *testing.T) {
 	var said logtest.Log
-	tries := failurelog.With(slog.New(slog.NewTextHandler(&said, nil)), "the store fails", "the store responds again")
+	tries := failurelog.New(slog.New(slog.NewTextHandler(&said, nil)), "the store fails", "the store responds again")
 	fails, other := errors.New("it is away"), errors.New("it is full")
 	for _, step := range []struct {
 		saw         error

@@ -16,7 +16,7 @@ import (
 // state, in the order of due time and id. There may be a hundred thousand of them, so that no
 // periodic query may scan them all.
 type RunIndex struct {
-	shares map[share]*btree.BTreeG[placed]
+	shares map[share]*btree.BTreeG[runEntry]
 }
 
 // share is the runs of a session in one state.
@@ -27,8 +27,8 @@ type share struct {
 
 func shareOf(r *store.Run) share { return share{r.Session, r.State} }
 
-// placed is a run with its place, so that comparing fetches no run.
-type placed struct {
+// runEntry is a run with its place, so that comparing fetches no run.
+type runEntry struct {
 	at  store.RunRef
 	run *store.Run
 }
@@ -42,19 +42,19 @@ func (x *RunIndex) Put(r *store.Run) {
 	tree := x.shares[of]
 	if tree == nil {
 		if x.shares == nil {
-			x.shares = map[share]*btree.BTreeG[placed]{}
+			x.shares = map[share]*btree.BTreeG[runEntry]{}
 		}
-		tree = btree.NewG(degree, func(a, b placed) bool { return a.at.Compare(b.at) < 0 })
+		tree = btree.NewG(degree, func(a, b runEntry) bool { return a.at.Compare(b.at) < 0 })
 		x.shares[of] = tree
 	}
-	tree.ReplaceOrInsert(placed{r.Ref(), r})
+	tree.ReplaceOrInsert(runEntry{r.Ref(), r})
 }
 
 // Remove removes a run, as it was put.
 func (x *RunIndex) Remove(r *store.Run) {
 	of := shareOf(r)
 	if tree := x.shares[of]; tree != nil {
-		if tree.Delete(placed{at: r.Ref()}); tree.Len() == 0 {
+		if tree.Delete(runEntry{at: r.Ref()}); tree.Len() == 0 {
 			delete(x.shares, of)
 		}
 	}
@@ -134,7 +134,7 @@ func (x *RunIndex) page(in func(share) bool, after store.RunRef, until time.Time
 			continue
 		}
 		had := len(list)
-		tree.AscendGreaterOrEqual(placed{at: after}, func(p placed) bool {
+		tree.AscendGreaterOrEqual(runEntry{at: after}, func(p runEntry) bool {
 			if p.at.Due.After(until) || len(list)-had == limit {
 				return false
 			}

@@ -27,9 +27,9 @@ type Options struct {
 	// Guard makes a decision panic that reads data outside its needs: see
 	// engine.Batch.Guard. It is for tests.
 	Guard bool
-	// Fleeting is set for a backend that keeps no reference to the runs of Tx.Write after
+	// ReuseMemory is set for a backend that keeps no reference to the runs of Tx.Write after
 	// Backend.Step: their memory is reused.
-	Fleeting bool
+	ReuseMemory bool
 	// PoolStep bounds what one step changes of the runs of a pool: see engine.Batch.PoolStep.
 	PoolStep int
 	// Ended, if set, receives the ends of each commit.
@@ -69,8 +69,8 @@ type step struct {
 	need  engine.Need
 }
 
-// told are the notifications of a step after its commit.
-type told struct {
+// notifications are the messages of a step after its commit.
+type notifications struct {
 	events []store.Event
 	ends   store.Ends
 	fill   []engine.SlotNeed
@@ -97,12 +97,12 @@ func (s *Control) do(ctx context.Context, o Order, op engine.Operation) error {
 		if s.opt.Guard {
 			kept.batch.Guard()
 		}
-		if s.opt.Fleeting {
-			kept.batch.Fleeting()
+		if s.opt.ReuseMemory {
+			kept.batch.ReuseMemory()
 		}
 		kept.batch.PoolStep(s.opt.PoolStep)
 	}
-	var told told
+	var told notifications
 	origin := store.OriginOf(ctx)
 	o.Committed = func() {
 		s.feed.Send(told.events)
@@ -158,7 +158,7 @@ func rest(ctx context.Context, try int) error {
 
 // decide loads the needs of an operation, decides, and passes the changes to the backend.
 // It returns the notifications to send after the commit.
-func (s *Control) decide(tx Tx, kept *step, op engine.Operation, origin store.Origin) (told told, err error) {
+func (s *Control) decide(tx Tx, kept *step, op engine.Operation, origin store.Origin) (told notifications, err error) {
 	b, need := kept.batch, &kept.need
 	b.Reset(time.Time{})
 	b.From(origin)

@@ -7,17 +7,17 @@ import (
 )
 
 // RecordIndex has the records of a backend that keeps history in memory, in their order.
-type RecordIndex struct{ tree, failed *btree.BTreeG[recorded] }
+type RecordIndex struct{ tree, failed *btree.BTreeG[recordEntry] }
 
-// recorded is a record with its place, so that comparing fetches no record.
-type recorded struct {
+// recordEntry is a record with its place, so that comparing fetches no record.
+type recordEntry struct {
 	at     store.RecordRef
 	record *store.Record
 }
 
 // NewRecordIndex returns an empty index.
 func NewRecordIndex() *RecordIndex {
-	less := func(a, b recorded) bool { return a.at.Compare(b.at) < 0 }
+	less := func(a, b recordEntry) bool { return a.at.Compare(b.at) < 0 }
 	return &RecordIndex{btree.NewG(degree, less), btree.NewG(degree, less)}
 }
 
@@ -26,34 +26,34 @@ func (x *RecordIndex) Len() int { return x.tree.Len() }
 
 // Put adds a record.
 func (x *RecordIndex) Put(r *store.Record) {
-	x.tree.ReplaceOrInsert(recorded{r.Ref(), r})
+	x.tree.ReplaceOrInsert(recordEntry{r.Ref(), r})
 	if r.HasFailed() {
-		x.failed.ReplaceOrInsert(recorded{r.Ref(), r})
+		x.failed.ReplaceOrInsert(recordEntry{r.Ref(), r})
 	} else {
-		x.failed.Delete(recorded{at: r.Ref()})
+		x.failed.Delete(recordEntry{at: r.Ref()})
 	}
 }
 
 // Remove removes a record.
 func (x *RecordIndex) Remove(r *store.Record) {
-	x.tree.Delete(recorded{at: r.Ref()})
-	x.failed.Delete(recorded{at: r.Ref()})
+	x.tree.Delete(recordEntry{at: r.Ref()})
+	x.failed.Delete(recordEntry{at: r.Ref()})
 }
 
 // Oldest passes the records to each, the oldest first, until it returns false.
 func (x *RecordIndex) Oldest(each func(*store.Record) bool) {
-	x.tree.Ascend(func(r recorded) bool { return each(r.record) })
+	x.tree.Ascend(func(r recordEntry) bool { return each(r.record) })
 }
 
 // Latest passes the records to each, the latest first, until it returns false.
 func (x *RecordIndex) Latest(each func(*store.Record) bool) {
-	x.tree.Descend(func(r recorded) bool { return each(r.record) })
+	x.tree.Descend(func(r recordEntry) bool { return each(r.record) })
 }
 
 // Attempts implements store.History.
 func (x *RecordIndex) Attempts(q *store.HistoryQuery) (list []store.Record, next store.RecordRef) {
 	looked, last := 0, store.RecordRef{}
-	each := func(r recorded) bool {
+	each := func(r recordEntry) bool {
 		switch {
 		case q.Before != (store.RecordRef{}) && r.at.Compare(q.Before) >= 0, !q.To.IsZero() && !r.at.Ended.Before(q.To):
 			return true
@@ -77,9 +77,9 @@ func (x *RecordIndex) Attempts(q *store.HistoryQuery) (list []store.Record, next
 	}
 	switch {
 	case q.Before != (store.RecordRef{}):
-		tree.DescendLessOrEqual(recorded{at: q.Before}, each)
+		tree.DescendLessOrEqual(recordEntry{at: q.Before}, each)
 	case !q.To.IsZero():
-		tree.DescendLessOrEqual(recorded{at: store.RecordRef{Ended: q.To}}, each)
+		tree.DescendLessOrEqual(recordEntry{at: store.RecordRef{Ended: q.To}}, each)
 	default:
 		tree.Descend(each)
 	}
@@ -88,7 +88,7 @@ func (x *RecordIndex) Attempts(q *store.HistoryQuery) (list []store.Record, next
 
 // Aggregate implements store.History.
 func (x *RecordIndex) Aggregate(q *store.AggregateQuery) (list []store.Aggregate) {
-	x.tree.AscendGreaterOrEqual(recorded{at: store.RecordRef{Ended: q.From}}, func(r recorded) bool {
+	x.tree.AscendGreaterOrEqual(recordEntry{at: store.RecordRef{Ended: q.From}}, func(r recordEntry) bool {
 		if !q.To.IsZero() && !r.at.Ended.Before(q.To) {
 			return false
 		}

@@ -39,11 +39,11 @@ const (
 type commit struct {
 	before []Pair // definitions, which are not seen until a cell names them
 	parts  []*part
-	prune  []revised // jobs whose old definitions may be removed
+	prune  []jobVersion // jobs whose old definitions may be removed
 }
 
-// revised is a job with its new version.
-type revised struct {
+// jobVersion is a job with its new version.
+type jobVersion struct {
 	uid     job.ID
 	version int64
 }
@@ -53,7 +53,7 @@ type part struct {
 	Txn
 	audit []store.AuditRecord
 	news  []*cell // cells that go into the feed of changes
-	cells []*staged
+	cells []*stagedCell
 	// records are those that are written as one group.
 	records []*store.Record
 }

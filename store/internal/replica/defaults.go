@@ -80,7 +80,7 @@ func (d *defaults) Part(ctx context.Context) (p refill.Part, err error) {
 	}
 	var cells []*cell
 	if err := d.b.read(ctx, func(s *state) {
-		s.names.AscendGreaterOrEqual(named{full: d.last}, func(n named) bool {
+		s.names.AscendGreaterOrEqual(jobName{full: d.last}, func(n jobName) bool {
 			if n.full > d.last {
 				cells = append(cells, s.cells[n.uid])
 			}

@@ -9,20 +9,20 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// fitted marks the fields of a run with a key of its own that follow from the fit in the cell of
+// fitMask marks the fields of a run with a key of its own that follow from the fit in the cell of
 // its job, and are not in its value. So an edit that moves a backlog to another slot, or changes
 // its latest start, only writes the cell: one commit, however long the backlog is.
-type fitted int
+type fitMask int
 
 const (
-	fitsSlot fitted = 1 << iota
+	fitsSlot fitMask = 1 << iota
 	fitsLate
 	fitsPrevious // it awaits the occurrence before, as long as the job needs that
 )
 
 // fitting returns which fields of a run follow from a fit. It is no more than what Batch.Refit
 // changes.
-func fitting(fit *engine.Fit, r *store.Run) (f fitted) {
+func fitting(fit *engine.Fit, r *store.Run) (f fitMask) {
 	if fit == nil || r.State == job.StateRunning || r.Kind == job.RunStep || r.Flow != nil {
 		return 0
 	}
@@ -39,7 +39,7 @@ func fitting(fit *engine.Fit, r *store.Run) (f fitted) {
 }
 
 // refit returns a run with the fields that follow from its cell, which may be nil.
-func (c *cell) refit(r *store.Run, f fitted) *store.Run {
+func (c *cell) refit(r *store.Run, f fitMask) *store.Run {
 	if f == 0 {
 		return r
 	}
@@ -85,10 +85,10 @@ func encodeRun(fit *engine.Fit, r *store.Run) []byte {
 	if f := int(fitting(fit, r)); f > 0 {
 		w.b[0] = formatFitted
 		w.int(&f)
-		if fitted(f)&fitsSlot != 0 {
+		if fitMask(f)&fitsSlot != 0 {
 			own.Slot = ""
 		}
-		if fitted(f)&fitsLate != 0 {
+		if fitMask(f)&fitsLate != 0 {
 			own.LateAfter = own.First // zero
 		}
 	}
@@ -96,7 +96,7 @@ func encodeRun(fit *engine.Fit, r *store.Run) []byte {
 	return w.b
 }
 
-func decodeRun(value []byte) (run store.Run, f fitted, err error) {
+func decodeRun(value []byte) (run store.Run, f fitMask, err error) {
 	r := reading(value)
 	if len(value) > 0 && value[0] >= formatFitted {
 		r.int((*int)(&f))
@@ -108,7 +108,7 @@ func decodeRun(value []byte) (run store.Run, f fitted, err error) {
 // chooseFit chooses the fit of a cell after a step: that of the resulting policy, if it explains
 // more of the step's changes to the runs with keys of their own. Those runs need not be written
 // then; others, which it would change, must be.
-func (w *writer) chooseFit(c *staged) {
+func (w *writer) chooseFit(c *stagedCell) {
 	if c.apart == 0 {
 		c.fit = nil
 		return

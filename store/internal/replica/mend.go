@@ -39,7 +39,7 @@ func (b *Backend) mendKeys(ctx context.Context, fix bool) (list []engine.Damage,
 			list = append(list, engine.Damage{Check: engine.CheckStore, Object: fmt.Sprintf("key %q", key), Found: err.Error()})
 			continue
 		}
-		is := &staged{cell: *b.state.cells[idIn(key, cellKeys)]}
+		is := &stagedCell{cell: *b.state.cells[idIn(key, cellKeys)]}
 		have := b.state.apartOf(is.job.UID)
 		found := fmt.Sprintf("%d of the runs that wait or run are gone: %d keys are there, of %d", is.apart-have, have, is.apart)
 		mend := "keep the remaining runs; the missing ones cannot be identified, never end and have no record in history"
@@ -55,7 +55,7 @@ func (b *Backend) mendKeys(ctx context.Context, fix bool) (list []engine.Damage,
 		if is.apart = have; have == 0 {
 			is.fit = nil
 		}
-		p.cells = []*staged{is}
+		p.cells = []*stagedCell{is}
 		p.put(signalKey, encode(&signal{b.writer, store.HintRuns}, codeSignal, 16))
 		counts = append(counts, p)
 	}

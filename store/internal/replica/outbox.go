@@ -21,8 +21,8 @@ import (
 // groups that commits have written. They are kept as they are encoded, since there may be a
 // million.
 type outbox struct {
-	groups *btree.BTreeG[*packed] // by key
-	byRun  map[job.ID][]*packed
+	groups *btree.BTreeG[*encodedGroup] // by key
+	byRun  map[job.ID][]*encodedGroup
 	total  int
 	bytes  int64
 	// recent are records that were shipped a short time ago: decisions about repeated results
@@ -33,7 +33,7 @@ type outbox struct {
 // Waiting implements store.Outbox.
 func (c *Control) Waiting(ctx context.Context, run job.ID, limit int) (list []store.Record, err error) {
 	seen := map[recordKey]bool{}
-	add := func(p *packed) bool {
+	add := func(p *encodedGroup) bool {
 		g, failed := decodeGroup(p.key, p.value)
 		if failed != nil {
 			err = fmt.Errorf("%w: records that wait for history: %w", store.ErrDamaged, failed)
@@ -54,7 +54,7 @@ func (c *Control) Waiting(ctx context.Context, run job.ID, limit int) (list []st
 			return
 		}
 		groups := slices.Clone(s.outbox.byRun[run])
-		slices.SortFunc(groups, func(a, b *packed) int { return strings.Compare(b.key, a.key) })
+		slices.SortFunc(groups, func(a, b *encodedGroup) int { return strings.Compare(b.key, a.key) })
 		for _, p := range groups {
 			if !add(p) {
 				return
@@ -107,8 +107,8 @@ func (b *Backend) checkApart(ctx context.Context) error {
 	return err
 }
 
-// packed is a group as it is encoded.
-type packed struct {
+// encodedGroup is a group as it is encoded.
+type encodedGroup struct {
 	key   string
 	value []byte
 	runs  []job.ID
@@ -127,14 +127,14 @@ const (
 
 func newOutbox() *outbox {
 	return &outbox{
-		groups: btree.NewG(degree, func(a, b *packed) bool { return a.key < b.key }),
-		byRun:  map[job.ID][]*packed{},
+		groups: btree.NewG(degree, func(a, b *encodedGroup) bool { return a.key < b.key }),
+		byRun:  map[job.ID][]*encodedGroup{},
 	}
 }
 
 func (o *outbox) put(g *group, value []byte) {
 	o.remove(g.key, time.Time{})
-	p := &packed{key: g.key, value: value}
+	p := &encodedGroup{key: g.key, value: value}
 	for _, r := range g.records {
 		p.runs = append(p.runs, r.Run.ID)
 		o.byRun[r.Run.ID] = append(slices.Clip(o.byRun[r.Run.ID]), p)
@@ -146,14 +146,14 @@ func (o *outbox) put(g *group, value []byte) {
 
 // remove takes a group out. Its records are remembered from a moment on, unless that is zero.
 func (o *outbox) remove(key string, now time.Time) {
-	p, ok := o.groups.Delete(&packed{key: key})
+	p, ok := o.groups.Delete(&encodedGroup{key: key})
 	if !ok {
 		return
 	}
 	o.total -= len(p.runs)
 	o.bytes -= int64(len(p.key) + len(p.value))
 	for _, run := range p.runs {
-		left := slices.DeleteFunc(slices.Clone(o.byRun[run]), func(other *packed) bool { return other == p })
+		left := slices.DeleteFunc(slices.Clone(o.byRun[run]), func(other *encodedGroup) bool { return other == p })
 		if o.byRun[run] = left; len(left) == 0 {
 			delete(o.byRun, run)
 		}
@@ -171,7 +171,7 @@ func (o *outbox) remove(key string, now time.Time) {
 	o.recent = o.recent[old:]
 }
 
-func (p *packed) records() []*store.Record {
+func (p *encodedGroup) records() []*store.Record {
 	g, err := decodeGroup(p.key, p.value)
 	if err != nil {
 		return nil
@@ -198,11 +198,11 @@ const refSuffix = 16 + 8 // bytes that refIn adds to the key
 
 // entries returns entries behind a place.
 func (o *outbox) entries(after store.FeedRef, limit int) (list []store.FeedEntry, err error) {
-	from := &packed{}
+	from := &encodedGroup{}
 	if len(after) > refSuffix {
 		from.key = string(after[:len(after)-refSuffix])
 	}
-	o.groups.AscendGreaterOrEqual(from, func(p *packed) bool {
+	o.groups.AscendGreaterOrEqual(from, func(p *encodedGroup) bool {
 		g, failed := decodeGroup(p.key, p.value)
 		if failed != nil {
 			err = fmt.Errorf("%w: records that wait for history: %w", store.ErrDamaged, failed)
@@ -235,7 +235,7 @@ func (o *outbox) ofRun(run job.ID, seen func(key string)) (list []*store.Record)
 		add(r.Record)
 	}
 	groups := slices.Clone(o.byRun[run])
-	slices.SortFunc(groups, func(a, b *packed) int { return strings.Compare(a.key, b.key) })
+	slices.SortFunc(groups, func(a, b *encodedGroup) int { return strings.Compare(a.key, b.key) })
 	for _, p := range groups {
 		seen(p.key)
 		for _, r := range p.records() {
@@ -282,7 +282,7 @@ func (b *Backend) taking(s *state, t *Txn, keys []string, taken map[store.FeedRe
 	most, room := b.driver.Bounds()
 	for size := 0; n < len(keys) && len(t.Compares) < most-1 && size < room/2; n++ {
 		key := keys[n]
-		p, ok := s.outbox.groups.Get(&packed{key: key})
+		p, ok := s.outbox.groups.Get(&encodedGroup{key: key})
 		if !ok {
 			continue
 		}

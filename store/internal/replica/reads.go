@@ -39,7 +39,7 @@ func (b *Backend) JobsNamed(ctx context.Context, names []string) ([]*store.Job, 
 	cells := make([]*cell, len(names))
 	if err := b.read(ctx, func(s *state) {
 		for i, name := range names {
-			if found, ok := s.names.Get(named{full: name}); ok {
+			if found, ok := s.names.Get(jobName{full: name}); ok {
 				cells[i] = s.cells[found.uid]
 			}
 		}
@@ -67,7 +67,7 @@ func (b *Backend) ListJobs(ctx context.Context, q store.JobQuery) (list []*store
 		from = q.Namespace + "/"
 	}
 	if err := b.read(ctx, func(s *state) {
-		s.names.AscendGreaterOrEqual(named{full: from}, func(n named) bool {
+		s.names.AscendGreaterOrEqual(jobName{full: from}, func(n jobName) bool {
 			c := s.cells[n.uid]
 			switch {
 			case n.full <= q.After || c == nil:

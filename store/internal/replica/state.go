@@ -204,7 +204,7 @@ type state struct {
 	versions map[string]int64
 	unread   map[string]error // values that cannot be decoded
 	cells    map[job.ID]*cell
-	names    *btree.BTreeG[named]
+	names    *btree.BTreeG[jobName]
 	requests map[string]engine.Key
 	sessions map[job.ID]*store.Session // with what the renewals say
 	over     map[job.ID]bool
@@ -223,7 +223,7 @@ type state struct {
 	alarms  *btree.BTreeG[*store.Run]            // by AlertAt
 	late    *btree.BTreeG[*store.Run]            // by LateAfter, not running
 	suspect map[job.ID]*store.Run                // to be looked at by Tidy
-	fitted  map[job.ID]fitted                    // of those apart
+	fitted  map[job.ID]fitMask                   // of those apart
 	touched map[job.ID]bool                      // jobs with runs apart that this update changes
 	telling *telling                             // nil without followers
 
@@ -268,7 +268,7 @@ type recordKey struct {
 	number int
 }
 
-type named struct {
+type jobName struct {
 	full string
 	uid  job.ID
 }
@@ -284,12 +284,12 @@ func newState(apart bool) *state {
 	s := &state{
 		consumers: map[string]*keptConsumer{}, handovers: newHandovers(),
 		versions: map[string]int64{}, unread: map[string]error{}, cells: map[job.ID]*cell{}, requests: map[string]engine.Key{},
-		names:    btree.NewG(degree, func(a, b named) bool { return a.full < b.full }),
+		names:    btree.NewG(degree, func(a, b jobName) bool { return a.full < b.full }),
 		sessions: map[job.ID]*store.Session{}, over: map[job.ID]bool{}, renewals: map[job.ID]renewal{},
 		documents: engine.Documents{}, tokens: map[string]store.Token{}, drains: map[string]*store.Drain{},
 		runs: map[job.ID]*store.Run{}, apart: map[job.ID]*btree.BTreeG[*store.Run]{}, slots: map[string]*slotRuns{}, touched: map[job.ID]bool{},
 		alarms: by(func(r *store.Run) time.Time { return r.AlertAt }), late: by(func(r *store.Run) time.Time { return r.LateAfter }),
-		suspect: map[job.ID]*store.Run{}, fitted: map[job.ID]fitted{},
+		suspect: map[job.ID]*store.Run{}, fitted: map[job.ID]fitMask{},
 		followers: map[string]map[job.ID]bool{}, naming: map[string]map[job.ID]bool{},
 		changes: btree.NewG(degree, func(a, b *cell) bool { return a.seq < b.seq }),
 		resting: map[job.ID]bool{}, deleted: map[job.ID]bool{},
@@ -317,7 +317,7 @@ func (s *state) put(p Pair) {
 	switch key := p.Key; {
 	case isRunKey(key):
 		var r store.Run
-		var f fitted
+		var f fitMask
 		if r, f, err = decodeRun(p.Value); err == nil && runKey(&r) != key {
 			err = errValue
 		}
@@ -333,7 +333,7 @@ func (s *state) put(p Pair) {
 		var g *group
 		if g, err = decodeGroup(key, p.Value); err == nil {
 			if s.outbox != nil {
-				if !s.outbox.groups.Has(&packed{key: key}) {
+				if !s.outbox.groups.Has(&encodedGroup{key: key}) {
 					s.tellEnds(g)
 				}
 				s.outbox.put(g, p.Value)
@@ -353,7 +353,7 @@ func (s *state) put(p Pair) {
 		full := strings.TrimPrefix(key, nameKeys)
 		var uid job.ID
 		copy(uid[:], p.Value)
-		s.names.ReplaceOrInsert(named{full, uid})
+		s.names.ReplaceOrInsert(jobName{full, uid})
 	case strings.HasPrefix(key, requestKeys):
 		s.requests[key], err = decode(p.Value, codeKey)
 	case strings.HasPrefix(key, sessionKeys):
@@ -425,7 +425,7 @@ func (s *state) remove(key string, now time.Time) {
 	case strings.HasPrefix(key, handoverKeys):
 		s.handovers.drop(number(strings.TrimPrefix(key, handoverKeys)))
 	case strings.HasPrefix(key, nameKeys):
-		s.names.Delete(named{full: strings.TrimPrefix(key, nameKeys)})
+		s.names.Delete(jobName{full: strings.TrimPrefix(key, nameKeys)})
 	case strings.HasPrefix(key, requestKeys):
 		delete(s.requests, key)
 	case strings.HasPrefix(key, sessionKeys):
@@ -533,7 +533,7 @@ func (s *state) addHead(c *cell) {
 }
 
 // putApart takes a run with a key of its own.
-func (s *state) putApart(r *store.Run, f fitted) {
+func (s *state) putApart(r *store.Run, f fitMask) {
 	if was := s.runs[r.ID]; was != nil && s.isApart(was) {
 		s.dropApart(was)
 	}

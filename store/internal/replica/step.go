@@ -229,7 +229,7 @@ func (t *tx) look(n *engine.Need, b *engine.Batch, f *found, now time.Time) {
 	}
 	for _, name := range n.Names {
 		t.saw(nameKey(name))
-		if found, ok := s.names.Get(named{full: name}); ok {
+		if found, ok := s.names.Get(jobName{full: name}); ok {
 			t.saw(cellKey(found.uid))
 			if c := s.cells[found.uid]; c != nil {
 				f.named, f.names = append(f.named, c), append(f.names, name)
@@ -390,7 +390,7 @@ func (t *tx) lookFollows(n *engine.Need, b *engine.Batch, f *found) {
 		}
 	}
 	for _, name := range n.Follows {
-		if found, ok := s.names.Get(named{full: name}); ok {
+		if found, ok := s.names.Get(jobName{full: name}); ok {
 			b.AddFollows(name, s.cells[found.uid].follows)
 		}
 	}

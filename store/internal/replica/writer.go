@@ -13,8 +13,8 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
-// staged is a cell as a step leaves it.
-type staged struct {
+// stagedCell is a cell as a step leaves it.
+type stagedCell struct {
 	cell
 	set   map[job.ID]*store.Run // that are written under keys of their own
 	gone  map[job.ID]bool       // whose own keys are removed
@@ -24,10 +24,10 @@ type staged struct {
 }
 
 // ops is how many keys it writes.
-func (c *staged) ops() int { return 1 + len(c.set) + len(c.gone) }
+func (c *stagedCell) ops() int { return 1 + len(c.set) + len(c.gone) }
 
 // spread gives runs keys of their own that have no room in the cell.
-func (c *staged) spread(most int) {
+func (c *stagedCell) spread(most int) {
 	kept, size, moved := c.runs[:0], 0, 0
 	for _, r := range c.runs {
 		if n := runSize(r); moved == spreadMax || len(kept) < most && size+n <= inCellSize {
@@ -42,7 +42,7 @@ func (c *staged) spread(most int) {
 	c.runs = kept
 }
 
-func (c *staged) putApart(r *store.Run) {
+func (c *stagedCell) putApart(r *store.Run) {
 	if c.set == nil { // as in most cells
 		c.set = map[job.ID]*store.Run{}
 	}
@@ -50,7 +50,7 @@ func (c *staged) putApart(r *store.Run) {
 }
 
 // write puts it into a transaction.
-func (c *staged) write(t *Txn) {
+func (c *stagedCell) write(t *Txn) {
 	if !c.alone {
 		t.put(cellKey(c.job.UID), encodeCell(&c.cell))
 	}
@@ -65,8 +65,8 @@ func (c *staged) write(t *Txn) {
 // writer turns the changes of a step into a commit.
 type writer struct {
 	t     *tx
-	cells map[job.ID]*staged // as they will be
-	order []job.ID           // of the cells, as the step came to them
+	cells map[job.ID]*stagedCell // as they will be
+	order []job.ID               // of the cells, as the step came to them
 	// tied has for each cell another one that must be written with it: a forest.
 	tied    map[job.ID]job.ID
 	made    map[job.ID]bool
@@ -78,14 +78,14 @@ type writer struct {
 	follows bool
 	pools   map[string]job.ID // slots of pools that are changed, and a cell with one of their runs
 	before  []Pair
-	prune   []revised
+	prune   []jobVersion
 	now     time.Time        // of the step
 	words   []*store.Record  // that are changed in words alone, and not fed
 	loose   map[string]int64 // see loosen
 }
 
 func (t *tx) writer() *writer {
-	return &writer{t: t, cells: map[job.ID]*staged{}, tied: map[job.ID]job.ID{}, rest: newPart(), now: t.now}
+	return &writer{t: t, cells: map[job.ID]*stagedCell{}, tied: map[job.ID]job.ID{}, rest: newPart(), now: t.now}
 }
 
 // runs is how many runs are written.
@@ -129,14 +129,14 @@ func (w *writer) collect(c *engine.Changes) error {
 }
 
 // cell returns a cell for the step to change.
-func (w *writer) cell(uid job.ID) *staged {
+func (w *writer) cell(uid job.ID) *stagedCell {
 	if own := w.cells[uid]; own != nil {
 		return own
 	}
 	w.t.b.mu.RLock()
 	defer w.t.b.mu.RUnlock()
 	w.t.saw(cellKey(uid))
-	own := &staged{alone: true}
+	own := &stagedCell{alone: true}
 	if is := w.t.b.state.cells[uid]; is != nil {
 		own.cell, own.alone = *is, false
 		own.runs = slices.Clone(is.runs)
@@ -264,7 +264,7 @@ func (w *writer) job(j *engine.Job) error {
 			}
 			c.document = newDefinition(j.UID, j.Version)
 			w.before = append(w.before, Pair{Key: c.document, Value: value})
-			w.prune = append(w.prune, revised{j.UID, j.Version})
+			w.prune = append(w.prune, jobVersion{j.UID, j.Version})
 		}
 		c.timing, c.follows, c.calendars = d.Timing, engine.Follows(d.Filled), d.Calendars
 		c.boot, c.broadcast = d.Filled.Schedule.Boot, d.Policy.Broadcast

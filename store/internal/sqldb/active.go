@@ -134,15 +134,15 @@ func (b *Batch) place(r *store.Run) {
 	b.id(&r.Session).time(r.Due).text(slot).time(r.AlertAt)
 }
 
-// placed is what of a run is in indexes.
-type placed struct {
+// indexKey has the fields of a run that are in indexes.
+type indexKey struct {
 	session job.ID
 	due     time.Time
 	slot    string
 	alert   time.Time
 }
 
-func placeOf(r *store.Run) placed { return placed{r.Session, r.Due, r.Slot, r.AlertAt} }
+func placeOf(r *store.Run) indexKey { return indexKey{r.Session, r.Due, r.Slot, r.AlertAt} }
 
 // sessionsWith returns the sessions that have runs, the zero id for runs that
 // must be placed among them.

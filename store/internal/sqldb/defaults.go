@@ -107,7 +107,7 @@ func (d *defaults) Part(ctx context.Context) (p refill.Part, err error) {
 		return p, d.end(ctx)
 	}
 	for some := range slices.Chunk(changed, refillMax) {
-		o := ledger.Order{Items: len(some), Kept: &kept{refits: true, first: d.lock}}
+		o := ledger.Order{Items: len(some), Kept: &retryState{refits: true, first: d.lock}}
 		if err := d.s.ledger.Do(ctx, o, &engine.Refit{Jobs: some}); err != nil {
 			return p, err
 		}

@@ -39,14 +39,14 @@ const (
 	followPayload = "follow"
 )
 
-// followed tracks how long others follow this node's events.
-type followed struct {
+// followerState tracks how long others follow this node's events.
+type followerState struct {
 	wake  chan struct{} // of one: there is a follower
 	mu    sync.Mutex
 	until time.Time
 }
 
-func (f *followed) heard() {
+func (f *followerState) heard() {
 	f.mu.Lock()
 	f.until = time.Now().Add(followLife)
 	f.mu.Unlock()
@@ -56,14 +56,14 @@ func (f *followed) heard() {
 	}
 }
 
-func (f *followed) now() bool {
+func (f *followerState) now() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return time.Now().Before(f.until)
 }
 
-// told is a batch of events. Begun is set in the first one for a new follower.
-type told struct {
+// eventBatch is a batch of events for other nodes. Begun is set in the first one for a new follower.
+type eventBatch struct {
 	Begun  bool
 	Events []store.Event
 }
@@ -92,7 +92,7 @@ func (s *backend) tellFollowers(ctx context.Context, batch int64) int64 {
 	changes := s.events(following)
 	ticker := time.NewTicker(tellEvery)
 	defer ticker.Stop()
-	next := told{Begun: true}
+	next := eventBatch{Begun: true}
 	for s.followed.now() {
 		for room := true; room && len(next.Events) < tellMax; {
 			select {
@@ -108,7 +108,7 @@ func (s *backend) tellFollowers(ctx context.Context, batch int64) int64 {
 			// and reports that.
 			if s.writeTold(ctx, batch+1, &next) == nil {
 				batch++
-				next = told{}
+				next = eventBatch{}
 			}
 		}
 		select {
@@ -126,7 +126,7 @@ func (s *backend) tellFollowers(ctx context.Context, batch int64) int64 {
 // writeTold writes events, with the next of the numbers of all, and removes old ones.
 // The counter stays locked until the commit, so that numbers become visible in
 // their order.
-func (s *backend) writeTold(ctx context.Context, batch int64, next *told) error {
+func (s *backend) writeTold(ctx context.Context, batch int64, next *eventBatch) error {
 	data, err := pack(next)
 	if err != nil {
 		return err
@@ -267,7 +267,7 @@ func (s *backend) readTold(ctx context.Context, behind int64, beginning bool) (h
 		q := t.query("select number, sender, told_at, events from told where number > ? order by number limit ?", behind, int64(hearMax))
 		for q.Next() {
 			number, sender, at := q.Int(), q.Text(), q.time()
-			next, data := told{}, q.View()
+			next, data := eventBatch{}, q.View()
 			lost := number != last+1
 			if sender != s.notices.sender && (unpack(data, &next) != nil || next.Begun && !beginning) {
 				lost = true // what cannot be read is of another version of the program
@@ -287,7 +287,7 @@ func (s *backend) readTold(ctx context.Context, behind int64, beginning bool) (h
 }
 
 // pack compresses events.
-func pack(next *told) ([]byte, error) {
+func pack(next *eventBatch) ([]byte, error) {
 	var b bytes.Buffer
 	w, err := flate.NewWriter(&b, flate.BestSpeed)
 	if err != nil {
@@ -302,7 +302,7 @@ func pack(next *told) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-func unpack(data []byte, next *told) error {
+func unpack(data []byte, next *eventBatch) error {
 	r := flate.NewReader(bytes.NewReader(data))
 	return json.NewDecoder(io.LimitReader(r, unpackedMax)).Decode(next)
 }

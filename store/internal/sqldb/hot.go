@@ -31,7 +31,7 @@ const (
 type hotJob struct {
 	job    engine.Job
 	seq    int64
-	stored stored
+	stored jobBefore
 	// planned and runs are unfinished runs in the slot of the job itself, all of them if
 	// complete is set: unchanged planned ones, by due time and id, and the others.
 	planned  []plannedRun
@@ -91,7 +91,7 @@ type hot struct {
 }
 
 // keepJob remembers a job as it was read or written.
-func (h *hot) keepJob(r jobRow, as stored) {
+func (h *hot) keepJob(r jobRow, as jobBefore) {
 	if h.jobs == nil {
 		h.jobs, h.runs, h.planned = map[job.ID]*hotJob{}, map[job.ID]*store.Run{}, map[job.ID]*hotJob{}
 	}

@@ -83,7 +83,7 @@ func (st *step) begin(n *engine.Need, b *engine.Batch) error {
 		}
 		st.locks[name] = true
 	}
-	f, err := st.foresee(n)
+	f, err := st.planLocks(n)
 	if err != nil {
 		return err
 	}
@@ -93,18 +93,18 @@ func (st *step) begin(n *engine.Need, b *engine.Batch) error {
 	return st.lockJobs(n, b, f)
 }
 
-// foreseen is what a step locks, and reads with the locks.
-type foreseen struct {
+// lockPlan lists what a step locks, and reads with the locks.
+type lockPlan struct {
 	jobs  map[job.ID]bool
 	pools map[string]bool
 	slots []job.ID // jobs whose own slots are read
 }
 
-// foresee returns the likely subjects of a step: the names in its first need, and the
+// planLocks returns the likely subjects of a step: the names in its first need, and the
 // definitions of the jobs as this process last saw them. Mistakes are noticed under the
 // locks.
-func (st *step) foresee(n *engine.Need) (*foreseen, error) {
-	f := &foreseen{jobs: maps.Clone(st.k.jobs), pools: maps.Clone(st.k.pools)}
+func (st *step) planLocks(n *engine.Need) (*lockPlan, error) {
+	f := &lockPlan{jobs: maps.Clone(st.k.jobs), pools: maps.Clone(st.k.pools)}
 	for _, uid := range n.Jobs {
 		remember(&f.jobs, uid)
 	}
@@ -178,7 +178,7 @@ func (st *step) foresee(n *engine.Need) (*foreseen, error) {
 
 // lockPools locks pools, creates those that are missing, and finds the jobs with runs in
 // them.
-func (st *step) lockPools(f *foreseen) error {
+func (st *step) lockPools(f *lockPlan) error {
 	if len(f.pools) == 0 {
 		return nil
 	}
@@ -216,7 +216,7 @@ var poolNames = &Table{Name: "pools", Key: 1, Columns: []Column{{"name", Text}}}
 
 // lockJobs locks jobs, in the order of their uids, and asks in the same message for the
 // sessions, the clock, the runs of the step and those in the slots of their jobs.
-func (st *step) lockJobs(n *engine.Need, b *engine.Batch, f *foreseen) error {
+func (st *step) lockJobs(n *engine.Need, b *engine.Batch, f *lockPlan) error {
 	uids := slices.SortedFunc(maps.Keys(f.jobs), func(a, b job.ID) int { return bytes.Compare(a[:], b[:]) })
 	ids := make([][]byte, len(n.Runs))
 	var asked conversation

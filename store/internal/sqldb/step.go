@@ -19,12 +19,12 @@ var errUnlocked = fmt.Errorf("%w: not all was locked that it is about", ledger.E
 // step implements ledger.Tx.
 type step struct {
 	*tx
-	k     *kept
+	k     *retryState
 	begun bool
 	// jobs are the read jobs, under their locks if any; Job is nil for an unknown one.
 	jobs map[job.ID]jobRead
 	// places are where the runs stood that were read.
-	places map[job.ID]placed
+	places map[job.ID]indexKey
 	// known and spare are room for runs and jobs that were remembered, used again by other steps.
 	known         []store.Run
 	copies, spare []*engine.Job
@@ -47,11 +47,11 @@ type step struct {
 // jobRead is a read job, with the parts of its row that changes do not contain.
 type jobRead struct {
 	jobRow
-	was stored
+	was jobBefore
 }
 
-// stored is what a row of a job has.
-type stored struct {
+// jobBefore is the part of a job's row that a change may leave as it is.
+type jobBefore struct {
 	document *engine.Document
 	removeAt time.Time
 }
@@ -144,7 +144,7 @@ func (st *step) copyOf(j *engine.Job) *engine.Job {
 // took notes jobs that were read.
 func (st *step) took(rows []jobRow) {
 	for _, r := range rows {
-		read := jobRead{r, stored{r.Document, r.RemoveAt()}}
+		read := jobRead{r, jobBefore{r.Document, r.RemoveAt()}}
 		st.jobs[r.UID] = read
 		if st.s.db.Alone() {
 			st.s.hot.keepJob(r, read.was)

@@ -136,7 +136,7 @@ type backend struct {
 	}
 	hints    events.Hints
 	notices  notices
-	followed followed
+	followed followerState
 	// writing is read-locked by each transaction that writes. Its write lock proves that
 	// all transactions before have ended.
 	writing sync.RWMutex
@@ -167,7 +167,7 @@ func Open(ctx context.Context, db DB, o Options) (*Store, error) { //nolint:cont
 		}
 	}
 	s.ledger = ledger.New(s, ledger.Options{
-		LookAhead: cmp.Or(o.LookAhead, store.LookAheadDefault), Defaults: o.Defaults, NewID: o.NewID, Guard: o.Guard, Fleeting: true, Ended: o.Ended,
+		LookAhead: cmp.Or(o.LookAhead, store.LookAheadDefault), Defaults: o.Defaults, NewID: o.NewID, Guard: o.Guard, ReuseMemory: true, Ended: o.Ended,
 	})
 	if !o.InUse {
 		if err := s.partition(ctx, time.Time{}); err != nil {
@@ -284,8 +284,8 @@ func (s *backend) transact(ctx context.Context, adds bool, do func(t *tx) error)
 	}
 }
 
-// kept is what a step remembers from one try to the next.
-type kept struct {
+// retryState is what a step remembers from one try to the next.
+type retryState struct {
 	// Locks besides the foreseen ones.
 	jobs  map[job.ID]bool
 	pools map[string]bool
@@ -299,9 +299,9 @@ type kept struct {
 	first  func(*tx) error // if it is set, what the step begins with
 }
 
-func (k *kept) job(uid job.ID)   { remember(&k.jobs, uid) }
-func (k *kept) pool(name string) { remember(&k.pools, name) }
-func (k *kept) lock(name string) { remember(&k.locks, name) }
+func (k *retryState) job(uid job.ID)   { remember(&k.jobs, uid) }
+func (k *retryState) pool(name string) { remember(&k.pools, name) }
+func (k *retryState) lock(name string) { remember(&k.locks, name) }
 
 func remember[K comparable](m *map[K]bool, key K) {
 	if *m == nil {
@@ -315,9 +315,9 @@ func (s *backend) Step(ctx context.Context, o *ledger.Order, decide func(ledger.
 	if err := s.check(ctx); err != nil {
 		return err
 	}
-	k, _ := o.Kept.(*kept)
+	k, _ := o.Kept.(*retryState)
 	if k == nil {
-		k = &kept{}
+		k = &retryState{}
 		o.Kept = k
 	}
 	st := s.newStep(&tx{adds: o.Adds, again: k.again, done: o.Committed}, k)
@@ -354,10 +354,10 @@ func (s *backend) Step(ctx context.Context, o *ledger.Order, decide func(ledger.
 // larger would have to be emptied after each small step.
 const stepKept = 2 * store.MaxBatch
 
-func (s *backend) newStep(t *tx, k *kept) *step {
+func (s *backend) newStep(t *tx, k *retryState) *step {
 	st, _ := s.steps.Get().(*step)
 	if st == nil {
-		st = &step{jobs: map[job.ID]jobRead{}, places: map[job.ID]placed{}}
+		st = &step{jobs: map[job.ID]jobRead{}, places: map[job.ID]indexKey{}}
 	}
 	st.tx, st.k = t, k
 	return st

@@ -168,7 +168,7 @@ func (st *step) writeJobs(c *engine.Changes) error {
 			saved.state(j, seq)
 		}
 		if st.s.db.Alone() && !j.Made() {
-			st.s.hot.keepJob(jobRow{j, seq}, stored{j.Document, j.RemoveAt()})
+			st.s.hot.keepJob(jobRow{j, seq}, jobBefore{j.Document, j.RemoveAt()})
 		}
 	}
 	if err := st.writeRows(Insert, made); err != nil {

@@ -18,45 +18,45 @@ func (a *api) setRoutes() {
 	a.secretRoutes()
 }
 
-// SetName names a document but a job in a path.
-type SetName struct {
+// ObjectName names a document but a job in a path.
+type ObjectName struct {
 	Namespace string `path:"namespace" maxLength:"128" doc:"Its namespace."`
 	Name      string `path:"name" maxLength:"128" doc:"Its name."`
 }
 
-type listSetsInput struct {
+type listObjectsInput struct {
 	Namespace string `query:"namespace" doc:"Only those of this namespace."`
 }
 
-type putSetInput struct {
-	SetName
+type putKindInput struct {
+	ObjectName
 	Conditions
 	Body client.Document
 }
 
-type deleteSetInput struct {
-	SetName
+type deleteKindInput struct {
+	ObjectName
 	IfMatch string `header:"If-Match" doc:"The ETag of the version to delete, or * for any."`
 }
 
-type setOutput struct {
+type kindOutput struct {
 	Status int
 	ETag   string `header:"ETag" doc:"The version, for If-Match."`
 	Body   client.Document
 }
 
-func (n SetName) name() service.Name { return service.Name(n) }
+func (n ObjectName) name() service.Name { return service.Name(n) }
 
 // routesOf adds the routes of the documents of a kind.
-func (a *api) routesOf(sets *service.Sets, of job.Kind) {
+func (a *api) routesOf(documents *service.KindDocuments, of job.Kind) {
 	kind, plural := string(of), of.Plural()
 	several, a1 := plural, "a "+kind
 	if kind == plural {
 		kind, several, a1 = "listed-"+kind, "listed-"+plural, "a list of "+plural // beside GET /xxl/executors
 	}
 	one := "/" + plural + "/{namespace}/{name}"
-	register(a, http.MethodGet, "/"+plural, "list-"+several, "List "+strings.ReplaceAll(several, "-", " ")+" by name", func(ctx context.Context, in *listSetsInput) (*answer[client.Page[client.Document]], error) {
-		all, err := sets.List(ctx, caller(ctx), in.Namespace)
+	register(a, http.MethodGet, "/"+plural, "list-"+several, "List "+strings.ReplaceAll(several, "-", " ")+" by name", func(ctx context.Context, in *listObjectsInput) (*answer[client.Page[client.Document]], error) {
+		all, err := documents.List(ctx, caller(ctx), in.Namespace)
 		shown := make([]client.Document, len(all))
 		for i, d := range all {
 			if shown[i], err = client.DocumentOf(d); err != nil {
@@ -66,15 +66,15 @@ func (a *api) routesOf(sets *service.Sets, of job.Kind) {
 		return listed(shown, err)
 	})
 
-	register(a, http.MethodGet, one, "get-"+kind, "Get "+a1, func(ctx context.Context, in *SetName) (*setOutput, error) {
-		d, err := sets.Get(ctx, caller(ctx), in.name())
+	register(a, http.MethodGet, one, "get-"+kind, "Get "+a1, func(ctx context.Context, in *ObjectName) (*kindOutput, error) {
+		d, err := documents.Get(ctx, caller(ctx), in.name())
 		if err != nil {
 			return nil, err
 		}
 		return setAnswer(d, false)
 	})
 
-	register(a, http.MethodPut, one, "put-"+kind, "Create or change "+a1, func(ctx context.Context, in *putSetInput) (*setOutput, error) {
+	register(a, http.MethodPut, one, "put-"+kind, "Create or change "+a1, func(ctx context.Context, in *putKindInput) (*kindOutput, error) {
 		expect, err := in.expect()
 		if err != nil {
 			return nil, err
@@ -83,25 +83,25 @@ func (a *api) routesOf(sets *service.Sets, of job.Kind) {
 		if err != nil {
 			return nil, err
 		}
-		d, created, err := sets.Put(ctx, caller(ctx), in.name(), draft, expect)
+		d, created, err := documents.Put(ctx, caller(ctx), in.name(), draft, expect)
 		if err != nil {
 			return nil, err
 		}
 		return setAnswer(d, created)
 	}, http.StatusOK, http.StatusCreated)
 
-	register(a, http.MethodDelete, one, "delete-"+kind, "Delete "+a1, func(ctx context.Context, in *deleteSetInput) (*struct{}, error) {
+	register(a, http.MethodDelete, one, "delete-"+kind, "Delete "+a1, func(ctx context.Context, in *deleteKindInput) (*struct{}, error) {
 		expect, err := deletes(in.IfMatch)
 		if err != nil {
 			return nil, err
 		}
-		return nil, sets.Delete(ctx, caller(ctx), in.name(), expect)
+		return nil, documents.Delete(ctx, caller(ctx), in.name(), expect)
 	})
 }
 
-func setAnswer(d job.Document, created bool) (*setOutput, error) {
+func setAnswer(d job.Document, created bool) (*kindOutput, error) {
 	shown, err := client.DocumentOf(d)
-	out := &setOutput{Status: http.StatusOK, ETag: etag(d.Version()), Body: shown}
+	out := &kindOutput{Status: http.StatusOK, ETag: etag(d.Version()), Body: shown}
 	if created {
 		out.Status = http.StatusCreated
 	}

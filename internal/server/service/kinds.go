@@ -11,23 +11,23 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// setStore is the part of a store that documents other than jobs use.
-type setStore interface {
+// kindStore is the part of a store that documents other than jobs use.
+type kindStore interface {
 	store.Documents
 	PutConsumer(ctx context.Context, c store.Consumer) error
 }
 
-// Sets has the documents of a kind other than jobs.
-type Sets struct {
+// KindDocuments has the documents of a kind other than jobs.
+type KindDocuments struct {
 	*shared
 	rules *rulebook
 	kind  job.Kind
-	store setStore
+	store kindStore
 }
 
-// putSet creates or changes a document. The feed receives ends from the first channel on,
+// putOfKind creates or changes a document. The feed receives ends from the first channel on,
 // before the delivering node has seen it.
-func putSet(ctx context.Context, in setStore, d job.Document, ifVersion int64, actor string) (job.Document, error) {
+func putOfKind(ctx context.Context, in kindStore, d job.Document, ifVersion int64, actor string) (job.Document, error) {
 	if d.Kind == job.KindChannel {
 		if err := in.PutConsumer(ctx, notification.Consumer()); err != nil {
 			return job.Document{}, err
@@ -36,8 +36,8 @@ func putSet(ctx context.Context, in setStore, d job.Document, ifVersion int64, a
 	return in.PutDocument(ctx, d, ifVersion, actor)
 }
 
-// List returns the sets of a namespace, or of all, by name.
-func (s *Sets) List(ctx context.Context, who Caller, namespace string) ([]job.Document, error) {
+// List returns the documents of a namespace, or of all, by name.
+func (s *KindDocuments) List(ctx context.Context, who Caller, namespace string) ([]job.Document, error) {
 	of, err := who.reads(namespace)
 	if err != nil {
 		return nil, err
@@ -49,12 +49,12 @@ func (s *Sets) List(ctx context.Context, who Caller, namespace string) ([]job.Do
 	return slices.DeleteFunc(all, func(d job.Document) bool { return !of.hasObject(d.FullName()) }), nil
 }
 
-// Get returns a set.
-func (s *Sets) Get(ctx context.Context, who Caller, name Name) (job.Document, error) {
+// Get returns a document.
+func (s *KindDocuments) Get(ctx context.Context, who Caller, name Name) (job.Document, error) {
 	return s.find(ctx, who, Read, name)
 }
 
-func (s *Sets) find(ctx context.Context, who Caller, r Right, name Name) (job.Document, error) {
+func (s *KindDocuments) find(ctx context.Context, who Caller, r Right, name Name) (job.Document, error) {
 	if err := who.MayIn(r, name.Namespace); err != nil {
 		return job.Document{}, err
 	}
@@ -72,7 +72,7 @@ func (s *Sets) find(ctx context.Context, who Caller, r Right, name Name) (job.Do
 
 // Put creates one or replaces its definition, and reports whether it was created. The document
 // must have the name.
-func (s *Sets) Put(ctx context.Context, who Caller, name Name, draft Draft, expect Expect) (put job.Document, created bool, err error) {
+func (s *KindDocuments) Put(ctx context.Context, who Caller, name Name, draft Draft, expect Expect) (put job.Document, created bool, err error) {
 	if err := who.MayIn(Define, name.Namespace); err != nil {
 		return job.Document{}, false, err
 	}
@@ -95,7 +95,7 @@ func (s *Sets) Put(ctx context.Context, who Caller, name Name, draft Draft, expe
 			return job.Document{}, false, expect.match(version)
 		}
 	}
-	put, err = putSet(ctx, s.store, d, version, who.Name)
+	put, err = putOfKind(ctx, s.store, d, version, who.Name)
 	switch {
 	case errors.Is(err, store.ErrExists):
 		return job.Document{}, false, refuse(client.TypeChanged, "%s %s already exists", s.kind, name)
@@ -108,8 +108,8 @@ func (s *Sets) Put(ctx context.Context, who Caller, name Name, draft Draft, expe
 	return put, version == 0, nil
 }
 
-// Delete removes a set that no job names.
-func (s *Sets) Delete(ctx context.Context, who Caller, name Name, expect Expect) error {
+// Delete removes a document that no job names.
+func (s *KindDocuments) Delete(ctx context.Context, who Caller, name Name, expect Expect) error {
 	d, err := s.find(ctx, who, Define, name)
 	if err != nil {
 		return err
