@@ -32,8 +32,8 @@ const (
 	nodeWide, nodeHigh = 168.0, 50.0
 	layerStep          = 236.0
 	rowGap, dummyGap   = 30.0, 18.0
-	nodeLetters        = 20 // of a name that fit into a node
-	nodeSmallLetters   = 24 // of the text below it
+	nodeLetters        = 17 // of a name that fit into a node
+	nodeSmallLetters   = 21 // of the text below it
 	orderRounds        = 12 // later ones hardly ever save a crossing
 	placeRounds        = 8
 )

@@ -9,7 +9,6 @@ var overviewTexts = []text{
 	{"overview.needs", "{what} needs you. Everything else is as it should be.", "{what}需要处理，其余一切正常。"},
 	{"overview.need", "{what} need you. Everything else is as it should be.", "{what}需要处理，其余一切正常。"},
 	{"overview.counts", "one two three four five six seven eight nine ten eleven twelve", "1 2 3"},
-	{"overview.scope", "A job fails from a run that failed to the next one that succeeds.", "任务从一次运行失败起，到下一次运行成功为止，都算作失败。"},
 	{"overview.all_jobs", "All jobs", "所有任务"},
 	{"overview.all_runs", "all runs", "所有运行"},
 	{"overview.attention", "Needs attention", "需要处理"},

@@ -72,7 +72,7 @@ func TestFoldedGroupsOfTheFormSayWhatIsInThem(t *testing.T) {
 	w.fill()
 	b := w.login("ann")
 	const document = "name: nightly\nschedule: {cron: '30 2 * * *', timezone: Asia/Tokyo, clock_change: literal}\nrun: {shell: 'true'}\nplace: {labels: {zone: ZONE}}\npolicy: {timeout: 30m, retry: {attempts: 2, backoff: 1m}}\n"
-	for zone, want := range map[string]string{"de": `faint" data-summary>matching nodes: 1 of 1<`, "fr": `warn-text" data-summary>matching nodes: 0 of 1<`} {
+	for zone, want := range map[string]string{"de": `faint" title="matching nodes: 1 of 1" data-summary>matching nodes: 1 of 1<`, "fr": `warn-text" title="matching nodes: 0 of 1" data-summary>matching nodes: 0 of 1<`} {
 		body := b.send("/jobs/new", "document", strings.Replace(document, "ZONE", zone, 1)).Body.String()
 		for _, want := range []string{want, "data-summary>2 more attempts after 1 min · ended after 30 min", "now 17:41, UTC&#43;09:00", "a repeated one runs twice"} {
 			if !strings.Contains(body, want) {

@@ -237,11 +237,14 @@ func (s *site) frame(ctx context.Context, who service.Caller, most time.Duration
 			return
 		}
 		f.list = list
-		for _, node := range list {
+		names := make([]string, len(list))
+		for i, node := range list {
+			names[i] = node.Name
 			if node.State == "live" || node.State == "drained" {
 				f.nodes++
 			}
 		}
+		s.hosts.Store(&names)
 	})
 	if age := now.Sub(f.listed); age < 0 || age >= namespacesFor {
 		reads.Go(func() {
@@ -303,6 +306,7 @@ func (s *site) functions(lang i18n.Lang) template.FuncMap {
 		"dict":   dict,
 		"join":   strings.Join,
 		"clean":  clean,
+		"host":   s.host,
 		"anchor": anchor,
 	}
 }

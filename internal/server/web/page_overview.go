@@ -113,7 +113,11 @@ func (s *site) overview(p *page) error {
 	for i := range nodes {
 		n := &nodes[i]
 		v.Running += n.Running
-		v.Nodes = append(v.Nodes, nodeShare{Name: n.Name, State: p.T("node." + n.State), Running: n.Running, Capacity: n.Capacity, Share: picture(draw.Share(float64(n.Running), float64(n.Capacity), draw.Run))})
+		state := "" // of most nodes
+		if n.State != "live" {
+			state = p.T("node." + n.State)
+		}
+		v.Nodes = append(v.Nodes, nodeShare{Name: n.Name, State: state, Running: n.Running, Capacity: n.Capacity, Share: picture(draw.Share(float64(n.Running), float64(n.Capacity), draw.Run))})
 	}
 	changes, err := s.Service.Audit.List(p.ctx(), p.who, client.AuditQuery{Namespace: l.Namespace, PageSize: changeRows})
 	if err != nil {

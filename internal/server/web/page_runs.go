@@ -237,7 +237,7 @@ func (p *page) runRow(r *client.Run) runRow {
 			row.Late = p.took(late)
 		}
 	}
-	if r.State == job.StateReady && r.Due.After(p.now) {
+	if r.State == job.StateReady && r.Due.After(p.now) && r.Kind != job.RunStep { // which may wait for a person, until then at most
 		row.Starts = p.relative(r.Due)
 	}
 	return row

@@ -103,7 +103,7 @@ func TestARunningRunSaysWhenItEndsAtTheLatest(t *testing.T) {
 		if c.when != "" && !strings.Contains(ends[2], "data-relative>in 2 h<") {
 			t.Errorf("%s: the end has no countdown: %q", c.policy, ends[2])
 		}
-		if !strings.Contains(body, "ber-1, "+c.attempt+"</span>") {
+		if !strings.Contains(body, "ber-1</span>, "+c.attempt+"</span>") {
 			t.Errorf("%s: the page does not say %q", c.policy, c.attempt)
 		}
 		if !strings.Contains(body, "running for <time") || !strings.Contains(body, "data-since>0 s</time></span>") {

@@ -3,6 +3,8 @@ package web
 import (
 	"fmt"
 	"html/template"
+	"net"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -399,4 +401,23 @@ func splitName(full string) (namespace, name string) {
 		return "", full
 	}
 	return namespace, name
+}
+
+// host shortens the name of a node to its first label, which tells it from the other nodes; where two have
+// the same, to as many as do.
+func (s *site) host(name string) string {
+	labels := strings.Split(name, ".")
+	if len(labels) < 3 || net.ParseIP(name) != nil {
+		return name
+	}
+	shown := 1
+	if nodes := s.hosts.Load(); nodes != nil {
+		for _, other := range *nodes {
+			theirs := strings.Split(other, ".")
+			for other != name && shown < len(labels) && len(theirs) >= shown && slices.Equal(labels[:shown], theirs[:shown]) {
+				shown++
+			}
+		}
+	}
+	return strings.Join(labels[:shown], ".")
 }

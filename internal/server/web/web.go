@@ -20,6 +20,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
@@ -58,8 +59,9 @@ type site struct {
 	templates map[i18n.Lang]*template.Template
 	assets    assets
 	failures  auth.Failures
-	known     sync.Map // what the frame of each page shows, by the roles of its reader, see frame
-	late      sync.Map // how late runs started, by the roles of the reader, see lateness
+	known     sync.Map                 // what the frame of each page shows, by the roles of its reader, see frame
+	hosts     atomic.Pointer[[]string] // their names, see host
+	late      sync.Map                 // how late runs started, by the roles of the reader, see lateness
 }
 
 //go:embed templates

@@ -61,7 +61,7 @@ export function edit() {
     }
     for (const fold of form.querySelectorAll("details[id] [data-summary]")) {
       const other = fresh.querySelector("#" + fold.closest("details").id + " [data-summary]");
-      if (other) { fold.textContent = other.textContent; fold.className = other.className; }
+      if (other) { fold.textContent = fold.title = other.textContent; fold.className = other.className; }
     }
     if (document.activeElement === text) for (const kind of form.querySelectorAll("[data-kinds] input")) kind.checked = Boolean(fresh.getElementById(kind.id)?.checked);
     paint();
