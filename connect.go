@@ -5,8 +5,10 @@ import (
 	"crypto/rand"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/belfry-cron/belfry/internal/node"
+	"github.com/belfry-cron/belfry/internal/node/unreported"
 	"github.com/belfry-cron/belfry/internal/remote"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -53,12 +55,11 @@ type connection struct {
 	token     func() (string, error)
 	transport http.RoundTripper
 	plain     bool
-	spool     string
 }
 
 // isSet reports whether an option for Connect was given.
 func (c *connection) isSet() bool {
-	return len(c.servers) > 0 || c.token != nil || c.transport != nil || c.plain || c.spool != ""
+	return len(c.servers) > 0 || c.token != nil || c.transport != nil || c.plain
 }
 
 // WithServers adds servers on the same store for Connect: if one does not answer, the next
@@ -83,12 +84,25 @@ func WithTransport(t http.RoundTripper) Option {
 // network path can read the token and the jobs.
 func WithPlainHTTP() Option { return func(s *settings) { s.connection.plain = true } }
 
-// WithSpool keeps the results of Connect in a directory until a server accepts them.
-// Unreported results survive the process, and the next process reports them. Each process
-// needs its own directory. Default: unreported results are kept in memory and lost with the
-// process.
+// WithSpool keeps the results of handlers in a directory until the store or a server accepts
+// them. Unreported results survive the process, and the next process reports them. Each process
+// needs its own directory. Default: unreported results are kept in memory, and their runs are
+// lost with the process.
 func WithSpool(directory string) Option {
-	return func(s *settings) { s.connection.spool = directory }
+	return func(s *settings) { s.spool = directory }
+}
+
+// spoolWait is how long Run waits for the process that used the spool before.
+const spoolWait = 5 * time.Second
+
+// openSpool opens the spool of the program; nil if it has none.
+func (s *Scheduler) openSpool(ctx context.Context, isRefused func(error) bool) (*unreported.Spool, error) {
+	if s.settings.spool == "" {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, spoolWait)
+	defer cancel()
+	return unreported.Open(ctx, unreported.Config{Dir: s.settings.spool, IsRefused: isRefused, Log: s.settings.log})
 }
 
 // runConnected is Run for a scheduler of Connect.
@@ -99,11 +113,11 @@ func (s *Scheduler) runConnected(ctx context.Context) (err error) {
 	}
 	c := s.nodeConfig(machine.String(), []string{store.RoleHandlers})
 	c.Members, c.Work, c.StoreName = s.remote, s.remote, "the store of the servers"
-	if dir := s.settings.connection.spool; dir != "" {
-		spool, err := remote.OpenSpool(dir, s.settings.log)
-		if err != nil {
-			return err
-		}
+	spool, err := s.openSpool(ctx, remote.IsRefused)
+	if err != nil {
+		return err
+	}
+	if spool != nil {
 		defer func() { err = errors.Join(err, spool.Close()) }()
 		c.Spool = spool
 	}

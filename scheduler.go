@@ -19,6 +19,7 @@ import (
 	"github.com/belfry-cron/belfry/cron"
 	"github.com/belfry-cron/belfry/executor"
 	"github.com/belfry-cron/belfry/internal/node"
+	"github.com/belfry-cron/belfry/internal/node/unreported"
 	"github.com/belfry-cron/belfry/internal/remote"
 	"github.com/belfry-cron/belfry/internal/server/auth"
 	"github.com/belfry-cron/belfry/internal/server/service"
@@ -64,7 +65,7 @@ func New(open store.Opener, options ...Option) *Scheduler {
 		s.mistake(caller(), "belfry.New: the store is missing: give sqlite.File(path), postgres.URL(url) or memory.Empty()")
 	}
 	if s.settings.connection.isSet() {
-		s.mistake(caller(), "belfry.New: WithServers, WithToken, WithTransport, WithPlainHTTP and WithSpool are for Connect")
+		s.mistake(caller(), "belfry.New: WithServers, WithToken, WithTransport and WithPlainHTTP are for Connect")
 	}
 	return s
 }
@@ -248,7 +249,12 @@ func (s *Scheduler) Run(ctx context.Context) (err error) {
 	if err := owner.start(ctx); err != nil {
 		return unlessStopped(ctx, err)
 	}
-	n, err := s.makeNode(ctx)
+	spool, err := s.openSpool(ctx, nil)
+	if err != nil {
+		return unlessStopped(ctx, err)
+	}
+	defer func() { err = errors.Join(err, spool.Close()) }()
+	n, err := s.makeNode(ctx, spool)
 	if err != nil {
 		return unlessStopped(ctx, err)
 	}
@@ -309,7 +315,7 @@ func (s *Scheduler) abandonAfter(ctx context.Context, over <-chan struct{}) {
 }
 
 // makeNode makes the node that Run runs.
-func (s *Scheduler) makeNode(ctx context.Context) (*node.Node, error) {
+func (s *Scheduler) makeNode(ctx context.Context, spool *unreported.Spool) (*node.Node, error) {
 	machine, err := s.machine(ctx)
 	if err != nil {
 		return nil, err
@@ -320,6 +326,9 @@ func (s *Scheduler) makeNode(ctx context.Context) (*node.Node, error) {
 	}
 	c := s.nodeConfig(machine, roles)
 	c.StoreName = "the store"
+	if spool != nil {
+		c.Spool = spool
+	}
 	return node.New(c.On(s.store))
 }
 
@@ -400,6 +409,7 @@ type settings struct {
 	now          func() time.Time
 	boot         func() time.Duration
 	connection   connection
+	spool        string
 }
 
 // The default retention, the same as of a server.

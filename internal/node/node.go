@@ -102,7 +102,7 @@ type Folders interface {
 	SettleFlows(ctx context.Context, over func(ctx context.Context, runs []job.ID) ([]job.ID, error)) error
 }
 
-// Spool is a worker's spool, and moves its content to the store.
+// Spool is the spool of a worker, and moves its content to the store.
 type Spool interface {
 	worker.Spool
 	// Deliver moves the results of earlier sessions to the store, for a session that is
@@ -416,11 +416,11 @@ func (n *Node) session(ctx context.Context, stopPlanning func()) (again bool, er
 	select {
 	case <-ctx.Done():
 		stopPlanning()
-		carry := errors.Is(context.Cause(ctx), executor.ErrCarried)
+		carry, told := errors.Is(context.Cause(ctx), executor.ErrCarried), true
 		if carry {
 			n.carry(working, w)
 		} else {
-			n.leave(working, m, w)
+			told = n.leave(working, m, w)
 		}
 		stop(executor.ErrStopped)
 		group.Wait()
@@ -428,11 +428,7 @@ func (n *Node) session(ctx context.Context, stopPlanning func()) (again bool, er
 			n.carryOver(m, w)
 			return false, nil
 		}
-		err := m.End(context.WithoutCancel(ctx))
-		if err == nil && n.config.Watchdog != nil {
-			n.config.Watchdog.Session(job.ID{})
-		}
-		return false, err
+		return false, n.end(context.WithoutCancel(ctx), m, w, told)
 	case <-m.Over():
 		stop(executor.ErrFenced)
 		group.Wait()
@@ -484,17 +480,56 @@ func (n *Node) joinAgain(ctx context.Context) bool {
 	}
 }
 
-// leave gives up unstarted runs and waits for the running ones.
-func (n *Node) leave(ctx context.Context, m *membership.Member, w *worker.Worker) {
+// farewellWithin bounds each call by which a stopping node tells the others so: a node whose
+// store is away stops all the same.
+const farewellWithin = 5 * time.Second
+
+// tryWithin bounds the last call to a store that did not answer in farewellWithin.
+const tryWithin = time.Second
+
+// leave gives up unstarted runs and waits for the running ones. It reports whether the store
+// has been told.
+func (n *Node) leave(ctx context.Context, m *membership.Member, w *worker.Worker) (told bool) {
 	ctx, cancel := context.WithTimeout(ctx, n.config.DrainTimeout)
 	defer cancel()
-	if err := m.Leave(ctx); err != nil {
-		n.config.Log.Error("cannot tell the other nodes that this node is leaving", "error", err)
+	var group sync.WaitGroup
+	group.Go(func() {
+		telling, cancel := context.WithTimeout(ctx, farewellWithin)
+		defer cancel()
+		err := m.Leave(telling)
+		if told = err == nil; !told {
+			n.config.Log.Error("cannot tell the other nodes that this node is leaving", "error", err)
+		}
+	})
+	if w != nil {
+		n.sayEnded(w, w.Leave(ctx))
 	}
-	if w == nil {
-		return
+	group.Wait()
+	return told
+}
+
+// end ends the session, after the store was told that the node leaves, or was not. A session
+// with results in the spool stays: without it their attempts would count as lost at once, while
+// the watchdog and the next process have the results.
+func (n *Node) end(ctx context.Context, m *membership.Member, w *worker.Worker, told bool) error {
+	if n.config.Spool != nil && w != nil && w.HasResults() {
+		return nil
 	}
-	n.sayEnded(w, w.Leave(ctx))
+	within := farewellWithin
+	if !told {
+		within = tryWithin
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	err := m.End(ctx)
+	switch {
+	case err == nil && n.config.Watchdog != nil:
+		n.config.Watchdog.Session(job.ID{})
+	case err != nil && !told:
+		n.config.Log.Warn("the session of this node was not ended: it expires, unless the next process ends it before", "error", err)
+		return nil
+	}
+	return err
 }
 
 // sayEnded logs which attempts did not end in time.

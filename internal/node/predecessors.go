@@ -61,7 +61,7 @@ func (n *Node) sayLeft(s recovery.Recovered) {
 	for i := range s.Lost {
 		r := &s.Lost[i]
 		if i < namedMax {
-			n.config.Log.Warn("an attempt is lost: the previous process ended while it ran",
+			n.config.Log.Warn("an attempt is lost: the previous process ended before it reported the result",
 				"job", r.Namespace+"/"+r.Name, "run", r.ID, "attempt", r.Attempt)
 		}
 		if n.config.Watchdog != nil {

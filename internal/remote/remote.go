@@ -399,3 +399,16 @@ func (s *server) refusal(status int, data []byte) (answered bool, err error) {
 	}
 	return true, refused
 }
+
+// IsRefused reports whether servers will refuse a result however often it is sent.
+func IsRefused(err error) bool {
+	var refused *RefusedError
+	if !errors.As(err, &refused) {
+		return false
+	}
+	switch refused.Problem.Type {
+	case client.TypeNotFound, client.TypeConflict, client.TypeInvalid, client.TypeMalformed, client.TypeTooLarge:
+		return true
+	}
+	return false
+}

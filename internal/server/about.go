@@ -114,11 +114,16 @@ func (s *Server) tell(ctx context.Context, t *nodeinfo.Reporter) {
 	t.Run(ctx, said.Saw)
 }
 
+// sayLeftWithin bounds the last report of a node, which only people read.
+const sayLeftWithin = time.Second
+
 // sayLeft reports that the node leaves, unless another version of the program continues it.
 func (s *Server) sayLeft(ctx context.Context, t *nodeinfo.Reporter) {
 	if s.carrying != nil {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, sayLeftWithin)
+	defer cancel()
 	if err := t.Tell(ctx, true); err != nil {
 		s.Log.Debug("cannot write that the node leaves", "error", err)
 	}

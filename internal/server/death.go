@@ -2,16 +2,20 @@ package server
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/node/recovery"
+	"github.com/belfry-cron/belfry/internal/node/unreported"
 	"github.com/belfry-cron/belfry/internal/node/watchdog"
 	"github.com/belfry-cron/belfry/internal/server/config"
 	"github.com/belfry-cron/belfry/internal/server/runlog"
@@ -31,6 +35,8 @@ type reach struct {
 	Apart     bool
 	Defaults  job.Defaults
 	Revisions int
+	// Spool is the directory of the results that the server has not reported.
+	Spool string
 	// Dir and Env are those of the server: an address may name files, and drivers read
 	// passwords and certificates from PGPASSWORD and the like.
 	Dir string
@@ -46,6 +52,7 @@ func (s *Server) reach() ([]byte, error) {
 		return nil, nil
 	}
 	r := reach{Store: s.Settings.Store, Apart: s.Settings.History != "", Defaults: s.Settings.JobDefaults(), Revisions: s.Settings.Keep.Revisions, LogFormat: s.Settings.LogFormat}
+	r.Spool = filepath.Join(s.Settings.Data, unreported.Folder)
 	r.Dir, _ = os.Getwd() // a deleted directory has no files
 	r.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return !strings.HasPrefix(v, "PG") && !strings.HasPrefix(v, "SSL_CERT_") && !strings.HasPrefix(v, "HOME=")
@@ -65,7 +72,7 @@ const (
 func ReportDeath(ctx context.Context, d watchdog.Dead) {
 	var r reach
 	if err := json.Unmarshal(d.Settings, &r); err != nil {
-		d.Log("cannot report the death of the server: " + err.Error())
+		d.Log("cannot report the end of the server: " + err.Error())
 		return
 	}
 	_ = os.Chdir(r.Dir) // the driver reports missing files
@@ -79,16 +86,16 @@ func ReportDeath(ctx context.Context, d watchdog.Dead) {
 	failed := false
 	for wait := reportFirst; ; wait = min(2*wait, reportMost) {
 		err := r.report(ctx, &dead, d.Log)
-		if err == nil {
+		if err == nil || errors.Is(err, unreported.ErrInUse) { // the next server reports the same
 			return
 		}
 		if !failed {
-			d.Log("cannot report the death of the server yet: " + err.Error())
+			d.Log("cannot report the end of the server yet: " + err.Error())
 		}
 		failed = true
 		select {
 		case <-ctx.Done():
-			d.Log("gave up reporting the death of the server: its runs are lost after the lost_after of their jobs")
+			d.Log("gave up reporting the end of the server: its runs are lost after the lost_after of their jobs, unless it starts before")
 			return
 		case <-time.After(wait):
 		}
@@ -104,13 +111,17 @@ func ReportDeath(ctx context.Context, d watchdog.Dead) {
 
 // report settles the attempts of a dead server.
 func (r *reach) report(ctx context.Context, dead *recovery.DeadSession, log func(string)) error {
-	ended, flush := r.logEnds(os.Stderr) //nolint:contextcheck // the log is flushed when ctx has ended
+	lines := r.logTo(os.Stderr)
+	ended, flush := logEnds(lines) //nolint:contextcheck // the log is flushed when ctx has ended
 	s, err := r.open(ctx, ended)
 	if err != nil {
 		return err
 	}
 	defer flush()
 	defer s.Close()
+	if err := r.deliver(ctx, s, lines); err != nil {
+		return err
+	}
 	as := recovery.On(s)
 	settled, err := dead.Recover(ctx, as)
 	if err != nil {
@@ -118,19 +129,53 @@ func (r *reach) report(ctx context.Context, dead *recovery.DeadSession, log func
 	}
 	late, err := dead.Again(ctx, as)
 	if given, lost := len(settled.GivenBack)+len(late.GivenBack), len(settled.Lost)+len(late.Lost); given+lost > 0 {
-		log(fmt.Sprintf("the server has died: released %d runs that had not started; %d runs are lost", given, lost))
+		log(fmt.Sprintf("the server is gone: released %d runs that had not started; %d runs are lost", given, lost))
 	}
 	return err
 }
 
+// deliverWithin bounds the delivery of a spool by a watchdog: the next server waits for it.
+const deliverWithin = watchdogWait / 3
+
+// deliver reports the results that the server has not reported, before its other attempts are
+// settled: the first result of an attempt counts.
+func (r *reach) deliver(ctx context.Context, s store.Control, log *slog.Logger) error {
+	at, cancel := context.WithCancel(ctx)
+	cancel() // it does not wait for the next server
+	spool, err := unreported.Open(at, unreported.Config{Dir: r.Spool, Log: log})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = spool.Close() }()
+	session, err := job.NewID(time.Now(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	ctx, cancel = context.WithTimeout(ctx, deliverWithin)
+	defer cancel()
+	_, err = spool.Deliver(ctx, session, func(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error) {
+		if r.Apart { // the output belongs to history, which the watchdog does not reach
+			for i := range results {
+				results[i].Output = nil
+			}
+		}
+		return s.Finish(ctx, session, results)
+	})
+	return err
+}
+
+// logTo returns a log in the format of the server's.
+func (r *reach) logTo(out io.Writer) *slog.Logger {
+	if r.LogFormat == config.LogJSON {
+		return slog.New(slog.NewJSONHandler(out, nil))
+	}
+	return slog.New(slog.NewTextHandler(out, nil))
+}
+
 // logEnds returns what takes the runs that the report ends, as lost mostly, and what logs them
 // as the server would have done.
-func (r *reach) logEnds(out io.Writer) (ended func(store.Ends), flush func()) {
-	var handler slog.Handler = slog.NewTextHandler(out, nil)
-	if r.LogFormat == config.LogJSON {
-		handler = slog.NewJSONHandler(out, nil)
-	}
-	lines := runlog.New(slog.New(handler), nil)
+func logEnds(log *slog.Logger) (ended func(store.Ends), flush func()) {
+	lines := runlog.New(log, nil)
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
 	return lines.Ended, func() { lines.Run(over) }

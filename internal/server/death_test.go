@@ -19,7 +19,7 @@ func TestWatchdogLogsTheRunsItEnds(t *testing.T) {
 		config.LogJSON: `"level":"WARN","msg":"a run was lost","job":"web/j","run":`,
 	} {
 		var said bytes.Buffer
-		ended, flush := (&reach{LogFormat: format}).logEnds(&said)
+		ended, flush := logEnds((&reach{LogFormat: format}).logTo(&said))
 		ended(lost)
 		flush()
 		if !strings.Contains(said.String(), want) {

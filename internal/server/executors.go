@@ -13,6 +13,7 @@ import (
 	"github.com/belfry-cron/belfry/executor"
 	httpexec "github.com/belfry-cron/belfry/executor/http"
 	"github.com/belfry-cron/belfry/executor/shell"
+	"github.com/belfry-cron/belfry/internal/node/unreported"
 	"github.com/belfry-cron/belfry/internal/node/watchdog"
 	"github.com/belfry-cron/belfry/job"
 )
@@ -110,6 +111,13 @@ func tellLimits(features shell.Features, log *slog.Logger) func() {
 			log.Warn("CPU limits apply to each process alone, as processor time within the timeout; jobs without a timeout have no CPU limit", "why", why)
 		}
 	})
+}
+
+// openSpool opens the spool of the node.
+func (s *Server) openSpool(ctx context.Context, isRefused func(error) bool) (*unreported.Spool, error) {
+	ctx, cancel := context.WithTimeout(ctx, watchdogWait)
+	defer cancel()
+	return unreported.Open(ctx, unreported.Config{Dir: filepath.Join(s.Settings.Data, unreported.Folder), IsRefused: isRefused, Log: s.Log})
 }
 
 // watchdogWait is longer than a watchdog needs to kill signalled processes.

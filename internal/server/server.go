@@ -179,8 +179,13 @@ func (s *Server) open(ctx context.Context) error {
 	s.makeSecrets()
 	s.makeSender()
 	s.starting = &starts{Observer: s.metrics, now: s.Now}
+	spool, err := s.openSpool(ctx, nil)
+	if err != nil {
+		return err
+	}
+	s.closers = append(s.closers, spool.Close)
 	parts := node.Config{
-		Carried:   s.Carried.node(),
+		Carried: s.Carried.node(), Spool: spool,
 		StoreName: s.Settings.Store.Shown(), Wrote: s.followers.Wrote, Executors: choose, Observer: s.starting,
 		Keepers:  []node.Keeper{callback.New(s.measured, clock.Boot)},
 		Folders:  s.commands,

@@ -14,6 +14,7 @@ import (
 
 	"github.com/belfry-cron/belfry/cron"
 	"github.com/belfry-cron/belfry/internal/node"
+	"github.com/belfry-cron/belfry/internal/node/unreported"
 	"github.com/belfry-cron/belfry/internal/node/worker"
 	"github.com/belfry-cron/belfry/internal/remote"
 	"github.com/belfry-cron/belfry/internal/remote/wire"
@@ -25,7 +26,7 @@ import (
 type Worker struct {
 	parts  *Server // its executors and its watchdog, no more
 	remote *remote.Client
-	spool  *remote.Spool // nil until it is open
+	spool  *unreported.Spool // nil until it is open
 	node   *node.Node
 }
 
@@ -74,7 +75,7 @@ func (w *Worker) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if w.spool, err = remote.OpenSpool(filepath.Join(s.Data, "spool"), w.parts.Log); err != nil {
+	if w.spool, err = w.parts.openSpool(ctx, remote.IsRefused); err != nil {
 		return err
 	}
 	var observer worker.Observer

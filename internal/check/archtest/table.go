@@ -212,11 +212,16 @@ var table = map[string]line{
 		layer:   foundations,
 		imports: []string{"job", "store", "internal/decide/engine"},
 	},
+	"internal/node/unreported": {
+		// The results that the store does not have yet.
+		layer:   shells,
+		imports: []string{"job", "store", "internal/remote/spool", "internal/remote/wire"},
+	},
 	"internal/remote": {
 		// What a worker needs of its cluster, over HTTP.
 		layer:       shells,
-		imports:     []string{"client", "job", "store", "internal/decide/engine", "internal/server/secret", "internal/remote/spool", "internal/sys/failurelog", "internal/remote/wire", "internal/node/work"},
-		testImports: []string{"executor", "internal/server/auth", "internal/server/httpapi", "internal/node", "internal/node/output", "internal/server/service", "store/memory"},
+		imports:     []string{"client", "job", "store", "internal/decide/engine", "internal/server/secret", "internal/sys/failurelog", "internal/remote/wire", "internal/node/work"},
+		testImports: []string{"executor", "internal/server/auth", "internal/server/httpapi", "internal/node", "internal/node/unreported", "internal/node/output", "internal/server/service", "store/memory"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
 	"internal/node/membership": {
@@ -414,7 +419,7 @@ var table = map[string]line{
 		layer: assembly,
 		imports: []string{
 			"cron", "job", "store", "executor", "client",
-			"internal/server/auth", "internal/sys/clock", "internal/node", "internal/node/output", "internal/remote", "internal/server/service",
+			"internal/server/auth", "internal/sys/clock", "internal/node", "internal/node/output", "internal/node/unreported", "internal/remote", "internal/server/service",
 		},
 		testImports: []string{"belfrytest", "store/memory", "internal/server/auth", "internal/server/httpapi", "internal/server/service"},
 		testModules: []string{"go.uber.org/goleak"},
@@ -424,7 +429,7 @@ var table = map[string]line{
 		layer: assembly,
 		imports: []string{
 			"history/mongo", "client", "cron", "job", "store", "store/etcd", "store/joined", "store/mysql", "store/postgres", "store/redis", "store/sqlite", "executor", "executor/shell", "executor/http", "executor/xxl",
-			"internal/server/auth", "internal/server/callback", "internal/server/health", "internal/sys/clock", "internal/server/config", "internal/server/runlog", "internal/events", "internal/server/httpapi", "internal/sys/fdpass", "internal/node/recovery", "internal/server/metrics", "internal/node", "internal/decide/notification", "internal/server/notify", "internal/server/nodeinfo", "internal/remote", "internal/server/secret", "internal/server/service", "internal/server/signin", "internal/sys/failurelog", "internal/node/watchdog", "internal/server/web", "internal/remote/wire", "internal/node/work", "internal/node/worker",
+			"internal/server/auth", "internal/server/callback", "internal/server/health", "internal/sys/clock", "internal/server/config", "internal/server/runlog", "internal/events", "internal/server/httpapi", "internal/sys/fdpass", "internal/node/recovery", "internal/server/metrics", "internal/node", "internal/decide/notification", "internal/server/notify", "internal/server/nodeinfo", "internal/remote", "internal/server/secret", "internal/server/service", "internal/server/signin", "internal/sys/failurelog", "internal/node/unreported", "internal/node/watchdog", "internal/server/web", "internal/remote/wire", "internal/node/work", "internal/node/worker",
 		},
 		testImports: []string{"store/memory", "internal/check/logtest"},
 		testModules: []string{"go.uber.org/goleak"},

@@ -143,7 +143,7 @@ func (b *Batch) Reap(reaper *store.Session, a store.Attempt) bool {
 		return false
 	}
 	session := b.session(m.Session)
-	reason, restarted := "node "+m.Node+" was started again while it ran", slices.Contains(reaper.Predecessors, m.Session)
+	reason, restarted := "node "+m.Node+" was started again before it reported the result", slices.Contains(reaper.Predecessors, m.Session)
 	if !restarted {
 		if !IsLost(b.now, LostAfter(&m.Run, b.jobOf(&m.Run).Policy.LostAfter), session, maps.Values(b.sessions)) {
 			return false

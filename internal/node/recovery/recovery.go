@@ -99,7 +99,7 @@ func (d *DeadSession) Recover(ctx context.Context, s Store) (settled Recovered, 
 		results := make([]store.Result, len(batch))
 		for i := range batch {
 			results[i] = store.Result{
-				Attempt: batch[i].Present(), Outcome: job.OutcomeLost, Reason: "the process of node " + batch[i].Node + " ended while it ran",
+				Attempt: batch[i].Present(), Outcome: job.OutcomeLost, Reason: "node " + batch[i].Node + " ended before it reported the result",
 			}
 		}
 		if _, err := s.Finish(ctx, d.Session, results); err != nil {

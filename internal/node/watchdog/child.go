@@ -1,9 +1,11 @@
 package watchdog
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -16,6 +18,9 @@ type child struct {
 	// may become one.
 	answers chan struct{}
 	exited  chan struct{} // closed when it has ended and was waited for
+	// buried is closed when it has ended all attempts, and reports what is left.
+	buried chan struct{}
+	isLeft atomic.Bool // it outlives this process
 }
 
 // start starts a watchdog and does not wait for its first answer.
@@ -45,13 +50,17 @@ func (n *Node) start() (*child, error) {
 		out.Close()
 		return fail(err)
 	}
-	c := &child{cmd: cmd, in: in, out: out, answers: make(chan struct{}, 1), exited: make(chan struct{})}
+	c := &child{cmd: cmd, in: in, out: out, answers: make(chan struct{}, 1), exited: make(chan struct{}), buried: make(chan struct{})}
 	n.mu.Lock()
 	n.pid = cmd.Process.Pid
 	n.mu.Unlock()
 	go func() {
 		defer close(c.exited)
 		defer func() {
+			if c.isLeft.Load() {
+				_ = cmd.Process.Release() // it reports, and this process ends
+				return
+			}
 			// It is gone, or it has closed its output and is as good as gone.
 			_ = cmd.Process.Kill()
 			_ = cmd.Wait()
@@ -61,8 +70,12 @@ func (n *Node) start() (*child, error) {
 		}()
 		b := make([]byte, 64)
 		for {
-			if _, err := out.Read(b); err != nil {
+			n, err := out.Read(b)
+			if err != nil {
 				return
+			}
+			if bytes.IndexByte(b[:n], saysBuried) >= 0 {
+				close(c.buried)
 			}
 			select {
 			case c.answers <- struct{}{}:
@@ -95,6 +108,23 @@ func (c *child) end() {
 	case <-time.After(deathGrace + killWait + answerWithin):
 		c.kill()
 	}
+}
+
+// leave is end for a watchdog that has to report to the store: it returns when all attempts have
+// ended, and the watchdog outlives this process by the time that the report takes.
+func (c *child) leave() {
+	c.isLeft.Store(true)
+	c.in.Close()
+	select {
+	case <-c.buried:
+	case <-c.exited:
+	case <-time.After(deathGrace + killWait + answerWithin):
+		c.isLeft.Store(false)
+		c.kill()
+		return
+	}
+	c.out.Close()
+	<-c.exited
 }
 
 // kill ends the watchdog without that it ends anything: while it can still

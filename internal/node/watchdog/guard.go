@@ -69,7 +69,7 @@ func Main(report Report) int {
 		return 0 // the node died before it could say more
 	}
 	g.run(os.Stdin, os.Stdout)
-	g.bury(settings, report)
+	g.bury(settings, report, os.Stdout)
 	return 0
 }
 
@@ -83,6 +83,12 @@ func readSettings(in io.Reader) ([]byte, error) {
 	_, err := io.ReadFull(in, settings)
 	return settings, err
 }
+
+// The answers of a watchdog.
+const (
+	saysAlive  = '.'
+	saysBuried = 'e' // all attempts have ended
+)
 
 const (
 	journalFD = 3
@@ -152,7 +158,7 @@ func (g *guard) run(in io.Reader, out io.Writer) {
 			beats <- beat{time.Duration(order.Uint64(text)), job.ID(text[8:])}
 		}
 	}()
-	answer := func() { _, _ = out.Write([]byte{'.'}) } // a dead node needs none
+	answer := func() { _, _ = out.Write([]byte{saysAlive}) } // a dead node needs none
 	answer()
 	look := time.NewTimer(lookEvery)
 	for {
@@ -230,7 +236,7 @@ func (g *guard) fence() (left bool) {
 }
 
 // bury ends everything of a node that is dead, and reports it.
-func (g *guard) bury(settings []byte, report Report) {
+func (g *guard) bury(settings []byte, report Report, out io.Writer) {
 	complete, slots, err := g.table.read(g.boot)
 	if err != nil {
 		g.log(err.Error())
@@ -252,6 +258,7 @@ func (g *guard) bury(settings []byte, report Report) {
 	end(g.table, slots, g.log)
 	// The next node need not wait for the store as well.
 	_ = syscall.Flock(int(g.table.file.Fd()), syscall.LOCK_UN)
+	_, _ = out.Write([]byte{saysBuried}) // to a node that stops, and does not wait for the report
 	close(ended)
 	<-reported
 }

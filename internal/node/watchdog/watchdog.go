@@ -420,7 +420,15 @@ func (n *Node) PID() int {
 	return n.pid
 }
 
-// Close ends the watchdog, which first ends what still runs. The journal stays.
+// isReported reports whether the watchdog has a session to report when this node is gone.
+func (n *Node) isReported() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return !n.session.IsZero() && len(n.config.Settings) > 0
+}
+
+// Close ends the watchdog, which first ends what still runs. One that has a session to report
+// outlives this process by the time that takes. The journal stays.
 func (n *Node) Close() error {
 	n.stop()
 	<-n.stopped
@@ -445,7 +453,11 @@ func (n *Node) supervise(ctx context.Context, c *child) {
 				n.left = c
 				return
 			}
-			c.end()
+			if n.isReported() {
+				c.leave()
+			} else {
+				c.end()
+			}
 			return
 		}
 		c.kill()

@@ -376,6 +376,34 @@ func TestCleanExitIsNotReportedAsDeath(t *testing.T) {
 	}
 }
 
+// A node that stops while its store is away leaves the report to its watchdog, and does not wait
+// for that.
+func TestStoppedNodeLeavesItsReportToTheWatchdog(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, reportName+".wait"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n, err := Open(t.Context(), Config{Dir: dir, Settings: []byte(filepath.Join(dir, reportName))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Session(session)
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	open(t, dir) // for which the report waits
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		text, _ := os.ReadFile(filepath.Join(dir, reportName))
+		if strings.HasPrefix(string(text), "session "+session.String()) && strings.HasSuffix(string(text), "\nreplaced\n") {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("reported was %q", text)
+		}
+	}
+}
+
 func TestCommandsOfAFrozenNodeEndAtTheFence(t *testing.T) {
 	t.Parallel()
 	const fence = silence

@@ -84,6 +84,9 @@ func (w *Worker) TakeCarried() (list []Carried) {
 // spool.
 func (w *Worker) Unreported() bool { return w.Spool == nil && w.results.len() > 0 }
 
+// HasResults reports whether the store lacks results of ended attempts.
+func (w *Worker) HasResults() bool { return w.results.len() > 0 }
+
 // ended completes an executed attempt.
 func (w *Worker) ended(it *item) {
 	p := it.With.prepared

@@ -178,8 +178,16 @@ func (w *Worker) recall(ctx context.Context, items []*item) error {
 // giveBack releases claimed runs that have not started.
 func (w *Worker) giveBack(ctx context.Context) {
 	if err := w.release(ctx, nil, func(*item) bool { return true }); err != nil {
-		w.Log.Warn("cannot release claimed runs; they will count as lost", "error", err)
+		w.Log.Warn("cannot release claimed runs; "+w.afterwards(), "error", err)
 	}
+}
+
+// afterwards says what happens to claimed runs that have not started and were not released.
+func (w *Worker) afterwards() string {
+	if w.Journal == nil {
+		return "they will count as lost"
+	}
+	return "the watchdog or the next process releases them, unless they count as lost before"
 }
 
 // release releases the chosen claimed runs among some items, nil for all.

@@ -55,6 +55,9 @@ func (w *Worker) finished(it *item) {
 	if w.Spool != nil && !r.unstarted && !r.handedOver {
 		w.Spool.Keep(&r.Result)
 	}
+	if w.Journal != nil && r.unstarted && !r.handed {
+		w.Journal.Forget(r.Run, r.Number) // so that it is given back even if this process dies
+	}
 	w.results.add(r)
 }
 
@@ -299,7 +302,11 @@ func (w *Worker) reported(batch []*result, ready []store.ReadyRun, sent time.Dur
 
 // awaitReports waits for a limited time until all results are reported.
 func (w *Worker) awaitReports(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, reportAfterStop)
+	within := reportAfterStop
+	if w.away.Load() {
+		within = 0 // Leave has waited
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
@@ -311,7 +318,7 @@ func (w *Worker) awaitReports(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			if w.Spool != nil {
-				w.Log.Warn("the store did not accept all results; they wait in the spool", "results", left)
+				w.Log.Warn("the store did not accept all results; they wait in the spool for the next process", "results", left)
 				return
 			}
 			w.Log.Warn("the store did not accept all results; those runs will count as lost", "results", left)

@@ -387,6 +387,7 @@ type rig struct {
 	wake   chan store.Hint
 	silent atomic.Bool // the session is not renewed
 
+	spool    worker.Spool
 	observer worker.Observer
 	secrets  func(context.Context, work.SecretsOf) (map[string]string, error)
 	around   func(context.Context, *store.Job, time.Time) (previous, same, next time.Time, err error)
@@ -453,7 +454,7 @@ func (r *rig) start() {
 	}
 	r.worker = worker.New(worker.Config{
 		Store: work.On(r.store, time.Now), Self: r.self, Executors: func(*job.Job) executor.Executor { return r.exec },
-		Output: collector, Journal: r.book, Observer: r.observer, Capacity: r.capacity, StealAfter: time.Second,
+		Output: collector, Journal: r.book, Spool: r.spool, Observer: r.observer, Capacity: r.capacity, StealAfter: time.Second,
 		Renewed: func() time.Duration { return time.Duration(r.renewed.Load()) },
 		Boot:    func() time.Duration { return time.Since(r.began) },
 		Now:     func() time.Time { return r.now() }, Wake: r.wake, NewID: r.newID, Log: r.log, Around: r.around, Secrets: r.secrets,

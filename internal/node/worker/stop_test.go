@@ -3,7 +3,9 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -284,5 +286,79 @@ func TestClaimInFlightIsReleasedWhenTheNodeLeaves(t *testing.T) {
 		if r.startsOf(id) != 0 || r.state(id) != job.StateReady {
 			t.Errorf("%d starts, state %s; want it to be ready for others", r.startsOf(id), r.state(id))
 		}
+	})
+}
+
+// drawer is a spool in memory.
+type drawer struct{ kept, forgotten atomic.Int32 }
+
+func (d *drawer) Keep(*store.Result) { d.kept.Add(1) }
+func (d *drawer) Forget(job.ID)      { d.forgotten.Add(1) }
+
+// The next process reports what the spool has, so that a node whose store is away, or does not
+// answer at all, need not wait for it.
+func TestDrainWithASpoolWaitsFiveSecondsForTheStore(t *testing.T) {
+	hang := func() error { time.Sleep(time.Hour); return errAway }
+	for name, answer := range map[string]func() error{"away": func() error { return errAway }, "hanging": hang} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				var spool drawer
+				r.spool = &spool
+				r.exec.do = lasts(8 * time.Second)
+				r.start()
+				j := r.put("j", besides)
+				id := r.plan(j, in(time.Second))[0]
+				r.until("it runs", 5*time.Second, func() bool { return r.startsOf(id) == 1 })
+				var asked atomic.Bool
+				r.store.set(func(h *hooks) {
+					h.finish = func(func() error, []store.Result) error { return answer() }
+					h.claim = func(func() ([]store.ClaimOutcome, error), []store.Attempt) ([]store.ClaimOutcome, error) {
+						asked.Store(true)
+						return nil, errAway
+					}
+				})
+				r.plan(j, in(time.Second))
+				r.until("another is claimed in vain", 5*time.Second, asked.Load)
+				began := time.Now()
+				if err := r.worker.Leave(context.Background()); err != nil {
+					t.Fatal(err)
+				}
+				if took := time.Since(began); took < 11*time.Second || took > 13*time.Second+100*time.Millisecond {
+					t.Errorf("leaving took %s, with an attempt of 8 s", took)
+				}
+				stopped := time.Now()
+				r.cancel(executor.ErrStopped)
+				if name == "away" {
+					<-r.ended
+					if took := time.Since(stopped); took > 100*time.Millisecond {
+						t.Errorf("after that, stopping took %s", took)
+					}
+				}
+				r.stop()
+				if spool.kept.Load() != 1 || spool.forgotten.Load() != 0 {
+					t.Errorf("the spool was given %d results, and %d were forgotten", spool.kept.Load(), spool.forgotten.Load())
+				}
+			})
+		})
+	}
+}
+
+// What surely has not begun leaves the journal before the store knows: the next process gives
+// it back.
+func TestUnstartedAttemptLeavesTheJournalAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.exec.does(func(context.Context, executor.Attempt, executor.Output) executor.Result {
+			return executor.Result{Outcome: job.OutcomeFailed, Reason: "too many open files", Unstarted: true}
+		})
+		r.start()
+		r.store.set(func(h *hooks) { h.release = func(func() error, []store.Attempt) error { return errAway } })
+		id := r.plan(r.put("j", besides), in(time.Second))[0]
+		time.Sleep(3 * time.Second)
+		if got := r.book.all(); !slices.Contains(got, fmt.Sprintf("forget %s 1", id)) {
+			t.Errorf("the journal keeps an attempt that has not started: %v", got)
+		}
+		r.store.set(func(h *hooks) { h.release = nil })
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/belfry-cron/belfry/executor"
@@ -121,6 +122,8 @@ type Worker struct {
 	handovers *handovers
 
 	unstarted failurelog.Limit // of what the log says
+	// away is set when Leave has given up waiting for the store: results wait in the spool.
+	away atomic.Bool
 
 	starter              *starter
 	claimWake, startWake chan struct{}
@@ -209,7 +212,9 @@ func (w *Worker) Run(ctx context.Context) error {
 		reporters.Go(func() { w.handOverLoop(outer) })
 	}
 	loops.Wait()
-	w.giveBack(outer)
+	giving, given := context.WithTimeout(outer, reportAfterStop)
+	w.giveBack(giving)
+	given()
 	cause := context.Cause(ctx)
 	if !errors.Is(cause, executor.ErrFenced) {
 		cause = executor.ErrStopped
@@ -433,16 +438,33 @@ func (w *Worker) ClockStepped() {
 
 // Leave stops claims and releases claimed runs that have not started. It returns when all
 // attempts have ended and are reported, or ctx has ended. It does not wait for a store that
-// is out of space, which only an operator can fix.
+// is out of space, which only an operator can fix; and with a spool at most reportAfterStop
+// for a store that is away, since the next process reports the results.
 func (w *Worker) Leave(ctx context.Context) error {
 	w.decide(func(queue *runqueue.Queue[claim]) { queue.Leave() })
-	w.giveBack(ctx)
+	giving, stop := context.WithTimeout(ctx, reportAfterStop)
+	defer stop()
+	var group sync.WaitGroup
+	defer group.Wait()
+	group.Go(func() { w.giveBack(giving) })
 	ticker := time.NewTicker(leaveEvery)
 	defer ticker.Stop()
+	var over time.Time // when the last attempt had ended; zero while some run
 	for {
-		left, unreported := 0, w.results.len()
-		w.decide(func(queue *runqueue.Queue[claim]) { left = queue.Left(unreported) })
-		if left == 0 {
+		left, running, unreported := 0, 0, w.results.len()
+		w.decide(func(queue *runqueue.Queue[claim]) {
+			load := queue.Load()
+			left, running = queue.Left(unreported), load.Busy-load.Asked-unreported
+		})
+		switch {
+		case left == 0:
+			return nil
+		case running > 0 || w.Spool == nil:
+			over = time.Time{}
+		case over.IsZero():
+			over = time.Now()
+		case time.Since(over) >= reportAfterStop:
+			w.away.Store(true)
 			return nil
 		}
 		select {

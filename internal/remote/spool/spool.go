@@ -41,7 +41,7 @@ func Open(path string, below ...string) (*Dir, error) {
 	if err != nil {
 		return d, err
 	}
-	if owner, ok := info.Sys().(*syscall.Stat_t); ok && int(owner.Uid) != os.Geteuid() || info.Mode().Perm()&0o022 != 0 {
+	if isForeign(info) || info.Mode().Perm()&0o022 != 0 {
 		return d, fmt.Errorf("%s may be written by other users; it should belong to this one and have the mode 0700", path)
 	}
 	return d, nil
@@ -57,6 +57,9 @@ type File struct {
 	Path string
 	Size int64
 	At   time.Time // when it was changed
+	// Foreign is set for a file of another user, and for what is no file: its content is not to
+	// be trusted.
+	Foreign bool
 }
 
 // List returns the files, the oldest first, and removes what processes that were killed have
@@ -74,9 +77,14 @@ func (d *Dir) List() (list []File, err error) {
 		if err != nil || !strings.HasSuffix(name.Name(), Suffix) {
 			continue // it is gone, or of something else
 		}
-		list = append(list, File{d.Path(name.Name()), info.Size(), info.ModTime()})
+		list = append(list, File{d.Path(name.Name()), info.Size(), info.ModTime(), isForeign(info) || !info.Mode().IsRegular()})
 	}
 	return list, nil
+}
+
+func isForeign(info os.FileInfo) bool {
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(owner.Uid) != os.Geteuid()
 }
 
 // Total returns how many bytes files have.

@@ -1,4 +1,7 @@
-package remote
+// Package unreported keeps results of attempts on disk until the store has them, so that they
+// survive the process of their node. The next process of the node delivers them, or before it
+// the watchdog of a dead one.
+package unreported
 
 import (
 	"context"
@@ -11,8 +14,8 @@ import (
 	"slices"
 	"sync"
 	"syscall"
+	"time"
 
-	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/remote/spool"
 	"github.com/belfry-cron/belfry/internal/remote/wire"
 	"github.com/belfry-cron/belfry/job"
@@ -30,27 +33,47 @@ const (
 	damagedMax = 20
 )
 
-// Spool keeps results on disk until a server has them, so that they survive the worker's
-// process. It belongs to one process, and its methods may be called from many goroutines.
-type Spool struct {
-	dir  *spool.Dir
-	lock *os.File
-	max  int64
-	log  *slog.Logger
+// Folder is the name of the spool in a data directory.
+const Folder = "spool"
 
-	mu      sync.Mutex
-	waiting []*spooledResult // to be written
-	writing bool             // a goroutine is at it
-	kept    map[job.ID]*spooledResult
-	size    int64 // of the files that this process knows
-	full    bool  // was logged
+// lockEvery is the time between two tries to get the lock of the directory.
+const lockEvery = 20 * time.Millisecond
+
+// ErrInUse is returned by Open when another process has the directory.
+var ErrInUse = errors.New("it is used by another process: each needs its own")
+
+// Config configures a spool.
+type Config struct {
+	// Dir is the directory, which is created if necessary.
+	Dir string
+	// IsRefused reports whether the store will refuse a result however often it is reported.
+	// Nil: it refuses none so.
+	IsRefused func(error) bool
+	Log       *slog.Logger
+}
+
+// Spool is the spool of one process. Its methods may be called from many goroutines.
+type Spool struct {
+	dir       *spool.Dir
+	lock      *os.File
+	max       int64
+	isRefused func(error) bool
+	log       *slog.Logger
+
+	mu        sync.Mutex
+	waiting   []*spooledResult // to be written
+	unwritten []*spooledResult // that could not be written
+	writing   bool             // a goroutine is writing
+	kept      map[job.ID]*spooledResult
+	size      int64 // of the files that this process knows
+	full      bool  // was logged
 }
 
 // spooledResult is a result, by the token of its attempt.
 type spooledResult struct {
 	result *store.Result
 	file   *file // nil until it is written
-	gone   bool  // a server has it
+	gone   bool  // the store has it
 }
 
 // file has undelivered results.
@@ -60,9 +83,10 @@ type file struct {
 	size   int64
 }
 
-// OpenSpool opens the spool in a directory, and creates it if necessary.
-func OpenSpool(dir string, log *slog.Logger) (*Spool, error) {
-	d, err := spool.Open(dir)
+// Open opens a spool. Until ctx ends it waits for a process that has the directory: an
+// earlier one of the node that is ending, or its watchdog, which delivers the results.
+func Open(ctx context.Context, c Config) (*Spool, error) {
+	d, err := spool.Open(c.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("open the spool: %w", err)
 	}
@@ -70,19 +94,30 @@ func OpenSpool(dir string, log *slog.Logger) (*Spool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the spool: %w", err)
 	}
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		lock.Close()
-		return nil, fmt.Errorf("the spool %s is that of another process: each needs its own", dir)
+	for {
+		err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			lock.Close()
+			return nil, fmt.Errorf("open the spool %s: %w", c.Dir, ErrInUse)
+		case <-time.After(lockEvery):
+		}
 	}
 	list, err := d.List()
 	if err != nil {
 		lock.Close()
 		return nil, fmt.Errorf("read the spool: %w", err)
 	}
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Spool{dir: d, lock: lock, max: spoolMax, log: log, kept: map[job.ID]*spooledResult{}, size: spool.Total(list)}, nil
+	if c.IsRefused == nil {
+		c.IsRefused = func(error) bool { return false }
+	}
+	return &Spool{dir: d, lock: lock, max: spoolMax, isRefused: c.IsRefused, log: c.Log, kept: map[job.ID]*spooledResult{}, size: spool.Total(list)}, nil
 }
 
 // Close releases the directory. Undelivered results stay there.
@@ -90,6 +125,9 @@ func (s *Spool) Close() error {
 	if s == nil {
 		return nil
 	}
+	s.mu.Lock()
+	s.flush() // there may be room for what could not be written
+	s.mu.Unlock()
 	return s.lock.Close()
 }
 
@@ -101,10 +139,17 @@ func (s *Spool) Keep(r *store.Result) {
 	k := &spooledResult{result: r}
 	s.kept[r.Token] = k
 	s.waiting = append(s.waiting, k)
+	s.flush()
+}
+
+// flush writes what waits, and what could not be written before. The caller holds the mutex.
+func (s *Spool) flush() {
 	if s.writing {
 		return
 	}
 	s.writing = true
+	s.waiting = append(s.unwritten, s.waiting...)
+	s.unwritten = nil
 	for len(s.waiting) > 0 {
 		batch := s.waiting[:min(len(s.waiting), store.MaxBatch)]
 		s.waiting = s.waiting[len(batch):]
@@ -152,14 +197,15 @@ func (s *Spool) wrote(batch []*spooledResult, f *file, cut bool, err error) {
 	if bad := err != nil || cut; bad != s.full {
 		switch s.full = bad; {
 		case err != nil:
-			s.log.Error("cannot write results to the spool; those that are not reported are lost when this process ends", "error", err)
+			s.log.Error("cannot write results to the spool; unreported results are lost when this process ends, unless a later try succeeds", "error", err)
 		case cut:
-			s.log.Warn("the spool is full; the output of further results is lost when this process ends before a server has them", "directory", s.dir.Path(), "bytes", s.max)
+			s.log.Warn("the spool is full; the output of further results is lost when this process ends before the store has them", "directory", s.dir.Path(), "bytes", s.max)
 		default:
 			s.log.Info("results are written to the spool again")
 		}
 	}
 	if f == nil {
+		s.unwritten = append(s.unwritten, batch...)
 		return
 	}
 	s.size += f.size
@@ -174,7 +220,7 @@ func (s *Spool) wrote(batch []*spooledResult, f *file, cut bool, err error) {
 	}
 }
 
-// Forget removes the result of an attempt that a server has.
+// Forget removes the result of an attempt that the store has.
 func (s *Spool) Forget(token job.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,34 +243,48 @@ func (s *Spool) drop(f *file) {
 	s.size -= f.size
 }
 
-// Deliver sends the results on disk, of earlier processes or an earlier session, to a
-// server before the session begins: results come before the new session's report on the
-// attempts of earlier ones. It returns the attempts. The caller has no session, and stores
-// no results in the meantime.
-func (s *Spool) Deliver(ctx context.Context, session job.ID, finish func(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error)) ([]store.Attempt, error) {
+// Deliver sends the results on disk, of earlier processes or an earlier session, to the store
+// before the session begins: results come before the new session's report on the attempts of
+// earlier ones. It returns the attempts. The caller has no session, and stores no results in
+// the meantime. A file with a result that the store cannot decide about yet stays for the next
+// session: see store.FinishOutcome.
+func (s *Spool) Deliver(ctx context.Context, session job.ID, finish Finish) ([]store.Attempt, error) {
 	list, err := s.dir.List()
 	if err != nil {
 		return nil, fmt.Errorf("read the spool: %w", err)
 	}
 	var delivered []store.Attempt
+	var size int64
 	for _, f := range list {
+		if f.Foreign {
+			s.setAside(f.Path, "it belongs to another user, or is no regular file", 0)
+			continue
+		}
 		record, lines := spool.Take(f.Path, 2*spoolMax)
-		if record == nil {
-			continue // it is gone
+		if record == nil { // no other process can have it
+			s.setAside(f.Path, "it cannot be opened", 0)
+			continue
 		}
 		results, damaged := decode(lines)
+		undecided := false
 		for part := range slices.Chunk(results, store.MaxBatch) {
-			err := s.deliver(ctx, session, part, finish)
+			again, err := s.deliver(ctx, session, part, finish)
 			if err != nil {
 				record.Release()
 				return delivered, fmt.Errorf("deliver the results in the spool: %w", err)
 			}
+			undecided = undecided || again
 			for i := range part {
 				delivered = append(delivered, part[i].Attempt)
 			}
 		}
-		if damaged > 0 || len(lines) == 0 {
-			s.setAside(f.Path, damaged)
+		switch {
+		case damaged > 0 || len(lines) == 0:
+			s.setAside(f.Path, "a process or machine went down while it was written", damaged)
+		case undecided:
+			size += f.Size
+			record.Release()
+			continue
 		}
 		record.Remove()
 		record.Release()
@@ -234,9 +294,12 @@ func (s *Spool) Deliver(ctx context.Context, session job.ID, finish func(ctx con
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.kept, s.size = map[job.ID]*spooledResult{}, 0
+	s.kept, s.unwritten, s.size = map[job.ID]*spooledResult{}, nil, size
 	return delivered, nil
 }
+
+// Finish reports results to the store: see store.Working.
+type Finish = func(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error)
 
 // decode reads the lines of a file. The last may be cut off.
 func decode(lines [][]byte) (results []store.Result, damaged int) {
@@ -252,7 +315,7 @@ func decode(lines [][]byte) (results []store.Result, damaged int) {
 }
 
 // setAside moves a file with unreadable lines aside for inspection.
-func (s *Spool) setAside(path string, damaged int) {
+func (s *Spool) setAside(path, why string, lines int) {
 	const below = "damaged"
 	err := os.MkdirAll(s.dir.Path(below), 0o700)
 	names, _ := os.ReadDir(s.dir.Path(below)) // without them the rename fails with the reason
@@ -262,38 +325,26 @@ func (s *Spool) setAside(path string, damaged int) {
 	} else {
 		aside = ""
 	}
-	s.log.Error("a file of the spool is damaged: a process or machine went down while it was written; its other results are delivered",
-		"file", path, "lines", damaged, "kept_as", aside, "error", err)
+	s.log.Error("a file of the spool is damaged; its other results are delivered", "file", path, "because", why, "lines", lines, "kept_as", aside, "error", err)
 }
 
-// deliver sends some results to a server. One that is always refused must not hold up the
-// others.
-func (s *Spool) deliver(ctx context.Context, session job.ID, results []store.Result, finish func(context.Context, job.ID, []store.Result) ([]store.FinishOutcome, error)) error {
-	_, err := finish(ctx, session, results)
+// deliver sends some results to the store, and reports whether it is undecided about any. One
+// that is always refused must not hold up the others.
+func (s *Spool) deliver(ctx context.Context, session job.ID, results []store.Result, finish Finish) (undecided bool, err error) {
+	outcomes, err := finish(ctx, session, results)
 	switch {
-	case err == nil || !isFinal(err):
-		return err
+	case err == nil || !s.isRefused(err):
+		return slices.ContainsFunc(outcomes, func(o store.FinishOutcome) bool { return o.Undecided }), err
 	case len(results) == 1:
-		s.log.Error("a server has refused a result in the spool; it is given up", "run", results[0].Run, "attempt", results[0].Number, "error", err)
-		return nil
+		s.log.Error("the store has refused a result in the spool; it is given up", "run", results[0].Run, "attempt", results[0].Number, "error", err)
+		return false, nil
 	}
 	for i := range results {
-		if err := s.deliver(ctx, session, results[i:i+1], finish); err != nil {
-			return err
+		again, err := s.deliver(ctx, session, results[i:i+1], finish)
+		if err != nil {
+			return false, err
 		}
+		undecided = undecided || again
 	}
-	return nil
-}
-
-// isFinal reports whether a server will refuse a request however often it is sent.
-func isFinal(err error) bool {
-	var refused *RefusedError
-	if !errors.As(err, &refused) {
-		return false
-	}
-	switch refused.Problem.Type {
-	case client.TypeNotFound, client.TypeConflict, client.TypeInvalid, client.TypeMalformed, client.TypeTooLarge:
-		return true
-	}
-	return false
+	return undecided, nil
 }

@@ -1,4 +1,4 @@
-package remote
+package unreported
 
 // SetSpoolMax bounds a spool more tightly.
 func SetSpoolMax(s *Spool, bytes int64) { s.max = bytes }

@@ -1,0 +1,195 @@
+//go:build servers
+
+package cluster_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/test/e2e/evidence"
+)
+
+// stranded are runs on node c whose commands end while the database is away.
+type stranded struct {
+	*cluster
+	runs []client.Run
+	flow client.Run
+}
+
+// strand starts runs on node c, takes the database away and lets the commands end. Those of jobs
+// with a retry would run again if they were taken for lost.
+func (c *cluster) strand(away func()) *stranded {
+	t := c.t
+	t.Helper()
+	s := &stranded{cluster: c}
+	release := filepath.Join(c.dir, "release")
+	words := func(words ...string) string {
+		args, err := json.Marshal(append([]string{c.evidence()}, words...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprintf("{shell: {command: %q, args: %s}}", programs.witness, args)
+	}
+	start := func(name, run, policy string) client.Run {
+		c.nodes[0].apply(fmt.Sprintf("name: %s\nrun: %s\nplace: {strategy: last}\npolicy: {lost_after: 30s, kill_grace: 0s, %s}\n", name, run, policy))
+		r, err := c.nodes[0].RunJob(t.Context(), "default", name, client.RunRequest{}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	const again = "retry: {attempts: 2, backoff: 0s, on: [lost]}"
+	for i := range 4 {
+		policy := "overlap: skip"
+		if i%2 == 0 {
+			policy = again
+		}
+		s.runs = append(s.runs, start(fmt.Sprint("stranded", i), words("until="+release, "say=done"), policy))
+	}
+	s.flow = start("flow", "\n  flow:\n    defaults: {"+again+"}\n    steps:\n    - {name: one, run: "+words("until="+release)+"}\n    - {name: two, needs: [one], run: "+words()+"}", "overlap: skip")
+	eventually(t, "all have started", func() bool { return len(c.events()) == len(s.runs)+1 })
+	away()
+	if err := os.WriteFile(release, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	spool := filepath.Join(c.nodes[2].dir, "data", "spool", "*.json")
+	eventually(t, "all have ended, and their results are on disk", func() bool {
+		results := 0
+		files, _ := filepath.Glob(spool)
+		for _, name := range files {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			results += strings.Count(string(text), "\n")
+		}
+		return len(c.events()) == 2*(len(s.runs)+1) && results == len(s.runs)+1
+	})
+	return s
+}
+
+// succeeded waits until all runs have ended, and checks that each has started once.
+func (s *stranded) succeeded() {
+	t := s.t
+	t.Helper()
+	ended := func(id job.ID) (r client.Run) {
+		eventually(t, "run "+id.String()+" has ended", func() (over bool) {
+			var err error
+			r, err = s.nodes[0].Run(t.Context(), id)
+			return err == nil && r.State == job.StateDone
+		})
+		return r
+	}
+	for i := range s.runs {
+		r := ended(s.runs[i].ID)
+		if r.Outcome != job.OutcomeSucceeded || r.Reason != "" || len(r.Attempts) != 1 {
+			t.Errorf("%s has ended as %s after %d attempts, want succeeded after 1: %q", r.Job, r.Outcome, len(r.Attempts), r.Reason)
+		}
+	}
+	if r := ended(s.flow.ID); r.Outcome != job.OutcomeSucceeded {
+		t.Errorf("the flow has ended as %s: %q", r.Outcome, r.Reason)
+	}
+	starts := 0
+	for _, e := range s.events() {
+		if e.Kind == evidence.Start {
+			starts++
+		}
+	}
+	if want := len(s.runs) + 2; starts != want {
+		t.Errorf("%d commands have started, want %d", starts, want)
+	}
+}
+
+func (c *cluster) killDatabase() {
+	c.t.Helper()
+	if err := c.database.Kill(); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *cluster) startDatabase() {
+	c.t.Helper()
+	if err := c.database.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// turn changes the weather between all nodes and the database.
+func (c *cluster) turn(w weather) {
+	for _, n := range c.nodes {
+		n.proxy.turn(w)
+	}
+}
+
+// A command that succeeds while the database does not answer has succeeded, although its node is
+// stopped before that ends. The watchdog says so while no other process of the node runs.
+func TestResultsOfAnOutageOutliveAStop(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, c *cluster) {
+		s := c.strand(func() { c.turn(silent) })
+		c.nodes[2].stop()
+		c.turn(fair)
+		s.succeeded()
+		c.nodes[2].start()
+	})
+}
+
+// The next process of the node says so when node and watchdog were killed.
+func TestResultsOfAnOutageOutliveAKill(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, c *cluster) {
+		s := c.strand(c.killDatabase)
+		c.nodes[2].lose()
+		c.startDatabase()
+		c.nodes[2].start()
+		s.succeeded()
+	})
+}
+
+// A result that comes after its attempt was taken for lost and tried again ends nothing twice.
+func TestALateResultIsNotDoubled(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, c *cluster) {
+		s := c.strand(c.killDatabase)
+		c.nodes[2].lose()
+		c.startDatabase()
+		run := func(i int) (r client.Run) {
+			eventually(t, s.runs[i].Job+" has ended", func() bool {
+				var err error
+				r, err = c.nodes[0].Run(t.Context(), s.runs[i].ID)
+				return err == nil && r.State == job.StateDone
+			})
+			return r
+		}
+		again := run(0)
+		if again.Outcome != job.OutcomeSucceeded || len(again.Attempts) != 2 || again.Attempts[0].Outcome != job.OutcomeLost {
+			t.Fatalf("with a retry it has ended as %s: %+v", again.Outcome, again.Attempts)
+		}
+		if once := run(1); once.Outcome != job.OutcomeLost || !strings.Contains(once.Reason, "node c was silent for") {
+			t.Errorf("without a retry it has ended as %s: %s", once.Outcome, once.Reason)
+		}
+		starts := func() (n int) {
+			for _, e := range c.events() {
+				if e.Kind == evidence.Start && e.Run == s.runs[0].ID.String() {
+					n++
+				}
+			}
+			return n
+		}
+		before := starts()
+		c.nodes[2].start()
+		eventually(t, "the late results are known", func() bool {
+			again, once := run(0), run(1)
+			return strings.Contains(again.Attempts[0].Reason, "its node said later that it succeeded") && once.Outcome == job.OutcomeSucceeded
+		})
+		if again := run(0); len(again.Attempts) != 2 || starts() != before {
+			t.Errorf("a late result was followed by %d commands, and attempts %+v", starts()-before, again.Attempts)
+		}
+	})
+}
