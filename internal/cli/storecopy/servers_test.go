@@ -3,6 +3,7 @@
 package storecopy_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -121,4 +122,54 @@ func inRedis(t *testing.T) func(func() time.Time) storecopy.Store {
 		s, err := redis.Open(t.Context(), r.URL(), redis.Options{Now: now})
 		return opened(t, s, err)
 	}
+}
+
+// Each state is copied from each kind of store to each other kind.
+func TestCopyKeepsEveryStateBetweenAllStores(t *testing.T) {
+	p, m, e, r := servers.StartPostgres(t, "fsync = off"), servers.StartMariaDB(t), servers.StartEtcd(t, "--unsafe-no-fsync"), servers.StartRedis(t)
+	n := 0
+	open := func(open func() (storecopy.Store, error)) func() storecopy.Store {
+		return again(t, func() storecopy.Store {
+			s, err := open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		})
+	}
+	kinds := []func() func() storecopy.Store{
+		func() func() storecopy.Store { return sqliteAt(t) },
+		func() func() storecopy.Store {
+			at := p.Schema()
+			return open(func() (storecopy.Store, error) {
+				return postgres.Open(t.Context(), at, postgres.Options{Now: clockAt, Guard: true})
+			})
+		},
+		func() func() storecopy.Store {
+			at, err := m.Database()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return open(func() (storecopy.Store, error) {
+				return mysql.Open(t.Context(), at, mysql.Options{Now: clockAt, Guard: true})
+			})
+		},
+		func() func() storecopy.Store {
+			at := fmt.Sprintf("etcd://%s/copy%d", strings.TrimPrefix(e.URL(), "http://"), n)
+			return open(func() (storecopy.Store, error) { return etcd.Open(t.Context(), at, etcd.Options{Now: clockAt}) })
+		},
+		func() func() storecopy.Store {
+			at := fmt.Sprintf("%s/copy%d", r.URL(), n)
+			return open(func() (storecopy.Store, error) { return redis.Open(t.Context(), at, redis.Options{Now: clockAt}) })
+		},
+	}
+	// A walk through all pairs: with each stride, around the circle of the five.
+	places := []func() storecopy.Store{kinds[0]()}
+	for stride := 1; stride < len(kinds); stride++ {
+		for i := 1; i <= len(kinds); i++ {
+			n++
+			places = append(places, kinds[i*stride%len(kinds)]())
+		}
+	}
+	copyStates(t, places...)
 }

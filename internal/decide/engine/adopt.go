@@ -244,9 +244,19 @@ func (o *Adopt) cell(b *Batch, c *Adopted) error {
 	return nil
 }
 
-// runs updates the unfinished runs of a job to the target state.
+// runs updates the unfinished runs of a job to the target state. The policy of a step is in the run
+// of its flow, so the steps come last.
 func (o *Adopt) runs(b *Batch, c *Adopted) {
 	wanted := make(map[job.ID]bool, len(c.Runs))
+	slices.SortStableFunc(c.Runs, func(x, y store.Run) int {
+		switch {
+		case isStep(&x.Run) == isStep(&y.Run):
+			return 0
+		case isStep(&x.Run):
+			return 1
+		}
+		return -1
+	})
 	for i := range c.Runs {
 		r := &c.Runs[i]
 		wanted[r.ID] = true

@@ -68,9 +68,9 @@ func (j *Job) Made() bool { return j.was.version == 0 }
 func (j *Job) Revised() bool { return j.Version != j.was.version && !j.Deleted }
 
 // News reports whether planners or users must see the change of a step: the job goes into
-// the feed of changes.
+// the feed of changes. An adopted job may differ in the times of a change alone.
 func (j *Job) News() bool {
-	return j.Version != j.was.version || j.Epoch != j.was.epoch || j.State != j.was.state || j.Deleted != j.was.deleted || j.Retimed()
+	return j.adopted || j.Version != j.was.version || j.Epoch != j.was.epoch || j.State != j.was.state || j.Deleted != j.was.deleted || j.Retimed()
 }
 
 // Retimed reports whether a step has changed when the job is due.
