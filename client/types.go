@@ -122,6 +122,7 @@ type ApplyResult struct {
 	Result   ChangeResult `json:"result" enum:"created,changed,unchanged,deleted" doc:"What has happened, or would."`
 	Version  int64        `json:"version,omitempty" doc:"The version that it has now."`
 	Warnings []string     `json:"warnings,omitempty" nullable:"false" doc:"What is allowed and yet probably not meant."`
+	Barred   string       `json:"barred,omitempty" doc:"Why no live node may run the job, and what to change. It is among the warnings, too."`
 	Diff     string       `json:"diff,omitempty" doc:"If it was asked for: which lines of the document change."`
 }
 
@@ -340,7 +341,7 @@ type Hint struct {
 
 // Attention is a problem that needs a person.
 type Attention struct {
-	Kind     AttentionKind `json:"kind" enum:"failing,late,slow,paused,approval,node_silent,clock_off,store" doc:"What it is: runs of a job that failed in a row; runs that are due and do not start; a run that takes much longer than usual; a job that Belfry has paused; a step of a flow that waits for a person; a node that is no longer heard of; a node whose clock is off; a store that a node cannot write, or whose history is behind or away."`
+	Kind     AttentionKind `json:"kind" enum:"failing,late,slow,paused,barred,approval,node_silent,clock_off,store" doc:"What it is: runs of a job that failed in a row; runs that are due and do not start; a run that takes much longer than usual; a job that Belfry has paused; a job that no live node may run; a step of a flow that waits for a person; a node that is no longer heard of; a node whose clock is off; a store that a node cannot write, or whose history is behind or away."`
 	Severity Severity      `json:"severity" enum:"bad,warning" doc:"How urgent it is."`
 	Job      string        `json:"job,omitempty" doc:"The job, namespace/name."`
 	Run      job.ID        `json:"run,omitzero" doc:"The latest run that shows it."`
@@ -359,6 +360,7 @@ const (
 	AttentionLate       AttentionKind = "late"
 	AttentionSlow       AttentionKind = "slow"
 	AttentionPaused     AttentionKind = "paused"
+	AttentionBarred     AttentionKind = "barred"
 	AttentionApproval   AttentionKind = "approval"
 	AttentionNodeSilent AttentionKind = "node_silent"
 	AttentionClockOff   AttentionKind = "clock_off"

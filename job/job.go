@@ -58,6 +58,7 @@ type Status struct {
 	PausedBy    string    `json:"paused_by,omitzero" doc:"Who paused the job."`
 	PauseReason string    `json:"pause_reason,omitzero" doc:"Why the job was paused."`
 	PausedUntil time.Time `json:"paused_until,omitzero" doc:"When the job resumes automatically."`
+	Barred      string    `json:"barred,omitzero" doc:"Why no live node may run the job, and what to change."`
 
 	Failures int `json:"failures,omitzero" min:"1" max:"1000000000" doc:"How many runs have failed in a row, where policy.pause_on_failure counts them."`
 

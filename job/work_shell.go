@@ -135,3 +135,17 @@ func (s *Shell) checkCommand(v *validator, at *path) {
 	program = program[strings.LastIndex(program, "/")+1:]
 	v.refuse(!slices.Contains(shells, program), at.field("interpreter"), quote(program)+" is not a shell that reads a command", "for a command "+strings.Join(shells, ", ")+"; for other languages use script")
 }
+
+// AsCommand returns the user that a command names, "" for none, and whether sh reads the command.
+// isCommand is false for other work.
+func (r *RunSpec) AsCommand() (user string, needsShell, isCommand bool) {
+	s := r.Shell
+	if s == nil {
+		return "", false, false
+	}
+	if len(s.Interpreter) > 0 || strings.HasPrefix(s.Script, "#!") || s.Script == "" && len(s.Args) > 0 {
+		return s.User, false, true
+	}
+	_, plain := PlainWords(s.Command)
+	return s.User, !plain, true
+}

@@ -44,7 +44,8 @@ type accounts struct {
 	root        bool // the node is root
 	self        account
 	defaultUser string
-	allowed     []string // names and numbers; "*" is everybody but root
+	configured  []string // Config.AllowUsers
+	allowed     []string // the same and defaultUser; "*" is everybody but root
 	groups      []string // that users outside them may have
 	file        string   // of the settings, as its user calls it; "" without one
 
@@ -60,7 +61,7 @@ type knownAccount struct {
 func newAccounts(config Config) (*accounts, error) {
 	a := &accounts{
 		root: os.Geteuid() == 0, defaultUser: config.DefaultUser,
-		allowed: slices.Clone(config.AllowUsers), groups: slices.Clone(config.AllowGroups), file: config.File,
+		configured: config.AllowUsers, allowed: slices.Clone(config.AllowUsers), groups: slices.Clone(config.AllowGroups), file: config.File,
 		known: map[[2]string]knownAccount{},
 	}
 	a.self = self()
@@ -296,4 +297,52 @@ func lookupGroup(name string) (uint32, error) {
 func number(text string) (uint32, error) {
 	n, err := strconv.ParseUint(text, 10, 32)
 	return uint32(n), err
+}
+
+// Users are the users that commands may run as.
+type Users struct {
+	// Names are the users that a job may name, by name and number; "*" is every user but root,
+	// and "" a job that names none.
+	Names []string
+	// Configured are the users that the configuration lists, and Absent those of them that the
+	// machine does not have.
+	Configured []string
+	Absent     []string
+	// Self is the user of a node that cannot switch users, "" if it can.
+	Self string
+}
+
+// Users returns the users that commands may run as, by the present configuration.
+func (e *Executor) Users() Users {
+	a := e.accounts.Load()
+	if !a.root {
+		return Users{Names: []string{"", a.self.name, strconv.Itoa(int(a.self.uid))}, Self: a.self.name}
+	}
+	u := Users{Configured: a.configured}
+	if a.defaultUser != "" {
+		u.Names = append(u.Names, "")
+	}
+	for _, name := range a.allowed {
+		if name == "*" {
+			u.Names = append(u.Names, name)
+			continue
+		}
+		found, err := lookupUser(name)
+		var lookup errLookup
+		switch {
+		case err == nil:
+			u.Names = append(u.Names, found.name, strconv.Itoa(int(found.uid)))
+		case errors.As(err, &lookup): // the machine may know it later
+			u.Names = append(u.Names, name)
+		default:
+			u.Absent = append(u.Absent, name)
+		}
+	}
+	return u
+}
+
+// HasShell reports whether commands find sh.
+func (e *Executor) HasShell() bool {
+	_, missing := lookPath(defaultShell, e.config.Path)
+	return missing == nil
 }

@@ -4,6 +4,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/belfry-cron/belfry/job"
 )
 
 func TestPlainCommands(t *testing.T) {
@@ -19,7 +21,7 @@ func TestPlainCommands(t *testing.T) {
 		"A=1": "", "A=1 b": "", "-a": "", "%1": "", "cd /": "", "exit 3": "", "exec a": "", "export A": "", "ulimit -v": "",
 		":": "", ". a": "", "echo a": "", "true": "", "time a": "", "if a": "", "umask": "", "test a": "", "kill 1": "",
 	} {
-		words, ok := plainWords(text)
+		words, ok := job.PlainWords(text)
 		if got := strings.Join(words, "|"); got != want || ok != (want != "") {
 			t.Errorf("%q: %q, %v; want %q", text, got, ok, want)
 		}
@@ -33,7 +35,7 @@ func FuzzPlainCommands(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		words, ok := plainWords(text)
+		words, ok := job.PlainWords(text)
 		if !ok || len(text) > 1000 {
 			return
 		}

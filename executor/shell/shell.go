@@ -11,7 +11,7 @@
 //
 // A command is read by sh -c, or by the interpreter that the job names. One of a program
 // and plain words is executed without a shell, which is faster and equivalent: see
-// plainWords. Its exit code is the program's; as in a shell it is 127 when there is no such
+// job.PlainWords. Its exit code is the program's; as in a shell it is 127 when there is no such
 // program, and 126 when it cannot be executed. A command with args is always executed
 // without a shell. A script is written to a file that only its user can read, and removed
 // at the end.

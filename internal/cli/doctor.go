@@ -269,7 +269,7 @@ func serverAndToken(ctx context.Context, env Env, c config.Server, running bool)
 	case err == nil:
 		server.Status, server.Found = isWell, "answers at "+remote.URL()
 		token.Status, token.Found = isWell, "accepted"
-		return append([]finding{server, token, rolesOf(nodes.Items)}, channelsOf(ctx, remote, c)...)
+		return append([]finding{server, token, rolesOf(nodes.Items), barredJobs(ctx, remote)}, channelsOf(ctx, remote, c)...)
 	case errors.As(err, &f) && f.problem != nil && f.problem.Type == client.TypeElsewhere:
 		server.Status, server.Found = isWell, "answers at "+remote.URL()+", without the role api"
 		token.Status, token.Found = isWell, "accepted"
@@ -306,6 +306,27 @@ func rolesOf(nodes []client.Node) finding {
 	f.Found = "live nodes by role: " + strings.Join(list, ", ")
 	if len(missing) > 0 {
 		f.Status, f.Do = isWrong, "start a server on this store with --roles "+strings.Join(missing, ",")
+	}
+	return f
+}
+
+// barredJobs names jobs that no live node may run, and why the first of them cannot.
+func barredJobs(ctx context.Context, server *remote) finding {
+	f := finding{Check: "jobs", Status: isWell, Found: "each has a node that may run it, as far as they were examined"}
+	page, err := server.Attention(ctx, "")
+	if err != nil {
+		f.Status, f.Found = isNote, "not checked: "+server.refused(err).Error()
+		return f
+	}
+	var names []string
+	for _, a := range page.Items {
+		if a.Kind == client.AttentionBarred {
+			names = append(names, a.Job)
+			f.Do = cmp.Or(f.Do, a.Text)
+		}
+	}
+	if len(names) > 0 {
+		f.Status, f.Found = isWrong, fmt.Sprintf("no live node may run %s: %s", counted(len(names), "job"), shortList(names))
 	}
 	return f
 }

@@ -214,10 +214,13 @@ func scheduleText(s *job.Schedule) string {
 // statusText says how a job is: what keeps it from running, or how its last run ended. A
 // failure is shown in any state.
 func statusText(s *job.Status) string {
-	if s.State == job.JobActive {
+	if s.State == job.JobActive && s.Barred == "" {
 		return orDash(string(s.LastOutcome))
 	}
 	text := string(s.State)
+	if s.State == job.JobActive {
+		text = "barred: " + s.Barred
+	}
 	if s.LastOutcome.Alarms() {
 		text += " (" + string(s.LastOutcome) + ")"
 	}

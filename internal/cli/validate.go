@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,7 +17,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/decide/flow"
+	"github.com/belfry-cron/belfry/internal/server/config"
 	"github.com/belfry-cron/belfry/internal/sys/parallel"
 	"github.com/belfry-cron/belfry/job"
 )
@@ -31,6 +34,7 @@ func newValidate(env Env) *cobra.Command {
 		recursive bool
 		output    string
 		graph     string
+		asked     config.Asked
 	)
 	cmd := &cobra.Command{
 		Use:   "validate -f FILE|FOLDER|- [flags]",
@@ -39,24 +43,40 @@ func newValidate(env Env) *cobra.Command {
 -o yaml and json print valid documents with all defaults; --graph draws the steps of
 flows: as text, or for Mermaid or Graphviz.
 
+With --server, --context or --data the server checks valid files as well, and changes
+nothing: calendars, and whether a live node may run each job.
+
 The exit code is 1 for a file with mistakes, and 2 for a wrong command line.`,
 		Example: `belfry validate -f jobs.yaml
 belfry validate -f jobs/ -R              # with all folders inside
+belfry validate -f jobs.yaml --server http://127.0.0.1:8420
 belfry validate -f jobs.yaml -o yaml     # with every default filled in
 belfry validate -f flow.yaml --graph dot | dot -Tsvg > flow.svg
 generate-jobs | belfry validate -f -`,
 		Args: noFiles,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if len(names) == 0 {
 				return misused("nothing to validate: -f is missing").withHint("name a file, a folder, or - for standard input")
 			}
 			if graph != "" && !slices.Contains(flow.Drawings(), graph) {
 				return misused("--graph %q: want %s", graph, strings.Join(flow.Drawings(), ", "))
 			}
-			return validate(env, names, recursive, output, flow.Drawing(graph))
+			var warnings client.Applied
+			if asked != (config.Asked{Namespace: asked.Namespace}) {
+				var err error
+				if warnings, err = validateOn(cmd.Context(), env, sources{connection: asked, files: names, recursive: recursive}); err != nil {
+					return err
+				}
+			}
+			if err := validate(env, names, recursive, output, flow.Drawing(graph)); err != nil {
+				return err
+			}
+			warn(env, warnings)
+			return nil
 		},
 	}
 	addFiles(cmd, &names, &recursive)
+	addConnection(cmd, &asked)
 	addOutput(cmd, &output, asTable, asJSON, asYAML, asJSONL, asName)
 	cmd.Flags().StringVar(&graph, "graph", "", "draw the steps of flows as `FORM` in place of documents: "+strings.Join(flow.Drawings(), ", "))
 	if err := cmd.RegisterFlagCompletionFunc("graph", cobra.FixedCompletions(flow.Drawings(), cobra.ShellCompDirectiveNoFileComp)); err != nil {
@@ -165,6 +185,17 @@ func validate(env Env, names []string, recursive bool, output string, graph flow
 		return failed("%s in %s", counted(n, "mistake"), counted(len(v.wrongFiles()), "file"))
 	}
 	return nil
+}
+
+// validateOn lets a server check files.
+func validateOn(ctx context.Context, env Env, ask sources) (client.Applied, error) {
+	v, server, request, err := ask.request(ctx, env)
+	if err != nil {
+		return client.Applied{}, err
+	}
+	request.DryRun = true
+	applied, err := server.Apply(ctx, request)
+	return applied, v.placed(server.refused(err))
 }
 
 // tellProblems writes problems, a line each.

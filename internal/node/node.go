@@ -185,8 +185,10 @@ type Node struct {
 	carried                 *Carried // what continues without this program; nil for nothing
 	// member and worker belong to the present session.
 	member atomic.Pointer[membership.Member]
-	worker atomic.Pointer[worker.Worker]
-	share  placement.Share
+	// handlers replace those of Config.Session; nil if they do not.
+	handlers atomic.Pointer[[]string]
+	worker   atomic.Pointer[worker.Worker]
+	share    placement.Share
 	// schedules finds the neighbours in time of attempts.
 	schedules *schedules // nil without Config.Work
 	retention atomic.Pointer[store.Retention]
@@ -353,6 +355,9 @@ func (n *Node) join(ctx context.Context) error {
 func (n *Node) joinAs(ctx context.Context, id job.ID) (*membership.Member, error) {
 	self := n.config.Session
 	self.ID = id
+	if handlers := n.handlers.Load(); handlers != nil {
+		self.Handlers = *handlers
+	}
 	return membership.Join(ctx, membership.Config{
 		Store: n.config.Members, Session: self, NewID: n.newID, Boot: n.config.Boot, Now: n.config.Now, Log: n.config.Log,
 		Renewed: func(sent time.Duration) {
@@ -367,6 +372,14 @@ func (n *Node) joinAs(ctx context.Context, id job.ID) (*membership.Member, error
 			return store.Load{}
 		},
 	})
+}
+
+// Publish replaces the handlers that the node publishes, in this session and the next ones.
+func (n *Node) Publish(handlers []string) {
+	n.handlers.Store(&handlers)
+	if m := n.member.Load(); m != nil {
+		m.Publish(handlers)
+	}
 }
 
 // sayNamesake says that another live node has the name of this one, which people mean

@@ -7,15 +7,18 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"time"
 
 	"github.com/belfry-cron/belfry/executor"
 	httpexec "github.com/belfry-cron/belfry/executor/http"
 	"github.com/belfry-cron/belfry/executor/shell"
+	"github.com/belfry-cron/belfry/internal/decide/placement"
 	"github.com/belfry-cron/belfry/internal/node/unreported"
 	"github.com/belfry-cron/belfry/internal/node/watchdog"
 	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
 )
 
 // makeExecutors makes the executors, and the watchdog that ends commands when this process
@@ -83,6 +86,31 @@ type executors map[job.Work]executor.Executor
 
 // of returns what executes a job, nil if this node has nothing for it.
 func (e executors) of(j *job.Job) executor.Executor { return e[j.Run.Work()] }
+
+// handlers returns what the session of the node has among its handlers: work for executors of
+// XXL-JOB, and the commands that it may run.
+func (s *Server) handlers() []string {
+	if !s.Settings.Has(store.RoleWorker) {
+		return nil
+	}
+	users := s.commands.Users()
+	list := []string{placement.Commands{
+		Users: users.Names, Configured: users.Configured, Absent: users.Absent, Self: users.Self,
+		File: s.SettingsFile, Reload: s.reloadCommand(), Shell: s.commands.HasShell(),
+	}.Handler()}
+	if s.xxl.admin != nil {
+		list = append(list, job.XXLHandler)
+	}
+	return list
+}
+
+// reloadCommand makes this process read its configuration again.
+func (s *Server) reloadCommand() string {
+	if s.manager.socket != "" {
+		return "systemctl reload belfry"
+	}
+	return "kill -HUP " + strconv.Itoa(os.Getpid())
+}
 
 // toldLimits is an executor that announces limits when the first job has some: most jobs
 // have none.

@@ -71,6 +71,7 @@ func (s *Server) take(c config.Server) error {
 	if err := s.commands.Allow(c.Shell.AllowUsers, c.Shell.AllowGroups); err != nil {
 		return err
 	}
+	s.node.Publish(s.handlers())
 	if s.xxl.admin != nil && c.XXL.IsOn() {
 		settings, err := s.settingsOfXXL(c)
 		if err != nil {

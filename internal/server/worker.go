@@ -87,7 +87,7 @@ func (w *Worker) open(ctx context.Context) error {
 		OutputLimit: int(s.Output), Capacity: s.Capacity, DrainTimeout: time.Duration(s.Drain),
 		Session: store.Session{
 			Node: s.Name, Machine: machine, DataDir: s.Data, Labels: s.Labels, Roles: []string{store.RoleWorker},
-			Capacity: s.Capacity, Version: w.parts.Version, Zones: cron.ZoneTableVersion(),
+			Capacity: s.Capacity, Version: w.parts.Version, Zones: cron.ZoneTableVersion(), Handlers: w.parts.handlers(),
 		},
 		Now: w.parts.Now, Log: w.parts.Log,
 	})

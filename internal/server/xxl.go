@@ -12,7 +12,6 @@ import (
 	xxlexec "github.com/belfry-cron/belfry/executor/xxl"
 	"github.com/belfry-cron/belfry/internal/server/config"
 	"github.com/belfry-cron/belfry/job"
-	"github.com/belfry-cron/belfry/store"
 )
 
 // executorsOfXXL serves the executors of XXL-JOB and gives them work. The zero value is a
@@ -83,14 +82,6 @@ func (s *Server) settingsOfXXL(c config.Server) (xxlexec.Settings, error) {
 		Tokens: tokens, Glue: c.XXL.Glue, Forward: string(c.XXL.Forward),
 		Allow: config.Prefixes(c.HTTP.Allow), Deny: config.Prefixes(c.HTTP.Deny),
 	}, nil
-}
-
-// handlers returns the handlers of the node, besides commands and requests.
-func (s *Server) handlers() []string {
-	if s.xxl.admin == nil || !s.Settings.Has(store.RoleWorker) {
-		return nil
-	}
-	return []string{job.XXLHandler}
 }
 
 // serveXXL answers executors until it is shut down, and asks after runs until ctx ends.

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/decide/engine"
@@ -85,6 +86,8 @@ type Member struct {
 	drained bool
 	missing [len(duties)]bool // which of them no live node has
 	over    chan struct{}     // closed when the session is over
+	// handlers replace those of the session with the next renewal; nil if the session has them.
+	handlers atomic.Pointer[[]string]
 }
 
 // Join begins a session.
@@ -215,6 +218,9 @@ func (m *Member) Renew(ctx context.Context) error {
 	defer cancel()
 	load := m.config.Load()
 	load.ClockAhead = m.ClockAhead()
+	if err := m.publish(ctx); err != nil {
+		return fmt.Errorf("publish the handlers of session %s: %w", m.id, err)
+	}
 	sent := m.config.Boot()
 	if err := m.config.Store.Renew(ctx, m.id, load); err != nil {
 		return fmt.Errorf("renew session %s: %w", m.id, err)
@@ -226,6 +232,25 @@ func (m *Member) Renew(ctx context.Context) error {
 	m.renewed = sent
 	m.mu.Unlock()
 	return m.Look(ctx)
+}
+
+// Publish replaces the handlers of the session with the next renewal.
+func (m *Member) Publish(handlers []string) { m.handlers.Store(&handlers) }
+
+// publish writes new handlers, if there are any.
+func (m *Member) publish(ctx context.Context) error {
+	handlers := m.handlers.Load()
+	if handlers == nil {
+		return nil
+	}
+	s := m.config.Session
+	s.Handlers = *handlers
+	// A session that is over, or of a node that leaves, has no use for them: its renewal says so.
+	if _, err := m.config.Store.Join(ctx, s); err != nil && !errors.Is(err, store.ErrSessionOver) {
+		return err
+	}
+	m.handlers.CompareAndSwap(handlers, nil) // unless others came meanwhile
+	return nil
 }
 
 // Look refreshes the live sessions, the drains, and the store's clock. Renewals do so, too.

@@ -513,6 +513,46 @@ func TestLeavingNodeIsNoMemberButKeepsRenewing(t *testing.T) {
 	})
 }
 
+func TestPublishedHandlersAreSeenWithTheNextRenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		a, b := w.join("a"), w.join("b")
+		a.Publish([]string{"bake"})
+		a.Publish([]string{"bake", "brew"})
+		seen := func() string {
+			for _, s := range b.Live() {
+				if s.ID == a.ID() {
+					return strings.Join(s.Handlers, " ")
+				}
+			}
+			return "nothing: it is not live"
+		}
+		w.store.away.Store(true) // only renewals fail
+		time.Sleep(4100 * time.Millisecond)
+		w.store.away.Store(false)
+		time.Sleep(4100 * time.Millisecond)
+		if got := seen(); got != "bake brew" {
+			t.Errorf("the other node sees %q", got)
+		}
+		if len(a.Predecessors()) > 0 || a.Drained() {
+			t.Error("the session is another one")
+		}
+		if err := a.Leave(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		a.Publish(nil)
+		time.Sleep(10 * time.Second)
+		select {
+		case <-a.Over():
+			t.Error("the session of a leaving node is over: it publishes")
+		default:
+		}
+		if since := w.boot() - a.Renewed(); since > 2*time.Second {
+			t.Errorf("the leaving node was renewed %s ago", since)
+		}
+	})
+}
+
 func TestJoinErrorNamesTheCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -107,6 +107,9 @@ func (d *Documents) Apply(ctx context.Context, who Caller, said client.Apply) (c
 		steps = append(steps, pruned...)
 	}
 	warnOfAbsent(steps)
+	if err := d.warnOfBarred(ctx, steps); err != nil {
+		return client.Applied{}, err
+	}
 	if said.Diff {
 		if err := diffAll(steps); err != nil {
 			return client.Applied{}, err

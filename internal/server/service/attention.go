@@ -77,6 +77,7 @@ func (s *Attention) List(ctx context.Context, who Caller, namespace string) ([]c
 		func() ([]client.Attention, error) { return s.slow(ctx, running, now) },
 		func() ([]client.Attention, error) { return asked(running), nil },
 		func() ([]client.Attention, error) { return s.paused(ctx, of) },
+		func() ([]client.Attention, error) { return s.barred(ctx, of) },
 		func() ([]client.Attention, error) { return s.failing(ctx, of) },
 	} {
 		found, err := find()
@@ -85,6 +86,9 @@ func (s *Attention) List(ctx context.Context, who Caller, namespace string) ([]c
 		}
 		list = append(list, found...)
 	}
+	list = slices.DeleteFunc(list, func(a client.Attention) bool { // its late runs say the same
+		return a.Kind == client.AttentionBarred && slices.ContainsFunc(list, func(b client.Attention) bool { return b.Kind == client.AttentionLate && b.Job == a.Job })
+	})
 	slices.SortStableFunc(list, func(x, y client.Attention) int {
 		return cmp.Or(cmp.Compare(x.Severity, y.Severity), cmp.Compare(y.Count, x.Count), x.Since.Compare(y.Since))
 	})

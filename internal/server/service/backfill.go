@@ -201,19 +201,6 @@ func candidatesIn(ctx context.Context, in runStore) ([]store.Registration, error
 	return store.Candidates(registered, listed), err
 }
 
-// liveSessions returns the sessions that runs can be placed on.
-func (s *Runs) liveSessions(ctx context.Context) ([]store.Session, error) {
-	sessions, err := s.store.Sessions(ctx)
-	if err != nil {
-		return nil, err
-	}
-	now, err := s.store.Now(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(sessions, func(s store.Session) bool { return !s.Live(now) }), nil
-}
-
 // CancelBackfill ends all backfill runs of a job. It begins with the last one, so that no
 // run starts because another one was cancelled.
 func (s *Runs) CancelBackfill(ctx context.Context, who Caller, name Name, reason string) (client.BackfillCancelled, error) {

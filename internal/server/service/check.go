@@ -10,6 +10,7 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/decide/placement"
 	"github.com/belfry-cron/belfry/internal/decide/preview"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -115,6 +116,13 @@ func (d *Documents) explain(ctx context.Context, who Caller, document job.Docume
 		return err
 	}
 	checked.Preview, checked.Command = previewOf(&said), commandOf(filled.Job, said.Next)
+	live, err := d.liveSessions(ctx)
+	if err != nil {
+		return err
+	}
+	if why := placement.Barred(filled.Job, live); why != "" {
+		checked.Warnings = append(checked.Warnings, client.CheckProblem{Path: "run", Detail: why})
+	}
 	if reason := neverDue(&store.Job{Definition: document.Job, Filled: filled.Job}); reason != "" && len(said.Next) == 0 {
 		checked.Preview.Reason = reason
 	}

@@ -66,8 +66,12 @@ func (s *Jobs) Listed(ctx context.Context, who Caller, said client.JobQuery, fil
 	if err != nil {
 		return page, err
 	}
+	live, err := s.liveSessions(ctx)
+	if err != nil {
+		return page, err
+	}
 	for i, j := range jobs {
-		page.Items = append(page.Items, s.shownWith(j, filled, at, last[i], chained[i]))
+		page.Items = append(page.Items, s.shownWith(j, filled, at, last[i], chained[i], live))
 		if runs := recentRuns(last[i][:min(recent, len(last[i]))]); runs != nil {
 			if page.Recent == nil {
 				page.Recent = map[string][]client.RecentRun{}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/decide/engine"
+	"github.com/belfry-cron/belfry/internal/decide/placement"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -96,13 +97,14 @@ func (s *Jobs) Get(ctx context.Context, who Caller, name Name, filled bool) (cli
 	return shown, j.Definition.Version, err
 }
 
-// GetAt is Get with the next occurrence after a moment, for a page that has read the time.
+// GetAt is Get with the next occurrence after a moment and without Barred, for a page that has
+// read the time and knows what needs attention.
 func (s *Jobs) GetAt(ctx context.Context, who Caller, name Name, filled bool, at time.Time) (client.Document, int64, error) {
 	j, err := s.find(ctx, who, Read, name)
 	if err != nil {
 		return client.Document{}, 0, err
 	}
-	shown, err := s.showAt(ctx, j, filled, at)
+	shown, err := s.showAt(ctx, j, filled, at, nil)
 	return shown, j.Definition.Version, err
 }
 
@@ -112,22 +114,26 @@ func (s *Jobs) show(ctx context.Context, j *store.Job, filled bool) (client.Docu
 	if err != nil {
 		return client.Document{}, err
 	}
-	return s.showAt(ctx, j, filled, now)
+	live, err := s.liveSessions(ctx)
+	if err != nil {
+		return client.Document{}, err
+	}
+	return s.showAt(ctx, j, filled, now, live)
 }
 
 // showAt is show with the next occurrence after a moment.
-func (s *Jobs) showAt(ctx context.Context, j *store.Job, filled bool, at time.Time) (client.Document, error) {
+func (s *Jobs) showAt(ctx context.Context, j *store.Job, filled bool, at time.Time, live []store.Session) (client.Document, error) {
 	last, err := s.store.Recent(ctx, []job.ID{j.Definition.UID}, 1)
 	if err != nil {
 		return client.Document{}, err
 	}
-	return s.documentOf(ctx, j, filled, at, last[0])
+	return s.documentOf(ctx, j, filled, at, last[0], live)
 }
 
 // documentOf returns a job with its next occurrence after a moment and its last run, given
 // its last final records, the latest first.
-func (s *Jobs) documentOf(ctx context.Context, j *store.Job, filled bool, at time.Time, last []store.Record) (client.Document, error) {
-	shown, err := s.shownOf(ctx, j, filled, at, last)
+func (s *Jobs) documentOf(ctx context.Context, j *store.Job, filled bool, at time.Time, last []store.Record, live []store.Session) (client.Document, error) {
+	shown, err := s.shownOf(ctx, j, filled, at, last, live)
 	if err != nil {
 		return client.Document{}, err
 	}
@@ -135,16 +141,16 @@ func (s *Jobs) documentOf(ctx context.Context, j *store.Job, filled bool, at tim
 }
 
 // shownOf converts a job with its status for clients.
-func (s *Jobs) shownOf(ctx context.Context, j *store.Job, filled bool, at time.Time, last []store.Record) (*job.Job, error) {
+func (s *Jobs) shownOf(ctx context.Context, j *store.Job, filled bool, at time.Time, last []store.Record, live []store.Session) (*job.Job, error) {
 	chained, err := s.nextInChain(ctx, j)
 	if err != nil {
 		return nil, err
 	}
-	return s.shownWith(j, filled, at, last, chained), nil
+	return s.shownWith(j, filled, at, last, chained, live), nil
 }
 
-// shownWith is shownOf with the waiting run of a chain, nil for none.
-func (s *Jobs) shownWith(j *store.Job, filled bool, at time.Time, last []store.Record, chained *store.Run) *job.Job {
+// shownWith is shownOf with the waiting run of a chain, nil for none, and the live sessions.
+func (s *Jobs) shownWith(j *store.Job, filled bool, at time.Time, last []store.Record, chained *store.Run, live []store.Session) *job.Job {
 	shown := *j.Definition
 	if filled {
 		shown = *j.Filled
@@ -156,6 +162,9 @@ func (s *Jobs) shownWith(j *store.Job, filled bool, at time.Time, last []store.R
 	}
 	if s.planner != nil && status.State == job.JobActive {
 		status.Next, _ = s.planner.NextAfter(shown.UID, at)
+	}
+	if status.State == job.JobActive {
+		status.Barred = placement.Barred(j.Filled, live)
 	}
 	if chained != nil {
 		status.Next = chained.Scheduled
@@ -190,6 +199,13 @@ func (s *Jobs) warned(ctx context.Context, d job.Document) func(Changed, error) 
 			return out, err
 		}
 		out.Warnings = append(warningsOf(d, rules), out.Warnings...)
+		live, err := s.liveSessions(ctx)
+		if err != nil {
+			return out, err
+		}
+		if why := placement.Barred(d.Job.WithDefaults(s.rules.defaults), live); why != "" {
+			out.Warnings = append(out.Warnings, why)
+		}
 		return out, nil
 	}
 }
@@ -349,7 +365,7 @@ func (s *Jobs) created(ctx context.Context, j *store.Job) (Changed, error) {
 	if err != nil {
 		return Changed{}, err
 	}
-	shown, err := s.documentOf(ctx, j, false, now, nil)
+	shown, err := s.documentOf(ctx, j, false, now, nil, nil)
 	return Changed{client.Change{Result: client.Created, Job: shown, Running: []client.Run{}}, j.Definition.Version}, err
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/decide/placement"
 	"github.com/belfry-cron/belfry/internal/server/nodeinfo"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -271,6 +272,7 @@ func nodeOf(s *store.Session, now time.Time) client.Node {
 	if d := s.Drain; d != nil {
 		n.DrainedBy, n.DrainReason, n.DrainedSince = d.By, d.Reason, d.Since
 	}
+	n.Handlers = slices.DeleteFunc(slices.Clone(n.Handlers), placement.IsCommands) // not a handler of jobs
 	if n.Roles == nil {
 		n.Roles = []string{}
 	}

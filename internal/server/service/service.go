@@ -154,7 +154,7 @@ func New(c Config) (*Service, error) {
 	if c.Kept == nil {
 		c.Kept = func() store.Retention { return store.Retention{} }
 	}
-	s := &shared{now: c.Now, log: c.Log, planner: c.Planner}
+	s := &shared{now: c.Now, log: c.Log, planner: c.Planner, nodes: c.Store}
 	rules := &rulebook{store: c.Store, defaults: c.Defaults, secrets: c.Secrets}
 	streams := &places{tokens: c.Tokens, people: c.People}
 	jobs := &Jobs{shared: s, rules: rules, store: c.Store, revisions: c.Store}
@@ -206,6 +206,7 @@ type shared struct {
 	now     func() time.Time
 	log     *slog.Logger
 	planner Planner
+	nodes   nodeStore
 }
 
 // newID makes the id of a run.

@@ -122,10 +122,17 @@ func (h *jobHead) state(p *page) {
 		h.StateText = p.reason(st.PauseReason)
 	case st.State == job.JobCompleted:
 		h.State = State{Class: "mute", Icon: "check", Text: p.T("jobs.only.completed")}
-	case st.LastOutcome != "" && st.LastOutcome.Alarms():
-		h.State = p.outcome(st.LastOutcome)
+	default:
+		if st.LastOutcome != "" && st.LastOutcome.Alarms() {
+			h.State = p.outcome(st.LastOutcome)
+		}
 		for _, a := range p.site.frame(p.ctx(), p.who, frameFor).attention {
-			if a.Job == h.Full && a.Kind == client.AttentionFailing && a.Count > 1 {
+			switch {
+			case a.Job != h.Full:
+			case a.Kind == client.AttentionBarred:
+				h.State = State{Class: "fail", Icon: "fail", Text: p.T("job.barred")}
+				h.StateText = p.reason(a.Text)
+			case a.Kind == client.AttentionFailing && a.Count > 1 && h.StateText == "":
 				h.State.Text = p.T("job.failing", "n", a.Count)
 			}
 		}

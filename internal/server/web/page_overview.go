@@ -258,6 +258,8 @@ func (p *page) need(a *client.Attention) need {
 		if !a.Run.IsZero() {
 			n.Retry = a.Run.String()
 		}
+	case client.AttentionBarred:
+		n.See = true
 	case client.AttentionNodeSilent, client.AttentionClockOff, client.AttentionStore:
 		n.State.Icon, n.Nodes = "nodes", true
 	}

@@ -1,0 +1,141 @@
+package placement
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Commands is what a node publishes about the commands that it may run. It is among the
+// handlers of its session: one of a program cannot have such a name.
+type Commands struct {
+	// Users are the users that a job may run as, by name and number: "*" is every user but
+	// root, and "" a job without run.user.
+	Users []string `json:"users"`
+	// Configured are the users that the configuration lists, and Absent those of them that the
+	// machine does not have.
+	Configured []string `json:"configured,omitempty"`
+	Absent     []string `json:"absent,omitempty"`
+	// Self is the user of a node that cannot switch users, "" if it can.
+	Self string `json:"self,omitempty"`
+	// File is the configuration file, "" without one, and Reload the command that makes the
+	// node read it again.
+	File   string `json:"file,omitempty"`
+	Reload string `json:"reload,omitempty"`
+	// Shell reports whether the node finds sh.
+	Shell bool `json:"shell,omitempty"`
+}
+
+// commandsPrefix begins the handler that holds Commands.
+const commandsPrefix = ":commands="
+
+// Handler returns the entry among the handlers of a session that publishes c.
+func (c Commands) Handler() string {
+	text, err := json.Marshal(c)
+	if err != nil {
+		panic(err) // it has only texts
+	}
+	return commandsPrefix + string(text)
+}
+
+// IsCommands reports whether a handler of a session is the entry of its Commands.
+func IsCommands(handler string) bool { return strings.HasPrefix(handler, commandsPrefix) }
+
+// commandsOf returns what a node publishes. Earlier versions and programs publish nothing.
+func commandsOf(s *store.Session) (c Commands, published bool) {
+	for _, handler := range s.Handlers {
+		if text, ok := strings.CutPrefix(handler, commandsPrefix); ok {
+			return c, json.Unmarshal([]byte(text), &c) == nil
+		}
+	}
+	return c, false
+}
+
+// Barred explains why no live node may run a job, or a step of a flow: its labels, its handler,
+// its user or a missing shell. It is "" if a node may, and where no node is live. Drained nodes
+// count, and nodes that publish nothing may run all commands.
+func Barred(j *job.Job, live []store.Session) string {
+	if len(live) == 0 {
+		return ""
+	}
+	if j.Run.IsFlow() {
+		for _, step := range j.Run.Flow.All() {
+			if why := Barred(j.OfStep(step), live); why != "" {
+				return "step " + step.Name + ": " + why
+			}
+		}
+		return ""
+	}
+	place, handler, why := j.Nodes(), j.Run.HandlerName(), ""
+	user, needsShell, isCommand := j.Run.AsCommand()
+	for i := range live {
+		s := &live[i]
+		if !suits(s, &place, handler) {
+			continue
+		}
+		c, published := commandsOf(s)
+		if !isCommand || !published {
+			return ""
+		}
+		refusal := c.refusal(user, needsShell, s.Node)
+		if refusal == "" {
+			return ""
+		}
+		why = cmp.Or(why, refusal)
+	}
+	return cmp.Or(why, Nowhere(&place, handler, live))
+}
+
+// refusal explains why a node refuses a command, "" if it does not.
+func (c *Commands) refusal(user string, needsShell bool, node string) string {
+	switch {
+	case !c.allows(user):
+		return c.refuses(user, node)
+	case !c.Shell && needsShell:
+		return fmt.Sprintf("no node may run it: it needs sh, and node %s has none in shell.path", node)
+	}
+	return ""
+}
+
+func (c *Commands) allows(user string) bool {
+	isRoot := user == "root" || user == "0"
+	return slices.Contains(c.Users, user) || user != "" && !isRoot && slices.Contains(c.Users, "*") && !slices.Contains(c.Absent, user)
+}
+
+// refuses explains why a node runs nothing as a user, and how to change that.
+func (c *Commands) refuses(user, node string) string {
+	switch {
+	case user == "":
+		return fmt.Sprintf("no node may run it without run.user: name a user in run.user, or start node %s with --run-as", node)
+	case c.Self != "":
+		return fmt.Sprintf("no node may run as %s: node %s runs as %s and cannot switch users; run it as root with --run-as %s, or leave run.user out", user, node, c.Self, c.Self)
+	case slices.Contains(c.Absent, user):
+		return fmt.Sprintf("no node may run as %s: node %s has no such user", user, node)
+	}
+	add := AllowUsers(c.Configured, user)
+	if c.File == "" {
+		return fmt.Sprintf("no node may run as %s: start node %s with --config and a file that has %s", user, node, add)
+	}
+	return fmt.Sprintf("no node may run as %s: set %s in %s on node %s, then %s", user, add, c.File, node, c.Reload)
+}
+
+// AllowUsers returns the setting that lets jobs name more users, as the configuration file has it.
+func AllowUsers(present []string, more ...string) string {
+	list := slices.Clone(present)
+	for _, user := range more {
+		if !slices.Contains(list, user) {
+			list = append(list, user)
+		}
+	}
+	for i, user := range list {
+		if user == "*" {
+			list[i] = `"*"` // alone it is an alias in YAML
+		}
+	}
+	return "shell: {allow_users: [" + strings.Join(list, ", ") + "]}"
+}
