@@ -26,9 +26,11 @@ var absenceTests = []test{
 			next         time.Duration // when the occurrence after the last planned one is due; 0 for none
 		}{
 			{"none", "late late late", 0},
+			{"none", "late late late", 110 * time.Second}, // not due yet when the node is back
 			{"latest", "late late started", 0},
 			{"latest", "late late late", 8 * time.Second},
-			{"latest", "late late started", 80 * time.Second}, // the next one is on time
+			{"latest", "late late late", 80 * time.Second}, // the next one had fallen due, and is on time
+			{"latest", "late late started", 110 * time.Second},
 			{"all", "started started started", 8 * time.Second},
 		} {
 			for _, gently := range []bool{true, false} {
@@ -61,17 +63,38 @@ var absenceTests = []test{
 			}
 		}
 	}},
-	{"occurrences of the last 30 s of an absence are on time and wait for their turn", func(e *env) {
-		j := e.put("name: j\nschedule: {cron: '* * * * *'}\npolicy: {missed: none}")
+	{"of the last 30 s of an absence only the latest occurrence is on time", func(e *env) {
+		for _, missed := range []string{"none", "latest"} {
+			j := e.put("name: " + missed + "\nschedule: {cron: '* * * * *'}\npolicy: {overlap: allow, missed: " + missed + "}")
+			at := func(d time.Duration) time.Time { return e.now().Add(d) }
+			item := e.planItem(j, at(5*time.Second), at(10*time.Second), at(15*time.Second))
+			for i := range item.Runs {
+				item.Runs[i].NextDue = item.Runs[i].Due.Add(5 * time.Second)
+			}
+			e.planned(item, store.Planned)
+			e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
+			e.stopped(true)
+			e.clock.Advance(18 * time.Second)
+			e.a = e.join("a")
+			var last store.Attempt
+			for i, want := range []store.Verdict{store.Late, store.Late, store.Started} {
+				last = store.Attempt{Job: j.Definition.UID, Run: item.Runs[i].ID, Number: 1, Token: e.id()}
+				e.claim(e.a, last, want)
+			}
+			e.finish(last, job.OutcomeSucceeded)
+		}
+	}},
+	{"occurrences of an absence wait for their turn", func(e *env) {
+		j := e.put("name: j\nschedule: {cron: '* * * * *'}\npolicy: {missed: all}")
 		runs := e.plan(j, 5*time.Second, 11*time.Second, 12*time.Second)
 		e.stopped(true)
 		e.clock.Advance(40 * time.Second)
 		e.a = e.join("a")
-		e.claim(e.a, runs[0], store.Late)
-		e.claim(e.a, runs[1], store.Started)
+		e.claim(e.a, runs[0], store.Started)
+		e.claim(e.a, runs[1], store.Waiting)
 		e.claim(e.a, runs[2], store.Waiting)
-		e.finish(runs[1], job.OutcomeSucceeded)
-		e.claim(e.a, runs[2], store.Started)
+		e.finish(runs[0], job.OutcomeSucceeded)
+		e.claim(e.a, runs[1], store.Started)
 	}},
 	{"occurrences caught up by a resume run regardless of the policy for absences", func(e *env) {
 		text := "name: j\nschedule: {cron: '* * * * *'}\npolicy: {missed: none}"

@@ -243,7 +243,7 @@ func (c *checker) checkOutcome(r *store.Record) {
 		case s.lateBy > 0:
 			after = s.lateBy
 		}
-		if late := r.Attempt.Ended.Sub(r.Run.Due); late < after && r.Run.Kind == job.RunScheduled {
+		if late := r.Attempt.Ended.Sub(r.Run.Due); late < after && r.Run.Kind == job.RunScheduled && !c.isFollowed(r) {
 			c.problem("accounted", "%s of %s was recorded as missed %s after it was due: %s", r.Run.Name, r.Run.Due, late, r.Attempt.Reason)
 		}
 	case job.OutcomeSkipped:

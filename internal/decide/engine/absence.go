@@ -76,22 +76,17 @@ func Ended(s *store.Session, over bool) bool { return s.Leaving && over }
 // planned before an absence of all nodes and fell due in it, and the reason. next is when
 // the following occurrence is due.
 //
-// Occurrences due OnTime before the first node was back, or later, are on time: a restart
-// of a node is not downtime. Of the others, the policy none runs no occurrence, latest the
-// latest, and all every one.
+// An occurrence due OnTime before the first node was back, or later, is on time, unless a
+// later one of its job had fallen due by then: a restart of a node is not downtime. Of the
+// others, the policy none runs no occurrence, latest the latest, and all every one.
 func SettledByMissed(missed job.Missed, due, next time.Time, absences []store.Absence) (reason string, settled bool) {
 	a, ok := absenceAt(due, absences)
-	fresh := a.To.Add(-OnTime)
-	if !ok || !due.Before(fresh) {
+	if !ok || missed == job.MissedAll {
 		return "", false
 	}
-	switch missed {
-	case job.MissedAll:
+	isLatest := next.IsZero() || next.After(a.To)
+	if isLatest && (missed == job.MissedLatest || !due.Before(a.To.Add(-OnTime))) {
 		return "", false
-	case job.MissedLatest:
-		if next.IsZero() || !next.Before(fresh) {
-			return "", false
-		}
 	}
 	return whyMissed(absenceInWords(a), missed, 0), true
 }
@@ -139,8 +134,9 @@ func (b *Batch) absences() []store.Absence {
 	return b.absent
 }
 
-// onTimeFrom returns the earliest due time that counts as on time: OnTime ago, and for as
-// long after an absence of all nodes, OnTime before its end.
+// onTimeFrom returns the earliest due time that counts as on time, as long as no later
+// occurrence of its job had fallen due when the first node was back: OnTime ago, and for as long
+// after an absence of all nodes, OnTime before its end.
 func onTimeFrom(now time.Time, absences []store.Absence) time.Time {
 	from := now.Add(-OnTime)
 	a, ok := absenceAt(from, absences)

@@ -174,7 +174,7 @@ func (b *Batch) expired(j *Job, r *store.Run) (job.Outcome, string, bool) {
 		}
 		return job.OutcomeMissed, fmt.Sprintf("it could start until %s: %s", r.LateAfter.UTC().Format(time.RFC3339), why), true
 	}
-	if r.Kind == job.RunScheduled && r.First.IsZero() && r.Overlap == "" && b.now.Sub(r.Due) > OnTime {
+	if r.Kind == job.RunScheduled && r.First.IsZero() && r.Overlap == "" && b.now.After(r.Due) {
 		if reason, yes := SettledByMissed(j.Policy.Missed, r.Due, r.NextDue, b.absences()); yes {
 			return job.OutcomeMissed, reason, true
 		}

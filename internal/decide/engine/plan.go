@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/belfry-cron/belfry/cron"
@@ -15,7 +16,7 @@ import (
 
 const (
 	// OnTime is how overdue an occurrence may be when it is planned and still count as on
-	// time: a restart of a node is not downtime.
+	// time: a restart of a node is not downtime. After one, only the latest counts.
 	OnTime = 30 * time.Second
 	// countMax bounds the count of missed occurrences: a job that was due every second
 	// for a year must not take seconds.
@@ -86,8 +87,9 @@ type Span struct {
 // Decide returns the plan for a job at the moment now and as far as ahead.
 //
 // Occurrences due longer ago than OnTime are missed and follow the policy, and so do those
-// due longer than that before the end of an absence of all nodes. All are planned in order,
-// in as many decisions as necessary, with the same result as a single one.
+// due longer than that before the end of an absence of all nodes, or before another one that
+// fell due in it. All are planned in order, in as many decisions as necessary, with the same
+// result as a single one.
 func (t *Timing) Decide(from Progress, now time.Time, ahead time.Duration, most Most, absences ...store.Absence) Decision {
 	d := Decision{To: from.Cursor}
 	left := math.MaxInt // of max_runs
@@ -97,9 +99,9 @@ func (t *Timing) Decide(from Progress, now time.Time, ahead time.Duration, most 
 	next := t.Schedule.Next(from.Cursor)
 	if !next.IsZero() && left > 0 {
 		if !next.After(from.CatchUp) {
-			t.catchUp(&d, gap{next, from.CatchUp, "", absences}, next, now, min(left, most.Missed))
-		} else if fresh := t.dueFrom(from.Cursor, onTimeFrom(now, absences)); next.Before(fresh) {
-			t.makeUp(&d, gap{next, fresh.Add(-1), "", absences}, now, left, most.Missed)
+			t.catchUp(&d, gap{next, from.CatchUp, "", absences, false}, next, now, min(left, most.Missed))
+		} else if fresh, followed := t.onTimeFrom(from.Cursor, now, absences); next.Before(fresh) {
+			t.makeUp(&d, gap{next, fresh.Add(-1), "", absences, followed}, now, left, most.Missed)
 		}
 		next = t.Schedule.Next(d.To)
 	}
@@ -166,6 +168,42 @@ func (t *Timing) dueFrom(cursor, due time.Time) time.Time {
 	return from
 }
 
+// onTimeFrom returns the earliest scheduled time after a cursor that counts as on time. followed
+// is set if that is the latest that fell due in an absence of all nodes.
+func (t *Timing) onTimeFrom(cursor, now time.Time, absences []store.Absence) (from time.Time, followed bool) {
+	due := onTimeFrom(now, absences)
+	from = t.dueFrom(cursor, due)
+	for _, a := range absences {
+		if a.To.Before(due) {
+			continue
+		}
+		if last := t.lastDue(cursor, a); !last.IsZero() && !last.Before(from) {
+			from, followed = last, true
+		}
+	}
+	return from, followed
+}
+
+// lastDue returns the latest scheduled time after a cursor that fell due in an absence, zero for
+// none.
+func (t *Timing) lastDue(cursor time.Time, a store.Absence) time.Time {
+	until := a.To
+	if t.Spread > 0 {
+		until = until.Add(-SpreadOf(t.UID, t.Spread))
+	}
+	// Jitter never goes as far as the next occurrence: only the last one may be due later.
+	for _, scheduled := range slices.Backward(latest(t.Schedule, cursor, until, 2)) {
+		switch due := t.dueAt(scheduled); {
+		case due.After(a.To):
+		case due.Before(a.From):
+			return time.Time{}
+		default:
+			return scheduled
+		}
+	}
+	return time.Time{}
+}
+
 // Resume returns the occurrences of a pause to catch up on: those due up to now, by a
 // policy other than the job's, once.
 func (t *Timing) Resume(policy job.Missed, from Progress, now time.Time) Decision {
@@ -178,7 +216,7 @@ func (t *Timing) Resume(policy job.Missed, from Progress, now time.Time) Decisio
 	}
 	end := t.Begin(now)
 	if first := t.Schedule.Next(from.Cursor); !first.IsZero() && !first.After(end) && left > 0 {
-		once.makeUp(&d, gap{first, end, "the job was paused", nil}, now, left, math.MaxInt)
+		once.makeUp(&d, gap{first, end, "the job was paused", nil, false}, now, left, math.MaxInt)
 	}
 	d.To = end
 	return d
@@ -189,6 +227,7 @@ type gap struct {
 	first, last time.Time
 	why         string // "" if no node planned them in time
 	absences    []store.Absence
+	followed    bool // an occurrence after it counts as on time: it is the latest
 }
 
 // makeUp applies the policy to a gap: it catches up on at most the first left occurrences,
@@ -197,7 +236,9 @@ func (t *Timing) makeUp(d *Decision, g gap, now time.Time, left, most int) {
 	want := 0
 	switch t.Missed {
 	case job.MissedLatest:
-		want = 1
+		if !g.followed {
+			want = 1
+		}
 	case job.MissedAll:
 		want = t.MissedLimit
 	}
