@@ -50,6 +50,8 @@ type Config struct {
 	OutputLimit int
 	// Wrote is called for each run whose log was stored after its result. May be nil.
 	Wrote func(run job.ID)
+	// Known is called for each request with a valid access token, before its body is read. May be nil.
+	Known func(ctx context.Context)
 	// Secret returns the value of a secret, for groups with a token of their own. May be nil
 	// where no document names one.
 	Secret func(ctx context.Context, namespace, name string) (string, error)
@@ -87,6 +89,7 @@ const (
 type Admin struct {
 	store       Store
 	outputLimit int
+	known       func(ctx context.Context)
 	wrote       func(run job.ID)
 	secret      func(ctx context.Context, namespace, name string) (string, error)
 	log         *slog.Logger
@@ -122,6 +125,9 @@ func New(c Config) (*Admin, error) {
 	}
 	if a.wrote == nil {
 		a.wrote = func(job.ID) {}
+	}
+	if a.known = c.Known; a.known == nil {
+		a.known = func(context.Context) {}
 	}
 	a.registry.init()
 	a.routes.init()

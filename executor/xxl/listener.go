@@ -59,6 +59,7 @@ func (a *Admin) answer(w http.ResponseWriter, r *http.Request) error {
 		a.failures.add(r.RemoteAddr, a.log)
 		return xxl.RefusedToken
 	}
+	a.known(r.Context())
 	body, err := readBody(w, r)
 	if err != nil {
 		return xxl.RefusedArgument

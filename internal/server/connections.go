@@ -2,15 +2,19 @@ package server
 
 import (
 	queue "container/list"
+	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/server/auth"
 	"github.com/belfry-cron/belfry/internal/sys/failurelog"
 )
 
@@ -44,22 +48,43 @@ func fileLimit() uint64 {
 	return uint64(limit.Cur) //nolint:unconvert // it is signed on FreeBSD
 }
 
+// The shares of callers that have shown no token. A fourth of the connections is left to callers that
+// have, and no address has more than a fourth of all: behind a proxy, all callers have its address.
+func strangersMost(most int) int  { return max(1, most-most/4) }
+func perAddressMost(most int) int { return max(1, most/4) }
+
 // connections is a listener that keeps its connections below a bound, so that descriptors
-// are left for commands. For a new one beyond it, the connection that has waited longest for
-// a request is closed; if all of them are answering one, the new one is refused.
+// are left for commands. For a new one beyond it, the oldest connection is closed on which no valid
+// token was shown, whatever it does; else the one that has waited longest for a request. If all of
+// them are answering a caller with a token, the new one is refused.
 type connections struct {
 	net.Listener
 	most int
 	log  *slog.Logger
 
-	mu      sync.Mutex
-	all     map[net.Conn]*queue.Element // nil while a request is answered
-	idle    queue.List                  // of net.Conn, the longest first
-	refused failurelog.Limit
+	mu        sync.Mutex
+	n         int
+	strangers queue.List                   // of *connection without a valid token, the one first that changed its state longest ago
+	byAddress map[netip.Prefix]*queue.List // the same of an address
+	idle      queue.List                   // of *connection with one that waits for a request, the longest first
+	refused   failurelog.Limit
 }
 
 func limitConnections(l net.Listener, most int, log *slog.Logger) *connections {
-	return &connections{Listener: l, most: most, log: log, all: map[net.Conn]*queue.Element{}, refused: failurelog.Limit{Every: refusedEvery}}
+	return &connections{Listener: l, most: most, log: log, byAddress: map[netip.Prefix]*queue.List{}, refused: failurelog.Limit{Every: refusedEvery}}
+}
+
+// connection is a connection that makes room when it is closed.
+type connection struct {
+	net.Conn
+	of   *connections
+	from netip.Prefix
+
+	// Guarded by of.mu.
+	gone   bool
+	known  bool           // a valid token was shown
+	place  *queue.Element // in strangers, or in idle; nil while a known caller is answered
+	beside *queue.Element // in byAddress, of a stranger
 }
 
 // Accept implements net.Listener.
@@ -69,8 +94,12 @@ func (c *connections) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if c.admit(conn) {
-			return &connection{Conn: conn, of: c}, nil
+		own := &connection{Conn: conn, of: c}
+		if from, err := netip.ParseAddrPort(conn.RemoteAddr().String()); err == nil {
+			own.from = auth.NetworkOf(from.Addr())
+		}
+		if c.admit(own) {
+			return own, nil
 		}
 		if left, ok := c.refused.Allow(time.Now()); ok {
 			c.log.Warn("refused a connection: no file descriptors left for more", "connections", c.most, "left_out", left)
@@ -80,61 +109,156 @@ func (c *connections) Accept() (net.Conn, error) {
 }
 
 // admit makes room for a connection, and reports whether there is some.
-func (c *connections) admit(conn net.Conn) bool {
+func (c *connections) admit(own *connection) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.all) >= c.most {
-		oldest := c.idle.Front()
-		if oldest == nil {
+	var oldest *queue.Element
+	same := c.byAddress[own.from]
+	switch {
+	case same != nil && same.Len() >= perAddressMost(c.most):
+		oldest = same.Front()
+	case c.strangers.Len() >= strangersMost(c.most), c.n >= c.most && c.strangers.Len() > 0:
+		oldest = c.strangers.Front()
+	case c.n >= c.most:
+		// A connection that waits for a request loses nothing; clients reconnect.
+		if oldest = c.idle.Front(); oldest == nil {
 			return false
 		}
-		// A connection that waits for a request loses nothing; clients reconnect.
-		evicted := c.idle.Remove(oldest).(net.Conn)
-		delete(c.all, evicted)
-		_ = evicted.Close()
 	}
-	c.all[conn] = c.idle.PushBack(conn)
+	if oldest != nil {
+		evicted := oldest.Value.(*connection)
+		c.remove(evicted)
+		_ = evicted.Conn.Close()
+	}
+	c.n++
+	c.enter(own)
 	return true
+}
+
+// enter puts a stranger at the end of its queues.
+func (c *connections) enter(own *connection) {
+	same := c.byAddress[own.from]
+	if same == nil {
+		same = &queue.List{}
+		c.byAddress[own.from] = same
+	}
+	own.place, own.beside = c.strangers.PushBack(own), same.PushBack(own)
+}
+
+// leave takes a connection out of the queue that it is in.
+func (c *connections) leave(own *connection) {
+	switch {
+	case own.beside != nil:
+		c.strangers.Remove(own.place)
+		same := c.byAddress[own.from]
+		if same.Remove(own.beside); same.Len() == 0 {
+			delete(c.byAddress, own.from)
+		}
+	case own.place != nil:
+		c.idle.Remove(own.place)
+	}
+	own.place, own.beside = nil, nil
+}
+
+// remove forgets a connection.
+func (c *connections) remove(own *connection) {
+	if !own.gone {
+		own.gone = true
+		c.leave(own)
+		c.n--
+	}
+}
+
+// ownOf returns the connection of a server's connection, nil for one of another listener.
+func ownOf(conn net.Conn) *connection {
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
+	own, _ := conn.(*connection)
+	return own
 }
 
 // state receives state changes of connections from the server.
 func (c *connections) state(conn net.Conn, state http.ConnState) {
-	if secure, ok := conn.(*tls.Conn); ok {
-		conn = secure.NetConn()
-	}
-	own, ok := conn.(*connection)
-	if !ok {
+	own := ownOf(conn)
+	if own == nil || state != http.StateActive && state != http.StateIdle {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	waiting, there := c.all[own.Conn]
+	if own.gone {
+		return
+	}
+	c.leave(own)
 	switch {
-	case !there:
-	case state == http.StateActive && waiting != nil:
-		c.idle.Remove(waiting)
-		c.all[own.Conn] = nil
-	case state == http.StateIdle && waiting == nil:
-		c.all[own.Conn] = c.idle.PushBack(own.Conn)
+	case !own.known:
+		c.enter(own)
+	case state == http.StateIdle:
+		own.place = c.idle.PushBack(own)
 	}
 }
 
-// connection is a connection that makes room when it is closed.
-type connection struct {
-	net.Conn
-	of *connections
+// shown keeps a connection on which a valid token was shown.
+func (own *connection) shown() {
+	own.of.mu.Lock()
+	defer own.of.mu.Unlock()
+	if !own.gone && !own.known {
+		own.known = true
+		own.of.leave(own)
+	}
 }
 
 // Close implements net.Conn.
-func (c *connection) Close() error {
-	c.of.mu.Lock()
-	if waiting := c.of.all[c.Conn]; waiting != nil {
-		c.of.idle.Remove(waiting)
-	}
-	delete(c.of.all, c.Conn)
-	c.of.mu.Unlock()
-	if err := c.Conn.Close(); !errors.Is(err, net.ErrClosed) { // it may have made room already
+func (own *connection) Close() error {
+	own.of.mu.Lock()
+	own.of.remove(own)
+	own.of.mu.Unlock()
+	if err := own.Conn.Close(); !errors.Is(err, net.ErrClosed) { // it may have made room already
 		return err
 	}
 	return nil
+}
+
+// connectionKey is the key of the connection in the context of a request.
+type connectionKey struct{}
+
+// with puts a connection into the context of its requests.
+func (c *connections) with(ctx context.Context, conn net.Conn) context.Context {
+	return context.WithValue(ctx, connectionKey{}, ownOf(conn))
+}
+
+// guard gives the body of a request [auth.StrangerTime] until a valid token is shown.
+func guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		control, begun := http.NewResponseController(w), time.Now()
+		known := func() {} // requests without a body read nothing
+		if r.ContentLength != 0 {
+			_ = control.SetReadDeadline(begun.Add(auth.StrangerTime)) // connections of tests have none
+			known = sync.OnceFunc(func() { _ = control.SetReadDeadline(begun.Add(readTime)) })
+			// The end of the connection is watched after the body, and would be taken for a disconnect.
+			r.Body = &strangersBody{r.Body, known}
+		}
+		own, _ := r.Context().Value(connectionKey{}).(*connection)
+		next.ServeHTTP(w, r.WithContext(auth.OnShown(r.Context(), func() {
+			if own != nil {
+				own.shown()
+			}
+			known()
+		})))
+	})
+}
+
+// strangersBody is a body that calls ended when nothing more of it is read.
+type strangersBody struct {
+	io.ReadCloser
+	ended func()
+}
+
+// Read implements io.Reader.
+func (b *strangersBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF {
+		b.ended()
+	}
+	return n, err
 }

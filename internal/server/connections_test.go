@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/check/logtest"
+	"github.com/belfry-cron/belfry/internal/server/auth"
 )
 
 func TestConnectionsLeaveDescriptorsForCommands(t *testing.T) {
@@ -36,7 +37,7 @@ func TestConnectionsLeaveDescriptorsForCommands(t *testing.T) {
 // Idle connections, for which no token is needed, neither keep others out nor take the
 // descriptors of commands.
 func TestIdleConnectionsAreEvicted(t *testing.T) {
-	const most = 5
+	const most = 8
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +46,8 @@ func TestIdleConnectionsAreEvicted(t *testing.T) {
 	l := limitConnections(inner, most, slog.New(slog.NewTextHandler(&said, nil)))
 	release := make(chan struct{})
 	answering := make(chan struct{}, most)
-	s := &http.Server{ConnState: l.state, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := &http.Server{ConnState: l.state, ConnContext: l.with, Handler: guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		auth.Shown(r.Context())
 		if r.URL.Path == "/slow" {
 			w.WriteHeader(http.StatusOK)
 			_ = http.NewResponseController(w).Flush()
@@ -53,7 +55,7 @@ func TestIdleConnectionsAreEvicted(t *testing.T) {
 			<-release
 		}
 		fmt.Fprint(w, "ok")
-	})}
+	}))}
 	served := make(chan struct{})
 	go func() { defer close(served); _ = s.Serve(l) }()
 	defer func() { _ = s.Close(); <-served }()
@@ -89,6 +91,11 @@ func TestIdleConnectionsAreEvicted(t *testing.T) {
 	if err := ask(idle[len(idle)-1], "/"); err != nil {
 		t.Errorf("the last idle connection is closed already: %v", err)
 	}
+	for range most - 2 { // two have asked
+		if err := ask(dial(), "/"); err != nil {
+			t.Fatal(err)
+		}
+	}
 	// The server takes a connection for idle a moment after its client has the answer.
 	for deadline := time.Now().Add(2 * time.Minute); l.idleCount() < most; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -118,8 +125,8 @@ func TestIdleConnectionsAreEvicted(t *testing.T) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.all) > most {
-		t.Errorf("%d connections are counted", len(l.all))
+	if l.n > most {
+		t.Errorf("%d connections are counted", l.n)
 	}
 }
 

@@ -144,8 +144,8 @@ func (s *Server) makeHTTP() error {
 // answersWith returns what serves a handler on the address that was taken.
 func (s *Server) answersWith(handler http.Handler) *http.Server {
 	return &http.Server{
-		Handler: handler, ReadHeaderTimeout: headerTime, ReadTimeout: readTime, WriteTimeout: answerTime,
-		IdleTimeout: idleTime, MaxHeaderBytes: headerMax, ConnState: s.listen.state,
+		Handler: guard(handler), ReadHeaderTimeout: headerTime, ReadTimeout: readTime, WriteTimeout: answerTime,
+		IdleTimeout: idleTime, MaxHeaderBytes: headerMax, ConnState: s.listen.state, ConnContext: s.listen.with,
 		ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	xxlexec "github.com/belfry-cron/belfry/executor/xxl"
+	"github.com/belfry-cron/belfry/internal/server/auth"
 	"github.com/belfry-cron/belfry/internal/server/config"
 	"github.com/belfry-cron/belfry/job"
 )
@@ -52,7 +53,7 @@ func (s *Server) makeXXL() error {
 		return err
 	}
 	s.xxl.admin, err = xxlexec.New(xxlexec.Config{
-		Store: s.measured, OutputLimit: int(s.Settings.Output), Wrote: func(run job.ID) { s.followers.Wrote(run) }, Log: s.Log, Settings: settings,
+		Store: s.measured, OutputLimit: int(s.Settings.Output), Wrote: func(run job.ID) { s.followers.Wrote(run) }, Log: s.Log, Settings: settings, Known: auth.Shown,
 		Secret: func(ctx context.Context, namespace, name string) (string, error) {
 			return s.secrets.Value(ctx, namespace, name)
 		},
@@ -62,8 +63,8 @@ func (s *Server) makeXXL() error {
 	}
 	s.closers = append(s.closers, func() error { s.xxl.admin.Close(); return nil })
 	s.xxl.http = &http.Server{
-		Handler: s.xxl.admin, ReadHeaderTimeout: headerTime, ReadTimeout: readTime, WriteTimeout: answerTime, IdleTimeout: idleTime,
-		MaxHeaderBytes: headerMax, ConnState: s.xxl.listen.state, ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
+		Handler: guard(s.xxl.admin), ReadHeaderTimeout: headerTime, ReadTimeout: readTime, WriteTimeout: answerTime, IdleTimeout: idleTime,
+		MaxHeaderBytes: headerMax, ConnState: s.xxl.listen.state, ConnContext: s.xxl.listen.with, ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
 	}
 	s.Log.Info("executors of XXL-JOB may register", "address", s.xxl.listen.Addr().String())
 	return nil

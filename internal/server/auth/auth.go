@@ -14,6 +14,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -78,6 +79,8 @@ type Tokens struct {
 	known   atomic.Pointer[known]
 	changes atomic.Int64  // counts the changes through this node
 	reading chan struct{} // held by the reader of the store
+	// failed counts failures to authenticate at the API and at the web UI.
+	failed Failures
 
 	mu    sync.Mutex
 	noted map[store.TokenHash]time.Time // when the use of a token was last written by this node
@@ -97,6 +100,11 @@ func New(s Store, now func() time.Time) *Tokens {
 		now = time.Now
 	}
 	return &Tokens{store: s, now: now, reading: make(chan struct{}, 1)}
+}
+
+// Failed counts a failure to authenticate, see [Failures.Add].
+func (t *Tokens) Failed(address netip.Addr, now time.Time) (wait time.Duration, first bool) {
+	return t.failed.Add(address, now)
 }
 
 // Authenticate returns the token of a secret. The error is ErrUnknown, ErrExpired, together

@@ -38,7 +38,7 @@ type failures struct {
 func (f *Failures) Add(address netip.Addr, now time.Time) (wait time.Duration, first bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	key := networkOf(address)
+	key := NetworkOf(address)
 	if _, ok := f.counts[key]; !ok && len(f.counts) >= addressesMax {
 		for k, c := range f.counts {
 			if over(c, now) {
@@ -70,7 +70,8 @@ func over(c failures, now time.Time) bool {
 	return now.Before(c.since) || now.Sub(c.since) >= failuresWithin
 }
 
-func networkOf(address netip.Addr) netip.Prefix {
+// NetworkOf returns the addresses that are counted as one.
+func NetworkOf(address netip.Addr) netip.Prefix {
 	address = address.Unmap().WithZone("")
 	bits := address.BitLen()
 	if address.Is6() {

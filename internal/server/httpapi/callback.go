@@ -3,9 +3,11 @@ package httpapi
 import (
 	"context"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/server/auth"
 )
 
 // callbackRoutes take the results of requests that were handed over. The secret that came with
@@ -20,10 +22,38 @@ type callbackInput struct {
 	Body          client.Callback
 }
 
-func (a *api) callback(ctx context.Context, in *callbackInput) (*struct{}, error) {
-	secret, ok := strings.CutPrefix(in.Authorization, "Bearer ")
+// callbackPattern is the route of callbacks.
+const callbackPattern = "POST /api/v1/callbacks/{number}"
+
+// callbackSecret returns the secret in a header.
+func callbackSecret(header string) (string, error) {
+	secret, ok := strings.CutPrefix(header, "Bearer ")
 	if !ok || secret == "" {
-		return nil, refuse(client.TypeUnauthenticated, "the secret of the callback is missing").withHint("send it as Authorization: Bearer SECRET")
+		return "", refuse(client.TypeUnauthenticated, "the secret of the callback is missing").withHint("send it as Authorization: Bearer SECRET")
+	}
+	return secret, nil
+}
+
+// openCallback checks the secret of a callback before its body is read.
+func (a *api) openCallback(r *http.Request) error {
+	number, err := strconv.ParseInt(r.PathValue("number"), 10, 64)
+	if err != nil || number < 1 {
+		return wrongParameter("number", "is not a whole number of at least 1")
+	}
+	secret, err := callbackSecret(r.Header.Get("Authorization"))
+	if err == nil {
+		err = a.Service.Callbacks.Check(r.Context(), number, secret)
+	}
+	if err == nil {
+		auth.Shown(r.Context())
+	}
+	return err
+}
+
+func (a *api) callback(ctx context.Context, in *callbackInput) (*struct{}, error) {
+	secret, err := callbackSecret(in.Authorization)
+	if err != nil {
+		return nil, err
 	}
 	return nil, a.Service.Callbacks.Take(ctx, in.Number, secret, in.Body)
 }

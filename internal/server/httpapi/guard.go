@@ -160,6 +160,7 @@ func (a *api) authenticated(next http.Handler) http.Handler {
 			a.writeProblem(w, refused)
 			return
 		}
+		auth.Shown(r.Context())
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, who)))
 	})
 }
@@ -195,7 +196,7 @@ func (a *api) callerOf(r *http.Request, without bool) (service.Caller, *problem)
 	if from, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
 		address = from.Addr()
 	}
-	wait, first := a.failures.Add(address, a.Now())
+	wait, first := a.Tokens.Failed(address, a.Now())
 	if first {
 		a.Log.Warn("an address sends many invalid tokens", "address", address)
 	}

@@ -68,8 +68,6 @@ type api struct {
 	// document is the description of the API, written on the first request for it: that
 	// takes most of the time of making an API, and few ask.
 	document func() ([]byte, error)
-	// failures counts failures to authenticate.
-	failures auth.Failures
 	// lookups logs failed look-ups of tokens.
 	lookups *failurelog.Log
 }
@@ -98,6 +96,12 @@ func newAPI(c Config) (*api, error) {
 	}
 	a := &api{Config: c, mux: &routes{}, lookups: failurelog.New(c.Log, "cannot look up tokens", "looking up tokens works again")}
 	a.mux.refuse, a.mux.bodies = a.writeProblem, newBodies()
+	a.mux.open = map[string]func(*http.Request) *problem{callbackPattern: func(r *http.Request) *problem {
+		if err := a.openCallback(r); err != nil {
+			return a.asProblem(r.Context(), err)
+		}
+		return nil
+	}}
 	a.healthRoutes()
 	a.pingRoutes()
 	a.metricsRoute()

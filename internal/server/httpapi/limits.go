@@ -63,15 +63,18 @@ type bodies struct{ room *semaphore.Weighted }
 
 func newBodies() bodies { return bodies{semaphore.NewWeighted(inFlightMax)} }
 
-// take reads the body of a request within its limit and leaves it for parsing. The caller
+// take reads the body of a request within its limit and a time, and leaves it for parsing. The caller
 // calls done after the answer.
-func (b bodies) take(w http.ResponseWriter, r *http.Request, most limit) (done func(), refused *problem) {
+func (b bodies) take(w http.ResponseWriter, r *http.Request, most limit, within time.Duration) (done func(), refused *problem) {
 	done = func() {}
 	if r.ContentLength == 0 || most.bytes == 0 {
 		return done, nil
 	}
 	// The rest of a refused body must not be read as the next request.
 	tooLarge := func(format string, args ...any) *problem {
+		if within == bodyTime {
+			drain(w, r)
+		}
 		return refuse(client.TypeTooLarge, format, args...).withHeader("Connection", "close")
 	}
 	size := r.ContentLength
@@ -90,10 +93,10 @@ func (b bodies) take(w http.ResponseWriter, r *http.Request, most limit) (done f
 		}
 		done = func() { b.room.Release(size) }
 	}
-	body, err := readWithin(w, r, most.bytes)
+	body, err := readWithin(w, r, most.bytes, within)
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		refused = refuse(client.TypeTooSlow, "the body did not arrive within %s", job.Duration(bodyTime).InWords()).withHeader("Connection", "close")
+		refused = refuse(client.TypeTooSlow, "the body did not arrive within %s", job.Duration(within).InWords()).withHeader("Connection", "close")
 	case err != nil:
 		refused = refuse(client.TypeMalformed, "the body cannot be read: %v", err).withHeader("Connection", "close")
 	case int64(len(body)) > most.bytes:
@@ -108,15 +111,32 @@ func (b bodies) take(w http.ResponseWriter, r *http.Request, most limit) (done f
 }
 
 // readWithin reads a body, at most one byte more than most.
-func readWithin(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
+func readWithin(w http.ResponseWriter, r *http.Request, most int64, within time.Duration) ([]byte, error) {
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(bodyTime)) // connections of tests have none
+	_ = control.SetReadDeadline(time.Now().Add(within)) // connections of tests have none
 	var buffer bytes.Buffer
 	if r.ContentLength > 0 {
 		buffer.Grow(int(r.ContentLength) + bytes.MinRead)
 	}
 	_, err := buffer.ReadFrom(io.LimitReader(r.Body, most+1))
 	return buffer.Bytes(), err
+}
+
+const (
+	// drainMax is how much of a body beyond its limit is read and discarded: a client that is still
+	// sending when its connection is closed never sees the answer. It is twice the largest body.
+	drainMax = 32 << 20
+	// drainTime is how long that may take.
+	drainTime = 10 * time.Second
+)
+
+// drain discards the rest of a refused body, unless its sender waits for permission to send it.
+func drain(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Expect") != "" || r.ContentLength > drainMax {
+		return
+	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(drainTime))
+	_, _ = io.CopyN(io.Discard, r.Body, drainMax) // else the sender sees a reset
 }
 
 // valuesIn counts the members of objects and the elements of lists in JSON, by its brackets

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/server/auth"
+	"github.com/belfry-cron/belfry/internal/server/service"
 )
 
 // pingBodyMax is how much of a body is kept as output.
@@ -27,13 +29,16 @@ func (a *api) ping(w http.ResponseWriter, r *http.Request) {
 		a.writeProblem(w, refuse(client.TypeNotFound, "no ping ends like this").withHint("it ends with nothing, /start, /fail or an exit code from 0 to 255"))
 		return
 	}
-	body, err := io.ReadAll(io.LimitReader(r.Body, pingBodyMax))
+	_, err := a.Service.Reports.Ping(r.Context(), r.PathValue("key"), func() (client.Report, error) {
+		auth.Shown(r.Context())
+		body, err := io.ReadAll(io.LimitReader(r.Body, pingBodyMax))
+		if err != nil {
+			return said, &service.Error{Type: client.TypeMalformed, Detail: "the body of the request cannot be read"}
+		}
+		said.Output = strings.ToValidUTF8(string(body), "\uFFFD")
+		return said, nil
+	})
 	if err != nil {
-		a.writeProblem(w, refuse(client.TypeMalformed, "the body of the request cannot be read"))
-		return
-	}
-	said.Output = strings.ToValidUTF8(string(body), "\uFFFD")
-	if _, err := a.Service.Reports.Ping(r.Context(), r.PathValue("key"), said); err != nil {
 		a.writeProblem(w, a.asProblem(r.Context(), err))
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/server/auth"
 	"github.com/belfry-cron/belfry/internal/server/service"
 )
 
@@ -23,16 +24,16 @@ type need struct {
 // access has each route of the API. A missing one is for administrators of the server
 // alone.
 var access = map[string]need{
-	"GET /livez":                      {public: true},
-	"GET /readyz":                     {public: true},
-	"GET /ping/{key}":                 {public: true}, // the key says who it is; HEAD is GET
-	"POST /ping/{key}":                {public: true},
-	"GET /ping/{key}/{signal}":        {public: true},
-	"POST /ping/{key}/{signal}":       {public: true},
-	"POST /api/v1/callbacks/{number}": {public: true, body: reportBody},        // the secret says who it is
-	"GET /metrics":                    {right: service.Observe, without: true}, // it names jobs of all namespaces
-	"GET /openapi.json":               {right: service.Read},
-	"/":                               {right: service.Read}, // there is nothing
+	"GET /livez":                {public: true},
+	"GET /readyz":               {public: true},
+	"GET /ping/{key}":           {public: true}, // the key says who it is; HEAD is GET
+	"POST /ping/{key}":          {public: true},
+	"GET /ping/{key}/{signal}":  {public: true},
+	"POST /ping/{key}/{signal}": {public: true},
+	callbackPattern:             {public: true, body: reportBody},        // the secret says who it is
+	"GET /metrics":              {right: service.Observe, without: true}, // it names jobs of all namespaces
+	"GET /openapi.json":         {right: service.Read},
+	"/":                         {right: service.Read}, // there is nothing
 
 	"GET /api/v1/jobs":                                        {right: service.Read},
 	"POST /api/v1/jobs":                                       {right: service.Define, body: documentBody},
@@ -150,6 +151,8 @@ type routes struct {
 	patterns []string
 	refuse   func(http.ResponseWriter, *problem)
 	bodies   bodies
+	// open refuses callers of public routes whose secret is not valid, before the body is read.
+	open map[string]func(*http.Request) *problem
 }
 
 // HandleFunc adds a route.
@@ -173,7 +176,17 @@ func (m *routes) HandleFunc(pattern string, handler func(http.ResponseWriter, *h
 			m.refuse(w, refuse(client.TypeMalformed, "the query of the request cannot be read").withHint("write a %% as %%25"))
 			return
 		}
-		done, refused := m.bodies.take(w, r, wanted.body)
+		within := bodyTime
+		switch open := m.open[pattern]; {
+		case open != nil:
+			if refused := open(r); refused != nil {
+				m.refuse(w, refused)
+				return
+			}
+		case wanted.public:
+			within = auth.StrangerTime
+		}
+		done, refused := m.bodies.take(w, r, wanted.body, within)
 		defer done()
 		if refused != nil {
 			m.refuse(w, refused)

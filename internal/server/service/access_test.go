@@ -16,10 +16,11 @@ type forgotten struct{ Store }
 // the store.
 func TestEveryMethodRefusesACallerWithoutRights(t *testing.T) {
 	open := map[string]bool{
-		"Nodes.Ready":    true, // a probe, which tells nothing
-		"Reports.Ping":   true, // the key in the request says who calls
-		"Runs.KeptFor":   true, // a setting
-		"Callbacks.Take": true, // and so does the secret of the handover
+		"Nodes.Ready":     true, // a probe, which tells nothing
+		"Reports.Ping":    true, // the key in the request says who calls
+		"Callbacks.Check": true, // the secret does
+		"Runs.KeptFor":    true, // a setting
+		"Callbacks.Take":  true, // and so does the secret of the handover
 	}
 	s, err := New(Config{Store: forgotten{}, Tokens: noTokens{}})
 	if err != nil {

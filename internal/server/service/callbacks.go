@@ -26,6 +26,12 @@ type Callbacks struct {
 	}
 }
 
+// Check refuses a caller without the secret of a handover, before the report is read.
+func (s *Callbacks) Check(ctx context.Context, number int64, secret string) error {
+	_, err := s.find(ctx, number, secret)
+	return err
+}
+
 // Take accepts a report with a handover's secret. A repeated report is accepted again.
 func (s *Callbacks) Take(ctx context.Context, number int64, secret string, said client.Callback) error {
 	h, err := s.find(ctx, number, secret)

@@ -71,8 +71,9 @@ func (s *Reports) RotatePingKey(ctx context.Context, who Caller, name Name) (cli
 	return client.PingKey{Key: secret, Path: "/ping/" + secret}, err
 }
 
-// Ping takes a report from a caller with the ping key of a job.
-func (s *Reports) Ping(ctx context.Context, key string, said client.Report) (client.Reported, error) {
+// Ping takes a report from a caller with the ping key of a job. The report is read when the key is
+// known to be valid.
+func (s *Reports) Ping(ctx context.Context, key string, read func() (client.Report, error)) (client.Reported, error) {
 	t, err := s.tokens.ByHash(ctx, auth.HashOf(key))
 	if err != nil && !errors.Is(err, auth.ErrUnknown) {
 		return client.Reported{}, err
@@ -85,6 +86,10 @@ func (s *Reports) Ping(ctx context.Context, key string, said client.Report) (cli
 	if errors.Is(err, store.ErrNotFound) {
 		return client.Reported{}, refuse(client.TypeNotFound, "the job of this ping key does not exist")
 	}
+	if err != nil {
+		return client.Reported{}, err
+	}
+	said, err := read()
 	if err != nil {
 		return client.Reported{}, err
 	}

@@ -40,8 +40,8 @@ func (s *site) showLogin(p *page, status int, next, wrong string) {
 	s.write(p, status, "login", loginView{Layout: l, Next: next, Wrong: wrong, Host: p.r.Host, SignInAt: s.SignInAt})
 }
 
-// loginMax bounds the form of the login page: a token and an address.
-const loginMax = 16 << 10
+// loginMax bounds the form of the login page: a token and an address, of callers without a token.
+const loginMax = 8 << 10
 
 // login begins a session for a token, or for a code that stands for one.
 func (s *site) login(w http.ResponseWriter, r *http.Request) {
@@ -86,7 +86,7 @@ func (s *site) login(w http.ResponseWriter, r *http.Request) {
 // wrongToken counts a failure with those of the API.
 func (s *site) wrongToken(p *page, next string, code bool) {
 	address := addressOf(p.r)
-	wait, first := s.failures.Add(address, p.now)
+	wait, first := s.Tokens.Failed(address, p.now)
 	if first {
 		s.Log.Warn("an address sends many invalid tokens to the login page", "address", address)
 	}

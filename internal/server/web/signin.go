@@ -165,7 +165,7 @@ func (s *site) refuseSignIn(p *page, next string, err error) {
 		status, text = http.StatusForbidden, p.T("signin.no_role", "who", clean(none.Person.Name), "groups", clean(shortList(none.Groups)))
 	}
 	s.Log.Warn("a sign-in was refused", "error", err, "address", addressOf(p.r))
-	wait, _ := s.failures.Add(addressOf(p.r), p.now)
+	wait, _ := s.Tokens.Failed(addressOf(p.r), p.now)
 	if wait > 0 {
 		p.w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
 		status, text = http.StatusTooManyRequests, p.T("login.too_many")

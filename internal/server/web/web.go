@@ -58,7 +58,6 @@ type site struct {
 	mux       http.ServeMux
 	templates map[i18n.Lang]*template.Template
 	assets    assets
-	failures  auth.Failures
 	known     sync.Map                 // what the frame of each page shows, by the roles of its reader, see frame
 	hosts     atomic.Pointer[[]string] // their names, see host
 	late      sync.Map                 // how late runs started, by the roles of the reader, see lateness
@@ -197,11 +196,17 @@ func (s *site) timedPage(pattern string, most time.Duration, answer func(*page) 
 			s.refuse(p, err)
 			return
 		}
+		auth.Shown(ctx)
 		p.who, p.secret = who, secret
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			r.Body = http.MaxBytesReader(w, r.Body, formMax)
 			if err := p.r.ParseForm(); err != nil {
-				s.fail(p, &service.Error{Type: client.TypeMalformed, Detail: "the form cannot be read"})
+				refused := &service.Error{Type: client.TypeMalformed, Detail: "the form cannot be read"}
+				var large *http.MaxBytesError
+				if errors.As(err, &large) {
+					refused = &service.Error{Type: client.TypeTooLarge, Detail: fmt.Sprintf("the form has more than %d bytes", large.Limit)}
+				}
+				s.fail(p, refused)
 				return
 			}
 			if !auth.IsFormToken(secret, p.r.PostForm.Get("form")) {
