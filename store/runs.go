@@ -68,6 +68,12 @@ func (r *Run) Present() Attempt {
 	return Attempt{Job: r.JobUID, Run: r.ID, Number: r.Attempt, Token: r.Token}
 }
 
+// IsPostponed reports whether the run waits for what its attempt needs, which Reason names: see
+// Result.Postponed.
+func (r *Run) IsPostponed() bool {
+	return r.State == job.StateReady && r.Last == "" && !r.FirstDue.IsZero()
+}
+
 // Ref returns the place of a run.
 func (r *Run) Ref() RunRef { return RunRef{Due: r.Due, ID: r.ID} }
 
@@ -319,6 +325,9 @@ type Result struct {
 	// Permanent is set on a failure that another attempt would repeat: the run is not
 	// retried, whatever the policy.
 	Permanent bool
+	// Postponed is set on an attempt that had no effect because something it needs could not be
+	// read, which Reason names. The run keeps its number of attempts and is due again in a while.
+	Postponed bool
 	// Output is the part of the output that is not in the store yet, and its size.
 	Output      []OutputChunk
 	OutputBytes int64

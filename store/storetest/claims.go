@@ -188,6 +188,36 @@ var claimTests = []test{
 		a.Token = e.id()
 		e.claim(e.join("b"), a, store.Started)
 	}},
+	{"a postponed attempt is due again, names what it waits for, and holds its slot", func(e *env) {
+		const why = "its secrets cannot be read: vault is away"
+		runs := e.plan(e.put(everyMinute+"\npolicy: {overlap: skip}"), time.Second, 3*time.Second)
+		e.claim(e.a, runs[0], store.Started)
+		due := e.run(runs[0].Run).Due
+		for range 2 { // a repeated report changes nothing
+			e.report(store.Result{Attempt: runs[0], Postponed: true, Reason: why})
+		}
+		r := e.run(runs[0].Run)
+		if !r.IsPostponed() || r.Reason != why || r.Attempt != 1 || !r.FirstDue.Equal(due) || !r.Due.After(due) || !r.Session.IsZero() {
+			e.Errorf("the postponed run is %+v", r)
+		}
+		e.clock.Advance(4 * time.Second)
+		e.claim(e.a, runs[1], store.Skipped)
+		equal(e, "reason", e.attempts(runs[1].Run)[0].Attempt.Reason, "run "+runs[0].Run.String()+" of "+r.Scheduled.UTC().Format(time.RFC3339)+" is waiting: "+why)
+		e.clock.Advance(time.Minute)
+		runs[0].Token = e.id()
+		e.claim(e.join("b"), runs[0], store.Started)
+		if !e.report(store.Result{Attempt: runs[0], Outcome: job.OutcomeSucceeded}).Accepted {
+			e.Error("the result of an attempt that was postponed before is not accepted")
+		}
+	}},
+	{"a postponed attempt lets other jobs have the slot of its pool", func(e *env) {
+		waits := e.plan(e.put("name: w\nschedule: {cron: '* * * * *'}\npolicy: {concurrency_key: p}"), time.Second)[0]
+		other := e.plan(e.put("name: o\nschedule: {cron: '* * * * *'}\npolicy: {concurrency_key: p}"), time.Second)[0]
+		e.clock.Advance(2 * time.Second)
+		e.claim(e.a, waits, store.Started)
+		e.report(store.Result{Attempt: waits, Postponed: true, Reason: "its secrets cannot be read"})
+		e.claim(e.a, other, store.Started)
+	}},
 	{"a released attempt can be too late", func(e *env) {
 		a := e.plan(e.put(everyMinute+"\npolicy: {late_by: 1m}"), time.Second)[0]
 		e.claim(e.a, a, store.Started)

@@ -275,6 +275,8 @@ func (b *Batch) overlaps(j *Job, m *member, s *store.Session, a store.Attempt) s
 func (b *Batch) busyWith(holder, r *store.Run) string {
 	named, node := ofTime(holder), onNode(holder.Node)
 	switch began := lastOf(holder.Claimed, holder.Due); {
+	case holder.IsPostponed():
+		return named + " is waiting: " + holder.Reason
 	case holder.State != job.StateRunning && holder.First.IsZero():
 		return named + " had waited longer for its slot"
 	case holder.State != job.StateRunning:

@@ -19,13 +19,44 @@ import (
 func (b *Batch) Finish(res store.Result) store.FinishOutcome {
 	m := b.run(res.Run)
 	if m == nil || m.removed || !runs(m, res.Attempt) {
-		return store.FinishOutcome{Accepted: b.report(res)}
+		return store.FinishOutcome{Accepted: !res.Postponed && b.report(res)}
+	}
+	if res.Postponed {
+		b.postpone(m, &res)
+		return store.FinishOutcome{Accepted: true}
 	}
 	before := b.unplaced
 	b.handed = nil
 	m.Unfenced = false // its node says that it has ended
 	b.finish(m, res)
 	return store.FinishOutcome{Accepted: true, Unplaced: b.unplaced > before, Ready: b.handed}
+}
+
+// postponeMin and postponeMax bound the pause of a postponed run: it starts soon after a short outage,
+// and a long one costs two writes in each half minute.
+const (
+	postponeMin = 5 * time.Second
+	postponeMax = 30 * time.Second
+)
+
+// postpone makes a run whose attempt lacks something ready again, due in a quarter of the time that it
+// has waited. Any node may run it then: another one may have what this one lacks. It keeps its slot,
+// so that later occurrences name it, unless other jobs need the slot too.
+func (b *Batch) postpone(m *member, res *store.Result) {
+	if b.release(res.Attempt); m.removed || m.State == job.StateRunning {
+		return
+	}
+	j := b.jobOf(&m.Run)
+	m.FirstDue = firstDue(&m.Run)
+	pause := max(postponeMin, min(b.now.Sub(m.FirstDue)/4, postponeMax))
+	m.Due, m.Reason = b.now.Add(pause).Truncate(time.Millisecond), res.Reason
+	if j.Policy.Pool != "" {
+		b.giveUp(m)
+	}
+	if !m.Session.IsZero() {
+		b.unassign(m, j)
+	}
+	b.hint(m.Due)
 }
 
 // runs reports whether an attempt is the running one.

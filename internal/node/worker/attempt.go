@@ -25,19 +25,20 @@ func (w *Worker) fenced(it *item) bool {
 
 // prepared is the prepared state of an attempt, made at its claim.
 type prepared struct {
-	ctx      context.Context
-	cancel   context.CancelCauseFunc // ends it
-	executor executor.Executor       // nil when the node has none for the job
-	attempt  executor.Attempt
-	capture  *output.Capture
-	problem  error         // why it cannot start; nil if it can
-	secrets  *secretValues // nil for an attempt that names none
-	started  time.Time     // when it took effect
-	handed   bool          // a receiver outside may have been asked to do the work
-	timeout  *time.Timer   // from then on; nil for none
-	deadline time.Duration // when it comes, by the boot clock; 0 for none
-	ended    executor.Result
-	over     time.Time // when it had ended
+	ctx       context.Context
+	cancel    context.CancelCauseFunc // ends it
+	executor  executor.Executor       // nil when the node has none for the job
+	attempt   executor.Attempt
+	capture   *output.Capture
+	problem   error         // why it cannot start; nil if it can
+	secrets   *secretValues // nil for an attempt that names none
+	started   time.Time     // when it took effect
+	postponed bool          // it lacks something, which the reason of ended names
+	handed    bool          // a receiver outside may have been asked to do the work
+	timeout   *time.Timer   // from then on; nil for none
+	deadline  time.Duration // when it comes, by the boot clock; 0 for none
+	ended     executor.Result
+	over      time.Time // when it had ended
 	// result is filled in at the end: the results of many simultaneous runs must not
 	// allocate then, nor be copied to a longer list.
 	result result
@@ -153,6 +154,7 @@ func (w *Worker) resultOf(it *item) *result {
 		case !res.unstarted:
 			res.Outcome, res.Reason = executor.ByCause(p.ctx)
 		case cause == nil || errors.Is(cause, executor.ErrTimeout): // else the node stops
+			res.Postponed = p.postponed
 			w.sayUnstarted(it, ended.Reason)
 		}
 	}

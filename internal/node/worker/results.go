@@ -253,7 +253,7 @@ func (w *Worker) finish(ctx context.Context, batch []*result) (ready []store.Rea
 		switch {
 		case r.handedOver:
 			output = append(output, r.Output...)
-		case !r.unstarted:
+		case !r.unstarted, r.Postponed:
 			results, reported = append(results, r.Result), append(reported, r)
 		default:
 			released = append(released, r.Attempt)

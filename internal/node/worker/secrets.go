@@ -14,11 +14,13 @@ import (
 )
 
 const (
-	// secretsWithin is how long an attempt waits for its secrets before it is released, so that a
-	// node that reaches them may claim it.
+	// secretsWithin is how long an attempt waits for the answer of a place with secrets.
 	secretsWithin = 30 * time.Second
+	// secretsPatience is how long a failure to read them is repeated before the attempt is postponed,
+	// so that people see why it does not start, and a node that reaches them may claim it.
+	secretsPatience = time.Second
 	// secretsAgain is the wait after a failure to read them, which doubles.
-	secretsAgain = 500 * time.Millisecond
+	secretsAgain = 250 * time.Millisecond
 )
 
 // secretValues are the secrets of an attempt; reading begins at its claim.
@@ -40,6 +42,7 @@ func (w *Worker) fetch(ctx context.Context, it *item, names []string) *secretVal
 		}
 		ctx, cancel := context.WithTimeout(ctx, secretsWithin)
 		defer cancel()
+		began := time.Now()
 		for pause := secretsAgain; ; pause *= 2 {
 			values, err := w.Secrets(ctx, of)
 			if err == nil || errors.As(err, new(*secret.Missing)) {
@@ -48,6 +51,9 @@ func (w *Worker) fetch(ctx context.Context, it *item, names []string) *secretVal
 			}
 			if ctx.Err() == nil || f.err == nil {
 				f.err = err // after the end, every answer reports the end
+			}
+			if time.Since(began)+pause > secretsPatience {
+				return
 			}
 			select {
 			case <-ctx.Done():
@@ -68,6 +74,7 @@ func (w *Worker) withSecrets(p *prepared) executor.Result {
 	case errors.As(err, new(*secret.Missing)):
 		return executor.Result{Outcome: job.OutcomeFailed, Reason: "not started: " + err.Error()}
 	case err != nil:
+		p.postponed = true
 		return executor.Result{Unstarted: true, Reason: fmt.Sprintf("its secrets cannot be read: %v", err)}
 	}
 	p.attempt.Data.Secrets = values

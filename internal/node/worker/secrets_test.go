@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -13,6 +14,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/node/work"
 	"github.com/belfry-cron/belfry/internal/server/secret"
 	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
 )
 
 const usesSecret = `{name: uses, schedule: {cron: '* * * * * *'}, run: {shell: 'true', env: {A: '{{ .Secret.db }}'}}, policy: {overlap: allow}}`
@@ -57,6 +59,37 @@ func TestAttemptWithoutItsSecretFailsBeforeItStarts(t *testing.T) {
 		const want = "not started: there is no secret db in the namespace default (did you mean dbs?)"
 		if got := r.record(run).Attempt.Reason; got != want || r.startsOf(run) != 0 {
 			t.Errorf("the reason is %q, and it started %d times", got, r.startsOf(run))
+		}
+	})
+}
+
+// A run without its secrets is not running, and the occurrences that it holds up say why.
+func TestRunWaitsForItsSecretsAndNamesThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		var back atomic.Bool
+		r.secrets = func(context.Context, work.SecretsOf) (map[string]string, error) {
+			if back.Load() {
+				return map[string]string{"db": "hunter2-hunter2"}, nil
+			}
+			return nil, errors.New("vault is away")
+		}
+		r.start()
+		due := time.Now().Add(2 * time.Second).Truncate(time.Second)
+		runs := r.plan(r.putText(strings.Replace(usesSecret, "allow", "skip", 1)), due, due.Add(3*time.Second))
+		r.until("the end of the second occurrence", time.Minute, r.isOver(runs[1]))
+		first := "run " + runs[0].String() + " of " + due.UTC().Format(time.RFC3339)
+		if got, want := r.record(runs[1]).Attempt.Reason, first+" is waiting: its secrets cannot be read: vault is away"; r.outcome(runs[1]) != job.OutcomeSkipped || got != want {
+			t.Errorf("the second occurrence is %s: %q, want %q", r.outcome(runs[1]), got, want)
+		}
+		active, err := store.ActiveRun(t.Context(), r.store, runs[0])
+		if err != nil || !active.IsPostponed() || active.Reason != "its secrets cannot be read: vault is away" || !active.FirstDue.Equal(due) {
+			t.Errorf("the first occurrence is %+v, %v", active, err)
+		}
+		back.Store(true)
+		r.until("the end of the run", time.Minute, r.isOver(runs[0]))
+		if r.outcome(runs[0]) != job.OutcomeSucceeded || r.record(runs[0]).Attempt.Number != 1 {
+			t.Errorf("it is %+v", r.record(runs[0]).Attempt)
 		}
 	})
 }

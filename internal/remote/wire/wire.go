@@ -396,6 +396,7 @@ type Result struct {
 	HTTPStatus  int         `json:"http_status,omitempty" minimum:"0" maximum:"999" doc:"Of the answer to a request."`
 	Retryable   bool        `json:"retryable,omitempty" doc:"A failure that the exit codes of the retry policy do not stand for."`
 	Permanent   bool        `json:"permanent,omitempty" doc:"A failure that another attempt would repeat."`
+	Postponed   bool        `json:"postponed,omitempty" doc:"It had no effect because something that it needs could not be read: the run is due again in a while, and the outcome says nothing."`
 	Value       []byte      `json:"value,omitempty" doc:"The result of a step of a flow, in JSON, in base64."`
 	Output      []Chunk     `json:"output,omitempty" nullable:"false" maxItems:"10000" doc:"What of the output was not sent before."`
 	OutputBytes int64       `json:"output_bytes,omitempty" minimum:"0" maximum:"1000000000000000" doc:"How much the attempt has written."`
@@ -403,9 +404,13 @@ type Result struct {
 
 // ResultOf writes a result.
 func ResultOf(r *store.Result) Result {
+	outcome := r.Outcome
+	if r.Postponed {
+		outcome = job.OutcomeFailed
+	}
 	return Result{
-		Attempt: Attempt(r.Attempt), Started: r.Started, Ended: r.Ended, Outcome: r.Outcome, Reason: r.Reason, ExitCode: r.ExitCode,
-		Signal: r.Signal, HTTPStatus: r.HTTPStatus, Retryable: r.Retryable, Permanent: r.Permanent, Value: r.Value,
+		Attempt: Attempt(r.Attempt), Started: r.Started, Ended: r.Ended, Outcome: outcome, Reason: r.Reason, ExitCode: r.ExitCode,
+		Signal: r.Signal, HTTPStatus: r.HTTPStatus, Retryable: r.Retryable, Permanent: r.Permanent, Postponed: r.Postponed, Value: r.Value,
 		Output: ChunksOf(r.Output), OutputBytes: r.OutputBytes,
 	}
 }
@@ -414,7 +419,7 @@ func ResultOf(r *store.Result) Result {
 func (r *Result) Result() store.Result {
 	return store.Result{
 		Attempt: store.Attempt(r.Attempt), Started: r.Started, Ended: r.Ended, Outcome: r.Outcome, Reason: r.Reason, ExitCode: r.ExitCode,
-		Signal: r.Signal, HTTPStatus: r.HTTPStatus, Retryable: r.Retryable, Permanent: r.Permanent, Value: r.Value,
+		Signal: r.Signal, HTTPStatus: r.HTTPStatus, Retryable: r.Retryable, Permanent: r.Permanent, Postponed: r.Postponed, Value: r.Value,
 		Output: OutputChunks(r.Output), OutputBytes: r.OutputBytes,
 	}
 }

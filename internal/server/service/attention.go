@@ -146,7 +146,7 @@ func (s *Attention) late(ctx context.Context, of scope, now time.Time) (list []c
 		return nil, err
 	}
 	before := now.Add(-lateAfter)
-	runs = slices.DeleteFunc(runs, func(r store.Run) bool { return r.Due.After(before) })
+	runs = slices.DeleteFunc(runs, func(r store.Run) bool { return r.Due.After(before) && !r.IsPostponed() })
 	if err := s.runs.explain(ctx, runs); err != nil {
 		return nil, err
 	}
@@ -157,7 +157,7 @@ func (s *Attention) late(ctx context.Context, of scope, now time.Time) (list []c
 		if !seen {
 			at, byJob[r.JobUID] = len(list), len(list)
 			list = append(list, client.Attention{
-				Kind: client.AttentionLate, Severity: client.SeverityBad, Job: r.Namespace + "/" + r.Name, Run: r.ID, Since: r.Due,
+				Kind: client.AttentionLate, Severity: client.SeverityBad, Job: r.Namespace + "/" + r.Name, Run: r.ID, Since: cmp.Or(r.FirstDue, r.Due),
 				Text: cmp.Or(r.Reason, "no node has claimed it yet"),
 			})
 		}

@@ -187,3 +187,34 @@ func TestJobListCarriesRecentRuns(t *testing.T) {
 		}
 	}
 }
+
+// A run that waits for its secrets is listed at once, although it is due later by then.
+func TestAttentionNamesSecretsThatCannotBeRead(t *testing.T) {
+	b := newBench(t)
+	s := b.serviceOn(Config{})
+	b.put(s, `{"name": "sealed", "run": {"shell": "true"}}`)
+	made, err := s.Runs.Start(t.Context(), admin, Name{"default", "sealed"}, client.RunRequest{}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.start(made.Run)
+	const why = "its secrets cannot be read: it is sealed with another key"
+	attempt, err := store.ActiveRun(t.Context(), b.store, made.Run.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.store.Finish(t.Context(), b.session, []store.Result{{Attempt: attempt.Present(), Postponed: true, Reason: why}}); err != nil {
+		t.Fatal(err)
+	}
+	if a := attention(t, s, admin, "")[string(client.AttentionLate)+" default/sealed"]; a.Text != why || a.Run != made.Run.ID || a.Severity != client.SeverityBad {
+		t.Errorf("attention has %+v", a)
+	}
+	run, err := s.Runs.Get(t.Context(), admin, made.Run.ID)
+	if err != nil || run.State != job.StateWaiting || run.Reason != why || !run.Started.IsZero() {
+		t.Errorf("the run is %+v, %v", run, err)
+	}
+	lasting, err := s.Attention.Lasting(t.Context(), admin)
+	if err != nil || len(lasting.Events) != 1 || !strings.HasSuffix(lasting.Events[0].Text, why) {
+		t.Errorf("notifications have %+v, %v", lasting.Events, err)
+	}
+}

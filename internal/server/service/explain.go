@@ -36,7 +36,7 @@ func (s *Runs) explain(ctx context.Context, runs []store.Run) error {
 	}
 	for i := range runs {
 		r := &runs[i]
-		if r.State != job.StateReady {
+		if r.State != job.StateReady || r.IsPostponed() {
 			continue
 		}
 		var why string

@@ -76,7 +76,7 @@ func (s *Attention) lateRuns(ctx context.Context, l *notification.Lasting, now t
 	}
 	late := runs[:0]
 	for i := range runs {
-		if runs[i].Due.Before(now.Add(-lateAfter)) {
+		if runs[i].Due.Before(now.Add(-lateAfter)) || runs[i].IsPostponed() {
 			late = append(late, runs[i])
 		}
 	}

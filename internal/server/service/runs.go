@@ -55,6 +55,9 @@ func activeRun(r *store.Run) client.Run {
 		Params: job.WithoutExecutor(r.Params), Executor: r.Params[job.ExecutorParam], Parent: r.Parent,
 		CancelBy: r.CancelBy, CancelReason: r.CancelReason,
 	}
+	if r.IsPostponed() {
+		run.State = job.StateWaiting
+	}
 	ofFlow(&run, &r.Run, engine.Begun(r))
 	if r.State == job.StateRunning || r.Attempt > 1 {
 		run.Started = engine.Begun(r)
