@@ -44,6 +44,10 @@ type importFlags struct {
 	prune      bool
 	yes        bool
 	commentOut bool
+	allowUsers bool
+	config     string
+	dryRun     bool
+	undo       bool
 	output     string
 }
 
@@ -63,9 +67,13 @@ anacrontab has periods, and a .timer is a systemd unit. --format overrides it.
 A line always becomes the same job, so a second import changes nothing. The jobs
 are marked with an owner; --prune deletes those whose lines are gone. cron keeps
 running the lines until they are removed: --comment-out comments them out once their
-jobs exist, and keeps a copy of each file.`,
+jobs exist, and keeps a copy of each file. It leaves a line alone whose job cannot run:
+one that no live node may run, or that is paused. --allow-users lets the server on this
+machine run the users of the lines. --undo restores the lines and deletes their jobs.`,
 		Example: `belfry crontab import
 belfry crontab import -u www-data --apply --comment-out
+belfry crontab import --system --apply --allow-users --dry-run
+belfry crontab import --system --undo
 belfry crontab import --system --scripts
 belfry crontab import /etc/systemd/system/backup.timer -o yaml`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -85,6 +93,10 @@ belfry crontab import /etc/systemd/system/backup.timer -o yaml`,
 	addWord(f, &ask.owner, "owner", "", "NAME", "mark of the jobs; default: crontab: and the user, system, or the files")
 	f.BoolVar(&ask.prune, "prune", false, "with --apply, delete jobs of the owner whose lines are gone")
 	f.BoolVarP(&ask.yes, "yes", "y", false, "delete without asking")
+	f.BoolVar(&ask.dryRun, "dry-run", false, "with --apply, change nothing and show what would change")
+	f.BoolVar(&ask.allowUsers, "allow-users", false, "with --apply, add the users that no node allows to shell.allow_users of --config, and stop there")
+	addWord(f, &ask.config, "config", "c", "FILE", "configuration file of the server, for --allow-users; default: "+packagedConfig)
+	f.BoolVar(&ask.undo, "undo", false, "restore the lines that --comment-out has commented out, and delete their jobs")
 	f.BoolVar(&ask.commentOut, "comment-out", false, "with --apply, comment out the imported lines and keep a copy of each file")
 	addConnection(cmd, &ask.connection)
 	addOutput(cmd, &ask.output, asTable, asYAML, asJSON)
@@ -104,8 +116,12 @@ func importCrontabs(ctx context.Context, env Env, ask importFlags, files []strin
 	switch {
 	case ask.system && (len(files) > 0 || ask.user != ""):
 		return misused("--system reads the crontabs of the system: leave out the files and -u")
-	case !ask.apply && (ask.prune || ask.commentOut || ask.skip):
-		return misused("--prune, --comment-out and --skip-errors need --apply")
+	case ask.undo && (ask.apply || ask.prune || ask.commentOut || ask.allowUsers || ask.dryRun):
+		return misused("--undo takes the import back: leave out --apply and its flags")
+	case !ask.apply && (ask.prune || ask.commentOut || ask.skip || ask.allowUsers || ask.dryRun):
+		return misused("--prune, --comment-out, --skip-errors, --allow-users and --dry-run need --apply")
+	case ask.config != "" && !ask.allowUsers:
+		return misused("--config needs --allow-users")
 	case ask.apply && ask.output == asYAML:
 		return misused("-o yaml prints the jobs and --apply sends them: choose one")
 	}
@@ -114,6 +130,9 @@ func importCrontabs(ctx context.Context, env Env, ask importFlags, files []strin
 		return err
 	}
 	ask.owner = cmp.Or(ask.owner, owner)
+	if ask.undo {
+		return undoImport(ctx, env, ask, tables)
+	}
 	documents, bad := readTables(env, ask, tables)
 	if !ask.apply {
 		return showImport(env, ask, tables, documents, bad)
@@ -125,14 +144,7 @@ func importCrontabs(ctx context.Context, env Env, ask importFlags, files []strin
 	if len(documents) == 0 && !ask.prune {
 		return failed("there is no line to import")
 	}
-	if err := applyImport(ctx, env, ask, documents); err != nil {
-		return err
-	}
-	if !ask.commentOut {
-		env.tell("cron still runs these lines: remove them, or repeat the command with --comment-out\n")
-		return nil
-	}
-	return commentOut(ctx, env, tables)
+	return applyImport(ctx, env, ask, tables, documents)
 }
 
 func makes(lines int) string {
@@ -411,6 +423,12 @@ func importText(w io.Writer, s style, tables []cronTable, wrongOnly bool) {
 		if !wrongOnly {
 			fmt.Fprintln(w, s.strong(printable(t.name)))
 		}
+		lines := map[string]int{} // by the note that they have
+		for _, l := range t.lines {
+			for _, note := range l.Notes {
+				lines[note]++
+			}
+		}
 		for _, l := range t.lines {
 			if wrongOnly && l.Problem == "" {
 				continue
@@ -426,7 +444,14 @@ func importText(w io.Writer, s style, tables []cronTable, wrongOnly bool) {
 				}
 			}
 			for _, note := range l.Notes {
-				fmt.Fprintf(w, "      note: %s\n", printable(note))
+				switch n := lines[note]; n {
+				case 0: // said
+				case 1:
+					fmt.Fprintf(w, "      note: %s\n", printable(note))
+				default:
+					fmt.Fprintf(w, "      note: %s (here and on %s)\n", printable(note), counted(n-1, "more line"))
+					lines[note] = 0
+				}
 			}
 			if l.Problem != "" {
 				fmt.Fprintf(w, "      %s\n", s.wrong("no job: "+printable(l.Problem)))
@@ -465,116 +490,6 @@ func describeCron(j *job.Job) string {
 		words = append(words, e.Describe(cron.English))
 	}
 	return strings.Join(words, "; ")
-}
-
-func applyImport(ctx context.Context, env Env, ask importFlags, documents []job.Document) error {
-	server, err := connect(env, ask.connection)
-	if err != nil {
-		return err
-	}
-	v := &validation{documents: documents}
-	request, err := v.request(server.namespace)
-	if err != nil {
-		return err
-	}
-	request.Owner, request.Prune = ask.owner, ask.prune
-	if ask.prune && !ask.yes {
-		if err := agreeToPrune(ctx, server, request); err != nil {
-			return v.placed(server.refused(err))
-		}
-	}
-	applied, err := server.applyAll(ctx, request)
-	if err != nil {
-		return v.placed(server.refused(err))
-	}
-	warn(env, applied)
-	return showList(env, ask.output, applied.Results, "", resultName, func(w io.Writer) { applyText(w, env, applied) })
-}
-
-// commentOut comments out the lines that became jobs, after a copy of each file.
-func commentOut(ctx context.Context, env Env, tables []cronTable) error {
-	for _, t := range tables {
-		numbers := map[int]bool{}
-		for _, l := range t.lines {
-			if len(l.Documents) > 0 {
-				numbers[l.Number] = true
-			}
-		}
-		if len(numbers) == 0 {
-			continue
-		}
-		text := crontab.CommentOut(t.text, numbers)
-		stamp := env.Now().UTC().Format("20060102T150405Z")
-		var backup string
-		var err error
-		switch {
-		case t.user != "":
-			backup = env.path("crontab-" + t.user + "-" + stamp)
-			err = replaceCrontab(ctx, t, text, backup)
-		case t.path != "":
-			// A dot before the name keeps cron from reading the copy.
-			backup = filepath.Join(filepath.Dir(t.path), "."+filepath.Base(t.path)+"-"+stamp)
-			err = replaceTable(t, text, backup)
-		default:
-			env.tell("standard input cannot be changed: comment out its lines by hand\n")
-			continue
-		}
-		if err != nil {
-			return failed("%s: the jobs exist, and the lines are still there: %v", t.name, err).withHint("remove the lines by hand, or both run")
-		}
-		env.tell("%s: commented out %s; the copy is %s\n", t.name, counted(len(numbers), "line"), backup)
-	}
-	return nil
-}
-
-func replaceCrontab(ctx context.Context, t cronTable, text, backup string) error {
-	now, err := crontabOf(ctx, t.user)
-	if err != nil {
-		return err
-	}
-	if now.text != t.text {
-		return errors.New("the crontab was changed meanwhile")
-	}
-	if err := writeNew(backup, t.text, 0o600); err != nil {
-		return err
-	}
-	cmd := exec.CommandContext(ctx, "crontab", "-u", t.user, "-")
-	if account, err := user.Current(); err == nil && account.Username == t.user {
-		cmd = exec.CommandContext(ctx, "crontab", "-")
-	}
-	cmd.Stdin = strings.NewReader(text)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("crontab: %s", cmp.Or(strings.TrimSpace(string(out)), err.Error()))
-	}
-	return nil
-}
-
-func replaceTable(t cronTable, text, backup string) error {
-	info, err := os.Stat(t.path)
-	if err != nil {
-		return err
-	}
-	now, err := os.ReadFile(t.path)
-	if err != nil {
-		return err
-	}
-	if string(now) != t.text {
-		return errors.New("the file was changed meanwhile")
-	}
-	if err := writeNew(backup, t.text, info.Mode().Perm()); err != nil {
-		return err
-	}
-	return os.WriteFile(t.path, []byte(text), info.Mode().Perm())
-}
-
-// writeNew writes a file that does not exist yet.
-func writeNew(path, text string, mode os.FileMode) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-	if err != nil {
-		return err
-	}
-	_, err = io.WriteString(f, text)
-	return errors.Join(err, f.Sync(), f.Close())
 }
 
 // crontabExportFlags are the flags of belfry crontab export.

@@ -3,6 +3,7 @@ package cli_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -64,6 +65,12 @@ func TestServerScripts(t *testing.T) {
 		Dir:                filepath.Join("testdata", "server"),
 		RequireUniqueNames: true,
 		UpdateScripts:      os.Getenv("UPDATE") != "",
+		Condition: func(name string) (bool, error) {
+			if name != "root" {
+				return false, fmt.Errorf("unknown condition %s", name)
+			}
+			return os.Geteuid() == 0, nil // only root runs commands as other users
+		},
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("BELFRY_DATA", filepath.Join(env.WorkDir, "data"))
 			env.Setenv("HOME", env.WorkDir)

@@ -1,6 +1,10 @@
 package crontab
 
-import "strings"
+import (
+	"maps"
+	"slices"
+	"strings"
+)
 
 // importedMark stands before the lines that became jobs.
 const importedMark = "#belfry# "
@@ -17,4 +21,19 @@ func CommentOut(text string, numbers map[int]bool) string {
 		b.WriteString(line)
 	}
 	return b.String()
+}
+
+// Restore returns the text of a file without the marks of CommentOut, and the numbers of the lines
+// that are no longer commented out.
+func Restore(text string) (restored string, numbers []int) {
+	var b strings.Builder
+	n, marked := 0, map[int]bool{}
+	for line := range strings.Lines(text) {
+		n++
+		for rest, found := strings.CutPrefix(line, importedMark); found; rest, found = strings.CutPrefix(line, importedMark) {
+			line, marked[n] = rest, true
+		}
+		b.WriteString(line)
+	}
+	return b.String(), slices.Sorted(maps.Keys(marked))
 }
