@@ -64,6 +64,21 @@ func (f *Failures) Add(address netip.Addr, now time.Time) (wait time.Duration, f
 	return c.since.Add(failuresWithin).Sub(now), c.n == failuresMax+1
 }
 
+// Wait returns how long an address has to wait, without counting anything.
+func (f *Failures) Wait(address netip.Addr, now time.Time) time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	key := NetworkOf(address)
+	c, ok := f.counts[key]
+	if !ok {
+		c = f.counts[netip.Prefix{}] // of the addresses beyond the limit
+	}
+	if c.n <= failuresMax || over(c, now) {
+		return 0
+	}
+	return c.since.Add(failuresWithin).Sub(now)
+}
+
 // over reports whether a count need not be kept any more. One from the future is of
 // a clock that was set back.
 func over(c failures, now time.Time) bool {

@@ -100,9 +100,21 @@ func (s *Sessions) Begin(ctx context.Context, token store.TokenHash) (secret str
 	return s.add(ctx, store.PutToken{Name: string(store.RoleSession) + "/" + inName(token), Role: store.RoleSession, Lasts: SessionIdle})
 }
 
-// BeginPerson makes a session for a person and returns its secret. The audit says who it is.
+// BeginPerson makes a session for a person and returns its secret. The audit says who it is. While
+// another person has a session under this name, as with an address that was given away, the
+// subject is added.
 func (s *Sessions) BeginPerson(ctx context.Context, p *store.Person) (secret string, err error) {
-	return s.beginPerson(ctx, p, s.people.Lasts(), "")
+	list, err := s.tokens.store.Tokens(ctx)
+	if err != nil {
+		return "", err
+	}
+	named := *p
+	if slices.ContainsFunc(list, func(t store.Token) bool {
+		return t.Person != nil && t.Person.Provider == p.Provider && t.Person.Subject != p.Subject && strings.EqualFold(t.Person.Name, p.Name)
+	}) {
+		named.Name += "#" + p.Subject
+	}
+	return s.beginPerson(ctx, &named, s.people.Lasts(), "")
 }
 
 // beginPerson makes a session that lasts at most so long. what follows the roles in the audit.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -300,5 +301,22 @@ func TestOnlyAPersonWithAChallengeApprovesACommand(t *testing.T) {
 		if _, err := s.Approve(t.Context(), person, challenge); !errors.Is(err, auth.ErrChallenge) {
 			t.Errorf("the challenge %q is taken: %v", challenge, err)
 		}
+	}
+}
+
+// An address can be given to another person, who then has sessions beside those of the first.
+func TestTwoPeopleNeverHaveOneNameInTheAudit(t *testing.T) {
+	w := newSessionWorld(t)
+	sessions := auth.NewSessions(auth.New(w.store, func() time.Time { return w.now }), &staff{lasts: time.Hour})
+	var names []string
+	for _, subject := range []string{"17", "18", "17"} {
+		secret, err := sessions.BeginPerson(t.Context(), &store.Person{Provider: "sso", Subject: subject, Name: "ann@example.org"})
+		w.must(err)
+		holder, err := sessions.Holder(t.Context(), secret)
+		w.must(err)
+		names = append(names, holder.Name)
+	}
+	if want := []string{"sso:ann@example.org", "sso:ann@example.org#18", "sso:ann@example.org"}; !slices.Equal(names, want) {
+		t.Errorf("the names are %q, want %q", names, want)
 	}
 }

@@ -25,7 +25,7 @@ type OIDC struct {
 	Name             string     `json:"name,omitzero" max:"32" doc:"What the audit calls the provider, in front of the names of people: sso:ann@example.com." default:"sso" why:"it tells people from tokens"`
 	Button           string     `json:"button,omitzero" max:"64" doc:"What the button of the sign-in page names." default:"the host of the issuer" why:"people know it by another name"`
 	GroupsClaim      string     `json:"groups_claim,omitzero" max:"256" doc:"The claim with the groups of a person. Dots lead into objects: realm_access.roles." default:"groups" why:"most providers call it so"`
-	NameClaim        string     `json:"name_claim,omitzero" max:"256" doc:"The claim with the name of a person in the audit." default:"the verified mail address, else preferred_username, else the subject" why:"people know them by it"`
+	NameClaim        string     `json:"name_claim,omitzero" max:"256" doc:"The claim with the name of a person in the audit." default:"the verified mail address, else preferred_username and the subject" why:"people know them by it"`
 	Groups           GroupGrant `json:"groups,omitzero" items:"1000" doc:"The roles of groups: viewer, runner or admin in all namespaces, or namespace=role." why:"a group that is not here has none" reload:"yes"`
 	People           GroupGrant `json:"people,omitzero" items:"1000" doc:"The roles of people by their verified mail address, likewise." why:"some providers have no groups" reload:"yes"`
 	Everyone         []Grant    `json:"everyone,omitzero" items:"100" doc:"The roles of everyone who signs in, likewise." default:"none" why:"an account at the provider alone allows nothing" reload:"yes"`

@@ -3,23 +3,29 @@
 // sessions.
 //
 // It uses the authorization code flow with PKCE, state and nonce. The state of a sign-in is
-// in a cookie of the browser, so that it may return to any node.
+// in a cookie of the browser, so that it may return to any node. The cookie is sealed with a key
+// made of the client secret, which all nodes have.
 package signin
 
 import (
 	"cmp"
 	"context"
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/subtle"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"slices"
@@ -44,9 +50,16 @@ const (
 	// answerMax bounds an answer of the provider: a token with hundreds of groups has some ten
 	// kilobytes.
 	answerMax = 1 << 20
-	// finishingMax is how many sign-ins are finished at a time: anyone can ask for one, and each
-	// makes this node ask the provider.
-	finishingMax = 16
+	// finishingMax is how many sign-ins are finished at a time, and finishingFrom how many of one
+	// address: anyone can ask for one, and each makes this node ask the provider.
+	finishingMax  = 16
+	finishingFrom = 4
+	// finishingWait is how long a sign-in waits for its turn: a person sees an empty page.
+	finishingWait = 5 * time.Second
+	// usedMax bounds the cached cookies that were used. Each stands for a page that was asked for.
+	usedMax = 10_000
+	// aheadMax is how far the clock of the provider may be ahead.
+	aheadMax = 5 * time.Minute
 	// restMin and restMax bound the backoff after a provider that could not be reached.
 	restMin = time.Second
 	restMax = time.Minute
@@ -76,7 +89,7 @@ type Config struct {
 	// GroupsClaim is the claim with the groups of a person. Dots lead into objects.
 	GroupsClaim string
 	// NameClaim is the claim with the name of a person in the audit. "" is the address, if it is
-	// verified, else the user name.
+	// verified, else the user name. What is not a verified address is followed by the subject.
 	NameClaim string
 	// Lasts is how long a session lasts.
 	Lasts time.Duration
@@ -185,11 +198,12 @@ type Provider struct {
 	config    Config
 	http      *http.Client
 	mapping   atomic.Pointer[Mapping]
-	finishing chan struct{}
+	finishing turns
 	asking    chan struct{} // has room for the one who asks the provider about itself
 	trouble   *failurelog.Log
 
 	mu    sync.Mutex
+	used  map[string]time.Time // states of finished sign-ins, and when they began
 	found *oidc.Provider
 	at    time.Time // when it was found
 	err   error     // why it was not
@@ -220,7 +234,7 @@ func New(c Config, m Mapping) (*Provider, error) {
 	}
 	p := &Provider{
 		config: c, http: &http.Client{Transport: bounded{transport}, Timeout: requestTime},
-		finishing: make(chan struct{}, finishingMax), asking: make(chan struct{}, 1),
+		finishing: turns{from: map[netip.Prefix]int{}, freed: make(chan struct{})}, asking: make(chan struct{}, 1), used: map[string]time.Time{},
 		trouble: failurelog.New(c.Log, "the provider of sign-ins cannot be reached", "the provider of sign-ins is reached again"),
 	}
 	p.Set(m)
@@ -354,17 +368,112 @@ func (p *Provider) Begin(ctx context.Context, next string) (address, cookie stri
 	if err != nil {
 		return "", "", err
 	}
+	secret, err := p.secret(ctx)
+	if err != nil {
+		return "", "", err
+	}
 	address = p.oauth(found, "").AuthCodeURL(a.State, oidc.Nonce(a.Nonce), oauth2.S256ChallengeOption(a.Verifier))
-	return address, base64.RawURLEncoding.EncodeToString(text), nil
+	return address, encode(text) + "." + encode(p.seal(secret, text)), nil
 }
 
-// Finish returns who has come back from the provider with a cookie and a query, and where the
-// browser goes now, which the caller checks.
-func (p *Provider) Finish(ctx context.Context, cookie string, query url.Values) (person *store.Person, next string, err error) {
-	var a attempt
-	text, err := base64.RawURLEncoding.DecodeString(cookie)
-	if err != nil || json.Unmarshal(text, &a) != nil || a.State == "" || a.Nonce == "" || a.Verifier == "" {
-		return nil, "", ErrState
+func encode(data []byte) string { return base64.RawURLEncoding.EncodeToString(data) }
+
+// seal returns what proves that a node with the client secret has made a cookie. A public client has
+// no secret, and its cookies prove nothing.
+func (p *Provider) seal(secret string, text []byte) []byte {
+	key := hmac.New(sha256.New, []byte(secret))
+	fmt.Fprintf(key, "cookie of a sign-in\n%s\n%s", p.config.Issuer, p.config.ClientID)
+	seal := hmac.New(sha256.New, key.Sum(nil))
+	seal.Write(text)
+	return seal.Sum(nil)
+}
+
+// attemptOf reads a cookie of Begin.
+func (p *Provider) attemptOf(ctx context.Context, cookie string) (a attempt, err error) {
+	before, after, _ := strings.Cut(cookie, ".")
+	text, err := base64.RawURLEncoding.DecodeString(before)
+	if err != nil {
+		return a, ErrState
+	}
+	proof, err := base64.RawURLEncoding.DecodeString(after)
+	if err != nil {
+		return a, ErrState
+	}
+	secret, err := p.secret(ctx)
+	if err != nil {
+		return a, err
+	}
+	if !hmac.Equal(proof, p.seal(secret, text)) || json.Unmarshal(text, &a) != nil || a.State == "" || a.Nonce == "" || a.Verifier == "" {
+		return attempt{}, ErrState
+	}
+	return a, nil
+}
+
+// use reports whether a sign-in was not finished before on this node. The provider takes the code
+// once as well.
+func (p *Provider) use(a *attempt) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, used := p.used[a.State]; used {
+		return false
+	}
+	if len(p.used) >= usedMax {
+		maps.DeleteFunc(p.used, func(_ string, begun time.Time) bool { return p.config.Now().Sub(begun) > Within })
+	}
+	if len(p.used) >= usedMax {
+		return false
+	}
+	p.used[a.State] = time.Unix(a.Begun, 0)
+	return true
+}
+
+// turns are the sign-ins that are being finished.
+type turns struct {
+	mu    sync.Mutex
+	n     int
+	from  map[netip.Prefix]int
+	freed chan struct{} // is closed when one ends
+}
+
+// take waits for a turn, and reports whether there was one. The caller calls done.
+func (t *turns) take(ctx context.Context, from netip.Prefix) (done func(), ok bool) {
+	ctx, cancel := context.WithTimeout(ctx, finishingWait)
+	defer cancel()
+	for {
+		t.mu.Lock()
+		if t.n < finishingMax && t.from[from] < finishingFrom {
+			t.n++
+			t.from[from]++
+			t.mu.Unlock()
+			return func() { t.end(from) }, true
+		}
+		freed := t.freed
+		t.mu.Unlock()
+		select {
+		case <-freed:
+		case <-ctx.Done():
+			return nil, false
+		}
+	}
+}
+
+func (t *turns) end(from netip.Prefix) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.n--
+	if t.from[from]--; t.from[from] == 0 {
+		delete(t.from, from)
+	}
+	close(t.freed)
+	t.freed = make(chan struct{})
+}
+
+// Finish returns who has come back from the provider with a cookie and a query, from the addresses
+// that count as one, and where the browser goes now, which the caller checks.
+func (p *Provider) Finish(ctx context.Context, cookie string, query url.Values, from netip.Prefix) (person *store.Person, next string, err error) {
+	a, err := p.attemptOf(ctx, cookie)
+	if err != nil {
+		return nil, "", err
 	}
 	if age := p.config.Now().Sub(time.Unix(a.Begun, 0)); age > Within || age < -Within {
 		return nil, a.Next, ErrState
@@ -379,15 +488,14 @@ func (p *Provider) Finish(ctx context.Context, cookie string, query url.Values) 
 	if code := query.Get("error"); code != "" {
 		return nil, a.Next, &DeniedError{code, query.Get("error_description")}
 	}
-	if query.Get("code") == "" {
+	if query.Get("code") == "" || !p.use(&a) {
 		return nil, a.Next, ErrState
 	}
-	select {
-	case p.finishing <- struct{}{}:
-		defer func() { <-p.finishing }()
-	default:
+	done, ok := p.finishing.take(ctx, from)
+	if !ok {
 		return nil, a.Next, ErrBusy
 	}
+	defer done()
 	ctx, cancel := context.WithTimeout(oidc.ClientContext(ctx, p.http), 2*requestTime)
 	defer cancel()
 	person, err = p.exchange(ctx, &a, query.Get("code"))
@@ -419,6 +527,12 @@ func (p *Provider) exchange(ctx context.Context, a *attempt, code string) (*stor
 	id, err := found.VerifierContext(ctx, &oidc.Config{ClientID: p.config.ClientID, Now: p.config.Now}).Verify(ctx, raw)
 	if err != nil {
 		return nil, &InvalidError{err}
+	}
+	if id.Subject == "" {
+		return nil, &InvalidError{errors.New("its ID token names no subject")}
+	}
+	if ahead := id.IssuedAt.Sub(p.config.Now()); ahead > aheadMax {
+		return nil, &InvalidError{fmt.Errorf("its ID token was issued %s from now", ahead.Round(time.Second))}
 	}
 	if subtle.ConstantTimeCompare([]byte(id.Nonce), []byte(a.Nonce)) != 1 {
 		return nil, &InvalidError{errors.New("its nonce is that of another sign-in")}
@@ -457,8 +571,15 @@ func (p *Provider) moreOf(ctx context.Context, found *oidc.Provider, token *oaut
 	if err := info.Claims(&more); err != nil {
 		return &InvalidError{err}
 	}
-	if email, has := claims["email"]; has && email != more["email"] {
-		delete(more, "email_verified") // it is about another address
+	// An address and whether it is verified are of one source.
+	email, has := claims["email"]
+	_, decided := claims["email_verified"]
+	switch {
+	case !has:
+		delete(claims, "email_verified")
+	case decided, email != more["email"]:
+		delete(more, "email")
+		delete(more, "email_verified")
 	}
 	for name, value := range more {
 		if _, has := claims[name]; !has {
@@ -480,11 +601,11 @@ func (p *Provider) personOf(subject string, claims map[string]any) (*store.Perso
 	if verified := claims["email_verified"]; verified == true || verified == "true" {
 		person.Email = text("email")
 	}
-	person.Name = cmp.Or(person.Email, text("preferred_username"), subject)
+	said := cmp.Or(person.Email, text("preferred_username"))
 	if p.config.NameClaim != "" {
-		person.Name = cmp.Or(text(p.config.NameClaim), subject)
+		said = text(p.config.NameClaim)
 	}
-	person.Name = shownName(person.Name)
+	person.Name = nameOf(said, person.Email, subject)
 	value, _ := claimOf(claims, p.config.GroupsClaim)
 	all := textsOf(value)
 	mapping := p.mapping.Load()
@@ -499,11 +620,32 @@ func (p *Provider) personOf(subject string, claims map[string]any) (*store.Perso
 	return person, nil
 }
 
+// nameOf returns the name of a person in the audit: the verified address, else what the provider says
+// with the subject, since people can choose the name of another person at many providers. No two
+// subjects have one name, except with one verified address.
+func nameOf(said, verified, subject string) string {
+	if said != "" && said == verified && said == shownName(said, nameMax) && strings.Contains(said, "@") && !strings.Contains(said, "#") {
+		return said
+	}
+	if subject != shownName(subject, nameMax/2) {
+		sum := sha256.Sum256([]byte(subject))
+		subject = "sha256-" + hex.EncodeToString(sum[:16])
+	}
+	said = shownName(said, nameMax/2-1)
+	switch {
+	case said != "" && said != subject && !strings.ContainsAny(said, "@#"):
+		return said + "#" + subject
+	case strings.ContainsAny(subject, "@#"):
+		return "#" + subject // it must not be read as an address, or as a name
+	}
+	return subject
+}
+
 // shownName returns a name that can be shown on one line.
-func shownName(name string) string {
+func shownName(name string, most int) string {
 	name = strings.Join(strings.FieldsFunc(name, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
-	if runes := []rune(name); len(runes) > nameMax {
-		name = string(runes[:nameMax])
+	if runes := []rune(name); len(runes) > most {
+		name = string(runes[:most])
 	}
 	return name
 }

@@ -2,19 +2,25 @@ package signin_test
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"maps"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/server/signin"
 	"github.com/belfry-cron/belfry/internal/server/signin/provider"
 	"github.com/belfry-cron/belfry/store"
 )
+
+// here is the address of a browser.
+var here = netip.MustParsePrefix("192.0.2.1/32")
 
 const callback = "http://127.0.0.1:1/ui/sign-in/callback"
 
@@ -76,7 +82,7 @@ func (w *world) signIn() (*store.Person, error) {
 	if err != nil {
 		return nil, err
 	}
-	person, next, err := w.server.Finish(w.Context(), cookie, w.browse(address))
+	person, next, err := w.server.Finish(w.Context(), cookie, w.browse(address), here)
 	if next != "/jobs" {
 		w.Errorf("the browser goes to %q", next)
 	}
@@ -96,11 +102,11 @@ func TestAPersonSignsInWithTheRolesOfTheirGroups(t *testing.T) {
 	}{
 		{"groups and address", ann("web", "other"), nil, "sso:Ann@example.org", "map[a:viewer b:runner c:admin]"},
 		{"one group as a text", map[string]any{"sub": "1", "groups": "ops"}, nil, "sso:1", "map[:admin]"},
-		{"an address that is not verified", map[string]any{"sub": "2", "email": "ann@example.org", "preferred_username": "bob", "groups": []string{"ops"}}, nil, "sso:bob", "map[:admin]"},
-		{"groups beside the token", map[string]any{"sub": "3"}, map[string]any{"groups": []string{"web"}, "preferred_username": "carl"}, "sso:carl", "map[a:viewer b:runner]"},
+		{"an address that is not verified", map[string]any{"sub": "2", "email": "ann@example.org", "preferred_username": "bob", "groups": []string{"ops"}}, nil, "sso:bob#2", "map[:admin]"},
+		{"groups beside the token", map[string]any{"sub": "3"}, map[string]any{"groups": []string{"web"}, "preferred_username": "carl"}, "sso:carl#3", "map[a:viewer b:runner]"},
 		{"an address that is not the one that is verified", map[string]any{"sub": "5", "email": "ann@example.org"}, map[string]any{"email": "bob@example.org", "email_verified": true, "groups": "ops"}, "sso:5", "map[:admin]"},
 		{"an address that is verified beside the token", map[string]any{"sub": "6", "email": "ann@example.org"}, map[string]any{"email": "ann@example.org", "email_verified": true, "groups": "ops"}, "sso:ann@example.org", "map[:admin c:admin]"},
-		{"a name with what cannot be shown", map[string]any{"sub": "4", "preferred_username": "d\u202e\nx", "groups": []string{"ops"}}, nil, "sso:d x", "map[:admin]"},
+		{"a name with what cannot be shown", map[string]any{"sub": "4", "preferred_username": "d\u202e\nx", "groups": []string{"ops"}}, nil, "sso:d x#4", "map[:admin]"},
 	} {
 		w.provider.SignIn(c.claims, c.more)
 		person, err := w.signIn()
@@ -119,7 +125,7 @@ func TestPeopleWithoutARoleAreRefusedAndMappingChangesApply(t *testing.T) {
 	w.provider.SignIn(map[string]any{"sub": "9", "preferred_username": "eve", "groups": []string{"guests"}}, nil)
 	_, err := w.signIn()
 	var none *signin.NoRoleError
-	if !errors.As(err, &none) || none.Person.Name != "eve" || fmt.Sprint(none.Groups) != "[guests]" {
+	if !errors.As(err, &none) || none.Person.Name != "eve#9" || fmt.Sprint(none.Groups) != "[guests]" {
 		t.Errorf("eve: %v", err)
 	}
 	w.provider.SignIn(ann("web"), nil)
@@ -162,6 +168,9 @@ func TestInvalidIDTokensAreRefused(t *testing.T) {
 		"expired":               func(_, c map[string]any) { c["exp"] = w.now.Add(-time.Minute).Unix() },
 		"no signature":          func(h, _ map[string]any) { h["alg"] = "none" },
 		"a key that is unknown": func(h, _ map[string]any) { h["kid"] = "another" },
+		"no subject":            func(_, c map[string]any) { delete(c, "sub") },
+		"an empty subject":      func(_, c map[string]any) { c["sub"] = "" },
+		"issued in the future":  func(_, c map[string]any) { c["iat"] = w.now.Add(time.Hour).Unix() },
 		"another access token":  func(_, c map[string]any) { c["at_hash"] = "AAAAAAAAAAAAAAAAAAAAAA" },
 	} {
 		w.provider.Mistake(mistake)
@@ -194,7 +203,7 @@ func TestABrowserFinishesOnlyTheSignInThatItHasBegun(t *testing.T) {
 	other, theirs := begin()
 	refused := func(what, cookie string, query url.Values) {
 		t.Helper()
-		if person, _, err := w.server.Finish(t.Context(), cookie, query); err == nil {
+		if person, _, err := w.server.Finish(t.Context(), cookie, query, here); err == nil {
 			t.Errorf("%s: %v is signed in", what, person)
 		}
 	}
@@ -204,17 +213,21 @@ func TestABrowserFinishesOnlyTheSignInThatItHasBegun(t *testing.T) {
 	changed := maps.Clone(back)
 	changed.Set("state", "another")
 	refused("with another state", mine, changed)
-	// The code of another sign-in: PKCE and the nonce do not fit.
-	stolen := maps.Clone(back)
-	stolen.Set("code", theirs.Get("code"))
-	refused("with the code of another sign-in", mine, stolen)
 	mixed := maps.Clone(back)
 	mixed.Set("iss", "https://elsewhere.example.org")
 	refused("with an answer of another issuer", mine, mixed)
-	if _, _, err := w.server.Finish(t.Context(), mine, back); err != nil {
+	if _, _, err := w.server.Finish(t.Context(), mine, back, here); err != nil {
 		t.Errorf("its own: %v", err)
 	}
-	refused("with a code that was used", mine, back)
+	asked := w.provider.Asked()
+	refused("with a cookie that was used", mine, back)
+	if w.provider.Asked() != asked {
+		t.Error("the provider is asked again")
+	}
+	// The code of another sign-in: PKCE and the nonce do not fit.
+	mine, back = begin()
+	back.Set("code", theirs.Get("code"))
+	refused("with the code of another sign-in", mine, back)
 
 	late, query := begin()
 	w.now = w.now.Add(signin.Within + time.Second)
@@ -223,7 +236,7 @@ func TestABrowserFinishesOnlyTheSignInThatItHasBegun(t *testing.T) {
 	w.provider.Deny("access_denied")
 	cookie, query := begin()
 	var denied *signin.DeniedError
-	if _, _, err := w.server.Finish(t.Context(), cookie, query); !errors.As(err, &denied) || denied.Code != "access_denied" {
+	if _, _, err := w.server.Finish(t.Context(), cookie, query, here); !errors.As(err, &denied) || denied.Code != "access_denied" {
 		t.Errorf("a person who does not agree: %v", err)
 	}
 }
@@ -256,4 +269,136 @@ func TestTheProviderMayBeAwayAndChangeItsKeys(t *testing.T) {
 	if _, _, err := w.server.Begin(t.Context(), "/"); err != nil {
 		t.Errorf("what was known is forgotten: %v", err)
 	}
+}
+
+func TestCookiesOfASignInAreSealedWithTheClientSecret(t *testing.T) {
+	w := newWorld(t, nil)
+	w.provider.SignIn(ann("ops"), nil)
+	address, cookie, err := w.server.Begin(t.Context(), "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	back := w.browse(address)
+	asked := w.provider.Asked()
+	text, seal, _ := strings.Cut(cookie, ".")
+	known, _ := base64.RawURLEncoding.DecodeString(text)
+	changed := base64.RawURLEncoding.EncodeToString([]byte(strings.Replace(string(known), `"u":"/"`, `"u":"/x"`, 1)))
+	for what, forged := range map[string]string{"without a seal": text, "with an empty seal": text + ".", "with another seal": text + "." + strings.Repeat("A", len(seal)), "changed": changed + "." + seal} {
+		if person, _, err := w.server.Finish(t.Context(), forged, back, here); !errors.Is(err, signin.ErrState) {
+			t.Errorf("a cookie %s: %v, %v", what, person, err)
+		}
+	}
+	if w.provider.Asked() != asked {
+		t.Error("the provider was asked for a forged cookie")
+	}
+	// Another node with the same settings finishes it.
+	other, err := signin.New(signin.Config{
+		Name: "sso", Issuer: w.provider.URL, ClientID: provider.Client, RedirectURL: callback, GroupsClaim: "groups", Lasts: time.Hour,
+		Secret: func(context.Context) (string, error) { return w.secret, nil }, Now: func() time.Time { return w.now },
+	}, mapping)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := other.Finish(t.Context(), cookie, back, here); err != nil {
+		t.Errorf("on another node: %v", err)
+	}
+}
+
+// An address and whether it is verified come from the ID token or from the userinfo endpoint, not one
+// from here and one from there.
+func TestAnAddressAndItsVerificationAreOfOneSource(t *testing.T) {
+	w := newWorld(t, nil)
+	for what, c := range map[string]struct {
+		token, info map[string]any
+		want        string
+	}{
+		"only verified in the token":           {map[string]any{"email_verified": true}, map[string]any{"email": "ann@example.org", "email_verified": false}, ""},
+		"only verified in the token, no more":  {map[string]any{"email_verified": true}, map[string]any{"email": "ann@example.org"}, ""},
+		"not verified in the token":            {map[string]any{"email": "ann@example.org", "email_verified": false}, map[string]any{"email": "ann@example.org", "email_verified": true}, ""},
+		"both beside the token":                {map[string]any{}, map[string]any{"email": "ann@example.org", "email_verified": true}, "ann@example.org"},
+		"the same address verified beside it":  {map[string]any{"email": "ann@example.org"}, map[string]any{"email": "ann@example.org", "email_verified": true}, "ann@example.org"},
+		"another address verified beside it":   {map[string]any{"email": "ann@example.org"}, map[string]any{"email": "bob@example.org", "email_verified": true}, ""},
+		"verified in the token, not beside it": {map[string]any{"email": "ann@example.org", "email_verified": true}, map[string]any{"email": "ann@example.org", "email_verified": false}, "ann@example.org"},
+	} {
+		c.token["sub"], c.info["groups"] = "17", "ops"
+		w.provider.SignIn(c.token, c.info)
+		person, err := w.signIn()
+		if err != nil || person.Email != c.want {
+			t.Errorf("%s: %+v, %v, want the address %q", what, person, err, c.want)
+		}
+	}
+}
+
+func TestAPersonCannotChooseTheNameOfAnother(t *testing.T) {
+	w := newWorld(t, nil)
+	byName := newWorld(t, func(c *signin.Config, _ *signin.Mapping) { c.NameClaim = "nickname" })
+	names := map[string]string{}
+	for _, c := range []struct {
+		claims map[string]any
+		want   string
+	}{
+		{map[string]any{"sub": "17", "email": "ann@example.org", "email_verified": true}, "ann@example.org"},
+		{map[string]any{"sub": "18", "preferred_username": "ann@example.org"}, "18"},
+		{map[string]any{"sub": "19", "email": "ann@example.org", "preferred_username": "ann"}, "ann#19"},
+		{map[string]any{"sub": "20", "preferred_username": "ann#19"}, "20"},
+		{map[string]any{"sub": "ann@example.org"}, "#ann@example.org"},
+		{map[string]any{"sub": "ann#19"}, "#ann#19"},
+		{map[string]any{"sub": "21", "preferred_username": "ann@example.org\u200b"}, "21"},
+		{map[string]any{"sub": "22", "email": "ann#19@example.org", "email_verified": true}, "22"},
+		{map[string]any{"sub": "x\ny"}, "sha256-"},
+		{map[string]any{"sub": "x y"}, "x y"},
+	} {
+		for _, at := range []*world{w, byName} {
+			c.claims["groups"] = "ops"
+			if at == byName {
+				c.claims["nickname"] = c.claims["preferred_username"]
+				if c.claims["email_verified"] == true {
+					continue
+				}
+			}
+			at.provider.SignIn(c.claims, nil)
+			person, err := at.signIn()
+			if err != nil || !strings.HasPrefix(person.Name, c.want) || len(c.want) > 7 && person.Name != c.want {
+				t.Errorf("%v: %+v, %v, want the name %q", c.claims, person, err, c.want)
+				continue
+			}
+			if other, taken := names[person.Name]; taken && other != person.Subject {
+				t.Errorf("%q and %q have the name %q", other, person.Subject, person.Name)
+			}
+			names[person.Name] = person.Subject
+		}
+	}
+}
+
+// Sign-ins that hang do not keep those of other addresses from their turn.
+func TestSignInsOfOneAddressHaveAQuarterOfTheTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, err := signin.New(signin.Config{Name: "sso", Issuer: "https://id.example.org", ClientID: "belfry"}, mapping)
+		if err != nil {
+			t.Fatal(err)
+		}
+		busy := signin.Turns(p)
+		var done []func()
+		for range 4 {
+			end, ok := busy(t.Context(), here)
+			if !ok {
+				t.Fatal("no turn")
+			}
+			done = append(done, end)
+		}
+		begun := time.Now()
+		if _, ok := busy(t.Context(), here); ok || time.Since(begun) != 5*time.Second {
+			t.Errorf("a fifth sign-in of an address: %v after %s", ok, time.Since(begun))
+		}
+		if end, ok := busy(t.Context(), netip.MustParsePrefix("192.0.2.2/32")); !ok {
+			t.Error("another address has no turn")
+		} else {
+			end()
+		}
+		go func() { time.Sleep(time.Second); done[0]() }()
+		begun = time.Now()
+		if _, ok := busy(t.Context(), here); !ok || time.Since(begun) != time.Second {
+			t.Errorf("after the first has ended: %v after %s", ok, time.Since(begun))
+		}
+	})
 }

@@ -43,8 +43,13 @@ func (s *site) finishSignIn(w http.ResponseWriter, r *http.Request) {
 		s.showLogin(p, http.StatusNotFound, "/", p.T("signin.none"))
 		return
 	}
-	person, next, err := s.SignIn.Finish(r.Context(), auth.SignInOf(r), r.URL.Query())
 	auth.SetSignIn(w, r, "", 0) // it is good for one try
+	// Each try makes this node ask the provider.
+	if wait := s.signIns.Wait(addressOf(r), p.now); wait > 0 {
+		s.manySignIns(p, "/", wait)
+		return
+	}
+	person, next, err := s.SignIn.Finish(r.Context(), auth.SignInOf(r), r.URL.Query(), auth.NetworkOf(addressOf(r)))
 	if next = ours(next); err != nil {
 		s.refuseSignIn(p, next, err)
 		return
@@ -165,12 +170,20 @@ func (s *site) refuseSignIn(p *page, next string, err error) {
 		status, text = http.StatusForbidden, p.T("signin.no_role", "who", clean(none.Person.Name), "groups", clean(shortList(none.Groups)))
 	}
 	s.Log.Warn("a sign-in was refused", "error", err, "address", addressOf(p.r))
-	wait, _ := s.Tokens.Failed(addressOf(p.r), p.now)
-	if wait > 0 {
-		p.w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
-		status, text = http.StatusTooManyRequests, p.T("login.too_many")
+	if errors.As(err, &invalid) {
+		s.signIns.Add(addressOf(p.r), p.now)
+	}
+	if wait, _ := s.Tokens.Failed(addressOf(p.r), p.now); wait > 0 {
+		s.manySignIns(p, next, wait)
+		return
 	}
 	s.showLogin(p, status, next, text)
+}
+
+// manySignIns refuses an address with many failures.
+func (s *site) manySignIns(p *page, next string, wait time.Duration) {
+	p.w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
+	s.showLogin(p, http.StatusTooManyRequests, next, p.T("login.too_many"))
 }
 
 // groupsShown is how many groups of a person a page names.

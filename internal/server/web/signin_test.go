@@ -325,3 +325,26 @@ func TestAPersonLetsACommandLineSignIn(t *testing.T) {
 		}
 	}
 }
+
+// An address whose sign-ins the provider has refused is refused here, and the provider is asked no more.
+func TestAnAddressWithManyRefusedSignInsReachesNoProvider(t *testing.T) {
+	w := newPeople(t)
+	w.provider.SignIn(member("ops"), nil)
+	forged := func() int {
+		cookies := map[string]string{}
+		begun, err := url.Parse(w.visit("/ui/sign-in", cookies).Header().Get("Location"))
+		w.must(err)
+		return w.visit("/ui/sign-in/callback?code=guessed&state="+begun.Query().Get("state"), cookies).Code
+	}
+	for range 21 {
+		forged()
+	}
+	asked := w.provider.Asked()
+	if code := forged(); code != http.StatusTooManyRequests || w.provider.Asked() != asked {
+		t.Errorf("after 21 guesses: %d, and the provider was asked %d times more", code, w.provider.Asked()-asked)
+	}
+	w.now = w.now.Add(time.Minute)
+	if answer := w.enter(member("ops"), "/", map[string]string{}); answer.Code != http.StatusOK {
+		t.Errorf("a minute later: %d", answer.Code)
+	}
+}

@@ -58,6 +58,7 @@ type site struct {
 	mux       http.ServeMux
 	templates map[i18n.Lang]*template.Template
 	assets    assets
+	signIns   auth.Failures            // sign-ins that the provider refused
 	known     sync.Map                 // what the frame of each page shows, by the roles of its reader, see frame
 	hosts     atomic.Pointer[[]string] // their names, see host
 	late      sync.Map                 // how late runs started, by the roles of the reader, see lateness

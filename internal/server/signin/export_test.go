@@ -1,0 +1,11 @@
+package signin
+
+import (
+	"context"
+	"net/netip"
+)
+
+// Turns returns what waits for a turn to finish a sign-in.
+func Turns(p *Provider) func(ctx context.Context, from netip.Prefix) (done func(), ok bool) {
+	return p.finishing.take
+}
