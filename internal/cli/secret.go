@@ -13,8 +13,8 @@ import (
 	"golang.org/x/term"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/node/secret"
 	"github.com/belfry-cron/belfry/internal/server/config"
-	"github.com/belfry-cron/belfry/internal/server/secret"
 	"github.com/belfry-cron/belfry/job"
 )
 

@@ -7,9 +7,9 @@ import (
 	"net/http"
 	"net/url"
 
+	"github.com/belfry-cron/belfry/internal/node/secret"
 	"github.com/belfry-cron/belfry/internal/node/work"
 	"github.com/belfry-cron/belfry/internal/remote/wire"
-	"github.com/belfry-cron/belfry/internal/server/secret"
 )
 
 // errPlain refuses to request secrets over a connection that others could read.

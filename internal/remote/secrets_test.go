@@ -7,10 +7,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/node/secret"
 	"github.com/belfry-cron/belfry/internal/node/work"
 	"github.com/belfry-cron/belfry/internal/remote"
 	"github.com/belfry-cron/belfry/internal/server/httpapi"
-	"github.com/belfry-cron/belfry/internal/server/secret"
 	"github.com/belfry-cron/belfry/internal/server/service"
 	"github.com/belfry-cron/belfry/store"
 )

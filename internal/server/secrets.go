@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/executor/shell"
+	"github.com/belfry-cron/belfry/internal/node/secret"
 	"github.com/belfry-cron/belfry/internal/node/watchdog"
 	"github.com/belfry-cron/belfry/internal/node/work"
-	"github.com/belfry-cron/belfry/internal/server/secret"
 )
 
 // makeSecrets makes what keeps secrets in the store.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/belfry-cron/belfry/internal/server/secret"
+	"github.com/belfry-cron/belfry/internal/node/secret"
 	"github.com/belfry-cron/belfry/test/servers"
 )
 

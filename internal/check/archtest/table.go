@@ -179,7 +179,7 @@ var table = map[string]line{
 		pure:    true,
 		imports: []string{"job", "store"},
 	},
-	"internal/server/secret": {
+	"internal/node/secret": {
 		// Seals values and reads them where they are.
 		layer:       foundations,
 		imports:     []string{"job", "store", "internal/sys/spelling"},
@@ -187,7 +187,7 @@ var table = map[string]line{
 	},
 	"internal/server/notify": {
 		layer:       shells,
-		imports:     []string{"job", "store", "internal/decide/notification", "internal/server/secret", "internal/sys/failurelog"},
+		imports:     []string{"job", "store", "internal/decide/notification", "internal/node/secret", "internal/sys/failurelog"},
 		testImports: []string{"store/memory", "internal/check/logtest"},
 	},
 	"internal/server/runlog": {
@@ -220,7 +220,7 @@ var table = map[string]line{
 	"internal/remote": {
 		// What a worker needs of its cluster, over HTTP.
 		layer:       shells,
-		imports:     []string{"client", "job", "store", "internal/decide/engine", "internal/server/secret", "internal/sys/failurelog", "internal/remote/wire", "internal/node/work"},
+		imports:     []string{"client", "job", "store", "internal/decide/engine", "internal/node/secret", "internal/sys/failurelog", "internal/remote/wire", "internal/node/work"},
 		testImports: []string{"executor", "internal/server/auth", "internal/server/httpapi", "internal/node", "internal/node/unreported", "internal/node/output", "internal/server/service", "store/memory"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
@@ -234,7 +234,7 @@ var table = map[string]line{
 		layer: shells,
 		imports: []string{
 			"job", "store", "executor", "internal/decide/runqueue", "internal/decide/engine",
-			"internal/sys/clock", "internal/decide/stripes", "internal/node/output", "internal/server/secret", "internal/sys/failurelog", "internal/remote/wire", "internal/node/work",
+			"internal/sys/clock", "internal/decide/stripes", "internal/node/output", "internal/node/secret", "internal/sys/failurelog", "internal/remote/wire", "internal/node/work",
 		},
 		testImports: []string{"store/memory", "internal/check/logtest"},
 		testModules: []string{"go.uber.org/goleak"},
@@ -342,7 +342,7 @@ var table = map[string]line{
 		layer: useCases,
 		imports: []string{
 			"cron", "job", "store", "client", "internal/server/auth", "internal/decide/engine", "internal/events", "internal/decide/flow", "internal/decide/forecast", "internal/node/garbage", "internal/decide/notification", "internal/sys/parallel", "internal/decide/placement",
-			"internal/server/nodeinfo", "internal/decide/preview", "internal/node/output", "internal/server/secret", "internal/sys/spelling", "internal/remote/wire", "internal/node/work",
+			"internal/server/nodeinfo", "internal/decide/preview", "internal/node/output", "internal/node/secret", "internal/sys/spelling", "internal/remote/wire", "internal/node/work",
 		},
 		modules:     []string{"github.com/rogpeppe/go-internal/diff"},
 		testImports: []string{"store/memory"},
@@ -353,7 +353,7 @@ var table = map[string]line{
 		layer:       faces,
 		imports:     []string{"job", "client", "internal/server/auth", "internal/events", "internal/sys/parallel", "internal/server/service", "internal/sys/failurelog", "internal/remote/wire"},
 		modules:     []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/sync/semaphore"},
-		testImports: []string{"store", "store/memory", "internal/decide/engine", "internal/decide/forecast", "internal/decide/notification", "internal/node/output", "internal/server/nodeinfo", "internal/server/secret"},
+		testImports: []string{"store", "store/memory", "internal/decide/engine", "internal/decide/forecast", "internal/decide/notification", "internal/node/output", "internal/server/nodeinfo", "internal/node/secret"},
 		testModules: []string{"github.com/santhosh-tekuri/jsonschema/v6", "go.uber.org/goleak"},
 	},
 	"internal/server/web": {
@@ -429,7 +429,7 @@ var table = map[string]line{
 		layer: assembly,
 		imports: []string{
 			"history/mongo", "client", "cron", "job", "store", "internal/decide/placement", "store/etcd", "store/joined", "store/mysql", "store/postgres", "store/redis", "store/sqlite", "executor", "executor/shell", "executor/http", "executor/xxl",
-			"internal/server/auth", "internal/server/callback", "internal/server/health", "internal/sys/clock", "internal/server/config", "internal/server/runlog", "internal/events", "internal/server/httpapi", "internal/sys/fdpass", "internal/node/recovery", "internal/server/metrics", "internal/node", "internal/decide/notification", "internal/server/notify", "internal/server/nodeinfo", "internal/remote", "internal/server/secret", "internal/server/service", "internal/server/signin", "internal/sys/failurelog", "internal/node/unreported", "internal/node/watchdog", "internal/server/web", "internal/remote/wire", "internal/node/work", "internal/node/worker",
+			"internal/server/auth", "internal/server/callback", "internal/server/health", "internal/sys/clock", "internal/server/config", "internal/server/runlog", "internal/events", "internal/server/httpapi", "internal/sys/fdpass", "internal/node/recovery", "internal/server/metrics", "internal/node", "internal/decide/notification", "internal/server/notify", "internal/server/nodeinfo", "internal/remote", "internal/node/secret", "internal/server/service", "internal/server/signin", "internal/sys/failurelog", "internal/node/unreported", "internal/node/watchdog", "internal/server/web", "internal/remote/wire", "internal/node/work", "internal/node/worker",
 		},
 		testImports: []string{"store/memory", "internal/check/logtest"},
 		testModules: []string{"go.uber.org/goleak"},
@@ -438,7 +438,7 @@ var table = map[string]line{
 		layer: commandLine,
 		imports: []string{
 			"history/mongo", "cron", "job", "store", "store/etcd", "store/mysql", "store/postgres", "store/redis", "store/sqlite", "executor/shell", "client",
-			"internal/server/auth", "internal/server/health", "internal/server/config", "internal/cli/crontab", "internal/decide/flow", "internal/server/i18n", "internal/node", "internal/server/notify", "internal/sys/parallel", "internal/decide/preview", "internal/server/secret", "internal/server", "internal/sys/spelling", "internal/cli/storecopy", "internal/cli/systemd", "internal/node/watchdog", "internal/node/worker", "internal/cli/wrap", "internal/cli/xxlmysql", "internal/cli/xxltables",
+			"internal/server/auth", "internal/server/health", "internal/server/config", "internal/cli/crontab", "internal/decide/flow", "internal/server/i18n", "internal/node", "internal/server/notify", "internal/sys/parallel", "internal/decide/preview", "internal/node/secret", "internal/server", "internal/sys/spelling", "internal/cli/storecopy", "internal/cli/systemd", "internal/node/watchdog", "internal/node/worker", "internal/cli/wrap", "internal/cli/xxlmysql", "internal/cli/xxltables",
 		},
 		testImports: []string{"internal/check/helptest", "internal/check/logtest"},
 		modules:     []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term", "go.yaml.in/yaml/v3"},

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/node/secret"
 	"github.com/belfry-cron/belfry/internal/node/work"
-	"github.com/belfry-cron/belfry/internal/server/secret"
 	"github.com/belfry-cron/belfry/job"
 )
 

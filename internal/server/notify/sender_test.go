@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/decide/notification"
-	"github.com/belfry-cron/belfry/internal/server/secret"
+	"github.com/belfry-cron/belfry/internal/node/secret"
 	"github.com/belfry-cron/belfry/job"
 )
 

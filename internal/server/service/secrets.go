@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/belfry-cron/belfry/client"
-	"github.com/belfry-cron/belfry/internal/server/secret"
+	"github.com/belfry-cron/belfry/internal/node/secret"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )

@@ -20,8 +20,8 @@ import (
 	"github.com/belfry-cron/belfry/internal/decide/forecast"
 	"github.com/belfry-cron/belfry/internal/decide/notification"
 	"github.com/belfry-cron/belfry/internal/events"
+	"github.com/belfry-cron/belfry/internal/node/secret"
 	"github.com/belfry-cron/belfry/internal/server/auth"
-	"github.com/belfry-cron/belfry/internal/server/secret"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )

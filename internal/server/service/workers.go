@@ -18,10 +18,10 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/decide/placement"
+	"github.com/belfry-cron/belfry/internal/node/secret"
 	"github.com/belfry-cron/belfry/internal/node/work"
 	"github.com/belfry-cron/belfry/internal/remote/wire"
 	"github.com/belfry-cron/belfry/internal/server/auth"
-	"github.com/belfry-cron/belfry/internal/server/secret"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )

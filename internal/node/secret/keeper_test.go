@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/belfry-cron/belfry/internal/server/secret"
+	"github.com/belfry-cron/belfry/internal/node/secret"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/memory"
 )
