@@ -18,7 +18,7 @@ func TestPackagesKeepTheRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, sentence := range check(packages, table) {
+	for _, sentence := range check(packages, table, wings) {
 		t.Error(sentence)
 	}
 }
@@ -39,12 +39,13 @@ func TestEachRuleFires(t *testing.T) {
 		"cron/testdata/sample.go": "package broken\n",
 	}
 	lines := map[string]line{
-		"cron":       {layer: expressions, pure: true},
-		"job":        {layer: nouns, pure: true, imports: []string{"cron"}},
-		"internal/a": {layer: shells, imports: []string{"job"}},
-		"internal/b": {layer: shells, modules: []string{"example.org/allowed"}, testModules: []string{"example.org/testing"}},
-		"cmd/prog":   {layer: programs},
+		"cron":       {pure: true},
+		"job":        {pure: true, imports: []string{"cron"}},
+		"internal/a": {imports: []string{"job"}},
+		"internal/b": {modules: []string{"example.org/allowed"}, testModules: []string{"example.org/testing"}},
+		"cmd/prog":   {},
 	}
+	halls := []wing{{"below", []string{"cron"}}, {"words", []string{"job"}}, {"effects", []string{"internal/"}}, {"programs", []string{"cmd/"}}}
 	tests := []struct {
 		name  string
 		files map[string]string // beside the good ones
@@ -61,22 +62,32 @@ func TestEachRuleFires(t *testing.T) {
 		},
 		{
 			name:  "an arrow that goes up",
-			lines: map[string]line{"cron": {layer: expressions, pure: true, imports: []string{"job"}}},
-			want:  "the table lets cron import job, which is not in a layer before its own",
+			lines: map[string]line{"cron": {pure: true, imports: []string{"job"}}},
+			want:  "the table lets cron import job, whose wing words is above below",
 		},
 		{
-			name:  "an arrow between shells",
-			lines: map[string]line{"internal/a": {layer: shells, imports: []string{"job", "internal/b"}}},
-			want:  "the table lets the shell internal/a import internal/b",
+			name:  "an arrow between effects",
+			lines: map[string]line{"internal/a": {imports: []string{"job", "internal/b"}}},
+			want:  "the table lets internal/a import internal/b: let it declare an interface",
+		},
+		{
+			name:  "an arrow to a shared effect",
+			lines: map[string]line{"internal/a": {imports: []string{"job", "internal/b"}}, "internal/b": {shared: true, modules: []string{"example.org/allowed"}, testModules: []string{"example.org/testing"}}},
+		},
+		{
+			name:  "a package in no wing",
+			files: map[string]string{"fresh/f.go": "// Package fresh is.\npackage fresh\n"},
+			lines: map[string]line{"fresh": {}},
+			want:  "package fresh is in no wing",
 		},
 		{
 			name:  "an arrow to nowhere",
-			lines: map[string]line{"internal/a": {layer: shells, imports: []string{"job", "internal/none"}}},
+			lines: map[string]line{"internal/a": {imports: []string{"job", "internal/none"}}},
 			want:  "internal/none, which has no line",
 		},
 		{
 			name:  "a pure package on an effectful one",
-			lines: map[string]line{"cron": {layer: expressions}},
+			lines: map[string]line{"cron": {}},
 			want:  "the pure package job import cron, which is not pure",
 		},
 
@@ -99,13 +110,13 @@ func TestEachRuleFires(t *testing.T) {
 		{
 			name:  "a package for tests in the package itself",
 			files: map[string]string{"internal/a/more.go": "package a\nimport _ \"" + module + "/internal/b\"\n"},
-			lines: map[string]line{"internal/a": {layer: shells, imports: []string{"job"}, testImports: []string{"internal/b"}}},
+			lines: map[string]line{"internal/a": {imports: []string{"job"}, testImports: []string{"internal/b"}}},
 			want:  "internal/a may not import internal/b",
 		},
 		{
 			name:  "a package for tests in a test",
 			files: map[string]string{"internal/a/more_test.go": "package a\nimport _ \"" + module + "/internal/b\"\n"},
-			lines: map[string]line{"internal/a": {layer: shells, imports: []string{"job"}, testImports: []string{"internal/b"}}},
+			lines: map[string]line{"internal/a": {imports: []string{"job"}, testImports: []string{"internal/b"}}},
 		},
 		{
 			name:  "a module that the line does not name",
@@ -192,13 +203,13 @@ func TestEachRuleFires(t *testing.T) {
 		{
 			name:  "a package whose name says nothing",
 			files: map[string]string{"internal/util/u.go": "// Package util is.\npackage util\n"},
-			lines: map[string]line{"internal/util": {layer: shells}},
+			lines: map[string]line{"internal/util": {}},
 			want:  `"util" says nothing`,
 		},
 		{
 			name:  "a package inside one whose name says nothing",
 			files: map[string]string{"internal/common/x/x.go": "// Package x is.\npackage x\n"},
-			lines: map[string]line{"internal/common/x": {layer: shells}},
+			lines: map[string]line{"internal/common/x": {}},
 			want:  `"common" says nothing`,
 		},
 		{
@@ -285,7 +296,7 @@ func TestEachRuleFires(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			wrong := check(packages, allowed)
+			wrong := check(packages, allowed, halls)
 
 			switch {
 			case tt.want == "" && len(wrong) > 0:

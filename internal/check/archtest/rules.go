@@ -93,13 +93,13 @@ func load(root fs.FS) ([]pkg, error) {
 }
 
 // check returns what is against the rules, in sentences that say what to do.
-func check(packages []pkg, table map[string]line) []string {
-	wrong := checkTable(table)
+func check(packages []pkg, table map[string]line, wings []wing) []string {
+	wrong := checkTable(table, wings)
 	kinds := kindsOfWork(packages)
 	for _, p := range packages {
 		l, ok := table[p.path]
 		if !ok {
-			wrong = append(wrong, fmt.Sprintf("package %s has no line in the table of internal/check/archtest/table.go: give it one, which says its layer and what it may import", p.path))
+			wrong = append(wrong, fmt.Sprintf("package %s has no line in the table of internal/check/archtest/table.go: give it one, which says what it may import", p.path))
 			continue
 		}
 		wrong = append(wrong, checkName(p)...)
@@ -116,19 +116,24 @@ func check(packages []pkg, table map[string]line) []string {
 }
 
 // checkTable checks the table itself: what it allows goes one way.
-func checkTable(table map[string]line) []string {
+func checkTable(table map[string]line, wings []wing) []string {
 	var wrong []string
 	for _, path := range slices.Sorted(maps.Keys(table)) {
-		l := table[path]
+		l, own := table[path], wingOf(wings, path)
+		if own < 0 {
+			wrong = append(wrong, fmt.Sprintf("package %s is in no wing: move it into the folder of one, or add its folder to the wings of table.go", path))
+			continue
+		}
 		for _, to := range l.imports {
 			target, ok := table[to]
+			theirs := wingOf(wings, to)
 			switch {
 			case !ok:
 				wrong = append(wrong, fmt.Sprintf("the table lets %s import %s, which has no line", path, to))
-			case target.layer >= l.layer && l.layer == shells:
-				wrong = append(wrong, fmt.Sprintf("the table lets the shell %s import %s: let it declare an interface of one or two methods, which node passes in", path, to))
-			case target.layer >= l.layer:
-				wrong = append(wrong, fmt.Sprintf("the table lets %s import %s, which is not in a layer before its own", path, to))
+			case theirs > own:
+				wrong = append(wrong, fmt.Sprintf("the table lets %s import %s, whose wing %s is above %s", path, to, wings[theirs].name, wings[own].name))
+			case theirs == own && !l.pure && !target.pure && !target.shared:
+				wrong = append(wrong, fmt.Sprintf("the table lets %s import %s: let it declare an interface of one or two methods, which the assembly passes in", path, to))
 			case l.pure && !target.pure:
 				wrong = append(wrong, fmt.Sprintf("the table lets the pure package %s import %s, which is not pure", path, to))
 			}

@@ -1,38 +1,51 @@
 package archtest
 
-// layer is how far a package is from the expressions on which everything
-// stands. Packages import only from layers before their own.
-type layer int
+import "strings"
 
-const (
-	expressions layer = iota // what a schedule is
-	nouns                    // jobs, runs and their policies as plain data
-	contracts                // interfaces that the parts of a server meet at
-	core                     // decisions: pure functions of state and time
-	foundations              // effects that several shells need, each one thing
-	steps                    // how a store makes a step, wherever it keeps things
-	kinds                    // what shells of one kind have alike: all but what each is about
-	shells                   // effects: clocks, stores, processes, the network
-	useCases                 // what a server can be asked to do, with roles and namespaces
-	faces                    // parse requests and print results, and decide nothing
-	node                     // wires the shells together
-	assembly                 // puts the process of a server together
-	commandLine              // what people type
-	programs                 // main packages
-	aside                    // for tests and generation: no program has it inside
-)
-
-// layerNames are the names of the layers in docs/architecture.md.
-var layerNames = [...]string{
-	expressions: "expressions", nouns: "nouns", contracts: "contracts", core: "core", foundations: "foundations", steps: "steps", kinds: "kinds", shells: "shells",
-	useCases: "use cases", faces: "faces", node: "node", assembly: "assembly", commandLine: "command line", programs: "programs", aside: "aside",
+// wing is a group of packages that the folders show. Packages import from their own wing
+// and from those below it.
+type wing struct {
+	name string
+	// paths are packages, and with a slash at the end all packages below a folder. The longest
+	// that fits a package counts.
+	paths []string
 }
 
-func (l layer) String() string { return layerNames[l] }
+// wings lists the wings from the bottom. docs/architecture.md draws them.
+var wings = []wing{
+	{"system", []string{"internal/sys/"}},
+	{"words", []string{"cron", "job"}},
+	{"contracts", []string{"store", "executor"}},
+	{"decisions", []string{"internal/decide/"}},
+	{"stores", []string{"store/", "history/", "internal/events"}},
+	{"protocols", []string{"client", "internal/remote/"}},
+	{"node", []string{"internal/node/", "executor/"}},
+	{"conversions", []string{"internal/cli/"}},
+	{"server", []string{"internal/server/"}},
+	{"assembly", []string{"internal/node", "internal/remote", "internal/server", "."}},
+	{"command line", []string{"internal/cli", "robfig", "otelbelfry"}},
+	{"programs", []string{"cmd/", "examples/"}},
+	{"checks", []string{"internal/check/", "store/storetest", "belfrytest", "test/", "cron/internal/zonegen", "internal/server/signin/provider"}},
+}
+
+// wingOf returns the place of a package's wing in a list, or -1.
+func wingOf(wings []wing, path string) (place int) {
+	place, longest := -1, -1
+	for i, w := range wings {
+		for _, p := range w.paths {
+			if (p == path || strings.HasSuffix(p, "/") && strings.HasPrefix(path, p)) && len(p) > longest {
+				place, longest = i, len(p)
+			}
+		}
+	}
+	return place
+}
 
 // line is what one package may do.
 type line struct {
-	layer layer
+	// shared packages have an effect that other packages of their wing use. All others declare an
+	// interface of one or two methods, which the assembly passes in.
+	shared bool
 
 	// pure packages decide and do nothing else: no clock, no input or output,
 	// no goroutine, no chance. pureImports says what they may import.
@@ -46,28 +59,26 @@ type line struct {
 	// is below them. docs/dependencies.md has the reason for each.
 	modules []string
 	// testImports and testModules are those that only its tests may import,
-	// whatever their layer.
+	// whatever their wing.
 	testImports []string
 	testModules []string
 }
 
 // table has a line for each package of the module: its line is its design
 // review, and may be there before the package is. docs/architecture.md explains
-// the layers.
+// the wings.
 var table = map[string]line{
 	"cron": {
-		layer: expressions,
-		pure:  true,
+		pure: true,
 		// The zone table is embedded, and a zone is built when it is first
 		// asked for.
 		std: []string{"embed", "sync"},
 	},
-	"cron/internal/zonegen": {layer: aside},
-	"internal/sys/spelling": {layer: expressions, pure: true},
-	"internal/cli/systemd":  {layer: expressions, pure: true, std: []string{"embed", "path", "text/template"}},
+	"cron/internal/zonegen": {},
+	"internal/sys/spelling": {pure: true},
+	"internal/cli/systemd":  {pure: true, std: []string{"embed", "path", "text/template"}},
 	"job": {
-		layer: nouns,
-		pure:  true,
+		pure: true,
 		// What the tags of a type say is read once.
 		std:         []string{"sync"},
 		imports:     []string{"cron", "internal/sys/spelling"},
@@ -75,64 +86,54 @@ var table = map[string]line{
 		testModules: []string{"github.com/santhosh-tekuri/jsonschema/v6"},
 	},
 	"store": {
-		layer: contracts,
-		pure:  true,
+		pure: true,
 		// In the signatures of its interfaces.
 		std:     []string{"context"},
 		imports: []string{"job"},
 	},
 	"executor": {
-		layer: contracts,
-		pure:  true,
+		pure: true,
 		// In the signature of its interface.
 		std:     []string{"context"},
 		imports: []string{"job"},
 	},
 	"internal/decide/engine": {
-		layer: core,
-		pure:  true,
+		pure: true,
 		// Steps that share a document share what callers see of it.
 		std:     []string{"sync/atomic"},
 		imports: []string{"cron", "internal/decide/flow", "job", "store"},
 	},
 	// Package engine decides about flows by it.
 	"internal/decide/flow": {
-		layer:   contracts,
 		pure:    true,
 		imports: []string{"job"},
 	},
 	"internal/server/draw": {
-		layer: core,
-		pure:  true,
-		std:   []string{"html"}, // it escapes
+		pure: true,
+		std:  []string{"html"}, // it escapes
 	},
-	"internal/server/i18n": {layer: expressions, pure: true},
+	"internal/server/i18n": {pure: true},
 	"internal/cli/crontab": {
-		layer:       core,
 		pure:        true,
 		imports:     []string{"cron", "job"},
 		testModules: []string{"github.com/rogpeppe/go-internal"},
 	},
 	"internal/decide/placement": {
-		layer:   core,
 		pure:    true,
 		std:     []string{"sync"}, // Share remembers the last answer
 		imports: []string{"job", "store"},
 	},
 	"internal/decide/preview": {
-		layer:   core,
 		pure:    true,
 		imports: []string{"cron", "job"},
 	},
 	"internal/decide/runqueue": {
-		layer:   core,
 		pure:    true,
 		imports: []string{"job", "store", "internal/decide/timer"},
 	},
-	"internal/decide/timer": {layer: expressions, pure: true},
-	"internal/remote/xxl":   {layer: expressions, pure: true},
+	"internal/decide/timer": {pure: true},
+	"internal/remote/xxl":   {pure: true},
 	"internal/cli/xxltables": {
-		layer:   core,
 		pure:    true,
 		imports: []string{"cron", "job"},
 		// Its tests take jobs over from a database.
@@ -140,98 +141,88 @@ var table = map[string]line{
 		testModules: []string{"github.com/go-sql-driver/mysql"},
 	},
 	"internal/cli/xxlmysql": {
-		layer:   shells,
 		imports: []string{"internal/cli/xxltables"},
 		modules: []string{"github.com/go-sql-driver/mysql"},
 	},
 	"internal/decide/forecast": {
-		layer:       core,
 		pure:        true,
 		testImports: []string{"cron"},
 	},
 	"internal/sys/clock": {
-		layer:   foundations,
 		modules: []string{"golang.org/x/sys/unix"},
 	},
 	"internal/server/signin": {
-		layer: shells, imports: []string{"store", "internal/sys/failurelog"}, testImports: []string{"internal/server/signin/provider"},
+		shared: true, imports: []string{"store", "internal/sys/failurelog"}, testImports: []string{"internal/server/signin/provider"},
 		modules: []string{"github.com/coreos/go-oidc/v3/oidc", "golang.org/x/oauth2"},
 	},
-	"internal/node/garbage":   {layer: foundations},
-	"internal/sys/parallel":   {layer: foundations},
-	"internal/sys/failurelog": {layer: foundations, testImports: []string{"internal/check/logtest"}},
+	"internal/node/garbage":   {shared: true},
+	"internal/sys/parallel":   {},
+	"internal/sys/failurelog": {testImports: []string{"internal/check/logtest"}},
 	"internal/decide/planqueue": {
 		// The mind of a planner.
-		layer:       foundations,
 		pure:        true,
 		imports:     []string{"job", "store", "internal/decide/runqueue", "internal/decide/engine", "internal/decide/forecast", "internal/decide/placement", "internal/decide/timer"},
 		testImports: []string{"internal/decide/stripes"},
 	},
-	"internal/decide/stripes": {layer: foundations, imports: []string{"job", "internal/decide/runqueue"}},
+	"internal/decide/stripes": {imports: []string{"job", "internal/decide/runqueue"}},
 	"internal/node/output": {
-		layer:       foundations,
+		shared:      true,
 		imports:     []string{"job"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
 	"internal/decide/notification": {
 		// What is said about problems, and when.
-		layer:   core,
 		pure:    true,
 		imports: []string{"job", "store"},
 	},
 	"internal/node/secret": {
 		// Seals values and reads them where they are.
-		layer:       foundations,
+		shared:      true,
 		imports:     []string{"job", "store", "internal/sys/spelling"},
 		testImports: []string{"store/memory"},
 	},
 	"internal/server/notify": {
-		layer:       shells,
 		imports:     []string{"job", "store", "internal/decide/notification", "internal/node/secret", "internal/sys/failurelog"},
 		testImports: []string{"store/memory", "internal/check/logtest"},
 	},
 	"internal/server/runlog": {
-		layer:       shells,
 		imports:     []string{"job", "store", "internal/sys/failurelog"},
 		testImports: []string{"internal/check/logtest"},
 	},
 	"internal/events": {
-		layer:       foundations,
+		shared:      true,
 		imports:     []string{"job", "store"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
-	"internal/node/recovery": {layer: shells, imports: []string{"job", "store"}, testImports: []string{"store/memory"}},
+	"internal/node/recovery": {imports: []string{"job", "store"}, testImports: []string{"store/memory"}},
 	"internal/node/work": {
 		// What a worker needs of its cluster, and that on a store.
-		layer:       foundations,
+		shared:      true,
 		imports:     []string{"job", "store", "internal/decide/engine", "internal/decide/placement"},
 		testImports: []string{"store/memory"},
 	},
 	"internal/remote/wire": {
 		// The messages between a server and a worker that reaches no store.
-		layer:   foundations,
+		shared:  true,
 		imports: []string{"job", "store", "internal/decide/engine"},
 	},
 	"internal/node/unreported": {
 		// The results that the store does not have yet.
-		layer:   shells,
 		imports: []string{"job", "store", "internal/remote/spool", "internal/remote/wire"},
 	},
 	"internal/remote": {
 		// What a worker needs of its cluster, over HTTP.
-		layer:       shells,
+		shared:      true,
 		imports:     []string{"client", "job", "store", "internal/decide/engine", "internal/node/secret", "internal/sys/failurelog", "internal/remote/wire", "internal/node/work"},
 		testImports: []string{"executor", "internal/server/auth", "internal/server/httpapi", "internal/node", "internal/node/unreported", "internal/node/output", "internal/server/service", "store/memory"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
 	"internal/node/membership": {
-		layer:       shells,
 		imports:     []string{"job", "store", "internal/decide/engine", "internal/sys/clock", "internal/sys/failurelog"},
 		testImports: []string{"store/memory", "internal/check/logtest"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
 	"internal/node/worker": {
-		layer: shells,
 		imports: []string{
 			"job", "store", "executor", "internal/decide/runqueue", "internal/decide/engine",
 			"internal/sys/clock", "internal/decide/stripes", "internal/node/output", "internal/node/secret", "internal/sys/failurelog", "internal/remote/wire", "internal/node/work",
@@ -241,62 +232,54 @@ var table = map[string]line{
 	},
 	"internal/cli/wrap": {
 		// What belfry exec does beside the command line.
-		layer:       shells,
 		imports:     []string{"client", "job", "internal/remote/spool"},
 		modules:     []string{"golang.org/x/sys/unix", "golang.org/x/term"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
-	"internal/server/callback": {layer: shells, imports: []string{"job", "store"}},
-	"internal/sys/egress":      {layer: foundations},
-	"internal/remote/spool":    {layer: foundations},
+	"internal/server/callback": {imports: []string{"job", "store"}},
+	"internal/sys/egress":      {},
+	"internal/remote/spool":    {shared: true},
 	"executor/xxl": {
-		layer:       shells,
 		imports:     []string{"executor", "job", "store", "internal/node/output", "internal/sys/egress", "internal/sys/failurelog", "internal/remote/xxl"},
 		testImports: []string{"store/memory"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
 	"executor/http": {
-		layer:       shells,
 		imports:     []string{"executor", "job", "internal/sys/egress"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
-	"internal/sys/fdpass": {layer: foundations},
+	"internal/sys/fdpass": {},
 	"executor/shell": {
-		layer:       shells,
 		imports:     []string{"executor", "internal/sys/fdpass", "job"},
 		modules:     []string{"golang.org/x/sys/unix"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
 	"store/memory": {
-		layer:       shells,
 		imports:     []string{"cron", "job", "store", "store/internal/ledger", "internal/decide/engine", "internal/events"},
 		testImports: []string{"store/storetest"},
 	},
 	"store/joined": {
 		// One store of two.
-		layer:       shells,
 		imports:     []string{"job", "store", "internal/decide/engine"},
 		testImports: []string{"store/memory", "store/sqlite", "store/storetest"},
 	},
 	"history/mongo": {
-		layer:       shells,
 		imports:     []string{"job", "store"},
 		modules:     []string{"go.mongodb.org/mongo-driver/v2"},
 		testImports: []string{"store/joined", "store/memory", "store/storetest", "test/servers"},
 	},
 	"store/internal/ledger": {
 		// All of a store but where it keeps things.
-		layer:       steps,
+		shared:      true,
 		imports:     []string{"job", "store", "store/internal/columns", "internal/decide/engine", "internal/events"},
 		modules:     []string{"github.com/google/btree"},
 		testImports: []string{"store/memory"},
 	},
 	"store/storetest": {
-		layer:   aside,
 		imports: []string{"cron", "job", "store", "store/memory", "internal/decide/flow"},
 	},
 	"internal/node": {
-		layer: node,
+		shared: true,
 		imports: []string{
 			"cron", "job", "store", "executor", "internal/decide/engine", "internal/decide/placement", "internal/decide/timer",
 			"internal/sys/clock", "internal/node/garbage", "internal/decide/stripes", "internal/node/recovery", "internal/node/output", "internal/node/membership", "internal/node/planner", "internal/node/worker",
@@ -307,39 +290,34 @@ var table = map[string]line{
 	},
 	"internal/cli/storecopy": {
 		// It copies and checks stores as wholes.
-		layer:       shells,
 		imports:     []string{"job", "store", "internal/decide/engine", "internal/decide/notification"},
 		testImports: []string{"store/joined", "store/memory", "store/sqlite", "store/postgres", "store/mysql", "store/etcd", "store/redis", "test/servers"},
 		testModules: []string{"modernc.org/sqlite", "github.com/jackc/pgx/v5"},
 	},
 	"internal/server/metrics": {
-		layer:       shells,
 		imports:     []string{"job", "store"},
 		testImports: []string{"store/memory"},
 		testModules: []string{"go.yaml.in/yaml/v3"},
 	},
 	"internal/node/planner": {
-		layer:       shells,
 		imports:     []string{"job", "store", "internal/decide/runqueue", "internal/decide/engine", "internal/decide/forecast", "internal/decide/stripes", "internal/decide/planqueue", "internal/sys/failurelog"},
 		testImports: []string{"store/memory"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
 	"internal/node/watchdog": {
-		layer:       shells,
 		imports:     []string{"job", "executor", "internal/sys/clock", "internal/sys/fdpass"},
 		modules:     []string{"golang.org/x/sys/unix"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
 	"client": {
-		layer:   foundations,
 		imports: []string{"job"},
 	},
-	"internal/server/auth":     {layer: foundations, imports: []string{"store"}, testImports: []string{"store/memory"}},
-	"internal/server/health":   {layer: shells, imports: []string{"job", "store", "internal/server/config"}},
-	"internal/server/nodeinfo": {layer: foundations, imports: []string{"job", "store"}, testImports: []string{"store/memory"}},
-	"internal/server/config":   {layer: foundations, imports: []string{"cron", "job", "store"}},
+	"internal/server/auth":     {shared: true, imports: []string{"store"}, testImports: []string{"store/memory"}},
+	"internal/server/health":   {imports: []string{"job", "store", "internal/server/config"}},
+	"internal/server/nodeinfo": {shared: true, imports: []string{"job", "store"}, testImports: []string{"store/memory"}},
+	"internal/server/config":   {shared: true, imports: []string{"cron", "job", "store"}},
 	"internal/server/service": {
-		layer: useCases,
+		shared: true,
 		imports: []string{
 			"cron", "job", "store", "client", "internal/server/auth", "internal/decide/engine", "internal/events", "internal/decide/flow", "internal/decide/forecast", "internal/node/garbage", "internal/decide/notification", "internal/sys/parallel", "internal/decide/placement",
 			"internal/server/nodeinfo", "internal/decide/preview", "internal/node/output", "internal/node/secret", "internal/sys/spelling", "internal/remote/wire", "internal/node/work",
@@ -350,7 +328,6 @@ var table = map[string]line{
 	},
 	"internal/server/httpapi": {
 		// No store: what it shows and changes it asks of the service, which checks the caller.
-		layer:       faces,
 		imports:     []string{"job", "client", "internal/server/auth", "internal/events", "internal/sys/parallel", "internal/server/service", "internal/sys/failurelog", "internal/remote/wire"},
 		modules:     []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/sync/semaphore"},
 		testImports: []string{"store", "store/memory", "internal/decide/engine", "internal/decide/forecast", "internal/decide/notification", "internal/node/output", "internal/server/nodeinfo", "internal/node/secret"},
@@ -358,57 +335,51 @@ var table = map[string]line{
 	},
 	"internal/server/web": {
 		// A page asks the service, and reads no store.
-		layer:       faces,
 		imports:     []string{"cron", "job", "client", "internal/server/auth", "internal/cli/crontab", "internal/server/draw", "internal/decide/flow", "internal/decide/forecast", "internal/server/i18n", "internal/server/service", "internal/server/signin"},
 		modules:     []string{"go.yaml.in/yaml/v3"}, // forms change documents and keep their comments
 		testImports: []string{"internal/decide/engine", "internal/server/signin/provider", "store", "store/memory", "internal/decide/notification"},
 	},
 	"store/internal/columns": {
 		// It hands hints to who listens, which is its one effect.
-		layer:   foundations,
+		shared:  true,
 		imports: []string{"job", "store", "internal/decide/engine"},
 	},
-	"store/internal/refill": {layer: foundations, imports: []string{"store"}, testModules: []string{"go.uber.org/goleak"}},
+	"store/internal/refill": {shared: true, imports: []string{"store"}, testModules: []string{"go.uber.org/goleak"}},
 	"store/internal/sqldb": {
 		// All of a store but the database.
-		layer:   kinds,
+		shared:  true,
 		imports: []string{"job", "store", "store/internal/columns", "store/internal/ledger", "store/internal/refill", "internal/sys/clock", "internal/decide/engine", "internal/events"},
 	},
 	"store/internal/replica": {
 		// A backend of the ledger on any key-value store with a feed of changes.
-		layer:       kinds,
+		shared:      true,
 		imports:     []string{"job", "store", "store/internal/columns", "store/internal/ledger", "store/internal/refill", "internal/decide/engine", "internal/events"},
 		modules:     []string{"github.com/google/btree"},
 		testImports: []string{"store/joined", "store/memory", "store/storetest"},
 	},
-	"store/internal/address": {layer: foundations, imports: []string{}},
+	"store/internal/address": {shared: true, imports: []string{}},
 	"store/redis": {
-		layer:       shells,
 		imports:     []string{"job", "store", "store/internal/address", "store/internal/ledger", "store/internal/replica"},
 		modules:     []string{"github.com/redis/rueidis"},
 		testImports: []string{"store/joined", "store/memory", "store/storetest", "test/servers"},
 	},
 	"store/etcd": {
-		layer:       shells,
 		imports:     []string{"job", "store", "store/internal/address", "store/internal/ledger", "store/internal/replica"},
 		modules:     []string{"go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/api/v3", "go.uber.org/zap", "google.golang.org/grpc"},
 		testImports: []string{"store/storetest", "test/servers"},
 	},
 	"store/mysql": {
-		layer:       shells,
 		imports:     []string{"store", "store/internal/sqldb"},
 		modules:     []string{"github.com/go-sql-driver/mysql"},
 		testImports: []string{"job", "store/storetest", "test/servers"},
 	},
 	"store/postgres": {
-		layer:       shells,
 		imports:     []string{"store", "store/internal/sqldb"},
 		modules:     []string{"github.com/jackc/pgx/v5"},
 		testImports: []string{"job", "store/storetest", "test/servers"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
 	"store/sqlite": {
-		layer:       shells,
 		imports:     []string{"job", "store", "store/internal/columns", "store/internal/sqldb"},
 		modules:     []string{"modernc.org/sqlite", "modernc.org/libc"},
 		testImports: []string{"store/storetest"},
@@ -416,7 +387,7 @@ var table = map[string]line{
 	},
 	".": {
 		// The package that Go programs import: no store but the one that they name.
-		layer: assembly,
+		shared: true,
 		imports: []string{
 			"cron", "job", "store", "executor", "client",
 			"internal/server/auth", "internal/sys/clock", "internal/node", "internal/node/output", "internal/node/unreported", "internal/remote", "internal/server/service",
@@ -424,9 +395,9 @@ var table = map[string]line{
 		testImports: []string{"belfrytest", "store/memory", "internal/server/auth", "internal/server/httpapi", "internal/server/service"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
-	"belfrytest": {layer: aside, imports: []string{".", "client", "job", "store", "store/memory"}},
+	"belfrytest": {imports: []string{".", "client", "job", "store", "store/memory"}},
 	"internal/server": {
-		layer: assembly,
+		shared: true,
 		imports: []string{
 			"history/mongo", "client", "cron", "job", "store", "internal/decide/placement", "store/etcd", "store/joined", "store/mysql", "store/postgres", "store/redis", "store/sqlite", "executor", "executor/shell", "executor/http", "executor/xxl",
 			"internal/server/auth", "internal/server/callback", "internal/server/health", "internal/sys/clock", "internal/server/config", "internal/server/runlog", "internal/events", "internal/server/httpapi", "internal/sys/fdpass", "internal/node/recovery", "internal/server/metrics", "internal/node", "internal/decide/notification", "internal/server/notify", "internal/server/nodeinfo", "internal/remote", "internal/node/secret", "internal/server/service", "internal/server/signin", "internal/sys/failurelog", "internal/node/unreported", "internal/node/watchdog", "internal/server/web", "internal/remote/wire", "internal/node/work", "internal/node/worker",
@@ -435,7 +406,6 @@ var table = map[string]line{
 		testModules: []string{"go.uber.org/goleak"},
 	},
 	"internal/cli": {
-		layer: commandLine,
 		imports: []string{
 			"history/mongo", "cron", "job", "store", "store/etcd", "store/mysql", "store/postgres", "store/redis", "store/sqlite", "executor/shell", "client",
 			"internal/server/auth", "internal/server/health", "internal/server/config", "internal/cli/crontab", "internal/decide/flow", "internal/server/i18n", "internal/node", "internal/server/notify", "internal/sys/parallel", "internal/decide/preview", "internal/node/secret", "internal/server", "internal/sys/spelling", "internal/cli/storecopy", "internal/cli/systemd", "internal/node/watchdog", "internal/node/worker", "internal/cli/wrap", "internal/cli/xxlmysql", "internal/cli/xxltables",
@@ -445,58 +415,55 @@ var table = map[string]line{
 		testModules: []string{"github.com/rogpeppe/go-internal/testscript", "go.uber.org/goleak"},
 	},
 	"cmd/belfry": {
-		layer:   programs,
 		imports: []string{"internal/cli", "internal/server", "internal/node/watchdog"},
 	},
 	"robfig": {
 		// The interface of robfig/cron, without that module.
-		layer: commandLine, imports: []string{".", "cron", "job", "store", "store/memory"}, testImports: []string{"belfrytest"},
+		imports: []string{".", "cron", "job", "store", "store/memory"}, testImports: []string{"belfrytest"},
 	},
 	"otelbelfry": {
-		layer: commandLine, imports: []string{"."}, modules: []string{"go.opentelemetry.io/otel"}, testImports: []string{"belfrytest"},
+		imports: []string{"."}, modules: []string{"go.opentelemetry.io/otel"}, testImports: []string{"belfrytest"},
 	},
-	"examples/embedded":  {layer: programs, imports: []string{".", "store", "store/postgres", "store/sqlite"}},
-	"examples/flow":      {layer: programs, imports: []string{".", "store/memory"}},
-	"examples/handlers":  {layer: programs, imports: []string{".", "store/postgres"}},
-	"examples/sharding":  {layer: programs, imports: []string{".", "store/memory"}},
-	"examples/connected": {layer: programs, imports: []string{"."}},
+	"examples/embedded":  {imports: []string{".", "store", "store/postgres", "store/sqlite"}},
+	"examples/flow":      {imports: []string{".", "store/memory"}},
+	"examples/handlers":  {imports: []string{".", "store/postgres"}},
+	"examples/sharding":  {imports: []string{".", "store/memory"}},
+	"examples/connected": {imports: []string{"."}},
 	// It sees the programs from outside.
-	"test/programs":                   {layer: aside, testImports: []string{"test/servers"}},
-	"test/programs/ticker":            {layer: programs, imports: []string{".", "job", "store", "store/etcd", "store/mysql", "store/postgres", "store/redis", "store/sqlite"}},
-	"internal/check/archtest":         {layer: aside},
-	"internal/check/helptest":         {layer: aside},
-	"internal/server/signin/provider": {layer: aside},
-	"internal/check/logtest":          {layer: aside},
+	"test/programs":                   {testImports: []string{"test/servers"}},
+	"test/programs/ticker":            {imports: []string{".", "job", "store", "store/etcd", "store/mysql", "store/postgres", "store/redis", "store/sqlite"}},
+	"internal/check/archtest":         {},
+	"internal/check/helptest":         {},
+	"internal/server/signin/provider": {},
+	"internal/check/logtest":          {},
 	"internal/check/sim": {
-		layer:       aside,
 		imports:     []string{"cron", "job", "store", "store/memory", "internal/decide/runqueue", "internal/server/callback", "internal/decide/engine", "internal/decide/stripes", "internal/node/recovery", "internal/decide/placement", "internal/decide/planqueue"},
 		testImports: []string{"executor", "internal/node"},
 	},
 	// Its tests have the build tag servers.
-	"test/cluster": {layer: aside, testImports: []string{"client", "job", "test/e2e/evidence", "test/servers"}},
+	"test/cluster": {testImports: []string{"client", "job", "test/e2e/evidence", "test/servers"}},
 	// The end-to-end tests see a server from outside: its program, its API and
 	// what its jobs write.
 	"test/e2e": {
-		layer: aside, imports: []string{"job", "client", "test/e2e/evidence"},
+		imports:     []string{"job", "client", "test/e2e/evidence"},
 		testImports: []string{"internal/check/helptest"},
 		modules:     []string{"golang.org/x/sys/unix"}, // to make a file immutable
 		testModules: []string{"modernc.org/sqlite"},    // to make a store of an earlier version
 	},
 	"test/e2e/evidence": {
-		layer: nouns,
-		pure:  true,
+		pure: true,
 	},
 	// Faults of the code that tests must notice.
-	"test/mutations": {layer: aside},
+	"test/mutations": {},
 	// The end of make test.
-	"test/report": {layer: aside},
+	"test/report": {},
 	// A reader of the tutorial.
-	"test/tutorial": {layer: aside, testImports: []string{"test/servers"}},
+	"test/tutorial": {testImports: []string{"test/servers"}},
 	// Its tests have the build tag servers.
-	"test/web": {layer: aside, testImports: []string{"test/servers"}, testModules: []string{"github.com/chromedp/chromedp", "github.com/chromedp/cdproto"}},
+	"test/web": {testImports: []string{"test/servers"}, testModules: []string{"github.com/chromedp/chromedp", "github.com/chromedp/cdproto"}},
 	// It starts database servers for the tests that need one.
-	"test/servers":     {layer: aside, modules: []string{"github.com/jackc/pgx/v5", "github.com/go-sql-driver/mysql"}},
-	"test/e2e/witness": {layer: programs, imports: []string{"test/e2e/evidence"}},
+	"test/servers":     {modules: []string{"github.com/jackc/pgx/v5", "github.com/go-sql-driver/mysql"}},
+	"test/e2e/witness": {imports: []string{"test/e2e/evidence"}},
 }
 
 // pureImports are the packages of the standard library that reach nothing
