@@ -298,12 +298,13 @@ type Node struct {
 
 	// The latest report of the node, within the last minute. A worker without a store
 	// reports nothing.
-	StoreRead  float64 `json:"store_read_seconds,omitempty" doc:"How long the store took to answer its last read of a note."`
-	StoreWrite float64 `json:"store_write_seconds,omitempty" doc:"How long the store took for its last write of a note."`
-	StoreP50   float64 `json:"store_p50_seconds,omitempty" doc:"Half of its last calls of the store, at most 1000 that were answered, took at most this."`
-	StoreP99   float64 `json:"store_p99_seconds,omitempty" doc:"99 of 100 of them took at most this."`
-	Partitions int     `json:"partitions,omitempty" doc:"For how many of the 256 partitions of jobs it plans."`
-	Starts     []int   `json:"starts,omitempty" nullable:"false" doc:"How many attempts it has started in each of the last 60 minutes, the earliest first."`
+	StoreRead  float64  `json:"store_read_seconds,omitempty" doc:"How long the store took to answer its last read of a note."`
+	StoreWrite float64  `json:"store_write_seconds,omitempty" doc:"How long the store took for its last write of a note."`
+	StoreP50   float64  `json:"store_p50_seconds,omitempty" doc:"Half of its last calls of the store, at most 1000 that were answered, took at most this."`
+	StoreP99   float64  `json:"store_p99_seconds,omitempty" doc:"99 of 100 of them took at most this."`
+	Partitions int      `json:"partitions,omitempty" doc:"For how many of the 256 partitions of jobs it plans."`
+	Starts     []int    `json:"starts,omitempty" nullable:"false" doc:"How many attempts it has started in each of the last 60 minutes, the earliest first."`
+	Warnings   []string `json:"warnings,omitempty" nullable:"false" doc:"What a person should change about it, although it works."`
 
 	Left time.Time `json:"left,omitzero" doc:"Of a node that has left: when it said so, or when it was last heard of."`
 
@@ -341,7 +342,7 @@ type Hint struct {
 
 // Attention is a problem that needs a person.
 type Attention struct {
-	Kind     AttentionKind `json:"kind" enum:"failing,late,slow,paused,barred,approval,node_silent,clock_off,store" doc:"What it is: runs of a job that failed in a row; runs that are due and do not start; a run that takes much longer than usual; a job that Belfry has paused; a job that no live node may run; a step of a flow that waits for a person; a node that is no longer heard of; a node whose clock is off; a store that a node cannot write, or whose history is behind or away."`
+	Kind     AttentionKind `json:"kind" enum:"failing,late,slow,paused,barred,approval,node_silent,clock_off,node,store" doc:"What it is: runs of a job that failed in a row; runs that are due and do not start; a run that takes much longer than usual; a job that Belfry has paused; a job that no live node may run; a step of a flow that waits for a person; a node that is no longer heard of; a node whose clock is off; a node with a setting or a machine that a person should change; a store that a node cannot write, or whose history is behind or away."`
 	Severity Severity      `json:"severity" enum:"bad,warning" doc:"How urgent it is."`
 	Job      string        `json:"job,omitempty" doc:"The job, namespace/name."`
 	Run      job.ID        `json:"run,omitzero" doc:"The latest run that shows it."`
@@ -364,6 +365,7 @@ const (
 	AttentionApproval   AttentionKind = "approval"
 	AttentionNodeSilent AttentionKind = "node_silent"
 	AttentionClockOff   AttentionKind = "clock_off"
+	AttentionNode       AttentionKind = "node"
 	AttentionStore      AttentionKind = "store"
 )
 

@@ -23,8 +23,8 @@ func newAttention(env Env) *cobra.Command {
 		Short: "Show what needs attention",
 		Long: `Show what needs attention, the worst first: jobs whose latest runs failed, runs that
 are due and do not start or take much longer than usual, jobs that were paused after
-failures, jobs that no live node may run, silent nodes, and nodes whose clock is off. At
-most 100 things are shown.
+failures, jobs that no live node may run, silent nodes, nodes whose clock is off, and
+warnings of nodes about their settings. At most 100 things are shown.
 
 The exit code is 0 whatever is found.`,
 		Example: "belfry attention\nbelfry attention -n shop\nbelfry attention -o json",

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -40,7 +41,7 @@ type xxlImportFlags struct {
 }
 
 func newXXLImport(env Env) *cobra.Command {
-	ask := xxlImportFlags{overlap: "executor", lang: string(i18n.Chinese)}
+	ask := xxlImportFlags{overlap: "executor"}
 	cmd := &cobra.Command{
 		Use:   "import --from URL|--dump FILE --zone ZONE [flags]",
 		Short: "Turn the jobs of an xxl-job-admin into jobs; without --apply, show what would become of each",
@@ -56,8 +57,10 @@ admin keeps triggering them until belfry xxl take-over. The same tables become t
 jobs, so a second import changes nothing; jobs that were taken over stay paused or
 active as they are.
 
---report also writes the result as a page for browsers and printers, in Chinese, or in
-English with --lang.`,
+A note that concerns three jobs or more is said once, before the jobs, with their count.
+--report also writes the result as a page for browsers and printers. The page is in
+Chinese, and in English with --lang en; the text is in English, and in Chinese with
+--lang zh.`,
 		Example: `belfry xxl import --dump xxl_job.sql --zone Asia/Shanghai
 belfry xxl import --from mysql://root@db:3306/xxl_job --zone Asia/Shanghai --apply
 belfry xxl import --dump xxl_job.sql --zone Asia/Shanghai --out jobs/
@@ -72,7 +75,7 @@ belfry xxl import --dump xxl_job.sql --zone Asia/Shanghai --report report.html`,
 	addChoice(cmd, &ask.overlap, "overlap", "", "what block strategies hold for where a job may run on several executors: each executor, or the job as a whole", "executor", "job")
 	addWord(f, &ask.out, "out", "", "DIRECTORY", "write the jobs there, a file for each group")
 	addWord(f, &ask.report, "report", "", "FILE", "write the report as a page in HTML; a file that is there is replaced")
-	addChoice(cmd, &ask.lang, "lang", "", "with --report, the language of the page", string(i18n.Chinese), string(i18n.English))
+	addChoice(cmd, &ask.lang, "lang", "", "language of the result, as a text and as a page; without it the text is in English and the page in Chinese", string(i18n.Chinese), string(i18n.English))
 	addParsed(f, &ask.history, "history", "", "", "DAYS", "with --apply, take over the runs that began within so many days, without their logs", parsePositive)
 	addWord(f, &ask.mailServer, "mail-server", "", "HOST:PORT", "make channels that send mail by this server, as alarm_email has it")
 	addWord(f, &ask.mailFrom, "mail-from", "", "ADDRESS", "with --mail-server, the address of the sender")
@@ -130,7 +133,7 @@ func importXXL(ctx context.Context, env Env, ask xxlImportFlags) error {
 		}
 	}
 	if (ask.apply || ask.out != "") && bad > 0 && !ask.skip {
-		planText(env.Stderr, styleFor(env, env.StderrIsTerminal), plan, true)
+		ask.text(env.Stderr, styleFor(env, env.StderrIsTerminal), plan, true)
 		return failed("%s cannot be imported, and nothing was changed", counted(bad, "job")).withHint("--skip-errors imports the other jobs")
 	}
 	if ask.apply {
@@ -248,7 +251,7 @@ func showPlan(env Env, ask xxlImportFlags, plan *xxltables.Plan) error {
 			return err
 		}
 	default:
-		planText(&b, styleFor(env, env.StdoutIsTerminal), plan, false)
+		ask.text(&b, styleFor(env, env.StdoutIsTerminal), plan, false)
 	}
 	return write(env, b.Bytes())
 }
@@ -277,74 +280,93 @@ func planJSON(plan *xxltables.Plan) any {
 		jobs = append(jobs, one)
 	}
 	return struct {
-		Groups      []plannedGroup   `json:"groups"`
-		Items       []planRow        `json:"items"`
-		People      []xxltables.Note `json:"people"`
-		FirstNumber int64            `json:"first_number"`
-	}{groups, jobs, notes(plan.People), plan.FirstNumber}
+		Groups      []plannedGroup         `json:"groups"`
+		Notes       []xxltables.SharedNote `json:"notes"`
+		Items       []planRow              `json:"items"`
+		People      []xxltables.Note       `json:"people"`
+		FirstNumber int64                  `json:"first_number"`
+	}{groups, append([]xxltables.SharedNote{}, plan.Shared...), jobs, notes(plan.People), plan.FirstNumber}
 }
 
-// planText writes for people what becomes of each job, or only what is wrong.
-func planText(w io.Writer, s style, plan *xxltables.Plan, wrongOnly bool) {
-	note := func(indent, field, text string) {
-		fmt.Fprintf(w, "%s%s %s: %s\n", indent, s.faint("!"), field, printable(text))
+// planText writes a plan as a text for people.
+type planText struct {
+	io.Writer
+	style
+	say i18n.Lang
+}
+
+// text writes what becomes of each job, or only what is wrong.
+func (ask *xxlImportFlags) text(w io.Writer, s style, plan *xxltables.Plan, wrongOnly bool) {
+	t := planText{w, s, cmp.Or(i18n.Lang(ask.lang), i18n.English)}
+	if !wrongOnly {
+		for _, n := range plan.Shared {
+			t.note("", n.Field, t.say.T("xxlreport.shared", "n", len(n.Jobs), "text", t.say.ImportNote(n.Text)))
+		}
 	}
 	for i := range plan.Groups {
 		g := &plan.Groups[i]
 		if !wrongOnly {
-			fmt.Fprintf(w, "%s → namespace %s\n", s.strong(printable(g.AppName)), g.Namespace)
+			fmt.Fprintln(t, t.say.T("xxlreport.group_line", "name", t.strong(printable(g.AppName)), "namespace", g.Namespace))
 			for _, n := range g.Notes {
-				note("  ", n.Field, n.Text)
+				t.note("  ", n.Field, t.say.ImportNote(n.Text))
 			}
 			if g.Executors != nil {
-				fmt.Fprintf(w, "  executors %s: %s\n", g.Executors.FullName(), printable(strings.Join(g.Executors.Addresses, ", ")))
+				fmt.Fprintf(t, "  %s\n", t.say.T("xxlreport.executors_line", "name", g.Executors.FullName(), "addresses", printable(strings.Join(g.Executors.Addresses, ", "))))
 			}
 		}
 		for i := range plan.Jobs {
 			if plan.Jobs[i].Old.Group == g.ID {
-				plannedText(w, s, &plan.Jobs[i], wrongOnly, note)
+				t.job(&plan.Jobs[i], wrongOnly)
 			}
 		}
 	}
 	for i := range plan.Jobs {
 		if plan.Jobs[i].Group == "" {
-			plannedText(w, s, &plan.Jobs[i], wrongOnly, note)
+			t.job(&plan.Jobs[i], wrongOnly)
 		}
 	}
 	if wrongOnly {
 		return
 	}
 	if len(plan.People) > 0 {
-		fmt.Fprintf(w, "%s\n", s.strong("users, whose passwords are not taken over"))
+		fmt.Fprintln(t, t.strong(t.say.T("xxlreport.people_line")))
 		for _, n := range plan.People {
-			fmt.Fprintf(w, "  %s: %s\n", printable(n.Field), n.Text)
+			fmt.Fprintf(t, "  %s: %s\n", printable(n.Field), t.say.ImportNote(n.Text))
 		}
 	}
 	for _, c := range plan.Channels {
-		fmt.Fprintf(w, "channel %s: mail to %s\n", c.FullName(), printable(strings.Join(c.To.Mail.To, ", ")))
+		fmt.Fprintln(t, t.say.T("xxlreport.channel_line", "name", c.FullName(), "addresses", printable(strings.Join(c.To.Mail.To, ", "))))
 	}
 	if len(plan.Runs) > 0 {
-		fmt.Fprintf(w, "%s of the past\n", counted(len(plan.Runs), "run"))
+		fmt.Fprintln(t, t.say.T("xxlreport.runs_line", "n", len(plan.Runs)))
 	}
-	fmt.Fprintf(w, "Runs get numbers from %d on.\n", plan.FirstNumber)
+	fmt.Fprintln(t, t.say.T("xxlreport.number", "n", plan.FirstNumber))
 }
 
-func plannedText(w io.Writer, s style, p *xxltables.JobPlan, wrongOnly bool, note func(indent, field, text string)) {
-	what := strings.TrimSpace(fmt.Sprintf("%d %s", p.Old.ID, printable(p.Old.Description)))
+func (t planText) note(indent, field, text string) {
+	fmt.Fprintf(t, "%s%s %s: %s\n", indent, t.faint("!"), field, printable(text))
+}
+
+func (t planText) job(p *xxltables.JobPlan, wrongOnly bool) {
+	what := printable(p.Title())
 	if p.Job == nil {
-		fmt.Fprintf(w, "  %s\n    %s %s\n", what, s.wrong("not imported:"), printable(p.Problem))
+		fmt.Fprintf(t, "  %s\n    %s %s\n", what, t.wrong(t.say.T("xxlreport.not_imported_line")), printable(p.Problem))
 		return
 	}
 	if wrongOnly {
 		return
 	}
-	facts := []string{p.Job.Labels[xxltables.StatusLabel], scheduleText(&p.Job.Schedule)}
-	if !p.Next.IsZero() && p.Starts() {
-		facts = append(facts, "next "+p.Next.Format("2006-01-02 15:04:05 -07:00"))
+	schedule := scheduleText(&p.Job.Schedule)
+	if t.say != i18n.English {
+		schedule = p.Schedule()
 	}
-	fmt.Fprintf(w, "  %s → %s  %s\n", what, s.right(p.Job.FullName()), printable(strings.Join(facts, ", ")))
+	facts := []string{t.say.T("xxlreport.status_line." + p.Job.Labels[xxltables.StatusLabel]), schedule}
+	if !p.Next.IsZero() && p.Starts() {
+		facts = append(facts, t.say.T("xxlreport.next_line", "time", p.Next.Format("2006-01-02 15:04:05 -07:00")))
+	}
+	fmt.Fprintf(t, "  %s → %s  %s\n", what, t.right(p.Job.FullName()), printable(strings.Join(facts, ", ")))
 	for _, n := range p.Notes {
-		note("    ", n.Field, n.Text)
+		t.note("    ", n.Field, t.say.ImportNote(n.Text))
 	}
 }
 

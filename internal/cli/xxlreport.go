@@ -2,9 +2,11 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed" // the page
 	"html/template"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,12 +22,16 @@ var reportPage string
 type reportView struct {
 	Lang, Made, Zone          string
 	Jobs, Plain, Noted, Wrong int
+	Shared                    []reportShared
 	Groups                    []reportGroup
 	Channels, People          []xxltables.Note
 	Then                      []string
 	say                       i18n.Lang
 	zone                      *time.Location
 }
+
+// reportShared is a note that concerns many jobs.
+type reportShared struct{ Field, Text, Jobs string }
 
 type reportGroup struct {
 	Name, Namespace, Addresses string
@@ -47,9 +53,8 @@ func writeReport(env Env, ask xxlImportFlags, plan *xxltables.Plan) error {
 	if err != nil {
 		return misused("--zone: %v", err)
 	}
-	v := &reportView{
-		Lang: ask.lang, Zone: ask.zone, Jobs: len(plan.Jobs), People: plan.People, say: i18n.Lang(ask.lang), zone: zone.Location(),
-	}
+	lang := cmp.Or(i18n.Lang(ask.lang), i18n.Chinese)
+	v := &reportView{Lang: string(lang), Zone: ask.zone, Jobs: len(plan.Jobs), People: plan.People, say: lang, zone: zone.Location()}
 	v.Made = v.moment(env.Now())
 	v.fill(plan)
 	page, err := template.New("report").Funcs(template.FuncMap{"t": v.say.T}).Parse(reportPage)
@@ -68,6 +73,14 @@ func writeReport(env Env, ask xxlImportFlags, plan *xxltables.Plan) error {
 }
 
 func (v *reportView) fill(plan *xxltables.Plan) {
+	for _, n := range plan.Shared {
+		ids := make([]string, len(n.Jobs))
+		for i, id := range n.Jobs {
+			ids[i] = strconv.FormatInt(id, 10)
+		}
+		text := v.say.T("xxlreport.shared", "n", len(n.Jobs), "text", v.say.ImportNote(n.Text))
+		v.Shared = append(v.Shared, reportShared{printable(n.Field), printable(text), strings.Join(ids, ", ")})
+	}
 	places := map[int64]int{}
 	for i := range plan.Groups {
 		g := &plan.Groups[i]
@@ -104,7 +117,7 @@ func (v *reportView) fill(plan *xxltables.Plan) {
 func (v *reportView) row(p *xxltables.JobPlan) reportRow {
 	row := reportRow{
 		Class: "plain", ID: p.Old.ID, Description: printable(p.Old.Description),
-		Schedule:  printable(strings.TrimSpace(p.Old.ScheduleType + " " + p.Old.ScheduleConf)),
+		Schedule:  printable(p.Schedule()),
 		TheirNext: v.moment(p.Old.Next), Problem: printable(p.Problem), Notes: v.notes(p.Notes),
 	}
 	switch {

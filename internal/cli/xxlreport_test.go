@@ -60,6 +60,7 @@ func TestTheReportOfAnImportIsAPageInBothLanguages(t *testing.T) {
 		People:   []xxltables.Note{{Field: "</td><b>admin", Text: "has rights for no group: needs no token"}},
 		Channels: []*job.Channel{{Namespace: "orders", Name: "alarm", To: job.Service{Mail: &job.MailService{To: []string{"a<b>@example.org"}}}}},
 		Runs:     make([]xxltables.RunPlan, 2),
+		Shared:   []xxltables.SharedNote{{Note: xxltables.Note{Field: "glue_type", Text: "code is sent to executors only with xxl.glue: true on the nodes"}, Jobs: []int64{11, 12, 13}}},
 	}
 	next := time.Date(2026, 11, 27, 0, 0, 0, 0, time.UTC)
 	made := func(id, group int64, status string, change func(*xxltables.JobPlan)) {
@@ -81,7 +82,7 @@ func TestTheReportOfAnImportIsAPageInBothLanguages(t *testing.T) {
 
 	for lang, want := range map[i18n.Lang][]string{
 		i18n.Chinese: {
-			`<html lang="zh">`, "从 xxl-job-admin 导入的报告", "原调度中心的时区：Asia/Shanghai", "12 是任务自身：已忽略", "1 个历史版本的代码保留为任务修订", "已停止，由父任务触发",
+			`<html lang="zh">`, "从 xxl-job-admin 导入的报告", "原调度中心的时区：Asia/Shanghai", "12 是任务自身：已忽略", "1 个历史版本的代码保留为任务修订", "3 个任务：只有节点配置了 xxl.glue: true", `<span class="mono">11, 12, 13</span>`, "已停止，由父任务触发",
 			"没有任何分组的权限：不需要令牌", "分组不存在的任务", "无法导入：</b> job_group: there is no group 9", "迁移 2 条历史调度日志", "新的执行从编号 1000007 开始",
 		},
 		i18n.English: {

@@ -3,11 +3,13 @@ package cli
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/cli/xxlmysql"
@@ -23,7 +25,7 @@ const wheelTime = 6 * time.Second
 type changeFlags struct {
 	connection  config.Asked
 	from, group string
-	yes         bool
+	yes, skip   bool
 }
 
 func newXXLTakeOver(env Env) *cobra.Command {
@@ -35,10 +37,13 @@ what it had read, and resume the imported jobs, with all occurrences that fell d
 between: none is left out and none runs twice.
 
 Before that, import the jobs, and point the executors of the group at Belfry with
-xxl.forward set. The command can be repeated, even after it was interrupted.`,
+xxl.forward set. The command can be repeated, even after it was interrupted. Jobs that
+cannot be imported stay with the old admin; the command names those that are started.`,
 		Example: "belfry xxl take-over --group order-service --from mysql://root@db:3306/xxl_job",
 		Args:    noArguments,
-	}, takeOver)
+	}, takeOver, func(f *pflag.FlagSet, ask *changeFlags) {
+		f.BoolVar(&ask.skip, "skip-errors", false, "leave started jobs that are not imported yet with the old admin as well")
+	})
 }
 
 func newXXLGiveBack(env Env) *cobra.Command {
@@ -47,19 +52,23 @@ func newXXLGiveBack(env Env) *cobra.Command {
 		Short: "Pause the jobs of a group here, and start them in the xxl-job-admin again",
 		Long: `Pause the jobs of a group that belfry xxl take-over has taken over, and start them in the
 old admin with the first occurrence that Belfry has not run. Jobs that were stopped
-there before stay stopped. The command can be repeated.`,
+there before stay stopped. The command can be repeated, works after a take-over that was
+interrupted, and needs no executor that is registered with Belfry.`,
 		Example: "belfry xxl give-back --group order-service --from mysql://root@db:3306/xxl_job",
 		Args:    noArguments,
 	}, giveBack)
 }
 
-func newXXLChange(env Env, cmd *cobra.Command, change func(context.Context, *changeOver) error) *cobra.Command {
+func newXXLChange(env Env, cmd *cobra.Command, change func(context.Context, *changeOver) error, more ...func(*pflag.FlagSet, *changeFlags)) *cobra.Command {
 	var ask changeFlags
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return changeGroup(cmd.Context(), env, ask, change) }
 	f := cmd.Flags()
 	addWord(f, &ask.group, "group", "", "APPNAME", "group of executors, as the old admin has it")
 	addWord(f, &ask.from, "from", "", "URL", "database of the old admin: mysql://user:password@host:3306/xxl_job; MYSQL_PWD may have the password")
 	f.BoolVarP(&ask.yes, "yes", "y", false, "change over without asking")
+	for _, add := range more {
+		add(f, &ask)
+	}
 	addServer(cmd, &ask.connection)
 	return cmd
 }
@@ -71,8 +80,8 @@ type changeOver struct {
 	server *remote
 	db     *xxlmysql.DB
 	plan   *xxltables.Plan
-	// jobs are those of the group in Belfry, by their numbers in the old admin.
-	jobs map[int64]*job.Job
+	// hasExecutors is whether executors of the group are registered with Belfry.
+	hasExecutors bool
 }
 
 func changeGroup(ctx context.Context, env Env, ask changeFlags, change func(context.Context, *changeOver) error) error {
@@ -99,18 +108,15 @@ func changeGroup(ctx context.Context, env Env, ask changeFlags, change func(cont
 		return err
 	}
 	defer func() { _ = db.Close() }() // what it has changed is committed
-	c := &changeOver{env: env, ask: ask, server: server, db: db, jobs: map[int64]*job.Job{}}
+	c := &changeOver{env: env, ask: ask, server: server, db: db}
+	c.hasExecutors = slices.ContainsFunc(executors.Items, func(e client.Executor) bool { return e.Group == ask.group })
 	if err := c.read(ctx); err != nil {
 		return server.refused(err)
-	}
-	isThere := slices.ContainsFunc(executors.Items, func(e client.Executor) bool { return e.Group == ask.group })
-	if !isThere && len(c.jobs) > 0 {
-		return failed("no executor of the group %s is registered with Belfry", ask.group).withHint("point xxl.job.admin.addresses of its executors at Belfry first")
 	}
 	return server.refused(change(ctx, c))
 }
 
-// read finds the jobs of the group in both admins.
+// read makes the plan of what the old admin has.
 func (c *changeOver) read(ctx context.Context) error {
 	tables, err := c.db.Tables(ctx, "")
 	if err != nil {
@@ -131,40 +137,89 @@ func (c *changeOver) read(ctx context.Context) error {
 		}
 		return failed("the old admin has no group %s", c.ask.group).withHint("it has %s", strings.Join(names, ", "))
 	}
-	var missing []string
+	return nil
+}
+
+// imported returns the jobs of the group in Belfry, by their numbers in the old admin, and names
+// the started ones that stay there.
+func (c *changeOver) imported(ctx context.Context) (map[int64]*job.Job, error) {
+	jobs := map[int64]*job.Job{}
+	var missing, refused []string
 	for i := range c.plan.Jobs {
 		p := &c.plan.Jobs[i]
 		if p.Group != c.ask.group {
 			continue
 		}
-		var is *job.Job
-		if p.Job != nil {
-			is, err = jobOf(ctx, c.server, p.Job.Namespace, p.Job.Name)
+		if p.Job == nil {
+			if p.Old.IsOn {
+				refused = append(refused, fmt.Sprintf("%s: %s", p.Title(), p.Problem))
+			}
+			continue
 		}
+		is, err := jobOf(ctx, c.server, p.Job.Namespace, p.Job.Name)
 		switch {
-		case err != nil && !client.IsType(err, client.TypeNotFound):
-			return err
-		case is != nil:
-			c.jobs[p.Old.ID] = is
+		case err == nil:
+			jobs[p.Old.ID] = is
+		case !client.IsType(err, client.TypeNotFound):
+			return nil, err
 		case p.Old.IsOn:
-			missing = append(missing, fmt.Sprintf("%d %s", p.Old.ID, p.Old.Description))
+			missing = append(missing, p.Title())
 		}
 	}
-	if len(missing) > 0 {
-		return failed("%s of the group %s not in Belfry: %s", counted(len(missing), "job"), c.ask.group, strings.Join(missing, "; ")).
-			withHint("belfry xxl import --apply brings them")
+	if len(missing) > 0 && !c.ask.skip {
+		return nil, failed("%s of the group %s not in Belfry: %s", counted(len(missing), "job"), c.ask.group, strings.Join(missing, "; ")).
+			withHint("belfry xxl import --apply brings them; --skip-errors leaves them with the old admin")
 	}
-	return nil
+	for _, one := range missing {
+		c.env.tell("warning: job %s is not in Belfry, and stays with the old admin\n", one)
+	}
+	for _, one := range refused {
+		c.env.tell("warning: job %s; it cannot be imported, and stays with the old admin\n", one)
+	}
+	return jobs, nil
+}
+
+// taken returns the jobs in Belfry that came from jobs of the group, by their numbers in the old
+// admin. It goes by the number in the job and not by its name, which another handler in the old
+// admin would change.
+func (c *changeOver) taken(ctx context.Context) (map[int64][]*job.Job, error) {
+	jobs := map[int64][]*job.Job{}
+	for q := (client.JobQuery{Work: job.WorkXXL, PageSize: pageSize}); ; {
+		page, err := c.server.Jobs(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range page.Items {
+			read, err := c.server.read(d, job.KindJob)
+			if err != nil {
+				return nil, err
+			}
+			if j := read.Job; j.Run.XXL.Group == c.ask.group && j.Labels[xxltables.StatusLabel] != "" {
+				jobs[int64(j.Run.XXL.ID)] = append(jobs[int64(j.Run.XXL.ID)], j)
+			}
+		}
+		if q.PageToken = page.NextPageToken; q.PageToken == "" {
+			return jobs, nil
+		}
+	}
 }
 
 func takeOver(ctx context.Context, c *changeOver) error {
+	jobs, err := c.imported(ctx)
+	if err != nil {
+		return err
+	}
+	if !c.hasExecutors && len(jobs) > 0 {
+		return failed("no executor of the group %s is registered with Belfry", c.ask.group).withHint("point xxl.job.admin.addresses of its executors at Belfry first")
+	}
 	if err := agree(c.env, c.ask.yes, "stop the jobs of the group %s in the old admin and resume them in Belfry", c.ask.group); err != nil {
 		return err
 	}
 	if _, err := c.server.RaiseNumbers(ctx, c.plan.FirstNumber); err != nil {
 		return err
 	}
-	stopped, err := c.db.Stop(ctx, c.ask.group)
+	ids := slices.Sorted(maps.Keys(jobs))
+	stopped, err := c.db.Stop(ctx, c.ask.group, ids)
 	if err != nil {
 		return err
 	}
@@ -176,10 +231,7 @@ func takeOver(ctx context.Context, c *changeOver) error {
 	}
 	resumed := 0
 	for _, one := range stopped {
-		is := c.jobs[one.ID]
-		if is == nil {
-			return failed("job %d was started in the old admin meanwhile, and is not in Belfry", one.ID).withHint("import again, and repeat the command")
-		}
+		is := jobs[one.ID]
 		if !is.Paused {
 			continue
 		}
@@ -188,15 +240,15 @@ func takeOver(ctx context.Context, c *changeOver) error {
 		}
 		resumed++
 	}
-	for _, id := range c.ids() {
-		if is := c.jobs[id]; is.Paused && is.Labels[xxltables.StatusLabel] == xxltables.StatusChild {
+	for _, id := range ids {
+		if is := jobs[id]; is.Paused && is.Labels[xxltables.StatusLabel] == xxltables.StatusChild {
 			if _, err := c.server.Resume(ctx, is.Namespace, is.Name, client.ResumeRequest{}); err != nil {
 				return err
 			}
 			resumed++
 		}
 	}
-	c.warnOfOthers()
+	c.warnOfOthers(jobs)
 	return write(c.env, fmt.Appendf(nil, "group %s is taken over: %s resumed\n", c.ask.group, counted(resumed, "job")))
 }
 
@@ -221,25 +273,17 @@ func (c *changeOver) resumeAt(ctx context.Context, is *job.Job, next time.Time) 
 	return err
 }
 
-func (c *changeOver) ids() (list []int64) {
-	for id := range c.jobs {
-		list = append(list, id)
-	}
-	slices.Sort(list)
-	return list
-}
-
 // warnOfOthers names jobs of other groups that follow jobs of this one, and still have a
 // schedule in the old admin: there is one group at a time to change over.
-func (c *changeOver) warnOfOthers() {
+func (c *changeOver) warnOfOthers(jobs map[int64]*job.Job) {
 	for i := range c.plan.Jobs {
 		p := &c.plan.Jobs[i]
 		if p.Job == nil || p.Group == c.ask.group {
 			continue
 		}
 		for _, up := range p.Job.Schedule.On {
-			for _, id := range c.ids() {
-				if c.jobs[id].FullName() == up.Job {
+			for _, is := range jobs {
+				if is.FullName() == up.Job {
 					c.env.tell("warning: job %s of the group %s follows %s: take over its group as well\n", p.Job.FullName(), p.Group, up.Job)
 				}
 			}
@@ -248,27 +292,43 @@ func (c *changeOver) warnOfOthers() {
 }
 
 func giveBack(ctx context.Context, c *changeOver) error {
+	jobs, err := c.taken(ctx)
+	if err != nil {
+		return err
+	}
 	stopped, err := c.db.Stopped(ctx, c.ask.group)
 	if err != nil {
 		return err
+	}
+	if !c.hasExecutors {
+		c.env.tell("warning: no executor of the group %s is registered with Belfry: see that its executors are registered with the old admin, which sends their runs from now on\n", c.ask.group)
 	}
 	if err := agree(c.env, c.ask.yes, "pause the jobs of the group %s in Belfry and start them in the old admin", c.ask.group); err != nil {
 		return err
 	}
 	paused := 0
 	for i := range stopped {
-		if is := c.jobs[stopped[i].ID]; is != nil {
-			if stopped[i].Next, err = c.pauseFor(ctx, is, stopped[i].Next); err != nil {
+		next := stopped[i].Next
+		for _, is := range jobs[stopped[i].ID] {
+			after, err := c.pauseFor(ctx, is, stopped[i].Next)
+			if err != nil {
 				return err
+			}
+			if after.After(next) {
+				next = after
 			}
 			paused++
 		}
+		stopped[i].Next = next
 	}
 	if err := c.db.Start(ctx, stopped); err != nil {
 		return err
 	}
-	for _, id := range c.ids() {
-		if is := c.jobs[id]; !is.Paused && is.Labels[xxltables.StatusLabel] == xxltables.StatusChild {
+	for _, id := range slices.Sorted(maps.Keys(jobs)) {
+		for _, is := range jobs[id] {
+			if is.Paused || is.Labels[xxltables.StatusLabel] != xxltables.StatusChild {
+				continue
+			}
 			if _, err := c.server.Pause(ctx, is.Namespace, is.Name, client.PauseRequest{Reason: givenBack}); err != nil {
 				return err
 			}

@@ -103,9 +103,17 @@ func (s *Server) teller() *nodeinfo.Reporter {
 		p50, p99 := s.metrics.StoreAnswers()
 		return nodeinfo.Info{
 			Node: s.Settings.Name, Session: stats.Session, Version: s.Version, Roles: s.roles(), Address: s.URL(), Joined: s.since,
-			P50: p50, P99: p99, Partitions: stats.Partitions, Starts: s.starting.minutes.Hour(s.Now()),
+			P50: p50, P99: p99, Partitions: stats.Partitions, Starts: s.starting.minutes.Hour(s.Now()), Warnings: s.warnings(),
 		}
 	}}
+}
+
+// warnings are what a person should change about this node, although it works.
+func (s *Server) warnings() (list []string) {
+	if s.xxl.hasShortToken.Load() {
+		list = append(list, shortToken)
+	}
+	return list
 }
 
 // tell publishes reports of the node until ctx ends.

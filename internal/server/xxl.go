@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	xxlexec "github.com/belfry-cron/belfry/executor/xxl"
@@ -21,7 +22,12 @@ type executorsOfXXL struct {
 	admin  *xxlexec.Admin
 	listen *connections
 	http   *http.Server
+	// hasShortToken is whether an access token can be guessed.
+	hasShortToken atomic.Bool
 }
+
+// shortToken is what people should know while it holds.
+const shortToken = "xxl.short_tokens accepts an access token of executors that can be guessed: give them one of 16 characters or more, list both in xxl.tokens, and remove the short one once all executors have the new one"
 
 // listenXXL takes the address for executors.
 func (s *Server) listenXXL() error {
@@ -77,8 +83,13 @@ func (s *Server) settingsOfXXL(c config.Server) (xxlexec.Settings, error) {
 		return xxlexec.Settings{}, err
 	}
 	if config.HasDefaultToken(tokens) {
-		s.Log.Warn("executors are recognised by default_token, which everyone knows: any machine that reaches the address for executors can register as one and report results", "setting", "xxl.insecure_default_token")
+		s.Log.Warn("executors are recognised by default_token, which everyone knows: any program on this machine can register as an executor and report results", "setting", "xxl.insecure_default_token")
 	}
+	isShort := config.HasShortToken(tokens)
+	if isShort {
+		s.Log.Warn(shortToken, "setting", "xxl.short_tokens")
+	}
+	s.xxl.hasShortToken.Store(isShort)
 	return xxlexec.Settings{
 		Tokens: tokens, Glue: c.XXL.Glue, Forward: string(c.XXL.Forward),
 		Allow: config.Prefixes(c.HTTP.Allow), Deny: config.Prefixes(c.HTTP.Deny),

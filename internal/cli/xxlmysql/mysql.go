@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,7 +25,9 @@ const (
 	// what is due within 5 s.
 	lockMax = 20 * time.Second
 	// rowsMax bounds the rows of a table that are read, the log aside.
-	rowsMax     = 1_000_000
+	rowsMax = 1_000_000
+	// idsMax is how many jobs a statement stops: a statement may have 65,535 values.
+	idsMax      = 1000
 	defaultPort = "3306"
 )
 
@@ -205,18 +208,25 @@ func (d *DB) locked(ctx context.Context, do func(*sql.Tx) error) error {
 // ofGroup selects jobs by an appname, whose case the collation of the table ignores.
 const ofGroup = " where job_group in (select id from xxl_job_group where binary app_name = ?)"
 
-// Stop stops the jobs of a group in one step, and returns all that were stopped so, now or
-// before: their next times stay in the table, where the old admin removes those of the jobs that
-// it stops itself.
-func (d *DB) Stop(ctx context.Context, group string) (list []Stopped, err error) {
+// Stop stops those jobs of a group that are among the numbers, in one step, and returns all of
+// them that were stopped so, now or before: their next times stay in the table, where the old
+// admin removes the next times of jobs that it stops itself.
+func (d *DB) Stop(ctx context.Context, group string, ids []int64) (list []Stopped, err error) {
 	err = d.locked(ctx, func(tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, "update xxl_job_info set trigger_status = 0"+ofGroup+" and trigger_status = 1", group); err != nil {
-			return err
+		for part := range slices.Chunk(ids, idsMax) {
+			args := []any{group}
+			for _, id := range part {
+				args = append(args, id)
+			}
+			query := "update xxl_job_info set trigger_status = 0" + ofGroup + " and trigger_status = 1 and id in (?" + strings.Repeat(",?", len(part)-1) + ")"
+			if _, err := tx.ExecContext(ctx, query, args...); err != nil {
+				return err
+			}
 		}
 		list, err = stopped(ctx, tx, group)
 		return err
 	})
-	return list, err
+	return slices.DeleteFunc(list, func(s Stopped) bool { return !slices.Contains(ids, s.ID) }), err
 }
 
 // Stopped returns the jobs of a group that Stop has stopped.

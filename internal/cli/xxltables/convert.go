@@ -54,6 +54,8 @@ const (
 type Plan struct {
 	Groups []GroupPlan
 	Jobs   []JobPlan
+	// Shared are the notes that concern many jobs, which are not among the notes of each.
+	Shared []SharedNote
 	// People says what has to be done by hand for each user.
 	People []Note
 	// Channels send mail for jobs with an alarm mail.
@@ -92,6 +94,16 @@ type JobPlan struct {
 // Starts reports whether the job is to be active after the change.
 func (p *JobPlan) Starts() bool { return p.Job != nil && p.Job.Labels[StatusLabel] != StatusStopped }
 
+// Title names the job for people: its number and description in the old admin.
+func (p *JobPlan) Title() string {
+	return strings.TrimSpace(strconv.FormatInt(p.Old.ID, 10) + " " + p.Old.Description)
+}
+
+// Schedule is the schedule as the old admin shows it.
+func (p *JobPlan) Schedule() string {
+	return strings.TrimSpace(p.Old.ScheduleType + " " + p.Old.ScheduleConf)
+}
+
 // RunPlan is a run of the past.
 type RunPlan struct {
 	Old     *Run
@@ -105,6 +117,40 @@ type RunPlan struct {
 type Note struct {
 	Field string `json:"field"`
 	Text  string `json:"text"`
+}
+
+// SharedNote is a note that concerns several jobs alike.
+type SharedNote struct {
+	Note
+	Jobs []int64 `json:"jobs"` // by their numbers in the old admin
+}
+
+// sharedMin is of how many jobs a note is said once for all: with fewer it reads better beside each.
+const sharedMin = 3
+
+// share takes the notes that concern many jobs alike out of the jobs.
+func (p *Plan) share() {
+	var order []Note
+	concerns := map[Note][]int64{}
+	for i := range p.Jobs {
+		for _, n := range p.Jobs[i].Notes {
+			ids := concerns[n]
+			if ids == nil {
+				order = append(order, n)
+			}
+			if id := p.Jobs[i].Old.ID; !slices.Contains(ids[max(0, len(ids)-1):], id) {
+				concerns[n] = append(ids, id)
+			}
+		}
+	}
+	for _, n := range order {
+		if ids := concerns[n]; len(ids) >= sharedMin {
+			p.Shared = append(p.Shared, SharedNote{n, ids})
+		}
+	}
+	for i := range p.Jobs {
+		p.Jobs[i].Notes = slices.DeleteFunc(p.Jobs[i].Notes, func(n Note) bool { return len(concerns[n]) >= sharedMin })
+	}
 }
 
 // Convert makes jobs of what an admin has.
@@ -128,6 +174,7 @@ func Convert(a *Admin, o Options) (*Plan, error) {
 	c.addChannels()
 	c.addRuns(a.Runs)
 	c.addPeople(a.Users)
+	c.plan.share()
 	return c.plan, nil
 }
 

@@ -124,6 +124,7 @@ func TestJobsStopUnderTheLockOfTheOldAdmins(t *testing.T) {
 	}
 	defer db.Close()
 	before := statusOf(t, raw)
+	all := []int64{1, 2, 3, 4, 5, 6, 8, 9}
 
 	// An old admin that schedules at this moment comes first.
 	admin, err := raw.BeginTx(t.Context(), nil)
@@ -139,7 +140,7 @@ func TestJobsStopUnderTheLockOfTheOldAdmins(t *testing.T) {
 	}
 	answers := make(chan answer, 1)
 	go func() {
-		list, err := db.Stop(context.Background(), "order-service")
+		list, err := db.Stop(context.Background(), "order-service", all)
 		answers <- answer{list, err}
 	}()
 	select {
@@ -157,7 +158,7 @@ func TestJobsStopUnderTheLockOfTheOldAdmins(t *testing.T) {
 	if got.err != nil || len(got.list) != 3 || got.list[0].ID != 1 || got.list[0].Next.UnixMilli() != 1795507800000+300000 {
 		t.Fatalf("stopped are %+v, %v", got.list, got.err)
 	}
-	again, err := db.Stop(t.Context(), "order-service")
+	again, err := db.Stop(t.Context(), "order-service", all)
 	if err != nil || !reflect.DeepEqual(again, got.list) {
 		t.Errorf("again stopped are %+v, %v", again, err)
 	}
@@ -176,7 +177,7 @@ func TestJobsStopUnderTheLockOfTheOldAdmins(t *testing.T) {
 	if _, err := raw.ExecContext(t.Context(), "delete from xxl_job_lock"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := db.Stop(t.Context(), "order-service"); err == nil || !strings.Contains(err.Error(), "no row schedule_lock") {
+	if _, err := db.Stop(t.Context(), "order-service", all); err == nil || !strings.Contains(err.Error(), "no row schedule_lock") {
 		t.Errorf("without the row of the lock: %v", err)
 	}
 }
@@ -411,5 +412,112 @@ func TestGroupTakeoverCanBeReverted(t *testing.T) {
 	n.run("xxl", "give-back", "--group", "order-service", "--from", address, "--yes")
 	if is := statusOf(t, raw); !reflect.DeepEqual(is, again) {
 		t.Errorf("given back again, the jobs are %v, and were %v", is, again)
+	}
+}
+
+// takenOver is a group of an old admin that Belfry has taken over: job 1 is due each second, job 8
+// in an hour, job 10 cannot be imported and is started, job 11 neither and is stopped.
+func takenOver(t *testing.T) (address string, raw *sql.DB, n *node, executor *stub, before map[string]string) {
+	t.Helper()
+	s := schemas[2]
+	address, raw = oldAdmin(t, s.tables()+s.rows())
+	n = startNode(t)
+	due := time.Now().Truncate(time.Second).Add(2 * time.Second)
+	for _, change := range []string{
+		fmt.Sprintf("update xxl_job_info set schedule_conf = '* * * * * ?', trigger_next_time = %d where id = 1", due.UnixMilli()),
+		"delete from xxl_job_info where id in (4, 7)",
+		fmt.Sprintf("update xxl_job_info set schedule_conf = '3600', trigger_next_time = %d where id = 8", due.Add(time.Hour).UnixMilli()),
+		"insert into xxl_job_info (id, job_group, job_desc, schedule_type, schedule_conf, executor_route_strategy, executor_handler, executor_block_strategy, glue_type, trigger_status, trigger_next_time) values " +
+			"(10,1,'at 25','CRON','0 0 25 * * ?','FIRST','late','SERIAL_EXECUTION','BEAN',1,1795507815500),(11,1,'off','CRON','0 0 26 * * ?','FIRST','off','SERIAL_EXECUTION','BEAN',0,0)",
+	} {
+		if _, err := raw.ExecContext(t.Context(), change); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before = statusOf(t, raw)
+	n.run("xxl", "import", "--from", address, "--zone", "Asia/Shanghai", "--apply", "--skip-errors")
+	executor = startStub(n)
+	out := n.run("xxl", "take-over", "--group", "order-service", "--from", address, "--yes")
+	if !strings.Contains(out, "warning: job 10 at 25: schedule_conf: hour: 25 is out of range") || strings.Contains(out, "job 11") || !strings.Contains(out, "4 jobs resumed") {
+		t.Fatalf("the take-over says %s", out)
+	}
+	if is := statusOf(t, raw); is["10"] != before["10"] || is["1"] != "0 "+strings.Fields(before["1"])[1] {
+		t.Fatalf("taken over, the jobs are %v, and were %v", is, before)
+	}
+	return address, raw, n, executor, before
+}
+
+// started fails unless the jobs that were started are started again, and the others as they were.
+func started(t *testing.T, raw *sql.DB, before map[string]string) {
+	t.Helper()
+	is := statusOf(t, raw)
+	for id, was := range before {
+		if strings.Fields(is[id])[0] != strings.Fields(was)[0] || id != "1" && is[id] != was {
+			t.Errorf("given back, job %s is %s, and was %s", id, is[id], was)
+		}
+	}
+}
+
+// isPaused fails unless Belfry runs a job no longer.
+func isPaused(t *testing.T, n *node, name string) {
+	t.Helper()
+	if out := n.run("job", "get", name); !strings.Contains(out, "\npaused: true\n") {
+		t.Errorf("job %s is not paused: %s", name, out)
+	}
+}
+
+// The undo is needed most when the executors are gone from Belfry.
+func TestGiveBackNeedsNoExecutor(t *testing.T) {
+	address, raw, n, executor, before := takenOver(t)
+	executor.Close()
+	if err := executor.post("/api/registryRemove", fmt.Sprintf(`{"registryGroup":"EXECUTOR","registryKey":"order-service","registryValue":"%s/"}`, executor.URL)); err != nil {
+		t.Fatal(err)
+	}
+	if out := n.run("xxl", "executors"); strings.Contains(out, "127.0.0.1") {
+		t.Fatalf("an executor is registered still: %s", out)
+	}
+	out := n.run("xxl", "give-back", "--group", "order-service", "--from", address, "--yes")
+	if !strings.Contains(out, "warning: no executor of the group order-service is registered with Belfry") {
+		t.Errorf("it says %s", out)
+	}
+	started(t, raw, before)
+	isPaused(t, n, "order-service/ordersync-1")
+	isPaused(t, n, "order-service/mailsend-2")
+}
+
+// A take-over that stopped half way is undone though jobs were deleted here, and changed there
+// so that they could not be imported again.
+func TestGiveBackAfterSomethingBrokeInBetween(t *testing.T) {
+	address, raw, n, executor, before := takenOver(t)
+	executor.Close()
+	n.run("job", "pause", "order-service/report-3") // as if the take-over had not come to it
+	n.run("job", "delete", "order-service/beat-8", "--yes")
+	if _, err := raw.ExecContext(t.Context(), "update xxl_job_info set schedule_conf = '0 0 25 * * ?', executor_handler = 'renamed' where id = 1"); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		n.run("xxl", "give-back", "--group", "order-service", "--from", address, "--yes")
+		started(t, raw, before)
+		isPaused(t, n, "order-service/ordersync-1")
+		isPaused(t, n, "order-service/report-3")
+	}
+}
+
+// A job that was not imported stops the take-over before anything is changed, unless it is left out.
+func TestTakeOverLeavesOutJobsThatAreNotImported(t *testing.T) {
+	address, raw, n, _, _ := takenOver(t)
+	if _, err := raw.ExecContext(t.Context(), "insert into xxl_job_info (id, job_group, job_desc, schedule_type, schedule_conf, executor_route_strategy, executor_handler, executor_block_strategy, glue_type, trigger_status, trigger_next_time) values (12,1,'new','CRON','0 0 1 * * ?','FIRST','new','SERIAL_EXECUTION','BEAN',1,1795507815500)"); err != nil {
+		t.Fatal(err)
+	}
+	out, err := n.try("xxl", "take-over", "--group", "order-service", "--from", address, "--yes")
+	if err == nil || !strings.Contains(out, "not in Belfry: 12 new") || !strings.Contains(out, "--skip-errors leaves them with the old admin") {
+		t.Errorf("it says %s, %v", out, err)
+	}
+	out = n.run("xxl", "take-over", "--group", "order-service", "--from", address, "--yes", "--skip-errors")
+	if !strings.Contains(out, "warning: job 12 new is not in Belfry, and stays with the old admin") {
+		t.Errorf("it says %s", out)
+	}
+	if is := statusOf(t, raw); is["12"] != "1 1795507815500" {
+		t.Errorf("the jobs are %v", is)
 	}
 }

@@ -301,3 +301,27 @@ func FuzzReadDump(f *testing.F) {
 		}
 	})
 }
+
+// What concerns many jobs is said once, so that a note beside a job means that job.
+func TestANoteOnManyJobsIsSaidOnce(t *testing.T) {
+	s := schemas[2]
+	plan := planOf(t, s.tables()+s.rows(), xxltables.Options{})
+	shared := map[string][]int64{}
+	for _, n := range plan.Shared {
+		shared[n.Field] = n.Jobs
+	}
+	if got := shared["alarm_email"]; !slices.Equal(got, []int64{1, 2, 3, 5, 6}) {
+		t.Errorf("the note on alarm_email concerns %v, of %+v", got, plan.Shared)
+	}
+	for _, p := range plan.Jobs {
+		if said := notes(p.Notes); strings.Contains(said, "alarm_email") {
+			t.Errorf("job %d repeats it: %s", p.Old.ID, said)
+		}
+	}
+	if said := notes(byID(t, plan, 1).Notes); !strings.Contains(said, "child_jobid: 99 is no job") {
+		t.Errorf("the notes of job 1 alone are %q", said)
+	}
+	if said := notes(byID(t, plan, 6).Notes); said != "" {
+		t.Errorf("job 6 has the notes %q", said)
+	}
+}

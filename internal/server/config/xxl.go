@@ -15,7 +15,8 @@ import (
 type XXL struct {
 	Listen   Address `json:"listen,omitzero" doc:"The address that executors of XXL-JOB call, apart from that of the API." flag:"xxl-listen" env:"BELFRY_XXL_LISTEN" why:"only those who have executors need it, and executors know neither TLS nor the tokens of the API"`
 	Tokens   []Path  `json:"tokens,omitzero" items:"16" max:"4096" doc:"Files with the access token that executors show, one in each; the first is shown to them." flag:"xxl-token" env:"BELFRY_XXL_TOKENS" why:"several count while the token changes; another one than those of the API, since it travels in plain text" reload:"yes"`
-	Insecure bool    `json:"insecure_default_token,omitzero" doc:"Accept default_token as an access token." why:"everyone knows it: it is that of XXL-JOB's own configuration" reload:"yes"`
+	Insecure bool    `json:"insecure_default_token,omitzero" doc:"Accept default_token as an access token, while listen is a loopback address." why:"everyone knows it: it is that of XXL-JOB's own configuration" reload:"yes"`
+	Short    bool    `json:"short_tokens,omitzero" doc:"Accept access tokens of less than 16 characters, until executors have longer ones; attention says so." why:"they can be guessed, and executors that have one can be taken over before it is changed" reload:"yes"`
 	Glue     bool    `json:"glue,omitzero" doc:"Send code of jobs to executors, for run.xxl.glue." why:"anyone who may define jobs could then run any program where executors are" reload:"yes"`
 	Forward  Web     `json:"forward,omitzero" max:"4096" doc:"The address of an admin of XXL-JOB that gets registrations, and the results of runs that it has sent." why:"for the time in which both are used" reload:"yes"`
 }
@@ -65,7 +66,7 @@ func (x XXL) check() error {
 	switch {
 	case x.IsOn() && len(x.Tokens) == 0:
 		return errors.New("xxl.tokens: executors need an access token: name a file that has one, such as [/etc/belfry/xxl.token]")
-	case !x.IsOn() && (len(x.Tokens) > 0 || x.Glue || x.Forward != "" || x.Insecure):
+	case !x.IsOn() && (len(x.Tokens) > 0 || x.Glue || x.Forward != "" || x.Insecure || x.Short):
 		return errors.New("xxl.listen: is missing, and the other settings of xxl have no meaning without it: set it to an address for executors, such as :8080")
 	}
 	return nil
@@ -120,15 +121,22 @@ func (x XXL) checkToken(token string) error {
 		return errors.New("is empty: write a token into it, such as that of openssl rand -hex 24")
 	case strings.ContainsFunc(token, func(r rune) bool { return !printable(r) }):
 		return errors.New("has more than a token: one word of printable characters is allowed")
-	case token == defaultToken && x.Insecure:
+	case token == defaultToken && x.Insecure && x.Listen.Loopback():
 		return nil
+	case token == defaultToken && x.Insecure:
+		return fmt.Errorf("has default_token, which everyone knows, and other machines reach %s: choose another one, here and in xxl.job.accessToken; for a test set xxl.listen to a loopback address, such as 127.0.0.1:9080", x.Listen)
 	case token == defaultToken:
-		return errors.New("has default_token, which everyone knows: choose another one, here and in xxl.job.accessToken, or set xxl.insecure_default_token to true for a test")
-	case len(token) < tokenMin:
-		return fmt.Errorf("has a token of %d characters, which can be guessed: at least %d are needed", len(token), tokenMin)
+		return errors.New("has default_token, which everyone knows: choose another one, here and in xxl.job.accessToken, or set xxl.insecure_default_token to true for a test on one machine")
+	case isShort(token) && !x.Short:
+		return fmt.Errorf("has a token of %d characters, which can be guessed: at least %d are needed; xxl.short_tokens: true accepts it until the executors have a longer one", len(token), tokenMin)
 	}
 	return nil
 }
+
+func isShort(token string) bool { return len(token) < tokenMin }
+
+// HasShortToken reports whether one of the tokens can be guessed.
+func HasShortToken(tokens []string) bool { return slices.ContainsFunc(tokens, isShort) }
 
 // HasDefaultToken reports whether everyone knows one of the tokens.
 func HasDefaultToken(tokens []string) bool { return slices.Contains(tokens, defaultToken) }

@@ -56,6 +56,7 @@ var reasons = []translation{
 	{"no node planned it in time", "没有节点及时计划该运行"},
 	{"no node could run it in time", "没有节点能及时运行"},
 	{"no node has claimed it yet", "尚无节点认领"},
+	{"xxl.short_tokens accepts an access token of executors that can be guessed: give them one of 16 characters or more, list both in xxl.tokens, and remove the short one once all executors have the new one", "xxl.short_tokens 放行了可被猜出的执行器令牌：请为执行器换成 16 个字符以上的令牌，在 xxl.tokens 中同时列出两者，全部换完后再删除短令牌"},
 	{"no live node runs jobs", "没有在线节点运行任务"},
 	{"no live node runs commands or requests: the live ones are programs that run their own handlers", "没有在线节点能执行命令或请求：在线的都是只运行自身处理器的程序"},
 	{"no live node has {w*}", "没有在线节点具备{w*}"},

@@ -35,6 +35,7 @@ var overviewTexts = []text{
 	{"need.node_silent", "{text}", "节点失联（{text}）"},
 	{"need.approval", "{text}", "等待人工审批：{text}"},
 	{"need.clock_off", "{text}", "时钟偏差（{text}）"},
+	{"need.node", "{text}", "节点需要处理：{text}"},
 	{"need.store", "{text}", "存储异常（{text}）"},
 
 	{"first.lead", "Nothing is scheduled yet.", "还没有安排任何任务。"},

@@ -51,6 +51,8 @@ type Info struct {
 	P50, P99   time.Duration
 	Partitions int
 	Starts     Hour
+	// Warnings are what a person should change about the node, although it works.
+	Warnings []string `json:",omitempty"`
 }
 
 // Notes is what is needed of a store.

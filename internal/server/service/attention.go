@@ -110,13 +110,19 @@ func (s *Attention) ofStore() []client.Attention {
 	return []client.Attention{{Kind: client.AttentionStore, Severity: client.SeverityBad, Node: s.nodes.node, Text: text}}
 }
 
-// ofNodes finds silent nodes, and nodes with a wrong clock.
+// ofNodes finds silent nodes, nodes with a wrong clock, and what nodes say about themselves.
 func (s *Attention) ofNodes(ctx context.Context) (list []client.Attention, err error) {
-	nodes, _, err := s.nodes.all(ctx)
+	nodes, now, err := s.nodes.all(ctx)
 	if err != nil {
 		return nil, err
 	}
+	if _, err := s.nodes.said(ctx, nodes, now); err != nil {
+		return nil, err
+	}
 	for _, n := range nodes {
+		for _, text := range n.Warnings {
+			list = append(list, client.Attention{Kind: client.AttentionNode, Severity: client.SeverityWarning, Node: n.Name, Text: text})
+		}
 		off := time.Duration(math.Round(n.ClockAhead*1000)) * time.Millisecond
 		switch {
 		case n.State == string(store.SessionSilent):

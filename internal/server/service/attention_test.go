@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/server/nodeinfo"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -216,5 +217,27 @@ func TestAttentionNamesSecretsThatCannotBeRead(t *testing.T) {
 	lasting, err := s.Attention.Lasting(t.Context(), admin)
 	if err != nil || len(lasting.Events) != 1 || !strings.HasSuffix(lasting.Events[0].Text, why) {
 		t.Errorf("notifications have %+v, %v", lasting.Events, err)
+	}
+}
+
+func TestAttentionShowsWarningsOfNodesWhileTheyHold(t *testing.T) {
+	b := newBench(t)
+	s := b.serviceOn(Config{})
+	about := nodeinfo.Info{Node: "n", Session: b.session, Warnings: []string{"a token is short"}}
+	reporter := nodeinfo.Reporter{Store: b.store, Clock: func() time.Duration { return 0 }, About: func() nodeinfo.Info { return about }}
+	for _, want := range []string{"a token is short", ""} {
+		if err := reporter.Tell(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		var found string
+		for _, a := range attention(t, s, admin, "") {
+			if a.Kind == client.AttentionNode && a.Severity == client.SeverityWarning && a.Node != "" {
+				found += a.Text
+			}
+		}
+		if found != want {
+			t.Errorf("attention says %q, want %q", found, want)
+		}
+		about.Warnings = nil
 	}
 }

@@ -260,7 +260,7 @@ func (p *page) need(a *client.Attention) need {
 		}
 	case client.AttentionBarred:
 		n.See = true
-	case client.AttentionNodeSilent, client.AttentionClockOff, client.AttentionStore:
+	case client.AttentionNodeSilent, client.AttentionClockOff, client.AttentionNode, client.AttentionStore:
 		n.State.Icon, n.Nodes = "nodes", true
 	}
 	if !a.Run.IsZero() {
