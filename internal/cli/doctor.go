@@ -269,7 +269,7 @@ func serverAndToken(ctx context.Context, env Env, c config.Server, running bool)
 	case err == nil:
 		server.Status, server.Found = isWell, "answers at "+remote.URL()
 		token.Status, token.Found = isWell, "accepted"
-		return append([]finding{server, token, rolesOf(nodes.Items), barredJobs(ctx, remote)}, channelsOf(ctx, remote, c)...)
+		return append([]finding{server, token, rolesOf(nodes.Items), barredJobs(ctx, remote), openSecrets(ctx, remote)}, channelsOf(ctx, remote, c)...)
 	case errors.As(err, &f) && f.problem != nil && f.problem.Type == client.TypeElsewhere:
 		server.Status, server.Found = isWell, "answers at "+remote.URL()+", without the role api"
 		token.Status, token.Found = isWell, "accepted"
@@ -327,6 +327,22 @@ func barredJobs(ctx context.Context, server *remote) finding {
 	}
 	if len(names) > 0 {
 		f.Status, f.Found = isWrong, fmt.Sprintf("no live node may run %s: %s", counted(len(names), "job"), shortList(names))
+	}
+	return f
+}
+
+// openSecrets says whether the server opens all secrets of its store.
+func openSecrets(ctx context.Context, server *remote) finding {
+	f := finding{Check: "secrets", Status: isWell, Found: "the server opens all that are in the store"}
+	about, err := server.Server(ctx)
+	if err != nil {
+		f.Status, f.Found = isNote, "not checked: "+server.refused(err).Error()
+		return f
+	}
+	for _, h := range about.Hints {
+		if h.Check == f.Check {
+			f.Status, f.Found, f.Do = h.Status, h.Found, h.Do
+		}
 	}
 	return f
 }

@@ -7,12 +7,14 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/belfry-cron/belfry/internal/cli/storecopy"
+	"github.com/belfry-cron/belfry/internal/node/secret"
 	"github.com/belfry-cron/belfry/internal/server"
 	"github.com/belfry-cron/belfry/internal/server/config"
 	"github.com/belfry-cron/belfry/internal/server/notify"
@@ -109,7 +111,7 @@ still use FROM continue to run the same jobs.
 TO must be empty, or a copy of FROM that was not used since. A repeated copy writes only
 what is new; an interrupted one continues. At the end both are read again and compared.
 If the servers have a configuration file, name it with --config: jobs are copied with
-the defaults in it.`,
+the defaults in it. The key of secrets is in no store: servers of TO need it too.`,
 		Example: `belfry store copy sqlite:/var/lib/belfry/belfry.db postgres://belfry@db.example.com/belfry
 belfry store copy sqlite:belfry.db env:NEW_STORE --dry-run
 belfry store copy sqlite:belfry.db etcd://etcd1.example.com/belfry --to-history env:NEW_HISTORY`,
@@ -209,11 +211,32 @@ func copyStore(ctx context.Context, env Env, c config.Server, args []string, ask
 	if err != nil {
 		return copyFailure(ctx, err)
 	}
+	sayKeys(ctx, env, from, at)
 	shown := copyReport{
 		From: at[0].Shown(), To: at[1].Shown(), DryRun: ask.dry, Jobs: r.Jobs, Revisions: r.Revisions, Calendars: r.Calendars, Pools: r.Pools, Tokens: r.Tokens,
 		Runs: r.Ready + r.Waiting, Running: r.Running, LeftOut: r.LeftOut, AuditRecords: r.Audit, Attempts: r.Attempts, Written: r.Written, Digest: r.Digest,
 	}
 	return showOne(env, ask.output, shown, "", func(w io.Writer) { copyTable(w, &shown) })
+}
+
+// sayKeys says where the key of the secrets belongs, which no store has.
+func sayKeys(ctx context.Context, env Env, from secret.Notes, at []config.Store) {
+	keeper := secret.Keeper{Store: from}
+	if sealed, err := keeper.AnySealed(ctx); err != nil || sealed == nil {
+		return
+	}
+	key := "the key file of the servers of FROM"
+	if file := at[0].File(); file != "" {
+		key = filepath.Join(filepath.Dir(file), config.KeyFileName) + " (or what secrets.key_file names)"
+	}
+	where := "to each server of TO, and set secrets.key_file"
+	if file := at[1].File(); file != "" {
+		if from := at[0].File(); from != "" && filepath.Dir(from) == filepath.Dir(file) {
+			return
+		}
+		where = "to " + filepath.Join(filepath.Dir(file), config.KeyFileName)
+	}
+	env.tell("the copy has the secrets, and not the key that opens them: copy %s %s\n", key, where)
 }
 
 // shipAll has what waits for a history that is in another store sent there.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,7 +24,7 @@ func TestStoreCopyTakesEndsAlongThatNoServerHasNoted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	from, to := filepath.Join(dir, "from.db"), filepath.Join(dir, "to.db")
+	from, to := filepath.Join(dir, "from.db"), filepath.Join(t.TempDir(), "to.db")
 	s, err := sqlite.Open(ctx, from, sqlite.Options{})
 	must(err)
 	docs, err := job.Decode("a.yaml", []byte("kind: channel\nname: ops\nto: {slack: {url: {file: x}}}\nrules: [{events: [failed]}]\n---\nname: a\nrun: {shell: 'false'}\n"))
@@ -40,6 +41,8 @@ func TestStoreCopyTakesEndsAlongThatNoServerHasNoted(t *testing.T) {
 	must(err)
 	_, err = s.Claim(ctx, node.ID, []store.Attempt{a})
 	must(err)
+	_, err = s.PutNote(ctx, store.Note{Name: "secret/default/db", Text: []byte(`{"version": 1, "sealed": {"key": "k1"}}`)})
+	must(err)
 	done, err := s.Finish(ctx, node.ID, []store.Result{{Attempt: a, Outcome: job.OutcomeFailed, Reason: "exit status 1"}})
 	must(err)
 	must(s.Leave(ctx, node.ID))
@@ -52,6 +55,10 @@ func TestStoreCopyTakesEndsAlongThatNoServerHasNoted(t *testing.T) {
 	env := cli.Env{Stdin: bytes.NewReader(nil), Stdout: &out, Stderr: &errs, Getenv: func(string) string { return "" }, Now: time.Now}
 	if code := cli.Run(context.Background(), env, []string{"store", "copy", "sqlite:" + from, "sqlite:" + to}); code != 0 {
 		t.Fatalf("exit code %d: %s", code, errs.String())
+	}
+	key := filepath.Join(dir, "secret.key")
+	if want := "the copy has the secrets, and not the key that opens them: copy " + key + " (or what secrets.key_file names) to " + filepath.Join(filepath.Dir(to), "secret.key") + "\n"; !strings.Contains(errs.String(), want) {
+		t.Errorf("it says %s, want %s", errs.String(), want)
 	}
 	s, err = sqlite.Open(ctx, to, sqlite.Options{})
 	must(err)

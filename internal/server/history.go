@@ -108,6 +108,9 @@ func (s *Server) remark() (warning string, err error) {
 			warnings = append(warnings, "the store is read-only: nothing starts")
 		}
 	}
+	if u := s.unopened.Load(); u != nil && u.N > 0 {
+		warnings = append(warnings, fmt.Sprintf("this server has not the key of the secret %s: belfry doctor says what to do", u.First))
+	}
 	if s.apart != nil {
 		status := s.apart.Status()
 		if err := status.Err(); err != nil {

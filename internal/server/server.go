@@ -78,6 +78,7 @@ type Server struct {
 	metrics  *metrics.Metrics
 	ends     *runlog.Log
 	secrets  *secret.Keeper
+	unopened atomic.Pointer[secret.Unopened] // of them; nil before the first look
 	sender   *notify.Sender
 	notifier *notify.Notifier
 	waking   atomic.Pointer[notify.Notifier] // the same, for commits before it was made
@@ -355,6 +356,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.Settings.Has(store.RoleAPI) {
 		group.Go(func() { s.notifier.Run(answering) })
 	}
+	group.Go(func() { s.watchSecrets(answering) })
 	group.Go(func() { s.reloadOn(ctx, s.reloads) })
 	group.Go(func() { _ = s.followers.Run(answering) })
 	group.Go(func() { _ = s.service.Run(answering) })

@@ -200,6 +200,8 @@ var claimTests = []test{
 		if !r.IsPostponed() || r.Reason != why || r.Attempt != 1 || !r.FirstDue.Equal(due) || !r.Due.After(due) || !r.Session.IsZero() {
 			e.Errorf("the postponed run is %+v", r)
 		}
+		e.must(e.Place(e.ctx, []store.Placement{{Job: runs[0].Job, Run: runs[0].Run, Attempt: 1, Session: e.a.ID}}))
+		equal(e, "reason of the placed run", e.run(runs[0].Run).Reason, why)
 		e.clock.Advance(4 * time.Second)
 		e.claim(e.a, runs[1], store.Skipped)
 		equal(e, "reason", e.attempts(runs[1].Run)[0].Attempt.Reason, "run "+runs[0].Run.String()+" of "+r.Scheduled.UTC().Format(time.RFC3339)+" is waiting: "+why)

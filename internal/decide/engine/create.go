@@ -226,7 +226,7 @@ func (b *Batch) Place(p store.Placement) {
 		return // it waits for a new session of its node
 	}
 	m.Session, m.Node = s.ID, s.Node
-	if m.Last == "" {
+	if m.Last == "" && !m.IsPostponed() {
 		m.Reason = "" // why it was not placed
 	}
 	b.save(m)

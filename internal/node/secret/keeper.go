@@ -343,6 +343,75 @@ func (k *Keeper) Values(ctx context.Context, namespace string, names []string) (
 	return values, nil
 }
 
+// AnySealed returns a secret whose value is in the store, nil for none.
+func (k *Keeper) AnySealed(ctx context.Context) (*Secret, error) {
+	all, err := k.List(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	if i := slices.IndexFunc(all, func(s *Secret) bool { return s.Sealed != nil }); i >= 0 {
+		return all[i], nil
+	}
+	return nil, nil
+}
+
+// Unopened describes the values of a store that a server cannot open with its keys.
+type Unopened struct {
+	N     int    // how many there are
+	First string // the full name of one
+	Why   string // it cannot be opened
+	// Borrowed is set when values were opened with the key of an earlier store: see Ring.
+	Borrowed string
+	do       string
+}
+
+// Found says what is wrong, "" for nothing.
+func (u *Unopened) Found() string {
+	switch {
+	case u.N == 1:
+		return fmt.Sprintf("the secret %s cannot be opened: %s", u.First, u.Why)
+	case u.N > 1:
+		return fmt.Sprintf("%d secrets cannot be opened, among them %s: %s", u.N, u.First, u.Why)
+	case u.Borrowed != "":
+		return "secrets are opened with " + u.Borrowed + ", which other servers of this store may not have, and none can be set"
+	}
+	return ""
+}
+
+// Do says how to make it right.
+func (u *Unopened) Do() string { return u.do }
+
+// Unopened tries to open all values of the store.
+func (k *Keeper) Unopened(ctx context.Context) (*Unopened, error) {
+	all, err := k.List(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	u := &Unopened{}
+	for _, s := range all {
+		if s.Sealed == nil {
+			continue
+		}
+		_, err := k.Ring.open(ctx, s.FullName(), s.Sealed)
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case err == nil:
+			if k.Ring.Borrowed {
+				u.Borrowed, u.do = k.Ring.File, "copy it to each server, and set secrets.key_file"
+			}
+			continue
+		case u.N == 0:
+			u.First, u.Why = s.FullName(), err.Error()
+		}
+		u.N++
+	}
+	if u.N > 0 {
+		u.do = "give this server the key: " + k.Ring.place() + ". If the key is lost, set the secrets again"
+	}
+	return u, nil
+}
+
 // Unknown returns the unknown names among the secrets of a job.
 func (k *Keeper) Unknown(ctx context.Context, namespace string, names []string) (unknown []*Missing, err error) {
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {

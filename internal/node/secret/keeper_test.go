@@ -286,3 +286,81 @@ func TestValuesAreReadFromVault(t *testing.T) {
 		t.Errorf("%v is no failure that may go away", err)
 	}
 }
+
+// A key that is lost is named, and none is made in its place.
+func TestNoKeyIsMadeWhereValuesAreSealedWithAnother(t *testing.T) {
+	w := newWorld(t)
+	w.Ring.Sealed = w.AnySealed
+	w.set("web", "db", "hunter2")
+	w.set("web", "api", "hunter3")
+	if u, err := w.Unopened(t.Context()); err != nil || u.Found() != "" {
+		t.Fatalf("with the key: %+v, %v", u, err)
+	}
+	sealed, err := w.AnySealed(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := os.ReadFile(w.keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(w.keys); err != nil {
+		t.Fatal(err)
+	}
+	w.now = w.now.Add(2 * time.Minute)
+	want := "secrets.key_file " + w.keys + ": the file is missing, and the secret web/api is sealed with its key " + sealed.Sealed.Key + ": put the file back. " +
+		"If it is lost, make a new one with belfry secret key >" + w.keys + ", and set the secrets again"
+	u, err := w.Unopened(t.Context())
+	if err != nil || u.N != 2 || u.Found() != "2 secrets cannot be opened, among them web/api: "+want {
+		t.Errorf("without the key: %+v, %v", u, err)
+	}
+	w.is(w.value("web", "db"), "secret web/db: "+want)
+	if _, _, err := w.Set(t.Context(), secret.Put{Namespace: "web", Name: "new", Value: "x", Actor: "wei"}); err == nil || err.Error() != want {
+		t.Errorf("another is set: %v", err)
+	}
+	if _, err := os.Stat(w.keys); !errors.Is(err, os.ErrNotExist) {
+		t.Fatalf("a key was made: %v", err)
+	}
+	// Another key says both, and with both all is well.
+	other := secret.NewKey(w.now)
+	if err := os.WriteFile(w.keys, []byte(other), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	id, _, _ := strings.Cut(other, " ")
+	if u, err := w.Unopened(t.Context()); err != nil || !strings.HasSuffix(u.Found(), "it is sealed with the key "+sealed.Sealed.Key+", and this server has "+id) || !strings.Contains(u.Do(), w.keys) {
+		t.Errorf("with another key: %+v, %v", u, err)
+	}
+	if err := os.WriteFile(w.keys, append([]byte(other), key...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.now = w.now.Add(10 * time.Second)
+	if u, err := w.Unopened(t.Context()); err != nil || u.Found() != "" {
+		t.Errorf("with both keys: %+v, %v", u, err)
+	}
+	w.is(w.value("web", "db"), "hunter2")
+}
+
+// The key of a store that was copied opens its values on a shared store, and seals none.
+func TestBorrowedKeyOpensAndSealsNothing(t *testing.T) {
+	w := newWorld(t)
+	w.set("web", "db", "hunter2")
+	shared := *w.Keeper
+	shared.Ring = &secret.Ring{File: w.keys, Borrowed: true, Now: w.Now}
+	if value, err := shared.Value(t.Context(), "web", "db"); err != nil || value != "hunter2" {
+		t.Errorf("the value is %q, %v", value, err)
+	}
+	_, _, err := shared.Set(t.Context(), secret.Put{Namespace: "web", Name: "new", Value: "x", Actor: "wei"})
+	if want := "all servers of this store need the same key: copy " + w.keys + " to each of them, and set secrets.key_file"; err == nil || err.Error() != want {
+		t.Errorf("another is set: %v, want %s", err, want)
+	}
+	if u, err := shared.Unopened(t.Context()); err != nil || u.N != 0 || !strings.Contains(u.Found(), w.keys) || !strings.Contains(u.Do(), "secrets.key_file") {
+		t.Errorf("it says %+v, %v", u, err)
+	}
+	shared.Ring = &secret.Ring{File: filepath.Join(t.TempDir(), "secret.key"), Borrowed: true, Now: w.Now}
+	if _, err := shared.Value(t.Context(), "web", "db"); err == nil || !strings.Contains(err.Error(), "this server has no key for secrets: set secrets.key_file") {
+		t.Errorf("without any key: %v", err)
+	}
+	if _, err := os.Stat(shared.Ring.File); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a key was made: %v", err)
+	}
+}

@@ -121,6 +121,12 @@ type Ring struct {
 	// File holds the keys. Make creates it with a new key if it does not exist.
 	File string
 	Make bool
+	// Borrowed is set when File may be that of an earlier store of this server: it opens values, and
+	// seals none, because other servers may not have it.
+	Borrowed bool
+	// Sealed returns a sealed value of the store, nil if there is none: then no key is made, because the
+	// one that opens it is missing. May be nil.
+	Sealed func(ctx context.Context) (*Secret, error)
 	// Command prints the keys, in place of a file.
 	Command []string
 	Now     func() time.Time
@@ -133,10 +139,21 @@ type Ring struct {
 // without reports whether the server has no keys.
 func (r *Ring) without() bool { return r.File == "" && len(r.Command) == 0 }
 
+// place says where a server gets another key.
+func (r *Ring) place() string {
+	switch {
+	case len(r.Command) > 0:
+		return "secrets.key_command must print its line too"
+	case r.File == "" || r.Borrowed:
+		return "set secrets.key_file to the file of the other servers, or of the store that this one was copied from"
+	}
+	return "add its line to " + r.File + ", below the first"
+}
+
 // get returns the keys, read again when they are older than a time.
 func (r *Ring) get(ctx context.Context, life time.Duration) ([]key, error) {
 	if r.without() {
-		return nil, &KeyError{errors.New("this server has no key for secrets: set secrets.key_file or secrets.key_command")}
+		return nil, errNoKey
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -152,12 +169,17 @@ func (r *Ring) get(ctx context.Context, life time.Duration) ([]key, error) {
 			return keys, nil
 		}
 	}
+	if r.Borrowed && errors.Is(err, os.ErrNotExist) {
+		return nil, errNoKey
+	}
 	where := "secrets.key_file " + r.File
 	if len(r.Command) > 0 {
 		where = "secrets.key_command"
 	}
 	return nil, &KeyError{fmt.Errorf("%s: %w", where, err)}
 }
+
+var errNoKey = &KeyError{errors.New("this server has no key for secrets: set secrets.key_file or secrets.key_command")}
 
 // KeyError says why a server cannot read its keys.
 type KeyError struct{ error }
@@ -182,12 +204,28 @@ func (r *Ring) read(ctx context.Context) ([]byte, error) {
 	}
 	text, err := readPrivate(r.File)
 	if errors.Is(err, os.ErrNotExist) && r.Make {
+		if err := r.missing(ctx); err != nil {
+			return nil, err
+		}
 		if err := makePrivate(r.File, NewKey(r.Now())); err != nil {
 			return nil, err
 		}
 		return readPrivate(r.File)
 	}
 	return text, err
+}
+
+// missing says which values a new key would not open.
+func (r *Ring) missing(ctx context.Context) error {
+	if r.Sealed == nil {
+		return nil
+	}
+	s, err := r.Sealed(ctx)
+	if err == nil && s != nil {
+		err = fmt.Errorf("the file is missing, and the secret %s is sealed with its key %s: put the file back. "+
+			"If it is lost, make a new one with belfry secret key >%s, and set the secrets again", s.FullName(), s.Sealed.Key, r.File)
+	}
+	return err
 }
 
 // makePrivate creates a file that only its user can read, unless it exists.
@@ -236,6 +274,9 @@ func private(info fs.FileInfo, user int) bool {
 
 // seal encrypts a value with the first key.
 func (r *Ring) seal(ctx context.Context, name string, value []byte) (*Sealed, error) {
+	if err := r.borrowed(); err != nil {
+		return nil, err
+	}
 	keys, err := r.get(ctx, keyLife)
 	if err != nil {
 		return nil, err
@@ -248,6 +289,17 @@ func (r *Ring) seal(ctx context.Context, name string, value []byte) (*Sealed, er
 	}
 	s.Value = gcm.Seal(nil, nil, value, nil)
 	return s, nil
+}
+
+// borrowed says why nothing is sealed with a file that only this server may have.
+func (r *Ring) borrowed() error {
+	if !r.Borrowed {
+		return nil
+	}
+	if _, err := os.Stat(r.File); err != nil {
+		return errNoKey
+	}
+	return &KeyError{fmt.Errorf("all servers of this store need the same key: copy %s to each of them, and set secrets.key_file", r.File)}
 }
 
 // open decrypts a value.
@@ -280,6 +332,9 @@ func (r *Ring) open(ctx context.Context, name string, s *Sealed) ([]byte, error)
 
 // current returns the id of the key that seals, read afresh.
 func (r *Ring) current(ctx context.Context) (string, error) {
+	if err := r.borrowed(); err != nil {
+		return "", err
+	}
 	keys, err := r.get(ctx, 0)
 	if err != nil {
 		return "", err

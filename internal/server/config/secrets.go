@@ -11,7 +11,7 @@ import (
 
 // Secrets are where this node has the keys of secrets, and where else secrets may be.
 type Secrets struct {
-	KeyFile    string   `json:"key_file,omitzero" max:"4096" doc:"The file of the keys that seal secrets, which only its user can read. All servers need the same keys." default:"secret.key in the data directory, which is made, if the store is a file; else none" why:"a copy of the store alone opens no secret"`
+	KeyFile    string   `json:"key_file,omitzero" max:"4096" doc:"The file of the keys that seal secrets, which only its user can read. All servers need the same keys." default:"secret.key in the data directory: made if the store is a file, and else, if it is there, opens values and seals none" why:"a copy of the store alone opens no secret"`
 	KeyCommand []string `json:"key_command,omitzero" items:"100" max:"4096" doc:"A program with its arguments that prints these keys, in place of the file." why:"keys can stay in a key service"`
 	Vault      Vault    `json:"vault,omitzero" doc:"From where secrets are read that name a place in Vault."`
 }
@@ -27,16 +27,21 @@ type Vault struct {
 	Timeout   job.Duration `json:"timeout,omitzero" min:"1s" max:"30s" doc:"How long a request may take." default:"10s" why:"an attempt waits for it"`
 }
 
-// KeyFile returns the key file of secrets, "" for none, and whether the server creates it.
-// Nodes that share a store need the same keys, so none is created there.
-func (s *Server) KeyFile() (file string, made bool) {
+// KeyFileName is the name of the key file in a data directory.
+const KeyFileName = "secret.key"
+
+// KeyFile returns the key file of secrets, "" for none, and whether the server creates it. Nodes that
+// share a store need the same keys, so none is created there: a file that is left in the data
+// directory, by a store that was copied, is borrowed, and opens values without sealing any.
+func (s *Server) KeyFile() (file string, made, borrowed bool) {
 	switch {
 	case len(s.Secrets.KeyCommand) > 0:
-		return "", false
-	case s.Secrets.KeyFile == "" && s.Store.File() != "":
-		return filepath.Join(s.Data, "secret.key"), true
+		return "", false, false
+	case s.Secrets.KeyFile == "":
+		own := s.Store.File() != ""
+		return filepath.Join(s.Data, KeyFileName), own, !own
 	}
-	return s.Secrets.KeyFile, false
+	return s.Secrets.KeyFile, false, false
 }
 
 // beside returns the settings with files relative to the directory of the configuration.
