@@ -342,12 +342,13 @@ type Hint struct {
 
 // Attention is a problem that needs a person.
 type Attention struct {
-	Kind     AttentionKind `json:"kind" enum:"failing,late,slow,paused,barred,approval,node_silent,clock_off,node,store" doc:"What it is: runs of a job that failed in a row; runs that are due and do not start; a run that takes much longer than usual; a job that Belfry has paused; a job that no live node may run; a step of a flow that waits for a person; a node that is no longer heard of; a node whose clock is off; a node with a setting or a machine that a person should change; a store that a node cannot write, or whose history is behind or away."`
+	Kind     AttentionKind `json:"kind" enum:"failing,late,slow,paused,barred,approval,node_silent,clock_off,node,store,alarms" doc:"What it is: runs of a job that failed in a row; runs that are due and do not start; a run that takes much longer than usual; a job that Belfry has paused; a job that no live node may run; a step of a flow that waits for a person; a node that is no longer heard of; a node whose clock is off; a node with a setting or a machine that a person should change; a store that a node cannot write, or whose history is behind or away; channels whose last delivery failed."`
 	Severity Severity      `json:"severity" enum:"bad,warning" doc:"How urgent it is."`
 	Job      string        `json:"job,omitempty" doc:"The job, namespace/name."`
 	Run      job.ID        `json:"run,omitzero" doc:"The latest run that shows it."`
 	Node     string        `json:"node,omitempty" doc:"The node."`
-	Count    int           `json:"count,omitempty" doc:"How many runs it is about."`
+	Channel  string        `json:"channel,omitempty" doc:"The channel, namespace/name: of several the one that failed last."`
+	Count    int           `json:"count,omitempty" doc:"How many runs it is about, or channels."`
 	Since    time.Time     `json:"since,omitzero" doc:"Since when, as far back as was looked."`
 	Text     string        `json:"text" doc:"What is wrong, in words."`
 }
@@ -367,6 +368,7 @@ const (
 	AttentionClockOff   AttentionKind = "clock_off"
 	AttentionNode       AttentionKind = "node"
 	AttentionStore      AttentionKind = "store"
+	AttentionAlarms     AttentionKind = "alarms"
 )
 
 // Severity is how urgent an Attention is.

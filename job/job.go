@@ -60,7 +60,7 @@ type Status struct {
 	PausedUntil time.Time `json:"paused_until,omitzero" doc:"When the job resumes automatically."`
 	Barred      string    `json:"barred,omitzero" doc:"Why no live node may run the job, and what to change."`
 
-	Failures int `json:"failures,omitzero" min:"1" max:"1000000000" doc:"How many runs have failed in a row, where policy.pause_on_failure counts them."`
+	Failures int `json:"failures,omitzero" min:"1" max:"1000000000" doc:"How many runs have failed in a row: skipped and cancelled ones neither count nor end it."`
 
 	LastRun     ID        `json:"last_run,omitzero" doc:"The run that ended last and was not withdrawn."`
 	LastEnded   time.Time `json:"last_ended,omitzero" doc:"When it ended."`

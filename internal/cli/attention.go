@@ -23,8 +23,9 @@ func newAttention(env Env) *cobra.Command {
 		Short: "Show what needs attention",
 		Long: `Show what needs attention, the worst first: jobs whose latest runs failed, runs that
 are due and do not start or take much longer than usual, jobs that were paused after
-failures, jobs that no live node may run, silent nodes, nodes whose clock is off, and
-warnings of nodes about their settings. At most 100 things are shown.
+failures, jobs that no live node may run, silent nodes, nodes whose clock is off,
+warnings of nodes about their settings, and channels that do not deliver. At most 100
+things are shown.
 
 The exit code is 0 whatever is found.`,
 		Example: "belfry attention\nbelfry attention -n shop\nbelfry attention -o json",
@@ -63,6 +64,9 @@ func attentionTable(w io.Writer, env Env, list []client.Attention) {
 	for i := range list {
 		a := &list[i]
 		about := orDash(a.Job)
+		if a.Channel != "" {
+			about = "channel " + a.Channel
+		}
 		if a.Node != "" {
 			about = cmp.Or(a.Job, "node "+a.Node)
 		}

@@ -661,4 +661,17 @@ var endTests = []test{
 		fail(job.OutcomeFailed)
 		equal(e, "state after another failure", e.reload(j).Definition.Status.State, job.JobActive)
 	}},
+	{"the failed runs of a job in a row are counted without a limit too", func(e *env) {
+		j := e.put(everyMinute + "\npolicy: {overlap: allow}")
+		for i, c := range []struct {
+			outcome  job.Outcome
+			failures int
+		}{{job.OutcomeFailed, 1}, {job.OutcomeTimedOut, 2}, {job.OutcomeCancelled, 2}, {job.OutcomeLost, 3}, {job.OutcomeSucceeded, 0}, {job.OutcomeFailed, 1}} {
+			a := e.trigger(j)
+			e.claim(e.a, a, store.Started)
+			e.finish(a, c.outcome)
+			equal(e, fmt.Sprintf("failures after run %d, %s", i+1, c.outcome), e.reload(j).Definition.Status.Failures, c.failures)
+		}
+		equal(e, "version", e.reload(j).Definition.Version, 1)
+	}},
 }

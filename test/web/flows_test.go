@@ -36,7 +36,7 @@ func TestAFlowFromItsStartToItsEnd(t *testing.T) {
 	b.until("the run of the step", `document.querySelector("[data-log]")?.textContent.includes("read 1200 rows") && document.querySelector("#facts").textContent.includes("extract_orders")`)
 
 	b.open("/")
-	b.until("the approval among what needs a person", `[...document.querySelectorAll("#needs .need")].some(n => n.textContent.includes("1200 rows: publish?") && n.querySelector('a[href="`+run+`"]'))`)
+	b.until("the approval among what needs a person", `[...document.querySelectorAll("#needs .nd")].some(n => n.textContent.includes("1200 rows: publish?") && n.querySelector('a[href="`+run+`"]'))`)
 	b.open(run)
 	b.types("note", "looks right")
 	b.click(`button[value="approve"]`)

@@ -259,18 +259,18 @@ func (b *Batch) recordOf(m *member, a job.Attempt) store.Record {
 	return record
 }
 
-// countFailures counts failed runs in a row, and pauses the job at the limit. A split
+// countFailures counts failed runs in a row, and pauses the job at its limit, if it has one. A split
 // occurrence counts once, at the end of its last run.
 func (b *Batch) countFailures(j *Job, o job.Outcome, run job.ID) {
 	switch limit := j.Policy.PauseOnFailure; {
-	case limit == 0 || j.Deleted:
+	case j.Deleted:
 	case o == job.OutcomeSucceeded && j.Failures > 0:
 		j.Failures = 0
 		b.saveJob(j)
 	case o.Failed():
 		j.Failures++
 		b.saveJob(j)
-		if j.Failures >= limit && j.State != job.JobPaused {
+		if limit > 0 && j.Failures >= limit && j.State != job.JobPaused {
 			reason := fmt.Sprintf("%s failed in a row, the last was %s", plural(j.Failures, "run", "runs"), run)
 			b.pause(j, store.Pause{By: System, Reason: reason})
 			j.Version++

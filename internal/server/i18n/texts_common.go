@@ -46,13 +46,14 @@ var commonTexts = []text{
 
 	{"error.title", "That did not work", "操作未成功"},
 
-	{"said.paused", "Paused.", "已暂停。"},
+	{"said.paused", "Paused {name}.", "已暂停 {name}。"},
 	{"said.bulk", "Done with {n} job.|Done with {n} jobs.", "已处理 {n} 个任务。"},
-	{"said.resumed", "Resumed.", "已恢复。"},
+	{"said.resumed", "Resumed {name}.", "已恢复 {name}。"},
+	{"undo", "Undo", "撤销"},
 	{"said.deleted", "Deleted.", "已删除。"},
 	{"said.cancelled", "Asked to end. The page shows when the processes are gone.", "已请求取消，进程退出后页面会更新。"},
-	{"said.drained", "Draining: the node takes no more runs.", "正在排空：该节点不再接收新的运行。"},
-	{"said.undrained", "The node takes runs again.", "该节点已恢复接收运行。"},
+	{"said.drained", "Draining: {name} takes no more runs.", "正在排空：{name} 不再接收新的运行。"},
+	{"said.undrained", "{name} takes runs again.", "{name} 已恢复接收运行。"},
 	{"said.revoked", "Revoked.", "已吊销。"},
 	{"said.saved", "Saved.", "已保存。"},
 	{"said.unchanged", "Nothing was different, so nothing was saved.", "内容没有变化，未保存。"},

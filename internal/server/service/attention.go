@@ -50,9 +50,10 @@ const (
 
 // Attention finds problems that need a person.
 type Attention struct {
-	jobs  *Jobs
-	runs  *Runs
-	nodes *Nodes
+	jobs   *Jobs
+	runs   *Runs
+	nodes  *Nodes
+	alarms *Notifications
 }
 
 // List returns the problems of the jobs of a namespace, or of all, and of the nodes: the
@@ -72,6 +73,7 @@ func (s *Attention) List(ctx context.Context, who Caller, namespace string) ([]c
 		return nil, err
 	}
 	for _, find := range []func() ([]client.Attention, error){
+		func() ([]client.Attention, error) { return s.ofAlarms(ctx, who, namespace) },
 		func() ([]client.Attention, error) { return s.ofNodes(ctx) },
 		func() ([]client.Attention, error) { return s.late(ctx, of, now) },
 		func() ([]client.Attention, error) { return s.slow(ctx, running, now) },
@@ -90,7 +92,7 @@ func (s *Attention) List(ctx context.Context, who Caller, namespace string) ([]c
 		return a.Kind == client.AttentionBarred && slices.ContainsFunc(list, func(b client.Attention) bool { return b.Kind == client.AttentionLate && b.Job == a.Job })
 	})
 	slices.SortStableFunc(list, func(x, y client.Attention) int {
-		return cmp.Or(cmp.Compare(x.Severity, y.Severity), cmp.Compare(y.Count, x.Count), x.Since.Compare(y.Since))
+		return cmp.Or(cmp.Compare(x.Severity, y.Severity), first(y.Kind == client.AttentionAlarms)-first(x.Kind == client.AttentionAlarms), cmp.Compare(y.Count, x.Count), x.Since.Compare(y.Since))
 	})
 	return list[:min(len(list), attentionMax)], nil
 }
@@ -108,6 +110,52 @@ func (s *Attention) ofStore() []client.Attention {
 		return nil
 	}
 	return []client.Attention{{Kind: client.AttentionStore, Severity: client.SeverityBad, Node: s.nodes.node, Text: text}}
+}
+
+// first is 1 for what stands before all that is as urgent: while alarms do not arrive, no other problem is
+// reported.
+func first(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// ofAlarms finds channels whose last delivery failed, as one problem.
+func (s *Attention) ofAlarms(ctx context.Context, who Caller, namespace string) (list []client.Attention, err error) {
+	if s.alarms == nil {
+		return nil, nil
+	}
+	channels, err := s.alarms.Deliveries(ctx, who, namespace)
+	if err != nil {
+		return nil, err
+	}
+	a, used := client.Attention{Kind: client.AttentionAlarms, Severity: client.SeverityWarning}, 0
+	var last time.Time
+	for i := range channels {
+		d := &channels[i]
+		if d.Paused {
+			continue
+		}
+		used++
+		if d.Error == "" {
+			continue
+		}
+		a.Count++
+		if a.Since.IsZero() || d.FailedAt.Before(a.Since) {
+			a.Since = d.FailedAt
+		}
+		if a.Channel == "" || d.FailedAt.After(last) {
+			last, a.Channel, a.Text = d.FailedAt, d.Channel, d.Error
+		}
+	}
+	if a.Count == 0 {
+		return nil, nil
+	}
+	if a.Count == used {
+		a.Severity = client.SeverityBad
+	}
+	return []client.Attention{a}, nil
 }
 
 // ofNodes finds silent nodes, nodes with a wrong clock, and what nodes say about themselves.
@@ -240,7 +288,7 @@ func (s *Attention) paused(ctx context.Context, of scope) (list []client.Attenti
 func (s *Attention) failing(ctx context.Context, of scope) (list []client.Attention, err error) {
 	jobs, ended, err := s.jobs.failing(ctx, of)
 	for i, j := range jobs {
-		list = append(list, failuresOf(j.Definition.FullName(), ended[i]))
+		list = append(list, failuresOf(j, ended[i]))
 	}
 	return list, err
 }
@@ -353,13 +401,23 @@ func failures(ended []store.Record) (list []*store.Record) {
 	return list
 }
 
+// inARow returns how many runs of a job failed in a row, for all that show it: as many as the job has
+// counted, or of its last runs where it has not.
+func inARow(j *store.Job, ended []store.Record) int {
+	n := len(failures(ended))
+	if j.Definition.Status != nil {
+		n = max(n, j.Definition.Status.Failures)
+	}
+	return n
+}
+
 // failuresOf returns the problem of a failing job with its last runs.
-func failuresOf(name string, ended []store.Record) client.Attention {
-	failures := failures(ended)
-	latest, n := failures[0], len(failures)
+func failuresOf(j *store.Job, ended []store.Record) client.Attention {
+	failures, n := failures(ended), inARow(j, ended)
+	latest := failures[0]
 	a := client.Attention{
-		Kind: client.AttentionFailing, Severity: client.SeverityWarning, Job: name, Run: latest.Run.ID,
-		Count: n, Since: failures[n-1].Attempt.Ended, Text: "the last run " + inWords(latest),
+		Kind: client.AttentionFailing, Severity: client.SeverityWarning, Job: j.Definition.FullName(), Run: latest.Run.ID,
+		Count: n, Since: failures[len(failures)-1].Attempt.Ended, Text: "the last run " + inWords(latest),
 	}
 	if n > 1 {
 		a.Severity, a.Text = client.SeverityBad, fmt.Sprintf("the last %d runs failed; the latest %s", n, inWords(latest))

@@ -1,12 +1,14 @@
 package service
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/decide/notification"
 	"github.com/belfry-cron/belfry/internal/server/nodeinfo"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -239,5 +241,70 @@ func TestAttentionShowsWarningsOfNodesWhileTheyHold(t *testing.T) {
 			t.Errorf("attention says %q, want %q", found, want)
 		}
 		about.Warnings = nil
+	}
+}
+
+// The list, the job and its page say the same number of failures in a row, however many there are.
+func TestFailuresInARowAreOneNumber(t *testing.T) {
+	b := newBench(t)
+	s := b.serviceOn(Config{})
+	b.put(s, `{"name": "often", "run": {"shell": "true"}}`)
+	const most = inRowMax + 5
+	for range most {
+		b.ends(s, "often", job.OutcomeFailed)
+	}
+	b.ends(s, "often", job.OutcomeCancelled)
+	if a := attention(t, s, admin, "")["failing default/often"]; a.Count != most || !strings.Contains(a.Text, fmt.Sprintf("the last %d runs failed", most)) {
+		t.Errorf("what needs a person is %+v", a)
+	}
+	d, _, err := s.Jobs.Get(t.Context(), admin, Name{"default", "often"}, false)
+	if err != nil || !strings.Contains(string(d.RawMessage), fmt.Sprintf(`"failures":%d`, most)) {
+		t.Errorf("the job is %s (%v)", d.RawMessage, err)
+	}
+	page, err := s.Jobs.Listed(t.Context(), admin, client.JobQuery{}, false)
+	if err != nil || page.Items[0].Status.Failures != most {
+		t.Errorf("the list is %+v (%v)", page.Items, err)
+	}
+	b.ends(s, "often", job.OutcomeSucceeded)
+	if found := attention(t, s, admin, ""); len(found) > 0 {
+		t.Errorf("after a success there is %+v", found)
+	}
+}
+
+// While channels fail, nothing is as it should be: they are one problem, before all others.
+func TestAttentionNamesChannelsThatDoNotDeliver(t *testing.T) {
+	b := newBench(t)
+	s := b.serviceOn(Config{})
+	b.put(s, `{"name": "often", "run": {"shell": "true"}}`)
+	b.ends(s, "often", job.OutcomeFailed)
+	b.ends(s, "often", job.OutcomeFailed)
+	for i, name := range []string{"chat", "mail", "pager"} {
+		draft, err := ReadDraft(fmt.Appendf(nil, `{"kind": "channel", "namespace": "ops", "name": %q, "paused": %v, "to": {"webhook": {"url": "https://hooks.example.com/x", "secret": {"file": "hook"}}}, "rules": [{"events": ["failed"]}]}`, name, name == "mail"), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, _, err := s.Channels.Put(t.Context(), admin, Name{"ops", name}, draft, Expect{Absent: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		uid := d.Channel.UID
+		state := notification.ChannelState{Channel: "ops/" + name, UID: uid, Error: "status 403: " + name, FailedAt: b.clock().Add(time.Duration(i) * time.Minute)}
+		text, err := json.Marshal(state)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.store.PutNote(t.Context(), store.Note{Name: notification.ChannelNotes + uid.String(), Text: text}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list, err := s.Attention.List(t.Context(), admin, "")
+	if err != nil || len(list) != 2 {
+		t.Fatalf("there is %+v (%v)", list, err)
+	}
+	if a := list[0]; a.Kind != client.AttentionAlarms || a.Count != 2 || a.Channel != "ops/pager" || a.Text != "status 403: pager" || a.Severity != client.SeverityBad || !a.Since.Equal(b.clock()) {
+		t.Errorf("the channels are %+v", a)
+	}
+	if list, err = s.Attention.List(t.Context(), admin, "shop"); err != nil || len(list) != 0 {
+		t.Errorf("another namespace has %+v (%v)", list, err)
 	}
 }

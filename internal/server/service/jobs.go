@@ -169,6 +169,9 @@ func (s *Jobs) shownWith(j *store.Job, filled bool, at time.Time, last []store.R
 	if chained != nil {
 		status.Next = chained.Scheduled
 	}
+	if len(last) > 0 && j.Filled.Policy.PauseOnFailure == nil { // whose count a resume begins anew
+		status.Failures = inARow(j, last)
+	}
 	if len(last) > 0 {
 		status.LastRun, status.LastEnded, status.LastOutcome = last[0].Run.ID, last[0].Attempt.Ended, last[0].Attempt.Outcome
 	}

@@ -166,6 +166,7 @@ func New(c Config) (*Service, error) {
 	output := &Output{shared: s, runs: runs, store: outputs, followers: c.Followers, places: streams, node: c.Node}
 	stats := &Stats{shared: s, jobs: jobs, runs: runs, store: c.Store}
 	nodes := &Nodes{store: c.Store, planner: c.Planner, remark: c.Remark, about: c.About, node: c.Node}
+	notifications := &Notifications{shared: s, store: c.Store, send: c.Send}
 	return &Service{
 		Jobs:          jobs,
 		Documents:     &Documents{shared: s, rules: rules, store: c.Store},
@@ -184,12 +185,12 @@ func New(c Config) (*Service, error) {
 		Access:        &Access{store: c.Store, tokens: c.Tokens, sharedUser: c.SharedUser},
 		Reports:       &Reports{shared: s, jobs: jobs, store: c.Store, tokens: c.Tokens},
 		Callbacks:     &Callbacks{shared: s, store: c.Store},
-		Attention:     &Attention{jobs: jobs, runs: runs, nodes: nodes},
+		Attention:     &Attention{jobs: jobs, runs: runs, nodes: nodes, alarms: notifications},
 		Stats:         stats,
 		Load:          &Load{shared: s, jobs: jobs},
 		Bulk:          &Bulk{jobs: jobs, runs: runs},
 		Secrets:       &Secrets{c.Secrets},
-		Notifications: &Notifications{shared: s, store: c.Store, send: c.Send},
+		Notifications: notifications,
 		Workers:       newWorkers(c.Store, c.Tokens, c.Secrets, c.Followers, c.Node, c.Now),
 	}, nil
 }

@@ -75,7 +75,7 @@ func (s *site) pauseJob(p *page) error {
 	if _, err := s.Service.Jobs.Pause(p.ctx(), p.who, p.namedJob(), said, service.Expect{}); err != nil {
 		return err
 	}
-	return p.done(p.back("/jobs/"+p.namedJob().String()), "paused")
+	return p.done(p.back("/jobs/"+p.namedJob().String()), "paused", "about", p.namedJob().String())
 }
 
 func (s *site) resumeJob(p *page) error {
@@ -83,7 +83,7 @@ func (s *site) resumeJob(p *page) error {
 	if _, err := s.Service.Jobs.Resume(p.ctx(), p.who, p.namedJob(), said, service.Expect{}); err != nil {
 		return err
 	}
-	return p.done(p.back("/jobs/"+p.namedJob().String()), "resumed")
+	return p.done(p.back("/jobs/"+p.namedJob().String()), "resumed", "about", p.namedJob().String())
 }
 
 func (s *site) deleteJob(p *page) error {
@@ -148,14 +148,14 @@ func (s *site) drainNode(p *page) error {
 	if _, err := s.Service.Nodes.Drain(p.ctx(), p.who, p.r.PathValue("id"), strings.TrimSpace(p.r.PostForm.Get("reason"))); err != nil {
 		return err
 	}
-	return p.done("/nodes", "drained")
+	return p.done("/nodes", "drained", "about", p.r.PathValue("id"))
 }
 
 func (s *site) undrainNode(p *page) error {
 	if _, err := s.Service.Nodes.Undrain(p.ctx(), p.who, p.r.PathValue("id")); err != nil {
 		return err
 	}
-	return p.done("/nodes", "undrained")
+	return p.done("/nodes", "undrained", "about", p.r.PathValue("id"))
 }
 
 // createToken makes a token and shows it in the answer: it is in no address and no history.

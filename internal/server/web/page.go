@@ -79,6 +79,7 @@ func (p *page) with(pairs ...string) string {
 		}
 	}
 	q.Del("said")
+	q.Del("about")
 	if len(q) == 0 {
 		return p.r.URL.Path
 	}
@@ -107,6 +108,7 @@ type Layout struct {
 	Events            string         // what scripts follow to keep the page current; "" for nothing
 	Again             int            // seconds after which the page is read again without an event
 	Said              string         // what the last form has done
+	Undo              string         // where a form undoes it, "" for nowhere
 	Failed            string
 	Commands          []Command
 	Bell              bool
@@ -144,7 +146,15 @@ func (p *page) bareLayout(title, section string, values ...any) *Layout {
 		l.Form = auth.FormToken(p.secret)
 	}
 	if key := "said." + p.query("said"); i18n.Has(key) {
-		l.Said = p.T(key, "n", p.query("n"))
+		about := clean(p.query("about"))
+		l.Said = p.T(key, "n", p.query("n"), "name", about)
+		switch said := p.query("said"); {
+		case about == "":
+		case said == "paused":
+			l.Undo = "/jobs/" + about + "/resume"
+		case said == "drained":
+			l.Undo = "/nodes/" + about + "/undrain"
+		}
 	}
 	return l
 }

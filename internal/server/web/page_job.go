@@ -125,15 +125,14 @@ func (h *jobHead) state(p *page) {
 	default:
 		if st.LastOutcome != "" && st.LastOutcome.Alarms() {
 			h.State = p.outcome(st.LastOutcome)
+			if st.Failures > 1 {
+				h.State.Text = p.T("job.failing", "n", st.Failures)
+			}
 		}
 		for _, a := range p.site.frame(p.ctx(), p.who, frameFor).attention {
-			switch {
-			case a.Job != h.Full:
-			case a.Kind == client.AttentionBarred:
+			if a.Job == h.Full && a.Kind == client.AttentionBarred {
 				h.State = State{Class: "fail", Icon: "fail", Text: p.T("job.barred")}
 				h.StateText = p.reason(a.Text)
-			case a.Kind == client.AttentionFailing && a.Count > 1 && h.StateText == "":
-				h.State.Text = p.T("job.failing", "n", a.Count)
 			}
 		}
 	}
@@ -264,8 +263,8 @@ func (s *site) jobRuns(p *page) error {
 	v.ChartN = len(finished)
 	v.Chart = picture(p.durations(finished, h.job))
 	v.Since = p.failing(finished, h.Address)
-	if v.Since != nil && v.Since.Count > 1 {
-		h.State.Text = p.T("job.failing", "n", v.Since.Count)
+	if v.Since != nil {
+		v.Since.Count = max(h.job.Status.Failures, 1)
 	}
 	if err := s.summary(p, &v); err != nil {
 		return err
@@ -328,10 +327,10 @@ func quantiles(runs []client.Run) (p50, p95 time.Duration, ok bool) {
 // failing finds where the failures of a job that fails now began. nil: it does not fail.
 func (p *page) failing(recent []client.Run, address string) *failingSince {
 	n := 0
-	for n < len(recent) && (recent[n].State != job.StateDone || recent[n].Outcome.Alarms()) {
+	for n < len(recent) && recent[n].Outcome != job.OutcomeSucceeded {
 		n++
 	}
-	failed := slices.DeleteFunc(slices.Clone(recent[:n]), func(r client.Run) bool { return r.State != job.StateDone })
+	failed := slices.DeleteFunc(slices.Clone(recent[:n]), func(r client.Run) bool { return r.State != job.StateDone || !r.Outcome.Alarms() })
 	if len(failed) == 0 {
 		return nil
 	}

@@ -21,6 +21,7 @@ type overviewView struct {
 	Needs    []need
 	Due      []dueRow
 	DueMore  int
+	DueOf    string // how many of how many are listed
 	Nodes    []nodeShare
 	Running  int
 	Changes  []change
@@ -32,15 +33,19 @@ type overviewView struct {
 
 // need is something that a person should look at.
 type need struct {
-	State             State
-	Namespace, Name   string
-	Address           string
-	Text              string
-	Since             When
-	Strip             template.HTML
-	Run               string // its page
-	Retry             string // the run that a retry repeats
-	Pause, Nodes, See bool
+	State           State
+	Namespace, Name string
+	Address         string
+	About           string // the job, node or channels, in words
+	Text            string // the cause
+	Times           string // how often, or what else is known
+	Since           When
+	Strip           template.HTML
+	Open            string // the page that shows most of it
+	Retry           string // the run that a retry repeats
+	IsJob           bool
+	Asks, Pause     bool // it waits for a person; the job can be paused
+	Resume          bool
 }
 
 type dueRow struct {
@@ -72,7 +77,7 @@ type outcomeShare struct {
 const (
 	// dueWithin is what the overview calls soon, and dueRows how much of that it lists.
 	dueWithin = time.Hour
-	dueRows   = 12
+	dueRows   = 8
 	// denserThan leaves out jobs that are due all the time.
 	denserThan = time.Minute
 	// changeRows is how many changes the overview lists.
@@ -108,7 +113,9 @@ func (s *site) overview(p *page) error {
 	if l.Namespace == "" {
 		l.Attention = len(list) // the frame may have been read before
 	}
-	p.due(&v, due)
+	if p.due(&v, due); v.DueMore > 0 {
+		v.DueOf = p.T("overview.of", "i", len(v.Due), "n", len(v.Due)+v.DueMore)
+	}
 	nodes := s.frame(p.ctx(), p.who, attentionFor).list
 	for i := range nodes {
 		n := &nodes[i]
@@ -174,7 +181,7 @@ func (s *site) overviewCharts(p *page, v *overviewView) error {
 		return err
 	}
 	v.ChartOf = p.T("timeline.starts", "d", p.coarse(step))
-	v.Chart = picture(draw.Columns(v.ChartOf, columns, now, p.T("now")+" "+p.now.Format("15:04"), half, 110))
+	v.Chart = picture(draw.Columns(v.ChartOf, columns, now, p.T("now")+" "+p.now.Format("15:04"), whole, 110))
 	counts, all := map[job.Outcome]int{}, 0
 	for i := range day.Items {
 		for o, n := range day.Items[i].Outcomes {
@@ -203,26 +210,43 @@ func (p *page) lead(list []client.Attention) string {
 	if len(list) == 0 {
 		return p.T("overview.well")
 	}
-	jobs, nodes := map[string]bool{}, map[string]bool{}
+	jobs, nodes, alarms := map[string]bool{}, map[string]bool{}, false
 	for i := range list {
-		if list[i].Job != "" {
-			jobs[list[i].Job] = true
-		} else if list[i].Node != "" {
-			nodes[list[i].Node] = true
+		switch a := &list[i]; {
+		case a.Kind == client.AttentionAlarms:
+			alarms = true
+		case a.Job != "":
+			jobs[a.Job] = true
+		case a.Node != "":
+			nodes[a.Node] = true
 		}
 	}
 	var parts []string
 	if len(jobs) > 0 {
 		parts = append(parts, p.T("overview.jobs", "n", len(jobs), "count", p.spelled(len(jobs))))
 	}
+	if alarms {
+		parts = append(parts, p.T("overview.alarms"))
+	}
 	if len(nodes) > 0 {
 		parts = append(parts, p.T("overview.nodes", "n", len(nodes), "count", p.spelled(len(nodes))))
 	}
+	n := len(jobs) + len(nodes)
+	if alarms {
+		n++
+	}
+	what := parts[0]
+	if last := len(parts) - 1; last > 0 {
+		what = strings.Join(parts[:last], p.T("comma")) + p.T("and") + parts[last]
+	}
 	key := "overview.needs"
-	if len(jobs)+len(nodes) > 1 {
+	if n > 1 {
 		key = "overview.need"
 	}
-	text := p.T(key, "what", strings.Join(parts, p.T("and")))
+	text := p.T(key, "what", what)
+	if !alarms { // without which less may be known
+		text += p.T("overview.rest")
+	}
 	return strings.ToUpper(text[:1]) + text[1:]
 }
 
@@ -236,9 +260,10 @@ func (p *page) spelled(n int) string {
 
 func (p *page) need(a *client.Attention) need {
 	namespace, name := splitName(a.Job)
-	n := need{Namespace: namespace, Name: name, Address: "/jobs/" + a.Job, Text: p.T("need."+string(a.Kind), "text", p.reason(a.Text)), Since: p.relative(a.Since)}
-	if a.Job == "" {
-		n.Name, n.Namespace, n.Address = a.Node, "", "/nodes#"+a.Node
+	n := need{Namespace: namespace, Name: name, About: a.Job, Address: "/jobs/" + a.Job, IsJob: a.Job != "", Text: p.T("need."+string(a.Kind), "text", p.reason(a.Text)), Since: p.minute(a.Since)}
+	n.Open = n.Address
+	if !a.Run.IsZero() {
+		n.Open = "/runs/" + a.Run.String()
 	}
 	n.State = State{Class: "fail", Icon: "fail"}
 	if a.Severity == client.SeverityWarning {
@@ -246,25 +271,30 @@ func (p *page) need(a *client.Attention) need {
 	}
 	switch a.Kind {
 	case client.AttentionLate:
-		n.State, n.Nodes = State{Class: "run", Icon: "wait"}, true
+		n.State, n.Pause = State{Class: "warn", Icon: "wait"}, true
+		n.Times = p.T("overview.waiting", "n", a.Count)
 	case client.AttentionSlow:
 		n.State.Icon = "time"
 	case client.AttentionPaused:
-		n.State.Icon, n.See = "pause", true
+		n.State.Icon, n.Resume = "pause", true
 	case client.AttentionApproval:
-		n.State = State{Class: "run", Icon: "user"}
+		n.State, n.Asks = State{Class: "run", Icon: "user"}, true
 	case client.AttentionFailing:
-		n.Pause = true
+		n.Pause, n.Times = true, p.T("overview.failures", "n", a.Count)
 		if !a.Run.IsZero() {
 			n.Retry = a.Run.String()
 		}
-	case client.AttentionBarred:
-		n.See = true
+	case client.AttentionAlarms:
+		n.State.Icon, n.Address, n.Open = "bell", "/notifications", "/notifications"
+		n.Name = p.T("overview.alarms_fail", "n", a.Count)
+		n.Text = a.Channel + ": " + clean(a.Text)
 	case client.AttentionNodeSilent, client.AttentionClockOff, client.AttentionNode, client.AttentionStore:
-		n.State.Icon, n.Nodes = "nodes", true
+		n.State.Icon, n.Name = "nodes", p.T("overview.node", "name", p.site.host(a.Node))
+		n.Address = "/nodes#" + a.Node
+		n.Open = n.Address
 	}
-	if !a.Run.IsZero() {
-		n.Run = "/runs/" + a.Run.String()
+	if n.About == "" {
+		n.About = n.Name
 	}
 	return n
 }

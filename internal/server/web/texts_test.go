@@ -143,11 +143,11 @@ func TestScriptsAndStylesAreSmall(t *testing.T) {
 	if err != nil || sizes[".js"] == 0 || sizes[".css"] == 0 {
 		t.Fatalf("the files cannot be read: %v, %v", sizes, err)
 	}
-	if sizes[".js"] > 60_000 || sizes[".css"] > 40_000 {
-		t.Errorf("scripts have %d bytes of 60,000, styles %d of 40,000", sizes[".js"], sizes[".css"])
+	if sizes[".js"] > 64_000 || sizes[".css"] > 44_000 {
+		t.Errorf("scripts have %d bytes of 64,000, styles %d of 44,000", sizes[".js"], sizes[".css"])
 	}
-	if first := packed["belfry.css"] + packed["icons.svg"]; first > 12_000 {
-		t.Errorf("styles and icons have %d of 12,000 bytes compressed", first)
+	if first := packed["belfry.css"] + packed["icons.svg"]; first > 13_500 {
+		t.Errorf("styles and icons have %d of 13,500 bytes compressed", first)
 	}
 }
 

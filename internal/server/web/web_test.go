@@ -59,17 +59,17 @@ func TestFormsPerformTheirAction(t *testing.T) {
 			t.Errorf("%s answers %d to %s: %.400s", path, answer.Code, answer.Header().Get("Location"), answer.Body)
 		}
 	}
-	leads("/jobs/shop/price-import?said=paused", "/jobs/shop/price-import/pause", "reason", "the disk is full", "until", "2026-12-01T10:00")
+	leads("/jobs/shop/price-import?about=shop%2Fprice-import&said=paused", "/jobs/shop/price-import/pause", "reason", "the disk is full", "until", "2026-12-01T10:00")
 	if j, err := store.JobNamed(t.Context(), w.store, "shop", "price-import"); err != nil || !j.Definition.Paused || j.Definition.Status.PauseReason != "the disk is full" {
 		t.Errorf("the job is not paused: %+v, %v", j.Definition.Status, err)
 	}
-	leads("/jobs?said=resumed", "/jobs/shop/price-import/resume", "back", "/jobs")
+	leads("/jobs?about=shop%2Fprice-import&said=resumed", "/jobs/shop/price-import/resume", "back", "/jobs")
 	leads("/runs/", "/jobs/shop/price-import/run", "param.feed", "v2", "once", "k")
 	leads("/runs/", "/runs/"+w.failed.String()+"/retry")
 	leads("/runs/"+w.running.String(), "/runs/"+w.running.String()+"/cancel", "reason", "enough")
 	leads("/jobs?n=1&said=bulk", "/jobs/bulk", "job", "data/warehouse-load", "action", "pause", "back", "/jobs", "confirmed", "1")
-	leads("/nodes?said=drained", "/nodes/ber-1/drain", "reason", "a new disk")
-	leads("/nodes?said=undrained", "/nodes/ber-1/undrain")
+	leads("/nodes?about=ber-1&said=drained", "/nodes/ber-1/drain", "reason", "a new disk")
+	leads("/nodes?about=ber-1&said=undrained", "/nodes/ber-1/undrain")
 	leads("/settings?said=revoked", "/tokens/vera/revoke")
 	leads("/jobs", "/ui/look", "theme", "dark", "lang", "zh", "back", "/jobs")
 	if answer := b.send("/jobs/ops/by-hand/delete", "confirm", "another"); answer.Code != http.StatusUnprocessableEntity {
