@@ -54,7 +54,7 @@ func New(c Config) (*Client, error) {
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
 		return nil, fmt.Errorf("%q is not the address of a server, such as http://127.0.0.1:8420", c.URL)
 	}
-	if base.User != nil || base.RawQuery != "" || base.Fragment != "" {
+	if base.User != nil || base.RawQuery != "" || base.ForceQuery || strings.Contains(c.URL, "#") {
 		return nil, fmt.Errorf("the address of a server has no user, query or fragment: %q", base.Redacted())
 	}
 	// Files and variables often end with a line break.

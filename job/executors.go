@@ -53,7 +53,7 @@ func executorAddress(address string) string {
 		return "is not an address with http or https"
 	case u.User != nil:
 		return "has a user or password in it"
-	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+	case u.RawQuery != "" || u.ForceQuery || strings.Contains(address, "#"):
 		return "has a query or fragment"
 	}
 	return ""

@@ -85,11 +85,7 @@ func (d *flowDirs) make(dir string, of account) error {
 	} else if !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	info, err := os.Lstat(d.parent)
-	if err != nil {
-		return err
-	}
-	if !info.IsDir() || ownerOf(info) != os.Geteuid() || info.Mode().Perm()&0o022 != 0 {
+	if !IsFlowsDir(d.parent) {
 		return fmt.Errorf("%s is not a directory that this node alone can change: remove it", d.parent)
 	}
 	owner := os.Geteuid()
@@ -107,6 +103,12 @@ func (d *flowDirs) make(dir string, of account) error {
 		return err
 	}
 	return os.Chown(dir, int(of.uid), int(of.gid))
+}
+
+// IsFlowsDir reports whether a path is a directory that only the user of this process can change.
+func IsFlowsDir(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && filepath.IsAbs(path) && info.IsDir() && ownerOf(info) == os.Geteuid() && info.Mode().Perm()&0o022 == 0
 }
 
 func ownerOf(info fs.FileInfo) int {

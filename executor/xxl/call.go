@@ -172,7 +172,7 @@ func (s *settings) checkAddress(address string, callerIsLocal bool) error {
 		return errors.New("only http and https are called")
 	case u.User != nil:
 		return errors.New("it has a user or password in it")
-	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+	case u.RawQuery != "" || u.ForceQuery || strings.Contains(address, "#"): // one at the end makes no fragment
 		return errors.New("it has a query or fragment")
 	case isLoopback(u.Hostname()) && !callerIsLocal:
 		return errors.New("it is a loopback address, and the caller is on another machine: set xxl.job.executor.address, or its ip")

@@ -59,6 +59,7 @@ func TestAddressesThatAreNotCalled(t *testing.T) {
 			"ftp://10.0.0.5/":                  "only http and https",
 			"http://ann:secret@10.0.0.5:9999":  "user or password",
 			"http://10.0.0.5:9999/?a=b":        "query",
+			"http://10.0.0.5:9999/admin#":      "fragment",
 			"10.0.0.5:9999":                    "URL",
 			"http://127.0.0.1:9999":            "loopback address, and the caller is on another machine",
 			"http://localhost:9999/":           "loopback",

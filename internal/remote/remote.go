@@ -122,7 +122,7 @@ func addressOf(address string, plain bool) (string, error) {
 	switch {
 	case err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https":
 		return "", fmt.Errorf("%q is not the address of a server, such as https://belfry.example.com:8420", address)
-	case base.User != nil || base.RawQuery != "" || base.Fragment != "":
+	case base.User != nil || base.RawQuery != "" || base.ForceQuery || strings.Contains(address, "#"):
 		return "", fmt.Errorf("the address of a server has no user, query or fragment: %q", base.Redacted())
 	case base.Scheme == "http" && !plain && !isLoopback(base.Hostname()):
 		return "", fmt.Errorf("%q has no TLS, and others could read the token on its way: use https, or allow plain HTTP", address)

@@ -2,8 +2,7 @@ package server
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -40,11 +39,15 @@ func (s *Server) makeExecutors(ctx context.Context) (func(*job.Job) executor.Exe
 	}
 	s.watchdog = dog
 	s.closers = append(s.closers, s.closeWatchdog)
+	flows, err := flowsDir(s.Settings.Data)
+	if err != nil {
+		return nil, err
+	}
 	commands, err := shell.New(shell.Config{
 		Watch: dog, Dir: s.Settings.Shell.Dir, Path: s.Settings.Shell.Path, Env: s.Settings.Shell.Env,
 		DefaultUser: s.Settings.Shell.DefaultUser, AllowUsers: s.Settings.Shell.AllowUsers, AllowGroups: s.Settings.Shell.AllowGroups,
 		Umask: s.Settings.Shell.Umask, NiceMin: s.Settings.Shell.NiceMin,
-		File: s.SettingsFile, FlowsDir: flowsDir(s.Settings.Data),
+		File: s.SettingsFile, FlowsDir: flows,
 	})
 	if err != nil {
 		return nil, err
@@ -70,14 +73,29 @@ func (s *Server) makeExecutors(ctx context.Context) (func(*job.Job) executor.Exe
 	return all.of, nil
 }
 
+// flowsFile in the data directory has the path of the directory of flows.
+const flowsFile = "flows-dir"
+
 // flowsDir returns where the node with a data directory keeps the directories of flows: the users
-// of jobs cannot enter the data directory itself.
-func flowsDir(data string) string {
-	if abs, err := filepath.Abs(data); err == nil {
-		data = abs
+// of jobs cannot enter the data directory itself. Its name is random, since they can write in the directory
+// above it, and kept, so that a flow that continues after a restart finds its files.
+func flowsDir(data string) (string, error) {
+	file := filepath.Join(data, flowsFile)
+	if kept, err := os.ReadFile(file); err == nil && shell.IsFlowsDir(string(kept)) {
+		return string(kept), nil
 	}
-	sum := sha256.Sum256([]byte(data))
-	return filepath.Join(os.TempDir(), "belfry-flows-"+hex.EncodeToString(sum[:6]))
+	dir, err := os.MkdirTemp("", "belfry-flows-")
+	if err != nil {
+		return "", fmt.Errorf("make the directory of flows: %w", err)
+	}
+	// Users pass through it to their directories, and cannot list or change it.
+	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // see above
+		return "", fmt.Errorf("make the directory of flows: %w", err)
+	}
+	if err := os.WriteFile(file, []byte(dir), 0o600); err != nil {
+		return "", fmt.Errorf("keep the directory of flows: %w", err)
+	}
+	return dir, nil
 }
 
 // executors has what executes each kind of work. A handler is registered by the program that

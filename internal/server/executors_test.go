@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -89,5 +90,46 @@ func TestDataDirectoriesOfOneMachineDiffer(t *testing.T) {
 	}
 	if of(one) != of(link) {
 		t.Errorf("one directory is %s, and %s by another path", of(one), of(link))
+	}
+}
+
+// The directory of flows is below one in which the users of jobs may write.
+func TestTheDirectoryOfFlowsCannotBeTakenBefore(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	data := t.TempDir()
+	made := func() string {
+		t.Helper()
+		dir, err := flowsDir(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Lstat(dir); err != nil || info.Mode() != os.ModeDir|0o711 {
+			t.Errorf("%s: %v, %v", dir, info, err)
+		}
+		return dir
+	}
+	first := made()
+	if again := made(); again != first {
+		t.Errorf("after a restart it is %s, and was %s", again, first)
+	}
+	other, err := flowsDir(t.TempDir())
+	if err != nil || other == first {
+		t.Errorf("another node has %s, %v", other, err)
+	}
+	// What has taken its place meanwhile, as after a restart of the machine, is not used.
+	elsewhere := t.TempDir()
+	for what, take := range map[string]func(dir string) error{
+		"nothing":                         func(string) error { return nil },
+		"a link":                          func(dir string) error { return os.Symlink(elsewhere, dir) },
+		"a directory that others may use": func(dir string) error { return errors.Join(os.Mkdir(dir, 0o777), os.Chmod(dir, 0o777)) },
+		"a file":                          func(dir string) error { return os.WriteFile(dir, nil, 0o600) },
+	} {
+		was := made()
+		if err := errors.Join(os.Remove(was), take(was)); err != nil {
+			t.Fatal(err)
+		}
+		if now := made(); now == was {
+			t.Errorf("%s is used in the place of the directory", what)
+		}
 	}
 }

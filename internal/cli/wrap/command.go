@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -47,6 +48,12 @@ func shortened(reason string) string {
 	return strings.ToValidUTF8(reason[:reasonMax], "") + "..."
 }
 
+// environment returns the environment of the command: without the token with which it is reported,
+// which commands print and pass on.
+func environment(own []string) []string {
+	return slices.DeleteFunc(own, func(v string) bool { return strings.HasPrefix(v, "BELFRY_TOKEN=") })
+}
+
 // attempt runs the command once.
 func (w *wrapping) attempt(pipes *pipes) result {
 	cmd := exec.Command(w.Command[0], w.Command[1:]...)
@@ -55,6 +62,7 @@ func (w *wrapping) attempt(pipes *pipes) result {
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = w.Stdin, pipes.stdout, pipes.stderr
 	cmd.ExtraFiles = w.files()
+	cmd.Env = environment(os.Environ())
 	// On a terminal a group of its own would be stopped when it reads.
 	group := !onTerminal()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: group}
@@ -62,7 +70,7 @@ func (w *wrapping) attempt(pipes *pipes) result {
 	if errors.Is(err, unix.ENOEXEC) { // a script without an interpreter line, as execvp(3) runs it
 		script := exec.Command("/bin/sh", append([]string{cmd.Path}, w.Command[1:]...)...)
 		script.Stdin, script.Stdout, script.Stderr = cmd.Stdin, cmd.Stdout, cmd.Stderr
-		script.ExtraFiles, script.SysProcAttr = cmd.ExtraFiles, cmd.SysProcAttr
+		script.ExtraFiles, script.SysProcAttr, script.Env = cmd.ExtraFiles, cmd.SysProcAttr, cmd.Env
 		cmd = script
 		err = cmd.Start()
 	}

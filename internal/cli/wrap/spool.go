@@ -29,6 +29,8 @@ const (
 // their locks. Any number of processes share it.
 type Spool struct {
 	*spool.Dir
+	// refused is why nothing may be kept in the directory; nil if it may.
+	refused error
 	// Its bounds.
 	entries int
 	bytes   int64
@@ -37,7 +39,15 @@ type Spool struct {
 // OpenSpool opens a spool, and creates it if necessary.
 func OpenSpool(dir string) (*Spool, error) {
 	d, err := spool.Open(dir, "locks")
-	return &Spool{d, entriesMax, bytesMax}, err
+	return &Spool{d, err, entriesMax, bytesMax}, err
+}
+
+// List returns the files of the spool, the oldest first.
+func (s *Spool) List() ([]spool.File, error) {
+	if s.refused != nil {
+		return nil, s.refused
+	}
+	return s.Dir.List()
 }
 
 // entry is what there is to report on one start of a command.
@@ -61,6 +71,9 @@ type entry struct {
 // begin writes that a command is running: when this process does not come to say how it ended,
 // another one finds that out.
 func (s *Spool) begin(e *entry) (*spool.Record, error) {
+	if s.refused != nil {
+		return nil, s.refused
+	}
 	list, _ := s.List() // the next steps report a mistake in it
 	if s.makeRoom(list, 0); len(list) >= s.entries+running {
 		return nil, fmt.Errorf("%s has %d reports of commands that are running", s.Path(), len(list))
@@ -161,6 +174,9 @@ const (
 // lock takes the lock of a job for this process and the command, or returns nil if it is
 // taken.
 func (s *Spool) lock(namespace, name string) (*lock, error) {
+	if s.refused != nil {
+		return nil, s.refused
+	}
 	path := s.Path("locks", url.PathEscape(namespace+"/"+name))
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -194,12 +210,18 @@ func (l *lock) release() {
 
 // isKnown reports whether a server has this definition of a job, as far as this spool knows.
 func (s *Spool) isKnown(e *entry) bool {
+	if s.refused != nil {
+		return false
+	}
 	data, err := os.ReadFile(s.definition(e))
 	return err == nil && bytes.Equal(data, e.Document)
 }
 
 // know notes the definition that a server has taken.
 func (s *Spool) know(e *entry) {
+	if s.refused != nil {
+		return
+	}
 	path := s.definition(e)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err == nil {
 		_ = os.WriteFile(path, e.Document, 0o600) // without it the server gets it again
@@ -207,6 +229,9 @@ func (s *Spool) know(e *entry) {
 }
 
 func (s *Spool) forget(e *entry) {
+	if s.refused != nil {
+		return
+	}
 	_ = os.Remove(s.definition(e)) // the server gets the definition in any case
 }
 

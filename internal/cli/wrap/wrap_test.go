@@ -186,8 +186,33 @@ func TestASpoolThatOthersMayWriteIsRefused(t *testing.T) {
 	if err := os.Chmod(dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenSpool(dir); err == nil || !strings.Contains(err.Error(), "0700") {
+	spool, err := OpenSpool(dir)
+	if err == nil || !strings.Contains(err.Error(), "0700") {
 		t.Errorf("got %v", err)
+	}
+	// The command runs, and leaves nothing there.
+	s := &server{}
+	c, said := config(t, s, spool, "exit 3")
+	c.Lock, c.Document = true, []byte(`{}`)
+	if code := Run(t.Context(), c); code != 3 || !strings.Contains(said.String(), "the lock is not held on this machine") {
+		t.Errorf("it ends with %d: %s", code, said)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left in the directory of others: %v, %v", left, err)
+	}
+}
+
+// A command prints its environment, and passes it on.
+func TestACommandDoesNotGetTheTokenOfItsReports(t *testing.T) {
+	t.Setenv("BELFRY_TOKEN", "belfry_of-the-reports")
+	t.Setenv("BELFRY_TOKENS", "another")
+	out := filepath.Join(t.TempDir(), "out")
+	c, _ := config(t, &server{}, openSpool(t), "env >"+out)
+	if code := Run(t.Context(), c); code != 0 {
+		t.Fatalf("it ends with %d", code)
+	}
+	if env, err := os.ReadFile(out); err != nil || strings.Contains(string(env), "of-the-reports") || !strings.Contains(string(env), "BELFRY_TOKENS=another") {
+		t.Errorf("the environment is %s, %v", env, err)
 	}
 }
 

@@ -2,6 +2,7 @@ package secret
 
 import (
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"io"
 	"net/url"
@@ -23,7 +24,7 @@ const (
 )
 
 // Mask replaces secrets in texts: each value and each of its lines verbatim, escaped as in
-// JSON, forms and addresses, and in base64 at any offset. It is immutable and may be used
+// JSON, forms and addresses, in upper and lower case, in hexadecimal digits, and in base64 at any offset. It is immutable and may be used
 // from many goroutines. Nil masks nothing.
 type Mask struct {
 	// by are the texts to replace by their first four bytes, the longest first, and first marks
@@ -64,6 +65,8 @@ func (m *Mask) addValue(value string) {
 		}
 		m.add(url.QueryEscape(line), MaskMin)
 		m.add(url.PathEscape(line), MaskMin)
+		m.add(strings.ToUpper(line), MaskMin)
+		m.add(strings.ToLower(line), MaskMin)
 		m.addEncoded(line)
 	}
 	if strings.Contains(value, "\n") {
@@ -97,11 +100,15 @@ func asJSON(text string) (list []string) {
 	return list
 }
 
-// addEncoded adds what base64 makes of a value at each of the three places that it may have.
+// addEncoded adds a value in hexadecimal digits, and what base64 makes of it at each of the three places
+// that it may have.
 func (m *Mask) addEncoded(value string) {
 	if len(value) < MaskMin {
 		return
 	}
+	digits := hex.EncodeToString([]byte(value))
+	m.add(digits, encodedMin)
+	m.add(strings.ToUpper(digits), encodedMin)
 	for before := range 3 {
 		text := make([]byte, before, before+len(value))
 		text = append(text, value...)

@@ -3,6 +3,7 @@ package secret
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/hex"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -26,6 +27,9 @@ func TestSecretsAreMasked(t *testing.T) {
 		{`x: {"password": "hunter2"}`, `x: {***}`},
 		{"?q=with+%22quotes%22+%26+more", "?q=***"},
 		{"a line: MIIEvQIBADANBg\r\n", "a line: ***\r\n"},
+		{"the S3CR3T-VALUE.", "the ***."},
+		{"in digits: " + hex.EncodeToString([]byte("a s3cr3t-value b")), "in digits: 6120***2062"},
+		{"in digits: " + strings.ToUpper(hex.EncodeToString([]byte("s3cr3t-value"))), "in digits: ***"},
 		{base64.StdEncoding.EncodeToString([]byte("user:s3cr3t-value")), ""},
 		{base64.StdEncoding.EncodeToString([]byte("u:s3cr3t-value")), ""},
 		{base64.StdEncoding.EncodeToString([]byte("s3cr3t-value")), ""},

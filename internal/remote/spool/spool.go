@@ -32,10 +32,8 @@ type Dir struct{ path string }
 // be able to write there: their files would be sent in the name of this user.
 func Open(path string, below ...string) (*Dir, error) {
 	d := &Dir{path}
-	for _, name := range append(below, ".") {
-		if err := os.MkdirAll(filepath.Join(path, name), 0o700); err != nil {
-			return d, err
-		}
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return d, err
 	}
 	info, err := os.Stat(path)
 	if err != nil {
@@ -43,6 +41,11 @@ func Open(path string, below ...string) (*Dir, error) {
 	}
 	if isForeign(info) || info.Mode().Perm()&0o022 != 0 {
 		return d, fmt.Errorf("%s may be written by other users; it should belong to this one and have the mode 0700", path)
+	}
+	for _, name := range below {
+		if err := os.MkdirAll(filepath.Join(path, name), 0o700); err != nil {
+			return d, err
+		}
 	}
 	return d, nil
 }

@@ -425,7 +425,7 @@ type URL string
 // UnmarshalText checks the address.
 func (u *URL) UnmarshalText(text []byte) error {
 	parsed, err := url.Parse(string(text))
-	if err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.Host == "" || parsed.User != nil || parsed.RawQuery != "" || parsed.Fragment != "" {
+	if err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.Host == "" || parsed.User != nil || parsed.RawQuery != "" || parsed.ForceQuery || strings.Contains(string(text), "#") {
 		return errors.New("is not an address with http or https, without user, password and query; for example https://belfry.example.com")
 	}
 	*u = URL(text)

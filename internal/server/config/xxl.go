@@ -30,7 +30,7 @@ type Web string
 // UnmarshalText checks the address of a web server.
 func (w *Web) UnmarshalText(text []byte) error {
 	u, err := url.Parse(string(text))
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.ForceQuery || strings.Contains(string(text), "#") {
 		return fmt.Errorf("%q is not the address of an admin, such as http://xxl-job-admin.example.com:8080/xxl-job-admin", text)
 	}
 	*w = Web(text)

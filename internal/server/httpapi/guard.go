@@ -34,7 +34,22 @@ func (a *api) around(routes http.Handler) http.Handler {
 	h = a.ofThisSite(h)
 	h = a.ofThisHost(h)
 	h = a.recovering(h)
+	h = stayingSecure(h)
 	return a.compressing(h)
+}
+
+// secureFor is how long browsers use TLS alone.
+const secureFor = "max-age=31536000"
+
+// stayingSecure makes browsers use TLS for later visits. It does not on a port of its own, as they
+// apply it to all ports of the host, where others may answer without TLS.
+func stayingSecure(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, port, err := net.SplitHostPort(r.Host); r.TLS != nil && (err != nil || port == "443") {
+			w.Header().Set("Strict-Transport-Security", secureFor)
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // fromSomewhere sets the origin of a request's changes, for the audit. The sender chooses

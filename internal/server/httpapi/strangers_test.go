@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"crypto/tls"
 	"errors"
 	"io"
 	"net/http"
@@ -104,4 +105,24 @@ func TestWrongTokensHaveOneCounter(t *testing.T) {
 		s.tokens.Failed(netip.MustParseAddr("192.0.2.1"), s.now) // as the login page does
 	}
 	s.refused(client.TypeTooManyFailures, http.StatusTooManyRequests, "GET", "/api/v1/jobs", "", "Authorization", "Bearer wrong")
+}
+
+// Browsers apply the header to all ports of a host: it is for a server that has the port of https.
+func TestBrowsersStayWithTLS(t *testing.T) {
+	s := newServer(t)
+	for _, c := range []struct {
+		host string
+		tls  bool
+		want bool
+	}{{"belfry.example", true, true}, {"belfry.example:443", true, true}, {"belfry.example:8420", true, false}, {"belfry.example", false, false}} {
+		r := httptest.NewRequest("GET", "/livez", nil)
+		if r.Host = c.host; c.tls {
+			r.TLS = &tls.ConnectionState{}
+		}
+		answer := httptest.NewRecorder()
+		s.handler.ServeHTTP(answer, r)
+		if got := answer.Header().Get("Strict-Transport-Security"); (got != "") != c.want {
+			t.Errorf("%s, with TLS %v: %q", c.host, c.tls, got)
+		}
+	}
 }

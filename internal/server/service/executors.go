@@ -52,7 +52,8 @@ type pastStore interface {
 // countedMax bounds the runs that are counted at executors: each is a request.
 const countedMax = store.MaxBatch
 
-// List returns the executors by group and address, and all groups.
+// List returns the executors by group and address, and all groups: of groups that jobs of the caller
+// name.
 func (s *Executors) List(ctx context.Context, who Caller) (page client.ExecutorPage, err error) {
 	of, err := who.reads("")
 	if err != nil {
@@ -62,18 +63,21 @@ func (s *Executors) List(ctx context.Context, who Caller) (page client.ExecutorP
 	if err != nil {
 		return page, err
 	}
-	list := make([]client.Executor, len(registered))
-	for i, r := range registered {
-		list[i] = client.Executor{Group: r.Group, Address: r.Address, Generation: r.Generation, Listed: r.Listed, Seen: r.Seen}
+	named, err := s.groupsNamed(ctx, of)
+	if err != nil {
+		return page, err
+	}
+	list := []client.Executor{}
+	for _, r := range registered {
+		// Executors are of the whole server: a caller in a namespace sees the groups of its jobs.
+		if of == nil || named.jobs[r.Group] > 0 {
+			list = append(list, client.Executor{Group: r.Group, Address: r.Address, Generation: r.Generation, Listed: r.Listed, Seen: r.Seen})
+		}
 	}
 	running, err := s.running(ctx)
 	for i := range list {
 		list[i].Running = running[list[i].Address]
 	}
-	if err != nil {
-		return page, err
-	}
-	named, err := s.groupsNamed(ctx, of)
 	page.Items, page.Groups, page.AllJobs = list, groupsOf(list, named.jobs), named.all
 	return page, err
 }
@@ -160,7 +164,12 @@ func groupsIn(r *job.RunSpec) (groups []string) {
 
 // Addresses returns the executors of a group, by address.
 func (s *Executors) Addresses(ctx context.Context, who Caller, group string) (list []string, err error) {
-	if err := who.May(Read); err != nil {
+	of, err := who.reads("")
+	if err != nil {
+		return nil, err
+	}
+	named, err := s.groupsNamed(ctx, of)
+	if err != nil || of != nil && named.jobs[group] == 0 {
 		return nil, err
 	}
 	candidates, err := candidatesIn(ctx, s.store)

@@ -36,9 +36,18 @@ func TestGroupsComeFromExecutorsAndJobs(t *testing.T) {
 	if err != nil || !page.AllJobs || !reflect.DeepEqual(page.Groups, want) {
 		t.Errorf("the groups are %+v, all jobs %v, %v; want %+v", page.Groups, page.AllJobs, err, want)
 	}
-	// A caller of a namespace learns of no group that only jobs of others name.
-	page, err = s.Executors.List(ctx, Caller{Name: "v", Role: store.RoleViewer, Namespace: "a"})
-	want = []client.ExecutorGroup{{Group: "idle", Executors: 1}, {Group: "orders", Executors: 2, Jobs: 1}}
+	// A caller of a namespace learns of no group that no job there names.
+	viewer := Caller{Name: "v", Role: store.RoleViewer, Namespace: "a"}
+	page, err = s.Executors.List(ctx, viewer)
+	want = []client.ExecutorGroup{{Group: "orders", Executors: 2, Jobs: 1}}
+	if len(page.Items) != 2 || page.Items[0].Group != "orders" || page.Items[1].Group != "orders" {
+		t.Errorf("for a namespace the executors are %+v", page.Items)
+	}
+	for group, n := range map[string]int{"orders": 2, "idle": 0} {
+		if list, err := s.Executors.Addresses(ctx, viewer, group); err != nil || len(list) != n {
+			t.Errorf("for a namespace the group %s has %q, %v", group, list, err)
+		}
+	}
 	if err != nil || page.AllJobs || !reflect.DeepEqual(page.Groups, want) {
 		t.Errorf("for a namespace the groups are %+v, all jobs %v, %v; want %+v", page.Groups, page.AllJobs, err, want)
 	}
