@@ -295,6 +295,7 @@ type Node struct {
 	Renewed  time.Time         `json:"renewed" doc:"When it last renewed its session."`
 	// ClockAhead is rounded to milliseconds.
 	ClockAhead float64 `json:"clock_ahead_seconds" doc:"By how many seconds the clock of its machine is ahead of the store's, which jobs go by; below 0 it is behind. As it said when it was last heard of."`
+	ClockOff   bool    `json:"clock_off,omitempty" doc:"The node plans and claims nothing: its clock is off the clock that the nodes of a store without one agree on, or was just set."`
 
 	// The latest report of the node, within the last minute. A worker without a store
 	// reports nothing.

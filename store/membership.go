@@ -57,6 +57,9 @@ type Session struct {
 	// none.
 	Steady, BeforeGap time.Time
 	Leaving           bool
+	// ClockOff is set while the node plans and claims nothing because its clock is off the clock that the
+	// nodes of a store without a clock agree on, or was just set.
+	ClockOff bool
 	// Drain is set while the node is drained by an operator.
 	Drain        *Drain
 	Load         Load
@@ -149,7 +152,7 @@ const (
 
 // Takes reports whether the node accepts runs, apart from conditions that depend on the
 // time.
-func (s *Session) Takes() bool { return !s.Leaving && s.Drain == nil }
+func (s *Session) Takes() bool { return !s.Leaving && s.Drain == nil && !s.ClockOff }
 
 // State returns the state of a session that is kept.
 func (s *Session) State(now time.Time) SessionState {

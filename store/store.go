@@ -55,6 +55,7 @@ var (
 	ErrReadOnly    = errors.New("the store is read-only")
 	ErrDamaged     = errors.New("the store is damaged")
 	ErrAway        = errors.New("the store cannot be reached")
+	ErrClockOff    = errors.New("the clock of this machine is off")
 )
 
 // ErrHistoryAway is the ErrAway of a history in another store.

@@ -40,7 +40,9 @@ silent node has not renewed its session for some seconds, and its runs are lost 
 the lost_after of their jobs.
 
 CLOCK is how far the clock of the machine is ahead of the clock of the store, which
-decides when jobs start: a wrong clock starts nothing early or late.
+decides when jobs start: a wrong clock starts nothing early or late. With etcd, which has
+no clock, the nodes agree on one; "off" is a node whose clock is off it, or was just set,
+and which plans and claims nothing.
 
 With -o wide, PARTITIONS is how many of the 256 partitions of jobs the node plans, STORE
 how long the store took for its last read and write of a note, CALLS how long half and 99
@@ -129,7 +131,7 @@ func nodeTable(w io.Writer, env Env, nodes []client.Node, wide bool, late map[st
 	var rows [][]string
 	for i := range nodes {
 		n := &nodes[i]
-		row := []string{n.Name, n.State, fmt.Sprint(n.Running), fmt.Sprint(n.Capacity), clockText(n.ClockAhead), orDash(labelText(n.Labels)), instant(env, n.Joined), orDash(n.Version)}
+		row := []string{n.Name, n.State, fmt.Sprint(n.Running), fmt.Sprint(n.Capacity), clockText(n.ClockAhead, n.ClockOff), orDash(labelText(n.Labels)), instant(env, n.Joined), orDash(n.Version)}
 		if wide {
 			row = append(row, orDash(n.Address), orDash(strings.Join(n.Roles, ",")), orDash(strings.Join(n.Handlers, ",")),
 				instant(env, n.Renewed), orDash(n.Zones), n.Session.String(), orDash(countText(n.Partitions)), orDash(pairText(n.StoreRead, n.StoreWrite)), orDash(pairText(n.StoreP50, n.StoreP99)),
@@ -170,13 +172,17 @@ func hourText(n *client.Node) string {
 	return fmt.Sprint(sum)
 }
 
-// clockText says by how much a clock is ahead, to a tenth of a second.
-func clockText(ahead float64) string {
+// clockText says by how much a clock is ahead, to a tenth of a second, and whether it stops its node.
+func clockText(ahead float64, off bool) string {
 	d := time.Duration(ahead * float64(time.Second)).Round(100 * time.Millisecond)
+	text := d.String()
 	if d > 0 {
-		return "+" + d.String()
+		text = "+" + text
 	}
-	return d.String()
+	if off {
+		text += " off"
+	}
+	return text
 }
 
 // labelText writes labels in the order of their keys.

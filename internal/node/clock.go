@@ -31,15 +31,20 @@ func (n *Node) lookAtClock() {
 		return
 	}
 	n.config.Log.Warn("the wall clock was set", "by", step)
+	n.stepped()
+	select {
+	case n.clockSet <- struct{}{}:
+	default: // it is about to be renewed
+	}
+}
+
+// stepped notifies the planner and the worker that the clock by which they queue was set.
+func (n *Node) stepped() {
 	if n.planner != nil {
 		n.planner.ClockStepped()
 	}
 	if w := n.worker.Load(); w != nil {
 		w.ClockStepped()
-	}
-	select {
-	case n.clockSet <- struct{}{}:
-	default: // it is about to be renewed
 	}
 }
 

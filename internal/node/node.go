@@ -249,12 +249,12 @@ func (n *Node) Kept() store.Retention { return *n.retention.Load() }
 
 func (n *Node) newID() (job.ID, error) { return job.NewID(n.config.Now(), rand.Reader) }
 
-// partitions returns the partitions that this node plans: none without the role.
+// partitions returns the partitions that this node plans: none without the role, or while its clock is off.
 func (n *Node) partitions() store.Partitions {
-	if !n.has(store.RolePlanner) {
+	m := n.member.Load()
+	if !n.has(store.RolePlanner) || m.ClockOff() {
 		return store.Partitions{}
 	}
-	m := n.member.Load()
 	return n.share.Of(m.ID(), m.Live())
 }
 
@@ -365,6 +365,7 @@ func (n *Node) joinAs(ctx context.Context, id job.ID) (*membership.Member, error
 				n.config.Watchdog.Renewed(sent)
 			}
 		},
+		StoreStepped: n.stepped,
 		Load: func() store.Load {
 			if w := n.worker.Load(); w != nil {
 				return w.Load()
@@ -460,7 +461,7 @@ func (n *Node) newWorker(m *membership.Member) *worker.Worker {
 		Store: n.config.Work, Self: self, Executors: n.config.Executors, Output: n.output, Observer: n.config.Observer,
 		Stripes: &n.stripes, NeedRoom: garbage.NeedRoom,
 		Capacity: n.config.Capacity, StealAfter: n.config.StealAfter,
-		Renewed: m.Renewed, Drained: m.Drained, Boot: n.config.Boot, Now: n.config.Now, Around: n.schedules.around,
+		Renewed: m.Renewed, Drained: func() bool { return m.Drained() || m.ClockOff() }, Boot: n.config.Boot, Now: n.config.Now, Around: n.schedules.around,
 		Secrets: n.config.Secrets, Wake: n.workerWake, NewID: n.newID, Log: n.config.Log,
 	}
 	if n.config.Watchdog != nil {

@@ -18,6 +18,8 @@ type Stats struct {
 	Capacity int
 	// ClockAhead is by how much the wall clock is ahead of the store's.
 	ClockAhead time.Duration
+	// ClockOff reports that the node plans and claims nothing because of its clock.
+	ClockOff bool
 	// Live reports whether the session was renewed within store.SessionLife, Silent for how long
 	// it was not, and Drained whether it accepts no runs.
 	Live    bool
@@ -42,7 +44,7 @@ func (n *Node) Stats() Stats {
 		s.Worker = w.Stats()
 	}
 	if m := n.member.Load(); m != nil {
-		s.ClockAhead, s.Session, s.Drained = m.ClockAhead(), m.ID(), m.Drained()
+		s.ClockAhead, s.ClockOff, s.Session, s.Drained = m.ClockAhead(), m.ClockOff(), m.ID(), m.Drained()
 		s.Silent = n.config.Boot() - m.Renewed()
 		s.Live = s.Silent < store.SessionLife
 		for _, word := range n.partitions() {

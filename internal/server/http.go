@@ -155,7 +155,7 @@ func loadOf(stats node.Stats) metrics.Load {
 	return metrics.Load{
 		Jobs: stats.Planner.Jobs, CatchingUp: stats.Planner.Held, Ahead: stats.Planner.Ahead, Capacity: stats.Capacity,
 		Held: stats.Worker.Held, Pending: stats.Worker.Pending, Results: stats.Worker.Results,
-		ClockAhead: stats.ClockAhead,
+		ClockAhead: stats.ClockAhead, ClockOff: stats.ClockOff,
 	}
 }
 

@@ -25,7 +25,7 @@ var wings = []wing{
 	{"assembly", []string{"internal/node", "internal/remote", "internal/server", "."}},
 	{"command line", []string{"internal/cli", "robfig", "otelbelfry"}},
 	{"programs", []string{"cmd/", "examples/"}},
-	{"checks", []string{"internal/check/", "store/storetest", "belfrytest", "test/", "cron/internal/zonegen", "internal/server/signin/provider"}},
+	{"checks", []string{"internal/check/", "store/storetest", "store/storetest/", "belfrytest", "test/", "cron/internal/zonegen", "internal/server/signin/provider"}},
 }
 
 // wingOf returns the place of a package's wing in a list, or -1.
@@ -131,8 +131,9 @@ var table = map[string]line{
 		pure:    true,
 		imports: []string{"job", "store", "internal/decide/timer"},
 	},
-	"internal/decide/timer": {pure: true},
-	"internal/remote/xxl":   {pure: true},
+	"internal/decide/timer":     {pure: true},
+	"internal/decide/nodeclock": {pure: true, imports: []string{"job"}},
+	"internal/remote/xxl":       {pure: true},
 	"internal/cli/xxltables": {
 		pure:    true,
 		imports: []string{"cron", "job"},
@@ -275,6 +276,7 @@ var table = map[string]line{
 		modules:     []string{"github.com/google/btree"},
 		testImports: []string{"store/memory"},
 	},
+	"store/storetest/shelf": {imports: []string{"store", "store/internal/replica"}},
 	"store/storetest": {
 		imports: []string{"cron", "job", "store", "store/memory", "internal/decide/flow"},
 	},
@@ -353,9 +355,9 @@ var table = map[string]line{
 	"store/internal/replica": {
 		// A backend of the ledger on any key-value store with a feed of changes.
 		shared:      true,
-		imports:     []string{"job", "store", "store/internal/columns", "store/internal/ledger", "store/internal/refill", "internal/decide/engine", "internal/events"},
+		imports:     []string{"job", "store", "store/internal/columns", "store/internal/ledger", "store/internal/refill", "internal/decide/engine", "internal/decide/nodeclock", "internal/events", "internal/sys/clock"},
 		modules:     []string{"github.com/google/btree"},
-		testImports: []string{"store/joined", "store/memory", "store/storetest"},
+		testImports: []string{"store/joined", "store/memory", "store/storetest", "store/storetest/shelf"},
 	},
 	"store/internal/address": {shared: true, imports: []string{}},
 	"store/redis": {
@@ -438,7 +440,7 @@ var table = map[string]line{
 	"internal/check/logtest":          {},
 	"internal/check/sim": {
 		imports:     []string{"cron", "job", "store", "store/memory", "internal/decide/runqueue", "internal/server/callback", "internal/decide/engine", "internal/decide/stripes", "internal/node/recovery", "internal/decide/placement", "internal/decide/planqueue"},
-		testImports: []string{"executor", "internal/node"},
+		testImports: []string{"executor", "internal/node", "internal/check/logtest", "store/storetest/shelf"},
 	},
 	// Its tests have the build tag servers.
 	"test/cluster": {testImports: []string{"client", "job", "test/e2e/evidence", "test/servers"}},

@@ -234,7 +234,7 @@ func Partitions(self job.ID, live []store.Session) (set store.Partitions) {
 	mine := seedOf(self)
 	others := make([]uint64, 0, len(live))
 	for i := range live {
-		if live[i].ID != self && live[i].Has(store.RolePlanner) {
+		if live[i].ID != self && live[i].Has(store.RolePlanner) && !live[i].ClockOff {
 			others = append(others, seedOf(live[i].ID))
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Share remembers which partitions a session plans until sessions come or go. The zero Share is
-// ready, and is safe for concurrent use.
+// Share remembers which partitions a session plans until sessions, or those whose clocks are off, change.
+// The zero Share is ready, and is safe for concurrent use.
 type Share struct {
 	mu         sync.Mutex
 	self       job.ID
@@ -21,6 +21,9 @@ type Share struct {
 func (s *Share) Of(self job.ID, live []store.Session) store.Partitions {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if off := func(one store.Session) bool { return one.ClockOff }; slices.ContainsFunc(live, off) {
+		live = slices.DeleteFunc(slices.Clone(live), off)
+	}
 	same := s.live != nil && s.self == self && slices.EqualFunc(s.live, live, func(id job.ID, l store.Session) bool { return id == l.ID })
 	if !same {
 		s.self, s.live = self, make([]job.ID, len(live))

@@ -46,7 +46,9 @@ type Config struct {
 	// Renewed receives when an acknowledged renewal was sent, by Boot.
 	// May be nil.
 	Renewed func(sent time.Duration)
-	Log     *slog.Logger
+	// StoreStepped is called when the clock of the store was set. May be nil.
+	StoreStepped func()
+	Log          *slog.Logger
 }
 
 const (
@@ -65,6 +67,9 @@ const (
 	// times in logs of two machines raise no question. The warning ends below half of it,
 	// so that a clock at the bound does not warn again and again.
 	skewMax = time.Second
+	// storeStepMin is the smallest difference from its last reading that counts as a step of the store's
+	// clock.
+	storeStepMin = time.Second
 	// compareWithin is the longest duration of a reading of the store's clock that is used:
 	// half of it is the error of the comparison.
 	compareWithin = 250 * time.Millisecond
@@ -84,6 +89,7 @@ type Member struct {
 	ahead   time.Duration // by how much the wall clock was ahead of it
 	skewed  bool          // by more than skewMax, which was logged
 	drained bool
+	off     map[job.ID]bool   // the live sessions whose clock is off, which was logged
 	missing [len(duties)]bool // which of them no live node has
 	over    chan struct{}     // closed when the session is over
 	// handlers replace those of the session with the next renewal; nil if the session has them.
@@ -159,6 +165,14 @@ func (m *Member) ClockAhead() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.ahead
+}
+
+// ClockOff reports whether this node must plan and claim nothing because of its clock, as of the last
+// refresh.
+func (m *Member) ClockOff() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.off[m.id]
 }
 
 // Drained reports whether this node is drained, as of the last poll.
@@ -261,18 +275,16 @@ func (m *Member) Look(ctx context.Context) error {
 		return fmt.Errorf("read the clock of the store: %w", err)
 	}
 	wall, read := m.config.Now(), m.config.Boot()
-	if took := read - asked; took <= compareWithin {
-		m.compare(wall.Sub(now) - took/2)
-	}
+	took := read - asked
 	sessions, err := m.config.Store.Sessions(ctx)
 	if err != nil {
 		return fmt.Errorf("read sessions: %w", err)
 	}
 	var drain *store.Drain
-	overdue := false
+	overdue, off := false, false
 	for i := range sessions {
 		if sessions[i].ID == m.id {
-			drain, overdue = sessions[i].Drain, now.Sub(sessions[i].Renewed) > judgeWithin
+			drain, overdue, off = sessions[i].Drain, now.Sub(sessions[i].Renewed) > judgeWithin, sessions[i].ClockOff
 		}
 	}
 	var live []store.Session
@@ -281,7 +293,12 @@ func (m *Member) Look(ctx context.Context) error {
 			live = append(live, sessions[i])
 		}
 	}
+	if took <= compareWithin {
+		m.compare(wall.Sub(now)-took/2, off)
+	}
+	m.sayOff(live)
 	m.mu.Lock()
+	stepped := took <= compareWithin && !m.clock.IsZero() && now.Sub(m.clock.Add(read-m.read)).Abs() > storeStepMin
 	was := m.drained
 	if overdue {
 		live = m.live // the other nodes may also be unable to renew
@@ -293,6 +310,9 @@ func (m *Member) Look(ctx context.Context) error {
 		m.config.Log.Warn("node is drained; not accepting runs", "by", drain.By, "reason", drain.Reason, "since", drain.Since)
 	case drain == nil && was:
 		m.config.Log.Info("node accepts runs again")
+	}
+	if stepped && m.config.StoreStepped != nil {
+		m.config.StoreStepped()
 	}
 	m.sayUndone(live)
 	return nil
@@ -340,9 +360,53 @@ func (m *Member) sayUndone(live []store.Session) {
 	}
 }
 
+// sayOff logs which nodes begin to plan and claim nothing because of their clocks, and which begin again.
+// A session that is gone is not mentioned again.
+func (m *Member) sayOff(live []store.Session) {
+	m.mu.Lock()
+	was := m.off
+	m.off = map[job.ID]bool{}
+	clocks := 0
+	for i := range live {
+		if live[i].ClockOff {
+			m.off[live[i].ID] = true
+		}
+		if live[i].HasStore() {
+			clocks++
+		}
+	}
+	is := m.off
+	m.mu.Unlock()
+	for i := range live {
+		s := &live[i]
+		if is[s.ID] == was[s.ID] {
+			continue
+		}
+		who := []any{"node", s.Node, "ahead", s.Load.ClockAhead.Round(time.Millisecond)}
+		if s.ID == m.id {
+			who = []any{"ahead", m.ClockAhead().Round(time.Millisecond)}
+		}
+		switch {
+		case !is[s.ID]:
+			m.config.Log.Info("the clock of "+m.nodeInWords(s)+" is right again: it plans and claims", who...)
+		case clocks == 2:
+			m.config.Log.Warn("the clock of "+m.nodeInWords(s)+" is off: it plans and claims nothing; two clocks do not show which one is right, so check both", who...)
+		default:
+			m.config.Log.Warn("the clock of "+m.nodeInWords(s)+" is off, or was just set: it plans and claims nothing", who...)
+		}
+	}
+}
+
+func (m *Member) nodeInWords(s *store.Session) string {
+	if s.ID == m.id {
+		return "this node"
+	}
+	return "another node"
+}
+
 // compare takes by how much the wall clock is ahead of the store's, and logs when
-// that begins to be too much, and when it ends.
-func (m *Member) compare(ahead time.Duration) {
+// that begins to be too much, and when it ends. Of a node that is off, sayOff says more.
+func (m *Member) compare(ahead time.Duration, off bool) {
 	m.mu.Lock()
 	m.ahead = ahead
 	was := m.skewed
@@ -350,6 +414,7 @@ func (m *Member) compare(ahead time.Duration) {
 	is := m.skewed
 	m.mu.Unlock()
 	switch {
+	case off:
 	case is && !was:
 		m.config.Log.Warn("the clock of this machine differs from the clock of the store, which decides when jobs run", "ahead", ahead.Round(time.Millisecond), "allowed", skewMax)
 	case was && !is:

@@ -40,6 +40,8 @@ type Load struct {
 	Capacity, Held, Pending, Results int
 	// ClockAhead is by how much the wall clock is ahead of the store's.
 	ClockAhead time.Duration
+	// ClockOff is set while the node plans and claims nothing because of it.
+	ClockOff bool
 }
 
 // History is how far a history that is kept apart is behind.
@@ -286,6 +288,12 @@ func (m *Metrics) writeNode(p *page, version string, load Load) {
 	p.sample("", float64(load.Results))
 	p.family("belfry_clock_ahead_seconds", gauge, "By how much the wall clock of this machine is ahead of the store's clock, which jobs go by; below 0 it is behind.")
 	p.sample("", load.ClockAhead.Seconds())
+	off := 0.0
+	if load.ClockOff {
+		off = 1
+	}
+	p.family("belfry_clock_off", gauge, "1 while the node plans and claims nothing: its clock is off the clock that the nodes of a store without one agree on, or was just set.")
+	p.sample("", off)
 }
 
 // writeNotifications writes how notifications are delivered.

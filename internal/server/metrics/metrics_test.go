@@ -30,7 +30,7 @@ func sourcesOf(s Store) Sources {
 	return Sources{
 		Version: `v1 "quoted"`, Store: s,
 		Load: func() Load {
-			return Load{Jobs: 2, CatchingUp: 1, Ahead: -time.Second, Capacity: 7, Held: 5, Pending: 3, Results: 1, ClockAhead: -1500 * time.Millisecond}
+			return Load{Jobs: 2, CatchingUp: 1, Ahead: -time.Second, Capacity: 7, Held: 5, Pending: 3, Results: 1, ClockAhead: -1500 * time.Millisecond, ClockOff: true}
 		},
 		Approvals: func(context.Context) (int, error) { return 3, nil },
 		Notifications: func() Notifications {
@@ -192,6 +192,7 @@ func TestPageSaysWhatWasCounted(t *testing.T) {
 		`belfry_history_output_dropped_total`:                                           4,
 		`belfry_history_refused_total`:                                                  2,
 		`belfry_clock_ahead_seconds`:                                                    -1.5,
+		`belfry_clock_off`:                                                              1,
 		`belfry_sessions{state="live"}`:                                                 1,
 		`belfry_sessions{state="silent"}`:                                               0,
 		`belfry_jobs_beyond_labels`:                                                     0,

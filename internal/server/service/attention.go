@@ -179,15 +179,19 @@ func (s *Attention) ofNodes(ctx context.Context) (list []client.Attention, err e
 				a.Severity, a.Text = client.SeverityBad, fmt.Sprintf("the node is no longer heard of, and had %d running attempts", n.Running)
 			}
 			list = append(list, a)
-		case off.Abs() > clockOffAfter:
+		case n.ClockOff, off.Abs() > clockOffAfter:
 			way := "ahead"
 			if off < 0 {
 				way = "behind"
 			}
-			list = append(list, client.Attention{
-				Kind: client.AttentionClockOff, Severity: client.SeverityBad, Node: n.Name,
-				Text: fmt.Sprintf("the clock of the node is %s %s, so it plans and claims nothing", job.Duration(off.Abs()).InWords(), way),
-			})
+			a := client.Attention{
+				Kind: client.AttentionClockOff, Severity: client.SeverityWarning, Node: n.Name,
+				Text: fmt.Sprintf("the clock of the node is %s %s that of the store, which jobs go by", job.Duration(off.Abs()).InWords(), way),
+			}
+			if n.ClockOff {
+				a.Severity, a.Text = client.SeverityBad, fmt.Sprintf("the clock of the node is %s %s, or was just set, so it plans and claims nothing", job.Duration(off.Abs()).InWords(), way)
+			}
+			list = append(list, a)
 		}
 	}
 	return list, nil

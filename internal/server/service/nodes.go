@@ -156,7 +156,13 @@ func differences(list []client.Node) (hints []client.Hint) {
 			continue
 		}
 		versions[n.Version], zones[n.Zones] = true, true
-		if math.Abs(n.ClockAhead) > clockOffAfter.Seconds() {
+		switch {
+		case n.ClockOff:
+			hints = append(hints, client.Hint{
+				Check: "clock of " + n.Name, Status: "wrong", Found: fmt.Sprintf("%.1f s from that of the other nodes, or just set: the node plans and claims nothing", n.ClockAhead),
+				Do: "set the clocks of all nodes right and keep them synchronized; the node continues within seconds",
+			})
+		case math.Abs(n.ClockAhead) > clockOffAfter.Seconds():
 			hints = append(hints, client.Hint{
 				Check: "clock of " + n.Name, Status: "note", Found: fmt.Sprintf("%.1f s from that of the store", n.ClockAhead), Do: "synchronize the clocks; jobs follow the clock of the store",
 			})
@@ -267,7 +273,7 @@ func nodeOf(s *store.Session, now time.Time) client.Node {
 		Name: s.Node, Session: s.ID, State: string(s.State(now)), Roles: s.Roles, Labels: s.Labels, Handlers: s.Handlers,
 		Capacity: s.Capacity, Running: s.Load.Running, Ready: s.Load.Ready,
 		Version: s.Version, Zones: s.Zones, Address: s.Address, Joined: s.Joined, Renewed: s.Renewed,
-		ClockAhead: float64(s.Load.ClockAhead.Round(time.Millisecond).Milliseconds()) / 1000,
+		ClockAhead: float64(s.Load.ClockAhead.Round(time.Millisecond).Milliseconds()) / 1000, ClockOff: s.ClockOff,
 	}
 	if d := s.Drain; d != nil {
 		n.DrainedBy, n.DrainReason, n.DrainedSince = d.By, d.Reason, d.Since

@@ -53,6 +53,12 @@ func (w *Watch) Stepped() time.Duration {
 	return step
 }
 
+// Zero returns what the wall clock showed, as it is set now, when the boot clock was 0.
+func (w *Watch) Zero() time.Time {
+	offset, _ := w.difference()
+	return time.Unix(0, int64(offset))
+}
+
 // Last returns when a step was noticed last, by the boot clock; 0 for never.
 func (w *Watch) Last() time.Duration {
 	w.mu.Lock()

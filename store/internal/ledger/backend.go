@@ -119,6 +119,9 @@ type Order struct {
 	// Adds is set if the step creates more than it removes. When space is short it is
 	// refused with store.ErrNoSpace while the others, which make room, continue.
 	Adds bool
+	// Starts is set if it plans or claims: a backend whose clock may be wrong refuses that with
+	// store.ErrClockOff.
+	Starts bool
 	// Parts is set if each item is a separate step: a backend may commit in parts. Data of
 	// no job (sessions, audit, output) is written with the first of them.
 	Parts bool

@@ -15,7 +15,7 @@ import (
 func (s *Control) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, []store.ClaimOutcome, error) {
 	var outcomes []store.PlanOutcome
 	var claims []store.ClaimOutcome
-	err := inParts(ctx, s, items, true, func(some []store.PlanItem) *engine.Plan { return &engine.Plan{Session: session, Items: some} },
+	err := halved(ctx, s, items, Order{Adds: true, Starts: true, Parts: true}, func(some []store.PlanItem) *engine.Plan { return &engine.Plan{Session: session, Items: some} },
 		func(op *engine.Plan) { add(&outcomes, op.Outcomes); add(&claims, op.Claims) })
 	return outcomes, claims, wrapped(err, "plan")
 }
@@ -80,7 +80,7 @@ func (s *Control) Unplaced(ctx context.Context, after store.RunRef, limit int) (
 	}
 	q := store.ActiveQuery{State: job.StateReady, Except: true, After: after, Limit: limit}
 	for i := range members {
-		if m := &members[i]; !m.Over && engine.IsLive(now, &m.Session, each(members)) {
+		if m := &members[i]; !m.Over && !m.ClockOff && engine.IsLive(now, &m.Session, each(members)) {
 			q.Sessions = append(q.Sessions, m.ID)
 		}
 	}
@@ -115,7 +115,7 @@ func (s *Control) Place(ctx context.Context, placements []store.Placement) error
 
 // Claim implements store.Working.
 func (s *Control) Claim(ctx context.Context, session job.ID, attempts []store.Attempt) (outcomes []store.ClaimOutcome, err error) {
-	err = inParts(ctx, s, attempts, true, func(some []store.Attempt) *engine.Claim { return &engine.Claim{Session: session, Attempts: some} },
+	err = halved(ctx, s, attempts, Order{Adds: true, Starts: true, Parts: true}, func(some []store.Attempt) *engine.Claim { return &engine.Claim{Session: session, Attempts: some} },
 		func(op *engine.Claim) { add(&outcomes, op.Outcomes) })
 	return outcomes, wrapped(err, "claim")
 }

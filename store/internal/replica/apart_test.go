@@ -12,6 +12,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/internal/replica"
 	"github.com/belfry-cron/belfry/store/storetest"
+	"github.com/belfry-cron/belfry/store/storetest/shelf"
 )
 
 // inCell is a driver for stores that keep so few runs in a cell that the others have keys of their
@@ -28,7 +29,7 @@ func openSmall(t *testing.T, d replica.Driver, opt storetest.Options) store.Stor
 func TestStoreWithRunsApart(t *testing.T) {
 	storetest.Serial(storetest.Run)(t, func(t *testing.T, opt storetest.Options) store.Store {
 		s, opt := newShelf(), withIDs(opt)
-		return storetest.Nodes(openSmall(t, driver{s}, opt), openSmall(t, driver{s}, opt))
+		return storetest.Nodes(openSmall(t, driver{Shelf: s}, opt), openSmall(t, driver{Shelf: s}, opt))
 	})
 }
 
@@ -37,7 +38,7 @@ func TestStoreWithRunsApart(t *testing.T) {
 func TestStoreWithRunsThatMove(t *testing.T) {
 	storetest.Serial(storetest.Run)(t, func(t *testing.T, opt storetest.Options) store.Store {
 		s, opt := newShelf(), withIDs(opt)
-		return storetest.Nodes(openSmall(t, driver{s}, opt), openWith(t, driver{s}, opt, 3))
+		return storetest.Nodes(openSmall(t, driver{Shelf: s}, opt), openWith(t, driver{Shelf: s}, opt, 3))
 	})
 }
 
@@ -58,7 +59,7 @@ func (d *measured) Commit(ctx context.Context, txn *replica.Txn) (int64, bool, e
 
 // What a step writes depends on the runs that it changes, and not on the others of their job.
 func TestAStepWritesOnlyTheRunsItChanges(t *testing.T) {
-	d := &measured{driver: driver{newShelf()}}
+	d := &measured{driver: driver{Shelf: newShelf()}}
 	b := storetest.NewBacklog(t, func(t *testing.T, opt storetest.Options) store.Store {
 		return storetest.Nodes(openOn(t, d, opt), openOn(t, d, opt))
 	})
@@ -85,7 +86,7 @@ func TestAStepWritesOnlyTheRunsItChanges(t *testing.T) {
 
 // A call about many runs of one job, which write more than one commit takes, is made in several.
 func TestALargeCallAboutOneJobIsMadeInParts(t *testing.T) {
-	d, now := &measured{driver: driver{newShelf()}}, time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	d, now := &measured{driver: driver{Shelf: newShelf()}}, time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	opt := withIDs(storetest.Options{Now: func() time.Time { return now }, LookAhead: time.Minute})
 	s := openOn(t, d, opt)
 	documents, err := job.Decode("job.yaml", []byte("name: a\nrun: {shell: 'true'}\npolicy: {overlap: allow}"))
@@ -145,10 +146,10 @@ func TestALargeCallAboutOneJobIsMadeInParts(t *testing.T) {
 }
 
 // backlog makes a job with a few runs of which all but one have keys of their own.
-func backlog(t *testing.T, s *shelf, in int) {
+func backlog(t *testing.T, s *shelf.Shelf, in int) {
 	t.Helper()
 	b := storetest.NewBacklog(t, func(t *testing.T, opt storetest.Options) store.Store {
-		return openWith(t, driver{s}, opt, in)
+		return openWith(t, driver{Shelf: s}, opt, in)
 	})
 	b.Grow(5)
 }
@@ -157,7 +158,7 @@ func backlog(t *testing.T, s *shelf, in int) {
 func TestAMissingRunIsDamage(t *testing.T) {
 	shared := newShelf()
 	backlog(t, shared, inCell)
-	d := driver{shared}
+	d := driver{Shelf: shared}
 	runs, err := d.Range(t.Context(), replica.Copied+"c/", replica.Copied+"c0", 10, false)
 	if err != nil || len(runs) != 1+5 {
 		t.Fatal(len(runs), err)
@@ -183,7 +184,7 @@ func TestAMissingRunIsDamage(t *testing.T) {
 func TestAMissingRunIsReportedAndLeftOut(t *testing.T) {
 	shared := newShelf()
 	backlog(t, shared, inCell)
-	d := driver{shared}
+	d := driver{Shelf: shared}
 	runs, err := d.Range(t.Context(), replica.Copied+"c/", replica.Copied+"c0", 10, false)
 	if err != nil {
 		t.Fatal(err)
@@ -227,7 +228,7 @@ func TestAMissingRunIsReportedAndLeftOut(t *testing.T) {
 func TestAKeyThatCannotBeReadIsReported(t *testing.T) {
 	shared := newShelf()
 	backlog(t, shared, inCell)
-	d := driver{shared}
+	d := driver{Shelf: shared}
 	runs, err := d.Range(t.Context(), replica.Copied+"c/", replica.Copied+"c0", 10, false)
 	if err != nil {
 		t.Fatal(err)
@@ -248,7 +249,7 @@ func TestRunsApartHaveANewerFormat(t *testing.T) {
 	for in, want := range map[int]byte{inCell: 3, 10: 1} {
 		s := newShelf()
 		backlog(t, s, in)
-		for key, p := range s.pairs {
+		for key, p := range s.Pairs {
 			if strings.HasPrefix(key, replica.Copied+"c/") && p.Value[0] != want {
 				t.Errorf("with %d runs in a cell %q has format %d, want %d", in, key, p.Value[0], want)
 			}
@@ -260,13 +261,13 @@ func TestRunsApartHaveANewerFormat(t *testing.T) {
 func TestALargeCellIsDivided(t *testing.T) {
 	s := newShelf()
 	b := storetest.NewBacklog(t, func(t *testing.T, opt storetest.Options) store.Store {
-		return storetest.Nodes(openWith(t, driver{s}, opt, 1<<20), openOn(t, driver{s}, opt))
+		return storetest.Nodes(openWith(t, driver{Shelf: s}, opt, 1<<20), openOn(t, driver{Shelf: s}, opt))
 	})
 	b.Grow(1500)
 	for range 8 {
 		b.Cycle()
 	}
-	for key, p := range s.pairs {
+	for key, p := range s.Pairs {
 		if strings.HasPrefix(key, replica.Copied+"c/") && len(p.Value) > 24<<10 {
 			t.Errorf("%q has %d bytes", key, len(p.Value))
 		}
@@ -278,7 +279,7 @@ func TestALargeCellIsDivided(t *testing.T) {
 func TestARunWithoutAJobIsWithdrawn(t *testing.T) {
 	shared := newShelf()
 	backlog(t, shared, inCell)
-	d := driver{shared}
+	d := driver{Shelf: shared}
 	pairs, err := d.Range(t.Context(), replica.Copied+"c/", replica.Copied+"c0", 10, false)
 	if err != nil {
 		t.Fatal(err)
@@ -316,8 +317,8 @@ func TestARunWithoutAJobIsWithdrawn(t *testing.T) {
 func TestOwnCommitsAreNoChangesOfOthers(t *testing.T) {
 	shared, now := newShelf(), time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	opt := storetest.Options{Now: func() time.Time { return now }, LookAhead: time.Minute}
-	own := openSmall(t, driver{shared}, opt)
-	other := openSmall(t, driver{shared}, opt)
+	own := openSmall(t, driver{Shelf: shared}, opt)
+	other := openSmall(t, driver{Shelf: shared}, opt)
 	told := own.EventsElsewhere(t.Context())
 	documents, err := job.Decode("job.yaml", []byte("name: a\nschedule: {every: 1h}\nrun: {shell: 'true'}"))
 	if err != nil {

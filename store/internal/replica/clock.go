@@ -2,74 +2,96 @@ package replica
 
 import (
 	"context"
-	"slices"
-	"strings"
+	"fmt"
 	"sync"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/decide/nodeclock"
+	machine "github.com/belfry-cron/belfry/internal/sys/clock"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
 
-// sharedClock is the common clock of the nodes for a store without one: the clock of this
-// machine plus the median offset of the clocks of live nodes. It never goes back.
+// sharedClock is the clock of the nodes for a store without one: see package nodeclock.
 type sharedClock struct {
-	mu    sync.Mutex
-	ahead map[job.ID]heard
-	last  time.Time
+	boot  func() time.Duration
+	watch *machine.Watch // of the wall clock
+
+	mu     sync.Mutex
+	shared *nodeclock.Clock
+	// listen is until when, by boot, other nodes may be there that were not heard yet.
+	listen time.Duration
 }
 
-// heard is the lead of a node's clock at the last renewal of its session.
-type heard struct {
-	by time.Duration
-	at time.Time
+func newSharedClock(wall func() time.Time, boot func() time.Duration) *sharedClock {
+	c := &sharedClock{boot: boot, watch: machine.NewWatch(wall, boot)}
+	c.shared = nodeclock.New(c.watch.Zero(), store.SessionLife)
+	return c
 }
 
-// observe takes the renewal of a node. Its delay counts as clock error.
-func (c *sharedClock) observe(p Pair, now time.Time) {
-	if !strings.HasPrefix(p.Key, renewalKeys) {
+// observe takes a renewal of a session. Own says that this process has made it.
+func (c *sharedClock) observe(id job.ID, r *renewal, revision int64, own bool) {
+	if r.clock.IsZero() {
 		return
 	}
-	r, err := decode(p.Value, codeRenewal)
-	if err != nil || r.clock.IsZero() {
-		return
-	}
+	boot := c.boot()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.ahead == nil {
-		c.ahead = map[job.ID]heard{}
-	}
-	c.ahead[idIn(p.Key, renewalKeys)] = heard{r.clock.Sub(now), now}
+	c.shared.Heard(nodeclock.Renewal{Session: id, Clock: r.clock, Standing: r.standing, Since: r.since, Revision: revision, Own: own}, boot)
 }
 
-func (c *sharedClock) now(local time.Time) time.Time {
+func (c *sharedClock) forget(id job.ID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var all []time.Duration
-	for id, h := range c.ahead {
-		if age := local.Sub(h.at); age < 0 || age > store.SessionLife {
-			delete(c.ahead, id)
-			continue
-		}
-		all = append(all, h.by)
-	}
-	now := local
-	if n := len(all); n > 0 {
-		slices.Sort(all)
-		now = local.Add((all[(n-1)/2] + all[n/2]) / 2)
-	}
-	if now.Before(c.last) {
-		return c.last
-	}
-	c.last = now
-	return now
+	c.shared.Forget(id)
 }
 
-// known reports whether a node was heard lately.
+// now returns the shared clock. A step of the wall clock is noticed here at the latest.
+func (c *sharedClock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.read()
+}
+
+func (c *sharedClock) read() time.Time { return c.shared.Now(c.watch.Zero(), c.boot()) }
+
+// usable returns why this node must plan and claim nothing, or nil.
+func (c *sharedClock) usable() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.read()
+	if err := c.shared.Usable(); err != nil {
+		return fmt.Errorf("%w: %w", store.ErrClockOff, err)
+	}
+	return nil
+}
+
+// standing returns what a renewal says of the clock of this process.
+func (c *sharedClock) standing() (nodeclock.Standing, int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.read()
+	return c.shared.Standing()
+}
+
+// known reports whether another node was heard lately.
 func (c *sharedClock) known() bool {
+	boot := c.boot()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.ahead) > 0
+	return c.shared.KnowsOthers(boot)
+}
+
+// mustListen reports whether other nodes may be there that were not heard yet.
+func (c *sharedClock) mustListen() bool {
+	boot := c.boot()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if boot < c.listen && !c.shared.KnowsOthers(boot) {
+		return true
+	}
+	c.listen = 0
+	return false
 }
 
 const (
@@ -80,22 +102,35 @@ const (
 	renewalWait = renewalMax
 )
 
-// awaitRenewal waits for a node to renew if the renewals that were read are of another time: their
-// nodes are gone without a word, or the clock of this machine is wrong.
-func (b *Backend) awaitRenewal(ctx context.Context) {
-	if b.opt.Now != nil {
+// begin begins to listen to the other nodes, and waits for a renewal if those that were read are of
+// another time: their nodes are gone without a word, or the clock of this machine is wrong.
+func (b *Backend) begin(ctx context.Context) {
+	_, has, err := b.driver.Now(ctx)
+	if b.agrees = b.opt.Now == nil && !has && err == nil; !b.agrees {
 		return
 	}
-	if _, has, err := b.driver.Now(ctx); has || err != nil {
-		return // the next call fails as well
+	b.mu.RLock()
+	now := b.localNow()
+	if b.state.renewed(func(r *renewal) bool { return now.Sub(r.clock).Abs() < store.SessionLife }) {
+		b.clock.listen = b.clock.boot() + renewalWait
 	}
+	b.mu.RUnlock()
+	b.awaitRenewal(ctx, func() bool {
+		now := b.localNow()
+		return b.state.renewed(func(r *renewal) bool { return now.Sub(r.clock).Abs() > renewalMax }) && !b.clock.known()
+	})
+}
+
+// awaitRenewal waits, at most renewalWait, for the renewals of nodes, until a condition of the copy has
+// ended.
+func (b *Backend) awaitRenewal(ctx context.Context, while func() bool) {
 	timeout := time.NewTimer(renewalWait)
 	defer timeout.Stop()
 	for {
 		b.mu.RLock()
-		moved, doubtful := b.moved, b.state.renewedAtAnotherTime(time.Now())
+		moved, waits := b.moved, while()
 		b.mu.RUnlock()
-		if !doubtful || b.clock.known() {
+		if !waits {
 			return
 		}
 		select {
@@ -108,15 +143,25 @@ func (b *Backend) awaitRenewal(ctx context.Context) {
 	}
 }
 
-// renewedAtAnotherTime reports whether the last renewal of a node that has not left is not of now, by
-// its own clock.
-func (s *state) renewedAtAnotherTime(now time.Time) bool {
+// mayStart returns why this node must plan and claim nothing by its clock, or nil.
+func (b *Backend) mayStart(ctx context.Context) error {
+	if !b.agrees {
+		return nil
+	}
+	if b.clock.mustListen() {
+		b.awaitRenewal(ctx, b.clock.mustListen)
+	}
+	return b.clock.usable()
+}
+
+// renewed reports whether the last renewal of a node that has not left meets a condition.
+func (s *state) renewed(is func(*renewal) bool) bool {
 	for id, r := range s.renewals {
 		of := s.sessions[id]
-		if of == nil || of.Leaving || s.over[id] || r.clock.IsZero() {
+		if of == nil || of.Leaving || s.over[id] || r.clock.IsZero() || !of.HasStore() {
 			continue
 		}
-		if now.Sub(r.clock).Abs() > renewalMax {
+		if is(&r) {
 			return true
 		}
 	}
@@ -128,7 +173,7 @@ func (b *Backend) localNow() time.Time {
 	if b.opt.Now != nil {
 		return b.opt.Now()
 	}
-	return time.Now()
+	return b.opt.Wall()
 }
 
 // Now implements ledger.Backend.
@@ -144,7 +189,7 @@ func (b *Backend) Now(ctx context.Context) (time.Time, error) {
 		return time.Time{}, err
 	}
 	if !has {
-		now = b.clock.now(time.Now())
+		now = b.clock.now()
 	}
 	return kept(now), nil
 }

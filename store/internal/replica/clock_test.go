@@ -33,11 +33,11 @@ func joins(t *testing.T, s store.Store, id byte) store.Session {
 
 func TestRenewalsOfEarlierNodesDoNotHoldTheClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		shelf := newShelf()
+		kept := newShelf()
 		begun := time.Now()
-		joins(t, open(t, shelf, storetest.Options{}), 1)
+		joins(t, open(t, kept, storetest.Options{}), 1)
 		time.Sleep(time.Minute) // it is gone without a word
-		s := open(t, shelf, storetest.Options{})
+		s := open(t, kept, storetest.Options{})
 		if got := ahead(t, s); got != 0 {
 			t.Errorf("the clock is %s ahead", got)
 		}
@@ -49,9 +49,9 @@ func TestRenewalsOfEarlierNodesDoNotHoldTheClock(t *testing.T) {
 
 func TestAWrongClockWaitsForTheNodesThatAreThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		shelf := newShelf()
+		kept := newShelf()
 		const off = 5 * time.Minute
-		right := open(t, shelf, storetest.Options{Now: func() time.Time { return time.Now().Add(off) }})
+		right := open(t, kept, storetest.Options{Now: func() time.Time { return time.Now().Add(off) }})
 		session := joins(t, right, 1)
 		go func() {
 			ticker := time.NewTicker(2 * time.Second)
@@ -66,7 +66,7 @@ func TestAWrongClockWaitsForTheNodesThatAreThere(t *testing.T) {
 			}
 		}()
 		time.Sleep(time.Minute)
-		s := open(t, shelf, storetest.Options{})
+		s := open(t, kept, storetest.Options{})
 		if got := ahead(t, s); got != off {
 			t.Errorf("the clock is %s ahead, want %s", got, off)
 		}
@@ -78,14 +78,14 @@ func TestAWrongClockWaitsForTheNodesThatAreThere(t *testing.T) {
 
 func TestAServerDoesNotWaitForNodesThatHaveLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		shelf := newShelf()
-		first := open(t, shelf, storetest.Options{})
+		kept := newShelf()
+		first := open(t, kept, storetest.Options{})
 		if err := first.Leave(t.Context(), joins(t, first, 1).ID); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
 		began := time.Now()
-		open(t, shelf, storetest.Options{})
+		open(t, kept, storetest.Options{})
 		if took := time.Since(began); took > 0 {
 			t.Errorf("to open took %s", took)
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/decide/engine"
+	"github.com/belfry-cron/belfry/internal/decide/nodeclock"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/internal/columns"
@@ -381,6 +382,13 @@ func codeRenewal(c *coder, r *renewal) {
 	c.int(&r.load.Ready)
 	c.duration(&r.load.ClockAhead)
 	c.time(&r.clock)
+	if c.reading && len(c.b) == 0 {
+		return // written before there was more
+	}
+	standing := int(r.standing)
+	c.int(&standing)
+	r.standing = nodeclock.Standing(standing)
+	c.int64(&r.since)
 }
 
 func codeKey(c *coder, k *engine.Key) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/decide/engine"
+	"github.com/belfry-cron/belfry/internal/decide/nodeclock"
 	"github.com/belfry-cron/belfry/store"
 )
 
@@ -68,7 +69,7 @@ func TestEachFieldIsKept(t *testing.T) {
 	}
 	isKept(t, "run", codeRun, check)
 	isKept(t, "record", codeRecord, check)
-	isKept(t, "session", codeSession, check, ".Session.Renewed", ".Session.Steady", ".Session.BeforeGap", ".Session.Load")
+	isKept(t, "session", codeSession, check, ".Session.Renewed", ".Session.Steady", ".Session.BeforeGap", ".Session.Load", ".Session.ClockOff")
 	isKept(t, "key", codeKey, check)
 	isKept(t, "chunk", codeChunk, check, ".DropFrom", ".DropTo")
 	isKept(t, "token", codeToken, check)
@@ -88,12 +89,18 @@ func TestEachFieldIsKept(t *testing.T) {
 	var load store.Load
 	fill(t, reflect.ValueOf(&load).Elem(), "", nil)
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	r := renewal{renewed: at, steady: at.Add(1), beforeGap: at.Add(2), load: load, clock: at.Add(3)}
+	r := renewal{renewed: at, steady: at.Add(1), beforeGap: at.Add(2), load: load, clock: at.Add(3), standing: nodeclock.Off, since: 7}
 	again, err := decode(encode(&r, codeRenewal, 0), codeRenewal)
 	if err != nil {
 		t.Fatal(err)
 	}
 	check("renewal", r, again)
+	earlier := encode(&r, codeRenewal, 0) // as versions without the last two fields have written it
+	r.standing, r.since = nodeclock.Good, 0
+	if again, err = decode(earlier[:len(earlier)-2], codeRenewal); err != nil {
+		t.Fatal(err)
+	}
+	check("renewal of an earlier version", r, again)
 }
 
 func isKept[T any](t *testing.T, name string, code func(*coder, *T), check func(string, any, any), left ...string) {

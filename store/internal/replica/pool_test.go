@@ -27,7 +27,7 @@ func TestManyJobsOfOnePoolAreClaimedAndEndedAtOnce(t *testing.T) {
 	const many, size = 500, 150
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	opt := withIDs(storetest.Options{Now: func() time.Time { return now }, LookAhead: time.Minute})
-	s := openOn(t, strict{driver{newShelf()}}, opt)
+	s := openOn(t, strict{driver{Shelf: newShelf()}}, opt)
 	decode := func(text string) job.Document {
 		t.Helper()
 		documents, err := job.Decode("job.yaml", []byte(text))

@@ -45,6 +45,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/events"
+	machine "github.com/belfry-cron/belfry/internal/sys/clock"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -116,6 +117,10 @@ type Update struct {
 type Options struct {
 	// Now replaces the clock of the store, for tests.
 	Now func() time.Time
+	// Wall and Boot replace the clocks of this machine, by which the nodes of a store without a clock
+	// agree on one.
+	Wall func() time.Time
+	Boot func() time.Duration
 	// LookAhead is how far ahead runs may be planned. Default: store.LookAheadDefault.
 	LookAhead time.Duration
 	// Defaults are the values of settings that jobs omit.
@@ -162,7 +167,8 @@ type Backend struct {
 	over   sync.WaitGroup
 	writer string // tells the commits of this process apart
 	docs   documents
-	clock  sharedClock
+	clock  *sharedClock
+	agrees bool // the nodes agree on a clock: the driver has none
 	// numbering is held by the commit of this process that takes numbers.
 	numbering sync.Mutex
 	feedSwept struct { // last check of the feed's bounds
@@ -196,11 +202,17 @@ func start(ctx context.Context, d Driver, opt Options) (*Backend, error) { //nol
 	opt.Revisions = cmp.Or(opt.Revisions, store.RevisionsDefault)
 	opt.Records = cmp.Or(opt.Records, RecordsMax)
 	opt.InCell = cmp.Or(opt.InCell, inCell)
+	if opt.Wall == nil {
+		opt.Wall = time.Now
+	}
+	if opt.Boot == nil {
+		opt.Boot = machine.Boot
+	}
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // crypto/rand does not fail
 	follow, stop := context.WithCancel(context.Background())
 	b := &Backend{
-		opt: opt, driver: d, stop: stop, writer: string(id[:]),
+		opt: opt, driver: d, stop: stop, writer: string(id[:]), clock: newSharedClock(opt.Wall, opt.Boot),
 		state: newState(opt.apart), ready: make(chan struct{}), moved: make(chan struct{}),
 	}
 	b.docs.init(documentsMax)
@@ -211,7 +223,7 @@ func start(ctx context.Context, d Driver, opt Options) (*Backend, error) { //nol
 			_ = b.Close()
 			return nil, err
 		}
-		b.awaitRenewal(ctx)
+		b.begin(ctx)
 		return b, nil
 	case <-ctx.Done():
 		_ = b.Close()
@@ -238,12 +250,13 @@ func (b *Backend) apply(u Update) {
 		}
 	}
 	var hint store.Hint
-	elsewhere := b.feed.Wanted() && !u.Whole
+	elsewhere, own := b.feed.Wanted() && !u.Whole, false
 	for i := range u.Puts {
 		if u.Puts[i].Key == signalKey {
 			if of, err := decode(u.Puts[i].Value, codeSignal); err == nil {
 				hint = hint.With(of.hint)
-				elsewhere = elsewhere && of.writer != b.writer
+				own = of.writer == b.writer
+				elsewhere = elsewhere && !own
 			}
 		}
 	}
@@ -258,12 +271,10 @@ func (b *Backend) apply(u Update) {
 		for _, p := range u.Puts {
 			if isRunKey(p.Key) == apart {
 				b.state.put(p)
-				if !u.Whole { // else it was written at some time before
-					b.clock.observe(p, b.localNow())
-				}
 			}
 		}
 	}
+	b.observe(&u, own)
 	b.state.count()
 	var told []store.Event
 	if elsewhere {
@@ -301,6 +312,28 @@ func (b *Backend) apply(u Update) {
 	}
 	b.hints.Send(hint)
 	b.feed.Send(told)
+}
+
+// observe takes the clocks that nodes publish with their renewals: those of nodes with the store itself,
+// so that each clock counts once.
+func (b *Backend) observe(u *Update, own bool) {
+	for _, key := range u.Deletes {
+		if strings.HasPrefix(key, renewalKeys) {
+			b.clock.forget(idIn(key, renewalKeys))
+		}
+	}
+	if u.Whole {
+		return // they were written at some time before
+	}
+	for _, p := range u.Puts {
+		if !strings.HasPrefix(p.Key, renewalKeys) {
+			continue
+		}
+		id := idIn(p.Key, renewalKeys)
+		if r, s := b.state.renewals[id], b.state.sessions[id]; s != nil && s.HasStore() {
+			b.clock.observe(id, &r, p.Version, own)
+		}
+	}
 }
 
 // await waits until the copy has come to a version.

@@ -17,12 +17,13 @@ import (
 	"github.com/belfry-cron/belfry/store/joined"
 	"github.com/belfry-cron/belfry/store/memory"
 	"github.com/belfry-cron/belfry/store/storetest"
+	"github.com/belfry-cron/belfry/store/storetest/shelf"
 )
 
 // open returns the store of one process on a shelf.
-func open(t *testing.T, s *shelf, opt storetest.Options) store.Store {
+func open(t *testing.T, s *shelf.Shelf, opt storetest.Options) store.Store {
 	t.Helper()
-	return openOn(t, driver{s}, opt)
+	return openOn(t, driver{Shelf: s}, opt)
 }
 
 func openOn(t *testing.T, d replica.Driver, opt storetest.Options) store.Store {
@@ -42,9 +43,9 @@ func openWith(t *testing.T, d replica.Driver, opt storetest.Options, inCell int)
 }
 
 // openApart returns the store of one process on a shelf and a history that is elsewhere.
-func openApart(t *testing.T, s *shelf, history store.History, opt storetest.Options) *joined.Store {
+func openApart(t *testing.T, s *shelf.Shelf, history store.History, opt storetest.Options) *joined.Store {
 	t.Helper()
-	control, err := replica.OpenControl(t.Context(), driver{s}, options(opt, 0))
+	control, err := replica.OpenControl(t.Context(), driver{Shelf: s}, options(opt, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +59,7 @@ func openApart(t *testing.T, s *shelf, history store.History, opt storetest.Opti
 
 func options(opt storetest.Options, inCell int) replica.Options {
 	return replica.Options{
-		Now: opt.Now, LookAhead: opt.LookAhead, Defaults: opt.Defaults, NewID: withIDs(opt).NewID, Revisions: opt.Revisions,
+		Now: opt.Now, Boot: func() time.Duration { return time.Since(time.Unix(0, 0)) }, LookAhead: opt.LookAhead, Defaults: opt.Defaults, NewID: withIDs(opt).NewID, Revisions: opt.Revisions,
 		KeepDefaults: true, InCell: inCell, Guard: true,
 	}
 }
@@ -110,7 +111,7 @@ func TestStoreWithHistoryApart(t *testing.T) {
 func TestStoreWithSeparateHistoryNeedsIt(t *testing.T) {
 	s, opt := newShelf(), storetest.Options{Now: time.Now}
 	_ = openApart(t, s, memory.New(memory.Options{}), opt)
-	if _, err := replica.Open(t.Context(), driver{s}, replica.Options{}); !errors.Is(err, replica.ErrHistoryApart) {
+	if _, err := replica.Open(t.Context(), driver{Shelf: s}, replica.Options{}); !errors.Is(err, replica.ErrHistoryApart) {
 		t.Errorf("opened with its own history: %v", err)
 	}
 }
@@ -127,7 +128,7 @@ func TestHalfABatchIsDoneOnceWhenItIsRepeated(t *testing.T) {
 
 func halfABatch(t *testing.T, failing int, done bool) {
 	s, now := newShelf(), time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	flaky := &halfway{driver: driver{s}, done: done}
+	flaky := &halfway{driver: driver{Shelf: s}, done: done}
 	one := openOn(t, flaky, storetest.Options{Now: func() time.Time { return now }, LookAhead: time.Minute})
 	const many = 400 // cells, of which a shelf takes some 120 at once
 	newID := func() job.ID {
@@ -240,7 +241,7 @@ func (d *halfway) Commit(ctx context.Context, txn *replica.Txn) (int64, bool, er
 // A step about several jobs is one commit, whatever else it has read.
 func TestJobsThatArePutTogetherAreOneCommit(t *testing.T) {
 	s, now := newShelf(), time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	counted := &counting{driver: driver{s}}
+	counted := &counting{driver: driver{Shelf: s}}
 	one := openOn(t, counted, storetest.Options{Now: func() time.Time { return now }, LookAhead: time.Minute})
 	put := func(from string, follows string) []store.PutJob {
 		var list []store.PutJob
@@ -267,7 +268,7 @@ func TestJobsThatArePutTogetherAreOneCommit(t *testing.T) {
 		}
 	}
 	// One that does not fit is refused as a whole.
-	small := openOn(t, &counting{driver: driver{s}, size: 8 << 10}, storetest.Options{Now: func() time.Time { return now }, LookAhead: time.Minute})
+	small := openOn(t, &counting{driver: driver{Shelf: s}, size: 8 << 10}, storetest.Options{Now: func() time.Time { return now }, LookAhead: time.Minute})
 	if _, err := small.PutJobs(t.Context(), put("late", "")); !errors.Is(err, store.ErrTooMany) {
 		t.Errorf("got %v, want %v", err, store.ErrTooMany)
 	}

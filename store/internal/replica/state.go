@@ -15,6 +15,7 @@ import (
 	"github.com/google/btree"
 
 	"github.com/belfry-cron/belfry/internal/decide/engine"
+	"github.com/belfry-cron/belfry/internal/decide/nodeclock"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/internal/columns"
@@ -173,6 +174,8 @@ type renewal struct {
 	renewed, steady, beforeGap time.Time
 	load                       store.Load
 	clock                      time.Time // of the node's machine
+	standing                   nodeclock.Standing
+	since                      int64 // see nodeclock.Renewal
 }
 
 // numbers are the last that were given.
@@ -474,6 +477,7 @@ func (s *state) setSession(kept *store.Session) {
 func merge(kept *store.Session, r renewal) {
 	if !r.renewed.IsZero() {
 		kept.Renewed, kept.Steady, kept.BeforeGap, kept.Load = r.renewed, r.steady, r.beforeGap, r.load
+		kept.ClockOff = r.standing != nodeclock.Good
 	}
 }
 

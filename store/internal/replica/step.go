@@ -21,6 +21,11 @@ const turnAfter = 2
 
 // Step implements ledger.Backend.
 func (b *Backend) Step(ctx context.Context, o *ledger.Order, decide func(ledger.Tx) error) error {
+	if o.Starts {
+		if err := b.mayStart(ctx); err != nil {
+			return err
+		}
+	}
 	if o.Try > turnAfter {
 		// Contending steps of this process then run one after another.
 		b.turn.Lock()

@@ -28,7 +28,7 @@ func (d cutOff) Tail(ctx context.Context) (int64, error) {
 }
 
 func TestARefusalThatCannotBeConfirmedIsNoAnswer(t *testing.T) {
-	d := cutOff{driver{newShelf()}, &atomic.Bool{}}
+	d := cutOff{driver{Shelf: newShelf()}, &atomic.Bool{}}
 	s := openOn(t, d, storetest.Options{Now: time.Now, LookAhead: store.LookAheadDefault})
 	unknown := store.DeleteJob{UID: job.ID{1}, IfVersion: store.AnyVersion, Actor: "ann"}
 	if err := s.DeleteJob(t.Context(), unknown); !errors.Is(err, store.ErrNotFound) {
@@ -61,7 +61,7 @@ func TestStateThatCannotBeReadIsRefused(t *testing.T) {
 			if _, err := store.PutOne(t.Context(), s, put); err != nil {
 				t.Fatal(err)
 			}
-			d := driver{shared}
+			d := driver{Shelf: shared}
 			cells, err := d.Range(t.Context(), replica.Copied+"c/", replica.Copied+"c0", 10, false)
 			if err != nil || len(cells) != 1 {
 				t.Fatal(cells, err)

@@ -31,7 +31,7 @@ func TestAStoreOfFormat3IsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, txn := driver{newShelf()}, replica.Txn{}
+	d, txn := driver{Shelf: newShelf()}, replica.Txn{}
 	for line := range strings.Lines(string(text)) {
 		quoted, value, _ := strings.Cut(strings.TrimSpace(line), " ")
 		key, err := strconv.Unquote(quoted)
@@ -59,8 +59,8 @@ func filled(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	shelf := newShelf()
-	s := openWith(t, driver{shelf}, storetest.Options{Now: func() time.Time { return now }}, 1)
+	kept := newShelf()
+	s := openWith(t, driver{Shelf: kept}, storetest.Options{Now: func() time.Time { return now }}, 1)
 	session, err := s.Join(ctx, store.Session{ID: job.ID{1}, Node: "a", Machine: "boot-1/2049/17", DataDir: "/data", Roles: []string{store.RoleWorker}, Capacity: 10})
 	must(err)
 	docs, err := job.Decode("test.yaml", []byte(`
@@ -97,7 +97,7 @@ func filled(t *testing.T) string {
 	if must(err); !ended[0].Accepted {
 		t.Fatal("the result is not accepted")
 	}
-	pairs, err := driver{shelf}.Range(ctx, "", "\xff", 1000, false)
+	pairs, err := driver{Shelf: kept}.Range(ctx, "", "\xff", 1000, false)
 	must(err)
 	var text strings.Builder
 	for _, p := range pairs {

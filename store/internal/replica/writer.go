@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/decide/engine"
+	"github.com/belfry-cron/belfry/internal/decide/nodeclock"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/internal/columns"
@@ -349,7 +350,14 @@ func (w *writer) sessions(c *engine.Changes) {
 		}
 		if was == nil || !was.Renewed.Equal(is.Renewed) || !was.Steady.Equal(is.Steady) || !was.BeforeGap.Equal(is.BeforeGap) || was.Load != is.Load {
 			w.t.saw(renewalKey(id))
-			w.rest.put(renewalKey(id), encode(&renewal{is.Renewed, is.Steady, is.BeforeGap, is.Load, b.localNow()}, codeRenewal, 64))
+			r := renewal{renewed: is.Renewed, steady: is.Steady, beforeGap: is.BeforeGap, load: is.Load, clock: b.localNow()}
+			if b.agrees {
+				r.standing, r.since = b.clock.standing()
+			}
+			if off := r.standing != nodeclock.Good; was != nil && was.ClockOff != off {
+				c.Hints |= store.HintNodes | store.HintRuns
+			}
+			w.rest.put(renewalKey(id), encode(&r, codeRenewal, 64))
 		}
 	}
 	if w.members {
