@@ -1,5 +1,7 @@
 package main
 
+import "slices"
+
 // fault is a change of the code that breaks an invariant, and the test that must notice.
 type fault struct {
 	invariant string
@@ -264,4 +266,4 @@ var faults = append([]fault{
 	{bounded, "a run may start however late", "internal/decide/engine/claim.go",
 		"if b.tooLate(r) {", "if false {",
 		suite, "^TestStore$/^(a_run_too_late_for|accounted:_unclaimed_runs_are_missed)"},
-}, simulated...)
+}, slices.Concat(simulated, clocks)...)

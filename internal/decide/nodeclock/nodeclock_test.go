@@ -375,3 +375,18 @@ func TestASecondProgramOfAnOlderVersionCounts(t *testing.T) {
 	w.pass(tick)
 	w.want("two of three are right", all(2), 0)
 }
+
+func TestASetClockOfAnotherNodeIsMeasuredAgain(t *testing.T) {
+	c := New(epoch, life)
+	hear := func(ahead time.Duration, since int64) {
+		c.Heard(Renewal{Session: job.ID{2}, Clock: epoch.Add(time.Minute + ahead), Since: since, Revision: 9}, time.Minute)
+	}
+	hear(time.Hour, 1)
+	if c.Now(epoch, time.Minute); c.Usable() == nil {
+		t.Error("nothing is off")
+	}
+	hear(0, 2)
+	if c.Now(epoch, time.Minute); c.Usable() != nil {
+		t.Error(c.Usable())
+	}
+}
