@@ -147,7 +147,7 @@ func (r *Ring) place() string {
 	case r.File == "" || r.Borrowed:
 		return "set secrets.key_file to the file of the other servers, or of the store that this one was copied from"
 	}
-	return "add its line to " + r.File + ", below the first"
+	return "add its line to " + r.File + ", below the first; a backup that was made with --with-keys has the file"
 }
 
 // get returns the keys, read again when they are older than a time.
