@@ -124,7 +124,7 @@ func backUpWithKeys(ctx context.Context, env Env, file string, c config.Server, 
 	for _, f := range files {
 		names = append(names, f.at)
 	}
-	env.tell("the backup has the store and %s: whoever reads it can use all secrets\n", strings.Join(names, ", "))
+	env.tell("the backup has the store and %s: anyone who reads it can use all secrets\n", strings.Join(names, ", "))
 	if file == "" {
 		env.tell("the configuration file of the server is not in it: name it with --config\n")
 	}

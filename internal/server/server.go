@@ -163,7 +163,7 @@ func (s *Server) open(ctx context.Context) error {
 	if file, there := s.TokenFile(); made {
 		s.Log.Info("created the admin token; the CLI finds it when run as this user", "file", file)
 	} else if !there {
-		s.Log.Info("the admin token file is missing, so the CLI on this machine needs BELFRY_TOKEN; an administrator creates one with belfry token create", "file", file)
+		s.Log.Info("the admin token file is missing, so the CLI on this machine needs BELFRY_TOKEN; an administrator creates one with belfry token create, or the user of this server with belfry token reset while it is stopped", "file", file)
 	}
 	s.followers = service.NewFollowers(s.measured)
 	if err := s.makeXXL(); err != nil {
