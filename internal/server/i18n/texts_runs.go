@@ -37,6 +37,7 @@ var runsTexts = []text{
 	{"run.cancel", "Cancel", "取消"},
 	{"run.cancel_help", "The process group gets SIGTERM, and SIGKILL after kill_grace.", "先向进程组发送 SIGTERM，超过 kill_grace 后发送 SIGKILL。"},
 	{"run.retry", "Retry", "重试"},
+	{"run.again", "Run again", "再次运行"},
 	{"run.other_params", "Run with other parameters", "换参数运行"},
 	{"run.life", "Life of this run", "运行过程"},
 	{"run.due", "Due", "到期"},

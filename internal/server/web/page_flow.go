@@ -48,6 +48,7 @@ type stepRow struct {
 type stepView struct {
 	stepRow
 	Run    string
+	Item   string // of a step with several items the first that failed: the output is its own
 	Node   string
 	Ask    string // the question to a person
 	From   string // the page of the run that it was taken over from
@@ -176,7 +177,16 @@ func (p *page) stepRow(f *flowProgress, i int) stepRow {
 			row.Bad = row.Bad || isBad
 		}
 	}
+	slices.SortStableFunc(row.Items, func(a, b stepRow) int { return badFirst(a.State) - badFirst(b.State) })
 	return row
+}
+
+// badFirst orders what has failed before all else.
+func badFirst(s State) int {
+	if s.Class == "fail" || s.Class == "lost" {
+		return 0
+	}
+	return 1
 }
 
 // unitRow is what a step and an item have in common.
@@ -215,10 +225,15 @@ func (s *site) stepView(p *page, f *flowProgress, i int) (*stepView, error) {
 		v.From = selectStep("/runs/" + u.From.String())(u.Name)
 	}
 	v.Run = v.stepRow.Run
-	if u.Run.IsZero() || f.steps[i].Wait != nil {
+	of := u.Run
+	if bad := slices.IndexFunc(u.Items, func(item client.StepState) bool { return item.State == stepFailed }); bad >= 0 && of.IsZero() && !u.Items[bad].Run.IsZero() {
+		of = u.Items[bad].Run
+		v.Item, v.Run, v.Result = fmt.Sprintf("%s/%d", u.Name, bad), "/runs/"+of.String(), "" // those of the others say nothing about it
+	}
+	if of.IsZero() || f.steps[i].Wait != nil {
 		return v, nil
 	}
-	run, err := s.Service.Runs.Get(p.ctx(), p.who, u.Run)
+	run, err := s.Service.Runs.Get(p.ctx(), p.who, of)
 	if service.ErrorOf(err).Type == client.TypeNotFound && err != nil {
 		v.Run = ""    // of another namespace, or removed with its history
 		return v, nil //nolint:nilerr // the step is shown without it

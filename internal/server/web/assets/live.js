@@ -137,7 +137,7 @@ const used = part => part.querySelector("dialog[open], details.menu[open], detai
 
 // swap puts a part in place, unless a person is using it.
 function swap(part, fresh) {
-  if (!fresh || used(part) || part.querySelector("input:checked")) return;
+  if (!fresh || used(part)) return;
   if (part.innerHTML === fresh.innerHTML) return;
   const known = new Set([...part.querySelectorAll("tr[id]")].map(row => row.id));
   if (part.dataset.behind !== undefined && known.size) {
@@ -153,7 +153,13 @@ function swap(part, fresh) {
   }
   part.hidden = fresh.hidden;
   Object.assign(part.dataset, fresh.dataset);
+  const ticked = [...part.querySelectorAll("input[type=checkbox]:checked")].map(box => box.name + "=" + box.value);
   part.replaceChildren(...document.importNode(fresh, true).childNodes);
+  if (ticked.length) {
+    const all = document.querySelector("[data-match]")?.value;
+    for (const box of part.querySelectorAll("tbody input[type=checkbox]")) box.checked = all || ticked.includes(box.name + "=" + box.value);
+    part.querySelector("tbody input[type=checkbox]")?.dispatchEvent(new Event("change", {bubbles: true}));
+  }
   wide().scrollLeft = left;
   if (known.size) for (const row of part.querySelectorAll("tr[id]")) if (!known.has(row.id)) row.classList.add("new-row");
   if (cursor) part.querySelector(`tr[data-href="${CSS.escape(cursor)}"]`)?.classList.add("cursor");
