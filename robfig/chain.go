@@ -132,16 +132,23 @@ func (p printf) Error(err error, msg string, keysAndValues ...any) {
 func pairs(list []any) string {
 	var b strings.Builder
 	for i := 0; i+1 < len(list); i += 2 {
-		fmt.Fprintf(&b, ", %v=%v", list[i], list[i+1])
+		value := list[i+1]
+		if at, ok := value.(time.Time); ok {
+			value = at.Format(time.RFC3339)
+		}
+		fmt.Fprintf(&b, ", %v=%v", list[i], value)
 	}
 	return b.String()
 }
 
 // slogTo passes the node's log to a Logger: warnings and errors as errors.
-type slogTo struct{ logger Logger }
+type slogTo struct {
+	logger Logger
+	least  slog.Level
+}
 
 // Enabled implements slog.Handler.
-func (s slogTo) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelInfo }
+func (s slogTo) Enabled(_ context.Context, level slog.Level) bool { return level >= s.least }
 
 // Handle implements slog.Handler.
 func (s slogTo) Handle(_ context.Context, r slog.Record) error {

@@ -16,9 +16,8 @@
 // # Differences
 //
 //   - A panic of a job ends its run and not the program, with or without Recover.
-//   - @every counts from 1970-01-01T00:00:00Z, so that all instances mean the same moments.
-//   - Expressions are those of package belfry/cron, which refuses obvious mistakes. A local
-//     time that the clock skips runs right after the gap, and a repeated one runs once.
+//   - With On, @every counts from 1970-01-01T00:00:00Z, so that all instances mean the same moments.
+//   - Expressions may also have the forms of package belfry/cron, such as L for the last day.
 //   - With On, add entries before Start: the other instances must have them too.
 //   - With On, instances match entries by function and order; AddNamed names an entry.
 package robfig
@@ -63,6 +62,8 @@ type Entry struct {
 	Next, Prev time.Time // Prev is the latest run in this process
 	WrappedJob Job
 	Job        Job
+
+	removed chan struct{} // closed by Remove
 }
 
 // Valid reports whether the entry exists.
@@ -83,15 +84,16 @@ type Cron struct {
 	lastID  EntryID
 	names   map[string]int // how many entries have a name
 	running *running
+	last    *running // the latest that was started
 }
 
 // running is a Cron between Start and Stop.
 type running struct {
-	scheduler *belfry.Scheduler
-	ctx       context.Context
-	stop      context.CancelFunc
-	ended     context.Context // ends when the scheduler has returned
-	timers    sync.WaitGroup
+	scheduler  *belfry.Scheduler
+	ctx        context.Context
+	stop       context.CancelFunc
+	ended      context.Context // ends when the scheduler has returned
+	background sync.WaitGroup  // triggers and removes entries, and runs jobs, which may outlast the drain
 }
 
 // Option configures a Cron.
@@ -148,11 +150,11 @@ func New(options ...Option) *Cron {
 
 // AddFunc adds a function with an expression as its schedule.
 func (c *Cron) AddFunc(spec string, f func()) (EntryID, error) {
-	return c.add(functionName(f), spec, FuncJob(f))
+	return c.add("", spec, FuncJob(f))
 }
 
 // AddJob adds a job with an expression as its schedule.
-func (c *Cron) AddJob(spec string, j Job) (EntryID, error) { return c.add(jobName(j), spec, j) }
+func (c *Cron) AddJob(spec string, j Job) (EntryID, error) { return c.add("", spec, j) }
 
 // AddNamed is AddJob with a name for the entry, which is the name of its job in the store:
 // lower-case letters, digits, dots, dashes and underscores.
@@ -163,7 +165,7 @@ func (c *Cron) add(name, spec string, j Job) (EntryID, error) {
 	if err != nil {
 		return 0, err
 	}
-	return c.schedule(name, schedule, j)
+	return c.schedule(cmp.Or(name, jobName(j)), schedule, j)
 }
 
 // Schedule adds a job with a schedule. Each instance evaluates a schedule from outside this
@@ -182,49 +184,73 @@ func (c *Cron) schedule(name string, schedule Schedule, j Job) (EntryID, error) 
 	if c.running != nil && c.open != nil {
 		return 0, errors.New("add an entry: the other instances have to know it: add entries before Start")
 	}
-	if spec, ok := schedule.(*SpecSchedule); ok && spec.zone == "" {
-		zoned, err := spec.in(c.location)
+	switch s := schedule.(type) {
+	case *extended:
+		within, err := s.within(c.location)
 		if err != nil {
 			return 0, err
 		}
-		schedule = zoned
+		schedule = within
+	case ConstantDelaySchedule:
+		if c.open != nil {
+			schedule = shared{s}
+		}
 	}
 	c.names[name]++
 	if n := c.names[name]; n > 1 {
 		name = fmt.Sprintf("%s-%d", name, n)
 	}
 	c.lastID++
-	e := &Entry{ID: c.lastID, Name: name, Schedule: schedule, Job: j, WrappedJob: c.chain.Then(j)}
+	e := &Entry{ID: c.lastID, Name: name, Schedule: schedule, Job: j, WrappedJob: c.chain.Then(j), removed: make(chan struct{})}
 	if c.running != nil {
-		if err := c.running.scheduler.Add(c.running.ctx, e.Name, append(c.optionsOf(e), belfry.Do(anyEntry, e.Name))...); err != nil {
+		if err := c.create(c.running, e); err != nil {
 			return 0, err
 		}
-		c.watch(c.running, e)
+		c.watch(c.running, e, "added")
 	}
 	c.entries = append(c.entries, e)
 	return e.ID, nil
 }
 
-// anyEntry is the handler of entries that are added while the Cron runs, in memory.
+// anyEntry is the handler of all entries in memory.
 const anyEntry = "entry"
 
-// optionsOf returns the options of the job of an entry, except its function.
-func (c *Cron) optionsOf(e *Entry) []belfry.JobOption {
-	options := slices.Clone(c.policies)
+// create makes the job of an entry in memory, which watch triggers: its schedule may be in a zone
+// that has no name.
+func (c *Cron) create(r *running, e *Entry) error {
+	return r.scheduler.Add(r.ctx, e.Name, append(slices.Clone(c.policies), belfry.Do(anyEntry, e.Name))...)
+}
+
+// planned returns the options by which a store plans an entry; none if watch has to trigger it,
+// because the schedule is of the program, never falls due, or is in a zone that has no name.
+func (c *Cron) planned(e *Entry) []belfry.JobOption {
+	expression, location := "", c.location
 	switch s := e.Schedule.(type) {
+	case shared:
+		return []belfry.JobOption{belfry.Every(s.Delay)}
 	case *SpecSchedule:
-		return append(options, belfry.Cron(s.expression), belfry.Timezone(s.zone))
-	case ConstantDelaySchedule:
-		return append(options, belfry.Every(s.Delay))
+		expression, location = s.expression(), s.in(c.location)
+	case *extended:
+		expression, location = s.text, s.location
+	default:
+		return nil
 	}
-	return options // watch triggers it
+	now := time.Now()
+	zone := zoneName(location, now)
+	if zone == "" || e.Schedule.Next(now).IsZero() {
+		return nil
+	}
+	return []belfry.JobOption{
+		belfry.Cron(expression), belfry.Timezone(zone),
+		belfry.Edit(func(j *job.Job) { j.Schedule.ClockChange = job.ClockLiteral }),
+	}
 }
 
 // Entries returns the entries by their next times.
 func (c *Cron) Entries() []Entry {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := time.Now()
+	now := c.now()
 	list := make([]Entry, len(c.entries))
 	for i, e := range c.entries {
 		list[i] = *e
@@ -256,6 +282,8 @@ func (c *Cron) Entry(id EntryID) Entry {
 	return Entry{}
 }
 
+func (c *Cron) now() time.Time { return time.Now().In(c.location) }
+
 // Location returns the zone of expressions that name none.
 func (c *Cron) Location() *time.Location { return c.location }
 
@@ -269,11 +297,39 @@ func (c *Cron) Remove(id EntryID) {
 	}
 	e := c.entries[i]
 	c.entries = slices.Delete(c.entries, i, i+1)
-	if c.running == nil {
-		return
+	close(e.removed)
+	c.logger.Info("removed", "entry", id)
+	if r := c.running; r != nil {
+		r.background.Go(func() { c.forget(r, e) })
 	}
-	if err := c.running.scheduler.Remove(c.running.ctx, e.Name); err != nil {
-		c.logger.Error(err, "remove", "entry", id, "name", e.Name)
+}
+
+const (
+	// declaredMax is how long an entry waits for its job: a Cron on a store that has just started
+	// may not have declared it yet, and another instance may have removed it.
+	declaredMax = time.Minute
+	retryEvery  = 50 * time.Millisecond
+)
+
+// forget removes the job of an entry.
+func (c *Cron) forget(r *running, e *Entry) {
+	over := time.After(declaredMax)
+	for {
+		err := r.scheduler.Remove(r.ctx, e.Name)
+		switch {
+		case err == nil || r.ctx.Err() != nil:
+			return
+		case !errors.Is(err, belfry.ErrNotFound):
+			c.logger.Error(err, "remove", "entry", e.ID, "name", e.Name)
+			return
+		}
+		select {
+		case <-r.ctx.Done():
+			return
+		case <-over:
+			return
+		case <-time.After(retryEvery):
+		}
 	}
 }
 
@@ -297,85 +353,139 @@ func (c *Cron) start() *running {
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	ended, end := context.WithCancel(context.Background())
 	r.ended = ended
-	r.scheduler = belfry.New(open, append([]belfry.Option{belfry.WithLogger(slog.New(slogTo{c.logger}))}, c.options...)...)
-	for _, e := range c.entries {
-		r.scheduler.Job(e.Name, append(c.optionsOf(e), belfry.Func(func(context.Context, *belfry.Run) error { return c.run(e) }))...)
-		c.watch(r, e)
-	}
+	log := slogTo{c.logger, slog.LevelInfo}
 	if c.open == nil {
-		belfry.Handle(r.scheduler, anyEntry, func(_ context.Context, _ *belfry.Run, name string) (belfry.None, error) {
-			c.mu.Lock()
-			i := slices.IndexFunc(c.entries, func(e *Entry) bool { return e.Name == name })
-			var e *Entry
-			if i >= 0 {
-				e = c.entries[i]
-			}
-			c.mu.Unlock()
-			if e == nil {
-				return belfry.None{}, nil // it was removed when it was about to start
-			}
-			return belfry.None{}, c.run(e)
-		})
+		log.least = slog.LevelWarn // the rest is about a store, which robfig/cron has none of
 	}
+	r.scheduler = belfry.New(open, append([]belfry.Option{belfry.WithLogger(slog.New(log))}, c.options...)...)
+	belfry.Handle(r.scheduler, anyEntry, func(_ context.Context, _ *belfry.Run, name string) (belfry.None, error) {
+		c.mu.Lock()
+		i := slices.IndexFunc(c.entries, func(e *Entry) bool { return e.Name == name })
+		var e *Entry
+		if i >= 0 {
+			e = c.entries[i]
+		}
+		c.mu.Unlock()
+		if e != nil { // else it was removed when it was about to start
+			c.run(r, e)
+		}
+		return belfry.None{}, nil
+	})
+	c.logger.Info("start")
+	for _, e := range c.entries {
+		if c.open == nil {
+			if err := c.create(r, e); err != nil {
+				c.logger.Error(err, "schedule", "entry", e.ID)
+			}
+			c.watch(r, e, "schedule")
+			continue
+		}
+		options := append(slices.Clone(c.policies), belfry.Func(func(context.Context, *belfry.Run) error { c.run(r, e); return nil }))
+		planned := c.planned(e)
+		r.scheduler.Job(e.Name, append(options, planned...)...)
+		if planned == nil {
+			c.watch(r, e, "schedule")
+		} else {
+			now := c.now()
+			c.logger.Info("schedule", "now", now, "entry", e.ID, "next", e.Schedule.Next(now))
+		}
+	}
+	before := c.last
 	go func() {
 		defer end()
 		if err := r.scheduler.Run(r.ctx); err != nil {
 			c.logger.Error(err, "run")
 		}
 		r.stop()
-		r.timers.Wait()
+		r.background.Wait()
+		if before != nil {
+			<-before.ended.Done()
+		}
 	}()
-	c.running = r
+	c.running, c.last = r, r
 	return r
 }
 
 // Stop stops the Cron. Running jobs continue, and the returned context ends when all of them
-// have ended.
+// have ended, also of a second call.
 func (c *Cron) Stop() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.running == nil {
+	if c.last == nil {
 		ended, end := context.WithCancel(context.Background())
 		end()
 		return ended
 	}
-	r := c.running
-	c.running = nil
-	r.stop()
-	return r.ended
+	if c.running != nil {
+		c.logger.Info("stop")
+		c.running.stop()
+		c.running = nil
+	}
+	return c.last.ended
 }
 
 // run runs an entry.
-func (c *Cron) run(e *Entry) error {
+func (c *Cron) run(r *running, e *Entry) {
+	r.background.Add(1)
+	defer r.background.Done()
+	now := c.now()
 	c.mu.Lock()
-	e.Prev = time.Now()
+	e.Prev = now
 	c.mu.Unlock()
+	c.logger.Info("run", "now", now, "entry", e.ID, "next", e.Schedule.Next(now))
 	e.WrappedJob.Run()
-	return nil
 }
 
-// watch triggers an entry with a schedule of the program.
-func (c *Cron) watch(r *running, e *Entry) {
-	switch e.Schedule.(type) {
-	case *SpecSchedule, ConstantDelaySchedule:
-		return
-	}
-	r.timers.Go(func() {
-		for at := e.Schedule.Next(time.Now()); !at.IsZero(); at = e.Schedule.Next(at) {
+// watch triggers an entry.
+func (c *Cron) watch(r *running, e *Entry, added string) {
+	now := c.now()
+	at := e.Schedule.Next(now)
+	c.logger.Info(added, "now", now, "entry", e.ID, "next", at)
+	r.background.Go(func() {
+		for ; !at.IsZero(); at = e.Schedule.Next(now) {
+			timer := time.NewTimer(time.Until(at))
 			select {
 			case <-r.ctx.Done():
+				timer.Stop()
 				return
-			case <-time.After(time.Until(at)):
+			case <-e.removed:
+				timer.Stop()
+				return
+			case <-timer.C:
 			}
-			_, err := r.scheduler.Trigger(r.ctx, e.Name, belfry.Key(at.UTC().Format(time.RFC3339Nano)))
-			if errors.Is(err, belfry.ErrNotFound) || r.ctx.Err() != nil {
-				return // it was removed
+			if now = c.now(); now.Before(at) {
+				now = at // the clock of the timer is another one
 			}
-			if err != nil {
+			c.logger.Info("wake", "now", now)
+			if err := c.trigger(r, e, at); err != nil {
 				c.logger.Error(err, "trigger", "name", e.Name)
 			}
 		}
 	})
+}
+
+// trigger runs an entry once for all instances at a time. The job of a Cron on a store may not be
+// declared yet.
+func (c *Cron) trigger(r *running, e *Entry, at time.Time) error {
+	over := time.After(declaredMax)
+	for {
+		_, err := r.scheduler.Trigger(r.ctx, e.Name, belfry.Key(at.UTC().Format(time.RFC3339Nano)))
+		if r.ctx.Err() != nil {
+			return nil
+		}
+		if !errors.Is(err, belfry.ErrNotFound) {
+			return err
+		}
+		select {
+		case <-r.ctx.Done():
+			return nil
+		case <-e.removed:
+			return nil
+		case <-over:
+			return err
+		case <-time.After(retryEvery):
+		}
+	}
 }
 
 // functionName returns the name of a function, as it may name a job.
@@ -385,8 +495,11 @@ func functionName(f any) string {
 
 // jobName returns the name of a job, by its type.
 func jobName(j Job) string {
-	if f, ok := j.(FuncJob); ok {
+	if f, ok := j.(FuncJob); ok && f != nil {
 		return functionName(f)
+	}
+	if j == nil {
+		return "nil"
 	}
 	t := reflect.TypeOf(j)
 	for t.Kind() == reflect.Pointer {

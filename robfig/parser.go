@@ -2,7 +2,6 @@ package robfig
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -38,22 +37,28 @@ type Parser struct{ options ParseOption }
 
 // NewParser returns a parser. Omitted fields are at the beginning or the end: 0 for
 // seconds, minutes and hours, * for the others.
-func NewParser(options ParseOption) Parser { return Parser{options} }
+// It panics for two optional fields, since an expression could not say which of them it has.
+func NewParser(options ParseOption) Parser {
+	if options&SecondOptional != 0 && options&DowOptional != 0 {
+		panic("robfig.NewParser: SecondOptional and DowOptional exclude each other")
+	}
+	return Parser{options}
+}
 
 var standard = NewParser(Minute | Hour | Dom | Month | Dow | Descriptor)
 
 // ParseStandard reads an expression with five fields, or a descriptor.
 func ParseStandard(spec string) (Schedule, error) { return standard.Parse(spec) }
 
-// SpecSchedule is the schedule of an expression.
-type SpecSchedule struct {
-	expression string // as package cron reads it
-	zone       string // "" for that of the Cron
-	next       cron.Schedule
+// extended is the schedule of an expression that robfig/cron does not know, such as L in a day field.
+type extended struct {
+	text     string
+	location *time.Location // nil for the zone of the Cron
+	next     cron.Schedule
 }
 
-// Next returns the next time after a moment, in its zone.
-func (s *SpecSchedule) Next(t time.Time) time.Time {
+// Next returns the next time after a moment, in the zone of the moment.
+func (s *extended) Next(t time.Time) time.Time {
 	next := s.next.Next(t)
 	if next.IsZero() {
 		return next
@@ -61,27 +66,54 @@ func (s *SpecSchedule) Next(t time.Time) time.Time {
 	return next.In(t.Location())
 }
 
-// ConstantDelaySchedule is due at a fixed rate.
+// within returns the schedule in the zone of a Cron.
+func (s *extended) within(location *time.Location) (*extended, error) {
+	if s.location != nil {
+		return s, nil
+	}
+	next, err := cron.ParseSchedule(s.text, cron.In(cron.NewZone(location)), cron.WithClockChange(cron.Literal))
+	if err != nil {
+		return nil, fmt.Errorf("expression %q: %w", s.text, err)
+	}
+	return &extended{s.text, location, next}, nil
+}
+
+// ConstantDelaySchedule is due after a delay, again and again.
 type ConstantDelaySchedule struct{ Delay time.Duration }
 
-// Every returns a fixed rate in whole seconds, at least one, counted from 1970-01-01T00:00:00Z.
+// Every returns a delay in whole seconds, at least one.
 func Every(d time.Duration) ConstantDelaySchedule {
 	return ConstantDelaySchedule{max(time.Second, d.Truncate(time.Second))}
 }
 
-// Next returns the next time after a moment.
+// Next returns the time after a delay, in whole seconds.
 func (s ConstantDelaySchedule) Next(t time.Time) time.Time {
+	return t.Add(s.Delay - time.Duration(t.Nanosecond()))
+}
+
+// shared is a delay that counts from 1970-01-01T00:00:00Z, so that all instances mean the same times.
+type shared struct{ ConstantDelaySchedule }
+
+// Next returns the next time after a moment.
+func (s shared) Next(t time.Time) time.Time {
 	since := t.Sub(time.Unix(0, 0))
 	return t.Add(s.Delay - since%s.Delay)
 }
 
 // Parse reads an expression.
 func (p Parser) Parse(spec string) (Schedule, error) {
-	zone := ""
+	location := time.Local
 	if rest, found := cutZone(spec); found {
-		var ok bool
-		if zone, spec, ok = strings.Cut(rest, " "); !ok {
+		zone, behind, ok := strings.Cut(rest, " ")
+		if !ok {
 			return nil, fmt.Errorf("expression %q: there is nothing behind the zone", spec)
+		}
+		known, err := cron.LoadZone(zone)
+		if err != nil {
+			return nil, err
+		}
+		if location, spec = known.Location(), behind; zone == "UTC" {
+			location = time.UTC
 		}
 	}
 	spec = strings.TrimSpace(spec)
@@ -96,13 +128,16 @@ func (p Parser) Parse(spec string) (Schedule, error) {
 			}
 			return Every(d), nil
 		}
-		return parse(spec, zone)
+		if fields, is := descriptors[strings.ToLower(spec)]; is {
+			return parse(strings.Fields(fields), location)
+		}
+		return parse([]string{spec}, location)
 	}
 	fields, err := p.fields(strings.Fields(spec))
 	if err != nil {
 		return nil, fmt.Errorf("expression %q: %w", spec, err)
 	}
-	return parse(strings.Join(fields, " "), zone)
+	return parse(fields, location)
 }
 
 func cutZone(spec string) (rest string, found bool) {
@@ -151,40 +186,25 @@ func (p Parser) fields(given []string) ([]string, error) {
 	return all, nil
 }
 
-// parse compiles an expression.
-func parse(expression, zone string) (Schedule, error) {
-	options := []cron.Option{}
-	if zone != "" {
-		z, err := cron.LoadZone(zone)
-		if err != nil {
-			return nil, err
+// descriptors are the names of schedules.
+var descriptors = map[string]string{
+	"@yearly": "0 0 0 1 1 *", "@annually": "0 0 0 1 1 *", "@monthly": "0 0 0 1 * *", "@weekly": "0 0 0 * * 0",
+	"@daily": "0 0 0 * * *", "@midnight": "0 0 0 * * *", "@hourly": "0 0 * * * *",
+}
+
+// parse compiles an expression as robfig/cron reads it, and else as package cron does.
+func parse(fields []string, location *time.Location) (Schedule, error) {
+	if len(fields) == len(fieldBounds) {
+		if s, ok := specOf(fields, location); ok {
+			return s, nil
 		}
-		options = append(options, cron.In(z))
 	}
-	s, err := cron.ParseSchedule(expression, options...)
+	s, err := (&extended{text: strings.Join(fields, " ")}).within(location)
 	if err != nil {
-		return nil, fmt.Errorf("expression %q: %w", expression, err)
+		return nil, err
 	}
-	return &SpecSchedule{expression, zone, s}, nil
-}
-
-// in returns the schedule in the zone of a Cron.
-func (s *SpecSchedule) in(location *time.Location) (Schedule, error) {
-	name := location.String()
 	if location == time.Local {
-		name = localZone()
+		s.location = nil
 	}
-	return parse(s.expression, name)
-}
-
-// localZone returns the IANA name of the zone of this machine, UTC if it has none.
-func localZone() string {
-	if name := strings.TrimPrefix(os.Getenv("TZ"), ":"); name != "" && !strings.HasPrefix(name, "/") {
-		return name
-	}
-	target, err := os.Readlink("/etc/localtime")
-	if _, name, found := strings.Cut(target, "zoneinfo/"); err == nil && found {
-		return name
-	}
-	return "UTC"
+	return s, nil
 }
