@@ -46,6 +46,13 @@ GO_TEST = $(GO) test $(FLAGS)
 export CGO_ENABLED ?= 0
 export GOFLAGS     ?= -trimpath
 
+# What tests with the tag servers start is installed where it is missing, or with DEPS=no left out:
+# this machine then stays as it is.
+DEPS    ?= yes
+INSTALL  = $(if $(filter no,$(DEPS)),:,test/servers/install.sh)
+LACKS    = $(if $(filter no,$(DEPS)),$(shell test/servers/install.sh missing))
+SERVERS  = $(if $(LACKS),,-tags servers)
+
 # The packages whose tests wait more than they work. They run beside all others.
 WAITING = test/(cluster|e2e|programs|web)
 WORKING = $$($(GO) list ./... | grep -vE "/($(WAITING))$$" | $(LONG_FIRST))
@@ -99,48 +106,54 @@ build: ## build ./belfry, one static file
 release: ## build the release VERSION (1.2.3) into dist: programs, packages, an image, checksums
 	$(GO) -C packaging run . -version "$(VERSION)" -dir "$(CURDIR)/dist"
 
-test: ## run all tests, on database servers too; 11 to 15 minutes on two quiet cores
+test: ## run all tests, on database servers too; 11 to 15 minutes on two quiet cores. As root on Debian it says what is missing and installs it; DEPS=no installs nothing and leaves those tests out
 	@echo 'Running all tests. They start database servers of their own in temporary directories.'
 	@echo 'This takes 11 to 15 minutes on two quiet cores, and longer on a busy machine.'
-	@test/servers/install.sh
+	@$(if $(LACKS),$(LEFT_OUT),:)
+	@$(INSTALL)
 	@$(GO) run ./test/report $(foreach lane,working waiting modules,$(MAKE) --no-print-directory -k JSON=-json test-$(lane) --)
 
+# Names the tests that are left out, since the machine lacks what they start.
+LEFT_OUT = echo 'DEPS=no: nothing is installed. Missing: $(LACKS).'; \
+	echo 'Left out are the tests with the build tag servers, in these packages:'; \
+	grep -rl --include=*_test.go '^//go:build servers' . | sed 's,/[^/]*$$,,; s,^,  ,' | sort -u
+
 test-working:
-	$(GO_TEST) -tags servers $(WORKING)
+	$(GO_TEST) $(SERVERS) $(WORKING)
 
 test-waiting: e2e test-web crash
 
 test-modules:
-	@$(call each,$(GO_TEST) -tags servers ./...,$(filter-out .,$(MODULES)))
+	@$(call each,$(GO_TEST) $(SERVERS) ./...,$(filter-out .,$(MODULES)))
 
 test-web: ## run only the tests of the web UI in a browser; installs Debian's Chromium if it may
-	@test/servers/install.sh
-	$(GO_TEST) -tags servers ./test/web
+	@$(INSTALL)
+	$(GO_TEST) $(SERVERS) ./test/web
 
 screenshots: ## write a picture of each page of the web UI into the directory SCREENSHOTS (screenshots)
-	@test/servers/install.sh
-	SCREENSHOTS="$(CURDIR)/$(SCREENSHOTS)" $(GO_TEST) -count=1 -tags servers -run '^TestScreenshots$$' ./test/web
+	@$(INSTALL)
+	SCREENSHOTS="$(CURDIR)/$(SCREENSHOTS)" $(GO_TEST) -count=1 $(SERVERS) -run '^TestScreenshots$$' ./test/web
 
 e2e:
-	$(GO_TEST) -tags servers ./test/e2e
+	$(GO_TEST) $(SERVERS) ./test/e2e
 
 servers: ## run only the tests of the stores and tables on database servers; installs Debian's if it may
-	@test/servers/install.sh
-	$(GO_TEST) -tags servers ./test/servers ./test/tutorial ./store/... ./history/... ./internal/cli/crontab ./internal/cli/storecopy ./internal/cli/xxltables
+	@$(INSTALL)
+	$(GO_TEST) $(SERVERS) ./test/servers ./test/tutorial ./store/... ./history/... ./internal/cli/crontab ./internal/cli/storecopy ./internal/cli/xxltables
 
 cluster: ## kill, freeze and cut off nodes that share a database server: DATABASE (postgres,mariadb,etcd,redis)
-	@test/servers/install.sh
-	BELFRY_DATABASE=$(DATABASE) BELFRY_FLOWS=$(FLOWS) $(GO_TEST) -count=1 -v -tags servers ./test/cluster
+	@$(INSTALL)
+	BELFRY_DATABASE=$(DATABASE) BELFRY_FLOWS=$(FLOWS) $(GO_TEST) -count=1 -v $(SERVERS) ./test/cluster
 
 crash: crash-nodes crash-programs ## the shortest part of make cluster, and Go programs that are restarted: two minutes
 
 crash-nodes:
-	@test/servers/install.sh
-	$(GO_TEST) -parallel 5 -count=1 -v -tags servers -run '^Test(NodesComeAndGo|FlowsEnd)' ./test/cluster
+	@$(INSTALL)
+	$(GO_TEST) -parallel 5 -count=1 -v $(SERVERS) -run '^Test(NodesComeAndGo|FlowsEnd)' ./test/cluster
 
 crash-programs:
-	@test/servers/install.sh
-	$(GO_TEST) -count=1 -v -tags servers ./test/programs
+	@$(INSTALL)
+	$(GO_TEST) -count=1 -v $(SERVERS) ./test/programs
 
 check: lint ## before each commit: lint and the short tests, under a minute
 	$(GO) test -short ./...

@@ -1,27 +1,67 @@
 #!/usr/bin/env bash
-# Installs Debian's PostgreSQL, MariaDB, Redis, Chromium, fonts for it, cron, and what makes a Debian to
-# install packages in, if they are missing and this user may. The tests start them, so that none need run.
+# Installs what the tests start and this machine lacks, if this user may: Debian's PostgreSQL, MariaDB,
+# Redis, Chromium, fonts for it, cron, and what makes a Debian to install packages in. It says first what
+# it installs, why, and how large that is.
+#
+#   install.sh            install what is missing
+#   install.sh missing    print the names of the missing packages, and change nothing
+#
+# ROOT is where the programs are looked for, for its test.
 set -euo pipefail
+root=${ROOT:-}
 
-missing=()
-compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || command -v postgres >/dev/null || missing+=(postgresql)
-[ -x /usr/sbin/mariadbd ] || command -v mariadbd >/dev/null || missing+=(mariadb-server)
-command -v redis-server >/dev/null || missing+=(redis-server)
-command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || missing+=(chromium)
-# The pages in Chinese are looked at as well.
-{ command -v fc-list >/dev/null && fc-list :lang=zh | grep -q .; } || missing+=(fonts-wqy-microhei)
-# The first font of the pages that Debian has; without it the pictures are in DejaVu.
-{ command -v fc-list >/dev/null && fc-list : family | grep -q '^Inter'; } || missing+=(fonts-inter)
-[ -x /usr/sbin/cron ] || missing+=(cron)
-[ -x /usr/sbin/debootstrap ] || missing+=(debootstrap)
-command -v rpm >/dev/null || missing+=(rpm)
-[ ${#missing[@]} -gt 0 ] || exit 0
-if ! command -v apt-get >/dev/null || [ "$(id -u)" != 0 ]; then
-  echo "${missing[*]} is missing, and can be installed here by root on Debian only: the tests that need it will fail" >&2
+missing=() reasons=()
+needs() { missing+=("$1"); reasons+=("$2"); }
+has() { command -v "$1" >/dev/null || [ -x "$root/usr/sbin/$1" ]; }
+font() { command -v fc-list >/dev/null && fc-list "$@" | grep -q .; }
+
+compgen -G "$root/usr/lib/postgresql/*/bin/postgres" >/dev/null || has postgres || needs postgresql 'the stores on PostgreSQL'
+has mariadbd || needs mariadb-server 'the stores on MySQL and MariaDB, and XXL-JOB'
+has redis-server || needs redis-server 'the stores on Redis'
+has chromium || has chromium-browser || has google-chrome || needs chromium 'the pages of the web UI'
+font :lang=zh || needs fonts-wqy-microhei 'the pages in Chinese'
+font Inter || needs fonts-inter 'the first font of the pages, for their pictures'
+has cron || needs cron 'the jobs that belfry crontab export writes'
+has debootstrap || needs debootstrap 'the Debian in which packages are installed'
+has rpm || needs rpm 'the packages for Fedora and its like'
+
+if [ "${1:-}" = missing ]; then
+  echo "${missing[*]}"
   exit 0
 fi
+[ ${#missing[@]} -gt 0 ] || exit 0
+if ! command -v apt-get >/dev/null || [ "$(id -u)" != 0 ]; then
+  echo "${missing[*]}: missing, and installed here by root on Debian only: the tests that need it will fail. DEPS=no leaves them out." >&2
+  exit 0
+fi
+
+echo 'These packages of Debian are missing and will be installed. DEPS=no installs nothing, and leaves out their tests.'
+for i in "${!missing[@]}"; do printf '  %-20s for %s\n' "${missing[i]}" "${reasons[i]}"; done
+
+# How long another package manager is waited for: an upgrade of the machine takes minutes.
+tries=360 pause=${PAUSE:-5}
+
+# apt runs apt-get, once no other package manager works.
+apt() {
+  local said
+  for ((i = 1; ; i++)); do
+    if said=$(LC_ALL=C DEBIAN_FRONTEND=noninteractive apt-get "$@" 2>&1); then
+      printf '%s' "$said"
+      return
+    fi
+    if [ $i -ge $tries ] || ! grep -q 'Could not get lock\|Unable to acquire the dpkg frontend lock\|Unable to lock' <<<"$said"; then
+      printf '%s\n' "$said" >&2
+      return 1
+    fi
+    [ $i -gt 1 ] || echo 'Another package manager is at work on this machine; waiting for its end, at most 30 minutes.' >&2
+    sleep "$pause"
+  done
+}
+
 # Without a cluster of its own, which the package starts otherwise.
-mkdir -p /etc/postgresql-common
-[ -e /etc/postgresql-common/createcluster.conf ] || echo 'create_main_cluster = false' >/etc/postgresql-common/createcluster.conf
-apt-get update -qq
-DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
+mkdir -p "$root/etc/postgresql-common"
+[ -e "$root/etc/postgresql-common/createcluster.conf" ] || echo 'create_main_cluster = false' >"$root/etc/postgresql-common/createcluster.conf"
+apt update -qq >/dev/null
+# It answers no to itself, after it has said how large they are.
+LC_ALL=C apt-get install --assume-no --no-install-recommends "${missing[@]}" 2>/dev/null | grep -E '^(Need to get|After this operation)' | sed 's/^/  /' || true
+apt install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
