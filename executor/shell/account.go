@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -343,6 +344,11 @@ func (e *Executor) Users() Users {
 
 // HasShell reports whether commands find sh.
 func (e *Executor) HasShell() bool {
-	_, missing := lookPath(defaultShell, e.config.Path)
+	return FindsShell(e.config.Path)
+}
+
+// FindsShell reports whether commands with a PATH, "" for the default one, find sh.
+func FindsShell(path string) bool {
+	_, missing := lookPath(defaultShell, cmp.Or(path, defaultPath))
 	return missing == nil
 }

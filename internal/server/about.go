@@ -35,7 +35,7 @@ func (s *Server) about() client.Server {
 	if b, known := health.LastBackup(c.Data); known && c.Store.File() != "" {
 		a.Backup = b.At
 	}
-	for _, f := range []health.Finding{health.DataDirectory(c.Data), health.DiskSpace(c.Data), health.Separation(c), health.Backup(c, s.Now()), s.secretsHint()} {
+	for _, f := range []health.Finding{health.DataDirectory(c.Data), health.DiskSpace(c.Data), health.Separation(c), health.Shell(c), health.Backup(c, s.Now()), s.secretsHint()} {
 		if f.Status != health.Well {
 			a.Hints = append(a.Hints, client.Hint{Check: f.Check, Status: f.Status, Found: f.Found, Do: f.Do})
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/decide/placement"
 	"github.com/belfry-cron/belfry/internal/node/unreported"
 	"github.com/belfry-cron/belfry/internal/node/watchdog"
+	"github.com/belfry-cron/belfry/internal/server/health"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -54,6 +55,9 @@ func (s *Server) makeExecutors(ctx context.Context) (func(*job.Job) executor.Exe
 	}
 	s.closers = append(s.closers, commands.Close)
 	s.commands = commands
+	if f := health.Shell(s.Settings); f.Status != health.Well {
+		s.Log.Warn(f.Found, "do", f.Do)
+	}
 	for _, text := range commands.Features().Missing {
 		s.Log.Debug("commands run without: " + text)
 	}

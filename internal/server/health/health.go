@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/belfry-cron/belfry/executor/shell"
 	"github.com/belfry-cron/belfry/internal/server/config"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -102,6 +103,19 @@ func Separation(c config.Server) Finding {
 		f.Do = "run the server as root with --run-as, as operations.md shows, to keep namespaces apart"
 	} else if !c.Has(store.RoleWorker) {
 		f.Found = "none: this server runs no jobs"
+	}
+	return f
+}
+
+// Shell reports whether commands of jobs find a shell.
+func Shell(c config.Server) Finding {
+	f := Finding{Check: "shell", Status: Well, Found: "sh is found"}
+	switch {
+	case !c.Has(store.RoleWorker):
+		f.Found = "none needed: this server runs no jobs"
+	case !shell.FindsShell(c.Shell.Path):
+		f.Status, f.Found = Note, "this node has no sh in the PATH of commands: command lines cannot run here, only programs that are named with their arguments"
+		f.Do = "install a shell, or set shell.path; in a container use an image with the programs of the jobs, as install.md shows"
 	}
 	return f
 }
