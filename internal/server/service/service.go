@@ -90,6 +90,9 @@ type Config struct {
 	Send func(ctx context.Context, c *job.Channel, m *notification.Message) error
 	// Node is the name of this node, "" for none.
 	Node string
+	// OutputLimit is how much of the output of an attempt is kept. Default: 1 MiB. Workers without a
+	// store can keep at most twice as much.
+	OutputLimit int
 	// SharedUser is the user that both this server and commands of jobs run as, "" where
 	// these are different ones.
 	SharedUser string
@@ -191,7 +194,7 @@ func New(c Config) (*Service, error) {
 		Bulk:          &Bulk{jobs: jobs, runs: runs},
 		Secrets:       &Secrets{c.Secrets},
 		Notifications: notifications,
-		Workers:       newWorkers(c.Store, c.Tokens, c.Secrets, c.Followers, c.Node, c.Now),
+		Workers:       newWorkers(c.Store, c.Tokens, c.Secrets, c.Followers, c.Node, c.OutputLimit, c.Now),
 	}, nil
 }
 

@@ -45,6 +45,7 @@ type Workers struct {
 	node      string
 	hints     hintBoard
 	owned     ownedSessions
+	output    *workerOutput
 }
 
 // WorkAsWorker is the right of workers.
@@ -54,8 +55,8 @@ var WorkAsWorker = Right{Role: store.RoleRemote}
 var JoinAsWorker = Right{Role: store.RoleJoin}
 
 // newWorkers returns the workers of a store.
-func newWorkers(s workerStore, tokens Tokens, secrets *secret.Keeper, followers *Followers, node string, now func() time.Time) *Workers {
-	return &Workers{store: s, tokens: tokens, secrets: secrets, work: work.On(s, now), followers: followers, node: node, hints: hintBoard{news: make(chan struct{})}}
+func newWorkers(s workerStore, tokens Tokens, secrets *secret.Keeper, followers *Followers, node string, outputLimit int, now func() time.Time) *Workers {
+	return &Workers{store: s, tokens: tokens, secrets: secrets, work: work.On(s, now), followers: followers, node: node, hints: hintBoard{news: make(chan struct{})}, output: newWorkerOutput(outputLimit)}
 }
 
 // machineOf returns the store's name for a worker's machine: no worker can pass for a
@@ -78,6 +79,9 @@ func protocolOf(oldest, newest int) (int, error) {
 	return min(newest, wire.Newest), nil
 }
 
+// workerSessionsMax bounds the sessions of a token: every node and page reads all sessions.
+const workerSessionsMax = 500
+
 // Join begins a session.
 func (s *Workers) Join(ctx context.Context, who Caller, said wire.Join) (wire.Joined, error) {
 	if err := who.May(WorkAsWorker); err != nil {
@@ -92,6 +96,20 @@ func (s *Workers) Join(ctx context.Context, who Caller, said wire.Join) (wire.Jo
 	}
 	if _, err := s.sessionOf(ctx, who, said.Session); err != nil && !errors.Is(err, store.ErrSessionOver) {
 		return wire.Joined{}, err
+	}
+	sessions, err := s.store.Sessions(ctx)
+	if err != nil {
+		return wire.Joined{}, err
+	}
+	others := 0
+	for i := range sessions {
+		if sessions[i].ID != said.Session && strings.HasPrefix(sessions[i].Machine, ownMachines(who)) {
+			others++
+		}
+	}
+	if others >= workerSessionsMax {
+		return wire.Joined{}, refuse(client.TypeTooMany, "%d workers with the token %s are there already, the most for a token", others, who.Name).
+			withHint("use another token, or a joining token, which gives each worker one of its own")
 	}
 	roles := []string{store.RoleWorker}
 	if said.Only {
@@ -408,7 +426,7 @@ func (s *Workers) Finish(ctx context.Context, who Caller, id job.ID, said wire.R
 	if err := s.mineOrOver(ctx, who, id); err != nil {
 		return wire.Finished{}, err
 	}
-	results := make([]store.Result, len(said.Results))
+	results, ended := make([]store.Result, len(said.Results)), map[job.ID]bool{}
 	for i := range said.Results {
 		r := &said.Results[i]
 		if r.Value != nil && (!json.Valid(r.Value) || len(r.Value) > job.ResultMax) {
@@ -422,11 +440,14 @@ func (s *Workers) Finish(ctx context.Context, who Caller, id job.ID, said wire.R
 			}
 		}
 		results[i] = r.Result()
+		results[i].Output = s.output.allowed(id, results[i].Output)
+		ended[r.Run] = true
 	}
 	outcomes, err := s.store.Finish(ctx, id, results)
 	if err != nil {
 		return wire.Finished{}, workerError(err)
 	}
+	s.output.forget(id, func(run job.ID) bool { return ended[run] })
 	answer := wire.Finished{Results: make([]wire.Accepted, len(outcomes))}
 	for i, o := range outcomes {
 		answer.Results[i] = wire.Accepted{Accepted: o.Accepted, Undecided: o.Undecided, Ready: wire.ReadyOf(o.Ready, id)}
@@ -465,6 +486,8 @@ func (s *Workers) Output(ctx context.Context, who Caller, id job.ID, said wire.O
 		present[runs[i].ID] = runs[i].Attempt
 	}
 	chunks := slices.DeleteFunc(wire.OutputChunks(said.Chunks), func(c store.OutputChunk) bool { return present[c.Run] != c.Attempt })
+	s.output.forget(id, func(run job.ID) bool { return present[run] == 0 })
+	chunks = s.output.allowed(id, chunks)
 	if len(chunks) == 0 {
 		return nil
 	}

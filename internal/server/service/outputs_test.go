@@ -1,0 +1,85 @@
+package service
+
+import (
+	"testing"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/remote/wire"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+func TestTheOutputOfAWorkerIsBoundedByTheServer(t *testing.T) {
+	const limit = 10_000
+	w := newWorkerOutput(limit)
+	session, run, other := job.ID{1}, job.ID{2}, job.ID{3}
+	chunk := func(run job.ID, attempt, seq, size int) store.OutputChunk {
+		return store.OutputChunk{Run: run, Attempt: attempt, Seq: seq, Data: make([]byte, size)}
+	}
+	stored := 0
+	for seq := range 100 {
+		for _, c := range w.allowed(session, []store.OutputChunk{chunk(run, 1, seq, 1000)}) {
+			stored += len(c.Data)
+		}
+	}
+	if stored == 0 || stored > 2*limit {
+		t.Errorf("%d bytes are stored of 100,000", stored)
+	}
+	for what, chunks := range map[string][]store.OutputChunk{
+		"another run":          {chunk(other, 1, 0, 1000)},
+		"another attempt":      {chunk(run, 2, 0, 1000)},
+		"a chunk that is sent": {chunk(run, 2, 0, 1000)},
+		"one of another node":  {chunk(job.ID{9}, 1, 5, 1000)},
+	} {
+		if got := w.allowed(session, chunks); len(got) != 1 {
+			t.Errorf("%s is not stored", what)
+		}
+	}
+	// Without data, chunks cost the store something too.
+	many := 0
+	for seq := range 10_000 {
+		many += len(w.allowed(session, []store.OutputChunk{chunk(job.ID{4}, 1, seq, 0)}))
+	}
+	if many > 2*limit/chunkOverhead {
+		t.Errorf("%d empty chunks are stored", many)
+	}
+	// A worker that writes much drops the middle, and stores the end.
+	for seq := range 1000 {
+		c := chunk(job.ID{5}, 1, seq, 1000)
+		if seq > 8 {
+			c.DropFrom, c.DropTo = 4, seq-4
+		}
+		if len(w.allowed(session, []store.OutputChunk{c})) != 1 {
+			t.Fatalf("chunk %d of an output whose middle is dropped is not stored", seq)
+		}
+	}
+	w.forget(session, func(job.ID) bool { return true })
+	if len(w.of) > 0 {
+		t.Errorf("counts are left: %v", w.of)
+	}
+}
+
+func TestTheWorkersOfATokenAreBounded(t *testing.T) {
+	b := newBench(t)
+	s := b.serviceOn(Config{})
+	who := Caller{Name: "edge", Role: store.RoleRemote, Token: store.TokenHash{1}}
+	join := func(who Caller, session job.ID) error {
+		_, err := s.Workers.Join(t.Context(), who, wire.Join{Session: session, Node: "n", Machine: "m", Capacity: 1, Oldest: wire.Oldest, Newest: wire.Newest})
+		return err
+	}
+	var last job.ID
+	for range workerSessionsMax {
+		if last = b.id(); join(who, last) != nil {
+			t.Fatal("a worker of the first is refused")
+		}
+	}
+	if err := join(who, b.id()); err == nil || ErrorOf(err).Type != client.TypeTooMany {
+		t.Errorf("one more worker: %v", err)
+	}
+	if err := join(who, last); err != nil {
+		t.Errorf("a worker that repeats its request: %v", err)
+	}
+	if err := join(Caller{Name: "other", Role: store.RoleRemote, Token: store.TokenHash{2}}, b.id()); err != nil {
+		t.Errorf("a worker with another token: %v", err)
+	}
+}
