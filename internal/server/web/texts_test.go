@@ -88,7 +88,7 @@ func sources(t *testing.T, patterns ...string) string {
 
 // A text that nothing names is translated in vain.
 func TestEveryTextIsUsed(t *testing.T) {
-	text := sources(t, "templates/*.html", "*.go", "../../cli/xxlreport.*")
+	text := sources(t, "templates/*.html", "*.go", "../../cli/xxlreport.*", "../../cli/xxlimport.go")
 	for _, key := range i18n.Keys() {
 		named := strings.Contains(text, `"`+key+`"`)
 		// A key may be completed by a value.
