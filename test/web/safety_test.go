@@ -3,10 +3,14 @@
 package web
 
 import (
+	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 )
 
@@ -135,4 +139,66 @@ policy: {pause_on_failure: 1}
 	if list := b.complained(); len(list) > 0 {
 		t.Errorf("the pages complain: %q", list)
 	}
+}
+
+// The policy of the pages is kept by a browser: a text that reached a page as it is would be no script,
+// load nothing from elsewhere and send nothing there, and no other site has a page in a frame.
+func TestABrowserKeepsThePolicyOfThePages(t *testing.T) {
+	t.Parallel()
+	b := newTab(t)
+	b.open("/jobs")
+	asked := make(chan string, 10)
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case asked <- r.URL.Path:
+		default:
+		}
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprintf(w, "<iframe src=%q></iframe>", belfry.url+"/jobs")
+	}))
+	t.Cleanup(other.Close)
+	// What a page did that had a hole: document.write is not there, and innerHTML takes no text.
+	for what, script := range map[string]string{
+		"a text that becomes elements":  `try { document.body.innerHTML += "<b>x</b>"; "done" } catch (e) { e.name }`,
+		"a text that becomes a script":  `try { const s = document.createElement("script"); s.text = "window.ran = 1"; document.body.append(s); "done" } catch (e) { e.name }`,
+		"a text that is evaluated":      `try { window.setTimeout("window.ran = 1", 0); "done" } catch (e) { e.name }`,
+		"another policy of the browser": `try { trustedTypes.createPolicy("evil", {}); "done" } catch (e) { e.name }`,
+	} {
+		if got := value[string](b, script); got != "TypeError" && got != "EvalError" {
+			t.Errorf("%s: %s", what, got)
+		}
+	}
+	value[bool](b, fmt.Sprintf(`(() => {
+		window.violated = [];
+		document.addEventListener("securitypolicyviolation", e => window.violated.push(e.effectiveDirective));
+		const add = (name, set) => { const e = document.createElement(name); Object.assign(e, set); document.body.append(e); };
+		add("img", {src: %[1]q + "img"});
+		add("iframe", {src: %[1]q + "frame"});
+		add("link", {rel: "stylesheet", href: %[1]q + "style"});
+		fetch(%[1]q + "fetch").catch(() => {});
+		return true;
+	})()`, other.URL+"/"))
+	for _, directive := range []string{"img-src", "frame-src", "style-src-elem", "connect-src"} {
+		b.until("the refusal by "+directive, fmt.Sprintf(`window.violated.includes(%q)`, directive))
+	}
+	if value[bool](b, `"ran" in window`) {
+		t.Error("a script of another one has run")
+	}
+	select {
+	case path := <-asked:
+		t.Errorf("the other site was asked for %s", path)
+	default:
+	}
+	b.complained() // each of them is an error there
+
+	b.do(chromedp.Navigate(other.URL + "/around"))
+	var frames *page.FrameTree
+	b.do(chromedp.ActionFunc(func(ctx context.Context) (err error) {
+		frames, err = page.GetFrameTree().Do(ctx)
+		return err
+	}))
+	if len(frames.ChildFrames) != 1 || frames.ChildFrames[0].Frame.URL != "chrome-error://chromewebdata/" {
+		t.Errorf("another site has a page in a frame: %+v", frames.ChildFrames)
+	}
+	b.complained()
 }
