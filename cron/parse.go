@@ -31,12 +31,15 @@ type fieldSpec struct {
 	name     string
 	min, max int
 	names    string // three letters each, from the value base on
+	rest     string // the other letters of each name, if it is written in full
 	base     int
 }
 
 const (
 	monthNames   = "janfebmaraprmayjunjulaugsepoctnovdec"
+	monthRests   = "uary ruary ch il  e y ust tember ober ember ember"
 	weekdayNames = "sunmontuewedthufrisat"
+	weekdayRests = "day day sday nesday rsday day urday"
 )
 
 var specs = [fieldCount]fieldSpec{
@@ -44,8 +47,8 @@ var specs = [fieldCount]fieldSpec{
 	minuteField:  {name: "minute", max: 59},
 	hourField:    {name: "hour", max: 23},
 	dayField:     {name: "day of month", min: 1, max: 31},
-	monthField:   {name: "month", min: 1, max: 12, names: monthNames, base: 1},
-	weekdayField: {name: "day of week", max: 6, names: weekdayNames},
+	monthField:   {name: "month", min: 1, max: 12, names: monthNames, rest: monthRests, base: 1},
+	weekdayField: {name: "day of week", max: 6, names: weekdayNames, rest: weekdayRests},
 	yearField:    {name: "year", min: minYear, max: lastYear},
 }
 
@@ -774,16 +777,31 @@ func (p *parser) weekdayZero(v int) int {
 	return v
 }
 
-// longName looks up a word whose first three letters are a name, as Quartz reads "THUR" and
-// "FEBRUARY". Quartz ignores the text between such a word and the next comma, so here only
+// longName looks up a name of more than three letters. The default dialect reads names that are
+// written in full, and Quartz any word whose first three letters are a name. Quartz ignores the text between such a word and the next comma, so here only
 // a word at the end of its item is a name.
 func (p *parser) longName(spec *fieldSpec, start int, word string) (int, bool) {
+	if p.dialect == Default {
+		return fullName(spec, word)
+	}
 	end := start + len(word)
 	isLast := end == p.end || p.expr[end] == ','
 	if p.dialect != Quartz || len(word) < 4 || !isLast || strings.ContainsAny(word, "0123456789") {
 		return 0, false
 	}
 	return named(spec, word[:3])
+}
+
+// fullName looks up a name that is written in full.
+func fullName(spec *fieldSpec, word string) (int, bool) {
+	if len(word) <= 3 {
+		return 0, false
+	}
+	v, ok := named(spec, word[:3])
+	if !ok {
+		return 0, false
+	}
+	return v, strings.EqualFold(word[3:], strings.Split(spec.rest, " ")[v-spec.base])
 }
 
 // named looks a word up in the names of a field.
