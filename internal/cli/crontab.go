@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -48,6 +49,8 @@ type importFlags struct {
 	config     string
 	dryRun     bool
 	undo       bool
+	mailServer string
+	mailFrom   string
 	output     string
 }
 
@@ -96,6 +99,8 @@ belfry crontab import /etc/systemd/system/backup.timer -o yaml`,
 	f.BoolVar(&ask.dryRun, "dry-run", false, "with --apply, change nothing and show what would change")
 	f.BoolVar(&ask.allowUsers, "allow-users", false, "with --apply, add the users that no node allows to shell.allow_users of --config, and stop there")
 	addWord(f, &ask.config, "config", "c", "FILE", "configuration file of the server, for --allow-users; default: "+packagedConfig)
+	addWord(f, &ask.mailServer, "mail-server", "", "HOST:PORT", "mail failures to the addresses of MAILTO by this server: makes a channel for each")
+	addWord(f, &ask.mailFrom, "mail-from", "", "ADDRESS", "sender of the mail; default: belfry at this host")
 	f.BoolVar(&ask.undo, "undo", false, "restore the lines that --comment-out has commented out, and delete their jobs")
 	f.BoolVar(&ask.commentOut, "comment-out", false, "with --apply, comment out the imported lines and keep a copy of each file")
 	addConnection(cmd, &ask.connection)
@@ -127,6 +132,12 @@ func importCrontabs(ctx context.Context, env Env, ask importFlags, files []strin
 	}
 	tables, owner, err := tablesOf(ctx, env, ask, files)
 	if err != nil {
+		return err
+	}
+	if err := checkFormats(ask, tables); err != nil {
+		return err
+	}
+	if err := ask.askForMail(env, tables); err != nil {
 		return err
 	}
 	ask.owner = cmp.Or(ask.owner, owner)
@@ -166,7 +177,7 @@ func readTables(env Env, ask importFlags, tables []cronTable) (documents []job.D
 			var kept []job.Document
 			for _, d := range l.Documents {
 				d.File, d.Line = t.name, l.Number
-				if d.Pool != nil && taken["pool/"+d.Pool.Name] {
+				if d.Job == nil && taken[string(d.Kind)+"/"+documentName(d)] {
 					continue
 				}
 				if d.Job != nil {
@@ -193,14 +204,18 @@ func readTables(env Env, ask importFlags, tables []cronTable) (documents []job.D
 }
 
 func documentName(d job.Document) string {
-	if d.Pool != nil {
+	switch {
+	case d.Pool != nil:
 		return d.Pool.Name
+	case d.Channel != nil:
+		return d.Channel.Name
 	}
 	return d.Job.Name
 }
 
 func importOptions(env Env, ask importFlags, t *cronTable) crontab.Options {
 	opt := crontab.Options{
+		MailServer: ask.mailServer, MailFrom: ask.mailFrom,
 		Format: crontab.Format(ask.format), Owner: cmp.Or(t.user, ask.user), Zone: cmp.Or(ask.zone, machineZone(env.Getenv)), Host: ask.host,
 		Home: func(name string) string {
 			account, err := user.Lookup(name)
@@ -213,6 +228,12 @@ func importOptions(env Env, ask importFlags, t *cronTable) crontab.Options {
 	if opt.Format == "" {
 		opt.Format = crontab.FormatOf(t.path)
 	}
+	opt.Unknown = func(name string) bool {
+		_, err := user.Lookup(name)
+		var unknown user.UnknownUserError
+		return errors.As(err, &unknown)
+	}
+	opt.Protected = slices.ContainsFunc(unitFiles, isThere)
 	if opt.Format == crontab.Timer {
 		opt.Unit = strings.TrimSuffix(filepath.Base(t.path), ".timer") + ".service"
 	}
@@ -220,6 +241,56 @@ func importOptions(env Env, ask importFlags, t *cronTable) crontab.Options {
 		opt.Scripts = scriptsIn
 	}
 	return opt
+}
+
+// askForMail asks on a terminal for the server of mail where lines have MAILTO, and fills in the
+// sender.
+func (ask *importFlags) askForMail(env Env, tables []cronTable) error {
+	if ask.apply && ask.mailServer == "" && !ask.undo && !ask.yes && env.StdinIsTerminal && env.StderrIsTerminal {
+		to := ""
+		for _, t := range tables {
+			to = cmp.Or(to, crontab.MailTo(t.text))
+		}
+		if to != "" {
+			env.tell("MAILTO is %s. Server that mails failures there, as HOST:PORT (empty: none): ", printable(to))
+			answer, err := bufio.NewReader(env.Stdin).ReadString('\n')
+			if err != nil && answer == "" {
+				return failed("cancelled; nothing was changed")
+			}
+			ask.mailServer = strings.TrimSpace(answer)
+		}
+	}
+	switch {
+	case ask.mailServer == "" && ask.mailFrom != "":
+		return misused("--mail-from needs --mail-server")
+	case ask.mailServer == "" || ask.mailFrom != "":
+		return nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return misused("--mail-from is missing: the name of this host is not known: %v", err)
+	}
+	ask.mailFrom = "belfry@" + host
+	return nil
+}
+
+// unitFiles are where the unit of a server is, whose protections its commands have, too.
+var unitFiles = []string{"/etc/systemd/system/belfry.service", "/usr/lib/systemd/system/belfry.service", "/lib/systemd/system/belfry.service"}
+
+// checkFormats refuses a file that is probably a system crontab under another name: its users would
+// become commands.
+func checkFormats(ask importFlags, tables []cronTable) error {
+	isUser := func(name string) bool {
+		_, err := user.Lookup(name)
+		return name == "root" || err == nil
+	}
+	for _, t := range tables {
+		if ask.format == "" && ask.user == "" && t.user == "" && crontab.FormatOf(t.path) == crontab.User && crontab.HasUserColumn(t.text, isUser) {
+			return misused("%s: each line has a user of this machine before its command, as a system crontab has", t.name).
+				withHint("--format system reads it as one; --format user reads these words as commands")
+		}
+	}
+	return nil
 }
 
 // scriptsIn returns what run-parts executes in a folder.
@@ -384,6 +455,9 @@ func showImport(env Env, ask importFlags, tables []cronTable, documents []job.Do
 		return failed("%s no job", makes(bad))
 	}
 	if ask.output == asTable {
+		if ask.mailServer == "" && slices.ContainsFunc(tables, func(t cronTable) bool { return crontab.MailTo(t.text) != "" }) {
+			env.tell("--mail-server HOST:PORT mails failures to the addresses of MAILTO.\n")
+		}
 		env.tell("Nothing was written. --apply creates the jobs.\n")
 	}
 	return nil
@@ -439,8 +513,11 @@ func importText(w io.Writer, s style, tables []cronTable, wrongOnly bool) {
 			}
 			fmt.Fprintf(w, "%4d  %s\n", l.Number, s.faint(oneLine(strings.TrimSpace(l.Text))))
 			for _, d := range l.Documents {
-				if d.Job != nil {
+				switch {
+				case d.Job != nil:
 					fmt.Fprintf(w, "      -> %s  %s\n", d.Job.FullName(), scheduleInWords(d.Job))
+				case d.Channel != nil:
+					fmt.Fprintf(w, "      -> channel %s  mail to %s\n", d.Channel.FullName(), strings.Join(d.Channel.To.Mail.To, ", "))
 				}
 			}
 			for _, note := range l.Notes {
@@ -471,7 +548,11 @@ func scheduleInWords(j *job.Job) string {
 	case sch.AfterEnd > 0:
 		parts = append(parts, sch.AfterEnd.String()+" after the last run ended")
 	default:
-		parts = append(parts, describeCron(j), cmp.Or(sch.Timezone, "the zone of the server"))
+		words := describeCron(j)
+		if len(sch.Only) > 0 {
+			words += ", only " + strings.Join(sch.Only, ", ")
+		}
+		parts = append(parts, words, cmp.Or(sch.Timezone, "the zone of the server"))
 	}
 	if j.Run.Shell.User != "" {
 		parts = append(parts, "as "+j.Run.Shell.User)

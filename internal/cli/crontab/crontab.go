@@ -63,6 +63,13 @@ type Options struct {
 	// Home returns the home directory of a user, in which cron starts commands, or ""
 	// if it is not known. Nil knows none.
 	Home func(user string) string
+	// Unknown reports that this machine has no such user. Nil knows all.
+	Unknown func(user string) bool
+	// MailServer sends the failures of the jobs to the addresses of MAILTO: host:port, "" to send
+	// none. MailFrom is the sender.
+	MailServer, MailFrom string
+	// Protected says that the unit of a server on this machine protects it from its commands.
+	Protected bool
 	// Scripts returns the scripts that run-parts executes in a folder, in their order,
 	// or nil if the folder cannot be read. Nil leaves lines with run-parts as they are.
 	Scripts func(folder string) []string
@@ -98,8 +105,9 @@ type reader struct {
 	Options
 	lines []Line
 	taken map[string]bool // names of jobs
-	// mailed is the address of the latest note about mail.
-	mailed string
+	// mailed is the address of the latest note about mail, and channels are for the addresses.
+	mailed   string
+	channels map[string]*job.Channel
 }
 
 // settings are the lines NAME=value that hold for the lines below them.
@@ -164,10 +172,11 @@ func (r *reader) newJob(t task, s *settings, line *Line) *job.Job {
 	if j.Run.Shell.Dir == "" {
 		line.note("cron starts commands in the home directory of the user; set run.dir if the command depends on it")
 	}
-	if to := s.values["MAILTO"]; to != "" && to != r.mailed {
-		r.mailed = to
-		line.note("output is kept and not mailed to %s, here and below", to)
+	r.mail(s.values["MAILTO"], j, line)
+	if r.Unknown != nil && t.user != "" && r.Unknown(t.user) {
+		line.note("this machine has no user %s", t.user)
 	}
+	line.noteOfProtections(t.command, r.Protected)
 	if r.Host != "" {
 		j.Place.Labels = map[string]string{"host": r.Host}
 	}

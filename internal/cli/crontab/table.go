@@ -2,6 +2,7 @@ package crontab
 
 import (
 	"path"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -33,6 +34,46 @@ func (r *reader) crontab(text string) {
 		}
 		r.lines = append(r.lines, l)
 	}
+}
+
+// HasUserColumn reports whether each line of a crontab has a user before its command, as that of
+// the system has. A crontab without a line has none.
+func HasUserColumn(text string, isUser func(word string) bool) bool {
+	lines := 0
+	for _, line := range numbered(text) {
+		trimmed := strings.TrimLeft(line, blank)
+		if trimmed == "" || trimmed[0] == '#' {
+			continue
+		}
+		if _, _, ok := setting(trimmed); ok {
+			continue
+		}
+		fields := 5
+		if strings.HasPrefix(trimmed, "@") {
+			fields = 1
+		}
+		_, rest := words(trimmed, fields)
+		user, command := words(rest, 1)
+		if command == "" || !isUser(user) {
+			return false
+		}
+		lines++
+	}
+	return lines > 0
+}
+
+// MailTo returns the first address of MAILTO in a crontab, "" without one.
+func MailTo(text string) string {
+	for _, line := range numbered(text) {
+		trimmed := strings.TrimLeft(line, blank)
+		if trimmed == "" || trimmed[0] == '#' {
+			continue
+		}
+		if name, value, ok := setting(trimmed); ok && name == "MAILTO" && value != "" {
+			return value
+		}
+	}
+	return ""
 }
 
 // numbered returns the lines of a text with their numbers, from 1.
@@ -197,6 +238,12 @@ func (r *reader) schedule(when string, s *settings, l *Line) (job.Schedule, bool
 		return job.Schedule{Boot: true}, true
 	}
 	e, err := cron.Parse(when, cron.WithDialect(cron.Vixie5), cron.WithJob("default", "any"))
+	if short := fullNames.ReplaceAllStringFunc(when, func(name string) string { return name[:3] }); err != nil && short != when {
+		if e, err = cron.Parse(short, cron.WithDialect(cron.Vixie5), cron.WithJob("default", "any")); err == nil {
+			l.note("cron takes names of three letters only: %q is read as %q", when, short)
+			when = short
+		}
+	}
 	if err != nil {
 		l.refuse("%v", err)
 		return job.Schedule{}, false
@@ -211,6 +258,9 @@ func (r *reader) schedule(when string, s *settings, l *Line) (job.Schedule, bool
 	schedule.Cron, schedule.Dialect = []string{when}, job.DialectVixie5
 	return schedule, true
 }
+
+// fullNames are the names that supercronic and others take, and cron does not.
+var fullNames = regexp.MustCompile(`(?i)\b(january|february|march|april|june|july|august|september|october|november|december|sunday|monday|tuesday|wednesday|thursday|friday|saturday)\b`)
 
 // never is the instant from which a line must fall due at some time: any does.
 var never = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

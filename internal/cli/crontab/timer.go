@@ -2,7 +2,9 @@ package crontab
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -33,8 +35,9 @@ func (r *reader) timer(text string) {
 			t.set(number, line, key, value)
 		}
 	}
-	if len(t.line.Text) == 0 {
-		return
+	if t.line.Text == "" { // nothing that says when
+		t.line.Number = 1
+		t.line.Text, _, _ = strings.Cut(text, "\n")
 	}
 	r.fromTimer(&t)
 	r.lines = append(r.lines, t.line)
@@ -98,7 +101,11 @@ func isTrue(value string) bool {
 }
 
 func (r *reader) fromTimer(t *timer) {
-	if t.line.Problem != "" {
+	switch s := &t.schedule; {
+	case t.line.Problem != "":
+		return
+	case len(s.Cron) == 0 && !s.Boot && s.Every == 0 && s.AfterEnd == 0:
+		t.line.refuse("no schedule: the timer has no OnCalendar, OnBootSec, OnUnitActiveSec or OnUnitInactiveSec with a time")
 		return
 	}
 	if t.unit = cmp.Or(t.unit, r.Unit); t.unit == "" {
@@ -154,13 +161,14 @@ func (t *timer) onCalendar(text string) error {
 	}
 	words := strings.Fields(text)
 	if n := len(words); n > 1 && !strings.ContainsAny(words[n-1], ":*") && !isDate(words[n-1]) {
-		if _, err := cron.LoadZone(words[n-1]); err != nil {
+		zone, err := zoneNamed(words[n-1])
+		if err != nil {
 			return err
 		}
-		if t.zone != "" && t.zone != words[n-1] {
-			return fmt.Errorf("the zone is %s, and another line has %s: a job has one", words[n-1], t.zone)
+		if t.zone != "" && t.zone != zone {
+			return fmt.Errorf("the zone is %s, and another line has %s: a job has one", zone, t.zone)
 		}
-		t.zone, words = words[n-1], words[:n-1]
+		t.zone, words = zone, words[:n-1]
 	}
 	days, date, clock := "", "*-*-*", "00:00:00"
 	for _, word := range words {
@@ -214,6 +222,15 @@ func (t *timer) onCalendar(text string) error {
 	return nil
 }
 
+// zoneNamed returns the name of a zone, whose case systemd ignores.
+func zoneNamed(word string) (string, error) {
+	_, err := cron.LoadZone(word)
+	if unknown, ok := errors.AsType[*cron.UnknownZoneError](err); ok && strings.EqualFold(unknown.Suggestion, word) {
+		return unknown.Suggestion, nil
+	}
+	return word, err
+}
+
 func isDate(word string) bool { return word != "" && strings.Trim(word, "0123456789*-~/.,") == "" }
 
 func dateFields(date string) (year, month, day string, err error) {
@@ -237,6 +254,7 @@ func dateFields(date string) (year, month, day string, err error) {
 			return "", "", "", err
 		}
 	}
+	parts[0] = wholeYears.ReplaceAllStringFunc(parts[0], wholeYear)
 	if fromEnd != "" {
 		n, err := strconv.Atoi(parts[2])
 		if err != nil || n < 1 || n > 28 {
@@ -247,6 +265,19 @@ func dateFields(date string) (year, month, day string, err error) {
 		}
 	}
 	return parts[0], parts[1], parts[2], nil
+}
+
+// wholeYears matches the years of a component, and not its steps.
+var wholeYears = regexp.MustCompile(`(^|[,-])\d{1,2}\b`)
+
+// wholeYear returns a year that systemd.time(7) allows to be written with two digits, from 1970 on.
+func wholeYear(text string) string {
+	digits := strings.TrimLeft(text, ",-")
+	n, _ := strconv.Atoi(digits)
+	if n += 1900; n < 1970 {
+		n += 100
+	}
+	return strings.TrimSuffix(text, digits) + strconv.Itoa(n)
 }
 
 func clockFields(clock string) (second, minute, hour string, err error) {

@@ -31,6 +31,8 @@ var notes = []translation{
 	{"the setting {n} is left out: it is not the name of an environment variable", "忽略设置 {n}：它不是环境变量的名称"},
 	{"cron starts commands in the home directory of the user; set run.dir if the command depends on it", "cron 在用户的主目录中启动命令；如果命令依赖该目录，请设置 run.dir"},
 	{"output is kept and not mailed to {a}, here and below", "此处及以下的输出会保存，不会邮寄给 {a}"},
+	{"sudo and the like gain no rights in a job: name the user in run.user, and leave them out", "任务中的 sudo 等命令不能提升权限：请在 run.user 中指定用户，并去掉它们"},
+	{"cron takes names of three letters only: {a} is read as {b}", "cron 只接受三个字母的名称：{a} 按 {b} 读取"},
 	{"the last line has no end of line: some crons ignore it, or the whole file", "最后一行没有换行符：某些 cron 会忽略该行或整个文件"},
 	{"two backslashes stay two, as with cronie; Debian's cron makes one of them", "两个反斜杠保持不变（同 cronie）；Debian 的 cron 会合并为一个"},
 	{"runs at each start of the node, not of the machine", "在节点每次启动时运行，而不是机器启动时"},
