@@ -322,6 +322,39 @@ func TestAddedJobsStayUntilTheyAreRemoved(t *testing.T) {
 	})
 }
 
+func TestAddedJobsCanBeUpdatedAndLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := belfrytest.New(t)
+		var got []string
+		greet := belfry.Handle(s, "greet", func(_ context.Context, _ *belfry.Run, name string) (belfry.None, error) {
+			got = append(got, name)
+			return belfry.None{}, nil
+		})
+		belfrytest.Run(t, s)
+		if err := s.Update(t.Context(), "minutely", greet.Do("Ada")); !errors.Is(err, belfry.ErrNotFound) {
+			t.Errorf("an unknown job was answered with %v", err)
+		}
+		if err := s.Add(t.Context(), "minutely", greet.Do("Ada"), belfry.Every(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		belfrytest.Advance(time.Minute + time.Second)
+		if err := s.Update(t.Context(), "minutely", greet.Do("Bob"), belfry.Every(time.Second), belfry.Starting(time.Now().Add(time.Hour)), belfry.MaxRuns(2)); err != nil {
+			t.Fatal(err)
+		}
+		belfrytest.Advance(59 * time.Minute)
+		if fmt.Sprint(got) != "[Ada]" {
+			t.Errorf("before its start greeted %v", got)
+		}
+		belfrytest.Advance(2 * time.Minute)
+		if fmt.Sprint(got) != "[Ada Bob Bob]" {
+			t.Errorf("greeted %v", got)
+		}
+		if err := s.Update(t.Context(), "minutely", greet.Do("Bob"), belfry.Every(-1)); !errors.Is(err, belfry.ErrInvalid) {
+			t.Errorf("an interval below zero was answered with %v", err)
+		}
+	})
+}
+
 func TestCheckReportsAllMistakesWithTheirPlaces(t *testing.T) {
 	s := belfry.New(nil)
 	h := belfry.Handle(s, "cleanup", func(context.Context, *belfry.Run, cleanup) (belfry.None, error) { return belfry.None{}, nil })

@@ -153,23 +153,52 @@ func (s *Scheduler) Add(ctx context.Context, name string, options ...JobOption) 
 	if err != nil {
 		return err
 	}
-	d := s.declare(caller(), name, options)
+	draft, err := s.draft(ctx, "add", s.declare(caller(), name, options))
+	if err != nil {
+		return err
+	}
+	_, err = made.Jobs.Create(ctx, s.caller(), draft)
+	return outside(err)
+}
+
+// Update gives a job that Add has created other options, in place of all that it had. Runs that are
+// waiting or running continue. The error wraps ErrNotFound if there is no such job, and ErrInvalid if
+// an option is invalid. It is another one if the job was changed at the same time.
+func (s *Scheduler) Update(ctx context.Context, name string, options ...JobOption) error {
+	made, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	draft, err := s.draft(ctx, "update", s.declare(caller(), name, options))
+	if err != nil {
+		return err
+	}
+	_, version, err := made.Jobs.Get(ctx, s.caller(), s.nameOf(name), false)
+	if err != nil {
+		return outside(err)
+	}
+	_, err = made.Jobs.Put(ctx, s.caller(), s.nameOf(name), draft, service.Expect{Versions: []int64{version}})
+	return outside(err)
+}
+
+// draft returns the document of a job that does not belong to the code.
+func (s *Scheduler) draft(ctx context.Context, verb string, d *declaration) (service.Draft, error) {
+	name := d.job.Name
 	if d.function != nil {
-		return fmt.Errorf("add job %q: %w: Func is for jobs that are declared: register the function with HandleFunc and name it with Do", name, ErrInvalid)
+		return service.Draft{}, fmt.Errorf("%s job %q: %w: Func is for jobs that are declared: register the function with HandleFunc and name it with Do", verb, name, ErrInvalid)
 	}
 	if d.after > 0 {
 		now, err := s.storeNow(ctx)
 		if err != nil {
-			return err
+			return service.Draft{}, err
 		}
 		d.job.Schedule.At = []time.Time{now.Add(d.after)}
 		d.job.Schedule.DeleteAfter = new(job.Duration(time.Hour))
 	}
 	if mistakes := d.check(nil); len(mistakes) > 0 {
-		return fmt.Errorf("%w: %w", ErrInvalid, errors.Join(mistakes...))
+		return service.Draft{}, fmt.Errorf("%w: %w", ErrInvalid, errors.Join(mistakes...))
 	}
-	_, err = made.Jobs.Create(ctx, s.caller(), service.Draft{Document: job.Document{Kind: job.KindJob, Job: &d.job}})
-	return outside(err)
+	return service.Draft{Document: job.Document{Kind: job.KindJob, Job: &d.job}}, nil
 }
 
 // Remove deletes a job. Running runs continue. The next Run creates a declared job again.

@@ -162,6 +162,12 @@ func After(d time.Duration) JobOption {
 	}
 }
 
+// Starting keeps the job from falling due before an instant.
+func Starting(at time.Time) JobOption { return func(d *declaration) { d.job.Schedule.Start = at } }
+
+// MaxRuns completes the job after n scheduled runs, over all instances.
+func MaxRuns(n int) JobOption { return func(d *declaration) { d.job.Schedule.MaxRuns = n } }
+
 // On makes the job due when a run of one of the upstream jobs succeeds. The new run
 // inherits the parameters and the scheduled time of that run.
 func On(upstream ...string) JobOption {
