@@ -140,8 +140,8 @@ func (c *checker) checkAbsent(r *store.Record) {
 	}
 }
 
-// isFollowed reports whether a record is of occurrences of an absence of all nodes in which a later
-// one of their job fell due: only the latest is on time.
+// isFollowed reports whether a later occurrence of the job of a record fell due in an absence of all
+// nodes: only the latest is on time.
 func (c *checker) isFollowed(r *store.Record) bool {
 	if _, ok := steady[r.Run.Name]; !ok {
 		return true // an edit may have withdrawn the later one
@@ -151,10 +151,9 @@ func (c *checker) isFollowed(r *store.Record) bool {
 		last = r.Until
 	}
 	for _, a := range c.absences {
-		if r.Run.Due.Before(a.from.Add(-time.Second)) || !r.Run.Due.Before(a.to) {
-			continue
+		isLater := func(other *job.Run) bool {
+			return other.Due.After(last) && !other.Due.Before(a.from) && !other.Due.After(a.to)
 		}
-		isLater := func(other *job.Run) bool { return other.Due.After(last) && !other.Due.After(a.to) }
 		for _, o := range c.byJob[r.Run.JobUID] {
 			if isLater(&o.Run) {
 				return true
