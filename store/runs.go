@@ -305,7 +305,7 @@ const (
 	Started Verdict = iota // the claim succeeded, now or before
 	Taken                  // another node has it, it is over, or no node runs it
 	Gone                   // it was withdrawn
-	Early                  // too early for the store's clock, or its slot is taken before it is due: ask again when it is due
+	Early                  // too early for the store's clock, or its slot is taken before it is due: ask again when it is due, or in ClaimAgain if it is
 	Late                   // it may not start so late and was recorded as missed
 	Waiting                // it waits for its slot, or for the occurrence before it
 	Skipped                // the overlap policy dropped it

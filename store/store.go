@@ -92,6 +92,9 @@ const (
 	// LookAheadDefault is the default distance for planning ahead: longer than other nodes
 	// need to notice the loss of a planner.
 	LookAheadDefault = 15 * time.Second
+	// ClaimAgain is when a claim is repeated that was answered with Early although the run is
+	// due: the node that holds its slot is to report first. Few turns fit into that time.
+	ClaimAgain = 500 * time.Millisecond
 	// ClaimAhead is how long before its due time a run can be claimed.
 	ClaimAhead = 2 * time.Second
 	// PlanSlack is how far beyond the look-ahead a run may be planned: room for the

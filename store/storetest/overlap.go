@@ -33,6 +33,53 @@ var overlapTests = []test{
 		e.finish(runs[0], job.OutcomeSucceeded)
 		e.claim(e.a, runs[2], store.Started)
 	}},
+	{"overlap: after an outage a node reports before others skip what its runs hold up", func(e *env) {
+		b := e.join("b")
+		hear := func(sessions ...store.Session) {
+			for _, s := range sessions {
+				e.must(e.Renew(e.ctx, s.ID, store.Load{}))
+			}
+		}
+		outage := func(name string) (runs []store.Attempt) {
+			j := e.put("name: " + name + "\nschedule: {cron: '* * * * *'}\npolicy: {overlap: skip, late_by: forever}")
+			runs = e.plan(j, time.Second, 2*time.Second)
+			e.clock.Advance(time.Second)
+			hear(e.a, b)
+			e.claim(e.a, runs[0], store.Started)
+			e.clock.Advance(15 * time.Second) // the store is away
+			hear(b)
+			e.claim(b, runs[1], store.Early)
+			return runs
+		}
+		runs := outage("ended")
+		e.finish(runs[0], job.OutcomeSucceeded)
+		e.claim(b, runs[1], store.Started)
+		e.finish(runs[1], job.OutcomeSucceeded)
+
+		runs = outage("silent")
+		for range 2 {
+			e.clock.Advance(2 * time.Second)
+			hear(b)
+			e.claim(b, runs[1], store.Early)
+		}
+		e.clock.Advance(2 * time.Second)
+		hear(b)
+		got := e.claim(b, runs[1], store.Skipped)
+		equal(e, "reason", got.Reason, fmt.Sprintf("run %s of %s had not reported its end: node a was last heard 21 s ago", runs[0].Run, e.run(runs[0].Run).Scheduled.Format(time.RFC3339)))
+		hear(e.a)
+		e.clock.Advance(10 * time.Second)
+		hear(e.a, b)
+		e.finish(runs[0], job.OutcomeSucceeded)
+
+		runs = outage("running")
+		hear(e.a)
+		e.claim(b, runs[1], store.Early)
+		for range 3 {
+			e.clock.Advance(2 * time.Second)
+			hear(e.a, b)
+		}
+		contains(e, "reason", e.claim(b, runs[1], store.Skipped).Reason, "was still running on node a")
+	}},
 	{"overlap: a run of queue waits and one beyond the limit is skipped", func(e *env) {
 		_, runs := overlapping(e, "overlap: queue")
 		got := e.claim(e.a, runs[1], store.Waiting)

@@ -77,6 +77,10 @@ var faults = append([]fault{
 		"if follower.Deleted || follower.State != job.JobActive {", "if true {",
 		suite, "^TestStore$/^once:_a_run_is_followed"},
 
+	{overlap, "claims do not wait for the report of a node after an outage", "internal/decide/engine/claim.go",
+		"&& b.awaitsReport(r, s) {", "&& false {",
+		suite, "^TestStore$/^overlap:_after_an_outage"},
+
 	{startedOnce, "what runs on another node is started again", "internal/decide/engine/claim.go",
 		"if r.Token == a.Token && r.Attempt == a.Number && r.Session == s.ID {", "if true {",
 		suite, "^TestStore$/^started_once"},

@@ -39,6 +39,7 @@ type checker struct {
 	records map[job.ID][]*store.Record // by run, in the order of attempts
 	byJob   map[job.ID][]*store.Record
 	active  map[job.ID]store.Run
+	seen    map[job.ID][]*Attempt // by run
 	// versions counts how often the jobs of a name were changed.
 	versions map[string]int64
 	calm     time.Time // when everything had come to its end

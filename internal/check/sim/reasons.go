@@ -70,7 +70,10 @@ func (h *History) wasKept(a absence) bool {
 }
 
 // claim is a time in which a run was claimed and due.
-type claim struct{ made, from, to time.Time } // to is zero while it lasts
+type claim struct {
+	by             job.ID    // the session
+	made, from, to time.Time // to is zero while it lasts
+}
 
 // claimedOver reports whether a run was claimed before an absence and after it: its node stood
 // still, and what it starts when it wakes no missed policy decides.
@@ -96,6 +99,7 @@ func (c *checker) checkReasons() {
 		for _, r := range list {
 			c.checkBusy(r)
 			c.checkAbsent(r)
+			c.checkReason(r)
 		}
 	}
 }

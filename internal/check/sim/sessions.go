@@ -14,6 +14,7 @@ type session struct {
 	node         string
 	predecessors []job.ID
 	renewed      time.Time
+	heardAt      []time.Time // each renewal
 	// steady are the times in which it was renewed without a gap, in their order.
 	steady []stretch
 	ended  time.Time // when it was removed, of which the store remembers nothing
@@ -26,7 +27,7 @@ type stretch struct{ from, to time.Time }
 
 // renew notes a renewal.
 func (s *session) renew(now time.Time) {
-	s.renewed = now
+	s.renewed, s.heardAt = now, append(s.heardAt, now)
 	if last := len(s.steady) - 1; last >= 0 && now.Sub(s.steady[last].to) <= store.SessionLife {
 		s.steady[last].to = now
 		return

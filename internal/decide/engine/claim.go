@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -237,8 +238,11 @@ func (b *Batch) sweep(key string) {
 // overlaps decides about a due run whose slot is taken.
 func (b *Batch) overlaps(j *Job, m *member, s *store.Session, a store.Attempt) store.ClaimOutcome {
 	r := &m.Run
+	if j.Policy.overlap(r) == job.OverlapSkip && !b.withShards(r) && b.awaitsReport(r, s) {
+		return b.answer(store.Early, r)
+	}
 	holder := b.holder(r)
-	busy := b.busyWith(holder, r)
+	busy := b.busyWith(holder, r, s)
 	switch overlap := j.Policy.overlap(r); {
 	case overlap != job.OverlapReplace && b.withShards(r):
 		// They do not overlap each other, but share the rest of the pool.
@@ -270,10 +274,56 @@ func (b *Batch) overlaps(j *Job, m *member, s *store.Session, a store.Attempt) s
 	return b.answer(store.Waiting, r)
 }
 
+const (
+	// heardWithin is how long ago the node of a running attempt may have renewed its session
+	// for that to say that the attempt runs: renewals come every 2 s.
+	heardWithin = 2500 * time.Millisecond
+	// reportWithin is how long claims of others wait for the report of a node that is not heard,
+	// or was not for a while: it may have the end of what holds their slot. Only time in which
+	// the store was reachable counts; a node that is back reports within it.
+	reportWithin = 5 * time.Second
+)
+
+// awaitsReport reports whether a run is not skipped yet, since the node of one that holds its slot
+// may be about to report the end: it is not heard, as at the end of an outage of the store, or
+// is back from one just now. A run that would be too late then does not wait.
+func (b *Batch) awaitsReport(r *store.Run, claimer *store.Session) bool {
+	if !r.LateAfter.IsZero() && b.now.Add(store.ClaimAgain).After(r.LateAfter) {
+		return false
+	}
+	return slices.ContainsFunc(b.slot(r.Slot), func(m *member) bool {
+		if m.removed || !m.HoldsSlot || !runsElsewhere(&m.Run, claimer) {
+			return false
+		}
+		s := b.session(m.Session)
+		switch {
+		case s == nil:
+			return false
+		case b.now.Sub(s.Renewed) > heardWithin:
+			return Silence(b.now, s.Renewed, maps.Values(b.sessions)) < reportWithin
+		}
+		return !s.BeforeGap.IsZero() && b.now.Sub(s.Steady) < reportWithin
+	})
+}
+
+// runsElsewhere reports whether a run is running on another node than the claimer's.
+func runsElsewhere(r *store.Run, claimer *store.Session) bool {
+	return r.State == job.StateRunning && r.Session != claimer.ID && !isHandedOver(r) && !isFlow(r)
+}
+
 // busyWith explains why a run does not start while another one holds its slot. The other
-// "was still running" only if its attempt began before this run was due.
-func (b *Batch) busyWith(holder, r *store.Run) string {
+// "was still running" only if its attempt began before this run was due, and if its node was
+// heard since.
+func (b *Batch) busyWith(holder, r *store.Run, claimer *store.Session) string {
 	named, node := ofTime(holder), onNode(holder.Node)
+	if runsElsewhere(holder, claimer) {
+		switch s := b.session(holder.Session); {
+		case s == nil:
+			return named + " had not reported its end: node " + holder.Node + " has ended its session"
+		case b.now.Sub(s.Renewed) > heardWithin:
+			return fmt.Sprintf("%s had not reported its end: node %s was last heard %s ago", named, holder.Node, job.Duration(b.now.Sub(s.Renewed).Truncate(time.Second)).InWords())
+		}
+	}
 	switch began := lastOf(holder.Claimed, holder.Due); {
 	case holder.IsPostponed():
 		return named + " is waiting: " + holder.Reason

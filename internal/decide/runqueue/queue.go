@@ -45,6 +45,8 @@ type Item[P any] struct {
 	// instant is set when the claim must wait for the due time: ahead of it the slot was
 	// taken, or the store's clock was behind.
 	instant bool
+	// notBefore is the store's time before which the claim is not repeated, in nanoseconds.
+	notBefore int64
 	// again is set when its run was read as ready although it is not: the read may have
 	// overtaken the answer that gives it the slot it waits for, or that schedules its next
 	// attempt. The run is read again then.
@@ -308,7 +310,7 @@ func (a *Queue[P]) drop(it *Item[P]) {
 func (a *Queue[P]) enqueue(it *Item[P]) {
 	it.queued = true
 	if it.instant {
-		a.instants.Push(it.Ready.Due.UnixNano(), it.handle)
+		a.instants.Push(max(it.Ready.Due.UnixNano(), it.notBefore), it.handle)
 		return
 	}
 	a.due.Push(it.Ready.Due.UnixNano(), it.handle)
@@ -513,7 +515,9 @@ func (a *Queue[P]) Answered(batch []*Item[P], outcomes []store.ClaimOutcome, sen
 			started = append(started, it)
 			continue
 		case store.Early:
-			if now, known := a.clock.Now(answered); !known || !now.Before(it.Ready.Due) {
+			if !outcome.Now.Before(it.Ready.Due) { // another node reports first
+				it.notBefore = outcome.Now.Add(store.ClaimAgain).UnixNano()
+			} else if now, known := a.clock.Now(answered); !known || !now.Before(it.Ready.Due) {
 				// The store's clock was set back: its present time counts.
 				a.ForgetClock()
 				a.clock.Sample(outcome.Now, answered)

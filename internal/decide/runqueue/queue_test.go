@@ -147,6 +147,19 @@ func TestBusySlotIsClaimedAgainAtTheInstant(t *testing.T) {
 	}
 }
 
+// A due run whose slot a node holds that is to report first is claimed again a moment later, not at
+// once.
+func TestClaimAwaitingAReportIsMadeAgain(t *testing.T) {
+	r := newRig(t, 10)
+	r.Hold([]store.ReadyRun{run(1, time.Second)}, 0)
+	batch, _ := r.claimAt(time.Second)
+	r.answer(batch, time.Second, store.Early)
+	r.claimsNone(time.Second+store.ClaimAgain-time.Millisecond, "while a report is awaited")
+	if batch, _ = r.claimAt(time.Second + store.ClaimAgain); len(batch) != 1 {
+		t.Errorf("after a while %d claims are made", len(batch))
+	}
+}
+
 func TestReleasedRunDoesNotStart(t *testing.T) {
 	r := newRig(t, 10)
 	r.Hold([]store.ReadyRun{run(1, time.Second), run(2, time.Second)}, 0)

@@ -20,6 +20,12 @@ const (
 	// reportEvery is the time between two reports that are not full, unless runs wait
 	// for room. The first result after a while is reported at once.
 	reportEvery = 20 * time.Millisecond
+	// stuckAfter is how long a report may take before it is sent again, if the store answers
+	// renewals meanwhile. A store that is slow with results gets twice as long each time, up
+	// to stuckMost; stuckAgain is the time between two looks at the renewals.
+	stuckAfter = 5 * time.Second
+	stuckMost  = time.Minute
+	stuckAgain = 500 * time.Millisecond
 	// laneResults is the number of results that are searched for a batch of one stripe.
 	laneResults = 4 * store.MaxBatch
 	// undecidedAgain is when a result is reported again that the store could not decide about.
@@ -195,6 +201,7 @@ func (w *Worker) toReport() (batch []*result, within stripes.Set, wait time.Dura
 // reportLoop reports results, in batches, until the store has acknowledged each or ctx
 // ends. While batches are in flight the next one gathers.
 func (w *Worker) reportLoop(ctx context.Context, reports *failurelog.Log, again *backoff) {
+	patience := stuckAfter
 	for {
 		w.starter.settle()
 		batch, within, wait := w.toReport()
@@ -213,7 +220,12 @@ func (w *Worker) reportLoop(ctx context.Context, reports *failurelog.Log, again 
 			continue
 		}
 		sent := w.elapsed()
-		ready, err := w.finish(ctx, batch)
+		call, done := w.unlessStuck(ctx, patience)
+		ready, err := w.finish(call, batch)
+		if patience = min(2*patience, stuckMost); err == nil || call.Err() == nil {
+			patience = stuckAfter
+		}
+		done()
 		w.Stripes.Leave(within)
 		if ctx.Err() != nil {
 			return
@@ -240,6 +252,32 @@ func (w *Worker) reportLoop(ctx context.Context, reports *failurelog.Log, again 
 		}
 		w.reported(batch, ready, sent)
 	}
+}
+
+// unlessStuck returns a context for a report that ends when the store does not answer for so long,
+// although it has answered a renewal that was sent since: after an outage a call may hang on a dead
+// connection, and meanwhile others take its attempts for running.
+func (w *Worker) unlessStuck(ctx context.Context, patience time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	began := w.Boot()
+	ticks := time.NewTicker(patience)
+	stop := make(chan struct{})
+	go func() {
+		defer ticks.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-ticks.C:
+			}
+			if w.Renewed() > began {
+				cancel()
+				return
+			}
+			ticks.Reset(stuckAgain)
+		}
+	}()
+	return ctx, func() { close(stop); cancel() }
 }
 
 // finish reports a batch, and returns the runs that are ready for this node since.

@@ -282,3 +282,34 @@ func TestFullJournalStartsNothing(t *testing.T) {
 		}
 	})
 }
+
+// After an outage a call may hang on a dead connection although the store answers others: the
+// result is reported again, before others take its attempt for running.
+func TestHangingReportIsSentAgainOnceTheStoreAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		var calls atomic.Int32
+		r.store.set(func(h *hooks) {
+			h.hang = func(ctx context.Context) error {
+				if calls.Add(1) > 1 {
+					return nil
+				}
+				select {
+				case <-ctx.Done():
+				case <-time.After(30 * time.Second):
+				}
+				return errAway
+			}
+		})
+		r.start()
+		id := r.plan(r.put("j", besides), in(time.Second))[0]
+		time.Sleep(2 * time.Second)
+		if calls.Load() != 1 || r.outcome(id) != "" {
+			t.Fatalf("%d reports were sent, and the outcome is %q", calls.Load(), r.outcome(id))
+		}
+		time.Sleep(6 * time.Second)
+		if r.outcome(id) != job.OutcomeSucceeded {
+			t.Errorf("after 8 s of a report that hangs the outcome is %q", r.outcome(id))
+		}
+	})
+}

@@ -38,6 +38,7 @@ var (
 type hooks struct {
 	claim  func(do func() ([]store.ClaimOutcome, error), attempts []store.Attempt) ([]store.ClaimOutcome, error)
 	finish func(do func() error, results []store.Result) error
+	hang   func(ctx context.Context) error // before finish
 	// undecided selects results that the store does not decide about.
 	undecided func(r store.Result) bool
 	release   func(do func() error, attempts []store.Attempt) error
@@ -122,6 +123,11 @@ func (b *between) Claim(ctx context.Context, session job.ID, attempts []store.At
 }
 
 func (b *between) Finish(ctx context.Context, session job.ID, results []store.Result) (outcomes []store.FinishOutcome, err error) {
+	if hang := b.hook().hang; hang != nil {
+		if err := hang(ctx); err != nil {
+			return nil, err
+		}
+	}
 	b.bounded(len(results))
 	do := func() error {
 		outcomes, err = b.Store.Finish(ctx, session, results)

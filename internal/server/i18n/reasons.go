@@ -94,6 +94,8 @@ var reasons = []translation{
 	{"run {r} of {t} was about to start on node {n}", "{t} 的运行 {r} 即将在节点 {n} 上启动"},
 	{"run {r} of {t} was about to start", "{t} 的运行 {r} 即将启动"},
 	{"run {r} of {t} was running on node {n} when this run was claimed, {d} after it was due", "认领时（到期后 {d}），{t} 的运行 {r} 正在节点 {n} 上运行"},
+	{"run {r} of {t} had not reported its end: {a*}", "{t} 的运行 {r} 尚未报告结束：{a*}"},
+	{"node {n} was last heard {d} ago", "节点 {n} 最后一次在线是 {d}前"},
 	{"run {r} of {t} was still running on node {n}", "{t} 的运行 {r} 仍在节点 {n} 上运行"},
 	{"run {r} of {t} was still running", "{t} 的运行 {r} 仍在运行"},
 	{"run {r} of {t} is being cancelled on node {n}", "{t} 的运行 {r} 正在节点 {n} 上取消"},
