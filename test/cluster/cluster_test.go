@@ -56,7 +56,10 @@ func each(t *testing.T, test func(t *testing.T, c *cluster)) {
 }
 
 // start starts a database server and three nodes.
-func start(t testing.TB, name string) *cluster {
+func start(t testing.TB, name string) *cluster { return startWith(t, name, func(*node) {}) }
+
+// startWith prepares each node before it starts.
+func startWith(t testing.TB, name string, prepare func(*node)) *cluster {
 	t.Helper()
 	c := &cluster{t: t, dir: t.TempDir(), lostAfter: 9 * time.Second}
 	var address *url.URL
@@ -74,6 +77,7 @@ func start(t testing.TB, name string) *cluster {
 			n.token = c.nodes[0].token
 		}
 		t.Cleanup(n.end)
+		prepare(n)
 		n.start()
 		c.nodes = append(c.nodes, n)
 	}

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/test/e2e/ownclock"
 	"github.com/belfry-cron/belfry/test/servers"
 )
 
@@ -42,8 +44,8 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-func build(path, of string) error {
-	cmd := exec.Command("go", "build", "-o", path, "github.com/belfry-cron/belfry/"+of)
+func build(path, of string, flags ...string) error {
+	cmd := exec.Command("go", slices.Concat([]string{"build", "-o", path}, flags, []string{"github.com/belfry-cron/belfry/" + of})...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w\n%s", of, err, out)
@@ -128,6 +130,8 @@ type node struct {
 	store string
 	// history is the URL of the history store, if it is apart.
 	history string
+	// clock is the file that sets the wall clock of its process, and program has such a clock.
+	clock, program string
 
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when the process is gone
@@ -167,13 +171,16 @@ func (n *node) start() {
 		n.t.Fatal(err)
 	}
 	defer log.Close()
-	n.cmd = exec.Command(programs.belfry, "serve", "--data", filepath.Join(n.dir, "data"), "--listen", "127.0.0.1:0", "--name", n.name,
+	n.cmd = exec.Command(cmp.Or(n.program, programs.belfry), "serve", "--data", filepath.Join(n.dir, "data"), "--listen", "127.0.0.1:0", "--name", n.name,
 		"--run-as", u.Username, "--log-format", "json")
 	if n.store != "" { // else it is in the data directory
 		n.cmd.Args = append(n.cmd.Args, "--store", n.store)
 	}
 	if n.history != "" {
 		n.cmd.Args = append(n.cmd.Args, "--history", n.history)
+	}
+	if n.clock != "" {
+		n.cmd.Env = append(os.Environ(), ownclock.Variable+"="+n.clock)
 	}
 	n.cmd.Stderr = log
 	if err := n.cmd.Start(); err != nil {

@@ -3,14 +3,8 @@
 package e2e_test
 
 import (
-	"encoding/binary"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,85 +12,17 @@ import (
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/test/e2e/evidence"
+	"github.com/belfry-cron/belfry/test/e2e/ownclock"
 )
 
-// clockVariable names a file with the seconds by which the wall clock of a server
-// differs from that of the machine.
-const clockVariable = "BELFRY_TEST_CLOCK"
-
-// ownClock builds the program with a wall clock of its own: time.Now has one line
-// more, and the monotonic clock is that of the machine, as when a person sets the
-// wall clock.
+// ownClock builds the program with a wall clock of its own.
 var ownClock = sync.OnceValues(func() (string, error) {
-	out, err := exec.Command("go", "env", "GOROOT").Output()
+	flags, err := ownclock.Flags(programs.dir)
 	if err != nil {
-		return "", err
-	}
-	source := filepath.Join(strings.TrimSpace(string(out)), "src", "time")
-	text, err := os.ReadFile(filepath.Join(source, "time.go"))
-	if err != nil {
-		return "", err
-	}
-	const reads = "\nfunc Now() Time {\n\tsec, nsec, mono := runtimeNow()\n"
-	before, after, found := strings.Cut(string(text), reads)
-	if !found {
-		return "", errors.New("time.Now of this Go is another: the line that moves the clock has to be put somewhere else")
-	}
-	files := map[string]string{
-		"time.go": before + reads + "\tsec += moved()\n" + after,
-		// The file is mapped, because the runtime asks for the time where no
-		// system call may be made.
-		"moved.go": `package time
-
-import (
-	"syscall"
-	"unsafe"
-)
-
-var mapped = mapMoved()
-
-func mapMoved() *int64 {
-	name, ok := syscall.Getenv("` + clockVariable + `")
-	if !ok {
-		return nil
-	}
-	fd, err := open(name)
-	if err != nil {
-		panic(err)
-	}
-	data, err := syscall.Mmap(int(fd), 0, 8, syscall.PROT_READ, syscall.MAP_SHARED)
-	if err != nil {
-		panic(err)
-	}
-	return (*int64)(unsafe.Pointer(&data[0]))
-}
-
-func moved() int64 {
-	if mapped == nil {
-		return 0
-	}
-	return *mapped
-}
-`,
-	}
-	replace := map[string]string{}
-	for name, text := range files {
-		path := filepath.Join(programs.dir, "time-"+name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			return "", err
-		}
-		replace[filepath.Join(source, name)] = path
-	}
-	overlay, err := json.Marshal(map[string]any{"Replace": replace})
-	if err != nil {
-		return "", err
-	}
-	list := filepath.Join(programs.dir, "overlay.json")
-	if err := os.WriteFile(list, overlay, 0o600); err != nil {
 		return "", err
 	}
 	path := filepath.Join(programs.dir, "belfry-clock")
-	return path, build(path, "cmd/belfry", "-overlay", list)
+	return path, build(path, "cmd/belfry", flags...)
 })
 
 // withClock returns how to start a server whose clock setClock sets.
@@ -106,18 +32,13 @@ func (f *folder) withClock(t *testing.T) options {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return options{program: program, env: []string{clockVariable + "=" + f.path("clock")}}
+	return options{program: program, env: []string{ownclock.Variable + "=" + f.path("clock")}}
 }
 
 // setClock moves the clock of the server against that of the machine.
 func (f *folder) setClock(t *testing.T, by time.Duration) {
 	t.Helper()
-	file, err := os.OpenFile(f.path("clock"), os.O_WRONLY|os.O_CREATE, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	if err := binary.Write(file, binary.NativeEndian, int64(by/time.Second)); err != nil {
+	if err := ownclock.Set(f.path("clock"), by); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -443,18 +443,19 @@ var table = map[string]line{
 		testImports: []string{"executor", "internal/node", "internal/check/logtest", "store/storetest/shelf"},
 	},
 	// Its tests have the build tag servers.
-	"test/cluster": {testImports: []string{"client", "job", "test/e2e/evidence", "test/servers"}},
+	"test/cluster": {testImports: []string{"client", "job", "test/e2e/evidence", "test/e2e/ownclock", "test/servers"}},
 	// The end-to-end tests see a server from outside: its program, its API and
 	// what its jobs write.
 	"test/e2e": {
 		imports:     []string{"job", "client", "test/e2e/evidence"},
-		testImports: []string{"internal/check/helptest"},
+		testImports: []string{"internal/check/helptest", "test/e2e/ownclock"},
 		modules:     []string{"golang.org/x/sys/unix"}, // to make a file immutable
 		testModules: []string{"modernc.org/sqlite"},    // to make a store of an earlier version
 	},
 	"test/e2e/evidence": {
 		pure: true,
 	},
+	"test/e2e/ownclock": {},
 	// Faults of the code that tests must notice.
 	"test/mutations": {},
 	// The end of make test.
