@@ -1,7 +1,10 @@
 package crontab
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"strings"
+	"unicode"
 
 	"github.com/belfry-cron/belfry/job"
 )
@@ -50,6 +53,10 @@ func (r *reader) channel(to string) *job.Channel {
 		mail.TLS = job.MailNoTLS // it has no certificate for this name
 	}
 	name := slug("mailto-" + to)
+	if strings.ContainsFunc(to, func(c rune) bool { return c > unicode.MaxASCII }) { // slugs leave these out
+		sum := sha256.Sum256([]byte(to))
+		name += "-" + hex.EncodeToString(sum[:hashLen])
+	}
 	return &job.Channel{
 		Name: name, Description: "MAILTO=" + to + " of a crontab", To: job.Service{Mail: mail},
 		Rules: []job.ChannelRule{{Events: []job.Notice{job.NoticeFailed, job.NoticeRecovered, job.NoticeMissed}, Labels: map[string]string{mailLabel: name}}},

@@ -123,3 +123,18 @@ func TestTimersAsSystemdReadsThem(t *testing.T) {
 		}
 	}
 }
+
+func TestAddressesInOtherScriptsHaveChannelsOfTheirOwn(t *testing.T) {
+	opt := crontab.Options{Owner: "alice", Zone: "UTC", MailServer: "mail.example.org:587", MailFrom: "cron@example.org"}
+	channels := map[string]string{}
+	for _, l := range crontab.Import("MAILTO=值班@例子.cn\n0 1 * * * a\nMAILTO=运维@例子.cn\n0 2 * * * b\n0 3 * * * c\n", opt) {
+		for _, d := range l.Documents {
+			if d.Channel != nil {
+				channels[d.Channel.Name] = d.Channel.To.Mail.To[0]
+			}
+		}
+	}
+	if len(channels) != 2 {
+		t.Errorf("the channels are %v", channels)
+	}
+}
