@@ -224,7 +224,8 @@ func (c *Cron) create(r *running, e *Entry) error {
 // planned returns the options by which a store plans an entry; none if watch has to trigger it,
 // because the schedule is of the program, never falls due, or is in a zone that has no name.
 func (c *Cron) planned(e *Entry) []belfry.JobOption {
-	expression, location := "", c.location
+	var expression string
+	var location *time.Location
 	switch s := e.Schedule.(type) {
 	case shared:
 		return []belfry.JobOption{belfry.Every(s.Delay)}
@@ -471,7 +472,7 @@ func (c *Cron) trigger(r *running, e *Entry, at time.Time) error {
 	for {
 		_, err := r.scheduler.Trigger(r.ctx, e.Name, belfry.Key(at.UTC().Format(time.RFC3339Nano)))
 		if r.ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // the program stops, and says so itself
 		}
 		if !errors.Is(err, belfry.ErrNotFound) {
 			return err

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -55,9 +56,10 @@ func TestFilesThatCannotTakeUsersStayAsTheyAre(t *testing.T) {
 		var said strings.Builder
 		env := Env{Stdout: &said, Stderr: &said, Getenv: func(string) string { return "" }, Dir: "/"}
 		err := allowUsers(t.Context(), env, path, []string{"www-data"}, false)
+		var f *failure
 		if err == nil {
 			t.Errorf("%s: it is taken", c.name)
-		} else if f, ok := err.(*failure); !ok || !strings.Contains(err.Error()+f.hint, c.want) {
+		} else if !errors.As(err, &f) || !strings.Contains(err.Error()+f.hint, c.want) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 		if got, err := os.ReadFile(path); err != nil || string(got) != c.before {

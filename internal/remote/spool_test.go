@@ -61,7 +61,7 @@ func outage(t *testing.T, dir string, late bool) {
 	secret := w.grant("edge", "")
 	e := ending{make(chan struct{}, 1), make(chan struct{})}
 	work := func() (stop func()) {
-		spool, err := unreported.Open(t.Context(), unreported.Config{Dir: dir, IsRefused: remote.IsRefused, Log: quiet})
+		spool, err := unreported.Open(ctx, unreported.Config{Dir: dir, IsRefused: remote.IsRefused, Log: quiet})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"strconv"
@@ -29,8 +30,8 @@ func (a *api) ping(w http.ResponseWriter, r *http.Request) {
 		a.writeProblem(w, refuse(client.TypeNotFound, "no ping ends like this").withHint("it ends with nothing, /start, /fail or an exit code from 0 to 255"))
 		return
 	}
-	_, err := a.Service.Reports.Ping(r.Context(), r.PathValue("key"), func() (client.Report, error) {
-		auth.Shown(r.Context())
+	_, err := a.Service.Reports.Ping(r.Context(), r.PathValue("key"), func(ctx context.Context) (client.Report, error) {
+		auth.Shown(ctx)
 		body, err := io.ReadAll(io.LimitReader(r.Body, pingBodyMax))
 		if err != nil {
 			return said, &service.Error{Type: client.TypeMalformed, Detail: "the body of the request cannot be read"}

@@ -73,7 +73,7 @@ func (s *Reports) RotatePingKey(ctx context.Context, who Caller, name Name) (cli
 
 // Ping takes a report from a caller with the ping key of a job. The report is read when the key is
 // known to be valid.
-func (s *Reports) Ping(ctx context.Context, key string, read func() (client.Report, error)) (client.Reported, error) {
+func (s *Reports) Ping(ctx context.Context, key string, read func(context.Context) (client.Report, error)) (client.Reported, error) {
 	t, err := s.tokens.ByHash(ctx, auth.HashOf(key))
 	if err != nil && !errors.Is(err, auth.ErrUnknown) {
 		return client.Reported{}, err
@@ -89,7 +89,7 @@ func (s *Reports) Ping(ctx context.Context, key string, read func() (client.Repo
 	if err != nil {
 		return client.Reported{}, err
 	}
-	said, err := read()
+	said, err := read(ctx)
 	if err != nil {
 		return client.Reported{}, err
 	}
