@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/server/service"
 	"github.com/belfry-cron/belfry/job"
 )
@@ -94,10 +95,10 @@ func (f *functions) Run(ctx context.Context, a executor.Attempt, out executor.Ou
 	name := handlerOf(a.Job)
 	h := s.handlers[name] // nothing is added while the node runs
 	if h == nil {
-		return executor.Result{Unstarted: true, Reason: fmt.Sprintf("this program has no handler %q", name)}
+		return executor.Result{Unstarted: true, Reason: reason.NoHandler.Of(name)}
 	}
 	if err := a.Start(); err != nil {
-		return executor.Result{Unstarted: true, Reason: err.Error()}
+		return executor.Result{Unstarted: true, Reason: job.Text(err.Error())}
 	}
 	run := s.runOf(&a, out)
 	ended := make(chan error, 1) // has room for the one error
@@ -109,8 +110,8 @@ func (f *functions) Run(ctx context.Context, a executor.Attempt, out executor.Ou
 	}()
 	err, left := s.await(ctx, &a, ended)
 	if left {
-		outcome, reason := executor.ByCause(ctx)
-		return executor.Result{Outcome: outcome, Reason: reason + "; the handler ignored the end of its context and was left behind"}
+		outcome, why := executor.ByCause(ctx)
+		return executor.Result{Outcome: outcome, Reason: reason.HandlerLeft.Of(why)}
 	}
 	return resultOf(ctx, run, err)
 }
@@ -197,13 +198,13 @@ func resultOf(ctx context.Context, run *Run, err error) executor.Result {
 		_, _ = fmt.Fprintf(run, "panic: %v\n\n%s", panicked.Value, panicked.Stack)
 	}
 	if ctx.Err() != nil {
-		outcome, reason := executor.ByCause(ctx)
-		if text := err.Error(); text != context.Canceled.Error() && text != reason {
-			reason += ": " + text
+		outcome, why := executor.ByCause(ctx)
+		if text := err.Error(); text != context.Canceled.Error() && text != why.String() {
+			why = reason.Because.Of(why, job.Text(bounded(text)))
 		}
-		return executor.Result{Outcome: outcome, Reason: bounded(reason)}
+		return executor.Result{Outcome: outcome, Reason: why}
 	}
-	return executor.Result{Outcome: job.OutcomeFailed, Reason: bounded(err.Error()), Permanent: IsPermanent(err)}
+	return executor.Result{Outcome: job.OutcomeFailed, Reason: job.Text(bounded(err.Error())), Permanent: IsPermanent(err)}
 }
 
 // reasonMax is the most bytes of an error in the reason of a failure, which lists show.

@@ -128,17 +128,17 @@ type ApplyResult struct {
 
 // Run is a planned, running or finished run.
 type Run struct {
-	ID          job.ID            `json:"id" doc:"The identity of the run."`
-	Job         string            `json:"job" doc:"The full name of the job, namespace/name."`
-	JobUID      job.ID            `json:"job_uid" doc:"The identity of the job."`
-	Version     int64             `json:"job_version,omitempty" doc:"The version of the job that the latest attempt ran under, or the run was planned under."`
-	Kind        job.RunKind       `json:"kind" enum:"schedule,backfill,hand,on,after_end,boot,step,flow" doc:"What the run was made by."`
-	Key         string            `json:"key" doc:"With kind and shard it tells the run apart from the others of the job."`
-	Shard       int               `json:"shard,omitempty" doc:"The share of the work, from 0, where it is split."`
-	Shards      int               `json:"shards,omitempty" doc:"How many shares there are, where the work is split."`
-	State       job.RunState      `json:"state" enum:"ready,waiting,running,done" doc:"How far the run has come."`
-	Outcome     job.Outcome       `json:"outcome,omitempty" enum:"succeeded,failed,timed_out,cancelled,lost,skipped,missed,withdrawn" doc:"How it ended, once it is done."`
-	Reason      string            `json:"reason,omitempty" doc:"Why it waits, or ended so, in words."`
+	ID      job.ID       `json:"id" doc:"The identity of the run."`
+	Job     string       `json:"job" doc:"The full name of the job, namespace/name."`
+	JobUID  job.ID       `json:"job_uid" doc:"The identity of the job."`
+	Version int64        `json:"job_version,omitempty" doc:"The version of the job that the latest attempt ran under, or the run was planned under."`
+	Kind    job.RunKind  `json:"kind" enum:"schedule,backfill,hand,on,after_end,boot,step,flow" doc:"What the run was made by."`
+	Key     string       `json:"key" doc:"With kind and shard it tells the run apart from the others of the job."`
+	Shard   int          `json:"shard,omitempty" doc:"The share of the work, from 0, where it is split."`
+	Shards  int          `json:"shards,omitempty" doc:"How many shares there are, where the work is split."`
+	State   job.RunState `json:"state" enum:"ready,waiting,running,done" doc:"How far the run has come."`
+	Outcome job.Outcome  `json:"outcome,omitempty" enum:"succeeded,failed,timed_out,cancelled,lost,skipped,missed,withdrawn" doc:"How it ended, once it is done."`
+	Why
 	Scheduled   time.Time         `json:"scheduled" doc:"The moment that the run stands for."`
 	Due         time.Time         `json:"due" doc:"When its attempt may start."`
 	Planned     time.Time         `json:"planned,omitzero" doc:"When the run was made: a scheduled one some time before it is due. Not for a step of a flow."`
@@ -157,11 +157,13 @@ type Run struct {
 	RetryOf     job.ID            `json:"retry_of,omitzero" doc:"The run that this one repeats."`
 	Retried     *RetryRequest     `json:"retried,omitempty" doc:"Of a flow that is run again: which of its steps."`
 
-	ExitCode    *int   `json:"exit_code,omitempty" doc:"The exit code of the latest attempt, unless a signal ended the command."`
-	Signal      string `json:"signal,omitempty" doc:"The signal that ended the latest attempt."`
-	HTTPStatus  int    `json:"http_status,omitempty" doc:"The status that the latest attempt was answered with."`
-	OutputBytes int64  `json:"output_bytes,omitempty" doc:"How much the latest attempt wrote, once it has ended; unknown for a lost one."`
-	Unmet       string `json:"unmet,omitempty" doc:"What its job expects (policy.expect) and was not so, in words, once it has ended."`
+	ExitCode    *int            `json:"exit_code,omitempty" doc:"The exit code of the latest attempt, unless a signal ended the command."`
+	Signal      string          `json:"signal,omitempty" doc:"The signal that ended the latest attempt."`
+	HTTPStatus  int             `json:"http_status,omitempty" doc:"The status that the latest attempt was answered with."`
+	OutputBytes int64           `json:"output_bytes,omitempty" doc:"How much the latest attempt wrote, once it has ended; unknown for a lost one."`
+	Unmet       string          `json:"unmet,omitempty" doc:"What its job expects (policy.expect) and was not so, in English, once it has ended."`
+	UnmetCode   string          `json:"unmet_code,omitempty" doc:"The same for programs, as reason_code."`
+	UnmetArgs   *job.ReasonArgs `json:"unmet_args,omitempty" doc:"The arguments of the code by name."`
 
 	CancelBy     string `json:"cancel_by,omitempty" doc:"Who has asked for the end of the run."`
 	CancelReason string `json:"cancel_reason,omitempty" doc:"Why."`
@@ -179,18 +181,20 @@ type Run struct {
 
 // Attempt is a finished attempt of a run.
 type Attempt struct {
-	Number      int         `json:"number" doc:"Its number, from 1."`
-	Node        string      `json:"node,omitempty" doc:"The node that it ran on."`
-	Started     time.Time   `json:"started,omitzero" doc:"When it started."`
-	Ended       time.Time   `json:"ended" doc:"When it ended."`
-	Outcome     job.Outcome `json:"outcome" enum:"succeeded,failed,timed_out,cancelled,lost,skipped,missed,withdrawn" doc:"How it ended."`
-	Reason      string      `json:"reason,omitempty" doc:"Why, in words."`
-	ExitCode    *int        `json:"exit_code,omitempty" doc:"Its exit code, unless a signal ended the command."`
-	Signal      string      `json:"signal,omitempty" doc:"The signal that ended it."`
-	HTTPStatus  int         `json:"http_status,omitempty" doc:"The status of the answer."`
-	OutputBytes int64       `json:"output_bytes" doc:"How much it wrote. 0 for a lost attempt, whose output is not counted; what arrived before is kept."`
-	Unmet       string      `json:"unmet,omitempty" doc:"What the job expects and was not so, in words."`
-	Late        bool        `json:"late,omitempty" doc:"Its result came after the attempt counted as lost, and has replaced that."`
+	Number  int         `json:"number" doc:"Its number, from 1."`
+	Node    string      `json:"node,omitempty" doc:"The node that it ran on."`
+	Started time.Time   `json:"started,omitzero" doc:"When it started."`
+	Ended   time.Time   `json:"ended" doc:"When it ended."`
+	Outcome job.Outcome `json:"outcome" enum:"succeeded,failed,timed_out,cancelled,lost,skipped,missed,withdrawn" doc:"How it ended."`
+	Why
+	ExitCode    *int            `json:"exit_code,omitempty" doc:"Its exit code, unless a signal ended the command."`
+	Signal      string          `json:"signal,omitempty" doc:"The signal that ended it."`
+	HTTPStatus  int             `json:"http_status,omitempty" doc:"The status of the answer."`
+	OutputBytes int64           `json:"output_bytes" doc:"How much it wrote. 0 for a lost attempt, whose output is not counted; what arrived before is kept."`
+	Unmet       string          `json:"unmet,omitempty" doc:"What the job expects and was not so, in English."`
+	UnmetCode   string          `json:"unmet_code,omitempty" doc:"The same for programs, as reason_code."`
+	UnmetArgs   *job.ReasonArgs `json:"unmet_args,omitempty" doc:"The arguments of the code by name."`
+	Late        bool            `json:"late,omitempty" doc:"Its result came after the attempt counted as lost, and has replaced that."`
 }
 
 // Occurrence is a scheduled time of a job.
@@ -203,7 +207,7 @@ type Occurrence struct {
 type Occurrences struct {
 	Timezone string       `json:"timezone" doc:"The time zone of the schedule."`
 	Items    []Occurrence `json:"items" nullable:"false" doc:"The next occurrences; fewer than asked for if there are no more."`
-	Reason   string       `json:"reason,omitempty" doc:"Why there are none."`
+	Why                   // there are none
 }
 
 // Preview explains a schedule before its first run.
@@ -343,15 +347,17 @@ type Hint struct {
 
 // Attention is a problem that needs a person.
 type Attention struct {
-	Kind     AttentionKind `json:"kind" enum:"failing,late,slow,paused,barred,approval,node_silent,clock_off,node,store,alarms" doc:"What it is: runs of a job that failed in a row; runs that are due and do not start; a run that takes much longer than usual; a job that Belfry has paused; a job that no live node may run; a step of a flow that waits for a person; a node that is no longer heard of; a node whose clock is off; a node with a setting or a machine that a person should change; a store that a node cannot write, or whose history is behind or away; channels whose last delivery failed."`
-	Severity Severity      `json:"severity" enum:"bad,warning" doc:"How urgent it is."`
-	Job      string        `json:"job,omitempty" doc:"The job, namespace/name."`
-	Run      job.ID        `json:"run,omitzero" doc:"The latest run that shows it."`
-	Node     string        `json:"node,omitempty" doc:"The node."`
-	Channel  string        `json:"channel,omitempty" doc:"The channel, namespace/name: of several the one that failed last."`
-	Count    int           `json:"count,omitempty" doc:"How many runs it is about, or channels."`
-	Since    time.Time     `json:"since,omitzero" doc:"Since when, as far back as was looked."`
-	Text     string        `json:"text" doc:"What is wrong, in words."`
+	Kind     AttentionKind   `json:"kind" enum:"failing,late,slow,paused,barred,approval,node_silent,clock_off,node,store,alarms" doc:"What it is: runs of a job that failed in a row; runs that are due and do not start; a run that takes much longer than usual; a job that Belfry has paused; a job that no live node may run; a step of a flow that waits for a person; a node that is no longer heard of; a node whose clock is off; a node with a setting or a machine that a person should change; a store that a node cannot write, or whose history is behind or away; channels whose last delivery failed."`
+	Severity Severity        `json:"severity" enum:"bad,warning" doc:"How urgent it is."`
+	Job      string          `json:"job,omitempty" doc:"The job, namespace/name."`
+	Run      job.ID          `json:"run,omitzero" doc:"The latest run that shows it."`
+	Node     string          `json:"node,omitempty" doc:"The node."`
+	Channel  string          `json:"channel,omitempty" doc:"The channel, namespace/name: of several the one that failed last."`
+	Count    int             `json:"count,omitempty" doc:"How many runs it is about, or channels."`
+	Since    time.Time       `json:"since,omitzero" doc:"Since when, as far back as was looked."`
+	Text     string          `json:"text" doc:"What is wrong, in English."`
+	TextCode string          `json:"text_code,omitempty" doc:"The same for programs, as reason_code of runs."`
+	TextArgs *job.ReasonArgs `json:"text_args,omitempty" doc:"The arguments of the code by name."`
 }
 
 // AttentionKind is the kind of an Attention.
@@ -581,10 +587,10 @@ type BackfillCancelled struct {
 
 // StepState is the progress of a step of a flow, or of one of its items.
 type StepState struct {
-	Name    string          `json:"name,omitempty" doc:"The name of the step."`
-	State   string          `json:"state" enum:"pending,open,succeeded,failed,skipped,blocked,unneeded" doc:"How far it has come: skipped by its own if, blocked by a failure or the end of the flow, unneeded because what it waits for has not happened."`
-	Outcome job.Outcome     `json:"outcome,omitempty" enum:"succeeded,failed,timed_out,cancelled,lost,skipped,missed,withdrawn" doc:"How its run ended."`
-	Reason  string          `json:"reason,omitempty" doc:"Why, in words; while it waits for an approval, what is asked."`
+	Name    string      `json:"name,omitempty" doc:"The name of the step."`
+	State   string      `json:"state" enum:"pending,open,succeeded,failed,skipped,blocked,unneeded" doc:"How far it has come: skipped by its own if, blocked by a failure or the end of the flow, unneeded because what it waits for has not happened."`
+	Outcome job.Outcome `json:"outcome,omitempty" enum:"succeeded,failed,timed_out,cancelled,lost,skipped,missed,withdrawn" doc:"How its run ended."`
+	Why
 	Waits   string          `json:"waits,omitempty" doc:"What it waits for, or where it runs, in words, while the flow has not ended. Only of a single run."`
 	Attempt int             `json:"attempt,omitempty" doc:"How many attempts it took."`
 	Result  json.RawMessage `json:"result,omitempty" doc:"Its result."`

@@ -11,6 +11,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -115,7 +116,7 @@ type Output struct {
 type Result struct {
 	Outcome job.Outcome
 	// Reason explains every outcome but success.
-	Reason string
+	Reason job.Reason
 	// ExitCode is set when a command exited, Signal when a signal ended it, HTTPStatus when
 	// a response arrived.
 	ExitCode   *int
@@ -140,15 +141,36 @@ type Result struct {
 	Permanent bool
 }
 
+// Cancelled is an ErrCancelled that says who has cancelled the run, and why.
+type Cancelled struct {
+	By     string
+	Reason job.Reason
+}
+
+// Error implements error.
+func (c *Cancelled) Error() string { return reason.Cancelled.Of(c.By, c.Reason).String() }
+
+// Is reports that it is an ErrCancelled.
+func (c *Cancelled) Is(err error) bool { return err == ErrCancelled }
+
 // ByCause returns the outcome and reason of an attempt whose context has ended.
-func ByCause(ctx context.Context) (job.Outcome, string) {
+func ByCause(ctx context.Context) (job.Outcome, job.Reason) {
 	cause := context.Cause(ctx)
+	var cancelled *Cancelled
 	switch {
 	case errors.Is(cause, ErrTimeout):
-		return job.OutcomeTimedOut, cause.Error()
-	case errors.Is(cause, ErrFenced), errors.Is(cause, ErrStopped):
-		return job.OutcomeLost, cause.Error()
+		return job.OutcomeTimedOut, reason.TimeoutPassed.Of()
+	case errors.Is(cause, ErrFenced):
+		return job.OutcomeLost, reason.NodeFenced.Of()
+	case errors.Is(cause, ErrCarried):
+		return job.OutcomeLost, reason.NodeUpgraded.Of()
+	case errors.Is(cause, ErrStopped):
+		return job.OutcomeLost, reason.NodeStopped.Of()
+	case errors.As(cause, &cancelled):
+		return job.OutcomeCancelled, reason.Cancelled.Of(cancelled.By, cancelled.Reason)
+	case cause == ErrCancelled, cause == context.Canceled:
+		return job.OutcomeCancelled, reason.CancelledOnly.Of()
 	default:
-		return job.OutcomeCancelled, cause.Error()
+		return job.OutcomeCancelled, job.Text(cause.Error())
 	}
 }

@@ -57,6 +57,9 @@ type Status struct {
 	Next        time.Time `json:"next,omitzero" doc:"The next scheduled time, without the delays of spread and jitter, which GET …/next includes."`
 	PausedBy    string    `json:"paused_by,omitzero" doc:"Who paused the job."`
 	PauseReason string    `json:"pause_reason,omitzero" doc:"Why the job was paused."`
+	PauseCode   string    `json:"pause_code,omitzero" doc:"Why the job was paused, for programs: a code of the reasons; text is what a user has said."`
+	// PausedFor is the reason of PauseReason and PauseCode.
+	PausedFor   Reason    `json:"-"`
 	PausedUntil time.Time `json:"paused_until,omitzero" doc:"When the job resumes automatically."`
 	Barred      string    `json:"barred,omitzero" doc:"Why no live node may run the job, and what to change."`
 

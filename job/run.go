@@ -38,7 +38,7 @@ type Run struct {
 	Flow []byte
 
 	Outcome Outcome // once it is done
-	Reason  string  // why it waits, or has its outcome
+	Reason  Reason  // why it waits, or has its outcome
 }
 
 // StepKey returns the key of the run of a step; item is -1 for a step without items.
@@ -76,7 +76,7 @@ type Attempt struct {
 
 	Started, Ended time.Time
 	Outcome        Outcome
-	Reason         string // in words
+	Reason         Reason
 	ExitCode       *int   // of a command that exited
 	Signal         string // that ended the command, for example SIGKILL
 	HTTPStatus     int    // of the answer; 0 for none

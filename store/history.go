@@ -67,7 +67,7 @@ type Record struct {
 	Slot        string
 	OutputBytes int64
 	// Unmet describes the unmet expectations of the job.
-	Unmet string
+	Unmet job.Reason
 }
 
 // EndsRun reports whether no attempt of the run follows: the record is final, or that of the

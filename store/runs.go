@@ -60,7 +60,8 @@ type Run struct {
 	// without shards has it if it was counted for max_runs before the count was reset.
 	Others job.Outcome
 	// CancelBy and CancelReason are set when a running attempt must end.
-	CancelBy, CancelReason string
+	CancelBy     string
+	CancelReason job.Reason
 }
 
 // Present returns the current attempt of a run.
@@ -143,7 +144,7 @@ type MissedSpan struct {
 	ID          job.ID
 	First, Last time.Time // scheduled
 	Count       int       // counted up to the limit
-	Reason      string
+	Reason      job.Reason
 }
 
 // PlanOutcome is the result of a PlanItem.
@@ -244,7 +245,7 @@ type Working interface {
 type Alert struct {
 	Run Run
 	// Unmet describes the unmet expectations of the job.
-	Unmet []string
+	Unmet []job.Reason
 }
 
 // Attempt identifies an attempt. Job is the job of the run: a store may keep runs with
@@ -288,7 +289,7 @@ type ClaimOutcome struct {
 	// Now is the store's clock: the run starts at Due - Now from here.
 	Now time.Time
 	// Reason is given with Waiting, Skipped and Late.
-	Reason string
+	Reason job.Reason
 	// Of the run of a step: the results that its templates read, its item, nil for none, with
 	// its place, and whether its flow is kept together.
 	Steps    map[string]job.StepData
@@ -316,7 +317,7 @@ type Result struct {
 	Attempt
 	Started, Ended time.Time
 	Outcome        job.Outcome
-	Reason         string
+	Reason         job.Reason
 	ExitCode       *int
 	Signal         string
 	HTTPStatus     int

@@ -29,12 +29,12 @@ func (q *HistoryQuery) Matches(r *Record) bool {
 	return (r.Final || !q.FinalOnly) &&
 		(!q.Failed || r.HasFailed()) &&
 		!slices.Contains(q.Except, r.Run.JobUID) &&
-		(r.Unmet != "" || !q.Unmet) &&
+		(!r.Unmet.IsZero() || !q.Unmet) &&
 		(len(q.Outcomes) == 0 || slices.Contains(q.Outcomes, r.Attempt.Outcome)) &&
 		(len(q.Kinds) == 0 || slices.Contains(q.Kinds, r.Run.Kind)) &&
 		(q.Node == "" || r.Attempt.Node == q.Node) &&
 		(q.Namespace == "" || r.Run.Namespace == q.Namespace) &&
-		(q.Text == "" || contains(r.Run.Name, q.Text) || contains(r.Attempt.Reason, q.Text))
+		(q.Text == "" || contains(r.Run.Name, q.Text) || contains(r.Attempt.Reason.String(), q.Text))
 }
 
 // Matches reports whether a query counts a record that is within its time.

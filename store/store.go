@@ -391,8 +391,9 @@ type PutJob struct {
 
 // Pause says why a job is paused.
 type Pause struct {
-	By, Reason string
-	Until      time.Time // zero: until it is resumed
+	By     string
+	Reason job.Reason
+	Until  time.Time // zero: until it is resumed
 }
 
 // DeleteJob names a job to remove.

@@ -379,7 +379,7 @@ type called struct {
 func (r *recorder) Run(_ context.Context, a executor.Attempt, out executor.Output) executor.Result {
 	now := time.Now()
 	if err := a.Start(); err != nil {
-		return executor.Result{Unstarted: true, Reason: err.Error()}
+		return executor.Result{Unstarted: true, Reason: job.Text(err.Error())}
 	}
 	if len(r.output) > 0 {
 		_, _ = out.Stdout.Write(r.output)

@@ -10,6 +10,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/belfry-cron/belfry/internal/reason"
+	"github.com/belfry-cron/belfry/job"
 )
 
 // expected reports whether a status matches expect: 200, 200-204 or 2xx. Invalid patterns,
@@ -41,48 +44,47 @@ func statusText(status int) string {
 	return strings.TrimSpace(fmt.Sprint(status, " ", http.StatusText(status)))
 }
 
-// unmatched explains why the response does not match, or returns "". As in the output of
+// unmatched explains why the response does not match; none if it does. As in the output of
 // commands, ^ and $ match at the beginning and end of lines: the response "ok\n" matches
 // ^ok$. cut is set if body is only the beginning of the response.
-func unmatched(body []byte, cut bool, pattern string) string {
+func unmatched(body []byte, cut bool, pattern string) (why job.Reason) {
 	re, err := regexp.Compile("(?m)" + pattern)
 	if err != nil {
-		return fmt.Sprintf("match %q is not a regular expression", pattern)
+		return reason.BadPattern.Of(pattern)
 	}
-	if re.Match(body) {
-		return ""
+	switch {
+	case re.Match(body):
+		return why
+	case cut:
+		return reason.BeginNoMatch.Of(len(body), pattern)
 	}
-	what := "the answer does"
-	if cut {
-		what = fmt.Sprintf("the first %d bytes of the answer do", len(body))
-	}
-	return fmt.Sprintf("%s not match %q", what, pattern)
+	return reason.AnswerNoMatch.Of(pattern)
 }
 
-// unmatchedJSON explains why a response is not the expected JSON, or returns "". The keys
+// unmatchedJSON explains why a response is not the expected JSON; none if it is. The keys
 // of wanted are paths, such as status or data.items.0.state; the values are the expected
 // values, texts verbatim and all others as JSON. A key that contains dots takes
 // precedence over its parts.
-func unmatchedJSON(body []byte, cut bool, wanted map[string]string) string {
+func unmatchedJSON(body []byte, cut bool, wanted map[string]string) (why job.Reason) {
 	if cut {
-		return fmt.Sprintf("the answer is longer than %d bytes, so its JSON is not read", len(body))
+		return reason.JSONTooLong.Of(len(body))
 	}
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.UseNumber()
 	var answer any
 	if err := decoder.Decode(&answer); err != nil {
-		return "the answer is not JSON: " + err.Error()
+		return reason.NotJSON.Of(reason.Words(err.Error()))
 	}
 	for _, place := range slices.Sorted(maps.Keys(wanted)) {
 		value, ok := at(answer, place)
 		switch want := wanted[place]; {
 		case !ok:
-			return fmt.Sprintf("the answer has no %s, expected %q", place, want)
+			return reason.NoField.Of(place, want)
 		case textOf(value) != want:
-			return fmt.Sprintf("the answer has %s: %q, expected %q", place, shorten(textOf(value)), want)
+			return reason.WrongField.Of(place, reason.Words(shorten(textOf(value))), want)
 		}
 	}
-	return ""
+	return why
 }
 
 // at returns the value at a path in a JSON value.

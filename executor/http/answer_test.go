@@ -23,14 +23,14 @@ func TestJSONOfTheAnswer(t *testing.T) {
 		{"status.deeper", "ok", `the answer has no status.deeper, expected "ok"`},
 		{"data.items.0", `{"state":"ready"}`, ""},
 	} {
-		if got := httpexec.UnmatchedJSON([]byte(answer), false, map[string]string{test.place: test.want}); got != test.reason {
+		if got := httpexec.UnmatchedJSON([]byte(answer), false, map[string]string{test.place: test.want}); got.String() != test.reason {
 			t.Errorf("%s: %q, not %q", test.place, got, test.reason)
 		}
 	}
-	if got := httpexec.UnmatchedJSON([]byte("<html>"), false, map[string]string{"a": "b"}); got != "the answer is not JSON: invalid character '<' looking for beginning of value" {
+	if got := httpexec.UnmatchedJSON([]byte("<html>"), false, map[string]string{"a": "b"}); got.String() != "the answer is not JSON: invalid character '<' looking for beginning of value" {
 		t.Errorf("got %q", got)
 	}
-	if got := httpexec.UnmatchedJSON([]byte(answer), true, nil); got == "" {
+	if got := httpexec.UnmatchedJSON([]byte(answer), true, nil); got.IsZero() {
 		t.Error("half of an answer was read")
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/http/httptrace"
 	"strconv"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -32,17 +32,17 @@ const answerMax = 30 * time.Second
 func (e *Executor) handOver(ctx context.Context, client *http.Client, request *http.Request, h *job.HTTP, a executor.Attempt, out executor.Output) executor.Result {
 	base := e.pool.Load().callback
 	if base == "" {
-		return failed("this node has no http.callback_url in its configuration, which run.http.callback needs")
+		return failed(reason.NoCallbackURL.Of())
 	}
 	if err := a.Start(); err != nil {
-		return executor.Result{Outcome: job.OutcomeFailed, Reason: err.Error(), Unstarted: true}
+		return executor.Result{Outcome: job.OutcomeFailed, Reason: job.Text(err.Error()), Unstarted: true}
 	}
 	secret := newSecret()
 	hash := sha256.Sum256([]byte(secret))
 	to := request.Method + " " + place(request.URL)
 	number, err := a.HandOver(ctx, executor.Handover{Kind: string(job.WorkHTTP), To: to, About: hex.EncodeToString(hash[:])})
 	if err != nil {
-		return executor.Result{Outcome: job.OutcomeFailed, Reason: err.Error(), Unstarted: true}
+		return executor.Result{Outcome: job.OutcomeFailed, Reason: job.Text(err.Error()), Unstarted: true}
 	}
 	request.Header.Set(job.HeaderCallback, strings.TrimSuffix(base, "/")+CallbackPath+strconv.FormatInt(number, 10))
 	request.Header.Set(job.HeaderCallbackSecret, secret)
@@ -57,11 +57,12 @@ func (e *Executor) handOver(ctx context.Context, client *http.Client, request *h
 	case connected.Load(): // it may have arrived
 		return executor.Result{HandedOver: true}
 	case errors.Is(context.Cause(ctx), errNoAnswer):
-		return failed("%s: no connection within %s", to, job.Duration(answerMax).InWords())
+		return failed(reason.NoConnection.Of(to, answerMax))
 	case ctx.Err() != nil:
-		return executor.Result{Outcome: job.OutcomeFailed, Reason: fmt.Sprintf("%s: %v, before anything was sent", to, context.Cause(ctx)), Unstarted: true}
+		_, why := executor.ByCause(ctx)
+		return executor.Result{Outcome: job.OutcomeFailed, Reason: reason.BeforeSent.Of(reason.Because.Of(job.Text(to), why)), Unstarted: true}
 	default:
-		return failed("%s: %s", to, inWords(err))
+		return failed(reason.RequestFailed.Of(to, reason.Words(inWords(err))))
 	}
 	if response.StatusCode == http.StatusAccepted {
 		response.Body.Close()

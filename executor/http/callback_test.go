@@ -96,7 +96,7 @@ func TestUncertainCallbackRequestIsHandedOver(t *testing.T) {
 	}
 	l.Close()
 	a, _ = calling(job.HTTP{URL: "http://" + l.Addr().String()})
-	if r, _ := run(t, e, a); r.HandedOver || r.Outcome != job.OutcomeFailed || !strings.Contains(r.Reason, "refused") {
+	if r, _ := run(t, e, a); r.HandedOver || r.Outcome != job.OutcomeFailed || !strings.Contains(r.Reason.String(), "refused") {
 		t.Errorf("no connection: %+v", r)
 	}
 }
@@ -106,7 +106,7 @@ func TestARequestWithCallbackIsNotSentWithoutItsHandover(t *testing.T) {
 	s := server(t, "", func(http.ResponseWriter, *http.Request) { calls++ })
 	a, _ := calling(job.HTTP{URL: s.URL})
 	a.HandOver = func(context.Context, executor.Handover) (int64, error) { return 0, errors.New("the store is away") }
-	if r, _ := run(t, newExecutor(t, withCallbacks), a); !r.Unstarted || r.Reason != "the store is away" || calls != 0 {
+	if r, _ := run(t, newExecutor(t, withCallbacks), a); !r.Unstarted || r.Reason.String() != "the store is away" || calls != 0 {
 		t.Errorf("without a handover: %+v after %d requests", r, calls)
 	}
 	a, handed := calling(job.HTTP{URL: s.URL})

@@ -33,6 +33,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/sys/egress"
 	"github.com/belfry-cron/belfry/job"
 )
@@ -147,25 +148,25 @@ func (e *Executor) Close() { e.pool.Load().close() }
 func (e *Executor) Run(ctx context.Context, a executor.Attempt, out executor.Output) executor.Result {
 	spec, err := a.Job.Expand(a.Data)
 	if err != nil {
-		return failed("%v", err)
+		return failed(job.Text(err.Error()))
 	}
 	if spec.HTTP == nil {
-		return failed("the job has no request")
+		return failed(reason.NoRequest.Of())
 	}
 	h := spec.HTTP
 	var sent atomic.Bool
 	request, err := e.request(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }}), h, a)
 	if err != nil {
-		return failed("%v", err)
+		return failed(job.Text(err.Error()))
 	}
 	route, err := e.pool.Load().route(ctx, request.URL, h.TLS)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return endedBefore(ctx)
 	case err != nil && isShortage(err):
-		return e.short(ctx, "the machine has no room to start it: "+err.Error())
+		return e.short(ctx, reason.NoRoom.Of(reason.Words(err.Error())))
 	case err != nil:
-		return failed("%v", err)
+		return failed(job.Text(err.Error()))
 	}
 	client := http.Client{
 		Transport:     route,
@@ -178,18 +179,19 @@ func (e *Executor) Run(ctx context.Context, a executor.Attempt, out executor.Out
 		return e.handOver(ctx, &client, request, h, a, out)
 	}
 	if err := a.Start(); err != nil {
-		return executor.Result{Outcome: job.OutcomeFailed, Reason: err.Error(), Unstarted: true}
+		return executor.Result{Outcome: job.OutcomeFailed, Reason: job.Text(err.Error()), Unstarted: true}
 	}
 	response, err := client.Do(request)
 	if err != nil {
 		what := described(request, err)
 		switch {
 		case ctx.Err() != nil:
-			return ended(ctx, what+" was not answered", 0)
+			outcome, why := executor.ByCause(ctx)
+			return executor.Result{Outcome: outcome, Reason: reason.NotAnswered.Of(why, what)}
 		case isShortage(err) && !sent.Load():
-			return e.short(ctx, what+": "+inWords(err))
+			return e.short(ctx, reason.RequestFailed.Of(what, reason.Words(inWords(err))))
 		}
-		return failed("%s: %s", what, inWords(err))
+		return failed(reason.RequestFailed.Of(what, reason.Words(inWords(err))))
 	}
 	return e.judge(ctx, response, h, a, out)
 }
@@ -206,13 +208,14 @@ func (e *Executor) judge(ctx context.Context, response *http.Response, h *job.HT
 	}
 	switch {
 	case ctx.Err() != nil && err != nil:
-		return ended(ctx, what+" was not answered completely", response.StatusCode)
+		outcome, why := executor.ByCause(ctx)
+		return executor.Result{Outcome: outcome, Reason: reason.PartlyAnswered.Of(why, what), HTTPStatus: response.StatusCode}
 	case errors.Is(err, errBodyTooLong):
-		r := failed("%s: the answer is longer than %d bytes", what, e.bodyMax)
+		r := failed(reason.AnswerTooLong.Of(what, int(e.bodyMax)))
 		r.HTTPStatus = response.StatusCode
 		return r
 	case err != nil:
-		r := failed("%s: after %d bytes of the answer: %s", what, body.read, inWords(err))
+		r := failed(reason.AnswerBroken.Of(what, int(body.read), reason.Words(inWords(err))))
 		r.HTTPStatus = response.StatusCode
 		return r
 	}
@@ -223,22 +226,22 @@ func (e *Executor) judge(ctx context.Context, response *http.Response, h *job.HT
 func judged(response *http.Response, h *job.HTTP, b *body) executor.Result {
 	status := response.StatusCode
 	if !expected(status, h.Expect) {
-		r := failed("status %s, expected %s", statusText(status), strings.Join(h.Expect, ", "))
+		r := failed(reason.WrongStatus.Of(statusText(status), h.Expect))
 		if isRedirect(status) && limitOf(h.Redirects) == 0 {
-			r.Reason += "; redirects: 0 follows none"
+			r.Reason = reason.NoRedirects.Of(r.Reason)
 		}
 		r.HTTPStatus = status
 		return r
 	}
-	reason := ""
+	var why job.Reason
 	if b.pattern != "" {
-		reason = unmatched(b.kept, b.cut, b.pattern)
+		why = unmatched(b.kept, b.cut, b.pattern)
 	}
-	if reason == "" && len(b.json) > 0 {
-		reason = unmatchedJSON(b.kept, b.cut, b.json)
+	if why.IsZero() && len(b.json) > 0 {
+		why = unmatchedJSON(b.kept, b.cut, b.json)
 	}
-	if reason != "" {
-		return executor.Result{Outcome: job.OutcomeFailed, Reason: reason, HTTPStatus: status}
+	if !why.IsZero() {
+		return executor.Result{Outcome: job.OutcomeFailed, Reason: why, HTTPStatus: status}
 	}
 	if b.keep {
 		return withValue(response, b)
@@ -255,33 +258,27 @@ func withValue(response *http.Response, b *body) executor.Result {
 	case !isJSON && !json.Valid(b.kept), len(bytes.TrimSpace(b.kept)) == 0:
 	case b.read > job.ResultMax:
 		if isJSON {
-			r.Outcome, r.Reason = job.OutcomeFailed, fmt.Sprintf("the answer has %d bytes, and the result of a step at most %d", b.read, job.ResultMax)
+			r.Outcome, r.Reason = job.OutcomeFailed, reason.ValueTooLong.Of(int(b.read), job.ResultMax)
 		}
 	case !json.Valid(b.kept):
-		r.Outcome, r.Reason = job.OutcomeFailed, "the answer is not JSON, though its Content-Type says so"
+		r.Outcome, r.Reason = job.OutcomeFailed, reason.ValueNotJSON.Of()
 	default:
 		r.Value = bytes.TrimSpace(b.kept)
 	}
 	return r
 }
 
-func failed(format string, args ...any) executor.Result {
-	return executor.Result{Outcome: job.OutcomeFailed, Reason: shorten(fmt.Sprintf(format, args...))}
+func failed(why job.Reason) executor.Result {
+	return executor.Result{Outcome: job.OutcomeFailed, Reason: why.Map(shorten)}
 }
 
 // endedBefore is the result of an attempt whose context ended before anything was sent.
 // After a cancel or a timeout, no other node may run it either.
 func endedBefore(ctx context.Context) executor.Result {
-	outcome, reason := executor.ByCause(ctx)
+	outcome, why := executor.ByCause(ctx)
 	cause := context.Cause(ctx)
 	final := errors.Is(cause, executor.ErrCancelled) || errors.Is(cause, executor.ErrTimeout)
-	return executor.Result{Outcome: outcome, Reason: reason + ", before anything was sent", Unstarted: !final}
-}
-
-// ended is the result of an attempt whose context has ended.
-func ended(ctx context.Context, what string, status int) executor.Result {
-	outcome, reason := executor.ByCause(ctx)
-	return executor.Result{Outcome: outcome, Reason: reason + ": " + what, HTTPStatus: status}
+	return executor.Result{Outcome: outcome, Reason: reason.BeforeSent.Of(why), Unstarted: !final}
 }
 
 // successMatch returns the pattern that the policies of the job want, which

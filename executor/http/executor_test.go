@@ -103,7 +103,7 @@ func wantFailure(t testing.TB, r executor.Result, parts ...string) {
 		t.Errorf("the outcome is %s", r.Outcome)
 	}
 	for _, part := range parts {
-		if !strings.Contains(r.Reason, part) {
+		if !strings.Contains(r.Reason.String(), part) {
 			t.Errorf("the reason is %q, without %q", r.Reason, part)
 		}
 	}
@@ -126,7 +126,7 @@ func TestRequestNamesItsRun(t *testing.T) {
 	})
 	a.Run.Shard, a.Run.Shards = 1, 3
 	r, w := run(t, e, a)
-	if r.Outcome != job.OutcomeSucceeded || r.HTTPStatus != 200 || r.Reason != "" {
+	if r.Outcome != job.OutcomeSucceeded || r.HTTPStatus != 200 || !r.Reason.IsZero() {
 		t.Fatalf("got %+v", r)
 	}
 	if got.Method != "POST" || got.URL.String() != "/hook?who=you+%26+me&day=2026-11-20" || got.Host != "hooks.example" {
@@ -200,7 +200,7 @@ func TestEndOfTheContextEndsTheRequest(t *testing.T) {
 					}
 				})
 				r := newExecutor(t, httpexec.Config{}).Run(ctx, attempt(job.HTTP{URL: s.URL}), executor.Output{Stdout: out, Stderr: io.Discard})
-				if r.Outcome != test.outcome || !strings.HasPrefix(r.Reason, test.reason+": GET "+s.URL+" was not answered") || r.Unstarted {
+				if r.Outcome != test.outcome || !strings.HasPrefix(r.Reason.String(), test.reason+": GET "+s.URL+" was not answered") || r.Unstarted {
 					t.Errorf("got %+v", r)
 				}
 				if when == "within" && r.HTTPStatus != 200 {
@@ -222,7 +222,7 @@ func TestNothingIsSentWithoutPermissionToStart(t *testing.T) {
 
 	a := attempt(job.HTTP{URL: s.URL})
 	a.Start = func() error { return errors.New("called back") }
-	if r, _ := run(t, e, a); !r.Unstarted || r.Reason != "called back" || r.Outcome == job.OutcomeSucceeded {
+	if r, _ := run(t, e, a); !r.Unstarted || r.Reason.String() != "called back" || r.Outcome == job.OutcomeSucceeded {
 		t.Errorf("got %+v", r)
 	}
 
@@ -240,7 +240,7 @@ func TestNothingIsSentWithoutPermissionToStart(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(context.Background())
 		cancel(test.cause)
 		r := e.Run(ctx, a, executor.Output{Stdout: io.Discard, Stderr: io.Discard})
-		if r.Unstarted != test.unstarted || r.Outcome != test.outcome || r.Reason != test.cause.Error()+", before anything was sent" {
+		if r.Unstarted != test.unstarted || r.Outcome != test.outcome || r.Reason.String() != test.cause.Error()+", before anything was sent" {
 			t.Errorf("%v: got %+v", test.cause, r)
 		}
 	}
@@ -303,7 +303,7 @@ func TestFailureHasAReason(t *testing.T) {
 	} {
 		r, w := run(t, e, attempt(job.HTTP{URL: secretly(test.url), Headers: map[string]string{"X-Key": "hush"}}))
 		wantFailure(t, r, "GET http", test.reason)
-		if strings.Contains(r.Reason+w.stdout.String()+w.stderr.String(), "hush") {
+		if strings.Contains(r.Reason.String()+w.stdout.String()+w.stderr.String(), "hush") {
 			t.Errorf("a secret is in the reason %q or the output %q, %q", r.Reason, &w.stdout, &w.stderr)
 		}
 	}
@@ -329,7 +329,7 @@ func TestAMachineWithoutDescriptorsFailsNoJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range []executor.Result{dialled, read} {
-		if !r.Unstarted || !strings.Contains(r.Reason, "the machine has no room") || !strings.Contains(r.Reason, "too many open files") {
+		if !r.Unstarted || !strings.Contains(r.Reason.String(), "the machine has no room") || !strings.Contains(r.Reason.String(), "too many open files") {
 			t.Errorf("got %+v", r)
 		}
 	}

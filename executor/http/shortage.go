@@ -31,12 +31,12 @@ func isShortage(err error) bool {
 // short is the result of an attempt that sent nothing because the machine was out of
 // resources. The attempt keeps its capacity for a while, so that it is not retried in a
 // tight loop.
-func (e *Executor) short(ctx context.Context, reason string) executor.Result {
+func (e *Executor) short(ctx context.Context, why job.Reason) executor.Result {
 	timer := time.NewTimer(e.shortageRest)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 	case <-timer.C:
 	}
-	return executor.Result{Outcome: job.OutcomeFailed, Reason: shorten(reason), Unstarted: true}
+	return executor.Result{Outcome: job.OutcomeFailed, Reason: why.Map(shorten), Unstarted: true}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/sys/fdpass"
 	"github.com/belfry-cron/belfry/job"
 )
@@ -66,7 +67,7 @@ func (p *prepared) carry(s *supervision, match *matcher) executor.Result {
 	text, jsonErr := json.Marshal(c)
 	if err != nil || jsonErr != nil {
 		// Its pipes close with the program, and the watchdog ends it.
-		return executor.Result{Outcome: job.OutcomeLost, Reason: fmt.Sprintf("%v: %v", executor.ErrStopped, err)}
+		return executor.Result{Outcome: job.OutcomeLost, Reason: reason.Because.Of(reason.NodeStopped.Of(), job.Text(fmt.Sprint(err)))}
 	}
 	p.carried = true
 	p.closePipes()
@@ -76,7 +77,7 @@ func (p *prepared) carry(s *supervision, match *matcher) executor.Result {
 // resume continues with a command that another version of the program has started.
 func (e *Executor) resume(ctx context.Context, a executor.Attempt, out executor.Output) executor.Result {
 	lost := func(err error) executor.Result {
-		return executor.Result{Outcome: job.OutcomeLost, Reason: fmt.Sprintf("this version of the program cannot continue with it: %v", err)}
+		return executor.Result{Outcome: job.OutcomeLost, Reason: reason.CannotGoOn.Of(reason.Words(err.Error()))}
 	}
 	var c handoff
 	if err := json.Unmarshal(a.Carried, &c); err != nil {

@@ -128,7 +128,7 @@ func TestTheDirectoryOfAFlowBelongsToTheUserOfItsSteps(t *testing.T) {
 	if r, out, stderr := run(t, e, together(flow, "stat -c '%a %U' . ; touch mine", "nobody")); out != "700 nobody\n" {
 		t.Fatalf("%q, %q, %s", out, stderr, describe(r))
 	}
-	if r, _, _ := run(t, e, together(flow, "true", "daemon")); !strings.Contains(r.Reason, "need the same user") {
+	if r, _, _ := run(t, e, together(flow, "true", "daemon")); !strings.Contains(r.Reason.String(), "need the same user") {
 		t.Errorf("another user: %s", describe(r))
 	}
 	if r, out, _ := run(t, e, attempt(job.RunSpec{Shell: &job.Shell{Command: "ls " + filepath.Join(temp, "flows"), User: "daemon"}})); r.Outcome == job.OutcomeSucceeded {

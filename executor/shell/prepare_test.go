@@ -207,7 +207,7 @@ func TestOtherUsers(t *testing.T) {
 				},
 			})
 			r, out, _ := run(t, e, a)
-			if got := out + r.Reason; got != c.want {
+			if got := out + r.Reason.String(); got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})

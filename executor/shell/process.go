@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -388,106 +389,97 @@ func (s *supervision) emptyUntil(ctx context.Context, again func()) bool {
 // result returns the result of the command.
 func (s *supervision) result(ctx context.Context, success *job.Success, match *matcher) executor.Result {
 	r := executor.Result{Outcome: job.OutcomeFailed}
-	ending := "" // in words
+	var ending job.Reason
 	switch status := s.proc.status; {
 	case s.stuck:
-		ending = fmt.Sprintf("and has been hanging in the kernel since: it did not react within %s", shortly(killWait))
+		ending = reason.Hangs.Of(shortly(killWait))
 	case status.Signaled():
 		r.Signal = unix.SignalName(status.Signal())
-		ending = "ended by " + r.Signal
+		ending = reason.EndedBy.Of(r.Signal)
 	default:
 		code := status.ExitStatus()
 		r.ExitCode = &code
-		ending = fmt.Sprintf("exit status %d", code)
+		ending = reason.ExitStatus.Of(code)
 	}
 
-	if sent := s.sent(ending); sent != "" {
-		var cause string
+	if sent := s.sent(ending); !sent.IsZero() {
+		var cause job.Reason
 		r.Outcome, cause = executor.ByCause(ctx)
 		if r.Reason = sent; r.Outcome != job.OutcomeTimedOut {
-			r.Reason = cause + ": " + sent
+			r.Reason = reason.Because.Of(cause, sent)
 		}
 		return r
 	}
 	if s.fenced {
-		r.Outcome = job.OutcomeLost
-		r.Reason = fmt.Sprintf("%v: ended by the watchdog, %s", executor.ErrFenced, ending)
+		r.Outcome, r.Reason = job.OutcomeLost, reason.ByWatchdog.Of(reason.NodeFenced.Of(), ending)
 		return r
 	}
 	switch {
 	case r.ExitCode == nil:
-		r.Reason = ending + s.why(r.Signal)
+		r.Reason = s.explained(r.Signal, ending)
 	case !slices.Contains(successCodes(success), *r.ExitCode):
 		r.Reason = ending
 	case !match.ok():
-		r.Reason = ending + fmt.Sprintf(", but the output does not match %q", success.Match)
+		r.Reason = reason.Unmatched.Of(ending, success.Match)
 	default:
 		r.Outcome = job.OutcomeSucceeded
 	}
 	if s.leftover {
-		if r.Reason != "" {
-			r.Reason += "; "
+		if left := s.left(); r.Reason.IsZero() {
+			r.Reason = left
+		} else {
+			r.Reason = reason.Both.Of(r.Reason, left)
 		}
-		r.Reason += s.left()
 	}
 	return r
 }
 
-// sent describes the signals to the command and their times, or returns "" if it exited by
-// itself.
-func (s *supervision) sent(ending string) string {
+// sent describes the signals to the command and their times; none if it exited by itself.
+func (s *supervision) sent(ending job.Reason) (sent job.Reason) {
 	if !s.forced() {
-		return ""
+		return sent
+	}
+	var stuck job.Reason
+	if s.stuck {
+		stuck = ending
 	}
 	after := shortly(s.asked.Sub(s.began))
 	switch {
 	case s.asked.IsZero():
-		return stuckOr(s, "SIGKILL after "+shortly(s.killed.Sub(s.began)), ending)
+		return reason.Killed.Of(shortly(s.killed.Sub(s.began)), stuck)
 	case !s.killed.IsZero():
-		return stuckOr(s, fmt.Sprintf("SIGTERM after %s, SIGKILL %s later", after, shortly(s.killed.Sub(s.asked))), ending)
+		return reason.TermKilled.Of(after, shortly(s.killed.Sub(s.asked)), stuck)
 	}
-	text := fmt.Sprintf("SIGTERM after %s, %s %s later", after, ending, shortly(s.ended.Sub(s.asked)))
+	sent = reason.Terminated.Of(after, ending, shortly(s.ended.Sub(s.asked)))
 	if !s.rest.IsZero() {
-		text += fmt.Sprintf("; SIGKILL after %s to what it left behind", shortly(s.rest.Sub(s.began)))
-	}
-	return text
-}
-
-// left describes the signals to the remaining processes of a command that exited, and how
-// long after it.
-func (s *supervision) left() string {
-	text := "what it left behind was ended: "
-	if !s.asked.IsZero() {
-		text += fmt.Sprintf("SIGTERM %s later", shortly(s.asked.Sub(s.ended)))
-	}
-	if !s.asked.IsZero() && !s.rest.IsZero() {
-		text += ", "
-	}
-	if !s.rest.IsZero() {
-		text += fmt.Sprintf("SIGKILL %s later", shortly(s.rest.Sub(s.ended)))
-	}
-	return text
-}
-
-func stuckOr(s *supervision, sent, ending string) string {
-	if s.stuck {
-		return sent + ", " + ending
+		sent = reason.Both.Of(sent, reason.RestKilled.Of(shortly(s.rest.Sub(s.began))))
 	}
 	return sent
 }
 
-// why explains a signal that this process has not sent, if possible.
-func (s *supervision) why(signal string) string {
+// left describes the signals to the remaining processes of a command that exited, and how
+// long after it.
+func (s *supervision) left() job.Reason {
+	asked, killed := shortly(s.asked.Sub(s.ended)), shortly(s.rest.Sub(s.ended))
+	switch {
+	case s.rest.IsZero():
+		return reason.LeftTerm.Of(asked)
+	case s.asked.IsZero():
+		return reason.LeftKilled.Of(killed)
+	}
+	return reason.LeftBoth.Of(asked, killed)
+}
+
+// explained adds the cause of a signal that this process has not sent, if possible.
+func (s *supervision) explained(signal string, ending job.Reason) job.Reason {
 	p := s.prepared
 	switch {
 	case signal == "SIGKILL" && p.cgroup.oomKills(p.limits) > p.oomKills:
-		return fmt.Sprintf(": it used more memory than %s", p.limits.Memory)
-	case p.cpuTime > 0 && (signal == "SIGXCPU" || signal == "SIGKILL"):
-		if signal == "SIGXCPU" {
-			return fmt.Sprintf(": it used %s of processor time", shortly(p.cpuTime))
-		}
+		return reason.OverMemory.Of(ending, fmt.Sprint(p.limits.Memory))
+	case p.cpuTime > 0 && signal == "SIGXCPU":
+		return reason.OverTime.Of(ending, shortly(p.cpuTime))
 	}
-	return ""
+	return ending
 }
 
 func successCodes(s *job.Success) []int {
@@ -498,9 +490,9 @@ func successCodes(s *job.Success) []int {
 }
 
 // shortly rounds a time to the precision that a reader needs.
-func shortly(d time.Duration) string {
+func shortly(d time.Duration) time.Duration {
 	if d >= time.Second {
-		return job.Duration(d.Round(100 * time.Millisecond)).InWords()
+		return d.Round(100 * time.Millisecond)
 	}
-	return job.Duration(d.Round(time.Millisecond)).InWords()
+	return d.Round(time.Millisecond)
 }

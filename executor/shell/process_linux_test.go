@@ -26,7 +26,7 @@ func TestProcessThatEndedBeforeItsContextEndedOnItsOwn(t *testing.T) {
 	}
 	p.watch()
 	s.await(ctx)
-	if r := s.result(ctx, nil, nil); r.Outcome != job.OutcomeFailed || r.Reason != "exit status 3" {
+	if r := s.result(ctx, nil, nil); r.Outcome != job.OutcomeFailed || r.Reason.String() != "exit status 3" {
 		t.Errorf("the process has ended with %s: %s, want its own exit status", r.Outcome, r.Reason)
 	}
 }

@@ -85,7 +85,7 @@ func TestTimesAreShort(t *testing.T) {
 	s := supervision{began: time.Unix(0, 0)}
 	s.asked = s.began.Add(10*time.Minute + 3*time.Millisecond)
 	s.killed = s.asked.Add(10*time.Second + 2*time.Millisecond)
-	if got, want := s.sent("ended by SIGKILL"), "SIGTERM after 10 min, SIGKILL 10 s later"; got != want {
+	if got, want := s.sent(job.Text("ended by SIGKILL")), "SIGTERM after 10 min, SIGKILL 10 s later"; got.String() != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
@@ -155,7 +155,7 @@ func TestLeftoverProcessesAreEnded(t *testing.T) {
 			a.Grace = c.grace
 			began := time.Now()
 			r, _, stderr := run(t, e, a)
-			got := times.ReplaceAllString(r.Reason, "T")
+			got := times.ReplaceAllString(r.Reason.String(), "T")
 			if late := time.Since(began) > leftoverWait && c.want == "" && got == asked; late {
 				got = "" // a slow machine may end what would have ended on its own
 			}

@@ -49,6 +49,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -346,7 +347,7 @@ func (e *Executor) follow(ctx context.Context, a executor.Attempt, p *prepared, 
 	if result.Outcome == job.OutcomeSucceeded {
 		var err error
 		if result.Value, err = p.readResult(); err != nil {
-			result.Outcome, result.Reason = job.OutcomeFailed, err.Error()
+			result.Outcome, result.Reason = job.OutcomeFailed, job.Text(err.Error())
 		}
 	}
 	return result
@@ -395,7 +396,7 @@ func (e *Executor) notRun(ctx context.Context, err error) executor.Result {
 	if isShortage(err) {
 		return e.short(ctx, err)
 	}
-	return executor.Result{Outcome: job.OutcomeFailed, Reason: err.Error(), Retryable: errors.Is(err, syscall.ENOSPC)}
+	return executor.Result{Outcome: job.OutcomeFailed, Reason: job.Text(err.Error()), Retryable: errors.Is(err, syscall.ENOSPC)}
 }
 
 // isShortage reports whether an error is about the state of the machine at the moment, and
@@ -416,22 +417,22 @@ func (e *Executor) short(ctx context.Context, err error) executor.Result {
 	case <-ctx.Done():
 	case <-timer.C:
 	}
-	return executor.Result{Outcome: job.OutcomeFailed, Reason: "the machine has no room to start it: " + err.Error(), Unstarted: true}
+	return executor.Result{Outcome: job.OutcomeFailed, Reason: reason.NoRoom.Of(reason.Words(err.Error())), Unstarted: true}
 }
 
 // notSpawned is the result of an attempt whose process could not be started.
 func (e *Executor) notSpawned(ctx context.Context, p *prepared, err error, out executor.Output) executor.Result {
 	var unstarted errUnstarted
 	if errors.As(err, &unstarted) {
-		return executor.Result{Outcome: job.OutcomeFailed, Reason: unstarted.Error(), Unstarted: true}
+		return executor.Result{Outcome: job.OutcomeFailed, Reason: job.Text(unstarted.Error()), Unstarted: true}
 	}
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		outcome, reason := executor.ByCause(ctx)
-		return executor.Result{Outcome: outcome, Reason: reason + ", before it started", Unstarted: true}
+		outcome, why := executor.ByCause(ctx)
+		return executor.Result{Outcome: outcome, Reason: reason.BeforeStart.Of(why), Unstarted: true}
 	}
 	var refused errRefused
 	if errors.As(err, &refused) {
-		return executor.Result{Outcome: job.OutcomeFailed, Reason: refused.Error()}
+		return executor.Result{Outcome: job.OutcomeFailed, Reason: job.Text(refused.Error())}
 	}
 	var unopened errUnopened
 	if errors.As(err, &unopened) {
@@ -441,7 +442,7 @@ func (e *Executor) notSpawned(ctx context.Context, p *prepared, err error, out e
 		return e.short(ctx, fmt.Errorf("fork: %w", err))
 	}
 	if info, statErr := os.Stat(p.dir); statErr != nil || !info.IsDir() {
-		return executor.Result{Outcome: job.OutcomeFailed, Reason: fmt.Sprintf("cannot enter the directory %s: %v", p.dir, dirProblem(statErr))}
+		return executor.Result{Outcome: job.OutcomeFailed, Reason: reason.NoDirectory.Of(p.dir, reason.Words(fmt.Sprint(dirProblem(statErr))))}
 	}
 	code, what := 126, err.Error()
 	switch {
@@ -455,12 +456,12 @@ func (e *Executor) notSpawned(ctx context.Context, p *prepared, err error, out e
 	case errors.Is(err, syscall.EACCES):
 		what = p.whyDenied()
 	case errors.Is(err, syscall.EPERM) && p.account.change:
-		return executor.Result{Outcome: job.OutcomeFailed, Reason: fmt.Sprintf("cannot become user %s: %v", p.account.name, err)}
+		return executor.Result{Outcome: job.OutcomeFailed, Reason: reason.NoUser.Of(p.account.name, reason.Words(err.Error()))}
 	}
 	fmt.Fprintf(out.Stderr, "belfry: %s: %s\n", p.argv[0], what)
 	return executor.Result{
 		Outcome: job.OutcomeFailed, ExitCode: &code,
-		Reason: fmt.Sprintf("exit status %d: %s: %s", code, p.argv[0], what),
+		Reason: reason.NotExecuted.Of(code, p.argv[0], reason.Words(what)),
 	}
 }
 

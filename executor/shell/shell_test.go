@@ -107,7 +107,7 @@ func describe(r executor.Result) string {
 	if r.Retryable {
 		text += " retryable"
 	}
-	return text + ": " + r.Reason
+	return text + ": " + r.Reason.String()
 }
 
 func TestExitOfACommandIsKept(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/remote/xxl"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -319,9 +320,9 @@ func (a *Admin) askPlace(ctx context.Context, gone *unreachable, runs []*outstan
 		deadline := o.deadline()
 		switch {
 		case o.Run.CancelBy != "":
-			a.end(ctx, gone, o, job.OutcomeCancelled, cancelReason(&o.Run))
+			a.end(ctx, gone, o, job.OutcomeCancelled, reason.Cancelled.Of(o.Run.CancelBy, o.Run.CancelReason))
 		case !deadline.IsZero() && o.Now.Sub(deadline) >= overtime:
-			a.end(ctx, gone, o, job.OutcomeTimedOut, fmt.Sprintf("it took longer than its timeout of %s, and the executor did not end it", job.Duration(o.Timeout).InWords()))
+			a.end(ctx, gone, o, job.OutcomeTimedOut, reason.OverTimeout.Of(o.Timeout))
 		default:
 			silent = append(silent, o)
 		}
@@ -364,34 +365,26 @@ func (a *Admin) askPlace(ctx context.Context, gone *unreachable, runs []*outstan
 }
 
 // silence explains why a run is lost.
-func silence(to target, limit time.Duration, busy, registered bool, err error) string {
-	span := job.Duration(limit.Round(time.Second)).InWords()
+func silence(to target, limit time.Duration, busy, registered bool, err error) job.Reason {
+	span := limit.Round(time.Second)
 	switch {
 	case err != nil && !registered:
-		return fmt.Sprintf("the executor %s is not registered any more, and was not reached for %s: %v", to.address, span, err)
+		return reason.Unregistered.Of(to.address, span, reason.Words(err.Error()))
 	case err != nil:
-		return fmt.Sprintf("the executor %s was not reached for %s: %v", to.address, span, err)
+		return reason.Unreached.Of(to.address, span, reason.Words(err.Error()))
 	case busy:
-		return fmt.Sprintf("the executor %s has ended a later run of the job, and has not reported this one for %s", to.address, span)
+		return reason.Overtaken.Of(to.address, span)
 	}
-	return fmt.Sprintf("the executor %s does not run it, and has not reported its end for %s", to.address, span)
-}
-
-func cancelReason(r *store.Run) string {
-	if r.CancelReason == "" {
-		return "cancelled by " + r.CancelBy
-	}
-	return "cancelled by " + r.CancelBy + ": " + r.CancelReason
+	return reason.Unknown.Of(to.address, span)
 }
 
 // end requests the end of a run at an executor. The run is over when the executor has
 // answered, or after repeated requests without an answer.
-func (a *Admin) end(ctx context.Context, gone *unreachable, o *outstanding, outcome job.Outcome, reason string) {
+func (a *Admin) end(ctx context.Context, gone *unreachable, o *outstanding, outcome job.Outcome, why job.Reason) {
 	answer, err := gone.ask(ctx, a.current.Load().caller, a.targetOf(&o.about), xxl.PathKill, xxl.OfJob(o.about.Job))
 	if ctx.Err() != nil {
 		return
 	}
-	var refused string
 	switch {
 	case err != nil && o.about.Kills+1 < killTries:
 		o.about.Kills++
@@ -399,11 +392,11 @@ func (a *Admin) end(ctx context.Context, gone *unreachable, o *outstanding, outc
 		o.answer.Next = killRest
 		return
 	case err != nil:
-		refused = fmt.Sprintf("; the executor %s did not answer, and may still run it: %v", o.about.Address, err)
+		why = reason.KillUnanswered.Of(why, o.about.Address, reason.Words(err.Error()))
 	case !answer.OK():
-		refused = fmt.Sprintf("; the executor %s answered: %s", o.about.Address, orCode(answer))
+		why = reason.KillRefused.Of(why, o.about.Address, reason.Words(orCode(answer)))
 	}
-	o.result = &store.Result{Attempt: o.Attempt, Started: o.Sent, Outcome: outcome, Reason: xxl.Clean(reason+refused, xxl.MessageMax)}
+	o.result = &store.Result{Attempt: o.Attempt, Started: o.Sent, Outcome: outcome, Reason: cleaned(why)}
 	if err != nil {
 		return
 	}

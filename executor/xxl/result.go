@@ -2,9 +2,9 @@ package xxlexec
 
 import (
 	"context"
-	"fmt"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/remote/xxl"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -103,21 +103,21 @@ type endedRun struct {
 // whatever the executor says.
 func (e *endedRun) result(now time.Time) store.Result {
 	h := e.handover
-	r := store.Result{Attempt: h.Attempt, Started: h.Sent, Outcome: job.OutcomeFailed, Reason: e.said.Message, Output: e.output, OutputBytes: e.bytes}
+	r := store.Result{Attempt: h.Attempt, Started: h.Sent, Outcome: job.OutcomeFailed, Reason: job.Text(e.said.Message), Output: e.output, OutputBytes: e.bytes}
 	deadline := h.Deadline()
 	switch {
 	case e.said.Code == xxl.CodeOK && !e.about.mayQueue() && !deadline.IsZero() && now.After(deadline):
 		// Executors in Go report what they have ended for its timeout as a success.
 		r.Outcome = job.OutcomeTimedOut
-		r.Reason = fmt.Sprintf("the executor reported success %s after it was sent, later than the timeout of %s", job.Duration(now.Sub(h.Sent).Round(time.Millisecond)).InWords(), job.Duration(h.Timeout).InWords())
+		r.Reason = reason.LateSuccess.Of(now.Sub(h.Sent).Round(time.Millisecond), h.Timeout)
 	case e.said.Code == xxl.CodeOK:
-		r.Outcome, r.Reason = job.OutcomeSucceeded, ""
+		r.Outcome, r.Reason = job.OutcomeSucceeded, job.Reason{}
 	case e.said.Code == xxl.CodeTimeout:
 		r.Outcome = job.OutcomeTimedOut
-	case r.Reason == "" && e.said.Code != 0:
-		r.Reason = fmt.Sprintf("the executor reported code %d", e.said.Code)
-	case r.Reason == "":
-		r.Reason = "the executor reported a result without a code"
+	case r.Reason.IsZero() && e.said.Code != 0:
+		r.Reason = reason.ReportedCode.Of(int(e.said.Code))
+	case r.Reason.IsZero():
+		r.Reason = reason.NoCode.Of()
 	}
 	return r
 }

@@ -384,7 +384,7 @@ func (r *rig) wants(a attempt, outcome job.Outcome, reason string) {
 	case len(records) == 0 && outcome == "":
 	case len(records) == 0:
 		r.Errorf("the run has not ended, want %s", outcome)
-	case records[0].Attempt.Outcome != outcome || !strings.Contains(records[0].Attempt.Reason, reason):
+	case records[0].Attempt.Outcome != outcome || !strings.Contains(records[0].Attempt.Reason.String(), reason):
 		r.Errorf("the run ended as %s: %s; want %s: %s", records[0].Attempt.Outcome, records[0].Attempt.Reason, outcome, reason)
 	}
 }

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/remote/xxl"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -71,37 +71,37 @@ var _ executor.Executor = (*Admin)(nil)
 func (a *Admin) Run(ctx context.Context, at executor.Attempt, _ executor.Output) executor.Result {
 	spec, err := at.Job.Expand(at.Data)
 	if err != nil {
-		return failed("%v", err)
+		return failed(job.Text(err.Error()))
 	}
 	x := spec.XXL
 	s := a.current.Load()
 	if x.Glue != nil && !s.Glue {
-		return failed("this node sends no code to executors: xxl.glue of its configuration allows that")
+		return failed(reason.NoGlue.Of())
 	}
 	if err := at.Start(); err != nil {
-		return executor.Result{Unstarted: true, Reason: err.Error()}
+		return executor.Result{Unstarted: true, Reason: job.Text(err.Error())}
 	}
 	chosen := at.Run.Params[job.ExecutorParam]
 	list, err := a.targetsOf(ctx, x.Group, chosen)
 	if err != nil {
-		return executor.Result{Unstarted: true, Reason: err.Error()}
+		return executor.Result{Unstarted: true, Reason: job.Text(err.Error())}
 	}
 	if chosen != "" {
 		list = slices.DeleteFunc(list, func(t target) bool { return t.address != chosen })
 		if len(list) == 0 {
-			return failed("the run was started for the executor %s, which is not registered in the group %s any more", chosen, x.Group)
+			return failed(reason.ExecutorGone.Of(chosen, x.Group))
 		}
 	}
 	if len(list) == 0 {
-		return failed("no executor of the group %s is registered or listed", x.Group)
+		return failed(reason.NoExecutors.Of(x.Group))
 	}
 	strategy := at.Job.Place.Strategy
 	order := a.routes.order(list, strategy, at.Run.JobUID, at.Run.Shard)
 	g := giving{admin: a, settings: s, attempt: &at, xxl: x, turn: order[0].address}
 	for _, to := range order[:min(len(order), triedMax)] {
 		if ctx.Err() != nil {
-			outcome, reason := executor.ByCause(ctx)
-			return executor.Result{Outcome: outcome, Reason: reason}
+			outcome, why := executor.ByCause(ctx)
+			return executor.Result{Outcome: outcome, Reason: why}
 		}
 		if strategy == job.StrategyFirstIdle && !g.isIdle(ctx, to) {
 			continue
@@ -110,19 +110,24 @@ func (a *Admin) Run(ctx context.Context, at executor.Attempt, _ executor.Output)
 			return result
 		}
 	}
-	what := "can be reached"
+	none := reason.NoneReached
 	if strategy == job.StrategyFirstIdle {
-		what = "is idle"
+		none = reason.NoneIdle
 	}
-	more := ""
+	why := none.Of(x.Group, g.passed)
 	if left := len(order) - triedMax; left > 0 {
-		more = fmt.Sprintf(", and %d more were not tried", left)
+		why = reason.MoreUntried.Of(why, left)
 	}
-	return failed("no executor of the group %s %s: %s%s", x.Group, what, strings.Join(g.passed, ", "), more)
+	return failed(why)
 }
 
-func failed(format string, args ...any) executor.Result {
-	return executor.Result{Outcome: job.OutcomeFailed, Reason: xxl.Clean(fmt.Sprintf(format, args...), xxl.MessageMax)}
+func failed(why job.Reason) executor.Result {
+	return executor.Result{Outcome: job.OutcomeFailed, Reason: cleaned(why)}
+}
+
+// cleaned removes from a reason what pages cannot show, and bounds it.
+func cleaned(why job.Reason) job.Reason {
+	return why.Map(func(text string) string { return xxl.Clean(text, xxl.MessageMax) })
 }
 
 // giving is an attempt on its way to an executor.
@@ -162,12 +167,12 @@ func (g *giving) give(ctx context.Context, to target) (executor.Result, bool) {
 	}
 	text, err := json.Marshal(note)
 	if err != nil {
-		return failed("%v", err), true
+		return failed(job.Text(err.Error())), true
 	}
 	number, err := at.HandOver(ctx, executor.Handover{Kind: Kind, To: to.address, About: string(text)})
 	if err != nil {
 		// Nothing was sent: neither here, nor at an address before.
-		return executor.Result{Unstarted: true, Reason: err.Error()}, true
+		return executor.Result{Unstarted: true, Reason: job.Text(err.Error())}, true
 	}
 	// From here on the end of ctx must not leave open what was sent, so that it does not end it.
 	ctx = context.WithoutCancel(ctx)
@@ -193,12 +198,12 @@ func (g *giving) give(ctx context.Context, to target) (executor.Result, bool) {
 			g.admin.registry.learn(to.address, generationD)
 			return g.give(ctx, to)
 		case answer.IsBusy() && allows:
-			return executor.Result{Outcome: job.OutcomeSkipped, Reason: fmt.Sprintf("the executor %s runs the job already: %s", to.address, answer.Message)}, true
+			return executor.Result{Outcome: job.OutcomeSkipped, Reason: reason.RunsAlready.Of(to.address, reason.Words(answer.Message))}, true
 		case answer.IsBusy() && time.Now().Before(until):
 			time.Sleep(refusedRest)
 			continue
 		}
-		return failed("the executor %s has refused it: %s", to.address, orCode(answer)), true
+		return failed(reason.Refused.Of(to.address, reason.Words(orCode(answer)))), true
 	}
 }
 

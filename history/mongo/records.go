@@ -45,7 +45,7 @@ func documentOf(r *store.Record) (document, error) {
 	d := document{
 		ID: attemptID(r.Run.ID, a.Number), Job: r.Run.JobUID.String(), Run: r.Run.ID.String(), Attempt: a.Number,
 		Namespace: r.Run.Namespace, Name: r.Run.Name, Node: a.Node, Ended: a.Ended.UnixMicro(), At: a.Ended,
-		Final: r.Final, Outcome: string(a.Outcome), Reason: a.Reason, Count: r.Count, Record: string(text),
+		Final: r.Final, Outcome: string(a.Outcome), Reason: a.Reason.String(), Count: r.Count, Record: string(text),
 	}
 	if a.Number > 0 {
 		d.Took = int64(a.Ended.Sub(a.Started))

@@ -43,7 +43,7 @@ func TestStoreCopyTakesEndsAlongThatNoServerHasNoted(t *testing.T) {
 	must(err)
 	_, err = s.PutNote(ctx, store.Note{Name: "secret/default/db", Text: []byte(`{"version": 1, "sealed": {"key": "k1"}}`)})
 	must(err)
-	done, err := s.Finish(ctx, node.ID, []store.Result{{Attempt: a, Outcome: job.OutcomeFailed, Reason: "exit status 1"}})
+	done, err := s.Finish(ctx, node.ID, []store.Result{{Attempt: a, Outcome: job.OutcomeFailed, Reason: job.Text("exit status 1")}})
 	must(err)
 	must(s.Leave(ctx, node.ID))
 	must(s.Close())

@@ -89,7 +89,7 @@ func TestDrainedNodeFinishesItsRunsAndStartsNothing(t *testing.T) {
 			t.Errorf("the runs have ended as %v", got)
 		}
 		records, _, err := w.store.Attempts(context.Background(), store.HistoryQuery{Job: long.Definition.UID, Outcomes: []job.Outcome{job.OutcomeMissed}, Limit: 1})
-		if err != nil || len(records) != 1 || !strings.Contains(records[0].Attempt.Reason, "node a was drained by ann") {
+		if err != nil || len(records) != 1 || !strings.Contains(records[0].Attempt.Reason.String(), "node a was drained by ann") {
 			t.Errorf("what was missed says %+v, %v", records, err)
 		}
 		w.drain("a", true)

@@ -16,7 +16,7 @@ import (
 // handsOver is an executor that hands over what it is given.
 func handsOver(ctx context.Context, a executor.Attempt, _ executor.Output) executor.Result {
 	if _, err := a.HandOver(ctx, executor.Handover{Kind: callback.Kind, To: "a service"}); err != nil {
-		return executor.Result{Unstarted: true, Reason: err.Error()}
+		return executor.Result{Unstarted: true, Reason: job.Text(err.Error())}
 	}
 	return executor.Result{HandedOver: true}
 }

@@ -37,7 +37,7 @@ type start struct {
 
 func (f *fake) Run(ctx context.Context, a executor.Attempt, out executor.Output) executor.Result {
 	if err := a.Start(); err != nil {
-		return executor.Result{Unstarted: true, Reason: err.Error()}
+		return executor.Result{Unstarted: true, Reason: job.Text(err.Error())}
 	}
 	f.mu.Lock()
 	f.starts = append(f.starts, start{a.Run.Name, a.Run.Scheduled, time.Now(), a.Number, a.Run.Kind})
@@ -69,7 +69,7 @@ func sleeps(d time.Duration) func(context.Context, executor.Attempt, executor.Ou
 }
 
 func fails(context.Context, executor.Attempt, executor.Output) executor.Result {
-	return executor.Result{Outcome: job.OutcomeFailed, Reason: "exit status 1"}
+	return executor.Result{Outcome: job.OutcomeFailed, Reason: job.Text("exit status 1")}
 }
 
 // world is a store and the nodes on it, in a bubble of fake time.
@@ -476,7 +476,7 @@ func TestCancelEndsARunningAttempt(t *testing.T) {
 		}
 		time.Sleep(100 * time.Millisecond)
 		records, err := w.store.AttemptsOf(context.Background(), running[0].ID)
-		if err != nil || len(records) != 1 || records[0].Attempt.Outcome != job.OutcomeCancelled || !strings.Contains(records[0].Attempt.Reason, "not today") {
+		if err != nil || len(records) != 1 || records[0].Attempt.Outcome != job.OutcomeCancelled || !strings.Contains(records[0].Attempt.Reason.String(), "not today") {
 			t.Errorf("history has %v, %v", records, err)
 		}
 		stop()

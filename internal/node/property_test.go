@@ -224,7 +224,7 @@ type witness struct {
 
 func (x *witness) Run(ctx context.Context, a executor.Attempt, _ executor.Output) executor.Result {
 	if err := a.Start(); err != nil {
-		return executor.Result{Unstarted: true, Reason: err.Error()}
+		return executor.Result{Unstarted: true, Reason: job.Text(err.Error())}
 	}
 	x.mu.Lock()
 	e := &evidence{
@@ -241,7 +241,7 @@ func (x *witness) Run(ctx context.Context, a executor.Attempt, _ executor.Output
 	case <-time.After(takes):
 		r.Outcome = job.OutcomeSucceeded
 		if failed {
-			r = executor.Result{Outcome: job.OutcomeFailed, Reason: "exit status 1"}
+			r = executor.Result{Outcome: job.OutcomeFailed, Reason: job.Text("exit status 1")}
 		}
 	case <-ctx.Done():
 		r.Outcome, r.Reason = executor.ByCause(ctx)

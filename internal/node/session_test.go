@@ -123,7 +123,7 @@ func TestAttemptsOfAnEndedSessionAreEnded(t *testing.T) {
 		s.over.Store(false)
 		time.Sleep(5 * time.Second)
 		records, _, err := s.Attempts(context.Background(), store.HistoryQuery{Job: j.Definition.UID, Limit: 10})
-		if err != nil || len(records) != 1 || records[0].Attempt.Outcome != job.OutcomeLost || records[0].Attempt.Reason != executor.ErrFenced.Error() {
+		if err != nil || len(records) != 1 || records[0].Attempt.Outcome != job.OutcomeLost || records[0].Attempt.Reason.String() != executor.ErrFenced.Error() {
 			t.Errorf("recorded: %+v, %v; want lost, because the node has lost touch", records, err)
 		}
 		stop()

@@ -26,7 +26,7 @@ func TestRunDueBeforeTheNextPollStartsInTime(t *testing.T) {
 					if late := time.Since(a.Run.Due); late > 5*time.Millisecond {
 						t.Errorf("attempt %d of %s starts %s late", a.Number, a.Run.Name, late)
 					}
-					return executor.Result{Outcome: job.OutcomeFailed, Reason: "exit status 1"}
+					return executor.Result{Outcome: job.OutcomeFailed, Reason: job.Text("exit status 1")}
 				}
 				time.Sleep(3350 * time.Millisecond)
 				w.apply(fmt.Sprintf(`{name: j, schedule: {cron: "* * * * * *", max_runs: 1}, run: {shell: "true"}, policy: {retry: {attempts: 2, backoff: %s, factor: 1, jitter: 0s}}}`, backoff))

@@ -100,7 +100,7 @@ func (n *Node) alert(ctx context.Context) error {
 	for i := range alerts {
 		r := &alerts[i].Run
 		for _, unmet := range alerts[i].Unmet {
-			n.config.Log.Warn("a run does not meet the expectations of its job", "expectation", unmet,
+			n.config.Log.Warn("a run does not meet the expectations of its job", "expectation", unmet.String(),
 				"job", r.Namespace+"/"+r.Name, "run", r.ID, "attempt", r.Attempt, "scheduled", r.Scheduled, "state", r.State, "node", r.Node)
 		}
 	}

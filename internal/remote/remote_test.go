@@ -273,7 +273,7 @@ func contracts(t *testing.T) {
 		t.Fatalf("there are %d runs: %v", len(mine), err)
 	}
 	for _, r := range mine {
-		if (r.CancelBy == "ann" && r.CancelReason == "enough") != (r.ID == attempts[2].Run) {
+		if (r.CancelBy == "ann" && r.CancelReason.String() == "enough") != (r.ID == attempts[2].Run) {
 			t.Errorf("run %s is to be cancelled by %q", r.ID, r.CancelBy)
 		}
 	}
@@ -305,7 +305,7 @@ func contracts(t *testing.T) {
 		rest = append(rest, more)
 	}
 	results := []store.Result{{
-		Attempt: attempts[0], Started: time.Now(), Ended: time.Now(), Outcome: job.OutcomeFailed, Reason: "so", ExitCode: &exit, Permanent: true,
+		Attempt: attempts[0], Started: time.Now(), Ended: time.Now(), Outcome: job.OutcomeFailed, Reason: job.Text("so"), ExitCode: &exit, Permanent: true,
 		Output: rest, OutputBytes: 3 + 100*(50<<10),
 	}}
 	for range 2 { // the answer may be lost
@@ -315,7 +315,7 @@ func contracts(t *testing.T) {
 		}
 	}
 	record, _, err := w.store.Attempts(ctx, store.HistoryQuery{Job: j.Definition.UID, Limit: 10})
-	if err != nil || len(record) != 1 || record[0].Attempt.ExitCode == nil || *record[0].Attempt.ExitCode != 3 || record[0].Attempt.Reason != "so" {
+	if err != nil || len(record) != 1 || record[0].Attempt.ExitCode == nil || *record[0].Attempt.ExitCode != 3 || record[0].Attempt.Reason.String() != "so" {
 		t.Errorf("the records are %+v: %v", record, err)
 	}
 	stored, err := w.store.Output(ctx, attempts[0].Run, 1, 0, 1000)
@@ -487,14 +487,14 @@ type witness struct {
 // Run implements executor.Executor.
 func (e *witness) Run(ctx context.Context, a executor.Attempt, out executor.Output) executor.Result {
 	if err := a.Start(); err != nil {
-		return executor.Result{Outcome: job.OutcomeFailed, Reason: err.Error(), Unstarted: true}
+		return executor.Result{Outcome: job.OutcomeFailed, Reason: job.Text(err.Error()), Unstarted: true}
 	}
 	e.mu.Lock()
 	e.began[fmt.Sprint(a.Run.ID, "/", a.Number)]++
 	e.mu.Unlock()
 	fmt.Fprintln(out.Stdout, "output of", a.Run.ID)
 	if !wait(ctx, 200*time.Millisecond) {
-		return executor.Result{Outcome: job.OutcomeCancelled, Reason: context.Cause(ctx).Error()}
+		return executor.Result{Outcome: job.OutcomeCancelled, Reason: job.Text(context.Cause(ctx).Error())}
 	}
 	return executor.Result{Outcome: job.OutcomeSucceeded}
 }

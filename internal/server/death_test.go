@@ -12,7 +12,7 @@ import (
 
 func TestWatchdogLogsTheRunsItEnds(t *testing.T) {
 	lost := store.Ends{Records: []*store.Record{{
-		Run: job.Run{ID: job.ID{1}, Namespace: "web", Name: "j"}, Attempt: job.Attempt{Number: 1, Outcome: job.OutcomeLost, Reason: "its process ended"}, Final: true, Count: 1,
+		Run: job.Run{ID: job.ID{1}, Namespace: "web", Name: "j"}, Attempt: job.Attempt{Number: 1, Outcome: job.OutcomeLost, Reason: job.Text("its process ended")}, Final: true, Count: 1,
 	}}}
 	for format, want := range map[config.LogFormat]string{
 		config.LogText: `level=WARN msg="a run was lost" job=web/j run=`,

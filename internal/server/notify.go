@@ -2,11 +2,11 @@ package server
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/decide/notification"
 	"github.com/belfry-cron/belfry/internal/node"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/server/notify"
 	"github.com/belfry-cron/belfry/internal/server/service"
 	"github.com/belfry-cron/belfry/job"
@@ -45,7 +45,7 @@ func (s *Server) makeSender() {
 func (s *Server) historyAway(l *notification.Lasting) {
 	l.Whole = append(l.Whole, job.NoticeHistory)
 	if status := s.apart.Status(); status.Away != nil {
-		e := notification.Event{Kind: job.NoticeHistory, Time: s.Now(), Text: fmt.Sprintf("%d records wait for it: %v", status.Held.Entries, status.Away)}
+		e := notification.Event{Kind: job.NoticeHistory, Time: s.Now(), Text: reason.RecordsWait.Of(status.Held.Entries, reason.Words(status.Away.Error()))}
 		if !status.Held.Oldest.IsZero() {
 			e.Time = status.Held.Oldest
 		}

@@ -167,7 +167,7 @@ func (r *rig) begin() (store.Attempt, error) {
 func (r *rig) end(a store.Attempt, o job.Outcome) bool {
 	r.Helper()
 	out, err := r.Finish(r.Context(), r.session.ID, []store.Result{{
-		Attempt: a, Outcome: o, Started: time.Now(), Ended: time.Now(), Reason: "by the test",
+		Attempt: a, Outcome: o, Started: time.Now(), Ended: time.Now(), Reason: job.Text("by the test"),
 		Output: []store.OutputChunk{{Run: a.Run, Attempt: 1, Seq: 1, Bytes: 2, Data: []byte("hi")}}, OutputBytes: 2,
 	}})
 	r.must(err)
@@ -430,7 +430,7 @@ func TestRefusedRecordBlocksNoOther(t *testing.T) {
 		runs := []store.Attempt{r.ran(), r.ran(), r.ran()}
 		tries := 0
 		r.history.refuses = func(rec *store.Record) bool { // as it is, and then whatever it is
-			bad := rec.Run.ID == runs[0].Run && !strings.Contains(rec.Attempt.Reason, "refused") || rec.Run.ID == runs[1].Run
+			bad := rec.Run.ID == runs[0].Run && !strings.Contains(rec.Attempt.Reason.String(), "refused") || rec.Run.ID == runs[1].Run
 			if bad {
 				tries++
 			}
@@ -439,7 +439,7 @@ func TestRefusedRecordBlocksNoOther(t *testing.T) {
 		r.shipped()
 		list, err := r.history.History.AttemptsOf(r.Context(), runs[0].Run)
 		r.must(err)
-		if len(list) != 1 || !strings.Contains(list[0].Attempt.Reason, "a value is too long") {
+		if len(list) != 1 || !strings.Contains(list[0].Attempt.Reason.String(), "a value is too long") {
 			r.Errorf("the record that was cut: %+v", list)
 		}
 		if list, _ := r.history.History.AttemptsOf(r.Context(), runs[2].Run); len(list) != 1 {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/reason"
+	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
 
@@ -191,7 +193,7 @@ func (s *Store) append(ctx context.Context, records []store.Record) error {
 	s.mu.Unlock()
 	for _, one := range refused {
 		s.opt.Log.Error("history has refused a record, which is lost", "run", one.Run.ID, "attempt", one.Attempt.Number,
-			"job", one.Run.Namespace+"/"+one.Run.Name, "outcome", one.Attempt.Outcome, "reason", one.Attempt.Reason, "error", one.error)
+			"job", one.Run.Namespace+"/"+one.Run.Name, "outcome", one.Attempt.Outcome, "reason", one.Attempt.Reason.String(), "error", one.error)
 	}
 	return nil
 }
@@ -216,8 +218,8 @@ func cut(r *store.Record, err error) {
 		return strings.ToValidUTF8(text[:min(len(text), refusedText)], "")
 	}
 	r.Run.Params = nil
-	r.Attempt.Reason = short(r.Attempt.Reason) + short("; the history store has refused the whole record: "+err.Error())
-	r.Run.Reason, r.Unmet, r.Attempt.Signal, r.Attempt.Node = r.Attempt.Reason, short(r.Unmet), short(r.Attempt.Signal), short(r.Attempt.Node)
+	r.Attempt.Reason = reason.HistoryCut.Of(job.Text(short(r.Attempt.Reason.String())), reason.Words(short(err.Error())))
+	r.Run.Reason, r.Unmet, r.Attempt.Signal, r.Attempt.Node = r.Attempt.Reason, job.Text(short(r.Unmet.String())), short(r.Attempt.Signal), short(r.Attempt.Node)
 	r.Run.Node = short(r.Run.Node)
 }
 

@@ -163,7 +163,7 @@ func TestActiveRunsDoNotRunAfterARestore(t *testing.T) {
 	}
 	for run, want := range map[job.ID]job.Outcome{running: job.OutcomeCancelled, waiting: job.OutcomeCancelled, planned: job.OutcomeWithdrawn} {
 		records, err := s.AttemptsOf(ctx, run)
-		if err != nil || len(records) != 1 || records[0].Attempt.Outcome != want || !strings.Contains(records[0].Attempt.Reason, "the store was restored") {
+		if err != nil || len(records) != 1 || records[0].Attempt.Outcome != want || !strings.Contains(records[0].Attempt.Reason.String(), "the store was restored") {
 			t.Errorf("run %s has ended as %+v, %v, want %s", run, records, err, want)
 		}
 	}

@@ -456,7 +456,7 @@ func BenchmarkSearch(b *testing.B) {
 		item.From, item.To, item.Missed = item.To, item.To.Add(time.Millisecond), nil
 		for i := range 1000 {
 			at := item.From.Add(time.Duration(i+1) * time.Microsecond)
-			item.Missed = append(item.Missed, store.MissedSpan{ID: ids.next(), First: at, Last: at, Count: 1, Reason: "no node planned it in time"})
+			item.Missed = append(item.Missed, store.MissedSpan{ID: ids.next(), First: at, Last: at, Count: 1, Reason: job.Text("no node planned it in time")})
 		}
 		if outcomes, _, err := s.Plan(b.Context(), session, []store.PlanItem{item}); err != nil || outcomes[0] != store.Planned {
 			b.Fatal(outcomes, err)

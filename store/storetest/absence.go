@@ -56,7 +56,7 @@ var absenceTests = []test{
 					if out[0].Verdict == store.Started {
 						e.must(e.Release(e.ctx, e.a.ID, []store.Attempt{{Run: r.ID, Number: 1, Token: out[0].Run.Token}}))
 					} else {
-						contains(e, "reason", e.gone(r.ID, job.OutcomeMissed).Attempt.Reason, said)
+						contains(e, "reason", e.gone(r.ID, job.OutcomeMissed).Attempt.Reason.String(), said)
 					}
 				}
 				equal(e, fmt.Sprintf("%s, gently: %t", c.missed, gently), strings.Join(got, " "), c.want)
@@ -175,7 +175,7 @@ var absenceTests = []test{
 			equal(e, c.changed, runs(), c.want)
 			e.must(e.Release(e.ctx, e.a.ID, []store.Attempt{a}))
 			if i == 1 {
-				contains(e, "reason", e.gone(a.Run, job.OutcomeWithdrawn).Attempt.Reason, "the schedule of the job was changed by ann")
+				contains(e, "reason", e.gone(a.Run, job.OutcomeWithdrawn).Attempt.Reason.String(), "the schedule of the job was changed by ann")
 				continue
 			}
 			equal(e, c.changed+", given back", runs(), strings.Replace(c.want, "running", "ready", 1))
@@ -201,7 +201,7 @@ var absenceTests = []test{
 			e.put(text + "\npaused: true")
 			if c.released {
 				e.must(e.Release(e.ctx, e.a.ID, []store.Attempt{a}))
-				contains(e, "reason", e.gone(a.Run, job.OutcomeWithdrawn).Attempt.Reason, "the job was paused")
+				contains(e, "reason", e.gone(a.Run, job.OutcomeWithdrawn).Attempt.Reason.String(), "the job was paused")
 			}
 			resume := store.PutJob{Definition: e.document(text), IfVersion: store.AnyVersion, Actor: "ann"}
 			if c.caughtUp {
@@ -251,7 +251,7 @@ var absenceTests = []test{
 			a := e.plan(j, 5*time.Second)[0]
 			change()
 			e.tidy()
-			equal(e, "reason", e.gone(a.Run, job.OutcomeWithdrawn).Attempt.Reason, want)
+			equal(e, "reason", e.gone(a.Run, job.OutcomeWithdrawn).Attempt.Reason.String(), want)
 			e.clock.Advance(time.Minute)
 			e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
 		}

@@ -74,7 +74,7 @@ func apart(t *testing.T, open func(t *testing.T, o Options) (one, other store.St
 			},
 			sees: func(one *env, a store.Attempt) {
 				one.finish(a, job.OutcomeFailed)
-				contains(one, "reason", one.gone(a.Run, job.OutcomeFailed).Attempt.Reason, "not retried")
+				contains(one, "reason", one.gone(a.Run, job.OutcomeFailed).Attempt.Reason.String(), "not retried")
 			},
 		},
 		{

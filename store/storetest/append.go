@@ -16,7 +16,7 @@ var appendTests = []test{
 			e.must(e.Append(e.ctx, []store.Record{r, other}))
 		}
 		late := r
-		late.Attempt.Outcome, late.Attempt.Reason, late.Replaces = job.OutcomeSucceeded, "it ended after all", true
+		late.Attempt.Outcome, late.Attempt.Reason, late.Replaces = job.OutcomeSucceeded, job.Text("it ended after all"), true
 		late.Run.Outcome, late.Run.Reason = late.Attempt.Outcome, late.Attempt.Reason
 		for _, again := range []store.Record{late, r, late} {
 			e.must(e.Append(e.ctx, []store.Record{again}))
@@ -125,10 +125,10 @@ func (e *env) foreign(o job.Outcome, reason string) store.Record {
 	return store.Record{
 		Run: job.Run{
 			ID: run, JobUID: job.ID{1, 2, 3}, Namespace: "elsewhere", Name: "j", Kind: job.RunScheduled, Key: "k", Epoch: 1, Version: 1,
-			State: job.StateDone, Attempt: 1, Scheduled: e.now(), Due: e.now(), Outcome: o, Reason: reason,
+			State: job.StateDone, Attempt: 1, Scheduled: e.now(), Due: e.now(), Outcome: o, Reason: job.Text(reason),
 		},
 		Attempt: job.Attempt{
-			Run: run, Number: 1, Token: e.id(), Node: "n", Started: e.now(), Ended: e.now().Add(time.Second), Outcome: o, Reason: reason,
+			Run: run, Number: 1, Token: e.id(), Node: "n", Started: e.now(), Ended: e.now().Add(time.Second), Outcome: o, Reason: job.Text(reason),
 		},
 		Final: true, Count: 1,
 	}

@@ -109,7 +109,7 @@ var auditTests = []test{
 		e.clock.Advance(2 * time.Second)
 		e.claim(e.a, a, store.Started)
 		ctx := store.WithOrigin(e.ctx, store.Origin{Client: "api"})
-		_, err := e.Finish(ctx, e.a.ID, []store.Result{{Attempt: a, Started: e.now(), Ended: e.now(), Outcome: job.OutcomeFailed, Reason: "by the test"}})
+		_, err := e.Finish(ctx, e.a.ID, []store.Result{{Attempt: a, Started: e.now(), Ended: e.now(), Outcome: job.OutcomeFailed, Reason: job.Text("by the test")}})
 		e.must(err)
 		list, _, err := e.Audit(e.ctx, store.AuditQuery{Limit: 1})
 		e.must(err)

@@ -52,7 +52,7 @@ var batchTests = []test{
 		_, before := e.changedAfter(0)
 		told := e.follow()
 		list := e.puts("name: c\nschedule: {cron: '* * * * *'}", "name: a\nschedule: {cron: '*/2 * * * *'}", "name: b\nlabels: {x: y}", "name: d\npaused: true")
-		list[3].Pause = store.Pause{By: "ann", Reason: "a bug"}
+		list[3].Pause = store.Pause{By: "ann", Reason: job.Text("a bug")}
 		got, err := e.PutJobs(e.ctx, list)
 		e.must(err)
 		var words []string

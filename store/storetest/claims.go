@@ -70,7 +70,7 @@ var claimTests = []test{
 		e.claim(e.a, runs[0], store.Started)
 		e.clock.Advance(time.Second + time.Millisecond)
 		got := e.claim(e.a, runs[1], store.Late)
-		contains(e, "reason", got.Reason, "2026-11-20T12:01:03Z")
+		contains(e, "reason", got.Reason.String(), "2026-11-20T12:01:03Z")
 		e.gone(runs[1].Run, job.OutcomeMissed)
 		e.claim(e.a, runs[1], store.Late)
 	}},
@@ -112,7 +112,7 @@ var claimTests = []test{
 		e.clock.Advance(2*time.Second + time.Millisecond)
 		e.tidy()
 		for _, id := range []job.ID{runs[0].Run, runs[1].Run, follower[0].ID} {
-			contains(e, "reason", e.gone(id, job.OutcomeMissed).Run.Reason, "it could start until 2026-11-20T12:00:1")
+			contains(e, "reason", e.gone(id, job.OutcomeMissed).Run.Reason.String(), "it could start until 2026-11-20T12:00:1")
 		}
 	}},
 	{"a requested run is never too late", func(e *env) {
@@ -142,7 +142,7 @@ var claimTests = []test{
 		list, err := e.Unplaced(e.ctx, store.RunRef{}, 10)
 		e.must(err)
 		equal(e, "unplaced", len(list), 1)
-		contains(e, "reason", list[0].Reason, "label")
+		contains(e, "reason", list[0].Reason.String(), "label")
 		e.claim(b, a, store.Started)
 	}},
 	{"sticky and broadcast runs are not stolen", func(e *env) {
@@ -194,17 +194,17 @@ var claimTests = []test{
 		e.claim(e.a, runs[0], store.Started)
 		due := e.run(runs[0].Run).Due
 		for range 2 { // a repeated report changes nothing
-			e.report(store.Result{Attempt: runs[0], Postponed: true, Reason: why})
+			e.report(store.Result{Attempt: runs[0], Postponed: true, Reason: job.Text(why)})
 		}
 		r := e.run(runs[0].Run)
-		if !r.IsPostponed() || r.Reason != why || r.Attempt != 1 || !r.FirstDue.Equal(due) || !r.Due.After(due) || !r.Session.IsZero() {
+		if !r.IsPostponed() || r.Reason.String() != why || r.Attempt != 1 || !r.FirstDue.Equal(due) || !r.Due.After(due) || !r.Session.IsZero() {
 			e.Errorf("the postponed run is %+v", r)
 		}
 		e.must(e.Place(e.ctx, []store.Placement{{Job: runs[0].Job, Run: runs[0].Run, Attempt: 1, Session: e.a.ID}}))
-		equal(e, "reason of the placed run", e.run(runs[0].Run).Reason, why)
+		equal(e, "reason of the placed run", e.run(runs[0].Run).Reason, job.Text(why))
 		e.clock.Advance(4 * time.Second)
 		e.claim(e.a, runs[1], store.Skipped)
-		equal(e, "reason", e.attempts(runs[1].Run)[0].Attempt.Reason, "run "+runs[0].Run.String()+" of "+r.Scheduled.UTC().Format(time.RFC3339)+" is waiting: "+why)
+		equal(e, "reason", e.attempts(runs[1].Run)[0].Attempt.Reason.String(), "run "+runs[0].Run.String()+" of "+r.Scheduled.UTC().Format(time.RFC3339)+" is waiting: "+why)
 		e.clock.Advance(time.Minute)
 		runs[0].Token = e.id()
 		e.claim(e.join("b"), runs[0], store.Started)
@@ -217,7 +217,7 @@ var claimTests = []test{
 		other := e.plan(e.put("name: o\nschedule: {cron: '* * * * *'}\npolicy: {concurrency_key: p}"), time.Second)[0]
 		e.clock.Advance(2 * time.Second)
 		e.claim(e.a, waits, store.Started)
-		e.report(store.Result{Attempt: waits, Postponed: true, Reason: "its secrets cannot be read"})
+		e.report(store.Result{Attempt: waits, Postponed: true, Reason: job.Text("its secrets cannot be read")})
 		e.claim(e.a, other, store.Started)
 	}},
 	{"a released attempt can be too late", func(e *env) {
@@ -252,7 +252,7 @@ var claimTests = []test{
 		equal(e, "outcome when asked again", again.Outcome, job.OutcomeCancelled)
 		e.clock.Advance(time.Second)
 		e.claim(e.a, a, store.Gone)
-		contains(e, "reason", e.gone(a.Run, job.OutcomeCancelled).Attempt.Reason, "ann: not today")
+		contains(e, "reason", e.gone(a.Run, job.OutcomeCancelled).Attempt.Reason.String(), "ann: not today")
 		_, err = e.Cancel(e.ctx, e.id(), "ann", "")
 		e.want(err, store.ErrNotFound)
 		equal(e, "audit", e.actions()[0], "ann run.cancel default/a")
@@ -270,10 +270,10 @@ var claimTests = []test{
 		}
 		mine, err := store.RunsOn(e.ctx, e, e.a.ID)
 		e.must(err)
-		equal(e, "reason that the node finds", mine[0].CancelReason, "stop")
+		equal(e, "reason that the node finds", mine[0].CancelReason, job.Text("stop"))
 		equal(e, "changes", len(e.actions()), 2)
 		e.finish(a, job.OutcomeFailed)
-		contains(e, "reason", e.gone(a.Run, job.OutcomeFailed).Attempt.Reason, "not retried")
+		contains(e, "reason", e.gone(a.Run, job.OutcomeFailed).Attempt.Reason.String(), "not retried")
 	}},
 	{"runs that can never start are settled", func(e *env) {
 		j := e.put(everyMinute + "\npolicy: {late_by: 1m, overlap: allow}")
@@ -321,6 +321,6 @@ var claimTests = []test{
 		e.run(item.Runs[0].ID)
 		e.pass(32*time.Second, e.a)
 		e.tidy()
-		contains(e, "reason", e.gone(item.Runs[0].ID, job.OutcomeMissed).Attempt.Reason, "node b")
+		contains(e, "reason", e.gone(item.Runs[0].ID, job.OutcomeMissed).Attempt.Reason.String(), "node b")
 	}},
 }

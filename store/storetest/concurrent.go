@@ -314,7 +314,7 @@ func (c *crowd) endAttempt(r *rand.Rand, node store.Session, run store.Run, a st
 	}
 	outcome := []job.Outcome{job.OutcomeSucceeded, job.OutcomeSucceeded, job.OutcomeFailed}[r.IntN(3)]
 	for range 1 + r.IntN(2) {
-		got, err := c.Finish(c.ctx, node.ID, []store.Result{{Attempt: a, Started: run.Claimed, Ended: c.now(), Outcome: outcome, Reason: "by the test"}})
+		got, err := c.Finish(c.ctx, node.ID, []store.Result{{Attempt: a, Started: run.Claimed, Ended: c.now(), Outcome: outcome, Reason: job.Text("by the test")}})
 		if !c.check(err) {
 			return
 		}
@@ -436,7 +436,7 @@ func (c *crowd) checkHistory() {
 				c.Errorf("once: %s is the run %s and the run %s", identity, other, r.Run.ID)
 			}
 			identities[identity] = r.Run.ID
-			if r.Attempt.Reason == "" && r.Attempt.Outcome != job.OutcomeSucceeded {
+			if r.Attempt.Reason.IsZero() && r.Attempt.Outcome != job.OutcomeSucceeded {
 				c.Errorf("run %s is %s without a reason", r.Run.ID, r.Attempt.Outcome)
 			}
 		}

@@ -116,7 +116,7 @@ func live(t *testing.T, s store.Store, name string) {
 	}
 	code := 7
 	_, err = s.Finish(ctx, node.ID, []store.Result{{
-		Attempt: a, Started: claims[0].Now, Ended: claims[0].Now, Outcome: job.OutcomeFailed, Reason: "exit status 7", ExitCode: &code,
+		Attempt: a, Started: claims[0].Now, Ended: claims[0].Now, Outcome: job.OutcomeFailed, Reason: job.Text("exit status 7"), ExitCode: &code,
 	}})
 	must(err)
 }

@@ -32,7 +32,7 @@ var endTests = []test{
 		e.clock.Advance(time.Second)
 		e.claim(e.a, a, store.Started)
 		res := store.Result{
-			Attempt: a, Started: e.now(), Ended: e.now().Add(1500 * time.Millisecond), Outcome: job.OutcomeFailed, Reason: "exit status 3",
+			Attempt: a, Started: e.now(), Ended: e.now().Add(1500 * time.Millisecond), Outcome: job.OutcomeFailed, Reason: job.Text("exit status 3"),
 			ExitCode: new(3), Signal: "SIGTERM", HTTPStatus: 502, OutputBytes: 5,
 			Output: []store.OutputChunk{{Run: a.Run, Attempt: 1, Seq: 1, Bytes: 5, Time: e.now(), Data: []byte("hello")}},
 		}
@@ -48,7 +48,7 @@ var endTests = []test{
 		r := list[0]
 		got := r.Attempt
 		equal(e, "outcome", got.Outcome, job.OutcomeFailed)
-		equal(e, "reason", got.Reason, "exit status 3")
+		equal(e, "reason", got.Reason, job.Text("exit status 3"))
 		equal(e, "node", got.Node, "a")
 		equal(e, "token", got.Token, a.Token)
 		equal(e, "signal", got.Signal, "SIGTERM")
@@ -101,7 +101,7 @@ var endTests = []test{
 			equal(e, "attempt", r.Attempt, n+2)
 			equal(e, "delay", r.Due.Sub(e.now()), delay)
 			equal(e, "last outcome", r.Last, job.OutcomeFailed)
-			contains(e, "reason", r.Reason, fmt.Sprintf("attempt %d failed", n+1))
+			contains(e, "reason", r.Reason.String(), fmt.Sprintf("attempt %d failed", n+1))
 			a.Number, a.Token = n+2, e.id()
 			e.claim(e.a, a, store.Early)
 			e.clock.Advance(delay)
@@ -184,7 +184,7 @@ var endTests = []test{
 		e.claim(e.a, store.Attempt{Job: a.Job, Run: a.Run, Number: 2, Token: e.id()}, store.Late)
 		r := e.gone(a.Run, job.OutcomeFailed)
 		equal(e, "number", r.Attempt.Number, 0)
-		contains(e, "reason", r.Attempt.Reason, "within 1 min")
+		contains(e, "reason", r.Attempt.Reason.String(), "within 1 min")
 	}},
 	{"withdrawn: there is no retry after a pause, delete or change", func(e *env) {
 		for i, change := range []func(string){
@@ -197,7 +197,7 @@ var endTests = []test{
 			e.claim(e.a, runs[0], store.Started)
 			change(text)
 			e.finish(runs[0], job.OutcomeFailed)
-			contains(e, "reason", e.gone(runs[0].Run, job.OutcomeFailed).Attempt.Reason, "not retried")
+			contains(e, "reason", e.gone(runs[0].Run, job.OutcomeFailed).Attempt.Reason.String(), "not retried")
 		}
 		text := "name: c\nschedule: {cron: '* * * * *'}\npolicy: {retry: {attempts: 3, backoff: 1s}}"
 		a := e.plan(e.put(text), time.Second)[0]
@@ -242,7 +242,7 @@ var endTests = []test{
 		for range 2 {
 			e.must(e.Reap(e.ctx, b.ID, list))
 		}
-		contains(e, "reason", e.gone(plain.Run, job.OutcomeLost).Attempt.Reason, "node a was silent")
+		contains(e, "reason", e.gone(plain.Run, job.OutcomeLost).Attempt.Reason.String(), "node a was silent")
 		equal(e, "records", len(e.attempts(plain.Run)), 1)
 		e.claim(b, store.Attempt{Job: retried.Job, Run: retried.Run, Number: 2, Token: e.id()}, store.Started)
 	}},
@@ -274,7 +274,7 @@ var endTests = []test{
 		e.must(e.Reap(e.ctx, again.ID, []store.Attempt{cutOff, ended}))
 		r := e.run(ended.Run)
 		equal(e, "attempt after its node has ended it", r.Attempt, 2)
-		contains(e, "reason", e.gone(cutOff.Run, job.OutcomeLost).Attempt.Reason, "not retried: it started before its job had retries of lost attempts, and its node may still run it")
+		contains(e, "reason", e.gone(cutOff.Run, job.OutcomeLost).Attempt.Reason.String(), "not retried: it started before its job had retries of lost attempts, and its node may still run it")
 	}},
 	{"a lost run bound to a node is retried there or ends with the node", func(e *env) {
 		text := everyMinute + "\nplace: {strategy: broadcast}\npolicy: {retry: {attempts: 1, backoff: 0s}}"
@@ -290,7 +290,7 @@ var endTests = []test{
 		equal(e, "session", r.Session, job.ID{})
 		e.pass(61*time.Second, b)
 		e.tidy()
-		contains(e, "reason", e.gone(a.Run, job.OutcomeLost).Attempt.Reason, "node a, which it belongs to, is gone")
+		contains(e, "reason", e.gone(a.Run, job.OutcomeLost).Attempt.Reason.String(), "node a, which it belongs to, is gone")
 	}},
 	{"a late result replaces only the outcome lost", func(e *env) {
 		j := e.put(everyMinute)
@@ -324,7 +324,7 @@ var endTests = []test{
 		}
 		r := e.attempts(a.Run)[0]
 		equal(e, "outcome", r.Attempt.Outcome, job.OutcomeLost)
-		equal(e, "said once", strings.Count(r.Attempt.Reason, "said later that it succeeded"), 1)
+		equal(e, "said once", strings.Count(r.Attempt.Reason.String(), "said later that it succeeded"), 1)
 		equal(e, "attempt", e.run(a.Run).Attempt, 2)
 	}},
 	{"a node reaps the attempts of its predecessor at once", func(e *env) {
@@ -340,7 +340,7 @@ var endTests = []test{
 		e.must(e.Reap(e.ctx, e.join("b").ID, []store.Attempt{a})) // nor is it of one that has some
 		equal(e, "state", e.run(a.Run).State, job.StateRunning)
 		e.must(e.Reap(e.ctx, next.ID, []store.Attempt{mine[0].Present()}))
-		contains(e, "reason", e.gone(a.Run, job.OutcomeLost).Attempt.Reason, "started again")
+		contains(e, "reason", e.gone(a.Run, job.OutcomeLost).Attempt.Reason.String(), "started again")
 	}},
 	{"started once: an ended session accepts no runs after its node returns", func(e *env) {
 		j := e.put(everyMinute + "\npolicy: {overlap: allow}")

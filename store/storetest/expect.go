@@ -25,7 +25,11 @@ func (e *env) alerts() string {
 	e.must(err)
 	var texts []string
 	for _, a := range list {
-		texts = append(texts, fmt.Sprintf("%s %s: %s", a.Run.Name, a.Run.Scheduled.Format("15:04:05"), strings.Join(a.Unmet, "; ")))
+		var unmet []string
+		for _, why := range a.Unmet {
+			unmet = append(unmet, why.String())
+		}
+		texts = append(texts, fmt.Sprintf("%s %s: %s", a.Run.Name, a.Run.Scheduled.Format("15:04:05"), strings.Join(unmet, "; ")))
 	}
 	return strings.Join(texts, ", ")
 }
@@ -56,25 +60,25 @@ var expectTests = []test{
 			began := e.now()
 			e.clock.Advance(c.work)
 			e.report(store.Result{Attempt: a, Started: began, Ended: e.now(), Outcome: job.OutcomeFailed})
-			equal(e, c.expect+": the first attempt", e.attempts(a.Run)[0].Unmet, c.want)
+			equal(e, c.expect+": the first attempt", e.attempts(a.Run)[0].Unmet.String(), c.want)
 			e.clock.Advance(10 * time.Second)
 			a.Number, a.Token = 2, e.id()
 			e.claim(e.a, a, store.Started)
 			e.finish(a, job.OutcomeSucceeded)
-			equal(e, c.expect+": the end", e.gone(a.Run, job.OutcomeSucceeded).Unmet, c.retold)
+			equal(e, c.expect+": the end", e.gone(a.Run, job.OutcomeSucceeded).Unmet.String(), c.retold)
 		}
 	}},
 	{"an unmet expectation of a run that never started is marked unless the run was withdrawn", func(e *env) {
 		j, a := expecting(e, "late_by: 10s, expect: {start_within: 5s, finish_within: 8s}")
 		e.clock.Advance(12 * time.Second)
 		e.tidy()
-		equal(e, "missed", e.gone(a.Run, job.OutcomeMissed).Unmet, "it did not start within 5 s of its due time; it ended 12 s after it was due, expected was 8 s at most")
+		equal(e, "missed", e.gone(a.Run, job.OutcomeMissed).Unmet.String(), "it did not start within 5 s of its due time; it ended 12 s after it was due, expected was 8 s at most")
 		_, b := expecting(e, "late_by: 10s, expect: {start_within: 5s, finish_within: 8s}")
 		e.clock.Advance(9 * time.Second)
 		e.must(e.DeleteJob(e.ctx, store.DeleteJob{UID: j.Definition.UID, IfVersion: store.AnyVersion, Actor: "ann"}))
 		equal(e, "alerts of what was withdrawn", e.alerts(), "")
 		e.tidy()
-		equal(e, "withdrawn", e.gone(b.Run, job.OutcomeWithdrawn).Unmet, "")
+		equal(e, "withdrawn", e.gone(b.Run, job.OutcomeWithdrawn).Unmet, job.Reason{})
 	}},
 	{"history is selected by unmet expectations", func(e *env) {
 		j, a := expecting(e, "expect: {duration_below: 5s}")

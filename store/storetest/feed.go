@@ -23,7 +23,7 @@ var feedTests = []test{
 			e.claim(e.a, a, store.Started)
 		}
 		code := 3
-		e.report(store.Result{Attempt: first, Outcome: job.OutcomeFailed, Reason: "line 1\nand “quotes”", ExitCode: &code})
+		e.report(store.Result{Attempt: first, Outcome: job.OutcomeFailed, Reason: job.Text("line 1\nand “quotes”"), ExitCode: &code})
 		e.finish(second, job.OutcomeSucceeded)
 		for range 2 { // reading takes nothing
 			equal(e, "entries of mail", len(e.ended("mail")), 2)
@@ -84,7 +84,7 @@ var feedTests = []test{
 		j := e.put(everyMinute + "\npolicy: {overlap: allow}")
 		a := e.started(e.trigger(j))
 		e.finish(a, job.OutcomeLost)
-		e.report(store.Result{Attempt: a, Outcome: job.OutcomeSucceeded, Reason: "it ended after all"})
+		e.report(store.Result{Attempt: a, Outcome: job.OutcomeSucceeded, Reason: job.Text("it ended after all")})
 		var got []string
 		for _, entry := range e.ended("all") {
 			got = append(got, fmt.Sprint(entry.Record.Attempt.Outcome, " ", entry.Record.Replaces))
@@ -198,7 +198,7 @@ var feedTests = []test{
 		for part := range 4 {
 			wait.Go(func() {
 				for i := part; i < len(runs); i += 4 {
-					_, err := e.Finish(ctx, e.a.ID, []store.Result{{Attempt: runs[i], Outcome: job.OutcomeSucceeded, Started: e.now(), Ended: e.now(), Reason: "by the test"}})
+					_, err := e.Finish(ctx, e.a.ID, []store.Result{{Attempt: runs[i], Outcome: job.OutcomeSucceeded, Started: e.now(), Ended: e.now(), Reason: job.Text("by the test")}})
 					if err != nil {
 						e.Errorf("finish: %v", err)
 					}

@@ -54,7 +54,7 @@ func (e *env) step(flow store.Attempt, name string, o job.Outcome, value string)
 	}
 	a.Token = e.id()
 	got := e.claim(e.a, a, store.Started)
-	if !e.report(store.Result{Attempt: a, Outcome: o, Reason: "by the test", Value: []byte(value)}).Accepted {
+	if !e.report(store.Result{Attempt: a, Outcome: o, Reason: job.Text("by the test"), Value: []byte(value)}).Accepted {
 		e.Fatalf("the end of step %s is not accepted", name)
 	}
 	return got
@@ -161,7 +161,7 @@ var flowTests = []test{
 		for _, name := range []string{"c", "d", "g"} {
 			e.step(f, name, job.OutcomeSucceeded, "")
 		}
-		contains(e, "reason", e.gone(f.Run, job.OutcomeFailed).Attempt.Reason, "step a has failed")
+		contains(e, "reason", e.gone(f.Run, job.OutcomeFailed).Attempt.Reason.String(), "step a has failed")
 	}},
 	{"results reach later steps, conditions and items", func(e *env) {
 		j := e.put(flowJob("f", "", `steps: [{name: a, run: 'true'},
@@ -191,7 +191,7 @@ var flowTests = []test{
 		e.begin(f)
 		e.step(f, "a", job.OutcomeSucceeded, `"`+strings.Repeat("x", job.ResultMax)+`"`)
 		e.step(f, "b", job.OutcomeSucceeded, `{"no": true}`)
-		contains(e, "reason", e.gone(f.Run, job.OutcomeFailed).Attempt.Reason, "steps a, c have failed")
+		contains(e, "reason", e.gone(f.Run, job.OutcomeFailed).Attempt.Reason.String(), "steps a, c have failed")
 	}},
 	{"too many items fail the step with their number", func(e *env) {
 		items := strings.TrimSuffix(strings.Repeat("1,", job.ItemsMax+1), ",")
@@ -199,7 +199,7 @@ var flowTests = []test{
 		f := e.trigger(j)
 		e.begin(f)
 		e.step(f, "a", job.OutcomeSucceeded, `{"list": [`+items+`]}`)
-		contains(e, "reason", e.gone(f.Run, job.OutcomeFailed).Attempt.Reason, "step b has failed: for_each: it has 1001 items, at most 1000 are allowed")
+		contains(e, "reason", e.gone(f.Run, job.OutcomeFailed).Attempt.Reason.String(), "step b has failed: for_each: it has 1001 items, at most 1000 are allowed")
 	}},
 	{"too large results of a flow fail the step of the last one", func(e *env) {
 		fit := job.ResultsMax / job.ResultMax
@@ -211,7 +211,7 @@ var flowTests = []test{
 		}
 		a := e.steps(f)[fmt.Sprint("a/", fit)]
 		e.step(f, fmt.Sprint("a/", fit), job.OutcomeSucceeded, `"x"`)
-		contains(e, "reason", e.stepGone(a.Run, job.OutcomeFailed).Attempt.Reason, "with its result those of the flow have more than 1048576 bytes")
+		contains(e, "reason", e.stepGone(a.Run, job.OutcomeFailed).Attempt.Reason.String(), "with its result those of the flow have more than 1048576 bytes")
 		e.gone(f.Run, job.OutcomeFailed)
 	}},
 	{"a handed-over step ends with its reported result", func(e *env) {
@@ -258,7 +258,7 @@ var flowTests = []test{
 		again.Token = e.id()
 		e.claim(b, again, store.Started)
 		e.finish(again, job.OutcomeSucceeded)
-		contains(e, "reason", e.gone(f.Run, job.OutcomeFailed).Attempt.Reason, "step b has failed")
+		contains(e, "reason", e.gone(f.Run, job.OutcomeFailed).Attempt.Reason.String(), "step b has failed")
 	}},
 	{"a cancel ends running steps and finally runs afterwards", func(e *env) {
 		j := e.put(flowJob("f", "", diamond+`, finally: [{name: clean, run: 'true'}]`))
@@ -275,7 +275,7 @@ var flowTests = []test{
 		e.finish(b, job.OutcomeCancelled)
 		equal(e, "open", e.open(f), "clean")
 		e.step(f, "clean", job.OutcomeSucceeded, "")
-		contains(e, "reason", e.gone(f.Run, job.OutcomeCancelled).Attempt.Reason, "cancelled by ann: enough")
+		contains(e, "reason", e.gone(f.Run, job.OutcomeCancelled).Attempt.Reason.String(), "cancelled by ann: enough")
 	}},
 	{"a concurrent cancel and last step end the flow once", func(e *env) {
 		j := e.put(flowJob("f", "", `steps: [{name: a, run: 'true'}]`))
@@ -314,7 +314,7 @@ var flowTests = []test{
 		e.claim(e.a, timer, store.Taken)
 		equal(e, "open", e.open(f), "clean")
 		e.step(f, "clean", job.OutcomeSucceeded, "")
-		contains(e, "reason", e.gone(f.Run, job.OutcomeTimedOut).Attempt.Reason, "10 min")
+		contains(e, "reason", e.gone(f.Run, job.OutcomeTimedOut).Attempt.Reason.String(), "10 min")
 		equal(e, "unfinished runs", len(e.active(j)), 0)
 	}},
 	{"a flow keeps its definition when its job is changed, paused and deleted", func(e *env) {
@@ -381,7 +381,7 @@ var flowTests = []test{
 		e.claim(e.a, a, store.Started)
 		e.finish(a, job.OutcomeSucceeded)
 		e.step(f, "c", job.OutcomeSucceeded, "")
-		contains(e, "reason", e.gone(f.Run, job.OutcomeFailed).Attempt.Reason, "there is no job default/none")
+		contains(e, "reason", e.gone(f.Run, job.OutcomeFailed).Attempt.Reason.String(), "there is no job default/none")
 	}},
 	{"a cancel of a flow ends the run of another job that is its step", func(e *env) {
 		other := e.put(flowJob("other", "", `steps: [{name: x, run: 'true'}]`))
@@ -440,7 +440,7 @@ var flowTests = []test{
 		e.gone(below.ID, job.OutcomeCancelled)
 		e.gone(child.ID, job.OutcomeCancelled)
 		e.step(f, "c", job.OutcomeSucceeded, "")
-		contains(e, "reason", e.gone(f.Run, job.OutcomeFailed).Attempt.Reason, "steps a, b have failed")
+		contains(e, "reason", e.gone(f.Run, job.OutcomeFailed).Attempt.Reason.String(), "steps a, b have failed")
 		equal(e, "unfinished runs", len(e.active(other))+len(e.active(deep)), 0)
 	}},
 	{"the first item that fails ends the others, and only their step", func(e *env) {
@@ -518,7 +518,7 @@ var flowTests = []test{
 			e.Fatalf("two answers gave %v and %v", errs[0], errs[1])
 		}
 		if errs[0] != nil {
-			contains(e, "reason", e.gone(f.Run, job.OutcomeFailed).Attempt.Reason, "rejected by ann: it is right")
+			contains(e, "reason", e.gone(f.Run, job.OutcomeFailed).Attempt.Reason.String(), "rejected by ann: it is right")
 			equal(e, "audit", e.actions()[0], "ann run.reject default/f")
 			return
 		}

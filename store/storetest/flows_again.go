@@ -97,6 +97,6 @@ var flowAgainTests = []test{
 		e.begin(again)
 		equal(e, "open", e.open(again), "a")
 		e.step(again, "a", job.OutcomeSucceeded, "")
-		contains(e, "reason", e.gone(again.Run, job.OutcomeFailed).Attempt.Reason, "not yet run again: b, c, d")
+		contains(e, "reason", e.gone(again.Run, job.OutcomeFailed).Attempt.Reason.String(), "not yet run again: b, c, d")
 	}},
 }

@@ -153,7 +153,7 @@ var handoverTests = []test{
 		other.Token = e.id()
 		equal(e, "without its token", e.report(store.Result{Attempt: other, Outcome: job.OutcomeSucceeded}).Accepted, false)
 		b := e.join("b")
-		res := []store.Result{{Attempt: a, Outcome: job.OutcomeFailed, Reason: "a bad day"}}
+		res := []store.Result{{Attempt: a, Outcome: job.OutcomeFailed, Reason: job.Text("a bad day")}}
 		got, err := e.Store.Finish(e.ctx, b.ID, res)
 		e.must(err)
 		equal(e, "accepted", got[0].Accepted, true)
@@ -306,7 +306,7 @@ var handoverTests = []test{
 		next := e.triggered(store.TriggerItem{ID: e.id(), Job: a.Job, Kind: job.RunByHand, Key: "next"})
 		e.claim(e.a, next, store.Waiting)
 		one := e.toAsk(h.Number)[0]
-		contains(e, "why", one.Run.CancelReason, "took its place")
+		contains(e, "why", one.Run.CancelReason.String(), "took its place")
 		e.finish(a, job.OutcomeCancelled)
 		e.claim(e.a, next, store.Started)
 	}},
@@ -336,8 +336,8 @@ var handoverTests = []test{
 	{"an executor may skip a handed-over attempt", func(e *env) {
 		a, _ := e.handedOver("name: a\npolicy: {overlap: skip, retry: {attempts: 3}}")
 		e.put("name: b\nschedule: {on: [a]}")
-		equal(e, "accepted", e.report(store.Result{Attempt: a, Outcome: job.OutcomeSkipped, Reason: "it is busy"}).Accepted, true)
-		equal(e, "reason", e.gone(a.Run, job.OutcomeSkipped).Attempt.Reason, "it is busy")
+		equal(e, "accepted", e.report(store.Result{Attempt: a, Outcome: job.OutcomeSkipped, Reason: job.Text("it is busy")}).Accepted, true)
+		equal(e, "reason", e.gone(a.Run, job.OutcomeSkipped).Attempt.Reason, job.Text("it is busy"))
 		list, err := e.ListActive(e.ctx, store.ActiveQuery{Limit: 10})
 		e.must(err)
 		equal(e, "runs", len(list), 0)

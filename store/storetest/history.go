@@ -18,7 +18,7 @@ func past(e *env, j *store.Job, outcomes ...job.Outcome) []store.Attempt {
 	for i, o := range outcomes {
 		a := e.trigger(j)
 		e.claim(e.a, a, store.Started)
-		res := store.Result{Attempt: a, Started: e.now(), Ended: e.now().Add(time.Duration(i+1) * time.Second), Outcome: o, Reason: fmt.Sprintf("Reason_%d 100%%", i)}
+		res := store.Result{Attempt: a, Started: e.now(), Ended: e.now().Add(time.Duration(i+1) * time.Second), Outcome: o, Reason: job.Text(fmt.Sprintf("Reason_%d 100%%", i))}
 		res.Output = []store.OutputChunk{{Run: a.Run, Attempt: 1, Seq: 1, Data: []byte("x")}}
 		equal(e, "accepted", e.report(res).Accepted, true)
 		list = append(list, a)
@@ -119,7 +119,7 @@ var historyTests = []test{
 			item.From, item.To, item.Missed = item.To, e.now(), nil
 			for i := range 1000 {
 				at := item.From.Add(time.Duration(i+1) * time.Millisecond)
-				item.Missed = append(item.Missed, store.MissedSpan{ID: e.id(), First: at, Last: at, Count: 1, Reason: "away"})
+				item.Missed = append(item.Missed, store.MissedSpan{ID: e.id(), First: at, Last: at, Count: 1, Reason: job.Text("away")})
 			}
 			e.planned(item, store.Planned)
 		}

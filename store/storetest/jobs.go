@@ -105,7 +105,7 @@ var jobTests = []test{
 		runs := e.plan(j, 10*time.Second, 11*time.Second)
 		paused := e.putJob(store.PutJob{
 			Definition: e.document(everyMinute + "\npaused: true"), IfVersion: store.AnyVersion, Actor: "ann",
-			Pause: store.Pause{By: "ann", Reason: "a bug", Until: start.Add(time.Hour)},
+			Pause: store.Pause{By: "ann", Reason: job.Text("a bug"), Until: start.Add(time.Hour)},
 		})
 		status := paused.Definition.Status
 		equal(e, "state", status.State, job.JobPaused)
@@ -114,7 +114,7 @@ var jobTests = []test{
 		sameTime(e, "until", status.PausedUntil, start.Add(time.Hour))
 		e.clock.Advance(10 * time.Second)
 		e.claim(e.a, runs[0], store.Gone)
-		contains(e, "reason", e.gone(runs[0].Run, job.OutcomeWithdrawn).Attempt.Reason, "a bug")
+		contains(e, "reason", e.gone(runs[0].Run, job.OutcomeWithdrawn).Attempt.Reason.String(), "a bug")
 		e.planned(e.planItem(paused, e.now().Add(time.Second)), store.Withdrawn)
 
 		resumed := e.put(everyMinute)
@@ -158,7 +158,7 @@ var jobTests = []test{
 			missed := 0
 			for _, r := range e.records(j) {
 				equal(e, c.policy+": outcome", r.Attempt.Outcome, job.OutcomeMissed)
-				contains(e, "reason", r.Attempt.Reason, "the job was paused, and ")
+				contains(e, "reason", r.Attempt.Reason.String(), "the job was paused, and ")
 				missed += r.Count
 			}
 			equal(e, c.policy+": missed", missed, c.missed)

@@ -316,7 +316,7 @@ var membershipTests = []test{
 		e.clock.Advance(12 * time.Second)
 		e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
 		e.tidy()
-		contains(e, "reason", e.gone(a.Run, job.OutcomeMissed).Attempt.Reason, "node a was drained by ann: a new disk")
+		contains(e, "reason", e.gone(a.Run, job.OutcomeMissed).Attempt.Reason.String(), "node a was drained by ann: a new disk")
 	}},
 	{"the store has a clock", func(e *env) {
 		e.clock.Advance(time.Minute)

@@ -453,7 +453,7 @@ func (p *pair) onePut() (store.PutJob, string) {
 		put.IfVersion = int64(p.random.IntN(4))
 	}
 	if put.Definition.Paused && p.chance(50) {
-		put.Pause = store.Pause{By: "ann", Reason: "x", Until: p.clock.Now().Add(5 * time.Second)}
+		put.Pause = store.Pause{By: "ann", Reason: job.Text("x"), Until: p.clock.Now().Add(5 * time.Second)}
 	}
 	if p.chance(20) {
 		put.CatchUp = job.MissedAll
@@ -495,7 +495,7 @@ func (p *pair) plan() {
 	at := j.Cursor
 	if gap := now.Sub(at); gap > 20*time.Second {
 		if p.chance(70) {
-			span := store.MissedSpan{ID: p.id(), First: at.Add(time.Second), Last: at.Add(gap / 2), Count: 3, Reason: "no node was running"}
+			span := store.MissedSpan{ID: p.id(), First: at.Add(time.Second), Last: at.Add(gap / 2), Count: 3, Reason: job.Text("no node was running")}
 			item.Missed = append(item.Missed, span)
 		}
 		at = at.Add(gap / 2).Truncate(time.Millisecond)
@@ -599,7 +599,7 @@ func (p *pair) finish() {
 		if !ok {
 			return
 		}
-		res := store.Result{Attempt: a, Started: now.Add(-time.Second), Ended: now, OutputBytes: 1, Reason: pick(p, []string{"", "why"}),
+		res := store.Result{Attempt: a, Started: now.Add(-time.Second), Ended: now, OutputBytes: 1, Reason: job.Text(pick(p, []string{"", "why"})),
 			Outcome: pick(p, []job.Outcome{job.OutcomeSucceeded, job.OutcomeSucceeded, job.OutcomeFailed, job.OutcomeTimedOut, job.OutcomeCancelled})}
 		if p.chance(30) {
 			res.ExitCode = new(p.random.IntN(3))

@@ -28,7 +28,7 @@ var overlapTests = []test{
 		got := e.claim(e.a, runs[1], store.Skipped)
 		r := e.gone(runs[1].Run, job.OutcomeSkipped)
 		equal(e, "reason in the record", r.Attempt.Reason, got.Reason)
-		equal(e, "reason", got.Reason, fmt.Sprintf("run %s of 2026-11-20T12:00:01Z was still running on node a", runs[0].Run))
+		equal(e, "reason", got.Reason.String(), fmt.Sprintf("run %s of 2026-11-20T12:00:01Z was still running on node a", runs[0].Run))
 		e.claim(e.a, runs[1], store.Skipped) // the answer was lost
 		e.finish(runs[0], job.OutcomeSucceeded)
 		e.claim(e.a, runs[2], store.Started)
@@ -65,7 +65,7 @@ var overlapTests = []test{
 		e.clock.Advance(2 * time.Second)
 		hear(b)
 		got := e.claim(b, runs[1], store.Skipped)
-		equal(e, "reason", got.Reason, fmt.Sprintf("run %s of %s had not reported its end: node a was last heard 21 s ago", runs[0].Run, e.run(runs[0].Run).Scheduled.Format(time.RFC3339)))
+		equal(e, "reason", got.Reason.String(), fmt.Sprintf("run %s of %s had not reported its end: node a was last heard 21 s ago", runs[0].Run, e.run(runs[0].Run).Scheduled.Format(time.RFC3339)))
 		hear(e.a)
 		e.clock.Advance(10 * time.Second)
 		hear(e.a, b)
@@ -78,15 +78,15 @@ var overlapTests = []test{
 			e.clock.Advance(2 * time.Second)
 			hear(e.a, b)
 		}
-		contains(e, "reason", e.claim(b, runs[1], store.Skipped).Reason, "was still running on node a")
+		contains(e, "reason", e.claim(b, runs[1], store.Skipped).Reason.String(), "was still running on node a")
 	}},
 	{"overlap: a run of queue waits and one beyond the limit is skipped", func(e *env) {
 		_, runs := overlapping(e, "overlap: queue")
 		got := e.claim(e.a, runs[1], store.Waiting)
-		contains(e, "reason", got.Reason, runs[0].Run.String())
+		contains(e, "reason", got.Reason.String(), runs[0].Run.String())
 		e.claim(e.a, runs[1], store.Waiting)
 		e.claim(e.a, runs[2], store.Skipped)
-		contains(e, "reason", e.gone(runs[2].Run, job.OutcomeSkipped).Attempt.Reason, "1 run waits already")
+		contains(e, "reason", e.gone(runs[2].Run, job.OutcomeSkipped).Attempt.Reason.String(), "1 run waits already")
 		r := e.run(runs[1].Run)
 		equal(e, "state", r.State, job.StateWaiting)
 		e.finish(runs[0], job.OutcomeFailed)
@@ -234,9 +234,9 @@ var overlapTests = []test{
 		e.claim(e.a, runs[1], store.Waiting)
 		r := e.run(runs[0].Run)
 		equal(e, "cancelled by", r.CancelBy, "belfry")
-		contains(e, "cancelled because", r.CancelReason, runs[1].Run.String())
+		contains(e, "cancelled because", r.CancelReason.String(), runs[1].Run.String())
 		e.claim(e.a, runs[2], store.Waiting)
-		contains(e, "reason", e.gone(runs[1].Run, job.OutcomeSkipped).Attempt.Reason, runs[2].Run.String())
+		contains(e, "reason", e.gone(runs[1].Run, job.OutcomeSkipped).Attempt.Reason.String(), runs[2].Run.String())
 		e.finish(runs[0], job.OutcomeCancelled)
 		e.gone(runs[0].Run, job.OutcomeCancelled)
 		e.claim(e.a, runs[2], store.Started)
@@ -253,7 +253,7 @@ var overlapTests = []test{
 		two := e.plan(e.put("name: two\nschedule: {cron: '* * * * *'}\npolicy: {overlap: replace, max_parallel: 2}"), time.Second, 2*time.Second, 3*time.Second, 4*time.Second)
 		e.clock.Advance(4 * time.Second)
 		claimed([]store.Attempt{one[1], one[0]}, store.Started, store.Skipped)
-		contains(e, "reason", e.gone(one[0].Run, job.OutcomeSkipped).Attempt.Reason, one[1].Run.String()+" of")
+		contains(e, "reason", e.gone(one[0].Run, job.OutcomeSkipped).Attempt.Reason.String(), one[1].Run.String()+" of")
 		claimed([]store.Attempt{one[2]}, store.Waiting)
 		claimed([]store.Attempt{two[0], two[3], two[2], two[1]}, store.Started, store.Started, store.Waiting, store.Skipped)
 		equal(e, "the latest is cancelled", e.run(two[3].Run).CancelBy, "")
@@ -262,7 +262,7 @@ var overlapTests = []test{
 		_, runs := overlapping(e, "overlap: replace, retry: {attempts: 2, backoff: 1h}")
 		e.finish(runs[0], job.OutcomeFailed)
 		e.claim(e.a, runs[1], store.Started)
-		contains(e, "reason", e.gone(runs[0].Run, job.OutcomeCancelled).Attempt.Reason, runs[1].Run.String())
+		contains(e, "reason", e.gone(runs[0].Run, job.OutcomeCancelled).Attempt.Reason.String(), runs[1].Run.String())
 	}},
 	{"overlap: allow runs beside the others", func(e *env) {
 		_, runs := overlapping(e, "overlap: allow")
@@ -417,7 +417,7 @@ var overlapTests = []test{
 		_, runs := overlapping(e, "overlap: skip, retry: {attempts: 2, backoff: 1m}")
 		e.finish(runs[0], job.OutcomeFailed)
 		got := e.claim(e.a, runs[1], store.Skipped)
-		contains(e, "reason", got.Reason, "until its next attempt")
+		contains(e, "reason", got.Reason.String(), "until its next attempt")
 		e.clock.Advance(time.Minute)
 		retry := store.Attempt{Job: runs[0].Job, Run: runs[0].Run, Number: 2, Token: e.id()}
 		e.claim(e.a, retry, store.Started)
@@ -481,7 +481,7 @@ var overlapTests = []test{
 		e.clock.Advance(2 * time.Second)
 		e.claim(e.a, a, store.Started)
 		e.claim(e.a, b[0], store.Waiting)
-		contains(e, "reason", e.claim(e.a, b[1], store.Waiting).Reason, "was still running")
+		contains(e, "reason", e.claim(e.a, b[1], store.Waiting).Reason.String(), "was still running")
 		equal(e, "cancelled by", e.run(a.Run).CancelBy, "")
 		e.gone(b[0].Run, job.OutcomeSkipped)
 		e.finish(a, job.OutcomeSucceeded)
@@ -748,7 +748,7 @@ var overlapTests = []test{
 		e.clock.Advance(7 * time.Second)
 		e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
 		e.tidy()
-		contains(e, "reason", e.gone(item.Runs[0].ID, job.OutcomeMissed).Run.Reason, "no live node has the labels gpu=yes, name=a")
+		contains(e, "reason", e.gone(item.Runs[0].ID, job.OutcomeMissed).Run.Reason.String(), "no live node has the labels gpu=yes, name=a")
 	}},
 	{"a run that waits too long is missed and frees its slot", func(e *env) {
 		j := e.put(everyMinute + "\npolicy: {overlap: queue, queue_limit: 5, late_by: 1m}")
@@ -763,7 +763,7 @@ var overlapTests = []test{
 		e.finish(runs[0], job.OutcomeSucceeded)
 		e.claim(e.a, fresh, store.Started)
 		e.tidy()
-		contains(e, "reason", e.gone(runs[1].Run, job.OutcomeMissed).Attempt.Reason, "was still running")
+		contains(e, "reason", e.gone(runs[1].Run, job.OutcomeMissed).Attempt.Reason.String(), "was still running")
 	}},
 
 	{"needs_previous waits until the occurrence before has succeeded", func(e *env) {
@@ -771,7 +771,7 @@ var overlapTests = []test{
 		runs := e.plan(j, time.Second, 2*time.Second, 3*time.Second)
 		e.clock.Advance(3 * time.Second)
 		e.claim(e.a, runs[0], store.Started)
-		contains(e, "reason", e.claim(e.a, runs[1], store.Waiting).Reason, runs[0].Run.String())
+		contains(e, "reason", e.claim(e.a, runs[1], store.Waiting).Reason.String(), runs[0].Run.String())
 		e.claim(e.a, runs[2], store.Waiting)
 		equal(e, "holds a slot", e.run(runs[1].Run).HoldsSlot, false)
 		e.finish(runs[0], job.OutcomeFailed)
@@ -791,7 +791,7 @@ var overlapTests = []test{
 		e.clock.Advance(2 * time.Second)
 		e.claim(e.a, runs[0], store.Started)
 		e.finish(runs[0], job.OutcomeFailed)
-		contains(e, "reason", e.claim(e.a, runs[1], store.Waiting).Reason, "has not succeeded")
+		contains(e, "reason", e.claim(e.a, runs[1], store.Waiting).Reason.String(), "has not succeeded")
 		hand := e.triggered(store.TriggerItem{ID: e.id(), Job: j.Definition.UID, Kind: job.RunByHand, Key: "again", Scheduled: start.Add(time.Second), Actor: "ann"})
 		e.claim(e.a, hand, store.Started)
 		e.finish(hand, job.OutcomeSucceeded)
@@ -810,7 +810,7 @@ var overlapTests = []test{
 			e.claim(e.a, runs[1][shard], store.Started)
 			e.finish(runs[1][shard], o)
 		}
-		contains(e, "reason", e.claim(e.a, runs[2][0], store.Waiting).Reason, "has not succeeded")
+		contains(e, "reason", e.claim(e.a, runs[2][0], store.Waiting).Reason.String(), "has not succeeded")
 	}},
 	{"needs_previous: each failed shard must be run again", func(e *env) {
 		split := everyMinute + "\nplace: {shards: 3}\npolicy: {overlap: allow, needs_previous: "
@@ -829,7 +829,7 @@ var overlapTests = []test{
 		e.again(j, scheduled, 0, 3)
 		e.again(j, scheduled, 2, 3)
 		e.again(j, scheduled, 2, 3)
-		contains(e, "reason", e.claim(e.a, runs[1][0], store.Waiting).Reason, "has not succeeded")
+		contains(e, "reason", e.claim(e.a, runs[1][0], store.Waiting).Reason.String(), "has not succeeded")
 		e.again(j, scheduled, 1, 3)
 
 		// What failed without a follower, and before, is not waited for.
@@ -867,7 +867,7 @@ var overlapTests = []test{
 		_, err := e.Cancel(e.ctx, runs[0].Run, "ann", "")
 		e.must(err)
 		e.finish(runs[0], job.OutcomeCancelled)
-		contains(e, "reason", e.claim(e.a, runs[1], store.Waiting).Reason, "has not succeeded")
+		contains(e, "reason", e.claim(e.a, runs[1], store.Waiting).Reason.String(), "has not succeeded")
 	}},
 	{"needs_previous: skipped, missed and withdrawn ones do not count, a late result does", func(e *env) {
 		j := e.put(everyMinute + "\npolicy: {needs_previous: true, late_by: 2m}")
@@ -898,9 +898,9 @@ var overlapTests = []test{
 		e.put(text + "\npaused: true")
 		second := e.plan(e.put(text), time.Second)[0]
 		e.clock.Advance(time.Second)
-		contains(e, "reason", e.claim(e.a, second, store.Waiting).Reason, first.Run.String())
+		contains(e, "reason", e.claim(e.a, second, store.Waiting).Reason.String(), first.Run.String())
 		e.finish(first, job.OutcomeFailed)
-		contains(e, "reason", e.claim(e.a, second, store.Waiting).Reason, "has not succeeded")
+		contains(e, "reason", e.claim(e.a, second, store.Waiting).Reason.String(), "has not succeeded")
 	}},
 	{"needs_previous: a run that ended before it was requested again does not count", func(e *env) {
 		text := everyMinute + "\npolicy: {overlap: skip, needs_previous: "
@@ -928,7 +928,7 @@ var overlapTests = []test{
 			e.Helper()
 			n := 0
 			for _, r := range e.active(j) {
-				if r.State == state && r.AwaitsPrevious == awaits && strings.Contains(r.Reason, reason) && (reason != "" || r.Reason == "") {
+				if r.State == state && r.AwaitsPrevious == awaits && strings.Contains(r.Reason.String(), reason) && (reason != "" || r.Reason.IsZero()) {
 					n++
 				}
 			}

@@ -158,11 +158,11 @@ var planningTests = []test{
 		j := e.put(everyMinute)
 		e.clock.Advance(time.Hour)
 		item := e.planItem(j, start.Add(time.Hour))
-		item.Missed = []store.MissedSpan{{ID: e.id(), First: start.Add(time.Minute), Last: start.Add(59 * time.Minute), Count: 59, Reason: "no node was there"}}
+		item.Missed = []store.MissedSpan{{ID: e.id(), First: start.Add(time.Minute), Last: start.Add(59 * time.Minute), Count: 59, Reason: job.Text("no node was there")}}
 		e.planned(item, store.Planned)
 		r := e.gone(item.Missed[0].ID, job.OutcomeMissed)
 		equal(e, "count", r.Count, 59)
-		equal(e, "reason", r.Attempt.Reason, "no node was there")
+		equal(e, "reason", r.Attempt.Reason, job.Text("no node was there"))
 		sameTime(e, "first", r.Run.Scheduled, start.Add(time.Minute))
 		sameTime(e, "until", r.Until, start.Add(59*time.Minute))
 		equal(e, "final", r.Final, true)

@@ -31,7 +31,7 @@ var reportTests = []test{
 		e.isWaiting(a.Run)
 		e.pass(time.Second, e.a)
 		e.tidy()
-		if r := e.record(a.Run); r.Attempt.Outcome != job.OutcomeMissed || r.Attempt.Reason != "no report came until 2026-11-20T12:05:10Z, 5 min after it was due" {
+		if r := e.record(a.Run); r.Attempt.Outcome != job.OutcomeMissed || r.Attempt.Reason.String() != "no report came until 2026-11-20T12:05:10Z, 5 min after it was due" {
 			e.Errorf("recorded is %s: %s", r.Attempt.Outcome, r.Attempt.Reason)
 		}
 	}},
@@ -69,7 +69,7 @@ var reportTests = []test{
 		}
 		e.clock.Advance(10 * time.Second)
 		code := 3
-		got := e.says(store.Report{Job: j.Definition.UID, Result: store.Result{Outcome: job.OutcomeFailed, Reason: "exit status 3", ExitCode: &code}})
+		got := e.says(store.Report{Job: j.Definition.UID, Result: store.Result{Outcome: job.OutcomeFailed, Reason: job.Text("exit status 3"), ExitCode: &code}})
 		if r := e.record(got); got != runs[0].Run || !r.Attempt.Started.Equal(started) || !r.Attempt.Ended.Equal(e.now()) || r.Attempt.Outcome != job.OutcomeFailed || *r.Attempt.ExitCode != 3 {
 			e.Errorf("recorded is %+v", r)
 		}
@@ -144,8 +144,8 @@ var reportTests = []test{
 		e.clock.Advance(time.Second)
 		e.says(store.Report{Job: j.Definition.UID, Starts: true})
 		e.clock.Advance(time.Second)
-		got := e.says(store.Report{Job: j.Definition.UID, Result: store.Result{Outcome: job.OutcomeSkipped, Reason: "it is running"}})
-		if r := e.record(got); got != runs[1].Run || r.Attempt.Outcome != job.OutcomeSkipped || r.Attempt.Reason != "it is running" {
+		got := e.says(store.Report{Job: j.Definition.UID, Result: store.Result{Outcome: job.OutcomeSkipped, Reason: job.Text("it is running")}})
+		if r := e.record(got); got != runs[1].Run || r.Attempt.Outcome != job.OutcomeSkipped || r.Attempt.Reason.String() != "it is running" {
 			e.Errorf("recorded is %+v", r)
 		}
 		e.isWaiting(runs[0].Run)

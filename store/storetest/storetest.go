@@ -354,7 +354,7 @@ func (e *env) claim(s store.Session, a store.Attempt, want store.Verdict) store.
 // finish ends an attempt and expects that it is accepted.
 func (e *env) finish(a store.Attempt, o job.Outcome) store.FinishOutcome {
 	e.Helper()
-	got := e.report(store.Result{Attempt: a, Outcome: o, Reason: "by the test"})
+	got := e.report(store.Result{Attempt: a, Outcome: o, Reason: job.Text("by the test")})
 	if !got.Accepted {
 		e.Fatalf("the result %s of attempt %d of run %s is not accepted", o, a.Number, a.Run)
 	}
@@ -419,7 +419,7 @@ func (e *env) gone(id job.ID, want job.Outcome) store.Record {
 	if r.Attempt.Outcome != want || r.Run.Outcome != want {
 		e.Fatalf("run %s ended as %s (%s), want %s", id, r.Attempt.Outcome, r.Attempt.Reason, want)
 	}
-	if r.Attempt.Reason == "" && want != job.OutcomeSucceeded || r.Run.Reason != r.Attempt.Reason {
+	if r.Attempt.Reason.IsZero() && want != job.OutcomeSucceeded || r.Run.Reason != r.Attempt.Reason {
 		e.Fatalf("run %s ended as %s with the reasons %q and %q", id, want, r.Attempt.Reason, r.Run.Reason)
 	}
 	return r

@@ -14,7 +14,7 @@ type wing struct {
 // wings lists the wings from the bottom. docs/architecture.md draws them.
 var wings = []wing{
 	{"system", []string{"internal/sys/"}},
-	{"words", []string{"cron", "job"}},
+	{"words", []string{"cron", "job", "internal/reason"}},
 	{"contracts", []string{"store", "executor"}},
 	{"decisions", []string{"internal/decide/"}},
 	{"stores", []string{"store/", "history/", "internal/events"}},
@@ -85,6 +85,12 @@ var table = map[string]line{
 		modules:     []string{"go.yaml.in/yaml/v3"},
 		testModules: []string{"github.com/santhosh-tekuri/jsonschema/v6"},
 	},
+	"internal/reason": {
+		pure: true,
+		// The codes are listed once, by their types.
+		std:     []string{"reflect"},
+		imports: []string{"job"},
+	},
 	"store": {
 		pure: true,
 		// In the signatures of its interfaces.
@@ -95,18 +101,18 @@ var table = map[string]line{
 		pure: true,
 		// In the signature of its interface.
 		std:     []string{"context"},
-		imports: []string{"job"},
+		imports: []string{"internal/reason", "job"},
 	},
 	"internal/decide/engine": {
 		pure: true,
 		// Steps that share a document share what callers see of it.
 		std:     []string{"sync/atomic"},
-		imports: []string{"cron", "internal/decide/flow", "job", "store"},
+		imports: []string{"internal/reason", "cron", "internal/decide/flow", "job", "store"},
 	},
 	// Package engine decides about flows by it.
 	"internal/decide/flow": {
 		pure:    true,
-		imports: []string{"job"},
+		imports: []string{"internal/reason", "job"},
 	},
 	"internal/server/draw": {
 		pure: true,
@@ -121,7 +127,7 @@ var table = map[string]line{
 	"internal/decide/placement": {
 		pure:    true,
 		std:     []string{"sync"}, // Share remembers the last answer
-		imports: []string{"job", "store"},
+		imports: []string{"internal/reason", "job", "store"},
 	},
 	"internal/decide/preview": {
 		pure:    true,
@@ -195,7 +201,7 @@ var table = map[string]line{
 		imports:     []string{"job", "store"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
-	"internal/node/recovery": {imports: []string{"job", "store"}, testImports: []string{"store/memory"}},
+	"internal/node/recovery": {imports: []string{"internal/reason", "job", "store"}, testImports: []string{"store/memory"}},
 	"internal/node/work": {
 		// What a worker needs of its cluster, and that on a store.
 		shared:      true,
@@ -224,7 +230,7 @@ var table = map[string]line{
 		testModules: []string{"go.uber.org/goleak"},
 	},
 	"internal/node/worker": {
-		imports: []string{
+		imports: []string{"internal/reason",
 			"job", "store", "executor", "internal/decide/runqueue", "internal/decide/engine",
 			"internal/sys/clock", "internal/decide/stripes", "internal/node/output", "internal/node/secret", "internal/sys/failurelog", "internal/remote/wire", "internal/node/work",
 		},
@@ -237,21 +243,21 @@ var table = map[string]line{
 		modules:     []string{"golang.org/x/sys/unix", "golang.org/x/term"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
-	"internal/server/callback": {imports: []string{"job", "store"}},
+	"internal/server/callback": {imports: []string{"internal/reason", "job", "store"}},
 	"internal/sys/egress":      {},
 	"internal/remote/spool":    {shared: true},
 	"executor/xxl": {
-		imports:     []string{"executor", "job", "store", "internal/node/output", "internal/sys/egress", "internal/sys/failurelog", "internal/remote/xxl"},
+		imports:     []string{"internal/reason", "executor", "job", "store", "internal/node/output", "internal/sys/egress", "internal/sys/failurelog", "internal/remote/xxl"},
 		testImports: []string{"store/memory"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
 	"executor/http": {
-		imports:     []string{"executor", "job", "internal/sys/egress"},
+		imports:     []string{"internal/reason", "executor", "job", "internal/sys/egress"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
 	"internal/sys/fdpass": {},
 	"executor/shell": {
-		imports:     []string{"executor", "internal/sys/fdpass", "job"},
+		imports:     []string{"internal/reason", "executor", "internal/sys/fdpass", "job"},
 		modules:     []string{"golang.org/x/sys/unix"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
@@ -261,7 +267,7 @@ var table = map[string]line{
 	},
 	"store/joined": {
 		// One store of two.
-		imports:     []string{"job", "store", "internal/decide/engine"},
+		imports:     []string{"internal/reason", "job", "store", "internal/decide/engine"},
 		testImports: []string{"store/memory", "store/sqlite", "store/storetest"},
 	},
 	"history/mongo": {
@@ -320,7 +326,7 @@ var table = map[string]line{
 	"internal/server/config":   {shared: true, imports: []string{"cron", "job", "store"}},
 	"internal/server/service": {
 		shared: true,
-		imports: []string{
+		imports: []string{"internal/reason",
 			"cron", "job", "store", "client", "internal/server/auth", "internal/decide/engine", "internal/events", "internal/decide/flow", "internal/decide/forecast", "internal/node/garbage", "internal/decide/notification", "internal/sys/parallel", "internal/decide/placement",
 			"internal/server/nodeinfo", "internal/decide/preview", "internal/node/output", "internal/node/secret", "internal/sys/spelling", "internal/remote/wire", "internal/node/work",
 		},
@@ -337,7 +343,7 @@ var table = map[string]line{
 	},
 	"internal/server/web": {
 		// A page asks the service, and reads no store.
-		imports:     []string{"cron", "job", "client", "internal/server/auth", "internal/cli/crontab", "internal/server/draw", "internal/decide/flow", "internal/decide/forecast", "internal/server/i18n", "internal/server/service", "internal/server/signin"},
+		imports:     []string{"internal/reason", "cron", "job", "client", "internal/server/auth", "internal/cli/crontab", "internal/server/draw", "internal/decide/flow", "internal/decide/forecast", "internal/server/i18n", "internal/server/service", "internal/server/signin"},
 		modules:     []string{"go.yaml.in/yaml/v3"}, // forms change documents and keep their comments
 		testImports: []string{"internal/decide/engine", "internal/server/signin/provider", "store", "store/memory", "internal/decide/notification"},
 	},
@@ -350,7 +356,7 @@ var table = map[string]line{
 	"store/internal/sqldb": {
 		// All of a store but the database.
 		shared:  true,
-		imports: []string{"job", "store", "store/internal/columns", "store/internal/ledger", "store/internal/refill", "internal/sys/clock", "internal/decide/engine", "internal/events"},
+		imports: []string{"internal/reason", "job", "store", "store/internal/columns", "store/internal/ledger", "store/internal/refill", "internal/sys/clock", "internal/decide/engine", "internal/events"},
 	},
 	"store/internal/replica": {
 		// A backend of the ledger on any key-value store with a feed of changes.
@@ -390,7 +396,7 @@ var table = map[string]line{
 	".": {
 		// The package that Go programs import: no store but the one that they name.
 		shared: true,
-		imports: []string{
+		imports: []string{"internal/reason",
 			"cron", "job", "store", "executor", "client",
 			"internal/server/auth", "internal/sys/clock", "internal/node", "internal/node/output", "internal/node/unreported", "internal/remote", "internal/server/service",
 		},
@@ -400,7 +406,7 @@ var table = map[string]line{
 	"belfrytest": {imports: []string{".", "client", "job", "store", "store/memory"}},
 	"internal/server": {
 		shared: true,
-		imports: []string{
+		imports: []string{"internal/reason",
 			"history/mongo", "client", "cron", "job", "store", "internal/decide/placement", "store/etcd", "store/joined", "store/mysql", "store/postgres", "store/redis", "store/sqlite", "executor", "executor/shell", "executor/http", "executor/xxl",
 			"internal/server/auth", "internal/server/callback", "internal/server/health", "internal/sys/clock", "internal/server/config", "internal/server/runlog", "internal/events", "internal/server/httpapi", "internal/sys/fdpass", "internal/node/recovery", "internal/server/metrics", "internal/node", "internal/decide/notification", "internal/server/notify", "internal/server/nodeinfo", "internal/remote", "internal/node/secret", "internal/server/service", "internal/server/signin", "internal/sys/failurelog", "internal/node/unreported", "internal/node/watchdog", "internal/server/web", "internal/remote/wire", "internal/node/work", "internal/node/worker",
 		},
@@ -439,7 +445,7 @@ var table = map[string]line{
 	"internal/server/signin/provider": {},
 	"internal/check/logtest":          {},
 	"internal/check/sim": {
-		imports:     []string{"cron", "job", "store", "store/memory", "internal/decide/runqueue", "internal/server/callback", "internal/decide/engine", "internal/decide/stripes", "internal/node/recovery", "internal/decide/placement", "internal/decide/planqueue"},
+		imports:     []string{"internal/reason", "cron", "job", "store", "store/memory", "internal/decide/runqueue", "internal/server/callback", "internal/decide/engine", "internal/decide/stripes", "internal/node/recovery", "internal/decide/placement", "internal/decide/planqueue"},
 		testImports: []string{"executor", "internal/node", "internal/check/logtest", "store/storetest/shelf"},
 	},
 	// Its tests have the build tag servers.

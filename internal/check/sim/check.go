@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -234,12 +235,12 @@ const lostAfter = time.Minute
 func (c *checker) checkOutcome(r *store.Record) {
 	switch r.Attempt.Outcome {
 	case job.OutcomeMissed:
-		if strings.Contains(r.Attempt.Reason, "which it belongs to, is gone") {
+		if reason.NodeGone.Is(r.Attempt.Reason) {
 			c.checkGone(r, lostAfter)
 		}
 		after := missedAfter
 		switch s := specOf(r.Run.Name); {
-		case strings.Contains(r.Attempt.Reason, "paused"):
+		case reason.JobPaused.Is(reason.Inner(r.Attempt.Reason, "why")):
 			return // that it catches up is the user's wish
 		case s.lateBy > 0:
 			after = s.lateBy

@@ -163,7 +163,7 @@ type clockWitness struct {
 // Run implements executor.Executor.
 func (x clockWitness) Run(_ context.Context, a executor.Attempt, _ executor.Output) executor.Result {
 	if err := a.Start(); err != nil {
-		return executor.Result{Unstarted: true, Reason: err.Error()}
+		return executor.Result{Unstarted: true, Reason: job.Text(err.Error())}
 	}
 	x.w.mu.Lock()
 	defer x.w.mu.Unlock()

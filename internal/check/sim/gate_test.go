@@ -365,10 +365,10 @@ type witness struct {
 // Run implements executor.Executor.
 func (x *witness) Run(ctx context.Context, a executor.Attempt, _ executor.Output) executor.Result {
 	if !x.gate.awake() {
-		return executor.Result{Unstarted: true, Reason: "killed"}
+		return executor.Result{Unstarted: true, Reason: job.Text("killed")}
 	}
 	if err := a.Start(); err != nil {
-		return executor.Result{Unstarted: true, Reason: err.Error()}
+		return executor.Result{Unstarted: true, Reason: job.Text(err.Error())}
 	}
 	if specOf(a.Run.Name).handed {
 		return x.handOver(ctx, a)
@@ -386,7 +386,7 @@ func (x *witness) Run(ctx context.Context, a executor.Attempt, _ executor.Output
 
 	r := executor.Result{Outcome: job.OutcomeSucceeded}
 	if failed {
-		r = executor.Result{Outcome: job.OutcomeFailed, Reason: "exit status 1"}
+		r = executor.Result{Outcome: job.OutcomeFailed, Reason: job.Text("exit status 1")}
 	}
 	timer := time.NewTimer(takes)
 	defer timer.Stop()
@@ -398,7 +398,7 @@ func (x *witness) Run(ctx context.Context, a executor.Attempt, _ executor.Output
 	case <-x.gate.killed:
 	}
 	if !x.gate.awake() {
-		r = executor.Result{Outcome: job.OutcomeLost, Reason: "killed"}
+		r = executor.Result{Outcome: job.OutcomeLost, Reason: job.Text("killed")}
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -53,7 +53,7 @@ func (x *witness) handOver(ctx context.Context, a executor.Attempt) executor.Res
 	began := time.Now()
 	number, err := a.HandOver(ctx, executor.Handover{Kind: callback.Kind, To: "outside"})
 	if err != nil {
-		return executor.Result{Unstarted: true, Reason: err.Error()}
+		return executor.Result{Unstarted: true, Reason: job.Text(err.Error())}
 	}
 	if !x.gate.awake() || ctx.Err() != nil || time.Since(began) > sendMax {
 		return executor.Result{HandedOver: true} // it cannot say what it has sent

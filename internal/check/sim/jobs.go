@@ -242,7 +242,7 @@ func (u *user) edit() error {
 		p.Definition = &job.Job{Paused: true}
 		schedule = u.schedules[name]
 		if u.random.IntN(2) == 0 {
-			p.Pause = store.Pause{By: "user", Reason: "for a while", Until: u.now().Add(time.Duration(u.random.IntN(40)) * time.Second)}
+			p.Pause = store.Pause{By: "user", Reason: job.Text("for a while"), Until: u.now().Add(time.Duration(u.random.IntN(40)) * time.Second)}
 		}
 	case n < 15:
 		schedule = u.schedules[name]

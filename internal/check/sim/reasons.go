@@ -3,11 +3,11 @@ package sim
 import (
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/belfry-cron/belfry/cron"
 	"github.com/belfry-cron/belfry/internal/decide/engine"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -107,16 +107,21 @@ func (c *checker) checkReasons() {
 // checkBusy: a run that is named as running ran at that moment.
 func (c *checker) checkBusy(r *store.Record) {
 	at := r.Run.Due
-	switch reason := r.Attempt.Reason; {
-	case r.Attempt.Outcome != job.OutcomeSkipped || !strings.HasPrefix(reason, "run "):
+	why := r.Attempt.Reason
+	if reason.QueueFull.Is(why) {
+		why = reason.Inner(why, "why")
+	}
+	run := reason.StillRunning.Arg(why, "run")
+	switch {
+	case r.Attempt.Outcome != job.OutcomeSkipped:
 		return
-	case strings.Contains(reason, " was still running"):
-	case strings.Contains(reason, " was running"):
+	case reason.StillRunning.Is(why):
+	case reason.WasRunning.Is(why):
 		at = r.Attempt.Ended
 	default:
 		return
 	}
-	id, err := job.ParseID(strings.Fields(r.Attempt.Reason)[1])
+	id, err := job.ParseID(run)
 	if err != nil || !c.holds(id, at) && !(specOf(r.Run.Name).flowMost > 0 && c.ranThen(id, at)) {
 		c.problem("reasons", "the run of %s of %s was skipped because %s, which did not run at %s", r.Run.Name, r.Run.Due, r.Attempt.Reason, at)
 	}
@@ -124,13 +129,14 @@ func (c *checker) checkBusy(r *store.Record) {
 
 // checkAbsent: no node gave a sign of life in an absence that a reason names.
 func (c *checker) checkAbsent(r *store.Record) {
-	_, span, ok := strings.Cut(r.Attempt.Reason, "no node was running from ")
-	if !ok {
-		return
+	span := r.Attempt.Reason
+	for !reason.NoNodeThere.Is(span) {
+		if span = reason.Inner(span, "why"); span.IsZero() {
+			return
+		}
 	}
-	words := strings.FieldsFunc(span, func(r rune) bool { return r == ' ' || r == ',' })
-	from, errFrom := time.Parse(time.RFC3339, words[0])
-	to, errTo := time.Parse(time.RFC3339, words[2])
+	from, errFrom := time.Parse(time.RFC3339, reason.NoNodeThere.Arg(span, "from"))
+	to, errTo := time.Parse(time.RFC3339, reason.NoNodeThere.Arg(span, "to"))
 	if errFrom != nil || errTo != nil {
 		c.problem("reasons", "the span of %q cannot be read", r.Attempt.Reason)
 		return

@@ -75,7 +75,7 @@ func is(o job.Outcome) func(*checker, *store.Record, []string) bool {
 
 // checkReason: a record says what was so, in words that are known.
 func (c *checker) checkReason(r *store.Record) {
-	reason, _, _ := strings.Cut(r.Attempt.Reason, "; ")
+	reason, _, _ := strings.Cut(r.Attempt.Reason.String(), "; ")
 	reason = strings.TrimSuffix(reason, " (this came after it had been recorded as lost)")
 	reason, _, _ = strings.Cut(reason, ", and the missed policy is ")
 	if before, _, ok := strings.Cut(reason, " already"); ok { // and 3 runs wait already

@@ -98,7 +98,7 @@ func (w *world) run(a store.Attempt, o job.Outcome, output string) {
 	if got[0].Verdict != store.Started {
 		w.Fatalf("claimed: %+v", got[0])
 	}
-	result := store.Result{Attempt: a, Started: w.now, Ended: w.now.Add(time.Second), Outcome: o, Reason: "by the test"}
+	result := store.Result{Attempt: a, Started: w.now, Ended: w.now.Add(time.Second), Outcome: o, Reason: job.Text("by the test")}
 	if output != "" {
 		result.OutputBytes = int64(len(output))
 		result.Output = []store.OutputChunk{{Run: a.Run, Attempt: a.Number, Bytes: len(output), Time: w.now, Data: []byte(output)}}

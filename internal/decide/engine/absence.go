@@ -2,12 +2,12 @@ package engine
 
 import (
 	"cmp"
-	"fmt"
 	"iter"
 	"maps"
 	"slices"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -79,16 +79,16 @@ func Ended(s *store.Session, over bool) bool { return s.Leaving && over }
 // An occurrence due OnTime before the first node was back, or later, is on time, unless a
 // later one of its job had fallen due by then: a restart of a node is not downtime. Of the
 // others, the policy none runs no occurrence, latest the latest, and all every one.
-func SettledByMissed(missed job.Missed, due, next time.Time, absences []store.Absence) (reason string, settled bool) {
+func SettledByMissed(missed job.Missed, due, next time.Time, absences []store.Absence) (why job.Reason, settled bool) {
 	a, ok := absenceAt(due, absences)
 	if !ok || missed == job.MissedAll {
-		return "", false
+		return why, false
 	}
 	isLatest := next.IsZero() || next.After(a.To)
 	if isLatest && (missed == job.MissedLatest || !due.Before(a.To.Add(-OnTime))) {
-		return "", false
+		return why, false
 	}
-	return whyMissed(absenceInWords(a), missed, 0), true
+	return whyMissed(reasonOf(a), missed, 0), true
 }
 
 // AbsencesOf returns the absences of all nodes that some sessions know.
@@ -151,28 +151,27 @@ func onTimeFrom(now time.Time, absences []store.Absence) time.Time {
 
 // whyUnplanned explains why occurrences that are due between two moments were not planned
 // in time.
-func whyUnplanned(first, last time.Time, absences []store.Absence) string {
-	const late = "no node planned it in time"
+func whyUnplanned(first, last time.Time, absences []store.Absence) (why job.Reason) {
 	for _, a := range absences {
 		switch {
 		case a.Has(first) && a.Has(last):
-			return absenceInWords(a)
+			return reasonOf(a)
 		case a.From.Before(last) && first.Before(a.To):
-			return late + ", and " + absenceInWords(a)
+			return reason.Unplanned.Of(reasonOf(a))
 		}
 	}
-	return late
+	return reason.Unplanned.Of(why)
 }
 
 // whyMissed explains why missed occurrences are not caught up.
-func whyMissed(why string, policy job.Missed, limit int) string {
+func whyMissed(why job.Reason, policy job.Missed, limit int) job.Reason {
 	switch policy {
 	case job.MissedLatest:
-		return why + ", and the missed policy is latest: a later one runs"
+		return reason.MissedLatest.Of(why)
 	case job.MissedAll:
-		return fmt.Sprintf("%s, and at most %d are caught up", why, limit)
+		return reason.MissedAll.Of(why, limit)
 	default:
-		return why + ", and the missed policy is none"
+		return reason.MissedNone.Of(why)
 	}
 }
 
@@ -186,7 +185,7 @@ func absenceAt(at time.Time, absences []store.Absence) (store.Absence, bool) {
 	return store.Absence{}, false
 }
 
-// absenceInWords names the span of an absence.
-func absenceInWords(a store.Absence) string {
-	return "no node was running from " + a.From.UTC().Format(time.RFC3339) + " to " + a.To.UTC().Format(time.RFC3339)
+// reasonOf names the span of an absence, in whole seconds.
+func reasonOf(a store.Absence) job.Reason {
+	return reason.NoNodeThere.Of(a.From.Truncate(time.Second), a.To.Truncate(time.Second))
 }

@@ -184,7 +184,7 @@ func TestOccurrencesOfAnAbsenceFollowTheMissedPolicy(t *testing.T) {
 		for _, o := range before.Due {
 			runs[o.Due] = "runs"
 			if reason, yes := SettledByMissed(timing.Missed, o.Due, o.NextDue, absences); yes {
-				runs[o.Due] = reason
+				runs[o.Due] = reason.String()
 			}
 		}
 		back := gap.To.Add(time.Duration(random.IntN(20_000)) * time.Millisecond) // when a planner comes to it
@@ -193,7 +193,7 @@ func TestOccurrencesOfAnAbsenceFollowTheMissedPolicy(t *testing.T) {
 			d := timing.Decide(progress, back, 0, Most{1 + random.IntN(20), 1 + random.IntN(20)}, absences...)
 			for _, s := range d.Missed {
 				for o := range cron.Between(timing.Schedule, s.First.Add(-1), s.Last) {
-					runs[timing.dueAt(o)] = s.Reason
+					runs[timing.dueAt(o)] = s.Reason.String()
 				}
 			}
 			for _, o := range d.Due {
@@ -233,7 +233,7 @@ func TestOccurrencesOfAnAbsenceFollowTheMissedPolicy(t *testing.T) {
 			if what := runs[due]; (what == "runs") != wants {
 				t.Fatalf("policy %s, absence from %s to %s, %d occurrences: the one due at %s: %q, wants to run: %t",
 					timing.Missed, gap.From, gap.To, len(window), due, what, wants)
-			} else if !wants && !strings.HasPrefix(what, absenceInWords(gap)) {
+			} else if !wants && !strings.HasPrefix(what, reasonOf(gap).String()) {
 				t.Fatalf("absence from %s to %s: missed because %s", gap.From, gap.To, what)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/decide/flow"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -45,7 +46,7 @@ func (o *AnswerFlow) Decide(b *Batch) error {
 		return fmt.Errorf("run %s: %w: %s", o.Run, store.ErrConflict, o.whyNot(f))
 	}
 	a := job.Attempt{Number: 1, Ended: b.now}
-	a.Outcome, a.Reason = AnswerInWords(&o.FlowAnswer)
+	a.Outcome, a.Reason = AnswerOf(&o.FlowAnswer)
 	action, value := "run.signal", o.Data
 	if o.Reject {
 		action = "run.reject"
@@ -73,15 +74,15 @@ func (o *AnswerFlow) Decide(b *Batch) error {
 	return nil
 }
 
-// AnswerInWords returns the outcome and reason of a step with such an answer.
-func AnswerInWords(a *store.FlowAnswer) (job.Outcome, string) {
+// AnswerOf returns the outcome and reason of a step with such an answer.
+func AnswerOf(a *store.FlowAnswer) (job.Outcome, job.Reason) {
 	switch {
 	case a.Signal != "":
-		return job.OutcomeSucceeded, cameSignal(a.Signal, a.By)
+		return job.OutcomeSucceeded, reason.Signalled.Of(a.Signal, a.By)
 	case a.Reject:
-		return job.OutcomeFailed, "rejected" + by(a.By) + because(a.Note)
+		return job.OutcomeFailed, reason.Rejected.Of(a.By, reason.Words(a.Note))
 	}
-	return job.OutcomeSucceeded, "approved" + by(a.By) + because(a.Note)
+	return job.OutcomeSucceeded, reason.Approved.Of(a.By, reason.Words(a.Note))
 }
 
 func (o *AnswerFlow) audit(b *Batch, m *member, action string) {
@@ -98,7 +99,7 @@ func (o *AnswerFlow) comesEarly(f *flowRun) bool {
 // keep keeps a signal for the step that will wait for it, so that a sender need not know the
 // progress of the flow.
 func (o *AnswerFlow) keep(b *Batch, m *member, f *flowRun) error {
-	if why := tooLarge(f, o.Data); why != "" {
+	if why := tooLarge(f, o.Data); !why.IsZero() {
 		return fmt.Errorf("run %s: %w: %s", o.Run, store.ErrConflict, why)
 	}
 	if f.Early == nil {
@@ -109,9 +110,6 @@ func (o *AnswerFlow) keep(b *Batch, m *member, f *flowRun) error {
 	b.saveFlow(m)
 	return nil
 }
-
-// cameSignal is the reason for the success of a step that waited for a signal.
-func cameSignal(name, who string) string { return "signal " + name + by(who) }
 
 // concerns reports whether the answer is about an open step.
 func (o *AnswerFlow) concerns(step string, w *job.Wait) bool {
@@ -138,7 +136,7 @@ func (o *AnswerFlow) whyNot(f *flowRun) string {
 	case i < 0:
 		return "there is no step " + o.Step
 	case f.State.Steps[i].Mark.IsOver():
-		return "step " + o.Step + " is over: " + f.State.Steps[i].Reason
+		return "step " + o.Step + " is over: " + f.State.Steps[i].Reason.String()
 	case f.State.Steps[i].Mark == flow.Pending:
 		return "step " + o.Step + " has not started"
 	}

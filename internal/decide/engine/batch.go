@@ -3,13 +3,13 @@ package engine
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"fmt"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -149,7 +149,7 @@ type Job struct {
 	UID             job.ID
 	Namespace, Name string
 	Version, Epoch  int64
-	EpochWhy        string // why the present epoch began, in words
+	EpochWhy        job.Reason // why the present epoch began
 	State           job.JobState
 	Deleted         bool
 	Policy          *Policy
@@ -164,7 +164,8 @@ type Job struct {
 	Planned int
 
 	PausedAt, PausedUntil time.Time
-	PausedBy, PauseReason string
+	PausedBy              string
+	PauseReason           job.Reason
 	Completed             time.Time
 	// Failures counts the failed runs since the last success, for
 	// pause_on_failure.
@@ -576,7 +577,7 @@ func (b *Batch) fill(key string) {
 			return
 		}
 		last = next
-		next.State, next.HoldsSlot, next.Reason = job.StateReady, true, ""
+		next.State, next.HoldsSlot, next.Reason = job.StateReady, true, job.Reason{}
 		b.save(next)
 		if !b.handTo(&next.Run) {
 			b.done.Hints |= store.HintRuns
@@ -639,47 +640,35 @@ func (b *Batch) tooLate(r *store.Run) bool {
 // Withdrawn means withdrawn: every claim checks it, in the step that starts the attempt. A
 // manual run is withdrawn only by the deletion of its job, a follower or a backfill also by
 // a pause, all others by any new epoch.
-func withdrawn(j *Job, r *store.Run) (reason string, yes bool) {
+func withdrawn(j *Job, r *store.Run) (why job.Reason, yes bool) {
 	paused := j.State == job.JobPaused
 	switch {
 	case isStep(&r.Run), isFlow(r):
-		return "", false // it ends with its flow
+		return why, false // it ends with its flow
 	case j.Deleted:
-		return "the job was deleted", true
+		return reason.JobDeleted.Of(""), true
 	case r.Kind == job.RunByHand:
-		return "", false
+		return why, false
 	case paused:
-		return "the job was paused" + by(j.PausedBy) + because(j.PauseReason), true
+		return reason.JobPaused.Of(j.PausedBy, j.PauseReason), true
 	case r.Kind == job.RunOn || r.Kind == job.RunByFlow || r.Kind == job.RunBackfill || r.Epoch == j.Epoch:
-		return "", false
+		return why, false
 	}
 	return j.whyWithdrawn(r.Epoch), true
 }
 
 // whyWithdrawn explains why runs of an epoch are withdrawn. Only the latest change is
 // known: a resume comes after a pause, and other changes are counted.
-func (j *Job) whyWithdrawn(epoch int64) string {
+func (j *Job) whyWithdrawn(epoch int64) job.Reason {
 	n := j.Epoch - epoch
 	switch {
-	case j.EpochWhy == "":
-		return "the job was rescheduled after the run was planned"
-	case n == 1 || n == 2 && strings.HasPrefix(j.EpochWhy, whyResumed):
+	case j.EpochWhy.IsZero():
+		return reason.Rescheduled.Of()
+	case n == 1 || n == 2 && reason.JobResumed.Is(j.EpochWhy):
 		return j.EpochWhy
 	}
-	return fmt.Sprintf("the job was rescheduled %d times after the run was planned, the last time because %s", n, j.EpochWhy)
+	return reason.RescheduledOft.Of(int(n), j.EpochWhy)
 }
-
-// Why an epoch began.
-const (
-	whyResumed  = "the job was paused and resumed"
-	whyChanged  = "the schedule of the job was changed"
-	whyPaused   = "the job was paused"
-	whyDeleted  = "the job was deleted"
-	WhyRestored = "the store was restored from a backup"
-)
-
-// WhyCalendar is the reason of an epoch that a calendar, given by its full name, began.
-func WhyCalendar(full, actor string) string { return "calendar " + full + " was changed" + by(actor) }
 
 func by(actor string) string {
 	if actor == "" {
@@ -693,11 +682,6 @@ func because(reason string) string {
 		return ""
 	}
 	return ": " + reason
-}
-
-// ofTime names a run in the reasons of others.
-func ofTime(r *store.Run) string {
-	return "run " + r.ID.String() + " of " + r.Scheduled.UTC().Format(time.RFC3339)
 }
 
 // KeyOf returns the key of a scheduled time.

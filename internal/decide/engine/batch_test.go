@@ -212,7 +212,7 @@ func decision(random *rand.Rand, w *world, n byte) func(*Batch) string {
 		return func(b *Batch) string { return fmt.Sprint(b.Settle(r.ID)) }
 	case 1:
 		return func(b *Batch) string {
-			got, ok := b.Cancel(r.ID, "ann", "")
+			got, ok := b.Cancel(r.ID, "ann", job.Reason{})
 			return fmt.Sprint("cancel ", got.State, got.Outcome, ok)
 		}
 	case 2, 3, 4:
@@ -244,7 +244,7 @@ func checkInvariants(t *testing.T, w *world) {
 		if r.State != job.StateWaiting {
 			continue
 		}
-		if r.Reason == "" {
+		if r.Reason.IsZero() {
 			t.Fatalf("run %s waits without a reason", r.ID)
 		}
 		if _, yes := withdrawn(&j, &r); !yes && !r.AwaitsPrevious && !b.tooLate(&r) && b.free(&r) > 0 {
@@ -253,7 +253,7 @@ func checkInvariants(t *testing.T, w *world) {
 	}
 	final := map[job.ID]int{}
 	for _, r := range w.records {
-		if r.Attempt.Reason == "" && r.Attempt.Outcome != job.OutcomeSucceeded {
+		if r.Attempt.Reason.IsZero() && r.Attempt.Outcome != job.OutcomeSucceeded {
 			t.Fatalf("run %s is %s without a reason", r.Run.ID, r.Attempt.Outcome)
 		}
 		if r.Final {

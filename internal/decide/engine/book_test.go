@@ -440,7 +440,7 @@ func (k *book) ended(run job.ID, want, reason string) {
 	last := ""
 	for _, r := range k.records {
 		if r.Run.ID == run {
-			got, last = append(got, string(r.Attempt.Outcome)), r.Attempt.Reason
+			got, last = append(got, string(r.Attempt.Outcome)), r.Attempt.Reason.String()
 		}
 	}
 	if text := strings.Join(got, ", "); text != want || !strings.Contains(last, reason) {

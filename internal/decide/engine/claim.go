@@ -1,11 +1,11 @@
 package engine
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -32,12 +32,12 @@ func (b *Batch) Claim(s *store.Session, a store.Attempt) store.ClaimOutcome {
 		return b.answer(store.Taken, r)
 	}
 	j := b.jobOf(r)
-	if reason, yes := withdrawn(j, r); yes {
-		b.conclude(m, job.OutcomeWithdrawn, reason)
+	if why, yes := withdrawn(j, r); yes {
+		b.conclude(m, job.OutcomeWithdrawn, why)
 		return b.answer(store.Gone, r)
 	}
 	if j.Policy.Reported { // since an edit
-		r.State, r.Session, r.Node, r.Reason = job.StateWaiting, job.ID{}, "", noReport
+		r.State, r.Session, r.Node, r.Reason = job.StateWaiting, job.ID{}, "", reason.NoReport.Of()
 		r.LateAfter = j.Policy.lateAfter(r.Kind, r.Due)
 		b.giveUp(m)
 		b.save(m)
@@ -58,8 +58,8 @@ func (b *Batch) Claim(s *store.Session, a store.Attempt) store.ClaimOutcome {
 		b.ring(m)
 		return b.answer(store.Taken, r)
 	}
-	if outcome, reason, yes := b.expired(j, r); yes {
-		b.conclude(m, outcome, reason)
+	if outcome, why, yes := b.expired(j, r); yes {
+		b.conclude(m, outcome, why)
 		return b.answer(store.Late, r)
 	}
 	if r.HoldsSlot && (!r.First.IsZero() || r.Slot == j.Policy.SlotKey(&r.Run, s.Node)) {
@@ -67,11 +67,11 @@ func (b *Batch) Claim(s *store.Session, a store.Attempt) store.ClaimOutcome {
 	}
 	b.giveUp(m) // the job was given another one since
 	if j.Policy.NeedsPrevious && isOccurrence(r.Kind) {
-		if reason, ok := b.previous(j, r); !ok {
+		if why, ok := b.previous(j, r); !ok {
 			if b.now.Before(r.Due) {
 				return b.answer(store.Early, r)
 			}
-			r.State, r.AwaitsPrevious, r.Reason = job.StateWaiting, true, reason
+			r.State, r.AwaitsPrevious, r.Reason = job.StateWaiting, true, why
 			b.save(m)
 			return b.answer(store.Waiting, r)
 		}
@@ -142,9 +142,9 @@ func (b *Batch) claimable(j *Job, m *member, s *store.Session) bool {
 	if isStep(&m.Run.Run) && !b.mayRunOn(m, s.Node) {
 		return false
 	}
-	if reason, ok := j.Policy.fits(s); !ok {
+	if why, ok := j.Policy.fits(s); !ok {
 		if m.Session == s.ID && !j.Policy.Broadcast {
-			m.Session, m.Node, m.Reason = job.ID{}, "", reason
+			m.Session, m.Node, m.Reason = job.ID{}, "", why
 			b.save(m)
 			b.done.Hints |= store.HintRuns
 		}
@@ -154,37 +154,37 @@ func (b *Batch) claimable(j *Job, m *member, s *store.Session) bool {
 }
 
 // expired reports whether it is too late for the next attempt, and the resulting outcome.
-func (b *Batch) expired(j *Job, r *store.Run) (job.Outcome, string, bool) {
+func (b *Batch) expired(j *Job, r *store.Run) (outcome job.Outcome, why job.Reason, yes bool) {
 	if j.Policy.Reported {
 		return b.unreported(r)
 	}
 	if b.tooLate(r) {
-		why := "no node could run it in time"
+		why := reason.NoNodeRan.Of()
 		drained := b.drained(j.Policy)
 		switch {
-		case r.Reason != "":
+		case !r.Reason.IsZero():
 			why = r.Reason
 		case drained != nil:
-			why = drained.Drain.InWords(drained.Node)
+			why = reason.NodeDrained.Of(drained.Node, drained.Drain.By, reason.Words(drained.Drain.Reason))
 		case r.Node != "":
-			why = "node " + r.Node + " did not start it in time"
+			why = reason.NodeTooSlow.Of(r.Node)
 		case len(b.eligible(j.Policy)) == 0:
-			if wants := (&job.Place{Labels: j.Policy.Labels}).Wants(j.Policy.Handler); wants != "" {
-				why = "no live node has " + wants
+			if wants := reason.Wants(&job.Place{Labels: j.Policy.Labels}, j.Policy.Handler); !wants.IsZero() {
+				why = reason.NoNodeHas.Of(wants)
 			}
 		}
-		return job.OutcomeMissed, fmt.Sprintf("it could start until %s: %s", r.LateAfter.UTC().Format(time.RFC3339), why), true
+		return job.OutcomeMissed, reason.CouldStart.Of(r.LateAfter, why), true
 	}
 	if r.Kind == job.RunScheduled && r.First.IsZero() && r.Overlap == "" && b.now.After(r.Due) {
-		if reason, yes := SettledByMissed(j.Policy.Missed, r.Due, r.NextDue, b.absences()); yes {
-			return job.OutcomeMissed, reason, true
+		if why, yes := SettledByMissed(j.Policy.Missed, r.Due, r.NextDue, b.absences()); yes {
+			return job.OutcomeMissed, why, true
 		}
 	}
 	within := j.Policy.RetryWithin
 	if r.Last != "" && within > 0 && b.now.After(r.First.Add(within)) {
-		return r.Last, fmt.Sprintf("attempt %d could not start within %s of the first; %s", r.Attempt, job.Duration(within).InWords(), r.Reason), true
+		return r.Last, reason.RetryLate.Of(r.Attempt, within, r.Reason), true
 	}
-	return "", "", false
+	return "", why, false
 }
 
 // take starts the attempt.
@@ -198,7 +198,7 @@ func (b *Batch) take(j *Job, m *member, s *store.Session, a store.Attempt) store
 		b.settleOn(m, s.Node)
 	}
 	r.State, r.Token, r.Session, r.Node = job.StateRunning, a.Token, s.ID, s.Node
-	r.HoldsSlot, r.Version, r.Claimed, r.Reason, r.Last = true, j.Version, b.now, "", ""
+	r.HoldsSlot, r.Version, r.Claimed, r.Reason, r.Last = true, j.Version, b.now, job.Reason{}, ""
 	r.LostAfter, r.Unfenced = j.Policy.LostAfter, !j.Policy.gains(r)
 	if r.First.IsZero() {
 		r.First = b.now
@@ -229,8 +229,8 @@ func (b *Batch) sweep(key string) {
 		if m.removed || !m.HoldsSlot || m.State == job.StateRunning || b.job(m.JobUID) == nil {
 			continue
 		}
-		if reason, yes := withdrawn(b.jobOf(&m.Run), &m.Run); yes {
-			b.conclude(m, job.OutcomeWithdrawn, reason)
+		if why, yes := withdrawn(b.jobOf(&m.Run), &m.Run); yes {
+			b.conclude(m, job.OutcomeWithdrawn, why)
 		}
 	}
 }
@@ -249,12 +249,12 @@ func (b *Batch) overlaps(j *Job, m *member, s *store.Session, a store.Attempt) s
 	case overlap == job.OverlapQueue:
 		// A run with its own policy was bounded when it was created.
 		if n := b.queued(r.Slot); r.Overlap == "" && n >= j.Policy.QueueLimit {
-			b.conclude(m, job.OutcomeSkipped, fmt.Sprintf("%s, and %s already", busy, plural(n, "run waits", "runs wait")))
+			b.conclude(m, job.OutcomeSkipped, reason.QueueFull.Of(busy, n))
 			return b.answer(store.Skipped, r)
 		}
 	case overlap == job.OverlapReplace:
 		if later := b.replacedBy(m); later != nil {
-			b.conclude(m, job.OutcomeSkipped, ofTime(later)+" took its place")
+			b.conclude(m, job.OutcomeSkipped, reason.TookPlace.Of(later.ID, later.Scheduled))
 			return b.answer(store.Skipped, r)
 		}
 		b.replace(m)
@@ -263,7 +263,7 @@ func (b *Batch) overlaps(j *Job, m *member, s *store.Session, a store.Attempt) s
 			return b.take(j, m, s, a)
 		}
 		if holder.CancelBy != "" {
-			busy = ofTime(holder) + " is being cancelled" + onNode(holder.Node)
+			busy = reason.BeingEnded.Of(holder.ID, holder.Scheduled, holder.Node)
 		}
 	default:
 		b.conclude(m, job.OutcomeSkipped, busy)
@@ -314,36 +314,28 @@ func runsElsewhere(r *store.Run, claimer *store.Session) bool {
 // busyWith explains why a run does not start while another one holds its slot. The other
 // "was still running" only if its attempt began before this run was due, and if its node was
 // heard since.
-func (b *Batch) busyWith(holder, r *store.Run, claimer *store.Session) string {
-	named, node := ofTime(holder), onNode(holder.Node)
+func (b *Batch) busyWith(holder, r *store.Run, claimer *store.Session) job.Reason {
 	if runsElsewhere(holder, claimer) {
 		switch s := b.session(holder.Session); {
 		case s == nil:
-			return named + " had not reported its end: node " + holder.Node + " has ended its session"
+			return reason.EndUnreported.Of(holder.ID, holder.Scheduled, reason.NodeLeft.Of(holder.Node))
 		case b.now.Sub(s.Renewed) > heardWithin:
-			return fmt.Sprintf("%s had not reported its end: node %s was last heard %s ago", named, holder.Node, job.Duration(b.now.Sub(s.Renewed).Truncate(time.Second)).InWords())
+			return reason.EndUnreported.Of(holder.ID, holder.Scheduled, reason.LastHeard.Of(holder.Node, b.now.Sub(s.Renewed).Truncate(time.Second)))
 		}
 	}
 	switch began := lastOf(holder.Claimed, holder.Due); {
 	case holder.IsPostponed():
-		return named + " is waiting: " + holder.Reason
+		return reason.HolderWaits.Of(holder.ID, holder.Scheduled, holder.Reason)
 	case holder.State != job.StateRunning && holder.First.IsZero():
-		return named + " had waited longer for its slot"
+		return reason.WaitedLonger.Of(holder.ID, holder.Scheduled)
 	case holder.State != job.StateRunning:
-		return named + " holds its slot until its next attempt"
+		return reason.HoldsSlot.Of(holder.ID, holder.Scheduled)
 	case began.After(b.now):
-		return named + " was about to start" + node
+		return reason.AboutToStart.Of(holder.ID, holder.Scheduled, holder.Node)
 	case began.After(r.Due):
-		return fmt.Sprintf("%s was running%s when this run was claimed, %s after it was due", named, node, job.Duration(b.now.Sub(r.Due).Truncate(time.Millisecond)).InWords())
+		return reason.WasRunning.Of(holder.ID, holder.Scheduled, holder.Node, b.now.Sub(r.Due).Truncate(time.Millisecond))
 	}
-	return named + " was still running" + node
-}
-
-func onNode(node string) string {
-	if node == "" {
-		return ""
-	}
-	return " on node " + node
+	return reason.StillRunning.Of(holder.ID, holder.Scheduled, holder.Node)
 }
 
 // holder returns the run that holds the slot of another and was due first.
@@ -404,7 +396,7 @@ func (b *Batch) withShards(r *store.Run) bool {
 // if it is between two attempts, unless another one is already ending. Other shards of its
 // occurrence and runs of other jobs in a pool are not ended.
 func (b *Batch) replace(by *member) {
-	reason := ofTime(&by.Run) + " took its place"
+	why := reason.TookPlace.Of(by.ID, by.Scheduled)
 	var holder *member
 	want, ending := 1, 0 // how many shards wait for a slot, and how many runs give theirs up
 	for _, m := range slices.Clone(b.slot(by.Slot)) {
@@ -415,7 +407,7 @@ func (b *Batch) replace(by *member) {
 				want++
 			}
 		case m.State == job.StateWaiting && !m.AwaitsPrevious, m.State == job.StateReady && m.HoldsSlot && m.First.IsZero():
-			b.concludeKeeping(m, job.OutcomeSkipped, reason)
+			b.concludeKeeping(m, job.OutcomeSkipped, why)
 		case !m.HoldsSlot:
 		case m.CancelBy != "":
 			ending++
@@ -426,9 +418,9 @@ func (b *Batch) replace(by *member) {
 	switch {
 	case holder == nil || ending >= want:
 	case holder.State == job.StateReady:
-		b.concludeKeeping(holder, job.OutcomeCancelled, reason)
+		b.concludeKeeping(holder, job.OutcomeCancelled, why)
 	default:
-		b.endRunning(holder, System, reason)
+		b.endRunning(holder, System, why)
 	}
 }
 
@@ -439,7 +431,7 @@ func isOccurrence(k job.RunKind) bool {
 
 // previous reports whether the occurrence before a run has succeeded, or why the
 // run must wait.
-func (b *Batch) previous(j *Job, r *store.Run) (reason string, ok bool) {
+func (b *Batch) previous(j *Job, r *store.Run) (why job.Reason, ok bool) {
 	var first *store.Run // that it waits for, in whatever order they were added
 	for _, m := range b.unfinished(r.JobUID) {
 		if m.Scheduled.Before(r.Scheduled) && precedes(j, m) && (first == nil || before(&m.Run, first)) {
@@ -457,13 +449,13 @@ func precedes(j *Job, m *member) bool {
 }
 
 // awaits is previous by the first unfinished occurrence before a run, nil for none.
-func (j *Job) awaits(r, first *store.Run) (reason string, ok bool) {
+func (j *Job) awaits(r, first *store.Run) (why job.Reason, ok bool) {
 	blocked := !j.PreviousOK && !j.Previous.IsZero() && j.Previous.Before(r.Scheduled)
 	switch {
 	case first != nil && !(blocked && first.AwaitsPrevious):
-		return ofTime(first) + " has not ended", false
+		return reason.NotEnded.Of(first.ID, first.Scheduled), false
 	case !blocked:
-		return "", true
+		return why, true
 	}
-	return "the occurrence of " + j.Previous.UTC().Format(time.RFC3339) + " has not succeeded", false
+	return reason.PreviousNotOK.Of(j.Previous), false
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -103,15 +104,15 @@ func (b *Batch) miss(j *Job, span store.MissedSpan) {
 		j.Floor = span.Last
 		b.saveJob(j)
 	}
-	reason := cmp.Or(span.Reason, "no node planned it in time")
+	why := cmp.Or(span.Reason, reason.Unplanned.Of(job.Reason{}))
 	b.keep(store.Record{
 		Run: job.Run{
 			ID: span.ID, JobUID: j.UID, Namespace: j.Namespace, Name: j.Name,
 			Kind: job.RunScheduled, Key: KeyOf(span.First), Epoch: j.Epoch, Version: j.Version,
 			State: job.StateDone, Scheduled: span.First, Due: span.First,
-			Outcome: job.OutcomeMissed, Reason: reason,
+			Outcome: job.OutcomeMissed, Reason: why,
 		},
-		Attempt: job.Attempt{Run: span.ID, Ended: b.now, Outcome: job.OutcomeMissed, Reason: reason},
+		Attempt: job.Attempt{Run: span.ID, Ended: b.now, Outcome: job.OutcomeMissed, Reason: why},
 		Final:   true, Count: span.Count, Until: span.Last,
 	})
 }
@@ -203,7 +204,7 @@ func (b *Batch) newRun(j *Job, id job.ID, kind job.RunKind, key string) store.Ru
 // its node: every other node has its own.
 func (b *Batch) place(j *Job, r *store.Run, session job.ID, node string) {
 	if s := b.session(session); j.Policy.Reported {
-		r.State, r.Reason = job.StateWaiting, noReport
+		r.State, r.Reason = job.StateWaiting, reason.NoReport.Of()
 	} else if s != nil && s.Takes() {
 		r.Session, r.Node = s.ID, s.Node
 	} else if j.Policy.Broadcast {
@@ -227,7 +228,7 @@ func (b *Batch) Place(p store.Placement) {
 	}
 	m.Session, m.Node = s.ID, s.Node
 	if m.Last == "" && !m.IsPostponed() {
-		m.Reason = "" // why it was not placed
+		m.Reason = job.Reason{} // why it was not placed
 	}
 	b.save(m)
 	b.done.Hints |= store.HintPlaced

@@ -50,7 +50,7 @@ var editDecisions = []decided{
 		a := k.put("name: a" + minutely)
 		run := k.plan(a, n)
 		op := k.puts("name: a\npaused: true" + minutely)
-		op.List[0].Pause = store.Pause{By: "ann", Reason: "repair", Until: k.now.Add(time.Hour)}
+		op.List[0].Pause = store.Pause{By: "ann", Reason: job.Text("repair"), Until: k.now.Add(time.Hour)}
 		k.must(op)
 		equal(k, "state", k.jobs[a].State, job.JobPaused)
 		k.claim(n, run, store.Gone)
@@ -110,7 +110,7 @@ var editDecisions = []decided{
 		changed.Days.Include = []string{"2026-11-21"}
 		k.must(&PutDocument{Given: document(job.Document{Calendar: &changed}), IfVersion: store.AnyVersion, Actor: "ann", NewID: put.NewID})
 		equal(k, "epoch", k.jobs[a].Epoch, 2)
-		if !strings.Contains(k.jobs[a].EpochWhy, "calendar default/off") {
+		if !strings.Contains(k.jobs[a].EpochWhy.String(), "calendar default/off") {
 			k.Errorf("the epoch began because %s", k.jobs[a].EpochWhy)
 		}
 		drop := &DeleteDocument{Kind: job.KindCalendar, Name: "default/off", IfVersion: store.AnyVersion, Actor: "ann"}

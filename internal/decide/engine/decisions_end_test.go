@@ -145,7 +145,9 @@ var lossDecisions = []decided{
 			k.must(op)
 			var got []string
 			for _, x := range op.Alerts {
-				got = append(got, x.Unmet...)
+				for _, why := range x.Unmet {
+					got = append(got, why.String())
+				}
 			}
 			if len(got) != len(want) {
 				k.Fatalf("told are %q, want %q", got, want)
@@ -166,7 +168,7 @@ var lossDecisions = []decided{
 		k.pass(4 * time.Second)
 		alert("it has not ended 20 s after it was due")
 		k.finish(run, job.OutcomeSucceeded, true)
-		if unmet := k.records[0].Unmet; !strings.Contains(unmet, "5 s") || !strings.Contains(unmet, "20 s") {
+		if unmet := k.records[0].Unmet; !strings.Contains(unmet.String(), "5 s") || !strings.Contains(unmet.String(), "20 s") {
 			k.Errorf("marked is %q", unmet)
 		}
 	}},

@@ -31,7 +31,7 @@ var reportDecisions = []decided{
 		k.ended(run.Run, "succeeded", "")
 		k.see(f, "ready")
 		equal(k, "the same report", k.says(store.Report{Job: a, Key: "k", Result: store.Result{Outcome: job.OutcomeFailed}}).Run, run.Run)
-		own := k.says(store.Report{Job: a, Result: store.Result{Outcome: job.OutcomeFailed, Reason: "x"}})
+		own := k.says(store.Report{Job: a, Result: store.Result{Outcome: job.OutcomeFailed, Reason: job.Text("x")}})
 		k.ended(own.Run, "failed", "x")
 	}},
 	{"a reported start awaits its end, with a lock alone", func(k *book) {

@@ -49,7 +49,7 @@ var runDecisions = []decided{
 		a := k.put("name: a\nschedule: {at: ['2026-11-20T12:00:30Z'], delete_after: 5s}")
 		k.pass(time.Minute)
 		first := at(k.T, "2026-11-20T12:00:30Z")
-		span := store.MissedSpan{ID: k.id(), First: first, Last: first, Count: 1, Reason: "no node was there"}
+		span := store.MissedSpan{ID: k.id(), First: first, Last: first, Count: 1, Reason: job.Text("no node was there")}
 		k.must(&Plan{Session: n, Items: []store.PlanItem{{Job: a, Epoch: 1, From: k.jobs[a].Cursor, To: first, Missed: []store.MissedSpan{span}, Complete: true}}})
 		k.ended(span.ID, "missed", "no node was there")
 		equal(k, "state", k.jobs[a].State, job.JobCompleted)

@@ -104,7 +104,7 @@ var upkeepDecisions = []decided{
 		k.runs[double.ID] = double
 		found(CheckRuns, CheckRuns, CheckSlots)
 		// A run that history says has ended, and a cursor that would plan an occurrence again.
-		k.records = append(k.records, store.Record{Run: k.runs[twice.Run].Run, Final: true, Attempt: job.Attempt{Run: twice.Run, Number: 1, Outcome: job.OutcomeSucceeded, Reason: "x"}})
+		k.records = append(k.records, store.Record{Run: k.runs[twice.Run].Run, Final: true, Attempt: job.Attempt{Run: twice.Run, Number: 1, Outcome: job.OutcomeSucceeded, Reason: job.Text("x")}})
 		behind := k.jobs[a]
 		behind.Cursor = behind.Cursor.Add(-time.Minute)
 		k.jobs[a] = behind
@@ -160,7 +160,7 @@ var upkeepDecisions = []decided{
 		b, c := k.put("name: b"+minutely), k.put("name: c\nschedule: {cron: '* * * * *', max_runs: 5}")
 		k.ahead(b, n)
 		k.ahead(c, n)
-		k.must(&Restart{Jobs: []job.ID{a, b, c, {99}}, Runs: []store.Run{k.runs[running.Run], k.runs[waiting.Run]}, By: "ann", Reason: "restored"})
+		k.must(&Restart{Jobs: []job.ID{a, b, c, {99}}, Runs: []store.Run{k.runs[running.Run], k.runs[waiting.Run]}, By: "ann", Reason: job.Text("restored")})
 		equal(k, "epoch", k.jobs[a].Epoch, 2)
 		k.see(a, "")
 		k.ended(running.Run, "cancelled", "by ann: restored")

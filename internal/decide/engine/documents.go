@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -166,7 +167,7 @@ func (b *Batch) rescheduleNaming(calendar job.Document, actor string) error {
 			return fmt.Errorf("put calendar %s: %w", full, err)
 		}
 		j.Document = j.Document.with(func(d *Document) { d.Timing = timing })
-		b.Reschedule(j, j.Document.Filled, b.calendarsOf(j.Document), WhyCalendar(full, actor))
+		b.Reschedule(j, j.Document.Filled, b.calendarsOf(j.Document), reason.CalendarChanged.Of(full, actor))
 	}
 	return nil
 }

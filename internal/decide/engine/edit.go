@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -141,11 +142,11 @@ func (b *Batch) put(item *PutItem, names Names) (j *Job, changed bool, err error
 	switch paused := j.State == job.JobPaused; {
 	case filled.Paused && !paused:
 		b.pause(j, put.Pause)
-		action, detail = "job.pause", put.Pause.Reason
+		action, detail = "job.pause", put.Pause.Reason.String()
 	case filled.Paused:
 		j.setPause(j.PausedAt, put.Pause)
 		if rescheduled {
-			b.newEpoch(j, b.now, plan{}, whyChanged+by(put.Actor))
+			b.newEpoch(j, b.now, plan{}, reason.ScheduleChanged.Of(put.Actor))
 		}
 	case paused:
 		from := begin(j.UID, filled, names.Calendars, j.PausedAt)
@@ -160,7 +161,7 @@ func (b *Batch) put(item *PutItem, names Names) (j *Job, changed bool, err error
 		action = "job.resume"
 	case rescheduled:
 		j.State, j.Completed = job.JobActive, time.Time{}
-		b.newEpoch(j, b.now, next, whyChanged+by(put.Actor))
+		b.newEpoch(j, b.now, next, reason.ScheduleChanged.Of(put.Actor))
 	}
 	b.Refit(j)
 	b.audit(put.Actor, action, j.FullName(), j.Version, detail, differences(before, after)...)
@@ -239,7 +240,7 @@ func (p plan) timing(uid job.ID) *Timing {
 // becomes the given moment, or the latest scheduled time that was ever claimed or settled
 // if that is later: no occurrence is planned twice, whatever a clock shows. Claimed runs
 // that have not started may pass into the new epoch.
-func (b *Batch) newEpoch(j *Job, at time.Time, next plan, why string) {
+func (b *Batch) newEpoch(j *Job, at time.Time, next plan, why job.Reason) {
 	b.uncount(j)
 	j.Epoch++
 	j.EpochWhy = why
@@ -325,18 +326,18 @@ func (b *Batch) countAnew(j *Job) {
 }
 
 func (b *Batch) pause(j *Job, p store.Pause) {
-	j.PausedBy, j.PauseReason, j.PausedUntil = "", "", time.Time{}
+	j.PausedBy, j.PauseReason, j.PausedUntil = "", job.Reason{}, time.Time{}
 	j.setPause(b.now, p)
-	b.newEpoch(j, b.now, plan{}, whyPaused+by(p.By))
+	b.newEpoch(j, b.now, plan{}, reason.JobPaused.Of(p.By, job.Reason{}))
 }
 
 // unpause makes a job active again, from a moment on. Occurrences that fell due during the
 // pause do not run.
 func (b *Batch) unpause(j *Job, from time.Time, next plan, actor string) {
 	j.State = job.JobActive
-	j.PausedAt, j.PausedUntil, j.PausedBy, j.PauseReason = time.Time{}, time.Time{}, "", ""
+	j.PausedAt, j.PausedUntil, j.PausedBy, j.PauseReason = time.Time{}, time.Time{}, "", job.Reason{}
 	j.Failures = 0
-	b.newEpoch(j, from, next, whyResumed+by(actor))
+	b.newEpoch(j, from, next, reason.JobResumed.Of(actor))
 }
 
 // makeUp catches up on occurrences since a pause began, by a policy other than the job's.
@@ -388,7 +389,7 @@ func (b *Batch) Unpause(j *Job, filled *job.Job, calendars job.Calendars) bool {
 
 // Reschedule begins a new epoch for a job whose schedule has changed its meaning, and gives
 // the reason. The store adds the unfinished runs if Job.WantsRuns.
-func (b *Batch) Reschedule(j *Job, filled *job.Job, calendars job.Calendars, why string) {
+func (b *Batch) Reschedule(j *Job, filled *job.Job, calendars job.Calendars, why job.Reason) {
 	if j = b.AddJob(j); !j.Deleted {
 		if j.State == job.JobCompleted {
 			j.State, j.Completed = job.JobActive, time.Time{}
@@ -409,7 +410,7 @@ func (b *Batch) Delete(j *Job, ifVersion int64, actor string) error {
 	}
 	j.Deleted = true
 	j.Version++
-	b.newEpoch(j, b.now, plan{}, whyDeleted+by(actor))
+	b.newEpoch(j, b.now, plan{}, reason.JobDeleted.Of(actor))
 	b.audit(actor, "job.delete", j.FullName(), j.Version, "")
 	return nil
 }
@@ -476,7 +477,7 @@ func PoolOf(slot string) (pool string, ok bool) { return strings.CutPrefix(slot,
 func (j *Job) Status(created, updated time.Time) *job.Status {
 	return &job.Status{
 		State: j.State, Created: created, Changed: updated,
-		PausedBy: j.PausedBy, PauseReason: j.PauseReason, PausedUntil: j.PausedUntil,
+		PausedBy: j.PausedBy, PauseReason: j.PauseReason.String(), PauseCode: j.PauseReason.Code(), PausedFor: j.PauseReason, PausedUntil: j.PausedUntil,
 		Failures: j.Failures,
 	}
 }

@@ -93,7 +93,7 @@ func TestDelayedOccurrenceRunsOnceAcrossEdits(t *testing.T) {
 				put(false, fmt.Sprintf(", end: %d-01-01T00:00:00Z", 2100+version), "")
 			case n < 11:
 				b := w.batch()
-				b.Reschedule(b.Job(uid), now.Filled, nil, "a test")
+				b.Reschedule(b.Job(uid), now.Filled, nil, job.Text("a test"))
 				w.write(b)
 			}
 		}

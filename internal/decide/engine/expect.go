@@ -1,10 +1,9 @@
 package engine
 
 import (
-	"fmt"
-	"strings"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -42,26 +41,24 @@ func startOf(claimed, due time.Time) time.Time {
 // deadline is the time limit of an expectation of an unfinished run.
 type deadline struct {
 	at    time.Time
-	unmet string // the alert text
+	unmet job.Reason // of the alert
 }
 
 // deadlines returns the deadlines of a run in its present state.
 func (p *Policy) deadlines(r *store.Run) (list []deadline) {
 	if p.StartWithin > 0 && r.First.IsZero() {
-		list = append(list, deadline{firstDue(r).Add(p.StartWithin), "it has not started " + within(p.StartWithin) + " after it was due"})
+		list = append(list, deadline{firstDue(r).Add(p.StartWithin), reason.NotStartedDue.Of(p.StartWithin)})
 	}
 	if p.FinishWithin > 0 {
-		list = append(list, deadline{firstDue(r).Add(p.FinishWithin), "it has not ended " + within(p.FinishWithin) + " after it was due"})
+		list = append(list, deadline{firstDue(r).Add(p.FinishWithin), reason.NotEndedDue.Of(p.FinishWithin)})
 	}
 	if p.DurationBelow > 0 && r.State == job.StateRunning {
 		list = append(list, deadline{
-			startOf(r.Claimed, r.Due).Add(p.DurationBelow), fmt.Sprintf("attempt %d has not ended %s after it started", r.Attempt, within(p.DurationBelow)),
+			startOf(r.Claimed, r.Due).Add(p.DurationBelow), reason.AttemptLong.Of(r.Attempt, p.DurationBelow),
 		})
 	}
 	return list
 }
-
-func within(d time.Duration) string { return job.Duration(d).InWords() }
 
 // nextAlert returns the earliest moment after another at which an expectation of
 // a run is not met; zero for none.
@@ -94,7 +91,7 @@ func (b *Batch) setAlert(m *member) {
 
 // Alert describes the expectations of a run that are missed by now, and records that they
 // were reported: each is returned once. It needs the run and its job.
-func (b *Batch) Alert(id job.ID) (unmet []string) {
+func (b *Batch) Alert(id job.ID) (unmet []job.Reason) {
 	m := b.run(id)
 	if m == nil || m.removed || m.AlertAt.IsZero() || m.AlertAt.After(b.now) {
 		return nil
@@ -114,46 +111,46 @@ func (b *Batch) Alert(id job.ID) (unmet []string) {
 }
 
 // unmet describes the expectations that an attempt has missed, and those of its run if it
-// ends the run; "" for none. Withdrawn runs have no expectations.
-func (p *Policy) unmet(r *store.Run, a *job.Attempt, final bool) string {
+// ends the run; the zero value for none. Withdrawn runs have no expectations.
+func (p *Policy) unmet(r *store.Run, a *job.Attempt, final bool) (all job.Reason) {
 	if !p.expects() || a.Outcome == job.OutcomeWithdrawn {
-		return ""
+		return all
 	}
-	var list []string
+	also := func(r job.Reason) {
+		if all.IsZero() {
+			all = r
+		} else {
+			all = reason.Both.Of(all, r)
+		}
+	}
 	due := firstDue(r)
 	if p.StartWithin > 0 && (final || a.Number == 1) {
 		switch {
 		case a.Number != 1 && r.First.IsZero():
 			if a.Ended.Sub(due) > p.StartWithin {
-				list = append(list, "it did not start within "+within(p.StartWithin)+" of its due time")
+				also(reason.NeverStarted.Of(p.StartWithin))
 			}
 		default:
 			started := startOf(r.First, due)
 			if a.Number == 1 {
 				started = a.Started
 			}
-			list = append(list, tooLong("it started", started.Sub(due), p.StartWithin)...)
+			if late := started.Sub(due); late > p.StartWithin {
+				also(reason.StartedLate.Of(roundedUp(late), p.StartWithin))
+			}
 		}
 	}
-	if p.FinishWithin > 0 && final {
-		list = append(list, tooLong("it ended", a.Ended.Sub(due), p.FinishWithin)...)
+	if late := a.Ended.Sub(due); p.FinishWithin > 0 && final && late > p.FinishWithin {
+		also(reason.EndedLate.Of(roundedUp(late), p.FinishWithin))
 	}
 	if took := a.Ended.Sub(a.Started); p.DurationBelow > 0 && a.Number > 0 && took >= p.DurationBelow {
-		list = append(list, fmt.Sprintf("attempt %d took %s, expected was less than %s", a.Number, rounded(took), within(p.DurationBelow)))
+		also(reason.TookLong.Of(a.Number, roundedUp(took), p.DurationBelow))
 	}
-	return strings.Join(list, "; ")
+	return all
 }
 
-// tooLong says that something has happened too long after the due time, if so.
-func tooLong(what string, after, most time.Duration) []string {
-	if after <= most {
-		return nil
-	}
-	return []string{fmt.Sprintf("%s %s after it was due, expected was %s at most", what, rounded(after), within(most))}
-}
-
-// rounded formats a duration in milliseconds, rounded up, so that a duration above a
-// limit does not look equal to it.
-func rounded(d time.Duration) string {
-	return within((d + time.Millisecond - 1).Truncate(time.Millisecond))
+// roundedUp rounds a duration up to milliseconds, so that a duration above a limit does not look
+// equal to it.
+func roundedUp(d time.Duration) time.Duration {
+	return (d + time.Millisecond - 1).Truncate(time.Millisecond)
 }

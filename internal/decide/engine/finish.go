@@ -2,12 +2,12 @@ package engine
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -68,7 +68,7 @@ func (b *Batch) finish(m *member, res store.Result) {
 	j := b.jobOf(&m.Run)
 	if isHandedOver(&m.Run) && m.CancelBy != "" && res.Outcome != job.OutcomeCancelled && res.Outcome != job.OutcomeLost {
 		// For a cancelled run any report is the end, even a success.
-		res.Outcome, res.Reason = job.OutcomeCancelled, cancelled(m.CancelBy, m.CancelReason)
+		res.Outcome, res.Reason = job.OutcomeCancelled, reason.Cancelled.Of(m.CancelBy, m.CancelReason)
 	}
 	if m.Kind == job.RunStep || m.Kind == job.RunByFlow {
 		b.bounded(m, &res)
@@ -77,7 +77,7 @@ func (b *Batch) finish(m *member, res store.Result) {
 	a := job.Attempt{
 		Run: m.ID, Number: m.Attempt, Token: m.Token, Node: m.Node,
 		Started: res.Started, Ended: res.Ended,
-		Outcome: res.Outcome, Reason: cmp.Or(res.Reason, inWords(res.Outcome)),
+		Outcome: res.Outcome, Reason: cmp.Or(res.Reason, unexplained(res.Outcome)),
 		ExitCode: res.ExitCode, Signal: res.Signal, HTTPStatus: res.HTTPStatus,
 	}
 	if a.Started.IsZero() {
@@ -88,8 +88,8 @@ func (b *Batch) finish(m *member, res store.Result) {
 	}
 	due, retried, not := b.retryAt(j, &m.Run, &res)
 	if !retried {
-		if not != "" {
-			a.Reason += "; not retried: " + not
+		if !not.IsZero() {
+			a.Reason = reason.NotRetried.Of(a.Reason, not)
 		}
 		b.end(m, a, res.OutputBytes, true)
 		return
@@ -102,7 +102,7 @@ func (b *Batch) finish(m *member, res store.Result) {
 	m.FirstDue = firstDue(&m.Run)
 	m.State, m.Token, m.Claimed, m.LostAfter, m.Unfenced, m.Due = job.StateReady, job.ID{}, time.Time{}, 0, false, due
 	m.Last = a.Outcome
-	m.Reason = fmt.Sprintf("attempt %d %s: %s", a.Number, strings.ReplaceAll(string(a.Outcome), "_", " "), a.Reason)
+	m.Reason = reason.Attempted.Of(a.Number, a.Outcome, a.Reason)
 	m.Attempt++
 	if s := b.session(m.Session); a.Outcome == job.OutcomeLost || m.Session.IsZero() || s != nil && s.Drain != nil {
 		b.unassign(m, j)
@@ -123,61 +123,61 @@ func (b *Batch) unassign(m *member, j *Job) {
 	b.unplaced++
 }
 
-// inWords returns the default reason of an outcome.
-func inWords(o job.Outcome) string {
+// unexplained returns the default reason of an outcome.
+func unexplained(o job.Outcome) (none job.Reason) {
 	switch o {
 	case job.OutcomeSucceeded:
-		return ""
+		return none
 	case job.OutcomeFailed:
-		return "it failed without giving a reason"
+		return reason.Unexplained.Of()
 	case job.OutcomeTimedOut:
-		return "it took longer than its timeout"
+		return reason.Timeout.Of(0)
 	case job.OutcomeLost:
-		return "its node does not know its outcome"
+		return reason.UnknownEnd.Of()
 	}
-	return "it was " + string(o)
+	return reason.EndedSo.Of(o)
 }
 
 // retryAt returns when the next attempt is due, or false and, if the policy alone would
 // allow one, the reason.
-func (b *Batch) retryAt(j *Job, r *store.Run, res *store.Result) (due time.Time, retried bool, not string) {
+func (b *Batch) retryAt(j *Job, r *store.Run, res *store.Result) (due time.Time, retried bool, not job.Reason) {
 	p := j.Policy
 	if r.Attempt > p.Retries || !p.retries(res) {
-		return time.Time{}, false, ""
+		return time.Time{}, false, not
 	}
 	if r.CancelBy != "" {
-		return time.Time{}, false, "it was cancelled by " + r.CancelBy
+		return time.Time{}, false, reason.CancelledBefore.Of(r.CancelBy)
 	}
-	if reason, yes := withdrawn(j, r); yes {
-		return time.Time{}, false, reason
+	if why, yes := withdrawn(j, r); yes {
+		return time.Time{}, false, why
 	}
 	if r.Unfenced && res.Outcome == job.OutcomeLost {
-		return time.Time{}, false, "it started before its job had retries of lost attempts, and its node may still run it"
+		return time.Time{}, false, reason.UnfencedLost.Of()
 	}
 	due = b.now.Add(p.retryDelay(r.ID, r.Attempt))
 	if p.RetryWithin > 0 && due.After(r.First.Add(p.RetryWithin)) {
-		return time.Time{}, false, fmt.Sprintf("the next attempt would start more than %s after the first", job.Duration(p.RetryWithin).InWords())
+		return time.Time{}, false, reason.NextTooLate.Of(p.RetryWithin)
 	}
-	return due, true, ""
+	return due, true, not
 }
 
 // conclude ends a run that gets no further attempt.
-func (b *Batch) conclude(m *member, outcome job.Outcome, reason string) {
-	b.endWithout(m, outcome, reason, true)
+func (b *Batch) conclude(m *member, outcome job.Outcome, why job.Reason) {
+	b.endWithout(m, outcome, why, true)
 }
 
 // concludeKeeping ends such a run and leaves its slot to the caller.
-func (b *Batch) concludeKeeping(m *member, outcome job.Outcome, reason string) {
-	b.endWithout(m, outcome, reason, false)
+func (b *Batch) concludeKeeping(m *member, outcome job.Outcome, why job.Reason) {
+	b.endWithout(m, outcome, why, false)
 }
 
-func (b *Batch) endWithout(m *member, outcome job.Outcome, reason string, handOn bool) {
-	if why, yes := withdrawn(b.jobOf(&m.Run), &m.Run); yes {
+func (b *Batch) endWithout(m *member, outcome job.Outcome, why job.Reason, handOn bool) {
+	if withdrawal, yes := withdrawn(b.jobOf(&m.Run), &m.Run); yes {
 		// Its occurrence may have been planned again, so this run no longer represents the
 		// occurrence, whatever its outcome.
-		outcome, reason = job.OutcomeWithdrawn, why
+		outcome, why = job.OutcomeWithdrawn, withdrawal
 	}
-	b.end(m, job.Attempt{Run: m.ID, Node: m.Node, Ended: b.now, Outcome: outcome, Reason: reason}, 0, handOn)
+	b.end(m, job.Attempt{Run: m.ID, Node: m.Node, Ended: b.now, Outcome: outcome, Reason: why}, 0, handOn)
 }
 
 // end ends a run with all consequences.
@@ -271,10 +271,10 @@ func (b *Batch) countFailures(j *Job, o job.Outcome, run job.ID) {
 		j.Failures++
 		b.saveJob(j)
 		if limit > 0 && j.Failures >= limit && j.State != job.JobPaused {
-			reason := fmt.Sprintf("%s failed in a row, the last was %s", plural(j.Failures, "run", "runs"), run)
-			b.pause(j, store.Pause{By: System, Reason: reason})
+			why := reason.PausedByFailure.Of(j.Failures, run)
+			b.pause(j, store.Pause{By: System, Reason: why})
 			j.Version++
-			b.audit(System, "job.pause", j.FullName(), j.Version, reason)
+			b.audit(System, "job.pause", j.FullName(), j.Version, why.String())
 		}
 	}
 }
@@ -332,7 +332,7 @@ func (b *Batch) resume(j *Job) {
 	var first *store.Run // of those before m
 	explained := 0
 	for _, m := range waiting {
-		reason, ok := "", true
+		why, ok := job.Reason{}, true
 		if j.Policy.NeedsPrevious {
 			for len(earlier) > 0 && earlier[0].Scheduled.Before(m.Scheduled) {
 				if e := earlier[0]; precedes(j, e) && (first == nil || before(&e.Run, first)) {
@@ -340,16 +340,16 @@ func (b *Batch) resume(j *Job) {
 				}
 				earlier = earlier[1:]
 			}
-			reason, ok = j.awaits(&m.Run, first)
+			why, ok = j.awaits(&m.Run, first)
 		}
 		switch {
 		case ok:
-			m.State, m.AwaitsPrevious, m.Reason = job.StateReady, false, ""
+			m.State, m.AwaitsPrevious, m.Reason = job.StateReady, false, job.Reason{}
 			b.save(m)
 			b.done.Hints |= store.HintRuns
-		case !j.PreviousOK && !j.Previous.IsZero() && reason != m.Reason && explained < store.MaxBatch:
+		case !j.PreviousOK && !j.Previous.IsZero() && why != m.Reason && explained < store.MaxBatch:
 			explained++
-			m.Reason = reason
+			m.Reason = why
 			b.save(m)
 		}
 	}
@@ -629,16 +629,15 @@ func (b *Batch) report(res store.Result) bool {
 		return false
 	}
 	if !record.Final {
-		late := "; its node said later that it " + strings.ReplaceAll(string(res.Outcome), "_", " ")
-		if !strings.Contains(record.Attempt.Reason, late) {
-			record.Attempt.Reason += late
+		if !reason.SaidLater.Is(record.Attempt.Reason) {
+			record.Attempt.Reason = reason.SaidLater.Of(record.Attempt.Reason, res.Outcome)
 			record.Run.Reason = record.Attempt.Reason
 			b.replaceRecord(record)
 		}
 		return false
 	}
 	a := &record.Attempt
-	a.Outcome, a.Reason = res.Outcome, cmp.Or(res.Reason, inWords(res.Outcome), "it succeeded")+" (this came after it had been recorded as lost)"
+	a.Outcome, a.Reason = res.Outcome, reason.CameLate.Of(cmp.Or(res.Reason, unexplained(res.Outcome), reason.Succeeded.Of()))
 	a.ExitCode, a.Signal, a.HTTPStatus = res.ExitCode, res.Signal, res.HTTPStatus
 	if !res.Started.IsZero() {
 		a.Started = res.Started

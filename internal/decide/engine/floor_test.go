@@ -84,7 +84,7 @@ func TestEarlyClaimsInAnyOrderBelongToOneEpoch(t *testing.T) {
 			}
 		}
 		b := w.batch()
-		b.Reschedule(b.Job(uid), after, nil, "a test")
+		b.Reschedule(b.Job(uid), after, nil, job.Text("a test"))
 		w.write(b)
 		j := w.jobs[uid]
 		tell("edit", job.ID{})
@@ -158,7 +158,7 @@ func TestRunBehindALaterClaimIsNotReplanned(t *testing.T) {
 		w.decide(&Finish{Results: []store.Result{{Attempt: attempts[0]}}}, func(b *Batch) { c.ends(b, attempts[0]) })
 		w.now = start.Add(19 * time.Second)
 		b := w.batch()
-		b.Reschedule(b.Job(j.UID), after, nil, "a test")
+		b.Reschedule(b.Job(j.UID), after, nil, job.Text("a test"))
 		w.write(b)
 		planned := w.jobs[j.UID].Cursor.Before(start.Add(10 * time.Second))
 		for _, r := range w.runs {

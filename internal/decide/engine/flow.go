@@ -3,12 +3,11 @@ package engine
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
-	"strings"
 	"time"
 
 	"github.com/belfry-cron/belfry/cron"
 	"github.com/belfry-cron/belfry/internal/decide/flow"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -315,14 +314,14 @@ func (b *Batch) ring(m *member) {
 		b.remove(m)
 		if p != nil && !p.removed {
 			timeout := b.flowOf(p).plan.timeout
-			b.stopFlow(p, job.OutcomeTimedOut, "it took longer than its timeout, "+job.Duration(timeout).InWords(), false)
+			b.stopFlow(p, job.OutcomeTimedOut, reason.Timeout.Of(timeout), false)
 		}
 		return
 	}
 	m.First = b.now
-	a := job.Attempt{Run: m.ID, Number: 1, Started: m.Claimed, Ended: b.now, Outcome: job.OutcomeSucceeded, Reason: "the time has come"}
+	a := job.Attempt{Run: m.ID, Number: 1, Started: m.Claimed, Ended: b.now, Outcome: job.OutcomeSucceeded, Reason: reason.TimeCame.Of()}
 	if w := b.flowOf(p).plan.step(name).Wait; w.Approval != "" || w.Signal != "" {
-		a.Outcome, a.Reason = job.OutcomeTimedOut, "nothing has come within "+w.For.InWords()
+		a.Outcome, a.Reason = job.OutcomeTimedOut, reason.NothingWithin.Of(time.Duration(w.For))
 	}
 	b.end(m, a, 0, true)
 }
@@ -344,7 +343,7 @@ func (b *Batch) beginFlow(j *Job, m *member) {
 	}
 	m.flow = f
 	m.State, m.Token, m.Session, m.Node = job.StateRunning, job.ID{}, job.ID{}, ""
-	m.HoldsSlot, m.Version, m.Claimed, m.Reason, m.Last = true, j.Version, b.now, "", ""
+	m.HoldsSlot, m.Version, m.Claimed, m.Reason, m.Last = true, j.Version, b.now, job.Reason{}, ""
 	m.First = b.now
 	m.Flow = []byte("{}")
 	b.rememberFloor(j, m)
@@ -438,22 +437,22 @@ func (b *Batch) bounded(m *member, res *store.Result) {
 	}
 	why := tooLarge(f, res.Value)
 	res.Value = bytes.ToValidUTF8(res.Value, []byte("\uFFFD"))
-	if why != "" {
+	if !why.IsZero() {
 		res.Outcome, res.Reason, res.Permanent, res.Value = job.OutcomeFailed, why, true, nil
 	}
 }
 
-// tooLarge explains why a flow refuses a result; "" if it accepts it.
-func tooLarge(f *flowRun, value []byte) string {
+// tooLarge explains why a flow refuses a result; none if it accepts it.
+func tooLarge(f *flowRun, value []byte) (why job.Reason) {
 	switch {
 	case len(value) > job.ResultMax:
-		return fmt.Sprintf("its result has %d bytes, at most %d are allowed", len(value), job.ResultMax)
+		return reason.ResultTooLong.Of(len(value), job.ResultMax)
 	case len(value) > 0 && !json.Valid(value):
-		return "its result is not JSON"
+		return reason.ResultNotJSON.Of()
 	case f != nil && f.resultsSize()+len(value) > job.ResultsMax:
-		return fmt.Sprintf("with its result those of the flow have more than %d bytes", job.ResultsMax)
+		return reason.ResultsTooLong.Of(job.ResultsMax)
 	}
-	return ""
+	return why
 }
 
 // stepEnded reports the end of a step's run to its flow, and advances the flow.
@@ -505,12 +504,12 @@ func (b *Batch) advance(m *member) {
 }
 
 // endFlow ends the run of a flow.
-func (b *Batch) endFlow(m *member, outcome job.Outcome, reason string) {
+func (b *Batch) endFlow(m *member, outcome job.Outcome, why job.Reason) {
 	if timer := b.flowTimer(m); timer != nil {
 		b.remove(timer)
 	}
 	m.settleFlow()
-	b.end(m, job.Attempt{Run: m.ID, Number: m.Attempt, Node: m.Node, Started: Begun(&m.Run), Ended: lastOf(b.now, Begun(&m.Run)), Outcome: outcome, Reason: reason}, 0, true)
+	b.end(m, job.Attempt{Run: m.ID, Number: m.Attempt, Node: m.Node, Started: Begun(&m.Run), Ended: lastOf(b.now, Begun(&m.Run)), Outcome: outcome, Reason: why}, 0, true)
 }
 
 // flowTimer returns the run of a flow's timeout, or nil.
@@ -525,9 +524,9 @@ func (b *Batch) flowTimer(m *member) *member {
 }
 
 // stopFlow ends the running steps of a flow; the second time, or at once, also its finally.
-func (b *Batch) stopFlow(m *member, outcome job.Outcome, reason string, all bool) {
+func (b *Batch) stopFlow(m *member, outcome job.Outcome, why job.Reason, all bool) {
 	f := b.flowOf(m)
-	f.Stop(outcome, reason)
+	f.Stop(outcome, why)
 	f.Abandoned = f.Abandoned || all
 	b.saveFlow(m)
 	b.advance(m)
@@ -535,27 +534,27 @@ func (b *Batch) stopFlow(m *member, outcome job.Outcome, reason string, all bool
 
 // cancelUnit ends the run of an open unit, and reports whether it has ended at once.
 func (b *Batch) cancelUnit(m *member, f *flowRun, ref flow.Ref) bool {
-	by, reason := System, "another step or item has failed"
+	by, why := System, reason.OtherFailed.Of()
 	if f.Ending != "" {
-		reason = "the flow was " + strings.ReplaceAll(string(f.Ending), "_", " ")
+		why = reason.FlowEnded.Of(f.Ending)
 	}
 	c := b.run(b.unitID(m, f, ref))
 	switch {
 	case c == nil || c.removed:
-		return f.End(ref, flow.End{Outcome: job.OutcomeCancelled, Reason: cancelled(by, reason), At: b.now.UnixMilli()})
+		return f.End(ref, flow.End{Outcome: job.OutcomeCancelled, Reason: reason.Cancelled.Of(by, why), At: b.now.UnixMilli()})
 	case isFlow(&c.Run):
 		if c.CancelBy == "" {
-			c.CancelBy, c.CancelReason, c.quiet = by, reason, true
+			c.CancelBy, c.CancelReason, c.quiet = by, why, true
 			b.save(c)
-			b.stopFlow(c, job.OutcomeCancelled, cancelled(by, reason), false)
+			b.stopFlow(c, job.OutcomeCancelled, reason.Cancelled.Of(by, why), false)
 			if c.quiet = c.removed; c.removed {
 				b.noteEnd(c, job.Attempt{Number: c.Attempt, Outcome: c.Outcome, Reason: c.Reason})
 			}
 		}
 	case c.State != job.StateRunning:
-		b.endQuietly(c, job.Attempt{Run: c.ID, Node: c.Node, Ended: b.now, Outcome: job.OutcomeCancelled, Reason: cancelled(by, reason)})
+		b.endQuietly(c, job.Attempt{Run: c.ID, Node: c.Node, Ended: b.now, Outcome: job.OutcomeCancelled, Reason: reason.Cancelled.Of(by, why)})
 	case c.CancelBy == "":
-		b.endRunning(c, by, reason)
+		b.endRunning(c, by, why)
 	}
 	return f.Unit(ref).Mark != flow.Open
 }
@@ -571,15 +570,15 @@ func (b *Batch) endQuietly(c *member, a job.Attempt) {
 // ended.
 func (b *Batch) startUnit(m *member, f *flowRun, ref flow.Ref) bool {
 	s := &f.plan.steps[ref.Step]
-	fail := func(reason string) bool {
-		f.End(ref, flow.End{Outcome: job.OutcomeFailed, Reason: reason, At: b.now.UnixMilli()})
+	fail := func(why job.Reason) bool {
+		f.End(ref, flow.End{Outcome: job.OutcomeFailed, Reason: why, At: b.now.UnixMilli()})
 		return false
 	}
 	due := lastOf(b.now, m.Due)
 	switch {
 	case s.calls != "":
-		if reason := b.startJob(m, f, s, ref); reason != "" {
-			return fail(reason)
+		if why := b.startJob(m, f, s, ref); !why.IsZero() {
+			return fail(why)
 		}
 		return true
 	case s.Wait != nil:
@@ -588,19 +587,19 @@ func (b *Batch) startUnit(m *member, f *flowRun, ref flow.Ref) bool {
 		case w.Until != "":
 			until, err := data.Instant(w.Until)
 			if err != nil {
-				return fail("wait.until: " + err.Error())
+				return fail(reason.FieldFailed.Of("wait.until", reason.Words(err.Error())))
 			}
 			due = lastOf(due, until)
 		case w.Approval != "":
 			asked, err := data.Text(w.Approval)
 			if err != nil {
-				return fail("wait.approval: " + err.Error())
+				return fail(reason.FieldFailed.Of("wait.approval", reason.Words(err.Error())))
 			}
-			f.Unit(ref).Reason = asked
+			f.Unit(ref).Reason = job.Text(asked)
 		case w.Signal != "":
 			if early, came := f.Early[w.Signal]; came {
 				delete(f.Early, w.Signal)
-				f.End(ref, flow.End{Outcome: job.OutcomeSucceeded, Reason: cameSignal(w.Signal, early.By), Result: early.Data, At: b.now.UnixMilli()})
+				f.End(ref, flow.End{Outcome: job.OutcomeSucceeded, Reason: reason.Signalled.Of(w.Signal, early.By), Result: early.Data, At: b.now.UnixMilli()})
 				return false
 			}
 		}
@@ -610,7 +609,7 @@ func (b *Batch) startUnit(m *member, f *flowRun, ref flow.Ref) bool {
 		c := b.makeStep(m, s.Name, ref.Item, due, s.policy)
 		c.Claimed = b.now
 		if w := s.Wait; w.For == 0 && w.Until == "" {
-			c.State, c.Reason = job.StateWaiting, "nothing has come yet"
+			c.State, c.Reason = job.StateWaiting, reason.NothingYet.Of()
 		}
 		return true
 	}
@@ -686,22 +685,22 @@ func (b *Batch) seat(r *store.Run, p *Policy) *store.Session {
 }
 
 // startJob creates a run of another job for a step, or returns why that is not possible.
-func (b *Batch) startJob(m *member, f *flowRun, s *flowStep, ref flow.Ref) (reason string) {
+func (b *Batch) startJob(m *member, f *flowRun, s *flowStep, ref flow.Ref) (why job.Reason) {
 	full := s.calls
 	j := b.named(full)
 	switch {
 	case f.Depth+1 >= job.FlowDepthMax:
-		return fmt.Sprintf("flows are nested more than %d levels deep", job.FlowDepthMax)
+		return reason.FlowTooDeep.Of(job.FlowDepthMax)
 	case j == nil || j.Deleted:
-		return "there is no job " + full
+		return reason.NoJob.Of(full)
 	case j.State == job.JobPaused:
-		return "job " + full + " is paused" + by(j.PausedBy) + because(j.PauseReason)
+		return reason.JobIsPaused.Of(full, j.PausedBy, j.PauseReason)
 	case j.Policy.Reported || j.Policy.Broadcast || j.Policy.Shards > 0:
-		return "job " + full + " is not one that a step can run: it is split, or started elsewhere"
+		return reason.NotForSteps.Of(full)
 	}
 	expanded, err := s.filled.Expand(b.dataOf(m, f, ref))
 	if err != nil {
-		return err.Error()
+		return job.Text(err.Error())
 	}
 	r := b.newRun(j, b.stepID(m, s.Name, ref.Item), job.RunByFlow, job.StepKey(m.ID, s.Name, ref.Item))
 	r.Parent, r.Scheduled, r.Due, r.Params = m.ID, m.Scheduled, lastOf(b.now, m.Due), expanded.Job.Params
@@ -714,7 +713,7 @@ func (b *Batch) startJob(m *member, f *flowRun, s *flowStep, ref flow.Ref) (reas
 	}
 	b.makeRun(r)
 	b.tellOf(&r)
-	return ""
+	return why
 }
 
 // tellOf hints a new run to its node.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -84,7 +85,7 @@ func (o *Inspect) Decide(b *Batch) error {
 	o.Found = nil
 	for _, ref := range o.Runs {
 		if m := b.run(ref.Run); m != nil && b.job(m.JobUID) == nil {
-			o.damage(CheckRuns, "run "+m.ID.String(), fmt.Sprintf("its job %s/%s (%s) does not exist", m.Namespace, m.Name, m.JobUID), "end it as withdrawn", func() { b.conclude(m, job.OutcomeWithdrawn, "its job does not exist") })
+			o.damage(CheckRuns, "run "+m.ID.String(), fmt.Sprintf("its job %s/%s (%s) does not exist", m.Namespace, m.Name, m.JobUID), "end it as withdrawn", func() { b.conclude(m, job.OutcomeWithdrawn, reason.JobGone.Of()) })
 		}
 	}
 	for _, uid := range o.Jobs {
@@ -175,7 +176,7 @@ func (o *Inspect) runs(b *Batch, j *Job) {
 		if first := seen[id]; first != nil && m.Kind != job.RunOn && m.Kind != job.RunAfterEnd {
 			mend, fix := "", (func())(nil)
 			if m.State != job.StateRunning {
-				mend, fix = "end this one as withdrawn", func() { b.conclude(m, job.OutcomeWithdrawn, "it was there twice: "+ofTime(&first.Run)) }
+				mend, fix = "end this one as withdrawn", func() { b.conclude(m, job.OutcomeWithdrawn, reason.Twice.Of(first.ID, first.Scheduled)) }
 			}
 			o.damage(CheckRuns, object, fmt.Sprintf("run %s stands for the same occurrence", first.ID), mend, fix)
 			continue
@@ -186,7 +187,7 @@ func (o *Inspect) runs(b *Batch, j *Job) {
 		}
 		if m.HoldsSlot {
 			o.damage(CheckSlots, object, "it waits for a slot that it holds", "let it run", func() {
-				m.State, m.Reason = job.StateReady, ""
+				m.State, m.Reason = job.StateReady, job.Reason{}
 				b.save(m)
 				b.done.Hints |= store.HintRuns
 			})
@@ -246,7 +247,7 @@ func (o *Inspect) cursor(b *Batch, j *Job) error {
 			if j.Floor.After(b.now) {
 				j.Floor = b.now
 			}
-			b.Reschedule(j, j.Document.Filled, b.calendarsOf(j.Document), "belfry store check moved the cursor back")
+			b.Reschedule(j, j.Document.Filled, b.calendarsOf(j.Document), reason.CursorMoved.Of())
 		})
 	}
 	return nil

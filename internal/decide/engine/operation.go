@@ -313,7 +313,7 @@ func (o *Cancel) Decide(b *Batch) error {
 		if b.run(ref.Run) == nil && !o.Over {
 			continue
 		}
-		r, ok := b.Cancel(ref.Run, o.By, o.Reason)
+		r, ok := b.Cancel(ref.Run, o.By, job.Text(o.Reason))
 		switch {
 		case ok:
 			o.Cancelled = append(o.Cancelled, r)

@@ -241,7 +241,9 @@ func TestUnmetExpectationAlertsOnce(t *testing.T) {
 		}
 		said := ""
 		for _, a := range op.Alerts {
-			said += strings.Join(a.Unmet, "; ")
+			for _, why := range a.Unmet {
+				said += why.String()
+			}
 		}
 		if (said == "") != (test.want == "") || !strings.Contains(said, test.want) {
 			t.Errorf("after %s: said %q, want %q", test.after, said, test.want)

@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
-	"fmt"
 	"math"
 	"slices"
 	"time"
 
 	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -81,7 +81,7 @@ type Occurrence struct {
 type Span struct {
 	First, Last time.Time
 	Count       int // at most countMax are counted
-	Reason      string
+	Reason      job.Reason
 }
 
 // Decide returns the plan for a job at the moment now and as far as ahead.
@@ -99,9 +99,9 @@ func (t *Timing) Decide(from Progress, now time.Time, ahead time.Duration, most 
 	next := t.Schedule.Next(from.Cursor)
 	if !next.IsZero() && left > 0 {
 		if !next.After(from.CatchUp) {
-			t.catchUp(&d, gap{next, from.CatchUp, "", absences, false}, next, now, min(left, most.Missed))
+			t.catchUp(&d, gap{next, from.CatchUp, job.Reason{}, absences, false}, next, now, min(left, most.Missed))
 		} else if fresh, followed := t.onTimeFrom(from.Cursor, now, absences); next.Before(fresh) {
-			t.makeUp(&d, gap{next, fresh.Add(-1), "", absences, followed}, now, left, most.Missed)
+			t.makeUp(&d, gap{next, fresh.Add(-1), job.Reason{}, absences, followed}, now, left, most.Missed)
 		}
 		next = t.Schedule.Next(d.To)
 	}
@@ -216,7 +216,7 @@ func (t *Timing) Resume(policy job.Missed, from Progress, now time.Time) Decisio
 	}
 	end := t.Begin(now)
 	if first := t.Schedule.Next(from.Cursor); !first.IsZero() && !first.After(end) && left > 0 {
-		once.makeUp(&d, gap{first, end, "the job was paused", nil, false}, now, left, math.MaxInt)
+		once.makeUp(&d, gap{first, end, reason.JobPaused.Of("", job.Reason{}), nil, false}, now, left, math.MaxInt)
 	}
 	d.To = end
 	return d
@@ -225,7 +225,7 @@ func (t *Timing) Resume(policy job.Missed, from Progress, now time.Time) Decisio
 // gap is a sequence of missed occurrences, from the first one up to a moment.
 type gap struct {
 	first, last time.Time
-	why         string // "" if no node planned them in time
+	why         job.Reason // none if no node planned them in time
 	absences    []store.Absence
 	followed    bool // an occurrence after it counts as on time: it is the latest
 }
@@ -277,12 +277,12 @@ func (t *Timing) catchUp(d *Decision, g gap, begin, now time.Time, most int) {
 	if span, ok := t.span(g.first, until); ok {
 		first, last := t.dueAt(span.First), t.dueAt(span.Last)
 		why := g.why
-		if why == "" {
+		if why.IsZero() {
 			why = whyUnplanned(first, last, g.absences)
 		}
 		span.Reason = whyMissed(why, t.Missed, t.MissedLimit)
 		if last.Before(late) {
-			span.Reason = fmt.Sprintf("%s, and it may start at most %s late", why, job.Duration(t.LateBy).InWords())
+			span.Reason = reason.MissedLate.Of(why, t.LateBy)
 		}
 		d.Missed = append(d.Missed, span)
 		if len(d.Due) == 0 {

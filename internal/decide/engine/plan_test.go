@@ -115,7 +115,7 @@ func TestMissedOccurrencesFollowTheirPolicy(t *testing.T) {
 			for _, s := range d.Missed {
 				count += s.Count
 				last = s.Last.UTC().Format(time.RFC3339)
-				if s.Reason == "" {
+				if s.Reason.IsZero() {
 					t.Error("missed without a reason")
 				}
 			}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -316,15 +317,15 @@ func (p *Policy) retries(r *store.Result) bool {
 }
 
 // fits reports whether a session may run the job, and why not.
-func (p *Policy) fits(s *store.Session) (reason string, ok bool) {
+func (p *Policy) fits(s *store.Session) (why job.Reason, ok bool) {
 	switch {
 	case s.Drain != nil:
-		return s.Drain.InWords(s.Node), false
+		return reason.NodeDrained.Of(s.Node, s.Drain.By, reason.Words(s.Drain.Reason)), false
 	case !p.suits(s):
 		place := job.Place{Labels: p.Labels}
-		return fmt.Sprintf("node %s has not %s", s.Node, place.Wants(p.Handler)), false
+		return reason.NodeLacks.Of(s.Node, reason.Wants(&place, p.Handler)), false
 	}
-	return "", true
+	return why, true
 }
 
 // suits reports whether a session meets the job's requirements.

@@ -137,7 +137,7 @@ func TestWithdrawalDependsOnTheKindOfRun(t *testing.T) {
 	} {
 		for _, kind := range slices.Concat(planned, lasting, hand) {
 			reason, got := withdrawn(&c.job, &store.Run{Run: job.Run{Kind: kind, Epoch: 1}})
-			if want := slices.Contains(c.withdrawn, kind); got != want || got != (reason != "") {
+			if want := slices.Contains(c.withdrawn, kind); got != want || got != (!reason.IsZero()) {
 				t.Errorf("a run of kind %s is withdrawn by %s: got %v (%q), want %v", kind, c.name, got, reason, want)
 			}
 		}
@@ -181,7 +181,7 @@ func TestLabelsAndHandlersDecideFit(t *testing.T) {
 	} {
 		s.Node = "n"
 		const want = "node n has not the labels gpu=, zone=a and the handler h"
-		if reason, ok := p.fits(&s); ok || reason != want {
+		if reason, ok := p.fits(&s); ok || reason.String() != want {
 			t.Errorf("a node with %s: %q, %t", name, reason, ok)
 		}
 	}

@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -58,9 +59,10 @@ func (b *Batch) retime(j *Job) error {
 // Restart begins a new epoch for jobs of a store that was restored, and then ends runs, which
 // may have run elsewhere.
 type Restart struct {
-	Jobs       []job.ID
-	Runs       []store.Run
-	By, Reason string
+	Jobs   []job.ID
+	Runs   []store.Run
+	By     string
+	Reason job.Reason
 }
 
 // Need requests the jobs, and the runs with their surroundings.
@@ -81,14 +83,14 @@ func (o *Restart) Decide(b *Batch) error {
 		if err := b.retime(j); err != nil {
 			return err
 		}
-		b.Reschedule(j, j.Document.Filled, b.calendarsOf(j.Document), WhyRestored)
+		b.Reschedule(j, j.Document.Filled, b.calendarsOf(j.Document), reason.StoreRestored.Of())
 	}
 	for i := range o.Runs {
 		r := &o.Runs[i]
 		if r.State == job.StateRunning {
 			b.Finish(store.Result{
 				Attempt: r.Present(), Started: r.Claimed, Ended: b.now,
-				Outcome: job.OutcomeCancelled, Reason: "by " + o.By + ": " + o.Reason,
+				Outcome: job.OutcomeCancelled, Reason: reason.Cancelled.Of(o.By, o.Reason),
 			})
 		} else if !b.Settle(r.ID) {
 			b.Cancel(r.ID, o.By, o.Reason)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -12,8 +13,6 @@ import (
 // runs wait for a report instead of a slot, and are not offered to nodes.
 
 // noReport is the reason of a run that waits for a report.
-const noReport = "no report has come yet"
-
 // reportEarly is how long before an occurrence is due its report may come: the clock of the
 // reporting machine may be ahead.
 const reportEarly = 10 * time.Second
@@ -22,14 +21,14 @@ const reportEarly = 10 * time.Second
 func isReportedStart(j *Job, m *member) bool { return j.Policy.Reported && !m.First.IsZero() }
 
 // unreported reports whether it is too late for a report of a run.
-func (b *Batch) unreported(r *store.Run) (job.Outcome, string, bool) {
+func (b *Batch) unreported(r *store.Run) (outcome job.Outcome, why job.Reason, yes bool) {
 	switch {
 	case r.LateAfter.IsZero() || !b.now.After(r.LateAfter):
-		return "", "", false
+		return "", why, false
 	case r.First.IsZero():
-		return job.OutcomeMissed, fmt.Sprintf("no report came until %s, %s after it was due", inUTC(r.LateAfter), job.Duration(r.LateAfter.Sub(r.Due)).InWords()), true
+		return job.OutcomeMissed, reason.NoReportUntil.Of(r.LateAfter, r.LateAfter.Sub(r.Due)), true
 	}
-	return job.OutcomeTimedOut, fmt.Sprintf("its start was reported at %s, and no end until %s", inUTC(r.First), inUTC(r.LateAfter)), true
+	return job.OutcomeTimedOut, reason.NoEndReported.Of(r.First, r.LateAfter), true
 }
 
 // Report records the start or the end of external work: see store.Working.
@@ -131,7 +130,7 @@ func (o *Report) start(b *Batch, j *Job, at time.Time) error {
 	}
 	o.keep(b, m)
 	m.First, m.Claimed = at, at
-	m.Reason = "its start was reported at " + inUTC(at)
+	m.Reason = reason.StartReported.Of(at)
 	b.raiseFloor(j, &m.Run)
 	o.await(b, j, m)
 	return nil

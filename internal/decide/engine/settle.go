@@ -2,11 +2,11 @@ package engine
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -37,13 +37,13 @@ func (b *Batch) release(a store.Attempt) {
 	}
 	j := b.jobOf(&m.Run)
 	b.restoreFloor(j, m)
-	if reason, yes := withdrawn(j, &m.Run); yes {
-		b.conclude(m, job.OutcomeWithdrawn, reason)
+	if why, yes := withdrawn(j, &m.Run); yes {
+		b.conclude(m, job.OutcomeWithdrawn, why)
 		b.uncountReleased(j, &m.Run)
 		return
 	}
 	if m.CancelBy != "" {
-		b.conclude(m, job.OutcomeCancelled, cancelled(m.CancelBy, m.CancelReason))
+		b.conclude(m, job.OutcomeCancelled, reason.Cancelled.Of(m.CancelBy, m.CancelReason))
 		return
 	}
 	m.State, m.Token, m.Claimed, m.LostAfter, m.Unfenced = job.StateReady, job.ID{}, time.Time{}, 0, false
@@ -57,12 +57,10 @@ func (b *Batch) release(a store.Attempt) {
 	b.done.Hints |= store.HintRuns
 }
 
-func cancelled(by, reason string) string { return "cancelled by " + by + because(reason) }
-
 // Cancel decides about the cancel of a run: it ends at once if it is not running, else its
 // node must end it. It returns the resulting run, and false if it is unknown. For a finished
 // run the store adds its records.
-func (b *Batch) Cancel(id job.ID, by, reason string) (store.Run, bool) {
+func (b *Batch) Cancel(id job.ID, by string, why job.Reason) (store.Run, bool) {
 	m := b.run(id)
 	if m == nil || m.removed {
 		for key, record := range b.recordsOf(id) {
@@ -73,24 +71,24 @@ func (b *Batch) Cancel(id job.ID, by, reason string) (store.Run, bool) {
 		return store.Run{}, false
 	}
 	if m.State != job.StateRunning {
-		b.conclude(m, job.OutcomeCancelled, cancelled(by, reason))
+		b.conclude(m, job.OutcomeCancelled, reason.Cancelled.Of(by, why))
 	} else if m.CancelBy == "" {
-		b.endRunning(m, by, reason)
+		b.endRunning(m, by, why)
 	} else if isFlow(&m.Run) && !b.flowOf(m).Abandoned {
-		b.stopFlow(m, job.OutcomeCancelled, cancelled(by, reason), true)
+		b.stopFlow(m, job.OutcomeCancelled, reason.Cancelled.Of(by, why), true)
 	} else {
 		return m.Run, true // it was asked before
 	}
-	b.audit(by, "run.cancel", m.Namespace+"/"+m.Name, 0, "run "+id.String()+because(reason))
+	b.audit(by, "run.cancel", m.Namespace+"/"+m.Name, 0, "run "+id.String()+because(why.String()))
 	return m.Run, true
 }
 
 // endRunning asks the node of a run to end it. A flow ends its running steps.
-func (b *Batch) endRunning(m *member, by, reason string) {
-	m.CancelBy, m.CancelReason = by, reason
+func (b *Batch) endRunning(m *member, by string, why job.Reason) {
+	m.CancelBy, m.CancelReason = by, why
 	b.save(m)
 	if isFlow(&m.Run) {
-		b.stopFlow(m, job.OutcomeCancelled, cancelled(by, reason), false)
+		b.stopFlow(m, job.OutcomeCancelled, reason.Cancelled.Of(by, why), false)
 		return
 	}
 	b.askNow(m)
@@ -105,20 +103,20 @@ func (b *Batch) Settle(id job.ID) bool {
 		return false
 	}
 	j := b.jobOf(&m.Run)
-	if reason, yes := withdrawn(j, &m.Run); yes {
-		b.conclude(m, job.OutcomeWithdrawn, reason)
+	if why, yes := withdrawn(j, &m.Run); yes {
+		b.conclude(m, job.OutcomeWithdrawn, why)
 		return true
 	}
-	if outcome, reason, yes := b.expired(j, &m.Run); yes {
+	if outcome, why, yes := b.expired(j, &m.Run); yes {
 		if outcome == job.OutcomeTimedOut {
-			b.finish(m, store.Result{Attempt: m.Present(), Started: m.First, Outcome: outcome, Reason: reason})
+			b.finish(m, store.Result{Attempt: m.Present(), Started: m.First, Outcome: outcome, Reason: why})
 		} else {
-			b.conclude(m, outcome, reason)
+			b.conclude(m, outcome, why)
 		}
 		return true
 	}
 	if j.Policy.Broadcast && m.Node != "" && b.silence(m.Node, m.Due) > j.Policy.LostAfter {
-		b.conclude(m, cmp.Or(m.Last, job.OutcomeMissed), "node "+m.Node+", which it belongs to, is gone")
+		b.conclude(m, cmp.Or(m.Last, job.OutcomeMissed), reason.NodeGone.Of(m.Node))
 		return true
 	}
 	return false
@@ -143,20 +141,20 @@ func (b *Batch) Reap(reaper *store.Session, a store.Attempt) bool {
 		return false
 	}
 	session := b.session(m.Session)
-	reason, restarted := "node "+m.Node+" was started again before it reported the result", slices.Contains(reaper.Predecessors, m.Session)
+	why, restarted := reason.NodeRestarted.Of(m.Node), slices.Contains(reaper.Predecessors, m.Session)
 	if !restarted {
 		if !IsLost(b.now, LostAfter(&m.Run, b.jobOf(&m.Run).Policy.LostAfter), session, maps.Values(b.sessions)) {
 			return false
 		}
-		reason = "node " + m.Node + " has ended its session"
+		why = reason.NodeLeft.Of(m.Node)
 		if session != nil {
-			reason = fmt.Sprintf("node %s was silent for %s", m.Node, job.Duration(Silence(b.now, session.Renewed, maps.Values(b.sessions)).Truncate(time.Second)).InWords())
+			why = reason.NodeSilent.Of(m.Node, Silence(b.now, session.Renewed, maps.Values(b.sessions)).Truncate(time.Second))
 		}
 	}
 	if !slices.Contains(b.done.Reaped, m.Session) {
 		b.done.Reaped = append(b.done.Reaped, m.Session)
 	}
 	m.Unfenced = m.Unfenced && !restarted // a node that was restarted has ended it
-	b.finish(m, store.Result{Attempt: a, Outcome: job.OutcomeLost, Reason: reason})
+	b.finish(m, store.Result{Attempt: a, Outcome: job.OutcomeLost, Reason: why})
 	return true
 }

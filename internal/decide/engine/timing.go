@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -94,19 +95,19 @@ func timingOf(filled *job.Job, calendars job.Calendars) (timingText, error) {
 
 // WhyDefaults compares two timing texts of a job, and names the server defaults whose change
 // affects its schedule.
-func WhyDefaults(was, is string) string {
+func WhyDefaults(was, is string) job.Reason {
 	var of [2]struct {
 		Schedule struct{ Timezone string }
 	}
 	for i, text := range []string{was, is} {
 		if json.Unmarshal([]byte(text), &of[i]) != nil {
-			return "the defaults of the server were changed"
+			return reason.DefaultsChanged.Of()
 		}
 	}
 	if before, after := of[0].Schedule.Timezone, of[1].Schedule.Timezone; before != after {
-		return "the default time zone of the server was changed from " + cmp.Or(before, "UTC") + " to " + cmp.Or(after, "UTC")
+		return reason.ZoneChanged.Of(cmp.Or(before, "UTC"), cmp.Or(after, "UTC"))
 	}
-	return "the defaults of the server were changed"
+	return reason.DefaultsChanged.Of()
 }
 
 // SameOccurrences reports whether two timing texts of a job, with the same calendars,

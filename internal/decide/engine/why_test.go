@@ -21,7 +21,7 @@ func TestDefaultsThatBeginAnEpoch(t *testing.T) {
 		{text("Europe/Berlin", ""), text("Asia/Tokyo", ""), "the default time zone of the server was changed from Europe/Berlin to Asia/Tokyo"},
 		{text("UTC", ""), text("UTC", "literal"), "the defaults of the server were changed"},
 	} {
-		if got := WhyDefaults(c.was, c.is); got != c.want {
+		if got := WhyDefaults(c.was, c.is); got.String() != c.want {
 			t.Errorf("got %q, want %q", got, c.want)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -57,7 +58,7 @@ func (g *Graph) Again(old *State, a *Again) (*State, error) {
 			s.Steps[i].Mark, s.Steps[i].Items = Open, succeededItems(was.Items, a.Of)
 		case runs[i]:
 		case slices.Contains(a.Skip, was.Name) && !isFine(was.Mark):
-			s.Steps[i].Mark, s.Steps[i].Reason = Skipped, "skipped when the flow was run again"
+			s.Steps[i].Mark, s.Steps[i].Reason = Skipped, reason.SkippedAgain.Of()
 		default:
 			s.Steps[i] = StepState{Name: was.Name, Unit: taken(was.Unit, a.Of), Items: slices.Clone(was.Items)}
 			for k := range s.Steps[i].Items {

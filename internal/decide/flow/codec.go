@@ -32,7 +32,7 @@ func (s *Saved) Append(to []byte) []byte {
 	}
 	to = append(to, ']')
 	to = appendField(to, "ending", string(s.Ending))
-	to = appendField(to, "end_reason", s.EndReason)
+	to = appendField(to, "end_reason", s.EndReason.Stored())
 	if s.Abandoned {
 		to = append(appendName(to, "abandoned"), "true"...)
 	}
@@ -52,7 +52,7 @@ func (s *Saved) Append(to []byte) []byte {
 func (u *Unit) append(to []byte) []byte {
 	to = appendField(to, "mark", string(u.Mark))
 	to = appendField(to, "outcome", string(u.Outcome))
-	to = appendField(to, "reason", u.Reason)
+	to = appendField(to, "reason", u.Reason.Stored())
 	to = appendNumber(to, "attempt", int64(u.Attempt))
 	if len(u.Result) > 0 {
 		to = appendValue(appendName(to, "result"), u.Result)
@@ -194,7 +194,7 @@ func (r *reader) saved(s *Saved) {
 		s.Ending = outcomeOf(r.string())
 	}
 	if r.field("end_reason") {
-		s.EndReason = string(r.string())
+		s.EndReason = job.StoredReason(string(r.string()))
 	}
 	if r.field("abandoned") {
 		r.want("true")
@@ -247,7 +247,7 @@ func (r *reader) unit(u *Unit) {
 		u.Outcome = outcomeOf(r.string())
 	}
 	if r.field("reason") {
-		u.Reason = string(r.string())
+		u.Reason = job.StoredReason(string(r.string()))
 	}
 	if r.field("attempt") {
 		u.Attempt = int(r.number())

@@ -16,7 +16,7 @@ func randomUnit(r *rand.Rand) (u flow.Unit) {
 	pick := func(list ...string) string { return list[r.IntN(len(list))] }
 	u.Mark = flow.Mark(pick("", "open", "succeeded", "failed", "skipped", "blocked", "unneeded"))
 	u.Outcome = job.Outcome(pick("", "succeeded", "failed", "timed_out", "cancelled", "lost", "skipped"))
-	u.Reason = pick("", "", "plain", `"quoted" \ and`, "a\nline", "世界, <b>&", "tab\t", "\u2028", "}],{\"")
+	u.Reason = job.Text(pick("", "", "plain", `"quoted" \ and`, "a\nline", "世界, <b>&", "tab\t", "\u2028", "}],{\""))
 	u.Attempt, u.Began, u.Ended = r.IntN(3), int64(r.IntN(2))*1795174508463, int64(r.IntN(3)-1)
 	if text := pick("", "", "null", "1.50", `"x"`, `{"a":[1,{"b":"}]\""}],"c":null}`, `[]`, `"世"`, "true"); text != "" {
 		u.Result = json.RawMessage(text)

@@ -8,10 +8,9 @@ package flow
 
 import (
 	"encoding/json"
-	"fmt"
 	"slices"
-	"strings"
 
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -99,7 +98,7 @@ type State struct {
 	Steps []StepState `json:"steps"`
 	// Ending is set when the flow was cancelled or timed out: nothing but finally starts since.
 	Ending    job.Outcome `json:"ending,omitempty"`
-	EndReason string      `json:"end_reason,omitempty"`
+	EndReason job.Reason  `json:"end_reason,omitzero"`
 	// Abandoned is set when finally was to end as well.
 	Abandoned bool `json:"abandoned,omitempty"`
 }
@@ -122,7 +121,7 @@ type Item struct {
 type Unit struct {
 	Mark    Mark            `json:"mark,omitempty"`
 	Outcome job.Outcome     `json:"outcome,omitempty"`
-	Reason  string          `json:"reason,omitempty"`
+	Reason  job.Reason      `json:"reason,omitzero"`
 	Attempt int             `json:"attempt,omitempty"`
 	Result  json.RawMessage `json:"result,omitempty"`
 	// Began and Ended are when its run was made and has ended, in milliseconds since 1970.
@@ -136,7 +135,7 @@ type Unit struct {
 // End is how a unit has ended.
 type End struct {
 	Outcome job.Outcome
-	Reason  string
+	Reason  job.Reason
 	Attempt int
 	Result  json.RawMessage
 	At      int64
@@ -203,12 +202,12 @@ func (s *State) End(ref Ref, end End) bool {
 }
 
 // Stop ends a flow as cancelled or timed out; the second time, finally with it.
-func (s *State) Stop(outcome job.Outcome, reason string) {
+func (s *State) Stop(outcome job.Outcome, why job.Reason) {
 	if s.Ending != "" {
 		s.Abandoned = true
 		return
 	}
-	s.Ending, s.EndReason = outcome, reason
+	s.Ending, s.EndReason = outcome, why
 }
 
 // Asker answers what depends on the results of steps that are over.
@@ -226,7 +225,7 @@ type Next struct {
 	// Over is set when the flow has ended, so and for that reason.
 	Over    bool
 	Outcome job.Outcome
-	Reason  string
+	Reason  job.Reason
 }
 
 // Advance decides the next actions, and records which steps start and which never will. It
@@ -275,22 +274,22 @@ func (p *pass) step(i int) bool {
 
 // begin decides about a step that has not started.
 func (p *pass) begin(step *Step, state *StepState, i int) bool {
-	over := func(mark Mark, reason string) bool {
-		state.Mark, state.Reason = mark, reason
+	over := func(mark Mark, why job.Reason) bool {
+		state.Mark, state.Reason = mark, why
 		if mark == Failed {
 			state.Outcome, state.Ended = job.OutcomeFailed, p.now
 		}
 		return true
 	}
-	if reason, yes := p.refused(step); yes {
-		return over(Blocked, reason)
+	if why, yes := p.refused(step); yes {
+		return over(Blocked, why)
 	}
-	ready, mark, reason := p.needs(step)
+	ready, mark, why := p.needs(step)
 	switch {
 	case !ready:
 		return false
 	case mark != Pending:
-		return over(mark, reason)
+		return over(mark, why)
 	}
 	if !step.Waits && p.room <= 0 || !p.mayCall(step) {
 		return false
@@ -298,10 +297,10 @@ func (p *pass) begin(step *Step, state *StepState, i int) bool {
 	if step.HasIf {
 		yes, err := p.ask.If(i)
 		if err != nil {
-			return over(Failed, "if: "+err.Error())
+			return over(Failed, reason.FieldFailed.Of("if", reason.Words(err.Error())))
 		}
 		if !yes {
-			return over(Skipped, "its if is false")
+			return over(Skipped, reason.IfFalse.Of())
 		}
 	}
 	state.Began = p.now
@@ -315,7 +314,7 @@ func (p *pass) begin(step *Step, state *StepState, i int) bool {
 	}
 	values, err := p.ask.Items(i)
 	if err != nil {
-		return over(Failed, "for_each: "+err.Error())
+		return over(Failed, reason.FieldFailed.Of("for_each", reason.Words(err.Error())))
 	}
 	state.Mark, state.Items = Open, make([]Item, len(values))
 	for k := range values {
@@ -340,16 +339,16 @@ func (p *pass) mayCall(step *Step) bool {
 }
 
 // refused reports whether a step that has not started never will, whatever it needs.
-func (p *pass) refused(step *Step) (reason string, yes bool) {
+func (p *pass) refused(step *Step) (why job.Reason, yes bool) {
 	switch {
 	case p.s.Ending != "" && (!step.Finally || p.s.Abandoned):
-		return "the flow was " + strings.ReplaceAll(string(p.s.Ending), "_", " "), true
+		return reason.FlowEnded.Of(p.s.Ending), true
 	case p.g.FailFast && !step.Finally:
 		if name := p.firstFailure(); name != "" {
-			return "step " + name + " has failed", true
+			return reason.StepFailed.Of(name, why), true
 		}
 	}
-	return "", false
+	return why, false
 }
 
 // firstFailure returns the first step that has failed and must not, "" for none.
@@ -364,11 +363,11 @@ func (p *pass) firstFailure() string {
 }
 
 // needs reports whether all needs of a step are over, and if it does not start then, why.
-func (p *pass) needs(step *Step) (ready bool, mark Mark, reason string) {
+func (p *pass) needs(step *Step) (ready bool, mark Mark, why job.Reason) {
 	if step.Finally {
 		for i := range p.g.Steps {
 			if !p.g.Steps[i].Finally && !p.s.Steps[i].Mark.IsOver() {
-				return false, Pending, ""
+				return false, Pending, why
 			}
 		}
 	}
@@ -377,7 +376,7 @@ func (p *pass) needs(step *Step) (ready bool, mark Mark, reason string) {
 		name := p.g.Steps[n].Name
 		switch p.s.Steps[n].Mark {
 		case Pending, Open:
-			return false, Pending, ""
+			return false, Pending, why
 		case Failed:
 			failed = name
 			if !p.g.Steps[n].AllowFailure {
@@ -391,27 +390,27 @@ func (p *pass) needs(step *Step) (ready bool, mark Mark, reason string) {
 	}
 	switch {
 	case step.When == job.OnFinished, step.When == job.OnFailed && failed != "":
-		return true, Pending, ""
+		return true, Pending, why
 	case step.When == job.OnFailed:
-		return true, Unneeded, "nothing that it needs has failed"
+		return true, Unneeded, reason.NothingFailed.Of()
 	case bad != "":
-		return true, Blocked, "step " + bad + " has not succeeded"
+		return true, Blocked, reason.StepNotOK.Of(bad)
 	case unneeded != "":
-		return true, Unneeded, "step " + unneeded + " was not needed"
+		return true, Unneeded, reason.StepUnneeded.Of(unneeded)
 	}
-	return true, Pending, ""
+	return true, Pending, why
 }
 
 // items starts items of a step as far as there is room, and ends the step with the last.
 func (p *pass) items(step *Step, state *StepState, i int) (ended bool) {
-	refusal := ""
+	var refusal job.Reason
 	switch {
 	case p.s.Ending != "" && (!step.Finally || p.s.Abandoned):
-		refusal = "the flow was " + strings.ReplaceAll(string(p.s.Ending), "_", " ")
+		refusal = reason.FlowEnded.Of(p.s.Ending)
 	case p.g.FailFast && !step.Finally && p.firstFailure() != "":
-		refusal = "step " + p.firstFailure() + " has failed"
+		refusal = reason.StepFailed.Of(p.firstFailure(), job.Reason{})
 	case step.FailFast && slices.ContainsFunc(state.Items, func(it Item) bool { return it.Mark == Failed }):
-		refusal = "another item has failed"
+		refusal = reason.ItemFailed.Of()
 	}
 	open, left := 0, 0
 	for k := range state.Items {
@@ -423,7 +422,7 @@ func (p *pass) items(step *Step, state *StepState, i int) (ended bool) {
 		it := &state.Items[k]
 		switch {
 		case it.Mark != Pending:
-		case refusal != "":
+		case !refusal.IsZero():
 			it.Mark, it.Reason = Blocked, refusal
 		case p.room > 0 && (step.MaxParallel == 0 || open < step.MaxParallel):
 			it.Mark, it.Began = Open, p.now
@@ -458,7 +457,7 @@ func (p *pass) endItems(state *StepState) {
 	}
 	if failed > 0 {
 		state.Mark, state.Outcome = Failed, job.OutcomeFailed
-		state.Reason = fmt.Sprintf("%d of %d items have not succeeded", failed, len(state.Items))
+		state.Reason = reason.ItemsFailed.Of(failed, len(state.Items))
 	}
 	// A list of values that were read from JSON can be written.
 	state.Result, _ = json.Marshal(results)
@@ -482,7 +481,7 @@ func (p *pass) cancels() (list []Ref) {
 }
 
 // outcome returns how a flow has ended.
-func (g *Graph) outcome(s *State) (job.Outcome, string) {
+func (g *Graph) outcome(s *State) (job.Outcome, job.Reason) {
 	if s.Ending != "" {
 		return s.Ending, s.EndReason
 	}
@@ -497,11 +496,11 @@ func (g *Graph) outcome(s *State) (job.Outcome, string) {
 	}
 	switch {
 	case len(failed) == 1:
-		return job.OutcomeFailed, "step " + failed[0] + " has failed: " + s.Steps[g.Index(failed[0])].Reason
+		return job.OutcomeFailed, reason.StepFailed.Of(failed[0], s.Steps[g.Index(failed[0])].Reason)
 	case len(failed) > 1:
-		return job.OutcomeFailed, "steps " + strings.Join(failed, ", ") + " have failed"
+		return job.OutcomeFailed, reason.StepsFailed.Of(failed)
 	case len(blocked) > 0: // only a part of the flow was run again
-		return job.OutcomeFailed, "not yet run again: " + strings.Join(blocked, ", ")
+		return job.OutcomeFailed, reason.NotRunAgain.Of(blocked)
 	}
-	return job.OutcomeSucceeded, "all steps succeeded"
+	return job.OutcomeSucceeded, reason.AllSucceeded.Of()
 }

@@ -133,7 +133,7 @@ func run(t *testing.T, p *plan, r *rand.Rand, stopAfter int) (*flow.State, flow.
 			}
 		}
 		if ends == stopAfter {
-			s.Stop(job.OutcomeCancelled, "by the test")
+			s.Stop(job.OutcomeCancelled, job.Text("by the test"))
 			continue
 		}
 		k := r.IntN(len(open))
@@ -233,7 +233,7 @@ func TestAnyOrderOfEndsGivesTheStateOfTheModel(t *testing.T) {
 					outcome = job.OutcomeFailed
 				}
 			}
-			if next.Outcome != outcome || next.Reason == "" {
+			if next.Outcome != outcome || next.Reason.IsZero() {
 				t.Fatalf("seed %d: the flow is %s (%s), want %s", seed, next.Outcome, next.Reason, outcome)
 			}
 			if first == nil {

@@ -27,7 +27,7 @@ type Event struct {
 	Attempt   int               `json:"attempt,omitempty"`
 	Step      string            `json:"step,omitempty"` // of a flow, for an approval
 	Time      time.Time         `json:"time"`
-	Text      string            `json:"text,omitempty"`
+	Text      job.Reason        `json:"text,omitzero"`
 	// Count is how many occurrences it is about, at least 1.
 	Count int `json:"count,omitempty"`
 	// InARow is how many runs of the job have failed one after another.

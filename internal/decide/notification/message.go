@@ -102,7 +102,7 @@ var words = map[job.Notice][2]string{
 func (is *Item) line(c *job.Channel) Line {
 	l := Line{
 		Kind: is.Kind, Over: !is.Over.IsZero() && is.Lasting, Severity: severityOf(is.Kind), Namespace: is.Namespace, Job: is.Job,
-		Node: is.Node, Run: is.Run, Count: is.Count, First: is.First, Last: is.Time, Reason: is.Text,
+		Node: is.Node, Run: is.Run, Count: is.Count, First: is.First, Last: is.Time, Reason: is.Text.String(),
 	}
 	said := words[is.Kind]
 	switch {

@@ -3,10 +3,10 @@ package placement
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -57,21 +57,21 @@ func commandsOf(s *store.Session) (c Commands, published bool) {
 }
 
 // Barred explains why no live node may run a job, or a step of a flow: its labels, its handler,
-// its user or a missing shell. It is "" if a node may, and where no node is live. Drained nodes
+// its user or a missing shell. There is no reason if a node may, and where no node is live. Drained nodes
 // count, and nodes that publish nothing may run all commands.
-func Barred(j *job.Job, live []store.Session) string {
+func Barred(j *job.Job, live []store.Session) (why job.Reason) {
 	if len(live) == 0 {
-		return ""
+		return why
 	}
 	if j.Run.IsFlow() {
 		for _, step := range j.Run.Flow.All() {
-			if why := Barred(j.OfStep(step), live); why != "" {
-				return "step " + step.Name + ": " + why
+			if why := Barred(j.OfStep(step), live); !why.IsZero() {
+				return reason.OfStep.Of(step.Name, why)
 			}
 		}
-		return ""
+		return why
 	}
-	place, handler, why := j.Nodes(), j.Run.HandlerName(), ""
+	place, handler := j.Nodes(), j.Run.HandlerName()
 	user, needsShell, isCommand := j.Run.AsCommand()
 	for i := range live {
 		s := &live[i]
@@ -80,26 +80,26 @@ func Barred(j *job.Job, live []store.Session) string {
 		}
 		c, published := commandsOf(s)
 		if !isCommand || !published {
-			return ""
+			return job.Reason{}
 		}
 		refusal := c.refusal(user, needsShell, s.Node)
-		if refusal == "" {
-			return ""
+		if refusal.IsZero() {
+			return refusal
 		}
 		why = cmp.Or(why, refusal)
 	}
 	return cmp.Or(why, Nowhere(&place, handler, live))
 }
 
-// refusal explains why a node refuses a command, "" if it does not.
-func (c *Commands) refusal(user string, needsShell bool, node string) string {
+// refusal explains why a node refuses a command; none if it does not.
+func (c *Commands) refusal(user string, needsShell bool, node string) (none job.Reason) {
 	switch {
 	case !c.allows(user):
 		return c.refuses(user, node)
 	case !c.Shell && needsShell:
-		return fmt.Sprintf("no node may run it: it needs sh, and node %s has none in shell.path", node)
+		return reason.NoShell.Of(node)
 	}
-	return ""
+	return none
 }
 
 func (c *Commands) allows(user string) bool {
@@ -108,20 +108,20 @@ func (c *Commands) allows(user string) bool {
 }
 
 // refuses explains why a node runs nothing as a user, and how to change that.
-func (c *Commands) refuses(user, node string) string {
+func (c *Commands) refuses(user, node string) job.Reason {
 	switch {
 	case user == "":
-		return fmt.Sprintf("no node may run it without run.user: name a user in run.user, or start node %s with --run-as", node)
+		return reason.NoRunUser.Of(node)
 	case c.Self != "":
-		return fmt.Sprintf("no node may run as %s: node %s runs as %s and cannot switch users; run it as root with --run-as %s, or leave run.user out", user, node, c.Self, c.Self)
+		return reason.CannotSwitch.Of(user, node, c.Self)
 	case slices.Contains(c.Absent, user):
-		return fmt.Sprintf("no node may run as %s: node %s has no such user", user, node)
+		return reason.NoSuchUser.Of(user, node)
 	}
 	add := AllowUsers(c.Configured, user)
 	if c.File == "" {
-		return fmt.Sprintf("no node may run as %s: start node %s with --config and a file that has %s", user, node, add)
+		return reason.AllowInNewFile.Of(user, node, add)
 	}
-	return fmt.Sprintf("no node may run as %s: set %s in %s on node %s, then %s", user, add, c.File, node, c.Reload)
+	return reason.AllowInFile.Of(user, add, c.File, node, c.Reload)
 }
 
 // AllowUsers returns the setting that lets jobs name more users, as the configuration file has it.

@@ -64,7 +64,7 @@ func TestBarredJobsNameTheSettingAndThePlace(t *testing.T) {
 		{"a step of a flow", "{name: a, run: {flow: {steps: [{name: one, run: {shell: x}}, {name: two, run: {shell: x, user: www-data}}]}}}", []store.Session{single}, "step two: no node may run as www-data: node ber-5 runs as ops and cannot switch users; run it as root with --run-as ops, or leave run.user out"},
 		{"an external job", "{name: a, schedule: {cron: '0 3 * * *'}, run: {external: {}}}", []store.Session{bare}, ""},
 	} {
-		if got := placement.Barred(jobFrom(t, c.job), c.live); got != c.want {
+		if got := placement.Barred(jobFrom(t, c.job), c.live); got.String() != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}

@@ -6,12 +6,12 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
-	"fmt"
 	"slices"
 	"sort"
 	"strings"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -63,10 +63,10 @@ func suits(s *store.Session, place *job.Place, handler string) bool {
 // Runs returns the runs of an occurrence and where they go: one, one for each
 // shard, or with broadcast one for each eligible node. Without an eligible node
 // the runs are planned all the same and wait, for the reason returned.
-func Runs(r Request, live []store.Session) (runs []Placed, reason string) {
+func Runs(r Request, live []store.Session) (runs []Placed, why job.Reason) {
 	eligible := eligible(r, live)
 	if len(eligible) == 0 {
-		reason = Nowhere(&r.Place, r.Handler, live)
+		why = Nowhere(&r.Place, r.Handler, live)
 	}
 	if r.Place.Strategy == job.StrategyBroadcast {
 		for i, s := range eligible {
@@ -75,7 +75,7 @@ func Runs(r Request, live []store.Session) (runs []Placed, reason string) {
 		if len(runs) == 0 {
 			runs = []Placed{{Shards: 1}} // for the first that comes
 		}
-		return runs, reason
+		return runs, why
 	}
 	if r.Split > 0 {
 		r.Place.Shards = r.Split
@@ -90,7 +90,7 @@ func Runs(r Request, live []store.Session) (runs []Placed, reason string) {
 			runs[i].Session = choose(r, eligible, i).ID
 		}
 	}
-	return runs, reason
+	return runs, why
 }
 
 // eligible returns the sessions that may run the job, in the order of the names
@@ -190,19 +190,19 @@ func (r *Request) number(shard, n int) uint64 {
 	return binary.BigEndian.Uint64(sum[:8])
 }
 
-// Nowhere says why no live session may run a job with such a place and handler,
-// "" if one may.
-func Nowhere(place *job.Place, handler string, live []store.Session) string {
+// Nowhere says why no live session may run a job with such a place and handler;
+// none if one may.
+func Nowhere(place *job.Place, handler string, live []store.Session) (why job.Reason) {
 	workers, programs := 0, 0
-	drained, bound := "", ""
+	var drained, bound job.Reason
 	for i := range live {
 		if Eligible(&live[i], place, handler) {
-			return ""
+			return why
 		}
-		if d := live[i].Drain; d != nil && drained == "" && suits(&live[i], place, handler) {
-			drained = d.InWords(live[i].Node)
+		if d := live[i].Drain; d != nil && drained.IsZero() && suits(&live[i], place, handler) {
+			drained = reason.NodeDrained.Of(live[i].Node, d.By, reason.Words(d.Reason))
 		}
-		if bound == "" {
+		if bound.IsZero() {
 			bound = boundElsewhere(&live[i], place)
 		}
 		switch {
@@ -213,16 +213,16 @@ func Nowhere(place *job.Place, handler string, live []store.Session) string {
 		}
 	}
 	switch {
-	case drained != "":
+	case !drained.IsZero():
 		return drained
-	case bound != "":
+	case !bound.IsZero():
 		return bound
 	case workers == 0 && programs == 0:
-		return "no live node runs jobs"
+		return reason.NoNodes.Of()
 	case workers == 0 && handler == "":
-		return "no live node runs commands or requests: the live ones are programs that run their own handlers"
+		return reason.OnlyPrograms.Of()
 	}
-	return "no live node has " + place.Wants(handler)
+	return reason.NoNodeHas.Of(reason.Wants(place, handler))
 }
 
 // Partitions returns the partitions that a session plans: those for which its node
@@ -262,12 +262,12 @@ func mix(x uint64) uint64 {
 }
 
 // boundElsewhere says that a session is the worker that a place names, with a token for another
-// namespace; "" if it is not.
-func boundElsewhere(s *store.Session, place *job.Place) string {
+// namespace; none if it is not.
+func boundElsewhere(s *store.Session, place *job.Place) (why job.Reason) {
 	theirs, own := place.Labels[job.LabelWorkerNamespace], s.Labels[job.LabelWorkerNamespace]
 	name := place.Labels[job.LabelWorker]
 	if own == "" || own == theirs || name == "" || s.Labels[job.LabelWorker] != name {
-		return ""
+		return why
 	}
-	return fmt.Sprintf("the token of the worker %s is for the namespace %s, and the job is in %s", name, own, theirs)
+	return reason.WorkerElsewhere.Of(name, own, theirs)
 }

@@ -76,7 +76,7 @@ func TestShardsKnowTheirIndexAndTotal(t *testing.T) {
 func TestRunIsPlannedWithoutAnEligibleNode(t *testing.T) {
 	for _, strategy := range []job.Strategy{job.StrategyAny, job.StrategyBroadcast, job.StrategyHash} {
 		runs, reason := Runs(Request{Place: job.Place{Strategy: strategy}}, nil)
-		if len(runs) != 1 || !runs[0].Session.IsZero() || reason == "" {
+		if len(runs) != 1 || !runs[0].Session.IsZero() || reason.IsZero() {
 			t.Errorf("%s: %+v, %q; want one run that waits, and why", strategy, runs, reason)
 		}
 		if isBroadcast := strategy == job.StrategyBroadcast; (runs[0].Shards == 1) != isBroadcast {
@@ -105,11 +105,11 @@ func TestLabelsAndHandlersDecideEligibility(t *testing.T) {
 		{"labels and a handler that no node has", job.Place{Labels: map[string]string{"zone": "x", "disk": "ssd"}}, "bake", "", "no live node has the labels disk=ssd, zone=x and the handler bake"},
 	} {
 		runs, reason := Runs(Request{Place: c.place, Handler: c.handle}, live)
-		if len(runs) != 1 || nameOf(live, runs[0].Session) != c.want || reason != c.reason {
+		if len(runs) != 1 || nameOf(live, runs[0].Session) != c.want || reason.String() != c.reason {
 			t.Errorf("%s: got %v, %q, want %q, %q", c.name, runs, reason, c.want, c.reason)
 		}
 	}
-	if runs, reason := Runs(Request{}, nil); len(runs) != 1 || reason != "no live node runs jobs" {
+	if runs, reason := Runs(Request{}, nil); len(runs) != 1 || reason.String() != "no live node runs jobs" {
 		t.Errorf("without nodes: %v, %q", runs, reason)
 	}
 }
@@ -127,7 +127,7 @@ func TestWorkerBoundToANamespaceRefusesOtherJobs(t *testing.T) {
 	} {
 		j := job.Job{Namespace: c.namespace, Place: job.Place{Labels: map[string]string{job.LabelWorker: c.worker}}}
 		runs, reason := Runs(Request{Place: j.Nodes()}, live)
-		if nameOf(live, runs[0].Session) != c.want || reason != c.reason {
+		if nameOf(live, runs[0].Session) != c.want || reason.String() != c.reason {
 			t.Errorf("%s for %s: got %v, %q, want %q, %q", c.worker, c.namespace, runs, reason, c.want, c.reason)
 		}
 		if len(j.Place.Labels) != 1 {

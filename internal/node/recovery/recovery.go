@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -99,7 +100,7 @@ func (d *DeadSession) Recover(ctx context.Context, s Store) (settled Recovered, 
 		results := make([]store.Result, len(batch))
 		for i := range batch {
 			results[i] = store.Result{
-				Attempt: batch[i].Present(), Outcome: job.OutcomeLost, Reason: "node " + batch[i].Node + " ended before it reported the result",
+				Attempt: batch[i].Present(), Outcome: job.OutcomeLost, Reason: reason.ProcessEnded.Of(batch[i].Node),
 			}
 		}
 		if _, err := s.Finish(ctx, d.Session, results); err != nil {

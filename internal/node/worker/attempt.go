@@ -11,6 +11,7 @@ import (
 	"github.com/belfry-cron/belfry/executor"
 	"github.com/belfry-cron/belfry/internal/decide/runqueue"
 	"github.com/belfry-cron/belfry/internal/node/output"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -115,7 +116,7 @@ func (w *Worker) execute(it *item) {
 	switch {
 	case p.ctx.Err() != nil: // cancelled between its claim and its start
 	case p.problem != nil:
-		p.ended.Reason = p.problem.Error()
+		p.ended.Reason = job.Text(p.problem.Error())
 	case p.secrets != nil:
 		p.ended = w.withSecrets(p)
 	default:
@@ -143,7 +144,7 @@ func (w *Worker) resultOf(it *item) *result {
 	res.handed = p.handed
 	// A handed-over attempt survives the end of its node and of the session.
 	if res.handedOver = p.handed && !ended.Unstarted && (ended.HandedOver || ended.Outcome == job.OutcomeLost); res.handedOver {
-		res.Outcome, res.Reason = "", ""
+		res.Outcome, res.Reason = "", job.Reason{}
 	}
 	if ended.Unstarted {
 		// A cancelled attempt is over although it never began. Any other may still run,
@@ -155,7 +156,7 @@ func (w *Worker) resultOf(it *item) *result {
 			res.Outcome, res.Reason = executor.ByCause(p.ctx)
 		case cause == nil || errors.Is(cause, executor.ErrTimeout): // else the node stops
 			res.Postponed = p.postponed
-			w.sayUnstarted(it, ended.Reason)
+			w.sayUnstarted(it, ended.Reason.String())
 		}
 	}
 	res.ExitCode, res.Signal, res.HTTPStatus = ended.ExitCode, ended.Signal, ended.HTTPStatus
@@ -166,7 +167,7 @@ func (w *Worker) resultOf(it *item) *result {
 	// Checked first: there are thousands a second, and debug logs are rare.
 	if w.Log.Enabled(p.ctx, slog.LevelDebug) {
 		w.Log.Debug("an attempt has ended", "job", it.With.run.Namespace+"/"+it.With.run.Name, "run", it.With.run.ID, "attempt", it.Attempt.Number,
-			"outcome", res.Outcome, "reason", res.Reason, "took", res.Ended.Sub(res.Started))
+			"outcome", res.Outcome, "reason", res.Reason.String(), "took", res.Ended.Sub(res.Started))
 	}
 	chunks, summary := p.capture.Close()
 	res.OutputBytes = summary.Bytes
@@ -194,14 +195,14 @@ func (w *Worker) safely(p *prepared, out executor.Output) (ended executor.Result
 		if cause := recover(); cause != nil {
 			run := &p.attempt.Run
 			w.Log.Error("an executor panicked", "run", run.ID, "job", run.Namespace+"/"+run.Name, "attempt", p.attempt.Number, "panic", cause, "stack", string(debug.Stack()))
-			ended = executor.Result{Outcome: job.OutcomeFailed, Reason: fmt.Sprintf("panic: %v", cause)}
+			ended = executor.Result{Outcome: job.OutcomeFailed, Reason: reason.Panicked.Of(reason.Words(fmt.Sprint(cause)))}
 			if p.handed { // the request may have arrived
 				ended = executor.Result{HandedOver: true}
 			}
 		}
 	}()
 	if p.executor == nil {
-		return executor.Result{Outcome: job.OutcomeFailed, Reason: "this node has no executor for it"}
+		return executor.Result{Outcome: job.OutcomeFailed, Reason: reason.NoExecutor.Of()}
 	}
 	return p.executor.Run(p.ctx, p.attempt, out)
 }

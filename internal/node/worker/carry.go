@@ -103,7 +103,7 @@ func (w *Worker) ended(it *item) {
 	}
 	written, err := wire.ClaimOf(outcome)
 	if err != nil { // a job that cannot be encoded: its attempt cannot continue
-		p.ended = executor.Result{Outcome: job.OutcomeLost, Reason: err.Error()}
+		p.ended = executor.Result{Outcome: job.OutcomeLost, Reason: job.Text(err.Error())}
 		w.finished(it)
 		return
 	}

@@ -17,7 +17,7 @@ import (
 func hands(sending time.Duration) func(context.Context, executor.Attempt, executor.Output) executor.Result {
 	return func(ctx context.Context, a executor.Attempt, _ executor.Output) executor.Result {
 		if _, err := a.HandOver(ctx, executor.Handover{Kind: "stub", To: "someone"}); err != nil {
-			return executor.Result{Unstarted: true, Reason: err.Error()}
+			return executor.Result{Unstarted: true, Reason: job.Text(err.Error())}
 		}
 		select {
 		case <-time.After(sending):
@@ -153,7 +153,7 @@ func TestUnsentHandoverIsReleasedAndRunsAgain(t *testing.T) {
 				t.Error(err)
 			}
 			if tries++; tries == 1 {
-				return executor.Result{Unstarted: true, Reason: "no connection"}
+				return executor.Result{Unstarted: true, Reason: job.Text("no connection")}
 			}
 			return executor.Result{HandedOver: true}
 		}
@@ -176,7 +176,7 @@ func TestCancelledAttemptIsNotHandedOver(t *testing.T) {
 				t.Error(err)
 			}
 			_, refused = a.HandOver(ctx, executor.Handover{Kind: "stub"})
-			return executor.Result{Unstarted: true, Reason: refused.Error()}
+			return executor.Result{Unstarted: true, Reason: job.Text(refused.Error())}
 		}
 		j := r.put("j", "policy: {overlap: skip}")
 		r.start()

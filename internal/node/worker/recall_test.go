@@ -102,7 +102,7 @@ func TestCancelEndsRunningAndClaimedAttempts(t *testing.T) {
 				if ahead && r.startsOf(id) != 0 {
 					t.Error("it was started after it was cancelled")
 				}
-				if record := r.record(id); record == nil || !strings.Contains(record.Run.Reason+record.Attempt.Reason, "not today") {
+				if record := r.record(id); record == nil || !strings.Contains(record.Run.Reason.String()+record.Attempt.Reason.String(), "not today") {
 					t.Errorf("recorded: %+v, want the reason", record)
 				}
 			})
@@ -235,7 +235,7 @@ func TestThousandsOfChangesShareReads(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		if r.outcome(id) != job.OutcomeCancelled {
 			t.Errorf("100 ms after its cancel the run is %q", r.outcome(id))
-		} else if reason := r.record(id).Attempt.Reason; strings.Contains(reason, "ada:") {
+		} else if reason := r.record(id).Attempt.Reason; strings.Contains(reason.String(), "ada:") {
 			t.Errorf("it was cancelled without a reason, which is %q", reason)
 		}
 	})

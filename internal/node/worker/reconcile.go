@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -99,14 +98,6 @@ func (w *Worker) enforceFences() {
 	w.endRunning(executor.ErrFenced, w.fenced)
 }
 
-// cancelled is the cause that ends a cancelled attempt.
-func cancelled(r *store.Run) error {
-	if r.CancelReason == "" {
-		return fmt.Errorf("%w by %s", executor.ErrCancelled, r.CancelBy)
-	}
-	return fmt.Errorf("%w by %s: %s", executor.ErrCancelled, r.CancelBy, r.CancelReason)
-}
-
 // reconcile compares the store's list of this node's attempts with the running ones.
 func (w *Worker) reconcile(ctx context.Context) error {
 	// An older answer must not judge attempts that begin or end in the meantime.
@@ -119,7 +110,9 @@ func (w *Worker) reconcile(ctx context.Context) error {
 	var unknown []store.Attempt
 	w.decide(func(queue *runqueue.Queue[claim]) {
 		unknown = queue.Compare(mine, before,
-			func(it *item, r *store.Run) { it.With.prepared.cancel(cancelled(r)) },
+			func(it *item, r *store.Run) {
+				it.With.prepared.cancel(&executor.Cancelled{By: r.CancelBy, Reason: r.CancelReason})
+			},
 			// Its result cannot count.
 			func(it *item) { it.With.prepared.cancel(executor.ErrFenced) })
 	})

@@ -98,7 +98,7 @@ func TestRefusedResultIsDropped(t *testing.T) {
 					t.Error(err)
 				}
 				_, err = r.memory.Finish(ctx, r.self.ID, []store.Result{{
-					Attempt: store.Attempt{Run: a.Run.ID, Number: 1, Token: active.Token}, Outcome: job.OutcomeFailed, Reason: "by another node",
+					Attempt: store.Attempt{Run: a.Run.ID, Number: 1, Token: active.Token}, Outcome: job.OutcomeFailed, Reason: job.Text("by another node"),
 				}})
 				if err != nil {
 					t.Error(err)
@@ -185,7 +185,7 @@ func TestResultCarriesItsOutput(t *testing.T) {
 			fmt.Fprint(out.Stdout, "hello")
 			fmt.Fprint(out.Stderr, "oh")
 			code := 3
-			return executor.Result{Outcome: job.OutcomeFailed, Reason: "exit status 3", ExitCode: &code}
+			return executor.Result{Outcome: job.OutcomeFailed, Reason: job.Text("exit status 3"), ExitCode: &code}
 		}
 		r.start()
 		id := r.plan(r.put("j", besides), in(time.Second))[0]
@@ -195,7 +195,7 @@ func TestResultCarriesItsOutput(t *testing.T) {
 			t.Fatalf("%d chunks in the store: %v", len(chunks), err)
 		}
 		record := r.record(id)
-		if record.OutputBytes != 7 || record.Attempt.ExitCode == nil || *record.Attempt.ExitCode != 3 || record.Attempt.Reason != "exit status 3" {
+		if record.OutputBytes != 7 || record.Attempt.ExitCode == nil || *record.Attempt.ExitCode != 3 || record.Attempt.Reason.String() != "exit status 3" {
 			t.Errorf("recorded: %+v", record)
 		}
 	})

@@ -281,7 +281,7 @@ func (e *act) Run(ctx context.Context, a executor.Attempt, out executor.Output) 
 		e.before(a)
 	}
 	if err := a.Start(); err != nil {
-		return executor.Result{Outcome: job.OutcomeFailed, Reason: err.Error(), Unstarted: true}
+		return executor.Result{Outcome: job.OutcomeFailed, Reason: job.Text(err.Error()), Unstarted: true}
 	}
 	e.mu.Lock()
 	e.started = append(e.started, begun{

@@ -4,12 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/belfry-cron/belfry/executor"
 	"github.com/belfry-cron/belfry/internal/node/secret"
 	"github.com/belfry-cron/belfry/internal/node/work"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -72,10 +72,10 @@ func (w *Worker) withSecrets(p *prepared) executor.Result {
 	values, err := p.secrets.values, p.secrets.err
 	switch {
 	case errors.As(err, new(*secret.Missing)):
-		return executor.Result{Outcome: job.OutcomeFailed, Reason: "not started: " + err.Error()}
+		return executor.Result{Outcome: job.OutcomeFailed, Reason: reason.SecretsRefuse.Of(reason.Words(err.Error()))}
 	case err != nil:
 		p.postponed = true
-		return executor.Result{Unstarted: true, Reason: fmt.Sprintf("its secrets cannot be read: %v", err)}
+		return executor.Result{Unstarted: true, Reason: reason.SecretsFailed.Of(reason.Words(err.Error()))}
 	}
 	p.attempt.Data.Secrets = values
 	mask := secret.MaskOf(values)
@@ -85,7 +85,7 @@ func (w *Worker) withSecrets(p *prepared) executor.Result {
 	stdout, stderr := mask.Writer(p.capture.Stdout()), mask.Writer(p.capture.Stderr())
 	ended := w.safely(p, executor.Output{Stdout: stdout, Stderr: stderr})
 	_, _ = stdout.Close(), stderr.Close() // captures do not fail
-	ended.Reason = mask.Text(ended.Reason)
+	ended.Reason = ended.Reason.Map(mask.Text)
 	ended.Value = maskedJSON(mask, ended.Value)
 	return ended
 }

@@ -32,13 +32,13 @@ func TestAttemptWaitsForItsSecretsAndMasksThem(t *testing.T) {
 		r.exec.do = func(_ context.Context, a executor.Attempt, out executor.Output) executor.Result {
 			fmt.Fprint(out.Stdout, "hunter2-")
 			fmt.Fprint(out.Stdout, "hunter2 is ", a.Data.Secrets["db"], "\n")
-			return executor.Result{Outcome: job.OutcomeFailed, Reason: "refused: " + a.Data.Secrets["db"]}
+			return executor.Result{Outcome: job.OutcomeFailed, Reason: job.Text("refused: " + a.Data.Secrets["db"])}
 		}
 		r.start()
 		run := r.plan(r.putText(usesSecret), time.Now().Add(2*time.Second).Truncate(time.Second))[0]
 		r.until("the end of the run", time.Minute, r.isOver(run))
 		record := r.record(run)
-		if asked.Load() != 4 || r.startsOf(run) != 1 || record.Attempt.Reason != "refused: ***" {
+		if asked.Load() != 4 || r.startsOf(run) != 1 || record.Attempt.Reason.String() != "refused: ***" {
 			t.Errorf("secrets were asked for %d times, and the attempt ended with %+v", asked.Load(), record.Attempt)
 		}
 		if record.OutputBytes != int64(len("*** is ***\n")) {
@@ -57,7 +57,7 @@ func TestAttemptWithoutItsSecretFailsBeforeItStarts(t *testing.T) {
 		run := r.plan(r.putText(usesSecret), time.Now().Add(2*time.Second).Truncate(time.Second))[0]
 		r.until("the end of the run", time.Minute, r.isOver(run))
 		const want = "not started: there is no secret db in the namespace default (did you mean dbs?)"
-		if got := r.record(run).Attempt.Reason; got != want || r.startsOf(run) != 0 {
+		if got := r.record(run).Attempt.Reason; got.String() != want || r.startsOf(run) != 0 {
 			t.Errorf("the reason is %q, and it started %d times", got, r.startsOf(run))
 		}
 	})
@@ -79,11 +79,11 @@ func TestRunWaitsForItsSecretsAndNamesThem(t *testing.T) {
 		runs := r.plan(r.putText(strings.Replace(usesSecret, "allow", "skip", 1)), due, due.Add(3*time.Second))
 		r.until("the end of the second occurrence", time.Minute, r.isOver(runs[1]))
 		first := "run " + runs[0].String() + " of " + due.UTC().Format(time.RFC3339)
-		if got, want := r.record(runs[1]).Attempt.Reason, first+" is waiting: its secrets cannot be read: vault is away"; r.outcome(runs[1]) != job.OutcomeSkipped || got != want {
+		if got, want := r.record(runs[1]).Attempt.Reason, first+" is waiting: its secrets cannot be read: vault is away"; r.outcome(runs[1]) != job.OutcomeSkipped || got.String() != want {
 			t.Errorf("the second occurrence is %s: %q, want %q", r.outcome(runs[1]), got, want)
 		}
 		active, err := store.ActiveRun(t.Context(), r.store, runs[0])
-		if err != nil || !active.IsPostponed() || active.Reason != "its secrets cannot be read: vault is away" || !active.FirstDue.Equal(due) {
+		if err != nil || !active.IsPostponed() || active.Reason.String() != "its secrets cannot be read: vault is away" || !active.FirstDue.Equal(due) {
 			t.Errorf("the first occurrence is %+v, %v", active, err)
 		}
 		back.Store(true)

@@ -350,7 +350,7 @@ func TestUnstartedAttemptLeavesTheJournalAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.exec.does(func(context.Context, executor.Attempt, executor.Output) executor.Result {
-			return executor.Result{Outcome: job.OutcomeFailed, Reason: "too many open files", Unstarted: true}
+			return executor.Result{Outcome: job.OutcomeFailed, Reason: job.Text("too many open files"), Unstarted: true}
 		})
 		r.start()
 		r.store.set(func(h *hooks) { h.release = func(func() error, []store.Attempt) error { return errAway } })

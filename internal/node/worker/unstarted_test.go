@@ -27,7 +27,7 @@ func TestAttemptWithoutResourcesIsRetried(t *testing.T) {
 				return executor.Result{Outcome: job.OutcomeSucceeded}
 			}
 			time.Sleep(2 * time.Second)
-			return executor.Result{Outcome: job.OutcomeFailed, Reason: "too many open files", Unstarted: true}
+			return executor.Result{Outcome: job.OutcomeFailed, Reason: job.Text("too many open files"), Unstarted: true}
 		})
 		j := r.put("j", "policy: {overlap: allow, timeout: 1s}")
 		r.start()

@@ -237,12 +237,12 @@ type Claims struct {
 
 // Claim says what became of a claim.
 type Claim struct {
-	Verdict string    `json:"verdict" enum:"started,taken,gone,early,late,waiting,skipped" doc:"started: it is yours, and starts when it is due; taken: another has it; gone: it was withdrawn; early: ask again when it is due; late: it was too late and is recorded as missed; waiting: it waits for its slot; skipped: another run of the job has not ended."`
-	Now     time.Time `json:"now" doc:"The clock of the store."`
-	Reason  string    `json:"reason,omitempty" doc:"Why it does not start."`
-	Job     Document  `json:"job,omitzero" doc:"The definition to run under, with all defaults; with started alone."`
-	Epoch   int64     `json:"epoch,omitempty" doc:"The epoch of the definition."`
-	Changed time.Time `json:"changed,omitzero" doc:"When the definition was changed last."`
+	Verdict string     `json:"verdict" enum:"started,taken,gone,early,late,waiting,skipped" doc:"started: it is yours, and starts when it is due; taken: another has it; gone: it was withdrawn; early: ask again when it is due; late: it was too late and is recorded as missed; waiting: it waits for its slot; skipped: another run of the job has not ended."`
+	Now     time.Time  `json:"now" doc:"The clock of the store."`
+	Reason  job.Reason `json:"reason,omitzero" doc:"Why it does not start."`
+	Job     Document   `json:"job,omitzero" doc:"The definition to run under, with all defaults; with started alone."`
+	Epoch   int64      `json:"epoch,omitempty" doc:"The epoch of the definition."`
+	Changed time.Time  `json:"changed,omitzero" doc:"When the definition was changed last."`
 	// Steps and what follows are given for the run of a step.
 	Steps    map[string]Step `json:"steps,omitempty" doc:"For the run of a step of a flow: the steps whose results it reads."`
 	Item     []byte          `json:"item,omitempty" doc:"The item of the step, in JSON, in base64."`
@@ -345,10 +345,10 @@ type Run struct {
 	Priority  int               `json:"priority,omitempty" doc:"Its priority."`
 	Claimed   time.Time         `json:"claimed,omitzero" doc:"When the attempt was claimed."`
 	// LostAfter is in milliseconds.
-	LostAfter    int64  `json:"lost_after_ms" doc:"For how many milliseconds the worker may be silent before the attempt counts as lost: it must have ended by then."`
-	Unfenced     bool   `json:"unfenced,omitempty" doc:"It need not have ended by then: no other attempt follows from its loss."`
-	CancelBy     string `json:"cancel_by,omitempty" doc:"Who wants it ended; the worker ends it then."`
-	CancelReason string `json:"cancel_reason,omitempty" doc:"Why."`
+	LostAfter    int64      `json:"lost_after_ms" doc:"For how many milliseconds the worker may be silent before the attempt counts as lost: it must have ended by then."`
+	Unfenced     bool       `json:"unfenced,omitempty" doc:"It need not have ended by then: no other attempt follows from its loss."`
+	CancelBy     string     `json:"cancel_by,omitempty" doc:"Who wants it ended; the worker ends it then."`
+	CancelReason job.Reason `json:"cancel_reason,omitzero" doc:"Why."`
 }
 
 // RunOf writes a run.
@@ -390,7 +390,7 @@ type Result struct {
 	Started     time.Time   `json:"started,omitzero" doc:"When it took effect, by the clock of the worker."`
 	Ended       time.Time   `json:"ended,omitzero" doc:"When it had ended."`
 	Outcome     job.Outcome `json:"outcome" enum:"succeeded,failed,timed_out,cancelled,lost" doc:"How it ended."`
-	Reason      string      `json:"reason,omitempty" doc:"Why, in words."`
+	Reason      job.Reason  `json:"reason,omitzero" doc:"Why."`
 	ExitCode    *int        `json:"exit_code,omitempty" minimum:"-2147483648" maximum:"2147483647" doc:"Of a command."`
 	Signal      string      `json:"signal,omitempty" doc:"The signal that has ended the command."`
 	HTTPStatus  int         `json:"http_status,omitempty" minimum:"0" maximum:"999" doc:"Of the answer to a request."`

@@ -4,10 +4,10 @@ package callback
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -107,8 +107,8 @@ func (k *Keeper) watch() time.Duration {
 // Silence counts only for a service that has reported that it is running: one that never does is
 // bounded by the timeout.
 func Decide(o *store.Outstanding, watched time.Duration) (res *store.Result, next time.Duration) {
-	end := func(outcome job.Outcome, format string, args ...any) *store.Result {
-		return &store.Result{Attempt: o.Attempt, Started: o.Sent, Ended: o.Now, Outcome: outcome, Reason: fmt.Sprintf(format, args...)}
+	end := func(outcome job.Outcome, why job.Reason) *store.Result {
+		return &store.Result{Attempt: o.Attempt, Started: o.Sent, Ended: o.Now, Outcome: outcome, Reason: why}
 	}
 	timeout := o.Timeout
 	if timeout == 0 {
@@ -117,20 +117,15 @@ func Decide(o *store.Outstanding, watched time.Duration) (res *store.Result, nex
 	left := o.Sent.Add(timeout).Sub(o.Now)
 	switch {
 	case o.Run.CancelBy != "":
-		why := ""
-		if o.Run.CancelReason != "" {
-			why = ": " + o.Run.CancelReason
-		}
-		return end(job.OutcomeCancelled, "cancelled by %s%s; %s learns of it when it reports", o.Run.CancelBy, why, o.To), 0
+		return end(job.OutcomeCancelled, reason.CancelUnknown.Of(o.Run.CancelBy, o.Run.CancelReason, o.To)), 0
 	case left <= 0:
-		return end(job.OutcomeTimedOut, "no result was reported by %s within the timeout of %s", o.To, job.Duration(timeout).InWords()), 0
+		return end(job.OutcomeTimedOut, reason.NoResult.Of(o.To, timeout)), 0
 	}
 	next = min(left, nextMax)
 	if !o.Seen.IsZero() && o.Run.LostAfter > 0 {
 		silent := min(o.Now.Sub(o.Seen), watched)
 		if silent > o.Run.LostAfter {
-			return end(job.OutcomeLost, "%s reported last that it is running at %s, and nothing for longer than lost_after (%s)",
-				o.To, o.Seen.UTC().Format(time.RFC3339), job.Duration(o.Run.LostAfter).InWords()), 0
+			return end(job.OutcomeLost, reason.ReportsEnded.Of(o.To, o.Seen, o.Run.LostAfter)), 0
 		}
 		next = min(next, o.Run.LostAfter-silent+time.Millisecond)
 	}

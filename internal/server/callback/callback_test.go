@@ -38,7 +38,7 @@ func TestAHandoverEndsByCancelTimeoutOrSilence(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := store.Outstanding{Handover: store.Handover{To: "POST http://a", Sent: sent, Timeout: c.timeout}, Now: sent.Add(c.now)}
-			o.Run.LostAfter, o.Run.CancelBy, o.Run.CancelReason = lostAfter, c.cancel, "enough"
+			o.Run.LostAfter, o.Run.CancelBy, o.Run.CancelReason = lostAfter, c.cancel, job.Text("enough")
 			if c.seen > 0 {
 				o.Seen = sent.Add(c.seen)
 			}
@@ -46,7 +46,7 @@ func TestAHandoverEndsByCancelTimeoutOrSilence(t *testing.T) {
 			if res == nil {
 				res = &store.Result{}
 			}
-			if res.Outcome != c.want || next != c.next || !strings.Contains(res.Reason, c.reason) {
+			if res.Outcome != c.want || next != c.next || !strings.Contains(res.Reason.String(), c.reason) {
 				t.Errorf("it ended as %q (%s), next %s; want %q (%s), %s", res.Outcome, res.Reason, next, c.want, c.reason, c.next)
 			}
 		})

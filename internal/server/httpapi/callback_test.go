@@ -81,7 +81,7 @@ func TestAServiceReportsByItsCallback(t *testing.T) {
 		}
 	}
 	records, err := w.store.AttemptsOf(t.Context(), run)
-	if err != nil || len(records) != 1 || records[0].Attempt.Outcome != job.OutcomeFailed || records[0].Attempt.Reason != "exit status 3" || records[0].OutputBytes != 13 {
+	if err != nil || len(records) != 1 || records[0].Attempt.Outcome != job.OutcomeFailed || records[0].Attempt.Reason.String() != "exit status 3" || records[0].OutputBytes != 13 {
 		t.Fatalf("history: %+v, %v", records, err)
 	}
 	output, err := w.store.Output(t.Context(), run, 1, 0, 10)

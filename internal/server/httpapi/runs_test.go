@@ -83,7 +83,7 @@ func (n *node) finish(run client.Run, outcome job.Outcome, chunks ...store.Outpu
 	code := 0
 	outcomes, err := n.store.Finish(n.t.Context(), n.session, []store.Result{{
 		Attempt: store.Attempt{Run: run.ID, Number: run.Attempt, Token: n.tokens[run.ID]},
-		Started: n.clock(), Ended: n.clock().Add(time.Second), Outcome: outcome, Reason: reasonOf(outcome), ExitCode: &code,
+		Started: n.clock(), Ended: n.clock().Add(time.Second), Outcome: outcome, Reason: job.Text(reasonOf(outcome)), ExitCode: &code,
 		Output: chunks, OutputBytes: bytes,
 	}})
 	if err != nil || !outcomes[0].Accepted {

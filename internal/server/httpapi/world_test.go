@@ -112,7 +112,7 @@ func (w *world) fill() {
 		Name: "ops", To: job.Service{Teams: &job.AddressService{URL: job.Secret{File: "teams"}}}, Rules: []job.ChannelRule{{Events: []job.Notice{job.NoticeFailed}}},
 	}}, 0, "alice")
 	must(err)
-	event := notification.Event{Kind: job.NoticeFailed, Namespace: "default", Job: "nightly", Run: w.id(), Time: w.clock(), Text: "exit status 1", Lasting: true}
+	event := notification.Event{Kind: job.NoticeFailed, Namespace: "default", Job: "nightly", Run: w.id(), Time: w.clock(), Text: job.Text("exit status 1"), Lasting: true}
 	group := notification.NewGroup(channel.Channel, &event)
 	group.Add(channel.Channel, event, w.clock())
 	text, err := json.Marshal(group)

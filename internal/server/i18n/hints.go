@@ -1,6 +1,6 @@
 package i18n
 
-// hints are what a server says of itself, as reasons are written: what was checked, what was found,
+// hints are what a server says of itself, as patterns are written: what was checked, what was found,
 // and what to do.
 var hints = []translation{
 	{"this address does not exist", "该地址不存在"},
@@ -52,6 +52,7 @@ var hints = []translation{
 	{"there is no notification {x}", "没有通知 {x}"},
 	{"there is no token {x}", "没有令牌 {x}"},
 	{"zone data", "时区数据"},
+	{"xxl.short_tokens accepts an access token of executors that can be guessed: give them one of 16 characters or more, list both in xxl.tokens, and remove the short one once all executors have the new one", "xxl.short_tokens 放行了可被猜出的执行器令牌：请为执行器换成 16 个字符以上的令牌，在 xxl.tokens 中同时列出两者，全部换完后再删除短令牌"},
 	{"nodes have the time zone data {v}", "各节点的时区数据为 {v}"},
 }
 
@@ -60,8 +61,8 @@ var compiledHints = compile(hints)
 // Hint returns a hint of a server, which is written in English, in the language. What is not known
 // stays as it is.
 func (l Lang) Hint(text string) string {
-	if l != Chinese || len(text) > reasonMax {
+	if l != Chinese || len(text) > patternMax {
 		return text
 	}
-	return l.translated(compiledHints, text, nil, 1)
+	return l.translated(compiledHints, text, 1)
 }

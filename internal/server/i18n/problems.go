@@ -1,7 +1,7 @@
 package i18n
 
 // problems are the mistakes in documents of jobs, calendars, pools, channels and executors that people
-// make most, and how to mend them, as reasons are written.
+// make most, and how to mend them, as patterns are written.
 var problems = []translation{
 	{"is missing, so nothing is retried", "缺失，因此不会重试"},
 	{"is missing", "缺失"},
@@ -205,8 +205,8 @@ var compiledProblems = compile(problems)
 // Problem returns a mistake in a document, or how to mend it, which is written in English, in the
 // language. What is not known stays as it is.
 func (l Lang) Problem(text string) string {
-	if l != Chinese || text == "" || len(text) > reasonMax {
+	if l != Chinese || text == "" || len(text) > patternMax {
 		return text
 	}
-	return l.translated(compiledProblems, text, nil, reasonDepth)
+	return l.translated(compiledProblems, text, patternDepth)
 }

@@ -60,7 +60,7 @@ func TestEachPatternFitsAProblemThatIsFound(t *testing.T) {
 		}
 	}
 	for _, text := range texts {
-		note(text, reasonDepth)
+		note(text, patternDepth)
 	}
 	for i, p := range problems {
 		if !used[i] {
@@ -79,7 +79,7 @@ func TestProblemsAreTranslated(t *testing.T) {
 		{`day of week: "FIR" is not a number or a name, allowed is 0-7 or SUN-SAT (at position 13 of "0 3 * * MON-FIR"); did you mean "FRI"?`, `星期："FIR" 不是数字或名称，允许 0-7 或 SUN-SAT（"0 3 * * MON-FIR" 的第 13 个字符）；您是不是想写 "FRI"？`},
 		{"expected a duration such as 90s, found a list", "应为时长，例如 90s，实际为列表"},
 		{"a problem that has no translation", "a problem that has no translation"},
-		{strings.Repeat("x", reasonMax) + " is not a name", strings.Repeat("x", reasonMax) + " is not a name"},
+		{strings.Repeat("x", patternMax) + " is not a name", strings.Repeat("x", patternMax) + " is not a name"},
 	} {
 		if got := Chinese.Problem(c.text); got != c.want {
 			t.Errorf("%q is %q, want %q", c.text, got, c.want)

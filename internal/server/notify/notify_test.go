@@ -141,7 +141,7 @@ func (w *world) end(j *store.Job, outcome job.Outcome, reason string) {
 	a := store.Attempt{Job: j.Definition.UID, Run: id, Number: 1, Token: newID()}
 	_, err = w.store.Claim(w.Context(), w.session.ID, []store.Attempt{a})
 	w.must(err)
-	_, err = w.store.Finish(w.Context(), w.session.ID, []store.Result{{Attempt: a, Outcome: outcome, Reason: reason}})
+	_, err = w.store.Finish(w.Context(), w.session.ID, []store.Result{{Attempt: a, Outcome: outcome, Reason: job.Text(reason)}})
 	w.must(err)
 }
 
@@ -610,7 +610,7 @@ func TestLastingProblemsOfServerAndJobs(t *testing.T) {
 	inTime(t, func(w *world) {
 		w.channel("ops", "rules: [{events: [late, recovered, node_lost]}]\ngroup: {every: 1s}\n")
 		j := w.job("a", "")
-		late := notification.Event{Kind: job.NoticeLate, Namespace: "default", Job: "a", UID: j.Definition.UID, Time: time.Now(), Text: "due 02:00"}
+		late := notification.Event{Kind: job.NoticeLate, Namespace: "default", Job: "a", UID: j.Definition.UID, Time: time.Now(), Text: job.Text("due 02:00")}
 		lost := notification.Event{Kind: job.NoticeNodeLost, Node: "n2", Time: time.Now()}
 		set := func(l notification.Lasting) {
 			w.mu.Lock()
@@ -643,7 +643,7 @@ func TestApprovalsAreRequestedAndEndWithTheirAnswer(t *testing.T) {
 		j := w.job("deploy", "")
 		run := newID()
 		asked := func(step string) notification.Event {
-			return notification.Event{Kind: job.NoticeApproval, Namespace: "default", Job: "deploy", UID: j.Definition.UID, Run: run, Step: step, Time: time.Now(), Text: "step " + step + ": go on?"}
+			return notification.Event{Kind: job.NoticeApproval, Namespace: "default", Job: "deploy", UID: j.Definition.UID, Run: run, Step: step, Time: time.Now(), Text: job.Text("step " + step + ": go on?")}
 		}
 		test, live := asked("test"), asked("live")
 		set := func(events ...notification.Event) {

@@ -82,7 +82,7 @@ func to(t *testing.T, text string) *job.Channel {
 func message(c *job.Channel) *notification.Message {
 	e := notification.Event{
 		Kind: job.NoticeFailed, Namespace: "shop", Job: "backup", Run: job.ID{15: 1}, Attempt: 2, Time: at, Lasting: true,
-		Text: "exit status 3: <@U1> *x* “é”",
+		Text: job.Text("exit status 3: <@U1> *x* “é”"),
 	}
 	c.UID = job.ID{15: 7}
 	g := notification.NewGroup(c, &e)

@@ -16,14 +16,14 @@ import (
 
 // Unmet is a missed expectation of a run, stored until it is taken.
 type Unmet struct {
-	Namespace string    `json:"namespace"`
-	Job       string    `json:"job"`
-	UID       job.ID    `json:"uid"`
-	Run       job.ID    `json:"run"`
-	Attempt   int       `json:"attempt"`
-	Node      string    `json:"node,omitempty"`
-	Time      time.Time `json:"time"`
-	Text      string    `json:"text"`
+	Namespace string     `json:"namespace"`
+	Job       string     `json:"job"`
+	UID       job.ID     `json:"uid"`
+	Run       job.ID     `json:"run"`
+	Attempt   int        `json:"attempt"`
+	Node      string     `json:"node,omitempty"`
+	Time      time.Time  `json:"time"`
+	Text      job.Reason `json:"text"`
 }
 
 // Overdue stores missed expectations of runs for the delivering node. Without channels it
@@ -40,7 +40,7 @@ func Overdue(ctx context.Context, s Store, now time.Time, alerts []store.Alert) 
 			if err != nil {
 				return err
 			}
-			name := notification.UnmetNotes + r.ID.String() + "-" + fmt.Sprintf("%08x", hashOf(text))
+			name := notification.UnmetNotes + r.ID.String() + "-" + fmt.Sprintf("%08x", hashOf(text.String()))
 			_, err = s.PutNote(ctx, store.Note{Name: name, Text: note})
 			if err != nil && !errors.Is(err, store.ErrConflict) { // it is kept already
 				return err

@@ -153,7 +153,7 @@ func (l *Log) writeRecord(r *store.Record) {
 	if r.Count > 1 {
 		about = append(about, "occurrences", r.Count)
 	}
-	about = append(about, "reason", r.Attempt.Reason)
+	about = append(about, "reason", r.Attempt.Reason.String())
 	if left > 0 {
 		about = append(about, "left_out", left)
 	}

@@ -34,7 +34,7 @@ func logging(t *testing.T, test func(l *runlog.Log, said *logtest.Log)) {
 func ended(n int, outcome job.Outcome, reason string) store.Ends {
 	return store.Ends{Records: []*store.Record{{
 		Run:     job.Run{ID: job.ID{1}, JobUID: job.ID{0: byte(n >> 8), 1: byte(n)}, Namespace: "web", Name: fmt.Sprint("j", n)},
-		Attempt: job.Attempt{Number: 2, Outcome: outcome, Reason: reason}, Final: true, Count: 1,
+		Attempt: job.Attempt{Number: 2, Outcome: outcome, Reason: job.Text(reason)}, Final: true, Count: 1,
 	}}}
 }
 

@@ -3,13 +3,13 @@ package service
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"math"
 	"slices"
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/decide/engine"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -174,24 +174,23 @@ func (s *Attention) ofNodes(ctx context.Context) (list []client.Attention, err e
 		off := time.Duration(math.Round(n.ClockAhead*1000)) * time.Millisecond
 		switch {
 		case n.State == string(store.SessionSilent):
-			a := client.Attention{Kind: client.AttentionNodeSilent, Severity: client.SeverityWarning, Node: n.Name, Count: n.Running, Since: n.Renewed, Text: "the node is no longer heard of"}
+			a := client.Attention{Kind: client.AttentionNodeSilent, Severity: client.SeverityWarning, Node: n.Name, Count: n.Running, Since: n.Renewed}
 			if n.Running > 0 {
-				a.Severity, a.Text = client.SeverityBad, fmt.Sprintf("the node is no longer heard of, and had %d running attempts", n.Running)
+				a.Severity = client.SeverityBad
 			}
-			list = append(list, a)
-		case n.ClockOff, off.Abs() > clockOffAfter:
-			way := "ahead"
+			list = append(list, saying(a, reason.NodeUnheard.Of(n.Running)))
+		case n.ClockOff:
+			why := reason.ClockAhead.Of(off)
 			if off < 0 {
-				way = "behind"
+				why = reason.ClockBehind.Of(-off)
 			}
-			a := client.Attention{
-				Kind: client.AttentionClockOff, Severity: client.SeverityWarning, Node: n.Name,
-				Text: fmt.Sprintf("the clock of the node is %s %s that of the store, which jobs go by", job.Duration(off.Abs()).InWords(), way),
+			list = append(list, saying(client.Attention{Kind: client.AttentionClockOff, Severity: client.SeverityBad, Node: n.Name}, why))
+		case off.Abs() > clockOffAfter:
+			why := reason.StoreClockAhead.Of(off)
+			if off < 0 {
+				why = reason.StoreClockBehind.Of(-off)
 			}
-			if n.ClockOff {
-				a.Severity, a.Text = client.SeverityBad, fmt.Sprintf("the clock of the node is %s %s, or was just set, so it plans and claims nothing", job.Duration(off.Abs()).InWords(), way)
-			}
-			list = append(list, a)
+			list = append(list, saying(client.Attention{Kind: client.AttentionClockOff, Severity: client.SeverityWarning, Node: n.Name}, why))
 		}
 	}
 	return list, nil
@@ -214,10 +213,9 @@ func (s *Attention) late(ctx context.Context, of scope, now time.Time) (list []c
 		at, seen := byJob[r.JobUID]
 		if !seen {
 			at, byJob[r.JobUID] = len(list), len(list)
-			list = append(list, client.Attention{
+			list = append(list, saying(client.Attention{
 				Kind: client.AttentionLate, Severity: client.SeverityBad, Job: r.Namespace + "/" + r.Name, Run: r.ID, Since: cmp.Or(r.FirstDue, r.Due),
-				Text: cmp.Or(r.Reason, "no node has claimed it yet"),
-			})
+			}, cmp.Or(r.Reason, reason.Unclaimed.Of())))
 		}
 		list[at].Count++
 	}
@@ -255,10 +253,9 @@ func (s *Attention) slow(ctx context.Context, running []store.Run, now time.Time
 		}
 		began := engine.Begun(r)
 		if took := now.Sub(began); n >= slowFew && took >= slowTimes*longest {
-			list = append(list, client.Attention{
+			list = append(list, saying(client.Attention{
 				Kind: client.AttentionSlow, Severity: client.SeverityWarning, Job: r.Namespace + "/" + r.Name, Run: r.ID, Count: 1, Since: began,
-				Text: fmt.Sprintf("has been running for %s; the longest of the last %d that succeeded took %s", job.Duration(took.Round(time.Second)).InWords(), n, job.Duration(longest.Round(time.Millisecond)).InWords()),
-			})
+			}, reason.RunsLong.Of(took.Round(time.Second), n, longest.Round(time.Millisecond))))
 		}
 	}
 	return list, nil
@@ -267,10 +264,9 @@ func (s *Attention) slow(ctx context.Context, running []store.Run, now time.Time
 // asked finds running flows that wait for a person.
 func asked(running []store.Run) (list []client.Attention) {
 	for _, q := range questionsOf(running) {
-		list = append(list, client.Attention{
+		list = append(list, saying(client.Attention{
 			Kind: client.AttentionApproval, Severity: client.SeverityWarning, Job: q.run.Namespace + "/" + q.run.Name, Run: q.run.ID, Count: 1, Since: q.since,
-			Text: fmt.Sprintf("step %s waits for a person: %s", q.step, q.text),
-		})
+		}, reason.StepWaits.Of(q.step, q.asked)))
 	}
 	return list
 }
@@ -280,9 +276,7 @@ func (s *Attention) paused(ctx context.Context, of scope) (list []client.Attenti
 	jobs, _, err := s.jobs.look(ctx, of, store.JobQuery{State: job.JobPaused}, store.MaxBatch)
 	for _, j := range jobs {
 		if status := j.Definition.Status; status != nil && status.PausedBy == engine.System {
-			list = append(list, client.Attention{
-				Kind: client.AttentionPaused, Severity: client.SeverityBad, Job: j.Definition.FullName(), Text: status.PauseReason,
-			})
+			list = append(list, saying(client.Attention{Kind: client.AttentionPaused, Severity: client.SeverityBad, Job: j.Definition.FullName()}, status.PausedFor))
 		}
 	}
 	return list, err
@@ -421,21 +415,18 @@ func failuresOf(j *store.Job, ended []store.Record) client.Attention {
 	latest := failures[0]
 	a := client.Attention{
 		Kind: client.AttentionFailing, Severity: client.SeverityWarning, Job: j.Definition.FullName(), Run: latest.Run.ID,
-		Count: n, Since: failures[len(failures)-1].Attempt.Ended, Text: "the last run " + inWords(latest),
+		Count: n, Since: failures[len(failures)-1].Attempt.Ended,
 	}
 	if n > 1 {
-		a.Severity, a.Text = client.SeverityBad, fmt.Sprintf("the last %d runs failed; the latest %s", n, inWords(latest))
+		a.Severity = client.SeverityBad
+		return saying(a, reason.LastRuns.Of(n, latest.Attempt.Outcome, latest.Attempt.Reason))
 	}
-	return a
+	return saying(a, reason.LastRun.Of(latest.Attempt.Outcome, latest.Attempt.Reason))
 }
 
-// inWords says how a run ended.
-func inWords(r *store.Record) string {
-	text := map[job.Outcome]string{
-		job.OutcomeFailed: "failed", job.OutcomeTimedOut: "timed out", job.OutcomeLost: "was lost", job.OutcomeMissed: "was missed",
-	}[r.Attempt.Outcome]
-	if r.Attempt.Reason != "" {
-		text += ": " + r.Attempt.Reason
-	}
-	return text
+// saying adds to a problem what is wrong.
+func saying(a client.Attention, why job.Reason) client.Attention {
+	a.Text = why.String()
+	a.TextCode, a.TextArgs = why.For()
+	return a
 }

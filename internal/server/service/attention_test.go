@@ -206,7 +206,7 @@ func TestAttentionNamesSecretsThatCannotBeRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.store.Finish(t.Context(), b.session, []store.Result{{Attempt: attempt.Present(), Postponed: true, Reason: why}}); err != nil {
+	if _, err := b.store.Finish(t.Context(), b.session, []store.Result{{Attempt: attempt.Present(), Postponed: true, Reason: job.Text(why)}}); err != nil {
 		t.Fatal(err)
 	}
 	if a := attention(t, s, admin, "")[string(client.AttentionLate)+" default/sealed"]; a.Text != why || a.Run != made.Run.ID || a.Severity != client.SeverityBad {
@@ -217,7 +217,7 @@ func TestAttentionNamesSecretsThatCannotBeRead(t *testing.T) {
 		t.Errorf("the run is %+v, %v", run, err)
 	}
 	lasting, err := s.Attention.Lasting(t.Context(), admin)
-	if err != nil || len(lasting.Events) != 1 || !strings.HasSuffix(lasting.Events[0].Text, why) {
+	if err != nil || len(lasting.Events) != 1 || !strings.HasSuffix(lasting.Events[0].Text.String(), why) {
 		t.Errorf("notifications have %+v, %v", lasting.Events, err)
 	}
 }

@@ -35,7 +35,7 @@ func (d *Documents) warnOfBarred(ctx context.Context, steps []*step) error {
 		if s.document.Job == nil || s.result.Result == client.Deleted {
 			return
 		}
-		if s.result.Barred = placement.Barred(s.document.Job.WithDefaults(d.rules.defaults), live); s.result.Barred != "" {
+		if s.result.Barred = placement.Barred(s.document.Job.WithDefaults(d.rules.defaults), live).String(); s.result.Barred != "" {
 			s.result.Warnings = append(s.result.Warnings, s.result.Barred)
 		}
 	})
@@ -62,10 +62,8 @@ func (s *Attention) barred(ctx context.Context, of scope) (list []client.Attenti
 		return nil, err
 	}
 	for _, j := range jobs {
-		if why := placement.Barred(j.Filled, live); why != "" {
-			list = append(list, client.Attention{
-				Kind: client.AttentionBarred, Severity: client.SeverityBad, Job: j.Definition.FullName(), Text: why,
-			})
+		if why := placement.Barred(j.Filled, live); !why.IsZero() {
+			list = append(list, saying(client.Attention{Kind: client.AttentionBarred, Severity: client.SeverityBad, Job: j.Definition.FullName()}, why))
 		}
 	}
 	return list, nil

@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/server/auth"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -48,11 +49,11 @@ func (s *Callbacks) Take(ctx context.Context, number int64, secret string, said 
 		}
 		return s.store.Asked(ctx, []store.Answer{{Handover: *h, Seen: true}})
 	}
-	res := store.Result{Attempt: h.Attempt, Started: h.Sent, Outcome: job.OutcomeSucceeded, Reason: said.Reason, ExitCode: said.ExitCode}
+	res := store.Result{Attempt: h.Attempt, Started: h.Sent, Outcome: job.OutcomeSucceeded, Reason: job.Text(said.Reason), ExitCode: said.ExitCode}
 	if said.State == client.CallbackFailed {
 		res.Outcome = job.OutcomeFailed
-		if res.Reason == "" && said.ExitCode != nil {
-			res.Reason = fmt.Sprintf("exit status %d", *said.ExitCode)
+		if res.Reason.IsZero() && said.ExitCode != nil {
+			res.Reason = reason.ExitStatus.Of(*said.ExitCode)
 		}
 	}
 	if said.Output != "" && running {

@@ -120,11 +120,11 @@ func (d *Documents) explain(ctx context.Context, who Caller, document job.Docume
 	if err != nil {
 		return err
 	}
-	if why := placement.Barred(filled.Job, live); why != "" {
-		checked.Warnings = append(checked.Warnings, client.CheckProblem{Path: "run", Detail: why})
+	if why := placement.Barred(filled.Job, live); !why.IsZero() {
+		checked.Warnings = append(checked.Warnings, client.CheckProblem{Path: "run", Detail: why.String()})
 	}
-	if reason := neverDue(&store.Job{Definition: document.Job, Filled: filled.Job}); reason != "" && len(said.Next) == 0 {
-		checked.Preview.Reason = reason
+	if why := neverDue(&store.Job{Definition: document.Job, Filled: filled.Job}); !why.IsZero() && len(said.Next) == 0 {
+		checked.Preview.Reason = why.String()
 	}
 	return nil
 }

@@ -259,12 +259,12 @@ func (s *Executors) AddPastRuns(ctx context.Context, who Caller, said client.Pas
 		r := &records[i]
 		r.Run = job.Run{
 			ID: id, JobUID: j.UID, Namespace: j.Namespace, Name: j.Name, Kind: job.RunScheduled, Key: item.Started.UTC().Format(time.RFC3339Nano),
-			Epoch: j.Epoch, State: job.StateDone, Scheduled: item.Started, Due: item.Started, Attempt: 1, Node: item.Executor, Outcome: item.Outcome, Reason: item.Reason,
+			Epoch: j.Epoch, State: job.StateDone, Scheduled: item.Started, Due: item.Started, Attempt: 1, Node: item.Executor, Outcome: item.Outcome, Reason: job.Text(item.Reason),
 		}
 		if item.ByHand {
 			r.Run.Kind, r.Run.Key = job.RunByHand, id.String()
 		}
-		r.Attempt = job.Attempt{Run: id, Number: 1, Node: item.Executor, Started: item.Started, Ended: item.Ended, Outcome: item.Outcome, Reason: item.Reason}
+		r.Attempt = job.Attempt{Run: id, Number: 1, Node: item.Executor, Started: item.Started, Ended: item.Ended, Outcome: item.Outcome, Reason: job.Text(item.Reason)}
 		r.Final = true
 	}
 	if len(records) == 0 {

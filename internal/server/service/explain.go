@@ -2,12 +2,12 @@ package service
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/decide/engine"
 	"github.com/belfry-cron/belfry/internal/decide/placement"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -39,16 +39,16 @@ func (s *Runs) explain(ctx context.Context, runs []store.Run) error {
 		if r.State != job.StateReady || r.IsPostponed() {
 			continue
 		}
-		var why string
+		var why job.Reason
 		if on := bySession[r.Session]; on != nil {
 			why = busy(r, on, now)
 		} else {
 			why = unplaced(r, live, jobs[r.JobUID])
 		}
 		switch {
-		case why == "":
+		case why.IsZero():
 		case r.Last != "":
-			r.Reason += "; " + why // after why there is another attempt
+			r.Reason = reason.Both.Of(r.Reason, why) // after why there is another attempt
 		default:
 			r.Reason = why
 		}
@@ -58,11 +58,11 @@ func (s *Runs) explain(ctx context.Context, runs []store.Run) error {
 
 // busy explains why a node has not started a due run. The node's load before the due time
 // does not count: it may have had capacity a moment later.
-func busy(r *store.Run, s *store.Session, now time.Time) string {
+func busy(r *store.Run, s *store.Session, now time.Time) (none job.Reason) {
 	if s.Capacity == 0 || s.Load.Running < s.Capacity || !r.Due.Before(now) || s.Renewed.Before(r.Due) {
-		return ""
+		return none
 	}
-	return fmt.Sprintf("node %s runs as many attempts as it may: %d", s.Node, s.Load.Running)
+	return reason.NodeFull.Of(s.Node, s.Load.Running)
 }
 
 // jobsOf returns the jobs of selected runs: at once, as lists have many.
@@ -89,9 +89,9 @@ func (s *Runs) jobsOf(ctx context.Context, runs []store.Run, selected func(*stor
 }
 
 // unplaced explains why a run has no live node.
-func unplaced(r *store.Run, live []store.Session, j *store.Job) string {
+func unplaced(r *store.Run, live []store.Session, j *store.Job) (none job.Reason) {
 	if j == nil {
-		return "" // it is about to be withdrawn
+		return none // it is about to be withdrawn
 	}
 	filled := j.Filled
 	if step, _ := r.Step(); r.Kind == job.RunStep && filled.Run.IsFlow() {
@@ -104,11 +104,11 @@ func unplaced(r *store.Run, live []store.Session, j *store.Job) string {
 	place := filled.Nodes()
 	if engine.Belongs(place.Binds(), r.Node) {
 		for i := range live {
-			if live[i].Node == r.Node && live[i].Drain != nil {
-				return "it belongs to its node, and " + live[i].Drain.InWords(r.Node)
+			if d := live[i].Drain; live[i].Node == r.Node && d != nil {
+				return reason.BelongsDrained.Of(reason.NodeDrained.Of(r.Node, d.By, reason.Words(d.Reason)))
 			}
 		}
-		return "it belongs to node " + r.Node + ", which is not live"
+		return reason.BelongsAway.Of(r.Node)
 	}
 	return placement.Nowhere(&place, filled.Run.HandlerName(), live)
 }

@@ -72,7 +72,7 @@ func stepState(u *flow.Unit) client.StepState {
 		state = "pending"
 	}
 	return client.StepState{
-		State: state, Outcome: u.Outcome, Reason: u.Reason, Attempt: u.Attempt, Result: u.Result,
+		State: state, Outcome: u.Outcome, Why: client.WhyOf(u.Reason), Attempt: u.Attempt, Result: u.Result,
 		Started: milli(u.Began), Ended: milli(u.Ended), From: u.From,
 	}
 }

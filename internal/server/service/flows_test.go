@@ -78,7 +78,7 @@ func TestFlowStepsLinkToTheirRuns(t *testing.T) {
 		t.Errorf("the approval is %+v", a)
 	}
 	if l, err := s.Attention.Lasting(t.Context(), admin); err != nil || len(l.Events) != 1 || l.Events[0].Kind != job.NoticeApproval ||
-		l.Events[0].Text != "step publish: publish?" || l.Events[0].Run != run.ID || !slices.Contains(l.Whole, job.NoticeApproval) {
+		l.Events[0].Text.String() != "step publish: publish?" || l.Events[0].Run != run.ID || !slices.Contains(l.Whole, job.NoticeApproval) {
 		t.Errorf("a channel receives %+v, %v", l, err)
 	}
 	if found := attention(t, s, Caller{Name: "v", Role: store.RoleViewer, Namespace: "other"}, ""); len(found) > 0 {

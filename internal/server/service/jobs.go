@@ -164,7 +164,7 @@ func (s *Jobs) shownWith(j *store.Job, filled bool, at time.Time, last []store.R
 		status.Next, _ = s.planner.NextAfter(shown.UID, at)
 	}
 	if status.State == job.JobActive {
-		status.Barred = placement.Barred(j.Filled, live)
+		status.Barred = placement.Barred(j.Filled, live).String()
 	}
 	if chained != nil {
 		status.Next = chained.Scheduled
@@ -206,8 +206,8 @@ func (s *Jobs) warned(ctx context.Context, d job.Document) func(Changed, error) 
 		if err != nil {
 			return out, err
 		}
-		if why := placement.Barred(d.Job.WithDefaults(s.rules.defaults), live); why != "" {
-			out.Warnings = append(out.Warnings, why)
+		if why := placement.Barred(d.Job.WithDefaults(s.rules.defaults), live); !why.IsZero() {
+			out.Warnings = append(out.Warnings, why.String())
 		}
 		return out, nil
 	}
@@ -289,7 +289,7 @@ func (s *Jobs) put(ctx context.Context, who Caller, p store.PutJob, old *store.J
 	var before int64
 	if old != nil {
 		before = old.Definition.Version
-		if p.Definition.Paused && old.Definition.Paused && p.Pause.Reason == "" && p.Pause.Until.IsZero() {
+		if p.Definition.Paused && old.Definition.Paused && p.Pause.Reason.IsZero() && p.Pause.Until.IsZero() {
 			p.Pause = store.Pause{} // the pause keeps its author and reason
 		}
 	}
@@ -472,7 +472,7 @@ func (s *Jobs) Pause(ctx context.Context, who Caller, name Name, said client.Pau
 	}
 	return s.edit(ctx, who, name, expect, func(j *job.Job, p *store.PutJob) {
 		j.Paused = true
-		p.Pause = store.Pause{By: who.Name, Reason: said.Reason, Until: said.Until}
+		p.Pause = store.Pause{By: who.Name, Reason: job.Text(said.Reason), Until: said.Until}
 	})
 }
 

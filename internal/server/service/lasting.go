@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/decide/engine"
 	"github.com/belfry-cron/belfry/internal/decide/flow"
 	"github.com/belfry-cron/belfry/internal/decide/notification"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -47,10 +47,7 @@ func (s *Attention) lostNodes(ctx context.Context, l *notification.Lasting, _ ti
 			}
 			continue
 		}
-		e := notification.Event{Kind: job.NoticeNodeLost, Node: n.Name, Time: n.Renewed, Text: "it is no longer heard of"}
-		if n.Running > 0 {
-			e.Text = fmt.Sprintf("it is no longer heard of, and had %d running attempts", n.Running)
-		}
+		e := notification.Event{Kind: job.NoticeNodeLost, Node: n.Name, Time: n.Renewed, Text: reason.NodeUnheard.Of(n.Running)}
 		l.Events = append(l.Events, e)
 	}
 	l.Whole = append(l.Whole, job.NoticeNodeLost)
@@ -92,13 +89,10 @@ func (s *Attention) lateRuns(ctx context.Context, l *notification.Lasting, now t
 		seen[r.JobUID] = true
 		e := notification.Event{
 			Kind: job.NoticeLate, Namespace: r.Namespace, Job: r.Name, UID: r.JobUID, Run: r.ID, Time: r.Due,
-			Text: "due " + r.Due.UTC().Format(time.RFC3339),
+			Text: reason.DueSince.Of(r.Due.Truncate(time.Second), r.Reason),
 		}
-		if !placed[r.Session] && r.Reason != "" {
+		if !placed[r.Session] && !r.Reason.IsZero() {
 			e.Kind = job.NoticeWaiting
-		}
-		if r.Reason != "" {
-			e.Text += ": " + r.Reason
 		}
 		l.Events = append(l.Events, e)
 	}
@@ -134,7 +128,7 @@ func (s *Attention) slowRuns(ctx context.Context, l *notification.Lasting, now t
 		}
 		a, d := first[names[i]], j.Definition
 		l.Events = append(l.Events, notification.Event{
-			Kind: job.NoticeSlow, Namespace: d.Namespace, Job: d.Name, UID: d.UID, Run: a.Run, Time: a.Since, Text: a.Text,
+			Kind: job.NoticeSlow, Namespace: d.Namespace, Job: d.Name, UID: d.UID, Run: a.Run, Time: a.Since, Text: a.TextArgs.Reason(a.Text, a.TextCode),
 		})
 	}
 	return nil
@@ -149,7 +143,7 @@ func (s *Attention) pausedJobs(ctx context.Context, l *notification.Lasting, now
 	for _, j := range jobs {
 		if status := j.Definition.Status; status != nil && status.PausedBy == engine.System {
 			l.Events = append(l.Events, notification.Event{
-				Kind: job.NoticePaused, Namespace: j.Definition.Namespace, Job: j.Definition.Name, UID: j.Definition.UID, Time: now, Text: status.PauseReason,
+				Kind: job.NoticePaused, Namespace: j.Definition.Namespace, Job: j.Definition.Name, UID: j.Definition.UID, Time: now, Text: status.PausedFor,
 			})
 		}
 	}
@@ -171,7 +165,7 @@ func (s *Attention) approvals(ctx context.Context, l *notification.Lasting, _ ti
 	for _, q := range list {
 		l.Events = append(l.Events, notification.Event{
 			Kind: job.NoticeApproval, Namespace: q.run.Namespace, Job: q.run.Name, UID: q.run.JobUID, Run: q.run.ID, Step: q.step,
-			Time: cmp.Or(q.since, q.run.Due), Text: "step " + q.step + ": " + q.text,
+			Time: cmp.Or(q.since, q.run.Due), Text: reason.StepAsks.Of(q.step, q.asked),
 		})
 	}
 	return nil
@@ -188,9 +182,10 @@ func (s *Attention) Approvals(ctx context.Context, who Caller) (int, error) {
 
 // question is a step of a flow that waits for a person.
 type question struct {
-	run        *store.Run
-	step, text string
-	since      time.Time
+	run   *store.Run
+	step  string
+	asked job.Reason
+	since time.Time
 }
 
 // questions finds steps of flows that wait for a person, and reports whether these are all.
@@ -208,7 +203,7 @@ func questionsOf(runs []store.Run) (list []question) {
 		}
 		for _, ref := range state.Open() {
 			// Of the steps that are open, those have a reason that ask something.
-			if u := state.Unit(ref); u.Reason != "" {
+			if u := state.Unit(ref); !u.Reason.IsZero() {
 				list = append(list, question{&runs[i], state.Steps[ref.Step].Name, u.Reason, milli(u.Began)})
 			}
 		}

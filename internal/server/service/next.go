@@ -8,6 +8,7 @@ import (
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/cron"
 	"github.com/belfry-cron/belfry/internal/decide/engine"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -37,7 +38,8 @@ func (s *Jobs) Next(ctx context.Context, who Caller, name Name, from time.Time, 
 		}
 		return next, err
 	}
-	if next.Reason = neverDue(j); next.Reason != "" {
+	if why := neverDue(j); !why.IsZero() {
+		next.Why = client.WhyOf(why)
 		return next, nil
 	}
 	timing, err := timingOf(j, calendars)
@@ -52,7 +54,7 @@ func (s *Jobs) Next(ctx context.Context, who Caller, name Name, from time.Time, 
 		add(o.Scheduled, o.Due)
 	}
 	if len(next.Items) == 0 {
-		next.Reason = "nothing follows in the schedule"
+		next.Why = client.WhyOf(reason.NothingFollows.Of())
 	}
 	return next, nil
 }
@@ -164,29 +166,22 @@ func stateOf(j *store.Job) job.JobState {
 }
 
 // neverDue explains why a job has no next due time, or returns "".
-func neverDue(j *store.Job) string {
+func neverDue(j *store.Job) (none job.Reason) {
 	s := &j.Filled.Schedule
 	state := stateOf(j)
 	switch {
 	case state == job.JobPaused:
-		reason := "the job is paused"
-		if by := j.Definition.Status.PausedBy; by != "" {
-			reason += " by " + by
-		}
-		if why := j.Definition.Status.PauseReason; why != "" {
-			reason += ": " + why
-		}
-		return reason
+		return reason.PausedNow.Of(j.Definition.Status.PausedBy, j.Definition.Status.PausedFor)
 	case state == job.JobCompleted:
-		return "the job is completed"
+		return reason.Completed.Of()
 	case len(s.Cron) > 0 || s.Every > 0 || len(s.At) > 0:
-		return ""
+		return none
 	case len(s.On) > 0:
-		return "the job falls due when another one ends"
+		return reason.DueByOther.Of()
 	case s.AfterEnd > 0:
-		return "the job falls due " + s.AfterEnd.InWords() + " after its previous run has ended"
+		return reason.DueAfterEnd.Of(time.Duration(s.AfterEnd))
 	case s.Boot:
-		return "the job falls due when a node starts"
+		return reason.DueAtBoot.Of()
 	}
-	return "the job has no schedule; it runs by hand only"
+	return reason.ByHandOnly.Of()
 }

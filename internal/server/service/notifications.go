@@ -118,7 +118,7 @@ func notificationOf(g *notification.Group) client.Notification {
 		n.State = client.NotificationWaiting
 	}
 	for _, is := range g.Items {
-		p := client.NotifiedEvent{Event: is.Kind, Node: is.Node, Run: is.Run, Count: is.Count, First: is.First, Last: is.Time, Over: is.Over, Text: is.Text}
+		p := client.NotifiedEvent{Event: is.Kind, Node: is.Node, Run: is.Run, Count: is.Count, First: is.First, Last: is.Time, Over: is.Over, Text: is.Text.String()}
 		if is.Job != "" {
 			p.Job = is.Namespace + "/" + is.Job
 		}

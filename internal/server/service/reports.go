@@ -3,11 +3,11 @@ package service
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/node/output"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/server/auth"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -114,14 +114,14 @@ func (s *Reports) take(ctx context.Context, j *store.Job, said client.Report, ke
 		return client.Reported{}, err
 	}
 	r := store.Report{Job: j.Definition.UID, ID: id, Key: key, Run: said.Run, At: said.At, Lock: said.Lock, Starts: said.State == client.ReportStarted}
-	r.Result = store.Result{Started: said.Started, Outcome: job.OutcomeSucceeded, Reason: said.Reason, ExitCode: said.ExitCode, Signal: said.Signal}
+	r.Result = store.Result{Started: said.Started, Outcome: job.OutcomeSucceeded, Reason: job.Text(said.Reason), ExitCode: said.ExitCode, Signal: said.Signal}
 	switch said.State {
 	case client.ReportSkipped:
 		r.Result.Outcome = job.OutcomeSkipped
 	case client.ReportFailed:
 		r.Result.Outcome = job.OutcomeFailed
-		if r.Result.Reason == "" && said.ExitCode != nil {
-			r.Result.Reason = fmt.Sprintf("exit status %d", *said.ExitCode)
+		if r.Result.Reason.IsZero() && said.ExitCode != nil {
+			r.Result.Reason = reason.ExitStatus.Of(*said.ExitCode)
 		}
 	}
 	if said.Output != "" {

@@ -50,10 +50,10 @@ func activeRun(r *store.Run) client.Run {
 	run := client.Run{
 		ID: r.ID, Job: r.Namespace + "/" + r.Name, JobUID: r.JobUID, Version: r.Version,
 		Kind: r.Kind, Key: r.Key, Shard: r.Shard, Shards: r.Shards,
-		State: r.State, Outcome: r.Outcome, Reason: r.Reason,
+		State: r.State, Outcome: r.Outcome, Why: client.WhyOf(r.Reason),
 		Scheduled: r.Scheduled, Due: r.Due, Attempt: r.Attempt, Node: r.Node,
 		Params: job.WithoutExecutor(r.Params), Executor: r.Params[job.ExecutorParam], Parent: r.Parent,
-		CancelBy: r.CancelBy, CancelReason: r.CancelReason,
+		CancelBy: r.CancelBy, CancelReason: r.CancelReason.String(),
 	}
 	if r.IsPostponed() {
 		run.State = job.StateWaiting
@@ -75,13 +75,14 @@ func endedRun(r *store.Record) client.Run {
 	run := client.Run{
 		ID: r.Run.ID, Job: r.Run.Namespace + "/" + r.Run.Name, JobUID: r.Run.JobUID, Version: r.Run.Version,
 		Kind: r.Run.Kind, Key: r.Run.Key, Shard: r.Run.Shard, Shards: r.Run.Shards,
-		State: job.StateDone, Outcome: r.Attempt.Outcome, Reason: r.Attempt.Reason,
+		State: job.StateDone, Outcome: r.Attempt.Outcome, Why: client.WhyOf(r.Attempt.Reason),
 		Scheduled: r.Run.Scheduled, Due: r.Run.Due, Started: r.Begun, Ended: r.Attempt.Ended,
 		Attempt: r.Attempt.Number, Node: r.Attempt.Node, Params: job.WithoutExecutor(r.Run.Params), Parent: r.Run.Parent,
 		Executor: r.Run.Params[job.ExecutorParam],
 		ExitCode: r.Attempt.ExitCode, Signal: r.Attempt.Signal, HTTPStatus: r.Attempt.HTTPStatus, OutputBytes: r.OutputBytes,
-		Unmet: r.Unmet, Claimed: r.Claimed,
+		Unmet: r.Unmet.String(), Claimed: r.Claimed,
 	}
+	run.UnmetCode, run.UnmetArgs = r.Unmet.For()
 	run.Slot, run.Pool = slotOf(&r.Run, r.Slot)
 	ofFlow(&run, &r.Run, cmp.Or(r.Begun, r.Attempt.Started))
 	if run.Started.IsZero() {
@@ -119,11 +120,13 @@ func plannedAt(r *job.Run) time.Time {
 }
 
 func attemptOf(r *store.Record) client.Attempt {
-	return client.Attempt{
+	a := client.Attempt{
 		Number: r.Attempt.Number, Node: r.Attempt.Node, Started: r.Attempt.Started, Ended: r.Attempt.Ended,
-		Outcome: r.Attempt.Outcome, Reason: r.Attempt.Reason, ExitCode: r.Attempt.ExitCode, Signal: r.Attempt.Signal,
-		HTTPStatus: r.Attempt.HTTPStatus, OutputBytes: r.OutputBytes, Late: r.Replaces, Unmet: r.Unmet,
+		Outcome: r.Attempt.Outcome, Why: client.WhyOf(r.Attempt.Reason), ExitCode: r.Attempt.ExitCode, Signal: r.Attempt.Signal,
+		HTTPStatus: r.Attempt.HTTPStatus, OutputBytes: r.OutputBytes, Late: r.Replaces, Unmet: r.Unmet.String(),
 	}
+	a.UnmetCode, a.UnmetArgs = r.Unmet.For()
+	return a
 }
 
 // finalOf returns the record that ends a run. If the run ended between two attempts it has
@@ -235,9 +238,9 @@ func (s *Runs) KeptFor() time.Duration {
 // response to an earlier request was lost.
 func (s *Runs) answeredSo(ctx context.Context, who Caller, a *store.FlowAnswer) (client.Run, bool) {
 	run, err := s.runOf(ctx, who, Read, a.Run)
-	outcome, reason := engine.AnswerInWords(a)
+	outcome, why := engine.AnswerOf(a)
 	return run, err == nil && slices.ContainsFunc(run.Steps, func(st client.StepState) bool {
-		return st.Name == a.Step && st.Outcome == outcome && st.Reason == reason
+		return st.Name == a.Step && st.Outcome == outcome && st.Value() == why
 	})
 }
 

@@ -87,7 +87,7 @@ func (s *Runs) sayWhere(ctx context.Context, open []*client.StepState) error {
 		case r.State == job.StateRunning && r.Node != "":
 			of[i].Waits = "runs on node " + r.Node
 		default:
-			of[i].Waits = r.Reason
+			of[i].Waits = r.Reason.String()
 		}
 	}
 	return nil

@@ -325,7 +325,7 @@ func (p *page) stepWords(f *flowProgress, i int) string {
 	case u.State == stepSucceeded && f.steps[i].Wait == nil:
 		return "" // the state says it
 	}
-	return p.reason(u.Reason)
+	return p.reason(u.Value())
 }
 
 // openWords says what a step waits for that has started.
@@ -334,13 +334,13 @@ func (p *page) openWords(f *flowProgress, i int) string {
 	since := p.day(u.Started, "15:04")
 	switch w := f.steps[i].Wait; {
 	case w != nil && w.Approval != "":
-		return p.T("step.waits_person", "t", since, "text", p.reason(u.Reason))
+		return p.T("step.waits_person", "t", since, "text", p.reason(u.Value()))
 	case w != nil && w.Signal != "":
 		return p.T("step.waits_signal", "name", w.Signal, "t", since)
 	case w != nil && run != nil:
 		return p.T("step.waits_until", "t", p.day(run.Due, "15:04:05"))
 	case run != nil && run.State != job.StateRunning:
-		return p.reason(run.Reason)
+		return p.reason(run.Value())
 	case run != nil && run.Node != "":
 		return p.T("run.on", "node", run.Node)
 	}

@@ -152,7 +152,7 @@ func (s *site) shardsOf(p *page, r *client.Run) (list []shard, counts string, er
 			done++
 		}
 		if other.Outcome != job.OutcomeSucceeded {
-			one.Reason = p.reason(other.Reason)
+			one.Reason = p.reason(other.Value())
 		}
 		list = append(list, one)
 	}

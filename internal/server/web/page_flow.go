@@ -168,7 +168,7 @@ func (p *page) stepRow(f *flowProgress, i int) stepRow {
 	row.ItemsText = p.T("step.items_done", "i", itemsOver(u.Items), "n", len(u.Items))
 	for k := range u.Items {
 		item := p.unitRow(&u.Items[k], f.runOf(&u.Items[k]))
-		item.Name, item.Words = fmt.Sprintf("%s/%d", u.Name, k), p.reason(u.Items[k].Reason)
+		item.Name, item.Words = fmt.Sprintf("%s/%d", u.Name, k), p.reason(u.Items[k].Value())
 		if u.Items[k].State == stepSucceeded {
 			item.Words = ""
 		}
@@ -210,7 +210,7 @@ func (s *site) stepView(p *page, f *flowProgress, i int) (*stepView, error) {
 	v := &stepView{stepRow: p.stepRow(f, i)}
 	if w := f.steps[i].Wait; w != nil && u.State == stepOpen {
 		if v.Signal = w.Signal; w.Approval != "" {
-			v.Ask = p.reason(u.Reason)
+			v.Ask = p.reason(u.Value())
 		}
 	}
 	if len(u.Result) > 0 {

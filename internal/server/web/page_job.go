@@ -119,7 +119,7 @@ func (h *jobHead) state(p *page) {
 	case st.State == job.JobPaused:
 		h.IsPaused = true
 		h.State = State{Class: "mute", Icon: "pause", Text: p.T("jobs.paused_by", "who", st.PausedBy)}
-		h.StateText = p.reason(st.PauseReason)
+		h.StateText = p.reason(st.PausedFor)
 	case st.State == job.JobCompleted:
 		h.State = State{Class: "mute", Icon: "check", Text: p.T("jobs.only.completed")}
 	default:
@@ -132,7 +132,7 @@ func (h *jobHead) state(p *page) {
 		for _, a := range p.site.frame(p.ctx(), p.who, frameFor).attention {
 			if a.Job == h.Full && a.Kind == client.AttentionBarred {
 				h.State = State{Class: "fail", Icon: "fail", Text: p.T("job.barred")}
-				h.StateText = p.reason(a.Text)
+				h.StateText = p.attention(&a)
 			}
 		}
 	}
@@ -335,7 +335,7 @@ func (p *page) failing(recent []client.Run, address string) *failingSince {
 		return nil
 	}
 	first := &failed[len(failed)-1]
-	f := &failingSince{Count: len(failed), Version: first.Version, Since: p.at(first.Scheduled), Text: p.reason(failed[0].Reason)}
+	f := &failingSince{Count: len(failed), Version: first.Version, Since: p.at(first.Scheduled), Text: p.reason(failed[0].Value())}
 	if n < len(recent) && first.Version > recent[n].Version && recent[n].Version > 0 {
 		f.Before, f.SameVersion = recent[n].Version, true
 		f.Compare = fmt.Sprintf("%s/definition?version=%d&since=%d", address, f.Version, f.Before)

@@ -258,9 +258,17 @@ func (p *page) spelled(n int) string {
 	return number(int64(n))
 }
 
+// attention says what is wrong: by its code or, where a node has said it, as a hint of a server.
+func (p *page) attention(a *client.Attention) string {
+	if a.TextCode == "" {
+		return clean(p.lang.Hint(a.Text))
+	}
+	return p.reason(a.TextArgs.Reason(a.Text, a.TextCode))
+}
+
 func (p *page) need(a *client.Attention) need {
 	namespace, name := splitName(a.Job)
-	n := need{Namespace: namespace, Name: name, About: a.Job, Address: "/jobs/" + a.Job, IsJob: a.Job != "", Text: p.T("need."+string(a.Kind), "text", p.reason(a.Text)), Since: p.minute(a.Since)}
+	n := need{Namespace: namespace, Name: name, About: a.Job, Address: "/jobs/" + a.Job, IsJob: a.Job != "", Text: p.T("need."+string(a.Kind), "text", p.attention(a)), Since: p.minute(a.Since)}
 	n.Open = n.Address
 	if !a.Run.IsZero() {
 		n.Open = "/runs/" + a.Run.String()

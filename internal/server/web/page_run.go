@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"html/template"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/server/draw"
 	"github.com/belfry-cron/belfry/internal/server/service"
 	"github.com/belfry-cron/belfry/job"
@@ -118,7 +118,7 @@ func (s *site) run(p *page) error {
 	namespace, name := splitName(r.Job)
 	v := runView{
 		Layout: l, Run: r, ID: id.String(), Short: id.String()[:8] + "…" + id.String()[22:], Namespace: namespace, Name: name, JobAddress: "/jobs/" + r.Job,
-		State: p.runState(&r), Scheduled: p.at(r.Scheduled), Node: r.Node, Reason: p.reason(r.Reason), Active: r.State != job.StateDone,
+		State: p.runState(&r), Scheduled: p.at(r.Scheduled), Node: r.Node, Reason: p.reason(r.Value()), Active: r.State != job.StateDone,
 	}
 	v.Scheduled.Text = p.dated(r.Scheduled) + ", " + r.Scheduled.In(p.zone).Format("15:04:05")
 	l.CanRun = p.mayIn(service.Operate, namespace)
@@ -139,7 +139,7 @@ func (s *site) run(p *page) error {
 		v.Attempt = p.T("run.attempt_of", "n", r.Attempt, "most", r.AttemptsMax)
 	}
 	if r.Unmet != "" {
-		v.More = p.reason(r.Unmet)
+		v.More = p.reason(r.UnmetArgs.Reason(r.Unmet, r.UnmetCode))
 	}
 	if v.Active && r.CancelBy != "" {
 		v.Cancelling = p.T("run.cancelling", "who", r.CancelBy)
@@ -252,7 +252,7 @@ func (p *page) phases(r *client.Run, due phase, usual time.Duration) []phase {
 		if r.State == job.StateWaiting || r.Reason != "" && r.Due.Before(p.now) {
 			word = p.T("state.waiting")
 		}
-		return append(list, phase{Class: "now", Name: word, Clock: p.relative(r.Due), Text: p.reason(r.Reason)}, phase{Class: "todo", Name: p.T("run.ends")})
+		return append(list, phase{Class: "now", Name: word, Clock: p.relative(r.Due), Text: p.reason(r.Value())}, phase{Class: "todo", Name: p.T("run.ends")})
 	}
 	if ahead := r.Due.Sub(r.Claimed); len(list) > 0 && !r.Claimed.IsZero() && r.Attempt <= 1 && ahead >= time.Millisecond {
 		claimed := phase{Name: p.T("run.claimed"), When: exact(r.Claimed), Text: p.T("run.before_due", "d", p.took(ahead))}
@@ -316,7 +316,7 @@ func (p *page) attempts(r *client.Run) (template.HTML, string) {
 				before := r.Attempts[i-1].Ended
 				lane.Spans = []draw.Span{{From: before.Sub(first).Seconds(), To: a.Started.Sub(first).Seconds(), Class: draw.Mute, Waits: true, Title: p.T("run.waited", "d", p.took(a.Started.Sub(before)))}}
 			}
-			lane.Spans = append(lane.Spans, draw.Span{From: a.Started.Sub(first).Seconds(), To: a.Ended.Sub(first).Seconds(), Class: outcomeClasses[a.Outcome], Title: p.outcome(a.Outcome).Text + " " + p.reason(a.Reason), Text: text})
+			lane.Spans = append(lane.Spans, draw.Span{From: a.Started.Sub(first).Seconds(), To: a.Ended.Sub(first).Seconds(), Class: outcomeClasses[a.Outcome], Title: p.outcome(a.Outcome).Text + " " + p.reason(a.Value()), Text: text})
 		}
 		lanes = append(lanes, lane)
 	}
@@ -459,9 +459,6 @@ func (s *site) changedSince(p *page, r *client.Run, since *failingSince) (string
 	return strings.Join(fields, p.T("comma")), nil
 }
 
-// pausedByFailures is the reason of a pause by failures in a row.
-var pausedByFailures = regexp.MustCompile(`^\d+ runs? failed in a row, the last was (\w+)$`)
-
 // pauseOf says how the failures in a row that a run belongs to pause its job. nil: they do not.
 func (p *page) pauseOf(r *service.ExplainedRun, runs []client.Run, at int) *runPause {
 	if r.Job == nil || r.Job.Policy.PauseOnFailure == nil || r.Job.Status == nil || at >= neighbourRuns || !r.Outcome.Failed() {
@@ -485,20 +482,20 @@ func (p *page) pauseOf(r *service.ExplainedRun, runs []client.Run, at int) *runP
 		}
 		return &runPause{Text: p.T("run.pauses_after", "k", failures, "most", most, "n", most-failures)}
 	}
-	found := pausedByFailures.FindStringSubmatch(r.Job.Status.PauseReason)
-	if found == nil {
+	last := reason.PausedByFailure.Arg(r.Job.Status.PausedFor, "run")
+	if last == "" {
 		return nil
 	}
 	resume := p.T("run.resume", "job", r.Job.FullName())
 	link, address := p.T("run.to_job"), "/jobs/"+r.Run.Job
-	if found[1] == r.ID.String() {
+	if last == r.ID.String() {
 		return &runPause{Text: p.T("run.paused_job", "n", failures, "when", p.day(r.Ended, "15:04:05")) + " " + resume, Link: link, Address: address}
 	}
 	text := p.T("run.job_paused", "n", failures)
-	if i := slices.IndexFunc(runs, func(other client.Run) bool { return other.ID.String() == found[1] }); i >= 0 {
+	if i := slices.IndexFunc(runs, func(other client.Run) bool { return other.ID.String() == last }); i >= 0 {
 		text = p.T("run.job_paused_since", "n", failures, "when", p.day(runs[i].Ended, "15:04:05"))
 	}
-	return &runPause{Text: text + " " + resume, Link: p.T("run.pausing"), Address: "/runs/" + found[1]}
+	return &runPause{Text: text + " " + resume, Link: p.T("run.pausing"), Address: "/runs/" + last}
 }
 
 // outputOf shows which output there is and, for pages without script, its end.

@@ -217,7 +217,7 @@ func (p *page) runRow(r *client.Run) runRow {
 	namespace, name := splitName(r.Job)
 	row := runRow{
 		ID: r.ID.String(), Address: "/runs/" + r.ID.String(), State: p.runState(r), Job: r.Job, Namespace: namespace, Name: name,
-		Scheduled: p.at(r.Scheduled), Node: r.Node, Kind: p.T("kind." + string(r.Kind)), Attempt: r.Attempt, Reason: p.reason(r.Reason), Version: r.Version,
+		Scheduled: p.at(r.Scheduled), Node: r.Node, Kind: p.T("kind." + string(r.Kind)), Attempt: r.Attempt, Reason: p.reason(r.Value()), Version: r.Version,
 	}
 	if r.Step != "" {
 		row.Name += " / " + r.Step
@@ -229,7 +229,7 @@ func (p *page) runRow(r *client.Run) runRow {
 		row.Reason = strings.TrimSpace(p.T("runs.count", "n", r.Count) + " " + row.Reason)
 	}
 	if r.Unmet != "" {
-		row.Reason = strings.TrimSpace(row.Reason + " " + p.reason(r.Unmet))
+		row.Reason = strings.TrimSpace(row.Reason + " " + p.reason(r.UnmetArgs.Reason(r.Unmet, r.UnmetCode)))
 	}
 	if d := p.duration(r); !r.Started.IsZero() {
 		row.Took = p.took(d)

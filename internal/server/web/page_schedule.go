@@ -101,7 +101,7 @@ func (s *site) showSchedule(p *page, status int, backfill *client.Backfill) erro
 	if err != nil {
 		return err
 	}
-	v.Reason = p.reason(list.Reason)
+	v.Reason = p.reason(list.Value())
 	zone := p.zone
 	if at := list.Timezone; at != "" {
 		v.Zones[0] = at

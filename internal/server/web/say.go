@@ -11,6 +11,7 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/server/draw"
 	"github.com/belfry-cron/belfry/internal/server/i18n"
 	"github.com/belfry-cron/belfry/job"
@@ -328,8 +329,8 @@ func describe(text string, s *job.Schedule, lang cron.Lang) string {
 }
 
 // reason says the reason of a run in the language of the page.
-func (p *page) reason(text string) string {
-	return clean(p.lang.Reason(text, func(t time.Time) string { return p.day(t, "15:04:05") }))
+func (p *page) reason(r job.Reason) string {
+	return clean(reason.In(string(p.lang), r, func(t time.Time) string { return p.day(t, "15:04:05") }))
 }
 
 // note says what an import notes of a line.

@@ -44,7 +44,7 @@ func (w *world) runs(name string) store.Attempt {
 // ends reports how a run that began earlier ends now.
 func (w *world) ends(a store.Attempt, took time.Duration, outcome job.Outcome) {
 	w.t.Helper()
-	_, err := w.store.Finish(w.t.Context(), w.node, []store.Result{{Attempt: a, Started: w.now.Add(-took), Ended: w.now, Outcome: outcome, Reason: "exit status 1"}})
+	_, err := w.store.Finish(w.t.Context(), w.node, []store.Result{{Attempt: a, Started: w.now.Add(-took), Ended: w.now, Outcome: outcome, Reason: job.Text("exit status 1")}})
 	w.must(err)
 }
 

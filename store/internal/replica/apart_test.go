@@ -129,7 +129,7 @@ func TestALargeCallAboutOneJobIsMadeInParts(t *testing.T) {
 			t.Fatalf("claim %d: %+v", i, c)
 		}
 		output := []store.OutputChunk{{Run: c.Run.ID, Attempt: 1, Bytes: len(large), Time: now, Data: []byte(large)}}
-		results = append(results, store.Result{Attempt: attempts[i], Started: now, Ended: now, Outcome: job.OutcomeFailed, Reason: large, Output: output, OutputBytes: int64(len(large))})
+		results = append(results, store.Result{Attempt: attempts[i], Started: now, Ended: now, Outcome: job.OutcomeFailed, Reason: job.Text(large), Output: output, OutputBytes: int64(len(large))})
 	}
 	done, err := s.Finish(t.Context(), node.ID, results)
 	if err != nil || len(done) != len(results) {

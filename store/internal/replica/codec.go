@@ -197,6 +197,13 @@ func list[T any](c *coder, v *[]T, each func(*coder, *T)) {
 	}
 }
 
+func reason(c *coder, v *job.Reason) {
+	stored := v.Stored()
+	if text(c, &stored); c.reading {
+		*v = job.StoredReason(stored)
+	}
+}
+
 func texts(c *coder, v *[]string) { list(c, v, text[string]) }
 
 func pairs(c *coder, v *map[string]string) {
@@ -247,7 +254,7 @@ func codeRun(c *coder, r *store.Run) {
 	c.time(&r.AlertAt)
 	text(c, &r.Others)
 	text(c, &r.CancelBy)
-	text(c, &r.CancelReason)
+	reason(c, &r.CancelReason)
 	c.time(&r.NextDue)
 	c.time(&r.FloorBefore)
 	lostAfter := columns.StoredLostAfter(r)
@@ -276,7 +283,7 @@ func codeJobRun(c *coder, r *job.Run) {
 	pairs(c, &r.Params)
 	c.id(&r.Parent)
 	text(c, &r.Outcome)
-	text(c, &r.Reason)
+	reason(c, &r.Reason)
 	c.packed(&r.Flow)
 }
 
@@ -290,7 +297,7 @@ func codeRecord(c *coder, r *store.Record) {
 	c.time(&a.Started)
 	c.time(&a.Ended)
 	text(c, &a.Outcome)
-	text(c, &a.Reason)
+	reason(c, &a.Reason)
 	maybe(c, &a.ExitCode, (*coder).int)
 	text(c, &a.Signal)
 	c.int(&a.HTTPStatus)
@@ -299,7 +306,7 @@ func codeRecord(c *coder, r *store.Record) {
 	c.time(&r.Until)
 	c.bool(&r.Replaces)
 	c.int64(&r.OutputBytes)
-	text(c, &r.Unmet)
+	reason(c, &r.Unmet)
 	c.time(&r.Begun)
 	c.time(&r.Claimed)
 	text(c, &r.Slot)
@@ -322,7 +329,7 @@ func codeHead(c *coder, h *head) {
 	c.time(&j.PausedAt)
 	c.time(&j.PausedUntil)
 	text(c, &j.PausedBy)
-	text(c, &j.PauseReason)
+	reason(c, &j.PauseReason)
 	c.time(&j.Completed)
 	c.int(&j.Failures)
 	c.time(&j.Previous)
@@ -330,7 +337,7 @@ func codeHead(c *coder, h *head) {
 	text(c, &j.PreviousFailed)
 	c.time(&j.Created)
 	c.time(&j.Changed)
-	text(c, &j.EpochWhy)
+	reason(c, &j.EpochWhy)
 	text(c, &h.document)
 	c.int64(&h.seq)
 	text(c, &h.timing)

@@ -56,7 +56,7 @@ func (c *cell) refit(r *store.Run, f fitMask) *store.Run {
 	if is := f&fitsPrevious != 0; is && fit.NeedsPrevious {
 		own.State, own.AwaitsPrevious = job.StateWaiting, true
 	} else if is {
-		own.State, own.AwaitsPrevious, own.Reason = job.StateReady, false, ""
+		own.State, own.AwaitsPrevious, own.Reason = job.StateReady, false, job.Reason{}
 	}
 	return &own
 }

@@ -186,7 +186,7 @@ func (p *part) size() (n int) {
 		}
 	}
 	for _, r := range p.records {
-		n += runFixed + len(r.Run.Flow) + len(r.Attempt.Reason) + len(r.Unmet)
+		n += runFixed + len(r.Run.Flow) + len(r.Attempt.Reason.Stored()) + len(r.Unmet.Stored())
 	}
 	for i := range p.audit {
 		a := &p.audit[i]
@@ -212,7 +212,7 @@ const runFixed = 320
 
 // runSize is how many bytes a run has at most in its cell.
 func runSize(r *store.Run) int {
-	n := runFixed + len(r.Namespace) + len(r.Name) + len(r.Key) + len(r.Slot) + len(r.Node) + len(r.Reason) + len(r.CancelBy) + len(r.CancelReason) + len(r.Flow)
+	n := runFixed + len(r.Namespace) + len(r.Name) + len(r.Key) + len(r.Slot) + len(r.Node) + len(r.Reason.Stored()) + len(r.CancelBy) + len(r.CancelReason.Stored()) + len(r.Flow)
 	for key, value := range r.Params {
 		n += len(key) + len(value) + 8
 	}

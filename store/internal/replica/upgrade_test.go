@@ -72,7 +72,7 @@ func filled(t *testing.T) string {
 	daily, err := store.PutOne(ctx, s, store.PutJob{Definition: docs[0].Job, Actor: "ann"})
 	must(err)
 	docs[1].Job.Paused = true
-	_, err = store.PutOne(ctx, s, store.PutJob{Definition: docs[1].Job, Actor: "ann", Pause: store.Pause{By: "ann", Reason: "holiday"}})
+	_, err = store.PutOne(ctx, s, store.PutJob{Definition: docs[1].Job, Actor: "ann", Pause: store.Pause{By: "ann", Reason: job.Text("holiday")}})
 	must(err)
 	at := now.Add(3 * time.Second)
 	item := store.PlanItem{Job: daily.Definition.UID, Epoch: daily.Definition.Epoch, From: daily.Cursor, To: at}
@@ -91,7 +91,7 @@ func filled(t *testing.T) string {
 	}
 	code := 3
 	ended, err := s.Finish(ctx, session.ID, []store.Result{{
-		Attempt: attempts[0], Outcome: job.OutcomeFailed, Reason: "exit status 3", ExitCode: &code, Started: now, Ended: now, OutputBytes: 5,
+		Attempt: attempts[0], Outcome: job.OutcomeFailed, Reason: job.Text("exit status 3"), ExitCode: &code, Started: now, Ended: now, OutputBytes: 5,
 		Output: []store.OutputChunk{{Run: attempts[0].Run, Attempt: 1, Bytes: 5, Time: now, Data: []byte("hello")}},
 	}})
 	if must(err); !ended[0].Accepted {

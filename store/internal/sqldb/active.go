@@ -41,7 +41,7 @@ func scanRun(q reader, r *store.Run) {
 	r.Params = columns.Params(q.View())
 	r.Parent = q.id()
 	r.Last = columns.Outcomes.Value(q.Int())
-	r.Reason, r.CancelBy, r.CancelReason = q.Text(), q.Text(), q.Text()
+	r.Reason, r.CancelBy, r.CancelReason = q.reason(), q.Text(), q.reason()
 	r.FirstDue, r.AlertAt = q.time(), q.time()
 	r.Others = columns.Outcomes.Value(q.Int())
 	r.NextDue, r.FloorBefore = q.time(), q.time()
@@ -121,7 +121,7 @@ func (b *Batch) made(r *store.Run, broadcast bool) error {
 func (b *Batch) changeable(r *store.Run) {
 	b.int(columns.States.Of(r.State)).bool(r.HoldsSlot).int(int64(r.Attempt)).int(r.Epoch).int(r.Version)
 	b.text(r.Node).id(&r.Token).int(columns.Overlaps.Of(r.Overlap)).bool(r.AwaitsPrevious).int(int64(r.Priority)).time(r.LateAfter)
-	b.time(r.First).time(r.Claimed).int(columns.Outcomes.Of(r.Last)).text(r.Reason).text(r.CancelBy).text(r.CancelReason)
+	b.time(r.First).time(r.Claimed).int(columns.Outcomes.Of(r.Last)).text(r.Reason.Stored()).text(r.CancelBy).text(r.CancelReason.Stored())
 	b.time(r.FirstDue).int(columns.Outcomes.Of(r.Others)).time(r.NextDue).time(r.FloorBefore).int(columns.StoredLostAfter(r)).text(string(r.Flow))
 }
 

@@ -22,7 +22,8 @@ type definition struct {
 	document              *engine.Document
 	created, changed      time.Time
 	pausedAt, pausedUntil time.Time
-	pausedBy, pauseReason string
+	pausedBy              string
+	pauseReason           job.Reason
 }
 
 // definitionOf returns what rarely changes about a job, with a number in the feed.
@@ -83,7 +84,7 @@ func scanState(q reader) jobRow {
 	r.Planned, r.Failures = int(q.Int()), int(q.Int())
 	r.Previous, r.PreviousOK, r.PreviousFailed = q.time(), q.bool(), engine.Shards(q.Text())
 	r.Completed = q.time()
-	r.EpochWhy = q.Text()
+	r.EpochWhy = q.reason()
 	return r
 }
 
@@ -179,6 +180,6 @@ func (s *backend) scanDefinition(q reader) (uid job.ID, d *definition, err error
 	d.document = engine.NewDocument(said, said.WithDefaults(s.defaults))
 	d.document.Timing = q.Text()
 	d.created, d.changed = q.time(), q.time()
-	d.pausedAt, d.pausedUntil, d.pausedBy, d.pauseReason = q.time(), q.time(), q.Text(), q.Text()
+	d.pausedAt, d.pausedUntil, d.pausedBy, d.pauseReason = q.time(), q.time(), q.Text(), q.reason()
 	return uid, d, nil
 }

@@ -35,13 +35,13 @@ func (t *tx) insertRecords(list []*store.Record) error {
 		b.time(a.Ended).id(&r.Run.ID).int(int64(a.Number)).id(&r.Run.JobUID).bool(r.Final).int(columns.Outcomes.Of(a.Outcome))
 		b.int(columns.Kinds.Of(r.Run.Kind)).text(columns.StoredKey(&r.Run)).int(int64(r.Run.Shard)).int(int64(r.Run.Shards))
 		b.int(r.Run.Epoch).int(r.Run.Version).time(r.Run.Scheduled).time(r.Run.Due).int(int64(r.Run.Attempt)).bool(r.Run.HoldsSlot)
-		b.time(a.Started).text(a.Node).id(&a.Token).text(a.Reason)
+		b.time(a.Started).text(a.Node).id(&a.Token).text(a.Reason.Stored())
 		code := 0
 		if a.ExitCode != nil {
 			code = *a.ExitCode
 		}
 		b.bool(a.ExitCode != nil).int(int64(code)).text(a.Signal).int(int64(a.HTTPStatus)).text(string(params)).id(&r.Run.Parent)
-		b.int(int64(r.Count)).time(r.Until).bool(r.Replaces).int(r.OutputBytes).text(r.Unmet).time(r.Begun).text(string(r.Run.Flow))
+		b.int(int64(r.Count)).time(r.Until).bool(r.Replaces).int(r.OutputBytes).text(r.Unmet.Stored()).time(r.Begun).text(string(r.Run.Flow))
 		b.time(r.Claimed).text(columns.StoredSlot(r.Slot, r.Run.JobUID))
 		t.s.expiring.touch(r.Run.JobUID)
 	}
@@ -74,7 +74,7 @@ func scanRecord(q reader, r *store.Record) {
 	r.Run.ID, a.Number = a.Run, int(q.Int())
 	r.Final = q.bool()
 	a.Outcome = columns.Outcomes.Value(q.Int())
-	r.Run.Namespace, r.Run.Name, a.Reason, r.Unmet = q.Text(), q.Text(), q.Text(), q.Text()
+	r.Run.Namespace, r.Run.Name, a.Reason, r.Unmet = q.Text(), q.Text(), q.reason(), q.reason()
 	r.Run.JobUID = q.id()
 	r.Run.Kind, r.Run.Key = columns.Kinds.Value(q.Int()), q.Text()
 	r.Run.Shard, r.Run.Shards = int(q.Int()), int(q.Int())
@@ -275,7 +275,7 @@ func scanBrief(q reader, r *store.Record) {
 	a := &r.Attempt
 	a.Ended, a.Run, a.Number = q.time(), q.id(), int(q.Int())
 	a.Outcome = columns.Outcomes.Value(q.Int())
-	r.Run.Namespace, r.Run.Name, a.Reason, r.Run.JobUID = q.Text(), q.Text(), q.Text(), q.id()
+	r.Run.Namespace, r.Run.Name, a.Reason, r.Run.JobUID = q.Text(), q.Text(), q.reason(), q.id()
 	r.Run.Kind, r.Run.Due, r.Run.Attempt = columns.Kinds.Value(q.Int()), q.time(), int(q.Int())
 	a.Started, a.Node = q.time(), q.Text()
 	r.Count, r.Begun, r.Run.Flow = int(q.Int()), q.time(), columns.Flow(q.View())

@@ -52,8 +52,8 @@ type plannedRun struct {
 // isPlanned reports whether a run is one that plannedRun can say all about.
 func isPlanned(r *store.Run) bool {
 	return r.Kind == job.RunScheduled && r.State == job.StateReady && r.Attempt == 1 && !r.HoldsSlot && r.First.IsZero() &&
-		r.Token.IsZero() && r.Claimed.IsZero() && r.Shards == 0 && r.Overlap == "" && !r.AwaitsPrevious && r.Reason == "" &&
-		r.Params == nil && r.Parent.IsZero() && r.Last == "" && r.CancelBy == "" && r.CancelReason == "" &&
+		r.Token.IsZero() && r.Claimed.IsZero() && r.Shards == 0 && r.Overlap == "" && !r.AwaitsPrevious && r.Reason.IsZero() &&
+		r.Params == nil && r.Parent.IsZero() && r.Last == "" && r.CancelBy == "" && r.CancelReason.IsZero() &&
 		r.FirstDue.IsZero() && r.AlertAt.IsZero() && r.Others == "" &&
 		r.FloorBefore.IsZero() && r.LostAfter == 0
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/decide/engine"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/internal/columns"
@@ -29,7 +30,6 @@ const (
 	// restoreNumbers is how many numbers of handovers are left out: more than were reserved
 	// since the backup, so that a result of then is not taken for that of another attempt.
 	restoreNumbers = 10_000_000
-	restoreReason  = "the store was restored from a backup, and it may have run since the backup was made"
 )
 
 // GoOnFromNow ends what was planned or running in a store that was restored from a backup,
@@ -68,7 +68,7 @@ func (s *Store) GoOnFromNow(ctx context.Context) (r Restored, err error) {
 		}
 	}
 	for batch := range slices.Chunk(runs, store.MaxBatch) {
-		if err := s.restart(ctx, len(batch), engine.Restart{Runs: batch, By: restoreActor, Reason: restoreReason}); err != nil {
+		if err := s.restart(ctx, len(batch), engine.Restart{Runs: batch, By: restoreActor, Reason: reason.RestoredRun.Of()}); err != nil {
 			return r, err
 		}
 	}

@@ -471,6 +471,10 @@ type reader struct{ Rows }
 
 func (r reader) bool() bool      { return r.Int() != 0 }
 func (r reader) time() time.Time { return columns.FromNanos(r.Int()) }
+
+// reason reads a reason as Reason.Stored has written it.
+func (r reader) reason() job.Reason { return job.StoredReason(r.Text()) }
+
 func (r reader) id() (id job.ID) {
 	copy(id[:], r.View())
 	return id

@@ -190,7 +190,7 @@ var states = &Table{Name: "job_state", Key: 1, Columns: []Column{
 func (b *Batch) state(j *engine.Job, seq int64) {
 	b.id(&j.UID).int(seq).int(j.Version).int(j.Epoch).int(columns.JobStates.Of(j.State)).bool(j.Deleted).time(j.Cursor).time(j.Floor)
 	b.id(&j.Planner).int(int64(j.Planned)).int(int64(j.Failures)).time(j.Previous).bool(j.PreviousOK).text(string(j.PreviousFailed)).time(j.Completed)
-	b.text(j.EpochWhy)
+	b.text(j.EpochWhy.Stored())
 }
 
 // jobRows is all that a new version of a job writes.
@@ -308,7 +308,7 @@ func (b *Batch) announced(j *engine.Job, seq int64) {
 		deleted, until = columns.Nanos(j.Changed), time.Time{} // Tidy does not ask for it again
 	}
 	keep := keepOf(j.Document)
-	b.int(seq).int(j.Version).time(j.Changed).int(deleted).time(j.PausedAt).time(until).text(j.PausedBy).text(j.PauseReason)
+	b.int(seq).int(j.Version).time(j.Changed).int(deleted).time(j.PausedAt).time(until).text(j.PausedBy).text(j.PauseReason.Stored())
 	b.time(j.RemoveAt()).int(int64(keep.Runs)).int(int64(keep.For)).int(int64(keep.OutputFor)).text(j.Document.Timing)
 }
 

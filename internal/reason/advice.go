@@ -1,0 +1,26 @@
+package reason
+
+// advice is what to do about a reason.
+type advice struct{ English, Chinese string }
+
+// What there is to do. Codes with the same cause share one.
+var (
+	nothing = advice{"Nothing: this is how the job, its schedule or a user wants it.", "无需处理：这是任务、调度计划或用户的意愿。"}
+	parts   = advice{"See the reasons that it is made of.", "查看组成它的各个原因。"}
+	wait    = advice{"Nothing for now: it continues when what it names is over.", "暂时无需处理：所述情况结束后会继续。"}
+	output  = advice{"Read the cause and the output of the attempt, and mend the command, the handler or the service.", "查看该尝试的起因和输出，修复命令、处理器或服务。"}
+	timing  = advice{"Find out why it takes so long, or raise policy.timeout.", "查明耗时原因，或调大 policy.timeout。"}
+	nodes   = advice{"See the page of nodes: start one that suits, resume a drained one, or change place of the job.", "查看节点页面：启动合适的节点，恢复被排空的节点，或修改任务的 place。"}
+	machine = advice{"Look at the machine of the node: its log, memory, load, clock and network.", "检查节点所在机器：日志、内存、负载、时钟和网络。"}
+	missed  = advice{"If the work must be made up, run the job by hand or set policy.missed; keep two nodes running.", "如需补做，请手动运行任务或设置 policy.missed；保持两个节点运行。"}
+	overlap = advice{"If runs overlap often, see how long they take, or change policy.overlap.", "若经常重叠，请查看运行耗时，或修改 policy.overlap。"}
+	reports = advice{"See whether the work runs elsewhere and can reach this server to report.", "检查外部工作是否在运行，以及能否向本服务器报告。"}
+	steps   = advice{"Open the step that it names: its own reason and output say more.", "打开所述步骤：其原因和输出有更多信息。"}
+	change  = advice{"Correct the job: the field or the name that it gives.", "修改任务中所述的字段或名称。"}
+	config  = advice{"Change the configuration of the node, or place the job on another one.", "修改该节点的配置，或将任务放到其他节点。"}
+	service = advice{"See whether the service answers, by its own log and from the machine of the node.", "通过服务的日志并从节点所在机器检查服务是否应答。"}
+	fences  = advice{"The work may have been done in part. Look at the machine of the node and its connection to the store.", "工作可能已部分完成。检查节点所在机器及其与存储的连接。"}
+	limits  = advice{"Raise the limit in limits of the job, or let the command use less.", "调大任务 limits 中的限制，或让命令少用资源。"}
+	expect  = advice{"Find out what delays it, or change policy.expect.", "查明延迟原因，或修改 policy.expect。"}
+	person  = advice{"Answer it on the page of the run, or by belfry run approve or reject.", "在运行页面，或用 belfry run approve 或 reject 答复。"}
+)

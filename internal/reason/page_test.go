@@ -1,0 +1,45 @@
+package reason
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+const page = "../../docs/reasons.md"
+
+// The page of the codes is written from the catalogue.
+func TestThePageOfReasonsIsUpToDate(t *testing.T) {
+	want := pageOf(All())
+	got, err := os.ReadFile(page)
+	if os.Getenv("UPDATE") != "" {
+		err, got = os.WriteFile(page, []byte(want), 0o644), []byte(want)
+	}
+	if err != nil || string(got) != want {
+		t.Fatalf("docs/reasons.md is not what the catalogue says, %v; after UPDATE=1 go test ./internal/reason look at its difference", err)
+	}
+}
+
+func pageOf(codes []*Code) string {
+	var b strings.Builder
+	b.WriteString(`# Reasons of runs
+
+Why a run waits, or ended as it did, is a code with arguments. The API has it as ` + "`reason`" + ` (in English, with instants in
+UTC), ` + "`reason_code` and `reason_args`" + `: scripts and alerts go by the code, which stays the same when the sentence is
+reworded. Pages say it in the language and the time zone of the reader. Expectations that are not met (` + "`unmet_code`" + `),
+pauses (` + "`pause_code`" + `) and attention (` + "`text_code`" + `) use the same codes.
+
+Of the arguments, instants are written as in RFC 3339, durations such as ` + "`1m30s`" + `, and a reason within a reason is an object
+with ` + "`code` and `args`" + `. What stands in brackets is there only if its argument is. Runs that ended before Belfry had codes
+have the code ` + "`text`" + `.
+
+| Code | English | 中文 | What to do |
+|---|---|---|---|
+`)
+	cell := strings.NewReplacer("|", `\|`, "<", "&lt;")
+	for _, c := range codes {
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s %s |\n", c.Name, cell.Replace(c.English), cell.Replace(c.Chinese), cell.Replace(c.Do), cell.Replace(c.DoInChinese))
+	}
+	return b.String()
+}

@@ -1,0 +1,375 @@
+// Package reason has the codes of job.Reason: each with its arguments, its words in English and
+// Chinese, and what to do about it. It is pure.
+package reason
+
+import (
+	"encoding/json"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+)
+
+// Words is an argument that others have said: a command, a service, an operating system or a
+// person. It is never translated.
+type Words string
+
+// The languages of the catalogue.
+const (
+	English = "en"
+	Chinese = "zh"
+)
+
+// argument is the type of an argument of a code.
+type argument interface {
+	string | Words | []string | int | int64 | time.Time | time.Duration | job.ID | job.Outcome | job.Reason
+}
+
+// Code is an entry of the catalogue. Its texts name the arguments in braces, such as {node};
+// {n:run|runs} is the singular or plural by the argument n. What stands in brackets is said only
+// if its argument is not empty.
+type Code struct {
+	Name        string
+	English     string
+	Chinese     string
+	Do          string   // what to do about it, in English
+	DoInChinese string   // the same
+	Args        []string // the names of the arguments in their order, from the English text
+	kinds       []reflect.Type
+}
+
+var (
+	catalogue []*Code
+	byName    = map[string]*Code{}
+)
+
+// All returns the codes in the order of the catalogue.
+func All() []*Code { return catalogue }
+
+// add adds a code to the catalogue.
+func add(name, english, chinese string, do advice, kinds ...reflect.Type) *Code {
+	c := &Code{Name: name, English: english, Chinese: chinese, Do: do.English, DoInChinese: do.Chinese, Args: names(english), kinds: kinds}
+	catalogue, byName[name] = append(catalogue, c), c
+	return c
+}
+
+// Is reports whether a reason has the code.
+func (c *Code) Is(r job.Reason) bool { return r.Code() == c.Name }
+
+// Arg returns an argument of a reason of this code as text, "" if there is none.
+func (c *Code) Arg(r job.Reason, name string) string {
+	text, _ := r.Args()[name].(string)
+	return text
+}
+
+// Inner returns a reason within another, none if it has none of that name.
+func Inner(r job.Reason, name string) job.Reason {
+	inner, _ := decoded(r.Args()[name], kindOf[job.Reason]())
+	found, _ := inner.(job.Reason)
+	return found
+}
+
+// of returns a reason of a code by its arguments, given in the order of the English text.
+func (c *Code) of(values ...any) job.Reason {
+	args := make(map[string]any, len(values))
+	for i, value := range values {
+		if !reflect.ValueOf(value).IsZero() {
+			args[c.Args[i]] = encoded(value)
+		} else if _, isNumber := value.(int); isNumber {
+			args[c.Args[i]] = 0
+		}
+	}
+	said := sayer{English, inUTC}
+	return job.ReasonOf(said.say(c.English, c.valuesOf(values)), c.Name, args)
+}
+
+func (c *Code) valuesOf(values []any) map[string]any {
+	by := make(map[string]any, len(values))
+	for i, name := range c.Args {
+		by[name] = values[i]
+	}
+	return by
+}
+
+// encoded returns an argument as JSON has it.
+func encoded(value any) any {
+	switch v := value.(type) {
+	case time.Time:
+		return v.UTC().Format(time.RFC3339Nano)
+	case time.Duration:
+		return v.String()
+	case job.ID:
+		return v.String()
+	case Words:
+		return string(v)
+	case job.Outcome:
+		return string(v)
+	case job.Reason:
+		return map[string]any{"code": v.Code(), "args": v.Args()}
+	}
+	return value
+}
+
+// decoded returns an argument from JSON as its type, and false if it is not one.
+func decoded(value any, kind reflect.Type) (any, bool) {
+	if value == nil {
+		return reflect.Zero(kind).Interface(), true
+	}
+	text, isText := value.(string)
+	switch kind {
+	case reflect.TypeFor[string](), reflect.TypeFor[Words]():
+		return text, isText
+	case reflect.TypeFor[job.Outcome]():
+		return job.Outcome(text), isText
+	case reflect.TypeFor[time.Time]():
+		t, err := time.Parse(time.RFC3339Nano, text)
+		return t, err == nil
+	case reflect.TypeFor[time.Duration]():
+		d, err := time.ParseDuration(text)
+		return d, err == nil
+	case reflect.TypeFor[job.ID]():
+		id, err := job.ParseID(text)
+		return id, err == nil
+	case reflect.TypeFor[int](), reflect.TypeFor[int64]():
+		switch n := value.(type) {
+		case json.Number:
+			i, err := n.Int64()
+			return int(i), err == nil
+		case float64:
+			return int(n), true
+		case int:
+			return n, true
+		}
+	case reflect.TypeFor[[]string]():
+		list, isList := value.([]any)
+		texts := make([]string, len(list))
+		for i := range list {
+			texts[i], _ = list[i].(string)
+		}
+		return texts, isList
+	case reflect.TypeFor[job.Reason]():
+		of, isReason := value.(map[string]any)
+		code, _ := of["code"].(string)
+		args, _ := of["args"].(map[string]any)
+		english := code
+		if said, _ := args["text"].(string); code == job.ReasonText {
+			english = said
+		} else if c := byName[code]; c != nil {
+			if values, ok := c.read(args); ok {
+				english = sayer{English, inUTC}.say(c.English, values)
+			}
+		}
+		return job.ReasonOf(english, code, args), isReason
+	}
+	return nil, false
+}
+
+// read returns the arguments of a code from JSON.
+func (c *Code) read(args map[string]any) (map[string]any, bool) {
+	values := make(map[string]any, len(c.Args))
+	for i, name := range c.Args {
+		value, ok := decoded(args[name], c.kinds[i])
+		if !ok {
+			return nil, false
+		}
+		values[name] = value
+	}
+	return values, true
+}
+
+func inUTC(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// In returns a reason in a language, with instants as at writes them, nil for in UTC. A text, and
+// a reason of a version with other codes, stays as it is.
+func In(lang string, r job.Reason, at func(time.Time) string) string {
+	if at == nil {
+		at = inUTC
+	}
+	return sayer{lang, at}.reason(r)
+}
+
+// sayer writes reasons for a reader.
+type sayer struct {
+	lang string
+	at   func(time.Time) string
+}
+
+func (s sayer) reason(r job.Reason) string {
+	c := byName[r.Code()]
+	if c == nil {
+		return r.String()
+	}
+	values, ok := c.read(r.Args())
+	if !ok {
+		return r.String()
+	}
+	if s.lang == Chinese {
+		return s.say(c.Chinese, values)
+	}
+	return s.say(c.English, values)
+}
+
+// say fills in a text.
+func (s sayer) say(text string, values map[string]any) string {
+	var b strings.Builder
+	for text != "" {
+		at := strings.IndexAny(text, "{[")
+		if at < 0 {
+			b.WriteString(text)
+			break
+		}
+		b.WriteString(text[:at])
+		end := strings.IndexByte(text[at:], closing[text[at]]) + at
+		part := text[at+1 : end]
+		if text[at] == '{' {
+			b.WriteString(s.value(part, values))
+		} else if name := names(part)[0]; !isEmpty(values[name]) {
+			b.WriteString(s.say(part, values))
+		}
+		text = text[end+1:]
+	}
+	return b.String()
+}
+
+var closing = map[byte]byte{'{': '}', '[': ']'}
+
+func isEmpty(value any) bool {
+	list, isList := value.([]string)
+	return value == nil || isList && len(list) == 0 || !isList && reflect.ValueOf(value).IsZero()
+}
+
+// value returns what stands for a name in braces.
+func (s sayer) value(part string, values map[string]any) string {
+	name, forms, isPlural := strings.Cut(part, ":")
+	if !isPlural {
+		return s.argument(values[name])
+	}
+	one, many, _ := strings.Cut(forms, "|")
+	switch v := values[name].(type) {
+	case int:
+		if v == 1 {
+			return one
+		}
+	case []string:
+		if len(v) == 1 {
+			return one
+		}
+	}
+	return many
+}
+
+// chineseUnits says a duration of job.Duration.InWords in Chinese.
+var chineseUnits = strings.NewReplacer("forever", "永久", " ms", " 毫秒", " µs", " 微秒", " ns", " 纳秒", " min", " 分钟", " d", " 天", " h", " 小时", " s", " 秒")
+
+func (s sayer) argument(value any) string {
+	switch v := value.(type) {
+	case string:
+		return v
+	case Words:
+		return string(v)
+	case int:
+		return strconv.Itoa(v)
+	case int64:
+		return strconv.FormatInt(v, 10)
+	case time.Time:
+		return s.at(v)
+	case time.Duration:
+		said := job.Duration(v).InWords()
+		if s.lang == Chinese {
+			return chineseUnits.Replace(said)
+		}
+		return said
+	case job.ID:
+		return v.String()
+	case job.Outcome:
+		if said, ok := outcomes[v]; ok && s.lang == Chinese {
+			return said
+		}
+		return strings.ReplaceAll(string(v), "_", " ")
+	case []string:
+		if s.lang == Chinese {
+			return strings.Join(v, "、")
+		}
+		return strings.Join(v, ", ")
+	case job.Reason:
+		return s.reason(v)
+	}
+	return ""
+}
+
+var outcomes = map[job.Outcome]string{
+	job.OutcomeSucceeded: "成功", job.OutcomeFailed: "失败", job.OutcomeTimedOut: "超时", job.OutcomeCancelled: "已取消",
+	job.OutcomeLost: "失联", job.OutcomeSkipped: "已跳过", job.OutcomeMissed: "已错过", job.OutcomeWithdrawn: "已撤回",
+}
+
+// names returns the arguments of a text, each once, in their order.
+func names(text string) (list []string) {
+	for {
+		_, after, found := strings.Cut(text, "{")
+		if !found {
+			return list
+		}
+		part, rest, _ := strings.Cut(after, "}")
+		name, _, _ := strings.Cut(part, ":")
+		if !contains(list, name) {
+			list = append(list, name)
+		}
+		text = rest
+	}
+}
+
+func contains(list []string, name string) bool {
+	for _, one := range list {
+		if one == name {
+			return true
+		}
+	}
+	return false
+}
+
+// The codes by the number of their arguments: the compiler checks these.
+type (
+	code0                   struct{ *Code }
+	code1[A argument]       struct{ *Code }
+	code2[A, B argument]    struct{ *Code }
+	code3[A, B, C argument] struct{ *Code }
+
+	code4[A, B, C, D argument]    struct{ *Code }
+	code5[A, B, C, D, E argument] struct{ *Code }
+)
+
+func (c code0) Of() job.Reason                               { return c.of() }
+func (c code1[A]) Of(a A) job.Reason                         { return c.of(a) }
+func (c code2[A, B]) Of(a A, b B) job.Reason                 { return c.of(a, b) }
+func (c code3[A, B, C]) Of(a A, b B, d C) job.Reason         { return c.of(a, b, d) }
+func (c code4[A, B, C, D]) Of(a A, b B, d C, e D) job.Reason { return c.of(a, b, d, e) }
+
+func (c code5[A, B, C, D, E]) Of(a A, b B, d C, e D, f E) job.Reason { return c.of(a, b, d, e, f) }
+
+func five[A, B, C, D, E argument](name, english, chinese string, do advice) code5[A, B, C, D, E] {
+	return code5[A, B, C, D, E]{add(name, english, chinese, do, kindOf[A](), kindOf[B](), kindOf[C](), kindOf[D](), kindOf[E]())}
+}
+
+func kindOf[T argument]() reflect.Type { return reflect.TypeFor[T]() }
+
+func none(name, english, chinese string, do advice) code0 {
+	return code0{add(name, english, chinese, do)}
+}
+
+func one[A argument](name, english, chinese string, do advice) code1[A] {
+	return code1[A]{add(name, english, chinese, do, kindOf[A]())}
+}
+
+func two[A, B argument](name, english, chinese string, do advice) code2[A, B] {
+	return code2[A, B]{add(name, english, chinese, do, kindOf[A](), kindOf[B]())}
+}
+
+func three[A, B, C argument](name, english, chinese string, do advice) code3[A, B, C] {
+	return code3[A, B, C]{add(name, english, chinese, do, kindOf[A](), kindOf[B](), kindOf[C]())}
+}
+
+func four[A, B, C, D argument](name, english, chinese string, do advice) code4[A, B, C, D] {
+	return code4[A, B, C, D]{add(name, english, chinese, do, kindOf[A](), kindOf[B](), kindOf[C](), kindOf[D]())}
+}
