@@ -51,7 +51,7 @@ func newWorld(t *testing.T) *world {
 // server returns the handler of a server on the store.
 func (w *world) server(ctx context.Context, name string) http.Handler {
 	w.t.Helper()
-	s, err := service.New(service.Config{Store: w.store, Tokens: w.tokens, Node: name})
+	s, err := service.New(service.Config{Store: w.store, Tokens: w.tokens, Node: name, OutputLimit: 4 << 20})
 	if err != nil {
 		w.t.Fatal(err)
 	}

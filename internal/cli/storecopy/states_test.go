@@ -168,7 +168,7 @@ func (w *world) everyState() {
 			f.fill(reflect.ValueOf(d.Content()).Elem())
 			kept.Documents[kind][d.FullName()] = d
 		}
-		t, s, drain := filled[store.Token](f), filled[store.Session](f, "Drain"), filled[store.Drain](f)
+		t, s, drain := filled[store.Token](f), filled[store.Session](f, "Drain", "ClockOff"), filled[store.Drain](f)
 		kept.Tokens[t.Name], kept.Sessions[s.ID], kept.Over[s.ID], kept.Drains[fmt.Sprint("node-", f.n)] = t, s, true, &drain
 		audit = append(audit, filled[store.AuditRecord](f, "Seq"))
 		r := filled[store.Record](f)

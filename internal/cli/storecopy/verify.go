@@ -131,6 +131,10 @@ func digestKept(ctx context.Context, s Store, d *digest) error {
 		return err
 	}
 	k := &survey.Kept
+	for id, s := range k.Sessions { // a node publishes it with each renewal, and stores with a clock have none
+		s.ClockOff = false
+		k.Sessions[id] = s
+	}
 	for _, part := range []struct {
 		name  string
 		value any
