@@ -318,10 +318,10 @@ func TestDependenciesHaveTheirReason(t *testing.T) {
 	}
 }
 
-// TestReferenceOfJobFilesIsComplete writes the tables at the end of the guide
-// from the schema.
+// TestReferenceOfJobFilesIsComplete writes the tables of the fields from
+// the schema.
 func TestReferenceOfJobFilesIsComplete(t *testing.T) {
-	const name, mark = "docs/jobs.md", "<!-- reference -->\n"
+	const name, mark = "docs/job-reference.md", "<!-- reference -->\n"
 	text := readDocument(t, name)
 	before, _, found := strings.Cut(text, mark)
 	if !found {
@@ -368,7 +368,7 @@ func (r *reference) table(title, path, def string) {
 	for _, n := range items(child(definition, "required")) {
 		required[n.Value] = true
 	}
-	fmt.Fprintf(&r.b, "\n### %s\n\n| field | value | meaning |\n|---|---|---|\n", title)
+	fmt.Fprintf(&r.b, "\n## %s\n\n| field | value | meaning |\n|---|---|---|\n", title)
 	properties := child(definition, "properties")
 	for i := 0; i < len(properties.Content); i += 2 {
 		field, schema := properties.Content[i].Value, properties.Content[i+1]

@@ -28,7 +28,7 @@ var clocks = []fault{
 		ofClock, "^TestASetClockOfAnotherNodeIsMeasuredAgain$"},
 	{oneClock, "an even split has a majority", nodeclock,
 		"if 2*near > len(votes) {", "if true {",
-		ofClock, "^TestAnEvenSplit"},
+		ofClock, "^TestAnEvenSplitIsDecidedByWhoIsUndisturbedForLonger$"},
 	{oneClock, "a node that is off plans and claims", "store/internal/replica/step.go",
 		"if o.Starts {", "if false {",
 		replica, "^TestANodeWithAWrongClockPlansAndClaimsNothing$"},
