@@ -52,7 +52,7 @@ type source struct {
 	err     error
 }
 
-func (s *StepOf[Out]) list() (none Out, from source) { //nolint:unparam // its type is that of the items
+func (s *StepOf[Out]) list() (none Out, from source) { //nolint:unparam // its type is the type of the items
 	return none, source{forEach: []string{s.Template()}, step: s}
 }
 
@@ -186,7 +186,7 @@ func (s *StepOf[Out]) checkFields(fields []string) {
 			f := t.Field(i)
 			tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 			if f.Anonymous {
-				return // its fields may be those of the struct
+				return // its fields may belong to the struct
 			}
 			if found = tag == name || tag == "" && f.Name == name; found {
 				t = f.Type

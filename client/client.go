@@ -742,7 +742,7 @@ type AuditQuery struct {
 	Object    string // namespace/name, or the name of a token
 	Actor     string // the name of a token
 	Action    string // such as job.change, or job for all changes of jobs
-	Group     string // that of one request
+	Group     string // the changes of one request
 	From, To  time.Time
 	PageSize  int
 	PageToken string

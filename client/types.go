@@ -694,7 +694,7 @@ type LoadQuery struct {
 type DueJob struct {
 	Job string    `json:"job" doc:"The full name of the job."`
 	Due time.Time `json:"due" doc:"The scheduled time. Spread and jitter put the start off."`
-	// Spread is that of the schedule.
+	// Spread of the schedule.
 	Spread job.Duration `json:"spread,omitempty" doc:"The spread that its schedule has."`
 	// Delay is in seconds.
 	Delay *float64 `json:"delay_seconds,omitempty" doc:"With spread: by how much that spread would delay all starts of the job. Absent if its schedule has a spread."`

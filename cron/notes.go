@@ -150,7 +150,7 @@ func (e *Expression) goesOn(first, last, length int64) bool {
 }
 
 // repeatsAfter reports whether the minutes and seconds of an hour stay the same when
-// shifted by so many seconds.
+// shifted by n seconds.
 func (e *Expression) repeatsAfter(length int64) bool {
 	turned := func(set uint64, by int64) bool {
 		return (set<<by|set>>(60-by))&allSeconds == set

@@ -415,7 +415,7 @@ func (g *generator) between(low, high int) int { return low + g.r.IntN(high-low+
 
 func (g *generator) oneIn(n int) bool { return g.r.IntN(n) == 0 }
 
-// hash is the number that H and ~ draw in a field: for ever the same.
+// hash is the number that H and ~ draw in a field, which never changes.
 func hash(job string, field, n int) int {
 	sum := sha256.Sum256([]byte(job + "\x00" + string(rune(field))))
 	return int(binary.BigEndian.Uint64(sum[:]) % uint64(n))

@@ -245,7 +245,7 @@ func (p *parser) fields(e *Expression) error {
 	return nil
 }
 
-// firstField returns the field that an expression of so many fields begins
+// firstField returns the field that an expression of n fields begins
 // with.
 func (p *parser) firstField(count int) (int, bool) {
 	switch {

@@ -384,7 +384,7 @@ func TestMacros(t *testing.T) {
 	}
 }
 
-// The values of H and ~ are the same for ever and on every machine: the first
+// The values of H and ~ never change and are the same on every machine: the first
 // eight bytes of SHA-256 over "namespace/name", a zero byte and the number of the
 // field, modulo the size of the range. These were computed by another program.
 func TestDrawnValuesNeverChange(t *testing.T) {

@@ -85,7 +85,7 @@ func parseEvery(text string) (time.Duration, error) {
 // Interval falls due at a fixed rate: at Anchor and at every multiple of Every
 // from there, in both directions. With the zero Anchor that is the Unix epoch,
 // so that an interval which divides a day falls on the same times of day in UTC
-// for ever. An interval outside MinEvery and MaxEvery never falls due.
+// without end. An interval outside MinEvery and MaxEvery never falls due.
 type Interval struct {
 	Every  time.Duration
 	Anchor time.Time

@@ -146,7 +146,7 @@ var splitZoneTable = sync.OnceValues(func() (header []string, data string) {
 	return header, rest
 })
 
-// fixedZone begins the names of zones that have one offset for ever.
+// fixedZone begins the names of zones that have one offset at all times.
 const fixedZone = "Etc/GMT"
 
 // fixedNamed returns the zone of an offset of whole hours, such as GMT+8 or UTC-03:00, and

@@ -8,7 +8,7 @@ import (
 )
 
 // Defaults are the values of a server or namespace for settings that a job omits. All
-// other defaults are built in. The zero Defaults are those of a server without settings.
+// other defaults are built in. The zero Defaults belong to a server without settings.
 type Defaults struct {
 	Timezone string `json:"timezone,omitzero" max:"64" doc:"The IANA time zone of schedules that name none. Default: UTC."`
 	Policy   Policy `json:"policy,omitzero" doc:"The policies of jobs that say nothing about them."`

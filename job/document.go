@@ -195,7 +195,7 @@ func (d Document) Place(pointer string) string {
 //
 // The error is of type Problems and has every field that is unknown, duplicate or of a
 // wrong type. Decode also returns the readable parts of documents with mistakes, so that
-// Document.Validate can report further ones; it does not repeat those of Decode. Decode
+// Document.Validate can report further ones; it does not repeat what Decode reported. Decode
 // does not validate values.
 func Decode(file string, data []byte) ([]Document, error) {
 	d := &decoder{file: file}

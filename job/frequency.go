@@ -19,7 +19,7 @@ const (
 	// frequent is the interval between occurrences below which a job is frequent.
 	frequent = time.Minute
 	// frequencySample is the number of occurrences of cron expressions with seconds that
-	// are examined: those of one minute are adjacent.
+	// are examined: occurrences of one minute are adjacent.
 	frequencySample = 100
 )
 

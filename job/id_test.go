@@ -9,7 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// The forms of ids and the partitions of jobs are fixed for ever: they are in
+// The forms of ids and the partitions of jobs never change: they are in
 // stores and in what users wrote down.
 func TestIDsKeepTheirForm(t *testing.T) {
 	random := bytes.NewReader([]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10})

@@ -111,7 +111,7 @@ func (r *RunSpec) IsFlow() bool { return r.traits().isFlow }
 // IsReported reports whether the work happens outside of Belfry and is reported to it.
 func (r *RunSpec) IsReported() bool { return r.traits().isReported }
 
-// IsTimed reports whether the timeout counts from the start of an attempt on its node: that of other
+// IsTimed reports whether the timeout counts from the start of an attempt on its node: the timeout of other
 // work counts from when another program has begun with it.
 func (r *RunSpec) IsTimed() bool {
 	return !r.IsFlow() && !r.IsReported() && !r.IsHandedOver()

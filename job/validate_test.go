@@ -203,7 +203,7 @@ func TestWorkOfExecutorsIsChecked(t *testing.T) {
 	}
 }
 
-// Executors know a job by its number for ever, so that these never change.
+// Executors know a job by its number, so numbers never change.
 func TestNumbersOfJobsAtExecutors(t *testing.T) {
 	uid := job.ID{1, 2, 3}
 	if got := (&job.XXL{}).Number(uid); got != 1457766814 {

@@ -26,7 +26,7 @@ const (
 
 	flowParallelDefault = 16
 	// finallyTimeoutDefault bounds the steps of finally: a hanging step would keep the slot
-	// of the job for ever.
+	// of the job without end.
 	finallyTimeoutDefault = Duration(3600 * 1e9)
 )
 

@@ -42,7 +42,7 @@ type release struct {
 
 	program string    // in tests: a built program to use for all platforms
 	root    string    // of the repository
-	date    time.Time // of all files: that of the commit, so that builds are reproducible
+	date    time.Time // of all files: the time of the commit, so that builds are reproducible
 }
 
 // versions matches versions that Go, Debian and Red Hat sort in the same order.

@@ -105,14 +105,14 @@ type Outstanding struct {
 
 // Answer is the result of polling a handover.
 type Answer struct {
-	// Handover is that of the Outstanding. If the run was cancelled since, shown by its
+	// Handover is the handover of the Outstanding. If the run was cancelled since, shown by its
 	// Ask, the next poll is not postponed.
 	Handover Handover
 	// Seen is set when the receiver has shown a sign of life.
 	Seen bool
 	// Next is the delay until the next poll.
 	Next time.Duration
-	// About replaces that of the handover, "" keeps it: it passes findings to the next
+	// About replaces the text of the handover, "" keeps it: it passes findings to the next
 	// caller.
 	About string
 }

@@ -64,7 +64,7 @@ type Session struct {
 	Drain        *Drain
 	Load         Load
 	Predecessors []job.ID
-	// Left is the time since which a stopping node accepts no runs: that of Leave, or its
+	// Left is the time since which a stopping node accepts no runs: the time of Leave, or its
 	// last renewal if it was silent by then. Zero before.
 	Left time.Time
 	// Absences are the spans without a live node that were known when the session

@@ -128,7 +128,7 @@ type PlanItem struct {
 type NewRun struct {
 	ID            job.ID
 	Session       job.ID // zero: to be placed
-	Node          string // that of the session
+	Node          string // the name in the session
 	Scheduled     time.Time
 	Due           time.Time
 	NextDue       time.Time // see Run
@@ -166,7 +166,7 @@ type TriggerItem struct {
 	Kind    job.RunKind // hand, backfill or boot
 	Key     string      // identifies the request: see job.Run.Key
 	Session job.ID      // where it is placed; zero: to be placed
-	Node    string      // that of the session
+	Node    string      // the name in the session
 	// Scheduled is the moment that the run is for, Due when it may start; zero is the
 	// store's now.
 	Scheduled, Due time.Time
@@ -201,7 +201,7 @@ type Working interface {
 	// Claim starts attempts, each separately. See ClaimOutcome. A repeated claim, and one
 	// for a run that an earlier claim has ended, gets the same answer again.
 	Claim(ctx context.Context, session job.ID, attempts []Attempt) ([]ClaimOutcome, error)
-	// Release returns attempts that were claimed and certainly not started: those of nodes
+	// Release returns attempts that were claimed and certainly not started, as on nodes
 	// with any session's id, handed-over ones with the zero session. An attempt that was
 	// cancelled or withdrawn meanwhile ends.
 	Release(ctx context.Context, session job.ID, attempts []Attempt) error

@@ -385,7 +385,7 @@ type PutJob struct {
 	// the same step.
 	CatchUp job.Missed
 	Actor   string
-	// Origin is where the change comes from, for the audit; zero for that of the context.
+	// Origin is where the change comes from, for the audit; zero for the origin in the context.
 	Origin Origin
 }
 
@@ -512,7 +512,7 @@ type AuditQuery struct {
 	Object    string    // the full name, or the name of a token
 	Actor     string    // the name of a token
 	Action    string    // such as "job.change", or the part before the dot: all changes of jobs
-	Group     string    // that of one request
+	Group     string    // the changes of one request
 	From, To  time.Time // To is excluded
 	Before    int64     // the sequence number that the list continues before; 0 begins with the latest
 	Limit     int

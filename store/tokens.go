@@ -102,11 +102,11 @@ type Terms struct {
 // Person is a user identified by a provider.
 type Person struct {
 	Provider string   `json:"provider"`         // what it is called here
-	Subject  string   `json:"subject"`          // who it is there, for ever
+	Subject  string   `json:"subject"`          // who it is there; never changes
 	Name     string   `json:"name"`             // what people call them
 	Email    string   `json:"email,omitempty"`  // only if the provider has verified it
 	Groups   []string `json:"groups,omitempty"` // the groups that had a meaning here at the sign-in
-	// SignedIn is when the person signed in, for a session that began later: that of a command
+	// SignedIn is when the person signed in, for a session that began later, as of a command
 	// line. Zero: when the session began.
 	SignedIn time.Time `json:"signed_in,omitzero"`
 }
@@ -143,7 +143,7 @@ type PutToken struct {
 	Hash      TokenHash
 	Role      Role
 	Namespace string
-	Lasts     time.Duration // 0 for ever
+	Lasts     time.Duration // 0 without end
 	// First adds it only to a store that has no token at all.
 	First bool
 	// Replace replaces the token with the same name.

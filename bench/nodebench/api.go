@@ -172,7 +172,7 @@ func (b *bench) apiOnServer(ctx context.Context, on backend) ([]Figure, error) {
 	return figures, s.stop()
 }
 
-// putTeams makes so many jobs of teams.
+// putTeams makes n jobs of teams.
 func putTeams(ctx context.Context, p place, n int) error {
 	s, err := p.open(ctx, 0)
 	if err != nil {
@@ -324,7 +324,7 @@ func (s *server) create(ctx context.Context, seconds int) (n int, took time.Dura
 	})
 }
 
-// applyAtOnce makes jobs by requests of so many each.
+// applyAtOnce makes jobs by requests of n each.
 func (s *server) applyAtOnce(ctx context.Context, each, requests int) (n int, took time.Duration, err error) {
 	now := time.Now()
 	for r := range requests {
@@ -398,7 +398,7 @@ func bareRequests(ctx context.Context, seconds int) (float64, error) {
 }
 
 // bareInserts returns how many rows of the size of a definition a second can be
-// inserted in transactions of so many, each on disk before the next.
+// inserted in transactions of n, each on disk before the next.
 func bareInserts(ctx context.Context, path string, each int) (rate float64, err error) {
 	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=journal_mode(wal)&_pragma=synchronous(full)")
 	if err != nil {

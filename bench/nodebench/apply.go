@@ -53,7 +53,7 @@ func (b *bench) apply(ctx context.Context) ([]Figure, error) {
 	return figures, s.stop()
 }
 
-// writeJobs writes a file with so many jobs, which have a bit of all that most jobs
+// writeJobs writes a file with n jobs, which have a bit of all that most jobs
 // have.
 func writeJobs(file string, n int, now time.Time, command string) error {
 	documents := make([]job.Document, n)

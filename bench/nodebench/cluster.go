@@ -336,7 +336,7 @@ func (b *bench) leave(ctx context.Context) ([]Figure, error) {
 	return figures, nil
 }
 
-// plannedBy waits until nodes plan so many jobs together.
+// plannedBy waits until nodes plan n jobs together.
 func plannedBy(ctx context.Context, nodes []*server, jobs int) (time.Duration, error) {
 	began := time.Now()
 	for {

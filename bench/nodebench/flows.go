@@ -53,7 +53,7 @@ func chain(n int) *job.Flow {
 	return f
 }
 
-// fan is a flow of one step with so many items.
+// fan is a flow of one step with n items.
 func fan(n int) *job.Flow {
 	s := noopStep("each")
 	for i := range n {
@@ -141,7 +141,7 @@ func (b *bench) profiled(name string, do func() error) error {
 	return errors.Join(err, file.Close())
 }
 
-// charged is timeRuns of so many attempts, with what each has cost.
+// charged is timeRuns of n attempts, with what each has cost.
 func (s openStore) charged(ctx context.Context, p place, name string, jobs, each, attempts int) (t timed, cost string, err error) {
 	own, server, err := p.spent()
 	if err != nil {

@@ -134,7 +134,7 @@ func measureTicks(ctx context.Context, path string, n int) (lateness, error) {
 	return took.sort(), nil
 }
 
-// makeJobs makes a store with so many jobs and schedules. A job for each schedule
+// makeJobs makes a store with n jobs and schedules. A job for each schedule
 // is put as it always is, and the rest are copies of its rows with names and ids of
 // their own: what the store would have written, in a tenth of the time.
 func makeJobs(ctx context.Context, path string, n, schedules int, made func(i int, now time.Time) *job.Job) (put, copied time.Duration, err error) {

@@ -256,7 +256,7 @@ type caughtUp struct {
 
 func (r caughtUp) rate() float64 { return float64(r.finished) / r.took.Seconds() }
 
-// catchUp lets so many nodes make up for what was missed, for so long at most.
+// catchUp lets n nodes make up for what was missed, for so long at most.
 func (l backlog) catchUp(ctx context.Context, p place, nodes int, atMost time.Duration) (r caughtUp, err error) {
 	rec := &recorder{output: make([]byte, l.output)}
 	running, stop := context.WithCancel(ctx)

@@ -116,7 +116,7 @@ func (s *stub) register(ctx context.Context) error {
 	return s.say(ctx, "/api/registry", fmt.Appendf(nil, `{"registryGroup":"EXECUTOR","registryKey":%q,"registryValue":%q}`, xxlGroup, s.address))
 }
 
-// report sends the results of so many runs at most in one request.
+// report sends the results of n runs at most in one request.
 func (s *stub) report(ctx context.Context, most int) (n int, err error) {
 	s.mu.Lock()
 	n = min(most, len(s.ended))

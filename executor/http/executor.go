@@ -53,7 +53,7 @@ const (
 
 // Config configures an Executor.
 type Config struct {
-	// Version is that of this program, for the header User-Agent.
+	// Version of this program, for the header User-Agent.
 	// Default: unknown.
 	Version string
 

@@ -27,7 +27,7 @@ const (
 )
 
 // files are the certificates and keys that jobs may name. The node reads them with its own
-// rights, which exceed those of a job: it can read its own key and the keys of others.
+// rights, which exceed the rights of a job: it can read its own key and the keys of others.
 type files struct {
 	dirs []string
 	busy chan struct{} // has room for those who read

@@ -145,7 +145,7 @@ func TestTLSFilesAreThoseOfTheAllowedDirectories(t *testing.T) {
 	}
 }
 
-// A pipe that no process writes to would hold a run for ever.
+// A pipe that no process writes to would hold a run without end.
 func TestPipeAsTLSFileBlocksNothing(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "ca.pem")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {

@@ -29,7 +29,7 @@ const (
 	// headMax is the most bytes in the headers of a response.
 	headMax = 64 << 10
 
-	// An idle HTTP/2 connection is pinged, so that an attempt does not wait for ever for a
+	// An idle HTTP/2 connection is pinged, so that an attempt does not wait without end for a
 	// dead server. TCP does the same for HTTP/1.1.
 	pingAfter, pingTimeout = 30 * time.Second, 15 * time.Second
 

@@ -21,7 +21,7 @@ type account struct {
 	groups     []uint32
 	// nameless is set for a number that no user has: its group is not known.
 	nameless bool
-	// change is set if the account is not that of the node.
+	// change is set if the account differs from the node's.
 	change bool
 }
 

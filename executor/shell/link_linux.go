@@ -86,7 +86,7 @@ func newLink(keep []int) (l link, theirs int) {
 	return link{-1, -1}, -1
 }
 
-// separate gives the calling thread, which is that of the link, files of its own, if it
+// separate gives the calling thread, which serves the link, files of its own, if it
 // can.
 func (l *link) separate(keep []int, theirs int) {
 	if l.node < 0 || keepOnly(append(slices.Clip(keep), theirs)) != nil {

@@ -31,7 +31,7 @@ type prepared struct {
 	env      []string
 	dir      string
 	account  account
-	umask    *job.Umask // nil for that of the spawners
+	umask    *job.Umask // nil for the umask of the spawners
 	nice     int
 	// limits says what the process is limited to, for the reason of its end.
 	limits   job.Limits
@@ -230,7 +230,7 @@ func (e *Executor) limit(p *prepared, spec *job.Shell, timeout time.Duration) {
 		}
 		if p.nice != 0 {
 			t.add(":")
-			prefix = []string{"nice", "-n", strconv.Itoa(p.nice - e.spawners.baseNice)} // it adds to that of the node
+			prefix = []string{"nice", "-n", strconv.Itoa(p.nice - e.spawners.baseNice)} // it adds to the node's
 			p.nice = 0
 		}
 	}

@@ -28,7 +28,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Kind is that of the handovers and registrations of this package.
+// Kind of the handovers and registrations of this package.
 const Kind = store.ExecutorsOfXXL
 
 // Store is the Admin's part of a store.

@@ -28,7 +28,7 @@ const (
 	// request that meets the closing may have arrived or not.
 	idleMax     = 2 * time.Second
 	idlePerHost = 64
-	// answerMax is how many bytes an answer may have, that of a log aside.
+	// answerMax is the most bytes of an answer other than a log.
 	answerMax = 1 << 20
 )
 

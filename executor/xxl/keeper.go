@@ -21,7 +21,7 @@ const (
 	// lostMin is the least time of silence after which a run is lost: after an outage Java sends
 	// its results again within 30 s.
 	lostMin = 40 * time.Second
-	// lostUnseen is that of a run at an executor that is registered and was never seen busy: some
+	// lostUnseen is the reason of a run at an executor that is registered and was never seen busy: some
 	// answer idle whatever they do. Those in Node answer idle once they have refused a later run.
 	lostUnseen = 10 * time.Minute
 	// killTries is how often a kill is sent to an executor before it gives up, killRest
@@ -31,7 +31,7 @@ const (
 	// askers is how many executors are asked at once, and pagesMax how many batches a look takes.
 	askers   = 32
 	pagesMax = 20
-	// gapMax is for how long looks may fail without this node losing track: that of a session.
+	// gapMax is for how long polls may fail before this node loses track: as long as a session lives.
 	gapMax = store.SessionLife
 	// rememberedMax bounds what a keeper remembers of addresses and jobs.
 	rememberedMax = 20_000

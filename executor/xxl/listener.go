@@ -72,7 +72,7 @@ func (a *Admin) answer(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if of != "" && of != said.Group {
-		a.failures.add(r.RemoteAddr, a.log) // the token is that of another group
+		a.failures.add(r.RemoteAddr, a.log) // the token belongs to another group
 		return xxl.RefusedToken
 	}
 	if err := s.checkAddress(said.Address, isLocal(r.RemoteAddr)); err != nil {

@@ -14,7 +14,7 @@ import (
 // answer, for 3 s at most; a log that takes longer comes into the store behind its result.
 const logsWithin = 150 * time.Millisecond
 
-// take takes the results of runs, and returns those of runs that are not Belfry's. A caller with
+// take takes the results of runs, and returns the results of runs that are not Belfry's. A caller with
 // the token of one group reports about runs of that group alone, "" is for all.
 func (a *Admin) take(ctx context.Context, list []xxl.Callback, of string) (unknown []xxl.Callback, err error) {
 	now, err := a.store.Now(ctx)

@@ -78,7 +78,7 @@ func (e *AddressError) Unwrap() error { return e.Cause }
 //	mongodb://user:password@host1,host2/belfry?replicaSet=rs0&tls=true
 //	mongodb+srv://user:password@cluster.example.net/belfry
 //
-// Its parameters are those of MongoDB. What stands behind the hosts is the database. Open makes
+// It takes MongoDB's parameters. The path behind the hosts is the database. Open makes
 // the indexes.
 func Open(ctx context.Context, url string, o Options) (*History, error) {
 	h, err := connect(url, o)
@@ -144,7 +144,7 @@ func (h *History) prepare(ctx context.Context) error {
 	return nil
 }
 
-// clientOptions are those of a URL, which may set all but how writes are confirmed.
+// clientOptions returns the options of a URL, which may set all but how writes are confirmed.
 func clientOptions(url string) *options.ClientOptions {
 	concern := writeconcern.Majority()
 	journal := true

@@ -137,7 +137,7 @@ func valueOf(mapping *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// insert puts more into a line of a text, behind so many characters.
+// insert puts more into a line of a text, behind n characters.
 func insert(text []byte, line, column int, more string) []byte {
 	var b bytes.Buffer
 	n := 0

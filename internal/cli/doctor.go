@@ -380,7 +380,7 @@ func watchdogOf(pid int, running bool) finding {
 	return f
 }
 
-// controllers reports whether limits of memory and CPU can be those of a whole run.
+// controllers reports whether limits of memory and CPU can hold for a whole run.
 func controllers() finding {
 	f := finding{Check: "cgroup controllers", Status: isNote, Do: "limits of memory and CPU then apply to each process instead of the run as a whole"}
 	own, err := os.ReadFile("/proc/self/cgroup")

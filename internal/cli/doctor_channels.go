@@ -70,7 +70,7 @@ func undelivered(env Env, d *client.Delivery) finding {
 func secretsOf(c *job.Channel, dir string) (list []finding) {
 	for _, s := range c.Secrets() {
 		if s.File == "" {
-			continue // the environment of the server is not that of this command
+			continue // the environment of the server differs from this command's
 		}
 		namespace := c.WithDefaults().Namespace
 		file := filepath.Join(dir, namespace, s.File)

@@ -146,7 +146,7 @@ func execute(ctx context.Context, env Env, ask *execFlags, command []string) err
 	return nil
 }
 
-// jobName returns the job to report to. Its namespace may be that of the connection.
+// jobName returns the job to report to. Its namespace may come from the connection.
 func (ask *execFlags) jobName(command []string) (jobName, error) {
 	if ask.name == "" {
 		who := strconv.Itoa(os.Geteuid())

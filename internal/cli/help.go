@@ -91,7 +91,7 @@ func flagLines(flags *pflag.FlagSet) string {
 // helpWidth is the width of the narrowest terminal that people use.
 const helpWidth = 80
 
-// wrapText breaks a text into lines of at most so many bytes, where it has blanks.
+// wrapText breaks a text into lines of at most n bytes, where it has blanks.
 func wrapText(text string, width int) []string {
 	var lines []string
 	line := ""

@@ -19,7 +19,7 @@ func RunAsFirst(ctx context.Context, env Env, args []string) ExitCode {
 	if len(args) == 0 || args[0] != "serve" {
 		return Run(ctx, env, args) // it ends soon, and starts nothing
 	}
-	if err := watchdog.HideMemory(); err != nil { // the environment is that of the server
+	if err := watchdog.HideMemory(); err != nil { // the environment belongs to the server
 		env.tell("belfry serve: %v\n", err)
 		return ExitFailed
 	}

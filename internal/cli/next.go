@@ -123,7 +123,7 @@ type nextAnswer struct {
 	Next        []string `json:"next"` // RFC 3339 with the offset of the zone
 	Notes       []string `json:"notes"`
 
-	times []time.Time // those of Next
+	times []time.Time // of Next
 }
 
 func next(env Env, ask nextFlags, text string) error {

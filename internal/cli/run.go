@@ -120,7 +120,7 @@ func runText(w io.Writer, env Env, r *client.Run) {
 	}
 	fieldLines(w, s, pairs...)
 	stepTable(w, env, s, r)
-	if len(r.Attempts) == 0 || len(r.Steps) > 0 { // a flow has no attempts but those of its steps
+	if len(r.Attempts) == 0 || len(r.Steps) > 0 { // a flow has only the attempts of its steps
 
 		return
 	}

@@ -59,7 +59,7 @@ The exit code is 1 if there is damage that was not repaired.`,
 			}
 			if len(args) == 1 {
 				if c.Store = named; !named.KeepsNoHistory() {
-					c.History = "" // that of the configuration
+					c.History = "" // from the configuration
 				}
 			}
 			ctx, stop := untilSignal(cmd.Context(), nothing, nil, nil)

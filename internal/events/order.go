@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// orderWait is how long events wait for those of before that come from another
+	// orderWait is how long events wait for earlier events that come from another
 	// process: these are some tenths of a second late.
 	orderWait = 500 * time.Millisecond
 	// orderEvery is the interval of checks for events that have waited that long: a check
@@ -58,7 +58,7 @@ func inOrder(ctx context.Context, own, elsewhere <-chan []store.Event, to chan<-
 				if s.list[0].Time.After(t) {
 					return 1
 				}
-				return -1 // behind those of the same time
+				return -1 // behind events of the same time
 			})
 			if waiting = slices.Insert(waiting, at, step{list, time.Now()}); len(waiting) > waitingMax {
 				n = waitingOff

@@ -177,7 +177,7 @@ type Node struct {
 	output   *output.Collector
 	process  job.ID // of this start, for jobs with boot
 	// booted is set when these were started. A later session starts none: the
-	// process is the same, and its keys are not kept for ever.
+	// process is the same, and its keys are not kept without end.
 	booted bool
 
 	plannerWake, workerWake chan store.Hint
@@ -185,7 +185,7 @@ type Node struct {
 	carried                 *Carried // what continues without this program; nil for nothing
 	// member and worker belong to the present session.
 	member atomic.Pointer[membership.Member]
-	// handlers replace those of Config.Session; nil if they do not.
+	// handlers replace Config.Session's; nil if they do not.
 	handlers atomic.Pointer[[]string]
 	worker   atomic.Pointer[worker.Worker]
 	share    placement.Share

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// tendEvery is the interval of housekeeping, and expireEvery that of searching history
+	// tendEvery is the interval of housekeeping, and expireEvery the interval of searching history
 	// for expired records: the nodes of a cluster take turns, so that many cost the store
 	// no more than one.
 	tendEvery   = 500 * time.Millisecond

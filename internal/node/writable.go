@@ -70,7 +70,7 @@ func noWrites(err error) error {
 	return nil
 }
 
-// quiet drops log lines about errors that writable reports, and adds a hint to those of a
+// quiet drops log lines about errors that writable reports, and adds a hint to the lines of a
 // damaged store.
 type quiet struct{ slog.Handler }
 

@@ -37,7 +37,7 @@ type reach struct {
 	Revisions int
 	// Spool is the directory of the results that the server has not reported.
 	Spool string
-	// Dir and Env are those of the server: an address may name files, and drivers read
+	// Dir and Env of the server: an address may name files, and drivers read
 	// passwords and certificates from PGPASSWORD and the like.
 	Dir string
 	Env []string

@@ -36,7 +36,7 @@ func (s *Server) listenHTTP() error {
 	return s.listenOn(string(s.Settings.Listen))
 }
 
-// listenOn takes an address, or that of the previous version of the program.
+// listenOn takes an address, or the listener of the previous version of the program.
 func (s *Server) listenOn(address string) error {
 	l, err := s.Carried.listener(address)
 	if l == nil && err == nil {

@@ -98,6 +98,6 @@ func (s *Server) secretsOf(ctx context.Context, of work.SecretsOf) (map[string]s
 // status.
 func Watchdog() int {
 	code := watchdog.Main(ReportDeath)
-	shell.RemoveOldScripts(os.TempDir()) // those of the server: they may hold secrets
+	shell.RemoveOldScripts(os.TempDir()) // of the server: they may hold secrets
 	return code
 }

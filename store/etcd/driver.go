@@ -256,7 +256,7 @@ func (d *driver) Commit(ctx context.Context, t *replica.Txn) (version int64, don
 }
 
 // nested puts operations into transactions without conditions. Each may have as many as the
-// outer one leaves, which has so many compares.
+// outer one leaves, which has n compares.
 func nested(ops []clientv3.Op, compares int) (list []clientv3.Op) {
 	inner := 1
 	for n := 1; n < opsMax; n++ {

@@ -337,7 +337,7 @@ func TestAFullDatabaseTakesNoMoreJobs(t *testing.T) {
 	put(t, s, "a", "1h")
 	put(t, s, "c", "1h")
 	client := clientOf(t, own)
-	// fill puts blocks up to so many megabytes.
+	// fill puts blocks up to n megabytes.
 	const blocks = 16 // of a megabyte
 	block, n := strings.Repeat("x", 1<<20/blocks), 0
 	fill := func(to int) error {

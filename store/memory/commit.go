@@ -266,7 +266,7 @@ func partOf(of map[string]string, k string) string {
 	return k
 }
 
-// parts splits changes into independent parts: those of one job, and of jobs that share a
+// parts splits changes into independent parts: the changes of one job, and of jobs that share a
 // pool or follow each other.
 func parts(c *engine.Changes) []*engine.Changes {
 	of := map[string]string{} // what a cell is a part of

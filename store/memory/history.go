@@ -30,7 +30,7 @@ func (s *backend) keep(r *store.Record) {
 	}
 }
 
-// dropOldest removes the oldest records, except those of unfinished runs.
+// dropOldest removes the oldest records, except records of unfinished runs.
 func (s *backend) dropOldest(n int) {
 	var old []*store.Record
 	s.latest.Oldest(func(r *store.Record) bool {
@@ -171,7 +171,7 @@ func (s *backend) ExpireAudit(ctx context.Context, server store.Retention) (more
 	return left == 0, nil
 }
 
-// removeOutput removes at most so many chunks of an attempt and returns how many
+// removeOutput removes at most n chunks of an attempt and returns how many
 // more could be.
 func (s *backend) removeOutput(key attemptKey, left int) int {
 	kept := s.output[key]

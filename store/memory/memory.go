@@ -36,7 +36,7 @@ type Options struct {
 	// store.RevisionsDefault.
 	Revisions int
 	// Records is how many finished attempts are kept at least; when there are twice as many,
-	// the oldest go. Default: no bound but those of Expire.
+	// the oldest go. Default: no bound but Expire.
 	Records int
 	// Fate, if set, makes steps lock nothing: they compare at the commit what they have
 	// read, and commit in parts if they may, as on etcd and Redis. It decides the fate of
@@ -137,7 +137,7 @@ type backend struct {
 
 	commits *commits // of steps that lock nothing; nil if they lock all
 
-	copies []*engine.Job // those of the present step, and of steps before for later ones to use
+	copies []*engine.Job // of the present step, and of earlier steps for later ones to use
 	copied int
 }
 

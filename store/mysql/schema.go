@@ -39,7 +39,7 @@ func migrate(ctx context.Context, a *address) error {
 	if _, _, err := known(ctx, conn); err != nil {
 		return err
 	}
-	// The name may be as long as that of a database, and the server's locks have
+	// The name may be as long as the name of a database, and the server's locks have
 	// no more than 64 letters.
 	var locked sql.NullInt64
 	if err := conn.QueryRowContext(ctx, "select get_lock(concat('belfry ', md5(database())), 3600)").Scan(&locked); err != nil {
@@ -125,7 +125,7 @@ func forward(ctx context.Context, conn *sql.Conn, list sqldb.Migrations) error {
 	return nil
 }
 
-// calls are those of belfry_time and belfry_id in scripts.
+// calls of belfry_time and belfry_id in scripts.
 var calls = regexp.MustCompile(`belfry_(time|id)\(([a-z_.]+)\)`)
 
 // withoutFunctions writes the calls of the functions out that views have in

@@ -64,7 +64,7 @@ var settings = map[string]string{
 	// A transaction that has waited for a lock must see what was committed before it was
 	// released, also where the pool begins transactions.
 	"default_transaction_isolation": "read committed",
-	// The default is that of the database, or of the user.
+	// The default is a setting of the database, or of the user.
 	"client_encoding": "UTF8",
 	// No statement takes long normally, and one that does blocks others.
 	"statement_timeout": "30s",
@@ -214,7 +214,7 @@ func unreached(err error) error {
 }
 
 // seesSettings reports whether the server has the settings of a connection. Poolers refuse
-// them, or leave them out: then the tables would be those of another schema, and a frozen
+// them, or leave them out: then the tables would be in another schema, and a frozen
 // process would hold its locks.
 func (d *database) seesSettings(ctx context.Context, names []string) error {
 	const instead = "the address must be that of the database itself, and not of a connection pooler such as PgBouncer"

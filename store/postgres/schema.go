@@ -28,7 +28,7 @@ const partsLock = migrationLock + 1
 // second.
 const migrateMax = 10
 
-// migrate brings the schema of the database forward to that of the scripts.
+// migrate brings the schema of the database forward to the last script.
 func (d *database) migrate(ctx context.Context) error {
 	for n := 1; ; n++ {
 		err := d.tryMigrate(ctx)

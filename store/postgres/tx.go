@@ -50,7 +50,7 @@ func (d *database) Snapshot(ctx context.Context) (sqldb.Tx, error) {
 	return d.begin(ctx, "begin isolation level repeatable read read only")
 }
 
-// send sends pending statements, and reads all answers except those of a number of
+// send sends pending statements, and reads all answers except the answers of a number of
 // statements at the end.
 func (t *tx) send(ctx context.Context, answers int) (pgx.BatchResults, error) {
 	n := t.queue.Len()

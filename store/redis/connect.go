@@ -76,7 +76,7 @@ func dial(ctx context.Context, a location) (rueidis.Client, About, error) {
 	return nil, About{}, errors.Join(errs...)
 }
 
-// errCluster is that of a connection to one node of a Redis Cluster.
+// errCluster explains a connection to one node of a Redis Cluster.
 var errCluster = errors.New("the server is a node of a Redis Cluster")
 
 // try connects in one way.
@@ -113,7 +113,7 @@ type About struct {
 	AOF   bool
 	Sync  string
 	Least int
-	// Offset is how far the clock of the server is ahead of that of this machine.
+	// Offset is how far the clock of the server is ahead of this machine's clock.
 	Offset time.Duration
 	runID  string
 }

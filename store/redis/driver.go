@@ -36,7 +36,7 @@ const (
 	roomLeast = 0.1
 )
 
-// keys are those of a store, which lie in one slot of a Redis Cluster.
+// keys are the keys of a store, which lie in one slot of a Redis Cluster.
 type keys struct {
 	meta   string // hash: the last version, the number of commits, the size of the feed
 	copied string // hash: the keys that each process copies
@@ -299,7 +299,7 @@ func (d *driver) told(p place) {
 	}
 }
 
-// arguments are those of commit.lua.
+// arguments are the arguments of commit.lua.
 func arguments(t *replica.Txn) []string {
 	// Of each kind those that are copied come first.
 	var compared, versions, puts, deletes [2][]string

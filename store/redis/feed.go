@@ -26,7 +26,7 @@ const (
 	scanPage = 1000
 )
 
-// errBroken is that of a feed that does not continue where the copy is.
+// errBroken says that a feed does not continue where the copy is.
 var errBroken = errors.New("the feed of changes does not continue where it was read")
 
 // entry is a commit in the feed.

@@ -29,7 +29,7 @@ type conn struct {
 	prepared map[string]*stmt
 }
 
-// Version is that of the SQLite in the program.
+// Version of the SQLite in the program.
 const Version = lib.SQLITE_VERSION
 
 // valuesMax is the space for the texts and blobs of a statement. Longer values

@@ -64,7 +64,7 @@ func TestAnotherProcessBacksUpWhileTheLogIsWritten(t *testing.T) {
 	}
 	ids, acknowledged := &tally{}, int64(0)
 	write := func(stop <-chan struct{}) error {
-		for range 100 { // the files do not grow for ever if the other process is slow
+		for range 100 { // the files do not grow without end if the other process is slow
 			select {
 			case <-stop:
 				return nil

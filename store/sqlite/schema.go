@@ -40,7 +40,7 @@ func scripts() ([]string, error) {
 // applicationID marks files of Belfry in the header of the database.
 const applicationID = 0x42656c66 // "Belf"
 
-// migrate brings the schema of a database forward to that of the scripts.
+// migrate brings the schema of a database forward to the last script.
 func migrate(c *conn, path string, list []string, now time.Time) error {
 	tables, err := number(c, "select count(*) from sqlite_schema")
 	if err != nil {

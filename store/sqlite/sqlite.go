@@ -323,7 +323,7 @@ func (d *database) Failures() (from, condition string) {
 // Paused implements sqldb.DB.
 func (d *database) Paused() string { return "j.paused_at <> 0" }
 
-// Clock implements sqldb.DB: it is that of the process, which the options have.
+// Clock implements sqldb.DB: it is the clock of the process, from the options.
 func (d *database) Clock() string { return "" }
 
 // Era implements sqldb.DB.

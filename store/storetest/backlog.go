@@ -47,7 +47,7 @@ func (b *Backlog) requested(n int) (list []store.Attempt) {
 	return list
 }
 
-// Grow makes so many runs wait.
+// Grow makes n runs wait.
 func (b *Backlog) Grow(n int) {
 	b.Helper()
 	for len(b.waiting) < n {

@@ -13,7 +13,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// puts are changes of jobs with so many definitions.
+// puts are changes of jobs with n definitions.
 func (e *env) puts(texts ...string) (list []store.PutJob) {
 	for _, text := range texts {
 		list = append(list, store.PutJob{Definition: e.document(text), IfVersion: store.AnyVersion, Actor: "ann"})

@@ -121,7 +121,7 @@ func live(t *testing.T, s store.Store, name string) {
 	must(err)
 }
 
-// collect returns so many events, each as a text with all that it says.
+// collect returns n events, each as a text with all that it says.
 func collect(t *testing.T, from <-chan []store.Event, n int) (all []string) {
 	t.Helper()
 	patience := time.After(3 * time.Minute)

@@ -122,7 +122,7 @@ func (c *cluster) latest(since time.Time) (late time.Duration) {
 	return late
 }
 
-// kills kills nodes, one after the other, and demands that no job misses more than so many
+// kills kills nodes, one after the other, and demands that no job misses more than n
 // occurrences each time.
 func (c *cluster) kills(times int, kill func(*node), dead time.Duration, want int) {
 	c.t.Helper()

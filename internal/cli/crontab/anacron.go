@@ -10,7 +10,7 @@ import (
 
 // anacrontab reads a table of anacrontab(5): a period in days, a delay in minutes, an
 // identifier and a command. Anacron runs each job once in its period, as soon as the
-// machine is on: so does a job with missed: latest that may be late for ever.
+// machine is on: so does a job with missed: latest that may be late without a limit.
 func (r *reader) anacrontab(text string) {
 	var s settings
 	for number, line := range numbered(text) {

@@ -56,7 +56,7 @@ type Options struct {
 	Owner string
 	// Zone is the time zone of the machine, which crontabs mean.
 	Zone string
-	// Unit is the service of a timer that names none: that of the same name.
+	// Unit is the service of a timer that names none: the service of the same name.
 	Unit string
 	// Host binds the jobs to a node by its label host. Empty binds them to none.
 	Host string

@@ -9,7 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// backlog makes a job with so many runs that wait for each other, and one that has the slot.
+// backlog makes a job with n runs that wait for each other, and one that has the slot.
 func (w *world) backlog(n int) *store.Job {
 	w.Helper()
 	j := w.put("name: many\nschedule: {cron: '* * * * *'}\nrun: {shell: 'true'}\npolicy: {overlap: queue}")

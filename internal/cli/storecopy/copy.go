@@ -228,7 +228,7 @@ func eachRun(ctx context.Context, s Store, f func([]store.Run) error) error {
 }
 
 // addKey keeps the identity of a requested run, so that a request which is repeated after
-// the copy makes no second run. Stores cannot list their keys, but each is that of a run.
+// the copy makes no second run. Stores cannot list their keys, but each belongs to a run.
 func (c *copying) addKey(r *job.Run) {
 	if r.Kind != job.RunByHand && r.Kind != job.RunBackfill || r.Key == "" {
 		return

@@ -71,7 +71,7 @@ func (w *world) leave() {
 	w.must(w.End(w.ctx, w.node.ID))
 }
 
-// plan plans a job for so many minutes from now.
+// plan plans a job for n minutes from now.
 func (w *world) plan(j *store.Job, minutes ...int) (list []store.Attempt) {
 	w.Helper()
 	j, err := store.JobByUID(w.ctx, w, j.Definition.UID)

@@ -112,7 +112,7 @@ func (s *sender) complain(err error) {
 // Flushed counts the results of sending a spool.
 type Flushed struct {
 	Sent    int
-	Refused int // for ever: they are gone
+	Refused int // and removed
 	Old     int // given up
 	Left    int // for another server, or because this one does not answer
 }

@@ -161,7 +161,7 @@ func open(path string) (*spool.Record, *entry) {
 	return r, last
 }
 
-// lock is that of a job.
+// lock is the lock of a job.
 type lock struct{ file *os.File }
 
 // A process that sends reports has the lock for an instant, to see whether a command is still

@@ -135,7 +135,7 @@ func (d *DB) Tables(ctx context.Context, since string) (map[string]*xxltables.Ta
 	return tables, nil
 }
 
-// logColumns are those of a run of the past. The words of the old admin are pages of HTML.
+// logColumns are the columns of a past run. The words of the old admin are pages of HTML.
 const logColumns = "id, job_id, executor_address, executor_param, trigger_time, trigger_code, left(trigger_msg, 2000) as trigger_msg, handle_time, handle_code, left(handle_msg, 2000) as handle_msg"
 
 func read(ctx context.Context, tx *sql.Tx, most int, query string, args ...any) (*xxltables.Table, error) {

@@ -60,7 +60,7 @@ type Plan struct {
 	People []Note
 	// Channels send mail for jobs with an alarm mail.
 	Channels []*job.Channel
-	// Runs are those of the past for the history.
+	// Runs of the past, for the history.
 	Runs []RunPlan
 	// FirstNumber is the least number that a run in Belfry may have.
 	FirstNumber int64

@@ -20,7 +20,7 @@ const (
 	LogTable   = "xxl_job_log"
 )
 
-// Names returns the tables that are read, that of the log last: it is the longest.
+// Names returns the tables that are read, the log last: it is the longest.
 func Names() []string { return []string{GroupTable, JobTable, GlueTable, UserTable, LogTable} }
 
 // Table is what a table has. The releases of XXL-JOB differ in their columns, so they are found

@@ -23,7 +23,7 @@ func (t *Timing) Past(from, to time.Time, listed, counted int) (list []time.Time
 
 // backfillAudit counts a step's backfill of one job.
 type backfillAudit struct {
-	audit       int // index of its record among those of the step
+	audit       int // index of its record in the step
 	runs        int
 	first, last time.Time
 }

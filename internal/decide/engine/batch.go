@@ -103,14 +103,14 @@ type Changes struct {
 
 	// Output is the output of accepted results.
 	Output []store.OutputChunk
-	// Documents and Tokens are created, or replace those of the same name. Dropped are
+	// Documents and Tokens are created, or replace others of the same name. Dropped are
 	// deleted.
 	Documents []job.Document
 	Tokens    []store.Token
 	Dropped   []Dropped
 	// Notes replace those that have the Version, 0 for none. An empty Text removes.
 	Notes []store.Note
-	// Sessions begin, or replace those of the same id. Ended are removed.
+	// Sessions begin, or replace others of the same id. Ended are removed.
 	Sessions []*store.Session
 	Ended    []job.ID
 	// Fill are slots that may be free for runs that the step has not read: FillSlots follows.
@@ -119,7 +119,7 @@ type Changes struct {
 	HandOn []job.ID
 	// Drains are set, or removed where the Drain is nil.
 	Drains []NodeDrain
-	// Handovers are new, or replace those of the same number. AskNow are runs whose open
+	// Handovers are new, or replace others of the same number. AskNow are runs whose open
 	// handovers must be polled now. Number is the last reserved number, if it is not 0.
 	Handovers []*store.Handover
 	AskNow    []AskNow

@@ -39,7 +39,7 @@ func StartedBy(j *job.Job, upstream string) []job.UpstreamOn {
 }
 
 // Cycle returns a cycle of followers through a job, as the chain of jobs back to it, or
-// nil. In a cycle each run would start the next one for ever.
+// nil. In a cycle each run would start the next one without end.
 func Cycle(full string, follows []string, upstreams func(full string) ([]string, error)) ([]string, error) {
 	seen := map[string]bool{}
 	var search func(way []string, follows []string) ([]string, error)

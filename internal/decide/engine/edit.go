@@ -22,7 +22,7 @@ type Stored struct {
 
 // PutItem is a job to create or change.
 type PutItem struct {
-	// Old is the stored job of the name, with a nil Job for none. UID is that of a new job,
+	// Old is the stored job of the name, with a nil Job for none. UID is the id of a new job,
 	// Filled is Put.Definition with its defaults, and Policy the result of CompilePolicy.
 	Old    Stored
 	Put    *store.PutJob

@@ -90,7 +90,7 @@ func describedAs(a, b *store.Session) bool {
 		a.Capacity == b.Capacity && a.Version == b.Version && a.Zones == b.Zones && a.Address == b.Address
 }
 
-// IsPredecessor reports whether a session is that of an earlier process on the data directory
+// IsPredecessor reports whether a session belongs to an earlier process on the data directory
 // and boot of the machine that another session has. Until 2026-11 the machine was only the
 // boot, which is now its prefix: containers of one host have the same boot and may have the
 // same path, so for those the name of the node distinguishes them.

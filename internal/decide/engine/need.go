@@ -390,7 +390,7 @@ func (b *Batch) record(run job.ID, number int) *store.Record {
 	return r
 }
 
-// recordsOf returns records that include those of a run.
+// recordsOf returns records that include the records of a run.
 func (b *Batch) recordsOf(run job.ID) map[recordKey]*store.Record {
 	b.missing(b.facts.records[run] || b.runs[run] != nil, "the records of run", run)
 	return b.records

@@ -185,7 +185,7 @@ func Calendars(filled *job.Job) []string {
 	return names
 }
 
-// SlotKey returns the key of the slot that a run on a node needs: that of the pool, of the
+// SlotKey returns the key of the slot that a run on a node needs: of the pool, of the
 // job, of the job and the shard or, for broadcasts, of the job and the node. Runs of jobs
 // with overlap allow have one too, so that an edit of the overlap finds the running ones.
 func (p *Policy) SlotKey(r *job.Run, node string) string {

@@ -12,7 +12,7 @@ import (
 // "0,3". A run that is not split has none.
 type Shards string
 
-// with returns the shards plus that of a run.
+// with returns the shards plus the shard of a run.
 func (s Shards) with(r *job.Run) Shards {
 	n := strconv.Itoa(r.Shard)
 	switch {
@@ -24,7 +24,7 @@ func (s Shards) with(r *job.Run) Shards {
 	return s + Shards(","+n)
 }
 
-// without returns the shards minus that of a run, and none for a run without shards, which
+// without returns the shards minus the shard of a run, and none for a run without shards, which
 // does the work of all.
 func (s Shards) without(r *job.Run) Shards {
 	if r.Shards == 0 {

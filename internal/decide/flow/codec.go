@@ -286,7 +286,7 @@ func (r *reader) string() []byte {
 	return nil
 }
 
-// escaped returns the rest of a text with escapes or other letters than those of ASCII.
+// escaped returns the rest of a text with escapes, or with letters outside ASCII.
 func (r *reader) escaped() []byte {
 	r.at--
 	var text string

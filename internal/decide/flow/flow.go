@@ -16,7 +16,7 @@ import (
 
 // Graph is the dependencies of the steps of a flow. It is immutable.
 type Graph struct {
-	Steps       []Step // those of finally last
+	Steps       []Step // the steps of finally last
 	MaxParallel int
 	FailFast    bool
 	index       map[string]int

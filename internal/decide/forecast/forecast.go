@@ -104,7 +104,7 @@ func (c *Counts) Starts() []int {
 }
 
 // Spread returns what the starts of each step become if they are spread evenly over that step and
-// those that follow it, over so many in all. What is spread beyond the last step is left out.
+// those that follow it, over n in all. What is spread beyond the last step is left out.
 func Spread(starts []int, over int) []int {
 	c := Counts{step: 1, steps: make([]float64, len(starts))}
 	for i, n := range starts {

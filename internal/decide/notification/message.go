@@ -239,7 +239,7 @@ func Test(c *job.Channel, id string, by string, now time.Time) Message {
 	return m
 }
 
-// cut returns the beginning of a text that has at most so many bytes, in whole letters.
+// cut returns the beginning of a text that has at most n bytes, in whole letters.
 func cut(text string, most int) string {
 	if len(text) <= most {
 		return text

@@ -46,7 +46,7 @@ type Use struct {
 // Placed is one run of an occurrence.
 type Placed struct {
 	Session       job.ID // zero when no node is eligible
-	Node          string // that of the session
+	Node          string // the name in the session
 	Shard, Shards int
 }
 

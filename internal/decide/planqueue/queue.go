@@ -25,7 +25,7 @@ const (
 	// Every is the interval of a planner. It plans ahead, so only work that it is woken for
 	// waits for it.
 	Every = 500 * time.Millisecond
-	// runsMax is how many runs go into one call, besides those of its last item: a call that
+	// runsMax is how many runs go into one call, besides the runs of its last item: a call that
 	// takes long holds up the claims.
 	runsMax = store.MaxBatch
 	// A job is planned for this many occurrences at a time: a whole look-ahead at 10 ms,

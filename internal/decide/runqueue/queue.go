@@ -174,7 +174,7 @@ func (a *Queue[P]) AnyBusy(condition func(*Item[P]) bool) bool {
 
 // Load is the amount of work.
 type Load struct {
-	// Held are unclaimed runs, Pending those of them that are claimable now.
+	// Held are unclaimed runs, Pending the runs among them that are claimable now.
 	Held, Pending int
 	// Busy take capacity; Asked are those of them whose claim has no answer, and Asking
 	// those whose claim is in flight.

@@ -110,7 +110,7 @@ func (q *Queue) advance(now int64) {
 }
 
 // shrunkMax is the space that an empty bucket keeps, in entries: a herd must not
-// hold memory for ever.
+// never free memory.
 const shrunkMax = 4096
 
 // shrink gives back the space of what has left.

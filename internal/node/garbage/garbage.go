@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// roomMax is how much garbage may lie around when less than that is in use: that of
+	// roomMax is how much garbage may lie around when less than that is in use: the size of
 	// a second of work.
 	roomMax = 128 << 20
 	// percentMax bounds the garbage relative to what is in use: more gains little.
@@ -63,7 +63,7 @@ func adapt() {
 	})
 }
 
-// percentFor returns the limit for so many bytes in use.
+// percentFor returns the limit for n bytes in use.
 func percentFor(live uint64, usual int) int {
 	if usual < 0 { // collections are switched off
 		return usual

@@ -92,7 +92,7 @@ type Member struct {
 	off     map[job.ID]bool   // the live sessions whose clock is off, which was logged
 	missing [len(duties)]bool // which of them no live node has
 	over    chan struct{}     // closed when the session is over
-	// handlers replace those of the session with the next renewal; nil if the session has them.
+	// handlers replace the handlers of the session with the next renewal; nil if the session has them.
 	handlers atomic.Pointer[[]string]
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// chunkCost is the overhead of a chunk in the bound: about that of its row in a store. It
+// chunkCost is the overhead of a chunk in the bound: about the size of its row in a store. It
 // bounds the number of chunks of an attempt that writes a few bytes each second.
 const chunkCost = 64
 

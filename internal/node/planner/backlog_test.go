@@ -66,7 +66,7 @@ func TestJobsWithQueuedRunsTakeTurns(t *testing.T) {
 	}
 }
 
-// missing returns the text of a job that is due each second and catches up at most so many.
+// missing returns the text of a job that is due each second and catches up at most n.
 func missing(t *testing.T, missed job.Missed, limit int) string {
 	t.Helper()
 	forever := job.Forever
@@ -84,7 +84,7 @@ func missing(t *testing.T, missed job.Missed, limit int) string {
 	return text
 }
 
-// waiting is a store whose runs that are due wait until they are run, so many a second.
+// waiting is a store whose runs that are due wait until they are run, n a second.
 type waiting struct {
 	fake
 	rate  int

@@ -29,7 +29,7 @@ func plain(err error) error {
 	return err
 }
 
-// readBounded reads a text of at most so many bytes.
+// readBounded reads a text of at most n bytes.
 func readBounded(from io.Reader, most int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(from, most+1))
 	if err == nil && int64(len(data)) > most {
@@ -83,7 +83,7 @@ type Vault struct {
 	Address   string
 	TokenFile string
 	Namespace string // of Vault itself; "" for none
-	CA        string // a file with the certificates to trust; "" for those of the system
+	CA        string // a file with the certificates to trust; "" for the authorities of the system
 	// Paths are the readable paths, as mount/path; {namespace} is the secret's namespace,
 	// and * at the end matches anything.
 	Paths          []string

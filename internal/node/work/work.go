@@ -1,7 +1,7 @@
 // Package work is the interface between a node that only runs attempts and its cluster.
 // Each step is atomic and can be repeated after a lost answer. On implements it on a store
 // in the same process; a server can offer it over the network to nodes without access to
-// the store: they see no job except those of the runs that they claim.
+// the store: they see only the jobs of the runs that they claim.
 package work
 
 import (
@@ -66,7 +66,7 @@ type Runs interface {
 	Mine(ctx context.Context, session job.ID) ([]store.Run, error)
 	// Versions returns the present versions of at most store.MaxBatch jobs, in their order.
 	Versions(ctx context.Context, jobs []job.ID) ([]engine.JobVersion, error)
-	// Over returns those of at most store.MaxBatch runs that have ended, or were never there.
+	// Over returns which of at most store.MaxBatch runs have ended, or never existed.
 	Over(ctx context.Context, runs []job.ID) ([]job.ID, error)
 	Now(ctx context.Context) (time.Time, error)
 }
@@ -148,7 +148,7 @@ func (l *local) Stealable(ctx context.Context, self store.Session, q Overdue) ([
 	return takeable, next, nil
 }
 
-// takeable returns those of a batch of runs that a session may take.
+// takeable returns the runs of a batch that a session may take.
 func (l *local) takeable(ctx context.Context, self *store.Session, runs []store.ReadyRun, q *Overdue) ([]store.ReadyRun, error) {
 	var uids []job.ID
 	asked := map[job.ID]int{} // the index of each in uids

@@ -117,7 +117,7 @@ func (o *overdue) Ready(_ context.Context, q store.ReadyQuery) ([]store.ReadyRun
 	return nil, nil
 }
 
-// leftLying makes so many runs of a session that are overdue.
+// leftLying makes n runs of a session that are overdue.
 func (r *rig) leftLying(session job.ID, n int) (list []store.ReadyRun) {
 	uid := r.put("j", besides).Definition.UID
 	for i := range n {

@@ -136,7 +136,7 @@ func (w *Worker) handOverAll(ctx context.Context, batch []*handing) {
 	}
 }
 
-// number gives handovers their numbers, of a new block if those of the old one are taken.
+// number gives handovers their numbers, of a new block if the old one is used up.
 func (w *Worker) number(ctx context.Context, batch []*handing, list []store.Handover, renew bool) error {
 	var free numbers
 	select {

@@ -18,7 +18,7 @@ type planned struct {
 	tokens int // that it was given
 }
 
-// due prepares the plan of so many runs that are due.
+// due prepares the plan of n runs that are due.
 func (r *rig) due(j *store.Job, n int) *planned {
 	p := &planned{item: store.PlanItem{Job: j.Definition.UID, Epoch: j.Definition.Epoch, From: j.Cursor}}
 	for i := range n {

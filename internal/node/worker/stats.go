@@ -12,7 +12,7 @@ import (
 type Stats struct {
 	// Held are the unclaimed runs in memory, Pending the due ones among them.
 	Held, Pending int
-	// Busy are the attempts that occupy capacity, Results those of them with an
+	// Busy are the attempts that occupy capacity, Results the attempts among them with an
 	// unacknowledged result.
 	Busy, Results int
 }

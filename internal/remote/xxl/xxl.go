@@ -241,7 +241,7 @@ func text(raw json.RawMessage) string {
 }
 
 // Clean returns a text of an executor as it can be kept: valid UTF-8 without NUL, which some
-// databases refuse, and at most so many bytes.
+// databases refuse, and at most n bytes.
 func Clean(said string, most int) string {
 	said = strings.ReplaceAll(strings.ToValidUTF8(said, "\uFFFD"), "\x00", "\uFFFD")
 	if len(said) <= most {

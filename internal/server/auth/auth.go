@@ -68,10 +68,10 @@ type Store interface {
 const freshFor = time.Second
 
 // knownFor is how long LastKnown uses the cache: longer than usual outages of a store, and
-// not so long that a revoked token would be valid for ever on a node without its store.
+// not so long that a revoked token would stay valid on a node without its store.
 const knownFor = 24 * time.Hour
 
-// Tokens recognises tokens. It caches those of the store, at most store.TokensMax, so that
+// Tokens recognises tokens. It caches the tokens of the store, at most store.TokensMax, so that
 // guesses cost the store nothing. Its methods may be called from many goroutines.
 type Tokens struct {
 	store   Store

@@ -100,7 +100,7 @@ func write(dir, name, secret string) error {
 }
 
 // ReadToken reads a token from a file. It refuses a file that others can read or have made,
-// since that is not secret. Only root uses the tokens of others, and others those of root.
+// since that is not secret. Only root uses the tokens of others, and others use root's.
 func ReadToken(path string) (string, error) {
 	user := os.Geteuid()
 	return read(path, func(owner int) bool { return user == 0 || owner == 0 || owner == user })

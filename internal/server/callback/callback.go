@@ -12,12 +12,12 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Kind is that of the handovers of HTTP jobs.
+// Kind of the handovers of HTTP jobs.
 const Kind = string(job.WorkHTTP)
 
 const (
 	// TimeoutDefault is the timeout of a job that has none: a report that never comes must not
-	// hold its slot for ever.
+	// never free its slot.
 	TimeoutDefault = 24 * time.Hour
 	// nextMax is how long a handover rests at most: a timeout may be of days, and a clock be set.
 	nextMax = time.Hour
@@ -46,7 +46,7 @@ type Keeper struct {
 	watches       bool
 }
 
-// Kind returns that of the handovers.
+// Kind returns the kind of the handovers.
 func (k *Keeper) Kind() string { return Kind }
 
 // New returns a keeper. boot is a clock that runs while the machine sleeps.

@@ -258,7 +258,7 @@ type address struct {
 	URL       string `json:"url"`
 	TokenFile string `json:"token_file"`
 	PID       int    `json:"pid"`
-	// SharedUser is that of the server's settings.
+	// SharedUser is a setting of the server.
 	SharedUser string `json:"shared_user,omitempty"`
 }
 

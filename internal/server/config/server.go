@@ -146,7 +146,7 @@ func (s *Server) SecretsDir() string {
 	return cmp.Or(string(s.Notify.Secrets), filepath.Join(s.Data, "secrets"))
 }
 
-// The defaults of a Server. The other defaults are those of its parts.
+// The defaults of a Server. Its parts have the other defaults.
 const (
 	DefaultListen = "127.0.0.1:8420"
 	defaultOutput = 1 << 20

@@ -227,7 +227,7 @@ func (c *Column) sum() (all float64) {
 }
 
 // Columns draws counts over time; a bronze line before column now divides the past from what
-// is planned. now is -1 where there is none. The width is that of the place on a wide screen, so
+// is planned. now is -1 where there is none. The width is the width of the place on a wide screen, so
 // that words have their size.
 func Columns(label string, columns []Column, now int, nowText string, w, height float64) string {
 	return columnsIn(label, columns, float64(now), nowText, 0, w, w, height)

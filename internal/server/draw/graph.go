@@ -161,7 +161,7 @@ func mean(list []*spot, of func(*spot) float64) (sum float64) {
 	return sum / float64(len(list))
 }
 
-// place gives each spot its height: that of its neighbours, as far as the order leaves room.
+// place gives each spot the height of its neighbours, as far as the order leaves room.
 func (l *layout) place() {
 	for _, layer := range l.layers {
 		y := 0.0
@@ -304,7 +304,7 @@ func (s *svg) node(node *Node, x, y float64) {
 	end()
 }
 
-// cut shortens a text to the room that so many Latin letters have; others are twice as wide.
+// cut shortens a text to the room that n Latin letters have; others are twice as wide.
 func cut(text string, letters int) string {
 	used := 0
 	for i, r := range text {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// layeredGraph is a random graph of so many nodes.
+// layeredGraph is a random graph of n nodes.
 func layeredGraph(seed uint64, count int) (nodes []Node, edges []Edge) {
 	chance := rand.New(rand.NewPCG(seed, 1))
 	for i := range count {

@@ -32,7 +32,7 @@ type Config struct {
 	Service *service.Service
 	// Tokens knows the caller of a request by its token.
 	Tokens *auth.Tokens
-	// Sessions are those of browsers. Default: those of the store of Tokens.
+	// Sessions of browsers. Default: the sessions of the store of Tokens.
 	Sessions *auth.Sessions
 	// SignInAt is the address of the pages at which people sign in, without a path. "": people
 	// have no provider to sign in at.

@@ -1,6 +1,6 @@
 package i18n
 
-// auditTexts are those of the audit.
+// auditTexts are the texts of the audit.
 var auditTexts = []text{
 	{"audit.title", "Audit", "审计"},
 	{"audit.object", "namespace/name, or a token", "命名空间/名称，或令牌"},

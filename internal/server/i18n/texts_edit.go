@@ -1,6 +1,6 @@
 package i18n
 
-// editTexts are those of the editor.
+// editTexts are the texts of the editor.
 var editTexts = []text{
 	{"edit.title", "Edit {name}", "编辑 {name}"},
 	{"edit.new", "New job", "新建任务"},

@@ -1,6 +1,6 @@
 package i18n
 
-// flowsTexts are those of flows and their steps.
+// flowsTexts are the texts of flows and their steps.
 var flowsTexts = []text{
 	{"flows.title", "Flows", "流程"},
 	{"flows.flow", "Flow", "流程"},

@@ -1,6 +1,6 @@
 package i18n
 
-// frameTexts are those of the frame of each page: navigation, keys, and the kit.
+// frameTexts are the texts of the frame of each page: navigation, keys, and the kit.
 var frameTexts = []text{
 	{"nav.main", "Belfry", "Belfry"},
 	{"nav.phone", "Pages", "页面"},

@@ -1,6 +1,6 @@
 package i18n
 
-// jobTexts are those of the tabs of a job.
+// jobTexts are the texts of the tabs of a job.
 var jobTexts = []text{
 	{"job.title", "{name}", "{name}"},
 	{"job.runs", "Runs", "运行"},

@@ -1,6 +1,6 @@
 package i18n
 
-// jobsTexts are those of the list of jobs, and of what is done with many.
+// jobsTexts are the texts of the list of jobs, and of changes of many.
 var jobsTexts = []text{
 	{"jobs.title", "Jobs", "任务"},
 	{"jobs.only.all", "All", "全部"},

@@ -1,6 +1,6 @@
 package i18n
 
-// loginTexts are those of the pages that begin a session.
+// loginTexts are the texts of the pages that begin a session.
 var loginTexts = []text{
 	{"login.title", "Log in", "登录"},
 	{"login.on", "on {node}", "节点 {node}"},

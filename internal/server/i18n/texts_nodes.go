@@ -1,6 +1,6 @@
 package i18n
 
-// nodesTexts are those of nodes and XXL-JOB executors.
+// nodesTexts are the texts of nodes and XXL-JOB executors.
 var nodesTexts = []text{
 	{"nodes.title", "Nodes", "节点"},
 	{"nodes.lead", "{n} node takes runs.|{n} nodes share the work. None leads.", "{n} 个节点分担运行，不分主从。"},

@@ -1,6 +1,6 @@
 package i18n
 
-// notificationsTexts are those of the notifications.
+// notificationsTexts are the texts of the notifications.
 var notificationsTexts = []text{
 	{"notifications.title", "Notifications", "通知"},
 	{"notifications.no_channel", "No channel is defined: no notification is sent.", "尚未配置通知渠道，不会发送任何通知。"},

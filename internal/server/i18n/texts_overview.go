@@ -1,6 +1,6 @@
 package i18n
 
-// overviewTexts are those of the overview, and of a server without jobs.
+// overviewTexts are the texts of the overview, and of a server without jobs.
 var overviewTexts = []text{
 	{"overview.title", "Overview", "概览"},
 	{"overview.well", "Everything is as it should be.", "一切正常。"},

@@ -1,6 +1,6 @@
 package i18n
 
-// runsTexts are those of the list of runs, and of a run.
+// runsTexts are the texts of the list of runs, and of a run.
 var runsTexts = []text{
 	{"runs.title", "Runs", "运行"},
 	{"runs.search", "job, reason or run id", "任务、原因或运行 ID"},

@@ -1,6 +1,6 @@
 package i18n
 
-// settingsTexts are those of the settings.
+// settingsTexts are the texts of the settings.
 var settingsTexts = []text{
 	{"settings.title", "Settings", "设置"},
 	{"settings.look", "How pages look", "页面显示"},

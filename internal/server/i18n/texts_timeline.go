@@ -1,6 +1,6 @@
 package i18n
 
-// timelineTexts are those of the timeline.
+// timelineTexts are the texts of the timeline.
 var timelineTexts = []text{
 	{"timeline.title", "Timeline", "时间线"},
 	{"timeline.hours", "{n} hour|{n} hours", "{n} 小时"},

@@ -35,7 +35,7 @@ type Load struct {
 	Jobs, CatchingUp int
 	Ahead            time.Duration
 	// Capacity is the number of attempts that may run at once. Held are the unclaimed runs
-	// in the worker's memory, Pending those of them that are due. Results are waiting for
+	// in the worker's memory, Pending the due ones among them. Results are waiting for
 	// the store's acknowledgement.
 	Capacity, Held, Pending, Results int
 	// ClockAhead is by how much the wall clock is ahead of the store's.
@@ -116,7 +116,7 @@ type Metrics struct {
 	// succeeded has when the jobs with metrics of their own have succeeded
 	// last, as seconds since 1970; 0 if they never have.
 	succeeded map[job.ID]float64
-	// ended counts runs by namespace and outcome, failures those of a job that were lost,
+	// ended counts runs by namespace and outcome, failures the runs of a job that were lost,
 	// missed, failed or timed out.
 	ended    map[string]map[job.Outcome]int64
 	steps    map[job.Outcome]int64 // of flows, that have ended

@@ -31,7 +31,7 @@ func (p *page) family(name string, k kind, help string) {
 }
 
 // sample writes a value of the latest family, with pairs of label and value. The
-// suffix is that of a part of a histogram.
+// suffix names a part of a histogram.
 func (p *page) sample(suffix string, value float64, labels ...string) {
 	p.b.WriteString(p.names[len(p.names)-1] + suffix)
 	for i := 0; i < len(labels); i += 2 {

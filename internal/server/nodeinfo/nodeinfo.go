@@ -22,7 +22,7 @@ import (
 const (
 	// Kept is how long a node that is gone is remembered.
 	Kept = 7 * 24 * time.Hour
-	// prefix is that of the notes.
+	// prefix of the keys of the notes.
 	prefix = "node/"
 	// most is how many nodes are remembered: containers may have a new name at each start.
 	most = 1000

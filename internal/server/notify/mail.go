@@ -171,7 +171,7 @@ func quoted(w interface{ Write([]byte) (int, error) }, text string) error {
 	return q.Close()
 }
 
-// colours are those of the severities, readable on white.
+// colours of the severities, readable on white.
 var colours = map[notification.Severity]string{notification.Bad: "#b42318", notification.Warning: "#92610a", notification.Good: "#146c43"}
 
 func mailHTML(m *notification.Message) string {

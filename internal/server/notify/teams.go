@@ -11,7 +11,7 @@ import (
 // than 28 KB.
 const teamsMax = 16 << 10
 
-// teamsColours are those of adaptive cards.
+// teamsColours are the colours of adaptive cards.
 var teamsColours = map[notification.Severity]string{notification.Bad: "attention", notification.Warning: "warning", notification.Good: "good"}
 
 // teams delivers an adaptive card to the webhook of a workflow.

@@ -63,7 +63,7 @@ type jobLimit struct {
 	failurelog.Limit
 }
 
-// New returns a log. now is the clock of the process; nil is that of the machine.
+// New returns a log. now is the clock of the process; nil is the clock of the machine.
 func New(log *slog.Logger, now func() time.Time) *Log {
 	if now == nil {
 		now = time.Now

@@ -52,7 +52,7 @@ type step struct {
 	document job.Document
 	pointer  string // its place in the request
 	result   client.ApplyResult
-	// present is the stored document, and version its version, 0 for none; uid is that of
+	// present is the stored document, and version its version, 0 for none; uid is the id of
 	// a job.
 	present job.Document
 	version int64
@@ -455,7 +455,7 @@ func (d *Documents) writeAll(ctx context.Context, who Caller, steps []*step) err
 }
 
 // writersMax is the number of batches of jobs that are written at a time. The work of a
-// store before its transaction overlaps that of another batch.
+// store before its transaction overlaps the transaction of another batch.
 const writersMax = 4
 
 // writeSome writes documents without references among them, jobs in all-or-nothing batches.

@@ -355,7 +355,7 @@ func (s *Jobs) failures(of scope, q store.HistoryQuery) *failureSearch {
 	return &failureSearch{s: s, of: of, q: q}
 }
 
-// next returns at most so many further jobs. It searches for a limited time, or with 0 back to
+// next returns at most n further jobs. It searches for a limited time, or with 0 back to
 // the beginning of the time span.
 func (f *failureSearch) next(ctx context.Context, most int, search time.Duration) ([]job.ID, error) {
 	began, known := f.s.now(), len(f.found)

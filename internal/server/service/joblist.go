@@ -305,7 +305,7 @@ func (s *Jobs) Labels(ctx context.Context, who Caller, names []string) (map[stri
 	return labels, nil
 }
 
-// named returns those of some jobs that exist and that the caller may see.
+// named returns the existing jobs of a list that the caller may see.
 func (s *Jobs) named(ctx context.Context, who Caller, names []string) ([]*store.Job, error) {
 	of, err := who.reads("")
 	if err != nil {

@@ -14,7 +14,7 @@ type LiveLogs interface {
 	Log(ctx context.Context, run job.ID, attempt int) ([]store.OutputChunk, error)
 }
 
-// liveSeq is the first number of chunks outside any store: those of a store begin with 0.
+// liveSeq is the first number of chunks outside any store: a store begins with 0.
 const liveSeq = 1 << 30
 
 // liveOutput is output that is not in the store while its attempt runs elsewhere. A reader

@@ -35,7 +35,7 @@ func (s *Load) Ahead(ctx context.Context, who Caller, q client.LoadQuery) (clien
 	if err != nil {
 		return load, err
 	}
-	now := s.jobs.now() // that of this machine is enough, and saves a read
+	now := s.jobs.now() // the clock of this machine is enough, and saves a read
 	if q.From.IsZero() {
 		q.From = now
 	}

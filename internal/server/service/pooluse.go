@@ -9,7 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// poolLook is how many active runs are searched for those of a pool, the earliest due first, so that
+// poolLook is how many active runs are searched for the runs of a pool, the earliest due first, so that
 // planned runs come last: stores find runs by their slot only within a step. A store reads so many in
 // some milliseconds.
 const poolLook = 1000
@@ -19,7 +19,7 @@ type PoolUse struct {
 	Size int
 	// Held is how many runs hold a slot, and Waiting how many wait for one.
 	Held, Waiting int
-	// Holds and Waits are those of them that the caller may see, by due time.
+	// Holds and Waits are the runs that the caller may see, by due time.
 	Holds, Waits []client.Run
 	// More is set if there may be others, since not all active runs were searched.
 	More bool

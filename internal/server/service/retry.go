@@ -144,7 +144,7 @@ func (s *Runs) version(ctx context.Context, j *store.Job, version int64) (*job.J
 	if version == j.Definition.Version {
 		return j.Filled, nil
 	}
-	// Versions without a definition of their own have that of the previous one.
+	// Versions without a definition of their own have the previous one's.
 	list, err := s.store.Revisions(ctx, j.Definition.UID, version+1, 1)
 	if err != nil || len(list) == 0 {
 		return nil, err

@@ -87,7 +87,7 @@ func (s *Jobs) Changes(ctx context.Context, who Caller, name Name, uid job.ID, v
 	if err != nil {
 		return nil, err
 	}
-	// Versions without a definition of their own have that of the previous one.
+	// Versions without a definition of their own have the previous one's.
 	at := slices.IndexFunc(list, func(r store.Revision) bool { return r.Version <= since })
 	if at < 0 {
 		return nil, nil

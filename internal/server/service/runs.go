@@ -446,7 +446,7 @@ func (s *Runs) Get(ctx context.Context, who Caller, id job.ID) (client.Run, erro
 // ExplainedRun is a run with the job that explains it.
 type ExplainedRun struct {
 	client.Run
-	// Job is the job as it is now, Definition that of the version of the run, both with defaults.
+	// Job is the job as it is now, Definition the one of the version of the run, both with defaults.
 	// They are nil if they are gone, and for a step: it has the definition of its flow, which may
 	// be none of a version of the job.
 	Job, Definition *job.Job

@@ -104,7 +104,7 @@ func TestStatsRefuseMeaninglessSpans(t *testing.T) {
 	}
 }
 
-// busyStore has so many last runs of each job, and counts how often they are read.
+// busyStore has n last runs of each job, and counts how often they are read.
 type busyStore struct {
 	Store
 	runs, read int

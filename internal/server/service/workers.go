@@ -511,7 +511,7 @@ func (s *Workers) Versions(ctx context.Context, who Caller, id job.ID, said wire
 	return wire.VersionsOf(versions), workerError(err)
 }
 
-// Over returns those of some runs that have ended, or were never there.
+// Over returns which runs have ended, or never existed.
 func (s *Workers) Over(ctx context.Context, who Caller, id job.ID, asked wire.RunIDs) (wire.RunIDs, error) {
 	if _, err := s.sessionOf(ctx, who, id); err != nil {
 		return wire.RunIDs{}, err

@@ -93,7 +93,7 @@ type Config struct {
 	NameClaim string
 	// Lasts is how long a session lasts.
 	Lasts time.Duration
-	// CA is a file with authorities to trust, "" for those of the system.
+	// CA is a file with authorities to trust, "" for the authorities of the system.
 	CA string
 	// Now is the clock of the machine.
 	Now func() time.Time
@@ -111,7 +111,7 @@ type Mapping struct {
 	Groups   map[string][]Grant
 	People   map[string][]Grant // by verified mail address, in lower case
 	Everyone []Grant            // everyone who signs in
-	// Domains are those of the mail addresses that may sign in; nil for any.
+	// Domains of the mail addresses that may sign in; nil for any.
 	Domains []string
 }
 

@@ -17,7 +17,7 @@ import (
 
 // flowPlan is the graph of a flow: its steps, and what each needs.
 type flowPlan struct {
-	steps  []*job.Step // those of finally last
+	steps  []*job.Step // the steps of finally last
 	layers []int
 	edges  []draw.Edge
 	before [][]int // of each step, those that lead to it
@@ -65,7 +65,7 @@ func (s *site) planOfRun(p *page, r *client.Run) (*flowPlan, error) {
 	return planOf(bare), nil
 }
 
-// fits reports whether steps are those of the graph.
+// fits reports whether steps are the steps of the graph.
 func (plan *flowPlan) fits(steps []client.StepState) bool {
 	return slices.EqualFunc(plan.steps, steps, func(s *job.Step, state client.StepState) bool { return s.Name == state.Name })
 }

@@ -83,7 +83,7 @@ func (s *site) login(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, next, http.StatusSeeOther)
 }
 
-// wrongToken counts a failure with those of the API.
+// wrongToken counts a failure together with failures of the API.
 func (s *site) wrongToken(p *page, next string, code bool) {
 	address := addressOf(p.r)
 	wait, first := s.Tokens.Failed(address, p.now)

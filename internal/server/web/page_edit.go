@@ -148,7 +148,7 @@ func (f *formField) in(text string) string {
 	return f.path
 }
 
-// kind is that of schedule or work that has the field.
+// kind is the kind of schedule or work that has the field.
 func (f *formField) kind() string { return cmp.Or(f.is, string(f.work)) }
 
 // formWorks are the kinds of work that the form can say.
@@ -595,7 +595,7 @@ func (s *site) crowdOf(p *page, next []time.Time) (starts int, quiet []quietMinu
 	for _, i := range quieter(load.Starts, at, own) {
 		t := load.From.Add(time.Duration(i) * time.Minute)
 		m := quietMinute{p.at(t), load.Starts[i]}
-		m.At.Text = t.In(p.zone).Format("15:04") // the day is that of the run
+		m.At.Text = t.In(p.zone).Format("15:04") // on the day of the run
 		quiet = append(quiet, m)
 	}
 	return load.Starts[at], quiet, nil

@@ -64,7 +64,7 @@ const (
 	stepTail = 12
 	// resultShown is how much of a result a page shows: more is in the API.
 	resultShown = 4 << 10
-	// itemsShown is how many items of a step a page lists: with those of all steps, a page of a
+	// itemsShown is how many items of a step a page lists: with the items of all steps, a page of a
 	// megabyte.
 	itemsShown = 200
 )
@@ -284,7 +284,7 @@ type graphView struct {
 	Before int // how many runs the rows are of
 }
 
-// textPart is lines of a document: those of a step, or between steps.
+// textPart is lines of a document: of a step, or between steps.
 type textPart struct {
 	Step  string
 	Lines []string

@@ -271,7 +271,7 @@ func splitSearch(text string) (s jobSearch) {
 	return s
 }
 
-// canMatch reports whether all jobs of a filter can be changed at once: those of a state, not those
+// canMatch reports whether all jobs of a filter can be changed at once: jobs of a state, not jobs
 // that a search of the history or the planner finds.
 func canMatch(search jobSearch, state string) bool {
 	return search.due == 0 && state != failingJobs && state != unusedJobs

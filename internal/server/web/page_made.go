@@ -66,7 +66,7 @@ func (p *page) dueBy(definition *job.Job, at time.Time) string {
 	return ""
 }
 
-// startSpan is how far the clock that makes the id of a run may be from that of the audit.
+// startSpan is how far the clock that makes the id of a run may be from the clock of the audit.
 const startSpan = time.Minute
 
 // startOf returns the change that made a run by hand; nil if the audit does not have it.

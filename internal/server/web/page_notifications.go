@@ -264,7 +264,7 @@ func (s *site) saveChannel(p *page) error {
 	return p.show("channel", v)
 }
 
-// writeChannel answers with the problems of a channel: a check is answered with success, as that of a job is.
+// writeChannel answers with the problems of a channel: a check is answered with success, as the check of a job is.
 func (s *site) writeChannel(p *page, save bool, status int, v channelView) {
 	if !save {
 		status = http.StatusOK

@@ -264,7 +264,7 @@ func (p *page) phases(r *client.Run, due phase, usual time.Duration) []phase {
 	}
 	if r.State == job.StateRunning {
 		running := phase{Class: "now part", Name: p.T("state.running"), Clock: p.since(r.Started)}
-		if r.Node != "" { // that of a flow runs on none
+		if r.Node != "" { // a flow runs on no node
 			running.Text = p.T("run.on", "node", r.Node)
 		}
 		if usual > 0 {
@@ -534,7 +534,7 @@ func (s *site) outputOf(p *page, r *client.Run, v *runView) error {
 	if i := slices.IndexFunc(r.Attempts, func(a client.Attempt) bool { return a.Number == attempt }); i >= 0 && v.Stream == "" {
 		v.OutputSize = bytesText(r.Attempts[i].OutputBytes)
 	}
-	if p.isLive() { // the script has the output, and shows that of another attempt by itself
+	if p.isLive() { // the script has the output, and shows the output of another attempt without help
 		v.OutputText = p.T("run.no_output_yet")
 		return nil
 	}

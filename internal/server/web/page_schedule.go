@@ -24,7 +24,7 @@ type scheduleView struct {
 	Words      string
 	Limits     []fact // of the schedule, beside when it falls due
 	Zones      [3]string
-	OwnZone    bool // the zone of the reader is another than that of the job
+	OwnZone    bool // the zone of the reader differs from the job's
 	UTC        bool // neither of them is UTC
 	Upcoming   []scheduleRow
 	Notes      []string

@@ -194,7 +194,7 @@ func (p *page) statisticsCharts(v *statisticsView, buckets []client.StatsBucket,
 	}
 }
 
-// hourTicks are those of a day.
+// hourTicks are the ticks of a day.
 func hourTicks() (list []draw.Tick) {
 	for h := 0; h < 24; h += 3 {
 		list = append(list, draw.Tick{At: float64(h) / 24, Text: fmt.Sprintf("%02d:00", h)})

@@ -239,7 +239,7 @@ func (v *timelineView) crowded(p *page, load client.Load) {
 		row := minuteRow{At: minute(i), Starts: number(int64(load.Starts[i])), Address: p.with("minute", load.From.Add(time.Duration(i)*time.Minute).UTC().Format(time.RFC3339)) + "#minute"}
 		for _, quiet := range quieter(load.Starts, i, nil) {
 			near := minute(quiet)
-			near.Text = load.From.Add(time.Duration(quiet) * time.Minute).In(p.zone).Format("15:04") // the day is that of the crowded one
+			near.Text = load.From.Add(time.Duration(quiet) * time.Minute).In(p.zone).Format("15:04") // on the day of the crowded one
 			row.Quieter = append(row.Quieter, near)
 		}
 		v.Crowded = append(v.Crowded, row)

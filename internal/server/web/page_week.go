@@ -190,7 +190,7 @@ func (s *site) timelineWeek(p *page, v *timelineView) error {
 		weekRunning:  func(n float64) string { return p.T("timeline.at_once", "n", fmt.Sprintf("%.1f", n)) },
 		weekFailures: func(n float64) string { return p.T("timeline.failures", "n", int(n)) },
 	}[of]
-	// The past week ends with the day, and that of today is needed to estimate what runs in weeks to come.
+	// The past week ends with the day, and today is needed to estimate what runs in weeks to come.
 	last := earlier(day, today)
 	first := last.AddDate(0, 0, -6)
 	past, err := s.Service.Stats.Over(p.ctx(), p.who, client.StatsQuery{Namespace: v.Namespace, From: first, To: earlier(last.AddDate(0, 0, 1), p.now), Step: quarter})

@@ -36,7 +36,7 @@ type Config struct {
 	Service Service
 	// Tokens recognises the tokens of those who log in.
 	Tokens *auth.Tokens
-	// Sessions are those of browsers.
+	// Sessions of browsers.
 	Sessions *auth.Sessions
 	// SignIn is the provider that people sign in at. Nil: there is none.
 	SignIn *signin.Provider
@@ -44,7 +44,7 @@ type Config struct {
 	SignInAt string
 	// Node is the name of this node.
 	Node string
-	// Version is that of the program.
+	// Version of the program.
 	Version string
 	// Now is the clock of this machine. Default: time.Now.
 	Now func() time.Time
@@ -101,7 +101,7 @@ func Handler(c Config) (http.Handler, error) {
 }
 
 // policy lets a page use nothing but its own files, and no text become script or style. The
-// one policy for trusted types is that of live.js, which puts our own pages in place.
+// one policy for trusted types belongs to live.js, which puts our own pages in place.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types belfry"
 
@@ -269,7 +269,7 @@ func ours(address string) string {
 	return address
 }
 
-// statuses are those of the problems that pages answer with.
+// statuses of the problems that pages answer with.
 var statuses = map[client.ProblemType]int{
 	client.TypeMalformed: http.StatusBadRequest, client.TypeUnauthenticated: http.StatusUnauthorized, client.TypeForbidden: http.StatusForbidden,
 	client.TypeCrossOrigin: http.StatusForbidden, client.TypeNotFound: http.StatusNotFound, client.TypeExists: http.StatusConflict,

@@ -16,7 +16,7 @@ func Each(n, least int, do func(i int)) {
 	run(n, least, min(runtime.GOMAXPROCS(0), (n+least-1)/least), do)
 }
 
-// AtOnce calls do for every i from 0 to below n on up to so many goroutines, however many processors
+// AtOnce calls do for every i from 0 to below n on up to n goroutines, however many processors
 // there are: do waits for something else. It returns when all is done.
 func AtOnce(n, most int, do func(i int)) {
 	run(n, 1, min(n, most), do)

@@ -40,7 +40,7 @@ type Address struct {
 	// Prefix is what stands behind the hosts, "belfry" if that is nothing.
 	Prefix string
 	TLS    *tls.Config // nil without TLS
-	// Parameters are those of the form, by name.
+	// Parameters of the form, by name.
 	Parameters map[string]string
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 // Codes are the numbers of the values of an enumeration in the rows that each
-// run writes. They are fixed for ever: what is new goes to the end.
+// run writes. They never change: new ones go to the end.
 type Codes[T ~string] []T
 
 // The enumerations.

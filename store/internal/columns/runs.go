@@ -10,7 +10,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// IsOwnSlot reports whether a slot is that of the job itself, which rows leave out.
+// IsOwnSlot reports whether a slot is the job's own, which rows leave out.
 func IsOwnSlot(slot string, uid job.ID) bool { return slot == uid.String() }
 
 // ownSlot stands in history for the slot of the job itself.

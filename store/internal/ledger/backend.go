@@ -38,7 +38,7 @@ var ErrAgain = errors.New("the step has to be made again")
 var ErrTooLarge = errors.New("the step writes too much at once")
 
 // Backend keeps the state of a store. Its methods may be called at any time by several
-// goroutines. Their errors are those of the contract (ErrNoSpace, ErrReadOnly, ErrDamaged,
+// goroutines. Their errors are the errors of the contract (ErrNoSpace, ErrReadOnly, ErrDamaged,
 // ErrAway) or others; a call whose context has ended does nothing. Lists are cut at the
 // given limit, which is positive, and times are kept to the microsecond.
 type Backend interface {

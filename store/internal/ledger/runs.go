@@ -43,7 +43,7 @@ func halved[T any, O engine.Operation](ctx context.Context, s *Control, items []
 	return err
 }
 
-// add adds the outcomes of a part to those of the parts before it.
+// add appends the outcomes of a part to the outcomes of the parts before it.
 func add[T any](all *[]T, part []T) {
 	if *all == nil {
 		*all = part

@@ -15,7 +15,7 @@ import (
 const (
 	// StartMax is how long a start is held up: enough for some ten thousand jobs.
 	StartMax = 3 * time.Second
-	// countMax is how long it may take to count jobs: that of some millions.
+	// countMax is how long it may take to count jobs: enough for some millions.
 	countMax = 2 * time.Second
 	// tellEvery is how often progress is reported.
 	tellEvery = 10 * time.Second

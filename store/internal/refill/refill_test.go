@@ -17,7 +17,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var errAway = errors.New("the store is away")
 
-// fake has so many parts of ten jobs, each of which takes a second.
+// fake has n parts of ten jobs, each of which takes a second.
 type fake struct {
 	parts  int
 	counts time.Duration

@@ -168,7 +168,7 @@ func (s *state) renewed(is func(*renewal) bool) bool {
 	return false
 }
 
-// localNow is the clock of this machine, or that of a test.
+// localNow is the clock of this machine, or of a test.
 func (b *Backend) localNow() time.Time {
 	if b.opt.Now != nil {
 		return b.opt.Now()

@@ -20,10 +20,10 @@ import (
 const (
 	// format is the first byte of each value that a coder has written.
 	format = 1
-	// formatApart is that of runs with keys of their own, and of the cells of their jobs: versions
+	// formatApart is the format of runs with keys of their own, and of the cells of their jobs: versions
 	// that know no such keys refuse them.
 	formatApart = 2
-	// formatFitted is that of such cells, and of such runs, where the cell says which slot its
+	// formatFitted is the format of such cells, and of such runs, where the cell says which slot its
 	// waiting runs need and when they are too late. Versions that know only the others refuse them.
 	formatFitted = 3
 	formatLatest = formatFitted

@@ -105,7 +105,7 @@ func decodeRun(value []byte) (run store.Run, f fitMask, err error) {
 	return run, f, r.err()
 }
 
-// chooseFit chooses the fit of a cell after a step: that of the resulting policy, if it explains
+// chooseFit chooses the fit of a cell after a step: the fit of the resulting policy, if it explains
 // more of the step's changes to the runs with keys of their own. Those runs need not be written
 // then; others, which it would change, must be.
 func (w *writer) chooseFit(c *stagedCell) {

@@ -20,7 +20,7 @@ const endedMax = 100_000
 
 func handoverKey(number int64) string { return handoverKeys + big(number) }
 
-// handovers are those of the copy. They are replaced and not changed.
+// handovers of the copy. They are replaced and not changed.
 type handovers struct {
 	byNumber map[int64]*store.Handover
 	ofRun    map[job.ID]map[int64]*store.Handover

@@ -196,7 +196,7 @@ func (b *Backend) expired(ctx context.Context, x *expiry, now time.Time, server 
 	})
 }
 
-// removeOutput removes at most so many chunks of an attempt, and returns how many it has.
+// removeOutput removes at most n chunks of an attempt, and returns how many it has.
 func (b *Backend) removeOutput(ctx context.Context, key recordKey, left int) (removed int, err error) {
 	prefix := outputPrefix(key.run, key.number)
 	most, _ := b.driver.Bounds()

@@ -19,7 +19,7 @@ func (s *Store) MendKeys(ctx context.Context, fix bool) ([]engine.Damage, error)
 	return s.ControlBackend.(*Backend).mendKeys(ctx, fix)
 }
 
-// MendKeys is that of Store.
+// MendKeys implements Store.
 func (c *Control) MendKeys(ctx context.Context, fix bool) ([]engine.Damage, error) {
 	return c.b.mendKeys(ctx, fix)
 }

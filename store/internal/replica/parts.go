@@ -56,7 +56,7 @@ func (w *writer) commit(c *engine.Changes) *commit {
 		if uid, ok := byName[a.Object]; ok {
 			p = of(uid)
 		}
-		a.Seq = int64(i) // its place among those of the step, for now
+		a.Seq = int64(i) // its place in the step, for now
 		p.audit = append(p.audit, a)
 	}
 	var list []*part
@@ -264,7 +264,7 @@ func newGroupKey(at time.Time) string {
 	return historyKeys + big(at.UnixMicro()) + string(random[:])
 }
 
-// groupTime returns the moment for the key of a new group: now, but later than that of any
+// groupTime returns the moment for the key of a new group: now, but later than the moment of any
 // group in the outbox with a record of the same run. The later key of two records of an
 // attempt counts, and both may fall into one microsecond, or the clock may be set back
 // between them.

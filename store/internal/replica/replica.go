@@ -19,7 +19,7 @@
 // # Cells
 //
 // A cell holds up to 32 runs, of 16 KiB together: each step about the job writes all of it. A
-// run without room there gets a key of its own, behind that of the cell, and keeps it until it
+// run without room there gets a key of its own, behind the cell's key, and keeps it until it
 // ends. A step writes the cell and, of these runs, only those that it changes; the comparison
 // of the cell's version covers them all, so they are compared and written with their cell or not
 // at all. So the cost of a step depends on the runs that it changes, not on how many others wait.
@@ -51,7 +51,7 @@ import (
 )
 
 // Driver is a shared, ordered map of keys to values. Keys that begin with Copied are
-// followed. Its errors are those of the contract of package store.
+// followed. Its errors are the errors of the contract of package store.
 type Driver interface {
 	// Now returns the clock that all processes share, or false if there is none: then the
 	// nodes agree on one by their renewals.
@@ -90,7 +90,7 @@ type Pair struct {
 	Version int64 // of the commit that wrote it
 }
 
-// Txn is a transaction. A version of 0 is that of a key that does not exist.
+// Txn is a transaction. A version of 0 says that the key does not exist.
 type Txn struct {
 	Compares map[string]int64
 	Puts     []Pair // without versions

@@ -31,7 +31,7 @@ func openOn(t *testing.T, d replica.Driver, opt storetest.Options) store.Store {
 	return openWith(t, d, opt, 0)
 }
 
-// openWith returns the store of one process that keeps so many runs of a job in its cell.
+// openWith returns the store of one process that keeps n runs of a job in its cell.
 func openWith(t *testing.T, d replica.Driver, opt storetest.Options, inCell int) store.Store {
 	t.Helper()
 	one, err := replica.Open(t.Context(), d, options(opt, inCell))

@@ -20,7 +20,7 @@ type stagedCell struct {
 	set   map[job.ID]*store.Run // that are written under keys of their own
 	gone  map[job.ID]bool       // whose own keys are removed
 	alone bool                  // it is not there and is not made: its runs are left over
-	// policy is that of its job after the step, nil if the step has not changed the job.
+	// policy is the policy of its job after the step, nil if the step has not changed the job.
 	policy *engine.Policy
 }
 
@@ -167,7 +167,7 @@ func (w *writer) tieParent(r *store.Run, c *engine.Changes) {
 	}
 }
 
-// tieFlows ties the cells of runs that flows of other jobs have created to those of the
+// tieFlows ties the cells of runs that flows of other jobs have created to the cells of the
 // flows, if the step involves both.
 func (w *writer) tieFlows(c *engine.Changes) {
 	var of map[job.ID]job.ID // the jobs of the runs

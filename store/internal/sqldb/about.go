@@ -12,7 +12,7 @@ import (
 type About struct {
 	Server string // its name and version
 	Schema int    // the version of its schema; 0 while there is none
-	// Offset is how far its clock is ahead of that of this machine.
+	// Offset is how far its clock is ahead of this machine's clock.
 	Offset time.Duration
 	// Durable reports whether what is acknowledged survives a crash of it.
 	Durable bool

@@ -10,7 +10,7 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
-// activeColumns are those of a run, in the order of scanRun.
+// activeColumns are the columns of a run, in the order of scanRun.
 const activeColumns = `a.id, a.job, a.state, a.session, a.due, a.slot, a.holds, a.attempt, a.kind, a.run_key, a.shard, a.shards,
 	a.epoch, a.version, a.scheduled, a.node, a.token, a.overlap, a.awaits, a.priority, a.late_after, a.first_claimed, a.claimed,
 	a.params, a.parent, a.last_outcome, a.reason, a.cancel_by, a.cancel_reason, a.first_due, a.alert_at, a.others,
@@ -57,7 +57,7 @@ func (t *tx) runs(text string, args ...any) (list []store.Run, err error) {
 	return list, q.Err()
 }
 
-// scanRuns reads about so many runs.
+// scanRuns reads about n runs.
 func scanRuns(q reader, room int) []store.Run {
 	list := make([]store.Run, 0, room)
 	for q.Next() {

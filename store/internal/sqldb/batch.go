@@ -21,7 +21,7 @@ type Batch struct {
 	next  int
 }
 
-// rows returns an empty batch for about so many rows, which belongs to the transaction until
+// rows returns an empty batch for about n rows, which belongs to the transaction until
 // its end.
 func (t *tx) rows(table *Table, room int) *Batch {
 	b, _ := table.spare.Get().(*Batch)

@@ -100,7 +100,7 @@ func (s *backend) keepTime(ctx context.Context) {
 // Now returns the clock of the database.
 func (s *backend) Now(ctx context.Context) (time.Time, error) { return s.clock.now(), ctx.Err() }
 
-// now returns the moment of a transaction, which is that of the first call: by
+// now returns the moment of a transaction, taken at the first call: by
 // the clock of the database itself.
 func (t *tx) now() (time.Time, error) {
 	if t.moment.IsZero() && t.s.clock.given != nil {

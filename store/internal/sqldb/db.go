@@ -65,7 +65,7 @@ const (
 //
 // Texts of statements are the same in all dialects. A parameter is a question
 // mark, and "in (?*)" stands for a set, whose argument is a slice: it may be
-// empty. SQLite keeps a number for each job in history, which is that of its name:
+// empty. SQLite keeps a number for each job in history, which stands for its name:
 // "uid/*n*/" is the column of names that history has, "/*n*/" stands before a uid that is
 // compared with it, and "/*uid*/" before it where it is compared with a uid. Joined tables
 // are named in the order in which they are best read. An argument is int64, string, []byte or nil, in a set []int64, []string
@@ -150,7 +150,7 @@ type Column struct {
 // by their address.
 type Table struct {
 	Name string
-	// Columns begin with those of the primary key.
+	// Columns begin with the primary key.
 	Columns []Column
 	Key     int // how many they are
 

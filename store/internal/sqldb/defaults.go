@@ -72,7 +72,7 @@ func (t *tx) defaults() (have, begun string, err error) {
 	return have, begun, q.Err()
 }
 
-// defaults is how far the jobs have those of this start.
+// defaults is how far the jobs have the defaults of this start.
 type defaults struct {
 	s     *backend
 	text  string // they, as JSON

@@ -228,7 +228,7 @@ func (t *tx) cutoff(keep time.Duration) (int64, bool) {
 }
 
 const (
-	// isActive reports whether a record is that of a run which is running.
+	// isActive reports whether a record belongs to a running run.
 	isActive = "exists (select 1 from active a where a.id = h.run)"
 	// staysFor and staysOutput report whether the job of a record says itself how
 	// long that is kept.

@@ -86,7 +86,7 @@ func (p *plannedRun) compare(due int64, id job.ID) int {
 type hot struct {
 	era     int64 // of the database
 	jobs    map[job.ID]*hotJob
-	runs    map[job.ID]*store.Run // those of the jobs, by id
+	runs    map[job.ID]*store.Run // of the jobs, by id
 	planned map[job.ID]*hotJob    // whose planned runs have an id
 }
 

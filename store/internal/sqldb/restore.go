@@ -28,7 +28,7 @@ type Restored struct {
 const (
 	restoreActor = "restore"
 	// restoreNumbers is how many numbers of handovers are left out: more than were reserved
-	// since the backup, so that a result of then is not taken for that of another attempt.
+	// since the backup, so that a late result is not taken for the result of another attempt.
 	restoreNumbers = 10_000_000
 )
 

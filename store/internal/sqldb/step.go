@@ -564,7 +564,7 @@ func (st *step) loadRecords(n *engine.Need, b *engine.Batch) error {
 
 func (st *step) loadMembers(n *engine.Need, b *engine.Batch) error {
 	if n.Executors {
-		// By the clock of this process: that of the step is read behind its locks.
+		// By the clock of this process: the time of the step is read behind its locks.
 		list, err := st.registered(store.ExecutorsOfXXL, st.s.clock.now())
 		if err != nil {
 			return err

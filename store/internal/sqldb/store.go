@@ -58,7 +58,7 @@ var ErrClosed = errors.New("the store is closed")
 
 // Options are what Open needs to know. The zero value will do.
 type Options struct {
-	// Now is the clock that decides. Default: that of the database.
+	// Now is the clock that decides. Default: the clock of the database.
 	Now func() time.Time
 	// LookAhead is how far ahead runs are planned, the same as the planner's. Default:
 	// store.LookAheadDefault.
@@ -101,7 +101,7 @@ const (
 	// pauseMax is the longest pause before a transaction is made again.
 	pauseMax = 100 * time.Millisecond
 	// callMax bounds a transaction: a database that does not answer must not hold
-	// a call for ever.
+	// a call without end.
 	callMax = 30 * time.Second
 	// commitMax bounds a commit, which does not end with the context of its call.
 	commitMax = 10 * time.Second
@@ -223,7 +223,7 @@ type tx struct {
 	Tx
 	ctx context.Context
 	s   *backend
-	// moment is that of the step, behind its locks. See now.
+	// moment is the time of the step, read behind its locks. See now.
 	moment  time.Time
 	hint    store.Hint             // sent after the commit
 	fresh   map[job.ID]*definition // kept after it
