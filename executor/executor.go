@@ -168,7 +168,7 @@ func ByCause(ctx context.Context) (job.Outcome, job.Reason) {
 		return job.OutcomeLost, reason.NodeStopped.Of()
 	case errors.As(cause, &cancelled):
 		return job.OutcomeCancelled, reason.Cancelled.Of(cancelled.By, cancelled.Reason)
-	case cause == ErrCancelled, cause == context.Canceled:
+	case errors.Is(cause, ErrCancelled), errors.Is(cause, context.Canceled):
 		return job.OutcomeCancelled, reason.CancelledOnly.Of()
 	default:
 		return job.OutcomeCancelled, job.Text(cause.Error())

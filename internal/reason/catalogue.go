@@ -14,7 +14,7 @@ type (
 )
 
 // What others have said.
-var textCode = add(job.ReasonText, "{text}", "{text}", advice{
+var _ = add(job.ReasonText, "{text}", "{text}", advice{
 	"Others have said it: a command, a service, a person, the operating system or an earlier version of Belfry.", "由他者给出：命令、服务、人员、操作系统或较早版本的 Belfry。",
 }, kindOf[Words]())
 

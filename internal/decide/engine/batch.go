@@ -670,13 +670,6 @@ func (j *Job) whyWithdrawn(epoch int64) job.Reason {
 	return reason.RescheduledOft.Of(int(n), j.EpochWhy)
 }
 
-func by(actor string) string {
-	if actor == "" {
-		return ""
-	}
-	return " by " + actor
-}
-
 func because(reason string) string {
 	if reason == "" {
 		return ""
