@@ -119,7 +119,7 @@ func (h *jobHead) state(p *page) {
 	case st.State == job.JobPaused:
 		h.IsPaused = true
 		h.State = State{Class: "mute", Icon: "pause", Text: p.T("jobs.paused_by", "who", st.PausedBy)}
-		h.StateText = p.reason(st.PausedFor)
+		h.StateText = p.pauseReason(st)
 	case st.State == job.JobCompleted:
 		h.State = State{Class: "mute", Icon: "check", Text: p.T("jobs.only.completed")}
 	default:

@@ -172,7 +172,7 @@ func (p *page) jobRow(j *listedJob) jobRow {
 	if st := j.Status; st != nil {
 		switch st.State {
 		case job.JobPaused:
-			row.Paused, row.PausedWhy = p.T("jobs.paused_by", "who", st.PausedBy), p.reason(st.PausedFor)
+			row.Paused, row.PausedWhy = p.T("jobs.paused_by", "who", st.PausedBy), p.pauseReason(st)
 		case job.JobCompleted:
 			row.Completed = true
 		}

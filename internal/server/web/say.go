@@ -333,6 +333,15 @@ func (p *page) reason(r job.Reason) string {
 	return clean(reason.In(string(p.lang), r, func(t time.Time) string { return p.day(t, "15:04:05") }))
 }
 
+// pauseReason says why a job is paused: in the words of the API where the document, which has no
+// arguments of the code, is all that the page has read.
+func (p *page) pauseReason(st *job.Status) string {
+	if st.PausedFor == (job.Reason{}) {
+		return clean(st.PauseReason)
+	}
+	return p.reason(st.PausedFor)
+}
+
 // note says what an import notes of a line.
 func (p *page) note(text string) string { return p.problem(p.lang.ImportNote(text)) }
 
