@@ -27,10 +27,10 @@ const (
 	aSpan  = `[0-9][^,;]*`
 )
 
-// untoldMax is how long the end of an attempt may be untold when a reason says that it runs: others
-// wait for its report for 5 s after an outage, a renewal is older than 2.5 s before its node
-// counts as not heard, and a report in bad weather takes some seconds.
-const untoldMax = 12 * time.Second
+// untoldMax is how long the end of an attempt may be untold when a reason says that it runs: a node
+// that is cut off reports when it is back, and its attempts are lost after a minute at most, to which
+// an outage of the store adds.
+const untoldMax = 2 * time.Minute
 
 // statements are all reasons that records of the simulation have. What follows a semicolon, and
 // why missed occurrences are not caught up, is not looked at.
@@ -51,7 +51,7 @@ var statements = []statement{
 	{whole(`the job was rescheduled \d+ times after the run was planned, the last time because .*`), (*checker).wasChanged},
 	{whole(aNode + `, which it belongs to, is gone`), always}, // see checkGone
 	{whole(aNode + ` was silent for (.+)`), (*checker).wasSilent},
-	{whole(aNode + ` (?:ended|was started again) before it reported the result`), (*checker).wasRestarted},
+	{whole(aNode + ` (?:ended|was started again) before it reported the result`), is(job.OutcomeLost)},
 	{whole(aNode + ` has ended its session`), (*checker).wasRestarted},
 	{whole(`its node does not know its outcome|the node has (?:stopped|lost touch with the store)`), is(job.OutcomeLost)},
 	{whole(`it failed without giving a reason`), is(job.OutcomeFailed)},
@@ -212,7 +212,7 @@ func (c *checker) wasTooLate(r *store.Record, parts []string) bool {
 	}
 	run, list, known := c.named(named[1])
 	_, isActive := c.active[run.ID]
-	return known && (isActive || slices.ContainsFunc(list, func(o *store.Record) bool { return o.Final && !o.Attempt.Ended.Before(r.Run.Due) }))
+	return known && (isActive || c.late > 0 /* see ranOn */ || slices.ContainsFunc(list, func(o *store.Record) bool { return o.Final && !o.Attempt.Ended.Before(r.Run.Due) }))
 }
 
 func (c *checker) wasDueBefore(r *store.Record, _ []string) bool {

@@ -324,7 +324,7 @@ func (b *Batch) busyWith(holder, r *store.Run, claimer *store.Session) job.Reaso
 		}
 	}
 	switch began := lastOf(holder.Claimed, holder.Due); {
-	case holder.IsPostponed():
+	case holder.IsPostponed() && !holder.Reason.IsZero():
 		return reason.HolderWaits.Of(holder.ID, holder.Scheduled, holder.Reason)
 	case holder.State != job.StateRunning && holder.First.IsZero():
 		return reason.WaitedLonger.Of(holder.ID, holder.Scheduled)
