@@ -85,11 +85,14 @@ each = failed=; for m in $(or $(2),$(MODULES)); do cd "$(CURDIR)/$$m"; echo '$(1
 # leaves a processor idle that the other can use.
 beside = $(MAKE) --no-print-directory -j$(or $(1),2) $(if $(filter output-sync,$(.FEATURES)),-Otarget)
 
+# The folders of packages that no program contains.
+SCAFFOLDING = /^(bench|belfrytest|internal\/check|internal\/server\/signin\/provider|packaging|store\/storetest|test|tools|cron\/internal)\//
+
 SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 
 .DEFAULT_GOAL := help
-.PHONY: help run build release test test-working test-waiting test-modules test-web screenshots test-long e2e servers cluster crash crash-nodes crash-programs check lint race race-bubbles race-others fuzz sim sim-core sim-nodes mutations seeds soak bench fmt tidy
+.PHONY: help run build release test test-working test-waiting test-modules test-web screenshots test-long e2e servers cluster crash crash-nodes crash-programs check lint race race-bubbles race-others fuzz sim sim-core sim-nodes mutations seeds soak bench lines fmt tidy
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -236,6 +239,11 @@ test-long: ## all that can be made longer, for some hours
 
 bench: ## run each benchmark once, with little, so that none can rot
 	@$(call each,dirs=$$({ $(IN_TESTS) -l "^func Benchmark" . || true; } | xargs -r -n 1 dirname | sort -u); [ -z "$$dirs" ] || $(GO) test -vet=off -short -run ^# -bench . -benchtime 1x $$dirs)
+
+lines: ## count the lines of code, without empty lines and comments: what programs have inside, and what tests them
+	@git ls-files '*.go' | xargs awk '/^[ \t]*$$/ || /^[ \t]*\/\// {next} \
+		{n[FILENAME ~ /_test\.go$$/ ? "test files" : FILENAME ~ $(SCAFFOLDING) ? "test scaffolding" : "product"]++} \
+		END {for (k in n) printf "%-17s %7d\n", k, n[k]}' | sort
 
 fmt: ## format the Go files
 	$(GOFMT) -w .
