@@ -177,7 +177,7 @@ RACED = STORETEST_WHOLE=$(WHOLE) STORETEST_SEQUENCES=$(if $(WHOLE),,2) CGO_ENABL
 # The long tests of internal/check/sim are those of make sim, which has RACE=-race.
 race-bubbles:
 	$(RACED) -cpu 1 $(if $(WHOLE),,-skip '$(WALKS)') ./internal/server/httpapi
-	$(RACED) -cpu 1 -skip '^(TestCore|TestNodes)$$' $$($(TESTS_IMPORT) | awk '/testing\/synctest/ && $$1 !~ /internal\/server\/httpapi$$/ {print $$1}')
+	$(RACED) -cpu 1 -skip '^(TestCore|TestNodes|TestClocks)$$' $$($(TESTS_IMPORT) | awk '/testing\/synctest/ && $$1 !~ /internal\/server\/httpapi$$/ {print $$1}')
 
 # Of packages, those that start goroutines, or in whose tests others do.
 SHARING = while read -r dir pkg; do if grep -qE '^[^/]*\bgo (func\(|[a-zA-Z_.]+\()|\.Go\(|AfterFunc\(|\.Parallel\(|storetest\.|"net(/http)?"$$' "$$dir"/*.go; then echo "$$pkg"; fi; done

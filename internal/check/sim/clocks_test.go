@@ -67,14 +67,14 @@ type clockHost struct {
 	// pace is how many nanoseconds it gains in a second since paced, and boot how many those of its boot clock
 	// are, which gained bootAhead before.
 	pace, boot, bootAhead atomic.Int64
-	paced                 time.Time
+	paced                 atomic.Pointer[time.Time]
 	away                  atomic.Bool  // it does not reach the store
 	late                  atomic.Int64 // how late every other renewal is at most
 	stop                  func()
 }
 
 func (h *clockHost) gained(pace *atomic.Int64) time.Duration {
-	return time.Duration(time.Since(h.paced).Seconds() * float64(pace.Load()))
+	return time.Duration(time.Since(*h.paced.Load()).Seconds() * float64(pace.Load()))
 }
 
 func (h *clockHost) now() time.Time {
@@ -90,10 +90,18 @@ func (h *clockHost) bootClock(booted time.Time) func() time.Duration {
 
 // drift makes the clocks of the machine faster or slower: the wall clock alone, by small steps, or both.
 func (h *clockHost) drift(pace time.Duration, both bool) {
-	h.paced = time.Now()
+	now := time.Now()
+	h.paced.Store(&now)
 	if h.pace.Store(int64(pace)); both {
 		h.boot.Store(int64(pace))
 	}
+}
+
+// host returns a machine whose clocks are right.
+func (*clockWorld) host(name string) *clockHost {
+	h, now := &clockHost{name: name}, time.Now()
+	h.paced.Store(&now)
+	return h
 }
 
 func newClockWorld(t *testing.T, nodes int) *clockWorld {
@@ -101,7 +109,7 @@ func newClockWorld(t *testing.T, nodes int) *clockWorld {
 	for i := range nodes {
 		w.start(i)
 	}
-	s := w.open(&clockHost{paced: w.begun}, 0)
+	s := w.open(w.host(""), 0)
 	for i := range beats {
 		docs, err := job.Decode("sim.yaml", fmt.Appendf(nil, "{name: beat%d, schedule: {every: 1s}, run: {shell: echo}, policy: {overlap: allow, missed: all, late_by: forever}}", i))
 		if err != nil {
@@ -133,7 +141,7 @@ func (w *clockWorld) open(h *clockHost, i int) store.Store {
 
 // start starts a node.
 func (w *clockWorld) start(i int) {
-	h := &clockHost{name: string(rune('a' + i)), paced: time.Now()}
+	h := w.host(string(rune('a' + i)))
 	s := w.open(h, i)
 	booted := w.begun.Add(-time.Duration(i) * time.Hour)
 	n, err := node.New(node.Config{
