@@ -63,7 +63,7 @@ func TestEndingACommand(t *testing.T) {
 		{"is killed when it ignores that", "trap '' TERM; echo up; sleep 1000", 50 * time.Millisecond, executor.ErrTimeout, "timed_out SIGKILL: SIGTERM after T, SIGKILL T later", ""},
 		{"is killed at once without a grace", "trap 'echo bye' TERM; echo up; sleep 1000", 0, executor.ErrTimeout, "timed_out SIGKILL: SIGKILL after T", ""},
 		{"has a child that ignores it", "(trap '' TERM; echo up; sleep 1000) & wait", 2 * time.Second, executor.ErrTimeout, "timed_out SIGTERM: SIGTERM after T, ended by SIGTERM T later; SIGKILL after T to what it left behind", ""},
-		{"is cancelled", "echo up; exec sleep 1000", time.Minute, fmt.Errorf("%w by alice", executor.ErrCancelled), "cancelled SIGTERM: cancelled by alice: SIGTERM after T, ended by SIGTERM T later", ""},
+		{"is cancelled", "echo up; exec sleep 1000", time.Minute, &executor.Cancelled{By: "alice"}, "cancelled SIGTERM: cancelled by alice: SIGTERM after T, ended by SIGTERM T later", ""},
 		{"is fenced", "echo up; exec sleep 1000", time.Minute, executor.ErrFenced, "lost SIGTERM: the node has lost touch with the store: SIGTERM after T, ended by SIGTERM T later", ""},
 		{"ends with the node", "echo up; exec sleep 1000", time.Minute, errors.New("the node stops"), "cancelled SIGTERM: the node stops: SIGTERM after T, ended by SIGTERM T later", ""},
 		{"is stopped", "echo up; kill -STOP $$", time.Minute, executor.ErrTimeout, "timed_out SIGTERM: SIGTERM after T, ended by SIGTERM T later", ""},
