@@ -11,7 +11,7 @@ import (
 // addKernelFiles gives another root what the kernel shows in every container, until the end of
 // the test.
 func addKernelFiles(t *testing.T, root string) error {
-	if err := os.Mkdir(filepath.Join(root, "dev"), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(root, "dev"), 0o755); err != nil {
 		return err
 	}
 	const null = 1<<8 | 3
@@ -23,7 +23,7 @@ func addKernelFiles(t *testing.T, root string) error {
 		return err
 	}
 	dir := filepath.Join(root, "proc")
-	if err := os.Mkdir(dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	if err := syscall.Mount("proc", dir, "proc", 0, ""); err != nil {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -33,12 +34,33 @@ type image struct {
 	program string
 }
 
-// image writes the image of all platforms: an OCI layout in a tar file, which docker load,
+// bareSuffix marks the tag of the image without a shell.
+const bareSuffix = "-bare"
+
+// images writes the default image and the bare one, and returns the names of their files.
+func (r *release) images(ctx context.Context, list []image) (names []string, err error) {
+	for _, bare := range []bool{false, true} {
+		if !bare && r.bare {
+			continue
+		}
+		tag, name := r.version, "belfry-"+r.version+"-image.tar"
+		if bare {
+			tag, name = r.version+bareSuffix, "belfry-"+r.version+"-image"+bareSuffix+".tar"
+		}
+		if err := r.image(ctx, list, bare, tag, name); err != nil {
+			return nil, fmt.Errorf("image %s: %w", tag, err)
+		}
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+// image writes an image of all platforms: an OCI layout in a tar file, which docker load,
 // podman load and skopeo accept.
-func (r *release) image(ctx context.Context, list []image, name string) (err error) {
+func (r *release) image(ctx context.Context, list []image, bare bool, tag, name string) (err error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, i := range list {
-		img, err := r.imageOf(ctx, i)
+		img, err := r.imageOf(ctx, i, bare)
 		if err != nil {
 			return err
 		}
@@ -47,7 +69,7 @@ func (r *release) image(ctx context.Context, list []image, name string) (err err
 	// Docker reads the name from the first annotation, other tools from the second.
 	named := mutate.AppendManifests(mutate.IndexMediaType(empty.Index, types.OCIImageIndex), mutate.IndexAddendum{Add: index, Descriptor: v1.Descriptor{
 		Annotations: map[string]string{
-			"io.containerd.image.name": "docker.io/library/belfry:" + r.version, "org.opencontainers.image.ref.name": r.version,
+			"io.containerd.image.name": "docker.io/library/belfry:" + tag, "org.opencontainers.image.ref.name": tag,
 		},
 	}})
 	dir, err := os.MkdirTemp("", "belfry-image")
@@ -66,8 +88,8 @@ func (r *release) image(ctx context.Context, list []image, name string) (err err
 	return writeTar(f, dir, "", r.date)
 }
 
-func (r *release) imageOf(ctx context.Context, i image) (v1.Image, error) {
-	system, err := r.systemLayer(ctx)
+func (r *release) imageOf(ctx context.Context, i image, bare bool) (v1.Image, error) {
+	system, environment, err := r.system(ctx, i.arch, bare)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +107,7 @@ func (r *release) imageOf(ctx context.Context, i image) (v1.Image, error) {
 		RootFS: v1.RootFS{Type: "layers"},
 		Config: v1.Config{
 			User:       "65532:65532",
-			Env:        []string{"PATH=/usr/bin", "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt", "ZONEINFO=/usr/share/zoneinfo.zip", "HOME=" + imageData},
+			Env:        append(environment, "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt", "HOME="+imageData),
 			Entrypoint: []string{"/usr/bin/belfry"},
 			// Only this address can be reached from outside the container. A proxy in front of
 			// it, or tls in a configuration file, protects tokens in transit.
@@ -102,12 +124,56 @@ func (r *release) imageOf(ctx context.Context, i image) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	return mutate.Append(img, mutate.Addendum{Layer: system, MediaType: types.OCILayer}, mutate.Addendum{Layer: own, MediaType: types.OCILayer})
+	var layers []mutate.Addendum
+	for _, l := range append(system, own) {
+		layers = append(layers, mutate.Addendum{Layer: l, MediaType: types.OCILayer})
+	}
+	return mutate.Append(img, layers...)
 }
 
-// systemLayer has what a program expects of a system: users, certificates, time zones, and
-// writable directories.
-func (r *release) systemLayer(ctx context.Context) (v1.Layer, error) {
+// system returns the layers of what a program expects of a system, and the environment for them.
+func (r *release) system(ctx context.Context, arch string, bare bool) ([]v1.Layer, []string, error) {
+	users, err := layer(r.users)
+	if err != nil {
+		return nil, nil, err
+	}
+	if bare {
+		files, err := r.bareLayer(ctx)
+		return []v1.Layer{files, users}, []string{"PATH=/usr/bin", "ZONEINFO=/usr/share/zoneinfo.zip"}, err
+	}
+	debs, err := debsOf(r.debs, arch)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(debs) == 0 {
+		return nil, nil, fmt.Errorf("debian.list has no packages for %s", arch)
+	}
+	files, err := fetchDebian(ctx, debs)
+	if err != nil {
+		return nil, nil, err
+	}
+	debian, err := layer(func(tw *tar.Writer) error { return debianLayer(ctx, tw, debs, files, r.date) })
+	return []v1.Layer{debian, users}, []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, err
+}
+
+// users adds the user of the server, and the directories that it writes.
+func (r *release) users(tw *tar.Writer) error {
+	for _, dir := range []struct {
+		name  string
+		mode  fs.FileMode
+		owner int
+	}{{"tmp/", 0o1777, 0}, {"data/", 0o700, imageUser}} {
+		if err := tw.WriteHeader(&tar.Header{Name: dir.name, Typeflag: tar.TypeDir, Mode: int64(dir.mode), Uid: dir.owner, Gid: dir.owner, ModTime: r.date}); err != nil {
+			return err
+		}
+	}
+	return errors.Join(
+		addFile(tw, "etc/passwd", []byte("root:x:0:0:root:/:/sbin/nologin\nbelfry:x:65532:65532:belfry:/data:/sbin/nologin\n"), 0o644, r.date),
+		addFile(tw, "etc/group", []byte("root:x:0:\nbelfry:x:65532:\n"), 0o644, r.date))
+}
+
+// bareLayer has certificates and time zones for the image without packages.
+func (r *release) bareLayer(ctx context.Context) (v1.Layer, error) {
 	root, err := r.command(ctx, nil, "go", "env", "GOROOT")
 	if err != nil {
 		return nil, err
@@ -117,29 +183,9 @@ func (r *release) systemLayer(ctx context.Context) (v1.Layer, error) {
 		return nil, err
 	}
 	return layer(func(tw *tar.Writer) error {
-		for _, dir := range []struct {
-			name  string
-			mode  fs.FileMode
-			owner int
-		}{{"tmp/", 0o1777, 0}, {"data/", 0o700, imageUser}} {
-			if err := tw.WriteHeader(&tar.Header{Name: dir.name, Typeflag: tar.TypeDir, Mode: int64(dir.mode), Uid: dir.owner, Gid: dir.owner, ModTime: r.date}); err != nil {
-				return err
-			}
-		}
-		for _, file := range []struct {
-			name string
-			data []byte
-		}{
-			{"etc/passwd", []byte("root:x:0:0:root:/:/sbin/nologin\nbelfry:x:65532:65532:belfry:/data:/sbin/nologin\n")},
-			{"etc/group", []byte("root:x:0:\nbelfry:x:65532:\n")},
-			{"etc/ssl/certs/ca-certificates.crt", certificates()},
-			{"usr/share/zoneinfo.zip", zones},
-		} {
-			if err := addFile(tw, file.name, file.data, 0o644, r.date); err != nil {
-				return err
-			}
-		}
-		return nil
+		return errors.Join(
+			addFile(tw, "etc/ssl/certs/ca-certificates.crt", certificates(), 0o644, r.date),
+			addFile(tw, "usr/share/zoneinfo.zip", zones, 0o644, r.date))
 	})
 }
 

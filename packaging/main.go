@@ -1,8 +1,9 @@
 // Command packaging builds a release of Belfry: static programs, packages for Debian and Red
-// Hat, a container image, checksums and bills of materials. It needs Go and the Go module
-// proxy, but no daemon and no root.
+// Hat, container images, checksums and bills of materials. It needs Go, the Go module proxy and,
+// for the default image, apt, but no daemon and no root.
 //
 //	go -C packaging run . -version 1.2.3
+//	go -C packaging run . -pin            # take the newest packages of Debian into the default image
 package main
 
 import (
@@ -19,8 +20,22 @@ func main() {
 	version := flag.String("version", "", "the version, as in 1.2.3 or 1.3.0-rc.1")
 	dir := flag.String("dir", "../dist", "the directory for the files; existing files are replaced")
 	only := flag.String("platforms", "", "the platforms, as in linux/amd64,darwin/arm64; default: all")
+	bare := flag.Bool("bare", false, "make only the image without a shell, which needs no packages of Debian")
+	pin := flag.Bool("pin", false, "write debian.list with the versions that apt has now, and make nothing else")
 	flag.Parse()
-	r := release{version: *version, dir: *dir, platforms: platforms}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if *pin {
+		list, err := pinDebian(ctx, []string{"amd64", "arm64"})
+		if err == nil {
+			err = os.WriteFile("debian.list", []byte(list), 0o644)
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
+	r := release{version: *version, dir: *dir, platforms: platforms, bare: *bare, debs: debianList}
 	if *only != "" {
 		r.platforms = nil
 		for _, name := range strings.Split(*only, ",") {
@@ -31,8 +46,6 @@ func main() {
 			r.platforms = append(r.platforms, p)
 		}
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
 	if err := r.make(ctx); err != nil {
 		log.Fatal(err)
 	}

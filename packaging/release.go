@@ -39,6 +39,8 @@ type release struct {
 	version   string
 	dir       string
 	platforms []platform
+	bare      bool   // only the image without packages of Debian
+	debs      string // the list of those packages
 
 	program string    // in tests: a built program to use for all platforms
 	root    string    // of the repository
@@ -105,11 +107,11 @@ func (r *release) make(ctx context.Context) error {
 		images = append(images, image{p, filepath.Join(stage, "belfry")})
 	}
 	if len(images) > 0 {
-		name := "belfry-" + r.version + "-image.tar"
-		if err := r.image(ctx, images, name); err != nil {
+		names, err := r.images(ctx, images)
+		if err != nil {
 			return err
 		}
-		made = append(made, name)
+		made = append(made, names...)
 	}
 	return r.checksums(made)
 }

@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"io"
@@ -38,6 +40,7 @@ var here = platform{"linux", runtime.GOARCH}
 // made is a release that was built once, for all tests.
 var made struct {
 	dir, program string
+	debs         string
 	names        []string
 }
 
@@ -57,6 +60,10 @@ func TestMain(m *testing.M) {
 		if err := r.build(context.Background(), here, dir); err != nil {
 			return 0, err
 		}
+		// The packages that Debian has today: those of debian.list may have been replaced since.
+		if made.debs, err = pinDebian(context.Background(), []string{here.arch}); err != nil {
+			return 0, err
+		}
 		if made.names, err = again(made.dir); err != nil {
 			return 0, err
 		}
@@ -70,7 +77,7 @@ func TestMain(m *testing.M) {
 
 // again makes a release of the program that was built, and returns the names of its files.
 func again(dir string) (names []string, err error) {
-	r := release{version: testVersion, dir: dir, platforms: []platform{here}, program: made.program}
+	r := release{version: testVersion, dir: dir, platforms: []platform{here}, program: made.program, debs: made.debs}
 	if err := r.make(context.Background()); err != nil {
 		return nil, err
 	}
@@ -98,8 +105,8 @@ func TestAReleaseIsTheSameEachTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(names, made.names) || len(names) != 7 {
-		t.Fatalf("got %v, want %v, seven of them", names, made.names)
+	if !slices.Equal(names, made.names) || len(names) != 8 {
+		t.Fatalf("got %v, want %v, eight of them", names, made.names)
 	}
 	for _, name := range names {
 		one, err := os.ReadFile(filepath.Join(made.dir, name))
@@ -318,11 +325,11 @@ func TestTheListOfContentsNamesEachModule(t *testing.T) {
 	}
 }
 
-// theImage returns the image for the platform of the test.
-func theImage(t *testing.T) v1.Image {
+// theImage returns the image with a tag for the platform of the test.
+func theImage(t *testing.T, suffix string) v1.Image {
 	t.Helper()
 	dir := t.TempDir()
-	f, err := os.Open(file(t, "-image.tar"))
+	f, err := os.Open(file(t, "-image"+suffix+".tar"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -333,7 +340,7 @@ func theImage(t *testing.T) v1.Image {
 		t.Fatal(err)
 	}
 	names, err := named.IndexManifest()
-	if err != nil || len(names.Manifests) != 1 || names.Manifests[0].Annotations["io.containerd.image.name"] != "docker.io/library/belfry:"+testVersion {
+	if err != nil || len(names.Manifests) != 1 || names.Manifests[0].Annotations["io.containerd.image.name"] != "docker.io/library/belfry:"+testVersion+suffix {
 		t.Fatalf("the image is named %+v, %v", names, err)
 	}
 	index, err := named.ImageIndex(names.Manifests[0].Digest)
@@ -380,6 +387,18 @@ func unpack(t *testing.T, r io.Reader, dir string) {
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 			t.Fatal(err)
 		}
+		switch h.Typeflag {
+		case tar.TypeSymlink:
+			if err := os.Symlink(h.Linkname, name); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		case tar.TypeLink:
+			if err := os.Link(filepath.Join(dir, h.Linkname), name); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
 		data, err := io.ReadAll(tr)
 		if err == nil {
 			err = os.WriteFile(name, data, fs.FileMode(h.Mode))
@@ -390,9 +409,33 @@ func unpack(t *testing.T, r io.Reader, dir string) {
 	}
 }
 
-func TestTheImageServesAsItsUser(t *testing.T) {
+// imageJob uses the shell, the commands and the zones of the default image.
+const imageJob = `set -e; echo "a b" | sed 's/a/c/' | grep -c b; find /etc -name passwd | wc -l; TZ=Asia/Tokyo date +%Z; tar -cf /tmp/a.tar /etc/passwd 2>/dev/null; gzip /tmp/a.tar; expr 2 \* 21`
+
+func TestTheImageRunsCommandsAsItsUser(t *testing.T) {
 	t.Parallel()
-	img := theImage(t)
+	serveImage(t, "", func(belfry func(...string) (string, error)) {
+		if out, err := belfry("job", "create", "hello", "--every", "1h", "--", "sh", "-c", imageJob); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		if out, err := belfry("job", "run", "hello", "--logs"); err != nil || !strings.Contains(out, "1\n1\nJST\n42\n") {
+			t.Errorf("the command printed %q, %v", out, err)
+		}
+	})
+}
+
+func TestTheBareImageServesAndSaysThatItHasNoShell(t *testing.T) {
+	t.Parallel()
+	serveImage(t, bareSuffix, func(belfry func(...string) (string, error)) {
+		if out, _ := belfry("doctor"); !strings.Contains(out, "has no sh in the PATH of commands") {
+			t.Errorf("doctor says nothing of the shell:\n%s", out)
+		}
+	})
+}
+
+// serveImage starts the server of an image as its user, if this machine lets it, and calls use.
+func serveImage(t *testing.T, suffix string, use func(belfry func(...string) (string, error))) {
+	img := theImage(t, suffix)
 	config, err := img.ConfigFile()
 	if err != nil {
 		t.Fatal(err)
@@ -466,6 +509,12 @@ func TestTheImageServesAsItsUser(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(root, "data", "belfry.db")); err != nil || ownerOf(info) != imageUser {
 		t.Errorf("the store belongs to another user: %v", err)
 	}
+	use(func(args ...string) (string, error) {
+		cmd := exec.CommandContext(ctx, "/usr/bin/belfry", args...)
+		cmd.Env, cmd.Dir, cmd.SysProcAttr = append(config.Config.Env, "BELFRY_SERVER=http://"+address, "BELFRY_DATA="+imageData), "/", enter(root, imageUser)
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	})
 }
 
 func TestImageHasCertificateAuthorities(t *testing.T) {
@@ -482,9 +531,95 @@ func TestImageHasCertificateAuthorities(t *testing.T) {
 	}
 }
 
+func TestTheDefaultImageIsMadeOfThePackagesThatItLists(t *testing.T) {
+	t.Parallel()
+	files := map[string]*tar.Header{}
+	var certificates []byte
+	extracted := mutate.Extract(theImage(t, ""))
+	defer extracted.Close()
+	for tr := tar.NewReader(extracted); ; {
+		h, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h.Name == "etc/ssl/certs/ca-certificates.crt" {
+			if certificates, err = io.ReadAll(tr); err != nil {
+				t.Fatal(err)
+			}
+		}
+		files[strings.TrimSuffix(h.Name, "/")] = h
+	}
+	for _, name := range debianPackages {
+		if files["var/lib/dpkg/status.d/"+name] == nil {
+			t.Errorf("scanners do not see %s", name)
+		}
+	}
+	for _, name := range []string{"usr/bin/dash", "usr/bin/sh", "usr/bin/ls", "usr/share/zoneinfo/Europe/Berlin", "etc/os-release", "usr/share/doc/dash/copyright"} {
+		if files[name] == nil {
+			t.Errorf("%s is missing", name)
+		}
+	}
+	for _, dir := range merged {
+		if h := files[dir]; h == nil || h.Typeflag != tar.TypeSymlink || h.Linkname != "usr/"+dir {
+			t.Errorf("/%s is no link into /usr: %+v", dir, h)
+		}
+	}
+	for name, h := range files {
+		if strings.HasPrefix(name, "usr/share/man/") || h.Mode&0o6000 != 0 && h.Typeflag == tar.TypeReg {
+			t.Errorf("%s with the mode %o should not be there", name, h.Mode)
+		}
+	}
+	if n := bytes.Count(certificates, []byte("-----BEGIN CERTIFICATE-----")); n < 100 {
+		t.Errorf("%d authorities are trusted", n)
+	}
+}
+
+func TestEachArchitectureHasAllPackagesOfTheDefaultImage(t *testing.T) {
+	t.Parallel()
+	for _, p := range platforms {
+		if p.os != "linux" {
+			continue
+		}
+		debs, err := debsOf(debianList, p.arch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, d := range debs {
+			names = append(names, d.name)
+			if raw, err := hex.DecodeString(d.sum); err != nil || len(raw) != sha256.Size || d.version == "" {
+				t.Errorf("%s: %+v", p.arch, d)
+			}
+		}
+		if !slices.Equal(names, debianPackages) {
+			t.Errorf("%s has %v, want %v", p.arch, names, debianPackages)
+		}
+	}
+	if _, err := debsOf("amd64 dash\n", "amd64"); err == nil || !strings.Contains(err.Error(), "is not: architecture, name, version, SHA-256") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAPackageWithOtherBytesIsRefused(t *testing.T) {
+	t.Parallel()
+	debs, err := debsOf(made.debs, here.arch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(debs, func(d deb) bool { return d.name == "gcc-12-base" })
+	other := debs[i]
+	other.sum = strings.Repeat("0", 64)
+	if _, err := fetchDebian(t.Context(), []deb{other}); err == nil || !strings.Contains(err.Error(), "has the SHA-256 "+debs[i].sum) {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestImageFollowsTheOCISpecification(t *testing.T) {
 	t.Parallel()
-	raw, err := theImage(t).RawManifest()
+	raw, err := theImage(t, "").RawManifest()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -497,7 +632,7 @@ func TestImageFollowsTheOCISpecification(t *testing.T) {
 		t.Fatal(err)
 	}
 	if manifest.MediaType != "application/vnd.oci.image.manifest.v1+json" || manifest.Config.MediaType != "application/vnd.oci.image.config.v1+json" ||
-		len(manifest.Layers) != 2 || manifest.Layers[0].MediaType != "application/vnd.oci.image.layer.v1.tar+gzip" {
+		len(manifest.Layers) != 3 || manifest.Layers[0].MediaType != "application/vnd.oci.image.layer.v1.tar+gzip" {
 		t.Errorf("got %+v", manifest)
 	}
 }
