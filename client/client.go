@@ -501,7 +501,8 @@ type RunQuery struct {
 	Job       string // namespace/name
 	States    []job.RunState
 	Outcomes  []job.Outcome
-	Unmet     bool // only finished runs that did not meet the expectations of their job
+	Reason    string // a code of docs/reasons.md, also within another reason; only finished runs
+	Unmet     bool   // only finished runs that did not meet the expectations of their job
 	Kinds     []job.RunKind
 	Node      string
 	From, To  time.Time // of the end, or of the due time of unfinished runs
@@ -522,7 +523,7 @@ const (
 // the latest first. If few of many runs match, a page may have fewer than requested, even
 // none, but still a token for the next page.
 func (c *Client) Runs(ctx context.Context, q RunQuery) (Page[Run], error) {
-	query := values("namespace", q.Namespace, "job", q.Job, "text", q.Text, "page_token", q.PageToken)
+	query := values("namespace", q.Namespace, "job", q.Job, "reason", q.Reason, "text", q.Text, "page_token", q.PageToken)
 	for _, s := range q.States {
 		query.Add("state", string(s))
 	}

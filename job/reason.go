@@ -10,15 +10,15 @@ import (
 // has said, and what versions before the codes have stored.
 const ReasonText = "text"
 
-// reasonMark divides the English text of a stored reason from its code and arguments. It is a
+// ReasonMark divides the English text of a stored reason from its code and arguments. It is a
 // control character, so no text contains it.
-const reasonMark = "\x1f"
+const ReasonMark = "\x1f"
 
 // Reason explains the state or the outcome of a run or an attempt: a code with arguments, which
 // package reason makes and says in the language of a reader. The zero value is no reason. Two
 // reasons with the same code and arguments are equal by ==.
 type Reason struct {
-	stored string // the English text, and after reasonMark the code and arguments in JSON
+	stored string // the English text, and after ReasonMark the code and arguments in JSON
 }
 
 // coded is the second part of a stored reason, and the form of a reason within another.
@@ -28,7 +28,7 @@ type coded struct {
 }
 
 // Text returns a reason with the code ReasonText; none for an empty text.
-func Text(text string) Reason { return Reason{strings.ReplaceAll(text, reasonMark, "")} }
+func Text(text string) Reason { return Reason{strings.ReplaceAll(text, ReasonMark, "")} }
 
 // ReasonOf returns a reason by its parts. The arguments are what JSON has; a reason among them is
 // a map with code and args.
@@ -42,7 +42,7 @@ func ReasonOf(english, code string, args map[string]any) Reason {
 	to := json.NewEncoder(&text)
 	to.SetEscapeHTML(false)
 	_ = to.Encode(coded{code, args})
-	r.stored += reasonMark + strings.TrimSuffix(text.String(), "\n")
+	r.stored += ReasonMark + strings.TrimSuffix(text.String(), "\n")
 	return r
 }
 
@@ -78,7 +78,7 @@ func (r Reason) IsZero() bool { return r.stored == "" }
 
 // String returns the reason in English, with instants in UTC.
 func (r Reason) String() string {
-	text, _, _ := strings.Cut(r.stored, reasonMark)
+	text, _, _ := strings.Cut(r.stored, ReasonMark)
 	return text
 }
 
@@ -87,6 +87,19 @@ func (r Reason) Code() string {
 	code, _ := r.parts()
 	return code
 }
+
+// Has reports whether a reason has the code, itself or in a reason among its arguments.
+func (r Reason) Has(code string) bool {
+	english, written, isCoded := strings.Cut(r.stored, ReasonMark)
+	if !isCoded {
+		return code == ReasonText && english != ""
+	}
+	return strings.Contains(written, CodePart(code))
+}
+
+// CodePart returns what a stored reason contains, behind its English text, if [Reason.Has] is true:
+// stores search by it. Texts in arguments cannot contain it, because JSON escapes their quotes.
+func CodePart(code string) string { return `"code":"` + code + `"` }
 
 // Args returns the arguments of a reason as JSON has them, numbers as json.Number.
 func (r Reason) Args() map[string]any {
@@ -98,7 +111,7 @@ func (r Reason) parts() (code string, args map[string]any) {
 	if r.stored == "" {
 		return "", nil
 	}
-	text, written, isCoded := strings.Cut(r.stored, reasonMark)
+	text, written, isCoded := strings.Cut(r.stored, ReasonMark)
 	var c coded
 	from := json.NewDecoder(strings.NewReader(written))
 	from.UseNumber()

@@ -105,6 +105,7 @@ type HistoryQuery struct {
 	Outcomes  []job.Outcome
 	From, To  time.Time // of the end; To is excluded
 	Text      string    // in the name of the job, or in the reason, which has the error
+	Reason    string    // a code in the reason, see [job.Reason.Has]
 	Unmet     bool      // only those that missed an expectation
 	Kinds     []job.RunKind
 	Node      string // that it ran on, or was assigned to

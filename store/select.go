@@ -30,6 +30,7 @@ func (q *HistoryQuery) Matches(r *Record) bool {
 		(!q.Failed || r.HasFailed()) &&
 		!slices.Contains(q.Except, r.Run.JobUID) &&
 		(!r.Unmet.IsZero() || !q.Unmet) &&
+		(q.Reason == "" || r.Attempt.Reason.Has(q.Reason)) &&
 		(len(q.Outcomes) == 0 || slices.Contains(q.Outcomes, r.Attempt.Outcome)) &&
 		(len(q.Kinds) == 0 || slices.Contains(q.Kinds, r.Run.Kind)) &&
 		(q.Node == "" || r.Attempt.Node == q.Node) &&

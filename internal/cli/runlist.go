@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/server/config"
 	"github.com/belfry-cron/belfry/job"
 )
@@ -23,6 +24,7 @@ type runListFlags struct {
 	job        string
 	states     []string
 	outcomes   []string
+	reason     string
 	unmet      bool
 	since      time.Time
 	until      time.Time
@@ -35,6 +37,8 @@ type runListFlags struct {
 func (ask *runListFlags) addFlags(env Env, cmd *cobra.Command) {
 	f := cmd.Flags()
 	addWords(cmd, &ask.outcomes, "outcome", "only finished runs with this outcome; may be repeated", job.Outcome("").Values())
+	addWord(f, &ask.reason, "reason", "", "CODE", "only finished runs whose reason has this code of docs/reasons.md")
+	complete(cmd, "reason", reason.Names()...)
 	f.BoolVar(&ask.unmet, "unmet", false, "only finished runs that did not meet the expectations of their job")
 	addParsed(f, &ask.since, "since", "", "", "TIME|DURATION", "only runs that ended since this time, and unfinished ones due since then", momentFrom(env, -1))
 	addParsed(f, &ask.until, "until", "", "", "TIME|DURATION", "only runs that ended before this time", momentFrom(env, -1))
@@ -55,6 +59,7 @@ later are left out unless --state ready is given.`,
 		Example: `belfry run list
 belfry run list --state running
 belfry run list --job nightly --outcome failed --since 7d
+belfry run list --reason node_silent --since 7d
 belfry run list --text "exit code 137" -o json`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -80,7 +85,7 @@ belfry run list --text "exit code 137" -o json`,
 }
 
 func listRuns(ctx context.Context, server *remote, ask runListFlags) error {
-	query := client.RunQuery{Namespace: server.listNamespace(ask.all), Job: ask.job, Unmet: ask.unmet, From: ask.since, To: ask.until, Text: ask.text}
+	query := client.RunQuery{Namespace: server.listNamespace(ask.all), Job: ask.job, Reason: ask.reason, Unmet: ask.unmet, From: ask.since, To: ask.until, Text: ask.text}
 	for _, s := range ask.states {
 		query.States = append(query.States, job.RunState(s))
 	}
@@ -104,7 +109,7 @@ func listRuns(ctx context.Context, server *remote, ask runListFlags) error {
 		query.PageSize = min(pageSize, ask.limit-len(runs))
 		page, err := server.Runs(ctx, query)
 		if err != nil {
-			return inFlags(err, map[string]string{"from": "--since", "to": "--until"})
+			return inFlags(err, map[string]string{"from": "--since", "to": "--until", "reason": "--reason"})
 		}
 		for _, r := range page.Items {
 			// One that has begun and waits for its next attempt is not planned for later.

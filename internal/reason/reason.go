@@ -38,6 +38,7 @@ type Code struct {
 	DoInChinese string   // the same
 	Args        []string // the names of the arguments in their order, from the English text
 	kinds       []reflect.Type
+	about       []string // the arguments that are reasons to which the code only adds something
 }
 
 var (
@@ -48,9 +49,47 @@ var (
 // All returns the codes in the order of the catalogue.
 func All() []*Code { return catalogue }
 
+// Names returns the names of all codes.
+func Names() []string {
+	names := make([]string, len(catalogue))
+	for i, c := range catalogue {
+		names[i] = c.Name
+	}
+	return names
+}
+
+// Unlisted is the label of the codes that the catalogue lacks, those of other versions of Belfry.
+const Unlisted = "(others)"
+
+// Label returns the code that says most about a reason, as the label of a metric: of a reason that
+// only adds something to another one, such as not_retried, the code of the other one.
+func Label(r job.Reason) string {
+	for {
+		c := byName[r.Code()]
+		if c == nil {
+			return Unlisted
+		}
+		next := job.Reason{}
+		for _, arg := range c.about {
+			if inner := Inner(r, arg); next.IsZero() || next.Code() == job.ReasonText && !inner.IsZero() {
+				next = inner
+			}
+		}
+		if next.IsZero() {
+			return c.Name
+		}
+		r = next
+	}
+}
+
 // add adds a code to the catalogue.
 func add(name, english, chinese string, do advice, kinds ...reflect.Type) *Code {
 	c := &Code{Name: name, English: english, Chinese: chinese, Do: do.English, DoInChinese: do.Chinese, Args: names(english), kinds: kinds}
+	for i, arg := range c.Args {
+		if kinds[i] == kindOf[job.Reason]() && (do == parts || strings.HasPrefix(english, "{"+arg+"}")) {
+			c.about = append(c.about, arg)
+		}
+	}
 	catalogue, byName[name] = append(catalogue, c), c
 	return c
 }

@@ -178,6 +178,25 @@ func TestReasonsAreSaidInTheLanguageAndZoneOfTheReader(t *testing.T) {
 	}
 }
 
+// A metric has the code that says most.
+func TestLabelsNameWhatOtherReasonsAddTo(t *testing.T) {
+	for _, c := range []struct {
+		r    job.Reason
+		want string
+	}{
+		{NotRetried.Of(ExitStatus.Of(1), CancelledBefore.Of("ann")), "exit_status"},
+		{Attempted.Of(2, job.OutcomeFailed, Both.Of(ExitStatus.Of(1), job.Text("and more"))), "exit_status"},
+		{Because.Of(job.Text("the script"), TimeoutPassed.Of()), "timeout_passed"},
+		{Cancelled.Of("wei", job.Text("the disk is full")), "cancelled"},
+		{job.Text("said"), "text"},
+		{job.ReasonOf("it is new", "new_code", nil), Unlisted},
+	} {
+		if got := Label(c.r); got != c.want {
+			t.Errorf("%q has the label %s, want %s", c.r, got, c.want)
+		}
+	}
+}
+
 // A reason that another version has written stays readable.
 func TestUnknownReasonsStayInEnglish(t *testing.T) {
 	for _, r := range []job.Reason{

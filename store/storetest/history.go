@@ -18,7 +18,12 @@ func past(e *env, j *store.Job, outcomes ...job.Outcome) []store.Attempt {
 	for i, o := range outcomes {
 		a := e.trigger(j)
 		e.claim(e.a, a, store.Started)
-		res := store.Result{Attempt: a, Started: e.now(), Ended: e.now().Add(time.Duration(i+1) * time.Second), Outcome: o, Reason: job.Text(fmt.Sprintf("Reason_%d 100%%", i))}
+		why := fmt.Sprintf(`Reason_%d 100%% "code":"silent"`, i)
+		res := store.Result{Attempt: a, Started: e.now(), Ended: e.now().Add(time.Duration(i+1) * time.Second), Outcome: o, Reason: job.Text(why)}
+		if o == job.OutcomeFailed {
+			within := map[string]any{"code": "exit_status", "args": map[string]any{"said": why}}
+			res.Reason = job.ReasonOf(why, "not_retried", map[string]any{"why": within})
+		}
 		res.Output = []store.OutputChunk{{Run: a.Run, Attempt: 1, Seq: 1, Data: []byte("x")}}
 		equal(e, "accepted", e.report(res).Accepted, true)
 		list = append(list, a)
@@ -81,6 +86,11 @@ var historyTests = []test{
 			"text in a name":        {store.HistoryQuery{From: start, Text: "B"}, "b:5 b:4"},
 			"text with signs":       {store.HistoryQuery{From: start, Text: "_0 100%"}, "b:4 a:0"},
 			"text that is nowhere":  {store.HistoryQuery{From: start, Text: "0_"}, ""},
+			"code of a reason":      {store.HistoryQuery{Reason: "exit_status"}, "b:4 a:1"},
+			"code text":             {store.HistoryQuery{Reason: job.ReasonText}, "b:5 a:3 a:2 a:0"},
+			"outermost code":        {store.HistoryQuery{Reason: "not_retried", Job: a.Definition.UID}, "a:1"},
+			"code of no reason":     {store.HistoryQuery{Reason: "exit!status"}, ""},
+			"code as a text":        {store.HistoryQuery{Reason: "silent"}, ""},
 			"final ones":            {store.HistoryQuery{FinalOnly: true, Job: b.Definition.UID}, "b:5 b:4"},
 			"of an unknown job":     {store.HistoryQuery{Job: e.id()}, ""},
 			"namespace and outcome": {store.HistoryQuery{Namespace: "default", Outcomes: []job.Outcome{job.OutcomeTimedOut}}, "a:3"},

@@ -303,7 +303,7 @@ var table = map[string]line{
 		testModules: []string{"modernc.org/sqlite", "github.com/jackc/pgx/v5"},
 	},
 	"internal/server/metrics": {
-		imports:     []string{"job", "store"},
+		imports:     []string{"job", "store", "internal/reason"},
 		testImports: []string{"store/memory"},
 		testModules: []string{"go.yaml.in/yaml/v3"},
 	},
@@ -416,7 +416,7 @@ var table = map[string]line{
 	"internal/cli": {
 		imports: []string{
 			"history/mongo", "cron", "job", "store", "store/etcd", "store/mysql", "store/postgres", "store/redis", "store/sqlite", "executor/shell", "client",
-			"internal/server/auth", "internal/server/health", "internal/server/config", "internal/cli/crontab", "internal/decide/flow", "internal/server/i18n", "internal/node", "internal/server/notify", "internal/sys/parallel", "internal/decide/preview", "internal/node/secret", "internal/server", "internal/sys/spelling", "internal/cli/storecopy", "internal/cli/systemd", "internal/node/watchdog", "internal/node/worker", "internal/cli/wrap", "internal/cli/xxlmysql", "internal/cli/xxltables",
+			"internal/server/auth", "internal/server/health", "internal/server/config", "internal/cli/crontab", "internal/decide/flow", "internal/server/i18n", "internal/node", "internal/server/notify", "internal/sys/parallel", "internal/decide/preview", "internal/reason", "internal/node/secret", "internal/server", "internal/sys/spelling", "internal/cli/storecopy", "internal/cli/systemd", "internal/node/watchdog", "internal/node/worker", "internal/cli/wrap", "internal/cli/xxlmysql", "internal/cli/xxltables",
 		},
 		testImports: []string{"internal/check/helptest", "internal/check/logtest"},
 		modules:     []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term", "go.yaml.in/yaml/v3"},

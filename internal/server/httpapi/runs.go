@@ -27,6 +27,7 @@ type listRunsInput struct {
 	Job       string         `query:"job" maxLength:"257" doc:"Only runs of this job: namespace/name, or its uid, also when it is deleted."`
 	State     []job.RunState `query:"state,explode" nullable:"false" enum:"ready,waiting,running,done" doc:"Only runs in this state. May be repeated; any may match."`
 	Outcome   []job.Outcome  `query:"outcome,explode" nullable:"false" enum:"succeeded,failed,timed_out,cancelled,lost,skipped,missed,withdrawn" doc:"Only finished runs with this outcome. May be repeated; any may match."`
+	Reason    string         `query:"reason" maxLength:"64" doc:"Only finished runs whose reason has this code of docs/reasons.md, itself or within another one."`
 	Unmet     bool           `query:"unmet" doc:"Only finished runs that did not meet the expectations of their job (policy.expect)."`
 	Kind      []job.RunKind  `query:"kind,explode" nullable:"false" enum:"schedule,backfill,hand,on,after_end,boot,step,flow" doc:"Only runs that were made by this. May be repeated; any may match."`
 	Node      string         `query:"node" maxLength:"255" doc:"Only runs on this node, or assigned to it."`
@@ -37,7 +38,7 @@ type listRunsInput struct {
 
 func (a *api) listRuns(ctx context.Context, in *listRunsInput) (*answer[client.Page[client.Run]], error) {
 	return answered(a.Service.Runs.List(ctx, caller(ctx), client.RunQuery{
-		Namespace: in.Namespace, Job: in.Job, States: in.State, Outcomes: in.Outcome, Unmet: in.Unmet, Kinds: in.Kind, Node: in.Node,
+		Namespace: in.Namespace, Job: in.Job, States: in.State, Outcomes: in.Outcome, Reason: in.Reason, Unmet: in.Unmet, Kinds: in.Kind, Node: in.Node,
 		From: in.From, To: in.To, Text: in.Text, PageSize: in.PageSize, PageToken: in.PageToken,
 	}))
 }

@@ -17,6 +17,7 @@ var runsTexts = []text{
 	{"runs.late", "Late", "延迟"},
 	{"runs.node", "Node", "节点"},
 	{"runs.kind", "Kind", "类型"},
+	{"runs.reason", "Reason", "原因"},
 	{"runs.attempt", "Attempt", "尝试"},
 	{"runs.reason", "Reason", "原因"},
 	{"runs.count", "{n} occurrence:|{n} occurrences:", "{n} 次："},

@@ -7,6 +7,7 @@
 package metrics
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -119,13 +121,20 @@ type Metrics struct {
 	// ended counts runs by namespace and outcome, failures the runs of a job that were lost,
 	// missed, failed or timed out.
 	ended    map[string]map[job.Outcome]int64
+	reasons  map[ending]int64      // of runs that have not succeeded
 	steps    map[job.Outcome]int64 // of flows, that have ended
 	failures map[job.ID]int64
 }
 
+// ending is how a run has ended, and the code of the reason.
+type ending struct {
+	outcome job.Outcome
+	reason  string
+}
+
 // New makes metrics.
 func New() *Metrics {
-	return &Metrics{succeeded: map[job.ID]float64{}, ended: map[string]map[job.Outcome]int64{}, steps: map[job.Outcome]int64{}, failures: map[job.ID]int64{}}
+	return &Metrics{succeeded: map[job.ID]float64{}, ended: map[string]map[job.Outcome]int64{}, reasons: map[ending]int64{}, steps: map[job.Outcome]int64{}, failures: map[job.ID]int64{}}
 }
 
 // Started counts the start of an attempt and its delay after the due time. First attempts
@@ -169,6 +178,9 @@ func (m *Metrics) RunsEnded(e store.Ends) {
 		}
 		n := int64(max(1, r.Count))
 		m.inNamespace(r.Run.Namespace)[r.Attempt.Outcome] += n
+		if r.Attempt.Outcome != job.OutcomeSucceeded {
+			m.reasons[ending{r.Attempt.Outcome, reason.Label(r.Attempt.Reason)}] += n
+		}
 		if _, counted := m.failures[r.Run.JobUID]; r.Attempt.Outcome.Alarms() && (counted || len(m.failures) < failingMax) {
 			m.failures[r.Run.JobUID] += n
 		}
@@ -350,6 +362,12 @@ func (m *Metrics) writeEnded(p *page) {
 		for _, outcome := range job.Outcome("").Values() {
 			p.sample("", float64(m.ended[namespace][job.Outcome(outcome)]), "namespace", namespace, "outcome", outcome)
 		}
+	}
+	p.family("belfry_run_reasons_total", counter, "Runs that have ended by way of this process and have not succeeded, by outcome and the code of the reason, see docs/reasons.md.")
+	for _, e := range slices.SortedFunc(maps.Keys(m.reasons), func(a, b ending) int {
+		return cmp.Or(cmp.Compare(a.outcome, b.outcome), cmp.Compare(a.reason, b.reason))
+	}) {
+		p.sample("", float64(m.reasons[e]), "outcome", string(e.outcome), "reason", e.reason)
 	}
 	p.family("belfry_flow_steps_total", counter, "Steps and items of flows that have ended by way of this process, by outcome.")
 	for _, outcome := range job.Outcome("").Values() {

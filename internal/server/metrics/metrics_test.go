@@ -18,6 +18,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/memory"
@@ -146,8 +147,12 @@ func TestPageSaysWhatWasCounted(t *testing.T) {
 	m.Started(time.Hour)
 	m.Ended(uid, job.OutcomeFailed, noon)
 	end := func(uid job.ID, namespace string, outcome job.Outcome, count int, final bool) *store.Record {
-		return &store.Record{Run: job.Run{JobUID: uid, Namespace: namespace}, Attempt: job.Attempt{Outcome: outcome}, Count: count, Final: final}
+		return &store.Record{Run: job.Run{JobUID: uid, Namespace: namespace}, Attempt: job.Attempt{Outcome: outcome, Reason: job.Text("why")}, Count: count, Final: final}
 	}
+	failed := end(uid, "web", job.OutcomeFailed, 1, true)
+	failed.Attempt.Reason = reason.NotRetried.Of(reason.ExitStatus.Of(3), reason.CancelledBefore.Of("ann"))
+	later := end(uid, "web", job.OutcomeFailed, 1, true)
+	later.Attempt.Reason = job.ReasonOf("it is new", "new_code", nil)
 	step := func(outcome job.Outcome, state job.RunState) *store.Record {
 		return &store.Record{Run: job.Run{JobUID: uid, Namespace: "default", Kind: job.RunStep, State: state}, Attempt: job.Attempt{Outcome: outcome}}
 	}
@@ -158,7 +163,7 @@ func TestPageSaysWhatWasCounted(t *testing.T) {
 		end(uid, "default", job.OutcomeMissed, 40, true),
 		end(uid, "default", job.OutcomeSucceeded, 1, true),
 		end(uid, "default", job.OutcomeSkipped, 1, true),
-		end(job.ID{9}, "web", job.OutcomeLost, 1, true),
+		end(job.ID{9}, "web", job.OutcomeLost, 1, true), failed, failed, later,
 	}})
 	page := string(m.page(t.Context(), sourcesOf(s)))
 	wants(t, read(t, page), map[string]float64{
@@ -176,7 +181,10 @@ func TestPageSaysWhatWasCounted(t *testing.T) {
 		`belfry_runs_total{namespace="default",outcome="missed"}`:                       40,
 		`belfry_runs_total{namespace="default",outcome="failed"}`:                       0,
 		`belfry_runs_total{namespace="web",outcome="lost"}`:                             1,
-		`belfry_job_failures_total{namespace="default",name="nightly"}`:                 41,
+		`belfry_run_reasons_total{outcome="failed",reason="exit_status"}`:               2,
+		`belfry_run_reasons_total{outcome="failed",reason="(others)"}`:                  1,
+		`belfry_run_reasons_total{outcome="missed",reason="text"}`:                      40,
+		`belfry_job_failures_total{namespace="default",name="nightly"}`:                 44,
 		`belfry_capacity_attempts`:                                                      7,
 		`belfry_runs_held`:                                                              5,
 		`belfry_runs_pending`:                                                           3,

@@ -6,11 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/decide/engine"
+	"github.com/belfry-cron/belfry/internal/reason"
+	"github.com/belfry-cron/belfry/internal/sys/spelling"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -285,7 +288,12 @@ func (s *Runs) List(ctx context.Context, who Caller, q client.RunQuery) (client.
 	if err := s.checkTime(ctx, &q); err != nil {
 		return page, err
 	}
-	onlyEnded := len(q.Outcomes) > 0 || q.Unmet || q.Text != ""
+	if q.Reason != "" {
+		if err := checkCode(q.Reason); err != nil {
+			return page, err
+		}
+	}
+	onlyEnded := len(q.Outcomes) > 0 || q.Reason != "" || q.Unmet || q.Text != ""
 	wanted := func(s job.RunState) bool { return len(q.States) == 0 || slices.Contains(q.States, s) }
 	states := slices.DeleteFunc(slices.Clone(activeStates), func(s job.RunState) bool { return !wanted(s) })
 
@@ -306,6 +314,19 @@ func (s *Runs) List(ctx context.Context, who Caller, q client.RunQuery) (client.
 		return page, nil
 	}
 	return page, s.listEnded(ctx, of, &q, uid, place.Ended, &page)
+}
+
+// checkCode reports a code that no reason has.
+func checkCode(code string) error {
+	names := reason.Names()
+	if slices.Contains(names, code) {
+		return nil
+	}
+	hint := "docs/reasons.md has the codes"
+	if near := spelling.Near(code, names); len(near) > 0 {
+		hint = "did you mean " + strconv.Quote(near[0]) + "?"
+	}
+	return WrongParameter("reason", strconv.Quote(code)+" is not the code of a reason", hint)
 }
 
 // checkTime reports an impossible span of time, and one too long to search for a text q.
@@ -411,7 +432,7 @@ func (s *Runs) listActive(ctx context.Context, of scope, q *client.RunQuery, uid
 // listEnded fills a page with runs that have ended.
 func (s *Runs) listEnded(ctx context.Context, of scope, q *client.RunQuery, uid job.ID, before *store.RecordRef, page *client.Page[client.Run]) error {
 	ended := store.HistoryQuery{
-		Job: uid, From: q.From, To: q.To, Text: q.Text, Unmet: q.Unmet, Outcomes: q.Outcomes, Kinds: q.Kinds, Node: q.Node, FinalOnly: true,
+		Job: uid, From: q.From, To: q.To, Text: q.Text, Reason: q.Reason, Unmet: q.Unmet, Outcomes: q.Outcomes, Kinds: q.Kinds, Node: q.Node, FinalOnly: true,
 	}
 	if before != nil {
 		ended.Before = *before

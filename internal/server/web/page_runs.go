@@ -93,12 +93,13 @@ func (s *site) runs(p *page) error {
 	if state := p.query("state"); state != "" {
 		q.States = []job.RunState{job.RunState(state)}
 	}
-	q.Unmet, q.Node = p.query("unmet") != "", p.query("node")
+	q.Unmet, q.Node, q.Reason = p.query("unmet") != "", p.query("node"), p.query("reason")
 	if kind := p.query("kind"); kind != "" {
 		q.Kinds = []job.RunKind{job.RunKind(kind)}
 	}
 	for _, token := range []struct{ name, key, shown string }{
 		{"node", "runs.node", q.Node}, {"kind", "runs.kind", p.query("kind")}, {"state", "runs.state", p.query("state")},
+		{"reason", "runs.reason", q.Reason},
 	} {
 		if token.shown == "" {
 			continue

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/belfry-cron/belfry/job"
@@ -120,7 +121,7 @@ func (t *tx) attempts(query *store.HistoryQuery) (list []store.Record, next stor
 	if b := query.Before; b != (store.RecordRef{}) && b.Ended.Before(end.Ended) {
 		end = b
 	}
-	if query.Text == "" && (query.Failed || len(query.Except) > 0 || len(query.Outcomes) > 0 || len(query.Kinds) > 0 || query.Node != "" || query.Namespace != "" || query.Unmet) {
+	if query.Text == "" && (query.Failed || len(query.Except) > 0 || len(query.Outcomes) > 0 || len(query.Kinds) > 0 || query.Node != "" || query.Namespace != "" || query.Unmet || query.Reason != "") {
 		return t.selected(query, end)
 	}
 	looked := 0
@@ -185,6 +186,14 @@ func (t *tx) selected(query *store.HistoryQuery, end store.RecordRef) (list []st
 	if query.Unmet {
 		text += " and h.unmet <> ''"
 	}
+	if query.Reason != "" {
+		like := "h.reason like ? escape '!'"
+		if query.Reason == job.ReasonText {
+			like = "(" + like + " or h.reason <> '' and h.reason not like '%" + job.ReasonMark + "%')"
+		}
+		part := "%" + job.ReasonMark + "%" + likeEscapes.Replace(job.CodePart(query.Reason)) + "%"
+		text, all = text+" and "+like, append(all, part)
+	}
 	if len(query.Except) > 0 {
 		text, all = text+" and h.job not in (select x.uid/*n*/ from names x where x.uid in (?*))", append(all, set(query.Except))
 	}
@@ -207,6 +216,9 @@ func (t *tx) selected(query *store.HistoryQuery, end store.RecordRef) (list []st
 	}
 	return list, next, q.Err()
 }
+
+// likeEscapes escapes a text within a pattern of like.
+var likeEscapes = strings.NewReplacer("!", "!!", "%", "!%", "_", "!_")
 
 // Failed is the condition of the index of failures, which has the numbers of their outcomes.
 const Failed = "h.is_final = 1 and h.outcome in (2, 3, 5, 7)"
