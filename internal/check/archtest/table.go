@@ -262,7 +262,8 @@ var table = map[string]line{
 		testModules: []string{"go.uber.org/goleak"},
 	},
 	"store/memory": {
-		imports:     []string{"cron", "job", "store", "store/internal/ledger", "internal/decide/engine", "internal/events"},
+		imports:     []string{"job", "store", "store/internal/replica"},
+		modules:     []string{"github.com/google/btree"},
 		testImports: []string{"store/storetest"},
 	},
 	"store/joined": {

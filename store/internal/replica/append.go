@@ -21,17 +21,21 @@ func (b *Backend) Append(ctx context.Context, records []store.Record) error {
 		if err := b.fresh(ctx); err != nil {
 			return err
 		}
+		release := b.alone()
 		t := b.appending(records)
 		if len(t.Puts) == 0 {
+			release()
 			return nil
 		}
 		t.put(appendKey, []byte(b.writer))
-		t.put(signalKey, encode(&signal{writer: b.writer}, codeSignal, 16))
-		version, done, err := b.driver.Commit(ctx, t)
+		b.set(t, signalKey, &signal{writer: b.writer})
+		version, done, err := b.commit(ctx, t)
+		release()
 		if err != nil {
 			return err
 		}
 		if done {
+			b.trim(ctx)
 			return b.await(ctx, version)
 		}
 	}
@@ -63,7 +67,7 @@ func (b *Backend) appending(records []store.Record) *Txn {
 		switch g, at := place(recordKey{r.Run.ID, r.Attempt.Number}); {
 		case g == nil:
 			made.records = append(made.records, &r)
-		case g.records[at].Attempt.Outcome != job.OutcomeLost || r.Attempt.Outcome == job.OutcomeLost:
+		case g.records[at].Attempt.Outcome != job.OutcomeLost:
 		case g == made:
 			g.records[at] = &r
 		default:
@@ -73,11 +77,12 @@ func (b *Backend) appending(records []store.Record) *Txn {
 		}
 	}
 	if len(made.records) > 0 {
-		t.put(newGroupKey(made.records[0].Attempt.Ended), encodeGroup(made))
+		made.key = newGroupKey(made.records[0].Attempt.Ended)
+		b.set(t, made.key, made)
 	}
 	for key, g := range groups {
 		t.Compares[key] = s.versions[key]
-		t.put(key, encodeGroup(g))
+		b.set(t, key, g)
 	}
 	return t
 }
@@ -99,7 +104,7 @@ func (b *Backend) HistoryID(ctx context.Context) (store.HistoryID, error) {
 		t := newTxn()
 		t.Compares[historyKey] = 0
 		t.put(historyKey, id[:])
-		if _, _, err := b.driver.Commit(ctx, t); err != nil {
+		if _, _, err := b.commit(ctx, t); err != nil {
 			return 0, err
 		}
 	}

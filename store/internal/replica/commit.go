@@ -60,6 +60,13 @@ type part struct {
 
 func newPart() *part { return &part{Txn: Txn{Compares: map[string]int64{}}} }
 
+func (t *Txn) compare(key string, version int64) {
+	if t.Compares == nil {
+		t.Compares = map[string]int64{}
+	}
+	t.Compares[key] = version
+}
+
 func (t *Txn) put(key string, value []byte) {
 	t.Puts = append(t.Puts, Pair{Key: key, Value: value})
 }
@@ -114,7 +121,7 @@ func (c *commit) do(ctx context.Context, b *Backend) (last int64, err error) {
 			t.Deletes = append(t.Deletes, p.Key)
 		}
 		if len(t.Deletes) > 0 {
-			_, _, _ = b.driver.Commit(ctx, &t)
+			_, _, _ = b.commit(ctx, &t)
 		}
 	}
 	return last, err
@@ -151,15 +158,18 @@ func (p *part) write(ctx context.Context, b *Backend) (version int64, err error)
 		defer b.numbering.Unlock()
 	}
 	for try := 0; ; try++ {
-		t := Txn{Compares: maps.Clone(p.Compares), Puts: slices.Clip(p.Puts), Deletes: p.Deletes, Adds: p.Adds}
+		t := Txn{Puts: slices.Clip(p.Puts), Deletes: p.Deletes, Adds: p.Adds, Part: p.Part, Parts: p.Parts}
+		if !b.isSerial() {
+			t.Compares = maps.Clone(p.Compares)
+		}
 		if numbered {
 			p.number(b, &t)
 		}
 		t.Deletes = slices.Clip(t.Deletes)
 		for _, is := range p.cells {
-			is.write(&t)
+			is.write(b, &t)
 		}
-		version, done, err := b.driver.Commit(ctx, &t)
+		version, done, err := b.commit(ctx, &t)
 		switch {
 		case err != nil:
 			return 0, err
@@ -208,8 +218,10 @@ func (p *part) number(b *Backend, t *Txn) {
 		n.feed++
 		c.seq = n.feed
 	}
-	t.Compares[numbersKey] = version
-	t.put(numbersKey, encode(&n, codeNumbers, 16))
+	if !b.isSerial() {
+		t.Compares[numbersKey] = version
+	}
+	b.set(t, numbersKey, &n)
 }
 
 // putAll writes pairs that nothing names yet, as many at a time as fit.
@@ -221,7 +233,7 @@ func (b *Backend) putAll(ctx context.Context, pairs []Pair) error {
 			size += len(pairs[n].Value) + len(pairs[n].Key)
 			n++
 		}
-		if _, _, err := b.driver.Commit(ctx, &Txn{Puts: pairs[:n]}); err != nil {
+		if _, _, err := b.commit(ctx, &Txn{Puts: pairs[:n]}); err != nil {
 			return err
 		}
 		pairs = pairs[n:]

@@ -70,7 +70,7 @@ func (d *defaults) Part(ctx context.Context) (p refill.Part, err error) {
 	if !d.begun {
 		t := &Txn{Deletes: []string{defaultsKey}}
 		t.put(defaultsBegunKey, d.text)
-		if _, _, err := d.b.driver.Commit(ctx, t); err != nil {
+		if _, _, err := d.b.commit(ctx, t); err != nil {
 			return p, err
 		}
 		d.begun = true
@@ -92,7 +92,7 @@ func (d *defaults) Part(ctx context.Context) (p refill.Part, err error) {
 	if len(cells) == 0 {
 		t := &Txn{Deletes: []string{defaultsBegunKey}}
 		t.put(defaultsKey, d.text)
-		_, _, err := d.b.driver.Commit(ctx, t)
+		_, _, err := d.b.commit(ctx, t)
 		return p, err
 	}
 	changed, err := d.changed(ctx, cells)

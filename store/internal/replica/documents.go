@@ -44,6 +44,14 @@ func (d *documents) put(key string, doc *engine.Document) {
 	d.all[key] = doc
 }
 
+// knownDocument returns the document of a job, or nil if it must be read.
+func (b *Backend) knownDocument(c *cell) *engine.Document {
+	if c.doc != nil {
+		return c.doc
+	}
+	return b.docs.get(c.document)
+}
+
 // written is a definition as it is kept.
 type written struct {
 	Actor      string          `json:"actor"`
@@ -64,6 +72,11 @@ func newDefinition(uid job.ID, version int64) string {
 // jobsOf returns jobs with their documents, for the step or the reader to own, in the order
 // of their cells.
 func (b *Backend) jobsOf(ctx context.Context, cells []*cell) ([]*engine.Job, error) {
+	return b.copiesOf(ctx, cells, func() *engine.Job { return &engine.Job{} })
+}
+
+// copiesOf is jobsOf with jobs of a maker.
+func (b *Backend) copiesOf(ctx context.Context, cells []*cell, newJob func() *engine.Job) ([]*engine.Job, error) {
 	jobs := make([]*engine.Job, len(cells))
 	var missing []string
 	var at []int
@@ -71,9 +84,10 @@ func (b *Backend) jobsOf(ctx context.Context, cells []*cell) ([]*engine.Job, err
 		if c == nil {
 			continue
 		}
-		own := c.job
-		jobs[i] = &own
-		if doc := b.docs.get(c.document); doc != nil && doc.Timing == c.timing {
+		own := newJob()
+		*own = c.job
+		jobs[i] = own
+		if doc := b.knownDocument(c); doc != nil && doc.Timing == c.timing {
 			own.Document, own.Policy = doc, doc.Policy
 			continue
 		}

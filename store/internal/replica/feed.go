@@ -2,7 +2,6 @@ package replica
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -76,11 +75,7 @@ func (b *Backend) PutConsumer(ctx context.Context, c store.Consumer) error {
 			return store.ErrLimit
 		}
 		is.Consumer = c
-		value, err := json.Marshal(is)
-		if err != nil {
-			return err
-		}
-		t.put(consumerKeys+c.Name, value)
+		b.set(t, consumerKeys+c.Name, &is)
 		if done, err := b.write(ctx, t); done || err != nil {
 			return err
 		}
@@ -100,8 +95,9 @@ func (b *Backend) DeleteConsumer(ctx context.Context, name string) error {
 
 // write writes something outside of a step, and reports whether the compares held.
 func (b *Backend) write(ctx context.Context, t *Txn) (done bool, err error) {
-	t.put(signalKey, encode(&signal{writer: b.writer}, codeSignal, 16))
-	version, done, err := b.driver.Commit(ctx, t)
+	defer b.alone()()
+	b.set(t, signalKey, &signal{writer: b.writer})
+	version, done, err := b.commit(ctx, t)
 	if err != nil || !done {
 		return false, err
 	}
@@ -205,7 +201,7 @@ func (b *Backend) Taken(ctx context.Context, consumer string, refs []store.FeedR
 func (b *Backend) removeKeys(ctx context.Context, keys []string) error {
 	most, _ := b.driver.Bounds()
 	for some := range slices.Chunk(keys, most) {
-		if _, _, err := b.driver.Commit(ctx, &Txn{Deletes: some}); err != nil {
+		if _, _, err := b.commit(ctx, &Txn{Deletes: some}); err != nil {
 			return err
 		}
 	}
@@ -263,11 +259,7 @@ func (b *Backend) dropEntries(ctx context.Context, name string, c *keptConsumer)
 	b.mu.RLock()
 	t.Compares[consumerKeys+name] = b.state.versions[consumerKeys+name]
 	b.mu.RUnlock()
-	value, err := json.Marshal(keptConsumer{c.Consumer, c.Dropped + int64(n)})
-	if err != nil {
-		return err
-	}
-	t.put(consumerKeys+name, value)
+	b.set(t, consumerKeys+name, &keptConsumer{c.Consumer, c.Dropped + int64(n)})
 	if done, err := b.write(ctx, t); err != nil || !done { // another process drops them
 		return err
 	}

@@ -78,17 +78,17 @@ func (s *state) refit(was, c *cell) {
 }
 
 // encodeRun is a run with a key of its own.
-func encodeRun(fit *engine.Fit, r *store.Run) []byte {
+func encodeRun(is *apartRun) []byte {
 	w := writing(runFixed)
 	w.b[0] = formatApart
-	own := *r
-	if f := int(fitting(fit, r)); f > 0 {
+	own := *is.run
+	if f := int(is.fits); f > 0 {
 		w.b[0] = formatFitted
 		w.int(&f)
-		if fitMask(f)&fitsSlot != 0 {
+		if is.fits&fitsSlot != 0 {
 			own.Slot = ""
 		}
-		if fitMask(f)&fitsLate != 0 {
+		if is.fits&fitsLate != 0 {
 			own.LateAfter = own.First // zero
 		}
 	}
@@ -114,7 +114,7 @@ func (w *writer) chooseFit(c *stagedCell) {
 		return
 	}
 	policy := c.policy
-	if doc := w.t.b.docs.get(c.document); policy == nil && c.fit == nil && doc != nil {
+	if doc := w.t.b.knownDocument(&c.cell); policy == nil && c.fit == nil && doc != nil {
 		policy = doc.Policy
 	}
 	if policy == nil {

@@ -156,17 +156,18 @@ func (t *tx) lookHandovers(n *engine.Need, b *engine.Batch) {
 func (w *writer) handovers(c *engine.Changes, of func(job.ID) *part) (list []*part) {
 	put := func(h *store.Handover) {
 		p := of(h.Attempt.Job)
-		if p == w.rest {
+		if p == w.rest && !w.t.b.isSerial() {
 			p = newPart()
 			list = append(list, p)
 		}
-		p.put(handoverKey(h.Number), encode(h, codeHandover, 128+len(h.About)))
+		w.t.b.set(&p.Txn, handoverKey(h.Number), h)
 	}
 	w.t.b.mu.RLock()
 	defer w.t.b.mu.RUnlock()
 	for _, h := range c.Handovers {
 		w.t.saw(handoverKey(h.Number))
-		put(h)
+		own := *h
+		put(&own)
 	}
 	for _, ask := range c.AskNow {
 		for _, h := range w.t.b.state.handovers.open(ask.Run) {
@@ -177,7 +178,7 @@ func (w *writer) handovers(c *engine.Changes, of func(job.ID) *part) (list []*pa
 		}
 	}
 	if c.Number > 0 {
-		w.rest.put(lastHandoverKey, encode(&c.Number, (*coder).int64, 16))
+		w.t.b.set(&w.rest.Txn, lastHandoverKey, lastHandover(c.Number))
 	}
 	return list
 }

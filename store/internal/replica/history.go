@@ -82,7 +82,7 @@ func (b *Backend) appendSome(ctx context.Context, chunks []store.OutputChunk) er
 	if len(t.Puts)+len(t.Deletes) == 0 {
 		return nil
 	}
-	_, _, err = b.driver.Commit(ctx, &t)
+	_, _, err = b.commit(ctx, &t)
 	return err
 }
 
@@ -146,20 +146,54 @@ func (b *Backend) Expire(ctx context.Context, server store.Retention) (more bool
 			continue
 		}
 		b.mu.RLock()
-		g := b.state.groupOf[key]
-		if g != nil && x.groups[g] == nil {
-			x.groups[g], versions[g] = slices.Clone(g.records), b.state.versions[g.key]
-		}
-		b.mu.RUnlock()
-		if g != nil {
-			x.groups[g] = slices.DeleteFunc(x.groups[g], func(o *store.Record) bool { return o == c.record })
+		if g := b.state.groupOf[key]; g != nil {
+			x.remove(c.record, g, versions, b.state.versions)
 			x.left--
 		}
+		b.mu.RUnlock()
 	}
 	if err := b.removeExpired(ctx, x, versions); err != nil {
 		return false, err
 	}
 	return x.cut || x.left == 0, nil
+}
+
+// trim removes the oldest records beyond KeepAtLeast, except those of unfinished runs, when there are
+// twice as many. If it fails, the next call removes them.
+func (b *Backend) trim(ctx context.Context) {
+	if b.opt.KeepAtLeast == 0 || !b.trimming.TryLock() {
+		return
+	}
+	defer b.trimming.Unlock()
+	x, versions := &expiry{groups: map[*group][]*store.Record{}}, map[*group]int64{}
+	var old []recordKey
+	b.mu.RLock()
+	if s, n := b.state, b.state.latest.Len(); n >= 2*b.opt.KeepAtLeast {
+		n -= b.opt.KeepAtLeast
+		s.latest.Oldest(func(r *store.Record) bool {
+			if key := (recordKey{r.Run.ID, r.Attempt.Number}); s.runs[r.Run.ID] == nil {
+				old = append(old, key)
+				x.remove(r, s.groupOf[key], versions, s.versions)
+			}
+			n--
+			return n > 0
+		})
+	}
+	b.mu.RUnlock()
+	for _, key := range old {
+		if _, err := b.removeOutput(ctx, key, store.ExpireMax); err != nil {
+			return
+		}
+	}
+	_ = b.removeExpired(ctx, x, versions)
+}
+
+// remove takes a record out of its group.
+func (x *expiry) remove(r *store.Record, g *group, versions map[*group]int64, now map[string]int64) {
+	if x.groups[g] == nil {
+		x.groups[g], versions[g] = slices.Clone(g.records), now[g.key]
+	}
+	x.groups[g] = slices.DeleteFunc(x.groups[g], func(o *store.Record) bool { return o == r })
 }
 
 // expired finds records that expire, or whose output does.
@@ -215,7 +249,7 @@ func (b *Backend) removeOutput(ctx context.Context, key recordKey, left int) (re
 		for _, p := range pairs {
 			t.Deletes = append(t.Deletes, p.Key)
 		}
-		if _, _, err := b.driver.Commit(ctx, &t); err != nil {
+		if _, _, err := b.commit(ctx, &t); err != nil {
 			return removed, err
 		}
 		removed += len(pairs)
@@ -274,9 +308,8 @@ func (b *Backend) removeExpired(ctx context.Context, x *expiry, versions map[*gr
 		if len(left) == 0 {
 			t.Deletes = append(t.Deletes, g.key)
 		} else {
-			value := encodeGroup(&group{g.key, left})
-			bytes += len(value)
-			t.Puts = append(t.Puts, Pair{Key: g.key, Value: value})
+			b.set(t, g.key, &group{g.key, left})
+			bytes += len(t.Puts[len(t.Puts)-1].Value)
 		}
 		if len(t.Compares) >= most-1 || bytes > size/2 {
 			if err := flush(); err != nil {
@@ -315,7 +348,7 @@ func (b *Backend) ExpireAudit(ctx context.Context, server store.Retention) (more
 		if len(t.Deletes) == 0 {
 			return false, nil
 		}
-		if _, _, err := b.driver.Commit(ctx, &t); err != nil {
+		if _, _, err := b.commit(ctx, &t); err != nil {
 			return false, err
 		}
 		left -= len(t.Deletes)

@@ -56,7 +56,7 @@ func (b *Backend) mendKeys(ctx context.Context, fix bool) (list []engine.Damage,
 			is.fit = nil
 		}
 		p.cells = []*stagedCell{is}
-		p.put(signalKey, encode(&signal{b.writer, store.HintRuns}, codeSignal, 16))
+		b.set(&p.Txn, signalKey, &signal{b.writer, store.HintRuns})
 		counts = append(counts, p)
 	}
 	b.mu.RUnlock()

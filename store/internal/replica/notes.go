@@ -29,7 +29,7 @@ func (b *Backend) Notes(ctx context.Context, prefix, after string, limit int) (l
 
 // writeNote writes a note in the place of one with its version.
 func writeNote(t *Txn, n store.Note) {
-	t.Compares[noteKeys+n.Name] = n.Version
+	t.compare(noteKeys+n.Name, n.Version)
 	if len(n.Text) == 0 {
 		t.Deletes = append(t.Deletes, noteKeys+n.Name)
 	} else {
@@ -50,7 +50,8 @@ func (b *Backend) noteVersion(ctx context.Context, name string) (int64, error) {
 func (b *Backend) PutNote(ctx context.Context, n store.Note) (version int64, err error) {
 	t := newTxn()
 	writeNote(t, n)
-	version, done, err := b.driver.Commit(ctx, t)
+	defer b.alone()()
+	version, done, err := b.commit(ctx, t)
 	if err == nil && !done {
 		return 0, fmt.Errorf("it has another version: %w", store.ErrConflict)
 	}

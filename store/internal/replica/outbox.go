@@ -82,7 +82,7 @@ func (c *Control) UseHistory(ctx context.Context, id store.HistoryID) error {
 		t := newTxn()
 		t.Compares[usedHistoryKey] = 0
 		t.put(usedHistoryKey, []byte(big(int64(id))))
-		if _, _, err := c.b.driver.Commit(ctx, t); err != nil {
+		if _, _, err := c.b.commit(ctx, t); err != nil {
 			return err
 		}
 	}
@@ -292,9 +292,8 @@ func (b *Backend) taking(s *state, t *Txn, keys []string, taken map[store.FeedRe
 			t.Deletes = append(t.Deletes, key)
 			continue
 		}
-		value := encodeGroup(&group{key, left})
-		size += len(value)
-		t.put(key, value)
+		b.set(t, key, &group{key, left})
+		size += len(t.Puts[len(t.Puts)-1].Value)
 	}
 	return n
 }

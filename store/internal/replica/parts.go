@@ -16,7 +16,7 @@ import (
 func (w *writer) commit(c *engine.Changes) *commit {
 	parts := map[job.ID]*part{}
 	of := func(uid job.ID) *part {
-		if _, ok := w.tied[uid]; !ok {
+		if _, ok := w.tied[uid]; !ok || w.t.b.isSerial() {
 			return w.rest
 		}
 		root := w.root(uid)
@@ -28,14 +28,16 @@ func (w *writer) commit(c *engine.Changes) *commit {
 	byName := map[string]job.ID{}
 	for _, uid := range w.order {
 		p, is := of(uid), w.cells[uid]
-		p.Compares[cellKey(uid)] = w.t.reads[cellKey(uid)]
+		if !w.t.b.isSerial() {
+			p.compare(cellKey(uid), w.t.reads[cellKey(uid)])
+		}
 		full := is.job.FullName()
 		byName[full] = uid
 		switch {
 		case w.made[uid]:
 			delete(p.Compares, cellKey(uid)) // a new uid; its name decides
-			p.Compares[nameKey(full)] = 0
-			p.put(nameKey(full), uid[:])
+			p.compare(nameKey(full), 0)
+			w.t.b.set(&p.Txn, nameKey(full), jobName{full, uid})
 		case w.dropped[uid]:
 			p.Deletes = append(p.Deletes, nameKey(full))
 		}
@@ -49,7 +51,8 @@ func (w *writer) commit(c *engine.Changes) *commit {
 	w.records(c, of)
 	handed := w.handovers(c, of)
 	for i := range c.Keys {
-		of(c.Keys[i].Job).put(requestKey(c.Keys[i].Identity), encode(&c.Keys[i], codeKey, 96))
+		key := c.Keys[i]
+		w.t.b.set(&of(key.Job).Txn, requestKey(key.Identity), &key)
 	}
 	for i, a := range c.Audit {
 		p := w.rest
@@ -85,6 +88,10 @@ func (w *writer) commit(c *engine.Changes) *commit {
 // has read and none of them writes. Data of no cell is written last: a step that is
 // repeated after a partial commit then still finds work.
 func (w *writer) gather(list []*part) []*part {
+	if w.t.b.isSerial() {
+		w.rest.sortAudit()
+		return []*part{w.rest}
+	}
 	common := w.common(append(list, w.rest))
 	most, size := w.t.b.driver.Bounds()
 	if w.t.whole {
@@ -92,21 +99,35 @@ func (w *writer) gather(list []*part) []*part {
 	}
 	var together []*part
 	var last *part
+	oneEach, bytes, ops := w.t.b.opt.OneEach && !w.t.whole, 0, 0 // bytes and ops of the last one
 	for _, p := range append(list, w.rest) {
-		if last == nil || len(last.Compares)+len(p.Compares) > most || last.size()+p.size() > size || last.ops()+p.ops() > opsMax {
+		more, moreOps := p.size(), p.ops()
+		if last == nil || oneEach || len(last.Compares)+len(p.Compares) > most || bytes+more > size || ops+moreOps > opsMax {
 			last = newPart()
 			maps.Copy(last.Compares, common)
 			together = append(together, last)
+			bytes, ops = last.size(), 0
 		}
-		maps.Copy(last.Compares, p.Compares)
-		last.Puts, last.Deletes = append(last.Puts, p.Puts...), append(last.Deletes, p.Deletes...)
-		last.audit, last.news, last.cells = append(last.audit, p.audit...), append(last.news, p.news...), append(last.cells, p.cells...)
-		last.records = append(last.records, p.records...)
+		bytes, ops = bytes+more, ops+moreOps
+		last.add(p)
 	}
-	for _, p := range together {
-		slices.SortFunc(p.audit, func(a, b store.AuditRecord) int { return int(a.Seq - b.Seq) })
+	for i, p := range together {
+		p.Part, p.Parts = i, len(together)
+		p.sortAudit()
 	}
 	return together
+}
+
+// add adds what another part writes.
+func (p *part) add(o *part) {
+	maps.Copy(p.Compares, o.Compares)
+	p.Puts, p.Deletes = append(p.Puts, o.Puts...), append(p.Deletes, o.Deletes...)
+	p.audit, p.news, p.cells = append(p.audit, o.audit...), append(p.news, o.news...), append(p.cells, o.cells...)
+	p.records = append(p.records, o.records...)
+}
+
+func (p *part) sortAudit() {
+	slices.SortFunc(p.audit, func(a, b store.AuditRecord) int { return int(a.Seq - b.Seq) })
 }
 
 // common returns the versions of the data that the step has read and no part writes. A part
@@ -167,6 +188,9 @@ func (w *writer) loosen(common map[string]int64, most int) {
 // isTooLarge reports whether a server would refuse a part, or take long for it. The jobs of runs in one
 // pool are in one part, and each is compared.
 func (b *Backend) isTooLarge(p *part) bool {
+	if b.isSerial() {
+		return false
+	}
 	most, size := b.driver.Bounds()
 	return len(p.Compares) > most || p.size() > size+size/3 || p.ops() > opsMax
 }
@@ -253,7 +277,7 @@ func (w *writer) records(c *engine.Changes, of func(job.ID) *part) {
 				}
 			}
 		}
-		w.rest.put(own.key, encodeGroup(own))
+		w.t.b.set(&w.rest.Txn, own.key, own)
 	}
 }
 
@@ -302,14 +326,14 @@ func (w *writer) signal(c *engine.Changes, list []*part) {
 	for uid := range w.news {
 		hint = hint.With(store.HintJobs | store.HintAbout(uid))
 	}
-	value := encode(&signal{w.t.b.writer, hint}, codeSignal, 16)
+	is := &signal{w.t.b.writer, hint}
 	for _, p := range list {
 		if len(p.records) > 0 {
 			g := &group{newGroupKey(w.t.b.groupTime(w.now, p.records)), p.records}
-			p.put(g.key, encodeGroup(g))
+			w.t.b.set(&p.Txn, g.key, g)
 			w.feed(&p.Txn, p.records)
 		}
-		p.put(signalKey, value)
+		w.t.b.set(&p.Txn, signalKey, is)
 	}
 }
 

@@ -260,10 +260,15 @@ func (b *Backend) Audit(ctx context.Context, q store.AuditQuery) (list []store.A
 // Members implements ledger.Backend.
 func (b *Backend) Members(ctx context.Context) (list []ledger.Member, err error) {
 	err = b.read(ctx, func(s *state) {
+		if known := s.members.Load(); known != nil {
+			list = *known
+			return
+		}
 		list = make([]ledger.Member, 0, len(s.sessions))
 		for _, id := range slices.SortedFunc(maps.Keys(s.sessions), func(a, c job.ID) int { return bytes.Compare(a[:], c[:]) }) {
 			list = append(list, ledger.Member{Session: *s.sessions[id], Over: s.over[id]})
 		}
+		s.members.Store(&list)
 	})
 	return list, err
 }
@@ -419,8 +424,9 @@ func newTxn() *Txn { return &Txn{Compares: map[string]int64{}} }
 // change writes outside of a step. Data that was changed in the meantime is left for the
 // next time.
 func (b *Backend) change(ctx context.Context, t *Txn) error {
-	t.Puts = append(t.Puts, Pair{Key: signalKey, Value: encode(&signal{writer: b.writer}, codeSignal, 16)})
-	version, done, err := b.driver.Commit(ctx, t)
+	defer b.alone()()
+	b.set(t, signalKey, &signal{writer: b.writer})
+	version, done, err := b.commit(ctx, t)
 	if err != nil || !done {
 		return err
 	}
@@ -439,7 +445,7 @@ func (b *Backend) removeRange(ctx context.Context, from, to string) error {
 		for _, p := range pairs {
 			t.Deletes = append(t.Deletes, p.Key)
 		}
-		if _, _, err := b.driver.Commit(ctx, &t); err != nil {
+		if _, _, err := b.commit(ctx, &t); err != nil {
 			return err
 		}
 	}

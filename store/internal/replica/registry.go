@@ -40,7 +40,7 @@ func (b *Backend) Register(ctx context.Context, list []store.Registration) error
 			}
 			t.put(registryKey(&r), value)
 		}
-		if _, _, err := b.driver.Commit(ctx, t); err != nil {
+		if _, _, err := b.commit(ctx, t); err != nil {
 			return err
 		}
 	}
@@ -57,7 +57,7 @@ func (b *Backend) Unregister(ctx context.Context, list []store.Registration) err
 	for some := range slices.Chunk(slices.Collect(maps.Keys(keys)), most) {
 		t := newTxn()
 		t.Deletes = some
-		if _, _, err := b.driver.Commit(ctx, t); err != nil {
+		if _, _, err := b.commit(ctx, t); err != nil {
 			return err
 		}
 	}
@@ -124,7 +124,7 @@ func (b *Backend) sweepRegistrations(ctx context.Context, now time.Time) error {
 		}
 	})
 	if err == nil && len(t.Deletes) > 0 {
-		_, _, err = b.driver.Commit(ctx, t) // one with a newer sign of life stays, with the others
+		_, _, err = b.commit(ctx, t) // one with a newer sign of life stays, with the others
 	}
 	if err == nil {
 		b.registrySwept.at = now

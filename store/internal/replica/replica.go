@@ -44,6 +44,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/decide/engine"
 	"github.com/belfry-cron/belfry/internal/events"
 	machine "github.com/belfry-cron/belfry/internal/sys/clock"
 	"github.com/belfry-cron/belfry/job"
@@ -76,6 +77,14 @@ type Driver interface {
 	Close() error
 }
 
+// Local is a Driver of one process without other followers: it keeps the decoded values of copied keys
+// as they are, passes each commit to one function before Commit returns, and encodes nothing.
+type Local interface {
+	Driver
+	// Attach sets the function that receives all commits. It is called once, before any other method.
+	Attach(apply func(Update))
+}
+
 const (
 	// Copied begins the keys that are in the copy of each process.
 	Copied = "m/"
@@ -88,6 +97,8 @@ type Pair struct {
 	Key     string
 	Value   []byte
 	Version int64 // of the commit that wrote it
+	// Is is the value before it was encoded, or nil. It is immutable.
+	Is any
 }
 
 // Txn is a transaction. A version of 0 says that the key does not exist.
@@ -98,6 +109,8 @@ type Txn struct {
 	// Adds is set if it creates more than it removes: a driver may refuse it when space is
 	// short.
 	Adds bool
+	// Part is which of the Parts of a step it is, from 0 on. Parts is 0 outside of steps.
+	Part, Parts int
 }
 
 // Update is a change of the copied keys.
@@ -143,8 +156,16 @@ type Options struct {
 	Lost func(steps int64)
 	// Records bounds the history that is kept in the store. Default: RecordsMax.
 	Records int
+	// KeepAtLeast, if set, bounds the history of a Local driver beside Records: when there are twice as many
+	// records, the oldest go at once.
+	KeepAtLeast int
 	// InCell is how many runs of a job are in its cell, for tests. Default: 32.
 	InCell int
+	// OneEach makes a commit of each part of a step that may be divided, for tests.
+	OneEach bool
+	// Compares makes the steps of a Local driver compare what they have read, as with other drivers, for
+	// tests. Otherwise they run one after another.
+	Compares bool
 	// Guard makes decisions panic that read data outside their needs. It is for tests.
 	Guard bool
 
@@ -168,7 +189,11 @@ type Backend struct {
 	writer string // tells the commits of this process apart
 	docs   documents
 	clock  *sharedClock
-	agrees bool // the nodes agree on a clock: the driver has none
+	agrees bool  // the nodes agree on a clock: the driver has none
+	local  Local // the driver, if it is one
+	own    ownValues
+	// trimming is held by the call that removes records beyond KeepAtLeast.
+	trimming sync.Mutex
 	// numbering is held by the commit of this process that takes numbers.
 	numbering sync.Mutex
 	feedSwept struct { // last check of the feed's bounds
@@ -179,8 +204,9 @@ type Backend struct {
 		sync.Mutex
 		at time.Time
 	}
-	// turn is held by a step that has been made again several times.
-	turn sync.Mutex
+	// turn is held by a step that has been made again several times, and by each serial step.
+	turn   sync.Mutex
+	copies []*engine.Job // of jobs, of earlier serial steps, for later ones to use
 
 	mu      sync.RWMutex
 	state   *state
@@ -216,7 +242,11 @@ func start(ctx context.Context, d Driver, opt Options) (*Backend, error) { //nol
 		state: newState(opt.apart), ready: make(chan struct{}), moved: make(chan struct{}),
 	}
 	b.docs.init(documentsMax)
-	b.over.Go(func() { d.Follow(follow, b.apply) })
+	if b.local, _ = d.(Local); b.local != nil {
+		b.local.Attach(b.apply)
+	} else {
+		b.over.Go(func() { d.Follow(follow, b.apply) })
+	}
 	select {
 	case <-b.ready:
 		if err := b.checkApart(ctx); err != nil {
@@ -253,7 +283,8 @@ func (b *Backend) apply(u Update) {
 	elsewhere, own := b.feed.Wanted() && !u.Whole, false
 	for i := range u.Puts {
 		if u.Puts[i].Key == signalKey {
-			if of, err := decode(u.Puts[i].Value, codeSignal); err == nil {
+			of, err := signalIn(&u.Puts[i])
+			if err == nil {
 				hint = hint.With(of.hint)
 				own = of.writer == b.writer
 				elsewhere = elsewhere && !own
@@ -270,6 +301,7 @@ func (b *Backend) apply(u Update) {
 	for _, apart := range [...]bool{false, true} {
 		for _, p := range u.Puts {
 			if isRunKey(p.Key) == apart {
+				b.own.find(&p)
 				b.state.put(p)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/btree"
@@ -99,6 +100,8 @@ type head struct {
 	// calendars that it names.
 	follows, calendars []string
 	boot, broadcast    bool
+	// doc is its definition, if the driver is Local: then it is nowhere else.
+	doc *engine.Document
 }
 
 // cell is a job with its unfinished runs, except those with keys of their own. It is immutable.
@@ -211,6 +214,7 @@ type state struct {
 	requests map[string]engine.Key
 	sessions map[job.ID]*store.Session // with what the renewals say
 	over     map[job.ID]bool
+	members  atomic.Pointer[[]ledger.Member] // the sessions by id; nil when they have changed
 	renewals map[job.ID]renewal
 
 	documents engine.Documents
@@ -316,88 +320,125 @@ func (s *state) put(p Pair) {
 		return
 	}
 	s.versions[p.Key] = p.Version
-	var err error
-	switch key := p.Key; {
-	case isRunKey(key):
-		var r store.Run
-		var f fitMask
-		if r, f, err = decodeRun(p.Value); err == nil && runKey(&r) != key {
-			err = errValue
-		}
-		if err == nil {
-			s.putApart(s.cells[r.JobUID].refit(&r, f), f)
-		}
-	case strings.HasPrefix(key, cellKeys):
-		var c *cell
-		if c, err = decodeCell(p.Value, s.cells[idIn(key, cellKeys)]); err == nil {
-			s.putCell(c)
-		}
-	case strings.HasPrefix(key, historyKeys):
-		var g *group
-		if g, err = decodeGroup(key, p.Value); err == nil {
-			if s.outbox != nil {
-				if !s.outbox.groups.Has(&encodedGroup{key: key}) {
-					s.tellEnds(g)
-				}
-				s.outbox.put(g, p.Value)
-			} else {
-				s.putGroup(g)
-			}
-		}
-	case strings.HasPrefix(key, consumerKeys):
-		var c keptConsumer
-		if err = json.Unmarshal(p.Value, &c); err != nil {
-			err = fmt.Errorf("%w: %w", store.ErrDamaged, err)
-			break
-		}
-		s.consumers = maps.Clone(s.consumers)
-		s.consumers[strings.TrimPrefix(key, consumerKeys)] = &c
-	case strings.HasPrefix(key, nameKeys):
-		full := strings.TrimPrefix(key, nameKeys)
-		var uid job.ID
-		copy(uid[:], p.Value)
-		s.names.ReplaceOrInsert(jobName{full, uid})
-	case strings.HasPrefix(key, requestKeys):
-		s.requests[key], err = decode(p.Value, codeKey)
-	case strings.HasPrefix(key, sessionKeys):
-		var one session
-		if one, err = decode(p.Value, codeSession); err == nil {
-			s.putSession(&one)
-		}
-	case strings.HasPrefix(key, renewalKeys):
-		var r renewal
-		if r, err = decode(p.Value, codeRenewal); err == nil {
-			s.renew(idIn(key, renewalKeys), r)
-		}
-	case strings.HasPrefix(key, tokenKeys):
-		s.tokens[strings.TrimPrefix(key, tokenKeys)], err = decode(p.Value, codeToken)
-	case strings.HasPrefix(key, drainKeys):
-		var d store.Drain
-		if d, err = decode(p.Value, codeDrain); err == nil {
-			s.drains[strings.TrimPrefix(key, drainKeys)] = &d
-		}
-	case documentIn(key).Kind != "":
-		var d job.Document
-		if d, err = columns.DecodeDocument(documentIn(key).Kind, p.Value); err == nil {
-			s.documents.Put(d)
-		}
-	case strings.HasPrefix(key, handoverKeys):
-		var h store.Handover
-		if h, err = decode(p.Value, codeHandover); err == nil {
-			s.handovers.put(&h)
-		}
-	case key == lastHandoverKey:
-		s.handovers.last, err = decode(p.Value, (*coder).int64)
-	case key == numbersKey:
-		s.numbers, err = decode(p.Value, codeNumbers)
-	case key == signalKey:
-		_, err = decode(p.Value, codeSignal)
+	err := error(nil)
+	if p.Is == nil {
+		p.Is, err = s.decode(&p)
 	}
 	if err != nil {
 		s.unread[p.Key] = err
-	} else {
+		return
+	}
+	if len(s.unread) > 0 {
 		delete(s.unread, p.Key)
 	}
+	s.install(&p)
+}
+
+// install takes a decoded value.
+func (s *state) install(p *Pair) {
+	switch is := p.Is.(type) {
+	case *cell:
+		s.putCell(is)
+	case *apartRun:
+		s.putApart(s.cells[is.run.JobUID].refit(is.run, is.fits), is.fits)
+	case *group:
+		if s.outbox == nil {
+			s.putGroup(is)
+			break
+		}
+		if !s.outbox.groups.Has(&encodedGroup{key: p.Key}) {
+			s.tellEnds(is)
+		}
+		s.outbox.put(is, p.encoded())
+	case *keptConsumer:
+		s.consumers = maps.Clone(s.consumers)
+		s.consumers[strings.TrimPrefix(p.Key, consumerKeys)] = is
+	case jobName:
+		s.names.ReplaceOrInsert(is)
+	case *engine.Key:
+		s.requests[p.Key] = *is
+	case *session:
+		s.putSession(is)
+	case *renewal:
+		s.renew(idIn(p.Key, renewalKeys), *is)
+	case *store.Token:
+		s.tokens[is.Name] = *is
+	case *store.Drain:
+		s.drains[strings.TrimPrefix(p.Key, drainKeys)] = is
+	case *job.Document:
+		s.documents.Put(*is)
+	case *store.Handover:
+		s.handovers.put(is)
+	case lastHandover:
+		s.handovers.last = int64(is)
+	case *numbers:
+		s.numbers = *is
+	}
+}
+
+// lastHandover is the last number of a handover that was reserved.
+type lastHandover int64
+
+func codeLastHandover(c *coder, n *lastHandover) { c.int64((*int64)(n)) }
+
+// apartRun is a run with a key of its own, and which of its fields follow from the fit of its cell.
+type apartRun struct {
+	run  *store.Run
+	fits fitMask
+}
+
+// decode returns the value of a copied key, nil for keys that only have versions.
+func (s *state) decode(p *Pair) (any, error) {
+	switch key := p.Key; {
+	case isRunKey(key):
+		r, f, err := decodeRun(p.Value)
+		if err == nil && runKey(&r) != key {
+			err = errValue
+		}
+		return &apartRun{&r, f}, err
+	case strings.HasPrefix(key, cellKeys):
+		return decodeCell(p.Value, s.cells[idIn(key, cellKeys)])
+	case strings.HasPrefix(key, historyKeys):
+		return decodeGroup(key, p.Value)
+	case strings.HasPrefix(key, consumerKeys):
+		var c keptConsumer
+		if err := json.Unmarshal(p.Value, &c); err != nil {
+			return nil, fmt.Errorf("%w: %w", store.ErrDamaged, err)
+		}
+		return &c, nil
+	case strings.HasPrefix(key, nameKeys):
+		is := jobName{full: strings.TrimPrefix(key, nameKeys)}
+		copy(is.uid[:], p.Value)
+		return is, nil
+	case strings.HasPrefix(key, requestKeys):
+		return decoded(p, codeKey)
+	case strings.HasPrefix(key, sessionKeys):
+		return decoded(p, codeSession)
+	case strings.HasPrefix(key, renewalKeys):
+		return decoded(p, codeRenewal)
+	case strings.HasPrefix(key, tokenKeys):
+		return decoded(p, codeToken)
+	case strings.HasPrefix(key, drainKeys):
+		return decoded(p, codeDrain)
+	case documentIn(key).Kind != "":
+		d, err := columns.DecodeDocument(documentIn(key).Kind, p.Value)
+		return &d, err
+	case strings.HasPrefix(key, handoverKeys):
+		return decoded(p, codeHandover)
+	case key == lastHandoverKey:
+		n, err := decode(p.Value, codeLastHandover)
+		return n, err
+	case key == numbersKey:
+		return decoded(p, codeNumbers)
+	case key == signalKey:
+		return decoded(p, codeSignal)
+	}
+	return nil, nil
+}
+
+func decoded[T any](p *Pair, each func(*coder, *T)) (*T, error) {
+	v, err := decode(p.Value, each)
+	return &v, err
 }
 
 // remove takes a key out of the copy.
@@ -436,6 +477,7 @@ func (s *state) remove(key string, now time.Time) {
 		s.sessions = maps.Clone(s.sessions) // batches hold it
 		delete(s.sessions, id)
 		delete(s.over, id)
+		s.members.Store(nil)
 	case strings.HasPrefix(key, renewalKeys):
 		delete(s.renewals, idIn(key, renewalKeys))
 	case strings.HasPrefix(key, tokenKeys):
@@ -472,6 +514,7 @@ func (s *state) renew(id job.ID, r renewal) {
 func (s *state) setSession(kept *store.Session) {
 	s.sessions = maps.Clone(s.sessions)
 	s.sessions[kept.ID] = kept
+	s.members.Store(nil)
 }
 
 func merge(kept *store.Session, r renewal) {

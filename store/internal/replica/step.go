@@ -21,12 +21,20 @@ const turnAfter = 2
 
 // Step implements ledger.Backend.
 func (b *Backend) Step(ctx context.Context, o *ledger.Order, decide func(ledger.Tx) error) error {
+	if err := b.step(ctx, o, decide); err != nil {
+		return err
+	}
+	b.trim(ctx)
+	return nil
+}
+
+func (b *Backend) step(ctx context.Context, o *ledger.Order, decide func(ledger.Tx) error) error {
 	if o.Starts {
 		if err := b.mayStart(ctx); err != nil {
 			return err
 		}
 	}
-	if o.Try > turnAfter {
+	if o.Try > turnAfter || b.isSerial() {
 		// Contending steps of this process then run one after another.
 		b.turn.Lock()
 		defer b.turn.Unlock()
@@ -135,6 +143,7 @@ type tx struct {
 	commit *commit
 	// handsOn are sessions with more ready runs than one commit hands on.
 	handsOn []job.ID
+	copied  int // of the backend's copies
 }
 
 // confirm returns ledger.ErrAgain if data that the step has read has changed, and another
@@ -157,6 +166,9 @@ func (t *tx) confirm(ctx context.Context) error {
 
 // saw notes that a key was read. The copy is locked.
 func (t *tx) saw(key string) {
+	if t.b.isSerial() {
+		return
+	}
 	version := t.b.state.versions[key]
 	if was, ok := t.reads[key]; ok && was != version {
 		t.changed = true
@@ -463,9 +475,21 @@ func clone[V any](m map[string]V) map[string]V {
 	return own
 }
 
+// newJob returns a job for the batch to own. A step of its own turn takes the jobs of earlier ones.
+func (t *tx) newJob() *engine.Job {
+	if !t.b.isSerial() {
+		return &engine.Job{}
+	}
+	if t.copied == len(t.b.copies) {
+		t.b.copies = append(t.b.copies, &engine.Job{})
+	}
+	t.copied++
+	return t.b.copies[t.copied-1]
+}
+
 // add gives the batch what was found, with documents.
 func (t *tx) add(b *engine.Batch, f *found) error {
-	jobs, err := t.b.jobsOf(t.ctx, slices.Concat(f.jobs, f.named, f.following, f.naming))
+	jobs, err := t.b.copiesOf(t.ctx, slices.Concat(f.jobs, f.named, f.following, f.naming), t.newJob)
 	if err != nil {
 		return err
 	}

@@ -51,12 +51,12 @@ func (c *stagedCell) putApart(r *store.Run) {
 }
 
 // write puts it into a transaction.
-func (c *stagedCell) write(t *Txn) {
+func (c *stagedCell) write(b *Backend, t *Txn) {
 	if !c.alone {
-		t.put(cellKey(c.job.UID), encodeCell(&c.cell))
+		b.set(t, cellKey(c.job.UID), &c.cell)
 	}
 	for _, r := range c.set {
-		t.put(runKey(r), encodeRun(c.fit, r))
+		b.set(t, runKey(r), &apartRun{r, fitting(c.fit, r)})
 	}
 	for id := range c.gone {
 		t.Deletes = append(t.Deletes, runKey(&store.Run{Run: job.Run{JobUID: c.job.UID, ID: id}}))
@@ -202,17 +202,17 @@ func (w *writer) touch(r *store.Run) {
 	w.pools[r.Slot] = r.JobUID
 }
 
+// setRun takes a run as the step leaves it.
 func (w *writer) setRun(r *store.Run) {
 	c := w.cell(r.JobUID)
-	own := *r
 	if i := c.find(r.ID); i >= 0 {
 		w.touch(c.runs[i]) // it may have been in another slot
-		c.runs[i] = &own
+		c.runs[i] = r
 	} else if was := w.apart(r.ID); was != nil {
 		w.touch(was)
-		c.putApart(&own)
+		c.putApart(r)
 	} else {
-		c.runs = append(c.runs, &own)
+		c.runs = append(c.runs, r)
 	}
 	w.touch(r)
 }
@@ -266,6 +266,9 @@ func (w *writer) job(j *engine.Job) error {
 			c.document = newDefinition(j.UID, j.Version)
 			w.before = append(w.before, Pair{Key: c.document, Value: value})
 			w.prune = append(w.prune, jobVersion{j.UID, j.Version})
+		}
+		if w.t.b.local != nil {
+			c.doc = d
 		}
 		c.timing, c.follows, c.calendars = d.Timing, engine.Follows(d.Filled), d.Calendars
 		c.boot, c.broadcast = d.Filled.Schedule.Boot, d.Policy.Broadcast
@@ -342,10 +345,9 @@ func (w *writer) sessions(c *engine.Changes) {
 		w.members = true
 	}
 	for id, is := range staged {
-		value := encode(is, codeSession, 256)
 		was := b.state.sessions[id]
-		if was == nil || !bytes.Equal(value, encode(&session{Session: *was, over: b.state.over[id]}, codeSession, 256)) {
-			w.rest.put(sessionKey(id), value)
+		if was == nil || !isSameSession(is, &session{Session: *was, over: b.state.over[id]}) {
+			b.set(&w.rest.Txn, sessionKey(id), is)
 			w.members = true
 		}
 		if was == nil || !was.Renewed.Equal(is.Renewed) || !was.Steady.Equal(is.Steady) || !was.BeforeGap.Equal(is.BeforeGap) || was.Load != is.Load {
@@ -357,7 +359,7 @@ func (w *writer) sessions(c *engine.Changes) {
 			if off := r.standing != nodeclock.Good; was != nil && was.ClockOff != off {
 				c.Hints |= store.HintNodes | store.HintRuns
 			}
-			w.rest.put(renewalKey(id), encode(&r, codeRenewal, 64))
+			w.t.b.set(&w.rest.Txn, renewalKey(id), &r)
 		}
 	}
 	if w.members {
@@ -365,18 +367,23 @@ func (w *writer) sessions(c *engine.Changes) {
 	}
 }
 
+// isSameSession reports whether two sessions are written alike: they differ in renewals alone.
+func isSameSession(a, b *session) bool {
+	return bytes.Equal(encode(a, codeSession, 256), encode(b, codeSession, 256))
+}
+
 func (w *writer) documents(c *engine.Changes) error {
 	for _, d := range c.Documents {
-		value, err := columns.EncodeDocument(d)
-		if err != nil {
+		if _, err := columns.EncodeDocument(d); err != nil {
 			return fmt.Errorf("encode %s %s: %w", d.Kind, d.FullName(), err)
 		}
 		w.docs = true
-		w.rest.put(documentKey(d.Kind, d.FullName()), value)
+		w.t.b.set(&w.rest.Txn, documentKey(d.Kind, d.FullName()), &d)
 	}
 	for i := range c.Tokens {
 		w.docs = true
-		w.rest.put(tokenKeys+c.Tokens[i].Name, encode(&c.Tokens[i], codeToken, 128))
+		token := c.Tokens[i]
+		w.t.b.set(&w.rest.Txn, tokenKeys+token.Name, &token)
 	}
 	for _, d := range c.Dropped {
 		w.docs = true
@@ -391,7 +398,8 @@ func (w *writer) documents(c *engine.Changes) error {
 			w.rest.Deletes = append(w.rest.Deletes, drainKeys+d.Node)
 			continue
 		}
-		w.rest.put(drainKeys+d.Node, encode(d.Drain, codeDrain, 64))
+		drain := *d.Drain
+		w.t.b.set(&w.rest.Txn, drainKeys+d.Node, &drain)
 	}
 	return nil
 }

@@ -136,7 +136,7 @@ func (d Driver) Commit(_ context.Context, t *replica.Txn) (int64, bool, error) {
 			panic("a key is written twice")
 		}
 		seen[p.Key] = true
-		p.Version = d.version
+		p.Version, p.Is = d.version, nil // a server has encoded values alone
 		d.Pairs[p.Key] = p
 		if strings.HasPrefix(p.Key, replica.Copied) {
 			u.Puts = append(u.Puts, p)

@@ -1,0 +1,73 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/replica"
+)
+
+// Fate is what becomes of a part of a step.
+type Fate uint8
+
+// What becomes of a part of a step.
+const (
+	Done  Fate = iota
+	Again      // neither it nor those behind it are done: the step is made again
+	Away       // neither it nor those behind it are done, and the caller does not know
+	Lost       // it is done, those behind it are not, and the caller does not know
+	Late       // the caller does not know: it comes when the call was repeated
+)
+
+// fated is a driver whose commits of steps may go wrong.
+type fated struct {
+	*table
+	fate func(part, parts int) Fate
+	late []*late
+}
+
+// late is a commit in flight for a number of further commits.
+type late struct {
+	commits int
+	txn     *replica.Txn
+}
+
+// lateBy is after how many commits a late one comes: after the one that repeats it.
+const lateBy = 2
+
+// Commit implements replica.Driver.
+func (d *fated) Commit(_ context.Context, t *replica.Txn) (version int64, done bool, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.arrive()
+	fate := Done
+	if t.Parts > 0 {
+		fate = d.fate(t.Part, t.Parts)
+	}
+	switch fate {
+	case Again:
+		return 0, false, nil
+	case Lost:
+		if _, done = d.commit(t); !done {
+			return 0, false, nil
+		}
+	case Late:
+		d.late = append(d.late, &late{lateBy, t})
+	case Done:
+		version, done = d.commit(t)
+		return version, done, nil
+	}
+	return 0, false, fmt.Errorf("part %d of %d: %w", t.Part+1, t.Parts, store.ErrAway)
+}
+
+// arrive commits what has come by now, if what it compares has not changed.
+func (d *fated) arrive() {
+	d.late = slices.DeleteFunc(d.late, func(l *late) bool {
+		if l.commits--; l.commits == 0 {
+			d.commit(l.txn)
+		}
+		return l.commits == 0
+	})
+}
