@@ -164,6 +164,11 @@ func (o *outbox) remove(key string, now time.Time) {
 	for _, r := range p.records() {
 		o.recent = append(o.recent, recentRecord{r, now})
 	}
+	o.forget(now)
+}
+
+// forget removes records that were shipped long ago, or before recentMax others.
+func (o *outbox) forget(now time.Time) {
 	old := max(0, len(o.recent)-recentMax)
 	for old < len(o.recent) && now.Sub(o.recent[old].at) > recentLife {
 		old++

@@ -99,10 +99,10 @@ func (w *writer) gather(list []*part) []*part {
 	}
 	var together []*part
 	var last *part
-	oneEach, bytes, ops := w.t.b.opt.OneEach && !w.t.whole, 0, 0 // bytes and ops of the last one
+	bytes, ops := 0, 0 // of the last one
 	for _, p := range append(list, w.rest) {
 		more, moreOps := p.size(), p.ops()
-		if last == nil || oneEach || len(last.Compares)+len(p.Compares) > most || bytes+more > size || ops+moreOps > opsMax {
+		if last == nil || w.t.oneEach || len(last.Compares)+len(p.Compares) > most || bytes+more > size || ops+moreOps > opsMax {
 			last = newPart()
 			maps.Copy(last.Compares, common)
 			together = append(together, last)

@@ -369,6 +369,11 @@ const sweepMax = 100
 
 // Sweep implements ledger.Backend.
 func (b *Backend) Sweep(ctx context.Context, now time.Time, forgotten []job.ID) (more bool, err error) {
+	if b.opt.apart {
+		b.mu.Lock()
+		b.state.outbox.forget(b.localNow())
+		b.mu.Unlock()
+	}
 	t := newTxn()
 	var gone []job.ID
 	if err := b.read(ctx, func(s *state) {

@@ -47,7 +47,7 @@ func (b *Backend) step(ctx context.Context, o *ledger.Order, decide func(ledger.
 	if err := b.whole(); err != nil {
 		return err
 	}
-	t := &tx{b: b, ctx: ctx, reads: map[string]int64{}, whole: o.Items > 1 && !o.Parts, divides: o.Items > 1 && o.Parts, frees: store.MaxBatch}
+	t := &tx{b: b, ctx: ctx, reads: map[string]int64{}, whole: o.Items > 1 && !o.Parts, divides: o.Items > 1 && o.Parts, oneEach: b.opt.OneEach && o.Parts, frees: store.MaxBatch}
 	if o.Parts && o.Items > 0 {
 		t.frees = min(o.Items+freesMore, store.MaxBatch)
 	}
@@ -137,6 +137,8 @@ type tx struct {
 	whole bool
 	// divides is set for a step about several items that are separate steps.
 	divides bool
+	// oneEach is set if each part is a commit: see Options.OneEach.
+	oneEach bool
 	// frees is how many places in a slot the step makes free at most.
 	frees  int
 	now    time.Time // of the step
