@@ -705,7 +705,7 @@ type LinesQuery struct {
 	Attempt int    // 0: the latest
 	Stream  string // stdout or stderr; "" for both. From then counts only its lines
 	From    int    // the first line, from 1. 0: a search begins with the first line, and otherwise the last lines are wanted
-	Count   int    // at most so many lines; 0 for the server's default
+	Count   int    // the most lines; 0 for the server's default
 	Text    string // of a search: what the lines contain, ignoring case
 }
 

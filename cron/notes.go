@@ -133,7 +133,7 @@ func (e *Expression) isNoted(i int, low, high int64) bool {
 }
 
 // goesOn reports whether the runs stay evenly spaced although the civil times from first
-// to last, so many seconds, are skipped or repeated: every hour has the same times, and
+// to last, length seconds, are skipped or repeated: every hour has the same times, and
 // the change moves neither these times nor the days.
 func (e *Expression) goesOn(first, last, length int64) bool {
 	if e.hour != allHours || !e.repeatsAfter(length) {

@@ -11,7 +11,7 @@ import (
 func samePlain(t *testing.T, text string) (plain bool) {
 	t.Helper()
 	if partsOf("a.yaml", []byte(text), len(text)+1) == nil {
-		return false // it is not cut, and not read here
+		return false // the text is not cut, and this test does not read it
 	}
 	got := (&plainReader{}).document(text, 1)
 	if got == nil {

@@ -233,7 +233,7 @@ type compiler struct {
 	uses  map[string]bool // the steps that were named; nil if that does not matter
 	// strict refuses values that would decide what a command runs.
 	strict bool
-	free   string // that of the Template
+	free   string // of the Template
 	// private is set where secrets are allowed, and named receives their names.
 	private bool
 	named   map[string]bool

@@ -28,7 +28,7 @@ import (
 // patience bounds each step on a busy machine.
 const patience = 2 * time.Minute
 
-// systemctl stands for that of systemd, which does not run in a chroot.
+// systemctl takes the place of systemd's, which does not run in a chroot.
 //
 //go:embed testdata/systemctl
 var systemctl []byte
@@ -60,7 +60,7 @@ func newDebian(t *testing.T) *debian {
 	}
 	d.write("/usr/bin/systemctl", string(systemctl), 0o755)
 	d.must("mkdir", "-p", "/run/systemd/system", "/etc/belfry")
-	// Another port than that of a server on this machine, in a file that packages must keep.
+	// A port that no server on this machine has, in a file that packages must keep.
 	d.write("/etc/belfry/belfry.yaml", fmt.Sprintf("listen: 127.0.0.1:%d\n", d.port), 0o644)
 	return d
 }

@@ -70,8 +70,8 @@ type Record struct {
 	Unmet job.Reason
 }
 
-// EndsRun reports whether no attempt of the run follows: the record is final, or that of the
-// last attempt of a step. Run.Attempt of a record is the next attempt, if there is one.
+// EndsRun reports whether no attempt of the run follows: the record is final, or belongs to
+// the last attempt of a step. Run.Attempt of a record is the next attempt, if there is one.
 func (r *Record) EndsRun() bool {
 	return r.Final || r.Run.Kind == job.RunStep && (r.Attempt.Number == 0 || r.Run.Attempt == r.Attempt.Number)
 }

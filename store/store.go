@@ -337,7 +337,7 @@ type Jobs interface {
 	ListJobs(ctx context.Context, q JobQuery) (list []*Job, next string, err error)
 	// Followers returns jobs that follow a job by its full name, whether it exists or not, and
 	// whether there are more. They are in the order of their uids, beginning behind after: the
-	// index of SQL stores has that order, and not that of names. Deleted jobs follow none.
+	// index of SQL stores has that order, not the order of names. Deleted jobs follow none.
 	Followers(ctx context.Context, upstream string, after job.ID, limit int) (list []*Job, more bool, err error)
 	// DeleteJob removes a job. Its planned runs never start; running ones continue to their
 	// end. Deleting a deleted job again changes nothing.

@@ -224,7 +224,7 @@ func putFar(ctx context.Context, p place, n int) (time.Duration, error) {
 // end.
 func (b *bench) holdRate(ctx context.Context, on backend, goal float64) ([]Figure, error) {
 	seconds := max(2, int(b.Hold/time.Second))
-	// More than they will make up for: each second 2000 runs for each of so many.
+	// More seconds of 2,000 runs than the nodes make up for.
 	const ahead = 25
 	load := backlog{jobs: 2000, down: ahead * seconds}
 	r, err := b.fresh(ctx, on, load, 2, time.Duration(seconds)*time.Second+100*time.Millisecond)

@@ -84,7 +84,7 @@ func Run(ctx context.Context, out io.Writer, o Options) error {
 			list = []int{o.Jobs}
 		}
 		for _, jobs := range list {
-			// A process of its own, so that its memory is that of the library.
+			// A process of its own, so that its memory is only the library's.
 			one := exec.CommandContext(ctx, program, "-only", l.name, "-jobs", strconv.Itoa(jobs), "-seconds", strconv.Itoa(o.Seconds))
 			one.Stderr = os.Stderr
 			line, err := one.Output()
@@ -99,8 +99,8 @@ func Run(ctx context.Context, out io.Writer, o Options) error {
 	return nil
 }
 
-// fires notes how late jobs start. It takes no lock and no memory: that of the notes is
-// there from the beginning.
+// fires notes how late jobs start. It takes no lock and no memory: the notes are
+// allocated at the beginning.
 type fires struct {
 	first time.Time // the first second that is measured
 	late  []int32   // in microseconds
@@ -157,7 +157,7 @@ func measure(ctx context.Context, l library, jobs, seconds int) (string, error) 
 	return fmt.Sprintf("%s %s | %s | %s | %d MB |", line, at(.5), at(.99), at(1), peak), nil
 }
 
-// memoryPeak returns the most memory that this process had, in MB, less that of the notes.
+// memoryPeak returns the most memory that this process had, in MB, without the notes.
 func memoryPeak() int {
 	file, err := os.Open("/proc/self/status")
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// A node that was stopped for a while finds, when it wakes, the end of a process and that of
-// its context at once. The process was first.
+// A node that was stopped for a while finds, when it wakes, that both a process and its
+// context have ended. The process was first.
 func TestProcessThatEndedBeforeItsContextEndedOnItsOwn(t *testing.T) {
 	p := endedProcess(t)
 	ctx, cancel := context.WithCancelCause(context.Background())

@@ -85,8 +85,8 @@ type Config struct {
 	// needs its own. The users of jobs must be able to reach it. Default: one in TempDir
 	// for this process.
 	FlowsDir string
-	// Path is the PATH of commands. Default: that of the system's programs,
-	// without the directories of any user.
+	// Path is the PATH of commands. Default: the directories of the system's
+	// programs, and none of a user.
 	Path string
 	// Env is added to the environment of all commands. The job's own comes
 	// after it.

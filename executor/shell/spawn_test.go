@@ -55,7 +55,7 @@ func (refuser) Spawning(executor.Process) error { return errors.New("the disk is
 
 func TestAForkWithoutRoomIsNotAFailureOfTheJob(t *testing.T) {
 	needRoot(t)
-	// Not parallel: the limit is that of the whole process. Root is exempt.
+	// Not parallel: the limit holds for the whole process. Root is exempt.
 	var old unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &old); err != nil {
 		t.Fatal(err)
@@ -88,7 +88,7 @@ func TestAForkWithoutRoomIsNotAFailureOfTheJob(t *testing.T) {
 // With no descriptor left neither the files of a command can be opened nor its user be looked
 // up, which says nothing about the job.
 func TestAMachineWithoutDescriptorsFailsNoJob(t *testing.T) {
-	// Not parallel: the limit is that of the whole process.
+	// Not parallel: the limit holds for the whole process.
 	e := newExecutor(t)
 	e.shortageRest = 0
 	cases := map[string]executor.Attempt{"pipes": command("pwd"), "script": attempt(job.RunSpec{Shell: &job.Shell{Script: "pwd"}})}

@@ -19,7 +19,7 @@ const (
 	// forwardsMax is how many requests wait for the other admin. Registrations come again, so
 	// that the oldest may be dropped.
 	forwardsMax = 1000
-	// forwardsBytes is the size of these requests together: that of the largest four, or of
+	// forwardsBytes bounds the size of these requests together: four of the largest, or
 	// 60 kB each.
 	forwardsBytes = 4 * bodyMax
 	// forwardsDropped is how often the log says that requests were dropped.

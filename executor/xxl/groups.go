@@ -84,7 +84,7 @@ func (a *Admin) tokenOf(group string) string {
 }
 
 // whose returns the group whose executors may show a token, "" for all groups; ok is false for
-// no group. It compares the token with all, whichever it is.
+// no group. It compares the token with every other, so that its time shows nothing.
 func (a *Admin) whose(s *settings, token string) (group string, ok bool) {
 	ok = s.isToken(token)
 	given := hashOf(token)

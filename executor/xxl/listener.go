@@ -158,7 +158,7 @@ type tokenHash [sha256.Size]byte
 func hashOf(token string) tokenHash { return sha256.Sum256([]byte(token)) }
 
 // isToken reports whether a token is one that executors of all groups may show. It takes the same
-// time whichever it is.
+// time for every token.
 func (s *settings) isToken(token string) bool {
 	given, found := hashOf(token), 0
 	for i := range s.hashes {

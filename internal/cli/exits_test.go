@@ -127,7 +127,7 @@ func exitBench(t *testing.T) *bench {
 	return b
 }
 
-// token returns that of the administrator, for another address than the server's.
+// token returns the administrator's token, for an address other than the server's.
 func (b *bench) token() string {
 	b.t.Helper()
 	text, err := os.ReadFile(filepath.Join(b.dir, "data", "token"))

@@ -56,7 +56,7 @@ func TestCommandsCannotReadTheMemoryOfTheirServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	data := dirOf(t, nobody)
-	copied := filepath.Join(filepath.Dir(data), "belfry") // that of the tests may be out of reach
+	copied := filepath.Join(filepath.Dir(data), "belfry") // the user may not be able to reach the program of the tests
 	if out, err := exec.Command("install", "-m", "755", binary, copied).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

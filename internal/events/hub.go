@@ -79,7 +79,7 @@ type Hub struct {
 	lastLeft  time.Time
 	// following is closed once the store is followed, over when the hub has ended.
 	following, over chan struct{}
-	// turns has the parts of the listeners, and joined is that of the last who came.
+	// turns has the parts of the listeners; joined is the part of the last one who came.
 	turns  [turns]turn
 	joined int
 }

@@ -26,7 +26,7 @@ var errAway = errors.New("the store is away")
 type faulty struct {
 	store.Store
 	away       atomic.Bool          // nothing is reached
-	loseClaims atomic.Int32         // so many claims are made, but their answer is lost
+	loseClaims atomic.Int32         // the number of claims that are made, but whose answer is lost
 	loseEnds   atomic.Int32         // likewise for results
 	takes      func() time.Duration // how long a claim takes
 }

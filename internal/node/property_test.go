@@ -656,9 +656,9 @@ func (s *simulation) checkOverlap() {
 
 // TestInvariantsHoldInAnyWeather lets two nodes run jobs while jobs are edited,
 // runs are cancelled, nodes are restarted, and the store fails before and after
-// what it is asked for, is slow or away. What is drawn is the same each time, so that
-// a change is judged by itself, though goroutines wake in any order. BELFRY_WORLDS asks
-// for other worlds, so many and longer ones, and BELFRY_SEED repeats one.
+// what it is asked for, is slow or away. The draws are the same each time, so that
+// a change is judged alone, though goroutines wake in any order. BELFRY_WORLDS is a number of
+// other, longer worlds to run, and BELFRY_SEED repeats one.
 func TestInvariantsHoldInAnyWeather(t *testing.T) {
 	first, worlds, minutes := uint64(1), 1, 4*time.Minute
 	if text := os.Getenv("BELFRY_WORLDS"); text != "" {

@@ -105,7 +105,7 @@ func TestMembersThatDieLoseNothing(t *testing.T) {
 				t.Errorf("job %s has version %d: it was put twice", j.Definition.Name, j.Definition.Version)
 			}
 		}
-		// The numbers of the audit have no gaps, whichever node gave them.
+		// The numbers of the audit have no gaps, whatever nodes gave them.
 		records, _, err := s.Audit(t.Context(), store.AuditQuery{Limit: 1000})
 		if err != nil {
 			t.Fatal(err)

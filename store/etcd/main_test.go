@@ -17,7 +17,7 @@ import (
 	"github.com/belfry-cron/belfry/test/servers"
 )
 
-// server is that of all tests of the package. It need not survive a power cut.
+// server serves all tests of the package. It need not survive a power cut.
 var server *servers.Etcd
 
 // calm are options of a server that is started once: on a machine that stalls etcd gives up what

@@ -17,7 +17,7 @@ import (
 	"github.com/belfry-cron/belfry/test/servers"
 )
 
-// server is that of all tests of the package. It need not survive a power cut.
+// server serves all tests of the package. It need not survive a power cut.
 var server *servers.Redis
 
 func TestMain(m *testing.M) {

@@ -63,7 +63,7 @@ func TestEachEndIsPublishedOnceAfterItsCommit(t *testing.T) {
 	if _, err := s.Cancel(ctx, trigger(), "ann", "enough"); err != nil {
 		t.Fatal(err)
 	}
-	// A record that stands for several occurrences counts as so many.
+	// A record for several occurrences counts once for each of them.
 	item := store.PlanItem{
 		Job: j.Definition.UID, Epoch: j.Definition.Epoch, From: j.Cursor, To: j.Cursor.Add(10 * time.Minute),
 		Missed: []store.MissedSpan{{ID: ids.next(), First: j.Cursor.Add(time.Minute), Last: j.Cursor.Add(10 * time.Minute), Count: 10}},

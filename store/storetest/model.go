@@ -186,8 +186,8 @@ func (p *pair) newID() func() job.ID {
 	}
 }
 
-// both makes a call on both stores, compares the answers, and returns that of
-// the model.
+// both makes a call on both stores, compares the answers, and returns the
+// model's.
 func both[T any](p *pair, what string, call func(store.Store) (T, error)) (T, error) {
 	p.Helper()
 	want, wantErr := call(p.model)

@@ -52,7 +52,7 @@ var reportTests = []test{
 			e.Errorf("its output is %v", chunks)
 		}
 		e.isWaiting(runs[0].Run)
-		// The next one is late, and that of a clock which is ahead comes some seconds early.
+		// The next one is late, and a node whose clock is ahead reports some seconds early.
 		for _, want := range []store.Attempt{runs[0], runs[2]} {
 			if got := e.says(store.Report{Job: j.Definition.UID, Result: store.Result{Outcome: job.OutcomeSucceeded}}); got != want.Run {
 				e.Errorf("the report is about %s, want %s", got, want.Run)

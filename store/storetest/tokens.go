@@ -165,7 +165,7 @@ var tokenTests = []test{
 		_, err = e.PutToken(e.ctx, store.PutToken{Name: "one", Hash: hashOf("another"), Joins: hashOf("rack"), Actor: "rack"})
 		e.want(err, store.ErrExists)
 
-		// Of several workers that come at once only so many join as may.
+		// Of several workers that come at once no more join than the bound allows.
 		var group sync.WaitGroup
 		var joined, refused atomic.Int32
 		for i := range 8 {

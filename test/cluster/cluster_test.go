@@ -41,7 +41,7 @@ type cluster struct {
 	jobs     []evidence.Job
 	created  []evidence.Span // of each job, from the request to its answer
 	began    time.Time
-	// lostAfter is that of the jobs.
+	// lostAfter is the lost_after of the jobs.
 	lostAfter time.Duration
 }
 

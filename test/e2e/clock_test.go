@@ -35,7 +35,7 @@ func (f *folder) withClock(t *testing.T) options {
 	return options{program: program, env: []string{ownclock.Variable + "=" + f.path("clock")}}
 }
 
-// setClock moves the clock of the server against that of the machine.
+// setClock sets the server's clock ahead of the machine's clock by a duration.
 func (f *folder) setClock(t *testing.T, by time.Duration) {
 	t.Helper()
 	if err := ownclock.Set(f.path("clock"), by); err != nil {

@@ -228,7 +228,7 @@ func (p *pod) user() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(*s.RunAsUser), Gid: uint32(*s.RunAsGroup), Groups: []uint32{uint32(*s.FSGroup)}}}
 }
 
-// environment is that of the image and of the pod.
+// environment returns the variables of the image and of the pod.
 func (p *pod) environment() []string {
 	env := []string{"PATH=/usr/bin:/bin", "TMPDIR=" + p.root + "/tmp"}
 	for _, v := range p.spec.Spec.Containers[0].Env {

@@ -43,7 +43,7 @@ func NewRedis(options ...string) (r *Redis, err error) {
 	return r, err
 }
 
-// redisProgram is the server to run: BELFRY_REDIS may name that of Valkey or another version.
+// redisProgram is the server to run: BELFRY_REDIS may name Valkey's or another version.
 func redisProgram() string { return cmp.Or(os.Getenv("BELFRY_REDIS"), "redis-server") }
 
 // redisReady is in the log of a server, not of a sentinel, that is ready.

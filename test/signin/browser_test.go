@@ -23,8 +23,8 @@ import (
 // elementLeft is the code with which Chromium refuses an action on an element that it no longer has.
 const elementLeft = -32000
 
-// navigationLeft is how Chromium ends a navigation for another one: that of a page that goes elsewhere
-// by itself, as at the end of a session.
+// navigationLeft is how Chromium ends a navigation when the page starts another one, as at the end of
+// a session.
 const navigationLeft = "net::ERR_ABORTED"
 
 // isLeft reports whether the page has changed under an action, which is then repeated.

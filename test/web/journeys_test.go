@@ -101,7 +101,7 @@ func TestAReloadDoesNotKeepAPersonOnThePage(t *testing.T) {
 	b.until("the page of the run", `location.pathname.startsWith("/runs/") && document.readyState === "complete"`)
 }
 
-// A page that is open before its run begins shows the output, and that of the next attempt.
+// A page that is open before its run begins shows the output of the run and of its next attempt.
 func TestOutputThatBeginsIsOnThePage(t *testing.T) {
 	t.Parallel()
 	pages(t)

@@ -68,7 +68,7 @@ func TestFromTheFirstStartToTheFirstOutput(t *testing.T) {
 }
 
 // A job is created with the form, runs while its page is watched, and is cancelled: its process
-// and that of its child are gone.
+// and the process of its child are gone.
 func TestACancelledRunHasNoProcessLeft(t *testing.T) {
 	t.Parallel()
 	pages(t)

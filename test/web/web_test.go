@@ -41,8 +41,8 @@ const patience = 3 * time.Minute
 // elementLeft is the code with which Chromium refuses an action on an element that it no longer has.
 const elementLeft = -32000
 
-// navigationLeft is how Chromium ends a navigation for another one: that of a page that reads itself
-// again, or of a form that was sent right before.
+// navigationLeft is how Chromium ends a navigation for another one: the page reloads itself, or a
+// form was sent right before.
 const navigationLeft = "net::ERR_ABORTED"
 
 // belfry is the program, the server of most tests, and how a browser is started.
@@ -711,7 +711,7 @@ func TestAThousandJobsArePausedByAFilter(t *testing.T) {
 	b.width(1440)
 	b.looks("light", "en")
 	b.open("/jobs?q=label:crowd=yes")
-	until(t, "the selection of a full page", func() bool { // that of a busy server may have fewer jobs
+	until(t, "the selection of a full page", func() bool { // a busy server may select fewer jobs
 		if value[int](b, `document.querySelectorAll("[data-list] tbody tr").length`) != 100 {
 			b.open("/jobs?q=label:crowd=yes")
 			return false

@@ -331,8 +331,7 @@ func isKindOfWork(e ast.Expr, kinds []string) bool {
 	return ok && union.Sel.Name == "Run" && slices.Contains(kinds, kind.Sel.Name)
 }
 
-// wellKnown are methods whose contract is that of an interface which everybody
-// knows.
+// wellKnown are methods of interfaces that every Go programmer knows.
 var wellKnown = []string{
 	"Error", "Unwrap", "Is", "As", "MarshalText", "UnmarshalText", "MarshalJSON",
 	"UnmarshalJSON", "MarshalYAML", "UnmarshalYAML",

@@ -68,7 +68,7 @@ func TestTextsForUsersAreInPlainEnglish(t *testing.T) {
 }
 
 // unidiomaticIn returns the string literals of a file with such phrases. A single word is a
-// name, such as that of the user nobody.
+// name, such as the user nobody.
 func unidiomaticIn(path, name string) (wrong []string, err error) {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)

@@ -228,7 +228,7 @@ func (c *checker) checkRecords() {
 	}
 }
 
-// lostAfter is that of the jobs whose runs belong to a node.
+// lostAfter is the lost_after of the jobs whose runs belong to a node.
 const lostAfter = time.Minute
 
 // checkOutcome asks whether a record may say what it says.

@@ -39,7 +39,7 @@ const (
 )
 
 // clockWorld is some whole nodes on a store without a clock. Each has a wall clock and a boot clock of its
-// own; the true time is that of the bubble.
+// own; the true time is the time of the bubble.
 type clockWorld struct {
 	t     *testing.T
 	shelf *shelf.Shelf
@@ -56,7 +56,7 @@ type beat struct {
 	job  string
 	due  time.Time
 	at   time.Time // the true time
-	wall time.Time // that of its node
+	wall time.Time // of its node
 	node string
 }
 

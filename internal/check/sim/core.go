@@ -282,7 +282,7 @@ func (c *Core) between(least, most time.Duration) time.Duration {
 	return least + time.Duration(c.random.Int64N(int64((most-least)/time.Microsecond)+1))*time.Microsecond
 }
 
-// chance reports whether something happens that does in so many of a thousand cases.
+// chance returns true in permille of a thousand cases.
 func (c *Core) chance(permille int) bool { return c.random.IntN(1000) < permille }
 
 // inspectEvery is how often the store is looked through for damage.

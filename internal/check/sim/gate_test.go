@@ -15,7 +15,7 @@ import (
 // errWeather is what a store says that cannot be reached.
 var errWeather = errors.New("the store cannot be reached")
 
-// weather is how calls of a host travel, whichever process makes them.
+// weather is how the calls of all processes of a host travel.
 type weather struct {
 	mu     sync.Mutex
 	random *rand.Rand

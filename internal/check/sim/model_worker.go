@@ -13,8 +13,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// held is a run that a node holds: the queue of the model is that of a real worker, and only
-// what it tells the world is modelled.
+// held is a run that a node holds: the model has the queue of a real worker, and only its
+// calls are modelled.
 type held = runqueue.Item[claimed]
 
 // claimed is what the model keeps of a run that it has claimed.

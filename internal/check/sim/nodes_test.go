@@ -252,7 +252,7 @@ func (c *cluster) fault(h *host, kind int, d time.Duration, loss float64, slow b
 			h.start()
 		}
 		c.history.fault(began, time.Now().Add(joinMax), false)
-	default: // nor is a wrong clock: the cluster goes by that of the store
+	default: // nor does a wrong clock: the cluster uses the store's clock
 		h.skew.Add(int64(step))
 		pause()
 		h.skew.Add(-int64(step))

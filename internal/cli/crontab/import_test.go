@@ -57,7 +57,7 @@ func part(a *txtar.Archive, name string) *txtar.File {
 	return &a.Files[len(a.Files)-1]
 }
 
-// options reads lines such as "format: user". What is left out is that of a user alice
+// options reads lines such as "format: user". The default is a user alice
 // in Berlin.
 func options(t *testing.T, comment string) crontab.Options {
 	opt := crontab.Options{

@@ -36,8 +36,8 @@ func (r *reader) crontab(text string) {
 	}
 }
 
-// HasUserColumn reports whether each line of a crontab has a user before its command, as that of
-// the system has. A crontab without a line has none.
+// HasUserColumn reports whether each line of a crontab has a user before its command, as in the
+// system's crontab. A crontab without a line has none.
 func HasUserColumn(text string, isUser func(word string) bool) bool {
 	lines := 0
 	for _, line := range numbered(text) {

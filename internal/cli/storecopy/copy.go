@@ -384,7 +384,7 @@ func (c *copying) document(definition *job.Job, actor string) (*engine.Document,
 	return d, err
 }
 
-// revisionsOf returns the definitions that a job has had behind a version, the latest first.
+// revisionsOf returns the definitions that a job had after a version, the latest first.
 func revisionsOf(ctx context.Context, s Store, uid job.ID, behind int64) (all []store.Revision, err error) {
 	var before int64
 	for {

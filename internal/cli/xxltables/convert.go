@@ -39,8 +39,8 @@ const (
 	StatusChild = "child"
 )
 
-// NumberGap is how far above the last run of the old admin Belfry begins to count: so many runs
-// the old admin may have until it is switched off.
+// NumberGap is how far above the last run of the old admin Belfry begins to count: the old
+// admin may make as many runs until it is switched off.
 const NumberGap = 1_000_000
 
 const (

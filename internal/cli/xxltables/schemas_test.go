@@ -9,7 +9,7 @@ import (
 type schema struct {
 	name           string
 	groupTitle     string // the column of the title
-	jobTitle       string // that of the description
+	jobTitle       string // the column of the description
 	hasCron        bool   // job_cron in place of schedule_type, schedule_conf and misfire_strategy
 	hasGroupTokens bool
 	hasUserToken   bool

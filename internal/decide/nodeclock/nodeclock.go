@@ -253,7 +253,7 @@ func (c *Clock) Usable() error {
 	return nil
 }
 
-// vote is a clock that counts. It lies between two bounds, of which only that of this process differ.
+// vote is a clock that counts. It lies between two bounds, which differ only for this process.
 type vote struct {
 	session  job.ID
 	from, to time.Time // when the boot clock was 0

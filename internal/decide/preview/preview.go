@@ -46,7 +46,7 @@ type timetable interface {
 
 // Expression is about an expression, which may be an interval such as @every 90s.
 // Its occurrences are shown in the zone given, or in the zone of the expression. The
-// error is that of cron.ParseSchedule.
+// error comes from [cron.ParseSchedule].
 func Expression(text string, zone *cron.Zone, options []cron.Option, ask Ask) (Preview, error) {
 	parsed, err := cron.ParseSchedule(text, options...)
 	if err != nil {

@@ -73,7 +73,7 @@ type world struct {
 	log    logtest.Log
 	ids    atomic.Uint64
 	told   atomic.Int64 // of Renewed
-	ahead  atomic.Int64 // the wall clock of the nodes, of that of the store
+	ahead  atomic.Int64 // how far the wall clock of the nodes is ahead of the store's
 	slept  atomic.Int64 // how long the machine of the nodes has slept, of which the bubble knows nothing
 }
 

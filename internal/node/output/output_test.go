@@ -338,7 +338,7 @@ type written struct {
 func compareWithModel(t *testing.T, random *rand.Rand) {
 	const limit = 32 << 10
 	shelf := newShelf(t)
-	failures := random.IntN(4)                          // in so many of eight calls
+	failures := random.IntN(4)                          // of eight calls
 	faults := rand.New(rand.NewPCG(random.Uint64(), 0)) // of the goroutine of Run
 	fail := func(context.Context) error {
 		if faults.IntN(8) < failures {

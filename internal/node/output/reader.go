@@ -9,7 +9,7 @@ import (
 // streams from the beginning, unchanged. Its methods are called from one goroutine.
 type Reader struct {
 	// Next is the offset to begin at and, after each Append, to continue from, as in Chunk,
-	// whichever streams are shown. It may be used with another Reader later, even while the
+	// for any choice of streams. It may be used with another Reader later, even while the
 	// attempt still writes.
 	Next int64
 

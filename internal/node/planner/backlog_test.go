@@ -127,7 +127,7 @@ func newWaiting(jobs []store.PlannedJob) *waiting {
 	return w
 }
 
-// jobsInTheLongest is so many that a minute of theirs is not much beside the bounds.
+// jobsInTheLongest is small enough for a minute of their runs to be little beside the bounds.
 const jobsInTheLongest = 30
 
 func TestBacklogIsPlannedAsItRuns(t *testing.T) {

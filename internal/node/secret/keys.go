@@ -121,7 +121,7 @@ type Ring struct {
 	// File holds the keys. Make creates it with a new key if it does not exist.
 	File string
 	Make bool
-	// Borrowed is set when File may be that of an earlier store of this server: it opens values, and
+	// Borrowed is set when File may belong to an earlier store of this server: it opens values, and
 	// seals none, because other servers may not have it.
 	Borrowed bool
 	// Sealed returns a sealed value of the store, nil if there is none: then no key is made, because the

@@ -30,8 +30,8 @@ func bootID() (string, error) {
 	return strings.TrimSpace(string(b)), nil
 }
 
-// selfPath returns a path of the running program, that of its file even when
-// that has been replaced by another version.
+// selfPath returns a path to the file of the running program, even when another
+// version has replaced it.
 func selfPath() string { return "/proc/self/exe" }
 
 // clockTick is the unit of start times in /proc. It is 1/100 s for whatever

@@ -112,7 +112,7 @@ func node(args []string) {
 	}
 }
 
-// session is that of each node of the tests, whose watchdog reports its death to a file.
+// session is the session of every node in the tests; the watchdog reports its death to a file.
 var session = job.ID{7, 7}
 
 const reportName = "report"

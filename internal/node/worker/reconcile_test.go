@@ -20,7 +20,7 @@ func TestFencedAttemptsEndBeforeOthersMayTakeThem(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		policy string
-		own    job.Overlap   // of the run; "" for that of the policy
+		own    job.Overlap   // of the run; "" for the policy's
 		after  time.Duration // the last renewal; 0 for never
 	}{
 		{"one that holds a slot", "policy: {lost_after: 30s, kill_grace: 5s}", "", 30*time.Second - 5*time.Second - 3*time.Second},

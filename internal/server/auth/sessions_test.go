@@ -262,7 +262,7 @@ func TestAPersonLetsACommandBeginASessionOfItsOwn(t *testing.T) {
 	w.now = w.now.Add(auth.CodeFor)
 	refused("a code that is a minute old", late, verifier)
 
-	// The end of one session is not that of the other.
+	// The end of one session does not end the other.
 	w.must(browser.End(t.Context(), secret))
 	if holder, err := command.Holder(t.Context(), own); err != nil || holder.Name != "sso:ann@example.org" {
 		t.Errorf("the session of the command is of %q, %v", holder.Name, err)

@@ -85,8 +85,8 @@ func (l *Layers) Settings(result Server) []Setting {
 	return list
 }
 
-// NameOf returns a field's name in its source: the flag, the variable, or its name with
-// that of the file.
+// NameOf returns a field's name in its source: the flag, the variable, or the file
+// and the field's name in it.
 func (l *Layers) NameOf(name string) string {
 	for _, f := range Fields() {
 		if f.Name != name {

@@ -11,8 +11,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// A browser sends the cookie of its session with whatever a page asks for, of whichever site
-// the page is.
+// A browser sends the cookie of its session with every request of a page, whatever the page's site.
 func TestSessionServesOnlyPagesOfThisServer(t *testing.T) {
 	s := newServer(t)
 	sessions := auth.NewSessions(s.tokens, nil)

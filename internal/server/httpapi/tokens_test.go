@@ -147,7 +147,7 @@ func TestAnAdministratorEndsSessionsOfAPerson(t *testing.T) {
 	}
 }
 
-// verifierOfAnn is that of a command of ann.
+// verifierOfAnn is the verifier of a command of ann.
 const verifierOfAnn = "a verifier of 43 letters, as RFC 7636 has it"
 
 // staff are people with one role in the namespace web.

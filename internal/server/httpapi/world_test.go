@@ -156,8 +156,8 @@ func (w *world) fill() {
 	w.waiting = w.flow()
 }
 
-// callbackNumber is that of a request that was handed over, whose secret is the token that
-// requests of this world have.
+// callbackNumber is the number of a request that was handed over; its secret is the token
+// that requests of this world have.
 const callbackNumber = 17
 
 // tokenOfWorker is the token of a worker without a store.
@@ -166,7 +166,7 @@ const tokenOfWorker = "of far"
 // tokenOfJoining is a joining token.
 const tokenOfJoining = "of rack"
 
-// pingKey is that of the job reported.
+// pingKey is the ping key of the job named reported.
 const pingKey = "the-key-of-reported"
 
 // changes returns how much has been changed so far: each change has a record in

@@ -10,7 +10,7 @@ import (
 )
 
 // poolLook is how many active runs are searched for the runs of a pool, the earliest due first, so that
-// planned runs come last: stores find runs by their slot only within a step. A store reads so many in
+// planned runs come last: stores find runs by their slot only within a step. Reading them takes a store
 // some milliseconds.
 const poolLook = 1000
 

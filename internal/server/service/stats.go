@@ -25,9 +25,9 @@ const (
 	// statisticsRuns is the number of last runs in the statistics of a job: reading them
 	// takes a store some milliseconds.
 	statisticsRuns = 2000
-	// statisticsFor is how long the statistics of so many runs are kept in memory, which one more
-	// run changes little: the page of a job is read again at each of its ends. Fewer runs are
-	// read each time. knownMax bounds the jobs in memory, of some ten kilobytes each.
+	// statisticsFor is how long the statistics of this many runs are cached: the page of a job is
+	// read again after each of its runs, and one more run changes them little. Fewer runs are
+	// read each time. knownMax bounds the jobs in the cache, of some ten kilobytes each.
 	statisticsFor = 10 * time.Second
 	knownMax      = 200
 	// settledAfter is how long after its end a stretch of history is kept in memory.

@@ -423,7 +423,7 @@ func TestTheWeekIsMovedAsFarAsRunsAndStartsAreKnown(t *testing.T) {
 		{"12", "21", []string{"21 Dec to 23 Dec</span>", "No further ahead: starts are counted for 31 days.", "Wed 23 12:00: 1 start", link("12", "14", "Earlier")}, []string{"Later", "Thu 24"}},
 		{"11", "16", []string{"10 Nov to 16 Nov", "Tue 10 ", link("11", "09", "Earlier"), link("11", "23", "Later")}, []string{"No further", "Starts to come"}},
 		{"11", "09", []string{"3 Nov to 9 Nov</span>", "no run of these days is in the history", "No further back: finished runs are kept for 20 d, unless policy.keep of their job differs.", link("11", "16", "Later")}, []string{"Earlier"}},
-		// A week that is out of reach is that of now; one that is not seven days from it leads to it.
+		// A week that is out of reach shows the current week; one that is not whole weeks away leads to it.
 		{"10", "01", []string{"23 Nov to 29 Nov"}, nil},
 		{"11", "20", []string{"14 Nov to 20 Nov", link("11", "23", "Later")}, nil},
 		{"11", "26", []string{"26 Nov to 2 Dec", link("11", "23", "Earlier")}, nil},

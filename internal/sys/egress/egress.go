@@ -155,8 +155,8 @@ func (r *rule) length() int {
 }
 
 // Control refuses a connection when its address is known and nothing has been
-// sent: net.Dialer calls it for every address that a name stands for, so that
-// a name which changes between a check and the call gains nothing.
+// sent: net.Dialer calls it for every address of a name, so that a name that
+// changes between a check and the call gains nothing.
 func (g *Guard) Control(network, address string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {

@@ -21,7 +21,7 @@ func Near(word string, names []string) []string {
 	var near []string
 	for _, name := range names {
 		if max(len(name)-len(word), len(word)-len(name)) > most {
-			continue // so many letters differ at least
+			continue // at least this many letters differ
 		}
 		if d := distance(word, strings.ToLower(name)); d <= most && d < max(len(word), len(name)) {
 			near = append(near, name)

@@ -221,7 +221,7 @@ func halfABatch(t *testing.T, failing int, done bool) {
 // halfway is a driver of which one commit fails, before or after it is done.
 type halfway struct {
 	driver
-	in   int // after so many commits of cells
+	in   int // after this many commits of cells
 	done bool
 }
 

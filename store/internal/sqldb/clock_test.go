@@ -46,8 +46,8 @@ func (d *distant) change(do func()) {
 	do()
 }
 
-// boot is the clock of the machine that asks. Its wall clock, which is that of the bubble,
-// goes apart from it.
+// boot is the boot clock of the machine that asks. Its wall clock, the clock of the bubble,
+// drifts away from it.
 func (d *distant) boot() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -29,7 +29,7 @@ type Job struct {
 	// request that changes the job and its answer. Occurrences in them may be
 	// accounted for or not.
 	Open []Span
-	// Withdrawn are when the job was paused or deleted, from the answer of that
+	// Withdrawn has the times when the job was paused or deleted, from the answer of that
 	// request to the next request that ends it. Its occurrences in them need no
 	// record, and nothing may start in them but runs by hand.
 	Withdrawn []Span

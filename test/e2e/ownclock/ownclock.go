@@ -1,5 +1,5 @@
-// Package ownclock builds programs with a wall clock of their own: time.Now has one line more, and the monotonic
-// clock is that of the machine, as when a person sets the wall clock.
+// Package ownclock builds programs with a wall clock of their own: time.Now has one line more, and the
+// monotonic clock stays the machine's, as when a person sets the wall clock.
 package ownclock
 
 import (
@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// Variable names a file with the seconds by which the wall clock of a program differs from that of the
-// machine.
+// Variable names a file with the seconds by which the wall clock of a program differs from the machine's.
 const Variable = "BELFRY_TEST_CLOCK"
 
 // Flags returns the flags of go build that make such a program. They name files in a directory.
@@ -89,7 +88,7 @@ func moved() int64 {
 	return []string{"-overlay", list}, nil
 }
 
-// Set moves the clock of the programs that a file belongs to against that of the machine.
+// Set makes the clock of the programs that read the file differ from the machine's by a duration.
 func Set(path string, by time.Duration) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
