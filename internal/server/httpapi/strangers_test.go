@@ -62,8 +62,8 @@ func TestBodiesAreReadAfterTheTokenIsKnown(t *testing.T) {
 
 // Without a token a body may take 5 s, where it is read.
 func TestABodyOfAStrangerHasFiveSeconds(t *testing.T) {
+	w := newWorld(t) // its routes are shared with tests outside the bubble
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
 		request := strings.Replace(head("POST", "/api/v1/sign-in"), "Authorization: Bearer "+token+"\n", "", 1)
 		l := dialSlow(t, w.handler, request+"Content-Type: application/json\nContent-Length: 100\n\n{")
 		begun := time.Now()

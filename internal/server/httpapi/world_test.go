@@ -39,7 +39,7 @@ type world struct {
 // are made once.
 type exchanged struct{ *memory.Store }
 
-// routes are those of all worlds, which come one after the other.
+// routes serve all worlds, which come one after the other.
 var routes struct {
 	sync.Mutex
 	on     *exchanged
@@ -47,7 +47,8 @@ var routes struct {
 	http.Handler
 }
 
-// newWorld makes a world. The one before it is over.
+// newWorld makes a world. The one before it is over. It is not for bubbles of synctest, whose
+// channels are of no use to the next world.
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	s := &server{t: t, now: time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC)}
