@@ -135,6 +135,9 @@ func (d *decoder) decodeStruct(n *node, v reflect.Value, at *path) {
 		return
 	}
 	d.reportRepeated(n, at)
+	if v.Type() == runSpecType {
+		besideContainer(n)
+	}
 	d.decodeFields(n, v, fields, at, false)
 	if fields[len(fields)-1].owner >= 0 {
 		d.decodeFields(n, v, fields, at, true)

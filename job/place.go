@@ -76,6 +76,8 @@ func (p *Place) Wants(handler string) string {
 	case handler == AnyNode:
 	case handler == XXLHandler:
 		wants = append(wants, "xxl in its configuration")
+	case handler == ContainerHandler:
+		wants = append(wants, "a container engine")
 	case handler != "":
 		wants = append(wants, "the handler "+handler)
 	}

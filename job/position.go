@@ -151,11 +151,14 @@ func (p commandPosition) join(other commandPosition) commandPosition {
 // unsafeHint is the advice of a refusal.
 const unsafeHint = "write it out; or say run.unsafe_params: true, so that anyone who may run the job may run any program as its user"
 
+// positioned is a word of a command with its place.
+type positioned struct {
+	at   *path
+	text string
+}
+
 // checkPositions checks words that no shell reads, and the variables of the environment.
-func (s *Shell) checkPositions(v *validator, params []string, run *path) {
-	if s.UnsafeParams {
-		return
-	}
+func (v *validator) checkPositions(params []string, words []positioned, env map[string]string, envAt *path) {
 	refuse := func(at *path, text string, where func(free string) string) {
 		t, err := CompileTemplate(TemplatePrivate, text, params)
 		if err != nil || t.free == "" {
@@ -165,24 +168,29 @@ func (s *Shell) checkPositions(v *validator, params []string, run *path) {
 			v.report(at, t.free+" may hold any text and cannot stand "+place, unsafeHint)
 		}
 	}
-	at := run.field("shell")
-	if len(s.Args) > 0 && s.Command != "" {
-		var position commandPosition
-		word := func(at *path, text string) {
-			before, _, _ := strings.Cut(text, "{{")
-			refuse(at, text, func(string) string { return position.refusal(before) })
-			position.end(text)
-		}
-		word(at.field("command"), s.Command)
-		for i, arg := range s.Args {
-			word(at.field("args").item(i), arg)
-		}
+	var position commandPosition
+	for _, word := range words {
+		before, _, _ := strings.Cut(word.text, "{{")
+		refuse(word.at, word.text, func(string) string { return position.refusal(before) })
+		position.end(word.text)
 	}
 	for _, name := range codeVariables {
-		if text, ok := s.Env[name]; ok {
-			refuse(run.field("env").field(name), text, func(string) string {
+		if text, ok := env[name]; ok {
+			refuse(envAt.field(name), text, func(string) string {
 				return "in " + name + ", which decides what programs are executed"
 			})
 		}
 	}
+}
+
+// positions returns the words of a command that no shell reads.
+func (s *Shell) positions(at *path) (words []positioned) {
+	if len(s.Args) == 0 || s.Command == "" {
+		return nil
+	}
+	words = append(words, positioned{at.field("command"), s.Command})
+	for i, arg := range s.Args {
+		words = append(words, positioned{at.field("args").item(i), arg})
+	}
+	return words
 }

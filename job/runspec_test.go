@@ -3,8 +3,10 @@ package job_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,8 +64,8 @@ func TestFieldsOfAnotherKindOfWorkAreRefused(t *testing.T) {
 		`{handler: h, nice: 0}`:                             "a.yaml:2:25: run.nice: is only valid with run.shell",
 		`{handler: h, nice: null}`:                          "",
 		`{env: {A: b}, shell: "true"}`:                      "",
-		`{env: {A: b}}`:                                     "a.yaml:2:6: run: must have exactly one of shell, http, handler, xxl, flow and external",
-		`{shell: "true", handler: h}`:                       "a.yaml:2:6: run: must have exactly one of shell, http, handler, xxl, flow and external",
+		`{env: {A: b}}`:                                     "a.yaml:2:6: run: must have exactly one of shell, container, http, handler, xxl, flow and external",
+		`{shell: "true", handler: h}`:                       "a.yaml:2:6: run: must have exactly one of shell, container, http, handler, xxl, flow and external",
 	} {
 		docs, err := job.Decode("a.yaml", []byte("name: a\nrun: "+text+"\n"))
 		if err != nil {
@@ -76,6 +78,60 @@ func TestFieldsOfAnotherKindOfWorkAreRefused(t *testing.T) {
 		if !strings.HasPrefix(got, want) || want == "" && got != "" {
 			t.Errorf("%s: %q, want %q", text, got, want)
 		}
+	}
+}
+
+func TestShellBesideAContainerRunsInIt(t *testing.T) {
+	const text = `
+name: a
+run:
+  container: alpine:3.20
+  shell: echo {{ .Run }}
+  env: {A: b}
+  user: "1000"
+  limits: {memory: 64MiB, pids: 10}
+---
+name: b
+run:
+  container: {image: alpine:3.20, user: "1000"}
+  shell: echo {{ .Run }}
+  limits: {memory: 64MiB, pids: 10}
+  env: {A: b}
+`
+	docs, err := job.Decode("a.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := job.RunSpec{Container: &job.Container{
+		Image: "alpine:3.20", Shell: "echo {{ .Run }}", Env: map[string]string{"A": "b"}, User: "1000",
+		Limits: &job.ContainerLimits{Memory: 64 << 20, PIDs: 10},
+	}}
+	for _, d := range docs {
+		if err := d.Validate(); err != nil {
+			t.Error(err)
+		}
+		if !reflect.DeepEqual(d.Job.Run, want) || d.Job.Run.Work() != job.WorkContainer {
+			t.Errorf("job %s was read as %+v", d.Job.Name, d.Job.Run.Container)
+		}
+		stored, err := json.Marshal(d.Job)
+		var again job.Job
+		if err = errors.Join(err, json.Unmarshal(stored, &again)); err != nil || !reflect.DeepEqual(again.Run, want) {
+			t.Errorf("%s was read as %+v, %v", stored, again.Run.Container, err)
+		}
+	}
+}
+
+func TestTheLoginOfARegistryIsASecretOfTheJob(t *testing.T) {
+	j := &job.Job{Name: "a", Run: job.RunSpec{Container: &job.Container{Image: "alpine", Registry: &job.Registry{Secret: "hub"}}}}
+	if names := j.SecretNames(); !slices.Equal(names, []string{"hub"}) {
+		t.Errorf("the job names the secrets %v", names)
+	}
+	spec, err := j.Expand(job.TemplateData{Secrets: map[string]string{"hub": "me:word"}})
+	if err != nil || spec.Container.Registry.Login() != "me:word" {
+		t.Errorf("expanded to %+v, %v", spec, err)
+	}
+	if text, err := json.Marshal(spec); err != nil || strings.Contains(string(text), "word") {
+		t.Errorf("the work is written as %s, %v", text, err)
 	}
 }
 

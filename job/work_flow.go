@@ -34,7 +34,7 @@ const (
 type Flow struct {
 	MaxParallel  int           `json:"max_parallel,omitzero" min:"1" max:"1000" doc:"How many steps and items of one run may run at once. Default: 16."`
 	FailFast     bool          `json:"fail_fast,omitzero" doc:"The first failed step cancels the running steps, and no further step starts. Default: steps that do not need the failed one still run."`
-	KeepTogether bool          `json:"keep_together,omitzero" doc:"All steps run on the node of the first. Their commands share the directory BELFRY_FLOW_DIR, their working directory unless dir is set, which is removed after the flow."`
+	KeepTogether bool          `json:"keep_together,omitzero" doc:"All steps run on the node of the first. Their commands share the directory BELFRY_FLOW_DIR, their working directory unless dir is set, which is removed after the flow. Containers share a volume in the same way."`
 	Defaults     *StepDefaults `json:"defaults,omitzero" doc:"Defaults for the steps."`
 	Steps        []Step        `json:"steps" items:"500" doc:"The steps. Those without needs start at once."`
 	Finally      []Step        `json:"finally,omitzero" items:"50" doc:"The steps that run after all others have ended, with any outcome, also after a cancel or a timeout."`
@@ -45,7 +45,7 @@ type StepDefaults struct {
 	Retry   *Retry            `json:"retry,omitzero" doc:"Further attempts after one that did not succeed."`
 	Timeout *Duration         `json:"timeout,omitzero" min:"0s" max:"365d" doc:"How long an attempt may take."`
 	Place   *Place            `json:"place,omitzero" doc:"Which nodes run the steps. Default: that of the job."`
-	Env     map[string]string `json:"env,omitzero" secret:"value" items:"1000" doc:"Environment variables of the steps with shell. Values are templates."`
+	Env     map[string]string `json:"env,omitzero" secret:"value" items:"1000" doc:"Environment variables of the steps with shell or container. Values are templates."`
 	Dir     string            `json:"dir,omitzero" max:"4096" doc:"The working directory of the steps with shell."`
 	User    string            `json:"user,omitzero" max:"64" doc:"The user to run the steps with shell as."`
 }
@@ -142,6 +142,12 @@ func (s *Step) fill(d *StepDefaults, finally bool) {
 	}
 	if s.Place == nil {
 		s.Place = d.Place
+	}
+	if c := s.Run.Container; c != nil && len(d.Env) > 0 {
+		own := *c
+		own.Env = maps.Clone(d.Env)
+		maps.Copy(own.Env, c.Env)
+		s.Run.Container = &own
 	}
 	if sh := s.Run.Shell; sh != nil {
 		own := *sh

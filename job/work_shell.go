@@ -74,7 +74,9 @@ func (s *Shell) expand(visit visitor, run *path) work {
 func (s *Shell) check(v *validator, j *Job, run *path) {
 	s.checkCommand(v, run.field("shell"))
 	s.checkProcess(v, run)
-	s.checkPositions(v, j.paramNames(), run)
+	if !s.UnsafeParams {
+		v.checkPositions(j.paramNames(), s.positions(run.field("shell")), s.Env, run.field("env"))
+	}
 }
 
 func (s *Shell) envNames() []string { return slices.Sorted(maps.Keys(s.Env)) }

@@ -108,6 +108,7 @@ var (
 	NodeLacks       = two[string, why]("node_lacks", "node {node} has not {what}", "节点 {node} 不具备{what}", nodes)
 	Labels          = one[[]string]("labels", "the {labels:label|labels} {labels}", "标签 {labels}", nodes)
 	Handler         = one[string]("handler", "the handler {handler}", "处理器 {handler}", nodes)
+	EngineWorking   = none("engine_working", "a working container engine", "可用的容器引擎", engines)
 	XXLConfigured   = none("xxl_configured", "xxl in its configuration", "xxl 配置", config)
 	And             = two[why, why]("and", "{first} and {second}", "{first}及{second}", nodes)
 	WorkerElsewhere = three[string, string, string]("worker_elsewhere", "the token of the worker {worker} is for the namespace {namespace}, and the job is in {job}", "工作节点 {worker} 的令牌属于命名空间 {namespace}，而任务在 {job}", nodes)

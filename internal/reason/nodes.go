@@ -25,6 +25,8 @@ func Wants(place *job.Place, handler string) (wants job.Reason) {
 		return wants
 	case job.XXLHandler:
 		program = XXLConfigured.Of()
+	case job.ContainerHandler:
+		program = EngineWorking.Of()
 	default:
 		program = Handler.Of(handler)
 	}

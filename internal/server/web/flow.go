@@ -129,7 +129,7 @@ func (p *page) does(s *job.Step) string {
 		text = p.T("step.for", "d", p.coarse(time.Duration(w.For)))
 	case s.Calls("") != "":
 		text = p.T("step.job", "name", s.Run.Job.Name)
-	case s.Run.HandlerName() != "":
+	case s.Run.Does(job.WorkHandler):
 		text = p.T("job.handler", "name", s.Run.HandlerName())
 	default:
 		text = string(s.Run.Work())
@@ -170,7 +170,7 @@ func doesIcon(s *job.Step) string {
 
 // workIcons are the symbols of the kinds of work.
 var workIcons = map[job.Work]string{
-	job.WorkShell: "term", job.WorkHTTP: "globe", job.WorkHandler: "code", job.WorkXXL: "nodes", job.WorkExternal: "link", job.WorkJob: "jobs", job.WorkFlow: "flows",
+	job.WorkShell: "term", job.WorkContainer: "term", job.WorkHTTP: "globe", job.WorkHandler: "code", job.WorkXXL: "nodes", job.WorkExternal: "link", job.WorkJob: "jobs", job.WorkFlow: "flows",
 }
 
 // graphOfPlan draws a flow as its document has it.
