@@ -29,7 +29,8 @@ type History interface {
 	// them, since a list of jobs reads thousands; with an n of 1 also the state of flows,
 	// which may be a megabyte each.
 	Recent(ctx context.Context, jobs []job.ID, n int) ([][]Record, error)
-	// Aggregate counts attempts by outcome and bucket of time.
+	// Aggregate counts final records by outcome and bucket of time, in the order of the buckets
+	// and of the jobs. Where the buckets consist of slices, it may count records that have expired.
 	Aggregate(ctx context.Context, q AggregateQuery) ([]Aggregate, error)
 
 	// AppendOutput adds chunks. An existing chunk stays unchanged, but the drops that it
@@ -150,17 +151,37 @@ func (r *Record) Ref() RecordRef {
 	return RecordRef{Ended: r.Attempt.Ended, Run: r.Run.ID, Attempt: r.Attempt.Number}
 }
 
+// Slice is the length of a slice of the roll-up: SQL stores count the final records of each job
+// in each slice once, and add the counts up for queries whose buckets consist of slices. It divides
+// the ten minutes of a lane and the quarters of an hour of a week.
+const Slice = 5 * time.Minute
+
+// SlicesFor is how long the counts of slices are kept, also of expired records: the timeline and
+// the statistics look back that far.
+const SlicesFor = 90 * 24 * time.Hour
+
 // AggregateQuery selects counts of the final records.
 type AggregateQuery struct {
 	Namespace string
 	Job       job.ID
+	Jobs      []job.ID // of several jobs, at most MaxBatch; nil for all
 	From, To  time.Time
 	Bucket    time.Duration // counted from From
+	ByJob     bool          // counts each job on its own
+	// Exact counts the records themselves, not the roll-up of their slices, which keeps the counts of
+	// expired records.
+	Exact bool
+}
+
+// Sliced reports whether the buckets of the query consist of whole slices.
+func (q *AggregateQuery) Sliced() bool {
+	return !q.Exact && !q.From.IsZero() && q.Bucket > 0 && q.Bucket%Slice == 0 && q.From.UnixNano()%int64(Slice) == 0
 }
 
 // Aggregate is the counts of one bucket.
 type Aggregate struct {
 	Start    time.Time
+	Job      job.ID // with ByJob
 	Outcomes map[job.Outcome]int
 	// Duration is the sum over attempts that started, Longest the longest.
 	Duration, Longest time.Duration

@@ -1,6 +1,8 @@
 package store
 
 import (
+	"bytes"
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -40,35 +42,72 @@ func (q *HistoryQuery) Matches(r *Record) bool {
 
 // Matches reports whether a query counts a record that is within its time.
 func (q *AggregateQuery) Matches(r *Record) bool {
-	return r.Final && (q.Namespace == "" || r.Run.Namespace == q.Namespace) && (q.Job.IsZero() || r.Run.JobUID == q.Job)
+	return r.Final && (q.Namespace == "" || r.Run.Namespace == q.Namespace) && (q.Job.IsZero() || r.Run.JobUID == q.Job) &&
+		(q.Jobs == nil || slices.Contains(q.Jobs, r.Run.JobUID))
 }
 
-// Count adds a record to the counts: to the last bucket, as records mostly come in their
-// order, to the one that it belongs to, or to a new one behind them.
-func (q *AggregateQuery) Count(list []Aggregate, r *Record) []Aggregate {
+// Counter adds up what Aggregate returns, from records or their parts in any order.
+type Counter struct {
+	q    *AggregateQuery
+	at   map[countKey]int
+	list []Aggregate
+}
+
+type countKey struct {
+	start int64
+	job   job.ID
+}
+
+// Counter returns an empty counter.
+func (q *AggregateQuery) Counter() *Counter { return &Counter{q: q, at: map[countKey]int{}} }
+
+// Record adds a record.
+func (c *Counter) Record(r *Record) {
 	took := time.Duration(0)
 	if r.Attempt.Number > 0 {
 		took = r.Attempt.Ended.Sub(r.Attempt.Started)
 	}
-	return q.Add(list, r.Attempt.Ended, r.Attempt.Outcome, r.Count, took)
+	c.Add(r.Attempt.Ended, r.Run.JobUID, r.Attempt.Outcome, r.Count, took, took)
 }
 
-// Add is Count for the parts of a record.
-func (q *AggregateQuery) Add(list []Aggregate, ended time.Time, outcome job.Outcome, count int, took time.Duration) []Aggregate {
-	start := q.From.Add(ended.Sub(q.From).Truncate(q.Bucket)).UTC()
-	at := len(list) - 1
-	for at >= 0 && !list[at].Start.Equal(start) {
-		at--
+// Add adds records of a job with one outcome, which ended in one bucket.
+func (c *Counter) Add(ended time.Time, of job.ID, outcome job.Outcome, count int, took, longest time.Duration) {
+	if !c.q.ByJob {
+		of = job.ID{}
 	}
-	if at < 0 {
-		at = len(list)
-		list = append(list, Aggregate{Start: start, Outcomes: map[job.Outcome]int{}})
+	start := c.q.From.Add(ended.Sub(c.q.From).Truncate(c.q.Bucket)).UTC()
+	key := countKey{start.UnixNano(), of}
+	at, ok := c.at[key]
+	if !ok {
+		at = len(c.list)
+		c.at[key] = at
+		c.list = append(c.list, Aggregate{Start: start, Job: of, Outcomes: map[job.Outcome]int{}})
 	}
-	bucket := &list[at]
+	bucket := &c.list[at]
 	bucket.Outcomes[outcome] += count
 	bucket.Duration += took
-	bucket.Longest = max(bucket.Longest, took)
-	return list
+	bucket.Longest = max(bucket.Longest, longest)
+}
+
+// Counts adds what another history has counted for the same query.
+func (c *Counter) Counts(list []Aggregate) {
+	for i := range list {
+		a := &list[i]
+		for outcome, count := range a.Outcomes {
+			c.Add(a.Start, a.Job, outcome, count, 0, 0)
+		}
+		bucket := &c.list[c.at[countKey{a.Start.UnixNano(), a.Job}]]
+		bucket.Duration += a.Duration
+		bucket.Longest = max(bucket.Longest, a.Longest)
+	}
+}
+
+// List returns the counts in the order of their buckets and jobs; nil without any.
+func (c *Counter) List() []Aggregate {
+	slices.SortFunc(c.list, func(a, b Aggregate) int {
+		return cmp.Or(a.Start.Compare(b.Start), bytes.Compare(a.Job[:], b.Job[:]))
+	})
+	return c.list
 }
 
 // Collector gathers what Recent returns from records that come the latest first.

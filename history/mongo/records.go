@@ -280,28 +280,40 @@ func (h *History) Recent(ctx context.Context, jobs []job.ID, n int) ([][]store.R
 
 // Aggregate implements store.History. It reads a few fields of each final record of the time
 // and adds them up here: servers that speak the protocol differ in what they can add.
-func (h *History) Aggregate(ctx context.Context, q store.AggregateQuery) (list []store.Aggregate, err error) {
+func (h *History) Aggregate(ctx context.Context, q store.AggregateQuery) ([]store.Aggregate, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	filter := append(selected(q.Job, q.From, q.To), bson.E{Key: "final", Value: true})
 	if q.Namespace != "" {
 		filter = append(filter, bson.E{Key: "namespace", Value: q.Namespace})
 	}
-	fields := bson.D{{Key: "ended", Value: 1}, {Key: "outcome", Value: 1}, {Key: "count", Value: 1}, {Key: "took", Value: 1}}
+	if q.Jobs != nil {
+		names := bson.A{}
+		for _, uid := range q.Jobs {
+			names = append(names, uid.String())
+		}
+		filter = append(filter, bson.E{Key: "job", Value: bson.D{{Key: "$in", Value: names}}})
+	}
+	fields := bson.D{{Key: "job", Value: 1}, {Key: "ended", Value: 1}, {Key: "outcome", Value: 1}, {Key: "count", Value: 1}, {Key: "took", Value: 1}}
 	found, err := h.attempts.Find(ctx, filter, options.Find().SetProjection(fields).SetSort(bson.D{{Key: "ended", Value: 1}}))
 	if err != nil {
 		return nil, fmt.Errorf("aggregate of history: %w", fault(ctx, err))
 	}
 	defer found.Close(ctx)
+	c := q.Counter()
 	for found.Next(ctx) {
 		var d document
 		if err := found.Decode(&d); err != nil {
 			return nil, fmt.Errorf("aggregate of history: %w: %w", store.ErrDamaged, err)
 		}
-		list = q.Add(list, time.UnixMicro(d.Ended), job.Outcome(d.Outcome), d.Count, time.Duration(d.Took))
+		of, err := job.ParseID(d.Job)
+		if err != nil {
+			return nil, fmt.Errorf("aggregate of history: %w: %w", store.ErrDamaged, err)
+		}
+		c.Add(time.UnixMicro(d.Ended), of, job.Outcome(d.Outcome), d.Count, time.Duration(d.Took), time.Duration(d.Took))
 	}
 	if err := found.Err(); err != nil {
 		return nil, fmt.Errorf("aggregate of history: %w", fault(ctx, err))
 	}
-	return list, nil
+	return c.List(), nil
 }

@@ -175,11 +175,12 @@ func (s *Store) Aggregate(ctx context.Context, q store.AggregateQuery) (list []s
 	if err != nil && !s.isPartial(err) {
 		return nil, err
 	}
+	c := q.Counter()
+	c.Counts(list)
 	for i := range fresh {
-		list = q.Count(list, &fresh[i])
+		c.Record(&fresh[i])
 	}
-	slices.SortFunc(list, func(a, b store.Aggregate) int { return a.Start.Compare(b.Start) })
-	return list, nil
+	return c.List(), nil
 }
 
 // without leaves out records that history already has, because they are being shipped, and late

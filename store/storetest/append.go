@@ -38,6 +38,56 @@ var appendTests = []test{
 		equal(e, "records", len(list), 3)
 		e.want(e.Append(e.ctx, make([]store.Record, store.MaxBatch+1)), store.ErrTooMany)
 	}},
+	{"counts of slices and of records agree by job, also of late, replaced and expired records", func(e *env) {
+		first := e.now().Truncate(store.Slice)
+		made := func(name string, outcome job.Outcome, at time.Duration) store.Record {
+			r := e.foreign(outcome, "it ended")
+			r.Run.Name, r.Run.JobUID[15] = name, byte(len(name))
+			r.Attempt.Ended = first.Add(at)
+			r.Attempt.Started = r.Attempt.Ended.Add(-time.Duration(len(name)) * time.Second)
+			return r
+		}
+		read := func(exact bool, jobs ...job.ID) (all []string) {
+			e.Helper()
+			list, err := e.Aggregate(e.ctx, store.AggregateQuery{From: first, To: first.Add(24 * time.Hour), Bucket: 2 * store.Slice, ByJob: true, Exact: exact, Jobs: jobs})
+			e.must(err)
+			for _, b := range list {
+				all = append(all, fmt.Sprintf("%s %d %v %s %s", b.Start.Sub(first), b.Job[15], b.Outcomes, b.Duration, b.Longest))
+			}
+			return all
+		}
+		lost := made("a", job.OutcomeLost, 7*time.Minute)
+		e.must(e.Append(e.ctx, []store.Record{
+			lost, made("a", job.OutcomeSucceeded, 4*time.Minute), made("a", job.OutcomeSucceeded, 12*time.Minute), made("bcd", job.OutcomeFailed, 8*time.Minute),
+		}))
+		check := func(what string, want ...string) {
+			e.Helper()
+			equal(e, what+", of the records", fmt.Sprint(read(true)), fmt.Sprint(want))
+			equal(e, what+", of the slices", fmt.Sprint(read(false)), fmt.Sprint(want))
+		}
+		check("before they are counted", "0s 1 map[lost:1 succeeded:1] 2s 1s", "0s 3 map[failed:1] 3s 3s", "10m0s 1 map[succeeded:1] 1s 1s")
+		e.clock.Advance(time.Hour)
+		expireAll(e, store.Retention{})
+		check("afterwards", "0s 1 map[lost:1 succeeded:1] 2s 1s", "0s 3 map[failed:1] 3s 3s", "10m0s 1 map[succeeded:1] 1s 1s")
+		found := lost
+		found.Attempt.Outcome, found.Run.Outcome, found.Replaces = job.OutcomeSucceeded, job.OutcomeSucceeded, true
+		e.must(e.Append(e.ctx, []store.Record{found, made("bcd", job.OutcomeSucceeded, 13*time.Minute), made("bcd", job.OutcomeSucceeded, 58*time.Minute)}))
+		want := []string{"0s 1 map[succeeded:2] 2s 1s", "0s 3 map[failed:1] 3s 3s", "10m0s 1 map[succeeded:1] 1s 1s", "10m0s 3 map[succeeded:1] 3s 3s", "50m0s 3 map[succeeded:1] 3s 3s"}
+		check("with late results", want...)
+		expireAll(e, store.Retention{})
+		check("after another round", want...)
+		equal(e, "of one job", fmt.Sprint(read(false, made("bcd", job.OutcomeFailed, 0).Run.JobUID)), fmt.Sprint([]string{want[1], want[3], want[4]}))
+		equal(e, "of no job", len(read(false, []job.ID{}...)), 0)
+		list, err := e.Aggregate(e.ctx, store.AggregateQuery{Namespace: "elsewhere", From: first, To: first.Add(9 * time.Minute), Bucket: 4 * store.Slice})
+		e.must(err)
+		equal(e, "until within a slice", fmt.Sprint(list[0].Outcomes), "map[failed:1 succeeded:2]")
+		// What expires before it is counted is counted all the same, or is gone everywhere.
+		expireAll(e, store.Retention{Runs: 1})
+		left := read(false)
+		e.clock.Advance(time.Hour)
+		expireAll(e, store.Retention{Runs: 1})
+		equal(e, "after expired records", fmt.Sprint(read(false)), fmt.Sprint(left))
+	}},
 	{"two concurrent appends of the same records append them once", func(e *env) {
 		var records []store.Record
 		for i := range 50 {

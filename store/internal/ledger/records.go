@@ -87,15 +87,16 @@ func (x *RecordIndex) Attempts(q *store.HistoryQuery) (list []store.Record, next
 }
 
 // Aggregate implements store.History.
-func (x *RecordIndex) Aggregate(q *store.AggregateQuery) (list []store.Aggregate) {
+func (x *RecordIndex) Aggregate(q *store.AggregateQuery) []store.Aggregate {
+	c := q.Counter()
 	x.tree.AscendGreaterOrEqual(recordEntry{at: store.RecordRef{Ended: q.From}}, func(r recordEntry) bool {
 		if !q.To.IsZero() && !r.at.Ended.Before(q.To) {
 			return false
 		}
 		if q.Matches(r.record) {
-			list = q.Count(list, r.record)
+			c.Record(r.record)
 		}
 		return true
 	})
-	return list
+	return c.List()
 }

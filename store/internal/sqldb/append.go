@@ -88,6 +88,9 @@ func (t *tx) appendRecords(records []store.Record) error {
 		case again, known && !lost:
 			continue
 		case known:
+			if err := t.uncount(r.Run.ID, r.Attempt.Number); err != nil {
+				return err
+			}
 			if err := t.exec("delete from history where run = ? and attempt = ?", idOf(r.Run.ID), int64(r.Attempt.Number)); err != nil {
 				return err
 			}

@@ -17,6 +17,9 @@ import (
 const (
 	// expireScan is how many jobs one call of Expire looks at.
 	expireScan = 200
+	// orphansMax is how many jobs without history lose their names and counts at once: the counts of one may
+	// be ten thousand rows.
+	orphansMax = 20
 	// touchedMax is the number of remembered jobs with new history, and of remembered
 	// positions where the output of others begins. Beyond it all jobs are examined.
 	touchedMax = 100_000
@@ -85,6 +88,14 @@ func (s *backend) Expire(ctx context.Context, keep store.Retention) (more bool, 
 	if err := s.partition(ctx, s.allOld(keep)); err != nil {
 		return false, wrapped(err, "expire history")
 	}
+	if more, err = s.expireRound(ctx, keep); err != nil || more {
+		return more, wrapped(err, "expire history")
+	}
+	return s.rollUp(ctx)
+}
+
+// expireRound does a part of a round, and reports whether there may be more.
+func (s *backend) expireRound(ctx context.Context, keep store.Retention) (more bool, err error) {
 	begun := s.begin(keep)
 	var e expiry
 	known := true
@@ -108,7 +119,7 @@ func (s *backend) Expire(ctx context.Context, keep store.Retention) (more bool, 
 		e, s.expiring.touched = expiry{}, nil
 	}
 	s.expiring.round = e
-	return more, wrapped(err, "expire history")
+	return more, err
 }
 
 // allOld returns the moment before which all history is old, of the jobs that keep.Jobs is
@@ -211,7 +222,7 @@ func (t *tx) expire(e *expiry) error {
 // removeOrphans removes the names of jobs that are gone and have no history any
 // more.
 func (t *tx) removeOrphans() error {
-	list, err := t.ids("select o.uid from orphans o where not exists (select 1 from history h where h.job = /*n*/o.uid) limit ?", int64(tidyMax))
+	list, err := t.ids("select o.uid from orphans o where not exists (select 1 from history h where h.job = /*n*/o.uid) limit ?", int64(orphansMax))
 	if err != nil || len(list) == 0 {
 		return err
 	}
@@ -444,7 +455,7 @@ func (t *tx) removeOld(e *expiry, from *oldRecord, outputOnly bool, stays func(j
 		r := &list[i]
 		if !r.stays {
 			if e.left <= 0 {
-				return false, t.writeRows(Delete, records)
+				return false, t.removeRecords(records)
 			}
 			n := chunks[attempt{r.run, r.attempt}]
 			if n > 0 {
@@ -453,7 +464,7 @@ func (t *tx) removeOld(e *expiry, from *oldRecord, outputOnly bool, stays func(j
 				}
 			}
 			if e.left -= n; e.left < 0 || e.left == 0 && !outputOnly {
-				return false, t.writeRows(Delete, records)
+				return false, t.removeRecords(records)
 			}
 			if !outputOnly {
 				records.int(r.ended).id(&r.run).int(r.attempt)
@@ -462,7 +473,7 @@ func (t *tx) removeOld(e *expiry, from *oldRecord, outputOnly bool, stays func(j
 		e.left--
 		*from = r.oldRecord
 	}
-	return len(list) < limit, t.writeRows(Delete, records)
+	return len(list) < limit, t.removeRecords(records)
 }
 
 type attempt struct {

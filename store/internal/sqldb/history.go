@@ -46,7 +46,10 @@ func (t *tx) insertRecords(list []*store.Record) error {
 		b.time(r.Claimed).text(columns.StoredSlot(r.Slot, r.Run.JobUID))
 		t.s.expiring.touch(r.Run.JobUID)
 	}
-	return t.writeRows(Insert, b)
+	if err := t.writeRows(Insert, b); err != nil {
+		return err
+	}
+	return t.countLate(list)
 }
 
 // selectRecords reads records with the names of their jobs, for records, and
@@ -362,36 +365,6 @@ func (t *tx) recent(lists [][]store.Record, jobs []job.ID, n int) ([][]store.Rec
 		lists = append(lists, list)
 	}
 	return lists, q.Err()
-}
-
-// Aggregate implements store.History.
-func (s *backend) Aggregate(ctx context.Context, query store.AggregateQuery) (list []store.Aggregate, err error) {
-	where, args := historyWhere(query.Job, query.Namespace, query.From, endOf(query.To))
-	from := columns.Nanos(query.From)
-	args = append([]any{from, max(1, int64(query.Bucket))}, args...)
-	names := "" // only if they are asked for: there may be a million records
-	if query.Namespace != "" {
-		names = " " + recordNames
-	}
-	err = s.read(ctx, func(t *tx) error {
-		list = nil
-		q := t.query(`select b.bucket, b.outcome, sum(b.occurrences), sum(b.took), max(b.took) from (
-				select h.ended - (h.ended - ?) % ? as bucket, h.outcome, h.occurrences, case when h.attempt > 0 then h.ended - h.started else 0 end as took
-				from history h`+names+where+` and h.is_final = 1
-			) b group by b.bucket, b.outcome order by b.bucket, b.outcome`, args...)
-		for q.Next() {
-			start := query.From.Add(time.Duration(q.Int() - from)).UTC()
-			if len(list) == 0 || !list[len(list)-1].Start.Equal(start) {
-				list = append(list, store.Aggregate{Start: start, Outcomes: map[job.Outcome]int{}})
-			}
-			bucket := &list[len(list)-1]
-			bucket.Outcomes[columns.Outcomes.Value(q.Int())] += int(q.Int())
-			bucket.Duration += time.Duration(q.Int())
-			bucket.Longest = max(bucket.Longest, time.Duration(q.Int()))
-		}
-		return q.Err()
-	})
-	return list, wrapped(err, "aggregate of history")
 }
 
 var outputRows = &Table{Name: "output", Key: 3, Columns: []Column{

@@ -247,7 +247,7 @@ func (t *tx) removeTombstones(now time.Time) (more bool, err error) {
 	return len(list) == tidyMax, t.dropNames(list)
 }
 
-// dropNames removes the names of deleted jobs without history; it remembers the others.
+// dropNames removes the names and counts of deleted jobs without history; it remembers the others.
 func (t *tx) dropNames(uids []job.ID) error {
 	spoken, err := t.ids("select n.uid from names n where n.uid in (?*) and exists (select 1 from history h where h.job = n.uid/*n*/)", set(uids))
 	if err != nil {
@@ -260,6 +260,9 @@ func (t *tx) dropNames(uids []job.ID) error {
 		b.id(&spoken[i])
 	}
 	unspoken := slices.DeleteFunc(slices.Clone(uids), func(uid job.ID) bool { return keep[uid] })
+	if err := t.exec("delete from slices where job in (select n.uid/*n*/ from names n where n.uid in (?*))", set(unspoken)); err != nil {
+		return err
+	}
 	if err := t.exec("delete from names where uid in (?*)", set(unspoken)); err != nil {
 		return err
 	}

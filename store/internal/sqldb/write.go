@@ -64,6 +64,9 @@ func (r jobRow) isBroadcast() bool { return r.Job != nil && r.Policy.Broadcast }
 
 func (st *step) writeRecords(c *engine.Changes) error {
 	for _, r := range c.Replaced {
+		if err := st.uncount(r.Run.ID, r.Attempt.Number); err != nil {
+			return err
+		}
 		if err := st.exec("delete from history where run = ? and attempt = ?", idOf(r.Run.ID), int64(r.Attempt.Number)); err != nil {
 			return err
 		}
