@@ -299,6 +299,20 @@ func (c *Client) Stats(ctx context.Context, q StatsQuery) (Stats, error) {
 	return answer, c.do(ctx, call{method: http.MethodGet, path: "/stats", query: query, answer: &answer})
 }
 
+// Lanes counts finished runs by job, in buckets of time.
+func (c *Client) Lanes(ctx context.Context, q LanesQuery) (Lanes, error) {
+	query := values("namespace", q.Namespace, "q", q.Text, "page_token", q.PageToken)
+	for key, value := range q.Labels {
+		query.Add("label", key+"="+value)
+	}
+	if q.PageSize > 0 {
+		query.Set("page_size", strconv.Itoa(q.PageSize))
+	}
+	setSpan(query, q.From, q.To, q.Step)
+	var answer Lanes
+	return answer, c.do(ctx, call{method: http.MethodGet, path: "/lanes", query: query, answer: &answer})
+}
+
 // Load counts future starts by schedules, in steps of time.
 func (c *Client) Load(ctx context.Context, q LoadQuery) (Load, error) {
 	query := values("namespace", q.Namespace)

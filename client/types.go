@@ -631,6 +631,38 @@ type StatsBucket struct {
 	Longest float64 `json:"longest_seconds" doc:"The longest of them."`
 }
 
+// Lanes are the finished runs of jobs, side by side.
+type Lanes struct {
+	Step  int    `json:"step_seconds" doc:"The length of a bucket, in seconds."`
+	Jobs  int    `json:"jobs" doc:"How many jobs the query selects, of the jobs that were examined."`
+	Items []Lane `json:"items" nullable:"false" doc:"The jobs with trouble first, the worst at the top: jobs that fail now, and those with the most failures in the span. The others follow by name."`
+	Next  string `json:"next_page_token,omitempty" doc:"Continues the list; absent at its end."`
+}
+
+// Lane is what a job did within a span.
+type Lane struct {
+	Job      string            `json:"job" doc:"Its full name."`
+	Labels   map[string]string `json:"labels,omitempty" doc:"Its labels."`
+	Failures int               `json:"failures,omitempty" doc:"How many runs in a row have failed until now."`
+	Runs     int               `json:"runs" doc:"How many runs ended in the span."`
+	Failed   int               `json:"failed" doc:"How many of them failed, timed out, were lost or missed."`
+	Buckets  []StatsBucket     `json:"buckets" nullable:"false" doc:"The buckets in which a run ended, the earliest first."`
+}
+
+// HasTrouble reports whether the job fails now or has failed within the span.
+func (l *Lane) HasTrouble() bool { return l.Failures > 0 || l.Failed > 0 }
+
+// LanesQuery selects the jobs, the span and the steps of Lanes.
+type LanesQuery struct {
+	Namespace string
+	Text      string // in the name or the description
+	Labels    map[string]string
+	From, To  time.Time
+	Step      time.Duration
+	PageSize  int
+	PageToken string
+}
+
 // StatsQuery selects what Stats counts.
 type StatsQuery struct {
 	Namespace string

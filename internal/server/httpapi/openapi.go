@@ -74,6 +74,7 @@ var tags = []*huma.Tag{
 	{Name: "nodes", Description: "The processes that plan and run jobs."},
 	{Name: "xxl", Description: "Executors of XXL-JOB."},
 	{Name: "stats", Description: "What has run, counted."},
+	{Name: "lanes", Description: "What has run, counted by job."},
 	{Name: "load", Description: "What schedules will start."},
 	{Name: "attention", Description: "What a person should look at."},
 	{Name: "tokens", Description: "Who may do what."},

@@ -62,6 +62,7 @@ var access = map[string]need{
 	"GET /api/v1/stats":             {right: service.Read},
 	"GET /api/v1/load":              {right: service.Read},
 	"GET /api/v1/load/jobs":         {right: service.Read},
+	"GET /api/v1/lanes":             {right: service.Read},
 
 	"GET /api/v1/calendars":                         {right: service.Read},
 	"GET /api/v1/calendars/{namespace}/{name}":      {right: service.Read},

@@ -12,6 +12,7 @@ import (
 // statsRoutes count past and future runs.
 func (a *api) statsRoutes() {
 	register(a, http.MethodGet, "/stats", "get-stats", "Count what has run, in buckets of time", a.getStats, http.StatusNotFound)
+	register(a, http.MethodGet, "/lanes", "list-lanes", "Count what has run by job, in buckets of time", a.listLanes)
 	register(a, http.MethodGet, "/load", "get-load", "Count what schedules will start, in steps of time", a.getLoad)
 	register(a, http.MethodGet, "/load/jobs", "list-due-jobs", "List the jobs that fall due within a span", a.listDueJobs)
 	register(a, http.MethodGet, "/jobs/{namespace}/{name}/statistics", "statistics-of-job", "Show how the last runs of a job went", a.statisticsOfJob)
@@ -31,6 +32,31 @@ func (a *api) getStats(ctx context.Context, in *statsInput) (*answer[client.Stat
 		return nil, err
 	}
 	return answered(a.Service.Stats.Over(ctx, caller(ctx), client.StatsQuery{Namespace: in.Namespace, Job: in.Job, From: in.From, To: in.To, Step: step}))
+}
+
+type lanesInput struct {
+	Namespace string    `query:"namespace" maxLength:"128" doc:"Only jobs of this namespace."`
+	Label     []string  `query:"label,explode" nullable:"false" maxItems:"16" doc:"Only jobs with this label: key=value. May be repeated; all must match."`
+	Text      string    `query:"q" maxLength:"256" doc:"Only jobs with this text in their name or description."`
+	From      time.Time `query:"from" doc:"Count from the bucket with this instant on. Default: 24 hours ago."`
+	To        time.Time `query:"to" doc:"Count what ended before this instant. Default: now."`
+	Step      string    `query:"step" default:"10m" maxLength:"16" doc:"The length of a bucket, 300 at most: multiples of 5m are counted from slices, others from the runs."`
+	PageSize  int       `query:"page_size" minimum:"1" maximum:"300" default:"100" doc:"List at most so many jobs."`
+	PageToken string    `query:"page_token" maxLength:"1024" doc:"The next_page_token of the page before."`
+}
+
+func (a *api) listLanes(ctx context.Context, in *lanesInput) (*answer[client.Lanes], error) {
+	step, err := stepOf(in.Step)
+	if err != nil {
+		return nil, err
+	}
+	labels, err := labelsOf(in.Label)
+	if err != nil {
+		return nil, err
+	}
+	return answered(a.Service.Stats.Lanes(ctx, caller(ctx), client.LanesQuery{
+		Namespace: in.Namespace, Text: in.Text, Labels: labels, From: in.From, To: in.To, Step: step, PageSize: in.PageSize, PageToken: in.PageToken,
+	}))
 }
 
 // stepOf reads the length of a step.
