@@ -462,8 +462,11 @@ type Event struct {
 	Actor   string    `json:"actor,omitempty" doc:"Who has made a change."`
 	Version int64     `json:"version,omitempty" doc:"The version that it has since."`
 	Detail  string    `json:"detail,omitempty" doc:"More, in words."`
-	Run     *Run      `json:"run,omitempty" doc:"The run as it is since."`
-	Node    *Node     `json:"node,omitempty" doc:"The node as it is since."`
+	// DetailCode and DetailArgs are the detail for programs.
+	DetailCode string          `json:"detail_code,omitempty" doc:"The detail for programs, as reason_code of runs."`
+	DetailArgs *job.ReasonArgs `json:"detail_args,omitempty" doc:"The arguments of the code by name."`
+	Run        *Run            `json:"run,omitempty" doc:"The run as it is since."`
+	Node       *Node           `json:"node,omitempty" doc:"The node as it is since."`
 	// Stats are the counts of an event of the kind EventStats.
 	Stats *StatsBucket `json:"stats,omitempty" doc:"What ended within the last minute, of the kind stats."`
 }
@@ -484,9 +487,12 @@ type AuditRecord struct {
 	Object  string    `json:"object" doc:"What was changed, such as default/nightly, or the name of a token."`
 	Version int64     `json:"version,omitempty" doc:"The version that it has since."`
 	Detail  string    `json:"detail,omitempty" doc:"More, in words."`
-	Client  string    `json:"client,omitempty" enum:"cli,ui,api" doc:"What asked for it: the command line, the web UI, or another client of the API. Absent for what Belfry did by itself and for Go programs with the store."`
-	Address string    `json:"address,omitempty" doc:"The network address that asked: of a proxy, if there is one."`
-	Group   string    `json:"group,omitempty" doc:"What the changes of one request have in common: an apply, or a change of many jobs."`
+	// DetailCode and DetailArgs are the detail for programs.
+	DetailCode string          `json:"detail_code,omitempty" doc:"The detail for programs, as reason_code of runs."`
+	DetailArgs *job.ReasonArgs `json:"detail_args,omitempty" doc:"The arguments of the code by name."`
+	Client     string          `json:"client,omitempty" enum:"cli,ui,api" doc:"What asked for it: the command line, the web UI, or another client of the API. Absent for what Belfry did by itself and for Go programs with the store."`
+	Address    string          `json:"address,omitempty" doc:"The network address that asked: of a proxy, if there is one."`
+	Group      string          `json:"group,omitempty" doc:"What the changes of one request have in common: an apply, or a change of many jobs."`
 	// Changes are the differences of a changed definition.
 	Changes []FieldChange `json:"changes,omitempty" nullable:"false" doc:"What is different in a definition that was changed."`
 }

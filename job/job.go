@@ -51,13 +51,14 @@ type Param struct {
 
 // Status is the server's information about a job besides its definition.
 type Status struct {
-	State       JobState  `json:"state,omitzero" doc:"Whether the job can fall due."`
-	Created     time.Time `json:"created,omitzero" doc:"When the job was created."`
-	Changed     time.Time `json:"changed,omitzero" doc:"When the job was last changed."`
-	Next        time.Time `json:"next,omitzero" doc:"The next scheduled time, without the delays of spread and jitter, which GET …/next includes."`
-	PausedBy    string    `json:"paused_by,omitzero" doc:"Who paused the job."`
-	PauseReason string    `json:"pause_reason,omitzero" doc:"Why the job was paused."`
-	PauseCode   string    `json:"pause_code,omitzero" doc:"Why the job was paused, for programs: a code of the reasons; text is what a user has said."`
+	State       JobState          `json:"state,omitzero" doc:"Whether the job can fall due."`
+	Created     time.Time         `json:"created,omitzero" doc:"When the job was created."`
+	Changed     time.Time         `json:"changed,omitzero" doc:"When the job was last changed."`
+	Next        time.Time         `json:"next,omitzero" doc:"The next scheduled time, without the delays of spread and jitter, which GET …/next includes."`
+	PausedBy    string            `json:"paused_by,omitzero" doc:"Who paused the job."`
+	PauseReason string            `json:"pause_reason,omitzero" doc:"Why the job was paused."`
+	PauseCode   string            `json:"pause_code,omitzero" doc:"Why the job was paused, for programs: a code of the reasons; text is what a user has said."`
+	PauseArgs   map[string]string `json:"pause_args,omitzero" doc:"The arguments of the code by name, as texts."`
 	// PausedFor is the reason of PauseReason and PauseCode.
 	PausedFor   Reason    `json:"-"`
 	PausedUntil time.Time `json:"paused_until,omitzero" doc:"When the job resumes automatically."`

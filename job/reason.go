@@ -61,6 +61,23 @@ func (r Reason) For() (code string, args *ReasonArgs) {
 	return code, args
 }
 
+// Texts returns the arguments as texts, nil for none. A reason among them is left out.
+func (a *ReasonArgs) Texts() map[string]string {
+	if a == nil {
+		return nil
+	}
+	texts := make(map[string]string, len(*a))
+	for name, value := range *a {
+		switch v := value.(type) {
+		case string:
+			texts[name] = v
+		case json.Number:
+			texts[name] = v.String()
+		}
+	}
+	return texts
+}
+
 // Reason returns the reason of For, by its English text.
 func (a *ReasonArgs) Reason(english, code string) Reason {
 	if a == nil {

@@ -471,7 +471,7 @@ type AuditRecord struct {
 	Action  string // such as "job.change"
 	Object  string // such as "default/nightly-report"
 	Version int64
-	Detail  string // in words; never a secret
+	Detail  job.Reason // never a secret
 	// Changes are the differences of a changed definition.
 	Changes []Change
 	// Origin is the origin of the change; empty for Belfry's own changes.

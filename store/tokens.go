@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"github.com/belfry-cron/belfry/job"
 )
 
 // Tokens keeps the tokens of callers, by their hashes.
@@ -157,7 +159,7 @@ type PutToken struct {
 	// without uses ErrLimit.
 	Joins TokenHash
 	// Said is the audit text for the start of a person's session.
-	Said  string
+	Said  job.Reason
 	Actor string
 	Terms
 }

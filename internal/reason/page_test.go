@@ -28,7 +28,8 @@ func pageOf(codes []*Code) string {
 Why a run waits, or ended as it did, is a code with arguments. The API has it as ` + "`reason`" + ` (in English, with instants in
 UTC), ` + "`reason_code` and `reason_args`" + `: scripts and alerts go by the code, which stays the same when the sentence is
 reworded. Pages say it in the language and the time zone of the reader. Expectations that are not met (` + "`unmet_code`" + `),
-pauses (` + "`pause_code`" + `) and attention (` + "`text_code`" + `) use the same codes.
+pauses (` + "`pause_code`" + `), attention (` + "`text_code`" + `) and the details of changes (` + "`detail_code`" + ` of the audit and of events) use the
+same codes.
 
 Of the arguments, instants are written as in RFC 3339, durations such as ` + "`1m30s`" + `, and a reason within a reason is an object
 with ` + "`code` and `args`" + `. What stands in brackets is there only if its argument is. Runs that ended before Belfry had codes

@@ -180,6 +180,9 @@ func decoded(value any, kind reflect.Type) (any, bool) {
 			return int(n), true
 		case int:
 			return n, true
+		case string: // from a document
+			i, err := strconv.Atoi(n)
+			return i, err == nil
 		}
 	case reflect.TypeFor[[]string]():
 		list, isList := value.([]any)

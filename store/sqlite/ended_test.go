@@ -21,7 +21,7 @@ func TestEachEndIsPublishedOnceAfterItsCommit(t *testing.T) {
 			}
 		}
 		for _, a := range e.Paused {
-			pauses += a.Object + ": " + a.Detail
+			pauses += a.Object + ": " + a.Detail.String()
 		}
 	}})
 	ctx, ids := t.Context(), &tally{}

@@ -261,7 +261,7 @@ var membershipTests = []test{
 		equal(e, "audited once", strings.Count(strings.Join(e.actions(), " "), "node.drain"), 1)
 		audit, _, err := e.Audit(e.ctx, store.AuditQuery{Limit: 1})
 		e.must(err)
-		contains(e, "the reason in the audit", audit[0].Detail, "a new disk")
+		contains(e, "the reason in the audit", audit[0].Detail.String(), "a new disk")
 		list, err := e.Unplaced(e.ctx, store.RunRef{}, 10)
 		e.must(err)
 		if len(list) != 1 || list[0].ID != runs[2].Run {

@@ -85,7 +85,7 @@ var noteTests = []test{
 		put := func(version int64, text, action string) error {
 			return e.PutAudited(e.ctx, store.AuditedNote{
 				Note:  store.Note{Name: "s/1", Version: version, Text: []byte(text)},
-				Audit: store.AuditRecord{Actor: "wei", Action: action, Object: "default/s", Version: 7, Detail: "in words"},
+				Audit: store.AuditRecord{Actor: "wei", Action: action, Object: "default/s", Version: 7, Detail: job.Text("in words")},
 			})
 		}
 		version := func() int64 {

@@ -467,7 +467,7 @@ var planningTests = []test{
 		equal(e, "audit", fmt.Sprint(e.actions()), "[ann run.backfill default/a ann job.create default/a]")
 		list, _, err := e.Audit(e.ctx, store.AuditQuery{Limit: 1})
 		e.must(err)
-		equal(e, "detail", list[0].Detail, "3 runs, scheduled from 2026-11-20T11:55:00Z to 2026-11-20T11:57:00Z")
+		equal(e, "detail", list[0].Detail.String(), "3 runs, scheduled from 2026-11-20T11:55:00Z to 2026-11-20T11:57:00Z")
 	}},
 	{"backfills outlive a change of the schedule", func(e *env) {
 		j := e.put(everyMinute)

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
 
@@ -46,7 +47,7 @@ var tokenTests = []test{
 		sameToken(e, "token", list[1], want)
 		records, _, err := e.Audit(e.ctx, store.AuditQuery{Limit: 1})
 		e.must(err)
-		equal(e, "detail", records[0].Detail, "runner in the namespace web, until 2026-11-21T12:00:00Z")
+		equal(e, "detail", records[0].Detail.String(), "runner in the namespace web, until 2026-11-21T12:00:00Z")
 	}},
 	{"sessions live as long as they are extended, and the audit leaves them out", func(e *env) {
 		e.admin()
@@ -116,13 +117,13 @@ var tokenTests = []test{
 			SignedIn: time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC),
 		}
 		made := e.putToken(store.PutToken{
-			Name: "session/sso/1", Hash: hashOf("session"), Role: store.RoleSession, Lasts: time.Hour, Actor: "belfry", Said: "viewer in web", Terms: store.Terms{Person: &ann},
+			Name: "session/sso/1", Hash: hashOf("session"), Role: store.RoleSession, Lasts: time.Hour, Actor: "belfry", Said: job.Text("viewer in web"), Terms: store.Terms{Person: &ann},
 		})
 		equal(e, "person", fmt.Sprint(*made.Person), fmt.Sprint(ann))
 		sameToken(e, "kept", e.token("session/sso/1"), made)
 		records, _, err := e.Audit(e.ctx, store.AuditQuery{Limit: 1})
 		e.must(err)
-		equal(e, "audit", records[0].Actor+" "+records[0].Action+" "+records[0].Object+": "+records[0].Detail, "sso:ann@example.org session.begin sso:ann@example.org: viewer in web")
+		equal(e, "audit", records[0].Actor+" "+records[0].Action+" "+records[0].Object+": "+records[0].Detail.String(), "sso:ann@example.org session.begin sso:ann@example.org: viewer in web")
 	}},
 	{"the end of a person's session is audited if an administrator ends it", func(e *env) {
 		e.admin()
@@ -134,7 +135,7 @@ var tokenTests = []test{
 		e.must(e.DeleteToken(e.ctx, "session/sso/2", "admin"))
 		records, _, err := e.Audit(e.ctx, store.AuditQuery{Limit: 2})
 		e.must(err)
-		equal(e, "audit", records[0].Actor+" "+records[0].Action+" "+records[0].Object+": "+records[0].Detail, "admin session.end sso:ann@example.org: subject 17 of sso")
+		equal(e, "audit", records[0].Actor+" "+records[0].Action+" "+records[0].Object+": "+records[0].Detail.String(), "admin session.end sso:ann@example.org: subject 17 of sso")
 		equal(e, "before", records[1].Action, "token.create")
 	}},
 	{"a joining token is exchanged up to its limit and passes on its terms", func(e *env) {

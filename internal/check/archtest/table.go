@@ -185,7 +185,7 @@ var table = map[string]line{
 	"internal/node/secret": {
 		// Seals values and reads them where they are.
 		shared:      true,
-		imports:     []string{"job", "store", "internal/sys/spelling"},
+		imports:     []string{"job", "store", "internal/reason", "internal/sys/spelling"},
 		testImports: []string{"store/memory"},
 	},
 	"internal/server/notify": {
@@ -299,7 +299,7 @@ var table = map[string]line{
 	},
 	"internal/cli/storecopy": {
 		// It copies and checks stores as wholes.
-		imports:     []string{"job", "store", "internal/decide/engine", "internal/decide/notification"},
+		imports:     []string{"job", "store", "internal/decide/engine", "internal/decide/notification", "internal/reason"},
 		testImports: []string{"store/joined", "store/memory", "store/sqlite", "store/postgres", "store/mysql", "store/etcd", "store/redis", "test/servers"},
 		testModules: []string{"modernc.org/sqlite", "github.com/jackc/pgx/v5"},
 	},
@@ -321,7 +321,7 @@ var table = map[string]line{
 	"client": {
 		imports: []string{"job"},
 	},
-	"internal/server/auth":     {shared: true, imports: []string{"store"}, testImports: []string{"store/memory"}},
+	"internal/server/auth":     {shared: true, imports: []string{"internal/reason", "job", "store"}, testImports: []string{"store/memory"}},
 	"internal/server/health":   {imports: []string{"job", "store", "executor/shell", "internal/server/config"}},
 	"internal/server/nodeinfo": {shared: true, imports: []string{"job", "store"}, testImports: []string{"store/memory"}},
 	"internal/server/config":   {shared: true, imports: []string{"cron", "job", "store"}},
@@ -362,7 +362,7 @@ var table = map[string]line{
 	"store/internal/replica": {
 		// A backend of the ledger on any key-value store with a feed of changes.
 		shared:      true,
-		imports:     []string{"job", "store", "store/internal/columns", "store/internal/ledger", "store/internal/refill", "internal/decide/engine", "internal/decide/nodeclock", "internal/events", "internal/sys/clock"},
+		imports:     []string{"internal/reason", "job", "store", "store/internal/columns", "store/internal/ledger", "store/internal/refill", "internal/decide/engine", "internal/decide/nodeclock", "internal/events", "internal/sys/clock"},
 		modules:     []string{"github.com/google/btree"},
 		testImports: []string{"store/joined", "store/memory", "store/storetest", "store/storetest/shelf"},
 	},

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/belfry-cron/belfry/internal/decide/engine"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/store"
 )
 
@@ -75,7 +76,7 @@ func (c *copying) mark(ctx context.Context) error {
 	}
 	c.audit.next = first
 	return c.to.Operate(ctx, &engine.Adopt{Audit: []store.AuditRecord{{
-		Time: now, Actor: engine.System, Action: markAction, Object: object, Version: first, Detail: "from " + c.o.From,
+		Time: now, Actor: engine.System, Action: markAction, Object: object, Version: first, Detail: reason.CopiedFrom.Of(c.o.From),
 	}}})
 }
 

@@ -86,7 +86,11 @@ func AnswerOf(a *store.FlowAnswer) (job.Outcome, job.Reason) {
 }
 
 func (o *AnswerFlow) audit(b *Batch, m *member, action string) {
-	b.audit(o.By, action, m.Namespace+"/"+m.Name, 0, "run "+o.Run.String()+o.where()+because(o.Note))
+	detail := reason.StepAnswered.Of(o.Run, o.Step, reason.Words(o.Note))
+	if o.Signal != "" {
+		detail = reason.SignalSent.Of(o.Run, o.Signal, reason.Words(o.Note))
+	}
+	b.audit(o.By, action, m.Namespace+"/"+m.Name, 0, detail)
 }
 
 // comesEarly reports whether a step may wait for the signal later.
@@ -117,13 +121,6 @@ func (o *AnswerFlow) concerns(step string, w *job.Wait) bool {
 		return w.Signal == o.Signal
 	}
 	return step == o.Step && w.Approval != ""
-}
-
-func (o *AnswerFlow) where() string {
-	if o.Signal != "" {
-		return ", signal " + o.Signal
-	}
-	return ", step " + o.Step
 }
 
 // whyNot explains why the answer concerns no step.

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -38,7 +39,7 @@ func (b *Batch) auditBackfill(actor string, j *Job, scheduled time.Time) {
 		}
 		of = &backfillAudit{audit: len(b.done.Audit), first: scheduled, last: scheduled}
 		b.backfilled[j.UID] = of
-		b.audit(actor, "run.backfill", j.FullName(), j.Version, "")
+		b.audit(actor, "run.backfill", j.FullName(), j.Version, job.Reason{})
 	}
 	of.runs++
 	if scheduled.Before(of.first) {
@@ -47,6 +48,5 @@ func (b *Batch) auditBackfill(actor string, j *Job, scheduled time.Time) {
 	if scheduled.After(of.last) {
 		of.last = scheduled
 	}
-	b.done.Audit[of.audit].Detail = plural(of.runs, "run", "runs") + ", scheduled from " +
-		of.first.UTC().Format(time.RFC3339) + " to " + of.last.UTC().Format(time.RFC3339)
+	b.done.Audit[of.audit].Detail = reason.RunsBackfill.Of(of.runs, of.first, of.last)
 }

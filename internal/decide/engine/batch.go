@@ -473,10 +473,10 @@ func (b *Batch) moveSlot(m *member, key string) {
 
 // Audit adds the record of a change by the store itself.
 func (b *Batch) Audit(actor, action, object string, version int64, changes ...store.Change) {
-	b.audit(actor, action, object, version, "", changes...)
+	b.audit(actor, action, object, version, job.Reason{}, changes...)
 }
 
-func (b *Batch) audit(actor, action, object string, version int64, detail string, changes ...store.Change) {
+func (b *Batch) audit(actor, action, object string, version int64, detail job.Reason, changes ...store.Change) {
 	r := store.AuditRecord{Time: b.now, Actor: actor, Action: action, Object: object, Version: version, Detail: detail, Changes: changes}
 	if actor != System {
 		r.Origin = b.origin
@@ -668,13 +668,6 @@ func (j *Job) whyWithdrawn(epoch int64) job.Reason {
 		return j.EpochWhy
 	}
 	return reason.RescheduledOft.Of(int(n), j.EpochWhy)
-}
-
-func because(reason string) string {
-	if reason == "" {
-		return ""
-	}
-	return ": " + reason
 }
 
 // KeyOf returns the key of a scheduled time.

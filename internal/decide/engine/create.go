@@ -162,7 +162,7 @@ func (b *Batch) Trigger(item *store.TriggerItem) store.TriggerOutcome {
 			}
 			b.handRequests[Identity{item.Job, item.Kind, key, 0}] = true
 		}
-		b.audit(item.Actor, "run."+string(item.Kind), j.FullName(), j.Version, startedRun(r.ID))
+		b.audit(item.Actor, "run."+string(item.Kind), j.FullName(), j.Version, reason.RunOf.Of(r.ID))
 	}
 	return store.TriggerOutcome{Run: r.ID, Made: true}
 }
@@ -180,12 +180,9 @@ func IdentityOf(item *store.TriggerItem) Identity {
 	return Identity{item.Job, item.Kind, key, item.Shard}
 }
 
-// startedRun is the audit detail of a manual start.
-func startedRun(run job.ID) string { return "run " + run.String() }
-
 // StartsRun reports whether an audit record is about the manual start of a run.
 func StartsRun(r *store.AuditRecord, run job.ID) bool {
-	return r.Action == "run."+string(job.RunByHand) && r.Detail == startedRun(run)
+	return r.Action == "run."+string(job.RunByHand) && r.Detail == reason.RunOf.Of(run)
 }
 
 // newRun returns a run of a job that is ready for its first attempt.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -28,7 +29,32 @@ type Document struct {
 }
 
 // shown is the latest view of a document for callers.
-type shown struct{ definition, filled *job.Job }
+type shown struct {
+	of                 shownOf
+	definition, filled *job.Job
+}
+
+// shownOf is what a view depends on besides the document.
+type shownOf struct {
+	uid              job.ID
+	version, epoch   int64
+	state            job.JobState
+	created, changed time.Time
+	pausedBy         string
+	pauseReason      job.Reason
+	pausedUntil      time.Time
+	failures         int
+}
+
+// status returns the server's information about a job.
+func (s *shownOf) status() *job.Status {
+	code, args := s.pauseReason.For()
+	return &job.Status{
+		State: s.state, Created: s.created, Changed: s.changed,
+		PausedBy: s.pausedBy, PauseReason: s.pauseReason.String(), PauseCode: code, PauseArgs: args.Texts(), PausedFor: s.pauseReason, PausedUntil: s.pausedUntil,
+		Failures: s.failures,
+	}
+}
 
 // NewDocument returns the document of a definition whose defaults are filled in, without
 // Text, Timing and Actor.
@@ -47,14 +73,15 @@ func (d *Document) with(change func(*Document)) *Document {
 
 // View returns a job as callers see it.
 func (j *Job) View() *store.Job {
-	status := j.Status(j.Created, j.Changed)
+	of := shownOf{j.UID, j.Version, j.Epoch, j.State, j.Created, j.Changed, j.PausedBy, j.PauseReason, j.PausedUntil, j.Failures}
 	s := j.Document.shown.Load()
-	if s == nil || s.definition.UID != j.UID || s.definition.Version != j.Version || s.definition.Epoch != j.Epoch || *s.definition.Status != *status {
+	if s == nil || s.of != of {
+		status := of.status()
 		definition, filled := *j.Document.Definition, *j.Document.Filled
 		for _, d := range [...]*job.Job{&definition, &filled} {
 			d.UID, d.Version, d.Epoch, d.Status = j.UID, j.Version, j.Epoch, status
 		}
-		s = &shown{&definition, &filled}
+		s = &shown{of, &definition, &filled}
 		j.Document.shown.Store(s)
 	}
 	return &store.Job{Definition: s.definition, Filled: s.filled, Cursor: j.Cursor, Planned: j.Planned, Deleted: j.Deleted}

@@ -121,7 +121,7 @@ func (b *Batch) put(item *PutItem, names Names) (j *Job, changed bool, err error
 		} else {
 			b.startChain(j)
 		}
-		b.audit(put.Actor, "job.create", j.FullName(), j.Version, "")
+		b.audit(put.Actor, "job.create", j.FullName(), j.Version, job.Reason{})
 		return j, true, nil
 	}
 
@@ -133,7 +133,7 @@ func (b *Batch) put(item *PutItem, names Names) (j *Job, changed bool, err error
 	}
 	j.Policy = policy
 	b.saveJob(j)
-	action, detail := "job.change", ""
+	action, detail := "job.change", job.Reason{}
 	rescheduled := !job.SameSchedule(&old.Filled.Schedule, &filled.Schedule)
 	if rescheduled && !job.SameSchedule(withoutBounds(old.Filled.Schedule), withoutBounds(filled.Schedule)) {
 		b.countAnew(j) // by another schedule
@@ -142,7 +142,7 @@ func (b *Batch) put(item *PutItem, names Names) (j *Job, changed bool, err error
 	switch paused := j.State == job.JobPaused; {
 	case filled.Paused && !paused:
 		b.pause(j, put.Pause)
-		action, detail = "job.pause", put.Pause.Reason.String()
+		action, detail = "job.pause", put.Pause.Reason
 	case filled.Paused:
 		j.setPause(j.PausedAt, put.Pause)
 		if rescheduled {
@@ -383,7 +383,7 @@ func (b *Batch) Unpause(j *Job, filled *job.Job, calendars job.Calendars) bool {
 		from = j.PausedAt
 	}
 	b.unpause(j, from, plan{filled, calendars}, System)
-	b.audit(System, "job.resume", j.FullName(), j.Version, "the pause has ended")
+	b.audit(System, "job.resume", j.FullName(), j.Version, reason.PauseEnded.Of())
 	return true
 }
 
@@ -411,7 +411,7 @@ func (b *Batch) Delete(j *Job, ifVersion int64, actor string) error {
 	j.Deleted = true
 	j.Version++
 	b.newEpoch(j, b.now, plan{}, reason.JobDeleted.Of(actor))
-	b.audit(actor, "job.delete", j.FullName(), j.Version, "")
+	b.audit(actor, "job.delete", j.FullName(), j.Version, job.Reason{})
 	return nil
 }
 
@@ -472,12 +472,3 @@ func PoolSlot(pool string) string { return poolSlot + pool }
 
 // PoolOf returns the full name of the pool of a slot key.
 func PoolOf(slot string) (pool string, ok bool) { return strings.CutPrefix(slot, poolSlot) }
-
-// Status returns the server's information about a job.
-func (j *Job) Status(created, updated time.Time) *job.Status {
-	return &job.Status{
-		State: j.State, Created: created, Changed: updated,
-		PausedBy: j.PausedBy, PauseReason: j.PauseReason.String(), PauseCode: j.PauseReason.Code(), PausedFor: j.PauseReason, PausedUntil: j.PausedUntil,
-		Failures: j.Failures,
-	}
-}

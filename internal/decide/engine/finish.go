@@ -274,7 +274,7 @@ func (b *Batch) countFailures(j *Job, o job.Outcome, run job.ID) {
 			why := reason.PausedByFailure.Of(j.Failures, run)
 			b.pause(j, store.Pause{By: System, Reason: why})
 			j.Version++
-			b.audit(System, "job.pause", j.FullName(), j.Version, why.String())
+			b.audit(System, "job.pause", j.FullName(), j.Version, why)
 		}
 	}
 }

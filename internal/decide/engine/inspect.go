@@ -153,7 +153,7 @@ func (b *Batch) rewrite(j *Job) {
 	}
 	j.Document.Actor = System
 	b.saveJob(j)
-	b.audit(System, "job.mend", j.FullName(), j.Version, "belfry store check wrote it again")
+	b.audit(System, "job.mend", j.FullName(), j.Version, reason.WrittenAgain.Of())
 }
 
 // runs examines the unfinished runs of a job.

@@ -100,7 +100,10 @@ func (o *Restart) Decide(b *Batch) error {
 }
 
 // Note is a record of the audit about the store itself.
-type Note struct{ Actor, Action, Object, Detail string }
+type Note struct {
+	Actor, Action, Object string
+	Detail                job.Reason
+}
 
 // Need requests nothing.
 func (o *Note) Need(*Batch, *Need) {}

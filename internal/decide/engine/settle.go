@@ -79,7 +79,7 @@ func (b *Batch) Cancel(id job.ID, by string, why job.Reason) (store.Run, bool) {
 	} else {
 		return m.Run, true // it was asked before
 	}
-	b.audit(by, "run.cancel", m.Namespace+"/"+m.Name, 0, "run "+id.String()+because(why.String()))
+	b.audit(by, "run.cancel", m.Namespace+"/"+m.Name, 0, reason.RunCancelled.Of(id, why))
 	return m.Run, true
 }
 

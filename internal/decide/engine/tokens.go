@@ -2,9 +2,9 @@ package engine
 
 import (
 	"fmt"
-	"strings"
-	"time"
 
+	"github.com/belfry-cron/belfry/internal/reason"
+	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
 
@@ -49,7 +49,7 @@ func (b *Batch) PutToken(have []store.Token, p *store.PutToken) (t store.Token, 
 		t.Expires = b.now.Add(p.Lasts)
 	}
 	if p.Role.StandsIn() {
-		if p.Person != nil && p.Said != "" {
+		if p.Person != nil && !p.Said.IsZero() {
 			b.audit(p.Person.Actor(), "session.begin", p.Person.Actor(), 0, p.Said)
 		}
 		return t, true, nil
@@ -58,7 +58,7 @@ func (b *Batch) PutToken(have []store.Token, p *store.PutToken) (t store.Token, 
 	if replaces {
 		action = "token.replace"
 	}
-	b.audit(p.Actor, action, p.Name, 0, tokenInWords(&t))
+	b.audit(p.Actor, action, p.Name, 0, termsOf(&t))
 	return t, true, nil
 }
 
@@ -96,7 +96,7 @@ func (b *Batch) joinToken(have []store.Token, p *store.PutToken) (t store.Token,
 		Name: p.Name, Hash: p.Hash, Role: store.RoleRemote, Namespace: joins.Namespace, Created: b.now, By: p.Actor,
 		Terms: store.Terms{Labels: joins.Labels, Certificate: p.Certificate, Worker: joins.Name},
 	}
-	b.audit(p.Actor, "token.join", p.Name, 0, fmt.Sprintf("%s; %d uses left", tokenInWords(&t), used.Uses))
+	b.audit(p.Actor, "token.join", p.Name, 0, reason.TokenJoinedBy.Of(termsOf(&t), used.Uses))
 	return t, true, nil
 }
 
@@ -121,34 +121,27 @@ func (b *Batch) DeleteToken(have []store.Token, name, actor string) error {
 	}
 	if gone.Role.StandsIn() {
 		if gone.Person != nil && actor != System {
-			b.audit(actor, "session.end", gone.Person.Actor(), 0, fmt.Sprintf("subject %s of %s", gone.Person.Subject, gone.Person.Provider))
+			b.audit(actor, "session.end", gone.Person.Actor(), 0, reason.SessionEnded.Of(gone.Person.Subject, gone.Person.Provider))
 		}
 		return nil
 	}
-	b.audit(actor, "token.revoke", name, 0, tokenInWords(gone))
+	b.audit(actor, "token.revoke", name, 0, termsOf(gone))
 	return nil
 }
 
 // administers reports whether a token can create others.
 func administers(t *store.Token) bool { return t.Role == store.RoleAdmin && t.Namespace == "" }
 
-// tokenInWords describes the rights of a token.
-func tokenInWords(t *store.Token) string {
-	text := string(t.Role)
-	if t.Namespace != "" {
-		text += " in the namespace " + t.Namespace
+// termsOf describes a token for the audit.
+func termsOf(t *store.Token) job.Reason {
+	var more job.Reason
+	switch {
+	case t.Certificate != "":
+		more = reason.TokenPinned.Of(t.Certificate, t.Expires)
+	case t.Role == store.RoleJoin:
+		more = reason.TokenForSome.Of(t.Uses, t.Expires)
+	case !t.Expires.IsZero():
+		more = reason.TokenUntil.Of(t.Expires)
 	}
-	if t.Labels != nil {
-		text += " with labels among " + strings.Join(t.Labels, ", ")
-	}
-	if t.Certificate != "" {
-		text += ", with the certificate " + t.Certificate
-	}
-	if t.Role == store.RoleJoin {
-		text += fmt.Sprintf(", for %d workers", t.Uses)
-	}
-	if !t.Expires.IsZero() {
-		text += ", until " + t.Expires.Format(time.RFC3339)
-	}
-	return text
+	return reason.TokenTerms.Of(string(t.Role), t.Namespace, t.Labels, more)
 }

@@ -11,7 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/sys/spelling"
+	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
 
@@ -208,17 +210,17 @@ func (k *Keeper) Set(ctx context.Context, p Put) (s *Secret, created bool, err e
 		s = old
 	}
 	s.Version, s.Changed, s.By, s.Description, s.Source, s.Sealed = s.Version+1, now, p.Actor, p.Description, p.Source, nil
-	detail := "in the " + s.Source.String()
+	key := ""
 	if s.Source == (Source{}) {
 		if s.Sealed, err = k.Ring.seal(ctx, s.FullName(), []byte(p.Value)); err != nil {
 			return nil, false, err
 		}
-		detail += ", sealed with the key " + s.Sealed.Key
+		key = s.Sealed.Key
 	}
-	return s, created, k.write(ctx, s, p.Actor, action, detail)
+	return s, created, k.write(ctx, s, p.Actor, action, reason.SecretStored.Of(s.Source.String(), key))
 }
 
-func (k *Keeper) write(ctx context.Context, s *Secret, actor, action, detail string) error {
+func (k *Keeper) write(ctx context.Context, s *Secret, actor, action string, detail job.Reason) error {
 	text, err := json.Marshal(s)
 	if err != nil {
 		return err
@@ -272,7 +274,7 @@ func (k *Keeper) Rotate(ctx context.Context, actor string) (r Rotated, err error
 			s.Sealed, err = k.Ring.seal(ctx, s.FullName(), value)
 		}
 		if err == nil {
-			err = k.write(ctx, s, actor, "secret.rotate", "from the key "+from+" to "+s.Sealed.Key)
+			err = k.write(ctx, s, actor, "secret.rotate", reason.SecretRekeyed.Of(from, s.Sealed.Key))
 		}
 		if errors.Is(err, store.ErrConflict) {
 			err = nil // it was set meanwhile, with the first key

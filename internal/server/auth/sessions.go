@@ -16,6 +16,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/reason"
+	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
 
@@ -114,14 +116,14 @@ func (s *Sessions) BeginPerson(ctx context.Context, p *store.Person) (secret str
 	}) {
 		named.Name += "#" + p.Subject
 	}
-	return s.beginPerson(ctx, &named, s.people.Lasts(), "")
+	return s.beginPerson(ctx, &named, s.people.Lasts(), reason.SessionBegun.Of)
 }
 
-// beginPerson makes a session that lasts at most so long. what follows the roles in the audit.
-func (s *Sessions) beginPerson(ctx context.Context, p *store.Person, most time.Duration, what string) (secret string, err error) {
+// beginPerson makes a session that lasts at most the given time. begun makes the detail of the audit.
+func (s *Sessions) beginPerson(ctx context.Context, p *store.Person, most time.Duration, begun func(roles, subject, provider string) job.Reason) (secret string, err error) {
 	return s.add(ctx, store.PutToken{
 		Name: string(store.RoleSession) + "/" + personSession, Role: store.RoleSession, Lasts: min(SessionIdle, most), Terms: store.Terms{Person: p},
-		Said: fmt.Sprintf("%s%s; subject %s of %s", RolesInWords(s.people.Roles(p)), what, p.Subject, p.Provider),
+		Said: begun(RolesInWords(s.people.Roles(p)), p.Subject, p.Provider),
 	})
 }
 
@@ -193,7 +195,7 @@ func (s *Sessions) BeginCommand(ctx context.Context, code, verifier string) (sec
 	if len(s.people.Roles(made.Person)) == 0 || !now.Before(ends) {
 		return "", Holder{}, ends, ErrUnknown
 	}
-	if secret, err = s.beginPerson(ctx, made.Person, ends.Sub(now), " for a command line"); err != nil {
+	if secret, err = s.beginPerson(ctx, made.Person, ends.Sub(now), reason.CommandBegun.Of); err != nil {
 		return "", Holder{}, ends, err
 	}
 	holder, err = s.Holder(ctx, secret)

@@ -123,7 +123,7 @@ func (l *Log) writeQueue() {
 	l.mu.Unlock()
 	for _, n := range queue {
 		if n.pause != nil {
-			l.log.Warn("a job was paused by pause_on_failure", "job", n.pause.Object, "reason", n.pause.Detail)
+			l.log.Warn("a job was paused by pause_on_failure", "job", n.pause.Object, "reason", n.pause.Detail.String())
 		} else {
 			l.writeRecord(n.record)
 		}

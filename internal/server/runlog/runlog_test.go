@@ -52,7 +52,7 @@ func TestFailedRunsAreLogged(t *testing.T) {
 		span := ended(21, job.OutcomeMissed, "no node was running")
 		span.Records[0].Count, span.Records[0].Attempt.Number = 40, 0
 		l.Ended(span)
-		l.Ended(store.Ends{Paused: []store.AuditRecord{{Object: "web/j0", Detail: "3 runs failed in a row"}}})
+		l.Ended(store.Ends{Paused: []store.AuditRecord{{Object: "web/j0", Detail: job.Text("3 runs failed in a row")}}})
 		synctest.Wait()
 		for _, want := range []string{
 			`level=WARN msg="a run failed" job=web/j0 run=` + (job.ID{1}).String() + ` attempt=2 reason="the reason"`,

@@ -62,9 +62,10 @@ func (s *Audit) List(ctx context.Context, who Caller, said client.AuditQuery) (c
 
 func auditRecord(r *store.AuditRecord) client.AuditRecord {
 	shown := client.AuditRecord{
-		Seq: r.Seq, Time: r.Time, Actor: r.Actor, Action: r.Action, Object: r.Object, Version: r.Version, Detail: r.Detail,
+		Seq: r.Seq, Time: r.Time, Actor: r.Actor, Action: r.Action, Object: r.Object, Version: r.Version, Detail: r.Detail.String(),
 		Client: r.Origin.Client, Address: r.Origin.Address, Group: r.Origin.Group,
 	}
+	shown.DetailCode, shown.DetailArgs = r.Detail.For()
 	for _, c := range r.Changes {
 		shown.Changes = append(shown.Changes, client.FieldChange(c))
 	}

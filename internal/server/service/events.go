@@ -270,7 +270,8 @@ func EventOf(event *events.Event) client.Event {
 		e.Node = &node
 		_, node.State, _ = strings.Cut(event.Kind, ".")
 	case event.Audit != nil:
-		e.Actor, e.Version, e.Detail = event.Audit.Actor, event.Audit.Version, event.Audit.Detail
+		e.Actor, e.Version, e.Detail = event.Audit.Actor, event.Audit.Version, event.Audit.Detail.String()
+		e.DetailCode, e.DetailArgs = event.Audit.Detail.For()
 	}
 	return e
 }

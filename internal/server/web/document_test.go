@@ -7,6 +7,7 @@ import (
 	"unicode"
 
 	"github.com/belfry-cron/belfry/internal/cli/crontab"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/server/i18n"
 	"github.com/belfry-cron/belfry/job"
 )
@@ -191,5 +192,16 @@ RANDOM_DELAY=0
 	}
 	if said < 10 {
 		t.Errorf("%d things are said of the lines", said)
+	}
+}
+
+// The reason of a pause is in the language of the reader, also where the status comes from a document.
+func TestThePauseOfADocumentIsSaidInChinese(t *testing.T) {
+	why := reason.PausedByFailure.Of(3, job.ID{7})
+	_, args := why.For()
+	p := &page{lang: i18n.Chinese}
+	got := p.pauseReason(&job.Status{PauseReason: why.String(), PauseCode: why.Code(), PauseArgs: args.Texts()})
+	if want := reason.In(reason.Chinese, why, nil); got != want {
+		t.Errorf("the page says %q, want %q", got, want)
 	}
 }

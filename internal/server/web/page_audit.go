@@ -115,7 +115,7 @@ func auditQuery(q *client.AuditQuery) string {
 }
 
 func (p *page) auditRow(c *client.AuditRecord) auditRow {
-	row := auditRow{change: p.change(c), Icon: actionIcon(c.Action), Kind: c.Action, Detail: clean(c.Detail), Version: c.Version, Group: c.Group}
+	row := auditRow{change: p.change(c), Icon: actionIcon(c.Action), Kind: c.Action, Detail: p.reason(c.DetailArgs.Reason(c.Detail, c.DetailCode)), Version: c.Version, Group: c.Group}
 	row.At.Text = c.Time.In(p.zone).Format("15:04:05")
 	if c.Client != "" {
 		row.Client = p.T("audit.client." + c.Client)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/server/service"
 	"github.com/belfry-cron/belfry/job"
 )
@@ -79,7 +80,9 @@ func (s *site) startOf(p *page, r *client.Run) (*client.AuditRecord, error) {
 	if err != nil {
 		return nil, err
 	}
-	at := slices.IndexFunc(list.Items, func(c client.AuditRecord) bool { return c.Detail == "run "+r.ID.String() })
+	at := slices.IndexFunc(list.Items, func(c client.AuditRecord) bool {
+		return c.DetailArgs.Reason(c.Detail, c.DetailCode) == reason.RunOf.Of(r.ID)
+	})
 	if at < 0 {
 		return nil, nil
 	}

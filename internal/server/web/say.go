@@ -333,13 +333,17 @@ func (p *page) reason(r job.Reason) string {
 	return clean(reason.In(string(p.lang), r, func(t time.Time) string { return p.day(t, "15:04:05") }))
 }
 
-// pauseReason says why a job is paused: in the words of the API where the document, which has no
-// arguments of the code, is all that the page has read.
+// pauseReason says why a job is paused.
 func (p *page) pauseReason(st *job.Status) string {
-	if st.PausedFor == (job.Reason{}) {
-		return clean(st.PauseReason)
+	why := st.PausedFor
+	if why.IsZero() { // the status was read from a document
+		args := job.ReasonArgs{}
+		for name, text := range st.PauseArgs {
+			args[name] = text
+		}
+		why = args.Reason(st.PauseReason, st.PauseCode)
 	}
-	return p.reason(st.PausedFor)
+	return p.reason(why)
 }
 
 // note says what an import notes of a line.

@@ -138,7 +138,7 @@ func TestAPersonSignsInAndHasOneRoleHereAndAnotherThere(t *testing.T) {
 	}
 	records, _, err := w.store.Audit(t.Context(), store.AuditQuery{Actor: "sso:kim@example.org", Limit: 10})
 	w.must(err)
-	if len(records) != 2 || records[0].Object != "data/warehouse-load" || records[1].Action != "session.begin" || !strings.Contains(records[1].Detail, "runner in data, viewer in shop; subject 17 of sso") {
+	if len(records) != 2 || records[0].Object != "data/warehouse-load" || records[1].Action != "session.begin" || !strings.Contains(records[1].Detail.String(), "runner in data, viewer in shop; subject 17 of sso") {
 		t.Errorf("the audit has %+v", records)
 	}
 

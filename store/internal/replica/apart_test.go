@@ -219,7 +219,7 @@ func TestAMissingRunIsReportedAndLeftOut(t *testing.T) {
 		}
 	}
 	audit, _, err := s.Audit(t.Context(), store.AuditQuery{Action: "job.mend", Limit: 10})
-	if err != nil || len(audit) != 1 || !strings.Contains(audit[0].Detail, "2 of the runs") {
+	if err != nil || len(audit) != 1 || !strings.Contains(audit[0].Detail.String(), "2 of the runs") {
 		t.Errorf("the audit has %+v, %v", audit, err)
 	}
 }

@@ -197,7 +197,7 @@ func list[T any](c *coder, v *[]T, each func(*coder, *T)) {
 	}
 }
 
-func reason(c *coder, v *job.Reason) {
+func codedReason(c *coder, v *job.Reason) {
 	stored := v.Stored()
 	if text(c, &stored); c.reading {
 		*v = job.StoredReason(stored)
@@ -254,7 +254,7 @@ func codeRun(c *coder, r *store.Run) {
 	c.time(&r.AlertAt)
 	text(c, &r.Others)
 	text(c, &r.CancelBy)
-	reason(c, &r.CancelReason)
+	codedReason(c, &r.CancelReason)
 	c.time(&r.NextDue)
 	c.time(&r.FloorBefore)
 	lostAfter := columns.StoredLostAfter(r)
@@ -283,7 +283,7 @@ func codeJobRun(c *coder, r *job.Run) {
 	pairs(c, &r.Params)
 	c.id(&r.Parent)
 	text(c, &r.Outcome)
-	reason(c, &r.Reason)
+	codedReason(c, &r.Reason)
 	c.packed(&r.Flow)
 }
 
@@ -297,7 +297,7 @@ func codeRecord(c *coder, r *store.Record) {
 	c.time(&a.Started)
 	c.time(&a.Ended)
 	text(c, &a.Outcome)
-	reason(c, &a.Reason)
+	codedReason(c, &a.Reason)
 	maybe(c, &a.ExitCode, (*coder).int)
 	text(c, &a.Signal)
 	c.int(&a.HTTPStatus)
@@ -306,7 +306,7 @@ func codeRecord(c *coder, r *store.Record) {
 	c.time(&r.Until)
 	c.bool(&r.Replaces)
 	c.int64(&r.OutputBytes)
-	reason(c, &r.Unmet)
+	codedReason(c, &r.Unmet)
 	c.time(&r.Begun)
 	c.time(&r.Claimed)
 	text(c, &r.Slot)
@@ -329,7 +329,7 @@ func codeHead(c *coder, h *head) {
 	c.time(&j.PausedAt)
 	c.time(&j.PausedUntil)
 	text(c, &j.PausedBy)
-	reason(c, &j.PauseReason)
+	codedReason(c, &j.PauseReason)
 	c.time(&j.Completed)
 	c.int(&j.Failures)
 	c.time(&j.Previous)
@@ -337,7 +337,7 @@ func codeHead(c *coder, h *head) {
 	text(c, &j.PreviousFailed)
 	c.time(&j.Created)
 	c.time(&j.Changed)
-	reason(c, &j.EpochWhy)
+	codedReason(c, &j.EpochWhy)
 	text(c, &h.document)
 	c.int64(&h.seq)
 	text(c, &h.timing)
@@ -444,7 +444,7 @@ func codeAudit(c *coder, a *store.AuditRecord) {
 	text(c, &a.Action)
 	text(c, &a.Object)
 	c.int64(&a.Version)
-	text(c, &a.Detail)
+	codedReason(c, &a.Detail)
 	list(c, &a.Changes, func(c *coder, ch *store.Change) { text(c, &ch.Path); text(c, &ch.Before); text(c, &ch.After) })
 	text(c, &a.Origin.Client)
 	text(c, &a.Origin.Address)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/belfry-cron/belfry/internal/decide/engine"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -51,7 +52,7 @@ func (b *Backend) mendKeys(ctx context.Context, fix bool) (list []engine.Damage,
 		list = append(list, engine.Damage{Check: engine.CheckRuns, Object: "job " + full, Found: found, Mend: mend})
 		p := newPart()
 		p.Compares[key] = b.state.versions[key]
-		p.audit = []store.AuditRecord{{Time: now, Actor: engine.System, Action: "job.mend", Object: full, Version: is.job.Version, Detail: "belfry store check: " + found}}
+		p.audit = []store.AuditRecord{{Time: now, Actor: engine.System, Action: "job.mend", Object: full, Version: is.job.Version, Detail: reason.CheckFound.Of(reason.Words(found))}}
 		if is.apart = have; have == 0 {
 			is.fit = nil
 		}

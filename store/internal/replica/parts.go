@@ -214,7 +214,7 @@ func (p *part) size() (n int) {
 	}
 	for i := range p.audit {
 		a := &p.audit[i]
-		n += 512 + len(a.Detail)
+		n += 512 + len(a.Detail.Stored())
 		for _, ch := range a.Changes {
 			n += len(ch.Path) + len(ch.Before) + len(ch.After)
 		}

@@ -25,7 +25,7 @@ func (t *tx) insertAudit(list []store.AuditRecord, first int64) error {
 			}
 			changes = string(text)
 		}
-		b.int(first + int64(i)).time(a.Time).text(a.Actor).text(a.Action).text(a.Object).int(a.Version).text(a.Detail).text(changes)
+		b.int(first + int64(i)).time(a.Time).text(a.Actor).text(a.Action).text(a.Object).int(a.Version).text(a.Detail.Stored()).text(changes)
 		b.text(a.Origin.Client).text(a.Origin.Address).text(a.Origin.Group)
 	}
 	return t.writeRows(Insert, b)
@@ -52,7 +52,7 @@ func (t *tx) audit(query *store.AuditQuery) (list []store.AuditRecord, next int6
 		q := t.query("select seq, written, actor, action, object, version, detail, client, address, request, changes from audit where seq < ? order by seq desc limit ?", before, int64(limit))
 		for ; q.Next(); read++ {
 			r := store.AuditRecord{
-				Seq: q.Int(), Time: q.time(), Actor: q.Text(), Action: q.Text(), Object: q.Text(), Version: q.Int(), Detail: q.Text(),
+				Seq: q.Int(), Time: q.time(), Actor: q.Text(), Action: q.Text(), Object: q.Text(), Version: q.Int(), Detail: q.reason(),
 				Origin: store.Origin{Client: q.Text(), Address: q.Text(), Group: q.Text()},
 			}
 			if len(list) == query.Limit || looked == store.LookMax {

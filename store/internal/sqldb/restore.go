@@ -2,7 +2,6 @@ package sqldb
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -81,7 +80,7 @@ func (s *Store) GoOnFromNow(ctx context.Context) (r Restored, err error) {
 	if err != nil {
 		return r, err
 	}
-	note := engine.Note{Actor: restoreActor, Action: "store.restore", Object: "store", Detail: fmt.Sprintf("%d runs were ended", r.Ended)}
+	note := engine.Note{Actor: restoreActor, Action: "store.restore", Object: "store", Detail: reason.RunsEnded.Of(r.Ended)}
 	return r, s.Do(ctx, ledger.Order{Items: 1}, &note)
 }
 

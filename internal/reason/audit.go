@@ -1,0 +1,25 @@
+package reason
+
+// Details of changes in the audit.
+var (
+	RunOf         = one[id]("run", "run {run}", "运行 {run}", nothing)
+	RunCancelled  = two[id, why]("run_cancelled", "run {run}[: {why}]", "运行 {run}[：{why}]", nothing)
+	StepAnswered  = three[id, string, Words]("step_answered", "run {run}, step {step}[: {note}]", "运行 {run}，步骤 {step}[：{note}]", nothing)
+	SignalSent    = three[id, string, Words]("signal_sent", "run {run}, signal {signal}[: {note}]", "运行 {run}，信号 {signal}[：{note}]", nothing)
+	RunsBackfill  = three[int, at, at]("runs_backfilled", "{n} {n:run|runs}, scheduled from {from} to {to}", "{n} 次运行，计划时间从 {from} 到 {to}", nothing)
+	PauseEnded    = none("pause_ended", "the pause has ended", "暂停已结束", nothing)
+	WrittenAgain  = none("written_again", "belfry store check wrote it again", "belfry store check 重新写入", nothing)
+	CheckFound    = one[Words]("check_found", "belfry store check: {found}", "belfry store check 发现：{found}", nothing)
+	RunsEnded     = one[int]("runs_ended", "{n} {n:run was|runs were} ended", "已结束 {n} 次运行", nothing)
+	CopiedFrom    = one[string]("copied_from", "from {store}", "来自 {store}", nothing)
+	SecretStored  = two[string, string]("secret_stored", "in the {source}[, sealed with the key {key}]", "位于 {source}[，以密钥 {key} 加密]", nothing)
+	SecretRekeyed = two[string, string]("secret_rekeyed", "from the key {from} to {to}", "密钥由 {from} 换为 {to}", nothing)
+	SessionBegun  = three[string, string, string]("session_begun", "{roles}; subject {subject} of {provider}", "{roles}；{provider} 的主体 {subject}", nothing)
+	CommandBegun  = three[string, string, string]("command_session_begun", "{roles} for a command line; subject {subject} of {provider}", "{roles}，用于命令行；{provider} 的主体 {subject}", nothing)
+	SessionEnded  = two[string, string]("session_ended", "subject {subject} of {provider}", "{provider} 的主体 {subject}", nothing)
+	TokenTerms    = four[string, string, []string, why]("token", "{role}[ in the namespace {namespace}][ with labels among {labels}][, {more}]", "{role}[，命名空间 {namespace}][，标签限于 {labels}][，{more}]", nothing)
+	TokenPinned   = two[string, at]("token_pinned", "with the certificate {certificate}[, until {until}]", "证书 {certificate}[，有效期至 {until}]", nothing)
+	TokenForSome  = two[int, at]("token_for_workers", "for {n} {n:worker|workers}[, until {until}]", "供 {n} 个工作节点[，有效期至 {until}]", nothing)
+	TokenUntil    = one[at]("token_until", "until {until}", "有效期至 {until}", nothing)
+	TokenJoinedBy = two[why, int]("token_joined", "{token}; {n} {n:use|uses} left", "{token}；还可使用 {n} 次", nothing)
+)
