@@ -278,6 +278,9 @@ func (p *parser) wrongCount(count int, starts []int) error {
 			hint = "the default dialect takes 5 fields"
 		}
 	}
+	if every := everyMeant(p.expr); every != "" && p.dialect == Default {
+		hint = fmt.Sprintf("did you mean %q?", every)
+	}
 	found := fmt.Sprintf("found %d fields", count)
 	pos, end := len(p.expr), len(p.expr)
 	switch {
@@ -290,6 +293,36 @@ func (p *parser) wrongCount(count int, starts []int) error {
 		end = len(strings.TrimRight(p.expr, " \t"))
 	}
 	return p.fail(pos, end, found, wanted, hint)
+}
+
+// everyUnits are the units in which people write a fixed rate, by the singular.
+var everyUnits = map[string]string{
+	"s": "s", "sec": "s", "second": "s", "m": "m", "min": "m", "minute": "m", "h": "h", "hr": "h", "hour": "h",
+}
+
+// everyMeant returns the expression for a rate in words, as "every 5 minutes", or "".
+func everyMeant(expr string) string {
+	rest, found := strings.CutPrefix(strings.ToLower(strings.TrimSpace(expr)), "every ")
+	if !found {
+		return ""
+	}
+	rest = strings.TrimSpace(rest)
+	number := strings.TrimRight(rest[:len(rest)-len(strings.TrimLeft(rest, "0123456789"))], " ")
+	word := strings.TrimSpace(rest[len(number):])
+	if len(number) > 9 || number != "" && number[0] == '0' {
+		return ""
+	}
+	unit, known := everyUnits[word]
+	if !known {
+		unit, known = everyUnits[strings.TrimSuffix(word, "s")]
+	}
+	if !known {
+		return ""
+	}
+	if number == "" {
+		number = "1"
+	}
+	return "@every " + number + unit
 }
 
 // yearByMistake refuses a year in the last of six fields, the day of week: it was probably

@@ -153,7 +153,7 @@ func (d *decoder) decodeFields(n *node, v reflect.Value, fields []*field, at *pa
 			continue
 		}
 		if f == nil {
-			d.report(e.key, at.field(e.key.text), "unknown field "+quote(e.key.text), d.hintOfUnknown(e.key.text, fields))
+			d.report(e.key, at.field(e.key.text), "unknown field "+quote(e.key.text), d.hintOfUnknown(e.key.text, fields, v.Type(), at))
 			continue
 		}
 		// A field without a value is not set: generated JSON is full of null.
@@ -183,7 +183,7 @@ func (d *decoder) decodeFields(n *node, v reflect.Value, fields []*field, at *pa
 const hintsMax = 100
 
 // hintOfUnknown suggests fields for an unknown one.
-func (d *decoder) hintOfUnknown(name string, fields []*field) string {
+func (d *decoder) hintOfUnknown(name string, fields []*field, in reflect.Type, at *path) string {
 	if len(d.problems) >= hintsMax {
 		return ""
 	}
@@ -191,7 +191,7 @@ func (d *decoder) hintOfUnknown(name string, fields []*field) string {
 	for i, f := range fields {
 		names[i] = f.name
 	}
-	return cmp.Or(nearest(name, names), "known: "+strings.Join(names, ", "))
+	return cmp.Or(hintOfPlace(name, in, at.String()), nearest(name, names), "known: "+strings.Join(names, ", "))
 }
 
 // isZeroText reports whether the text is a number of value zero, and not an unreadable

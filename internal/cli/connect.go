@@ -18,6 +18,7 @@ import (
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/server/auth"
 	"github.com/belfry-cron/belfry/internal/server/config"
+	"github.com/belfry-cron/belfry/internal/sys/spelling"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -89,6 +90,7 @@ type remote struct {
 	noToken   string // where a token was searched, if none was found
 	tokenFrom string // where it is from, if there is one
 	person    string // who has signed in with belfry login, "" with a token
+	asked     []jobName
 }
 
 // connect selects the server. It sends nothing yet.
@@ -151,6 +153,10 @@ func (r *remote) refused(err error) error {
 		if errors.As(err, &untrusted) {
 			return f.withHint("set SSL_CERT_FILE to the certificates of its authority, if the system does not trust it")
 		}
+		var plain tls.RecordHeaderError
+		if rest, secure := strings.CutPrefix(r.URL(), "https://"); secure && (errors.As(err, &plain) || strings.Contains(err.Error(), "server gave HTTP response to HTTPS client")) {
+			return f.withHint("it answers without TLS: did you mean http://%s?", rest)
+		}
 		return f.withHint("start one with belfry serve, or name another with --server or BELFRY_SERVER")
 	case errors.Is(err, context.Canceled):
 		return &failure{code: ExitInterrupted, message: "interrupted"}
@@ -170,6 +176,16 @@ func (r *remote) refused(err error) error {
 	}
 	if p.MoreErrors > 0 {
 		f.details = append(f.details, fmt.Sprintf("and %d more", p.MoreErrors))
+	}
+	if p.Type == client.TypeNotFound {
+		for _, name := range r.asked {
+			if strings.Contains(f.message, "there is no job "+name.String()) {
+				if near := r.nearJobs(name); len(near) > 0 {
+					f.hint = "did you mean " + strings.Join(near, " or ") + "?"
+				}
+				break
+			}
+		}
 	}
 	switch {
 	case p.Type == client.TypeUnauthenticated && r.person != "":
@@ -231,7 +247,39 @@ func (r *remote) named(text string) (jobName, error) {
 	if namespace == "" || name == "" || strings.Contains(name, "/") {
 		return jobName{}, misused("%q is not the name of a job; write NAME or NAMESPACE/NAME", text)
 	}
-	return jobName{namespace, name}, nil
+	named := jobName{namespace, name}
+	r.asked = append(r.asked, named)
+	return named, nil
+}
+
+const (
+	// nearWithin bounds how long a failure waits for the names of other jobs.
+	nearWithin = 2 * time.Second
+	// nearMax is the most names that a failure suggests.
+	nearMax = 3
+)
+
+// nearJobs returns jobs whose names are near to one that does not exist: those with its text in
+// them, as imported names that end in a hash have it, else similar ones.
+func (r *remote) nearJobs(missing jobName) []string {
+	ctx, cancel := context.WithTimeout(context.Background(), nearWithin)
+	defer cancel()
+	page, err := r.Jobs(ctx, client.JobQuery{PageSize: pageSize, Text: missing.name})
+	if err != nil {
+		return nil
+	}
+	var near []string
+	for _, name := range r.namesIn(page.Page, job.KindJob, "/") {
+		if name != missing.String() {
+			near = append(near, name)
+		}
+	}
+	if len(near) == 0 {
+		if page, err = r.Jobs(ctx, client.JobQuery{PageSize: pageSize}); err == nil {
+			near = spelling.Near(missing.String(), r.namesIn(page.Page, job.KindJob, "/"))
+		}
+	}
+	return near[:min(len(near), nearMax)]
 }
 
 func (n jobName) String() string { return n.namespace + "/" + n.name }

@@ -151,6 +151,72 @@ var synonyms = map[string]string{
 	"disable": "pause", "suspend": "pause", "enable": "resume", "unpause": "resume", "rerun": "retry", "tail": "logs",
 }
 
+// sayings are answers to words that name no single command.
+var sayings = map[string]string{
+	"restart":   "systemctl restart belfry restarts the server; belfry job run NAME runs a job again, belfry run retry RUN repeats a run",
+	"reload":    "systemctl reload belfry reads the configuration again",
+	"init":      "belfry serve starts a server and makes what it needs; belfry apply -f FILE creates jobs",
+	"setup":     "belfry serve starts a server and makes what it needs; belfry service install runs it under systemd",
+	"install":   "belfry service install runs the server under systemd",
+	"import":    "belfry crontab import, belfry xxl import and belfry store copy bring jobs from elsewhere",
+	"migrate":   "belfry crontab import, belfry xxl import and belfry store copy bring jobs from elsewhere; a server converts its store when it starts",
+	"upgrade":   "install the new program, then systemctl restart belfry: the server converts its store when it starts",
+	"failures":  "belfry attention shows what needs a person; belfry run list --outcome failed lists failed runs",
+	"failed":    "belfry attention shows what needs a person; belfry run list --outcome failed lists failed runs",
+	"errors":    "belfry attention shows what needs a person; belfry run list --outcome failed lists failed runs",
+	"alerts":    "belfry attention shows what needs a person; belfry channel list shows where messages go",
+	"history":   "belfry run list lists runs; belfry job revisions NAME lists the versions of a job",
+	"health":    "belfry doctor examines this machine and the server; belfry status shows the server",
+	"users":     "belfry token list lists who may call the server",
+	"user":      "belfry token list lists who may call the server",
+	"cron":      "belfry next EXPRESSION explains an expression; belfry crontab import brings a crontab",
+	"schedule":  "belfry job create NAME --cron EXPRESSION -- COMMAND creates a job; belfry next EXPRESSION explains an expression",
+	"server":    "belfry serve starts a server",
+	"daemon":    "belfry serve starts a server",
+	"up":        "belfry serve starts a server",
+	"web":       "belfry ui opens the web UI",
+	"dashboard": "belfry ui opens the web UI",
+	"queue":     "belfry run list shows what runs and waits",
+	"top":       "belfry status shows the server; belfry run list shows what runs and waits",
+	"explain":   "belfry why NAME says why a job did or did not run; belfry next EXPRESSION explains an expression",
+	"check":     "belfry doctor examines this machine and the server; belfry validate -f FILE checks jobs; belfry store check examines a store",
+	"test":      "belfry validate -f FILE checks jobs; belfry job run NAME --logs runs one now",
+}
+
+// sayingAbout answers a word that commandMeant would answer wrongly: what stops depends on whether it
+// is a server, a job or a run.
+func sayingAbout(cmd *cobra.Command, words []string) string {
+	group := cmd.Name()
+	switch words[0] {
+	case "stop", "kill", "cancel", "terminate", "abort":
+		if group == "run" || group == "node" || group == "service" {
+			return ""
+		}
+		name := "NAME"
+		if len(words) > 1 && !strings.HasPrefix(words[1], "-") {
+			name = quoted(words[1])
+		}
+		text := fmt.Sprintf("belfry job pause %s stops the schedule of a job; belfry run cancel RUN ends a run, and belfry run list --job %s --state running names them", name, name)
+		if group == "belfry" && len(words) == 1 {
+			text += "; systemctl stop belfry stops the server"
+		}
+		return text
+	case "start":
+		if group == "belfry" && len(words) == 1 {
+			return "belfry serve starts a server; belfry job run NAME starts a job"
+		}
+		return ""
+	case "restart":
+		if group == "job" && len(words) > 1 {
+			return fmt.Sprintf("belfry job run %s runs it again; belfry run retry RUN repeats a run", quoted(words[1]))
+		}
+	}
+	if group == "belfry" || words[0] == "restart" {
+		return sayings[words[0]]
+	}
+	return ""
+}
+
 // withDash returns the arguments of a command with the -- that was among them.
 func withDash(cmd *cobra.Command, args []string) []string {
 	if n := cmd.ArgsLenAtDash(); n > 0 {
@@ -163,6 +229,9 @@ func withDash(cmd *cobra.Command, args []string) []string {
 // command that was probably meant.
 func unknownCommand(cmd *cobra.Command, words []string) error {
 	f := misused("unknown command %q", words[0])
+	if saying := sayingAbout(cmd, words); saying != "" {
+		return f.withHint("%s", saying)
+	}
 	if meant := commandMeant(cmd, words[0]); meant != nil {
 		line := meant.CommandPath()
 		for _, word := range words[1:] {
@@ -218,16 +287,17 @@ func flagFailure(cmd *cobra.Command, err error) error {
 			if len(short) > 1 {
 				f.message += fmt.Sprintf(" in -%s", short)
 				if cmd.Flags().Lookup(short) != nil {
-					f = f.withHint("did you mean --%s?", short)
+					return f.withHint("did you mean --%s?", short)
 				}
 			}
+			f.hint = flagMeant(cmd, unknown.GetSpecifiedName())
 			return f
 		}
 		name := unknown.GetSpecifiedName()
 		f := misused("unknown flag --%s", name)
 		var names []string
 		cmd.Flags().VisitAll(func(flag *pflag.Flag) { names = append(names, flag.Name) })
-		f.hint = didYouMean(name, "--", names)
+		f.hint = cmp.Or(flagMeant(cmd, name), didYouMean(name, "--", names))
 		if inner, _, err := cmd.Find([]string{name}); err == nil && inner != cmd {
 			f = f.withHint("did you mean %s?", inner.CommandPath())
 		}
@@ -238,6 +308,49 @@ func flagFailure(cmd *cobra.Command, err error) error {
 		return invalidValue(invalid)
 	}
 	return misused("%v", err)
+}
+
+// otherFlags are flags of other programs, with those of ours that mean the same: the ones that a
+// command has are suggested. A flag with a value has it behind a space.
+var otherFlags = map[string][]string{
+	"port": {"listen 127.0.0.1:PORT", "server http://127.0.0.1:PORT"}, "p": {"listen 127.0.0.1:PORT", "server http://127.0.0.1:PORT"},
+	"bind": {"listen"}, "address": {"listen", "server"}, "addr": {"listen", "server"}, "host": {"listen", "server"}, "url": {"server", "store"}, "endpoint": {"server"},
+	"db": {"store"}, "database": {"store"}, "dsn": {"store"}, "database-url": {"store"}, "data-dir": {"data"}, "dir": {"data"}, "d": {"data"},
+	"all": {"all-namespaces"}, "a": {"all-namespaces"}, "n": {"namespace", "limit"},
+	"timezone": {"tz"}, "zone": {"tz", "timezone"}, "time-zone": {"tz", "timezone"}, "t": {"tz"}, "tz": {"timezone"},
+	"schedule": {"cron"}, "interval": {"every"}, "expression": {"cron"}, "c": {"config", "cron"}, "command": {"-"}, "cmd": {"-"},
+	"retry": {"retries"}, "max-retries": {"retries"}, "attempts": {"retries"},
+	"cwd": {"dir"}, "workdir": {"dir"}, "working-dir": {"dir"}, "environment": {"env"}, "e": {"env"}, "run-as": {"user"}, "u": {"user"},
+	"follow": {"follow", "logs"}, "tail": {"follow", "logs"}, "f": {"follow", "file", "logs"}, "watch": {"follow", "logs"}, "w": {"wait", "follow", "output wide"}, "output-logs": {"logs"},
+	"status": {"outcome", "state"}, "result": {"outcome"}, "failed": {"outcome failed"}, "failures": {"outcome failed"}, "errors": {"outcome failed"}, "succeeded": {"outcome succeeded"},
+	"running": {"state running"}, "waiting": {"state waiting"}, "pending": {"state waiting"}, "active": {"state running"},
+	"from": {"since"}, "to": {"until"}, "after": {"since"}, "before": {"until"}, "last": {"limit", "since"}, "lines": {"limit"}, "max": {"limit"}, "count": {"limit"},
+	"json": {"output json"}, "yaml": {"output yaml"}, "wide": {"output wide"}, "format": {"output"}, "quiet": {"output name"}, "q": {"output name"}, "verbose": {"output wide", "log-level debug"},
+	"debug": {"log-level debug"}, "level": {"log-level"}, "filename": {"file"}, "input": {"file"}, "selector": {"label"}, "tag": {"label"}, "tags": {"label"}, "labels": {"label"},
+	"force": {"yes"}, "confirm": {"yes"}, "y": {"yes"}, "dry": {"dry-run"}, "check": {"dry-run"}, "write": {"apply"}, "commit": {"apply"}, "insecure": {"plain-http"},
+	"cert": {"tls-cert"}, "key": {"tls-key"}, "node-name": {"name"}, "param": {"param"}, "params": {"param"}, "arg": {"param"}, "args": {"param"}, "reason": {"reason"}, "message": {"reason"}, "m": {"reason"},
+	"for": {"until"}, "wait": {"wait"}, "sync": {"wait", "logs"},
+}
+
+// flagMeant returns what to write in place of a flag of other programs, or "".
+func flagMeant(cmd *cobra.Command, name string) string {
+	if name == "token" {
+		return "a token on the command line is seen by other users: set BELFRY_TOKEN, or sign in with belfry login"
+	}
+	var meant []string
+	for _, candidate := range otherFlags[name] {
+		flag, _, _ := strings.Cut(candidate, " ")
+		if flag == "-" && strings.Contains(cmd.Use, "-- COMMAND") {
+			return "write the command behind --: " + cmd.CommandPath() + " NAME -- COMMAND"
+		}
+		if cmd.Flags().Lookup(flag) != nil {
+			meant = append(meant, candidate)
+		}
+	}
+	if len(meant) == 0 {
+		return ""
+	}
+	return "did you mean --" + strings.Join(meant, " or --") + "?"
 }
 
 // invalidValue is the failure for a flag whose value was refused.

@@ -87,11 +87,20 @@ func oneOf(allowed []string, word string) error {
 type words struct {
 	list    *[]string
 	allowed []string
+	// elsewhere are words that another flag takes, which people write here.
+	elsewhere     []string
+	elsewhereFlag string
 }
 
 // addWords adds a flag that takes some of a few words.
 func addWords(cmd *cobra.Command, list *[]string, name, usage string, allowed []string) {
-	cmd.Flags().Var(&words{list, allowed}, name, usage)
+	cmd.Flags().Var(&words{list: list, allowed: allowed}, name, usage)
+	complete(cmd, name, allowed...)
+}
+
+// addWordsBeside is addWords for a flag that is mistaken for another.
+func addWordsBeside(cmd *cobra.Command, list *[]string, name, usage string, allowed []string, flag string, elsewhere []string) {
+	cmd.Flags().Var(&words{list, allowed, elsewhere, flag}, name, usage)
 	complete(cmd, name, allowed...)
 }
 
@@ -99,6 +108,9 @@ func addWords(cmd *cobra.Command, list *[]string, name, usage string, allowed []
 func (w *words) Set(text string) error {
 	for part := range strings.SplitSeq(text, ",") {
 		if err := oneOf(w.allowed, part); err != nil {
+			if slices.Contains(w.elsewhere, part) {
+				return fmt.Errorf("%w; did you mean --%s %s?", err, w.elsewhereFlag, part)
+			}
 			return err
 		}
 		*w.list = append(*w.list, part)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -153,18 +154,34 @@ belfry job pause -l team=a`,
 	return cmd
 }
 
-// momentFrom returns a parser for an instant, or a duration from now on:
-// forwards with 1, backwards with -1.
+// momentFrom returns a parser for an instant, a day, or a duration from now on: forwards with 1,
+// backwards with -1. A day begins at midnight in the zone of the terminal.
 func momentFrom(env Env, direction time.Duration) func(string) (time.Time, error) {
 	return func(text string) (time.Time, error) {
+		now := env.Now()
 		if d, err := job.ParseDuration(text); err == nil && d != job.Forever {
-			return env.Now().Add(direction * time.Duration(d)), nil
+			return now.Add(direction * time.Duration(d)), nil
 		}
-		t, err := parseInstant(text)
-		if err != nil {
-			return time.Time{}, fmt.Errorf("%q is neither a duration such as 2h nor an instant such as 2026-03-28T00:00:00Z", text)
+		if t, err := parseInstant(text); err == nil {
+			return *t, nil
 		}
-		return *t, nil
+		today := time.Date(now.Year(), now.Month(), now.Day(), 0, 0, 0, 0, now.Location())
+		switch strings.ToLower(text) {
+		case "now":
+			return now, nil
+		case "today":
+			return today, nil
+		case "yesterday":
+			return today.AddDate(0, 0, -1), nil
+		case "tomorrow":
+			return today.AddDate(0, 0, 1), nil
+		}
+		for _, form := range []string{time.DateOnly, "2006-01-02 15:04", "2006-01-02T15:04", time.DateTime, "2006-01-02T15:04:05"} {
+			if t, err := time.ParseInLocation(form, text, now.Location()); err == nil {
+				return t, nil
+			}
+		}
+		return time.Time{}, fmt.Errorf("%q is neither a duration such as 2h, nor a day such as yesterday or 2026-03-28, nor a time such as '2026-03-28 14:00' or 2026-03-28T14:00:00Z", text)
 	}
 }
 

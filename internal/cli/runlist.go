@@ -36,7 +36,7 @@ type runListFlags struct {
 // addFlags adds the flags that lists of runs have.
 func (ask *runListFlags) addFlags(env Env, cmd *cobra.Command) {
 	f := cmd.Flags()
-	addWords(cmd, &ask.outcomes, "outcome", "only finished runs with this outcome; may be repeated", job.Outcome("").Values())
+	addWordsBeside(cmd, &ask.outcomes, "outcome", "only finished runs with this outcome; may be repeated", job.Outcome("").Values(), "state", job.RunState("").Values())
 	addWord(f, &ask.reason, "reason", "", "CODE", "only finished runs whose reason has this code of docs/reasons.md")
 	complete(cmd, "reason", reason.Names()...)
 	f.BoolVar(&ask.unmet, "unmet", false, "only finished runs that did not meet the expectations of their job")
@@ -78,7 +78,7 @@ belfry run list --text "exit code 137" -o json`,
 		},
 	}
 	addJob(env, cmd, &ask.connection, &ask.job, "only runs of this job")
-	addWords(cmd, &ask.states, "state", "only runs in this state; may be repeated", job.RunState("").Values())
+	addWordsBeside(cmd, &ask.states, "state", "only runs in this state; may be repeated", job.RunState("").Values(), "outcome", job.Outcome("").Values())
 	ask.addFlags(env, cmd)
 	addAll(cmd, &ask.all)
 	return cmd

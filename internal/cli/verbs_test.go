@@ -85,6 +85,7 @@ var verbs = map[string]verb{
 	"next":              {args: []string{"0 9 * * *"}},
 	"node drain":        {args: []string{"one"}, absent: []string{"nobody"}},
 	"node list":         {reads: true},
+	"why":               {args: []string{"a"}, absent: []string{"nobody"}, reads: true},
 	"xxl executors":     {reads: true},
 	"xxl give-back":     {args: []string{"--group", "shop", "--from", "mysql://127.0.0.1:1/xxl_job"}, unrun: "it needs the database of an xxl-job-admin, see xxlchange_test.go"},
 	"xxl take-over":     {args: []string{"--group", "shop", "--from", "mysql://127.0.0.1:1/xxl_job"}, unrun: "the same"},

@@ -98,6 +98,11 @@ func Connect(asked Asked, getenv func(string) string, readToken func(path string
 	case c.Server:
 		result.ServerFrom = ClientFile(getenv)
 	}
+	// localhost is this machine: its server is called by the address that it listens on, since another
+	// program may listen on the other address of localhost.
+	if localhostOf(result.Server) == local.URL && local.URL != "" {
+		result.Server = local.URL
+	}
 	session, err := SessionAt(result.Server, getenv)
 	switch {
 	case err != nil:
@@ -134,6 +139,16 @@ func Connect(asked Asked, getenv func(string) string, readToken func(path string
 		return Connection{}, err
 	}
 	return result, nil
+}
+
+// localhostOf returns an address with 127.0.0.1 in place of localhost.
+func localhostOf(server string) string {
+	u, err := url.Parse(strings.TrimSuffix(server, "/"))
+	if err != nil || u.Hostname() != "localhost" {
+		return ""
+	}
+	u.Host = net.JoinHostPort("127.0.0.1", u.Port())
+	return u.String()
 }
 
 // sameServer reports whether two addresses mean one server.

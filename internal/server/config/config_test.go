@@ -265,6 +265,8 @@ contexts:
 		{"another server gets no token of the context", config.Asked{Server: "https://other.example"}, nil, "https://other.example", "", "web"},
 		{"the server of the context by its address", config.Asked{Server: "https://belfry.example/"}, nil, "https://belfry.example/", "of-work", "web"},
 		{"the server of this machine", config.Asked{Server: "http://127.0.0.1:8"}, nil, "http://127.0.0.1:8", "of-data", "web"},
+		{"the server of this machine as localhost", config.Asked{Server: "http://localhost:8"}, nil, "http://127.0.0.1:8", "of-data", "web"},
+		{"another port of localhost", config.Asked{Server: "http://localhost:9"}, nil, "http://localhost:9", "", "web"},
 		{"another port of this machine", config.Asked{Server: "http://127.0.0.1:9"}, nil, "http://127.0.0.1:9", "", "web"},
 		{"the environment", config.Asked{}, []string{"BELFRY_SERVER", "http://127.0.0.1:9", "BELFRY_TOKEN", "of-env", "BELFRY_NAMESPACE", "ops"}, "http://127.0.0.1:9", "of-env", "ops"},
 		{"a flag over the environment", config.Asked{Server: "http://127.0.0.1:8", Namespace: "n"}, []string{"BELFRY_SERVER", "http://127.0.0.1:9", "BELFRY_NAMESPACE", "ops"}, "http://127.0.0.1:8", "of-data", "n"},

@@ -176,7 +176,11 @@ func (a *Address) UnmarshalText(text []byte) error {
 		_, err = strconv.ParseUint(port, 10, 16)
 	}
 	if err != nil || strings.ContainsAny(host, " /") {
-		return fmt.Errorf("%q is not an address to listen on, such as %s or :8420", text, DefaultListen)
+		port := "8420"
+		if n, err := strconv.ParseUint(string(text), 10, 16); err == nil && n > 0 {
+			port = string(text)
+		}
+		return fmt.Errorf("%q is not an address to listen on, such as 127.0.0.1:%s; one that other machines reach, such as :%s, needs TLS", text, port, port)
 	}
 	*a = Address(text)
 	return nil
@@ -190,6 +194,12 @@ func (a Address) Loopback() bool {
 	}
 	ip, err := netip.ParseAddr(host)
 	return err == nil && ip.IsLoopback()
+}
+
+// portOf returns the port of a checked address.
+func portOf(a Address) string {
+	_, port, _ := net.SplitHostPort(string(a))
+	return port
 }
 
 // Host is the name of a host.
@@ -685,7 +695,7 @@ func (s Server) Check() error {
 	case (s.Worker.Cert == "") != (s.Worker.Key == ""):
 		return errors.New("a certificate and its key go together: set both of worker.cert and worker.key, or neither")
 	case !s.Listen.Loopback() && s.TLS.Cert == "" && !s.AllowsPlainHTTP():
-		return fmt.Errorf("%s can be reached by others, and without TLS they can read the token on its way: set tls.cert and tls.key, or plain_http if something in front of this server has TLS", s.Listen)
+		return fmt.Errorf("%s can be reached by others, and without TLS they can read the token on its way: set tls.cert and tls.key (--tls-cert, --tls-key), or plain_http (--plain-http) if something in front of this server has TLS; 127.0.0.1:%s is reached from this machine only", s.Listen, portOf(s.Listen))
 	}
 	return nil
 }

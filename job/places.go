@@ -1,0 +1,82 @@
+package job
+
+import (
+	"reflect"
+	"strings"
+	"sync"
+)
+
+// otherWords are words of other programs for fields of jobs, with their paths.
+var otherWords = map[string]string{
+	"cwd": "run.dir", "workdir": "run.dir", "working_dir": "run.dir", "working_directory": "run.dir", "workingDir": "run.dir", "chdir": "run.dir", "directory": "run.dir",
+	"environment": "run.env", "env_vars": "run.env", "vars": "run.env", "run_as": "run.user", "username": "run.user", "owner": "run.user",
+	"command": "run.shell", "cmd": "run.shell", "script": "run.shell", "exec": "run.shell", "executor": "run", "request": "run.http", "steps": "run.flow",
+	"retries": "policy.retry", "max_retries": "policy.retry", "retry_count": "policy.retry", "attempts": "policy.retry", "backoffLimit": "policy.retry",
+	"time_limit": "policy.timeout", "timeout_seconds": "policy.timeout", "activeDeadlineSeconds": "policy.timeout", "startingDeadlineSeconds": "policy.late_by",
+	"deadline": "policy.late_by", "grace": "policy.kill_grace", "concurrency": "policy.overlap", "concurrencyPolicy": "policy.overlap", "allow_overlap": "policy.overlap",
+	"forbid_overlap": "policy.overlap", "singleton": "policy.overlap", "catchup": "policy.missed", "misfire": "policy.missed",
+	"history": "policy.keep", "retention": "policy.keep",
+	"tz": "schedule.timezone", "time_zone": "schedule.timezone", "timeZone": "schedule.timezone", "zone": "schedule.timezone", "location": "schedule.timezone",
+	"interval": "schedule.every", "crontab": "schedule.cron", "expression": "schedule.cron", "cron_expression": "schedule.cron", "date": "schedule.at", "time": "schedule.at",
+	"depends_on": "schedule.on", "dependencies": "schedule.on", "after": "schedule.on", "needs": "schedule.on", "parent_job": "schedule.on", "runs": "schedule.max_runs",
+	"enabled": "paused", "disabled": "paused", "suspend": "paused", "active": "paused", "tags": "labels", "title": "description", "comment": "description", "parameters": "params",
+	"node": "place.labels", "nodes": "place.labels", "hosts": "place.labels", "node_selector": "place.labels", "nodeSelector": "place.labels",
+}
+
+// jobPlaces are the structs of a job in which fields are searched, with their paths.
+var jobPlaces = map[reflect.Type]string{
+	reflect.TypeFor[Job](): "", reflect.TypeFor[Schedule](): "schedule", reflect.TypeFor[RunSpec](): "run", reflect.TypeFor[Place](): "place", reflect.TypeFor[Policy](): "policy",
+	reflect.TypeFor[HTTP](): "run.http", reflect.TypeFor[Shell](): "run.shell", reflect.TypeFor[Retry](): "policy.retry",
+}
+
+// fieldPlaces returns the paths of the fields of a job, the outermost of those with one name.
+var fieldPlaces = sync.OnceValue(func() map[string]string {
+	places := map[string]string{}
+	for t, at := range jobPlaces {
+		for _, f := range fieldsOf(t) {
+			if strings.HasPrefix(f.doc, "Read-only.") {
+				continue
+			}
+			full := strings.TrimPrefix(at+"."+f.name, ".")
+			if old, there := places[f.name]; !there || depth(full) < depth(old) || depth(full) == depth(old) && full < old {
+				places[f.name] = full
+			}
+		}
+	}
+	return places
+})
+
+func depth(path string) int { return strings.Count(path, ".") }
+
+// hintOfPlace says where a job has the field that a name means, for a name that its struct does
+// not have; "" if no field is meant. Steps of flows have other places.
+func hintOfPlace(name string, in reflect.Type, written string) string {
+	here, known := jobPlaces[in]
+	if !known || strings.HasPrefix(written, "run.flow") {
+		return ""
+	}
+	if in == reflect.TypeFor[Job]() && name == "jobs" {
+		return "each job is a document of its own, with --- between them"
+	}
+	full, other := otherWords[name]
+	if !other {
+		if full = fieldPlaces()[name]; full == "" {
+			return ""
+		}
+	}
+	parent, field := "", full
+	if i := strings.LastIndex(full, "."); i >= 0 {
+		parent, field = full[:i], full[i+1:]
+	}
+	switch {
+	case parent == here && other:
+		return "did you mean " + quote(field) + "?"
+	case parent == "" && other:
+		return "did you mean " + quote(field) + ", at the top of the document?"
+	case parent == "":
+		return quote(field) + " belongs at the top of the document"
+	case other:
+		return "did you mean " + full + "?"
+	}
+	return quote(field) + " belongs in " + parent
+}
