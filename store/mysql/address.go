@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"database/sql"
@@ -42,6 +43,8 @@ const (
 // address is what the address of a database says.
 type address struct {
 	config      *mysql.Config
+	hosts       []string // with ports, in the order in which they are tried
+	security    security
 	name        string // without a password
 	connections int
 	lifetime    time.Duration
@@ -54,30 +57,68 @@ type limits struct{ statement, lock, idle time.Duration }
 // unbounded are the limits of who changes the schema.
 var unbounded = limits{lock: time.Hour, idle: time.Hour}
 
-// parseAddress reads mysql://user:password@host:port/name?parameters.
+// hostsMax bounds the hosts of an address: more than a group of replicas has.
+const hostsMax = 16
+
+// firstHost returns an address with the first of its hosts alone, and the others.
+func firstHost(text string) (string, []string) {
+	scheme, rest, _ := strings.Cut(text, "://")
+	end := strings.IndexAny(rest, "/?")
+	if end < 0 {
+		end = len(rest)
+	}
+	from := strings.LastIndex(rest[:end], "@") + 1
+	hosts := strings.Split(rest[from:end], ",")
+	return scheme + "://" + rest[:from] + hosts[0] + rest[end:], hosts[1:]
+}
+
+// withPort returns host:port for what an address has as a host.
+func withPort(u *url.URL) (string, error) {
+	if u.Hostname() == "" {
+		return "", errors.New("has no host, or no name of a database: mysql://user@host/name")
+	}
+	return net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), defaultPort)), nil
+}
+
+// parseAddress reads mysql://user:password@host1:port,host2:port/name?parameters.
 func parseAddress(text string) (*address, error) {
-	u, err := url.Parse(text)
+	first, others := firstHost(text)
+	u, err := url.Parse(first)
 	if err != nil {
 		return nil, errors.New("cannot be read") // the cause would print the password
 	}
-	host, port := u.Hostname(), u.Port()
-	if port == "" {
-		port = defaultPort
+	host, err := withPort(u)
+	if err != nil {
+		return nil, err
+	}
+	hosts := []string{host}
+	if len(others) >= hostsMax {
+		return nil, fmt.Errorf("has %d hosts, allowed is %d", len(others)+1, hostsMax)
+	}
+	for _, other := range others {
+		at, err := url.Parse("mysql://" + other)
+		if err != nil {
+			return nil, fmt.Errorf("the host %q cannot be read", other)
+		}
+		if host, err = withPort(at); err != nil {
+			return nil, err
+		}
+		hosts = append(hosts, host)
 	}
 	name := strings.TrimPrefix(u.Path, "/")
-	if host == "" || name == "" {
+	if name == "" {
 		return nil, errors.New("has no host, or no name of a database: mysql://user@host/name")
 	}
 	c := mysql.NewConfig()
 	c.User = u.User.Username()
 	c.Passwd, _ = u.User.Password()
-	c.Net, c.Addr, c.DBName = "tcp", net.JoinHostPort(host, port), name
+	c.Net, c.Addr, c.DBName = "tcp", hosts[0], name
 	c.Collation, c.Loc = "utf8mb4_bin", time.UTC
 	c.MultiStatements = true
 	c.Logger = &mysql.NopLogger{} // its errors are returned
 	c.MaxAllowedPacket = 0        // what the server says
 	a := &address{
-		config: c, name: fmt.Sprintf("mysql://%s/%s", c.Addr, name),
+		config: c, hosts: hosts, name: fmt.Sprintf("mysql://%s/%s", strings.Join(hosts, ","), name),
 		connections: connections, limits: limits{statementTimeout, lockTimeout, idleTimeout},
 	}
 	c.Timeout = connectTimeout
@@ -85,12 +126,13 @@ func parseAddress(text string) (*address, error) {
 	if err != nil {
 		return nil, err
 	}
-	secure := security{host: host, mode: "PREFERRED"}
+	secure := security{host: u.Hostname(), mode: "PREFERRED"}
 	for key, values := range parameters {
 		if err := a.parameter(&secure, key, values[len(values)-1]); err != nil {
 			return nil, fmt.Errorf("%s: %w", key, err)
 		}
 	}
+	a.security = secure
 	return a, secure.apply(c)
 }
 
@@ -136,11 +178,25 @@ func (a *address) open(l limits) (*sql.DB, error) {
 	if l.statement > 0 {
 		c.ReadTimeout, c.WriteTimeout = l.statement+answerSlack, l.statement+answerSlack
 	}
-	made, err := mysql.NewConnector(c)
-	if err != nil {
-		return nil, err
+	all := &connector{session: l.session(), within: c.Timeout}
+	for _, host := range a.hosts {
+		of := c.Clone()
+		of.Addr = host
+		if len(a.hosts) > 1 { // each has a certificate of its own
+			secure := a.security
+			secure.host, _, _ = net.SplitHostPort(host)
+			if err := secure.apply(of); err != nil {
+				return nil, err
+			}
+		}
+		made, err := mysql.NewConnector(of)
+		if err != nil {
+			return nil, err
+		}
+		all.hosts = append(all.hosts, made)
+		all.certified = of.TLS != nil && len(of.TLS.Certificates) > 0
 	}
-	return sql.OpenDB(&connector{made, l.session(), c.TLS != nil && len(c.TLS.Certificates) > 0, c.Timeout}), nil
+	return sql.OpenDB(all), nil
 }
 
 // session returns the statements that a connection begins with. The comments are

@@ -86,28 +86,50 @@ func connect(ctx context.Context, a *address) (*database, error) {
 	return d, nil
 }
 
-// connector makes connections on which a session is set up.
+// connector makes connections on which a session is set up, to the first of its hosts that answers
+// and can be written.
 type connector struct {
-	driver.Connector
+	hosts     []driver.Connector
 	session   string
 	certified bool // it shows a certificate
 	within    time.Duration
 }
 
+// Driver implements driver.Connector.
+func (c *connector) Driver() driver.Driver { return c.hosts[0].Driver() }
+
 // Connect implements driver.Connector. A server may accept connections and stay silent, and
 // the driver bounds only the first step.
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
+	var failures error
+	for _, host := range c.hosts {
+		conn, err := c.connectWithin(ctx, host)
+		if err == nil {
+			return conn, nil
+		}
+		failures = errors.Join(failures, err)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, failures
+}
+
+func (c *connector) connectWithin(ctx context.Context, host driver.Connector) (driver.Conn, error) {
 	within, cancel := context.WithTimeout(ctx, c.within)
 	defer cancel()
-	conn, err := c.connect(within)
+	conn, err := c.connect(within, host)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return nil, fmt.Errorf("no connection to MySQL or MariaDB was made within %s: %w", c.within, err)
 	}
 	return conn, err
 }
 
-func (c *connector) connect(ctx context.Context) (driver.Conn, error) {
-	conn, err := c.Connector.Connect(ctx)
+// errReadOnly is returned for a replica.
+var errReadOnly = errors.New("the database is read-only: it is a replica")
+
+func (c *connector) connect(ctx context.Context, host driver.Connector) (driver.Conn, error) {
+	conn, err := host.Connect(ctx)
 	if errors.Is(err, mysql.ErrInvalidConn) && c.certified {
 		// By then the handshake has ended for this side.
 		return nil, fmt.Errorf("%w: the server may not take the certificate of ssl-cert", err)
@@ -115,11 +137,32 @@ func (c *connector) connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := conn.(driver.ExecerContext).ExecContext(ctx, c.session, nil); err != nil {
+	_, err = conn.(driver.ExecerContext).ExecContext(ctx, c.session, nil)
+	if err == nil && len(c.hosts) > 1 {
+		err = writable(ctx, conn)
+	}
+	if err != nil {
 		_ = conn.Close()
 		return nil, err
 	}
 	return conn, nil
+}
+
+// writable returns errReadOnly for a connection to a replica.
+func writable(ctx context.Context, conn driver.Conn) error {
+	rows, err := conn.(driver.QueryerContext).QueryContext(ctx, "select @@global.read_only", nil)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	value := make([]driver.Value, 1)
+	if err := rows.Next(value); err != nil {
+		return err
+	}
+	if text := fmt.Sprintf("%s", value[0]); text != "0" && fmt.Sprint(value[0]) != "0" {
+		return errReadOnly
+	}
+	return nil
 }
 
 // begin begins a transaction with the first statement that is sent.

@@ -4,16 +4,21 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"math"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+
+	"github.com/belfry-cron/belfry/test/servers"
 )
 
 func TestNoValueCanEndTheTextThatItIsIn(t *testing.T) {
@@ -102,7 +107,7 @@ func (unreachable) Connect(context.Context) (driver.Conn, error) { return nil, m
 
 func TestRejectedClientCertificateIsNamed(t *testing.T) {
 	for certified, want := range map[bool]string{false: "invalid connection", true: "invalid connection: the server may not take the certificate of ssl-cert"} {
-		_, err := (&connector{unreachable{}, "", certified, connectTimeout}).Connect(t.Context())
+		_, err := (&connector{[]driver.Connector{unreachable{}}, "", certified, connectTimeout}).Connect(t.Context())
 		if !errors.Is(err, mysql.ErrInvalidConn) || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
@@ -124,10 +129,53 @@ func TestSilentServerTimesOutAsTheAddressSays(t *testing.T) {
 	}
 }
 
+func TestSeveralHostsAreTriedInTheirOrder(t *testing.T) {
+	a, err := parseAddress("mysql://ann:p%40ss,x@one:1,two,[::1]:3/belfry?ssl-mode=VERIFY_IDENTITY")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"one:1", "two:3306", "[::1]:3"}; !slices.Equal(a.hosts, want) || a.config.Passwd != "p@ss,x" || a.name != "mysql://one:1,two:3306,[::1]:3/belfry" {
+		t.Errorf("got %v, %s, %s", a.hosts, a.config.Passwd, a.name)
+	}
+	if _, err := parseAddress("mysql://" + strings.Repeat("a,", hostsMax) + "a/d"); err == nil || !strings.Contains(err.Error(), "has 17 hosts, allowed is 16") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A dead host and a replica come before the primary.
+func TestConnectionGoesToTheFirstWritableHost(t *testing.T) {
+	replica := servers.StartMariaDB(t, "--read-only=1")
+	if err := replica.Exec(t.Context(), "create database belfry"); err != nil {
+		t.Fatal(err)
+	}
+	address := newDatabase(t)
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	several := strings.Replace(address, u.Host, fmt.Sprintf("127.0.0.1:1,127.0.0.1:%d,%s", replica.Port, u.Host), 1)
+	s, err := Open(t.Context(), several, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	only := fmt.Sprintf("mysql://root@127.0.0.1:1,127.0.0.1:%d/belfry?connect_timeout=60s", replica.Port)
+	if s, err := Open(t.Context(), only, Options{}); err == nil {
+		s.Close()
+		t.Error("a replica was taken")
+	} else if !strings.Contains(err.Error(), errReadOnly.Error()) {
+		t.Error(err)
+	}
+}
+
 func TestInvalidAddressIsRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"mysql://u:secret@h":                        "no host, or no name",
 		"mysql:///d":                                "no host, or no name",
+		"mysql://u:secret@h,,i/d":                   "no host, or no name",
+		"mysql://u:secret@h,i:port/d":               `the host "i:port" cannot be read`,
 		"mysql://u:secret@h:port/d":                 "cannot be read",
 		"mysql://u:secret@h/d?charset=latin1":       "charset: is not a parameter",
 		"mysql://u:secret@h/d?pool_max_conns=1":     "pool_max_conns: must be at least",

@@ -21,6 +21,17 @@ func TestAddressesAreRead(t *testing.T) {
 	if a, err = parse("rediss://one?server-name=redis"); err != nil || a.Prefix != "belfry" || a.TLS == nil || a.TLS.ServerName != "redis" {
 		t.Errorf("got %+v, %v", a, err)
 	}
+	for address, want := range map[string]struct {
+		db     int
+		prefix string
+	}{
+		"redis://one/0": {0, "belfry"}, "redis://one/3": {3, "belfry"}, "redis://one/3?prefix=x": {3, "x"}, "redis://one/3?db=3": {3, "belfry"},
+		"redis://one/x": {0, "x"}, "redis://one/x?db=2": {2, "x"}, "redis://one?prefix=a/b&db=2": {2, "a/b"}, "redis://one/": {0, "belfry"},
+	} {
+		if a, err := parse(address); err != nil || a.db != want.db || a.Prefix != want.prefix {
+			t.Errorf("%s: database %d, prefix %q, %v; want %+v", address, a.db, a.Prefix, err, want)
+		}
+	}
 	if keysOf(a).meta != "{belfry}:meta" {
 		t.Errorf("the keys are %+v", keysOf(a))
 	}
@@ -34,7 +45,11 @@ func TestMistakesInAddressesAreNamed(t *testing.T) {
 		"redis://a?tsl=true":          `unknown parameter "tsl"`,
 		"redis://a?tls=maybe":         `"maybe" is neither true nor false`,
 		"rediss://a?tls=false":        "tls=false stands behind rediss://",
-		"redis://a/0":                 "a database is chosen with ?db=0",
+		"redis://a/1?db=0":            "?db=0 says another one",
+		"redis://a/-1":                "the number behind the hosts is -1",
+		"redis://a/x?prefix=y":        "?prefix=y says another one",
+		"redis://a?prefix=/x":         "begins or ends with /",
+		"redis://a?prefix={x}":        "neither { nor }",
 		"redis://a/{x}":               "neither { nor }",
 		"redis://a?db=x":              `"x" is not the number of a database`,
 		"redis://a?wait=11":           `"11" is not a number of replicas from 0 to 10`,

@@ -8,6 +8,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -30,10 +31,11 @@ type Control = replica.Control
 
 // Open connects to the servers at an address such as
 //
+//	redis://user:password@host:6379/0
 //	redis://user:password@host1:6379,host2:6379/prefix?sentinel=mymaster
 //	rediss://host:6379/prefix?ca=/etc/redis/ca.crt
 //
-// Its parameters are tls, ca, cert, key, server-name, db, sentinel, sentinel-auth and wait. Open
+// Its parameters are tls, ca, cert, key, server-name, db, prefix, sentinel, sentinel-auth and wait. Open
 // returns when the state of the cluster is read.
 func Open(ctx context.Context, url string, opt Options) (*Store, error) {
 	d, err := driverOf(ctx, url)
@@ -81,7 +83,7 @@ type location struct {
 const waitMax = 10
 
 func parse(text string) (a location, err error) {
-	form := address.Form{System: "Redis", Scheme: "redis", Port: "6379", Parameters: []string{"db", "sentinel", "sentinel-auth", "wait"}}
+	form := address.Form{System: "Redis", Scheme: "redis", Port: "6379", Parameters: []string{"db", "prefix", "sentinel", "sentinel-auth", "wait"}}
 	secure := strings.HasPrefix(text, "rediss://")
 	if secure {
 		form.Scheme = "rediss"
@@ -104,13 +106,27 @@ func (a *location) settings(secure bool) (err error) {
 		}
 		a.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
-	if _, err := strconv.Atoi(a.Prefix); err == nil {
-		return fmt.Errorf("%q behind the hosts is the prefix of all keys; a database is chosen with ?db=%s", a.Prefix, a.Prefix)
+	// A number behind the hosts is a database, as every client of Redis reads it.
+	behind := ""
+	if n, err := strconv.Atoi(a.Prefix); err == nil {
+		if n < 0 || a.Parameters["db"] != "" && a.Parameters["db"] != a.Prefix {
+			return fmt.Errorf("db: the number behind the hosts is %s, and ?db=%s says another one", a.Prefix, a.Parameters["db"])
+		}
+		behind, a.Prefix = a.Prefix, address.PrefixDefault
+	}
+	if prefix := a.Parameters["prefix"]; prefix != "" {
+		if a.Prefix != address.PrefixDefault && a.Prefix != prefix {
+			return fmt.Errorf("prefix: %q stands behind the hosts, and ?prefix=%s says another one", a.Prefix, prefix)
+		}
+		if strings.Trim(prefix, "/") != prefix {
+			return fmt.Errorf("prefix: %q begins or ends with /", prefix)
+		}
+		a.Prefix = prefix
 	}
 	if strings.ContainsAny(a.Prefix, "{}") {
 		return fmt.Errorf("prefix %q: a prefix has neither { nor }, between which Redis Cluster looks for the slot", a.Prefix)
 	}
-	if text := a.Parameters["db"]; text != "" {
+	if text := cmp.Or(a.Parameters["db"], behind); text != "" {
 		if a.db, err = strconv.Atoi(text); err != nil || a.db < 0 {
 			return fmt.Errorf("db: %q is not the number of a database", text)
 		}

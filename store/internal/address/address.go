@@ -44,8 +44,8 @@ type Address struct {
 	Parameters map[string]string
 }
 
-// prefixDefault begins the keys of a cluster that chooses no other prefix.
-const prefixDefault = "belfry"
+// PrefixDefault begins the keys of a cluster that chooses no other prefix.
+const PrefixDefault = "belfry"
 
 // tlsParameters are known by each system.
 var tlsParameters = []string{"tls", "ca", "cert", "key", "server-name"}
@@ -88,7 +88,7 @@ func (f Form) parse(text string) (a Address, err error) {
 	if a.Prefix, err = url.PathUnescape(prefix); err != nil {
 		return a, fmt.Errorf("prefix %q: %w", prefix, err)
 	}
-	a.Prefix = cmp.Or(strings.Trim(a.Prefix, "/"), prefixDefault)
+	a.Prefix = cmp.Or(strings.Trim(a.Prefix, "/"), PrefixDefault)
 	values, err := url.ParseQuery(query)
 	if err != nil {
 		return a, fmt.Errorf("parameters: %w", err)
