@@ -110,6 +110,15 @@ type cell struct {
 	runs  []*store.Run
 	apart int         // how many runs have keys of their own
 	fit   *engine.Fit // of these, nil if they say it themselves
+	// coded are its runs as this process has encoded them, in their order: most are unchanged when the cell
+	// is written again. It is empty for a cell with one run, which is the one that changes.
+	coded []codedRun
+}
+
+// codedRun is an encoded run.
+type codedRun struct {
+	run  *store.Run
+	text []byte
 }
 
 // find returns the place of a run, or -1.
@@ -117,10 +126,11 @@ func (c *cell) find(id job.ID) int {
 	return slices.IndexFunc(c.runs, func(r *store.Run) bool { return r.ID == id })
 }
 
+// encodeCell encodes a cell that is not shared yet.
 func encodeCell(c *cell) []byte {
 	w := writing(256 + 160*len(c.runs))
 	codeHead(w, &c.head)
-	list(w, &c.runs, func(w *coder, r **store.Run) { codeRun(w, *r) })
+	ends := w.runs(c)
 	if c.apart > 0 {
 		w.b[0] = formatApart
 		w.int(&c.apart)
@@ -129,7 +139,32 @@ func encodeCell(c *cell) []byte {
 			codeFit(w, c.fit)
 		}
 	}
+	c.coded = make([]codedRun, 0, len(ends)-1)
+	for i, end := range ends[1:] {
+		c.coded = append(c.coded, codedRun{c.runs[i], w.b[ends[i]:end:end]})
+	}
 	return w.b
+}
+
+// runs writes the runs of a cell, and returns where each begins and the last ends, if there are several.
+func (c *coder) runs(of *cell) (ends []int) {
+	n, before := len(of.runs), of.coded
+	c.int(&n)
+	if n > 1 {
+		ends = make([]int, 0, n+1)
+	}
+	ends = append(ends, len(c.b))
+	for _, r := range of.runs {
+		if at := slices.IndexFunc(before, func(o codedRun) bool { return o.run == r }); at >= 0 {
+			c.b, before = append(c.b, before[at].text...), before[at+1:]
+		} else {
+			codeRun(c, r)
+		}
+		if n > 1 {
+			ends = append(ends, len(c.b))
+		}
+	}
+	return ends
 }
 
 // decodeCell reads a cell. It takes equal runs from the one before, which may be nil: then they

@@ -1,9 +1,11 @@
 package replica
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
 )
 
 // What a commit has written comes back, or what another process has written instead.
@@ -37,5 +39,34 @@ func TestTheCopyTakesAnOwnValueOnlyForItsBytes(t *testing.T) {
 	}
 	if b.own.forget(mine); len(b.own.values) > 0 {
 		t.Error("the value of a refused commit is still remembered")
+	}
+}
+
+// A cell is written again with the bytes of the runs that have not changed.
+func TestACellIsEncodedAsIfNothingWasRemembered(t *testing.T) {
+	run := func(id byte, state job.RunState) *store.Run {
+		return &store.Run{Run: job.Run{ID: job.ID{id}, JobUID: job.ID{1}, Name: "j", State: state}}
+	}
+	c := &cell{runs: []*store.Run{run(1, job.StateReady), run(2, job.StateReady), run(3, job.StateReady), run(4, job.StateReady)}}
+	encodeCell(c)
+	first := c.runs
+	for what, runs := range map[string][]*store.Run{
+		"the same runs":       first,
+		"one that is claimed": {run(1, job.StateRunning), first[1], first[2], first[3]},
+		"one that is gone":    {first[1], first[2], first[3]},
+		"one more":            {first[0], first[1], first[2], first[3], run(5, job.StateReady)},
+		"another order":       {first[3], first[0], first[2], first[1]},
+		"one alone":           {first[2]},
+		"none":                nil,
+	} {
+		again := *c
+		again.runs = runs
+		if got, want := encodeCell(&again), encodeCell(&cell{runs: runs}); !bytes.Equal(got, want) {
+			t.Errorf("%s: got %x, want %x", what, got, want)
+		}
+		third := again // with what was remembered of a cell that was itself put together
+		if got, want := encodeCell(&third), encodeCell(&cell{runs: runs}); !bytes.Equal(got, want) {
+			t.Errorf("%s, again: got %x, want %x", what, got, want)
+		}
 	}
 }
