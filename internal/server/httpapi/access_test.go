@@ -42,26 +42,28 @@ func (s *server) as(secret, method, path, body string) *httptest.ResponseRecorde
 
 const webJob = `{"name": "a", "namespace": "web", "schedule": {"cron": "0 * * * *"}, "run": {"shell": "true"}}`
 
-func allPatterns(t *testing.T) []string {
+func allRoutes(t *testing.T) []httpapi.Route {
 	t.Helper()
 	s := memory.New(memory.Options{})
-	patterns, err := httpapi.Patterns(withService(t, service.Config{Store: s, Tokens: auth.New(s, nil)}, httpapi.Config{Tokens: auth.New(s, nil), Metrics: http.NotFoundHandler()}))
+	routes, err := httpapi.Routes(withService(t, service.Config{Store: s, Tokens: auth.New(s, nil)}, httpapi.Config{Tokens: auth.New(s, nil), Metrics: http.NotFoundHandler()}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return patterns
+	return routes
+}
+
+func allPatterns(t *testing.T) (list []string) {
+	t.Helper()
+	for _, r := range allRoutes(t) {
+		list = append(list, r.Pattern)
+	}
+	return list
 }
 
 func TestEachRouteDeclaresItsRight(t *testing.T) {
-	registered, listed := allPatterns(t), httpapi.Listed()
-	for _, pattern := range registered {
-		if !slices.Contains(listed, pattern) {
-			t.Errorf("%s is not in the table of routes: say there which role it needs", pattern)
-		}
-	}
-	for _, pattern := range listed {
-		if !slices.Contains(registered, pattern) {
-			t.Errorf("%s is in the table of routes, and there is none", pattern)
+	for _, r := range allRoutes(t) {
+		if !r.Declared {
+			t.Errorf("%s does not declare which right it requires", r.Pattern)
 		}
 	}
 }
@@ -80,7 +82,8 @@ func TestEachRouteAdmitsTheRightRoles(t *testing.T) {
 		{"worker", store.RoleRemote, ""}, {"web-worker", store.RoleRemote, "web"}, {"joining", store.RoleJoin, ""},
 		{"other-viewer", store.RoleViewer, "other"}, {"other-runner", store.RoleRunner, "other"}, {"other-admin", store.RoleAdmin, "other"},
 	}
-	for _, pattern := range allPatterns(t) {
+	for _, route := range allRoutes(t) {
+		pattern, public, right := route.Pattern, route.Public, route.Right
 		s := newServer(t)
 		ok[client.Change](s, "POST", "/api/v1/jobs", webJob)
 		run := ok[client.Run](s, "POST", "/api/v1/jobs/web/a/run", "")
@@ -94,7 +97,6 @@ func TestEachRouteAdmitsTheRightRoles(t *testing.T) {
 		}
 		s.pass(time.Hour)
 
-		public, right := httpapi.Wants(pattern)
 		role, about := right.Role, subject(pattern, right)
 		method, path, found := strings.Cut(pattern, " ")
 		if !found {

@@ -13,7 +13,7 @@ import (
 // callbackRoutes take the results of requests that were handed over. The secret that came with
 // the request is the token.
 func (a *api) callbackRoutes() {
-	register(a, http.MethodPost, "/callbacks/{number}", "callback", "Report on a request that was sent with run.http.callback", a.callback)
+	register(a, "POST /callbacks/{number}", "callback", "Report on a request that was sent with run.http.callback", need{public: true, body: reportBody}, a.callback)
 }
 
 type callbackInput struct {

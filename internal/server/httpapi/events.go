@@ -22,6 +22,7 @@ import (
 const eventsPath = "/api/v1/events"
 
 func (a *api) eventRoutes() {
+	a.mux.needs["GET "+eventsPath] = may(service.Read)
 	huma.Register(a.huma, huma.Operation{
 		OperationID: "list-events", Method: http.MethodGet, Path: eventsPath,
 		Summary: "Follow events",

@@ -7,13 +7,24 @@ import (
 	"github.com/belfry-cron/belfry/internal/server/service"
 )
 
-// Patterns returns the patterns of all routes.
-func Patterns(c Config) ([]string, error) {
+// Route is a route, and what it requires of its caller.
+type Route struct {
+	Pattern          string
+	Declared, Public bool
+	Right            service.Right
+}
+
+// Routes returns all routes.
+func Routes(c Config) (list []Route, err error) {
 	a, err := newAPI(c)
 	if err != nil {
 		return nil, err
 	}
-	return a.mux.patterns, nil
+	for _, pattern := range a.mux.patterns {
+		n, declared := a.mux.needs[pattern]
+		list = append(list, Route{pattern, declared, n.public, n.right})
+	}
+	return list, nil
 }
 
 // Description returns the description of the API.
@@ -23,20 +34,6 @@ func Description(c Config) ([]byte, error) {
 		return nil, err
 	}
 	return a.document()
-}
-
-// Listed returns the patterns that say what they want of their caller.
-func Listed() (list []string) {
-	for pattern := range access {
-		list = append(list, pattern)
-	}
-	return list
-}
-
-// Wants returns the right that a route requires.
-func Wants(pattern string) (public bool, right service.Right) {
-	n := access[pattern]
-	return n.public, n.right
 }
 
 // Limits returns the limits of bodies by what docs/api.md calls the bodies.

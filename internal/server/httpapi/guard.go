@@ -162,7 +162,7 @@ func (a *api) ofThisSite(next http.Handler) http.Handler {
 func (a *api) authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, pattern := a.mux.Handler(r)
-		wanted := access[pattern]
+		wanted := a.mux.needs[pattern]
 		if wanted.public {
 			next.ServeHTTP(w, r)
 			return

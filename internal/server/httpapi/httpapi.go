@@ -94,7 +94,7 @@ func newAPI(c Config) (*api, error) {
 	if c.Sessions == nil {
 		c.Sessions = auth.NewSessions(c.Tokens, nil)
 	}
-	a := &api{Config: c, mux: &routes{}, lookups: failurelog.New(c.Log, "cannot look up tokens", "looking up tokens works again")}
+	a := &api{Config: c, mux: &routes{needs: map[string]need{}}, lookups: failurelog.New(c.Log, "cannot look up tokens", "looking up tokens works again")}
 	a.mux.refuse, a.mux.bodies = a.writeProblem, newBodies()
 	a.mux.open = map[string]func(*http.Request) *problem{callbackPattern: func(r *http.Request) *problem {
 		if err := a.openCallback(r); err != nil {
@@ -128,12 +128,16 @@ func newAPI(c Config) (*api, error) {
 	return a, nil
 }
 
-// register adds a route that answers in JSON. An error becomes a problem. The answers are
+// register declares an operation of the API: its route, the right that it requires and the bound
+// of its body, and a handler that answers in JSON. An error becomes a problem. The answers are
 // for the description: the statuses of success, if not just 200 or 204, and those of
 // problems that do not follow from its type.
-func register[I, O any](a *api, method, path, id, summary string, handle func(context.Context, *I) (*O, error), answers ...int) {
+func register[I, O any](a *api, route, id, summary string, n need, handle func(context.Context, *I) (*O, error), answers ...int) {
+	method, path, _ := strings.Cut(route, " ")
+	path = "/api/v1" + path
+	a.mux.needs[method+" "+path] = n
 	huma.Register(a.huma, huma.Operation{
-		OperationID: id, Method: method, Path: "/api/v1" + path, Summary: summary,
+		OperationID: id, Method: method, Path: path, Summary: summary,
 		MaxBodyBytes: -1, BodyReadTimeout: -1, Metadata: map[string]any{answersKey: answers},
 	}, func(ctx context.Context, in *I) (*O, error) {
 		out, err := handle(ctx, in)
@@ -185,10 +189,10 @@ func noText(value string) string {
 
 // healthRoutes are for programs that speak no JSON.
 func (a *api) healthRoutes() {
-	a.mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
+	a.mux.add("GET /livez", need{public: true}, func(w http.ResponseWriter, _ *http.Request) {
 		plain(w, http.StatusOK, "ok\n")
 	})
-	a.mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+	a.mux.add("GET /readyz", need{public: true}, func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), readyTime)
 		defer cancel()
 		switch note, err := a.Service.Nodes.Ready(ctx); {
@@ -204,7 +208,7 @@ func (a *api) healthRoutes() {
 
 // plainRoutes are the description of the API, and the answer for unknown paths.
 func (a *api) plainRoutes() {
-	a.mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, r *http.Request) {
+	a.mux.add("GET /openapi.json", may(service.Read), func(w http.ResponseWriter, r *http.Request) {
 		document, err := a.document()
 		if err != nil {
 			a.writeProblem(w, a.asProblem(r.Context(), err))
@@ -213,7 +217,7 @@ func (a *api) plainRoutes() {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(document)
 	})
-	a.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+	a.mux.add("/", may(service.Read), func(w http.ResponseWriter, r *http.Request) {
 		a.writeProblem(w, a.noRoute(r))
 	})
 }

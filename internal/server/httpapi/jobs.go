@@ -15,27 +15,27 @@ import (
 
 func (a *api) jobRoutes() {
 	const one = "/jobs/{namespace}/{name}"
-	register(a, http.MethodGet, "/jobs", "list-jobs", "List jobs", a.listJobs)
-	register(a, http.MethodPost, "/jobs", "create-job", "Create a job", a.createJob, http.StatusCreated)
-	register(a, http.MethodGet, one, "get-job", "Get a job", a.getJob)
-	register(a, http.MethodPut, one, "put-job", "Create or change a job", a.putJob, http.StatusOK, http.StatusCreated)
-	register(a, http.MethodDelete, one, "delete-job", "Delete a job", a.deleteJob)
-	register(a, http.MethodPost, one+"/pause", "pause-job", "Pause a job", a.pauseJob)
-	register(a, http.MethodPost, one+"/resume", "resume-job", "Resume a job", a.resumeJob)
-	register(a, http.MethodPost, one+"/run", "run-job", "Run a job now", a.runJob, http.StatusCreated, http.StatusOK)
-	register(a, http.MethodPost, one+"/report", "report-job", "Report on work that Belfry does not start", a.reportJob)
-	register(a, http.MethodPost, one+"/ping-key", "rotate-ping-key", "Make the ping key of a job, in place of the one before", a.rotatePingKey)
-	register(a, http.MethodPost, one+"/backfill", "backfill-job", "Run a job for past scheduled times", a.backfillJob, http.StatusOK, http.StatusCreated)
-	register(a, http.MethodPost, one+"/backfill/cancel", "cancel-backfill", "Cancel all backfills of a job", a.cancelBackfill)
-	register(a, http.MethodGet, one+"/next", "next-of-job", "Show when a job falls due next", a.nextOfJob)
-	register(a, http.MethodGet, one+"/followers", "list-followers", "List the jobs that runs of a job start", a.listFollowers)
-	register(a, http.MethodGet, one+"/revisions", "list-revisions", "List the versions of a job, the latest first", a.listRevisions)
-	register(a, http.MethodGet, one+"/revisions/{version}", "get-revision", "Get a version of a job", a.getRevision)
-	register(a, http.MethodPost, one+"/rollback", "rollback-job", "Restore a version of a job", a.rollbackJob)
-	register(a, http.MethodPost, "/jobs:apply", "apply", "Create or update jobs, calendars, pools, channels and executors to match documents", a.apply)
-	register(a, http.MethodPost, "/jobs:check", "check", "Check a document and say what it means, without saving it", a.check)
-	register(a, http.MethodPost, "/jobs:bulk", "bulk", "Pause, resume, run or delete all jobs that are selected", a.bulk)
-	register(a, http.MethodGet, "/schedules:preview", "preview-schedule", "Explain a schedule and show when it falls due", a.previewSchedule)
+	register(a, "GET /jobs", "list-jobs", "List jobs", may(service.Read), a.listJobs)
+	register(a, "POST /jobs", "create-job", "Create a job", may(service.Define, documentBody), a.createJob, http.StatusCreated)
+	register(a, "GET "+one, "get-job", "Get a job", may(service.Read), a.getJob)
+	register(a, "PUT "+one, "put-job", "Create or change a job", may(service.Define, documentBody), a.putJob, http.StatusOK, http.StatusCreated)
+	register(a, "DELETE "+one, "delete-job", "Delete a job", may(service.Define), a.deleteJob)
+	register(a, "POST "+one+"/pause", "pause-job", "Pause a job", may(service.Define, smallBody), a.pauseJob)
+	register(a, "POST "+one+"/resume", "resume-job", "Resume a job", may(service.Define, smallBody), a.resumeJob)
+	register(a, "POST "+one+"/run", "run-job", "Run a job now", may(service.Operate, paramsBody), a.runJob, http.StatusCreated, http.StatusOK)
+	register(a, "POST "+one+"/report", "report-job", "Report on work that Belfry does not start", may(service.Operate, reportBody), a.reportJob)
+	register(a, "POST "+one+"/ping-key", "rotate-ping-key", "Make the ping key of a job, in place of the one before", may(service.Define), a.rotatePingKey)
+	register(a, "POST "+one+"/backfill", "backfill-job", "Run a job for past scheduled times", may(service.Operate, smallBody), a.backfillJob, http.StatusOK, http.StatusCreated)
+	register(a, "POST "+one+"/backfill/cancel", "cancel-backfill", "Cancel all backfills of a job", may(service.Operate, smallBody), a.cancelBackfill)
+	register(a, "GET "+one+"/next", "next-of-job", "Show when a job falls due next", may(service.Read), a.nextOfJob)
+	register(a, "GET "+one+"/followers", "list-followers", "List the jobs that runs of a job start", may(service.Read), a.listFollowers)
+	register(a, "GET "+one+"/revisions", "list-revisions", "List the versions of a job, the latest first", may(service.Read), a.listRevisions)
+	register(a, "GET "+one+"/revisions/{version}", "get-revision", "Get a version of a job", may(service.Read), a.getRevision)
+	register(a, "POST "+one+"/rollback", "rollback-job", "Restore a version of a job", may(service.Define, smallBody), a.rollbackJob)
+	register(a, "POST /jobs:apply", "apply", "Create or update jobs, calendars, pools, channels and executors to match documents", may(service.Define, filesBody), taking(a.Service.Documents.Apply))
+	register(a, "POST /jobs:check", "check", "Check a document and say what it means, without saving it", may(service.Read, documentBody), taking(a.Service.Documents.Check))
+	register(a, "POST /jobs:bulk", "bulk", "Pause, resume, run or delete all jobs that are selected", may(service.Operate, smallBody), taking(a.Service.Bulk.Do))
+	register(a, "GET /schedules:preview", "preview-schedule", "Explain a schedule and show when it falls due", may(service.Read), a.previewSchedule)
 }
 
 // JobName names a job in a path. It is exported, as the types below that others embed,
@@ -384,30 +384,6 @@ func (a *api) rollbackJob(ctx context.Context, in *rollbackJobInput) (*changeOut
 		return nil, err
 	}
 	return changed(a.Service.Jobs.Rollback(ctx, caller(ctx), in.name(), in.Body.Version, expect))
-}
-
-type applyInput struct {
-	Body client.Apply
-}
-
-func (a *api) apply(ctx context.Context, in *applyInput) (*answer[client.Applied], error) {
-	return answered(a.Service.Documents.Apply(ctx, caller(ctx), in.Body))
-}
-
-type checkInput struct {
-	Body client.Check
-}
-
-func (a *api) check(ctx context.Context, in *checkInput) (*answer[client.Checked], error) {
-	return answered(a.Service.Documents.Check(ctx, caller(ctx), in.Body))
-}
-
-type bulkInput struct {
-	Body client.Bulk
-}
-
-func (a *api) bulk(ctx context.Context, in *bulkInput) (*answer[client.BulkResult], error) {
-	return answered(a.Service.Bulk.Do(ctx, caller(ctx), in.Body))
 }
 
 type previewInput struct {

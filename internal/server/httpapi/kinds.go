@@ -55,7 +55,7 @@ func (a *api) routesOf(documents *service.KindDocuments, of job.Kind) {
 		kind, several, a1 = "listed-"+kind, "listed-"+plural, "a list of "+plural // beside GET /xxl/executors
 	}
 	one := "/" + plural + "/{namespace}/{name}"
-	register(a, http.MethodGet, "/"+plural, "list-"+several, "List "+strings.ReplaceAll(several, "-", " ")+" by name", func(ctx context.Context, in *listObjectsInput) (*answer[client.Page[client.Document]], error) {
+	register(a, "GET /"+plural, "list-"+several, "List "+strings.ReplaceAll(several, "-", " ")+" by name", may(service.Read), func(ctx context.Context, in *listObjectsInput) (*answer[client.Page[client.Document]], error) {
 		all, err := documents.List(ctx, caller(ctx), in.Namespace)
 		shown := make([]client.Document, len(all))
 		for i, d := range all {
@@ -66,7 +66,7 @@ func (a *api) routesOf(documents *service.KindDocuments, of job.Kind) {
 		return listed(shown, err)
 	})
 
-	register(a, http.MethodGet, one, "get-"+kind, "Get "+a1, func(ctx context.Context, in *ObjectName) (*kindOutput, error) {
+	register(a, "GET "+one, "get-"+kind, "Get "+a1, may(service.Read), func(ctx context.Context, in *ObjectName) (*kindOutput, error) {
 		d, err := documents.Get(ctx, caller(ctx), in.name())
 		if err != nil {
 			return nil, err
@@ -74,7 +74,7 @@ func (a *api) routesOf(documents *service.KindDocuments, of job.Kind) {
 		return setAnswer(d, false)
 	})
 
-	register(a, http.MethodPut, one, "put-"+kind, "Create or change "+a1, func(ctx context.Context, in *putKindInput) (*kindOutput, error) {
+	register(a, "PUT "+one, "put-"+kind, "Create or change "+a1, may(service.Define, documentBody), func(ctx context.Context, in *putKindInput) (*kindOutput, error) {
 		expect, err := in.expect()
 		if err != nil {
 			return nil, err
@@ -90,7 +90,7 @@ func (a *api) routesOf(documents *service.KindDocuments, of job.Kind) {
 		return setAnswer(d, created)
 	}, http.StatusOK, http.StatusCreated)
 
-	register(a, http.MethodDelete, one, "delete-"+kind, "Delete "+a1, func(ctx context.Context, in *deleteKindInput) (*struct{}, error) {
+	register(a, "DELETE "+one, "delete-"+kind, "Delete "+a1, may(service.Define), func(ctx context.Context, in *deleteKindInput) (*struct{}, error) {
 		expect, err := deletes(in.IfMatch)
 		if err != nil {
 			return nil, err

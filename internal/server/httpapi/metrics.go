@@ -1,8 +1,11 @@
 package httpapi
 
+import "github.com/belfry-cron/belfry/internal/server/service"
+
 // metricsRoute adds the route that Prometheus reads, where there are metrics.
 func (a *api) metricsRoute() {
 	if a.Metrics != nil {
-		a.mux.Handle("GET /metrics", a.Metrics)
+		// It names jobs of all namespaces.
+		a.mux.add("GET /metrics", need{right: service.Observe, without: true}, a.Metrics.ServeHTTP)
 	}
 }

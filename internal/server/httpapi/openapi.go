@@ -226,7 +226,7 @@ func describedHeader(text string) *huma.Header {
 // subject, the required role, and the problems.
 func (a *api) complete(o *huma.Operation) {
 	o.Tags = []string{tagOf(o.Path)}
-	wanted := access[o.Method+" "+o.Path]
+	wanted := a.mux.needs[o.Method+" "+o.Path]
 	if wanted.public {
 		o.Security = []map[string][]string{} // empty, not missing: no token is needed
 	} else {

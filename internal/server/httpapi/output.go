@@ -20,6 +20,7 @@ import (
 const outputPath = "/api/v1/runs/{id}/output"
 
 func (a *api) outputRoutes() {
+	a.mux.needs["GET "+outputPath] = may(service.Read)
 	huma.Register(a.huma, huma.Operation{
 		OperationID: "run-output", Method: http.MethodGet, Path: outputPath,
 		Summary: "Get the output of a run, or follow it",

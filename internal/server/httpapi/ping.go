@@ -19,8 +19,8 @@ const pingBodyMax = 100 << 10
 // token, so that a program that can fetch a URL can report.
 func (a *api) pingRoutes() {
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
-		a.mux.HandleFunc(method+" /ping/{key}", a.ping)
-		a.mux.HandleFunc(method+" /ping/{key}/{signal}", a.ping)
+		a.mux.add(method+" /ping/{key}", need{public: true}, a.ping) // the key says who it is
+		a.mux.add(method+" /ping/{key}/{signal}", need{public: true}, a.ping)
 	}
 }
 

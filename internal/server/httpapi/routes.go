@@ -21,128 +21,13 @@ type need struct {
 	without bool
 }
 
-// access has each route of the API. A missing one is for administrators of the server
-// alone.
-var access = map[string]need{
-	"GET /livez":                {public: true},
-	"GET /readyz":               {public: true},
-	"GET /ping/{key}":           {public: true}, // the key says who it is; HEAD is GET
-	"POST /ping/{key}":          {public: true},
-	"GET /ping/{key}/{signal}":  {public: true},
-	"POST /ping/{key}/{signal}": {public: true},
-	callbackPattern:             {public: true, body: reportBody},        // the secret says who it is
-	"GET /metrics":              {right: service.Observe, without: true}, // it names jobs of all namespaces
-	"GET /openapi.json":         {right: service.Read},
-	"/":                         {right: service.Read}, // there is nothing
-
-	"GET /api/v1/jobs":                                        {right: service.Read},
-	"POST /api/v1/jobs":                                       {right: service.Define, body: documentBody},
-	"POST /api/v1/jobs:apply":                                 {right: service.Define, body: filesBody},
-	"POST /api/v1/jobs:check":                                 {right: service.Read, body: documentBody},
-	"POST /api/v1/jobs:bulk":                                  {right: service.Operate, body: smallBody},
-	"GET /api/v1/jobs/{namespace}/{name}":                     {right: service.Read},
-	"PUT /api/v1/jobs/{namespace}/{name}":                     {right: service.Define, body: documentBody},
-	"DELETE /api/v1/jobs/{namespace}/{name}":                  {right: service.Define},
-	"POST /api/v1/jobs/{namespace}/{name}/pause":              {right: service.Define, body: smallBody},
-	"POST /api/v1/jobs/{namespace}/{name}/resume":             {right: service.Define, body: smallBody},
-	"POST /api/v1/jobs/{namespace}/{name}/run":                {right: service.Operate, body: paramsBody},
-	"POST /api/v1/jobs/{namespace}/{name}/report":             {right: service.Operate, body: reportBody},
-	"POST /api/v1/jobs/{namespace}/{name}/ping-key":           {right: service.Define},
-	"POST /api/v1/jobs/{namespace}/{name}/backfill":           {right: service.Operate, body: smallBody},
-	"POST /api/v1/jobs/{namespace}/{name}/backfill/cancel":    {right: service.Operate, body: smallBody},
-	"GET /api/v1/jobs/{namespace}/{name}/next":                {right: service.Read},
-	"GET /api/v1/jobs/{namespace}/{name}/followers":           {right: service.Read},
-	"GET /api/v1/jobs/{namespace}/{name}/revisions":           {right: service.Read},
-	"GET /api/v1/jobs/{namespace}/{name}/revisions/{version}": {right: service.Read},
-	"POST /api/v1/jobs/{namespace}/{name}/rollback":           {right: service.Define, body: smallBody},
-
-	"GET /api/v1/jobs/{namespace}/{name}/statistics": {right: service.Read},
-
-	"GET /api/v1/schedules:preview": {right: service.Read},
-	"GET /api/v1/stats":             {right: service.Read},
-	"GET /api/v1/load":              {right: service.Read},
-	"GET /api/v1/load/jobs":         {right: service.Read},
-	"GET /api/v1/lanes":             {right: service.Read},
-
-	"GET /api/v1/calendars":                         {right: service.Read},
-	"GET /api/v1/calendars/{namespace}/{name}":      {right: service.Read},
-	"PUT /api/v1/calendars/{namespace}/{name}":      {right: service.Define, body: documentBody},
-	"DELETE /api/v1/calendars/{namespace}/{name}":   {right: service.Define},
-	"GET /api/v1/pools":                             {right: service.Read},
-	"GET /api/v1/pools/{namespace}/{name}":          {right: service.Read},
-	"PUT /api/v1/pools/{namespace}/{name}":          {right: service.Define, body: documentBody},
-	"DELETE /api/v1/pools/{namespace}/{name}":       {right: service.Define},
-	"GET /api/v1/channels":                          {right: service.Read},
-	"GET /api/v1/channels/{namespace}/{name}":       {right: service.Read},
-	"PUT /api/v1/channels/{namespace}/{name}":       {right: service.Define, body: documentBody},
-	"DELETE /api/v1/channels/{namespace}/{name}":    {right: service.Define},
-	"GET /api/v1/executors":                         {right: service.Read},
-	"GET /api/v1/executors/{namespace}/{name}":      {right: service.Read},
-	"PUT /api/v1/executors/{namespace}/{name}":      {right: service.Define, body: documentBody},
-	"DELETE /api/v1/executors/{namespace}/{name}":   {right: service.Define},
-	"POST /api/v1/channels/{namespace}/{name}/test": {right: service.Define},
-	"GET /api/v1/deliveries":                        {right: service.Read},
-	"GET /api/v1/secrets":                           {right: service.Read},
-	"PUT /api/v1/secrets/{namespace}/{name}":        {right: service.Define, body: documentBody},
-	"DELETE /api/v1/secrets/{namespace}/{name}":     {right: service.Define},
-	"POST /api/v1/secrets:rotate":                   {right: service.Administer},
-	"GET /api/v1/notifications":                     {right: service.Read},
-	"POST /api/v1/notifications/{id}/ack":           {right: service.Operate},
-
-	"GET /api/v1/runs":              {right: service.Read},
-	"GET /api/v1/runs/{id}":         {right: service.Read},
-	"POST /api/v1/runs/{id}/cancel": {right: service.Operate, body: smallBody},
-
-	"POST /api/v1/runs/{id}/steps/{step}/approve": {right: service.Operate, body: smallBody},
-	"POST /api/v1/runs/{id}/steps/{step}/reject":  {right: service.Operate, body: smallBody},
-	"POST /api/v1/runs/{id}/signals/{signal}":     {right: service.Operate, body: resultBody},
-
-	"POST /api/v1/runs/{id}/retry":       {right: service.Operate, body: paramsBody},
-	"GET /api/v1/runs/{id}/lines":        {right: service.Read},
-	"GET /api/v1/runs/{id}/lines:search": {right: service.Read},
-	"GET " + outputPath:                  {right: service.Read},
-
-	"GET " + eventsPath: {right: service.Read},
-
-	"GET /api/v1/nodes":                {right: service.Read},
-	"GET /api/v1/server":               {right: service.Read},
-	"GET /api/v1/xxl/executors":        {right: service.Read},
-	"POST /api/v1/xxl/runs":            {right: service.Administer, body: documentBody},
-	"POST /api/v1/xxl/numbers":         {right: service.Administer, body: smallBody},
-	"POST /api/v1/nodes/{id}/drain":    {right: service.Administer, body: smallBody},
-	"POST /api/v1/nodes/{id}/undrain":  {right: service.Administer},
-	"GET /api/v1/attention":            {right: service.Read},
-	"GET /api/v1/audit":                {right: service.Read},
-	"GET /api/v1/tokens":               {right: service.Administer},
-	"POST /api/v1/tokens":              {right: service.Administer, body: smallBody},
-	"DELETE /api/v1/tokens/{name}":     {right: service.Administer},
-	"POST /api/v1/sessions:code":       {right: service.Read},
-	"GET /api/v1/sessions":             {right: service.Administer},
-	"DELETE /api/v1/sessions/{person}": {right: service.Administer},
-	"GET /api/v1/sign-in":              {public: true},
-	"POST /api/v1/sign-in":             {public: true, body: smallBody}, // the code says who it is
-	"DELETE /api/v1/sign-in":           {right: service.Read},
-
-	"POST /api/v1/worker/tokens":                      {right: service.JoinAsWorker, body: smallBody},
-	"POST /api/v1/worker/sessions":                    {right: service.WorkAsWorker, body: workerBody},
-	"GET /api/v1/worker/clock":                        {right: service.WorkAsWorker},
-	"GET /api/v1/worker/calendars":                    {right: service.WorkAsWorker},
-	"POST /api/v1/worker/sessions/{session}/renew":    {right: service.WorkAsWorker, body: smallBody},
-	"POST /api/v1/worker/sessions/{session}/leave":    {right: service.WorkAsWorker},
-	"DELETE /api/v1/worker/sessions/{session}":        {right: service.WorkAsWorker},
-	"GET /api/v1/worker/sessions/{session}/members":   {right: service.WorkAsWorker},
-	"GET /api/v1/worker/sessions/{session}/ready":     {right: service.WorkAsWorker},
-	"POST /api/v1/worker/sessions/{session}/overdue":  {right: service.WorkAsWorker, body: smallBody},
-	"POST /api/v1/worker/sessions/{session}/claims":   {right: service.WorkAsWorker, body: workerBody},
-	"POST /api/v1/worker/sessions/{session}/releases": {right: service.WorkAsWorker, body: workerBody},
-	"POST /api/v1/worker/sessions/{session}/results":  {right: service.WorkAsWorker, body: workerBody},
-	"GET /api/v1/worker/sessions/{session}/runs":      {right: service.WorkAsWorker},
-	"POST /api/v1/worker/sessions/{session}/output":   {right: service.WorkAsWorker, body: workerBody},
-	"POST /api/v1/worker/sessions/{session}/versions": {right: service.WorkAsWorker, body: workerBody},
-	"POST /api/v1/worker/sessions/{session}/over":     {right: service.WorkAsWorker, body: smallBody},
-	"POST /api/v1/worker/sessions/{session}/secrets":  {right: service.WorkAsWorker, body: smallBody},
-	"POST /api/v1/worker/sessions/{session}/boot":     {right: service.WorkAsWorker, body: smallBody},
-	"GET /api/v1/worker/sessions/{session}/hints":     {right: service.WorkAsWorker},
+// may returns the need of a route for callers with a right. With a bound it has a body.
+func may(right service.Right, body ...limit) need {
+	n := need{right: right}
+	if len(body) > 0 {
+		n.body = body[0]
+	}
+	return n
 }
 
 // routes is a mux that checks the right of a route before the route runs. No route can
@@ -150,16 +35,23 @@ var access = map[string]need{
 type routes struct {
 	http.ServeMux
 	patterns []string
+	needs    map[string]need // by pattern
 	refuse   func(http.ResponseWriter, *problem)
 	bodies   bodies
 	// open refuses callers of public routes whose secret is not valid, before the body is read.
 	open map[string]func(*http.Request) *problem
 }
 
-// HandleFunc adds a route.
+// add adds a route that requires a right.
+func (m *routes) add(pattern string, n need, handler http.HandlerFunc) {
+	m.needs[pattern] = n
+	m.HandleFunc(pattern, handler)
+}
+
+// HandleFunc adds a route. One without a declared need is for administrators of the server alone.
 func (m *routes) HandleFunc(pattern string, handler func(http.ResponseWriter, *http.Request)) {
-	wanted, listed := access[pattern]
-	if !listed {
+	wanted, declared := m.needs[pattern]
+	if !declared {
 		wanted.right = service.Administer
 	}
 	m.patterns = append(m.patterns, pattern)

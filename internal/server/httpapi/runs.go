@@ -6,19 +6,20 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/server/service"
 	"github.com/belfry-cron/belfry/job"
 )
 
 func (a *api) runRoutes() {
-	register(a, http.MethodGet, "/runs", "list-runs", "List runs", a.listRuns, http.StatusNotFound)
-	register(a, http.MethodGet, "/runs/{id}", "get-run", "Get a run with its attempts", a.getRun)
-	register(a, http.MethodGet, "/runs/{id}/lines", "output-lines", "Get some lines of the output of a run", a.outputLines)
-	register(a, http.MethodGet, "/runs/{id}/lines:search", "search-output", "Search the output of a run", a.searchOutput)
-	register(a, http.MethodPost, "/runs/{id}/cancel", "cancel-run", "Cancel a run", a.cancelRun)
-	register(a, http.MethodPost, "/runs/{id}/steps/{step}/approve", "approve-step", "Approve a step that waits for it", a.approveStep, http.StatusConflict)
-	register(a, http.MethodPost, "/runs/{id}/steps/{step}/reject", "reject-step", "Reject a step that waits for an approval", a.rejectStep, http.StatusConflict)
-	register(a, http.MethodPost, "/runs/{id}/signals/{signal}", "signal-run", "Send a signal to the steps that wait for it", a.signalRun, http.StatusConflict)
-	register(a, http.MethodPost, "/runs/{id}/retry", "retry-run", "Run a finished run again", a.retryRun, http.StatusCreated, http.StatusOK)
+	register(a, "GET /runs", "list-runs", "List runs", may(service.Read), a.listRuns, http.StatusNotFound)
+	register(a, "GET /runs/{id}", "get-run", "Get a run with its attempts", may(service.Read), a.getRun)
+	register(a, "GET /runs/{id}/lines", "output-lines", "Get some lines of the output of a run", may(service.Read), a.outputLines)
+	register(a, "GET /runs/{id}/lines:search", "search-output", "Search the output of a run", may(service.Read), a.searchOutput)
+	register(a, "POST /runs/{id}/cancel", "cancel-run", "Cancel a run", may(service.Operate, smallBody), a.cancelRun)
+	register(a, "POST /runs/{id}/steps/{step}/approve", "approve-step", "Approve a step that waits for it", may(service.Operate, smallBody), a.approveStep, http.StatusConflict)
+	register(a, "POST /runs/{id}/steps/{step}/reject", "reject-step", "Reject a step that waits for an approval", may(service.Operate, smallBody), a.rejectStep, http.StatusConflict)
+	register(a, "POST /runs/{id}/signals/{signal}", "signal-run", "Send a signal to the steps that wait for it", may(service.Operate, resultBody), a.signalRun, http.StatusConflict)
+	register(a, "POST /runs/{id}/retry", "retry-run", "Run a finished run again", may(service.Operate, paramsBody), a.retryRun, http.StatusCreated, http.StatusOK)
 }
 
 type listRunsInput struct {

@@ -13,18 +13,18 @@ import (
 
 // serverRoutes are about the server itself: its nodes, tokens and changes.
 func (a *api) serverRoutes() {
-	register(a, http.MethodGet, "/nodes", "list-nodes", "List nodes by name", a.listNodes)
-	register(a, http.MethodGet, "/server", "get-server", "Say what the server is, and what could be better about it", a.getServer)
-	register(a, http.MethodPost, "/nodes/{id}/drain", "drain-node", "Stop a node from accepting runs", a.drainNode)
-	register(a, http.MethodPost, "/nodes/{id}/undrain", "undrain-node", "Let a node accept runs again", a.undrainNode)
-	register(a, http.MethodGet, "/xxl/executors", "list-executors", "List the executors of XXL-JOB and their groups", a.listExecutors)
-	register(a, http.MethodPost, "/xxl/runs", "add-past-runs", "Add runs of an xxl-job-admin to the history", a.addPastRuns)
-	register(a, http.MethodPost, "/xxl/numbers", "raise-numbers", "Let the numbers of runs at executors begin higher", a.raiseNumbers)
-	register(a, http.MethodGet, "/attention", "list-attention", "List what a person should look at, the worst first", a.listAttention)
-	register(a, http.MethodGet, "/audit", "list-audit", "List changes, the latest first", a.listAudit)
-	register(a, http.MethodGet, "/tokens", "list-tokens", "List tokens by name", a.listTokens)
-	register(a, http.MethodPost, "/tokens", "create-token", "Create a token", a.createToken, http.StatusCreated)
-	register(a, http.MethodDelete, "/tokens/{name}", "revoke-token", "Revoke a token", a.revokeToken)
+	register(a, "GET /nodes", "list-nodes", "List nodes by name", may(service.Read), a.listNodes)
+	register(a, "GET /server", "get-server", "Say what the server is, and what could be better about it", may(service.Read), bare(a.Service.Nodes.About))
+	register(a, "POST /nodes/{id}/drain", "drain-node", "Stop a node from accepting runs", may(service.Administer, smallBody), a.drainNode)
+	register(a, "POST /nodes/{id}/undrain", "undrain-node", "Let a node accept runs again", may(service.Administer), a.undrainNode)
+	register(a, "GET /xxl/executors", "list-executors", "List the executors of XXL-JOB and their groups", may(service.Read), bare(a.Service.Executors.List))
+	register(a, "POST /xxl/runs", "add-past-runs", "Add runs of an xxl-job-admin to the history", may(service.Administer, documentBody), taking(a.Service.Executors.AddPastRuns))
+	register(a, "POST /xxl/numbers", "raise-numbers", "Let the numbers of runs at executors begin higher", may(service.Administer, smallBody), taking(a.Service.Executors.Raise))
+	register(a, "GET /attention", "list-attention", "List what a person should look at, the worst first", may(service.Read), a.listAttention)
+	register(a, "GET /audit", "list-audit", "List changes, the latest first", may(service.Read), a.listAudit)
+	register(a, "GET /tokens", "list-tokens", "List tokens by name", may(service.Administer), a.listTokens)
+	register(a, "POST /tokens", "create-token", "Create a token", may(service.Administer, smallBody), a.createToken, http.StatusCreated)
+	register(a, "DELETE /tokens/{name}", "revoke-token", "Revoke a token", may(service.Administer), a.revokeToken)
 }
 
 type listNodesInput struct {
@@ -36,26 +36,6 @@ func (a *api) listNodes(ctx context.Context, in *listNodesInput) (*answer[client
 		return listed(a.Service.Nodes.All(ctx, caller(ctx)))
 	}
 	return listed(a.Service.Nodes.List(ctx, caller(ctx)))
-}
-
-func (a *api) getServer(ctx context.Context, _ *struct{}) (*answer[client.Server], error) {
-	return answered(a.Service.Nodes.About(ctx, caller(ctx)))
-}
-
-func (a *api) listExecutors(ctx context.Context, _ *struct{}) (*answer[client.ExecutorPage], error) {
-	return answered(a.Service.Executors.List(ctx, caller(ctx)))
-}
-
-type raiseNumbersInput struct{ Body client.NumberRequest }
-
-func (a *api) raiseNumbers(ctx context.Context, in *raiseNumbersInput) (*answer[client.Number], error) {
-	return answered(a.Service.Executors.Raise(ctx, caller(ctx), in.Body))
-}
-
-type pastRunsInput struct{ Body client.PastRuns }
-
-func (a *api) addPastRuns(ctx context.Context, in *pastRunsInput) (*answer[client.PastRunsTaken], error) {
-	return answered(a.Service.Executors.AddPastRuns(ctx, caller(ctx), in.Body))
 }
 
 // NodeInput names a node in a path.
@@ -123,12 +103,12 @@ func (a *api) createToken(ctx context.Context, in *createTokenInput) (*createTok
 
 // sessionRoutes begin, list and end sessions of browsers.
 func (a *api) sessionRoutes() {
-	register(a, http.MethodGet, "/sessions", "list-sessions", "List sessions of people by person", a.listSessions)
-	register(a, http.MethodDelete, "/sessions/{person}", "end-sessions", "End all sessions of a person", a.endSessions)
-	register(a, http.MethodPost, "/sessions:code", "create-login-code", "Create a code that logs a browser in as the caller, once", a.createCode, http.StatusCreated)
-	register(a, http.MethodGet, "/sign-in", "get-sign-in", "Get the page at which people sign in on a command line", a.getSignIn, http.StatusOK, http.StatusConflict)
-	register(a, http.MethodPost, "/sign-in", "sign-in", "Begin a session with the code of that page", a.beginSession, http.StatusCreated)
-	register(a, http.MethodDelete, "/sign-in", "sign-out", "End the session of the caller", a.endSession)
+	register(a, "GET /sessions", "list-sessions", "List sessions of people by person", may(service.Administer), a.listSessions)
+	register(a, "DELETE /sessions/{person}", "end-sessions", "End all sessions of a person", may(service.Administer), a.endSessions)
+	register(a, "POST /sessions:code", "create-login-code", "Create a code that logs a browser in as the caller, once", may(service.Read), a.createCode, http.StatusCreated)
+	register(a, "GET /sign-in", "get-sign-in", "Get the page at which people sign in on a command line", need{public: true}, a.getSignIn, http.StatusOK, http.StatusConflict)
+	register(a, "POST /sign-in", "sign-in", "Begin a session with the code of that page", need{public: true, body: smallBody}, a.beginSession, http.StatusCreated)
+	register(a, "DELETE /sign-in", "sign-out", "End the session of the caller", may(service.Read), a.endSession)
 }
 
 // signInPage is the page at which a person lets a command line sign in.
@@ -222,7 +202,7 @@ func (a *api) revokeToken(ctx context.Context, in *TokenName) (*struct{}, error)
 // elsewhereRoute answers on a node without the role api. A token is wanted as everywhere:
 // strangers do not learn which nodes there are.
 func (a *api) elsewhereRoute() {
-	a.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+	a.mux.add("/", may(service.Read), func(w http.ResponseWriter, r *http.Request) {
 		where, err := a.Service.Nodes.WithAPI(r.Context(), caller(r.Context()))
 		if err != nil {
 			where = "another node may, but the store does not know which"

@@ -6,16 +6,17 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/server/service"
 	"github.com/belfry-cron/belfry/job"
 )
 
 // statsRoutes count past and future runs.
 func (a *api) statsRoutes() {
-	register(a, http.MethodGet, "/stats", "get-stats", "Count what has run, in buckets of time", a.getStats, http.StatusNotFound)
-	register(a, http.MethodGet, "/lanes", "list-lanes", "Count what has run by job, in buckets of time", a.listLanes)
-	register(a, http.MethodGet, "/load", "get-load", "Count what schedules will start, in steps of time", a.getLoad)
-	register(a, http.MethodGet, "/load/jobs", "list-due-jobs", "List the jobs that fall due within a span", a.listDueJobs)
-	register(a, http.MethodGet, "/jobs/{namespace}/{name}/statistics", "statistics-of-job", "Show how the last runs of a job went", a.statisticsOfJob)
+	register(a, "GET /stats", "get-stats", "Count what has run, in buckets of time", may(service.Read), a.getStats, http.StatusNotFound)
+	register(a, "GET /lanes", "list-lanes", "Count what has run by job, in buckets of time", may(service.Read), a.listLanes)
+	register(a, "GET /load", "get-load", "Count what schedules will start, in steps of time", may(service.Read), a.getLoad)
+	register(a, "GET /load/jobs", "list-due-jobs", "List the jobs that fall due within a span", may(service.Read), a.listDueJobs)
+	register(a, "GET /jobs/{namespace}/{name}/statistics", "statistics-of-job", "Show how the last runs of a job went", may(service.Read), a.statisticsOfJob)
 }
 
 type statsInput struct {
