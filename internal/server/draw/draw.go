@@ -6,6 +6,7 @@ package draw
 import (
 	"fmt"
 	"html"
+	"slices"
 	"strings"
 )
 
@@ -234,9 +235,10 @@ func Columns(label string, columns []Column, now int, nowText string, w, height 
 }
 
 // ColumnsOverLanes draws columns above lanes of the same stretch of time, so that each moment is at
-// the same place in both. now is where the bronze line stands, in columns.
-func ColumnsOverLanes(label string, columns []Column, now float64, nowText string, height float64) string {
-	return columnsIn(label, columns, now, nowText, LanesLeft, LanesWide-LanesRight, LanesWide, height)
+// the same place in both. now is where the bronze line stands, in columns; left and right are how far the
+// axis is from the edges.
+func ColumnsOverLanes(label string, columns []Column, now float64, nowText string, left, right, height float64) string {
+	return columnsIn(label, columns, now, nowText, left, LanesWide-right, LanesWide, height)
 }
 
 func columnsIn(label string, columns []Column, now float64, nowText string, left, right, w, height float64) string {
@@ -455,12 +457,7 @@ func LinkedHeat(label string, names, links []string, cells [][]float64, titles f
 		class = linkedHeat
 	}
 	s := open(class, label, 0, w, h+24)
-	top := 0.0
-	for _, line := range cells {
-		for _, v := range line {
-			top = max(top, v)
-		}
-	}
+	low, top := Scale(cells)
 	for i, line := range cells {
 		y := float64(i) * row
 		if i < len(names) {
@@ -473,7 +470,7 @@ func LinkedHeat(label string, names, links []string, cells [][]float64, titles f
 		}
 		step := (w - left) / float64(max(len(line), 1))
 		for j, v := range line {
-			s.rect(left+float64(j)*step, y+1, max(step-0.6, 0.5), row-2, 0, "h"+n(float64(shade(v, top))), titles(i, j))
+			s.rect(left+float64(j)*step, y+1, max(step-0.6, 0.5), row-2, 0, "h"+n(float64(shade(v, low, top))), titles(i, j))
 			if marked(i, j) {
 				s.rect(left+float64(j)*step, y+row-4, max(step-0.6, 0.5), 3, 0, string(Fail), "")
 			}
@@ -492,12 +489,34 @@ func LinkedHeat(label string, names, links []string, cells [][]float64, titles f
 // shades are how many steps a heat map has above none.
 const shades = 5
 
-// shade is the step of a count: any count is seen, and the highest is the darkest.
-func shade(v, top float64) int {
-	if v <= 0 || top <= 0 {
-		return 0
+// Scale returns the ends of the scale of a heat map: its highest count, and the lowest, without the few that a
+// span cuts. Jobs that run each minute lift all counts: the differences between them are what is drawn.
+func Scale(cells [][]float64) (low, top float64) {
+	const cut = 50 // the lowest of so many do not count
+	var list []float64
+	for _, line := range cells {
+		for _, v := range line {
+			if v > 0 {
+				list = append(list, v)
+			}
+		}
 	}
-	return min(1+int(v/top*(shades-0.01)), shades)
+	if len(list) == 0 {
+		return 0, 0
+	}
+	slices.Sort(list)
+	return list[len(list)/cut], list[len(list)-1]
+}
+
+// shade is the step of a count: any count is seen, the lowest is the palest and the highest the darkest.
+func shade(v, low, top float64) int {
+	switch {
+	case v <= 0 || top <= 0:
+		return 0
+	case low >= top:
+		return shades
+	}
+	return min(1+int(max(v-low, 0)/(top-low)*(shades-0.01)), shades)
 }
 
 // Share draws a part of a whole as a thin bar.

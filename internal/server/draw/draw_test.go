@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -26,7 +27,9 @@ func pictures() map[string]string {
 		"lanes":   Lanes(LanesWide, "l", []Lane{{Name: "a<b", Link: "/jobs/a", Spans: []Span{{From: 1, To: 0.5, Class: OK, Link: "/runs/1", Title: "run", Text: "t"}}}}, 10, []Tick{{At: 5, Text: "5"}}, 5, "now"),
 		"empty":   Lanes(LanesWide, "l", nil, 0, nil, -1, ""),
 		"heat":    Heat("h", []string{"a"}, [][]float64{{0, 1, 5}}, func(int, int) string { return "<" }, []Tick{{At: 0.5, Text: "12"}}, [2]int{0, 1}),
-		"over":    ColumnsOverLanes("o", []Column{{Parts: []Part{{Next, 1}}, Title: "<1>"}}, 0.5, "now", 90),
+		"slots":   Slots("s", 3, []Slot{{From: 1, To: 2, Class: Fail, Title: "<1>", Link: "/x"}, {From: 2, To: 3, Class: Next, High: 0.2}}),
+		"axis":    Axis([]Tick{{1, "<0>"}, {9, "1"}}, 10, 5, "now"),
+		"over":    ColumnsOverLanes("o", []Column{{Parts: []Part{{Next, 1}}, Title: "<1>"}}, 0.5, "now", LanesLeft, LanesRight, 90),
 		"days":    LinkedHeat("d", []string{"<Mon>"}, []string{"/t?a&b"}, [][]float64{{1}}, func(int, int) string { return "&" }, func(int, int) bool { return true }, nil, [2]int{-1, -1}),
 		"share":   Share(3, 8, Run),
 		"graph":   Graph("g", []Node{{Name: "<b>", Text: "&", Title: `"`, Icon: "/i?a&b", Link: "/r?a=1&b=2", Several: true}, {Layer: 2, Name: "任务的名字很长很长很长很长", Class: "ok"}}, []Edge{{From: 0, To: 1, Critical: true, Text: "<"}}),
@@ -101,18 +104,27 @@ func TestOnlyColumnsWithSomethingInThemAreLinks(t *testing.T) {
 
 func TestAnyCountIsSeenAndTheHighestIsTheDarkest(t *testing.T) {
 	for _, c := range []struct {
-		v, top float64
-		want   int
-	}{{0, 9, 0}, {0.1, 1000, 1}, {9, 9, shades}, {5, 0, 0}, {4.5, 9, 3}} {
-		if got := shade(c.v, c.top); got != c.want {
-			t.Errorf("%v of %v has shade %d, want %d", c.v, c.top, got, c.want)
+		v, low, top float64
+		want        int
+	}{{0, 0, 9, 0}, {0.1, 0, 1000, 1}, {9, 0, 9, shades}, {5, 0, 0, 0}, {4.5, 0, 9, 3}, {715, 715, 717, 1}, {716, 715, 717, 3}, {717, 715, 717, shades}, {300, 715, 717, 1}, {1, 1, 1, shades}} {
+		if got := shade(c.v, c.low, c.top); got != c.want {
+			t.Errorf("%v of %v to %v has shade %d, want %d", c.v, c.low, c.top, got, c.want)
 		}
+	}
+	// A week of jobs that run each minute, whose first quarter has begun before the page.
+	week := make([][]float64, 7)
+	for i := range week {
+		week[i] = slices.Repeat([]float64{715, 716, 721, 715}, 24)
+	}
+	week[0][0] = 301
+	if low, top := Scale(week); low != 715 || top != 721 {
+		t.Errorf("the scale of a week is %v to %v, want 715 to 721", low, top)
 	}
 }
 
 func TestColumnsStandOverTheLanesOfTheSameTime(t *testing.T) {
 	now := regexp.MustCompile(`<line x1="([0-9.]+)" [^>]*class="now"`)
-	columns := ColumnsOverLanes("", make([]Column, 10), 2.5, "now", 90)
+	columns := ColumnsOverLanes("", make([]Column, 10), 2.5, "now", LanesLeft, LanesRight, 90)
 	lanes := Lanes(LanesWide, "", []Lane{{Name: "a"}}, 1000, nil, 250, "now")
 	above, below := now.FindStringSubmatch(columns), now.FindStringSubmatch(lanes)
 	if above == nil || below == nil || above[1] != below[1] {

@@ -14,18 +14,22 @@ import (
 // timelineView shows what ran and what will run, around now.
 type timelineView struct {
 	*Layout
-	Views    []tab
-	Range    string
-	Heat     template.HTML
-	Lanes    template.HTML
-	LaneN    int
-	Cut      bool
-	Crowded  []minuteRow
-	Quiet    []minuteRow
-	Week     template.HTML
-	WeekDone template.HTML
-	Hour     template.HTML // the day to come, by the minutes of the hour
-	From, To int64         // of the picture, in milliseconds since 1970
+	Views []tab
+	Range string
+	Heat  template.HTML
+	Lanes template.HTML
+	// IsCounted is set for lanes of jobs, which are counted, and not for those of nodes and pools, which
+	// show the latest runs.
+	IsCounted bool
+	Counted   laneView
+	LaneN     int
+	Cut       bool
+	Crowded   []minuteRow
+	Quiet     []minuteRow
+	Week      template.HTML
+	WeekDone  template.HTML
+	Hour      template.HTML // the day to come, by the minutes of the hour
+	From, To  int64         // of the picture, in milliseconds since 1970
 	// Left and Right are how far its axis is from its edges.
 	Left, Right int
 	Minute      When // of which the jobs are listed
@@ -122,6 +126,9 @@ var timelineSpans = []struct {
 	span, step time.Duration
 }{{"24h", 24 * time.Hour, 10 * time.Minute}, {"6h", 6 * time.Hour, 2 * time.Minute}, {"1h", time.Hour, 30 * time.Second}}
 
+// laneSteps are the columns of lanes: slices of history where they have the size for it.
+var laneSteps = map[string]time.Duration{"24h": 10 * time.Minute, "6h": 5 * time.Minute, "1h": time.Minute}
+
 // reach is the time that the page can be moved in.
 type reach struct {
 	from, to time.Time
@@ -201,12 +208,18 @@ func (s *site) timelineDay(p *page, v *timelineView) error {
 		now = p.now.Sub(from).Seconds() / shown.step.Seconds()
 	}
 	v.Left, v.Right = draw.LanesLeft, draw.LanesRight
-	v.Heat = picture(draw.ColumnsOverLanes(p.T("timeline.starts", "d", p.took(shown.step)), columns, now, p.T("now")+" "+p.now.Format("15:04"), 90))
+	if v.IsCounted = p.query("by") != "node" && p.query("by") != "pool"; v.IsCounted {
+		v.Left, v.Right = draw.LaneNames, draw.LaneNumbers
+	}
+	v.Heat = picture(draw.ColumnsOverLanes(p.T("timeline.starts", "d", p.took(shown.step)), columns, now, p.T("now")+" "+p.now.Format("15:04"), float64(v.Left), float64(v.Right), 90))
 	load, err := s.Service.Load.Ahead(p.ctx(), p.who, client.LoadQuery{Namespace: v.Namespace, From: p.now, To: p.now.Add(24 * time.Hour), Step: time.Minute})
 	if err != nil {
 		return err
 	}
 	v.crowded(p, load)
+	if v.IsCounted {
+		return s.countedLanes(p, v, from, to, laneSteps[shown.name])
+	}
 	return s.lanes(p, v, from, to)
 }
 

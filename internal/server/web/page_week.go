@@ -103,12 +103,13 @@ func (p *page) week(first time.Time, days int) week {
 	return w
 }
 
-// most is the highest count.
-func (w *week) most() (most float64) {
-	for _, day := range w.cells {
-		most = max(most, slices.Max(day))
+// scale says what the shades mean, of counts with words.
+func (w *week) scale(p *page, value func(float64) string) string {
+	low, top := draw.Scale(w.cells)
+	if low < top {
+		return p.T("timeline.scale", "low", value(low), "n", value(top))
 	}
-	return most
+	return p.T("timeline.more", "n", value(top))
 }
 
 // place returns the day of a moment, and its quarter of that day.
@@ -215,7 +216,7 @@ func (s *site) timelineWeek(p *page, v *timelineView) error {
 			return text
 		}, now, p.now)
 		if len(past.Items) > 0 {
-			v.DoneMost = p.T("timeline.more", "n", value(done.most()))
+			v.DoneMost = done.scale(p, value)
 			if done.isRate {
 				v.Marked = p.T("timeline.over_percent", "n", markedFrom)
 			}
@@ -249,7 +250,7 @@ func (s *site) timelineWeek(p *page, v *timelineView) error {
 	}
 	v.AheadTitle = p.T("timeline.week_ahead." + of)
 	v.Week = ahead.draw(v.AheadTitle, func(i, j int) string { return value(ahead.cells[i][j]) }, now, p.now)
-	v.AheadMost = p.T("timeline.more", "n", value(ahead.most()))
+	v.AheadMost = ahead.scale(p, value)
 	ran := p.week(first, 7)
 	ran.count(weekRunning, past.Items)
 	v.Facts.Quietest = p.quietest(load, &starts, &ran)

@@ -94,6 +94,7 @@ type (
 	// Stats counts what has run.
 	Stats interface {
 		Over(ctx context.Context, who service.Caller, q client.StatsQuery) (client.Stats, error)
+		Lanes(ctx context.Context, who service.Caller, q client.LanesQuery) (client.Lanes, error)
 		OfJob(ctx context.Context, who service.Caller, name service.Name, timezone string) (client.JobStatistics, error)
 		Of(ctx context.Context, who service.Caller, uid job.ID, timezone string) (client.JobStatistics, error)
 	}
