@@ -6,9 +6,10 @@ import (
 )
 
 const (
-	// LaneNames and LaneNumbers are how far the axis of counted lanes is from the edges of a drawing that
-	// is LanesWide: their names and numbers stand there, as text of the page.
-	LaneNames   = 250
+	// LaneNames is how far the axis of counted lanes is from the left of a drawing that is LanesWide: their
+	// names stand there, as text of the page.
+	LaneNames = 250
+	// LaneNumbers is how far it is from the right.
 	LaneNumbers = 70
 	slotHeight  = 12
 )
