@@ -597,14 +597,23 @@ type StepState struct {
 	State   string      `json:"state" enum:"pending,open,succeeded,failed,skipped,blocked,unneeded" doc:"How far it has come: skipped by its own if, blocked by a failure or the end of the flow, unneeded because what it waits for has not happened."`
 	Outcome job.Outcome `json:"outcome,omitempty" enum:"succeeded,failed,timed_out,cancelled,lost,skipped,missed,withdrawn" doc:"How its run ended."`
 	Why
-	Waits   string          `json:"waits,omitempty" doc:"What it waits for, or where it runs, in words, while the flow has not ended. Only of a single run."`
-	Attempt int             `json:"attempt,omitempty" doc:"How many attempts it took."`
-	Result  json.RawMessage `json:"result,omitempty" doc:"Its result."`
-	Started time.Time       `json:"started,omitzero" doc:"When it could start."`
-	Ended   time.Time       `json:"ended,omitzero" doc:"When it ended."`
-	Run     job.ID          `json:"run,omitzero" doc:"Its own run, once it has one: with attempts and output."`
-	From    job.ID          `json:"from,omitzero" doc:"The run of the flow that it was taken over from, whose steps have its output."`
-	Items   []StepState     `json:"items,omitempty" nullable:"false" doc:"Its items, in their order."`
+	Waits string `json:"waits,omitempty" doc:"What it waits for, or where it runs, in words, while the flow has not ended. Only of a single run."`
+	// WaitsCode and WaitsArgs are Waits for programs.
+	WaitsCode string          `json:"waits_code,omitempty" doc:"The same for programs, as reason_code."`
+	WaitsArgs *job.ReasonArgs `json:"waits_args,omitempty" doc:"The arguments of the code by name."`
+	Attempt   int             `json:"attempt,omitempty" doc:"How many attempts it took."`
+	Result    json.RawMessage `json:"result,omitempty" doc:"Its result."`
+	Started   time.Time       `json:"started,omitzero" doc:"When it could start."`
+	Ended     time.Time       `json:"ended,omitzero" doc:"When it ended."`
+	Run       job.ID          `json:"run,omitzero" doc:"Its own run, once it has one: with attempts and output."`
+	From      job.ID          `json:"from,omitzero" doc:"The run of the flow that it was taken over from, whose steps have its output."`
+	Items     []StepState     `json:"items,omitempty" nullable:"false" doc:"Its items, in their order."`
+}
+
+// SetWaits sets what the step waits for.
+func (s *StepState) SetWaits(r job.Reason) {
+	s.Waits = r.String()
+	s.WaitsCode, s.WaitsArgs = r.For()
 }
 
 // AnswerRequest answers a step that waits for an approval.

@@ -143,7 +143,7 @@ func TestFlowExplainsWaitingSteps(t *testing.T) {
 	waits := get()
 	for name, want := range map[string]string{
 		"each": "0 of 3 items have ended, 2 are open", "late": "waits for room: 2 steps", "hand": "",
-		"last": "waits for each (0 of 3 items have ended, 2 are open), late", "clean": "waits for the end of all other steps",
+		"last": "waits for each (0/3), late", "clean": "waits for the end of all other steps",
 		"gpu": "waits for room",
 	} {
 		if !strings.Contains(waits[name], want) {

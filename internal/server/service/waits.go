@@ -5,10 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
+	"time"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/decide/flow"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -38,17 +39,17 @@ func (s *Runs) sayWaits(ctx context.Context, run *client.Run, r *store.Run) erro
 	for i, step := range all {
 		switch st := &run.Steps[i]; {
 		case st.State == stepPending:
-			st.Waits = waitsForOthers(definition.Run.Flow, i, step, run.Steps, byName)
+			st.SetWaits(waitsForOthers(definition.Run.Flow, i, step, run.Steps, byName))
 		case st.State != stepOpen:
 		case step.Wait != nil:
-			st.Waits = waitsForOutside(step.Wait, st)
+			st.SetWaits(waitsForOutside(step.Wait, st))
 		case len(st.Items) > 0:
-			st.Waits = itemsOver(st)
+			st.SetWaits(reason.ItemsOver.Of(itemsOver(st)))
 			for k := range st.Items {
 				if st.Items[k].State == stepOpen {
 					open = append(open, &st.Items[k])
 				} else if st.Items[k].State == stepPending {
-					st.Items[k].Waits = "waits for room: so many items run at once as may"
+					st.Items[k].SetWaits(reason.ItemWaits.Of())
 				}
 			}
 		default:
@@ -83,11 +84,11 @@ func (s *Runs) sayWhere(ctx context.Context, open []*client.StepState) error {
 	for i := range runs {
 		switch r := &runs[i]; {
 		case r.Flow != nil && r.State == job.StateRunning:
-			of[i].Waits = fmt.Sprintf("waits for run %s of %s/%s", r.ID, r.Namespace, r.Name)
+			of[i].SetWaits(reason.WaitsForRun.Of(r.ID, r.Namespace+"/"+r.Name))
 		case r.State == job.StateRunning && r.Node != "":
-			of[i].Waits = "runs on node " + r.Node
+			of[i].SetWaits(reason.RunsOnNode.Of(r.Node))
 		default:
-			of[i].Waits = r.Reason.String()
+			of[i].SetWaits(r.Reason)
 		}
 	}
 	return nil
@@ -114,58 +115,55 @@ func (s *Runs) planOf(ctx context.Context, r *store.Run) (*job.Job, error) {
 }
 
 // waitsForOthers names the steps that a step waits for.
-func waitsForOthers(f *job.Flow, i int, step *job.Step, all []client.StepState, byName map[string]*client.StepState) string {
+func waitsForOthers(f *job.Flow, i int, step *job.Step, all []client.StepState, byName map[string]*client.StepState) job.Reason {
 	var names []string
 	for _, need := range step.Needs {
 		if st := byName[need]; st != nil && (st.State == stepPending || st.State == stepOpen) {
 			name := need
 			if len(st.Items) > 0 {
-				name += " (" + itemsOver(st) + ")"
+				over, all, _ := itemsOver(st)
+				name += fmt.Sprintf(" (%d/%d)", over, all)
 			}
 			names = append(names, name)
 		}
 	}
 	switch {
 	case len(names) > 0:
-		return "waits for " + strings.Join(names, ", ")
+		return reason.WaitsForSteps.Of(names)
 	case f.IsFinally(i):
 		for k := range f.Steps {
 			if st := &all[k]; st.State == stepPending || st.State == stepOpen {
-				return "waits for the end of all other steps"
+				return reason.WaitsForOthers.Of()
 			}
 		}
 	}
-	return fmt.Sprintf("waits for room: %d steps of the flow may run at once", f.MaxParallel)
+	return reason.WaitsForRoom.Of(int(f.MaxParallel))
 }
 
 // waitsForOutside explains what a waiting step waits for.
-func waitsForOutside(w *job.Wait, st *client.StepState) string {
-	since := st.Started.Format("2006-01-02 15:04 MST")
-	limit := ""
-	if w.For > 0 {
-		limit = ", for " + w.For.InWords() + " at most"
-	}
+func waitsForOutside(w *job.Wait, st *client.StepState) job.Reason {
+	limit := time.Duration(w.For)
 	switch {
 	case w.Approval != "":
-		return "waits for a person since " + since + limit + ": " + st.Reason
+		return reason.WaitsForPerson.Of(st.Started, limit, st.ReasonArgs.Reason(st.Reason, st.ReasonCode))
 	case w.Signal != "":
-		return "waits for signal " + w.Signal + " since " + since + limit
+		return reason.WaitsForSignal.Of(w.Signal, st.Started, limit)
 	case w.Until != "":
-		return "waits for an instant since " + since
+		return reason.WaitsForInstant.Of(st.Started)
 	}
-	return "waits for " + w.For.InWords() + " since " + since
+	return reason.WaitsForSpan.Of(limit, st.Started)
 }
 
-func itemsOver(st *client.StepState) string {
-	over, running := 0, 0
+// itemsOver counts the items of a step: those that have ended, all, and the open ones.
+func itemsOver(st *client.StepState) (over, all, open int) {
 	for k := range st.Items {
 		switch st.Items[k].State {
 		case stepOpen:
-			running++
+			open++
 		case stepPending:
 		default:
 			over++
 		}
 	}
-	return fmt.Sprintf("%d of %d items have ended, %d are open", over, len(st.Items), running)
+	return over, len(st.Items), open
 }
