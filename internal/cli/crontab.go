@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -52,6 +53,7 @@ type importFlags struct {
 	mailServer string
 	mailFrom   string
 	output     string
+	still      string // what to say about the source after an import; "" for lines of crontabs
 }
 
 func newCrontabImport(env Env) *cobra.Command {
@@ -115,6 +117,7 @@ type cronTable struct {
 	user  string // whose crontab it is, where crontab(1) keeps it
 	text  string
 	lines []crontab.Line
+	read  func() []crontab.Line // of another scheduler; nil for a crontab
 }
 
 func importCrontabs(ctx context.Context, env Env, ask importFlags, files []string) error {
@@ -171,7 +174,11 @@ func readTables(env Env, ask importFlags, tables []cronTable) (documents []job.D
 	taken := map[string]bool{}
 	for i := range tables {
 		t := &tables[i]
-		t.lines = crontab.Import(t.text, importOptions(env, ask, t))
+		if t.read != nil {
+			t.lines = t.read()
+		} else {
+			t.lines = crontab.Import(t.text, importOptions(env, ask, t))
+		}
 		for n := range t.lines {
 			l := &t.lines[n]
 			var kept []job.Document
@@ -455,7 +462,7 @@ func showImport(env Env, ask importFlags, tables []cronTable, documents []job.Do
 		return failed("%s no job", makes(bad))
 	}
 	if ask.output == asTable {
-		if ask.mailServer == "" && slices.ContainsFunc(tables, func(t cronTable) bool { return crontab.MailTo(t.text) != "" }) {
+		if ask.still == "" && ask.mailServer == "" && slices.ContainsFunc(tables, func(t cronTable) bool { return crontab.MailTo(t.text) != "" }) {
 			env.tell("--mail-server HOST:PORT mails failures to the addresses of MAILTO.\n")
 		}
 		env.tell("Nothing was written. --apply creates the jobs.\n")
@@ -547,6 +554,12 @@ func scheduleInWords(j *job.Job) string {
 		parts = append(parts, "every "+sch.Every.String())
 	case sch.AfterEnd > 0:
 		parts = append(parts, sch.AfterEnd.String()+" after the last run ended")
+	case len(sch.On) > 0:
+		parts = append(parts, "after "+sch.On[0].Job)
+	case len(sch.At) > 0:
+		parts = append(parts, "at "+sch.At[0].Format(time.RFC3339))
+	case len(sch.Cron) == 0:
+		parts = append(parts, "by hand")
 	default:
 		words := describeCron(j)
 		if len(sch.Only) > 0 {
@@ -554,8 +567,11 @@ func scheduleInWords(j *job.Job) string {
 		}
 		parts = append(parts, words, cmp.Or(sch.Timezone, "the zone of the server"))
 	}
-	if j.Run.Shell.User != "" {
-		parts = append(parts, "as "+j.Run.Shell.User)
+	if work := workInWords(j); work != "" {
+		parts = append(parts, work)
+	}
+	if j.Paused {
+		parts = append(parts, "paused")
 	}
 	return strings.Join(parts, ", ")
 }

@@ -83,7 +83,7 @@ func applyImport(ctx context.Context, env Env, ask importFlags, tables []cronTab
 	}
 	if !ask.commentOut {
 		if !ask.dryRun {
-			env.tell("cron still runs these lines: remove them, or repeat the command with --comment-out\n")
+			env.tell("%s", cmp.Or(ask.still, "cron still runs these lines: remove them, or repeat the command with --comment-out\n"))
 		}
 		return nil
 	}
@@ -202,6 +202,9 @@ func undoImport(ctx context.Context, env Env, ask importFlags, tables []cronTabl
 	restored := slices.Clone(tables)
 	counts := make([]int, len(tables))
 	for i := range restored {
+		if restored[i].read != nil {
+			continue // nothing was changed there
+		}
 		var numbers []int
 		texts[i], numbers = crontab.Restore(restored[i].text)
 		restored[i].text, counts[i] = texts[i], len(numbers)
@@ -212,6 +215,10 @@ func undoImport(ctx context.Context, env Env, ask importFlags, tables []cronTabl
 	if marked == 0 && len(names) == 0 {
 		if away != nil {
 			return away
+		}
+		if ask.still != "" {
+			env.tell("there is nothing to undo: none of them has a job of the owner %s\n", ask.owner)
+			return nil
 		}
 		env.tell("there is nothing to undo: no line begins with #belfry#, and no line has a job of the owner %s\n", ask.owner)
 		return nil

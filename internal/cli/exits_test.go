@@ -38,6 +38,8 @@ var conflicts = []ending{
 	{command: "apply", before: []string{"apply", "-f", "jobs.yaml", "--owner", "us"}, args: []string{"-f", "changed.yaml", "--owner", "them"}, says: "belong to another owner"},
 	{command: "diff", before: []string{"apply", "-f", "jobs.yaml", "--owner", "us"}, args: []string{"-f", "changed.yaml", "--owner", "them"}, says: "belong to another owner"},
 	{command: "crontab import", before: []string{"crontab", "import", "jobs.cron", "--apply", "--owner", "us"}, args: []string{"jobs.cron", "--apply", "--owner", "them"}, says: "belong to another owner"},
+	{command: "kubernetes import", before: []string{"kubernetes", "import", "cronjobs.yaml", "--apply", "--owner", "us"}, args: []string{"cronjobs.yaml", "--apply", "--owner", "them"}, says: "belong to another owner"},
+	{command: "dkron import", before: []string{"dkron", "import", "dkron.json", "--apply", "--owner", "us"}, args: []string{"dkron.json", "--apply", "--owner", "them"}, says: "belong to another owner"},
 	{command: "backup", args: []string{"jobs.yaml"}, says: "exists"},
 	{command: "restore", args: []string{"jobs.yaml"}, says: "in use|exists|uses"},
 	{command: "job create", args: []string{"a", "--", "true"}, says: "job default/a already exists"},

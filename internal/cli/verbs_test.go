@@ -85,6 +85,8 @@ var verbs = map[string]verb{
 	"next":              {args: []string{"0 9 * * *"}},
 	"node drain":        {args: []string{"one"}, absent: []string{"nobody"}},
 	"node list":         {reads: true},
+	"kubernetes import": {args: []string{"cronjobs.yaml", "--apply"}, unrun: "-o yaml and --apply exclude each other, see foreign.txtar"},
+	"dkron import":      {args: []string{"dkron.json", "--apply"}, unrun: "-o yaml and --apply exclude each other, see foreign.txtar"},
 	"why":               {args: []string{"a"}, absent: []string{"nobody"}, reads: true},
 	"xxl executors":     {reads: true},
 	"xxl give-back":     {args: []string{"--group", "shop", "--from", "mysql://127.0.0.1:1/xxl_job"}, unrun: "it needs the database of an xxl-job-admin, see xxlchange_test.go"},
@@ -179,6 +181,8 @@ func newBench(t *testing.T) *bench {
 		"CREATE TABLE xxl_job_info (id int, job_group int, executor_handler text, glue_type text, trigger_status int, executor_route_strategy text, executor_block_strategy text);\n"+
 		"INSERT INTO xxl_job_info VALUES (1, 1, 'sync', 'BEAN', 0, 'FIRST', 'SERIAL_EXECUTION');\n")
 	b.write("jobs.cron", "0 9 * * * echo hello\n")
+	b.write("cronjobs.yaml", "kind: CronJob\nmetadata: {name: of-kubernetes}\nspec: {schedule: '0 9 * * *', jobTemplate: {spec: {template: {spec: {containers: [{image: busybox}]}}}}}\n")
+	b.write("dkron.json", `{"name": "of-dkron", "schedule": "@manually", "executor": "shell", "executor_config": {"command": "true"}}`)
 	b.write("changed.yaml", strings.Replace(benchJobs, "hello", "bye", 1))
 	me, err := user.Current()
 	if err != nil {

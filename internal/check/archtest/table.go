@@ -124,6 +124,15 @@ var table = map[string]line{
 		imports:     []string{"cron", "job"},
 		testModules: []string{"github.com/rogpeppe/go-internal"},
 	},
+	"internal/cli/kubernetes": {
+		pure:    true,
+		imports: []string{"internal/cli/crontab", "job"},
+		modules: []string{"go.yaml.in/yaml/v3"},
+	},
+	"internal/cli/dkron": {
+		pure:    true,
+		imports: []string{"internal/cli/crontab", "job"},
+	},
 	"internal/decide/placement": {
 		pure:    true,
 		std:     []string{"sync"}, // Share remembers the last answer
@@ -417,7 +426,7 @@ var table = map[string]line{
 	"internal/cli": {
 		imports: []string{
 			"history/mongo", "cron", "job", "store", "store/etcd", "store/mysql", "store/postgres", "store/redis", "store/sqlite", "executor/shell", "client",
-			"internal/server/auth", "internal/server/health", "internal/server/config", "internal/cli/crontab", "internal/decide/flow", "internal/server/i18n", "internal/node", "internal/server/notify", "internal/sys/parallel", "internal/decide/preview", "internal/reason", "internal/node/secret", "internal/server", "internal/sys/spelling", "internal/cli/storecopy", "internal/cli/systemd", "internal/node/watchdog", "internal/node/worker", "internal/cli/wrap", "internal/cli/xxlmysql", "internal/cli/xxltables",
+			"internal/server/auth", "internal/server/health", "internal/server/config", "internal/cli/crontab", "internal/cli/dkron", "internal/cli/kubernetes", "internal/decide/flow", "internal/server/i18n", "internal/node", "internal/server/notify", "internal/sys/parallel", "internal/decide/preview", "internal/reason", "internal/node/secret", "internal/server", "internal/sys/spelling", "internal/cli/storecopy", "internal/cli/systemd", "internal/node/watchdog", "internal/node/worker", "internal/cli/wrap", "internal/cli/xxlmysql", "internal/cli/xxltables",
 		},
 		testImports: []string{"internal/check/helptest", "internal/check/logtest"},
 		modules:     []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term", "go.yaml.in/yaml/v3"},

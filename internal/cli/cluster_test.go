@@ -1,0 +1,92 @@
+package cli_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/cli"
+)
+
+const liveCronJobs = `{"kind":"CronJobList","items":[{"metadata":{"name":"live","namespace":"shop"},"spec":{"schedule":"0 4 * * *","timeZone":"UTC",
+"jobTemplate":{"spec":{"template":{"spec":{"containers":[{"name":"a","image":"busybox:1"}]}}}}}}]}`
+
+// importLive runs an import with an environment, and returns what it says.
+func importLive(t *testing.T, env map[string]string, args ...string) (cli.ExitCode, string) {
+	t.Helper()
+	var said bytes.Buffer
+	code := cli.Run(t.Context(), cli.Env{
+		Stdout: &said, Stderr: &said, Stdin: strings.NewReader(""), Dir: t.TempDir(),
+		Getenv: func(name string) string { return env[name] },
+		Now:    func() time.Time { return clock },
+	}, args)
+	return code, said.String()
+}
+
+func TestCronJobsOfAClusterAreReadWithItsTokenAndCertificate(t *testing.T) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Header.Get("Authorization") != "Bearer abc":
+			http.Error(w, `{"message":"Unauthorized"}`, http.StatusUnauthorized)
+		case r.URL.Path == "/apis/batch/v1/namespaces/shop/cronjobs":
+			fmt.Fprint(w, liveCronJobs)
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	defer server.Close()
+	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+	config := func(cluster, user string) string {
+		path := filepath.Join(t.TempDir(), "config")
+		text := fmt.Sprintf("current-context: c\ncontexts: [{name: c, context: {cluster: k, user: u, namespace: shop}}]\nclusters: [{name: k, cluster: {%s}}]\nusers: [{name: u, user: {%s}}]\n", cluster, user)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	reached := fmt.Sprintf("server: %q, certificate-authority-data: %s", server.URL, ca)
+	for _, row := range []struct {
+		name, cluster, user, want string
+		args                      []string
+		code                      cli.ExitCode
+	}{
+		{"a token", reached, "token: abc", "-> default/live  at 04:00 every day, UTC, busybox:1", nil, cli.ExitOK},
+		{"another namespace", reached, "token: abc", "404 Not Found", []string{"--kube-namespace", "a/b"}, cli.ExitFailed},
+		{"a wrong token", reached, "token: abd", "401 Unauthorized", nil, cli.ExitFailed},
+		{"no authority", fmt.Sprintf("server: %q", server.URL), "token: abc", "certificate", nil, cli.ExitUnreachable},
+		{"another program", reached, "exec: {command: aws}", "it signs in by another program", nil, cli.ExitFailed},
+		{"no TLS", "server: 'http://127.0.0.1:1'", "token: abc", "without TLS", nil, cli.ExitFailed},
+		{"no server", "insecure-skip-tls-verify: true", "token: abc", "has no cluster with a server", nil, cli.ExitFailed},
+		{"an unknown context", reached, "token: abc", `there is no context "x"`, []string{"--kube-context", "x"}, cli.ExitFailed},
+	} {
+		code, said := importLive(t, map[string]string{"KUBECONFIG": config(row.cluster, row.user)}, append([]string{"kubernetes", "import", "--live"}, row.args...)...)
+		if code != row.code || !strings.Contains(said, row.want) || strings.Contains(said, "abc") {
+			t.Errorf("%s: ended with %d, want %q:\n%s", row.name, code, row.want, said)
+		}
+	}
+}
+
+func TestJobsOfADkronServerAreRead(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/v1/jobs" || r.Header.Get("Authorization") != "Bearer t" {
+			http.NotFound(w, r)
+			return
+		}
+		fmt.Fprint(w, `[{"name":"live","schedule":"@every 1h","executor":"shell","executor_config":{"command":"true"}}]`)
+	}))
+	defer server.Close()
+	if code, said := importLive(t, map[string]string{"DKRON_TOKEN": "t"}, "dkron", "import", "--url", server.URL); code != cli.ExitOK || !strings.Contains(said, "-> default/live  every 1h") {
+		t.Errorf("ended with %d:\n%s", code, said)
+	}
+	if code, said := importLive(t, nil, "dkron", "import", "--url", server.URL); code != cli.ExitFailed || !strings.Contains(said, "404 Not Found") {
+		t.Errorf("ended with %d:\n%s", code, said)
+	}
+}

@@ -1,0 +1,278 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belfry-cron/belfry/internal/cli/crontab"
+	"github.com/belfry-cron/belfry/internal/cli/dkron"
+	"github.com/belfry-cron/belfry/internal/cli/kubernetes"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// origin is another scheduler whose jobs are imported. They go the road of crontab lines: one report,
+// one plan, one way to apply and to undo.
+type origin struct {
+	name  string // of the mark of the jobs
+	still string // what runs the jobs until someone acts, said after they were applied
+	read  func(text string) ([]crontab.Line, error)
+}
+
+// foreignFlags adds the flags that all imports have.
+func (ask *importFlags) foreignFlags(cmd *cobra.Command, zone string) {
+	f := cmd.Flags()
+	addWord(f, &ask.zone, "tz", "", "ZONE", zone)
+	f.BoolVar(&ask.apply, "apply", false, "create and update the jobs on the server")
+	f.BoolVar(&ask.skip, "skip-errors", false, "apply the others where some make no job")
+	addWord(f, &ask.owner, "owner", "", "NAME", "mark of the jobs; default: by where they are from")
+	f.BoolVar(&ask.prune, "prune", false, "with --apply, delete jobs of the owner that are gone there")
+	f.BoolVarP(&ask.yes, "yes", "y", false, "delete without asking")
+	f.BoolVar(&ask.dryRun, "dry-run", false, "with --apply, change nothing and show what would change")
+	f.BoolVar(&ask.undo, "undo", false, "delete the jobs that the import made")
+	addConnection(cmd, &ask.connection)
+	addOutput(cmd, &ask.output, asTable, asYAML, asJSON)
+}
+
+// importForeign reads texts of an origin, and shows, applies or takes back what becomes of them.
+func importForeign(ctx context.Context, env Env, ask importFlags, from origin, tables []cronTable) error {
+	switch {
+	case ask.undo && (ask.apply || ask.prune || ask.dryRun):
+		return misused("--undo takes the import back: leave out --apply and its flags")
+	case !ask.apply && (ask.prune || ask.skip || ask.dryRun):
+		return misused("--prune, --skip-errors and --dry-run need --apply")
+	case ask.apply && ask.output == asYAML:
+		return misused("-o yaml prints the jobs and --apply sends them: choose one")
+	}
+	var names []string
+	for i := range tables {
+		lines, err := from.read(tables[i].text)
+		if err != nil {
+			return failed("%s: %v", tables[i].name, err)
+		}
+		tables[i].read = func() []crontab.Line { return lines }
+		names = append(names, tables[i].name)
+	}
+	slices.Sort(names)
+	if ask.owner = cmp.Or(ask.owner, from.name+":"+strings.Join(names, ",")); len(ask.owner) > ownerMax {
+		return misused("--owner is missing: the names of the files are too long for a mark")
+	}
+	ask.still = from.still
+	if ask.undo {
+		return undoImport(ctx, env, ask, tables)
+	}
+	documents, bad := readTables(env, ask, tables)
+	if !ask.apply {
+		return showImport(env, ask, tables, documents, bad)
+	}
+	if bad > 0 && !ask.skip {
+		importText(env.Stderr, styleFor(env, env.StderrIsTerminal), tables, true)
+		return failed("%s no job, and nothing was changed", makes(bad)).withHint("--skip-errors imports the others")
+	}
+	if len(documents) == 0 && !ask.prune {
+		return failed("there is nothing to import")
+	}
+	return applyImport(ctx, env, ask, tables, documents)
+}
+
+func newKubernetes(env Env) *cobra.Command {
+	cmd := group("kubernetes", "k8s", "Import CronJobs of Kubernetes", "kubectl get cronjobs -o yaml | belfry kubernetes import -")
+	cmd.AddCommand(newKubernetesImport(env))
+	return cmd
+}
+
+func newKubernetesImport(env Env) *cobra.Command {
+	var (
+		ask       importFlags
+		shell     bool
+		live      clusterFlags
+		suspended = "each CronJob still runs: suspend it with kubectl patch cronjob NAME -p '{\"spec\":{\"suspend\":true}}'\n"
+	)
+	cmd := &cobra.Command{
+		Use:   "import [FILE...] [flags]",
+		Short: "Turn CronJobs into jobs; without --apply, show what would become of each",
+		Long: `Turn CronJobs of Kubernetes into equivalent jobs. Without --apply nothing is written:
+the command shows the job for each CronJob, and what is lost.
+
+It reads files of YAML or JSON with CronJobs among other objects, and - is standard
+input. --live reads the CronJobs of a cluster: of the kubeconfig that KUBECONFIG or
+~/.kube/config names, with a token or a certificate, and changes nothing there.
+
+The pod becomes a job with run.container, for a node with Docker or Podman; with
+--shell its command runs on a node as it is. A CronJob always becomes the same job, so
+a second import changes nothing. The jobs are marked with an owner; --prune deletes
+those whose CronJobs are gone, --undo all of them.`,
+		Example: `belfry kubernetes import cronjobs.yaml
+kubectl get cronjobs -n shop -o yaml | belfry kubernetes import - --apply -n shop
+belfry kubernetes import --live --kube-namespace shop
+belfry kubernetes import cronjobs.yaml --undo`,
+		RunE: func(cmd *cobra.Command, files []string) error {
+			if live.use == (len(files) > 0) {
+				return misused("name files with CronJobs, or --live").withHint("kubectl get cronjobs -o yaml | belfry kubernetes import -")
+			}
+			var tables []cronTable
+			var err error
+			if live.use {
+				tables, err = live.cronJobs(cmd.Context(), env)
+			} else {
+				tables, err = filesToImport(env, files)
+			}
+			if err != nil {
+				return err
+			}
+			opt := kubernetes.Options{Zone: cmp.Or(ask.zone, "UTC"), Shell: shell}
+			return importForeign(cmd.Context(), env, ask, origin{"kubernetes", suspended, func(text string) ([]crontab.Line, error) { return kubernetes.Import(text, opt) }}, tables)
+		},
+		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
+	}
+	f := cmd.Flags()
+	f.BoolVar(&shell, "shell", false, "run the commands on nodes, without their images")
+	f.BoolVar(&live.use, "live", false, "read the CronJobs of a cluster")
+	addWord(f, &live.file, "kubeconfig", "", "FILE", "kubeconfig of --live; else KUBECONFIG, ~/.kube/config")
+	addWord(f, &live.context, "kube-context", "", "NAME", "context of the kubeconfig; default: the current one")
+	addWord(f, &live.namespace, "kube-namespace", "", "NAME", "namespace in the cluster; default: that of the context")
+	ask.foreignFlags(cmd, "time zone of CronJobs without timeZone; default: UTC")
+	return cmd
+}
+
+func newDkron(env Env) *cobra.Command {
+	cmd := group("dkron", "dkrons", "Import jobs of Dkron", "belfry dkron import --url http://dkron:8080")
+	cmd.AddCommand(newDkronImport(env))
+	return cmd
+}
+
+func newDkronImport(env Env) *cobra.Command {
+	var (
+		ask  importFlags
+		base string
+	)
+	cmd := &cobra.Command{
+		Use:   "import [FILE...] [flags]",
+		Short: "Turn jobs of Dkron into jobs; without --apply, show what would become of each",
+		Long: `Turn jobs of Dkron into equivalent jobs. Without --apply nothing is written: the command
+shows the job for each, and what is lost.
+
+It reads files with the answer of GET /v1/jobs, and - is standard input. --url reads
+the jobs of a server, with the token in DKRON_TOKEN if there is one, and changes
+nothing there.
+
+A job always becomes the same job, so a second import changes nothing. The jobs are
+marked with an owner; --prune deletes those that are gone in Dkron, --undo all of
+them.`,
+		Example: `belfry dkron import --url http://dkron:8080
+curl http://dkron:8080/v1/jobs | belfry dkron import - --apply
+belfry dkron import jobs.json --undo`,
+		RunE: func(cmd *cobra.Command, files []string) error {
+			if (base != "") == (len(files) > 0) {
+				return misused("name files with the answer of GET /v1/jobs, or --url").withHint("belfry dkron import --url http://dkron:8080")
+			}
+			var tables []cronTable
+			var err error
+			if base != "" {
+				tables, err = dkronJobs(cmd.Context(), env, base)
+			} else {
+				tables, err = filesToImport(env, files)
+			}
+			if err != nil {
+				return err
+			}
+			opt := dkron.Options{Zone: cmp.Or(ask.zone, machineZone(env.Getenv), "UTC")}
+			return importForeign(cmd.Context(), env, ask, origin{"dkron", "Dkron still runs these jobs: disable each with curl -X POST http://DKRON/v1/jobs/NAME/toggle\n",
+				func(text string) ([]crontab.Line, error) { return dkron.Import(text, opt) }}, tables)
+		},
+		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
+	}
+	addWord(cmd.Flags(), &base, "url", "", "URL", "address of a Dkron server whose jobs are read")
+	ask.foreignFlags(cmd, "time zone of jobs without timezone; default: the zone of this machine")
+	return cmd
+}
+
+// filesToImport reads files.
+func filesToImport(env Env, files []string) (tables []cronTable, err error) {
+	for _, file := range files {
+		t := cronTable{name: file, path: env.path(file)}
+		if file == "-" {
+			t.name, t.path = "stdin", ""
+		}
+		if t.text, err = readTable(env, file); err != nil {
+			return nil, err
+		}
+		tables = append(tables, t)
+	}
+	return tables, nil
+}
+
+// foreignTimeout bounds a request to another scheduler.
+const foreignTimeout = 30 * time.Second
+
+// getForeign returns the answer to a GET request, at most as long as a file may be.
+func getForeign(ctx context.Context, c *http.Client, address string, header http.Header) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, foreignTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return "", failed("%v", err)
+	}
+	request.Header = header
+	response, err := c.Do(request)
+	if err != nil {
+		return "", &failure{code: ExitUnreachable, message: err.Error()}
+	}
+	defer response.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(response.Body, foreignMax+1))
+	switch {
+	case err != nil:
+		return "", failed("GET %s: %v", address, err)
+	case response.StatusCode != http.StatusOK:
+		return "", failed("GET %s: %s: %s", address, response.Status, oneLine(string(bytes.TrimSpace(data[:min(len(data), 300)]))))
+	case len(data) > foreignMax:
+		return "", failed("GET %s: the answer is longer than %d MiB", address, foreignMax>>20)
+	}
+	return string(data), nil
+}
+
+// foreignMax bounds the list of another scheduler: some ten thousand CronJobs.
+const foreignMax = 64 << 20
+
+// dkronJobs reads the jobs of a server of Dkron.
+func dkronJobs(ctx context.Context, env Env, base string) ([]cronTable, error) {
+	u, err := url.Parse(base)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
+		return nil, misused("--url: %q is not the address of a server, such as http://dkron:8080", base)
+	}
+	header := http.Header{"Accept": {"application/json"}}
+	if token := env.Getenv("DKRON_TOKEN"); token != "" {
+		header.Set("Authorization", "Bearer "+strings.TrimSpace(token))
+	}
+	text, err := getForeign(ctx, &http.Client{}, strings.TrimSuffix(base, "/")+"/v1/jobs", header)
+	return []cronTable{{name: u.Host, text: text}}, err
+}
+
+// workInWords says as whom an imported command runs, or the image or the address of other work.
+func workInWords(j *job.Job) string {
+	if user, _, _ := j.Run.AsCommand(); user != "" {
+		return "as " + user
+	}
+	if j.Run.Does(job.WorkShell) {
+		return ""
+	}
+	return j.Run.Subject()
+}
+
+// homeOf returns the home directory of the user.
+func homeOf(env Env) string {
+	if home := env.Getenv("HOME"); home != "" {
+		return home
+	}
+	home, _ := os.UserHomeDir()
+	return home
+}
