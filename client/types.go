@@ -289,6 +289,7 @@ type Node struct {
 	Roles    []string          `json:"roles" nullable:"false" doc:"What it does."`
 	Labels   map[string]string `json:"labels,omitempty" doc:"What jobs choose it by."`
 	Handlers []string          `json:"handlers,omitempty" nullable:"false" doc:"The functions that it can run."`
+	Engine   string            `json:"engine,omitempty" doc:"Its container engine and the version of that, while it works."`
 	Capacity int               `json:"capacity" doc:"How many attempts it runs at once."`
 	Running  int               `json:"running" doc:"How many attempts it has claimed, those whose results the store has not taken included."`
 	Ready    int               `json:"ready" doc:"How many of its runs are due and not claimed."`

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/executor/internal/verdict"
 	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/sys/fdpass"
 	"github.com/belfry-cron/belfry/job"
@@ -52,14 +53,11 @@ func hasPidfd() bool {
 
 // carry leaves a command to the next version of the program. Until then its output only
 // fills the pipe.
-func (p *prepared) carry(s *supervision, match *matcher) executor.Result {
+func (p *prepared) carry(s *supervision, match *verdict.Matcher) executor.Result {
 	c := handoff{
 		PID: s.proc.pid, Began: s.began, Cgroup: p.cgroup.path(), Dir: p.scriptDir, Result: p.result,
-		Limits: p.limits, CPUTime: p.cpuTime, OOMKills: p.oomKills, Found: match.found.Load(),
-	}
-	for i := range match.streams {
-		c.Searched[i] = match.streams[i].kept
-	}
+		Limits: p.limits, CPUTime: p.cpuTime, OOMKills: p.oomKills}
+	c.Found, c.Searched = match.State()
 	var err error
 	if c.Stdout, err = fdpass.Keep(p.stdout); err == nil {
 		c.Stderr, err = fdpass.Keep(p.stderr)
@@ -96,13 +94,10 @@ func (e *Executor) resume(ctx context.Context, a executor.Attempt, out executor.
 		p.leaveFlow = func() { e.flows.leave(a.Run.Parent) }
 	}
 	defer p.release()
-	match, err := newMatcher(a.Job.Policy.Success)
+	match, err := verdict.NewMatcher(a.Job.Policy.Success)
 	if err != nil {
 		return lost(err)
 	}
-	match.found.Store(c.Found)
-	for i := range match.streams {
-		match.streams[i].kept = c.Searched[i]
-	}
+	match.Continue(c.Found, c.Searched)
 	return e.follow(ctx, a, p, &supervision{proc: newProcess(c.PID), began: c.Began}, match, out)
 }

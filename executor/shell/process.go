@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/executor/internal/verdict"
 	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 )
@@ -125,7 +126,7 @@ const bufferSize = 32 << 10
 
 // pump copies what a command writes until the pipe is at its end or its
 // deadline. Only while there is something to copy does it hold a buffer.
-func (e *Executor) pump(pipe *os.File, to io.Writer, match *streamMatcher) {
+func (e *Executor) pump(pipe *os.File, to io.Writer, match *verdict.StreamMatcher) {
 	raw, err := pipe.SyscallConn()
 	if err != nil {
 		return
@@ -152,7 +153,7 @@ func (e *Executor) pump(pipe *os.File, to io.Writer, match *streamMatcher) {
 			// Writers never fail; if one does, the output is still read to the end, so
 			// that the command does not notice.
 			_, _ = to.Write((*buffer)[:n])
-			match.write((*buffer)[:n])
+			match.Write((*buffer)[:n])
 		}
 		if buffer != nil {
 			e.buffers.Put(buffer)
@@ -387,7 +388,7 @@ func (s *supervision) emptyUntil(ctx context.Context, again func()) bool {
 }
 
 // result returns the result of the command.
-func (s *supervision) result(ctx context.Context, success *job.Success, match *matcher) executor.Result {
+func (s *supervision) result(ctx context.Context, success *job.Success, match *verdict.Matcher) executor.Result {
 	r := executor.Result{Outcome: job.OutcomeFailed}
 	var ending job.Reason
 	switch status := s.proc.status; {
@@ -419,7 +420,7 @@ func (s *supervision) result(ctx context.Context, success *job.Success, match *m
 		r.Reason = s.explained(r.Signal, ending)
 	case !slices.Contains(successCodes(success), *r.ExitCode):
 		r.Reason = ending
-	case !match.ok():
+	case !match.OK():
 		r.Reason = reason.Unmatched.Of(ending, success.Match)
 	default:
 		r.Outcome = job.OutcomeSucceeded

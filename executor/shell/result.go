@@ -1,23 +1,22 @@
 package shell
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/belfry-cron/belfry/executor/internal/verdict"
 	"github.com/belfry-cron/belfry/job"
 )
 
 // resultVariable names the file into which a step of a flow writes its result.
-const resultVariable = "BELFRY_RESULT"
+const resultVariable = verdict.ResultVariable
 
 // filePrefix begins the names of files of jobs: no script and no result has such a name.
 const filePrefix = "file-"
@@ -97,36 +96,5 @@ func (p *prepared) readResult() (json.RawMessage, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", resultVariable, err)
 	}
-	if len(text) > job.ResultMax {
-		return nil, fmt.Errorf("%s has more than %d bytes", resultVariable, job.ResultMax)
-	}
-	return parseResult(text)
-}
-
-// parseResult reads a JSON object, or lines name=value, whose values are texts.
-func parseResult(text []byte) (json.RawMessage, error) {
-	text = bytes.TrimSpace(text)
-	if len(text) == 0 {
-		return nil, nil
-	}
-	if text[0] == '{' {
-		var object map[string]json.RawMessage
-		if err := json.Unmarshal(text, &object); err != nil {
-			return nil, fmt.Errorf("%s begins with { and is not a JSON object: %w", resultVariable, err)
-		}
-		return text, nil
-	}
-	values := map[string]string{}
-	for i, line := range strings.Split(string(text), "\n") {
-		line = strings.TrimSuffix(line, "\r")
-		if strings.TrimSpace(line) == "" {
-			continue
-		}
-		name, value, ok := strings.Cut(line, "=")
-		if name = strings.TrimSpace(name); !ok || name == "" {
-			return nil, fmt.Errorf("%s: line %d is not name=value; write lines like rows=12, or a JSON object", resultVariable, i+1)
-		}
-		values[name] = value
-	}
-	return json.Marshal(values)
+	return verdict.ParseResult(text)
 }

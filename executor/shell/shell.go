@@ -49,6 +49,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/executor/internal/verdict"
 	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 )
@@ -295,7 +296,7 @@ func (e *Executor) Run(ctx context.Context, a executor.Attempt, out executor.Out
 		return e.notRun(ctx, err)
 	}
 	defer p.release()
-	match, err := newMatcher(a.Job.Policy.Success)
+	match, err := verdict.NewMatcher(a.Job.Policy.Success)
 	if err != nil {
 		return e.notRun(ctx, err)
 	}
@@ -310,17 +311,17 @@ func (e *Executor) Run(ctx context.Context, a executor.Attempt, out executor.Out
 }
 
 // follow reads what the command of an attempt writes, and waits for its end.
-func (e *Executor) follow(ctx context.Context, a executor.Attempt, p *prepared, s *supervision, match *matcher, out executor.Output) executor.Result {
+func (e *Executor) follow(ctx context.Context, a executor.Attempt, p *prepared, s *supervision, match *verdict.Matcher, out executor.Output) executor.Result {
 	drained := make(chan struct{}) // closed when both pipes are at their end
 	var ended atomic.Int32
-	pump := func(from *os.File, to io.Writer, match *streamMatcher) {
+	pump := func(from *os.File, to io.Writer, match *verdict.StreamMatcher) {
 		e.pump(from, to, match)
 		if ended.Add(1) == 2 {
 			close(drained)
 		}
 	}
-	go pump(p.stdout, out.Stdout, match.stream(0))
-	go pump(p.stderr, out.Stderr, match.stream(1))
+	go pump(p.stdout, out.Stdout, match.Stream(0))
+	go pump(p.stderr, out.Stderr, match.Stream(1))
 
 	s.prepared, s.watch, s.grace, s.drained = p, e.config.Watch, a.Grace, drained
 	s.run(ctx)
@@ -336,7 +337,7 @@ func (e *Executor) follow(ctx context.Context, a executor.Attempt, p *prepared, 
 	if s.carried {
 		return p.carry(s, match)
 	}
-	match.end()
+	match.End()
 	p.closePipes()
 	if s.fenced = e.config.Watch.Fenced(p.watched); s.fenced {
 		// The watchdog may still use it: no other attempt gets this cgroup.

@@ -126,14 +126,14 @@ func lateText(late []time.Duration) string {
 func nodeTable(w io.Writer, env Env, nodes []client.Node, wide bool, late map[string][]time.Duration) {
 	head := []string{"NAME", "STATE", "RUNNING", "CAPACITY", "CLOCK", "LABELS", "JOINED", "VERSION"}
 	if wide {
-		head = append(head, "ADDRESS", "ROLES", "HANDLERS", "RENEWED", "ZONES", "SESSION", "PARTITIONS", "STORE", "CALLS", "HOUR", "LATE", "DRAINED")
+		head = append(head, "ADDRESS", "ROLES", "HANDLERS", "ENGINE", "RENEWED", "ZONES", "SESSION", "PARTITIONS", "STORE", "CALLS", "HOUR", "LATE", "DRAINED")
 	}
 	var rows [][]string
 	for i := range nodes {
 		n := &nodes[i]
 		row := []string{n.Name, n.State, fmt.Sprint(n.Running), fmt.Sprint(n.Capacity), clockText(n.ClockAhead, n.ClockOff), orDash(labelText(n.Labels)), instant(env, n.Joined), orDash(n.Version)}
 		if wide {
-			row = append(row, orDash(n.Address), orDash(strings.Join(n.Roles, ",")), orDash(strings.Join(n.Handlers, ",")),
+			row = append(row, orDash(n.Address), orDash(strings.Join(n.Roles, ",")), orDash(strings.Join(n.Handlers, ",")), orDash(n.Engine),
 				instant(env, n.Renewed), orDash(n.Zones), n.Session.String(), orDash(countText(n.Partitions)), orDash(pairText(n.StoreRead, n.StoreWrite)), orDash(pairText(n.StoreP50, n.StoreP99)),
 				orDash(hourText(n)), orDash(lateText(late[n.Name])), orDash(drainText(n)))
 		}

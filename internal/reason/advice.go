@@ -19,6 +19,7 @@ var (
 	change  = advice{"Correct the job: the field or the name that it gives.", "修改任务中所述的字段或名称。"}
 	config  = advice{"Change the configuration of the node, or place the job on another one.", "修改该节点的配置，或将任务放到其他节点。"}
 	engines = advice{"See on the machine of the node whether Docker or Podman answers on its socket, by belfry doctor, or place the job on another node.", "用 belfry doctor 检查该节点上 Docker 或 Podman 的套接字是否应答，或将任务放到其他节点。"}
+	images  = advice{"Check the name of the image, the login of run.container.registry, and the way from the node to the registry.", "检查镜像名称、run.container.registry 的登录信息，以及节点到镜像仓库的网络。"}
 	service = advice{"See whether the service answers, by its own log and from the machine of the node.", "通过服务的日志并从节点所在机器检查服务是否应答。"}
 	fences  = advice{"The work may have been done in part. Look at the machine of the node and its connection to the store.", "工作可能已部分完成。检查节点所在机器及其与存储的连接。"}
 	limits  = advice{"Raise the limit in limits of the job, or let the command use less.", "调大任务 limits 中的限制，或让命令少用资源。"}

@@ -74,6 +74,12 @@ func (s *Server) makeExecutors(ctx context.Context) (func(*job.Job) executor.Exe
 	if s.xxl.admin != nil {
 		all[job.WorkXXL] = s.xxl.admin
 	}
+	if err := s.makeContainers(ctx); err != nil {
+		return nil, err
+	}
+	if s.containers != nil {
+		all[job.WorkContainer] = s.containers
+	}
 	return all.of, nil
 }
 
@@ -122,6 +128,11 @@ func (s *Server) handlers() []string {
 	}.Handler()}
 	if s.xxl.admin != nil {
 		list = append(list, job.XXLHandler)
+	}
+	if s.containers != nil {
+		if v, ok := s.containers.Version(); ok {
+			list = append(list, job.ContainerHandler, placement.Engine(v.String()))
+		}
 	}
 	return list
 }

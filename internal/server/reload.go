@@ -71,6 +71,9 @@ func (s *Server) take(c config.Server) error {
 	if err := s.commands.Allow(c.Shell.AllowUsers, c.Shell.AllowGroups); err != nil {
 		return err
 	}
+	if s.containers != nil {
+		s.containers.Allow(containerSettings(c))
+	}
 	s.node.Publish(s.handlers())
 	if s.xxl.admin != nil && c.XXL.IsOn() {
 		settings, err := s.settingsOfXXL(c)

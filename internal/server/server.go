@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/executor/container"
 	httpexec "github.com/belfry-cron/belfry/executor/http"
 	"github.com/belfry-cron/belfry/executor/shell"
 	"github.com/belfry-cron/belfry/internal/events"
@@ -73,22 +74,24 @@ type Server struct {
 	loaded   config.Server // what was read last
 	commands *shell.Executor
 	requests *httpexec.Executor
-	store    store.Store
-	apart    *joined.Store // the store, if its history is in another one
-	metrics  *metrics.Metrics
-	ends     *runlog.Log
-	secrets  *secret.Keeper
-	unopened atomic.Pointer[secret.Unopened] // of them; nil before the first look
-	sender   *notify.Sender
-	notifier *notify.Notifier
-	waking   atomic.Pointer[notify.Notifier] // the same, for commits before it was made
-	measured store.Store                     // the store, with its calls measured
-	tokens   *auth.Tokens
-	signIn   *signin.Provider // nil: people sign in with tokens alone
-	watchdog *watchdog.Node
-	node     *node.Node
-	working  atomic.Pointer[node.Node] // the node, while it works
-	events   *events.Hub
+	// containers is nil on a machine without a container engine.
+	containers *container.Executor
+	store      store.Store
+	apart      *joined.Store // the store, if its history is in another one
+	metrics    *metrics.Metrics
+	ends       *runlog.Log
+	secrets    *secret.Keeper
+	unopened   atomic.Pointer[secret.Unopened] // of them; nil before the first look
+	sender     *notify.Sender
+	notifier   *notify.Notifier
+	waking     atomic.Pointer[notify.Notifier] // the same, for commits before it was made
+	measured   store.Store                     // the store, with its calls measured
+	tokens     *auth.Tokens
+	signIn     *signin.Provider // nil: people sign in with tokens alone
+	watchdog   *watchdog.Node
+	node       *node.Node
+	working    atomic.Pointer[node.Node] // the node, while it works
+	events     *events.Hub
 	// followers are the followers of the output of runs.
 	followers *service.Followers
 	service   *service.Service
@@ -189,7 +192,7 @@ func (s *Server) open(ctx context.Context) error {
 		Carried: s.Carried.node(), Spool: spool,
 		StoreName: s.Settings.Store.Shown(), Wrote: s.followers.Wrote, Executors: choose, Observer: s.starting,
 		Keepers:  []node.Keeper{callback.New(s.measured, clock.Boot)},
-		Folders:  s.commands,
+		Folders:  folders{s.commands, s.containers},
 		Watchdog: s.watchdog, OutputLimit: int(s.Settings.Output), Capacity: s.Settings.Capacity,
 		DrainTimeout: time.Duration(s.Settings.Drain),
 		Retention:    retentionOf(s.Settings),
@@ -358,6 +361,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	group.Go(func() { s.watchSecrets(answering) })
 	group.Go(func() { s.reloadOn(ctx, s.reloads) })
+	group.Go(func() { s.watchEngine(answering, s.node.Publish) })
 	group.Go(func() { _ = s.followers.Run(answering) })
 	group.Go(func() { _ = s.service.Run(answering) })
 	if s.signIn != nil {

@@ -83,7 +83,7 @@ func (w *Worker) open(ctx context.Context) error {
 		observer = w.parts.metrics
 	}
 	w.node, err = node.New(node.Config{
-		Observer: observer, Carried: w.parts.Carried.node(), Members: w.remote, Work: w.remote, Spool: w.spool, Secrets: w.remote.Secrets, StoreName: "the store of the servers", Executors: choose, Watchdog: w.parts.watchdog, Folders: w.parts.commands,
+		Observer: observer, Carried: w.parts.Carried.node(), Members: w.remote, Work: w.remote, Spool: w.spool, Secrets: w.remote.Secrets, StoreName: "the store of the servers", Executors: choose, Watchdog: w.parts.watchdog, Folders: folders{w.parts.commands, w.parts.containers},
 		OutputLimit: int(s.Output), Capacity: s.Capacity, DrainTimeout: time.Duration(s.Drain),
 		Session: store.Session{
 			Node: s.Name, Machine: machine, DataDir: s.Data, Labels: s.Labels, Roles: []string{store.RoleWorker},
@@ -192,7 +192,10 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 		// It is well while it runs: that no server answers is no reason to start it again.
 		w.parts.manager.run(ctx, ready, stopped, func() {}, func(context.Context) error { return nil })
 	})
+	watching, stopWatching := context.WithCancel(ctx)
+	group.Go(func() { w.parts.watchEngine(watching, w.node.Publish) })
 	err = w.remote.Work(ctx, w.node.Run)
+	stopWatching()
 	w.parts.carryOver(w.node.Carried())
 	close(stopped)
 	group.Wait()

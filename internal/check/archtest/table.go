@@ -265,8 +265,14 @@ var table = map[string]line{
 		testModules: []string{"go.uber.org/goleak"},
 	},
 	"internal/sys/fdpass": {},
+	"internal/sys/engine": {testModules: []string{"go.uber.org/goleak"}},
+	"executor/internal/verdict": {shared: true, imports: []string{"job"}},
+	"executor/container": {
+		imports:     []string{"internal/reason", "executor", "executor/internal/verdict", "internal/sys/engine", "job"},
+		testModules: []string{"go.uber.org/goleak"},
+	},
 	"executor/shell": {
-		imports:     []string{"internal/reason", "executor", "internal/sys/fdpass", "job"},
+		imports:     []string{"internal/reason", "executor", "executor/internal/verdict", "internal/sys/fdpass", "job"},
 		modules:     []string{"golang.org/x/sys/unix"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
@@ -417,7 +423,7 @@ var table = map[string]line{
 	"internal/server": {
 		shared: true,
 		imports: []string{"internal/reason",
-			"history/mongo", "client", "cron", "job", "store", "internal/decide/placement", "store/etcd", "store/joined", "store/mysql", "store/postgres", "store/redis", "store/sqlite", "executor", "executor/shell", "executor/http", "executor/xxl",
+			"history/mongo", "client", "cron", "job", "store", "internal/decide/placement", "store/etcd", "store/joined", "store/mysql", "store/postgres", "store/redis", "store/sqlite", "executor", "executor/container", "executor/shell", "executor/http", "executor/xxl", "internal/sys/engine",
 			"internal/server/auth", "internal/server/callback", "internal/server/health", "internal/sys/clock", "internal/server/config", "internal/server/runlog", "internal/events", "internal/server/httpapi", "internal/sys/fdpass", "internal/node/recovery", "internal/server/metrics", "internal/node", "internal/decide/notification", "internal/server/notify", "internal/server/nodeinfo", "internal/remote", "internal/node/secret", "internal/server/service", "internal/server/signin", "internal/sys/failurelog", "internal/node/unreported", "internal/node/watchdog", "internal/server/web", "internal/remote/wire", "internal/node/work", "internal/node/worker",
 		},
 		testImports: []string{"store/memory", "internal/check/logtest"},

@@ -43,6 +43,27 @@ func (c Commands) Handler() string {
 	return commandsPrefix + string(text)
 }
 
+// enginePrefix begins the handler that names the container engine of a node.
+const enginePrefix = ":engine="
+
+// Engine returns the entry among the handlers of a session that names its container engine.
+func Engine(name string) string { return enginePrefix + name }
+
+// EngineOf returns the container engine that a session names, "" for none, and its handlers without
+// what is not one of jobs.
+func EngineOf(handlers []string) (engine string, rest []string) {
+	for _, handler := range handlers {
+		name, ok := strings.CutPrefix(handler, enginePrefix)
+		switch {
+		case ok:
+			engine = name
+		case handler != job.ContainerHandler && !IsCommands(handler):
+			rest = append(rest, handler)
+		}
+	}
+	return engine, rest
+}
+
 // IsCommands reports whether a handler of a session is the entry of its Commands.
 func IsCommands(handler string) bool { return strings.HasPrefix(handler, commandsPrefix) }
 

@@ -56,9 +56,10 @@ type Server struct {
 	TLS       TLS    `json:"tls,omitzero" doc:"The certificate of this server."`
 	PlainHTTP *bool  `json:"plain_http,omitzero" doc:"Allow an address that others reach without TLS." flag:"plain-http" default:"false" why:"without TLS others read the token on its way; for servers behind something that has TLS"`
 
-	Shell Shell `json:"shell,omitzero" doc:"How commands run on this node."`
-	HTTP  HTTP  `json:"http,omitzero" doc:"What requests of jobs, and notifications, may reach from this node."`
-	XXL   XXL   `json:"xxl,omitzero" doc:"How executors of XXL-JOB reach this node, and it them."`
+	Shell      Shell      `json:"shell,omitzero" doc:"How commands run on this node."`
+	HTTP       HTTP       `json:"http,omitzero" doc:"What requests of jobs, and notifications, may reach from this node."`
+	Containers Containers `json:"containers,omitzero" doc:"How containers of jobs run on this node."`
+	XXL        XXL        `json:"xxl,omitzero" doc:"How executors of XXL-JOB reach this node, and it them."`
 
 	Worker  Worker  `json:"worker,omitzero" doc:"What belfry worker asks in place of a store."`
 	Notify  Notify  `json:"notify,omitzero" doc:"How this node delivers notifications."`
@@ -124,6 +125,16 @@ type Shell struct {
 	NiceMin     int               `json:"nice_min,omitzero" min:"-20" max:"19" doc:"The lowest value of run.nice." default:"0" why:"below 0 a job comes before all else on the machine"`
 	Path        string            `json:"path,omitzero" doc:"The PATH of commands." default:"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" why:"the same on all nodes, however the server was started"`
 	Env         map[string]string `json:"env,omitzero" items:"1000" keys:"variables" doc:"What the environment of all commands has." secret:"values" why:"commands see nothing of the environment of the server, which may hold secrets"`
+}
+
+// Containers is how containers of jobs run on a node.
+type Containers struct {
+	Socket       string   `json:"socket,omitzero" max:"4096" doc:"The socket of the container engine, Docker or Podman; none for no containers." default:"the first of /run/docker.sock, /run/podman/podman.sock, and those of a rootless Docker or Podman of the node's user" why:"a machine with an engine needs no configuration"`
+	Images       []string `json:"images,omitzero" items:"256" max:"1024" doc:"The images that jobs may name, as patterns in which * stands for any text: registry.example.com/*." default:"all" why:"a container has no rights on the machine by its image" reload:"yes"`
+	Mounts       []Dir    `json:"mounts,omitzero" items:"256" max:"4096" doc:"The directories below which jobs may mount files of the machine, by absolute path." default:"none" why:"who may mount all files of a machine has the rights of root on it" reload:"yes"`
+	Namespaces   []string `json:"namespaces,omitzero" items:"1000" max:"128" doc:"The namespaces whose jobs may run containers here." default:"all" why:"teams that share a cluster may have machines of their own" reload:"yes"`
+	Capabilities []string `json:"capabilities,omitzero" items:"64" max:"64" doc:"The Linux capabilities of containers, such as CHOWN or NET_BIND_SERVICE." default:"none" why:"few jobs need one; those of images that change users need CHOWN, SETUID and SETGID" reload:"yes"`
+	PIDs         int      `json:"pids,omitzero" min:"1" max:"4194304" doc:"The most processes of a container that sets no limit." default:"4096" why:"a job that forks without end would take the machine with it" reload:"yes"`
 }
 
 // HTTP is what requests of jobs may reach.

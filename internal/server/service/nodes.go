@@ -91,7 +91,11 @@ func Suiting(nodes []client.Node, j *job.Job) (suiting, taking int) {
 	place := j.Nodes()
 	for i := range nodes {
 		n := &nodes[i]
-		if s := (&store.Session{Roles: n.Roles, Labels: n.Labels, Handlers: n.Handlers}); n.State == string(store.SessionLive) && s.Works() {
+		handlers := n.Handlers
+		if n.Engine != "" {
+			handlers = append(slices.Clone(handlers), job.ContainerHandler)
+		}
+		if s := (&store.Session{Roles: n.Roles, Labels: n.Labels, Handlers: handlers}); n.State == string(store.SessionLive) && s.Works() {
 			taking++
 			if s.Suits(place.Labels, j.Run.HandlerName()) {
 				suiting++
@@ -278,7 +282,7 @@ func nodeOf(s *store.Session, now time.Time) client.Node {
 	if d := s.Drain; d != nil {
 		n.DrainedBy, n.DrainReason, n.DrainedSince = d.By, d.Reason, d.Since
 	}
-	n.Handlers = slices.DeleteFunc(slices.Clone(n.Handlers), placement.IsCommands) // not a handler of jobs
+	n.Engine, n.Handlers = placement.EngineOf(s.Handlers)
 	if n.Roles == nil {
 		n.Roles = []string{}
 	}

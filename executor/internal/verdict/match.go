@@ -1,4 +1,6 @@
-package shell
+// Package verdict judges what a command has written, for all executors of commands: whether its output
+// matches, and its result. It reads no files.
+package verdict
 
 import (
 	"bytes"
@@ -18,33 +20,34 @@ const (
 	matchBuffer = 2 * matchWindow
 )
 
-// matcher searches the whole output of an attempt, in bounded memory, for what
+// Matcher searches the whole output of an attempt, in bounded memory, for what
 // success needs. Standard output and standard error are searched each by
 // itself. ^ and $ match at the begin and end of lines, since output is lines;
 // \A and \z mean nothing useful. After the first match nothing is searched any
 // more.
-type matcher struct {
+type Matcher struct {
 	re      *regexp.Regexp // nil when everything will do
 	found   atomic.Bool
-	streams [2]streamMatcher
+	streams [2]StreamMatcher
 }
 
-func newMatcher(s *job.Success) (*matcher, error) {
+// NewMatcher returns what searches the output of an attempt for the pattern of success.
+func NewMatcher(s *job.Success) (*Matcher, error) {
 	if s == nil || s.Match == "" {
-		return &matcher{}, nil
+		return &Matcher{}, nil
 	}
 	re, err := regexp.Compile("(?m)" + s.Match)
 	if err != nil {
 		return nil, fmt.Errorf("policy.success.match: %w", err)
 	}
-	return &matcher{re: re}, nil
+	return &Matcher{re: re}, nil
 }
 
-// ok reports whether the output matches.
-func (m *matcher) ok() bool { return m.re == nil || m.found.Load() }
+// OK reports whether the output matches.
+func (m *Matcher) OK() bool { return m.re == nil || m.found.Load() }
 
-// stream returns what searches one stream of the output.
-func (m *matcher) stream(i int) *streamMatcher {
+// Stream returns what searches one stream of the output.
+func (m *Matcher) Stream(i int) *StreamMatcher {
 	if m.re == nil {
 		return nil
 	}
@@ -52,8 +55,8 @@ func (m *matcher) stream(i int) *streamMatcher {
 	return &m.streams[i]
 }
 
-// end searches what is left of both streams, when nothing follows.
-func (m *matcher) end() {
+// End searches what is left of both streams, when nothing follows.
+func (m *Matcher) End() {
 	for i := range m.streams {
 		if s := &m.streams[i]; m.re != nil && !m.found.Load() && m.re.Match(s.kept) {
 			m.found.Store(true)
@@ -61,14 +64,15 @@ func (m *matcher) end() {
 	}
 }
 
-type streamMatcher struct {
-	*matcher
-	kept []byte
+// StreamMatcher searches one stream of the output of an attempt.
+type StreamMatcher struct {
+	matcher *Matcher
+	kept    []byte
 }
 
-// write takes the next bytes. It may be called on nil.
-func (m *streamMatcher) write(p []byte) {
-	if m == nil || m.found.Load() {
+// Write takes the next bytes. It may be called on nil.
+func (m *StreamMatcher) Write(p []byte) {
+	if m == nil || m.matcher.found.Load() {
 		return
 	}
 	for len(p) > 0 {
@@ -80,15 +84,29 @@ func (m *streamMatcher) write(p []byte) {
 	}
 }
 
+// State returns whether the pattern was found, and what is kept of both streams, for another
+// process that continues with the attempt.
+func (m *Matcher) State() (found bool, kept [2][]byte) {
+	return m.found.Load(), [2][]byte{m.streams[0].kept, m.streams[1].kept}
+}
+
+// Continue sets the state of another process. It is called before the first Write.
+func (m *Matcher) Continue(found bool, kept [2][]byte) {
+	m.found.Store(found)
+	for i := range m.streams {
+		m.streams[i].kept = kept[i]
+	}
+}
+
 // search searches the whole lines that are kept, and keeps enough of them for a
 // match that continues in the next.
-func (m *streamMatcher) search() {
+func (m *StreamMatcher) search() {
 	whole := bytes.LastIndexByte(m.kept, '\n') + 1
 	if whole <= matchWindow {
 		whole = len(m.kept) // a line longer than any match
 	}
-	if m.re.Match(m.kept[:whole]) {
-		m.found.Store(true)
+	if m.matcher.re.Match(m.kept[:whole]) {
+		m.matcher.found.Store(true)
 		m.kept = nil
 		return
 	}

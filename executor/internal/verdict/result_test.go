@@ -1,8 +1,10 @@
-package shell
+package verdict_test
 
 import (
 	"strings"
 	"testing"
+
+	"github.com/belfry-cron/belfry/executor/internal/verdict"
 )
 
 func TestTheResultOfACommandIsAnObjectOrLines(t *testing.T) {
@@ -14,7 +16,7 @@ func TestTheResultOfACommandIsAnObjectOrLines(t *testing.T) {
 		`{"rows": 12, "files": ["a"]}`:   `{"rows": 12, "files": ["a"]}`,
 		"\n{\"a\": {\"b\": null}}\n\n  ": `{"a": {"b": null}}`,
 	} {
-		got, err := parseResult([]byte(text))
+		got, err := verdict.ParseResult([]byte(text))
 		if err != nil || string(got) != want {
 			t.Errorf("%q is %s, %v; want %s", text, got, err, want)
 		}
@@ -25,7 +27,7 @@ func TestTheResultOfACommandIsAnObjectOrLines(t *testing.T) {
 		`{"rows": `:  "is not a JSON object",
 		`{"a": 1} x`: "is not a JSON object",
 	} {
-		if got, err := parseResult([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+		if got, err := verdict.ParseResult([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is %s, %v; want that it %s", text, got, err, want)
 		}
 	}

@@ -1,9 +1,10 @@
-package shell
+package verdict_test
 
 import (
 	"strings"
 	"testing"
 
+	"github.com/belfry-cron/belfry/executor/internal/verdict"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -23,19 +24,19 @@ func TestMatchesAreFoundInAnyPieces(t *testing.T) {
 			if piece < 100 && len(c.output) > 1000 {
 				piece += 1000
 			}
-			m, err := newMatcher(&job.Success{Match: c.match})
+			m, err := verdict.NewMatcher(&job.Success{Match: c.match})
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := m.stream(0)
+			s := m.Stream(0)
 			for rest := []byte(c.output); len(rest) > 0; {
 				n := min(piece, len(rest))
-				s.write(rest[:n])
+				s.Write(rest[:n])
 				rest = rest[n:]
 			}
-			s.end()
-			if m.ok() != c.want {
-				t.Errorf("%q in %d bytes by %d: %v, want %v", c.match, len(c.output), piece, m.ok(), c.want)
+			m.End()
+			if m.OK() != c.want {
+				t.Errorf("%q in %d bytes by %d: %v, want %v", c.match, len(c.output), piece, m.OK(), c.want)
 			}
 		}
 	}

@@ -1,0 +1,463 @@
+// Package container runs commands in containers of Docker or Podman, by the API of the engine's
+// socket.
+//
+// Each attempt is a container of its own. Its name comes from the run and the attempt, and its
+// labels name the node, so that a node finds its containers again, and removes what is left of
+// attempts that are over. A container is never privileged: it has no capabilities but configured
+// ones, cannot gain privileges, and never has the network of the machine. It sees files of the
+// machine only below configured directories.
+//
+// The files of a job, and the file for its result, are in a volume of the container at
+// job.ContainerDir. They are sent through the socket, so that node and engine need not see the same
+// files. Steps of a flow that stay on one node share a volume at job.FlowVolumeDir.
+//
+// An attempt ends when the first process of its container does, which ends all others. When it
+// must end, that process gets the stop signal and after the grace SIGKILL. A container survives an
+// outage of its engine's API, which is waited for.
+package container
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/executor/internal/verdict"
+	"github.com/belfry-cron/belfry/internal/reason"
+	"github.com/belfry-cron/belfry/internal/sys/engine"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// The labels of containers and volumes.
+const (
+	labelNode    = "io.belfry.node"
+	labelRun     = "io.belfry.run"
+	labelAttempt = "io.belfry.attempt"
+	labelJob     = "io.belfry.job"
+	labelFlow    = "io.belfry.flow"
+)
+
+const (
+	// PIDsDefault bounds the processes of a container that sets no limit: far more than a job
+	// needs, and few enough to leave the machine usable.
+	PIDsDefault = 4096
+
+	// probeWithin bounds a probe of the engine, which answers it without any work.
+	probeWithin = 5 * time.Second
+	// awayRest is how long an attempt whose engine does not answer keeps its capacity before it is
+	// retried, so that it is not retried in a tight loop.
+	awayRest = 2 * time.Second
+	// signalWithin bounds sending a signal: it is sent again while the container runs.
+	signalWithin = 5 * time.Second
+	// killWait is how long to wait for the end after SIGKILL. What remains then hangs in the kernel,
+	// or its engine is away.
+	killWait = 10 * time.Second
+	// drainWait is how long the output is read after the end of a container.
+	drainWait = 3 * time.Second
+	// removeWithin bounds removing a container. What is left is collected later.
+	removeWithin = 30 * time.Second
+	// againFirst and againMost are the waits before a call is repeated during an outage of the
+	// engine.
+	againFirst, againMost = 50 * time.Millisecond, 2 * time.Second
+	// reasonMax is the length at which texts of engines are cut.
+	reasonMax = 500
+)
+
+// Settings say what containers of jobs may do.
+type Settings struct {
+	// Images are patterns for the names of images, in which * stands for any text. Default: all.
+	Images []string
+	// Mounts are the directories below which jobs may mount files. Default: none.
+	Mounts []string
+	// Namespaces are the namespaces whose jobs may run containers. Default: all.
+	Namespaces []string
+	// Capabilities are the capabilities of containers. Default: none.
+	Capabilities []string
+	// PIDs bounds the processes of containers without a limit of their own. Default: PIDsDefault.
+	PIDs int
+}
+
+// Config configures an Executor.
+type Config struct {
+	Settings
+	// Engine runs the containers.
+	Engine *engine.Engine
+	// Node identifies the node to its engine: no other node of the engine has it.
+	Node string
+	// Log receives outages of the engine. Default: nothing.
+	Log *slog.Logger
+}
+
+// Executor runs commands in containers. Use New.
+type Executor struct {
+	config   Config
+	engine   *engine.Engine
+	settings atomic.Pointer[Settings]
+	version  atomic.Pointer[engine.Version] // nil while the engine does not answer
+	// Of the constants of these names.
+	awayRest, killWait time.Duration
+
+	mu   sync.Mutex
+	live map[string]bool // the names of containers whose attempts run
+	// uses counts the attempts of each flow whose volume is in use, and idle has the flows whose
+	// volume waits for the end of the flow.
+	uses map[job.ID]int
+	idle map[job.ID]*idleFlow
+}
+
+var _ executor.Carrier = (*Executor)(nil)
+
+// New returns an executor. It makes no call to the engine.
+func New(config Config) *Executor {
+	if config.Log == nil {
+		config.Log = slog.New(slog.DiscardHandler)
+	}
+	e := &Executor{config: config, engine: config.Engine, awayRest: awayRest, killWait: killWait, live: map[string]bool{}, uses: map[job.ID]int{}, idle: map[job.ID]*idleFlow{}}
+	e.Allow(config.Settings)
+	return e
+}
+
+// Allow replaces the settings for the attempts that begin after it.
+func (e *Executor) Allow(s Settings) {
+	s.PIDs = cmp.Or(s.PIDs, PIDsDefault)
+	e.settings.Store(&s)
+}
+
+// Close frees what the executor holds. No attempt may be running any more.
+func (e *Executor) Close() { e.engine.Close() }
+
+// Carries implements executor.Carrier: a container does not belong to the process of the node.
+func (e *Executor) Carries() bool { return true }
+
+// Version returns the engine's version, as of the last probe. ok is false if it did not answer.
+func (e *Executor) Version() (v engine.Version, ok bool) {
+	if v := e.version.Load(); v != nil {
+		return *v, true
+	}
+	return v, false
+}
+
+// Probe asks the engine whether it works, and reports whether its answer has changed.
+func (e *Executor) Probe(ctx context.Context) (changed bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, probeWithin)
+	defer cancel()
+	before, worked := e.Version()
+	v, err := e.engine.Version(ctx)
+	if err != nil {
+		e.version.Store(nil)
+		return worked, err
+	}
+	e.version.Store(&v)
+	return !worked || v != before, nil
+}
+
+// nameOf returns the name of the container of an attempt.
+func nameOf(run job.ID, attempt int) string { return fmt.Sprintf("belfry-%s-%d", run, attempt) }
+
+// attempt is an attempt and its container.
+type attempt struct {
+	*Executor
+	executor.Attempt
+	name    string
+	work    *job.Container
+	match   *verdict.Matcher
+	out     executor.Output
+	started bool // Start was called
+	// stopSignal asks the container to end.
+	stopSignal string
+	began      time.Time
+	mark       engine.Mark // of the output
+	// When the container was asked to end, and killed; zero for never.
+	asked, killed time.Time
+}
+
+// carried is an attempt that another version of the program, or another process, continues with.
+type carried struct {
+	Mark       engine.Mark `json:"mark"`
+	Began      time.Time   `json:"began"`
+	StopSignal string      `json:"stop_signal"`
+	Found      bool        `json:"found,omitempty"` // by the search in its output
+	Searched   [2][]byte   `json:"searched"`
+}
+
+// Run implements executor.Executor for jobs with run.container.
+func (e *Executor) Run(ctx context.Context, a executor.Attempt, out executor.Output) executor.Result {
+	if out.Stdout == nil {
+		out.Stdout = io.Discard
+	}
+	if out.Stderr == nil {
+		out.Stderr = io.Discard
+	}
+	r := &attempt{Executor: e, Attempt: a, name: nameOf(a.Run.ID, a.Number), out: out}
+	e.hold(r.name, true)
+	defer e.hold(r.name, false)
+	var err error
+	if r.match, err = verdict.NewMatcher(a.Job.Policy.Success); err != nil {
+		return failed(job.Text(err.Error()))
+	}
+	if a.Together {
+		e.enter(a.Run.Parent)
+		defer e.leave(a.Run.Parent)
+	}
+	if a.Carried != nil {
+		return r.resume(ctx)
+	}
+	ended, ok := r.begin(ctx)
+	if !ok {
+		r.remove()
+		return ended
+	}
+	return r.follow(ctx)
+}
+
+// hold records that a container belongs to a running attempt.
+func (e *Executor) hold(name string, live bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if live {
+		e.live[name] = true
+	} else {
+		delete(e.live, name)
+	}
+}
+
+func failed(why job.Reason) executor.Result {
+	return executor.Result{Outcome: job.OutcomeFailed, Reason: why}
+}
+
+// begin makes and starts the container. ok is false if it does not run.
+func (r *attempt) begin(ctx context.Context) (ended executor.Result, ok bool) {
+	expanded, err := r.Job.Expand(r.Data)
+	if err != nil {
+		return failed(job.Text(err.Error())), false
+	}
+	if r.work = expanded.Container; r.work == nil {
+		return failed(job.Text("the job has no run.container")), false
+	}
+	settings := r.settings.Load()
+	spec, why := r.specOf(settings)
+	if !why.IsZero() {
+		return failed(why), false
+	}
+	image, why, err := r.image(ctx)
+	switch {
+	case err != nil:
+		return r.notBegun(ctx, err), false
+	case !why.IsZero():
+		return r.ended(ctx, failed(why)), false
+	}
+	r.stopSignal = cmp.Or(r.work.StopSignal, image.Config.StopSignal, "SIGTERM")
+	if err := r.create(ctx, spec); err != nil {
+		return r.notBegun(ctx, err), false
+	}
+	if err := r.start(); err != nil {
+		return executor.Result{Outcome: job.OutcomeFailed, Reason: job.Text(err.Error()), Unstarted: true}, false
+	}
+	r.began = time.Now()
+	if err := r.engine.Start(ctx, r.name); err != nil {
+		return r.notBegun(ctx, err), false
+	}
+	return ended, true
+}
+
+// start calls Start once, before the first effect: an image that is pulled, or the container.
+func (r *attempt) start() error {
+	if r.started || r.Attempt.Start == nil {
+		return nil
+	}
+	if err := r.Attempt.Start(); err != nil {
+		return err
+	}
+	r.started = true
+	return nil
+}
+
+// notBegun is the result of an attempt whose container was not started.
+func (r *attempt) notBegun(ctx context.Context, err error) executor.Result {
+	var unstarted errUnstarted
+	switch {
+	case errors.As(err, &unstarted):
+		return executor.Result{Outcome: job.OutcomeFailed, Reason: job.Text(err.Error()), Unstarted: true}
+	case ctx.Err() != nil:
+		outcome, why := executor.ByCause(ctx)
+		return executor.Result{Outcome: outcome, Reason: reason.BeforeStart.Of(why), Unstarted: !r.started}
+	case engine.IsAway(err):
+		if r.started {
+			ended := failed(reason.EngineAway.Of(words(err)))
+			ended.Retryable = true
+			return ended
+		}
+		rest := time.NewTimer(r.awayRest)
+		defer rest.Stop()
+		select {
+		case <-ctx.Done():
+		case <-rest.C:
+		}
+		return executor.Result{Outcome: job.OutcomeFailed, Reason: reason.EngineAway.Of(words(err)), Unstarted: true}
+	}
+	ended := failed(reason.EngineRefused.Of(words(err)))
+	if code := codeOfRefusal(err.Error()); code != 0 {
+		ended.ExitCode = &code
+	}
+	return ended
+}
+
+// ended is the result of an attempt that failed before its container, unless its context has ended
+// before.
+func (r *attempt) ended(ctx context.Context, ended executor.Result) executor.Result {
+	if ctx.Err() != nil {
+		outcome, why := executor.ByCause(ctx)
+		return executor.Result{Outcome: outcome, Reason: reason.BeforeStart.Of(why), Unstarted: !r.started}
+	}
+	return ended
+}
+
+// errUnstarted wraps an error of Attempt.Start.
+type errUnstarted struct{ error }
+
+// codeOfRefusal returns the exit code that shells use for a program that cannot be executed, 0 for
+// another error.
+func codeOfRefusal(text string) int {
+	const notFound, notExecutable = 127, 126
+	switch {
+	case strings.Contains(text, "executable file not found"), strings.Contains(text, "no such file or directory") && strings.Contains(text, "exec"):
+		return notFound
+	case strings.Contains(text, "permission denied") && strings.Contains(text, "exec"):
+		return notExecutable
+	}
+	return 0
+}
+
+// words returns the text of an error, for a reason.
+func words(err error) reason.Words {
+	text := err.Error()
+	if len(text) > reasonMax {
+		text = strings.ToValidUTF8(text[:reasonMax], "") + "…"
+	}
+	return reason.Words(text)
+}
+
+// create makes the container and sends its files. A container of an earlier try of the attempt
+// gives way.
+func (r *attempt) create(ctx context.Context, spec *engine.Spec) error {
+	if r.Together {
+		if err := r.makeFlowVolume(ctx); err != nil {
+			return err
+		}
+	}
+	err := r.engine.Create(ctx, r.name, spec)
+	if engine.IsConflict(err) || err != nil && strings.Contains(err.Error(), "already in use") {
+		r.remove()
+		err = r.engine.Create(ctx, r.name, spec)
+	}
+	if err != nil {
+		return err
+	}
+	if archive := r.files(); archive != nil {
+		if err := r.engine.Upload(ctx, r.name, job.ContainerDir, archive); err != nil {
+			return fmt.Errorf("send the files of the job: %w", err)
+		}
+	}
+	if r.Together {
+		return r.openFlowVolume(ctx)
+	}
+	return nil
+}
+
+// remove removes the container with its volume. What cannot be removed is collected later.
+func (r *attempt) remove() {
+	ctx, cancel := context.WithTimeout(context.Background(), removeWithin)
+	defer cancel()
+	if err := r.engine.Remove(ctx, r.name); err != nil && !engine.IsNotFound(err) {
+		r.config.Log.Warn("cannot remove a container; it is collected later", "container", r.name, "error", err)
+	}
+}
+
+// resume continues with a container that an earlier process has started.
+func (r *attempt) resume(ctx context.Context) executor.Result {
+	var c carried
+	if err := unmarshal(r.Carried, &c); err != nil {
+		return executor.Result{Outcome: job.OutcomeLost, Reason: reason.CannotGoOn.Of(reason.Words(err.Error()))}
+	}
+	r.work = r.Job.Run.Container
+	r.started, r.mark, r.began, r.stopSignal = true, c.Mark, c.Began, c.StopSignal
+	r.match.Continue(c.Found, c.Searched)
+	return r.follow(ctx)
+}
+
+// successCodes are the exit codes of success.
+func successCodes(s *job.Success) []int {
+	if s == nil || len(s.ExitCodes) == 0 {
+		return []int{0}
+	}
+	return s.ExitCodes
+}
+
+// result returns the result of a container that has ended.
+func (r *attempt) result(ctx context.Context, state engine.State) executor.Result {
+	code := state.ExitCode
+	ended := executor.Result{Outcome: job.OutcomeFailed, ExitCode: &code}
+	ending := reason.ExitStatus.Of(code)
+	success := r.Job.Policy.Success
+	if sent := r.sent(ending); !sent.IsZero() {
+		var cause job.Reason
+		ended.Outcome, cause = executor.ByCause(ctx)
+		if ended.Reason = sent; ended.Outcome != job.OutcomeTimedOut {
+			ended.Reason = reason.Because.Of(cause, sent)
+		}
+		return ended
+	}
+	limit := job.Size(0)
+	if r.work.Limits != nil {
+		limit = r.work.Limits.Memory
+	}
+	const killed = 128 + 9
+	switch {
+	case state.OOMKilled && limit > 0:
+		ended.Reason = reason.OverMemory.Of(ending, fmt.Sprint(limit))
+	case code == killed && limit > 0 && !slices.Contains(successCodes(success), code):
+		ended.Reason = reason.LikelyMemory.Of(ending, fmt.Sprint(limit))
+	case code == killed && !slices.Contains(successCodes(success), code):
+		ended.Reason = reason.KilledByOthers.Of(ending)
+	case !slices.Contains(successCodes(success), code):
+		ended.Reason = ending
+	case !r.match.OK():
+		ended.Reason = reason.Unmatched.Of(ending, success.Match)
+	default:
+		ended.Outcome = job.OutcomeSucceeded
+	}
+	return ended
+}
+
+// sent describes the signals to the container; none if it ended without one.
+func (r *attempt) sent(ending job.Reason) (sent job.Reason) {
+	if r.asked.IsZero() && r.killed.IsZero() {
+		return sent
+	}
+	switch {
+	case r.asked.IsZero():
+		return reason.Killed.Of(shortly(r.killed.Sub(r.began)), job.Reason{})
+	case !r.killed.IsZero():
+		return reason.SignalKilled.Of(r.stopSignal, shortly(r.asked.Sub(r.began)), shortly(r.killed.Sub(r.asked)))
+	}
+	return reason.SignalAnswered.Of(r.stopSignal, shortly(r.asked.Sub(r.began)), ending, shortly(time.Since(r.asked)))
+}
+
+// shortly rounds a time to the precision that a reader needs.
+func shortly(d time.Duration) time.Duration {
+	if d >= time.Second {
+		return d.Round(100 * time.Millisecond)
+	}
+	return d.Round(time.Millisecond)
+}
+
+func attemptLabel(n int) string { return strconv.Itoa(n) }

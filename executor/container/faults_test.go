@@ -1,0 +1,210 @@
+package container_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/executor/container"
+	"github.com/belfry-cron/belfry/internal/sys/engine"
+	"github.com/belfry-cron/belfry/job"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// specOf returns the container that a stand-in has, while an attempt runs in it.
+func specOf(t *testing.T, settings container.Settings, c job.Container) engine.Spec {
+	t.Helper()
+	s := newStandIn(t)
+	r := newRig(t, s.socket, settings)
+	c.Shell = "echo ready; exec sleep 1000"
+	a := attemptOf(c)
+	a.Grace = 0
+	said := newRecorder()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	done := make(chan executor.Result, 1)
+	go func() { done <- r.Executor.Run(ctx, a, said.output()) }()
+	said.until(t, "ready")
+	s.mu.Lock()
+	var spec engine.Spec
+	for _, c := range s.containers {
+		spec = c.spec
+	}
+	s.mu.Unlock()
+	cancel(executor.ErrStopped)
+	<-done
+	return spec
+}
+
+func TestContainersAreSafeByDefault(t *testing.T) {
+	t.Parallel()
+	host := specOf(t, container.Settings{}, job.Container{}).HostConfig
+	got, err := json.Marshal(host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `{"PidsLimit":4096,"CapDrop":["ALL"],"SecurityOpt":["no-new-privileges"],"LogConfig":{"Type":"json-file","Config":{"max-file":"2","max-size":"64m"}}}`
+	if string(got) != want {
+		t.Errorf("a container has %s, want %s", got, want)
+	}
+}
+
+func TestFieldsReachTheEngine(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	spec := specOf(t, container.Settings{Mounts: []string{dir}, Capabilities: []string{"CHOWN"}, PIDs: 7}, job.Container{
+		User: "1:2", Mounts: []string{dir + ":/in:ro"}, Tmpfs: []string{"/cache:64MiB", "/tmp"}, ReadOnly: true, Network: "none", StopSignal: "SIGINT",
+		Limits: &job.ContainerLimits{Memory: 64 << 20, CPU: 0.5},
+	})
+	got, err := json.Marshal(spec.HostConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"Mounts":[{"Type":"bind","Source":"` + dir + `","Target":"/in","ReadOnly":true}],"Tmpfs":{"/cache":"rw,nosuid,nodev,size=67108864","/tmp":"rw,nosuid,nodev"},` +
+		`"ReadonlyRootfs":true,"NetworkMode":"none","Memory":67108864,"MemorySwap":67108864,"NanoCpus":500000000,"PidsLimit":7,"CapDrop":["ALL"],"CapAdd":["CHOWN"],` +
+		`"SecurityOpt":["no-new-privileges"],"LogConfig":{"Type":"json-file","Config":{"max-file":"2","max-size":"64m"}}}`
+	if string(got) != want || spec.User != "1:2" || spec.StopSignal != "SIGINT" {
+		t.Errorf("the container has %s, want %s; and user %s, signal %s", got, want, spec.User, spec.StopSignal)
+	}
+}
+
+func TestANodeRefusesImagesAndNamespaces(t *testing.T) {
+	t.Parallel()
+	s := newStandIn(t)
+	for image, patterns := range map[string][]string{
+		"alpine:3":               {"registry.example.com/*"},
+		"registry.example.com/a": {"alpine*", "registry.example.com/b"},
+		"docker.io/x/alpine":     {"docker.io/library/*"},
+	} {
+		r := newRig(t, s.socket, container.Settings{Images: patterns})
+		if got := r.Executor.Run(t.Context(), attemptOf(job.Container{Image: image}), executor.Output{}); got.Reason.Code() != "container_not_allowed" {
+			t.Errorf("%s with %v: %+v (%s)", image, patterns, got, got.Reason)
+		}
+	}
+	for image, pattern := range map[string]string{"alpine:3": "docker.io/library/*", "registry.example.com/a:1": "registry.*/a:*", "alpine": "alpine", "x/y": "*"} {
+		r := newRig(t, s.socket, container.Settings{Images: []string{pattern}})
+		if got := r.Executor.Run(t.Context(), attemptOf(job.Container{Image: image, Pull: job.PullNever}), executor.Output{}); got.Reason.Code() != "no_image" {
+			t.Errorf("%s with %s: %+v (%s)", image, pattern, got, got.Reason)
+		}
+	}
+	r := newRig(t, s.socket, container.Settings{Namespaces: []string{"team-a"}})
+	if got := r.Executor.Run(t.Context(), attemptOf(job.Container{}), executor.Output{}); got.Reason.Code() != "container_not_allowed" {
+		t.Errorf("another namespace: %+v (%s)", got, got.Reason)
+	}
+}
+
+func TestAnImageIsPulledWithTheLoginOfItsRegistry(t *testing.T) {
+	t.Parallel()
+	config := `{"auths": {"registry.example.com": {"auth": "` + base64.StdEncoding.EncodeToString([]byte("ann:pass")) + `"}}}`
+	for secret, want := range map[string]string{
+		"ann:pass": `{"username":"ann","password":"pass","serveraddress":"registry.example.com"}`,
+		config:     `{"username":"ann","password":"pass","serveraddress":"registry.example.com"}`,
+		"":         "registry_secret", "{}": "registry_secret", "{": "registry_secret",
+	} {
+		s := newStandIn(t)
+		const image = "registry.example.com/a:1"
+		s.pullable[image] = true
+		r := newRig(t, s.socket, container.Settings{})
+		a := attemptOf(job.Container{Image: image, Shell: "echo ran", Registry: &job.Registry{Secret: "hub"}})
+		a.Data.Secrets = map[string]string{"hub": secret}
+		began := false
+		a.Start = func() error { began = true; return nil }
+		said := newRecorder()
+		got := r.Executor.Run(t.Context(), a, said.output())
+		if want == "registry_secret" {
+			if got.Reason.Code() != want || began {
+				t.Errorf("%q: %+v (%s)", secret, got, got.Reason)
+			}
+			continue
+		}
+		sent, _ := base64.URLEncoding.DecodeString(s.logins[0])
+		_, errors := said.texts()
+		if got.Outcome != job.OutcomeSucceeded || string(sent) != want || !strings.Contains(errors, "belfry: pulled registry.example.com/a:1 in ") {
+			t.Errorf("%q: %+v (%s), login %s, output %q", secret, got, got.Reason, sent, errors)
+		}
+	}
+}
+
+func TestAnAttemptWithoutAnEngineIsNotStarted(t *testing.T) {
+	t.Parallel()
+	e := container.New(container.Config{Engine: engine.New("/nonexistent/socket"), Node: "n"})
+	defer e.Close()
+	if _, err := e.Probe(t.Context()); err == nil {
+		t.Error("an engine that is not there answers")
+	}
+	if _, works := e.Version(); works {
+		t.Error("an engine that is not there works")
+	}
+	a := attemptOf(job.Container{Shell: "true"})
+	a.Start = func() error { t.Error("it was started"); return nil }
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(executor.ErrStopped) // so that it does not keep its capacity for a while
+	if got := e.Run(ctx, a, executor.Output{}); !got.Unstarted {
+		t.Errorf("got %+v (%s)", got, got.Reason)
+	}
+}
+
+func TestAContainerSurvivesAnOutageOfItsEngine(t *testing.T) {
+	t.Parallel()
+	s := newStandIn(t)
+	r := newRig(t, s.socket, container.Settings{})
+	gate := t.TempDir() + "/open"
+	a := attemptOf(job.Container{Shell: `echo before; while [ ! -e "$GATE" ]; do sleep 0.02; done; echo after; exit 7`, Env: map[string]string{"GATE": gate}})
+	said := newRecorder()
+	done := make(chan executor.Result, 1)
+	go func() { done <- r.Executor.Run(t.Context(), a, said.output()) }()
+	said.until(t, "before\n")
+	s.stop()
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.serve()
+	got := <-done
+	if out, errors := said.texts(); codeOf(got) != 7 || out != "before\nafter\n" {
+		t.Errorf("got %+v (%s), %q, %q", got, got.Reason, out, errors)
+	}
+	r.nothingLeft()
+}
+
+func TestTheEndOfAContainerIsUnknownWithoutItsEngine(t *testing.T) {
+	t.Parallel()
+	s := newStandIn(t)
+	r := newRig(t, s.socket, container.Settings{})
+	r.WaitForEnd(time.Millisecond)
+	a := attemptOf(job.Container{Shell: `echo ready; exec sleep 1000`})
+	a.Grace = time.Millisecond
+	said := newRecorder()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	done := make(chan executor.Result, 1)
+	go func() { done <- r.Executor.Run(ctx, a, said.output()) }()
+	said.until(t, "ready")
+	s.stop()
+	cancel(executor.ErrTimeout)
+	if got := <-done; got.Outcome != job.OutcomeTimedOut || !got.Reason.Has("engine_lost") {
+		t.Errorf("got %+v (%s)", got, got.Reason)
+	}
+	// The container is collected when the engine is back.
+	s.serve()
+	if err := r.Collect(t.Context()); err != nil {
+		t.Error(err)
+	}
+	r.nothingLeft()
+}
+
+func TestARefusalOfTheEngineIsTheReason(t *testing.T) {
+	t.Parallel()
+	s := newStandIn(t)
+	s.refuse = "no space left on device"
+	r := newRig(t, s.socket, container.Settings{})
+	if got := r.Executor.Run(t.Context(), attemptOf(job.Container{Shell: "true"}), executor.Output{}); got.Outcome != job.OutcomeFailed || !strings.Contains(got.Reason.String(), "no space left on device") {
+		t.Errorf("got %+v (%s)", got, got.Reason)
+	}
+	r.nothingLeft()
+}
