@@ -101,6 +101,9 @@ type Process struct {
 	PID int
 	// Cgroup is the folder of the cgroup that the process is in, or "".
 	Cgroup string
+	// Container is the container that the command runs in, as the socket of its engine, # and its
+	// name; "" for none. It has no PID and no Cgroup.
+	Container string
 	// Grace and Fence are the values of the Attempt.
 	Grace, Fence time.Duration
 }

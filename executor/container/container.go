@@ -86,9 +86,31 @@ type Settings struct {
 	PIDs int
 }
 
+// Watch is notified of all containers, so that they end when the node dies. Its methods are called
+// from many goroutines.
+type Watch interface {
+	// Spawning is called right before a container is started. If it returns an error, none is
+	// started.
+	Spawning(executor.Process) error
+	// Ended is called when the container has ended, or could not be started.
+	Ended(executor.Process)
+	// Fenced reports, before Ended, whether the container was ended because the node was silent past
+	// the fence of the attempt.
+	Fenced(executor.Process) bool
+}
+
+// unwatched is a Watch without effect.
+type unwatched struct{}
+
+func (unwatched) Spawning(executor.Process) error { return nil }
+func (unwatched) Ended(executor.Process)          {}
+func (unwatched) Fenced(executor.Process) bool    { return false }
+
 // Config configures an Executor.
 type Config struct {
 	Settings
+	// Watch is notified of each container. Default: none.
+	Watch Watch
 	// Engine runs the containers.
 	Engine *engine.Engine
 	// Node identifies the node to its engine: no other node of the engine has it.
@@ -120,6 +142,9 @@ var _ executor.Carrier = (*Executor)(nil)
 func New(config Config) *Executor {
 	if config.Log == nil {
 		config.Log = slog.New(slog.DiscardHandler)
+	}
+	if config.Watch == nil {
+		config.Watch = unwatched{}
 	}
 	e := &Executor{config: config, engine: config.Engine, awayRest: awayRest, killWait: killWait, live: map[string]bool{}, uses: map[job.ID]int{}, idle: map[job.ID]*idleFlow{}}
 	e.Allow(config.Settings)
@@ -174,6 +199,7 @@ type attempt struct {
 	started bool // Start was called
 	// stopSignal asks the container to end.
 	stopSignal string
+	watched    executor.Process
 	began      time.Time
 	mark       engine.Mark // of the output
 	// When the container was asked to end, and killed; zero for never.
@@ -198,6 +224,7 @@ func (e *Executor) Run(ctx context.Context, a executor.Attempt, out executor.Out
 		out.Stderr = io.Discard
 	}
 	r := &attempt{Executor: e, Attempt: a, name: nameOf(a.Run.ID, a.Number), out: out}
+	r.watched = executor.Process{Run: a.Run.ID, Number: a.Number, Container: e.engine.Socket() + "#" + r.name, Grace: a.Grace, Fence: a.Fence}
 	e.hold(r.name, true)
 	defer e.hold(r.name, false)
 	var err error
@@ -262,11 +289,42 @@ func (r *attempt) begin(ctx context.Context) (ended executor.Result, ok bool) {
 	if err := r.start(); err != nil {
 		return executor.Result{Outcome: job.OutcomeFailed, Reason: job.Text(err.Error()), Unstarted: true}, false
 	}
+	if err := r.config.Watch.Spawning(r.watched); err != nil {
+		return executor.Result{Outcome: job.OutcomeFailed, Reason: job.Text(err.Error()), Unstarted: true}, false
+	}
 	r.began = time.Now()
 	if err := r.engine.Start(ctx, r.name); err != nil {
+		if r.mayRun(ctx, err) {
+			return ended, true
+		}
+		r.config.Watch.Ended(r.watched)
 		return r.notBegun(ctx, err), false
 	}
 	return ended, true
+}
+
+// mayRun reports whether the container may run after an error of its start: the engine may have
+// started it without an answer. If not, it is removed, so that it never will.
+func (r *attempt) mayRun(ctx context.Context, err error) bool {
+	refused := !engine.IsAway(err)
+	for pause := againFirst; ; pause = min(2*pause, againMost) {
+		asking, cancel := context.WithTimeout(context.Background(), signalWithin)
+		c, err := r.engine.Inspect(asking, r.name)
+		cancel()
+		switch {
+		case engine.IsNotFound(err):
+			return false
+		case err == nil && (refused && !c.State.Running || !c.State.Begun()):
+			if r.remove() {
+				return false
+			}
+		case err == nil:
+			return true
+		}
+		if !sleep(ctx, pause) {
+			return true // what follows ends it
+		}
+	}
 }
 
 // start calls Start once, before the first effect: an image that is pulled, or the container.
@@ -373,13 +431,16 @@ func (r *attempt) create(ctx context.Context, spec *engine.Spec) error {
 	return nil
 }
 
-// remove removes the container with its volume. What cannot be removed is collected later.
-func (r *attempt) remove() {
+// remove removes the container with its volume, and reports whether it did. What cannot be removed is
+// collected later.
+func (r *attempt) remove() (gone bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), removeWithin)
 	defer cancel()
 	if err := r.engine.Remove(ctx, r.name); err != nil && !engine.IsNotFound(err) {
 		r.config.Log.Warn("cannot remove a container; it is collected later", "container", r.name, "error", err)
+		return false
 	}
+	return true
 }
 
 // resume continues with a container that an earlier process has started.

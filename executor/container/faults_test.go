@@ -4,8 +4,11 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"net/http"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -205,6 +208,60 @@ func TestARefusalOfTheEngineIsTheReason(t *testing.T) {
 	r := newRig(t, s.socket, container.Settings{})
 	if got := r.Executor.Run(t.Context(), attemptOf(job.Container{Shell: "true"}), executor.Output{}); got.Outcome != job.OutcomeFailed || !strings.Contains(got.Reason.String(), "no space left on device") {
 		t.Errorf("got %+v (%s)", got, got.Reason)
+	}
+	r.nothingLeft()
+}
+
+// journal is a watchdog that notes its calls.
+type journal struct {
+	mu     sync.Mutex
+	calls  []string
+	fenced bool
+}
+
+func (j *journal) note(call string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.calls = append(j.calls, call)
+}
+
+func (j *journal) Spawning(p executor.Process) error {
+	j.note("spawning " + strings.Split(p.Container, "#")[1][:len("belfry-")])
+	return nil
+}
+func (j *journal) Ended(executor.Process)       { j.note("ended") }
+func (j *journal) Fenced(executor.Process) bool { return j.fenced }
+
+func TestTheWatchdogKnowsEachContainer(t *testing.T) {
+	t.Parallel()
+	s := newStandIn(t)
+	for _, fenced := range []bool{false, true} {
+		watch := &journal{fenced: fenced}
+		e := container.New(container.Config{Engine: engine.New(s.socket), Node: "n", Watch: watch})
+		got := e.Run(t.Context(), attemptOf(job.Container{Shell: "exit 137"}), executor.Output{})
+		e.Close()
+		if !slices.Equal(watch.calls, []string{"spawning belfry-", "ended"}) {
+			t.Errorf("the watchdog was called %q", watch.calls)
+		}
+		if fenced != (got.Outcome == job.OutcomeLost && got.Reason.Has("ended_by_watchdog")) {
+			t.Errorf("fenced %v: %+v (%s)", fenced, got, got.Reason)
+		}
+	}
+}
+
+func TestAContainerThatStartsWithoutAnAnswerIsFollowed(t *testing.T) {
+	t.Parallel()
+	s := newStandIn(t)
+	r := newRig(t, s.socket, container.Settings{})
+	s.silent = func() {
+		s.silent = nil
+		go func() { s.stop(); s.serve() }()
+		panic(http.ErrAbortHandler)
+	}
+	said := newRecorder()
+	got := r.Executor.Run(t.Context(), attemptOf(job.Container{Shell: "echo ran; exit 6"}), said.output())
+	if out, _ := said.texts(); codeOf(got) != 6 || out != "ran\n" {
+		t.Errorf("got %+v (%s), %q", got, got.Reason, out)
 	}
 	r.nothingLeft()
 }

@@ -74,6 +74,15 @@ func (r *attempt) follow(ctx context.Context) executor.Result {
 	r.drain(finished, stopReading, e.gone)
 	r.match.End()
 	defer r.remove()
+	fenced := r.config.Watch.Fenced(r.watched)
+	r.config.Watch.Ended(r.watched)
+	if fenced && r.asked.IsZero() && r.killed.IsZero() {
+		ending := reason.ContainerGone.Of()
+		if !e.gone {
+			ending = reason.ExitStatus.Of(e.state.ExitCode)
+		}
+		return executor.Result{Outcome: job.OutcomeLost, Reason: reason.ByWatchdog.Of(reason.NodeFenced.Of(), ending)}
+	}
 	if e.gone {
 		if !r.asked.IsZero() || !r.killed.IsZero() {
 			outcome, why := executor.ByCause(ctx)
@@ -117,14 +126,13 @@ func (r *attempt) watch(ctx context.Context) (e end, ok bool) {
 			return e, false
 		case engine.IsNotFound(err):
 			return end{gone: true}, true
-		case err == nil && !c.State.Running:
+		case err == nil && !c.State.Running && c.State.Begun():
 			return end{state: c.State}, true
 		case err == nil && waited == nil:
 			pause = againFirst
 		case err != nil && !away:
 			away = true
 			r.config.Log.Warn("the container engine does not answer; waiting for it", "error", err)
-			_, _ = fmt.Fprintf(r.out.Stderr, "belfry: the container engine does not answer, waiting for it: %v\n", err)
 		}
 		if !sleep(ctx, pause) {
 			return e, false

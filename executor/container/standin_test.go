@@ -37,6 +37,7 @@ type standIn struct {
 	containers map[string]*inStandIn
 	volumes    map[string]engine.Volume
 	refuse     string // the error of each start; "" for none
+	silent     func() // called at the end of each start, before its answer; nil for nothing
 	stop       func() // ends the answers
 }
 
@@ -193,6 +194,9 @@ func (s *standIn) start(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.silent != nil { // it starts, and the answer is lost
+		defer s.silent()
+	}
 	if s.refuse != "" {
 		refuse(w, http.StatusInternalServerError, s.refuse)
 		return

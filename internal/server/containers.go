@@ -41,7 +41,7 @@ func (s *Server) makeContainers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.containers = container.New(container.Config{Settings: containerSettings(s.Settings), Engine: engine.New(socket), Node: node, Log: s.Log})
+	s.containers = container.New(container.Config{Settings: containerSettings(s.Settings), Watch: s.watchdog, Engine: engine.New(socket), Node: node, Log: s.Log})
 	s.closers = append(s.closers, func() error { s.containers.Close(); return nil })
 	if _, err := s.containers.Probe(ctx); err != nil {
 		s.Log.Warn("the container engine does not answer; this node runs no containers until it does", "socket", socket, "error", err)

@@ -264,8 +264,8 @@ var table = map[string]line{
 		imports:     []string{"internal/reason", "executor", "job", "internal/sys/egress"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
-	"internal/sys/fdpass": {},
-	"internal/sys/engine": {testModules: []string{"go.uber.org/goleak"}},
+	"internal/sys/fdpass":       {},
+	"internal/sys/engine":       {testModules: []string{"go.uber.org/goleak"}},
 	"executor/internal/verdict": {shared: true, imports: []string{"job"}},
 	"executor/container": {
 		imports:     []string{"internal/reason", "executor", "executor/internal/verdict", "internal/sys/engine", "job"},
@@ -329,7 +329,7 @@ var table = map[string]line{
 		testModules: []string{"go.uber.org/goleak"},
 	},
 	"internal/node/watchdog": {
-		imports:     []string{"job", "executor", "internal/sys/clock", "internal/sys/fdpass"},
+		imports:     []string{"job", "executor", "internal/sys/clock", "internal/sys/engine", "internal/sys/fdpass"},
 		modules:     []string{"golang.org/x/sys/unix"},
 		testModules: []string{"go.uber.org/goleak"},
 	},

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -321,6 +322,10 @@ func end(t table, slots []slot, log func(string)) {
 		}
 	}
 	for _, e := range entries {
+		if place, ok := strings.CutPrefix(e.Cgroup, containerPrefix); ok {
+			log(fmt.Sprintf("the container of run %s may still run: its engine does not end it (%s)", e.Run, place))
+			continue
+		}
 		log(fmt.Sprintf("run %s hangs in the kernel: process group %d does not react to SIGKILL", e.Run, e.PID))
 	}
 }
@@ -331,6 +336,10 @@ func (e Entry) alive() bool { return e.Command && (e.State == Announced || e.Sta
 // signal sends a signal to the process group and to found processes that have left it. The
 // group gets none if no found process is in it: its number may belong to another by now.
 func (e Entry) signal(pids []int, sig syscall.Signal) {
+	if strings.HasPrefix(e.Cgroup, containerPrefix) {
+		e.signalContainer(sig)
+		return
+	}
 	if sig == syscall.SIGKILL && e.Cgroup != "" {
 		killCgroup(e.Cgroup)
 	}

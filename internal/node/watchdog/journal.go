@@ -62,7 +62,8 @@ type Entry struct {
 	// PID is the process, and the process group that it leads. Zero before it
 	// is known.
 	PID int
-	// Cgroup is the folder of the cgroup that the process is in, or "".
+	// Cgroup is the folder of the cgroup that the process is in, or its container behind
+	// containerPrefix, or "".
 	Cgroup string
 	// Grace is the time between asking the process to end and killing it.
 	Grace time.Duration

@@ -22,9 +22,9 @@ func selfPath() string {
 	return path
 }
 
-// survey finds the process groups of the entries that have processes. Without /proc it
+// surveyProcesses finds the process groups of the entries that have processes. Without /proc it
 // finds neither processes that left their group nor those that are only announced.
-func survey(entries []Entry) map[Key][]int {
+func surveyProcesses(entries []Entry) map[Key][]int {
 	found := map[Key][]int{}
 	for _, e := range entries {
 		if e.PID != 0 && !errors.Is(unix.Kill(-e.PID, 0), unix.ESRCH) {

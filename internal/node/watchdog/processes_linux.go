@@ -42,11 +42,11 @@ const clockTick = 10 * time.Millisecond
 // the shell executor puts BELFRY_RUN and BELFRY_ATTEMPT first.
 const environmentKept = 4096
 
-// survey finds which processes belong to the entries. A process belongs to one
+// surveyProcesses finds which processes belong to the entries. A process belongs to one
 // when it is in its process group, in its cgroup, or has its run and attempt in
 // the environment that it was started with. It must have begun after the entry
 // was announced: else it only got a number that was free again.
-func survey(entries []Entry) map[Key][]int {
+func surveyProcesses(entries []Entry) map[Key][]int {
 	found := map[Key][]int{}
 	if len(entries) == 0 {
 		return found

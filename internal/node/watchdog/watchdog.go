@@ -273,8 +273,12 @@ func (n *Node) Announce(k Key) error { return n.announce(Entry{Key: k}) }
 
 // Spawning is Announce for a command whose process is about to be made.
 func (n *Node) Spawning(p executor.Process) error {
+	place := p.Cgroup
+	if p.Container != "" {
+		place = containerPrefix + p.Container
+	}
 	return n.announce(Entry{
-		Key: Key{p.Run, p.Number}, Command: true, Cgroup: p.Cgroup, Grace: p.Grace, Fence: p.Fence,
+		Key: Key{p.Run, p.Number}, Command: true, Cgroup: place, Grace: p.Grace, Fence: p.Fence,
 	})
 }
 

@@ -336,6 +336,11 @@ type State struct {
 	FinishedAt time.Time
 }
 
+// Begun reports whether the container was started.
+func (s *State) Begun() bool {
+	return s.Running || s.Status != "created" && s.Status != "configured" && s.Status != "initialized"
+}
+
 // Container is a container of an engine.
 type Container struct {
 	ID     string `json:"Id"`
