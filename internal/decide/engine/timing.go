@@ -28,6 +28,7 @@ type timingText struct {
 	LateBy       *job.Duration     `json:"late_by,omitzero"`
 	Place        job.Place         `json:"place,omitzero"`
 	Handler      string            `json:"handler,omitzero"`
+	User         string            `json:"user,omitzero"`
 	// Split is the group of executors that each get a run.
 	Split string `json:"split,omitzero"`
 	// Serial is set if the speed of planning missed occurrences matters.
@@ -59,6 +60,7 @@ func timingOf(filled *job.Job, calendars job.Calendars) (timingText, error) {
 		Place:       filled.Nodes(),
 		Split:       filled.SplitBy(),
 		Handler:     filled.Run.HandlerName(),
+		User:        userOf(filled),
 		Serial:      filled.Policy.Missed == job.MissedAll && (filled.Policy.Overlap != job.OverlapAllow || filled.Policy.ConcurrencyKey != ""),
 	}
 	if t.Schedule.Dialect == job.DialectDefault {
@@ -149,13 +151,21 @@ func NamesCalendars(text string) bool { return strings.Contains(text, `"calendar
 type Whereabouts struct {
 	Place   job.Place
 	Handler string
+	// User runs the commands; "" leaves the user to the node.
+	User string
 	// Split is the group of executors that each get a run of an occurrence; "" for none.
 	Split string
 }
 
 // WhereaboutsOf returns where the runs of a job are placed.
 func WhereaboutsOf(filled *job.Job) Whereabouts {
-	return Whereabouts{filled.Nodes(), filled.Run.HandlerName(), filled.SplitBy()}
+	return Whereabouts{filled.Nodes(), filled.Run.HandlerName(), userOf(filled), filled.SplitBy()}
+}
+
+// userOf returns the user that a command of a job names.
+func userOf(filled *job.Job) string {
+	user, _, _ := filled.Run.AsCommand()
+	return user
 }
 
 // CompileTiming compiles the output of TimingText. The result has no uid yet; it also
@@ -166,7 +176,7 @@ func CompileTiming(text string, calendars job.Calendars) (Timing, Whereabouts, e
 		return Timing{}, Whereabouts{}, fmt.Errorf("read the timing of a job: %w", err)
 	}
 	timing, err := t.compile(calendars)
-	return timing, Whereabouts{t.Place, t.Handler, t.Split}, err
+	return timing, Whereabouts{t.Place, t.Handler, t.User, t.Split}, err
 }
 
 // compile returns the timing without a uid.

@@ -123,6 +123,15 @@ func (c *Commands) refusal(user string, needsShell bool, node string) (none job.
 	return none
 }
 
+// RefusesUser reports whether a node has published that it runs no commands as a user.
+func RefusesUser(s *store.Session, user string) bool {
+	if user == "" {
+		return false
+	}
+	c, published := commandsOf(s)
+	return published && !c.allows(user)
+}
+
 func (c *Commands) allows(user string) bool {
 	isRoot := user == "root" || user == "0"
 	return slices.Contains(c.Users, user) || user != "" && !isRoot && slices.Contains(c.Users, "*") && !slices.Contains(c.Absent, user)

@@ -21,6 +21,9 @@ type Request struct {
 	UID     job.ID
 	Place   job.Place
 	Handler string // "" for what every worker can run
+	// User is whom a command names. Nodes that refuse it get no runs, unless all do: then the runs fail,
+	// and say why.
+	User string
 	// Split is among how many executors elsewhere each occurrence is split; 0 if nodes do the work.
 	Split     int
 	Scheduled time.Time
@@ -101,6 +104,9 @@ func eligible(r Request, live []store.Session) []*store.Session {
 		if Eligible(&live[i], &r.Place, r.Handler) {
 			list = append(list, &live[i])
 		}
+	}
+	if allowed := slices.DeleteFunc(slices.Clone(list), func(s *store.Session) bool { return RefusesUser(s, r.User) }); len(allowed) > 0 {
+		list = allowed
 	}
 	slices.SortFunc(list, func(a, b *store.Session) int {
 		if order := strings.Compare(a.Node, b.Node); order != 0 {

@@ -344,3 +344,21 @@ func TestAnyStaysLocalUntilOthersAreMuchLessLoaded(t *testing.T) {
 		t.Errorf("random: %v", used)
 	}
 }
+
+func TestRunsGoToNodesThatAllowTheirUser(t *testing.T) {
+	live := nodes("a", "b", "c", "old")
+	for i, users := range [][]string{{"", "ann"}, {"", "*"}, {""}} {
+		live[i].Handlers = append(live[i].Handlers, Commands{Users: users}.Handler())
+	}
+	for _, c := range []struct{ user, want string }{
+		{"", "a b c old"}, {"ann", "a b old"}, {"bob", "b old"}, {"root", "old"},
+	} {
+		if got := where(live, Request{User: c.user, Place: job.Place{Strategy: job.StrategyBroadcast}}); got != c.want {
+			t.Errorf("runs of %q go to %q, want %q", c.user, got, c.want)
+		}
+	}
+	// Where all refuse it, a run fails and says why, which a run that waits could not.
+	if got := where(live[2:3], Request{User: "bob"}); got != "c" {
+		t.Errorf("it goes to %q", got)
+	}
+}

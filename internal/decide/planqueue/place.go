@@ -48,7 +48,7 @@ func Place(runs []store.Run, places map[job.ID]engine.Whereabouts, live []store.
 
 // sessionFor returns the session that a run is placed on, which is zero if none is eligible.
 func sessionFor(run *store.Run, there engine.Whereabouts, live []store.Session) job.ID {
-	request := placement.Request{UID: run.JobUID, Place: there.Place, Handler: there.Handler, Scheduled: run.Scheduled, Sequence: int(run.ID[15])}
+	request := placement.Request{UID: run.JobUID, Place: there.Place, Handler: there.Handler, User: there.User, Scheduled: run.Scheduled, Sequence: int(run.ID[15])}
 	request.Place.Shards = 0 // it is one shard already, or not split
 	if there.Place.Strategy == job.StrategyBroadcast {
 		request.Place.Strategy = job.StrategyAny

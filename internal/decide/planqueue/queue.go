@@ -420,7 +420,7 @@ func (t *Queue) runsOf(v View, i uint32, due []engine.Occurrence, newID func() (
 	catchesUp := t.catchesUp(i, v.Now)
 	for sequence, o := range due {
 		request := placement.Request{
-			UID: e.uid, Place: where.Place, Handler: where.Handler, Split: engine.SplitOf(where.Split, v.Executors), Scheduled: o.Scheduled,
+			UID: e.uid, Place: where.Place, Handler: where.Handler, User: where.User, Split: engine.SplitOf(where.Split, v.Executors), Scheduled: o.Scheduled,
 			Sequence: int(e.planned) + sequence, Used: t.used[e.uid],
 		}
 		if catchesUp {

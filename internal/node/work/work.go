@@ -178,7 +178,8 @@ func (l *local) takeable(ctx context.Context, self *store.Session, runs []store.
 			return true // it is gone, and the run with it
 		}
 		place := j.Filled.Nodes()
-		return engine.Belongs(place.Binds(), r.Session) || !placement.Eligible(self, &place, j.Filled.Run.HandlerName())
+		user, _, _ := j.Filled.Run.AsCommand()
+		return engine.Belongs(place.Binds(), r.Session) || !placement.Eligible(self, &place, j.Filled.Run.HandlerName()) || placement.RefusesUser(self, user)
 	}), nil
 }
 
@@ -219,7 +220,8 @@ func (l *local) StartBoot(ctx context.Context, self store.Session, process job.I
 		}
 		var items []store.TriggerItem
 		for _, j := range jobs {
-			if place := j.Filled.Nodes(); placement.Eligible(&self, &place, j.Filled.Run.HandlerName()) {
+			user, _, _ := j.Filled.Run.AsCommand()
+			if place := j.Filled.Nodes(); placement.Eligible(&self, &place, j.Filled.Run.HandlerName()) && !placement.RefusesUser(&self, user) {
 				items = append(items, engine.BootRuns(j, self.ID, process)...)
 			}
 		}

@@ -182,7 +182,7 @@ func tooManyRuns(times []time.Time, count, split int) *Error {
 // placing returns the node requirements of a job's runs.
 func (s *Runs) placing(ctx context.Context, j *store.Job) (placement.Request, error) {
 	where := engine.WhereaboutsOf(j.Filled)
-	r := placement.Request{UID: j.Definition.UID, Place: where.Place, Handler: where.Handler}
+	r := placement.Request{UID: j.Definition.UID, Place: where.Place, Handler: where.Handler, User: where.User}
 	if where.Split == "" {
 		return r, nil
 	}
