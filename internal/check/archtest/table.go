@@ -319,7 +319,7 @@ var table = map[string]line{
 		testModules: []string{"modernc.org/sqlite", "github.com/jackc/pgx/v5"},
 	},
 	"internal/server/metrics": {
-		imports:     []string{"job", "store", "internal/reason"},
+		imports:     []string{"job", "store", "internal/reason", "internal/decide/placement"},
 		testImports: []string{"store/memory"},
 		testModules: []string{"go.yaml.in/yaml/v3"},
 	},

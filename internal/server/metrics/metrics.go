@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/decide/placement"
 	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -262,11 +263,17 @@ func (m *Metrics) page(ctx context.Context, s Sources) []byte {
 	ctx, cancel := context.WithTimeout(ctx, storeWithin)
 	defer cancel()
 	if now, err := s.Store.Now(ctx); err == nil {
+		var live []store.Session
 		if sessions, err := s.Store.Sessions(ctx); err == nil {
 			writeSessions(p, sessions, now)
+			for i := range sessions {
+				if state := sessions[i].State(now); state == store.SessionLive || state == store.SessionDrained {
+					live = append(live, sessions[i])
+				}
+			}
 		}
 		if jobs, next, err := s.Store.ListJobs(ctx, store.JobQuery{Limit: labelledJobsMax}); err == nil {
-			m.writeJobs(ctx, p, s, jobs, next != "", now)
+			m.writeJobs(ctx, p, s, jobs, next != "", live, now)
 		}
 	}
 	if s.Approvals != nil {
@@ -389,7 +396,7 @@ func writeSessions(p *page, sessions []store.Session, now time.Time) {
 }
 
 // writeJobs writes what each job has of its own.
-func (m *Metrics) writeJobs(ctx context.Context, p *page, s Sources, jobs []*store.Job, more bool, now time.Time) {
+func (m *Metrics) writeJobs(ctx context.Context, p *page, s Sources, jobs []*store.Job, more bool, live []store.Session, now time.Time) {
 	beyond := 0.0
 	if more {
 		beyond = 1
@@ -407,6 +414,12 @@ func (m *Metrics) writeJobs(ctx context.Context, p *page, s Sources, jobs []*sto
 	for _, j := range jobs {
 		if at, known := succeeded[j.Definition.UID]; known {
 			p.sample("", at, "namespace", j.Filled.Namespace, "name", j.Filled.Name)
+		}
+	}
+	p.family("belfry_job_barred", gauge, "1 for a job that no live node may run; other jobs have no such series.")
+	for _, j := range jobs {
+		if !placement.Barred(j.Filled, live).IsZero() {
+			p.sample("", 1, "namespace", j.Filled.Namespace, "name", j.Filled.Name)
 		}
 	}
 	failures := m.failuresOf(jobs)

@@ -204,6 +204,7 @@ func TestPageSaysWhatWasCounted(t *testing.T) {
 		`belfry_sessions{state="live"}`:                                                 1,
 		`belfry_sessions{state="silent"}`:                                               0,
 		`belfry_jobs_beyond_labels`:                                                     0,
+		`belfry_job_barred{namespace="default",name="nightly"}`:                         1,
 		`belfry_job_next_run_timestamp_seconds{namespace="default",name="nightly"}`:     float64(noon.Unix() + 3600),
 		`belfry_job_last_success_timestamp_seconds{namespace="default",name="nightly"}`: 0,
 		`belfry_store_call_seconds_count{method="put_job"}`:                             1,

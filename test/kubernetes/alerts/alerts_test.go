@@ -42,7 +42,15 @@ func alertRules(t *testing.T) []rulefmt.Rule {
 }
 
 func TestEachRuleNamesAnAction(t *testing.T) {
+	text, err := os.ReadFile(docs + "alerts.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(text)
 	for _, r := range alertRules(t) {
+		if at := r.Annotations["runbook_url"]; !strings.HasSuffix(at, "docs/alerts.md#"+strings.ToLower(r.Alert)) || !strings.Contains(page, "\n## "+r.Alert+"\n\n"+r.Annotations["summary"]+". "+r.Annotations["runbook"]+"\n") {
+			t.Errorf("%s has the runbook_url %q, and docs/alerts.md should have its summary and its runbook below the heading", r.Alert, at)
+		}
 		for _, name := range []string{"summary", "description", "runbook"} {
 			if r.Annotations[name] == "" {
 				t.Errorf("%s has no %s", r.Alert, name)
@@ -85,6 +93,21 @@ func TestEachRuleFires(t *testing.T) {
 			{bad, `other 1x10`, 3 * time.Minute, "no server"},
 			{fine, `belfry_build_info{instance="a"} 1x10`, 3 * time.Minute, ""},
 			{fine, `other 1x10`, time.Minute, ""},
+		},
+		"BelfryServerDown": {
+			{bad, "belfry_build_info{instance=\"a\"} 1x200\nbelfry_build_info{instance=\"b\"} 1x60", 80 * time.Minute, "1 servers answer"},
+			{fine, "belfry_build_info{instance=\"a\"} 1x200\nbelfry_build_info{instance=\"b\"} 1x200", 80 * time.Minute, ""},
+			{fine, "belfry_build_info{instance=\"a\"} 1x400\nbelfry_build_info{instance=\"b\"} 1x60", 140 * time.Minute, ""},
+		},
+		"BelfryJobNeverSucceeded": {
+			{bad, "belfry_job_last_success_timestamp_seconds{namespace=\"web\",name=\"import\"} 0x4500\nbelfry_job_next_run_timestamp_seconds{namespace=\"web\",name=\"import\"} 3600x4500", 50 * time.Hour, "web/import is due within a day"},
+			{fine, "belfry_job_last_success_timestamp_seconds{namespace=\"web\",name=\"import\"} 0x4500\nbelfry_job_next_run_timestamp_seconds{namespace=\"web\",name=\"import\"} 3600x4500", 47 * time.Hour, ""},
+			{fine, "belfry_job_last_success_timestamp_seconds{namespace=\"web\",name=\"import\"} 0x4500\nbelfry_job_next_run_timestamp_seconds{namespace=\"web\",name=\"import\"} 900000x4500", 50 * time.Hour, ""},
+			{fine, "belfry_job_last_success_timestamp_seconds{namespace=\"web\",name=\"import\"} 60x4500\nbelfry_job_next_run_timestamp_seconds{namespace=\"web\",name=\"import\"} 3600x4500", 50 * time.Hour, ""},
+		},
+		"BelfryJobCannotRun": {
+			{bad, "belfry_job_barred{instance=\"a\",namespace=\"web\",name=\"import\"} 1x40\nbelfry_job_barred{instance=\"b\",namespace=\"web\",name=\"import\"} 1x40", 15 * time.Minute, "run web/import"},
+			{fine, `belfry_job_next_run_timestamp_seconds{namespace="web",name="import"} 1x40`, 15 * time.Minute, ""},
 		},
 		"BelfryPlannerBehind": {
 			{bad, "belfry_planned_ahead_seconds{instance=\"a\"} 12x10\nbelfry_planned_ahead_seconds{instance=\"b\"} 1x10", 2 * time.Minute, "due in 1 s"},
