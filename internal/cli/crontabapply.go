@@ -28,6 +28,9 @@ func applyImport(ctx context.Context, env Env, ask importFlags, tables []cronTab
 	if err != nil {
 		return err
 	}
+	if documents, err = withoutPresentChannels(ctx, env, server, documents); err != nil {
+		return err
+	}
 	v := &validation{documents: documents}
 	request, err := v.request(server.namespace)
 	if err != nil {
@@ -92,6 +95,26 @@ func applyImport(ctx context.Context, env Env, ask importFlags, tables []cronTab
 		return err
 	}
 	return commentOut(ctx, env, tables, able, ask.dryRun)
+}
+
+// withoutPresentChannels leaves out channels that exist: someone may have given them a user and a
+// password, which the import does not know.
+func withoutPresentChannels(ctx context.Context, env Env, server *remote, documents []job.Document) ([]job.Document, error) {
+	kept := make([]job.Document, 0, len(documents))
+	for _, d := range documents {
+		if d.Channel != nil {
+			_, err := server.Channel(ctx, server.namespace, d.Channel.Name)
+			if err == nil {
+				env.tell("channel %s/%s exists and stays as it is\n", server.namespace, d.Channel.Name)
+				continue
+			}
+			if !client.IsType(err, client.TypeNotFound) {
+				return nil, server.refused(err)
+			}
+		}
+		kept = append(kept, d)
+	}
+	return kept, nil
 }
 
 func jobsOf(lines int) string {

@@ -251,9 +251,34 @@ func (c *copying) rest(ctx context.Context) error {
 	return c.adopt(ctx, &engine.Adopt{Kept: &c.kept})
 }
 
-// adopt makes steps until nothing is left to change.
+// surplusMax is the most records of a job that the target has and the source lacks: a store has no
+// more unfinished runs of a job.
+const surplusMax = 100_000
+
+// changesMax returns how many changes an adoption makes at most: each record that it names is written
+// once, and what the target has beside is removed.
+func changesMax(op *engine.Adopt) int {
+	most := surplusMax + len(op.Audit) + len(op.Keys)
+	for i := range op.Cells {
+		most += 1 + len(op.Cells[i].Runs) + len(op.Cells[i].Handovers) + surplusMax
+	}
+	if k := op.Kept; k != nil {
+		for _, documents := range k.Documents {
+			most += len(documents)
+		}
+		most += len(k.Tokens) + len(k.Drains) + len(k.Sessions) + len(k.Over) + 1
+	}
+	return most
+}
+
+// adopt makes steps until nothing is left to change. A target that does not keep what it is given would
+// be written without end: the steps are bounded.
 func (c *copying) adopt(ctx context.Context, op *engine.Adopt) error {
+	most, changed := changesMax(op), 0
 	for {
+		if changed > most {
+			return fmt.Errorf("the target does not keep what is written to it: after %d changes, more than there are records, it still differs. Was it made by another version of Belfry, or does another program write to it?", changed)
+		}
 		if err := c.to.Operate(ctx, op); err != nil {
 			if ahead := (engine.AheadError{}); errors.As(err, &ahead) {
 				return fmt.Errorf("%w: it was used since it was copied to: %w", ErrOther, err)
@@ -261,6 +286,7 @@ func (c *copying) adopt(ctx context.Context, op *engine.Adopt) error {
 			return err
 		}
 		c.result.Written += op.Changed
+		changed += op.Changed
 		if !op.More {
 			return nil
 		}
