@@ -307,19 +307,26 @@ func giveBack(ctx context.Context, c *changeOver) error {
 		return err
 	}
 	paused := 0
+	var ended []int64 // nothing of their schedules is left: the old admin would send what has run
 	for i := range stopped {
-		next := stopped[i].Next
+		next, over := stopped[i].Next, len(jobs[stopped[i].ID]) > 0
 		for _, is := range jobs[stopped[i].ID] {
 			after, err := c.pauseFor(ctx, is, stopped[i].Next)
 			if err != nil {
 				return err
 			}
-			if after.After(next) {
+			if over = over && after.IsZero(); after.After(next) {
 				next = after
 			}
 			paused++
 		}
-		stopped[i].Next = next
+		if stopped[i].Next = next; over {
+			ended = append(ended, stopped[i].ID)
+		}
+	}
+	stopped = slices.DeleteFunc(stopped, func(s xxlmysql.Stopped) bool { return slices.Contains(ended, s.ID) })
+	for _, id := range ended {
+		c.env.tell("job %d stays stopped in the old admin: its schedule has ended, and Belfry has run the last of it\n", id)
 	}
 	if err := c.db.Start(ctx, stopped); err != nil {
 		return err
@@ -342,7 +349,7 @@ func giveBack(ctx context.Context, c *changeOver) error {
 const givenBack = "given back to the old admin"
 
 // pauseFor pauses a job, and returns when the old admin has to send it first: the first
-// occurrence that Belfry has not settled since it took over.
+// occurrence that Belfry has not settled since it took over; zero if none is left.
 func (c *changeOver) pauseFor(ctx context.Context, is *job.Job, began time.Time) (time.Time, error) {
 	paused := c.env.Now()
 	if !is.Paused {
@@ -366,10 +373,7 @@ func (c *changeOver) pauseFor(ctx context.Context, is *job.Job, began time.Time)
 	if err != nil {
 		return began, err
 	}
-	if next := schedule.Next(settled); !next.IsZero() {
-		return next, nil
-	}
-	return began, nil
+	return schedule.Next(settled), nil
 }
 
 const (

@@ -521,3 +521,42 @@ func TestTakeOverLeavesOutJobsThatAreNotImported(t *testing.T) {
 		t.Errorf("the jobs are %v", is)
 	}
 }
+
+// A job that has no occurrence left would be sent by the old admin for one that Belfry has run.
+func TestGiveBackLeavesAJobStoppedWhoseScheduleHasEnded(t *testing.T) {
+	address, raw, n, executor, before := takenOver(t)
+	for executor.count(1) == 0 {
+		select {
+		case <-t.Context().Done():
+			t.Fatal("job 1 has not run")
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	n.run("job", "pause", "order-service/ordersync-1")
+	var document map[string]any
+	if err := json.Unmarshal([]byte(n.run("job", "get", "order-service/ordersync-1", "-o", "json")), &document); err != nil {
+		t.Fatal(err)
+	}
+	// It ends before the next occurrence.
+	document["schedule"].(map[string]any)["end"] = time.Now().UTC().Format(time.RFC3339)
+	for _, name := range []string{"status", "uid", "version"} {
+		delete(document, name)
+	}
+	text, err := json.Marshal(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "job.json")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.run("apply", "-f", file)
+	out := n.run("xxl", "give-back", "--group", "order-service", "--from", address, "--yes")
+	if !strings.Contains(out, "job 1 stays stopped in the old admin: its schedule has ended") {
+		t.Errorf("it says %s", out)
+	}
+	is := statusOf(t, raw)
+	if !strings.HasPrefix(is["1"], "0 ") || is["8"] != before["8"] {
+		t.Errorf("the jobs are %v, and were %v", is, before)
+	}
+}
