@@ -30,13 +30,9 @@ things are shown.
 The exit code is 0 whatever is found.`,
 		Example: "belfry attention\nbelfry attention -n shop\nbelfry attention -o json",
 		Args:    noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			server, err := connect(env, asked)
-			if err != nil {
-				return err
-			}
-			return server.refused(showAttention(cmd.Context(), server, all, output))
-		},
+		RunE: asking(env, &asked, func(ctx context.Context, server *remote, _ []string) error {
+			return showAttention(ctx, server, all, output)
+		}),
 	}
 	addConnection(cmd, &asked)
 	addAll(cmd, &all)

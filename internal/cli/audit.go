@@ -42,13 +42,9 @@ belfry audit --actor ann --since 7d
 belfry audit --action job.delete
 belfry audit --since 2026-11-01T00:00:00Z --limit 1000 -o jsonl`,
 		Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			server, err := connect(env, ask.connection)
-			if err != nil {
-				return err
-			}
-			return server.refused(showAudit(cmd.Context(), server, ask))
-		},
+		RunE: asking(env, &ask.connection, func(ctx context.Context, server *remote, _ []string) error {
+			return showAudit(ctx, server, ask)
+		}),
 	}
 	f := cmd.Flags()
 	addWord(f, &ask.object, "object", "", "NAME", "only changes of this object: NAMESPACE/NAME, or the name of a token")

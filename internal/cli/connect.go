@@ -138,6 +138,39 @@ var exitCodes = map[client.ProblemType]ExitCode{
 	client.TypeVersionWanted:   ExitConflict,
 }
 
+// asking returns the body of a command that asks a server. to is read when the flags are parsed.
+func asking(env Env, to *config.Asked, do func(ctx context.Context, server *remote, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		server, err := connect(env, *to)
+		if err != nil {
+			return err
+		}
+		return server.refused(do(cmd.Context(), server, args))
+	}
+}
+
+// askingJob is asking for a command about the job that its first argument names.
+func askingJob(env Env, to *config.Asked, do func(ctx context.Context, server *remote, name jobName) error) func(*cobra.Command, []string) error {
+	return asking(env, to, func(ctx context.Context, server *remote, args []string) error {
+		name, err := server.named(args[0])
+		if err != nil {
+			return err
+		}
+		return do(ctx, server, name)
+	})
+}
+
+// askingRun is asking for a command about the run that its first argument names.
+func askingRun(env Env, to *config.Asked, do func(ctx context.Context, server *remote, id job.ID) error) func(*cobra.Command, []string) error {
+	return asking(env, to, func(ctx context.Context, server *remote, args []string) error {
+		id, err := parseRun(args[0])
+		if err != nil {
+			return err
+		}
+		return do(ctx, server, id)
+	})
+}
+
 // refused makes a failure of what the client has returned.
 func (r *remote) refused(err error) error {
 	var own *failure

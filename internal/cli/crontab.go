@@ -608,13 +608,9 @@ with the reason.`,
 		Example: `belfry crontab export > crontab.txt
 belfry crontab export --system -n web`,
 		Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			server, err := connect(env, ask.connection)
-			if err != nil {
-				return err
-			}
-			return server.refused(exportCrontab(cmd.Context(), server, ask))
-		},
+		RunE: asking(env, &ask.connection, func(ctx context.Context, server *remote, _ []string) error {
+			return exportCrontab(ctx, server, ask)
+		}),
 	}
 	f := cmd.Flags()
 	f.BoolVar(&ask.system, "system", false, "write a system crontab, with the user before each command")

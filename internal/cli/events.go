@@ -47,13 +47,9 @@ belfry events --kind run.done --limit 1
 belfry events --label team=shop --kind run.done
 belfry events --kind job --kind node -o jsonl`,
 		Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			server, err := connect(env, ask.connection)
-			if err != nil {
-				return err
-			}
-			return server.refused(showEvents(cmd.Context(), server, ask))
-		},
+		RunE: asking(env, &ask.connection, func(ctx context.Context, server *remote, _ []string) error {
+			return showEvents(ctx, server, ask)
+		}),
 	}
 	f := cmd.Flags()
 	addJob(env, cmd, &ask.connection, &ask.query.Job, "only events of this job and of its runs")

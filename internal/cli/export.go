@@ -31,13 +31,9 @@ are not included.`,
 belfry export -n web --label team=a
 belfry export | belfry apply -f - --server https://other.example`,
 		Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			server, err := connect(env, ask.connection)
-			if err != nil {
-				return err
-			}
-			return server.refused(export(cmd.Context(), server, ask))
-		},
+		RunE: asking(env, &ask.connection, func(ctx context.Context, server *remote, _ []string) error {
+			return export(ctx, server, ask)
+		}),
 	}
 	f := cmd.Flags()
 	f.VarP((*labels)(&ask.labels), "label", "l", "only objects with this label: KEY=VALUE; may be repeated")

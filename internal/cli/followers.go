@@ -25,13 +25,9 @@ A paused follower is not started.`,
 		Example: `belfry job followers import
 belfry job followers import -o name`,
 		Args: oneName("job"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			server, name, err := connectFor(env, asked, args[0])
-			if err != nil {
-				return err
-			}
-			return server.refused(listFollowers(cmd.Context(), server, name, limit, output))
-		},
+		RunE: askingJob(env, &asked, func(ctx context.Context, server *remote, name jobName) error {
+			return listFollowers(ctx, server, name, limit, output)
+		}),
 	}
 	addParsed(cmd.Flags(), &limit, "limit", "", "100", "N", "how many jobs to show", parsePositive)
 	addConnection(cmd, &asked)

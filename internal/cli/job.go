@@ -59,17 +59,13 @@ func newJobGet(env Env) *cobra.Command {
 		Example: `belfry job get nightly
 belfry job get web/nightly --filled -o json`,
 		Args: oneName("job"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			server, name, err := connectFor(env, asked, args[0])
+		RunE: askingJob(env, &asked, func(ctx context.Context, server *remote, name jobName) error {
+			d, err := server.Job(ctx, name.namespace, name.name, filled)
 			if err != nil {
 				return err
 			}
-			d, err := server.Job(cmd.Context(), name.namespace, name.name, filled)
-			if err != nil {
-				return server.refused(err)
-			}
 			return showDocument(env, output, name, d)
-		},
+		}),
 	}
 	cmd.Flags().BoolVar(&filled, "filled", false, "fill in the defaults")
 	addConnection(cmd, &asked)
@@ -134,15 +130,11 @@ are running continue, and jobs can still be run by hand.`,
 belfry job pause nightly --until 2h
 belfry job pause -l team=a`,
 		Args: which.check,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			server, err := connect(env, asked)
-			if err != nil {
-				return err
-			}
-			return server.refused(which.change(cmd.Context(), server, args, output, "pause", "paused", func(ctx context.Context, name jobName) (client.Change, error) {
+		RunE: asking(env, &asked, func(ctx context.Context, server *remote, args []string) error {
+			return which.change(ctx, server, args, output, "pause", "paused", func(ctx context.Context, name jobName) (client.Change, error) {
 				return server.Pause(ctx, name.namespace, name.name, client.PauseRequest{Reason: reason, Until: until})
-			}))
-		},
+			})
+		}),
 	}
 	which.addFlags(cmd)
 	f := cmd.Flags()
@@ -202,15 +194,11 @@ is later than late_by allows is recorded as missed; belfry job backfill runs tho
 belfry job resume nightly --missed latest
 belfry job resume -l team=a`,
 		Args: which.check,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			server, err := connect(env, asked)
-			if err != nil {
-				return err
-			}
-			return server.refused(which.change(cmd.Context(), server, args, output, "resume", "resumed", func(ctx context.Context, name jobName) (client.Change, error) {
+		RunE: asking(env, &asked, func(ctx context.Context, server *remote, args []string) error {
+			return which.change(ctx, server, args, output, "resume", "resumed", func(ctx context.Context, name jobName) (client.Change, error) {
 				return server.Resume(ctx, name.namespace, name.name, client.ResumeRequest{Missed: job.Missed(missed)})
-			}))
-		},
+			})
+		}),
 	}
 	which.addFlags(cmd)
 	addChoice(cmd, &missed, "missed", "", "which occurrences of the pause run", job.Missed("").Values()...)
@@ -255,13 +243,9 @@ history stays as long as it is kept.`,
 		Example: `belfry job delete nightly
 belfry job delete web/one web/two --yes`,
 		Args: someNames("job"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			server, err := connect(env, asked)
-			if err != nil {
-				return err
-			}
-			return server.refused(deleteJobs(cmd.Context(), server, args, yes, output))
-		},
+		RunE: asking(env, &asked, func(ctx context.Context, server *remote, args []string) error {
+			return deleteJobs(ctx, server, args, yes, output)
+		}),
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "delete without asking")
 	addConnection(cmd, &asked)
@@ -326,12 +310,8 @@ belfry next does this for an expression, without a server.`,
 		Example: `belfry job next nightly
 belfry job next nightly --count 3 -o json`,
 		Args: oneName("job"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			server, name, err := connectFor(env, asked, args[0])
-			if err != nil {
-				return err
-			}
-			next, err := server.Next(cmd.Context(), name.namespace, name.name, count)
+		RunE: askingJob(env, &asked, func(ctx context.Context, server *remote, name jobName) error {
+			next, err := server.Next(ctx, name.namespace, name.name, count)
 			if err != nil {
 				err = server.refused(err)
 				var f *failure
@@ -342,7 +322,7 @@ belfry job next nightly --count 3 -o json`,
 				return err
 			}
 			return showNext(env, output, next)
-		},
+		}),
 	}
 	addParsed(cmd.Flags(), &count, "count", "", "10", "N", "how many occurrences to show, at most 1000", parsePositive)
 	addConnection(cmd, &asked)
@@ -386,14 +366,10 @@ func newJobHistory(env Env) *cobra.Command {
 		Example: `belfry job history nightly
 belfry job history nightly --outcome failed --since 7d`,
 		Args: oneName("job"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			server, name, err := connectFor(env, ask.connection, args[0])
-			if err != nil {
-				return err
-			}
+		RunE: askingJob(env, &ask.connection, func(ctx context.Context, server *remote, name jobName) error {
 			ask.job, ask.states = name.String(), []string{string(job.StateDone)}
-			return server.refused(listRuns(cmd.Context(), server, ask))
-		},
+			return listRuns(ctx, server, ask)
+		}),
 	}
 	ask.addFlags(env, cmd)
 	cmd.ValidArgsFunction = jobNames(env, &ask.connection)

@@ -50,13 +50,9 @@ belfry job list -n web --label team=a --state paused
 belfry job list --due-before 1h
 belfry job list -o name`,
 		Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			server, err := connect(env, ask.connection)
-			if err != nil {
-				return err
-			}
-			return server.refused(listJobs(cmd.Context(), server, ask))
-		},
+		RunE: asking(env, &ask.connection, func(ctx context.Context, server *remote, _ []string) error {
+			return listJobs(ctx, server, ask)
+		}),
 	}
 	f := cmd.Flags()
 	f.VarP((*labels)(&ask.labels), "label", "l", "only jobs with this label: KEY=VALUE; may be repeated")

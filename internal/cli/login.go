@@ -212,13 +212,9 @@ func newLogout(env Env) *cobra.Command {
 		Long:    "End the session at a server that belfry login began, and forget it on this machine.",
 		Example: "belfry logout --server https://belfry.example.com",
 		Args:    noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			server, err := connect(env, asked)
-			if err != nil {
-				return err
-			}
-			return logout(cmd.Context(), server)
-		},
+		RunE: asking(env, &asked, func(ctx context.Context, server *remote, _ []string) error {
+			return logout(ctx, server)
+		}),
 	}
 	addServer(cmd, &asked)
 	return cmd

@@ -51,13 +51,9 @@ belfry logs nightly --since 10m`,
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			server, err := connect(env, ask.connection)
-			if err != nil {
-				return err
-			}
-			return server.refused(logs(cmd.Context(), server, ask, args[0]))
-		},
+		RunE: asking(env, &ask.connection, func(ctx context.Context, server *remote, args []string) error {
+			return logs(ctx, server, ask, args[0])
+		}),
 	}
 	f := cmd.Flags()
 	f.BoolVarP(&ask.follow, "follow", "f", false, "follow the output until the run has ended")

@@ -52,13 +52,9 @@ were due half and 99 of 100 runs started at most, of those that ended within the
 hour, at most 500 of all nodes together.`,
 		Example: "belfry node list\nbelfry node list -o wide\nbelfry node list --gone\nbelfry node list -o json",
 		Args:    noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			server, err := connect(env, asked)
-			if err != nil {
-				return err
-			}
-			return server.refused(listNodes(cmd.Context(), server, gone, output))
-		},
+		RunE: asking(env, &asked, func(ctx context.Context, server *remote, _ []string) error {
+			return listNodes(ctx, server, gone, output)
+		}),
 	}
 	cmd.Flags().BoolVar(&gone, "gone", false, "also nodes that are gone and were there within the last 7 days")
 	addServer(cmd, &asked)
@@ -227,13 +223,9 @@ If it is the only node, nothing starts. Runs that wait until they are too late a
 recorded as missed, by the policy of their job.`,
 		Example: "belfry node drain one --reason 'a new disk'\nbelfry node drain one --wait --timeout 1h",
 		Args:    oneName("node"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			server, err := connect(env, ask.asked)
-			if err != nil {
-				return err
-			}
-			return server.refused(drainNode(cmd.Context(), server, ask, args[0]))
-		},
+		RunE: asking(env, &ask.asked, func(ctx context.Context, server *remote, args []string) error {
+			return drainNode(ctx, server, ask, args[0])
+		}),
 	}
 	f := cmd.Flags()
 	addWord(f, &ask.reason, "reason", "", "TEXT", "why, as the node shows it")
@@ -255,17 +247,13 @@ func newNodeUndrain(env Env) *cobra.Command {
 		Short:   "Let a node accept runs again",
 		Example: "belfry node undrain one",
 		Args:    oneName("node"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			server, err := connect(env, asked)
+		RunE: asking(env, &asked, func(ctx context.Context, server *remote, args []string) error {
+			n, err := server.UndrainNode(ctx, args[0])
 			if err != nil {
 				return err
 			}
-			n, err := server.UndrainNode(cmd.Context(), args[0])
-			if err != nil {
-				return server.refused(err)
-			}
 			return showNode(env, output, &n, "accepts runs again")
-		},
+		}),
 	}
 	addServer(cmd, &asked)
 	addOutput(cmd, &output, asTable, asJSON, asYAML, asName)

@@ -69,17 +69,13 @@ func newNotificationAck(env Env) *cobra.Command {
 		Long:    "Acknowledge a notification, so that it is not repeated until something new happens. The end of its problem is still reported.",
 		Example: "belfry notification ack 01K3V5B7M0Q8C2X9R4T6W1Y8ZD-8c2f61b09ad3e457",
 		Args:    oneName("id of a notification"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			server, err := connect(env, asked)
+		RunE: asking(env, &asked, func(ctx context.Context, server *remote, args []string) error {
+			n, err := server.AckNotification(ctx, args[0])
 			if err != nil {
 				return err
 			}
-			n, err := server.AckNotification(cmd.Context(), args[0])
-			if err != nil {
-				return server.refused(err)
-			}
 			return write(env, fmt.Appendf(nil, "notification about %s acknowledged\n", n.About))
-		},
+		}),
 	}
 	addConnection(cmd, &asked)
 	return cmd
@@ -94,20 +90,16 @@ func newChannelTest(env Env, k setKind) *cobra.Command {
 quiet hours do not matter. The exit code is 1 if the message was not delivered.`,
 		Example: "belfry channel test ops",
 		Args:    oneName(string(k.kind)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			server, name, err := connectFor(env, asked, args[0])
+		RunE: askingJob(env, &asked, func(ctx context.Context, server *remote, name jobName) error {
+			t, err := server.TestChannel(ctx, name.namespace, name.name)
 			if err != nil {
 				return err
-			}
-			t, err := server.TestChannel(cmd.Context(), name.namespace, name.name)
-			if err != nil {
-				return server.refused(err)
 			}
 			if !t.Delivered {
 				return failed("channel %s did not deliver the test message: %s", name, t.Error)
 			}
 			return write(env, fmt.Appendf(nil, "channel %s has delivered a test message\n", name))
-		},
+		}),
 	}
 	addConnection(cmd, &asked)
 	cmd.ValidArgsFunction = setNames(env, &asked, k)
@@ -126,13 +118,9 @@ func newChannelStatus(env Env) *cobra.Command {
 		Long:    "Show how channels deliver: what waits, what was sent, what was given up or dropped, and why the latest try failed.",
 		Example: "belfry channel status\nbelfry channel status -o json",
 		Args:    noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			server, err := connect(env, asked)
-			if err != nil {
-				return err
-			}
-			return server.refused(channelStatus(cmd.Context(), server, all, output))
-		},
+		RunE: asking(env, &asked, func(ctx context.Context, server *remote, _ []string) error {
+			return channelStatus(ctx, server, all, output)
+		}),
 	}
 	addConnection(cmd, &asked)
 	addAll(cmd, &all)

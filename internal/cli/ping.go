@@ -31,13 +31,9 @@ The key is shown once.`,
 		Example:           "belfry job ping-key backup\ncurl -fsS -m 10 --retry 5 \"$(belfry job ping-key backup)\"",
 		Args:              oneName("job"),
 		ValidArgsFunction: jobNames(env, &asked),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			server, err := connect(env, asked)
-			if err != nil {
-				return err
-			}
-			return server.refused(makePingKey(cmd.Context(), server, args[0], output))
-		},
+		RunE: asking(env, &asked, func(ctx context.Context, server *remote, args []string) error {
+			return makePingKey(ctx, server, args[0], output)
+		}),
 	}
 	addConnection(cmd, &asked)
 	addOutput(cmd, &output, asTable, asJSON, asYAML)

@@ -26,14 +26,10 @@ diff compares two of them, and belfry job rollback restores one.`,
 		Example: `belfry job revisions nightly
 belfry job revisions nightly --limit 1 -o name     # the current version`,
 		Args: oneName("job"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			server, name, err := connectFor(env, asked, args[0])
+		RunE: askingJob(env, &asked, func(ctx context.Context, server *remote, name jobName) error {
+			list, err := revisionsOf(ctx, server, name, limit)
 			if err != nil {
 				return err
-			}
-			list, err := revisionsOf(cmd.Context(), server, name, limit)
-			if err != nil {
-				return server.refused(err)
 			}
 			return showList(env, output, list, "", func(r client.Revision) string { return fmt.Sprint(r.Version) }, func(w io.Writer) {
 				var rows [][]string
@@ -42,7 +38,7 @@ belfry job revisions nightly --limit 1 -o name     # the current version`,
 				}
 				table(w, styleFor(env, env.StdoutIsTerminal), []string{"VERSION", "CHANGED", "", "BY"}, rows)
 			})
-		},
+		}),
 	}
 	addParsed(cmd.Flags(), &limit, "limit", "", "20", "N", "how many versions to show", parsePositive)
 	addConnection(cmd, &asked)

@@ -66,21 +66,13 @@ func newRunGet(env Env) *cobra.Command {
 		Short:   "Show a run with its attempts",
 		Example: "belfry run get 01M7WSD70J4JVRQ9N4TN6P9NR3 -o json",
 		Args:    oneRun,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := parseRun(args[0])
+		RunE: askingRun(env, &asked, func(ctx context.Context, server *remote, id job.ID) error {
+			run, err := server.Run(ctx, id)
 			if err != nil {
 				return err
-			}
-			server, err := connect(env, asked)
-			if err != nil {
-				return err
-			}
-			run, err := server.Run(cmd.Context(), id)
-			if err != nil {
-				return server.refused(err)
 			}
 			return showRun(env, output, run)
-		},
+		}),
 	}
 	addConnection(cmd, &asked)
 	addOutput(cmd, &output, asTable, asJSON, asYAML, asName)
@@ -298,23 +290,19 @@ belfry job run -l team=a`,
 			}
 			return which.check(cmd, args)
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			server, err := connect(env, ask.connection)
-			if err != nil {
-				return err
-			}
+		RunE: asking(env, &ask.connection, func(ctx context.Context, server *remote, args []string) error {
 			run := func(ctx context.Context, name jobName, key string) (client.Run, error) {
 				return server.RunJob(ctx, name.namespace, name.name, said, key)
 			}
-			names, err := which.jobs(cmd.Context(), server, args, "run")
+			names, err := which.jobs(ctx, server, args, "run")
 			if err != nil {
-				return server.refused(err)
+				return err
 			}
 			if len(args) == 0 {
-				return server.refused(runAll(cmd.Context(), server, names, ask, run))
+				return runAll(ctx, server, names, ask, run)
 			}
-			return server.refused(makeRun(cmd.Context(), server, ask, func(ctx context.Context, key string) (client.Run, error) { return run(ctx, names[0], key) }))
-		},
+			return makeRun(ctx, server, ask, func(ctx context.Context, key string) (client.Run, error) { return run(ctx, names[0], key) })
+		}),
 	}
 	which.addFlags(cmd)
 	addParams(cmd.Flags(), &said.Params)
@@ -366,21 +354,13 @@ finally run again.`,
 belfry run retry 01M7WSD70J4JVRQ9N4TN6P9NR3 --from load
 belfry run retry 01M7WSD70J4JVRQ9N4TN6P9NR3 --skip check --param day=monday`,
 		Args: oneRun,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := parseRun(args[0])
-			if err != nil {
-				return err
-			}
-			server, err := connect(env, ask.connection)
-			if err != nil {
-				return err
-			}
+		RunE: askingRun(env, &ask.connection, func(ctx context.Context, server *remote, id job.ID) error {
 			said.Params = params
-			return server.refused(makeRun(cmd.Context(), server, ask, func(ctx context.Context, key string) (client.Run, error) {
+			return makeRun(ctx, server, ask, func(ctx context.Context, key string) (client.Run, error) {
 				run, err := server.Retry(ctx, id, said, key)
 				return run, stepsInFlags(err)
-			}))
-		},
+			})
+		}),
 	}
 	f := cmd.Flags()
 	f.Var(names{&said.From, "STEP"}, "from", "run this step of the flow and all behind it, and take over the others; may be repeated")

@@ -62,11 +62,7 @@ belfry run list --job nightly --outcome failed --since 7d
 belfry run list --reason node_silent --since 7d
 belfry run list --text "exit code 137" -o json`,
 		Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			server, err := connect(env, ask.connection)
-			if err != nil {
-				return err
-			}
+		RunE: asking(env, &ask.connection, func(ctx context.Context, server *remote, _ []string) error {
 			if ask.job != "" {
 				name, err := server.named(ask.job)
 				if err != nil {
@@ -74,8 +70,8 @@ belfry run list --text "exit code 137" -o json`,
 				}
 				ask.job = name.String()
 			}
-			return server.refused(listRuns(cmd.Context(), server, ask))
-		},
+			return listRuns(ctx, server, ask)
+		}),
 	}
 	addJob(env, cmd, &ask.connection, &ask.job, "only runs of this job")
 	addWordsBeside(cmd, &ask.states, "state", "only runs in this state; may be repeated", job.RunState("").Values(), "outcome", job.Outcome("").Values())

@@ -182,14 +182,10 @@ func newSecretDelete(env Env) *cobra.Command {
 		Long:    "Delete a secret. Attempts of jobs that name it fail from then on.",
 		Example: "belfry secret delete db_password --yes",
 		Args:    oneName("secret"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			server, name, err := connectFor(env, asked, args[0])
+		RunE: askingJob(env, &asked, func(ctx context.Context, server *remote, name jobName) error {
+			page, err := server.Secrets(ctx, name.namespace)
 			if err != nil {
 				return err
-			}
-			page, err := server.Secrets(cmd.Context(), name.namespace)
-			if err != nil {
-				return server.refused(err)
 			}
 			exists := false
 			for _, s := range page.Items {
@@ -200,11 +196,11 @@ func newSecretDelete(env Env) *cobra.Command {
 					return err
 				}
 			}
-			if err := server.DeleteSecret(cmd.Context(), name.namespace, name.name); err != nil {
-				return server.refused(err)
+			if err := server.DeleteSecret(ctx, name.namespace, name.name); err != nil {
+				return err
 			}
 			return write(env, fmt.Appendf(nil, "secret %s deleted\n", name))
-		},
+		}),
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "delete without asking")
 	addConnection(cmd, &asked)
@@ -224,19 +220,15 @@ Before that, add a new key (belfry secret key) at the top of the keys of all ser
 afterwards the older keys can be removed.`,
 		Example: "belfry secret rotate",
 		Args:    noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			server, err := connect(env, asked)
+		RunE: asking(env, &asked, func(ctx context.Context, server *remote, _ []string) error {
+			done, err := server.RotateSecrets(ctx)
 			if err != nil {
 				return err
-			}
-			done, err := server.RotateSecrets(cmd.Context())
-			if err != nil {
-				return server.refused(err)
 			}
 			return showOne(env, output, done, done.Key, func(w io.Writer) {
 				fmt.Fprintf(w, "%d secrets were sealed with the key %s; %d had it already, %d are not in the store\n", done.Sealed, oneLine(done.Key), done.Before, done.Elsewhere)
 			})
-		},
+		}),
 	}
 	addServer(cmd, &asked)
 	addOutput(cmd, &output, asTable, asJSON, asYAML)

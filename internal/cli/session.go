@@ -57,13 +57,9 @@ The person can sign in again. To prevent that, first remove the person from the 
 that have roles here, or close the account at the provider.`,
 		Example: "belfry session end sso:ann@example.com",
 		Args:    oneName("person"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			server, err := connect(env, asked)
-			if err != nil {
-				return err
-			}
-			return server.refused(endSessions(cmd.Context(), server, args[0], yes))
-		},
+		RunE: asking(env, &asked, func(ctx context.Context, server *remote, args []string) error {
+			return endSessions(ctx, server, args[0], yes)
+		}),
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "end them without asking")
 	addServer(cmd, &asked)

@@ -146,17 +146,13 @@ func newSetGet(env Env, k setKind) *cobra.Command {
 		Short:   fmt.Sprintf("Show a %s as it was written", documentOf(k.kind)),
 		Example: fmt.Sprintf("belfry %s get %s", k.command(), k.example),
 		Args:    oneName(documentOf(k.kind)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			server, name, err := connectFor(env, asked, args[0])
+		RunE: askingJob(env, &asked, func(ctx context.Context, server *remote, name jobName) error {
+			d, err := k.get(server.Client, ctx, name.namespace, name.name)
 			if err != nil {
 				return err
 			}
-			d, err := k.get(server.Client, cmd.Context(), name.namespace, name.name)
-			if err != nil {
-				return server.refused(err)
-			}
 			return showDocument(env, output, name, d)
-		},
+		}),
 	}
 	addConnection(cmd, &asked)
 	cmd.ValidArgsFunction = setNames(env, &asked, k)
@@ -176,13 +172,9 @@ func newSetDelete(env Env, k setKind) *cobra.Command {
 		Long:    fmt.Sprintf("Delete a %s. %s", documentOf(k.kind), k.about),
 		Example: fmt.Sprintf("belfry %s delete %s --yes", k.command(), k.example),
 		Args:    oneName(documentOf(k.kind)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			server, name, err := connectFor(env, asked, args[0])
-			if err != nil {
-				return err
-			}
-			return server.refused(deleteSet(cmd.Context(), server, k, name, yes))
-		},
+		RunE: askingJob(env, &asked, func(ctx context.Context, server *remote, name jobName) error {
+			return deleteSet(ctx, server, k, name, yes)
+		}),
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "delete without asking")
 	addConnection(cmd, &asked)

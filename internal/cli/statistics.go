@@ -31,17 +31,13 @@ late they started. Half of the durations are at most p50, 19 of 20 at most p95,
 99 of 100 at most p99.`,
 		Example: "belfry job statistics nightly\nbelfry job statistics nightly -o json",
 		Args:    oneName("job"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			server, name, err := connectFor(env, asked, args[0])
+		RunE: askingJob(env, &asked, func(ctx context.Context, server *remote, name jobName) error {
+			stats, err := server.JobStatistics(ctx, name.namespace, name.name, "")
 			if err != nil {
 				return err
 			}
-			stats, err := server.JobStatistics(cmd.Context(), name.namespace, name.name, "")
-			if err != nil {
-				return server.refused(err)
-			}
 			return showOne(env, output, stats, name.namespace+"/"+name.name, func(w io.Writer) { statisticsText(w, env, stats) })
-		},
+		}),
 	}
 	addConnection(cmd, &asked)
 	cmd.ValidArgsFunction = jobNames(env, &asked)
@@ -97,13 +93,9 @@ Schedules by the second are estimated. Jobs that run after other jobs or after t
 end are not counted.`,
 		Example: "belfry load\nbelfry load --within 1h --step 1m\nbelfry load -l team=a -o json",
 		Args:    noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			server, err := connect(env, ask.connection)
-			if err != nil {
-				return err
-			}
-			return server.refused(showLoad(cmd.Context(), server, ask))
-		},
+		RunE: asking(env, &ask.connection, func(ctx context.Context, server *remote, _ []string) error {
+			return showLoad(ctx, server, ask)
+		}),
 	}
 	f := cmd.Flags()
 	addParsed(f, &ask.within, "within", "", "24h", "DURATION", "how far ahead to look, at most 32d", job.ParseDuration)

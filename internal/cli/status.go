@@ -26,13 +26,9 @@ quick checks of belfry doctor, and differences between nodes. The exit code is 0
 whatever is found.`,
 		Example: "belfry status\nbelfry status -o json",
 		Args:    noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			server, err := connect(env, asked)
-			if err != nil {
-				return err
-			}
-			return server.refused(showStatus(cmd.Context(), server, output))
-		},
+		RunE: asking(env, &asked, func(ctx context.Context, server *remote, _ []string) error {
+			return showStatus(ctx, server, output)
+		}),
 	}
 	addServer(cmd, &asked)
 	addOutput(cmd, &output, asTable, asJSON, asYAML)

@@ -152,13 +152,9 @@ func newTokenRevoke(env Env) *cobra.Command {
 within a second. The last token that can create others cannot be revoked.`,
 		Example: "belfry token revoke ci\nbelfry token revoke ci ann --yes",
 		Args:    someNames("token"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			server, err := connect(env, asked)
-			if err != nil {
-				return err
-			}
-			return server.refused(revokeTokens(cmd.Context(), server, args, yes))
-		},
+		RunE: asking(env, &asked, func(ctx context.Context, server *remote, args []string) error {
+			return revokeTokens(ctx, server, args, yes)
+		}),
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "revoke without asking")
 	addServer(cmd, &asked)

@@ -33,13 +33,9 @@ The browser receives the address in a file that only its user can read, which is
 after 20 s.`,
 		Example: "belfry ui\nbelfry ui --no-open",
 		Args:    noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			server, err := connect(env, asked)
-			if err != nil {
-				return err
-			}
-			return server.refused(openUI(cmd.Context(), server, !noOpen && env.StdoutIsTerminal))
-		},
+		RunE: asking(env, &asked, func(ctx context.Context, server *remote, _ []string) error {
+			return openUI(ctx, server, !noOpen && env.StdoutIsTerminal)
+		}),
 	}
 	cmd.Flags().BoolVar(&noOpen, "no-open", false, "only print the address")
 	addServer(cmd, &asked)

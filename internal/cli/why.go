@@ -44,17 +44,13 @@ needs a person, and what there is to do.
 The exit code is 0 whatever is found.`, whyRuns),
 		Example: "belfry why nightly\nbelfry why web/nightly -o json",
 		Args:    oneName("job"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			server, name, err := connectFor(env, asked, args[0])
+		RunE: askingJob(env, &asked, func(ctx context.Context, server *remote, name jobName) error {
+			answer, err := why(ctx, server, name)
 			if err != nil {
 				return err
 			}
-			answer, err := why(cmd.Context(), server, name)
-			if err != nil {
-				return server.refused(err)
-			}
 			return showOne(env, output, answer, name.String(), func(w io.Writer) { answer.print(w, env) })
-		},
+		}),
 	}
 	addConnection(cmd, &asked)
 	cmd.ValidArgsFunction = jobNames(env, &asked)

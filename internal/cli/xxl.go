@@ -1,15 +1,15 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/server/config"
+	"github.com/spf13/cobra"
 )
 
 func newXXL(env Env) *cobra.Command {
@@ -35,20 +35,16 @@ its runs fail.
 GENERATION is D for executors of XXL-JOB 3.5, which use a different protocol.`,
 		Example: "belfry xxl executors\nbelfry xxl executors -o json",
 		Args:    noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			server, err := connect(env, asked)
+		RunE: asking(env, &asked, func(ctx context.Context, server *remote, _ []string) error {
+			page, err := server.Executors(ctx)
 			if err != nil {
 				return err
-			}
-			page, err := server.Executors(cmd.Context())
-			if err != nil {
-				return server.refused(err)
 			}
 			if output == asJSONL || output == asName {
 				return showList(env, output, page.Items, page.NextPageToken, func(e client.Executor) string { return e.Address }, nil)
 			}
 			return showOne(env, output, page, "", func(w io.Writer) { executorTable(w, env, page) })
-		},
+		}),
 	}
 	addServer(cmd, &asked)
 	addOutput(cmd, &output, asTable, asJSON, asYAML, asJSONL, asName)
