@@ -9,9 +9,10 @@ import (
 	"os/user"
 	"slices"
 	"strconv"
-	"sync"
 	"syscall"
 	"time"
+
+	"github.com/belfry-cron/belfry/internal/sys/cache"
 )
 
 // account is the user and group of a command.
@@ -50,8 +51,7 @@ type accounts struct {
 	groups      []string // that users outside them may have
 	file        string   // of the settings, as its user calls it; "" without one
 
-	mu    sync.Mutex
-	known map[[2]string]knownAccount
+	known cache.Map[[2]string, knownAccount]
 }
 
 type knownAccount struct {
@@ -63,7 +63,6 @@ func newAccounts(config Config) (*accounts, error) {
 	a := &accounts{
 		root: os.Geteuid() == 0, defaultUser: config.DefaultUser,
 		configured: config.AllowUsers, allowed: slices.Clone(config.AllowUsers), groups: slices.Clone(config.AllowGroups), file: config.File,
-		known: map[[2]string]knownAccount{},
 	}
 	a.self = self()
 	if a.defaultUser != "" {
@@ -156,9 +155,7 @@ func (a *accounts) of(userName, groupName string) (account, error) {
 	}
 	key := [2]string{userName, groupName}
 	now := time.Now()
-	a.mu.Lock()
-	k, ok := a.known[key]
-	a.mu.Unlock()
+	k, ok := a.known.Get(key)
 	if ok && now.Before(k.until) {
 		return k.account, nil
 	}
@@ -166,12 +163,7 @@ func (a *accounts) of(userName, groupName string) (account, error) {
 	if err != nil {
 		return account{}, err
 	}
-	a.mu.Lock()
-	if len(a.known) >= accountsMax {
-		clear(a.known)
-	}
-	a.known[key] = knownAccount{found, now.Add(accountLife)}
-	a.mu.Unlock()
+	a.known.Put(key, knownAccount{found, now.Add(accountLife)}, accountsMax)
 	return found, nil
 }
 

@@ -232,7 +232,7 @@ func TestOtherUsers(t *testing.T) {
 
 func TestUnprivilegedNodeRunsOnlyAsItself(t *testing.T) {
 	t.Parallel()
-	a := &accounts{self: account{name: "me", uid: 1000, gid: 1000, home: "/home/me"}, known: map[[2]string]knownAccount{}}
+	a := &accounts{self: account{name: "me", uid: 1000, gid: 1000, home: "/home/me"}}
 	for _, name := range []string{"", "me"} {
 		if got, err := a.of(name, ""); err != nil || got.uid != 1000 || got.change {
 			t.Errorf("user %q: %+v, %v", name, got, err)

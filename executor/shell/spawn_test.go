@@ -16,10 +16,10 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/sys/cache"
 	"github.com/belfry-cron/belfry/job"
+	"golang.org/x/sys/unix"
 )
 
 func TestCommandsThatCannotStart(t *testing.T) {
@@ -101,7 +101,7 @@ func TestAMachineWithoutDescriptorsFailsNoJob(t *testing.T) {
 	results := map[string]executor.Result{}
 	withoutDescriptors(t, func() {
 		for name, a := range cases {
-			clear(e.accounts.Load().known)
+			e.accounts.Load().known = cache.Map[[2]string, knownAccount]{}
 			results[name] = e.Run(context.Background(), a, executor.Output{})
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/sys/cache"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -16,7 +17,7 @@ import (
 type schedules struct {
 	store calendars
 	mu    sync.Mutex
-	known map[job.ID]compiled
+	known cache.Map[job.ID, compiled]
 	// failed is why the calendars could not be read last, and until when that is the answer.
 	failed error
 	until  time.Time
@@ -46,7 +47,7 @@ type calendars interface {
 }
 
 func newSchedules(s calendars) *schedules {
-	return &schedules{store: s, known: map[job.ID]compiled{}}
+	return &schedules{store: s}
 }
 
 // around returns a scheduled time in the job's zone, between its neighbours, zero for none.
@@ -92,9 +93,7 @@ func lastBefore(s cron.Schedule, moment time.Time) time.Time {
 
 // compile returns the schedule of a job, from memory if it can.
 func (s *schedules) compile(ctx context.Context, j *store.Job) (compiled, error) {
-	s.mu.Lock()
-	c, ok := s.known[j.Definition.UID]
-	s.mu.Unlock()
+	c, ok := s.known.Get(j.Definition.UID)
 	if ok && c.version == j.Definition.Version && c.epoch == j.Definition.Epoch {
 		return c, nil
 	}
@@ -113,12 +112,7 @@ func (s *schedules) compile(ctx context.Context, j *store.Job) (compiled, error)
 	if c.schedule, err = j.Filled.CompileSchedule(calendars); err != nil {
 		return c, err
 	}
-	s.mu.Lock()
-	if len(s.known) >= schedulesMax {
-		clear(s.known)
-	}
-	s.known[j.Definition.UID] = c
-	s.mu.Unlock()
+	s.known.Put(j.Definition.UID, c, schedulesMax)
 	return c, nil
 }
 

@@ -173,6 +173,7 @@ var table = map[string]line{
 	},
 	"internal/node/garbage":   {shared: true},
 	"internal/sys/parallel":   {},
+	"internal/sys/cache":      {},
 	"internal/sys/failurelog": {testImports: []string{"internal/check/logtest"}},
 	"internal/decide/planqueue": {
 		// The mind of a planner.
@@ -194,7 +195,7 @@ var table = map[string]line{
 	"internal/node/secret": {
 		// Seals values and reads them where they are.
 		shared:      true,
-		imports:     []string{"job", "store", "internal/reason", "internal/sys/spelling"},
+		imports:     []string{"internal/sys/cache", "job", "store", "internal/reason", "internal/sys/spelling"},
 		testImports: []string{"store/memory"},
 	},
 	"internal/server/notify": {
@@ -272,7 +273,7 @@ var table = map[string]line{
 		testModules: []string{"go.uber.org/goleak"},
 	},
 	"executor/shell": {
-		imports:     []string{"internal/reason", "executor", "executor/internal/verdict", "internal/sys/fdpass", "job"},
+		imports:     []string{"internal/sys/cache", "internal/reason", "executor", "executor/internal/verdict", "internal/sys/fdpass", "job"},
 		modules:     []string{"golang.org/x/sys/unix"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
@@ -305,6 +306,7 @@ var table = map[string]line{
 	"internal/node": {
 		shared: true,
 		imports: []string{
+			"internal/sys/cache",
 			"cron", "job", "store", "executor", "internal/decide/engine", "internal/decide/placement", "internal/decide/timer",
 			"internal/sys/clock", "internal/node/garbage", "internal/decide/stripes", "internal/node/recovery", "internal/node/output", "internal/node/membership", "internal/node/planner", "internal/node/worker",
 			"internal/sys/failurelog", "internal/node/watchdog", "internal/node/work",
@@ -342,7 +344,7 @@ var table = map[string]line{
 	"internal/server/config":   {shared: true, imports: []string{"cron", "job", "store"}},
 	"internal/server/service": {
 		shared: true,
-		imports: []string{"internal/reason",
+		imports: []string{"internal/sys/cache", "internal/reason",
 			"cron", "job", "store", "client", "internal/server/auth", "internal/decide/engine", "internal/events", "internal/decide/flow", "internal/decide/forecast", "internal/node/garbage", "internal/decide/notification", "internal/sys/parallel", "internal/decide/placement",
 			"internal/server/nodeinfo", "internal/decide/preview", "internal/node/output", "internal/node/secret", "internal/sys/spelling", "internal/remote/wire", "internal/node/work",
 		},
@@ -372,7 +374,7 @@ var table = map[string]line{
 	"store/internal/sqldb": {
 		// All of a store but the database.
 		shared:  true,
-		imports: []string{"internal/reason", "job", "store", "store/internal/columns", "store/internal/ledger", "store/internal/refill", "internal/sys/clock", "internal/decide/engine", "internal/events"},
+		imports: []string{"internal/sys/cache", "internal/reason", "job", "store", "store/internal/columns", "store/internal/ledger", "store/internal/refill", "internal/sys/clock", "internal/decide/engine", "internal/events"},
 	},
 	"store/internal/replica": {
 		// A backend of the ledger on any key-value store with a feed of changes.

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/sys/cache"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -91,7 +92,7 @@ type Vault struct {
 	Now            func() time.Time
 
 	mu     sync.Mutex
-	values map[string]cached
+	values cache.Map[string, cached]
 	client *http.Client
 }
 
@@ -140,9 +141,7 @@ func (v *Vault) Read(ctx context.Context, namespace, ref string) (string, error)
 	if err := v.Check(namespace, ref); err != nil {
 		return "", err
 	}
-	v.mu.Lock()
-	known, ok := v.values[ref]
-	v.mu.Unlock()
+	known, ok := v.values.Get(ref)
 	if ok && v.Now().Sub(known.at) < v.Cache {
 		return known.value, nil
 	}
@@ -151,12 +150,7 @@ func (v *Vault) Read(ctx context.Context, namespace, ref string) (string, error)
 	if err != nil {
 		return "", fmt.Errorf("vault %s: %w", ref, err)
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.values == nil || len(v.values) >= vaultValuesMax {
-		v.values = map[string]cached{}
-	}
-	v.values[ref] = cached{value, at}
+	v.values.Put(ref, cached{value, at}, vaultValuesMax)
 	return value, nil
 }
 

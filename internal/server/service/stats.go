@@ -13,6 +13,7 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/sys/cache"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -58,7 +59,7 @@ type Stats struct {
 
 	mu    sync.Mutex
 	kept  map[stretch]keptStretch
-	known map[ofJob]knownStatistics
+	known cache.Map[ofJob, knownStatistics]
 }
 
 // ofJob names the statistics of a job by the days of a time zone.
@@ -249,9 +250,7 @@ func (s *Stats) Of(ctx context.Context, who Caller, uid job.ID, timezone string)
 		return none, err
 	}
 	key, now := ofJob{uid, zone.Name()}, s.now()
-	s.mu.Lock()
-	known, ok := s.known[key]
-	s.mu.Unlock()
+	known, ok := s.known.Get(key)
 	if age := now.Sub(known.read); !ok || age < 0 || age >= statisticsFor {
 		lists, err := s.store.Recent(ctx, []job.ID{uid}, statisticsRuns)
 		if err != nil {
@@ -261,25 +260,14 @@ func (s *Stats) Of(ctx context.Context, who Caller, uid job.ID, timezone string)
 		if len(lists[0]) > 0 {
 			known.job = lists[0][0].Run.Namespace + "/" + lists[0][0].Run.Name
 		}
-		s.remember(key, known)
+		if known.stats.Runs >= statisticsRuns { // few are read quickly
+			s.known.Put(key, known, knownMax)
+		}
 	}
 	if known.job == "" || !who.sees(known.job) {
 		return statisticsOf(nil, zone.Location()), nil
 	}
 	return known.stats, nil
-}
-
-// remember keeps the statistics of many runs.
-func (s *Stats) remember(key ofJob, known knownStatistics) {
-	if known.stats.Runs < statisticsRuns {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.known == nil || len(s.known) >= knownMax {
-		s.known = map[ofJob]knownStatistics{}
-	}
-	s.known[key] = known
 }
 
 // tally collects the data of statistics.

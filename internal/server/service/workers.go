@@ -22,6 +22,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/node/work"
 	"github.com/belfry-cron/belfry/internal/remote/wire"
 	"github.com/belfry-cron/belfry/internal/server/auth"
+	"github.com/belfry-cron/belfry/internal/sys/cache"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -44,8 +45,10 @@ type Workers struct {
 	followers *Followers
 	node      string
 	hints     hintBoard
-	owned     ownedSessions
-	output    *workerOutput
+	// owned has the immutable facts of sessions: their owners, and the jobs that they suit. The store
+	// refuses sessions that it has removed.
+	owned  cache.Map[job.ID, store.Session]
+	output *workerOutput
 }
 
 // WorkAsWorker is the right of workers.
@@ -616,7 +619,7 @@ func (s *Workers) sessionOf(ctx context.Context, who Caller, id job.ID) (store.S
 	if err := who.May(WorkAsWorker); err != nil {
 		return store.Session{}, err
 	}
-	session, known := s.owned.get(id)
+	session, known := s.owned.Get(id)
 	if !known {
 		sessions, err := s.store.Sessions(ctx)
 		if err != nil {
@@ -627,7 +630,8 @@ func (s *Workers) sessionOf(ctx context.Context, who Caller, id job.ID) (store.S
 			return store.Session{}, workerError(store.ErrSessionOver)
 		}
 		session = sessions[i]
-		s.owned.put(session)
+		session.Drain, session.Leaving = nil, false
+		s.owned.Put(id, session, ownedMax)
 	}
 	if !strings.HasPrefix(session.Machine, ownMachines(who)) {
 		return store.Session{}, refuse(client.TypeForbidden, "the session %s was not begun with the token %s", id, who.Name)
@@ -646,30 +650,6 @@ func (s *Workers) mineOrOver(ctx context.Context, who Caller, id job.ID) error {
 
 // ownedMax is how many sessions are remembered: more than there are at a time.
 const ownedMax = 10_000
-
-// ownedSessions caches the immutable facts of sessions: their owners, and the jobs that
-// they suit. The store refuses sessions that it has removed.
-type ownedSessions struct {
-	mu       sync.Mutex
-	sessions map[job.ID]store.Session
-}
-
-func (o *ownedSessions) get(id job.ID) (store.Session, bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	s, ok := o.sessions[id]
-	return s, ok
-}
-
-func (o *ownedSessions) put(s store.Session) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.sessions == nil || len(o.sessions) >= ownedMax {
-		o.sessions = map[job.ID]store.Session{}
-	}
-	s.Drain, s.Leaving = nil, false
-	o.sessions[s.ID] = s
-}
 
 // workerError converts an error of the store for a worker, which handles the kinds
 // differently.

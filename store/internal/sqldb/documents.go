@@ -2,7 +2,6 @@ package sqldb
 
 import (
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/decide/engine"
@@ -32,35 +31,6 @@ func definitionOf(j *engine.Job, seq int64) *definition {
 		seq: seq, version: j.Version, document: j.Document, created: j.Created, changed: j.Changed,
 		pausedAt: j.PausedAt, pausedUntil: j.PausedUntil, pausedBy: j.PausedBy, pauseReason: j.PauseReason,
 	}
-}
-
-// definitions keeps those that were committed, by the uid of the job. The zero value is
-// ready for use.
-type definitions struct {
-	mu    sync.Mutex
-	byUID map[job.ID]*definition
-}
-
-// peek returns the definition of a job as it was last seen, nil if it was not.
-func (c *definitions) peek(uid job.ID) *definition {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.byUID[uid]
-}
-
-func (c *definitions) put(uid job.ID, d *definition) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.byUID == nil {
-		c.byUID = map[job.ID]*definition{}
-	}
-	for old := range c.byUID { // any will do
-		if len(c.byUID) < definitionsMax {
-			break
-		}
-		delete(c.byUID, old)
-	}
-	c.byUID[uid] = d
 }
 
 // jobRow is a job with its place in the feed of changes.
@@ -120,7 +90,7 @@ func (t *tx) defineAll(rows []jobRow) error {
 	for _, r := range rows {
 		d := t.fresh[r.UID]
 		if d == nil || d.seq != r.seq {
-			d = t.s.definitions.peek(r.UID)
+			d, _ = t.s.definitions.Get(r.UID)
 		}
 		if d != nil && d.seq == r.seq {
 			r.define(d)
@@ -141,7 +111,7 @@ func (t *tx) defineAll(rows []jobRow) error {
 		}
 		read[uid] = d
 		if t.reads || !t.s.db.Alone() {
-			t.s.definitions.put(uid, d)
+			t.s.definitions.Put(uid, d, definitionsMax)
 		} else {
 			t.remember(uid, d) // an earlier call of the transaction may have written it
 		}

@@ -155,7 +155,7 @@ func (st *step) planLocks(n *engine.Need) (*lockPlan, error) {
 	}
 	var names []string
 	for uid := range f.jobs {
-		d := st.s.definitions.peek(uid)
+		d, _ := st.s.definitions.Get(uid)
 		if d == nil {
 			continue
 		}

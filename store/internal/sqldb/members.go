@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/decide/engine"
@@ -16,35 +15,6 @@ import (
 
 // aboutsMax is how many sessions are remembered: more than there are at a time.
 const aboutsMax = 10_000
-
-// aboutCache keeps what does not change about sessions, by id. The zero value is
-// ready for use.
-type aboutCache struct {
-	mu       sync.Mutex
-	sessions map[job.ID]store.Session
-}
-
-func (c *aboutCache) get(id job.ID) (store.Session, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	s, ok := c.sessions[id]
-	return s, ok
-}
-
-func (c *aboutCache) forget(id job.ID) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.sessions, id)
-}
-
-func (c *aboutCache) put(s store.Session) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.sessions == nil || len(c.sessions) >= aboutsMax {
-		c.sessions = map[job.ID]store.Session{}
-	}
-	c.sessions[s.ID] = s
-}
 
 // members returns all sessions by id.
 func (t *tx) members() ([]ledger.Member, error) {
@@ -82,7 +52,7 @@ func (t *tx) described(list []ledger.Member) ([]ledger.Member, error) {
 	var unknown []job.ID
 	for i := range list {
 		row := &list[i]
-		about, ok := t.s.abouts.get(row.ID)
+		about, ok := t.s.abouts.Get(row.ID)
 		// A process that executes another version has described itself anew, and joined later.
 		// When a session leaves, another process may have written since when.
 		if ok && about.Joined.Equal(row.Joined) && !(row.Leaving && about.Left.IsZero()) {
@@ -101,7 +71,7 @@ func (t *tx) described(list []ledger.Member) ([]ledger.Member, error) {
 				return nil, err
 			}
 			about.Joined = joined
-			t.s.abouts.put(about)
+			t.s.abouts.Put(about.ID, about, aboutsMax)
 			abouts[about.ID] = about
 		}
 		if err := q.Err(); err != nil {
@@ -147,7 +117,7 @@ func (st *step) writeSessions(list []*store.Session) error {
 		if err != nil {
 			return err
 		}
-		st.s.abouts.forget(s.ID)
+		st.s.abouts.Delete(s.ID)
 		over := slices.ContainsFunc(st.sessions, func(m ledger.Member) bool { return m.ID == s.ID && m.Over })
 		b.id(&s.ID).text(s.Node).text(s.Machine).text(s.DataDir).time(s.Joined).time(s.Renewed).time(s.Steady).time(s.BeforeGap)
 		b.bool(s.Leaving).bool(over).int(int64(s.Load.Running)).int(int64(s.Load.Ready)).int(int64(s.Load.ClockAhead)).text(string(text))

@@ -46,6 +46,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/events"
+	"github.com/belfry-cron/belfry/internal/sys/cache"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/internal/columns"
@@ -121,8 +122,8 @@ type backend struct {
 	revisions int // of each job that are kept
 
 	clock       clock
-	definitions definitions
-	abouts      aboutCache
+	definitions cache.Map[job.ID, *definition]   // the committed ones, by the uid of the job
+	abouts      cache.Map[job.ID, store.Session] // what does not change about sessions
 	follows     following
 	puts        puts
 	hot         hot
@@ -426,7 +427,7 @@ func (s *backend) try(ctx context.Context, t *tx, do func(t *tx) error) (unknown
 		return unknown, err
 	}
 	for uid, d := range t.fresh {
-		s.definitions.put(uid, d)
+		s.definitions.Put(uid, d, definitionsMax)
 	}
 	if t.done != nil {
 		t.done()
