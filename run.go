@@ -202,9 +202,9 @@ func resultOf(ctx context.Context, run *Run, err error) executor.Result {
 		if text := err.Error(); text != context.Canceled.Error() && text != why.String() {
 			why = reason.Because.Of(why, job.Text(bounded(text)))
 		}
-		return executor.Result{Outcome: outcome, Reason: why}
+		return executor.Result{Outcome: outcome, Reason: why, Cause: reason.FirstLine(err.Error())}
 	}
-	return executor.Result{Outcome: job.OutcomeFailed, Reason: job.Text(bounded(err.Error())), Permanent: IsPermanent(err)}
+	return executor.Result{Outcome: job.OutcomeFailed, Reason: job.Text(bounded(err.Error())), Cause: reason.FirstLine(err.Error()), Permanent: IsPermanent(err)}
 }
 
 // reasonMax is the most bytes of an error in the reason of a failure, which lists show.

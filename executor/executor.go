@@ -125,6 +125,9 @@ type Result struct {
 	ExitCode   *int
 	Signal     string
 	HTTPStatus int
+	// Cause is what the receiver of the work said about a failure, such as the first line of its
+	// answer. If it is "", the cause of a failure is the last line of the output.
+	Cause string
 	// Value is the result of the attempt in JSON, at most job.ResultMax bytes; nil for
 	// none. It is kept only with Attempt.WantsResult.
 	Value []byte

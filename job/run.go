@@ -1,6 +1,7 @@
 package job
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -80,6 +81,22 @@ type Attempt struct {
 	ExitCode       *int   // of a command that exited
 	Signal         string // that ended the command, for example SIGKILL
 	HTTPStatus     int    // of the answer; 0 for none
+	// Cause is what the work itself said about its failure, such as the last line of its standard
+	// error; "" if it said nothing, for successes, and in records of older programs.
+	Cause string `json:",omitzero"`
+	// Fingerprint is the same for failures of one kind: see reason.FingerprintOf.
+	Fingerprint Fingerprint `json:",omitzero"`
+}
+
+// Fingerprint identifies a kind of failures; 0 is none.
+type Fingerprint uint64
+
+// String returns 16 hexadecimal digits, "" for none.
+func (f Fingerprint) String() string {
+	if f == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%016x", uint64(f))
 }
 
 // RunKind is the origin of a run.

@@ -84,11 +84,12 @@ func (r *Record) HasFailed() bool { return r.Final && r.Attempt.Outcome.Alarms()
 func (r *Record) Brief() Record {
 	return Record{
 		Run: job.Run{
-			ID: r.Run.ID, JobUID: r.Run.JobUID, Namespace: r.Run.Namespace, Name: r.Run.Name, Kind: r.Run.Kind, Due: r.Run.Due, Attempt: r.Run.Attempt,
-			State: r.Run.State, Node: r.Run.Node, Outcome: r.Run.Outcome, Reason: r.Run.Reason,
+			ID: r.Run.ID, JobUID: r.Run.JobUID, Namespace: r.Run.Namespace, Name: r.Run.Name, Kind: r.Run.Kind, Version: r.Run.Version, Due: r.Run.Due,
+			Attempt: r.Run.Attempt, State: r.Run.State, Node: r.Run.Node, Outcome: r.Run.Outcome, Reason: r.Run.Reason,
 		},
 		Attempt: job.Attempt{
 			Run: r.Attempt.Run, Number: r.Attempt.Number, Started: r.Attempt.Started, Ended: r.Attempt.Ended, Outcome: r.Attempt.Outcome, Reason: r.Attempt.Reason, Node: r.Attempt.Node,
+			Cause: r.Attempt.Cause, Fingerprint: r.Attempt.Fingerprint,
 		},
 		Final: r.Final, Count: r.Count, Begun: r.Begun,
 	}
@@ -105,7 +106,7 @@ type HistoryQuery struct {
 	Job       job.ID
 	Outcomes  []job.Outcome
 	From, To  time.Time // of the end; To is excluded
-	Text      string    // in the name of the job, or in the reason, which has the error
+	Text      string    // in the name of the job, in the reason or in the cause
 	Reason    string    // a code in the reason, see [job.Reason.Has]
 	Unmet     bool      // only those that missed an expectation
 	Kinds     []job.RunKind

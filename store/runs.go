@@ -321,6 +321,8 @@ type Result struct {
 	ExitCode       *int
 	Signal         string
 	HTTPStatus     int
+	// Cause is what the work said about its failure, masked like its output; "" for nothing.
+	Cause string
 	// Retryable is set on failures outside of the retry policy's exit codes.
 	Retryable bool
 	// Permanent is set on a failure that another attempt would repeat: the run is not

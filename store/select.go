@@ -37,7 +37,7 @@ func (q *HistoryQuery) Matches(r *Record) bool {
 		(len(q.Kinds) == 0 || slices.Contains(q.Kinds, r.Run.Kind)) &&
 		(q.Node == "" || r.Attempt.Node == q.Node) &&
 		(q.Namespace == "" || r.Run.Namespace == q.Namespace) &&
-		(q.Text == "" || contains(r.Run.Name, q.Text) || contains(r.Attempt.Reason.String(), q.Text))
+		(q.Text == "" || contains(r.Run.Name, q.Text) || contains(r.Attempt.Reason.String(), q.Text) || contains(r.Attempt.Cause, q.Text))
 }
 
 // Matches reports whether a query counts a record that is within its time.

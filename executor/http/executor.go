@@ -187,7 +187,7 @@ func (e *Executor) Run(ctx context.Context, a executor.Attempt, out executor.Out
 		switch {
 		case ctx.Err() != nil:
 			outcome, why := executor.ByCause(ctx)
-			return executor.Result{Outcome: outcome, Reason: reason.NotAnswered.Of(why, what)}
+			return silent(outcome, reason.NotAnswered.Of(why, what))
 		case isShortage(err) && !sent.Load():
 			return e.short(ctx, reason.RequestFailed.Of(what, reason.Words(inWords(err))))
 		}
@@ -196,7 +196,8 @@ func (e *Executor) Run(ctx context.Context, a executor.Attempt, out executor.Out
 	return e.judge(ctx, response, h, a, out)
 }
 
-// judge reads an answer, and decides by it.
+// judge reads an answer, and decides by it. The cause of a failure is the status with the first
+// line of the body.
 func (e *Executor) judge(ctx context.Context, response *http.Response, h *job.HTTP, a executor.Attempt, out executor.Output) executor.Result {
 	what := response.Request.Method + " " + place(response.Request.URL)
 	defer response.Body.Close()
@@ -206,20 +207,26 @@ func (e *Executor) judge(ctx context.Context, response *http.Response, h *job.HT
 	if response.StatusCode != http.StatusSwitchingProtocols { // its body is the connection
 		_, err = io.Copy(body, response.Body)
 	}
+	var r executor.Result
 	switch {
 	case ctx.Err() != nil && err != nil:
 		outcome, why := executor.ByCause(ctx)
-		return executor.Result{Outcome: outcome, Reason: reason.PartlyAnswered.Of(why, what), HTTPStatus: response.StatusCode}
+		r = executor.Result{Outcome: outcome, Reason: reason.PartlyAnswered.Of(why, what)}
 	case errors.Is(err, errBodyTooLong):
-		r := failed(reason.AnswerTooLong.Of(what, int(e.bodyMax)))
-		r.HTTPStatus = response.StatusCode
-		return r
+		r = failed(reason.AnswerTooLong.Of(what, int(e.bodyMax)))
 	case err != nil:
-		r := failed(reason.AnswerBroken.Of(what, int(body.read), reason.Words(inWords(err))))
-		r.HTTPStatus = response.StatusCode
-		return r
+		r = failed(reason.AnswerBroken.Of(what, int(body.read), reason.Words(inWords(err))))
+	default:
+		r = judged(response, h, body)
 	}
-	return judged(response, h, body)
+	r.HTTPStatus = response.StatusCode
+	if r.Outcome != job.OutcomeSucceeded {
+		r.Cause = statusText(r.HTTPStatus)
+		if line := reason.FirstLine(string(body.begin)); line != "" {
+			r.Cause += ": " + line
+		}
+	}
+	return r
 }
 
 // judged decides by an answer that was read.
@@ -230,7 +237,6 @@ func judged(response *http.Response, h *job.HTTP, b *body) executor.Result {
 		if isRedirect(status) && limitOf(h.Redirects) == 0 {
 			r.Reason = reason.NoRedirects.Of(r.Reason)
 		}
-		r.HTTPStatus = status
 		return r
 	}
 	var why job.Reason
@@ -241,17 +247,17 @@ func judged(response *http.Response, h *job.HTTP, b *body) executor.Result {
 		why = unmatchedJSON(b.kept, b.cut, b.json)
 	}
 	if !why.IsZero() {
-		return executor.Result{Outcome: job.OutcomeFailed, Reason: why, HTTPStatus: status}
+		return executor.Result{Outcome: job.OutcomeFailed, Reason: why}
 	}
 	if b.keep {
 		return withValue(response, b)
 	}
-	return executor.Result{Outcome: job.OutcomeSucceeded, HTTPStatus: status}
+	return executor.Result{Outcome: job.OutcomeSucceeded}
 }
 
 // withValue returns a success with the response as its result, if that is JSON.
 func withValue(response *http.Response, b *body) executor.Result {
-	r := executor.Result{Outcome: job.OutcomeSucceeded, HTTPStatus: response.StatusCode}
+	r := executor.Result{Outcome: job.OutcomeSucceeded}
 	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
 	isJSON := kind == "application/json" || strings.HasSuffix(kind, "+json")
 	switch {
@@ -269,7 +275,13 @@ func withValue(response *http.Response, b *body) executor.Result {
 }
 
 func failed(why job.Reason) executor.Result {
-	return executor.Result{Outcome: job.OutcomeFailed, Reason: why.Map(shorten)}
+	return silent(job.OutcomeFailed, why.Map(shorten))
+}
+
+// silent is the end of an attempt about which its service has said nothing: the reason is its cause,
+// and not the output, which may have redirects.
+func silent(outcome job.Outcome, why job.Reason) executor.Result {
+	return executor.Result{Outcome: outcome, Reason: why, Cause: why.String()}
 }
 
 // endedBefore is the result of an attempt whose context ended before anything was sent.
@@ -374,6 +386,8 @@ type body struct {
 	read int64
 	kept []byte
 	cut  bool // kept is not all
+	// begin has the first line of the body, for the cause of a failure.
+	begin []byte
 }
 
 var errBodyTooLong = errors.New("the answer is too long")
@@ -385,6 +399,7 @@ func (b *body) Write(p []byte) (int, error) {
 	b.left -= int64(len(p))
 	b.read += int64(len(p))
 	b.out.Write(p) // it never fails
+	b.begin = append(b.begin, p[:min(len(p), reason.CauseLook-len(b.begin))]...)
 	if b.pattern != "" || len(b.json) > 0 || b.keep {
 		n := min(len(p), matchMax-len(b.kept))
 		b.kept = append(b.kept, p[:n]...)

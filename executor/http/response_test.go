@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -113,4 +114,29 @@ func TestBrokenResponseFails(t *testing.T) {
 	})
 	r, _ := run(t, newExecutor(t, httpexec.Config{}), attempt(job.HTTP{URL: s.URL + "/x?token=hush"}))
 	wantFailure(t, r, "GET "+s.URL+"/x: after 4 bytes of the answer: the server closed the connection")
+}
+
+// The cause of a failure is the status with the first line of the answer that has text, or else why there was no answer.
+func TestFailureHasTheAnswerAsCause(t *testing.T) {
+	for _, c := range []struct {
+		status     int
+		body, want string
+	}{
+		{503, "\n{\n  \"error\": \"the database is down\"\n}\n", `503 Service Unavailable: "error": "the database is down"`},
+		{404, "", "404 Not Found"},
+		{200, "fine", ""},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(c.status)
+			_, _ = io.WriteString(w, c.body)
+		}))
+		got, _ := run(t, newExecutor(t, httpexec.Config{}), attempt(job.HTTP{URL: server.URL}))
+		server.Close()
+		if got.Cause != c.want {
+			t.Errorf("%d %q: the cause is %q, want %q", c.status, c.body, got.Cause, c.want)
+		}
+		if gone, _ := run(t, newExecutor(t, httpexec.Config{}), attempt(job.HTTP{URL: server.URL})); gone.Cause == "" || gone.Cause != gone.Reason.String() {
+			t.Errorf("without an answer the cause is %q, the reason %q", gone.Cause, gone.Reason)
+		}
+	}
 }

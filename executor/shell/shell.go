@@ -461,7 +461,7 @@ func (e *Executor) notSpawned(ctx context.Context, p *prepared, err error, out e
 	}
 	fmt.Fprintf(out.Stderr, "belfry: %s: %s\n", p.argv[0], what)
 	return executor.Result{
-		Outcome: job.OutcomeFailed, ExitCode: &code,
+		Outcome: job.OutcomeFailed, ExitCode: &code, Cause: p.argv[0] + ": " + what,
 		Reason: reason.NotExecuted.Of(code, p.argv[0], reason.Words(what)),
 	}
 }

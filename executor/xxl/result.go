@@ -2,6 +2,7 @@ package xxlexec
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/reason"
@@ -119,5 +120,18 @@ func (e *endedRun) result(now time.Time) store.Result {
 	case r.Reason.IsZero():
 		r.Reason = reason.NoCode.Of()
 	}
+	if r.Outcome != job.OutcomeSucceeded {
+		r.Cause = causeOf(e.said.Message)
+	}
 	return r
+}
+
+// causeOf returns the line of a message that says what was wrong: executors in Java send stack
+// traces, whose innermost cause comes last.
+func causeOf(message string) string {
+	const inner = "\nCaused by: "
+	if i := strings.LastIndex(message, inner); i >= 0 {
+		message = message[i+len(inner):]
+	}
+	return reason.FirstLine(message)
 }

@@ -35,6 +35,25 @@ Of the arguments, instants are written as in RFC 3339, durations such as ` + "`1
 with ` + "`code` and `args`" + `. What stands in brackets is there only if its argument is. Runs that ended before Belfry had codes
 have the code ` + "`text`" + `.
 
+## The cause of a failure
+
+The reason is what Belfry says: *exit status 1*. The cause is what the work said: *feed.csv: 0 rows, expected at least 10,000*.
+Pages, ` + "`belfry run list`, `belfry run get`, `belfry attention`" + `, the log and the API (` + "`cause`" + `) show it behind the reason.
+
+| Work | Cause |
+|---|---|
+| a command | the last line of its standard error that has text; without one, of its output |
+| a request | the status and the first line of the answer |
+| a handler | the first line of its error |
+| an executor of XXL-JOB | its message; of a stack trace the innermost cause |
+| work with ` + "`callback` or `external`" + ` | the last line of the reported output |
+
+It is made once, when the attempt ends, by the node that has the output: at most 300 characters, without colors and control
+characters, and masked like the output. ` + "`cause_fingerprint`" + ` is the same for failures of one kind: numbers, times, ids,
+hexadecimal digits, paths, hosts and quoted texts do not count. Without a cause it is the fingerprint of the reason.
+
+## The codes
+
 | Code | English | 中文 | What to do |
 |---|---|---|---|
 `)

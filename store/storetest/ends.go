@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -33,7 +34,7 @@ var endTests = []test{
 		e.claim(e.a, a, store.Started)
 		res := store.Result{
 			Attempt: a, Started: e.now(), Ended: e.now().Add(1500 * time.Millisecond), Outcome: job.OutcomeFailed, Reason: job.Text("exit status 3"),
-			ExitCode: new(3), Signal: "SIGTERM", HTTPStatus: 502, OutputBytes: 5,
+			ExitCode: new(3), Signal: "SIGTERM", HTTPStatus: 502, OutputBytes: 5, Cause: "\x1b[31mfeed.csv\x1b[0m: 0 rows — 空",
 			Output: []store.OutputChunk{{Run: a.Run, Attempt: 1, Seq: 1, Bytes: 5, Time: e.now(), Data: []byte("hello")}},
 		}
 		for range 2 {
@@ -53,6 +54,16 @@ var endTests = []test{
 		equal(e, "token", got.Token, a.Token)
 		equal(e, "signal", got.Signal, "SIGTERM")
 		equal(e, "status", got.HTTPStatus, 502)
+		equal(e, "cause", got.Cause, "feed.csv: 0 rows — 空")
+		equal(e, "fingerprint", got.Fingerprint, reason.FingerprintOf("feed.csv: 9 rows — 空", job.Reason{}))
+		recent, err := e.Recent(e.ctx, []job.ID{a.Job}, 5)
+		e.must(err)
+		if len(recent[0]) != 1 || recent[0][0].Attempt.Cause != got.Cause || recent[0][0].Attempt.Fingerprint != got.Fingerprint {
+			e.Errorf("the latest runs have the cause %+v", recent)
+		}
+		found, _, err := e.Attempts(e.ctx, store.HistoryQuery{Text: "0 ROWS", Limit: 10})
+		e.must(err)
+		equal(e, "records found by their cause", len(found), 1)
 		if got.ExitCode == nil || *got.ExitCode != 3 {
 			e.Errorf("exit code %v", got.ExitCode)
 		}

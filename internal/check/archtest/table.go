@@ -184,7 +184,7 @@ var table = map[string]line{
 	"internal/decide/stripes": {imports: []string{"job", "internal/decide/runqueue"}},
 	"internal/node/output": {
 		shared:      true,
-		imports:     []string{"job"},
+		imports:     []string{"internal/reason", "job"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
 	"internal/decide/notification": {
@@ -301,7 +301,7 @@ var table = map[string]line{
 	},
 	"store/storetest/shelf": {imports: []string{"store", "store/internal/replica"}},
 	"store/storetest": {
-		imports: []string{"cron", "job", "store", "store/memory", "internal/decide/flow"},
+		imports: []string{"internal/reason", "cron", "job", "store", "store/memory", "internal/decide/flow"},
 	},
 	"internal/node": {
 		shared: true,

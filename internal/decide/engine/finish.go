@@ -78,7 +78,7 @@ func (b *Batch) finish(m *member, res store.Result) {
 		Run: m.ID, Number: m.Attempt, Token: m.Token, Node: m.Node,
 		Started: res.Started, Ended: res.Ended,
 		Outcome: res.Outcome, Reason: cmp.Or(res.Reason, unexplained(res.Outcome)),
-		ExitCode: res.ExitCode, Signal: res.Signal, HTTPStatus: res.HTTPStatus,
+		ExitCode: res.ExitCode, Signal: res.Signal, HTTPStatus: res.HTTPStatus, Cause: res.Cause,
 	}
 	if a.Started.IsZero() {
 		a.Started = m.Claimed
@@ -86,6 +86,7 @@ func (b *Batch) finish(m *member, res store.Result) {
 	if a.Ended.IsZero() {
 		a.Ended = b.now
 	}
+	settleCause(&a)
 	due, retried, not := b.retryAt(j, &m.Run, &res)
 	if !retried {
 		if !not.IsZero() {
@@ -234,8 +235,21 @@ func (b *Batch) end(m *member, a job.Attempt, output int64, handOn bool) {
 
 // keep adds a record to history. Later decisions of the batch find it.
 func (b *Batch) keep(r store.Record) {
+	settleCause(&r.Attempt)
 	b.done.Records = append(b.done.Records, &r)
 	b.records[recordKey{r.Run.ID, r.Attempt.Number}] = &r
+}
+
+// settleCause bounds the cause of a failure and gives it its fingerprint; what did not fail has
+// neither. Workers elsewhere have sent the cause, so it is cleaned again.
+func settleCause(a *job.Attempt) {
+	switch {
+	case !a.Outcome.Failed():
+		a.Cause, a.Fingerprint = "", 0
+	case a.Fingerprint == 0:
+		a.Cause = reason.Cause(a.Cause)
+		a.Fingerprint = reason.FingerprintOf(a.Cause, a.Reason)
+	}
 }
 
 // replaceRecord writes a changed record again, unless the batch has created it or already
@@ -637,8 +651,10 @@ func (b *Batch) report(res store.Result) bool {
 		return false
 	}
 	a := &record.Attempt
-	a.Outcome, a.Reason = res.Outcome, reason.CameLate.Of(cmp.Or(res.Reason, unexplained(res.Outcome), reason.Succeeded.Of()))
-	a.ExitCode, a.Signal, a.HTTPStatus = res.ExitCode, res.Signal, res.HTTPStatus
+	a.Outcome, a.Reason = res.Outcome, cmp.Or(res.Reason, unexplained(res.Outcome), reason.Succeeded.Of())
+	a.ExitCode, a.Signal, a.HTTPStatus, a.Cause, a.Fingerprint = res.ExitCode, res.Signal, res.HTTPStatus, res.Cause, 0
+	settleCause(a)
+	a.Reason = reason.CameLate.Of(a.Reason)
 	if !res.Started.IsZero() {
 		a.Started = res.Started
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -55,6 +56,8 @@ type Capture struct {
 	first block
 	one   [1]*block
 	final [1]Chunk
+	// ends has the end of what each stream wrote into completed blocks, at most endMax.
+	ends [2]end
 
 	// The collector's, under its mutex.
 	since          time.Time // of the first byte that is not shipped
@@ -139,6 +142,49 @@ func (c *Capture) Close() ([]Chunk, Summary) {
 	c.pending, c.kept, c.spare = nil, nil, nil
 	c.hold(-c.held)
 	return chunks, c.summary()
+}
+
+// endMax is how much of the end of a stream is kept for End: the longest cause of a failure.
+const endMax = reason.CauseLook
+
+// end is the end of a stream.
+type end struct {
+	text []byte
+	cut  bool // there was more before it
+}
+
+// End returns the end of what a stream wrote, at most endMax bytes, and whether it wrote more. It
+// is called before Close.
+func (c *Capture) End(s Stream) (text []byte, cut bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seal()
+	e := &c.ends[s-Stdout]
+	return e.text, e.cut
+}
+
+// remember keeps the ends of the streams in a block, which is not packed: it may be left out, and
+// its output be older than that of the other stream.
+func (c *Capture) remember(b *block) {
+	for records := b.data[1:]; len(records) > 0; {
+		mark, n := binary.Uvarint(records)
+		length := int(binary.LittleEndian.Uint16(records[n:]))
+		records = records[n+lengthSize:]
+		had := cap(c.ends[mark&1].text)
+		c.ends[mark&1].add(records[:length])
+		c.hold(int64(cap(c.ends[mark&1].text) - had))
+		records = records[length:]
+	}
+}
+
+func (e *end) add(p []byte) {
+	if len(p) > endMax {
+		e.text, e.cut, p = e.text[:0], true, p[len(p)-endMax:]
+	}
+	if over := len(e.text) + len(p) - endMax; over > 0 {
+		e.text, e.cut = e.text[:copy(e.text, e.text[over:])], true
+	}
+	e.text = append(e.text, p...)
 }
 
 func (c *Capture) write(s Stream, p []byte) {
@@ -258,6 +304,9 @@ func (c *Capture) seal() {
 		return
 	}
 	b.sealed = true
+	if !c.closed {
+		c.remember(b)
+	}
 	// Savings by compression do not count, so that the kept part does not depend on the
 	// time of a flush.
 	b.cost = chunkCost + len(b.data)

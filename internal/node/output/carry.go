@@ -21,6 +21,14 @@ type State struct {
 	// Kept are the stored blocks of the last half: number, cost and bytes of each.
 	Kept    [][3]int32    `json:"kept,omitempty"`
 	Pending []StoredBlock `json:"pending,omitempty"`
+	// Ends are what Capture.End returns, of standard output and of standard error.
+	Ends []StoredEnd `json:"ends,omitempty"`
+}
+
+// StoredEnd is the end of a stream.
+type StoredEnd struct {
+	Text []byte `json:"text,omitempty"`
+	Cut  bool   `json:"cut,omitempty"`
 }
 
 // StoredBlock is a block that is not known to be stored.
@@ -40,11 +48,11 @@ type StoredBlock struct {
 func (c *Capture) Carry() State {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.seal()
 	c.closed = true
 	if c.dirty {
 		c.collector.forget(c)
 	}
-	c.seal()
 	for _, b := range c.pending {
 		c.pack(b)
 	}
@@ -57,6 +65,9 @@ func (c *Capture) Carry() State {
 	}
 	for _, b := range c.pending {
 		s.Pending = append(s.Pending, StoredBlock{Number: b.number, Seq: b.seq, Offset: b.offset, Bytes: b.bytes, Began: b.began, Cost: b.cost, Tail: b.tail, Data: b.data})
+	}
+	for _, e := range c.ends {
+		s.Ends = append(s.Ends, StoredEnd{e.text, e.cut})
 	}
 	c.pending, c.kept, c.spare = nil, nil, nil
 	c.hold(-c.held)
@@ -77,6 +88,10 @@ func (c *Collector) Resume(run job.ID, attempt int, s State) *Capture {
 			sealed: true, packed: true,
 		})
 		capture.hold(int64(cap(b.Data)))
+	}
+	for i := range min(len(s.Ends), len(capture.ends)) {
+		capture.ends[i] = end{s.Ends[i].Text, s.Ends[i].Cut}
+		capture.hold(int64(cap(s.Ends[i].Text)))
 	}
 	if len(capture.pending) > 0 {
 		capture.dirty = true

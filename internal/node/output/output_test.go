@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/belfry-cron/belfry/internal/node/output"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -383,6 +384,18 @@ func compareWithModel(t *testing.T, random *rand.Rand) {
 			}
 			next := collector(t, config)
 			stop, c = start(next), next.Resume(run1, 1, carried)
+		}
+	}
+	for _, stream := range []output.Stream{output.Stdout, output.Stderr} {
+		var want []byte
+		for i := range all {
+			if streams[i] == stream {
+				want = append(want, all[i])
+			}
+		}
+		got, cut := c.End(stream)
+		if kept := want[max(0, len(want)-reason.CauseLook):]; !bytes.Equal(got, kept) || cut != (len(kept) < len(want)) {
+			t.Errorf("the end of %v has %d bytes, cut %v, of %d", stream, len(got), cut, len(want))
 		}
 	}
 	chunks, summary := c.Close()

@@ -160,6 +160,9 @@ func (w *Worker) resultOf(it *item) *result {
 		}
 	}
 	res.ExitCode, res.Signal, res.HTTPStatus = ended.ExitCode, ended.Signal, ended.HTTPStatus
+	if res.Outcome.Failed() {
+		res.Cause = causeOf(ended, p.capture)
+	}
 	res.Retryable, res.Permanent, res.Value = ended.Retryable, ended.Permanent, ended.Value
 	if w.Observer != nil && !p.started.IsZero() && !res.handedOver {
 		w.Observer.Ended(it.Ready.Job, res.Outcome, res.Ended)
@@ -175,6 +178,18 @@ func (w *Worker) resultOf(it *item) *result {
 		res.Output = append(res.Output, store.OutputChunk(chunks[i]))
 	}
 	return res
+}
+
+// causeOf returns what an attempt said about its failure. The executor's words are masked, and so
+// is the output.
+func causeOf(ended *executor.Result, capture *output.Capture) string {
+	if ended.Cause != "" {
+		return reason.Cause(ended.Cause)
+	}
+	if cause := reason.LastLine(capture.End(output.Stderr)); cause != "" {
+		return cause
+	}
+	return reason.LastLine(capture.End(output.Stdout))
 }
 
 // unstartedEvery is the shortest interval between log lines about unstarted attempts: a

@@ -85,7 +85,7 @@ func (w *Worker) withSecrets(p *prepared) executor.Result {
 	stdout, stderr := mask.Writer(p.capture.Stdout()), mask.Writer(p.capture.Stderr())
 	ended := w.safely(p, executor.Output{Stdout: stdout, Stderr: stderr})
 	_, _ = stdout.Close(), stderr.Close() // captures do not fail
-	ended.Reason = ended.Reason.Map(mask.Text)
+	ended.Reason, ended.Cause = ended.Reason.Map(mask.Text), mask.Text(ended.Cause)
 	ended.Value = maskedJSON(mask, ended.Value)
 	return ended
 }

@@ -38,7 +38,7 @@ func TestAttemptWaitsForItsSecretsAndMasksThem(t *testing.T) {
 		run := r.plan(r.putText(usesSecret), time.Now().Add(2*time.Second).Truncate(time.Second))[0]
 		r.until("the end of the run", time.Minute, r.isOver(run))
 		record := r.record(run)
-		if asked.Load() != 4 || r.startsOf(run) != 1 || record.Attempt.Reason.String() != "refused: ***" {
+		if asked.Load() != 4 || r.startsOf(run) != 1 || record.Attempt.Reason.String() != "refused: ***" || record.Attempt.Cause != "*** is ***" {
 			t.Errorf("secrets were asked for %d times, and the attempt ended with %+v", asked.Load(), record.Attempt)
 		}
 		if record.OutputBytes != int64(len("*** is ***\n")) {

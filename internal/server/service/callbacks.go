@@ -61,6 +61,9 @@ func (s *Callbacks) Take(ctx context.Context, number int64, secret string, said 
 			return err
 		}
 	}
+	if res.Outcome.Failed() {
+		res.Cause = reason.LastLine([]byte(said.Output), false)
+	}
 	// Of no session: any node may take the consequences.
 	got, err := s.store.Finish(ctx, job.ID{}, []store.Result{res})
 	if err != nil {

@@ -123,6 +123,7 @@ func (s *Reports) take(ctx context.Context, j *store.Job, said client.Report, ke
 		if r.Result.Reason.IsZero() && said.ExitCode != nil {
 			r.Result.Reason = reason.ExitStatus.Of(*said.ExitCode)
 		}
+		r.Result.Cause = reason.LastLine([]byte(said.Output), false)
 	}
 	if said.Output != "" {
 		if r.Result.Output, r.Result.OutputBytes, err = packed(said.Output, s.now); err != nil {

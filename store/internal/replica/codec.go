@@ -287,7 +287,27 @@ func codeJobRun(c *coder, r *job.Run) {
 	c.packed(&r.Flow)
 }
 
+// codeRecord is a record as the last of a value: what it has of the cause may be missing.
 func codeRecord(c *coder, r *store.Record) {
+	codeRecordBefore(c, r)
+	codeCause(c, r)
+}
+
+// codeCause is what versions before it neither wrote nor read of a record. It stands behind all that
+// they read of a value.
+func codeCause(c *coder, r *store.Record) {
+	if c.reading && len(c.b) == 0 {
+		return
+	}
+	text(c, &r.Attempt.Cause)
+	fingerprint := int64(r.Attempt.Fingerprint) // all its bits
+	if c.int64(&fingerprint); c.reading {
+		r.Attempt.Fingerprint = job.Fingerprint(fingerprint)
+	}
+}
+
+// codeRecordBefore is a record without its cause.
+func codeRecordBefore(c *coder, r *store.Record) {
 	codeJobRun(c, &r.Run)
 	a := &r.Attempt
 	c.id(&a.Run)

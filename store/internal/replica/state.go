@@ -824,13 +824,19 @@ func (s *state) dropRun(r *store.Run, apart bool) {
 
 func encodeGroup(g *group) []byte {
 	w := writing(256 * len(g.records))
-	list(w, &g.records, func(w *coder, r **store.Record) { codeRecord(w, *r) })
+	list(w, &g.records, func(w *coder, r **store.Record) { codeRecordBefore(w, *r) })
+	for _, r := range g.records {
+		codeCause(w, r)
+	}
 	return w.b
 }
 
 func decodeGroup(key string, value []byte) (*group, error) {
 	g, r := &group{key: key}, reading(value)
-	list(r, &g.records, func(w *coder, record **store.Record) { *record = &store.Record{}; codeRecord(w, *record) })
+	list(r, &g.records, func(w *coder, record **store.Record) { *record = &store.Record{}; codeRecordBefore(w, *record) })
+	for _, record := range g.records {
+		codeCause(r, record)
+	}
 	return g, r.err()
 }
 
