@@ -139,6 +139,7 @@ type Run struct {
 	State   job.RunState `json:"state" enum:"ready,waiting,running,done" doc:"How far the run has come."`
 	Outcome job.Outcome  `json:"outcome,omitempty" enum:"succeeded,failed,timed_out,cancelled,lost,skipped,missed,withdrawn" doc:"How it ended, once it is done."`
 	Why
+	Failure
 	Scheduled   time.Time         `json:"scheduled" doc:"The moment that the run stands for."`
 	Due         time.Time         `json:"due" doc:"When its attempt may start."`
 	Planned     time.Time         `json:"planned,omitzero" doc:"When the run was made: a scheduled one some time before it is due. Not for a step of a flow."`
@@ -187,6 +188,7 @@ type Attempt struct {
 	Ended   time.Time   `json:"ended" doc:"When it ended."`
 	Outcome job.Outcome `json:"outcome" enum:"succeeded,failed,timed_out,cancelled,lost,skipped,missed,withdrawn" doc:"How it ended."`
 	Why
+	Failure
 	ExitCode    *int            `json:"exit_code,omitempty" doc:"Its exit code, unless a signal ended the command."`
 	Signal      string          `json:"signal,omitempty" doc:"The signal that ended it."`
 	HTTPStatus  int             `json:"http_status,omitempty" doc:"The status of the answer."`
@@ -359,6 +361,7 @@ type Attention struct {
 	Text     string          `json:"text" doc:"What is wrong, in English."`
 	TextCode string          `json:"text_code,omitempty" doc:"The same for programs, as reason_code of runs."`
 	TextArgs *job.ReasonArgs `json:"text_args,omitempty" doc:"The arguments of the code by name."`
+	Failure
 }
 
 // AttentionKind is the kind of an Attention.

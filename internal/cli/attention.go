@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/server/config"
 )
 
@@ -66,7 +67,7 @@ func attentionTable(w io.Writer, env Env, list []client.Attention) {
 		if a.Node != "" {
 			about = cmp.Or(a.Job, "node "+a.Node)
 		}
-		rows = append(rows, []string{string(a.Severity), string(a.Kind), about, instant(env, a.Since), a.Text})
+		rows = append(rows, []string{string(a.Severity), string(a.Kind), about, instant(env, a.Since), reason.Beside(a.Text, a.Cause)})
 	}
 	table(w, styleFor(env, env.StdoutIsTerminal), []string{"SEVERITY", "KIND", "ABOUT", "SINCE", "WHAT"}, rows)
 }

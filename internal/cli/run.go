@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/server/config"
 	"github.com/belfry-cron/belfry/job"
 )
@@ -121,7 +122,7 @@ func runText(w io.Writer, env Env, r *client.Run) {
 	for _, a := range r.Attempts {
 		rows = append(rows, []string{
 			fmt.Sprint(a.Number), string(a.Outcome), orDash(a.Node), instant(env, a.Started), shortDuration(a.Ended.Sub(a.Started)),
-			outputSize(a.Outcome, a.OutputBytes), orDash(a.Reason),
+			outputSize(a.Outcome, a.OutputBytes), orDash(reason.Beside(a.Reason, a.Cause)),
 		})
 	}
 	table(w, s, []string{"ATTEMPT", "OUTCOME", "NODE", "STARTED", "TOOK", "OUTPUT", "REASON"}, rows)
@@ -553,8 +554,8 @@ func unsuccessful(runs []client.Run) error {
 	}
 	first := &bad[0]
 	f := &failure{code: ExitRunFailed, message: fmt.Sprintf("run %s of %s: %s", first.ID, jobAndShard(first), first.Outcome)}
-	if first.Reason != "" {
-		f.message += ": " + first.Reason
+	if why := reason.Beside(first.Reason, first.Cause); why != "" {
+		f.message += ": " + why
 	}
 	if len(runs) > 1 {
 		return f.withHint("%d of %d runs did not succeed", len(bad), len(runs))

@@ -192,10 +192,11 @@ func reasonOf(r *client.Run) string {
 	case r.State == job.StateRunning && r.CancelBy != "":
 		return strings.TrimSuffix("is being cancelled by "+r.CancelBy+": "+r.CancelReason, ": ")
 	}
-	if r.Unmet != "" && r.Reason != "" {
-		return r.Reason + "; " + r.Unmet
+	why := reason.Beside(r.Reason, r.Cause)
+	if r.Unmet != "" && why != "" {
+		return why + "; " + r.Unmet
 	}
-	return cmp.Or(r.Reason, r.Unmet)
+	return cmp.Or(why, r.Unmet)
 }
 
 // took says how long a run took with all its attempts, or has taken so far.

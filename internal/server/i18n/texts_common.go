@@ -4,6 +4,7 @@ package i18n
 var commonTexts = []text{
 	{"and", " and ", "、"},
 	{"comma", ", ", "、"},
+	{"colon", ": ", "："},
 	{"semicolon", "; ", "；"},
 	{"now", "now", "现在"},
 	{"today", "Today", "今天"},

@@ -154,6 +154,9 @@ func (l *Log) writeRecord(r *store.Record) {
 		about = append(about, "occurrences", r.Count)
 	}
 	about = append(about, "reason", r.Attempt.Reason.String())
+	if r.Attempt.Cause != "" {
+		about = append(about, "cause", r.Attempt.Cause)
+	}
 	if left > 0 {
 		about = append(about, "left_out", left)
 	}

@@ -415,7 +415,7 @@ func failuresOf(j *store.Job, ended []store.Record) client.Attention {
 	latest := failures[0]
 	a := client.Attention{
 		Kind: client.AttentionFailing, Severity: client.SeverityWarning, Job: j.Definition.FullName(), Run: latest.Run.ID,
-		Count: n, Since: failures[len(failures)-1].Attempt.Ended,
+		Count: n, Since: failures[len(failures)-1].Attempt.Ended, Failure: client.FailureOf(&latest.Attempt),
 	}
 	if n > 1 {
 		a.Severity = client.SeverityBad

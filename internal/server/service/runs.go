@@ -78,7 +78,7 @@ func endedRun(r *store.Record) client.Run {
 	run := client.Run{
 		ID: r.Run.ID, Job: r.Run.Namespace + "/" + r.Run.Name, JobUID: r.Run.JobUID, Version: r.Run.Version,
 		Kind: r.Run.Kind, Key: r.Run.Key, Shard: r.Run.Shard, Shards: r.Run.Shards,
-		State: job.StateDone, Outcome: r.Attempt.Outcome, Why: client.WhyOf(r.Attempt.Reason),
+		State: job.StateDone, Outcome: r.Attempt.Outcome, Why: client.WhyOf(r.Attempt.Reason), Failure: client.FailureOf(&r.Attempt),
 		Scheduled: r.Run.Scheduled, Due: r.Run.Due, Started: r.Begun, Ended: r.Attempt.Ended,
 		Attempt: r.Attempt.Number, Node: r.Attempt.Node, Params: job.WithoutExecutor(r.Run.Params), Parent: r.Run.Parent,
 		Executor: r.Run.Params[job.ExecutorParam],
@@ -125,7 +125,7 @@ func plannedAt(r *job.Run) time.Time {
 func attemptOf(r *store.Record) client.Attempt {
 	a := client.Attempt{
 		Number: r.Attempt.Number, Node: r.Attempt.Node, Started: r.Attempt.Started, Ended: r.Attempt.Ended,
-		Outcome: r.Attempt.Outcome, Why: client.WhyOf(r.Attempt.Reason), ExitCode: r.Attempt.ExitCode, Signal: r.Attempt.Signal,
+		Outcome: r.Attempt.Outcome, Why: client.WhyOf(r.Attempt.Reason), Failure: client.FailureOf(&r.Attempt), ExitCode: r.Attempt.ExitCode, Signal: r.Attempt.Signal,
 		HTTPStatus: r.Attempt.HTTPStatus, OutputBytes: r.OutputBytes, Late: r.Replaces, Unmet: r.Unmet.String(),
 	}
 	a.UnmetCode, a.UnmetArgs = r.Unmet.For()
@@ -209,6 +209,9 @@ func (s *Runs) run(ctx context.Context, id job.ID) (client.Run, error) {
 		if records[i].Attempt.Number > 0 {
 			run.Attempts = append(run.Attempts, attemptOf(&records[i]))
 		}
+	}
+	if isActive && active.State != job.StateRunning && len(run.Attempts) > 0 { // the reason is that attempt
+		run.Failure = run.Attempts[len(run.Attempts)-1].Failure
 	}
 	return run, nil
 }

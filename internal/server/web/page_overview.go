@@ -263,7 +263,7 @@ func (p *page) attention(a *client.Attention) string {
 	if a.TextCode == "" {
 		return clean(p.lang.Hint(a.Text))
 	}
-	return p.reason(a.TextArgs.Reason(a.Text, a.TextCode))
+	return p.withCause(p.reason(a.TextArgs.Reason(a.Text, a.TextCode)), a.Text, &a.Failure)
 }
 
 func (p *page) need(a *client.Attention) need {

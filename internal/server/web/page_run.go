@@ -118,7 +118,7 @@ func (s *site) run(p *page) error {
 	namespace, name := splitName(r.Job)
 	v := runView{
 		Layout: l, Run: r, ID: id.String(), Short: id.String()[:8] + "…" + id.String()[22:], Namespace: namespace, Name: name, JobAddress: "/jobs/" + r.Job,
-		State: p.runState(&r), Scheduled: p.at(r.Scheduled), Node: r.Node, Reason: p.reason(r.Value()), Active: r.State != job.StateDone,
+		State: p.runState(&r), Scheduled: p.at(r.Scheduled), Node: r.Node, Reason: p.withCause(p.reason(r.Value()), r.Reason, &r.Failure), Active: r.State != job.StateDone,
 	}
 	v.Scheduled.Text = p.dated(r.Scheduled) + ", " + r.Scheduled.In(p.zone).Format("15:04:05")
 	l.CanRun = p.mayIn(service.Operate, namespace)
@@ -316,7 +316,7 @@ func (p *page) attempts(r *client.Run) (template.HTML, string) {
 				before := r.Attempts[i-1].Ended
 				lane.Spans = []draw.Span{{From: before.Sub(first).Seconds(), To: a.Started.Sub(first).Seconds(), Class: draw.Mute, Waits: true, Title: p.T("run.waited", "d", p.took(a.Started.Sub(before)))}}
 			}
-			lane.Spans = append(lane.Spans, draw.Span{From: a.Started.Sub(first).Seconds(), To: a.Ended.Sub(first).Seconds(), Class: outcomeClasses[a.Outcome], Title: p.outcome(a.Outcome).Text + " " + p.reason(a.Value()), Text: text})
+			lane.Spans = append(lane.Spans, draw.Span{From: a.Started.Sub(first).Seconds(), To: a.Ended.Sub(first).Seconds(), Class: outcomeClasses[a.Outcome], Title: p.outcome(a.Outcome).Text + " " + p.withCause(p.reason(a.Value()), a.Reason, &a.Failure), Text: text})
 		}
 		lanes = append(lanes, lane)
 	}

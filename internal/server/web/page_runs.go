@@ -218,7 +218,7 @@ func (p *page) runRow(r *client.Run) runRow {
 	namespace, name := splitName(r.Job)
 	row := runRow{
 		ID: r.ID.String(), Address: "/runs/" + r.ID.String(), State: p.runState(r), Job: r.Job, Namespace: namespace, Name: name,
-		Scheduled: p.at(r.Scheduled), Node: r.Node, Kind: p.T("kind." + string(r.Kind)), Attempt: r.Attempt, Reason: p.reason(r.Value()), Version: r.Version,
+		Scheduled: p.at(r.Scheduled), Node: r.Node, Kind: p.T("kind." + string(r.Kind)), Attempt: r.Attempt, Reason: p.withCause(p.reason(r.Value()), r.Reason, &r.Failure), Version: r.Version,
 	}
 	if r.Step != "" {
 		row.Name += " / " + r.Step

@@ -306,3 +306,17 @@ func TestTheFailureOfARunNamesTheFollowersThatItDidNotStart(t *testing.T) {
 	}
 	ann.shows("/runs/"+w.ran("many/up", job.OutcomeFailed).String(), `, <a class="link" href="/jobs/many/up#connected">and more</a>`)
 }
+
+// What a command said last stands behind the reason, on the page of the run, in lists and on the overview.
+func TestAFailureIsShownWithItsCause(t *testing.T) {
+	w := newWorld(t)
+	w.fill()
+	ann := w.login("ann")
+	for _, page := range []string{"/runs/" + w.failed.String(), "/runs", "/"} {
+		ann.shows(page, "exit status 1: feed.csv: 0 &lt;rows&gt;")
+	}
+	body := ann.ask("GET", "/runs/"+w.failed.String(), nil, "Accept-Language", "zh").Body.String()
+	if !strings.Contains(body, "exit status 1：feed.csv: 0 &lt;rows&gt;") {
+		t.Error("the page in Chinese does not show the cause")
+	}
+}

@@ -435,3 +435,12 @@ func (s *site) host(name string) string {
 	}
 	return strings.Join(labels[:shown], ".")
 }
+
+// withCause is a reason, which is given in English too, with what the work has said about its failure.
+func (p *page) withCause(why, english string, of *client.Failure) string {
+	news := clean(reason.News(english, of.Cause))
+	if why == "" || news == "" {
+		return why + news
+	}
+	return why + p.T("colon") + news
+}

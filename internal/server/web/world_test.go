@@ -115,7 +115,7 @@ func (w *world) fill() {
 		}
 		w.failed = made[0].Run
 		code := 1
-		_, err = w.store.Finish(ctx, w.node, []store.Result{{Attempt: attempt, Started: w.now, Ended: w.now.Add(400 * time.Millisecond), Outcome: job.OutcomeFailed, Reason: job.Text("exit status 1"), ExitCode: &code}})
+		_, err = w.store.Finish(ctx, w.node, []store.Result{{Attempt: attempt, Started: w.now, Ended: w.now.Add(400 * time.Millisecond), Outcome: job.OutcomeFailed, Reason: job.Text("exit status 1"), Cause: "feed.csv: 0 <rows>", ExitCode: &code}})
 		w.must(err)
 	}
 	w.begin()
