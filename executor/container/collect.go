@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"path"
 	"strings"
 	"time"
 
@@ -90,11 +91,12 @@ func (r *attempt) makeFlowVolume(ctx context.Context) error {
 	})
 }
 
-// openFlowVolume lets each user of the image write to the shared volume.
+// openFlowVolume makes the directory in the shared volume that each user of an image may write to. The
+// volume itself belongs to root.
 func (r *attempt) openFlowVolume(ctx context.Context) error {
 	var b bytes.Buffer
 	archive := tar.NewWriter(&b)
-	_ = archive.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: "./", Mode: 0o1777}) // into memory
+	_ = archive.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: path.Base(flowDir) + "/", Mode: 0o1777}) // into memory
 	_ = archive.Close()
 	return r.engine.Upload(ctx, r.name, job.FlowVolumeDir, b.Bytes())
 }

@@ -51,8 +51,9 @@ const (
 	// needs, and few enough to leave the machine usable.
 	PIDsDefault = 4096
 
-	// probeWithin bounds a probe of the engine, which answers it without any work.
-	probeWithin = 5 * time.Second
+	// probeWithin bounds a probe of the engine, which answers it without any work; on a machine under
+	// load that may take seconds.
+	probeWithin = 15 * time.Second
 	// awayRest is how long an attempt whose engine does not answer keeps its capacity before it is
 	// retried, so that it is not retried in a tight loop.
 	awayRest = 2 * time.Second

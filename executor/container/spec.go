@@ -25,6 +25,8 @@ const (
 	// the directory that the steps of a flow share.
 	resultVariable = verdict.ResultVariable
 	flowVariable   = "BELFRY_FLOW_DIR"
+	// flowDir is the directory in the shared volume.
+	flowDir = job.FlowVolumeDir + "/shared"
 
 	// logSize and logFiles bound what an engine keeps of the output of a container: a node reads it
 	// at once, and needs the rest only after an outage.
@@ -89,7 +91,7 @@ func (r *attempt) specOf(s *Settings) (*engine.Spec, job.Reason) {
 	if r.Together {
 		host.Mounts = append(host.Mounts, engine.Mount{Type: "volume", Source: volumeOf(r.Attempt.Run.Parent), Target: job.FlowVolumeDir})
 		if dir == "" {
-			dir = job.FlowVolumeDir
+			dir = flowDir
 		}
 	}
 	spec := &engine.Spec{
@@ -125,7 +127,7 @@ func (r *attempt) environment() []string {
 		all[resultVariable] = job.ContainerDir + "/" + resultFile
 	}
 	if r.Together {
-		all[flowVariable] = job.FlowVolumeDir
+		all[flowVariable] = flowDir
 	}
 	env := make([]string, 0, len(all))
 	for name, value := range all {

@@ -337,6 +337,9 @@ func (s *standIn) upload(w http.ResponseWriter, r *http.Request) {
 		if errors.Is(err, io.EOF) {
 			return
 		}
+		if err == nil && header.Typeflag == tar.TypeDir {
+			err = os.MkdirAll(filepath.Join(dir, header.Name), 0o700)
+		}
 		if err == nil && header.Typeflag == tar.TypeReg {
 			var text []byte
 			if text, err = io.ReadAll(archive); err == nil {

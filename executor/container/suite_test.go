@@ -39,10 +39,13 @@ func newRig(t *testing.T, socket string, settings container.Settings) *rig {
 		r.Collect(context.Background()) // of a test that failed
 		r.Close()
 	})
-	if _, err := r.Probe(t.Context()); err != nil {
-		t.Fatal(err)
+	for deadline := time.Now().Add(patience); ; {
+		if _, err := r.Probe(t.Context()); err == nil {
+			return r
+		} else if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
 	}
-	return r
 }
 
 // recorder is the output of an attempt.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the tests start and this machine lacks, if this user may: Debian's PostgreSQL, MariaDB,
-# Redis, Chromium, fonts for it, cron, and what makes a Debian to install packages in. It says first what
+# Redis, Chromium, fonts for it, cron, Podman and Docker, and what makes a Debian to install packages in. It says first what
 # it installs, why, and how large that is.
 #
 #   install.sh            install what is missing
@@ -22,6 +22,11 @@ has chromium || has chromium-browser || has google-chrome || needs chromium 'the
 font :lang=zh || needs fonts-wqy-microhei 'the pages in Chinese'
 font Inter || needs fonts-inter 'the first font of the pages, for their pictures'
 has cron || needs cron 'the jobs that belfry crontab export writes'
+has podman || needs podman 'containers in Podman'
+has runc || needs runc 'containers in Podman and Docker'
+[ -e "$root/usr/lib/podman/netavark" ] || needs netavark 'networks of Podman'
+has dockerd || needs docker.io 'containers in Docker'
+[ -e "$root/bin/busybox" ] || needs busybox-static 'the image of the containers'
 has debootstrap || needs debootstrap 'the Debian in which packages are installed'
 has rpm || needs rpm 'the packages for Fedora and its like'
 
