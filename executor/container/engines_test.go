@@ -100,6 +100,7 @@ func (e *realEngine) start() error {
 	defer log.Close()
 	_ = os.Remove(e.socket)
 	cmd := e.command()
+	cmd.Dir = e.dir // where conmon of Podman leaves files
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		return err

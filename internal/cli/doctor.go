@@ -108,7 +108,7 @@ func examine(ctx context.Context, env Env, c config.Server) []finding {
 	if c.OIDC.Issuer != "" {
 		list = append(list, signIn(ctx, env, c))
 	}
-	return append(list, watchdogOf(pid, running), health.Separation(c), health.Shell(c), health.Backup(c, env.Now()), controllers())
+	return append(list, watchdogOf(pid, running), health.Separation(c), health.Shell(c), health.Containers(ctx, c), health.Backup(c, env.Now()), controllers())
 }
 
 func zoneData(env Env, c config.Server) finding {

@@ -30,11 +30,8 @@ const (
 
 // makeContainers makes the executor of containers, if the machine has an engine.
 func (s *Server) makeContainers(ctx context.Context) error {
-	socket := s.Settings.Containers.Socket
+	socket := engine.Find(s.Settings.Containers.Socket, os.Getenv)
 	if socket == "" {
-		socket = engine.Find(os.Getenv)
-	}
-	if socket == "" || socket == "none" {
 		return nil
 	}
 	node, err := engineNode(s.Settings.Data)

@@ -339,7 +339,7 @@ var table = map[string]line{
 		imports: []string{"job"},
 	},
 	"internal/server/auth":     {shared: true, imports: []string{"internal/reason", "job", "store"}, testImports: []string{"store/memory"}},
-	"internal/server/health":   {imports: []string{"job", "store", "executor/shell", "internal/server/config"}},
+	"internal/server/health":   {imports: []string{"job", "store", "executor/shell", "internal/server/config", "internal/sys/engine"}},
 	"internal/server/nodeinfo": {shared: true, imports: []string{"job", "store"}, testImports: []string{"store/memory"}},
 	"internal/server/config":   {shared: true, imports: []string{"cron", "job", "store"}},
 	"internal/server/service": {

@@ -4,6 +4,7 @@
 package health
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/belfry-cron/belfry/executor/shell"
 	"github.com/belfry-cron/belfry/internal/server/config"
+	"github.com/belfry-cron/belfry/internal/sys/engine"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -69,6 +71,34 @@ func SaveBackup(dir string, b Saved) error {
 func LastBackup(dir string) (b Saved, known bool) {
 	text, err := os.ReadFile(filepath.Join(dir, backupFile))
 	return b, err == nil && json.Unmarshal(text, &b) == nil && !b.At.IsZero()
+}
+
+// engineWithin bounds a question to a container engine.
+const engineWithin = 5 * time.Second
+
+// Containers returns whether the container engine of the machine works.
+func Containers(ctx context.Context, c config.Server) Finding {
+	f := Finding{Check: "containers", Status: Well, Found: "none run here"}
+	socket := engine.Find(c.Containers.Socket, os.Getenv)
+	if socket == "" {
+		return f
+	}
+	ctx, cancel := context.WithTimeout(ctx, engineWithin)
+	defer cancel()
+	e := engine.New(socket)
+	defer e.Close()
+	v, err := e.Version(ctx)
+	switch {
+	case err == nil:
+		f.Found = v.String() + " at " + socket
+	case errors.Is(err, fs.ErrPermission):
+		f.Status, f.Found = Note, "this user may not use "+socket
+		f.Do = "add the user of the server to the group of the socket, which lets the server act as root, or set containers.socket"
+	default:
+		f.Status, f.Found = Note, "the container engine does not answer: "+err.Error()
+		f.Do = "start Docker or podman.socket, or set containers.socket"
+	}
+	return f
 }
 
 // Backup returns the age of a store's last backup. Backups of database servers are unknown.

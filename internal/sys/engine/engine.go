@@ -86,8 +86,16 @@ func (e *Engine) Socket() string { return e.socket }
 // Close closes idle connections.
 func (e *Engine) Close() { e.client.CloseIdleConnections() }
 
-// Find returns the first usual place of this machine that has a socket of an engine, "" for none.
-func Find(getenv func(string) string) string {
+// Find returns the configured socket: "none" is none, and "" the first usual place of this machine
+// that has a socket of an engine. It returns "" for no socket.
+func Find(configured string, getenv func(string) string) string {
+	switch configured {
+	case "":
+	case "none":
+		return ""
+	default:
+		return configured
+	}
 	places := []string{"/run/docker.sock", "/var/run/docker.sock", "/run/podman/podman.sock"}
 	if dir := getenv("XDG_RUNTIME_DIR"); dir != "" {
 		places = append(places, filepath.Join(dir, "docker.sock"), filepath.Join(dir, "podman", "podman.sock"))
