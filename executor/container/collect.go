@@ -23,6 +23,10 @@ const (
 	settleBatch = 50
 )
 
+// Expect keeps the container of an attempt that another version of the program has started, until Run
+// is called with the attempt and returns. It is called before Collect.
+func (e *Executor) Expect(run job.ID, attempt int) { e.hold(nameOf(run, attempt), true) }
+
 // Collect removes the containers of this node whose attempts are over: an earlier process left them,
 // or the engine was away at their end.
 func (e *Executor) Collect(ctx context.Context) error {

@@ -241,6 +241,10 @@ var suite = map[string]func(*rig){
 			r.Fatalf("it was not left: %+v (%s)", left, left.Reason)
 		}
 		a.Carried = left.Carried
+		r.Expect(a.Run.ID, a.Number)
+		if err := r.Collect(r.Context()); err != nil {
+			r.Error(err)
+		}
 		got := r.Executor.Run(r.Context(), a, second.output())
 		one, _ := first.texts()
 		two, _ := second.texts()

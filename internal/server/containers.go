@@ -40,6 +40,13 @@ func (s *Server) makeContainers(ctx context.Context) error {
 	}
 	s.containers = container.New(container.Config{Settings: containerSettings(s.Settings), Watch: s.watchdog, Engine: engine.New(socket), Node: node, Log: s.Log})
 	s.closers = append(s.closers, func() error { s.containers.Close(); return nil })
+	if c := s.Carried.node(); c != nil {
+		for i := range c.Attempts {
+			if outcome, err := c.Attempts[i].Claim.Outcome(); err == nil {
+				s.containers.Expect(outcome.Run.ID, outcome.Run.Attempt)
+			}
+		}
+	}
 	if _, err := s.containers.Probe(ctx); err != nil {
 		s.Log.Warn("the container engine does not answer; this node runs no containers until it does", "socket", socket, "error", err)
 		return nil
