@@ -126,6 +126,8 @@ type Executor struct {
 	engine   *engine.Engine
 	settings atomic.Pointer[Settings]
 	version  atomic.Pointer[engine.Version] // nil while the engine does not answer
+	// polls is set once the engine has said that it is Podman.
+	polls atomic.Bool
 	// Of the constants of these names.
 	awayRest, killWait time.Duration
 
@@ -182,6 +184,7 @@ func (e *Executor) Probe(ctx context.Context) (changed bool, err error) {
 		e.version.Store(nil)
 		return worked, err
 	}
+	e.polls.Store(v.Name == podman)
 	e.version.Store(&v)
 	return !worked || v != before, nil
 }
@@ -347,8 +350,7 @@ func (r *attempt) notBegun(ctx context.Context, err error) executor.Result {
 	case errors.As(err, &unstarted):
 		return executor.Result{Outcome: job.OutcomeFailed, Reason: job.Text(err.Error()), Unstarted: true}
 	case ctx.Err() != nil:
-		outcome, why := executor.ByCause(ctx)
-		return executor.Result{Outcome: outcome, Reason: reason.BeforeStart.Of(why), Unstarted: !r.started}
+		return r.endedBefore(ctx)
 	case engine.IsAway(err):
 		if r.started {
 			ended := failed(reason.EngineAway.Of(words(err)))
@@ -374,10 +376,16 @@ func (r *attempt) notBegun(ctx context.Context, err error) executor.Result {
 // before.
 func (r *attempt) ended(ctx context.Context, ended executor.Result) executor.Result {
 	if ctx.Err() != nil {
-		outcome, why := executor.ByCause(ctx)
-		return executor.Result{Outcome: outcome, Reason: reason.BeforeStart.Of(why), Unstarted: !r.started}
+		return r.endedBefore(ctx)
 	}
 	return ended
+}
+
+// endedBefore is the result of an attempt whose context has ended before its container began. A pull
+// has no effect on the work: another node may run it, unless the pull has used up the timeout.
+func (r *attempt) endedBefore(ctx context.Context) executor.Result {
+	outcome, why := executor.ByCause(ctx)
+	return executor.Result{Outcome: outcome, Reason: reason.BeforeStart.Of(why), Unstarted: !r.started || outcome != job.OutcomeTimedOut}
 }
 
 // errUnstarted wraps an error of Attempt.Start.

@@ -265,3 +265,21 @@ func TestAContainerThatStartsWithoutAnAnswerIsFollowed(t *testing.T) {
 	}
 	r.nothingLeft()
 }
+
+func TestAnAttemptThatEndsWhileItsImageIsPulledMayRunElsewhere(t *testing.T) {
+	t.Parallel()
+	s := newStandIn(t)
+	r := newRig(t, s.socket, container.Settings{})
+	for cause, want := range map[error]struct {
+		outcome   job.Outcome
+		unstarted bool
+	}{executor.ErrStopped: {job.OutcomeLost, true}, executor.ErrCarried: {job.OutcomeLost, true}, executor.ErrTimeout: {job.OutcomeTimedOut, false}} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		a := attemptOf(job.Container{Image: endless})
+		a.Start = func() error { cancel(cause); return nil }
+		if got := r.Executor.Run(ctx, a, executor.Output{}); got.Outcome != want.outcome || got.Unstarted != want.unstarted {
+			t.Errorf("%v: %+v (%s)", cause, got, got.Reason)
+		}
+	}
+	r.nothingLeft()
+}

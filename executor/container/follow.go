@@ -154,8 +154,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // read copies the output of the container until its end, also through outages of the engine.
 func (r *attempt) read(ctx context.Context, ended <-chan struct{}) {
 	stdout, stderr := r.writers()
-	v, _ := r.Version()
-	follow := v.Name != podman
+	follow := !r.polls.Load()
 	for pause := againFirst; ; pause = min(2*pause, againMost) {
 		before, began := r.mark, time.Now()
 		err := r.engine.Logs(ctx, r.name, follow, &r.mark, stdout, stderr)

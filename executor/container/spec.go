@@ -49,7 +49,7 @@ func (r *attempt) specOf(s *Settings) (*engine.Spec, job.Reason) {
 		CapDrop: []string{"ALL"}, CapAdd: s.Capabilities, SecurityOpt: []string{"no-new-privileges"},
 		PidsLimit: int64(s.PIDs), LogConfig: engine.Log{Type: "json-file", Config: map[string]string{"max-size": logSize, "max-file": logFiles}},
 	}
-	if v, ok := r.Version(); ok && v.Name == podman {
+	if r.polls.Load() {
 		host.LogConfig = engine.Log{Type: "k8s-file"}
 	}
 	if l := c.Limits; l != nil {

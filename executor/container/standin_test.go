@@ -41,6 +41,9 @@ type standIn struct {
 	stop       func() // ends the answers
 }
 
+// endless is an image whose pull does not end.
+const endless = "localhost/endless:1"
+
 // inStandIn is a container of a stand-in.
 type inStandIn struct {
 	name    string
@@ -124,6 +127,12 @@ func (s *standIn) image(w http.ResponseWriter, r *http.Request) {
 
 func (s *standIn) pull(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("fromImage")
+	if name == endless {
+		fmt.Fprintln(w, `{"status":"Pulling"}`)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.logins = append(s.logins, r.Header.Get("X-Registry-Auth"))
