@@ -4,7 +4,10 @@
 package openapi
 
 import (
+	"encoding/json"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/pb33f/libopenapi"
@@ -42,6 +45,60 @@ func TestTheDescriptionIsValid(t *testing.T) {
 	}
 	for _, m := range mistakes(t, text) {
 		t.Error(m)
+	}
+}
+
+// keywords are what a schema of OpenAPI 3.1 may have; linters refuse others.
+var keywords = strings.Fields(`$ref additionalProperties allOf anyOf const contentEncoding contentMediaType default deprecated description enum examples example
+	exclusiveMaximum exclusiveMinimum format items maxItems maxLength maxProperties maximum minItems minLength minProperties minimum multipleOf not nullable
+	oneOf pattern patternProperties prefixItems properties propertyNames readOnly required title type uniqueItems writeOnly discriminator if then else
+	dependentRequired contains $schema $id $defs`)
+
+// unknownKeywords returns the keywords of a schema, and of those in it, that no OpenAPI has.
+func unknownKeywords(at string, schema any) (list []string) {
+	s, ok := schema.(map[string]any)
+	if !ok {
+		return nil
+	}
+	for key, value := range s {
+		switch key {
+		case "properties", "patternProperties", "$defs":
+			for name, inner := range value.(map[string]any) {
+				list = append(list, unknownKeywords(at+"."+name, inner)...)
+			}
+		case "items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames":
+			list = append(list, unknownKeywords(at+"."+key, value)...)
+		case "allOf", "anyOf", "oneOf", "prefixItems":
+			for _, inner := range value.([]any) {
+				list = append(list, unknownKeywords(at+"."+key, inner)...)
+			}
+		default:
+			if !slices.Contains(keywords, key) && !strings.HasPrefix(key, "x-") {
+				list = append(list, at+": "+key)
+			}
+		}
+	}
+	return list
+}
+
+func TestSchemasHaveOnlyKeywordsOfOpenAPI(t *testing.T) {
+	text, err := os.ReadFile("../../docs/openapi.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d struct {
+		Components struct{ Schemas map[string]any }
+	}
+	if err := json.Unmarshal(text, &d); err != nil {
+		t.Fatal(err)
+	}
+	for name, schema := range d.Components.Schemas {
+		for _, unknown := range unknownKeywords(name, schema) {
+			t.Errorf("%s is no keyword of OpenAPI", unknown)
+		}
+	}
+	if len(d.Components.Schemas) < 100 || len(unknownKeywords("x", map[string]any{"items": map[string]any{"patternDescription": "y"}})) != 1 {
+		t.Error("schemas are not looked through")
 	}
 }
 

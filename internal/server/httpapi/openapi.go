@@ -139,7 +139,25 @@ func (a *api) writeDescription() ([]byte, error) {
 	if err := addDocuments(tree); err != nil {
 		return nil, fmt.Errorf("describe the API: %w", err)
 	}
+	withoutPatternDescriptions(tree)
 	return json.MarshalIndent(tree, "", "  ")
+}
+
+// withoutPatternDescriptions removes a keyword of the library, for its messages, that no OpenAPI has.
+func withoutPatternDescriptions(tree any) {
+	switch t := tree.(type) {
+	case map[string]any:
+		if _, isText := t["patternDescription"].(string); isText {
+			delete(t, "patternDescription")
+		}
+		for _, value := range t {
+			withoutPatternDescriptions(value)
+		}
+	case []any:
+		for _, value := range t {
+			withoutPatternDescriptions(value)
+		}
+	}
 }
 
 // operations returns all operations of the description.
@@ -379,6 +397,6 @@ func (a *api) streamOf(data map[string]reflect.Type) *huma.MediaType {
 	}
 	slices.SortFunc(kinds, func(x, y *huma.Schema) int { return strings.Compare(x.Title, y.Title) })
 	return &huma.MediaType{Schema: &huma.Schema{
-		Description: "Server-sent events.", Type: huma.TypeArray, Items: &huma.Schema{OneOf: kinds},
+		Description: "Server-sent events.", Type: huma.TypeArray, Items: &huma.Schema{AnyOf: kinds},
 	}}
 }
