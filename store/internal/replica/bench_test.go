@@ -9,12 +9,26 @@ import (
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/internal/replica"
+	"github.com/belfry-cron/belfry/store/memory"
 	"github.com/belfry-cron/belfry/store/storetest"
 )
 
 // BenchmarkLife plans, claims and finishes runs of 500 jobs that each have 15 planned, as a job that is
-// due each second has. The values are encoded, as for a server, and the server takes no time.
+// due each second has: with encoded values, on a server that takes no time, and in memory.
 func BenchmarkLife(b *testing.B) {
+	b.Run("encoded", func(b *testing.B) {
+		benchLife(b, func(opt storetest.Options) (store.Store, error) {
+			return replica.Open(b.Context(), driver{Shelf: newShelf()}, options(opt, 0))
+		})
+	})
+	b.Run("memory", func(b *testing.B) {
+		benchLife(b, func(opt storetest.Options) (store.Store, error) {
+			return memory.New(memory.Options{Now: opt.Now, LookAhead: opt.LookAhead, NewID: opt.NewID}), nil
+		})
+	})
+}
+
+func benchLife(b *testing.B, open func(storetest.Options) (store.Store, error)) {
 	const jobs, ahead = 500, 15
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	last := uint64(0)
@@ -24,8 +38,7 @@ func BenchmarkLife(b *testing.B) {
 		binary.BigEndian.PutUint64(id[8:], last*0x9e3779b97f4a7c15) // spread as random ids are
 		return id
 	}
-	opt := options(storetest.Options{Now: func() time.Time { return now }, LookAhead: time.Hour, NewID: newID}, 0)
-	one, err := replica.Open(b.Context(), driver{Shelf: newShelf()}, opt)
+	one, err := open(storetest.Options{Now: func() time.Time { return now }, LookAhead: time.Hour, NewID: newID})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -568,17 +568,16 @@ func (s *state) putCell(c *cell) {
 		s.dropHead(was)
 	}
 	// What is unchanged stays in the indexes, unless the job makes it another.
-	judged := was.withdraws() == c.withdraws()
-	for _, r := range was.runs {
-		if !judged || !slices.Contains(c.runs, r) {
-			s.dropRun(r, false)
-		}
+	judged, gone, come := was.withdraws() == c.withdraws(), was.runs, c.runs
+	if judged {
+		gone, come = without(was.runs, c.runs), without(c.runs, was.runs)
+	}
+	for _, r := range gone {
+		s.dropRun(r, false)
 	}
 	s.addHead(c)
-	for _, r := range c.runs {
-		if !judged || !slices.Contains(was.runs, r) {
-			s.addRun(r, false)
-		}
+	for _, r := range come {
+		s.addRun(r, false)
 	}
 	if tree := s.apart[uid]; tree != nil && !judged {
 		tree.Ascend(func(r *store.Run) bool { s.judge(r); return true })
@@ -589,9 +588,31 @@ func (s *state) putCell(c *cell) {
 	}
 }
 
-// withdraws is the state that determines whether the runs of a job are withdrawn.
-func (c *cell) withdraws() any {
-	return [...]any{c.job.Deleted, c.job.State == job.JobPaused, c.job.Epoch, c.broadcast}
+// withdrawal is the state that determines whether the runs of a job are withdrawn.
+type withdrawal struct {
+	deleted, paused, broadcast bool
+	epoch                      int64
+}
+
+func (c *cell) withdraws() withdrawal {
+	return withdrawal{c.job.Deleted, c.job.State == job.JobPaused, c.broadcast, c.job.Epoch}
+}
+
+// without returns the runs of a list that another list lacks. Most are in both, in the same order.
+func without(list, other []*store.Run) (left []*store.Run) {
+	next := 0
+	for _, r := range list {
+		at := next
+		if at == len(other) || other[at] != r {
+			at = slices.Index(other, r)
+		}
+		if at < 0 {
+			left = append(left, r)
+		} else {
+			next = at + 1
+		}
+	}
+	return left
 }
 
 func (s *state) addHead(c *cell) {

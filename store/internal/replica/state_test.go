@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -21,5 +22,22 @@ func TestSessionsOfABatchStay(t *testing.T) {
 	s.remove(sessionKey(a), time.Now())
 	if len(held) != 2 || len(s.sessions) != 1 || s.sessions[b] == nil {
 		t.Errorf("beside a session that goes a batch holds %v, want both; %v is left", held, s.sessions)
+	}
+}
+
+// What is unchanged of a cell stays in the indexes, in whatever order its runs are.
+func TestRunsThatAnotherListLacksAreFoundInAnyOrder(t *testing.T) {
+	a, b, c, d := &store.Run{}, &store.Run{}, &store.Run{}, &store.Run{}
+	for _, test := range []struct{ list, other, want []*store.Run }{
+		{[]*store.Run{a, b, c}, []*store.Run{a, b, c}, nil},
+		{[]*store.Run{a, b, c}, []*store.Run{c, b, a}, nil},
+		{[]*store.Run{a, b}, []*store.Run{b, a}, nil},
+		{[]*store.Run{a, b, c, d}, []*store.Run{d, b}, []*store.Run{a, c}},
+		{[]*store.Run{a, b, c}, []*store.Run{b, c, d}, []*store.Run{a}},
+		{[]*store.Run{a}, nil, []*store.Run{a}},
+	} {
+		if got := without(test.list, test.other); !slices.Equal(got, test.want) {
+			t.Errorf("%d runs without %d others are %d, want %d", len(test.list), len(test.other), len(got), len(test.want))
+		}
 	}
 }

@@ -350,7 +350,9 @@ func (t *tx) slot(need *engine.SlotNeed, b *engine.Batch, f *found, now time.Tim
 				case r.HoldsSlot:
 					holding = append(holding, r)
 				case r.State != job.StateWaiting:
-					ready = append(ready, r)
+					if r.Ref().Compare(need.Until) <= 0 {
+						ready = append(ready, r)
+					}
 				default:
 					if waiting = append(waiting, r); isQueued(r) {
 						queued++

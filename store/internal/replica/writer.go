@@ -27,11 +27,16 @@ type stagedCell struct {
 // ops is how many keys it writes.
 func (c *stagedCell) ops() int { return 1 + len(c.set) + len(c.gone) }
 
-// spread gives runs keys of their own that have no room in the cell.
-func (c *stagedCell) spread(most int) {
+// spread gives runs keys of their own that have no room in the cell, which is bounded by their number and,
+// where values are encoded, by their size.
+func (c *stagedCell) spread(most int, encoded bool) {
 	kept, size, moved := c.runs[:0], 0, 0
 	for _, r := range c.runs {
-		if n := runSize(r); moved == spreadMax || len(kept) < most && size+n <= inCellSize {
+		n := 0
+		if encoded {
+			n = runSize(r)
+		}
+		if moved == spreadMax || len(kept) < most && size+n <= inCellSize {
 			kept, size = append(kept, r), size+n
 			continue
 		}
@@ -119,7 +124,7 @@ func (w *writer) collect(c *engine.Changes) error {
 	w.tieFlows(c)
 	w.t.handsOn = w.handOn(c.HandOn)
 	for _, is := range w.cells {
-		is.spread(w.t.b.opt.InCell)
+		is.spread(w.t.b.opt.InCell, w.t.b.local == nil)
 		w.chooseFit(is)
 		if n := len(is.runs) + is.apart; n > runsMax {
 			return fmt.Errorf("job %s would have %d unfinished runs, and this store keeps at most %d of a job: %w", is.job.FullName(), n, runsMax, store.ErrNoSpace)
