@@ -190,7 +190,7 @@ var table = map[string]line{
 	"internal/decide/notification": {
 		// What is said about problems, and when.
 		pure:    true,
-		imports: []string{"job", "store"},
+		imports: []string{"internal/reason", "job", "store"},
 	},
 	"internal/node/secret": {
 		// Seals values and reads them where they are.

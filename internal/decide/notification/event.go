@@ -28,6 +28,9 @@ type Event struct {
 	Step      string            `json:"step,omitempty"` // of a flow, for an approval
 	Time      time.Time         `json:"time"`
 	Text      job.Reason        `json:"text,omitzero"`
+	// Cause is what the work said about its failure, and Began when the run started.
+	Cause string    `json:"cause,omitempty"`
+	Began time.Time `json:"began,omitzero"`
 	// Count is how many occurrences it is about, at least 1.
 	Count int `json:"count,omitempty"`
 	// InARow is how many runs of the job have failed one after another.

@@ -84,6 +84,7 @@ func NewGroup(c *job.Channel, e *Event) *Group {
 // Add takes an event that the channel selects, and reports whether anything changed.
 func (g *Group) Add(c *job.Channel, e Event, now time.Time) bool {
 	e.Count, e.Text = max(e.Count, 1), e.Text.Map(func(text string) string { return cut(text, textMax) })
+	e.Cause = cut(e.Cause, textMax)
 	if !e.Run.IsZero() && !e.Kind.OfServer() {
 		mark := e.mark()
 		if slices.Contains(g.Seen, mark) {

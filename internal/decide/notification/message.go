@@ -6,6 +6,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -62,7 +63,16 @@ type Line struct {
 	Last      time.Time  `json:"last"`
 	What      string     `json:"what"`             // such as "shop/backup failed"
 	Reason    string     `json:"reason,omitempty"` // such as "exit status 3"
-	Link      string     `json:"link,omitempty"`
+	// ReasonCode and ReasonArgs are the reason for programs, as in the API.
+	ReasonCode string          `json:"reason_code,omitempty"`
+	ReasonArgs *job.ReasonArgs `json:"reason_args,omitempty"`
+	Cause      string          `json:"cause,omitempty"` // what the work said about its failure
+	Attempt    int             `json:"attempt,omitempty"`
+	// Took is the duration of the run, and Lasted that of a problem that is over, in seconds.
+	Took    float64 `json:"took_seconds,omitempty"`
+	Lasted  float64 `json:"lasted_seconds,omitempty"`
+	Command string  `json:"command,omitempty"` // that shows the output
+	Link    string  `json:"link,omitempty"`
 }
 
 // Text returns the line in words.
@@ -71,10 +81,37 @@ func (l *Line) Text(zone *time.Location) string {
 	if l.Count > 1 {
 		text += fmt.Sprintf(" (%d times since %s)", l.Count, l.First.In(zone).Format("Jan 2 15:04 MST"))
 	}
-	if l.Reason != "" {
-		text += ": " + l.Reason
+	if l.Lasted > 0 {
+		text += " after " + inWords(l.Lasted)
+	}
+	if why := reason.Beside(l.Reason, l.Cause); why != "" {
+		text += ": " + why
 	}
 	return text
+}
+
+// Details returns where it was, how long it took and how to see its output; "" for nothing.
+func (l *Line) Details() string {
+	if l.Command == "" {
+		return ""
+	}
+	text := fmt.Sprintf("attempt %d", l.Attempt)
+	if l.Node != "" {
+		text += " on " + l.Node
+	}
+	if l.Took > 0 {
+		text += ", " + inWords(l.Took)
+	}
+	return text + "; " + l.Command
+}
+
+// inWords returns a duration in seconds: whole ones from 10 s on.
+func inWords(seconds float64) string {
+	d := time.Duration(seconds * float64(time.Second)).Round(time.Millisecond)
+	if d >= 10*time.Second {
+		d = d.Round(time.Second)
+	}
+	return job.Duration(d).InWords()
 }
 
 // Zone returns the time zone of the receivers.
@@ -102,7 +139,14 @@ var words = map[job.Notice][2]string{
 func (is *Item) line(c *job.Channel) Line {
 	l := Line{
 		Kind: is.Kind, Over: !is.Over.IsZero() && is.Lasting, Severity: severityOf(is.Kind), Namespace: is.Namespace, Job: is.Job,
-		Node: is.Node, Run: is.Run, Count: is.Count, First: is.First, Last: is.Time, Reason: is.Text.String(),
+		Node: is.Node, Run: is.Run, Count: is.Count, First: is.First, Last: is.Time, Reason: is.Text.String(), Cause: is.Cause,
+	}
+	l.ReasonCode, l.ReasonArgs = is.Text.For()
+	if !is.Run.IsZero() && is.Attempt > 0 {
+		l.Attempt, l.Command = is.Attempt, "belfry logs "+is.Run.String()
+		if !is.Began.IsZero() {
+			l.Took = max(0, is.Time.Sub(is.Began).Seconds())
+		}
 	}
 	said := words[is.Kind]
 	switch {
@@ -116,6 +160,8 @@ func (is *Item) line(c *job.Channel) Line {
 	l.What = is.About() + " " + said[0]
 	if l.Over && is.Told {
 		l.What, l.Severity, l.Count, l.Reason = is.About()+" "+said[1], Good, 1, ""
+		l.ReasonCode, l.ReasonArgs, l.Cause, l.Attempt, l.Took, l.Command = "", nil, "", 0, 0, ""
+		l.Lasted = max(0, is.Over.Sub(is.First).Seconds())
 	} else if l.Over {
 		l.What += " and " + said[1]
 	}
@@ -206,6 +252,9 @@ func (m *Message) Body(most int) string {
 	left := m.More
 	for i := range m.Lines {
 		text := m.Lines[i].Text(m.Zone())
+		if details := m.Lines[i].Details(); details != "" {
+			text += "\n" + details
+		}
 		if m.Lines[i].Link != "" {
 			text += "\n" + m.Lines[i].Link
 		}

@@ -2,6 +2,7 @@ package notify
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -78,7 +79,7 @@ func (n *Notifier) events(ctx context.Context, entries []store.FeedEntry) (list 
 		r := &entries[i].Record
 		e := notification.Event{
 			Kind: job.NoticeFailed, Namespace: r.Run.Namespace, Job: r.Run.Name, UID: r.Run.JobUID, Node: r.Attempt.Node, Run: r.Run.ID,
-			Attempt: r.Attempt.Number, Time: r.Attempt.Ended, Text: r.Attempt.Reason, Count: r.Count, Lasting: true,
+			Attempt: r.Attempt.Number, Time: r.Attempt.Ended, Text: r.Attempt.Reason, Cause: r.Attempt.Cause, Began: cmp.Or(r.Begun, r.Attempt.Started), Count: r.Count, Lasting: true,
 		}
 		if j := jobs[r.Run.JobUID]; j != nil {
 			e.Labels = j.Definition.Labels

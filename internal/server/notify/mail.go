@@ -183,6 +183,9 @@ func mailHTML(m *notification.Message) string {
 		if l.Link != "" {
 			text = fmt.Sprintf("<a href=\"%s\">%s</a>", html.EscapeString(l.Link), text)
 		}
+		if details := l.Details(); details != "" {
+			text += "<br>" + html.EscapeString(details)
+		}
 		if b.Len()+len(text) > mailMax {
 			fmt.Fprintf(&b, "<li>… and %d more</li>", len(m.Lines)-i)
 			break

@@ -81,8 +81,8 @@ func to(t *testing.T, text string) *job.Channel {
 // message is about a job that has failed, with letters that services take for more.
 func message(c *job.Channel) *notification.Message {
 	e := notification.Event{
-		Kind: job.NoticeFailed, Namespace: "shop", Job: "backup", Run: job.ID{15: 1}, Attempt: 2, Time: at, Lasting: true,
-		Text: job.Text("exit status 3: <@U1> *x* “é”"),
+		Kind: job.NoticeFailed, Namespace: "shop", Job: "backup", Run: job.ID{15: 1}, Attempt: 2, Node: "one", Time: at, Began: at.Add(-90 * time.Second), Lasting: true,
+		Text: job.Text("exit status 3: <@U1> *x* “é”"), Cause: "disk is full",
 	}
 	c.UID = job.ID{15: 7}
 	g := notification.NewGroup(c, &e)
@@ -111,7 +111,8 @@ func over(c *job.Channel) *notification.Message {
 
 const (
 	runLink = "https://belfry.example.org/runs/00000000000000000000000001"
-	line    = "shop/backup failed: exit status 3: <@U1> *x* “é”"
+	details = "attempt 2 on one, 1 min 30 s; belfry logs 00000000000000000000000001"
+	line    = "shop/backup failed: exit status 3: <@U1> *x* “é”: disk is full\n" + details
 )
 
 // sent delivers a message and checks the request.
@@ -172,7 +173,8 @@ func TestWebhook(t *testing.T) {
 		"id": %q, "key": %q, "channel": "default/ops", "open": true, "severity": "error", "time": "2026-11-23T12:00:00Z",
 		"title": "shop/backup failed", "link": "https://belfry.example.org", "events": [{
 			"kind": "failed", "over": false, "severity": "error", "namespace": "shop", "job": "backup", "run": "00000000000000000000000001", "count": 1,
-			"first": "2026-11-23T12:00:00Z", "last": "2026-11-23T12:00:00Z", "what": "shop/backup failed", "reason": "exit status 3: <@U1> *x* “é”", "link": %q}]}}`,
+			"first": "2026-11-23T12:00:00Z", "last": "2026-11-23T12:00:00Z", "what": "shop/backup failed", "reason": "exit status 3: <@U1> *x* “é”", "reason_code": "text", "cause": "disk is full",
+			"node": "one", "attempt": 2, "took_seconds": 90, "command": "belfry logs 00000000000000000000000001", "link": %q}]}}`,
 		m.ID, m.Key, runLink))
 	header := fake.request.Header
 	key, _ := webhookKey("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
@@ -187,7 +189,7 @@ func TestSlack(t *testing.T) {
 	s := newTestSender(t, map[string]string{"url": fake.URL + "/services/T/B/x", "token": "xoxb-1"})
 	body := `"text": "🔴 shop/backup failed", "unfurl_links": false, "blocks": [
 		{"type": "header", "text": {"type": "plain_text", "text": "🔴 shop/backup failed"}},
-		{"type": "section", "text": {"type": "mrkdwn", "verbatim": true, "text": "shop/backup failed: exit status 3: &lt;@U1&gt; *x* “é”\n` + runLink + `"}}]`
+		{"type": "section", "text": {"type": "mrkdwn", "verbatim": true, "text": "shop/backup failed: exit status 3: &lt;@U1&gt; *x* “é”: disk is full\n` + details + `\n` + runLink + `"}}]`
 	c := to(t, "{slack: {url: {file: url}}}")
 	fake.sent(t, s.Send(t.Context(), c, message(c)), "/services/T/B/x", "{"+body+"}")
 
@@ -228,7 +230,7 @@ func TestTeams(t *testing.T) {
 		"contentType": "application/vnd.microsoft.card.adaptive", "contentUrl": null, "content": {
 			"$schema": "http://adaptivecards.io/schemas/adaptive-card.json", "type": "AdaptiveCard", "version": "1.4", "body": [
 				{"type": "TextBlock", "text": "shop/backup failed", "wrap": true, "size": "Medium", "weight": "Bolder", "color": "attention"},
-				{"type": "TextBlock", "text": `+quote(`shop/backup failed: exit status 3: \<@U1\> \*x\* “é”`)+`, "wrap": true}],
+				{"type": "TextBlock", "text": `+quote(`shop/backup failed: exit status 3: \<@U1\> \*x\* “é”: disk is full`+"\n\n"+details)+`, "wrap": true}],
 			"actions": [{"type": "Action.OpenUrl", "title": "Open in Belfry", "url": "`+runLink+`"}]}}]}`)
 }
 
@@ -238,7 +240,7 @@ func TestDiscord(t *testing.T) {
 	c := to(t, "{discord: {url: {file: url}}}")
 	fake.status = http.StatusNoContent
 	fake.sent(t, s.Send(t.Context(), c, message(c)), "/api/webhooks/1/x", `{"allowed_mentions": {"parse": []}, "embeds": [{
-		"title": "shop/backup failed", "description": `+quote(`shop/backup failed: exit status 3: \<@U1\> \*x\* “é”`+"\n"+runLink)+`,
+		"title": "shop/backup failed", "description": `+quote(`shop/backup failed: exit status 3: \<@U1\> \*x\* “é”: disk is full`+"\n"+details+"\n"+runLink)+`,
 		"color": 11805464, "timestamp": "2026-11-23T12:00:00.000Z", "url": "`+runLink+`"}]}`)
 	named := message(c)
 	named.Title = "shop/clean_up_now failed"
@@ -271,11 +273,12 @@ func TestPagerDuty(t *testing.T) {
 	m := message(c)
 	fake.sent(t, s.Send(t.Context(), c, m), "/v2/enqueue", fmt.Sprintf(`{"routing_key": "R0", "event_action": "trigger", "dedup_key": %q,
 		"client": "Belfry", "client_url": %q, "links": [{"href": %q, "text": "Open in Belfry"}], "payload": {
-			"summary": "shop/backup failed", "source": "shop/backup", "severity": "error", "timestamp": "2026-11-23T12:00:00Z", "class": "belfry",
+			"summary": "shop/backup failed", "source": "one", "severity": "error", "timestamp": "2026-11-23T12:00:00Z", "class": "belfry",
 			"custom_details": {"more": 0, "events": [{"kind": "failed", "over": false, "severity": "error", "namespace": "shop", "job": "backup",
 				"run": "00000000000000000000000001", "count": 1, "first": "2026-11-23T12:00:00Z", "last": "2026-11-23T12:00:00Z",
-				"what": "shop/backup failed", "reason": "exit status 3: <@U1> *x* “é”", "link": %q}]}}}`, m.Key, runLink, runLink, runLink))
-	m.Lines[0].Namespace, m.Lines[0].Job = "", "" // as of a history store that is away
+				"what": "shop/backup failed", "reason": "exit status 3: <@U1> *x* “é”", "reason_code": "text", "cause": "disk is full",
+			"node": "one", "attempt": 2, "took_seconds": 90, "command": "belfry logs 00000000000000000000000001", "link": %q}]}}}`, m.Key, runLink, runLink, runLink))
+	m.Lines[0].Namespace, m.Lines[0].Job, m.Lines[0].Node = "", "", "" // as of a history store that is away
 	if err := s.Send(t.Context(), c, m); err != nil || !strings.Contains(string(fake.body), `"source":"belfry"`) {
 		t.Errorf("%v, and %s", err, fake.body)
 	}
@@ -606,3 +609,20 @@ const (
 	dingTalkSign = "KUX25XeJH6X8wIIlwoFgyZ4EzAibwsPSL64B7ZvrU5c="
 	feishuSign   = "BVe1nYrbaoRY9Ii45Om8QwChnbsiUZfjeysy4n0/IW8="
 )
+
+func TestARecoveryTellsHowLongTheProblemLasted(t *testing.T) {
+	c := to(t, "{webhook: {url: 'https://a.example', secret: {file: key}}}").WithDefaults()
+	c.Rules[0].Events = append(c.Rules[0].Events, job.NoticeRecovered)
+	c.Rules[0].Namespaces = []string{"*"}
+	e := notification.Event{Kind: job.NoticeFailed, Namespace: "shop", Job: "backup", Run: job.ID{15: 1}, Attempt: 1, Time: at, Cause: "disk is full", Lasting: true}
+	g := notification.NewGroup(c, &e)
+	g.Add(c, e, at)
+	g.Begin()
+	g.Delivered(at)
+	g.End(e.Key(), at.Add(90*time.Minute))
+	g.Begin()
+	m := notification.MessageOf(c, []*notification.Group{g}, at.Add(2*time.Hour))
+	if got := m.Lines[0].Text(time.UTC); got != "shop/backup has recovered after 1 h 30 min" || m.Lines[0].Lasted != 5400 || m.Lines[0].Details() != "" {
+		t.Errorf("the message says %q: %+v", got, m.Lines[0])
+	}
+}

@@ -31,6 +31,9 @@ func (s *Sender) teams(ctx context.Context, c *job.Channel, m *notification.Mess
 	size := 0
 	for i := range m.Lines {
 		text := m.Lines[i].Text(m.Zone())
+		if details := m.Lines[i].Details(); details != "" {
+			text += "\n\n" + details // Markdown begins a line so
+		}
 		if size += len(text); size > teamsMax {
 			m.More += len(m.Lines) - i
 			break
