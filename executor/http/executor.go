@@ -19,6 +19,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"html"
 	"io"
 	"maps"
 	"mime"
@@ -26,6 +27,7 @@ import (
 	"net/http/httptrace"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -222,11 +224,22 @@ func (e *Executor) judge(ctx context.Context, response *http.Response, h *job.HT
 	r.HTTPStatus = response.StatusCode
 	if r.Outcome != job.OutcomeSucceeded {
 		r.Cause = statusText(r.HTTPStatus)
-		if line := reason.FirstLine(string(body.begin)); line != "" {
+		if line := reason.FirstLine(withoutTags(string(body.begin))); line != "" {
 			r.Cause += ": " + line
 		}
 	}
 	return r
+}
+
+// tag is markup of a page for browsers, which says nothing about a failure.
+var tag = regexp.MustCompile(`(?s)<!--.*?-->|<(style|script)\b.*?</(style|script)>|<[!/?a-zA-Z][^>]*>?`)
+
+// withoutTags returns the text of a page for browsers, and other answers as they are.
+func withoutTags(body string) string {
+	if !strings.HasPrefix(strings.TrimSpace(body), "<") {
+		return body
+	}
+	return html.UnescapeString(tag.ReplaceAllString(body, ""))
 }
 
 // judged decides by an answer that was read.

@@ -124,6 +124,8 @@ func TestFailureHasTheAnswerAsCause(t *testing.T) {
 	}{
 		{503, "\n{\n  \"error\": \"the database is down\"\n}\n", `503 Service Unavailable: "error": "the database is down"`},
 		{404, "", "404 Not Found"},
+		{503, strings.Repeat("x", 400), "503 Service Unavailable: " + strings.Repeat("x", 400)}, // it is masked before it is cut
+		{502, "<!DOCTYPE HTML>\n<html><head>\n<style>\na {b: c}\n</style>\n<title>502 &amp; gone</title></head></html>", "502 Bad Gateway: 502 & gone"},
 		{200, "fine", ""},
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

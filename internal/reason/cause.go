@@ -41,11 +41,12 @@ func LastLine(output []byte, cut bool) string {
 	return ""
 }
 
-// FirstLine returns the first line of a text that has a letter or a digit, as a cause; "" for none.
+// FirstLine returns the first line of a text that has a letter or a digit, "" for none. It is no
+// [Cause] yet: secrets are masked before it is cut.
 func FirstLine(text string) string {
 	for line := range strings.Lines(text) {
 		if strings.ContainsFunc(line, isTelling) {
-			return Cause(line)
+			return strings.TrimSpace(line)
 		}
 	}
 	return ""

@@ -32,7 +32,8 @@ func TestFailureHasTheLastLineOfItsOutputAsCause(t *testing.T) {
 		"a secret": {func(out executor.Output) {
 			fmt.Fprintln(out.Stderr, "bad: "+secret+" 68756e746572322d68756e74657232 "+strings.ToUpper(secret))
 		}, job.OutcomeFailed, "", "bad: *** *** ***"},
-		"a secret's answer": {func(executor.Output) {}, job.OutcomeFailed, "503: " + secret, "503: ***"},
+		"a secret's answer":     {func(executor.Output) {}, job.OutcomeFailed, "503: " + secret, "503: ***"},
+		"a secret at the limit": {func(executor.Output) {}, job.OutcomeFailed, strings.Repeat("x", 290) + secret, strings.Repeat("x", 290) + "***"},
 		"long ago and later": {func(out executor.Output) {
 			fmt.Fprintln(out.Stderr, "early")
 			time.Sleep(5 * time.Second)
