@@ -194,6 +194,9 @@ type DrainNode struct {
 type Load struct {
 	Running int
 	Ready   int
+	// Unreported is how many results it has kept for a while because the store has not accepted
+	// them. Reasons name it: an attempt of such a node may have ended.
+	Unreported int
 	// ClockAhead is the lead of its wall clock over the store's, negative if it is
 	// behind. No decision uses it.
 	ClockAhead time.Duration

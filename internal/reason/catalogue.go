@@ -141,6 +141,7 @@ var (
 	HolderWaits   = three[id, at, why]("holder_waits", "run {run} of {time} is waiting: {why}", "{time} 的运行 {run} 正在等待：{why}", wait)
 	EndUnreported = three[id, at, why]("end_unreported", "run {run} of {time} had not reported its end: {why}", "{time} 的运行 {run} 尚未报告结束：{why}", overlap)
 	LastHeard     = two[string, span]("last_heard", "node {node} was last heard {span} ago", "节点 {node} 最后一次在线是 {span}前", machine)
+	Unaccepted    = one[string]("results_unaccepted", "node {node} has results that the store has not accepted yet", "节点 {node} 有存储尚未接受的结果", machine)
 	NotEnded      = two[id, at]("not_ended", "run {run} of {time} has not ended", "{time} 的运行 {run} 尚未结束", wait)
 	QueueFull     = two[why, int]("queue_full", "{why}, and {n} {n:run waits|runs wait} already", "{why}，且已有 {n} 次运行在等待", overlap)
 	PreviousNotOK = one[at]("previous_failed", "the occurrence of {time} has not succeeded", "{time} 那一次未成功", advice{"Run that occurrence again: this one waits for its success.", "重新运行那一次：本次运行等待其成功。"})

@@ -54,7 +54,7 @@ func (c *Client) Join(ctx context.Context, s store.Session) (store.Session, erro
 // Renew implements work.Session.
 func (c *Client) Renew(ctx context.Context, id job.ID, load store.Load) error {
 	return c.do(ctx, call{method: http.MethodPost, path: session(id) + "/renew", body: wire.Load{
-		Running: load.Running, Ready: load.Ready, ClockAhead: load.ClockAhead.Milliseconds(),
+		Running: load.Running, Ready: load.Ready, Unreported: load.Unreported, ClockAhead: load.ClockAhead.Milliseconds(),
 	}})
 }
 

@@ -26,7 +26,7 @@ var membershipTests = []test{
 		e.must(err)
 		equal(e, "predecessors of a repeated join", len(again.Predecessors), 0)
 		e.clock.Advance(time.Second)
-		e.must(e.Renew(e.ctx, s.ID, store.Load{Running: 3, Ready: 2, ClockAhead: -1500 * time.Millisecond}))
+		e.must(e.Renew(e.ctx, s.ID, store.Load{Running: 3, Ready: 2, Unreported: 1, ClockAhead: -1500 * time.Millisecond}))
 		list, err := e.Sessions(e.ctx)
 		e.must(err)
 		equal(e, "sessions", len(list), 2)
@@ -41,7 +41,7 @@ var membershipTests = []test{
 			equal(e, "handler", got.Handlers[0], "h")
 			equal(e, "capacity", got.Capacity, 4)
 			equal(e, "rest", got.Version+got.Zones+got.Address, "1.02026ahttp://b")
-			equal(e, "load", got.Load, store.Load{Running: 3, Ready: 2, ClockAhead: -1500 * time.Millisecond})
+			equal(e, "load", got.Load, store.Load{Running: 3, Ready: 2, Unreported: 1, ClockAhead: -1500 * time.Millisecond})
 			sameTime(e, "joined", got.Joined, start)
 			sameTime(e, "renewed", got.Renewed, start.Add(time.Second))
 		}

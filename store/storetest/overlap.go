@@ -19,6 +19,7 @@ func overlapping(e *env, policy string) (*store.Job, []store.Attempt) {
 	e.clock.Advance(time.Second)
 	e.claim(e.a, runs[0], store.Started)
 	e.clock.Advance(2 * time.Second)
+	e.must(e.Renew(e.ctx, e.a.ID, store.Load{Running: 1}))
 	return j, runs
 }
 
@@ -764,6 +765,24 @@ var overlapTests = []test{
 		e.claim(e.a, fresh, store.Started)
 		e.tidy()
 		contains(e, "reason", e.gone(runs[1].Run, job.OutcomeMissed).Attempt.Reason.String(), "was still running")
+	}},
+	{"a run whose node has results to report is not said to run", func(e *env) {
+		skip := e.put("name: a\nschedule: {cron: '* * * * *'}\npolicy: {overlap: skip}")
+		previous := e.put("name: b\nschedule: {cron: '* * * * *'}\npolicy: {overlap: allow, needs_previous: true, late_by: 2s}")
+		b := e.join("b")
+		runs, awaiting := e.plan(skip, time.Second, 2*time.Second, 3*time.Second), e.plan(previous, time.Second, 2*time.Second)
+		e.clock.Advance(2 * time.Second)
+		e.claim(e.a, runs[0], store.Started)
+		e.claim(e.a, awaiting[0], store.Started)
+		e.claim(b, awaiting[1], store.Waiting)
+		contains(e, "reason", e.claim(b, runs[1], store.Skipped).Reason.String(), "was still running on node a")
+		e.clock.Advance(time.Second)
+		e.must(e.Renew(e.ctx, e.a.ID, store.Load{Running: 2, Unreported: 2}))
+		contains(e, "reason", e.claim(b, runs[2], store.Skipped).Reason.String(), "had not reported its end: node a has results that the store has not accepted yet")
+		e.clock.Advance(1500 * time.Millisecond)
+		e.must(e.Renew(e.ctx, e.a.ID, store.Load{Running: 2, Unreported: 2}))
+		e.tidy()
+		contains(e, "reason", e.gone(awaiting[1].Run, job.OutcomeMissed).Attempt.Reason.String(), "had not reported its end: node a has results that the store has not accepted yet")
 	}},
 
 	{"needs_previous waits until the occurrence before has succeeded", func(e *env) {

@@ -63,6 +63,7 @@ type model struct {
 	queue   *runqueue.Queue[claimed]
 	begun   time.Time // when the clock of the queue began
 	results []*held
+	sent    []*held // results that are being reported
 	// claimsAsked and startsAsked count how often the queue was to be asked.
 	claimsAsked, startsAsked int
 	sending, planning        bool
@@ -79,7 +80,7 @@ func (n *model) start() {
 	n.live = nil
 	n.newPlanQueue()
 	n.busy = [errands]bool{}
-	n.results, n.sending = nil, false
+	n.results, n.sent, n.sending = nil, nil, false
 	n.join()
 	n.every(renewEvery, n.renew)
 	n.every(planEvery, n.plan)

@@ -87,12 +87,12 @@ func (n *model) renew() {
 	if n.session.IsZero() {
 		return
 	}
-	session, sent := n.session, n.core.now
+	session, sent, load := n.session, n.core.now, store.Load{Running: n.working(), Unreported: n.unreported()}
 	var sessions []store.Session
 	var at time.Time
 	n.once(errandRenew, func() (err error) {
 		ctx := context.Background()
-		if err := n.core.store.Renew(ctx, session, store.Load{Running: n.working()}); err != nil {
+		if err := n.core.store.Renew(ctx, session, load); err != nil {
 			return err
 		}
 		at = n.core.now

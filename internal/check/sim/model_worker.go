@@ -25,6 +25,7 @@ type claimed struct {
 	fence  time.Duration
 	seen   *Attempt
 	result *store.Result // nil for what has not started
+	kept   time.Time     // when it was queued for a report
 	cancel bool
 	handed bool // the store may have noted that the service outside does the work
 }
@@ -339,9 +340,24 @@ func (n *model) enforceFences() {
 
 // report queues a result.
 func (n *model) report(it *held) {
-	it.State = runqueue.Ended
+	it.State, it.With.kept = runqueue.Ended, n.core.now
 	n.results = append(n.results, it)
 	n.reportAll()
+}
+
+// unreportedAfter is that of real workers.
+const unreportedAfter = time.Second
+
+// unreported returns how many results the node has kept for a while.
+func (n *model) unreported() (count int) {
+	for _, list := range [...][]*held{n.results, n.sent} {
+		for _, it := range list {
+			if n.core.now.Sub(it.With.kept) >= unreportedAfter {
+				count++
+			}
+		}
+	}
+	return count
 }
 
 // reportAll reports what has ended until the store has it.
@@ -351,7 +367,7 @@ func (n *model) reportAll() {
 	}
 	n.sending = true
 	batch := n.results
-	n.results = nil
+	n.results, n.sent = nil, batch
 	var results []store.Result
 	var unstarted, takenBack []store.Attempt
 	for _, it := range batch {
@@ -381,7 +397,7 @@ func (n *model) reportAll() {
 		}
 		return err
 	}, func(err error) {
-		n.sending = false
+		n.sending, n.sent = false, nil
 		if n.queue.Reports(err); err != nil {
 			n.results = append(batch, n.results...)
 			n.later(retryEvery, n.reportAll)

@@ -15,6 +15,7 @@ type session struct {
 	predecessors []job.ID
 	renewed      time.Time
 	heardAt      []time.Time // each renewal
+	unreported   []int       // what each of them has said
 	// steady are the times in which it was renewed without a gap, in their order.
 	steady []stretch
 	ended  time.Time // when it was removed, of which the store remembers nothing
@@ -26,8 +27,8 @@ type session struct {
 type stretch struct{ from, to time.Time }
 
 // renew notes a renewal.
-func (s *session) renew(now time.Time) {
-	s.renewed, s.heardAt = now, append(s.heardAt, now)
+func (s *session) renew(now time.Time, load store.Load) {
+	s.renewed, s.heardAt, s.unreported = now, append(s.heardAt, now), append(s.unreported, load.Unreported)
 	if last := len(s.steady) - 1; last >= 0 && now.Sub(s.steady[last].to) <= store.SessionLife {
 		s.steady[last].to = now
 		return
@@ -84,7 +85,7 @@ func (t *Tap) Join(ctx context.Context, given store.Session) (store.Session, err
 	if s := h.session(given.ID); err == nil && s.renewed.IsZero() {
 		s.node, s.predecessors = given.Node, joined.Predecessors
 		h.joins(given.ID, joined.Predecessors, t.now())
-		s.renew(t.now())
+		s.renew(t.now(), store.Load{})
 	}
 	return joined, err
 }
@@ -105,7 +106,7 @@ func (t *Tap) Renew(ctx context.Context, id job.ID, load store.Load) error {
 	if s.over {
 		h.problem("no zombies", "the session %s is alive, and one of its attempts was reaped", id)
 	}
-	s.renew(t.now())
+	s.renew(t.now(), load)
 	return nil
 }
 

@@ -1,103 +1,125 @@
 package sim
 
 import (
-	"regexp"
+	"cmp"
+	"encoding/json"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
 
-// statement is a form of reasons, and the question whether a record may say it. Its parts are those
-// of the expression in parentheses.
+// statement is a reason of a record, or one within it.
 type statement struct {
-	form  *regexp.Regexp
-	holds func(c *checker, r *store.Record, parts []string) bool
+	*store.Record
+	said job.Reason
+	args map[string]any
 }
 
-// whole matches a whole part of a reason.
-func whole(form string) *regexp.Regexp { return regexp.MustCompile("^(?:" + form + ")$") }
+func (s *statement) text(name string) string { text, _ := s.args[name].(string); return text }
 
-const (
-	aRun   = `run ([0-9A-Z]{26}) of \S+`
-	aNode  = `node (\S+)`
-	anyone = `[a-z]+`
-	aSpan  = `[0-9][^,;]*`
-)
-
-// untoldMax is how long the end of an attempt may be untold when a reason says that it runs: a node
-// that is cut off reports when it is back, and its attempts are lost after a minute at most, to which
-// an outage of the store adds.
-const untoldMax = 2 * time.Minute
-
-// statements are all reasons that records of the simulation have. What follows a semicolon, and
-// why missed occurrences are not caught up, is not looked at.
-var statements = []statement{
-	{whole(aRun + ` (?:was still running|was running|was about to start)(?: on ` + aNode + `)?(?: when this run was claimed, ` + aSpan + ` after it was due)?`), (*checker).ranOn},
-	{whole(aRun + ` had not reported its end: ` + aNode + ` was last heard (.+) ago`), (*checker).wasUnheard},
-	{whole(aRun + ` had not reported its end: ` + aNode + ` has ended its session`), (*checker).hadEndedItsSession},
-	{whole(aRun + ` had waited longer for its slot`), (*checker).waitedLonger},
-	{whole(aRun + ` holds its slot until its next attempt`), (*checker).wasBetweenAttempts},
-	{whole(aRun + ` is being cancelled(?: on ` + aNode + `)?`), func(c *checker, _ *store.Record, _ []string) bool { return true }},
-	{whole(aRun + ` took its place`), (*checker).wasReplaced},
-	{whole(`it could start until (\S+): (.*)`), (*checker).wasTooLate},
-	{whole(`no node was running from \S+ to \S+(?:, and it may start at most .* late)?`), always}, // see checkAbsent
-	{whole(`no node planned it in time(?:, and .*)?`), (*checker).wasDueBefore},
-	{whole(`the job was paused`), (*checker).wasChanged},
-	{whole(`the job was (?:paused|deleted|paused and resumed)(?: by ` + anyone + `)?(?:: for a while)?`), (*checker).wasChanged},
-	{whole(`the schedule of the job was changed by ` + anyone), (*checker).wasChanged},
-	{whole(`the job was rescheduled \d+ times after the run was planned, the last time because .*`), (*checker).wasChanged},
-	{whole(aNode + `, which it belongs to, is gone`), always}, // see checkGone
-	{whole(aNode + ` was silent for (.+)`), (*checker).wasSilent},
-	{whole(aNode + ` (?:ended|was started again) before it reported the result`), is(job.OutcomeLost)},
-	{whole(aNode + ` has ended its session`), (*checker).wasRestarted},
-	{whole(`its node does not know its outcome|the node has (?:stopped|lost touch with the store)`), is(job.OutcomeLost)},
-	{whole(`it failed without giving a reason`), is(job.OutcomeFailed)},
-	{whole(`steps? .* ha(?:s|ve) failed(?:: .*)?`), is(job.OutcomeFailed)}, // see checkFlows
-	{whole(`all steps succeeded|it succeeded|`), is(job.OutcomeSucceeded)},
-	{whole(`the time has come|approved by ` + anyone), is(job.OutcomeSucceeded)},
-	{whole(`exit status \d+`), is(job.OutcomeFailed)},
-	{whole(`the timeout has passed`), is(job.OutcomeTimedOut)},
-	{whole(`rejected by ` + anyone), is(job.OutcomeFailed)},
-	{whole(`nothing has come within .*`), is(job.OutcomeTimedOut)},
-	{whole(`it took longer than its timeout(?:, ` + aSpan + `)?`), is(job.OutcomeTimedOut)},
-	{whole(`no result was reported by ` + anyone + ` within the timeout of .*`), is(job.OutcomeTimedOut)},
-	{whole(`it was cancelled|cancelled by ` + anyone + `(?:: .*)?`), is(job.OutcomeCancelled)},
+// span reads an argument that is a duration.
+func (s *statement) span(name string) (time.Duration, bool) {
+	d, err := time.ParseDuration(s.text(name))
+	return d, err == nil
 }
 
-func always(*checker, *store.Record, []string) bool { return true }
-
-func is(o job.Outcome) func(*checker, *store.Record, []string) bool {
-	return func(_ *checker, r *store.Record, _ []string) bool { return r.Attempt.Outcome == o }
+// at reads an argument that is a moment.
+func (s *statement) at(name string) (time.Time, bool) {
+	t, err := time.Parse(time.RFC3339Nano, s.text(name))
+	return t, err == nil
 }
 
-// checkReason: a record says what was so, in words that are known.
-func (c *checker) checkReason(r *store.Record) {
-	reason, _, _ := strings.Cut(r.Attempt.Reason.String(), "; ")
-	reason = strings.TrimSuffix(reason, " (this came after it had been recorded as lost)")
-	reason, _, _ = strings.Cut(reason, ", and the missed policy is ")
-	if before, _, ok := strings.Cut(reason, " already"); ok { // and 3 runs wait already
-		reason = before[:strings.LastIndex(before, ", and ")]
+// untoldMax is how long the end of an attempt may be untold when a reason says that it runs: it is one
+// second old until renewals mention it, a renewal may be 2.5 s old, and is up to 10 s on its way in
+// slow weather.
+const untoldMax = 12 * time.Second
+
+// judges decide for each code that records of the simulation have whether it was so. A reason within a
+// reason is judged by its own code.
+var judges = map[string]func(*checker, *statement) bool{
+	reason.StillRunning.Name: (*checker).ranOn, reason.WasRunning.Name: (*checker).ranOn, reason.AboutToStart.Name: (*checker).ranOn,
+	reason.EndUnreported.Name: (*checker).namesRun, reason.LastHeard.Name: (*checker).wasUnheard, reason.Unaccepted.Name: (*checker).hadResults,
+	reason.WaitedLonger.Name: (*checker).waitedLonger, reason.HoldsSlot.Name: (*checker).wasBetweenAttempts, reason.HolderWaits.Name: (*checker).namesRun,
+	reason.BeingEnded.Name: (*checker).wasCancelled, reason.TookPlace.Name: (*checker).wasReplaced, reason.NotEnded.Name: (*checker).hadNotEnded,
+	reason.QueueFull.Name: (*checker).filledQueue,
+
+	reason.CouldStart.Name: (*checker).wasTooLate, reason.NoNodeRan.Name: is(job.OutcomeMissed), reason.NodeTooSlow.Name: (*checker).namesNode,
+	reason.NoNodes.Name: is(job.OutcomeMissed), reason.NoNodeHas.Name: is(job.OutcomeMissed), reason.Unclaimed.Name: is(job.OutcomeMissed),
+	reason.Labels.Name: always, reason.Handler.Name: always, reason.And.Name: always,
+	reason.NoNodeThere.Name: is(job.OutcomeMissed), // see checkAbsent
+	reason.Unplanned.Name:   (*checker).wasDueBefore,
+	reason.MissedNone.Name:  missedBy(job.MissedNone), reason.MissedLatest.Name: missedBy(job.MissedLatest),
+	reason.MissedAll.Name: missedBy(job.MissedAll), reason.MissedLate.Name: (*checker).wasLateBy,
+
+	reason.JobPaused.Name: (*checker).wasChanged, reason.JobDeleted.Name: (*checker).wasChanged, reason.JobResumed.Name: (*checker).wasChanged,
+	reason.ScheduleChanged.Name: (*checker).wasChanged, reason.RescheduledOft.Name: (*checker).wasChanged,
+
+	reason.NodeGone.Name:   is(job.OutcomeMissed), // see checkGone
+	reason.NodeSilent.Name: (*checker).wasSilent, reason.NodeLeft.Name: (*checker).wasOver,
+	reason.NodeRestarted.Name: (*checker).wasRestarted, reason.ProcessEnded.Name: (*checker).wasRestarted,
+	reason.UnknownEnd.Name: is(job.OutcomeLost), reason.NodeStopped.Name: is(job.OutcomeLost), reason.NodeFenced.Name: is(job.OutcomeLost),
+	reason.CameLate.Name: (*checker).wasTakenForLost, reason.Both.Name: always, reason.NotRetried.Name: always, reason.SaidLater.Name: always,
+
+	reason.Unexplained.Name: is(job.OutcomeFailed), reason.ExitStatus.Name: is(job.OutcomeFailed), reason.StepFailed.Name: (*checker).stepFailed,
+	reason.ItemsFailed.Name: is(job.OutcomeFailed), reason.TimeoutPassed.Name: is(job.OutcomeTimedOut), reason.EndedSo.Name: (*checker).hasOutcome,
+	reason.UnfencedLost.Name: is(job.OutcomeLost), reason.CancelledBefore.Name: always,
+	reason.StepsFailed.Name:  is(job.OutcomeFailed), // see checkFlows
+	reason.AllSucceeded.Name: is(job.OutcomeSucceeded), reason.Succeeded.Name: is(job.OutcomeSucceeded), reason.TimeCame.Name: is(job.OutcomeSucceeded),
+	reason.Approved.Name: is(job.OutcomeSucceeded), reason.Rejected.Name: is(job.OutcomeFailed), reason.NothingWithin.Name: is(job.OutcomeTimedOut),
+	reason.Timeout.Name: is(job.OutcomeTimedOut), reason.NoResult.Name: is(job.OutcomeTimedOut),
+	reason.Cancelled.Name: is(job.OutcomeCancelled), reason.CancelledOnly.Name: is(job.OutcomeCancelled), reason.CancelUnknown.Name: is(job.OutcomeCancelled),
+}
+
+func always(*checker, *statement) bool { return true }
+
+func is(o job.Outcome) func(*checker, *statement) bool {
+	return func(_ *checker, s *statement) bool { return s.Attempt.Outcome == o }
+}
+
+// texts are what executors and services of the simulation say.
+var texts = map[string]job.Outcome{
+	"": job.OutcomeSucceeded, "exit status 1": job.OutcomeFailed, "the timeout has passed": job.OutcomeTimedOut, "it was cancelled": job.OutcomeCancelled,
+	reason.NodeStopped.Of().String(): job.OutcomeLost, reason.NodeFenced.Of().String(): job.OutcomeLost,
+}
+
+// checkReason: a record says what was so.
+func (c *checker) checkReason(r *store.Record) { c.checkSaid(r, r.Attempt.Reason) }
+
+func (c *checker) checkSaid(r *store.Record, said job.Reason) {
+	s := &statement{r, said, said.Args()}
+	problem := func(what string) {
+		c.problem("reasons", "the run %s of %s of %s is %s at %s because %q (%s), %s", r.Run.ID, r.Run.Name, r.Run.Due, r.Attempt.Outcome, r.Attempt.Ended, r.Attempt.Reason, cmp.Or(said.Code(), "no code"), what)
 	}
-	for i := range statements {
-		s := &statements[i]
-		parts := s.form.FindStringSubmatch(reason)
-		if parts == nil {
-			continue
+	judge := judges[said.Code()]
+	switch {
+	case said.IsZero(), said.Code() == job.ReasonText:
+		if outcome, known := texts[said.String()]; !known || outcome != r.Attempt.Outcome {
+			problem("which no check judges")
 		}
-		if !s.holds(c, r, parts[1:]) {
-			c.problem("reasons", "the run %s of %s of %s is %s at %s because %q, which was not so", r.Run.ID, r.Run.Name, r.Run.Due, r.Attempt.Outcome, r.Attempt.Ended, r.Attempt.Reason)
-		}
-		return
+	case judge == nil:
+		problem("which no check judges")
+	case !judge(c, s):
+		problem("which was not so")
 	}
-	c.problem("reasons", "the run %s of %s has a reason that no check judges: %s, %q", r.Run.ID, r.Run.Name, r.Attempt.Outcome, r.Attempt.Reason)
+	for name := range s.args {
+		if inner := reason.Inner(said, name); !inner.IsZero() && !judgedWhole[said.Code()] {
+			c.checkSaid(r, inner)
+		}
+	}
 }
+
+// judgedWhole are codes with words of users or a reason that another record has.
+var judgedWhole = map[string]bool{reason.JobPaused.Name: true, reason.Cancelled.Name: true, reason.CancelUnknown.Name: true, reason.StepFailed.Name: true}
 
 // named returns the run that a reason names, as it was recorded last, and reports whether it is known.
-func (c *checker) named(id string) (run job.Run, list []*store.Record, known bool) {
-	parsed, err := job.ParseID(id)
+func (c *checker) named(s *statement) (run job.Run, list []*store.Record, known bool) {
+	parsed, err := job.ParseID(s.text("run"))
 	if err != nil {
 		return run, nil, false
 	}
@@ -107,18 +129,35 @@ func (c *checker) named(id string) (run job.Run, list []*store.Record, known boo
 	if active, ok := c.active[parsed]; ok {
 		run = active.Run
 	}
+	if at, ok := s.at("time"); !ok || !at.Equal(run.Scheduled) {
+		return run, nil, false
+	}
 	return run, list, !run.ID.IsZero()
 }
 
+func (c *checker) namesRun(s *statement) bool {
+	_, _, known := c.named(s)
+	return known
+}
+
+func (c *checker) namesNode(s *statement) bool {
+	return s.Attempt.Outcome == job.OutcomeMissed && slices.ContainsFunc(slices.Collect(maps.Values(c.sessions)), func(o *session) bool { return o.node == s.text("node") })
+}
+
 // ranOn: the attempt ran when the other run was refused, or its end was not old enough to be known.
-func (c *checker) ranOn(r *store.Record, parts []string) bool {
-	run, _, known := c.named(parts[0])
-	if !known {
+func (c *checker) ranOn(s *statement) bool {
+	run, _, known := c.named(s)
+	if late, ok := s.span("late"); ok && (s.Attempt.Ended.Sub(s.Run.Due)-late).Abs() > time.Millisecond {
 		return false
 	}
+	return known && c.ran(run.ID, s.Attempt.Ended)
+}
+
+// ran reports whether a run had an attempt that ran at a moment, as far as the store could know.
+func (c *checker) ran(run job.ID, at time.Time) bool {
 	var last *Attempt
-	for _, a := range c.attemptsOf(run.ID) {
-		if !a.Started.After(r.Attempt.Ended) && (last == nil || a.Started.After(last.Started)) {
+	for _, a := range c.attemptsOf(run) {
+		if !a.Started.After(at) && (last == nil || a.Started.After(last.Started)) {
 			last = a
 		}
 	}
@@ -128,16 +167,14 @@ func (c *checker) ranOn(r *store.Record, parts []string) bool {
 	case !last.Frozen.IsZero() && !last.Frozen.After(last.Ended):
 		return true // it ended while its machine slept, as far as it can tell
 	}
-	claimedSince := func(held claim) bool { return held.made.After(last.Ended) && !held.made.After(r.Attempt.Ended) }
-	if slices.ContainsFunc(c.claims[run.ID], claimedSince) {
+	claimedSince := func(held claim) bool { return held.made.After(last.Ended) && !held.made.After(at) }
+	if slices.ContainsFunc(c.claims[run], claimedSince) {
 		return true // the next attempt, which its node has not begun: the store cannot know
 	}
-	if _, ok := c.handed[attemptKey{run.ID, last.Number}]; ok {
+	if _, ok := c.handed[attemptKey{run, last.Number}]; ok {
 		return true // see checkHandedOver
 	}
-	// Calls of whole nodes go without an answer, which holds a report back for longer than any bound
-	// of the model.
-	return c.late > 0 || r.Attempt.Ended.Sub(last.Ended) <= untoldMax
+	return at.Sub(last.Ended) <= untoldMax
 }
 
 // attemptsOf returns what attempts of a run have seen.
@@ -151,77 +188,143 @@ func (c *checker) attemptsOf(run job.ID) []*Attempt {
 	return c.seen[run]
 }
 
+// hadNotEnded: the named run ran or was still to run.
+func (c *checker) hadNotEnded(s *statement) bool {
+	run, list, known := c.named(s)
+	if !known {
+		return false
+	}
+	at := s.Attempt.Ended
+	if c.holds(run.ID, at) {
+		return c.ran(run.ID, at)
+	}
+	return len(list) == 0 || !final(list).Final || !final(list).Attempt.Ended.Before(at) // between two attempts, or before the first
+}
+
+// stepFailed: a record of the step has the same reason, or as many of its items have failed.
+func (c *checker) stepFailed(s *statement) bool {
+	inner, failed := reason.Inner(s.said, "why"), 0
+	for _, list := range c.records {
+		for _, r := range list {
+			step, item := r.Run.Step()
+			if r.Run.Parent != s.Run.ID || step != s.text("step") {
+				continue
+			}
+			_, wasLost := c.lost[attemptKey{r.Run.ID, r.Attempt.Number}] // its result may have come since
+			if inner.IsZero() || wasLost || r.Attempt.Reason.String() == inner.String() {
+				return s.Attempt.Outcome == job.OutcomeFailed
+			}
+			if item >= 0 && r == list[len(list)-1] && r.Attempt.Outcome != job.OutcomeSucceeded {
+				failed++
+			}
+		}
+	}
+	n, _ := inner.Args()["n"].(json.Number)
+	return reason.ItemsFailed.Is(inner) && s.Attempt.Outcome == job.OutcomeFailed && n.String() == strconv.Itoa(failed)
+}
+
+func (c *checker) hasOutcome(s *statement) bool {
+	return s.text("outcome") == string(s.Attempt.Outcome)
+}
+
+// filledQueue: as many runs of the job waited as the words say, or more of a pool.
+func (c *checker) filledQueue(s *statement) bool {
+	n, _ := s.args["n"].(json.Number)
+	most, err := n.Int64()
+	of, isSteady := steady[s.Run.Name]
+	return err == nil && most > 0 && s.Attempt.Outcome == job.OutcomeSkipped && (!isSteady || strings.Contains(of.rest, "overlap: queue"))
+}
+
 // wasUnheard: the node had renewed its session last as long ago as the words say.
-func (c *checker) wasUnheard(r *store.Record, parts []string) bool {
-	ago, ok := inWords(parts[2])
+func (c *checker) wasUnheard(s *statement) bool {
+	ago, ok := s.span("span")
 	if !ok {
 		return false
 	}
-	heard := r.Attempt.Ended.Add(-ago)
-	for _, s := range c.sessions {
-		if s.node == parts[1] && slices.ContainsFunc(s.heardAt, func(at time.Time) bool { return !at.After(heard) && at.After(heard.Add(-time.Second)) }) {
-			next := slices.IndexFunc(s.heardAt, func(at time.Time) bool { return at.After(heard) })
-			return next < 0 || !s.heardAt[next].Before(r.Attempt.Ended)
+	heard := s.Attempt.Ended.Add(-ago)
+	for _, o := range c.sessions {
+		if o.node == s.text("node") && slices.ContainsFunc(o.heardAt, func(at time.Time) bool { return !at.After(heard) && at.After(heard.Add(-time.Second)) }) {
+			next := slices.IndexFunc(o.heardAt, func(at time.Time) bool { return at.After(heard) })
+			return next < 0 || !o.heardAt[next].Before(s.Attempt.Ended)
 		}
 	}
 	return false
 }
 
-// inWords reads a duration as reasons write it: 1 min 30 s.
-func inWords(text string) (d time.Duration, ok bool) {
-	d, err := time.ParseDuration(strings.NewReplacer(" min", "m", " h", "h", " s", "s", " ms", "ms", " ", "").Replace(text))
-	return d, err == nil
-}
-
-func (c *checker) hadEndedItsSession(r *store.Record, parts []string) bool {
-	return c.wasRestarted(r, parts[1:])
+// hadResults: the last renewal of a session of the node has said so.
+func (c *checker) hadResults(s *statement) bool {
+	for _, o := range c.sessions {
+		last := -1
+		for i, at := range o.heardAt {
+			if !at.After(s.Attempt.Ended) {
+				last = i
+			}
+		}
+		if o.node == s.text("node") && last >= 0 && o.unreported[last] > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // waitedLonger: the named run was due before, and was not running yet.
-func (c *checker) waitedLonger(r *store.Record, parts []string) bool {
-	run, _, known := c.named(parts[0])
-	at := r.Attempt.Ended
+func (c *checker) waitedLonger(s *statement) bool {
+	run, _, known := c.named(s)
+	at := s.Attempt.Ended
 	return known && !slices.ContainsFunc(c.claims[run.ID], func(held claim) bool {
 		return held.made.Before(at) && (held.to.IsZero() || held.to.After(at))
 	})
 }
 
 // wasBetweenAttempts: an attempt of the named run had ended, and another one came.
-func (c *checker) wasBetweenAttempts(r *store.Record, parts []string) bool {
-	_, list, known := c.named(parts[0])
+func (c *checker) wasBetweenAttempts(s *statement) bool {
+	_, list, known := c.named(s)
 	return known && slices.ContainsFunc(list, func(o *store.Record) bool {
-		return !o.Final && o.Attempt.Number > 0 && !o.Attempt.Ended.After(r.Attempt.Ended)
+		return !o.Final && o.Attempt.Number > 0 && !o.Attempt.Ended.After(s.Attempt.Ended)
 	})
 }
 
+// wasCancelled: a cancel of the named run was requested.
+func (c *checker) wasCancelled(s *statement) bool {
+	run, list, known := c.named(s)
+	return known && (c.cancels[run.ID] > 0 || strings.Contains(steady[run.Name].rest, "overlap: replace") || len(list) > 0 && final(list).Attempt.Outcome == job.OutcomeCancelled)
+}
+
 // wasReplaced: the named run of the job was due later.
-func (c *checker) wasReplaced(r *store.Record, parts []string) bool {
-	run, _, known := c.named(parts[0])
-	return known && run.JobUID == r.Run.JobUID && run.ID != r.Run.ID
+func (c *checker) wasReplaced(s *statement) bool {
+	run, _, known := c.named(s)
+	return known && run.JobUID == s.Run.JobUID && run.ID != s.Run.ID && (s.Attempt.Outcome == job.OutcomeSkipped || s.Attempt.Outcome == job.OutcomeCancelled)
 }
 
-// wasTooLate: it was as late as the words say, and what they name had not ended.
-func (c *checker) wasTooLate(r *store.Record, parts []string) bool {
-	until, err := time.Parse(time.RFC3339, parts[0])
-	if err != nil || r.Attempt.Ended.Before(until) {
-		return false
-	}
-	named := regexp.MustCompile("^" + aRun + " has not ended$").FindStringSubmatch(parts[1])
-	if named == nil {
-		return true
-	}
-	run, list, known := c.named(named[1])
-	_, isActive := c.active[run.ID]
-	return known && (isActive || c.late > 0 /* see ranOn */ || slices.ContainsFunc(list, func(o *store.Record) bool { return o.Final && !o.Attempt.Ended.Before(r.Run.Due) }))
+// wasTooLate: it was as late as the words say.
+func (c *checker) wasTooLate(s *statement) bool {
+	until, ok := s.at("until")
+	return ok && s.Attempt.Outcome == job.OutcomeMissed && !s.Attempt.Ended.Before(until)
 }
 
-func (c *checker) wasDueBefore(r *store.Record, _ []string) bool {
-	return r.Run.Due.Before(r.Attempt.Ended)
+func (c *checker) wasDueBefore(s *statement) bool { return s.Run.Due.Before(s.Attempt.Ended) }
+
+// missedBy: the job has the policy of the words.
+func missedBy(policy job.Missed) func(*checker, *statement) bool {
+	return func(_ *checker, s *statement) bool {
+		of, isSteady := steady[s.Run.Name]
+		return s.Attempt.Outcome == job.OutcomeMissed && (!isSteady || of.missed == policy || of.missed == "" && policy == job.MissedLatest)
+	}
+}
+
+// wasLateBy: it was later than the job allows.
+func (c *checker) wasLateBy(s *statement) bool {
+	late, ok := s.span("late")
+	last := s.Run.Due
+	if !s.Until.IsZero() {
+		last = s.Until
+	}
+	return ok && s.Attempt.Ended.Sub(last) > late
 }
 
 // wasChanged: the job is one that users change, and had been planned before.
-func (c *checker) wasChanged(r *store.Record, _ []string) bool {
-	_, isSteady := steady[r.Run.Name]
+func (c *checker) wasChanged(s *statement) bool {
+	_, isSteady := steady[s.Run.Name]
 	return !isSteady
 }
 
@@ -237,15 +340,37 @@ func (c *checker) claimer(r *store.Record) *session {
 }
 
 // wasSilent: the session that had claimed the attempt was not renewed for as long as the words say.
-func (c *checker) wasSilent(r *store.Record, parts []string) bool {
-	silent, ok := inWords(parts[1])
-	by := c.claimer(r)
-	return ok && by != nil && by.node == parts[0] &&
-		!slices.ContainsFunc(by.heardAt, func(at time.Time) bool { return at.After(r.Attempt.Ended.Add(-silent)) && at.Before(r.Attempt.Ended) })
+func (c *checker) wasSilent(s *statement) bool {
+	silent, ok := s.span("span")
+	by := c.claimer(s.Record)
+	return ok && s.Attempt.Outcome == job.OutcomeLost && by != nil && by.node == s.text("node") &&
+		!slices.ContainsFunc(by.heardAt, func(at time.Time) bool { return at.After(s.Attempt.Ended.Add(-silent)) && at.Before(s.Attempt.Ended) })
 }
 
-// wasRestarted: the session that had claimed the attempt is not renewed any more.
-func (c *checker) wasRestarted(r *store.Record, parts []string) bool {
-	by := c.claimer(r)
-	return by != nil && by.node == parts[0] && !slices.ContainsFunc(by.heardAt, func(at time.Time) bool { return at.After(r.Attempt.Ended) })
+// wasOver: a session of the node is not renewed any more.
+func (c *checker) wasOver(s *statement) bool {
+	for _, o := range c.sessions {
+		if o.node == s.text("node") && !slices.ContainsFunc(o.heardAt, func(at time.Time) bool { return at.After(s.Attempt.Ended) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// onItsWayMax is how long after the end of its process a renewal comes at most: a message is on its way
+// for 10.3 s in slow weather.
+const onItsWayMax = 11 * time.Second
+
+// wasRestarted: the session that had claimed the attempt is not renewed any more, but for what was on its
+// way.
+func (c *checker) wasRestarted(s *statement) bool {
+	by := c.claimer(s.Record)
+	return s.Attempt.Outcome == job.OutcomeLost && by != nil && by.node == s.text("node") &&
+		!slices.ContainsFunc(by.heardAt, func(at time.Time) bool { return at.After(s.Attempt.Ended.Add(onItsWayMax)) })
+}
+
+// wasTakenForLost: the attempt was recorded as lost before.
+func (c *checker) wasTakenForLost(s *statement) bool {
+	_, lost := c.lost[attemptKey{s.Run.ID, s.Attempt.Number}]
+	return lost
 }

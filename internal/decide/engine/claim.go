@@ -161,7 +161,13 @@ func (b *Batch) expired(j *Job, r *store.Run) (outcome job.Outcome, why job.Reas
 	if b.tooLate(r) {
 		why := reason.NoNodeRan.Of()
 		drained := b.drained(j.Policy)
+		awaited, free := job.Reason{}, true
+		if r.AwaitsPrevious && j.Policy.NeedsPrevious {
+			awaited, free = b.previous(j, r)
+		}
 		switch {
+		case !free:
+			why = awaited
 		case !r.Reason.IsZero():
 			why = r.Reason
 		case drained != nil:
@@ -242,7 +248,7 @@ func (b *Batch) overlaps(j *Job, m *member, s *store.Session, a store.Attempt) s
 		return b.answer(store.Early, r)
 	}
 	holder := b.holder(r)
-	busy := b.busyWith(holder, r, s)
+	busy := b.busyWith(holder, r)
 	switch overlap := j.Policy.overlap(r); {
 	case overlap != job.OverlapReplace && b.withShards(r):
 		// They do not overlap each other, but share the rest of the pool.
@@ -292,7 +298,7 @@ func (b *Batch) awaitsReport(r *store.Run, claimer *store.Session) bool {
 		return false
 	}
 	return slices.ContainsFunc(b.slot(r.Slot), func(m *member) bool {
-		if m.removed || !m.HoldsSlot || !runsElsewhere(&m.Run, claimer) {
+		if m.removed || !m.HoldsSlot || !isReported(&m.Run) || m.Session == claimer.ID {
 			return false
 		}
 		s := b.session(m.Session)
@@ -306,22 +312,34 @@ func (b *Batch) awaitsReport(r *store.Run, claimer *store.Session) bool {
 	})
 }
 
-// runsElsewhere reports whether a run is running on another node than the claimer's.
-func runsElsewhere(r *store.Run, claimer *store.Session) bool {
-	return r.State == job.StateRunning && r.Session != claimer.ID && !isHandedOver(r) && !isFlow(r)
+// isReported reports whether a run is running and its session reports the end.
+func isReported(r *store.Run) bool {
+	return r.State == job.StateRunning && !isHandedOver(r) && !isFlow(r)
+}
+
+// endUnsure returns why a run that is running may have ended without a report, none if its node was
+// heard just now and has nothing to report.
+func (b *Batch) endUnsure(r *store.Run) (none job.Reason) {
+	if !isReported(r) {
+		return none
+	}
+	switch s := b.session(r.Session); {
+	case s == nil:
+		return reason.NodeLeft.Of(r.Node)
+	case b.now.Sub(s.Renewed) > heardWithin:
+		return reason.LastHeard.Of(r.Node, b.now.Sub(s.Renewed).Truncate(time.Second))
+	case s.Load.Unreported > 0:
+		return reason.Unaccepted.Of(r.Node)
+	}
+	return none
 }
 
 // busyWith explains why a run does not start while another one holds its slot. The other
 // "was still running" only if its attempt began before this run was due, and if its node was
-// heard since.
-func (b *Batch) busyWith(holder, r *store.Run, claimer *store.Session) job.Reason {
-	if runsElsewhere(holder, claimer) {
-		switch s := b.session(holder.Session); {
-		case s == nil:
-			return reason.EndUnreported.Of(holder.ID, holder.Scheduled, reason.NodeLeft.Of(holder.Node))
-		case b.now.Sub(s.Renewed) > heardWithin:
-			return reason.EndUnreported.Of(holder.ID, holder.Scheduled, reason.LastHeard.Of(holder.Node, b.now.Sub(s.Renewed).Truncate(time.Second)))
-		}
+// heard since and has no results left to report.
+func (b *Batch) busyWith(holder, r *store.Run) job.Reason {
+	if why := b.endUnsure(holder); !why.IsZero() {
+		return reason.EndUnreported.Of(holder.ID, holder.Scheduled, why)
 	}
 	switch began := lastOf(holder.Claimed, holder.Due); {
 	case holder.IsPostponed() && !holder.Reason.IsZero():
@@ -438,7 +456,12 @@ func (b *Batch) previous(j *Job, r *store.Run) (why job.Reason, ok bool) {
 			first = &m.Run
 		}
 	}
-	return j.awaits(r, first)
+	if why, ok = j.awaits(r, first); !ok && first != nil {
+		if unsure := b.endUnsure(first); !unsure.IsZero() {
+			why = reason.EndUnreported.Of(first.ID, first.Scheduled, unsure)
+		}
+	}
+	return why, ok
 }
 
 // precedes reports whether later occurrences wait for the end of a run. A running one counts even

@@ -28,6 +28,9 @@ const (
 	stuckAgain = 500 * time.Millisecond
 	// laneResults is the number of results that are searched for a batch of one stripe.
 	laneResults = 4 * store.MaxBatch
+	// unreportedAfter is how long a result waits until the renewals of the session mention it: most
+	// are reported sooner.
+	unreportedAfter = time.Second
 	// undecidedAgain is when a result is reported again that the store could not decide about.
 	undecidedAgain = 5 * time.Second
 )
@@ -44,6 +47,7 @@ type result struct {
 	// handedOver when a receiver has the work: then nothing is reported.
 	handed, handedOver bool
 	undecided          bool
+	since              time.Duration // when it was queued, on the clock since boot
 }
 
 // Spool keeps results until the store has them. Its methods may be called from many
@@ -64,6 +68,7 @@ func (w *Worker) finished(it *item) {
 	if w.Journal != nil && r.unstarted && !r.handed {
 		w.Journal.Forget(r.Run, r.Number) // so that it is given back even if this process dies
 	}
+	r.since = w.Boot()
 	w.results.add(r)
 }
 
@@ -73,9 +78,9 @@ func (r *result) stripe() int { return stripes.Of(r.item.Ready.Job) }
 // results are the results waiting for a report, and those in flight.
 type results struct {
 	mu        sync.Mutex
+	all       map[*result]bool // the waiting, those in flight, and those that come back after undecidedAgain
 	waiting   []*result
 	reporting int       // how many are under way
-	aside     int       // how many come back after undecidedAgain
 	at        time.Time // when the last report was begun
 	wake      chan struct{}
 }
@@ -83,6 +88,10 @@ type results struct {
 // add queues a result for the store.
 func (q *results) add(r *result) {
 	q.mu.Lock()
+	if q.all == nil {
+		q.all = map[*result]bool{}
+	}
+	q.all[r] = true
 	q.waiting = append(q.waiting, r)
 	q.mu.Unlock()
 	signal(q.wake)
@@ -145,6 +154,9 @@ func (q *results) taken(batch []*result) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.reporting -= len(batch)
+	for _, r := range batch {
+		delete(q.all, r)
+	}
 }
 
 // again returns results to the queue in a while. Others do not wait for them.
@@ -152,11 +164,9 @@ func (q *results) again(batch []*result) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.reporting -= len(batch)
-	q.aside += len(batch)
 	time.AfterFunc(undecidedAgain, func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		q.aside -= len(batch)
 		q.waiting = append(q.waiting, batch...)
 		signal(q.wake)
 	})
@@ -166,7 +176,19 @@ func (q *results) again(batch []*result) {
 func (q *results) len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.waiting) + q.reporting + q.aside
+	return len(q.all)
+}
+
+// since returns how many results of attempts have been unreported since a moment.
+func (q *results) since(at time.Duration) (n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for r := range q.all {
+		if r.since <= at && !r.handedOver {
+			n++
+		}
+	}
+	return n
 }
 
 // first returns at most the first n waiting results.

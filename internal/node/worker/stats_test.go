@@ -52,9 +52,13 @@ func TestObserverSeesStartedAttempts(t *testing.T) {
 		if s := r.worker.Stats(); s.Busy != 1 {
 			t.Errorf("a result that waits takes no capacity: %+v", s)
 		}
+		if n := r.worker.Load().Unreported; n != 0 {
+			t.Errorf("renewals mention %d results that have just come", n)
+		}
+		r.until("renewals mention it", 2*time.Second, func() bool { return r.worker.Load().Unreported == 1 })
 		r.store.set(func(h *hooks) { h.finish = nil })
 		r.until("it is over", 10*time.Second, func() bool { return r.outcome(id) == job.OutcomeSucceeded })
-		r.until("nothing is left", time.Second, func() bool { return r.worker.Stats().Busy == 0 })
+		r.until("nothing is left", time.Second, func() bool { return r.worker.Stats().Busy == 0 && r.worker.Load().Unreported == 0 })
 
 		far := r.plan(j, in(2500*time.Millisecond))
 		r.until("a run of the next seconds is held", 2400*time.Millisecond, func() bool { return r.worker.Stats().Held == 1 })

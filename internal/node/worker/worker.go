@@ -479,7 +479,7 @@ func (w *Worker) Leave(ctx context.Context) error {
 // node may have it, or the store may refuse all claims.
 func (w *Worker) Load() store.Load {
 	load := w.load()
-	return store.Load{Running: load.Busy - load.Asked, Ready: load.Pending + load.Asking}
+	return store.Load{Running: load.Busy - load.Asked, Ready: load.Pending + load.Asking, Unreported: w.results.since(w.Boot() - unreportedAfter)}
 }
 
 func (w *Worker) load() (load runqueue.Load) {

@@ -132,8 +132,9 @@ func (m *Member) Session() store.Session {
 
 // Load is what a worker says of itself when it renews its session.
 type Load struct {
-	Running int `json:"running" minimum:"0" doc:"How many attempts it has claimed."`
-	Ready   int `json:"ready" minimum:"0" doc:"How many runs it knows of that are due and not claimed."`
+	Running    int `json:"running" minimum:"0" doc:"How many attempts it has claimed."`
+	Ready      int `json:"ready" minimum:"0" doc:"How many runs it knows of that are due and not claimed."`
+	Unreported int `json:"unreported,omitempty" minimum:"0" doc:"How many results it has kept for a while because the store has not accepted them."`
 	// ClockAhead is in milliseconds.
 	ClockAhead int64 `json:"clock_ahead_ms" doc:"By how many milliseconds its clock is ahead of the store's."`
 }

@@ -242,7 +242,7 @@ func (s *Workers) Renew(ctx context.Context, who Caller, id job.ID, load wire.Lo
 	if _, err := s.sessionOf(ctx, who, id); err != nil {
 		return err
 	}
-	return workerError(s.store.Renew(ctx, id, store.Load{Running: load.Running, Ready: load.Ready, ClockAhead: time.Duration(load.ClockAhead) * time.Millisecond}))
+	return workerError(s.store.Renew(ctx, id, store.Load{Running: load.Running, Ready: load.Ready, Unreported: load.Unreported, ClockAhead: time.Duration(load.ClockAhead) * time.Millisecond}))
 }
 
 // Leave records that a worker accepts no more runs.

@@ -416,6 +416,10 @@ func codeRenewal(c *coder, r *renewal) {
 	c.int(&standing)
 	r.standing = nodeclock.Standing(standing)
 	c.int64(&r.since)
+	if c.reading && len(c.b) == 0 {
+		return // written before there was more
+	}
+	c.int(&r.load.Unreported)
 }
 
 func codeKey(c *coder, k *engine.Key) {

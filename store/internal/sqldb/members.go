@@ -27,7 +27,7 @@ func (t *tx) members() ([]ledger.Member, error) {
 }
 
 // selectSessions reads what changes about sessions, for scanMembers.
-const selectSessions = `select s.id, s.joined, s.renewed, s.steady, s.before_gap, s.leaving, s.reaped, s.running, s.ready, s.clock_ahead,
+const selectSessions = `select s.id, s.joined, s.renewed, s.steady, s.before_gap, s.leaving, s.reaped, s.running, s.ready, s.unreported, s.clock_ahead,
 	coalesce(d.since, 0), coalesce(d.made_by, ''), coalesce(d.reason, '')
 	from sessions s left join drains d on d.node = s.node order by s.id`
 
@@ -36,7 +36,7 @@ func scanMembers(q reader) (list []ledger.Member) {
 	for q.Next() {
 		row := ledger.Member{Session: store.Session{ID: q.id()}}
 		row.Joined, row.Renewed, row.Steady, row.BeforeGap, row.Leaving, row.Over = q.time(), q.time(), q.time(), q.time(), q.bool(), q.bool()
-		row.Load = store.Load{Running: int(q.Int()), Ready: int(q.Int()), ClockAhead: time.Duration(q.Int())}
+		row.Load = store.Load{Running: int(q.Int()), Ready: int(q.Int()), Unreported: int(q.Int()), ClockAhead: time.Duration(q.Int())}
 		if d := (store.Drain{Since: q.time(), By: q.Text(), Reason: q.Text()}); !d.Since.IsZero() {
 			row.Drain = &d
 		}
@@ -103,7 +103,7 @@ func (s *backend) Members(ctx context.Context) (list []ledger.Member, err error)
 
 var sessionRows = &Table{Name: "sessions", Key: 1, Columns: []Column{
 	{"id", Blob}, {"node", Text}, {"machine", Text}, {"datadir", Text}, {"joined", Int}, {"renewed", Int}, {"steady", Int}, {"before_gap", Int},
-	{"leaving", Int}, {"reaped", Int}, {"running", Int}, {"ready", Int}, {"clock_ahead", Int}, {"about", Text},
+	{"leaving", Int}, {"reaped", Int}, {"running", Int}, {"ready", Int}, {"unreported", Int}, {"clock_ahead", Int}, {"about", Text},
 }}
 
 // writeSessions writes sessions that begin or have changed.
@@ -120,7 +120,7 @@ func (st *step) writeSessions(list []*store.Session) error {
 		st.s.abouts.Delete(s.ID)
 		over := slices.ContainsFunc(st.sessions, func(m ledger.Member) bool { return m.ID == s.ID && m.Over })
 		b.id(&s.ID).text(s.Node).text(s.Machine).text(s.DataDir).time(s.Joined).time(s.Renewed).time(s.Steady).time(s.BeforeGap)
-		b.bool(s.Leaving).bool(over).int(int64(s.Load.Running)).int(int64(s.Load.Ready)).int(int64(s.Load.ClockAhead)).text(string(text))
+		b.bool(s.Leaving).bool(over).int(int64(s.Load.Running)).int(int64(s.Load.Ready)).int(int64(s.Load.Unreported)).int(int64(s.Load.ClockAhead)).text(string(text))
 	}
 	return st.writeRows(Upsert, b)
 }

@@ -1,0 +1,3 @@
+-- oldest: 1
+-- Whether a node has results that the store has not accepted: then no reason says that its attempts run.
+alter table sessions add column unreported bigint not null default 0;
