@@ -20,7 +20,7 @@ import (
 // tests are meant.
 const silent = slog.LevelError + 1
 
-var errAway = errors.New("the store is away")
+var errAway = fmt.Errorf("%w in this test", store.ErrAway)
 
 // faulty is a store that fails as a test says.
 type faulty struct {

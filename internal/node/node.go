@@ -284,7 +284,7 @@ func (n *Node) Planner() *planner.Planner { return n.planner }
 // Run works until ctx ends, then stops gracefully: it claims nothing more, gives up what it
 // has not started, and waits for its attempts, at most DrainTimeout.
 func (n *Node) Run(ctx context.Context) error {
-	if err := n.join(ctx); err != nil {
+	if began, err := n.joinFirst(ctx); !began {
 		return err
 	}
 	// The parts outlive ctx by the time of the gentle stop.
@@ -473,12 +473,33 @@ func (n *Node) newWorker(m *membership.Member) *worker.Worker {
 	return worker.New(config)
 }
 
+// joinWithin bounds one try to begin a session, so that a store that does not answer is named in the
+// log, and a connection that died unnoticed is given up.
+const joinWithin = 30 * time.Second
+
+// joinFirst begins the first session, as joinAgain does if the store does not let it. Other failures,
+// of the watchdog or a damaged store, end the start.
+func (n *Node) joinFirst(ctx context.Context) (began bool, err error) {
+	err = n.tryJoin(ctx)
+	if err == nil || ctx.Err() != nil || !errors.Is(err, store.ErrAway) && !errors.Is(err, store.ErrNoSpace) && !errors.Is(err, context.DeadlineExceeded) {
+		return err == nil, err
+	}
+	n.config.Log.Warn("this node has no session and runs nothing yet: waiting for the store", "error", err)
+	return n.joinAgain(ctx), nil
+}
+
+func (n *Node) tryJoin(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, joinWithin)
+	defer cancel()
+	return n.join(ctx)
+}
+
 // joinAgain begins another session, however long the store takes to let it. It
 // reports whether it has: ctx may end before.
 func (n *Node) joinAgain(ctx context.Context) bool {
 	fails := failurelog.New(n.config.Log, "this node has no session and runs nothing: cannot begin another session", "this node has a session again")
 	for {
-		err := n.join(ctx)
+		err := n.tryJoin(ctx)
 		if err != nil && ctx.Err() != nil {
 			return false
 		}

@@ -109,6 +109,53 @@ func TestNodeBeginsANewSessionAfterItsOwnEnds(t *testing.T) {
 	})
 }
 
+func TestNodeWaitsForAStoreThatIsAwayAtItsStart(t *testing.T) {
+	for _, comes := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			s := &stubborn{Store: w.store}
+			w.store, w.level = s, silent
+			w.exec.do = sleeps(time.Millisecond)
+			w.apply(every10s)
+			s.refuses.Store(true)
+			stop := w.start("a")
+			time.Sleep(20 * time.Second)
+			if n := s.joins.Load(); n < 5 || n > 30 {
+				t.Errorf("%d tries to join in 20 s", n)
+			}
+			if comes {
+				s.refuses.Store(false)
+				time.Sleep(30 * time.Second)
+				if n := len(w.exec.started()); n < 3 {
+					t.Errorf("%d starts in the 30 s after the store has come", n)
+				}
+			}
+			stop()
+		})
+	}
+}
+
+func TestNodeDoesNotWaitForADamagedStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.store = &damaged{w.store}
+		n, err := New(Config{Session: store.Session{Node: "a", Machine: "m1", DataDir: "/a"}, Log: slog.New(slog.DiscardHandler)}.On(w.store))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := n.Run(t.Context()); !errors.Is(err, store.ErrDamaged) {
+			t.Errorf("got %v, want %v", err, store.ErrDamaged)
+		}
+	})
+}
+
+// damaged is a store in which no session begins.
+type damaged struct{ store.Store }
+
+func (*damaged) Join(context.Context, store.Session) (store.Session, error) {
+	return store.Session{}, store.ErrDamaged
+}
+
 func TestAttemptsOfAnEndedSessionAreEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -158,8 +158,11 @@ func (s *Server) open(ctx context.Context) error {
 	}
 	s.closers = append(s.closers, s.store.Close)
 	s.measured = s.metrics.Measure(s.store)
-	made, err := auth.First(ctx, s.store, s.Settings.Data)
-	if err != nil {
+	var made bool
+	if err := whenReached(ctx, s.Log, func() (err error) {
+		made, err = auth.First(ctx, s.store, s.Settings.Data)
+		return err
+	}); err != nil {
 		return err
 	}
 	s.tokens = auth.New(s.store, s.Now)
@@ -245,7 +248,10 @@ func (s *Server) openData(ctx context.Context) error {
 		s.ends.Ended(e)
 		s.wakeNotifier(e)
 	}
-	s.store, err = OpenStore(ctx, s.Settings, StoreOptions{Now: s.Now, Log: s.Log, Ended: ended, Lost: s.metrics.StepsLost})
+	err = whenReached(ctx, s.Log, func() (err error) {
+		s.store, err = OpenStore(ctx, s.Settings, StoreOptions{Now: s.Now, Log: s.Log, Ended: ended, Lost: s.metrics.StepsLost})
+		return err
+	})
 	if err != nil && isNew {
 		_ = os.Remove(s.Settings.Data) // fails if something is in it by now
 	}

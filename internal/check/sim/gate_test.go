@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -13,7 +14,7 @@ import (
 )
 
 // errWeather is what a store says that cannot be reached.
-var errWeather = errors.New("the store cannot be reached")
+var errWeather = fmt.Errorf("%w in this weather", store.ErrAway)
 
 // weather is how the calls of all processes of a host travel.
 type weather struct {

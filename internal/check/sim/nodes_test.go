@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -300,7 +299,7 @@ func (h *host) start() {
 	}()
 }
 
-// ended notes that a process has ended; one that could not begin is started again.
+// ended notes that a process has ended, which none does unless it is asked.
 func (h *host) ended(p *process, ctx context.Context, err error) {
 	h.mu.Lock()
 	mine := h.process == p
@@ -308,13 +307,9 @@ func (h *host) ended(p *process, ctx context.Context, err error) {
 		h.process = nil
 	}
 	h.mu.Unlock()
-	if !mine || ctx.Err() != nil {
-		return
-	}
-	if !errors.Is(err, errWeather) && !errors.Is(err, context.DeadlineExceeded) {
+	if mine && ctx.Err() == nil {
 		h.cluster.t.Errorf("%s has ended by itself: %v", h.name, err)
 	}
-	time.AfterFunc(time.Second, h.start)
 }
 
 // kill ends the process at once.
