@@ -133,6 +133,9 @@ type Result struct {
 	Value []byte
 	// Unstarted is set when the attempt had no effect: another node may run it.
 	Unstarted bool
+	// Postponed is set beside Unstarted when the attempt lacks something, which Reason names, that
+	// may take a while to come: the run is due again some seconds later.
+	Postponed bool
 	// HandedOver is set after Attempt.HandOver, when a receiver outside of Belfry has the
 	// work and will report its end. No other field is set then.
 	HandedOver bool

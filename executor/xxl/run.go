@@ -202,10 +202,17 @@ func (g *giving) give(ctx context.Context, to target) (executor.Result, bool) {
 		case answer.IsBusy() && time.Now().Before(until):
 			time.Sleep(refusedRest)
 			continue
+		case answer.IsBusy() && hasSiblings(&at.Run):
+			return executor.Result{Unstarted: true, Postponed: true, Reason: cleaned(reason.RunsAlready.Of(to.address, reason.Words(answer.Message)))}, true
 		}
 		return failed(reason.Refused.Of(to.address, reason.Words(orCode(answer)))), true
 	}
 }
+
+// hasSiblings reports whether other runs of the job may run beside a run by its policy: steps and items
+// of a flow, and shards. Executors know all of them by the number of the job, and those that refuse a
+// second one get it when the first has ended.
+func hasSiblings(r *job.Run) bool { return r.Kind == job.RunStep || r.Shards > 1 }
 
 // orCode returns the message of an executor, or its code.
 func orCode(a xxl.Answer) string {

@@ -141,6 +141,27 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// Shards, and steps and items of a flow, are one job to an executor.
+func TestShardThatAnExecutorRefusesBesideAnotherWaits(t *testing.T) {
+	bubble(t, func(r *rig) {
+		e := r.executor("g", "10.0.0.5:9999", "")
+		e.answer = func(string, *xxl.Trigger) string {
+			if e.sent("/run") > 1 {
+				return `[{"logId":1,"handleCode":500,"handleMsg":"There are tasks running"}]`
+			}
+			return ""
+		}
+		j := r.put(plain + "\nplace: {shards: 2}")
+		if a := r.runOf(j, 0, 2); !a.result.HandedOver {
+			t.Errorf("%+v", a.result)
+		}
+		a := r.runOf(j, 1, 2)
+		if !a.result.Unstarted || !a.result.Postponed || !strings.Contains(a.result.Reason.String(), "runs the job already: There are tasks running") {
+			t.Errorf("the second shard ends as %+v, want it to wait", a.result)
+		}
+	})
+}
+
 // Java takes some milliseconds to notice that a run has ended.
 func TestBrieflyBusyExecutorGetsTheRunAgain(t *testing.T) {
 	bubble(t, func(r *rig) {

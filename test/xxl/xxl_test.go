@@ -378,7 +378,7 @@ func TestAnExecutorThatWasKilledGetsNothing(t *testing.T) {
 	n.wants(n.run("echo"), "failed", "connection refused")
 }
 
-// One item at a time: an executor refuses a second one of a job that it is still running.
+// The executor refuses a second item while the first one runs: it waits.
 const flow = `
 name: flow
 run:
@@ -386,7 +386,7 @@ run:
     steps:
       - {name: first, run: 'echo word=full >"$BELFRY_RESULT"'}
       - {name: second, needs: [first], run: {xxl: {group: go-group, handler: echo, param: "{{ .Steps.first.Result.word }}"}}}
-      - {name: each, needs: [second], for_each: [a, b], max_parallel: 1, run: {xxl: {group: go-group, handler: echo, param: "{{ .Item }}"}}}
+      - {name: each, needs: [second], for_each: [a, b], run: {xxl: {group: go-group, handler: echo, param: "{{ .Item }}"}}}
       - {name: panics, needs: [each], allow_failure: true, run: {xxl: {group: go-group, handler: panic}}}
       - {name: long, needs: [panics], run: {xxl: {group: go-group, handler: sleep, param: 1h}}}
     finally:

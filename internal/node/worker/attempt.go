@@ -155,7 +155,7 @@ func (w *Worker) resultOf(it *item) *result {
 		case !res.unstarted:
 			res.Outcome, res.Reason = executor.ByCause(p.ctx)
 		case cause == nil || errors.Is(cause, executor.ErrTimeout): // else the node stops
-			res.Postponed = p.postponed
+			res.Postponed = p.postponed || ended.Postponed
 			w.sayUnstarted(it, ended.Reason.String())
 		}
 	}
