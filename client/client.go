@@ -295,6 +295,13 @@ func (c *Client) JobStatistics(ctx context.Context, namespace, name, zone string
 	return answer, c.do(ctx, call{method: http.MethodGet, path: jobPath(namespace, name) + "/statistics", query: values("timezone", zone), answer: &answer})
 }
 
+// Mark snoozes, wakes, takes or releases a problem, or writes a note at it, by the verb: snooze, wake, take,
+// release or note. It returns the problems of the job, the node or the channels.
+func (c *Client) Mark(ctx context.Context, verb string, r AttentionRequest) (Page[Attention], error) {
+	var answer Page[Attention]
+	return answer, c.do(ctx, call{method: http.MethodPost, path: "/attention:" + verb, body: r, answer: &answer})
+}
+
 // Stats counts finished runs, in buckets of time.
 func (c *Client) Stats(ctx context.Context, q StatsQuery) (Stats, error) {
 	query := values("namespace", q.Namespace, "job", q.Job)

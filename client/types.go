@@ -362,6 +362,31 @@ type Attention struct {
 	TextCode string          `json:"text_code,omitempty" doc:"The same for programs, as reason_code of runs."`
 	TextArgs *job.ReasonArgs `json:"text_args,omitempty" doc:"The arguments of the code by name."`
 	Failure
+
+	TakenBy string  `json:"taken_by,omitempty" doc:"Who looks after it."`
+	Note    string  `json:"note,omitempty" doc:"A note for others."`
+	NoteBy  string  `json:"note_by,omitempty" doc:"Who wrote the note."`
+	Snoozed *Snooze `json:"snoozed,omitempty" doc:"Who put it aside, and until when. It stands at the end of the list, and comes back alone."`
+}
+
+// Snooze says until when a problem is put aside. It comes back when any of the conditions is met.
+type Snooze struct {
+	By           string    `json:"by" doc:"Who put it aside."`
+	At           time.Time `json:"at" doc:"When."`
+	Until        time.Time `json:"until,omitzero" doc:"It comes back at this instant."`
+	NextVersion  bool      `json:"next_version,omitempty" doc:"It comes back when the definition of the job changes."`
+	AnotherCause bool      `json:"another_cause,omitempty" doc:"It comes back when its text changes in more than numbers."`
+}
+
+// AttentionRequest names a job, a node or the channels with a problem, and what is said about it.
+type AttentionRequest struct {
+	Job          string    `json:"job,omitempty" maxLength:"257" doc:"The job, namespace/name."`
+	Node         string    `json:"node,omitempty" maxLength:"128" doc:"The name of the node."`
+	Channels     bool      `json:"channels,omitempty" doc:"The channels that do not deliver."`
+	Until        time.Time `json:"until,omitzero" doc:"Of a snooze: until this instant."`
+	NextVersion  bool      `json:"next_version,omitempty" doc:"Of a snooze: until the definition of the job changes."`
+	AnotherCause bool      `json:"another_cause,omitempty" doc:"Of a snooze: until its text changes in more than numbers."`
+	Note         string    `json:"note,omitempty" maxLength:"1024" doc:"A note for others."`
 }
 
 // AttentionKind is the kind of an Attention.

@@ -26,7 +26,7 @@ func newAttention(env Env) *cobra.Command {
 are due and do not start or take much longer than usual, jobs that were paused after
 failures, jobs that no live node may run, silent nodes, nodes whose clock is off,
 warnings of nodes about their settings, and channels that do not deliver. At most 100
-things are shown.
+things are shown, what is snoozed last.
 
 The exit code is 0 whatever is found.`,
 		Example: "belfry attention\nbelfry attention -n shop\nbelfry attention -o json",
@@ -67,7 +67,27 @@ func attentionTable(w io.Writer, env Env, list []client.Attention) {
 		if a.Node != "" {
 			about = cmp.Or(a.Job, "node "+a.Node)
 		}
-		rows = append(rows, []string{string(a.Severity), string(a.Kind), about, instant(env, a.Since), reason.Beside(a.Text, a.Cause)})
+		rows = append(rows, []string{string(a.Severity), string(a.Kind), about, instant(env, a.Since), reason.Beside(a.Text, a.Cause) + marksOf(env, a)})
 	}
 	table(w, styleFor(env, env.StdoutIsTerminal), []string{"SEVERITY", "KIND", "ABOUT", "SINCE", "WHAT"}, rows)
+}
+
+// marksOf says what people have said about a problem.
+func marksOf(env Env, a *client.Attention) (text string) {
+	if a.TakenBy != "" {
+		text += "; " + a.TakenBy + " has it"
+	}
+	if a.Note != "" {
+		text += "; " + a.NoteBy + ": " + a.Note
+	}
+	switch z := a.Snoozed; {
+	case z == nil:
+	case z.NextVersion:
+		text += "; snoozed by " + z.By + " until the next version"
+	case z.AnotherCause:
+		text += "; snoozed by " + z.By + " until another cause"
+	default:
+		text += "; snoozed by " + z.By + " until " + instant(env, z.Until)
+	}
+	return text
 }

@@ -21,6 +21,20 @@ func (a *api) serverRoutes() {
 	register(a, "POST /xxl/runs", "add-past-runs", "Add runs of an xxl-job-admin to the history", may(service.Administer, documentBody), taking(a.Service.Executors.AddPastRuns))
 	register(a, "POST /xxl/numbers", "raise-numbers", "Let the numbers of runs at executors begin higher", may(service.Administer, smallBody), taking(a.Service.Executors.Raise))
 	register(a, "GET /attention", "list-attention", "List what a person should look at, the worst first", may(service.Read), a.listAttention)
+	for verb, m := range map[string]struct {
+		summary string
+		do      func(context.Context, service.Caller, client.AttentionRequest) ([]client.Attention, error)
+	}{
+		"snooze":  {"Put a problem aside", a.Service.Attention.Snooze},
+		"wake":    {"End the snooze of a problem", a.Service.Attention.Wake},
+		"take":    {"Say that you look after a problem", a.Service.Attention.Take},
+		"release": {"Say that you no longer look after a problem", a.Service.Attention.Release},
+		"note":    {"Write a note for others at a problem", a.Service.Attention.Note},
+	} {
+		register(a, "POST /attention:"+verb, verb+"-attention", m.summary, may(service.Operate, smallBody), func(ctx context.Context, in *markInput) (*answer[client.Page[client.Attention]], error) {
+			return listed(m.do(ctx, caller(ctx), in.Body))
+		}, http.StatusNotFound, http.StatusConflict)
+	}
 	register(a, "GET /audit", "list-audit", "List changes, the latest first", may(service.Read), a.listAudit)
 	register(a, "GET /tokens", "list-tokens", "List tokens by name", may(service.Administer), a.listTokens)
 	register(a, "POST /tokens", "create-token", "Create a token", may(service.Administer, smallBody), a.createToken, http.StatusCreated)
@@ -62,6 +76,10 @@ type attentionInput struct {
 
 func (a *api) listAttention(ctx context.Context, in *attentionInput) (*answer[client.Page[client.Attention]], error) {
 	return listed(a.Service.Attention.List(ctx, caller(ctx), in.Namespace))
+}
+
+type markInput struct {
+	Body client.AttentionRequest
 }
 
 type listAuditInput struct {

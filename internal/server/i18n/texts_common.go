@@ -66,6 +66,11 @@ var commonTexts = []text{
 	{"said.approved", "Approved.", "已批准。"},
 	{"said.rejected", "Rejected.", "已驳回。"},
 	{"said.signalled", "The signal was sent.", "信号已发送。"},
+	{"said.marked_snooze", "Snoozed {name}.", "已搁置 {name}。"},
+	{"said.marked_wake", "{name} needs attention again.", "{name} 恢复显示。"},
+	{"said.marked_take", "You look after {name}.", "{name} 由你处理。"},
+	{"said.marked_release", "Released {name}.", "已放弃认领 {name}。"},
+	{"said.marked_note", "Wrote the note at {name}.", "已保存 {name} 的备注。"},
 	{"said.acked", "Acknowledged.", "已确认。"},
 	{"said.channel_deleted", "The channel was deleted.", "渠道已删除。"},
 

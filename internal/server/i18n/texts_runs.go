@@ -19,7 +19,6 @@ var runsTexts = []text{
 	{"runs.kind", "Kind", "类型"},
 	{"runs.reason", "Reason", "原因"},
 	{"runs.attempt", "Attempt", "尝试"},
-	{"runs.reason", "Reason", "原因"},
 	{"runs.count", "{n} occurrence:|{n} occurrences:", "{n} 次："},
 	{"runs.order", "running and waiting first, then what has ended, newest first", "运行中和等待中的在前，其余按结束时间从新到旧"},
 	{"runs.older", "Older", "更早"},

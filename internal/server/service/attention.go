@@ -54,10 +54,11 @@ type Attention struct {
 	runs   *Runs
 	nodes  *Nodes
 	alarms *Notifications
+	store  markStore
 }
 
 // List returns the problems of the jobs of a namespace, or of all, and of the nodes: the
-// worst first.
+// worst first, and what is snoozed last.
 func (s *Attention) List(ctx context.Context, who Caller, namespace string) ([]client.Attention, error) {
 	of, err := who.reads(namespace)
 	if err != nil {
@@ -91,8 +92,11 @@ func (s *Attention) List(ctx context.Context, who Caller, namespace string) ([]c
 	list = slices.DeleteFunc(list, func(a client.Attention) bool { // its late runs say the same
 		return a.Kind == client.AttentionBarred && slices.ContainsFunc(list, func(b client.Attention) bool { return b.Kind == client.AttentionLate && b.Job == a.Job })
 	})
+	if err := s.marked(ctx, list, now); err != nil {
+		return nil, err
+	}
 	slices.SortStableFunc(list, func(x, y client.Attention) int {
-		return cmp.Or(cmp.Compare(x.Severity, y.Severity), first(y.Kind == client.AttentionAlarms)-first(x.Kind == client.AttentionAlarms), cmp.Compare(y.Count, x.Count), x.Since.Compare(y.Since))
+		return cmp.Or(first(x.Snoozed != nil)-first(y.Snoozed != nil), cmp.Compare(x.Severity, y.Severity), first(y.Kind == client.AttentionAlarms)-first(x.Kind == client.AttentionAlarms), cmp.Compare(y.Count, x.Count), x.Since.Compare(y.Since))
 	})
 	return list[:min(len(list), attentionMax)], nil
 }

@@ -188,7 +188,7 @@ func New(c Config) (*Service, error) {
 		Access:        &Access{store: c.Store, tokens: c.Tokens, sharedUser: c.SharedUser},
 		Reports:       &Reports{shared: s, jobs: jobs, store: c.Store, tokens: c.Tokens},
 		Callbacks:     &Callbacks{shared: s, store: c.Store},
-		Attention:     &Attention{jobs: jobs, runs: runs, nodes: nodes, alarms: notifications},
+		Attention:     &Attention{jobs: jobs, runs: runs, nodes: nodes, alarms: notifications, store: c.Store},
 		Stats:         stats,
 		Load:          &Load{shared: s, jobs: jobs},
 		Bulk:          &Bulk{jobs: jobs, runs: runs},

@@ -30,6 +30,7 @@ func (s *site) actions() {
 	s.page("POST /channels/{namespace}/{name}/test", s.testChannel)
 	s.page("POST /channels/{namespace}/{name}/delete", needs(service.Define, s.deleteChannel))
 	s.page("POST /notifications/{id}/ack", s.ackNotice)
+	s.markActions()
 	s.page("POST /nodes/{id}/drain", s.drainNode)
 	s.page("POST /nodes/{id}/undrain", s.undrainNode)
 	s.page("POST /tokens", s.createToken)

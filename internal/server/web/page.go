@@ -154,6 +154,10 @@ func (p *page) bareLayout(title, section string, values ...any) *Layout {
 			l.Undo = "/jobs/" + about + "/resume"
 		case said == "drained":
 			l.Undo = "/nodes/" + about + "/undrain"
+		case said == "marked_snooze":
+			l.Undo = "/attention/wake?about=" + url.QueryEscape(about)
+		case said == "marked_take":
+			l.Undo = "/attention/release?about=" + url.QueryEscape(about)
 		}
 	}
 	return l
@@ -201,7 +205,7 @@ func (p *page) layout(title, section string, values ...any) *Layout {
 
 // shows takes over what a frame shows.
 func (l *Layout) shows(f frame) {
-	l.Attention, l.Nodes, l.Namespaces = len(f.attention), f.nodes, f.namespaces
+	l.Attention, l.Nodes, l.Namespaces = len(open(f.attention)), f.nodes, f.namespaces
 }
 
 // frame is what the frame of pages shows of the server.

@@ -19,6 +19,7 @@ type overviewView struct {
 	Lead     string
 	Now      string
 	Needs    []need
+	Snoozed  []need
 	Due      []dueRow
 	DueMore  int
 	DueOf    string // how many of how many are listed
@@ -46,6 +47,11 @@ type need struct {
 	IsJob           bool
 	Asks, Pause     bool // it waits for a person; the job can be paused
 	Resume          bool
+	// What people have said about it.
+	Kind, Subject   string
+	TakenBy, Note   string
+	NoteBy, Snoozed string
+	IsMine          bool
 }
 
 type dueRow struct {
@@ -104,14 +110,20 @@ func (s *site) overview(p *page) error {
 	if err != nil {
 		return err
 	}
+	unsnoozed := open(list)
 	for i := range list {
 		n := p.need(&list[i])
 		n.Strip = picture(p.strip(runsOf(recent[list[i].Job])))
-		v.Needs = append(v.Needs, n)
+		p.marked(&n, &list[i])
+		if i < len(unsnoozed) {
+			v.Needs = append(v.Needs, n)
+		} else {
+			v.Snoozed = append(v.Snoozed, n)
+		}
 	}
-	v.Lead = p.lead(list)
+	v.Lead = p.lead(unsnoozed)
 	if l.Namespace == "" {
-		l.Attention = len(list) // the frame may have been read before
+		l.Attention = len(unsnoozed) // the frame may have been read before
 	}
 	if p.due(&v, due); v.DueMore > 0 {
 		v.DueOf = p.T("overview.of", "i", len(v.Due), "n", len(v.Due)+v.DueMore)

@@ -108,6 +108,11 @@ type (
 	// Attention says what needs a person.
 	Attention interface {
 		List(ctx context.Context, who service.Caller, namespace string) ([]client.Attention, error)
+		Snooze(ctx context.Context, who service.Caller, r client.AttentionRequest) ([]client.Attention, error)
+		Wake(ctx context.Context, who service.Caller, r client.AttentionRequest) ([]client.Attention, error)
+		Take(ctx context.Context, who service.Caller, r client.AttentionRequest) ([]client.Attention, error)
+		Release(ctx context.Context, who service.Caller, r client.AttentionRequest) ([]client.Attention, error)
+		Note(ctx context.Context, who service.Caller, r client.AttentionRequest) ([]client.Attention, error)
 	}
 	// Nodes lists and drains nodes.
 	Nodes interface {
