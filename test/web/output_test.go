@@ -101,3 +101,25 @@ func TestLinesThatAreReadHaveASkeleton(t *testing.T) {
 	step("1", "3")
 	step("-1", "2")
 }
+
+// The looks of terminals are the same with script and without it.
+func TestOutputLooksAsInATerminalWithAndWithoutScript(t *testing.T) {
+	t.Parallel()
+	pages(t)
+	apply(t, `namespace: streams
+name: looks
+run: {shell: "printf '\\033[41;97m error \\033[0m\\033[4munder\\033[24m\\n\\033[7minverse\\033[27m\\033[38;5;208morange\\033[48;5;27mblue\\033[0m\\n 10%%\\r 50%%\\r100%%\\n\\033[38;2;255;0;255mpink\\033[36mcyan\\n'"}
+`)
+	out := must(t, "job", "run", "streams/looks", "--wait", "-o", "name")
+	path := "/runs/" + out[strings.LastIndex(out, "/")+1:]
+	b := newTab(t)
+	const seen = `[...document.querySelectorAll("[data-log] .x")].map(x => [...x.childNodes].map(n => (n.className ?? "") + ":" + n.textContent).join(",")).join("|")`
+	const want = "b1: error ,au:under|ai:inverse,a7:orange,a7 b4:blue|:100%|a5:pink,a6:cyan"
+	b.open(path)
+	b.until("the looks by script", `document.querySelector("[data-log]").matches(".timed, .bare") && `+seen+` === "`+want+`"`)
+	b.do(emulation.SetScriptExecutionDisabled(true))
+	b.open(path)
+	if got := value[string](b, seen); got != want {
+		t.Errorf("without script the output looks like %q, want %q", got, want)
+	}
+}

@@ -1,6 +1,6 @@
 // The output of a run. The server knows where each line begins: lines are read where they are
 // seen, and searched on the server. Text becomes text nodes, and of the escape sequences of
-// terminals only colours and weights count.
+// terminals only colours, weights and underlines count.
 import {words, say} from "./words.js";
 
 const row = 19;          // the height of a line in the style sheet
@@ -223,7 +223,17 @@ export function output(panel) {
 }
 
 const hidden = /([\u0000-\u0008\u000b-\u001a\u001c-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ufffd])\1*/g;
-const tones = [0, 1, 2, 3, 4, 5, 4, 0];
+const tones = [0, 1, 2, 3, 4, 5, 6, 0];
+const hues = [[18, 1], [44, 7], [70, 3], [165, 2], [200, 6], [262, 4], [345, 5]]; // as in ansi.go
+
+// shown is what a terminal shows of a line with carriage returns.
+function shown(line) {
+  let seen = "";
+  for (const part of line.split("\r")) {
+    if (part) seen = (seen + part).includes("\u001b") ? part : part + [...seen].slice([...part].length).join("");
+  }
+  return seen;
+}
 
 // pieces writes text with places to break: browsers need minutes for one word of 64 kB.
 function pieces(to, text) {
@@ -235,12 +245,17 @@ function pieces(to, text) {
 
 // colour writes a line with its looks and with what is searched for.
 function colour(to, line, wanted) {
-  let tone = 0, bold = false;
+  let fore, back, bold, under, inverse;
+  const plain = () => { fore = back = 0; bold = under = inverse = false; };
+  const look = () => {
+    const [a, b] = inverse ? [back, fore] : [fore, back];
+    return [inverse && !b ? "ai" : a && "a" + a, b && "b" + b, bold && "ab", under && "au"].filter(Boolean).join(" ");
+  };
   const add = text => {
     text = text.replace(hidden, (all, c) => `‹U+${c.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}›${all.length > 1 ? "×" + all.length : ""}`);
     if (!text) return;
     const span = document.createElement("span");
-    span.className = (tone ? "a" + tone : "") + (bold ? " ab" : "");
+    span.className = look();
     const low = text.toLowerCase();
     let at = 0;
     for (let i; wanted && (i = low.indexOf(wanted, at)) >= 0; at = i + wanted.length) {
@@ -252,29 +267,37 @@ function colour(to, line, wanted) {
     pieces(span, text.slice(at));
     to.append(span);
   };
-  for (const piece of line.split(/(\u001b\[[0-?]*[ -/]*[@-~]|\u001b\][^\u0007\u001b]*(?:\u0007|\u001b\\)?|\u001b.?)/)) {
+  plain();
+  for (const piece of shown(line).split(/(\u001b\[[0-?]*[ -/]*[@-~]|\u001b\][^\u0007\u001b]*(?:\u0007|\u001b\\)?|\u001b.?)/)) {
     if (piece[0] !== "\u001b") { add(piece); continue; }
     if (!/^\u001b\[[\d;:]*m$/.test(piece)) continue;
     const n = piece.slice(2, -1).split(/[;:]/).map(Number);
     for (let i = 0; i < n.length; i++) {
-      if (n[i] === 0) { tone = 0; bold = false; } else if (n[i] === 1) bold = true; else if (n[i] === 22) bold = false; else if (n[i] === 39) tone = 0;
-      else if (n[i] >= 30 && n[i] <= 37) tone = tones[n[i] - 30]; else if (n[i] === 90) tone = 8; else if (n[i] > 90 && n[i] <= 97) tone = tones[n[i] - 90];
-      else if (n[i] === 38 && n[i + 1] === 5) { tone = of256(n[i + 2]); i += 2; } else if (n[i] === 38 && n[i + 1] === 2) { tone = nearest(n[i + 2], n[i + 3], n[i + 4]); i += 4; }
-      else if (n[i] === 48) i += n[i + 1] === 5 ? 2 : 4;
+      const c = n[i], ten = Math.floor(c / 10), set = tone => { if (ten % 10 === 3 || ten === 9) fore = tone; else back = tone; };
+      if (c === 0) plain();
+      else if (c === 1 || c === 22) bold = c === 1;
+      else if (c === 4 || c === 24) under = c === 4;
+      else if (c === 7 || c === 27) inverse = c === 7;
+      else if (c === 38 || c === 48) {
+        const many = n[i + 1] === 5;
+        set(many ? of256(n[i + 2] || 0) : n[i + 1] === 2 ? nearest(n[i + 2] || 0, n[i + 3] || 0, n[i + 4] || 0) : 0);
+        i += many ? 2 : 4;
+      } else if (ten === 3 || ten === 4 || ten === 9 || ten === 10) set(c === 90 || c === 100 ? 8 : tones[c % 10] ?? 0);
     }
   }
 }
 
 function of256(c) {
-  if (c < 16) return tones[c % 8];
+  if (c < 16) return c === 8 ? 8 : tones[c % 8];
   if (c >= 232) return 8;
   c -= 16;
-  return nearest(Math.floor(c / 36) * 51, Math.floor(c / 6) % 6 * 51, c % 6 * 51);
+  const level = n => n && 55 + 40 * n;
+  return nearest(level(Math.floor(c / 36)), level(Math.floor(c / 6) % 6), level(c % 6));
 }
 
 function nearest(r, g, b) {
-  const high = Math.max(r, g, b), low = Math.min(r, g, b);
-  if (high - low < 40) return high > 60 && high < 200 ? 8 : 0;
-  if (r === high) return g > (r + low) / 2 && g > b ? 3 : b > (r + low) / 2 ? 5 : 1;
-  return g === high && b < (g + low) * 2 / 3 ? 2 : 4;
+  const high = Math.max(r, g, b), spread = high - Math.min(r, g, b);
+  if (spread < 40) return high > 60 && high < 200 ? 8 : 0;
+  const hue = high === r ? (60 * (g - b) / spread + 360) % 360 : high === g ? 60 * (b - r) / spread + 120 : 60 * (r - g) / spread + 240;
+  return hues.find(([end]) => hue < end)?.[1] ?? 1;
 }
