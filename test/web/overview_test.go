@@ -5,6 +5,8 @@ package web
 import (
 	"strings"
 	"testing"
+
+	"github.com/chromedp/chromedp"
 )
 
 // A job that fails is paused on the overview, with a reason, and resumes with one click: four clicks there and back.
@@ -25,9 +27,16 @@ func TestAPauseOnTheOverviewHasAReasonAndIsUndone(t *testing.T) {
 	if names := value[[]string](b, row+` && [...`+row+`.querySelectorAll(".acts > a, .acts > form > button, .acts summary")].map(e => e.getAttribute("aria-label"))`); strings.Join(names, "; ") != "Open "+name+"; Retry "+name+"; More for "+name {
 		t.Errorf("the actions are %q", names)
 	}
+	// Two clicks snooze it, besides the choice, and one takes that back.
+	b.press(row + `.querySelector("summary")`)
+	b.do(chromedp.Evaluate(row+`.querySelector('form[action="/attention/snooze"] select').value = "version"`, nil))
+	b.press(row + `.querySelector('form[action="/attention/snooze"] button')`)
+	b.until("the snooze", `document.querySelector("main > [role=status]:not([hidden])")?.textContent.includes("Snoozed `+name+`.") && document.querySelector(".snoozed .nd")?.textContent.includes("until the next version")`)
+	b.press(`document.querySelector('main > [role=status] form[action^="/attention/wake"] button')`)
+	b.until("that it is awake", row+` !== undefined && document.querySelector(".snoozed") === null && document.readyState === "complete"`)
 	b.press(row + `.querySelector("summary")`)
 	b.types("why-undone-feed", "the disk is full")
-	b.press(row + `.querySelector("form.ask button")`)
+	b.press(row + `.querySelector('form[action$="/pause"] button')`)
 	b.until("what was done", `document.querySelector("main > [role=status]:not([hidden])")?.textContent.includes("Paused `+name+`.")`)
 	if said := must(t, "job", "get", name, "-o", "json"); !strings.Contains(said, "the disk is full") {
 		t.Errorf("the job does not say why it is paused: %s", said)
