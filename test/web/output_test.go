@@ -123,3 +123,23 @@ run: {shell: "printf '\\033[41;97m error \\033[0m\\033[4munder\\033[24m\\n\\033[
 		t.Errorf("without script the output looks like %q, want %q", got, want)
 	}
 }
+
+// What is not kept of an output is said above it, and leads to the place.
+func TestTheEndOfACutOutputSaysWhatIsNotKept(t *testing.T) {
+	t.Parallel()
+	pages(t)
+	apply(t, "namespace: streams\nname: cut\nrun: {shell: \"seq 1 400000\"}\n")
+	out := must(t, "job", "run", "streams/cut", "--wait", "-o", "name")
+	b := newTab(t)
+	b.looks("light", "en")
+	for _, width := range []int64{1440, 390} {
+		b.width(width)
+		b.open("/runs/" + out[strings.LastIndex(out, "/")+1:])
+		b.until("the note", `document.querySelector("[data-output-missing]").checkVisibility() && /^1\.\d MB of this output are not kept, at line [\d,]+\. .*A search finds only what is kept/.test(document.querySelector("[data-output-missing]").textContent)`)
+		if n := value[int64](b, `document.documentElement.scrollWidth`); n > width {
+			t.Errorf("the page is %d px wide at %d", n, width)
+		}
+	}
+	b.press(`document.querySelector("[data-output-missing] a")`)
+	b.until("the place", `document.querySelector("[data-log] .lnk .x")?.textContent.includes("left out")`)
+}

@@ -26,6 +26,7 @@ var commonTexts = []text{
 	{"js.stale", "No news from the server since {t}. What you see may be out of date; trying again.", "自 {t} 起与服务器失去联系，页面内容可能已过时，正在重试。"},
 	{"js.copied", "Copied", "已复制"},
 	{"js.nothing", "Nothing matches", "没有匹配项"},
+	{"js.left_out", "{n} MB of this output are not kept, at line {line}.", "此输出有 {n} MB 未保留，位于第 {line} 行。"},
 	{"js.hits", "{i} of {n}", "{i} / {n}"},
 	{"js.lines", "{n} lines", "{n} 行"},
 	{"js.cut", "… {n} bytes in all; Raw has the whole line", "… 共 {n} 字节，完整内容见原始输出"},

@@ -43,6 +43,13 @@ type attemptKey struct {
 type lineIndex struct {
 	mu     sync.Mutex
 	points []linePoint // the first is the beginning
+	gaps   map[int]outputGap
+}
+
+// outputGap is output that was not kept, in front of a chunk.
+type outputGap struct {
+	bytes int64
+	line  int // that says so
 }
 
 // linePoint is the position of the last line that begins in a chunk.
@@ -102,6 +109,30 @@ func (x *lineIndex) before(stream output.Stream, line int) linePoint {
 	return p
 }
 
+// miss notes that output is missing in front of a chunk. All scans but the first begin behind a gap that
+// is known, or before it.
+func (x *lineIndex) miss(seq int, gap outputGap) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.gaps == nil {
+		x.gaps = map[int]outputGap{}
+	}
+	x.gaps[seq] = gap
+}
+
+// missing returns how much output is missing, and the first line that says so.
+func (x *lineIndex) missing() (all outputGap) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, gap := range x.gaps {
+		all.bytes += gap.bytes
+		if all.line == 0 || gap.line < all.line {
+			all.line = gap.line
+		}
+	}
+	return all
+}
+
 // latest returns the last point.
 func (x *lineIndex) latest() linePoint {
 	x.mu.Lock()
@@ -130,6 +161,13 @@ func (l *Lines) scan(ctx context.Context, key attemptKey, idx *lineIndex, from l
 		}
 		for i := range chunks {
 			chunk := output.Chunk(chunks[i])
+			if lost := chunk.Offset - reader.Next; lost > 0 {
+				gap := outputGap{lost, at[0] + 1}
+				if len(rest) > 0 {
+					gap.line++ // the torn line before it
+				}
+				idx.miss(chunk.Seq, gap)
+			}
 			if rest, err = reader.Append(rest, &chunk); err != nil {
 				l.output.log.Error("output is damaged", "run", key.run, "attempt", key.attempt, "error", err)
 				rest = append(rest, "… a part is damaged and left out …\n"...)
@@ -205,6 +243,8 @@ func (l *Lines) Read(ctx context.Context, who Caller, id job.ID, q client.LinesQ
 		}
 		return at[stream] < from+count-1
 	})
+	gap := idx.missing()
+	lines.LeftOut, lines.LeftOutLine = gap.bytes, gap.line
 	return lines, err
 }
 
@@ -217,8 +257,8 @@ func linesOf(q *client.LinesQuery) int {
 }
 
 // Search returns the lines of an attempt that contain the text of the query, ignoring case.
-func (l *Lines) Search(ctx context.Context, who Caller, id job.ID, q client.LinesQuery) (client.OutputLines, error) {
-	lines := client.OutputLines{Items: []client.OutputLine{}}
+func (l *Lines) Search(ctx context.Context, who Caller, id job.ID, q client.LinesQuery) (lines client.OutputLines, err error) {
+	lines = client.OutputLines{Items: []client.OutputLine{}}
 	key, err := l.attempt(ctx, who, id, q.Attempt)
 	if err != nil {
 		return lines, err
@@ -227,6 +267,7 @@ func (l *Lines) Search(ctx context.Context, who Caller, id job.ID, q client.Line
 	stream, count := streams[q.Stream], linesOf(&q)
 	wanted := bytes.ToLower([]byte(q.Text))
 	idx := l.index(key)
+	defer func() { gap := idx.missing(); lines.LeftOut, lines.LeftOutLine = gap.bytes, gap.line }()
 	err = l.scan(ctx, key, idx, idx.before(stream, max(q.From, 1)), stream, func(at lineCounts, line []byte) bool {
 		lines.Total = at[stream]
 		found := at[stream] >= q.From && bytes.Contains(bytes.ToLower(textOf(line)), wanted)

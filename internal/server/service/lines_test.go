@@ -176,3 +176,36 @@ func TestLinesOfAStream(t *testing.T) {
 		}
 	}
 }
+
+func TestLinesSayWhatIsNotKept(t *testing.T) {
+	b := newBench(t)
+	s := b.serviceOn(Config{})
+	b.put(s, `{"name": "a", "run": {"shell": "true"}}`)
+	made, err := s.Runs.Start(t.Context(), admin, Name{"default", "a"}, client.RunRequest{}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.start(made.Run)
+	chunks := b.wroteTo(made.Run, "one\ntw", "", "last\n")
+	last := chunks[len(chunks)-1]
+	if len(chunks) == 1 { // both texts are in it: the end is a chunk of its own
+		chunks = b.wroteTo(made.Run, "one\ntw")
+		last = b.wroteTo(made.Run, "last\n")[0]
+		last.Seq = chunks[0].Seq + 1
+	}
+	last.Offset = int64(chunks[0].Offset) + int64(chunks[0].Bytes) + 5_000_000
+	b.finish(made.Run, job.OutcomeSucceeded, chunks[0], last)
+	read := func(what string, lines client.OutputLines, err error) {
+		t.Helper()
+		if err != nil || lines.LeftOut != 5_000_000 || lines.LeftOutLine != 3 {
+			t.Errorf("%s: %d bytes are missing at line %d (%v): %s", what, lines.LeftOut, lines.LeftOutLine, err, inShort(lines))
+		}
+	}
+	lines, err := s.Lines.Read(t.Context(), admin, made.Run.ID, client.LinesQuery{})
+	read("the last lines", lines, err)
+	if got := inShort(lines); !strings.HasPrefix(got, "of 4: 1out one 2out tw 3 … ") || !strings.HasSuffix(got, "4out last") {
+		t.Errorf("the lines are %s", got)
+	}
+	lines, err = s.Lines.Search(t.Context(), admin, made.Run.ID, client.LinesQuery{Text: "needle"})
+	read("a search", lines, err)
+}

@@ -16,6 +16,7 @@ export function output(panel) {
   const followButton = panel.querySelector("[data-output-follow]"), wrapButton = panel.querySelector("[data-output-wrap]");
   const timesButton = panel.querySelector("[data-output-times]"), stream = panel.dataset.stream;
   const search = panel.querySelector("[data-output-search]"), hitText = panel.querySelector("[data-output-hits]");
+  const leftOut = panel.querySelector("[data-output-missing]");
   const address = panel.dataset.output.replace(/output$/, "lines"), attempt = panel.dataset.attempt;
   const clock = new Intl.DateTimeFormat("en-GB", {hour: "2-digit", minute: "2-digit", second: "2-digit", timeZone: panel.dataset.zone});
   const pages = new Map(), reading = new Set(); // by the number of a page, from 0
@@ -38,6 +39,11 @@ export function output(panel) {
     const answer = await ask("", {count: page, ...query});
     if (!answer) return;
     total = Math.max(total, answer.total);
+    if (answer.left_out) {
+      leftOut.hidden = false;
+      leftOut.querySelector("a").textContent = say("left_out", {n: (answer.left_out / 1e6).toLocaleString(undefined, {maximumFractionDigits: 1}), line: answer.left_out_line.toLocaleString()});
+      leftOut.querySelector("a").href = "#L" + answer.left_out_line;
+    }
     for (const line of answer.items) {
       const n = placeOf(line), at = Math.floor((n - 1) / page), lines = pages.get(at) ?? [];
       lines[(n - 1) % page] = line;
