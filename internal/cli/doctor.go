@@ -269,7 +269,7 @@ func serverAndToken(ctx context.Context, env Env, c config.Server, running bool)
 	case err == nil:
 		server.Status, server.Found = isWell, "answers at "+remote.URL()
 		token.Status, token.Found = isWell, "accepted"
-		return append([]finding{server, token, rolesOf(nodes.Items), barredJobs(ctx, remote), openSecrets(ctx, remote)}, channelsOf(ctx, remote, c)...)
+		return append([]finding{server, token, rolesOf(nodes.Items), barredJobs(ctx, remote), openSecrets(ctx, remote), countsOfHistory(ctx, env, remote)}, channelsOf(ctx, remote, c)...)
 	case errors.As(err, &f) && f.problem != nil && f.problem.Type == client.TypeElsewhere:
 		server.Status, server.Found = isWell, "answers at "+remote.URL()+", without the role api"
 		token.Status, token.Found = isWell, "accepted"

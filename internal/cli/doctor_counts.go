@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+const (
+	// countedFor is how much of history the doctor counts twice, and countedUntil how long ago it ends: by then
+	// its slices are counted.
+	countedFor   = 30 * time.Minute
+	countedUntil = 30 * time.Minute
+)
+
+// countsOfHistory says whether the counts of history agree with its runs.
+func countsOfHistory(ctx context.Context, env Env, server *remote) finding {
+	f := finding{Check: "counts", Status: isWell, Found: "the counts of history agree with its runs"}
+	to := env.Now().Add(-countedUntil).Truncate(store.Slice)
+	q := client.StatsQuery{From: to.Add(-countedFor), To: to, Step: time.Minute}
+	runs, err := server.Stats(ctx, q)
+	var counts client.Stats
+	if err == nil {
+		q.Step = store.Slice
+		counts, err = server.Stats(ctx, q)
+	}
+	if err != nil {
+		f.Status, f.Found = isNote, "not checked: "+server.refused(err).Error()
+		return f
+	}
+	if at, outcome, n, counted := disagreement(runs, counts); n > 0 {
+		f.Status, f.Found = isWrong, fmt.Sprintf("%d runs ended %s in the five minutes from %s, and %d are counted", n, outcome, instant(env, at), counted)
+		f.Do = "the timeline and statistics show too little; report it with the version of the server"
+	}
+	return f
+}
+
+// disagreement returns the first slice and outcome with fewer counted runs than there are; n is 0 without
+// one. There may be more: counts stay when runs expire.
+func disagreement(runs, counts client.Stats) (at time.Time, outcome job.Outcome, n, counted int) {
+	there, said := map[time.Time]map[job.Outcome]int{}, map[time.Time]map[job.Outcome]int{}
+	var order []time.Time
+	for _, b := range runs.Items {
+		start := b.Start.Truncate(store.Slice)
+		if there[start] == nil {
+			there[start] = map[job.Outcome]int{}
+			order = append(order, start)
+		}
+		for o, n := range b.Outcomes {
+			there[start][o] += n
+		}
+	}
+	for _, b := range counts.Items {
+		said[b.Start] = b.Outcomes
+	}
+	for _, start := range order {
+		for _, name := range outcome.Values() {
+			o := job.Outcome(name)
+			if there[start][o] > said[start][o] {
+				return start, o, there[start][o], said[start][o]
+			}
+		}
+	}
+	return at, outcome, 0, 0
+}
