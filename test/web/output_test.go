@@ -128,14 +128,14 @@ run: {shell: "printf '\\033[41;97m error \\033[0m\\033[4munder\\033[24m\\n\\033[
 func TestTheEndOfACutOutputSaysWhatIsNotKept(t *testing.T) {
 	t.Parallel()
 	pages(t)
-	apply(t, "namespace: streams\nname: cut\nrun: {shell: \"seq 1 400000\"}\n")
+	apply(t, "namespace: streams\nname: cut\nrun: {shell: \"head -c 40000000 /dev/zero | tr '\\\\0' x | fold -w 1000\"}\n")
 	out := must(t, "job", "run", "streams/cut", "--wait", "-o", "name")
 	b := newTab(t)
 	b.looks("light", "en")
 	for _, width := range []int64{1440, 390} {
 		b.width(width)
 		b.open("/runs/" + out[strings.LastIndex(out, "/")+1:])
-		b.until("the note", `document.querySelector("[data-output-missing]").checkVisibility() && /^1\.\d MB of this output are not kept, at line [\d,]+\. .*A search finds only what is kept/.test(document.querySelector("[data-output-missing]").textContent)`)
+		b.until("the note", `document.querySelector("[data-output-missing]").checkVisibility() && /^6\.\d MB of this output are not kept, at line [\d,]+\. .*A search finds only what is kept/.test(document.querySelector("[data-output-missing]").textContent)`)
 		if n := value[int64](b, `document.documentElement.scrollWidth`); n > width {
 			t.Errorf("the page is %d px wide at %d", n, width)
 		}
