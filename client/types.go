@@ -375,7 +375,7 @@ type Snooze struct {
 	At           time.Time `json:"at" doc:"When."`
 	Until        time.Time `json:"until,omitzero" doc:"It comes back at this instant."`
 	NextVersion  bool      `json:"next_version,omitempty" doc:"It comes back when the definition of the job changes."`
-	AnotherCause bool      `json:"another_cause,omitempty" doc:"It comes back when its text changes in more than numbers."`
+	AnotherCause bool      `json:"another_cause,omitempty" doc:"It comes back when the fingerprint of its cause changes or, without one, its text in more than numbers."`
 }
 
 // AttentionRequest names a job, a node or the channels with a problem, and what is said about it.
@@ -385,7 +385,7 @@ type AttentionRequest struct {
 	Channels     bool      `json:"channels,omitempty" doc:"The channels that do not deliver."`
 	Until        time.Time `json:"until,omitzero" doc:"Of a snooze: until this instant."`
 	NextVersion  bool      `json:"next_version,omitempty" doc:"Of a snooze: until the definition of the job changes."`
-	AnotherCause bool      `json:"another_cause,omitempty" doc:"Of a snooze: until its text changes in more than numbers."`
+	AnotherCause bool      `json:"another_cause,omitempty" doc:"Of a snooze: until the fingerprint of its cause changes."`
 	Note         string    `json:"note,omitempty" maxLength:"1024" doc:"A note for others."`
 }
 

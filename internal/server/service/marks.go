@@ -67,8 +67,12 @@ func subjectOf(a *client.Attention) string {
 	return "node " + a.Node
 }
 
-// causeOf returns the text of a problem without its numbers, which differ from run to run.
+// causeOf returns the fingerprint of the cause of a problem or, without one, its text without numbers, which
+// differ from run to run.
 func causeOf(a *client.Attention) string {
+	if a.CauseFingerprint != "" {
+		return a.CauseFingerprint
+	}
 	return strings.Map(func(r rune) rune {
 		if r >= '0' && r <= '9' {
 			return -1
