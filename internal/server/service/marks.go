@@ -163,6 +163,9 @@ func (s *Attention) versions(ctx context.Context, list []client.Attention, marks
 // Snooze puts the present problems of a job, a node or the channels aside, until a time, the next version
 // of the job or another cause. They come back alone.
 func (s *Attention) Snooze(ctx context.Context, who Caller, r client.AttentionRequest) ([]client.Attention, error) {
+	if err := who.May(Operate); err != nil {
+		return nil, err
+	}
 	z := client.Snooze{By: who.Name, Until: r.Until.UTC(), NextVersion: r.NextVersion, AnotherCause: r.AnotherCause}
 	switch {
 	case r.Until.IsZero() && !r.NextVersion && !r.AnotherCause:
@@ -214,6 +217,9 @@ func (s *Attention) Note(ctx context.Context, who Caller, r client.AttentionRequ
 
 // change changes the mark of a subject, and returns its problems.
 func (s *Attention) change(ctx context.Context, who Caller, r client.AttentionRequest, verb string, apply func(m *mark, found []*client.Attention, version int64, now time.Time) error) ([]client.Attention, error) {
+	if err := who.May(Operate); err != nil {
+		return nil, err
+	}
 	subject, object, err := s.subject(who, r)
 	if err != nil {
 		return nil, err
