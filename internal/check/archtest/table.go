@@ -466,6 +466,8 @@ var table = map[string]line{
 		imports:     []string{"internal/reason", "cron", "job", "store", "store/memory", "internal/decide/runqueue", "internal/server/callback", "internal/decide/engine", "internal/decide/stripes", "internal/node/recovery", "internal/decide/placement", "internal/decide/planqueue"},
 		testImports: []string{"executor", "internal/node", "internal/check/logtest", "store/storetest/shelf"},
 	},
+	// The model of the protocol, for Spin. Its tests have the build tag servers.
+	"internal/check/model": {testImports: []string{"internal/check/sim"}},
 	// Its tests have the build tag servers.
 	"test/cluster": {testImports: []string{"client", "job", "test/e2e/evidence", "test/e2e/ownclock", "test/servers"}},
 	// The end-to-end tests see a server from outside: its program, its API and

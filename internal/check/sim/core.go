@@ -110,7 +110,7 @@ func (e *events) pop() event {
 // RunCore lets a cluster of models run for some time in bad weather, then for a few
 // minutes in good weather, and checks what has happened.
 func RunCore(seed uint64, d time.Duration) (*Core, error) {
-	return runCore(seed, d, nil)
+	return runCore(seed, d, nil, nil)
 }
 
 // RunCoreInParts is RunCore on a store whose steps compare when they commit, as those on
@@ -129,7 +129,7 @@ func RunCoreInParts(seed uint64, d time.Duration) (*Core, map[memory.Fate]int, e
 		}
 		fates[fate]++
 		return fate
-	})
+	}, nil)
 	return c, fates, err
 }
 
@@ -168,7 +168,7 @@ func (s *repeating) Finish(ctx context.Context, session job.ID, results []store.
 }
 
 // newCore returns a cluster whose nodes are not started.
-func newCore(seed uint64, fate func(*Core) memory.Fate) (*Core, error) {
+func newCore(seed uint64, fate func(*Core) memory.Fate, watch func(store.Store) store.Store) (*Core, error) {
 	c := &Core{history: newHistory(), random: rand.New(rand.NewPCG(seed, 1)), ids: rand.New(rand.NewPCG(seed, 2)), now: beginning}
 	clock := func() time.Time { return c.now }
 	options := memory.Options{Now: clock, LookAhead: lookAhead, NewID: c.newID}
@@ -176,7 +176,11 @@ func newCore(seed uint64, fate func(*Core) memory.Fate) (*Core, error) {
 		options.Fate = func(int, int) memory.Fate { return fate(c) }
 	}
 	c.memory = memory.New(options)
-	c.store = NewTap(&repeating{c.memory, c}, c.history, clock, lookAhead)
+	var behind store.Store = &repeating{c.memory, c}
+	if watch != nil {
+		behind = watch(behind)
+	}
+	c.store = NewTap(behind, c.history, clock, lookAhead)
 	c.outside = newOutside(c.history, clock)
 	var err error
 	if c.user, err = newUser(c.store, rand.New(rand.NewPCG(seed, 3)), clock); err != nil {
@@ -189,8 +193,8 @@ func newCore(seed uint64, fate func(*Core) memory.Fate) (*Core, error) {
 	return c, nil
 }
 
-func runCore(seed uint64, d time.Duration, fate func(*Core) memory.Fate) (*Core, error) {
-	c, err := newCore(seed, fate)
+func runCore(seed uint64, d time.Duration, fate func(*Core) memory.Fate, watch func(store.Store) store.Store) (*Core, error) {
+	c, err := newCore(seed, fate, watch)
 	if err != nil {
 		return nil, err
 	}

@@ -146,7 +146,7 @@ func TestCoreOnCommitsInParts(t *testing.T) {
 }
 
 func TestANodeThatStopsBeforeItHasJoinedReturns(t *testing.T) {
-	c, err := newCore(1, nil)
+	c, err := newCore(1, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

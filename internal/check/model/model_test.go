@@ -1,0 +1,191 @@
+//go:build servers
+
+// Package model checks the protocol between nodes and a store with Spin: see docs/model.md.
+package model_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/check/sim"
+)
+
+// bounds are the variables of a search.
+type bounds struct {
+	fault               int
+	deaths, edits, weak int
+}
+
+// build makes the program that searches the states of the protocol, or follows a trace.
+func build(t *testing.T, trace string, defines ...string) (program string) {
+	t.Helper()
+	dir := t.TempDir()
+	text, err := os.ReadFile("protocol.pml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"model.pml": string(text), "trace.h": trace} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, command := range [][]string{
+		append(append([]string{"spin", "-a"}, defines...), "model.pml"),
+		{"gcc", "-O2", "-w", "-DSAFETY", "-DNOREDUCE", "-DNOFAIR", "-DVECTORSZ=8192", "-DMEMLIM=8000", "-o", "pan", "pan.c"},
+	} {
+		c := exec.CommandContext(t.Context(), command[0], command[1:]...)
+		c.Dir = dir
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", command, err, out)
+		}
+	}
+	return filepath.Join(dir, "pan")
+}
+
+var (
+	violated = regexp.MustCompile(`(?m)^pan:1: assertion violated (.*) \(at depth`)
+	complete = regexp.MustCompile(`(?m)^State-vector .* errors: 0$`)
+	stored   = regexp.MustCompile(`(?m)^\s*(\d+) states, stored`)
+)
+
+// search searches all states within bounds. It returns the assertion that fails, or "" if none does.
+func search(t *testing.T, program string, b bounds) (assertion string) {
+	t.Helper()
+	dir := t.TempDir()
+	c := exec.CommandContext(t.Context(), program, "-m2000000", "-E", "-w22")
+	c.Dir = dir
+	c.Env = append(os.Environ(), fmt.Sprint("FAULT=", b.fault), fmt.Sprint("DEATHS=", b.deaths), fmt.Sprint("EDITS=", b.edits), fmt.Sprint("WEAK=", b.weak))
+	began := time.Now()
+	out, err := c.CombinedOutput()
+	if found := violated.FindSubmatch(out); found != nil {
+		return string(found[1])
+	}
+	if err != nil || !complete.Match(out) || strings.Contains(string(out), "max search depth too small") {
+		t.Fatalf("%+v: %v\n%s", b, err, out)
+	}
+	t.Logf("%+v: %s states in %s", b, stored.FindSubmatch(out)[1], time.Since(began).Round(time.Second/10))
+	return ""
+}
+
+// faults are the faults of the protocol by the invariant that each breaks, with the bounds within which
+// the search finds it.
+var faults = []struct {
+	name   string
+	bounds bounds
+	breaks string // what the failed assertion is about
+}{
+	{"ANY_CURSOR", bounds{edits: 1}, "made"},
+	{"NO_FLOOR", bounds{edits: 1}, "made"},
+	{"CURSOR_FIRST", bounds{deaths: 1}, "0"},
+	{"CLAIM_TWICE", bounds{deaths: 1}, "started"},
+	{"RELEASE_BEGUN", bounds{deaths: 1}, "started"},
+	{"ANY_EPOCH", bounds{edits: 1}, "withdrawnBefore"},
+	{"NO_SLOT", bounds{deaths: 1}, "executing==0"},
+	{"FREE_SLOT", bounds{deaths: 1}, "attempt==0"},
+	{"NO_FENCE", bounds{deaths: 1}, "executing!="},
+	{"FENCE_FROM_ANSWER", bounds{deaths: 1}, "executing!="},
+	{"REAP_ENDED", bounds{deaths: 1}, "0"},
+	{"ANY_CLAIM", bounds{deaths: 1}, "holder"},
+	{"START_LATE", bounds{deaths: 1}, "executing!="},
+	{"RETRY_FOREVER", bounds{deaths: 1}, "attempt+1"},
+	{"FORGET_RESULT", bounds{deaths: 1}, "0"},
+	{"MISS_ANY", bounds{deaths: 1}, "absent"},
+	{"FENCED_FORGOTTEN", bounds{deaths: 1}, "started"},
+}
+
+// TestProtocol searches all states of the protocol within small bounds, and within larger ones with
+// BELFRY_MODEL=large. Each fault on purpose must be found.
+func TestProtocol(t *testing.T) {
+	t.Parallel()
+	program := build(t, "")
+	all := []bounds{{deaths: 1, weak: 1}, {edits: 1, weak: 1}}
+	if os.Getenv("BELFRY_MODEL") == "large" {
+		all = append(all, bounds{deaths: 1, edits: 1, weak: 1}, bounds{deaths: 2, weak: 1}, bounds{weak: 2})
+	}
+	for _, b := range all {
+		if assertion := search(t, program, b); assertion != "" {
+			t.Errorf("%+v: violated: %s", b, assertion)
+		}
+	}
+	for i, f := range faults {
+		b := f.bounds
+		b.fault, b.weak = 1+i, 1
+		if assertion := search(t, program, b); !strings.Contains(assertion, f.breaks) {
+			t.Errorf("%s: violated: %q, want one with %q", f.name, assertion, f.breaks)
+		}
+	}
+}
+
+// TestFaultsHaveTheirNumbers compares the list of faults with the file.
+func TestFaultsHaveTheirNumbers(t *testing.T) {
+	text, err := os.ReadFile("protocol.pml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, f := range faults {
+		if !regexp.MustCompile(fmt.Sprintf(`(?m)^#define %s +%d\b`, f.name, 1+i)).Match(text) {
+			t.Errorf("protocol.pml does not give %s the number %d", f.name, 1+i)
+		}
+	}
+}
+
+// TestTracesAreOfTheModel replays what the store of the simulation did to the runs of a job: each
+// step must be one that the model may take. A step that it may not take must be found.
+func TestTracesAreOfTheModel(t *testing.T) {
+	t.Parallel()
+	const runs = 100
+	worlds := 2
+	if os.Getenv("BELFRY_MODEL") == "large" {
+		worlds = 20
+	}
+	for seed := range worlds {
+		steps, err := sim.Trace(uint64(1+seed), time.Hour/2, "retry", runs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !isOfModel(t, steps, runs) {
+			t.Errorf("world %d: the %d steps are none of the model", 1+seed, len(steps))
+		}
+		// The last claim is made once more, by another node.
+		i := len(steps) - 1
+		for steps[i].Kind != sim.Claimed {
+			i--
+		}
+		twice := append(slices.Clone(steps[:i+1]), sim.TraceStep{Kind: sim.Claimed, Node: (steps[i].Node + 1) % nodes, Run: steps[i].Run})
+		if isOfModel(t, twice, runs) {
+			t.Errorf("world %d: the model lets two nodes claim a run", 1+seed)
+		}
+	}
+}
+
+// nodes is the number of nodes in the simulation.
+const nodes = 5
+
+func isOfModel(t *testing.T, steps []sim.TraceStep, runs int) bool {
+	t.Helper()
+	list := func(value func(sim.TraceStep) int) string {
+		var text []string
+		for _, s := range steps {
+			text = append(text, strconv.Itoa(value(s)))
+		}
+		return strings.Join(text, ",")
+	}
+	trace := ""
+	for name, value := range map[string]func(sim.TraceStep) int{
+		"kinds": func(s sim.TraceStep) int { return int(s.Kind) },
+		"nodes": func(s sim.TraceStep) int { return s.Node },
+		"runs":  func(s sim.TraceStep) int { return s.Run },
+	} {
+		trace += fmt.Sprintf("static unsigned char %s[] = {%s};\n", name, list(value))
+	}
+	program := build(t, trace, "-DREPLAY", fmt.Sprint("-DNODES=", nodes), fmt.Sprint("-DOCCURRENCES=", runs), "-DATTEMPTS=3", "-DSESSIONS=255")
+	return search(t, program, bounds{}) != ""
+}
