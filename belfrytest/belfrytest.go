@@ -38,7 +38,7 @@ import (
 // New returns a scheduler on an empty store in memory, for use in a bubble of fake time.
 // Its node logs to the log of the test.
 func New(t testing.TB, options ...belfry.Option) *belfry.Scheduler {
-	open := func(context.Context) (store.Store, error) { return memory.New(memory.Options{}), nil }
+	open := func(context.Context) (store.Store, error) { return memory.New(memory.Options{}), nil } //nolint:contextcheck // it is open at once
 	return belfry.New(open, append(Options(t), options...)...)
 }
 

@@ -244,7 +244,7 @@ func (e *Executor) Run(ctx context.Context, a executor.Attempt, out executor.Out
 	}
 	ended, ok := r.begin(ctx)
 	if !ok {
-		r.remove()
+		r.remove(ctx)
 		return ended
 	}
 	return r.follow(ctx)
@@ -312,14 +312,14 @@ func (r *attempt) begin(ctx context.Context) (ended executor.Result, ok bool) {
 func (r *attempt) mayRun(ctx context.Context, err error) bool {
 	refused := !engine.IsAway(err)
 	for pause := againFirst; ; pause = min(2*pause, againMost) {
-		asking, cancel := context.WithTimeout(context.Background(), signalWithin)
+		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), signalWithin)
 		c, err := r.engine.Inspect(asking, r.name)
 		cancel()
 		switch {
 		case engine.IsNotFound(err):
 			return false
 		case err == nil && (refused && !c.State.Running || !c.State.Begun()):
-			if r.remove() {
+			if r.remove(ctx) {
 				return false
 			}
 		case err == nil:
@@ -423,7 +423,7 @@ func (r *attempt) create(ctx context.Context, spec *engine.Spec) error {
 	}
 	err := r.engine.Create(ctx, r.name, spec)
 	if engine.IsConflict(err) || err != nil && strings.Contains(err.Error(), "already in use") {
-		r.remove()
+		r.remove(ctx)
 		err = r.engine.Create(ctx, r.name, spec)
 	}
 	if err != nil {
@@ -442,8 +442,8 @@ func (r *attempt) create(ctx context.Context, spec *engine.Spec) error {
 
 // remove removes the container with its volume, and reports whether it did. What cannot be removed is
 // collected later.
-func (r *attempt) remove() (gone bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), removeWithin)
+func (r *attempt) remove(ctx context.Context) (gone bool) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeWithin)
 	defer cancel()
 	if err := r.engine.Remove(ctx, r.name); err != nil && !engine.IsNotFound(err) {
 		r.config.Log.Warn("cannot remove a container; it is collected later", "container", r.name, "error", err)

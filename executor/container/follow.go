@@ -34,9 +34,9 @@ type end struct {
 // follow reads the output of the container and waits for its end. When ctx ends, it ends the
 // container.
 func (r *attempt) follow(ctx context.Context) executor.Result {
-	watching, stopWatching := context.WithCancel(context.Background())
+	watching, stopWatching := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWatching()
-	reading, stopReading := context.WithCancel(context.Background())
+	reading, stopReading := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopReading()
 	over := make(chan end, 1)       // receives the end, if it comes
 	ended := make(chan struct{})    // closed before
@@ -63,17 +63,17 @@ func (r *attempt) follow(ctx context.Context) executor.Result {
 			<-finished
 			return r.carry()
 		}
-		e, known = r.stop(over)
+		e, known = r.stop(ctx, over)
 	}
 	if !known {
 		stopReading()
 		<-finished
 		outcome, why := executor.ByCause(ctx)
-		return executor.Result{Outcome: outcome, Reason: reason.Because.Of(why, reason.EngineLost.Of(words(r.whyAway())))}
+		return executor.Result{Outcome: outcome, Reason: reason.Because.Of(why, reason.EngineLost.Of(words(r.whyAway(ctx))))}
 	}
-	r.drain(finished, stopReading, e.gone)
+	r.drain(ctx, finished, stopReading, e.gone)
 	r.match.End()
-	defer r.remove()
+	defer r.remove(ctx)
 	fenced := r.config.Watch.Fenced(r.watched)
 	r.config.Watch.Ended(r.watched)
 	if fenced && r.asked.IsZero() && r.killed.IsZero() {
@@ -93,7 +93,7 @@ func (r *attempt) follow(ctx context.Context) executor.Result {
 	result := r.result(ctx, e.state)
 	if result.Outcome == job.OutcomeSucceeded && r.WantsResult {
 		var err error
-		if result.Value, err = r.readResult(); err != nil {
+		if result.Value, err = r.readResult(ctx); err != nil {
 			result.Outcome, result.Reason = job.OutcomeFailed, job.Text(err.Error())
 		}
 	}
@@ -201,7 +201,7 @@ func (s *searched) Write(p []byte) (int, error) {
 }
 
 // drain reads the rest of the output of a container that has ended.
-func (r *attempt) drain(finished <-chan struct{}, stop context.CancelFunc, gone bool) {
+func (r *attempt) drain(ctx context.Context, finished <-chan struct{}, stop context.CancelFunc, gone bool) {
 	timer := time.NewTimer(drainWait)
 	defer timer.Stop()
 	select {
@@ -214,7 +214,7 @@ func (r *attempt) drain(finished <-chan struct{}, stop context.CancelFunc, gone 
 		return
 	}
 	// A stream that broke off with its engine, or began after the end, is not complete.
-	ctx, cancel := context.WithTimeout(context.Background(), drainWait)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainWait)
 	defer cancel()
 	stdout, stderr := r.writers()
 	if err := r.engine.Logs(ctx, r.name, false, &r.mark, stdout, stderr); err != nil {
@@ -224,7 +224,7 @@ func (r *attempt) drain(finished <-chan struct{}, stop context.CancelFunc, gone 
 
 // stop ends the container: by the stop signal, and by SIGKILL after the grace. known is false if its
 // end is unknown.
-func (r *attempt) stop(over <-chan end) (e end, known bool) {
+func (r *attempt) stop(ctx context.Context, over <-chan end) (e end, known bool) {
 	select {
 	case e := <-over:
 		return e, true // it was faster
@@ -232,17 +232,17 @@ func (r *attempt) stop(over <-chan end) (e end, known bool) {
 	}
 	if r.Grace > 0 {
 		r.asked = time.Now()
-		if e, known = r.signalUntil(over, r.stopSignal, r.Grace, false); known {
+		if e, known = r.signalUntil(ctx, over, r.stopSignal, r.Grace, false); known {
 			return e, true
 		}
 	}
 	r.killed = time.Now()
-	return r.signalUntil(over, "SIGKILL", r.killWait, true)
+	return r.signalUntil(ctx, over, "SIGKILL", r.killWait, true)
 }
 
 // signalUntil sends a signal, and waits for the end of the container. It repeats the signal if it
 // was not delivered, and with again also if it was.
-func (r *attempt) signalUntil(over <-chan end, signal string, within time.Duration, again bool) (e end, known bool) {
+func (r *attempt) signalUntil(ctx context.Context, over <-chan end, signal string, within time.Duration, again bool) (e end, known bool) {
 	deadline := time.NewTimer(within)
 	defer deadline.Stop()
 	retry := time.NewTimer(0)
@@ -254,7 +254,7 @@ func (r *attempt) signalUntil(over <-chan end, signal string, within time.Durati
 		case <-deadline.C:
 			return e, false
 		case <-retry.C:
-			ctx, cancel := context.WithTimeout(context.Background(), min(signalWithin, within))
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(signalWithin, within))
 			err := r.engine.Kill(ctx, r.name, signal)
 			cancel()
 			if again || engine.IsAway(err) {
@@ -265,8 +265,8 @@ func (r *attempt) signalUntil(over <-chan end, signal string, within time.Durati
 }
 
 // whyAway returns why the end of the container is unknown.
-func (r *attempt) whyAway() error {
-	ctx, cancel := context.WithTimeout(context.Background(), probeWithin)
+func (r *attempt) whyAway(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeWithin)
 	defer cancel()
 	if _, err := r.engine.Inspect(ctx, r.name); err != nil {
 		return err
@@ -275,8 +275,8 @@ func (r *attempt) whyAway() error {
 }
 
 // readResult returns what the command has written as its result, in JSON; nil for nothing.
-func (r *attempt) readResult() (json.RawMessage, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), removeWithin)
+func (r *attempt) readResult(ctx context.Context) (json.RawMessage, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeWithin)
 	defer cancel()
 	archive, err := r.engine.Download(ctx, r.name, job.ContainerDir+"/"+resultFile)
 	if engine.IsNotFound(err) {

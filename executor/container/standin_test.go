@@ -281,7 +281,7 @@ func (s *standIn) logs(w http.ResponseWriter, r *http.Request) {
 		sent += len(more)
 		for _, f := range more {
 			text := f.at.UTC().Format(time.RFC3339Nano) + " " + f.text
-			header := make([]byte, 8)
+			header := make([]byte, 8, 8+len(text))
 			header[0] = f.stream
 			binary.BigEndian.PutUint32(header[4:], uint32(len(text)))
 			if _, err := w.Write(append(header, text...)); err != nil {

@@ -1,15 +1,18 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -23,15 +26,8 @@ type clusterFlags struct {
 
 // kubeconfig has the fields of a kubeconfig that reading CronJobs needs.
 type kubeconfig struct {
-	Current  string `yaml:"current-context"`
-	Contexts []struct {
-		Name    string `yaml:"name"`
-		Context struct {
-			Cluster   string `yaml:"cluster"`
-			User      string `yaml:"user"`
-			Namespace string `yaml:"namespace"`
-		} `yaml:"context"`
-	} `yaml:"contexts"`
+	Current  string        `yaml:"current-context"`
+	Contexts []kubeContext `yaml:"contexts"`
 	Clusters []struct {
 		Name    string `yaml:"name"`
 		Cluster struct {
@@ -46,6 +42,15 @@ type kubeconfig struct {
 		Name string   `yaml:"name"`
 		User kubeUser `yaml:"user"`
 	} `yaml:"users"`
+}
+
+type kubeContext struct {
+	Name    string `yaml:"name"`
+	Context struct {
+		Cluster   string `yaml:"cluster"`
+		User      string `yaml:"user"`
+		Namespace string `yaml:"namespace"`
+	} `yaml:"context"`
 }
 
 type kubeUser struct {
@@ -112,55 +117,56 @@ func (f *clusterFlags) connect(env Env) (c cluster, err error) {
 	if wanted == "" {
 		wanted = k.Current
 	}
+	at := slices.IndexFunc(k.Contexts, func(n kubeContext) bool { return n.Name == wanted })
+	if at < 0 {
+		return c, failed("%s: there is no context %q", name, wanted)
+	}
 	beside := func(file string) string {
 		if file == "" || filepath.IsAbs(file) {
 			return file
 		}
 		return filepath.Join(filepath.Dir(path), file)
 	}
-	for _, context := range k.Contexts {
-		if context.Name != wanted {
+	in := &k.Contexts[at].Context
+	c.namespace = cmp.Or(f.namespace, in.Namespace, "default")
+	if err := c.trust(&k, in.Cluster, beside); err != nil {
+		return c, failed("%s: certificate-authority: %v", name, err)
+	}
+	for _, of := range k.Users {
+		if of.Name == in.User {
+			if err := c.signIn(&of.User, beside); err != nil {
+				return c, failed("%s: user %s: %v", name, of.Name, err).withHint("kubectl get cronjobs -o yaml | belfry kubernetes import - needs no sign-in")
+			}
+		}
+	}
+	if u, err := url.Parse(c.server); err != nil || u.Host == "" {
+		return c, failed("%s: context %s has no cluster with a server", name, wanted)
+	}
+	if strings.HasPrefix(c.server, "http://") && c.token != "" {
+		return c, failed("%s: a token would be sent to %s without TLS", name, c.server)
+	}
+	return c, nil
+}
+
+// trust takes the address and the certificates of a cluster.
+func (c *cluster) trust(k *kubeconfig, name string, beside func(string) string) error {
+	c.tls = &tls.Config{MinVersion: tls.VersionTLS12}
+	for _, of := range k.Clusters {
+		if of.Name != name {
 			continue
 		}
-		c.namespace = "default"
-		if context.Context.Namespace != "" {
-			c.namespace = context.Context.Namespace
+		c.server, c.tls.InsecureSkipVerify, c.tls.ServerName = of.Cluster.Server, of.Cluster.Insecure, of.Cluster.ServerName
+		pem, err := dataOr(of.Cluster.CAData, beside(of.Cluster.CA))
+		if err != nil {
+			return err
 		}
-		if f.namespace != "" {
-			c.namespace = f.namespace
-		}
-		c.tls = &tls.Config{MinVersion: tls.VersionTLS12}
-		for _, of := range k.Clusters {
-			if of.Name != context.Context.Cluster {
-				continue
-			}
-			c.server, c.tls.InsecureSkipVerify, c.tls.ServerName = of.Cluster.Server, of.Cluster.Insecure, of.Cluster.ServerName
-			pem, err := dataOr(of.Cluster.CAData, beside(of.Cluster.CA))
-			if err != nil {
-				return c, failed("%s: certificate-authority: %v", name, err)
-			}
-			if len(pem) > 0 {
-				if c.tls.RootCAs = x509.NewCertPool(); !c.tls.RootCAs.AppendCertsFromPEM(pem) {
-					return c, failed("%s: certificate-authority has no certificate", name)
-				}
+		if len(pem) > 0 {
+			if c.tls.RootCAs = x509.NewCertPool(); !c.tls.RootCAs.AppendCertsFromPEM(pem) {
+				return errors.New("it has no certificate")
 			}
 		}
-		for _, of := range k.Users {
-			if of.Name == context.Context.User {
-				if err := c.signIn(&of.User, beside); err != nil {
-					return c, failed("%s: user %s: %v", name, of.Name, err).withHint("kubectl get cronjobs -o yaml | belfry kubernetes import - needs no sign-in")
-				}
-			}
-		}
-		if u, err := url.Parse(c.server); err != nil || u.Host == "" {
-			return c, failed("%s: context %s has no cluster with a server", name, wanted)
-		}
-		if strings.HasPrefix(c.server, "http://") && c.token != "" {
-			return c, failed("%s: a token would be sent to %s without TLS", name, c.server)
-		}
-		return c, nil
 	}
-	return c, failed("%s: there is no context %q", name, wanted)
+	return nil
 }
 
 // signIn takes the token or the certificate of a user.

@@ -91,6 +91,8 @@ type remote struct {
 	tokenFrom string // where it is from, if there is one
 	person    string // who has signed in with belfry login, "" with a token
 	asked     []jobName
+	// near returns existing jobs with names near to one that does not exist.
+	near func(missing jobName) []string
 }
 
 // connect selects the server. It sends nothing yet.
@@ -117,7 +119,9 @@ func connect(env Env, asked config.Asked) (*remote, error) {
 		}
 		return nil, &failure{code: ExitUsage, message: message}
 	}
-	return &remote{Client: api, env: env, namespace: c.Namespace, listed: c.Listed, noToken: c.NoToken, tokenFrom: c.TokenFrom, person: c.Person}, nil
+	r := &remote{Client: api, env: env, namespace: c.Namespace, listed: c.Listed, noToken: c.NoToken, tokenFrom: c.TokenFrom, person: c.Person}
+	r.near = r.nearJobs
+	return r, nil
 }
 
 // userAgent is what the audit knows commands by.
@@ -213,7 +217,7 @@ func (r *remote) refused(err error) error {
 	if p.Type == client.TypeNotFound {
 		for _, name := range r.asked {
 			if strings.Contains(f.message, "there is no job "+name.String()) {
-				if near := r.nearJobs(name); len(near) > 0 {
+				if near := r.near(name); len(near) > 0 {
 					f.hint = "did you mean " + strings.Join(near, " or ") + "?"
 				}
 				break

@@ -92,13 +92,7 @@ type words struct {
 	elsewhereFlag string
 }
 
-// addWords adds a flag that takes some of a few words.
-func addWords(cmd *cobra.Command, list *[]string, name, usage string, allowed []string) {
-	cmd.Flags().Var(&words{list: list, allowed: allowed}, name, usage)
-	complete(cmd, name, allowed...)
-}
-
-// addWordsBeside is addWords for a flag that is mistaken for another.
+// addWordsBeside adds a flag that takes some of a few words, and is mistaken for another flag.
 func addWordsBeside(cmd *cobra.Command, list *[]string, name, usage string, allowed []string, flag string, elsewhere []string) {
 	cmd.Flags().Var(&words{list, allowed, elsewhere, flag}, name, usage)
 	complete(cmd, name, allowed...)

@@ -212,7 +212,7 @@ func (s *Server) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.makeHTTP()
+	return s.makeHTTP() //nolint:contextcheck // requests have contexts of their own
 }
 
 // makeData makes the data directory if need be, and refuses one of another user.

@@ -546,7 +546,7 @@ func TestAServerDoesNotStartWithAHistoryThatRefusesIt(t *testing.T) {
 		if _, err := joined.Open(r.Context(), r.control, func(context.Context) (store.History, error) { return nil, wrong }, joined.Options{}); !errors.Is(err, wrong) {
 			r.Errorf("open: %v", err)
 		}
-		other := func(context.Context) (store.History, error) { return memory.New(memory.Options{}), nil }
+		other := func(context.Context) (store.History, error) { return memory.New(memory.Options{}), nil } //nolint:contextcheck // it is open at once
 		if _, err := joined.Open(r.Context(), r.control, other, joined.Options{}); !errors.Is(err, joined.ErrOtherHistory) {
 			r.Errorf("open with another history: %v", err)
 		}

@@ -674,10 +674,3 @@ func (j *Job) whyWithdrawn(epoch int64) job.Reason {
 func KeyOf(scheduled time.Time) string { return scheduled.UTC().Format(time.RFC3339Nano) }
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return strconv.Itoa(n) + " " + many
-}

@@ -165,7 +165,7 @@ func (n *Node) begin(ctx context.Context) error {
 	}
 	if n.config.Carried == nil {
 		// Usually the watchdog has done this, unless it was killed as well.
-		end(n.table, slots, n.config.Log)
+		end(n.table, slots, n.config.Log) //nolint:contextcheck // what is left ends though ctx ends
 		for i, s := range slots {
 			if s.alive() {
 				slots[i].State = Ended

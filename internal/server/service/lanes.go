@@ -83,15 +83,15 @@ func (s *Stats) Lanes(ctx context.Context, who Caller, q client.LanesQuery) (cli
 	if end := place.Lane + len(shown); end < len(list) {
 		lanes.Next = writeToken(lanesPlace{end})
 	}
-	uids = uids[:0]
+	busy := make([]job.ID, 0, len(shown))
 	clear(byJob)
 	for i := range shown {
 		if byJob[shown[i].uid] = &shown[i]; shown[i].lane.Runs > 0 {
-			uids = append(uids, shown[i].uid)
+			busy = append(busy, shown[i].uid)
 		}
 	}
 	whole.Bucket = q.Step
-	err = s.ofJobs(ctx, whole, uids, func(a *store.Aggregate) {
+	err = s.ofJobs(ctx, whole, busy, func(a *store.Aggregate) {
 		l := &byJob[a.Job].lane
 		l.Buckets = append(l.Buckets, client.StatsBucket{Start: a.Start, Outcomes: a.Outcomes, Seconds: a.Duration.Seconds(), Longest: a.Longest.Seconds()})
 	})

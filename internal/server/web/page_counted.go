@@ -206,7 +206,7 @@ func (c *counted) isIdle() bool {
 func (v *laneView) rows(p *page, list []*counted, from, to time.Time, step time.Duration, ofJobs bool) {
 	var bad, well []laneRow
 	for _, one := range list {
-		row := one.row(p, from, to, step)
+		row := one.row(p, from, step)
 		if !ofJobs {
 			row.Namespace, row.Name = "", one.Job
 		}
@@ -239,7 +239,7 @@ func (v *laneView) rows(p *page, list []*counted, from, to time.Time, step time.
 }
 
 // row draws a lane.
-func (c *counted) row(p *page, from, to time.Time, step time.Duration) laneRow {
+func (c *counted) row(p *page, from time.Time, step time.Duration) laneRow {
 	row := laneRow{Full: c.Job, Address: c.link, IsBad: c.Failed > 0, Number: number(int64(c.Runs))}
 	row.Namespace, row.Name = splitName(c.Job)
 	if c.Failed > 0 {
