@@ -23,6 +23,19 @@ type nodes struct {
 
 func (n *nodes) next() store.Store { return n.all[int(n.turn.Add(1))%len(n.all)] }
 
+// Renew waits until all nodes see the renewal: copies of a store are some milliseconds behind.
+func (n *nodes) Renew(ctx context.Context, session job.ID, load store.Load) error {
+	if err := n.Store.Renew(ctx, session, load); err != nil {
+		return err
+	}
+	for _, other := range n.all[1:] {
+		if _, err := other.Sessions(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (n *nodes) PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job, error) {
 	return n.next().PutJobs(ctx, list)
 }

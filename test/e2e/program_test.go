@@ -71,6 +71,8 @@ var calls = []call{
 	{"export", "", 0},
 	{"crontab import", "{path}/crontab --format user --apply", 0},
 	{"crontab export", "", 0},
+	{"kubernetes import", "{path}/cronjobs.yaml --apply", 0},
+	{"dkron import", "{path}/dkron.json --apply", 0},
 	{"job create", "c{n} --every 1h -- true", 0},
 	{"job list", "", 0},
 	{"job get", "a", 0},
@@ -78,6 +80,7 @@ var calls = []call{
 	{"job run", "a --wait", 0},
 	{"job run", "fails --wait", 8},
 	{"job history", "a", 0},
+	{"why", "a", 0},
 	{"job statistics", "a", 0},
 	{"job ping-key", "pinged", 0},
 	{"job followers", "a", 0},
@@ -187,7 +190,10 @@ func TestEachCommandOfTheProgramAsPeopleTypeIt(t *testing.T) {
 		"name: fails\nrun: {shell: exit 3}\n---\nname: d1\nrun: {shell: \"true\"}\n---\nname: d2\nrun: {shell: \"true\"}\n---\n" +
 		"name: pinged\nschedule: {cron: \"@daily\"}\nrun: {external: {grace: 1h}}\n---\n" +
 		"kind: calendar\nname: off\ncalendar: {weekdays: sat-sun}\n---\nkind: pool\nname: db\npool: {size: 2}\n---\nkind: channel\nname: ops\nto: {slack: {url: {file: missing}}}\nrules: [{events: [failed]}]\n"
-	for name, text := range map[string]string{"jobs.yaml": jobs, "changed.yaml": strings.Replace(jobs, "hello", "bye", 1), "crontab": "0 5 * * * true\n"} {
+	for name, text := range map[string]string{"jobs.yaml": jobs, "changed.yaml": strings.Replace(jobs, "hello", "bye", 1), "crontab": "0 5 * * * true\n",
+		"cronjobs.yaml": "apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: cronjob}\nspec:\n  schedule: 0 5 * * *\n  jobTemplate: {spec: {template: {spec: {restartPolicy: Never, containers: [{name: a, image: busybox, command: [\"true\"]}]}}}}\n",
+		"dkron.json":    `[{"name": "of-dkron", "schedule": "@every 1h", "executor": "shell", "executor_config": {"command": "true"}}]`,
+	} {
 		if err := os.WriteFile(filepath.Join(path, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
