@@ -94,6 +94,8 @@ func (f *filler) fill(v reflect.Value, without ...string) {
 		if v.Type() == reflect.TypeFor[time.Duration]() || v.Type() == reflect.TypeFor[job.Duration]() {
 			v.SetInt(int64(f.next) * int64(time.Second))
 		}
+	case reflect.Uint64:
+		v.SetUint(uint64(f.next))
 	case reflect.Uint8:
 		v.SetUint(uint64(f.next%255 + 1))
 	case reflect.Float64:

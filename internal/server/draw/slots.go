@@ -45,18 +45,19 @@ func Slots(label string, columns float64, slots []Slot) string {
 func Axis(ticks []Tick, length, now float64, nowText string) string {
 	s := &svg{}
 	s.WriteString(`<svg class="axis" aria-hidden="true">`)
+	// The word of the bronze line needs room: on a narrow page it is a sixth as wide as the lanes.
+	anchor, dx, from, to := "start", 5, now-length/10, now+length/6
+	if now > length*4/5 {
+		anchor, dx, from, to = "end", -5, now-length/4, now+length/50
+	}
 	for _, t := range ticks {
-		if now >= 0 && t.At > now-length/20 && t.At < now+length/12 {
-			continue // the word of the bronze line stands there
+		if now >= 0 && t.At > from && t.At < to {
+			continue
 		}
 		at := percent(t.At, length)
 		fmt.Fprintf(s, `<line x1="%[1]s" x2="%[1]s" y1="0" y2="100%%" class="ax"/><text x="%[1]s" y="14" dx="4">%[2]s</text>`, at, html.EscapeString(t.Text))
 	}
 	if now >= 0 && now <= length {
-		anchor, dx := "start", 5
-		if now > length*4/5 {
-			anchor, dx = "end", -5
-		}
 		fmt.Fprintf(s, `<line x1="%[1]s" x2="%[1]s" y1="0" y2="100%%" class="now"/><text x="%[1]s" y="14" dx="%[2]d" class="nowt" text-anchor="%[3]s">%[4]s</text>`, percent(now, length), dx, anchor, html.EscapeString(nowText))
 	}
 	return s.close()
