@@ -74,8 +74,7 @@ func (t *tracing) step(kind TraceKind, node, run int) {
 
 // look compares the runs with what they were before a step. Failure is what the end of an attempt
 // without success means in this step.
-func (t *tracing) look(failure TraceKind) {
-	ctx := context.Background()
+func (t *tracing) look(ctx context.Context, failure TraceKind) {
 	if t.uid.IsZero() {
 		j, err := store.JobNamed(ctx, t.Store, job.DefaultNamespace, t.name)
 		if err != nil {
@@ -102,7 +101,7 @@ func (t *tracing) look(failure TraceKind) {
 	// Ends come first: they free the slot that a claim of the same step takes.
 	for _, r := range known {
 		if !active[r.last.ID] {
-			t.end(r, failure)
+			t.end(ctx, r, failure)
 		}
 	}
 	slices.SortFunc(list, func(a, b store.Run) int { return a.Due.Compare(b.Due) })
@@ -112,9 +111,9 @@ func (t *tracing) look(failure TraceKind) {
 }
 
 // end writes down the end of a run.
-func (t *tracing) end(r *tracedRun, failure TraceKind) {
+func (t *tracing) end(ctx context.Context, r *tracedRun, failure TraceKind) {
 	r.ended = true
-	records, err := t.Store.AttemptsOf(context.Background(), r.last.ID)
+	records, err := t.Store.AttemptsOf(ctx, r.last.ID)
 	if err != nil || len(records) == 0 {
 		t.err = fmt.Errorf("run %d has no record: %w", r.number, err)
 		return
@@ -160,7 +159,7 @@ func (t *tracing) change(now *store.Run, failure TraceKind) {
 // Join implements store.Membership. It writes down the sessions of a node after its first.
 func (t *tracing) Join(ctx context.Context, given store.Session) (store.Session, error) {
 	s, err := t.Store.Join(ctx, given)
-	t.look(Lost)
+	t.look(ctx, Lost)
 	if err != nil {
 		return s, err
 	}
@@ -181,41 +180,41 @@ func (t *tracing) Join(ctx context.Context, given store.Session) (store.Session,
 // Plan implements store.Planning.
 func (t *tracing) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, []store.ClaimOutcome, error) {
 	out, claims, err := t.Store.Plan(ctx, session, items)
-	t.look(Lost)
+	t.look(ctx, Lost)
 	return out, claims, err
 }
 
 // Claim implements store.Working.
 func (t *tracing) Claim(ctx context.Context, session job.ID, attempts []store.Attempt) ([]store.ClaimOutcome, error) {
 	out, err := t.Store.Claim(ctx, session, attempts)
-	t.look(Lost)
+	t.look(ctx, Lost)
 	return out, err
 }
 
 // Finish implements store.Working.
 func (t *tracing) Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error) {
 	out, err := t.Store.Finish(ctx, session, results)
-	t.look(Failed)
+	t.look(ctx, Failed)
 	return out, err
 }
 
 // Release implements store.Working.
 func (t *tracing) Release(ctx context.Context, session job.ID, attempts []store.Attempt) error {
 	err := t.Store.Release(ctx, session, attempts)
-	t.look(Lost)
+	t.look(ctx, Lost)
 	return err
 }
 
 // Reap implements store.Working.
 func (t *tracing) Reap(ctx context.Context, session job.ID, attempts []store.Attempt) error {
 	err := t.Store.Reap(ctx, session, attempts)
-	t.look(Lost)
+	t.look(ctx, Lost)
 	return err
 }
 
 // Tidy implements store.Store.
 func (t *tracing) Tidy(ctx context.Context) (bool, error) {
 	more, err := t.Store.Tidy(ctx)
-	t.look(Lost)
+	t.look(ctx, Lost)
 	return more, err
 }
