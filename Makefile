@@ -59,7 +59,7 @@ WORKING = $$($(GO) list ./... | grep -vE "/($(WAITING))$$" | $(LONG_FIRST))
 
 # The stores on servers, which take longest, do not begin last. Backwards, the others end with
 # package cron, whose tests use all processors.
-LONG_FIRST = sed -E 's,.*/store/(postgres|mysql|etcd|redis|sqlite|internal/replica)$$,1 &,; t; s,^,0 ,' | sort -k1,1nr -k2,2r | cut -d ' ' -f 2
+LONG_FIRST = sed -E 's,.*/(store/(postgres|mysql|etcd|redis|sqlite|internal/replica)|internal/cli|executor/container)$$,1 &,; t; s,^,0 ,' | sort -k1,1nr -k2,2r | cut -d ' ' -f 2
 
 # The race detector is of no use in SQLite, which was translated from C and has memory
 # of its own, and makes it eight times as slow. So it is left out of it.

@@ -112,7 +112,7 @@ func (s *site) countedLanes(p *page, v *timelineView, from, to time.Time, step t
 	if by != "" {
 		list = grouped(p, list, by, columns)
 	}
-	c.rows(p, list, from, to, step, by == "")
+	c.rows(p, list, from, step, by == "")
 	length, now := to.Sub(from).Minutes(), -1.0
 	if p.now.After(from) && p.now.Before(to) {
 		now = p.now.Sub(from).Minutes()
@@ -203,7 +203,7 @@ func (c *counted) isIdle() bool {
 }
 
 // rows makes the rows, jobs with trouble in a group of their own.
-func (v *laneView) rows(p *page, list []*counted, from, to time.Time, step time.Duration, ofJobs bool) {
+func (v *laneView) rows(p *page, list []*counted, from time.Time, step time.Duration, ofJobs bool) {
 	var bad, well []laneRow
 	for _, one := range list {
 		row := one.row(p, from, step)
