@@ -29,6 +29,8 @@ type Env struct {
 	Dir    string // where relative names of files begin
 	// Program is how this program is called; "" is belfry.
 	Program string
+	// StoreWait is how long a server that starts waits for its store; 0 is the server's default.
+	StoreWait time.Duration
 
 	// Whether the streams are terminals. A terminal shows colours and countdowns, and can
 	// prompt; anything else gets exact data.

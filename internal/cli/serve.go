@@ -100,7 +100,7 @@ func serve(ctx context.Context, env Env, c config.Server, from config.Layers, re
 	}, upgrades(log, func() bool { return opened.Load() != nil }))
 	defer stop()
 	s, err := server.Open(ctx, server.Config{
-		Settings: c, SettingsFile: from.FileName, Version: versionOf(buildInfo()).Version,
+		Settings: c, SettingsFile: from.FileName, Version: versionOf(buildInfo()).Version, StoreWait: env.StoreWait,
 		Read: func() (config.Server, []string, error) {
 			var mistakes bytes.Buffer
 			env := env

@@ -175,7 +175,7 @@ func eventually(ts *testscript.TestScript, _ bool, args []string) {
 func scriptEnv(ts *testscript.TestScript) cli.Env {
 	terminal := ts.Getenv("TERMINAL") != ""
 	return cli.Env{
-		Stdin: strings.NewReader(""), Stdout: ts.Stdout(), Stderr: ts.Stderr(), Getenv: ts.Getenv, Now: time.Now, Dir: ts.MkAbs("."),
+		Stdin: strings.NewReader(""), Stdout: ts.Stdout(), Stderr: ts.Stderr(), Getenv: ts.Getenv, Now: time.Now, Dir: ts.MkAbs("."), StoreWait: time.Millisecond,
 		StdinIsTerminal: terminal, StdoutIsTerminal: terminal, StderrIsTerminal: terminal,
 	}
 }

@@ -5,6 +5,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,7 +57,9 @@ type Config struct {
 	Getenv func(string) string
 	// Now is the clock of the machine.
 	Now func() time.Time
-	Log *slog.Logger
+	// StoreWait is how long the start waits for the store; 0 is reachWithin.
+	StoreWait time.Duration
+	Log       *slog.Logger
 	// Level is the level of Log, which a reload sets.
 	Level *slog.LevelVar
 	// Carried is the state of the previous version in this process; nil for none.
@@ -159,7 +162,7 @@ func (s *Server) open(ctx context.Context) error {
 	s.closers = append(s.closers, s.store.Close)
 	s.measured = s.metrics.Measure(s.store)
 	var made bool
-	if err := whenReached(ctx, s.Log, func() (err error) {
+	if err := whenReached(ctx, s.Log, cmp.Or(s.StoreWait, reachWithin), func() (err error) {
 		made, err = auth.First(ctx, s.store, s.Settings.Data)
 		return err
 	}); err != nil {
@@ -248,7 +251,7 @@ func (s *Server) openData(ctx context.Context) error {
 		s.ends.Ended(e)
 		s.wakeNotifier(e)
 	}
-	err = whenReached(ctx, s.Log, func() (err error) {
+	err = whenReached(ctx, s.Log, cmp.Or(s.StoreWait, reachWithin), func() (err error) {
 		s.store, err = OpenStore(ctx, s.Settings, StoreOptions{Now: s.Now, Log: s.Log, Ended: ended, Lost: s.metrics.StepsLost})
 		return err
 	})

@@ -81,16 +81,16 @@ const (
 	reachEvery = time.Second
 )
 
-// whenReached makes a call of the start again until the store can be reached, for reachWithin at most.
-func whenReached(ctx context.Context, log *slog.Logger, call func() error) error {
-	fails := failurelog.New(log, fmt.Sprintf("the store cannot be reached; this server starts as soon as it can be, and waits %s at most", reachWithin), "the store can be reached")
+// whenReached makes a call of the start again until the store can be reached, for a time at most.
+func whenReached(ctx context.Context, log *slog.Logger, within time.Duration, call func() error) error {
+	fails := failurelog.New(log, fmt.Sprintf("the store cannot be reached; this server starts as soon as it can be, and waits %s at most", within), "the store can be reached")
 	for began := time.Now(); ; {
 		err := call()
 		if err == nil {
 			fails.Saw(nil)
 			return nil
 		}
-		if ctx.Err() != nil || time.Since(began) >= reachWithin || !errors.Is(err, store.ErrAway) && !errors.Is(err, context.DeadlineExceeded) {
+		if ctx.Err() != nil || time.Since(began) >= within || !errors.Is(err, store.ErrAway) && !errors.Is(err, context.DeadlineExceeded) {
 			return err
 		}
 		fails.Saw(err)

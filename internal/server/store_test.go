@@ -36,7 +36,7 @@ func TestStartWaitsForAStoreThatIsAway(t *testing.T) {
 					time.AfterFunc(c.stops, cancel)
 				}
 				began := time.Now()
-				err := whenReached(ctx, slog.New(slog.DiscardHandler), func() error {
+				err := whenReached(ctx, slog.New(slog.DiscardHandler), reachWithin, func() error {
 					if time.Since(began) < c.comes {
 						return store.ErrAway
 					}
