@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -325,8 +326,16 @@ func TestAddedJobsStayUntilTheyAreRemoved(t *testing.T) {
 func TestAddedJobsCanBeUpdatedAndLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := belfrytest.New(t)
+		var mu sync.Mutex
 		var got []string
+		greeted := func() string {
+			mu.Lock()
+			defer mu.Unlock()
+			return fmt.Sprint(got)
+		}
 		greet := belfry.Handle(s, "greet", func(_ context.Context, _ *belfry.Run, name string) (belfry.None, error) {
+			mu.Lock()
+			defer mu.Unlock()
 			got = append(got, name)
 			return belfry.None{}, nil
 		})
@@ -342,12 +351,12 @@ func TestAddedJobsCanBeUpdatedAndLimited(t *testing.T) {
 			t.Fatal(err)
 		}
 		belfrytest.Advance(59 * time.Minute)
-		if fmt.Sprint(got) != "[Ada]" {
-			t.Errorf("before its start greeted %v", got)
+		if all := greeted(); all != "[Ada]" {
+			t.Errorf("before its start greeted %s", all)
 		}
 		belfrytest.Advance(2 * time.Minute)
-		if fmt.Sprint(got) != "[Ada Bob Bob]" {
-			t.Errorf("greeted %v", got)
+		if all := greeted(); all != "[Ada Bob Bob]" {
+			t.Errorf("greeted %s", all)
 		}
 		if err := s.Update(t.Context(), "minutely", greet.Do("Bob"), belfry.Every(-1)); !errors.Is(err, belfry.ErrInvalid) {
 			t.Errorf("an interval below zero was answered with %v", err)
