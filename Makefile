@@ -159,10 +159,11 @@ check: lint ## before each commit: lint and the short tests, under a minute
 	$(GO) test -short ./...
 
 # golangci-lint vets what it looks at. The packages of Kubernetes and Prometheus take it longer
-# than all others: their tests are vetted alone.
+# than all others: their tests are vetted alone. Tests must build without the tag too: make race has none.
 lint: ## format, vet and golangci-lint; changes nothing
 	@echo 'gofmt -l .'; wrong=$$($(GOFMT) -l .); if [ -n "$$wrong" ]; then \
 		echo "not formatted, make fmt mends it:"; echo "$$wrong"; exit 1; fi
+	$(GO) vet ./...
 	@$(call each,$(GO) vet -tags servers ./...,test/kubernetes)
 	@$(call each,$(TOOL) golangci-lint run ./...,$(filter-out test/kubernetes,$(MODULES)))
 

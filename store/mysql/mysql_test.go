@@ -4,10 +4,8 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
-	"fmt"
 	"math"
 	"net"
-	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -17,8 +15,6 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
-
-	"github.com/belfry-cron/belfry/test/servers"
 )
 
 func TestNoValueCanEndTheTextThatItIsIn(t *testing.T) {
@@ -139,34 +135,6 @@ func TestSeveralHostsAreTriedInTheirOrder(t *testing.T) {
 	}
 	if _, err := parseAddress("mysql://" + strings.Repeat("a,", hostsMax) + "a/d"); err == nil || !strings.Contains(err.Error(), "has 17 hosts, allowed is 16") {
 		t.Errorf("got %v", err)
-	}
-}
-
-// A dead host and a replica come before the primary.
-func TestConnectionGoesToTheFirstWritableHost(t *testing.T) {
-	replica := servers.StartMariaDB(t, "--read-only=1")
-	if err := replica.Exec(t.Context(), "create database belfry"); err != nil {
-		t.Fatal(err)
-	}
-	address := newDatabase(t)
-	u, err := url.Parse(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	several := strings.Replace(address, u.Host, fmt.Sprintf("127.0.0.1:1,127.0.0.1:%d,%s", replica.Port, u.Host), 1)
-	s, err := Open(t.Context(), several, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
-	only := fmt.Sprintf("mysql://root@127.0.0.1:1,127.0.0.1:%d/belfry?connect_timeout=60s", replica.Port)
-	if s, err := Open(t.Context(), only, Options{}); err == nil {
-		s.Close()
-		t.Error("a replica was taken")
-	} else if !strings.Contains(err.Error(), errReadOnly.Error()) {
-		t.Error(err)
 	}
 }
 

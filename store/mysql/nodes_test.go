@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/url"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -784,5 +785,33 @@ func TestADatabaseInUseIsNeitherCheckedNorChanged(t *testing.T) {
 	}
 	if all, err := first.Sessions(t.Context()); err != nil || len(all) != 1 || !all[0].Leaving {
 		t.Errorf("the sessions are %+v, %v", all, err)
+	}
+}
+
+// A dead host and a replica come before the primary.
+func TestConnectionGoesToTheFirstWritableHost(t *testing.T) {
+	replica := servers.StartMariaDB(t, "--read-only=1")
+	if err := replica.Exec(t.Context(), "create database belfry"); err != nil {
+		t.Fatal(err)
+	}
+	address := newDatabase(t)
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	several := strings.Replace(address, u.Host, fmt.Sprintf("127.0.0.1:1,127.0.0.1:%d,%s", replica.Port, u.Host), 1)
+	s, err := Open(t.Context(), several, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	only := fmt.Sprintf("mysql://root@127.0.0.1:1,127.0.0.1:%d/belfry?connect_timeout=60s", replica.Port)
+	if s, err := Open(t.Context(), only, Options{}); err == nil {
+		s.Close()
+		t.Error("a replica was taken")
+	} else if !strings.Contains(err.Error(), errReadOnly.Error()) {
+		t.Error(err)
 	}
 }
