@@ -110,7 +110,7 @@ func (s *site) flowOf(p *page, r *client.Run, usual time.Duration, v *runView) e
 		v.Runs, v.WordEnd = When{}, ""
 		v.Word = p.T("flow.running", "i", view.Done, "n", view.Count)
 	}
-	v.OutputText = ""
+	v.Output.Text = ""
 	return nil
 }
 

@@ -27,40 +27,63 @@ type runView struct {
 	Runs              When
 	Scheduled         When
 	Node, Attempt     string
-	Reason, More      string
 	Bad               bool // the reason is one of a failure
-	Since             *failingSince
-	Changed           string    // the fields that the version changed with which failures began
-	Pause             *runPause // of the job, by failures such as this one
-	NotStarted        []string  // jobs that a success would have started
-	NotStartedMore    bool
-	Latest            int64 // the version that the job has now, if it is a later one
+	Why               whyCard
 	IsLatest          bool
+	Latest            int64 // the version that the job has now, if it is a later one
 	Phases            []phase
 	Attempts          template.HTML
 	AttemptsText      string
 	Facts             []fact
 	Params            []param
-	Neighbours        []neighbour
-	Success           *neighbour // the last before a failure
-	Successes         string     // where those are that the neighbours do not have
+	Around            neighboursCard
 	Active, CanCancel bool
-	Cancelling        string
-	Output            []outputLine
-	OutputAttempt     int
-	OutputTabs        []tab
-	Stream            string // that is shown; "" for both
-	Streams           []tab
-	OutputText        string
-	OutputSize        string // in bytes, of an attempt that has ended
-	OutputLines       string // how many lines and bytes it has, as far as a page without script knows that
-	OutputRaw         string
-	OutputLive        bool
-	Cut               bool
+	Output            outputCard
 	Refresh           bool // without script the page reads itself again
 	Flow              *flowView
-	Shards            []shard
-	ShardsText        string
+	Shards            shardsCard
+}
+
+// whyCard says why a run is as it is, and what that means for its job.
+type whyCard struct {
+	Class, Icon, JobAddress string
+	Cancelling              string
+	Reason, More            string
+	Since                   *failingSince
+	Changed                 string    // the fields that the version changed with which failures began
+	Pause                   *runPause // of the job, by failures such as this one
+	NotStarted              []string  // jobs that a success would have started
+	NotStartedMore          bool
+}
+
+// outputCard is the output of an attempt.
+type outputCard struct {
+	ID, Zone string
+	Lines    []outputLine
+	Attempt  int
+	Tabs     []tab
+	Stream   string // that is shown; "" for both
+	Streams  []tab
+	Text     string // instead of lines
+	Bytes    string // how much an attempt that has ended has written
+	Size     string // how many lines and bytes it has, as far as a page without script knows that
+	Raw      string
+	Live     bool
+	Cut      bool
+}
+
+// neighboursCard has the runs before and after a run.
+type neighboursCard struct {
+	JobAddress string
+	Runs       []neighbour
+	Success    *neighbour // the last before a failure
+	Successes  string     // where the successes are that Runs does not have
+}
+
+// shardsCard has the shards of the work that a run is a part of.
+type shardsCard struct {
+	List []shard
+	Text string
 }
 
 // phase is a step in the life of a run.
@@ -118,8 +141,10 @@ func (s *site) run(p *page) error {
 	namespace, name := splitName(r.Job)
 	v := runView{
 		Layout: l, Run: r, ID: id.String(), Short: id.String()[:8] + "…" + id.String()[22:], Namespace: namespace, Name: name, JobAddress: "/jobs/" + r.Job,
-		State: p.runState(&r), Scheduled: p.at(r.Scheduled), Node: r.Node, Reason: p.withCause(p.reason(r.Value()), r.Reason, &r.Failure), Active: r.State != job.StateDone,
+		State: p.runState(&r), Scheduled: p.at(r.Scheduled), Node: r.Node, Active: r.State != job.StateDone,
 	}
+	v.Why.Reason, v.Why.JobAddress = p.withCause(p.reason(r.Value()), r.Reason, &r.Failure), v.JobAddress
+	v.Around.JobAddress, v.Output.ID, v.Output.Zone = v.JobAddress, v.ID, l.Zone
 	v.Scheduled.Text = p.dated(r.Scheduled) + ", " + r.Scheduled.In(p.zone).Format("15:04:05")
 	l.CanRun = p.mayIn(service.Operate, namespace)
 	v.CanCancel = v.Active && l.CanRun
@@ -129,8 +154,11 @@ func (s *site) run(p *page) error {
 		v.Word, v.WordEnd, _ = strings.Cut(p.T("run.running_for", "d", cutHere), cutHere)
 	}
 	v.Bad = r.State == job.StateDone && r.Outcome.Alarms()
+	if v.Why.Class, v.Why.Icon = "info", v.State.Icon; v.Bad {
+		v.Why.Class = "fail"
+	}
 	if r.Outcome == job.OutcomeSucceeded {
-		v.Reason = "" // the outcome says it
+		v.Why.Reason = "" // the outcome says it
 	}
 	if r.Attempt > 0 {
 		v.Attempt = p.T("run.attempt", "n", r.Attempt)
@@ -139,12 +167,12 @@ func (s *site) run(p *page) error {
 		v.Attempt = p.T("run.attempt_of", "n", r.Attempt, "most", r.AttemptsMax)
 	}
 	if r.Unmet != "" {
-		v.More = p.reason(r.UnmetArgs.Reason(r.Unmet, r.UnmetCode))
+		v.Why.More = p.reason(r.UnmetArgs.Reason(r.Unmet, r.UnmetCode))
 	}
 	if v.Active && r.CancelBy != "" {
-		v.Cancelling = p.T("run.cancelling", "who", r.CancelBy)
+		v.Why.Cancelling = p.T("run.cancelling", "who", r.CancelBy)
 	}
-	v.More = strings.TrimSpace(v.More + " " + p.urgency(s.frame(p.ctx(), p.who, frameFor).attention, r.ID))
+	v.Why.More = strings.TrimSpace(v.Why.More + " " + p.urgency(s.frame(p.ctx(), p.who, frameFor).attention, r.ID))
 	if now := explained.Job; now != nil && r.Version > 0 {
 		v.IsLatest = now.Version == r.Version
 		if now.Version > r.Version {
@@ -159,15 +187,15 @@ func (s *site) run(p *page) error {
 	if at >= 0 {
 		p.neighbours(&v, runs, at)
 	}
-	if v.Since != nil && v.Since.SameVersion {
-		if v.Changed, err = s.changedSince(p, &r, v.Since); err != nil {
+	if v.Why.Since != nil && v.Why.Since.SameVersion {
+		if v.Why.Changed, err = s.changedSince(p, &r, v.Why.Since); err != nil {
 			return err
 		}
 	}
 	if v.Bad && at >= 0 {
-		v.Pause = p.pauseOf(&explained, runs, at)
+		v.Why.Pause = p.pauseOf(&explained, runs, at)
 	}
-	if v.NotStarted, v.NotStartedMore, err = s.notStarted(p, &r); err != nil {
+	if v.Why.NotStarted, v.Why.NotStartedMore, err = s.notStarted(p, &r); err != nil {
 		return err
 	}
 	due, err := s.madeBy(p, &explained)
@@ -180,13 +208,13 @@ func (s *site) run(p *page) error {
 	for _, key := range slices.Sorted(maps.Keys(r.Params)) {
 		v.Params = append(v.Params, param{Name: key, Value: r.Params[key]})
 	}
-	if err := s.outputOf(p, &r, &v); err != nil {
+	if err := s.outputOf(p, &r, &v.Output); err != nil {
 		return err
 	}
 	if err := s.flowOf(p, &r, usual, &v); err != nil {
 		return err
 	}
-	if v.Shards, v.ShardsText, err = s.shardsOf(p, &r); err != nil {
+	if v.Shards.List, v.Shards.Text, err = s.shardsOf(p, &r); err != nil {
 		return err
 	}
 	v.Refresh = v.Active
@@ -415,8 +443,8 @@ func (p *page) neighbours(v *runView, runs []client.Run, at int) {
 	last := -1 // the last success before a failure
 	if v.Bad {
 		last = slices.IndexFunc(runs[at:], func(other client.Run) bool { return other.Outcome == job.OutcomeSucceeded })
-		v.Since = p.failing(runs[at:], v.JobAddress)
-		v.Successes = "/runs?outcome=" + string(job.OutcomeSucceeded) + "&job=" + template.URLQueryEscaper(r.Job)
+		v.Why.Since = p.failing(runs[at:], v.JobAddress)
+		v.Around.Successes = "/runs?outcome=" + string(job.OutcomeSucceeded) + "&job=" + template.URLQueryEscaper(r.Job)
 	}
 	shown := runs[max(0, at-2):min(at+1+neighboursAfter, len(runs))]
 	if last >= 0 && at+last >= max(0, at-2)+len(shown) {
@@ -433,9 +461,9 @@ func (p *page) neighbours(v *runView, runs []client.Run, at int) {
 		}
 		if last >= 0 && run.ID == runs[at+last].ID {
 			n.Last = p.T("run.last_success")
-			v.Success = &n
+			v.Around.Success = &n
 		}
-		v.Neighbours = append(v.Neighbours, n)
+		v.Around.Runs = append(v.Around.Runs, n)
 	}
 }
 
@@ -499,62 +527,62 @@ func (p *page) pauseOf(r *service.ExplainedRun, runs []client.Run, at int) *runP
 }
 
 // outputOf shows which output there is and, for pages without script, its end.
-func (s *site) outputOf(p *page, r *client.Run, v *runView) error {
+func (s *site) outputOf(p *page, r *client.Run, v *outputCard) error {
 	attempt := 0
 	if n := p.query("attempt"); n != "" {
 		_, _ = fmt.Sscan(n, &attempt)
 	}
 	latest := lastAttempt(r)
 	if latest < 1 {
-		v.OutputText = p.T("run.no_output_yet")
+		v.Text = p.T("run.no_output_yet")
 		if r.State == job.StateDone {
-			v.OutputText = p.T("run.never_started")
+			v.Text = p.T("run.never_started")
 		}
 		return nil
 	}
 	if attempt < 1 || attempt > latest {
 		attempt = latest
 	}
-	v.OutputAttempt = attempt
-	v.OutputLive = r.State == job.StateRunning && attempt == r.Attempt
+	v.Attempt = attempt
+	v.Live = r.State == job.StateRunning && attempt == r.Attempt
 	for n := 1; latest > 1 && n <= latest; n++ {
-		v.OutputTabs = append(v.OutputTabs, tab{Name: p.T("run.attempt", "n", n), Address: p.with("attempt", fmt.Sprint(n)) + "#output", Current: n == attempt})
+		v.Tabs = append(v.Tabs, tab{Name: p.T("run.attempt", "n", n), Address: p.with("attempt", fmt.Sprint(n)) + "#output", Current: n == attempt})
 	}
-	v.OutputRaw = fmt.Sprintf("/api/v1/runs/%s/output?attempt=%d", r.ID, attempt)
+	v.Raw = fmt.Sprintf("/api/v1/runs/%s/output?attempt=%d", r.ID, attempt)
 	for _, stream := range []string{"", "stdout", "stderr"} {
 		t := tab{Name: stream, Address: p.with("stream", stream) + "#output", Current: stream == p.query("stream")}
 		if stream == "" {
 			t.Name = p.T("job.all")
 		} else if t.Current {
 			v.Stream = stream
-			v.OutputRaw += "&stream=" + stream
+			v.Raw += "&stream=" + stream
 		}
 		v.Streams = append(v.Streams, t)
 	}
 	if i := slices.IndexFunc(r.Attempts, func(a client.Attempt) bool { return a.Number == attempt }); i >= 0 && v.Stream == "" {
-		v.OutputSize = bytesText(r.Attempts[i].OutputBytes)
+		v.Bytes = bytesText(r.Attempts[i].OutputBytes)
 	}
 	if p.isLive() { // the script has the output, and shows the output of another attempt without help
-		v.OutputText = p.T("run.no_output_yet")
+		v.Text = p.T("run.no_output_yet")
 		return nil
 	}
 	text, err := s.Service.Output.Tail(p.ctx(), p.who, r, client.OutputQuery{Attempt: attempt, Stream: v.Stream, Tail: outputTail, Times: true})
 	if err != nil {
 		return err
 	}
-	v.Output = parseOutput(text, p.zone)
-	if len(v.Output) == 0 {
-		v.OutputText = p.T("run.no_output")
+	v.Lines = parseOutput(text, p.zone)
+	if len(v.Lines) == 0 {
+		v.Text = p.T("run.no_output")
 	}
-	if v.Cut = len(v.Output) >= outputTail; !v.Cut {
-		v.OutputLines = strings.ReplaceAll(p.T("js.lines"), "{n}", number(int64(len(v.Output))))
+	if v.Cut = len(v.Lines) >= outputTail; !v.Cut {
+		v.Size = strings.ReplaceAll(p.T("js.lines"), "{n}", number(int64(len(v.Lines))))
 	}
-	if v.OutputSize != "" {
-		v.OutputLines = strings.TrimPrefix(v.OutputLines+", "+v.OutputSize, ", ")
+	if v.Bytes != "" {
+		v.Size = strings.TrimPrefix(v.Size+", "+v.Bytes, ", ")
 	}
 	if v.Cut || v.Stream != "" {
-		for i := range v.Output {
-			v.Output[i].Number = 0 // which lines of all these are is not known
+		for i := range v.Lines {
+			v.Lines[i].Number = 0 // which lines of all these are is not known
 		}
 	}
 	return nil
