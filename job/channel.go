@@ -22,6 +22,7 @@ type Channel struct {
 	Limit       MessageLimit      `json:"limit,omitzero" doc:"How many messages are sent at most. What is beyond the limit waits and is sent together."`
 	Quiet       []QuietHours      `json:"quiet,omitzero" items:"20" doc:"Hours in which messages wait."`
 	Zone        string            `json:"zone,omitzero" max:"64" doc:"The time zone of quiet hours and of times in messages. Default: UTC."`
+	OutputLines *int              `json:"output_lines,omitzero" min:"0" max:"100" doc:"How many of the last lines of the output of a failed run a message has; 0 is none. Default: 20."`
 	Link        string            `json:"link,omitzero" max:"1024" doc:"The address of the web UI, for links in messages: https://belfry.example.org. Default: no links."`
 	Paused      bool              `json:"paused,omitzero" doc:"Nothing is sent, and events are not kept for later."`
 	UID         ID                `json:"uid,omitzero" doc:"Read-only. The identity of the channel."`
@@ -227,6 +228,7 @@ const (
 	InARowDefault     = 3                // one failure may be chance
 	limitDefault      = 60
 	limitPerDefault   = time.Hour
+	outputDefault     = 20 // a screen of a phone
 )
 
 // WithDefaults returns the channel with all defaults filled in.
@@ -235,6 +237,9 @@ func (c *Channel) WithDefaults() *Channel {
 	filled.Namespace = namespaceOf(c.Namespace)
 	fill(reflect.ValueOf(&filled.Group).Elem(), reflect.ValueOf(Grouping{GroupByJob, Duration(GroupWaitDefault), Duration(GroupEveryDefault)}))
 	fill(reflect.ValueOf(&filled.Limit).Elem(), reflect.ValueOf(MessageLimit{limitDefault, Duration(limitPerDefault)}))
+	if c.OutputLines == nil {
+		filled.OutputLines = new(outputDefault)
+	}
 	filled.Rules = make([]ChannelRule, len(c.Rules))
 	for i, r := range c.Rules {
 		if len(r.Namespaces) == 0 {

@@ -66,14 +66,20 @@ func Cause(line string) string {
 		} else {
 			part = line
 		}
-		if text := cleaned(part); text != "" {
+		if text := cleaned(part, false); text != "" {
 			return text
 		}
 	}
 	return ""
 }
 
-func cleaned(line string) string {
+// Plain returns a line of output as [Cause] does, with its spaces: its columns and its indent mean something.
+func Plain(line string) string {
+	line = strings.TrimRightFunc(line, unicode.IsSpace)
+	return cleaned(line[strings.LastIndexByte(line, '\r')+1:], true)
+}
+
+func cleaned(line string, spaces bool) string {
 	var list []rune
 	space := false
 	for len(line) > 0 && len(list) <= CauseMax {
@@ -84,6 +90,8 @@ func cleaned(line string) string {
 		}
 		line = line[size:]
 		switch {
+		case spaces && unicode.IsSpace(r):
+			r = ' '
 		case unicode.IsSpace(r):
 			space = len(list) > 0
 			continue

@@ -46,6 +46,7 @@ Pages, ` + "`belfry run list`, `belfry run get`, `belfry attention`" + `, the lo
 | a request | the status and the first line of the answer |
 | a handler | the first line of its error |
 | an executor of XXL-JOB | its message; of a stack trace the innermost cause |
+| a flow | the cause of the first step that failed |
 | work with ` + "`callback` or `external`" + ` | the last line of the reported output |
 
 It is made once, when the attempt ends, by the node that has the output: at most 300 characters, without colors and control

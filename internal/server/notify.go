@@ -21,6 +21,9 @@ func (s *Server) makeNotifier(answers *service.Service) {
 	}
 	s.notifier = notify.New(notify.Config{
 		Store: s.measured, Node: s.Settings.Name, Send: s.sender.Send, Behind: behind, Now: s.Now, Log: s.Log,
+		Output: func(ctx context.Context, run job.ID, attempt, lines int) ([]string, error) {
+			return answers.Output.Last(ctx, s.itself(), run, attempt, lines)
+		},
 		Look: func(ctx context.Context) (notification.Lasting, error) {
 			l, err := answers.Attention.Lasting(ctx, s.itself())
 			if err == nil && s.apart != nil {

@@ -76,6 +76,21 @@ var flowDecisions = []decided{
 		k.step(n, f, "z", job.OutcomeSucceeded, "")
 		k.ended(f, "failed", "step a has failed")
 	}},
+	{"a flow that failed has the cause of the first step that failed and must not", func(k *book) {
+		n := k.join("n")
+		_, f := k.flow(n, "steps: [{name: may, run: 'true', allow_failure: true}, {name: a, needs: may, when: finished, run: 'true'}, {name: b, needs: a, when: failed, run: 'true'}]")
+		for _, name := range []string{"may", "a", "b"} {
+			a := k.steps(f)[name]
+			k.claim(n, a, store.Started)
+			k.report(store.Result{Attempt: a, Started: k.now, Ended: k.now, Outcome: job.OutcomeFailed, Cause: name + ": disk is full"}, true)
+		}
+		k.ended(f, "failed", "steps a, b have failed")
+		for _, r := range k.records {
+			if r.Run.ID == f && (r.Attempt.Cause != "a: disk is full" || r.Attempt.Fingerprint == 0) {
+				k.Errorf("the cause of the flow is %q with the fingerprint %s", r.Attempt.Cause, r.Attempt.Fingerprint)
+			}
+		}
+	}},
 	{"approvals, signals and times are waited for, and answered once", func(k *book) {
 		n := k.join("n")
 		_, f := k.flow(n, "steps: [{name: ok, wait: {approval: 'go?'}}, {name: go, needs: ok, wait: {signal: start}}, {name: later, needs: go, wait: {for: 10s}}]")

@@ -470,8 +470,12 @@ func (b *Batch) noteEnd(m *member, a job.Attempt) *member {
 		return nil
 	}
 	f := b.flowOf(p)
-	if !f.End(f.unitOf(&m.Run.Run), flow.End{Outcome: a.Outcome, Reason: a.Reason, Attempt: a.Number, Result: m.value, At: b.now.UnixMilli()}) {
+	ref := f.unitOf(&m.Run.Run)
+	if !f.End(ref, flow.End{Outcome: a.Outcome, Reason: a.Reason, Attempt: a.Number, Result: m.value, At: b.now.UnixMilli()}) {
 		return nil
+	}
+	if f.Cause == "" && a.Outcome.Failed() && f.Ending == "" && !f.plan.graph.Steps[ref.Step].AllowFailure {
+		f.Cause = a.Cause
 	}
 	b.saveFlow(p)
 	return p
@@ -508,8 +512,12 @@ func (b *Batch) endFlow(m *member, outcome job.Outcome, why job.Reason) {
 	if timer := b.flowTimer(m); timer != nil {
 		b.remove(timer)
 	}
+	cause := ""
+	if f := b.flowOf(m); f.Ending == "" {
+		cause = f.Cause
+	}
 	m.settleFlow()
-	b.end(m, job.Attempt{Run: m.ID, Number: m.Attempt, Node: m.Node, Started: Begun(&m.Run), Ended: lastOf(b.now, Begun(&m.Run)), Outcome: outcome, Reason: why}, 0, true)
+	b.end(m, job.Attempt{Run: m.ID, Number: m.Attempt, Node: m.Node, Started: Begun(&m.Run), Ended: lastOf(b.now, Begun(&m.Run)), Outcome: outcome, Reason: why, Cause: cause}, 0, true)
 }
 
 // flowTimer returns the run of a flow's timeout, or nil.

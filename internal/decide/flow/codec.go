@@ -33,6 +33,7 @@ func (s *Saved) Append(to []byte) []byte {
 	to = append(to, ']')
 	to = appendField(to, "ending", string(s.Ending))
 	to = appendField(to, "end_reason", s.EndReason.Stored())
+	to = appendField(to, "cause", s.Cause)
 	if s.Abandoned {
 		to = append(appendName(to, "abandoned"), "true"...)
 	}
@@ -195,6 +196,9 @@ func (r *reader) saved(s *Saved) {
 	}
 	if r.field("end_reason") {
 		s.EndReason = job.StoredReason(string(r.string()))
+	}
+	if r.field("cause") {
+		s.Cause = string(r.string())
 	}
 	if r.field("abandoned") {
 		r.want("true")

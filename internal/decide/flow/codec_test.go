@@ -38,6 +38,7 @@ func randomState(r *rand.Rand) *flow.Saved {
 		s.Steps = append(s.Steps, step)
 	}
 	u := randomUnit(r)
+	s.Cause = [...]string{"", "disk is full", `"世"`}[r.IntN(3)]
 	s.Ending, s.EndReason, s.Abandoned, s.Depth = u.Outcome, u.Reason, r.IntN(2) == 0, r.IntN(3)
 	if r.IntN(3) == 0 {
 		s.Definition = json.RawMessage(`{"name":"f","run":{"flow":{"steps":[]}}}`)

@@ -99,6 +99,8 @@ type State struct {
 	// Ending is set when the flow was cancelled or timed out: nothing but finally starts since.
 	Ending    job.Outcome `json:"ending,omitempty"`
 	EndReason job.Reason  `json:"end_reason,omitzero"`
+	// Cause is what the work of the first step that failed, and must not, has said.
+	Cause string `json:"cause,omitempty"`
 	// Abandoned is set when finally was to end as well.
 	Abandoned bool `json:"abandoned,omitempty"`
 }

@@ -2,12 +2,14 @@ package notification
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
 )
 
 // Severity is how urgent something is.
@@ -72,14 +74,63 @@ type Line struct {
 	Took    float64 `json:"took_seconds,omitempty"`
 	Lasted  float64 `json:"lasted_seconds,omitempty"`
 	Command string  `json:"command,omitempty"` // that shows the output
-	Link    string  `json:"link,omitempty"`
+	// Failing is since when the job fails, and Output are the last lines of what the attempt has written.
+	Failing *Failing `json:"failing,omitempty"`
+	Output  []string `json:"output,omitempty"`
+	Link    string   `json:"link,omitempty"`
+	// UID is that of the job.
+	UID job.ID `json:"-"`
 }
+
+// Failing is the beginning of the failures of a job.
+type Failing struct {
+	Since time.Time `json:"since"`
+	// Version is that of the job in the first failure, and Before that of the run before, which succeeded.
+	Version int64 `json:"version"`
+	Before  int64 `json:"version_before,omitempty"`
+}
+
+// FailingOf returns since when a job fails by its last ends, the latest first; nil if that is not among them
+// or says nothing new.
+func FailingOf(ended []store.Record) *Failing {
+	var first *store.Record
+	failures := 0
+	for i := range ended {
+		r := &ended[i]
+		if r.Attempt.Outcome == job.OutcomeSucceeded && first != nil {
+			f := &Failing{Since: first.Attempt.Ended, Version: first.Run.Version, Before: r.Run.Version}
+			if failures == 1 && f.Version == f.Before {
+				return nil
+			}
+			return f
+		}
+		if r.Attempt.Outcome == job.OutcomeSucceeded {
+			return nil
+		}
+		if r.Attempt.Outcome.Failed() {
+			first, failures = r, failures+1
+		}
+	}
+	return nil
+}
+
+// text says it for the details of a line.
+func (f *Failing) text(zone *time.Location) string {
+	text := "failing since " + f.Since.In(zone).Format(minuteLayout)
+	if f.Version != f.Before {
+		text += fmt.Sprintf(" (version %d → %d)", f.Before, f.Version)
+	}
+	return text
+}
+
+// minuteLayout is how messages write a moment.
+const minuteLayout = "Jan 2 15:04 MST"
 
 // Text returns the line in words.
 func (l *Line) Text(zone *time.Location) string {
 	text := l.What
 	if l.Count > 1 {
-		text += fmt.Sprintf(" (%d times since %s)", l.Count, l.First.In(zone).Format("Jan 2 15:04 MST"))
+		text += fmt.Sprintf(" (%d times since %s)", l.Count, l.First.In(zone).Format(minuteLayout))
 	}
 	if l.Lasted > 0 {
 		text += " after " + inWords(l.Lasted)
@@ -90,8 +141,8 @@ func (l *Line) Text(zone *time.Location) string {
 	return text
 }
 
-// Details returns where it was, how long it took and how to see its output; "" for nothing.
-func (l *Line) Details() string {
+// Details returns where it was, how long it took, since when it fails and how to see its output; "" for nothing.
+func (l *Line) Details(zone *time.Location) string {
 	if l.Command == "" {
 		return ""
 	}
@@ -101,6 +152,9 @@ func (l *Line) Details() string {
 	}
 	if l.Took > 0 {
 		text += ", " + inWords(l.Took)
+	}
+	if l.Failing != nil {
+		text += "; " + l.Failing.text(zone)
 	}
 	return text + "; " + l.Command
 }
@@ -139,7 +193,7 @@ var words = map[job.Notice][2]string{
 func (is *Item) line(c *job.Channel) Line {
 	l := Line{
 		Kind: is.Kind, Over: !is.Over.IsZero() && is.Lasting, Severity: severityOf(is.Kind), Namespace: is.Namespace, Job: is.Job,
-		Node: is.Node, Run: is.Run, Count: is.Count, First: is.First, Last: is.Time, Reason: is.Text.String(), Cause: is.Cause,
+		Node: is.Node, Run: is.Run, Count: is.Count, First: is.First, Last: is.Time, Reason: is.Text.String(), Cause: is.Cause, UID: is.UID,
 	}
 	l.ReasonCode, l.ReasonArgs = is.Text.For()
 	if !is.Run.IsZero() && is.Attempt > 0 {
@@ -246,19 +300,26 @@ func (m *Message) title(about int) string {
 }
 
 // Body returns the lines of the message as plain text of at most this many bytes, without
-// the title if it equals the only line.
+// the title if it equals the only line. Output gets the space that the problems leave.
 func (m *Message) Body(most int) string {
+	const room = 40 // for the number of those that are left out
+	texts, spare := make([]string, len(m.Lines)), most-room
+	for i := range m.Lines {
+		texts[i] = m.Lines[i].Text(m.Zone())
+		if details := m.Lines[i].Details(m.Zone()); details != "" {
+			texts[i] += "\n" + details
+		}
+		spare -= len(texts[i]) + len(m.Lines[i].Link) + 2
+	}
 	var b strings.Builder
 	left := m.More
-	for i := range m.Lines {
-		text := m.Lines[i].Text(m.Zone())
-		if details := m.Lines[i].Details(); details != "" {
-			text += "\n" + details
-		}
+	for i, text := range texts {
+		output := m.Lines[i].outputWithin(spare)
+		spare -= len(output)
+		text += output
 		if m.Lines[i].Link != "" {
 			text += "\n" + m.Lines[i].Link
 		}
-		const room = 40 // for the number of those that are left out
 		if b.Len()+len(text)+room > most {
 			if b.Len() == 0 {
 				b.WriteString(cut(text, max(0, most-room)) + "\n")
@@ -274,6 +335,18 @@ func (m *Message) Body(most int) string {
 		fmt.Fprintf(&b, "… and %d more\n", left)
 	}
 	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// outputWithin returns the last lines of the output, indented, that have at most this many bytes.
+func (l *Line) outputWithin(most int) (text string) {
+	for _, line := range slices.Backward(l.Output) {
+		line = "\n" + strings.TrimRight("    "+line, " ")
+		if len(line)+len(text) > most {
+			break
+		}
+		text = line + text
+	}
+	return text
 }
 
 // Test returns a message that says that a channel works.

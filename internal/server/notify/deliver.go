@@ -54,12 +54,38 @@ func (n *Notifier) send(ctx context.Context) error {
 		m := notification.MessageOf(c, due, now)
 		n.sending[uid] = true
 		n.sends.Go(func() {
+			n.detail(ctx, c, &m)
 			o.err = n.Send(ctx, c, &m)
 			n.done <- o
 			n.Wake()
 		})
 	}
 	return nil
+}
+
+// detail adds to failures what history knows about them. What cannot be read in time is left out.
+func (n *Notifier) detail(ctx context.Context, c *job.Channel, m *notification.Message) {
+	ctx, cancel := context.WithTimeout(ctx, detailsWait)
+	defer cancel()
+	left := detailsMax
+	for i := range m.Lines {
+		l := &m.Lines[i]
+		if l.Command == "" || left == 0 {
+			continue
+		}
+		left--
+		if l.Kind == job.NoticeFailed || l.Kind == job.NoticeFailing {
+			if ended, err := n.ends(ctx, l.UID); err == nil {
+				l.Failing = notification.FailingOf(ended)
+			}
+		}
+		if n.Output != nil && *c.OutputLines > 0 {
+			var err error
+			if l.Output, err = n.Output(ctx, l.Run, l.Attempt, *c.OutputLines); err != nil {
+				n.Log.Debug("a notification is sent without output", "run", l.Run, "error", err)
+			}
+		}
+	}
 }
 
 // settle records the results of deliveries.

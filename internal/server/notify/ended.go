@@ -141,10 +141,7 @@ var errBehind = errors.New("history is behind")
 
 // inARow returns how many runs of a job have failed since its latest success, 0 if none has.
 func (n *Notifier) inARow(ctx context.Context, uid job.ID) (failures int, err error) {
-	if n.Behind != nil && n.Behind() {
-		return 0, errBehind
-	}
-	list, _, err := n.Store.Attempts(ctx, store.HistoryQuery{Job: uid, FinalOnly: true, Limit: rowMax})
+	list, err := n.ends(ctx, uid)
 	if err != nil {
 		return 0, err
 	}
@@ -157,6 +154,15 @@ func (n *Notifier) inARow(ctx context.Context, uid job.ID) (failures int, err er
 		}
 	}
 	return failures, nil
+}
+
+// ends returns the last ends of a job, the latest first.
+func (n *Notifier) ends(ctx context.Context, uid job.ID) (list []store.Record, err error) {
+	if n.Behind != nil && n.Behind() {
+		return nil, errBehind
+	}
+	list, _, err = n.Store.Attempts(ctx, store.HistoryQuery{Job: uid, FinalOnly: true, Limit: rowMax})
+	return list, err
 }
 
 // counted returns how many failures of a job were counted in a group.

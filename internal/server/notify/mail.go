@@ -183,8 +183,11 @@ func mailHTML(m *notification.Message) string {
 		if l.Link != "" {
 			text = fmt.Sprintf("<a href=\"%s\">%s</a>", html.EscapeString(l.Link), text)
 		}
-		if details := l.Details(); details != "" {
+		if details := l.Details(m.Zone()); details != "" {
 			text += "<br>" + html.EscapeString(details)
+		}
+		if len(l.Output) > 0 {
+			text += "<pre>" + html.EscapeString(strings.Join(l.Output, "\n")) + "</pre>"
 		}
 		if b.Len()+len(text) > mailMax {
 			fmt.Fprintf(&b, "<li>… and %d more</li>", len(m.Lines)-i)

@@ -46,6 +46,10 @@ const (
 	// checkMax is the number of jobs that one check examines for a recovery, each with a
 	// short read of history.
 	checkMax = 100
+	// detailsMax is how many problems of a message get output and the beginning of their failures, and
+	// detailsWait how long that is read: a message is not late for them.
+	detailsMax  = 5
+	detailsWait = 5 * time.Second
 	// saveMax bounds the write of delivery results when the node stops.
 	saveMax = 5 * time.Second
 )
@@ -69,6 +73,9 @@ type Config struct {
 	Send func(ctx context.Context, c *job.Channel, m *notification.Message) error
 	// Look returns the lasting problems, except failures of jobs. Nil: no problem lasts.
 	Look func(ctx context.Context) (notification.Lasting, error)
+	// Output returns the last lines of the output of an attempt, of a flow those of the step that failed.
+	// Nil: messages have none.
+	Output func(ctx context.Context, run job.ID, attempt, lines int) ([]string, error)
 	// Behind reports whether reads of history may lack the latest ends of runs. Nil: they never do.
 	Behind func() bool
 	// Now is the clock of the process. Default: time.Now.

@@ -32,6 +32,7 @@ type world struct {
 	lasting  notification.Lasting
 	answerIn time.Duration
 	behind   bool // history lacks the latest ends
+	noOutput bool // output cannot be read
 }
 
 // sent is a message that the service has taken.
@@ -92,6 +93,12 @@ func (w *world) start(node string) (stop func()) {
 			defer w.mu.Unlock()
 			w.got = append(w.got, sent{w.now(), node, *m})
 			return nil
+		},
+		Output: func(_ context.Context, run job.ID, attempt, lines int) ([]string, error) {
+			if w.noOutput {
+				return nil, errors.New("history is away")
+			}
+			return []string{fmt.Sprintf("the last %d of attempt %d", lines, attempt)}, nil
 		},
 		Look: func(context.Context) (notification.Lasting, error) {
 			w.mu.Lock()
@@ -202,6 +209,45 @@ func (w *world) left() int {
 }
 
 const all = "rules: [{events: [failed, recovered, missed, late, paused, node_lost]}]\n"
+
+func TestAFailureTellsOutputAndSinceWhichVersionItFails(t *testing.T) {
+	inTime(t, func(w *world) {
+		w.channel("ops", all+"group: {wait: 1s, every: 1s}")
+		w.channel("brief", all+"output_lines: 0\ngroup: {wait: 1s, every: 1s}")
+		defer w.start("a")()
+		w.after(10 * time.Second)
+		j := w.job("backup", "")
+		w.end(j, job.OutcomeSucceeded, "")
+		w.after(10 * time.Second)
+		d := *j.Definition
+		d.Description = "changed"
+		_, err := w.store.PutJobs(w.Context(), []store.PutJob{{Definition: &d, IfVersion: store.AnyVersion, Actor: "test"}})
+		w.must(err)
+		told := func(want, brief string) {
+			t.Helper()
+			w.after(10 * time.Second)
+			for _, m := range w.messages() {
+				l := m.message.Lines[0]
+				text := strings.Join(l.Output, "|")
+				if f := l.Failing; f != nil {
+					text += fmt.Sprintf(" since %s version %d, before %d", f.Since.Sub(began).Round(time.Second), f.Version, f.Before)
+				}
+				if want := map[string]string{"default/ops": want, "default/brief": brief}[m.message.Channel]; text != want {
+					t.Errorf("%s tells %q, want %q", m.message.Channel, text, want)
+				}
+			}
+			if n := len(w.messages()); n != 2 {
+				t.Errorf("there are %d messages", n)
+			}
+			w.got = nil
+		}
+		w.end(j, job.OutcomeFailed, "exit status 3")
+		told("the last 20 of attempt 1 since 20s version 2, before 1", " since 20s version 2, before 1")
+		w.noOutput = true
+		w.end(j, job.OutcomeFailed, "exit status 3")
+		told(" since 20s version 2, before 1", " since 20s version 2, before 1")
+	})
+}
 
 func TestFailureAndRecoveryAreSentOnce(t *testing.T) {
 	inTime(t, func(w *world) {

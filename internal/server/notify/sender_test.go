@@ -89,6 +89,8 @@ func message(c *job.Channel) *notification.Message {
 	g.Add(c.WithDefaults(), e, at)
 	g.Begin()
 	m := notification.MessageOf(c.WithDefaults(), []*notification.Group{g}, at)
+	m.Lines[0].Failing = &notification.Failing{Since: at.Add(-time.Hour), Version: 8, Before: 7}
+	m.Lines[0].Output = []string{"reading", "  a_b = <1>"}
 	return &m
 }
 
@@ -111,8 +113,10 @@ func over(c *job.Channel) *notification.Message {
 
 const (
 	runLink = "https://belfry.example.org/runs/00000000000000000000000001"
-	details = "attempt 2 on one, 1 min 30 s; belfry logs 00000000000000000000000001"
-	line    = "shop/backup failed: exit status 3: <@U1> *x* “é”: disk is full\n" + details
+	details = "attempt 2 on one, 1 min 30 s; failing since Nov 23 11:00 UTC (version 7 → 8); belfry logs 00000000000000000000000001"
+	line    = "shop/backup failed: exit status 3: <@U1> *x* “é”: disk is full\n" + details + "\n    reading\n      a_b = <1>"
+	// detailed are the same in the JSON of programs.
+	detailed = `"failing": {"since": "2026-11-23T11:00:00Z", "version": 8, "version_before": 7}, "output": ["reading", "  a_b = <1>"]`
 )
 
 // sent delivers a message and checks the request.
@@ -174,7 +178,7 @@ func TestWebhook(t *testing.T) {
 		"title": "shop/backup failed", "link": "https://belfry.example.org", "events": [{
 			"kind": "failed", "over": false, "severity": "error", "namespace": "shop", "job": "backup", "run": "00000000000000000000000001", "count": 1,
 			"first": "2026-11-23T12:00:00Z", "last": "2026-11-23T12:00:00Z", "what": "shop/backup failed", "reason": "exit status 3: <@U1> *x* “é”", "reason_code": "text", "cause": "disk is full",
-			"node": "one", "attempt": 2, "took_seconds": 90, "command": "belfry logs 00000000000000000000000001", "link": %q}]}}`,
+			"node": "one", "attempt": 2, "took_seconds": 90, "command": "belfry logs 00000000000000000000000001", `+detailed+`, "link": %q}]}}`,
 		m.ID, m.Key, runLink))
 	header := fake.request.Header
 	key, _ := webhookKey("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
@@ -189,7 +193,7 @@ func TestSlack(t *testing.T) {
 	s := newTestSender(t, map[string]string{"url": fake.URL + "/services/T/B/x", "token": "xoxb-1"})
 	body := `"text": "🔴 shop/backup failed", "unfurl_links": false, "blocks": [
 		{"type": "header", "text": {"type": "plain_text", "text": "🔴 shop/backup failed"}},
-		{"type": "section", "text": {"type": "mrkdwn", "verbatim": true, "text": "shop/backup failed: exit status 3: &lt;@U1&gt; *x* “é”: disk is full\n` + details + `\n` + runLink + `"}}]`
+		{"type": "section", "text": {"type": "mrkdwn", "verbatim": true, "text": "shop/backup failed: exit status 3: &lt;@U1&gt; *x* “é”: disk is full\n` + details + `\n    reading\n      a_b = &lt;1&gt;\n` + runLink + `"}}]`
 	c := to(t, "{slack: {url: {file: url}}}")
 	fake.sent(t, s.Send(t.Context(), c, message(c)), "/services/T/B/x", "{"+body+"}")
 
@@ -230,7 +234,8 @@ func TestTeams(t *testing.T) {
 		"contentType": "application/vnd.microsoft.card.adaptive", "contentUrl": null, "content": {
 			"$schema": "http://adaptivecards.io/schemas/adaptive-card.json", "type": "AdaptiveCard", "version": "1.4", "body": [
 				{"type": "TextBlock", "text": "shop/backup failed", "wrap": true, "size": "Medium", "weight": "Bolder", "color": "attention"},
-				{"type": "TextBlock", "text": `+quote(`shop/backup failed: exit status 3: \<@U1\> \*x\* “é”: disk is full`+"\n\n"+details)+`, "wrap": true}],
+				{"type": "TextBlock", "text": `+quote(`shop/backup failed: exit status 3: \<@U1\> \*x\* “é”: disk is full`+"\n\n"+details)+`, "wrap": true},
+				{"type": "TextBlock", "text": `+quote(`reading`+"\n\n"+`  a\_b = \<1\>`)+`, "wrap": true, "fontType": "Monospace", "size": "Small"}],
 			"actions": [{"type": "Action.OpenUrl", "title": "Open in Belfry", "url": "`+runLink+`"}]}}]}`)
 }
 
@@ -240,7 +245,7 @@ func TestDiscord(t *testing.T) {
 	c := to(t, "{discord: {url: {file: url}}}")
 	fake.status = http.StatusNoContent
 	fake.sent(t, s.Send(t.Context(), c, message(c)), "/api/webhooks/1/x", `{"allowed_mentions": {"parse": []}, "embeds": [{
-		"title": "shop/backup failed", "description": `+quote(`shop/backup failed: exit status 3: \<@U1\> \*x\* “é”: disk is full`+"\n"+details+"\n"+runLink)+`,
+		"title": "shop/backup failed", "description": `+quote(`shop/backup failed: exit status 3: \<@U1\> \*x\* “é”: disk is full`+"\n"+details+"\n    reading\n      "+`a\_b = \<1\>`+"\n"+runLink)+`,
 		"color": 11805464, "timestamp": "2026-11-23T12:00:00.000Z", "url": "`+runLink+`"}]}`)
 	named := message(c)
 	named.Title = "shop/clean_up_now failed"
@@ -277,7 +282,7 @@ func TestPagerDuty(t *testing.T) {
 			"custom_details": {"more": 0, "events": [{"kind": "failed", "over": false, "severity": "error", "namespace": "shop", "job": "backup",
 				"run": "00000000000000000000000001", "count": 1, "first": "2026-11-23T12:00:00Z", "last": "2026-11-23T12:00:00Z",
 				"what": "shop/backup failed", "reason": "exit status 3: <@U1> *x* “é”", "reason_code": "text", "cause": "disk is full",
-			"node": "one", "attempt": 2, "took_seconds": 90, "command": "belfry logs 00000000000000000000000001", "link": %q}]}}}`, m.Key, runLink, runLink, runLink))
+			"node": "one", "attempt": 2, "took_seconds": 90, "command": "belfry logs 00000000000000000000000001", `+detailed+`, "link": %q}]}}}`, m.Key, runLink, runLink, runLink))
 	m.Lines[0].Namespace, m.Lines[0].Job, m.Lines[0].Node = "", "", "" // as of a history store that is away
 	if err := s.Send(t.Context(), c, m); err != nil || !strings.Contains(string(fake.body), `"source":"belfry"`) {
 		t.Errorf("%v, and %s", err, fake.body)
@@ -622,7 +627,7 @@ func TestARecoveryTellsHowLongTheProblemLasted(t *testing.T) {
 	g.End(e.Key(), at.Add(90*time.Minute))
 	g.Begin()
 	m := notification.MessageOf(c, []*notification.Group{g}, at.Add(2*time.Hour))
-	if got := m.Lines[0].Text(time.UTC); got != "shop/backup has recovered after 1 h 30 min" || m.Lines[0].Lasted != 5400 || m.Lines[0].Details() != "" {
+	if got := m.Lines[0].Text(time.UTC); got != "shop/backup has recovered after 1 h 30 min" || m.Lines[0].Lasted != 5400 || m.Lines[0].Details(time.UTC) != "" {
 		t.Errorf("the message says %q: %+v", got, m.Lines[0])
 	}
 }

@@ -2,6 +2,7 @@ package notify
 
 import (
 	"context"
+	"strings"
 
 	"github.com/belfry-cron/belfry/internal/decide/notification"
 	"github.com/belfry-cron/belfry/job"
@@ -31,14 +32,18 @@ func (s *Sender) teams(ctx context.Context, c *job.Channel, m *notification.Mess
 	size := 0
 	for i := range m.Lines {
 		text := m.Lines[i].Text(m.Zone())
-		if details := m.Lines[i].Details(); details != "" {
+		if details := m.Lines[i].Details(m.Zone()); details != "" {
 			text += "\n\n" + details // Markdown begins a line so
 		}
-		if size += len(text); size > teamsMax {
+		output := strings.Join(m.Lines[i].Output, "\n\n")
+		if size += len(text) + len(output); size > teamsMax {
 			m.More += len(m.Lines) - i
 			break
 		}
 		blocks = append(blocks, block(text, nil))
+		if output != "" {
+			blocks = append(blocks, block(output, map[string]any{"fontType": "Monospace", "size": "Small"}))
+		}
 	}
 	if m.More > 0 {
 		blocks = append(blocks, block(moreText(m.More), nil))

@@ -2,6 +2,7 @@ package service
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
@@ -45,6 +46,28 @@ func ofFlow(run *client.Run, r *job.Run, began time.Time) {
 		}
 		run.Steps[i] = shown
 	}
+}
+
+// failedStep returns the run of the step or item with which a flow failed, zero for none.
+func failedStep(run *client.Run) job.ID {
+	if !run.Outcome.Failed() {
+		return job.ID{}
+	}
+	named := run.ReasonArgs.Texts()["step"]
+	isBad := func(s client.StepState) bool { return s.State == string(flow.Failed) && !s.Run.IsZero() }
+	for i := range run.Steps {
+		s := run.Steps[i]
+		if named != "" && s.Name != named {
+			continue
+		}
+		if k := slices.IndexFunc(s.Items, isBad); k >= 0 {
+			return s.Items[k].Run
+		}
+		if isBad(s) {
+			return s.Run
+		}
+	}
+	return job.ID{}
 }
 
 // runOfUnit returns the run of a step or an item, zero for none: a unit that failed before

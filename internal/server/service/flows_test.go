@@ -158,3 +158,28 @@ func TestFlowExplainsWaitingSteps(t *testing.T) {
 		t.Errorf("the step waits for %q", waits["gpu"])
 	}
 }
+
+func TestTheLastLinesOfAFlowAreThoseOfTheStepThatFailed(t *testing.T) {
+	b := newBench(t)
+	s := b.serviceOn(Config{})
+	run := b.runOf(s, `{"name": "load", "run": {"flow": {"steps": [
+		{"name": "may", "run": {"shell": "false"}, "allow_failure": true}, {"name": "extract", "run": {"shell": "false"}}]}}}`)
+	if _, err := b.store.Claim(t.Context(), b.session, []store.Attempt{{Run: run.ID, Number: 1, Token: b.id()}}); err != nil {
+		t.Fatal(err)
+	}
+	begun, err := s.Runs.Get(t.Context(), admin, run.ID)
+	if err != nil || len(begun.Steps) != 2 {
+		t.Fatalf("the flow is %+v (%v)", begun, err)
+	}
+	for _, step := range begun.Steps {
+		r := b.startStep(s, step.Run)
+		b.finish(r, job.OutcomeFailed, b.wrote(r, "of "+step.Name+"\nat:\n\t\x1b[31mline 7\x1b[0m  x\r\n10 %\r20 %\n")...)
+	}
+	lines, err := s.Output.Last(t.Context(), admin, run.ID, 1, 3)
+	if got, want := strings.Join(lines, "|"), "at:| line 7  x|20 %"; err != nil || got != want {
+		t.Errorf("the last lines are %q (%v), want %q", got, err, want)
+	}
+	if lines, err = s.Output.Last(t.Context(), admin, begun.Steps[0].Run, 1, 4); err != nil || lines[0] != "of may" {
+		t.Errorf("those of a step are %q (%v)", lines, err)
+	}
+}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/node/output"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -105,6 +106,29 @@ func (s *Output) Tail(ctx context.Context, who Caller, run *client.Run, q client
 	}
 	text, err := s.reader(run.ID, &q).all(ctx)
 	return lastLines(text, q.Tail), err
+}
+
+// Last returns the last lines of an attempt in plain letters; of a flow those of the step that failed.
+func (s *Output) Last(ctx context.Context, who Caller, id job.ID, attempt, most int) (lines []string, err error) {
+	run, err := s.runs.Get(ctx, who, id)
+	if err != nil {
+		return nil, err
+	}
+	for range job.FlowDepthMax {
+		failed := failedStep(&run)
+		if failed.IsZero() {
+			break
+		}
+		if run, err = s.runs.Get(ctx, who, failed); err != nil {
+			return nil, err
+		}
+		attempt = run.Attempt
+	}
+	text, err := s.Tail(ctx, who, &run, client.OutputQuery{Attempt: attempt, Tail: most})
+	for line := range strings.Lines(string(text)) {
+		lines = append(lines, reason.Plain(line))
+	}
+	return lines, err
 }
 
 // reader returns a reader of the output that a query selects.
