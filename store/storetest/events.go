@@ -82,7 +82,7 @@ var eventTests = []test{
 			"run.running "+name+" 2",
 			"run.done "+name+" succeeded", "run.ready "+name+" 1", // it has got the slot
 			"run.cancel "+name+" ann", "run.done "+name+" cancelled",
-			"job.delete "+name+" ann",
+			"job.delete "+name+" ann", "run.done "+name+" missed", // it was due and not planned
 		)
 	}},
 	{"unchanged and refused calls send no event", func(e *env) {

@@ -290,6 +290,73 @@ var jobTests = []test{
 			e.Error("a new job of the same name has the old uid")
 		}
 	}},
+	{"accounted: occurrences that fell due unplanned before their schedule ended have a record", func(e *env) {
+		calendar := func(days string) {
+			_, err := e.PutDocument(e.ctx, job.Document{Calendar: &job.Calendar{Name: "holidays", Days: job.Days{Include: []string{days}}}}, store.AnyVersion, "bob")
+			e.must(err)
+		}
+		_, err := e.PutDocument(e.ctx, job.Document{Calendar: &job.Calendar{Name: "holidays", Days: job.Days{Include: []string{"2026-12-25"}}}}, 0, "ann")
+		e.must(err)
+		const secondly = "schedule: {cron: '* * * * * *'}"
+		remove := func(j *store.Job) {
+			e.must(e.DeleteJob(e.ctx, store.DeleteJob{UID: j.Definition.UID, IfVersion: store.AnyVersion, Actor: "bob"}))
+		}
+		edit := func(text string) func(j *store.Job) {
+			return func(j *store.Job) {
+				d := document(e.T, "name: "+j.Definition.Name+"\n"+text)
+				_, err := store.PutOne(e.ctx, e, store.PutJob{Definition: d, IfVersion: store.AnyVersion, Actor: "bob"})
+				e.must(err)
+			}
+		}
+		for _, c := range []struct {
+			name, text string
+			end        func(*store.Job)
+			want       int
+			why        string
+		}{
+			{"due", secondly, remove, 3, "the job was deleted by bob"},
+			{"excluded", "schedule: {cron: '* * * * * *', except: [holidays]}", remove, 3, "the job was deleted by bob"},
+			{"later", "schedule: {cron: '0 0 1 1 *'}", remove, 0, ""},
+			{"hand", "run: {shell: 'true'}", remove, 0, ""},
+			{"resting", secondly + "\npaused: true", remove, 0, ""},
+			{"spent", "schedule: {cron: '* * * * * *', max_runs: 1}", remove, 0, ""},
+			{"paused", secondly, edit(secondly + "\npaused: true"), 3, "the job was paused"},
+			{"moved", secondly, edit("schedule: {cron: '0 0 1 1 *'}"), 3, "the schedule of the job was changed by bob"},
+			{"same", secondly, edit(secondly + "\ndescription: another"), 0, ""},
+			{"freed", "schedule: {cron: '* * * * * *', except: [holidays]}", func(*store.Job) { calendar("2026-12-26") }, 3, "calendar default/holidays was changed by bob"},
+		} {
+			j := e.put("name: " + c.name + "\n" + c.text)
+			if j.Filled.Schedule.Cron != nil && !j.Definition.Paused {
+				e.planned(e.planItem(j, e.now().Add(time.Second)), store.Planned)
+			}
+			e.clock.Advance(4 * time.Second)
+			c.end(j)
+			n := 0
+			for _, r := range e.records(j) {
+				if r.Attempt.Outcome == job.OutcomeMissed {
+					n += r.Count
+					contains(e, c.name, r.Attempt.Reason.String(), "no node planned it in time, and "+c.why)
+				}
+			}
+			equal(e, c.name, n, c.want)
+		}
+	}},
+	{"accounted: a pause after failures records what fell due unplanned", func(e *env) {
+		j := e.put("name: a\nschedule: {cron: '* * * * * *'}\npolicy: {pause_on_failure: 1}")
+		runs := e.plan(j, time.Second)
+		e.clock.Advance(4 * time.Second)
+		e.claim(e.a, runs[0], store.Started)
+		e.finish(runs[0], job.OutcomeFailed)
+		records := e.records(j)
+		n := 0
+		for _, r := range records {
+			if r.Attempt.Outcome == job.OutcomeMissed {
+				n += r.Count
+				contains(e, "reason", r.Attempt.Reason.String(), "no node planned it in time, and the job was paused")
+			}
+		}
+		equal(e, "missed", n, 3)
+	}},
 	{"a tombstone is kept for an hour", func(e *env) {
 		j := e.put(everyMinute)
 		e.must(e.DeleteJob(e.ctx, store.DeleteJob{UID: j.Definition.UID, IfVersion: store.AnyVersion, Actor: "ann"}))

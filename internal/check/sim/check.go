@@ -70,6 +70,9 @@ func (h *History) Check(s store.Store, calm time.Time, lookAhead, late time.Dura
 	c.checkHandedOver()
 	c.checkReasons()
 	c.checkAbsences()
+	if err := c.checkUnplanned(); err != nil {
+		return err
+	}
 	if err := c.checkShared(); err != nil {
 		return err
 	}
@@ -239,9 +242,11 @@ func (c *checker) checkOutcome(r *store.Record) {
 			c.checkGone(r, lostAfter)
 		}
 		after := missedAfter
-		switch s := specOf(r.Run.Name); {
-		case reason.JobPaused.Is(reason.Inner(r.Attempt.Reason, "why")):
-			return // that it catches up is the user's wish
+		switch s, why := specOf(r.Run.Name), reason.Inner(r.Attempt.Reason, "why"); {
+		case reason.JobDeleted.Is(why), reason.ScheduleChanged.Is(why):
+			return // no planner can plan it later: see checkUnplanned
+		case reason.JobPaused.Is(why):
+			return // nor that, or that it catches up is the user's wish
 		case s.lateBy > 0:
 			after = s.lateBy
 		}

@@ -61,6 +61,7 @@ type load struct {
 	mute, unheard                    int
 	within, absences                 int
 	handed, outlived, planned, flows int
+	late                             int
 }
 
 func (l *load) add(h *History) {
@@ -81,6 +82,7 @@ func (l *load) add(h *History) {
 	l.outlived += h.Outlived
 	l.planned += h.Planned
 	l.flows += h.Flows
+	l.late += h.Late
 }
 
 // tell logs the load, and demands that it was about what docs/testing-sim.md says: two
@@ -88,14 +90,14 @@ func (l *load) add(h *History) {
 func (l *load) tell(t *testing.T, took time.Duration) {
 	t.Helper()
 	ran := time.Duration(l.worlds) * sliceOf
-	t.Logf("%.1f cluster-hours in %.1f s: %.1f a second; %d attempts, %d changes of jobs, %d faults, %d of them absences of all nodes, %d steps; %d requests while claims are made, %d claims by plans",
-		ran.Hours(), took.Seconds(), ran.Hours()/took.Seconds(), l.attempts, l.changes, l.faults, l.absences, l.steps, l.within, l.planned)
+	t.Logf("%.1f cluster-hours in %.1f s: %.1f a second; %d attempts, %d changes of jobs, %d faults, %d of them absences of all nodes, %d steps; %d requests while claims are made, %d claims by plans, %d occurrences due and not planned when a user ended their schedule",
+		ran.Hours(), took.Seconds(), ran.Hours()/took.Seconds(), l.attempts, l.changes, l.faults, l.absences, l.steps, l.within, l.planned, l.late)
 	for _, got := range []struct {
 		what  string
 		n     int
 		every time.Duration
 	}{{"attempts", l.attempts, time.Second}, {"changes of jobs", l.changes, 10 * time.Second}, {"faults", l.faults, time.Minute},
-		{"absences of all nodes", l.absences, 30 * time.Minute}, {"attempts that were handed over", l.handed, 30 * time.Second}, {"of them that outlived an absence of all nodes", l.outlived, time.Hour}, {"requests while claims are made", l.within, 20 * time.Second}, {"claims by plans", l.planned, 4 * time.Minute}, {"runs of flows", l.flows, 20 * time.Second}} {
+		{"absences of all nodes", l.absences, 30 * time.Minute}, {"attempts that were handed over", l.handed, 30 * time.Second}, {"of them that outlived an absence of all nodes", l.outlived, time.Hour}, {"requests while claims are made", l.within, 20 * time.Second}, {"claims by plans", l.planned, 4 * time.Minute}, {"runs of flows", l.flows, 20 * time.Second}, {"occurrences due and not planned when a user ended their schedule", l.late, 5 * time.Minute}} {
 		if want := int(ran/got.every) * 2 / 3; got.n < want {
 			t.Errorf("in %s there were %d %s, want at least %d", ran, got.n, got.what, want)
 		}

@@ -28,6 +28,7 @@ type History struct {
 	absences   []absence
 	claims     map[job.ID][]claim // by run
 	edits      []change
+	unplanned  []unplanned
 	begun      map[attemptKey]bool // attempts that have started
 	idle       []idle
 	stale      []stale
@@ -41,6 +42,7 @@ type History struct {
 	HandedOver int // attempts
 	Outlived   int // of them that ended after an absence of all nodes
 	Flows      int // runs of flows that have ended
+	Late       int // occurrences that were due and not planned when their schedule ended
 	handed     map[attemptKey]handedOver
 	// Calls that were neither answered nor refused: Mute never arrived, Unheard were made.
 	Mute, Unheard int

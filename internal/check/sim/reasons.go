@@ -220,6 +220,37 @@ type change struct {
 	filled *job.Job
 }
 
+// unplanned is a job whose schedule has ended at a moment, by a change of a user.
+type unplanned struct {
+	was *store.Job
+	at  time.Time
+}
+
+// checkUnplanned: what had fallen due when a schedule ended, and was not planned, is in one record.
+//
+// Accounted: the cursor of the next epoch passes it.
+func (c *checker) checkUnplanned() error {
+	for _, u := range c.unplanned {
+		uid, epoch := u.was.Definition.UID, u.was.Definition.Epoch
+		timing, err := engine.TimingOf(u.was.Filled, uid, nil)
+		if err != nil {
+			return err
+		}
+		for at := range cron.Between(timing.Schedule, u.was.Cursor, timing.Begin(u.at)) {
+			in := 0
+			for _, r := range c.byJob[uid] {
+				if r.Attempt.Outcome == job.OutcomeMissed && r.Run.Epoch == epoch && !at.Before(r.Run.Scheduled) && !r.Until.IsZero() && !at.After(r.Until) {
+					in++
+				}
+			}
+			if c.Late++; in != 1 {
+				c.problem("accounted", "%s of %s was due and not planned when its epoch %d ended at %s, and is in %d records", u.was.Definition.Name, at, epoch, u.at, in)
+			}
+		}
+	}
+	return nil
+}
+
 // checkShared: what falls due by the schedule of an epoch is run by that or, if it was
 // begun before, by an earlier one.
 //

@@ -378,6 +378,9 @@ func (t *Tap) PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job, e
 			b.name, b.created = d.Name, t.now()
 		}
 		if d.Epoch > b.epoch {
+			if was[i] != nil && was[i].Definition.Epoch < d.Epoch { // or its pause has ended
+				h.leave(was[i], t.now())
+			}
 			b.end(t.now())
 			b.epochs[d.Epoch] = &span{from: j.Cursor, to: j.Cursor}
 			b.planner = job.ID{}
@@ -393,6 +396,17 @@ func (t *Tap) PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job, e
 	return jobs, nil
 }
 
+// leave notes that the schedule of a job has ended.
+func (h *History) leave(was *store.Job, at time.Time) {
+	if was.Definition.Paused || was.Deleted {
+		return
+	}
+	s := &was.Filled.Schedule
+	if (len(s.Cron) > 0 || s.Every > 0) && (s.MaxRuns == 0 || was.Planned < s.MaxRuns) {
+		h.unplanned = append(h.unplanned, unplanned{was, at})
+	}
+}
+
 // end notes that users were told that all epochs before a moment are over.
 func (b *book) end(at time.Time) {
 	if b.ended[b.epoch].IsZero() {
@@ -405,8 +419,12 @@ func (t *Tap) DeleteJob(ctx context.Context, d store.DeleteJob) error {
 	h := t.history
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	was, found := store.JobByUID(ctx, t.Store, d.UID)
 	err := t.Store.DeleteJob(ctx, d)
 	h.Commits++
+	if err == nil && found == nil {
+		h.leave(was, t.now())
+	}
 	if err == nil {
 		h.Changes++
 		b := h.book(d.UID)

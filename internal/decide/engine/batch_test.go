@@ -108,7 +108,7 @@ func (w *world) write(b *Batch) {
 func (w *world) String() string {
 	var s strings.Builder
 	for _, j := range w.sortedJobs() {
-		j.Policy = nil
+		j.Policy, j.Document = nil, nil
 		j.changed, j.was = false, was{}
 		fmt.Fprintf(&s, "%+v\n", j)
 	}
@@ -144,6 +144,7 @@ func worldOf(t *testing.T, random *rand.Rand) *world {
 			t.Fatal(err)
 		}
 		j := items[0].Job
+		j.Document = NewDocument(f, f)
 		w.write(b)
 		w.jobs[j.UID] = *j
 		b = w.batch()

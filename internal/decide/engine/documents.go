@@ -158,6 +158,10 @@ func (o *PutDocument) Decide(b *Batch) error {
 // rescheduleNaming begins a new epoch of each job that names a changed calendar.
 func (b *Batch) rescheduleNaming(calendar job.Document, actor string) error {
 	full := calendar.FullName()
+	why := reason.CalendarChanged.Of(full, actor)
+	for _, j := range b.naming(full) {
+		b.missUnplanned(j, b.timingOf(j), why)
+	}
 	all := Documents{job.KindCalendar: maps.Clone(b.documents(job.KindCalendar))}
 	all.Put(calendar)
 	b.UseDocuments(job.KindCalendar, all[job.KindCalendar])
@@ -167,7 +171,7 @@ func (b *Batch) rescheduleNaming(calendar job.Document, actor string) error {
 			return fmt.Errorf("put calendar %s: %w", full, err)
 		}
 		j.Document = j.Document.with(func(d *Document) { d.Timing = timing })
-		b.Reschedule(j, j.Document.Filled, b.calendarsOf(j.Document), reason.CalendarChanged.Of(full, actor))
+		b.Reschedule(j, j.Document.Filled, b.calendarsOf(j.Document), why)
 	}
 	return nil
 }

@@ -141,7 +141,7 @@ func (b *Batch) put(item *PutItem, names Names) (j *Job, changed bool, err error
 	next := plan{filled, names.Calendars}
 	switch paused := j.State == job.JobPaused; {
 	case filled.Paused && !paused:
-		b.pause(j, put.Pause)
+		b.pause(j, put.Pause, plan{old.Filled, names.Calendars}.timing(j.UID))
 		action, detail = "job.pause", put.Pause.Reason
 	case filled.Paused:
 		j.setPause(j.PausedAt, put.Pause)
@@ -160,8 +160,10 @@ func (b *Batch) put(item *PutItem, names Names) (j *Job, changed bool, err error
 		}
 		action = "job.resume"
 	case rescheduled:
+		why := reason.ScheduleChanged.Of(put.Actor)
+		b.missUnplanned(j, plan{old.Filled, names.Calendars}.timing(j.UID), why)
 		j.State, j.Completed = job.JobActive, time.Time{}
-		b.newEpoch(j, b.now, next, reason.ScheduleChanged.Of(put.Actor))
+		b.newEpoch(j, b.now, next, why)
 	}
 	b.Refit(j)
 	b.audit(put.Actor, action, j.FullName(), j.Version, detail, differences(before, after)...)
@@ -325,10 +327,13 @@ func (b *Batch) countAnew(j *Job) {
 	}
 }
 
-func (b *Batch) pause(j *Job, p store.Pause) {
+// pause pauses a job that was planned so until now.
+func (b *Batch) pause(j *Job, p store.Pause, was *Timing) {
+	why := reason.JobPaused.Of(p.By, job.Reason{})
+	b.missUnplanned(j, was, why)
 	j.PausedBy, j.PauseReason, j.PausedUntil = "", job.Reason{}, time.Time{}
 	j.setPause(b.now, p)
-	b.newEpoch(j, b.now, plan{}, reason.JobPaused.Of(p.By, job.Reason{}))
+	b.newEpoch(j, b.now, plan{}, why)
 }
 
 // unpause makes a job active again, from a moment on. Occurrences that fell due during the
@@ -408,11 +413,38 @@ func (b *Batch) Delete(j *Job, ifVersion int64, actor string) error {
 	case ifVersion != store.AnyVersion && ifVersion != j.Version:
 		return store.ErrConflict
 	}
+	why := reason.JobDeleted.Of(actor)
+	b.missUnplanned(j, b.timingOf(j), why)
 	j.Deleted = true
 	j.Version++
-	b.newEpoch(j, b.now, plan{}, reason.JobDeleted.Of(actor))
+	b.newEpoch(j, b.now, plan{}, why)
 	b.audit(actor, "job.delete", j.FullName(), j.Version, job.Reason{})
 	return nil
+}
+
+// missUnplanned records the occurrences that have fallen due and that no node has planned, before a
+// change that ends this timing of a job. It is nil if the job was not planned.
+//
+// Accounted: no planner will look at them again, since the cursor passes them.
+func (b *Batch) missUnplanned(j *Job, was *Timing, why job.Reason) {
+	if j.State != job.JobActive || j.Deleted || was == nil || !was.Planned || was.MaxRuns > 0 && j.Planned >= was.MaxRuns {
+		return
+	}
+	first := was.Schedule.Next(j.Cursor)
+	if first.IsZero() {
+		return
+	}
+	if span, ok := was.span(first, was.Begin(b.now)); ok {
+		b.miss(j, store.MissedSpan{ID: b.newID("missed "+KeyOf(span.First), job.ID{}, j.UID, 0), First: span.First, Last: span.Last, Count: span.Count, Reason: reason.Unplanned.Of(why)})
+	}
+}
+
+// timingOf returns the timing of a job in this batch, nil if it is not planned.
+func (b *Batch) timingOf(j *Job) *Timing {
+	if j.State != job.JobActive || !j.Policy.Planned {
+		return nil
+	}
+	return plan{j.Document.Filled, b.calendarsOf(j.Document)}.timing(j.UID)
 }
 
 // Expired reports whether a completed job is due for removal.

@@ -73,8 +73,12 @@ func (o *PutJobs) Decide(b *Batch) error {
 // DeleteJob removes a job: see store.Jobs.
 type DeleteJob struct{ store.DeleteJob }
 
-// Need requests the job.
-func (o *DeleteJob) Need(b *Batch, n *Need) { b.lookJob(n, o.UID) }
+// Need requests the job and its calendars.
+func (o *DeleteJob) Need(b *Batch, n *Need) {
+	if j, _ := b.lookJob(n, o.UID); j != nil {
+		b.lookCalendars(n, j.Document)
+	}
+}
 
 // Decide decides about it.
 func (o *DeleteJob) Decide(b *Batch) error {

@@ -286,7 +286,7 @@ func (b *Batch) countFailures(j *Job, o job.Outcome, run job.ID) {
 		b.saveJob(j)
 		if limit > 0 && j.Failures >= limit && j.State != job.JobPaused {
 			why := reason.PausedByFailure.Of(j.Failures, run)
-			b.pause(j, store.Pause{By: System, Reason: why})
+			b.pause(j, store.Pause{By: System, Reason: why}, b.timingOf(j))
 			j.Version++
 			b.audit(System, "job.pause", j.FullName(), j.Version, why)
 		}

@@ -580,6 +580,9 @@ func (b *Batch) lookAround(n *Need, m *member, node string) {
 		node = m.Node
 	}
 	_, all := b.lookFollowed(n, j)
+	if j.Policy.PauseOnFailure > 0 {
+		b.lookCalendars(n, j.Document)
+	}
 	if p := j.Policy; p.Contends(&m.Run) {
 		all = b.lookSlot(n, m.Slot, &m.Run) && all
 		if key := p.SlotKey(&m.Run.Run, node); key != m.Slot {

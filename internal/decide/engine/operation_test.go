@@ -70,7 +70,7 @@ func cell(t *testing.T, text string) (*world, job.ID) {
 	t.Helper()
 	now := at(t, "2026-11-20T12:00:00Z")
 	f := filled(t, "name: j\n"+text)
-	j := Job{UID: job.ID{1}, Namespace: "default", Name: "j", Version: 1, Epoch: 1, State: job.JobActive, Policy: CompilePolicy(f), Cursor: now}
+	j := Job{UID: job.ID{1}, Namespace: "default", Name: "j", Version: 1, Epoch: 1, State: job.JobActive, Policy: CompilePolicy(f), Cursor: now, Document: NewDocument(f, f)}
 	return &world{
 		now: now, jobs: map[job.ID]Job{j.UID: j}, runs: map[job.ID]store.Run{},
 		sessions: []store.Session{{ID: job.ID{2}, Node: "a", Roles: []string{store.RoleWorker}, Joined: now, Steady: now, Renewed: now}},

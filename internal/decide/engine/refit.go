@@ -40,7 +40,12 @@ func (o *Refit) Decide(b *Batch) error {
 		}
 		b.Refit(j)
 		if b.saveJob(j); !SameOccurrences(was, j.Document.Timing) {
-			b.Reschedule(j, j.Document.Filled, b.calendarsOf(j.Document), WhyDefaults(was, j.Document.Timing))
+			why := WhyDefaults(was, j.Document.Timing)
+			if timing, _, err := CompileTiming(was, b.calendarsOf(j.Document)); err == nil {
+				timing.UID = j.UID
+				b.missUnplanned(j, &timing, why)
+			}
+			b.Reschedule(j, j.Document.Filled, b.calendarsOf(j.Document), why)
 		}
 	}
 	return nil
