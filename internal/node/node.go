@@ -268,6 +268,20 @@ func (n *Node) claimWith(ctx context.Context, runs []store.ReadyRun, step func(t
 	return w.ClaimWith(ctx, runs, step)
 }
 
+// reporting tells the planner of the node what its worker has reported.
+type reporting struct {
+	work.Runs
+	node *Node
+}
+
+func (r reporting) Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error) {
+	outcomes, err := r.Runs.Finish(ctx, session, results)
+	if err == nil && r.node.planner != nil {
+		r.node.planner.Ended(results)
+	}
+	return outcomes, err
+}
+
 // storeNow returns the store's clock, the clock of the cluster.
 func (n *Node) storeNow() time.Time {
 	if m := n.member.Load(); m != nil {
@@ -458,7 +472,7 @@ func (n *Node) newWorker(m *membership.Member) *worker.Worker {
 	self := n.config.Session
 	self.ID = m.ID()
 	config := worker.Config{
-		Store: n.config.Work, Self: self, Executors: n.config.Executors, Output: n.output, Observer: n.config.Observer,
+		Store: reporting{n.config.Work, n}, Self: self, Executors: n.config.Executors, Output: n.output, Observer: n.config.Observer,
 		Stripes: &n.stripes, NeedRoom: garbage.NeedRoom,
 		Capacity: n.config.Capacity, StealAfter: n.config.StealAfter,
 		Renewed: m.Renewed, Drained: func() bool { return m.Drained() || m.ClockOff() }, Boot: n.config.Boot, Now: n.config.Now, Around: n.schedules.around,

@@ -127,7 +127,7 @@ func (n *model) batch(now time.Time) {
 		n.turn()
 		return
 	}
-	v := planqueue.View{Now: now, Self: n.session, Live: n.live}
+	v := planqueue.View{Now: now, Self: n.session, Live: n.live, Paced: true}
 	if !n.core.calm && n.core.chance(5) {
 		v.Most = 2
 	}
@@ -149,6 +149,7 @@ func (n *model) batch(now time.Time) {
 func (n *model) send(b *planqueue.Batch, now time.Time) {
 	session, queue, sent := n.session, n.queue, n.elapsed()
 	claimed := n.reserve(b, now)
+	_, runs := b.Own(session, now)
 	var outcomes []store.PlanOutcome
 	var claims []store.ClaimOutcome
 	n.call(func() (err error) {
@@ -170,7 +171,8 @@ func (n *model) send(b *planqueue.Batch, now time.Time) {
 			n.unanswered()
 			return
 		}
-		_, refused := n.plans.Answered(b, outcomes, n.clock())
+		b.Claimed(runs, claims)
+		_, refused := n.plans.Answered(b, outcomes, n.clock(), n.core.now)
 		for _, item := range refused {
 			n.core.history.mu.Lock()
 			n.core.history.problem("accounted", "what was planned for a job is malformed: %+v", *item)

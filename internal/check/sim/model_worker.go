@@ -404,6 +404,9 @@ func (n *model) reportAll() {
 			return
 		}
 		n.core.history.ack(results, out)
+		if n.plans.Ended(results) {
+			n.plan()
+		}
 		n.sayOtherwise(results)
 		for _, it := range batch {
 			it.With.queue.Reported(it)

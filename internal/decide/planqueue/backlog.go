@@ -42,8 +42,8 @@ func (t *Queue) catchesUp(i uint32, now time.Time) bool {
 	return t.entries[i].next < now.Add(-engine.OnTime).UnixNano() && t.timingOf(i).Missed == job.MissedAll
 }
 
-// Held returns how many jobs wait for room in the backlog.
-func (t *Queue) Held() int { return len(t.held) }
+// Held returns how many jobs wait for room in the backlog, or for the end of a run of theirs.
+func (t *Queue) Held() int { return len(t.held) + t.parkedNow }
 
 // LookSoon returns how soon more held runs may be admitted.
 func (t *Queue) LookSoon() time.Duration { return t.backlog.again }

@@ -275,12 +275,18 @@ type View struct {
 	Executors []store.Registration
 	// Most bounds for how many occurrences a job is planned; 0 leaves that to the queue.
 	Most int
+	// Paced is set if the caller tells which claims were granted (Batch.Claimed) and which attempts
+	// have ended (Queue.Ended).
+	Paced bool
 }
 
 // Batch is the content of one planning call.
 type Batch struct {
 	Items     []store.PlanItem
 	decisions []engine.Decision
+	self      job.ID
+	caughtUp  []bool // whether an item catches up a job at its pace
+	claims    map[job.ID]claimed
 }
 
 // planAgain returns how far ahead a job is planned at least.
@@ -295,11 +301,15 @@ func (t *Queue) Collect(now, at time.Time) (wantsRoom bool) {
 		t.rebuild() // the store's clock was put back
 	}
 	t.asked = moment
+	t.expire(at)
 	t.turn = slices.DeleteFunc(t.due.Due(moment, t.turn[:0]), func(i uint32) bool {
 		if !t.catchesUp(i, now) {
+			t.forgetPace(i)
 			return false
 		}
-		t.held = append(t.held, i)
+		if !t.park(i, at) {
+			t.held = append(t.held, i)
+		}
 		return true
 	})
 	return len(t.held) > 0 && at.Sub(t.backlog.seen) >= t.backlog.again
@@ -310,9 +320,14 @@ func (t *Queue) Collect(now, at time.Time) (wantsRoom bool) {
 func (t *Queue) Admit() int {
 	admitted := 0
 	if t.backlog.room > 0 {
-		t.backlog.share(len(t.held))
+		t.backlog.share(t.Held())
 		for left := t.backlog.room; admitted < len(t.held) && left > 0; admitted++ {
-			left -= t.backlog.most(t.timingOf(t.held[admitted]))
+			i := t.held[admitted]
+			if p := t.paced(i); p != nil {
+				left -= max(1, p.width-p.out)
+			} else {
+				left -= t.backlog.most(t.timingOf(i))
+			}
 		}
 		t.turn = append(t.turn, t.held[:admitted]...)
 		if t.held = t.held[admitted:]; len(t.held) == 0 {
@@ -395,7 +410,7 @@ func (t *Queue) decide(v View, due []uint32, b *Batch, newID func() (job.ID, err
 		timing := *t.timingOf(i)
 		timing.UID = e.uid
 		from := t.progress(i)
-		d := timing.Decide(from, v.Now, t.LookAhead, engine.Most{Missed: min(most, t.backlog.most(&timing)), OnTime: min(most, t.most)}, absences...)
+		d := timing.Decide(from, v.Now, t.LookAhead, engine.Most{Missed: min(most, t.portion(i, &v)), OnTime: min(most, t.most)}, absences...)
 		item := store.PlanItem{Job: e.uid, Epoch: e.epoch, From: from.Cursor, To: d.To, Complete: d.Complete, Planned: from.Planned}
 		if item.Runs, err = t.runsOf(v, i, d.Due, newID); err != nil {
 			return 0, err
@@ -410,7 +425,9 @@ func (t *Queue) decide(v View, due []uint32, b *Batch, newID func() (job.ID, err
 		runs += len(item.Runs)
 		b.Items = append(b.Items, item)
 		b.decisions = append(b.decisions, d)
+		b.caughtUp = append(b.caughtUp, t.isCaughtUp(&v, i, &d))
 	}
+	b.self = v.Self
 	return n, nil
 }
 
@@ -480,10 +497,10 @@ func (b *Batch) Own(session job.ID, now time.Time) (due []*store.NewRun, runs []
 	return due, runs
 }
 
-// Answered updates the table by the answer to a batch. It returns whether other planners
+// Answered updates the table by the answer to a batch, at a moment of the process. It returns whether other planners
 // have moved cursors of jobs, which must be read first, and the refused items, which would
 // be refused again: a bug of this program that must not hold up other jobs.
-func (t *Queue) Answered(b *Batch, outcomes []store.PlanOutcome, now time.Time) (moved bool, refused []*store.PlanItem) {
+func (t *Queue) Answered(b *Batch, outcomes []store.PlanOutcome, now, at time.Time) (moved bool, refused []*store.PlanItem) {
 	t.planned()
 	var others []uint32
 	for k, outcome := range outcomes {
@@ -495,6 +512,7 @@ func (t *Queue) Answered(b *Batch, outcomes []store.PlanOutcome, now time.Time) 
 		case !ok || t.entries[i].epoch != item.Epoch:
 			// The change that has done so was read, or is about to be.
 		case outcome == store.Planned:
+			t.pacedBy(i, b, k, at)
 			t.move(i, item.To, &b.decisions[k])
 		case outcome == store.Moved:
 			others = append(others, i)
@@ -552,7 +570,7 @@ type Stats struct {
 
 // Stats returns the planner's numbers.
 func (t *Queue) Stats(now time.Time) Stats {
-	s := Stats{Held: len(t.held), Ahead: t.LookAhead}
+	s := Stats{Held: t.Held(), Ahead: t.LookAhead}
 	for partition, sum := range t.sums {
 		if t.mine.Has(uint8(partition)) {
 			s.Jobs += sum.Jobs

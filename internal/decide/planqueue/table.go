@@ -28,6 +28,12 @@ type table struct {
 	held []uint32
 	// catchUp is the end of the catch-up of an entry, while it takes several decisions.
 	catchUp map[uint32]time.Time
+	// paces are the paces of entries whose runs wait for each other, while they are caught up.
+	paces map[uint32]*pace
+	// parked are the entries that wait for the end of a run, by the moment, and parkedNow is how many
+	// of them still do.
+	parked    []waiter
+	parkedNow int
 }
 
 type entry struct {
@@ -53,7 +59,7 @@ type timing struct {
 }
 
 func newTable() table {
-	return table{byUID: map[job.ID]uint32{}, byText: map[string]uint32{}, catchUp: map[uint32]time.Time{}}
+	return table{byUID: map[job.ID]uint32{}, byText: map[string]uint32{}, catchUp: map[uint32]time.Time{}, paces: map[uint32]*pace{}}
 }
 
 // put makes the table agree with a job as the store has it.
@@ -76,6 +82,7 @@ func (t *table) put(j store.PlannedJob, compile func(text string) timing) {
 		t.entries[i].timing = t.share(j.Timing, compile)
 	}
 	delete(t.catchUp, i) // it may follow another policy
+	t.forgetPace(i)
 	e := &t.entries[i]
 	t.sums[job.Partition(j.UID)].Versions += j.Version - e.version
 	e.epoch, e.version = j.Epoch, j.Version
@@ -113,6 +120,7 @@ func (t *table) remove(i uint32) {
 	t.release(e.timing)
 	delete(t.byUID, e.uid)
 	delete(t.catchUp, i)
+	t.forgetPace(i)
 	sum := &t.sums[job.Partition(e.uid)]
 	sum.Jobs, sum.Versions = sum.Jobs-1, sum.Versions-e.version
 	t.entries[i] = entry{next: never}
@@ -187,6 +195,7 @@ func (t *table) keepCatchUp(i uint32, until time.Time) {
 // set back needs a new one.
 func (t *table) rebuild() {
 	t.due, t.held = timer.Queue{}, nil
+	t.paces, t.parked, t.parkedNow = map[uint32]*pace{}, nil, 0
 	for i := range t.entries {
 		if e := &t.entries[i]; e.next != never {
 			t.due.Push(e.next, uint32(i))

@@ -54,7 +54,7 @@ type Config struct {
 	// node may just have left. May be nil.
 	Look func(ctx context.Context) error
 	// ClaimWith lets the worker of this node claim runs in the step that plans them: see
-	// worker.ClaimWith. May be nil.
+	// worker.ClaimWith. May be nil; otherwise Ended must be called as well.
 	ClaimWith func(ctx context.Context, runs []store.ReadyRun, step func(tokens []job.ID) ([]store.ClaimOutcome, error)) error
 	// Stripes are the stripes of this node. May be nil.
 	Stripes *stripes.Stripes
@@ -77,6 +77,7 @@ type Planner struct {
 	Config
 	sync  chan chan error // requests for a round, answered at its end
 	ready chan struct{}
+	freed chan struct{} // after ends that let more be planned
 
 	mu sync.Mutex // guards queue, never held across a store call
 	// queue makes the decisions. Only Run changes it, apart from the clock; others query it.
@@ -99,7 +100,7 @@ type Planner struct {
 
 // New returns a planner; Run runs it.
 func New(c Config) *Planner {
-	return &Planner{Config: c, queue: planqueue.New(c.Store.LookAhead(), stripes.Of), sync: make(chan chan error), ready: make(chan struct{})}
+	return &Planner{Config: c, queue: planqueue.New(c.Store.LookAhead(), stripes.Of), sync: make(chan chan error), ready: make(chan struct{}), freed: make(chan struct{}, 1)}
 }
 
 // ask calls a function with the queue.
@@ -116,9 +117,16 @@ func (p *Planner) Run(ctx context.Context) error {
 	defer ticker.Stop()
 	fails := failurelog.New(p.Log, "planning has stopped because the store fails", "planning continues")
 	var asked []chan error // by calls of Sync, for the next round
-	for {
-		asked = p.waiting(asked)
-		err := p.round(ctx)
+	var last time.Time     // when the last round began
+	for freed := false; ; freed = false {
+		var err error
+		if freed && time.Since(last) < planqueue.Every {
+			err = p.planDue(ctx)
+		} else {
+			last = time.Now()
+			asked = p.waiting(asked)
+			err = p.round(ctx)
+		}
 		for _, answer := range asked {
 			answer <- err
 		}
@@ -135,10 +143,10 @@ func (p *Planner) Run(ctx context.Context) error {
 			}
 			behind, soon = queue.Behind(), queue.LookSoon()
 		})
-		wait, wake := ticker.C, p.Wake
+		wait, wake, free := ticker.C, p.Wake, p.freed
 		switch {
 		case err != nil:
-			wait, wake = time.After(pause), nil
+			wait, wake, free = time.After(pause), nil, nil
 		case behind > 0:
 			continue
 		case p.saidHeld && soon < planqueue.Every:
@@ -148,10 +156,25 @@ func (p *Planner) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-wait:
+		case <-free:
+			freed = true
 		case hint := <-wake:
 			p.woken(hint)
 		case answer := <-p.sync:
 			asked = append(asked, answer)
+		}
+	}
+}
+
+// Ended must be called when the store has accepted results of this node: jobs whose runs wait for each
+// other are caught up at the pace of their runs.
+func (p *Planner) Ended(results []store.Result) {
+	var more bool
+	p.ask(func(queue *planqueue.Queue) { more = queue.Ended(results) })
+	if more {
+		select {
+		case p.freed <- struct{}{}:
+		default:
 		}
 	}
 }
@@ -274,7 +297,7 @@ func (p *Planner) planDue(ctx context.Context) error {
 
 // planSome plans a batch.
 func (p *Planner) planSome(ctx context.Context, now time.Time) (err error) {
-	v := planqueue.View{Now: now, Self: p.Session(), Live: p.Live(), Executors: p.executors}
+	v := planqueue.View{Now: now, Self: p.Session(), Live: p.Live(), Executors: p.executors, Paced: p.ClaimWith != nil}
 	newID := func() (job.ID, error) { return job.NewID(now, rand.Reader) }
 	var b planqueue.Batch
 	var within runqueue.Set
@@ -289,7 +312,7 @@ func (p *Planner) planSome(ctx context.Context, now time.Time) (err error) {
 	}
 	var moved bool
 	var refused []*store.PlanItem
-	p.ask(func(queue *planqueue.Queue) { moved, refused = queue.Answered(&b, outcomes, p.Now()) })
+	p.ask(func(queue *planqueue.Queue) { moved, refused = queue.Answered(&b, outcomes, p.Now(), time.Now()) })
 	for _, item := range refused {
 		p.Log.Error("the store refused the plan of a job", "uid", item.Job, "from", item.From, "to", item.To)
 	}
@@ -312,6 +335,7 @@ func (p *Planner) plan(ctx context.Context, v *planqueue.View, b *planqueue.Batc
 			due[i].Token = token
 		}
 		outcomes, claims, err = p.Store.Plan(ctx, v.Self, b.Items)
+		b.Claimed(runs, claims)
 		return claims, err
 	}
 	if len(due) == 0 {
