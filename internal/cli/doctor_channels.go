@@ -9,28 +9,24 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/server/config"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
 
-// channelsOf reports whether the channels of notifications deliver, and whether this server has
-// their secrets. Without channels it has nothing to say.
+// channelsOf reports whether there are channels of notifications, whether they deliver, and whether this server has
+// their secrets.
 func channelsOf(ctx context.Context, server *remote, c config.Server) []finding {
 	found := finding{Check: "channels", Status: isNote}
-	deliveries, err := server.Deliveries(ctx, "")
+	about, err := server.Server(ctx)
 	if err != nil {
 		found.Found = "not checked: " + server.refused(err).Error()
 		return []finding{found}
 	}
-	if len(deliveries.Items) == 0 {
-		return nil
-	}
 	var list []finding
-	for i := range deliveries.Items {
-		if d := &deliveries.Items[i]; d.Error != "" && !d.Paused {
-			list = append(list, undelivered(server.env, d))
+	for _, hint := range about.Hints {
+		if strings.HasPrefix(hint.Check, "channel") {
+			list = append(list, finding(hint))
 		}
 	}
 	documents, err := server.Channels(ctx, "")
@@ -48,22 +44,10 @@ func channelsOf(ctx context.Context, server *remote, c config.Server) []finding 
 		}
 	}
 	if len(list) == 0 {
-		found.Status, found.Found = isWell, fmt.Sprintf("all deliver: %d", len(deliveries.Items))
+		found.Status, found.Found = isWell, fmt.Sprintf("all deliver: %d", len(documents.Items))
 		return []finding{found}
 	}
 	return list
-}
-
-// undelivered says why a channel does not deliver.
-func undelivered(env Env, d *client.Delivery) finding {
-	f := finding{
-		Check: "channel " + d.Channel, Status: isWrong, Found: fmt.Sprintf("the latest try, at %s, has failed: %s", instant(env, d.FailedAt), d.Error),
-		Do: "belfry channel test " + strings.TrimPrefix(d.Channel, job.DefaultNamespace+"/") + " tries again, and says what the service answers",
-	}
-	if d.Waiting > 0 {
-		f.Found += fmt.Sprintf("; messages that wait: %d", d.Waiting)
-	}
-	return f
 }
 
 // secretsOf returns the secrets of a channel that this user cannot read from a file.

@@ -42,6 +42,7 @@ var overviewTexts = []text{
 	{"overview.noted", "{by}: {text}", "{by}：{text}"},
 	{"overview.menu", "More for {name}", "{name} 的更多操作"},
 	{"overview.counts", "one two three four five six seven eight nine ten eleven twelve", "1 2 3"},
+	{"overview.no_channel", "No notification channel exists: failures are only seen here.", "没有通知渠道：失败只显示在这里。"},
 	{"overview.all_jobs", "All jobs", "所有任务"},
 	{"overview.all_runs", "all runs", "所有运行"},
 	{"overview.attention", "Needs attention", "需要处理"},

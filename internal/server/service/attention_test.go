@@ -308,3 +308,44 @@ func TestAttentionNamesChannelsThatDoNotDeliver(t *testing.T) {
 		t.Errorf("another namespace has %+v (%v)", list, err)
 	}
 }
+
+func TestHintsNameMissingAndFailingChannels(t *testing.T) {
+	b := newBench(t)
+	s := b.serviceOn(Config{})
+	hints := func(who Caller) string {
+		t.Helper()
+		about, err := s.Nodes.About(t.Context(), who)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var list []string
+		for _, h := range about.Hints {
+			list = append(list, h.Status+" "+h.Check+": "+h.Found)
+		}
+		return strings.Join(list, "; ")
+	}
+	if got := hints(admin); !strings.HasPrefix(got, "note channels: there is none") {
+		t.Errorf("without channels the hints are %q", got)
+	}
+	docs, err := job.Decode("", []byte("kind: channel\nnamespace: ops\nname: pager\nto: {slack: {url: {name: u}}}\nrules: [{events: [failed]}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := b.store.PutDocument(t.Context(), docs[0], store.AnyVersion, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := hints(admin); got != "" {
+		t.Errorf("with a channel the hints are %q", got)
+	}
+	text, _ := json.Marshal(notification.ChannelState{UID: c.Channel.UID, Error: "status 403", FailedAt: b.clock()})
+	if _, err := b.store.PutNote(t.Context(), store.Note{Name: notification.ChannelNotes + c.Channel.UID.String(), Text: text}); err != nil {
+		t.Fatal(err)
+	}
+	if got := hints(admin); !strings.HasPrefix(got, "wrong channel ops/pager: the latest try, at ") || !strings.HasSuffix(got, " has failed: status 403") {
+		t.Errorf("with one that fails the hints are %q", got)
+	}
+	if got := hints(Caller{Name: "v", Role: store.RoleViewer, Namespace: "shop"}); got != "" {
+		t.Errorf("a caller of another namespace gets the hints %q", got)
+	}
+}

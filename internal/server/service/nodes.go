@@ -32,6 +32,7 @@ type Nodes struct {
 	planner Planner
 	remark  func() (warning string, err error)
 	about   func() client.Server
+	alarms  *Notifications
 	node    string
 }
 
@@ -134,6 +135,11 @@ func (s *Nodes) About(ctx context.Context, who Caller) (client.Server, error) {
 	if who.May(Observe) == nil {
 		about.Hints = append(about.Hints, hints...)
 		about.Hints = append(about.Hints, differences(list)...)
+		alarms, err := s.alarms.Hints(ctx, who)
+		if err != nil {
+			return client.Server{}, err
+		}
+		about.Hints = append(about.Hints, alarms...)
 		if s.remark != nil {
 			warning, err := s.remark()
 			if err != nil {

@@ -174,6 +174,44 @@ func (s *Notifications) Deliveries(ctx context.Context, who Caller, namespace st
 	return list, err
 }
 
+// noChannel is what is wrong with a server without channels.
+var noChannel = client.Hint{
+	Check: "channels", Status: "note", Found: "there is none: failures show only on the pages and in belfry attention",
+	Do: "define a channel, as notifications.md shows",
+}
+
+// Missing reports whether no channel exists, to a caller who would see it.
+func (s *Notifications) Missing(ctx context.Context, who Caller) (bool, error) {
+	list, err := s.channels(ctx, who, "")
+	return err == nil && len(list) == 0 && who.May(Observe) == nil, err
+}
+
+// Hints say that no channel exists, and which ones do not deliver, to a caller who sees all of them.
+func (s *Notifications) Hints(ctx context.Context, who Caller) (list []client.Hint, err error) {
+	channels, err := s.channels(ctx, who, "")
+	if err != nil || who.May(Observe) != nil {
+		return nil, err
+	}
+	if len(channels) == 0 {
+		return []client.Hint{noChannel}, nil
+	}
+	err = s.eachNote(ctx, notification.ChannelNotes, func(n store.Note) error {
+		var is notification.ChannelState
+		if err := decodeNote(n, &is); err != nil {
+			return err
+		}
+		if c := channels[is.UID]; c != nil && !c.Paused && is.Error != "" {
+			list = append(list, client.Hint{
+				Check: "channel " + c.FullName(), Status: "wrong", Found: fmt.Sprintf("the latest try, at %s, has failed: %s", is.FailedAt.Format(time.RFC3339), is.Error),
+				Do: "belfry channel test " + strings.TrimPrefix(c.FullName(), job.DefaultNamespace+"/") + " tries again, and says what the service answers",
+			})
+		}
+		return nil
+	})
+	slices.SortFunc(list, func(x, y client.Hint) int { return strings.Compare(x.Check, y.Check) })
+	return list, err
+}
+
 // Ack acknowledges a notification: it is not repeated until it has news.
 func (s *Notifications) Ack(ctx context.Context, who Caller, id string) (client.Notification, error) {
 	if err := who.May(Operate); err != nil {

@@ -168,8 +168,8 @@ func New(c Config) (*Service, error) {
 	}
 	output := &Output{shared: s, runs: runs, store: outputs, followers: c.Followers, places: streams, node: c.Node}
 	stats := &Stats{shared: s, jobs: jobs, runs: runs, store: c.Store}
-	nodes := &Nodes{store: c.Store, planner: c.Planner, remark: c.Remark, about: c.About, node: c.Node}
 	notifications := &Notifications{shared: s, store: c.Store, send: c.Send}
+	nodes := &Nodes{store: c.Store, planner: c.Planner, remark: c.Remark, about: c.About, alarms: notifications, node: c.Node}
 	return &Service{
 		Jobs:          jobs,
 		Documents:     &Documents{shared: s, rules: rules, store: c.Store},

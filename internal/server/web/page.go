@@ -210,6 +210,7 @@ func (l *Layout) shows(f frame) {
 
 // frame is what the frame of pages shows of the server.
 type frame struct {
+	noChannel  bool // no notification channel exists
 	read       time.Time
 	listed     time.Time // when the namespaces were read
 	attention  []client.Attention
@@ -243,6 +244,9 @@ func (s *site) frame(ctx context.Context, who service.Caller, most time.Duration
 	reads.Go(func() {
 		if f.attention, f.err = s.Service.Attention.List(ctx, who, ""); f.err == nil {
 			f.recent, f.err = s.recent(ctx, who, f.attention)
+		}
+		if f.err == nil {
+			f.noChannel, f.err = s.Service.Notifications.Missing(ctx, who)
 		}
 	})
 	reads.Go(func() {

@@ -30,6 +30,8 @@ type overviewView struct {
 	ChartOf  string
 	Outcomes []outcomeShare
 	Ended    string
+	// NoChannel says that failures reach no person.
+	NoChannel bool
 }
 
 // need is something that a person should look at.
@@ -122,6 +124,7 @@ func (s *site) overview(p *page) error {
 		}
 	}
 	v.Lead = p.lead(unsnoozed)
+	v.NoChannel = s.frame(p.ctx(), p.who, attentionFor).noChannel
 	if l.Namespace == "" {
 		l.Attention = len(unsnoozed) // the frame may have been read before
 	}

@@ -134,6 +134,7 @@ type (
 	}
 	// Notifications says how channels deliver.
 	Notifications interface {
+		Missing(ctx context.Context, who service.Caller) (bool, error)
 		List(ctx context.Context, who service.Caller, namespace string) ([]client.Notification, error)
 		Deliveries(ctx context.Context, who service.Caller, namespace string) ([]client.Delivery, error)
 		Ack(ctx context.Context, who service.Caller, id string) (client.Notification, error)
