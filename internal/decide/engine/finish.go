@@ -199,9 +199,9 @@ func (b *Batch) end(m *member, a job.Attempt, output int64, handOn bool) {
 		}
 		return
 	}
-	if a.Outcome != job.OutcomeWithdrawn {
-		// A withdrawn occurrence may be planned again in a new epoch, and the floor must
-		// not prevent that.
+	if a.Outcome != job.OutcomeWithdrawn && m.First.IsZero() {
+		// A claim has raised the floor before. A withdrawn occurrence may be planned again in a
+		// new epoch, and the floor must not prevent that.
 		b.raiseFloor(j, &m.Run)
 	}
 

@@ -15,6 +15,10 @@ import (
 // has not raised the floor, or that an older program has made it.
 var noFloor = time.UnixMicro(1).UTC()
 
+// sealed is how far the floor is after the instant of a claimed run whose release must not
+// lower it: the least that all stores keep.
+const sealed = time.Microsecond
+
 // floorBefore returns the floor as a run stores it.
 func (j *Job) floorBefore() time.Time {
 	if j.Floor.IsZero() {
@@ -36,7 +40,8 @@ func (b *Batch) rememberFloor(j *Job, m *member) {
 }
 
 // raiseFloor records that a scheduled time was claimed or settled. The release of a later
-// claimed run lowers the floor no further than that.
+// claimed run lowers the floor no further than that: where these runs are not known, because
+// all are due, no release lowers it. A clock that goes back makes them unstarted again.
 func (b *Batch) raiseFloor(j *Job, r *store.Run) {
 	if r.Kind != job.RunScheduled || j.Deleted {
 		return
@@ -47,6 +52,9 @@ func (b *Batch) raiseFloor(j *Job, r *store.Run) {
 	} else if later := b.claimOver(r); later != nil {
 		later.FloorBefore = r.Scheduled
 		b.save(later)
+	} else if r.Attempt == 1 && r.Scheduled.Before(j.Floor) && !b.knowsWaiting(j.UID) {
+		j.Floor = j.Floor.Add(sealed)
+		b.saveJob(j)
 	}
 }
 

@@ -366,9 +366,12 @@ func (b *Batch) unfinished(uid job.ID) []*member {
 	return b.byJob[uid]
 }
 
+// knowsWaiting reports whether the waiting and running runs of a job are known.
+func (b *Batch) knowsWaiting(uid job.ID) bool { return b.facts.whole[uid] || b.facts.waiting[uid] }
+
 // waiting returns runs of a job that include its waiting and running ones.
 func (b *Batch) waiting(uid job.ID) []*member {
-	b.missing(b.facts.whole[uid] || b.facts.waiting[uid], "the runs that wait or run of job", uid)
+	b.missing(b.knowsWaiting(uid), "the runs that wait or run of job", uid)
 	return b.byJob[uid]
 }
 
@@ -495,7 +498,7 @@ func (b *Batch) lookWhole(n *Need, uid job.ID) bool {
 // lookWaiting reports whether the waiting and running runs of a job are known, or requests
 // them.
 func (b *Batch) lookWaiting(n *Need, uid job.ID) bool {
-	if b.facts.waiting[uid] || b.facts.whole[uid] {
+	if b.knowsWaiting(uid) {
 		return true
 	}
 	ask(&n.asked.waiting, &n.Waiting, uid, uid)

@@ -37,6 +37,9 @@ func (b *Batch) release(a store.Attempt) {
 	}
 	j := b.jobOf(&m.Run)
 	b.restoreFloor(j, m)
+	if m.Attempt == 1 {
+		m.First = time.Time{}
+	}
 	if why, yes := withdrawn(j, &m.Run); yes {
 		b.conclude(m, job.OutcomeWithdrawn, why)
 		b.uncountReleased(j, &m.Run)
@@ -47,9 +50,6 @@ func (b *Batch) release(a store.Attempt) {
 		return
 	}
 	m.State, m.Token, m.Claimed, m.LostAfter, m.Unfenced = job.StateReady, job.ID{}, time.Time{}, 0, false
-	if m.Attempt == 1 {
-		m.First = time.Time{}
-	}
 	if s := b.session(m.Session); s == nil || !s.Takes() {
 		b.unassign(m, j)
 	}
