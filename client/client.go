@@ -527,13 +527,15 @@ type RunQuery struct {
 	States    []job.RunState
 	Outcomes  []job.Outcome
 	Reason    string // a code of docs/reasons.md, also within another reason; only finished runs
-	Unmet     bool   // only finished runs that did not meet the expectations of their job
-	Kinds     []job.RunKind
-	Node      string
-	From, To  time.Time // of the end, or of the due time of unfinished runs
-	Text      string    // in name or reason; only runs that have ended; see TextWindow
-	PageSize  int
-	PageToken string
+	// CauseFingerprint selects finished runs with failures of one kind, see [Failure].
+	CauseFingerprint string
+	Unmet            bool // only finished runs that did not meet the expectations of their job
+	Kinds            []job.RunKind
+	Node             string
+	From, To         time.Time // of the end, or of the due time of unfinished runs
+	Text             string    // in name or reason; only runs that have ended; see TextWindow
+	PageSize         int
+	PageToken        string
 }
 
 // The time range of a text search, which has no index.
@@ -548,7 +550,7 @@ const (
 // the latest first. If few of many runs match, a page may have fewer than requested, even
 // none, but still a token for the next page.
 func (c *Client) Runs(ctx context.Context, q RunQuery) (Page[Run], error) {
-	query := values("namespace", q.Namespace, "job", q.Job, "reason", q.Reason, "text", q.Text, "page_token", q.PageToken)
+	query := values("namespace", q.Namespace, "job", q.Job, "reason", q.Reason, "cause_fingerprint", q.CauseFingerprint, "text", q.Text, "page_token", q.PageToken)
 	for _, s := range q.States {
 		query.Add("state", string(s))
 	}
@@ -606,6 +608,12 @@ func (c *Client) Signal(ctx context.Context, flow job.ID, signal string, r Signa
 func (c *Client) Retry(ctx context.Context, id job.ID, r RetryRequest, idempotencyKey string) (Run, error) {
 	var run Run
 	return run, c.do(ctx, call{method: http.MethodPost, path: "/runs/" + id.String() + "/retry", body: r, header: onceBy(idempotencyKey), answer: &run})
+}
+
+// RetryAll runs several ended runs again. Calls with the same key make one run of each.
+func (c *Client) RetryAll(ctx context.Context, runs []job.ID, idempotencyKey string) (Retries, error) {
+	var made Retries
+	return made, c.do(ctx, call{method: http.MethodPost, path: "/runs:retry", body: RetriesRequest{Runs: runs}, header: onceBy(idempotencyKey), answer: &made})
 }
 
 // Nodes returns all nodes by name.

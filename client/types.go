@@ -362,6 +362,7 @@ type Attention struct {
 	TextCode string          `json:"text_code,omitempty" doc:"The same for programs, as reason_code of runs."`
 	TextArgs *job.ReasonArgs `json:"text_args,omitempty" doc:"The arguments of the code by name."`
 	Failure
+	SinceVersion int64 `json:"since_version,omitempty" doc:"The version of the definition with which the failures began, if the last success had another."`
 
 	TakenBy string  `json:"taken_by,omitempty" doc:"Who looks after it."`
 	Note    string  `json:"note,omitempty" doc:"A note for others."`
@@ -577,6 +578,26 @@ type RetryRequest struct {
 
 // ChoosesSteps reports whether the request is about steps.
 func (r *RetryRequest) ChoosesSteps() bool { return len(r.From)+len(r.Only)+len(r.Skip) > 0 }
+
+// RetriesMax is the most runs of a RetriesRequest.
+const RetriesMax = 50
+
+// RetriesRequest repeats several finished runs, each as RetryRequest without choices does.
+type RetriesRequest struct {
+	Runs []job.ID `json:"runs" nullable:"false" minItems:"1" maxItems:"50" doc:"The runs."`
+}
+
+// Retries is the answer to RetriesRequest.
+type Retries struct {
+	Runs   []Run        `json:"runs" nullable:"false" doc:"The new runs."`
+	Errors []RetryError `json:"errors" nullable:"false" doc:"The runs that were not repeated."`
+}
+
+// RetryError is a run that could not be repeated.
+type RetryError struct {
+	Run    job.ID `json:"run" doc:"The run."`
+	Detail string `json:"detail" doc:"Why."`
+}
 
 // PauseRequest pauses a job.
 type PauseRequest struct {

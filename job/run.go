@@ -99,6 +99,15 @@ func (f Fingerprint) String() string {
 	return fmt.Sprintf("%016x", uint64(f))
 }
 
+// ParseFingerprint reads the 16 hexadecimal digits of a fingerprint.
+func ParseFingerprint(text string) (Fingerprint, error) {
+	n, err := strconv.ParseUint(text, 16, 64)
+	if err != nil || len(text) != 16 || n == 0 {
+		return 0, fmt.Errorf("%q is not a fingerprint: 16 hexadecimal digits", text)
+	}
+	return Fingerprint(n), nil
+}
+
 // RunKind is the origin of a run.
 type RunKind string
 

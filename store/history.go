@@ -108,10 +108,12 @@ type HistoryQuery struct {
 	From, To  time.Time // of the end; To is excluded
 	Text      string    // in the name of the job, in the reason or in the cause
 	Reason    string    // a code in the reason, see [job.Reason.Has]
-	Unmet     bool      // only those that missed an expectation
-	Kinds     []job.RunKind
-	Node      string // that it ran on, or was assigned to
-	FinalOnly bool
+	// Fingerprint selects failures of one kind, see [job.Attempt]; 0 is any.
+	Fingerprint job.Fingerprint
+	Unmet       bool // only those that missed an expectation
+	Kinds       []job.RunKind
+	Node        string // that it ran on, or was assigned to
+	FinalOnly   bool
 	// Failed selects the final records of failures. All stores index them: a call examines
 	// LookMax failures, however many runs succeeded in between.
 	Failed bool

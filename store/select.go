@@ -32,6 +32,7 @@ func (q *HistoryQuery) Matches(r *Record) bool {
 		(!q.Failed || r.HasFailed()) &&
 		!slices.Contains(q.Except, r.Run.JobUID) &&
 		(!r.Unmet.IsZero() || !q.Unmet) &&
+		(q.Fingerprint == 0 || r.Attempt.Fingerprint == q.Fingerprint) &&
 		(q.Reason == "" || r.Attempt.Reason.Has(q.Reason)) &&
 		(len(q.Outcomes) == 0 || slices.Contains(q.Outcomes, r.Attempt.Outcome)) &&
 		(len(q.Kinds) == 0 || slices.Contains(q.Kinds, r.Run.Kind)) &&

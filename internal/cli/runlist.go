@@ -25,6 +25,7 @@ type runListFlags struct {
 	states     []string
 	outcomes   []string
 	reason     string
+	print      string
 	unmet      bool
 	since      time.Time
 	until      time.Time
@@ -39,6 +40,7 @@ func (ask *runListFlags) addFlags(env Env, cmd *cobra.Command) {
 	addWordsBeside(cmd, &ask.outcomes, "outcome", "only finished runs with this outcome; may be repeated", job.Outcome("").Values(), "state", job.RunState("").Values())
 	addWord(f, &ask.reason, "reason", "", "CODE", "only finished runs whose reason has this code of docs/reasons.md")
 	complete(cmd, "reason", reason.Names()...)
+	addWord(f, &ask.print, "cause-fingerprint", "", "DIGITS", "only finished runs with failures of one kind, whose cause_fingerprint this is")
 	f.BoolVar(&ask.unmet, "unmet", false, "only finished runs that did not meet the expectations of their job")
 	addParsed(f, &ask.since, "since", "", "", "TIME|DURATION", "only runs that ended since this time, and unfinished ones due since then", momentFrom(env, -1))
 	addParsed(f, &ask.until, "until", "", "", "TIME|DURATION", "only runs that ended before this time", momentFrom(env, -1))
@@ -81,7 +83,7 @@ belfry run list --text "exit code 137" -o json`,
 }
 
 func listRuns(ctx context.Context, server *remote, ask runListFlags) error {
-	query := client.RunQuery{Namespace: server.listNamespace(ask.all), Job: ask.job, Reason: ask.reason, Unmet: ask.unmet, From: ask.since, To: ask.until, Text: ask.text}
+	query := client.RunQuery{Namespace: server.listNamespace(ask.all), Job: ask.job, Reason: ask.reason, CauseFingerprint: ask.print, Unmet: ask.unmet, From: ask.since, To: ask.until, Text: ask.text}
 	for _, s := range ask.states {
 		query.States = append(query.States, job.RunState(s))
 	}
@@ -105,7 +107,7 @@ func listRuns(ctx context.Context, server *remote, ask runListFlags) error {
 		query.PageSize = min(pageSize, ask.limit-len(runs))
 		page, err := server.Runs(ctx, query)
 		if err != nil {
-			return inFlags(err, map[string]string{"from": "--since", "to": "--until", "reason": "--reason"})
+			return inFlags(err, map[string]string{"from": "--since", "to": "--until", "reason": "--reason", "cause_fingerprint": "--cause-fingerprint"})
 		}
 		for _, r := range page.Items {
 			// One that has begun and waits for its next attempt is not planned for later.

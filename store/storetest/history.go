@@ -70,6 +70,10 @@ var historyTests = []test{
 				}
 			}
 		}
+		failed, _, err := e.Attempts(e.ctx, store.HistoryQuery{Job: a.Definition.UID, Failed: true, Limit: 2})
+		e.must(err)
+		print := failed[1].Attempt.Fingerprint
+		equal(e, "the failure has a fingerprint", print != 0, true)
 		minute := func(n int) time.Time { return start.Add(time.Duration(n) * time.Minute) }
 		for what, c := range map[string]struct {
 			q    store.HistoryQuery
@@ -88,6 +92,9 @@ var historyTests = []test{
 			"text that is nowhere":  {store.HistoryQuery{From: start, Text: "0_"}, ""},
 			"code of a reason":      {store.HistoryQuery{Reason: "exit_status"}, "b:4 a:1"},
 			"code text":             {store.HistoryQuery{Reason: job.ReasonText}, "b:5 a:3 a:2 a:0"},
+			"failures of a kind":    {store.HistoryQuery{Fingerprint: print}, "b:4 a:3 a:1"},
+			"of a kind and a job":   {store.HistoryQuery{Fingerprint: print, Failed: true, Job: b.Definition.UID}, "b:4"},
+			"of no kind":            {store.HistoryQuery{Fingerprint: print + 1}, ""},
 			"outermost code":        {store.HistoryQuery{Reason: "not_retried", Job: a.Definition.UID}, "a:1"},
 			"code of no reason":     {store.HistoryQuery{Reason: "exit!status"}, ""},
 			"code as a text":        {store.HistoryQuery{Reason: "silent"}, ""},

@@ -19,6 +19,7 @@ func (a *api) runRoutes() {
 	register(a, "POST /runs/{id}/steps/{step}/approve", "approve-step", "Approve a step that waits for it", may(service.Operate, smallBody), a.approveStep, http.StatusConflict)
 	register(a, "POST /runs/{id}/steps/{step}/reject", "reject-step", "Reject a step that waits for an approval", may(service.Operate, smallBody), a.rejectStep, http.StatusConflict)
 	register(a, "POST /runs/{id}/signals/{signal}", "signal-run", "Send a signal to the steps that wait for it", may(service.Operate, resultBody), a.signalRun, http.StatusConflict)
+	register(a, "POST /runs:retry", "retry-runs", "Run several finished runs again", may(service.Operate, smallBody), a.retryRuns)
 	register(a, "POST /runs/{id}/retry", "retry-run", "Run a finished run again", may(service.Operate, paramsBody), a.retryRun, http.StatusCreated, http.StatusOK)
 }
 
@@ -29,6 +30,7 @@ type listRunsInput struct {
 	State     []job.RunState `query:"state,explode" nullable:"false" enum:"ready,waiting,running,done" doc:"Only runs in this state. May be repeated; any may match."`
 	Outcome   []job.Outcome  `query:"outcome,explode" nullable:"false" enum:"succeeded,failed,timed_out,cancelled,lost,skipped,missed,withdrawn" doc:"Only finished runs with this outcome. May be repeated; any may match."`
 	Reason    string         `query:"reason" maxLength:"64" doc:"Only finished runs whose reason has this code of docs/reasons.md, itself or within another one."`
+	Print     string         `query:"cause_fingerprint" maxLength:"16" doc:"Only finished runs with failures of one kind, whose cause_fingerprint this is."`
 	Unmet     bool           `query:"unmet" doc:"Only finished runs that did not meet the expectations of their job (policy.expect)."`
 	Kind      []job.RunKind  `query:"kind,explode" nullable:"false" enum:"schedule,backfill,hand,on,after_end,boot,step,flow" doc:"Only runs that were made by this. May be repeated; any may match."`
 	Node      string         `query:"node" maxLength:"255" doc:"Only runs on this node, or assigned to it."`
@@ -39,7 +41,7 @@ type listRunsInput struct {
 
 func (a *api) listRuns(ctx context.Context, in *listRunsInput) (*answer[client.Page[client.Run]], error) {
 	return answered(a.Service.Runs.List(ctx, caller(ctx), client.RunQuery{
-		Namespace: in.Namespace, Job: in.Job, States: in.State, Outcomes: in.Outcome, Reason: in.Reason, Unmet: in.Unmet, Kinds: in.Kind, Node: in.Node,
+		Namespace: in.Namespace, Job: in.Job, States: in.State, Outcomes: in.Outcome, Reason: in.Reason, CauseFingerprint: in.Print, Unmet: in.Unmet, Kinds: in.Kind, Node: in.Node,
 		From: in.From, To: in.To, Text: in.Text, PageSize: in.PageSize, PageToken: in.PageToken,
 	}))
 }
@@ -94,6 +96,15 @@ type retryRunInput struct {
 
 func (a *api) retryRun(ctx context.Context, in *retryRunInput) (*madeRunOutput, error) {
 	return made(a.Service.Runs.Retry(ctx, caller(ctx), in.ID, given(in.Body), in.IdempotencyKey))
+}
+
+type retryRunsInput struct {
+	IdempotencyKey string `header:"Idempotency-Key" maxLength:"256" doc:"Requests with the same key create one run of each within 24 hours."`
+	Body           client.RetriesRequest
+}
+
+func (a *api) retryRuns(ctx context.Context, in *retryRunsInput) (*answer[client.Retries], error) {
+	return answered(a.Service.Runs.RetryAll(ctx, caller(ctx), in.Body.Runs, in.IdempotencyKey))
 }
 
 // LinesInput selects lines of an attempt.

@@ -286,6 +286,8 @@ func examples(t testing.TB, o *operation) []string {
 		return []string{`{"name": "nightly", "run": {"shell": "true"}}`, everything(t, "nightly")}
 	case "snooze-attention", "wake-attention", "take-attention", "release-attention", "note-attention":
 		return []string{`{"job": "default/release", "until": "2036-12-01T08:00:00Z", "next_version": true, "another_cause": true, "note": "ask the vendor"}`}
+	case "retry-runs":
+		return []string{`{"runs": ["01M7WSD70J4JVRQ9N4TN6P9NR3", "01M7WSD70J4JVRQ9N4TN6P9NR4"]}`}
 	case "put-calendar":
 		return []string{`{"kind": "calendar", "name": "holidays", "description": "free days", "labels": {"a": "b"}, "calendar": {"weekdays": "mon-fri", "include": ["2026-12-24"], "exclude": "2026-10-01..2026-10-07"}}`}
 	case "put-pool":

@@ -53,6 +53,7 @@ var commonTexts = []text{
 	{"said.resumed", "Resumed {name}.", "已恢复 {name}。"},
 	{"undo", "Undo", "撤销"},
 	{"said.deleted", "Deleted.", "已删除。"},
+	{"said.retried", "Repeated {n} run.|Repeated {n} runs.", "已重试 {n} 次运行。"},
 	{"said.cancelled", "Asked to end. The page shows when the processes are gone.", "已请求取消，进程退出后页面会更新。"},
 	{"said.drained", "Draining: {name} takes no more runs.", "正在排空：{name} 不再接收新的运行。"},
 	{"said.undrained", "{name} takes runs again.", "{name} 已恢复接收运行。"},

@@ -26,6 +26,11 @@ var runsTexts = []text{
 	{"runs.none", "Nothing has run yet.", "还没有运行记录。"},
 	{"runs.ended", "Runs ended, per {d}", "每 {d} 结束的运行数"},
 
+	{"run.same", "The same error in {n} other job|The same error in {n} other jobs", "另有 {n} 个任务出现同一错误"},
+	{"run.same_error", "The same error", "同一错误"},
+	{"run.same_runs", "All runs with this error", "出现此错误的所有运行"},
+	{"run.retried_some", "{n} of {of} runs were repeated. Run {run} was not: {why}", "已重试 {of} 次运行中的 {n} 次。运行 {run} 未重试：{why}"},
+	{"runs.cause", "Error", "错误"},
 	{"run.title", "Run of {name}", "{name} 的运行"},
 	{"run.no_id", "{id} is not the id of a run", "{id} 不是有效的运行 ID"},
 	{"run.attempt", "attempt {n}", "第 {n} 次尝试"},

@@ -403,6 +403,16 @@ func failures(ended []store.Record) (list []*store.Record) {
 	return list
 }
 
+// lastSuccess returns the success that a job last had, nil if its last runs have none.
+func lastSuccess(ended []store.Record) *store.Record {
+	for i := range ended {
+		if ended[i].Attempt.Outcome == job.OutcomeSucceeded {
+			return &ended[i]
+		}
+	}
+	return nil
+}
+
 // inARow returns how many runs of a job failed in a row, for all that show it: as many as the job has
 // counted, or of its last runs where it has not.
 func inARow(j *store.Job, ended []store.Record) int {
@@ -420,6 +430,11 @@ func failuresOf(j *store.Job, ended []store.Record) client.Attention {
 	a := client.Attention{
 		Kind: client.AttentionFailing, Severity: client.SeverityWarning, Job: j.Definition.FullName(), Run: latest.Run.ID,
 		Count: n, Since: failures[len(failures)-1].Attempt.Ended, Failure: client.FailureOf(&latest.Attempt),
+	}
+	if first := failures[len(failures)-1].Run.Version; n <= inRowMax {
+		if was := lastSuccess(ended); was != nil && was.Run.Version != first {
+			a.SinceVersion = first
+		}
 	}
 	if n > 1 {
 		a.Severity = client.SeverityBad

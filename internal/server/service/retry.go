@@ -61,6 +61,38 @@ func (s *Runs) Retry(ctx context.Context, who Caller, id job.ID, said client.Ret
 	return s.trigger(ctx, who, j, like)
 }
 
+// RetryAll runs several finished runs again, each for itself. Requests with the same key make one
+// run of each.
+func (s *Runs) RetryAll(ctx context.Context, who Caller, runs []job.ID, key string) (client.Retries, error) {
+	made := client.Retries{Runs: []client.Run{}, Errors: []client.RetryError{}}
+	if err := who.May(Operate); err != nil {
+		return made, err
+	}
+	if len(runs) == 0 || len(runs) > client.RetriesMax {
+		return made, Wrong(client.FieldError{Pointer: "/runs", Path: "runs", Detail: fmt.Sprintf("has %d runs", len(runs)), Hint: fmt.Sprintf("1 to %d", client.RetriesMax)})
+	}
+	ctx, err := grouped(ctx)
+	if err != nil {
+		return made, err
+	}
+	for _, id := range runs {
+		again := key
+		if key != "" {
+			again = key + "/" + id.String() // it makes one run of each
+		}
+		m, err := s.Retry(ctx, who, id, client.RetryRequest{}, again)
+		switch {
+		case ctx.Err() != nil:
+			return made, ctx.Err()
+		case err != nil:
+			made.Errors = append(made.Errors, client.RetryError{Run: id, Detail: ErrorOf(err).Detail})
+		default:
+			made.Runs = append(made.Runs, m.Run)
+		}
+	}
+	return made, nil
+}
+
 // repeatFlow returns the definition of a repeated flow, and its initial state.
 func (s *Runs) repeatFlow(ctx context.Context, j *store.Job, run *client.Run, said *client.RetryRequest) (*job.Job, []byte, error) {
 	id := run.ID

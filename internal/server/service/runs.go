@@ -296,7 +296,7 @@ func (s *Runs) List(ctx context.Context, who Caller, q client.RunQuery) (client.
 			return page, err
 		}
 	}
-	onlyEnded := len(q.Outcomes) > 0 || q.Reason != "" || q.Unmet || q.Text != ""
+	onlyEnded := len(q.Outcomes) > 0 || q.Reason != "" || q.CauseFingerprint != "" || q.Unmet || q.Text != ""
 	wanted := func(s job.RunState) bool { return len(q.States) == 0 || slices.Contains(q.States, s) }
 	states := slices.DeleteFunc(slices.Clone(activeStates), func(s job.RunState) bool { return !wanted(s) })
 
@@ -436,6 +436,13 @@ func (s *Runs) listActive(ctx context.Context, of scope, q *client.RunQuery, uid
 func (s *Runs) listEnded(ctx context.Context, of scope, q *client.RunQuery, uid job.ID, before *store.RecordRef, page *client.Page[client.Run]) error {
 	ended := store.HistoryQuery{
 		Job: uid, From: q.From, To: q.To, Text: q.Text, Reason: q.Reason, Unmet: q.Unmet, Outcomes: q.Outcomes, Kinds: q.Kinds, Node: q.Node, FinalOnly: true,
+	}
+	if q.CauseFingerprint != "" {
+		print, err := job.ParseFingerprint(q.CauseFingerprint)
+		if err != nil {
+			return WrongParameter("cause_fingerprint", err.Error(), "it is in cause_fingerprint of a failed run")
+		}
+		ended.Fingerprint, ended.Failed = print, true
 	}
 	if before != nil {
 		ended.Before = *before

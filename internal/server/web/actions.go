@@ -25,6 +25,7 @@ func (s *site) actions() {
 	s.page("POST /examples/remove", s.removeExamples)
 	s.page("POST /runs/{id}/cancel", s.cancelRun)
 	s.page("POST /runs/{id}/retry", s.retryRun)
+	s.page("POST /runs/retry", s.retryRuns)
 	s.page("POST /runs/{id}/steps/{step}/answer", s.answerStep)
 	s.page("POST /runs/{id}/signal", s.signalFlow)
 	s.page("POST /channels/{namespace}/{name}/test", s.testChannel)
@@ -143,6 +144,28 @@ func (s *site) retryRun(p *page) error {
 	}
 	http.Redirect(p.w, p.r, "/runs/"+made.Run.ID.String(), http.StatusSeeOther)
 	return nil
+}
+
+// retryRuns repeats the last runs of several jobs, and names the first that was not repeated.
+func (s *site) retryRuns(p *page) error {
+	var runs []job.ID
+	for _, text := range p.r.PostForm["run"] {
+		id, err := job.ParseID(text)
+		if err != nil {
+			return service.WrongParameter("run", "is not the id of a run", "")
+		}
+		runs = append(runs, id)
+	}
+	made, err := s.Service.Runs.RetryAll(p.ctx(), p.who, runs, p.once())
+	if err != nil {
+		return err
+	}
+	s.known.Delete(p.who.Says()) // the list that the next page shows
+	if len(made.Errors) > 0 {
+		e := &made.Errors[0]
+		return &service.Error{Type: client.TypeConflict, Detail: p.T("run.retried_some", "n", len(made.Runs), "of", len(runs), "run", e.Run, "why", p.problem(e.Detail))}
+	}
+	return p.done(p.back("/"), "retried", "n", strconv.Itoa(len(made.Runs)))
 }
 
 func (s *site) drainNode(p *page) error {

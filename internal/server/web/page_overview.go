@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"html/template"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/server/draw"
 	"github.com/belfry-cron/belfry/internal/server/service"
 	"github.com/belfry-cron/belfry/job"
@@ -17,6 +19,7 @@ import (
 type overviewView struct {
 	*Layout
 	Lead     string
+	Shared   string // how many errors explain how many failing jobs
 	Now      string
 	Needs    []need
 	Snoozed  []need
@@ -54,6 +57,13 @@ type need struct {
 	TakenBy, Note   string
 	NoteBy, Snoozed string
 	IsMine          bool
+	Version         int64 // with which its failures began
+	// Others are jobs that fail with the same error, Alike its text without what differs between them, Print its
+	// fingerprint, and Again the runs that a retry of all repeats.
+	Others []need
+	Alike  string
+	Print  string
+	Again  []string
 }
 
 type dueRow struct {
@@ -123,7 +133,8 @@ func (s *site) overview(p *page) error {
 			v.Snoozed = append(v.Snoozed, n)
 		}
 	}
-	v.Lead = p.lead(unsnoozed)
+	v.Lead = p.lead(list)
+	v.Needs, v.Shared = p.bySameError(v.Needs)
 	v.NoChannel = s.frame(p.ctx(), p.who, attentionFor).noChannel
 	if l.Namespace == "" {
 		l.Attention = len(unsnoozed) // the frame may have been read before
@@ -220,10 +231,45 @@ func (s *site) overviewCharts(p *page, v *overviewView) error {
 	return nil
 }
 
-// lead says in a sentence what needs a person.
+// bySameError gathers the jobs that fail with one error below the worst of them, and says how much that explains.
+func (p *page) bySameError(list []need) (needs []need, shared string) {
+	at, causes, explained := map[string]int{}, 0, 0
+	for i := range list {
+		n := list[i]
+		first, known := at[n.Print]
+		if n.Print == "" || !known {
+			at[n.Print] = len(needs)
+			needs = append(needs, n)
+			continue
+		}
+		worst := &needs[first]
+		if len(worst.Others) == 0 {
+			causes, explained, worst.Again = causes+1, explained+1, []string{worst.Retry}
+		}
+		explained++
+		worst.Others = append(worst.Others, n)
+		if len(worst.Again) < client.RetriesMax {
+			worst.Again = append(worst.Again, n.Retry)
+		}
+	}
+	if causes > 0 {
+		shared = p.T("overview.shared", "n", causes, "count", p.spelled(causes), "jobs", explained)
+		shared = capital(shared)
+	}
+	return needs, shared
+}
+
+// lead says in a sentence what needs a person: of what is not snoozed, and that channels fail in any case.
 func (p *page) lead(list []client.Attention) string {
-	if len(list) == 0 {
+	fail := slices.ContainsFunc(list, func(a client.Attention) bool { return a.Kind == client.AttentionAlarms })
+	all := len(list)
+	switch list = open(list); {
+	case all == 0:
 		return p.T("overview.well")
+	case len(list) == 0 && fail:
+		return p.T("overview.alarms_snoozed")
+	case len(list) == 0:
+		return p.T("overview.all_snoozed")
 	}
 	jobs, nodes, alarms := map[string]bool{}, map[string]bool{}, false
 	for i := range list {
@@ -259,10 +305,18 @@ func (p *page) lead(list []client.Attention) string {
 		key = "overview.need"
 	}
 	text := p.T(key, "what", what)
-	if !alarms { // without which less may be known
+	if !fail { // without which less may be known
 		text += p.T("overview.rest")
 	}
-	return strings.ToUpper(text[:1]) + text[1:]
+	return capital(text)
+}
+
+// capital begins a text with a capital, where its script has them.
+func capital(text string) string {
+	if text != "" && 'a' <= text[0] && text[0] <= 'z' {
+		return strings.ToUpper(text[:1]) + text[1:]
+	}
+	return text
 }
 
 // spelled writes small counts as words, where the language does.
@@ -304,8 +358,11 @@ func (p *page) need(a *client.Attention) need {
 		n.State, n.Asks = State{Class: "run", Icon: "user"}, true
 	case client.AttentionFailing:
 		n.Pause, n.Times = true, p.T("overview.failures", "n", a.Count)
+		if n.Version = a.SinceVersion; n.Version > 0 {
+			n.Times += p.T("comma") + p.T("overview.with_version", "v", n.Version)
+		}
 		if !a.Run.IsZero() {
-			n.Retry = a.Run.String()
+			n.Retry, n.Print, n.Alike = a.Run.String(), a.CauseFingerprint, clean(reason.Alike(cmp.Or(a.Cause, a.Text)))
 		}
 	case client.AttentionAlarms:
 		n.State.Icon, n.Address, n.Open = "bell", "/notifications", "/notifications"

@@ -52,6 +52,8 @@ type whyCard struct {
 	Since                   *failingSince
 	Changed                 string    // the fields that the version changed with which failures began
 	Pause                   *runPause // of the job, by failures such as this one
+	Same                    []need    // other jobs that fail with the same error
+	Print                   string    // the fingerprint of its failure
 	NotStarted              []string  // jobs that a success would have started
 	NotStartedMore          bool
 }
@@ -172,7 +174,11 @@ func (s *site) run(p *page) error {
 	if v.Active && r.CancelBy != "" {
 		v.Why.Cancelling = p.T("run.cancelling", "who", r.CancelBy)
 	}
-	v.Why.More = strings.TrimSpace(v.Why.More + " " + p.urgency(s.frame(p.ctx(), p.who, frameFor).attention, r.ID))
+	problems := s.frame(p.ctx(), p.who, frameFor).attention
+	v.Why.More = strings.TrimSpace(v.Why.More + " " + p.urgency(problems, r.ID))
+	if v.Bad && r.CauseFingerprint != "" {
+		v.Why.Print, v.Why.Same = r.CauseFingerprint, p.sameError(problems, &r)
+	}
 	if now := explained.Job; now != nil && r.Version > 0 {
 		v.IsLatest = now.Version == r.Version
 		if now.Version > r.Version {
@@ -242,6 +248,16 @@ func (p *page) urgency(list []client.Attention, id job.ID) string {
 		}
 	}
 	return ""
+}
+
+// sameError returns the other jobs that fail with the error of a run.
+func (p *page) sameError(list []client.Attention, r *client.Run) (same []need) {
+	for i := range list {
+		if a := &list[i]; a.Kind == client.AttentionFailing && a.CauseFingerprint == r.CauseFingerprint && a.Job != r.Job {
+			same = append(same, p.need(a))
+		}
+	}
+	return same
 }
 
 // stateWord is how a run is in a few words.

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"html/template"
 	"net/http"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/server/draw"
 	"github.com/belfry-cron/belfry/internal/server/i18n"
 	"github.com/belfry-cron/belfry/job"
@@ -94,6 +96,7 @@ func (s *site) runs(p *page) error {
 		q.States = []job.RunState{job.RunState(state)}
 	}
 	q.Unmet, q.Node, q.Reason = p.query("unmet") != "", p.query("node"), p.query("reason")
+	q.CauseFingerprint = p.query("cause")
 	if kind := p.query("kind"); kind != "" {
 		q.Kinds = []job.RunKind{job.RunKind(kind)}
 	}
@@ -136,6 +139,14 @@ func (s *site) runs(p *page) error {
 	if err != nil {
 		return err
 	}
+	if q.CauseFingerprint != "" {
+		text := q.CauseFingerprint
+		if len(page.Items) > 0 {
+			text = reason.Alike(cmp.Or(page.Items[0].Cause, page.Items[0].Reason))
+		}
+		v.Keep = append(v.Keep, param{Name: "cause", Value: q.CauseFingerprint})
+		v.Tokens, v.Filtered = append(v.Tokens, filterToken{p.T("runs.cause"), clean(text), p.with("cause", "", "page", "")}), true
+	}
 	for i := range page.Items {
 		v.Rows = append(v.Rows, p.runRow(&page.Items[i]))
 	}
@@ -143,7 +154,7 @@ func (s *site) runs(p *page) error {
 	if page.NextPageToken != "" {
 		v.Older = p.with("page", page.NextPageToken)
 	}
-	if v.Text == "" {
+	if v.Text == "" && q.CauseFingerprint == "" {
 		if err := s.histogram(p, &v, q); err != nil {
 			return err
 		}

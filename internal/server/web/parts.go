@@ -68,6 +68,7 @@ type (
 		PoolUse(ctx context.Context, who service.Caller, pool service.Name) (service.PoolUse, error)
 		Start(ctx context.Context, who service.Caller, name service.Name, said client.RunRequest, key string) (service.Made, error)
 		Retry(ctx context.Context, who service.Caller, id job.ID, said client.RetryRequest, key string) (service.Made, error)
+		RetryAll(ctx context.Context, who service.Caller, runs []job.ID, key string) (client.Retries, error)
 		Cancel(ctx context.Context, who service.Caller, id job.ID, reason string) (client.Run, error)
 		Backfill(ctx context.Context, who service.Caller, name service.Name, said client.BackfillRequest, key string) (client.Backfill, error)
 		Approve(ctx context.Context, who service.Caller, flow job.ID, step string, reject bool, note string) (client.Run, error)

@@ -125,7 +125,7 @@ func (t *tx) attempts(query *store.HistoryQuery) (list []store.Record, next stor
 	if b := query.Before; b != (store.RecordRef{}) && b.Ended.Before(end.Ended) {
 		end = b
 	}
-	if query.Text == "" && (query.Failed || len(query.Except) > 0 || len(query.Outcomes) > 0 || len(query.Kinds) > 0 || query.Node != "" || query.Namespace != "" || query.Unmet || query.Reason != "") {
+	if query.Text == "" && (query.Failed || len(query.Except) > 0 || len(query.Outcomes) > 0 || len(query.Kinds) > 0 || query.Node != "" || query.Namespace != "" || query.Unmet || query.Reason != "" || query.Fingerprint != 0) {
 		return t.selected(query, end)
 	}
 	looked := 0
@@ -189,6 +189,9 @@ func (t *tx) selected(query *store.HistoryQuery, end store.RecordRef) (list []st
 	}
 	if query.Unmet {
 		text += " and h.unmet <> ''"
+	}
+	if query.Fingerprint != 0 {
+		text, all = text+" and h.fingerprint = ?", append(all, int64(query.Fingerprint)) // all its bits
 	}
 	if query.Reason != "" {
 		like := "h.reason like ? escape '!'"
