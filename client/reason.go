@@ -20,7 +20,7 @@ func (w Why) Value() job.Reason { return w.ReasonArgs.Reason(w.Reason, w.ReasonC
 
 // Failure is what the work itself said about its failure.
 type Failure struct {
-	Cause            string `json:"cause,omitempty" doc:"What the work said about its failure: the last line of its standard error or, without one, of its output; the status and the first line of the answer to a request; the error of a handler; the message of an executor. At most 300 characters, masked like output. Unknown for what ended before version 21 of the store."`
+	Cause            string `json:"cause,omitempty" doc:"What the work said about its failure: the last line of its standard error or, without one, of its output, or one of the last five that names an error; the status and the first line of the answer to a request; the error of a handler; the message of an executor. At most 300 characters, masked like output. Unknown for what ended before version 21 of the store."`
 	CauseFingerprint string `json:"cause_fingerprint,omitempty" doc:"The same for failures of one kind: of the cause, or of the reason without one, with numbers, times, ids, paths, hosts and quoted texts left out."`
 }
 

@@ -2,6 +2,7 @@ package reason
 
 import (
 	"hash/fnv"
+	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -16,10 +17,19 @@ const CauseMax = 300
 // characters of four bytes, and colors and a line end behind it.
 const CauseLook = 2 << 10
 
-// LastLine returns the last line of an output that has text, as a cause; "" for none. cut says
-// that the output begins before the given part of it.
+// causeLines is how many lines with text are searched for one that names an error: programs say behind it what they
+// leave as it was.
+const causeLines = 5
+
+// namesError finds a line that names an error.
+var namesError = regexp.MustCompile(`(?i)error|panic|fatal|exception|failed|denied|refused|\berr\b`)
+
+// LastLine returns the last line of an output that has text, as a cause; "" for none. If one of the lines shortly
+// before it names an error and it does not, it is that one. cut says that the output begins before the given part of
+// it.
 func LastLine(output []byte, cut bool) string {
-	for len(output) > 0 {
+	last := ""
+	for n := 0; len(output) > 0 && n < causeLines; {
 		rest, line := []byte(nil), output
 		if end := strings.LastIndexByte(string(output), '\n'); end >= 0 {
 			rest, line = output[:end], output[end+1:]
@@ -31,14 +41,20 @@ func LastLine(output []byte, cut bool) string {
 			}
 		}
 		if text := Cause(string(line)); text != "" {
+			n++
 			if begins {
 				text = Cause("…" + text)
 			}
-			return text
+			if namesError.MatchString(text) {
+				return text
+			}
+			if last == "" {
+				last = text
+			}
 		}
 		output = rest
 	}
-	return ""
+	return last
 }
 
 // FirstLine returns the first line of a text that has a letter or a digit, "" for none. It is no

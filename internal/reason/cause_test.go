@@ -55,6 +55,10 @@ func TestLastLineSkipsEmptyOnes(t *testing.T) {
 		{"\x98 end of a long line\n", true, "…end of a long line"},
 		{"end of a long line\nshort\n", true, "short"},
 		{"one", false, "one"},
+		{"error: 0 rows\nnothing was changed\n", false, "error: 0 rows"},
+		{"old error\n1\n2\n3\n4\n5\n", false, "5"},
+		{"Traceback\nValueError: no\n", false, "ValueError: no"},
+		{"it FAILED\n\n\n\n\n\n\nbye\n", false, "it FAILED"},
 	} {
 		if got := reason.LastLine([]byte(c.text), c.cut); got != c.want {
 			t.Errorf("%q: got %q, want %q", c.text, got, c.want)

@@ -42,7 +42,7 @@ Pages, ` + "`belfry run list`, `belfry run get`, `belfry attention`" + `, the lo
 
 | Work | Cause |
 |---|---|
-| a command | the last line of its standard error that has text; without one, of its output |
+| a command | the last line of its standard error that has text; without one, of its output. If one of the four lines before it names an error and it does not, that one |
 | a request | the status and the first line of the answer |
 | a handler | the first line of its error |
 | an executor of XXL-JOB | its message; of a stack trace the innermost cause |

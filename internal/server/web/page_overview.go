@@ -43,7 +43,7 @@ type need struct {
 	Namespace, Name string
 	Address         string
 	About           string // the job, node or channels, in words
-	Text            string // the cause
+	Text, Whole     string // the cause; with all that is known
 	Times           string // how often, or what else is known
 	Since           When
 	Strip           template.HTML
@@ -357,6 +357,9 @@ func (p *page) need(a *client.Attention) need {
 	case client.AttentionApproval:
 		n.State, n.Asks = State{Class: "run", Icon: "user"}, true
 	case client.AttentionFailing:
+		if a.Cause != "" { // how often it failed stands beside it
+			n.Whole, n.Text = n.Text, clean(a.Cause)
+		}
 		n.Pause, n.Times = true, p.T("overview.failures", "n", a.Count)
 		if n.Version = a.SinceVersion; n.Version > 0 {
 			n.Times += p.T("comma") + p.T("overview.with_version", "v", n.Version)
@@ -373,9 +376,7 @@ func (p *page) need(a *client.Attention) need {
 		n.Address = "/nodes#" + a.Node
 		n.Open = n.Address
 	}
-	if n.About == "" {
-		n.About = n.Name
-	}
+	n.About, n.Whole = cmp.Or(n.About, n.Name), cmp.Or(n.Whole, n.Text)
 	return n
 }
 
