@@ -13,6 +13,7 @@ var (
 	nodes   = advice{"See the page of nodes: start one that suits, resume a drained one, or change place of the job.", "查看节点页面：启动合适的节点，恢复被排空的节点，或修改任务的 place。"}
 	machine = advice{"Look at the machine of the node: its log, memory, load, clock and network.", "检查节点所在机器：日志、内存、负载、时钟和网络。"}
 	missed  = advice{"If the work must be made up, run the job by hand or set policy.missed; keep two nodes running.", "如需补做，请手动运行任务或设置 policy.missed；保持两个节点运行。"}
+	stores  = advice{"Find out why the store was away, by its log and the network between: what fell due meanwhile is late, skipped or missed, by policy.", "通过存储的日志及其网络查明其不可用的原因：其间到期的运行按策略延迟、跳过或错过。"}
 	overlap = advice{"If runs overlap often, see how long they take, or change policy.overlap.", "若经常重叠，请查看运行耗时，或修改 policy.overlap。"}
 	reports = advice{"See whether the work runs elsewhere and can reach this server to report.", "检查外部工作是否在运行，以及能否向本服务器报告。"}
 	steps   = advice{"Open the step that it names: its own reason and output say more.", "打开所述步骤：其原因和输出有更多信息。"}

@@ -96,6 +96,8 @@ var (
 	MissedLatest = one[why]("missed_latest", "{why}, and the missed policy is latest: a later one runs", "{why}，且错过策略为 latest：运行较晚的一次", nothing)
 	MissedAll    = two[why, int]("missed_all", "{why}, and at most {n} are caught up", "{why}，且最多补跑 {n} 次", missed)
 	MissedLate   = two[why, span]("missed_late", "{why}, and it may start at most {late} late", "{why}，且最多可延迟 {late}启动", missed)
+	StoreAway    = three[string, at, at]("store_unreached", "node {node} did not reach the store from {from} to {to}", "节点 {node} 在 {from} 至 {to} 无法连接存储", stores)
+	AfterOutage  = two[why, why]("after_outage", "{why}; {outage}", "{why}；{outage}", stores)
 	DueSince     = two[at, why]("due_since", "due {due}[: {why}]", "到期时间 {due}[：{why}]", nodes)
 	Unclaimed    = none("unclaimed", "no node has claimed it yet", "尚无节点认领", nodes)
 )
@@ -202,6 +204,7 @@ var (
 	TookLong      = three[int, span, span]("took_long", "attempt {attempt} took {took}, expected was less than {most}", "第 {attempt} 次尝试耗时 {took}，预期少于 {most}", expect)
 	RunsLong      = three[span, int, span]("runs_long", "has been running for {took}; the longest of the last {n} that succeeded took {longest}", "已运行 {took}；最近 {n} 次成功运行中最长的耗时 {longest}", timing)
 	LastRun       = two[job.Outcome, why]("last_run", "the last run {outcome}[: {why}]", "最近一次运行{outcome}[：{why}]", output)
+	OthersToo     = two[why, int]("others_too", "{why}; the same of {n} other {n:job|jobs}", "{why}；另有 {n} 个任务同样如此", parts)
 	LastRuns      = three[int, job.Outcome, why]("last_runs", "the last {n} runs failed; the latest {outcome}[: {why}]", "最近 {n} 次运行失败；最近一次{outcome}[：{why}]", output)
 )
 

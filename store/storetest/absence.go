@@ -84,6 +84,30 @@ var absenceTests = []test{
 			e.finish(last, job.OutcomeSucceeded)
 		}
 	}},
+	{"what follows from an outage of the store names it", func(e *env) {
+		j := e.put("name: j\nschedule: {cron: '* * * * * *'}\npolicy: {overlap: skip, missed: latest}")
+		runs := e.plan(j, 5*time.Second, 6*time.Second, 13*time.Second)
+		from := e.now()
+		e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
+		e.clock.Advance(12 * time.Second)
+		e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
+		to := e.now()
+		e.claim(e.a, runs[0], store.Started)
+		e.clock.Advance(2 * time.Second)
+		e.claim(e.a, runs[1], store.Skipped) // due in the outage
+		e.claim(e.a, runs[2], store.Skipped) // behind one that was
+		e.clock.Advance(40 * time.Second)
+		runs = append(runs, e.plan(j, 5*time.Second)...)
+		e.clock.Advance(6 * time.Second)
+		e.claim(e.a, runs[3], store.Skipped)
+		outage := fmt.Sprintf("; node a did not reach the store from %s to %s", from.UTC().Format(time.RFC3339), to.UTC().Format(time.RFC3339))
+		for i, want := range []bool{true, true, false} {
+			r := e.record(runs[i+1].Run)
+			if got := strings.Contains(r.Attempt.Reason.String(), outage); got != want {
+				e.Errorf("run %d: %q names the outage %q: %t", i+1, r.Attempt.Reason, outage, got)
+			}
+		}
+	}},
 	{"occurrences of an absence wait for their turn", func(e *env) {
 		j := e.put("name: j\nschedule: {cron: '* * * * *'}\npolicy: {missed: all}")
 		runs := e.plan(j, 5*time.Second, 11*time.Second, 12*time.Second)

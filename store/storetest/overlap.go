@@ -41,11 +41,13 @@ var overlapTests = []test{
 				e.must(e.Renew(e.ctx, s.ID, store.Load{}))
 			}
 		}
+		var from time.Time
 		outage := func(name string) (runs []store.Attempt) {
 			j := e.put("name: " + name + "\nschedule: {cron: '* * * * *'}\npolicy: {overlap: skip, late_by: forever}")
 			runs = e.plan(j, time.Second, 2*time.Second)
 			e.clock.Advance(time.Second)
 			hear(e.a, b)
+			from = e.now()
 			e.claim(e.a, runs[0], store.Started)
 			e.clock.Advance(15 * time.Second) // the store is away
 			hear(b)
@@ -66,7 +68,8 @@ var overlapTests = []test{
 		e.clock.Advance(2 * time.Second)
 		hear(b)
 		got := e.claim(b, runs[1], store.Skipped)
-		equal(e, "reason", got.Reason.String(), fmt.Sprintf("run %s of %s had not reported its end: node a was last heard 21 s ago", runs[0].Run, e.run(runs[0].Run).Scheduled.Format(time.RFC3339)))
+		equal(e, "reason", got.Reason.String(), fmt.Sprintf("run %s of %s had not reported its end: node a was last heard 21 s ago; node b did not reach the store from %s to %s",
+			runs[0].Run, e.run(runs[0].Run).Scheduled.Format(time.RFC3339), from.UTC().Format(time.RFC3339), from.Add(15*time.Second).UTC().Format(time.RFC3339)))
 		hear(e.a)
 		e.clock.Advance(10 * time.Second)
 		hear(e.a, b)

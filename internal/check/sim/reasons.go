@@ -108,6 +108,9 @@ func (c *checker) checkReasons() {
 func (c *checker) checkBusy(r *store.Record) {
 	at := r.Run.Due
 	why := r.Attempt.Reason
+	if reason.AfterOutage.Is(why) {
+		why = reason.Inner(why, "why")
+	}
 	if reason.QueueFull.Is(why) {
 		why = reason.Inner(why, "why")
 	}
@@ -131,7 +134,11 @@ func (c *checker) checkBusy(r *store.Record) {
 func (c *checker) checkAbsent(r *store.Record) {
 	span := r.Attempt.Reason
 	for !reason.NoNodeThere.Is(span) {
-		if span = reason.Inner(span, "why"); span.IsZero() {
+		inner := reason.Inner(span, "outage")
+		if inner.IsZero() {
+			inner = reason.Inner(span, "why")
+		}
+		if span = inner; span.IsZero() {
 			return
 		}
 	}

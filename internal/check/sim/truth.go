@@ -52,9 +52,10 @@ var judges = map[string]func(*checker, *statement) bool{
 	reason.CouldStart.Name: (*checker).wasTooLate, reason.NoNodeRan.Name: is(job.OutcomeMissed), reason.NodeTooSlow.Name: (*checker).namesNode,
 	reason.NoNodes.Name: is(job.OutcomeMissed), reason.NoNodeHas.Name: is(job.OutcomeMissed), reason.Unclaimed.Name: is(job.OutcomeMissed),
 	reason.Labels.Name: always, reason.Handler.Name: always, reason.And.Name: always,
-	reason.NoNodeThere.Name: is(job.OutcomeMissed), // see checkAbsent
+	reason.NoNodeThere.Name: always, // see checkAbsent
 	reason.Unplanned.Name:   (*checker).wasDueBefore,
-	reason.MissedNone.Name:  missedBy(job.MissedNone), reason.MissedLatest.Name: missedBy(job.MissedLatest),
+	reason.StoreAway.Name:   (*checker).wasUnreached, reason.AfterOutage.Name: always,
+	reason.MissedNone.Name: missedBy(job.MissedNone), reason.MissedLatest.Name: missedBy(job.MissedLatest),
 	reason.MissedAll.Name: missedBy(job.MissedAll), reason.MissedLate.Name: (*checker).wasLateBy,
 
 	reason.JobPaused.Name: (*checker).wasChanged, reason.JobDeleted.Name: (*checker).wasChanged, reason.JobResumed.Name: (*checker).wasChanged,
@@ -300,6 +301,20 @@ func (c *checker) wasReplaced(s *statement) bool {
 func (c *checker) wasTooLate(s *statement) bool {
 	until, ok := s.at("until")
 	return ok && s.Attempt.Outcome == job.OutcomeMissed && !s.Attempt.Ended.Before(until)
+}
+
+// wasUnreached: the session of the node was not renewed in the outage.
+func (c *checker) wasUnreached(s *statement) bool {
+	from, ok := s.at("from")
+	to, okTo := s.at("to")
+	for _, o := range c.sessions {
+		was := o.heardAt
+		if o.node == s.text("node") && len(was) > 0 && was[0].Before(from.Add(time.Second)) && was[len(was)-1].After(to) && // they are whole seconds
+			!slices.ContainsFunc(was, func(at time.Time) bool { return at.After(from.Add(time.Second)) && at.Before(to) }) {
+			return ok && okTo && from.Before(to)
+		}
+	}
+	return false
 }
 
 func (c *checker) wasDueBefore(s *statement) bool { return s.Run.Due.Before(s.Attempt.Ended) }

@@ -185,6 +185,15 @@ func absenceAt(at time.Time, absences []store.Absence) (store.Absence, bool) {
 	return store.Absence{}, false
 }
 
+// unreached returns why a node is late with what fell due between two moments: it did not reach the
+// store then. None if it did.
+func unreached(s *store.Session, first, last time.Time) (none job.Reason) {
+	if s == nil || s.BeforeGap.IsZero() || last.Before(s.BeforeGap) || !first.Before(s.Steady) {
+		return none
+	}
+	return reason.StoreAway.Of(s.Node, s.BeforeGap.Truncate(time.Second), s.Steady.Truncate(time.Second))
+}
+
 // reasonOf names the span of an absence, in whole seconds.
 func reasonOf(a store.Absence) job.Reason {
 	return reason.NoNodeThere.Of(a.From.Truncate(time.Second), a.To.Truncate(time.Second))

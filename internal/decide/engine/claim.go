@@ -58,7 +58,7 @@ func (b *Batch) Claim(s *store.Session, a store.Attempt) store.ClaimOutcome {
 		b.ring(m)
 		return b.answer(store.Taken, r)
 	}
-	if outcome, why, yes := b.expired(j, r); yes {
+	if outcome, why, yes := b.expired(j, r, s); yes {
 		b.conclude(m, outcome, why)
 		return b.answer(store.Late, r)
 	}
@@ -154,7 +154,7 @@ func (b *Batch) claimable(j *Job, m *member, s *store.Session) bool {
 }
 
 // expired reports whether it is too late for the next attempt, and the resulting outcome.
-func (b *Batch) expired(j *Job, r *store.Run) (outcome job.Outcome, why job.Reason, yes bool) {
+func (b *Batch) expired(j *Job, r *store.Run, s *store.Session) (outcome job.Outcome, why job.Reason, yes bool) {
 	if j.Policy.Reported {
 		return b.unreported(r)
 	}
@@ -179,7 +179,7 @@ func (b *Batch) expired(j *Job, r *store.Run) (outcome job.Outcome, why job.Reas
 				why = reason.NoNodeHas.Of(wants)
 			}
 		}
-		return job.OutcomeMissed, reason.CouldStart.Of(r.LateAfter, why), true
+		return job.OutcomeMissed, reason.CouldStart.Of(r.LateAfter, b.afterOutage(s, r, r, why)), true
 	}
 	if r.Kind == job.RunScheduled && r.First.IsZero() && r.Overlap == "" && b.now.After(r.Due) {
 		if why, yes := SettledByMissed(j.Policy.Missed, r.Due, r.NextDue, b.absences()); yes {
@@ -255,15 +255,15 @@ func (b *Batch) overlaps(j *Job, m *member, s *store.Session, a store.Attempt) s
 	case overlap == job.OverlapQueue:
 		// A run with its own policy was bounded when it was created.
 		if n := b.queued(r.Slot); r.Overlap == "" && n >= j.Policy.QueueLimit {
-			b.conclude(m, job.OutcomeSkipped, reason.QueueFull.Of(busy, n))
+			b.conclude(m, job.OutcomeSkipped, b.afterOutage(s, r, holder, reason.QueueFull.Of(busy, n)))
 			return b.answer(store.Skipped, r)
 		}
 	case overlap == job.OverlapReplace:
 		if later := b.replacedBy(m); later != nil {
-			b.conclude(m, job.OutcomeSkipped, reason.TookPlace.Of(later.ID, later.Scheduled))
+			b.conclude(m, job.OutcomeSkipped, b.afterOutage(s, r, later, reason.TookPlace.Of(later.ID, later.Scheduled)))
 			return b.answer(store.Skipped, r)
 		}
-		b.replace(m)
+		b.replace(m, s)
 		b.fill(r.Slot) // in a pool a run of another job may have waited longer
 		if b.free(r) > 0 {
 			return b.take(j, m, s, a)
@@ -272,7 +272,7 @@ func (b *Batch) overlaps(j *Job, m *member, s *store.Session, a store.Attempt) s
 			busy = reason.BeingEnded.Of(holder.ID, holder.Scheduled, holder.Node)
 		}
 	default:
-		b.conclude(m, job.OutcomeSkipped, busy)
+		b.conclude(m, job.OutcomeSkipped, b.afterOutage(s, r, holder, busy))
 		return b.answer(store.Skipped, r)
 	}
 	r.State, r.Reason = job.StateWaiting, busy
@@ -288,6 +288,9 @@ const (
 	// or was not for a while: it may have the end of what holds their slot. Only time in which
 	// the store was reachable counts; a node that is back reports within it.
 	reportWithin = 5 * time.Second
+	// backlogMax is how long after an outage runs that fall due are late because of it: what is
+	// planned ahead, 15 s, has started within that.
+	backlogMax = 30 * time.Second
 )
 
 // awaitsReport reports whether a run is not skipped yet, since the node of one that holds its slot
@@ -356,6 +359,20 @@ func (b *Batch) busyWith(holder, r *store.Run) job.Reason {
 	return reason.StillRunning.Of(holder.ID, holder.Scheduled, holder.Node)
 }
 
+// afterOutage adds to the reason of a run that does not start the outage that it follows from: one
+// in which it fell due or, shortly after one, the run that is in its way. s is the node that claims it.
+func (b *Batch) afterOutage(s *store.Session, r, other *store.Run, why job.Reason) job.Reason {
+	for _, due := range [...]time.Time{r.Due, other.Due} {
+		if a, ok := absenceAt(due, b.absences()); ok && r.Due.Before(a.To.Add(backlogMax)) {
+			return reason.AfterOutage.Of(why, reasonOf(a))
+		}
+		if outage := unreached(s, due, due); !outage.IsZero() && r.Due.Before(s.Steady.Add(backlogMax)) {
+			return reason.AfterOutage.Of(why, outage)
+		}
+	}
+	return why
+}
+
 // holder returns the run that holds the slot of another and was due first.
 func (b *Batch) holder(r *store.Run) *store.Run {
 	var first *store.Run
@@ -413,7 +430,7 @@ func (b *Batch) withShards(r *store.Run) bool {
 // is skipped, and of those that hold it the one that was due first is cancelled, or ended
 // if it is between two attempts, unless another one is already ending. Other shards of its
 // occurrence and runs of other jobs in a pool are not ended.
-func (b *Batch) replace(by *member) {
+func (b *Batch) replace(by *member, s *store.Session) {
 	why := reason.TookPlace.Of(by.ID, by.Scheduled)
 	var holder *member
 	want, ending := 1, 0 // how many shards wait for a slot, and how many runs give theirs up
@@ -425,7 +442,7 @@ func (b *Batch) replace(by *member) {
 				want++
 			}
 		case m.State == job.StateWaiting && !m.AwaitsPrevious, m.State == job.StateReady && m.HoldsSlot && m.First.IsZero():
-			b.concludeKeeping(m, job.OutcomeSkipped, why)
+			b.concludeKeeping(m, job.OutcomeSkipped, b.afterOutage(s, &m.Run, &by.Run, why))
 		case !m.HoldsSlot:
 		case m.CancelBy != "":
 			ending++

@@ -46,6 +46,9 @@ func (b *Batch) Plan(planner job.ID, item *store.PlanItem) store.PlanOutcome {
 		}
 	}
 	for _, span := range item.Missed {
+		if outage := unreached(b.session(planner), span.First, span.Last); !outage.IsZero() {
+			span.Reason = reason.AfterOutage.Of(cmp.Or(span.Reason, reason.Unplanned.Of(job.Reason{})), outage)
+		}
 		b.miss(j, span)
 	}
 	j.Cursor, j.Planner = item.To, planner

@@ -107,7 +107,7 @@ func (b *Batch) Settle(id job.ID) bool {
 		b.conclude(m, job.OutcomeWithdrawn, why)
 		return true
 	}
-	if outcome, why, yes := b.expired(j, &m.Run); yes {
+	if outcome, why, yes := b.expired(j, &m.Run, nil); yes {
 		if outcome == job.OutcomeTimedOut {
 			b.finish(m, store.Result{Attempt: m.Present(), Started: m.First, Outcome: outcome, Reason: why})
 		} else {

@@ -289,10 +289,47 @@ func (s *Attention) paused(ctx context.Context, of scope) (list []client.Attenti
 // failing finds jobs whose last run failed, and counts their failures in a row.
 func (s *Attention) failing(ctx context.Context, of scope) (list []client.Attention, err error) {
 	jobs, ended, err := s.jobs.failing(ctx, of)
+	var outages []sharedOutage
 	for i, j := range jobs {
-		list = append(list, failuresOf(j, ended[i]))
+		a := failuresOf(j, ended[i])
+		if outages = joinOutage(outages, list, &a); a.Kind != "" {
+			list = append(list, a)
+		}
+	}
+	for _, o := range outages {
+		if o.others > 0 {
+			list[o.at] = saying(list[o.at], reason.OthersToo.Of(list[o.at].TextArgs.Reason(list[o.at].Text, list[o.at].TextCode), o.others))
+		}
 	}
 	return list, err
+}
+
+// sharedOutage is an outage of all nodes or of the store, and the problem that stands for all that follow from it.
+type sharedOutage struct {
+	from, to   time.Time
+	at, others int
+}
+
+// joinOutage adds a problem to the one in a list that follows from the same outage, and clears it. A problem
+// without one in the list begins an outage.
+func joinOutage(outages []sharedOutage, list []client.Attention, a *client.Attention) []sharedOutage {
+	from, to, ok := reason.OutageIn(a.TextArgs.Reason(a.Text, a.TextCode))
+	if !ok {
+		return outages
+	}
+	for i := range outages {
+		if o := &outages[i]; from.Before(o.to) && o.from.Before(to) {
+			o.others++
+			one := &list[o.at]
+			one.Count, one.Severity = one.Count+a.Count, min(one.Severity, a.Severity)
+			if a.Since.Before(one.Since) {
+				one.Since = a.Since
+			}
+			*a = client.Attention{}
+			return outages
+		}
+	}
+	return append(outages, sharedOutage{from: from, to: to, at: len(list)})
 }
 
 // failing returns the active jobs whose last run failed, with their last runs: those that failed

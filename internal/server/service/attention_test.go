@@ -145,6 +145,41 @@ func TestAttentionListsProblemsForAPerson(t *testing.T) {
 	}
 }
 
+func TestProblemsOfOneOutageAreOne(t *testing.T) {
+	b := newBench(t)
+	s := b.serviceOn(Config{})
+	for _, name := range []string{"a", "b", "c", "d"} {
+		b.put(s, `{"name": "`+name+`", "schedule": {"cron": "* * * * * *"}, "run": {"shell": "true"}, "policy": {"missed": "none"}}`)
+	}
+	from := b.now
+	b.mu.Lock()
+	b.now = b.now.Add(time.Minute)
+	b.mu.Unlock()
+	b.renew(store.Load{})
+	for _, name := range []string{"a", "b", "c"} {
+		j, err := store.JobNamed(t.Context(), b.store, "default", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		span := store.MissedSpan{ID: b.id(), First: from.Add(time.Second), Last: from.Add(3 * time.Second), Count: 3}
+		out, _, err := b.store.Plan(t.Context(), b.session, []store.PlanItem{{Job: j.Definition.UID, Epoch: 1, From: j.Cursor, To: span.Last, Missed: []store.MissedSpan{span}}})
+		if err != nil || out[0] != store.Planned {
+			t.Fatal(out, err)
+		}
+	}
+	b.ends(s, "d", job.OutcomeFailed)
+	found := attention(t, s, admin, "")
+	if len(found) != 2 || found["failing default/d"].Count != 1 {
+		t.Errorf("found %+v", found)
+	}
+	delete(found, "failing default/d")
+	for _, a := range found {
+		if want := "; the same of 2 other jobs"; a.Count != 3 || !strings.Contains(a.Text, "did not reach the store from ") || !strings.HasSuffix(a.Text, want) {
+			t.Errorf("the outage is %d of %q", a.Count, a.Text)
+		}
+	}
+}
+
 func TestAttentionNamesAStoreThatIsAway(t *testing.T) {
 	b := newBench(t)
 	warning := ""
