@@ -94,28 +94,39 @@ func Key(key string) TriggerOption { return func(t *triggering) { t.key = key } 
 // Trigger runs a job now, on any eligible node, even if the job is paused. It returns the run
 // without waiting for it; with Shards, the first of the runs.
 func (s *Scheduler) Trigger(ctx context.Context, name string, options ...TriggerOption) (RunID, error) {
-	made, err := s.open(ctx)
-	if err != nil {
-		return RunID{}, err
-	}
 	var t triggering
 	for _, option := range options {
 		option(&t)
 	}
-	var metadata map[string]string
-	if len(s.settings.inject) > 0 {
-		metadata = map[string]string{}
-		for _, inject := range s.settings.inject {
-			inject(ctx, metadata)
-		}
+	if s.light != nil {
+		return s.light.trigger(ctx, name, &t)
 	}
-	run, err := made.Runs.StartWith(ctx, s.caller(), s.nameOf(name), client.RunRequest{Params: t.params}, t.key, metadata)
+	made, err := s.open(ctx)
+	if err != nil {
+		return RunID{}, err
+	}
+	run, err := made.Runs.StartWith(ctx, s.caller(), s.nameOf(name), client.RunRequest{Params: t.params}, t.key, s.metadataFor(ctx))
 	return run.Run.ID, outside(err)
+}
+
+// metadataFor returns what travels with a run that a call of Trigger creates; nil for nothing.
+func (s *Scheduler) metadataFor(ctx context.Context) map[string]string {
+	var metadata map[string]string
+	for _, inject := range s.settings.inject {
+		if metadata == nil {
+			metadata = map[string]string{}
+		}
+		inject(ctx, metadata)
+	}
+	return metadata
 }
 
 // Cancel ends a run that has not started, or makes the node of a running one end it: the
 // context of its handler ends with ErrCancelled.
 func (s *Scheduler) Cancel(ctx context.Context, id RunID, reason string) error {
+	if s.light != nil {
+		return s.light.cancel(id, s.caller().Name, reason)
+	}
 	made, err := s.open(ctx)
 	if err != nil {
 		return err
@@ -127,6 +138,9 @@ func (s *Scheduler) Cancel(ctx context.Context, id RunID, reason string) error {
 // Pause keeps a job from falling due until Resume, or until the given time unless it is
 // zero. Running runs continue.
 func (s *Scheduler) Pause(ctx context.Context, name, reason string, until time.Time) error {
+	if s.light != nil {
+		return s.light.pause(name, true, until)
+	}
 	made, err := s.open(ctx)
 	if err != nil {
 		return err
@@ -137,6 +151,9 @@ func (s *Scheduler) Pause(ctx context.Context, name, reason string, until time.T
 
 // Resume ends the pause of a job. Occurrences that fell due during the pause do not run.
 func (s *Scheduler) Resume(ctx context.Context, name string) error {
+	if s.light != nil {
+		return s.light.pause(name, false, time.Time{})
+	}
 	made, err := s.open(ctx)
 	if err != nil {
 		return err
@@ -149,6 +166,9 @@ func (s *Scheduler) Resume(ctx context.Context, name string) error {
 // program ends, and is visible to every instance. The error wraps ErrExists if the name is
 // taken, and ErrInvalid if an option is invalid.
 func (s *Scheduler) Add(ctx context.Context, name string, options ...JobOption) error {
+	if s.light != nil {
+		return s.light.put("add", s.declare(caller(), name, options), false)
+	}
 	made, err := s.open(ctx)
 	if err != nil {
 		return err
@@ -165,6 +185,9 @@ func (s *Scheduler) Add(ctx context.Context, name string, options ...JobOption) 
 // waiting or running continue. The error wraps ErrNotFound if there is no such job, and ErrInvalid if
 // an option is invalid. It is another one if the job was changed at the same time.
 func (s *Scheduler) Update(ctx context.Context, name string, options ...JobOption) error {
+	if s.light != nil {
+		return s.light.put("update", s.declare(caller(), name, options), true)
+	}
 	made, err := s.open(ctx)
 	if err != nil {
 		return err
@@ -203,6 +226,9 @@ func (s *Scheduler) draft(ctx context.Context, verb string, d *declaration) (ser
 
 // Remove deletes a job. Running runs continue. The next Run creates a declared job again.
 func (s *Scheduler) Remove(ctx context.Context, name string) error {
+	if s.light != nil {
+		return s.light.remove(name)
+	}
 	made, err := s.open(ctx)
 	if err != nil {
 		return err
@@ -233,6 +259,9 @@ func (s *Scheduler) opened() (store.Store, error) {
 
 // Next returns the next n due times of a job, in its zone; fewer if there are no more.
 func (s *Scheduler) Next(ctx context.Context, name string, n int) ([]time.Time, error) {
+	if s.light != nil {
+		return s.light.next(name, n)
+	}
 	made, err := s.open(ctx)
 	if err != nil {
 		return nil, err
@@ -251,6 +280,9 @@ func (s *Scheduler) Next(ctx context.Context, name string, n int) ([]time.Time, 
 // Runs returns at most n runs of a job: planned and running ones by due time, then finished
 // ones, the latest first.
 func (s *Scheduler) Runs(ctx context.Context, name string, n int) ([]client.Run, error) {
+	if s.light != nil {
+		return s.light.runs(name, n)
+	}
 	made, err := s.open(ctx)
 	if err != nil {
 		return nil, err
@@ -277,6 +309,10 @@ const (
 
 // Wait waits until a run has ended and returns it, however it ended.
 func (s *Scheduler) Wait(ctx context.Context, id RunID) (client.Run, error) {
+	if s.light != nil {
+		run, _, err := s.light.wait(ctx, id)
+		return run, err
+	}
 	made, err := s.open(ctx)
 	if err != nil {
 		return client.Run{}, err
@@ -311,16 +347,23 @@ func (e *RunError) Error() string {
 // Result waits for a run and returns the result of its handler. A run that did not succeed
 // is a *RunError.
 func Result[Out any](ctx context.Context, s *Scheduler, id RunID) (out Out, err error) {
-	run, err := s.Wait(ctx, id)
+	var run client.Run
+	var text []byte
+	if s.light != nil {
+		run, text, err = s.light.wait(ctx, id)
+	} else {
+		run, err = s.Wait(ctx, id)
+	}
 	if err != nil {
 		return out, err
 	}
 	if run.Outcome != job.OutcomeSucceeded {
 		return out, &RunError{run}
 	}
-	text, err := s.read(ctx, &run, output.Stdout)
-	if err != nil {
-		return out, err
+	if s.light == nil {
+		if text, err = s.read(ctx, &run, output.Stdout); err != nil {
+			return out, err
+		}
 	}
 	text = bytes.TrimSuffix(text, []byte("\n"))
 	text = text[bytes.LastIndexByte(text, '\n')+1:] // after the gap in the output

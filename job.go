@@ -10,17 +10,21 @@ import (
 	"strings"
 	"time"
 
+	"github.com/belfry-cron/belfry/cron"
 	"github.com/belfry-cron/belfry/job"
 )
 
 // declaration is a job that the program declares.
 type declaration struct {
 	place    string // in the program
+	light    bool
 	job      job.Job
 	handler  string
 	input    reflect.Type // of Do; nil if nothing is known about it
-	function HandlerFunc  // of Func
+	function HandlerFunc  // of Func and Call
+	plain    bool         // of Call
 	flow     *flow        // of Flow.Do
+	schedule cron.Schedule // of Schedule
 	after    time.Duration
 	mistakes []string
 }
@@ -38,7 +42,11 @@ func (s *Scheduler) Job(name string, options ...JobOption) {
 	s.mu.Lock()
 	_, twice := s.jobs[name]
 	late := s.running || s.closed
-	if !twice && !late {
+	switch {
+	case late:
+	case s.light != nil:
+		twice = s.light.has(name)
+	case !twice:
 		s.jobs[name] = d
 		s.names = append(s.names, name)
 	}
@@ -52,6 +60,14 @@ func (s *Scheduler) Job(name string, options ...JobOption) {
 		s.mistake(d.place, "job %q is declared by a program WithHandlersOnly, which declares none", name)
 	case d.after > 0:
 		s.mistake(d.place, "job %q: After counts from now, and each instance of the program would mean another moment: use At here, or Add", name)
+	case s.light != nil:
+		mistakes := s.light.mistakes(d)
+		if len(mistakes) == 0 {
+			mistakes = s.light.declare(d)
+		}
+		s.mu.Lock()
+		s.mistakes = append(s.mistakes, mistakes...)
+		s.mu.Unlock()
 	case d.function != nil:
 		s.register(d.place, name, &handler{call: d.function})
 	}
@@ -59,7 +75,7 @@ func (s *Scheduler) Job(name string, options ...JobOption) {
 
 // declare applies options to a new declaration.
 func (s *Scheduler) declare(place, name string, options []JobOption) *declaration {
-	d := &declaration{place: place, job: job.Job{Namespace: s.settings.namespace, Name: name}}
+	d := &declaration{place: place, light: s.light != nil, job: job.Job{Namespace: s.settings.namespace, Name: name}}
 	for _, option := range options {
 		option(d)
 	}
@@ -89,6 +105,9 @@ func (d *declaration) check(handlers map[string]*handler) (list []error) {
 	}
 	if h := handlers[d.handler]; h != nil && d.input != nil && h.input != d.input {
 		report("Do gives %s to the handler %q, which takes %s", d.input, d.handler, h.input)
+	}
+	if d.schedule != nil && !d.light {
+		report("Schedule is for light mode: a store has to know schedules as text: use Cron, Every or At")
 	}
 	err := job.Document{Job: &d.job}.Validate()
 	var problems job.Problems
@@ -120,10 +139,23 @@ func Do(handler string, input any) JobOption {
 // job. It is for declared jobs, not for Add.
 func Func(f func(ctx context.Context, run *Run) error) JobOption {
 	return func(d *declaration) {
-		d.flow = nil
+		d.flow, d.plain = nil, false
 		d.function = func(ctx context.Context, run *Run) (err error) {
 			defer recovered(&err)
 			return f(ctx, run)
+		}
+	}
+}
+
+// Call is Func for a function that needs neither a context nor a run; light mode makes none for
+// it then.
+func Call(f func()) JobOption {
+	return func(d *declaration) {
+		d.flow, d.plain = nil, true
+		d.function = func(context.Context, *Run) (err error) {
+			defer recovered(&err)
+			f()
+			return nil
 		}
 	}
 }
@@ -280,6 +312,9 @@ func (s *Scheduler) sortedJobs() []*declaration {
 // Jobs returns the definitions of the declared jobs by name, as declared, without the
 // defaults.
 func (s *Scheduler) Jobs() []job.Job {
+	if s.light != nil {
+		return s.light.definitions()
+	}
 	var list []job.Job
 	for _, d := range s.sortedJobs() {
 		list = append(list, d.job)

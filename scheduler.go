@@ -39,6 +39,7 @@ type Scheduler struct {
 	settings settings
 	opener   store.Opener
 	remote   *remote.Client // of Connect, which has no opener
+	light    *light         // of Light
 
 	mu       sync.Mutex
 	handlers map[string]*handler
@@ -56,11 +57,17 @@ type Scheduler struct {
 	abandon chan struct{}
 }
 
-// New returns a scheduler on a store, such as postgres.URL(url) or sqlite.File(path). Run,
-// or the first call that needs the store, opens it.
+// New returns a scheduler on a store, such as postgres.URL(url) or sqlite.File(path), or
+// without one: see Light. Run, or the first call that needs the store, opens it.
 func New(open store.Opener, options ...Option) *Scheduler {
 	s := newScheduler(options)
 	s.opener = open
+	if isLight(open) {
+		s.light = newLight(s)
+		if s.settings.handlersOnly || s.settings.spool != "" {
+			s.mistake(caller(), "belfry.New: WithHandlersOnly and WithSpool are for programs with a store, and light mode has none")
+		}
+	}
 	if open == nil {
 		s.mistake(caller(), "belfry.New: the store is missing: give sqlite.File(path), postgres.URL(url) or memory.Empty()")
 	}
@@ -139,6 +146,9 @@ func (s *Scheduler) Check() error {
 	for _, d := range declared {
 		mistakes = append(mistakes, d.check(handlers)...)
 	}
+	if s.light != nil {
+		mistakes = append(mistakes, s.light.check(handlers)...)
+	}
 	if s.remote != nil && len(handlers) == 0 {
 		mistakes = append(mistakes, errors.New("belfry.Connect: the program has no handlers and would run nothing: register them with Handle"))
 	}
@@ -151,6 +161,9 @@ func (s *Scheduler) open(ctx context.Context) (*service.Service, error) {
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil, ErrClosed
+	}
+	if s.light != nil {
+		return nil, errLight
 	}
 	if s.service != nil {
 		return s.service, nil
@@ -237,8 +250,11 @@ func (s *Scheduler) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.end()) }()
-	if s.remote != nil {
+	switch {
+	case s.remote != nil:
 		return s.runConnected(ctx)
+	case s.light != nil:
+		return s.light.run(ctx)
 	}
 	made, err := s.open(ctx)
 	if err != nil {

@@ -259,3 +259,26 @@ func Between(s Schedule, after, until time.Time) iter.Seq[time.Time] {
 		}
 	}
 }
+
+// beforeMax is how far back Before searches if a schedule has no Prev: beyond the occurrence
+// of a year ago.
+const beforeMax = 2 * 366 * 24 * time.Hour
+
+// Before returns the last occurrence strictly before an instant, or the zero time if there
+// is none in the two years before it. Of a schedule without a method Prev it is found in
+// windows that double.
+func Before(s Schedule, instant time.Time) time.Time {
+	if known, ok := s.(interface{ Prev(time.Time) time.Time }); ok {
+		return known.Prev(instant)
+	}
+	for window := time.Minute; window < beforeMax; window *= 2 {
+		var last time.Time
+		for t := range Between(s, instant.Add(-window), instant.Add(-1)) {
+			last = t
+		}
+		if !last.IsZero() {
+			return last
+		}
+	}
+	return time.Time{}
+}

@@ -114,6 +114,12 @@ func PrintfLogger(p Printer) Logger { return printf{p, false} }
 // VerbosePrintfLogger returns a Logger that logs everything.
 func VerbosePrintfLogger(p Printer) Logger { return printf{p, true} }
 
+// isQuiet reports whether a logger is known to log errors alone.
+func isQuiet(l Logger) bool {
+	p, is := l.(printf)
+	return is && !p.verbose
+}
+
 type printf struct {
 	to      Printer
 	verbose bool
@@ -142,13 +148,10 @@ func pairs(list []any) string {
 }
 
 // slogTo passes the node's log to a Logger: warnings and errors as errors.
-type slogTo struct {
-	logger Logger
-	least  slog.Level
-}
+type slogTo struct{ logger Logger }
 
 // Enabled implements slog.Handler.
-func (s slogTo) Enabled(_ context.Context, level slog.Level) bool { return level >= s.least }
+func (s slogTo) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelInfo }
 
 // Handle implements slog.Handler.
 func (s slogTo) Handle(_ context.Context, r slog.Record) error {

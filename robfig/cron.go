@@ -8,8 +8,8 @@
 //	c.Start()
 //	defer c.Stop()
 //
-// By default entries live in memory, as in robfig/cron. With On they are in a store, and
-// run once for all instances of the program:
+// By default there is no store behind, as in robfig/cron: see belfry.Light. With On entries are
+// in a store, and run once for all instances of the program:
 //
 //	c := cron.New(cron.On(postgres.URL(url)))
 //
@@ -39,7 +39,6 @@ import (
 	"github.com/belfry-cron/belfry"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
-	"github.com/belfry-cron/belfry/store/memory"
 )
 
 // Job is the work of an entry.
@@ -63,7 +62,7 @@ type Entry struct {
 	WrappedJob Job
 	Job        Job
 
-	removed chan struct{} // closed by Remove
+	removed chan struct{} // closed by Remove; nil without a store
 }
 
 // Valid reports whether the entry exists.
@@ -71,7 +70,7 @@ func (e Entry) Valid() bool { return e.ID != 0 }
 
 // Cron runs entries. Use New.
 type Cron struct {
-	open     store.Opener // nil for a store in memory of each Start
+	open     store.Opener // nil for none
 	options  []belfry.Option
 	policies []belfry.JobOption
 	location *time.Location
@@ -83,6 +82,7 @@ type Cron struct {
 	entries []*Entry
 	lastID  EntryID
 	names   map[string]int // how many entries have a name
+	specs   map[SpecSchedule]*local
 	running *running
 	last    *running // the latest that was started
 }
@@ -138,7 +138,7 @@ const capacity = 100_000
 // New returns a Cron that runs nothing until Start.
 func New(options ...Option) *Cron {
 	c := &Cron{
-		location: time.Local, parser: standard, logger: DefaultLogger, names: map[string]int{},
+		location: time.Local, parser: standard, logger: DefaultLogger, names: map[string]int{}, specs: map[SpecSchedule]*local{},
 		options:  []belfry.Option{belfry.WithCapacity(capacity)},
 		policies: []belfry.JobOption{belfry.Overlap(job.OverlapAllow), belfry.Missed(job.MissedNone)},
 	}
@@ -164,6 +164,9 @@ func (c *Cron) add(name, spec string, j Job) (EntryID, error) {
 	schedule, err := c.parser.Parse(spec)
 	if err != nil {
 		return 0, err
+	}
+	if spec, is := schedule.(*SpecSchedule); is { // equal ones share memory
+		schedule = c.same(spec).Schedule
 	}
 	return c.schedule(cmp.Or(name, jobName(j)), schedule, j)
 }
@@ -201,24 +204,59 @@ func (c *Cron) schedule(name string, schedule Schedule, j Job) (EntryID, error) 
 		name = fmt.Sprintf("%s-%d", name, n)
 	}
 	c.lastID++
-	e := &Entry{ID: c.lastID, Name: name, Schedule: schedule, Job: j, WrappedJob: c.chain.Then(j), removed: make(chan struct{})}
+	e := &Entry{ID: c.lastID, Name: name, Schedule: schedule, Job: j, WrappedJob: c.chain.Then(j)}
+	if c.open != nil {
+		e.removed = make(chan struct{})
+	}
 	if c.running != nil {
-		if err := c.create(c.running, e); err != nil {
+		if err := c.running.scheduler.Add(c.running.ctx, e.Name, c.light(c.running, e)...); err != nil {
 			return 0, err
 		}
-		c.watch(c.running, e, "added")
+		c.say("added", e)
 	}
 	c.entries = append(c.entries, e)
 	return e.ID, nil
 }
 
-// anyEntry is the handler of all entries in memory.
-const anyEntry = "entry"
+// say logs the next time of an entry.
+func (c *Cron) say(what string, e *Entry) {
+	if !isQuiet(c.logger) {
+		now := c.now()
+		c.logger.Info(what, "now", now, "entry", e.ID, "next", e.Schedule.Next(now))
+	}
+}
 
-// create makes the job of an entry in memory, which watch triggers: its schedule may be in a zone
-// that has no name.
-func (c *Cron) create(r *running, e *Entry) error {
-	return r.scheduler.Add(r.ctx, e.Name, append(slices.Clone(c.policies), belfry.Do(anyEntry, e.Name))...)
+// local is a schedule in the zone of a Cron.
+type local struct {
+	Schedule
+	location *time.Location
+}
+
+// Next returns the next time after a moment.
+func (l *local) Next(t time.Time) time.Time { return l.Schedule.Next(t.In(l.location)) }
+
+// light returns the options of an entry without a store. Equal expressions share a schedule.
+func (c *Cron) light(r *running, e *Entry) []belfry.JobOption {
+	schedule := &local{e.Schedule, c.location}
+	if spec, is := e.Schedule.(*SpecSchedule); is {
+		schedule = c.same(spec)
+	}
+	return append([]belfry.JobOption{belfry.LateBy(time.Duration(job.Forever)), belfry.Schedule(schedule), c.call(r, e)}, c.policies...)
+}
+
+// same returns the first schedule that was equal to this one.
+func (c *Cron) same(spec *SpecSchedule) *local {
+	l := c.specs[*spec]
+	if l == nil {
+		l = &local{spec, c.location}
+		c.specs[*spec] = l
+	}
+	return l
+}
+
+// call returns the option that makes a job run an entry.
+func (c *Cron) call(r *running, e *Entry) belfry.JobOption {
+	return belfry.Call(func() { c.run(r, e) })
 }
 
 // planned returns the options by which a store plans an entry; none if watch has to trigger it,
@@ -298,7 +336,9 @@ func (c *Cron) Remove(id EntryID) {
 	}
 	e := c.entries[i]
 	c.entries = slices.Delete(c.entries, i, i+1)
-	close(e.removed)
+	if e.removed != nil {
+		close(e.removed)
+	}
 	c.logger.Info("removed", "entry", id)
 	if r := c.running; r != nil {
 		r.background.Go(func() { c.forget(r, e) })
@@ -348,47 +388,28 @@ func (c *Cron) start() *running {
 	}
 	open := c.open
 	if open == nil {
-		open = memory.Empty()
+		open = belfry.Light()
 	}
 	r := &running{}
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	ended, end := context.WithCancel(context.Background())
 	r.ended = ended
-	log := slogTo{c.logger, slog.LevelInfo}
-	if c.open == nil {
-		log.least = slog.LevelWarn // the rest is about a store, which robfig/cron has none of
-	}
-	r.scheduler = belfry.New(open, append([]belfry.Option{belfry.WithLogger(slog.New(log))}, c.options...)...)
-	belfry.Handle(r.scheduler, anyEntry, func(_ context.Context, _ *belfry.Run, name string) (belfry.None, error) {
-		c.mu.Lock()
-		i := slices.IndexFunc(c.entries, func(e *Entry) bool { return e.Name == name })
-		var e *Entry
-		if i >= 0 {
-			e = c.entries[i]
-		}
-		c.mu.Unlock()
-		if e != nil { // else it was removed when it was about to start
-			c.run(r, e)
-		}
-		return belfry.None{}, nil
-	})
+	r.scheduler = belfry.New(open, append([]belfry.Option{belfry.WithLogger(slog.New(slogTo{c.logger}))}, c.options...)...)
 	c.logger.Info("start")
 	for _, e := range c.entries {
 		if c.open == nil {
-			if err := c.create(r, e); err != nil {
+			if err := r.scheduler.Add(r.ctx, e.Name, c.light(r, e)...); err != nil {
 				c.logger.Error(err, "schedule", "entry", e.ID)
 			}
-			c.watch(r, e, "schedule")
+			c.say("schedule", e)
 			continue
 		}
-		options := append(slices.Clone(c.policies), belfry.Func(func(context.Context, *belfry.Run) error { c.run(r, e); return nil }))
 		planned := c.planned(e)
-		r.scheduler.Job(e.Name, append(options, planned...)...)
+		r.scheduler.Job(e.Name, append(append(slices.Clone(c.policies), c.call(r, e)), planned...)...)
 		if planned == nil {
-			c.watch(r, e, "schedule")
+			c.watch(r, e)
 		} else {
-			now := c.now()
-			c.logger.Info("schedule", "now", now, "entry", e.ID, "next", e.Schedule.Next(now))
+			c.say("schedule", e)
 		}
 	}
 	before := c.last
@@ -433,15 +454,18 @@ func (c *Cron) run(r *running, e *Entry) {
 	c.mu.Lock()
 	e.Prev = now
 	c.mu.Unlock()
-	c.logger.Info("run", "now", now, "entry", e.ID, "next", e.Schedule.Next(now))
+	if c.open == nil && !isQuiet(c.logger) {
+		c.logger.Info("wake", "now", now)
+	}
+	c.say("run", e)
 	e.WrappedJob.Run()
 }
 
-// watch triggers an entry.
-func (c *Cron) watch(r *running, e *Entry, added string) {
+// watch triggers an entry that a store cannot plan.
+func (c *Cron) watch(r *running, e *Entry) {
 	now := c.now()
 	at := e.Schedule.Next(now)
-	c.logger.Info(added, "now", now, "entry", e.ID, "next", at)
+	c.logger.Info("schedule", "now", now, "entry", e.ID, "next", at)
 	r.background.Go(func() {
 		for ; !at.IsZero(); at = e.Schedule.Next(now) {
 			timer := time.NewTimer(time.Until(at))

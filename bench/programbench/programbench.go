@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/belfry-cron/belfry"
 	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/robfig"
 	"github.com/belfry-cron/belfry/store/memory"
 	"github.com/belfry-cron/belfry/store/sqlite"
 )
@@ -44,16 +46,20 @@ type library struct {
 var libraries = []library{
 	{"robfig", startRobfig},
 	{"gocron", startGocron},
+	{"light", startLight},
+	{"light-robfig", startLightRobfig},
 	{"memory", startMemory},
 	{"sqlite", startSQLite},
 }
 
 // sizes are how many jobs are due each second. SQLite commits each run, which bounds it.
 var sizes = map[string][]int{
-	"robfig": {1000, 10_000, 100_000},
-	"gocron": {1000, 10_000, 100_000},
-	"memory": {1000, 10_000, 100_000},
-	"sqlite": {1000, 5000, 10_000},
+	"robfig":       {1000, 10_000, 100_000},
+	"gocron":       {1000, 10_000, 100_000},
+	"light":        {1000, 10_000, 100_000},
+	"light-robfig": {1000, 10_000, 100_000},
+	"memory":       {1000, 10_000, 100_000},
+	"sqlite":       {1000, 5000, 10_000},
 }
 
 // settling is how long a library works before it is measured.
@@ -77,7 +83,7 @@ func Run(ctx context.Context, out io.Writer, o Options) error {
 		return err
 	}
 	fmt.Fprintf(out, "%s, %d processors, %s/%s\n\n", runtime.Version(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)
-	fmt.Fprintln(out, "| | jobs a second | fired | late, p50 | late, p99 | the latest | memory |\n|---|--:|--:|--:|--:|--:|--:|")
+	fmt.Fprintln(out, "| | jobs a second | fired | late, p50 | late, p99 | the latest | processor time of a run | memory |\n|---|--:|--:|--:|--:|--:|--:|--:|")
 	for _, l := range libraries {
 		list := sizes[l.name]
 		if o.Jobs > 0 {
@@ -135,11 +141,14 @@ func measure(ctx context.Context, l library, jobs, seconds int) (string, error) 
 	// Between two seconds, so that no herd is cut.
 	f.first = time.Now().Add(settling).Truncate(time.Second).Add(time.Second)
 	begun.Store(true)
+	time.Sleep(time.Until(f.first))
+	before := processorTime()
 	select {
 	case <-ctx.Done():
 		return "", ctx.Err()
 	case <-time.After(time.Until(f.first.Add(time.Duration(seconds)*time.Second + 500*time.Millisecond))):
 	}
+	used := processorTime() - before
 	peak := memoryPeak()
 	n := min(int(f.next.Load()), len(f.late))
 	late := slices.Clone(f.late[:n])
@@ -148,13 +157,22 @@ func measure(ctx context.Context, l library, jobs, seconds int) (string, error) 
 	}
 	line := fmt.Sprintf("| %s | %d | %.1f %% |", l.name, jobs, 100*float64(n)/float64(jobs*seconds))
 	if n == 0 {
-		return line + " | | | |", nil
+		return line + " | | | | |", nil
 	}
 	slices.Sort(late)
 	at := func(q float64) string {
 		return fmt.Sprintf("%.1f ms", float64(late[int(q*float64(n-1))])/1000)
 	}
-	return fmt.Sprintf("%s %s | %s | %s | %d MB |", line, at(.5), at(.99), at(1), peak), nil
+	return fmt.Sprintf("%s %s | %s | %s | %.2f µs | %d MB |", line, at(.5), at(.99), at(1), used.Seconds()*1e6/float64(n), peak), nil
+}
+
+// processorTime returns what this process has used of processors.
+func processorTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // memoryPeak returns the most memory that this process had, in MB, without the notes.
@@ -197,6 +215,21 @@ func startGocron(_ context.Context, jobs int, fire func()) (func() error, error)
 	s.Start()
 	// Its Shutdown waits for jobs that a crowd may keep from ending.
 	return func() error { return nil }, nil
+}
+
+func startLight(ctx context.Context, jobs int, fire func()) (func() error, error) {
+	return startBelfry(ctx, belfry.New(belfry.Light(), options()...), jobs, fire)
+}
+
+func startLightRobfig(_ context.Context, jobs int, fire func()) (func() error, error) {
+	c := robfig.New(robfig.WithSeconds())
+	for range jobs {
+		if _, err := c.AddFunc("* * * * * *", fire); err != nil {
+			return nil, err
+		}
+	}
+	c.Start()
+	return func() error { <-c.Stop().Done(); return nil }, nil
 }
 
 func startMemory(ctx context.Context, jobs int, fire func()) (func() error, error) {

@@ -62,33 +62,10 @@ func (s *schedules) around(ctx context.Context, j *store.Job, scheduled time.Tim
 	if !next.IsZero() {
 		next = next.In(c.location)
 	}
-	if before, ok := c.schedule.(interface{ Prev(time.Time) time.Time }); ok {
-		previous = before.Prev(scheduled)
-	} else {
-		previous = lastBefore(c.schedule, scheduled)
-	}
-	if !previous.IsZero() {
+	if previous = cron.Before(c.schedule, scheduled); !previous.IsZero() {
 		previous = previous.In(c.location)
 	}
 	return previous, same, next, nil
-}
-
-// previousWithin is how far back the previous occurrence is searched if a schedule has no
-// Prev: beyond the one of a year ago.
-const previousWithin = 2 * 366 * 24 * time.Hour
-
-// lastBefore finds the occurrence before a moment in windows that double.
-func lastBefore(s cron.Schedule, moment time.Time) time.Time {
-	for window := time.Minute; window < previousWithin; window *= 2 {
-		var last time.Time
-		for t := range cron.Between(s, moment.Add(-window), moment.Add(-1)) {
-			last = t
-		}
-		if !last.IsZero() {
-			return last
-		}
-	}
-	return time.Time{}
 }
 
 // compile returns the schedule of a job, from memory if it can.

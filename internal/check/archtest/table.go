@@ -416,6 +416,7 @@ var table = map[string]line{
 		shared: true,
 		imports: []string{"internal/reason",
 			"cron", "job", "store", "executor", "client",
+			"internal/decide/engine", "internal/decide/timer",
 			"internal/server/auth", "internal/sys/clock", "internal/node", "internal/node/output", "internal/node/unreported", "internal/remote", "internal/server/service",
 		},
 		testImports: []string{"belfrytest", "store/memory", "internal/server/auth", "internal/server/httpapi", "internal/server/service"},
@@ -445,7 +446,7 @@ var table = map[string]line{
 	},
 	"robfig": {
 		// The interface of robfig/cron, without that module.
-		imports: []string{".", "cron", "job", "store", "store/memory"}, testImports: []string{"belfrytest"},
+		imports: []string{".", "cron", "job", "store"}, testImports: []string{"belfrytest"},
 	},
 	"otelbelfry": {
 		imports: []string{"."}, modules: []string{"go.opentelemetry.io/otel"}, testImports: []string{"belfrytest"},

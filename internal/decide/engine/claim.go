@@ -38,7 +38,7 @@ func (b *Batch) Claim(s *store.Session, a store.Attempt) store.ClaimOutcome {
 	}
 	if j.Policy.Reported { // since an edit
 		r.State, r.Session, r.Node, r.Reason = job.StateWaiting, job.ID{}, "", reason.NoReport.Of()
-		r.LateAfter = j.Policy.lateAfter(r.Kind, r.Due)
+		r.LateAfter = j.Policy.LateAfter(r.Kind, r.Due)
 		b.giveUp(m)
 		b.save(m)
 	}

@@ -210,7 +210,7 @@ func (b *Batch) place(j *Job, r *store.Run, session job.ID, node string) {
 	} else if j.Policy.Broadcast {
 		r.Node = node
 	}
-	r.LateAfter = j.Policy.lateAfter(r.Kind, r.Due)
+	r.LateAfter = j.Policy.LateAfter(r.Kind, r.Due)
 	r.Slot = j.Policy.SlotKey(&r.Run, r.Node)
 	b.makeRun(*r)
 }

@@ -477,7 +477,7 @@ func (b *Batch) Refit(j *Job) {
 			continue
 		}
 		// Running ones too: they may be released.
-		if late := j.Policy.lateAfter(m.Kind, m.Due); m.Attempt == 1 && !isReportedStart(j, m) && !late.Equal(m.LateAfter) {
+		if late := j.Policy.LateAfter(m.Kind, m.Due); m.Attempt == 1 && !isReportedStart(j, m) && !late.Equal(m.LateAfter) {
 			m.LateAfter = late
 			b.save(m)
 		}

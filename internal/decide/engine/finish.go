@@ -143,7 +143,7 @@ func unexplained(o job.Outcome) (none job.Reason) {
 // allow one, the reason.
 func (b *Batch) retryAt(j *Job, r *store.Run, res *store.Result) (due time.Time, retried bool, not job.Reason) {
 	p := j.Policy
-	if r.Attempt > p.Retries || !p.retries(res) {
+	if r.Attempt > p.Retries || !p.MayRetry(res) {
 		return time.Time{}, false, not
 	}
 	if r.CancelBy != "" {
@@ -155,7 +155,7 @@ func (b *Batch) retryAt(j *Job, r *store.Run, res *store.Result) (due time.Time,
 	if r.Unfenced && res.Outcome == job.OutcomeLost {
 		return time.Time{}, false, reason.UnfencedLost.Of()
 	}
-	due = b.now.Add(p.retryDelay(r.ID, r.Attempt))
+	due = b.now.Add(p.RetryDelay(r.ID, r.Attempt))
 	if p.RetryWithin > 0 && due.After(r.First.Add(p.RetryWithin)) {
 		return time.Time{}, false, reason.NextTooLate.Of(p.RetryWithin)
 	}
@@ -537,7 +537,7 @@ func (b *Batch) spawn(j *Job, r store.Run) {
 	r.JobUID, r.Namespace, r.Name = j.UID, j.Namespace, j.Name
 	r.Epoch, r.Version = j.Epoch, j.Version
 	r.State, r.Attempt, r.Priority = job.StateReady, 1, j.Policy.Priority
-	r.LateAfter = j.Policy.lateAfter(r.Kind, r.Due)
+	r.LateAfter = j.Policy.LateAfter(r.Kind, r.Due)
 	nodes := []*store.Session{nil}
 	if j.Policy.Broadcast {
 		if eligible := b.eligible(j.Policy); len(eligible) > 0 {

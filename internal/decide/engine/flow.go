@@ -712,7 +712,7 @@ func (b *Batch) startJob(m *member, f *flowRun, s *flowStep, ref flow.Ref) (why 
 	}
 	r := b.newRun(j, b.stepID(m, s.Name, ref.Item), job.RunByFlow, job.StepKey(m.ID, s.Name, ref.Item))
 	r.Parent, r.Scheduled, r.Due, r.Params = m.ID, m.Scheduled, lastOf(b.now, m.Due), expanded.Job.Params
-	r.LateAfter = j.Policy.lateAfter(r.Kind, r.Due)
+	r.LateAfter = j.Policy.LateAfter(r.Kind, r.Due)
 	r.Slot = j.Policy.SlotKey(&r.Run, "")
 	if seat := b.seat(&r, j.Policy); seat != nil {
 		r.Session, r.Node = seat.ID, seat.Node

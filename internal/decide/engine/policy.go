@@ -258,9 +258,9 @@ func (b *Batch) unattended(p *Policy, due time.Time) bool {
 	return absent
 }
 
-// lateAfter returns when the first attempt of a run is too late. Requested runs, manual
+// LateAfter returns when the first attempt of a run is too late. Requested runs, manual
 // ones and backfills, are never too late.
-func (p *Policy) lateAfter(kind job.RunKind, due time.Time) time.Time {
+func (p *Policy) LateAfter(kind job.RunKind, due time.Time) time.Time {
 	if p.LateBy < 0 || kind == job.RunByHand || kind == job.RunBackfill || kind == job.RunByFlow {
 		return time.Time{}
 	}
@@ -287,12 +287,12 @@ func (f *Fit) policy() *Policy {
 func (f *Fit) Slot(r *store.Run) string { return f.policy().SlotKey(&r.Run, r.Node) }
 
 // LateAfter returns when the first attempt of a run is too late.
-func (f *Fit) LateAfter(r *store.Run) time.Time { return f.policy().lateAfter(r.Kind, r.Due) }
+func (f *Fit) LateAfter(r *store.Run) time.Time { return f.policy().LateAfter(r.Kind, r.Due) }
 
-// retryDelay returns how long after the n-th attempt the next one is due, in
+// RetryDelay returns how long after the n-th attempt the next one is due, in
 // whole milliseconds. The jitter is a hash of the run and the attempt, so that a repeated step decides
 // the same.
-func (p *Policy) retryDelay(run job.ID, n int) time.Duration {
+func (p *Policy) RetryDelay(run job.ID, n int) time.Duration {
 	delay := float64(p.Backoff)
 	for range n - 1 {
 		if delay *= p.Factor; delay >= float64(p.BackoffMax) {
@@ -305,8 +305,8 @@ func (p *Policy) retryDelay(run job.ID, n int) time.Duration {
 	return time.Duration(delay).Round(time.Millisecond) + share(run, p.RetryJitter, "retry", int64(n))
 }
 
-// retries reports whether the policy retries an attempt with a result.
-func (p *Policy) retries(r *store.Result) bool {
+// MayRetry reports whether the policy retries an attempt with a result.
+func (p *Policy) MayRetry(r *store.Result) bool {
 	if !slices.Contains(p.RetryOn, job.RetryOn(r.Outcome)) || r.Permanent && r.Outcome == job.OutcomeFailed {
 		return false
 	}

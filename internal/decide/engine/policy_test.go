@@ -75,14 +75,14 @@ func TestRetryBackoffGrowsUpToItsMax(t *testing.T) {
 	} {
 		p := compiled(t, "policy: {retry: {"+c.retry+"}}")
 		for i, seconds := range c.want {
-			if got, want := p.retryDelay(job.ID{1}, i+1), time.Duration(seconds)*time.Second; got != want {
+			if got, want := p.RetryDelay(job.ID{1}, i+1), time.Duration(seconds)*time.Second; got != want {
 				t.Errorf("%s: retry %d waits %s, want %s", c.retry, i+1, got, want)
 			}
 		}
 	}
 	// Neither a large number nor a large factor goes beyond the bound.
 	p := compiled(t, "policy: {retry: {attempts: 1000, factor: 100, max: 7d}}")
-	if got := p.retryDelay(job.ID{1}, 1000); got != 7*24*time.Hour {
+	if got := p.RetryDelay(job.ID{1}, 1000); got != 7*24*time.Hour {
 		t.Errorf("retry 1000 waits %s", got)
 	}
 }
@@ -92,8 +92,8 @@ func TestRetryJitterIsDeterministic(t *testing.T) {
 	different := map[time.Duration]bool{}
 	for i := range byte(20) {
 		for n := 1; n <= 3; n++ {
-			delay := p.retryDelay(job.ID{i}, n)
-			if delay != p.retryDelay(job.ID{i}, n) {
+			delay := p.RetryDelay(job.ID{i}, n)
+			if delay != p.RetryDelay(job.ID{i}, n) {
 				t.Fatal("asked again it is another")
 			}
 			if delay < time.Second || delay > 11*time.Second {

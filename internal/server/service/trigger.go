@@ -41,7 +41,7 @@ func (s *Runs) StartWith(ctx context.Context, who Caller, name Name, said client
 	if err != nil {
 		return Made{}, err
 	}
-	if err := checkParams(j.Filled, said.Params); err != nil {
+	if err := CheckParams(j.Filled, said.Params); err != nil {
 		return Made{}, err
 	}
 	params := said.Params
@@ -72,8 +72,8 @@ func (s *Runs) StartWith(ctx context.Context, who Caller, name Name, said client
 // environment of a command.
 const paramMax = 64 << 10
 
-// checkParams reports parameters that a job does not declare.
-func checkParams(j *job.Job, params map[string]string) error {
+// CheckParams reports parameters that a job does not declare.
+func CheckParams(j *job.Job, params map[string]string) error {
 	wrong := refuse(client.TypeInvalid, "the parameters do not fit job %s", j.FullName())
 	declared := slices.Sorted(maps.Keys(j.Params))
 	for _, name := range slices.Sorted(maps.Keys(params)) {
