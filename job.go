@@ -20,10 +20,10 @@ type declaration struct {
 	light    bool
 	job      job.Job
 	handler  string
-	input    reflect.Type // of Do; nil if nothing is known about it
-	function HandlerFunc  // of Func and Call
-	plain    bool         // of Call
-	flow     *flow        // of Flow.Do
+	input    reflect.Type  // of Do; nil if nothing is known about it
+	function HandlerFunc   // of Func and Call
+	plain    bool          // of Call
+	flow     *flow         // of Flow.Do
 	schedule cron.Schedule // of Schedule
 	after    time.Duration
 	mistakes []string

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/belfry-cron/belfry/cron"
@@ -30,14 +31,15 @@ type light struct {
 	said    *lightSaid // of the last declaration
 	timers  timer.Queue
 	alarms  []func(now time.Time) // by the handles of timers
-	spare   []uint32             // handles
-	due     []uint32             // of a moment; kept for its room
+	spare   []uint32              // handles
+	due     []uint32              // of a moment; kept for its room
 	ready   herds
 	first   *lightRun   // of those that have not ended
 	free    *lightRun   // of plain jobs, to be used again, by after
 	kept    []*lightRun // the last that were triggered, ended
 	running bool
 	closed  bool          // nothing starts any more
+	begun   atomic.Int64  // how many runs
 	looking int           // goroutines that are between two handlers
 	busy    int           // goroutines in a handler
 	idle    chan struct{} // closed when closed is set and the last handler has returned
@@ -390,13 +392,36 @@ func (l *light) end(r *lightRun, cause *executor.Cancelled) {
 func (l *light) help() {
 	if l.running && !l.closed && l.looking == 0 && l.ready.head < len(l.ready.list) && l.busy < l.s.settings.capacity {
 		l.looking++
-		go l.work()
+		go l.work(l.begun.Load(), time.Now())
+	}
+}
+
+const (
+	// quickly is the time of a run below which a second goroutine only gets into the way: both
+	// would wait for one lock.
+	quickly = 3 * time.Microsecond
+	// quickMin is how many runs show it.
+	quickMin = 4
+	// lookAgain is how long a handler that blocks after such runs may keep others from their start.
+	lookAgain = 50 * time.Microsecond
+)
+
+// yield waits while another goroutine calls handlers as fast as two would.
+func (l *light) yield(begun int64, since time.Time) {
+	for {
+		now, n := time.Now(), l.begun.Load()
+		if n-begun < quickMin || now.Sub(since) > time.Duration(n-begun)*quickly {
+			return
+		}
+		begun, since = n, now
+		time.Sleep(lookAgain)
 	}
 }
 
 // work calls handlers until there is nothing to do.
-func (l *light) work() {
+func (l *light) work(begun int64, since time.Time) {
 	var r *lightRun
+	l.yield(begun, since)
 	l.mu.Lock()
 	defer func() {
 		if r != nil { // the handler has called runtime.Goexit
@@ -419,6 +444,7 @@ func (l *light) work() {
 		if r.state = job.StateRunning; r.Attempt == 1 {
 			r.began = now
 		}
+		l.begun.Add(1)
 		l.looking--
 		l.busy++
 		l.help()
