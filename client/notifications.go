@@ -36,7 +36,7 @@ const (
 
 // NotifiedEvent is one event in a notification.
 type NotifiedEvent struct {
-	Event job.Notice `json:"event" enum:"failed,failing,recovered,missed,late,waiting,slow,unmet,paused,node_lost,history_away" doc:"What it is."`
+	Event job.Notice `json:"event" enum:"failed,failing,recovered,missed,late,waiting,slow,unmet,skipped,late_start,paused,approval,node_lost,disk,history_away" doc:"What it is."`
 	Job   string     `json:"job,omitempty" doc:"The job, namespace/name."`
 	Node  string     `json:"node,omitempty" doc:"The node."`
 	Run   job.ID     `json:"run,omitzero" doc:"The latest run that shows it."`

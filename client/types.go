@@ -313,6 +313,7 @@ type Node struct {
 	Partitions int      `json:"partitions,omitempty" doc:"For how many of the 256 partitions of jobs it plans."`
 	Starts     []int    `json:"starts,omitempty" nullable:"false" doc:"How many attempts it has started in each of the last 60 minutes, the earliest first."`
 	Warnings   []string `json:"warnings,omitempty" nullable:"false" doc:"What a person should change about it, although it works."`
+	Disk       string   `json:"disk,omitempty" doc:"How little space the disk of its data directory has, if it is less than 1 GiB."`
 
 	Left time.Time `json:"left,omitzero" doc:"Of a node that has left: when it said so, or when it was last heard of."`
 

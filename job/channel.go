@@ -151,37 +151,40 @@ type Notice string
 
 // The kinds of events.
 const (
-	NoticeFailed    Notice = "failed"    // a run failed, timed out or was lost, and is not retried
-	NoticeFailing   Notice = "failing"   // so did in_a_row consecutive runs of a job
-	NoticeRecovered Notice = "recovered" // the problem of an earlier message is over
-	NoticeMissed    Notice = "missed"    // an occurrence did not run in time
-	NoticeLate      Notice = "late"      // a run is due and does not start
-	NoticeWaiting   Notice = "waiting"   // a run is due and no node may run it
-	NoticeSlow      Notice = "slow"      // a run takes longer than usual
-	NoticeUnmet     Notice = "unmet"     // an expectation of policy.expect is not met
-	NoticePaused    Notice = "paused"    // Belfry has paused a job after failures
-	NoticeApproval  Notice = "approval"  // a step of a flow waits for a person
-	NoticeNodeLost  Notice = "node_lost" // a node is silent
+	NoticeFailed    Notice = "failed"     // a run failed, timed out or was lost, and is not retried
+	NoticeFailing   Notice = "failing"    // so did in_a_row consecutive runs of a job
+	NoticeRecovered Notice = "recovered"  // the problem of an earlier message is over
+	NoticeMissed    Notice = "missed"     // an occurrence did not run in time
+	NoticeLate      Notice = "late"       // a run is due and does not start
+	NoticeWaiting   Notice = "waiting"    // a run is due and no node may run it
+	NoticeSlow      Notice = "slow"       // a run takes longer than usual
+	NoticeUnmet     Notice = "unmet"      // an expectation of policy.expect is not met
+	NoticePaused    Notice = "paused"     // Belfry has paused a job after failures
+	NoticeApproval  Notice = "approval"   // a step of a flow waits for a person
+	NoticeNodeLost  Notice = "node_lost"  // a node is silent
+	NoticeSkipped   Notice = "skipped"    // in_a_row consecutive occurrences were skipped, as an earlier run was not over
+	NoticeLateStart Notice = "late_start" // a run started late
+	NoticeDisk      Notice = "disk"       // the disk of a node is nearly full
 	NoticeHistory   Notice = "history_away"
 )
 
 // Values returns all kinds of events.
 func (Notice) Values() []string {
 	return texts(NoticeFailed, NoticeFailing, NoticeRecovered, NoticeMissed, NoticeLate, NoticeWaiting, NoticeSlow, NoticeUnmet,
-		NoticePaused, NoticeApproval, NoticeNodeLost, NoticeHistory)
+		NoticeSkipped, NoticeLateStart, NoticePaused, NoticeApproval, NoticeNodeLost, NoticeDisk, NoticeHistory)
 }
 
 // OfServer reports whether the event is about a node or the server, and not about a job.
-func (n Notice) OfServer() bool { return n == NoticeNodeLost || n == NoticeHistory }
+func (n Notice) OfServer() bool { return n == NoticeNodeLost || n == NoticeDisk || n == NoticeHistory }
 
 // ChannelRule selects events. All set fields must match.
 type ChannelRule struct {
-	Events     []Notice          `json:"events" items:"20" doc:"The kinds of events: failed, failing, recovered, missed, late, waiting, slow, unmet, paused, approval, node_lost or history_away."`
+	Events     []Notice          `json:"events" items:"20" doc:"The kinds of events: failed, failing, recovered, missed, late, waiting, slow, unmet, skipped, late_start, paused, approval, node_lost, disk or history_away."`
 	Namespaces []string          `json:"namespaces,omitzero" items:"100" max:"128" doc:"The namespaces of the jobs; * is all. Only administrators of the whole server may name others. Default: that of the channel."`
 	Jobs       []string          `json:"jobs,omitzero" items:"100" max:"128" doc:"The names of the jobs; * stands for any letters. Default: all."`
 	Labels     map[string]string `json:"labels,omitzero" items:"64" doc:"The labels that a job must have, all of them."`
-	InARow     int               `json:"in_a_row,omitzero" min:"2" max:"20" doc:"For failing: after how many failed runs. Default: 3."`
-	For        Duration          `json:"for,omitzero" min:"1s" max:"7d" doc:"For late, waiting, slow, approval and node_lost: how long that must last. Default: as soon as it is seen."`
+	InARow     int               `json:"in_a_row,omitzero" min:"2" max:"20" doc:"For failing and skipped: after how many runs that failed, or were skipped, in a row. Default: 3."`
+	For        Duration          `json:"for,omitzero" min:"1s" max:"7d" doc:"For late, waiting, slow, approval, node_lost and disk: how long that must last. For late_start: how late the start must be. Default: as soon as it is seen."`
 }
 
 // Grouping is how events are combined to messages.
@@ -343,9 +346,9 @@ func (v *validator) channelRule(r *ChannelRule, at *path) {
 		}
 		return false
 	}
-	v.refuse(r.InARow != 0 && !has(NoticeFailing), at.field("in_a_row"), "is only valid with the event failing", "")
-	v.refuse(r.For != 0 && !has(NoticeLate, NoticeWaiting, NoticeSlow, NoticeApproval, NoticeNodeLost), at.field("for"),
-		"is only valid with the events late, waiting, slow, approval and node_lost", "")
+	v.refuse(r.InARow != 0 && !has(NoticeFailing, NoticeSkipped), at.field("in_a_row"), "is only valid with the events failing and skipped", "")
+	v.refuse(r.For != 0 && !has(NoticeLate, NoticeLateStart, NoticeWaiting, NoticeSlow, NoticeApproval, NoticeNodeLost, NoticeDisk), at.field("for"),
+		"is only valid with the events late, late_start, waiting, slow, approval, node_lost and disk", "")
 }
 
 func (v *validator) quietHours(q *QuietHours, at *path) {

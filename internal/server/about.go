@@ -98,14 +98,23 @@ func (s *starts) Started(late time.Duration) {
 
 // teller publishes the node's reports.
 func (s *Server) teller() *nodeinfo.Reporter {
+	c := s.Settings
 	return &nodeinfo.Reporter{Store: s.measured, Clock: clock.Boot, About: func() nodeinfo.Info {
 		stats := s.node.Stats()
 		p50, p99 := s.metrics.StoreAnswers()
 		return nodeinfo.Info{
 			Node: s.Settings.Name, Session: stats.Session, Version: s.Version, Roles: s.roles(), Address: s.URL(), Joined: s.since,
-			P50: p50, P99: p99, Partitions: stats.Partitions, Starts: s.starting.minutes.Hour(s.Now()), Warnings: s.warnings(),
+			P50: p50, P99: p99, Partitions: stats.Partitions, Starts: s.starting.minutes.Hour(s.Now()), Warnings: s.warnings(), Disk: littleSpace(c.Data),
 		}
 	}}
+}
+
+// littleSpace says how little room a data directory has, "" for enough.
+func littleSpace(data string) string {
+	if f := health.DiskSpace(data); f.Status != health.Well {
+		return f.Found
+	}
+	return ""
 }
 
 // warnings are what a person should change about this node, although it works.

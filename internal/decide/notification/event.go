@@ -33,7 +33,9 @@ type Event struct {
 	Began time.Time `json:"began,omitzero"`
 	// Count is how many occurrences it is about, at least 1.
 	Count int `json:"count,omitempty"`
-	// InARow is how many runs of the job have failed one after another.
+	// Late is how late the run started.
+	Late time.Duration `json:"-"`
+	// InARow is how many runs of the job have failed, or were skipped, one after another.
 	InARow int `json:"in_a_row,omitempty"`
 	// Lasting says that the event is the beginning of a problem whose end is seen as well.
 	Lasting bool `json:"lasting,omitempty"`
@@ -82,14 +84,17 @@ func selects(r *job.ChannelRule, kind job.Notice, e *Event, now time.Time) bool 
 	if !slices.Contains(r.Events, kind) {
 		return false
 	}
-	if kind == job.NoticeFailing && e.InARow < r.InARow {
-		return false
-	}
+	enough := true
 	switch kind {
-	case job.NoticeLate, job.NoticeWaiting, job.NoticeSlow, job.NoticeApproval, job.NoticeNodeLost:
-		if now.Sub(e.Time) < time.Duration(r.For) {
-			return false
-		}
+	case job.NoticeFailing, job.NoticeSkipped:
+		enough = e.InARow >= r.InARow
+	case job.NoticeLateStart:
+		enough = e.Late >= time.Duration(r.For)
+	case job.NoticeLate, job.NoticeWaiting, job.NoticeSlow, job.NoticeApproval, job.NoticeNodeLost, job.NoticeDisk:
+		enough = now.Sub(e.Time) >= time.Duration(r.For)
+	}
+	if !enough {
+		return false
 	}
 	if e.Kind.OfServer() {
 		return true

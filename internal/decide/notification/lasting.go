@@ -2,7 +2,9 @@ package notification
 
 import (
 	"slices"
+	"time"
 
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -22,4 +24,17 @@ func (l *Lasting) Over(e *Event, acked bool) bool {
 		return l.Live[e.Node] || acked && slices.Contains(l.Whole, e.Kind)
 	}
 	return slices.Contains(l.Whole, e.Kind)
+}
+
+// LateAfter is how long a run is due before it counts as late: a busy node or a stolen run takes some seconds.
+const LateAfter = 10 * time.Second
+
+// LateStart returns the event that a run started late, nil if it did not. e has the run.
+func LateStart(e Event, due, began time.Time) *Event {
+	if e.Late = began.Sub(due); began.IsZero() || due.IsZero() || e.Late < LateAfter {
+		return nil
+	}
+	e.Kind, e.Lasting, e.Count, e.InARow, e.Cause = job.NoticeLateStart, false, 1, 0, ""
+	e.Text = reason.BeganLate.Of(e.Late.Round(time.Second))
+	return &e
 }

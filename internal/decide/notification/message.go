@@ -25,7 +25,7 @@ const (
 // severityOf returns how urgent events of a kind are.
 func severityOf(kind job.Notice) Severity {
 	switch kind {
-	case job.NoticeLate, job.NoticeSlow, job.NoticeUnmet, job.NoticeApproval:
+	case job.NoticeLate, job.NoticeLateStart, job.NoticeSlow, job.NoticeUnmet, job.NoticeSkipped, job.NoticeApproval:
 		return Warning
 	}
 	return Bad
@@ -178,16 +178,18 @@ func (m *Message) Zone() *time.Location {
 
 // words describe an event of a job, and its end.
 var words = map[job.Notice][2]string{
-	job.NoticeFailed:   {"failed", "has recovered"},
-	job.NoticeMissed:   {"missed a run", ""},
-	job.NoticeLate:     {"is late", "is no longer late"},
-	job.NoticeWaiting:  {"waits for a node", "no longer waits for a node"},
-	job.NoticeSlow:     {"takes longer than usual", "no longer takes longer than usual"},
-	job.NoticeUnmet:    {"does not meet an expectation", ""},
-	job.NoticePaused:   {"was paused", "is no longer paused"},
-	job.NoticeApproval: {"waits for an approval", "has its answer"},
-	job.NoticeNodeLost: {"is silent", "is back"},
-	job.NoticeHistory:  {"is away", "is back"},
+	job.NoticeFailed:    {"failed", "has recovered"},
+	job.NoticeMissed:    {"missed a run", ""},
+	job.NoticeLate:      {"is late", "is no longer late"},
+	job.NoticeLateStart: {"started late", ""},
+	job.NoticeWaiting:   {"waits for a node", "no longer waits for a node"},
+	job.NoticeSlow:      {"takes longer than usual", "no longer takes longer than usual"},
+	job.NoticeUnmet:     {"does not meet an expectation", ""},
+	job.NoticePaused:    {"was paused", "is no longer paused"},
+	job.NoticeApproval:  {"waits for an approval", "has its answer"},
+	job.NoticeNodeLost:  {"is silent", "is back"},
+	job.NoticeDisk:      {"has little disk space left", "has disk space again"},
+	job.NoticeHistory:   {"is away", "is back"},
 }
 
 func (is *Item) line(c *job.Channel) Line {
@@ -206,6 +208,9 @@ func (is *Item) line(c *job.Channel) Line {
 	switch {
 	case is.Kind == job.NoticeFailing:
 		said = [2]string{fmt.Sprintf("failed %d times in a row", is.InARow), "has recovered"}
+		l.Count = 1
+	case is.Kind == job.NoticeSkipped:
+		said = [2]string{fmt.Sprintf("was skipped %d times in a row", is.InARow), "is no longer skipped"}
 		l.Count = 1
 	case is.Kind == job.NoticeMissed && is.Count > 1:
 		said[0] = fmt.Sprintf("missed %d runs", is.Count)

@@ -161,7 +161,7 @@ func TestServerReportsDifferencesBetweenNodes(t *testing.T) {
 		}
 	}
 	about := ok[client.Server](s, "GET", "/api/v1/server", "")
-	if about.Nodes != 2 || len(about.Hints) != 1 || about.Hints[0].Found != "nodes have the versions 1.1, 1.2" {
+	if about.Nodes != 2 || len(about.Hints) != 2 || about.Hints[1].Check != "channels" || about.Hints[0].Found != "nodes have the versions 1.1, 1.2" {
 		t.Errorf("the server says %+v", about)
 	}
 	s.grant("web", "of web", store.RoleViewer, "web")

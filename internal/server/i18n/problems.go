@@ -103,7 +103,6 @@ var problems = []translation{
 	{"must have both of {a} and {b}, or neither", "{a} 和 {b} 必须同时设置或都不设置"},
 	{"must name exactly one service", "必须且只能指定一个服务"},
 	{"must begin with http:// or https://", "必须以 http:// 或 https:// 开头"},
-	{"is only valid with the event {e}", "仅在包含事件 {e} 时有效"},
 	{"is only valid when on includes failed", "仅当 on 包含 failed 时有效"},
 	{"is only valid with {x}", "仅在使用 {x} 时有效"},
 	{"is not valid with run.{w}, which has no output", "不能用于没有输出的 run.{w}"},

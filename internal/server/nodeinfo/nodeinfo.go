@@ -53,6 +53,8 @@ type Info struct {
 	Starts     Hour
 	// Warnings are what a person should change about the node, although it works.
 	Warnings []string `json:",omitempty"`
+	// Disk says that the disk of the data directory is nearly full.
+	Disk string `json:",omitempty"`
 }
 
 // Notes is what is needed of a store.

@@ -70,14 +70,12 @@ func (n *Notifier) detail(ctx context.Context, c *job.Channel, m *notification.M
 	left := detailsMax
 	for i := range m.Lines {
 		l := &m.Lines[i]
-		if l.Command == "" || left == 0 {
+		if failed := l.Kind == job.NoticeFailed || l.Kind == job.NoticeFailing; !failed || l.Command == "" || left == 0 {
 			continue
 		}
 		left--
-		if l.Kind == job.NoticeFailed || l.Kind == job.NoticeFailing {
-			if ended, err := n.ends(ctx, l.UID); err == nil {
-				l.Failing = notification.FailingOf(ended)
-			}
+		if ended, err := n.ends(ctx, l.UID); err == nil {
+			l.Failing = notification.FailingOf(ended)
 		}
 		if n.Output != nil && *c.OutputLines > 0 {
 			var err error

@@ -74,7 +74,13 @@ func (n *Notifier) events(ctx context.Context, entries []store.FeedEntry) (list 
 	if err != nil {
 		return nil, err
 	}
-	rows := map[job.ID]int{}
+	ends := map[job.ID][]store.Record{}
+	recent := func(uid job.ID) []store.Record {
+		if _, known := ends[uid]; !known {
+			ends[uid], _ = n.ends(ctx, uid) // history may be away or behind, which must not delay failures
+		}
+		return ends[uid]
+	}
 	for i := range entries {
 		r := &entries[i].Record
 		e := notification.Event{
@@ -84,36 +90,27 @@ func (n *Notifier) events(ctx context.Context, entries []store.FeedEntry) (list 
 		if j := jobs[r.Run.JobUID]; j != nil {
 			e.Labels = j.Definition.Labels
 		}
-		if r.Attempt.Outcome == job.OutcomeMissed {
+		if late := notification.LateStart(e, r.Run.Due, e.Began); r.Attempt.Number == 1 && late != nil {
+			list = append(list, *late)
+		}
+		switch {
+		case r.Attempt.Outcome == job.OutcomeMissed:
 			e.Kind, e.Lasting = job.NoticeMissed, false
 			list = append(list, e)
-			continue
-		}
-		list = append(list, e)
-		if !n.wantsRows() {
-			continue
-		}
-		if _, known := rows[e.UID]; !known {
-			if rows[e.UID], err = n.inARow(ctx, e.UID); err != nil {
-				rows[e.UID] = n.counted(e.UID) + 1 // history is away or behind, which must not delay failures
+		case r.Attempt.Outcome == job.OutcomeSkipped:
+			e.Kind, e.InARow, e.Attempt = job.NoticeSkipped, skippedInARow(recent(e.UID)), 0
+			list = append(list, e)
+		case r.Attempt.Outcome.Failed():
+			list = append(list, e)
+			if notification.Names(slices.Collect(maps.Values(n.channels)), job.NoticeFailing) {
+				if e.Kind, e.InARow = job.NoticeFailing, failedInARow(recent(e.UID)); e.InARow == 0 {
+					e.InARow = n.counted(e.UID) + 1
+				}
+				list = append(list, e)
 			}
 		}
-		e.Kind, e.InARow = job.NoticeFailing, rows[e.UID]
-		list = append(list, e)
 	}
 	return list, nil
-}
-
-// wantsRows reports whether a channel has a rule for failures in a row.
-func (n *Notifier) wantsRows() bool {
-	for _, c := range n.channels {
-		for _, r := range c.Rules {
-			if slices.Contains(r.Events, job.NoticeFailing) {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 func (n *Notifier) jobs(ctx context.Context, uids []job.ID) (map[job.ID]*store.Job, error) {
@@ -139,21 +136,28 @@ const rowMax = 30
 // errBehind is why the latest ends of a job are not known.
 var errBehind = errors.New("history is behind")
 
-// inARow returns how many runs of a job have failed since its latest success, 0 if none has.
-func (n *Notifier) inARow(ctx context.Context, uid job.ID) (failures int, err error) {
-	list, err := n.ends(ctx, uid)
-	if err != nil {
-		return 0, err
-	}
-	for i := range list {
-		switch outcome := list[i].Attempt.Outcome; {
+// failedInARow returns how many of the last ends have failed since the latest success.
+func failedInARow(ended []store.Record) (failures int) {
+	for i := range ended {
+		switch outcome := ended[i].Attempt.Outcome; {
 		case outcome == job.OutcomeSucceeded:
-			return failures, nil
-		case outcome.Alarms() && outcome != job.OutcomeMissed:
+			return failures
+		case outcome.Failed():
 			failures++
 		}
 	}
-	return failures, nil
+	return failures
+}
+
+// skippedInARow returns how many of the last ends were skipped since a run has ended.
+func skippedInARow(ended []store.Record) (skipped int) {
+	for i := range ended {
+		if ended[i].Attempt.Outcome != job.OutcomeSkipped {
+			break
+		}
+		skipped++
+	}
+	return skipped
 }
 
 // ends returns the last ends of a job, the latest first.

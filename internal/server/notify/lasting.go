@@ -81,12 +81,18 @@ func (n *Notifier) lasting(ctx context.Context, l *notification.Lasting, now tim
 	return nil
 }
 
-// recovered ends the failures of jobs that have succeeded since, are gone or no longer active.
+// stillSo counts by kind how many of the last ends of a job say that its problem lasts.
+var stillSo = map[job.Notice]func(ended []store.Record) int{
+	job.NoticeFailed: failedInARow, job.NoticeFailing: failedInARow, job.NoticeSkipped: skippedInARow,
+}
+
+// recovered ends the failures of jobs that have succeeded since, are gone or no longer active, and those of jobs that
+// run again.
 func (n *Notifier) recovered(ctx context.Context, now time.Time, done *changes) error {
 	failing := map[job.ID][]*group{}
 	for _, g := range n.groups {
 		for _, item := range g.Open() {
-			if item.Kind == job.NoticeFailed || item.Kind == job.NoticeFailing {
+			if stillSo[item.Kind] != nil {
 				failing[item.UID] = append(failing[item.UID], g)
 			}
 		}
@@ -99,14 +105,15 @@ func (n *Notifier) recovered(ctx context.Context, now time.Time, done *changes) 
 		return err
 	}
 	for _, uid := range uids {
+		var ended []store.Record
 		if jobs[uid] != nil {
-			if failures, err := n.inARow(ctx, uid); err != nil || failures > 0 {
+			if ended, err = n.ends(ctx, uid); err != nil {
 				continue // history is away or behind: wait for the next check
 			}
 		}
 		for _, g := range failing[uid] {
 			for _, item := range g.Open() {
-				if item.UID == uid && (item.Kind == job.NoticeFailed || item.Kind == job.NoticeFailing) && g.End(item.Key(), now) {
+				if count := stillSo[item.Kind]; item.UID == uid && count != nil && count(ended) == 0 && g.End(item.Key(), now) {
 					done.groups[g] = true
 				}
 			}

@@ -276,10 +276,10 @@ func (n *Notifier) consume(ctx context.Context, list []*job.Channel) error {
 		n.wanted = store.Consumer{}
 		return n.Store.DeleteConsumer(ctx, consumer)
 	}
-	if n.wanted.Name != "" {
+	c := notification.Consumer(list...)
+	if n.wanted.Name != "" && slices.Equal(n.wanted.Outcomes, c.Outcomes) {
 		return nil
 	}
-	c := notification.Consumer()
 	if err := n.Store.PutConsumer(ctx, c); err != nil {
 		return err
 	}

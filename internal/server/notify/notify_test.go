@@ -138,6 +138,84 @@ func (w *world) job(name, labels string) *store.Job {
 	return list[0]
 }
 
+// claim starts a run of a job, and returns its attempt and how that came out.
+func (w *world) claim(j *store.Job) (store.Attempt, store.Verdict) {
+	w.Helper()
+	w.must(w.store.Renew(w.Context(), w.session.ID, store.Load{}))
+	id := newID()
+	_, err := w.store.Trigger(w.Context(), []store.TriggerItem{{ID: id, Job: j.Definition.UID, Kind: job.RunByHand, Key: id.String(), Session: w.session.ID, Node: "n", Actor: "test"}})
+	w.must(err)
+	return w.claimRun(j, id)
+}
+
+func (w *world) claimRun(j *store.Job, id job.ID) (store.Attempt, store.Verdict) {
+	w.Helper()
+	w.must(w.store.Renew(w.Context(), w.session.ID, store.Load{}))
+	a := store.Attempt{Job: j.Definition.UID, Run: id, Number: 1, Token: newID()}
+	outcomes, err := w.store.Claim(w.Context(), w.session.ID, []store.Attempt{a})
+	w.must(err)
+	return a, outcomes[0].Verdict
+}
+
+func TestSkippedRunsAreReportedWhenThereAreSeveralInARow(t *testing.T) {
+	inTime(t, func(w *world) {
+		w.channel("ops", "rules: [{events: [skipped, recovered]}]\ngroup: {wait: 1s, every: 1s}")
+		defer w.start("a")()
+		w.after(20 * time.Second)
+		docs, err := job.Decode("j.yaml", []byte("name: backup\nrun: echo\npolicy: {overlap: skip}"))
+		w.must(err)
+		list, err := w.store.PutJobs(w.Context(), []store.PutJob{{Definition: docs[0].Job, IfVersion: store.AnyVersion, Actor: "test"}})
+		w.must(err)
+		running, _ := w.claim(list[0])
+		for range 2 {
+			w.after(10 * time.Second)
+			_, _ = w.claim(list[0])
+		}
+		w.after(10 * time.Second)
+		w.want("after two", w.said(), "")
+		for range 3 {
+			_, _ = w.claim(list[0])
+			w.after(10 * time.Second)
+		}
+		m := w.messages()
+		if len(m) != 1 || m[0].message.Severity != notification.Warning || !strings.Contains(m[0].message.Lines[0].Reason, running.Run.String()) {
+			t.Errorf("the messages are %+v", m)
+		}
+		w.want("after five", w.said(), "54s default/backup was skipped 3 times in a row")
+		_, err = w.store.Finish(w.Context(), w.session.ID, []store.Result{{Attempt: running, Outcome: job.OutcomeSucceeded}})
+		w.must(err)
+		w.after(20 * time.Second)
+		w.want("after the end of the run", w.said(), "1m38s default/backup is no longer skipped")
+	})
+}
+
+func TestALateStartIsReportedAtTheEndOfTheRun(t *testing.T) {
+	inTime(t, func(w *world) {
+		w.channel("ops", "rules: [{events: [late_start], for: 1m}]\ngroup: {wait: 1s, every: 1s}")
+		defer w.start("a")()
+		w.after(20 * time.Second)
+		j := w.job("backup", "")
+		for _, late := range []time.Duration{50 * time.Second, 2 * time.Minute} {
+			id := newID()
+			_, err := w.store.Trigger(w.Context(), []store.TriggerItem{{ID: id, Job: j.Definition.UID, Kind: job.RunByHand, Key: id.String(), Session: w.session.ID, Node: "n", Actor: "test"}})
+			w.must(err)
+			for range late / (10 * time.Second) {
+				w.after(10 * time.Second)
+				w.must(w.store.Renew(w.Context(), w.session.ID, store.Load{}))
+			}
+			a, _ := w.claimRun(j, id)
+			w.after(5 * time.Second)
+			_, err = w.store.Finish(w.Context(), w.session.ID, []store.Result{{Attempt: a, Outcome: job.OutcomeSucceeded}})
+			w.must(err)
+			w.after(10 * time.Second)
+		}
+		m := w.messages()
+		if len(m) != 1 || m[0].message.Title != "default/backup started late" || m[0].message.Lines[0].Reason != "it started 2 min after it was due" {
+			t.Errorf("the messages are %+v", m)
+		}
+	})
+}
+
 // end runs a job to an outcome.
 func (w *world) end(j *store.Job, outcome job.Outcome, reason string) {
 	w.Helper()

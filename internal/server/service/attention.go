@@ -9,6 +9,7 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/decide/engine"
+	"github.com/belfry-cron/belfry/internal/decide/notification"
 	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -17,9 +18,8 @@ import (
 const (
 	// attentionMax bounds a list: further problems are not examined.
 	attentionMax = 100
-	// lateAfter is how long a run is due before it counts as late: a busy node or a stolen
-	// run takes some seconds.
-	lateAfter = 10 * time.Second
+	// lateAfter is how long a run is due before it counts as late.
+	lateAfter = notification.LateAfter
 	// lateLookMax is the number of late runs that are examined, beginning with the oldest.
 	lateLookMax = 200
 	// failedTime is how long failures are searched at most, failedLookMax how many are read
@@ -172,6 +172,9 @@ func (s *Attention) ofNodes(ctx context.Context) (list []client.Attention, err e
 		return nil, err
 	}
 	for _, n := range nodes {
+		if n.Disk != "" {
+			list = append(list, saying(client.Attention{Kind: client.AttentionNode, Severity: client.SeverityBad, Node: n.Name}, reason.DiskLow.Of(reason.Words(n.Disk))))
+		}
 		for _, text := range n.Warnings {
 			list = append(list, client.Attention{Kind: client.AttentionNode, Severity: client.SeverityWarning, Node: n.Name, Text: text})
 		}

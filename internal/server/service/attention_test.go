@@ -3,6 +3,7 @@ package service
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -276,6 +277,34 @@ func TestAttentionShowsWarningsOfNodesWhileTheyHold(t *testing.T) {
 			t.Errorf("attention says %q, want %q", found, want)
 		}
 		about.Warnings = nil
+	}
+}
+
+func TestADiskThatIsNearlyFullIsReportedWhileItIs(t *testing.T) {
+	b := newBench(t)
+	s := b.serviceOn(Config{})
+	about := nodeinfo.Info{Node: "n", Session: b.session, Disk: "60MiB free"}
+	reporter := nodeinfo.Reporter{Store: b.store, Clock: func() time.Duration { return 0 }, About: func() nodeinfo.Info { return about }}
+	for _, want := range []string{"the disk of its data directory has 60MiB free: nothing starts on a full disk", ""} {
+		if err := reporter.Tell(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		found, told := "", ""
+		for _, a := range attention(t, s, admin, "") {
+			if a.Kind == client.AttentionNode && a.Severity == client.SeverityBad {
+				found += a.Text
+			}
+		}
+		l, err := s.Attention.Lasting(t.Context(), admin)
+		for _, e := range l.Events {
+			if e.Kind == job.NoticeDisk && e.Node != "" {
+				told += e.Text.String()
+			}
+		}
+		if found != want || told != want || err != nil || !slices.Contains(l.Whole, job.NoticeDisk) {
+			t.Errorf("attention says %q, a channel %q (%v), want %q", found, told, err, want)
+		}
+		about.Disk = ""
 	}
 }
 

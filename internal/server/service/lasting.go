@@ -35,8 +35,11 @@ func (s *Attention) Lasting(ctx context.Context, who Caller) (notification.Lasti
 }
 
 func (s *Attention) lostNodes(ctx context.Context, l *notification.Lasting, _ time.Time) error {
-	nodes, _, err := s.nodes.all(ctx)
+	nodes, now, err := s.nodes.all(ctx)
 	if err != nil {
+		return err
+	}
+	if _, err := s.nodes.said(ctx, nodes, now); err != nil {
 		return err
 	}
 	for i := range nodes {
@@ -45,12 +48,15 @@ func (s *Attention) lostNodes(ctx context.Context, l *notification.Lasting, _ ti
 			if n.State != string(store.SessionLeft) {
 				l.Live[n.Name] = true
 			}
+			if n.Disk != "" {
+				l.Events = append(l.Events, notification.Event{Kind: job.NoticeDisk, Node: n.Name, Time: now, Text: reason.DiskLow.Of(reason.Words(n.Disk))})
+			}
 			continue
 		}
 		e := notification.Event{Kind: job.NoticeNodeLost, Node: n.Name, Time: n.Renewed, Text: reason.NodeUnheard.Of(n.Running)}
 		l.Events = append(l.Events, e)
 	}
-	l.Whole = append(l.Whole, job.NoticeNodeLost)
+	l.Whole = append(l.Whole, job.NoticeNodeLost, job.NoticeDisk)
 	return nil
 }
 

@@ -76,7 +76,7 @@ func (s *Nodes) said(ctx context.Context, list []client.Node, now time.Time) (go
 		if at >= 0 {
 			n := &list[at]
 			n.StoreRead, n.StoreWrite, n.Partitions, n.Starts = seconds(p.Read), seconds(p.Write), p.Partitions, p.Starts[:]
-			n.StoreP50, n.StoreP99, n.Warnings = seconds(p.P50), seconds(p.P99), p.Warnings
+			n.StoreP50, n.StoreP99, n.Warnings, n.Disk = seconds(p.P50), seconds(p.P99), p.Warnings, p.Disk
 		} else if !slices.ContainsFunc(list, func(n client.Node) bool { return n.Name == p.Node }) {
 			gone = append(gone, client.Node{
 				Name: p.Node, Session: p.Session, State: string(store.SessionLeft), Roles: orNone(p.Roles), Version: p.Version, Address: p.Address,
