@@ -34,17 +34,18 @@ func (c *Channel) FullName() string { return fullName(c.Namespace, c.Name) }
 
 // Service is the receiver of notifications: exactly one of its fields is set.
 type Service struct {
-	Webhook   *WebhookService   `json:"webhook,omitzero" doc:"A POST of JSON, signed as Standard Webhooks."`
-	Mail      *MailService      `json:"mail,omitzero" doc:"Mail by SMTP."`
-	Slack     *SlackService     `json:"slack,omitzero" doc:"Slack, by an incoming webhook or a bot."`
-	Teams     *AddressService   `json:"teams,omitzero" doc:"Microsoft Teams, by the webhook of a workflow."`
-	Discord   *AddressService   `json:"discord,omitzero" doc:"Discord, by a webhook."`
-	Telegram  *TelegramService  `json:"telegram,omitzero" doc:"Telegram, by a bot."`
-	PagerDuty *PagerDutyService `json:"pagerduty,omitzero" doc:"PagerDuty, by its Events API 2. Incidents are resolved when the problem is over."`
-	Opsgenie  *OpsgenieService  `json:"opsgenie,omitzero" doc:"Opsgenie, by its alert API. Alerts are closed when the problem is over."`
-	DingTalk  *SignedService    `json:"dingtalk,omitzero" doc:"DingTalk, by the webhook of a robot."`
-	Feishu    *SignedService    `json:"feishu,omitzero" doc:"Feishu or Lark, by the webhook of a bot."`
-	WeCom     *AddressService   `json:"wecom,omitzero" doc:"WeCom, by the webhook of a group robot."`
+	Webhook      *WebhookService      `json:"webhook,omitzero" doc:"A POST of JSON, signed as Standard Webhooks."`
+	Mail         *MailService         `json:"mail,omitzero" doc:"Mail by SMTP."`
+	Slack        *SlackService        `json:"slack,omitzero" doc:"Slack, by an incoming webhook or a bot."`
+	Teams        *AddressService      `json:"teams,omitzero" doc:"Microsoft Teams, by the webhook of a workflow."`
+	Discord      *AddressService      `json:"discord,omitzero" doc:"Discord, by a webhook."`
+	Telegram     *TelegramService     `json:"telegram,omitzero" doc:"Telegram, by a bot."`
+	PagerDuty    *PagerDutyService    `json:"pagerduty,omitzero" doc:"PagerDuty, by its Events API 2. Incidents are resolved when the problem is over."`
+	Opsgenie     *OpsgenieService     `json:"opsgenie,omitzero" doc:"Opsgenie, by its alert API. Alerts are closed when the problem is over."`
+	Alertmanager *AlertmanagerService `json:"alertmanager,omitzero" doc:"Prometheus Alertmanager, by its API v2. Alerts are resolved when the problem is over."`
+	DingTalk     *SignedService       `json:"dingtalk,omitzero" doc:"DingTalk, by the webhook of a robot."`
+	Feishu       *SignedService       `json:"feishu,omitzero" doc:"Feishu or Lark, by the webhook of a bot."`
+	WeCom        *AddressService      `json:"wecom,omitzero" doc:"WeCom, by the webhook of a group robot."`
 }
 
 // Secret names a secret of the servers. Documents never contain the secret.
@@ -144,6 +145,15 @@ type PagerDutyService struct {
 type OpsgenieService struct {
 	Key    Secret `json:"key" doc:"The API key of the integration."`
 	Server string `json:"server,omitzero" max:"1024" doc:"The address of the API; in the EU https://api.eu.opsgenie.com. Default: https://api.opsgenie.com."`
+}
+
+// AlertmanagerService is an Alertmanager of Prometheus, or all instances of a cluster.
+type AlertmanagerService struct {
+	URLs     []string          `json:"urls" items:"10" max:"1024" doc:"The addresses of all instances, such as http://alertmanager:9093: each gets every alert."`
+	Labels   map[string]string `json:"labels,omitzero" items:"30" doc:"Further labels of the alerts, for the routes of Alertmanager."`
+	Username string            `json:"username,omitzero" max:"256" doc:"The user of HTTP basic authentication. Default: none."`
+	Password *Secret           `json:"password,omitzero" doc:"The password of the user."`
+	Token    *Secret           `json:"token,omitzero" doc:"A bearer token, in place of username and password."`
 }
 
 // Notice is a kind of event that channels report.
@@ -435,10 +445,31 @@ func (v *validator) service(c *Channel) {
 		v.secret(c, &p.Key, at.field("pagerduty").field("key"))
 		v.address(p.Server, at.field("pagerduty").field("server"))
 	}
+	if a := to.Alertmanager; a != nil {
+		v.alertmanager(c, a, at.field("alertmanager"))
+	}
 	if o := to.Opsgenie; o != nil {
 		v.secret(c, &o.Key, at.field("opsgenie").field("key"))
 		v.address(o.Server, at.field("opsgenie").field("server"))
 	}
+}
+
+// alertLabel is how Alertmanager writes labels.
+var alertLabel = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
+
+func (v *validator) alertmanager(c *Channel, a *AlertmanagerService, at *path) {
+	v.refuse(len(a.URLs) == 0, at.field("urls"), "is missing", "for example [\"http://alertmanager:9093\"]")
+	for i, url := range a.URLs {
+		v.address(url, at.field("urls").item(i))
+		v.refuse(url == "", at.field("urls").item(i), "is missing", "for example http://alertmanager:9093")
+	}
+	for name := range a.Labels {
+		v.refuse(!alertLabel.MatchString(name), at.field("labels").field(name), quote(name)+" is not the name of a label", "letters, digits and underscores, for example team")
+	}
+	v.refuse((a.Username == "") != (a.Password == nil), at, "must have both of username and password, or neither", "")
+	v.refuse(a.Token != nil && a.Password != nil, at, "must have one of password and token", "")
+	v.secret(c, a.Password, at.field("password"))
+	v.secret(c, a.Token, at.field("token"))
 }
 
 func (v *validator) mail(c *Channel, m *MailService, at *path) {

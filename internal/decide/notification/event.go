@@ -74,11 +74,15 @@ func wantsEnd(c *job.Channel, e *Event, now time.Time) bool {
 }
 
 // keepsOpen reports whether the service keeps a problem open until it is resolved there.
-func keepsOpen(c *job.Channel) bool { return c.To.PagerDuty != nil || c.To.Opsgenie != nil }
+func keepsOpen(c *job.Channel) bool {
+	return c.To.PagerDuty != nil || c.To.Opsgenie != nil || c.To.Alertmanager != nil
+}
 
 // apart reports whether groups of a channel never share a message: receivers that are programs
-// use the key of the group.
-func apart(c *job.Channel) bool { return keepsOpen(c) || c.To.Webhook != nil }
+// use the key of the group, except for Alertmanager, which takes lists.
+func apart(c *job.Channel) bool {
+	return keepsOpen(c) && c.To.Alertmanager == nil || c.To.Webhook != nil
+}
 
 func selects(r *job.ChannelRule, kind job.Notice, e *Event, now time.Time) bool {
 	if !slices.Contains(r.Events, kind) {

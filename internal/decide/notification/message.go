@@ -22,8 +22,8 @@ const (
 	Good    Severity = "ok"
 )
 
-// severityOf returns how urgent events of a kind are.
-func severityOf(kind job.Notice) Severity {
+// SeverityOf returns how urgent events of a kind are.
+func SeverityOf(kind job.Notice) Severity {
 	switch kind {
 	case job.NoticeLate, job.NoticeLateStart, job.NoticeSlow, job.NoticeUnmet, job.NoticeSkipped, job.NoticeApproval:
 		return Warning
@@ -78,8 +78,9 @@ type Line struct {
 	Failing *Failing `json:"failing,omitempty"`
 	Output  []string `json:"output,omitempty"`
 	Link    string   `json:"link,omitempty"`
-	// UID is that of the job.
-	UID job.ID `json:"-"`
+	// UID is that of the job, and Momentary says that the problem has no end.
+	UID       job.ID `json:"-"`
+	Momentary bool   `json:"-"`
 }
 
 // Failing is the beginning of the failures of a job.
@@ -194,8 +195,8 @@ var words = map[job.Notice][2]string{
 
 func (is *Item) line(c *job.Channel) Line {
 	l := Line{
-		Kind: is.Kind, Over: !is.Over.IsZero() && is.Lasting, Severity: severityOf(is.Kind), Namespace: is.Namespace, Job: is.Job,
-		Node: is.Node, Run: is.Run, Count: is.Count, First: is.First, Last: is.Time, Reason: is.Text.String(), Cause: is.Cause, UID: is.UID,
+		Kind: is.Kind, Over: !is.Over.IsZero() && is.Lasting, Severity: SeverityOf(is.Kind), Namespace: is.Namespace, Job: is.Job,
+		Node: is.Node, Run: is.Run, Count: is.Count, First: is.First, Last: is.Time, Reason: is.Text.String(), Cause: is.Cause, UID: is.UID, Momentary: !is.Lasting,
 	}
 	l.ReasonCode, l.ReasonArgs = is.Text.For()
 	if !is.Run.IsZero() && is.Attempt > 0 {

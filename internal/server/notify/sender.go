@@ -59,7 +59,7 @@ type Sender struct {
 var services = map[string]func(*Sender, context.Context, *job.Channel, *notification.Message) error{
 	"webhook": (*Sender).webhook, "mail": (*Sender).mail, "slack": (*Sender).slack, "teams": (*Sender).teams,
 	"discord": (*Sender).discord, "telegram": (*Sender).telegram, "pagerduty": (*Sender).pagerDuty,
-	"opsgenie": (*Sender).opsgenie, "dingtalk": (*Sender).dingTalk, "feishu": (*Sender).feishu, "wecom": (*Sender).weCom,
+	"opsgenie": (*Sender).opsgenie, "alertmanager": (*Sender).alertmanager, "dingtalk": (*Sender).dingTalk, "feishu": (*Sender).feishu, "wecom": (*Sender).weCom,
 }
 
 // NewSender returns a sender.

@@ -7,16 +7,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/belfry-cron/belfry/internal/decide/notification"
 	"github.com/belfry-cron/belfry/internal/node/secret"
@@ -553,7 +557,7 @@ func TestMail(t *testing.T) {
 			text := strings.Join(<-server.said, "\n")
 			for _, want := range append(test.want, "MAIL FROM:<belfry@example.org>", "RCPT TO:<ops@example.org>", "From: belfry@example.org",
 				"Subject: [belfry] shop/backup failed", "Message-ID: <"+m.ID+"@example.org>", "References: <"+m.Key+"@example.org>", "Date: Mon, 23 Nov 2026 12:00:00 +0000",
-				"Auto-Submitted: auto-generated", "Content-Type: multipart/alternative", "exit status 3: <@U1> *x* =E2=80=9C=C3=A9=E2=80=9D", "&lt;@U1&gt;") {
+				"Auto-Submitted: auto-generated", "Content-Type: multipart/alternative", "exit status 3: <@U1> *x* =E2=80=9C=C3=A9=E2=80=9D", "&lt;@U1&gt;", "    reading", "<pre>reading", "belfry logs") {
 				if !strings.Contains(text, want) {
 					t.Errorf("%q is missing in\n%s", want, text)
 				}
@@ -629,5 +633,113 @@ func TestARecoveryTellsHowLongTheProblemLasted(t *testing.T) {
 	m := notification.MessageOf(c, []*notification.Group{g}, at.Add(2*time.Hour))
 	if got := m.Lines[0].Text(time.UTC); got != "shop/backup has recovered after 1 h 30 min" || m.Lines[0].Lasted != 5400 || m.Lines[0].Details(time.UTC) != "" {
 		t.Errorf("the message says %q: %+v", got, m.Lines[0])
+	}
+}
+
+// posted checks a list of alerts as the OpenAPI document of Alertmanager's API v2 describes it (postableAlerts), and as its
+// handler does, and returns the alerts.
+func (s *service) posted(t *testing.T) []postableAlert {
+	t.Helper()
+	if s.request == nil || s.request.Method != http.MethodPost || s.request.URL.Path != "/am/api/v2/alerts" || !strings.HasPrefix(s.request.Header.Get("Content-Type"), "application/json") {
+		t.Fatalf("the request is %+v", s.request)
+	}
+	var fields []map[string]json.RawMessage
+	var alerts []postableAlert
+	if err := errors.Join(json.Unmarshal([]byte(s.body), &fields), json.Unmarshal([]byte(s.body), &alerts)); err != nil {
+		t.Fatalf("%v in %s", err, s.body)
+	}
+	for i, a := range alerts {
+		for name := range fields[i] {
+			if !slices.Contains([]string{"labels", "annotations", "startsAt", "endsAt", "generatorURL"}, name) {
+				t.Errorf("an alert has the field %s", name)
+			}
+		}
+		if a.Labels["alertname"] == "" || a.EndsAt.Before(a.StartsAt) {
+			t.Errorf("Alertmanager refuses %+v", a)
+		}
+		for _, set := range []map[string]string{a.Labels, a.Annotations} {
+			for name, value := range set {
+				if !regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`).MatchString(name) || value == "" || !utf8.ValidString(value) {
+					t.Errorf("Alertmanager refuses %s=%q", name, value)
+				}
+			}
+		}
+		if u, err := url.Parse(a.Generator); err != nil || a.Generator != "" && u.Scheme == "" {
+			t.Errorf("generatorURL is %q", a.Generator)
+		}
+	}
+	return alerts
+}
+
+func TestAlertmanager(t *testing.T) {
+	down, fake := newService(t), newService(t)
+	down.Close()
+	s := newTestSender(t, map[string]string{"password": "p"})
+	c := to(t, "{alertmanager: {urls: ["+down.URL+", "+fake.URL+"/am/], username: belfry, password: {file: password}, labels: {team: shop}}}")
+	if err := s.Send(t.Context(), c, message(c)); err != nil {
+		t.Fatal(err)
+	}
+	labels := map[string]string{"alertname": "BelfryFailed", "severity": "critical", "channel": "default/ops", "namespace": "shop", "job": "backup", "team": "shop"}
+	firing := fake.posted(t)
+	if user, password, _ := fake.request.BasicAuth(); user != "belfry" || password != "p" {
+		t.Errorf("the user is %q with %q", user, password)
+	}
+	if len(firing) != 1 || !maps.Equal(firing[0].Labels, labels) || !firing[0].StartsAt.Equal(at) || !firing[0].EndsAt.After(at.Add(30*24*time.Hour)) || firing[0].Generator != runLink {
+		t.Errorf("it fires as %+v", firing)
+	}
+	wanted := map[string]string{"summary": "shop/backup failed", "description": line, "run": "00000000000000000000000001", "command": "belfry logs 00000000000000000000000001"}
+	if !maps.Equal(firing[0].Annotations, wanted) {
+		t.Errorf("its annotations are %q", firing[0].Annotations)
+	}
+	if err := s.Send(t.Context(), c, over(c)); err != nil {
+		t.Fatal(err)
+	}
+	if resolved := fake.posted(t); !maps.Equal(resolved[0].Labels, labels) || !resolved[0].EndsAt.Equal(at) {
+		t.Errorf("it is resolved by %+v", resolved)
+	}
+	moment := notification.Event{Kind: job.NoticeLateStart, Namespace: "shop", Job: "backup", Run: job.ID{15: 1}, Time: at, Late: time.Minute}
+	c.Rules[0].Events = []job.Notice{moment.Kind}
+	g := notification.NewGroup(c, &moment)
+	g.Add(c.WithDefaults(), moment, at)
+	g.Begin()
+	m := notification.MessageOf(c.WithDefaults(), []*notification.Group{g}, at)
+	if err := s.Send(t.Context(), c, &m); err != nil {
+		t.Fatal(err)
+	}
+	if passing := fake.posted(t); passing[0].Labels["alertname"] != "BelfryLateStart" || passing[0].Labels["severity"] != "warning" || !passing[0].EndsAt.Equal(at.Add(momentFor)) {
+		t.Errorf("what does not last is %+v", passing)
+	}
+	test := notification.Test(c, "1", "ann", at)
+	if err := s.Send(t.Context(), c, &test); err != nil || fake.posted(t)[0].Labels["alertname"] != "BelfryTest" {
+		t.Errorf("a test is %s (%v)", fake.body, err)
+	}
+	fake.status, fake.answer = http.StatusBadRequest, `"start time must be before end time"`
+	isRefused(t, s.Send(t.Context(), c, message(c)), "start time must be before end time")
+}
+
+// What a person needs is in the message of each service, whatever its form.
+func TestEachServiceTellsWhatAPersonNeeds(t *testing.T) {
+	for _, name := range job.ServiceNames() {
+		if name == "mail" {
+			continue // see TestMail
+		}
+		fake := newService(t)
+		fake.answer = `{"ok": true, "errcode": 0, "code": 0}`
+		s := newTestSender(t, map[string]string{"url": fake.URL + "/x", "key": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"})
+		c := to(t, map[string]string{
+			"webhook": "{webhook: {url: " + fake.URL + ", secret: {file: key}}}", "telegram": "{telegram: {token: {file: key}, chat: x, server: " + fake.URL + "}}",
+			"pagerduty": "{pagerduty: {key: {file: key}, server: " + fake.URL + "}}", "opsgenie": "{opsgenie: {key: {file: key}, server: " + fake.URL + "}}",
+			"alertmanager": "{alertmanager: {urls: [" + fake.URL + "]}}",
+			"slack":        "{slack: {url: {file: url}}}", "teams": "{teams: {url: {file: url}}}", "discord": "{discord: {url: {file: url}}}",
+			"dingtalk": "{dingtalk: {url: {file: url}}}", "feishu": "{feishu: {url: {file: url}}}", "wecom": "{wecom: {url: {file: url}}}",
+		}[name])
+		if err := s.Send(t.Context(), c, message(c)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, want := range []string{"shop", "backup", "exit status 3", "disk is full", `attempt 2 on one|"node":"one"`, "belfry logs 00000000000000000000000001", "2026-11-23T11:00:00Z|Nov 23 11:00 UTC", "reading", runLink, `1 min 30 s|"took_seconds":90`, `attempt 2|"attempt":2`} {
+			if !slices.ContainsFunc(strings.Split(want, "|"), func(text string) bool { return strings.Contains(fake.body, text) }) {
+				t.Errorf("%s does not tell %s: %s", name, want, fake.body)
+			}
+		}
 	}
 }
