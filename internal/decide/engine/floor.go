@@ -52,18 +52,18 @@ func (b *Batch) raiseFloor(j *Job, r *store.Run) {
 	} else if later := b.claimOver(r); later != nil {
 		later.FloorBefore = r.Scheduled
 		b.save(later)
-	} else if r.Attempt == 1 && r.Scheduled.Before(j.Floor) && !b.knowsWaiting(j.UID) {
+	} else if r.Attempt == 1 && r.Shards == 0 && r.Scheduled.Before(j.Floor) && !b.knowsWaiting(j.UID) {
 		j.Floor = j.Floor.Add(sealed)
 		b.saveJob(j)
 	}
 }
 
-// claimOver returns the claimed run whose release would lower the floor from above a
-// scheduled time to below it, or nil. Runs claimed outside the batch must be loaded if
+// claimOver returns the claimed run whose release would lower the floor from a scheduled time,
+// or above it, to below it, or nil: another one than the given run, which may be of an earlier epoch. Runs claimed outside the batch must be loaded if
 // wantsClaims.
 func (b *Batch) claimOver(r *store.Run) *member {
 	for _, m := range b.byJob[r.JobUID] {
-		if !m.removed && m.State == job.StateRunning && !m.FloorBefore.IsZero() && m.FloorBefore.Before(r.Scheduled) && m.Scheduled.After(r.Scheduled) {
+		if !m.removed && m.State == job.StateRunning && m.ID != r.ID && m.Shards == 0 && !m.FloorBefore.IsZero() && m.FloorBefore.Before(r.Scheduled) && !m.Scheduled.Before(r.Scheduled) {
 			return m
 		}
 	}
@@ -73,7 +73,10 @@ func (b *Batch) claimOver(r *store.Run) *member {
 // wantsClaims reports whether a decision about a run must know the claimed runs of its job: a
 // later one may have raised the floor without having started.
 func (j *Job) wantsClaims(r *store.Run, now time.Time) bool {
-	return r.Kind == job.RunScheduled && r.Scheduled.Before(j.Floor) && j.mayHaveUnstarted(now)
+	if r.Shards > 0 && r.Scheduled.Equal(j.Floor) {
+		return false // another shard has raised it
+	}
+	return r.Kind == job.RunScheduled && !r.Scheduled.After(j.Floor) && j.mayHaveUnstarted(now)
 }
 
 // mayHaveUnstarted reports whether the run that raised the floor may be claimed and not

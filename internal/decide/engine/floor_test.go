@@ -154,6 +154,32 @@ func TestAReleaseUnderAnEarlierClockGivesBackItsInstantAlone(t *testing.T) {
 	}
 }
 
+// A run of the epoch before is claimed ahead while one of this epoch has ended at the same instant.
+func TestAReleaseDoesNotGiveBackAnInstantThatAnotherRunHasEnded(t *testing.T) {
+	w, uid := cell(t, "schedule: {cron: '* * * * * *'}\npolicy: {overlap: allow}")
+	start := w.now
+	at := start.Add(time.Second)
+	j := w.jobs[uid]
+	j.Cursor, j.Floor = at, start
+	w.jobs[uid] = j
+	of := func(n byte) store.Attempt {
+		id := w.run(n, uid, func(r *store.Run) { r.Scheduled, r.Due, r.Key, r.Epoch = at, at, KeyOf(at), w.jobs[uid].Epoch })
+		return store.Attempt{Job: uid, Run: id, Number: 1, Token: job.ID{7, n}}
+	}
+	before := of(1)
+	w.now = start.Add(500 * time.Millisecond)
+	w.decide(&Claim{Session: w.sessions[0].ID, Attempts: []store.Attempt{before}}, func(b *Batch) { b.Claim(&w.sessions[0], before) })
+	j = w.jobs[uid]
+	j.Epoch++
+	w.jobs[uid] = j
+	now := of(2)
+	w.decide(&Cancel{Runs: []RunRef{refOf(&now)}}, func(b *Batch) { b.Cancel(now.Run, "ann", job.Reason{}) })
+	w.decide(&Release{Session: w.sessions[0].ID, Attempts: []store.Attempt{before}}, func(b *Batch) { b.Release(w.sessions[0].ID, []store.Attempt{before}) })
+	if got := w.jobs[uid].Floor; got.Before(at) {
+		t.Errorf("the floor is %s after the start, and the instant at 1s can be planned again", got.Sub(start))
+	}
+}
+
 // The run of 12:00:10 is late: that of 12:00:20 is claimed ahead before it. A change then
 // puts occurrences off so far that 12:00:10 is still to come.
 func TestRunBehindALaterClaimIsNotReplanned(t *testing.T) {
