@@ -188,20 +188,13 @@ func replaceFile(ctx context.Context, path string, before, after []byte) error {
 	if err != nil {
 		return err
 	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-new-") // a dot keeps cron from reading it
+	f, err := beside(path)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.Remove(f.Name()) }() // fails where it has taken the place of the file
 	_, err = f.Write(after)
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && (int(st.Uid) != os.Geteuid() || int(st.Gid) != os.Getegid()) {
-		err = errors.Join(err, f.Chown(int(st.Uid), int(st.Gid)))
-	}
-	if err = errors.Join(err, f.Chmod(info.Mode().Perm()), f.Sync(), f.Close(), ctx.Err()); err != nil {
+	if err = errors.Join(err, f.Sync(), f.Close(), ctx.Err()); err != nil {
 		return err
 	}
 	now, err := os.ReadFile(path)
@@ -212,4 +205,36 @@ func replaceFile(ctx context.Context, path string, before, after []byte) error {
 		return errors.New("the file was changed meanwhile")
 	}
 	return os.Rename(f.Name(), path)
+}
+
+// beside makes an empty file beside another one, with its mode and owner.
+func beside(path string) (*os.File, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-new-") // a dot keeps cron from reading it
+	if err != nil {
+		return nil, err
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && (int(st.Uid) != os.Geteuid() || int(st.Gid) != os.Getegid()) {
+		err = f.Chown(int(st.Uid), int(st.Gid))
+	}
+	if err = errors.Join(err, f.Chmod(info.Mode().Perm())); err != nil {
+		return nil, errors.Join(err, f.Close(), os.Remove(f.Name()))
+	}
+	return f, nil
+}
+
+// mayReplace reports why replaceFile would fail, before anything depends on it.
+func mayReplace(path string) error {
+	path, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return err
+	}
+	f, err := beside(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
 }

@@ -24,6 +24,15 @@ const ownerLabel = "belfry/owner"
 // applyImport creates the jobs of the lines, and then comments the lines out, as far as their jobs
 // can run. It asks the server first, so that a refusal changes nothing.
 func applyImport(ctx context.Context, env Env, ask importFlags, tables []cronTable, documents []job.Document) error {
+	for _, t := range tables {
+		if !ask.commentOut || t.user != "" || t.path == "" {
+			continue // crontab(1) replaces it, or a person
+		}
+		if err := mayReplace(t.path); err != nil {
+			return failed("%s: its lines cannot be commented out, and nothing was changed: %v", t.name, err).
+				withHint("run this as the owner of the file or as root, or leave out --comment-out and change the lines by hand")
+		}
+	}
 	server, err := connect(env, ask.connection)
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/server/config"
 	"github.com/belfry-cron/belfry/job"
 )
@@ -31,7 +32,7 @@ func newLogs(env Env) *cobra.Command {
 		Long: `Show the output of a run, or of the latest run of a job. -f follows the output until
 the run has ended; a broken connection is resumed. Of a flow the output of all steps is shown,
 each line with its step; RUN/STEP is one step with all its items, and RUN/STEP/0 its
-first item.
+first item. Why a run failed is said below its output, on standard error.
 
 On a terminal colours are kept, other control sequences are removed, and characters
 that change the direction of text are shown as <U+202E>. Piped, the output is
@@ -103,21 +104,50 @@ func logs(ctx context.Context, server *remote, ask logsFlags, text string) error
 		if server.env.StdoutIsTerminal {
 			w = &safeWriter{w: w}
 		}
-		return server.Output(ctx, id, ask.query, w)
+		if err := server.Output(ctx, id, ask.query, w); err != nil {
+			return err
+		}
+		sayFailure(server.env, &run, ask.query.Attempt)
+		return nil
 	}
 	defer server.sayKept(ctx, id)()
-	_, err = server.Follow(ctx, id, ask.query, showPart(server.env))
+	if run, err = server.Follow(ctx, id, ask.query, showPart(server.env)); err == nil {
+		sayFailure(server.env, &run, ask.query.Attempt)
+	}
 	return err
+}
+
+// sayFailure says below the output why a run failed, or one of its attempts.
+func sayFailure(env Env, run *client.Run, attempt int) {
+	about, outcome, why := "run "+run.ID.String(), run.Outcome, reason.Beside(run.Reason, run.Cause)
+	for i := range run.Attempts {
+		if a := &run.Attempts[i]; a.Number == attempt {
+			about, outcome, why = fmt.Sprintf("attempt %d of %s", attempt, about), a.Outcome, reason.Beside(a.Reason, a.Cause)
+		}
+	}
+	if outcome.Failed() {
+		env.tell("%s %s: %s\n", about, outcome, oneLine(why))
+	}
 }
 
 // flowLogs shows the output of a flow, or of the items of one of its steps.
 func flowLogs(ctx context.Context, server *remote, ask logsFlags, run *client.Run, only string) error {
 	if !ask.follow {
-		return flowOutput(ctx, server, run, only, ask.query)
+		if err := flowOutput(ctx, server, run, only, ask.query); err != nil {
+			return err
+		}
+	} else {
+		defer server.sayKept(ctx, run.ID)()
+		last, err := followFlow(ctx, server, run.ID, only, ask.query)
+		if err != nil {
+			return err
+		}
+		run = &last
 	}
-	defer server.sayKept(ctx, run.ID)()
-	_, err := followFlow(ctx, server, run.ID, only, ask.query)
-	return err
+	if only == "" {
+		sayFailure(server.env, run, 0)
+	}
+	return nil
 }
 
 // latestRun returns the run of a job that started last: a running one, one waiting for its

@@ -2,6 +2,9 @@ package cli
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -32,6 +35,7 @@ func newSecretSet(env Env) *cobra.Command {
 		asked    config.Asked
 		request  client.SecretRequest
 		fromFile string
+		signing  bool
 	)
 	cmd := &cobra.Command{
 		Use:   "set NAME [flags]",
@@ -41,10 +45,14 @@ terminal, or from a file; the line break after a single line is removed. Servers
 it before they store it, and never show it again.
 
 With --file, --env or --vault the store keeps only the place of the value, and servers read
-it when an attempt starts.`,
+it when an attempt starts.
+
+With --signing-key the value is a new key for the signatures of webhooks. It is printed
+once, on standard output, for the program that checks the signatures.`,
 		Example: `belfry secret set db_password <password.txt
 belfry secret set tls_key --from-file key.pem -n web
-belfry secret set api_token --vault kv/belfry/web/api#token`,
+belfry secret set api_token --vault kv/belfry/web/api#token
+belfry secret set hook_key --signing-key`,
 		Args: oneName("secret"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			server, name, err := connectFor(env, asked, args[0])
@@ -60,15 +68,31 @@ belfry secret set api_token --vault kv/belfry/web/api#token`,
 					places++
 				}
 			}
+			if signing {
+				places++
+			}
 			if places > 1 {
-				return misused("only one of --from-file, --file, --env and --vault can be given")
+				return misused("only one of --from-file, --file, --env, --vault and --signing-key can be given")
+			}
+			if signing {
+				request.Value = signingKey()
+				done, err := setSecret(cmd.Context(), server, name, request)
+				if err != nil {
+					return server.refused(err)
+				}
+				env.tell("%s", done)
+				return write(env, []byte(request.Value+"\n"))
 			}
 			if request.File+request.Env+request.Vault == "" {
 				if request.Value, err = readSecret(env, name, fromFile); err != nil {
 					return err
 				}
 			}
-			return server.refused(setSecret(cmd.Context(), server, name, request))
+			done, err := setSecret(cmd.Context(), server, name, request)
+			if err != nil {
+				return server.refused(err)
+			}
+			return write(env, []byte(done))
 		},
 	}
 	f := cmd.Flags()
@@ -76,6 +100,7 @@ belfry secret set api_token --vault kv/belfry/web/api#token`,
 	addWord(f, &request.File, "file", "", "NAME", "file of the servers, in the directory of the namespace in notify.secrets")
 	addWord(f, &request.Env, "env", "", "NAME", "end of the name of a variable of the servers")
 	addWord(f, &request.Vault, "vault", "", "PLACE", "place in Vault, mount/path#field")
+	f.BoolVar(&signing, "signing-key", false, "make a key for the signatures of webhooks, and print it")
 	addWord(f, &request.Description, "description", "", "TEXT", "what the secret is for")
 	addConnection(cmd, &asked)
 	return cmd
@@ -121,10 +146,18 @@ func readSecret(env Env, name jobName, file string) (string, error) {
 	return value, nil
 }
 
-func setSecret(ctx context.Context, server *remote, name jobName, request client.SecretRequest) error {
+// signingKey returns a new key as Standard Webhooks write it.
+func signingKey() string {
+	key := make([]byte, sha256.Size) // as long as what it signs with
+	_, _ = rand.Read(key)            // it does not fail
+	return "whsec_" + base64.StdEncoding.EncodeToString(key)
+}
+
+// setSecret sets a secret, and returns a line that says so.
+func setSecret(ctx context.Context, server *remote, name jobName, request client.SecretRequest) (string, error) {
 	set, err := server.SetSecret(ctx, name.namespace, name.name, request)
 	if err != nil {
-		return err
+		return "", err
 	}
 	done := "changed"
 	if set.Version == 1 {
@@ -133,7 +166,7 @@ func setSecret(ctx context.Context, server *remote, name jobName, request client
 	if n := len(request.Value); n > 0 && n < secret.MaskMin {
 		server.env.tell("warning: %s has fewer than %d bytes, and is not masked in output\n", name, secret.MaskMin)
 	}
-	return write(server.env, fmt.Appendf(nil, "secret %s %s\n", name, done))
+	return fmt.Sprintf("secret %s %s\n", name, done), nil
 }
 
 func newSecretList(env Env) *cobra.Command {

@@ -52,7 +52,7 @@ var notificationsTexts = []text{
 
 	{"channel.new", "New channel", "新建渠道"},
 	{"channel.title", "Channel {name}", "渠道 {name}"},
-	{"channel.help", "Secrets are in files of the server: url: {file: NAME}. docs/notifications.md has all services and rules.", "密钥放在服务器的文件中，例如 url: {file: NAME}。所有服务和规则参见 docs/notifications.md。"},
+	{"channel.help", "Set a secret first: belfry secret set slack_url. docs/notifications.md has all services and rules.", "请先设置机密：belfry secret set slack_url。所有服务和规则参见 docs/notifications.md。"},
 	{"channel.check", "Check says what would change, before anything is saved.", "“检查”会在保存前列出将发生的变化。"},
 	{"channel.right", "The channel is valid.", "渠道定义有效。"},
 	{"channel.is_none", "The text is not one channel: it begins with kind: channel.", "内容不是单个渠道定义，应以 kind: channel 开头。"},

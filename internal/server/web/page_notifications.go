@@ -182,7 +182,7 @@ type channelView struct {
 }
 
 // newChannel is what a new channel begins with. Secrets are in files of the server.
-const newChannel = "kind: channel\nname: ops\nto:\n  slack:\n    url:\n      file: slack-url\nrules:\n  - events:\n      - failed\n      - recovered\n      - missed\n"
+const newChannel = "kind: channel\nname: ops\nto:\n  slack:\n    url:\n      name: slack_url\nrules:\n  - events:\n      - failed\n      - recovered\n      - missed\n"
 
 func (s *site) newChannelPage(p *page) error {
 	return p.show("channel", p.channelView("", 0, newChannel))
