@@ -111,6 +111,9 @@ func (o *ownership) run(ctx context.Context) {
 	ticker := time.NewTicker(evaluateEvery)
 	defer ticker.Stop()
 	next := o.s.settings.now().Add(againAfter)
+	if o.s.isAlone(ctx) { // no other instance can have written
+		next = o.s.settings.now().Add(declareEvery)
+	}
 	failing := false
 	for {
 		select {

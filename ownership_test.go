@@ -2,6 +2,7 @@ package belfry_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -197,6 +198,30 @@ func TestAProgramWithHandlersOnlyRunsTheJobsOfOthers(t *testing.T) {
 		belfrytest.Advance(10 * time.Second)
 		if ran < 8 {
 			t.Errorf("it ran %d times in 10 s", ran)
+		}
+	})
+}
+
+// With other instances, one of an earlier version may have written while this one declared: it
+// declares again soon. On a store of its own process that cannot be.
+func TestAProgramAloneDeclaresOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := belfrytest.New(t)
+		s.Job("nightly", belfry.Cron("30 2 * * *"), belfry.Func(func(context.Context, *belfry.Run) error { return nil }))
+		belfrytest.Run(t, s)
+		if err := s.Remove(t.Context(), "nightly"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Next(t.Context(), "nightly", 1); !errors.Is(err, belfry.ErrNotFound) {
+			t.Fatalf("it is not removed: %v", err)
+		}
+		belfrytest.Advance(4 * time.Minute)
+		if _, err := s.Next(t.Context(), "nightly", 1); !errors.Is(err, belfry.ErrNotFound) {
+			t.Errorf("after four minutes it has been declared again: %v", err)
+		}
+		belfrytest.Advance(2 * time.Minute)
+		if _, err := s.Next(t.Context(), "nightly", 1); err != nil {
+			t.Errorf("after six minutes it has not been declared again: %v", err)
 		}
 	})
 }

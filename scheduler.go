@@ -370,13 +370,18 @@ func (s *Scheduler) nodeConfig(machine string, roles []string) node.Config {
 // machine distinguishes this process from others. Attempts of earlier processes on a
 // single-process store ended with those processes, and are settled at once.
 func (s *Scheduler) machine(ctx context.Context) (string, error) {
-	probe, cancel := context.WithCancel(ctx)
-	defer cancel()
-	if s.store.EventsElsewhere(probe) == nil {
+	if s.isAlone(ctx) {
 		return "the only process", nil
 	}
 	id, err := job.NewID(s.settings.now(), rand.Reader)
 	return id.String(), err
+}
+
+// isAlone reports whether the store serves this process alone.
+func (s *Scheduler) isAlone(ctx context.Context) bool {
+	probe, cancel := context.WithCancel(ctx)
+	defer cancel()
+	return s.store.EventsElsewhere(probe) == nil
 }
 
 // version returns the build version of the program.

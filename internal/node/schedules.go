@@ -3,6 +3,8 @@ package node
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,6 +20,8 @@ type schedules struct {
 	store calendars
 	mu    sync.Mutex
 	known cache.Map[job.ID, compiled]
+	// equal has the schedules of known by their texts: many jobs have the same.
+	equal cache.Map[string, *occurrences]
 	// failed is why the calendars could not be read last, and until when that is the answer.
 	failed error
 	until  time.Time
@@ -27,12 +31,38 @@ type schedules struct {
 // calendar begins another one.
 type compiled struct {
 	version, epoch int64
-	schedule       cron.Schedule
-	location       *time.Location
+	*occurrences
+}
+
+// occurrences are those of a schedule, for all jobs that have it. It keeps the last answer:
+// jobs with one schedule run at the same instants.
+type occurrences struct {
+	schedule cron.Schedule
+	location *time.Location
+
+	mu                       sync.Mutex
+	scheduled, earlier, next time.Time
+}
+
+// around returns the neighbours of a scheduled time.
+func (o *occurrences) around(scheduled time.Time) (previous, next time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.scheduled.IsZero() || !o.scheduled.Equal(scheduled) {
+		o.scheduled, o.earlier, o.next = scheduled, cron.Before(o.schedule, scheduled), o.schedule.Next(scheduled)
+		for _, t := range []*time.Time{&o.earlier, &o.next} {
+			if !t.IsZero() {
+				*t = t.In(o.location)
+			}
+		}
+	}
+	return o.earlier, o.next
 }
 
 const (
-	// schedulesMax bounds the cache: when it is full, it is emptied.
+	// knownMax bounds the jobs whose schedules are found without their texts, of about 100 bytes each.
+	knownMax = 200_000
+	// schedulesMax bounds the schedules.
 	schedulesMax = 10_000
 	// calendarsTimeout is how long a read of the calendars may take: claims wait for it.
 	calendarsTimeout = time.Second
@@ -57,15 +87,8 @@ func (s *schedules) around(ctx context.Context, j *store.Job, scheduled time.Tim
 	if err != nil {
 		return previous, same, next, fmt.Errorf("the occurrences before and after this one cannot be known: %w", err)
 	}
-	same = scheduled.In(c.location)
-	next = c.schedule.Next(scheduled)
-	if !next.IsZero() {
-		next = next.In(c.location)
-	}
-	if previous = cron.Before(c.schedule, scheduled); !previous.IsZero() {
-		previous = previous.In(c.location)
-	}
-	return previous, same, next, nil
+	previous, next = c.around(scheduled)
+	return previous, scheduled.In(c.location), next, nil
 }
 
 // compile returns the schedule of a job, from memory if it can.
@@ -74,23 +97,40 @@ func (s *schedules) compile(ctx context.Context, j *store.Job) (compiled, error)
 	if ok && c.version == j.Definition.Version && c.epoch == j.Definition.Epoch {
 		return c, nil
 	}
-	c = compiled{version: j.Definition.Version, epoch: j.Definition.Epoch, location: time.UTC}
-	if name := j.Filled.Schedule.Timezone; name != "" {
-		zone, err := cron.LoadZone(name)
+	c = compiled{version: j.Definition.Version, epoch: j.Definition.Epoch}
+	text, isShared := scheduleText(j.Filled)
+	if c.occurrences, ok = s.equal.Get(text); !ok || !isShared {
+		made := &occurrences{location: time.UTC}
+		if name := j.Filled.Schedule.Timezone; name != "" {
+			zone, err := cron.LoadZone(name)
+			if err != nil {
+				return c, err
+			}
+			made.location = zone.Location()
+		}
+		calendars, err := s.calendars(ctx, j)
 		if err != nil {
 			return c, err
 		}
-		c.location = zone.Location()
+		if made.schedule, err = j.Filled.CompileSchedule(calendars); err != nil {
+			return c, err
+		}
+		if c.occurrences = made; isShared {
+			s.equal.Put(text, made, schedulesMax)
+		}
 	}
-	calendars, err := s.calendars(ctx, j)
-	if err != nil {
-		return c, err
-	}
-	if c.schedule, err = j.Filled.CompileSchedule(calendars); err != nil {
-		return c, err
-	}
-	s.known.Put(j.Definition.UID, c, schedulesMax)
+	s.known.Put(j.Definition.UID, c, knownMax)
 	return c, nil
+}
+
+// scheduleText returns a text that jobs with the same occurrences share, and false for a job
+// whose occurrences also depend on its name or on calendars.
+func scheduleText(j *job.Job) (text string, isShared bool) {
+	s := &j.Schedule
+	if len(s.Only)+len(s.Except) > 0 || slices.ContainsFunc(s.Cron, func(e string) bool { return strings.ContainsAny(e, "H~") }) {
+		return "", false
+	}
+	return string(job.AppendJSON(nil, job.Document{Kind: job.KindJob, Job: &job.Job{Schedule: *s}})), true
 }
 
 // calendars returns the calendars that a job may name.

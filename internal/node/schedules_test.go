@@ -92,3 +92,40 @@ func TestNeighboursFollowTheCalendars(t *testing.T) {
 	holidays("2030-01-03")
 	expect(2)
 }
+
+// Jobs with one schedule share what is known of it, unless their names or calendars matter.
+func TestJobsWithOneScheduleShareItsOccurrences(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		known := newSchedules(&absent{Store: w.store})
+		of := func(name, schedule string) compiled {
+			t.Helper()
+			c, err := known.compile(t.Context(), w.apply("{name: "+name+", schedule: "+schedule+", run: {shell: 'true'}}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c
+		}
+		a, b := of("a", "{cron: '0 * * * *', timezone: Asia/Kolkata}"), of("b", "{cron: '0 * * * *', timezone: Asia/Kolkata}")
+		if a.occurrences != b.occurrences {
+			t.Error("equal schedules are compiled twice")
+		}
+		for name, other := range map[string]compiled{
+			"another zone": of("c", "{cron: '0 * * * *', timezone: Asia/Tokyo}"), "a drawn minute": of("d", "{cron: 'H * * * *', timezone: Asia/Kolkata}"),
+			"a rule": of("e", "{cron: '0 * * * *', timezone: Asia/Kolkata, only: [mon-fri]}"),
+		} {
+			if other.occurrences == a.occurrences {
+				t.Errorf("%s has the same occurrences", name)
+			}
+		}
+		if of("f", "{cron: 'H * * * *'}").occurrences == of("g", "{cron: 'H * * * *'}").occurrences {
+			t.Error("two jobs with drawn minutes have the same")
+		}
+		for _, hour := range []int{3, 5, 3, 3} { // not only the last answer is right
+			at := time.Date(2030, 1, 1, hour, 30, 0, 0, time.UTC)
+			if previous, next := a.around(at); at.Sub(previous) != time.Hour || next.Sub(at) != time.Hour || previous.Location().String() != "Asia/Kolkata" {
+				t.Errorf("%s is between %s and %s", at, previous, next)
+			}
+		}
+	})
+}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/internal/replica"
 )
 
@@ -85,3 +86,6 @@ func parts(opt *Options) (replica.Driver, replica.Options) {
 		KeepAtLeast: opt.Records, KeepDefaults: true, Guard: true, Compares: opt.Fate != nil, OneEach: opt.Fate != nil,
 	}
 }
+
+// EventsElsewhere implements store.Control: all events are of this process.
+func (s *Store) EventsElsewhere(context.Context) <-chan []store.Event { return nil }
