@@ -654,10 +654,11 @@ type StepState struct {
 	WaitsArgs *job.ReasonArgs `json:"waits_args,omitempty" doc:"The arguments of the code by name."`
 	Attempt   int             `json:"attempt,omitempty" doc:"How many attempts it took."`
 	Result    json.RawMessage `json:"result,omitempty" doc:"Its result."`
-	Started   time.Time       `json:"started,omitzero" doc:"When it could start."`
+	Started   time.Time       `json:"started,omitzero" doc:"When it could start and, once it has ended, when its first attempt did."`
 	Ended     time.Time       `json:"ended,omitzero" doc:"When it ended."`
 	Run       job.ID          `json:"run,omitzero" doc:"Its own run, once it has one: with attempts and output."`
 	From      job.ID          `json:"from,omitzero" doc:"The run of the flow that it was taken over from, whose steps have its output."`
+	ItemValue string          `json:"item_value,omitempty" doc:"Of an item: its text or number, or the name or first text of an object; 120 bytes at most."`
 	Items     []StepState     `json:"items,omitempty" nullable:"false" doc:"Its items, in their order."`
 }
 

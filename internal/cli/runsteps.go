@@ -33,7 +33,7 @@ func stepTable(w io.Writer, env Env, s style, r *client.Run) {
 				continue
 			}
 			shown++
-			line(fmt.Sprintf("  %s/%d", st.Name, k), it)
+			line(strings.TrimRight(fmt.Sprintf("  %s/%d %s", st.Name, k, it.ItemValue), " "), it)
 		}
 		if left > 0 {
 			rows = append(rows, []string{fmt.Sprintf("  and %d more", left), "", "", ""})

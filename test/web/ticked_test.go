@@ -38,13 +38,23 @@ func TestAFailedItemIsFirst(t *testing.T) {
 	b.width(1440)
 	b.looks("light", "en")
 	b.open("/runs/" + run[strings.LastIndex(run, "/")+1:])
-	b.until("the output of the item", `document.querySelector("#step h2")?.textContent === "load/76" && document.querySelector("#step .log .e")?.textContent.includes("duplicate key value violates unique constraint")`)
+	b.until("the output of the item", `document.querySelector("#step h2")?.textContent === "part-077" && document.querySelector("#step .log .e")?.textContent.includes("duplicate key value violates unique constraint")`)
 	if y := value[int](b, `Math.round(document.querySelector("#step .log .e").getBoundingClientRect().bottom + scrollY)`); y > 900 {
 		t.Errorf("its last line is %d px below the top of the page", y)
 	}
 	states := value[[]string](b, `[...document.querySelectorAll("#items-load li")].slice(0, 4).map(li => li.querySelector(".st").textContent)`)
 	if len(states) != 4 || states[0] != "failed" || states[2] != "failed" || states[3] != "succeeded" {
 		t.Errorf("the items begin with %q", states)
+	}
+	if names := value[string](b, `[...document.querySelectorAll("#items td.nm")].slice(0, 4).map(td => td.textContent).join(" ")`); names != "part-077 part-081 part-102 part-001" {
+		t.Errorf("the items of the step are %q", names)
+	}
+	// One click repeats the items that failed, and no others.
+	if text := value[string](b, `document.querySelector('#head [data-key="r"]').textContent`); text != "Retry 3 failed items" {
+		t.Errorf("the button says %q", text)
+	}
+	if height := value[int](b, `document.documentElement.scrollHeight`); height > 6000 {
+		t.Errorf("the page of a flow of 120 steps is %d px high", height)
 	}
 	if list := b.complained(); len(list) > 0 {
 		t.Errorf("the page complains: %q", list)

@@ -471,7 +471,15 @@ func (b *Batch) noteEnd(m *member, a job.Attempt) *member {
 	}
 	f := b.flowOf(p)
 	ref := f.unitOf(&m.Run.Run)
-	if !f.End(ref, flow.End{Outcome: a.Outcome, Reason: a.Reason, Attempt: a.Number, Result: m.value, At: b.now.UnixMilli()}) {
+	end := flow.End{Outcome: a.Outcome, Reason: a.Reason, Attempt: a.Number, Result: m.value, At: b.now.UnixMilli()}
+	began := Begun(&m.Run)
+	if a.Number == 1 && !a.Started.IsZero() {
+		began = a.Started // as the record of its run has it
+	}
+	if !began.IsZero() {
+		end.Began = began.UnixMilli()
+	}
+	if !f.End(ref, end) {
 		return nil
 	}
 	if f.Cause == "" && a.Outcome.Failed() && f.Ending == "" && !f.plan.graph.Steps[ref.Step].AllowFailure {

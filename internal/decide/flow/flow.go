@@ -8,7 +8,10 @@ package flow
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
@@ -119,6 +122,44 @@ type Item struct {
 	Value json.RawMessage `json:"value"`
 }
 
+// itemNameMax bounds the name of an item, in bytes: pages and tables show it in a line.
+const itemNameMax = 120
+
+// Name returns an item as people know it: a text or number as it is, the name, id or key of an object or else its first
+// text or number in the order of its fields, and the JSON of another value.
+func (it *Item) Name() string {
+	var value any
+	if json.Unmarshal(it.Value, &value) != nil {
+		return ""
+	}
+	name := scalar(value)
+	if fields, ok := value.(map[string]any); ok {
+		for _, field := range append([]string{"name", "id", "key"}, slices.Sorted(maps.Keys(fields))...) {
+			if name = scalar(fields[field]); name != "" {
+				break
+			}
+		}
+	}
+	if name == "" {
+		name = string(it.Value)
+	}
+	if len(name) > itemNameMax {
+		name = strings.ToValidUTF8(name[:itemNameMax-len("…")], "") + "…"
+	}
+	return name
+}
+
+// scalar writes a text or a number, "" for another value.
+func scalar(value any) string {
+	switch v := value.(type) {
+	case string:
+		return v
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	}
+	return ""
+}
+
 // Unit is the part of a flow with its own run: a step without items, or an item.
 type Unit struct {
 	Mark    Mark            `json:"mark,omitempty"`
@@ -126,7 +167,8 @@ type Unit struct {
 	Reason  job.Reason      `json:"reason,omitzero"`
 	Attempt int             `json:"attempt,omitempty"`
 	Result  json.RawMessage `json:"result,omitempty"`
-	// Began and Ended are when its run was made and has ended, in milliseconds since 1970.
+	// Began and Ended are when its run was made and, once it has ended, when that started and ended, in milliseconds
+	// since 1970.
 	Began int64 `json:"began,omitempty"`
 	Ended int64 `json:"ended,omitempty"`
 	// From is the run of the flow whose result is reused, and Run its run there.
@@ -140,6 +182,7 @@ type End struct {
 	Reason  job.Reason
 	Attempt int
 	Result  json.RawMessage
+	Began   int64 // when its first attempt started, 0 for none
 	At      int64
 }
 
@@ -200,6 +243,9 @@ func (s *State) End(ref Ref, end End) bool {
 		u.Mark = Succeeded
 	}
 	u.Outcome, u.Reason, u.Attempt, u.Result, u.Ended = end.Outcome, end.Reason, end.Attempt, end.Result, end.At
+	if end.Began != 0 {
+		u.Began = min(end.Began, end.At)
+	}
 	return true
 }
 

@@ -26,6 +26,7 @@ var runsTexts = []text{
 	{"runs.none", "Nothing has run yet.", "还没有运行记录。"},
 	{"runs.ended", "Runs ended, per {d}", "每 {d} 结束的运行数"},
 
+	{"run.retry_items", "Retry {n} failed item|Retry {n} failed items", "重试 {n} 个失败的子项"},
 	{"run.same", "The same error in {n} other job|The same error in {n} other jobs", "另有 {n} 个任务出现同一错误"},
 	{"run.same_error", "The same error", "同一错误"},
 	{"run.same_runs", "All runs with this error", "出现此错误的所有运行"},

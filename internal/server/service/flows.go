@@ -41,10 +41,20 @@ func ofFlow(run *client.Run, r *job.Run, began time.Time) {
 		}
 		for k := range s.Items {
 			item := stepState(&s.Items[k].Unit)
-			item.Run = runOfUnit(&s.Items[k].Unit, r.ID, began, s.Name, k)
+			item.Run, item.ItemValue = runOfUnit(&s.Items[k].Unit, r.ID, began, s.Name, k), s.Items[k].Name()
+			sinceFlow(&item, began)
 			shown.Items = append(shown.Items, item)
 		}
+		sinceFlow(&shown, began)
 		run.Steps[i] = shown
+	}
+}
+
+// sinceFlow lets a step begin with its flow at the earliest: the claim of a flow makes the runs of its first steps, and
+// is a moment before it is due.
+func sinceFlow(s *client.StepState, began time.Time) {
+	if s.From.IsZero() && !s.Started.IsZero() && s.Started.Before(began) {
+		s.Started = began
 	}
 }
 

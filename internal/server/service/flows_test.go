@@ -43,6 +43,47 @@ func (b *bench) startStep(s *Service, id job.ID) client.Run {
 	return run
 }
 
+// A flow is claimed before it is due, and its steps wait for their turns: neither is in the times of its steps.
+func TestStepsBeginWithTheirRunsAndNotBeforeTheirFlow(t *testing.T) {
+	b := newBench(t)
+	s := b.serviceOn(Config{})
+	b.put(s, `{"name": "load", "schedule": {"at": ["`+b.clock().Add(2*time.Second).Format(time.RFC3339Nano)+`"]}, "run": {"flow": {"steps": [{"name": "extract", "run": {"shell": "true"}}]}}}`)
+	j, err := store.JobNamed(t.Context(), b.store, "default", "load")
+	if err != nil {
+		t.Fatal(err)
+	}
+	due := b.clock().Add(2 * time.Second)
+	made, err := b.store.Trigger(t.Context(), []store.TriggerItem{{ID: b.id(), Job: j.Definition.UID, Kind: job.RunBackfill, Key: "k", Scheduled: due, Due: due, Session: b.session, Actor: "ann"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := made[0].Run
+	step := func(when string) client.StepState {
+		t.Helper()
+		run, err := s.Runs.Get(t.Context(), admin, id)
+		if err != nil || len(run.Steps) != 1 {
+			t.Fatalf("%s: the flow is %+v, %v", when, run, err)
+		}
+		if u := run.Steps[0]; u.Started.Before(run.Started) {
+			t.Errorf("%s the step began at %s, and its flow at %s", when, u.Started, run.Started)
+		}
+		return run.Steps[0]
+	}
+	if _, err := b.store.Claim(t.Context(), b.session, []store.Attempt{{Run: id, Number: 1, Token: b.id()}}); err != nil {
+		t.Fatal(err)
+	}
+	begun := step("claimed early,")
+	b.pass(7 * time.Second)
+	run := b.startStep(s, begun.Run)
+	b.pass(time.Second)
+	b.finish(run, job.OutcomeSucceeded)
+	ended := step("ended,")
+	own, err := s.Runs.Get(t.Context(), admin, begun.Run)
+	if err != nil || !ended.Started.Equal(own.Started) {
+		t.Errorf("the step began at %s, and its run at %s (%v)", ended.Started, own.Started, err)
+	}
+}
+
 func TestFlowStepsLinkToTheirRuns(t *testing.T) {
 	b := newBench(t)
 	s := b.serviceOn(Config{Store: brief{b.store}})

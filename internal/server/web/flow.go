@@ -421,7 +421,7 @@ func (p *page) graph(f *flowProgress, selected string, link func(step string) st
 }
 
 // gantt draws when the steps ran.
-func (p *page) gantt(f *flowProgress, link func(step string) string) template.HTML {
+func (p *page) gantt(f *flowProgress, shown []bool, link func(step string) string) template.HTML {
 	begin, end := f.run.Started, f.run.Ended
 	if end.IsZero() {
 		end = p.now
@@ -432,7 +432,7 @@ func (p *page) gantt(f *flowProgress, link func(step string) string) template.HT
 	length := end.Sub(begin).Seconds()
 	var order []int
 	for i := range f.run.Steps {
-		if u := &f.run.Steps[i]; !u.Started.IsZero() {
+		if u := &f.run.Steps[i]; shown[i] && !u.Started.IsZero() {
 			order = append(order, i)
 			if d, known := f.usual[u.Name]; known && u.State == stepOpen && f.steps[i].Wait == nil {
 				length = max(length, u.Started.Add(d.p95).Sub(begin).Seconds()*1.05)

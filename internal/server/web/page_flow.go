@@ -25,7 +25,9 @@ type flowView struct {
 	Rows         []stepRow
 	Done, Count  int
 	Step         *stepView // that is looked at
-	Signals      []string  // that steps wait for now
+	Items        *itemsView
+	Part, All    string   // how many of its steps are listed, and the address of all
+	Signals      []string // that steps wait for now
 }
 
 // stepRow is a row of the table of steps.
@@ -38,6 +40,7 @@ type stepRow struct {
 	Long             bool // it took longer than it usually does
 	Attempt          string
 	Run              string // the page of its own run
+	Number           string // of an item: the step and its place
 	Items            []stepRow
 	ItemsText        string
 	Bad              bool // one of its items needs a look
@@ -88,18 +91,28 @@ func (s *site) flowOf(p *page, r *client.Run, usual time.Duration, v *runView) e
 			view.Took += "; " + p.T("flow.usually", "d", p.took(usual))
 		}
 	}
-	view.Graph, view.Gantt = p.graph(f, r.Steps[chosen].Name, link), p.gantt(f, link)
+	shown, listed := p.notable(f, chosen), 0
+	view.Graph, view.Gantt, view.Items = p.graph(f, r.Steps[chosen].Name, link), p.gantt(f, shown, link), p.items(f, chosen)
 	for i := range r.Steps {
 		u := &r.Steps[i]
 		if isStepOver(u.State) {
 			view.Done++
 		}
-		row := p.stepRow(f, i)
-		row.Address, row.Chosen = link(u.Name), i == chosen
-		view.Rows = append(view.Rows, row)
+		if shown[i] {
+			row := p.stepRow(f, i)
+			row.Address, row.Chosen = link(u.Name), i == chosen
+			view.Rows = append(view.Rows, row)
+			listed++
+		}
 		if w := f.steps[i].Wait; w != nil && w.Signal != "" && u.State == stepOpen && !slices.Contains(view.Signals, w.Signal) {
 			view.Signals = append(view.Signals, w.Signal)
 		}
+	}
+	if listed < len(r.Steps) {
+		view.Part, view.All = p.T("flow.part", "i", listed, "n", len(r.Steps)), p.with("steps", "all")+"#steps"
+	}
+	if n := failedItems(r); n > 0 {
+		v.RetryText = p.T("run.retry_items", "n", n)
 	}
 	if view.Step, err = s.stepView(p, f, chosen); err != nil {
 		return err
@@ -167,11 +180,7 @@ func (p *page) stepRow(f *flowProgress, i int) stepRow {
 	}
 	row.ItemsText = p.T("step.items_done", "i", itemsOver(u.Items), "n", len(u.Items))
 	for k := range u.Items {
-		item := p.unitRow(&u.Items[k], f.runOf(&u.Items[k]))
-		item.Name, item.Words = fmt.Sprintf("%s/%d", u.Name, k), p.reason(u.Items[k].Value())
-		if u.Items[k].State == stepSucceeded {
-			item.Words = ""
-		}
+		item := p.itemRow(f, u, k)
 		if isBad := u.Items[k].State == stepFailed; isBad || k < itemsShown {
 			row.Items = append(row.Items, item)
 			row.Bad = row.Bad || isBad
@@ -179,6 +188,127 @@ func (p *page) stepRow(f *flowProgress, i int) stepRow {
 	}
 	slices.SortStableFunc(row.Items, func(a, b stepRow) int { return badFirst(a.State) - badFirst(b.State) })
 	return row
+}
+
+// itemRow is an item of a step by its value, or by its number where its value says nothing.
+func (p *page) itemRow(f *flowProgress, u *client.StepState, k int) stepRow {
+	it := &u.Items[k]
+	row := p.unitRow(it, f.runOf(it))
+	row.Name, row.Words, row.Number = itemName(u, k), p.reason(it.Value()), fmt.Sprintf("%s/%d", u.Name, k)
+	if it.State == stepSucceeded {
+		row.Words = ""
+	}
+	return row
+}
+
+func itemName(u *client.StepState, k int) string {
+	return cmp.Or(clean(u.Items[k].ItemValue), fmt.Sprintf("%s/%d", u.Name, k))
+}
+
+// itemsView lists the items of the step that is looked at.
+type itemsView struct {
+	Step, Counts string
+	Query, Sort  string
+	Sorts        []tab
+	Keep         []param // of the address
+	Rows         []stepRow
+	More         int
+}
+
+// itemsFew is how many items the list of all steps shows well; itemsPage how many the list of one does.
+const (
+	itemsFew  = 10
+	itemsPage = 100
+)
+
+// items lists the items of a step: those that failed first, by value, or the slowest first, as far as they match a text.
+func (p *page) items(f *flowProgress, i int) *itemsView {
+	u := &f.run.Steps[i]
+	if len(u.Items) < itemsFew {
+		return nil
+	}
+	v := &itemsView{Step: u.Name, Query: p.query("item"), Sort: p.query("order"), Keep: []param{{Name: "step", Value: u.Name}}}
+	for _, order := range []string{"", "value", "slowest"} {
+		v.Sorts = append(v.Sorts, tab{Name: p.T("items.sort." + cmp.Or(order, "failed")), Address: p.with("step", u.Name, "order", order) + "#items", Current: order == v.Sort})
+	}
+	if v.Sort != "" {
+		v.Keep = append(v.Keep, param{Name: "order", Value: v.Sort})
+	}
+	counts, names := map[string]int{}, []string(nil)
+	var found []int
+	for k := range u.Items {
+		state := p.stepState(&u.Items[k], f.runOf(&u.Items[k])).Text
+		if counts[state]++; counts[state] == 1 {
+			names = append(names, state)
+		}
+		if text := strings.ToLower(itemName(u, k)); strings.Contains(text, strings.ToLower(v.Query)) {
+			found = append(found, k)
+		}
+	}
+	slices.SortStableFunc(names, func(a, b string) int { return counts[b] - counts[a] })
+	for at, name := range names {
+		names[at] = strconv.Itoa(counts[name]) + " " + name
+	}
+	v.Counts = strings.Join(names, p.T("comma"))
+	slices.SortStableFunc(found, func(a, b int) int {
+		x, y := &u.Items[a], &u.Items[b]
+		switch v.Sort {
+		case "value":
+			return cmp.Compare(itemName(u, a), itemName(u, b))
+		case "slowest":
+			return cmp.Compare(p.stepTook(y), p.stepTook(x))
+		}
+		return badFirst(p.stepState(x, nil)) - badFirst(p.stepState(y, nil))
+	})
+	if v.More = max(len(found)-itemsPage, 0); v.More > 0 {
+		found = found[:itemsPage]
+	}
+	for _, k := range found {
+		v.Rows = append(v.Rows, p.itemRow(f, u, k))
+	}
+	return v
+}
+
+const (
+	// stepsFew is how many steps a page of a run lists without a choice, and stepsLong how many of the longest ones are
+	// among those of a larger flow.
+	stepsFew  = 40
+	stepsLong = 5
+)
+
+// notable marks the steps that the page of a large flow lists: what has failed, is open, was critical, is looked at or
+// took longest.
+func (p *page) notable(f *flowProgress, chosen int) []bool {
+	shown, order := make([]bool, len(f.steps)), make([]int, len(f.steps))
+	all := len(f.steps) <= stepsFew || p.query("steps") == "all"
+	for i := range f.steps {
+		u := &f.run.Steps[i]
+		order[i], shown[i] = i, all || i == chosen || f.critical[i] || u.State == stepFailed || u.State == stepOpen
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(p.stepTook(&f.run.Steps[b]), p.stepTook(&f.run.Steps[a])) })
+	for _, i := range order[:min(stepsLong, len(order))] {
+		shown[i] = shown[i] || !f.run.Steps[i].Started.IsZero()
+	}
+	return shown
+}
+
+// failedItems is how many items a retry repeats, where they are all that has failed: it keeps those that succeeded.
+func failedItems(r *client.Run) (n int) {
+	for i := range r.Steps {
+		u := &r.Steps[i]
+		if u.State != stepFailed {
+			continue
+		}
+		if n > 0 || len(u.Items) == 0 {
+			return 0
+		}
+		for k := range u.Items {
+			if u.Items[k].State != stepSucceeded {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // badFirst orders what has failed before all else.
@@ -228,7 +358,7 @@ func (s *site) stepView(p *page, f *flowProgress, i int) (*stepView, error) {
 	of := u.Run
 	if bad := slices.IndexFunc(u.Items, func(item client.StepState) bool { return item.State == stepFailed }); bad >= 0 && of.IsZero() && !u.Items[bad].Run.IsZero() {
 		of = u.Items[bad].Run
-		v.Item, v.Run, v.Result = fmt.Sprintf("%s/%d", u.Name, bad), "/runs/"+of.String(), "" // those of the others say nothing about it
+		v.Item, v.Run, v.Result = itemName(u, bad), "/runs/"+of.String(), "" // those of the others say nothing about it
 	}
 	if of.IsZero() || f.steps[i].Wait != nil {
 		return v, nil

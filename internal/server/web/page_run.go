@@ -38,6 +38,7 @@ type runView struct {
 	Params            []param
 	Around            neighboursCard
 	Active, CanCancel bool
+	RetryText         string // what a retry does, where that is not all
 	Output            outputCard
 	Refresh           bool // without script the page reads itself again
 	Flow              *flowView

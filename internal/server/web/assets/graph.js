@@ -27,5 +27,6 @@ export function graph(place) {
   if (fit() >= readable) set(fit());
   const chosen = place.querySelector(".g-node.on, .g-node.run")?.getBoundingClientRect(), box = place.getBoundingClientRect();
   if (chosen && chosen.right > box.right) place.scrollLeft += chosen.left - box.left - box.width / 2;
+  if (chosen && chosen.bottom > box.bottom) place.scrollTop += chosen.top - box.top - box.height / 2;
   place.dataset.ready = "1";
 }
