@@ -221,6 +221,23 @@ var jobTests = []test{
 		e.tidy()
 		begun("the end of a pause", time.Minute+time.Nanosecond)
 	}},
+	{"accounted: a pause ends behind many deleted jobs whose pauses would have ended", func(e *env) {
+		const many = 250 // more than a store looks at in one go
+		until := e.now().Add(time.Minute)
+		for i := range many {
+			d := e.document(fmt.Sprintf("name: a%d\npaused: true\nschedule: {cron: '* * * * *'}", i))
+			j := e.putJob(store.PutJob{Definition: d, IfVersion: store.AnyVersion, Actor: "ann", Pause: store.Pause{By: "ann", Until: until}})
+			e.must(e.DeleteJob(e.ctx, store.DeleteJob{UID: j.Definition.UID, IfVersion: store.AnyVersion, Actor: "ann"}))
+		}
+		j := e.putJob(store.PutJob{
+			Definition: e.document("name: b\npaused: true\nschedule: {cron: '* * * * *'}"), IfVersion: store.AnyVersion, Actor: "ann",
+			Pause: store.Pause{By: "ann", Until: until.Add(time.Second)},
+		})
+		e.clock.Advance(2 * time.Minute)
+		e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
+		e.tidy()
+		equal(e, "the state of the job that is left", e.reload(j).Definition.Status.State, job.JobActive)
+	}},
 	{"once: a new epoch begins after the latest missed occurrence", func(e *env) {
 		j := e.put("name: a\nschedule: {cron: '* * * * *', jitter: 1m}")
 		e.clock.Advance(5 * time.Second)

@@ -163,10 +163,12 @@ func (t *tx) lateOf(session job.ID, now time.Time, most int) (late []endingRun, 
 	return late, true, nil
 }
 
-// overTerms returns jobs whose pause has expired, and completed ones due for removal.
+// overTerms returns jobs whose pause has expired, and completed ones due for removal. A deleted job has
+// no such moments. A condition that says so would let PostgreSQL read all jobs through the index of those
+// that are not deleted.
 func (t *tx) overTerms(now time.Time) (all []job.ID, more bool, err error) {
 	for _, text := range []string{
-		"select uid from jobs where paused_until <> 0 and paused_until <= ? and deleted_at = 0 order by paused_until limit ?",
+		"select uid from jobs where paused_until <> 0 and paused_until <= ? order by paused_until limit ?",
 		"select uid from jobs where remove_at <> 0 and remove_at <= ? order by remove_at limit ?",
 	} {
 		list, err := t.ids(text, columns.Nanos(now), int64(tidyMax))
