@@ -322,6 +322,29 @@ var overlapTests = []test{
 			equal(e, "verdict", verdicts[got[i].Verdict], verdicts[want])
 		}
 	}},
+	{"overlap: a run behind many others in its slot is claimed", func(e *env) {
+		const many = store.MaxBatch + 2
+		var after []time.Duration
+		for i := range many {
+			after = append(after, time.Duration(i+1)*time.Millisecond)
+		}
+		j := e.put(everyMinute + "\npolicy: {overlap: queue, queue_limit: 1000}")
+		runs := e.plan(j, after[:many/2]...)
+		runs = append(runs, e.plan(j, after[many/2:]...)...)
+		e.clock.Advance(time.Second)
+		ready, err := e.Ready(e.ctx, store.ReadyQuery{Session: e.a.ID, Until: e.now(), Limit: many})
+		e.must(err)
+		equal(e, "ready runs", len(ready), many)
+		for _, place := range []int{0, many - 1} { // the second is not among those that are read of a slot
+			want := store.Started
+			if place > 0 {
+				want = store.Waiting
+			}
+			e.claim(e.a, runs[place], want)
+		}
+		e.finish(runs[0], job.OutcomeSucceeded)
+		e.claim(e.a, runs[many-1], store.Started)
+	}},
 	{"overlap: a slot of a pool is handed on after its job left the pool or may overlap", func(e *env) {
 		for i, policy := range []string{"overlap: allow", "overlap: allow, concurrency_key: db"} {
 			e.put("name: a\npolicy: {overlap: queue, concurrency_key: db}")

@@ -218,10 +218,11 @@ var poolNames = &Table{Name: "pools", Key: 1, Columns: []Column{{"name", Text}}}
 // sessions, the clock, the runs of the step and those in the slots of their jobs.
 func (st *step) lockJobs(n *engine.Need, b *engine.Batch, f *lockPlan) error {
 	uids := slices.SortedFunc(maps.Keys(f.jobs), func(a, b job.ID) int { return bytes.Compare(a[:], b[:]) })
-	ids := make([][]byte, len(n.Runs))
+	ids, others := st.divide(n, f)
+	last, known := st.s.dues.latest(ids)
 	var asked conversation
 	var rows []jobRow
-	var runs []store.Run
+	var runs, members []store.Run
 	if len(uids) > 0 {
 		asked.ask(func(q reader) error { rows = scanStates(q); return nil }, lockStates, set(uids))
 	}
@@ -239,18 +240,20 @@ func (st *step) lockJobs(n *engine.Need, b *engine.Batch, f *lockPlan) error {
 	}
 	if len(n.Runs) > 0 {
 		asked.ask(st.readFollowers, selectFollowed, int64(followsMax))
-		for i := range n.Runs {
-			ids[i] = idBytes(&n.Runs[i].Run)
-		}
-		asked.ask(func(q reader) error { runs = append(runs, scanRuns(q, len(ids))...); return nil }, selectGiven, ids)
+	}
+	if len(others) > 0 {
+		asked.ask(func(q reader) error { runs = scanRuns(q, len(others)); return nil }, selectGiven, others)
 	}
 	if st.s.clock.given == nil {
 		asked.ask(st.readClock, st.s.selectClock())
 	}
-	var members []store.Run
 	if len(f.slots) > 0 {
-		asked.ask(func(q reader) error { members = scanRuns(q, len(f.slots)); return nil },
-			selectOwnTo, set(f.slots), columns.States.Of(job.StateReady), ids, int64(store.MaxBatch))
+		take := func(q reader) error { members = scanRuns(q, len(f.slots)); return nil }
+		if known {
+			asked.ask(take, selectOwn, set(f.slots), columns.States.Of(job.StateReady), last, int64(store.MaxBatch))
+		} else {
+			asked.ask(take, selectOwnTo, set(f.slots), columns.States.Of(job.StateReady), ids, int64(store.MaxBatch))
+		}
 	}
 	if err := asked.with(st.tx); err != nil {
 		return err
@@ -271,14 +274,45 @@ func (st *step) lockJobs(n *engine.Need, b *engine.Batch, f *lockPlan) error {
 	if err := st.addAll(b, runs); err != nil || len(f.slots) == 0 {
 		return err
 	}
-	until := store.RunRef{ID: lastID}
-	for i := range runs {
-		until.Due = latest(until.Due, runs[i].Due)
+	until := store.RunRef{Due: columns.FromNanos(last), ID: lastID}
+	if !known {
+		given := make(map[job.ID]bool, len(ids))
+		for _, id := range ids {
+			given[job.ID(id)] = true
+		}
+		for i := range members {
+			if r := &members[i]; given[r.ID] {
+				until.Due = latest(until.Due, r.Due)
+			}
+		}
 	}
 	for _, uid := range f.slots {
 		b.HasSlot(uid.String(), until)
 	}
 	return st.addMembers(b, ownSlots, set(f.slots), nil, members)
+}
+
+// divide returns the ids of the runs of a step that are read with the slots of their jobs, and the others.
+// The same rows by their ids would cost as much again; a run that is not found in its slot, because it
+// has ended, waits behind many others or is in another slot, is read by its id afterwards (loadRuns).
+func (st *step) divide(n *engine.Need, f *lockPlan) (withSlots, others [][]byte) {
+	read := make(map[job.ID]bool, len(f.slots))
+	for _, uid := range f.slots {
+		read[uid] = true
+	}
+	all := make([][]byte, 0, len(n.Runs))
+	for i := range n.Runs {
+		if read[n.Runs[i].Job] {
+			all = append(all, idBytes(&n.Runs[i].Run))
+		}
+	}
+	withSlots = all
+	for i := range n.Runs {
+		if !read[n.Runs[i].Job] {
+			all = append(all, idBytes(&n.Runs[i].Run))
+		}
+	}
+	return withSlots, all[len(withSlots):]
 }
 
 // mayMatterTo is mayMatter by the latest of some runs.

@@ -127,6 +127,7 @@ type backend struct {
 	follows     following
 	puts        puts
 	hot         hot
+	dues        dues
 	steps       sync.Pool // of *step
 	tidying     tidying
 	expiring    expiring

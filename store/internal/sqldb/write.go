@@ -23,7 +23,9 @@ func (st *step) Write(c *engine.Changes) error {
 	}
 	if st.s.db.Alone() {
 		st.s.hot.wrote(c)
+		return nil
 	}
+	st.s.dues.wrote(c)
 	return nil
 }
 
