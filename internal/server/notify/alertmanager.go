@@ -80,6 +80,9 @@ func alertOf(labels map[string]string, m *notification.Message, l *notification.
 		kind = "test"
 	}
 	a.Labels["alertname"], a.Labels["channel"], a.Labels["severity"] = "Belfry"+camelCase(string(kind)), m.Channel, alertSeverities[notification.SeverityOf(l.Kind)]
+	if m.Test {
+		a.Labels["severity"] = alertSeverities[l.Severity]
+	}
 	of := map[string]string{"namespace": l.Namespace, "job": l.Job}
 	if kind.OfServer() {
 		of["node"] = l.Node

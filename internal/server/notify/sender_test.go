@@ -710,7 +710,7 @@ func TestAlertmanager(t *testing.T) {
 		t.Errorf("what does not last is %+v", passing)
 	}
 	test := notification.Test(c, "1", "ann", at)
-	if err := s.Send(t.Context(), c, &test); err != nil || fake.posted(t)[0].Labels["alertname"] != "BelfryTest" {
+	if err := s.Send(t.Context(), c, &test); err != nil || fake.posted(t)[0].Labels["alertname"] != "BelfryTest" || fake.posted(t)[0].Labels["severity"] != "warning" {
 		t.Errorf("a test is %s (%v)", fake.body, err)
 	}
 	fake.status, fake.answer = http.StatusBadRequest, `"start time must be before end time"`
