@@ -167,7 +167,7 @@ func (s *Scheduler) Resume(ctx context.Context, name string) error {
 // taken, and ErrInvalid if an option is invalid.
 func (s *Scheduler) Add(ctx context.Context, name string, options ...JobOption) error {
 	if s.light != nil {
-		return s.light.put("add", s.declare(caller(), name, options), false)
+		return s.light.put("add", s.declare(caller(), name, options), false) //nolint:contextcheck // runs have contexts of their own
 	}
 	made, err := s.open(ctx)
 	if err != nil {
@@ -186,7 +186,7 @@ func (s *Scheduler) Add(ctx context.Context, name string, options ...JobOption) 
 // an option is invalid. It is another one if the job was changed at the same time.
 func (s *Scheduler) Update(ctx context.Context, name string, options ...JobOption) error {
 	if s.light != nil {
-		return s.light.put("update", s.declare(caller(), name, options), true)
+		return s.light.put("update", s.declare(caller(), name, options), true) //nolint:contextcheck // runs have contexts of their own
 	}
 	made, err := s.open(ctx)
 	if err != nil {

@@ -421,7 +421,7 @@ func (l *light) trigger(ctx context.Context, name string, t *triggering) (id Run
 		return id, fmt.Errorf("trigger job %q: %w: Key needs a store, and light mode has none", name, ErrInvalid)
 	}
 	metadata := l.s.metadataFor(ctx)
-	err = l.with(name, func(j *lightJob) error {
+	err = l.with(name, func(j *lightJob) error { //nolint:contextcheck // runs have contexts of their own
 		definition := j.definition()
 		if err := service.CheckParams(&definition, t.params); err != nil {
 			return outside(err)

@@ -130,7 +130,7 @@ func (l *light) at(at time.Time, f func(now time.Time)) {
 
 // run runs the jobs until ctx ends and the handlers have returned.
 func (l *light) run(ctx context.Context) error {
-	l.start()
+	l.start() //nolint:contextcheck // runs have contexts of their own
 	sleep := time.NewTimer(0)
 	defer sleep.Stop()
 	for ctx.Err() == nil {
@@ -142,7 +142,7 @@ func (l *light) run(ctx context.Context) error {
 			l.alarms[handle], l.spare = nil, append(l.spare, handle)
 			ring(now)
 		}
-		l.help()
+		l.help() //nolint:contextcheck // runs have contexts of their own
 		l.wakesAt = now.Add(lookAtLeast).UnixNano()
 		if next, ok := l.timers.Next(); ok {
 			l.wakesAt = min(l.wakesAt, next)
@@ -472,17 +472,13 @@ func (r *lightRun) call() (result executor.Result) {
 		timer := time.AfterFunc(d, func() { r.stop(ErrTimeout) })
 		defer timer.Stop()
 	}
-	err := r.chain()
+	result = resultOf((*lightContext)(r), &r.Run, r.chain())
 	r.mu.Lock()
-	r.returned = true
-	ctx, cancel := r.ctx, r.cancel
-	r.mu.Unlock()
-	if ctx == nil {
-		ctx = context.Background()
-	} else {
-		defer cancel(nil)
+	defer r.mu.Unlock()
+	if r.returned = true; r.cancel != nil {
+		r.cancel(nil)
 	}
-	return resultOf(ctx, &r.Run, err)
+	return result
 }
 
 func (r *lightRun) chain() (err error) {

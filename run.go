@@ -56,6 +56,7 @@ type Run struct {
 	// Log writes into the output of the run.
 	Log *slog.Logger
 
+	log      outputLog
 	out      executor.Output
 	result   []byte
 	item     json.RawMessage // of ForEach; nil for none
@@ -85,6 +86,32 @@ func (r *Run) Progress(done, total int64) {
 		r.Log.Info("progress", "done", done, "total", total, "percent", 100*done/max(1, total))
 	}
 }
+
+// outputLog is the handler of Run.Log. Most runs log nothing, so the one that writes is made
+// when it is used.
+type outputLog struct {
+	level slog.Level
+	out   io.Writer
+	once  sync.Once
+	text  slog.Handler
+}
+
+func (o *outputLog) made() slog.Handler {
+	o.once.Do(func() { o.text = slog.NewTextHandler(o.out, &slog.HandlerOptions{Level: o.level}) })
+	return o.text
+}
+
+// Enabled implements slog.Handler.
+func (o *outputLog) Enabled(_ context.Context, level slog.Level) bool { return level >= o.level }
+
+// Handle implements slog.Handler.
+func (o *outputLog) Handle(ctx context.Context, r slog.Record) error { return o.made().Handle(ctx, r) }
+
+// WithAttrs implements slog.Handler.
+func (o *outputLog) WithAttrs(attrs []slog.Attr) slog.Handler { return o.made().WithAttrs(attrs) }
+
+// WithGroup implements slog.Handler.
+func (o *outputLog) WithGroup(name string) slog.Handler { return o.made().WithGroup(name) }
 
 // functions executes the attempts of jobs that call handlers.
 type functions Scheduler
@@ -124,9 +151,10 @@ func (s *Scheduler) runOf(a *executor.Attempt, out executor.Output) *Run {
 		Scheduled: d.Scheduled, Previous: d.Previous, Next: d.Next,
 		Attempt: a.Number, Shard: d.Shard, Shards: d.Shards, Node: d.Node,
 		Params: d.Params, Metadata: metadataOf(a.Run.Params),
-		Log: slog.New(slog.NewTextHandler(out.Stderr, &slog.HandlerOptions{Level: s.settings.logLevel})),
 		out: out,
 	}
+	run.log.level, run.log.out = s.settings.logLevel, out.Stderr
+	run.Log = slog.New(&run.log)
 	if a.Run.Kind == job.RunStep {
 		run.Step, _ = a.Run.Step()
 		run.Flow, run.Steps, run.item = a.Run.Parent, d.Steps, d.Item
