@@ -351,7 +351,7 @@ type Hint struct {
 
 // Attention is a problem that needs a person.
 type Attention struct {
-	Kind     AttentionKind   `json:"kind" enum:"failing,late,slow,paused,barred,approval,node_silent,clock_off,node,store,alarms" doc:"What it is: runs of a job that failed in a row; runs that are due and do not start; a run that takes much longer than usual; a job that Belfry has paused; a job that no live node may run; a step of a flow that waits for a person; a node that is no longer heard of; a node whose clock is off; a node with a setting or a machine that a person should change; a store that a node cannot write, or whose history is behind or away; channels whose last delivery failed."`
+	Kind     AttentionKind   `json:"kind" enum:"failing,late,slow,paused,barred,occurrence,approval,node_silent,clock_off,node,store,alarms" doc:"What it is: runs of a job that failed in a row; runs that are due and do not start; a run that takes much longer than usual; a job that Belfry has paused; a job that no live node may run; an occurrence that was lost, run twice or started early; a step of a flow that waits for a person; a node that is no longer heard of; a node whose clock is off; a node with a setting or a machine that a person should change; a store that a node cannot write, or whose history is behind or away; channels whose last delivery failed."`
 	Severity Severity        `json:"severity" enum:"bad,warning" doc:"How urgent it is."`
 	Job      string          `json:"job,omitempty" doc:"The job, namespace/name."`
 	Run      job.ID          `json:"run,omitzero" doc:"The latest run that shows it."`
@@ -401,6 +401,7 @@ const (
 	AttentionSlow       AttentionKind = "slow"
 	AttentionPaused     AttentionKind = "paused"
 	AttentionBarred     AttentionKind = "barred"
+	AttentionOccurrence AttentionKind = "occurrence"
 	AttentionApproval   AttentionKind = "approval"
 	AttentionNodeSilent AttentionKind = "node_silent"
 	AttentionClockOff   AttentionKind = "clock_off"

@@ -41,6 +41,19 @@ type DocumentReader interface {
 	Documents(ctx context.Context, kinds ...job.Kind) ([]job.Document, error)
 }
 
+// LookUpCalendars returns a lookup function for the calendars of a store.
+func LookUpCalendars(ctx context.Context, s DocumentReader) (job.Calendars, error) {
+	list, err := Calendars(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	byName := make(map[string]*job.Calendar, len(list))
+	for _, c := range list {
+		byName[c.FullName()] = c
+	}
+	return func(namespace, name string) *job.Calendar { return byName[namespace+"/"+name] }, nil
+}
+
 // Calendars returns the calendars of a store by full name.
 func Calendars(ctx context.Context, s DocumentReader) ([]*job.Calendar, error) {
 	return documents(ctx, s, job.KindCalendar, func(d *job.Document) *job.Calendar { return d.Calendar })

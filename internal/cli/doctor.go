@@ -269,7 +269,7 @@ func serverAndToken(ctx context.Context, env Env, c config.Server, running bool)
 	case err == nil:
 		server.Status, server.Found = isWell, "answers at "+remote.URL()
 		token.Status, token.Found = isWell, "accepted"
-		return append([]finding{server, token, rolesOf(nodes.Items), barredJobs(ctx, remote), openSecrets(ctx, remote), countsOfHistory(ctx, env, remote)}, channelsOf(ctx, remote, c)...)
+		return append([]finding{server, token, rolesOf(nodes.Items), barredJobs(ctx, remote), occurrences(ctx, remote), openSecrets(ctx, remote), countsOfHistory(ctx, env, remote)}, channelsOf(ctx, remote, c)...)
 	case errors.As(err, &f) && f.problem != nil && f.problem.Type == client.TypeElsewhere:
 		server.Status, server.Found = isWell, "answers at "+remote.URL()+", without the role api"
 		token.Status, token.Found = isWell, "accepted"
@@ -327,6 +327,24 @@ func barredJobs(ctx context.Context, server *remote) finding {
 	}
 	if len(names) > 0 {
 		f.Status, f.Found = isWrong, fmt.Sprintf("no live node may run %s: %s", counted(len(names), "job"), shortList(names))
+	}
+	return f
+}
+
+// occurrences names what the servers found when they compared schedules with history.
+func occurrences(ctx context.Context, server *remote) finding {
+	f := finding{Check: "occurrences", Status: isWell, Found: "each has one run or one record, as far as servers have compared the last day"}
+	page, err := server.Attention(ctx, "")
+	if err != nil {
+		f.Status, f.Found = isNote, "not checked: "+server.refused(err).Error()
+		return f
+	}
+	for i := range page.Items {
+		if a := &page.Items[i]; a.Kind == client.AttentionOccurrence {
+			f.Status, f.Found = isWrong, fmt.Sprintf("job %s: %s", a.Job, a.Text)
+			f.Do = "run the work by hand if it matters, see whether the store was restored, failed over or lost steps, and report it with belfry audit --action occurrence"
+			return f
+		}
 	}
 	return f
 }

@@ -42,7 +42,7 @@ func (n *Node) tend(ctx context.Context) {
 		}
 		now := n.storeNow()
 		minute := minuteOf(now)
-		tends, expires := n.turn(now.UnixNano()/int64(tendEvery)), expiring || minute != expired && n.turn(minute)
+		tends, expires := n.Turn(now.UnixNano()/int64(tendEvery)), expiring || minute != expired && n.Turn(minute)
 		if !tends && !expires {
 			continue
 		}
@@ -77,10 +77,10 @@ func (n *Node) expire(ctx context.Context) (more bool, err error) {
 // after the full minute, when most jobs fall due.
 func minuteOf(at time.Time) int64 { return at.Add(expireEvery/2).UnixNano() / int64(expireEvery) }
 
-// turn reports whether it is the turn of this node.
-func (n *Node) turn(number int64) bool {
+// Turn reports whether it is the turn of this node, of the nodes that are live.
+func (n *Node) Turn(number int64) bool {
 	m := n.member.Load()
-	return engine.Turn(m.ID(), m.Live(), number)
+	return m != nil && engine.Turn(m.ID(), m.Live(), number)
 }
 
 // tendOnce does the work of one turn.

@@ -13,6 +13,7 @@ var (
 	nodes   = advice{"See the page of nodes: start one that suits, resume a drained one, or change place of the job.", "查看节点页面：启动合适的节点，恢复被排空的节点，或修改任务的 place。"}
 	machine = advice{"Look at the machine of the node: its log, memory, load, clock and network.", "检查节点所在机器：日志、内存、负载、时钟和网络。"}
 	missed  = advice{"If the work must be made up, run the job by hand or set policy.missed; keep two nodes running.", "如需补做，请手动运行任务或设置 policy.missed；保持两个节点运行。"}
+	watched = advice{"Belfry must never do this: run the work by hand if it matters, see whether the store was restored, failed over or lost steps, and report it with this record.", "Belfry 绝不应如此：如有需要请手动补做，检查存储是否曾恢复、故障切换或丢失步骤，并附上此记录报告问题。"}
 	stores  = advice{"Find out why the store was away, by its log and the network between: what fell due meanwhile is late, skipped or missed, by policy.", "通过存储的日志及其网络查明其不可用的原因：其间到期的运行按策略延迟、跳过或错过。"}
 	overlap = advice{"If runs overlap often, see how long they take, or change policy.overlap.", "若经常重叠，请查看运行耗时，或修改 policy.overlap。"}
 	reports = advice{"See whether the work runs elsewhere and can reach this server to report.", "检查外部工作是否在运行，以及能否向本服务器报告。"}

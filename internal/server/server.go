@@ -36,6 +36,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/server/metrics"
 	"github.com/belfry-cron/belfry/internal/server/notify"
 	"github.com/belfry-cron/belfry/internal/server/runlog"
+	"github.com/belfry-cron/belfry/internal/server/scan"
 	"github.com/belfry-cron/belfry/internal/server/service"
 	"github.com/belfry-cron/belfry/internal/server/signin"
 	"github.com/belfry-cron/belfry/internal/sys/clock"
@@ -372,6 +373,7 @@ func (s *Server) Run(ctx context.Context) error {
 	group.Go(func() { s.reloadOn(ctx, s.reloads) })
 	group.Go(func() { s.watchEngine(answering, s.node.Publish) })
 	group.Go(func() { _ = s.followers.Run(answering) })
+	group.Go(func() { (&scan.Scanner{Store: s.measured, Turn: s.node.Turn, Log: s.Log}).Run(answering) })
 	group.Go(func() { _ = s.service.Run(answering) })
 	if s.signIn != nil {
 		// A mistake is in the log at the start, and no start waits for the provider.

@@ -202,6 +202,14 @@ var table = map[string]line{
 		imports:     []string{"job", "store", "internal/decide/notification", "internal/node/secret", "internal/sys/failurelog"},
 		testImports: []string{"store/memory", "internal/check/logtest"},
 	},
+	"internal/decide/account": {
+		// It reads the note with its findings.
+		imports: []string{"cron", "internal/reason", "job", "store"},
+	},
+	"internal/server/scan": {
+		imports:     []string{"job", "store", "internal/decide/account", "internal/decide/engine", "internal/sys/failurelog"},
+		testImports: []string{"store/memory", "store/sqlite"},
+	},
 	"internal/server/runlog": {
 		imports:     []string{"job", "store", "internal/sys/failurelog"},
 		testImports: []string{"internal/check/logtest"},
@@ -321,7 +329,7 @@ var table = map[string]line{
 		testModules: []string{"modernc.org/sqlite", "github.com/jackc/pgx/v5"},
 	},
 	"internal/server/metrics": {
-		imports:     []string{"job", "store", "internal/reason", "internal/decide/placement"},
+		imports:     []string{"job", "store", "internal/reason", "internal/decide/account", "internal/decide/placement"},
 		testImports: []string{"store/memory"},
 		testModules: []string{"go.yaml.in/yaml/v3"},
 	},
@@ -345,7 +353,7 @@ var table = map[string]line{
 	"internal/server/service": {
 		shared: true,
 		imports: []string{"internal/sys/cache", "internal/reason",
-			"cron", "job", "store", "client", "internal/server/auth", "internal/decide/engine", "internal/events", "internal/decide/flow", "internal/decide/forecast", "internal/node/garbage", "internal/decide/notification", "internal/sys/parallel", "internal/decide/placement",
+			"cron", "job", "store", "client", "internal/server/auth", "internal/decide/account", "internal/decide/engine", "internal/events", "internal/decide/flow", "internal/decide/forecast", "internal/node/garbage", "internal/decide/notification", "internal/sys/parallel", "internal/decide/placement",
 			"internal/server/nodeinfo", "internal/decide/preview", "internal/node/output", "internal/node/secret", "internal/sys/spelling", "internal/remote/wire", "internal/node/work",
 		},
 		modules:     []string{"github.com/rogpeppe/go-internal/diff"},
@@ -427,7 +435,7 @@ var table = map[string]line{
 		shared: true,
 		imports: []string{"internal/reason",
 			"history/mongo", "client", "cron", "job", "store", "internal/decide/placement", "store/etcd", "store/joined", "store/mysql", "store/postgres", "store/redis", "store/sqlite", "executor", "executor/container", "executor/shell", "executor/http", "executor/xxl", "internal/sys/engine",
-			"internal/server/auth", "internal/server/callback", "internal/server/health", "internal/sys/clock", "internal/server/config", "internal/server/runlog", "internal/events", "internal/server/httpapi", "internal/sys/fdpass", "internal/node/recovery", "internal/server/metrics", "internal/node", "internal/decide/notification", "internal/server/notify", "internal/server/nodeinfo", "internal/remote", "internal/node/secret", "internal/server/service", "internal/server/signin", "internal/sys/failurelog", "internal/node/unreported", "internal/node/watchdog", "internal/server/web", "internal/remote/wire", "internal/node/work", "internal/node/worker",
+			"internal/server/auth", "internal/server/callback", "internal/server/health", "internal/sys/clock", "internal/server/config", "internal/server/runlog", "internal/server/scan", "internal/events", "internal/server/httpapi", "internal/sys/fdpass", "internal/node/recovery", "internal/server/metrics", "internal/node", "internal/decide/notification", "internal/server/notify", "internal/server/nodeinfo", "internal/remote", "internal/node/secret", "internal/server/service", "internal/server/signin", "internal/sys/failurelog", "internal/node/unreported", "internal/node/watchdog", "internal/server/web", "internal/remote/wire", "internal/node/work", "internal/node/worker",
 		},
 		testImports: []string{"store/memory", "internal/check/logtest"},
 		testModules: []string{"go.uber.org/goleak"},

@@ -70,6 +70,7 @@ var overviewTexts = []text{
 	{"need.slow", "{text}", "耗时过长（{text}）"},
 	{"need.paused", "{text}", "已被 Belfry 暂停（{text}）"},
 	{"need.barred", "{text}", "无法运行（{text}）"},
+	{"need.occurrence", "{text}", "计划与历史不符（{text}）"},
 	{"need.node_silent", "{text}", "节点失联（{text}）"},
 	{"need.approval", "{text}", "等待人工审批：{text}"},
 	{"need.clock_off", "{text}", "时钟偏差（{text}）"},

@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/decide/account"
 	"github.com/belfry-cron/belfry/internal/decide/placement"
 	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
@@ -28,6 +29,7 @@ type Store interface {
 	Sessions(ctx context.Context) ([]store.Session, error)
 	ListJobs(ctx context.Context, q store.JobQuery) (list []*store.Job, next string, err error)
 	Attempts(ctx context.Context, q store.HistoryQuery) ([]store.Record, store.RecordRef, error)
+	Notes(ctx context.Context, prefix, after string, limit int) ([]store.Note, error)
 }
 
 // Load is what a node has to do at a moment.
@@ -263,6 +265,7 @@ func (m *Metrics) page(ctx context.Context, s Sources) []byte {
 	ctx, cancel := context.WithTimeout(ctx, storeWithin)
 	defer cancel()
 	if now, err := s.Store.Now(ctx); err == nil {
+		writeFindings(ctx, p, s.Store, now)
 		var live []store.Session
 		if sessions, err := s.Store.Sessions(ctx); err == nil {
 			writeSessions(p, sessions, now)
@@ -382,6 +385,29 @@ func (m *Metrics) writeEnded(p *page) {
 			p.sample("", float64(n), "outcome", outcome)
 		}
 	}
+}
+
+// writeFindings writes how many occurrences were found that are not as they must be.
+func writeFindings(ctx context.Context, p *page, from Store, now time.Time) {
+	list, err := account.Found(ctx, from, now)
+	if err != nil {
+		return
+	}
+	number := map[account.Kind]int{}
+	for i := range list {
+		number[list[i].Kind]++
+	}
+	for _, kind := range account.Kinds {
+		p.family("belfry_occurrences_"+string(kind), gauge, "Occurrences that were found in the last day, at most 100 in all: "+helps[kind])
+		p.sample("", float64(number[kind]))
+	}
+}
+
+// helps says what the findings of a kind are.
+var helps = map[account.Kind]string{
+	account.Unaccounted: "the cursor has passed them, and they have neither a run nor a record.",
+	account.Doubled:     "two runs of them were started.",
+	account.Early:       "a run of them was started before it was due.",
 }
 
 func writeSessions(p *page, sessions []store.Session, now time.Time) {

@@ -204,6 +204,9 @@ func TestPageSaysWhatWasCounted(t *testing.T) {
 		`belfry_sessions{state="live"}`:                                                 1,
 		`belfry_sessions{state="silent"}`:                                               0,
 		`belfry_jobs_beyond_labels`:                                                     0,
+		`belfry_occurrences_unaccounted`:                                                0,
+		`belfry_occurrences_doubled`:                                                    0,
+		`belfry_occurrences_early`:                                                      0,
 		`belfry_job_barred{namespace="default",name="nightly"}`:                         1,
 		`belfry_job_next_run_timestamp_seconds{namespace="default",name="nightly"}`:     float64(noon.Unix() + 3600),
 		`belfry_job_last_success_timestamp_seconds{namespace="default",name="nightly"}`: 0,
@@ -286,6 +289,10 @@ func (failingStore) Now(context.Context) (time.Time, error)            { return 
 func (failingStore) Sessions(context.Context) ([]store.Session, error) { return nil, errAway }
 func (failingStore) ListJobs(context.Context, store.JobQuery) ([]*store.Job, string, error) {
 	return nil, "", errAway
+}
+
+func (failingStore) Notes(context.Context, string, string, int) ([]store.Note, error) {
+	return nil, errAway
 }
 
 func (failingStore) PutJobs(context.Context, []store.PutJob) ([]*store.Job, error) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/decide/account"
 	"github.com/belfry-cron/belfry/internal/decide/engine"
 	"github.com/belfry-cron/belfry/internal/decide/notification"
 	"github.com/belfry-cron/belfry/internal/reason"
@@ -76,6 +77,7 @@ func (s *Attention) List(ctx context.Context, who Caller, namespace string) ([]c
 	for _, find := range []func() ([]client.Attention, error){
 		func() ([]client.Attention, error) { return s.ofAlarms(ctx, who, namespace) },
 		func() ([]client.Attention, error) { return s.ofNodes(ctx) },
+		func() ([]client.Attention, error) { return s.occurrences(ctx, of, now) },
 		func() ([]client.Attention, error) { return s.late(ctx, of, now) },
 		func() ([]client.Attention, error) { return s.slow(ctx, running, now) },
 		func() ([]client.Attention, error) { return asked(running), nil },
@@ -199,6 +201,30 @@ func (s *Attention) ofNodes(ctx context.Context) (list []client.Attention, err e
 			}
 			list = append(list, saying(client.Attention{Kind: client.AttentionClockOff, Severity: client.SeverityWarning, Node: n.Name}, why))
 		}
+	}
+	return list, nil
+}
+
+// occurrences lists jobs with occurrences that are not as they must be.
+func (s *Attention) occurrences(ctx context.Context, of scope, now time.Time) (list []client.Attention, err error) {
+	found, err := account.Found(ctx, s.store, now)
+	if err != nil {
+		return nil, err
+	}
+	byJob := map[string]int{}
+	for i := range found {
+		f := &found[i]
+		if !of.hasObject(f.Job) {
+			continue
+		}
+		at, seen := byJob[f.Job]
+		if !seen {
+			at, byJob[f.Job] = len(list), len(list)
+			list = append(list, client.Attention{Kind: client.AttentionOccurrence, Severity: client.SeverityBad, Job: f.Job, Since: f.Scheduled})
+		}
+		a := saying(list[at], f.Reason())
+		a.Run, a.Count = f.Run, a.Count+1
+		list[at] = a
 	}
 	return list, nil
 }

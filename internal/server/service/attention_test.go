@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/decide/account"
 	"github.com/belfry-cron/belfry/internal/decide/notification"
 	"github.com/belfry-cron/belfry/internal/server/nodeinfo"
 	"github.com/belfry-cron/belfry/job"
@@ -178,6 +179,28 @@ func TestProblemsOfOneOutageAreOne(t *testing.T) {
 		if want := "; the same of 2 other jobs"; a.Count != 3 || !strings.Contains(a.Text, "did not reach the store from ") || !strings.HasSuffix(a.Text, want) {
 			t.Errorf("the outage is %d of %q", a.Count, a.Text)
 		}
+	}
+}
+
+func TestAttentionNamesOccurrencesThatAreNotAsTheyMustBe(t *testing.T) {
+	b := newBench(t)
+	s := b.serviceOn(Config{})
+	text, _, err := account.Add(nil, []account.Finding{
+		{Kind: account.Unaccounted, Job: "default/a", Scheduled: b.now, Found: b.now}, {Kind: account.Unaccounted, Job: "default/a", Scheduled: b.now.Add(time.Second), Found: b.now},
+		{Kind: account.Early, Job: "shop/b", Run: job.ID{1}, Scheduled: b.now, By: time.Minute, Found: b.now},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.store.PutNote(t.Context(), store.Note{Name: account.NoteName, Text: text}); err != nil {
+		t.Fatal(err)
+	}
+	all := attention(t, s, admin, "")
+	if lost, early := all["occurrence default/a"], all["occurrence shop/b"]; len(all) != 2 || lost.Count != 2 || !strings.Contains(lost.Text, "neither a run nor a record") || early.Run != (job.ID{1}) || !strings.Contains(early.Text, "1 min before it was due") {
+		t.Errorf("found %+v", all)
+	}
+	if some := attention(t, s, admin, "shop"); len(some) != 1 {
+		t.Errorf("of a namespace there are %+v", some)
 	}
 }
 

@@ -51,15 +51,7 @@ type rulebook struct {
 
 // calendars returns a lookup function for the calendars of the store.
 func (b *rulebook) calendars(ctx context.Context) (job.Calendars, error) {
-	list, err := store.Calendars(ctx, b.store)
-	if err != nil {
-		return nil, err
-	}
-	byName := make(map[string]*job.Calendar, len(list))
-	for _, c := range list {
-		byName[c.FullName()] = c
-	}
-	return func(namespace, name string) *job.Calendar { return byName[namespace+"/"+name] }, nil
+	return store.LookUpCalendars(ctx, b.store)
 }
 
 // present returns the rules as they are now, with the calendars of the store, which a job that

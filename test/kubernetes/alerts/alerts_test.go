@@ -109,6 +109,10 @@ func TestEachRuleFires(t *testing.T) {
 			{bad, "belfry_job_barred{instance=\"a\",namespace=\"web\",name=\"import\"} 1x40\nbelfry_job_barred{instance=\"b\",namespace=\"web\",name=\"import\"} 1x40", 15 * time.Minute, "run web/import"},
 			{fine, `belfry_job_next_run_timestamp_seconds{namespace="web",name="import"} 1x40`, 15 * time.Minute, ""},
 		},
+		"BelfryOccurrenceWrong": {
+			{bad, "belfry_occurrences_unaccounted{instance=\"a\"} 2x10\nbelfry_occurrences_unaccounted{instance=\"b\"} 2x10\nbelfry_occurrences_doubled 0x10\nbelfry_occurrences_early 1x10", time.Minute, "3 occurrences"},
+			{fine, "belfry_occurrences_unaccounted 0x10\nbelfry_occurrences_doubled 0x10\nbelfry_occurrences_early 0x10", time.Minute, ""},
+		},
 		"BelfryPlannerBehind": {
 			{bad, "belfry_planned_ahead_seconds{instance=\"a\"} 12x10\nbelfry_planned_ahead_seconds{instance=\"b\"} 1x10", 2 * time.Minute, "due in 1 s"},
 			{fine, `belfry_planned_ahead_seconds 10x10`, 5 * time.Minute, ""},
