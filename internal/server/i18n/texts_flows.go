@@ -71,7 +71,7 @@ var flowsTexts = []text{
 	{"items.item", "Item", "子项"},
 	{"items.search", "Search items", "搜索子项"},
 	{"items.none", "No item has this in its value.", "没有值包含此内容的子项。"},
-	{"items.more", "{n} more item: search for it|{n} more items: search for them", "另有 {n} 个子项，请搜索"},
+	{"items.more", "{n} more item: search, or sort by value|{n} more items: search, or sort by value", "另有 {n} 个子项：请搜索或按值排序"},
 	{"items.sort.failed", "Failed first", "失败优先"},
 	{"items.sort.value", "By value", "按值"},
 	{"items.sort.slowest", "Slowest", "最慢"},

@@ -36,7 +36,7 @@ func nightly(now time.Time) (*flowProgress, int) {
 func TestItemsAreListedByValueAndFound(t *testing.T) {
 	now := time.Date(2026, 11, 28, 3, 12, 48, 0, time.UTC)
 	for query, want := range map[string]string{
-		"":                         "100: part-077 part-120 part-119, 20 more",
+		"":                         "11: part-077 part-120 part-119, 109 more",
 		"?order=value":             "100: part-001 part-002 part-003, 20 more",
 		"?order=slowest":           "100: part-114 part-107 part-100, 20 more",
 		"?item=PART-07":            "10: part-077 part-079 part-078, 0 more",

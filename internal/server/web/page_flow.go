@@ -260,8 +260,16 @@ func (p *page) items(f *flowProgress, i int) *itemsView {
 		}
 		return badFirst(p.stepState(x, nil)) - badFirst(p.stepState(y, nil))
 	})
-	if v.More = max(len(found)-itemsPage, 0); v.More > 0 {
-		found = found[:itemsPage]
+	most := itemsPage
+	if v.Sort == "" && v.Query == "" { // what failed, and some of the others
+		bad := 0
+		for k := range u.Items {
+			bad += 1 - badFirst(p.stepState(&u.Items[k], nil))
+		}
+		most = min(bad+itemsFew, itemsPage)
+	}
+	if v.More = max(len(found)-most, 0); v.More > 0 {
+		found = found[:most]
 	}
 	for _, k := range found {
 		v.Rows = append(v.Rows, p.itemRow(f, u, k))

@@ -17,9 +17,9 @@ export function keys() {
     const act = {
       "g": () => { leading = Date.now(); }, "/": () => document.querySelector("[data-search]")?.focus(),
       "?": () => document.getElementById("keys").showModal(), "j": () => move(1), "k": () => move(-1),
-      "x": () => row()?.querySelector("input[type=checkbox]")?.click(), "Enter": () => row() && (location.href = row().dataset.href),
+      "x": tick, " ": row() && !e.target.closest("button,summary") && tick, "Enter": () => row()?.dataset.href && (location.href = row().dataset.href),
       "f": () => document.querySelector("[data-output-follow]")?.click(), "w": () => document.querySelector("[data-output-wrap]")?.click(),
-    }[e.key] ?? (/^[a-z]$/.test(e.key) && document.querySelector(`[data-key="${e.key}"]`) && (() => document.querySelector(`[data-key="${e.key}"]`).click()));
+    }[e.key] ?? inRow(e.key) ?? (/^[a-z]$/.test(e.key) && document.querySelector(`[data-key="${e.key}"]`) && (() => document.querySelector(`[data-key="${e.key}"]`).click()));
     if (!act || e.key === "Enter" && !row()) return;
     if (e.key === "Enter" && e.target.closest("a,button,summary")) return;
     e.preventDefault();
@@ -27,14 +27,32 @@ export function keys() {
   });
 }
 
-const row = () => document.querySelector("[data-list] tr.cursor");
+// What keys do is done to the row under the cursor, which has the focus, and else to the page.
+const rows = "[data-list] tbody tr[data-href], #needs .nd";
+const acts = {
+  r: 'button[formaction$="/run"], form[action$="/retry"] button', e: 'a[href$="/edit"]',
+  p: 'button[formaction$="/pause"], button[formaction$="/resume"], form[action$="/resume"] button, form[action$="/pause"] input[name="reason"]',
+};
+const row = () => document.activeElement?.closest(rows) ?? document.querySelector("tr.cursor, .nd.cursor");
+const tick = () => row()?.querySelector("input[type=checkbox], summary.dots")?.click();
+
+function inRow(key) {
+  const what = acts[key] && row()?.querySelector(acts[key]);
+  if (!what) return;
+  return () => {
+    if (what.name !== "reason") return what.click();
+    what.closest("details").open = true;
+    what.focus();
+  };
+}
 
 function move(by) {
-  const rows = [...document.querySelectorAll("[data-list] tbody tr[data-href]")];
-  if (!rows.length) return;
-  const at = rows.indexOf(row());
-  const next = rows[Math.max(0, Math.min(rows.length - 1, at < 0 ? (by > 0 ? 0 : rows.length - 1) : at + by))];
-  row()?.classList.remove("cursor");
+  const list = [...document.querySelectorAll(rows)].filter(r => r.checkVisibility());
+  if (!list.length) return;
+  const at = list.indexOf(row());
+  const next = list[Math.max(0, Math.min(list.length - 1, at < 0 ? (by > 0 ? 0 : list.length - 1) : at + by))];
+  document.querySelector("tr.cursor, .nd.cursor")?.classList.remove("cursor");
   next.classList.add("cursor");
+  (next.querySelector(".acts > a") ?? [...next.querySelectorAll("a")].find(a => a.getAttribute("href") === next.dataset.href) ?? next.querySelector("a"))?.focus({preventScroll: true, focusVisible: true});
   next.scrollIntoView({block: "nearest"});
 }

@@ -133,7 +133,8 @@ function begun(was, is) {
 }
 
 // used says whether a person is at work in a part. What is open and has an id is open in the new part as well.
-const used = part => part.querySelector("dialog[open], details.menu[open], details[open]:not([id]), :focus-visible");
+// A link of a row has the focus again in the new row.
+const used = part => part.querySelector("dialog[open], details.menu[open], details[open]:not([id]), :focus-visible:not([data-list] tr[data-href] a)");
 
 // swap puts a part in place, unless a person is using it.
 function swap(part, fresh) {
@@ -145,7 +146,7 @@ function swap(part, fresh) {
     if (come && part.getBoundingClientRect().top < 0) return behind(part, fresh, come);
     document.querySelector(".behind")?.remove();
   }
-  const cursor = part.querySelector("tr.cursor")?.dataset.href;
+  const cursor = part.querySelector("tr.cursor")?.dataset.href, held = part.querySelector("a:focus"), inRow = held?.closest("tr").dataset.href;
   const wide = () => part.querySelector(".scroll-x") ?? part, left = wide().scrollLeft;
   for (const was of part.querySelectorAll("details[id]")) {
     const is = fresh.querySelector("#" + CSS.escape(was.id));
@@ -162,6 +163,7 @@ function swap(part, fresh) {
   }
   wide().scrollLeft = left;
   if (known.size) for (const row of part.querySelectorAll("tr[id]")) if (!known.has(row.id)) row.classList.add("new-row");
+  if (held) [...part.querySelectorAll(`tr[data-href="${CSS.escape(inRow)}"] a`)].find(a => a.getAttribute("href") === held.getAttribute("href"))?.focus({preventScroll: true, focusVisible: true});
   if (cursor) part.querySelector(`tr[data-href="${CSS.escape(cursor)}"]`)?.classList.add("cursor");
 }
 

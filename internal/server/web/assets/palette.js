@@ -18,7 +18,9 @@ export function palette() {
 function match(text) {
   const t = text.toLowerCase();
   const actions = [...document.querySelectorAll("main [data-key]")].map(el => ({text: el.textContent.trim(), kind: words.action, act: () => el.click()}));
-  return [...pages.map(([key, href]) => ({text: words[key], kind: words.page, href})), ...actions].filter(x => x.text?.toLowerCase().includes(t));
+  const direct = /^[0-7][0-9a-hjkmnp-tv-z]{25}$/.test(t) ? [{text: t.toUpperCase(), kind: words["nav.runs"], href: "/runs/" + t.toUpperCase()}]
+    : /^[^\s=]+=\S+$/.test(t) ? [{text: text, kind: words["nav.jobs"], href: "/jobs?q=" + encodeURIComponent("label:" + text)}] : [];
+  return [...direct, ...pages.map(([key, href]) => ({text: words[key], kind: words.page, href})), ...actions].filter(x => x.text?.toLowerCase().includes(t));
 }
 
 function show(items) {

@@ -1,0 +1,58 @@
+//go:build servers
+
+package web
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// j moves the cursor, which is the focus, to a row: what r, p, e and the space do is done to its job, and the list below
+// it stays current.
+func TestKeysActOnTheRowUnderTheCursor(t *testing.T) {
+	t.Parallel()
+	pages(t)
+	for _, name := range []string{"one", "two"} {
+		apply(t, "namespace: cursor\nname: "+name+"\nschedule: {cron: \"0 0 1 1 *\"}\nrun: {shell: \"true\"}\n")
+	}
+	b := newTab(t)
+	b.width(1440)
+	b.looks("light", "en")
+	list := func(keys string) {
+		b.open("/jobs?namespace=cursor")
+		b.until("the list", `document.documentElement.classList.contains("script") && document.readyState === "complete"`)
+		b.do(chromedp.KeyEvent(keys))
+		b.until("the focus", `document.activeElement.getAttribute("href") === "/jobs/cursor/two"`)
+	}
+	list("jj")
+	apply(t, "namespace: cursor\nname: three\nschedule: {cron: \"0 0 1 1 *\"}\nrun: {shell: \"true\"}\n")
+	b.until("the new row, with the focus where it was", `document.querySelectorAll("[data-list] tbody tr").length === 3 && document.activeElement.getAttribute("href") === "/jobs/cursor/two"`)
+	b.do(chromedp.KeyEvent(" "))
+	if ticked := value[string](b, `[...document.querySelectorAll("[data-list] tbody input:checked")].map(i => i.value).join(" ")`); ticked != "cursor/two" {
+		t.Errorf("the space ticks %q", ticked)
+	}
+	b.do(chromedp.KeyEvent(" "), chromedp.KeyEvent("p"))
+	b.until("the pause", `document.querySelector("main > [role=status]:not([hidden])")?.textContent.includes("Paused cursor/two")`)
+	list("jjj")
+	b.do(chromedp.KeyEvent("e"))
+	b.until("the editor", `location.pathname === "/jobs/cursor/two/edit"`)
+	list("k")
+	b.do(chromedp.KeyEvent("r"))
+	b.until("its run", `location.pathname.startsWith("/runs/") && document.title.includes("cursor/two")`)
+
+	// The palette knows the id of a run, and a label.
+	id := value[string](b, `location.pathname.slice(6)`)
+	for text, address := range map[string]string{strings.ToLower(id): "/runs/" + id, "team=iot": "/jobs?q=label%3Ateam%3Diot"} {
+		b.open("/audit")
+		b.until("the script", `document.documentElement.classList.contains("script") && document.readyState === "complete"`)
+		b.do(chromedp.Evaluate(`document.querySelector("[data-open=palette]").click()`, nil))
+		b.until("the palette", `document.getElementById("palette").open`)
+		b.do(chromedp.SendKeys("#palette input", text, chromedp.ByQuery))
+		b.until("what it found", `document.querySelector("#found-0")?.textContent.toLowerCase().includes(`+"`"+text+"`"+`)`)
+		b.do(chromedp.SendKeys("#palette input", kb.Enter, chromedp.ByQuery))
+		b.until("the page", `location.pathname + location.search === "`+address+`"`)
+	}
+}
