@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/decide/planqueue"
@@ -53,4 +54,45 @@ func TestDueRunsOfThisNodeAreClaimedWithTheirPlan(t *testing.T) {
 	if _, err := p.plan(context.Background(), &planqueue.View{Now: now, Self: self}, &planqueue.Batch{Items: items()[1:]}); err != nil || calls != 1 {
 		t.Errorf("without a run to claim the worker is asked: %d, %v", calls, err)
 	}
+}
+
+// rounds counts the rounds of a planner.
+type rounds struct {
+	fake
+	n int
+}
+
+func (r *rounds) JobsChanged(ctx context.Context, parts store.Partitions, since int64, limit int) ([]store.PlannedJob, int64, error) {
+	r.n++
+	return r.fake.JobsChanged(ctx, parts, since, limit)
+}
+
+// Only what is due is looked at after an end: a round reads what has changed as well.
+func TestEndOfASerialRunPlansTheNextAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &rounds{fake: fake{jobs: away(t, 1, job.MissedAll, time.Hour)}}
+		p := newPlanner(&f.fake)
+		p.Store = f
+		p.ClaimWith = func(_ context.Context, _ []store.ReadyRun, step func([]job.ID) ([]store.ClaimOutcome, error)) error {
+			_, err := step(nil)
+			return err
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { _ = p.Run(ctx); close(done) }()
+		synctest.Wait()
+		for n := 1; n <= 100; n++ {
+			if len(f.planned) != n {
+				t.Fatalf("%d occurrences are planned after %d ends", len(f.planned), n-1)
+			}
+			time.Sleep(time.Millisecond)
+			p.Ended([]store.Result{{Attempt: store.Attempt{Job: f.jobs[0].UID}}})
+			synctest.Wait()
+		}
+		if f.n > 5 {
+			t.Errorf("the planner made %d rounds in 0.1 s", f.n)
+		}
+		cancel()
+		<-done
+	})
 }

@@ -118,7 +118,8 @@ func (p *Planner) Run(ctx context.Context) error {
 	fails := failurelog.New(p.Log, "planning has stopped because the store fails", "planning continues")
 	var asked []chan error // by calls of Sync, for the next round
 	var last time.Time     // when the last round began
-	for freed := false; ; freed = false {
+	freed := false         // an end lets more be planned: nothing else need be looked at
+	for {
 		var err error
 		if freed && time.Since(last) < planqueue.Every {
 			err = p.planDue(ctx)
@@ -127,6 +128,7 @@ func (p *Planner) Run(ctx context.Context) error {
 			asked = p.waiting(asked)
 			err = p.round(ctx)
 		}
+		freed = false
 		for _, answer := range asked {
 			answer <- err
 		}
