@@ -81,7 +81,7 @@ func (b *bench) pass(uid job.ID, occurrences int, fault func(n int, at time.Time
 		b.must(b.store.Renew(ctx, b.session, store.Load{}))
 		out, _, err := b.store.Plan(ctx, b.session, []store.PlanItem{item})
 		if b.must(err); out[0] != store.Planned {
-			b.t.Fatalf("plan of %s: %s", at, out[0])
+			b.t.Fatalf("plan of %s: %v", at, out[0])
 		}
 		if planned {
 			b.run(uid, run.ID, started)
