@@ -508,6 +508,9 @@ func (l *light) wait(ctx context.Context, id RunID) (client.Run, []byte, error) 
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if i := slices.IndexFunc(l.kept, func(r *lightRun) bool { return r.ID == id }); i >= 0 {
+		r = l.kept[i] // its last attempt
+	}
 	return l.ended(r.job, &r.how), r.result, nil
 }
 

@@ -336,6 +336,31 @@ func TestLightModeLogsWhatItDoesNotKeep(t *testing.T) {
 	})
 }
 
+// A caller that waits from the first attempt on receives the result of the last.
+func TestWaitSeesTheLastAttemptOfALightRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLight(t)
+		h := belfry.Handle(s, "flaky", func(_ context.Context, run *belfry.Run, _ belfry.None) (int, error) {
+			if time.Sleep(time.Second); run.Attempt < 3 {
+				return 0, errors.New("no connection")
+			}
+			return run.Attempt, nil
+		})
+		s.Job("flaky", belfry.Retry(5, time.Second), h.Do(belfry.None{}))
+		belfrytest.Run(t, s)
+		id, err := s.Trigger(t.Context(), "flaky")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := h.Result(t.Context(), id); err != nil || got != 3 {
+			t.Errorf("the result is %d, %v", got, err)
+		}
+		if run, err := s.Wait(t.Context(), id); err != nil || run.Attempt != 3 || run.Ended.Sub(run.Started) != 6*time.Second {
+			t.Errorf("the run is %+v, %v", run, err)
+		}
+	})
+}
+
 // A context that a handler has left behind ends with its run.
 func TestTheContextOfALightRunEndsWithIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
