@@ -92,7 +92,7 @@ SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 
 .DEFAULT_GOAL := help
-.PHONY: help run build release test test-working test-waiting test-modules test-web screenshots test-long e2e servers cluster crash crash-nodes crash-programs check lint race race-bubbles race-others fuzz sim sim-core sim-nodes mutations seeds soak bench lines fmt tidy
+.PHONY: help run build release test test-working test-waiting test-modules test-web screenshots test-long e2e servers cluster crash crash-nodes crash-programs check lint vulnerabilities race race-bubbles race-others fuzz sim sim-core sim-nodes mutations seeds soak bench lines fmt tidy
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -166,6 +166,9 @@ lint: ## format, vet and golangci-lint; changes nothing
 	$(GO) vet ./...
 	@$(call each,$(GO) vet -tags servers ./...,test/kubernetes)
 	@$(call each,$(TOOL) golangci-lint run ./...,$(filter-out test/kubernetes,$(MODULES)))
+
+vulnerabilities: ## ask the database of known vulnerabilities of Go about the code and all it uses (needs the internet)
+	@$(call each,$(TOOL) govulncheck ./...,$(MODULES))
 
 race: ## run the tests in random order under the race detector (needs a C compiler)
 	@$(beside) race-bubbles race-others

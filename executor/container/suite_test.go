@@ -101,7 +101,7 @@ func (r *recorder) until(t *testing.T, text string) {
 
 var (
 	idMu sync.Mutex
-	ids  = uint64(time.Now().UnixNano()) //nolint:gosec // any number will do
+	ids  = uint64(time.Now().UnixNano())
 )
 
 // newID returns another id at each call, also in other processes of the test.

@@ -79,7 +79,7 @@ func (d *flowDirs) leave(flow job.ID) {
 func (d *flowDirs) make(dir string, of account) error {
 	// Users pass through the parent to their directories, and cannot list or change it.
 	if err := os.Mkdir(d.parent, 0o711); err == nil {
-		if err := os.Chmod(d.parent, 0o711); err != nil { //nolint:gosec // see above; the umask may take that away
+		if err := os.Chmod(d.parent, 0o711); err != nil { // see above; the umask may take that away
 			return err
 		}
 	} else if !errors.Is(err, fs.ErrExist) {

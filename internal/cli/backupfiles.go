@@ -238,7 +238,7 @@ func unpack(ctx context.Context, name string, c config.Server) (u unpacked, err 
 			if err != nil {
 				return u, err
 			}
-			_, err = io.Copy(out, r)
+			_, err = io.Copy(out, r) //nolint:gosec // a backup is as large as its store
 			if err = errors.Join(err, out.Close()); err != nil {
 				err = fmt.Errorf("%s: %w", name, err)
 			}

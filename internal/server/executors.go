@@ -99,7 +99,7 @@ func flowsDir(data string) (string, error) {
 		return "", fmt.Errorf("make the directory of flows: %w", err)
 	}
 	// Users pass through it to their directories, and cannot list or change it.
-	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // see above
+	if err := os.Chmod(dir, 0o711); err != nil { // see above
 		return "", fmt.Errorf("make the directory of flows: %w", err)
 	}
 	if err := os.WriteFile(file, []byte(dir), 0o600); err != nil {

@@ -431,6 +431,6 @@ func (s *stmt) id() (id job.ID) {
 
 // at returns a pointer to memory of SQLite, which Go's collector knows nothing
 // about and does not move.
-func at(p uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) }
+func at(p uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) } //nolint:gosec // see above
 
-func bytesAt(p uintptr, n int) []byte { return unsafe.Slice((*byte)(at(p)), n) }
+func bytesAt(p uintptr, n int) []byte { return unsafe.Slice((*byte)(at(p)), n) } //nolint:gosec // see at

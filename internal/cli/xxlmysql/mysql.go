@@ -218,7 +218,7 @@ func (d *DB) Stop(ctx context.Context, group string, ids []int64) (list []Stoppe
 			for _, id := range part {
 				args = append(args, id)
 			}
-			query := "update xxl_job_info set trigger_status = 0" + ofGroup + " and trigger_status = 1 and id in (?" + strings.Repeat(",?", len(part)-1) + ")"
+			query := "update xxl_job_info set trigger_status = 0" + ofGroup + " and trigger_status = 1 and id in (?" + strings.Repeat(",?", len(part)-1) + ")" //nolint:gosec // of constants
 			if _, err := tx.ExecContext(ctx, query, args...); err != nil {
 				return err
 			}

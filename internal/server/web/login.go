@@ -3,6 +3,7 @@ package web
 import (
 	"errors"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -29,7 +30,7 @@ func (s *site) loginPage(w http.ResponseWriter, r *http.Request) {
 	if lang := p.query("lang"); lang != "" {
 		p.looks.Set("lang", string(i18n.Choose(lang, "")))
 		p.keepLooks()
-		http.Redirect(w, r, "/ui/login?"+"next="+strings.ReplaceAll(next, "&", "%26"), http.StatusSeeOther)
+		http.Redirect(w, r, "/ui/login?next="+url.QueryEscape(next), http.StatusSeeOther)
 		return
 	}
 	s.showLogin(p, http.StatusOK, next, "")

@@ -53,7 +53,7 @@ func (s *site) open(w http.ResponseWriter, r *http.Request) *page {
 
 // keepLooks makes the browser send the choices with each request.
 func (p *page) keepLooks() {
-	http.SetCookie(p.w, &http.Cookie{
+	http.SetCookie(p.w, &http.Cookie{ //nolint:gosec // a theme and a language are no secret
 		Name: looksCookie, Value: p.looks.Encode(), Path: "/", MaxAge: 365 * 24 * 3600, HttpOnly: true, SameSite: http.SameSiteLaxMode,
 	})
 }
@@ -140,7 +140,7 @@ func (p *page) bareLayout(title, section string, values ...any) *Layout {
 		CanRun:        p.may(service.Operate),
 		CanDefine:     p.may(service.Define),
 		CanAdminister: p.who.May(service.Administer) == nil,
-		Path:          p.r.URL.RequestURI(), Namespace: p.query("namespace"), Words: template.JSStr(p.words()),
+		Path:          p.r.URL.RequestURI(), Namespace: p.query("namespace"), Words: template.JSStr(p.words()), //nolint:gosec // texts of the catalogue
 	}
 	if p.secret != "" {
 		l.Form = auth.FormToken(p.secret)

@@ -274,7 +274,7 @@ const (
 )
 
 // picture is a chart of package draw, which has escaped its texts.
-func picture(svg string) template.HTML { return template.HTML(svg) }
+func picture(svg string) template.HTML { return template.HTML(svg) } //nolint:gosec // see above
 
 // schedule says in words when a job falls due.
 func (p *page) schedule(s *job.Schedule) string {

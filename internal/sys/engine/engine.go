@@ -235,7 +235,7 @@ func (e *Engine) Pull(ctx context.Context, name string, login *Login, say func(P
 	}
 	header := http.Header{}
 	if login != nil {
-		text, err := json.Marshal(login)
+		text, err := json.Marshal(login) //nolint:gosec // the engine wants the password
 		if err != nil {
 			return err
 		}
