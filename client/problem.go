@@ -4,15 +4,21 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/belfry-cron/belfry/job"
 )
 
 // Problem is an error in a server's answer, in the form of RFC 9457.
 type Problem struct {
-	Type   ProblemType `json:"type" doc:"What kind of problem it is: a stable name to branch on."`
-	Title  string      `json:"title" doc:"The kind of problem in words, always the same."`
-	Status int         `json:"status" doc:"The HTTP status."`
-	Detail string      `json:"detail,omitempty" doc:"What is wrong this time."`
-	Hint   string      `json:"hint,omitempty" doc:"What to do about it."`
+	Type     ProblemType     `json:"type" doc:"What kind of problem it is: a stable name to branch on."`
+	Title    string          `json:"title" doc:"The kind of problem in words, always the same."`
+	Status   int             `json:"status" doc:"The HTTP status."`
+	Detail   string          `json:"detail,omitempty" doc:"What is wrong this time, in English."`
+	Code     string          `json:"code,omitempty" doc:"The code of what is wrong, which stays the same when its sentence is reworded. docs/problems.md lists them."`
+	Args     *job.ReasonArgs `json:"args,omitempty" doc:"The arguments of the code by name."`
+	Hint     string          `json:"hint,omitempty" doc:"What to do about it, in English."`
+	HintCode string          `json:"hint_code,omitempty" doc:"The code of the hint."`
+	HintArgs *job.ReasonArgs `json:"hint_args,omitempty" doc:"The arguments of the code of the hint by name."`
 	// Errors are the mistakes in the request with their positions, at most 100.
 	Errors []FieldError `json:"errors,omitempty" nullable:"false" doc:"The mistakes in the request, each with its place: 100 at most."`
 	// MoreErrors counts the mistakes beyond those.
@@ -21,13 +27,17 @@ type Problem struct {
 
 // FieldError is one mistake in a request.
 type FieldError struct {
-	Pointer   string `json:"pointer,omitempty" doc:"The place in the body, as a JSON pointer (RFC 6901)."`
-	Parameter string `json:"parameter,omitempty" doc:"The parameter or header, if it is not in the body."`
-	Path      string `json:"path,omitempty" doc:"The field of the document as people write it, such as schedule.cron[1]."`
-	Detail    string `json:"detail" doc:"What is wrong."`
-	Hint      string `json:"hint,omitempty" doc:"What would be right."`
-	Position  int    `json:"position,omitempty" doc:"Where in an expression the mistake begins, in characters from 1."`
-	Length    int    `json:"length,omitempty" doc:"How many characters of it are wrong; none if something is missing there."`
+	Pointer   string          `json:"pointer,omitempty" doc:"The place in the body, as a JSON pointer (RFC 6901)."`
+	Parameter string          `json:"parameter,omitempty" doc:"The parameter or header, if it is not in the body."`
+	Path      string          `json:"path,omitempty" doc:"The field of the document as people write it, such as schedule.cron[1]."`
+	Detail    string          `json:"detail" doc:"What is wrong, in English."`
+	Code      string          `json:"code,omitempty" doc:"The code of what is wrong, which stays the same when its sentence is reworded. docs/problems.md lists them."`
+	Args      *job.ReasonArgs `json:"args,omitempty" doc:"The arguments of the code by name."`
+	Hint      string          `json:"hint,omitempty" doc:"What would be right, in English."`
+	HintCode  string          `json:"hint_code,omitempty" doc:"The code of the hint."`
+	HintArgs  *job.ReasonArgs `json:"hint_args,omitempty" doc:"The arguments of the code of the hint by name."`
+	Position  int             `json:"position,omitempty" doc:"Where in an expression the mistake begins, in characters from 1."`
+	Length    int             `json:"length,omitempty" doc:"How many characters of it are wrong; none if something is missing there."`
 }
 
 // ProblemType names a kind of problem. It never changes.

@@ -853,11 +853,15 @@ type Checked struct {
 
 // CheckProblem is one mistake in a document.
 type CheckProblem struct {
-	Line   int    `json:"line,omitempty" doc:"The line of the text, from 1."`
-	Column int    `json:"column,omitempty" doc:"The column, from 1."`
-	Path   string `json:"path,omitempty" doc:"The field as the text has it."`
-	Detail string `json:"detail" doc:"What is wrong."`
-	Hint   string `json:"hint,omitempty" doc:"What would be right."`
+	Line     int             `json:"line,omitempty" doc:"The line of the text, from 1."`
+	Column   int             `json:"column,omitempty" doc:"The column, from 1."`
+	Path     string          `json:"path,omitempty" doc:"The field as the text has it."`
+	Detail   string          `json:"detail" doc:"What is wrong, in English."`
+	Code     string          `json:"code,omitempty" doc:"The code of what is wrong, which stays the same when its sentence is reworded. docs/problems.md lists them."`
+	Args     *job.ReasonArgs `json:"args,omitempty" doc:"The arguments of the code by name."`
+	Hint     string          `json:"hint,omitempty" doc:"What would be right, in English."`
+	HintCode string          `json:"hint_code,omitempty" doc:"The code of the hint."`
+	HintArgs *job.ReasonArgs `json:"hint_args,omitempty" doc:"The arguments of the code of the hint by name."`
 }
 
 // Bulk changes all selected jobs in the same way.

@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // Date is a day of the calendar, without a zone.
@@ -18,11 +20,11 @@ type Date struct {
 func ParseDate(text string) (Date, error) {
 	t, err := time.Parse(time.DateOnly, text)
 	if err != nil {
-		return Date{}, fmt.Errorf("%q is not a date: write it like 2026-10-01", text)
+		return Date{}, mistake{phrase.NotDate.Of(phrase.Quoted(text))}
 	}
 	year, month, day := t.Date()
 	if year < firstYear || year > lastYear {
-		return Date{}, fmt.Errorf("%s is out of range: the year is %d to %d", text, firstYear, lastYear)
+		return Date{}, mistake{phrase.DateOutOfRange.Of(text, firstYear, lastYear)}
 	}
 	return Date{year, month, day}, nil
 }
@@ -163,7 +165,7 @@ func (o OffDay) String() string { return nameOf(offDayNames[:], uint8(o)) }
 
 // ParseOffDay returns the value of a name: skip, next or previous.
 func ParseOffDay(name string) (OffDay, error) {
-	i, err := indexOfName("rule for days that are left out", offDayNames[:], name)
+	i, err := indexOfName(phrase.RuleOfDays, offDayNames[:], name)
 	return OffDay(i), err
 }
 

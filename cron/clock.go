@@ -1,6 +1,10 @@
 package cron
 
-import "time"
+import (
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
+)
 
 // ClockChange is the treatment of civil times that a change of the clock skips or repeats.
 // Every change of a zone's offset counts, daylight saving or not.
@@ -37,7 +41,7 @@ func (c ClockChange) String() string { return nameOf(clockChangeNames[:], uint8(
 // ParseClockChange returns the rule of a name: vixie, literal, skip_once,
 // shift_once or skip_last.
 func ParseClockChange(name string) (ClockChange, error) {
-	i, err := indexOfName("rule for changes of the clock", clockChangeNames[:], name)
+	i, err := indexOfName(phrase.RuleOfClock, clockChangeNames[:], name)
 	return ClockChange(i), err
 }
 

@@ -4,6 +4,8 @@ import (
 	"math/bits"
 	"slices"
 	"time"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // Lang is a language of descriptions and notes.
@@ -22,7 +24,7 @@ func (l Lang) String() string { return nameOf(langNames[:], uint8(l)) }
 
 // ParseLang returns the language of a name: en or zh.
 func ParseLang(name string) (Lang, error) {
-	i, err := indexOfName("language", langNames[:], name)
+	i, err := indexOfName(phrase.Language, langNames[:], name)
 	return Lang(i), err
 }
 

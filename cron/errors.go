@@ -3,6 +3,8 @@ package cron
 import (
 	"fmt"
 	"strings"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // ParseError is a mistake in an expression, with its position.
@@ -14,26 +16,46 @@ type ParseError struct {
 	Problem string // the problem, such as "61 is out of range"
 	Allowed string // the allowed values, such as "0-59"; may be ""
 	Hint    string // a suggestion, such as `did you mean "FRI"?`; may be ""
+
+	wording, hint phrase.Text
+}
+
+// newParseError returns the error of some bytes of an expression.
+func newParseError(expr string, pos, length int, field, problem, allowed, hint phrase.Text) *ParseError {
+	return &ParseError{
+		Expr: expr, Field: field.String(), Pos: pos, Len: length, Problem: problem.String(), Allowed: allowed.String(), Hint: hint.String(),
+		wording: phrase.ExpressionWording.Of(field, problem, allowed), hint: hint,
+	}
 }
 
 // Error returns the whole message in one line.
-func (e *ParseError) Error() string {
-	var b strings.Builder
-	if e.Field != "" {
-		b.WriteString(e.Field)
-		b.WriteString(": ")
+func (e *ParseError) Error() string { return e.Text().String() }
+
+// Text is Error as a code with arguments.
+func (e *ParseError) Text() phrase.Text {
+	return phrase.ExpressionWrong.Of(e.wording, e.Pos+1, phrase.Exact(e.Expr), e.hint)
+}
+
+// Wording returns the message without its place, and the hint.
+func (e *ParseError) Wording() (message, hint phrase.Text) { return e.wording, e.hint }
+
+// silence is a part of a message that is not there.
+var silence phrase.Text
+
+// mistake is an error about a text that a person wrote.
+type mistake struct{ text phrase.Text }
+
+func (m mistake) Error() string { return m.text.String() }
+
+// Text is Error as a code with arguments.
+func (m mistake) Text() phrase.Text { return m.text }
+
+// textOf returns an error as a code with arguments.
+func textOf(err error) phrase.Text {
+	if m, ok := err.(interface{ Text() phrase.Text }); ok {
+		return m.Text()
 	}
-	b.WriteString(e.Problem)
-	if e.Allowed != "" {
-		b.WriteString(", allowed is ")
-		b.WriteString(e.Allowed)
-	}
-	fmt.Fprintf(&b, " (at position %d of %q)", e.Pos+1, e.Expr)
-	if e.Hint != "" {
-		b.WriteString("; ")
-		b.WriteString(e.Hint)
-	}
-	return b.String()
+	return phrase.Said.Of(phrase.Words(err.Error()))
 }
 
 // nameOf returns the name of a value of an enumeration.
@@ -45,17 +67,13 @@ func nameOf(names []string, i uint8) string {
 }
 
 // indexOfName is the inverse of nameOf, with an error for people.
-func indexOfName(what string, names []string, name string) (int, error) {
+func indexOfName(what phrase.Text, names []string, name string) (int, error) {
 	for i, n := range names {
 		if n == name {
 			return i, nil
 		}
 	}
-	hint := ""
-	if near := nearest(name, names); near != "" {
-		hint = fmt.Sprintf("; did you mean %q?", near)
-	}
-	return 0, fmt.Errorf("unknown %s %q, allowed is %s%s", what, name, strings.Join(names, ", "), hint)
+	return 0, mistake{phrase.UnknownName.Of(what, phrase.Quoted(name), names, nearest(name, names))}
 }
 
 // nearest returns the candidate nearest to a mistyped word, or "".

@@ -1,6 +1,10 @@
 package cron
 
-import "time"
+import (
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
+)
 
 // Expression is a compiled cron expression in a zone, with a rule for clock changes. It
 // is immutable and safe for concurrent use.
@@ -34,7 +38,7 @@ func (d Dialect) String() string { return nameOf(dialectNames[:], uint8(d)) }
 
 // ParseDialect returns the dialect of a name: default, vixie5 or quartz.
 func ParseDialect(name string) (Dialect, error) {
-	i, err := indexOfName("dialect", dialectNames[:], name)
+	i, err := indexOfName(phrase.Dialect, dialectNames[:], name)
 	return Dialect(i), err
 }
 

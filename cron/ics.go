@@ -2,11 +2,12 @@ package cron
 
 import (
 	"bufio"
-	"fmt"
 	"io"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // Event is an entry of a calendar file: its first and last day, and its title.
@@ -45,15 +46,15 @@ func ParseICS(r io.Reader) ([]Event, error) {
 				return nil, err
 			}
 			if events = append(events, found...); len(events) > maxICSEvents {
-				return nil, fmt.Errorf("line %d: more than %d events", p.line, maxICSEvents)
+				return nil, onLine(p.line, mistake{phrase.TooManyEvents.Of(maxICSEvents)})
 			}
 		}
 	}
 	if err := p.scanner.Err(); err != nil {
-		return nil, fmt.Errorf("line %d: %w", p.line+1, err)
+		return nil, onLine(p.line+1, err)
 	}
 	if !seen {
-		return nil, fmt.Errorf("no iCalendar file: it has no line BEGIN:VCALENDAR")
+		return nil, mistake{phrase.NotICS}
 	}
 	return events, nil
 }
@@ -103,7 +104,7 @@ func (p *icsParser) event() ([]Event, error) {
 	for {
 		line, ok := p.next()
 		if !ok {
-			return nil, fmt.Errorf("line %d: the event has no END:VEVENT", begin)
+			return nil, onLine(begin, mistake{phrase.EventWithout.Of("END:VEVENT")})
 		}
 		name, value, _ := strings.Cut(line, ":")
 		name, _, _ = strings.Cut(strings.ToUpper(name), ";")
@@ -121,7 +122,7 @@ func (p *icsParser) event() ([]Event, error) {
 		case "RRULE":
 			rule = value
 		case "RDATE", "EXDATE":
-			err = fmt.Errorf("%s is not understood: write one event for each", name)
+			err = mistake{phrase.OneEventEach.Of(name)}
 		case "SUMMARY":
 			e.Summary = icsText.Replace(value)
 		case "STATUS":
@@ -134,7 +135,7 @@ func (p *icsParser) event() ([]Event, error) {
 		case "END":
 			switch {
 			case !started:
-				return nil, fmt.Errorf("line %d: the event has no DTSTART", begin)
+				return nil, onLine(begin, mistake{phrase.EventWithout.Of("DTSTART")})
 			case cancelled:
 				return nil, nil
 			case end != "":
@@ -147,12 +148,12 @@ func (p *icsParser) event() ([]Event, error) {
 			}
 			repeated, err := e.repeat(rule)
 			if err != nil {
-				return nil, fmt.Errorf("line %d: %w", begin, err)
+				return nil, onLine(begin, err)
 			}
 			return repeated, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("line %d: %w", p.line, err)
+			return nil, onLine(p.line, err)
 		}
 	}
 }
@@ -164,7 +165,7 @@ func icsDate(value string) (Date, error) {
 	date, _, _ := strings.Cut(value, "T")
 	t, err := time.Parse("20060102", date)
 	if err != nil {
-		return Date{}, fmt.Errorf("%q is not a date", value)
+		return Date{}, mistake{phrase.NotADate.Of(phrase.Quoted(value))}
 	}
 	year, month, day := t.Date()
 	return Date{year, month, day}, nil
@@ -201,7 +202,7 @@ func icsDuration(value string) (time.Duration, error) {
 		rest = rest[n+1:]
 	}
 	if !ok {
-		return 0, fmt.Errorf("%q is not a duration", value)
+		return 0, mistake{phrase.NotDuration.Of(phrase.Quoted(value))}
 	}
 	return d, nil
 }
@@ -219,7 +220,7 @@ func (e Event) repeat(rule string) ([]Event, error) {
 		switch name {
 		case "FREQ":
 			if yearly, err = value == "YEARLY", nil; !yearly {
-				err = fmt.Errorf("only FREQ=YEARLY is understood")
+				err = mistake{phrase.OnlyYearly}
 			}
 		case "INTERVAL":
 			every = n
@@ -231,21 +232,21 @@ func (e Event) repeat(rule string) ([]Event, error) {
 			err = nil
 		case "BYMONTH":
 			if err == nil && time.Month(n) != e.From.Month {
-				err = fmt.Errorf("another month than that of DTSTART is not understood")
+				err = mistake{phrase.OtherMonth}
 			}
 		case "BYMONTHDAY":
 			if err == nil && n != e.From.Day {
-				err = fmt.Errorf("another day than that of DTSTART is not understood")
+				err = mistake{phrase.OtherDay}
 			}
 		default:
-			err = fmt.Errorf("%s is not understood", name)
+			err = mistake{phrase.NotUnderstood.Of(name)}
 		}
 		if err != nil || every < 1 || count < 1 {
-			return nil, fmt.Errorf("the rule %q of %q cannot be followed: write one event for each year (%w)", rule, e.Summary, orMalformed(err))
+			return nil, mistake{phrase.RuleUnusable.Of(phrase.Quoted(rule), phrase.Quoted(e.Summary), textOf(orMalformed(err)))}
 		}
 	}
 	if !yearly {
-		return nil, fmt.Errorf("the rule %q of %q has no FREQ", rule, e.Summary)
+		return nil, mistake{phrase.RuleWithoutFreq.Of(phrase.Quoted(rule), phrase.Quoted(e.Summary))}
 	}
 	var events []Event
 	length := daysOf(e.To) - daysOf(e.From)
@@ -263,9 +264,11 @@ func (e Event) repeat(rule string) ([]Event, error) {
 	return events, nil
 }
 
+func onLine(line int, err error) error { return mistake{phrase.OnLine.Of(line, textOf(err))} }
+
 func orMalformed(err error) error {
 	if err == nil {
-		return fmt.Errorf("its numbers are malformed")
+		return mistake{phrase.RuleMalformed}
 	}
 	return err
 }

@@ -4,37 +4,42 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // NeverReason explains why the expression does not fall due after an instant, such as
 // "February has no day 30". It returns "" if it falls due.
-func (e *Expression) NeverReason(after time.Time) string {
+func (e *Expression) NeverReason(after time.Time) string { return e.Never(after).String() }
+
+// Never is NeverReason as a code with arguments.
+func (e *Expression) Never(after time.Time) (falls phrase.Text) {
 	if !e.Next(after).IsZero() {
-		return ""
+		return falls
 	}
 	end := time.Unix(daysOf(Date{lastYear + 1, time.January, 3})*secondsPerDay, 0)
 	if last := e.Prev(end); !last.IsZero() {
 		return e.endedReason(last, after.In(e.zone.location).Year())
 	}
 	if e.isPossible() {
-		return "the clock of " + e.zone.Name() + " skips all times that it names"
+		return phrase.ClockSkips.Of(e.zone.Name())
 	}
-	return e.impossibleDate()
+	return phrase.InBothLanguages.Of(e.impossibleDate(), e.impossibleInChinese())
 }
 
 // endedReason explains why an expression whose last occurrence was in a year has ended.
-func (e *Expression) endedReason(last time.Time, year int) string {
+func (e *Expression) endedReason(last time.Time, year int) phrase.Text {
 	named := e.namedYears()
 	n := len(named)
 	switch {
 	case n == 0:
-		return "expressions end with the year " + strconv.Itoa(lastYear)
+		return phrase.ExpressionsEnd.Of(lastYear)
 	case named[n-1] >= year:
-		return "its last occurrence, " + last.Format(time.RFC3339) + ", is past"
+		return phrase.LastIsPast.Of(last.Format(time.RFC3339))
 	case n == 1:
-		return "the year " + strconv.Itoa(named[0]) + " is past"
+		return phrase.YearIsPast.Of(named[0])
 	default:
-		return "the last year that it names, " + strconv.Itoa(named[n-1]) + ", is past"
+		return phrase.LastYearIsPast.Of(named[n-1])
 	}
 }
 
@@ -136,4 +141,28 @@ func (f *fields) lacking(d *description) string {
 		}
 	}
 	return en.months(d.months) + verb + strings.Join(items, " and no ") + inYears
+}
+
+// impossibleInChinese is impossibleDate in Chinese.
+func (f *fields) impossibleInChinese() string {
+	var zh chinese
+	d := f.description()
+	dates := zh.dates(&d.dates)
+	switch {
+	case (d.rule == byDate || d.rule == byBoth) && d.dates.leastNeed() > f.longestMonth():
+		return strings.TrimSuffix(zh.heading(&d), "：") + "没有" + spaced("", dates)
+	case d.rule == byWeekday:
+		return zh.heading(&d) + "没有" + zh.weekdays(&d.weekdays, "")
+	case d.rule == byEither:
+		return zh.heading(&d) + "既没有这样的日期，也没有这样的星期"
+	case d.isFullDate() && d.weekdays.nth == nil:
+		day := daysOf(Date{d.years[0].first, time.Month(d.months[0].first), d.dates.days[0].first})
+		return spaced(zh.years(&d), zh.months(d.months)) + spaced("", dates) + "是" + chineseWeekdays[(weekdayOf(day)+6)%7+1]
+	}
+	return zh.heading(&d) + "没有任何一天同时满足日期、月份和星期"
+}
+
+func (f *fields) longestMonth() int {
+	_, longest := f.monthLengths()
+	return longest
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/bits"
 	"strings"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // maxLength bounds an expression in bytes: even a list of all 60 seconds is shorter.
@@ -28,7 +30,7 @@ const (
 
 // fieldSpec describes the allowed values of a field.
 type fieldSpec struct {
-	name     string
+	name     phrase.Text
 	min, max int
 	names    string // three letters each, from the value base on
 	rest     string // the other letters of each name, if it is written in full
@@ -43,13 +45,13 @@ const (
 )
 
 var specs = [fieldCount]fieldSpec{
-	secondField:  {name: "second", max: 59},
-	minuteField:  {name: "minute", max: 59},
-	hourField:    {name: "hour", max: 23},
-	dayField:     {name: "day of month", min: 1, max: 31},
-	monthField:   {name: "month", min: 1, max: 12, names: monthNames, rest: monthRests, base: 1},
-	weekdayField: {name: "day of week", max: 6, names: weekdayNames, rest: weekdayRests},
-	yearField:    {name: "year", min: minYear, max: lastYear},
+	secondField:  {name: phrase.Second, max: 59},
+	minuteField:  {name: phrase.Minute, max: 59},
+	hourField:    {name: phrase.Hour, max: 23},
+	dayField:     {name: phrase.DayOfMonth, min: 1, max: 31},
+	monthField:   {name: phrase.Month, min: 1, max: 12, names: monthNames, rest: monthRests, base: 1},
+	weekdayField: {name: phrase.DayOfWeek, max: 6, names: weekdayNames, rest: weekdayRests},
+	yearField:    {name: phrase.Year, min: minYear, max: lastYear},
 }
 
 // macros are the names for whole expressions.
@@ -90,16 +92,12 @@ type parser struct {
 	field int // the field that is being read, or noField
 	end   int // where it ends
 
-	warnings *[]string // where to add them, or nil
+	warnings *[]phrase.Text // where to add them, or nil
 }
 
 func (p *parser) parse(e *Expression, zone *Zone) error {
 	if len(p.expr) > maxLength {
-		return &ParseError{
-			Expr: p.expr[:maxLength] + "…", Pos: maxLength,
-			Problem: fmt.Sprintf("the expression is %d characters long", len(p.expr)),
-			Allowed: fmt.Sprintf("at most %d", maxLength),
-		}
+		return newParseError(p.expr[:maxLength]+"…", maxLength, 0, silence, phrase.ExpressionLong.Of(len(p.expr)), phrase.AtMost.Of(maxLength), silence)
 	}
 	p.skipBlanks()
 	if rest := p.expr[p.pos:]; strings.HasPrefix(rest, "TZ=") || strings.HasPrefix(rest, "CRON_TZ=") {
@@ -121,14 +119,14 @@ func (p *parser) zonePrefix(e *Expression, given *Zone) error {
 	p.end = p.wordEnd(start)
 	name := p.expr[start:p.end]
 	if p.dialect != Default {
-		return p.fail(front, p.end, fmt.Sprintf("a zone in front of the expression is not part of the %s dialect", p.dialect), "", "")
+		return p.fail(front, p.end, phrase.NoPrefix.Of(p.dialect.String()), silence, silence)
 	}
 	zone, err := LoadZone(name)
 	if err != nil {
-		return p.fail(start, p.end, err.Error(), "", "")
+		return p.fail(start, p.end, textOf(err), silence, silence)
 	}
 	if given != nil && given.Name() != zone.Name() {
-		return p.fail(start, p.end, fmt.Sprintf("the expression names the time zone %s, but %s is given besides", zone.Name(), given.Name()), "", "name one of them")
+		return p.fail(start, p.end, phrase.TwoZones.Of(zone.Name(), given.Name()), silence, phrase.NameOne)
 	}
 	e.zone = zone
 	p.pos = p.end
@@ -141,35 +139,35 @@ func (p *parser) macro(e *Expression) error {
 	word := p.expr[start:p.wordEnd(start)]
 	rest := strings.TrimRight(p.expr[start:], " \t")
 	if p.dialect == Quartz {
-		return p.fail(start, start+len(word), fmt.Sprintf("%s is not part of the quartz dialect", word), "", "")
+		return p.fail(start, start+len(word), phrase.NotInDialect.Of(word, Quartz.String()), silence, silence)
 	}
 	switch {
 	case strings.EqualFold(word, "@every"):
 		if p.dialect != Default {
-			return p.fail(start, start+len(word), "@every is not part of the vixie5 dialect", "", "")
+			return p.fail(start, start+len(word), phrase.NotInDialect.Of("@every", Vixie5.String()), silence, silence)
 		}
-		return p.fail(start, start+len(word), "@every is an interval, not a cron expression", "", "ParseSchedule reads both; in a job file schedule.every says it")
+		return p.fail(start, start+len(word), phrase.EveryIsInterval, silence, phrase.ParseScheduleReads)
 	case strings.EqualFold(word, "@reboot"):
-		return p.fail(start, start+len(word), "@reboot is not a time", "", "in a job file schedule.boot says it")
+		return p.fail(start, start+len(word), phrase.RebootNoTime, silence, phrase.UseBoot)
 	case len(rest) != len(word):
 		next := start + len(word)
 		for p.expr[next] == ' ' || p.expr[next] == '\t' {
 			next++
 		}
-		return p.fail(next, p.wordEnd(next), fmt.Sprintf("%s stands alone", word), "", "")
+		return p.fail(next, p.wordEnd(next), phrase.StandsAlone.Of(word), silence, silence)
 	}
 	names := make([]string, 0, len(macros))
 	for _, m := range macros {
 		if strings.EqualFold(m.name, word) {
 			if p.dialect == Vixie5 && m.name != word {
-				return p.fail(start, start+len(word), fmt.Sprintf("%s is not part of the vixie5 dialect, whose macros are in lower case", word), "", "write "+m.name)
+				return p.fail(start, start+len(word), phrase.LowerMacros.Of(word), silence, phrase.WriteBoot.Of(m.name))
 			}
 			inner := parser{expr: m.expr, dialect: p.dialect, field: noField}
 			return inner.fields(e)
 		}
 		names = append(names, m.name)
 	}
-	return p.fail(start, start+len(word), fmt.Sprintf("%s is not known", word), strings.Join(names, ", "), didYouMean(nearest(word, names)))
+	return p.fail(start, start+len(word), phrase.UnknownMacro.Of(word), phrase.List.Of(names), didYouMean(nearest(word, names)))
 }
 
 // fields reads the fields that most expressions consist of.
@@ -227,7 +225,7 @@ func (p *parser) fields(e *Expression) error {
 		}
 	}
 	if p.warnings != nil && p.dialect == Default && count > 5 && questions != 0 {
-		*p.warnings = append(*p.warnings, quartzWarning)
+		*p.warnings = append(*p.warnings, phrase.QuartzForm.Of(`"?"`))
 	}
 	if p.dialect == Quartz {
 		p.field = dayField
@@ -260,34 +258,32 @@ func (p *parser) firstField(count int) (int, bool) {
 
 // wrongCount makes the error for a wrong number of fields.
 func (p *parser) wrongCount(count int, starts []int) error {
-	wanted := "5 (minute, hour, day of month, month, day of week)"
+	wanted := phrase.FiveFields
 	most := 5
-	hint := ""
+	var hint phrase.Text
 	switch p.dialect {
 	case Default:
-		wanted += ", 6 (a second in front) or 7 (a year at the end besides)"
+		wanted = phrase.AnyFields
 		most = 7
 	case Vixie5:
 		if count == 6 || count == 7 {
-			hint = "the default dialect has seconds and years"
+			hint = phrase.DefaultHasMore
 		}
 	case Quartz:
-		wanted = "6 (second, minute, hour, day of month, month, day of week) or 7 (a year at the end)"
+		wanted = phrase.QuartzFields
 		most = 7
 		if count == 5 {
-			hint = "the default dialect takes 5 fields"
+			hint = phrase.DefaultTakesFive
 		}
 	}
 	if every := everyMeant(p.expr); every != "" && p.dialect == Default {
-		hint = fmt.Sprintf("did you mean %q?", every)
+		hint = phrase.DidYouMean.Of(phrase.Quoted(every))
 	}
-	found := fmt.Sprintf("found %d fields", count)
+	found := phrase.FoundFields.Of(count)
 	pos, end := len(p.expr), len(p.expr)
 	switch {
 	case count == 0:
-		found = "the expression is empty"
-	case count == 1:
-		found = "found 1 field"
+		found = phrase.ExpressionEmpty
 	case count > most:
 		pos = starts[most]
 		end = len(strings.TrimRight(p.expr, " \t"))
@@ -335,19 +331,19 @@ func (p *parser) yearByMistake(last int) error {
 	p.field = weekdayField
 	rest := strings.TrimSpace(p.expr[p.pos:last])
 	return p.fail(last, last+len(word),
-		fmt.Sprintf("six fields begin with the second, so %s would be the day of week, but it looks like a year", word), "",
-		fmt.Sprintf("with a year there are seven fields: write %q for that year, or a day of week in place of %s", "0 "+rest+" "+word, word))
+		phrase.YearInSix.Of(word), silence,
+		phrase.SevenWithYear.Of(phrase.Quoted("0 "+rest+" "+word), word))
 }
 
 // question reads a field that begins with "?".
 func (p *parser) question() error {
 	switch {
 	case p.dialect == Vixie5:
-		return p.fail(p.pos, p.pos+1, `"?" is not part of the vixie5 dialect`, "", `write "*"`)
+		return p.fail(p.pos, p.pos+1, phrase.NotInDialect.Of(`"?"`, Vixie5.String()), silence, phrase.WriteBoot.Of(`"*"`))
 	case p.field != dayField && p.field != weekdayField:
-		return p.fail(p.pos, p.pos+1, `"?" stands only in day of month and day of week`, "", `write "*"`)
+		return p.fail(p.pos, p.pos+1, phrase.QuestionPlace, silence, phrase.WriteBoot.Of(`"*"`))
 	case p.end != p.pos+1:
-		return p.fail(p.pos, p.end, `"?" stands alone in its field`, "", "")
+		return p.fail(p.pos, p.end, phrase.AloneInField.Of(`"?"`), silence, silence)
 	}
 	return nil
 }
@@ -358,9 +354,9 @@ func (p *parser) oneQuestion(questions uint8, day, weekday int) error {
 	case 1 << dayField, 1 << weekdayField:
 		return nil
 	case 0:
-		return p.fail(day, p.wordEnd(weekday), `the quartz dialect requires a "?" in day of month or day of week`, "", "")
+		return p.fail(day, p.wordEnd(weekday), phrase.QuestionWanted, silence, silence)
 	default:
-		return p.fail(day, p.wordEnd(weekday), `only one of day of month and day of week may be "?"`, "", "")
+		return p.fail(day, p.wordEnd(weekday), phrase.OneQuestion, silence, silence)
 	}
 }
 
@@ -372,7 +368,7 @@ func (p *parser) list(e *Expression) error {
 	}
 	for {
 		if p.pos == p.end || p.expr[p.pos] == ',' {
-			return p.failItem(p.pos, "a value is missing")
+			return p.failItem(p.pos, phrase.ValueMissing)
 		}
 		bits, err := p.item(e)
 		if err != nil {
@@ -449,7 +445,7 @@ func (p *parser) item(e *Expression) (uint64, error) {
 		return p.random(e, from)
 	case '/':
 		if p.dialect == Vixie5 {
-			return 0, p.fail(start, p.end, "a step after a single value is not part of the vixie5 dialect", "", fmt.Sprintf("write %s-%d%s", word, spec.max, p.expr[p.pos:p.end]))
+			return 0, p.fail(start, p.end, phrase.StepAfterOne, silence, phrase.WriteBoot.Of(fmt.Sprintf("%s-%d%s", word, spec.max, p.expr[p.pos:p.end])))
 		}
 		if p.noStep() {
 			return p.span(e, from, from, 1), nil
@@ -470,7 +466,7 @@ func (p *parser) rangeFrom(e *Expression, start, from int) (uint64, error) {
 	at := p.pos
 	word := p.word()
 	if word == "" {
-		return 0, p.failItem(at, "the end of the range is missing")
+		return 0, p.failItem(at, phrase.RangeEndMissing)
 	}
 	to, err := p.value(at, word)
 	if err != nil {
@@ -485,13 +481,13 @@ func (p *parser) rangeFrom(e *Expression, start, from int) (uint64, error) {
 		switch {
 		case p.dialect == Vixie5 && p.field == weekdayField && to == 0:
 			if stepped {
-				return 0, p.fail(start, p.pos, "a range that ends in Sunday as 0 takes no step", "", "write 7 for its end")
+				return 0, p.fail(start, p.pos, phrase.SundayStep, silence, phrase.WriteSeven)
 			}
 			to = 7
 		case p.dialect == Vixie5:
-			return 0, p.fail(start, toEnd, fmt.Sprintf("the range %s ends before it begins", p.expr[start:toEnd]), "", "ranges do not wrap around in the vixie5 dialect")
+			return 0, p.fail(start, toEnd, phrase.RangeEndsEarly.Of(p.expr[start:toEnd]), silence, phrase.NoWrapVixie)
 		case p.field == yearField:
-			return 0, p.fail(start, toEnd, fmt.Sprintf("the range %s ends before it begins", p.expr[start:toEnd]), "", "years do not wrap around")
+			return 0, p.fail(start, toEnd, phrase.RangeEndsEarly.Of(p.expr[start:toEnd]), silence, phrase.YearsNoWrap)
 		default:
 			to += spec.max - spec.min + 1
 		}
@@ -532,14 +528,14 @@ func (p *parser) step() (n int, found bool, err error) {
 	start := p.pos
 	word := p.word()
 	if word == "" {
-		return 0, false, p.fail(start, p.pos, "the step is missing", "1 or more", "")
+		return 0, false, p.fail(start, p.pos, phrase.StepMissing, phrase.OneOrMore, silence)
 	}
 	if !isDigits(word) {
-		return 0, false, p.fail(start, p.pos, fmt.Sprintf("the step %q is not a number", word), "1 or more", "")
+		return 0, false, p.fail(start, p.pos, phrase.StepNoNumber.Of(phrase.Quoted(word)), phrase.OneOrMore, silence)
 	}
 	n = number(word)
 	if n == 0 {
-		return 0, false, p.fail(start, p.pos, "a step of 0 goes nowhere", "1 or more", "")
+		return 0, false, p.fail(start, p.pos, phrase.StepZero, phrase.OneOrMore, silence)
 	}
 	p.warnOfStep(n)
 	return n, true, nil
@@ -564,7 +560,7 @@ func (p *parser) random(e *Expression, from int) (uint64, error) {
 	spec := &specs[p.field]
 	start := p.pos
 	if p.dialect == Quartz || p.field == yearField {
-		return 0, p.fail(start, start+1, "a random range has no place here", "", "")
+		return 0, p.fail(start, start+1, phrase.NoRandomHere, silence, silence)
 	}
 	p.pos++
 	to := max(spec.max, from) // "7~" is Sunday
@@ -580,7 +576,7 @@ func (p *parser) random(e *Expression, from int) (uint64, error) {
 		}
 	}
 	if from > to {
-		return 0, p.fail(start, p.pos, fmt.Sprintf("the random range %d~%d ends before it begins", from, to), "", "")
+		return 0, p.fail(start, p.pos, phrase.RandomEndsEarly.Of(from, to), silence, silence)
 	}
 	n, err := p.draw(start, "~", to-from+1)
 	if err != nil {
@@ -592,7 +588,7 @@ func (p *parser) random(e *Expression, from int) (uint64, error) {
 // draw returns a number below n that is always the same for a job and field.
 func (p *parser) draw(at int, what string, n int) (int, error) {
 	if p.job == "" {
-		return 0, p.fail(at, at+1, fmt.Sprintf("%s draws its value from the name of a job, and none is given", what), "", "")
+		return 0, p.fail(at, at+1, phrase.DrawsFromJob.Of(what), silence, silence)
 	}
 	sum := sha256.Sum256(append([]byte(p.job), 0, byte(p.field)))
 	return int(binary.BigEndian.Uint64(sum[:8]) % uint64(n)), nil
@@ -621,7 +617,7 @@ const lastOfDays = 28
 func (p *parser) hashed(e *Expression, start int) (uint64, error) {
 	spec := &specs[p.field]
 	if p.dialect != Default || p.field == yearField {
-		return 0, p.fail(start, start+1, "H has no place here", "", "")
+		return 0, p.fail(start, start+1, phrase.NoHHere, silence, silence)
 	}
 	from, to := spec.min, spec.max
 	if p.field == dayField {
@@ -655,7 +651,7 @@ func (p *parser) hashed(e *Expression, start int) (uint64, error) {
 func (p *parser) bounds() (from, to int, err error) {
 	start := p.pos
 	malformed := func() error {
-		return p.fail(start, p.end, "the bounds of H are malformed", "", "write H(a-b), such as H(0-29)")
+		return p.fail(start, p.end, phrase.BoundsMalformed, silence, phrase.WriteBounds)
 	}
 	var values [2]int
 	for i, before := range [2]byte{'(', '-'} {
@@ -681,7 +677,7 @@ func (p *parser) bounds() (from, to int, err error) {
 		from, to = 0, to%7
 	}
 	if from > to {
-		return 0, 0, p.fail(start, p.pos, fmt.Sprintf("the bounds %s end before they begin", p.expr[start:p.pos]), "", "")
+		return 0, 0, p.fail(start, p.pos, phrase.BoundsEndEarly.Of(p.expr[start:p.pos]), silence, silence)
 	}
 	return from, to, nil
 }
@@ -703,10 +699,10 @@ func (p *parser) specialDay(e *Expression, start int, word string) (uint64, bool
 				offset, weekday = digits, true
 			}
 			if !isDigits(offset) {
-				return 0, true, p.fail(at, p.pos, "after L- a number of days is wanted", fmt.Sprintf("0-%d", maxFromLast), "")
+				return 0, true, p.fail(at, p.pos, phrase.DaysAfterL, phrase.Range.Of(0, maxFromLast), silence)
 			}
 			if n = number(offset); n > maxFromLast {
-				return 0, true, p.fail(at, p.pos, fmt.Sprintf("%s days before the last is out of range", offset), fmt.Sprintf("0-%d", maxFromLast), "")
+				return 0, true, p.fail(at, p.pos, phrase.DaysBeforeLast.Of(offset), phrase.Range.Of(0, maxFromLast), silence)
 			}
 		}
 		if weekday {
@@ -724,7 +720,7 @@ func (p *parser) specialDay(e *Expression, start int, word string) (uint64, bool
 		return 0, false, nil
 	}
 	if digits == "" {
-		return 0, true, p.fail(start, p.pos, "W needs the day to be nearest to", "", `such as "15W"; "LW" is the last working day`)
+		return 0, true, p.fail(start, p.pos, phrase.WNeedsDay, silence, phrase.SuchAsW.Of(`"15W"`, `"LW"`))
 	}
 	n := number(digits)
 	if n < spec.min || n > spec.max {
@@ -742,7 +738,7 @@ func (p *parser) specialWeekday(e *Expression, start int, word string) (uint64, 
 		if p.dialect == Quartz {
 			return 1 << 6, true, nil
 		}
-		return 0, true, p.fail(start, p.pos, "L needs a day of the week", "", `such as "5L" or "FRIL"; Saturday is "6"`)
+		return 0, true, p.fail(start, p.pos, phrase.LNeedsDay, silence, phrase.SuchAsL.Of(`"5L" or "FRIL"`, `"6"`))
 	case last:
 		d, err := p.value(start, day)
 		if err != nil {
@@ -763,11 +759,11 @@ func (p *parser) specialWeekday(e *Expression, start int, word string) (uint64, 
 	n := nthLast
 	if !strings.EqualFold(which, "L") {
 		if n = number(which) - 1; !isDigits(which) || n < 0 || n >= nthLast {
-			problem := fmt.Sprintf("#%s is out of range", which)
+			problem := phrase.OutOfRange.Of("#" + which)
 			if which == "" {
-				problem = "after # the number of the week is wanted"
+				problem = phrase.NthMissing
 			}
-			return 0, true, p.fail(at, p.pos, problem, "1-5 or L", "")
+			return 0, true, p.fail(at, p.pos, problem, phrase.OneToFive, silence)
 		}
 	}
 	e.nth |= 1 << (d%7*nthBits + n)

@@ -1,73 +1,72 @@
 package cron
 
 import (
-	"fmt"
-	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // The messages of the parser. Nothing in this file runs for a valid expression.
 
 // fail makes the error for the bytes from start to end.
-func (p *parser) fail(start, end int, problem, allowed, hint string) error {
-	e := &ParseError{Expr: p.expr, Pos: start, Len: end - start, Problem: printable(problem), Allowed: allowed, Hint: printable(hint)}
+func (p *parser) fail(start, end int, problem, allowed, hint phrase.Text) error {
+	var field phrase.Text
 	if p.field != noField {
-		e.Field = specs[p.field].name
+		field = specs[p.field].name
 	}
-	return e
+	return newParseError(p.expr, start, end-start, field, problem, allowed, hint)
 }
 
 // failItem reports a missing part at a position.
-func (p *parser) failItem(at int, problem string) error {
+func (p *parser) failItem(at int, problem phrase.Text) error {
 	if at < p.end {
-		return p.fail(at, at+1, problem, p.allowed(), "")
+		return p.fail(at, at+1, problem, p.allowed(), silence)
 	}
-	return p.fail(at, at, problem, p.allowed(), "")
+	return p.fail(at, at, problem, p.allowed(), silence)
 }
 
 // unexpected reports a misplaced character.
 func (p *parser) unexpected() error {
 	r, size := utf8.DecodeRuneInString(p.expr[p.pos:])
-	hint := ""
+	var hint phrase.Text
 	switch r {
 	case '#', '~', '(', '+':
 		hint = p.elsewhere()
 	case '-':
-		hint = "a range is written a-b"
+		hint = phrase.RangeForm
 	case '.':
-		hint = "values are whole numbers"
+		hint = phrase.WholeNumbers
 	case '*':
-		hint = "a star stands alone, or in front of a step: */n"
+		hint = phrase.StarForm
 	}
-	return p.fail(p.pos, p.pos+size, fmt.Sprintf("%q is not expected here", string(r)), "", hint)
+	return p.fail(p.pos, p.pos+size, phrase.NotExpected.Of(phrase.Quoted(string(r))), silence, hint)
 }
 
 // elsewhere explains where a misplaced character belongs.
-func (p *parser) elsewhere() string {
+func (p *parser) elsewhere() phrase.Text {
 	switch p.expr[p.pos] {
 	case '#':
 		if p.dialect == Vixie5 {
-			return "d#n is part of the default and quartz dialects"
+			return phrase.NthDialects
 		}
-		return "d#n stands in day of week: 5#2 is the second Friday"
+		return phrase.NthPlace
 	case '+':
 		if p.dialect == Default {
-			return "a plus sign stands in front of day of week only"
+			return phrase.PlusPlace
 		}
-		return "a plus sign is part of the default dialect, in front of day of week"
+		return phrase.PlusDialect
 	}
-	return ""
+	return silence
 }
 
 // outOfRange reports a number outside of the field's range.
 func (p *parser) outOfRange(start int, digits string) error {
-	hint := ""
+	var hint phrase.Text
 	if p.field == weekdayField && p.dialect == Quartz && number(digits) == 0 {
-		hint = "Sunday is 1 in the quartz dialect"
+		hint = phrase.SundayIsOne
 	}
-	return p.fail(start, start+len(digits), digits+" is out of range", p.allowed(), hint)
+	return p.fail(start, start+len(digits), phrase.OutOfRange.Of(digits), p.allowed(), hint)
 }
 
 // notAValue reports a word that is neither a number nor a name of the field.
@@ -75,44 +74,42 @@ func (p *parser) notAValue(start int, word string) error {
 	spec := &specs[p.field]
 	end := start + len(word)
 	if c := word[0]; isDigit(c) {
-		return p.fail(start, end, fmt.Sprintf("%q is not a number", word), p.allowed(), p.meant(word))
+		return p.fail(start, end, phrase.NotNumber.Of(phrase.Quoted(word)), p.allowed(), p.meant(word))
 	}
 	for _, other := range []int{monthField, weekdayField} {
 		if _, ok := named(&specs[other], word); ok && other != p.field {
-			return p.fail(start, end, fmt.Sprintf("%q is a %s", word, specs[other].name), p.allowed(), "")
+			return p.fail(start, end, phrase.IsOther.Of(phrase.Quoted(word), specs[other].name), p.allowed(), silence)
 		}
 	}
-	problem := fmt.Sprintf("%q is not a number", word)
+	problem := phrase.NotNumber.Of(phrase.Quoted(word))
 	hint := p.meant(word)
 	if spec.names != "" {
-		problem += " or a name"
-		if hint == "" {
-			hint = didYouMean(nearestName(spec, word))
-		}
+		problem = phrase.NotNumberOrName.Of(phrase.Quoted(word))
+		hint = hint.Or(didYouMean(nearestName(spec, word)))
 	}
 	return p.fail(start, end, problem, p.allowed(), hint)
 }
 
 // meant recognizes a word that has a meaning in another field or dialect.
-func (p *parser) meant(word string) string {
+func (p *parser) meant(word string) phrase.Text {
 	last := word[len(word)-1] | 0x20
 	switch {
 	case strings.EqualFold(word, "H"):
-		return "H is part of the default dialect"
+		return phrase.HDialect
 	case p.field == dayField && p.dialect != Vixie5 && last == 'w' && isDigits(word[:len(word)-1]):
-		return fmt.Sprintf("W stands behind a single day: write %q, or a range without W", word)
+		return phrase.WSingleDay.Of(phrase.Quoted(word))
 	case last != 'l' && last != 'w' || len(word) > 4:
-		return ""
+		return silence
 	case p.dialect == Vixie5 && (p.field == dayField || p.field == weekdayField):
-		return "L and W are part of the default and quartz dialects"
+		return phrase.LWDialects
 	case len(word) <= 2 && p.field != dayField:
-		return "L and W stand in day of month, and L behind a day of week"
+		return phrase.LWPlace
 	}
-	return ""
+	return silence
 }
 
 // allowed returns the values of the field in words.
-func (p *parser) allowed() string {
+func (p *parser) allowed() phrase.Text {
 	spec := &specs[p.field]
 	low, high := spec.min, spec.max
 	if p.field == weekdayField {
@@ -121,11 +118,10 @@ func (p *parser) allowed() string {
 			low = 1
 		}
 	}
-	values := fmt.Sprintf("%d-%d", low, high)
 	if n := len(spec.names); n > 0 {
-		values += fmt.Sprintf(" or %s-%s", strings.ToUpper(spec.names[:3]), strings.ToUpper(spec.names[n-3:]))
+		return phrase.RangeOrNames.Of(low, high, strings.ToUpper(spec.names[:3]+"-"+spec.names[n-3:]))
 	}
-	return values
+	return phrase.Range.Of(low, high)
 }
 
 // nearestName returns the name of the field that a word probably means. Names
@@ -143,30 +139,10 @@ func nearestName(spec *fieldSpec, word string) string {
 	return nearest(word, names)
 }
 
-// printable escapes characters that would break a line, as Go does, since messages repeat
-// words of the expression.
-func printable(text string) string {
-	if strings.IndexFunc(text, isUnprintable) < 0 {
-		return text
-	}
-	var b strings.Builder
-	for _, r := range text {
-		if isUnprintable(r) {
-			quoted := strconv.QuoteRune(r)
-			b.WriteString(quoted[1 : len(quoted)-1])
-		} else {
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
-}
-
-func isUnprintable(r rune) bool { return !unicode.IsPrint(r) }
-
 // didYouMean makes a hint of a suggestion.
-func didYouMean(suggestion string) string {
+func didYouMean(suggestion string) phrase.Text {
 	if suggestion == "" {
-		return ""
+		return silence
 	}
-	return fmt.Sprintf("did you mean %s?", suggestion)
+	return phrase.DidYouMeanBare.Of(suggestion)
 }

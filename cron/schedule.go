@@ -1,12 +1,13 @@
 package cron
 
 import (
-	"fmt"
 	"iter"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // Schedule is a sequence of due times.
@@ -36,10 +37,7 @@ func ParseSchedule(expr string, opts ...Option) (Schedule, error) {
 	at := strings.LastIndex(expr, text)
 	d, err := parseEvery(text)
 	if err != nil {
-		return nil, &ParseError{
-			Expr: expr, Field: every, Pos: at, Len: len(text),
-			Problem: err.Error(), Hint: "write a duration such as 90s, 15m, 1h30m or 1d12h",
-		}
+		return nil, newParseError(expr, at, len(text), phrase.Name.Of(every), textOf(err), silence, phrase.IntervalForm)
 	}
 	return Interval{Every: d}, nil
 }
@@ -56,12 +54,12 @@ const (
 // parseEvery reads a duration, with days.
 func parseEvery(text string) (time.Duration, error) {
 	if text == "" {
-		return 0, fmt.Errorf("a duration is missing")
+		return 0, mistake{phrase.DurationMissing}
 	}
 	rest, days := text, 0
 	if before, after, found := strings.Cut(text, "d"); found {
 		if !isDigits(before) {
-			return 0, fmt.Errorf("%q is not a duration", text)
+			return 0, mistake{phrase.NotDuration.Of(phrase.Quoted(text))}
 		}
 		days, rest = number(before), after
 	}
@@ -69,15 +67,15 @@ func parseEvery(text string) (time.Duration, error) {
 	if rest != "" {
 		var err error
 		if d, err = time.ParseDuration(rest); err != nil {
-			return 0, fmt.Errorf("%q is not a duration", text)
+			return 0, mistake{phrase.NotDuration.Of(phrase.Quoted(text))}
 		}
 	}
 	d += time.Duration(min(days, maxEveryDays+1)) * 24 * time.Hour
 	switch {
 	case d < MinEvery:
-		return 0, fmt.Errorf("%s is too short an interval, at least %s is allowed", text, MinEvery)
+		return 0, mistake{phrase.ShortInterval.Of(text, MinEvery.String())}
 	case d > MaxEvery:
-		return 0, fmt.Errorf("%s is too long an interval, at most 100 years are allowed", text)
+		return 0, mistake{phrase.LongInterval.Of(text)}
 	}
 	return d, nil
 }

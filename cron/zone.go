@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // zoneTable is the IANA time zone database as internal/zonegen writes it: a
@@ -81,17 +83,20 @@ type UnknownZoneError struct {
 	Suggestion string // the nearest name, "" when none is near
 }
 
-func (e *UnknownZoneError) Error() string {
+func (e *UnknownZoneError) Error() string { return e.Text().String() }
+
+// Text is Error as a code with arguments.
+func (e *UnknownZoneError) Text() phrase.Text {
 	switch {
 	case e.Name == "Local":
-		return `unknown time zone "Local": name the zone itself, such as "Europe/Berlin", so that every machine agrees`
+		return phrase.ZoneLocal.Of("Europe/Berlin")
 	case e.Suggestion != "" && e.Suggestion == fixedNamed(e.Name):
 		// The signs of these names are reversed, by POSIX.
-		return fmt.Sprintf("unknown time zone %q: did you mean %q, which is %s?", e.Name, e.Suggestion, fromUTC(e.Suggestion))
+		return phrase.ZoneMeant.Of(phrase.Quoted(e.Name), phrase.Quoted(e.Suggestion), fromUTC(e.Suggestion))
 	case e.Suggestion != "":
-		return fmt.Sprintf("unknown time zone %q: did you mean %q?", e.Name, e.Suggestion)
+		return phrase.ZoneNear.Of(phrase.Quoted(e.Name), phrase.Quoted(e.Suggestion))
 	default:
-		return fmt.Sprintf("unknown time zone %q: an IANA name such as \"Europe/Berlin\" is wanted", e.Name)
+		return phrase.ZoneUnknown.Of(phrase.Quoted(e.Name), "Europe/Berlin")
 	}
 }
 

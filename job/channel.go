@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // Channel is a destination for notifications, with rules that select them.
@@ -318,7 +319,7 @@ func Weekday(text string) (day time.Weekday, ok bool) {
 func (v *validator) channel(c *Channel) {
 	v.labels(c.Labels, root.field("labels"))
 	v.service(c)
-	v.refuse(len(c.Rules) == 0, root.field("rules"), "is missing", "for example [{events: [failed, recovered]}]")
+	v.refuse(len(c.Rules) == 0, root.field("rules"), phrase.Missing, phrase.Example.Of("[{events: [failed, recovered]}]"))
 	for i := range c.Rules {
 		v.channelRule(&c.Rules[i], root.field("rules").item(i))
 	}
@@ -326,7 +327,7 @@ func (v *validator) channel(c *Channel) {
 		v.quietHours(&c.Quiet[i], root.field("quiet").item(i))
 	}
 	if _, err := c.Location(); err != nil {
-		v.report(root.field("zone"), err.Error(), "")
+		v.reportError(root.field("zone"), err)
 	}
 	v.address(c.Link, root.field("link"))
 }
@@ -334,16 +335,16 @@ func (v *validator) channel(c *Channel) {
 // address checks the address of a server, if it is set.
 func (v *validator) address(text string, at *path) {
 	v.refuse(text != "" && !strings.HasPrefix(text, "https://") && !strings.HasPrefix(text, "http://"), at,
-		quote(text)+" is not an address", "for example https://belfry.example.org")
+		phrase.NotAddress.Of(quote(text)), phrase.Example.Of("https://belfry.example.org"))
 }
 
 func (v *validator) channelRule(r *ChannelRule, at *path) {
-	v.refuse(len(r.Events) == 0, at.field("events"), "is missing", "for example [failed, recovered]")
+	v.refuse(len(r.Events) == 0, at.field("events"), phrase.Missing, phrase.Example.Of("[failed, recovered]"))
 	for n, name := range r.Namespaces {
-		v.refuse(name != "*" && !isName(name), at.field("namespaces").item(n), quote(name)+" is not a namespace", "a name, or * for all")
+		v.refuse(name != "*" && !isName(name), at.field("namespaces").item(n), phrase.NotNamespace.Of(quote(name)), phrase.NameOrAll)
 	}
 	for n, name := range r.Jobs {
-		v.refuse(!globPattern.MatchString(name), at.field("jobs").item(n), quote(name)+" is not the name of a job", "a name in which * stands for any letters")
+		v.refuse(!globPattern.MatchString(name), at.field("jobs").item(n), phrase.NotJobName.Of(quote(name)), phrase.NameWithStars)
 	}
 	v.labels(r.Labels, at.field("labels"))
 	has := func(wanted ...Notice) bool {
@@ -356,18 +357,17 @@ func (v *validator) channelRule(r *ChannelRule, at *path) {
 		}
 		return false
 	}
-	v.refuse(r.InARow != 0 && !has(NoticeFailing, NoticeSkipped), at.field("in_a_row"), "is only valid with the events failing and skipped", "")
-	v.refuse(r.For != 0 && !has(NoticeLate, NoticeLateStart, NoticeWaiting, NoticeSlow, NoticeApproval, NoticeNodeLost, NoticeDisk), at.field("for"),
-		"is only valid with the events late, late_start, waiting, slow, approval, node_lost and disk", "")
+	v.refuse(r.InARow != 0 && !has(NoticeFailing, NoticeSkipped), at.field("in_a_row"), phrase.OnlyForFailing)
+	v.refuse(r.For != 0 && !has(NoticeLate, NoticeLateStart, NoticeWaiting, NoticeSlow, NoticeApproval, NoticeNodeLost, NoticeDisk), at.field("for"), phrase.OnlyForLasting)
 }
 
 func (v *validator) quietHours(q *QuietHours, at *path) {
 	for name, clock := range map[string]string{"from": q.From, "to": q.To} {
-		v.refuse(!clockPattern.MatchString(clock), at.field(name), quote(clock)+" is not a time of day", "for example 22:00")
+		v.refuse(!clockPattern.MatchString(clock), at.field(name), phrase.NotClock.Of(quote(clock)), phrase.Example.Of("22:00"))
 	}
 	for i, day := range q.Days {
 		_, ok := Weekday(day)
-		v.refuse(!ok, at.field("days").item(i), quote(day)+" is not a weekday", strings.Join(weekdays, ", "))
+		v.refuse(!ok, at.field("days").item(i), phrase.NotWeekday.Of(quote(day)), phrase.List.Of(weekdays))
 	}
 }
 
@@ -382,15 +382,15 @@ func (v *validator) secret(c *Channel, s *Secret, at *path) {
 			given++
 		}
 	}
-	v.refuse(given != 1, at, "must have one of name, file and env", "for example {name: slack_url}")
+	v.refuse(given != 1, at, phrase.OneOfSecret, phrase.Example.Of("{name: slack_url}"))
 	if s.Name != "" {
 		v.knowSecret(at.field("name"), namespaceOf(c.Namespace), s.Name)
 	}
-	v.refuse(s.Name != "" && !IsSecretName(s.Name), at.field("name"), quote(s.Name)+" is not the name of a secret", "letters, digits and underscores, for example slack_url")
-	v.refuse(s.File != "" && !isName(s.File), at.field("file"), quote(s.File)+" is not the name of a file alone", nameHint)
-	v.refuse(s.Env != "" && !secretEnv.MatchString(s.Env), at.field("env"), quote(s.Env)+" is not the end of the name of a variable", "upper-case letters and digits in words with single underscores, for example SLACK_URL")
+	v.refuse(s.Name != "" && !IsSecretName(s.Name), at.field("name"), phrase.NotSecretName.Of(quote(s.Name)), phrase.SecretForm)
+	v.refuse(s.File != "" && !isName(s.File), at.field("file"), phrase.NotFileName.Of(quote(s.File)), phrase.NameForm)
+	v.refuse(s.Env != "" && !secretEnv.MatchString(s.Env), at.field("env"), phrase.NotVariableEnd.Of(quote(s.Env)), phrase.VariableEndForm)
 	// Two namespaces must not have the same prefix of variables.
-	v.refuse(s.Env != "" && strings.ContainsAny(c.Namespace, "._"), at.field("env"), "is not possible in a namespace with dots or underscores", "use file")
+	v.refuse(s.Env != "" && strings.ContainsAny(c.Namespace, "._"), at.field("env"), phrase.NotInDottedSpace, phrase.UseFile)
 }
 
 // service checks the service of a channel.
@@ -403,12 +403,12 @@ func (v *validator) service(c *Channel) {
 			count++
 		}
 	}
-	v.refuse(count != 1, at, "must name exactly one service", "one of "+strings.Join(ServiceNames(), ", "))
+	v.refuse(count != 1, at, phrase.OneService, phrase.OneOf.Of(ServiceNames()))
 	if w := to.Webhook; w != nil {
 		at := at.field("webhook")
-		v.refuse((w.URL == "") == (w.URLSecret == nil), at, "must have one of url and url_secret", "")
+		v.refuse((w.URL == "") == (w.URLSecret == nil), at, phrase.OneOfURLs)
 		v.address(w.URL, at.field("url"))
-		v.refuse(w.Secret == nil, at.field("secret"), "is missing", "for example {file: webhook-key}")
+		v.refuse(w.Secret == nil, at.field("secret"), phrase.Missing, phrase.Example.Of("{file: webhook-key}"))
 		v.secret(c, w.URLSecret, at.field("url_secret"))
 		v.secret(c, w.Secret, at.field("secret"))
 	}
@@ -417,9 +417,9 @@ func (v *validator) service(c *Channel) {
 	}
 	if s := to.Slack; s != nil {
 		at := at.field("slack")
-		v.refuse((s.URL == nil) == (s.Token == nil), at, "must have one of url and token", "")
-		v.refuse(s.Token != nil && s.Channel == "", at.field("channel"), "is missing", "a token needs to know the channel")
-		v.refuse(s.URL != nil && s.Channel != "", at.field("channel"), "is only valid with token", "an incoming webhook has its channel")
+		v.refuse((s.URL == nil) == (s.Token == nil), at, phrase.OneOfURLToken)
+		v.refuse(s.Token != nil && s.Channel == "", at.field("channel"), phrase.Missing, phrase.TokenNeedsChannel)
+		v.refuse(s.URL != nil && s.Channel != "", at.field("channel"), phrase.OnlyWith.Of("token"), phrase.WebhookHasChannel)
 		v.address(s.Server, at.field("server"))
 		v.secret(c, s.URL, at.field("url"))
 		v.secret(c, s.Token, at.field("token"))
@@ -438,7 +438,7 @@ func (v *validator) service(c *Channel) {
 	if t := to.Telegram; t != nil {
 		at := at.field("telegram")
 		v.secret(c, &t.Token, at.field("token"))
-		v.refuse(t.Chat == "", at.field("chat"), "is missing", "the id of a chat, or @name of a channel")
+		v.refuse(t.Chat == "", at.field("chat"), phrase.Missing, phrase.ChatForm)
 		v.address(t.Server, at.field("server"))
 	}
 	if p := to.PagerDuty; p != nil {
@@ -458,29 +458,29 @@ func (v *validator) service(c *Channel) {
 var alertLabel = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
 
 func (v *validator) alertmanager(c *Channel, a *AlertmanagerService, at *path) {
-	v.refuse(len(a.URLs) == 0, at.field("urls"), "is missing", "for example [\"http://alertmanager:9093\"]")
+	v.refuse(len(a.URLs) == 0, at.field("urls"), phrase.Missing, phrase.Example.Of(`["http://alertmanager:9093"]`))
 	for i, url := range a.URLs {
 		v.address(url, at.field("urls").item(i))
-		v.refuse(url == "", at.field("urls").item(i), "is missing", "for example http://alertmanager:9093")
+		v.refuse(url == "", at.field("urls").item(i), phrase.Missing, phrase.Example.Of("http://alertmanager:9093"))
 	}
 	for name := range a.Labels {
-		v.refuse(!alertLabel.MatchString(name), at.field("labels").field(name), quote(name)+" is not the name of a label", "letters, digits and underscores, for example team")
+		v.refuse(!alertLabel.MatchString(name), at.field("labels").field(name), phrase.NotLabel.Of(quote(name)), phrase.AlertLabelForm)
 	}
-	v.refuse((a.Username == "") != (a.Password == nil), at, "must have both of username and password, or neither", "")
-	v.refuse(a.Token != nil && a.Password != nil, at, "must have one of password and token", "")
+	v.refuse((a.Username == "") != (a.Password == nil), at, phrase.BothOrNeither.Of("username", "password"))
+	v.refuse(a.Token != nil && a.Password != nil, at, phrase.OneOfPasswords)
 	v.secret(c, a.Password, at.field("password"))
 	v.secret(c, a.Token, at.field("token"))
 }
 
 func (v *validator) mail(c *Channel, m *MailService, at *path) {
-	v.refuse(!serverPattern.MatchString(m.Server), at.field("server"), quote(m.Server)+" is not the address of a server", "host:port, for example smtp.example.org:587")
-	v.refuse(!mailPattern.MatchString(m.From), at.field("from"), quote(m.From)+" is not an address of mail", "")
-	v.refuse(len(m.To) == 0, at.field("to"), "is missing", "the addresses of the receivers")
+	v.refuse(!serverPattern.MatchString(m.Server), at.field("server"), phrase.NotServer.Of(quote(m.Server)), phrase.ServerForm)
+	v.refuse(!mailPattern.MatchString(m.From), at.field("from"), phrase.NotMail.Of(quote(m.From)))
+	v.refuse(len(m.To) == 0, at.field("to"), phrase.Missing, phrase.Receivers)
 	for i, to := range m.To {
-		v.refuse(!mailPattern.MatchString(to), at.field("to").item(i), quote(to)+" is not an address of mail", "")
+		v.refuse(!mailPattern.MatchString(to), at.field("to").item(i), phrase.NotMail.Of(quote(to)))
 	}
-	v.refuse((m.Username == "") != (m.Password == nil), at, "must have both of username and password, or neither", "")
-	v.refuse(m.TLS == MailNoTLS && m.Password != nil, at.field("tls"), "would send the password without encryption", "use starttls or implicit")
+	v.refuse((m.Username == "") != (m.Password == nil), at, phrase.BothOrNeither.Of("username", "password"))
+	v.refuse(m.TLS == MailNoTLS && m.Password != nil, at.field("tls"), phrase.OpenPassword, phrase.UseTLS)
 	v.secret(c, m.Password, at.field("password"))
 }
 

@@ -1,10 +1,11 @@
 package job
 
 import (
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 var stepPattern = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*$`)
@@ -15,16 +16,16 @@ func (f *Flow) check(v *validator, j *Job, run *path) {
 	at := run.field("flow")
 	const notHere = "is not for a flow: each step has its own"
 	policy := root.field("policy")
-	v.refuse(j.Policy.Retry != nil, policy.field("retry"), notHere, "set run.flow.defaults.retry")
-	v.refuse(j.Policy.Success != nil, policy.field("success"), notHere, "set success beside the run of a step")
+	v.refuse(j.Policy.Retry != nil, policy.field("retry"), phrase.NotForFlowEach, phrase.SetFlowRetry)
+	v.refuse(j.Policy.Success != nil, policy.field("success"), phrase.NotForFlowEach, phrase.SetStepSuccess)
 	place := root.field("place")
-	v.refuse(j.Place.Shards > 0, place.field("shards"), "is not for a flow", "use for_each in a step")
-	v.refuse(j.Place.Strategy == StrategyBroadcast, place.field("strategy"), "is broadcast, which is not for a flow", "make a step that runs a job with broadcast")
+	v.refuse(j.Place.Shards > 0, place.field("shards"), phrase.NotForFlow, phrase.ForEachInStep)
+	v.refuse(j.Place.Strategy == StrategyBroadcast, place.field("strategy"), phrase.BroadcastFlow, phrase.StepWithBroadcast)
 	if len(f.Steps) == 0 {
-		v.report(at.field("steps"), "is missing", "for example [{name: first, run: {shell: echo hello}}]")
+		v.report(at.field("steps"), phrase.Missing, phrase.Example.Of("[{name: first, run: {shell: echo hello}}]"))
 		return
 	}
-	v.refuse(len(f.Steps)+len(f.Finally) > StepsMax, at.field("finally"), fmt.Sprintf("makes %d steps of the flow", len(f.Steps)+len(f.Finally)), fmt.Sprintf("at most %d in all", StepsMax))
+	v.refuse(len(f.Steps)+len(f.Finally) > StepsMax, at.field("finally"), phrase.TooManySteps.Of(len(f.Steps)+len(f.Finally)), phrase.AtMostInAll.Of(StepsMax))
 	g := f.graph(v, at)
 	if d := f.Defaults; d != nil {
 		v.flowDefaults(j, d, at.field("defaults"))
@@ -48,8 +49,8 @@ func (f *Flow) checkTogether(v *validator, at *path) {
 		case first == nil:
 			first = sh
 		case sh.User != first.User:
-			v.report(f.pathOf(i, at).at("run.user"), "is another than that of an earlier step, and with keep_together the steps share a directory that one user can enter",
-				"set run.flow.defaults.user for all steps")
+			v.report(f.pathOf(i, at).at("run.user"), phrase.OtherUser,
+				phrase.SetFlowUser)
 			return
 		}
 	}
@@ -81,8 +82,8 @@ func (v *validator) flowDefaults(j *Job, d *StepDefaults, at *path) {
 // stepPlace checks where a step runs.
 func (v *validator) stepPlace(p *Place, at *path) {
 	v.labels(p.Labels, at.field("labels"))
-	v.refuse(p.Shards > 0, at.field("shards"), "is not for a step", "use for_each")
-	v.refuse(p.Strategy == StrategyBroadcast, at.field("strategy"), "is broadcast, which is not for a step", "run a job with broadcast: run: {job: NAME}")
+	v.refuse(p.Shards > 0, at.field("shards"), phrase.NotForStep, phrase.UseForEach)
+	v.refuse(p.Strategy == StrategyBroadcast, at.field("strategy"), phrase.BroadcastStep, phrase.RunWithBroadcast.Of("run: {job: NAME}"))
 }
 
 // graph is the dependencies of the steps.
@@ -101,11 +102,11 @@ func (f *Flow) graph(v *validator, at *path) graph {
 		here := f.pathOf(i, at).field("name")
 		switch _, twice := g.index[s.Name]; {
 		case s.Name == "":
-			v.report(here, "is missing", stepHint)
+			v.report(here, phrase.Missing, phrase.StepForm)
 		case !stepPattern.MatchString(s.Name):
-			v.report(here, quote(s.Name)+" is not the name of a step", stepHint)
+			v.report(here, phrase.NotStepName.Of(quote(s.Name)), phrase.StepForm)
 		case twice:
-			v.report(here, "is given twice: another step is named "+quote(s.Name), "")
+			v.report(here, phrase.StepTwice.Of(quote(s.Name)))
 		default:
 			g.index[s.Name] = i
 			names = append(names, s.Name)
@@ -117,20 +118,20 @@ func (f *Flow) graph(v *validator, at *path) graph {
 			n, known := g.index[need]
 			switch {
 			case !known:
-				v.report(here.item(k), "there is no step "+quote(need), nearest(need, names))
+				v.report(here.item(k), phrase.NoStep.Of(quote(need)), nearest(need, names))
 			case slices.Contains(s.Needs[:k], need):
-				v.report(here.item(k), quote(need)+" is given twice", "")
+				v.report(here.item(k), phrase.QuotedTwice.Of(quote(need)))
 			case f.IsFinally(n) && !f.IsFinally(i):
-				v.report(here.item(k), quote(need)+" is in finally, which starts when all steps have ended", "")
+				v.report(here.item(k), phrase.InFinally.Of(quote(need)))
 			case !f.IsFinally(n) && f.IsFinally(i):
-				v.report(here.item(k), quote(need)+" has ended before finally starts", "leave it out")
+				v.report(here.item(k), phrase.EndedBefore.Of(quote(need)), phrase.LeaveOut)
 			}
 		}
-		v.refuse(s.When == OnFailed && len(s.Needs) == 0, f.pathOf(i, at).field("when"), "is failed, but the step needs no other", "name in needs what may fail")
+		v.refuse(s.When == OnFailed && len(s.Needs) == 0, f.pathOf(i, at).field("when"), phrase.FailedWithoutNeed, phrase.NeedWhatFails)
 	}
 	if circle := f.circle(&g, all); circle != nil {
 		first := g.index[circle[0]]
-		v.report(f.pathOf(first, at).field("needs"), "is a circle: "+strings.Join(circle, " needs "), "")
+		v.report(f.pathOf(first, at).field("needs"), phrase.Circle.Of(strings.Join(circle, " needs ")))
 		return g
 	}
 	for i := range all {
@@ -224,7 +225,7 @@ func (v *validator) step(j *Job, s *Step, g graph, i int, at *path) {
 	v.template(s.If, at.field("if"), early())
 	v.forEach(s, at, early)
 	w := s.Run.work()
-	v.refuse(s.Wait != nil && s.Run != (RunSpec{}), at.field("wait"), "cannot be combined with run", "make it two steps")
+	v.refuse(s.Wait != nil && s.Run != (RunSpec{}), at.field("wait"), phrase.NotWith.Of("run"), phrase.TwoSteps)
 	if s.Wait != nil {
 		v.wait(s, at, early)
 		return
@@ -240,15 +241,15 @@ func (v *validator) step(j *Job, s *Step, g graph, i int, at *path) {
 	filled.fill(&Defaults{}, of)
 	if s.LostAfter != 0 {
 		least := *filled.KillGrace + LostAfterMin
-		v.refuse(s.LostAfter < least, at.field("lost_after"), fmt.Sprintf("%s is too short", s.LostAfter), fmt.Sprintf("at least %s, or a shorter kill_grace", least))
+		v.refuse(s.LostAfter < least, at.field("lost_after"), phrase.TooShort.Of(s.LostAfter), phrase.AtLeastOrGrace.Of(least))
 	}
 	v.retry(of, &filled, at.field("retry"))
 	v.success(of, s.Success, at.field("success"))
 	if w.kind() == WorkJob {
 		const why = "is not for run.job: the other job says it"
-		v.refuse(s.Retry != nil, at.field("retry"), why, "")
-		v.refuse(s.Timeout != nil, at.field("timeout"), why, "")
-		v.refuse(s.Place != nil, at.field("place"), why, "")
+		v.refuse(s.Retry != nil, at.field("retry"), phrase.NotForJobStep)
+		v.refuse(s.Timeout != nil, at.field("timeout"), phrase.NotForJobStep)
+		v.refuse(s.Place != nil, at.field("place"), phrase.NotForJobStep)
 	}
 	strict := !w.traits().unsafeParams
 	w.expand(func(kind TemplateKind, text string, at *path) string {
@@ -261,11 +262,11 @@ func (v *validator) step(j *Job, s *Step, g graph, i int, at *path) {
 
 func (v *validator) forEach(s *Step, at *path, scope func() *compiler) {
 	if len(s.ForEach) == 0 {
-		v.refuse(s.MaxParallel != 0, at.field("max_parallel"), "is only valid with for_each", "set run.flow.max_parallel for all steps")
-		v.refuse(s.FailFast, at.field("fail_fast"), "is only valid with for_each", "set run.flow.fail_fast for all steps")
+		v.refuse(s.MaxParallel != 0, at.field("max_parallel"), phrase.OnlyWith.Of("for_each"), phrase.SetFlowParallel)
+		v.refuse(s.FailFast, at.field("fail_fast"), phrase.OnlyWith.Of("for_each"), phrase.SetFlowFailFast)
 		return
 	}
-	v.refuse(s.Wait != nil, at.field("for_each"), "is not for a step that waits", "")
+	v.refuse(s.Wait != nil, at.field("for_each"), phrase.NotForWait)
 	for i, text := range s.ForEach {
 		c := scope()
 		c.item = false
@@ -284,13 +285,13 @@ func (v *validator) wait(s *Step, at *path, scope func() *compiler) {
 	}
 	switch {
 	case len(said) == 0 && w.For == 0:
-		v.report(wait, "must have one of for, until, approval and signal", "for example {for: 10m}")
+		v.report(wait, phrase.OneOfWaits, phrase.Example.Of("{for: 10m}"))
 	case len(said) > 1:
-		v.report(wait.field(said[1]), "cannot be combined with "+said[0], "make it two steps")
+		v.report(wait.field(said[1]), phrase.NotWith.Of(said[0]), phrase.TwoSteps)
 	case w.Until != "" && w.For != 0:
-		v.report(wait.field("for"), "cannot be combined with until", "")
+		v.report(wait.field("for"), phrase.NotWith.Of("until"))
 	}
-	v.refuse(w.Signal != "" && !stepPattern.MatchString(w.Signal), wait.field("signal"), quote(w.Signal)+" is not the name of a signal", stepHint)
+	v.refuse(w.Signal != "" && !stepPattern.MatchString(w.Signal), wait.field("signal"), phrase.NotSignalName.Of(quote(w.Signal)), phrase.StepForm)
 	v.template(w.Until, wait.field("until"), scope())
 	if w.Until != "" && !strings.Contains(w.Until, "{{") {
 		_, err := parseInstant(w.Until)
@@ -301,7 +302,7 @@ func (v *validator) wait(s *Step, at *path, scope func() *compiler) {
 		set  bool
 		name string
 	}{{s.Retry != nil, "retry"}, {s.Timeout != nil, "timeout"}, {s.Success != nil, "success"}, {s.Place != nil, "place"}, {s.KillGrace != nil, "kill_grace"}, {s.LostAfter != 0, "lost_after"}} {
-		v.refuse(f.set, at.field(f.name), "is not for a step that waits", "its limit is wait.for")
+		v.refuse(f.set, at.field(f.name), phrase.NotForWait, phrase.LimitIsWaitFor)
 	}
 }
 

@@ -2,13 +2,13 @@ package job
 
 import (
 	"cmp"
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // Calendars looks up the calendars that schedules name in only and except. It returns nil
@@ -98,8 +98,8 @@ func (v *validator) zone(s *Schedule, at *path) *cron.Zone {
 		name = prefixedZone(s.Cron[0])
 		for i, expression := range s.Cron {
 			if other := prefixedZone(expression); other != name {
-				v.report(at.parent.field("cron").item(i), "the expressions are in different time zones: "+zoneInWords(name)+" and "+zoneInWords(other),
-					"a job has one time zone: set schedule.timezone, or make it two jobs")
+				v.report(at.parent.field("cron").item(i), phrase.ZonesDiffer.Of(zoneInWords(name), zoneInWords(other)),
+					phrase.OneZone)
 				return nil
 			}
 		}
@@ -113,11 +113,11 @@ func (v *validator) zone(s *Schedule, at *path) *cron.Zone {
 	return zone
 }
 
-func zoneInWords(name string) string {
+func zoneInWords(name string) phrase.Text {
 	if name == "" {
-		return "the default"
+		return phrase.DefaultZone
 	}
-	return name
+	return phrase.Name.Of(name)
 }
 
 // compileCron returns the union of the cron expressions.
@@ -136,7 +136,7 @@ func (v *validator) compileCron(j *Job, zone *cron.Zone, at *path) cron.Schedule
 		case err == nil:
 			union = append(union, v.checkCron(j, text, expression, zone, at.item(i)))
 		case strings.HasPrefix(strings.TrimSpace(text), "@reboot"):
-			v.report(at.item(i), "@reboot is not a cron expression here", "write schedule: {boot: true}")
+			v.report(at.item(i), phrase.RebootHere, phrase.WriteBoot.Of("schedule: {boot: true}"))
 		default:
 			v.reportError(at.item(i), err)
 		}
@@ -156,8 +156,8 @@ func (v *validator) checkCron(j *Job, text string, s cron.Schedule, zone *cron.Z
 		if after.Before(j.Schedule.Start) {
 			after = j.Schedule.Start
 		}
-		if reason := s.NeverReason(after); reason != "" {
-			v.report(at, fmt.Sprintf("%q never falls due: %s", text, reason), "")
+		if why := s.Never(after); !why.IsZero() {
+			v.report(at, phrase.CronNever.Of(quote(text), why))
 		}
 	}
 	return s
@@ -191,8 +191,8 @@ func (v *validator) calendar(j *Job, text string, at *path) cron.Days {
 		namespace, name = namespaceOf(j.Namespace), text
 	}
 	if !isName(name) || !isName(namespace) {
-		v.report(at, quote(text)+" is not a weekday, a date, a time of day or the name of a calendar",
-			"for example sat, mon-fri, 2026-10-01, 2026-10-01..2026-10-07, 09:00-17:00 or cn-holidays")
+		v.report(at, phrase.NotRule.Of(quote(text)),
+			phrase.Example.Of("sat, mon-fri, 2026-10-01, 2026-10-01..2026-10-07, 09:00-17:00 or cn-holidays"))
 		return nil
 	}
 	if !v.wantCalendars {
@@ -204,12 +204,12 @@ func (v *validator) calendar(j *Job, text string, at *path) cron.Days {
 		found = v.calendars(namespace, name)
 	}
 	if found == nil {
-		v.report(at, fmt.Sprintf("there is no calendar %s/%s", namespace, name), "")
+		v.report(at, phrase.NoCalendar.Of(namespace, name))
 		return nil
 	}
 	days, err := found.Days.Compile()
 	if err != nil {
-		v.report(at, fmt.Sprintf("calendar %s/%s: %v", namespace, name, err), "")
+		v.report(at, phrase.CalendarWrong.Of(namespace, name, phrase.Words(err.Error())))
 		return nil
 	}
 	return days
@@ -242,7 +242,7 @@ func (v *validator) compileDays(d *Days) *cron.Calendar {
 	for i, text := range d.Weekdays {
 		set, ok := parseWeekdays(text)
 		if !ok {
-			v.report(at.field("weekdays").item(i), quote(text)+" is not a weekday", "mon to sun, or a range such as mon-fri")
+			v.report(at.field("weekdays").item(i), phrase.NotWeekday.Of(quote(text)), phrase.WeekdaysForm)
 		}
 		weekdays |= set
 	}
@@ -264,7 +264,7 @@ func parseRule(text string) (cron.Days, *cron.TimeRange, error) {
 		return nil, &r, err
 	}
 	if from, to, isRange := strings.Cut(text, "-"); isRange && weekday(from) >= 0 {
-		return nil, nil, mistake(quote(to)+" is not a weekday", cmp.Or(nearest(to, weekdayNames), nearest(to, shortWeekdays()), "mon to sun"))
+		return nil, nil, mistake(phrase.NotWeekday.Of(quote(to)), nearest(to, weekdayNames).Or(nearest(to, shortWeekdays())).Or(phrase.MonToSun))
 	}
 	return nil, nil, nil
 }
@@ -290,14 +290,14 @@ func parseDates(text string) (cron.DateRange, error) {
 		return cron.DateRange{}, err
 	}
 	if last.String() < first.String() {
-		return cron.DateRange{}, mistake(quote(text)+" ends before it begins", "")
+		return cron.DateRange{}, mistake(phrase.EndsEarly.Of(quote(text)))
 	}
 	return cron.DateRange{From: first, To: last}, nil
 }
 
 // parseTimes reads a range of times of day. It may go past midnight.
 func parseTimes(text string) (cron.TimeRange, error) {
-	wrong := mistake(quote(text)+" is not a time range", "for example 09:00-17:00, or 22:00-06:00 past midnight")
+	wrong := mistake(phrase.NotTimes.Of(quote(text)), phrase.TimesForm)
 	from, to, ok := strings.Cut(text, "-")
 	if !ok {
 		return cron.TimeRange{}, wrong
@@ -308,7 +308,7 @@ func parseTimes(text string) (cron.TimeRange, error) {
 		return cron.TimeRange{}, wrong
 	}
 	if first == last {
-		return cron.TimeRange{}, mistake(quote(text)+" is empty", "the end is not part of it: 09:00-10:00, or 00:00-24:00 for the whole day")
+		return cron.TimeRange{}, mistake(phrase.IsEmptyValue.Of(quote(text)), phrase.TimesEnd)
 	}
 	return cron.TimeRange{From: first, To: last}, nil
 }

@@ -1,13 +1,13 @@
 package job
 
 import (
-	"cmp"
 	"encoding"
-	"fmt"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // decoder fills Go values from nodes and collects mismatches.
@@ -17,12 +17,12 @@ type decoder struct {
 	broken   []string // the paths of the problems
 }
 
-func (d *decoder) report(n *node, at *path, message, hint string) {
+func (d *decoder) report(n *node, at *path, message phrase.Text, hint ...phrase.Text) {
 	line, column := n.place()
 	d.broken = append(d.broken, at.String())
 	d.problems = append(d.problems, Problem{
 		File: d.file, Line: line, Column: column,
-		Path: at.String(), Message: message, Hint: hint,
+		Path: at.String(), Message: said(message), Hint: said(first(hint)),
 	})
 }
 
@@ -61,7 +61,7 @@ func (d *decoder) decodeLeaf(n *node, v reflect.Value, at *path) {
 
 func (d *decoder) decodeText(n *node, v reflect.Value, at *path) {
 	if n.kind != scalarNode {
-		d.report(n, at, "expected "+kindInWords(v.Type())+", found "+n.describe(), "")
+		d.report(n, at, phrase.Expected.Of(kindInWords(v.Type()), n.describe()))
 		return
 	}
 	if v.Type() == timeType {
@@ -75,7 +75,7 @@ func (d *decoder) decodeText(n *node, v reflect.Value, at *path) {
 		return
 	}
 	v.SetString(n.text)
-	if message, hint := checkEnum(v); message != "" {
+	if message, hint := checkEnum(v); !message.IsZero() {
 		d.report(n, at, message, hint)
 	}
 }
@@ -89,15 +89,15 @@ func (d *decoder) reportMistake(n *node, at *path, err error) {
 }
 
 // checkEnum explains an invalid text of an enumeration.
-func checkEnum(v reflect.Value) (message, hint string) {
+func checkEnum(v reflect.Value) (message, hint phrase.Text) {
 	if !v.Type().Implements(enumType) {
-		return "", ""
+		return phrase.Text{}, phrase.Text{}
 	}
 	values := v.Interface().(enum).Values()
 	if slices.Contains(values, v.String()) {
-		return "", ""
+		return phrase.Text{}, phrase.Text{}
 	}
-	return quote(v.String()) + " is not known; allowed: " + strings.Join(values, ", "), nearest(v.String(), values)
+	return phrase.UnknownValue.Of(quote(v.String()), values), nearest(v.String(), values)
 }
 
 func (d *decoder) decodePlain(n *node, v reflect.Value, at *path) {
@@ -121,7 +121,7 @@ func (d *decoder) decodePlain(n *node, v reflect.Value, at *path) {
 			}
 		}
 	}
-	d.report(n, at, "expected "+kindInWords(v.Type())+", found "+n.describe(), "")
+	d.report(n, at, phrase.Expected.Of(kindInWords(v.Type()), n.describe()))
 }
 
 func (d *decoder) decodeStruct(n *node, v reflect.Value, at *path) {
@@ -131,7 +131,7 @@ func (d *decoder) decodeStruct(n *node, v reflect.Value, at *path) {
 		return
 	}
 	if n.kind != mappingNode {
-		d.report(n, at, "expected "+kindInWords(v.Type())+", found "+n.describe(), "")
+		d.report(n, at, phrase.Expected.Of(kindInWords(v.Type()), n.describe()))
 		return
 	}
 	d.reportRepeated(n, at)
@@ -153,7 +153,7 @@ func (d *decoder) decodeFields(n *node, v reflect.Value, fields []*field, at *pa
 			continue
 		}
 		if f == nil {
-			d.report(e.key, at.field(e.key.text), "unknown field "+quote(e.key.text), d.hintOfUnknown(e.key.text, fields, v.Type(), at))
+			d.report(e.key, at.field(e.key.text), phrase.UnknownField.Of(quote(e.key.text)), d.hintOfUnknown(e.key.text, fields, v.Type(), at))
 			continue
 		}
 		// A field without a value is not set: generated JSON is full of null.
@@ -171,8 +171,8 @@ func (d *decoder) decodeFields(n *node, v reflect.Value, fields []*field, at *pa
 		}
 		// From here on zero counts as not set, so this is the last chance to refuse a zero.
 		if target.IsZero() && isNumber(target.Type()) && isZeroText(e.value) {
-			if message := f.checkBounds(target); message != "" {
-				d.report(e.value, at.field(f.name), message, "")
+			if message := f.checkBounds(target); !message.IsZero() {
+				d.report(e.value, at.field(f.name), message)
 			}
 		}
 	}
@@ -183,15 +183,15 @@ func (d *decoder) decodeFields(n *node, v reflect.Value, fields []*field, at *pa
 const hintsMax = 100
 
 // hintOfUnknown suggests fields for an unknown one.
-func (d *decoder) hintOfUnknown(name string, fields []*field, in reflect.Type, at *path) string {
+func (d *decoder) hintOfUnknown(name string, fields []*field, in reflect.Type, at *path) phrase.Text {
 	if len(d.problems) >= hintsMax {
-		return ""
+		return phrase.Text{}
 	}
 	names := make([]string, len(fields))
 	for i, f := range fields {
 		names[i] = f.name
 	}
-	return cmp.Or(hintOfPlace(name, in, at.String()), nearest(name, names), "known: "+strings.Join(names, ", "))
+	return hintOfPlace(name, in, at.String()).Or(nearest(name, names)).Or(phrase.Known.Of(names))
 }
 
 // isZeroText reports whether the text is a number of value zero, and not an unreadable
@@ -218,7 +218,7 @@ func (d *decoder) reportRepeated(n *node, at *path) {
 	lines := make(map[string]int, len(n.entries))
 	for _, e := range n.entries {
 		if line, ok := lines[e.key.text]; ok {
-			d.report(e.key, at.field(e.key.text), fmt.Sprintf("is given twice, first on line %d", line), "")
+			d.report(e.key, at.field(e.key.text), phrase.TwiceOnLine.Of(line))
 			continue
 		}
 		lines[e.key.text] = int(e.key.line)
@@ -227,7 +227,7 @@ func (d *decoder) reportRepeated(n *node, at *path) {
 
 func (d *decoder) decodeMap(n *node, v reflect.Value, f *field, at *path) {
 	if n.kind != mappingNode {
-		d.report(n, at, "expected a mapping of names, found "+n.describe(), "")
+		d.report(n, at, phrase.Expected.Of(phrase.NameMapping, n.describe()))
 		return
 	}
 	if len(n.entries) == 0 {
@@ -253,7 +253,7 @@ func (d *decoder) decodeList(n *node, v reflect.Value, f *field, at *path) {
 	}
 	// An empty list of conditions could mean always or never.
 	if len(n.entries) == 0 {
-		d.report(n, at, "is an empty list", "leave the field out")
+		d.report(n, at, phrase.EmptyList, phrase.LeaveFieldOut)
 		return
 	}
 	list := reflect.MakeSlice(v.Type(), len(n.entries), len(n.entries))
@@ -264,31 +264,31 @@ func (d *decoder) decodeList(n *node, v reflect.Value, f *field, at *path) {
 }
 
 // kindInWords describes the values of a type, with an example.
-func kindInWords(t reflect.Type) string {
+func kindInWords(t reflect.Type) phrase.Text {
 	switch {
 	case t == timeType:
-		return "an instant such as 2026-10-01T09:00:00+02:00"
+		return phrase.AnInstant
 	case t == durationType:
-		return "a duration such as 90s"
+		return phrase.ADuration
 	case t == sizeType:
-		return "a size such as 64MiB"
+		return phrase.ASize
 	case t == umaskType:
-		return "octal digits such as 022"
+		return phrase.Digits
 	case t == idType:
-		return "an id of 26 letters and digits"
+		return phrase.AnID
 	case t.Implements(enumType):
-		return "one of " + strings.Join(reflect.Zero(t).Interface().(enum).Values(), ", ")
+		return phrase.OneOf.Of(reflect.Zero(t).Interface().(enum).Values())
 	case isText(t):
-		return "a text"
+		return phrase.AText
 	case t.Kind() == reflect.Bool:
-		return "true or false"
+		return phrase.ABool
 	case t.Kind() == reflect.Float64:
-		return "a number"
+		return phrase.ANumber
 	case t.Kind() == reflect.Int || t.Kind() == reflect.Int64:
-		return "a whole number"
+		return phrase.AWholeNumber
 	}
 	if short := shortField(t); short != nil {
-		return kindInWords(short.typ) + " or a mapping"
+		return phrase.OrMapping.Of(kindInWords(short.typ))
 	}
-	return "a mapping"
+	return phrase.AMapping
 }

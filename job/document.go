@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // Document is one job, calendar, pool, channel or list of executors, as files and the API
@@ -225,11 +227,11 @@ func (d *decoder) documents(nodes []*node) []Document {
 func (d *decoder) parse(data []byte) []*node {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	if len(data) > fileMax {
-		d.report(&node{}, root, fmt.Sprintf("has %d bytes, at most %d are allowed", len(data), fileMax), "")
+		d.report(&node{}, root, phrase.TooManyBytes.Of(len(data), fileMax))
 		return nil
 	}
 	if !utf8.Valid(data) {
-		d.report(&node{}, root, "is not encoded in UTF-8", "")
+		d.report(&node{}, root, phrase.NotUTF8)
 		return nil
 	}
 	parse := parseYAML

@@ -4,6 +4,8 @@ import (
 	"net/url"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // anywhere is a placement that escapes values the same way everywhere.
@@ -16,7 +18,7 @@ func (anywhere) join(placement)                       {}
 
 // errNUL is the error for NUL bytes in values for programs, whose arguments and variables
 // end at the first NUL byte.
-var errNUL = mistake("a value has a NUL byte", "")
+var errNUL = mistake(phrase.ValueNUL)
 
 func escapeNothing(v any) (string, error) {
 	text := valueText(v)
@@ -32,7 +34,7 @@ func escapeXML(v any) (string, error) {
 	if strings.ContainsFunc(text, func(r rune) bool {
 		return r < ' ' && r != '\t' && r != '\n' && r != '\r' || r == utf8.RuneError || r == 0xFFFE || r == 0xFFFF
 	}) {
-		return "", mistake(quote(text)+" has a character that XML does not know", "")
+		return "", mistake(phrase.NotInXML.Of(quote(text)))
 	}
 	return xmlText.Replace(text), nil
 }
@@ -44,7 +46,7 @@ func escapeForm(v any) (string, error) { return url.QueryEscape(valueText(v)), n
 func escapeHeader(v any) (string, error) {
 	text := valueText(v)
 	if strings.ContainsFunc(text, isControl) {
-		return "", mistake(quote(text)+" cannot be part of a header", "it must be on one line")
+		return "", mistake(phrase.NotInHeader.Of(quote(text)), phrase.OneLine)
 	}
 	return text, nil
 }
@@ -84,11 +86,11 @@ func (u *urlPlacement) text(text string) {
 func (u *urlPlacement) value(*expression) (escaper, error) {
 	switch u.part {
 	case urlHost:
-		return nil, mistake("the scheme and host of a URL cannot be templates", "a value could lead the request elsewhere: write the host out")
+		return nil, mistake(phrase.HostTemplate, phrase.WriteHost)
 	case urlFragment:
-		return nil, mistake("what follows # is never sent", "leave it out")
+		return nil, mistake(phrase.AfterHash, phrase.LeaveOut)
 	case urlUnclear:
-		return nil, mistake("the branches of an if end in different parts of the URL, so that what follows is unclear", "")
+		return nil, mistake(phrase.URLBranches)
 	case urlQuery:
 		return escapeForm, nil
 	}
@@ -109,7 +111,7 @@ func checkPath(address string) error {
 	path, _, _ := strings.Cut(address, "?")
 	for segment := range strings.SplitSeq(path, "/") {
 		if segment == "." || segment == ".." {
-			return mistake("a value makes "+quote(segment)+" of a part of the path", "")
+			return mistake(phrase.PathSegment.Of(quote(segment)))
 		}
 	}
 	return nil
@@ -137,9 +139,9 @@ func (j *jsonPlacement) text(text string) {
 func (j *jsonPlacement) value(*expression) (escaper, error) {
 	switch {
 	case j.unclear:
-		return nil, mistake("the branches of an if end one inside and one outside of a string, so that what follows is unclear", "")
+		return nil, mistake(phrase.JSONBranches)
 	case j.escaped:
-		return nil, mistake("a value follows a backslash", "")
+		return nil, mistake(phrase.AfterBackslash)
 	case j.inString:
 		return func(v any) (string, error) {
 			text := appendJSONText(nil, valueText(v))

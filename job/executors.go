@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"strings"
 	"unicode"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // Executors are manually listed executors of XXL-JOB: they belong to their group whether they
@@ -29,32 +31,32 @@ func (e *Executors) Appname() string { return cmp.Or(e.Group, e.Name) }
 
 func (v *validator) executors(e *Executors) {
 	v.labels(e.Labels, root.field("labels"))
-	v.refuse(strings.ContainsFunc(e.Group, isBlankOrControl), root.field("group"), quote(e.Group)+" has a blank", "the appname of the executors, for example order-service")
-	v.refuse(strings.ContainsFunc(e.Title, unicode.IsControl), root.field("title"), "has a control character", "")
-	v.refuse(len(e.Addresses) == 0 && e.Token == "", root.field("addresses"), "is missing", "for example [http://10.0.0.5:9999], or a token for executors that register")
-	v.refuse(e.Token != "" && !IsSecretName(e.Token), root.field("token"), quote(e.Token)+" is not the name of a secret",
-		"the token itself never stands in a document: belfry secret set NAME keeps it")
+	v.refuse(strings.ContainsFunc(e.Group, isBlankOrControl), root.field("group"), phrase.HasBlank.Of(quote(e.Group)), phrase.GroupForm)
+	v.refuse(strings.ContainsFunc(e.Title, unicode.IsControl), root.field("title"), phrase.HasControl)
+	v.refuse(len(e.Addresses) == 0 && e.Token == "", root.field("addresses"), phrase.Missing, phrase.AddressesOrToken.Of("[http://10.0.0.5:9999]"))
+	v.refuse(e.Token != "" && !IsSecretName(e.Token), root.field("token"), phrase.NotSecretName.Of(quote(e.Token)),
+		phrase.SecretSet)
 	seen := map[string]bool{}
 	for i, address := range e.Addresses {
 		at, same := root.field("addresses").item(i), strings.TrimRight(address, "/")
-		if problem := executorAddress(address); problem != "" {
-			v.report(at, quote(address)+" "+problem, "for example http://10.0.0.5:9999")
+		if wrong := executorAddress(address); !wrong.IsZero() {
+			v.report(at, phrase.QuotedBefore.Of(quote(address), wrong), phrase.Example.Of("http://10.0.0.5:9999"))
 		}
-		v.refuse(seen[same], at, quote(address)+" is there twice", "")
+		v.refuse(seen[same], at, phrase.TwiceThere.Of(quote(address)))
 		seen[same] = true
 	}
 }
 
-// executorAddress explains why a text is not the address of an executor; "" if it is one.
-func executorAddress(address string) string {
+// executorAddress explains why a text is not the address of an executor; none if it is one.
+func executorAddress(address string) phrase.Text {
 	u, err := url.Parse(address)
 	switch {
 	case err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" || strings.ContainsFunc(address, isBlankOrControl):
-		return "is not an address with http or https"
+		return phrase.NotWebAddress
 	case u.User != nil:
-		return "has a user or password in it"
+		return phrase.UserInIt
 	case u.RawQuery != "" || u.ForceQuery || strings.Contains(address, "#"):
-		return "has a query or fragment"
+		return phrase.QueryInIt
 	}
-	return ""
+	return phrase.Text{}
 }

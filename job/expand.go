@@ -10,6 +10,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // visitor replaces a template.
@@ -75,7 +77,7 @@ func (v *validator) templates(j *Job) {
 	sample := TemplateData{Attempt: 1, Shards: 1, Namespace: namespaceOf(j.Namespace), Name: j.Name, Node: "node"}
 	sample.Scheduled = v.now
 	strict := !j.Run.traits().unsafeParams
-	v.refuse(len(j.SecretNames()) > SecretsOfJobMax, root.field("run"), fmt.Sprintf("names more than %d secrets", SecretsOfJobMax), "")
+	v.refuse(len(j.SecretNames()) > SecretsOfJobMax, root.field("run"), phrase.TooManySecrets.Of(SecretsOfJobMax))
 	j.Run.expand(func(kind TemplateKind, text string, at *path) string {
 		v.templateOf(kind, text, at, &compiler{params: names, strict: strict}, &sample)
 		return text
@@ -113,11 +115,11 @@ func (v *validator) url(made string, at *path) {
 	u, err := url.Parse(made)
 	switch {
 	case err != nil:
-		v.report(at, "is not a URL: "+err.Error(), "")
+		v.report(at, phrase.NotURL.Of(phrase.Words(err.Error())))
 	case u.Scheme != "http" && u.Scheme != "https":
-		v.report(at, "must begin with http:// or https://", "")
+		v.report(at, phrase.NotHTTP)
 	case u.Hostname() == "":
-		v.report(at, "has no host", "")
+		v.report(at, phrase.NoHost)
 	}
 }
 
@@ -131,7 +133,7 @@ func (v *validator) json(made string, at *path) {
 			return
 		}
 		if err != nil {
-			v.report(at, "is not valid JSON: "+err.Error(), "set the header Content-Type if it is something else")
+			v.report(at, phrase.NotJSON.Of(phrase.Words(err.Error())), phrase.SetContentType)
 			return
 		}
 	}

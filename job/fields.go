@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // Tags on the types of this package define the content of documents. Reading, writing,
@@ -163,30 +165,30 @@ func shortField(t reflect.Type) *field {
 	return nil
 }
 
-// checkBounds explains why a value is out of the bounds of the field, or returns "".
-func (f *field) checkBounds(v reflect.Value) string {
+// checkBounds explains why a value is out of the bounds of the field, or returns none.
+func (f *field) checkBounds(v reflect.Value) phrase.Text {
 	switch {
 	case v.Kind() == reflect.String:
 		if v.Len() > f.bytes {
-			return fmt.Sprintf("has %d bytes, at most %d are allowed", v.Len(), f.bytes)
+			return phrase.TooManyBytes.Of(v.Len(), f.bytes)
 		}
 	case v.Kind() == reflect.Slice || v.Kind() == reflect.Map:
 		if v.Len() > f.items {
-			return fmt.Sprintf("has %d entries, at most %d are allowed", v.Len(), f.items)
+			return phrase.TooManyEntries.Of(v.Len(), f.items)
 		}
 	case isNumber(v.Type()):
 		n := number(v)
 		tooSmall, tooLarge := n < f.least, n > f.most
 		switch {
 		case (tooSmall || tooLarge) && f.min != "" && f.max != "":
-			return fmt.Sprintf("must be between %s and %s, found %v", f.min, f.max, v.Interface())
+			return phrase.NotBetween.Of(f.min, f.max, fmt.Sprint(v.Interface()))
 		case tooSmall:
-			return fmt.Sprintf("must be at least %s, found %v", f.min, v.Interface())
+			return phrase.NotAtLeast.Of(f.min, fmt.Sprint(v.Interface()))
 		case tooLarge:
-			return fmt.Sprintf("must be at most %s, found %v", f.max, v.Interface())
+			return phrase.NotAtMost.Of(f.max, fmt.Sprint(v.Interface()))
 		}
 	}
-	return ""
+	return phrase.Text{}
 }
 
 // setBounds sets the bounds from the tags of a field, for its value or, in lists, each

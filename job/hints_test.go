@@ -21,7 +21,7 @@ func TestOnlyTheFirstUnknownFieldsGetAHint(t *testing.T) {
 		t.Fatalf("%d problems", len(problems))
 	}
 	for i, p := range problems {
-		if has := strings.TrimSpace(p.Hint) != ""; has != (i < 100) {
+		if has := strings.TrimSpace(p.Hint.String()) != ""; has != (i < 100) {
 			t.Fatalf("problem %d has the hint %q", i, p.Hint)
 		}
 	}

@@ -1,13 +1,13 @@
 package job
 
 import (
-	"fmt"
 	"io"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // workingDayMark in the summary of an event marks working days on a weekend: 班, as in
@@ -49,7 +49,7 @@ func (v *validator) inline(days Days, open func(name string) (io.ReadCloser, err
 		}
 		events, err := readICS(name, open)
 		if err != nil {
-			v.report(at, err.Error(), "")
+			v.reportError(at, err)
 			continue
 		}
 		for _, event := range events {
@@ -80,9 +80,10 @@ func readICS(name string, open func(name string) (io.ReadCloser, error)) ([]cron
 	events, err := cron.ParseICS(limited)
 	switch {
 	case limited.N == 0:
-		return nil, fmt.Errorf("%s: has more than %d bytes", name, icsMax)
+		return nil, mistake(phrase.FileTooLong.Of(name, icsMax))
 	case err != nil:
-		return nil, fmt.Errorf("%s: %w", name, err)
+		message, _ := inWords(err)
+		return nil, mistake(phrase.InFile.Of(name, message))
 	}
 	return events, nil
 }

@@ -4,10 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"regexp"
 	"unicode/utf8"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // parseJSON returns the values of a JSON file, which may hold several after
@@ -56,7 +57,7 @@ func (r *jsonReader) fail(begin int, err error) *treeError {
 	} else {
 		err = errors.New("it ends too early")
 	}
-	bad = &treeError{message: "is not valid JSON: " + err.Error()}
+	bad = &treeError{message: phrase.NotJSON.Of(phrase.Words(err.Error()))}
 	bad.line, bad.column = r.position(max(offset, r.counted))
 	return bad
 }
@@ -93,7 +94,7 @@ func (r *jsonReader) value(depth int) (*node, error) {
 	line, column := r.position(r.next)
 	n := r.spare.next(line, column)
 	if depth > depthMax {
-		return nil, &treeError{line, column, fmt.Sprintf("is nested more than %d levels deep", depthMax), ""}
+		return nil, &treeError{line, column, phrase.TooDeep.Of(depthMax), phrase.Text{}}
 	}
 	switch {
 	case c == '{':

@@ -51,7 +51,7 @@ func (p *path) writeStep(b *strings.Builder) {
 	case p.index != notItem:
 		fmt.Fprintf(b, "[%d]", p.index)
 	case p.key == "" || strings.Trim(p.key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != "":
-		b.WriteString("[" + quote(p.key) + "]")
+		b.WriteString("[" + quote(p.key).String() + "]")
 	default:
 		if b.Len() > 0 {
 			b.WriteByte('.')

@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // otherWords are words of other programs for fields of jobs, with their paths.
@@ -49,19 +51,19 @@ var fieldPlaces = sync.OnceValue(func() map[string]string {
 func depth(path string) int { return strings.Count(path, ".") }
 
 // hintOfPlace says where a job has the field that a name means, for a name that its struct does
-// not have; "" if no field is meant. Steps of flows have other places.
-func hintOfPlace(name string, in reflect.Type, written string) string {
+// not have; none if no field is meant. Steps of flows have other places.
+func hintOfPlace(name string, in reflect.Type, written string) phrase.Text {
 	here, known := jobPlaces[in]
 	if !known || strings.HasPrefix(written, "run.flow") {
-		return ""
+		return phrase.Text{}
 	}
 	if in == reflect.TypeFor[Job]() && name == "jobs" {
-		return "each job is a document of its own, with --- between them"
+		return phrase.EachDocument
 	}
 	full, other := otherWords[name]
 	if !other {
 		if full = fieldPlaces()[name]; full == "" {
-			return ""
+			return phrase.Text{}
 		}
 	}
 	parent, field := "", full
@@ -70,13 +72,13 @@ func hintOfPlace(name string, in reflect.Type, written string) string {
 	}
 	switch {
 	case parent == here && other:
-		return "did you mean " + quote(field) + "?"
+		return phrase.DidYouMean.Of(quote(field))
 	case parent == "" && other:
-		return "did you mean " + quote(field) + ", at the top of the document?"
+		return phrase.DidYouMeanTop.Of(quote(field))
 	case parent == "":
-		return quote(field) + " belongs at the top of the document"
+		return phrase.BelongsTop.Of(quote(field))
 	case other:
-		return "did you mean " + full + "?"
+		return phrase.DidYouMeanPath.Of(full)
 	}
-	return quote(field) + " belongs in " + parent
+	return phrase.BelongsIn.Of(quote(field), parent)
 }

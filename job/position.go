@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // A quoted value is one word, but still decides what runs if the word is a program, or code
@@ -70,19 +72,19 @@ var (
 )
 
 // refusal explains how a value would decide what runs, as part of the next word, which
-// begins so; "" if it would not.
-func (p *commandPosition) refusal(word string) string {
+// begins so; none if it would not.
+func (p *commandPosition) refusal(word string) phrase.Text {
 	assigned := assignmentPattern.FindStringSubmatch(word)
 	switch {
 	case p.file:
 	case assigned != nil && slices.Contains(codeVariables, assigned[1]):
-		return "in " + assigned[1] + ", which decides what programs are executed"
+		return phrase.InVariable.Of(assigned[1])
 	case p.reader != "":
-		return "where " + p.reader + " reads code"
+		return phrase.WhereReads.Of(p.reader)
 	case !p.arguments && assigned == nil:
-		return "as the program of a command"
+		return phrase.AsProgram
 	}
-	return ""
+	return phrase.Text{}
 }
 
 // end takes the word that has ended.
@@ -159,25 +161,25 @@ type positioned struct {
 
 // checkPositions checks words that no shell reads, and the variables of the environment.
 func (v *validator) checkPositions(params []string, words []positioned, env map[string]string, envAt *path) {
-	refuse := func(at *path, text string, where func(free string) string) {
+	refuse := func(at *path, text string, where func(free string) phrase.Text) {
 		t, err := CompileTemplate(TemplatePrivate, text, params)
 		if err != nil || t.free == "" {
 			return // the error is reported by templates
 		}
-		if place := where(t.free); place != "" {
-			v.report(at, t.free+" may hold any text and cannot stand "+place, unsafeHint)
+		if place := where(t.free); !place.IsZero() {
+			v.report(at, phrase.FreeNotThere.Of(t.free, place), phrase.UnsafeForm)
 		}
 	}
 	var position commandPosition
 	for _, word := range words {
 		before, _, _ := strings.Cut(word.text, "{{")
-		refuse(word.at, word.text, func(string) string { return position.refusal(before) })
+		refuse(word.at, word.text, func(string) phrase.Text { return position.refusal(before) })
 		position.end(word.text)
 	}
 	for _, name := range codeVariables {
 		if text, ok := env[name]; ok {
-			refuse(envAt.field(name), text, func(string) string {
-				return "in " + name + ", which decides what programs are executed"
+			refuse(envAt.field(name), text, func(string) phrase.Text {
+				return phrase.InVariable.Of(name)
 			})
 		}
 	}

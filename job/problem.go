@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // Problem is one mistake in a document: its place, what is wrong and, if known, what would
@@ -14,8 +16,8 @@ type Problem struct {
 	File         string // the name given to Decode
 	Line, Column int    // from 1; 0 where the document was not read from text
 	Path         string // the field as the user wrote it, for example schedule.cron[1]
-	Message      string // what is wrong
-	Hint         string // the correction; may be empty
+	Message      Reason // what is wrong
+	Hint         Reason // the correction; may be none
 }
 
 // Error returns the problem in one line, for example
@@ -37,9 +39,9 @@ func (p Problem) Error() string {
 	if p.Path != "" {
 		b.WriteString(p.Path + ": ")
 	}
-	b.WriteString(p.Message)
-	if p.Hint != "" {
-		b.WriteString(" (" + p.Hint + ")")
+	b.WriteString(p.Message.String())
+	if !p.Hint.IsZero() {
+		b.WriteString(" (" + p.Hint.String() + ")")
 	}
 	return b.String()
 }
@@ -74,17 +76,34 @@ func (ps Problems) asError() error {
 
 // mistakeError is a mistake in a value, found by code that does not know its place in a
 // document.
-type mistakeError struct{ message, hint string }
+type mistakeError struct{ message, hint phrase.Text }
 
-func (e *mistakeError) Error() string { return e.message + suffix(" (", e.hint, ")") }
+func (e *mistakeError) Error() string { return e.message.String() + suffix(" (", e.hint.String(), ")") }
 
-func mistake(message, hint string) error { return &mistakeError{message, hint} }
+func mistake(message phrase.Text, hint ...phrase.Text) error {
+	return &mistakeError{message, first(hint)}
+}
+
+// first returns the hint of a problem, none if it has none.
+func first(hint []phrase.Text) phrase.Text {
+	if len(hint) == 0 {
+		return phrase.Text{}
+	}
+	return hint[0]
+}
 
 // inWords returns the message of an error about a value, and its hint.
-func inWords(err error) (message, hint string) {
+func inWords(err error) (message, hint phrase.Text) {
 	var m *mistakeError
 	if errors.As(err, &m) {
 		return m.message, m.hint
 	}
-	return err.Error(), ""
+	var coded interface{ Text() phrase.Text } // of package cron
+	if errors.As(err, &coded) {
+		return coded.Text(), phrase.Text{}
+	}
+	return phrase.Said.Of(phrase.Words(err.Error())), phrase.Text{}
 }
+
+// said returns a text as a value of a problem.
+func said(t phrase.Text) Reason { return ReasonOf(t.String(), t.Code(), t.Args()) }

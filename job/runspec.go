@@ -4,7 +4,8 @@ import (
 	"encoding/json"
 	"reflect"
 	"slices"
-	"strings"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // RunSpec is what a job runs: a union, of which exactly one field is set. Each kind of work
@@ -180,23 +181,14 @@ func (r *RunSpec) UnmarshalJSON(text []byte) error {
 }
 
 // worksWhere returns the fields of the kinds of work that have a trait, as users write them.
-func worksWhere(has func(traits) bool) string {
+func worksWhere(has func(traits) bool) []string {
 	var names []string
 	for _, f := range fieldsOf(runSpecType) {
 		if f.isWork() && has(reflect.New(f.typ.Elem()).Interface().(work).traits()) {
 			names = append(names, "run."+f.name)
 		}
 	}
-	return inWordsList(names, "or")
-}
-
-// inWordsList joins names for a sentence.
-func inWordsList(names []string, conjunction string) string {
-	if len(names) < 2 {
-		return strings.Join(names, "")
-	}
-	last := len(names) - 1
-	return strings.Join(names[:last], ", ") + " " + conjunction + " " + names[last]
+	return names
 }
 
 // runSpec checks the work of a job, except its templates.
@@ -216,9 +208,9 @@ func (v *validator) runSpecOf(j *Job, r *RunSpec, at *path, inFlow bool) {
 		case fits(w.traits()):
 			w.check(v, j, at)
 		case w.traits().isStep:
-			v.report(at.field(string(w.kind())), "is only for steps of a flow", "run: {flow: {steps: [...]}}, or schedule: {on: NAME} to follow another job")
+			v.report(at.field(string(w.kind())), phrase.OnlyForSteps, phrase.FlowOrOn.Of("run: {flow: {steps: [...]}}", "schedule: {on: NAME}"))
 		default:
-			v.report(at.field(string(w.kind())), "is not for steps of a flow", "make it a job of its own, and the step run: {job: NAME}")
+			v.report(at.field(string(w.kind())), phrase.NotForSteps, phrase.JobOfItsOwn.Of("run: {job: NAME}"))
 		}
 		return
 	}
@@ -228,7 +220,7 @@ func (v *validator) runSpecOf(j *Job, r *RunSpec, at *path, inFlow bool) {
 			kinds = append(kinds, f.name)
 		}
 	}
-	v.report(at, "must have exactly one of "+inWordsList(kinds, "and"), "for example shell: echo hello")
+	v.report(at, phrase.ExactlyOne.Of(kinds), phrase.Example.Of("shell: echo hello"))
 }
 
 // misplaced reports fields that belong to another kind of work.
@@ -244,7 +236,7 @@ func (v *validator) misplaced(kind Work, at *path) {
 			continue
 		}
 		if said := run.get(f.name); said != nil && said.kind != nullNode {
-			v.report(at.field(f.name), "is only valid with run."+fields[owner].name, "")
+			v.report(at.field(f.name), phrase.OnlyWithRun.Of(fields[owner].name))
 		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"text/template/parse"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // Secrets in templates: {{ .Secret.name }}, alone and only where no one but the command or
@@ -36,11 +38,11 @@ func IsSecretName(name string) bool { return hasForm(name, SecretNameMax, secret
 func (c *compiler) secret(n *parse.FieldNode, args []*expression) (*expression, error) {
 	switch {
 	case len(n.Ident) != 2 || len(args) > 0:
-		return nil, mistake(n.String()+" has no meaning", "a secret stands by itself: {{ .Secret.name }}")
+		return nil, mistake(phrase.Meaningless.Of(n.String()), phrase.SecretAlone.Of("{{ .Secret.name }}"))
 	case !c.private || c.early:
-		return nil, mistake(n.String()+" cannot be here, where others could read it", "use it in env, files, stdin, the headers or the body of a request, or xxl.param")
+		return nil, mistake(phrase.SecretHere.Of(n.String()), phrase.SecretPlaces)
 	case !IsSecretName(n.Ident[1]):
-		return nil, mistake(quote(n.Ident[1])+" is not the name of a secret", fmt.Sprintf("it has 1 to %d ASCII letters, digits and underscores", SecretNameMax))
+		return nil, mistake(phrase.NotSecretName.Of(quote(n.Ident[1])), phrase.SecretNameForm.Of(SecretNameMax))
 	}
 	name := n.Ident[1]
 	if c.named != nil {
@@ -60,7 +62,7 @@ func (c *compiler) secret(n *parse.FieldNode, args []*expression) (*expression, 
 
 // secretAlone refuses to compute with a secret: its output would not be masked.
 func secretAlone(e *expression) error {
-	return mistake(e.source+" is a secret, which no function takes", "write it by itself: {{ "+e.source+" }}")
+	return mistake(phrase.SecretInFunction.Of(e.source), phrase.WriteAlone.Of("{{ "+e.source+" }}"))
 }
 
 // silent keeps the value of a secret out of an escaper's error messages.
@@ -80,8 +82,8 @@ func silent(escape escaper, source string) escaper {
 // knowSecret reports an unknown secret.
 func (v *validator) knowSecret(at *path, namespace, name string) {
 	if v.unknownSecret != nil {
-		if said := v.unknownSecret(namespace, name); said != "" {
-			v.report(at, said, "belfry secret set "+name+" makes it")
+		if why := v.unknownSecret(namespace, name); !why.IsZero() && !v.doc.isBroken(at.String(), false) {
+			v.record(at, why, said(phrase.SetSecret.Of(name)))
 		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"reflect"
 	"slices"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // CheckSettings reports the problems that DecodeSettings would, in the struct that settings
@@ -28,7 +30,7 @@ func DecodeSettings(file string, data []byte, settings any) error {
 		return d.problems.asError()
 	}
 	if len(roots) > 1 {
-		d.report(roots[1], root, "is a second document in a file that has one", "leave out the line ---")
+		d.report(roots[1], root, phrase.SecondDocument, phrase.LeaveOutLine)
 		return d.problems.asError()
 	}
 	if len(roots) == 0 || roots[0].kind == nullNode {

@@ -1,10 +1,11 @@
 package job
 
 import (
-	"cmp"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // Values in shell commands.
@@ -36,11 +37,11 @@ func escapeShell(v any) (string, error) {
 }
 
 // escapeTame returns an escaper for places that allow only some texts.
-func escapeTame(pattern *regexp.Regexp, place string) escaper {
+func escapeTame(pattern *regexp.Regexp, place phrase.Text) escaper {
 	return func(v any) (string, error) {
 		text := valueText(v)
 		if !pattern.MatchString(text) {
-			return "", mistake(quote(text)+" cannot stand "+place, "")
+			return "", mistake(phrase.NotThere.Of(quote(text), place))
 		}
 		return text, nil
 	}
@@ -52,7 +53,7 @@ type shellPlacement struct {
 	// first is the command itself.
 	frames []shellFrame
 	// lost explains why the position in the text is unknown from here on.
-	lost string
+	lost phrase.Text
 	// strict refuses values that would decide what runs.
 	strict bool
 }
@@ -91,12 +92,12 @@ const (
 	inComment
 )
 
-var shellPlaces = map[shellKind]string{
-	inSingleQuotes: "in single quotes",
-	inDoubleQuotes: "in double quotes",
-	inBackquotes:   "in backquotes",
-	inParameter:    "in ${ }",
-	inComment:      "in a comment",
+var shellPlaces = map[shellKind]phrase.Text{
+	inSingleQuotes: phrase.InSingleQuotes,
+	inDoubleQuotes: phrase.InDoubleQuotes,
+	inBackquotes:   phrase.InBackquotes,
+	inParameter:    phrase.InToken.Of("${ }"),
+	inComment:      phrase.InComment,
 }
 
 type wordPlace byte
@@ -129,14 +130,14 @@ func (f *shellFrame) expandsTwice() bool {
 
 func (s *shellPlacement) pop() { s.frames = s.frames[:len(s.frames)-1] }
 
-func (s *shellPlacement) lose(why string) {
-	if s.lost == "" {
+func (s *shellPlacement) lose(why phrase.Text) {
+	if s.lost.IsZero() {
 		s.lost = why
 	}
 }
 
 func (s *shellPlacement) text(text string) {
-	for i := 0; i < len(text) && s.lost == ""; i++ {
+	for i := 0; i < len(text) && s.lost.IsZero(); i++ {
 		c := text[i]
 		f := s.top()
 		switch f.kind {
@@ -162,7 +163,7 @@ func (s *shellPlacement) text(text string) {
 		case inParameter:
 			switch {
 			case strings.IndexByte("'\"`\\${", c) >= 0:
-				s.lose("after quotes inside of ${ }")
+				s.lose(phrase.AfterQuotesIn.Of("${ }"))
 			case c == '}':
 				s.pop()
 			}
@@ -218,10 +219,10 @@ func (s *shellPlacement) dollar(c byte) bool {
 	case '{':
 		s.push(shellFrame{kind: inParameter})
 	case '[':
-		s.lose("after $[")
+		s.lose(phrase.AfterToken.Of("$["))
 	case '\'':
 		// In double quotes this is no quote; refusing there does little harm.
-		s.lose("after $'")
+		s.lose(phrase.AfterToken.Of("$'"))
 	case '$', '#', '?', '!', '@', '*', '-':
 		// A one-character parameter.
 	default:
@@ -248,7 +249,7 @@ func (s *shellPlacement) command(c byte) {
 	}
 	f.last = 0
 	if last == 'H' && c != '<' {
-		s.lose("after a here-document (<<)")
+		s.lose(phrase.AfterHereDocument)
 		return
 	}
 	if last == '$' && s.dollar(c) {
@@ -296,7 +297,7 @@ func (s *shellPlacement) command(c byte) {
 	case '#':
 		switch {
 		case f.place == unsureOfWord || f.evaluated || last != 0:
-			s.lose("after a # that may begin a comment")
+			s.lose(phrase.AfterPerhapsComment)
 		case f.place == atWordStart:
 			s.push(shellFrame{kind: inComment})
 		default:
@@ -331,7 +332,7 @@ func (s *shellPlacement) openParenthesis(last byte) {
 
 // loseInTest is called for parentheses in [[ ]], which in regular expressions
 // need not be closed.
-func (s *shellPlacement) loseInTest() { s.lose("after a parenthesis in [[ ]]") }
+func (s *shellPlacement) loseInTest() { s.lose(phrase.AfterParenthesis.Of("[[ ]]")) }
 
 func (s *shellPlacement) closeParenthesis() {
 	s.endWord()
@@ -373,11 +374,11 @@ func (s *shellPlacement) endWord() {
 	case "]]":
 		f.test = false
 	case "eval", "let":
-		s.lose("after " + f.word + ", which evaluates its words")
+		s.lose(phrase.AfterEvaluator.Of(f.word))
 	case "case":
 		// The patterns of a case may close parentheses that were never opened.
 		if slices.ContainsFunc(s.frames, func(f shellFrame) bool { return f.kind == inSubstitution }) {
-			s.lose("after a case inside of $( )")
+			s.lose(phrase.AfterCase.Of("$( )"))
 		}
 	}
 	if f.place != atWordStart {
@@ -394,34 +395,34 @@ func (s *shellPlacement) value(e *expression) (escaper, error) {
 	f := s.top()
 	switch {
 	case f.escaped:
-		s.lose("after a backslash")
+		s.lose(phrase.AfterABackslash)
 	case f.last == '$':
-		s.lose("after a dollar sign")
+		s.lose(phrase.AfterDollar)
 	case f.last == 'H':
-		s.lose("after a here-document (<<)")
+		s.lose(phrase.AfterHereDocument)
 	}
 	where := shellPlaces[f.kind]
 	inQuotes := f.kind == inSingleQuotes || f.kind == inDoubleQuotes
 	switch {
-	case s.lost != "":
+	case !s.lost.IsZero():
 		where, inQuotes = s.lost, false
 	case f.expandsTwice():
-		where = cmp.Or(where, "where a shell may evaluate it: in (( )), [[ ]], a subscript or after >&")
+		where = where.Or(phrase.WhereEvaluated.Of("(( )), [[ ]]"))
 	}
 	f.last = 0
 	f.place = inWord
-	if where == "" {
-		if decides := f.position.refusal(f.word); decides != "" && e.free && s.strict {
-			return nil, mistake(e.source+" may hold any text and cannot stand "+decides, unsafeHint)
+	if where.IsZero() {
+		if decides := f.position.refusal(f.word); !decides.IsZero() && e.free && s.strict {
+			return nil, mistake(phrase.FreeNotThere.Of(e.source, decides), phrase.UnsafeForm)
 		}
 		return escapeShell, nil
 	}
 	if e.free {
-		hint := "write it outside of quotes: it is quoted automatically"
+		variable := ""
 		if name, ok := strings.CutPrefix(e.source, ".Param."); ok {
-			hint += `; or use the variable "$` + ParamVariable(name) + `"`
+			variable = ParamVariable(name)
 		}
-		return nil, mistake(e.source+" may hold any text and cannot stand "+where, hint)
+		return nil, mistake(phrase.FreeNotThere.Of(e.source, where), phrase.OutsideQuotes.Of(variable))
 	}
 	if inQuotes {
 		return escapeTame(tamePattern, where), nil
@@ -435,7 +436,7 @@ func (s *shellPlacement) branch() placement {
 
 func (s *shellPlacement) join(other placement) {
 	o := other.(*shellPlacement)
-	if o.lost != "" {
+	if !o.lost.IsZero() {
 		s.lose(o.lost)
 	}
 	f, g := s.top(), o.top()
@@ -449,6 +450,6 @@ func (s *shellPlacement) join(other placement) {
 		f.place, g.place = unsureOfWord, unsureOfWord
 	}
 	if !slices.Equal(s.frames, o.frames) {
-		s.lose("after an if whose branches end in different quotes")
+		s.lose(phrase.AfterBranches)
 	}
 }

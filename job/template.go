@@ -7,6 +7,8 @@ import (
 	"strings"
 	"text/template/parse"
 	"time"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // Template is a text with actions in {{ }}, checked when it is compiled:
@@ -144,6 +146,9 @@ func (d TemplateData) Environment() map[string]string {
 	return env
 }
 
+// braces is how a template writes braces.
+const braces = `{{"{{"}}`
+
 // part is a piece of a compiled template: a text, a value with its escaper, or a choice.
 type part struct {
 	text string
@@ -187,7 +192,7 @@ func compileTemplate(kind TemplateKind, text string, c *compiler) (*Template, er
 		return nil, parseError(err)
 	}
 	if len(trees) > 1 {
-		return nil, mistake("define and block are not part of templates", "")
+		return nil, mistake(phrase.NoDefine)
 	}
 	parts, err := c.list(tree.Root, newPlacement(kind, c.strict), 0)
 	if err != nil {
@@ -206,7 +211,7 @@ func parseError(err error) error {
 			message += " in line " + line
 		}
 	}
-	return mistake("is not a template: "+message, `write {{"{{"}} for the braces themselves`)
+	return mistake(phrase.NotTemplate.Of(phrase.Words(message)), phrase.Braces.Of(braces))
 }
 
 func newPlacement(kind TemplateKind, strict bool) placement {
@@ -233,7 +238,7 @@ func (c *compiler) list(list *parse.ListNode, at placement, depth int) ([]part, 
 		return nil, nil
 	}
 	if depth > templateDepthMax {
-		return nil, mistake(fmt.Sprintf("is nested more than %d levels deep", templateDepthMax), "")
+		return nil, mistake(phrase.TooDeep.Of(templateDepthMax))
 	}
 	var parts []part
 	for _, n := range list.Nodes {
@@ -261,7 +266,7 @@ func (c *compiler) list(list *parse.ListNode, at placement, depth int) ([]part, 
 		case *parse.IfNode:
 			p, err = c.choice(n, at, depth)
 		default:
-			err = mistake(quote(firstWord(n.String()))+" is not part of templates", "there are values, functions and if, else, end")
+			err = mistake(phrase.NotInTemplates.Of(quote(firstWord(n.String()))), phrase.TemplateParts)
 		}
 		if err != nil {
 			return nil, err

@@ -5,16 +5,22 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"text/template/parse"
 	"time"
 
 	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // Expressions between the braces of a template, compiled to functions with a known type.
 // Only the names in the tables of this file exist.
+
+// kindWords are the types in words.
+var kindWords = map[valueKind]phrase.Text{
+	textValue: phrase.KindText, numberValue: phrase.KindNumber, truthValue: phrase.KindTruth, momentValue: phrase.KindTime,
+	anyValue: phrase.KindValue, foundValue: phrase.KindResult, secretValue: phrase.KindSecret,
+}
 
 // valueKind is the type of a value in a template.
 type valueKind string
@@ -160,7 +166,7 @@ func parseSignedDuration(text string) (time.Duration, error) {
 	}
 	d, err := ParseDuration(text)
 	if d == Forever {
-		return 0, mistake("a time cannot be moved forever", "")
+		return 0, mistake(phrase.MovedForever)
 	}
 	return sign * time.Duration(d), err
 }
@@ -186,7 +192,7 @@ const padMax = 64
 
 func checkPad(constants []any) error {
 	if width, ok := constants[0].(int); ok && (width < 1 || width > padMax) {
-		return mistake(fmt.Sprintf("pad takes a width from 1 to %d, found %d", padMax, width), "pad 3 .Shard makes 007 of 7")
+		return mistake(phrase.PadWidth.Of(padMax, width), phrase.PadForm)
 	}
 	return nil
 }
@@ -242,10 +248,10 @@ type compiler struct {
 // pipe compiles a | b | c, where each value is the last argument of the next.
 func (c *compiler) pipe(n *parse.PipeNode, depth int) (*expression, error) {
 	if depth > templateDepthMax {
-		return nil, mistake(fmt.Sprintf("is nested more than %d levels deep", templateDepthMax), "")
+		return nil, mistake(phrase.TooDeep.Of(templateDepthMax))
 	}
 	if len(n.Decl) > 0 {
-		return nil, mistake("variables are not part of templates", "write the value where it is used")
+		return nil, mistake(phrase.NoVariables, phrase.WriteValue)
 	}
 	var value *expression
 	for _, command := range n.Cmds {
@@ -282,7 +288,7 @@ func (c *compiler) command(n *parse.CommandNode, piped *expression, depth int) (
 func (c *compiler) operand(n parse.Node, args []*expression, depth int) (*expression, error) {
 	constant := func(kind valueKind, v any) (*expression, error) {
 		if len(args) > 0 {
-			return nil, mistake(n.String()+" is not a function and takes no arguments", "")
+			return nil, mistake(phrase.NotFunction.Of(n.String()))
 		}
 		text, isText := v.(string)
 		return &expression{
@@ -298,7 +304,7 @@ func (c *compiler) operand(n parse.Node, args []*expression, depth int) (*expres
 		return constant(truthValue, n.True)
 	case *parse.NumberNode:
 		if !n.IsInt {
-			return nil, mistake(n.String()+" is not a whole number", "")
+			return nil, mistake(phrase.NotWhole.Of(n.String()))
 		}
 		return constant(numberValue, int(n.Int64))
 	case *parse.FieldNode:
@@ -311,18 +317,18 @@ func (c *compiler) operand(n parse.Node, args []*expression, depth int) (*expres
 		return c.methods(e, n.Field, args)
 	case *parse.PipeNode:
 		if len(args) > 0 {
-			return nil, mistake(n.String()+" is not a function and takes no arguments", "")
+			return nil, mistake(phrase.NotFunction.Of(n.String()))
 		}
 		return c.pipe(n, depth+1)
 	case *parse.IdentifierNode:
 		f, ok := functions[n.Ident]
 		if !ok {
 			names := slices.Sorted(maps.Keys(functions))
-			return nil, mistake(quote(n.Ident)+" is not a function", orElse(nearest(n.Ident, names), "there are "+strings.Join(names, ", ")))
+			return nil, mistake(phrase.UnknownFunction.Of(quote(n.Ident)), nearest(n.Ident, names).Or(phrase.Functions.Of(names)))
 		}
 		return call(n.Ident, f, args)
 	}
-	return nil, mistake(quote(n.String())+" has no meaning in a template", "for example {{ .Scheduled }} or {{ .Param.name }}")
+	return nil, mistake(phrase.NoMeaningHere.Of(quote(n.String())), phrase.Example.Of("{{ .Scheduled }} or {{ .Param.name }}"))
 }
 
 // field compiles .Name and its suffix.
@@ -342,14 +348,14 @@ func (c *compiler) field(n *parse.FieldNode, args []*expression) (*expression, e
 	}
 	f, ok := rootFields[name]
 	if ok && c.early && slices.Contains([]string{"Previous", "Next", "Node"}, name) {
-		return nil, mistake("."+name+" is not known before the step starts", "use it in run")
+		return nil, mistake(phrase.UnknownBefore.Of(name), phrase.UseInRun)
 	}
 	if !ok {
 		names := append(slices.Sorted(maps.Keys(rootFields)), "Param", "Secret")
 		if c.flow {
 			names = append(names, "Steps")
 		}
-		return nil, mistake("unknown field ."+name, orElse(nearest(name, names), "there are ."+strings.Join(names, ", .")+`; write {{"{{"}} for the braces themselves`))
+		return nil, mistake(phrase.UnknownDotField.Of(name), nearest(name, names).Or(phrase.Fields.Of("."+strings.Join(names, ", ."), braces)))
 	}
 	e := &expression{
 		kind: f.kind, free: f.free, source: "." + name,
@@ -359,16 +365,16 @@ func (c *compiler) field(n *parse.FieldNode, args []*expression) (*expression, e
 }
 
 func (c *compiler) param(rest []string, args []*expression) (*expression, error) {
-	declared := "declared are " + strings.Join(c.params, ", ")
+	declared := phrase.Declared.Of(c.params)
 	if len(c.params) == 0 {
-		declared = "none are declared in params"
+		declared = phrase.NoParams
 	}
 	if len(rest) == 0 {
-		return nil, mistake(".Param needs the name of a parameter", declared)
+		return nil, mistake(phrase.ParamNeedsName, declared)
 	}
 	name := rest[0]
 	if !slices.Contains(c.params, name) {
-		return nil, mistake("unknown parameter .Param."+name, orElse(nearest(name, c.params), declared))
+		return nil, mistake(phrase.UnknownParam.Of(name), nearest(name, c.params).Or(declared))
 	}
 	e := &expression{
 		kind: textValue, free: true, source: ".Param." + name,
@@ -381,16 +387,16 @@ func (c *compiler) param(rest []string, args []*expression) (*expression, error)
 // last one.
 func (c *compiler) methods(e *expression, names []string, args []*expression) (*expression, error) {
 	if len(names) == 0 && len(args) > 0 {
-		return nil, mistake(e.source+" is not a function and takes no arguments", "")
+		return nil, mistake(phrase.NotFunction.Of(e.source))
 	}
 	for i, name := range names {
 		if e.kind != momentValue {
-			return nil, mistake(fmt.Sprintf("%s is a %s and has no .%s", e.source, e.kind, name), "")
+			return nil, mistake(phrase.HasNoMethod.Of(e.source, kindWords[e.kind], name))
 		}
 		f, ok := moments[name]
 		if !ok {
 			known := slices.Sorted(maps.Keys(moments))
-			return nil, mistake(fmt.Sprintf("%s is a time and has no .%s", e.source, name), orElse(nearest(name, known), "it has ."+strings.Join(known, ", .")))
+			return nil, mistake(phrase.TimeHasNo.Of(e.source, name), nearest(name, known).Or(phrase.Methods.Of("."+strings.Join(known, ", ."))))
 		}
 		all := []*expression{e}
 		if i == len(names)-1 {
@@ -412,7 +418,7 @@ func call(name string, f function, args []*expression) (*expression, error) {
 		if method {
 			want, got = want[1:], got-1
 		}
-		return nil, mistake(fmt.Sprintf("%s takes %s, found %d", name, arguments(want), got), "")
+		return nil, mistake(phrase.WrongCount.Of(name, arguments(want), got))
 	}
 	constants := make([]any, len(args))
 	free := false
@@ -422,7 +428,7 @@ func call(name string, f function, args []*expression) (*expression, error) {
 			return nil, secretAlone(arg)
 		}
 		if want != anyValue && want != arg.kind && arg.kind != foundValue {
-			return nil, mistake(fmt.Sprintf("%s takes a %s, but %s is a %s", name, want, arg.source, arg.kind), "")
+			return nil, mistake(phrase.WrongKind.Of(name, kindWords[want], arg.source, kindWords[arg.kind]))
 		}
 		if arg.constant {
 			constants[i], _ = arg.eval(nil)
@@ -455,25 +461,20 @@ func call(name string, f function, args []*expression) (*expression, error) {
 }
 
 // arguments describes the arguments of a function.
-func arguments(kinds []valueKind) string {
-	names := make([]string, len(kinds))
+func arguments(kinds []valueKind) phrase.Text {
+	var list phrase.Text
 	for i, kind := range kinds {
-		names[i] = "a " + string(kind)
+		if one := phrase.OneKind.Of(kindWords[kind]); i == 0 {
+			list = one
+		} else {
+			list = phrase.MoreKinds.Of(list, one)
+		}
 	}
-	count := "one argument"
 	switch len(kinds) {
 	case 0:
-		return "no arguments"
+		return phrase.NoArguments
 	case 1:
-	default:
-		count = strconv.Itoa(len(kinds)) + " arguments"
+		return phrase.OneArgument.Of(list)
 	}
-	return count + " (" + strings.Join(names, ", ") + ")"
-}
-
-func orElse(text, otherwise string) string {
-	if text == "" {
-		return otherwise
-	}
-	return text
+	return phrase.Arguments.Of(len(kinds), list)
 }

@@ -2,6 +2,7 @@ package job
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -10,6 +11,8 @@ import (
 	"strings"
 	"text/template/parse"
 	"time"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // The values in templates of flows: results of steps, and items.
@@ -18,15 +21,15 @@ import (
 func (c *compiler) step(n *parse.FieldNode, args []*expression) (*expression, error) {
 	const form = ".Steps.NAME.Result, .Steps.NAME.Outcome or .Steps.NAME.Attempt"
 	if len(args) > 0 {
-		return nil, mistake(n.String()+" is not a function and takes no arguments", "")
+		return nil, mistake(phrase.NotFunction.Of(n.String()))
 	}
 	if len(n.Ident) < 3 {
-		return nil, mistake(n.String()+" is not complete", form)
+		return nil, mistake(phrase.NotComplete.Of(n.String()), phrase.StepsForm)
 	}
 	name, what, rest := n.Ident[1], n.Ident[2], n.Ident[3:]
 	if c.steps != nil && !c.steps[name] {
-		return nil, mistake(fmt.Sprintf("%s: step %s is not surely over when this starts", n, quote(name)),
-			orElse(nearest(name, slices.Collect(maps.Keys(c.steps))), "name it in needs, of this step or of one that this needs"))
+		return nil, mistake(phrase.NotSurelyOver.Of(n.String(), quote(name)),
+			nearest(name, slices.Collect(maps.Keys(c.steps))).Or(phrase.NameInNeeds))
 	}
 	if c.uses != nil {
 		c.uses[name] = true
@@ -42,13 +45,13 @@ func (c *compiler) step(n *parse.FieldNode, args []*expression) (*expression, er
 		e.raw = func(d *TemplateData) (json.RawMessage, error) {
 			s := d.Steps[name]
 			if s.Result == nil {
-				return nil, fmt.Errorf("step %s has no result: it is %s", name, orElse(string(s.Outcome), "not over"))
+				return nil, fmt.Errorf("step %s has no result: it is %s", name, cmp.Or(string(s.Outcome), "not over"))
 			}
 			return pick(s.Result, rest, "the result of step "+name)
 		}
 		e.eval = plainEval(e.raw)
 	default:
-		return nil, mistake(n.String()+" has no meaning", form)
+		return nil, mistake(phrase.Meaningless.Of(n.String()), phrase.StepsForm)
 	}
 	return e, nil
 }
@@ -56,7 +59,7 @@ func (c *compiler) step(n *parse.FieldNode, args []*expression) (*expression, er
 // itemValue compiles .Item and its suffix.
 func (c *compiler) itemValue(n *parse.FieldNode, args []*expression) (*expression, error) {
 	if len(args) > 0 {
-		return nil, mistake(n.String()+" is not a function and takes no arguments", "")
+		return nil, mistake(phrase.NotFunction.Of(n.String()))
 	}
 	rest := n.Ident[1:]
 	e := &expression{kind: foundValue, free: true, source: n.String()}
@@ -84,7 +87,7 @@ func pick(value json.RawMessage, place []string, of string) (json.RawMessage, er
 		}
 		inner, ok := object[key]
 		if !ok {
-			return nil, fmt.Errorf("%s has no %s; there are %s", of, strings.Join(place[:i+1], "."), inWordsList(slices.Sorted(maps.Keys(object)), "and"))
+			return nil, fmt.Errorf("%s has no %s; there are %s", of, strings.Join(place[:i+1], "."), phrase.NamesAnd.Of(slices.Sorted(maps.Keys(object))))
 		}
 		value = inner
 	}

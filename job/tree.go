@@ -1,6 +1,10 @@
 package job
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
+)
 
 // node is an element of a YAML or JSON document as written. Scalars keep their text: the
 // meaning of "022", "on" or "12:30" depends on the type of the field.
@@ -98,19 +102,19 @@ func (n *node) tree() any {
 }
 
 // describe describes the node, for messages about types.
-func (n *node) describe() string {
+func (n *node) describe() phrase.Text {
 	switch n.kind {
 	case nullNode:
-		return "nothing"
+		return phrase.Nothing
 	case listNode:
-		return "a list"
+		return phrase.AList
 	case mappingNode:
-		return "a mapping"
+		return phrase.AMapping
 	}
 	if n.quoted {
-		return "the text " + quote(n.text)
+		return phrase.TheText.Of(quote(n.text))
 	}
-	return quote(n.text)
+	return phrase.TheWord.Of(quote(n.text))
 }
 
 // add appends a key to a mapping.
@@ -163,8 +167,8 @@ const (
 // treeError is a syntax error, after which the rest of a file cannot be read.
 type treeError struct {
 	line, column int
-	message      string
-	hint         string
+	message      phrase.Text
+	hint         phrase.Text
 }
 
-func (e *treeError) Error() string { return e.message }
+func (e *treeError) Error() string { return e.message.String() }

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // Duration is a length of time that is written as whole numbers with units,
@@ -36,7 +38,7 @@ var durationUnits = []struct {
 func ParseDuration(text string) (Duration, error) {
 	switch text {
 	case "":
-		return 0, mistake("a duration is missing", "for example 90s, 10m or 1d12h")
+		return 0, mistake(phrase.DurationMissing, phrase.Example.Of("90s, 10m or 1d12h"))
 	case "0":
 		return 0, nil
 	case "forever":
@@ -52,25 +54,25 @@ func ParseDuration(text string) (Duration, error) {
 		n, err := strconv.ParseInt(digits, 10, 64)
 		switch {
 		case digits == "":
-			return 0, mistake(quote(text)+" is not a duration", "whole numbers with units, for example 90s, 10m or 1d12h")
+			return 0, mistake(phrase.NotDuration.Of(quote(text)), phrase.WholeUnits.Of("90s, 10m or 1d12h"))
 		case err != nil:
-			return 0, mistake(quote(text)+" is too long for a duration", "at most 292 years")
+			return 0, mistake(phrase.TooLong.Of(quote(text)), phrase.AtMostYears)
 		case letters == "" && strings.HasPrefix(rest, "."):
-			return 0, mistake(quote(text)+" has a fraction", "whole numbers with units, for example 1h30m")
+			return 0, mistake(phrase.HasFraction.Of(quote(text)), phrase.WholeUnits.Of("1h30m"))
 		case letters == "":
-			return 0, mistake(quote(text)+" has a number without a unit", "w, d, h, m, s or ms, for example 90s")
+			return 0, mistake(phrase.NoUnit.Of(quote(text)), phrase.UnitsForm)
 		}
 		unit := largest
 		for unit < len(durationUnits) && durationUnits[unit].name != letters {
 			unit++
 		}
 		if unit == len(durationUnits) {
-			return 0, mistake(quote(text)+" has an unknown, repeated or misplaced unit "+quote(letters),
-				"w, d, h, m, s, ms, each at most once and the largest first")
+			return 0, mistake(phrase.WrongUnit.Of(quote(text), quote(letters)),
+				phrase.UnitsOrder)
 		}
 		length := Duration(durationUnits[unit].length)
 		if Duration(n) > (math.MaxInt64-1-total)/length {
-			return 0, mistake(quote(text)+" is too long for a duration", "at most 292 years")
+			return 0, mistake(phrase.TooLong.Of(quote(text)), phrase.AtMostYears)
 		}
 		total += Duration(n) * length
 		largest = unit + 1
@@ -170,11 +172,11 @@ func ParseSize(text string) (Size, error) {
 	digits := text[:len(text)-len(strings.TrimLeft(text, "0123456789"))]
 	unit := text[len(digits):]
 	if digits == "" {
-		return 0, mistake(quote(text)+" is not a size", example)
+		return 0, mistake(phrase.NotSize.Of(quote(text)), phrase.Example.Of("64MiB, 500MB or 1048576"))
 	}
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil {
-		return 0, mistake(quote(text)+" is too large for a size", "")
+		return 0, mistake(phrase.TooLarge.Of(quote(text)))
 	}
 	if unit == "" {
 		return Size(n), nil
@@ -182,7 +184,7 @@ func ParseSize(text string) (Size, error) {
 	for _, u := range sizeUnits {
 		if u.name == unit {
 			if n > math.MaxInt64/u.bytes {
-				return 0, mistake(quote(text)+" is too large for a size", "")
+				return 0, mistake(phrase.TooLarge.Of(quote(text)))
 			}
 			return Size(n * u.bytes), nil
 		}
@@ -191,7 +193,7 @@ func ParseSize(text string) (Size, error) {
 	for i, u := range sizeUnits {
 		names[i] = u.name
 	}
-	return 0, mistake(quote(text)+" has an unknown unit "+quote(unit), "KiB, MiB, GiB, TiB, kB, MB, GB or TB"+suffix("; ", nearest(unit, names)))
+	return 0, mistake(phrase.UnknownUnit.Of(quote(text), quote(unit)), phrase.SizeUnits.Of(nearest(unit, names)))
 }
 
 // String returns s in the largest unit that divides it.
@@ -226,7 +228,7 @@ func (m Umask) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 func (m *Umask) UnmarshalText(text []byte) error {
 	n, err := strconv.ParseUint(strings.TrimPrefix(string(text), "0o"), 8, 16)
 	if err != nil || n > 0o777 {
-		return mistake(quote(string(text))+" is not a umask", "octal digits from 000 to 777, for example 022")
+		return mistake(phrase.NotUmask.Of(quote(string(text))), phrase.UmaskForm)
 	}
 	*m = Umask(n)
 	return nil
@@ -237,10 +239,10 @@ func (m *Umask) UnmarshalText(text []byte) error {
 func parseInstant(text string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return time.Time{}, mistake(quote(text)+" is not an instant", instantHint(text))
+		return time.Time{}, mistake(phrase.NotInstant.Of(quote(text)), instantHint(text))
 	}
 	if t.IsZero() {
-		return time.Time{}, mistake(quote(text)+" is too early", "")
+		return time.Time{}, mistake(phrase.TooEarly.Of(quote(text)))
 	}
 	if _, offset := t.Zone(); offset != 0 {
 		return t.In(time.FixedZone("", offset)), nil
@@ -249,13 +251,13 @@ func parseInstant(text string) (time.Time, error) {
 }
 
 // instantHint suggests a correction of a text that resembles an instant.
-func instantHint(text string) string {
+func instantHint(text string) phrase.Text {
 	for _, layout := range []string{"2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02T15:04", "2006-01-02 15:04", "2006-01-02"} {
 		if t, err := time.Parse(layout, text); err == nil {
-			return "a date, a time and an offset: " + t.Format("2006-01-02T15:04:05") + "Z or " + t.Format("2006-01-02T15:04:05") + "+02:00"
+			return phrase.WithOffset.Of(t.Format("2006-01-02T15:04:05Z"), t.Format("2006-01-02T15:04:05")+"+02:00")
 		}
 	}
-	return "RFC 3339, for example 2026-10-01T09:00:00+02:00"
+	return phrase.RFC3339.Of("2026-10-01T09:00:00+02:00")
 }
 
 // formatInstant is the inverse of parseInstant.

@@ -1,12 +1,13 @@
 package job
 
 import (
-	"fmt"
 	"reflect"
 	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // Option configures Document.Validate.
@@ -26,8 +27,8 @@ func Among(calendars Calendars) Option {
 }
 
 // KnownSecrets sets a function that explains why a secret does not exist in a namespace, or
-// returns "". Without it every secret name is accepted.
-func KnownSecrets(unknown func(namespace, name string) string) Option {
+// returns none. Without it every secret name is accepted.
+func KnownSecrets(unknown func(namespace, name string) Reason) Option {
 	return func(v *validator) { v.unknownSecret = unknown }
 }
 
@@ -36,7 +37,7 @@ type validator struct {
 	doc           Document
 	now           time.Time
 	defaults      *Defaults
-	unknownSecret func(namespace, name string) string // nil: all are known
+	unknownSecret func(namespace, name string) Reason // nil: all are known
 	calendars     Calendars
 	wantCalendars bool // calendars must exist
 	unknownDays   bool // a named calendar was not looked up
@@ -66,7 +67,7 @@ func (d Document) Validate(options ...Option) error {
 	case KindPool:
 		v.name(d.Pool.Namespace, d.Pool.Name)
 		v.labels(d.Pool.Labels, root.field("labels"))
-		v.refuse(d.Pool.Slots.Size == 0, root.at("pool.size"), "is missing", "how many runs may run at a time")
+		v.refuse(d.Pool.Slots.Size == 0, root.at("pool.size"), phrase.Missing, phrase.HowManyRuns)
 	case KindChannel:
 		v.name(d.Channel.Namespace, d.Channel.Name)
 		v.channel(d.Channel)
@@ -87,10 +88,13 @@ func (j *Job) Validate(options ...Option) error {
 }
 
 // report records a problem of a field, at its actual or expected position in the text.
-func (v *validator) report(at *path, message, hint string) {
-	if v.doc.isBroken(at.String(), false) {
-		return
+func (v *validator) report(at *path, message phrase.Text, hint ...phrase.Text) {
+	if !v.doc.isBroken(at.String(), false) {
+		v.record(at, said(message), said(first(hint)))
 	}
+}
+
+func (v *validator) record(at *path, message, hint Reason) {
 	p := Problem{File: v.doc.File, Path: at.String(), Message: message, Hint: hint}
 	if v.doc.source != nil {
 		var place *node
@@ -109,9 +113,9 @@ func (v *validator) reportError(at *path, err error) {
 }
 
 // refuse reports a field that is set where it has no meaning.
-func (v *validator) refuse(set bool, at *path, message, hint string) {
+func (v *validator) refuse(set bool, at *path, message phrase.Text, hint ...phrase.Text) {
 	if set && !v.doc.isBroken(at.String(), true) {
-		v.report(at, message, hint)
+		v.report(at, message, hint...)
 	}
 }
 
@@ -190,13 +194,13 @@ func (v *validator) leafBounds(f *field, value reflect.Value, at *path) {
 	if value.Kind() == reflect.Pointer {
 		value = value.Elem()
 	}
-	if message := f.checkBounds(value); message != "" {
-		v.report(at, message, "")
+	if message := f.checkBounds(value); !message.IsZero() {
+		v.report(at, message)
 	} else if value.Kind() == reflect.String {
 		message, hint := checkEnum(value)
-		v.refuse(message != "", at, message, hint)
-		v.refuse(strings.Contains(value.String(), "\x00"), at, "has a NUL byte", "")
-		v.refuse(!utf8.ValidString(value.String()), at, "is not encoded in UTF-8", "")
+		v.refuse(!message.IsZero(), at, message, hint)
+		v.refuse(strings.Contains(value.String(), "\x00"), at, phrase.HasNUL)
+		v.refuse(!utf8.ValidString(value.String()), at, phrase.NotUTF8)
 	}
 }
 
@@ -209,8 +213,8 @@ func (v *validator) fieldBounds(f *field, value reflect.Value, at *path) {
 		v.leafBounds(f, value, at)
 		return
 	}
-	if message := f.checkBounds(value); message != "" {
-		v.report(at, message, "")
+	if message := f.checkBounds(value); !message.IsZero() {
+		v.report(at, message)
 		return
 	}
 	switch {
@@ -247,15 +251,13 @@ func (v *validator) keys(f *field, value reflect.Value, at *path) {
 var variablePattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 func (v *validator) checkVariable(at *path, name string) {
-	v.refuse(!variablePattern.MatchString(name), at, quote(name)+" is not the name of an environment variable", "letters, digits and underscores, the first no digit")
+	v.refuse(!variablePattern.MatchString(name), at, phrase.NotVariable.Of(quote(name)), phrase.VariableForm)
 }
-
-const nameHint = "lower-case letters, digits, dots, dashes and underscores, at most 128, the first a letter or digit"
 
 // IsNamespace reports whether a name is valid for a namespace.
 func IsNamespace(name string) bool { return isName(name) }
 
-// isName reports whether a text has the form in nameHint.
+// isName reports whether a text has the form in phrase.NameForm.
 func isName(text string) bool {
 	const first = "abcdefghijklmnopqrstuvwxyz0123456789"
 	return hasForm(text, 128, first, first+"._-")
@@ -270,7 +272,7 @@ func hasForm(text string, most int, first, others string) bool {
 // name checks the name of a document.
 func (v *validator) name(namespace, name string) {
 	if name == "" {
-		v.report(root.field("name"), "is missing", nameHint)
+		v.report(root.field("name"), phrase.Missing, phrase.NameForm)
 	} else {
 		v.checkName(root.field("name"), name)
 	}
@@ -280,7 +282,7 @@ func (v *validator) name(namespace, name string) {
 }
 
 func (v *validator) checkName(at *path, name string) {
-	v.refuse(!isName(name), at, quote(name)+" is not a name", nameHint)
+	v.refuse(!isName(name), at, phrase.NotName.Of(quote(name)), phrase.NameForm)
 }
 
 func isLabel(text string) bool {
@@ -299,10 +301,10 @@ const labelValueMax = 256
 // labels checks the labels of a document or of the nodes that it requires.
 func (v *validator) labels(labels map[string]string, at *path) {
 	for _, key := range sortedKeys(reflect.ValueOf(labels)) {
-		v.refuse(!isLabel(key), at.field(key), quote(key)+" is not the name of a label",
-			"letters, digits, dots, dashes, underscores and slashes, at most 128")
+		v.refuse(!isLabel(key), at.field(key), phrase.NotLabel.Of(quote(key)),
+			phrase.LabelForm)
 		v.refuse(len(labels[key]) > labelValueMax || strings.ContainsFunc(labels[key], isControl), at.field(key),
-			"is not the value of a label", fmt.Sprintf("at most %d bytes on one line", labelValueMax))
+			phrase.NotLabelValue, phrase.LabelValueForm.Of(labelValueMax))
 	}
 }
 
@@ -311,7 +313,7 @@ func isControl(r rune) bool { return r < ' ' || r == 0x7f }
 // regexps checks a regular expression.
 func (v *validator) regexp(text string, at *path) {
 	if _, err := regexp.Compile(text); err != nil {
-		v.report(at, "is not a regular expression: "+strings.TrimPrefix(err.Error(), "error parsing regexp: "), "the syntax is RE2")
+		v.report(at, phrase.NotRegexp.Of(phrase.Words(strings.TrimPrefix(err.Error(), "error parsing regexp: "))), phrase.RE2)
 	}
 }
 
@@ -319,11 +321,11 @@ func (v *validator) regexp(text string, at *path) {
 func (v *validator) calendarDocument(c *Calendar) {
 	v.labels(c.Labels, root.field("labels"))
 	if days, times, err := parseRule(c.Name); days != nil || times != nil || err != nil {
-		v.report(root.field("name"), quote(c.Name)+" looks like a weekday, a date or a time, and only and except could not tell it apart", "")
+		v.report(root.field("name"), phrase.LooksLikeRule.Of(quote(c.Name)))
 	}
 	d := c.Days
 	at := root.field("calendar")
-	v.refuse(len(d.Include)+len(d.Exclude)+len(d.Weekdays)+len(d.ICS) == 0, at, "has no days", "set include, weekdays or ics")
-	v.refuse(len(d.Exclude) > 0 && len(d.Weekdays) == 0, at.field("exclude"), "takes nothing away without weekdays", "set weekdays, or use include")
+	v.refuse(len(d.Include)+len(d.Exclude)+len(d.Weekdays)+len(d.ICS) == 0, at, phrase.NoDays, phrase.SetDays)
+	v.refuse(len(d.Exclude) > 0 && len(d.Weekdays) == 0, at.field("exclude"), phrase.ExcludesNothing, phrase.SetWeekdays)
 	v.compileDays(&d)
 }

@@ -1,12 +1,13 @@
 package job
 
 import (
-	"fmt"
 	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // job checks the rules that tags cannot express. Combinations of fields are checked on the
@@ -30,11 +31,11 @@ func (v *validator) params(params map[string]Param) {
 	for _, name := range sortedKeys(reflect.ValueOf(params)) {
 		at := root.field("params").field(name)
 		if !paramPattern.MatchString(name) {
-			v.report(at, quote(name)+" is not the name of a parameter", "letters, digits and underscores, at most 64, the first no digit")
+			v.report(at, phrase.NotParam.Of(quote(name)), phrase.ParamForm)
 		}
 		variable := ParamVariable(name)
 		if other, ok := variables[variable]; ok {
-			v.report(at, fmt.Sprintf("is the same environment variable %s as %q", variable, other), "")
+			v.report(at, phrase.SameVariable.Of(variable, quote(other)))
 		}
 		variables[variable] = name
 	}
@@ -64,11 +65,11 @@ func (v *validator) schedule(j *Job) {
 		}
 	}
 	if len(sources) > 1 {
-		v.report(at.field(sources[1]), "stands beside "+sources[0]+", but a job has only one of cron, every, after_end, at and on",
-			"make it two jobs; only on may stand beside cron or every, and several cron expressions or instants are a list")
+		v.report(at.field(sources[1]), phrase.TwoSources.Of(sources[0]),
+			phrase.TwoSchedules)
 		return
 	}
-	v.refuse(s.Boot && s.AfterEnd != 0, at.field("boot"), "cannot be combined with after_end, because each start of a node would double its chain of runs", "make it two jobs")
+	v.refuse(s.Boot && s.AfterEnd != 0, at.field("boot"), phrase.BootChains, phrase.TwoJobs)
 	source := "none"
 	if len(sources) == 1 {
 		source = sources[0]
@@ -77,7 +78,7 @@ func (v *validator) schedule(j *Job) {
 	// Fields that need one of these sources.
 	only := func(set bool, name string, beside ...string) {
 		if set && !slices.Contains(beside, source) {
-			v.refuse(true, at.field(name), "is only valid with "+strings.Join(beside, " or "), "")
+			v.refuse(true, at.field(name), phrase.OnlyWithOr.Of(beside))
 		}
 	}
 	only(s.Align != "", "align", "every")
@@ -92,13 +93,13 @@ func (v *validator) schedule(j *Job) {
 	only(len(s.Except) > 0, "except", "cron", "every", "at")
 	only(s.Jitter != 0, "jitter", "cron", "every", "after_end", "at")
 	only(s.Spread != 0, "spread", "cron", "every")
-	v.refuse(s.OffDay != "" && len(s.Only)+len(s.Except) == 0, at.field("off_day"), "is only valid with only or except", "")
+	v.refuse(s.OffDay != "" && len(s.Only)+len(s.Except) == 0, at.field("off_day"), phrase.OnlyWithOr.Of([]string{"only", "except"}))
 
-	v.refuse(s.Every > 0 && s.Align == AlignStart && s.Start.IsZero(), at.field("align"), "is start, but there is no start", "set start, or align: epoch")
+	v.refuse(s.Every > 0 && s.Align == AlignStart && s.Start.IsZero(), at.field("align"), phrase.StartMissing, phrase.SetStart)
 	if s.Offset < 0 || s.Every > 0 && s.Offset >= s.Every {
-		v.refuse(true, at.field("offset"), fmt.Sprintf("must be less than every, which is %s, found %s", s.Every, s.Offset), "")
+		v.refuse(true, at.field("offset"), phrase.NotBelowEvery.Of(s.Every, s.Offset))
 	}
-	v.refuse(!s.Start.IsZero() && !s.End.IsZero() && !s.End.After(s.Start), at.field("end"), "is not after start", "")
+	v.refuse(!s.Start.IsZero() && !s.End.IsZero() && !s.End.After(s.Start), at.field("end"), phrase.NotAfterStart)
 	if s.Every > 0 {
 		v.checkRate(j, s.Every, at.field("every"))
 	}
@@ -133,7 +134,7 @@ func (v *validator) rulesLeaveSome(j *Job) {
 			return
 		}
 	}
-	v.report(root.field("schedule"), "never falls due: start, end, only and except leave nothing of it", "")
+	v.report(root.field("schedule"), phrase.NothingLeft)
 }
 
 // RateMin is the shortest interval of jobs that start a process or call a server. With
@@ -142,13 +143,13 @@ const RateMin = Duration(time.Second)
 
 func (v *validator) checkRate(j *Job, rate Duration, at *path) {
 	v.refuse(rate < RateMin && !j.Run.traits().isCheap, at,
-		fmt.Sprintf("%s is too short", rate), fmt.Sprintf("at least %s; only jobs with %s may run more often", RateMin, worksWhere(func(t traits) bool { return t.isCheap })))
+		phrase.TooShort.Of(rate), phrase.RateForm.Of(RateMin, worksWhere(func(t traits) bool { return t.isCheap })))
 }
 
 // upstream checks a job that this one follows.
 func (v *validator) upstream(j *Job, up Upstream, at *path) {
 	if up.Job == "" {
-		v.report(at.field("job"), "is missing", "the name of another job")
+		v.report(at.field("job"), phrase.Missing, phrase.NameOfOther)
 		return
 	}
 	namespace, name, qualified := strings.Cut(up.Job, "/")
@@ -157,14 +158,14 @@ func (v *validator) upstream(j *Job, up Upstream, at *path) {
 	}
 	v.checkName(at.field("job"), name)
 	v.checkName(at.field("job"), namespace)
-	v.refuse(namespace == namespaceOf(j.Namespace) && name == j.Name, at.field("job"), "is the job itself", "use after_end for a job that follows itself")
+	v.refuse(namespace == namespaceOf(j.Namespace) && name == j.Name, at.field("job"), phrase.JobItself, phrase.UseAfterEnd)
 }
 
 func (v *validator) place(j *Job) {
 	p, at := &j.Place, root.field("place")
 	v.labels(p.Labels, at.field("labels"))
-	v.refuse(p.Strategy == StrategyBroadcast && p.Shards > 0, at.field("shards"), "cannot be combined with strategy: broadcast, which creates one run for each node", "leave one of them out")
-	v.refuse(p.Strategy == StrategyFirstIdle && !j.Run.traits().isElsewhere, at.field("strategy"), "first_idle is only valid with "+worksWhere(func(t traits) bool { return t.isElsewhere }), "use any")
+	v.refuse(p.Strategy == StrategyBroadcast && p.Shards > 0, at.field("shards"), phrase.NotWithBroadcast, phrase.LeaveOneOut)
+	v.refuse(p.Strategy == StrategyFirstIdle && !j.Run.traits().isElsewhere, at.field("strategy"), phrase.FirstIdleOnly.Of(worksWhere(func(t traits) bool { return t.isElsewhere })), phrase.UseAny)
 }
 
 const (
@@ -183,18 +184,18 @@ const (
 func (v *validator) policy(j *Job, filled *Policy) {
 	p, at := &j.Policy, root.field("policy")
 
-	v.refuse(p.QueueLimit != 0 && filled.Overlap != OverlapQueue, at.field("queue_limit"), "is only valid with overlap: queue", "")
-	v.refuse(p.MaxParallel != 0 && filled.Overlap == OverlapAllow, at.field("max_parallel"), "is not valid with overlap: allow, which sets no limit", "use another overlap")
-	v.refuse(p.MissedLimit != 0 && filled.Missed != MissedAll, at.field("missed_limit"), "is only valid with missed: all", "")
+	v.refuse(p.QueueLimit != 0 && filled.Overlap != OverlapQueue, at.field("queue_limit"), phrase.OnlyWith.Of("overlap: queue"))
+	v.refuse(p.MaxParallel != 0 && filled.Overlap == OverlapAllow, at.field("max_parallel"), phrase.NoLimitOfAllow, phrase.OtherOverlap)
+	v.refuse(p.MissedLimit != 0 && filled.Missed != MissedAll, at.field("missed_limit"), phrase.OnlyWith.Of("missed: all"))
 	if p.ConcurrencyKey != "" {
 		v.checkName(at.field("concurrency_key"), p.ConcurrencyKey)
-		v.refuse(p.MaxParallel != 0, at.field("max_parallel"), "cannot be combined with concurrency_key, where the size of the pool applies", "leave one of them out")
-		v.refuse(filled.Overlap == OverlapAllow, at.field("overlap"), "is allow, which does not say what happens when the pool of concurrency_key is full", "use skip, queue or replace")
+		v.refuse(p.MaxParallel != 0, at.field("max_parallel"), phrase.NotWithKey, phrase.LeaveOneOut)
+		v.refuse(filled.Overlap == OverlapAllow, at.field("overlap"), phrase.AllowOfPool, phrase.OverlapsOfPool)
 	}
 	if least := *filled.KillGrace + lossMargin + silenceMax; filled.LostAfter < least {
 		v.refuse(true, at.field("lost_after"),
-			fmt.Sprintf("%s is too short: a node that cannot reach the store for %s then needs kill_grace (%s) and %s to end its runs", filled.LostAfter, silenceMax, *filled.KillGrace, lossMargin),
-			fmt.Sprintf("at least %s, or a shorter kill_grace", least))
+			phrase.LostTooShort.Of(filled.LostAfter, silenceMax, *filled.KillGrace, lossMargin),
+			phrase.AtLeastOrGrace.Of(least))
 	}
 
 	if !j.Run.traits().isFlow {
@@ -208,8 +209,8 @@ func (v *validator) success(j *Job, s *Success, at *path) {
 		return
 	}
 	work := j.Run.traits()
-	v.refuse(len(s.ExitCodes) > 0 && !work.hasExitCode, at.field("exit_codes"), "is only valid with "+exitCodeWorks(), "use run.http.expect for the status of an answer")
-	v.refuse(s.Match != "" && !work.hasOutput && j.Run.Work() != "", at.field("match"), "is not valid with run."+string(j.Run.Work())+", which has no output", "")
+	v.refuse(len(s.ExitCodes) > 0 && !work.hasExitCode, at.field("exit_codes"), phrase.OnlyWithOr.Of(exitCodeWorks()), phrase.UseExpect)
+	v.refuse(s.Match != "" && !work.hasOutput && j.Run.Work() != "", at.field("match"), phrase.NoOutput.Of(string(j.Run.Work())))
 	v.regexp(s.Match, at.field("match"))
 }
 
@@ -219,20 +220,20 @@ func (v *validator) retry(j *Job, filled *Policy, at *path) {
 		return
 	}
 	if *r.Attempts == 0 {
-		v.refuse(said.Attempts == nil, at.field("attempts"), "is missing, so nothing is retried", "how many further attempts there are, for example 3")
+		v.refuse(said.Attempts == nil, at.field("attempts"), phrase.AttemptsMissing, phrase.AttemptsForm)
 		return
 	}
 	if said.Max != 0 && r.Max < *r.Backoff {
-		v.refuse(true, at.field("max"), fmt.Sprintf("%s is less than backoff, which is %s", r.Max, *r.Backoff), "")
+		v.refuse(true, at.field("max"), phrase.BelowBackoff.Of(r.Max, *r.Backoff))
 	}
 	if r.Within != 0 && r.Within < *r.Backoff {
-		v.refuse(true, at.field("within"), fmt.Sprintf("%s is less than backoff, which is %s: nothing would be retried", r.Within, *r.Backoff), "")
+		v.refuse(true, at.field("within"), phrase.NeverRetried.Of(r.Within, *r.Backoff))
 	}
-	v.refuse(len(said.ExitCodes) > 0 && !j.Run.traits().hasExitCode, at.field("exit_codes"), "is only valid with "+exitCodeWorks(), "")
-	v.refuse(len(said.ExitCodes) > 0 && !slices.Contains(r.On, RetryFailed), at.field("exit_codes"), "is only valid when on includes failed", "")
+	v.refuse(len(said.ExitCodes) > 0 && !j.Run.traits().hasExitCode, at.field("exit_codes"), phrase.OnlyWithOr.Of(exitCodeWorks()))
+	v.refuse(len(said.ExitCodes) > 0 && !slices.Contains(r.On, RetryFailed), at.field("exit_codes"), phrase.OnlyOnFailed)
 	for i, outcome := range said.On {
-		v.refuse(slices.Contains(said.On[:i], outcome), at.field("on").item(i), string(outcome)+" is given twice", "")
+		v.refuse(slices.Contains(said.On[:i], outcome), at.field("on").item(i), phrase.GivenTwice.Of(string(outcome)))
 	}
 }
 
-func exitCodeWorks() string { return worksWhere(func(t traits) bool { return t.hasExitCode }) }
+func exitCodeWorks() []string { return worksWhere(func(t traits) bool { return t.hasExitCode }) }

@@ -1,11 +1,11 @@
 package job
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // Warnings reports allowed but probably unintended settings, for the author of the
@@ -21,11 +21,11 @@ func (d Document) Warnings(options ...Option) Problems {
 		v.warnOfPolicy(j)
 	}
 	if s := j.Schedule; s.Every > 0 && s.Jitter >= s.Every {
-		v.report(root.at("schedule.jitter"), fmt.Sprintf("is cut short because the next occurrence is due after %s", s.Every), "")
+		v.report(root.at("schedule.jitter"), phrase.JitterCut.Of(s.Every))
 	}
 	for i, text := range j.Schedule.Cron {
-		for _, warning := range cron.Warnings(text, cron.WithJob(namespaceOf(j.Namespace), j.Name), cron.WithDialect(j.Schedule.Dialect.Grammar())) {
-			v.report(root.field("schedule").field("cron").item(i), warning, "")
+		for _, warning := range cron.WarningTexts(text, cron.WithJob(namespaceOf(j.Namespace), j.Name), cron.WithDialect(j.Schedule.Dialect.Grammar())) {
+			v.report(root.field("schedule").field("cron").item(i), warning)
 		}
 	}
 	v.warnOfPast(&j.Schedule)
@@ -36,10 +36,10 @@ func (d Document) Warnings(options ...Option) Problems {
 func (v *validator) warnOfPast(s *Schedule) {
 	past := func(t time.Time) bool { return !t.After(v.now) }
 	if len(s.At) > 0 && !slices.ContainsFunc(s.At, func(t time.Time) bool { return !past(t) }) {
-		v.report(root.at("schedule.at"), "is in the past: the job never falls due", "")
+		v.report(root.at("schedule.at"), phrase.IsPast)
 	}
 	if !s.End.IsZero() && past(s.End) {
-		v.report(root.at("schedule.end"), "is in the past: the job never falls due", "")
+		v.report(root.at("schedule.end"), phrase.IsPast)
 	}
 }
 
@@ -54,12 +54,12 @@ func (v *validator) warnOfPolicy(j *Job) {
 	p.fill(v.defaults.in(j.Namespace), j)
 	at := root.field("policy")
 	if p.Missed == MissedAll && j.Policy.LateBy == nil {
-		v.report(at.field("missed"), fmt.Sprintf("all is limited by late_by, which is %s: older occurrences are missed", *p.LateBy), "set late_by to forever, or to how late a run still makes sense")
+		v.report(at.field("missed"), phrase.AllLimited.Of(*p.LateBy), phrase.SetLateBy)
 	}
 	if p.Overlap == OverlapReplace && *p.LateBy != Forever && *p.LateBy < *p.KillGrace {
-		v.report(at.field("late_by"), fmt.Sprintf("%s is shorter than kill_grace, which is %s: a run is missed if the run it replaces takes longer to end", *p.LateBy, *p.KillGrace), "make late_by longer, or kill_grace shorter")
+		v.report(at.field("late_by"), phrase.LateBelowGrace.Of(*p.LateBy, *p.KillGrace), phrase.LongerLateBy)
 	}
 	if p.Expect != nil && p.Timeout != nil && *p.Timeout > 0 && p.Expect.DurationBelow > *p.Timeout {
-		v.report(at.at("expect.duration_below"), fmt.Sprintf("has no effect because attempts end after timeout, which is %s", *p.Timeout), "")
+		v.report(at.at("expect.duration_below"), phrase.NoEffect.Of(*p.Timeout))
 	}
 }

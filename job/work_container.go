@@ -1,13 +1,14 @@
 package job
 
 import (
-	"fmt"
 	pathpkg "path"
 	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // WorkContainer is the kind of work of a container.
@@ -99,15 +100,15 @@ func ParseMount(text string) (Mount, error) {
 	target, option, _ := strings.Cut(rest, ":")
 	switch {
 	case !pathpkg.IsAbs(source):
-		return Mount{}, mistake(quote(source)+" is not an absolute path on the node", hint)
+		return Mount{}, mistake(phrase.NotNodePath.Of(quote(source)), phrase.Example.Of("/data/in:/in:ro"))
 	case !pathpkg.IsAbs(target):
-		return Mount{}, mistake(quote(target)+" is not an absolute path in the container", hint)
+		return Mount{}, mistake(phrase.NotInnerPath.Of(quote(target)), phrase.Example.Of("/data/in:/in:ro"))
 	case option != "" && option != "ro" && option != "rw":
-		return Mount{}, mistake(quote(option)+" is not an option of a mount", "ro, or rw, the default")
+		return Mount{}, mistake(phrase.NotMountOption.Of(quote(option)), phrase.MountOptions)
 	case strings.ContainsFunc(text, unicode.IsControl):
-		return Mount{}, mistake("has a control character", "")
+		return Mount{}, mistake(phrase.HasControl)
 	case pathpkg.Clean(target) == "/":
-		return Mount{}, mistake("would replace all of the image's files", hint)
+		return Mount{}, mistake(phrase.ReplacesImage, phrase.Example.Of("/data/in:/in:ro"))
 	}
 	return Mount{pathpkg.Clean(source), pathpkg.Clean(target), option == "ro"}, nil
 }
@@ -123,9 +124,9 @@ func ParseTmpfs(text string) (t Tmpfs, err error) {
 	target, size, sized := strings.Cut(text, ":")
 	switch {
 	case !pathpkg.IsAbs(target) || pathpkg.Clean(target) == "/":
-		return t, mistake(quote(target)+" is not an absolute path below /", "for example /tmp, or /tmp:64MiB")
+		return t, mistake(phrase.NotBelowRoot.Of(quote(target)), phrase.Example.Of("/tmp, or /tmp:64MiB"))
 	case strings.ContainsFunc(target, unicode.IsControl):
-		return t, mistake("has a control character", "")
+		return t, mistake(phrase.HasControl)
 	}
 	t.Target = pathpkg.Clean(target)
 	if sized {
@@ -184,40 +185,40 @@ func (c *Container) check(v *validator, j *Job, run *path) {
 	at := run.field("container")
 	switch {
 	case c.Image == "":
-		v.report(at.field("image"), "is missing", "for example alpine:3.20")
+		v.report(at.field("image"), phrase.Missing, phrase.Example.Of("alpine:3.20"))
 	case strings.Contains(c.Image, "{{"):
-		v.report(at.field("image"), "is not a template, so that {{ stands for itself", "")
+		v.report(at.field("image"), phrase.NotATemplate.Of("{{"))
 	case !imagePattern.MatchString(c.Image):
-		v.report(at.field("image"), quote(c.Image)+" is not the name of an image", "for example alpine:3.20 or registry.example.com/etl:1, in lower case")
+		v.report(at.field("image"), phrase.NotImage.Of(quote(c.Image)), phrase.ImageForm)
 	}
-	v.refuse(c.Shell != "" && strings.TrimSpace(c.Shell) == "", at.field("shell"), "is blank", "")
-	v.refuse(c.Shell != "" && len(c.Command) > 0, at.field("command"), "cannot be combined with shell", "leave one of them out")
-	v.refuse(c.Shell != "" && len(c.Args) > 0, at.field("args"), "cannot be combined with shell", "leave one of them out")
+	v.refuse(c.Shell != "" && strings.TrimSpace(c.Shell) == "", at.field("shell"), phrase.Blank)
+	v.refuse(c.Shell != "" && len(c.Command) > 0, at.field("command"), phrase.NotWith.Of("shell"), phrase.LeaveOneOut)
+	v.refuse(c.Shell != "" && len(c.Args) > 0, at.field("args"), phrase.NotWith.Of("shell"), phrase.LeaveOneOut)
 	if len(c.Command) == 1 {
 		text, _, _ := strings.Cut(c.Command[0], "{{")
 		if strings.ContainsAny(strings.TrimSpace(text), " \t\n") {
-			v.report(at.field("command").item(0), quote(c.Command[0])+" has a blank, and is the name of a program", "write a list: ["+strings.Join(strings.Fields(c.Command[0]), ", ")+"], or shell: for a command line")
+			v.report(at.field("command").item(0), phrase.ProgramBlank.Of(quote(c.Command[0])), phrase.WriteListOrShell.Of("["+strings.Join(strings.Fields(c.Command[0]), ", ")+"]"))
 		}
 	}
 	for i, word := range c.Command {
-		v.refuse(i == 0 && word == "", at.field("command").item(i), "is empty", "")
+		v.refuse(i == 0 && word == "", at.field("command").item(i), phrase.Empty)
 	}
 	(&Shell{Env: c.Env, Files: c.Files}).checkProcess(v, at)
-	v.refuse(c.Dir != "" && !pathpkg.IsAbs(c.Dir), at.field("dir"), quote(c.Dir)+" is not an absolute path in the container", "")
-	v.refuse(strings.ContainsFunc(c.Dir, unicode.IsControl), at.field("dir"), "has a control character", "")
-	v.refuse(c.User != "" && !innerUser.MatchString(c.User), at.field("user"), quote(c.User)+" is not a user of a container", "a name or number, or both of user and group: 1000:1000")
+	v.refuse(c.Dir != "" && !pathpkg.IsAbs(c.Dir), at.field("dir"), phrase.NotInnerPath.Of(quote(c.Dir)))
+	v.refuse(strings.ContainsFunc(c.Dir, unicode.IsControl), at.field("dir"), phrase.HasControl)
+	v.refuse(c.User != "" && !innerUser.MatchString(c.User), at.field("user"), phrase.NotInnerUser.Of(quote(c.User)), phrase.InnerUserForm)
 	c.checkMounts(v, at)
 	switch name := strings.ToLower(c.Network); {
 	case name == "host" || name == "container" || name == "ns":
-		v.report(at.field("network"), quote(c.Network)+" would give the container the network of the node or of another container", "leave it out, or name a network of the engine")
+		v.report(at.field("network"), phrase.GivesNetwork.Of(quote(c.Network)), phrase.NetworkOrNone)
 	case name != "":
-		v.refuse(!networkPattern.MatchString(c.Network), at.field("network"), quote(c.Network)+" is not the name of a network", "none, or the name of a network of the engine")
+		v.refuse(!networkPattern.MatchString(c.Network), at.field("network"), phrase.NotNetwork.Of(quote(c.Network)), phrase.NetworkForm)
 	}
 	if r := c.Registry; r != nil {
-		v.refuse(!IsSecretName(r.Secret), at.at("registry.secret"), quote(r.Secret)+" is not the name of a secret", fmt.Sprintf("it has 1 to %d ASCII letters, digits and underscores", SecretNameMax))
-		v.refuse(c.Pull == PullNever, at.field("registry"), "has no meaning with pull: never", "leave one of them out")
+		v.refuse(!IsSecretName(r.Secret), at.at("registry.secret"), phrase.NotSecretName.Of(quote(r.Secret)), phrase.SecretNameForm.Of(SecretNameMax))
+		v.refuse(c.Pull == PullNever, at.field("registry"), phrase.NoPull, phrase.LeaveOneOut)
 	}
-	v.refuse(c.StopSignal != "" && !signalPattern.MatchString(c.StopSignal), at.field("stop_signal"), quote(c.StopSignal)+" is not a signal", "for example SIGTERM, SIGINT or SIGQUIT")
+	v.refuse(c.StopSignal != "" && !signalPattern.MatchString(c.StopSignal), at.field("stop_signal"), phrase.NotSignal.Of(quote(c.StopSignal)), phrase.Example.Of("SIGTERM, SIGINT or SIGQUIT"))
 	if !c.UnsafeParams {
 		var words []positioned
 		for i, text := range c.Command {
@@ -234,9 +235,9 @@ func (c *Container) check(v *validator, j *Job, run *path) {
 func (c *Container) checkMounts(v *validator, at *path) {
 	taken := map[string]bool{}
 	target := func(at *path, name string) {
-		v.refuse(taken[name], at, quote(name)+" is a target already", "")
+		v.refuse(taken[name], at, phrase.TargetTaken.Of(quote(name)))
 		v.refuse(name == ContainerDir || strings.HasPrefix(name, ContainerDir+"/") || strings.HasPrefix(ContainerDir+"/", name+"/"), at,
-			quote(name)+" would hide "+ContainerDir+", which has the files of the run", "")
+			phrase.WouldHide.Of(quote(name), ContainerDir))
 		taken[name] = true
 	}
 	for i, text := range c.Mounts {

@@ -1,5 +1,7 @@
 package job
 
+import "github.com/belfry-cron/belfry/internal/phrase"
+
 // WorkExternal is the kind of work that happens outside of Belfry and is reported.
 const WorkExternal Work = "external"
 
@@ -32,10 +34,10 @@ func (e *External) check(v *validator, j *Job, _ *path) {
 	const why = "is only for jobs that Belfry starts, and those with run.external are started elsewhere"
 	schedule, policy := root.field("schedule"), root.field("policy")
 	s, p := &j.Schedule, &j.Policy
-	v.refuse(len(s.On) > 0, schedule.field("on"), why, "")
-	v.refuse(s.AfterEnd != 0, schedule.field("after_end"), why, "")
-	v.refuse(s.Boot, schedule.field("boot"), why, "")
-	v.refuse(p.ConcurrencyKey != "", policy.field("concurrency_key"), why, "")
-	v.refuse(j.Place.Shards > 0, root.field("place").field("shards"), why, "")
-	v.refuse(j.Place.Strategy == StrategyBroadcast, root.field("place").field("strategy"), why, "")
+	v.refuse(len(s.On) > 0, schedule.field("on"), phrase.OnlyStarted)
+	v.refuse(s.AfterEnd != 0, schedule.field("after_end"), phrase.OnlyStarted)
+	v.refuse(s.Boot, schedule.field("boot"), phrase.OnlyStarted)
+	v.refuse(p.ConcurrencyKey != "", policy.field("concurrency_key"), phrase.OnlyStarted)
+	v.refuse(j.Place.Shards > 0, root.field("place").field("shards"), phrase.OnlyStarted)
+	v.refuse(j.Place.Strategy == StrategyBroadcast, root.field("place").field("strategy"), phrase.OnlyStarted)
 }

@@ -3,6 +3,8 @@ package job
 import (
 	"encoding/json"
 	"regexp"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // WorkHandler is the kind of work of a function in a user's program.
@@ -34,8 +36,8 @@ func (h *Handler) filled() work { return h }
 func (h *Handler) expand(visitor, *path) work { return h }
 
 func (h *Handler) check(v *validator, _ *Job, run *path) {
-	v.refuse(!handlerPattern.MatchString(h.Name), run.at("handler.name"), quote(h.Name)+" is not the name of a handler",
-		"letters, digits, dots, dashes, underscores and slashes")
+	v.refuse(!handlerPattern.MatchString(h.Name), run.at("handler.name"), phrase.NotHandlerName.Of(quote(h.Name)),
+		phrase.HandlerForm)
 }
 
 var handlerPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]*$`)

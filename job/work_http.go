@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // WorkHTTP is the kind of work of a request.
@@ -113,36 +115,36 @@ var ownHeaders = []string{"connection", "content-length", "transfer-encoding", "
 
 func (h *HTTP) check(v *validator, j *Job, run *path) {
 	at := run.field("http")
-	v.refuse(h.URL == "", at.field("url"), "is missing", "for example https://example.com/hook")
+	v.refuse(h.URL == "", at.field("url"), phrase.Missing, phrase.Example.Of("https://example.com/hook"))
 	if h.Method != "" {
-		v.refuse(!methodPattern.MatchString(h.Method), at.field("method"), quote(h.Method)+" is not a method", "GET, POST, PUT, PATCH, DELETE, HEAD or another one in upper case")
+		v.refuse(!methodPattern.MatchString(h.Method), at.field("method"), phrase.NotMethod.Of(quote(h.Method)), phrase.MethodForm)
 	}
 	for _, name := range sortedKeys(reflect.ValueOf(h.Headers)) {
 		at := at.field("headers").field(name)
-		v.refuse(!headerPattern.MatchString(name), at, quote(name)+" is not the name of a header", "")
-		v.refuse(slices.Contains(ownHeaders, strings.ToLower(name)), at, "is set by the request itself", "leave it out")
+		v.refuse(!headerPattern.MatchString(name), at, phrase.NotHeader.Of(quote(name)))
+		v.refuse(slices.Contains(ownHeaders, strings.ToLower(name)), at, phrase.SetByRequest, phrase.LeaveOut)
 	}
 	for i, status := range h.Expect {
 		from, to, isRange := strings.Cut(status, "-")
-		v.refuse(!statusPattern.MatchString(status) || isRange && to < from, at.field("expect").item(i), quote(status)+" is not a status", "for example 200, 200-204 or 2xx")
+		v.refuse(!statusPattern.MatchString(status) || isRange && to < from, at.field("expect").item(i), phrase.NotStatus.Of(quote(status)), phrase.Example.Of("200, 200-204 or 2xx"))
 	}
 	if h.Callback {
 		const twice = "would send a request with callback twice"
-		v.refuse(h.Redirects != nil && *h.Redirects > 0, at.field("redirects"), twice, "leave it out")
-		v.refuse(slices.Contains(repeatable, h.Method), at.field("method"), quote(h.Method)+" may be sent twice, and a request with callback must not", "for example POST")
+		v.refuse(h.Redirects != nil && *h.Redirects > 0, at.field("redirects"), phrase.CallbackTwice, phrase.LeaveOut)
+		v.refuse(slices.Contains(repeatable, h.Method), at.field("method"), phrase.SentTwice.Of(quote(h.Method)), phrase.Example.Of("POST"))
 		for name := range h.Headers {
-			v.refuse(strings.EqualFold(name, "X-Idempotency-Key"), at.field("headers").field(name), "lets connections send a request again, and a request with callback must not", "Idempotency-Key does not")
-			v.refuse(strings.EqualFold(name, HeaderCallback) || strings.EqualFold(name, HeaderCallbackSecret), at.field("headers").field(name), "is set by callback", "leave it out")
+			v.refuse(strings.EqualFold(name, "X-Idempotency-Key"), at.field("headers").field(name), phrase.SentAgain, phrase.UseIdempotency)
+			v.refuse(strings.EqualFold(name, HeaderCallback) || strings.EqualFold(name, HeaderCallbackSecret), at.field("headers").field(name), phrase.SetByCallback, phrase.LeaveOut)
 		}
 	}
 	v.regexp(h.Match, at.field("match"))
 	for _, place := range sortedKeys(reflect.ValueOf(h.JSON)) {
-		v.refuse(strings.TrimSpace(place) == "", at.field("json").field(place), "names no place in the answer", "for example data.items.0.state")
+		v.refuse(strings.TrimSpace(place) == "", at.field("json").field(place), phrase.NoPlaceInAnswer, phrase.Example.Of("data.items.0.state"))
 	}
 	if t := h.TLS; t != nil {
-		v.refuse((t.Cert != "") != (t.Key != ""), at.field("tls"), "must have both of cert and key, or neither", "")
-		v.refuse(t.CA != "" && t.Insecure, at.at("tls.insecure"), "accepts any certificate, so that ca has no meaning", "leave one of them out")
-		v.refuse(strings.HasPrefix(strings.ToLower(h.URL), "http://"), at.field("tls"), "is only valid with https", "")
+		v.refuse((t.Cert != "") != (t.Key != ""), at.field("tls"), phrase.BothOrNeither.Of("cert", "key"))
+		v.refuse(t.CA != "" && t.Insecure, at.at("tls.insecure"), phrase.InsecureCA, phrase.LeaveOneOut)
+		v.refuse(strings.HasPrefix(strings.ToLower(h.URL), "http://"), at.field("tls"), phrase.OnlyWith.Of("https"))
 	}
-	v.refuse(h.Match != "" && j.Policy.Success != nil && j.Policy.Success.Match != "", root.at("policy.success.match"), "cannot be combined with run.http.match, which does the same", "leave one of them out")
+	v.refuse(h.Match != "" && j.Policy.Success != nil && j.Policy.Success.Match != "", root.at("policy.success.match"), phrase.MatchTwice, phrase.LeaveOneOut)
 }

@@ -1,6 +1,10 @@
 package job
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
+)
 
 // WorkJob is the kind of work of a step that is a run of another job.
 const WorkJob Work = "job"
@@ -48,5 +52,5 @@ func (o *OtherJob) check(v *validator, j *Job, run *path) {
 	namespace, name, _ := strings.Cut(full, "/")
 	v.checkName(at, name)
 	v.checkName(at, namespace)
-	v.refuse(full == j.FullName(), at, "is the job itself: its flow would never end", "name another job")
+	v.refuse(full == j.FullName(), at, phrase.FlowItself, phrase.OtherJob)
 }

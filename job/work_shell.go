@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // WorkShell is the kind of work of a command or script.
@@ -85,7 +87,7 @@ func (s *Shell) envNames() []string { return slices.Sorted(maps.Keys(s.Env)) }
 func (s *Shell) checkProcess(v *validator, run *path) {
 	variable := func(at *path, name string) {
 		v.checkVariable(at, name)
-		v.refuse(strings.HasPrefix(name, variablePrefix), at, "begins with "+variablePrefix+", which is reserved for what every run receives", "")
+		v.refuse(strings.HasPrefix(name, variablePrefix), at, phrase.ReservedPrefix.Of(variablePrefix))
 	}
 	for _, name := range s.envNames() {
 		variable(run.field("env").field(name), name)
@@ -94,16 +96,19 @@ func (s *Shell) checkProcess(v *validator, run *path) {
 		at := run.field("files").field(name)
 		variable(at, name)
 		_, twice := s.Env[name]
-		v.refuse(twice, at, "is in env as well", "leave it out there: the variable holds the path of the file")
-		v.refuse(slices.Contains(codeVariables, name), at, "decides what programs are executed, and cannot be the path of a file", "")
+		v.refuse(twice, at, phrase.InEnvToo, phrase.LeaveOutOfEnv)
+		v.refuse(slices.Contains(codeVariables, name), at, phrase.DecidesPrograms)
 	}
-	v.refuse(s.Dir != "" && !absolutePattern.MatchString(s.Dir), run.field("dir"), quote(s.Dir)+" is not an absolute path", "nodes have different working directories")
-	v.refuse(strings.ContainsFunc(s.Dir, unicode.IsControl), run.field("dir"), "has a control character", "")
-	for _, account := range []struct{ field, name string }{{"user", s.User}, {"group", s.Group}} {
-		v.refuse(account.name != "" && !accountPattern.MatchString(account.name), run.field(account.field), quote(account.name)+" is not the name or number of a "+account.field, "")
+	v.refuse(s.Dir != "" && !absolutePattern.MatchString(s.Dir), run.field("dir"), phrase.NotPath.Of(quote(s.Dir)), phrase.DirsDiffer)
+	v.refuse(strings.ContainsFunc(s.Dir, unicode.IsControl), run.field("dir"), phrase.HasControl)
+	for _, account := range []struct {
+		field, name string
+		what        phrase.Text
+	}{{"user", s.User, phrase.AUser}, {"group", s.Group, phrase.AGroup}} {
+		v.refuse(account.name != "" && !accountPattern.MatchString(account.name), run.field(account.field), phrase.NotAccount.Of(quote(account.name), account.what))
 	}
 	for _, field := range []struct{ name, text string }{{"dir", s.Dir}, {"user", s.User}, {"group", s.Group}} {
-		v.refuse(strings.Contains(field.text, "{{"), run.field(field.name), "is not a template, so that {{ stands for itself", "")
+		v.refuse(strings.Contains(field.text, "{{"), run.field(field.name), phrase.NotATemplate.Of("{{"))
 	}
 }
 
@@ -117,25 +122,25 @@ var (
 var shells = []string{"sh", "bash", "dash", "ash", "ksh", "mksh", "zsh"}
 
 func (s *Shell) checkCommand(v *validator, at *path) {
-	v.refuse((s.Command != "") == (s.Script != ""), at, "must have exactly one of command and script", "for example shell: echo hello")
-	v.refuse(s.Command != "" && strings.TrimSpace(s.Command) == "", at.field("command"), "is blank", "")
+	v.refuse((s.Command != "") == (s.Script != ""), at, phrase.OneOfCommands, phrase.Example.Of("shell: echo hello"))
+	v.refuse(s.Command != "" && strings.TrimSpace(s.Command) == "", at.field("command"), phrase.Blank)
 	for i, text := range s.Interpreter {
-		v.refuse(strings.ContainsFunc(text, unicode.IsControl), at.field("interpreter").item(i), "has a control character", "")
+		v.refuse(strings.ContainsFunc(text, unicode.IsControl), at.field("interpreter").item(i), phrase.HasControl)
 	}
 	if len(s.Interpreter) == 0 {
 		return
 	}
 	if program := s.Interpreter[0]; strings.ContainsAny(program, " \t") {
-		v.report(at.field("interpreter").item(0), quote(program)+" has a blank", "write options as a list: ["+strings.Join(strings.Fields(program), ", ")+"]")
+		v.report(at.field("interpreter").item(0), phrase.HasBlank.Of(quote(program)), phrase.WriteOptions.Of("["+strings.Join(strings.Fields(program), ", ")+"]"))
 		return
 	}
 	if s.Command == "" {
 		return
 	}
-	v.refuse(len(s.Args) > 0, at.field("interpreter"), "cannot be combined with a command with args, which is executed without a shell", "leave out args or interpreter, or use script")
+	v.refuse(len(s.Args) > 0, at.field("interpreter"), phrase.NotWithArgs, phrase.ArgsOrInterpreter)
 	program := s.Interpreter[0]
 	program = program[strings.LastIndex(program, "/")+1:]
-	v.refuse(!slices.Contains(shells, program), at.field("interpreter"), quote(program)+" is not a shell that reads a command", "for a command "+strings.Join(shells, ", ")+"; for other languages use script")
+	v.refuse(!slices.Contains(shells, program), at.field("interpreter"), phrase.NotShell.Of(quote(program)), phrase.ShellForm.Of(shells))
 }
 
 // AsCommand returns the user that a command names, "" for none, and whether sh reads the command.

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // WorkXXL is the kind of work of an executor of XXL-JOB.
@@ -133,21 +135,21 @@ func (x *XXL) expand(visit visitor, run *path) work {
 
 func (x *XXL) check(v *validator, j *Job, run *path) {
 	at := run.field("xxl")
-	v.refuse(strings.TrimSpace(x.Group) == "", at.field("group"), "is missing", "the appname of the executors, for example order-service")
-	v.refuse(strings.ContainsFunc(x.Group, isBlankOrControl), at.field("group"), quote(x.Group)+" has a blank", "the appname of the executors, for example order-service")
-	v.refuse(strings.ContainsFunc(x.Handler, unicode.IsControl), at.field("handler"), "has a control character", "")
-	v.refuse((x.Handler != "") == (x.Glue != nil), at, "must have exactly one of handler and glue", "for example handler: orderSync")
+	v.refuse(strings.TrimSpace(x.Group) == "", at.field("group"), phrase.Missing, phrase.GroupForm)
+	v.refuse(strings.ContainsFunc(x.Group, isBlankOrControl), at.field("group"), phrase.HasBlank.Of(quote(x.Group)), phrase.GroupForm)
+	v.refuse(strings.ContainsFunc(x.Handler, unicode.IsControl), at.field("handler"), phrase.HasControl)
+	v.refuse((x.Handler != "") == (x.Glue != nil), at, phrase.OneOfXXL, phrase.Example.Of("handler: orderSync"))
 	if g := x.Glue; g != nil {
-		v.refuse(strings.TrimSpace(g.Source) == "", at.at("glue.source"), "is missing", "")
-		v.refuse(!g.Updated.IsZero() && g.Updated.UnixMilli() <= 0, at.at("glue.updated"), "is before 1970", "")
+		v.refuse(strings.TrimSpace(g.Source) == "", at.at("glue.source"), phrase.Missing)
+		v.refuse(!g.Updated.IsZero() && g.Updated.UnixMilli() <= 0, at.at("glue.updated"), phrase.Before1970)
 	}
 	policy := j.Policy
 	policy.fill(v.defaults.in(j.Namespace), j)
-	v.refuse(x.Block != "" && policy.Overlap != OverlapAllow, at.field("block"), "is only valid with policy.overlap: allow",
-		"with overlap: "+string(policy.Overlap)+" no executor ever has two runs of the job")
+	v.refuse(x.Block != "" && policy.Overlap != OverlapAllow, at.field("block"), phrase.OnlyWith.Of("policy.overlap: allow"),
+		phrase.OneAtExecutor.Of(string(policy.Overlap)))
 	place := root.field("place")
-	v.refuse(j.Place.Sticky, place.field("sticky"), "is about nodes, and executors do the work of this job", "use strategy: hash, which keeps a job on one executor")
-	v.refuse(j.Place.Strategy == StrategyBroadcast && j.Schedule.Boot, root.at("schedule.boot"), "cannot be combined with a broadcast over executors", "")
+	v.refuse(j.Place.Sticky, place.field("sticky"), phrase.AboutNodes, phrase.UseHash)
+	v.refuse(j.Place.Strategy == StrategyBroadcast && j.Schedule.Boot, root.at("schedule.boot"), phrase.NotWithXXLCast)
 }
 
 func isBlankOrControl(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }

@@ -3,13 +3,14 @@ package job
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"regexp"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // parseYAML returns the documents of a YAML file. Those before a mistake are
@@ -45,14 +46,14 @@ func yamlError(err error) *treeError {
 		bad.line, _ = strconv.Atoi(m[1])
 		message = message[len(m[0]):]
 	}
-	bad.message = "is not valid YAML: " + message
+	bad.message = phrase.NotYAML.Of(phrase.Words(message))
 	switch {
 	case strings.Contains(message, "cannot start any token"):
-		bad.hint = `YAML is indented with spaces; text that begins with @, %, * or a backtick needs quotes`
+		bad.hint = phrase.YAMLSpaces
 	case strings.Contains(message, "mapping values are not allowed"):
-		bad.hint = "text that contains a colon and a space needs quotes"
+		bad.hint = phrase.YAMLColon
 	case strings.Contains(message, "unknown anchor"), strings.Contains(message, "expected alphabetic or numeric character"):
-		bad.hint = "text that begins with * or & needs quotes, as cron expressions do"
+		bad.hint = phrase.YAMLStar
 	}
 	return bad
 }
@@ -67,20 +68,20 @@ type yamlReader struct {
 }
 
 func (r *yamlReader) convert(y *yaml.Node, depth int) (*node, *treeError) {
-	fail := func(message string) (*node, *treeError) {
+	fail := func(message phrase.Text) (*node, *treeError) {
 		return nil, &treeError{line: y.Line, column: y.Column, message: message}
 	}
 	if depth > depthMax {
-		return fail(fmt.Sprintf("is nested more than %d levels deep", depthMax))
+		return fail(phrase.TooDeep.Of(depthMax))
 	}
 	if r.inAlias > 0 {
 		if r.aliased++; r.aliased > aliasedMax {
-			return fail(fmt.Sprintf("aliases repeat more than %d elements", aliasedMax))
+			return fail(phrase.TooManyAliases.Of(aliasedMax))
 		}
 	}
 	n := r.spare.next(r.line+y.Line, y.Column)
 	if y.Style&yaml.TaggedStyle != 0 && y.ShortTag() != "!!str" {
-		return fail("the tag " + quote(y.Tag) + " has no meaning here")
+		return fail(phrase.NoTag.Of(quote(y.Tag)))
 	}
 	switch y.Kind {
 	case yaml.DocumentNode:
@@ -116,10 +117,10 @@ func (r *yamlReader) convert(y *yaml.Node, depth int) (*node, *treeError) {
 				return nil, bad
 			}
 			if key.kind == listNode || key.kind == mappingNode {
-				return wrong(key, "a key must be a text, found "+key.describe(), "")
+				return wrong(key, phrase.KeyNotText.Of(key.describe()), phrase.Text{})
 			}
 			if key.text == "<<" && !key.quoted {
-				return wrong(key, "merge keys (<<) are not part of YAML 1.2", "write the fields out")
+				return wrong(key, phrase.NoMergeKeys, phrase.WriteFields)
 			}
 			value, bad := r.convert(y.Content[i+1], depth+1)
 			if bad != nil {
@@ -128,7 +129,7 @@ func (r *yamlReader) convert(y *yaml.Node, depth int) (*node, *treeError) {
 			n.entries = append(n.entries, entry{key, value})
 		}
 	default:
-		return fail("is empty")
+		return fail(phrase.Empty)
 	}
 	return n, nil
 }
@@ -145,7 +146,7 @@ func (n *node) setScalar(text string, quoted bool) {
 	}
 }
 
-func wrong(n *node, message, hint string) (*node, *treeError) {
+func wrong(n *node, message, hint phrase.Text) (*node, *treeError) {
 	line, column := n.place()
 	return nil, &treeError{line, column, message, hint}
 }

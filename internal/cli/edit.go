@@ -15,6 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/phrase"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/server/config"
 	"github.com/belfry-cron/belfry/job"
 )
@@ -226,7 +228,7 @@ func (e *editing) send(ctx context.Context) (*client.Change, job.Problems, error
 	case err != nil:
 		return nil, nil, err
 	case len(list) != 1 || list[0].Job == nil:
-		return nil, job.Problems{{Message: "the file must hold one job"}}, nil
+		return nil, job.Problems{reason.Problem(job.Problem{}, phrase.OneJobInFile)}, nil
 	}
 	d := list[0]
 	d.PutIn(e.name.namespace)
@@ -240,13 +242,13 @@ func (e *editing) send(ctx context.Context) (*client.Change, job.Problems, error
 		return &change, nil, err
 	}
 	for _, m := range p.Errors {
-		at := job.Problem{Path: m.Path, Message: m.Detail, Hint: m.Hint}
+		at := job.Problem{Path: m.Path, Message: m.Args.Reason(m.Detail, m.Code), Hint: m.HintArgs.Reason(m.Hint, m.HintCode)}
 		// A mistake without a place is shown without one.
 		_, _ = fmt.Sscanf(strings.TrimPrefix(d.Place(m.Pointer), e.file), ":%d:%d", &at.Line, &at.Column)
 		wrong = append(wrong, at)
 	}
 	if len(wrong) == 0 {
-		wrong = job.Problems{{Message: p.Detail, Hint: p.Hint}}
+		wrong = job.Problems{{Message: p.Args.Reason(p.Detail, p.Code), Hint: p.HintArgs.Reason(p.Hint, p.HintCode)}}
 	}
 	return nil, wrong, nil
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/cron"
-	"github.com/belfry-cron/belfry/internal/decide/preview"
 	"github.com/belfry-cron/belfry/internal/sys/spelling"
 	"github.com/belfry-cron/belfry/job"
 )
@@ -57,8 +56,9 @@ func refusedExpression(err error) *failure {
 	if !errors.As(err, &parse) {
 		return &failure{code: ExitUsage, message: err.Error()}
 	}
+	message, _ := parse.Wording()
 	return &failure{
-		code: ExitUsage, message: preview.Wording(parse), hint: parse.Hint,
+		code: ExitUsage, message: message.String(), hint: parse.Hint,
 		excerpt: parse.Expr, at: parse.Pos, len: parse.Len,
 	}
 }

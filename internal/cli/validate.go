@@ -19,6 +19,8 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/decide/flow"
+	"github.com/belfry-cron/belfry/internal/phrase"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/server/config"
 	"github.com/belfry-cron/belfry/internal/sys/parallel"
 	"github.com/belfry-cron/belfry/job"
@@ -296,7 +298,7 @@ func (v *validation) read(env Env, file string) error {
 		return err
 	}
 	if err == nil && len(documents) == 0 {
-		v.problems = append(v.problems, job.Problem{File: shown, Message: "the file is empty"})
+		v.problems = append(v.problems, reason.Problem(job.Problem{File: shown}, phrase.FileEmpty))
 	}
 	err = job.InlineCalendars(documents, func(name string) (io.ReadCloser, error) { return os.Open(env.path(name)) })
 	v.documents = append(v.documents, documents...)
@@ -323,11 +325,8 @@ func (v *validation) judge(now time.Time) {
 	for _, d := range v.documents {
 		id := identity{d.Kind, d.FullName()}
 		if before, twice := first[id]; twice && d.IsNamed() {
-			v.problems = append(v.problems, job.Problem{
-				File: d.File, Line: d.Line, Column: 1, Path: "name",
-				Message: fmt.Sprintf("%s %s is defined twice", d.Kind, d.FullName()),
-				Hint:    fmt.Sprintf("the first is at %s:%d", before.File, before.Line),
-			})
+			v.problems = append(v.problems, reason.Problem(job.Problem{File: d.File, Line: d.Line, Column: 1, Path: "name"},
+				phrase.DefinedTwice.Of(string(d.Kind), d.FullName()), phrase.FirstIsAt.Of(fmt.Sprintf("%s:%d", before.File, before.Line))))
 			continue
 		}
 		first[id] = d
@@ -418,7 +417,10 @@ func (v *validation) render(output string) ([]byte, error) {
 	}
 	problems := []problem{}
 	for _, p := range v.problems {
-		problems = append(problems, problem(p))
+		shown := problem{File: p.File, Line: p.Line, Column: p.Column, Path: p.Path, Message: p.Message.String(), Hint: p.Hint.String()}
+		shown.Code, shown.Args = p.Message.For()
+		shown.HintCode, shown.HintArgs = p.Hint.For()
+		problems = append(problems, shown)
 	}
 	err := encodeJSON(&b, struct {
 		Items    []json.RawMessage `json:"items"`
@@ -429,12 +431,16 @@ func (v *validation) render(output string) ([]byte, error) {
 
 // problem is a job.Problem as -o json prints it.
 type problem struct {
-	File    string `json:"file"`
-	Line    int    `json:"line"`
-	Column  int    `json:"column"`
-	Path    string `json:"path"`
-	Message string `json:"message"`
-	Hint    string `json:"hint"`
+	File     string          `json:"file"`
+	Line     int             `json:"line"`
+	Column   int             `json:"column"`
+	Path     string          `json:"path"`
+	Message  string          `json:"message"`
+	Code     string          `json:"code"`
+	Args     *job.ReasonArgs `json:"args,omitempty"`
+	Hint     string          `json:"hint"`
+	HintCode string          `json:"hint_code,omitempty"`
+	HintArgs *job.ReasonArgs `json:"hint_args,omitempty"`
 }
 
 // withDefaults returns a document with everything filled in that a server

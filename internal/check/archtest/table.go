@@ -14,7 +14,7 @@ type wing struct {
 // wings lists the wings from the bottom. docs/architecture.md draws them.
 var wings = []wing{
 	{"system", []string{"internal/sys/"}},
-	{"words", []string{"cron", "job", "internal/reason"}},
+	{"words", []string{"internal/phrase", "cron", "job", "internal/reason"}},
 	{"contracts", []string{"store", "executor"}},
 	{"decisions", []string{"internal/decide/"}},
 	{"stores", []string{"store/", "history/", "internal/events"}},
@@ -72,7 +72,13 @@ var table = map[string]line{
 		pure: true,
 		// The zone table is embedded, and a zone is built when it is first
 		// asked for.
-		std: []string{"embed", "sync"},
+		std:     []string{"embed", "sync"},
+		imports: []string{"internal/phrase"},
+	},
+	"internal/phrase": {
+		pure: true,
+		// The codes are listed once, by the types of their arguments.
+		std: []string{"reflect"},
 	},
 	"cron/internal/zonegen": {},
 	"internal/sys/spelling": {pure: true},
@@ -81,7 +87,7 @@ var table = map[string]line{
 		pure: true,
 		// What the tags of a type say is read once.
 		std:         []string{"sync"},
-		imports:     []string{"cron", "internal/sys/spelling"},
+		imports:     []string{"internal/phrase", "cron", "internal/sys/spelling"},
 		modules:     []string{"go.yaml.in/yaml/v3"},
 		testModules: []string{"github.com/santhosh-tekuri/jsonschema/v6"},
 	},
@@ -89,7 +95,7 @@ var table = map[string]line{
 		pure: true,
 		// The codes are listed once, by their types.
 		std:     []string{"reflect"},
-		imports: []string{"job"},
+		imports: []string{"internal/phrase", "job"},
 	},
 	"store": {
 		pure: true,
@@ -140,7 +146,7 @@ var table = map[string]line{
 	},
 	"internal/decide/preview": {
 		pure:    true,
-		imports: []string{"cron", "job"},
+		imports: []string{"internal/phrase", "cron", "job"},
 	},
 	"internal/decide/runqueue": {
 		pure:    true,
@@ -195,7 +201,7 @@ var table = map[string]line{
 	"internal/node/secret": {
 		// Seals values and reads them where they are.
 		shared:      true,
-		imports:     []string{"internal/sys/cache", "job", "store", "internal/reason", "internal/sys/spelling"},
+		imports:     []string{"internal/phrase", "internal/sys/cache", "job", "store", "internal/reason", "internal/sys/spelling"},
 		testImports: []string{"store/memory"},
 	},
 	"internal/server/notify": {
@@ -352,7 +358,7 @@ var table = map[string]line{
 	"internal/server/config":   {shared: true, imports: []string{"cron", "job", "store"}},
 	"internal/server/service": {
 		shared: true,
-		imports: []string{"internal/sys/cache", "internal/reason",
+		imports: []string{"internal/phrase", "internal/sys/cache", "internal/reason",
 			"cron", "job", "store", "client", "internal/server/auth", "internal/decide/account", "internal/decide/engine", "internal/events", "internal/decide/flow", "internal/decide/forecast", "internal/node/garbage", "internal/decide/notification", "internal/sys/parallel", "internal/decide/placement",
 			"internal/server/nodeinfo", "internal/decide/preview", "internal/node/output", "internal/node/secret", "internal/sys/spelling", "internal/remote/wire", "internal/node/work",
 		},
@@ -362,14 +368,14 @@ var table = map[string]line{
 	},
 	"internal/server/httpapi": {
 		// No store: what it shows and changes it asks of the service, which checks the caller.
-		imports:     []string{"job", "client", "internal/server/auth", "internal/events", "internal/sys/parallel", "internal/server/service", "internal/sys/failurelog", "internal/remote/wire"},
+		imports:     []string{"internal/phrase", "internal/reason", "job", "client", "internal/server/auth", "internal/events", "internal/sys/parallel", "internal/server/service", "internal/sys/failurelog", "internal/remote/wire"},
 		modules:     []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/sync/semaphore"},
 		testImports: []string{"store", "store/memory", "internal/decide/engine", "internal/decide/forecast", "internal/decide/notification", "internal/node/output", "internal/server/nodeinfo", "internal/node/secret"},
 		testModules: []string{"github.com/santhosh-tekuri/jsonschema/v6", "go.uber.org/goleak"},
 	},
 	"internal/server/web": {
 		// A page asks the service, and reads no store.
-		imports:     []string{"internal/reason", "cron", "job", "client", "internal/server/auth", "internal/cli/crontab", "internal/server/draw", "internal/decide/flow", "internal/decide/forecast", "internal/server/i18n", "internal/server/service", "internal/server/signin"},
+		imports:     []string{"internal/phrase", "internal/reason", "cron", "job", "client", "internal/server/auth", "internal/cli/crontab", "internal/server/draw", "internal/decide/flow", "internal/decide/forecast", "internal/server/i18n", "internal/server/service", "internal/server/signin"},
 		modules:     []string{"go.yaml.in/yaml/v3"}, // forms change documents and keep their comments
 		testImports: []string{"internal/decide/engine", "internal/server/signin/provider", "store", "store/memory", "internal/decide/notification"},
 	},
@@ -441,7 +447,7 @@ var table = map[string]line{
 		testModules: []string{"go.uber.org/goleak"},
 	},
 	"internal/cli": {
-		imports: []string{
+		imports: []string{"internal/phrase",
 			"history/mongo", "cron", "job", "store", "store/etcd", "store/mysql", "store/postgres", "store/redis", "store/sqlite", "executor/shell", "client",
 			"internal/server/auth", "internal/server/health", "internal/server/config", "internal/cli/crontab", "internal/cli/dkron", "internal/cli/kubernetes", "internal/decide/flow", "internal/server/i18n", "internal/node", "internal/server/notify", "internal/sys/parallel", "internal/decide/preview", "internal/reason", "internal/node/secret", "internal/server", "internal/sys/spelling", "internal/cli/storecopy", "internal/cli/systemd", "internal/node/watchdog", "internal/node/worker", "internal/cli/wrap", "internal/cli/xxlmysql", "internal/cli/xxltables",
 		},

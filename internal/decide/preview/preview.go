@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -57,7 +58,7 @@ func Expression(text string, zone *cron.Zone, options []cron.Option, ask Ask) (P
 	if isExpression {
 		zone = expression.Zone()
 	}
-	p := Preview{Expression: schedule.String(), Timezone: zone, Description: schedule.Describe(ask.Lang), Warnings: cron.Warnings(text, options...)}
+	p := Preview{Expression: schedule.String(), Timezone: zone, Description: schedule.Describe(ask.Lang), Warnings: inLang(ask.Lang, cron.WarningTexts(text, options...))}
 	step := schedule.Next
 	if ask.Backwards {
 		step = schedule.Prev
@@ -81,18 +82,24 @@ func (p *Preview) occurrences(step func(time.Time) time.Time, ask Ask) {
 
 // never says why there is nothing to show.
 func (p *Preview) never(expression *cron.Expression, ask Ask) {
-	at := ask.From.In(p.Timezone.Location()).Format(time.RFC3339)
+	at, lang := ask.From.In(p.Timezone.Location()).Format(time.RFC3339), ask.Lang.String()
 	if ask.Backwards {
-		p.Never = "it never fell due before " + at
+		p.Never = phrase.NeverBefore.Of(at).In(lang)
 		return
 	}
-	p.Never = "it never falls due after " + at
-	if expression == nil {
-		return
+	var why phrase.Text
+	if expression != nil {
+		why = expression.Never(ask.From)
 	}
-	if reason := expression.NeverReason(ask.From); reason != "" {
-		p.Never += ": " + reason
+	p.Never = phrase.NeverAfter.Of(at, why).In(lang)
+}
+
+// inLang says texts in a language.
+func inLang(lang cron.Lang, texts []phrase.Text) (list []string) {
+	for _, t := range texts {
+		list = append(list, t.In(lang.String()))
 	}
+	return list
 }
 
 // notesFrom returns the beginning of the time that notes are about: all that is
@@ -115,18 +122,6 @@ func notesTo(times []time.Time, ask Ask) time.Time {
 		return last
 	}
 	return year
-}
-
-// Wording says what is wrong with an expression, without its place.
-func Wording(e *cron.ParseError) string {
-	message := e.Problem
-	if e.Field != "" {
-		message = e.Field + ": " + message
-	}
-	if e.Allowed != "" {
-		message += ", allowed is " + e.Allowed
-	}
-	return message
 }
 
 // MissesJob reports whether an expression was refused only because no job is named:
@@ -161,7 +156,7 @@ func Job(filled *job.Job, calendars job.Calendars, ask Ask) (Preview, error) {
 		ask.Count = min(ask.Count, s.MaxRuns)
 	}
 	for _, text := range s.Cron {
-		p.Warnings = append(p.Warnings, cron.Warnings(text, cron.WithJob(filled.Namespace, filled.Name), cron.WithDialect(s.Dialect.Grammar()))...)
+		p.Warnings = append(p.Warnings, inLang(ask.Lang, cron.WarningTexts(text, cron.WithJob(filled.Namespace, filled.Name), cron.WithDialect(s.Dialect.Grammar())))...)
 	}
 	p.occurrences(schedule.Next, ask)
 	if len(p.Next) == 0 {
@@ -207,7 +202,7 @@ func expressionsOf(filled *job.Job, zone *cron.Zone) (list []timetable, err erro
 func (p *Preview) neverOf(s *job.Schedule, expressions []timetable, ask Ask) {
 	switch {
 	case len(expressions) == 0 && len(s.At) == 0:
-		p.Never = "it falls due at no time that is known in advance"
+		p.Never = phrase.NoKnownTime.In(ask.Lang.String())
 	case len(expressions) == 1 && s.Start.IsZero() && s.End.IsZero() && len(s.Only)+len(s.Except) == 0:
 		expression, _ := expressions[0].(*cron.Expression)
 		p.never(expression, ask)

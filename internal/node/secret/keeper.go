@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/sys/spelling"
 	"github.com/belfry-cron/belfry/job"
@@ -73,13 +74,10 @@ type Missing struct {
 	Near            string // a name that may be meant, or ""
 }
 
-func (m *Missing) Error() string {
-	text := fmt.Sprintf("there is no secret %s in the namespace %s", m.Name, m.Namespace)
-	if m.Near != "" {
-		text += fmt.Sprintf(" (did you mean %s?)", m.Near)
-	}
-	return text
-}
+func (m *Missing) Error() string { return m.Text().String() }
+
+// Text says which secret is missing.
+func (m *Missing) Text() phrase.Text { return phrase.NoSecret.Of(m.Name, m.Namespace, m.Near) }
 
 // Notes is the part of a store that keeps secrets.
 type Notes interface {

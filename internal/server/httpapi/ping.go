@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/phrase"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/server/auth"
 	"github.com/belfry-cron/belfry/internal/server/service"
 )
@@ -34,7 +36,7 @@ func (a *api) ping(w http.ResponseWriter, r *http.Request) {
 		auth.Shown(ctx)
 		body, err := io.ReadAll(io.LimitReader(r.Body, pingBodyMax))
 		if err != nil {
-			return said, &service.Error{Type: client.TypeMalformed, Detail: "the body of the request cannot be read"}
+			return said, &service.Error{Type: client.TypeMalformed, Detail: reason.Say(phrase.BodyUnread)}
 		}
 		said.Output = strings.ToValidUTF8(string(body), "\uFFFD")
 		return said, nil

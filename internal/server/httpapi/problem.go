@@ -71,7 +71,9 @@ func wrongParameter(name, detail string) *problem {
 // problemOf is an error of the service as a problem.
 func problemOf(e *service.Error) *problem {
 	p := refuse(e.Type, "%s", e.Detail)
-	p.Hint, p.Errors, p.MoreErrors = e.Hint, e.Errors, e.MoreErrors
+	p.Code, p.Args = e.Detail.For()
+	p.Hint, p.Errors, p.MoreErrors = e.Hint.String(), e.Errors, e.MoreErrors
+	p.HintCode, p.HintArgs = e.Hint.For()
 	switch {
 	case e.Type == client.TypeUnauthenticated:
 		p.withHeader("WWW-Authenticate", challenge)

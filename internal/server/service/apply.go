@@ -13,6 +13,8 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/node/garbage"
+	"github.com/belfry-cron/belfry/internal/phrase"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/sys/parallel"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -157,7 +159,7 @@ func warningsOf(d job.Document, rules []job.Option) (list []string) {
 }
 
 func absentWarning(up string) string {
-	return job.Problem{Path: "schedule.on", Message: fmt.Sprintf("job %s does not exist; it starts no runs of this job until it does", up)}.Error()
+	return reason.Problem(job.Problem{Path: "schedule.on"}, phrase.NoUpstream.Of(up)).Error()
 }
 
 // diffAll adds to the results which lines change.
@@ -228,9 +230,9 @@ func refuseAll(wrong *Error) error {
 	case 0:
 		return nil
 	case 1:
-		wrong.Detail = "the documents have a mistake; nothing was changed"
+		wrong.Detail = reason.Say(phrase.DocumentsMistake)
 	default:
-		wrong.Detail = fmt.Sprintf("the documents have %d mistakes; nothing was changed", n)
+		wrong.Detail = reason.Say(phrase.DocumentsMistakes.Of(n))
 	}
 	wrong.Type = client.TypeInvalid
 	return wrong
@@ -547,7 +549,7 @@ func half(s *step, written int, err error) error {
 	case client.TypeConflict, client.TypeExists, client.TypeNotFound:
 		e = refuse(client.TypeConflict, "%s was changed by another request at the same time", what)
 	default:
-		e.Detail = what + ": " + e.Detail
+		e.Detail = reason.Because.Of(job.Text(what), e.Detail)
 	}
 	if written == 0 {
 		return e.withHint("nothing was changed; apply again")

@@ -215,7 +215,7 @@ func TestAttentionNamesAStoreThatIsAway(t *testing.T) {
 	if a := attention(t, s, admin, "")["store one"]; a.Text != warning || a.Severity != client.SeverityBad {
 		t.Errorf("the store is %+v", a)
 	}
-	if e := ErrorOf(fmt.Errorf("%w: no route to host", store.ErrHistoryAway)); e.Type != client.TypeUnavailable || e.Detail != "the history store cannot be reached" {
+	if e := ErrorOf(fmt.Errorf("%w: no route to host", store.ErrHistoryAway)); e.Type != client.TypeUnavailable || e.Detail.String() != "the history store cannot be reached" {
 		t.Errorf("the answer is %+v", e)
 	}
 }

@@ -106,7 +106,7 @@ func (s *Bulk) change(ctx context.Context, who Caller, names []Name, said *clien
 		case err == nil:
 			result.Done++
 		case len(result.Errors) < bulkErrors:
-			result.Errors = append(result.Errors, client.BulkError{Job: names[i].String(), Detail: ErrorOf(err).Detail})
+			result.Errors = append(result.Errors, client.BulkError{Job: names[i].String(), Detail: ErrorOf(err).Detail.String()})
 		}
 	}
 	return nil

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -12,6 +11,8 @@ import (
 	"github.com/belfry-cron/belfry/cron"
 	"github.com/belfry-cron/belfry/internal/decide/placement"
 	"github.com/belfry-cron/belfry/internal/decide/preview"
+	"github.com/belfry-cron/belfry/internal/phrase"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -40,7 +41,7 @@ func (d *Documents) Check(ctx context.Context, who Caller, said client.Check) (c
 		return checked, err
 	}
 	if len(problems) == 0 && len(list) != 1 {
-		problems = job.Problems{{Line: 1, Column: 1, Message: fmt.Sprintf("the text holds %d documents", len(list)), Hint: "exactly one is checked"}}
+		problems = job.Problems{reason.Problem(job.Problem{Line: 1, Column: 1}, phrase.HoldsDocuments.Of(len(list)), phrase.OneIsChecked)}
 	}
 	if len(list) != 1 {
 		checked.Problems = shown(problems)
@@ -71,7 +72,10 @@ func (d *Documents) Check(ctx context.Context, who Caller, said client.Check) (c
 func shown(problems job.Problems) []client.CheckProblem {
 	list := []client.CheckProblem{}
 	for _, p := range problems[:min(len(problems), checkProblems)] {
-		list = append(list, client.CheckProblem{Line: p.Line, Column: p.Column, Path: p.Path, Detail: p.Message, Hint: p.Hint})
+		c := client.CheckProblem{Line: p.Line, Column: p.Column, Path: p.Path, Detail: p.Message.String(), Hint: p.Hint.String()}
+		c.Code, c.Args = p.Message.For()
+		c.HintCode, c.HintArgs = p.Hint.For()
+		list = append(list, c)
 	}
 	return list
 }
@@ -121,7 +125,7 @@ func (d *Documents) explain(ctx context.Context, who Caller, document job.Docume
 		return err
 	}
 	if why := placement.Barred(filled.Job, live); !why.IsZero() {
-		checked.Warnings = append(checked.Warnings, client.CheckProblem{Path: "run", Detail: why.String()})
+		checked.Warnings = append(checked.Warnings, shown(job.Problems{{Path: "run", Message: why}})...)
 	}
 	if why := neverDue(&store.Job{Definition: document.Job, Filled: filled.Job}); !why.IsZero() && len(said.Next) == 0 {
 		checked.Preview.Reason = why.String()

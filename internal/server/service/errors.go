@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/phrase"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -17,7 +19,7 @@ import (
 type Error struct {
 	Type client.ProblemType
 	// Detail describes the problem, and Hint the remedy.
-	Detail, Hint string
+	Detail, Hint job.Reason
 	// Errors are the mistakes in the request, ErrorsMax at most.
 	Errors []client.FieldError
 	// MoreErrors counts the mistakes that are not in Errors.
@@ -36,18 +38,18 @@ const ErrorsMax = 100
 
 // Error describes the problem, with the mistakes a line each.
 func (e *Error) Error() string {
-	return (&client.Problem{Detail: e.Detail, Errors: e.Errors, MoreErrors: e.MoreErrors}).Error()
+	return (&client.Problem{Detail: e.Detail.String(), Errors: e.Errors, MoreErrors: e.MoreErrors}).Error()
 }
 
 // Unwrap returns the cause of the error, if any.
 func (e *Error) Unwrap() error { return e.cause }
 
 func refuse(kind client.ProblemType, format string, args ...any) *Error {
-	return &Error{Type: kind, Detail: fmt.Sprintf(format, args...)}
+	return &Error{Type: kind, Detail: job.Text(fmt.Sprintf(format, args...))}
 }
 
 func (e *Error) withHint(format string, args ...any) *Error {
-	e.Hint = fmt.Sprintf(format, args...)
+	e.Hint = job.Text(fmt.Sprintf(format, args...))
 	return e
 }
 
@@ -124,7 +126,7 @@ func errorOf(err error) *Error {
 // invalid is the error of a document with mistakes. The pointer is where the document is in
 // the request.
 func invalid(mistakes job.Problems, pointer string) *Error {
-	e := refuse(client.TypeInvalid, "%s", mistakesIn(len(mistakes)))
+	e := &Error{Type: client.TypeInvalid, Detail: reason.Say(mistakesIn(len(mistakes)))}
 	e.addProblems(mistakes, pointer)
 	return e
 }
@@ -133,16 +135,24 @@ func invalid(mistakes job.Problems, pointer string) *Error {
 func (e *Error) addProblems(problems job.Problems, pointer string) {
 	listed := problems[:min(len(problems), ErrorsMax-len(e.Errors))]
 	for _, p := range listed {
-		e.withErrors(client.FieldError{Pointer: pointer + Pointer(p.Path), Path: p.Path, Detail: p.Message, Hint: p.Hint})
+		e.withErrors(fieldError(client.FieldError{Pointer: pointer + Pointer(p.Path), Path: p.Path}, p.Message, p.Hint))
 	}
 	e.MoreErrors += len(problems) - len(listed)
 }
 
-func mistakesIn(n int) string {
+// fieldError returns a mistake in a place of the request.
+func fieldError(at client.FieldError, detail, hint job.Reason) client.FieldError {
+	at.Detail, at.Hint = detail.String(), hint.String()
+	at.Code, at.Args = detail.For()
+	at.HintCode, at.HintArgs = hint.For()
+	return at
+}
+
+func mistakesIn(n int) phrase.Text {
 	if n == 1 {
-		return "the document has a mistake"
+		return phrase.DocumentMistake
 	}
-	return fmt.Sprintf("the document has %d mistakes", n)
+	return phrase.DocumentMistakes.Of(n)
 }
 
 // Pointer writes the path of a field as a JSON pointer: schedule.cron[1] is

@@ -11,6 +11,8 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/decide/engine"
+	"github.com/belfry-cron/belfry/internal/phrase"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -141,7 +143,7 @@ func (s *Jobs) Rollback(ctx context.Context, who Caller, name Name, version int6
 	var mistakes job.Problems
 	if errors.As(err, &mistakes) {
 		e := invalid(mistakes, "")
-		e.Detail = versioned(name.String(), r.Version) + " is not right any more"
+		e.Detail = reason.Say(phrase.VersionWrong.Of(name.String(), int(r.Version)))
 		for i := range e.Errors {
 			e.Errors[i].Pointer = "" // it is not in the request
 		}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/node/secret"
+	"github.com/belfry-cron/belfry/internal/phrase"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -75,17 +77,17 @@ func (b *rulebook) with(ctx context.Context, calendars job.Calendars) ([]job.Opt
 	return []job.Option{job.Now(now), job.Under(b.defaults), job.Among(calendars), job.KnownSecrets(b.unknownSecret(ctx))}, err
 }
 
-// unknownSecret explains why a secret does not exist, or returns "" if it does or that
+// unknownSecret explains why a secret does not exist, or returns none if it does or that
 // cannot be checked: then its use reports it.
-func (b *rulebook) unknownSecret(ctx context.Context) func(namespace, name string) string {
+func (b *rulebook) unknownSecret(ctx context.Context) func(namespace, name string) job.Reason {
 	type full struct{ namespace, name string }
-	known := map[full]string{}
-	return func(namespace, name string) string {
+	known := map[full]job.Reason{}
+	return func(namespace, name string) job.Reason {
 		said, ok := known[full{namespace, name}]
 		if !ok {
 			_, err := b.secrets.Get(ctx, namespace, name)
 			if missing := (*secret.Missing)(nil); errors.As(err, &missing) {
-				said = missing.Error()
+				said = reason.Say(missing.Text())
 			}
 			known[full{namespace, name}] = said
 		}
@@ -131,10 +133,7 @@ func together(unread job.Problems, err error) error {
 // check validates a document by the rules. The error is a job.Problems.
 func check(d job.Document, rules []job.Option) error {
 	if d.Calendar != nil && len(d.Calendar.Days.ICS) > 0 {
-		return job.Problems{{
-			Path: "calendar.ics", Message: "the server does not read files",
-			Hint: "belfry apply reads them and sends their days",
-		}}
+		return job.Problems{reason.Problem(job.Problem{Path: "calendar.ics"}, phrase.NoFilesRead, phrase.ApplyReadsFiles)}
 	}
 	return d.Validate(rules...)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/cron"
 	"github.com/belfry-cron/belfry/internal/decide/preview"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -94,7 +95,8 @@ func previewExpression(q *client.PreviewQuery, of Name, ask preview.Ask) (previe
 	var parse *cron.ParseError
 	if errors.As(err, &parse) {
 		e := &refused.Errors[0]
-		e.Detail, e.Hint = preview.Wording(parse), parse.Hint
+		message, hint := parse.Wording()
+		*e = fieldError(*e, reason.Say(message), reason.Say(hint))
 		end := min(parse.Pos+parse.Len, len(parse.Expr))
 		e.Position = utf8.RuneCountInString(parse.Expr[:parse.Pos]) + 1
 		e.Length = utf8.RuneCountInString(parse.Expr[parse.Pos:end])

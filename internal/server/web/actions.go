@@ -117,7 +117,7 @@ func (s *site) rollBack(p *page) error {
 func (p *page) namedRun() (job.ID, error) {
 	id, err := job.ParseID(p.r.PathValue("id"))
 	if err != nil {
-		return id, &service.Error{Type: client.TypeNotFound, Detail: p.T("run.no_id", "id", clean(p.r.PathValue("id")))}
+		return id, &service.Error{Type: client.TypeNotFound, Detail: job.Text(p.T("run.no_id", "id", clean(p.r.PathValue("id"))))}
 	}
 	return id, nil
 }

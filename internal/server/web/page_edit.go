@@ -345,7 +345,7 @@ func (s *site) showRefused(p *page, of string, present int64, text string, refus
 // mistakes are the problems of a document for an editor.
 func (p *page) mistakes(problems job.Problems) (list []editProblem) {
 	for _, m := range problems {
-		list = append(list, editProblem{m.Line, m.Column, m.Path, p.problem(m.Message), p.problem(m.Hint)})
+		list = append(list, editProblem{m.Line, m.Column, m.Path, p.reason(m.Message), p.reason(m.Hint)})
 	}
 	return list
 }
@@ -353,10 +353,11 @@ func (p *page) mistakes(problems job.Problems) (list []editProblem) {
 // refusals say why the service refused a document.
 func (p *page) refusals(e *service.Error) (list []editProblem) {
 	for _, f := range e.Errors {
-		list = append(list, editProblem{Path: f.Path, Text: p.problem(f.Detail), Hint: p.problem(f.Hint)})
+		text, hint := p.mistake(f)
+		list = append(list, editProblem{Path: f.Path, Text: text, Hint: hint})
 	}
 	if len(e.Errors) == 0 {
-		list = []editProblem{{Text: p.problem(e.Detail), Hint: p.problem(e.Hint)}}
+		list = []editProblem{{Text: p.reason(e.Detail), Hint: p.reason(e.Hint)}}
 	}
 	return list
 }

@@ -468,7 +468,7 @@ func (s *site) graphPage(p *page) error {
 		return err
 	}
 	if !h.job.Run.IsFlow() {
-		return &service.Error{Type: client.TypeNotFound, Detail: p.T("flow.none", "name", h.Full)}
+		return &service.Error{Type: client.TypeNotFound, Detail: job.Text(p.T("flow.none", "name", h.Full))}
 	}
 	d, _, err := s.Service.Jobs.Get(p.ctx(), p.who, p.namedJob(), false)
 	if err != nil {

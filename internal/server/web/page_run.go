@@ -132,7 +132,7 @@ const (
 func (s *site) run(p *page) error {
 	id, err := job.ParseID(p.r.PathValue("id"))
 	if err != nil {
-		return &service.Error{Type: client.TypeNotFound, Detail: p.T("run.no_id", "id", clean(p.r.PathValue("id")))}
+		return &service.Error{Type: client.TypeNotFound, Detail: job.Text(p.T("run.no_id", "id", clean(p.r.PathValue("id"))))}
 	}
 	explained, err := s.Service.Runs.Explained(p.ctx(), p.who, id)
 	if err != nil {

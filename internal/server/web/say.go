@@ -346,6 +346,11 @@ func (p *page) pauseReason(st *job.Status) string {
 	return p.reason(why)
 }
 
+// mistake says what is wrong with a field of a request, and what would be right.
+func (p *page) mistake(f client.FieldError) (text, hint string) {
+	return p.reason(f.Args.Reason(f.Detail, f.Code)), p.reason(f.HintArgs.Reason(f.Hint, f.HintCode))
+}
+
 // note says what an import notes of a line.
 func (p *page) note(text string) string { return p.problem(p.lang.ImportNote(text)) }
 

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/phrase"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/server/auth"
 	"github.com/belfry-cron/belfry/internal/server/service"
 	"github.com/belfry-cron/belfry/internal/server/signin"
@@ -104,7 +106,7 @@ func commandOf(p *page, get func(string) string) (commandView, error) {
 }
 
 func wrongCommand(parameter string) error {
-	return &service.Error{Type: client.TypeMalformed, Detail: "the parameter " + parameter + " is not one of belfry login", Hint: "open the address that belfry login prints"}
+	return &service.Error{Type: client.TypeMalformed, Detail: reason.Say(phrase.NotOfLogin.Of(parameter)), Hint: reason.Say(phrase.OpenPrinted)}
 }
 
 // commandPage asks a person whether a command line may sign in. Who has logged in with a token

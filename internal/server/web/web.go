@@ -24,6 +24,8 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/phrase"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/server/auth"
 	"github.com/belfry-cron/belfry/internal/server/i18n"
 	"github.com/belfry-cron/belfry/internal/server/service"
@@ -153,7 +155,7 @@ func (s *site) routes() {
 	s.page("GET /settings", s.settings)
 	s.actions()
 	s.page("GET /", func(*page) error {
-		return &service.Error{Type: client.TypeNotFound, Detail: "this address does not exist"}
+		return &service.Error{Type: client.TypeNotFound, Detail: reason.Say(phrase.NoAddress)}
 	})
 }
 
@@ -207,16 +209,16 @@ func (s *site) timedPage(pattern string, most time.Duration, answer func(*page) 
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			r.Body = http.MaxBytesReader(w, r.Body, formMax)
 			if err := p.r.ParseForm(); err != nil {
-				refused := &service.Error{Type: client.TypeMalformed, Detail: "the form cannot be read"}
+				refused := &service.Error{Type: client.TypeMalformed, Detail: reason.Say(phrase.FormUnread)}
 				var large *http.MaxBytesError
 				if errors.As(err, &large) {
-					refused = &service.Error{Type: client.TypeTooLarge, Detail: fmt.Sprintf("the form has more than %d bytes", large.Limit)}
+					refused = &service.Error{Type: client.TypeTooLarge, Detail: reason.Say(phrase.FormTooLong.Of(int(large.Limit)))}
 				}
 				s.fail(p, refused)
 				return
 			}
 			if !auth.IsFormToken(secret, p.r.PostForm.Get("form")) {
-				s.fail(p, &service.Error{Type: client.TypeCrossOrigin, Detail: "the form is not of this session", Hint: "open the page again"})
+				s.fail(p, &service.Error{Type: client.TypeCrossOrigin, Detail: reason.Say(phrase.FormForeign), Hint: reason.Say(phrase.OpenAgain)})
 				return
 			}
 		}
@@ -302,9 +304,9 @@ func (s *site) fail(p *page, err error) {
 	if known, ok := s.known.Load(p.who.Says()); ok { // the store may be what fails, and is not asked
 		layout.shows(known.(frame))
 	}
-	v := errorView{Layout: layout, Status: status, Detail: p.problem(p.lang.Hint(e.Detail)), Hint: p.problem(p.lang.Hint(e.Hint))}
+	v := errorView{Layout: layout, Status: status, Detail: p.reason(e.Detail), Hint: p.reason(e.Hint)}
 	for _, f := range e.Errors {
-		f.Detail, f.Hint = p.problem(f.Detail), p.problem(f.Hint)
+		f.Detail, f.Hint = p.mistake(f)
 		v.Errors = append(v.Errors, f)
 	}
 	s.write(p, status, "error", v)
