@@ -133,7 +133,7 @@ func (v *validator) json(made string, at *path) {
 			return
 		}
 		if err != nil {
-			v.report(at, phrase.NotJSON.Of(phrase.Words(err.Error())), phrase.SetContentType)
+			v.report(at, phrase.InvalidJSON.Of(phrase.Words(err.Error())), phrase.SetContentType)
 			return
 		}
 	}

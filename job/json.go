@@ -57,7 +57,7 @@ func (r *jsonReader) fail(begin int, err error) *treeError {
 	} else {
 		err = errors.New("it ends too early")
 	}
-	bad = &treeError{message: phrase.NotJSON.Of(phrase.Words(err.Error()))}
+	bad = &treeError{message: phrase.InvalidJSON.Of(phrase.Words(err.Error()))}
 	bad.line, bad.column = r.position(max(offset, r.counted))
 	return bad
 }

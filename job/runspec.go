@@ -210,7 +210,7 @@ func (v *validator) runSpecOf(j *Job, r *RunSpec, at *path, inFlow bool) {
 		case w.traits().isStep:
 			v.report(at.field(string(w.kind())), phrase.OnlyForSteps, phrase.FlowOrOn.Of("run: {flow: {steps: [...]}}", "schedule: {on: NAME}"))
 		default:
-			v.report(at.field(string(w.kind())), phrase.NotForSteps, phrase.JobOfItsOwn.Of("run: {job: NAME}"))
+			v.report(at.field(string(w.kind())), phrase.NotForFlowSteps, phrase.JobOfItsOwn.Of("run: {job: NAME}"))
 		}
 		return
 	}

@@ -31,6 +31,20 @@ type Exact string
 // String returns the argument in quotes.
 func (e Exact) String() string { return strconv.Quote(string(e)) }
 
+// Span is a duration as [github.com/belfry-cron/belfry/job.Duration.InWords] says it: Chinese has
+// its units in Chinese.
+type Span string
+
+var chineseUnits = strings.NewReplacer("forever", "永久", " ms", " 毫秒", " µs", " 微秒", " ns", " 纳秒", " min", " 分钟", " d", " 天", " h", " 小时", " s", " 秒")
+
+// In returns the duration in a language.
+func (s Span) In(lang string) string {
+	if lang == Chinese {
+		return chineseUnits.Replace(string(s))
+	}
+	return string(s)
+}
+
 // quotedMax is the most bytes of a value in a text: enough to recognise it.
 const quotedMax = 80
 
@@ -110,6 +124,8 @@ func (t Text) Args() map[string]any {
 			value = string(v)
 		case Exact:
 			value = string(v)
+		case Span:
+			value = string(v)
 		case fmt.Stringer:
 			value = v.String()
 			if inner, isText := v.(Text); isText {
@@ -145,6 +161,8 @@ func (t Text) say(lang, text string) string {
 	return Fill(lang, text, func(name string) any { return t.args[slices.Index(t.code.Args, name)] }, func(value any) string {
 		switch v := value.(type) {
 		case Text:
+			return v.In(lang)
+		case Span:
 			return v.In(lang)
 		case []string:
 			return Join(lang, v)
@@ -208,6 +226,8 @@ func decoded(value any, kind reflect.Type) (any, bool) {
 		return text, isText
 	case reflect.TypeFor[Quoted]():
 		return Quoted(text), isText
+	case reflect.TypeFor[Span]():
+		return Span(text), isText
 	case reflect.TypeFor[Exact]():
 		return Exact(text), isText
 	case reflect.TypeFor[Words]():

@@ -59,6 +59,8 @@ func sample(t *testing.T, c *Code) Text {
 			value = Words("said \"{so}\" [x]")
 		case reflect.TypeFor[Quoted]():
 			value = Quoted(`a "b"`)
+		case reflect.TypeFor[Span]():
+			value = Span("1 min 30 s")
 		case reflect.TypeFor[Exact]():
 			value = Exact("* * * * *")
 		case reflect.TypeFor[int]():

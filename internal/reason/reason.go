@@ -9,17 +9,18 @@ import (
 	"strings"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/job"
 )
 
 // Words is an argument that others have said: a command, a service, an operating system or a
 // person. It is never translated.
-type Words string
+type Words = phrase.Words
 
 // The languages of the catalogue.
 const (
-	English = "en"
-	Chinese = "zh"
+	English = phrase.English
+	Chinese = phrase.Chinese
 )
 
 // argument is the type of an argument of a code.
@@ -84,7 +85,7 @@ func Label(r job.Reason) string {
 
 // add adds a code to the catalogue.
 func add(name, english, chinese string, do advice, kinds ...reflect.Type) *Code {
-	c := &Code{Name: name, English: english, Chinese: chinese, Do: do.English, DoInChinese: do.Chinese, Args: names(english), kinds: kinds}
+	c := &Code{Name: name, English: english, Chinese: chinese, Do: do.English, DoInChinese: do.Chinese, Args: phrase.Names(english), kinds: kinds}
 	for i, arg := range c.Args {
 		if kinds[i] == kindOf[job.Reason]() && (do == parts || strings.HasPrefix(english, "{"+arg+"}")) {
 			c.about = append(c.about, arg)
@@ -202,6 +203,8 @@ func decoded(value any, kind reflect.Type) (any, bool) {
 			if values, ok := c.read(args); ok {
 				english = sayer{English, inUTC}.say(c.English, values)
 			}
+		} else if text, known := phrase.Of(code, args); known {
+			english = text.String()
 		}
 		return job.ReasonOf(english, code, args), isReason
 	}
@@ -241,6 +244,9 @@ type sayer struct {
 func (s sayer) reason(r job.Reason) string {
 	c := byName[r.Code()]
 	if c == nil {
+		if text, known := phrase.Of(r.Code(), r.Args()); known {
+			return text.In(s.lang)
+		}
 		return r.String()
 	}
 	values, ok := c.read(r.Args())
@@ -255,55 +261,8 @@ func (s sayer) reason(r job.Reason) string {
 
 // say fills in a text.
 func (s sayer) say(text string, values map[string]any) string {
-	var b strings.Builder
-	for text != "" {
-		at := strings.IndexAny(text, "{[")
-		if at < 0 {
-			b.WriteString(text)
-			break
-		}
-		b.WriteString(text[:at])
-		end := strings.IndexByte(text[at:], closing[text[at]]) + at
-		part := text[at+1 : end]
-		if text[at] == '{' {
-			b.WriteString(s.value(part, values))
-		} else if name := names(part)[0]; !isEmpty(values[name]) {
-			b.WriteString(s.say(part, values))
-		}
-		text = text[end+1:]
-	}
-	return b.String()
+	return phrase.Fill(s.lang, text, func(name string) any { return values[name] }, s.argument)
 }
-
-var closing = map[byte]byte{'{': '}', '[': ']'}
-
-func isEmpty(value any) bool {
-	list, isList := value.([]string)
-	return value == nil || isList && len(list) == 0 || !isList && reflect.ValueOf(value).IsZero()
-}
-
-// value returns what stands for a name in braces.
-func (s sayer) value(part string, values map[string]any) string {
-	name, forms, isPlural := strings.Cut(part, ":")
-	if !isPlural {
-		return s.argument(values[name])
-	}
-	one, many, _ := strings.Cut(forms, "|")
-	switch v := values[name].(type) {
-	case int:
-		if v == 1 {
-			return one
-		}
-	case []string:
-		if len(v) == 1 {
-			return one
-		}
-	}
-	return many
-}
-
-// chineseUnits says a duration of job.Duration.InWords in Chinese.
-var chineseUnits = strings.NewReplacer("forever", "永久", " ms", " 毫秒", " µs", " 微秒", " ns", " 纳秒", " min", " 分钟", " d", " 天", " h", " 小时", " s", " 秒")
 
 func (s sayer) argument(value any) string {
 	switch v := value.(type) {
@@ -318,11 +277,7 @@ func (s sayer) argument(value any) string {
 	case time.Time:
 		return s.at(v)
 	case time.Duration:
-		said := job.Duration(v).InWords()
-		if s.lang == Chinese {
-			return chineseUnits.Replace(said)
-		}
-		return said
+		return phrase.Span(job.Duration(v).InWords()).In(s.lang)
 	case job.ID:
 		return v.String()
 	case job.Outcome:
@@ -331,10 +286,7 @@ func (s sayer) argument(value any) string {
 		}
 		return strings.ReplaceAll(string(v), "_", " ")
 	case []string:
-		if s.lang == Chinese {
-			return strings.Join(v, "、")
-		}
-		return strings.Join(v, ", ")
+		return phrase.Join(s.lang, v)
 	case job.Reason:
 		return s.reason(v)
 	}
@@ -344,31 +296,6 @@ func (s sayer) argument(value any) string {
 var outcomes = map[job.Outcome]string{
 	job.OutcomeSucceeded: "成功", job.OutcomeFailed: "失败", job.OutcomeTimedOut: "超时", job.OutcomeCancelled: "已取消",
 	job.OutcomeLost: "失联", job.OutcomeSkipped: "已跳过", job.OutcomeMissed: "已错过", job.OutcomeWithdrawn: "已撤回",
-}
-
-// names returns the arguments of a text, each once, in their order.
-func names(text string) (list []string) {
-	for {
-		_, after, found := strings.Cut(text, "{")
-		if !found {
-			return list
-		}
-		part, rest, _ := strings.Cut(after, "}")
-		name, _, _ := strings.Cut(part, ":")
-		if !contains(list, name) {
-			list = append(list, name)
-		}
-		text = rest
-	}
-}
-
-func contains(list []string, name string) bool {
-	for _, one := range list {
-		if one == name {
-			return true
-		}
-	}
-	return false
 }
 
 // The codes by the number of their arguments: the compiler checks these.

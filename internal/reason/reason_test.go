@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -23,17 +24,22 @@ func TestEveryCodeIsSaidInBothLanguages(t *testing.T) {
 			t.Errorf("%s has the arguments %v, and its constructor takes %d", c.Name, c.Args, len(c.kinds))
 			continue
 		}
-		en, zh := slices.Sorted(slices.Values(c.Args)), slices.Sorted(slices.Values(names(c.Chinese)))
+		en, zh := slices.Sorted(slices.Values(c.Args)), slices.Sorted(slices.Values(phrase.Names(c.Chinese)))
 		if !slices.Equal(en, zh) {
 			t.Errorf("%s has the arguments %v, and in Chinese %v", c.Name, en, zh)
 		}
 		for text, of := range map[string]string{c.Chinese: "Chinese words", c.DoInChinese: "Chinese advice"} {
-			if c.Name != job.ReasonText && len(names(c.English)) < len(strings.Fields(c.English)) && !isHan(text) {
+			if c.Name != job.ReasonText && len(phrase.Names(c.English)) < len(strings.Fields(c.English)) && !isHan(text) {
 				t.Errorf("%s has no %s: %q", c.Name, of, text)
 			}
 		}
 		if c.Do == "" || c.English == "" {
 			t.Errorf("%s has no words, or no advice", c.Name)
+		}
+	}
+	for _, c := range phrase.All() {
+		if byName[c.Name] != nil && c.Name != job.ReasonText {
+			t.Errorf("%s is a code of package phrase too", c.Name)
 		}
 	}
 	if len(byName) != len(catalogue) {
@@ -194,6 +200,18 @@ func TestLabelsNameWhatOtherReasonsAddTo(t *testing.T) {
 		if got := Label(c.r); got != c.want {
 			t.Errorf("%q has the label %s, want %s", c.r, got, c.want)
 		}
+	}
+}
+
+// A text of package phrase is said in the language of the reader, alone and within a reason.
+func TestTextsAreSaidAsReasons(t *testing.T) {
+	r := Because.Of(job.Text("a"), Say(phrase.NotName.Of("B c")))
+	r = job.StoredReason(r.Stored())
+	if en, zh := In(English, r, nil), In(Chinese, r, nil); en != `a: "B c" is not a name` || zh != `a："B c" 不是有效名称` {
+		t.Errorf("it is said as %q and %q", en, zh)
+	}
+	if !First(nil).IsZero() {
+		t.Error("no text is a reason")
 	}
 }
 

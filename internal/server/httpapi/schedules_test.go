@@ -72,7 +72,7 @@ func TestAScheduleIsPreviewed(t *testing.T) {
 		},
 		{
 			"what follows", []string{"schedule", `{"on": "import"}`, "lang", "zh"},
-			"", "UTC", "在 import 运行之后", "", 0, "", "it falls due at no time that is known in advance",
+			"", "UTC", "在 import 运行之后", "", 0, "", "没有可预知的到期时间",
 		},
 		{
 			"nothing", []string{"schedule", `{}`},
@@ -142,6 +142,10 @@ func TestScheduleMistakesHaveTheirPlace(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s.t = t
 			p := s.refused(client.TypeInvalid, 422, "GET", previewPath+query(tt.query...), "")
+			for i := range p.Errors {
+				e := &p.Errors[i] // TestErrorsHaveCodes looks at the codes
+				e.Code, e.Args, e.HintCode, e.HintArgs = "", nil, "", nil
+			}
 			if len(p.Errors) != 1 || p.Errors[0] != tt.want {
 				t.Errorf("the errors are %+v", p.Errors)
 			}
@@ -191,5 +195,15 @@ func TestTheClientAsksForAPreview(t *testing.T) {
 	_, err = c.Preview(t.Context(), client.PreviewQuery{Schedule: `{"every": "1h", "cron": "@daily"}`})
 	if !client.IsType(err, client.TypeInvalid) {
 		t.Errorf("the error is %v", err)
+	}
+}
+
+// A mistake and its correction are codes with arguments.
+func TestErrorsHaveCodes(t *testing.T) {
+	s := newServer(t)
+	p := s.refused(client.TypeInvalid, 422, "GET", previewPath+query("schedule", `{"corn": "0 2 * * *"}`), "")
+	e := p.Errors[0]
+	if e.Code != "unknown_field" || e.Args.Texts()["x"] != "corn" || e.HintCode != "did_you_mean" || e.HintArgs.Texts()["name"] != "cron" {
+		t.Errorf("the problem is %+v", p)
 	}
 }

@@ -48,8 +48,18 @@ func refuse(kind client.ProblemType, format string, args ...any) *Error {
 	return &Error{Type: kind, Detail: job.Text(fmt.Sprintf(format, args...))}
 }
 
+// deny returns an error and its hint as codes with arguments.
+func deny(kind client.ProblemType, detail phrase.Text, hint ...phrase.Text) *Error {
+	return &Error{Type: kind, Detail: reason.Say(detail), Hint: reason.First(hint)}
+}
+
 func (e *Error) withHint(format string, args ...any) *Error {
 	e.Hint = job.Text(fmt.Sprintf(format, args...))
+	return e
+}
+
+func (e *Error) hinted(hint phrase.Text) *Error {
+	e.Hint = reason.Say(hint)
 	return e
 }
 
@@ -126,7 +136,7 @@ func errorOf(err error) *Error {
 // invalid is the error of a document with mistakes. The pointer is where the document is in
 // the request.
 func invalid(mistakes job.Problems, pointer string) *Error {
-	e := &Error{Type: client.TypeInvalid, Detail: reason.Say(mistakesIn(len(mistakes)))}
+	e := deny(client.TypeInvalid, mistakesIn(len(mistakes)))
 	e.addProblems(mistakes, pointer)
 	return e
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/decide/engine"
 	"github.com/belfry-cron/belfry/internal/decide/placement"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -72,7 +73,7 @@ type Changed struct {
 
 // noJob is the error of a job that does not exist.
 func noJob(name Name) *Error {
-	return refuse(client.TypeNotFound, "there is no job %s", name).withHint("list all jobs: belfry job list -A")
+	return deny(client.TypeNotFound, phrase.NoSuchJob.Of(name), phrase.ListJobs.Of("belfry job list -A"))
 }
 
 // find reads a job for a caller that has a right.
@@ -345,7 +346,7 @@ func putError(err error, p store.PutJob) error {
 		return exists(name)
 	case errors.Is(err, store.ErrCycle):
 		_, way, _ := strings.Cut(err.Error(), store.ErrCycle.Error()+": ")
-		return refuse(client.TypeInvalid, "%s", mistakesIn(1)).withErrors(client.FieldError{
+		return deny(client.TypeInvalid, mistakesIn(1)).withErrors(client.FieldError{
 			Pointer: "/schedule/on", Path: "schedule.on", Detail: "goes round: " + way, Hint: cycleHint,
 		})
 	case errors.Is(err, store.ErrNotFound):

@@ -13,6 +13,7 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/decide/placement"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/server/nodeinfo"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -213,7 +214,7 @@ func (s *Nodes) setDrain(ctx context.Context, who Caller, id string, d store.Dra
 		}
 	}
 	if err := s.store.Drain(ctx, d); errors.Is(err, store.ErrNotFound) {
-		return client.Node{}, refuse(client.TypeNotFound, "there is no node %s", id)
+		return client.Node{}, deny(client.TypeNotFound, phrase.NoSuchNode.Of(id))
 	} else if err != nil {
 		return client.Node{}, err
 	}

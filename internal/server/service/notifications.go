@@ -11,6 +11,7 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/decide/notification"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -217,7 +218,7 @@ func (s *Notifications) Ack(ctx context.Context, who Caller, id string) (client.
 	if err := who.May(Operate); err != nil {
 		return client.Notification{}, err
 	}
-	absent := refuse(client.TypeNotFound, "there is no notification %s", id)
+	absent := deny(client.TypeNotFound, phrase.NoSuchNotification.Of(id))
 	uid, group, found := strings.Cut(id, "-")
 	if _, err := job.ParseID(uid); err != nil || !found || strings.ContainsAny(group, "/ ") {
 		return client.Notification{}, absent
@@ -271,7 +272,7 @@ func (s *Notifications) Test(ctx context.Context, who Caller, name Name) (client
 			return s.test(ctx, who, c)
 		}
 	}
-	return client.ChannelTest{}, refuse(client.TypeNotFound, "there is no channel %s", name)
+	return client.ChannelTest{}, deny(client.TypeNotFound, phrase.NoSuchChannel.Of(name.String()))
 }
 
 func (s *Notifications) test(ctx context.Context, who Caller, c *job.Channel) (client.ChannelTest, error) {

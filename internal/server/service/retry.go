@@ -12,6 +12,7 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/decide/flow"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/sys/spelling"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -26,7 +27,7 @@ func (s *Runs) Retry(ctx context.Context, who Caller, id job.ID, said client.Ret
 	}
 	if run.Kind == job.RunStep {
 		return Made{}, refuse(client.TypeConflict, "run %s is a step of run %s: retry that one", id, run.Parent).
-			withHint("from that step: belfry run retry %s --from %s", run.Parent, run.Step)
+			hinted(phrase.FromStep.Of(fmt.Sprintf("belfry run retry %s --from %s", run.Parent, run.Step)))
 	}
 	if run.State != job.StateDone {
 		return Made{}, refuse(client.TypeConflict, "run %s has not ended yet: it is %s", id, run.State)
@@ -85,7 +86,7 @@ func (s *Runs) RetryAll(ctx context.Context, who Caller, runs []job.ID, key stri
 		case ctx.Err() != nil:
 			return made, ctx.Err()
 		case err != nil:
-			made.Errors = append(made.Errors, client.RetryError{Run: id, Detail: ErrorOf(err).Detail})
+			made.Errors = append(made.Errors, client.RetryError{Run: id, Detail: ErrorOf(err).Detail.String()})
 		default:
 			made.Runs = append(made.Runs, m.Run)
 		}
@@ -159,7 +160,7 @@ func (s *Runs) definitionOf(ctx context.Context, j *store.Job, version int64, ow
 		}
 		if kept == nil {
 			return nil, refuse(client.TypeConflict, "the definition that the run had, version %d of job %s, is not kept any more", version, j.Definition.FullName()).
-				withHint("start all of it as it is now: belfry job run %s", j.Definition.FullName())
+				hinted(phrase.StartAll.Of("belfry job run " + j.Definition.FullName()))
 		}
 		*definition = *kept
 	}

@@ -111,11 +111,11 @@ func (s *Jobs) revision(ctx context.Context, j *store.Job, version int64) (store
 		return store.Revision{}, err
 	}
 	if len(list) == 0 || list[0].Version != version {
-		e := refuse(client.TypeNotFound, "there is no version %d of job %s", version, j.Definition.FullName())
+		hint := phrase.LatestVersion.Of(int(j.Definition.Version))
 		if version < j.Definition.Version {
-			return store.Revision{}, e.withHint("old versions are not kept for ever")
+			hint = phrase.OldVersionsGo
 		}
-		return store.Revision{}, e.withHint("the latest is %d", j.Definition.Version)
+		return store.Revision{}, deny(client.TypeNotFound, phrase.NoSuchVersion.Of(int(version), j.Definition.FullName()), hint)
 	}
 	return list[0], nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/decide/engine"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/sys/spelling"
 	"github.com/belfry-cron/belfry/job"
@@ -219,16 +220,12 @@ func (s *Runs) run(ctx context.Context, id job.ID) (client.Run, error) {
 // noRun is the error of an unknown run. Its hint says whether the run may have been removed: an id
 // has the time at which it was made.
 func (s *Runs) noRun(id job.ID) *Error {
-	e := refuse(client.TypeNotFound, "there is no run %s", id)
 	made, keep := id.Time().UTC().Format(time.DateOnly), s.kept()
-	age := "forever"
+	hint := phrase.RunsKept.Of(made, keep.Runs)
 	if d := job.Duration(keep.For); d > 0 && d != job.Forever {
-		age = "for " + d.InWords()
+		hint = phrase.RunsKeptFor.Of(made, phrase.Span(d.InWords()), keep.Runs)
 	}
-	if keep.Runs > 0 {
-		age += fmt.Sprintf(", at most %d of a job", keep.Runs)
-	}
-	return e.withHint("its id was made on %s; this server keeps finished runs %s, unless policy.keep of the job differs", made, age)
+	return deny(client.TypeNotFound, phrase.NoSuchRun.Of(id), hint)
 }
 
 // KeptFor returns how long finished runs are kept, unless policy.keep of their job differs; 0 is

@@ -132,10 +132,10 @@ func TestAnUnknownRunSaysHowLongRunsAreKept(t *testing.T) {
 		t.Helper()
 		_, err := s.Runs.Get(t.Context(), admin, id)
 		e := ErrorOf(err)
-		if e.Type != client.TypeNotFound || e.Detail != "there is no run "+id.String() {
+		if e.Type != client.TypeNotFound || e.Detail.String() != "there is no run "+id.String() {
 			t.Errorf("the answer is %s: %s", e.Type, e.Detail)
 		}
-		return e.Hint
+		return e.Hint.String()
 	}
 	if got, want := hint(), "its id was made on 2026-11-20; this server keeps finished runs for 90 d, unless policy.keep of the job differs"; got != want {
 		t.Errorf("the hint is %q, want %q", got, want)

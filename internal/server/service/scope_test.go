@@ -29,7 +29,7 @@ func TestRolesOfAPersonDifferByNamespace(t *testing.T) {
 	} {
 		got := ""
 		if err := person.MayIn(c.right, c.namespace); err != nil {
-			got = ErrorOf(err).Detail
+			got = ErrorOf(err).Detail.String()
 		}
 		if got != c.want {
 			t.Errorf("%v in %s: %q, want %q", c.right, c.namespace, got, c.want)

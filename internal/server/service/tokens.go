@@ -12,6 +12,7 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/decide/engine"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/server/auth"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -253,7 +254,7 @@ func (s *Access) Revoke(ctx context.Context, who Caller, name string) error {
 	s.tokens.Forget() // a failed call may have taken effect
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return refuse(client.TypeNotFound, "there is no token %s", name)
+		return deny(client.TypeNotFound, phrase.NoSuchToken.Of(name))
 	case errors.Is(err, store.ErrLastAdmin):
 		return refuse(client.TypeConflict, "%s is the last token that can create others", name).
 			withHint("first create another one with the role admin and without a namespace")
