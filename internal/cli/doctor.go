@@ -233,6 +233,9 @@ func redisOf(f finding, about redis.About, err error) finding {
 	case !about.Durable():
 		f.Status, f.Found = isNote, about.String()
 		f.Do = "set appendonly to yes and appendfsync to always"
+	case about.Replicas > 0 && about.Wait == 0:
+		f.Status, f.Found = isNote, about.String()
+		f.Do = "add wait=1 to the address of the store, so that a failover loses no step"
 	case about.Offset.Abs() > offsetMax:
 		f.Status, f.Found = isNote, about.String()
 		f.Do = "synchronize the clocks of both machines; jobs follow the clock of the server"

@@ -113,6 +113,8 @@ type About struct {
 	AOF   bool
 	Sync  string
 	Least int
+	// Wait is how many replicas have a step before it is acknowledged, by the address.
+	Wait int
 	// Offset is how far the clock of the server is ahead of this machine's clock.
 	Offset time.Duration
 	runID  string
@@ -223,6 +225,7 @@ func Check(ctx context.Context, url string) (about About, err error) {
 		return about, fmt.Errorf("connect to Redis at %s: %w", strings.Join(a.Hosts, ", "), err)
 	}
 	defer client.Close()
+	about.Wait = a.wait
 	within, cancel := context.WithTimeout(ctx, callMax)
 	defer cancel()
 	for _, node := range client.Nodes() {
@@ -265,6 +268,8 @@ func (about About) String() string {
 	}
 	failover := "it has no replica"
 	switch {
+	case about.Replicas > 0 && about.Wait > 0:
+		failover = fmt.Sprintf("it has %d replicas, and %d of them must have a step before it counts", about.Replicas, about.Wait)
 	case about.Replicas > 0 && about.Least > 0:
 		failover = fmt.Sprintf("of %d replicas %d must follow; a failover may lose what was not replicated", about.Replicas, about.Least)
 	case about.Replicas > 0:
