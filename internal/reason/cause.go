@@ -173,10 +173,14 @@ func FingerprintOf(cause string, why job.Reason) job.Fingerprint {
 	return job.Fingerprint(h.Sum64())
 }
 
-// Alike returns a cause with all replaced that differs between two failures of one kind: numbers,
+// saysError finds the word with which some programs begin what others say without it.
+var saysError = regexp.MustCompile(`^(?i:error|fatal|err): +`)
+
+// Alike returns a cause without a leading "error:" and with all replaced that differs between two failures of one kind: numbers,
 // times, durations, ids, hexadecimal digits, addresses, paths and what stands in quotes.
 func Alike(cause string) string {
 	var b strings.Builder
+	cause = saysError.ReplaceAllString(cause, "")
 	before := ' '
 	for len(cause) > 0 {
 		r, size := utf8.DecodeRuneInString(cause)

@@ -79,6 +79,7 @@ func TestFailuresOfOneKindHaveOneFingerprint(t *testing.T) {
 		{"open /var/lib/a/1.csv: no such file or directory", "open /srv/b.csv: no such file or directory"},
 		{"dial https://db-7.example.com:8443/x: timeout", "dial http://db/: timeout"},
 		{"no user 'ann'", "no user 'ben'"},
+		{"ERROR: feed.csv: 0 rows", "feed.csv: 9 rows"},
 		{"panic at 0xdeadbeef", "panic at 0x1234"},
 		{"db-1.eu-central-1.rds.amazonaws.com is away", "db-2.us-east-1.rds.amazonaws.com is away"},
 	} {
