@@ -19,7 +19,7 @@ func TestAChannelFromItsDocumentToItsTest(t *testing.T) {
 	b.open("/channels/new")
 	b.until("the editor", `document.querySelector("[data-edit]").dataset.ready === "1"`)
 	const set = `{ const f = document.querySelector("textarea[name=document]"); f.value = `
-	b.do(chromedp.Evaluate(set+`f.value.replace("name: ops", "name: from-the-page").replace("missed", "mised"); }`, nil))
+	b.do(chromedp.Evaluate(set+`f.value.replace("name: ops", "name: from-the-page").replace("name: slack_url", "file: slack-url").replace("missed", "mised"); }`, nil))
 	b.do(chromedp.Evaluate(`document.querySelector("textarea[name=document]").dispatchEvent(new InputEvent("input", {bubbles: true}))`, nil))
 	b.until("the line of the mistake while it is typed", `document.querySelector("#checked [data-line]") !== null && document.querySelector(".painted .bad") !== null`)
 	b.click(`button[value="save"]`)
