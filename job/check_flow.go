@@ -10,11 +10,8 @@ import (
 
 var stepPattern = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*$`)
 
-const stepHint = "letters, digits and underscores, at most 64, the first a letter"
-
 func (f *Flow) check(v *validator, j *Job, run *path) {
 	at := run.field("flow")
-	const notHere = "is not for a flow: each step has its own"
 	policy := root.field("policy")
 	v.refuse(j.Policy.Retry != nil, policy.field("retry"), phrase.NotForFlowEach, phrase.SetFlowRetry)
 	v.refuse(j.Policy.Success != nil, policy.field("success"), phrase.NotForFlowEach, phrase.SetStepSuccess)
@@ -246,7 +243,6 @@ func (v *validator) step(j *Job, s *Step, g graph, i int, at *path) {
 	v.retry(of, &filled, at.field("retry"))
 	v.success(of, s.Success, at.field("success"))
 	if w.kind() == WorkJob {
-		const why = "is not for run.job: the other job says it"
 		v.refuse(s.Retry != nil, at.field("retry"), phrase.NotForJobStep)
 		v.refuse(s.Timeout != nil, at.field("timeout"), phrase.NotForJobStep)
 		v.refuse(s.Place != nil, at.field("place"), phrase.NotForJobStep)

@@ -150,9 +150,6 @@ func (p commandPosition) join(other commandPosition) commandPosition {
 	return commandPosition{}
 }
 
-// unsafeHint is the advice of a refusal.
-const unsafeHint = "write it out; or say run.unsafe_params: true, so that anyone who may run the job may run any program as its user"
-
 // positioned is a word of a command with its place.
 type positioned struct {
 	at   *path

@@ -19,7 +19,6 @@ import (
 
 // step compiles .Steps.name.Outcome, .Attempt, .Result and its suffix.
 func (c *compiler) step(n *parse.FieldNode, args []*expression) (*expression, error) {
-	const form = ".Steps.NAME.Result, .Steps.NAME.Outcome or .Steps.NAME.Attempt"
 	if len(args) > 0 {
 		return nil, mistake(phrase.NotFunction.Of(n.String()))
 	}

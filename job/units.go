@@ -168,7 +168,6 @@ var sizeUnits = []struct {
 
 // ParseSize reads the text form of a Size.
 func ParseSize(text string) (Size, error) {
-	const example = "for example 64MiB, 500MB or 1048576"
 	digits := text[:len(text)-len(strings.TrimLeft(text, "0123456789"))]
 	unit := text[len(digits):]
 	if digits == "" {

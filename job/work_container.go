@@ -95,7 +95,6 @@ type Mount struct {
 
 // ParseMount reads an entry of Container.Mounts. Both paths are cleaned.
 func ParseMount(text string) (Mount, error) {
-	const hint = "for example /data/in:/in:ro"
 	source, rest, _ := strings.Cut(text, ":")
 	target, option, _ := strings.Cut(rest, ":")
 	switch {

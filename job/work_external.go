@@ -31,7 +31,6 @@ func (e *External) filled() work {
 func (e *External) expand(visitor, *path) work { return e }
 
 func (e *External) check(v *validator, j *Job, _ *path) {
-	const why = "is only for jobs that Belfry starts, and those with run.external are started elsewhere"
 	schedule, policy := root.field("schedule"), root.field("policy")
 	s, p := &j.Schedule, &j.Policy
 	v.refuse(len(s.On) > 0, schedule.field("on"), phrase.OnlyStarted)

@@ -129,7 +129,6 @@ func (h *HTTP) check(v *validator, j *Job, run *path) {
 		v.refuse(!statusPattern.MatchString(status) || isRange && to < from, at.field("expect").item(i), phrase.NotStatus.Of(quote(status)), phrase.Example.Of("200, 200-204 or 2xx"))
 	}
 	if h.Callback {
-		const twice = "would send a request with callback twice"
 		v.refuse(h.Redirects != nil && *h.Redirects > 0, at.field("redirects"), phrase.CallbackTwice, phrase.LeaveOut)
 		v.refuse(slices.Contains(repeatable, h.Method), at.field("method"), phrase.SentTwice.Of(quote(h.Method)), phrase.Example.Of("POST"))
 		for name := range h.Headers {

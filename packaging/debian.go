@@ -299,7 +299,7 @@ func addPackage(tw *tar.Writer, from io.Reader, directories map[string]bool, cer
 		}
 		name := intoUsr(h.Name)
 		if strings.HasPrefix(name, "usr/share/ca-certificates/") && h.Typeflag == tar.TypeReg {
-			if _, err := io.Copy(certificates, tr); err != nil {
+			if _, err := io.Copy(certificates, tr); err != nil { //nolint:gosec // its digest was compared
 				return err
 			}
 		}
@@ -319,7 +319,7 @@ func addPackage(tw *tar.Writer, from io.Reader, directories map[string]bool, cer
 		if err := tw.WriteHeader(to); err != nil {
 			return err
 		}
-		if _, err := io.Copy(tw, tr); err != nil {
+		if _, err := io.Copy(tw, tr); err != nil { //nolint:gosec // its digest was compared
 			return err
 		}
 	}

@@ -62,7 +62,7 @@ func newStub(admin string) (*stub, error) {
 		return nil, err
 	}
 	s := &stub{address: "http://" + l.Addr().String(), admin: admin}
-	s.server = &http.Server{Handler: s}
+	s.server = &http.Server{Handler: s, ReadHeaderTimeout: time.Minute}
 	go func() { _ = s.server.Serve(l) }()
 	return s, nil
 }
