@@ -39,7 +39,7 @@ func noStore(context.Context) (store.Store, error) { return nil, errLight }
 // errLight is returned by methods that need the record of a run or an output.
 var errLight = errors.New("light mode keeps no history and no output: give belfry.New a store, such as memory.Empty()")
 
-// isLight reports whether an opener is that of Light.
+// isLight reports whether Light returned an opener.
 func isLight(open store.Opener) bool {
 	return open != nil && reflect.ValueOf(open).Pointer() == reflect.ValueOf(noStore).Pointer()
 }

@@ -18,8 +18,8 @@ import (
 type EventQuery struct {
 	Namespace string
 	Job       string // namespace/name
-	// Labels and Text select the jobs, as in JobQuery: then only their events and those of
-	// their runs are sent.
+	// Labels and Text select the jobs, as in JobQuery: then only their events and the
+	// events of their runs are sent.
 	Labels map[string]string
 	Text   string
 	Kinds  []string // such as run.done, or run for all of runs; EventStats only if it is named

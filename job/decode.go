@@ -144,8 +144,8 @@ func (d *decoder) decodeStruct(n *node, v reflect.Value, at *path) {
 	}
 }
 
-// decodeFields decodes the entries of a mapping: those of the struct itself, or those that
-// belong to a struct that they stand beside. Validate reports the latter if there is none.
+// decodeFields decodes the entries of a mapping: fields of the struct itself, or of a struct
+// that they stand beside. Validate reports the latter if there is none.
 func (d *decoder) decodeFields(n *node, v reflect.Value, fields []*field, at *path, beside bool) {
 	for _, e := range n.entries {
 		f := fieldNamed(fields, e.key.text)

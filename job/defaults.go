@@ -156,7 +156,7 @@ func (p *Policy) fillChosen(defaults *Policy, hasExitCode bool) {
 	}
 }
 
-// fill sets the zero values in dst, which is settable, to those of src. Structs are filled
+// fill copies the fields of src that are zero in dst, which is settable. Structs are filled
 // field by field. A target of a pointer in dst is copied before it is changed.
 func fill(dst, src reflect.Value) {
 	switch {

@@ -25,7 +25,7 @@ import (
 //	secret what of the value often is a secret: value or address; see SecrecyOf
 //	items  the most items of a list or mapping
 //	keys   what the keys of a mapping are, where settings have it: names, labels or
-//	       variables; those of documents are checked with what else they mean
+//	       variables; the keys of documents are checked by what reads them
 //	short  for the field that a text alone stands for, in place of the mapping: "true"
 //	       where it is written like that as well, "read" where it is only read
 //

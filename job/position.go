@@ -45,7 +45,7 @@ var readers = []string{"ssh", "su", "watch", "parallel", "eval"}
 // evaluators take their first word for code, or for a file of it.
 var evaluators = []string{".", "source", "trap"}
 
-// executing are options, such as those of find, behind which a command begins.
+// executing are options, of find for example, before a command.
 var executing = []string{"-exec", "-execdir", "-ok", "-okdir", "--exec"}
 
 // wrappers execute the program that their words name, behind as many operands of their own.

@@ -18,7 +18,7 @@ type Registry interface {
 	Register(ctx context.Context, list []Registration) error
 	// Unregister removes registrations at once. Unknown ones are ignored.
 	Unregister(ctx context.Context, list []Registration) error
-	// Registrations returns those of a kind that gave a sign of life in the last
+	// Registrations returns the registrations of a kind with a sign of life in the last
 	// RegistrationLife, by group and address, at most RegistrationsMax.
 	Registrations(ctx context.Context, kind string) ([]Registration, error)
 }

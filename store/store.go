@@ -158,8 +158,8 @@ type Control interface {
 	// instead. Without a receiver, events cost nothing.
 	Events(ctx context.Context) <-chan []Event
 	// EventsElsewhere is Events for the changes of other processes in a shared store. It
-	// takes a second to begin, and its events are some tenths of a second late: those of
-	// one process are in order, and those of several processes have times. A single-process
+	// takes a second to begin, and its events are some tenths of a second late. Events of one
+	// process come in their order; events of several have times. A single-process
 	// store returns nil.
 	EventsElsewhere(ctx context.Context) <-chan []Event
 	// Tidy does a bounded part of the housekeeping; any node may call it at any time. It

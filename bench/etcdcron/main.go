@@ -35,7 +35,7 @@ func main() {
 // startMax bounds how long a job is offered again.
 const startMax = time.Minute
 
-// calls are those of one job. It is due each second from when it was made, which go-etcd-cron
+// calls are the calls of one job. It is due each second from when it was made, which go-etcd-cron
 // says nowhere: how late a call is follows from the earliest one of the job within its second.
 type calls struct {
 	mu sync.Mutex

@@ -18,8 +18,8 @@ import (
 const (
 	postgresRate = 30_000
 	mariaDBRate  = 10_000
-	// leaveTakeOver is how soon the jobs of a node that leaves are planned by others,
-	// killTakeOver those of one that is killed: a session lives for 6 s.
+	// leaveTakeOver is how soon the jobs of a node that leaves are planned by others, and
+	// killTakeOver the same for a node that is killed: a session lives for 6 s.
 	leaveTakeOver = 3 * time.Second
 	killTakeOver  = 9 * time.Second
 	// killedLate is how late what a killed node had not claimed may start.

@@ -60,8 +60,8 @@ func (l commandLoad) job(p *program, file string, i, jobs int) *job.Job {
 
 const (
 	// capacityFactor is how many times as many attempts may run at once as fall
-	// due: those of the next second are claimed ahead, and those of a second in
-	// which the machine did something else are still there.
+	// due: attempts of the next second are claimed ahead, and attempts of a second
+	// in which the machine did something else are still there.
 	capacityFactor = 4
 	// applied is how many jobs are applied at a time.
 	applied = 1000

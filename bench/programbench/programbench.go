@@ -253,7 +253,7 @@ func startSQLite(ctx context.Context, jobs int, fire func()) (func() error, erro
 	}, nil
 }
 
-// options are those of a program with very many jobs: as many run at once as are due, and
+// options suit a program with very many jobs: as many run at once as are due, and
 // history is kept for as long as a person may look at it.
 func options() []belfry.Option {
 	return []belfry.Option{

@@ -297,8 +297,8 @@ type Users struct {
 	// Names are the users that a job may name, by name and number; "*" is every user but root,
 	// and "" a job that names none.
 	Names []string
-	// Configured are the users that the configuration lists, and Absent those of them that the
-	// machine does not have.
+	// Configured are the users that the configuration lists, and Absent the ones that the machine
+	// does not have.
 	Configured []string
 	Absent     []string
 	// Self is the user of a node that cannot switch users, "" if it can.

@@ -11,8 +11,8 @@ import (
 
 const defaultShell = "sh"
 
-// inlineOptions are those of interpreters that take a program as an argument
-// and not, like most, with -c.
+// inlineOptions are the options of interpreters that take a program as an argument; most
+// have -c.
 var inlineOptions = map[string]string{
 	"perl": "-e", "ruby": "-e", "node": "-e", "nodejs": "-e", "lua": "-e", "Rscript": "-e", "php": "-r",
 }

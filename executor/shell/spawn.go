@@ -126,8 +126,8 @@ func (s *spawners) start() {
 	})
 }
 
-// onThread calls f on a dedicated thread. It is not the first of the process, whose files
-// the system shows as those of the process.
+// onThread calls f on a dedicated thread, never on the first one, whose files the system
+// shows for the whole process.
 func onThread(f func()) {
 	runtime.LockOSThread()
 	if !firstThread() {

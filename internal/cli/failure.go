@@ -310,7 +310,7 @@ func flagFailure(cmd *cobra.Command, err error) error {
 	return misused("%v", err)
 }
 
-// otherFlags are flags of other programs, with those of ours that mean the same: the ones that a
+// otherFlags are flags of other programs, with our flags that mean the same: the ones that a
 // command has are suggested. A flag with a value has it behind a space.
 var otherFlags = map[string][]string{
 	"port": {"listen 127.0.0.1:PORT", "server http://127.0.0.1:PORT"}, "p": {"listen 127.0.0.1:PORT", "server http://127.0.0.1:PORT"},

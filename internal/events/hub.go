@@ -276,7 +276,7 @@ type Listener struct {
 	hub  *Hub
 	turn *turn
 	next uint64 // the number of the next event
-	told uint64 // the first that is not to be heard at once, but with those of the turn
+	told uint64 // the first event that is held back until the turn ends
 	gap  bool   // something is missing before it
 }
 

@@ -34,7 +34,7 @@ type compiled struct {
 	*occurrences
 }
 
-// occurrences are those of a schedule, for all jobs that have it. It keeps the last answer:
+// occurrences computes the occurrences of a schedule for all jobs that have it, and keeps the last answer:
 // jobs with one schedule run at the same instants.
 type occurrences struct {
 	schedule cron.Schedule

@@ -22,7 +22,7 @@ const (
 // never translated.
 type Words string
 
-// Quoted is an argument that somebody wrote, said in quotes and cut if it is long.
+// Quoted is an argument that a user wrote, said in quotes and cut if it is long.
 type Quoted string
 
 // Exact is Quoted, never cut: its parts are counted in what is said of it.
@@ -174,7 +174,7 @@ func (t Text) say(lang, text string) string {
 }
 
 // printable escapes characters that would break a line, as Go does, since texts repeat
-// what somebody wrote.
+// what a user wrote.
 func printable(text string) string {
 	if strings.IndexFunc(text, isUnprintable) < 0 {
 		return text

@@ -229,7 +229,7 @@ func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
 const (
 	// idMin is the least length of a word of letters and digits that is an id if it has idDigits
-	// digits, and hexMin that of one that has hexadecimal digits alone.
+	// digits, and hexMin the least length of one that has hexadecimal digits alone.
 	idMin, idDigits = 16, 2
 	hexMin          = 6
 )

@@ -59,7 +59,7 @@ func Names() []string {
 	return names
 }
 
-// Unlisted is the label of the codes that the catalogue lacks, those of other versions of Belfry.
+// Unlisted is the label of codes that the catalogue lacks: another version of Belfry has them.
 const Unlisted = "(others)"
 
 // Label returns the code that says most about a reason, as the label of a metric: of a reason that

@@ -88,7 +88,7 @@ var settings = map[string]string{
 
 // Open opens a database by its address, postgres://user@host/name?parameters, and
 // brings its schema up to date. Beside the parameters of libpq it takes schema, and
-// those of the pool: pool_max_conns, pool_min_conns, pool_max_conn_lifetime.
+// parameters of the pool: pool_max_conns, pool_min_conns, pool_max_conn_lifetime.
 func Open(ctx context.Context, address string, o Options) (*Store, error) {
 	d, err := dial(ctx, address)
 	if err != nil {
@@ -203,7 +203,7 @@ func unreached(err error) error {
 	var said *pgconn.PgError
 	switch {
 	case errors.As(err, &said):
-		// cannot_connect_now, too_many_connections and those of a server that stops.
+		// cannot_connect_now, too_many_connections, and the codes of a server that stops.
 		if !slices.Contains([]string{"57P01", "57P02", "57P03", "53300"}, said.Code) {
 			return err
 		}

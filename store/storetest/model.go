@@ -614,7 +614,7 @@ func (p *pair) finish() {
 	})
 }
 
-// handOver hands attempts over: those of any session, under new numbers or ones that are taken.
+// handOver hands over attempts of any session, under new numbers or numbers that are taken.
 func (p *pair) handOver() {
 	n := pick(p, p.nodes)
 	var list []store.Handover

@@ -124,7 +124,7 @@ func (n *nodes) Taken(ctx context.Context, consumer string, refs []store.FeedRef
 	return n.next().Taken(ctx, consumer, refs)
 }
 
-// Events are those of what a node itself does: from here on there is one.
+// Events returns the events of one node: from here on there is one.
 func (n *nodes) Events(ctx context.Context) <-chan []store.Event {
 	n.all = n.all[:1]
 	return n.Store.Events(ctx)

@@ -8,7 +8,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// History is what has happened in a cluster. Its times are those of the store's
+// History is what has happened in a cluster. Its times are by the store's
 // clock, which is right.
 type History struct {
 	mu       sync.Mutex

@@ -33,14 +33,14 @@ type spec struct {
 	flowMost int           // how many runs of a flow may run at once; 0 for any number
 }
 
-// pool is the pool of the jobs that share one, with so many slots.
+// pool is the pool of the jobs that share one, with its number of slots.
 const (
 	pool      = "db"
 	poolSlots = 2
 )
 
 // steady are jobs without edits, so that each of their occurrences must be
-// accounted for. Together they make one run a second with those of edited.
+// accounted for. Together with the jobs of edited they make one run a second.
 var steady = map[string]spec{
 	"skip":      {schedule: `cron: "*/15 * * * * *"`, rest: `policy: {expect: {start_within: 1m}}`, most: 1, gains: true},
 	"allow":     {schedule: `cron: "*/10 * * * * *"`, rest: `policy: {overlap: allow}`, prompt: true},

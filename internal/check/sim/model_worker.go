@@ -261,7 +261,7 @@ func (n *model) starts() {
 	}
 }
 
-// release gives back those of some items that are claimed, have not started and are chosen.
+// release gives back the chosen items that are claimed and have not started.
 // Where the store does not learn of it, Mine tells the node of them later.
 func (n *model) release(items []*held, choose func(*held) bool) {
 	n.releaseThese(runqueue.Attempts(n.queue.Release(items, choose)))
@@ -345,7 +345,7 @@ func (n *model) report(it *held) {
 	n.reportAll()
 }
 
-// unreportedAfter is that of real workers.
+// unreportedAfter is the bound of real workers.
 const unreportedAfter = time.Second
 
 // unreported returns how many results the node has kept for a while.

@@ -375,7 +375,7 @@ func userOf(pod *podSpec, c *container) string {
 	return fmt.Sprintf("%d:%d", *user, *group)
 }
 
-// environment returns the variables, those of Secrets as secrets of Belfry.
+// environment returns the variables. Variables of Secrets become secrets of Belfry.
 func (i *importer) environment(c *container) map[string]string {
 	var env map[string]string
 	for _, e := range c.Env {

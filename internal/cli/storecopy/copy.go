@@ -101,7 +101,7 @@ type copying struct {
 	kept     engine.Kept
 	jobs     map[job.ID]bool // of the source
 	keys     []engine.Key
-	keyed    map[engine.Identity]bool // those of keys
+	keyed    map[engine.Identity]bool // identities in keys
 	audit    auditPlace
 }
 

@@ -19,8 +19,8 @@ import (
 	"github.com/belfry-cron/belfry/internal/remote/spool"
 )
 
-// The exit codes that a wrapped command does not have itself. They are those of timeout(1),
-// of shells and of sysexits(3).
+// The exit codes that a wrapped command does not have itself. They are the codes of
+// timeout(1), of shells and of sysexits(3).
 const (
 	CodeLocked        = 75 // it is running already
 	CodeTimedOut      = 124

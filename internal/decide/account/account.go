@@ -195,7 +195,7 @@ func Found(ctx context.Context, s NoteReader, now time.Time) ([]Finding, error) 
 	return Read(note.Text, now)
 }
 
-// Add adds findings to those of a note, and returns the text and which of them are new. Of too many the
+// Add adds findings to a note, and returns the text and which of them are new. Of too many the
 // latest are kept.
 func Add(known, found []Finding) (text []byte, fresh []Finding, err error) {
 	for i := range found {

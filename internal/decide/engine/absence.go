@@ -16,7 +16,7 @@ import (
 // were settled since.
 const absencesMax = 8
 
-// Absences returns the known absences of all nodes at the beginning of a session: those of
+// Absences returns the known absences of all nodes at the beginning of a session: absences of
 // the other sessions, and the one that this session ends. A node counts if it plans or runs
 // jobs.
 func Absences(joining *store.Session, others []*store.Session, now time.Time) []store.Absence {

@@ -41,7 +41,7 @@ type PutItem struct {
 //
 // For each changed job the store writes the job, Put.Definition as its definition, and a
 // revision. For an existing job the store adds its waiting runs, the members of their slots
-// and those of the slots of the new policy; all unfinished runs if Job.WantsRuns.
+// and of the slots of the new policy; all unfinished runs if Job.WantsRuns.
 //
 // Withdrawn means withdrawn: a change of the schedule, a pause and a resume begin a new
 // epoch in the acknowledged step, and each claim compares epochs.

@@ -110,7 +110,7 @@ func (b *Batch) Alert(id job.ID) (unmet []job.Reason) {
 	return unmet
 }
 
-// unmet describes the expectations that an attempt has missed, and those of its run if it
+// unmet describes the expectations that an attempt has missed, and its run too if it
 // ends the run; the zero value for none. Withdrawn runs have no expectations.
 func (p *Policy) unmet(r *store.Run, a *job.Attempt, final bool) (all job.Reason) {
 	if !p.expects() || a.Outcome == job.OutcomeWithdrawn {

@@ -279,7 +279,7 @@ func (c *Clock) derive(boot time.Duration) {
 			votes = append(votes, vote{id, zero, zero, n.since})
 			continue
 		}
-		// The clock of this process is known, but its renewals may come as late as those of others:
+		// The clock of this process is known, but its renewals may come as late as renewals of others:
 		// what that delay explains is no difference.
 		echo = earlier(echo, later(n.most(earlier), c.ahead.Add(-echoMax)))
 	}

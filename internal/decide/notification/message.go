@@ -70,7 +70,7 @@ type Line struct {
 	ReasonArgs *job.ReasonArgs `json:"reason_args,omitempty"`
 	Cause      string          `json:"cause,omitempty"` // what the work said about its failure
 	Attempt    int             `json:"attempt,omitempty"`
-	// Took is the duration of the run, and Lasted that of a problem that is over, in seconds.
+	// Took is the duration of the run, and Lasted of a problem that is over, in seconds.
 	Took    float64 `json:"took_seconds,omitempty"`
 	Lasted  float64 `json:"lasted_seconds,omitempty"`
 	Command string  `json:"command,omitempty"` // that shows the output
@@ -78,7 +78,7 @@ type Line struct {
 	Failing *Failing `json:"failing,omitempty"`
 	Output  []string `json:"output,omitempty"`
 	Link    string   `json:"link,omitempty"`
-	// UID is that of the job, and Momentary says that the problem has no end.
+	// UID is the job's, and Momentary says that the problem has no end.
 	UID       job.ID `json:"-"`
 	Momentary bool   `json:"-"`
 }
@@ -86,7 +86,7 @@ type Line struct {
 // Failing is the beginning of the failures of a job.
 type Failing struct {
 	Since time.Time `json:"since"`
-	// Version is that of the job in the first failure, and Before that of the run before, which succeeded.
+	// Version is the version of the job in the first failure, and Before in the run before, which succeeded.
 	Version int64 `json:"version"`
 	Before  int64 `json:"version_before,omitempty"`
 }

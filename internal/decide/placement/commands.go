@@ -17,8 +17,8 @@ type Commands struct {
 	// Users are the users that a job may run as, by name and number: "*" is every user but
 	// root, and "" a job without run.user.
 	Users []string `json:"users"`
-	// Configured are the users that the configuration lists, and Absent those of them that the
-	// machine does not have.
+	// Configured are the users that the configuration lists, and Absent the ones that the machine
+	// does not have.
 	Configured []string `json:"configured,omitempty"`
 	Absent     []string `json:"absent,omitempty"`
 	// Self is the user of a node that cannot switch users, "" if it can.

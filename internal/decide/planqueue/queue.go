@@ -34,7 +34,7 @@ const (
 	occurrencesMax   = 2000
 	occurrencesCrowd = 4
 	crowd            = 2 * store.MaxBatch
-	// LaneEntries is the number of entries of a crowd that are searched for those of one
+	// LaneEntries is the number of entries of a crowd that are searched for entries of one
 	// stripe: about a batch of them, without long waits for others.
 	LaneEntries = runqueue.Stripes * store.MaxBatch
 	// A job is planned again when less than this part of its look-ahead is planned, and
@@ -185,7 +185,7 @@ func (t *Queue) MayHaveLost(now time.Time) {
 }
 
 // gain collects the jobs of newly gained partitions whose cursors must be read, and removes
-// those of lost partitions.
+// the jobs of lost partitions.
 func (t *Queue) gain(partitions store.Partitions, now time.Time) {
 	type urgent struct {
 		at    int64 // when it is due next
@@ -558,7 +558,7 @@ func (t *Queue) ClockStepped() {
 
 // Stats are the planner's numbers at a moment.
 type Stats struct {
-	// Jobs is the number of planned jobs: those of its partitions that are neither paused
+	// Jobs is the number of planned jobs: jobs of its partitions that are neither paused
 	// nor completed, and whose cursor is known.
 	Jobs int
 	// Held is the number of them that wait to catch up.

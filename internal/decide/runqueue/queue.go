@@ -176,8 +176,8 @@ func (a *Queue[P]) AnyBusy(condition func(*Item[P]) bool) bool {
 type Load struct {
 	// Held are unclaimed runs, Pending the runs among them that are claimable now.
 	Held, Pending int
-	// Busy take capacity; Asked are those of them whose claim has no answer, and Asking
-	// those whose claim is in flight.
+	// Busy take capacity. Of them, Asked have a claim without an answer, and Asking
+	// a claim in flight.
 	Busy, Asked, Asking int
 }
 

@@ -164,7 +164,7 @@ func (c *Capture) End(s Stream) (text []byte, cut bool) {
 }
 
 // remember keeps the ends of the streams in a block, which is not packed: it may be left out, and
-// its output be older than that of the other stream.
+// its output be older than the other stream's.
 func (c *Capture) remember(b *block) {
 	for records := b.data[1:]; len(records) > 0; {
 		mark, n := binary.Uvarint(records)

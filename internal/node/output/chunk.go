@@ -79,12 +79,12 @@ func (c Chunk) Unpacked() Chunk {
 //
 // Append adds chunks of many attempts, in the order of Seq for each, and then removes what
 // they drop. An existing chunk stays unchanged: it is the same one, repeated after a lost
-// answer. No reader may see a chunk without those of its attempt that came before it in
+// answer. No reader may see a chunk without the chunks of its attempt before it, of
 // this or an earlier call, unless they are dropped. The chunks that [Capture.Close] returns
 // are written in the same way, in one step with the result of the attempt.
 //
-// A call in flight during Close may arrive after the result. Its chunks are among those of
-// Close, so that usually nothing changes; a chunk that they dropped comes back and exceeds
+// A call in flight during Close may arrive after the result. Close has
+// made its chunks too, so that usually nothing changes; a chunk that they dropped comes back and exceeds
 // the bound, which a store may avoid by refusing chunks of attempts with a result.
 //
 // A correct store never keeps more of an attempt than [Config.Limit] and one chunk. To read

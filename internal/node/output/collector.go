@@ -3,7 +3,7 @@
 //
 // A [Collector] is shared by all attempts of a node, a [Capture] belongs to one of them. A
 // Capture keeps the first and the last half of the bound. Output goes into blocks in
-// memory. Within [FlushAfter] the collector makes chunks of them and appends those of all
+// memory. Within [FlushAfter] the collector makes chunks of them and appends the chunks of all
 // attempts together; a chunk, once made, never changes. The last half is shipped as it
 // comes, too, so that a crash does not lose it: each chunk names the earlier ones that it
 // pushes out of the bound. If an attempt writes faster than flushes, only the last half at

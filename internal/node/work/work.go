@@ -18,7 +18,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Store is the whole contract. Times are times of the store's clock, and errors those of
+// Store is the whole contract. Times are times of the store's clock, and errors are the errors of
 // package store: ErrSessionOver requires the node to begin a new session; after ErrAway,
 // ErrNoSpace and ErrReadOnly the result of the call is unknown and it must be repeated.
 type Store interface {

@@ -492,7 +492,7 @@ const shades = 5
 // Scale returns the ends of the scale of a heat map: its highest count, and the lowest, without the few that a
 // span cuts. Jobs that run each minute lift all counts: the differences between them are what is drawn.
 func Scale(cells [][]float64) (low, top float64) {
-	const cut = 50 // the lowest of so many do not count
+	const cut = 50 // one value in cut, the lowest ones, does not count
 	var list []float64
 	for _, line := range cells {
 		for _, v := range line {

@@ -130,7 +130,7 @@ func newAPI(c Config) (*api, error) {
 
 // register declares an operation of the API: its route, the right that it requires and the bound
 // of its body, and a handler that answers in JSON. An error becomes a problem. The answers are
-// for the description: the statuses of success, if not just 200 or 204, and those of
+// for the description: the statuses of success, if not just 200 or 204, and of
 // problems that do not follow from its type.
 func register[I, O any](a *api, route, id, summary string, n need, handle func(context.Context, *I) (*O, error), answers ...int) {
 	method, path, _ := strings.Cut(route, " ")

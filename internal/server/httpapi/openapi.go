@@ -125,8 +125,8 @@ func (a *api) describe() {
 	}
 }
 
-// writeDescription writes the description of the API. The schemas of documents are
-// those of package job.
+// writeDescription writes the description of the API. Package job has the schemas of
+// documents.
 func (a *api) writeDescription() ([]byte, error) {
 	data, err := json.Marshal(a.huma.OpenAPI())
 	if err != nil {
@@ -272,7 +272,7 @@ func (a *api) complete(o *huma.Operation) {
 // answersKey is where an operation keeps the answers of register.
 const answersKey = "answers"
 
-// problemsOf returns the possible problems of an operation: the common ones, and those of
+// problemsOf returns the possible problems of an operation: the common ones, and the problems of
 // its parts.
 func problemsOf(o *huma.Operation, wanted need) []int {
 	list := []int{http.StatusForbidden, http.StatusInternalServerError}

@@ -1,7 +1,7 @@
 package i18n
 
-// notes are what the import from xxl-job-admin says of jobs, groups and users, and that of a
-// crontab of its lines, as patterns are written.
+// notes are patterns for what the import from xxl-job-admin says of jobs, groups and users, and the
+// import of a crontab says of lines.
 var notes = []translation{
 	{"another group has the same name in lower case, so the namespace ends in the number of the group", "另一个分组的名称转为小写后与它相同，因此命名空间末尾加上了分组编号"},
 	{"the group has a token of its own, which is not taken over: {c} keeps it, and token: {s} in a document of kind executors uses it", "该分组有自己的 access token，不会迁移：用 {c} 保存，再在 kind: executors 的文档中以 token: {s} 引用"},

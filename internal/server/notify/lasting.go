@@ -86,7 +86,7 @@ var stillSo = map[job.Notice]func(ended []store.Record) int{
 	job.NoticeFailed: failedInARow, job.NoticeFailing: failedInARow, job.NoticeSkipped: skippedInARow,
 }
 
-// recovered ends the failures of jobs that have succeeded since, are gone or no longer active, and those of jobs that
+// recovered ends the failures of jobs that have succeeded since, are gone, are no longer active, or
 // run again.
 func (n *Notifier) recovered(ctx context.Context, now time.Time, done *changes) error {
 	failing := map[job.ID][]*group{}

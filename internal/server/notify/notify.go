@@ -73,7 +73,7 @@ type Config struct {
 	Send func(ctx context.Context, c *job.Channel, m *notification.Message) error
 	// Look returns the lasting problems, except failures of jobs. Nil: no problem lasts.
 	Look func(ctx context.Context) (notification.Lasting, error)
-	// Output returns the last lines of the output of an attempt, of a flow those of the step that failed.
+	// Output returns the last lines of the output of an attempt; for a flow, of the step that failed.
 	// Nil: messages have none.
 	Output func(ctx context.Context, run job.ID, attempt, lines int) ([]string, error)
 	// Behind reports whether reads of history may lack the latest ends of runs. Nil: they never do.

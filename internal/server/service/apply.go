@@ -505,7 +505,7 @@ func rank(s *step) int {
 	return order[s.result.Kind] + s.depth
 }
 
-// write does one step, or those of a batch of jobs: all or none. It returns the failed one.
+// write does one step, or the steps of a batch of jobs, all or none. It returns the failed one.
 func (d *Documents) write(ctx context.Context, who Caller, part []*step) (failed *step, err error) {
 	actor := who.Name
 	s := part[0]

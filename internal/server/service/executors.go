@@ -208,7 +208,7 @@ func (s *Executors) running(ctx context.Context) (map[string]int, error) {
 const NumberMax = 1 << 52
 
 // Raise makes the numbers of runs at executors start at a given number or above, to avoid
-// those of another admin. It returns the first.
+// numbers of another admin. It returns the first.
 func (s *Executors) Raise(ctx context.Context, who Caller, r client.NumberRequest) (client.Number, error) {
 	if err := who.May(Administer); err != nil {
 		return client.Number{}, err

@@ -20,7 +20,7 @@ type followersPlace struct {
 // many that the caller may not see.
 const followerPartsMax = 4
 
-// Followers returns a page of the jobs that runs of a job start, those of a page by name, as far as
+// Followers returns a page of the jobs that runs of a job start, each page sorted by name, as far as
 // the caller may see them. A page may be shorter than requested before the last. A deleted job has
 // the followers that wait for a new one of its name; without any it does not exist.
 func (s *Jobs) Followers(ctx context.Context, who Caller, name Name, size int, token string) (client.Page[client.Follower], error) {

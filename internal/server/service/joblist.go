@@ -179,7 +179,7 @@ func (s *Jobs) isDue(j *store.Job, at, before time.Time) bool {
 	return ok && next.Before(before)
 }
 
-// failurePlace is the end of a page of jobs by their last failure: after so many that failed, or
+// failurePlace is the end of a page of jobs by their last failure: after a number of failed jobs, or
 // after a name.
 type failurePlace struct {
 	// At is when the first page was made, and Since how far back failures were found before the rest

@@ -50,7 +50,7 @@ func (s *Nodes) List(ctx context.Context, who Caller) ([]client.Node, error) {
 	return list, err
 }
 
-// All returns all nodes by name, including those of the last days.
+// All returns all nodes by name, including nodes that have left in the last days.
 func (s *Nodes) All(ctx context.Context, who Caller) ([]client.Node, error) {
 	if err := who.May(Read); err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func (s *Nodes) said(ctx context.Context, list []client.Node, now time.Time) (go
 	return gone, nil
 }
 
-// Suiting counts the nodes that take runs, and those of them that may run a job.
+// Suiting counts the nodes that take runs, and how many of them may run a job.
 func Suiting(nodes []client.Node, j *job.Job) (suiting, taking int) {
 	place := j.Nodes()
 	for i := range nodes {

@@ -108,7 +108,7 @@ func (s *Output) Tail(ctx context.Context, who Caller, run *client.Run, q client
 	return lastLines(text, q.Tail), err
 }
 
-// Last returns the last lines of an attempt in plain letters; of a flow those of the step that failed.
+// Last returns the last lines of an attempt in plain letters; for a flow, of the step that failed.
 func (s *Output) Last(ctx context.Context, who Caller, id job.ID, attempt, most int) (lines []string, err error) {
 	run, err := s.runs.Get(ctx, who, id)
 	if err != nil {

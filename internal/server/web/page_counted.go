@@ -184,7 +184,7 @@ func grouped(p *page, list []*counted, by string, columns int) []*counted {
 	return slices.SortedFunc(maps.Values(groups), func(a, b *counted) int { return cmp.Compare(a.Job, b.Job) })
 }
 
-// add adds buckets, in the order of time, to those of the lane.
+// add adds buckets to the lane, in the order of time.
 func (c *counted) add(more []client.StatsBucket) {
 	for i := range more {
 		at, found := slices.BinarySearchFunc(c.Buckets, more[i].Start, func(b client.StatsBucket, start time.Time) int { return b.Start.Compare(start) })

@@ -278,8 +278,8 @@ func (p *page) items(f *flowProgress, i int) *itemsView {
 }
 
 const (
-	// stepsFew is how many steps a page of a run lists without a choice, and stepsLong how many of the longest ones are
-	// among those of a larger flow.
+	// stepsFew is how many steps a page of a run lists without a choice, and stepsLong how many of the longest
+	// steps it lists of a larger flow.
 	stepsFew  = 40
 	stepsLong = 5
 )
@@ -366,7 +366,7 @@ func (s *site) stepView(p *page, f *flowProgress, i int) (*stepView, error) {
 	of := u.Run
 	if bad := slices.IndexFunc(u.Items, func(item client.StepState) bool { return item.State == stepFailed }); bad >= 0 && of.IsZero() && !u.Items[bad].Run.IsZero() {
 		of = u.Items[bad].Run
-		v.Item, v.Run, v.Result = itemName(u, bad), "/runs/"+of.String(), "" // those of the others say nothing about it
+		v.Item, v.Run, v.Result = itemName(u, bad), "/runs/"+of.String(), "" // results of other items say nothing about it
 	}
 	if of.IsZero() || f.steps[i].Wait != nil {
 		return v, nil
@@ -437,7 +437,7 @@ func stepParts(text string) []textPart {
 	indent, inRun := "", false
 	for line := range strings.Lines(text) {
 		line = strings.TrimSuffix(line, "\n")
-		// Texts of several lines are indented further than the steps that have them, and those of
+		// Texts of several lines are indented further than the steps that have them, and texts of
 		// other fields do not follow run.
 		inRun = line == "run:" || inRun && (line == "" || strings.HasPrefix(line, " "))
 		if m := stepLine.FindStringSubmatch(line); inRun && m != nil && (indent == "" || indent == m[1]) {

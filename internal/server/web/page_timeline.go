@@ -18,8 +18,7 @@ type timelineView struct {
 	Range string
 	Heat  template.HTML
 	Lanes template.HTML
-	// IsCounted is set for lanes of jobs, which are counted, and not for those of nodes and pools, which
-	// show the latest runs.
+	// IsCounted is set for lanes of jobs, which are counted. Lanes of nodes and pools show the latest runs.
 	IsCounted bool
 	Counted   laneView
 	LaneN     int

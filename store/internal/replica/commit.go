@@ -27,7 +27,7 @@ const (
 	// handOnMax is how many ready runs of a session one commit hands on.
 	handOnMax = 500
 	// poolStep is how many runs of pools one commit changes beside those that it is about: their
-	// jobs are compared at once, and beside commonMax there is room for so many on etcd.
+	// jobs are compared at once, and etcd has room for them beside commonMax.
 	poolStep = 50
 	// opsMax is how many keys one commit writes: what etcd takes in nested transactions beside as
 	// many compares as it takes.

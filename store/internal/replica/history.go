@@ -158,8 +158,8 @@ func (b *Backend) Expire(ctx context.Context, server store.Retention) (more bool
 	return x.cut || x.left == 0, nil
 }
 
-// trim removes the oldest records beyond KeepAtLeast, except those of unfinished runs, when there are
-// twice as many. If it fails, the next call removes them.
+// trim removes the oldest records beyond KeepAtLeast when there are twice as many. Records of unfinished
+// runs stay. If it fails, the next call removes them.
 func (b *Backend) trim(ctx context.Context) {
 	if b.opt.KeepAtLeast == 0 || !b.trimming.TryLock() {
 		return

@@ -346,8 +346,8 @@ func (b *Backend) apply(u Update) {
 	b.feed.Send(told)
 }
 
-// observe takes the clocks that nodes publish with their renewals: those of nodes with the store itself,
-// so that each clock counts once.
+// observe takes the clocks that nodes publish with their renewals. Only nodes with the store itself
+// count, so that each clock counts once.
 func (b *Backend) observe(u *Update, own bool) {
 	for _, key := range u.Deletes {
 		if strings.HasPrefix(key, renewalKeys) {

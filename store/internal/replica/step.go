@@ -329,7 +329,7 @@ func (s *state) surelyWaits(r *store.Run, now time.Time) bool {
 // the step can make ready, if the others are sure to wait: then it counts them.
 func (t *tx) slot(need *engine.SlotNeed, b *engine.Batch, f *found, now time.Time) {
 	s := t.b.state
-	var holding, waiting, ready []*store.Run // besides those of in
+	var holding, waiting, ready []*store.Run // that in does not have
 	in := s.slots[need.Key]
 	if in == nil {
 		in = &slotRuns{}

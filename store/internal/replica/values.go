@@ -79,8 +79,7 @@ type ownValues struct {
 	values map[string]Pair
 }
 
-// ownMax bounds the values that are remembered: those of commits whose fate is unknown may never come
-// back.
+// ownMax bounds the values that are remembered: a commit whose fate is unknown may never come back.
 const ownMax = 10_000
 
 // remember notes the values of a transaction.

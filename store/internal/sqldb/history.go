@@ -53,7 +53,7 @@ func (t *tx) insertRecords(list []*store.Record) error {
 }
 
 // selectRecords reads records with the names of their jobs, for records, and
-// selectRecordsOf those of some runs.
+// selectRecordsOf reads the records of some runs.
 const (
 	selectRecords   = recordColumns + " from history h " + recordNames
 	selectRecordsOf = recordColumns + " from history h " + byRun + recordNames + " where h.run in (?*)"
@@ -107,8 +107,8 @@ func scanRecord(q reader, r *store.Record) {
 	r.Run.Key = columns.Key(&r.Run)
 }
 
-// ifCode says that an attempt has exited if the row has an exit code, as those of SQLite
-// from before version 9 of its schema.
+// ifCode says that an attempt has exited if the row has an exit code: rows of SQLite from
+// before version 9 of its schema say no more.
 const ifCode = 2
 
 // Attempts implements store.History.

@@ -11,7 +11,7 @@
 //   - A step that changes a run in the slot of a pool holds the lock of the pool as well.
 //     Runs are made in a pool without it: a step that does not see a new one, which can
 //     only be ready, comes before it.
-//   - Locks are taken in one order, so that two steps never wait for each other: those of
+//   - Locks are taken in one order, so that two steps never wait for each other: on
 //     definitions (calendars, graph, tokens), pools by name, jobs by uid, sessions, and the
 //     counters of the feeds of changes and of the audit. If a database finds that two do
 //     wait for each other, it undoes one, which is made again.

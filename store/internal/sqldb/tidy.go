@@ -85,8 +85,8 @@ func withdrawnArgs() []any {
 	}
 }
 
-// withdrawn returns withdrawn runs: after a start it examines all runs, then those of
-// changed jobs. It returns a run again until it is settled.
+// withdrawn returns withdrawn runs: after a start it examines all runs, then the runs
+// of changed jobs. It returns a run again until it is settled.
 func (t *tx) withdrawn() (all []endingRun, more bool, err error) {
 	seen := &t.s.tidying
 	last, err := t.number("select value from counters where name = 'change'")

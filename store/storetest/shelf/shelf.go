@@ -51,7 +51,7 @@ func (s *Shelf) Open(ctx context.Context, m Machine, lookAhead time.Duration) (s
 // Driver is what one process has of a shelf.
 type Driver struct {
 	*Shelf
-	// Late and Away are those of Machine.
+	// Late and Away are set as in Machine.
 	Late func() time.Duration
 	Away func() bool
 }
