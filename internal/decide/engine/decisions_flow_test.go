@@ -139,6 +139,19 @@ var flowDecisions = []decided{
 		k.finish(a, job.OutcomeCancelled, true)
 		k.ended(f, "cancelled", "by ann: enough")
 	}},
+	{"a cancel that is made again, since it was committed in part, is one request, and finally runs", func(k *book) {
+		n := k.join("n")
+		_, f := k.flow(n, "steps: [{name: a, run: 'true'}], finally: [{name: z, run: 'true'}]")
+		a := k.steps(f)["a"]
+		k.claim(n, a, store.Started)
+		cancel := &Cancel{Runs: []RunRef{{Run: f}}, By: "ann"}
+		k.must(cancel)
+		k.must(cancel)
+		k.finish(a, job.OutcomeCancelled, true)
+		k.open(f, "z")
+		k.must(&Cancel{Runs: []RunRef{{Run: f}}, By: "ann"})
+		k.ended(f, "cancelled", "by ann")
+	}},
 	{"a step that starts another job ends with its run", func(k *book) {
 		n := k.join("n")
 		other := k.put("name: other")

@@ -294,6 +294,9 @@ type Cancel struct {
 	// Over also requests a finished run, and makes an unknown one an ErrNotFound.
 	Over      bool
 	Cancelled []store.Run
+	// asked are the runs whose nodes an earlier try of this step has asked to end them. Where a store
+	// divides the step, that try may be committed in part.
+	asked map[job.ID]bool
 }
 
 // Need requests the runs with their surroundings.
@@ -310,8 +313,16 @@ func (o *Cancel) Need(b *Batch, n *Need) {
 func (o *Cancel) Decide(b *Batch) error {
 	o.Cancelled = nil
 	for _, ref := range o.Runs {
-		if b.run(ref.Run) == nil && !o.Over {
+		m := b.run(ref.Run)
+		if m == nil && !o.Over {
 			continue
+		}
+		if m != nil && m.CancelBy == o.By && o.asked[ref.Run] {
+			o.Cancelled = append(o.Cancelled, m.Run) // not a second request, which would leave out finally
+			continue
+		}
+		if m != nil && m.State == job.StateRunning && m.CancelBy == "" {
+			put(&o.asked, ref.Run, true)
 		}
 		r, ok := b.Cancel(ref.Run, o.By, job.Text(o.Reason))
 		switch {
