@@ -179,12 +179,22 @@ func (m *Mask) mask(to, text []byte, final bool) ([]byte, int) {
 	return to, i
 }
 
-// Text returns a text with its secrets masked.
+// cutMark ends texts that were cut: errors of handlers, answers and causes.
+const cutMark = "…"
+
+// Text returns a text with its secrets masked, even one that was cut within a secret.
 func (m *Mask) Text(text string) string {
 	if m == nil || text == "" {
 		return text
 	}
-	masked, _ := m.mask(nil, []byte(text), true)
+	whole, isCut := strings.CutSuffix(text, cutMark)
+	masked, n := m.mask(nil, []byte(whole), !isCut)
+	if n < len(whole) {
+		masked = append(masked, Masked...)
+	}
+	if isCut {
+		masked = append(masked, cutMark...)
+	}
 	return string(masked)
 }
 

@@ -50,6 +50,21 @@ func TestSecretsAreMasked(t *testing.T) {
 }
 
 // TestSecretsAreMaskedInPieces writes the same text in random pieces.
+func TestASecretThatATextIsCutWithinIsMasked(t *testing.T) {
+	m := NewMask("correct horse battery")
+	for text, want := range map[string]string{
+		"no: correct horse…":                 "no: ***…",
+		"no: corr…":                          "no: ***…",
+		"no: correct horse battery, and so…": "no: ***, and so…",
+		"no: correct horse":                  "no: correct horse", // as it was said
+		"no answer…":                         "no answer…",
+	} {
+		if got := m.Text(text); got != want {
+			t.Errorf("%q is masked as %q, want %q", text, got, want)
+		}
+	}
+}
+
 func TestSecretsAreMaskedInPieces(t *testing.T) {
 	m := NewMask("s3cr3t-value", "s3cr3t-value-2", "ss3cr3t", "a\nlonger line\nof text")
 	text := "one s3cr3t-value two s3cr3t-valu ss3cr3t-value-2 three longer line\nof text s3cr3t-value-2 end s3cr3t-val"
