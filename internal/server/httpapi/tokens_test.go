@@ -268,7 +268,7 @@ func TestHiddenRunIsNotCancelled(t *testing.T) {
 	// The answer for a run that never existed is the same.
 	unknown := "01M7WSD70J4JVRQ9N4TN6P9NR3"
 	never := s.as("of other", "POST", "/api/v1/runs/"+unknown+"/cancel", "")
-	if said.Code != http.StatusNotFound || strings.Replace(said.Body.String(), run.ID.String(), unknown, 1) != never.Body.String() {
+	if said.Code != http.StatusNotFound || strings.Replace(said.Body.String(), run.ID.String(), unknown, -1) != never.Body.String() {
 		t.Errorf("the answer is %d %s, and of no run %s", said.Code, said.Body, never.Body)
 	}
 	if now := ok[client.Run](s, "GET", "/api/v1/runs/"+run.ID.String(), ""); now.State == job.StateDone {
