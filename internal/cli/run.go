@@ -468,8 +468,7 @@ func showMade(ctx context.Context, server *remote, ask waiting, run client.Run) 
 	return unsuccessful(ended)
 }
 
-// lastLook is how long a server may take to say how it is with a run, when there is no more
-// time to wait for that.
+// lastLook bounds the last request for the state of a run, after the time to wait for its end is over.
 const lastLook = 5 * time.Second
 
 // outOfTime says that a run has not ended in time: that it is running, or why it has not begun.

@@ -72,7 +72,7 @@ type heap struct {
 	size int64     // after the last compaction
 }
 
-// past is what the latest revision was at a moment.
+// past is the latest revision at an earlier moment.
 type past struct {
 	revision int64
 	at       time.Time

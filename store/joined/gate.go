@@ -29,7 +29,7 @@ type gate struct {
 	closed  bool
 }
 
-// meet opens a closed gate.
+// meet opens the gate, unless it is open.
 func (g *gate) meet(ctx context.Context) error {
 	g.opening.Lock()
 	defer g.opening.Unlock()

@@ -19,8 +19,8 @@ func TestMain(m *testing.M) {
 	os.Exit(servers.Main(m, &server, func() (*servers.MariaDB, error) { return servers.NewMariaDB("--innodb-flush-log-at-trx-commit=0") }))
 }
 
-// The suite, with every other call made by another node. That of one node runs in store/postgres,
-// which has the same code but for the dialect.
+// The suite, with every other call made by another node. The suite with one node runs in store/postgres,
+// which differs in the dialect only.
 func TestStoreOfTwoNodes(t *testing.T) {
 	storetest.Run(t, func(t *testing.T, o storetest.Options) store.Store {
 		address := emptyDatabase(t)

@@ -193,8 +193,8 @@ func TestMigrationMeetsActiveNodes(t *testing.T) {
 	}
 }
 
-// Of a user who may not connect, because the password was changed or others have
-// all connections, the database is away, and not what the call has asked for is wrong.
+// When the user may not connect, because the password was changed or other users have all
+// connections, the database is away: the call itself is not wrong.
 func TestRefusedLoginIsNamed(t *testing.T) {
 	exec(t, server.URL(), "create user porter superuser")
 	address := emptySchema(t)

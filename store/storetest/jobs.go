@@ -195,7 +195,7 @@ var jobTests = []test{
 		e.must(err)
 		daily := "name: a\nschedule: {cron: '0 * * * *', spread: 1d, except: [off]"
 		j := e.put(daily + "}")
-		shift := e.now().Sub(j.Cursor) // by which the uid says that it is put off
+		shift := e.now().Sub(j.Cursor) // the offset that the uid gives it
 		if shift <= 0 || shift > 24*time.Hour {
 			e.Fatalf("a job that is spread over a day is planned from %s before its creation", shift)
 		}

@@ -115,7 +115,7 @@ func (c *checker) checkSaid(r *store.Record, said job.Reason) {
 	}
 }
 
-// judgedWhole are codes with words of users or a reason that another record has.
+// judgedWhole are the codes whose arguments are words of users, or a reason that is judged in another record.
 var judgedWhole = map[string]bool{reason.JobPaused.Name: true, reason.Cancelled.Name: true, reason.CancelUnknown.Name: true, reason.StepFailed.Name: true}
 
 // named returns the run that a reason names, as it was recorded last, and reports whether it is known.

@@ -147,7 +147,7 @@ func (s *server) handle(on service.Store) {
 	})
 }
 
-// plain makes the API without a planner.
+// plain builds the API of a server that plans nothing.
 func (s *server) plain(on service.Store) {
 	s.t.Helper()
 	s.handler = newHandler(s.t, service.Config{Store: on, Tokens: s.tokens, Now: s.clock}, httpapi.Config{Tokens: s.tokens, Now: s.clock})

@@ -61,7 +61,7 @@ type Scanner struct {
 	known map[job.ID]epoch
 }
 
-// epoch is since when a job is known to be planned by an epoch.
+// epoch is an epoch of a job, and when the scanner first saw it.
 type epoch struct {
 	number int64
 	since  time.Time

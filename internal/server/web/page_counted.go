@@ -70,7 +70,7 @@ type counted struct {
 	link    string
 	running []client.Run
 	planned []bool // by column
-	always  bool   // it starts in about every column
+	always  bool   // it has starts in almost every column
 }
 
 // countedLanes draws what ended, runs and will start, by job, namespace or label.

@@ -94,7 +94,7 @@ type formField struct {
 	group, path string
 	as          fieldForm
 	mono, area  bool
-	wide        bool // it takes the width of two
+	wide        bool // the field is as wide as two
 	values      func() []string
 	words       string // of the values in the catalogue; "" for the values themselves
 	example     string

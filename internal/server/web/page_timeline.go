@@ -34,7 +34,7 @@ type timelineView struct {
 	Minute      When // of which the jobs are listed
 	Due         []dueRow
 	IsWeek      bool
-	// Earlier and Later are where the page can be moved, "" for not further; End says why not.
+	// Earlier and Later are links to the stretches before and after, "" where there is none; End says why.
 	Earlier string
 	Later   string
 	End     string

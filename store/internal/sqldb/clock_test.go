@@ -255,7 +255,7 @@ func TestStepsUseTheClockRatherThanItsEstimate(t *testing.T) {
 		if err := s.measure(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		d.change(func() { d.set = -time.Hour }) // since it was measured
+		d.change(func() { d.set = -time.Hour }) // the clock changed after it was measured
 		step := &tx{Tx: line{d: d}, ctx: t.Context(), s: s}
 		want := d.shows()
 		for range 2 { // all of a step is of one moment

@@ -30,8 +30,8 @@ type DB interface {
 	// Clock is an expression for the clock of the database, in nanoseconds
 	// since 1970, that advances inside a transaction.
 	Clock() string
-	// Era is, where one process has the database for itself, another number after anything
-	// was undone, or changed by other means than Write.
+	// Era changes when a transaction was rolled back, or something changed the database other than
+	// Write. It is for a database that one process has for itself.
 	Era() int64
 	// KeepsNotices tells that the database keeps a row for each payload of Notify, so that
 	// there must be few different ones.
