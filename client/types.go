@@ -59,6 +59,9 @@ type Change struct {
 	// Running are the runs that were running at the change. They continue to their end
 	// under the definition of their claim.
 	Running []Run `json:"running" nullable:"false" doc:"The runs that were running at the change. They continue to their end as they began."`
+	// MayStart are runs that were not due at the change: their nodes claimed them ahead, and
+	// have not released them.
+	MayStart []Run `json:"may_start,omitempty" nullable:"false" doc:"The runs that a node had claimed before they were due and has not released, such as while it cannot be reached: each may still start, once, as it was claimed."`
 	// Warnings are about the resulting job.
 	Warnings []string `json:"warnings,omitempty" nullable:"false" doc:"What is allowed and yet probably not meant: a job that it follows and that does not exist, or a resume that has nothing to make up for."`
 }
@@ -122,6 +125,7 @@ type ApplyResult struct {
 	Result   ChangeResult `json:"result" enum:"created,changed,unchanged,deleted" doc:"What has happened, or would."`
 	Version  int64        `json:"version,omitempty" doc:"The version that it has now."`
 	Warnings []string     `json:"warnings,omitempty" nullable:"false" doc:"What is allowed and yet probably not meant."`
+	MayStart []Run        `json:"may_start,omitempty" nullable:"false" doc:"The runs that a node had claimed before they were due and has not released, such as while it cannot be reached: each may still start, once, as it was claimed."`
 	Barred   string       `json:"barred,omitempty" doc:"Why no live node may run the job, and what to change. It is among the warnings, too."`
 	Diff     string       `json:"diff,omitempty" doc:"If it was asked for: which lines of the document change."`
 }
@@ -899,6 +903,8 @@ type BulkResult struct {
 	Matched int         `json:"matched" doc:"How many jobs are selected."`
 	Done    int         `json:"done" doc:"How many were changed, or were so already."`
 	Errors  []BulkError `json:"errors" nullable:"false" doc:"The jobs that were not, 100 at most."`
+	// MayStart are as in [Change].
+	MayStart []Run `json:"may_start,omitempty" nullable:"false" doc:"The runs that a node had claimed before they were due and has not released, such as while it cannot be reached: each may still start, once, as it was claimed."`
 }
 
 // BulkError is a job that could not be changed.

@@ -319,5 +319,6 @@ func applyText(w io.Writer, env Env, applied client.Applied) {
 			line = s.faint(line)
 		}
 		fmt.Fprintln(w, line)
+		mayStartText(w, r.MayStart)
 	}
 }

@@ -226,6 +226,14 @@ func changeText(w io.Writer, name jobName, change client.Change, done string) {
 	for _, r := range change.Running {
 		fmt.Fprintf(w, "run %s is running on node %s\n", r.ID, oneLine(orDash(r.Node)))
 	}
+	mayStartText(w, change.MayStart)
+}
+
+// mayStartText names runs that may still start as they were before a change.
+func mayStartText(w io.Writer, runs []client.Run) {
+	for _, r := range runs {
+		fmt.Fprintf(w, "run %s, due %s, may still start as before: node %s claimed it before the change and has not released it\n", r.ID, r.Due.UTC().Format("2006-01-02T15:04:05.999Z07:00"), oneLine(orDash(r.Node)))
+	}
 }
 
 func newJobDelete(env Env) *cobra.Command {

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"slices"
 	"time"
 
 	"github.com/belfry-cron/belfry/job"
@@ -239,6 +240,47 @@ var claimTests = []test{
 		e.put("name: a\nschedule: {cron: '*/2 * * * *'}\npolicy: {overlap: allow}")
 		e.must(e.Release(e.ctx, e.a.ID, runs[1:]))
 		e.gone(runs[1].Run, job.OutcomeWithdrawn)
+	}},
+	{"withdrawn: a claim before its due time is listed after an edit, a pause and a deletion until its release", func(e *env) {
+		const allow = "\npolicy: {overlap: allow}"
+		for _, change := range []func(*store.Job){
+			func(*store.Job) { e.put("name: a\nschedule: {cron: '*/2 * * * *'}" + allow) },
+			func(*store.Job) { e.put(everyMinute + allow + "\npaused: true") },
+			func(j *store.Job) {
+				e.must(e.DeleteJob(e.ctx, store.DeleteJob{UID: j.Definition.UID, IfVersion: store.AnyVersion, Actor: "ann"}))
+			},
+		} {
+			j := e.put(everyMinute + allow)
+			runs := e.plan(j, time.Second, 1500*time.Millisecond, 2*time.Second)
+			for _, a := range runs {
+				e.claim(e.a, a, store.Started)
+			}
+			e.clock.Advance(time.Second)
+			change(j)
+			claimed := func() (list []job.ID) {
+				for _, uid := range []job.ID{j.Definition.UID, {}} {
+					runs, err := e.ListActive(e.ctx, store.ActiveQuery{Job: uid, State: job.StateRunning, After: store.RunRef{Due: e.now()}, Limit: 10})
+					e.must(err)
+					for i := range runs {
+						if runs[i].Due.After(e.now()) {
+							list = append(list, runs[i].ID)
+						}
+					}
+				}
+				return list
+			}
+			same := func(what string, want ...job.ID) {
+				if got := claimed(); !slices.Equal(got, append(want, want...)) {
+					e.Errorf("claims that are not due, after %s: got %v, want %v twice", what, got, want)
+				}
+			}
+			same("the change", runs[1].Run, runs[2].Run)
+			e.must(e.Release(e.ctx, e.a.ID, runs[1:2]))
+			same("a release", runs[2].Run)
+			e.must(e.Release(e.ctx, e.a.ID, runs[2:]))
+			same("both releases")
+			e.finish(runs[0], job.OutcomeSucceeded)
+		}
 	}},
 	{"withdrawn: a cancelled run does not start", func(e *env) {
 		j := e.put(everyMinute)

@@ -732,8 +732,8 @@ func TestChangeNamesRunningButNotRecalledRuns(t *testing.T) {
 	ahead := n.plan("a", 2*time.Second)
 	n.start(ahead)
 	change := ok[client.Change](s, "POST", "/api/v1/jobs/default/a/pause", "")
-	if len(change.Running) != 0 {
-		t.Errorf("the answer names %+v, which was claimed and not due", change.Running)
+	if len(change.Running) != 0 || len(change.MayStart) != 1 || change.MayStart[0].ID != ahead.ID || change.MayStart[0].Node != "one" {
+		t.Errorf("the answer names %+v, and %+v, which was claimed and not due", change.Running, change.MayStart)
 	}
 	if err := n.store.Release(t.Context(), n.session, []store.Attempt{{Run: ahead.ID, Number: 1, Token: n.tokens[ahead.ID]}}); err != nil {
 		t.Fatal(err)

@@ -53,6 +53,8 @@ var commonTexts = []text{
 	{"said.resumed", "Resumed {name}.", "已恢复 {name}。"},
 	{"undo", "Undo", "撤销"},
 	{"said.deleted", "Deleted.", "已删除。"},
+	{"may_start", "{n} run was claimed before the change and may still start as before: its node has not released it.|{n} runs were claimed before the change and may still start as before: their nodes have not released them.", "有 {n} 次运行在更改之前已被节点领取且尚未退回，仍可能按原定义启动。"},
+	{"may_start.of", "of {job} on node {node}, due", "（任务 {job}，节点 {node}），到期时间"},
 	{"said.retried", "Repeated {n} run.|Repeated {n} runs.", "已重试 {n} 次运行。"},
 	{"said.cancelled", "Asked to end. The page shows when the processes are gone.", "已请求取消，进程退出后页面会更新。"},
 	{"said.drained", "Draining: {name} takes no more runs.", "正在排空：{name} 不再接收新的运行。"},

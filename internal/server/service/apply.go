@@ -30,6 +30,7 @@ type applyStore interface {
 	ListJobs(ctx context.Context, q store.JobQuery) (list []*store.Job, next string, err error)
 	PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job, error)
 	DeleteJob(ctx context.Context, d store.DeleteJob) error
+	recallStore
 	kindStore
 }
 
@@ -122,6 +123,9 @@ func (d *Documents) Apply(ctx context.Context, who Caller, said client.Apply) (c
 			return client.Applied{}, err
 		}
 		if err := d.writeAll(ctx, who, steps); err != nil {
+			return client.Applied{}, err
+		}
+		if err := d.nameUnreleased(ctx, steps); err != nil {
 			return client.Applied{}, err
 		}
 	}
@@ -496,6 +500,23 @@ func (d *Documents) writeSome(ctx context.Context, who Caller, steps []*step) (w
 	close(next)
 	group.Wait()
 	return written, failed, err
+}
+
+// nameUnreleased adds to the results the runs that may still start under the definitions
+// before.
+func (d *Documents) nameUnreleased(ctx context.Context, steps []*step) error {
+	before, of := map[job.ID]int64{}, map[job.ID]*step{}
+	for _, s := range steps {
+		if !s.uid.IsZero() && s.result.Result != client.Unchanged {
+			before[s.uid], of[s.uid] = s.version, s
+		}
+	}
+	_, rest, err := unreleased(ctx, d.store, before)
+	for i := range rest {
+		s := of[rest[i].JobUID]
+		s.result.MayStart = append(s.result.MayStart, activeRun(&rest[i]))
+	}
+	return err
 }
 
 func rank(s *step) int {

@@ -93,9 +93,10 @@ func (s *Bulk) change(ctx context.Context, who Caller, names []Name, said *clien
 		return err
 	}
 	errs := make([]error, len(names))
+	mayStart := make([][]client.Run, len(names))
 	parallel.AtOnce(len(names), bulkAtOnce, func(i int) {
 		if ctx.Err() == nil {
-			errs[i] = s.one(ctx, who, names[i], said, key)
+			mayStart[i], errs[i] = s.one(ctx, who, names[i], said, key)
 		}
 	})
 	if ctx.Err() != nil {
@@ -105,6 +106,7 @@ func (s *Bulk) change(ctx context.Context, who Caller, names []Name, said *clien
 		switch {
 		case err == nil:
 			result.Done++
+			result.MayStart = append(result.MayStart, mayStart[i]...)
 		case len(result.Errors) < bulkErrors:
 			result.Errors = append(result.Errors, client.BulkError{Job: names[i].String(), Detail: ErrorOf(err).Detail.String()})
 		}
@@ -131,19 +133,20 @@ func (s *Bulk) selected(ctx context.Context, of scope, q store.JobQuery) (names 
 	}
 }
 
-// one changes one job.
-func (s *Bulk) one(ctx context.Context, who Caller, name Name, said *client.Bulk, key string) (err error) {
+// one changes one job, and returns its runs that may still start as before.
+func (s *Bulk) one(ctx context.Context, who Caller, name Name, said *client.Bulk, key string) (mayStart []client.Run, err error) {
+	var out Changed
 	switch said.Action {
 	case client.BulkPause:
-		_, err = s.jobs.Pause(ctx, who, name, client.PauseRequest{Reason: said.Reason, Until: said.Until}, Expect{})
+		out, err = s.jobs.Pause(ctx, who, name, client.PauseRequest{Reason: said.Reason, Until: said.Until}, Expect{})
 	case client.BulkResume:
-		_, err = s.jobs.Resume(ctx, who, name, client.ResumeRequest{Missed: said.Missed}, Expect{})
+		out, err = s.jobs.Resume(ctx, who, name, client.ResumeRequest{Missed: said.Missed}, Expect{})
 	case client.BulkRun:
 		_, err = s.runs.Start(ctx, who, name, client.RunRequest{}, key)
 	case client.BulkDelete:
-		if _, err = s.jobs.Delete(ctx, who, name, Expect{}); isType(err, client.TypeNotFound) {
+		if out, err = s.jobs.Delete(ctx, who, name, Expect{}); isType(err, client.TypeNotFound) {
 			err = nil // it was deleted in the meantime
 		}
 	}
-	return err
+	return out.MayStart, err
 }

@@ -24,10 +24,9 @@ type jobStore interface {
 	ListJobs(ctx context.Context, q store.JobQuery) (list []*store.Job, next string, err error)
 	Followers(ctx context.Context, upstream string, after job.ID, limit int) (list []*store.Job, more bool, err error)
 	DeleteJob(ctx context.Context, d store.DeleteJob) error
-	ListActive(ctx context.Context, q store.ActiveQuery) ([]store.Run, error)
 	Attempts(ctx context.Context, q store.HistoryQuery) ([]store.Record, store.RecordRef, error)
 	Recent(ctx context.Context, jobs []job.ID, n int) ([][]store.Record, error)
-	Now(ctx context.Context) (time.Time, error)
+	recallStore
 }
 
 // Jobs creates, changes and shows jobs.
@@ -376,40 +375,18 @@ func (s *Jobs) created(ctx context.Context, j *store.Job) (Changed, error) {
 // runningMax bounds the runs that the result of a change names.
 const runningMax = 100
 
-const (
-	// recallMax is the time before its due time in which a claimed run may start although its
-	// job was changed: its node receives the change within some milliseconds, or 20 ms if it
-	// polls.
-	recallMax = 500 * time.Millisecond
-	// recallEvery is the interval at which a change checks whether such a run was released.
-	recallEvery = 5 * time.Millisecond
-)
-
 // calledBack returns the result of a change after which no run of the job starts under an
-// earlier version. A claimed run that is nearly due is either released before the change
-// is acknowledged, or due, and then listed.
+// earlier version, except those that it names.
 func (s *Jobs) calledBack(ctx context.Context, j *store.Job, version int64) (Changed, error) {
-	for deadline := time.Now().Add(recallMax); ; {
-		now, err := s.store.Now(ctx)
-		if err != nil {
-			return Changed{}, err
-		}
-		running, err := s.running(ctx, j)
-		if err != nil {
-			return Changed{}, err
-		}
-		aboutToStart := func(r store.Run) bool {
-			return r.Version <= version && r.Due.After(now) && r.Due.Sub(now) <= recallMax
-		}
-		if time.Now().After(deadline) || !slices.ContainsFunc(running, aboutToStart) {
-			return s.changed(ctx, j, now, version)
-		}
-		select {
-		case <-ctx.Done():
-			return Changed{}, ctx.Err()
-		case <-time.After(recallEvery):
-		}
+	at, rest, err := unreleased(ctx, s.store, map[job.ID]int64{j.Definition.UID: version})
+	if err != nil {
+		return Changed{}, err
 	}
+	out, err := s.changed(ctx, j, at, version)
+	for i := range rest {
+		out.MayStart = append(out.MayStart, activeRun(&rest[i]))
+	}
+	return out, err
 }
 
 // running returns the claimed runs of a job.
@@ -418,7 +395,7 @@ func (s *Jobs) running(ctx context.Context, j *store.Job) ([]store.Run, error) {
 }
 
 // changed returns the result of a change at a moment: the job, and the runs that continue
-// under a version or an earlier one. Runs that were claimed and not due then are called back.
+// under a version or an earlier one.
 func (s *Jobs) changed(ctx context.Context, j *store.Job, at time.Time, version int64) (Changed, error) {
 	shown, err := s.show(ctx, j, false)
 	if err != nil {

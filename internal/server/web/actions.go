@@ -74,28 +74,31 @@ func (s *site) pauseJob(p *page) error {
 		}
 		said.Until = t
 	}
-	if _, err := s.Service.Jobs.Pause(p.ctx(), p.who, p.namedJob(), said, service.Expect{}); err != nil {
+	out, err := s.Service.Jobs.Pause(p.ctx(), p.who, p.namedJob(), said, service.Expect{})
+	if err != nil {
 		return err
 	}
-	return p.done(p.back("/jobs/"+p.namedJob().String()), "paused", "about", p.namedJob().String())
+	return p.changed(p.back("/jobs/"+p.namedJob().String()), "paused", out.MayStart, "about", p.namedJob().String())
 }
 
 func (s *site) resumeJob(p *page) error {
 	said := client.ResumeRequest{Missed: job.Missed(p.r.PostForm.Get("missed"))}
-	if _, err := s.Service.Jobs.Resume(p.ctx(), p.who, p.namedJob(), said, service.Expect{}); err != nil {
+	out, err := s.Service.Jobs.Resume(p.ctx(), p.who, p.namedJob(), said, service.Expect{})
+	if err != nil {
 		return err
 	}
-	return p.done(p.back("/jobs/"+p.namedJob().String()), "resumed", "about", p.namedJob().String())
+	return p.changed(p.back("/jobs/"+p.namedJob().String()), "resumed", out.MayStart, "about", p.namedJob().String())
 }
 
 func (s *site) deleteJob(p *page) error {
 	if p.r.PostForm.Get("confirm") != p.namedJob().Name {
 		return service.WrongParameter("confirm", "is not the name of the job", "type "+p.namedJob().Name)
 	}
-	if _, err := s.Service.Jobs.Delete(p.ctx(), p.who, p.namedJob(), service.Expect{}); err != nil {
+	out, err := s.Service.Jobs.Delete(p.ctx(), p.who, p.namedJob(), service.Expect{})
+	if err != nil {
 		return err
 	}
-	return p.done("/jobs", "deleted")
+	return p.changed("/jobs", "deleted", out.MayStart)
 }
 
 func (s *site) rollBack(p *page) error {
@@ -107,10 +110,11 @@ func (s *site) rollBack(p *page) error {
 	if present, err := strconv.ParseInt(p.r.PostForm.Get("present"), 10, 64); err == nil {
 		expect.Versions = []int64{present}
 	}
-	if _, err := s.Service.Jobs.Rollback(p.ctx(), p.who, p.namedJob(), version, expect); err != nil {
+	out, err := s.Service.Jobs.Rollback(p.ctx(), p.who, p.namedJob(), version, expect)
+	if err != nil {
 		return err
 	}
-	return p.done("/jobs/"+p.namedJob().String()+"/definition", "rolled_back")
+	return p.changed("/jobs/"+p.namedJob().String()+"/definition", "rolled_back", out.MayStart)
 }
 
 // namedRun is the run that the address names.

@@ -19,6 +19,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/server/auth"
 	"github.com/belfry-cron/belfry/internal/server/i18n"
 	"github.com/belfry-cron/belfry/internal/server/service"
+	"github.com/belfry-cron/belfry/job"
 )
 
 // page is one request: who asks, and how the answer should look.
@@ -80,6 +81,7 @@ func (p *page) with(pairs ...string) string {
 	}
 	q.Del("said")
 	q.Del("about")
+	q.Del("may")
 	if len(q) == 0 {
 		return p.r.URL.Path
 	}
@@ -109,6 +111,7 @@ type Layout struct {
 	Again             int            // seconds after which the page is read again without an event
 	Said              string         // what the last form has done
 	Undo              string         // where a form undoes it, "" for nowhere
+	MayStart          []mayStart     // runs that may still start as they were before it
 	Failed            string
 	Commands          []Command
 	Bell              bool
@@ -200,7 +203,30 @@ func (p *page) roles() string {
 func (p *page) layout(title, section string, values ...any) *Layout {
 	l := p.bareLayout(title, section, values...)
 	l.shows(p.site.frame(p.ctx(), p.who, frameFor))
+	ids := strings.Fields(p.query("may"))
+	for _, text := range ids[:min(len(ids), mayStartMax)] {
+		id, err := job.ParseID(text)
+		if err != nil {
+			continue
+		}
+		if r, err := p.site.Service.Runs.Get(p.ctx(), p.who, id); err == nil && r.State == job.StateRunning {
+			l.MayStart = append(l.MayStart, p.mayStart([]client.Run{r})...)
+		}
+	}
 	return l
+}
+
+// mayStart is a run that a node has claimed, and that a change has not reached.
+type mayStart struct {
+	ID, Job, Node string
+	Due           When
+}
+
+func (p *page) mayStart(runs []client.Run) (list []mayStart) {
+	for i := range runs {
+		list = append(list, mayStart{runs[i].ID.String(), runs[i].Job, clean(runs[i].Node), p.at(runs[i].Due)})
+	}
+	return list
 }
 
 // shows takes over what a frame shows.
@@ -305,6 +331,7 @@ func (p *page) done(address, said string, pairs ...string) error {
 		u = &url.URL{Path: "/"}
 	}
 	q := u.Query()
+	q.Del("may")
 	q.Set("said", said)
 	for i := 0; i+1 < len(pairs); i += 2 {
 		q.Set(pairs[i], pairs[i+1])
@@ -312,6 +339,21 @@ func (p *page) done(address, said string, pairs ...string) error {
 	u.RawQuery = q.Encode()
 	http.Redirect(p.w, p.r, u.String(), http.StatusSeeOther)
 	return nil
+}
+
+// mayStartMax is how many runs a page names that may still start: as many as fit on a screen.
+const mayStartMax = 20
+
+// changed is done for a change of jobs, of which some runs may still start as before.
+func (p *page) changed(address, said string, mayStart []client.Run, pairs ...string) error {
+	var ids []string
+	for i := range mayStart[:min(len(mayStart), mayStartMax)] {
+		ids = append(ids, mayStart[i].ID.String())
+	}
+	if len(ids) > 0 {
+		pairs = append(pairs, "may", strings.Join(ids, " "))
+	}
+	return p.done(address, said, pairs...)
 }
 
 // functions are what templates call.

@@ -142,8 +142,9 @@ func (s *site) changeMany(p *page, v *bulkView) error {
 		return err
 	}
 	if len(result.Errors) == 0 {
-		return p.done(v.Back, "bulk", "n", strconv.Itoa(result.Done))
+		return p.changed(v.Back, "bulk", result.MayStart, "n", strconv.Itoa(result.Done))
 	}
+	v.MayStart = p.mayStart(result.MayStart)
 	v.Done, v.Changed, v.Refused = true, result.Done, result.Errors
 	p.site.write(p, http.StatusConflict, "bulk", v)
 	return nil

@@ -297,7 +297,7 @@ func (s *site) saveJob(p *page) error {
 	if err != nil {
 		return err
 	}
-	return p.done("/jobs/"+j.FullName(), said)
+	return p.changed("/jobs/"+j.FullName(), said, saved.MayStart)
 }
 
 // unix writes the lines of a form as documents have them.

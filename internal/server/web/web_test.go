@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/belfry-cron/belfry/store"
 )
@@ -79,6 +80,39 @@ func TestFormsPerformTheirAction(t *testing.T) {
 	answer := b.send("/tokens", "name", "ci", "role", "runner")
 	if answer.Code != http.StatusCreated || !strings.Contains(answer.Body.String(), "belfry_") {
 		t.Errorf("a new token is not shown: %d", answer.Code)
+	}
+}
+
+func TestChangeNamesRunsThatMayStillStart(t *testing.T) {
+	w := newWorld(t)
+	w.fill()
+	b := w.login("ann")
+	j, err := store.JobNamed(t.Context(), w.store, "shop", "price-import")
+	w.must(err)
+	at := j.Cursor.Add(time.Second)
+	a := store.Attempt{Job: j.Definition.UID, Run: w.id(), Number: 1, Token: w.id()}
+	planned, _, err := w.store.Plan(t.Context(), w.node, []store.PlanItem{{
+		Job: a.Job, Epoch: j.Definition.Epoch, From: j.Cursor, To: at, Runs: []store.NewRun{{ID: a.Run, Session: w.node, Node: "ber-1", Scheduled: at, Due: at}},
+	}})
+	w.must(err)
+	claimed, err := w.store.Claim(t.Context(), w.node, []store.Attempt{a})
+	w.must(err)
+	if planned[0] != store.Planned || claimed[0].Verdict != store.Started {
+		t.Fatalf("the run was not claimed: %v, %+v", planned, claimed)
+	}
+	shows := func(path string, pairs ...string) {
+		t.Helper()
+		to := b.send(path, pairs...).Header().Get("Location")
+		body := b.ask("GET", to, nil).Body.String()
+		if !strings.Contains(to, "may="+a.Run.String()) || !strings.Contains(body, "1 run was claimed before the change and may still start") ||
+			!strings.Contains(body, `<a class="link" href="/runs/`+a.Run.String()) || !strings.Contains(body, "of shop/price-import on node ber-1, due") {
+			t.Errorf("%s leads to %s, which does not name the run: %.2000s", path, to, body)
+		}
+	}
+	shows("/jobs/shop/price-import/pause", "back", "/jobs?namespace=shop&may=x")
+	w.must(w.store.Release(t.Context(), w.node, []store.Attempt{a}))
+	if body := b.ask("GET", "/jobs?said=paused&may="+a.Run.String()+"+x", nil).Body.String(); strings.Contains(body, "may still start") {
+		t.Error("a run that was released is named")
 	}
 }
 
