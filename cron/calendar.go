@@ -20,11 +20,11 @@ type Date struct {
 func ParseDate(text string) (Date, error) {
 	t, err := time.Parse(time.DateOnly, text)
 	if err != nil {
-		return Date{}, mistake{phrase.NotDate.Of(phrase.Quoted(text))}
+		return Date{}, phrase.Mistake(phrase.NotDate.Of(phrase.Quoted(text)))
 	}
 	year, month, day := t.Date()
 	if year < firstYear || year > lastYear {
-		return Date{}, mistake{phrase.DateOutOfRange.Of(text, firstYear, lastYear)}
+		return Date{}, phrase.Mistake(phrase.DateOutOfRange.Of(text, firstYear, lastYear))
 	}
 	return Date{year, month, day}, nil
 }

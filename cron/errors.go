@@ -42,22 +42,6 @@ func (e *ParseError) Wording() (message, hint phrase.Text) { return e.wording, e
 // silence is a part of a message that is not there.
 var silence phrase.Text
 
-// mistake is an error about a text that a person wrote.
-type mistake struct{ text phrase.Text }
-
-func (m mistake) Error() string { return m.text.String() }
-
-// Text is Error as a code with arguments.
-func (m mistake) Text() phrase.Text { return m.text }
-
-// textOf returns an error as a code with arguments.
-func textOf(err error) phrase.Text {
-	if m, ok := err.(interface{ Text() phrase.Text }); ok {
-		return m.Text()
-	}
-	return phrase.Said.Of(phrase.Words(err.Error()))
-}
-
 // nameOf returns the name of a value of an enumeration.
 func nameOf(names []string, i uint8) string {
 	if int(i) < len(names) {
@@ -73,7 +57,7 @@ func indexOfName(what phrase.Text, names []string, name string) (int, error) {
 			return i, nil
 		}
 	}
-	return 0, mistake{phrase.UnknownName.Of(what, phrase.Quoted(name), names, nearest(name, names))}
+	return 0, phrase.Mistake(phrase.UnknownName.Of(what, phrase.Quoted(name), names, nearest(name, names)))
 }
 
 // nearest returns the candidate nearest to a mistyped word, or "".

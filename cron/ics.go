@@ -46,7 +46,7 @@ func ParseICS(r io.Reader) ([]Event, error) {
 				return nil, err
 			}
 			if events = append(events, found...); len(events) > maxICSEvents {
-				return nil, onLine(p.line, mistake{phrase.TooManyEvents.Of(maxICSEvents)})
+				return nil, onLine(p.line, phrase.Mistake(phrase.TooManyEvents.Of(maxICSEvents)))
 			}
 		}
 	}
@@ -54,7 +54,7 @@ func ParseICS(r io.Reader) ([]Event, error) {
 		return nil, onLine(p.line+1, err)
 	}
 	if !seen {
-		return nil, mistake{phrase.NotICS}
+		return nil, phrase.Mistake(phrase.NotICS)
 	}
 	return events, nil
 }
@@ -104,7 +104,7 @@ func (p *icsParser) event() ([]Event, error) {
 	for {
 		line, ok := p.next()
 		if !ok {
-			return nil, onLine(begin, mistake{phrase.EventWithout.Of("END:VEVENT")})
+			return nil, onLine(begin, phrase.Mistake(phrase.EventWithout.Of("END:VEVENT")))
 		}
 		name, value, _ := strings.Cut(line, ":")
 		name, _, _ = strings.Cut(strings.ToUpper(name), ";")
@@ -122,7 +122,7 @@ func (p *icsParser) event() ([]Event, error) {
 		case "RRULE":
 			rule = value
 		case "RDATE", "EXDATE":
-			err = mistake{phrase.OneEventEach.Of(name)}
+			err = phrase.Mistake(phrase.OneEventEach.Of(name))
 		case "SUMMARY":
 			e.Summary = icsText.Replace(value)
 		case "STATUS":
@@ -135,7 +135,7 @@ func (p *icsParser) event() ([]Event, error) {
 		case "END":
 			switch {
 			case !started:
-				return nil, onLine(begin, mistake{phrase.EventWithout.Of("DTSTART")})
+				return nil, onLine(begin, phrase.Mistake(phrase.EventWithout.Of("DTSTART")))
 			case cancelled:
 				return nil, nil
 			case end != "":
@@ -165,7 +165,7 @@ func icsDate(value string) (Date, error) {
 	date, _, _ := strings.Cut(value, "T")
 	t, err := time.Parse("20060102", date)
 	if err != nil {
-		return Date{}, mistake{phrase.NotADate.Of(phrase.Quoted(value))}
+		return Date{}, phrase.Mistake(phrase.NotADate.Of(phrase.Quoted(value)))
 	}
 	year, month, day := t.Date()
 	return Date{year, month, day}, nil
@@ -202,7 +202,7 @@ func icsDuration(value string) (time.Duration, error) {
 		rest = rest[n+1:]
 	}
 	if !ok {
-		return 0, mistake{phrase.NotDuration.Of(phrase.Quoted(value))}
+		return 0, phrase.Mistake(phrase.NotDuration.Of(phrase.Quoted(value)))
 	}
 	return d, nil
 }
@@ -220,7 +220,7 @@ func (e Event) repeat(rule string) ([]Event, error) {
 		switch name {
 		case "FREQ":
 			if yearly, err = value == "YEARLY", nil; !yearly {
-				err = mistake{phrase.OnlyYearly}
+				err = phrase.Mistake(phrase.OnlyYearly)
 			}
 		case "INTERVAL":
 			every = n
@@ -232,21 +232,21 @@ func (e Event) repeat(rule string) ([]Event, error) {
 			err = nil
 		case "BYMONTH":
 			if err == nil && time.Month(n) != e.From.Month {
-				err = mistake{phrase.OtherMonth}
+				err = phrase.Mistake(phrase.OtherMonth)
 			}
 		case "BYMONTHDAY":
 			if err == nil && n != e.From.Day {
-				err = mistake{phrase.OtherDay}
+				err = phrase.Mistake(phrase.OtherDay)
 			}
 		default:
-			err = mistake{phrase.NotUnderstood.Of(name)}
+			err = phrase.Mistake(phrase.NotUnderstood.Of(name))
 		}
 		if err != nil || every < 1 || count < 1 {
-			return nil, mistake{phrase.RuleUnusable.Of(phrase.Quoted(rule), phrase.Quoted(e.Summary), textOf(orMalformed(err)))}
+			return nil, phrase.Mistake(phrase.RuleUnusable.Of(phrase.Quoted(rule), phrase.Quoted(e.Summary), phrase.OfError(orMalformed(err))))
 		}
 	}
 	if !yearly {
-		return nil, mistake{phrase.RuleWithoutFreq.Of(phrase.Quoted(rule), phrase.Quoted(e.Summary))}
+		return nil, phrase.Mistake(phrase.RuleWithoutFreq.Of(phrase.Quoted(rule), phrase.Quoted(e.Summary)))
 	}
 	var events []Event
 	length := daysOf(e.To) - daysOf(e.From)
@@ -264,11 +264,13 @@ func (e Event) repeat(rule string) ([]Event, error) {
 	return events, nil
 }
 
-func onLine(line int, err error) error { return mistake{phrase.OnLine.Of(line, textOf(err))} }
+func onLine(line int, err error) error {
+	return phrase.Mistake(phrase.OnLine.Of(line, phrase.OfError(err)))
+}
 
 func orMalformed(err error) error {
 	if err == nil {
-		return mistake{phrase.RuleMalformed}
+		return phrase.Mistake(phrase.RuleMalformed)
 	}
 	return err
 }

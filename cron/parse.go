@@ -123,7 +123,7 @@ func (p *parser) zonePrefix(e *Expression, given *Zone) error {
 	}
 	zone, err := LoadZone(name)
 	if err != nil {
-		return p.fail(start, p.end, textOf(err), silence, silence)
+		return p.fail(start, p.end, phrase.OfError(err), silence, silence)
 	}
 	if given != nil && given.Name() != zone.Name() {
 		return p.fail(start, p.end, phrase.TwoZones.Of(zone.Name(), given.Name()), silence, phrase.NameOne)

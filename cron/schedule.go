@@ -37,7 +37,7 @@ func ParseSchedule(expr string, opts ...Option) (Schedule, error) {
 	at := strings.LastIndex(expr, text)
 	d, err := parseEvery(text)
 	if err != nil {
-		return nil, newParseError(expr, at, len(text), phrase.Name.Of(every), textOf(err), silence, phrase.IntervalForm)
+		return nil, newParseError(expr, at, len(text), phrase.Name.Of(every), phrase.OfError(err), silence, phrase.IntervalForm)
 	}
 	return Interval{Every: d}, nil
 }
@@ -54,12 +54,12 @@ const (
 // parseEvery reads a duration, with days.
 func parseEvery(text string) (time.Duration, error) {
 	if text == "" {
-		return 0, mistake{phrase.DurationMissing}
+		return 0, phrase.Mistake(phrase.DurationMissing)
 	}
 	rest, days := text, 0
 	if before, after, found := strings.Cut(text, "d"); found {
 		if !isDigits(before) {
-			return 0, mistake{phrase.NotDuration.Of(phrase.Quoted(text))}
+			return 0, phrase.Mistake(phrase.NotDuration.Of(phrase.Quoted(text)))
 		}
 		days, rest = number(before), after
 	}
@@ -67,15 +67,15 @@ func parseEvery(text string) (time.Duration, error) {
 	if rest != "" {
 		var err error
 		if d, err = time.ParseDuration(rest); err != nil {
-			return 0, mistake{phrase.NotDuration.Of(phrase.Quoted(text))}
+			return 0, phrase.Mistake(phrase.NotDuration.Of(phrase.Quoted(text)))
 		}
 	}
 	d += time.Duration(min(days, maxEveryDays+1)) * 24 * time.Hour
 	switch {
 	case d < MinEvery:
-		return 0, mistake{phrase.ShortInterval.Of(text, MinEvery.String())}
+		return 0, phrase.Mistake(phrase.ShortInterval.Of(text, MinEvery.String()))
 	case d > MaxEvery:
-		return 0, mistake{phrase.LongInterval.Of(text)}
+		return 0, phrase.Mistake(phrase.LongInterval.Of(text))
 	}
 	return d, nil
 }

@@ -264,7 +264,7 @@ func parseRule(text string) (cron.Days, *cron.TimeRange, error) {
 		return nil, &r, err
 	}
 	if from, to, isRange := strings.Cut(text, "-"); isRange && weekday(from) >= 0 {
-		return nil, nil, mistake(phrase.NotWeekday.Of(quote(to)), nearest(to, weekdayNames).Or(nearest(to, shortWeekdays())).Or(phrase.MonToSun))
+		return nil, nil, phrase.Mistake(phrase.NotWeekday.Of(quote(to)), nearest(to, weekdayNames).Or(nearest(to, shortWeekdays())).Or(phrase.MonToSun))
 	}
 	return nil, nil, nil
 }
@@ -290,14 +290,14 @@ func parseDates(text string) (cron.DateRange, error) {
 		return cron.DateRange{}, err
 	}
 	if last.String() < first.String() {
-		return cron.DateRange{}, mistake(phrase.EndsEarly.Of(quote(text)))
+		return cron.DateRange{}, phrase.Mistake(phrase.EndsEarly.Of(quote(text)))
 	}
 	return cron.DateRange{From: first, To: last}, nil
 }
 
 // parseTimes reads a range of times of day. It may go past midnight.
 func parseTimes(text string) (cron.TimeRange, error) {
-	wrong := mistake(phrase.NotTimes.Of(quote(text)), phrase.TimesForm)
+	wrong := phrase.Mistake(phrase.NotTimes.Of(quote(text)), phrase.TimesForm)
 	from, to, ok := strings.Cut(text, "-")
 	if !ok {
 		return cron.TimeRange{}, wrong
@@ -308,7 +308,7 @@ func parseTimes(text string) (cron.TimeRange, error) {
 		return cron.TimeRange{}, wrong
 	}
 	if first == last {
-		return cron.TimeRange{}, mistake(phrase.IsEmptyValue.Of(quote(text)), phrase.TimesEnd)
+		return cron.TimeRange{}, phrase.Mistake(phrase.IsEmptyValue.Of(quote(text)), phrase.TimesEnd)
 	}
 	return cron.TimeRange{From: first, To: last}, nil
 }

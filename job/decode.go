@@ -83,7 +83,7 @@ func (d *decoder) decodeText(n *node, v reflect.Value, at *path) {
 // reportMistake reports an error about the text of a node, if err is not nil.
 func (d *decoder) reportMistake(n *node, at *path, err error) {
 	if err != nil {
-		message, hint := inWords(err)
+		message, hint := phrase.InWords(err)
 		d.report(n, at, message, hint)
 	}
 }

@@ -18,7 +18,7 @@ func (anywhere) join(placement)                       {}
 
 // errNUL is the error for NUL bytes in values for programs, whose arguments and variables
 // end at the first NUL byte.
-var errNUL = mistake(phrase.ValueNUL)
+var errNUL = phrase.Mistake(phrase.ValueNUL)
 
 func escapeNothing(v any) (string, error) {
 	text := valueText(v)
@@ -34,7 +34,7 @@ func escapeXML(v any) (string, error) {
 	if strings.ContainsFunc(text, func(r rune) bool {
 		return r < ' ' && r != '\t' && r != '\n' && r != '\r' || r == utf8.RuneError || r == 0xFFFE || r == 0xFFFF
 	}) {
-		return "", mistake(phrase.NotInXML.Of(quote(text)))
+		return "", phrase.Mistake(phrase.NotInXML.Of(quote(text)))
 	}
 	return xmlText.Replace(text), nil
 }
@@ -46,7 +46,7 @@ func escapeForm(v any) (string, error) { return url.QueryEscape(valueText(v)), n
 func escapeHeader(v any) (string, error) {
 	text := valueText(v)
 	if strings.ContainsFunc(text, isControl) {
-		return "", mistake(phrase.NotInHeader.Of(quote(text)), phrase.OneLine)
+		return "", phrase.Mistake(phrase.NotInHeader.Of(quote(text)), phrase.OneLine)
 	}
 	return text, nil
 }
@@ -86,11 +86,11 @@ func (u *urlPlacement) text(text string) {
 func (u *urlPlacement) value(*expression) (escaper, error) {
 	switch u.part {
 	case urlHost:
-		return nil, mistake(phrase.HostTemplate, phrase.WriteHost)
+		return nil, phrase.Mistake(phrase.HostTemplate, phrase.WriteHost)
 	case urlFragment:
-		return nil, mistake(phrase.AfterHash, phrase.LeaveOut)
+		return nil, phrase.Mistake(phrase.AfterHash, phrase.LeaveOut)
 	case urlUnclear:
-		return nil, mistake(phrase.URLBranches)
+		return nil, phrase.Mistake(phrase.URLBranches)
 	case urlQuery:
 		return escapeForm, nil
 	}
@@ -111,7 +111,7 @@ func checkPath(address string) error {
 	path, _, _ := strings.Cut(address, "?")
 	for segment := range strings.SplitSeq(path, "/") {
 		if segment == "." || segment == ".." {
-			return mistake(phrase.PathSegment.Of(quote(segment)))
+			return phrase.Mistake(phrase.PathSegment.Of(quote(segment)))
 		}
 	}
 	return nil
@@ -139,9 +139,9 @@ func (j *jsonPlacement) text(text string) {
 func (j *jsonPlacement) value(*expression) (escaper, error) {
 	switch {
 	case j.unclear:
-		return nil, mistake(phrase.JSONBranches)
+		return nil, phrase.Mistake(phrase.JSONBranches)
 	case j.escaped:
-		return nil, mistake(phrase.AfterBackslash)
+		return nil, phrase.Mistake(phrase.AfterBackslash)
 	case j.inString:
 		return func(v any) (string, error) {
 			text := appendJSONText(nil, valueText(v))

@@ -80,10 +80,10 @@ func readICS(name string, open func(name string) (io.ReadCloser, error)) ([]cron
 	events, err := cron.ParseICS(limited)
 	switch {
 	case limited.N == 0:
-		return nil, mistake(phrase.FileTooLong.Of(name, icsMax))
+		return nil, phrase.Mistake(phrase.FileTooLong.Of(name, icsMax))
 	case err != nil:
-		message, _ := inWords(err)
-		return nil, mistake(phrase.InFile.Of(name, message))
+		message, _ := phrase.InWords(err)
+		return nil, phrase.Mistake(phrase.InFile.Of(name, message))
 	}
 	return events, nil
 }

@@ -36,14 +36,14 @@ func NewID(now time.Time, random io.Reader) (ID, error) {
 func ParseID(text string) (ID, error) {
 	var id ID
 	if len(text) != idLength {
-		return ID{}, mistake(phrase.NotID.Of(quote(text)), phrase.IDForm.Of(idLength))
+		return ID{}, phrase.Mistake(phrase.NotID.Of(quote(text)), phrase.IDForm.Of(idLength))
 	}
 	// 26 characters carry 130 bits: the upper two must be zero.
 	var high, low uint64
 	for i := range idLength {
 		v := crockfordValue(text[i])
 		if v > 31 || i == 0 && v > 7 {
-			return ID{}, mistake(phrase.NotID.Of(quote(text)))
+			return ID{}, phrase.Mistake(phrase.NotID.Of(quote(text)))
 		}
 		high = high<<5 | low>>59
 		low = low<<5 | uint64(v)

@@ -2,7 +2,6 @@ package job
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -58,6 +57,34 @@ func (ps Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
+// Text is Error as a code with arguments, without the files.
+func (ps Problems) Text() (all phrase.Text) {
+	for i := range ps {
+		p := &ps[i]
+		one := p.Message.text()
+		if !p.Hint.IsZero() {
+			one = phrase.WithHint.Of(one, p.Hint.text())
+		}
+		if p.Path != "" {
+			one = phrase.InField.Of(p.Path, one)
+		}
+		if all.IsZero() {
+			all = one
+		} else {
+			all = phrase.AndThen.Of(all, one)
+		}
+	}
+	return all
+}
+
+// text returns a reason of package phrase as its text.
+func (r Reason) text() phrase.Text {
+	if t, ok := phrase.Of(r.Code(), r.Args()); ok {
+		return t
+	}
+	return phrase.Said.Of(phrase.Words(r.String()))
+}
+
 // sorted puts the problems in the order of the text.
 func (ps Problems) sorted() Problems {
 	slices.SortStableFunc(ps, func(a, b Problem) int {
@@ -74,35 +101,12 @@ func (ps Problems) asError() error {
 	return ps.sorted()
 }
 
-// mistakeError is a mistake in a value, found by code that does not know its place in a
-// document.
-type mistakeError struct{ message, hint phrase.Text }
-
-func (e *mistakeError) Error() string { return e.message.String() + suffix(" (", e.hint.String(), ")") }
-
-func mistake(message phrase.Text, hint ...phrase.Text) error {
-	return &mistakeError{message, first(hint)}
-}
-
 // first returns the hint of a problem, none if it has none.
 func first(hint []phrase.Text) phrase.Text {
 	if len(hint) == 0 {
 		return phrase.Text{}
 	}
 	return hint[0]
-}
-
-// inWords returns the message of an error about a value, and its hint.
-func inWords(err error) (message, hint phrase.Text) {
-	var m *mistakeError
-	if errors.As(err, &m) {
-		return m.message, m.hint
-	}
-	var coded interface{ Text() phrase.Text } // of package cron
-	if errors.As(err, &coded) {
-		return coded.Text(), phrase.Text{}
-	}
-	return phrase.Said.Of(phrase.Words(err.Error())), phrase.Text{}
 }
 
 // said returns a text as a value of a problem.

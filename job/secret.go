@@ -38,11 +38,11 @@ func IsSecretName(name string) bool { return hasForm(name, SecretNameMax, secret
 func (c *compiler) secret(n *parse.FieldNode, args []*expression) (*expression, error) {
 	switch {
 	case len(n.Ident) != 2 || len(args) > 0:
-		return nil, mistake(phrase.Meaningless.Of(n.String()), phrase.SecretAlone.Of("{{ .Secret.name }}"))
+		return nil, phrase.Mistake(phrase.Meaningless.Of(n.String()), phrase.SecretAlone.Of("{{ .Secret.name }}"))
 	case !c.private || c.early:
-		return nil, mistake(phrase.SecretHere.Of(n.String()), phrase.SecretPlaces)
+		return nil, phrase.Mistake(phrase.SecretHere.Of(n.String()), phrase.SecretPlaces)
 	case !IsSecretName(n.Ident[1]):
-		return nil, mistake(phrase.NotSecretName.Of(quote(n.Ident[1])), phrase.SecretNameForm.Of(SecretNameMax))
+		return nil, phrase.Mistake(phrase.NotSecretName.Of(quote(n.Ident[1])), phrase.SecretNameForm.Of(SecretNameMax))
 	}
 	name := n.Ident[1]
 	if c.named != nil {
@@ -62,7 +62,7 @@ func (c *compiler) secret(n *parse.FieldNode, args []*expression) (*expression, 
 
 // secretAlone refuses to compute with a secret: its output would not be masked.
 func secretAlone(e *expression) error {
-	return mistake(phrase.SecretInFunction.Of(e.source), phrase.WriteAlone.Of("{{ "+e.source+" }}"))
+	return phrase.Mistake(phrase.SecretInFunction.Of(e.source), phrase.WriteAlone.Of("{{ "+e.source+" }}"))
 }
 
 // silent keeps the value of a secret out of an escaper's error messages.

@@ -41,7 +41,7 @@ func escapeTame(pattern *regexp.Regexp, place phrase.Text) escaper {
 	return func(v any) (string, error) {
 		text := valueText(v)
 		if !pattern.MatchString(text) {
-			return "", mistake(phrase.NotThere.Of(quote(text), place))
+			return "", phrase.Mistake(phrase.NotThere.Of(quote(text), place))
 		}
 		return text, nil
 	}
@@ -413,7 +413,7 @@ func (s *shellPlacement) value(e *expression) (escaper, error) {
 	f.place = inWord
 	if where.IsZero() {
 		if decides := f.position.refusal(f.word); !decides.IsZero() && e.free && s.strict {
-			return nil, mistake(phrase.FreeNotThere.Of(e.source, decides), phrase.UnsafeForm)
+			return nil, phrase.Mistake(phrase.FreeNotThere.Of(e.source, decides), phrase.UnsafeForm)
 		}
 		return escapeShell, nil
 	}
@@ -422,7 +422,7 @@ func (s *shellPlacement) value(e *expression) (escaper, error) {
 		if name, ok := strings.CutPrefix(e.source, ".Param."); ok {
 			variable = ParamVariable(name)
 		}
-		return nil, mistake(phrase.FreeNotThere.Of(e.source, where), phrase.OutsideQuotes.Of(variable))
+		return nil, phrase.Mistake(phrase.FreeNotThere.Of(e.source, where), phrase.OutsideQuotes.Of(variable))
 	}
 	if inQuotes {
 		return escapeTame(tamePattern, where), nil

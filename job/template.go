@@ -192,7 +192,7 @@ func compileTemplate(kind TemplateKind, text string, c *compiler) (*Template, er
 		return nil, parseError(err)
 	}
 	if len(trees) > 1 {
-		return nil, mistake(phrase.NoDefine)
+		return nil, phrase.Mistake(phrase.NoDefine)
 	}
 	parts, err := c.list(tree.Root, newPlacement(kind, c.strict), 0)
 	if err != nil {
@@ -211,7 +211,7 @@ func parseError(err error) error {
 			message += " in line " + line
 		}
 	}
-	return mistake(phrase.NotTemplate.Of(phrase.Words(message)), phrase.Braces.Of(braces))
+	return phrase.Mistake(phrase.NotTemplate.Of(phrase.Words(message)), phrase.Braces.Of(braces))
 }
 
 func newPlacement(kind TemplateKind, strict bool) placement {
@@ -238,7 +238,7 @@ func (c *compiler) list(list *parse.ListNode, at placement, depth int) ([]part, 
 		return nil, nil
 	}
 	if depth > templateDepthMax {
-		return nil, mistake(phrase.TooDeep.Of(templateDepthMax))
+		return nil, phrase.Mistake(phrase.TooDeep.Of(templateDepthMax))
 	}
 	var parts []part
 	for _, n := range list.Nodes {
@@ -266,7 +266,7 @@ func (c *compiler) list(list *parse.ListNode, at placement, depth int) ([]part, 
 		case *parse.IfNode:
 			p, err = c.choice(n, at, depth)
 		default:
-			err = mistake(phrase.NotInTemplates.Of(quote(firstWord(n.String()))), phrase.TemplateParts)
+			err = phrase.Mistake(phrase.NotInTemplates.Of(quote(firstWord(n.String()))), phrase.TemplateParts)
 		}
 		if err != nil {
 			return nil, err

@@ -166,7 +166,7 @@ func parseSignedDuration(text string) (time.Duration, error) {
 	}
 	d, err := ParseDuration(text)
 	if d == Forever {
-		return 0, mistake(phrase.MovedForever)
+		return 0, phrase.Mistake(phrase.MovedForever)
 	}
 	return sign * time.Duration(d), err
 }
@@ -192,7 +192,7 @@ const padMax = 64
 
 func checkPad(constants []any) error {
 	if width, ok := constants[0].(int); ok && (width < 1 || width > padMax) {
-		return mistake(phrase.PadWidth.Of(padMax, width), phrase.PadForm)
+		return phrase.Mistake(phrase.PadWidth.Of(padMax, width), phrase.PadForm)
 	}
 	return nil
 }
@@ -248,10 +248,10 @@ type compiler struct {
 // pipe compiles a | b | c, where each value is the last argument of the next.
 func (c *compiler) pipe(n *parse.PipeNode, depth int) (*expression, error) {
 	if depth > templateDepthMax {
-		return nil, mistake(phrase.TooDeep.Of(templateDepthMax))
+		return nil, phrase.Mistake(phrase.TooDeep.Of(templateDepthMax))
 	}
 	if len(n.Decl) > 0 {
-		return nil, mistake(phrase.NoVariables, phrase.WriteValue)
+		return nil, phrase.Mistake(phrase.NoVariables, phrase.WriteValue)
 	}
 	var value *expression
 	for _, command := range n.Cmds {
@@ -288,7 +288,7 @@ func (c *compiler) command(n *parse.CommandNode, piped *expression, depth int) (
 func (c *compiler) operand(n parse.Node, args []*expression, depth int) (*expression, error) {
 	constant := func(kind valueKind, v any) (*expression, error) {
 		if len(args) > 0 {
-			return nil, mistake(phrase.NotFunction.Of(n.String()))
+			return nil, phrase.Mistake(phrase.NotFunction.Of(n.String()))
 		}
 		text, isText := v.(string)
 		return &expression{
@@ -304,7 +304,7 @@ func (c *compiler) operand(n parse.Node, args []*expression, depth int) (*expres
 		return constant(truthValue, n.True)
 	case *parse.NumberNode:
 		if !n.IsInt {
-			return nil, mistake(phrase.NotWhole.Of(n.String()))
+			return nil, phrase.Mistake(phrase.NotWhole.Of(n.String()))
 		}
 		return constant(numberValue, int(n.Int64))
 	case *parse.FieldNode:
@@ -317,18 +317,18 @@ func (c *compiler) operand(n parse.Node, args []*expression, depth int) (*expres
 		return c.methods(e, n.Field, args)
 	case *parse.PipeNode:
 		if len(args) > 0 {
-			return nil, mistake(phrase.NotFunction.Of(n.String()))
+			return nil, phrase.Mistake(phrase.NotFunction.Of(n.String()))
 		}
 		return c.pipe(n, depth+1)
 	case *parse.IdentifierNode:
 		f, ok := functions[n.Ident]
 		if !ok {
 			names := slices.Sorted(maps.Keys(functions))
-			return nil, mistake(phrase.UnknownFunction.Of(quote(n.Ident)), nearest(n.Ident, names).Or(phrase.Functions.Of(names)))
+			return nil, phrase.Mistake(phrase.UnknownFunction.Of(quote(n.Ident)), nearest(n.Ident, names).Or(phrase.Functions.Of(names)))
 		}
 		return call(n.Ident, f, args)
 	}
-	return nil, mistake(phrase.NoMeaningHere.Of(quote(n.String())), phrase.Example.Of("{{ .Scheduled }} or {{ .Param.name }}"))
+	return nil, phrase.Mistake(phrase.NoMeaningHere.Of(quote(n.String())), phrase.Example.Of("{{ .Scheduled }} or {{ .Param.name }}"))
 }
 
 // field compiles .Name and its suffix.
@@ -348,14 +348,14 @@ func (c *compiler) field(n *parse.FieldNode, args []*expression) (*expression, e
 	}
 	f, ok := rootFields[name]
 	if ok && c.early && slices.Contains([]string{"Previous", "Next", "Node"}, name) {
-		return nil, mistake(phrase.UnknownBefore.Of(name), phrase.UseInRun)
+		return nil, phrase.Mistake(phrase.UnknownBefore.Of(name), phrase.UseInRun)
 	}
 	if !ok {
 		names := append(slices.Sorted(maps.Keys(rootFields)), "Param", "Secret")
 		if c.flow {
 			names = append(names, "Steps")
 		}
-		return nil, mistake(phrase.UnknownDotField.Of(name), nearest(name, names).Or(phrase.Fields.Of("."+strings.Join(names, ", ."), braces)))
+		return nil, phrase.Mistake(phrase.UnknownDotField.Of(name), nearest(name, names).Or(phrase.Fields.Of("."+strings.Join(names, ", ."), braces)))
 	}
 	e := &expression{
 		kind: f.kind, free: f.free, source: "." + name,
@@ -370,11 +370,11 @@ func (c *compiler) param(rest []string, args []*expression) (*expression, error)
 		declared = phrase.NoParams
 	}
 	if len(rest) == 0 {
-		return nil, mistake(phrase.ParamNeedsName, declared)
+		return nil, phrase.Mistake(phrase.ParamNeedsName, declared)
 	}
 	name := rest[0]
 	if !slices.Contains(c.params, name) {
-		return nil, mistake(phrase.UnknownParam.Of(name), nearest(name, c.params).Or(declared))
+		return nil, phrase.Mistake(phrase.UnknownParam.Of(name), nearest(name, c.params).Or(declared))
 	}
 	e := &expression{
 		kind: textValue, free: true, source: ".Param." + name,
@@ -387,16 +387,16 @@ func (c *compiler) param(rest []string, args []*expression) (*expression, error)
 // last one.
 func (c *compiler) methods(e *expression, names []string, args []*expression) (*expression, error) {
 	if len(names) == 0 && len(args) > 0 {
-		return nil, mistake(phrase.NotFunction.Of(e.source))
+		return nil, phrase.Mistake(phrase.NotFunction.Of(e.source))
 	}
 	for i, name := range names {
 		if e.kind != momentValue {
-			return nil, mistake(phrase.HasNoMethod.Of(e.source, kindWords[e.kind], name))
+			return nil, phrase.Mistake(phrase.HasNoMethod.Of(e.source, kindWords[e.kind], name))
 		}
 		f, ok := moments[name]
 		if !ok {
 			known := slices.Sorted(maps.Keys(moments))
-			return nil, mistake(phrase.TimeHasNo.Of(e.source, name), nearest(name, known).Or(phrase.Methods.Of("."+strings.Join(known, ", ."))))
+			return nil, phrase.Mistake(phrase.TimeHasNo.Of(e.source, name), nearest(name, known).Or(phrase.Methods.Of("."+strings.Join(known, ", ."))))
 		}
 		all := []*expression{e}
 		if i == len(names)-1 {
@@ -418,7 +418,7 @@ func call(name string, f function, args []*expression) (*expression, error) {
 		if method {
 			want, got = want[1:], got-1
 		}
-		return nil, mistake(phrase.WrongCount.Of(name, arguments(want), got))
+		return nil, phrase.Mistake(phrase.WrongCount.Of(name, arguments(want), got))
 	}
 	constants := make([]any, len(args))
 	free := false
@@ -428,7 +428,7 @@ func call(name string, f function, args []*expression) (*expression, error) {
 			return nil, secretAlone(arg)
 		}
 		if want != anyValue && want != arg.kind && arg.kind != foundValue {
-			return nil, mistake(phrase.WrongKind.Of(name, kindWords[want], arg.source, kindWords[arg.kind]))
+			return nil, phrase.Mistake(phrase.WrongKind.Of(name, kindWords[want], arg.source, kindWords[arg.kind]))
 		}
 		if arg.constant {
 			constants[i], _ = arg.eval(nil)

@@ -20,14 +20,14 @@ import (
 // step compiles .Steps.name.Outcome, .Attempt, .Result and its suffix.
 func (c *compiler) step(n *parse.FieldNode, args []*expression) (*expression, error) {
 	if len(args) > 0 {
-		return nil, mistake(phrase.NotFunction.Of(n.String()))
+		return nil, phrase.Mistake(phrase.NotFunction.Of(n.String()))
 	}
 	if len(n.Ident) < 3 {
-		return nil, mistake(phrase.NotComplete.Of(n.String()), phrase.StepsForm)
+		return nil, phrase.Mistake(phrase.NotComplete.Of(n.String()), phrase.StepsForm)
 	}
 	name, what, rest := n.Ident[1], n.Ident[2], n.Ident[3:]
 	if c.steps != nil && !c.steps[name] {
-		return nil, mistake(phrase.NotSurelyOver.Of(n.String(), quote(name)),
+		return nil, phrase.Mistake(phrase.NotSurelyOver.Of(n.String(), quote(name)),
 			nearest(name, slices.Collect(maps.Keys(c.steps))).Or(phrase.NameInNeeds))
 	}
 	if c.uses != nil {
@@ -50,7 +50,7 @@ func (c *compiler) step(n *parse.FieldNode, args []*expression) (*expression, er
 		}
 		e.eval = plainEval(e.raw)
 	default:
-		return nil, mistake(phrase.Meaningless.Of(n.String()), phrase.StepsForm)
+		return nil, phrase.Mistake(phrase.Meaningless.Of(n.String()), phrase.StepsForm)
 	}
 	return e, nil
 }
@@ -58,7 +58,7 @@ func (c *compiler) step(n *parse.FieldNode, args []*expression) (*expression, er
 // itemValue compiles .Item and its suffix.
 func (c *compiler) itemValue(n *parse.FieldNode, args []*expression) (*expression, error) {
 	if len(args) > 0 {
-		return nil, mistake(phrase.NotFunction.Of(n.String()))
+		return nil, phrase.Mistake(phrase.NotFunction.Of(n.String()))
 	}
 	rest := n.Ident[1:]
 	e := &expression{kind: foundValue, free: true, source: n.String()}

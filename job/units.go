@@ -38,7 +38,7 @@ var durationUnits = []struct {
 func ParseDuration(text string) (Duration, error) {
 	switch text {
 	case "":
-		return 0, mistake(phrase.DurationMissing, phrase.Example.Of("90s, 10m or 1d12h"))
+		return 0, phrase.Mistake(phrase.DurationMissing, phrase.Example.Of("90s, 10m or 1d12h"))
 	case "0":
 		return 0, nil
 	case "forever":
@@ -54,25 +54,25 @@ func ParseDuration(text string) (Duration, error) {
 		n, err := strconv.ParseInt(digits, 10, 64)
 		switch {
 		case digits == "":
-			return 0, mistake(phrase.NotDuration.Of(quote(text)), phrase.WholeUnits.Of("90s, 10m or 1d12h"))
+			return 0, phrase.Mistake(phrase.NotDuration.Of(quote(text)), phrase.WholeUnits.Of("90s, 10m or 1d12h"))
 		case err != nil:
-			return 0, mistake(phrase.TooLong.Of(quote(text)), phrase.AtMostYears)
+			return 0, phrase.Mistake(phrase.TooLong.Of(quote(text)), phrase.AtMostYears)
 		case letters == "" && strings.HasPrefix(rest, "."):
-			return 0, mistake(phrase.HasFraction.Of(quote(text)), phrase.WholeUnits.Of("1h30m"))
+			return 0, phrase.Mistake(phrase.HasFraction.Of(quote(text)), phrase.WholeUnits.Of("1h30m"))
 		case letters == "":
-			return 0, mistake(phrase.NoUnit.Of(quote(text)), phrase.UnitsForm)
+			return 0, phrase.Mistake(phrase.NoUnit.Of(quote(text)), phrase.UnitsForm)
 		}
 		unit := largest
 		for unit < len(durationUnits) && durationUnits[unit].name != letters {
 			unit++
 		}
 		if unit == len(durationUnits) {
-			return 0, mistake(phrase.WrongUnit.Of(quote(text), quote(letters)),
+			return 0, phrase.Mistake(phrase.WrongUnit.Of(quote(text), quote(letters)),
 				phrase.UnitsOrder)
 		}
 		length := Duration(durationUnits[unit].length)
 		if Duration(n) > (math.MaxInt64-1-total)/length {
-			return 0, mistake(phrase.TooLong.Of(quote(text)), phrase.AtMostYears)
+			return 0, phrase.Mistake(phrase.TooLong.Of(quote(text)), phrase.AtMostYears)
 		}
 		total += Duration(n) * length
 		largest = unit + 1
@@ -171,11 +171,11 @@ func ParseSize(text string) (Size, error) {
 	digits := text[:len(text)-len(strings.TrimLeft(text, "0123456789"))]
 	unit := text[len(digits):]
 	if digits == "" {
-		return 0, mistake(phrase.NotSize.Of(quote(text)), phrase.Example.Of("64MiB, 500MB or 1048576"))
+		return 0, phrase.Mistake(phrase.NotSize.Of(quote(text)), phrase.Example.Of("64MiB, 500MB or 1048576"))
 	}
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil {
-		return 0, mistake(phrase.TooLarge.Of(quote(text)))
+		return 0, phrase.Mistake(phrase.TooLarge.Of(quote(text)))
 	}
 	if unit == "" {
 		return Size(n), nil
@@ -183,7 +183,7 @@ func ParseSize(text string) (Size, error) {
 	for _, u := range sizeUnits {
 		if u.name == unit {
 			if n > math.MaxInt64/u.bytes {
-				return 0, mistake(phrase.TooLarge.Of(quote(text)))
+				return 0, phrase.Mistake(phrase.TooLarge.Of(quote(text)))
 			}
 			return Size(n * u.bytes), nil
 		}
@@ -192,7 +192,7 @@ func ParseSize(text string) (Size, error) {
 	for i, u := range sizeUnits {
 		names[i] = u.name
 	}
-	return 0, mistake(phrase.UnknownUnit.Of(quote(text), quote(unit)), phrase.SizeUnits.Of(nearest(unit, names)))
+	return 0, phrase.Mistake(phrase.UnknownUnit.Of(quote(text), quote(unit)), phrase.SizeUnits.Of(nearest(unit, names)))
 }
 
 // String returns s in the largest unit that divides it.
@@ -227,7 +227,7 @@ func (m Umask) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 func (m *Umask) UnmarshalText(text []byte) error {
 	n, err := strconv.ParseUint(strings.TrimPrefix(string(text), "0o"), 8, 16)
 	if err != nil || n > 0o777 {
-		return mistake(phrase.NotUmask.Of(quote(string(text))), phrase.UmaskForm)
+		return phrase.Mistake(phrase.NotUmask.Of(quote(string(text))), phrase.UmaskForm)
 	}
 	*m = Umask(n)
 	return nil
@@ -238,10 +238,10 @@ func (m *Umask) UnmarshalText(text []byte) error {
 func parseInstant(text string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return time.Time{}, mistake(phrase.NotInstant.Of(quote(text)), instantHint(text))
+		return time.Time{}, phrase.Mistake(phrase.NotInstant.Of(quote(text)), instantHint(text))
 	}
 	if t.IsZero() {
-		return time.Time{}, mistake(phrase.TooEarly.Of(quote(text)))
+		return time.Time{}, phrase.Mistake(phrase.TooEarly.Of(quote(text)))
 	}
 	if _, offset := t.Zone(); offset != 0 {
 		return t.In(time.FixedZone("", offset)), nil

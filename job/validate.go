@@ -107,7 +107,7 @@ func (v *validator) record(at *path, message, hint Reason) {
 // reportError records a problem, if err is not nil.
 func (v *validator) reportError(at *path, err error) {
 	if err != nil {
-		message, hint := inWords(err)
+		message, hint := phrase.InWords(err)
 		v.report(at, message, hint)
 	}
 }

@@ -1,8 +1,6 @@
 package job
 
 import (
-	"strings"
-
 	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/sys/spelling"
 )
@@ -11,14 +9,6 @@ import (
 
 // quote returns a value for use in a message, cut if it is long.
 func quote(value string) phrase.Quoted { return phrase.Quoted(value) }
-
-// suffix returns text with a prefix and a suffix, or nothing if the text is empty.
-func suffix(before, text string, after ...string) string {
-	if text == "" {
-		return ""
-	}
-	return before + text + strings.Join(after, "")
-}
 
 // nearest returns a question that suggests the name nearest to the written one, none if no
 // name is near.

@@ -99,15 +99,15 @@ func ParseMount(text string) (Mount, error) {
 	target, option, _ := strings.Cut(rest, ":")
 	switch {
 	case !pathpkg.IsAbs(source):
-		return Mount{}, mistake(phrase.NotNodePath.Of(quote(source)), phrase.Example.Of("/data/in:/in:ro"))
+		return Mount{}, phrase.Mistake(phrase.NotNodePath.Of(quote(source)), phrase.Example.Of("/data/in:/in:ro"))
 	case !pathpkg.IsAbs(target):
-		return Mount{}, mistake(phrase.NotInnerPath.Of(quote(target)), phrase.Example.Of("/data/in:/in:ro"))
+		return Mount{}, phrase.Mistake(phrase.NotInnerPath.Of(quote(target)), phrase.Example.Of("/data/in:/in:ro"))
 	case option != "" && option != "ro" && option != "rw":
-		return Mount{}, mistake(phrase.NotMountOption.Of(quote(option)), phrase.MountOptions)
+		return Mount{}, phrase.Mistake(phrase.NotMountOption.Of(quote(option)), phrase.MountOptions)
 	case strings.ContainsFunc(text, unicode.IsControl):
-		return Mount{}, mistake(phrase.HasControl)
+		return Mount{}, phrase.Mistake(phrase.HasControl)
 	case pathpkg.Clean(target) == "/":
-		return Mount{}, mistake(phrase.ReplacesImage, phrase.Example.Of("/data/in:/in:ro"))
+		return Mount{}, phrase.Mistake(phrase.ReplacesImage, phrase.Example.Of("/data/in:/in:ro"))
 	}
 	return Mount{pathpkg.Clean(source), pathpkg.Clean(target), option == "ro"}, nil
 }
@@ -123,9 +123,9 @@ func ParseTmpfs(text string) (t Tmpfs, err error) {
 	target, size, sized := strings.Cut(text, ":")
 	switch {
 	case !pathpkg.IsAbs(target) || pathpkg.Clean(target) == "/":
-		return t, mistake(phrase.NotBelowRoot.Of(quote(target)), phrase.Example.Of("/tmp, or /tmp:64MiB"))
+		return t, phrase.Mistake(phrase.NotBelowRoot.Of(quote(target)), phrase.Example.Of("/tmp, or /tmp:64MiB"))
 	case strings.ContainsFunc(target, unicode.IsControl):
-		return t, mistake(phrase.HasControl)
+		return t, phrase.Mistake(phrase.HasControl)
 	}
 	t.Target = pathpkg.Clean(target)
 	if sized {

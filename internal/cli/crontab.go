@@ -21,6 +21,7 @@ import (
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/cron"
 	"github.com/belfry-cron/belfry/internal/cli/crontab"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/server/config"
 	"github.com/belfry-cron/belfry/job"
 )
@@ -194,11 +195,11 @@ func readTables(env Env, ask importFlags, tables []cronTable) (documents []job.D
 				}
 				taken[string(d.Kind)+"/"+documentName(d)] = true
 				if err := d.Validate(job.Now(env.Now())); err != nil {
-					l.Problem = strings.ReplaceAll(err.Error(), "\n", "; ")
+					l.Problem = phrase.OfError(err)
 				}
 				kept = append(kept, d)
 			}
-			if l.Problem != "" {
+			if !l.Problem.IsZero() {
 				l.Documents = nil
 				bad++
 				continue
@@ -472,19 +473,36 @@ func showImport(env Env, ask importFlags, tables []cronTable, documents []job.Do
 
 // importedLine is a line as -o json prints it.
 type importedLine struct {
-	File    string   `json:"file"`
-	Line    int      `json:"line"`
-	Text    string   `json:"text"`
-	Jobs    []string `json:"jobs"`
-	Notes   []string `json:"notes"`
-	Problem string   `json:"problem"`
+	File        string         `json:"file"`
+	Line        int            `json:"line"`
+	Text        string         `json:"text"`
+	Jobs        []string       `json:"jobs"`
+	Notes       []importNote   `json:"notes"`
+	Problem     string         `json:"problem"`
+	ProblemCode string         `json:"problem_code,omitempty"`
+	ProblemArgs map[string]any `json:"problem_args,omitempty"`
+}
+
+// importNote is a note of an import as -o json prints it: in English, and as a code with arguments.
+type importNote struct {
+	Field string         `json:"field,omitempty"`
+	Text  string         `json:"text"`
+	Code  string         `json:"code"`
+	Args  map[string]any `json:"args,omitempty"`
+}
+
+func noteOf(field string, text phrase.Text) importNote {
+	return importNote{field, text.String(), text.Code(), text.Args()}
 }
 
 func importList(tables []cronTable) any {
 	items := []importedLine{}
 	for _, t := range tables {
 		for _, l := range t.lines {
-			item := importedLine{File: t.name, Line: l.Number, Text: l.Text, Jobs: []string{}, Notes: append([]string{}, l.Notes...), Problem: l.Problem}
+			item := importedLine{File: t.name, Line: l.Number, Text: l.Text, Jobs: []string{}, Notes: []importNote{}, Problem: l.Problem.String(), ProblemCode: l.Problem.Code(), ProblemArgs: l.Problem.Args()}
+			for _, note := range l.Notes {
+				item.Notes = append(item.Notes, noteOf("", note))
+			}
 			for _, d := range l.Documents {
 				if d.Job != nil {
 					item.Jobs = append(item.Jobs, d.Job.FullName())
@@ -507,15 +525,15 @@ func importText(w io.Writer, s style, tables []cronTable, wrongOnly bool) {
 		lines := map[string]int{} // by the note that they have
 		for _, l := range t.lines {
 			for _, note := range l.Notes {
-				lines[note]++
+				lines[note.String()]++
 			}
 		}
 		for _, l := range t.lines {
-			if wrongOnly && l.Problem == "" {
+			if wrongOnly && l.Problem.IsZero() {
 				continue
 			}
 			if wrongOnly {
-				fmt.Fprintf(w, "%s:%d: %s\n", printable(t.name), l.Number, printable(l.Problem))
+				fmt.Fprintf(w, "%s:%d: %s\n", printable(t.name), l.Number, printable(l.Problem.String()))
 				continue
 			}
 			fmt.Fprintf(w, "%4d  %s\n", l.Number, s.faint(oneLine(strings.TrimSpace(l.Text))))
@@ -528,17 +546,18 @@ func importText(w io.Writer, s style, tables []cronTable, wrongOnly bool) {
 				}
 			}
 			for _, note := range l.Notes {
-				switch n := lines[note]; n {
+				text := note.String()
+				switch n := lines[text]; n {
 				case 0: // said
 				case 1:
-					fmt.Fprintf(w, "      note: %s\n", printable(note))
+					fmt.Fprintf(w, "      note: %s\n", printable(text))
 				default:
-					fmt.Fprintf(w, "      note: %s (here and on %s)\n", printable(note), counted(n-1, "more line"))
-					lines[note] = 0
+					fmt.Fprintf(w, "      note: %s (here and on %s)\n", printable(text), counted(n-1, "more line"))
+					lines[text] = 0
 				}
 			}
-			if l.Problem != "" {
-				fmt.Fprintf(w, "      %s\n", s.wrong("no job: "+printable(l.Problem)))
+			if !l.Problem.IsZero() {
+				fmt.Fprintf(w, "      %s\n", s.wrong("no job: "+printable(l.Problem.String())))
 			}
 		}
 	}

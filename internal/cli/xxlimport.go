@@ -227,16 +227,18 @@ func readDatabase(ctx context.Context, env Env, from, since string) (map[string]
 
 // planRow is a job of the plan as -o json prints it.
 type planRow struct {
-	ID          int64            `json:"id"`
-	Group       string           `json:"group"`
-	Description string           `json:"description"`
-	Job         string           `json:"job"`
-	Status      string           `json:"status"`
-	TheirNext   time.Time        `json:"their_next,omitzero"`
-	Next        time.Time        `json:"next,omitzero"`
-	Versions    int              `json:"versions"`
-	Notes       []xxltables.Note `json:"notes"`
-	Problem     string           `json:"problem"`
+	ID          int64          `json:"id"`
+	Group       string         `json:"group"`
+	Description string         `json:"description"`
+	Job         string         `json:"job"`
+	Status      string         `json:"status"`
+	TheirNext   time.Time      `json:"their_next,omitzero"`
+	Next        time.Time      `json:"next,omitzero"`
+	Versions    int            `json:"versions"`
+	Notes       []importNote   `json:"notes"`
+	Problem     string         `json:"problem"`
+	ProblemCode string         `json:"problem_code,omitempty"`
+	ProblemArgs map[string]any `json:"problem_args,omitempty"`
 }
 
 func showPlan(env Env, ask xxlImportFlags, plan *xxltables.Plan) error {
@@ -258,12 +260,26 @@ func showPlan(env Env, ask xxlImportFlags, plan *xxltables.Plan) error {
 
 func planJSON(plan *xxltables.Plan) any {
 	type plannedGroup struct {
-		ID        int64            `json:"id"`
-		Group     string           `json:"group"`
-		Namespace string           `json:"namespace"`
-		Notes     []xxltables.Note `json:"notes"`
+		ID        int64        `json:"id"`
+		Group     string       `json:"group"`
+		Namespace string       `json:"namespace"`
+		Notes     []importNote `json:"notes"`
 	}
-	notes := func(list []xxltables.Note) []xxltables.Note { return append([]xxltables.Note{}, list...) }
+	notes := func(list []xxltables.Note) []importNote {
+		said := make([]importNote, len(list))
+		for i, n := range list {
+			said[i] = noteOf(n.Field, n.Text)
+		}
+		return said
+	}
+	type sharedNote struct {
+		importNote
+		Jobs []int64 `json:"jobs"`
+	}
+	shared := []sharedNote{}
+	for _, n := range plan.Shared {
+		shared = append(shared, sharedNote{noteOf(n.Field, n.Text), n.Jobs})
+	}
 	groups, jobs := []plannedGroup{}, []planRow{}
 	for _, g := range plan.Groups {
 		groups = append(groups, plannedGroup{g.ID, g.AppName, g.Namespace, notes(g.Notes)})
@@ -272,7 +288,7 @@ func planJSON(plan *xxltables.Plan) any {
 		p := &plan.Jobs[i]
 		one := planRow{
 			ID: p.Old.ID, Group: p.Group, Description: p.Old.Description, TheirNext: p.Old.Next, Next: p.Next,
-			Versions: len(p.Versions), Notes: notes(p.Notes), Problem: p.Problem,
+			Versions: len(p.Versions), Notes: notes(p.Notes), Problem: p.Problem.String(), ProblemCode: p.Problem.Code(), ProblemArgs: p.Problem.Args(),
 		}
 		if p.Job != nil {
 			one.Job, one.Status = p.Job.FullName(), p.Job.Labels[xxltables.StatusLabel]
@@ -280,12 +296,12 @@ func planJSON(plan *xxltables.Plan) any {
 		jobs = append(jobs, one)
 	}
 	return struct {
-		Groups      []plannedGroup         `json:"groups"`
-		Notes       []xxltables.SharedNote `json:"notes"`
-		Items       []planRow              `json:"items"`
-		People      []xxltables.Note       `json:"people"`
-		FirstNumber int64                  `json:"first_number"`
-	}{groups, append([]xxltables.SharedNote{}, plan.Shared...), jobs, notes(plan.People), plan.FirstNumber}
+		Groups      []plannedGroup `json:"groups"`
+		Notes       []sharedNote   `json:"notes"`
+		Items       []planRow      `json:"items"`
+		People      []importNote   `json:"people"`
+		FirstNumber int64          `json:"first_number"`
+	}{groups, shared, jobs, notes(plan.People), plan.FirstNumber}
 }
 
 // planText writes a plan as a text for people.
@@ -300,7 +316,7 @@ func (ask *xxlImportFlags) text(w io.Writer, s style, plan *xxltables.Plan, wron
 	t := planText{w, s, cmp.Or(i18n.Lang(ask.lang), i18n.English)}
 	if !wrongOnly {
 		for _, n := range plan.Shared {
-			t.note("", n.Field, t.say.T("xxlreport.shared", "n", len(n.Jobs), "text", t.say.ImportNote(n.Text)))
+			t.note("", n.Field, t.say.T("xxlreport.shared", "n", len(n.Jobs), "text", n.Text.In(string(t.say))))
 		}
 	}
 	for i := range plan.Groups {
@@ -308,7 +324,7 @@ func (ask *xxlImportFlags) text(w io.Writer, s style, plan *xxltables.Plan, wron
 		if !wrongOnly {
 			fmt.Fprintln(t, t.say.T("xxlreport.group_line", "name", t.strong(printable(g.AppName)), "namespace", g.Namespace))
 			for _, n := range g.Notes {
-				t.note("  ", n.Field, t.say.ImportNote(n.Text))
+				t.note("  ", n.Field, n.Text.In(string(t.say)))
 			}
 			if g.Executors != nil {
 				fmt.Fprintf(t, "  %s\n", t.say.T("xxlreport.executors_line", "name", g.Executors.FullName(), "addresses", printable(strings.Join(g.Executors.Addresses, ", "))))
@@ -331,7 +347,7 @@ func (ask *xxlImportFlags) text(w io.Writer, s style, plan *xxltables.Plan, wron
 	if len(plan.People) > 0 {
 		fmt.Fprintln(t, t.strong(t.say.T("xxlreport.people_line")))
 		for _, n := range plan.People {
-			fmt.Fprintf(t, "  %s: %s\n", printable(n.Field), t.say.ImportNote(n.Text))
+			fmt.Fprintf(t, "  %s: %s\n", printable(n.Field), n.Text.In(string(t.say)))
 		}
 	}
 	for _, c := range plan.Channels {
@@ -350,7 +366,7 @@ func (t planText) note(indent, field, text string) {
 func (t planText) job(p *xxltables.JobPlan, wrongOnly bool) {
 	what := printable(p.Title())
 	if p.Job == nil {
-		fmt.Fprintf(t, "  %s\n    %s %s\n", what, t.wrong(t.say.T("xxlreport.not_imported_line")), printable(p.Problem))
+		fmt.Fprintf(t, "  %s\n    %s %s\n", what, t.wrong(t.say.T("xxlreport.not_imported_line")), printable(p.Problem.In(string(t.say))))
 		return
 	}
 	if wrongOnly {
@@ -366,7 +382,7 @@ func (t planText) job(p *xxltables.JobPlan, wrongOnly bool) {
 	}
 	fmt.Fprintf(t, "  %s → %s  %s\n", what, t.right(p.Job.FullName()), printable(strings.Join(facts, ", ")))
 	for _, n := range p.Notes {
-		t.note("    ", n.Field, t.say.ImportNote(n.Text))
+		t.note("    ", n.Field, n.Text.In(string(t.say)))
 	}
 }
 

@@ -24,18 +24,20 @@ type reportView struct {
 	Jobs, Plain, Noted, Wrong int
 	Shared                    []reportShared
 	Groups                    []reportGroup
-	Channels, People          []xxltables.Note
+	Channels, People          []reportNote
 	Then                      []string
 	say                       i18n.Lang
 	zone                      *time.Location
 }
+
+type reportNote struct{ Field, Text string }
 
 // reportShared is a note that concerns many jobs.
 type reportShared struct{ Field, Text, Jobs string }
 
 type reportGroup struct {
 	Name, Namespace, Addresses string
-	Notes                      []xxltables.Note
+	Notes                      []reportNote
 	Rows                       []reportRow
 }
 
@@ -44,7 +46,7 @@ type reportRow struct {
 	ID                                 int64
 	Description, Schedule, Status, Job string
 	TheirNext, Next, Problem           string
-	Notes                              []xxltables.Note
+	Notes                              []reportNote
 }
 
 // writeReport writes the page of an import.
@@ -54,7 +56,7 @@ func writeReport(env Env, ask xxlImportFlags, plan *xxltables.Plan) error {
 		return misused("--zone: %v", err)
 	}
 	lang := cmp.Or(i18n.Lang(ask.lang), i18n.Chinese)
-	v := &reportView{Lang: string(lang), Zone: ask.zone, Jobs: len(plan.Jobs), People: plan.People, say: lang, zone: zone.Location()}
+	v := &reportView{Lang: string(lang), Zone: ask.zone, Jobs: len(plan.Jobs), say: lang, zone: zone.Location()}
 	v.Made = v.moment(env.Now())
 	v.fill(plan)
 	page, err := template.New("report").Funcs(template.FuncMap{"t": v.say.T}).Parse(reportPage)
@@ -78,7 +80,7 @@ func (v *reportView) fill(plan *xxltables.Plan) {
 		for i, id := range n.Jobs {
 			ids[i] = strconv.FormatInt(id, 10)
 		}
-		text := v.say.T("xxlreport.shared", "n", len(n.Jobs), "text", v.say.ImportNote(n.Text))
+		text := v.say.T("xxlreport.shared", "n", len(n.Jobs), "text", n.Text.In(string(v.say)))
 		v.Shared = append(v.Shared, reportShared{printable(n.Field), printable(text), strings.Join(ids, ", ")})
 	}
 	places := map[int64]int{}
@@ -104,7 +106,7 @@ func (v *reportView) fill(plan *xxltables.Plan) {
 		v.Groups = append(v.Groups, unknown)
 	}
 	for _, c := range plan.Channels {
-		v.Channels = append(v.Channels, xxltables.Note{Field: c.FullName(), Text: printable(strings.Join(c.To.Mail.To, ", "))})
+		v.Channels = append(v.Channels, reportNote{c.FullName(), printable(strings.Join(c.To.Mail.To, ", "))})
 	}
 	v.People = v.notes(plan.People)
 	if len(plan.Runs) > 0 {
@@ -118,7 +120,7 @@ func (v *reportView) row(p *xxltables.JobPlan) reportRow {
 	row := reportRow{
 		Class: "plain", ID: p.Old.ID, Description: printable(p.Old.Description),
 		Schedule:  printable(p.Schedule()),
-		TheirNext: v.moment(p.Old.Next), Problem: printable(p.Problem), Notes: v.notes(p.Notes),
+		TheirNext: v.moment(p.Old.Next), Problem: printable(p.Problem.In(string(v.say))), Notes: v.notes(p.Notes),
 	}
 	switch {
 	case p.Job == nil:
@@ -136,15 +138,15 @@ func (v *reportView) row(p *xxltables.JobPlan) reportRow {
 		row.Next = v.moment(p.Next)
 	}
 	if len(p.Versions) > 0 {
-		row.Notes = append(row.Notes, xxltables.Note{Field: xxltables.GlueTable, Text: v.say.T("xxlreport.versions", "n", len(p.Versions))})
+		row.Notes = append(row.Notes, reportNote{xxltables.GlueTable, v.say.T("xxlreport.versions", "n", len(p.Versions))})
 	}
 	return row
 }
 
-func (v *reportView) notes(list []xxltables.Note) []xxltables.Note {
-	said := make([]xxltables.Note, len(list))
+func (v *reportView) notes(list []xxltables.Note) []reportNote {
+	said := make([]reportNote, len(list))
 	for i, n := range list {
-		said[i] = xxltables.Note{Field: printable(n.Field), Text: printable(v.say.ImportNote(n.Text))}
+		said[i] = reportNote{printable(n.Field), printable(n.Text.In(string(v.say)))}
 	}
 	return said
 }

@@ -1,5 +1,5 @@
-// Package phrase has what Belfry says of documents, expressions and configurations: codes with
-// arguments, each in English and Chinese. It is pure.
+// Package phrase has what Belfry says of documents, expressions, configurations and imports: codes
+// with arguments, each in English and Chinese. It is pure.
 package phrase
 
 import (

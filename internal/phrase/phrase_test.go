@@ -194,9 +194,10 @@ func pageOf(codes []*Code) string {
 	var b strings.Builder
 	b.WriteString(`# Codes of problems
 
-What is wrong with a document, an expression or a configuration, and what would be right, is a code with arguments. The API has
-a mistake as ` + "`detail`" + ` (in English), ` + "`code` and `args`" + `, and its correction as ` + "`hint`, `hint_code` and `hint_args`" + `: programs go by
-the code, which stays the same when the sentence is reworded. ` + "`belfry validate -o json`" + ` prints the same. Pages say it in the
+What is wrong with a document, an expression or a configuration, what would be right, and what an import notes of a line or a
+job, is a code with arguments. The API has a mistake as ` + "`detail` (in English), `code` and `args`" + `, and its correction as
+` + "`hint`, `hint_code` and `hint_args`" + `: programs go by the code, which stays the same when the sentence is reworded.
+` + "`belfry validate -o json`" + ` prints the same; imports print a note as ` + "`text`, `code` and `args`" + ` with ` + "`-o json`" + `. Pages say it in the
 language of the reader.
 
 A text within a text is an object with ` + "`code` and `args`" + `. What stands in brackets is there only if its argument is. The code

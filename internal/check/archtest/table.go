@@ -127,17 +127,17 @@ var table = map[string]line{
 	"internal/server/i18n": {pure: true},
 	"internal/cli/crontab": {
 		pure:        true,
-		imports:     []string{"cron", "job"},
+		imports:     []string{"internal/phrase", "cron", "job"},
 		testModules: []string{"github.com/rogpeppe/go-internal"},
 	},
 	"internal/cli/kubernetes": {
 		pure:    true,
-		imports: []string{"internal/cli/crontab", "job"},
+		imports: []string{"internal/phrase", "internal/cli/crontab", "job"},
 		modules: []string{"go.yaml.in/yaml/v3"},
 	},
 	"internal/cli/dkron": {
 		pure:    true,
-		imports: []string{"internal/cli/crontab", "job"},
+		imports: []string{"internal/phrase", "internal/cli/crontab", "job"},
 	},
 	"internal/decide/placement": {
 		pure:    true,
@@ -157,7 +157,7 @@ var table = map[string]line{
 	"internal/remote/xxl":       {pure: true},
 	"internal/cli/xxltables": {
 		pure:    true,
-		imports: []string{"cron", "job"},
+		imports: []string{"internal/phrase", "cron", "job"},
 		// Its tests take jobs over from a database.
 		testImports: []string{"internal/cli/xxlmysql", "test/servers"},
 		testModules: []string{"github.com/go-sql-driver/mysql"},

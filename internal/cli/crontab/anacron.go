@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -35,17 +36,17 @@ func (r *reader) period(text string, s *settings, l *Line) {
 	head, command := words(text, 3)
 	fields := strings.Fields(head)
 	if command == "" || len(fields) != 3 {
-		l.refuse("want a period, a delay, an identifier and a command")
+		l.Problem = phrase.AnacronForm
 		return
 	}
 	delay, err := strconv.Atoi(fields[1])
 	if err != nil || delay < 0 || delay > 24*60 {
-		l.refuse("%q is not a delay in minutes from 0 to 1440", fields[1])
+		l.Problem = phrase.NotAnacronDelay.Of(phrase.Quoted(fields[1]))
 		return
 	}
 	schedule, problem := r.often(fields[0], delay, s)
-	if problem != "" {
-		l.refuse("%s", problem)
+	if !problem.IsZero() {
+		l.Problem = problem
 		return
 	}
 	if minutes, err := strconv.Atoi(s.values["RANDOM_DELAY"]); err == nil && minutes > 0 && minutes <= 24*60 {
@@ -80,13 +81,13 @@ func catchUp(j *job.Job) {
 
 // often returns the schedule of a period: at the first hour in which anacron may run,
 // put off by the delay.
-func (r *reader) often(period string, delay int, s *settings) (schedule job.Schedule, problem string) {
+func (r *reader) often(period string, delay int, s *settings) (schedule job.Schedule, problem phrase.Text) {
 	hour := 0
 	if hours := s.values["START_HOURS_RANGE"]; hours != "" {
 		first, _, _ := strings.Cut(hours, "-")
 		n, err := strconv.Atoi(first)
 		if err != nil || n < 0 || n > 23 {
-			return schedule, "START_HOURS_RANGE: " + strconv.Quote(hours) + " does not begin with an hour from 0 to 23"
+			return schedule, phrase.NotAnacronHour.Of(phrase.Quoted(hours))
 		}
 		hour = n
 	}
@@ -104,11 +105,11 @@ func (r *reader) often(period string, delay int, s *settings) (schedule job.Sche
 	default:
 		days, err := strconv.Atoi(period)
 		if err != nil || days < 1 || days > 3650 {
-			return schedule, strconv.Quote(period) + " is not a period: want days from 1 to 3650, @daily, @weekly, @monthly or @yearly"
+			return schedule, phrase.NotAnacronPeriod.Of(phrase.Quoted(period))
 		}
 		schedule.Every = job.Duration(time.Duration(days) * 24 * time.Hour)
 		schedule.Offset = job.Duration(time.Duration(hour*60+delay) * time.Minute)
 		schedule.Timezone = ""
 	}
-	return schedule, ""
+	return schedule, phrase.Text{}
 }

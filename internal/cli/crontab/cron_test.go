@@ -202,7 +202,7 @@ func compare(t *testing.T, d *daemon, text string, opt crontab.Options) (starts 
 	lines := strings.SplitAfter(text, "\n")
 	var jobs []*job.Job
 	for _, l := range crontab.Import(text, opt) {
-		if l.Problem != "" {
+		if !l.Problem.IsZero() {
 			lines[l.Number-1] = "\n" // cron ignores the whole file
 		}
 		for _, doc := range l.Documents {

@@ -15,6 +15,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -82,8 +83,8 @@ type Line struct {
 	// Documents are the jobs that the line makes, and the pool that they share.
 	// There are none where Problem says why.
 	Documents []job.Document
-	Notes     []string // what is different from the original
-	Problem   string
+	Notes     []phrase.Text // what is different from the original
+	Problem   phrase.Text
 }
 
 // Import reads a file. Comments, empty lines and settings make no Line.
@@ -155,7 +156,7 @@ func (r *reader) newJob(t task, s *settings, line *Line) *job.Job {
 		switch {
 		case notPassedOn[name]:
 		case !isVariable(name):
-			line.note("the setting %q is left out: it is not the name of an environment variable", name)
+			line.note(phrase.NotVariableName.Of(phrase.Quoted(name)))
 		default:
 			if j.Run.Shell.Env == nil {
 				j.Run.Shell.Env = map[string]string{}
@@ -170,11 +171,11 @@ func (r *reader) newJob(t task, s *settings, line *Line) *job.Job {
 		j.Run.Shell.Dir = r.Home(t.user)
 	}
 	if j.Run.Shell.Dir == "" {
-		line.note("cron starts commands in the home directory of the user; set run.dir if the command depends on it")
+		line.note(phrase.HomeDirectory)
 	}
 	r.mail(s.values["MAILTO"], j, line)
 	if r.Unknown != nil && t.user != "" && r.Unknown(t.user) {
-		line.note("this machine has no user %s", t.user)
+		line.note(phrase.NoUserHere.Of(t.user))
 	}
 	line.noteOfProtections(t.command, r.Protected)
 	if r.Host != "" {
@@ -193,11 +194,7 @@ func (l *Line) add(j *job.Job) {
 	l.Documents = append(l.Documents, job.Document{Kind: job.KindJob, Job: j})
 }
 
-func (l *Line) note(format string, args ...any) {
-	l.Notes = append(l.Notes, fmt.Sprintf(format, args...))
-}
-
-func (l *Line) refuse(format string, args ...any) { l.Problem = fmt.Sprintf(format, args...) }
+func (l *Line) note(text phrase.Text) { l.Notes = append(l.Notes, text) }
 
 // literal returns a template that makes a text as it is.
 func literal(text string) string { return strings.ReplaceAll(text, "{{", `{{ "{{" }}`) }

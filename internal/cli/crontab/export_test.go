@@ -175,7 +175,7 @@ func FuzzExport(f *testing.F) {
 		}
 		came := 0
 		for _, l := range crontab.Import(exported, crontab.Options{Format: format}) {
-			if l.Problem != "" {
+			if !l.Problem.IsZero() {
 				t.Fatalf("line %d of\n%s\n%s", l.Number, exported, l.Problem)
 			}
 			for _, d := range l.Documents {

@@ -107,7 +107,7 @@ func imported(t *testing.T, text string, opt crontab.Options) string {
 		for _, note := range l.Notes {
 			fmt.Fprintf(&b, "# note: %s\n", note)
 		}
-		if l.Problem != "" {
+		if !l.Problem.IsZero() {
 			fmt.Fprintf(&b, "# no job: %s\n", l.Problem)
 			if len(l.Documents) > 0 {
 				t.Errorf("line %d has both a problem and documents", l.Number)
@@ -144,7 +144,7 @@ func TestImportedJobsComeBackAsLines(t *testing.T) {
 	exported := crontab.Export(jobs, crontab.User, job.Defaults{})
 	var again []*job.Job
 	for _, l := range crontab.Import(exported, opt) {
-		if l.Problem != "" {
+		if !l.Problem.IsZero() {
 			t.Errorf("line %d of\n%s\n%s", l.Number, exported, l.Problem)
 		}
 		for _, d := range l.Documents {
@@ -197,7 +197,7 @@ func TestExportNotesLossesInACrontab(t *testing.T) {
 
 func TestALastLineWithoutAnEndIsNoted(t *testing.T) {
 	lines := crontab.Import("@daily a\n@daily b", options(t, ""))
-	if len(lines) != 2 || len(lines[0].Notes) != 0 || len(lines[1].Notes) != 1 || !strings.Contains(lines[1].Notes[0], "no end of line") {
+	if len(lines) != 2 || len(lines[0].Notes) != 0 || len(lines[1].Notes) != 1 || !strings.Contains(lines[1].Notes[0].String(), "no end of line") {
 		t.Errorf("got %+v", lines)
 	}
 }
@@ -220,7 +220,7 @@ func FuzzImport(f *testing.F) {
 		formats := crontab.Formats()
 		opt.Format = crontab.Format(formats[uint(format)%uint(len(formats))])
 		for _, l := range crontab.Import(text, opt) {
-			if (l.Problem == "") == (len(l.Documents) == 0) {
+			if (l.Problem.IsZero()) == (len(l.Documents) == 0) {
 				t.Errorf("line %d: problem %q with %d documents", l.Number, l.Problem, len(l.Documents))
 			}
 		}

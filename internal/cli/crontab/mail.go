@@ -6,6 +6,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -21,7 +22,7 @@ func (r *reader) mail(to string, j *job.Job, line *Line) {
 	if r.MailServer == "" {
 		if to != r.mailed {
 			r.mailed = to
-			line.note("output is kept and not mailed to %s, here and below", to)
+			line.note(phrase.NotMailed.Of(to))
 		}
 		return
 	}
@@ -33,7 +34,7 @@ func (r *reader) mail(to string, j *job.Job, line *Line) {
 		}
 		r.channels[to] = c
 		line.Documents = append(line.Documents, job.Document{Kind: job.KindChannel, Channel: c})
-		line.note("failures are mailed to %s, here and below; output is kept, and that of successes is not mailed", strings.Join(c.To.Mail.To, ", "))
+		line.note(phrase.FailuresMailed.Of(c.To.Mail.To))
 	}
 	j.Labels = map[string]string{mailLabel: c.Name}
 }

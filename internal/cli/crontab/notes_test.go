@@ -1,6 +1,7 @@
 package crontab_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -38,7 +39,7 @@ func TestCommandsThatTheServerForbidsAreNamed(t *testing.T) {
 		"sudo apt update > /tmp/log":                   "sudo PrivateTmp ProtectSystem",
 	} {
 		l := only(t, "0 3 * * * "+command+"\n", crontab.Options{Owner: "alice", Zone: "UTC", Home: func(string) string { return "/" }, Protected: true})
-		if all := strings.Join(l.Notes, "\n"); len(l.Notes) != len(strings.Fields(want)) {
+		if all := fmt.Sprint(l.Notes); len(l.Notes) != len(strings.Fields(want)) {
 			t.Errorf("%s: %q", command, all)
 		} else {
 			for _, word := range strings.Fields(want) {
@@ -56,7 +57,7 @@ func TestCommandsThatTheServerForbidsAreNamed(t *testing.T) {
 
 func TestAbsentUsersAreNamed(t *testing.T) {
 	opt := crontab.Options{Format: crontab.System, Zone: "UTC", Home: func(string) string { return "/" }, Unknown: func(name string) bool { return name == "nosuchuser" }}
-	if l := only(t, "0 3 * * * nosuchuser /bin/true\n", opt); len(l.Notes) != 1 || l.Notes[0] != "this machine has no user nosuchuser" {
+	if l := only(t, "0 3 * * * nosuchuser /bin/true\n", opt); len(l.Notes) != 1 || l.Notes[0].String() != "this machine has no user nosuchuser" {
 		t.Errorf("%q", l.Notes)
 	}
 	if l := only(t, "0 3 * * * root /bin/true\n", opt); len(l.Notes) != 0 {
@@ -84,13 +85,13 @@ func TestSystemCrontabsAreKnownByTheirUsers(t *testing.T) {
 func TestFullNamesInCrontabsAreReadWithANote(t *testing.T) {
 	opt := crontab.Options{Owner: "alice", Zone: "UTC", Home: func(string) string { return "/" }}
 	l := only(t, "0 3 * February Monday-FRIDAY /opt/friday\n", opt)
-	if l.Problem != "" || l.Documents[0].Job.Schedule.Cron[0] != "0 3 * Feb Mon-FRI" {
+	if !l.Problem.IsZero() || l.Documents[0].Job.Schedule.Cron[0] != "0 3 * Feb Mon-FRI" {
 		t.Errorf("%+v", l)
 	}
-	if want := `cron takes names of three letters only: "0 3 * February Monday-FRIDAY" is read as "0 3 * Feb Mon-FRI"`; len(l.Notes) != 1 || l.Notes[0] != want {
+	if want := `cron takes names of three letters only: "0 3 * February Monday-FRIDAY" is read as "0 3 * Feb Mon-FRI"`; len(l.Notes) != 1 || l.Notes[0].String() != want {
 		t.Errorf("%q", l.Notes)
 	}
-	if l := only(t, "0 3 * * frida /opt/x\n", opt); !strings.Contains(l.Problem, `"frida" is not a number or a name`) {
+	if l := only(t, "0 3 * * frida /opt/x\n", opt); !strings.Contains(l.Problem.String(), `"frida" is not a number or a name`) {
 		t.Errorf("%+v", l)
 	}
 }
@@ -108,7 +109,7 @@ func TestTimersAsSystemdReadsThem(t *testing.T) {
 		{"no line that says when", "Persistent=true", "", "", "no schedule"},
 	} {
 		l := only(t, "[Timer]\n"+c.calendar+"\n", crontab.Options{Format: crontab.Timer, Zone: "Asia/Shanghai", Unit: "a.service"})
-		if !strings.Contains(l.Problem, c.problem) || (l.Problem == "") != (c.problem == "") {
+		if !strings.Contains(l.Problem.String(), c.problem) || (l.Problem.IsZero()) != (c.problem == "") {
 			t.Errorf("%s: %q", c.name, l.Problem)
 			continue
 		}

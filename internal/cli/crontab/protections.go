@@ -1,6 +1,10 @@
 package crontab
 
-import "regexp"
+import (
+	"regexp"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
+)
 
 var (
 	becomesUser  = regexp.MustCompile(`(^|[\s;|&(])(/usr/bin/|/bin/)?(sudo|su|doas|pkexec)(\s|$)`)
@@ -15,15 +19,15 @@ var (
 // commands gain no rights, and its unit has more protections.
 func (l *Line) noteOfProtections(command string, unit bool) {
 	if becomesUser.MatchString(command) {
-		l.note("sudo and the like gain no rights in a job: name the user in run.user, and leave them out")
+		l.note(phrase.NoMoreRights)
 	}
 	if !unit {
 		return
 	}
 	if usesTemp.MatchString(command) {
-		l.note("/tmp and /var/tmp are private to belfry.service (PrivateTmp): other programs do not see these files")
+		l.note(phrase.PrivateTemp)
 	}
 	if writesSystem.MatchString(command) {
-		l.note("belfry.service cannot write below /etc, /usr and /boot (ProtectSystem=full)")
+		l.note(phrase.ReadOnlySystem)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -29,8 +30,8 @@ func (r *reader) crontab(text string) {
 		}
 		l := Line{Number: number, Text: line}
 		r.entry(trimmed, &s, &l)
-		if number == last && !strings.HasSuffix(text, "\n") && l.Problem == "" {
-			l.note("the last line has no end of line: some crons ignore it, or the whole file")
+		if number == last && !strings.HasSuffix(text, "\n") && l.Problem.IsZero() {
+			l.note(phrase.NoEndOfLine)
 		}
 		r.lines = append(r.lines, l)
 	}
@@ -127,19 +128,19 @@ func (r *reader) entry(text string, s *settings, l *Line) {
 	}
 	when, rest := words(text, fields)
 	if rest == "" {
-		l.refuse("found %s, want %d and a command", plural(len(strings.Fields(text)), "field"), fields)
+		l.Problem = phrase.FieldsAndCommand.Of(len(strings.Fields(text)), fields)
 		return
 	}
 	t := task{user: r.Owner}
 	if r.Format == System {
 		if t.user, rest = words(rest, 1); rest == "" {
-			l.refuse("the command is missing: in a system crontab a user stands before it")
+			l.Problem = phrase.CommandAfterUser
 			return
 		}
 	}
 	t.command, t.stdin = standardInput(rest)
 	if strings.TrimLeft(t.command, blank) == "" {
-		l.refuse("the command is missing")
+		l.Problem = phrase.CommandMissing
 		return
 	}
 	schedule, ok := r.schedule(when, s, l)
@@ -147,7 +148,7 @@ func (r *reader) entry(text string, s *settings, l *Line) {
 		return
 	}
 	if strings.Contains(rest, `\\`) {
-		l.note("two backslashes stay two, as with cronie; Debian's cron makes one of them")
+		l.note(phrase.TwoBackslashes)
 	}
 	if r.runParts(t, s, schedule, l) {
 		return
@@ -219,7 +220,7 @@ func (r *reader) schedule(when string, s *settings, l *Line) (job.Schedule, bool
 	zone := r.Zone
 	if given := s.values["CRON_TZ"]; given != "" {
 		if _, err := cron.LoadZone(given); err != nil {
-			l.refuse("CRON_TZ: %v", err)
+			l.Problem = phrase.InField.Of("CRON_TZ", phrase.OfError(err))
 			return job.Schedule{}, false
 		}
 		zone = given
@@ -228,32 +229,32 @@ func (r *reader) schedule(when string, s *settings, l *Line) (job.Schedule, bool
 	if minutes := s.values["RANDOM_DELAY"]; minutes != "" {
 		n, err := strconv.Atoi(minutes)
 		if err != nil || n < 0 || n > 24*60 {
-			l.refuse("RANDOM_DELAY: %q is not a number of minutes from 0 to 1440", minutes)
+			l.Problem = phrase.InField.Of("RANDOM_DELAY", phrase.NotRandomDelay.Of(phrase.Quoted(minutes)))
 			return job.Schedule{}, false
 		}
 		schedule.Jitter = job.Duration(time.Duration(n) * time.Minute)
 	}
 	if when == "@reboot" {
-		l.note("runs at each start of the node, not of the machine")
+		l.note(phrase.StartOfNode)
 		return job.Schedule{Boot: true}, true
 	}
 	e, err := cron.Parse(when, cron.WithDialect(cron.Vixie5), cron.WithJob("default", "any"))
 	if short := fullNames.ReplaceAllStringFunc(when, func(name string) string { return name[:3] }); err != nil && short != when {
 		if e, err = cron.Parse(short, cron.WithDialect(cron.Vixie5), cron.WithJob("default", "any")); err == nil {
-			l.note("cron takes names of three letters only: %q is read as %q", when, short)
+			l.note(phrase.ShortNames.Of(phrase.Exact(when), phrase.Exact(short)))
 			when = short
 		}
 	}
 	if err != nil {
-		l.refuse("%v", err)
+		l.Problem = phrase.OfError(err)
 		return job.Schedule{}, false
 	}
-	if reason := e.NeverReason(never); reason != "" {
-		l.refuse("never falls due: %s", reason)
+	if why := e.Never(never); !why.IsZero() {
+		l.Problem = phrase.NeverDue.Of(why)
 		return job.Schedule{}, false
 	}
 	if strings.Contains(when, "~") {
-		l.note("cron draws the value of ~ when it starts; the job keeps the one that its name gives")
+		l.note(phrase.DrawnOnce)
 	}
 	schedule.Cron, schedule.Dialect = []string{when}, job.DialectVixie5
 	return schedule, true
@@ -274,11 +275,11 @@ func (r *reader) runParts(t task, s *settings, schedule job.Schedule, l *Line) b
 	}
 	scripts := r.Scripts(folder)
 	if scripts == nil {
-		l.note("the folder %s cannot be read here: its scripts stay one job", folder)
+		l.note(phrase.FolderUnread.Of(folder))
 		return false
 	}
 	if len(scripts) == 0 {
-		l.refuse("the folder %s has no scripts", folder)
+		l.Problem = phrase.FolderEmpty.Of(folder)
 		return true
 	}
 	pool := slug(path.Base(folder))
@@ -290,8 +291,7 @@ func (r *reader) runParts(t task, s *settings, schedule job.Schedule, l *Line) b
 		j.Policy.Overlap, j.Policy.ConcurrencyKey = job.OverlapQueue, pool
 		l.add(j)
 	}
-	l.Notes = nil
-	l.note("each script of %s is a job of its own; scripts that are added to the folder later need another import", folder)
+	l.Notes = []phrase.Text{phrase.JobOfEachScript.Of(folder)}
 	return true
 }
 
@@ -329,11 +329,4 @@ func runPartsFolder(command string) (string, bool) {
 // underscores and hyphens.
 func IsScript(name string) bool {
 	return name != "" && strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-") == ""
-}
-
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return strconv.Itoa(n) + " " + noun + "s"
 }

@@ -3,13 +3,13 @@ package crontab
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -77,7 +77,7 @@ func (t *timer) set(number int, line, key, value string) {
 		t.schedule.AfterEnd, err = span(value)
 	case "OnBootSec", "OnStartupSec", "OnActiveSec":
 		t.schedule.Boot = true
-		t.line.note("%s=%s: the job is due at the start of the node, without the delay", key, value)
+		t.line.note(phrase.TimerWithoutDelay.Of(key, value))
 	case "OnCalendar":
 		if value == "" {
 			t.schedule.Cron = nil // systemd begins the list again
@@ -85,10 +85,10 @@ func (t *timer) set(number int, line, key, value string) {
 		}
 		err = t.onCalendar(value)
 	case "OnClockChange", "OnTimezoneChange":
-		t.line.note("%s is left out: nothing falls due when the clock is set", key)
+		t.line.note(phrase.LeftOut.Of(key, phrase.ClockIsSet))
 	}
-	if err != nil && t.line.Problem == "" {
-		t.line.refuse("%s=%s: %v", key, value, err)
+	if err != nil && t.line.Problem.IsZero() {
+		t.line.Problem = phrase.FieldGiven.Of(key, value, phrase.OfError(err))
 	}
 }
 
@@ -102,14 +102,14 @@ func isTrue(value string) bool {
 
 func (r *reader) fromTimer(t *timer) {
 	switch s := &t.schedule; {
-	case t.line.Problem != "":
+	case !t.line.Problem.IsZero():
 		return
 	case len(s.Cron) == 0 && !s.Boot && s.Every == 0 && s.AfterEnd == 0:
-		t.line.refuse("no schedule: the timer has no OnCalendar, OnBootSec, OnUnitActiveSec or OnUnitInactiveSec with a time")
+		t.line.Problem = phrase.TimerWithoutTime
 		return
 	}
 	if t.unit = cmp.Or(t.unit, r.Unit); t.unit == "" {
-		t.line.refuse("Unit= is missing, and the name of the service is not known")
+		t.line.Problem = phrase.UnitMissing
 		return
 	}
 	j := &job.Job{
@@ -122,7 +122,7 @@ func (r *reader) fromTimer(t *timer) {
 	}
 	if len(t.schedule.Cron) > 0 {
 		if t.schedule.Every > 0 || t.schedule.AfterEnd > 0 {
-			t.line.refuse("OnCalendar stands beside OnUnitActiveSec or OnUnitInactiveSec: a job has one of them, so make two jobs")
+			t.line.Problem = phrase.CalendarAndSpan
 			return
 		}
 		j.Schedule.Timezone = r.Zone
@@ -142,7 +142,7 @@ func (r *reader) fromTimer(t *timer) {
 	if r.Host != "" {
 		j.Place.Labels = map[string]string{"host": r.Host}
 	}
-	t.line.note("systemctl start waits for the end of the service if it is of type oneshot, and only for its start otherwise")
+	t.line.note(phrase.OneshotWaits)
 	t.line.add(j)
 }
 
@@ -166,7 +166,7 @@ func (t *timer) onCalendar(text string) error {
 			return err
 		}
 		if t.zone != "" && t.zone != zone {
-			return fmt.Errorf("the zone is %s, and another line has %s: a job has one", zone, t.zone)
+			return phrase.Mistake(phrase.TwoTimerZones.Of(zone, t.zone))
 		}
 		t.zone, words = zone, words[:n-1]
 	}
@@ -180,7 +180,7 @@ func (t *timer) onCalendar(text string) error {
 		case days == "":
 			days = word
 		default:
-			return fmt.Errorf("%q is neither a date, a time nor a zone", word)
+			return phrase.Mistake(phrase.NeitherOfTimer.Of(phrase.Quoted(word)))
 		}
 	}
 	year, month, day, err := dateFields(date)
@@ -200,13 +200,13 @@ func (t *timer) onCalendar(text string) error {
 		case day == "*":
 			weekday = strings.Join(list, ",")
 		case len(t.schedule.Cron) > 0:
-			return fmt.Errorf("both the weekday and the day of the month are bounded, beside another OnCalendar: make two jobs")
+			return phrase.Mistake(phrase.BothDaysBounded)
 		default:
 			t.schedule.Only = list // cron takes either of the two, systemd both
 		}
 	}
 	if days == "" && len(t.schedule.Only) > 0 {
-		return fmt.Errorf("another OnCalendar bounds the weekday and the day of the month: make two jobs")
+		return phrase.Mistake(phrase.OtherDaysBounded)
 	}
 	expression := strings.Join([]string{minute, hour, day, month, weekday}, " ")
 	if second != "0" || year != "*" {
@@ -216,7 +216,7 @@ func (t *timer) onCalendar(text string) error {
 		expression += " " + year
 	}
 	if _, err := cron.Parse(expression); err != nil {
-		return fmt.Errorf("cannot be said as a cron expression: %w", err)
+		return phrase.Mistake(phrase.NotAsCron.Of(phrase.OfError(err)))
 	}
 	t.schedule.Cron = append(t.schedule.Cron, expression)
 	return nil
@@ -247,7 +247,7 @@ func dateFields(date string) (year, month, day string, err error) {
 		parts = append([]string{"*"}, parts...)
 	case 3:
 	default:
-		return "", "", "", fmt.Errorf("%q is not a date", date)
+		return "", "", "", phrase.Mistake(phrase.NotADate.Of(phrase.Quoted(date)))
 	}
 	for i := range parts {
 		if parts[i], err = component(parts[i]); err != nil {
@@ -258,7 +258,7 @@ func dateFields(date string) (year, month, day string, err error) {
 	if fromEnd != "" {
 		n, err := strconv.Atoi(parts[2])
 		if err != nil || n < 1 || n > 28 {
-			return "", "", "", fmt.Errorf("~%s cannot be said: one day from the end of the month can, from ~01 to ~28", fromEnd)
+			return "", "", "", phrase.Mistake(phrase.FromEndOfMonth.Of(fromEnd))
 		}
 		if parts[2] = "L"; n > 1 {
 			parts[2] = "L-" + strconv.Itoa(n-1)
@@ -286,7 +286,7 @@ func clockFields(clock string) (second, minute, hour string, err error) {
 		parts = append(parts, "0")
 	}
 	if len(parts) != 3 {
-		return "", "", "", fmt.Errorf("%q is not a time", clock)
+		return "", "", "", phrase.Mistake(phrase.NotTimeOfTimer.Of(phrase.Quoted(clock)))
 	}
 	for i := range parts {
 		if parts[i], err = component(parts[i]); err != nil {
@@ -309,7 +309,7 @@ func component(text string) (string, error) {
 			}
 			n, err := strconv.Atoi(*number)
 			if err != nil {
-				return "", fmt.Errorf("%q is not a number; fractions of a second cannot be said", *number)
+				return "", phrase.Mistake(phrase.NoFractions.Of(phrase.Quoted(*number)))
 			}
 			*number = strconv.Itoa(n)
 		}
@@ -340,7 +340,7 @@ func weekdays(text string) ([]string, error) {
 				short = short[:3]
 			}
 			if len(short) < 3 || !strings.Contains("mon tue wed thu fri sat sun", short) {
-				return nil, fmt.Errorf("%q is not a day of the week", *name)
+				return nil, phrase.Mistake(phrase.NotDayOfWeek.Of(phrase.Quoted(*name)))
 			}
 			*name = short
 		}
@@ -369,13 +369,13 @@ func span(text string) (job.Duration, error) {
 	var sum time.Duration
 	rest := strings.ReplaceAll(text, " ", "")
 	if rest == "" {
-		return 0, fmt.Errorf("a time is missing")
+		return 0, phrase.Mistake(phrase.TimeMissing)
 	}
 	for rest != "" {
 		digits := len(rest) - len(strings.TrimLeft(rest, "0123456789"))
 		n, err := strconv.ParseInt(rest[:digits], 10, 64)
 		if err != nil {
-			return 0, fmt.Errorf("%q is not a time", text)
+			return 0, phrase.Mistake(phrase.NotTimeOfTimer.Of(phrase.Quoted(text)))
 		}
 		rest = rest[digits:]
 		letters := strings.IndexAny(rest, "0123456789")
@@ -384,10 +384,10 @@ func span(text string) (job.Duration, error) {
 		}
 		unit, known := units[rest[:letters]]
 		if !known {
-			return 0, fmt.Errorf("%q is not a unit of time", rest[:letters])
+			return 0, phrase.Mistake(phrase.NotUnitOfTime.Of(phrase.Quoted(rest[:letters])))
 		}
 		if n > int64(spanMax/unit) || sum+time.Duration(n)*unit > spanMax {
-			return 0, fmt.Errorf("%q is longer than ten years", text)
+			return 0, phrase.Mistake(phrase.OverTenYears.Of(phrase.Quoted(text)))
 		}
 		sum += time.Duration(n) * unit
 		rest = rest[letters:]

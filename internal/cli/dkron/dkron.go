@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/cli/crontab"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -63,7 +64,7 @@ func Import(text string, opt Options) ([]crontab.Line, error) {
 		line.Number, line.Text = n+1, t.Name+"  "+t.Schedule
 		name := nameOf(t.Name)
 		if other, there := names[name]; there {
-			line.Problem = fmt.Sprintf("its name becomes %s, as that of %q: rename one of them", name, other)
+			line.Problem = phrase.NameBecomes.Of(name, phrase.Quoted(other))
 			continue
 		}
 		names[name] = t.Name
@@ -91,9 +92,7 @@ type importer struct {
 	line *crontab.Line
 }
 
-func (i *importer) note(format string, args ...any) {
-	i.line.Notes = append(i.line.Notes, fmt.Sprintf(format, args...))
-}
+func (i *importer) note(text phrase.Text) { i.line.Notes = append(i.line.Notes, text) }
 
 func (i *importer) job(t *theirs, name string) {
 	j := &job.Job{Name: name, Description: t.DisplayName, Paused: t.Disabled, Policy: job.Policy{Overlap: job.OverlapAllow, Missed: job.MissedNone}}
@@ -103,10 +102,10 @@ func (i *importer) job(t *theirs, name string) {
 	if t.Retries > 0 {
 		j.Policy.Retry = &job.Retry{Attempts: &t.Retries}
 	}
-	if i.line.Problem = i.schedule(j, t); i.line.Problem != "" {
+	if i.line.Problem = i.schedule(j, t); !i.line.Problem.IsZero() {
 		return
 	}
-	if i.line.Problem = i.work(j, t); i.line.Problem != "" {
+	if i.line.Problem = i.work(j, t); !i.line.Problem.IsZero() {
 		return
 	}
 	i.place(j, t)
@@ -123,28 +122,28 @@ func (i *importer) job(t *theirs, name string) {
 		j.Labels["owner"] = nameOf(t.Owner)
 	}
 	if t.OwnerEmail != "" {
-		i.note("owner_email: failures are not mailed to %s; a document of kind channel does that", t.OwnerEmail)
+		i.note(phrase.OwnerNotMailed.Of(t.OwnerEmail))
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.Processors)) {
-		i.note("processor %s is left out: output is kept with the run", name)
+		i.note(phrase.LeftOut.Of("processor "+name, phrase.OutputIsKept))
 	}
 	if t.Ephemeral {
 		if j.Schedule.DeleteAfter = new(job.Duration); len(j.Schedule.At) == 0 {
 			j.Schedule.DeleteAfter = nil
-			i.note("ephemeral is left out: it needs a schedule with @at")
+			i.note(phrase.LeftOut.Of("ephemeral", phrase.NeedsAt))
 		}
 	}
 	i.line.Documents = []job.Document{{Kind: job.KindJob, Job: j}}
 }
 
 // schedule sets when the job is due.
-func (i *importer) schedule(j *job.Job, t *theirs) string {
+func (i *importer) schedule(j *job.Job, t *theirs) phrase.Text {
 	text := strings.TrimSpace(t.Schedule)
 	zone := t.Timezone
 	if at, isAt := strings.CutPrefix(text, "@at "); isAt {
 		moment, err := time.Parse(time.RFC3339, strings.TrimSpace(at))
 		if err != nil {
-			return fmt.Sprintf("schedule: %q is no moment as RFC 3339 writes it", text)
+			return phrase.InField.Of("schedule", phrase.NotMoment.Of(phrase.Quoted(text)))
 		}
 		j.Schedule.At = []time.Time{moment}
 	} else {
@@ -152,7 +151,7 @@ func (i *importer) schedule(j *job.Job, t *theirs) string {
 		case t.ParentJob != "":
 			j.Schedule.On = []job.Upstream{{Job: nameOf(t.ParentJob)}}
 			if text != "" && text != "@manually" {
-				i.note("schedule is left out: the job runs after %s", t.ParentJob)
+				i.note(phrase.LeftOut.Of("schedule", phrase.RunsAfter.Of(t.ParentJob)))
 			}
 			return i.span(j, t)
 		case text == "@manually", text == "":
@@ -162,16 +161,16 @@ func (i *importer) schedule(j *job.Job, t *theirs) string {
 		case strings.HasPrefix(text, "@every "):
 			every, err := job.ParseDuration(strings.TrimSpace(strings.TrimPrefix(text, "@every ")))
 			if err != nil {
-				return "schedule: " + err.Error()
+				return phrase.InField.Of("schedule", phrase.OfError(err))
 			}
 			j.Schedule.Every = every
-			i.note("@every counts from 1970, and not from the start of the server")
+			i.note(phrase.EveryFromEpoch)
 			return i.span(j, t)
 		}
 		j.Schedule.Cron = []string{text}
 		if zone == "" {
 			zone = i.Zone
-			i.note("timezone is missing: it means the zone of the Dkron servers, taken as %s; --tz names another", zone)
+			i.note(phrase.ServerZone.Of(zone))
 		}
 		j.Schedule.Timezone = zone
 	}
@@ -179,7 +178,7 @@ func (i *importer) schedule(j *job.Job, t *theirs) string {
 }
 
 // span sets from when to when the job is due.
-func (i *importer) span(j *job.Job, t *theirs) string {
+func (i *importer) span(j *job.Job, t *theirs) phrase.Text {
 	for _, bound := range []struct {
 		name  string
 		value any
@@ -191,19 +190,19 @@ func (i *importer) span(j *job.Job, t *theirs) string {
 		}
 		at, err := time.Parse(time.RFC3339, text)
 		if err != nil {
-			return fmt.Sprintf("%s: %q is no moment as RFC 3339 writes it", bound.name, text)
+			return phrase.InField.Of(bound.name, phrase.NotMoment.Of(phrase.Quoted(text)))
 		}
 		if len(j.Schedule.Cron) == 0 && j.Schedule.Every == 0 {
-			i.note("%s is left out: it needs a repeated schedule", bound.name)
+			i.note(phrase.LeftOut.Of(bound.name, phrase.NeedsRepeated))
 			continue
 		}
 		*bound.to = at
 	}
-	return ""
+	return phrase.Text{}
 }
 
 // work sets what the job runs.
-func (i *importer) work(j *job.Job, t *theirs) string {
+func (i *importer) work(j *job.Job, t *theirs) phrase.Text {
 	c := maps.Clone(t.ExecutorConfig)
 	take := func(key string) string {
 		value := c[key]
@@ -213,7 +212,7 @@ func (i *importer) work(j *job.Job, t *theirs) string {
 	defer func() {
 		for _, key := range slices.Sorted(maps.Keys(c)) {
 			if c[key] != "" && c[key] != "false" {
-				i.note("executor_config.%s: %s is left out", key, c[key])
+				i.note(phrase.LeftOutValue.Of("executor_config."+key, c[key]))
 			}
 		}
 	}()
@@ -224,23 +223,23 @@ func (i *importer) work(j *job.Job, t *theirs) string {
 		return i.http(j, take)
 	case "":
 		c = nil
-		return "it has no executor"
+		return phrase.NoExecutor
 	}
 	c = nil
-	return fmt.Sprintf("executor %s: shell and http are imported; a command of a shell job can do the rest", t.Executor)
+	return phrase.OtherExecutor.Of(t.Executor)
 }
 
-func (i *importer) shell(j *job.Job, take func(string) string) string {
+func (i *importer) shell(j *job.Job, take func(string) string) phrase.Text {
 	command := take("command")
 	if command == "" {
-		return "executor_config.command is missing"
+		return phrase.InField.Of("executor_config.command", phrase.Missing)
 	}
 	s := &job.Shell{Command: literal(command), Dir: take("cwd")}
 	j.Run.Shell = s
 	if inShell, _ := strconv.ParseBool(take("shell")); !inShell {
 		words, plain := plainWords(command)
 		if !plain {
-			i.note("shell is false: Dkron splits the command into words; here sh reads it, with its quotes and variables")
+			i.note(phrase.DkronSplits)
 		} else if len(words) > 1 {
 			s.Command, s.Args = literal(words[0]), nil
 			for _, word := range words[1:] {
@@ -261,7 +260,7 @@ func (i *importer) shell(j *job.Job, take func(string) string) string {
 	if text := take("mem_limit_kb"); text != "" {
 		kb, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || kb < 1 {
-			return fmt.Sprintf("executor_config.mem_limit_kb: %q is no number of kilobytes", text)
+			return phrase.InField.Of("executor_config.mem_limit_kb", phrase.NotKilobytes.Of(phrase.Quoted(text)))
 		}
 		s.Limits = &job.Limits{Memory: max(1<<20, job.Size(kb<<10))}
 	}
@@ -274,31 +273,31 @@ func plainWords(command string) ([]string, bool) {
 }
 
 // setTimeout reads a duration, or a number of seconds.
-func setTimeout(j *job.Job, text string) string {
+func setTimeout(j *job.Job, text string) phrase.Text {
 	if text == "" {
-		return ""
+		return phrase.Text{}
 	}
 	if _, err := strconv.Atoi(text); err == nil {
 		text += "s"
 	}
 	d, err := job.ParseDuration(text)
 	if err != nil {
-		return "executor_config.timeout: " + err.Error()
+		return phrase.InField.Of("executor_config.timeout", phrase.OfError(err))
 	}
 	j.Policy.Timeout = &d
-	return ""
+	return phrase.Text{}
 }
 
-func (i *importer) http(j *job.Job, take func(string) string) string {
+func (i *importer) http(j *job.Job, take func(string) string) phrase.Text {
 	h := &job.HTTP{Method: strings.ToUpper(take("method")), URL: literal(take("url")), Body: literal(take("body")), Match: take("expectBody")}
 	if h.URL == "" {
-		return "executor_config.url is missing"
+		return phrase.InField.Of("executor_config.url", phrase.Missing)
 	}
 	j.Run.HTTP = h
 	if text := take("headers"); text != "" {
 		var list []string
 		if err := json.Unmarshal([]byte(text), &list); err != nil {
-			return fmt.Sprintf("executor_config.headers: %q is no JSON list of headers", text)
+			return phrase.InField.Of("executor_config.headers", phrase.NotHeaders.Of(phrase.Quoted(text)))
 		}
 		h.Headers = map[string]string{}
 		for _, header := range list {
@@ -328,7 +327,7 @@ func (i *importer) place(j *job.Job, t *theirs) {
 		if counted {
 			one = true
 			if count != "1" {
-				i.note("tag %s: %s nodes of them are not supported: one runs it", key, count)
+				i.note(phrase.OneOfTagged.Of(key, count))
 			}
 		}
 		if j.Place.Labels == nil {
@@ -337,14 +336,14 @@ func (i *importer) place(j *job.Job, t *theirs) {
 		j.Place.Labels[key] = value
 	}
 	if len(t.Tags) > 0 {
-		i.note("tags are labels of nodes: start them with belfry serve --label, or belfry worker --label")
+		i.note(phrase.TagsAreLabels)
 	}
 	if one {
 		return
 	}
 	j.Place.Strategy = job.StrategyBroadcast
 	if len(t.Tags) == 0 {
-		i.note("a job without tags runs on every node, as in Dkron; remove place.strategy to run it once")
+		i.note(phrase.RunsOnEveryNode)
 	}
 }
 

@@ -2,6 +2,7 @@ package dkron
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -38,7 +39,7 @@ func TestEachFieldOfDkronBecomesAFieldOrANote(t *testing.T) {
 		{name: "a request", text: `{"name":"a","schedule":"@manually","executor":"http","executor_config":{"method":"post","url":"https://h/p","body":"{}","headers":"[\"A: b\"]","timeout":"5","expectCode":"200, 204","expectBody":"ok","tlsNoVerifyPeer":"true","debug":"true"}}`,
 			want: []string{"method: POST", "url: https://h/p", "A: b", "timeout: 5s", "- \"200\"", "match: ok", "insecure: true"}, notes: []string{everywhere}},
 		{name: "bad headers", text: `{"name":"a","executor":"http","executor_config":{"url":"http://h","headers":"x"}}`, problem: "no JSON list of headers"},
-		{name: "no command", text: `{"name":"a","executor":"shell"}`, problem: "command is missing"},
+		{name: "no command", text: `{"name":"a","executor":"shell"}`, problem: "command: is missing"},
 		{name: "no executor", text: `{"name":"a"}`, problem: "it has no executor"},
 		{name: "another executor", text: `{"name":"a","executor":"kafka"}`, problem: "executor kafka: shell and http are imported"},
 		{name: "a bad timeout", text: `{"name":"a","executor":"shell","executor_config":{"command":"x","timeout":"soon"}}`, problem: "executor_config.timeout"},
@@ -49,8 +50,8 @@ func TestEachFieldOfDkronBecomesAFieldOrANote(t *testing.T) {
 				t.Fatalf("%v, %v", lines, err)
 			}
 			line := lines[0]
-			if row.problem != "" || line.Problem != "" {
-				if row.problem == "" || !strings.Contains(line.Problem, row.problem) || len(line.Documents) > 0 {
+			if row.problem != "" || !line.Problem.IsZero() {
+				if row.problem == "" || !strings.Contains(line.Problem.String(), row.problem) || len(line.Documents) > 0 {
 					t.Errorf("the problem is %q, want %q", line.Problem, row.problem)
 				}
 				return
@@ -67,7 +68,7 @@ func TestEachFieldOfDkronBecomesAFieldOrANote(t *testing.T) {
 					t.Errorf("no %q in\n%s", want, b.String())
 				}
 			}
-			said := strings.Join(line.Notes, "\n")
+			said := fmt.Sprint(line.Notes)
 			for _, want := range row.notes {
 				if !strings.Contains(said, want) {
 					t.Errorf("no note %q in\n%s", want, said)
@@ -82,7 +83,7 @@ func TestEachFieldOfDkronBecomesAFieldOrANote(t *testing.T) {
 
 func TestNamesOfDkronStayDistinct(t *testing.T) {
 	lines, err := Import(`[{"name":"A","executor":"x"},{"name":"a",`+shell+`}]`, Options{})
-	if err != nil || len(lines) != 2 || lines[1].Number != 2 || !strings.Contains(lines[1].Problem, `its name becomes a, as that of "A"`) {
+	if err != nil || len(lines) != 2 || lines[1].Number != 2 || !strings.Contains(lines[1].Problem.String(), `its name becomes a, as that of "A"`) {
 		t.Errorf("got %+v, %v", lines, err)
 	}
 	if _, err := Import("<html>", Options{}); err == nil || !strings.Contains(err.Error(), "GET /v1/jobs") {

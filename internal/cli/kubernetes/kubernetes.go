@@ -14,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/belfry-cron/belfry/internal/cli/crontab"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -153,7 +154,7 @@ func Import(text string, opt Options) ([]crontab.Line, error) {
 			}
 			line := crontab.Line{Number: node.Line, Text: "CronJob " + c.fullName() + "  " + c.Spec.Schedule}
 			if other, there := names[c.Metadata.Name]; there && other != c.Metadata.Namespace {
-				line.Problem = fmt.Sprintf("namespace %s has a CronJob of this name, too: import one namespace at a time, each with another -n", other)
+				line.Problem = phrase.SameInNamespace.Of(other)
 			} else {
 				names[c.Metadata.Name] = c.Metadata.Namespace
 				i := importer{Options: opt, line: &line}
@@ -212,9 +213,7 @@ type importer struct {
 	line *crontab.Line
 }
 
-func (i *importer) note(format string, args ...any) {
-	i.line.Notes = append(i.line.Notes, fmt.Sprintf(format, args...))
-}
+func (i *importer) note(text phrase.Text) { i.line.Notes = append(i.line.Notes, text) }
 
 // What Kubernetes fills in.
 const (
@@ -228,11 +227,11 @@ func (i *importer) cronJob(c *cronJob) {
 	j := &job.Job{Name: c.Metadata.Name, Paused: spec.Suspend, Schedule: job.Schedule{Cron: []string{spec.Schedule}, Timezone: spec.TimeZone}}
 	if spec.TimeZone == "" {
 		j.Schedule.Timezone = i.Zone
-		i.note("timeZone is missing: it means the zone of the controller manager, taken as %s; --tz names another", i.Zone)
+		i.note(phrase.ControllerZone.Of(i.Zone))
 	}
 	fields := strings.Fields(spec.Schedule)
 	if len(fields) == 5 && fields[2] != "*" && fields[4] != "*" && (strings.HasPrefix(fields[2], "*/") || strings.HasPrefix(fields[4], "*/")) {
-		i.note("day of month and day of week: Kubernetes runs on days that match either, Belfry on days that match both where one begins with *")
+		i.note(phrase.EitherDay)
 	}
 	for _, key := range slices.Sorted(maps.Keys(c.Metadata.Labels)) {
 		if j.Labels == nil {
@@ -241,17 +240,17 @@ func (i *importer) cronJob(c *cronJob) {
 		j.Labels[key] = c.Metadata.Labels[key]
 	}
 	i.policy(j, c)
-	if i.line.Problem = i.pod(j, &of.Template.Spec); i.line.Problem != "" {
+	if i.line.Problem = i.pod(j, &of.Template.Spec); !i.line.Problem.IsZero() {
 		return
 	}
 	if of.Completions != nil && *of.Completions > 1 || of.Parallelism != nil && *of.Parallelism > 1 {
-		i.note("completions and parallelism are left out: each occurrence is one run; place.shards splits it")
+		i.note(phrase.OneRunEach)
 	}
 	if of.PodFailurePolicy != nil {
-		i.note("podFailurePolicy is left out; policy.retry.exit_codes says which exit codes are retried")
+		i.note(phrase.ExitCodesInstead)
 	}
 	if of.TTLSecondsAfterFinished != nil {
-		i.note("ttlSecondsAfterFinished is left out: a container is removed when it has ended, and policy.keep is about history")
+		i.note(phrase.RemovedAtEnd)
 	}
 	i.line.Documents = []job.Document{{Kind: job.KindJob, Job: j}}
 }
@@ -274,7 +273,7 @@ func (i *importer) policy(j *job.Job, c *cronJob) {
 	if s, f := spec.SuccessfulJobsHistoryLimit, spec.FailedJobsHistoryLimit; s != nil || f != nil {
 		n := max(1, valueOr(s, 3)+valueOr(f, 1))
 		j.Policy.Keep = &job.Keep{Runs: n}
-		i.note("history limits count successes and failures apart; policy.keep.runs counts both: %d", n)
+		i.note(phrase.HistoryLimits.Of(n))
 	}
 	if attempts := valueOr(of.BackoffLimit, defaultBackoffLimit); attempts > 0 {
 		backoff := firstBackoff
@@ -304,26 +303,35 @@ func valueOr(n *int, otherwise int) int {
 }
 
 // pod sets the work, and returns why there is none.
-func (i *importer) pod(j *job.Job, pod *podSpec) (problem string) {
+func (i *importer) pod(j *job.Job, pod *podSpec) (problem phrase.Text) {
 	switch {
 	case len(pod.Containers) == 0:
-		return "the pod has no container"
+		return phrase.NoContainer
 	case len(pod.Containers) > 1:
-		return fmt.Sprintf("the pod has %d containers (%s): a run has one; write the others as steps of a flow, or as services of their own", len(pod.Containers), namesOf(pod.Containers))
+		return phrase.ManyContainers.Of(len(pod.Containers), namesOf(pod.Containers))
 	case len(pod.InitContainers) > 0:
-		return fmt.Sprintf("the pod has init containers (%s): write a flow with them as steps before the container", namesOf(pod.InitContainers))
+		return phrase.InitContainers.Of(namesOf(pod.InitContainers))
 	}
 	of := &pod.Containers[0]
-	for what, there := range map[string]bool{
-		"nodeSelector": len(pod.NodeSelector) > 0, "affinity": pod.Affinity != nil, "tolerations": len(pod.Tolerations) > 0, "imagePullSecrets": len(pod.ImagePullSecrets) > 0,
-		"serviceAccountName": pod.ServiceAccountName != "" && pod.ServiceAccountName != "default", "hostNetwork": pod.HostNetwork, "envFrom": len(of.EnvFrom) > 0,
-		"lifecycle": of.Lifecycle != nil, "privileged": of.SecurityContext.Privileged,
+	for _, field := range []struct {
+		name    string
+		isSet   bool
+		instead phrase.Text
+	}{
+		{"affinity", pod.Affinity != nil, phrase.LabelsChoose},
+		{"envFrom", len(of.EnvFrom) > 0, phrase.VariablesInEnv},
+		{"hostNetwork", pod.HostNetwork, phrase.NamesNetwork},
+		{"imagePullSecrets", len(pod.ImagePullSecrets) > 0, phrase.RegistrySecret},
+		{"lifecycle", of.Lifecycle != nil, phrase.CommandDoesIt},
+		{"nodeSelector", len(pod.NodeSelector) > 0, phrase.LabelsOfNodes},
+		{"privileged", of.SecurityContext.Privileged, phrase.NoMoreThanNode},
+		{"serviceAccountName", pod.ServiceAccountName != "" && pod.ServiceAccountName != "default", phrase.NoClusterToken},
+		{"tolerations", len(pod.Tolerations) > 0, phrase.LabelsChoose},
 	} {
-		if there {
-			i.note("%s is left out: %s", what, instead[what])
+		if field.isSet {
+			i.note(phrase.LeftOut.Of(field.name, field.instead))
 		}
 	}
-	slices.Sort(i.line.Notes)
 	env := i.environment(of)
 	if i.Shell {
 		return i.command(j, of, env)
@@ -338,24 +346,14 @@ func (i *importer) pod(j *job.Job, pod *podSpec) (problem string) {
 	i.limits(c, of.Resources.Limits)
 	i.mounts(c, pod, of)
 	j.Run.Container = c
-	return ""
+	return phrase.Text{}
 }
 
-// instead says what there is in place of a field that is left out.
-var instead = map[string]string{
-	"nodeSelector": "place.labels chooses nodes by the labels of belfry serve and worker", "affinity": "place.labels chooses nodes", "tolerations": "place.labels chooses nodes",
-	"imagePullSecrets":   "run.container.registry names a secret of Belfry",
-	"serviceAccountName": "the command has no token of the cluster; give it one as a secret",
-	"hostNetwork":        "run.container.network names a network of the engine", "envFrom": "name the variables in run.container.env",
-	"lifecycle": "the command does it", "privileged": "containers of jobs have no more rights than the node allows",
-}
-
-func namesOf(list []container) string {
-	var names []string
+func namesOf(list []container) (names []string) {
 	for _, c := range list {
 		names = append(names, c.Name)
 	}
-	return strings.Join(names, ", ")
+	return names
 }
 
 func userOf(pod *podSpec, c *container) string {
@@ -382,17 +380,17 @@ func (i *importer) environment(c *container) map[string]string {
 		value := literal(e.Value)
 		switch from := e.ValueFrom; {
 		case from == nil && strings.Contains(e.Value, "$("):
-			i.note("env %s refers to other variables by $(NAME), which is kept as it is", e.Name)
+			i.note(phrase.OtherVariables.Of(e.Name))
 		case from == nil:
 		case from.SecretKeyRef != nil:
 			name := secretName(from.SecretKeyRef)
 			value = "{{ .Secret." + name + " }}"
-			i.note("env %s is the secret %s: belfry secret set %s takes the value of kubectl get secret %s -o jsonpath='{.data.%s}' | base64 -d", e.Name, name, name, from.SecretKeyRef.Name, strings.ReplaceAll(from.SecretKeyRef.Key, ".", `\.`))
+			i.note(phrase.EnvIsSecret.Of(e.Name, name, from.SecretKeyRef.Name, "{.data."+strings.ReplaceAll(from.SecretKeyRef.Key, ".", `\.`)+"}"))
 		case from.ConfigMapKeyRef != nil:
-			i.note("env %s is left out: it is %s of the ConfigMap %s; write the value", e.Name, from.ConfigMapKeyRef.Key, from.ConfigMapKeyRef.Name)
+			i.note(phrase.LeftOut.Of("env "+e.Name, phrase.OfConfigMap.Of(from.ConfigMapKeyRef.Key, from.ConfigMapKeyRef.Name)))
 			continue
 		default:
-			i.note("env %s is left out: it is a field of the pod", e.Name)
+			i.note(phrase.LeftOut.Of("env "+e.Name, phrase.FieldOfPod))
 			continue
 		}
 		if env == nil {
@@ -417,17 +415,17 @@ func secretName(ref *keyRef) string {
 }
 
 // command makes a command on a node of the container.
-func (i *importer) command(j *job.Job, c *container, env map[string]string) string {
+func (i *importer) command(j *job.Job, c *container, env map[string]string) phrase.Text {
 	words := append(slices.Clone(c.Command), c.Args...)
 	if len(c.Command) == 0 {
-		return fmt.Sprintf("the command is that of the image %s: with --shell it must be written in the CronJob", c.Image)
+		return phrase.CommandOfImage.Of(c.Image)
 	}
-	i.note("the command runs on a node, without the image %s: its programs must be there", c.Image)
+	i.note(phrase.WithoutImage.Of(c.Image))
 	for _, m := range c.VolumeMounts {
-		i.note("volume %s at %s is left out: the command sees the files of the node", m.Name, m.MountPath)
+		i.note(phrase.VolumeLeftOut.Of(m.Name, m.MountPath, phrase.FilesOfNode))
 	}
 	j.Run.Shell = &job.Shell{Command: literal(words[0]), Args: literals(words[1:]), Env: env, Dir: c.WorkingDir}
-	return ""
+	return phrase.Text{}
 }
 
 func (i *importer) limits(c *job.Container, limits map[string]string) {
@@ -444,7 +442,7 @@ func (i *importer) limits(c *job.Container, limits map[string]string) {
 			c.Limits.CPU, ok = processors(text)
 		}
 		if !ok {
-			i.note("resources.limits.%s: %s is left out", name, text)
+			i.note(phrase.LeftOutValue.Of("resources.limits."+name, text))
 		}
 	}
 	if c.Limits != nil && *c.Limits == (job.ContainerLimits{}) {
@@ -473,9 +471,9 @@ func (i *importer) mounts(c *job.Container, pod *podSpec, of *container) {
 				mount += ":ro"
 			}
 			c.Mounts = append(c.Mounts, mount)
-			i.note("volume %s: the node must allow %s in containers.mounts", m.Name, source)
+			i.note(phrase.NodeMustAllow.Of(m.Name, source))
 		default:
-			i.note("volume %s at %s is left out: run.container.mounts takes directories of the node, and run.container.files small files", m.Name, m.MountPath)
+			i.note(phrase.VolumeLeftOut.Of(m.Name, m.MountPath, phrase.MountsInstead))
 		}
 	}
 }

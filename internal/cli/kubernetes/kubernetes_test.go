@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -60,8 +61,8 @@ func TestEachFieldBecomesAFieldOrANote(t *testing.T) {
 				t.Fatalf("%v, %v", lines, err)
 			}
 			line := lines[0]
-			if row.problem != "" || line.Problem != "" {
-				if row.problem == "" || !strings.Contains(line.Problem, row.problem) || len(line.Documents) > 0 {
+			if row.problem != "" || !line.Problem.IsZero() {
+				if row.problem == "" || !strings.Contains(line.Problem.String(), row.problem) || len(line.Documents) > 0 {
 					t.Errorf("the problem is %q, want %q", line.Problem, row.problem)
 				}
 				return
@@ -78,7 +79,7 @@ func TestEachFieldBecomesAFieldOrANote(t *testing.T) {
 					t.Errorf("no %q in\n%s", want, b.String())
 				}
 			}
-			said := strings.Join(line.Notes, "\n")
+			said := fmt.Sprint(line.Notes)
 			for _, want := range row.notes {
 				if !strings.Contains(said, want) {
 					t.Errorf("no note %q in\n%s", want, said)
@@ -98,7 +99,7 @@ func TestOnlyCronJobsAreRead(t *testing.T) {
 		t.Errorf("got %+v, %v", lines, err)
 	}
 	lines, err = Import(pod("", "", "", "")+"---\n"+strings.Replace(pod("", "", "", ""), "namespace: n", "namespace: m", 1), Options{})
-	if err != nil || len(lines) != 2 || !strings.Contains(lines[1].Problem, "namespace n has a CronJob of this name") {
+	if err != nil || len(lines) != 2 || !strings.Contains(lines[1].Problem.String(), "namespace n has a CronJob of this name") {
 		t.Errorf("got %+v, %v", lines, err)
 	}
 	for _, text := range []string{"a: [", "kind: CronJob\nspec: []\n"} {
@@ -113,7 +114,7 @@ func FuzzImport(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		lines, err := Import(text, Options{Zone: "UTC"})
 		for _, l := range lines {
-			if err == nil && (l.Problem == "") == (len(l.Documents) == 0) {
+			if err == nil && (l.Problem.IsZero()) == (len(l.Documents) == 0) {
 				t.Errorf("a line has neither a job nor a problem, or both: %+v", l)
 			}
 		}

@@ -2,7 +2,6 @@ package xxltables
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -88,7 +88,7 @@ type JobPlan struct {
 	// when it is due next, at that time or later.
 	Next    time.Time
 	Notes   []Note
-	Problem string
+	Problem phrase.Text
 }
 
 // Starts reports whether the job is to be active after the change.
@@ -115,14 +115,14 @@ type RunPlan struct {
 
 // Note is what a person should know: about a field of the old admin, or about a user.
 type Note struct {
-	Field string `json:"field"`
-	Text  string `json:"text"`
+	Field string
+	Text  phrase.Text
 }
 
 // SharedNote is a note that concerns several jobs alike.
 type SharedNote struct {
 	Note
-	Jobs []int64 `json:"jobs"` // by their numbers in the old admin
+	Jobs []int64 // by their numbers in the old admin
 }
 
 // sharedMin is of how many jobs a note is said once for all: with fewer it reads better beside each.
@@ -130,26 +130,28 @@ const sharedMin = 3
 
 // share takes the notes that concern many jobs alike out of the jobs.
 func (p *Plan) share() {
+	type key struct{ field, text string }
 	var order []Note
-	concerns := map[Note][]int64{}
+	concerns := map[key][]int64{}
+	of := func(n *Note) key { return key{n.Field, n.Text.String()} }
 	for i := range p.Jobs {
 		for _, n := range p.Jobs[i].Notes {
-			ids := concerns[n]
+			ids := concerns[of(&n)]
 			if ids == nil {
 				order = append(order, n)
 			}
 			if id := p.Jobs[i].Old.ID; !slices.Contains(ids[max(0, len(ids)-1):], id) {
-				concerns[n] = append(ids, id)
+				concerns[of(&n)] = append(ids, id)
 			}
 		}
 	}
 	for _, n := range order {
-		if ids := concerns[n]; len(ids) >= sharedMin {
+		if ids := concerns[of(&n)]; len(ids) >= sharedMin {
 			p.Shared = append(p.Shared, SharedNote{n, ids})
 		}
 	}
 	for i := range p.Jobs {
-		p.Jobs[i].Notes = slices.DeleteFunc(p.Jobs[i].Notes, func(n Note) bool { return len(concerns[n]) >= sharedMin })
+		p.Jobs[i].Notes = slices.DeleteFunc(p.Jobs[i].Notes, func(n Note) bool { return len(concerns[of(&n)]) >= sharedMin })
 	}
 }
 
@@ -196,13 +198,12 @@ func (c *converter) addGroups(groups []Group) {
 			for taken[p.Namespace] {
 				p.Namespace += "-" + strconv.FormatInt(g.ID, 10)
 			}
-			p.Notes = append(p.Notes, Note{"app_name", "another group has the same name in lower case, so the namespace ends in the number of the group"})
+			p.Notes = append(p.Notes, Note{"app_name", phrase.SameInLowerCase})
 		}
 		taken[p.Namespace] = true
 		c.addExecutors(p)
 		if g.HasToken {
-			p.Notes = append(p.Notes, Note{"access_token", "the group has a token of its own, which is not taken over: belfry secret set " + secretName(p.Namespace) +
-				" -n " + p.Namespace + " keeps it, and token: " + secretName(p.Namespace) + " in a document of kind executors uses it"})
+			p.Notes = append(p.Notes, Note{"access_token", phrase.OwnTokenOfGroup.Of(secretName(p.Namespace), p.Namespace)})
 		}
 		c.groups[g.ID] = p
 	}
@@ -223,11 +224,11 @@ func (c *converter) addExecutors(p *GroupPlan) {
 		}
 	}
 	if len(e.Addresses) == 0 {
-		p.Notes = append(p.Notes, Note{"address_list", "has no address: executors must register"})
+		p.Notes = append(p.Notes, Note{"address_list", phrase.NoAddresses})
 		return
 	}
 	if err := (job.Document{Kind: job.KindExecutors, Executors: e}).Validate(); err != nil {
-		p.Notes = append(p.Notes, Note{"address_list", "is not taken over: " + err.Error()})
+		p.Notes = append(p.Notes, Note{"address_list", phrase.NotTakenOver.Of(phrase.OfError(err))})
 		return
 	}
 	p.Executors = e
@@ -249,7 +250,7 @@ func (c *converter) addChannels() {
 		}
 		to := p.Job.Labels[AlarmLabel]
 		if c.options.MailServer == "" {
-			p.note("alarm_email", "is kept as the label "+AlarmLabel+": --mail-server and --mail-from make channels that send mail for it")
+			p.note("alarm_email", phrase.AlarmLabelled.Of(AlarmLabel))
 			continue
 		}
 		key := p.Job.Namespace + " " + to
@@ -267,7 +268,7 @@ func (c *converter) addChannels() {
 			Zone:  c.options.Zone,
 		}
 		if err := (job.Document{Kind: job.KindChannel, Channel: channel}).Validate(); err != nil {
-			p.note("alarm_email", "makes no channel: %v", err)
+			p.note("alarm_email", phrase.NoChannelMade.Of(phrase.OfError(err)))
 			continue
 		}
 		made[key] = channel
@@ -327,7 +328,7 @@ func (c *converter) convert(old *Job) JobPlan {
 	p := JobPlan{Old: old}
 	group := c.groups[old.Group]
 	if group == nil {
-		p.Problem = fmt.Sprintf("job_group: there is no group %d", old.Group)
+		p.Problem = phrase.InField.Of("job_group", phrase.NoSuchGroup.Of(int(old.Group)))
 		return p
 	}
 	p.Group = group.AppName
@@ -351,7 +352,7 @@ func (c *converter) convert(old *Job) JobPlan {
 	if isGlue {
 		c.glue(&p)
 	} else if old.Handler == "" {
-		p.Problem = "executor_handler: is empty"
+		p.Problem = phrase.InField.Of("executor_handler", phrase.Empty)
 	}
 	c.schedule(&p)
 	c.place(&p, group)
@@ -359,9 +360,7 @@ func (c *converter) convert(old *Job) JobPlan {
 	return p
 }
 
-func (p *JobPlan) note(field, format string, args ...any) {
-	p.Notes = append(p.Notes, Note{field, fmt.Sprintf(format, args...)})
-}
+func (p *JobPlan) note(field string, text phrase.Text) { p.Notes = append(p.Notes, Note{field, text}) }
 
 func (p *JobPlan) label(key, value string) {
 	if value == "" {
@@ -375,7 +374,7 @@ func (p *JobPlan) label(key, value string) {
 	}, value)
 	if len(clean) > labelMax {
 		clean = strings.ToValidUTF8(clean[:labelMax], "")
-		p.note(key, "is cut to %d bytes in the label", labelMax)
+		p.note(key, phrase.CutInLabel.Of(labelMax))
 	}
 	p.Job.Labels[key] = clean
 }
@@ -385,12 +384,12 @@ func (c *converter) glue(p *JobPlan) {
 	old := p.Old
 	kind := glueType(old.GlueType)
 	if !slices.Contains(kind.Values(), string(kind)) {
-		p.Problem = fmt.Sprintf("glue_type: %q is not known", old.GlueType)
+		p.Problem = phrase.InField.Of("glue_type", phrase.NotKnown.Of(phrase.Quoted(old.GlueType)))
 		return
 	}
 	p.Job.Run.XXL.Handler = ""
 	p.Job.Run.XXL.Glue = &job.Glue{Type: kind, Source: old.GlueSource, Updated: old.GlueUpdated}
-	p.note("glue_type", "code is sent to executors only with xxl.glue: true on the nodes")
+	p.note("glue_type", phrase.GlueNeedsNodes)
 }
 
 // addVersions makes the versions of a job with the code that it had before.
@@ -403,7 +402,7 @@ func (c *converter) addVersions(p *JobPlan) {
 		}
 		before, xxl := *p.Job, *p.Job.Run.XXL
 		xxl.Glue = &job.Glue{Type: kind, Source: v.Source, Updated: v.Updated}
-		if before.Run.XXL = &xxl; problemOf(&before, c.options.Now) == "" {
+		if before.Run.XXL = &xxl; problemOf(&before, c.options.Now).IsZero() {
 			p.Versions = append(p.Versions, &before)
 		}
 	}
@@ -420,19 +419,19 @@ func (c *converter) schedule(p *JobPlan) {
 		s.Cron, s.Dialect, s.Timezone, s.ClockChange = []string{old.ScheduleConf}, job.DialectQuartz, c.options.Zone, job.ClockSkipLast
 		expression, err := cron.Parse(old.ScheduleConf, cron.WithDialect(cron.Quartz), cron.In(c.zone), cron.WithClockChange(cron.SkipLast))
 		if err != nil {
-			p.Problem = "schedule_conf: " + err.Error()
+			p.Problem = phrase.InField.Of("schedule_conf", phrase.OfError(err))
 			return
 		}
-		if reason := expression.NeverReason(c.options.Now); reason != "" {
+		if why := expression.Never(c.options.Now); !why.IsZero() {
 			*s = job.Schedule{}
-			p.note("schedule_conf", "%q never falls due again: %s. The job has no schedule", old.ScheduleConf, reason)
+			p.note("schedule_conf", phrase.NeverAgain.Of(phrase.Exact(old.ScheduleConf), why))
 		} else if strings.Contains(strings.ToUpper(old.ScheduleConf), "W") && hasSeveralTimes(expression, c.options.Now) {
-			p.note("schedule_conf", "Quartz leaves out some times of %q, where W stands beside several times of day; Belfry runs at all of them", old.ScheduleConf)
+			p.note("schedule_conf", phrase.QuartzLeavesOut.Of(phrase.Exact(old.ScheduleConf)))
 		}
 	case "FIX_RATE", "FIX_DELAY":
 		seconds, err := strconv.ParseInt(old.ScheduleConf, 10, 64)
 		if err != nil || seconds < 1 || seconds > int64(3650*24*time.Hour/time.Second) {
-			p.Problem = fmt.Sprintf("schedule_conf: %q is not a number of seconds", old.ScheduleConf)
+			p.Problem = phrase.InField.Of("schedule_conf", phrase.NotSeconds.Of(phrase.Quoted(old.ScheduleConf)))
 			return
 		}
 		if every := job.Duration(time.Duration(seconds) * time.Second); old.ScheduleType == "FIX_DELAY" {
@@ -442,7 +441,7 @@ func (c *converter) schedule(p *JobPlan) {
 		}
 	case "NONE", "":
 	default:
-		p.Problem = fmt.Sprintf("schedule_type: %q is not known", old.ScheduleType)
+		p.Problem = phrase.InField.Of("schedule_type", phrase.NotKnown.Of(phrase.Quoted(old.ScheduleType)))
 	}
 }
 
@@ -472,7 +471,7 @@ func (c *converter) place(p *JobPlan, group *GroupPlan) {
 	strategy, known := strategies[old.Route]
 	if !known {
 		strategy = job.StrategyFirst
-		p.note("executor_route_strategy", "%q is not known: the first executor is used", old.Route)
+		p.note("executor_route_strategy", phrase.RouteUnknown.Of(phrase.Quoted(old.Route)))
 	}
 	j.Place.Strategy = strategy
 	isOneMachine := slices.Contains([]string{"FIRST", "LAST", "CONSISTENT_HASH", "SHARDING_BROADCAST"}, old.Route) || group.IsFixed && len(group.Addresses) == 1
@@ -480,20 +479,20 @@ func (c *converter) place(p *JobPlan, group *GroupPlan) {
 	overlap, known := overlaps[old.Block]
 	if !known {
 		overlap = job.OverlapQueue
-		p.note("executor_block_strategy", "%q is not known: runs wait for each other", old.Block)
+		p.note("executor_block_strategy", phrase.BlockUnknown.Of(phrase.Quoted(old.Block)))
 	}
 	if isOneMachine || c.options.OneRun {
 		if j.Policy.Overlap = overlap; overlap == job.OverlapQueue {
 			j.Policy.QueueLimit = queueMax
 		}
 		if !isOneMachine {
-			p.note("executor_block_strategy", "one run at a time on all executors together, because of --overlap job")
+			p.note("executor_block_strategy", phrase.OneOnAll)
 		}
 		return
 	}
 	j.Policy.Overlap = job.OverlapAllow
 	j.Run.XXL.Block = map[job.Overlap]job.Block{job.OverlapQueue: job.BlockSerial, job.OverlapSkip: job.BlockDiscard, job.OverlapReplace: job.BlockCover}[overlap]
-	p.note("executor_block_strategy", "holds for each executor by itself, as before: with the route %s the job may run on several machines at once", old.Route)
+	p.note("executor_block_strategy", phrase.EachExecutor.Of(old.Route))
 }
 
 func (c *converter) policy(p *JobPlan) {
@@ -511,7 +510,7 @@ func (c *converter) policy(p *JobPlan) {
 		attempts, none := int(min(old.Retries, retriesMax)), job.Duration(0)
 		policy.Retry = &job.Retry{Attempts: &attempts, Backoff: &none}
 		if old.Retries > retriesMax {
-			p.note("executor_fail_retry_count", "%d is more than %d, the most that Belfry retries", old.Retries, retriesMax)
+			p.note("executor_fail_retry_count", phrase.MostRetries.Of(strconv.FormatInt(old.Retries, 10), retriesMax))
 		}
 	}
 }
@@ -526,16 +525,16 @@ func (c *converter) addChildren() {
 			child := c.jobs[id]
 			switch {
 			case err != nil || child == nil:
-				parent.note("child_jobid", "%s is no job: left out", text)
+				parent.note("child_jobid", phrase.NoJobLeftOut.Of(text))
 			case id == parent.Old.ID:
-				parent.note("child_jobid", "%s is the job itself: left out", text)
+				parent.note("child_jobid", phrase.ItselfLeftOut.Of(text))
 			case parent.Job == nil || child.Job == nil:
-				parent.note("child_jobid", "%s or this job is not imported: left out", text)
+				parent.note("child_jobid", phrase.ChildNotImported.Of(text))
 				if child.Job != nil {
-					child.note("child_jobid", "job %d, which starts this one, is not imported: it does not start it", parent.Old.ID)
+					child.note("child_jobid", phrase.ParentNotImported.Of(strconv.FormatInt(parent.Old.ID, 10)))
 				}
 			case reaches(follows, id, parent.Old.ID):
-				parent.note("child_jobid", "%s leads back to this job, and jobs that follow each other in a circle are refused: left out", text)
+				parent.note("child_jobid", phrase.CircleLeftOut.Of(text))
 			case slices.Contains(follows[parent.Old.ID], id):
 			default:
 				follows[parent.Old.ID] = append(follows[parent.Old.ID], id)
@@ -543,7 +542,7 @@ func (c *converter) addChildren() {
 			}
 		}
 		if n := len(follows[parent.Old.ID]); n > 0 && parent.Job.Place.Strategy == job.StrategyBroadcast {
-			parent.note("child_jobid", "children start once, when all parts have succeeded, and not for each part")
+			parent.note("child_jobid", phrase.ChildrenOnce)
 		}
 	}
 }
@@ -558,12 +557,12 @@ func (p *JobPlan) follow(parent *JobPlan) {
 	if !p.Old.IsOn {
 		p.Job.Labels[StatusLabel] = StatusChild
 		if len(s.Cron) > 0 || s.Every != 0 || s.AfterEnd != 0 {
-			p.note("trigger_status", "the job was stopped, and its parents started it all the same: it is active without its own schedule %q", p.Old.ScheduleConf)
+			p.note("trigger_status", phrase.StoppedChild.Of(phrase.Exact(p.Old.ScheduleConf)))
 		}
 		*s = job.Schedule{On: s.On}
 	}
 	if s.AfterEnd != 0 {
-		p.note("schedule_type", "FIX_DELAY beside parents is two jobs in Belfry: the job only follows its parents")
+		p.note("schedule_type", phrase.DelayAndParents)
 		s.AfterEnd = 0
 	}
 	s.On = append(s.On, job.Upstream{Job: name})
@@ -588,10 +587,10 @@ func reaches(follows map[int64][]int64, from, to int64) bool {
 
 // validate finds what Belfry would refuse.
 func (p *JobPlan) validate(now time.Time) {
-	if p.Problem == "" {
+	if p.Problem.IsZero() {
 		p.Problem = problemOf(p.Job, now)
 	}
-	if p.Problem != "" {
+	if !p.Problem.IsZero() {
 		p.Job = nil
 	}
 }
@@ -611,7 +610,7 @@ func (c *converter) check(p *JobPlan) {
 		from = p.Old.Next.Add(-time.Millisecond)
 	}
 	if p.Next = schedule.Next(from).In(c.zone.Location()); !p.Old.Next.IsZero() && !p.Next.Equal(p.Old.Next) && p.Job.Labels[StatusLabel] == StatusStarted {
-		p.note("trigger_next_time", "the old admin says %s, Belfry %s: compare --zone and the expression", moment(p.Old.Next), moment(p.Next))
+		p.note("trigger_next_time", phrase.OtherNext.Of(moment(p.Old.Next), moment(p.Next)))
 	}
 }
 
@@ -622,39 +621,31 @@ func moment(t time.Time) string {
 	return t.Format("2006-01-02 15:04:05 -07:00")
 }
 
-func problemOf(j *job.Job, now time.Time) string {
-	err := job.Document{Kind: job.KindJob, Job: j}.Validate(job.Now(now))
-	var problems job.Problems
-	if errors.As(err, &problems) {
-		var texts []string
-		for _, p := range problems {
-			texts = append(texts, p.Error())
-		}
-		return strings.Join(texts, "; ")
+func problemOf(j *job.Job, now time.Time) phrase.Text {
+	if err := (job.Document{Kind: job.KindJob, Job: j}).Validate(job.Now(now)); err != nil {
+		return phrase.OfError(err)
 	}
-	if err != nil {
-		return err.Error()
-	}
-	return ""
+	return phrase.Text{}
 }
 
 // addPeople says which tokens users need: their passwords are not taken over.
 func (c *converter) addPeople(users []User) {
 	for _, u := range users {
 		name := cmp.Or(slug(u.Name), "user")
+		by := func(command string) Note { return Note{u.Name, phrase.Said.Of(phrase.Words(command))} }
 		if u.IsAdmin {
-			c.plan.People = append(c.plan.People, Note{u.Name, "belfry token create " + name + " --role admin"})
+			c.plan.People = append(c.plan.People, by("belfry token create "+name+" --role admin"))
 			continue
 		}
 		isAny := false
 		for _, id := range u.Groups {
 			if g := c.groups[id]; g != nil {
 				isAny = true
-				c.plan.People = append(c.plan.People, Note{u.Name, fmt.Sprintf("belfry token create %s-%s --role admin -n %s", name, g.Namespace, g.Namespace)})
+				c.plan.People = append(c.plan.People, by(fmt.Sprintf("belfry token create %s-%s --role admin -n %s", name, g.Namespace, g.Namespace)))
 			}
 		}
 		if !isAny {
-			c.plan.People = append(c.plan.People, Note{u.Name, "has rights for no group: needs no token"})
+			c.plan.People = append(c.plan.People, Note{u.Name, phrase.NoRights})
 		}
 	}
 }

@@ -55,7 +55,7 @@ func byID(t *testing.T, plan *xxltables.Plan, id int64) *xxltables.JobPlan {
 func notes(list []xxltables.Note) string {
 	var all []string
 	for _, n := range list {
-		all = append(all, n.Field+": "+n.Text)
+		all = append(all, n.Field+": "+n.Text.String())
 	}
 	return strings.Join(all, "\n")
 }
@@ -119,7 +119,7 @@ func TestAllSchemasMakeTheSameJobs(t *testing.T) {
 			if forever := beside.Job.Policy.LateBy; s.hasCron != (forever == nil) {
 				t.Errorf("a misfire that fires once is late by %v", forever)
 			}
-			if broken := byID(t, plan, 4); broken.Job != nil || !strings.Contains(broken.Problem, "W stands behind a single day") {
+			if broken := byID(t, plan, 4); broken.Job != nil || !strings.Contains(broken.Problem.String(), "W stands behind a single day") {
 				t.Errorf("the broken job: %q", broken.Problem)
 			}
 			code := byID(t, plan, 5)
@@ -136,7 +136,7 @@ func TestAllSchemasMakeTheSameJobs(t *testing.T) {
 			if every := byID(t, plan, 6); every.Job.Namespace != "order-service-3" || every.Job.Place.Strategy != job.StrategyBroadcast {
 				t.Errorf("the broadcast is %+v", every.Job)
 			}
-			if lone := byID(t, plan, 7); !strings.Contains(lone.Problem, "there is no group 9") {
+			if lone := byID(t, plan, 7); !strings.Contains(lone.Problem.String(), "there is no group 9") {
 				t.Errorf("the job without a group: %q", lone.Problem)
 			}
 			if !s.hasCron {

@@ -181,11 +181,11 @@ RANDOM_DELAY=0
 	said := 0
 	for _, line := range crontab.Import(lines, crontab.Options{Format: crontab.FormatOf("crontab"), Zone: "UTC"}) {
 		for _, note := range append(line.Notes, line.Problem) {
-			if note == "" {
+			if note.IsZero() {
 				continue
 			}
 			said++
-			if got := p.note(note); !strings.ContainsFunc(got, func(c rune) bool { return unicode.Is(unicode.Han, c) }) {
+			if got := clean(note.In(string(p.lang))); !strings.ContainsFunc(got, func(c rune) bool { return unicode.Is(unicode.Han, c) }) {
 				t.Errorf("line %d is explained with %q", line.Number, got)
 			}
 		}

@@ -699,9 +699,9 @@ func (s *site) importCrontab(p *page) error {
 	v := importView{Layout: p.layout("import.title", "jobs"), Text: text, Zone: p.zone.String()}
 	var documents []client.Document
 	for _, line := range crontab.Import(text, crontab.Options{Format: crontab.FormatOf("crontab"), Zone: v.Zone}) {
-		row := importLine{Number: line.Number, Text: clean(line.Text), Problem: p.note(line.Problem), Edit: "/jobs/new?line=" + url.QueryEscape(line.Text)}
+		row := importLine{Number: line.Number, Text: clean(line.Text), Problem: clean(line.Problem.In(string(p.lang))), Edit: "/jobs/new?line=" + url.QueryEscape(line.Text)}
 		for _, note := range line.Notes {
-			row.Notes = append(row.Notes, p.note(note))
+			row.Notes = append(row.Notes, clean(note.In(string(p.lang))))
 		}
 		for _, d := range line.Documents {
 			document, err := client.DocumentOf(d)
@@ -741,8 +741,8 @@ func fromCrontab(line, zone string) string {
 // explainLine says what a line of a crontab means, for the page that a server without jobs has.
 func (p *page) explainLine(line string) (words string, next []nextRow, problem string) {
 	for _, l := range crontab.Import(line+"\n", crontab.Options{Format: crontab.FormatOf("crontab"), Zone: p.zone.String()}) {
-		if l.Problem != "" {
-			return "", nil, p.note(l.Problem)
+		if !l.Problem.IsZero() {
+			return "", nil, clean(l.Problem.In(string(p.lang)))
 		}
 		for _, d := range l.Documents {
 			if d.Job == nil {

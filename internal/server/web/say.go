@@ -351,9 +351,6 @@ func (p *page) mistake(f client.FieldError) (text, hint string) {
 	return p.reason(f.Args.Reason(f.Detail, f.Code)), p.reason(f.HintArgs.Reason(f.Hint, f.HintCode))
 }
 
-// note says what an import notes of a line.
-func (p *page) note(text string) string { return p.problem(p.lang.ImportNote(text)) }
-
 // problem says a mistake in a document, or how to mend it.
 func (p *page) problem(text string) string { return clean(p.lang.Problem(text)) }
 

@@ -217,18 +217,6 @@ func TestQuieterMinutesAreNearACrowdedOne(t *testing.T) {
 	}
 }
 
-func TestCronMistakesOfAnImportAreChinese(t *testing.T) {
-	p := &page{lang: i18n.Chinese}
-	for text, want := range map[string]string{
-		`minute: 61 is out of range, allowed is 0-59 (at position 1 of "61 * * * *")`: "超出范围",
-		"the command is missing": "缺少命令",
-	} {
-		if got := p.note(text); !strings.Contains(got, want) {
-			t.Errorf("%q is said as %q", text, got)
-		}
-	}
-}
-
 func TestHiddenCharactersAreShown(t *testing.T) {
 	for text, want := range map[string]string{
 		"plain 任务\ttab":        "plain 任务\ttab",
