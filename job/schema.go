@@ -44,14 +44,18 @@ type schema struct {
 	done map[string]bool
 }
 
-// ref returns a reference to the definition of a struct, and adds the definition if
-// necessary.
+// ref returns a reference to the definition of a struct or enumeration, and adds the definition
+// if necessary.
 func (s *schema) ref(t reflect.Type) *node {
 	if !s.done[t.Name()] {
 		s.done[t.Name()] = true
 		i := len(s.defs)
 		s.defs = append(s.defs, entry{key: textNode(t.Name())})
-		s.defs[i].value = s.structure(t)
+		if t.Implements(enumType) {
+			s.defs[i].value = object("type", textNode("string"), "enum", list(textNodes(reflect.Zero(t).Interface().(enum).Values())...))
+		} else {
+			s.defs[i].value = s.structure(t)
+		}
 	}
 	return object("$ref", textNode("#/$defs/"+t.Name()))
 }
@@ -92,7 +96,7 @@ func (s *schema) value(t reflect.Type, f *field) *node {
 	case t.Kind() == reflect.Pointer:
 		return s.value(t.Elem(), f)
 	case t.Implements(enumType):
-		return object("enum", list(textNodes(reflect.Zero(t).Interface().(enum).Values())...))
+		return s.ref(t)
 	case t == timeType:
 		return object("type", textNode("string"), "format", textNode("date-time"))
 	case t == durationType:

@@ -397,7 +397,11 @@ func (r *reference) table(title, path, def string) {
 // value says what a field holds, and which definition is inside of it.
 func (r *reference) value(schema *yaml.Node) (words, def string) {
 	if ref := child(schema, "$ref"); ref != nil {
-		return "mapping", strings.TrimPrefix(ref.Value, "#/$defs/")
+		name := strings.TrimPrefix(ref.Value, "#/$defs/")
+		if definition := child(r.defs, name); child(definition, "enum") != nil {
+			return r.value(definition)
+		}
+		return "mapping", name
 	}
 	if enum := child(schema, "enum"); enum != nil {
 		var words []string

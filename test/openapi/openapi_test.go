@@ -1,5 +1,5 @@
-// Package openapi validates the description of the API by the schema of OpenAPI
-// 3.1. It is a module of its own, because of the libraries for that; a test of
+// Package openapi validates the descriptions of the API by the schemas of OpenAPI
+// 3.1 and 3.0. It is a module of its own, because of the libraries for that; a test of
 // internal/server/httpapi sees to it that what is validated is what a server says.
 package openapi
 
@@ -38,43 +38,50 @@ func mistakes(t *testing.T, text []byte) (list []string) {
 	return list
 }
 
-func TestTheDescriptionIsValid(t *testing.T) {
-	text, err := os.ReadFile("../../docs/openapi.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range mistakes(t, text) {
-		t.Error(m)
+func TestTheDescriptionsAreValid(t *testing.T) {
+	for _, name := range []string{"openapi.json", "openapi-3.0.json"} {
+		text, err := os.ReadFile("../../docs/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range mistakes(t, text) {
+			t.Errorf("%s: %s", name, m)
+		}
 	}
 }
 
-// keywords are what a schema of OpenAPI 3.1 may have; linters refuse others.
-var keywords = strings.Fields(`$ref additionalProperties allOf anyOf const contentEncoding contentMediaType default deprecated description enum examples example
-	exclusiveMaximum exclusiveMinimum format items maxItems maxLength maxProperties maximum minItems minLength minProperties minimum multipleOf not nullable
-	oneOf pattern patternProperties prefixItems properties propertyNames readOnly required title type uniqueItems writeOnly discriminator if then else
-	dependentRequired contains $schema $id $defs`)
+// keywords30 are what a schema of OpenAPI 3.0 may have; linters and generators refuse others.
+var keywords30 = strings.Fields(`$ref additionalProperties allOf anyOf default deprecated description discriminator enum example exclusiveMaximum
+	exclusiveMinimum format items maxItems maxLength maxProperties maximum minItems minLength minProperties minimum multipleOf not nullable oneOf
+	pattern properties readOnly required title type uniqueItems writeOnly`)
+
+// keywords are what a schema of OpenAPI 3.1 may have.
+var keywords = slices.Concat(keywords30, strings.Fields(`$defs $id $schema const contains contentEncoding contentMediaType dependentRequired else
+	examples if patternProperties prefixItems propertyNames then`))
 
 // unknownKeywords returns the keywords of a schema, and of those in it, that no OpenAPI has.
-func unknownKeywords(at string, schema any) (list []string) {
+func unknownKeywords(at string, schema any, keywords []string) (list []string) {
 	s, ok := schema.(map[string]any)
 	if !ok {
 		return nil
 	}
+	if _, several := s["type"].([]any); several && !slices.Contains(keywords, "const") {
+		list = append(list, at+": a list of types")
+	}
 	for key, value := range s {
+		if !slices.Contains(keywords, key) && !strings.HasPrefix(key, "x-") {
+			list = append(list, at+": "+key)
+		}
 		switch key {
 		case "properties", "patternProperties", "$defs":
 			for name, inner := range value.(map[string]any) {
-				list = append(list, unknownKeywords(at+"."+name, inner)...)
+				list = append(list, unknownKeywords(at+"."+name, inner, keywords)...)
 			}
 		case "items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames":
-			list = append(list, unknownKeywords(at+"."+key, value)...)
+			list = append(list, unknownKeywords(at+"."+key, value, keywords)...)
 		case "allOf", "anyOf", "oneOf", "prefixItems":
 			for _, inner := range value.([]any) {
-				list = append(list, unknownKeywords(at+"."+key, inner)...)
-			}
-		default:
-			if !slices.Contains(keywords, key) && !strings.HasPrefix(key, "x-") {
-				list = append(list, at+": "+key)
+				list = append(list, unknownKeywords(at+"."+key, inner, keywords)...)
 			}
 		}
 	}
@@ -82,23 +89,25 @@ func unknownKeywords(at string, schema any) (list []string) {
 }
 
 func TestSchemasHaveOnlyKeywordsOfOpenAPI(t *testing.T) {
-	text, err := os.ReadFile("../../docs/openapi.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var d struct {
-		Components struct{ Schemas map[string]any }
-	}
-	if err := json.Unmarshal(text, &d); err != nil {
-		t.Fatal(err)
-	}
-	for name, schema := range d.Components.Schemas {
-		for _, unknown := range unknownKeywords(name, schema) {
-			t.Errorf("%s is no keyword of OpenAPI", unknown)
+	for name, keywords := range map[string][]string{"openapi.json": keywords, "openapi-3.0.json": keywords30} {
+		text, err := os.ReadFile("../../docs/" + name)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	if len(d.Components.Schemas) < 100 || len(unknownKeywords("x", map[string]any{"items": map[string]any{"patternDescription": "y"}})) != 1 {
-		t.Error("schemas are not looked through")
+		var d struct {
+			Components struct{ Schemas map[string]any }
+		}
+		if err := json.Unmarshal(text, &d); err != nil {
+			t.Fatal(err)
+		}
+		for at, schema := range d.Components.Schemas {
+			for _, unknown := range unknownKeywords(at, schema, keywords) {
+				t.Errorf("%s: %s is no keyword of its OpenAPI", name, unknown)
+			}
+		}
+		if len(d.Components.Schemas) < 100 || len(unknownKeywords("x", map[string]any{"items": map[string]any{"patternDescription": "y"}}, keywords)) != 1 {
+			t.Error("schemas are not looked through")
+		}
 	}
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the tests start and this machine lacks, if this user may: Debian's PostgreSQL, MariaDB,
-# Redis, Chromium, fonts for it, cron, Podman and Docker, and what makes a Debian to install packages in. It says first what
+# Redis, Chromium, fonts for it, cron, Podman and Docker, Node.js, and what makes a Debian to install packages in. It says first what
 # it installs, why, and how large that is.
 #
 #   install.sh            install what is missing
@@ -30,6 +30,7 @@ has dockerd || needs docker.io 'containers in Docker'
 has spin || needs spin 'the model of the protocol'
 has gcc || needs gcc 'the search of the model, and the race detector'
 [ -e "$root/usr/include/stdio.h" ] || needs libc6-dev 'what gcc compiles'
+has node || needs nodejs 'the client in TypeScript that is made from the description of the API'
 has debootstrap || needs debootstrap 'the Debian in which packages are installed'
 has rpm || needs rpm 'the packages for Fedora and its like'
 

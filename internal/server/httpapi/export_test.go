@@ -27,13 +27,17 @@ func Routes(c Config) (list []Route, err error) {
 	return list, nil
 }
 
-// Description returns the description of the API.
-func Description(c Config) ([]byte, error) {
+// Descriptions returns the description of the API, and its form in OpenAPI 3.0.
+func Descriptions(c Config) (document, document30 []byte, err error) {
 	a, err := newAPI(c)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return a.document()
+	if document, err = a.document(); err != nil {
+		return nil, nil, err
+	}
+	document30, err = a.document30()
+	return document, document30, err
 }
 
 // Limits returns the limits of bodies by what docs/api.md calls the bodies.

@@ -88,7 +88,7 @@ func (a *api) orPages(next http.Handler) http.Handler {
 // isForAPI reports whether a path is one for programs.
 func isForAPI(path string) bool {
 	switch path {
-	case "/api", "/livez", "/readyz", "/metrics", "/openapi.json":
+	case "/api", "/livez", "/readyz", "/metrics", "/openapi.json", "/openapi-3.0.json":
 		return true
 	}
 	return strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/ping/")

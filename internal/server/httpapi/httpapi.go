@@ -68,6 +68,8 @@ type api struct {
 	// document is the description of the API, written on the first request for it: that
 	// takes most of the time of making an API, and few ask.
 	document func() ([]byte, error)
+	// document30 is the same in OpenAPI 3.0.
+	document30 func() ([]byte, error)
 	// lookups logs failed look-ups of tokens.
 	lookups *failurelog.Log
 }
@@ -124,7 +126,6 @@ func newAPI(c Config) (*api, error) {
 	a.workerRoutes()
 	a.plainRoutes()
 	a.describe()
-	a.document = sync.OnceValues(a.writeDescription)
 	return a, nil
 }
 
@@ -208,17 +209,24 @@ func (a *api) healthRoutes() {
 
 // plainRoutes are the description of the API, and the answer for unknown paths.
 func (a *api) plainRoutes() {
-	a.mux.add("GET /openapi.json", may(service.Read), func(w http.ResponseWriter, r *http.Request) {
-		document, err := a.document()
+	a.document = sync.OnceValues(a.writeDescription)
+	a.document30 = sync.OnceValues(a.writeDescription30)
+	a.descriptionRoute("/openapi.json", a.document)
+	a.descriptionRoute("/openapi-3.0.json", a.document30)
+	a.mux.add("/", may(service.Read), func(w http.ResponseWriter, r *http.Request) {
+		a.writeProblem(w, a.noRoute(r))
+	})
+}
+
+func (a *api) descriptionRoute(path string, document func() ([]byte, error)) {
+	a.mux.add("GET "+path, may(service.Read), func(w http.ResponseWriter, r *http.Request) {
+		text, err := document()
 		if err != nil {
 			a.writeProblem(w, a.asProblem(r.Context(), err))
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(document)
-	})
-	a.mux.add("/", may(service.Read), func(w http.ResponseWriter, r *http.Request) {
-		a.writeProblem(w, a.noRoute(r))
+		_, _ = w.Write(text)
 	})
 }
 

@@ -204,6 +204,7 @@ func (a *api) describePlain() {
 		add("/metrics", "metrics", "Get the metrics for Prometheus", "text/plain", text, http.StatusOK)
 	}
 	add("/openapi.json", "openapi", "Get this description", "application/json", &huma.Schema{Type: huma.TypeObject}, http.StatusOK)
+	add("/openapi-3.0.json", "openapi-30", "Get this description in OpenAPI 3.0", "application/json", &huma.Schema{Type: huma.TypeObject}, http.StatusOK)
 }
 
 // problemResponses describes the problems, grouped by status.

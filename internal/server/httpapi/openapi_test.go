@@ -29,12 +29,13 @@ import (
 // described is the description of the API, as a client has it.
 type described struct {
 	tree       map[string]any
+	tree30     map[string]any        // in OpenAPI 3.0
 	operations map[string]*operation // by pattern: "GET /api/v1/jobs"
 	mux        http.ServeMux         // finds the pattern of a request
 
 	mu       sync.Mutex // guards what is below
 	compiler *jsonschema.Compiler
-	schemas  map[string]*jsonschema.Schema // by pointer
+	schemas  map[string]*jsonschema.Schema // by URL
 	seen     map[string]map[string]bool    // by pattern, the statuses that were answered
 }
 
@@ -57,7 +58,10 @@ func description(t testing.TB) *described {
 	return d
 }
 
-const descriptionURL = "https://belfry.test/openapi.json"
+const (
+	descriptionURL   = "https://belfry.test/openapi.json"
+	description30URL = "https://belfry.test/openapi-3.0.json"
+)
 
 func readDescription() (*described, error) {
 	s := memory.New(memory.Options{})
@@ -66,7 +70,7 @@ func readDescription() (*described, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := httpapi.Description(httpapi.Config{Service: behind, Tokens: tokens, Metrics: http.NotFoundHandler(), Version: "test"})
+	text, text30, err := httpapi.Descriptions(httpapi.Config{Service: behind, Tokens: tokens, Metrics: http.NotFoundHandler(), Version: "test"})
 	if err != nil {
 		return nil, err
 	}
@@ -74,12 +78,23 @@ func readDescription() (*described, error) {
 	if err != nil {
 		return nil, err
 	}
+	tree30, err := jsonschema.UnmarshalJSON(bytes.NewReader(text30))
+	if err != nil {
+		return nil, err
+	}
 	d := &described{
-		tree: tree.(map[string]any), operations: map[string]*operation{},
+		tree: tree.(map[string]any), tree30: tree30.(map[string]any), operations: map[string]*operation{},
 		compiler: jsonschema.NewCompiler(), schemas: map[string]*jsonschema.Schema{}, seen: map[string]map[string]bool{},
 	}
 	d.compiler.AssertFormat()
 	if err := d.compiler.AddResource(descriptionURL, tree); err != nil {
+		return nil, err
+	}
+	strict, err := jsonschema.UnmarshalJSON(bytes.NewReader(text30))
+	if err != nil {
+		return nil, err
+	}
+	if err := d.compiler.AddResource(description30URL, withNulls(strict)); err != nil {
 		return nil, err
 	}
 	for at, item := range d.tree["paths"].(map[string]any) {
@@ -94,6 +109,24 @@ func readDescription() (*described, error) {
 		}
 	}
 	return d, nil
+}
+
+// withNulls returns schemas of OpenAPI 3.0 as JSON Schema, which has no nullable.
+func withNulls(tree any) any {
+	switch t := tree.(type) {
+	case map[string]any:
+		if t["nullable"] == true {
+			t["type"] = []any{t["type"], "null"}
+		}
+		for _, value := range t {
+			withNulls(value)
+		}
+	case []any:
+		for _, value := range t {
+			withNulls(value)
+		}
+	}
+	return tree
 }
 
 // pointer makes a JSON pointer.
@@ -125,19 +158,20 @@ func (d *described) at(pointer string) (map[string]any, string) {
 	return found, pointer
 }
 
-// schema returns the schema at a pointer.
-func (d *described) schema(t testing.TB, pointer string) *jsonschema.Schema {
+// schema returns the schema at a pointer into a description.
+func (d *described) schema(t testing.TB, description, pointer string) *jsonschema.Schema {
 	t.Helper()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if s := d.schemas[pointer]; s != nil {
+	url := description + "#" + strings.NewReplacer("{", "%7B", "}", "%7D").Replace(pointer)
+	if s := d.schemas[url]; s != nil {
 		return s
 	}
-	s, err := d.compiler.Compile(descriptionURL + "#" + strings.NewReplacer("{", "%7B", "}", "%7D").Replace(pointer))
+	s, err := d.compiler.Compile(url)
 	if err != nil {
 		t.Fatalf("the schema at %s: %v", pointer, err)
 	}
-	d.schemas[pointer] = s
+	d.schemas[url] = s
 	return s
 }
 
@@ -155,7 +189,7 @@ func (d *described) operationOf(r *http.Request) *operation {
 func (d *described) check(t testing.TB, r *http.Request, w *httptest.ResponseRecorder) {
 	t.Helper()
 	// A wrong request outside of any operation is a problem as well.
-	schema, what := d.schema(t, "/components/schemas/Problem"), r.Method+" "+r.URL.String()
+	at, what := "/components/schemas/Problem", r.Method+" "+r.URL.String()
 	kind, _, _ := mime.ParseMediaType(w.Header().Get("Content-Type"))
 	o := d.operationOf(r)
 	if o == nil || r.Method == http.MethodHead {
@@ -176,7 +210,7 @@ func (d *described) check(t testing.TB, r *http.Request, w *httptest.ResponseRec
 			t.Errorf("%s: the status %d is not described, which has %v: %s", what, w.Code, slices.Sorted(maps.Keys(responses)), w.Body)
 			return
 		}
-		response, at := d.at(o.pointer + pointer("responses", status))
+		response, where := d.at(o.pointer + pointer("responses", status))
 		headers, _ := response["headers"].(map[string]any)
 		if tag := w.Header().Get("ETag"); tag != "" && headers["ETag"] == nil {
 			t.Errorf("%s: the status %d has an ETag, which is not described", what, w.Code)
@@ -192,7 +226,7 @@ func (d *described) check(t testing.TB, r *http.Request, w *httptest.ResponseRec
 			t.Errorf("%s: the status %d has the type %s, and may have %v", what, w.Code, kind, slices.Sorted(maps.Keys(content)))
 			return
 		}
-		schema = d.schema(t, at+pointer("content", kind, "schema"))
+		at = where + pointer("content", kind, "schema")
 	}
 	var value any
 	var err error
@@ -204,8 +238,10 @@ func (d *described) check(t testing.TB, r *http.Request, w *httptest.ResponseRec
 	default:
 		value = w.Body.String()
 	}
-	if err == nil {
-		err = schema.Validate(value)
+	for _, form := range []string{descriptionURL, description30URL} {
+		if err == nil {
+			err = d.schema(t, form, at).Validate(value)
+		}
 	}
 	if err != nil {
 		t.Errorf("%s: the answer %d does not match its description: %v\n%s", what, w.Code, err, w.Body)
@@ -241,37 +277,42 @@ func eventsOf(text string) (any, error) {
 // UPDATE=1 go test ./internal/server/httpapi writes it, for those who look at it without a
 // server, and for test/openapi.
 func TestOpenAPIDescriptionIsInTheDocumentation(t *testing.T) {
-	const name = "../../../docs/openapi.json"
-	want, err := json.MarshalIndent(description(t).tree, "", " ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	want = append(want, '\n')
-	got, err := os.ReadFile(name)
-	if bytes.Equal(got, want) {
-		return
-	}
-	if os.Getenv("UPDATE") == "" {
-		t.Fatalf("%s is not what a server says, %v; after UPDATE=1 go test ./internal/server/httpapi look at its difference", name, err)
-	}
-	if err := os.WriteFile(name, want, 0o644); err != nil {
-		t.Fatal(err)
+	for name, tree := range map[string]any{"openapi.json": description(t).tree, "openapi-3.0.json": description(t).tree30} {
+		name = "../../../docs/" + name
+		want, err := json.MarshalIndent(tree, "", " ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, '\n')
+		got, err := os.ReadFile(name)
+		if bytes.Equal(got, want) {
+			continue
+		}
+		if os.Getenv("UPDATE") == "" {
+			t.Errorf("%s is not what a server says, %v; after UPDATE=1 go test ./internal/server/httpapi look at its difference", name, err)
+			continue
+		}
+		if err := os.WriteFile(name, want, 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
 // It is written at the first request, beside others.
 func TestOpenAPIDescriptionIsServed(t *testing.T) {
-	s, want := newServer(t), any(description(t).tree)
+	s := newServer(t)
 	var group sync.WaitGroup
-	for range 2 {
-		group.Go(func() {
-			answer := s.call("GET", "/openapi.json", "")
-			got, err := jsonschema.UnmarshalJSON(answer.Body)
-			if err != nil || answer.Code != http.StatusOK || !reflect.DeepEqual(got, want) {
-				t.Errorf("the status is %d and the answer is another one, %v", answer.Code, err)
-			}
-		})
-		group.Go(func() { s.call("GET", "/api/v1/jobs", "") })
+	for path, tree := range map[string]any{"/openapi.json": description(t).tree, "/openapi-3.0.json": description(t).tree30} {
+		for range 2 {
+			group.Go(func() {
+				answer := s.call("GET", path, "")
+				got, err := jsonschema.UnmarshalJSON(answer.Body)
+				if err != nil || answer.Code != http.StatusOK || !reflect.DeepEqual(got, tree) {
+					t.Errorf("%s: the status is %d and the answer is another one, %v", path, answer.Code, err)
+				}
+			})
+			group.Go(func() { s.call("GET", "/api/v1/jobs", "") })
+		}
 	}
 	group.Wait()
 }
@@ -389,7 +430,7 @@ func TestOpenAPIDescriptionIsComplete(t *testing.T) {
 			if at := pointer("components", part, name); !used[at] {
 				t.Errorf("nothing names %s", at)
 			} else if part == "schemas" {
-				d.schema(t, at)
+				d.schema(t, descriptionURL, at)
 			}
 		}
 	}

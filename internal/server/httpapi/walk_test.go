@@ -88,7 +88,7 @@ func TestBodiesThatTheDescriptionRefusesAreRefused(t *testing.T) {
 			continue
 		}
 		at := o.pointer + "/requestBody/content/application~1json/schema"
-		schema, tried, refused := d.schema(t, at), 0, 0
+		schema, tried, refused := d.schema(t, descriptionURL, at), 0, 0
 		for _, example := range examples(t, o) {
 			if example == "" {
 				continue
@@ -266,7 +266,7 @@ func TestParametersThatTheDescriptionRefusesAreRefused(t *testing.T) {
 		for i, node := range parameters {
 			node := node.(map[string]any)
 			name, in := node["name"].(string), node["in"].(string)
-			schema := d.schema(t, fmt.Sprintf("%s/parameters/%d/schema", o.pointer, i))
+			schema := d.schema(t, descriptionURL, fmt.Sprintf("%s/parameters/%d/schema", o.pointer, i))
 			for _, text := range texts(node["schema"].(map[string]any)) {
 				if in == "path" && text == ".." {
 					continue // such a path leads elsewhere

@@ -237,11 +237,8 @@ func (s *Jobs) Put(ctx context.Context, who Caller, name Name, draft Draft, expe
 	if err != nil {
 		return Changed{}, err
 	}
-	if named := d.Job.FullName(); named != name.String() {
-		return Changed{}, refuse(client.TypeInvalid, "the document is about another job").withErrors(client.FieldError{
-			Pointer: "/name", Path: "name", Detail: fmt.Sprintf("is %s, and the request is about %s", named, name),
-			Hint: "a job cannot be renamed; create another one",
-		})
+	if d.FullName() != name.String() {
+		return Changed{}, misnamed(d, name)
 	}
 	if expect.Absent {
 		out, err := s.warned(ctx, d)(s.create(ctx, who, d.Job))
@@ -262,6 +259,19 @@ func (s *Jobs) Put(ctx context.Context, who Caller, name Name, draft Draft, expe
 		err = s.wroteIt(ctx, who, old, out.Version)
 	}
 	return out, err
+}
+
+// misnamed refuses a document whose name is not that of the request.
+func misnamed(d job.Document, name Name) *Error {
+	wrong := client.FieldError{
+		Pointer: "/name", Path: "name", Detail: fmt.Sprintf("is %s, and the request is about %s", d.FullName(), name),
+		Hint: fmt.Sprintf("a %s cannot be renamed; create another one", d.Kind),
+	}
+	if namespace, short, _ := strings.Cut(d.FullName(), "/"); short == name.Name {
+		wrong.Pointer, wrong.Path, wrong.Hint = "/namespace", "namespace", "write namespace: "+name.Namespace
+		wrong.Detail = fmt.Sprintf("is %s, and the request is about %s", namespace, name)
+	}
+	return refuse(client.TypeInvalid, "the document is about another %s", d.Kind).withErrors(wrong)
 }
 
 // wroteIt refuses a change that another caller has made meanwhile: a store treats an

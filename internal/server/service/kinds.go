@@ -81,9 +81,7 @@ func (s *KindDocuments) Put(ctx context.Context, who Caller, name Name, draft Dr
 		return job.Document{}, false, err
 	}
 	if d.FullName() != name.String() {
-		return job.Document{}, false, refuse(client.TypeInvalid, "the document is about another %s", s.kind).withErrors(client.FieldError{
-			Pointer: "/name", Path: "name", Detail: "is " + d.FullName() + ", and the request is about " + name.String(),
-		})
+		return job.Document{}, false, misnamed(d, name)
 	}
 	var version int64
 	if !expect.Absent {

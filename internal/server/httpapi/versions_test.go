@@ -1,0 +1,57 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/belfry-cron/belfry/client"
+)
+
+// documents are two versions of a document of each kind, by its path.
+var documents = map[string][2]string{
+	"jobs/shop/a":      {`{"namespace": "shop", "name": "a", "run": "true"}`, `{"namespace": "shop", "name": "a", "run": "false"}`},
+	"calendars/shop/b": {`{"kind": "calendar", "namespace": "shop", "name": "b", "calendar": {"include": ["2026-12-25"]}}`, `{"kind": "calendar", "namespace": "shop", "name": "b", "calendar": {"include": ["2026-12-26"]}}`},
+	"pools/shop/c":     {`{"kind": "pool", "namespace": "shop", "name": "c", "pool": {"size": 1}}`, `{"kind": "pool", "namespace": "shop", "name": "c", "pool": {"size": 2}}`},
+	"channels/shop/d": {
+		`{"kind": "channel", "namespace": "shop", "name": "d", "rules": {"events": "failing"}, "to": {"slack": {"url": {"file": "x"}}}}`,
+		`{"kind": "channel", "namespace": "shop", "name": "d", "rules": {"events": "failed"}, "to": {"slack": {"url": {"file": "x"}}}}`,
+	},
+	"executors/shop/e": {`{"kind": "executors", "namespace": "shop", "name": "e", "addresses": "http://10.0.0.1:9999"}`, `{"kind": "executors", "namespace": "shop", "name": "e", "addresses": "http://10.0.0.2:9999"}`},
+}
+
+func TestAnyVersionIsChangedAndNoneIsCreated(t *testing.T) {
+	s := newServer(t)
+	for path, bodies := range documents {
+		path = "/api/v1/" + path
+		s.refused(client.TypeNotFound, 404, "PUT", path, bodies[0], "If-Match", "*")
+		s.refused(client.TypeNotFound, 404, "GET", path, "")
+		s.refused(client.TypeVersionWanted, 428, "PUT", path, bodies[0])
+		if w := s.call("PUT", path, bodies[0], "If-None-Match", "*"); w.Code != http.StatusCreated || w.Header().Get("ETag") != `"1"` {
+			t.Errorf("created with the status %d, ETag %s: %s", w.Code, w.Header().Get("ETag"), w.Body)
+		}
+		if w := s.call("PUT", path, bodies[1], "If-Match", "*"); w.Code != http.StatusOK || w.Header().Get("ETag") != `"2"` {
+			t.Errorf("replaced with the status %d, ETag %s: %s", w.Code, w.Header().Get("ETag"), w.Body)
+		}
+		if w := s.call("DELETE", path, "", "If-Match", "*"); w.Code >= 300 {
+			t.Errorf("deleted with the status %d: %s", w.Code, w.Body)
+		}
+		s.refused(client.TypeNotFound, 404, "DELETE", path, "", "If-Match", "*")
+	}
+}
+
+func TestDocumentOfAnotherNameIsRefused(t *testing.T) {
+	s := newServer(t)
+	for path, bodies := range documents {
+		kind, _, _ := strings.Cut(path, "/")
+		for request, want := range map[string]client.FieldError{
+			path[:len(path)-1] + "z":            {Path: "name", Hint: "cannot be renamed; create another one"},
+			kind + "/web/" + path[len(path)-1:]: {Path: "namespace", Hint: "write namespace: web"},
+		} {
+			p := s.refused(client.TypeInvalid, 422, "PUT", "/api/v1/"+request, bodies[0], "If-None-Match", "*")
+			if len(p.Errors) != 1 || p.Errors[0].Path != want.Path || !strings.HasSuffix(p.Errors[0].Hint, want.Hint) {
+				t.Errorf("%s is refused with %+v", request, p.Errors)
+			}
+		}
+	}
+}
