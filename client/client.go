@@ -378,11 +378,25 @@ func (c *Client) SearchOutput(ctx context.Context, run job.ID, q LinesQuery) (Ou
 
 func (c *Client) lines(ctx context.Context, run job.ID, path string, q LinesQuery) (OutputLines, error) {
 	query := values("text", q.Text, "stream", q.Stream)
+	if q.Errors {
+		query.Set("errors", "true")
+	}
 	setNumber(query, "attempt", q.Attempt)
 	setNumber(query, "from", q.From)
 	setNumber(query, "count", q.Count)
 	var answer OutputLines
 	return answer, c.do(ctx, call{method: http.MethodGet, path: "/runs/" + run.String() + path, query: query, answer: &answer})
+}
+
+// CompareOutputs compares the output of a run with another one's.
+func (c *Client) CompareOutputs(ctx context.Context, run job.ID, q CompareQuery) (ComparedOutputs, error) {
+	query := values("stream", q.Stream)
+	if !q.With.IsZero() {
+		query.Set("with", q.With.String())
+	}
+	setNumber(query, "attempt", q.Attempt)
+	var answer ComparedOutputs
+	return answer, c.do(ctx, call{method: http.MethodGet, path: "/runs/" + run.String() + "/lines:compare", query: query, answer: &answer})
 }
 
 // CreateJob creates a new job.

@@ -811,6 +811,31 @@ type LinesQuery struct {
 	From    int    // the first line, from 1. 0: a search begins with the first line, and otherwise the last lines are wanted
 	Count   int    // the most lines; 0 for the server's default
 	Text    string // of a search: what the lines contain, ignoring case
+	Errors  bool   // of a search: only lines that name an error
+}
+
+// CompareQuery selects the outputs that are compared.
+type CompareQuery struct {
+	Attempt int    // 0: the latest
+	With    job.ID // the other run, of which the latest attempt is compared. Zero: the last success of the job before
+	Stream  string // stdout or stderr; "" for both
+}
+
+// ComparedOutputs are the ends of the outputs of two runs beside each other.
+type ComparedOutputs struct {
+	Attempt     int            `json:"attempt" doc:"The number of the attempt."`
+	With        job.ID         `json:"with,omitzero" doc:"The other run; absent if no earlier run of the job has succeeded."`
+	WithAttempt int            `json:"with_attempt,omitempty" doc:"The number of the attempt of the other run: its latest."`
+	Cut         bool           `json:"cut,omitempty" doc:"Whether one of them has more than its last 400 lines, which are compared."`
+	Only        int            `json:"only" doc:"How many lines only the run has."`
+	Missing     int            `json:"missing" doc:"How many lines only the other run has."`
+	Items       []ComparedLine `json:"items" nullable:"false" doc:"The lines in their order."`
+}
+
+// ComparedLine is a line of two outputs, or of one of them.
+type ComparedLine struct {
+	Line  *OutputLine `json:"line,omitempty" doc:"The line of the run; absent if only the other has it."`
+	Other *OutputLine `json:"other,omitempty" doc:"The line of the other run; absent if it has none like it. Two lines are alike if they differ in numbers, times, ids, paths, hosts and quoted texts alone."`
 }
 
 // OutputLines are lines of the output of an attempt.

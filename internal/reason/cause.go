@@ -24,6 +24,9 @@ const causeLines = 5
 // namesError finds a line that names an error.
 var namesError = regexp.MustCompile(`(?i)error|panic|fatal|exception|failed|denied|refused|\berr\b`)
 
+// NamesError reports whether a line of output names an error.
+func NamesError(line []byte) bool { return namesError.Match(line) }
+
 // LastLine returns the last line of an output that has text, as a cause; "" for none. If one of the lines shortly
 // before it names an error and it does not, it is that one. cut says that the output begins before the given part of
 // it.

@@ -143,3 +143,52 @@ func TestTheEndOfACutOutputSaysWhatIsNotKept(t *testing.T) {
 	b.press(`document.querySelector("[data-output-missing] a")`)
 	b.until("the place", `document.querySelector("[data-log] .lnk .x")?.textContent.includes("left out")`)
 }
+
+// The output of a failure stands beside the last success's, with what both have folded; its errors are found one by one.
+func TestAFailureIsComparedWithTheLastSuccess(t *testing.T) {
+	t.Parallel()
+	pages(t)
+	apply(t, `namespace: streams
+name: compared
+params: {rows: "12000"}
+run: {shell: "for i in $(seq 30); do echo part $i; done; echo read {{.Param.rows}} rows; [ {{.Param.rows}} != none ] || { echo 'feed.csv: refused'; echo 'error: no rows'; exit 1; }"}
+`)
+	must(t, "job", "run", "streams/compared", "--wait", "-o", "name")
+	out := must(t, "job", "run", "streams/compared", "--param", "rows=none", "-o", "name")
+	path := "/runs/" + strings.TrimSpace(out[strings.LastIndex(out, "/")+1:])
+	b := newTab(t)
+	b.looks("light", "en")
+	b.width(1440)
+	b.open(path)
+	b.until("the end of the run", `document.querySelector("#head .pill.fail") !== null`)
+	b.open(path) // so that the output is there as a whole
+	b.until("the script of the output", `document.querySelector("[data-log]").matches(".timed, .bare")`)
+	b.press(`document.querySelector("[data-output-errors]")`)
+	b.until("the first error", `document.querySelector("[data-log] .hit .x")?.textContent === "feed.csv: refused" && document.querySelector("[data-output-hits]").textContent === "1 of 2"`)
+	b.press(`document.querySelector("[data-output-to='1']")`)
+	b.until("the next error", `document.querySelector("[data-log] .hit .x")?.textContent === "error: no rows"`)
+	b.press(`document.querySelector("[data-output-errors]")`)
+	b.until("no error", `document.querySelector("[data-log] .hit") === null && document.querySelector("[data-output-hits]").textContent === ""`)
+	b.press(`document.querySelector("[data-output-full]")`)
+	b.until("the full screen", `document.fullscreenElement?.id === "output" && document.querySelector("[data-output-full]").ariaPressed === "true" && document.querySelector("[data-log]").clientHeight > innerHeight / 2`)
+	b.press(`document.querySelector("[data-output-full]")`)
+	b.until("the page again", `document.fullscreenElement === null && document.querySelector("[data-output-full]").ariaPressed === "false"`)
+	b.press(`[...document.querySelectorAll("#output a.btn")].find(a => a.search.includes("compare="))`)
+	const seen = `[...document.querySelectorAll("#output .log > div")].map(d => d.querySelector(".n").textContent + d.querySelector(".x").textContent).join("|")`
+	const want = "28  part 28|29  part 29|30  part 30|31− read 12000 rows|31+ read none rows|32+ feed.csv: refused|33+ error: no rows"
+	b.until("the comparison", `location.search === "?compare=success" && document.querySelector("#output details summary").textContent.trim() === "27 lines that both have" && `+seen+` === "`+want+`"`)
+	for _, theme := range []string{"light", "dark"} {
+		b.open(path + "?compare=success")
+		b.obeys(axeRules, theme, "comparison")
+	}
+	for _, width := range []int64{390, 820, 1920} {
+		b.width(width)
+		b.open(path + "?compare=success")
+		if n := value[int64](b, `document.documentElement.scrollWidth`); n > width {
+			t.Errorf("the comparison is %d px wide at %d", n, width)
+		}
+	}
+	if list := b.complained(); len(list) > 0 {
+		t.Errorf("the page complains: %q", list)
+	}
+}

@@ -15,6 +15,7 @@ func (a *api) runRoutes() {
 	register(a, "GET /runs/{id}", "get-run", "Get a run with its attempts", may(service.Read), a.getRun)
 	register(a, "GET /runs/{id}/lines", "output-lines", "Get some lines of the output of a run", may(service.Read), a.outputLines)
 	register(a, "GET /runs/{id}/lines:search", "search-output", "Search the output of a run", may(service.Read), a.searchOutput)
+	register(a, "GET /runs/{id}/lines:compare", "compare-outputs", "Compare the output of a run with another one's", may(service.Read), a.compareOutputs)
 	register(a, "POST /runs/{id}/cancel", "cancel-run", "Cancel a run", may(service.Operate, smallBody), a.cancelRun)
 	register(a, "POST /runs/{id}/steps/{step}/approve", "approve-step", "Approve a step that waits for it", may(service.Operate, smallBody), a.approveStep, http.StatusConflict)
 	register(a, "POST /runs/{id}/steps/{step}/reject", "reject-step", "Reject a step that waits for an approval", may(service.Operate, smallBody), a.rejectStep, http.StatusConflict)
@@ -126,11 +127,23 @@ func (a *api) outputLines(ctx context.Context, in *LinesInput) (*answer[client.O
 
 type searchOutputInput struct {
 	LinesInput
-	Text string `query:"text" minLength:"1" maxLength:"256" doc:"What the lines contain, in whatever case."`
+	Text   string `query:"text" minLength:"1" maxLength:"256" doc:"What the lines contain, in whatever case."`
+	Errors bool   `query:"errors" doc:"Only lines that name an error: that say error, err, panic, fatal, exception, failed, denied or refused."`
 }
 
 func (a *api) searchOutput(ctx context.Context, in *searchOutputInput) (*answer[client.OutputLines], error) {
 	q := in.query()
-	q.Text = in.Text
+	q.Text, q.Errors = in.Text, in.Errors
 	return answered(a.Service.Lines.Search(ctx, caller(ctx), in.ID, q))
+}
+
+type compareOutputsInput struct {
+	RunInput
+	With    job.ID `query:"with" doc:"The other run, whose latest attempt is compared. Default: the last run of the job that succeeded before this one ended."`
+	Attempt int    `query:"attempt" minimum:"0" doc:"The number of the attempt. Default: the latest."`
+	Stream  string `query:"stream" enum:"stdout,stderr" doc:"Only lines of this stream. Default: both."`
+}
+
+func (a *api) compareOutputs(ctx context.Context, in *compareOutputsInput) (*answer[client.ComparedOutputs], error) {
+	return answered(a.Service.Lines.Compare(ctx, caller(ctx), in.ID, client.CompareQuery{Attempt: in.Attempt, With: in.With, Stream: in.Stream}))
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/node/output"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -270,7 +271,8 @@ func (l *Lines) Search(ctx context.Context, who Caller, id job.ID, q client.Line
 	defer func() { gap := idx.missing(); lines.LeftOut, lines.LeftOutLine = gap.bytes, gap.line }()
 	err = l.scan(ctx, key, idx, idx.before(stream, max(q.From, 1)), stream, func(at lineCounts, line []byte) bool {
 		lines.Total = at[stream]
-		found := at[stream] >= q.From && bytes.Contains(bytes.ToLower(textOf(line)), wanted)
+		text := textOf(line)
+		found := at[stream] >= q.From && bytes.Contains(bytes.ToLower(text), wanted) && (!q.Errors || reason.NamesError(text))
 		if found && len(lines.Items) == count {
 			lines.NextLine = at[stream]
 			return false

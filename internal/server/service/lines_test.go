@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/job"
@@ -208,4 +209,73 @@ func TestLinesSayWhatIsNotKept(t *testing.T) {
 	}
 	lines, err = s.Lines.Search(t.Context(), admin, made.Run.ID, client.LinesQuery{Text: "needle"})
 	read("a search", lines, err)
+}
+
+// comparedInShort writes a comparison as a list: = for lines of both, + and - for lines of one.
+func comparedInShort(c client.ComparedOutputs) string {
+	list := []string{fmt.Sprintf("+%d -%d:", c.Only, c.Missing)}
+	for _, i := range c.Items {
+		switch {
+		case i.Other == nil:
+			list = append(list, fmt.Sprintf("+%d %s", i.Line.Line, i.Line.Text))
+		case i.Line == nil:
+			list = append(list, fmt.Sprintf("-%d %s", i.Other.Line, i.Other.Text))
+		default:
+			list = append(list, fmt.Sprintf("=%d/%d", i.Line.Line, i.Other.Line))
+		}
+	}
+	return strings.Join(list, " ")
+}
+
+func TestOutputsOfTwoRunsAreCompared(t *testing.T) {
+	b := newBench(t)
+	s := b.serviceOn(Config{})
+	b.put(s, `{"name": "a", "run": {"shell": "true"}}`)
+	same := "at 10:00:01 begin /tmp/a1\nb\nc\nd\ne\nf\ng\nh\n"
+	well := b.ran(s, same+"read 10,000 rows\n-- done\n")
+	for _, c := range []struct{ output, want string }{
+		{same + "read 12,345 rows\n-- done\n", "+0 -0: =1/1 =2/2 =3/3 =4/4 =5/5 =6/6 =7/7 =8/8 =9/9 =10/10"},
+		{"at 11:30:00 begin /tmp/b2\nb\nc\nd\ne\nf\ng\nh\nread no rows\n-- done\n", "+1 -1: =1/1 =2/2 =3/3 =4/4 =5/5 =6/6 =7/7 =8/8 -9 read 10,000 rows +9 read no rows =10/10"},
+		{"-- what\n" + same + "read 1 rows\n", "+1 -1: +1 -- what =2/1 =3/2 =4/3 =5/4 =6/5 =7/6 =8/7 =9/8 =10/9 -10 -- done"},
+		{"", "+0 -10: -1 at 10:00:01 begin /tmp/a1 -2 b -3 c -4 d -5 e -6 f -7 g -8 h -9 read 10,000 rows -10 -- done"},
+	} {
+		run := b.ran(s, c.output)
+		got, err := s.Lines.Compare(t.Context(), admin, run.ID, client.CompareQuery{With: well.ID})
+		if err != nil || comparedInShort(got) != c.want || got.Cut || got.Attempt != 1 || got.WithAttempt != 1 {
+			t.Errorf("compared are %q (%+v, %v), want %q", comparedInShort(got), got, err, c.want)
+		}
+	}
+	b.now = b.now.Add(time.Minute)
+	bad := b.ran(s, same+"read 5 rows\n")
+	if got, err := s.Lines.Compare(t.Context(), admin, bad.ID, client.CompareQuery{}); err != nil || got.With.IsZero() || got.With == bad.ID {
+		t.Errorf("by itself it is compared with run %s (%v)", got.With, err)
+	}
+	if got, err := s.Lines.Compare(t.Context(), admin, well.ID, client.CompareQuery{}); err != nil || !got.With.IsZero() || got.Only != 10 {
+		t.Errorf("the first run is compared with %s (%v)", got.With, err)
+	}
+	long := b.ran(s, strings.Repeat("x\n", 500)+strings.Repeat("é", comparedText)+"\n")
+	got, err := s.Lines.Compare(t.Context(), admin, long.ID, client.CompareQuery{With: long.ID, Attempt: 1})
+	if last := got.Items[len(got.Items)-1].Line; err != nil || len(got.Items) != comparedMax || !got.Cut || last.Line != 501 || len(last.Text) != comparedText || last.Cut != 2*comparedText {
+		t.Errorf("of a long output %d lines are compared, the last is line %d with %d of %d bytes (%v)", len(got.Items), last.Line, len(last.Text), last.Cut, err)
+	}
+	for _, c := range []client.CompareQuery{{With: job.ID{1}}, {With: well.ID, Attempt: 2}} {
+		if _, err := s.Lines.Compare(t.Context(), admin, long.ID, c); err == nil {
+			t.Errorf("%+v is compared", c)
+		}
+	}
+}
+
+func TestASearchFindsLinesThatNameAnError(t *testing.T) {
+	b := newBench(t)
+	s := b.serviceOn(Config{})
+	b.put(s, `{"name": "a", "run": {"shell": "true"}}`)
+	run := b.ran(s, "begin\nan ERROR\nrefused by x\nterror of y\n", "progress\nfailed at y\n")
+	found, err := s.Lines.Search(t.Context(), admin, run.ID, client.LinesQuery{Errors: true})
+	if got, want := inShort(found), "of 6: 2out an ERROR 3out refused by x 4out terror of y 6err failed at y"; err != nil || got != want {
+		t.Errorf("found are %q (%v), want %q", got, err, want)
+	}
+	found, err = s.Lines.Search(t.Context(), admin, run.ID, client.LinesQuery{Errors: true, Text: " Y"})
+	if got, want := inShort(found), "of 6: 4out terror of y 6err failed at y"; err != nil || got != want {
+		t.Errorf("with a text found are %q (%v), want %q", got, err, want)
+	}
 }

@@ -73,6 +73,8 @@ type outputCard struct {
 	Raw      string
 	Live     bool
 	Cut      bool
+	Beside   string // where the output is beside another one's
+	Compared *comparison
 }
 
 // neighboursCard has the runs before and after a run.
@@ -111,10 +113,11 @@ type neighbour struct {
 
 // outputLine is a line of output, as far as a page without script shows it.
 type outputLine struct {
-	Number int
-	At     string
-	Error  bool
-	Parts  []ansiPart
+	Class, Mark string // of a comparison
+	Number      int
+	At          string
+	Error       bool
+	Parts       []ansiPart
 }
 
 const (
@@ -216,6 +219,9 @@ func (s *site) run(p *page) error {
 		v.Params = append(v.Params, param{Name: key, Value: r.Params[key]})
 	}
 	if err := s.outputOf(p, &r, &v.Output); err != nil {
+		return err
+	}
+	if err := s.besideOf(p, &r, runs, at, &v.Output); err != nil {
 		return err
 	}
 	if err := s.flowOf(p, &r, usual, &v); err != nil {
@@ -578,6 +584,9 @@ func (s *site) outputOf(p *page, r *client.Run, v *outputCard) error {
 	}
 	if i := slices.IndexFunc(r.Attempts, func(a client.Attempt) bool { return a.Number == attempt }); i >= 0 && v.Stream == "" {
 		v.Bytes = bytesText(r.Attempts[i].OutputBytes)
+	}
+	if p.query("compare") != "" {
+		return nil
 	}
 	if p.isLive() { // the script has the output, and shows the output of another attempt without help
 		v.Text = p.T("run.no_output_yet")

@@ -15,6 +15,7 @@ type Service struct {
 	Jobs          Jobs
 	Runs          Runs
 	Output        Output
+	Lines         Lines
 	Documents     Documents
 	Bulk          Bulk
 	Schedules     Schedules
@@ -32,7 +33,7 @@ type Service struct {
 // ServiceOf returns the topics of a service.
 func ServiceOf(s *service.Service) Service {
 	return Service{
-		Jobs: s.Jobs, Runs: s.Runs, Output: s.Output, Documents: s.Documents, Bulk: s.Bulk, Schedules: s.Schedules, Stats: s.Stats, Load: s.Load,
+		Jobs: s.Jobs, Runs: s.Runs, Output: s.Output, Lines: s.Lines, Documents: s.Documents, Bulk: s.Bulk, Schedules: s.Schedules, Stats: s.Stats, Load: s.Load,
 		Attention: s.Attention, Nodes: s.Nodes, Executors: s.Executors, Channels: s.Channels, Notifications: s.Notifications, Audit: s.Audit, Access: s.Access,
 	}
 }
@@ -77,6 +78,10 @@ type (
 	// Output reads what runs write.
 	Output interface {
 		Tail(ctx context.Context, who service.Caller, run *client.Run, q client.OutputQuery) ([]byte, error)
+	}
+	// Lines compares what runs write.
+	Lines interface {
+		Compare(ctx context.Context, who service.Caller, id job.ID, q client.CompareQuery) (client.ComparedOutputs, error)
 	}
 	// Documents checks and applies files.
 	Documents interface {

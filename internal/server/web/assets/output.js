@@ -16,6 +16,7 @@ export function output(panel) {
   const followButton = panel.querySelector("[data-output-follow]"), wrapButton = panel.querySelector("[data-output-wrap]");
   const timesButton = panel.querySelector("[data-output-times]"), stream = panel.dataset.stream;
   const search = panel.querySelector("[data-output-search]"), hitText = panel.querySelector("[data-output-hits]");
+  const errorsButton = panel.querySelector("[data-output-errors]"), fullButton = panel.querySelector("[data-output-full]");
   const leftOut = panel.querySelector("[data-output-missing]");
   const address = panel.dataset.output.replace(/output$/, "lines"), attempt = panel.dataset.attempt;
   const clock = new Intl.DateTimeFormat("en-GB", {hour: "2-digit", minute: "2-digit", second: "2-digit", timeZone: panel.dataset.zone});
@@ -194,18 +195,18 @@ export function output(panel) {
 
   let asked = 0;
   async function find(step) {
-    const text = search.value, mine = ++asked;
-    if (step === 0) { hits = []; hit = -1; more = text ? 1 : 0; hitText.classList.remove("skel"); }
+    const text = search.value, errors = errorsButton.ariaPressed === "true", mine = ++asked;
+    if (step === 0) { hits = []; hit = -1; more = text || errors ? 1 : 0; hitText.classList.remove("skel"); }
     if (more && hit + step >= hits.length - 1) {
       hitText.classList.add("skel");
-      const answer = await ask(":search", {text, from: more, count: hitsMax});
+      const answer = await ask(":search", {text, errors, from: more, count: hitsMax});
       if (mine === asked) hitText.classList.remove("skel");
       if (!answer || mine !== asked) return;
       hits.push(...answer.items.map(placeOf));
       more = answer.next_line ?? 0;
     }
     if (hits.length) hit = step === 0 ? 0 : (hit + step + hits.length) % hits.length;
-    hitText.textContent = text ? say("hits", {i: hit + 1, n: hits.length + (more ? "+" : "")}) : "";
+    hitText.textContent = text || errors ? say("hits", {i: hit + 1, n: hits.length + (more ? "+" : "")}) : "";
     if (hits.length) go(hits[hit]); else anew();
   }
   let typing;
@@ -214,6 +215,10 @@ export function output(panel) {
   for (const to of panel.querySelectorAll("[data-output-to]")) to.addEventListener("click", () => find(+to.dataset.outputTo));
   followButton.addEventListener("click", () => { follow = !follow; if (follow) log.scrollTop = log.scrollHeight; draw(); });
   wrapButton.addEventListener("click", () => { wrap = !wrap; wrapButton.setAttribute("aria-pressed", wrap); anew(); });
+  errorsButton.addEventListener("click", () => { errorsButton.ariaPressed = errorsButton.ariaPressed !== "true"; find(0); });
+  fullButton.hidden = !document.fullscreenEnabled;
+  fullButton.addEventListener("click", () => { if (document.fullscreenElement) document.exitFullscreen(); else panel.requestFullscreen(); });
+  panel.addEventListener("fullscreenchange", () => { fullButton.ariaPressed = document.fullscreenElement === panel; soon(); });
   // A phone has no room for times until they are asked for.
   let times = !matchMedia("(max-width:640px)").matches;
   const timed = () => { log.classList.toggle("timed", times); log.classList.toggle("bare", !times); timesButton.setAttribute("aria-pressed", times); };
