@@ -140,6 +140,7 @@ func (c *checker) checkHandedOver() {
 
 // handedOver is when an attempt was handed over, and for how long.
 type handedOver struct {
+	token   job.ID
 	at      time.Time
 	timeout time.Duration
 }

@@ -262,7 +262,7 @@ func (t *Tap) HandOver(ctx context.Context, session job.ID, list []store.Handove
 	for i := range out {
 		key := attemptKey{list[i].Attempt.Run, list[i].Attempt.Number}
 		if _, known := h.handed[key]; out[i] == store.Handed && !known {
-			h.handed[key] = handedOver{t.now(), list[i].Timeout}
+			h.handed[key] = handedOver{list[i].Attempt.Token, t.now(), list[i].Timeout}
 			h.HandedOver++
 		}
 	}
@@ -282,8 +282,8 @@ func (t *Tap) Release(ctx context.Context, session job.ID, attempts []store.Atte
 		if err == nil && gone == nil && r.Token == a.Token {
 			continue // it is handed over, and not given back by its session
 		}
-		if err == nil {
-			delete(h.handed, attemptKey{a.Run, a.Number})
+		if key := (attemptKey{a.Run, a.Number}); err == nil && h.handed[key].token == a.Token { // a later claim has the number again
+			delete(h.handed, key)
 		}
 		if known := h.runs[a.Run]; err == nil && known != nil && known.token == a.Token {
 			h.unclaimed(a.Run)

@@ -19,6 +19,7 @@ type statement struct {
 	*store.Record
 	said job.Reason
 	args map[string]any
+	when []time.Time // the moments that it may be about
 }
 
 func (s *statement) text(name string) string { text, _ := s.args[name].(string); return text }
@@ -90,10 +91,15 @@ var texts = map[string]job.Outcome{
 }
 
 // checkReason: a record says what was so.
-func (c *checker) checkReason(r *store.Record) { c.checkSaid(r, r.Attempt.Reason) }
+func (c *checker) checkReason(r *store.Record) {
+	c.checkSaid(r, r.Attempt.Reason, []time.Time{r.Attempt.Ended})
+}
 
-func (c *checker) checkSaid(r *store.Record, said job.Reason) {
-	s := &statement{r, said, said.Args()}
+func (c *checker) checkSaid(r *store.Record, said job.Reason, when []time.Time) {
+	s := &statement{r, said, said.Args(), when}
+	if until, ok := s.at("until"); ok && reason.CouldStart.Is(said) {
+		when = append(when, c.tries(r, until)...)
+	}
 	problem := func(what string) {
 		c.problem("reasons", "the run %s of %s of %s is %s at %s because %q (%s), %s", r.Run.ID, r.Run.Name, r.Run.Due, r.Attempt.Outcome, r.Attempt.Ended, r.Attempt.Reason, cmp.Or(said.Code(), "no code"), what)
 	}
@@ -110,7 +116,7 @@ func (c *checker) checkSaid(r *store.Record, said job.Reason) {
 	}
 	for name := range s.args {
 		if inner := reason.Inner(said, name); !inner.IsZero() && !judgedWhole[said.Code()] {
-			c.checkSaid(r, inner)
+			c.checkSaid(r, inner, when)
 		}
 	}
 }
@@ -151,7 +157,19 @@ func (c *checker) ranOn(s *statement) bool {
 	if late, ok := s.span("late"); ok && (s.Attempt.Ended.Sub(s.Run.Due)-late).Abs() > time.Millisecond {
 		return false
 	}
-	return known && c.ran(run.ID, s.Attempt.Ended)
+	return known && slices.ContainsFunc(s.when, func(at time.Time) bool { return c.ran(run.ID, at) })
+}
+
+// tries returns moments at which a run may have been refused while it could start: right at its due time, and when
+// an attempt of its job ended.
+func (c *checker) tries(r *store.Record, until time.Time) []time.Time {
+	list := []time.Time{r.Run.Due}
+	for _, o := range c.byJob[r.Run.JobUID] {
+		if at := o.Attempt.Ended.Add(-1); at.After(r.Run.Due) && at.Before(until) {
+			list = append(list, at)
+		}
+	}
+	return list
 }
 
 // ran reports whether a run had an attempt that ran at a moment, as far as the store could know.
@@ -195,11 +213,12 @@ func (c *checker) hadNotEnded(s *statement) bool {
 	if !known {
 		return false
 	}
-	at := s.Attempt.Ended
-	if c.holds(run.ID, at) {
-		return c.ran(run.ID, at)
-	}
-	return len(list) == 0 || !final(list).Final || !final(list).Attempt.Ended.Before(at) // between two attempts, or before the first
+	return slices.ContainsFunc(s.when, func(at time.Time) bool {
+		if c.holds(run.ID, at) {
+			return c.ran(run.ID, at)
+		}
+		return len(list) == 0 || !final(list).Final || !final(list).Attempt.Ended.Before(at) // between two attempts, or before the first
+	})
 }
 
 // stepFailed: a record of the step has the same reason, or as many of its items have failed.
