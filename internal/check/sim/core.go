@@ -46,10 +46,11 @@ type Core struct {
 	repeats bool // the caller repeats a call without an answer
 	err     error
 
-	now    time.Time
-	events events
-	seq    int
-	ids    *rand.Rand
+	now     time.Time
+	stalled time.Time // the clock of a step that stalled, while it is made
+	events  events
+	seq     int
+	ids     *rand.Rand
 }
 
 // event is something that happens at a moment.
@@ -170,7 +171,12 @@ func (s *repeating) Finish(ctx context.Context, session job.ID, results []store.
 // newCore returns a cluster whose nodes are not started.
 func newCore(seed uint64, fate func(*Core) memory.Fate, watch func(store.Store) store.Store) (*Core, error) {
 	c := &Core{history: newHistory(), random: rand.New(rand.NewPCG(seed, 1)), ids: rand.New(rand.NewPCG(seed, 2)), now: beginning}
-	clock := func() time.Time { return c.now }
+	clock := func() time.Time {
+		if !c.stalled.IsZero() {
+			return c.stalled
+		}
+		return c.now
+	}
 	options := memory.Options{Now: clock, LookAhead: lookAhead, NewID: c.newID}
 	if fate != nil {
 		options.Fate = func(int, int) memory.Fate { return fate(c) }

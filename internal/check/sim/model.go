@@ -264,8 +264,25 @@ func (n *model) request(kind errand, do func() error, then func(error)) {
 	}
 }
 
-// arrive makes the request.
+// stalledMax is how long a step takes at most from its clock to its commit: longer than a claim is made ahead.
+const stalledMax = 2 * time.Second
+
+// arrive makes the request. A step may stall after it has read the clock, while others are made.
 func (x *call) arrive() {
+	c := x.node.core
+	if c.calm || !c.chance(5) {
+		x.make()
+		return
+	}
+	began := c.now
+	c.after(c.between(0, stalledMax), func() {
+		c.stalled = began
+		x.make()
+		c.stalled = time.Time{}
+	})
+}
+
+func (x *call) make() {
 	n, c := x.node, x.node.core
 	if c.outage {
 		x.fail()

@@ -265,7 +265,7 @@ func (c *checker) wasUnheard(s *statement) bool {
 	for _, o := range c.sessions {
 		if o.node == s.text("node") && slices.ContainsFunc(o.heardAt, func(at time.Time) bool { return !at.After(heard) && at.After(heard.Add(-time.Second)) }) {
 			next := slices.IndexFunc(o.heardAt, func(at time.Time) bool { return at.After(heard) })
-			return next < 0 || !o.heardAt[next].Before(s.Attempt.Ended)
+			return next < 0 || !o.heardAt[next].Before(s.Attempt.Ended.Add(-stalledMax)) // it may have come after the record
 		}
 	}
 	return false
