@@ -187,6 +187,7 @@ func newCore(seed uint64, fate func(*Core) memory.Fate, watch func(store.Store) 
 		behind = watch(behind)
 	}
 	c.store = NewTap(behind, c.history, clock, lookAhead)
+	c.store.ends = func() time.Time { return c.now }
 	c.outside = newOutside(c.history, clock)
 	var err error
 	if c.user, err = newUser(c.store, rand.New(rand.NewPCG(seed, 3)), clock); err != nil {

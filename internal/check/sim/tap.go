@@ -15,13 +15,14 @@ import (
 type Tap struct {
 	store.Store
 	history *History
-	now     func() time.Time
-	ahead   time.Duration // how far runs may be planned
+	now     func() time.Time // the clock of the step
+	ends    func() time.Time // what it is when the step is made
+	ahead   time.Duration    // how far runs may be planned
 }
 
 // NewTap returns a tap of a store whose clock is given.
 func NewTap(s store.Store, h *History, now func() time.Time, lookAhead time.Duration) *Tap {
-	return &Tap{Store: s, history: h, now: now, ahead: lookAhead}
+	return &Tap{Store: s, history: h, now: now, ends: now, ahead: lookAhead}
 }
 
 // Plan implements store.Planning.
@@ -143,7 +144,7 @@ func (t *Tap) claimed(ctx context.Context, out *store.ClaimOutcome) {
 	case r.Due.Sub(now) > store.ClaimAhead:
 		h.problem("no start early", "a run of %s was claimed %s ahead", b.name, r.Due.Sub(now))
 	}
-	h.closeClaim(r.ID, now)
+	h.closeClaim(r.ID, t.ends())
 	began := now.Truncate(time.Microsecond) // as stores keep times
 	if r.Due.After(began) {
 		began = r.Due
@@ -227,7 +228,7 @@ func (t *Tap) Finish(ctx context.Context, session job.ID, results []store.Result
 		}
 		// One of an earlier attempt, which was acknowledged before, ends no claim.
 		if known := h.runs[results[i].Run]; err == nil && out[i].Accepted && known != nil && known.token == results[i].Token {
-			h.closeClaim(results[i].Run, t.now())
+			h.closeClaim(results[i].Run, t.ends())
 		}
 	}
 	t.settle(ctx, ids)
@@ -287,7 +288,7 @@ func (t *Tap) Release(ctx context.Context, session job.ID, attempts []store.Atte
 		}
 		if known := h.runs[a.Run]; err == nil && known != nil && known.token == a.Token {
 			h.unclaimed(a.Run)
-			h.closeClaim(a.Run, t.now())
+			h.closeClaim(a.Run, t.ends())
 		}
 	}
 	// Released, a run has its slot until the next claim of it at most.
@@ -314,7 +315,7 @@ func (t *Tap) Reap(ctx context.Context, session job.ID, attempts []store.Attempt
 			if r, err := store.ActiveRun(ctx, t.Store, a.Run); err != nil || r.Token != was.Token {
 				h.takeForLost(a, t.now())
 				h.unclaimed(a.Run)
-				h.closeClaim(a.Run, t.now())
+				h.closeClaim(a.Run, t.ends())
 				if was.Session.IsZero() {
 					h.problem("handed over", "attempt %d of %s of %s was handed over, and %s has taken it for lost", a.Number, was.Name, was.Due, session)
 				}
