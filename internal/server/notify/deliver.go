@@ -3,10 +3,12 @@ package notify
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/decide/notification"
 	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
 )
 
 // outcome is the result of a delivery.
@@ -74,9 +76,7 @@ func (n *Notifier) detail(ctx context.Context, c *job.Channel, m *notification.M
 			continue
 		}
 		left--
-		if ended, err := n.ends(ctx, l.UID); err == nil {
-			l.Failing = notification.FailingOf(ended)
-		}
+		l.Failing = n.failing(ctx, l.UID)
 		if n.Output != nil && *c.OutputLines > 0 {
 			var err error
 			if l.Output, err = n.Output(ctx, l.Run, l.Attempt, *c.OutputLines); err != nil {
@@ -84,6 +84,25 @@ func (n *Notifier) detail(ctx context.Context, c *job.Channel, m *notification.M
 			}
 		}
 	}
+}
+
+// failing returns since when a job fails: by its last ends, or by all that one call may examine where none of them has
+// succeeded. Nil where that is not known.
+func (n *Notifier) failing(ctx context.Context, uid job.ID) *notification.Failing {
+	if n.Behind != nil && n.Behind() {
+		return nil
+	}
+	for _, most := range []int{rowMax, store.LookMax} {
+		ended, err := n.Store.Recent(ctx, []job.ID{uid}, most)
+		if err != nil {
+			return nil
+		}
+		succeeded := func(r store.Record) bool { return r.Attempt.Outcome == job.OutcomeSucceeded }
+		if len(ended[0]) < most || slices.ContainsFunc(ended[0], succeeded) {
+			return notification.FailingOf(ended[0])
+		}
+	}
+	return nil
 }
 
 // settle records the results of deliveries.

@@ -61,6 +61,7 @@ type Store interface {
 	Documents(ctx context.Context, kinds ...job.Kind) ([]job.Document, error)
 	JobsByUID(ctx context.Context, uids []job.ID) ([]*store.Job, error)
 	Attempts(ctx context.Context, q store.HistoryQuery) (list []store.Record, next store.RecordRef, err error)
+	Recent(ctx context.Context, jobs []job.ID, n int) ([][]store.Record, error)
 	Now(ctx context.Context) (time.Time, error)
 }
 

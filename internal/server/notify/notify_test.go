@@ -324,6 +324,10 @@ func TestAFailureTellsOutputAndSinceWhichVersionItFails(t *testing.T) {
 		w.noOutput = true
 		w.end(j, job.OutcomeFailed, "exit status 3")
 		told(" since 20s version 2, before 1", " since 20s version 2, before 1")
+		for range 40 { // none of the last ends is the success
+			w.end(j, job.OutcomeFailed, "exit status 3")
+		}
+		told(" since 20s version 2, before 1", " since 20s version 2, before 1")
 	})
 }
 
