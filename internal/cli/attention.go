@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -25,8 +26,9 @@ func newAttention(env Env) *cobra.Command {
 		Long: `Show what needs attention, the worst first: jobs whose latest runs failed, runs that
 are due and do not start or take much longer than usual, jobs that were paused after
 failures, jobs that no live node may run, silent nodes, nodes whose clock is off,
-warnings of nodes about their settings, and channels that do not deliver. At most 100
-things are shown, what is snoozed last.
+warnings of nodes about their settings, and channels that do not deliver. Jobs that fail
+with the same error stand below the worst of them. At most 100 things are shown, what is
+snoozed last.
 
 The exit code is 0 whatever is found.`,
 		Example: "belfry attention\nbelfry attention -n shop\nbelfry attention -o json",
@@ -58,8 +60,8 @@ func attentionTable(w io.Writer, env Env, list []client.Attention) {
 		return
 	}
 	var rows [][]string
-	for i := range list {
-		a := &list[i]
+	first := map[string]*client.Attention{}
+	for _, a := range bySameError(list) {
 		about := orDash(a.Job)
 		if a.Channel != "" {
 			about = "channel " + a.Channel
@@ -67,9 +69,32 @@ func attentionTable(w io.Writer, env Env, list []client.Attention) {
 		if a.Node != "" {
 			about = cmp.Or(a.Job, "node "+a.Node)
 		}
-		rows = append(rows, []string{string(a.Severity), string(a.Kind), about, instant(env, a.Since), reason.Beside(a.Text, a.Cause) + marksOf(env, a)})
+		what := reason.Beside(a.Text, a.Cause)
+		switch worst := first[a.CauseFingerprint]; {
+		case worst != nil:
+			what = a.Text + ": the same error as " + worst.Job
+		case a.CauseFingerprint != "":
+			first[a.CauseFingerprint] = a
+		}
+		rows = append(rows, []string{string(a.Severity), string(a.Kind), about, instant(env, a.Since), what + marksOf(env, a)})
 	}
 	table(w, styleFor(env, env.StdoutIsTerminal), []string{"SEVERITY", "KIND", "ABOUT", "SINCE", "WHAT"}, rows)
+}
+
+// bySameError returns problems with those of one error together, below the worst of them.
+func bySameError(list []client.Attention) []*client.Attention {
+	groups := make([][]*client.Attention, 0, len(list))
+	at := map[string]int{}
+	for i := range list {
+		a := &list[i]
+		if n, known := at[a.CauseFingerprint]; known && a.CauseFingerprint != "" {
+			groups[n] = append(groups[n], a)
+			continue
+		}
+		at[a.CauseFingerprint] = len(groups)
+		groups = append(groups, []*client.Attention{a})
+	}
+	return slices.Concat(groups...)
 }
 
 // marksOf says what people have said about a problem.

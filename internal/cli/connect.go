@@ -214,9 +214,10 @@ func (r *remote) refused(err error) error {
 	if p.MoreErrors > 0 {
 		f.details = append(f.details, fmt.Sprintf("and %d more", p.MoreErrors))
 	}
-	if p.Type == client.TypeNotFound {
+	tooLong := slices.ContainsFunc(p.Errors, func(e client.FieldError) bool { return e.Parameter == "name" })
+	if p.Type == client.TypeNotFound || tooLong {
 		for _, name := range r.asked {
-			if strings.Contains(f.message, "there is no job "+name.String()) {
+			if tooLong || strings.Contains(f.message, "there is no job "+name.String()) {
 				if near := r.near(name); len(near) > 0 {
 					f.hint = "did you mean " + strings.Join(near, " or ") + "?"
 				}
@@ -294,27 +295,38 @@ const (
 	nearWithin = 2 * time.Second
 	// nearMax is the most names that a failure suggests.
 	nearMax = 3
+	// nearPages is how many pages of jobs a failure looks at: 2,000 jobs are read within nearWithin.
+	nearPages = 4
 )
 
 // nearJobs returns jobs whose names are near to one that does not exist: those with its text in
-// them, as imported names that end in a hash have it, else similar ones.
+// them, as imported names that end in a hash have it, else those that it begins with, and similar ones.
 func (r *remote) nearJobs(missing jobName) []string {
 	ctx, cancel := context.WithTimeout(context.Background(), nearWithin)
 	defer cancel()
-	page, err := r.Jobs(ctx, client.JobQuery{PageSize: pageSize, Text: missing.name})
-	if err != nil {
-		return nil
-	}
 	var near []string
-	for _, name := range r.namesIn(page.Page, job.KindJob, "/") {
-		if name != missing.String() {
-			near = append(near, name)
-		}
+	if page, err := r.Jobs(ctx, client.JobQuery{PageSize: pageSize, Text: missing.name}); err == nil {
+		near = slices.DeleteFunc(r.namesIn(page.Page, job.KindJob, "/"), func(name string) bool { return name == missing.String() })
 	}
 	if len(near) == 0 {
-		if page, err = r.Jobs(ctx, client.JobQuery{PageSize: pageSize}); err == nil {
-			near = spelling.Near(missing.String(), r.namesIn(page.Page, job.KindJob, "/"))
+		var names []string
+		q := client.JobQuery{PageSize: pageSize}
+		for range nearPages {
+			page, err := r.Jobs(ctx, q)
+			if err != nil {
+				break
+			}
+			names = append(names, r.namesIn(page.Page, job.KindJob, "/")...)
+			if q.PageToken = page.NextPageToken; q.PageToken == "" {
+				break
+			}
 		}
+		similar := spelling.Near(missing.String(), names)
+		near = slices.DeleteFunc(names, func(name string) bool {
+			return !strings.HasPrefix(missing.String(), name) || 2*len(name) < len(missing.String()) || slices.Contains(similar, name)
+		})
+		slices.SortStableFunc(near, func(a, b string) int { return len(b) - len(a) })
+		near = append(similar, near...)
 	}
 	return near[:min(len(near), nearMax)]
 }

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// wordMax is the longest word that is compared: a longer one is no mistyped name.
-const wordMax = 64
+// wordMax is the longest word that is compared, a namespace and a name: a longer one is no mistyped name.
+const wordMax = 257
 
 // Near returns the names that are near to a word, the nearest first: a third of its
 // letters may be wrong, at least one, and two neighbours that changed places count as one.
