@@ -347,10 +347,16 @@ type Server struct {
 
 // Hint is a possible improvement found by a check of a server.
 type Hint struct {
-	Check  string `json:"check" doc:"What was checked."`
-	Status string `json:"status" enum:"note,wrong" doc:"Whether it works and could be better, or is wrong."`
-	Found  string `json:"found" doc:"What was found."`
-	Do     string `json:"do,omitempty" doc:"How to make it right."`
+	Check     string          `json:"check" doc:"What was checked."`
+	CheckCode string          `json:"check_code" doc:"The code of what was checked. docs/problems.md lists them."`
+	CheckArgs *job.ReasonArgs `json:"check_args,omitempty" doc:"The arguments of the code by name."`
+	Status    string          `json:"status" enum:"note,wrong" doc:"Whether it works and could be better, or is wrong."`
+	Found     string          `json:"found" doc:"What was found, in English."`
+	FoundCode string          `json:"found_code" doc:"The code of what was found."`
+	FoundArgs *job.ReasonArgs `json:"found_args,omitempty" doc:"The arguments of the code by name."`
+	Do        string          `json:"do,omitempty" doc:"How to make it right, in English."`
+	DoCode    string          `json:"do_code,omitempty" doc:"The code of how to make it right."`
+	DoArgs    *job.ReasonArgs `json:"do_args,omitempty" doc:"The arguments of the code by name."`
 }
 
 // Attention is a problem that needs a person.

@@ -68,11 +68,7 @@ func (ps Problems) Text() (all phrase.Text) {
 		if p.Path != "" {
 			one = phrase.InField.Of(p.Path, one)
 		}
-		if all.IsZero() {
-			all = one
-		} else {
-			all = phrase.AndThen.Of(all, one)
-		}
+		all = all.Then(one)
 	}
 	return all
 }

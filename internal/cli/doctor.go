@@ -31,7 +31,21 @@ import (
 )
 
 // finding is what a check has found.
-type finding = health.Finding
+type finding struct {
+	Check  string `json:"check"`
+	Status string `json:"status"` // one of the three below, or mended
+	Found  string `json:"found"`
+	// Do says how to make it right.
+	Do string `json:"do,omitempty"`
+}
+
+// ofMachine returns what a check of the machine has found.
+func ofMachine(f health.Finding) finding {
+	return finding{f.Check.String(), f.Status, f.Found.String(), f.Do.String()}
+}
+
+// ofHint returns a hint of a server as a finding.
+func ofHint(h client.Hint) finding { return finding{h.Check, h.Status, h.Found, h.Do} }
 
 // What a finding means.
 const (
@@ -100,7 +114,7 @@ func findingTable(w io.Writer, env Env, list []finding) {
 // examine makes all checks.
 func examine(ctx context.Context, env Env, c config.Server) []finding {
 	pid, running := config.Running(c.Data)
-	list := []finding{health.DataDirectory(c.Data), health.DiskSpace(c.Data), clock(), zoneData(env, c), storeIntegrity(ctx, "store", c.Store)}
+	list := []finding{ofMachine(health.DataDirectory(c.Data)), ofMachine(health.DiskSpace(c.Data)), clock(), zoneData(env, c), storeIntegrity(ctx, "store", c.Store)}
 	if c.History != "" {
 		list = append(list, historyStore(ctx, c.History), historyBehind(ctx, c.Store))
 	}
@@ -108,7 +122,7 @@ func examine(ctx context.Context, env Env, c config.Server) []finding {
 	if c.OIDC.Issuer != "" {
 		list = append(list, signIn(ctx, env, c))
 	}
-	return append(list, watchdogOf(pid, running), health.Separation(c), health.Shell(c), health.Containers(ctx, c), health.Backup(c, env.Now()), controllers())
+	return append(list, watchdogOf(pid, running), ofMachine(health.Separation(c)), ofMachine(health.Shell(c)), ofMachine(health.Containers(ctx, c)), ofMachine(health.Backup(c, env.Now())), controllers())
 }
 
 func zoneData(env Env, c config.Server) finding {

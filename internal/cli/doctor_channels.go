@@ -26,7 +26,7 @@ func channelsOf(ctx context.Context, server *remote, c config.Server) []finding 
 	var list []finding
 	for _, hint := range about.Hints {
 		if strings.HasPrefix(hint.Check, "channel") {
-			list = append(list, finding(hint))
+			list = append(list, ofHint(hint))
 		}
 	}
 	documents, err := server.Channels(ctx, "")

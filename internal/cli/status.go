@@ -59,7 +59,7 @@ func serverText(w io.Writer, env Env, s *client.Server) {
 	}
 	list := make([]finding, len(s.Hints))
 	for i, h := range s.Hints {
-		list[i] = finding(h)
+		list[i] = ofHint(h)
 	}
 	fmt.Fprintln(w)
 	findingTable(w, env, list)

@@ -201,6 +201,14 @@ func (t Text) Or(other Text) Text {
 	return t
 }
 
+// Then returns both texts, or the one that says something.
+func (t Text) Then(next Text) Text {
+	if t.IsZero() || next.IsZero() {
+		return t.Or(next)
+	}
+	return AndThen.Of(t, next)
+}
+
 // Of returns the text of a code and its arguments from JSON, and false if the catalogue has no such
 // code or it has other arguments, as in another version of Belfry.
 func Of(code string, args map[string]any) (Text, bool) {

@@ -77,7 +77,7 @@ var (
 	NodeSilent       = two[string, span]("node_silent", "node {node} was silent for {span}", "节点 {node} 失联 {span}", machine)
 	NodeGone         = one[string]("node_gone", "node {node}, which it belongs to, is gone", "它所属的节点 {node} 已消失", nodes)
 	ProcessEnded     = one[string]("process_ended", "node {node} ended before it reported the result", "节点 {node} 在报告结果之前退出", machine)
-	DiskLow          = one[Words]("disk_low", "the disk of its data directory has {space}: nothing starts on a full disk", "其数据目录所在磁盘仅剩 {space}：磁盘写满后无法启动任何运行", machine)
+	DiskLow          = one[Words]("disk_low", "the disk of its data directory has {space} free: nothing starts on a full disk", "其数据目录所在磁盘仅剩 {space}：磁盘写满后无法启动任何运行", machine)
 	NodeUnheard      = one[int]("node_unheard", "the node is no longer heard of[, and had {n} running {n:attempt|attempts}]", "节点失联[，失联时有 {n} 个正在进行的尝试]", machine)
 	RecordsWait      = two[int, Words]("records_wait", "{n} {n:record waits|records wait} for it: {error}", "{n} 条记录等待写入：{error}", advice{"See whether the history store answers: what waits for it is kept on the nodes.", "检查历史存储是否应答：等待写入的内容保存在各节点上。"})
 	ClockAhead       = one[span]("clock_ahead", "the clock of the node is {span} ahead, or was just set, so it plans and claims nothing", "节点时钟快了 {span}，或刚被调整，因此不计划也不认领运行", machine)

@@ -9,11 +9,15 @@ import (
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/cron"
 	"github.com/belfry-cron/belfry/internal/node/worker"
+	"github.com/belfry-cron/belfry/internal/phrase"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/server/config"
 	"github.com/belfry-cron/belfry/internal/server/health"
 	"github.com/belfry-cron/belfry/internal/server/nodeinfo"
+	"github.com/belfry-cron/belfry/internal/server/service"
 	"github.com/belfry-cron/belfry/internal/sys/clock"
 	"github.com/belfry-cron/belfry/internal/sys/failurelog"
+	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/etcd"
 	"github.com/belfry-cron/belfry/store/mysql"
@@ -37,7 +41,7 @@ func (s *Server) about() client.Server {
 	}
 	for _, f := range []health.Finding{health.DataDirectory(c.Data), health.DiskSpace(c.Data), health.Separation(c), health.Shell(c), health.Backup(c, s.Now()), s.secretsHint()} {
 		if f.Status != health.Well {
-			a.Hints = append(a.Hints, client.Hint{Check: f.Check, Status: f.Status, Found: f.Found, Do: f.Do})
+			a.Hints = append(a.Hints, service.HintOf(f.Status, f.Check, f.Found, f.Do))
 		}
 	}
 	return a
@@ -104,23 +108,15 @@ func (s *Server) teller() *nodeinfo.Reporter {
 		p50, p99 := s.metrics.StoreAnswers()
 		return nodeinfo.Info{
 			Node: s.Settings.Name, Session: stats.Session, Version: s.Version, Roles: s.roles(), Address: s.URL(), Joined: s.since,
-			P50: p50, P99: p99, Partitions: stats.Partitions, Starts: s.starting.minutes.Hour(s.Now()), Warnings: s.warnings(), Disk: littleSpace(c.Data),
+			P50: p50, P99: p99, Partitions: stats.Partitions, Starts: s.starting.minutes.Hour(s.Now()), Warnings: s.warnings(), Disk: health.LittleSpace(c.Data),
 		}
 	}}
 }
 
-// littleSpace says how little room a data directory has, "" for enough.
-func littleSpace(data string) string {
-	if f := health.DiskSpace(data); f.Status != health.Well {
-		return f.Found
-	}
-	return ""
-}
-
 // warnings are what a person should change about this node, although it works.
-func (s *Server) warnings() (list []string) {
+func (s *Server) warnings() (list []job.Reason) {
 	if s.xxl.hasShortToken.Load() {
-		list = append(list, shortToken)
+		list = append(list, reason.Say(phrase.ShortToken))
 	}
 	return list
 }

@@ -56,7 +56,7 @@ func (s *Server) makeExecutors(ctx context.Context) (func(*job.Job) executor.Exe
 	s.closers = append(s.closers, commands.Close)
 	s.commands = commands
 	if f := health.Shell(s.Settings); f.Status != health.Well {
-		s.Log.Warn(f.Found, "do", f.Do)
+		s.Log.Warn(f.Found.String(), "do", f.Do.String())
 	}
 	for _, text := range commands.Features().Missing {
 		s.Log.Debug("commands run without: " + text)

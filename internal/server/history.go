@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"strings"
 
 	"github.com/belfry-cron/belfry/history/mongo"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/server/config"
 	"github.com/belfry-cron/belfry/internal/server/metrics"
 	"github.com/belfry-cron/belfry/job"
@@ -98,29 +98,26 @@ func openHistory(ctx context.Context, h config.History, log *slog.Logger) (histo
 }
 
 // remark is what /readyz says about a store that cannot be written and a history that is behind.
-func (s *Server) remark() (warning string, err error) {
-	var warnings []string
+func (s *Server) remark() (warning phrase.Text, err error) {
 	if n := s.working.Load(); n != nil {
 		switch err := n.Unwritable(); {
 		case errors.Is(err, store.ErrNoSpace):
-			warnings = append(warnings, "the store has no space left: nothing starts")
+			warning = phrase.NoSpaceLeft
 		case err != nil:
-			warnings = append(warnings, "the store is read-only: nothing starts")
+			warning = phrase.StoreReadOnly
 		}
 	}
 	if u := s.unopened.Load(); u != nil && u.N > 0 {
-		warnings = append(warnings, fmt.Sprintf("this server has not the key of the secret %s: belfry doctor says what to do", u.First))
+		warning = warning.Then(phrase.KeyMissing.Of(u.First))
 	}
 	if s.apart != nil {
 		status := s.apart.Status()
 		if err := status.Err(); err != nil {
-			return "", err
+			return phrase.Text{}, err
 		}
-		if text := status.Warning(); text != "" {
-			warnings = append(warnings, text)
-		}
+		warning = warning.Then(status.Warning())
 	}
-	return strings.Join(warnings, "; "), nil
+	return warning, nil
 }
 
 func (s *Server) historyMetrics() metrics.History {

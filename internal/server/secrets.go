@@ -10,6 +10,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/node/secret"
 	"github.com/belfry-cron/belfry/internal/node/watchdog"
 	"github.com/belfry-cron/belfry/internal/node/work"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/server/health"
 )
 
@@ -64,12 +65,12 @@ func (s *Server) openSecrets(ctx context.Context) {
 		return
 	}
 	was := s.unopened.Swap(u)
-	switch found := u.Found(); {
-	case was != nil && was.Found() == found:
+	switch found := u.Found().String(); {
+	case was != nil && was.Found().String() == found:
 	case u.N > 0:
-		s.Log.Error("jobs and channels with these secrets wait", "found", found, "do", u.Do())
+		s.Log.Error("jobs and channels with these secrets wait", "found", found, "do", u.Do().String())
 	case found != "":
-		s.Log.Warn(found, "do", u.Do())
+		s.Log.Warn(found, "do", u.Do().String())
 	case was != nil:
 		s.Log.Info("all secrets can be opened")
 	}
@@ -77,9 +78,9 @@ func (s *Server) openSecrets(ctx context.Context) {
 
 // secretsHint says which secrets this server cannot open; Well if it opens all.
 func (s *Server) secretsHint() health.Finding {
-	f := health.Finding{Check: "secrets", Status: health.Well}
+	f := health.Finding{Check: phrase.OfSecrets, Status: health.Well}
 	u := s.unopened.Load()
-	if u == nil || u.Found() == "" {
+	if u == nil || u.Found().IsZero() {
 		return f
 	}
 	if f.Status = health.Note; u.N > 0 {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	xxlexec "github.com/belfry-cron/belfry/executor/xxl"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/server/auth"
 	"github.com/belfry-cron/belfry/internal/server/config"
 	"github.com/belfry-cron/belfry/job"
@@ -25,9 +26,6 @@ type executorsOfXXL struct {
 	// hasShortToken is whether an access token can be guessed.
 	hasShortToken atomic.Bool
 }
-
-// shortToken is what people should know while it holds.
-const shortToken = "xxl.short_tokens accepts an access token of executors that can be guessed: give them one of 16 characters or more, list both in xxl.tokens, and remove the short one once all executors have the new one"
 
 // listenXXL takes the address for executors.
 func (s *Server) listenXXL() error {
@@ -87,7 +85,7 @@ func (s *Server) settingsOfXXL(c config.Server) (xxlexec.Settings, error) {
 	}
 	isShort := config.HasShortToken(tokens)
 	if isShort {
-		s.Log.Warn(shortToken, "setting", "xxl.short_tokens")
+		s.Log.Warn(phrase.ShortToken.String(), "setting", "xxl.short_tokens")
 	}
 	s.xxl.hasShortToken.Store(isShort)
 	return xxlexec.Settings{

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/decide/engine"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -109,18 +110,18 @@ type Status struct {
 }
 
 // Warning describes a large lag or an outage of history; "" for none.
-func (s Status) Warning() string {
+func (s Status) Warning() phrase.Text {
 	switch {
 	case errors.Is(s.Away, ErrOtherHistory):
-		return s.Away.Error()
+		return phrase.OfError(s.Away)
 	case s.Away != nil:
-		return fmt.Sprintf("history cannot be written; %d records wait, and the outbox is %d%% full", s.Held.Entries, s.Full)
+		return phrase.HistoryAway.Of(s.Held.Entries, s.Full)
 	case s.OutputRefused != nil:
-		return fmt.Sprintf("history refuses output, and %d bytes wait: %v", s.OutputBytes, s.OutputRefused)
+		return phrase.HistoryRefuses.Of(int(s.OutputBytes), phrase.Words(s.OutputRefused.Error()))
 	case s.Full >= warnShare:
-		return fmt.Sprintf("history is behind: %d records wait, and the outbox is %d%% full", s.Held.Entries, s.Full)
+		return phrase.HistoryBehind.Of(s.Held.Entries, s.Full)
 	}
-	return ""
+	return phrase.Text{}
 }
 
 // Err returns why a server is not ready: the outbox is full, or the history does not belong to

@@ -486,7 +486,7 @@ func TestAServerStartsWhileItsHistoryIsAway(t *testing.T) {
 			runs = append(runs, r.ran())
 			time.Sleep(time.Minute)
 		}
-		if s := second.Status(); s.Away == nil || s.Err() != nil || !strings.Contains(s.Warning(), "10 records wait") {
+		if s := second.Status(); s.Away == nil || s.Err() != nil || !strings.Contains(s.Warning().String(), "10 records wait") {
 			r.Errorf("after ten minutes: away %v, error %v, warning %q", s.Away, s.Err(), s.Warning())
 		}
 		if list, err := second.AttemptsOf(r.Context(), runs[10].Run); err != nil || len(list) != 1 {
@@ -850,7 +850,7 @@ func TestRefusedOutputWaitsWithoutRecords(t *testing.T) {
 			time.Sleep(time.Minute)
 		}
 		r.once([]store.Attempt{a}) // the record has not waited
-		if s := r.Status(); s.OutputBytes == 0 || s.OutputDropped != 0 || s.OutputRefused == nil || s.Away != nil || !strings.Contains(s.Warning(), "history refuses output") {
+		if s := r.Status(); s.OutputBytes == 0 || s.OutputDropped != 0 || s.OutputRefused == nil || s.Away != nil || !strings.Contains(s.Warning().String(), "history refuses output") {
 			r.Errorf("the status is %+v, %q", s, s.Warning())
 		}
 		if err := r.ShipAll(r.Context()); err == nil || !strings.Contains(err.Error(), "permission denied") {
@@ -866,7 +866,7 @@ func TestRefusedOutputWaitsWithoutRecords(t *testing.T) {
 		if got := fmt.Sprint(r.outputs(a.Run)); got != "[2]" {
 			r.Errorf("history has chunks of %s", got)
 		}
-		if s := r.Status(); s.OutputBytes != 0 || s.OutputDropped != 0 || s.OutputRefused != nil || s.Warning() != "" {
+		if s := r.Status(); s.OutputBytes != 0 || s.OutputDropped != 0 || s.OutputRefused != nil || !s.Warning().IsZero() {
 			r.Errorf("the status is %+v, %q", s, s.Warning())
 		}
 	}, joined.Options{})

@@ -298,7 +298,7 @@ var table = map[string]line{
 	},
 	"store/joined": {
 		// One store of two.
-		imports:     []string{"internal/reason", "job", "store", "internal/decide/engine"},
+		imports:     []string{"internal/phrase", "internal/reason", "job", "store", "internal/decide/engine"},
 		testImports: []string{"store/memory", "store/sqlite", "store/storetest"},
 	},
 	"history/mongo": {
@@ -353,7 +353,7 @@ var table = map[string]line{
 		imports: []string{"job"},
 	},
 	"internal/server/auth":     {shared: true, imports: []string{"internal/reason", "job", "store"}, testImports: []string{"store/memory"}},
-	"internal/server/health":   {imports: []string{"job", "store", "executor/shell", "internal/server/config", "internal/sys/engine"}},
+	"internal/server/health":   {imports: []string{"internal/phrase", "job", "store", "executor/shell", "internal/server/config", "internal/sys/engine"}},
 	"internal/server/nodeinfo": {shared: true, imports: []string{"job", "store"}, testImports: []string{"store/memory"}},
 	"internal/server/config":   {shared: true, imports: []string{"cron", "job", "store"}},
 	"internal/server/service": {
@@ -439,7 +439,7 @@ var table = map[string]line{
 	"belfrytest": {imports: []string{".", "client", "job", "store", "store/memory"}},
 	"internal/server": {
 		shared: true,
-		imports: []string{"internal/reason",
+		imports: []string{"internal/phrase", "internal/reason",
 			"history/mongo", "client", "cron", "job", "store", "internal/decide/placement", "store/etcd", "store/joined", "store/mysql", "store/postgres", "store/redis", "store/sqlite", "executor", "executor/container", "executor/shell", "executor/http", "executor/xxl", "internal/sys/engine",
 			"internal/server/auth", "internal/server/callback", "internal/server/health", "internal/sys/clock", "internal/server/config", "internal/server/runlog", "internal/server/scan", "internal/events", "internal/server/httpapi", "internal/sys/fdpass", "internal/node/recovery", "internal/server/metrics", "internal/node", "internal/decide/notification", "internal/server/notify", "internal/server/nodeinfo", "internal/remote", "internal/node/secret", "internal/server/service", "internal/server/signin", "internal/sys/failurelog", "internal/node/unreported", "internal/node/watchdog", "internal/server/web", "internal/remote/wire", "internal/node/work", "internal/node/worker",
 		},

@@ -362,24 +362,24 @@ type Unopened struct {
 	Why   string // it cannot be opened
 	// Borrowed is set when values were opened with the key of an earlier store: see Ring.
 	Borrowed string
-	do       string
+	do       phrase.Text
 }
 
-// Found says what is wrong, "" for nothing.
-func (u *Unopened) Found() string {
+// Found says what is wrong, if anything is.
+func (u *Unopened) Found() phrase.Text {
 	switch {
 	case u.N == 1:
-		return fmt.Sprintf("the secret %s cannot be opened: %s", u.First, u.Why)
+		return phrase.SecretUnopened.Of(u.First, phrase.Words(u.Why))
 	case u.N > 1:
-		return fmt.Sprintf("%d secrets cannot be opened, among them %s: %s", u.N, u.First, u.Why)
+		return phrase.SecretsUnopened.Of(u.N, u.First, phrase.Words(u.Why))
 	case u.Borrowed != "":
-		return "secrets are opened with " + u.Borrowed + ", which other servers of this store may not have, and none can be set"
+		return phrase.KeyBorrowed.Of(u.Borrowed)
 	}
-	return ""
+	return phrase.Text{}
 }
 
 // Do says how to make it right.
-func (u *Unopened) Do() string { return u.do }
+func (u *Unopened) Do() phrase.Text { return u.do }
 
 // Unopened tries to open all values of the store.
 func (k *Keeper) Unopened(ctx context.Context) (*Unopened, error) {
@@ -398,7 +398,7 @@ func (k *Keeper) Unopened(ctx context.Context) (*Unopened, error) {
 			return nil, ctx.Err()
 		case err == nil:
 			if k.Ring.Borrowed {
-				u.Borrowed, u.do = k.Ring.File, "copy it to each server, and set secrets.key_file"
+				u.Borrowed, u.do = k.Ring.File, phrase.CopyKey
 			}
 			continue
 		case u.N == 0:
@@ -407,7 +407,7 @@ func (k *Keeper) Unopened(ctx context.Context) (*Unopened, error) {
 		u.N++
 	}
 	if u.N > 0 {
-		u.do = "give this server the key: " + k.Ring.place() + ". If the key is lost, set the secrets again"
+		u.do = phrase.GiveKey.Of(k.Ring.place())
 	}
 	return u, nil
 }

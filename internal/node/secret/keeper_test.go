@@ -293,7 +293,7 @@ func TestNoKeyIsMadeWhereValuesAreSealedWithAnother(t *testing.T) {
 	w.Ring.Sealed = w.AnySealed
 	w.set("web", "db", "hunter2")
 	w.set("web", "api", "hunter3")
-	if u, err := w.Unopened(t.Context()); err != nil || u.Found() != "" {
+	if u, err := w.Unopened(t.Context()); err != nil || !u.Found().IsZero() {
 		t.Fatalf("with the key: %+v, %v", u, err)
 	}
 	sealed, err := w.AnySealed(t.Context())
@@ -311,7 +311,7 @@ func TestNoKeyIsMadeWhereValuesAreSealedWithAnother(t *testing.T) {
 	want := "secrets.key_file " + w.keys + ": the file is missing, and the secret web/api is sealed with its key " + sealed.Sealed.Key + ": put the file back. " +
 		"If it is lost, make a new one with belfry secret key >" + w.keys + ", and set the secrets again"
 	u, err := w.Unopened(t.Context())
-	if err != nil || u.N != 2 || u.Found() != "2 secrets cannot be opened, among them web/api: "+want {
+	if err != nil || u.N != 2 || u.Found().String() != "2 secrets cannot be opened, among them web/api: "+want {
 		t.Errorf("without the key: %+v, %v", u, err)
 	}
 	w.is(w.value("web", "db"), "secret web/db: "+want)
@@ -327,14 +327,14 @@ func TestNoKeyIsMadeWhereValuesAreSealedWithAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	id, _, _ := strings.Cut(other, " ")
-	if u, err := w.Unopened(t.Context()); err != nil || !strings.HasSuffix(u.Found(), "it is sealed with the key "+sealed.Sealed.Key+", and this server has "+id) || !strings.Contains(u.Do(), w.keys) {
+	if u, err := w.Unopened(t.Context()); err != nil || !strings.HasSuffix(u.Found().String(), "it is sealed with the key "+sealed.Sealed.Key+", and this server has "+id) || !strings.Contains(u.Do().String(), w.keys) {
 		t.Errorf("with another key: %+v, %v", u, err)
 	}
 	if err := os.WriteFile(w.keys, append([]byte(other), key...), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	w.now = w.now.Add(10 * time.Second)
-	if u, err := w.Unopened(t.Context()); err != nil || u.Found() != "" {
+	if u, err := w.Unopened(t.Context()); err != nil || !u.Found().IsZero() {
 		t.Errorf("with both keys: %+v, %v", u, err)
 	}
 	w.is(w.value("web", "db"), "hunter2")
@@ -353,7 +353,7 @@ func TestBorrowedKeyOpensAndSealsNothing(t *testing.T) {
 	if want := "all servers of this store need the same key: copy " + w.keys + " to each of them, and set secrets.key_file"; err == nil || err.Error() != want {
 		t.Errorf("another is set: %v, want %s", err, want)
 	}
-	if u, err := shared.Unopened(t.Context()); err != nil || u.N != 0 || !strings.Contains(u.Found(), w.keys) || !strings.Contains(u.Do(), "secrets.key_file") {
+	if u, err := shared.Unopened(t.Context()); err != nil || u.N != 0 || !strings.Contains(u.Found().String(), w.keys) || !strings.Contains(u.Do().String(), "secrets.key_file") {
 		t.Errorf("it says %+v, %v", u, err)
 	}
 	shared.Ring = &secret.Ring{File: filepath.Join(t.TempDir(), "secret.key"), Borrowed: true, Now: w.Now}

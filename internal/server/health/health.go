@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/executor/shell"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/server/config"
 	"github.com/belfry-cron/belfry/internal/sys/engine"
 	"github.com/belfry-cron/belfry/job"
@@ -23,11 +24,10 @@ import (
 
 // Finding is what a check has found.
 type Finding struct {
-	Check  string `json:"check"`
-	Status string `json:"status"` // one of the three below, or mended
-	Found  string `json:"found"`
-	// Do says how to make it right.
-	Do string `json:"do,omitempty"`
+	Check  phrase.Text
+	Status string // one of the three below
+	Found  phrase.Text
+	Do     phrase.Text // how to make it right; may be none
 }
 
 // What a finding means.
@@ -78,7 +78,7 @@ const engineWithin = 5 * time.Second
 
 // Containers returns whether the container engine of the machine works.
 func Containers(ctx context.Context, c config.Server) Finding {
-	f := Finding{Check: "containers", Status: Well, Found: "none run here"}
+	f := Finding{Check: phrase.OfContainers, Status: Well, Found: phrase.NoContainersHere}
 	socket := engine.Find(c.Containers.Socket, os.Getenv)
 	if socket == "" {
 		return f
@@ -90,20 +90,18 @@ func Containers(ctx context.Context, c config.Server) Finding {
 	v, err := e.Version(ctx)
 	switch {
 	case err == nil:
-		f.Found = v.String() + " at " + socket
+		f.Found = phrase.EngineAt.Of(v.String(), socket)
 	case errors.Is(err, fs.ErrPermission):
-		f.Status, f.Found = Note, "this user may not use "+socket
-		f.Do = "add the user of the server to the group of the socket, which lets the server act as root, or set containers.socket"
+		f.Status, f.Found, f.Do = Note, phrase.EngineForbidden.Of(socket), phrase.EngineGroup
 	default:
-		f.Status, f.Found = Note, "the container engine does not answer: "+err.Error()
-		f.Do = "start Docker or podman.socket, or set containers.socket"
+		f.Status, f.Found, f.Do = Note, phrase.EngineAway.Of(phrase.Words(err.Error())), phrase.StartEngine
 	}
 	return f
 }
 
 // Backup returns the age of a store's last backup. Backups of database servers are unknown.
 func Backup(c config.Server, now time.Time) Finding {
-	f := Finding{Check: "backup", Status: Well, Found: "the store is in a database server, which has its own"}
+	f := Finding{Check: phrase.OfBackup, Status: Well, Found: phrase.BackupOfServer}
 	if c.Store.File() == "" {
 		return f
 	}
@@ -111,41 +109,38 @@ func Backup(c config.Server, now time.Time) Finding {
 	age := now.Sub(b.At)
 	switch {
 	case !known:
-		f.Status, f.Found, f.Do = Note, "belfry backup has made none", "run belfry backup FILE each day, and keep the file on another machine"
+		f.Status, f.Found, f.Do = Note, phrase.NoBackup, phrase.BackupAway
 	case age > backupMax:
-		f.Status, f.Found, f.Do = Note, fmt.Sprintf("the last one is %d days old", age/(24*time.Hour)), "run belfry backup FILE each day"
+		f.Status, f.Found, f.Do = Note, phrase.BackupOld.Of(int(age/(24*time.Hour))), phrase.BackupDaily
 	default:
-		f.Found = "the last one was made at " + b.At.UTC().Format(time.RFC3339)
+		f.Found = phrase.BackupMade.Of(b.At.UTC().Format(time.RFC3339))
 	}
 	return f
 }
 
 // Separation reports whether commands of jobs run as another user than the server.
 func Separation(c config.Server) Finding {
-	f := Finding{Check: "user of jobs", Status: Well, Found: "not the user of the server"}
+	f := Finding{Check: phrase.OfJobUser, Status: Well, Found: phrase.OtherJobUser}
 	name, running := config.RunningAs(c.Data)
 	if !running {
 		name = c.SharedUser()
 	}
 	if name != "" {
-		f.Status = Note
-		f.Found = "commands run as " + name + ", the user of the server: anyone who may define jobs can read its token and its store, whatever the namespace"
-		f.Do = "run the server as root with --run-as, as operations.md shows, to keep namespaces apart"
+		f.Status, f.Found, f.Do = Note, phrase.SharedJobUser.Of(name), phrase.RunAs
 	} else if !c.Has(store.RoleWorker) {
-		f.Found = "none: this server runs no jobs"
+		f.Found = phrase.NoJobsHere
 	}
 	return f
 }
 
 // Shell reports whether commands of jobs find a shell.
 func Shell(c config.Server) Finding {
-	f := Finding{Check: "shell", Status: Well, Found: "sh is found"}
+	f := Finding{Check: phrase.OfShell, Status: Well, Found: phrase.ShellFound}
 	switch {
 	case !c.Has(store.RoleWorker):
-		f.Found = "none needed: this server runs no jobs"
+		f.Found = phrase.NoShellNeeded
 	case !shell.FindsShell(c.Shell.Path):
-		f.Status, f.Found = Note, "this node has no sh in the PATH of commands: command lines cannot run here, only programs that are named with their arguments"
-		f.Do = "install a shell, or set shell.path; in a container use an image with the programs of the jobs, as install.md shows"
+		f.Status, f.Found, f.Do = Note, phrase.NoShell, phrase.InstallShell
 	}
 	return f
 }
@@ -158,30 +153,30 @@ const (
 
 // DataDirectory reports whether this user can use a data directory.
 func DataDirectory(dir string) Finding {
-	f := Finding{Check: "data directory", Status: Wrong, Found: dir}
+	f := Finding{Check: phrase.OfData, Status: Wrong, Found: phrase.Name.Of(dir)}
 	info, err := os.Stat(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		f.Status, f.Found, f.Do = Note, dir+" does not exist", "belfry serve creates it; --data names another one"
+		f.Status, f.Found, f.Do = Note, phrase.DoesNotExist.Of(dir), phrase.ServeCreates
 		return f
 	case err != nil:
-		f.Found, f.Do = err.Error(), "run this as the user of the server"
+		f.Found, f.Do = phrase.OfError(err), phrase.AsServerUser
 		return f
 	case !info.IsDir():
-		f.Found, f.Do = dir+" is not a directory", "move it away, or name another one with --data"
+		f.Found, f.Do = phrase.NotDirectory.Of(dir), phrase.MoveItAway
 		return f
 	}
 	// Files are made in it. The kernel knows best who may.
 	if err := syscall.Access(dir, MayWrite|MayEnter); err != nil {
-		f.Found, f.Do = dir+" is not writable for this user", "run this as the user of the server, or give the directory to this user with chown"
+		f.Found, f.Do = phrase.NotWritable.Of(dir), phrase.GiveDirectory
 		return f
 	}
 	if owner, other := config.OtherOwner(info); other {
-		f.Status, f.Found, f.Do = Note, fmt.Sprintf("%s belongs to %s, and this is %s", dir, config.UserName(owner), config.UserName(os.Geteuid())), "run the server, and this, as "+config.UserName(owner)
+		f.Status, f.Found, f.Do = Note, phrase.BelongsTo.Of(dir, config.UserName(owner), config.UserName(os.Geteuid())), phrase.RunAsOwner.Of(config.UserName(owner))
 		return f
 	}
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		f.Status, f.Found, f.Do = Note, fmt.Sprintf("other users of this machine can read %s: its mode is %04o", dir, mode), "chmod 700 "+dir
+		f.Status, f.Found, f.Do = Note, phrase.OthersRead.Of(dir, fmt.Sprintf("%04o", mode)), phrase.Name.Of("chmod 700 "+dir)
 		return f
 	}
 	f.Status = Well
@@ -199,21 +194,35 @@ func existing(dir string) string {
 	return dir
 }
 
+// free returns how much room there is for a data directory.
+func free(dir string) (job.Size, error) {
+	var s syscall.Statfs_t
+	err := syscall.Statfs(existing(dir), &s)
+	return job.Size(int64(s.Bavail) * int64(s.Bsize) >> 20 << 20), err
+}
+
+// LittleSpace returns how little room there is for a data directory, "" for enough.
+func LittleSpace(dir string) string {
+	if room, err := free(dir); err == nil && room < spaceWanted {
+		return room.String()
+	}
+	return ""
+}
+
 // DiskSpace tells how much room there is for a data directory.
 func DiskSpace(dir string) Finding {
-	f := Finding{Check: "disk space", Status: Wrong}
-	var s syscall.Statfs_t
-	if err := syscall.Statfs(existing(dir), &s); err != nil {
-		f.Found, f.Do = err.Error(), "run this as the user of the server"
+	f := Finding{Check: phrase.OfDisk, Status: Wrong}
+	room, err := free(dir)
+	if err != nil {
+		f.Found, f.Do = phrase.OfError(err), phrase.AsServerUser
 		return f
 	}
-	free := int64(s.Bavail) * int64(s.Bsize)
-	f.Found = job.Size(free>>20<<20).String() + " free"
+	f.Found = phrase.SpaceFree.Of(room.String())
 	switch {
-	case free < spaceMin:
-		f.Do = "free some space: nothing starts on a full disk"
-	case free < spaceWanted:
-		f.Status, f.Do = Note, "keep in the configuration limits how much history and output a server keeps"
+	case room < spaceMin:
+		f.Do = phrase.FreeSpace
+	case room < spaceWanted:
+		f.Status, f.Do = Note, phrase.KeepLimits
 	default:
 		f.Status = Well
 	}

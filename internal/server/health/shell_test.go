@@ -15,7 +15,7 @@ func TestANodeWithoutAShellSaysSo(t *testing.T) {
 	dir := t.TempDir()
 	worker := config.Server{Roles: []config.Role{config.Role(store.RoleWorker)}}
 	worker.Shell.Path = dir
-	if f := health.Shell(worker); f.Status != health.Note || !strings.Contains(f.Found, "has no sh") || f.Do == "" {
+	if f := health.Shell(worker); f.Status != health.Note || !strings.Contains(f.Found.String(), "has no sh") || f.Do.IsZero() {
 		t.Errorf("without sh it finds %+v", f)
 	}
 	other := worker

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/server/auth"
 	"github.com/belfry-cron/belfry/internal/server/httpapi"
 	"github.com/belfry-cron/belfry/internal/server/service"
@@ -106,16 +107,16 @@ func TestReadyzHasRemarks(t *testing.T) {
 	s := memory.New(memory.Options{})
 	tokens := auth.New(s, nil)
 	for _, c := range []struct {
-		warning string
+		warning phrase.Text
 		err     error
 		status  int
 		text    string
 	}{
-		{"", nil, 200, "ok\n"},
-		{"history is behind: 7 records wait", nil, 200, "ok; history is behind: 7 records wait\n"},
-		{"", errors.New("the outbox is full"), 503, "the outbox is full\n"},
+		{phrase.Text{}, nil, 200, "ok\n"},
+		{phrase.NoSpaceLeft, nil, 200, "ok; the store has no space left: nothing starts\n"},
+		{phrase.Text{}, errors.New("the outbox is full"), 503, "the outbox is full\n"},
 	} {
-		remark := func() (string, error) { return c.warning, c.err }
+		remark := func() (phrase.Text, error) { return c.warning, c.err }
 		handler := newHandler(t, service.Config{Store: s, Tokens: tokens, Remark: remark}, httpapi.Config{Tokens: tokens})
 		r := httptest.NewRequest("GET", "/readyz", nil)
 		r.Host = "localhost"

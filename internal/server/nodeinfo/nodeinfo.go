@@ -52,8 +52,8 @@ type Info struct {
 	Partitions int
 	Starts     Hour
 	// Warnings are what a person should change about the node, although it works.
-	Warnings []string `json:",omitempty"`
-	// Disk says that the disk of the data directory is nearly full.
+	Warnings []job.Reason `json:",omitempty"`
+	// Disk is how little space the data directory has, "" for enough.
 	Disk string `json:",omitempty"`
 }
 

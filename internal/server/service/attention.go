@@ -11,7 +11,9 @@ import (
 	"github.com/belfry-cron/belfry/internal/decide/account"
 	"github.com/belfry-cron/belfry/internal/decide/engine"
 	"github.com/belfry-cron/belfry/internal/decide/notification"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/reason"
+	"github.com/belfry-cron/belfry/internal/server/nodeinfo"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -108,14 +110,14 @@ func (s *Attention) ofStore() []client.Attention {
 	if s.nodes.remark == nil {
 		return nil
 	}
-	text, err := s.nodes.remark()
+	why, err := s.nodes.remark()
 	if err != nil {
-		text = err.Error()
+		why = phrase.OfError(err)
 	}
-	if text == "" {
+	if why.IsZero() {
 		return nil
 	}
-	return []client.Attention{{Kind: client.AttentionStore, Severity: client.SeverityBad, Node: s.nodes.node, Text: text}}
+	return []client.Attention{saying(client.Attention{Kind: client.AttentionStore, Severity: client.SeverityBad, Node: s.nodes.node}, reason.Say(why))}
 }
 
 // first is 1 for what stands before all that is as urgent: while alarms do not arrive, no other problem is
@@ -170,15 +172,19 @@ func (s *Attention) ofNodes(ctx context.Context) (list []client.Attention, err e
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.nodes.said(ctx, nodes, now); err != nil {
+	reports, _, err := s.nodes.said(ctx, nodes, now)
+	if err != nil {
 		return nil, err
 	}
 	for _, n := range nodes {
 		if n.Disk != "" {
 			list = append(list, saying(client.Attention{Kind: client.AttentionNode, Severity: client.SeverityBad, Node: n.Name}, reason.DiskLow.Of(reason.Words(n.Disk))))
 		}
-		for _, text := range n.Warnings {
-			list = append(list, client.Attention{Kind: client.AttentionNode, Severity: client.SeverityWarning, Node: n.Name, Text: text})
+		if len(n.Warnings) > 0 {
+			about := reports[slices.IndexFunc(reports, func(r nodeinfo.Info) bool { return r.Session == n.Session })]
+			for _, why := range about.Warnings {
+				list = append(list, saying(client.Attention{Kind: client.AttentionNode, Severity: client.SeverityWarning, Node: n.Name}, why))
+			}
 		}
 		off := time.Duration(math.Round(n.ClockAhead*1000)) * time.Millisecond
 		switch {

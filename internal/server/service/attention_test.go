@@ -11,6 +11,8 @@ import (
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/decide/account"
 	"github.com/belfry-cron/belfry/internal/decide/notification"
+	"github.com/belfry-cron/belfry/internal/phrase"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/server/nodeinfo"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -206,13 +208,13 @@ func TestAttentionNamesOccurrencesThatAreNotAsTheyMustBe(t *testing.T) {
 
 func TestAttentionNamesAStoreThatIsAway(t *testing.T) {
 	b := newBench(t)
-	warning := ""
-	s := b.serviceOn(Config{Node: "one", Remark: func() (string, error) { return warning, nil }})
+	var warning phrase.Text
+	s := b.serviceOn(Config{Node: "one", Remark: func() (phrase.Text, error) { return warning, nil }})
 	if found := attention(t, s, admin, ""); len(found) > 0 {
 		t.Errorf("without a warning: %+v", found)
 	}
-	warning = "history cannot be written; 3 records wait"
-	if a := attention(t, s, admin, "")["store one"]; a.Text != warning || a.Severity != client.SeverityBad {
+	warning = phrase.HistoryAway.Of(3, 40)
+	if a := attention(t, s, admin, "")["store one"]; a.Text != warning.String() || a.TextCode != warning.Code() || a.Severity != client.SeverityBad {
 		t.Errorf("the store is %+v", a)
 	}
 	if e := ErrorOf(fmt.Errorf("%w: no route to host", store.ErrHistoryAway)); e.Type != client.TypeUnavailable || e.Detail.String() != "the history store cannot be reached" {
@@ -284,16 +286,16 @@ func TestAttentionNamesSecretsThatCannotBeRead(t *testing.T) {
 func TestAttentionShowsWarningsOfNodesWhileTheyHold(t *testing.T) {
 	b := newBench(t)
 	s := b.serviceOn(Config{})
-	about := nodeinfo.Info{Node: "n", Session: b.session, Warnings: []string{"a token is short"}}
+	about := nodeinfo.Info{Node: "n", Session: b.session, Warnings: []job.Reason{reason.Say(phrase.ShortToken)}}
 	reporter := nodeinfo.Reporter{Store: b.store, Clock: func() time.Duration { return 0 }, About: func() nodeinfo.Info { return about }}
-	for _, want := range []string{"a token is short", ""} {
+	for _, want := range []string{phrase.ShortToken.Code(), ""} {
 		if err := reporter.Tell(t.Context(), false); err != nil {
 			t.Fatal(err)
 		}
 		var found string
 		for _, a := range attention(t, s, admin, "") {
 			if a.Kind == client.AttentionNode && a.Severity == client.SeverityWarning && a.Node != "" {
-				found += a.Text
+				found += a.TextCode
 			}
 		}
 		if found != want {
@@ -306,7 +308,7 @@ func TestAttentionShowsWarningsOfNodesWhileTheyHold(t *testing.T) {
 func TestADiskThatIsNearlyFullIsReportedWhileItIs(t *testing.T) {
 	b := newBench(t)
 	s := b.serviceOn(Config{})
-	about := nodeinfo.Info{Node: "n", Session: b.session, Disk: "60MiB free"}
+	about := nodeinfo.Info{Node: "n", Session: b.session, Disk: "60MiB"}
 	reporter := nodeinfo.Reporter{Store: b.store, Clock: func() time.Duration { return 0 }, About: func() nodeinfo.Info { return about }}
 	for _, want := range []string{"the disk of its data directory has 60MiB free: nothing starts on a full disk", ""} {
 		if err := reporter.Tell(t.Context(), false); err != nil {
@@ -408,6 +410,9 @@ func TestHintsNameMissingAndFailingChannels(t *testing.T) {
 		var list []string
 		for _, h := range about.Hints {
 			list = append(list, h.Status+" "+h.Check+": "+h.Found)
+			if said := h.FoundArgs.Reason(h.Found, h.FoundCode); reason.In(reason.Chinese, said, nil) == h.Found || h.CheckCode == "" || h.DoCode == "" {
+				t.Errorf("the hint has no code: %+v", h)
+			}
 		}
 		return strings.Join(list, "; ")
 	}

@@ -39,7 +39,7 @@ func (s *Attention) lostNodes(ctx context.Context, l *notification.Lasting, _ ti
 	if err != nil {
 		return err
 	}
-	if _, err := s.nodes.said(ctx, nodes, now); err != nil {
+	if _, _, err := s.nodes.said(ctx, nodes, now); err != nil {
 		return err
 	}
 	for i := range nodes {

@@ -14,6 +14,7 @@ import (
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/decide/placement"
 	"github.com/belfry-cron/belfry/internal/phrase"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/server/nodeinfo"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -31,7 +32,7 @@ type nodeStore interface {
 type Nodes struct {
 	store   nodeStore
 	planner Planner
-	remark  func() (warning string, err error)
+	remark  func() (warning phrase.Text, err error)
 	about   func() client.Server
 	alarms  *Notifications
 	node    string
@@ -46,7 +47,7 @@ func (s *Nodes) List(ctx context.Context, who Caller) ([]client.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = s.said(ctx, list, now)
+	_, _, err = s.said(ctx, list, now)
 	return list, err
 }
 
@@ -59,17 +60,17 @@ func (s *Nodes) All(ctx context.Context, who Caller) ([]client.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	gone, err := s.said(ctx, list, now)
+	_, gone, err := s.said(ctx, list, now)
 	list = append(list, gone...)
 	slices.SortStableFunc(list, func(x, y client.Node) int { return cmp.Compare(x.Name, y.Name) })
 	return list, err
 }
 
-// said adds the reports of nodes, and returns the reporting nodes that are not in the list.
-func (s *Nodes) said(ctx context.Context, list []client.Node, now time.Time) (gone []client.Node, err error) {
-	all, err := nodeinfo.List(ctx, s.store, now)
+// said adds the reports of nodes, and returns them with the reporting nodes that are not in the list.
+func (s *Nodes) said(ctx context.Context, list []client.Node, now time.Time) (all []nodeinfo.Info, gone []client.Node, err error) {
+	all, err = nodeinfo.List(ctx, s.store, now)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for i := range all {
 		p := &all[i]
@@ -77,7 +78,10 @@ func (s *Nodes) said(ctx context.Context, list []client.Node, now time.Time) (go
 		if at >= 0 {
 			n := &list[at]
 			n.StoreRead, n.StoreWrite, n.Partitions, n.Starts = seconds(p.Read), seconds(p.Write), p.Partitions, p.Starts[:]
-			n.StoreP50, n.StoreP99, n.Warnings, n.Disk = seconds(p.P50), seconds(p.P99), p.Warnings, p.Disk
+			n.StoreP50, n.StoreP99, n.Disk = seconds(p.P50), seconds(p.P99), p.Disk
+			for _, warning := range p.Warnings {
+				n.Warnings = append(n.Warnings, warning.String())
+			}
 		} else if !slices.ContainsFunc(list, func(n client.Node) bool { return n.Name == p.Node }) {
 			gone = append(gone, client.Node{
 				Name: p.Node, Session: p.Session, State: string(store.SessionLeft), Roles: orNone(p.Roles), Version: p.Version, Address: p.Address,
@@ -85,7 +89,7 @@ func (s *Nodes) said(ctx context.Context, list []client.Node, now time.Time) (go
 			})
 		}
 	}
-	return gone, nil
+	return all, gone, nil
 }
 
 // Suiting counts the nodes that take runs, and how many of them may run a job.
@@ -144,9 +148,9 @@ func (s *Nodes) About(ctx context.Context, who Caller) (client.Server, error) {
 		if s.remark != nil {
 			warning, err := s.remark()
 			if err != nil {
-				about.Hints = append(about.Hints, client.Hint{Check: "store", Status: "wrong", Found: err.Error()})
-			} else if warning != "" {
-				about.Hints = append(about.Hints, client.Hint{Check: "store", Status: "note", Found: warning})
+				about.Hints = append(about.Hints, HintOf("wrong", phrase.OfStore, phrase.OfError(err), phrase.Text{}))
+			} else if !warning.IsZero() {
+				about.Hints = append(about.Hints, HintOf("note", phrase.OfStore, warning, phrase.Text{}))
 			}
 		}
 	}
@@ -156,6 +160,17 @@ func (s *Nodes) About(ctx context.Context, who Caller) (client.Server, error) {
 		}
 	}
 	return about, nil
+}
+
+// HintOf returns a hint of a server in English, and as codes with arguments.
+func HintOf(status string, check, found, do phrase.Text) client.Hint {
+	h := client.Hint{Check: check.String(), Status: status, Found: found.String(), Do: do.String()}
+	h.CheckCode, h.CheckArgs = reason.Say(check).For()
+	h.FoundCode, h.FoundArgs = reason.Say(found).For()
+	if !do.IsZero() {
+		h.DoCode, h.DoArgs = reason.Say(do).For()
+	}
+	return h
 }
 
 // differences are hints about differences between nodes.
@@ -169,21 +184,16 @@ func differences(list []client.Node) (hints []client.Hint) {
 		versions[n.Version], zones[n.Zones] = true, true
 		switch {
 		case n.ClockOff:
-			hints = append(hints, client.Hint{
-				Check: "clock of " + n.Name, Status: "wrong", Found: fmt.Sprintf("%.1f s from that of the other nodes, or just set: the node plans and claims nothing", n.ClockAhead),
-				Do: "set the clocks of all nodes right and keep them synchronized; the node continues within seconds",
-			})
+			hints = append(hints, HintOf("wrong", phrase.OfClock.Of(n.Name), phrase.ClockFarOff.Of(fmt.Sprintf("%.1f", n.ClockAhead)), phrase.SetClocks))
 		case math.Abs(n.ClockAhead) > clockOffAfter.Seconds():
-			hints = append(hints, client.Hint{
-				Check: "clock of " + n.Name, Status: "note", Found: fmt.Sprintf("%.1f s from that of the store", n.ClockAhead), Do: "synchronize the clocks; jobs follow the clock of the store",
-			})
+			hints = append(hints, HintOf("note", phrase.OfClock.Of(n.Name), phrase.ClockOff.Of(fmt.Sprintf("%.1f", n.ClockAhead)), phrase.SyncClocks))
 		}
 	}
 	if len(versions) > 1 {
-		hints = append(hints, client.Hint{Check: "versions", Status: "note", Found: "nodes have the versions " + strings.Join(slices.Sorted(maps.Keys(versions)), ", "), Do: "upgrade all nodes to one version"})
+		hints = append(hints, HintOf("note", phrase.OfVersions, phrase.VersionsDiffer.Of(slices.Sorted(maps.Keys(versions))), phrase.OneVersion))
 	}
 	if len(zones) > 1 {
-		hints = append(hints, client.Hint{Check: "zone data", Status: "wrong", Found: "nodes have the time zone data " + strings.Join(slices.Sorted(maps.Keys(zones)), ", "), Do: "upgrade all nodes to one version: a job may fall due at another time on each"})
+		hints = append(hints, HintOf("wrong", phrase.OfZones, phrase.ZoneDataDiffers.Of(slices.Sorted(maps.Keys(zones))), phrase.OneZoneData))
 	}
 	return hints
 }
@@ -326,8 +336,8 @@ func (s *Nodes) Ready(ctx context.Context) (note string, err error) {
 		if err != nil {
 			return "", err
 		}
-		if warning != "" {
-			notes = append(notes, warning)
+		if !warning.IsZero() {
+			notes = append(notes, warning.String())
 		}
 	}
 	return strings.Join(notes, "; "), nil

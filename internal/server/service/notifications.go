@@ -175,12 +175,6 @@ func (s *Notifications) Deliveries(ctx context.Context, who Caller, namespace st
 	return list, err
 }
 
-// noChannel is what is wrong with a server without channels.
-var noChannel = client.Hint{
-	Check: "channels", Status: "note", Found: "there is none: failures show only on the pages and in belfry attention",
-	Do: "define a channel, as notifications.md shows",
-}
-
 // Missing reports whether no channel exists, to a caller who would see it.
 func (s *Notifications) Missing(ctx context.Context, who Caller) (bool, error) {
 	list, err := s.channels(ctx, who, "")
@@ -194,7 +188,7 @@ func (s *Notifications) Hints(ctx context.Context, who Caller) (list []client.Hi
 		return nil, err
 	}
 	if len(channels) == 0 {
-		return []client.Hint{noChannel}, nil
+		return []client.Hint{HintOf("note", phrase.OfChannels, phrase.NoChannels, phrase.DefineChannel)}, nil
 	}
 	err = s.eachNote(ctx, notification.ChannelNotes, func(n store.Note) error {
 		var is notification.ChannelState
@@ -202,10 +196,8 @@ func (s *Notifications) Hints(ctx context.Context, who Caller) (list []client.Hi
 			return err
 		}
 		if c := channels[is.UID]; c != nil && !c.Paused && is.Error != "" {
-			list = append(list, client.Hint{
-				Check: "channel " + c.FullName(), Status: "wrong", Found: fmt.Sprintf("the latest try, at %s, has failed: %s", is.FailedAt.Format(time.RFC3339), is.Error),
-				Do: "belfry channel test " + strings.TrimPrefix(c.FullName(), job.DefaultNamespace+"/") + " tries again, and says what the service answers",
-			})
+			list = append(list, HintOf("wrong", phrase.OfChannel.Of(c.FullName()), phrase.DeliveryFailed.Of(is.FailedAt.Format(time.RFC3339), phrase.Words(is.Error)),
+				phrase.TestChannel.Of(strings.TrimPrefix(c.FullName(), job.DefaultNamespace+"/"))))
 		}
 		return nil
 	})

@@ -21,6 +21,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/decide/notification"
 	"github.com/belfry-cron/belfry/internal/events"
 	"github.com/belfry-cron/belfry/internal/node/secret"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/server/auth"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -79,7 +80,7 @@ type Config struct {
 	People auth.People
 	// Remark returns a warning for readiness checks, such as a full store or a history
 	// store that lags, and an error if the server is not ready because of that. May be nil.
-	Remark func() (warning string, err error)
+	Remark func() (warning phrase.Text, err error)
 	// About describes the server, without the reports of others: nodes, and hints about
 	// those. Nil: little is known.
 	About func() client.Server

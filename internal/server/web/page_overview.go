@@ -327,11 +327,8 @@ func (p *page) spelled(n int) string {
 	return number(int64(n))
 }
 
-// attention says what is wrong: by its code or, where a node has said it, as a hint of a server.
+// attention says what is wrong.
 func (p *page) attention(a *client.Attention) string {
-	if a.TextCode == "" {
-		return clean(p.lang.Hint(a.Text))
-	}
 	return p.withCause(p.reason(a.TextArgs.Reason(a.Text, a.TextCode)), a.Text, &a.Failure)
 }
 

@@ -118,7 +118,8 @@ func (s *site) serverFacts(p *page) ([]fact, []client.Hint, error) {
 	list = slices.DeleteFunc(list, func(f fact) bool { return f.Value == "" })
 	for i := range about.Hints {
 		h := &about.Hints[i]
-		h.Check, h.Found, h.Do = p.lang.Hint(h.Check), clean(p.lang.Hint(h.Found)), clean(p.lang.Hint(h.Do))
+		h.Check, h.Found = p.reason(h.CheckArgs.Reason(h.Check, h.CheckCode)), p.reason(h.FoundArgs.Reason(h.Found, h.FoundCode))
+		h.Do = p.reason(h.DoArgs.Reason(h.Do, h.DoCode))
 	}
 	return list, about.Hints, nil
 }
