@@ -607,8 +607,10 @@ type Retries struct {
 
 // RetryError is a run that could not be repeated.
 type RetryError struct {
-	Run    job.ID `json:"run" doc:"The run."`
-	Detail string `json:"detail" doc:"Why."`
+	Run    job.ID          `json:"run" doc:"The run."`
+	Detail string          `json:"detail" doc:"Why, in English."`
+	Code   string          `json:"code" doc:"The code of why. docs/problems.md lists them; text is one without a code."`
+	Args   *job.ReasonArgs `json:"args,omitempty" doc:"The arguments of the code by name."`
 }
 
 // PauseRequest pauses a job.
@@ -940,6 +942,8 @@ type BulkResult struct {
 
 // BulkError is a job that could not be changed.
 type BulkError struct {
-	Job    string `json:"job" doc:"The full name of the job."`
-	Detail string `json:"detail" doc:"Why."`
+	Job    string          `json:"job" doc:"The full name of the job."`
+	Detail string          `json:"detail" doc:"Why, in English."`
+	Code   string          `json:"code" doc:"The code of why. docs/problems.md lists them; text is one without a code."`
+	Args   *job.ReasonArgs `json:"args,omitempty" doc:"The arguments of the code by name."`
 }

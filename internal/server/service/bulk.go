@@ -108,7 +108,10 @@ func (s *Bulk) change(ctx context.Context, who Caller, names []Name, said *clien
 			result.Done++
 			result.MayStart = append(result.MayStart, mayStart[i]...)
 		case len(result.Errors) < bulkErrors:
-			result.Errors = append(result.Errors, client.BulkError{Job: names[i].String(), Detail: ErrorOf(err).Detail.String()})
+			why := ErrorOf(err).Detail
+			refused := client.BulkError{Job: names[i].String(), Detail: why.String()}
+			refused.Code, refused.Args = why.For()
+			result.Errors = append(result.Errors, refused)
 		}
 	}
 	return nil

@@ -86,7 +86,10 @@ func (s *Runs) RetryAll(ctx context.Context, who Caller, runs []job.ID, key stri
 		case ctx.Err() != nil:
 			return made, ctx.Err()
 		case err != nil:
-			made.Errors = append(made.Errors, client.RetryError{Run: id, Detail: ErrorOf(err).Detail.String()})
+			why := ErrorOf(err).Detail
+			refused := client.RetryError{Run: id, Detail: why.String()}
+			refused.Code, refused.Args = why.For()
+			made.Errors = append(made.Errors, refused)
 		default:
 			made.Runs = append(made.Runs, m.Run)
 		}

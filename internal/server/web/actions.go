@@ -167,7 +167,7 @@ func (s *site) retryRuns(p *page) error {
 	s.known.Delete(p.who.Says()) // the list that the next page shows
 	if len(made.Errors) > 0 {
 		e := &made.Errors[0]
-		return &service.Error{Type: client.TypeConflict, Detail: job.Text(p.T("run.retried_some", "n", len(made.Runs), "of", len(runs), "run", e.Run, "why", p.problem(e.Detail)))}
+		return &service.Error{Type: client.TypeConflict, Detail: job.Text(p.T("run.retried_some", "n", len(made.Runs), "of", len(runs), "run", e.Run, "why", p.reason(e.Args.Reason(e.Detail, e.Code))))}
 	}
 	return p.done(p.back("/"), "retried", "n", strconv.Itoa(len(made.Runs)))
 }

@@ -145,6 +145,10 @@ func (s *site) changeMany(p *page, v *bulkView) error {
 		return p.changed(v.Back, "bulk", result.MayStart, "n", strconv.Itoa(result.Done))
 	}
 	v.MayStart = p.mayStart(result.MayStart)
+	for i := range result.Errors {
+		e := &result.Errors[i]
+		e.Detail = p.reason(e.Args.Reason(e.Detail, e.Code))
+	}
 	v.Done, v.Changed, v.Refused = true, result.Done, result.Errors
 	p.site.write(p, http.StatusConflict, "bulk", v)
 	return nil

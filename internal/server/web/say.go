@@ -351,9 +351,6 @@ func (p *page) mistake(f client.FieldError) (text, hint string) {
 	return p.reason(f.Args.Reason(f.Detail, f.Code)), p.reason(f.HintArgs.Reason(f.Hint, f.HintCode))
 }
 
-// problem says a mistake in a document, or how to mend it.
-func (p *page) problem(text string) string { return clean(p.lang.Problem(text)) }
-
 // clean shows characters that change what stands around them, or nothing at all, by their
 // number: text of jobs must not pretend to be something else.
 func clean(text string) string {
