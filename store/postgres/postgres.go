@@ -99,13 +99,13 @@ func Open(ctx context.Context, address string, o Options) (*Store, error) {
 			err = d.migrate(ctx)
 		}
 		if err != nil {
-			d.pool.Close()
+			_ = d.Close()
 			return nil, fmt.Errorf("open %s: %w", d.name, unreached(err))
 		}
 	}
 	s, err := sqldb.Open(ctx, d, o)
 	if err != nil {
-		d.pool.Close()
+		_ = d.Close()
 		return nil, fmt.Errorf("open %s: %w", d.name, unreached(err))
 	}
 	return &Store{s}, nil
@@ -114,6 +114,7 @@ func Open(ctx context.Context, address string, o Options) (*Store, error) {
 // database implements sqldb.DB.
 type database struct {
 	pool   *pgxpool.Pool
+	lines  lines
 	name   string // of the database in messages, without a password
 	schema string // "" for what the server says
 
@@ -133,7 +134,7 @@ func connect(ctx context.Context, address string) (*database, error) {
 		return nil, err
 	}
 	if err := d.suits(ctx); err != nil {
-		d.pool.Close()
+		_ = d.Close()
 		return nil, fmt.Errorf("open %s: %w", d.name, unreached(err))
 	}
 	return d, nil
@@ -182,6 +183,8 @@ func dial(ctx context.Context, address string) (*database, error) {
 	// All statements are prepared, and have binary results.
 	c.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
 	d := &database{schema: schema, writings: map[writing][]*written{}, name: fmt.Sprintf("postgres://%s/%s", net.JoinHostPort(c.Host, fmt.Sprint(c.Port)), c.Database)}
+	d.lines.open = map[*line]bool{}
+	c.DialFunc = d.lines.watch(c.DialFunc)
 	config.AfterConnect = useArrays
 	if d.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return nil, fmt.Errorf("open %s: %w", d.name, unreached(err))
@@ -268,6 +271,7 @@ func (d *database) Era() int64 { return 0 }
 
 // Close implements sqldb.DB.
 func (d *database) Close() error {
+	defer time.AfterFunc(closeMax, d.lines.end).Stop()
 	d.pool.Close()
 	return nil
 }

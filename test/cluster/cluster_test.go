@@ -244,7 +244,7 @@ func (c *cluster) pause(j evidence.Job, created evidence.Span) evidence.Job {
 	paused.To = time.Now()
 	j.Between(c.began, time.Second, created, paused)
 	j.Named = map[string]int{}
-	for _, r := range answer.Running {
+	for _, r := range slices.Concat(answer.Running, answer.MayStart) {
 		j.Named[r.ID.String()] = r.Attempt
 	}
 	return j

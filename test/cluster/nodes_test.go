@@ -172,7 +172,7 @@ func (n *node) start() {
 	}
 	defer log.Close()
 	n.cmd = exec.Command(cmp.Or(n.program, programs.belfry), "serve", "--data", filepath.Join(n.dir, "data"), "--listen", "127.0.0.1:0", "--name", n.name,
-		"--run-as", u.Username, "--log-format", "json")
+		"--run-as", u.Username, "--log-format", "json", "--label", "node="+n.name)
 	if n.store != "" { // else it is in the data directory
 		n.cmd.Args = append(n.cmd.Args, "--store", n.store)
 	}

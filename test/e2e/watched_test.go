@@ -4,6 +4,7 @@ package e2e_test
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -50,7 +51,7 @@ func (w *watched) change(request func() (client.Change, error), again func(error
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.job.Open = append(w.job.Open, evidence.Span{From: sent, To: time.Now()})
-	for _, run := range answer.Running {
+	for _, run := range slices.Concat(answer.Running, answer.MayStart) {
 		w.job.Named[run.ID.String()] = run.Attempt
 	}
 	return err
