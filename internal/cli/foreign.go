@@ -24,6 +24,7 @@ import (
 // one plan, one way to apply and to undo.
 type origin struct {
 	name  string // of the mark of the jobs
+	what  string // it has
 	still string // what runs the jobs until someone acts, said after they were applied
 	read  func(text string) ([]crontab.Line, error)
 }
@@ -58,6 +59,9 @@ func importForeign(ctx context.Context, env Env, ask importFlags, from origin, t
 		lines, err := from.read(tables[i].text)
 		if err != nil {
 			return failed("%s: %v", tables[i].name, err)
+		}
+		if len(lines) == 0 && !ask.apply && !ask.undo {
+			return failed("%s has no %s", tables[i].name, from.what)
 		}
 		tables[i].read = func() []crontab.Line { return lines }
 		names = append(names, tables[i].name)
@@ -130,7 +134,7 @@ belfry kubernetes import cronjobs.yaml --undo`,
 				return err
 			}
 			opt := kubernetes.Options{Zone: cmp.Or(ask.zone, "UTC"), Shell: shell}
-			return importForeign(cmd.Context(), env, ask, origin{"kubernetes", suspended, func(text string) ([]crontab.Line, error) { return kubernetes.Import(text, opt) }}, tables)
+			return importForeign(cmd.Context(), env, ask, origin{"kubernetes", "CronJob", suspended, func(text string) ([]crontab.Line, error) { return kubernetes.Import(text, opt) }}, tables)
 		},
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 	}
@@ -186,7 +190,7 @@ belfry dkron import jobs.json --undo`,
 				return err
 			}
 			opt := dkron.Options{Zone: cmp.Or(ask.zone, machineZone(env.Getenv), "UTC")}
-			return importForeign(cmd.Context(), env, ask, origin{"dkron", "Dkron still runs these jobs: disable each with curl -X POST http://DKRON/v1/jobs/NAME/toggle\n",
+			return importForeign(cmd.Context(), env, ask, origin{"dkron", "job of Dkron", "Dkron still runs these jobs: disable each with curl -X POST http://DKRON/v1/jobs/NAME/toggle\n",
 				func(text string) ([]crontab.Line, error) { return dkron.Import(text, opt) }}, tables)
 		},
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),

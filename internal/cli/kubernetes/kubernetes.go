@@ -3,6 +3,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -46,9 +47,10 @@ type cronJob struct {
 }
 
 type metadata struct {
-	Name      string            `yaml:"name"`
-	Namespace string            `yaml:"namespace"`
-	Labels    map[string]string `yaml:"labels"`
+	Name         string            `yaml:"name"`
+	GenerateName string            `yaml:"generateName"`
+	Namespace    string            `yaml:"namespace"`
+	Labels       map[string]string `yaml:"labels"`
 }
 
 type jobSpec struct {
@@ -100,7 +102,7 @@ type container struct {
 			FieldRef        any     `yaml:"fieldRef"`
 		} `yaml:"valueFrom"`
 	} `yaml:"env"`
-	EnvFrom      []any `yaml:"envFrom"`
+	EnvFrom      []envFrom `yaml:"envFrom"`
 	VolumeMounts []struct {
 		Name      string `yaml:"name"`
 		MountPath string `yaml:"mountPath"`
@@ -112,6 +114,11 @@ type container struct {
 	} `yaml:"resources"`
 	SecurityContext security `yaml:"securityContext"`
 	Lifecycle       any      `yaml:"lifecycle"`
+}
+
+type envFrom struct {
+	ConfigMapRef keyRef `yaml:"configMapRef"`
+	SecretRef    keyRef `yaml:"secretRef"`
 }
 
 type keyRef struct {
@@ -145,12 +152,18 @@ func Import(text string, opt Options) ([]crontab.Line, error) {
 			return lines, nil
 		}
 		if err != nil {
+			if strings.Contains(text, "{{") {
+				return nil, fmt.Errorf("it is a template, not YAML: helm template RELEASE CHART | belfry kubernetes import - imports what it makes: %w", err)
+			}
 			return nil, fmt.Errorf("it is no YAML: %w", err)
 		}
 		for _, node := range cronJobsIn(&document) {
 			var c cronJob
 			if err := node.Decode(&c); err != nil {
 				return nil, fmt.Errorf("the CronJob of line %d cannot be read: %w", node.Line, err)
+			}
+			if c.Metadata.Name == "" { // the cluster ends it in random letters
+				c.Metadata.Name = strings.TrimRight(c.Metadata.GenerateName, "-.")
 			}
 			line := crontab.Line{Number: node.Line, Text: "CronJob " + c.fullName() + "  " + c.Spec.Schedule}
 			if other, there := names[c.Metadata.Name]; there && other != c.Metadata.Namespace {
@@ -170,31 +183,58 @@ func cronJobsIn(n *yaml.Node) (found []*yaml.Node) {
 	if n.Kind == yaml.DocumentNode && len(n.Content) > 0 {
 		n = n.Content[0]
 	}
-	if n.Kind != yaml.MappingNode {
-		return nil
-	}
 	kind := field(n, "kind")
 	switch {
-	case kind != nil && kind.Value == "CronJob":
+	case kind == nil:
+	case kind.Value == "CronJob":
 		return []*yaml.Node{n}
-	case kind != nil && (kind.Value == "List" || kind.Value == "CronJobList"):
+	case kind.Value == "List" || kind.Value == "CronJobList":
 		items := field(n, "items")
 		if items == nil {
 			return nil
 		}
 		for _, item := range items.Content {
-			if of := field(item, "kind"); item.Kind == yaml.MappingNode && (of == nil && kind.Value == "CronJobList" || of != nil && of.Value == "CronJob") {
+			if field(item, "kind") == nil && field(item, "spec") != nil && kind.Value == "CronJobList" {
 				found = append(found, item)
+			}
+			if kind := field(item, "kind"); kind != nil && kind.Value == "CronJob" {
+				found = append(found, item)
+			} else if item.Kind == yaml.MappingNode { // an alias may name what it is in
+				found = append(found, cronJobsIn(item)...)
 			}
 		}
 	}
 	return found
 }
 
+// field returns the value of a field, also where it is merged from an anchor.
 func field(n *yaml.Node, name string) *yaml.Node {
-	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Value == name {
-			return n.Content[i+1]
+	if found := own(n, name); found != nil {
+		return found
+	}
+	merged := own(n, "<<")
+	if merged == nil || merged.Kind != yaml.SequenceNode {
+		return own(merged, name)
+	}
+	for _, one := range merged.Content {
+		if found := own(one, name); found != nil {
+			return found
+		}
+	}
+	return nil
+}
+
+// own returns the value of a field of a mapping, or of one that an alias names.
+func own(n *yaml.Node, name string) *yaml.Node {
+	if n != nil && n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	for i := 0; n != nil && n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
+		if value := n.Content[i+1]; n.Content[i].Value == name {
+			if value.Kind == yaml.AliasNode {
+				return value.Alias
+			}
+			return value
 		}
 	}
 	return nil
@@ -225,7 +265,10 @@ const (
 func (i *importer) cronJob(c *cronJob) {
 	spec, of := &c.Spec, &c.Spec.JobTemplate.Spec
 	j := &job.Job{Name: c.Metadata.Name, Paused: spec.Suspend, Schedule: job.Schedule{Cron: []string{spec.Schedule}, Timezone: spec.TimeZone}}
-	if spec.TimeZone == "" {
+	first, expression, _ := strings.Cut(strings.TrimSpace(spec.Schedule), " ")
+	if _, zone, inside := strings.Cut(first, "TZ="); inside && spec.TimeZone == "" { // as controllers of old read it
+		j.Schedule = job.Schedule{Cron: []string{strings.TrimSpace(expression)}, Timezone: zone}
+	} else if spec.TimeZone == "" {
 		j.Schedule.Timezone = i.Zone
 		i.note(phrase.ControllerZone.Of(i.Zone))
 	}
@@ -319,7 +362,7 @@ func (i *importer) pod(j *job.Job, pod *podSpec) (problem phrase.Text) {
 		instead phrase.Text
 	}{
 		{"affinity", pod.Affinity != nil, phrase.LabelsChoose},
-		{"envFrom", len(of.EnvFrom) > 0, phrase.VariablesInEnv},
+		{"envFrom of " + sourcesOf(of.EnvFrom), len(of.EnvFrom) > 0, phrase.VariablesInEnv},
 		{"hostNetwork", pod.HostNetwork, phrase.NamesNetwork},
 		{"imagePullSecrets", len(pod.ImagePullSecrets) > 0, phrase.RegistrySecret},
 		{"lifecycle", of.Lifecycle != nil, phrase.CommandDoesIt},
@@ -354,6 +397,14 @@ func namesOf(list []container) (names []string) {
 		names = append(names, c.Name)
 	}
 	return names
+}
+
+func sourcesOf(list []envFrom) string {
+	var names []string
+	for _, e := range list {
+		names = append(names, cmp.Or(e.ConfigMapRef.Name, e.SecretRef.Name))
+	}
+	return strings.Join(names, ", ")
 }
 
 func userOf(pod *podSpec, c *container) string {

@@ -53,6 +53,12 @@ func TestEachFieldBecomesAFieldOrANote(t *testing.T) {
 		{name: "a command on a node", shell: true, text: pod("", "", "", "            command: [/bin/x, y]\n"), want: []string{"command: /bin/x", "args: \"y\""}, notes: []string{"without the image busybox:1"}},
 		{name: "no command on a node", shell: true, text: pod("", "", "", ""), problem: "the command is that of the image"},
 		{name: "a zone that is not told", text: strings.Replace(pod("", "", "", ""), "  timeZone: UTC\n", "", 1), want: []string{"timezone: Asia/Tokyo"}, notes: []string{"taken as Asia/Tokyo"}},
+		{name: "a zone in the schedule", text: strings.Replace(strings.Replace(pod("", "", "", ""), "  timeZone: UTC\n", "", 1), "0 3 * * *", "CRON_TZ=Asia/Shanghai 0 3 * * *", 1), want: []string{"timezone: Asia/Shanghai", "cron: 0 3 * * *"}},
+		{name: "a name that the cluster ends", text: strings.Replace(pod("", "", "", ""), "{name: a,", "{generateName: nightly-,", 1), want: []string{"name: nightly\n"}},
+		{name: "variables of other objects", text: pod("", "", "", "            envFrom: [{configMapRef: {name: rc}}, {prefix: X_, secretRef: {name: rs}}]\n"), notes: []string{"envFrom of rc, rs is left out"}},
+		{name: "an anchor", text: "base: &base {apiVersion: batch/v1, kind: CronJob}\n<<: *base\nmetadata: {name: a}\nspec: {schedule: '0 3 * * *', timeZone: UTC, jobTemplate: {spec: {template: {spec: {containers: [{name: b, image: c}]}}}}}\n", want: []string{"name: a\n"}},
+		{name: "an alias in a list", text: "kind: List\nx: &x {kind: CronJob, metadata: {name: a}, spec: {schedule: '0 3 * * *', timeZone: UTC, jobTemplate: {spec: {template: {spec: {containers: [{name: b, image: c}]}}}}}}\nitems: [*x]\n", want: []string{"name: a\n"}},
+		{name: "a list in a list", text: "kind: List\nitems: [{kind: List, items: [{kind: CronJob, metadata: {name: a}, spec: {schedule: '0 3 * * *', timeZone: UTC, jobTemplate: {spec: {template: {spec: {containers: [{name: b, image: c}]}}}}}}]}]\n", want: []string{"name: a\n"}},
 		{name: "days", text: strings.Replace(pod("", "", "", ""), "0 3 * * *", "0 3 */2 * 1", 1), notes: []string{"Kubernetes runs on days that match either"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -102,6 +108,12 @@ func TestOnlyCronJobsAreRead(t *testing.T) {
 	if err != nil || len(lines) != 2 || !strings.Contains(lines[1].Problem.String(), "namespace n has a CronJob of this name") {
 		t.Errorf("got %+v, %v", lines, err)
 	}
+	if lines, err := Import("&a {kind: List, items: [*a], <<: *a}", Options{}); err != nil || len(lines) > 0 {
+		t.Errorf("of a list in itself: %+v, %v", lines, err)
+	}
+	if _, err := Import("{{- if .Values.enabled }}\nkind: CronJob\n{{ end }}\n", Options{}); err == nil || !strings.Contains(err.Error(), "helm template") {
+		t.Errorf("a template is refused with %v", err)
+	}
 	for _, text := range []string{"a: [", "kind: CronJob\nspec: []\n"} {
 		if _, err := Import(text, Options{}); err == nil {
 			t.Errorf("%q was read", text)
@@ -111,6 +123,7 @@ func TestOnlyCronJobsAreRead(t *testing.T) {
 
 func FuzzImport(f *testing.F) {
 	f.Add(pod("", "", "", ""))
+	f.Add("&a {kind: List, items: [*a], <<: *a}")
 	f.Fuzz(func(t *testing.T, text string) {
 		lines, err := Import(text, Options{Zone: "UTC"})
 		for _, l := range lines {
