@@ -423,7 +423,7 @@ func (l *light) trigger(ctx context.Context, name string, t *triggering) (id Run
 	metadata := l.s.metadataFor(ctx)
 	err = l.with(name, func(j *lightJob) error { //nolint:contextcheck // runs have contexts of their own
 		definition := j.definition()
-		if err := service.CheckParams(&definition, t.params); err != nil {
+		if err := service.CheckParams(&definition, t.params, nil); err != nil {
 			return outside(err)
 		}
 		r := l.newRun(j, job.RunByHand, l.now())

@@ -72,7 +72,7 @@ func (v *validator) flowDefaults(j *Job, d *StepDefaults, at *path) {
 	filled.fill(&Defaults{}, of)
 	v.retry(of, &filled, at.field("retry"))
 	for _, name := range sh.envNames() {
-		v.templateOf(TemplatePrivate, d.Env[name], at.field("env").field(name), &compiler{params: j.paramNames()}, &TemplateData{Namespace: namespaceOf(j.Namespace)})
+		v.templateOf(TemplatePrivate, d.Env[name], at.field("env").field(name), &compiler{params: j.paramNames(), secrets: j.secretParams()}, &TemplateData{Namespace: namespaceOf(j.Namespace)})
 	}
 }
 
@@ -212,7 +212,7 @@ func (v *validator) step(j *Job, s *Step, g graph, i int, at *path) {
 	}
 	of := &Job{Namespace: j.Namespace, Name: j.Name, Params: j.Params, Run: s.Run, Policy: Policy{Overlap: OverlapAllow, Retry: s.Retry, KillGrace: s.KillGrace, LostAfter: s.LostAfter}}
 	scope := func() *compiler {
-		return &compiler{params: j.paramNames(), flow: true, steps: over, item: len(s.ForEach) > 0}
+		return &compiler{params: j.paramNames(), secrets: j.secretParams(), flow: true, steps: over, item: len(s.ForEach) > 0}
 	}
 	early := func() *compiler {
 		c := scope()

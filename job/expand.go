@@ -54,9 +54,9 @@ func (j *Job) Expand(data TemplateData) (*RunSpec, error) {
 	data.Params = params
 
 	var first error
-	names := j.paramNames()
+	names, secrets := j.paramNames(), j.secretParams()
 	expanded := j.Run.expand(func(kind TemplateKind, text string, at *path) string {
-		t, err := compileTemplate(kind, text, &compiler{params: names, flow: data.Steps != nil, item: data.Item != nil})
+		t, err := compileTemplate(kind, text, &compiler{params: names, secrets: secrets, flow: data.Steps != nil, item: data.Item != nil})
 		if err == nil {
 			text, err = t.Execute(data)
 		}
@@ -73,13 +73,13 @@ func (j *Job) Expand(data TemplateData) (*RunSpec, error) {
 
 // templates checks the templates of a job, and their expansion with sample data.
 func (v *validator) templates(j *Job) {
-	names := j.paramNames()
+	names, secrets := j.paramNames(), j.secretParams()
 	sample := TemplateData{Attempt: 1, Shards: 1, Namespace: namespaceOf(j.Namespace), Name: j.Name, Node: "node"}
 	sample.Scheduled = v.now
 	strict := !j.Run.traits().unsafeParams
 	v.refuse(len(j.SecretNames()) > SecretsOfJobMax, root.field("run"), phrase.TooManySecrets.Of(SecretsOfJobMax))
 	j.Run.expand(func(kind TemplateKind, text string, at *path) string {
-		v.templateOf(kind, text, at, &compiler{params: names, strict: strict}, &sample)
+		v.templateOf(kind, text, at, &compiler{params: names, secrets: secrets, strict: strict}, &sample)
 		return text
 	})
 }

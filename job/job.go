@@ -7,6 +7,7 @@ import "time"
 type Job struct {
 	Namespace   string            `json:"namespace,omitzero" max:"128" doc:"The group of jobs that this one belongs to. Default: default."`
 	Name        string            `json:"name" max:"128" doc:"The name of the job in its namespace: lower-case letters, digits, dots, dashes and underscores."`
+	Title       string            `json:"title,omitzero" max:"240" doc:"What pages call the job, in any script. It is not part of its name."`
 	Description string            `json:"description,omitzero" max:"4096" doc:"What the job is for."`
 	Labels      map[string]string `json:"labels,omitzero" items:"64" doc:"Labels by which to find and group jobs."`
 	Paused      bool              `json:"paused,omitzero" doc:"A paused job does not fall due. It can still be run by hand."`
@@ -41,12 +42,6 @@ func namespaceOf(namespace string) string {
 		return DefaultNamespace
 	}
 	return namespace
-}
-
-// Param declares a parameter of a job.
-type Param struct {
-	Default     string `json:"default,omitzero" short:"true" doc:"The value for runs without one. Default: empty."`
-	Description string `json:"description,omitzero" max:"4096" doc:"What the parameter is for."`
 }
 
 // Status is the server's information about a job besides its definition.

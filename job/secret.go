@@ -48,16 +48,21 @@ func (c *compiler) secret(n *parse.FieldNode, args []*expression) (*expression, 
 	if c.named != nil {
 		c.named[name] = true
 	}
+	return secretOf(n.String(), func(*TemplateData) string { return name }), nil
+}
+
+// secretOf is the value of the secret that name returns.
+func secretOf(source string, name func(d *TemplateData) string) *expression {
 	return &expression{
-		kind: secretValue, free: true, source: n.String(),
+		kind: secretValue, free: true, source: source,
 		eval: func(d *TemplateData) (any, error) {
-			value, ok := d.Secrets[name]
+			value, ok := d.Secrets[name(d)]
 			if !ok {
-				return nil, fmt.Errorf("there is no value for %s", n)
+				return nil, fmt.Errorf("there is no value for %s", source)
 			}
 			return value, nil
 		},
-	}, nil
+	}
 }
 
 // secretAlone refuses to compute with a secret: its output would not be masked.
@@ -89,13 +94,27 @@ func (v *validator) knowSecret(at *path, namespace, name string) {
 }
 
 // SecretNames returns the names of the secrets in the templates of the job, or of the steps
-// of its flow.
+// of its flow, and those that its parameters can choose.
 func (j *Job) SecretNames() []string {
+	named := j.templateSecrets()
+	for _, name := range j.secretParams() {
+		for _, choice := range j.Params[name].Values {
+			named[choice] = true
+		}
+	}
+	if len(named) == 0 {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(named))
+}
+
+// templateSecrets returns the secrets in templates.
+func (j *Job) templateSecrets() map[string]bool {
 	named := map[string]bool{}
 	visit := func(kind TemplateKind, text string, _ *path) string {
 		if strings.Contains(text, ".Secret.") {
 			// Invalid templates name no secrets.
-			_, _ = compileTemplate(kind, text, &compiler{params: j.paramNames(), flow: true, item: true, named: named})
+			_, _ = compileTemplate(kind, text, &compiler{params: j.paramNames(), secrets: j.secretParams(), flow: true, item: true, named: named})
 		}
 		return text
 	}
@@ -112,8 +131,5 @@ func (j *Job) SecretNames() []string {
 			}
 		}
 	}
-	if len(named) == 0 {
-		return nil
-	}
-	return slices.Sorted(maps.Keys(named))
+	return named
 }

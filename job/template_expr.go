@@ -229,7 +229,8 @@ func momentText(t time.Time) string {
 
 // compiler makes expressions of the nodes of the template parser.
 type compiler struct {
-	params []string
+	params  []string
+	secrets []string // of the parameters, those that choose a secret
 	// flow is set for steps of flows, whose templates may read the results of the steps in
 	// steps, all if nil. item is set if an item exists.
 	flow, item bool
@@ -375,6 +376,15 @@ func (c *compiler) param(rest []string, args []*expression) (*expression, error)
 	name := rest[0]
 	if !slices.Contains(c.params, name) {
 		return nil, phrase.Mistake(phrase.UnknownParam.Of(name), nearest(name, c.params).Or(declared))
+	}
+	if slices.Contains(c.secrets, name) {
+		switch {
+		case !c.private || c.early:
+			return nil, phrase.Mistake(phrase.SecretHere.Of(".Param."+name), phrase.SecretPlaces)
+		case len(rest) > 1 || len(args) > 0:
+			return nil, phrase.Mistake(phrase.Meaningless.Of(".Param."+strings.Join(rest, ".")), phrase.SecretAlone.Of("{{ .Param."+name+" }}"))
+		}
+		return secretOf(".Param."+name, func(d *TemplateData) string { return d.Params[name] }), nil
 	}
 	e := &expression{
 		kind: textValue, free: true, source: ".Param." + name,

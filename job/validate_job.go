@@ -1,8 +1,6 @@
 package job
 
 import (
-	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -16,36 +14,13 @@ func (v *validator) job(j *Job) {
 	filled := j.Policy
 	filled.fill(v.defaults.in(j.Namespace), j)
 	v.labels(j.Labels, root.field("labels"))
-	v.params(j.Params)
+	v.params(j)
 	v.schedule(j)
 	v.runSpec(j)
 	v.place(j)
 	v.policy(j, &filled)
 	v.templates(j)
 }
-
-var paramPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)
-
-func (v *validator) params(params map[string]Param) {
-	variables := map[string]string{}
-	for _, name := range sortedKeys(reflect.ValueOf(params)) {
-		at := root.field("params").field(name)
-		if !paramPattern.MatchString(name) {
-			v.report(at, phrase.NotParam.Of(quote(name)), phrase.ParamForm)
-		}
-		variable := ParamVariable(name)
-		if other, ok := variables[variable]; ok {
-			v.report(at, phrase.SameVariable.Of(variable, quote(other)))
-		}
-		variables[variable] = name
-	}
-}
-
-// ParamVariable returns the environment variable that holds a parameter for commands.
-func ParamVariable(name string) string { return variablePrefix + "PARAM_" + strings.ToUpper(name) }
-
-// variablePrefix begins the environment variables that every run is given.
-const variablePrefix = "BELFRY_"
 
 func (v *validator) schedule(j *Job) {
 	s, at := &j.Schedule, root.field("schedule")

@@ -19,6 +19,7 @@ var (
 	reports = advice{"See whether the work runs elsewhere and can reach this server to report.", "检查外部工作是否在运行，以及能否向本服务器报告。"}
 	steps   = advice{"Open the step that it names: its own reason and output say more.", "打开所述步骤：其原因和输出有更多信息。"}
 	change  = advice{"Correct the job: the field or the name that it gives.", "修改任务中所述的字段或名称。"}
+	params  = advice{"Give the parameter another value: in the request, or in the step or the job before it.", "为该参数提供其他值：在请求中，或在它之前的步骤或任务中。"}
 	config  = advice{"Change the configuration of the node, or place the job on another one.", "修改该节点的配置，或将任务放到其他节点。"}
 	engines = advice{"See on the machine of the node whether Docker or Podman answers on its socket, by belfry doctor, or place the job on another node.", "用 belfry doctor 检查该节点上 Docker 或 Podman 的套接字是否应答，或将任务放到其他节点。"}
 	images  = advice{"Check the name of the image, the login of run.container.registry, and the way from the node to the registry.", "检查镜像名称、run.container.registry 的登录信息，以及节点到镜像仓库的网络。"}

@@ -62,6 +62,7 @@ var (
 	UnfencedLost  = none("unfenced", "it started before its job had retries of lost attempts, and its node may still run it", "它在任务设置失联重试之前启动，其节点可能仍在运行它", fences)
 	NextTooLate   = one[span]("next_too_late", "the next attempt would start more than {within} after the first", "下一次尝试将晚于首次尝试超过 {within}", nothing)
 	Panicked      = one[Words]("panic", "panic: {error}", "程序崩溃：{error}", output)
+	ParamRefused  = two[string, job.Reason]("param_refused", "parameter {name}: {why}", "参数 {name}：{why}", params)
 	NoExecutor    = none("no_executor", "this node has no executor for it", "该节点没有相应的执行器", config)
 	NoHandler     = one[string]("no_handler", `this program has no handler "{handler}"`, `该程序没有处理器 "{handler}"`, change)
 	HandlerLeft   = one[why]("handler_left", "{why}; the handler ignored the end of its context and was left behind", "{why}；处理器忽略了上下文的结束，已被放弃", output)

@@ -39,7 +39,8 @@ type prepared struct {
 	timeout   *time.Timer   // from then on; nil for none
 	deadline  time.Duration // when it comes, by the boot clock; 0 for none
 	ended     executor.Result
-	over      time.Time // when it had ended
+	over      time.Time  // when it had ended
+	refused   job.Reason // why its parameters are refused
 	// result is filled in at the end: the results of many simultaneous runs must not
 	// allocate then, nor be copied to a longer list.
 	result result
@@ -50,6 +51,19 @@ func (w *Worker) prepare(ctx context.Context, it *item) {
 	w.make(it, w.Output.Capture(it.With.run.ID, it.Attempt.Number))
 	p := it.With.prepared
 	p.attempt.Data, p.problem = w.dataOf(ctx, it)
+	// A run that follows another one, or is a step of a flow, has values that no request was checked for.
+	p.refused = refusedParam(it.With.job.Filled, p.attempt.Data.Params)
+}
+
+// refusedParam returns why a value of a parameter is refused, if one is.
+func refusedParam(j *job.Job, params map[string]string) job.Reason {
+	first, refused := "", job.Reason{}
+	for name, p := range j.Params {
+		if why, _ := p.Wrong(params[name]); !why.IsZero() && (first == "" || name < first) {
+			first, refused = name, reason.ParamRefused.Of(name, why)
+		}
+	}
+	return refused
 }
 
 // make prepares an attempt, except for the data of its templates.
@@ -97,8 +111,10 @@ func (w *Worker) make(it *item, capture *output.Capture) {
 			return w.handOver(ctx, it, &store.Handover{Attempt: it.Attempt, Kind: h.Kind, To: h.To, About: h.About, Timeout: timeout})
 		},
 	}
-	if names := definition.SecretNames(); len(names) > 0 && p.problem == nil {
-		p.secrets = w.fetch(p.ctx, it, names)
+	if len(definition.SecretNames()) > 0 && p.problem == nil {
+		if names := definition.SecretsOf(it.With.run.Params); len(names) > 0 {
+			p.secrets = w.fetch(p.ctx, it, names)
+		}
 	}
 	it.With.prepared = p
 }
@@ -117,6 +133,8 @@ func (w *Worker) execute(it *item) {
 	case p.ctx.Err() != nil: // cancelled between its claim and its start
 	case p.problem != nil:
 		p.ended.Reason = job.Text(p.problem.Error())
+	case !p.refused.IsZero():
+		p.ended = executor.Result{Outcome: job.OutcomeFailed, Reason: p.refused}
 	case p.secrets != nil:
 		p.ended = w.withSecrets(p)
 	default:

@@ -117,3 +117,33 @@ func TestAttemptWithUnreachableSecretsIsReleased(t *testing.T) {
 		}
 	})
 }
+
+// A run with a value that its job refuses fails before it starts, and one that chooses a secret reads it alone.
+func TestParametersOfAnAttemptAreCheckedAndChooseSecrets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.secrets = func(_ context.Context, of work.SecretsOf) (map[string]string, error) {
+			if fmt.Sprint(of.Names) != "[live]" {
+				return nil, fmt.Errorf("%v is asked for", of.Names)
+			}
+			return map[string]string{"live": "hunter2-hunter2"}, nil
+		}
+		r.start()
+		j := r.putText(`{name: charge, params: {rows: {type: int, default: 1}, key: {type: secret, values: [test, live], default: test}}, run: {shell: 'true', env: {A: '{{ .Param.key }}'}}, policy: {overlap: allow}}`)
+		trigger := func(n byte, params map[string]string) job.ID {
+			item := store.TriggerItem{ID: job.ID{n}, Job: j.Definition.UID, Kind: job.RunByHand, Session: r.self.ID, Key: fmt.Sprint(n), Params: params, Actor: "test"}
+			if _, err := r.memory.Trigger(context.Background(), []store.TriggerItem{item}); err != nil {
+				t.Fatal(err)
+			}
+			return item.ID
+		}
+		bad, good := trigger(1, map[string]string{"rows": "many", "key": "live"}), trigger(2, map[string]string{"rows": "5", "key": "live"})
+		r.until("the end of the runs", time.Minute, func() bool { return r.isOver(bad)() && r.isOver(good)() })
+		if got := r.record(bad).Attempt.Reason; got.String() != "parameter rows: many is not a whole number" || got.Code() != "param_refused" || r.startsOf(bad) != 0 || r.outcome(bad) != job.OutcomeFailed {
+			t.Errorf("the reason is %q (%s), and it started %d times", got, got.Code(), r.startsOf(bad))
+		}
+		if r.outcome(good) != job.OutcomeSucceeded || r.startsOf(good) != 1 {
+			t.Errorf("the run that chooses a secret is %+v", r.record(good).Attempt)
+		}
+	})
+}

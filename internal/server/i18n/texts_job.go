@@ -63,6 +63,10 @@ var jobTexts = []text{
 	{"job.pool_waiting", "{n} waits for a slot|{n} wait for a slot", "{n} 个运行等待槽位"},
 	{"job.pool_lanes", "Pools on the timeline", "在时间线上按资源池查看"},
 	{"job.graph", "Graph", "步骤图"},
+	{"params.true", "Yes", "是"},
+	{"params.false", "No", "否"},
+	{"params.none", "none", "无"},
+	{"params.pattern", "Matches {pattern}", "须匹配 {pattern}"},
 	{"job.any_executor", "as the strategy chooses", "按路由策略选择"},
 
 	{"policy.title", "If something goes wrong", "异常处理"},

@@ -50,7 +50,7 @@ func (s *Runs) Retry(ctx context.Context, who Caller, id job.ID, said client.Ret
 	} else if said.ChoosesSteps() {
 		return Made{}, refuse(client.TypeConflict, "run %s has no steps: from, only and skip are for flows that have begun", id)
 	}
-	if err := CheckParams(definition, said.Params); err != nil {
+	if err := CheckParams(definition, said.Params, run.Params); err != nil {
 		return Made{}, err
 	}
 	if len(said.Params) > 0 {

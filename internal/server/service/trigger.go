@@ -41,7 +41,7 @@ func (s *Runs) StartWith(ctx context.Context, who Caller, name Name, said client
 	if err != nil {
 		return Made{}, err
 	}
-	if err := CheckParams(j.Filled, said.Params); err != nil {
+	if err := CheckParams(j.Filled, said.Params, nil); err != nil {
 		return Made{}, err
 	}
 	params := said.Params
@@ -72,8 +72,9 @@ func (s *Runs) StartWith(ctx context.Context, who Caller, name Name, said client
 // environment of a command.
 const paramMax = 64 << 10
 
-// CheckParams reports parameters that a job does not declare.
-func CheckParams(j *job.Job, params map[string]string) error {
+// CheckParams reports parameters that a job does not declare, wrong values, and values that are missing: neither in
+// params nor in kept, which a run has besides.
+func CheckParams(j *job.Job, params, kept map[string]string) error {
 	wrong := refuse(client.TypeInvalid, "the parameters do not fit job %s", j.FullName())
 	declared := slices.Sorted(maps.Keys(j.Params))
 	for _, name := range slices.Sorted(maps.Keys(params)) {
@@ -89,9 +90,21 @@ func CheckParams(j *job.Job, params map[string]string) error {
 		case strings.Contains(params[name], "\x00"):
 			e.Detail = "has a NUL byte"
 		default:
-			continue
+			param := j.Params[name]
+			why, hint := param.Wrong(params[name])
+			if why.IsZero() {
+				continue
+			}
+			e = fieldError(e, why, hint)
 		}
 		wrong.withErrors(e)
+	}
+	for _, name := range declared {
+		param := j.Params[name]
+		_, given := params[name]
+		if why, hint := param.Wrong(kept[name]); param.Required && !given && !why.IsZero() {
+			wrong.withErrors(fieldError(client.FieldError{Pointer: "/params" + Pointer("["+strconv.Quote(name)+"]"), Path: "params." + name}, why, hint))
+		}
 	}
 	if len(wrong.Errors) == 0 {
 		return nil

@@ -51,13 +51,7 @@ func (p *page) once() string { return p.r.PostForm.Get("once") }
 
 // runJob starts a run and goes to its page.
 func (s *site) runJob(p *page) error {
-	params := map[string]string{}
-	for name, values := range p.r.PostForm {
-		if key, ok := strings.CutPrefix(name, "param."); ok {
-			params[key] = values[0]
-		}
-	}
-	made, err := s.Service.Runs.Start(p.ctx(), p.who, p.namedJob(), client.RunRequest{Params: params, Executor: p.r.PostForm.Get("executor")}, p.once())
+	made, err := s.Service.Runs.Start(p.ctx(), p.who, p.namedJob(), client.RunRequest{Params: p.paramsOf(p.r.PostForm), Executor: p.r.PostForm.Get("executor")}, p.once())
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ type jobHead struct {
 	Namespace, Name, Full string
 	Address               string
 	Version               int64
-	Description           string
+	Title, Description    string
 	State                 State
 	StateText             string
 	Schedule, Zone        string
@@ -30,7 +30,7 @@ type jobHead struct {
 	Runs, Icon            string // what it runs: shell, http, the handler
 	Wants                 string
 	Labels                []string
-	Params                []param
+	Params                []paramField
 	Executors             []string // of its group, for a run by hand
 	IsPaused, IsFlow      bool
 	IsTimed               bool     // it falls due by the clock
@@ -38,9 +38,6 @@ type jobHead struct {
 	Tabs                  []tab
 	job                   *job.Job
 }
-
-// param is a parameter that a run by hand asks for.
-type param struct{ Name, Default, Description, Value string }
 
 // tabCommands are the commands, and the parts of the address in the API, that have what tabs show.
 var tabCommands = map[string]string{"schedule": "next", "definition": "revisions", "statistics": "statistics"}
@@ -59,7 +56,7 @@ func (s *site) jobHeadOf(p *page, section string) (*jobHead, error) {
 	l := p.layout("job.title", "jobs", "name", name.String())
 	h := &jobHead{
 		Layout: l, Namespace: name.Namespace, Name: name.Name, Full: name.String(), Address: "/jobs/" + name.String(), Version: version,
-		Description: clean(j.Description), Schedule: p.schedule(&j.Schedule), Runs: runsWhat(p, j), Icon: cmp.Or(workIcons[j.Run.Work()], "term"), job: j,
+		Title: clean(j.Title), Description: clean(j.Description), Schedule: p.schedule(&j.Schedule), Runs: runsWhat(p, j), Icon: cmp.Or(workIcons[j.Run.Work()], "term"), job: j,
 	}
 	if h.IsFlow = j.Run.IsFlow(); h.IsFlow {
 		l.Section = "flows"
@@ -78,9 +75,7 @@ func (s *site) jobHeadOf(p *page, section string) (*jobHead, error) {
 	for _, key := range slices.Sorted(maps.Keys(j.Labels)) {
 		h.Labels = append(h.Labels, key+"="+j.Labels[key])
 	}
-	for _, key := range slices.Sorted(maps.Keys(j.Params)) {
-		h.Params = append(h.Params, param{key, j.Params[key].Default, clean(j.Params[key].Description), j.Params[key].Default})
-	}
+	h.Params = p.paramFields(j, nil)
 	if group := j.Run.Group(); group != "" && l.CanRun {
 		if h.Executors, err = s.addressesOf(p, group); err != nil {
 			return nil, err

@@ -35,7 +35,8 @@ type runView struct {
 	Attempts          template.HTML
 	AttemptsText      string
 	Facts             []fact
-	Params            []param
+	Params            []fact
+	Fields            []paramField // of the parameters of the job, with the values of the run
 	Around            neighboursCard
 	Active, CanCancel bool
 	RetryText         string // what a retry does, where that is not all
@@ -216,8 +217,9 @@ func (s *site) run(p *page) error {
 	v.Attempts, v.AttemptsText = p.attempts(&r)
 	v.Facts = p.runFacts(&v, usual)
 	for _, key := range slices.Sorted(maps.Keys(r.Params)) {
-		v.Params = append(v.Params, param{Name: key, Value: r.Params[key]})
+		v.Params = append(v.Params, fact{Name: key, Value: clean(r.Params[key])})
 	}
+	v.Fields = p.paramFields(explained.Job, r.Params)
 	if err := s.outputOf(p, &r, &v.Output); err != nil {
 		return err
 	}

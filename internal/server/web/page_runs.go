@@ -15,6 +15,9 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
+// param is a value that a form keeps.
+type param struct{ Name, Value string }
+
 // runsView is the list of runs.
 type runsView struct {
 	*Layout
