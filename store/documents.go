@@ -6,8 +6,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Documents keeps all documents except jobs: calendars, pools, channels and lists of
-// executors.
+// Documents keeps calendars, pools, channels and lists of executors.
 type Documents interface {
 	// PutDocument creates or changes a document by name, and writes its audit record in the
 	// same step. A changed calendar begins a new epoch for each job that names it, and a

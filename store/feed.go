@@ -114,7 +114,7 @@ func (c *Consumer) Wants(r *Record) bool {
 type ConsumerState struct {
 	Consumer
 	Entries int
-	Bytes   int64     // about as many as the store needs for them
+	Bytes   int64     // approximate size in the store
 	Oldest  time.Time // when the oldest entry was added; zero without entries
 	Dropped int64     // entries dropped beyond the bound
 }

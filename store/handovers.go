@@ -61,7 +61,7 @@ type Handover struct {
 	Ended time.Time
 }
 
-// HandoverQuery selects handovers: those with one of at most MaxBatch Numbers or of a Run, by
+// HandoverQuery selects handovers: handovers with one of at most MaxBatch Numbers or of a Run, by
 // number, or the open ones of a Kind whose Ask is at AskBy or before, by Ask.
 type HandoverQuery struct {
 	Numbers []int64
@@ -89,8 +89,8 @@ type HandedOver uint8
 const (
 	Handed      HandedOver = iota
 	HandGone               // the attempt is not running under its token
-	HandEnding             // the run must end: it was cancelled
-	HandNumbers            // another attempt has the number: take another one
+	HandEnding             // the run was cancelled and must end
+	HandNumbers            // the number is in use: take another
 )
 
 // Outstanding is a handover that is due for a poll.

@@ -36,7 +36,7 @@ func TestHintConcernsItsSubjects(t *testing.T) {
 	}
 }
 
-// A few hints at once must not count as many.
+// A few hints at once must not match many other names.
 func TestHintFalsePositivesAreRare(t *testing.T) {
 	id := func(n int) job.ID { return job.ID{0: 1, 13: byte(n >> 16), 14: byte(n >> 8), 15: byte(n)} }
 	const n = 20_000

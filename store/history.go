@@ -48,7 +48,7 @@ type History interface {
 // skipped, withdrawn or cancelled before it started.
 type Record struct {
 	Run     job.Run
-	Attempt job.Attempt // its number is 0 when there was none
+	Attempt job.Attempt // with number 0 if there was no attempt
 	// Final is set on the record that ends its run. Records of steps of a flow never have
 	// it: the record of the flow holds their outcomes.
 	Final bool
@@ -105,19 +105,19 @@ type HistoryQuery struct {
 	Namespace string
 	Job       job.ID
 	Outcomes  []job.Outcome
-	From, To  time.Time // of the end; To is excluded
-	Text      string    // in the name of the job, in the reason or in the cause
-	Reason    string    // a code in the reason, see [job.Reason.Has]
+	From, To  time.Time // range of the end; To is excluded
+	Text      string    // searched in the job's name, the reason and the cause
+	Reason    string    // a code in the reason: see [job.Reason.Has]
 	// Fingerprint selects failures of one kind, see [job.Attempt]; 0 is any.
 	Fingerprint job.Fingerprint
-	Unmet       bool // only those that missed an expectation
+	Unmet       bool // only records that missed an expectation
 	Kinds       []job.RunKind
-	Node        string // that it ran on, or was assigned to
+	Node        string // the node that ran it or was assigned to it
 	FinalOnly   bool
 	// Failed selects the final records of failures. All stores index them: a call examines
 	// LookMax failures, however many runs succeeded in between.
 	Failed bool
-	Except []job.ID  // jobs that are left out
+	Except []job.ID  // jobs to leave out
 	Before RecordRef // the record that the page follows; zero begins with the latest
 	Limit  int
 }
@@ -167,10 +167,10 @@ const SlicesFor = 90 * 24 * time.Hour
 type AggregateQuery struct {
 	Namespace string
 	Job       job.ID
-	Jobs      []job.ID // of several jobs, at most MaxBatch; nil for all
+	Jobs      []job.ID // at most MaxBatch jobs; nil for all
 	From, To  time.Time
 	Bucket    time.Duration // counted from From
-	ByJob     bool          // counts each job on its own
+	ByJob     bool          // separate counts for each job
 	// Exact counts the records themselves, not the roll-up of their slices, which keeps the counts of
 	// expired records.
 	Exact bool
@@ -196,8 +196,8 @@ type OutputChunk struct {
 	Run     job.ID
 	Attempt int
 	Seq     int
-	Offset  int64     // in all that was written
-	Bytes   int       // how much of it the chunk holds
+	Offset  int64     // offset in the whole output
+	Bytes   int       // length of the chunk in the output
 	Time    time.Time // when it was written
 	Data    []byte
 	// DropFrom and DropTo tell the store to remove the attempt's chunks with DropFrom <=
@@ -212,7 +212,7 @@ const ExpireMax = 1000
 
 // Retention is how long a server keeps history. Zero means no limit.
 type Retention struct {
-	// Of history, for jobs without their own.
+	// Limits of history for jobs that set none.
 	Runs      int
 	For       time.Duration
 	OutputFor time.Duration

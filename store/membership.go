@@ -18,20 +18,20 @@ type Membership interface {
 	// another version of its program. ErrSessionOver: a run of the session was reaped, it
 	// is leaving, or a later process has joined on its data directory.
 	Join(ctx context.Context, s Session) (Session, error)
-	// Renew extends the session of a live node. ErrSessionOver: a run of the session was
-	// reaped, or it has left; the node must join again.
+	// Renew extends the session of a live node. ErrSessionOver: a run of the session was reaped, or
+	// it has left. The node must join again.
 	Renew(ctx context.Context, session job.ID, load Load) error
 	// Leave stops the assignment of runs to a node. Its ready runs are placed again; it
 	// keeps renewing until its attempts have ended.
 	Leave(ctx context.Context, session job.ID) error
 	// End removes a session without running attempts; with them, it returns ErrConflict.
 	End(ctx context.Context, session job.ID) error
-	// Drain starts or ends the drain of a node, and writes the audit record in the same
-	// step: its unclaimed runs are placed again, and its claimed runs continue to their
-	// end. It holds for the node's name, across sessions, until it is undone. Repeating it
-	// changes nothing. ErrNotFound is for an unknown node.
+	// Drain starts or ends the drain of a node, and writes the audit record in the same step: its
+	// unclaimed runs are placed again, and its claimed runs continue to their end. The drain
+	// applies to the node's name, across sessions, until it is undone. Repeating it changes
+	// nothing. ErrNotFound is for an unknown node.
 	Drain(ctx context.Context, d DrainNode) error
-	// Sessions returns all that have not ended, members or not.
+	// Sessions returns all sessions that have not ended, members or not.
 	Sessions(ctx context.Context) ([]Session, error)
 }
 
@@ -49,7 +49,7 @@ type Session struct {
 	Zones    string // the version of the zone table
 	Address  string
 
-	// Set by the store.
+	// The store sets these.
 	Joined  time.Time
 	Renewed time.Time
 	// Steady is the time since which it was renewed without a gap longer than
@@ -57,8 +57,8 @@ type Session struct {
 	// none.
 	Steady, BeforeGap time.Time
 	Leaving           bool
-	// ClockOff is set while the node plans and claims nothing because its clock is off the clock that the
-	// nodes of a store without a clock agree on, or was just set.
+	// ClockOff is set while the node plans and claims nothing because its clock deviates from the
+	// agreed clock, in a store without a clock, or was just set.
 	ClockOff bool
 	// Drain is set while the node is drained by an operator.
 	Drain        *Drain
@@ -67,15 +67,15 @@ type Session struct {
 	// Left is the time since which a stopping node accepts no runs: the time of Leave, or its
 	// last renewal if it was silent by then. Zero before.
 	Left time.Time
-	// Absences are the spans without a live node that were known when the session
-	// began, the latest last. The session of the first node after such a span adds it.
+	// Absences are the spans without a live node that were known when the session began, the latest
+	// last. The first node to join after such a span adds it.
 	Absences []Absence
 }
 
 // Absence is a span of the store's clock without a running node.
 type Absence struct {
-	From time.Time // the last sign of life of the last node
-	To   time.Time // when the first node was back
+	From time.Time // the last sign of life of any node
+	To   time.Time // when the first node returned
 }
 
 // Has reports whether a moment lies in the span.
@@ -94,11 +94,11 @@ const (
 	RoleBound = "bound"
 )
 
-// ViaServer begins the address of a worker without a store of its own: the name of the server
-// that admitted it follows.
+// ViaServer begins the address of a worker without a store of its own; the name of its server
+// follows.
 const ViaServer = "via "
 
-// HasStore reports whether the node has the store itself, and not through a server.
+// HasStore reports whether the node uses the store directly, not through a server.
 func (s *Session) HasStore() bool { return !strings.HasPrefix(s.Address, ViaServer) }
 
 // Has reports whether the node has a role.
@@ -123,7 +123,7 @@ func (s *Session) Suits(labels map[string]string, handler string) bool {
 	for key, want := range labels {
 		has, ok := s.Labels[key]
 		if !ok && key == job.LabelWorkerNamespace && labels[job.LabelWorker] != "" {
-			continue // it takes jobs of all
+			continue // it runs the jobs of all namespaces
 		}
 		if !ok || has != want {
 			return false
@@ -144,21 +144,20 @@ type SessionState string
 // The states of a session.
 const (
 	SessionLive    SessionState = "live"
-	SessionDrained SessionState = "drained" // its node was drained by an operator
+	SessionDrained SessionState = "drained" // an operator drained its node
 	SessionLeaving SessionState = "leaving" // its node stops
-	SessionSilent  SessionState = "silent"  // it was not heard of
-	SessionLeft    SessionState = "left"    // it has ended, and is not kept
+	SessionSilent  SessionState = "silent"  // it has not renewed
+	SessionLeft    SessionState = "left"    // it has ended, and is not stored
 )
 
-// Takes reports whether the node accepts runs, apart from conditions that depend on the
-// time.
+// Takes reports whether the node accepts runs, apart from conditions that depend on the time.
 func (s *Session) Takes() bool { return !s.Leaving && s.Drain == nil && !s.ClockOff }
 
-// State returns the state of a session that is kept.
+// State returns the state of a stored session.
 func (s *Session) State(now time.Time) SessionState {
 	switch {
 	case now.Sub(s.Renewed) >= SessionLife:
-		return SessionSilent // also one whose watchdog reported its death
+		return SessionSilent // or its watchdog reported its death
 	case s.Leaving:
 		return SessionLeaving
 	case s.Drain != nil:
@@ -185,7 +184,7 @@ func (d *Drain) InWords(node string) string {
 // DrainNode drains a node or ends its drain.
 type DrainNode struct {
 	Node   string
-	Undo   bool // to take runs again
+	Undo   bool // ends the drain
 	Reason string
 	Actor  string
 }
@@ -194,8 +193,8 @@ type DrainNode struct {
 type Load struct {
 	Running int
 	Ready   int
-	// Unreported is how many results it has kept for a while because the store has not accepted
-	// them. Reasons name it: an attempt of such a node may have ended.
+	// Unreported is the number of results that the store has not accepted for a while. Reasons name
+	// it: an attempt of such a node may have ended.
 	Unreported int
 	// ClockAhead is the lead of its wall clock over the store's, negative if it is
 	// behind. No decision uses it.

@@ -6,15 +6,15 @@ import (
 )
 
 // Notes are small texts that nodes share and change by compare-and-set, such as pending
-// notifications and the lease of their deliverer. They hold the state of services beside the
-// runs, which has no place in the model of jobs.
+// notifications and the lease of their deliverer. They hold state of services that does not belong
+// to jobs or runs.
 type Notes interface {
 	// Notes returns notes whose names have a prefix, in the order of names, after a name;
 	// "" begins with the first.
 	Notes(ctx context.Context, prefix, after string, limit int) ([]Note, error)
-	// PutNote writes a note if the one with its name still has its Version, 0 for a note that
-	// does not exist, and returns the new version. An empty Text removes the note. ErrConflict
-	// means that the note has another version.
+	// PutNote writes a note if the stored note still has its Version, 0 for none, and returns the
+	// new version. An empty Text removes the note. ErrConflict means that the note has another
+	// version.
 	PutNote(ctx context.Context, n Note) (version int64, err error)
 	// PutAudited is PutNote for changes by users: it writes an audit record in the same step.
 	PutAudited(ctx context.Context, n AuditedNote) error
@@ -23,7 +23,7 @@ type Notes interface {
 // AuditedNote is a note with the audit record of its change.
 type AuditedNote struct {
 	Note
-	Audit AuditRecord // without Seq and Time
+	Audit AuditRecord // Seq and Time are unset
 }
 
 const (

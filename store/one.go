@@ -25,7 +25,7 @@ func JobNamed(ctx context.Context, s interface {
 	return jobOf(ctx, s.JobsNamed, namespace+"/"+name)
 }
 
-// JobByUID returns the job with a uid, also a deleted one while its tombstone is kept, or
+// JobByUID returns the job with a uid, even a deleted one while its tombstone is kept, or
 // ErrNotFound.
 func JobByUID(ctx context.Context, s interface {
 	JobsByUID(ctx context.Context, uids []job.ID) ([]*Job, error)

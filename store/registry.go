@@ -10,10 +10,10 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Registry keeps receivers of work that register themselves, such as the executors of
-// XXL-JOB: they have no session, and are known while they repeat their registration.
+// Registry keeps receivers of work that register themselves, such as the executors of XXL-JOB: they
+// have no session, and count while they repeat their registration.
 type Registry interface {
-	// Register records a sign of life of each, by the store's clock. It updates existing
+	// Register records a sign of life of each receiver, by the store's clock. It updates existing
 	// registrations. It takes at most MaxBatch.
 	Register(ctx context.Context, list []Registration) error
 	// Unregister removes registrations at once. Unknown ones are ignored.
@@ -27,8 +27,8 @@ type Registry interface {
 const ExecutorsOfXXL = "xxl"
 
 const (
-	// RegistrationLife is how long after its last sign of life a registration counts: executors
-	// of XXL-JOB give one each 10 to 30 s, and one or two may be lost.
+	// RegistrationLife is how long after its last sign of life a registration counts: executors of
+	// XXL-JOB register each 10 to 30 s, and one or two calls may be lost.
 	RegistrationLife = 90 * time.Second
 	// RegistrationsMax is the most registrations of a kind: each node keeps all of them in
 	// memory, and reads them every two seconds.
@@ -37,17 +37,17 @@ const (
 
 // Registration is a registered receiver of work.
 type Registration struct {
-	Kind, Group, Address string // what it is known by
+	Kind, Group, Address string // together its key
 	// Generation is its variant of the protocol; "" for the usual one.
 	Generation string
-	// Seen is when it gave its last sign of life. The store adds it.
+	// Seen is the time of its last sign of life, set by the store.
 	Seen time.Time
-	// Listed is set for an executor that a document lists. No store keeps it.
+	// Listed is set for an executor that a document lists. Stores do not keep it.
 	Listed bool
 }
 
-// Candidates returns the executors that can receive work, by group and address: registered
-// ones, and those listed in documents, which need no sign of life.
+// Candidates returns the executors that can receive work, by group and address: registered ones,
+// and executors listed in documents, which need no sign of life.
 func Candidates(registered []Registration, listed []job.Document) []Registration {
 	all := slices.Clone(registered)
 	for _, l := range listed {
@@ -61,7 +61,7 @@ func Candidates(registered []Registration, listed []job.Document) []Registration
 	kept := all[:0]
 	for _, one := range all {
 		if n := len(kept); n > 0 && kept[n-1].Group == one.Group && kept[n-1].Address == one.Address {
-			kept[n-1].Listed = kept[n-1].Listed || one.Listed // it is registered as well
+			kept[n-1].Listed = kept[n-1].Listed || one.Listed // the executor is registered as well
 			continue
 		}
 		kept = append(kept, one)

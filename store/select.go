@@ -25,8 +25,7 @@ func (q *JobQuery) Matches(definition *job.Job) bool {
 	return q.Text == "" || contains(definition.Name, q.Text) || contains(definition.Description, q.Text)
 }
 
-// Matches reports whether a record that is within the time and of the job of a query meets
-// its other conditions.
+// Matches reports whether a record within the time and job of a query meets its other conditions.
 func (q *HistoryQuery) Matches(r *Record) bool {
 	return (r.Final || !q.FinalOnly) &&
 		(!q.Failed || r.HasFailed()) &&
@@ -111,12 +110,12 @@ func (c *Counter) List() []Aggregate {
 	return c.list
 }
 
-// Collector gathers what Recent returns from records that come the latest first.
+// Collector collects the results of Recent from records in descending order.
 type Collector struct {
 	lists [][]Record
 	at    map[job.ID]int
 	n     int
-	open  int // lists that are not full
+	open  int // number of lists that are not full
 }
 
 // Collect begins to gather the latest n records of each job.
@@ -128,7 +127,7 @@ func Collect(jobs []job.ID, n int) *Collector {
 	return c
 }
 
-// Add takes the next record, and returns false when no more is wanted.
+// Add takes the next record, and returns false once all lists are full.
 func (c *Collector) Add(r *Record) bool {
 	i, ok := c.at[r.Run.JobUID]
 	if ok && r.Final && r.Attempt.Outcome != job.OutcomeWithdrawn && len(c.lists[i]) < c.n {
@@ -142,7 +141,7 @@ func (c *Collector) Add(r *Record) bool {
 // Lists returns the collected records, in the order of the jobs.
 func (c *Collector) Lists() [][]Record { return c.lists }
 
-// Matches reports whether a query wants a record, wherever its list begins.
+// Matches reports whether a query selects a record, wherever its list begins.
 func (q *AuditQuery) Matches(r *AuditRecord) bool {
 	return (q.Namespace == "" || strings.HasPrefix(r.Object, q.Namespace+"/")) &&
 		(q.Object == "" || r.Object == q.Object) &&
@@ -152,7 +151,7 @@ func (q *AuditQuery) Matches(r *AuditRecord) bool {
 		within(r.Time, q.From, q.To)
 }
 
-// contains reports whether a text contains another one, in whatever case.
+// contains reports whether a text contains another, ignoring case.
 func contains(text, part string) bool {
 	return strings.Contains(strings.ToLower(text), strings.ToLower(part))
 }

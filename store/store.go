@@ -47,7 +47,7 @@ var (
 	ErrExists      = errors.New("exists already")
 	ErrConflict    = errors.New("changed by another writer")
 	ErrCycle       = errors.New("a job would follow itself")
-	ErrSessionOver = errors.New("the session is over")      // the node must begin a new one
+	ErrSessionOver = errors.New("the session is over")      // the node must join with a new one
 	ErrTooMany     = errors.New("more than one call takes") // see MaxBatch
 	ErrLimit       = errors.New("there are as many as there may be")
 	ErrLastAdmin   = errors.New("it is the last token that can create tokens")
@@ -61,7 +61,7 @@ var (
 // ErrHistoryAway is the ErrAway of a history in another store.
 var ErrHistoryAway = fmt.Errorf("history: %w", ErrAway)
 
-// ItemError is the error of an all-or-nothing call: the mistake in one of its items.
+// ItemError is the error of an all-or-nothing call for one of its items.
 type ItemError struct {
 	Item int // its index
 	Err  error
@@ -83,17 +83,16 @@ func (e NamedError) Unwrap() error { return ErrConflict }
 
 // The bounds of all stores.
 const (
-	// MaxBatch is the most items that one call takes. Larger batches are no faster and
-	// delay others.
+	// MaxBatch is the most items of one call. Larger batches are no faster and delay other calls.
 	MaxBatch = 500
-	// PutMax is the most jobs of one call of PutJobs. A job is a dozen rows: with more, a
+	// PutMax is the most jobs of one call of PutJobs. A job is a dozen rows: with more jobs, a
 	// store with one writer would delay claims for longer than a run may be late.
 	PutMax = 100
 	// LookAheadDefault is the default distance for planning ahead: longer than other nodes
 	// need to notice the loss of a planner.
 	LookAheadDefault = 15 * time.Second
-	// ClaimAgain is when a claim is repeated that was answered with Early although the run is
-	// due: the node that holds its slot is to report first. Few turns fit into that time.
+	// ClaimAgain is the pause before a claim of a due run is repeated after Early: the node that
+	// holds its slot must report first.
 	ClaimAgain = 500 * time.Millisecond
 	// ClaimAhead is how long before its due time a run can be claimed.
 	ClaimAhead = 2 * time.Second
@@ -113,14 +112,13 @@ const (
 	SilenceMax = 10 * time.Minute
 )
 
-// Store is all of the contract: control state and history in one.
+// Store is the whole contract: control state and history in one.
 type Store interface {
 	Control
 	History
 }
 
-// Opener opens a store. Each package of a store has a function that returns one, for
-// programs that give it to belfry.New.
+// Opener opens a store. Each store's package has a function that returns one, for belfry.New.
 type Opener func(ctx context.Context) (Store, error)
 
 // Opening converts a function that opens a certain store to an Opener.
@@ -128,7 +126,7 @@ func Opening[S Store](open func(ctx context.Context) (S, error)) Opener {
 	return func(ctx context.Context) (Store, error) {
 		s, err := open(ctx)
 		if err != nil {
-			return nil, err // not s, which would be a store that is not nil
+			return nil, err // s would be a non-nil interface
 		}
 		return s, nil
 	}
@@ -168,34 +166,34 @@ type Control interface {
 	// reports whether more work may remain.
 	Tidy(ctx context.Context) (more bool, err error)
 	// ExpireAudit removes expired changes from the audit, at most ExpireMax, and reports whether
-	// there may be more. The latest stays: its number determines the next one.
+	// there may be more. The latest change stays: its number determines the next one.
 	ExpireAudit(ctx context.Context, keep Retention) (more bool, err error)
 	Close() error
 }
 
-// Hint is a notice of a change that nodes should act on at once. It may be lost, duplicated
-// or late: only latency depends on it, and the time to notice a database's losses after an
-// outage. With combines several.
+// Hint is a notice of a change that nodes should act on at once. It may be lost, duplicated or
+// late: only latency depends on it, and the time to notice a database's losses after an outage.
+// With combines hints.
 type Hint uint64
 
-// The subjects of a hint. A set of bits, so that several make one.
+// The subjects of a hint, as bits that can be combined.
 const (
 	HintJobs    Hint = 1 << iota // a job or another document was changed
 	HintRuns                     // a run is ready, or must be placed, before the next poll
 	HintCancels                  // a running attempt must end
 	HintPlaced                   // runs of nodes may be due before their next poll
-	HintNodes                    // a node accepts no more runs, or does so again
-	HintLost                     // the database was away: changes that it acknowledged before may be lost
+	HintNodes                    // a node accepts no more runs, or accepts them again
+	HintLost                     // the database was away: earlier acknowledged changes may be lost
 )
 
-// HintAny is set with HintJobs and HintCancels that may concern any job and run. Without it and
-// without HintAbout they concern any as well.
+// HintAny is set with HintJobs and HintCancels that may concern any job and run. So may a hint
+// without HintAny and HintAbout.
 const HintAny Hint = math.MaxUint64 &^ (1<<hintKinds - 1)
 
 const (
-	// hintKinds is the number of bits for the subjects of a hint; the others are a Bloom
-	// filter of the jobs and runs, each of which sets hintHashes bits. The rate of false
-	// positives is 1 in 40,000 for a single job or run, and 1 in 200 for four at once.
+	// hintKinds is the number of bits for the subjects of a hint; the other bits are a Bloom filter
+	// of the jobs and runs, each of which sets hintHashes bits. The rate of false positives is 1 in
+	// 40,000 for a single job or run, and 1 in 200 for four at once.
 	hintKinds  = 8
 	hintBits   = 64 - hintKinds
 	hintHashes = 4
@@ -205,7 +203,7 @@ const (
 // runs, so that only nodes that have them poll.
 func HintAbout(id job.ID) (h Hint) {
 	f := fnv.New64a()
-	_, _ = f.Write(id[:]) // it does not fail
+	_, _ = f.Write(id[:]) // a hash never fails
 	for sum, n := f.Sum64(), 0; n < hintHashes; n++ {
 		h |= 1 << (hintKinds + sum%hintBits)
 		sum /= hintBits
@@ -239,7 +237,7 @@ type Event struct {
 	// not report: it depends on the time.
 	Kind string
 	Time time.Time // by the store's clock
-	// The subject is one of these. A Record comes with the end of a run.
+	// One of these is the subject. A Record comes with the end of a run.
 	Audit   *AuditRecord // without Seq
 	Run     *Run
 	Record  *Record
@@ -252,8 +250,7 @@ const EventLost = "lost"
 // RunEvent returns the kind of event for a run that enters a state.
 func RunEvent(s job.RunState) string { return "run." + string(s) }
 
-// Job is a job as a store keeps it. The values behind its pointers are shared and never
-// changed.
+// Job is a job in a store. The values behind its pointers are shared and never changed.
 type Job struct {
 	// Definition is the user's definition, with uid, version, epoch and status.
 	Definition *job.Job
@@ -275,7 +272,7 @@ type PlannedJob struct {
 	Epoch, Version int64
 	Cursor         time.Time
 	Planned        int
-	// Active is set for a job that can fall due: not if it is paused, completed or deleted.
+	// Active is set for a job that can fall due, not for a paused, completed or deleted one.
 	Active, Deleted bool
 	// Timing determines when the job is due and where it is placed, as engine.TimingText
 	// writes it when the job is stored. Jobs with the same text share their compiled
@@ -295,18 +292,18 @@ type JobCursor struct {
 // Refill is the progress of a store that was opened with other defaults than before, and
 // rewrites the values that depend on them.
 type Refill struct {
-	Jobs            int // that there were when it began; 0 if it was too long to count them
+	Jobs            int // number at the beginning; 0 if counting took too long
 	Looked, Changed int // of them
 	Took            time.Duration
-	// Over is set when all values are rewritten, Superseded when the refill stopped because
-	// another server has started one with newer defaults.
+	// Over is set when all values are rewritten, Superseded when the refill stopped because another
+	// server has started with newer defaults.
 	Over, Superseded bool
 	// Err is why the refill is stalled. It is retried.
 	Err error
 }
 
-// Ends are the attempts ended by one commit of this process, for its log and its metrics.
-// Where several processes share a store, only one of them reports each end.
+// Ends are the attempts ended by one commit of this process, for its log and its metrics. If
+// several processes share a store, only one of them reports each end.
 type Ends struct {
 	// Records are the records of these attempts. They must not be changed.
 	Records []*Record
@@ -314,7 +311,7 @@ type Ends struct {
 	Paused []AuditRecord
 }
 
-// Jobs keeps the definitions.
+// Jobs keeps the definitions of jobs.
 type Jobs interface {
 	// PutJobs creates and changes jobs and writes their revisions and audit records, all or
 	// none in one step. A change of the schedule, a pause and a resume begin a new epoch:
@@ -328,16 +325,16 @@ type Jobs interface {
 	// JobsNamed returns at most MaxBatch jobs by full name, in the same order, with nil
 	// for unknown names.
 	JobsNamed(ctx context.Context, names []string) ([]*Job, error)
-	// JobsByUID returns at most MaxBatch jobs, in the same order, with nil for unknown
-	// ones. Deleted ones are known as long as their tombstone is kept.
+	// JobsByUID returns at most MaxBatch jobs, in the same order, with nil for unknown ones.
+	// Deleted jobs are known as long as their tombstone is kept.
 	JobsByUID(ctx context.Context, uids []job.ID) ([]*Job, error)
 	// ListJobs returns jobs in the order of their full names, and the name to continue
 	// after, which is empty at the end. A call examines JobLookMax jobs: a selective query
 	// may return fewer than its limit, even none, before the end.
 	ListJobs(ctx context.Context, q JobQuery) (list []*Job, next string, err error)
 	// Followers returns jobs that follow a job by its full name, whether it exists or not, and
-	// whether there are more. They are in the order of their uids, beginning behind after: the
-	// index of SQL stores has that order, not the order of names. Deleted jobs follow none.
+	// whether there are more. They are ordered by uid, beginning behind after: the index of SQL
+	// stores has that order, not the order of names. Deleted jobs follow no job.
 	Followers(ctx context.Context, upstream string, after job.ID, limit int) (list []*Job, more bool, err error)
 	// DeleteJob removes a job. Its planned runs never start; running ones continue to their
 	// end. Deleting a deleted job again changes nothing.
@@ -352,8 +349,8 @@ type Jobs interface {
 	// changes become visible. A planner with a million jobs starts with it, so it decodes
 	// no definitions.
 	JobsChanged(ctx context.Context, partitions Partitions, since int64, limit int) (changed []PlannedJob, next int64, err error)
-	// Cursors returns the cursors of at most MaxBatch jobs, without unknown ones, in any
-	// order. It is for a planner that has the rest of these jobs.
+	// Cursors returns the cursors of at most MaxBatch jobs, without unknown ones, in any order. It
+	// is for a planner that has the other data of these jobs.
 	Cursors(ctx context.Context, uids []job.ID) ([]JobCursor, error)
 	// Summary returns the number of jobs that can fall due, and the sum of their versions,
 	// in each partition, for comparison with a planner's copy.
@@ -370,13 +367,13 @@ const AnyVersion = -1
 
 // PutJob is a definition to create or change.
 type PutJob struct {
-	// Definition may be kept, except its own fields: the values behind its pointers never
-	// change after the call.
+	// Definition may be kept by the store, except its own fields: the caller never changes the
+	// values behind its pointers after the call.
 	Definition *job.Job
 	// IfVersion is the version to replace: 0 for a new job, or AnyVersion.
 	IfVersion int64
 	// New refuses a job that exists with ErrExists, even one with the same definition, which
-	// otherwise counts as a repeated request.
+	// without New counts as a repeated request.
 	New bool
 	// Pause is set for a paused definition: author, reason and end.
 	Pause Pause
@@ -393,7 +390,7 @@ type PutJob struct {
 type Pause struct {
 	By     string
 	Reason job.Reason
-	Until  time.Time // zero: until it is resumed
+	Until  time.Time // zero: until resumed
 }
 
 // DeleteJob names a job to remove.
@@ -403,21 +400,21 @@ type DeleteJob struct {
 	Actor     string
 }
 
-// JobLookMax is the number of jobs that one call of ListJobs examines, within the namespace
-// of the query, for a query about the start of nodes within the jobs due then, and for one
-// about paused jobs within those, all of which all stores index. It bounds the time of a query without results: less than five
-// milliseconds, for any number of jobs.
+// JobLookMax is the number of jobs that one call of ListJobs examines within the namespace of the
+// query, or within the jobs due at boot or the paused jobs if it asks for these. All stores index
+// these. It bounds the time of a query without results: less than five milliseconds, for any number of
+// jobs.
 const JobLookMax = 1000
 
 // JobQuery selects jobs.
 type JobQuery struct {
 	Namespace string            // "" for all
 	Labels    map[string]string // all must match
-	Text      string            // in name or description
+	Text      string            // in the name or description
 	State     job.JobState      // "" for all
 	Work      job.Work          // "" for all
-	Boot      bool              // only jobs that are due at the start of a node
-	After     string            // the full name that the list follows
+	Boot      bool              // only jobs due at the start of a node
+	After     string            // the full name before the list
 	Limit     int
 }
 
@@ -478,11 +475,11 @@ type AuditRecord struct {
 	Origin Origin
 }
 
-// Origin says where a change came from.
+// Origin is where a change came from.
 type Origin struct {
-	Client  string // the kind of client: cli, ui or api; "" for a Go program with the store
-	Address string // of the machine that asked
-	Group   string // common to the records of one request for several changes
+	Client  string // the kind of client: cli, ui or api; "" for a Go program
+	Address string // address of the calling machine
+	Group   string // common to several changes of one request
 }
 
 type originKey struct{}
@@ -510,10 +507,10 @@ type Change struct {
 type AuditQuery struct {
 	Namespace string    // of the object
 	Object    string    // the full name, or the name of a token
-	Actor     string    // the name of a token
-	Action    string    // such as "job.change", or the part before the dot: all changes of jobs
-	Group     string    // the changes of one request
+	Actor     string    // name of a token
+	Action    string    // such as "job.change", or its first part: all changes of jobs
+	Group     string    // changes of one request
 	From, To  time.Time // To is excluded
-	Before    int64     // the sequence number that the list continues before; 0 begins with the latest
+	Before    int64     // the sequence number after the list; 0 begins with the latest
 	Limit     int
 }

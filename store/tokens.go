@@ -34,15 +34,15 @@ const (
 // Role is the set of rights of a token.
 type Role string
 
-// The roles; each includes the rights of those before it.
+// The roles; each includes the rights of the previous ones.
 const (
 	RoleViewer Role = "viewer" // reads
 	RoleRunner Role = "runner" // runs and cancels defined jobs
 	RoleAdmin  Role = "admin"  // defines
 )
 
-// The roles of stand-ins for another token, without rights of their own: a browser session
-// and the code that begins one. Both are many and short-lived, so the audit omits them.
+// The roles of stand-ins for another token, without own rights: a browser session and the code that
+// begins one. They are many and short-lived, so the audit omits them.
 const (
 	RoleSession Role = "session"
 	RoleCode    Role = "code"
@@ -72,16 +72,16 @@ func (r Role) Allows(wanted Role) bool {
 // TokenHash is the SHA-256 of a token.
 type TokenHash [32]byte
 
-// Token is a token as a store keeps it.
+// Token is a token in a store.
 type Token struct {
-	Name      string // who its holder is in the audit
+	Name      string // its holder in the audit
 	Hash      TokenHash
 	Role      Role
-	Namespace string // that it is restricted to; "" for all
+	Namespace string // its only namespace; "" for all
 	Created   time.Time
-	By        string    // who has made it
-	Expires   time.Time // zero: it does not
-	LastUsed  time.Time // to the hour; zero: never
+	By        string    // who created it
+	Expires   time.Time // zero for never
+	LastUsed  time.Time // to the hour; zero for never
 	Terms
 }
 
@@ -103,11 +103,11 @@ type Terms struct {
 
 // Person is a user identified by a provider.
 type Person struct {
-	Provider string   `json:"provider"`         // what it is called here
-	Subject  string   `json:"subject"`          // who it is there; never changes
-	Name     string   `json:"name"`             // what people call them
+	Provider string   `json:"provider"`         // its name in the configuration
+	Subject  string   `json:"subject"`          // the person's constant id at the provider
+	Name     string   `json:"name"`             // the person's readable name
 	Email    string   `json:"email,omitempty"`  // only if the provider has verified it
-	Groups   []string `json:"groups,omitempty"` // the groups that had a meaning here at the sign-in
+	Groups   []string `json:"groups,omitempty"` // the configured groups that the person had at sign-in
 	// SignedIn is when the person signed in, for a session that began later, as of a command
 	// line. Zero: when the session began.
 	SignedIn time.Time `json:"signed_in,omitzero"`
@@ -116,11 +116,11 @@ type Person struct {
 // Actor is the name of a person in the audit. No token has such a name.
 func (p *Person) Actor() string { return p.Provider + ":" + p.Name }
 
-// TermsText returns the terms as stores keep them: "" for none.
+// TermsText returns the encoded terms: "" for none.
 func (t *Token) TermsText() string {
 	text, err := json.Marshal(&t.Terms)
 	if err != nil || string(text) == "{}" {
-		return "" // texts and numbers can be written
+		return "" // texts and numbers always encode
 	}
 	return string(text)
 }
@@ -146,7 +146,7 @@ type PutToken struct {
 	Role      Role
 	Namespace string
 	Lasts     time.Duration // 0 without end
-	// First adds it only to a store that has no token at all.
+	// First adds the token only to a store without tokens.
 	First bool
 	// Replace replaces the token with the same name.
 	Replace bool

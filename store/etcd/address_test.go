@@ -47,8 +47,8 @@ func TestMistakesInAddressesAreNamed(t *testing.T) {
 	}
 }
 
-// A server counts in each transaction the longest of compares and operations, and leaves the
-// rest to those inside.
+// A server counts in each transaction the larger of its compares and operations; nested
+// transactions may use the rest.
 func TestNestedTransactionsStayWithinTheLimit(t *testing.T) {
 	for _, n := range []int{129, 500, 1000, 2000} {
 		for _, compares := range []int{0, 1, 60, comparesMax} {
@@ -73,7 +73,7 @@ func TestNestedTransactionsStayWithinTheLimit(t *testing.T) {
 	}
 }
 
-// What leaves no room for nested transactions is refused before it is sent.
+// A commit whose compares leave no room for nested transactions is refused before it is sent.
 func TestACommitWithTooManyComparesIsRefused(t *testing.T) {
 	txn := &replica.Txn{Compares: map[string]int64{}}
 	for i := range opsMax {

@@ -12,17 +12,17 @@ import (
 
 // About is the result of a check of a cluster.
 type About struct {
-	Version string // of the server that answered
+	Version string // reported by the server
 	Members int
-	// Used is how many bytes of its database are in use, Size how large its file is, and Quota
-	// how large that may be; 0 if it is not known, as of servers before 3.6.
+	// Used is how many bytes of its database are in use, Size how large its file is, and Quota how
+	// large that may be; 0 if it is not known, as with servers before 3.6.
 	Used, Size, Quota int64
 	// Full is set when a member has raised the alarm that its database is at the quota:
 	// nothing is written until the alarm is disarmed.
 	Full bool
 }
 
-// String says it in words.
+// String describes the cluster in words.
 func (a About) String() string {
 	text := fmt.Sprintf("etcd %s with %d members; %d MB of %d MB in use", a.Version, a.Members, a.Used>>20, a.Size>>20)
 	if a.Quota > 0 {
@@ -41,7 +41,7 @@ func (a About) IsLoose() bool { return a.Size > looseMin && a.Used < a.Size/2 }
 // looseMin is from which size on the file of a database is worth to be defragmented.
 const looseMin = 512 << 20
 
-// Check looks at the cluster at an address without changing anything.
+// Check examines the cluster at an address without changing anything.
 func Check(ctx context.Context, address string) (about About, err error) {
 	a, err := parse(address)
 	if err != nil {
@@ -74,7 +74,7 @@ func Check(ctx context.Context, address string) (about About, err error) {
 	return about, nil
 }
 
-// checkMax is how long a look takes at most. Tests give it more time.
+// checkMax bounds a check. Tests raise it.
 var checkMax = 5 * time.Second
 
 func connect(ctx context.Context, a location) (*clientv3.Client, error) {

@@ -7,12 +7,12 @@ import (
 )
 
 const (
-	// lookEach is how often a node looks how full the database is.
+	// lookEach is how often a node checks how full the database is.
 	lookEach = 5 * time.Second
-	// compactEach is how often old revisions are removed. Nodes do so in any order: who is late
-	// finds it done.
+	// compactEach is how often old revisions are removed. Any node may do it; the others find it
+	// done.
 	compactEach = 30 * time.Second
-	// keptFor is how long revisions are kept, so that a watch that was broken can continue.
+	// keptFor is how long revisions are kept, so that a broken watch can continue.
 	keptFor = 5 * time.Minute
 	// grownMax is by how much the database may grow before that.
 	grownMax = 256 << 20
@@ -59,17 +59,17 @@ func (d *driver) upkeep(ctx context.Context, compacts bool) {
 			continue
 		}
 		within, cancel = bounded(ctx)
-		// That another node was quicker is no failure, and another one is tried again.
+		// Another node may have been quicker; a failed call is repeated with the next revision.
 		_, _ = d.client.Compact(within, target)
 		cancel()
 	}
 }
 
-// heap is the database as one node has seen it.
+// heap is the state of the database as this node last saw it.
 type heap struct {
 	seen []past
-	next time.Time // when to compact again
-	size int64     // after the last compaction
+	next time.Time // time of the next compaction
+	size int64     // size after the last compaction
 }
 
 // past is the latest revision at an earlier moment.

@@ -9,7 +9,7 @@ func TestOldRevisionsGoByAgeAndSoonerAsTheDatabaseGrows(t *testing.T) {
 	const mb = 1 << 20
 	for what, c := range map[string]struct {
 		used, quota int64 // at each look
-		looks       int   // one a minute, of revisions 1, 2, 3, …
+		looks       int   // one look a minute, at revisions 1, 2, 3, …
 		want        int64
 	}{
 		"young":                                  {10 * mb, 0, 5, 0},

@@ -21,28 +21,28 @@ import (
 )
 
 const (
-	// redialMax is how long at most after an outage etcd is tried again. By default gRPC
-	// waits up to two minutes, long after others take a silent node for lost.
+	// redialMax bounds the pause between attempts to reach etcd after an outage. By default gRPC
+	// waits up to two minutes, long after other nodes count a silent node as lost.
 	redialMax = time.Second
 	// opsMax is the default maximum of operations in a transaction, --max-txn-ops.
 	// comparesMax leaves room for as many operations as compares: nested transactions get
 	// what the outer one leaves.
 	opsMax      = 128
 	comparesMax = 110
-	// sizeMax keeps requests below what a server takes by default, 1.5 MiB.
+	// sizeMax keeps requests below the default limit of a server, 1.5 MiB.
 	sizeMax = 1 << 20
 	// pageMax is how many keys are read at once when the copy is filled.
 	pageMax = 1000
-	// restMin and restMax are how long a broken watch rests before it is made again.
+	// restMin and restMax bound the pause before a broken watch is opened again.
 	restMin = 50 * time.Millisecond
 	restMax = 5 * time.Second
 )
 
-// Tests give both more time, on machines that stall.
+// Variables, because tests on slow machines need more time.
 var (
 	// callMax is how long a call may take: longer than an election.
 	callMax = 10 * time.Second
-	// keepAlive is how soon a connection that says nothing is noticed.
+	// keepAlive is the time after which a silent connection is checked.
 	keepAlive = 5 * time.Second
 )
 
@@ -59,8 +59,8 @@ type driver struct {
 	cluster  uint64
 	revision int64
 	steps    int64
-	// wentBack is set once an answer was older than one before it, until the copy is filled
-	// again. refill ends the watch then.
+	// wentBack is set when an answer is older than an earlier one, until the copy is filled again.
+	// refill ends the watch then.
 	wentBack bool
 	refill   context.CancelFunc
 }
@@ -115,7 +115,7 @@ func (d *driver) Now(context.Context) (time.Time, bool, error) { return time.Tim
 // Bounds implements replica.Driver.
 func (d *driver) Bounds() (compares, size int) { return comparesMax, sizeMax }
 
-// failure returns an error of the client as one of the contract.
+// failure translates an error of the client into an error of the store contract.
 func failure(err error) error {
 	switch {
 	case err == nil:
@@ -141,8 +141,8 @@ func failure(err error) error {
 	return fmt.Errorf("%w: %w", store.ErrAway, err)
 }
 
-// isTooLong reports whether the client refused to send a request that no server takes. Servers use
-// the same code when they are overloaded, and repeating helps then.
+// isTooLong reports whether the client refused to send a request that no server takes. An
+// overloaded server uses the same code, and then a repetition helps.
 func isTooLong(err error) bool {
 	s, ok := status.FromError(err)
 	return ok && s.Code() == codes.ResourceExhausted && strings.Contains(s.Message(), "trying to send message larger than max")
@@ -153,8 +153,7 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, callMax)
 }
 
-// ended returns the context's error if the call's own context has ended, else the error of
-// the call.
+// ended returns the context's error if the call's own context has ended, or the error of the call.
 func ended(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return ctx.Err()
@@ -348,7 +347,7 @@ func (d *driver) fill(ctx context.Context, apply func(replica.Update)) (version 
 	whole.Version = version
 	d.mu.Lock()
 	if whole.Lost = max(0, d.steps-steps); d.wentBack {
-		whole.Lost = max(whole.Lost, 1) // others may have written as many since
+		whole.Lost = max(whole.Lost, 1) // other nodes may have written as many since
 		d.revision = 0
 	}
 	d.wentBack, d.cluster, d.revision, d.steps = false, cluster, max(d.revision, version), steps
@@ -363,7 +362,7 @@ func (d *driver) watch(ctx context.Context, from int64, apply func(replica.Updat
 	defer cancel()
 	for r := range d.client.Watch(ctx, d.prefix+replica.Copied, clientv3.WithPrefix(), clientv3.WithRev(from)) {
 		if r.Err() != nil {
-			return // compacted, without a leader, or over: what is there is read again
+			return // the watch was compacted, lost its leader or ended: read the state again
 		}
 		for events := r.Events; len(events) > 0; {
 			u := replica.Update{Version: events[0].Kv.ModRevision}
@@ -377,7 +376,7 @@ func (d *driver) watch(ctx context.Context, from int64, apply func(replica.Updat
 				u.Puts = append(u.Puts, p)
 				if p.Key == replica.Signal {
 					d.mu.Lock()
-					d.steps = events[n].Kv.Version // each commit of copied keys writes it
+					d.steps = events[n].Kv.Version // each commit of copied keys writes this key
 					d.mu.Unlock()
 				}
 			}

@@ -26,7 +26,7 @@ type Options = replica.Options
 // Store is a store in etcd.
 type Store = replica.Store
 
-// Control is a store in etcd that keeps no history.
+// Control is a store in etcd without history.
 type Control = replica.Control
 
 // Open connects to the cluster at an address such as
@@ -83,7 +83,7 @@ func configOf(ctx context.Context, a location) clientv3.Config {
 // AddressError is a mistake in the address of a store.
 type AddressError = address.Error
 
-// location is what an address says.
+// location is a parsed address.
 type location struct {
 	address.Address
 	compact bool

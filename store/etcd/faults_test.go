@@ -18,10 +18,10 @@ import (
 	"github.com/belfry-cron/belfry/test/servers"
 )
 
-// patience is how long at most something is waited for that must happen.
+// patience bounds each wait for something that must happen.
 const patience = 3 * time.Minute
 
-// put creates or changes a job until the store says how that went.
+// put creates or changes a job, and repeats the call until its outcome is known.
 func put(t *testing.T, s *Store, name, every string) *store.Job {
 	t.Helper()
 	documents, err := job.Decode("job.yaml", []byte("name: "+name+"\nschedule: {every: "+every+"}\nrun: {shell: 'true'}"))
@@ -105,7 +105,7 @@ func TestMembersThatDieLoseNothing(t *testing.T) {
 				t.Errorf("job %s has version %d: it was put twice", j.Definition.Name, j.Definition.Version)
 			}
 		}
-		// The numbers of the audit have no gaps, whatever nodes gave them.
+		// The numbers of the audit have no gaps, whichever node assigned them.
 		records, _, err := s.Audit(t.Context(), store.AuditQuery{Limit: 1000})
 		if err != nil {
 			t.Fatal(err)
@@ -121,7 +121,7 @@ func TestMembersThatDieLoseNothing(t *testing.T) {
 	}
 }
 
-// A copy whose place in the feed was compacted away reads all again.
+// A copy reads the whole state again when its place in the feed was compacted.
 func TestACompactedFeedIsReadAgain(t *testing.T) {
 	lone, err := servers.NewEtcd()
 	if err != nil {
@@ -151,7 +151,7 @@ func TestACompactedFeedIsReadAgain(t *testing.T) {
 		eventually(t, "a key is put", func() bool { r, err = client.Put(t.Context(), "elsewhere", "x"); return err == nil })
 		eventually(t, "the feed is compacted", func() bool {
 			_, err := client.Compact(t.Context(), r.Header.Revision)
-			return err == nil || errors.Is(err, rpctypes.ErrCompacted) // by a call of which the answer was lost
+			return err == nil || errors.Is(err, rpctypes.ErrCompacted) // by a call whose answer was lost
 		})
 		before, err := s.Summary(t.Context())
 		if err != nil && !errors.Is(err, store.ErrAway) {
@@ -165,7 +165,7 @@ func TestACompactedFeedIsReadAgain(t *testing.T) {
 	}
 }
 
-// Without a server each call ends in time, and with it everything continues.
+// Without a server each call returns in time, and work resumes when the server is back.
 func TestOutageIsReportedAndCleared(t *testing.T) {
 	t.Parallel()
 	lone, err := servers.NewEtcd()
@@ -196,7 +196,7 @@ func TestOutageIsReportedAndCleared(t *testing.T) {
 	}
 }
 
-// Other defaults than before change when jobs are due that say nothing.
+// New defaults change only the jobs that rely on them.
 func TestOtherDefaultsAreGivenToJobs(t *testing.T) {
 	address := empty()
 	first := open(t, address, Options{})

@@ -20,8 +20,8 @@ import (
 // server serves all tests of the package. It need not survive a power cut.
 var server *servers.Etcd
 
-// calm are options of a server that is started once: on a machine that stalls etcd gives up what
-// takes longer than 5 s and two elections, and the longer these are, the later is it ready.
+// calm are options for a slow machine: on a machine that stalls etcd gives up what takes longer
+// than 5 s and two elections, and the longer these are, the later is it ready.
 var calm = []string{"--heartbeat-interval=500", "--election-timeout=7500"}
 
 func TestMain(m *testing.M) {
@@ -63,13 +63,13 @@ func optionsOf(o storetest.Options) Options {
 	return Options{Now: o.Now, LookAhead: o.LookAhead, Defaults: o.Defaults, NewID: o.NewID, Revisions: o.Revisions, Guard: true}
 }
 
-// The whole suite of one node runs in store/redis, which has the same code but for the driver.
+// The whole suite runs for one node in store/redis, which shares the code except the driver.
 func TestStore(t *testing.T) {
 	t.Parallel()
 	storetest.Again(storetest.Run)(t, func(t *testing.T, o storetest.Options) store.Store { return open(t, empty(), optionsOf(o)) })
 }
 
-// The suite, with every other call made by another node.
+// The suite, with every other call made by a second node.
 func TestStoreOfTwoNodes(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, o storetest.Options) store.Store {
@@ -78,7 +78,7 @@ func TestStoreOfTwoNodes(t *testing.T) {
 	})
 }
 
-// The model and the crowd again, with one run in a cell and the others under keys of their own.
+// The model and the crowd again, with one run in the cell and each other run under its own key.
 func TestStoreWithRunsApart(t *testing.T) {
 	t.Parallel()
 	storetest.RunRandom(t, func(t *testing.T, o storetest.Options) store.Store {

@@ -8,7 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// A server that closes each connection at once stands for one that is away.
+// A server that closes each connection at once stands for an absent one.
 func TestAnAbsentServerIsTriedAgainEachSecond(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -38,7 +38,7 @@ func TestAnAbsentServerIsTriedAgainEachSecond(t *testing.T) {
 	defer client.Close()
 	go func() { _, _ = client.Get(t.Context(), "key") }()
 
-	const most = time.Minute // the tenth of gRPC's own is four minutes after the first
+	const most = time.Minute // with gRPC's own delays the tenth attempt comes after four minutes
 	late := time.After(most)
 	for n := range 11 {
 		select {

@@ -63,7 +63,7 @@ func lone(t *testing.T, options ...string) *servers.Etcd {
 	return e
 }
 
-// gate is a proxy that can hold back what a client says, and cut its connections.
+// gate is a proxy that can delay what a client sends and cut its connections.
 type gate struct {
 	net.Listener
 	to string
@@ -144,14 +144,14 @@ func (g *gate) hold() {
 	g.holding = true
 }
 
-// holds returns how much is held back.
+// holds returns the number of delayed messages.
 func (g *gate) holds() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return len(g.held)
 }
 
-// letGo sends the first of what is held back.
+// letGo forwards the first n delayed messages.
 func (g *gate) letGo(n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -160,7 +160,7 @@ func (g *gate) letGo(n int) {
 	}
 }
 
-// setCut cuts all connections and takes no others, or takes them again.
+// setCut cuts all connections and refuses new ones, or accepts them again.
 func (g *gate) setCut(cut bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -173,7 +173,7 @@ func (g *gate) setCut(cut bool) {
 
 func (g *gate) address() string { return "etcd://" + g.Addr().String() }
 
-// driverAt returns a driver of a store of its own.
+// driverAt returns a driver with a store of its own.
 func driverAt(t *testing.T, address string) *driver {
 	t.Helper()
 	a, err := parse(address)
@@ -250,7 +250,7 @@ func TestACommitThatComesLateIsRefusedByItsCompares(t *testing.T) {
 	}
 }
 
-// Where what a watch has to tell was compacted while it was cut off, all is read again.
+// A watch whose events were compacted while it was cut off reads the whole state again.
 func TestWatchBehindACompactionReloads(t *testing.T) {
 	t.Parallel()
 	own := lone(t, calm...)
@@ -287,7 +287,7 @@ func TestWatchBehindACompactionReloads(t *testing.T) {
 	})
 }
 
-// With two of three members gone nothing is acknowledged, and with them again nothing is missing.
+// Without two of three members nothing is acknowledged; after their return nothing is missing.
 func TestWithoutAQuorumNothingIsAcknowledged(t *testing.T) {
 	t.Parallel()
 	members, err := servers.NewEtcdCluster(3)
@@ -308,7 +308,7 @@ func TestWithoutAQuorumNothingIsAcknowledged(t *testing.T) {
 	if err := tryPut(t.Context(), s, "b", "1h"); !errors.Is(err, store.ErrAway) {
 		t.Errorf("a job is put: %v, want %v", err, store.ErrAway)
 	}
-	// Not even reading is answered: it might be old.
+	// Reads fail too: their answers might be stale.
 	if _, err := store.JobNamed(t.Context(), s, "default", "a"); !errors.Is(err, store.ErrAway) {
 		t.Errorf("a job is read: %v, want %v", err, store.ErrAway)
 	}
@@ -352,7 +352,7 @@ func TestAFullDatabaseTakesNoMoreJobs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if about.Quota > 0 { // servers before 3.6 do not tell it
+	if about.Quota > 0 { // servers before 3.6 do not report it
 		for to := 180; !isFull(about.Used, about.Size, about.Quota); to += 2 {
 			if err := fill(to); err != nil {
 				t.Fatal(err)
@@ -406,8 +406,8 @@ func TestAFullDatabaseTakesNoMoreJobs(t *testing.T) {
 	eventually(t, "jobs are taken again", func() bool { return tryPut(t.Context(), s, "b", "1h") == nil })
 }
 
-// A cluster that was restored from an older snapshot has forgotten what it acknowledged since:
-// that is reported, and not taken for a state that is to come.
+// A cluster that was restored from an older snapshot has forgotten what it acknowledged since: that
+// is reported, not awaited as a future state.
 func TestARestoredSnapshotIsReported(t *testing.T) {
 	t.Parallel()
 	own := lone(t)

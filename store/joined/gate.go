@@ -14,22 +14,22 @@ import (
 // Opener opens a history.
 type Opener func(ctx context.Context) (store.History, error)
 
-// gate is a history that may be unreachable when a server starts. It opens once the history
-// is reachable and is the one that belongs to the control store; until then all calls fail.
+// gate is a history that may be unreachable when a server starts. It opens once the history is
+// reachable and belongs to the control store; until then all calls fail.
 type gate struct {
 	open Opener
 	// use records which history belongs to the control store.
 	use func(ctx context.Context, id store.HistoryID) error
 
-	opening sync.Mutex // held by the call that opens
+	opening sync.Mutex // locked by the call that opens
 
 	mu      sync.Mutex
 	history store.History // nil until it is open
-	err     error         // why it is not open
+	err     error         // why it is still closed
 	closed  bool
 }
 
-// meet opens the gate, unless it is open.
+// meet opens the gate if it is closed.
 func (g *gate) meet(ctx context.Context) error {
 	g.opening.Lock()
 	defer g.opening.Unlock()
@@ -48,7 +48,7 @@ func (g *gate) meet(ctx context.Context) error {
 	return err
 }
 
-// known returns the history if it is the one that belongs to the control store.
+// known returns the history if it belongs to the control store.
 func (g *gate) known(ctx context.Context) (store.History, error) {
 	h, err := g.open(ctx)
 	if err != nil {
@@ -74,7 +74,7 @@ func closeHistory(h store.History) error {
 	return nil
 }
 
-// there returns the history, or the reason why it is not usable yet.
+// there returns the history, or why it is not usable yet.
 func (g *gate) there() (store.History, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

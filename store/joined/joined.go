@@ -29,8 +29,8 @@ import (
 type Control interface {
 	store.Control
 	store.Outbox
-	// Operate makes a step of the core, and Document returns the document of a definition
-	// for such a step: for package storecopy.
+	// Operate makes a step of the engine, and Document returns a document for such a step: for
+	// package storecopy.
 	Operate(ctx context.Context, op engine.Operation) error
 	Document(definition *job.Job) (*engine.Document, error)
 }
@@ -47,12 +47,12 @@ type Options struct {
 	OutputMax int64
 }
 
-// The bounds of data that waits for an unreachable history.
+// The bounds of data waiting for an unreachable history.
 const (
 	// OutboxDefault is what 100 runs a second fill in five hours.
 	OutboxDefault = 256 << 20
-	// claimShare is the part of the outbox for claims, in percent: the rest is for the
-	// results of running attempts.
+	// claimShare is the part of the outbox for claims, in percent: the rest is left for the results
+	// of running attempts.
 	claimShare = 80
 	// OutputDefault is the most bytes of output that wait on a node. Beyond it the oldest
 	// are dropped.
@@ -71,15 +71,15 @@ type Store struct {
 	store.History
 	opt  Options
 	gate *gate
-	// partly answers reads by the outbox alone while history is away.
+	// partly makes reads use the outbox alone while history is away.
 	partly bool
 	keeps  keeps
 
 	mu     sync.Mutex
 	held   store.ConsumerState
-	away   error // why history could not be written to when it was tried last
+	away   error // the error of the last write to history
 	status Status
-	self   job.ID // the session of this node, once it has one
+	self   job.ID // the session of this node, once it has joined
 	turn   bool   // this node ships
 	// refusing is why and when history last refused output; err is nil if it was accepted.
 	refusing struct {
@@ -99,9 +99,8 @@ type Status struct {
 	Full int
 	// Away is the error of the last write to history.
 	Away error
-	// Aside is the number of records that history rejected for their content, and
-	// OutputDropped the number of chunks of output dropped for lack of space or rejected for
-	// their content.
+	// Aside counts records that history rejected for their content, and OutputDropped output chunks
+	// dropped for lack of space or rejected for their content.
 	Aside, OutputDropped int
 	// OutputBytes is the size of the output that waits on this node.
 	OutputBytes int64
@@ -149,12 +148,12 @@ func New(ctx context.Context, control Control, history store.History, opt Option
 	return s, s.look(ctx)
 }
 
-// meetMax is how long Open waits for a history before it continues without one.
+// meetMax is how long Open waits for history before it continues without it.
 const meetMax = 10 * time.Second
 
-// Open is New for a history that may be unreachable: then Run opens it as soon as it is
-// reachable, and records wait as in any outage of history. Meanwhile reads return what the
-// outbox has. Open refuses a history that does not belong to the control store.
+// Open is New for a history that may be unreachable: then Run opens it as soon as it is reachable,
+// and records wait as in any outage of history. Until then reads return the records of the outbox.
+// Open refuses a history that does not belong to the control store.
 func Open(ctx context.Context, control Control, history Opener, opt Options) (*Store, error) {
 	s, err := unmet(control, history, opt)
 	if err != nil {
@@ -207,14 +206,14 @@ func (s *Store) MendKeys(ctx context.Context, fix bool) ([]engine.Damage, error)
 }
 
 // Join implements store.Membership. The session reports whether it is this node's turn to ship,
-// unless it is of a worker that joins through this server.
+// unless it belongs to a worker that joins through this server.
 func (s *Store) Join(ctx context.Context, session store.Session) (store.Session, error) {
 	joined, err := s.Control.Join(ctx, session)
 	if err == nil && session.HasStore() {
 		s.mu.Lock()
 		s.self, s.turn = joined.ID, false
 		s.mu.Unlock()
-		_ = s.look(ctx) // otherwise the next check, in a second, finds whose turn it is
+		_ = s.look(ctx) // after an error the next check, in a second, finds whose turn it is
 	}
 	return joined, err
 }
@@ -246,12 +245,12 @@ func (s *Store) look(ctx context.Context) error {
 	return nil
 }
 
-// lateAfter is the age of the oldest record at which all nodes ship: the node whose turn it
-// is may be the one that cannot reach history.
+// lateAfter is the age of the oldest record at which all nodes ship: the node whose turn it is may
+// be unable to reach history.
 const lateAfter = 15 * time.Second
 
-// isTurn reports whether this node ships: of the live nodes with a store, the one with the lowest
-// session does, as one is enough and more do no harm, and a process without a session.
+// isTurn reports whether this node ships: of the live nodes with a store the one with the lowest
+// session, which suffices, or a process without a session.
 func (s *Store) isTurn(ctx context.Context, oldest time.Time) (bool, error) {
 	s.mu.Lock()
 	self := s.self
@@ -293,8 +292,8 @@ func (s *Store) Held(ctx context.Context) (held store.ConsumerState, err error) 
 	return held, nil
 }
 
-// Plan implements store.Planning. Without room for claims the runs are only planned: each needs a
-// claim of its own, which is refused.
+// Plan implements store.Planning. Without room for claims the runs are only planned: each then
+// needs a separate claim, which is refused.
 func (s *Store) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, []store.ClaimOutcome, error) {
 	if s.Status().Full < claimShare {
 		return s.Control.Plan(ctx, session, items)
@@ -327,9 +326,9 @@ func (s *Store) Claim(ctx context.Context, session job.ID, attempts []store.Atte
 	return s.Control.Claim(ctx, session, attempts)
 }
 
-// Finish implements store.Working. Output goes to history, or waits for it in this process.
-// If the record of an attempt is already in history, its result is decided by that record, and
-// undecided while history is away.
+// Finish implements store.Working. Output goes to history, or waits for it in this process. If the
+// record of an attempt is already in history, that record decides the result, which stays undecided
+// while history is away.
 func (s *Store) Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error) {
 	bare := make([]store.Result, len(results))
 	for i, r := range results {

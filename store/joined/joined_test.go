@@ -18,11 +18,11 @@ import (
 	"github.com/belfry-cron/belfry/store/sqlite"
 )
 
-// faulty is a history whose calls fail as a test says.
+// faulty is a history whose calls fail when a test says so.
 type faulty struct {
 	store.History
 	mu sync.Mutex
-	// before and after are errors of Append, before it does anything and after it has.
+	// before and after are errors of Append, returned before and after it appends.
 	before, after error
 	refuses       func(*store.Record) bool
 	refusesOutput func(*store.OutputChunk) bool
@@ -82,7 +82,7 @@ func (f *faulty) AppendOutput(ctx context.Context, chunks []store.OutputChunk) e
 	return f.History.AppendOutput(ctx, chunks)
 }
 
-// forgetful is a control store whose outbox fails to give away what was taken.
+// forgetful is a control store that fails to remove taken records from its outbox.
 type forgetful struct {
 	*memory.Control
 	fails int
@@ -194,7 +194,7 @@ func (r *rig) shipped() {
 	}
 }
 
-// once checks that there is one final record of each run, in history and in what is read.
+// once checks that history and the reads have one final record of each run.
 func (r *rig) once(runs []store.Attempt) {
 	r.Helper()
 	for what, from := range map[string]store.History{"history": r.history.History, "the store": r.Store} {
@@ -227,20 +227,20 @@ func TestRecordShippedTwiceIsStoredOnce(t *testing.T) {
 		for range 3 {
 			runs = append(runs, r.ran())
 		}
-		r.history.set(nil, store.ErrAway) // it is appended, and the answer is lost
+		r.history.set(nil, store.ErrAway) // it is appended, but the answer is lost
 		if _, err := r.Ship(r.Context()); !errors.Is(err, store.ErrAway) {
 			r.Fatalf("ship: %v", err)
 		}
 		runs = append(runs, r.ran())
 		r.history.set(nil, nil)
-		r.control.(*forgetful).fails = 1 // a crash between the append and its note
+		r.control.(*forgetful).fails = 1 // a crash between the append and its removal from the outbox
 		if _, err := r.Ship(r.Context()); !errors.Is(err, store.ErrAway) {
 			r.Fatalf("ship: %v", err)
 		}
 		other, err := joined.New(r.Context(), r.control, r.history, joined.Options{})
 		r.must(err)
 		var wait sync.WaitGroup
-		for _, s := range []*joined.Store{r.Store, other} { // two nodes at once
+		for _, s := range []*joined.Store{r.Store, other} { // two nodes ship at once
 			wait.Go(func() {
 				if _, err := s.Ship(r.Context()); err != nil {
 					r.Errorf("ship: %v", err)
@@ -328,7 +328,7 @@ func TestAFullOutboxStopsClaimsAndTakesResults(t *testing.T) {
 	}, joined.Options{OutboxMax: 20_000})
 }
 
-// looked has the outbox measured, as Run does each second.
+// looked measures the outbox, as Run does each second.
 func (r *rig) looked() {
 	ctx, stop := context.WithTimeout(r.Context(), 1500*time.Millisecond)
 	defer stop()
@@ -356,7 +356,7 @@ func TestALateResultReplacesLost(t *testing.T) {
 					r.must(err)
 					c, err := r.begin()
 					r.must(err)
-					r.history.set(store.ErrAway, nil) // the late result needs history, and others do not wait for it
+					r.history.set(store.ErrAway, nil) // only the late result waits for history
 					results := []store.Result{{Attempt: a, Outcome: job.OutcomeSucceeded}, {Attempt: c, Outcome: job.OutcomeSucceeded}}
 					for range 2 {
 						out, err := r.Finish(r.Context(), r.session.ID, results)
@@ -390,7 +390,7 @@ func TestALateResultReplacesLost(t *testing.T) {
 func TestPagesGoAcrossTheSeam(t *testing.T) {
 	both(t, func(r *rig) {
 		var runs []store.Attempt
-		for i := range 40 { // of one microsecond: the clock of a bubble stands
+		for i := range 40 { // within one microsecond: the clock of a bubble stands still
 			if runs = append(runs, r.ran()); i%9 == 4 {
 				r.shipped()
 			}
@@ -429,7 +429,7 @@ func TestRefusedRecordBlocksNoOther(t *testing.T) {
 	both(t, func(r *rig) {
 		runs := []store.Attempt{r.ran(), r.ran(), r.ran()}
 		tries := 0
-		r.history.refuses = func(rec *store.Record) bool { // as it is, and then whatever it is
+		r.history.refuses = func(rec *store.Record) bool { // refuses the record as it is, and then in any form
 			bad := rec.Run.ID == runs[0].Run && !strings.Contains(rec.Attempt.Reason.String(), "refused") || rec.Run.ID == runs[1].Run
 			if bad {
 				tries++
@@ -464,9 +464,9 @@ func TestAnotherHistoryIsRefused(t *testing.T) {
 
 func TestAServerStartsWhileItsHistoryIsAway(t *testing.T) {
 	both(t, func(r *rig) {
-		runs := []store.Attempt{r.ran()} // the control store knows its history
+		runs := []store.Attempt{r.ran()} // the control store already names its history
 		r.shipped()
-		var there store.History // none while it is away
+		var there store.History // nil while it is away
 		var mu sync.Mutex
 		second, err := joined.Open(r.Context(), r.control, func(context.Context) (store.History, error) {
 			mu.Lock()
@@ -569,7 +569,7 @@ func TestOutputOfADeadProcessIsShippedByTheNext(t *testing.T) {
 		}
 		for seq := range 4 {
 			c := chunk(seq)
-			if seq == 3 { // the third pushes out the first
+			if seq == 3 { // the third displaces the first
 				c.DropFrom, c.DropTo = 0, 1
 			}
 			r.must(first.AppendOutput(r.Context(), []store.OutputChunk{c}))
@@ -610,7 +610,7 @@ func TestOneNodeShipsUntilItCannot(t *testing.T) {
 		ctx, stop := context.WithCancel(r.Context())
 		var wait sync.WaitGroup
 		defer func() { stop(); wait.Wait() }()
-		wait.Go(func() { other.Run(ctx) }) // the session of the first node is lower, and does not ship
+		wait.Go(func() { other.Run(ctx) }) // the first node has the lower session, and does not ship
 		r.ran()
 		renewed := func(d time.Duration) {
 			for range d / time.Second {
@@ -733,7 +733,7 @@ func TestAFullOutboxStopsClaimsOfPlans(t *testing.T) {
 	}, joined.Options{OutboxMax: 300})
 }
 
-// looksAway has the outbox measured while history is away, or once it is back and has all.
+// looksAway measures the outbox while history is away, or once it is back and complete.
 func (r *rig) looksAway(away bool) {
 	if r.history.set(nil, nil); away {
 		r.history.set(store.ErrAway, nil)
@@ -849,7 +849,7 @@ func TestRefusedOutputWaitsWithoutRecords(t *testing.T) {
 			r.shipped()
 			time.Sleep(time.Minute)
 		}
-		r.once([]store.Attempt{a}) // the record has not waited
+		r.once([]store.Attempt{a}) // the record was not delayed
 		if s := r.Status(); s.OutputBytes == 0 || s.OutputDropped != 0 || s.OutputRefused == nil || s.Away != nil || !strings.Contains(s.Warning().String(), "history refuses output") {
 			r.Errorf("the status is %+v, %q", s, s.Warning())
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// keeps has the retention settings of jobs, for a history without the jobs. It follows the feed
-// of changed jobs.
+// keeps has the retention settings of jobs, for a history that has no jobs. It follows the feed of
+// changed jobs.
 type keeps struct {
 	mu      sync.Mutex
 	said    *store.JobKeeps // replaced, never changed
@@ -20,8 +20,8 @@ type keeps struct {
 	control store.Control
 }
 
-// deletionsMissed is the time without a poll after which all jobs are read again: a tombstone
-// may be gone by then.
+// deletionsMissed is the time without a poll after which all jobs are read again: a tombstone may
+// have been removed.
 const deletionsMissed = store.TombstoneLife / 2
 
 // now returns the current settings of jobs.
@@ -52,7 +52,7 @@ func (k *keeps) now(ctx context.Context, now time.Time) (*store.JobKeeps, error)
 			if had == has && was == is {
 				continue
 			}
-			if !changed { // a round of Expire may be reading the one before
+			if !changed { // a concurrent round of Expire may read the old one
 				copied := make(store.JobKeeps, len(said)+1)
 				for uid, keep := range said {
 					copied[uid] = keep

@@ -12,18 +12,18 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// readMax is the number of records of the outbox that a read examines, the latest first: the
-// ends of about a second. While more wait, older ones are missing, as Status shows.
+// readMax is the number of records of the outbox that a read examines, the latest first: the ends
+// of about a second. If more wait, older ones are missing, as Status shows.
 const readMax = 2000
 
-// Behind reports whether more records wait than a read examines, as of the last check.
+// Behind reports whether more records wait than a read examines, by the last check.
 func (s *Store) Behind() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.held.Entries > readMax
 }
 
-// waiting returns the records in the outbox that meet a condition: of a run, or of all if it
+// waiting returns the records in the outbox that meet a condition: of one run, or of all runs if it
 // is zero.
 func (s *Store) waiting(ctx context.Context, run job.ID, wanted func(*store.Record) bool) ([]store.Record, error) {
 	list, err := s.Waiting(ctx, run, readMax)
@@ -33,7 +33,7 @@ func (s *Store) waiting(ctx context.Context, run job.ID, wanted func(*store.Reco
 	return slices.DeleteFunc(list, func(r store.Record) bool { return !wanted(&r) }), nil
 }
 
-// ask reads history. A server does not wait for a history that is known to be away.
+// ask reads history. A server does not wait for a history known to be away.
 func (s *Store) ask(read func() error) error {
 	s.mu.Lock()
 	away := s.away
@@ -43,7 +43,7 @@ func (s *Store) ask(read func() error) error {
 			return away
 		}
 		if s.partly {
-			_ = s.note(away) // until Run reaches it again
+			_ = s.note(away) // it stays so until Run reaches it again
 		}
 	}
 	return fmt.Errorf("%w: %w", store.ErrHistoryAway, away)
@@ -60,7 +60,7 @@ type attemptOf struct {
 
 func of(r *store.Record) attemptOf { return attemptOf{r.Run.ID, r.Attempt.Number} }
 
-// with returns records of history and of the outbox. Of an attempt in both the latter counts.
+// with returns records of history and of the outbox. For an attempt in both, the outbox counts.
 func with(list, fresh []store.Record) []store.Record {
 	newer := make(map[attemptOf]bool, len(fresh))
 	for i := range fresh {
@@ -69,11 +69,11 @@ func with(list, fresh []store.Record) []store.Record {
 	return append(slices.DeleteFunc(list, func(r store.Record) bool { return newer[of(&r)] }), fresh...)
 }
 
-// Attempts implements store.History: of history and of what waits for it.
+// Attempts implements store.History, over history and the outbox.
 func (s *Store) Attempts(ctx context.Context, q store.HistoryQuery) (list []store.Record, next store.RecordRef, err error) {
 	// The outbox first: so a record shipped between the two reads is found twice instead
 	// of missed.
-	replaced := map[attemptOf]bool{} // records of history, by late results
+	replaced := map[attemptOf]bool{} // records in history that late results replace
 	fresh, err := s.waiting(ctx, job.ID{}, func(r *store.Record) bool {
 		if r.Replaces {
 			replaced[of(r)] = true
@@ -87,7 +87,7 @@ func (s *Store) Attempts(ctx context.Context, q store.HistoryQuery) (list []stor
 	if err = s.ask(func() error { list, next, err = s.History.Attempts(ctx, q); return err }); err != nil && !s.isPartial(err) {
 		return nil, next, err
 	}
-	if next != (store.RecordRef{}) { // later records come with the next page
+	if next != (store.RecordRef{}) { // later records follow on the next page
 		fresh = slices.DeleteFunc(fresh, func(r store.Record) bool { return r.Ref().Compare(next) < 0 })
 	}
 	list = with(slices.DeleteFunc(list, func(r store.Record) bool { return replaced[of(&r)] }), fresh)
@@ -161,7 +161,7 @@ func (s *Store) Aggregate(ctx context.Context, q store.AggregateQuery) (list []s
 			if list, err = s.History.Aggregate(ctx, q); err != nil || len(missing) == 0 {
 				break
 			}
-			// A record that was shipped meanwhile may be counted or not: then history counts again.
+			// A record shipped since may be counted or not: then history counts again.
 			before := len(missing)
 			if missing, err = s.without(ctx, missing, q); len(missing) == before {
 				break
@@ -184,7 +184,7 @@ func (s *Store) Aggregate(ctx context.Context, q store.AggregateQuery) (list []s
 }
 
 // without leaves out records that history already has, because they are being shipped, and late
-// results whose "lost" it counts.
+// results whose "lost" record it counts.
 func (s *Store) without(ctx context.Context, fresh []store.Record, from store.AggregateQuery) ([]store.Record, error) {
 	var late error
 	fresh = slices.DeleteFunc(fresh, func(r store.Record) bool {

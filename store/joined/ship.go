@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// shipEvery is the longest wait of a record while history is reachable: a batch
-	// gathers meanwhile.
+	// shipEvery is the longest wait of a record while history is reachable: a batch gathers in that
+	// time.
 	shipEvery = 200 * time.Millisecond
 	// lookEvery is the interval for measuring the outbox, also while shipping pauses.
 	lookEvery = time.Second
@@ -125,7 +125,7 @@ func (s *Store) ShipAll(ctx context.Context) error {
 	}
 }
 
-// shipInTurn is Ship if it is the turn of this node, and otherwise ships only its output.
+// shipInTurn is Ship if it is the turn of this node, or else ships only its output.
 func (s *Store) shipInTurn(ctx context.Context) (more bool, err error) {
 	s.mu.Lock()
 	turn := s.turn
@@ -159,10 +159,10 @@ func (s *Store) note(err error) error {
 	return err
 }
 
-// append appends records. If history refuses some for their content, each is tried alone,
-// then cut to a size that any store accepts, and finally put aside, so that the others
-// need not wait. If history accepts none of them, it may refuse all for another reason, such as a
-// missing permission or table: then they wait.
+// append appends records. If history refuses some for their content, each is tried alone, then cut
+// to a size that any store accepts, and finally put aside, so that the rest need not wait. If
+// history accepts none of them, it may refuse all for another reason, such as a missing permission
+// or table: then they wait.
 func (s *Store) append(ctx context.Context, records []store.Record) error {
 	err := s.History.Append(ctx, records)
 	if err == nil || !isRefusal(ctx, err) {
@@ -223,11 +223,10 @@ func cut(r *store.Record, err error) {
 	r.Run.Node = short(r.Run.Node)
 }
 
-// shipOutput appends the output that waits on this node. Output that history refuses waits, and
-// records do not wait for it.
+// shipOutput appends the output that waits on this node. Refused output does not delay records.
 func (s *Store) shipOutput(ctx context.Context) error {
 	s.mu.Lock()
-	again := s.refusing.err != nil // the second refusal, after a pause, is no passing fault
+	again := s.refusing.err != nil // a second refusal, after a pause, is no passing fault
 	rests := again && time.Since(s.refusing.at) < outputRest
 	s.mu.Unlock()
 	for !rests {
@@ -285,7 +284,7 @@ func (s *Store) appendChunks(ctx context.Context, chunks []store.OutputChunk, re
 		err := s.History.AppendOutput(ctx, chunks[i:i+1])
 		if err != nil && isRefusal(ctx, err) {
 			empty := chunks[i]
-			empty.Bytes, empty.Data = 0, []byte{0} // no records, as package output writes them
+			empty.Bytes, empty.Data = 0, []byte{0} // no records, as package output encodes them
 			refusal = err
 			if err = s.History.AppendOutput(ctx, []store.OutputChunk{empty}); err == nil {
 				lost++

@@ -18,17 +18,17 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// spool is output that waits for an unreachable history: a file for each call, in a directory
-// of the node. A file survives the process, and is lost with the disk.
+// spool is output waiting for an unreachable history: a file for each call, in a directory of the
+// node. A file survives the process, and is lost with the disk.
 type spool struct {
-	dir string // "" keeps it in memory
+	dir string // "" keeps output in memory
 	max int64
 
 	mu      sync.Mutex
 	files   []spoolFile // the oldest first
 	bytes   int64
 	next    int
-	dropped int // chunks, because there was no room, or history can never accept them
+	dropped int // dropped chunks, for lack of room or refused for good
 }
 
 type spoolFile struct {
@@ -36,7 +36,7 @@ type spoolFile struct {
 	size   int64
 	chunks int
 	of     map[attempt]bool
-	data   []byte // if there is no directory
+	data   []byte // the content, without a directory
 }
 
 type attempt struct {
@@ -69,7 +69,7 @@ func openSpool(dir string, most int64) (*spool, error) {
 			return nil, fmt.Errorf("read output that waits for history: %w", err)
 		}
 		chunks, err := decodeChunks(data)
-		if err != nil { // the machine went down while it was written
+		if err != nil { // the machine stopped while writing it
 			_ = os.Remove(name)
 			continue
 		}
@@ -102,7 +102,7 @@ func (s *spool) path(number int) string {
 	return filepath.Join(s.dir, fmt.Sprintf("%012d%s", number, spoolSuffix))
 }
 
-// put keeps chunks. If the spool is full, it drops the oldest.
+// put stores chunks. If the spool is full, it drops the oldest.
 func (s *spool) put(chunks []store.OutputChunk) error {
 	var data bytes.Buffer
 	if err := gob.NewEncoder(&data).Encode(chunks); err != nil {
@@ -174,7 +174,7 @@ func (s *spool) oldest() (chunks []store.OutputChunk, number int, err error) {
 	return nil, 0, nil
 }
 
-// taken removes a file that history has, unless it was dropped meanwhile.
+// taken removes a file that history has, unless it was dropped already.
 func (s *spool) taken(number int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

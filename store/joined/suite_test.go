@@ -9,9 +9,8 @@ import (
 	"github.com/belfry-cron/belfry/store/storetest"
 )
 
-// TestStore runs the suite on two stores in memory: once with everything left in the
-// outbox until it is more than a read looks at, and once with everything shipped before it
-// is read.
+// TestStore runs the suite on two stores in memory: once with records left in the outbox until a
+// read cannot examine them all, and once with all records shipped before they are read.
 func TestStore(t *testing.T) {
 	for name, shipped := range map[string]bool{"waiting": false, "shipped": true} {
 		t.Run(name, func(t *testing.T) {

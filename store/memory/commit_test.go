@@ -13,9 +13,9 @@ import (
 	"github.com/belfry-cron/belfry/store/memory"
 )
 
-// TestCommitsThatGoWrongAreDoneOnce plans, claims and finishes on a store of which one
-// commit in five goes wrong: it is done by a part, or not at all, or later, or its answer is
-// lost. A caller that repeats each call until it is answered finds each occurrence run once.
+// TestCommitsThatGoWrongAreDoneOnce plans, claims and finishes on a store where one commit in five
+// goes wrong: it is done in part, late or not at all, or its answer is lost. A caller that repeats
+// each call until it succeeds finds each occurrence run once.
 func TestCommitsThatGoWrongAreDoneOnce(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { wrongCommits(t, seed) })
@@ -97,7 +97,7 @@ func wrongCommits(t *testing.T, seed uint64) {
 		work(t, s, session.ID, again, id, random)
 		again(func() error { return s.Renew(ctx, session.ID, store.Load{}) })
 	}
-	for range 100 { // what waits and follows
+	for range 100 { // waiting and following runs
 		work(t, s, session.ID, again, id, random)
 	}
 	records, _, err := s.Attempts(ctx, store.HistoryQuery{Limit: 1000})
@@ -166,8 +166,8 @@ func work(t *testing.T, s *memory.Store, session job.ID, again func(func() error
 	}
 }
 
-// TestAlertsSurviveARepeatedCommit loses the last part of the first commit of a call that may be
-// made in parts: what such a call returned about the parts before it would be lost.
+// TestAlertsSurviveARepeatedCommit loses the last part of the first commit of a call in parts,
+// which must not lose what the call returned about earlier parts.
 func TestAlertsSurviveARepeatedCommit(t *testing.T) {
 	now, again := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), 0
 	s := memory.New(memory.Options{

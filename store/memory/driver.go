@@ -18,7 +18,7 @@ type table struct {
 	mu       sync.Mutex
 	version  int64
 	versions map[string]int64            // of copied keys
-	pairs    *btree.BTreeG[replica.Pair] // of the others, by key
+	pairs    *btree.BTreeG[replica.Pair] // other pairs, by key
 	apply    func(replica.Update)
 	puts     []replica.Pair // memory for the next update
 }
@@ -41,13 +41,13 @@ func (d *table) Attach(apply func(replica.Update)) {
 // Follow implements replica.Driver. A local driver has no followers.
 func (d *table) Follow(context.Context, func(replica.Update)) {}
 
-// Now implements replica.Driver: the store has the clock of its options.
+// Now implements replica.Driver with the clock of the store's options.
 func (d *table) Now(context.Context) (time.Time, bool, error) { return time.Time{}, false, nil }
 
 // Close implements replica.Driver.
 func (d *table) Close() error { return nil }
 
-// Bounds implements replica.Driver: there are none.
+// Bounds implements replica.Driver: it has none.
 func (d *table) Bounds() (compares, size int) { return math.MaxInt32, math.MaxInt32 }
 
 // Tail implements replica.Driver.

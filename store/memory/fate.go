@@ -12,13 +12,13 @@ import (
 // Fate is what becomes of a part of a step.
 type Fate uint8
 
-// What becomes of a part of a step.
+// The possible fates of a part of a step.
 const (
 	Done  Fate = iota
-	Again      // neither it nor those behind it are done: the step is made again
-	Away       // neither it nor those behind it are done, and the caller does not know
-	Lost       // it is done, those behind it are not, and the caller does not know
-	Late       // the caller does not know: it comes when the call was repeated
+	Again      // neither it nor later parts are done: the step is repeated
+	Away       // neither it nor later parts are done, which the caller does not know
+	Lost       // it is done and later parts are not, which the caller does not know
+	Late       // it is done after the repetition of the call, which the caller does not know
 )
 
 // fated is a driver whose commits of steps may go wrong.
@@ -34,7 +34,7 @@ type late struct {
 	txn     *replica.Txn
 }
 
-// lateBy is after how many commits a late one comes: after the one that repeats it.
+// lateBy is the number of commits before a late one: it follows its repetition.
 const lateBy = 2
 
 // Commit implements replica.Driver.
@@ -62,7 +62,7 @@ func (d *fated) Commit(_ context.Context, t *replica.Txn) (version int64, done b
 	return 0, false, fmt.Errorf("part %d of %d: %w", t.Part+1, t.Parts, store.ErrAway)
 }
 
-// arrive commits what has come by now, if what it compares has not changed.
+// arrive commits parts that are due, if what they compare has not changed.
 func (d *fated) arrive() {
 	d.late = slices.DeleteFunc(d.late, func(l *late) bool {
 		if l.commits--; l.commits == 0 {

@@ -1,9 +1,10 @@
-// Package memory is a store in the memory of one process: what simulations, tests and programs run on.
-// Its content ends with the process.
+// Package memory is a store in the memory of one process, for simulations, tests and programs. Its
+// content ends with the process.
 //
 // It is the backend of etcd and Redis on a map instead of a server: a commit passes decoded values, so
 // nothing is encoded, and steps run one after another. Decisions load exactly their needs: reading more
-// panics. It uses only the given clock, and starts only the goroutine that ends a subscription to hints.
+// panics. It uses only the given clock, and starts only the goroutine that ends a subscription to
+// hints.
 package memory
 
 import (
@@ -16,13 +17,13 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/replica"
 )
 
-// Options are what a store is made with.
+// Options configure a store.
 type Options struct {
 	// Now is the store's clock. Default: the clock of the machine.
 	Now func() time.Time
 	// LookAhead is how far ahead runs may be planned. Default: store.LookAheadDefault.
 	LookAhead time.Duration
-	// Defaults are filled in where jobs say nothing.
+	// Defaults are the values of settings that jobs omit.
 	Defaults job.Defaults
 	// NewID makes the uids of jobs, calendars and pools. It is called with the
 	// store locked. Default: by the clock and at random.
@@ -30,11 +31,12 @@ type Options struct {
 	// Revisions is how many definitions of a job are kept. Default:
 	// store.RevisionsDefault.
 	Revisions int
-	// Records is how many finished attempts are kept at least; when there are twice as many,
-	// the oldest go. Default: no bound but Expire.
+	// Records is how many finished attempts are kept at least; once there are twice as many, the
+	// oldest are removed. Default: no bound but Expire.
 	Records int
 	// Fate, if set, makes steps compare at the commit what they have read, and commit in parts if they
-	// may, as on etcd and Redis. It decides the fate of each part. It is called with the store locked.
+	// may, as on etcd and Redis. It decides the fate of each part, and is called with the store
+	// locked.
 	Fate func(part, parts int) Fate
 }
 
@@ -46,21 +48,21 @@ func New(opt Options) *Store {
 	d, options := parts(&opt)
 	s, err := replica.Open(context.Background(), d, options)
 	if err != nil {
-		panic(err) // no call of the driver fails but by the fate of a step
+		panic(err) // the driver fails only by the fate of a step
 	}
 	return &Store{s}
 }
 
-// Control is a store in memory that keeps no history: what ends is in its feed, for
+// Control is a store in memory without history: ended attempts are in its feed, for
 // store.ConsumerHistory. It is safe for concurrent use.
 type Control struct{ *replica.Control }
 
-// NewControl returns an empty store that keeps no history.
+// NewControl returns an empty store without history.
 func NewControl(opt Options) *Control {
 	d, options := parts(&opt)
 	c, err := replica.OpenControl(context.Background(), d, options)
 	if err != nil {
-		panic(err) // no call of the driver fails but by the fate of a step
+		panic(err) // the driver fails only by the fate of a step
 	}
 	return &Control{c}
 }

@@ -20,30 +20,27 @@ import (
 )
 
 const (
-	// connectTimeout bounds the making of a connection, where the address does
-	// not say connect_timeout.
+	// connectTimeout is the default of connect_timeout.
 	connectTimeout = 5 * time.Second
-	// statementTimeout is the default of statement_timeout. No statement takes long
-	// normally, and one that does blocks others.
+	// statementTimeout is the default of statement_timeout. Statements are normally short, and a
+	// long one blocks others.
 	statementTimeout = 30 * time.Second
-	// lockTimeout is how long a statement waits for the lock of a row.
+	// lockTimeout bounds the wait for the lock of a row.
 	lockTimeout = 10 * time.Second
-	// idleTimeout is how long a server keeps a silent connection: a node that is frozen in
-	// the middle of a transaction must not hold its locks. Idle ones in the pool are closed
-	// earlier.
+	// idleTimeout is how long a server keeps a silent connection: a node frozen within a
+	// transaction must not hold its locks. Idle connections in the pool are closed earlier.
 	idleTimeout = 10 * time.Second
-	// connections is how many there are at most, where the address does not say
-	// pool_max_conns: beyond some, commits wait for each other.
+	// connections is the default of pool_max_conns: beyond some, commits wait for each other.
 	connections = 10
 	// answerSlack is how much longer than the server itself a node waits for it.
 	answerSlack = 5 * time.Second
 	defaultPort = "3306"
 )
 
-// address is what the address of a database says.
+// address is the parsed address of a database.
 type address struct {
 	config      *mysql.Config
-	hosts       []string // with ports, in the order in which they are tried
+	hosts       []string // with ports, in the order of trying
 	security    security
 	name        string // without a password
 	connections int
@@ -51,7 +48,7 @@ type address struct {
 	limits
 }
 
-// limits are how long things may take.
+// limits bound statements, waits for locks and idle time.
 type limits struct{ statement, lock, idle time.Duration }
 
 // unbounded are the limits of who changes the schema.
@@ -60,7 +57,7 @@ var unbounded = limits{lock: time.Hour, idle: time.Hour}
 // hostsMax bounds the hosts of an address: more than a group of replicas has.
 const hostsMax = 16
 
-// firstHost returns an address with the first of its hosts alone, and the others.
+// firstHost returns an address with only its first host, and the other hosts.
 func firstHost(text string) (string, []string) {
 	scheme, rest, _ := strings.Cut(text, "://")
 	end := strings.IndexAny(rest, "/?")
@@ -85,7 +82,7 @@ func parseAddress(text string) (*address, error) {
 	first, others := firstHost(text)
 	u, err := url.Parse(first)
 	if err != nil {
-		return nil, errors.New("cannot be read") // the cause would print the password
+		return nil, errors.New("cannot be read") // the cause contains the password
 	}
 	host, err := withPort(u)
 	if err != nil {
@@ -116,7 +113,7 @@ func parseAddress(text string) (*address, error) {
 	c.Collation, c.Loc = "utf8mb4_bin", time.UTC
 	c.MultiStatements = true
 	c.Logger = &mysql.NopLogger{} // its errors are returned
-	c.MaxAllowedPacket = 0        // what the server says
+	c.MaxAllowedPacket = 0        // the server's limit
 	a := &address{
 		config: c, hosts: hosts, name: fmt.Sprintf("mysql://%s/%s", strings.Join(hosts, ","), name),
 		connections: connections, limits: limits{statementTimeout, lockTimeout, idleTimeout},
@@ -182,7 +179,7 @@ func (a *address) open(l limits) (*sql.DB, error) {
 	for _, host := range a.hosts {
 		of := c.Clone()
 		of.Addr = host
-		if len(a.hosts) > 1 { // each has a certificate of its own
+		if len(a.hosts) > 1 { // each host has its own certificate
 			secure := a.security
 			secure.host, _, _ = net.SplitHostPort(host)
 			if err := secure.apply(of); err != nil {
@@ -199,9 +196,8 @@ func (a *address) open(l limits) (*sql.DB, error) {
 	return sql.OpenDB(all), nil
 }
 
-// session returns the statements that a connection begins with. The comments are
-// read by one of the two servers each: MariaDB bounds all statements, MySQL those
-// that read.
+// session returns the first statements of a connection. Each of the two servers reads one of the
+// comments: MariaDB bounds all statements, MySQL only reads.
 func (l limits) session() string {
 	return fmt.Sprintf("set session transaction isolation level read committed;"+
 		"set session autocommit = 1, sql_mode = 'STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION', time_zone = '+00:00',"+
@@ -209,8 +205,7 @@ func (l limits) session() string {
 		int(l.lock.Seconds()), int(l.idle.Seconds()), int(l.statement.Seconds()), l.statement.Milliseconds())
 }
 
-// security is what an address says about TLS, in the words of MySQL's own
-// programs.
+// security is the TLS settings of an address, as MySQL's own programs name them.
 type security struct {
 	host          string
 	mode          string

@@ -11,7 +11,7 @@ import (
 	"github.com/belfry-cron/belfry/test/servers"
 )
 
-// On a server with the durability of its defaults.
+// Runs on a server with its default durability.
 func BenchmarkLife(b *testing.B) {
 	m := servers.StartMariaDB(b)
 	storetest.Life(b, func(b testing.TB) store.Store {

@@ -14,7 +14,7 @@ import (
 // About is the result of a check of a database.
 type About = sqldb.About
 
-// Check looks at a database, and changes nothing.
+// Check examines a database, and changes nothing.
 func Check(ctx context.Context, text string) (About, error) {
 	a, err := parseAddress(text)
 	if err != nil {
@@ -53,8 +53,8 @@ func look(ctx context.Context, address *address) (a About, err error) {
 	}
 	took := time.Since(begun)
 	a.Offset = time.Unix(0, clock).Sub(begun.Add(took / 2))
-	// After a crash the server keeps of its last transactions those that are in its
-	// binary log, if it has one.
+	// After a crash the server keeps the last transactions that are in its binary log, if it has
+	// one.
 	err = conn.QueryRowContext(ctx, "select @@global.innodb_flush_log_at_trx_commit = 1 and (not @@global.log_bin or @@global.sync_binlog = 1)").Scan(&a.Durable)
 	if err == nil && exists {
 		var oldest int
@@ -119,7 +119,7 @@ func denied(ctx context.Context, conn *sql.Conn, tables []string, a *About) erro
 func deniedChanges(ctx context.Context, conn *sql.Conn, a *About) error {
 	given, err := texts(ctx, conn, `select privilege_type from information_schema.user_privileges where grantee = concat('\'', replace(current_user(), '@', '\'@\''), '\'')
 		union select privilege_type from information_schema.schema_privileges where grantee = concat('\'', replace(current_user(), '@', '\'@\''), '\'') and database() like table_schema`)
-	if err != nil || len(given) == 0 { // it has a name that is written otherwise
+	if err != nil || len(given) == 0 { // the name is written in another way
 		return err
 	}
 	if roles, err := texts(ctx, conn, "select role_name from information_schema.applicable_roles"); err != nil || len(roles) > 0 {
@@ -134,7 +134,7 @@ func deniedChanges(ctx context.Context, conn *sql.Conn, a *About) error {
 	return nil
 }
 
-// changes are the rights that the scripts need, and what they are for.
+// changes are the rights that the scripts need, and their purposes.
 var changes = map[string]string{
 	"CREATE": "create tables", "ALTER": "alter tables", "INDEX": "make an index", "DROP": "drop what is replaced", "CREATE VIEW": "create views",
 }

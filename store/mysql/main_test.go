@@ -19,8 +19,8 @@ func TestMain(m *testing.M) {
 	os.Exit(servers.Main(m, &server, func() (*servers.MariaDB, error) { return servers.NewMariaDB("--innodb-flush-log-at-trx-commit=0") }))
 }
 
-// The suite, with every other call made by another node. The suite with one node runs in store/postgres,
-// which differs in the dialect only.
+// The suite, with every other call made by another node. store/postgres runs it with one node; only the
+// dialect differs.
 func TestStoreOfTwoNodes(t *testing.T) {
 	storetest.Run(t, func(t *testing.T, o storetest.Options) store.Store {
 		address := emptyDatabase(t)
@@ -57,8 +57,7 @@ func newDatabase(t testing.TB) string {
 	return address + "?connect_timeout=60s" // a machine may stall
 }
 
-// databases are addresses of databases that are empty again: to make one takes a
-// second.
+// databases are addresses of emptied databases: creating one takes a second.
 var databases = make(chan string, 64)
 
 // emptyDatabase returns the address of a database without rows, until the end of
@@ -83,7 +82,7 @@ func emptyDatabase(t testing.TB) (address string) {
 	return address
 }
 
-// connection opens a database for what a test does beside the store.
+// connection opens a database that a test uses beside the store.
 func connection(ctx context.Context, text string) (*database, error) {
 	a, err := parseAddress(text)
 	if err != nil {

@@ -1,17 +1,16 @@
-// Package mysql keeps Belfry's state in MySQL, 8.0.19 or later, or MariaDB, 10.6 or later:
-// the store of nodes that form a cluster by using the same database. The logic is in
-// package sqldb; this package has the parts specific to MySQL, as far as both servers share
-// them: connections, statements for many rows, the schema, and the notices that nodes poll
-// for, since the servers have no notifications.
+// Package mysql keeps Belfry's state in MySQL, 8.0.19 or later, or MariaDB, 10.6 or later: the
+// store of nodes that form a cluster by using the same database. The logic is in package sqldb;
+// this package has the parts specific to MySQL, as far as both servers share them: connections,
+// statements for many rows, the schema, and the notices that nodes poll for, since the servers have
+// no notifications.
 //
 // # Durability
 //
-// A call is answered when its transaction is committed, whose durability the server
-// decides: with innodb_flush_log_at_trx_commit = 1, it is on disk. A failover keeps
-// acknowledged writes only if the new primary has received them in time, which
-// semi-synchronous replication ensures. A cluster of several writers (Galera, group
-// replication in its mode of several primaries) must send all nodes to the same one: locks
-// of one are not known to the others.
+// A call is answered when its transaction is committed, whose durability the server decides: with
+// innodb_flush_log_at_trx_commit = 1, it is on disk. A failover keeps acknowledged writes only if
+// the new primary has received them in time, which semi-synchronous replication ensures. A cluster
+// of several writers (Galera, group replication in its mode of several primaries) must send all
+// nodes to the same one: they do not know each other's locks.
 package mysql
 
 import (
@@ -30,10 +29,10 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/sqldb"
 )
 
-// Options are what Open needs to know beside the address. The zero value will do.
+// Options configure Open beside the address. The zero value is valid.
 type Options = sqldb.Options
 
-// AddressError is what is wrong with the address that Open or Check was given.
+// AddressError is an error in the address given to Open or Check.
 type AddressError = sqldb.AddressError
 
 // Store is a database. Its methods may be called by any goroutine.
@@ -86,12 +85,12 @@ func connect(ctx context.Context, a *address) (*database, error) {
 	return d, nil
 }
 
-// connector makes connections on which a session is set up, to the first of its hosts that answers
-// and can be written.
+// connector makes connections with a configured session, to the first of its hosts that answers and
+// is writable.
 type connector struct {
 	hosts     []driver.Connector
 	session   string
-	certified bool // it shows a certificate
+	certified bool // it presents a certificate
 	within    time.Duration
 }
 
@@ -131,7 +130,7 @@ var errReadOnly = errors.New("the database is read-only: it is a replica")
 func (c *connector) connect(ctx context.Context, host driver.Connector) (driver.Conn, error) {
 	conn, err := host.Connect(ctx)
 	if errors.Is(err, mysql.ErrInvalidConn) && c.certified {
-		// By then the handshake has ended for this side.
+		// The handshake has already ended on this side.
 		return nil, fmt.Errorf("%w: the server may not take the certificate of ssl-cert", err)
 	}
 	if err != nil {
@@ -192,7 +191,7 @@ func (d *database) KeepsNotices() bool { return true }
 // Alone implements sqldb.DB.
 func (d *database) Alone() bool { return false }
 
-// Lateral implements sqldb.DB. MariaDB knows none.
+// Lateral implements sqldb.DB: MariaDB does not support it.
 func (d *database) Lateral() bool { return false }
 
 // Failures implements sqldb.DB. An index has all rows: the column is computed for it.
@@ -209,18 +208,17 @@ func (d *database) Clock() string {
 // Era implements sqldb.DB.
 func (d *database) Era() int64 { return 0 }
 
-// Partition implements sqldb.DB: history has no parts. Servers want the column
-// that parts go by in each unique key, and change them with a lock on all of the
-// table.
+// Partition implements sqldb.DB: history has no parts. Servers want the partitioning column in each
+// unique key, and lock the whole table to change parts.
 func (d *database) Partition(context.Context, int64, int64) error { return nil }
 
 // Close implements sqldb.DB.
 func (d *database) Close() error { return d.pool.Close() }
 
-// The numbers of errors that mean something for a call.
+// The error numbers that matter to a call.
 const (
 	errDiskFull         = 1021
-	errCheckRead        = 1020 // others changed the data of a snapshot (MariaDB)
+	errCheckRead        = 1020 // another transaction changed data of a snapshot (MariaDB)
 	errTooManyConns     = 1040
 	errDatabaseDenied   = 1044
 	errAccessDenied     = 1045
@@ -234,7 +232,7 @@ const (
 	errIndexCorrupt     = 1712
 	errLockWaitTimeout  = 1205
 	errDeadlock         = 1213
-	errUserLimit        = 1226 // as 1203, where the limit is the user's own
+	errUserLimit        = 1226 // like 1203, for the user's own limit
 	errOptionPrevents   = 1290 // --read-only
 	errReadOnlyTransact = 1792
 	errReadOnlyMode     = 1836
@@ -252,8 +250,7 @@ func number(err error) uint16 {
 	return 0
 }
 
-// failure is an error of the database, with the sentinel of package store that it
-// stands for.
+// failure is an error of the database, with its sentinel of package store.
 type failure struct {
 	error
 	is error
@@ -261,10 +258,10 @@ type failure struct {
 
 func (f *failure) Unwrap() []error { return []error{f.error, f.is} }
 
-// errTooLong is the driver's ErrPktTooLarge for people: that one names a setting that does not exist.
+// errTooLong replaces the driver's ErrPktTooLarge, which names a setting that does not exist.
 var errTooLong = errors.New("a statement is longer than the server's max_allowed_packet")
 
-// marked gives an error the sentinel that it stands for.
+// marked wraps an error with its sentinel.
 func marked(err error) error {
 	if errors.Is(err, mysql.ErrPktTooLarge) {
 		return errTooLong
@@ -289,8 +286,8 @@ func wasUndone(err error) bool {
 	return errors.Is(err, driver.ErrBadConn) // nothing was sent
 }
 
-// unreached gives what kept a database from being opened the sentinel of one that is away, if it
-// may be there later. A wrong password or database is a mistake of the configuration.
+// unreached marks an error of opening a database that may be reachable later as an outage. A wrong
+// password or database is a mistake of the configuration.
 func unreached(err error) error {
 	if n := number(err); n == errAccessDenied || (&database{}).Fault(err) != sqldb.Broken {
 		return err
@@ -305,9 +302,9 @@ func (d *database) Fault(err error) sqldb.Fault {
 	case errDeadlock, errLockWaitTimeout, errDuplicateKey, errCheckRead:
 		return sqldb.Conflict
 	case errTooManyConns, errTooManyOfUser, errUserLimit, errServerShutdown, errNormalShutdown, errKilledMariaDB, errInactiveMySQL,
-		// Who could log in before may again: a password was changed here first, or there.
+		// A known user may be able to log in again: a password changes on one side first.
 		errAccessDenied,
-		// After a failover the name may stand for another server.
+		// After a failover the name may refer to another server.
 		errOptionPrevents, errReadOnlyMode:
 		return sqldb.Broken
 	default:
@@ -322,16 +319,16 @@ func (d *database) Fault(err error) sqldb.Fault {
 }
 
 const (
-	// noticeLife is how long a notice is kept of a node that tells nothing more.
+	// noticeLife is how long the last notice of a silent node is kept.
 	noticeLife = time.Hour
-	// Nodes look for notices as often as there are any: after one at once, then
-	// in pauses that double. Of a cancelled run its node hears within the longest.
+	// Nodes poll for notices: soon after one, then with pauses that double up to the longest, which
+	// bounds how late a node learns of a cancelled run.
 	lookFirst = 20 * time.Millisecond
 	lookMax   = 320 * time.Millisecond
 )
 
-// Notify implements sqldb.DB: a row for each payload counts its notices. There are as many
-// rows as pairs of node and kind of change, and no two nodes write one.
+// Notify implements sqldb.DB: a row for each payload counts its notices. Each pair of node and kind
+// of change has a row, and no two nodes write the same one.
 func (d *database) Notify(ctx context.Context, payload string) error {
 	var t text
 	t.statement("insert into notices (payload, told, at_time) values (?, 1, utc_timestamp(6)) on duplicate key update told = told + 1, at_time = utc_timestamp(6)", []any{payload})

@@ -96,7 +96,7 @@ func TestTLSFollowsTheAddress(t *testing.T) {
 	}
 }
 
-// unreachable is a server that ends connections while they are made.
+// unreachable is a server that closes connections during their handshake.
 type unreachable struct{ driver.Connector }
 
 func (unreachable) Connect(context.Context) (driver.Conn, error) { return nil, mysql.ErrInvalidConn }
@@ -110,7 +110,7 @@ func TestRejectedClientCertificateIsNamed(t *testing.T) {
 	}
 }
 
-// PostgreSQL, say, takes a connection and waits for its client to begin.
+// The server accepts connections and waits for the client, as PostgreSQL does.
 func TestSilentServerTimesOutAsTheAddressSays(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -42,8 +42,8 @@ func TestTenNodesCreateTheSchemaConcurrently(t *testing.T) {
 	storetest.OpenAtOnce(t, func() (io.Closer, error) { return Open(t.Context(), address, Options{}) })
 }
 
-// Each statement that changes a schema is committed separately: a node that ends
-// between two of them leaves a part, which the next one completes.
+// Each statement that changes a schema is committed separately: a node that ends between two of
+// them leaves a part of the schema, which the next node completes.
 func TestHalfCreatedSchemaIsCompleted(t *testing.T) {
 	address := newDatabase(t)
 	d := connected(t, address)
@@ -63,8 +63,7 @@ func TestHalfCreatedSchemaIsCompleted(t *testing.T) {
 	open(t, address, Options{})
 }
 
-// Of no script it is known how much of it was done by a node that has ended before it was
-// noted.
+// A node that ends before it records a script leaves it unknown how much of it was done.
 func TestEachScriptMayBeRunAgain(t *testing.T) {
 	address := newDatabase(t)
 	if err := open(t, address, Options{}).Close(); err != nil {
@@ -94,7 +93,7 @@ func TestServerWithoutAutocommitIsSupported(t *testing.T) {
 	}
 }
 
-// One that takes no long statements would refuse results again and again.
+// Such a server would refuse results again and again.
 func TestServerWithShortStatementsIsRefused(t *testing.T) {
 	address := newDatabase(t)
 	set := func(packet int) {
@@ -163,7 +162,7 @@ func TestADatabaseOfAnotherProgramIsRefused(t *testing.T) {
 	}
 }
 
-// Nodes look for what others tell.
+// Nodes poll for notices of others.
 func TestOtherNodesAreNotified(t *testing.T) {
 	address := emptyDatabase(t)
 	a, b := open(t, address, Options{}), open(t, address, Options{})
@@ -171,13 +170,13 @@ func TestOtherNodesAreNotified(t *testing.T) {
 	defer cancel()
 	hints := b.Hints(ctx)
 	for n := 1; ; n++ {
-		// The first may be lost while b has not begun to look.
+		// The first notice may be lost while b is not polling yet.
 		if _, err := store.PutOne(ctx, a, store.PutJob{Definition: definition(n), IfVersion: store.AnyVersion, Actor: "ann"}); err != nil {
 			t.Fatal(err)
 		}
 		select {
 		case hint := <-hints:
-			// A new listener is hinted at everything.
+			// A new listener gets a hint at everything.
 			if hint&store.HintJobs != 0 && hint&store.HintNodes == 0 {
 				return
 			}
@@ -195,7 +194,7 @@ func definition(n int) *job.Job {
 	}
 }
 
-// The clock is that of the database, whatever the machine's says.
+// The store uses the clock of the database, whatever the machine's clock says.
 func TestTheClockIsThatOfTheDatabase(t *testing.T) {
 	address := emptyDatabase(t)
 	s := open(t, address, Options{})
@@ -219,11 +218,11 @@ func TestTheClockIsThatOfTheDatabase(t *testing.T) {
 	}
 }
 
-// measured is more than a measurement takes on a machine that stalls.
+// measured is longer than a measurement takes on a machine that stalls.
 const measured = 30 * time.Second
 
-// changer makes changes of a job one after another, each as often as it takes, and
-// expects that each is made once.
+// changer changes a job again and again, repeats each call until it succeeds, and expects each
+// change to be made once.
 type changer struct {
 	s    *Store
 	made int
@@ -233,7 +232,7 @@ func (c *changer) change(t *testing.T, n int) {
 	t.Helper()
 	for range n {
 		var j *store.Job
-		for { // a call gives up after some broken connections; its caller does not
+		for { // a call gives up after some broken connections, but its caller repeats it
 			var err error
 			if j, err = store.PutOne(t.Context(), c.s, store.PutJob{Definition: definition(c.made), IfVersion: int64(c.made), Actor: "ann"}); err == nil {
 				break
@@ -257,7 +256,7 @@ func (c *changer) check(t *testing.T) {
 	}
 }
 
-// A connection that is ended in the middle of something is made again.
+// A connection that ends during a call is opened again.
 func TestEndedConnectionsAreReopened(t *testing.T) {
 	c := &changer{s: open(t, emptyDatabase(t), Options{})}
 	for range 60 {
@@ -280,8 +279,7 @@ func TestEndedConnectionsAreReopened(t *testing.T) {
 	c.check(t)
 }
 
-// A server that ends in the middle of something, and starts again, has what was
-// acknowledged.
+// A server that crashes during calls and starts again has all acknowledged changes.
 func TestRestartedServerIsUsedAgain(t *testing.T) {
 	server := servers.StartMariaDB(t, "--innodb-flush-log-at-trx-commit=1")
 	address, err := server.Database()
@@ -311,8 +309,7 @@ func TestRestartedServerIsUsedAgain(t *testing.T) {
 	}
 }
 
-// cutter passes on what goes to a server and back, and now and then loses the
-// answer to a commit, or the commit.
+// cutter is a proxy that sometimes loses a commit or the answer to one.
 type cutter struct {
 	net.Listener
 	to      string
@@ -376,8 +373,7 @@ func (c *cutter) pass(client net.Conn) {
 	}
 }
 
-// What was removed by a commit whose answer is lost does not exist when that is made again:
-// the call is answered as if it were.
+// The rows are gone when a removal with a lost answer is repeated: the call still succeeds.
 func TestRemovalWithALostAnswerIsDone(t *testing.T) {
 	s, proxy := openBehindCutter(t)
 	put := func(calendar, day string) error {
@@ -385,8 +381,8 @@ func TestRemovalWithALostAnswerIsDone(t *testing.T) {
 		return err
 	}
 	for n := range 40 {
-		// The proxy goes by turns: with an odd number of calls in each round, it takes the
-		// answer of a removal in every other one.
+		// The proxy alternates: with an odd number of calls in each round, it loses the answer of
+		// every other removal.
 		if err := put("odd", fmt.Sprintf("2026-12-%02d", n%28+1)); err != nil {
 			t.Fatal(err)
 		}
@@ -432,8 +428,7 @@ func openBehindCutter(t *testing.T) (*Store, *cutter) {
 	return open(t, strings.Replace(address, direct, l.Addr().String(), 1), Options{}), proxy
 }
 
-// What became of a commit whose answer is lost is found out by making the call
-// again.
+// A commit whose answer is lost is made once: repeating the call finds out what became of it.
 func TestCommitWithALostAnswerIsDoneOnce(t *testing.T) {
 	s, proxy := openBehindCutter(t)
 	c := &changer{s: s}
@@ -519,8 +514,8 @@ func TestExpiryWithALostAnswerIsBounded(t *testing.T) {
 	}
 }
 
-// While a server takes no changes a call says so, and continues when it does again, on
-// another connection.
+// While a server is read-only a call fails with that error; afterwards it succeeds on another
+// connection.
 func TestReadOnlyServerIsNamed(t *testing.T) {
 	if err := server.Exec(t.Context(), "create or replace user clerk identified by 'none of yours'; grant all on *.* to clerk; revoke super, read only admin on *.* from clerk"); err != nil {
 		t.Fatal(err)
@@ -543,8 +538,8 @@ func TestReadOnlyServerIsNamed(t *testing.T) {
 	c.check(t)
 }
 
-// Of a user who may not connect, because the password was changed or others have
-// all connections, the database is away, and not what the call has asked for is wrong.
+// When the user may not connect, because the password was changed or all connections are in use,
+// the error says that the database is away, not that the call is wrong.
 func TestRefusedLoginIsNamed(t *testing.T) {
 	do := func(statements string) {
 		t.Helper()
@@ -571,7 +566,7 @@ func TestRefusedLoginIsNamed(t *testing.T) {
 	}
 }
 
-// Definitions and output may be longer than a message that servers take.
+// Definitions and output may be longer than a packet of the server.
 func TestLongTextsAreKept(t *testing.T) {
 	s := open(t, emptyDatabase(t), Options{})
 	long := strings.Repeat(`\'"`+"\n\u00e9\U0001f514;--", 200_000)
@@ -590,7 +585,7 @@ func TestLongTextsAreKept(t *testing.T) {
 		t.Errorf("%v, %v", records, err)
 	}
 	id := j.Definition.UID
-	d.Run.Shell = &job.Shell{Command: strings.Repeat(`\`, 9<<20)} // as long as two packets, in a statement
+	d.Run.Shell = &job.Shell{Command: strings.Repeat(`\`, 9<<20)} // two packets long in a statement
 	if _, err := store.PutOne(t.Context(), s, store.PutJob{Definition: d, IfVersion: 1, Actor: "ann"}); err == nil || !strings.Contains(err.Error(), "max_allowed_packet") {
 		t.Errorf("a job that is too long: %v", err)
 	}
@@ -612,7 +607,7 @@ func TestLongTextsAreKept(t *testing.T) {
 	}
 }
 
-// withAJob returns a store with a job and a session, and a look at what is in its database.
+// withAJob returns a store with a job and a session, and a function that reads its database.
 func withAJob(t *testing.T) (*Store, *store.Job, store.Session, *sql.DB) {
 	t.Helper()
 	address := emptyDatabase(t)
@@ -635,7 +630,7 @@ func withAJob(t *testing.T) (*Store, *store.Job, store.Session, *sql.DB) {
 	return s, j, session, d.pool
 }
 
-// The views say what the program says.
+// The views show the same state as the program.
 func TestViewsShowTheState(t *testing.T) {
 	s, j, session, pool := withAJob(t)
 	seen := func(query string, want ...string) {
@@ -680,8 +675,7 @@ func TestViewsShowTheState(t *testing.T) {
 	seen("select count(*) from belfry_attempts v join history h on timestampdiff(microsecond, '1970-01-01', v.ended) = h.ended div 1000 and v.attempt = h.attempt", "3")
 }
 
-// What a database is called that does not keep what it has acknowledged, and one
-// that is not ours.
+// Check reports a database without durability, and a database of another program.
 func TestCheckIsReadOnlyAndReports(t *testing.T) {
 	address := newDatabase(t)
 	list, err := scripts()
@@ -704,7 +698,7 @@ func TestCheckIsReadOnlyAndReports(t *testing.T) {
 		}
 	}
 	set(1)
-	defer set(0) // as the tests began
+	defer set(0) // restore the setting of the tests
 	check(true, len(list))
 	other := newDatabase(t)
 	d, err := connection(t.Context(), other)
@@ -765,7 +759,7 @@ func TestNodesExchangeEvents(t *testing.T) {
 	storetest.Elsewhere(t, func() store.Store { return open(t, address, Options{}) })
 }
 
-// Who reports the death of a server is in a hurry, and the server has checked everything.
+// A report of a server's death must be quick, and the server has checked everything.
 func TestADatabaseInUseIsNeitherCheckedNorChanged(t *testing.T) {
 	address := newDatabase(t)
 	if s, err := Open(t.Context(), address, Options{InUse: true}); err == nil {
@@ -788,7 +782,7 @@ func TestADatabaseInUseIsNeitherCheckedNorChanged(t *testing.T) {
 	}
 }
 
-// A dead host and a replica come before the primary.
+// A dead host and a replica precede the primary.
 func TestConnectionGoesToTheFirstWritableHost(t *testing.T) {
 	replica := servers.StartMariaDB(t, "--read-only=1")
 	if err := replica.Exec(t.Context(), "create database belfry"); err != nil {

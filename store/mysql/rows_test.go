@@ -9,8 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// A row that grew would be moved when its run is claimed, which takes longer than to
-// make it.
+// A longer row would be moved when its run is claimed, which costs more than creating it.
 func TestAClaimChangesNoLengths(t *testing.T) {
 	s, j, session, pool := withAJob(t)
 	lengths := func() (text string) {
@@ -45,8 +44,8 @@ func TestAClaimChangesNoLengths(t *testing.T) {
 	}
 }
 
-// A server that believes that most runs have many records, as one that was tried again and
-// again has, rather reads all records than to look up those of a batch.
+// A server whose statistics say that runs have many records, as after many retries, would rather
+// scan all records than look up the records of a batch.
 func TestRecordLookupsIgnoreServerStatistics(t *testing.T) {
 	s, j, session, pool := withAJob(t)
 	exec := func(statement string, args ...any) {
@@ -55,7 +54,7 @@ func TestRecordLookupsIgnoreServerStatistics(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	exec("set global userstat = 1") // counts the rows that are read
+	exec("set global userstat = 1") // counts the rows read
 	exec("alter table history stats_auto_recalc = 0")
 	exec("insert into names (uid, namespace, name) select unhex(concat('ff', lpad(hex(seq), 30, '0'))), 'default', concat('n', seq) from seq_1_to_2000")
 	exec("analyze table names")

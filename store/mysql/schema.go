@@ -35,7 +35,7 @@ func migrate(ctx context.Context, a *address) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close() // and with it the lock
+	defer conn.Close() // releases the lock as well
 	if _, _, err := known(ctx, conn); err != nil {
 		return err
 	}
@@ -80,10 +80,10 @@ func known(ctx context.Context, conn *sql.Conn) (server string, ours bool, err e
 	return server, ours, err
 }
 
-// product says which server has a version, and refuses those that are too old.
+// product returns the server product of a version, and refuses versions that are too old.
 func product(version string) (string, error) {
 	var major, minor, patch int
-	// What is behind the numbers does not matter.
+	// The rest of the version does not matter.
 	_, _ = fmt.Sscanf(version, "%d.%d.%d", &major, &minor, &patch)
 	number := major*10000 + minor*100 + patch
 	if strings.Contains(version, "MariaDB") {
@@ -128,8 +128,8 @@ func forward(ctx context.Context, conn *sql.Conn, list sqldb.Migrations) error {
 // calls of belfry_time and belfry_id in scripts.
 var calls = regexp.MustCompile(`belfry_(time|id)\(([a-z_.]+)\)`)
 
-// withoutFunctions writes the calls of the functions out that views have in
-// PostgreSQL: to make functions is a right that databases on offer seldom give.
+// withoutFunctions expands the function calls of PostgreSQL's views: managed servers seldom grant
+// the right to create functions.
 func withoutFunctions(script string) string {
 	return calls.ReplaceAllStringFunc(script, func(call string) string {
 		m := calls.FindStringSubmatch(call)
@@ -140,13 +140,13 @@ func withoutFunctions(script string) string {
 	})
 }
 
-// idText is an expression for an id in its visible form, 26 digits of Crockford's base 32,
-// or null. Servers convert 15 hexadecimal digits at once into 12 of theirs, with all
-// letters up to V: letters that look like digits, and U, are then skipped.
+// idText is an expression for an id in its visible form, 26 digits of Crockford's base 32, or null.
+// Servers convert 15 hexadecimal digits at once into 12 digits to the base of 32, up to V, whose
+// letters are then mapped to Crockford's.
 func idText(column string) string {
 	e := fmt.Sprintf("concat(lpad(conv(substr(hex(%[1]s), 1, 2), 16, 32), 2, '0'), lpad(conv(substr(hex(%[1]s), 3, 15), 16, 32), 12, '0'), lpad(conv(substr(hex(%[1]s), 18), 16, 32), 12, '0'))", column)
 	const theirs, crockford = "IJKLMNOPQRSTUV", "JKMNPQRSTVWXYZ"
-	for i := len(theirs) - 1; i >= 0; i-- { // from the last one, so that none is replaced twice
+	for i := len(theirs) - 1; i >= 0; i-- { // backwards, so that no letter is replaced twice
 		e = fmt.Sprintf("replace(%s, '%c', '%c')", e, theirs[i], crockford[i])
 	}
 	return fmt.Sprintf("case when length(%s) = 16 then %s end", column, e)

@@ -11,12 +11,10 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/sqldb"
 )
 
-// Values are written into the texts of statements: the protocol has no arrays,
-// and a prepared statement takes a fixed number of rows. A text or blob that
-// has a letter which could end it is written in hexadecimal digits, so that
-// nothing depends on the mode of a connection.
+// Values are written into the texts of statements: the protocol has no arrays, and a prepared
+// statement takes a fixed number of rows. A text or blob with a letter that could end the literal
+// is written in hexadecimal digits, so that the mode of a connection does not matter.
 
-// text is the text of one or several statements.
 type text struct{ strings.Builder }
 
 // statement writes a statement with its arguments.
@@ -50,7 +48,7 @@ func (t *text) value(v any) {
 	}
 }
 
-// set writes the values of a set. That of an empty one is equal to nothing.
+// set writes the values of a set. An empty set is written as null, which equals no value.
 func (t *text) set(v any) {
 	switch v := v.(type) {
 	case []int64:
@@ -76,7 +74,7 @@ func list[T any](t *text, values []T, write func(T)) {
 
 func (t *text) int(v int64) {
 	if v == math.MinInt64 {
-		// With its sign it would be the negative of a number that does not fit.
+		// A minus sign would negate a number that does not fit.
 		t.WriteString("(-9223372036854775807-1)")
 		return
 	}
@@ -107,25 +105,25 @@ func (t *text) blob(v []byte) {
 	t.WriteByte('\'')
 }
 
-// statementMax is where a statement for many rows, and what waits to be sent, is
-// long enough: far below the largest packet that servers take by default.
+// statementMax is the length at which a statement for many rows, or the pending statements, are
+// sent: far below the default limit of a packet.
 const statementMax = 1 << 20
 
-// write writes a statement for the rows of a batch from one on, and returns the
-// row to continue with. Servers take longer to read a value than to write it, so what
-// is the same in all rows is left out of them.
+// write writes a statement for the rows of a batch from one on, and returns the row to continue
+// with. Parsing a value costs servers more than writing it, so that values common to all rows are
+// written once.
 func (t *text) write(op sqldb.Op, b *sqldb.Batch, row int) int {
 	if op == sqldb.Delete {
 		return t.delete(b, row)
 	}
-	var listed []int // columns that are in each row
+	var listed []int // columns that differ between rows
 	for i := range b.Columns {
 		switch {
 		case i < b.Key:
 		case op == sqldb.Update && b.Same(i):
 			continue
 		case op != sqldb.Update && zero(b, i) && b.Same(i):
-			continue // the default of the column
+			continue // the column has its default
 		}
 		listed = append(listed, i)
 	}
@@ -148,7 +146,7 @@ func (t *text) write(op sqldb.Op, b *sqldb.Batch, row int) int {
 	}
 	switch op {
 	case sqldb.InsertNew:
-		// "insert ignore" would pass over other errors, too.
+		// "insert ignore" would hide other errors, too.
 		key := b.Columns[0].Name
 		fmt.Fprintf(t, " on duplicate key update %s=%s.%s", key, b.Name, key)
 	case sqldb.Upsert, sqldb.Update:
@@ -198,7 +196,7 @@ func (t *text) delete(b *sqldb.Batch, row int) int {
 		case b.Key == 1:
 			t.comma(row - first)
 		case row > first:
-			// The optimizer of MariaDB does not look rows up by tuples.
+			// MariaDB's optimizer does not look up rows by tuples.
 			t.WriteString(" or ")
 		}
 		for i, c := range b.Columns[:b.Key] {

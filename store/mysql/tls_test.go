@@ -9,7 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/test/servers"
 )
 
-// Connections have the TLS that the address says, and the certificate.
+// Connections use TLS and certificates as the address says.
 func TestConnectionsHaveTLS(t *testing.T) {
 	start := func(host string) (address string, c servers.Certificate) {
 		c, err := servers.NewCertificate(t.TempDir(), host)
@@ -48,5 +48,5 @@ func TestConnectionsHaveTLS(t *testing.T) {
 	here = strings.Replace(here, "root@", "clerk@", 1) + "?ssl-mode=VERIFY_CA&ssl-ca=" + authority
 	refused(here, "denied")
 	open(t, here+"&ssl-cert="+own.Certificate+"&ssl-key="+own.Key, Options{})
-	refused(here+"&ssl-cert="+others.Certificate+"&ssl-key="+others.Key, "") // how far each side is by then differs
+	refused(here+"&ssl-cert="+others.Certificate+"&ssl-key="+others.Key, "") // the sides fail at different steps
 }

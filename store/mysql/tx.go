@@ -15,20 +15,18 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/sqldb"
 )
 
-// rollbackMax bounds a rollback, which does not end with the context of a call.
-// A connection on which it takes longer is closed, which undoes as well.
+// rollbackMax bounds a rollback, which does not end with the context of a call. A connection that
+// needs longer is closed, which also rolls back.
 const rollbackMax = 2 * time.Second
 
-// tx is a transaction. What returns nothing waits and goes with the next
-// statement that does, or with the commit, in one message to the server: a
-// server in the next room is half a millisecond away.
+// tx is a transaction. Statements without rows wait for the next statement with rows, or for the
+// commit, to share its message: a round trip to a close server takes half a millisecond.
 type tx struct {
 	conn *sql.Conn
-	// pending are statements that were not sent yet, separated by semicolons.
-	// The first begins the transaction.
+	// pending are unsent statements, separated by semicolons. The first begins the transaction.
 	pending text
-	open    bool // something was sent: it must be undone
-	stale   bool // the connection is to a server that takes no changes any more
+	open    bool // something was sent, so that it must be rolled back
+	stale   bool // the server of the connection has become read-only
 }
 
 var _ sqldb.Tx = (*tx)(nil)
@@ -40,7 +38,7 @@ func (t *tx) add(statement string, args []any) {
 	t.pending.statement(statement, args)
 }
 
-// take returns the pending statements.
+// take removes and returns the pending statements.
 func (t *tx) take() string {
 	text := t.pending.String()
 	t.pending.Reset()
@@ -48,8 +46,8 @@ func (t *tx) take() string {
 	return text
 }
 
-// failed returns an error as callers get it. After a failover the connection may be
-// one to a server that became a replica: the next one asks the name again.
+// failed returns an error for callers. After a failover the server may have become a replica: the
+// next connection resolves the name again.
 func (t *tx) failed(err error) error {
 	err = marked(err)
 	t.stale = t.stale || errors.Is(err, store.ErrReadOnly)
@@ -125,24 +123,24 @@ func (t *tx) Rollback() {
 	ctx, cancel := context.WithTimeout(context.Background(), rollbackMax)
 	defer cancel()
 	if _, err := t.conn.ExecContext(ctx, "rollback"); err != nil || t.stale {
-		// The connection is not given to others.
+		// The connection is not used again.
 		_ = t.conn.Raw(func(any) error { return driver.ErrBadConn })
 	}
 }
 
-// release gives the connection back.
+// release returns the connection to the pool.
 func (t *tx) release() {
-	_ = t.conn.Close() // an error says that it is closed
+	_ = t.conn.Close() // an error means that it is closed
 	t.conn = nil
 }
 
 // rows implements sqldb.Rows.
 type rows struct {
 	rows  *sql.Rows
-	left  int // how many questions there are behind this one
+	left  int // number of questions after this one
 	cells []cell
 	dest  []any // to the cells
-	next  int   // the cell to read
+	next  int   // index of the next cell
 	err   error
 }
 
@@ -176,7 +174,7 @@ func (r *rows) More() bool {
 	return r.begin()
 }
 
-// errNoAnswer says that the server has not answered a question.
+// errNoAnswer says that the server has left a question unanswered.
 var errNoAnswer = errors.New("the server has left out an answer")
 
 // begin begins to read the rows of a question.
@@ -220,11 +218,10 @@ func (r *rows) Int() int64   { return r.cell().int() }
 func (r *rows) Text() string { return string(r.cell().bytes) }
 func (r *rows) View() []byte { return r.cell().bytes }
 
-// cell is a value of a row: a number, or the bytes of what is none. Null is
-// zero.
+// cell is a value of a row: a number, or the bytes of another value. Null is zero.
 type cell struct {
 	number int64
-	bytes  []byte // until the next row
+	bytes  []byte // valid until the next row
 }
 
 // Scan implements sql.Scanner.
@@ -250,6 +247,6 @@ func (c *cell) int() int64 {
 		return c.number
 	}
 	whole, _, _ := strings.Cut(string(c.bytes), ".")
-	n, _ := strconv.ParseInt(whole, 10, 64) // what is read as a number is one
+	n, _ := strconv.ParseInt(whole, 10, 64) // the column is a number
 	return n
 }

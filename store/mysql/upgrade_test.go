@@ -10,7 +10,7 @@ import (
 	"github.com/belfry-cron/belfry/store/storetest"
 )
 
-// A database that version 6 of the schema has written has all that it had.
+// An upgraded database of version 6 keeps all its data.
 func TestDatabaseOfVersion6IsUpgraded(t *testing.T) {
 	t.Parallel()
 	ctx, text := t.Context(), newDatabase(t)

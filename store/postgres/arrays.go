@@ -9,9 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// arrays encodes the arrays that statements are given. The codec that it stands before
-// asks each element by reflection how it is encoded, and makes garbage of it: for a
-// batch that costs more than all that is decided about it.
+// arrays encodes array arguments. The codec behind it chooses an encoding for each element by
+// reflection and allocates: for a batch that costs more than all its decisions.
 type arrays struct{ pgtype.Codec }
 
 // useArrays has a connection encode so.

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// arrays encodes as the codec of pgx does.
+// arrays encodes like the codec of pgx.
 func TestArraysAreEncodedAsTheyWere(t *testing.T) {
 	types := pgtype.NewMap()
 	for _, c := range []struct {
@@ -34,7 +34,7 @@ func TestArraysAreEncodedAsTheyWere(t *testing.T) {
 	}
 }
 
-// An array of another type is left to the codec of pgx.
+// Arrays of other types are left to the codec of pgx.
 func TestOtherArraysAreLeftToTheirCodec(t *testing.T) {
 	types := pgtype.NewMap()
 	plain, _ := types.TypeForOID(pgtype.Int4ArrayOID)

@@ -13,7 +13,7 @@ import (
 // About is the result of a check of a database.
 type About = sqldb.About
 
-// Check looks at a database, and changes nothing.
+// Check examines a database, and changes nothing.
 func Check(ctx context.Context, address string) (a About, err error) {
 	list, err := scripts()
 	if err != nil {

@@ -56,7 +56,7 @@ func refuse(conn net.Conn, answer pgproto3.BackendMessage) {
 func TestConnectionErrorIsOneLine(t *testing.T) {
 	missing := refusing(t, &pgproto3.ErrorResponse{Severity: "FATAL", Code: "3D000", Message: `database "d" does not exist`})
 	strange := refusing(t, &pgproto3.NoData{})
-	l, err := net.Listen("tcp", "127.0.0.1:0") // for a free port
+	l, err := net.Listen("tcp", "127.0.0.1:0") // finds a free port
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,7 +47,7 @@ func TestEachEndIsPublishedOnceAfterItsCommit(t *testing.T) {
 		if i == 2 {
 			outcome = job.OutcomeSucceeded
 		}
-		for range 2 { // the second report says what is known
+		for range 2 { // the second report repeats the first
 			if _, err := s.Finish(ctx, session.ID, []store.Result{{Attempt: a, Started: now, Ended: now, Outcome: outcome}}); err != nil {
 				t.Fatal(err)
 			}

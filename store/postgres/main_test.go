@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	os.Exit(servers.Main(m, &server, func() (*servers.Postgres, error) { return servers.NewPostgres("fsync = off", "full_page_writes = off") }))
 }
 
-// Both suites wait for the server half of their time, which one leaves to the other.
+// Half of the time of a suite is waiting for the server, so that two run at once.
 func TestStore(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, o storetest.Options) store.Store {
@@ -44,12 +44,11 @@ func open(t testing.TB, address string, o Options) *Store {
 	return s
 }
 
-// schemas are addresses of schemas that are empty again: to make one takes half a
-// second.
+// schemas are addresses of emptied schemas: creating one takes half a second.
 var schemas = make(chan string, 64)
 
-// patient has no transaction ended because its client waits for a processor: on a machine
-// with much else to do, the race detector makes some seconds of a long batch.
+// patient keeps transactions open while their client waits for a processor: on a busy machine the
+// race detector turns a long batch into seconds.
 const patient = "&idle_in_transaction_session_timeout=60s"
 
 // emptySchema returns the address of a schema without rows, until the end of the

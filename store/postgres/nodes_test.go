@@ -27,8 +27,8 @@ import (
 	"github.com/belfry-cron/belfry/test/servers"
 )
 
-// Every other call is made by another node. The whole suite of two nodes runs in store/mysql, which
-// has the same code but for the dialect.
+// Another node makes every other call. store/mysql runs the whole suite of two nodes; only the
+// dialect differs.
 func TestStoreOfTwoNodes(t *testing.T) {
 	t.Parallel()
 	storetest.Again(storetest.Run)(t, func(t *testing.T, o storetest.Options) store.Store {
@@ -39,7 +39,7 @@ func TestStoreOfTwoNodes(t *testing.T) {
 	})
 }
 
-// A node does not decide by what it remembers of a run that another one has changed.
+// A node does not decide by its cached copy of a run that another node has changed.
 func TestNodeSeesWhatAnotherOneHasChanged(t *testing.T) {
 	t.Parallel()
 	storetest.Apart(t, func(t *testing.T, o storetest.Options) (one, other store.Store) {
@@ -75,7 +75,7 @@ func TestNodesMayRemoveAPartOfHistoryAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	const name = "history_20200102"
-	for _, there := range []bool{true, false} { // the second has seen it before the first removed it
+	for _, there := range []bool{true, false} { // the second node has seen it before the first removed it
 		if parts, err := d.parts(t.Context()); err != nil || parts[name] != there {
 			t.Fatalf("it is there: %t, %v; want %t", parts[name], err, there)
 		}
@@ -125,7 +125,7 @@ func newDatabase(t *testing.T, name, encoding string) string {
 	return strings.Replace(server.URL(), "/postgres?", "/"+name+"?", 1)
 }
 
-// exec runs statements, each in a transaction of its own.
+// exec runs statements, each in a separate transaction.
 func exec(t *testing.T, address, statements string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), address)
@@ -140,8 +140,8 @@ func exec(t *testing.T, address, statements string) {
 	}
 }
 
-// Nodes of the previous version continue while the schema is changed, and take locks in another
-// order than the scripts do.
+// Nodes of the previous version continue during the migration, and take locks in another order than
+// its scripts.
 func TestMigrationMeetsActiveNodes(t *testing.T) {
 	address := server.Schema() + patient
 	list, err := scripts()
@@ -160,7 +160,7 @@ func TestMigrationMeetsActiveNodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// After a second PostgreSQL detects the deadlock and ends one of the two.
+	// After a second PostgreSQL detects the deadlock and ends one of the transactions.
 	err = pgx.BeginFunc(t.Context(), d.pool, func(x pgx.Tx) error {
 		if _, err := x.Exec(t.Context(), "set local deadlock_timeout = '120s'; lock table job_state in row share mode", pgx.QueryExecModeSimpleProtocol); err != nil {
 			return err
@@ -235,8 +235,7 @@ func TestASchemaWithALongNameIsRefused(t *testing.T) {
 	}
 }
 
-// Who looks after a database makes the schema, and gives a user that one and no right to
-// make others.
+// An administrator may create the schema, and give the user rights on that schema only.
 func TestASchemaOfItsOwnIsEnough(t *testing.T) {
 	d, err := connect(t.Context(), server.URL())
 	if err != nil {
@@ -301,8 +300,7 @@ func TestCheckFindsMissingRights(t *testing.T) {
 	finds(server.URL()+"&schema=lent&default_transaction_read_only=on", "write anything: ")
 }
 
-// A pooler may leave out the settings of a connection, among them the schema, or refuse
-// them.
+// A pooler may drop the settings of a connection, such as the schema, or refuse them.
 func TestAPoolerThatKeepsSettingsIsRefused(t *testing.T) {
 	address := server.Schema()
 	for _, c := range []struct {
@@ -351,7 +349,7 @@ func TestAPoolerThatKeepsSettingsIsRefused(t *testing.T) {
 	}
 }
 
-// pool connects a client with the server as a pooler does.
+// pool connects a client with the server like a pooler.
 func pool(client net.Conn, meets func(net.Conn, *pgproto3.StartupMessage)) {
 	defer client.Close()
 	first, err := pgproto3.NewBackend(client, client).ReceiveStartupMessage()
@@ -418,7 +416,7 @@ func TestSchemaOneVersionAheadIsAcceptedAndNewerIsRefused(t *testing.T) {
 	}
 }
 
-// A hint of another node comes by NOTIFY.
+// Hints of another node arrive by NOTIFY.
 func TestOtherNodesAreNotified(t *testing.T) {
 	address := emptySchema(t)
 	a, b := open(t, address, Options{}), open(t, address, Options{})
@@ -427,7 +425,7 @@ func TestOtherNodesAreNotified(t *testing.T) {
 	hints := b.Hints(ctx)
 	definition := &job.Job{Name: "told", Schedule: job.Schedule{Cron: []string{"* * * * *"}}, Run: job.RunSpec{Shell: &job.Shell{Command: "true"}}}
 	for n := 1; ; n++ {
-		// The first may be lost while b has not begun to listen.
+		// The first hint may be lost while b is not listening yet.
 		definition.Description = time.Duration(n).String()
 		j, err := store.PutOne(ctx, a, store.PutJob{Definition: definition, IfVersion: store.AnyVersion, Actor: "ann"})
 		if err != nil {
@@ -435,7 +433,7 @@ func TestOtherNodesAreNotified(t *testing.T) {
 		}
 		select {
 		case hint := <-hints:
-			// A listener begins with a hint about everything.
+			// A new listener gets a hint at everything.
 			if hint&store.HintJobs != 0 && hint&store.HintNodes == 0 {
 				if !hint.MayConcern(j.Definition.UID) || hint.MayConcern(job.ID{1, 2, 3}) {
 					t.Errorf("the hint %b is about something else than the job", hint)
@@ -449,8 +447,8 @@ func TestOtherNodesAreNotified(t *testing.T) {
 	}
 }
 
-// While the database is away no hints are sent, which would have all nodes ask for
-// it; when it is back all are, for what they may have missed.
+// While the database is away no hints are sent, which would make all nodes call it; when it is back
+// all are sent, for missed changes.
 func TestHintsWaitForTheDatabase(t *testing.T) {
 	away := servers.StartPostgres(t)
 	s := open(t, away.Schema(), Options{})
@@ -463,7 +461,7 @@ func TestHintsWaitForTheDatabase(t *testing.T) {
 		t.Errorf("without its database the store says %v to reads and %v to writes", read, write)
 	}
 	came := 0
-	for over := time.After(2 * time.Second); over != nil; { // some attempts to listen again
+	for over := time.After(2 * time.Second); over != nil; { // long enough for some attempts to listen again
 		select {
 		case <-hints:
 			came++
@@ -471,7 +469,7 @@ func TestHintsWaitForTheDatabase(t *testing.T) {
 			over = nil
 		}
 	}
-	if came > 1 { // one when it began to listen
+	if came > 1 { // one came when it began to listen
 		t.Errorf("%d hints came while the database was away", came)
 	}
 	if err := away.Start(); err != nil {
@@ -487,7 +485,7 @@ func TestHintsWaitForTheDatabase(t *testing.T) {
 	}
 }
 
-// The clock is that of the database, whatever the machine's says.
+// The store uses the clock of the database, whatever the machine's clock says.
 func TestTheClockIsThatOfTheDatabase(t *testing.T) {
 	s := open(t, emptySchema(t), Options{})
 	d, err := connect(t.Context(), server.URL())
@@ -513,11 +511,10 @@ func TestTheClockIsThatOfTheDatabase(t *testing.T) {
 	}
 }
 
-// measured is more than a measurement takes on a machine that stalls.
+// measured is longer than a measurement takes on a machine that stalls.
 const measured = 30 * time.Second
 
-// What the connections of a node are ended in the middle of, and what meets a
-// server that is starting, is made again.
+// Calls whose connections are ended, or that meet a starting server, are repeated.
 func TestEndedConnectionsAreReopened(t *testing.T) {
 	address := emptySchema(t)
 	s := open(t, address, Options{})
@@ -552,7 +549,7 @@ func TestEndedConnectionsAreReopened(t *testing.T) {
 			IfVersion: int64(n), Actor: "ann",
 		}
 		var j *store.Job
-		for { // a call gives up after some broken connections; its caller does not
+		for { // a call gives up after some broken connections, but its caller repeats it
 			var err error
 			if j, err = store.PutOne(t.Context(), s, p); err == nil {
 				break
@@ -573,7 +570,7 @@ func TestEndedConnectionsAreReopened(t *testing.T) {
 	}
 }
 
-// The views say what the program says.
+// The views show the same state as the program.
 func TestViewsShowTheState(t *testing.T) {
 	address := emptySchema(t)
 	s := open(t, address, Options{})
@@ -651,8 +648,8 @@ func TestLostNotificationsAreNoticed(t *testing.T) {
 		t.Errorf("%d batches were published without a listener, %v", told, err)
 	}
 	elsewhere := a.EventsElsewhere(ctx)
-	// heard reads until the last change has come, and reports whether something was lost
-	// before it.
+	// heard reads until the last change has arrived, and reports whether a loss was reported before
+	// it.
 	heard := func(patience time.Duration) (told, lost bool) {
 		t.Helper()
 		for over := time.After(patience); ; {
@@ -671,7 +668,7 @@ func TestLostNotificationsAreNoticed(t *testing.T) {
 			}
 		}
 	}
-	// until makes changes until one has come, and reports whether something was lost before it.
+	// until makes changes until one has arrived, and reports whether a loss was reported before it.
 	until := func() (lost bool) {
 		t.Helper()
 		for told := false; !told; {
@@ -689,8 +686,8 @@ func TestLostNotificationsAreNoticed(t *testing.T) {
 	if !until() {
 		t.Error("the next change has come, and no gap is reported")
 	}
-	// A failover to a standby that was behind: the numbers continue from an earlier one, and what
-	// they publish is not behind the last that was received.
+	// A failover to a standby that was behind: numbers continue from an earlier one, so that new
+	// events do not come after the last received number.
 	for _, sql := range []string{"update counters set value = -1000 where name = 'told'", "truncate told"} {
 		if _, err := d.pool.Exec(ctx, sql); err != nil {
 			t.Fatal(err)
@@ -704,7 +701,7 @@ func TestLostNotificationsAreNoticed(t *testing.T) {
 	}
 }
 
-// Who reports the death of a server is in a hurry, and the server has checked everything.
+// A report of a server's death must be quick, and the server has checked everything.
 func TestADatabaseInUseIsNeitherCheckedNorChanged(t *testing.T) {
 	t.Parallel()
 	address := server.Schema()

@@ -31,10 +31,10 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/sqldb"
 )
 
-// Options are what Open needs to know beside the address. The zero value will do.
+// Options configure Open beside the address. The zero value is valid.
 type Options = sqldb.Options
 
-// AddressError is what is wrong with the address that Open or Check was given.
+// AddressError is an error in the address given to Open or Check.
 type AddressError = sqldb.AddressError
 
 // Store is a database. Its methods may be called by any goroutine.
@@ -43,44 +43,41 @@ type Store struct{ *sqldb.Store }
 var _ store.Store = (*Store)(nil)
 
 const (
-	// nameMax is the longest name of a schema: the server cuts longer ones, so that two
-	// clusters would have one.
+	// nameMax is the longest name of a schema: the server truncates longer ones, so that two
+	// clusters might share one.
 	nameMax = 63
-	// connectMax bounds the making of a connection, where the address does not
-	// say connect_timeout.
+	// connectMax is the default of connect_timeout.
 	connectMax = 5 * time.Second
-	// connections is how many there are at most, where the address does not say
-	// pool_max_conns: beyond some, commits wait for each other.
+	// connections is the default of pool_max_conns: beyond some, commits wait for each other.
 	connections = 10
 	// rollbackMax bounds a rollback, which continues after the context of its call.
 	rollbackMax = time.Second
-	// versionMin is the oldest server that there are the statements for.
+	// versionMin is the oldest server version that the statements support.
 	versionMin = 13
 )
 
-// settings are what connections set, where the address does not.
+// settings are the defaults of connections for settings that the address omits.
 var settings = map[string]string{
 	"application_name": "belfry",
-	// A transaction that has waited for a lock must see what was committed before it was
-	// released, also where the pool begins transactions.
+	// A transaction that waited for a lock must see what its holder committed, also where a pooler
+	// begins transactions.
 	"default_transaction_isolation": "read committed",
 	// The default is a setting of the database, or of the user.
 	"client_encoding": "UTF8",
-	// No statement takes long normally, and one that does blocks others.
+	// Statements are normally short, and a long one blocks others.
 	"statement_timeout": "30s",
 	"lock_timeout":      "10s",
-	// A node that is frozen in the middle of a transaction must not hold its
-	// locks: no transaction waits for its client.
+	// A node frozen within a transaction must not hold its locks: no transaction waits for its
+	// client.
 	"idle_in_transaction_session_timeout": "5s",
-	// A page of the feed of changes is read in some milliseconds: processes that would help
-	// with it take longer to start, and read ahead for nothing.
+	// A page of the feed of changes takes some milliseconds: parallel workers take longer to start,
+	// and read ahead for nothing.
 	"max_parallel_workers_per_gather": "0",
-	// To compile statements takes longer than they do.
+	// Compiling these statements takes longer than running them.
 	"jit": "off",
-	// A plan that is made once for arrays of any length, on tables that are empty now and
-	// full later, would read all rows: each statement has an index instead.
-	// Only a plain scan of it marks the entries of rows that are gone, so that the next
-	// one passes over them; where runs come and go they pile up otherwise.
+	// A generic plan, made while tables are empty and for arrays of any length, would read all rows
+	// once they are full; each statement has an index. Only a plain index scan marks entries of
+	// dead rows, which otherwise pile up where runs come and go.
 	"enable_seqscan":    "off",
 	"enable_bitmapscan": "off",
 	"enable_mergejoin":  "off",
@@ -115,10 +112,10 @@ func Open(ctx context.Context, address string, o Options) (*Store, error) {
 type database struct {
 	pool   *pgxpool.Pool
 	lines  lines
-	name   string // of the database in messages, without a password
-	schema string // "" for what the server says
+	name   string // names the database in messages, without a password
+	schema string // "" for the server's default
 
-	statements sync.Map // of package sqldb, as they are here
+	statements sync.Map // prepared texts by the texts of package sqldb
 
 	mu       sync.Mutex
 	writings map[writing][]*written
@@ -144,7 +141,7 @@ func connect(ctx context.Context, address string) (*database, error) {
 func dial(ctx context.Context, address string) (*database, error) {
 	u, err := url.Parse(address)
 	if err != nil {
-		return nil, &AddressError{Cause: errors.New("cannot be read")} // the cause would print it
+		return nil, &AddressError{Cause: errors.New("cannot be read")} // the cause contains the password
 	}
 	query, err := sqldb.Parameters(u)
 	if err != nil {
@@ -161,7 +158,7 @@ func dial(ctx context.Context, address string) (*database, error) {
 	u.RawQuery = query.Encode()
 	config, err := pgxpool.ParseConfig(u.String())
 	if err != nil {
-		// What comes before is the address.
+		// The text before it is the address.
 		_, cause, _ := strings.Cut(err.Error(), "`: ")
 		return nil, &AddressError{Cause: errors.New(cause)}
 	}
@@ -200,8 +197,8 @@ func (d *database) suits(ctx context.Context) error {
 	return d.hasLetters(ctx)
 }
 
-// unreached gives what kept a database from being opened the sentinel of one that is away, if it
-// may be there later. A wrong password or database is a mistake of the configuration.
+// unreached marks an error of opening a database that may be reachable later as an outage. A wrong
+// password or database is a mistake of the configuration.
 func unreached(err error) error {
 	var said *pgconn.PgError
 	switch {
@@ -216,9 +213,9 @@ func unreached(err error) error {
 	return &failure{err, store.ErrAway}
 }
 
-// seesSettings reports whether the server has the settings of a connection. Poolers refuse
-// them, or leave them out: then the tables would be in another schema, and a frozen
-// process would hold its locks.
+// seesSettings reports whether the server has received the settings of a connection. Poolers refuse
+// or drop them: then the tables would be in another schema, and a frozen process would hold its
+// locks.
 func (d *database) seesSettings(ctx context.Context, names []string) error {
 	const instead = "the address must be that of the database itself, and not of a connection pooler such as PgBouncer"
 	var lost []string
@@ -235,12 +232,12 @@ func (d *database) seesSettings(ctx context.Context, names []string) error {
 	return brief(err)
 }
 
-// hasLetters reports whether the database takes all texts. One that does not would refuse a
-// batch of results for a letter in a single reason, again and again.
+// hasLetters reports whether the database accepts all Unicode. If not, it would refuse a batch of
+// results again and again for a letter in one reason.
 func (d *database) hasLetters(ctx context.Context) error {
 	var encoding string
 	err := d.pool.QueryRow(ctx, "show server_encoding").Scan(&encoding)
-	if err == nil && encoding != "UTF8" && encoding != "SQL_ASCII" { // which takes what it is given
+	if err == nil && encoding != "UTF8" && encoding != "SQL_ASCII" { // SQL_ASCII accepts any bytes
 		err = fmt.Errorf("the database has the encoding %s, and must have UTF8: createdb --encoding UTF8 --template template0", encoding)
 	}
 	return err
@@ -286,7 +283,7 @@ func (d *database) Notify(ctx context.Context, payload string) error {
 	return brief(err)
 }
 
-// Listen implements sqldb.DB. It has a connection of its own.
+// Listen implements sqldb.DB, on a separate connection.
 func (d *database) Listen(ctx context.Context, begun func(), do func(payload string)) error {
 	conn, err := pgx.ConnectConfig(ctx, d.pool.Config().ConnConfig)
 	if err != nil {

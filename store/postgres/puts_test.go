@@ -13,7 +13,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Calls that go together in one step are refused each alone.
+// Of calls that share a step only the bad one is refused.
 func TestOneBadJobOfABatchIsRefusedAlone(t *testing.T) {
 	t.Parallel()
 	s := open(t, emptySchema(t), Options{})
@@ -41,7 +41,7 @@ func TestOneBadJobOfABatchIsRefusedAlone(t *testing.T) {
 	}
 }
 
-// Calls that go together in one step are changes by several people.
+// Calls that share a step keep their own actors.
 func TestEachJobOfABatchHasItsOwnOrigin(t *testing.T) {
 	t.Parallel()
 	s := open(t, emptySchema(t), Options{})
@@ -49,7 +49,7 @@ func TestEachJobOfABatchHasItsOwnOrigin(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range callers {
 		wg.Go(func() {
-			var from store.Origin // that of a program with the store
+			var from store.Origin // a program with the store has its own origin
 			if i > 0 {
 				from = store.Origin{Client: "api", Address: fmt.Sprintf("192.0.2.%d", i)}
 			}

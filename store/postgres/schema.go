@@ -20,8 +20,8 @@ func scripts() (sqldb.Migrations, error) { return sqldb.ReadMigrations(migration
 // migrationLock is the advisory lock for changes of the schema: "belfry".
 const migrationLock = 0x62656c667279
 
-// partsLock is the one for changes of the parts of history: two processes that make the same
-// part at once leave an error in the server's log.
+// partsLock guards changes of the parts of history: two processes that create the same part at once
+// leave an error in the server's log.
 const partsLock = migrationLock + 1
 
 // migrateMax is how often running nodes may block a schema change: each time takes a
@@ -38,7 +38,7 @@ func (d *database) migrate(ctx context.Context) error {
 	}
 }
 
-// tryMigrate does so in one transaction.
+// tryMigrate migrates in one transaction.
 func (d *database) tryMigrate(ctx context.Context) error {
 	list, err := scripts()
 	if err != nil {
@@ -52,7 +52,7 @@ func (d *database) tryMigrate(ctx context.Context) error {
 		if server < versionMin {
 			return fmt.Errorf("the server is PostgreSQL %d, and must be %d or later", server, versionMin)
 		}
-		// Others may wait for a long script.
+		// A long script must not time out, nor other nodes that wait for it.
 		if _, err := t.Exec(ctx, "set local statement_timeout = 0; set local lock_timeout = 0", pgx.QueryExecModeSimpleProtocol); err != nil {
 			return err
 		}
@@ -66,8 +66,8 @@ func (d *database) tryMigrate(ctx context.Context) error {
 	})
 }
 
-// makeSchema makes the schema that the address names. An existing one is left alone:
-// "if not exists" needs the right to create schemas all the same.
+// makeSchema makes the schema that the address names. An existing schema is left alone: even "if
+// not exists" needs the right to create schemas.
 func (d *database) makeSchema(ctx context.Context, t pgx.Tx) error {
 	if d.schema == "" {
 		return nil
@@ -114,12 +114,12 @@ const (
 	// daysAhead is the number of coming days with partitions of history: nodes that cannot
 	// create any for so long continue to work.
 	daysAhead = 3
-	// partMax bounds how long the making or removal of a part waits for transactions on
-	// the table, and by that the wait of others behind it.
+	// partMax bounds how long creating or removing a part waits for transactions on the table, and
+	// so how long others wait behind it.
 	partMax = "200ms"
 )
 
-// Partition implements sqldb.DB. It does nothing most of the time.
+// Partition implements sqldb.DB. Usually it does nothing.
 func (d *database) Partition(ctx context.Context, now, before int64) error {
 	parts, err := d.parts(ctx)
 	if err != nil {
@@ -129,7 +129,7 @@ func (d *database) Partition(ctx context.Context, now, before int64) error {
 	for i := -1; i <= daysAhead; i++ {
 		from := today + int64(i)*int64(day)
 		if name := partName(from); !parts[name] {
-			// A part may be wanted for rows that are in the other one by now.
+			// The default part may already have rows that belong into the new one.
 			err := d.inTable(ctx, fmt.Sprintf("create table if not exists %s partition of history for values from (%d) to (%d)", name, from, from+int64(day)))
 			if err != nil {
 				return nil //nolint:nilerr // history goes to the other part, and this is tried again
@@ -141,13 +141,13 @@ func (d *database) Partition(ctx context.Context, now, before int64) error {
 		if err != nil || at.Add(day).UnixNano() > before {
 			continue
 		}
-		_ = d.dropPart(ctx, name) // it is tried again
+		_ = d.dropPart(ctx, name) // a later call tries again
 	}
 	return nil
 }
 
-// dropPart removes a part of history, unless something of it stays, which is removed row
-// by row, or another node has removed it meanwhile.
+// dropPart removes a part of history. A part with rows that stay is emptied row by row instead, and
+// another node may have removed it.
 func (d *database) dropPart(ctx context.Context, name string) error {
 	return d.inTable(ctx, fmt.Sprintf(`do $$ begin
 		if to_regclass('%[1]s') is not null then
@@ -159,8 +159,7 @@ func (d *database) dropPart(ctx context.Context, name string) error {
 	end $$`, name))
 }
 
-// inTable runs a statement that changes the parts of history. It gives up rather
-// than let others wait.
+// inTable runs a statement that changes the parts of history. It gives up rather than block others.
 func (d *database) inTable(ctx context.Context, statement string) error {
 	return pgx.BeginFunc(ctx, d.pool, func(t pgx.Tx) error {
 		if _, err := t.Exec(ctx, "select pg_advisory_xact_lock($1)", int64(partsLock)); err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/belfry-cron/belfry/test/servers"
 )
 
-// All connections, that which listens too, have the TLS that the address says.
+// All connections, including the listening one, use TLS as the address says.
 func TestConnectionsHaveTLS(t *testing.T) {
 	const host = "127.0.0.1"
 	secure := servers.StartPostgres(t)
@@ -27,7 +27,7 @@ func TestConnectionsHaveTLS(t *testing.T) {
 		return fmt.Sprintf("postgres://belfry@%s:%d/postgres?schema=s&%s", host, secure.Port, parameters)
 	}
 	s := open(t, address("sslmode=verify-full&sslrootcert="+authority), Options{})
-	select { // a new listener is hinted at everything
+	select { // a new listener gets a hint at everything
 	case <-s.Hints(t.Context()):
 	case <-time.After(3 * time.Minute):
 		t.Error("there is no listener")
@@ -60,8 +60,8 @@ func TestConnectionsHaveTLS(t *testing.T) {
 	}
 }
 
-// A primary dies with changes on their way, and a synchronous standby takes over: each
-// change that was acknowledged is there, once, and the node recovers.
+// A primary dies during changes, and a synchronous standby takes over: each acknowledged change
+// exists once, and the node recovers.
 func TestFailoverKeepsAcknowledgedChanges(t *testing.T) {
 	primary := servers.StartPostgres(t, servers.SynchronousStandby...)
 	standby, err := primary.Standby()
@@ -87,7 +87,7 @@ func TestFailoverKeepsAcknowledgedChanges(t *testing.T) {
 					},
 					IfVersion: int64(n), Actor: "ann",
 				}
-				for { // a call gives up before the failover; its caller does not
+				for { // a call gives up before the failover, but its caller repeats it
 					j, err := store.PutOne(t.Context(), s, p)
 					if err == nil && j.Definition.Version != int64(n)+1 {
 						return fmt.Errorf("change %d made version %d", n, j.Definition.Version)
@@ -131,8 +131,8 @@ func TestFailoverKeepsAcknowledgedChanges(t *testing.T) {
 	}
 }
 
-// A failover to a standby that was behind loses what was acknowledged last. What another
-// node has seen of it is not taken for what is written next in its place.
+// A failover to a standby that was behind loses the last acknowledged changes. Another node that
+// has seen them does not confuse them with later ones.
 func TestChangesLostInAFailoverAreNotConfusedWithLaterOnes(t *testing.T) {
 	address := server.Schema()
 	writer, reader := open(t, address, Options{}), open(t, address, Options{})

@@ -19,14 +19,13 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/sqldb"
 )
 
-// tx is a transaction. What returns nothing waits for the next statement that
-// does, or for the commit, and goes to the server with that: a step takes as many
-// round trips as it has questions.
+// tx is a transaction. Statements without rows wait for the next statement with rows, or for the
+// commit, to share its message: a step takes one round trip per question.
 type tx struct {
 	db    *database
 	conn  *pgxpool.Conn
 	queue *pgx.Batch
-	// sent is set when the transaction has begun at the server.
+	// sent is set once the transaction has begun on the server.
 	sent bool
 }
 
@@ -121,7 +120,7 @@ func first(b *sqldb.Batch, column int) any {
 // Commit implements sqldb.Tx.
 func (t *tx) Commit(ctx context.Context) (unknown bool, err error) {
 	if !t.sent && t.queue.Len() == 1 {
-		return false, nil // nothing was done but to begin
+		return false, nil // nothing but the beginning was sent
 	}
 	t.queue.Queue("commit")
 	results, err := t.send(ctx, 1)
@@ -130,7 +129,7 @@ func (t *tx) Commit(ctx context.Context) (unknown bool, err error) {
 		err = fault(errors.Join(err, results.Close()))
 	}
 	if err != nil {
-		// What the server says it has not done, it has not done.
+		// An error from the server means that it was not done.
 		var said *pgconn.PgError
 		return !errors.As(err, &said), err
 	}
@@ -147,7 +146,7 @@ func (t *tx) Rollback() {
 	if t.sent && !t.conn.Conn().IsClosed() {
 		ctx, cancel := context.WithTimeout(context.Background(), rollbackMax)
 		if _, err := t.conn.Exec(ctx, "rollback"); err != nil {
-			_ = t.conn.Conn().Close(ctx) // it is of no use any more
+			_ = t.conn.Conn().Close(ctx) // the connection is of no further use
 		}
 		cancel()
 	}
@@ -157,8 +156,8 @@ func (t *tx) Rollback() {
 
 // rows are the rows of the last statements of a batch.
 type rows struct {
-	results pgx.BatchResults // nil when they are closed
-	left    int              // how many statements there are behind this one
+	results pgx.BatchResults // nil once they are closed
+	left    int              // number of statements after this one
 	list    pgx.Rows
 	fields  []pgconn.FieldDescription
 	values  [][]byte
@@ -216,8 +215,8 @@ func (r *rows) View() []byte {
 
 func (r *rows) Text() string { return string(r.View()) }
 
-// Int reads a number in the binary format of the protocol, of whatever width. A
-// sum of 64 bits is a numeric.
+// Int reads a number in the binary format of the protocol, of any width. A sum of 64 bits is a
+// numeric.
 func (r *rows) Int() int64 {
 	oid := r.fields[r.column].DataTypeOID
 	v := r.View()
@@ -234,8 +233,8 @@ func (r *rows) Int() int64 {
 	return 0
 }
 
-// numeric reads a whole number: digits to the base of 10,000 behind a head with
-// their count, the weight of the first, and the sign.
+// numeric reads a whole number: digits to the base of 10,000 after a head with their count, the
+// weight of the first, and the sign.
 func numeric(v []byte) (n int64) {
 	if len(v) < 8 {
 		return 0
@@ -253,8 +252,8 @@ func numeric(v []byte) (n int64) {
 	return n
 }
 
-// statement returns a text of package sqldb for PostgreSQL: numbered parameters,
-// and sets as arrays.
+// statement translates a text of package sqldb for PostgreSQL: numbered parameters, and arrays for
+// sets.
 func (d *database) statement(text string) string {
 	if s, ok := d.statements.Load(text); ok {
 		return s.(string)
@@ -289,8 +288,9 @@ type writing struct {
 	table *sqldb.Table
 }
 
-// written is a statement for it: it takes a value common to all rows once, for a set of
-// columns, and an array for each other column. So one statement serves any number of rows.
+// written is a statement of an operation on a table: it takes one value for each column that is
+// equal in all rows, and an array for each other column. So one statement serves any number of
+// rows.
 type written struct {
 	once columnSet
 	text string
@@ -299,9 +299,8 @@ type written struct {
 // columnSet has a bit for each column of a table, by its number.
 type columnSet uint64
 
-// writtenMax is how many statements there are for a way to write: more than there are
-// sets of columns that do not differ between the rows of a batch, most of the time.
-// Each is prepared on each connection.
+// writtenMax bounds the statements of one operation on a table: more than the usual sets of equal
+// columns. Each is prepared on each connection.
 const writtenMax = 32
 
 var types = [...]string{sqldb.Int: "bigint", sqldb.Text: "text", sqldb.Blob: "bytea"}
@@ -382,8 +381,7 @@ func writeStatement(w writing, once columnSet) string {
 	return statement
 }
 
-// failure is an error of the database, with the sentinel of package store that it
-// stands for.
+// failure is an error of the database, with its sentinel of package store.
 type failure struct {
 	error
 	is error
@@ -391,7 +389,7 @@ type failure struct {
 
 func (f *failure) Unwrap() []error { return []error{f.error, f.is} }
 
-// unconnected is what kept a connection from being made, in one line.
+// unconnected is the reason of a failed connection, in one line.
 type unconnected struct {
 	error
 	text string
@@ -401,8 +399,8 @@ func (u *unconnected) Error() string { return u.text }
 
 func (u *unconnected) Unwrap() error { return u.error }
 
-// brief says once what pgx says for each of its attempts, with TLS and without. That a
-// server has no TLS is not why it cannot be reached, if the attempt without it was made.
+// brief says once what pgx repeats for its attempts with TLS and without. The lack of TLS is not
+// the reason if the attempt without it was made.
 func brief(err error) error {
 	var connect *pgconn.ConnectError
 	if !errors.As(err, &connect) {
@@ -423,7 +421,7 @@ func brief(err error) error {
 	return &unconnected{err, fmt.Sprintf("connect as %s: %s", connect.Config.User, text)}
 }
 
-// fault gives an error the sentinel that it stands for.
+// fault wraps an error with its sentinel.
 func fault(err error) error {
 	err = brief(err)
 	var said *pgconn.PgError
@@ -448,8 +446,8 @@ func (d *database) Fault(err error) sqldb.Fault {
 	if errors.As(err, &said) && !errors.As(err, &connect) {
 		switch said.Code {
 		case "40001", "40P01", "23505", "55P03":
-			// serialization_failure, deadlock_detected, unique_violation: two made
-			// the same; lock_not_available.
+			// serialization_failure, deadlock_detected, unique_violation (two made the same row),
+			// lock_not_available.
 			return sqldb.Conflict
 		case "57P01", "57P02", "57P03", "57P05", "25P03", "25P04", "25006", "0A000":
 			// admin_shutdown, crash_shutdown, cannot_connect_now, idle_session_timeout,
@@ -459,8 +457,7 @@ func (d *database) Fault(err error) sqldb.Fault {
 		}
 		return sqldb.Final
 	}
-	// Whatever the server has said: there may be too many connections, or another password
-	// here than there, for a while.
+	// Whatever the server says: it may have too many connections, or not yet the new password.
 	if connect != nil || pgconn.SafeToRetry(err) || isNetwork(err) {
 		return sqldb.Broken
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/belfry-cron/belfry/store/storetest"
 )
 
-// A schema that version 7 has written has all that it had.
+// An upgraded schema of version 7 keeps all its data.
 func TestSchemaOfVersion7IsUpgraded(t *testing.T) {
 	t.Parallel()
 	ctx, address := t.Context(), server.Schema()

@@ -22,22 +22,22 @@ const (
 	lookEach = 5 * time.Second
 )
 
-// Tests give both more time, on machines that stall.
+// Variables, because tests on slow machines need more time.
 var (
-	// callMax is how long a call may take: longer than a script and the fsync behind it.
+	// callMax bounds a call: longer than a script and its fsync.
 	callMax = 5 * time.Second
-	// dialMax is how long a connection may take to be made.
+	// dialMax bounds the making of a connection.
 	dialMax = 3 * time.Second
 )
 
-// options returns how to connect. Nothing is sent twice: a step that may have been done is
-// decided again.
+// options returns the options of connections. Nothing is sent twice: a step that may have been done
+// is decided again.
 func options(a location, hosts []string) rueidis.ClientOption {
 	o := rueidis.ClientOption{
 		InitAddress: hosts, Username: a.User, Password: a.Password, SelectDB: a.db, TLSConfig: a.TLS,
 		Dialer: net.Dialer{Timeout: dialMax, KeepAlive: time.Second}, ConnWriteTimeout: callMax,
 		DisableRetry: true, DisableCache: true, ClientName: "belfry",
-		// Of which each node has several, and they are 1 MB by default.
+		// Each node has several buffers, which are 1 MB by default.
 		ReadBufferEachConn: 64 << 10, WriteBufferEachConn: 64 << 10,
 	}
 	if a.sentinel == "" {
@@ -79,7 +79,7 @@ func dial(ctx context.Context, a location) (rueidis.Client, About, error) {
 // errCluster explains a connection to one node of a Redis Cluster.
 var errCluster = errors.New("the server is a node of a Redis Cluster")
 
-// try connects in one way.
+// try connects with given options.
 func try(ctx context.Context, a location, o rueidis.ClientOption) (client rueidis.Client, about About, err error) {
 	if client, err = rueidis.NewClient(o); err != nil {
 		return nil, about, failure(err)
@@ -106,14 +106,14 @@ type About struct {
 	Replicas int
 	// Used is how many bytes of memory it uses, and Most how many it may use, 0 for all.
 	Used, Most int64
-	// Policy is what it does when it may use no more.
+	// Policy is what the server does at its memory limit.
 	Policy string
-	// AOF is whether it keeps a file of its writes, Sync how that is written to the disk, and
-	// Least how many replicas it wants for a write; Sync is empty where CONFIG is forbidden.
+	// AOF is whether it keeps a file of its writes, Sync when that is flushed to disk, and Least
+	// how many replicas a write needs; Sync is empty where CONFIG is forbidden.
 	AOF   bool
 	Sync  string
 	Least int
-	// Wait is how many replicas have a step before it is acknowledged, by the address.
+	// Wait is how many replicas must have a step before it is acknowledged, from the address.
 	Wait int
 	// Offset is how far the clock of the server is ahead of this machine's clock.
 	Offset time.Duration
@@ -152,7 +152,7 @@ func read(info string) (about About) {
 	if version := lines["valkey_version"]; version != "" {
 		about.Server = "Valkey " + version
 	}
-	_, _ = fmt.Sscanf(lines["redis_version"], "%d.%d", &about.major, &about.minor) // 0 is refused as too old
+	_, _ = fmt.Sscanf(lines["redis_version"], "%d.%d", &about.major, &about.minor) // an unknown version is too old
 	return about
 }
 
@@ -175,7 +175,7 @@ func (about *About) usable(a location, single bool) error {
 	return nil
 }
 
-// failure returns an error of the client as one of the contract.
+// failure translates an error of the client into an error of the store contract.
 func failure(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return err
@@ -195,8 +195,8 @@ func failure(err error) error {
 	return err
 }
 
-// reason returns the word that an error begins with. Redis 6 puts others before it when a
-// script has failed.
+// reason returns the word that an error begins with. For a failed script Redis 6 puts other words
+// before it.
 func reason(message string) string {
 	if at := strings.LastIndex(message, ": -"); at >= 0 {
 		message = message[at+len(": -"):]
@@ -205,8 +205,7 @@ func reason(message string) string {
 	return word
 }
 
-// ended returns the context's error if the call's own context has ended, else the error of
-// the call.
+// ended returns the context's error if the call's own context has ended, or the error of the call.
 func ended(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return ctx.Err()
@@ -214,7 +213,7 @@ func ended(ctx context.Context, err error) error {
 	return failure(err)
 }
 
-// Check looks at the servers at an address without changing anything.
+// Check examines the servers at an address without changing anything.
 func Check(ctx context.Context, url string) (about About, err error) {
 	a, err := parse(url)
 	if err != nil {
@@ -238,7 +237,7 @@ func Check(ctx context.Context, url string) (about About, err error) {
 			about.Offset = time.Unix(parts[0], 1000*parts[1]).Sub(sent.Add(time.Since(sent) / 2))
 		}
 		settings, err := node.Do(within, node.B().ConfigGet().Parameter("*").Build()).AsStrMap()
-		if err == nil { // it may be forbidden
+		if err == nil { // INFO may be forbidden
 			about.Sync = settings["appendfsync"]
 			about.Least, _ = strconv.Atoi(settings["min-replicas-to-write"])
 		}
@@ -249,7 +248,7 @@ func Check(ctx context.Context, url string) (about About, err error) {
 // Durable reports whether a crash of the server loses nothing that it has acknowledged.
 func (about About) Durable() bool { return about.AOF && about.Sync == "always" }
 
-// String says in words what the server promises.
+// String describes in words what the server guarantees.
 func (about About) String() string {
 	room := fmt.Sprintf("%d MB in use", about.Used>>20)
 	if about.Most > 0 {

@@ -25,23 +25,23 @@ const (
 	sizeMax     = 1 << 20
 	// someKeys is how many keys one command reads.
 	someKeys = 500
-	// restMin and restMax are how long a broken feed rests before it is read again.
+	// restMin and restMax bound the pause before a broken feed is read again.
 	restMin = 20 * time.Millisecond
 	restMax = 2 * time.Second
-	// redialMin is how long there is between two looks for another master.
+	// redialMin is the minimum time between two searches for another master.
 	redialMin = 500 * time.Millisecond
-	// roomEach is how often the memory of the server is looked at, and roomLeast how much of it
-	// must be free for more jobs and claims: results still fit then.
+	// roomEach is how often the memory of the server is checked, and roomLeast the part that must
+	// be free for more jobs and claims: results still fit then.
 	roomEach  = 5 * time.Second
 	roomLeast = 0.1
 )
 
-// keys are the keys of a store, which lie in one slot of a Redis Cluster.
+// keys are the keys of a store, all in one slot of a Redis Cluster.
 type keys struct {
 	meta   string // hash: the last version, the number of commits, the size of the feed
 	copied string // hash: the keys that each process copies
 	other  string // hash: definitions, output and the audit
-	order  string // sorted set: the keys of these
+	order  string // sorted set: the names of these keys
 	feed   string // stream: the changes of the copied keys
 	sizes  string // list: how large the entries of the feed are
 }
@@ -56,7 +56,7 @@ var commitText string
 
 var (
 	committing = rueidis.NewLuaScript(commitText)
-	telling    = rueidis.NewLuaScript("return redis.call('TIME')") // with a key, so that the master of the keys runs it
+	telling    = rueidis.NewLuaScript("return redis.call('TIME')") // with a key, so that its master runs it
 )
 
 // driver implements replica.Driver.
@@ -72,11 +72,12 @@ type driver struct {
 	client  rueidis.Client
 	dialing bool
 	dialed  time.Time
-	// mark is the latest commit that this process knows of: a server without it has lost it.
+	// mark is the latest commit known to this process: a server without it has lost it.
 	mark place
 }
 
-// place is a commit: its version, and how many came before it on the same line of masters.
+// place identifies a commit: its version, and the number of commits before it on the same line of
+// masters.
 type place struct{ version, steps int64 }
 
 func newDriver(client rueidis.Client, a location) *driver {
@@ -100,8 +101,8 @@ func (d *driver) now() rueidis.Client {
 	return d.client
 }
 
-// call does something with the client, in time. What shows that the server is no master, or
-// no more, has the master looked for.
+// call uses the client within a bounded time. An error that shows that the server is no longer the
+// master starts a search for the master.
 func (d *driver) call(ctx context.Context, do func(ctx context.Context, c rueidis.Client) error) error {
 	within, cancel := context.WithTimeout(ctx, callMax)
 	defer cancel()
@@ -116,7 +117,7 @@ func (d *driver) call(ctx context.Context, do func(ctx context.Context, c rueidi
 	return err
 }
 
-// redial looks for the master again, in the background and once at a time.
+// redial searches for the master again, in the background and once at a time.
 func (d *driver) redial(failed rueidis.Client) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -191,8 +192,7 @@ func (d *driver) Get(ctx context.Context, keys []string) ([][]byte, error) {
 	return values, nil
 }
 
-// read returns pairs in the order of keys that are not copied, those that do not exist without
-// a version.
+// read returns pairs for uncopied keys in their order, with version 0 for missing ones.
 func (d *driver) read(ctx context.Context, keys []string) (pairs []replica.Pair, err error) {
 	err = d.call(ctx, func(ctx context.Context, c rueidis.Client) error {
 		list, err := c.Do(ctx, c.B().Hmget().Key(d.keys.other).Field(keys...).Build()).ToArray()
@@ -232,7 +232,7 @@ func (d *driver) Range(ctx context.Context, from, to string, limit int, backward
 		var pairs []replica.Pair
 		pairs, err = d.read(ctx, some)
 		for _, p := range pairs {
-			if p.Version > 0 { // else it was removed in between
+			if p.Version > 0 { // otherwise it was removed in between
 				list = append(list, p)
 			}
 		}
@@ -259,8 +259,8 @@ func (d *driver) Commit(ctx context.Context, t *replica.Txn) (version int64, don
 	return version, done, err
 }
 
-// execute runs the script that commits, and waits for replicas if configured. They
-// answer for the connection, so that it must be the same.
+// execute runs the script that commits, and waits for replicas if configured. Their answer is about
+// the connection, so that both use the same one.
 func (d *driver) execute(ctx context.Context, c rueidis.Client, args []string) (answer []int64, err error) {
 	k := d.keys
 	names := []string{k.meta, k.copied, k.other, k.order, k.feed, k.sizes}
@@ -290,18 +290,18 @@ func (d dedicatedClient) Do(ctx context.Context, cmd rueidis.Completed) rueidis.
 	return d.own.Do(ctx, cmd)
 }
 
-// told records a commit announced to this process.
+// told notes a commit announced to this process.
 func (d *driver) told(p place) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if p.steps > 0 && p.version > d.mark.version { // what changes no copied keys is not in the feed
+	if p.steps > 0 && p.version > d.mark.version { // a change without copied keys is not in the feed
 		d.mark = p
 	}
 }
 
 // arguments are the arguments of commit.lua.
 func arguments(t *replica.Txn) []string {
-	// Of each kind those that are copied come first.
+	// In each list copied keys come first.
 	var compared, versions, puts, deletes [2][]string
 	which := func(key string) int {
 		if isCopied(key) {
@@ -338,7 +338,7 @@ func arguments(t *replica.Txn) []string {
 	return append(append(args, deletes[0]...), deletes[1]...)
 }
 
-// watchRoom looks whether the server has memory left.
+// watchRoom checks whether the server has memory left.
 func (d *driver) watchRoom() {
 	tick := time.NewTicker(roomEach)
 	defer tick.Stop()

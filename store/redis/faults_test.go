@@ -20,8 +20,8 @@ import (
 	"github.com/belfry-cron/belfry/test/servers"
 )
 
-// patience is how long at most something is waited for that must happen: sentinels that see that
-// their machine stalled decide nothing for half a minute.
+// patience bounds each wait for something that must happen: sentinels that notice a stall decide
+// nothing for half a minute.
 const patience = 3 * time.Minute
 
 // tryPut creates a job that runs every hour.
@@ -34,7 +34,7 @@ func tryPut(ctx context.Context, s *Store, name string) error {
 	return err
 }
 
-// put creates a job, again and again while the server is away.
+// put creates a job, repeating the call while the server is away.
 func put(t *testing.T, s *Store, name string) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
@@ -74,7 +74,7 @@ func putWhile(t *testing.T, stores []*Store, fault func()) int {
 	return int(made.Load())
 }
 
-// expectJobs reports jobs that are missing or were made twice, also by what the audit says.
+// expectJobs reports jobs that are missing or were made twice, also by the audit.
 func expectJobs(t *testing.T, s *Store, want int) {
 	t.Helper()
 	n := 0
@@ -186,7 +186,7 @@ func TestStepsThatAFailoverLosesAreReported(t *testing.T) {
 	})
 }
 
-// A master that was cut off acknowledges steps until it follows the other one.
+// A master that was cut off acknowledges steps until it follows the new master.
 func TestStepsLostWithADemotedMasterAreReported(t *testing.T) {
 	t.Parallel()
 	master, replica, address := pair(t)
@@ -236,7 +236,7 @@ func TestCrashWithAppendfsyncAlwaysLosesNothing(t *testing.T) {
 	expectLost(t, lost, 0)
 }
 
-// deaf is a proxy that carries requests to a server and now and then no answers back.
+// deaf is a proxy that forwards requests to a server and sometimes loses its answers.
 type deaf struct {
 	net.Listener
 	to     string
@@ -272,7 +272,7 @@ func newDeaf(t *testing.T, to string) *deaf {
 	return d
 }
 
-// answer carries answers until one is held back: then the connection breaks.
+// answer forwards answers until one is held back: then the connection breaks.
 func (d *deaf) answer(near, far net.Conn) {
 	buffer := make([]byte, 64<<10)
 	for {
@@ -295,7 +295,7 @@ func TestStepWithALostAnswerIsDoneOnce(t *testing.T) {
 	made := putWhile(t, []*Store{s, s}, func() {
 		for range 10 {
 			proxy.silent.Store(true)
-			if err := tryPut(t.Context(), s, "w0-0"); err == nil { // it is there, and reading says so
+			if err := tryPut(t.Context(), s, "w0-0"); err == nil { // it exists, and reading shows it
 				t.Error("an answer came through")
 			}
 			proxy.silent.Store(false)
@@ -320,7 +320,7 @@ func TestAFullServerTakesNoMoreJobs(t *testing.T) {
 	t.Parallel()
 	lone := servers.StartRedis(t, "--save", "")
 	put(t, open(t, lone.URL(), Options{}), "a")
-	do(t, lone, "setrange", "filler", "30000000", "x") // beside which buffers are small
+	do(t, lone, "setrange", "filler", "30000000", "x") // makes buffers small in comparison
 	used := func() int {
 		for line := range strings.Lines(do(t, lone, "info", "memory")) {
 			if text, ok := strings.CutPrefix(line, "used_memory:"); ok {
@@ -387,7 +387,7 @@ func TestRefusalsOfTheServerAreReported(t *testing.T) {
 func TestAwaitedReplicasHaveEachStep(t *testing.T) {
 	t.Parallel()
 	_, replica, address := pair(t)
-	s := open(t, address+"/belfry?wait=1", Options{KeepDefaults: true}) // which would be written once
+	s := open(t, address+"/belfry?wait=1", Options{KeepDefaults: true}) // the defaults would be written once
 	for i := range 10 {
 		put(t, s, fmt.Sprint("a", i))
 		if tail := do(t, replica, "hget", "{belfry}:meta", "tail"); tail == "" {
@@ -433,7 +433,7 @@ func TestTheMasterIsFoundBySentinels(t *testing.T) {
 
 func TestAClusterKeepsAStoreThroughAFailover(t *testing.T) {
 	t.Parallel()
-	cluster, err := servers.NewRedisCluster(1, "--cluster-node-timeout", "15000") // a stall is no death, which could lose something
+	cluster, err := servers.NewRedisCluster(1, "--cluster-node-timeout", "15000") // a stall is no death
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -449,7 +449,7 @@ func TestAClusterKeepsAStoreThroughAFailover(t *testing.T) {
 		t.Errorf("got %+v, %v", about, err)
 	}
 	made := putWhile(t, []*Store{s, open(t, address, o)}, func() {
-		// A master hands over when its replica has everything, and gives up after 5 s.
+		// A master hands over once its replica has everything, and gives up after 5 s.
 		for _, r := range cluster.Nodes[3:] {
 			eventually(t, "a replica is the master", func() bool {
 				_, _ = r.Do("cluster", "failover")

@@ -15,24 +15,24 @@ import (
 )
 
 const (
-	// feedMax is how many bytes of changes the server keeps, so that a process that was cut off
-	// for a moment continues where it was.
+	// feedMax bounds the changes that the server keeps, in bytes, for processes that were cut off
+	// for a moment.
 	feedMax = 32 << 20
-	// feedPage is how many entries are read at once.
+	// feedPage is how many entries one read returns.
 	feedPage = 64
-	// feedWait is how long a read waits for a change: nodes that live make some every 2 s.
+	// feedWait is how long a read waits for a change: live nodes make some every 2 s.
 	feedWait = 4 * time.Second
 	// scanPage is how many copied keys are read at once when the copy is filled.
 	scanPage = 1000
 )
 
-// errBroken says that a feed does not continue where the copy is.
+// errBroken says that a feed does not continue at the copy's position.
 var errBroken = errors.New("the feed of changes does not continue where it was read")
 
 // entry is a commit in the feed.
 type entry struct {
 	place
-	before int64 // the version of the one before it
+	before int64 // version of the previous commit
 	puts   []replica.Pair
 	gone   []string
 }
@@ -75,7 +75,7 @@ func parseEntry(e rueidis.XRangeEntry) (is entry, err error) {
 // Follow implements replica.Driver.
 func (d *driver) Follow(ctx context.Context, apply func(replica.Update)) {
 	rest := restMin
-	var at *place // how far the copy has come, nil before it was filled
+	var at *place // position of the copy, nil until it is filled
 	for ctx.Err() == nil {
 		err := d.resume(ctx, &at, apply)
 		if err == nil {
@@ -93,7 +93,7 @@ func (d *driver) Follow(ctx context.Context, apply func(replica.Update)) {
 	}
 }
 
-// resume makes sure that the feed has the place of the copy, and else fills the copy.
+// resume makes sure that the feed has the place of the copy, or fills the copy.
 func (d *driver) resume(ctx context.Context, at **place, apply func(replica.Update)) error {
 	if *at != nil {
 		found, err := d.between(ctx, d.now(), id((*at).version), id((*at).version))
@@ -110,7 +110,7 @@ func (d *driver) resume(ctx context.Context, at **place, apply func(replica.Upda
 
 func id(version int64) string { return strconv.FormatInt(version, 10) }
 
-// doer is a client or a connection of it.
+// doer is a client or one of its connections.
 type doer interface {
 	B() rueidis.Builder
 	Do(context.Context, rueidis.Completed) rueidis.RedisResult
@@ -144,14 +144,14 @@ func (d *driver) continuing(ctx context.Context, at *place, apply func(replica.U
 	client := d.now()
 	c, release := client.Dedicate()
 	defer release()
-	defer context.AfterFunc(ctx, c.Close)() // a read that waits does not end with its context
+	defer context.AfterFunc(ctx, c.Close)() // a waiting read does not end with its context
 	for {
 		var list []entry
 		within, cancel := context.WithTimeout(ctx, feedWait+callMax)
 		found, err := c.Do(within, c.B().Xread().Count(feedPage).Block(feedWait.Milliseconds()).Streams().Key(d.keys.feed).Id(id(at.version)).Build()).AsXRead()
 		cancel()
 		if err != nil {
-			if !rueidis.IsRedisNil(err) { // nil: nothing was changed, which is rare: is it the same server?
+			if !rueidis.IsRedisNil(err) { // nil, which is rare: nothing has changed, but is it the same server?
 				d.redial(client)
 			}
 			return ended(ctx, err)
@@ -165,7 +165,7 @@ func (d *driver) continuing(ctx context.Context, at *place, apply func(replica.U
 				return errBroken
 			}
 			*at = is.place
-			if d.a.wait == 0 { // else it may not be acknowledged yet
+			if d.a.wait == 0 { // otherwise it may not be acknowledged yet
 				d.told(is.place)
 			}
 			apply(replica.Update{Puts: is.puts, Deletes: is.gone, Version: is.version})
@@ -212,7 +212,7 @@ func (d *driver) fill(ctx context.Context, apply func(replica.Update)) (at place
 		whole.Puts = append(whole.Puts, p)
 	}
 	d.mu.Lock()
-	if lost > 0 && d.mark == mark { // a loss is reported once
+	if lost > 0 && d.mark == mark { // each loss is reported once
 		d.mark = place{}
 	}
 	d.mu.Unlock()
@@ -265,7 +265,7 @@ func (d *driver) catchUp(ctx context.Context, c rueidis.DedicatedClient, all map
 		}
 		for _, is := range list {
 			if is.before != at.version {
-				return at, errBroken // the feed was shorter than the reading was long
+				return at, errBroken // the feed was trimmed during the reading
 			}
 			for _, p := range is.puts {
 				if all[p.Key].Version <= p.Version {

@@ -21,7 +21,7 @@ import (
 var server *servers.Redis
 
 func TestMain(m *testing.M) {
-	callMax, dialMax = time.Minute, time.Minute // a busy machine may stall for some seconds
+	callMax, dialMax = time.Minute, time.Minute // a busy machine may stall for seconds
 	os.Exit(servers.Main(m, &server, func() (*servers.Redis, error) { return servers.NewRedis("--appendonly", "no") }))
 }
 
@@ -54,7 +54,7 @@ func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T, o storetest.Options) store.Store { return open(t, empty(), optionsOf(o)) })
 }
 
-// Every other call is made by another node. The whole suite of two nodes runs in store/etcd.
+// Another node makes every other call. store/etcd runs the whole suite of two nodes.
 func TestStoreOfTwoNodes(t *testing.T) {
 	t.Parallel()
 	storetest.Again(storetest.Run)(t, func(t *testing.T, o storetest.Options) store.Store {
@@ -85,7 +85,7 @@ func TestStoreWithHistoryApart(t *testing.T) {
 	})
 }
 
-// The model and the crowd again, with one run in a cell and the others under keys of their own.
+// The model and the crowd again, with one run in the cell and each other run under its own key.
 func TestStoreWithRunsApart(t *testing.T) {
 	t.Parallel()
 	storetest.RunRandom(t, func(t *testing.T, o storetest.Options) store.Store {

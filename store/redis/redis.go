@@ -26,7 +26,7 @@ type Options = replica.Options
 // Store is a store in Redis.
 type Store = replica.Store
 
-// Control is a store in Redis that keeps no history.
+// Control is a store in Redis without history.
 type Control = replica.Control
 
 // Open connects to the servers at an address such as
@@ -69,14 +69,14 @@ func driverOf(ctx context.Context, url string) (*driver, error) {
 // AddressError is a mistake in the address of a store.
 type AddressError = address.Error
 
-// location is what an address says.
+// location is a parsed address.
 type location struct {
 	address.Address
 	db int
-	// sentinel is the name by which Sentinels know the master; the hosts are theirs then.
+	// sentinel is the name of the master at the Sentinels; the hosts are then Sentinels.
 	sentinel     string
-	sentinelAuth bool // the Sentinels want the user and the password, too
-	wait         int  // how many replicas have a commit before it is acknowledged
+	sentinelAuth bool // the Sentinels need the user and password, too
+	wait         int  // how many replicas must have a commit before it is acknowledged
 }
 
 // waitMax is more replicas than a master has.
@@ -106,7 +106,7 @@ func (a *location) settings(secure bool) (err error) {
 		}
 		a.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
-	// A number behind the hosts is a database, as every client of Redis reads it.
+	// A number after the hosts is a database, as in every client of Redis.
 	behind := ""
 	if n, err := strconv.Atoi(a.Prefix); err == nil {
 		if n < 0 || a.Parameters["db"] != "" && a.Parameters["db"] != a.Prefix {

@@ -19,8 +19,8 @@ import (
 )
 
 // scriptMost is how much processor time a script may take from the other clients of a server, in
-// the mean of large batches and small steps: a batch of 500 takes 1 to 2 ms. On the clock some take
-// longer on a busy machine, where the server does not get its processor back at once.
+// the mean of large batches and small steps: a batch of 500 takes 1 to 2 ms. Wall time would be
+// longer on a busy machine.
 const scriptMost = 5 * time.Millisecond
 
 // In steady state no command reads a whole hash or all keys, which would block the other clients
@@ -69,7 +69,7 @@ func cpuOf(t *testing.T, server *servers.Redis) time.Duration {
 	return used
 }
 
-// scansOf returns how often each command was called that reads everything.
+// scansOf returns how often each command that reads everything was called.
 func scansOf(t *testing.T, server *servers.Redis) string {
 	t.Helper()
 	var said []string
@@ -137,7 +137,7 @@ func newBatches(t *testing.T, s store.Store, now *time.Time) *batches {
 	return b
 }
 
-// round does what a node does in a second: all of it.
+// round makes all calls that a node makes in a second.
 func (b *batches) round() {
 	b.t.Helper()
 	ctx := b.t.Context()

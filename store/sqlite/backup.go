@@ -15,9 +15,9 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/sqldb"
 )
 
-// Backup writes a snapshot of a database into a new file. A server may have the database
-// open, in this or in another process: it keeps running, and its log grows until the backup
-// is done. The file is complete when Backup returns nil, and does not exist otherwise.
+// Backup writes a snapshot of a database into a new file. A server may have the database open, in
+// this or another process: it keeps running, and its log grows until the backup is done. The file
+// is complete when Backup returns nil, and does not exist otherwise.
 func Backup(ctx context.Context, path, to string) error {
 	if err := backup(ctx, path, to); err != nil {
 		return fmt.Errorf("back up %s: %w", path, err)
@@ -27,7 +27,7 @@ func Backup(ctx context.Context, path, to string) error {
 
 func backup(ctx context.Context, path, to string) error {
 	if _, err := os.Stat(path); err != nil {
-		return err // SQLite would say less
+		return err // better than SQLite's error
 	}
 	if _, err := os.Lstat(to); err == nil {
 		return fmt.Errorf("%s: %w", to, fs.ErrExist)
@@ -63,7 +63,7 @@ func removed(part string) error {
 	return nil
 }
 
-// copyInto copies what a connection sees at one moment into an empty file.
+// copyInto copies the state that a connection sees at one moment into an empty file.
 func copyInto(ctx context.Context, c *conn, path, to string) error {
 	if err := known(c, path); err != nil {
 		return err
@@ -77,8 +77,8 @@ func copyInto(ctx context.Context, c *conn, path, to string) error {
 	return err
 }
 
-// publish gives a file that is whole its name, unless another process has taken it
-// meanwhile, and sees to it that both are on disk.
+// publish renames a complete file to its final name, unless another process has taken that name,
+// and syncs both to disk.
 func publish(part, to string) error {
 	if err := syncFile(part); err != nil {
 		return err
@@ -100,12 +100,11 @@ func syncFile(name string) error {
 // Restored is what Restore has found.
 type Restored = sqldb.Restored
 
-// Restore makes a store from a backup at a new path: it refuses the path of an existing
-// database, or of a running server.
+// Restore makes a store from a backup at a new path: it refuses the path of an existing database,
+// or of a running server.
 //
-// Occurrences since the backup may have run at its origin. So none of them run here: jobs
-// continue from now, and planned and running runs are ended. Each job begins a new epoch
-// for that.
+// Occurrences since the backup may have run at its origin, so none of them run here: jobs continue
+// from now in a new epoch, and planned and running runs are ended.
 func Restore(ctx context.Context, from, path string, now func() time.Time) (Restored, error) {
 	r, err := restore(ctx, from, path, now)
 	if err != nil {

@@ -147,7 +147,7 @@ func TestActiveRunsDoNotRunAfterARestore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Jobs != 4 || r.Ended != 4 { // with the first run of the chain
+	if r.Jobs != 4 || r.Ended != 4 { // including the first run of the chain
 		t.Errorf("restored: %+v", r)
 	}
 	s = openStore(t, elsewhere, Options{Now: now})

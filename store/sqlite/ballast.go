@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// ballastSize is the space that is kept for the time when there is no other:
-// enough for the log of some batches of results and of deleting old history.
+// ballastSize is the reserved space: enough for the log of some batches of results and of deleting
+// old history.
 const ballastSize = 8 << 20
 
 const (
-	// startRoom is the space in which a store opens that was killed on a full disk: the
+	// startRoom is the space that a store needs to open after it was killed on a full disk: the
 	// index of its log takes 32 KiB for each 16 MiB.
 	startRoom = 1 << 20
 	// workRoom is the space at which new runs are accepted again: the ballast, and some for
@@ -21,25 +21,25 @@ const (
 	workRoom = ballastSize + startRoom
 )
 
-// ballast is a file that takes space only to give it back when the disk is full,
-// because SQLite without space can write no result and delete nothing either.
+// ballast is a file that reserves space for a full disk, on which SQLite could neither write
+// results nor delete.
 type ballast struct {
 	path string
-	// there is set while the file exists. Otherwise only calls that make room or record
-	// past events may write.
+	// there is set while the file exists. Without it, only calls that make room or record past
+	// events may write.
 	there bool
 	// tried is when making the file was last tried.
 	tried time.Time
 }
 
-// free gives the space back and reports whether there was any.
+// free releases the space and reports whether there was any.
 func (b *ballast) free() bool {
 	b.there = false
 	return os.Remove(b.path) == nil
 }
 
-// restore makes the file if it does not exist and reports whether it is. While the
-// disk is full it tries once a second.
+// restore creates the file if it is missing and reports whether it exists. While the disk is full
+// it tries once a second.
 func (b *ballast) restore(now time.Time) bool {
 	if b.there || now.Sub(b.tried).Abs() < time.Second {
 		return b.there
@@ -50,14 +50,14 @@ func (b *ballast) restore(now time.Time) bool {
 	return b.there
 }
 
-// fits reports whether the file fits beside concurrent writes: trying it on a nearly full
-// disk would take the rest from results.
+// fits reports whether the file fits beside concurrent writes: trying on a nearly full disk would
+// take space from results.
 func (b *ballast) fits() bool {
 	room := roomOf(filepath.Dir(b.path))
 	return room < 0 || room >= workRoom
 }
 
-// needed says how much space there is and how much must be free for something.
+// needed describes how much space there is and how much something needs.
 func needed(path string, size int64, what string) string {
 	text := fmt.Sprintf("%s must be free %s", mebibytes(size), what)
 	if room := roomOf(filepath.Dir(path)); room >= 0 {
@@ -74,7 +74,7 @@ func fill(path string) error {
 	if err != nil {
 		return err
 	}
-	// Not zeros, which some file systems keep as holes.
+	// Not zeros, which some file systems store as holes.
 	block := make([]byte, 64<<10)
 	for i := range block {
 		block[i] = byte(i*i>>3) | 1

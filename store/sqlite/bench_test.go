@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	_ "modernc.org/sqlite" // for database/sql, to compare with
+	_ "modernc.org/sqlite" // for database/sql, as a comparison
 
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -41,8 +41,8 @@ func (i *tally) next() (id job.ID) {
 	return id
 }
 
-// sized returns how many there are of something: few with testing.Short, for who wants to
-// know whether benchmarks still run, and not how fast what they measure is.
+// sized returns the full number, or few with testing.Short, which only checks that benchmarks still
+// run.
 func sized(full, few int) int {
 	if testing.Short() {
 		return few
@@ -96,16 +96,15 @@ func benchJob(i int, policy job.Policy) *job.Job {
 	}
 }
 
-// lives takes runs from planned to finished with history, in batches, until n
-// of them are done. Several flushers do so at once; the claims of one go
-// together with the results of another.
+// lives takes n runs from planned to finished with history, in batches of several concurrent
+// flushers, whose claims and results share commits.
 type lives struct {
 	s       *Store
 	session job.ID
 	jobs    []*store.Job
 	cursors []time.Time // of the jobs
 	ids     *tally
-	output  int // bytes of each run
+	output  int // bytes per run
 }
 
 func newLives(s *Store, session job.ID, jobs []*store.Job, output int) *lives {
@@ -116,7 +115,7 @@ func newLives(s *Store, session job.ID, jobs []*store.Job, output int) *lives {
 	return l
 }
 
-// run takes n runs of each flusher through their life.
+// run takes n runs per flusher from planned to finished.
 func (l *lives) run(ctx context.Context, round, n, batch, flushers int) error {
 	errs := make(chan error, flushers)
 	share := len(l.jobs) / flushers
@@ -264,8 +263,8 @@ func insertLimit(b testing.TB, batch int) float64 {
 	return float64(n) / time.Since(begun).Seconds()
 }
 
-// BenchmarkClaim10000 claims 10,000 runs that are due at one instant in batches,
-// and says how long a batch takes.
+// BenchmarkClaim10000 claims 10,000 runs due at one instant in batches, and reports the time of a
+// batch.
 func BenchmarkClaim10000(b *testing.B) {
 	const runs = 10_000
 	s, session, jobs := benchStore(b, runs, job.Policy{})
@@ -308,8 +307,7 @@ func BenchmarkClaim10000(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkJobsChanged loads what a planner keeps of a million jobs, as it does
-// when it starts.
+// BenchmarkJobsChanged reads the planner's data of a million jobs, as at its start.
 func BenchmarkJobsChanged(b *testing.B) {
 	n := sized(1_000_000, 20_000)
 	s, _, _ := benchStore(b, 1, job.Policy{})
@@ -352,7 +350,7 @@ func BenchmarkJobsChanged(b *testing.B) {
 	b.ReportMetric(float64(m.Sys)/(1<<20), "MB")
 }
 
-// BenchmarkPutJob makes jobs, from many callers at once and from one.
+// BenchmarkPutJob creates jobs, from many concurrent callers and from one.
 func BenchmarkPutJob(b *testing.B) {
 	for _, callers := range []int{1, 64} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
@@ -442,8 +440,8 @@ func BenchmarkStatements(b *testing.B) {
 	})
 }
 
-// BenchmarkSearch looks for a text that is nowhere in a long history: how long
-// one call takes at its beginning, and at its end.
+// BenchmarkSearch searches a long history for a text that does not occur: the time of one call at
+// its beginning, and at its end.
 func BenchmarkSearch(b *testing.B) {
 	parts := sized(30, 3) // of store.LookMax records
 	s, session, jobs := benchStore(b, 1, job.Policy{})
@@ -451,7 +449,7 @@ func BenchmarkSearch(b *testing.B) {
 	ids := &tally{}
 	item := store.PlanItem{Job: jobs[0].Definition.UID, Epoch: jobs[0].Definition.Epoch, To: jobs[0].Cursor}
 	batches := parts * store.LookMax / 1000
-	time.Sleep(time.Until(jobs[0].Cursor.Add(time.Duration(batches) * time.Millisecond))) // what is missed is past
+	time.Sleep(time.Until(jobs[0].Cursor.Add(time.Duration(batches) * time.Millisecond))) // all are due
 	for range batches {
 		item.From, item.To, item.Missed = item.To, item.To.Add(time.Millisecond), nil
 		for i := range 1000 {
@@ -481,8 +479,7 @@ func BenchmarkSearch(b *testing.B) {
 	}
 }
 
-// BenchmarkListJobs is a page of many jobs, and a call that looks for what is
-// nowhere.
+// BenchmarkListJobs lists a page of many jobs, and searches for a text that does not occur.
 func BenchmarkListJobs(b *testing.B) {
 	s, _, _ := benchStore(b, sized(100_000, 1000), job.Policy{})
 	for _, bm := range []struct {
@@ -507,8 +504,7 @@ func BenchmarkListJobs(b *testing.B) {
 	}
 }
 
-// BenchmarkExpire is one step of removing old records: how long nothing else is
-// written.
+// BenchmarkExpire is one step of removing old records: how long it blocks other writes.
 func BenchmarkExpire(b *testing.B) {
 	clock := time.Now()
 	s, session, jobs := benchStoreAt(b, func() time.Time { return clock }, 1, job.Policy{})

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A parameter has what it was given last, whatever it had in the row before.
+// A parameter has its last bound value, whatever the row before had.
 func TestParameterKeepsNothingOfAnEarlierRow(t *testing.T) {
 	c, err := connect(filepath.Join(t.TempDir(), "bind.db"), true, "")
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// Check searches a database for damage until ctx ends, and reports whether it reached the
-// end. A server may have the file open. Damage is an error that wraps store.ErrDamaged.
+// Check searches a database for damage until ctx ends, and reports whether it finished. A server
+// may have the file open. Damage is an error that wraps store.ErrDamaged.
 func Check(ctx context.Context, path string) (complete bool, err error) {
 	if _, err := os.Stat(path); err != nil {
 		return false, fmt.Errorf("check %s: %w", path, err)

@@ -15,7 +15,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Readers see each run in exactly one place, whatever the writer does meanwhile.
+// Readers see each run in exactly one place, whatever the writer does.
 func TestReadersSeeOneState(t *testing.T) {
 	s, session, jobs := benchStore(t, 50, job.Policy{})
 	l := newLives(s, session, jobs, 0)
@@ -69,7 +69,7 @@ func TestAReadEndsWithItsContext(t *testing.T) {
 		err := s.read(ctx, func(c *conn) error {
 			if when == "before a statement" {
 				cancel()
-				time.Sleep(2 * interruptEvery) // so that it is interrupted while it is idle
+				time.Sleep(2 * interruptEvery) // interrupts an idle connection
 			} else {
 				time.AfterFunc(interruptEvery, cancel)
 			}
@@ -81,7 +81,7 @@ func TestAReadEndsWithItsContext(t *testing.T) {
 			t.Fatalf("%s: got %v, want that it is cancelled", when, err)
 		}
 	}
-	// The connection is of use to others.
+	// The connections can be used again.
 	for range readersMax + 1 {
 		if _, err := s.Sessions(t.Context()); err != nil {
 			t.Fatal(err)
@@ -89,8 +89,7 @@ func TestAReadEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A call that fails undoes its own changes, and not those of the others in its
-// group.
+// A failed call rolls back its own changes, and no others of its group.
 func TestFailedCallSparesTheRestOfItsGroup(t *testing.T) {
 	s := openStore(t, filepath.Join(t.TempDir(), "belfry.db"), Options{})
 	audit := func(object string) func(*tx) error {
@@ -105,7 +104,7 @@ func TestFailedCallSparesTheRestOfItsGroup(t *testing.T) {
 		func(t *tx) error { return errors.Join(audit("undone")(t), wrong) },
 		audit("second"),
 	}
-	// All are in one group: the writer is held until they have come.
+	// All are in one group: the writer is held until they have arrived.
 	hold, held := make(chan struct{}), make(chan struct{})
 	results := make(chan error, len(calls)+1)
 	go func() {
@@ -137,7 +136,7 @@ func TestFailedCallSparesTheRestOfItsGroup(t *testing.T) {
 	}
 }
 
-// undone makes a call in a group whose transaction is undone, which the call says.
+// undone makes a call in a group whose transaction is rolled back, which must fail the call.
 func undone(t *testing.T, s *Store, call func() error) {
 	t.Helper()
 	hold, held := make(chan struct{}), make(chan struct{})
@@ -152,7 +151,7 @@ func undone(t *testing.T, s *Store, call func() error) {
 	}
 	begin(0, func() error {
 		return s.write(t.Context(), func(*tx) error {
-			s.d.writer.groupTime = time.Hour // on a busy machine a call takes longer than it is
+			s.d.writer.groupTime = time.Hour // a busy machine may take longer than a group lasts
 			close(held)
 			<-hold
 			return nil
@@ -216,8 +215,7 @@ func TestCallsAfterCloseAreRefused(t *testing.T) {
 	}
 }
 
-// The log is written back beside the writer and begun anew, so that it does not
-// grow with what is written.
+// The log is written back in the background and restarted, so that it does not grow without bound.
 func TestTheLogIsWrittenBack(t *testing.T) {
 	s := openStore(t, filepath.Join(t.TempDir(), "belfry.db"), Options{})
 	ids := &tally{}
@@ -233,7 +231,7 @@ func TestTheLogIsWrittenBack(t *testing.T) {
 	}
 	defer c.close()
 	longest := 0
-	for range 200_000 { // little at a time, for as long as a busy machine may take
+	for range 200_000 { // small writes, for as long as a busy machine may need
 		if longest < 2*checkpointPages {
 			write(1 << 20)
 		} else {
@@ -244,7 +242,7 @@ func TestTheLogIsWrittenBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		if pages < longest {
-			return // it was begun anew
+			return // the log was restarted
 		}
 		longest = pages
 	}

@@ -17,15 +17,14 @@ import (
 
 // conn is a connection to the database, for one goroutine at a time.
 //
-// It uses the driver's C interface of SQLite directly, and not database/sql, because a step
-// of the store is many small statements: binding ids from and into arrays without an
-// allocation, and watching no context in a goroutine for each statement, makes single-row
-// reads and writes more than twice as fast (BenchmarkStatements has the figures). All
-// unsafe code of this package is in this file.
+// It uses the driver's C interface of SQLite directly, and not database/sql, because a step of the
+// store is many small statements: binding ids without an allocation, and watching no context in a
+// goroutine per statement, makes single-row reads and writes more than twice as fast
+// (BenchmarkStatements has the figures). All unsafe code of this package is in this file.
 type conn struct {
 	tls      *libc.TLS
 	db       uintptr
-	out      uintptr // 16 bytes for results that SQLite writes
+	out      uintptr // 16 bytes for results of SQLite
 	prepared map[string]*stmt
 }
 
@@ -36,7 +35,7 @@ const Version = lib.SQLITE_VERSION
 // get memory of their own.
 const valuesMax = 2 << 10
 
-// openConn opens a connection. It makes the file if create is set.
+// openConn opens a connection. It creates the file if create is set.
 func openConn(path string, create bool) (*conn, error) {
 	c := &conn{tls: libc.NewTLS(), prepared: map[string]*stmt{}}
 	c.out = libc.Xmalloc(c.tls, 16)
@@ -88,9 +87,8 @@ func (c *conn) close() error {
 	return err
 }
 
-// interrupt makes what the connection is doing end with an error that
-// interrupted recognizes. Any goroutine may call it while the connection is
-// open.
+// interrupt makes the connection's current statement fail with an error that interrupted
+// recognizes. Any goroutine may call it while the connection is open.
 func (c *conn) interrupt() {
 	tls := libc.NewTLS()
 	lib.Xsqlite3_interrupt(tls, c.db)
@@ -129,7 +127,7 @@ func (c *conn) exec(script string) error {
 	return nil
 }
 
-// failure is what SQLite says about the latest call.
+// failure returns SQLite's error of the latest call.
 func (c *conn) failure(rc int32) error {
 	e := &failure{code: rc, message: libc.GoString(lib.Xsqlite3_errstr(c.tls, rc))}
 	if c.db == 0 {
@@ -180,8 +178,8 @@ func interrupted(err error) bool {
 	return errors.As(err, &e) && e.code&0xff == lib.SQLITE_INTERRUPT
 }
 
-// stmt is a prepared statement. Values are bound in the order of its
-// parameters, and columns read in theirs:
+// stmt is a prepared statement. Values are bound in the order of its parameters, and columns read
+// in order:
 //
 //	s := c.stmt("select due, state from active where id = ?").bindID(run)
 //	for s.next() {
@@ -189,16 +187,15 @@ func interrupted(err error) bool {
 //	}
 //	return s.err()
 //
-// After next has returned false, or exec, err or reset was called, it can be
-// bound again. A mistake in the statement or its use is an error of next or
-// exec.
+// After next has returned false, or exec, err or reset was called, it can be bound again. A mistake
+// in the statement or its use is an error of next or exec.
 type stmt struct {
 	c      *conn
 	p      uintptr
 	params int32
-	values uintptr   // valuesMax bytes that bound texts and blobs are in
-	used   int       // of them
-	large  []uintptr // memory of values that had no room there
+	values uintptr   // memory of valuesMax bytes for bound texts and blobs
+	used   int       // further memory for larger values
+	large  []uintptr // last value of each parameter
 	bound  int32
 	last   []lastValue // that each parameter was given
 	column int32
@@ -234,8 +231,8 @@ func (s *stmt) has(kind valueKind, n int64) bool {
 	return known
 }
 
-// stmt returns the prepared statement of a text. The texts are constants, so
-// that there are no more of them than the program has.
+// stmt returns the prepared statement of a text. The texts are constants, so that their number is
+// bounded.
 func (c *conn) stmt(text string) *stmt {
 	if s := c.prepared[text]; s != nil {
 		return s
@@ -377,7 +374,7 @@ func (s *stmt) next() bool {
 	return false
 }
 
-// rewind makes the statement ready to be bound again and keeps what is wrong.
+// rewind makes the statement ready to be bound again and keeps its error.
 func (s *stmt) rewind() {
 	if s.p != 0 {
 		lib.Xsqlite3_reset(s.c.tls, s.p)

@@ -40,8 +40,8 @@ func TestChangedDefaultsReachPlannedRuns(t *testing.T) {
 	}
 }
 
-// A server that starts with another time zone plans the jobs that name none by
-// it, and leaves the others alone.
+// A server with a new default time zone replans the jobs that name none, and leaves other jobs
+// alone.
 func TestChangedDefaultsReachPlanners(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belfry.db")
 	s := openStore(t, path, Options{})
@@ -55,8 +55,8 @@ func TestChangedDefaultsReachPlanners(t *testing.T) {
 	}
 	for _, start := range []struct {
 		zone  string
-		epoch int64  // of the job without a zone
-		named string // the zone of its namespace
+		epoch int64  // epoch of the job without a zone
+		named string // the default of its namespace
 	}{{"", 1, ""}, {"Europe/Berlin", 2, ""}, {"Europe/Berlin", 2, ""}, {"", 3, ""}, {"", 4, "Asia/Shanghai"}, {"Europe/Berlin", 4, "Asia/Shanghai"}} {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
@@ -90,12 +90,12 @@ func TestChangedDefaultsReachPlanners(t *testing.T) {
 	}
 }
 
-// What a start does not wait for is done beside the server. A stop in the middle of
-// it loses nothing and does nothing twice, whatever the defaults of the next start.
+// The rest of the jobs is rewritten while the server runs. A stop in between neither loses nor
+// repeats anything, whatever the defaults of the next start.
 func TestChangedDefaultsOfManyJobsAreFilledInTheBackground(t *testing.T) {
-	const many = 500 + 100 // more than are looked at together
+	const many = 500 + 100 // more than one read examines
 	path := filepath.Join(t.TempDir(), "belfry.db")
-	var over chan struct{} // closed when all jobs have the defaults of the last start
+	var over chan struct{} // closed when all jobs have the new defaults
 	start := func(zone string) *Store {
 		over = make(chan struct{})
 		done := over
@@ -113,7 +113,7 @@ func TestChangedDefaultsOfManyJobsAreFilledInTheBackground(t *testing.T) {
 		}
 		return list
 	}
-	seen := int64(0) // of the feed of changes
+	seen := int64(0) // position in the feed of changes
 	stop := func(s *Store) {
 		t.Helper()
 		var err error
@@ -147,7 +147,7 @@ func TestChangedDefaultsOfManyJobsAreFilledInTheBackground(t *testing.T) {
 	wait.Wait()
 	stop(s)
 
-	// It is stopped when it has done some.
+	// It is stopped halfway.
 	s = start("Asia/Tokyo")
 	for !begun(s) {
 	}
@@ -161,7 +161,7 @@ func TestChangedDefaultsOfManyJobsAreFilledInTheBackground(t *testing.T) {
 	}
 	stop(s)
 
-	// And what has begun is undone by a start with those of before.
+	// A start with the former defaults reverts what had begun.
 	s = start("Europe/Berlin")
 	for !begun(s) {
 	}
@@ -175,7 +175,7 @@ func TestChangedDefaultsOfManyJobsAreFilledInTheBackground(t *testing.T) {
 	}
 }
 
-// A start with defaults that change nothing for a job leaves it alone.
+// A start leaves alone a job that new defaults do not affect.
 func TestChangedDefaultsKeepExplicitFields(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belfry.db")
 	s := openStore(t, path, Options{})

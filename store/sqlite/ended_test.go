@@ -63,7 +63,7 @@ func TestEachEndIsPublishedOnceAfterItsCommit(t *testing.T) {
 	if _, err := s.Cancel(ctx, trigger(), "ann", "enough"); err != nil {
 		t.Fatal(err)
 	}
-	// A record for several occurrences counts once for each of them.
+	// A record for several occurrences counts once for each.
 	item := store.PlanItem{
 		Job: j.Definition.UID, Epoch: j.Definition.Epoch, From: j.Cursor, To: j.Cursor.Add(10 * time.Minute),
 		Missed: []store.MissedSpan{{ID: ids.next(), First: j.Cursor.Add(time.Minute), Last: j.Cursor.Add(10 * time.Minute), Count: 10}},
@@ -92,7 +92,7 @@ func TestEachEndIsPublishedOnceAfterItsCommit(t *testing.T) {
 	}
 }
 
-// A transaction that is undone undoes the calls of its group, which had gone well.
+// A rolled back transaction also undoes the successful calls of its group.
 func TestRolledBackEndsAreNotPublished(t *testing.T) {
 	told := 0
 	s := openStore(t, filepath.Join(t.TempDir(), "belfry.db"), Options{Ended: func(store.Ends) { told++ }})

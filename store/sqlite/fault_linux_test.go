@@ -13,8 +13,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// On a full disk nothing new is taken, what has happened is recorded in the
-// space of the ballast, and all recovers when there is space again.
+// A full disk refuses new work, records past events in the space of the ballast, and recovers when
+// there is space again.
 func TestAFullDisk(t *testing.T) {
 	dir := mounted(t, "size=24m")
 	path := filepath.Join(dir, "belfry.db")
@@ -88,7 +88,7 @@ func TestAFullDisk(t *testing.T) {
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	s.d.writer.ballast.tried = time.Time{} // as after a second
+	s.d.writer.ballast.tried = time.Time{} // as if a second had passed
 	if _, err := trigger(); err != nil {
 		t.Fatalf("with space again: %v", err)
 	}
@@ -97,8 +97,8 @@ func TestAFullDisk(t *testing.T) {
 	}
 }
 
-// What the ballast gives back is for new writes, however long the log
-// is: writing that back would take all of it, and leave no room in either file.
+// The space of the ballast is for new writes, however long the log is: writing that back would take
+// all of it, and leave no room in either file.
 func TestAFullDiskWithALongLog(t *testing.T) {
 	path := filepath.Join(mounted(t, "size=24m"), "belfry.db")
 	clock := time.Now()
@@ -115,12 +115,12 @@ func TestAFullDiskWithALongLog(t *testing.T) {
 	for err = nil; err == nil; {
 		err = grow()
 	}
-	for range 10 * checkpointEvery { // it is looked at again and again
+	for range 10 * checkpointEvery { // many commits examine the log
 		if err != nil && !errors.Is(err, store.ErrNoSpace) {
 			t.Fatal(err)
 		}
 		clock = clock.Add(time.Second)
-		// The first ones may come before the space is given back.
+		// Results may fail until the space is released.
 		begun := time.Now()
 		for err = errors.New("not tried"); err != nil; err = s.Renew(ctx, session.ID, store.Load{}) {
 			if time.Since(begun) > 2*time.Minute {
@@ -131,7 +131,7 @@ func TestAFullDiskWithALongLog(t *testing.T) {
 	}
 }
 
-// fillUp makes a file that takes all the space that is left.
+// fillUp writes a file that takes all the remaining space.
 func fillUp(t *testing.T, path string) {
 	t.Helper()
 	f, err := os.Create(path)

@@ -17,8 +17,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// writerEnv makes the test binary a process that writes into a database until it
-// is killed, and says on its standard output what was acknowledged.
+// writerEnv makes the test binary a process that writes into a database until it is killed, and
+// prints what was acknowledged.
 const writerEnv = "BELFRY_SQLITE_TEST_WRITER"
 
 func writeUntilKilled(path string) error {
@@ -82,7 +82,7 @@ func writeUntilKilled(path string) error {
 // Writes acknowledged before a kill -9 are complete afterwards.
 func TestAcknowledgedWritesSurviveAKill(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belfry.db")
-	states := map[string]string{} // of runs, as last acknowledged
+	states := map[string]string{} // last acknowledged states of runs
 	for _, writes := range []int{1, 400, 3000} {
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), writerEnv+"="+path)
@@ -121,8 +121,7 @@ func TestAcknowledgedWritesSurviveAKill(t *testing.T) {
 	}
 }
 
-// checkRun checks that a run has come at least as far as was acknowledged, and
-// is in one place only.
+// checkRun checks that a run has reached at least its acknowledged state, and is in one place only.
 func checkRun(t *testing.T, s *Store, id job.ID, state string) {
 	t.Helper()
 	r, err := store.ActiveRun(t.Context(), s, id)
@@ -182,7 +181,7 @@ func TestOpenNamesADamagedFileAndTheWayOut(t *testing.T) {
 			for n := int64(2); n < info.Size()/page; n++ {
 				overwrite(t, path, n*page, []byte(strings.Repeat("damage ", 300)))
 			}
-			// A log that holds nothing is left behind by a crash as well.
+			// A crash may also leave an empty log.
 			if err := os.WriteFile(path+"-wal", make([]byte, 32), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -210,7 +209,7 @@ func TestOpenNamesADamagedFileAndTheWayOut(t *testing.T) {
 					t.Errorf("%q is not in: %v", part, err)
 				}
 			}
-			// The lock was given back.
+			// The lock was released.
 			if lock, err := lockFile(path + "-lock"); err != nil {
 				t.Error(err)
 			} else {
@@ -264,7 +263,7 @@ func TestADatabaseOfAnotherProgramIsRefused(t *testing.T) {
 	}
 }
 
-// A database of the first version is brought forward, and keeps what is in it.
+// A database of the first version is upgraded, and keeps its content.
 func TestTheSchemaOfVersion1IsBroughtForward(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belfry.db")
 	list, err := scripts()
@@ -289,7 +288,7 @@ func TestTheSchemaOfVersion1IsBroughtForward(t *testing.T) {
 	if err := errors.Join(c.exec("insert into audit (time, actor, action, object, version, detail, changes) values (1, 'ann', 'job.create', 'default/a', 1, '', '')"), c.close()); err != nil {
 		t.Fatal(err)
 	}
-	// One that fails is undone as a whole, and the next start does it again.
+	// A failed upgrade is rolled back as a whole, and the next start repeats it.
 	c, err = openConn(path, false)
 	if err != nil {
 		t.Fatal(err)
@@ -338,7 +337,7 @@ func TestAFileThatMayNotGrowIsFull(t *testing.T) {
 	if !errors.Is(err, store.ErrNoSpace) || n < 10 {
 		t.Fatalf("after %d jobs: %v", n, err)
 	}
-	// Refused calls left nothing behind, and the rest is there.
+	// Refused calls left no trace, and the rest is there.
 	list, _, err := s.ListJobs(t.Context(), store.JobQuery{Limit: 10_000})
 	if err != nil || len(list) != n-1 || list[n-2].Definition.UID != last.Definition.UID {
 		t.Fatalf("%d jobs are there of %d, %v", len(list), n-1, err)

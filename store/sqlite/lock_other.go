@@ -4,8 +4,7 @@ package sqlite
 
 import "os"
 
-// lockFile opens the file that other systems lock. Here nothing keeps a second
-// process away.
+// lockFile opens the file that other systems lock. Here it does not keep a second process away.
 func lockFile(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 }

@@ -12,9 +12,8 @@ import (
 	"syscall"
 )
 
-// lockFile takes the lock that keeps other processes away until the file is
-// closed, or the process ends however it ends. SQLite's own locks would let them
-// in; but two nodes on one file would both believe to be the only one.
+// lockFile locks the file until it is closed, or the process ends in any way. SQLite's own locks
+// would admit other processes, but two nodes on one file would each believe to be alone.
 func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -39,8 +38,8 @@ func lockFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-// unlock gives the lock up and closes its file. Closing alone would leave the lock
-// to a child that was forked at this moment, until it is another program.
+// unlock releases the lock and closes its file. Closing alone would leave the lock to a child
+// forked at this moment, until it executes another program.
 func unlock(f *os.File) error {
 	return errors.Join(syscall.Flock(int(f.Fd()), syscall.LOCK_UN), f.Close())
 }

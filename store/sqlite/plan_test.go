@@ -10,23 +10,23 @@ import (
 	"github.com/belfry-cron/belfry/store/storetest"
 )
 
-// grows are the tables that may be large: no query but these reads one as a whole, and none
-// sorts more than what it was asked for by keys.
+// grows are the tables that may be large: only these queries read one as a whole, and none sorts
+// more than the rows of its keys.
 var (
 	grows = regexp.MustCompile(`SCAN (a|h|s|j|n|active|history|job_state|jobs|names|output|audit|revisions|request_keys)\b`)
 	whole = []string{
-		"select count(*) from jobs where live is not null",                      // once, after a start with other defaults
+		"select count(*) from jobs where live is not null",                      // once, after a start with new defaults
 		"from jobs j join job_state s on s.uid = j.uid where s.deleted",         // the summary
 		"select a.due, a.id, a.job from active a join job_state s on s.uid = a", // Tidy, once after a start
 		"select coalesce(max(seq), 0) from audit",                               // reads one row
-		"where renewed < ?",              // removes sessions, which are few
+		"where renewed < ?",              // deletes from sessions, which are few
 		"from sessions s",                // all of them
 		"select seq, written from audit", // a page
 	}
 	sorted = []string{"group by", "select distinct a.job", " in (?*)", "alert_at <= ?"}
 )
 
-// checkPlans checks how SQLite answers what stores have asked.
+// checkPlans checks the query plans of all statements that stores have used.
 func checkPlans(t *testing.T, asked *sync.Map) {
 	s := openStore(t, filepath.Join(t.TempDir(), "belfry.db"), Options{})
 	contains := func(text string, of []string) bool {

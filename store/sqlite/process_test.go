@@ -12,8 +12,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// backupEnv makes the test binary a process that backs a database up whenever it is
-// asked to on its standard input, and tells how many chunks of output the copy has.
+// backupEnv makes the test binary a process that backs up a database at each request on its
+// standard input, and prints how many chunks of output the copy has.
 const backupEnv = "BELFRY_SQLITE_TEST_BACKUP"
 
 func backUpWhenAsked(t *testing.T, path string) {
@@ -39,14 +39,13 @@ func backUpWhenAsked(t *testing.T, path string) {
 	}
 }
 
-// Another process that reads the files while they are written sees all that was
-// acknowledged before.
+// Another process that reads the files during writes sees all earlier acknowledged data.
 func TestAnotherProcessBacksUpWhileTheLogIsWritten(t *testing.T) {
 	if path := os.Getenv(backupEnv); path != "" {
 		backUpWhenAsked(t, path)
 		return
 	}
-	const chunks = 5 // of a call, more than is written at once
+	const chunks = 5 // per call, more than one write takes
 	s := openStore(t, filepath.Join(t.TempDir(), "belfry.db"), Options{})
 	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
 	cmd.Env = append(os.Environ(), backupEnv+"="+s.d.path)
@@ -64,7 +63,7 @@ func TestAnotherProcessBacksUpWhileTheLogIsWritten(t *testing.T) {
 	}
 	ids, acknowledged := &tally{}, int64(0)
 	write := func(stop <-chan struct{}) error {
-		for range 100 { // the files do not grow without end if the other process is slow
+		for range 100 { // bounds the files if the other process is slow
 			select {
 			case <-stop:
 				return nil

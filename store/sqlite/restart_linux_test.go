@@ -11,9 +11,9 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// A store that was killed on a full disk, after it had used up its ballast, opens and
-// lets a node begin when there is a little room, says how much it needs when there is
-// less, and takes new runs when its ballast fits again.
+// A store that was killed on a full disk without ballast opens and admits a node once there is a
+// little room, reports how much it needs if there is less, and accepts new runs once its ballast
+// fits.
 func TestAStoreThatWasKilledOnAFullDiskOpensAgain(t *testing.T) {
 	path := filepath.Join(mounted(t, "size=24m"), "belfry.db")
 	s := openStore(t, path, Options{})
@@ -26,11 +26,11 @@ func TestAStoreThatWasKilledOnAFullDiskOpensAgain(t *testing.T) {
 	grow := func(s *Store) error {
 		return s.AppendOutput(ctx, []store.OutputChunk{{Run: ids.next(), Attempt: 1, Data: make([]byte, 16<<10)}})
 	}
-	for grow(s) == nil { // until the ballast is given back
+	for grow(s) == nil { // until the ballast is released
 	}
-	for s.Renew(ctx, session.ID, store.Load{}) == nil { // until it is used up
+	for s.Renew(ctx, session.ID, store.Load{}) == nil { // until its space is used up
 	}
-	left := map[string][]byte{} // what a killed server leaves
+	left := map[string][]byte{} // the files of a killed server
 	var size int64
 	for _, tail := range []string{"", "-wal"} {
 		data, err := os.ReadFile(path + tail)

@@ -2,5 +2,5 @@
 
 package sqlite
 
-// roomOf does not know how many bytes are free here.
+// roomOf reports that the free space is unknown on this system.
 func roomOf(string) int64 { return -1 }

@@ -4,8 +4,7 @@ package sqlite
 
 import "syscall"
 
-// roomOf returns how many bytes are free on the disk of a directory, -1 if that is not
-// known.
+// roomOf returns the number of free bytes on the disk of a directory, -1 if unknown.
 func roomOf(dir string) int64 {
 	var s syscall.Statfs_t
 	if syscall.Statfs(dir, &s) != nil {

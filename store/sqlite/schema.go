@@ -7,11 +7,9 @@ import (
 	"time"
 )
 
-// The schema is brought forward by scripts that are numbered from 1 and run
-// once each, in one transaction with the note that they did. Nothing is ever
-// undone: who must go back has the backup of the day before. The libraries made
-// for this want database/sql and bring ways back, several dialects and programs
-// of their own; what is needed here is the function below.
+// Scripts numbered from 1 upgrade the schema. Each runs once, in one transaction with the record of
+// that. There is no way back but a backup. Libraries for this need database/sql and bring
+// downgrades, dialects and programs; here the function below suffices.
 
 //go:embed migrations/*.sql
 var migrations embed.FS
@@ -83,7 +81,7 @@ func migrate(c *conn, path string, list []string, now time.Time) error {
 	return nil
 }
 
-// notNewer refuses a schema version that is not known.
+// notNewer refuses an unknown schema version.
 func notNewer(path string, version int64, known int) error {
 	if version > int64(known) {
 		return fmt.Errorf("%s has schema version %d and this belfry knows versions up to %d: a newer belfry has used it. Use that one, or restore the backup made before the upgrade",
@@ -92,7 +90,7 @@ func notNewer(path string, version int64, known int) error {
 	return nil
 }
 
-// known refuses a file that is not a store, or one of a newer belfry.
+// known refuses a file that is not a store, or a store of a newer Belfry.
 func known(c *conn, path string) error {
 	mark, err := number(c, "pragma application_id")
 	if err != nil {
@@ -122,7 +120,7 @@ func inTransaction(c *conn, do func() error) error {
 		err = c.stmt("commit").exec()
 	}
 	if err != nil && c.inTransaction() {
-		// The error to tell is the first.
+		// Return the first error.
 		_ = c.stmt("rollback").exec()
 	}
 	return err

@@ -1,19 +1,18 @@
-// Package sqlite keeps Belfry's state in one SQLite file: the store of a self-contained
-// single node. The logic is in package sqldb; this package has the parts specific to
-// SQLite: connections, the one writer, the schema, backups, and the handling of a full
-// disk.
+// Package sqlite keeps Belfry's state in one SQLite file: the store of a self-contained single
+// node. The logic is in package sqldb; this package has the parts specific to SQLite: connections,
+// the one writer, the schema, backups, and the handling of a full disk.
 //
 // # One writer
 //
-// All writes go through one connection, which calls use in turn. Calls that arrive during a
-// commit share the next transaction, each rolled back alone if it fails, and are answered
-// when it is on disk (synchronous=FULL). Reads have connections of their own and see
-// committed data. The log is written back in the background.
+// All writes go through one connection, which calls use in turn. Calls that arrive during a commit
+// share the next transaction, each rolled back alone if it fails, and are answered when it is on
+// disk (synchronous=FULL). Reads have connections of their own and see committed data. The log is
+// written back in the background.
 //
 // # Errors
 //
 // Open returns an error that wraps store.ErrDamaged for a file that SQLite cannot read, and
-// ErrInUse when another process has it open. Any method may return one that wraps
+// ErrInUse when another process has it open. Any method may return an error that wraps
 // store.ErrNoSpace or store.ErrReadOnly.
 package sqlite
 
@@ -40,19 +39,18 @@ var ErrInUse = errors.New("is in use by another process")
 // errClosed is returned by calls after Close.
 var errClosed = sqldb.ErrClosed
 
-// Options are what Open needs to know. The zero value will do.
+// Options configure Open. The zero value is valid.
 type Options = sqldb.Options
 
 const (
-	// readersMax is how many connections read. Each more takes from the
-	// writer: eight busy ones cut it to a seventh.
+	// readersMax is the number of reading connections. More would slow the writer: eight busy ones
+	// cut it to a seventh.
 	readersMax = 3
-	// writerCache and readerCache are how many KiB of pages a connection keeps. A page
-	// and its header take 8 KiB of memory, which is twice what is counted, and a busy
-	// node fills them within minutes. A writer that kept four times as many was no faster.
+	// writerCache and readerCache are how many KiB of pages a connection keeps. A page with its
+	// header takes 8 KiB of memory, twice the counted size, and a busy node fills its cache within
+	// minutes. Four times as many made no writer faster.
 	writerCache, readerCache = 8 << 10, 4 << 10
-	// checkTime bounds the check of the file after a crash. What it has not
-	// seen by then is checked when it is read.
+	// checkTime bounds the check of the file after a crash. The rest is checked when it is read.
 	checkTime = 3 * time.Second
 )
 
@@ -70,10 +68,10 @@ type database struct {
 	now     func() time.Time
 	lock    *os.File
 	writer  *writer
-	readers chan *conn // those that no call uses; never closed
+	readers chan *conn // idle readers; never closed
 	closed  chan struct{}
 
-	statements, writings sync.Map // of package sqldb, as they are here
+	statements, writings sync.Map // prepared texts by the texts of package sqldb
 }
 
 // Open opens a database file, creates it if necessary, and upgrades its schema. Further
@@ -116,10 +114,10 @@ func open(ctx context.Context, path string, o Options, pages int) (*Store, error
 	return &Store{s, d}, nil
 }
 
-// private creates the file of a new store, readable by its owner alone: it contains
-// commands and output. SQLite would make it readable for everyone, and gives its other
-// files the same mode. SQLite treats an empty file as a new store; beside a ballast, which
-// only a used store has, it is a lost one.
+// private creates the file of a new store, readable only by its owner: it contains commands and
+// output. SQLite would make it readable for everyone, and gives its other files the same mode. For
+// SQLite an empty file is a new store; beside a ballast, which only a used store has, it is a lost
+// store.
 func private(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
@@ -164,8 +162,7 @@ func (d *database) open(ctx context.Context, pages int) error {
 	return nil
 }
 
-// prepare opens the connection that writes and sees to it that the file is whole
-// and has the newest schema.
+// prepare opens the writing connection, checks the file and upgrades its schema.
 func (d *database) prepare(ctx context.Context, pages int) (*conn, error) {
 	// A clean end removes the log.
 	log, err := os.Stat(d.path + "-wal")
@@ -192,7 +189,7 @@ func (d *database) prepare(ctx context.Context, pages int) (*conn, error) {
 	return c, nil
 }
 
-// connect opens a connection with the settings that all of them have.
+// connect opens a connection with the common settings.
 func connect(path string, create bool, settings string) (*conn, error) {
 	c, err := openConn(path, create)
 	if err != nil {
@@ -208,8 +205,7 @@ func connect(path string, create bool, settings string) (*conn, error) {
 	return c, nil
 }
 
-// writeAhead switches to the write-ahead log, and to waiting for the disk at
-// each commit.
+// writeAhead switches to the write-ahead log, and to syncing each commit.
 func writeAhead(c *conn) error {
 	mode := ""
 	q := c.stmt("pragma journal_mode = wal")
@@ -225,7 +221,7 @@ func writeAhead(c *conn) error {
 	return c.exec("pragma synchronous = full")
 }
 
-// check looks for damage after an unclean end, for a bounded time.
+// check searches for damage after an unclean end, for a bounded time.
 func check(ctx context.Context, c *conn) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
@@ -276,12 +272,12 @@ func interruptible(ctx context.Context, c *conn) (release func()) {
 	return func() {
 		close(over)
 		if !stop() {
-			<-fired // or it would hit the next call that uses the connection
+			<-fired // otherwise it might hit the next call on the connection
 		}
 	}
 }
 
-// describe names the file in an error of Open and says the way out.
+// describe adds the file and a remedy to an error of Open.
 func describe(path string, err error) error {
 	switch {
 	case errors.Is(err, store.ErrDamaged):
@@ -295,7 +291,7 @@ func describe(path string, err error) error {
 	return fmt.Errorf("open %s: %w", path, err)
 }
 
-// fileError gives an error of the file system the sentinel that it stands for.
+// fileError wraps an error of the file system with its sentinel.
 func fileError(err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
@@ -312,7 +308,7 @@ func (d *database) KeepsNotices() bool { return false }
 // Alone implements sqldb.DB.
 func (d *database) Alone() bool { return true }
 
-// Lateral implements sqldb.DB. SQLite knows none.
+// Lateral implements sqldb.DB: SQLite does not support it.
 func (d *database) Lateral() bool { return false }
 
 // Failures implements sqldb.DB. Without statistics SQLite prefers the table.
@@ -329,7 +325,7 @@ func (d *database) Clock() string { return "" }
 // Era implements sqldb.DB.
 func (d *database) Era() int64 { return d.writer.era.Load() }
 
-// Notify implements sqldb.DB: there are no others.
+// Notify implements sqldb.DB: there are no other nodes.
 func (d *database) Notify(context.Context, string) error { return nil }
 
 // Listen implements sqldb.DB.
@@ -345,8 +341,7 @@ func (d *database) Partition(context.Context, int64, int64) error { return nil }
 // Fault implements sqldb.DB: what has failed would fail again.
 func (d *database) Fault(error) sqldb.Fault { return sqldb.Final }
 
-// Close implements sqldb.DB. It waits for the calls that have begun, writes the log back
-// and closes the file.
+// Close implements sqldb.DB. It waits for current calls, writes the log back and closes the file.
 func (d *database) Close() error {
 	close(d.closed)
 	var errs []error

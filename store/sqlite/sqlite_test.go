@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestStore(t *testing.T) {
-	var asked sync.Map // what the stores of the suite have asked
+	var asked sync.Map // the statements that the stores of the suite have used
 	storetest.Serial(storetest.Run)(t, func(t *testing.T, o storetest.Options) store.Store {
 		s := openStore(t, filepath.Join(t.TempDir(), "belfry.db"), Options{Now: o.Now, LookAhead: o.LookAhead, Defaults: o.Defaults, NewID: o.NewID, Revisions: o.Revisions, Guard: true})
 		t.Cleanup(func() {

@@ -11,8 +11,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// A job that was deleted leaves nothing behind once planners have heard of it
-// and its history has expired.
+// A deleted job leaves no data once planners have seen the deletion and its history has expired.
 func TestADeletedJobLeavesNothingBehind(t *testing.T) {
 	clock := time.Now()
 	s := openStore(t, filepath.Join(t.TempDir(), "belfry.db"), Options{Now: func() time.Time { return clock }})
@@ -81,15 +80,14 @@ func TestADeletedJobLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// Runs that stay, more of them than one call looks at, do not hide those behind
-// them that end.
+// Runs that stay, even more than one call examines, do not hide ending runs after them.
 func TestRetainedRowsHideNothingFromTidy(t *testing.T) {
 	const many = 500 + 100
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	lateBy, forever := job.Duration(10*time.Second), job.Forever
 	for name, c := range map[string]struct {
 		stays func(j *job.Job)
-		then  func(j *job.Job) // how the job is changed when it has its runs
+		then  func(j *job.Job) // how the job changes once it has its runs
 	}{
 		"runs by hand of a paused job": {func(*job.Job) {}, func(j *job.Job) { j.Paused = true }},
 		"runs of a broadcast whose node is there": {func(j *job.Job) {
@@ -164,7 +162,7 @@ func TestRetainedRowsHideNothingFromTidy(t *testing.T) {
 	}
 }
 
-// A pause that was to run out and whose job is deleted is looked at once more.
+// A temporary pause whose job is deleted is examined once more.
 func TestPauseOfADeletedJobIsForgotten(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	s := openStore(t, filepath.Join(t.TempDir(), "belfry.db"), Options{Now: func() time.Time { return now }})

@@ -11,21 +11,20 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/sqldb"
 )
 
-// errUndone is returned by statements of a transaction that SQLite has undone, as it does
-// when the disk is full.
+// errUndone is returned by statements of a transaction that SQLite has rolled back, as on a full
+// disk.
 var errUndone = errors.New("the transaction was undone")
 
 // tx is the transaction of one call: a part of the writer's open transaction, or a reading
-// one on its own connection.
+// transaction on its own connection.
 type tx struct {
 	d *database
 	c *conn
-	// first is set for the call that has begun the writer's transaction, reads for one that
-	// reads.
+	// first is set for the call that began the writer's transaction, reads for a call that reads.
 	first, reads bool
 	over         bool
-	before       int64  // rows that the connection had changed
-	release      func() // the interrupt of a transaction that reads
+	before       int64  // the connection's count of changed rows at the start
+	release      func() // releases the interrupt of a reading transaction
 	failed       error  // of a statement
 }
 
@@ -73,7 +72,7 @@ func (t *tx) Ask(_ context.Context, questions ...sqldb.Question) sqldb.Rows {
 // Exec implements sqldb.Tx.
 func (t *tx) Exec(_ context.Context, text string, args ...any) error {
 	if strings.HasPrefix(text, "update active ") {
-		t.d.writer.era.Add(1) // it changes runs that a step may remember
+		t.d.writer.era.Add(1) // it changes runs in the cache of steps
 	}
 	q, err := t.bound(text, args)
 	if err != nil {
@@ -125,7 +124,7 @@ func (t *tx) Rollback() {
 	case t.over:
 	case t.reads:
 		if t.c.inTransaction() {
-			// What it has read, it has read.
+			// An error does not affect what was read.
 			_ = t.c.stmt("commit").exec()
 		}
 		t.release()
@@ -172,7 +171,7 @@ func (t *tx) bound(text string, args []any) (*stmt, error) {
 	return q, nil
 }
 
-// bindSet binds the values of a set, and nothing to the rest of its parameters.
+// bindSet binds the values of a set, and null to the rest of its parameters.
 func bindSet[T any](q *stmt, set []T, bind func(T) *stmt) {
 	for _, v := range set {
 		bind(v)
@@ -185,8 +184,8 @@ func bindSet[T any](q *stmt, set []T, bind func(T) *stmt) {
 // setMax is the most parameters that a statement has.
 const setMax = 32766
 
-// room returns how many parameters the statement for a set of n values has: few sizes, so
-// that few statements are prepared.
+// room returns the number of parameters for a set of n values: few sizes, so that few statements
+// are prepared.
 func room(n int) int {
 	size := 1
 	for size < n {
@@ -198,7 +197,7 @@ func room(n int) int {
 // rows implements sqldb.Rows.
 type rows struct {
 	t    *tx
-	q    *stmt // nil when the rows of the question are over
+	q    *stmt // nil after the last row of the question
 	left []sqldb.Question
 	err  error
 }
@@ -233,10 +232,10 @@ func (r *rows) Int() int64   { return r.q.int() }
 func (r *rows) Text() string { return r.q.text() }
 func (r *rows) View() []byte { return r.q.view() }
 
-// statement is a text of package sqldb as SQLite takes it, cut where its sets are.
+// statement is a text of package sqldb for SQLite, cut at its sets.
 type statement struct {
 	parts []string
-	text  string   // if there are no sets
+	text  string   // without sets, the whole text
 	sized sync.Map // texts by the sizes of the sets
 }
 
@@ -252,13 +251,13 @@ func (d *database) statement(text string) *statement {
 	if s, ok := d.statements.Load(text); ok {
 		return s.(*statement)
 	}
-	// There is one writer, without conflicts.
+	// The single writer has no conflicts.
 	own, _, _ := strings.Cut(text, " for update")
 	own = strings.TrimSuffix(own, " order by coalesce(s.uid, '')")
 	own = strings.ReplaceAll(own, "uid/*n*/", "n")
 	own = numberOf.ReplaceAllString(own, "(select n from names where uid = $1)")
 	own = uidOf.ReplaceAllString(own, "(select uid from names where n = $1)")
-	// Tables are gone through in the order in which they are named.
+	// SQLite must read the tables in the order of their names.
 	own = strings.ReplaceAll(own, " join ", " cross join ")
 	own = strings.ReplaceAll(own, " left cross join ", " left join ")
 	s := &statement{parts: strings.Split(own, "?*")}
@@ -269,7 +268,7 @@ func (d *database) statement(text string) *statement {
 	return found.(*statement)
 }
 
-// with returns the text for arguments.
+// with returns the text for the sizes of some arguments.
 func (s *statement) with(args []any) string {
 	if s.text != "" {
 		return s.text

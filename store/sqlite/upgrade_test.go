@@ -10,7 +10,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// A store that version 7 of the schema has written has all that it had.
+// An upgraded store of version 7 keeps all its data.
 func TestStoreOfVersion7IsUpgraded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belfry.db")
 	data, err := os.ReadFile("testdata/version7.sql")
@@ -44,7 +44,7 @@ func TestStoreOfVersion7IsUpgraded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Jobs, with their state and how planners see them.
+	// Jobs, with their state and the planner's data.
 	daily, err := store.JobNamed(ctx, s, "default", "daily")
 	must(err)
 	changed, _, err := s.JobsChanged(ctx, store.AllPartitions, 0, 10)
@@ -100,7 +100,7 @@ func TestStoreOfVersion7IsUpgraded(t *testing.T) {
 	if len(sessions) != 1 || sessions[0].Node != "a" || sessions[0].Drain == nil {
 		t.Errorf("sessions: %+v", sessions)
 	}
-	// New writes continue after the old ones: numbers of changes and of the audit, runs, keys.
+	// New writes continue the old numbers: of changes, of the audit, of runs and keys.
 	_, err = store.PutOne(ctx, s, store.PutJob{Definition: &job.Job{
 		Name: "new", Schedule: job.Schedule{Every: job.Duration(time.Minute)}, Run: job.RunSpec{Shell: &job.Shell{Command: "true"}},
 	}, Actor: "ann"})
@@ -124,7 +124,7 @@ func TestStoreOfVersion7IsUpgraded(t *testing.T) {
 	if claimed[0].Verdict != store.Started {
 		t.Errorf("a claim of what was planned before: %+v", claimed)
 	}
-	// The history of a deleted job keeps its name until it goes.
+	// The history of a deleted job keeps its name until it expires.
 	for range 5 {
 		_, err = s.Expire(ctx, store.Retention{For: time.Nanosecond})
 		must(err)

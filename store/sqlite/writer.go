@@ -16,21 +16,20 @@ import (
 )
 
 const (
-	// groupMax is the most calls that are committed together, and groupTime
-	// how long they may take before the commit: a call waits for those before
-	// it, and beyond some milliseconds a commit less gains nothing.
+	// groupMax is the most calls in one commit, and groupTime how long they may take before it: a
+	// call waits for its predecessors, and beyond some milliseconds larger groups gain nothing.
 	groupMax  = 64
 	groupTime = 5 * time.Millisecond
-	// checkpointPages is how long the log may be before it is written back:
-	// 16 MB, so that a page that is written often is written back once.
+	// checkpointPages is the length of the log at which it is written back: 16 MB, so that a page
+	// with many writes is written back once.
 	checkpointPages = 4000
-	// checkpointEvery is after how many commits the length is looked at.
+	// checkpointEvery is the number of commits between checks of the length.
 	checkpointEvery = 16
 )
 
-// writer owns the only writing connection. Calls use it in the order of their arrival. A
-// call that has made its changes passes its turn to the next one, which makes its own in
-// the same transaction; the last of such a group commits for all.
+// writer owns the only writing connection. Calls use it in the order of their arrival. A call that
+// has made its changes passes its turn to the next call, which makes more in the same transaction;
+// the last call of the group commits for all.
 type writer struct {
 	path    string
 	c       *conn
@@ -38,23 +37,22 @@ type writer struct {
 
 	mu    sync.Mutex
 	taken bool            // a call has the turn
-	queue []chan struct{} // of those that wait for it
+	queue []chan struct{} // waiting calls
 
-	// What follows belongs to the call that has the turn.
+	// The following fields belong to the call that has the turn.
 	closed atomic.Bool
 	group  *group // that is open
 	// groupTime is how long a group may take; tests that need one group set it.
 	groupTime time.Duration
-	commits   int // since the length of the log was looked at
+	commits   int // since the last check of the log's length
 
-	// era counts what was undone: a step remembers what earlier ones have written, and
-	// that may be among it.
+	// era counts rollbacks: a step caches the writes of earlier steps, which a rollback may undo.
 	era atomic.Int64
 
 	// The log is written back in two steps, so that calls wait only for the second, short
 	// one: its present content is written back beside them, and the content added in the
 	// meantime in a turn.
-	checkpoints   *conn // of the goroutine that does so
+	checkpoints   *conn // the connection of that goroutine
 	checkpointing atomic.Bool
 	background    sync.WaitGroup
 }
@@ -63,11 +61,11 @@ type writer struct {
 type group struct {
 	calls int
 	begun time.Time
-	done  chan struct{} // closed when it has ended
-	err   error         // why it was undone
+	done  chan struct{} // closed once it has ended
+	err   error         // why it was rolled back
 }
 
-// take waits for the turn as long as ctx allows.
+// take waits for the turn until ctx ends.
 func (w *writer) take(ctx context.Context) error {
 	w.mu.Lock()
 	if w.closed.Load() {
@@ -98,13 +96,13 @@ func (w *writer) take(ctx context.Context) error {
 		w.mu.Unlock()
 		if i >= 0 {
 			return err
-		} // otherwise the turn came at the same moment
+		} // the turn came at the same moment
 	}
 	w.leave()
 	return err
 }
 
-// next gives the turn to the call that waits longest, if there is one.
+// next passes the turn to the longest waiting call, if there is one.
 func (w *writer) next() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -116,8 +114,8 @@ func (w *writer) next() bool {
 	return true
 }
 
-// begin begins the part of a call in the transaction. A call that only adds is refused
-// while there is no space.
+// begin begins the part of a call in the transaction. It refuses a call that only adds while there
+// is no space.
 func (w *writer) begin(adds bool) error {
 	if adds && !w.ballast.restore(time.Now()) {
 		return fmt.Errorf("%w on the disk of %s: %s", store.ErrNoSpace, w.path, needed(w.path, workRoom, "for new runs"))
@@ -187,7 +185,7 @@ func (w *writer) lose(err error) {
 	}
 }
 
-// leave ends the turn of a call: the next one continues in the same transaction, or it is
+// leave ends the turn of a call: the next call continues in the same transaction, unless it is
 // committed first.
 func (w *writer) leave() {
 	if g := w.group; g != nil {
@@ -220,16 +218,15 @@ func (w *writer) commit(g *group) {
 	w.watchLog()
 }
 
-// free gives back the space that is kept. While the log is written back, that would take
-// it: finishCheckpoint gives it back then.
+// free releases the ballast. While the log is written back, that would take its space:
+// finishCheckpoint releases it then.
 func (w *writer) free() {
 	if w.ballast.there && !w.checkpointing.Load() {
 		w.ballast.free()
 	}
 }
 
-// watchLog has the log written back when it has become long, and there is room
-// for it.
+// watchLog starts writing the log back when it is long and there is room for that.
 func (w *writer) watchLog() {
 	if w.commits++; w.checkpointing.Load() || w.commits < checkpointEvery {
 		return
@@ -254,17 +251,16 @@ func (w *writer) fits() bool {
 	return err == nil && size-info.Size() <= ballastSize/2
 }
 
-// writeBack writes the log back beside the calls, twice, because much is added during the
-// first, long pass. The rest is written back in a turn, after which the next transaction
-// begins at the start of the log.
+// writeBack writes the log back beside the calls, twice, because calls add much during the first,
+// long pass. It writes the rest in a turn, so that the next transaction restarts the log.
 func (w *writer) writeBack() {
 	for range 2 {
-		// It does no harm if it fails: the log grows until one succeeds.
+		// A failure does no harm: the log grows until a later call succeeds.
 		_, _, _ = w.checkpoints.checkpoint(passive)
 	}
 	defer w.checkpointing.Store(false)
 	if w.take(context.Background()) != nil {
-		return // the store is closed, which writes it back
+		return // the store is closed, which writes the log back
 	}
 	if g := w.group; g != nil {
 		w.commit(g)
@@ -275,8 +271,8 @@ func (w *writer) writeBack() {
 	w.leave()
 }
 
-// close waits for the calls that have come, and closes the connections. What is in the log
-// is written back, and the log is removed.
+// close waits for calls that have arrived, and closes the connections. The log is written back and
+// removed.
 func (w *writer) close() error {
 	if err := w.take(context.Background()); err != nil {
 		return err
@@ -290,7 +286,7 @@ func (w *writer) close() error {
 	err := w.checkpoints.close()
 	_, _, truncated := w.c.checkpoint(lib.SQLITE_CHECKPOINT_TRUNCATE)
 	if errors.Is(truncated, store.ErrNoSpace) {
-		truncated = nil // it is written back when it is opened again
+		truncated = nil // the next opening writes it back
 	}
 	return errors.Join(err, truncated, w.c.close())
 }

@@ -23,13 +23,13 @@ var absenceTests = []test{
 	{"accounted: runs planned ahead that fell due in an absence follow missed", func(e *env) {
 		for i, c := range []struct {
 			missed, want string
-			next         time.Duration // when the occurrence after the last planned one is due; 0 for none
+			next         time.Duration // until the occurrence after the last planned one; 0 for none
 		}{
 			{"none", "late late late", 0},
-			{"none", "late late late", 110 * time.Second}, // not due yet when the node is back
+			{"none", "late late late", 110 * time.Second}, // not due yet when the node returns
 			{"latest", "late late started", 0},
 			{"latest", "late late late", 8 * time.Second},
-			{"latest", "late late late", 80 * time.Second}, // the next one had fallen due, and is on time
+			{"latest", "late late late", 80 * time.Second}, // the next one had fallen due on time
 			{"latest", "late late started", 110 * time.Second},
 			{"all", "started started started", 8 * time.Second},
 		} {
@@ -94,8 +94,8 @@ var absenceTests = []test{
 		to := e.now()
 		e.claim(e.a, runs[0], store.Started)
 		e.clock.Advance(2 * time.Second)
-		e.claim(e.a, runs[1], store.Skipped) // due in the outage
-		e.claim(e.a, runs[2], store.Skipped) // behind one that was
+		e.claim(e.a, runs[1], store.Skipped) // due during the outage
+		e.claim(e.a, runs[2], store.Skipped) // behind a skipped one
 		e.clock.Advance(40 * time.Second)
 		runs = append(runs, e.plan(j, 5*time.Second)...)
 		e.clock.Advance(6 * time.Second)
@@ -147,7 +147,7 @@ var absenceTests = []test{
 		equal(e, "of one that is not alone", absences(b), "")
 		e.must(e.End(e.ctx, b.ID))
 		e.clock.Advance(time.Second)
-		e.must(e.Leave(e.ctx, e.a.ID)) // the absence begins here
+		e.must(e.Leave(e.ctx, e.a.ID)) // start of the absence
 		e.clock.Advance(3 * time.Second)
 		e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
 		e.must(e.End(e.ctx, e.a.ID))
@@ -174,7 +174,7 @@ var absenceTests = []test{
 	{"accounted: an occurrence of the old and the new schedule runs once if it was claimed early", func(e *env) {
 		for i, c := range []struct {
 			changed string // schedule
-			want    string // the epochs of its runs after the edit, by due time
+			want    string // expected epochs of its runs after the edit, by due time
 			cursor  time.Duration
 		}{
 			{"cron: '* * * * *', timezone: Asia/Kolkata", "running 1:00 2", 60 * time.Second},
@@ -244,7 +244,7 @@ var absenceTests = []test{
 			case c.due: // it runs
 				sameTime(e, "cursor behind what runs", j.Cursor, at)
 				equal(e, "epoch of what runs", runs[0].Epoch, 1)
-			default: // it is given back to the new epoch
+			default: // it is returned to the new epoch
 				sameTime(e, "cursor behind what is claimed", j.Cursor, at)
 				e.must(e.Release(e.ctx, e.a.ID, []store.Attempt{a}))
 				equal(e, "state", e.run(a.Run).State, job.StateReady)
@@ -297,7 +297,7 @@ var absenceTests = []test{
 	{"records of further attempts say when the first one started", func(e *env) {
 		j := e.put(everyMinute + "\npolicy: {retry: {attempts: 2, backoff: 5s}}")
 		a := e.plan(j, time.Second)[0]
-		e.claim(e.a, a, store.Started) // ahead: it starts when it is due
+		e.claim(e.a, a, store.Started) // ahead of time: it starts when due
 		for range 3 {
 			e.clock.Advance(10 * time.Second)
 			e.finish(a, job.OutcomeFailed)

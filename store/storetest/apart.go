@@ -9,8 +9,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Apart tests that a node does not go by what it remembers of a run which another one has
-// changed since. Open opens the stores of two nodes on one empty database.
+// Apart tests that a node does not act on a cached copy of a run that another node has changed.
+// Open opens the stores of two nodes on one empty database.
 func Apart(t *testing.T, open func(t *testing.T, o Options) (one, other store.Store)) {
 	for _, overlap := range []string{"allow", "skip"} {
 		t.Run("overlap: "+overlap, func(t *testing.T) { apart(t, open, overlap) })
@@ -27,8 +27,8 @@ func apart(t *testing.T, open func(t *testing.T, o Options) (one, other store.St
 	for _, c := range []struct {
 		name string
 		due  time.Duration
-		// does is what other does to a run that one has planned, and claimed if it says
-		// so; sees is what one sees of it then.
+		// does is how other changes a run that one has planned, and claimed if claimed is set; sees
+		// is what one must read of it.
 		claimed bool
 		does    func(other *env, a store.Attempt)
 		sees    func(one *env, a store.Attempt)

@@ -81,7 +81,7 @@ var appendTests = []test{
 		list, err := e.Aggregate(e.ctx, store.AggregateQuery{Namespace: "elsewhere", From: first, To: first.Add(9 * time.Minute), Bucket: 4 * store.Slice})
 		e.must(err)
 		equal(e, "until within a slice", fmt.Sprint(list[0].Outcomes), "map[failed:1 succeeded:2]")
-		// What expires before it is counted is counted all the same, or is gone everywhere.
+		// Records that expire uncounted are counted, or are gone everywhere.
 		expireAll(e, store.Retention{Runs: 1})
 		left := read(false)
 		e.clock.Advance(time.Hour)
@@ -101,7 +101,7 @@ var appendTests = []test{
 		equal(e, "records", len(list), len(records))
 	}},
 	{"history of jobs that are not in its store expires by their retention", func(e *env) {
-		// Each has three records, ten minutes apart, the latest of now.
+		// Each job has three records, ten minutes apart, the latest from now.
 		keep := store.JobKeeps{}
 		records := map[string][]store.Record{}
 		for n := range 3 {
@@ -154,7 +154,7 @@ var appendTests = []test{
 		want("silent", 0, 0)
 		want("few", 0, 0)
 		want("long", 3, 3)
-		changed := store.JobKeeps{} // nothing is said any more
+		changed := store.JobKeeps{} // no job has settings of its own
 		expireAll(e, store.Retention{For: time.Minute, Jobs: &changed})
 		want("long", 0, 0)
 	}},

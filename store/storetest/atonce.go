@@ -13,8 +13,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// atOnceRounds is how often two calls are begun at once. Without the lock that has one
-// wait for the other, most rounds go wrong.
+// atOnceRounds is how often two concurrent calls are made. Without their lock most rounds fail.
 const atOnceRounds = 10
 
 // OpenAtOnce checks that ten nodes which open an empty store at the same time all do.
@@ -34,7 +33,7 @@ func OpenAtOnce(t *testing.T, open func() (io.Closer, error)) {
 	}
 }
 
-// atOnce makes calls at once.
+// atOnce makes calls concurrently.
 func atOnce(calls ...func() error) []error {
 	errs := make([]error, len(calls))
 	var wait sync.WaitGroup
@@ -50,7 +49,7 @@ func atOnce(calls ...func() error) []error {
 	return errs
 }
 
-// In these, two calls that change different rows must still wait for each other.
+// In these tests, two calls that change different rows must still wait for each other.
 var atOnceTests = []test{
 	{"concurrent edits make no circle of followers", func(e *env) {
 		for i := range atOnceRounds {
@@ -84,7 +83,7 @@ var atOnceTests = []test{
 			}) {
 				e.must(err)
 			}
-			e.put(fmt.Sprintf("name: b%d%s", i, schedule)) // by what the calendar says now
+			e.put(fmt.Sprintf("name: b%d%s", i, schedule)) // by the current calendar
 			changed, _, err := e.JobsChanged(e.ctx, store.AllPartitions, 0, 1000)
 			e.must(err)
 			for _, c := range changed {
@@ -114,7 +113,7 @@ var atOnceTests = []test{
 			e.pass(31*time.Second, b)
 			renew := func() error { return e.Renew(e.ctx, a.ID, store.Load{}) }
 			errs := atOnce(func() error {
-				time.Sleep(time.Duration(i) * 300 * time.Microsecond) // in the middle of the other, in some round
+				time.Sleep(time.Duration(i) * 300 * time.Microsecond) // during the other call, in some round
 				return renew()
 			}, func() error { return e.Reap(e.ctx, b.ID, []store.Attempt{attempt}) })
 			e.must(errs[1])

@@ -13,7 +13,7 @@ import (
 type Backlog struct {
 	*env
 	job     *store.Job
-	holder  store.Attempt // has the slot that all others wait for
+	holder  store.Attempt // has the slot that all other runs wait for
 	waiting []store.Attempt
 	made    int // runs
 }
@@ -27,7 +27,7 @@ func NewBacklog(t *testing.T, open Open) *Backlog {
 	return b
 }
 
-// requested makes runs that are due now, and wait for each other.
+// requested creates runs that are due now and wait for each other.
 func (b *Backlog) requested(n int) (list []store.Attempt) {
 	b.Helper()
 	items := make([]store.TriggerItem, n)
@@ -64,7 +64,7 @@ func (b *Backlog) Grow(n int) {
 	}
 }
 
-// Cycle ends the run that has the slot, starts the one that gets it, and adds one to the backlog.
+// Cycle ends the run in the slot, starts the next one, and adds one to the backlog.
 func (b *Backlog) Cycle() {
 	b.Helper()
 	got := b.finish(b.holder, job.OutcomeSucceeded)
@@ -131,7 +131,7 @@ func (b *Backlog) each(state job.RunState, f func(*store.Run)) {
 	}
 }
 
-// Live does all that is done about a job with a backlog, and leaves nothing of it.
+// Live makes every change of a job with a backlog, until no run is left.
 func (b *Backlog) Live() {
 	b.Helper()
 	many, uid := len(b.waiting), b.job.Definition.UID
@@ -195,13 +195,13 @@ func (b *Backlog) Live() {
 }
 
 // TestPace compares the time of a cycle with few and with many waiting runs, and fails if it stays
-// more than most times as long. It measures both in turns and takes the least of each, for the
-// machine may be busy with something else during any of the turns.
+// more than most times as long. It measures both in turns and takes the minimum of each, since the
+// machine may be busy during some turns.
 func TestPace(t *testing.T, open Open, most float64, many ...int) {
 	const (
 		turn  = 10 // cycles
 		turns = 10 // at least
-		limit = 40 // turns, after which the difference is not by chance
+		limit = 40 // turns after which the difference is not chance
 	)
 	few, b := NewBacklog(t, open), NewBacklog(t, open)
 	few.Grow(10)

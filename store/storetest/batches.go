@@ -21,7 +21,7 @@ func (e *env) puts(texts ...string) (list []store.PutJob) {
 	return list
 }
 
-// refusedItem demands that a batch is refused because of one of its items.
+// refusedItem requires that a batch is refused because of one item.
 func (e *env) refusedItem(list []store.PutJob, item int, want error) {
 	e.Helper()
 	_, err := e.PutJobs(e.ctx, list)
@@ -34,7 +34,7 @@ func (e *env) refusedItem(list []store.PutJob, item int, want error) {
 	}
 }
 
-// changedAfter returns the jobs in the feed of changes behind a number, and the next number.
+// changedAfter returns the jobs that changed after a number, and the next number.
 func (e *env) changedAfter(since int64) (uids []job.ID, next int64) {
 	e.Helper()
 	changed, next, err := e.JobsChanged(e.ctx, store.AllPartitions, since, 1000)
@@ -71,7 +71,7 @@ var batchTests = []test{
 		e.must(err)
 		equal(e, "revisions", len(list2), 2)
 		e.clock.Advance(10 * time.Second)
-		e.claim(e.a, run, store.Gone) // withdrawn by the change
+		e.claim(e.a, run, store.Gone) // the change has withdrawn it
 		for i, j := range got {
 			compareJobs(e, fmt.Sprintf("job %d read again", i), e.reload(j), j)
 		}
@@ -101,7 +101,7 @@ var batchTests = []test{
 				changeOf("name: new"), changeOf("name: a\nschedule: {cron: '*/2 * * * *'}"), changeOf("name: c\nschedule: {on: b}"), c.bad, changeOf("name: last"),
 			}
 			if what == "a circle" {
-				// It is the first of the circle that cannot be.
+				// It is the first impossible one of the circle.
 				e.refusedItem(list, 2, c.want)
 			} else {
 				e.refusedItem(list, 3, c.want)
@@ -118,7 +118,7 @@ var batchTests = []test{
 			told = e.follow()
 		}
 		told()
-		// What was decided about the jobs before the one that was refused is forgotten.
+		// Decisions about the jobs before the refused one are discarded.
 		e.clock.Advance(10 * time.Second)
 		e.claim(e.a, runs[0], store.Started)
 		again, err := e.PutJobs(e.ctx, e.puts("name: new", "name: a\nschedule: {cron: '*/2 * * * *'}"))
@@ -213,7 +213,7 @@ var batchTests = []test{
 			equal(e, "name", found[i+1].Definition.FullName(), name)
 		}
 		compareJobs(e, "a job by its name", found[1], got[len(got)-1])
-		uids := make([]job.ID, len(names)) // the first belongs to no job
+		uids := make([]job.ID, len(names)) // the first uid is unknown
 		for i, j := range slices.Backward(got) {
 			uids[len(got)-i] = j.Definition.UID
 		}
@@ -245,7 +245,7 @@ var batchTests = []test{
 				for r := range rounds {
 					var texts []string
 					for i := range names {
-						// Each in an order of its own.
+						// Each writer uses another order.
 						texts = append(texts, fmt.Sprintf("name: %s\ndescription: by %d in round %d", names[(i*(w+1)+w)%len(names)], w, r))
 					}
 					if w%2 == 0 {

@@ -163,7 +163,7 @@ var claimTests = []test{
 		e.clock.Advance(time.Second)
 		e.claim(e.a, runs[0], store.Started)
 		e.must(e.Leave(e.ctx, e.a.ID))
-		e.claim(e.a, runs[0], store.Started) // the answer was lost
+		e.claim(e.a, runs[0], store.Started) // its answer was lost
 		e.claim(e.a, runs[1], store.Taken)
 		e.claim(b, runs[1], store.Started)
 		_, err := e.Claim(e.ctx, e.id(), runs)
@@ -343,7 +343,7 @@ var claimTests = []test{
 		b, c := e.join("b"), e.join("c")
 		j := e.put(everyMinute + "\nplace: {strategy: broadcast}")
 		item := e.planItem(j, start.Add(time.Second), start.Add(time.Second))
-		for i, s := range []store.Session{b, c} { // as they were when the planner looked
+		for i, s := range []store.Session{b, c} { // as the planner saw them
 			n := &item.Runs[i]
 			n.Session, n.Node, n.Shard, n.Shards = s.ID, s.Node, i, 2
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// concurrentRounds is how often each of the writers takes a step.
+// concurrentRounds is the number of steps per writer.
 const concurrentRounds = 120
 
 // crowd is many goroutines at work on one store, and what the store has
@@ -25,14 +25,14 @@ type crowd struct {
 
 	mu        sync.Mutex
 	planned   map[occurrence]job.ID          // acknowledged by Plan
-	requested map[string]job.ID              // by Trigger, under a key
-	started   map[started]job.ID             // the token of each attempt that was started
+	requested map[string]job.ID              // runs of Trigger, by key
+	started   map[started]job.ID             // tokens of started attempts
 	results   map[store.Attempt]job.Outcome  // acknowledged by Finish
-	holders   map[string]map[job.ID]struct{} // runs that surely hold a slot, by slot
+	holders   map[string]map[job.ID]struct{} // runs that certainly hold a slot, by slot
 	epochs    map[job.ID]int64               // acknowledged by PutJob
 	deleted   map[job.ID]bool
 	cancelled map[job.ID]bool // before they ran
-	changes   int             // of jobs that were acknowledged
+	changes   int             // acknowledged changes of jobs
 	versions  map[job.ID]int64
 }
 
@@ -110,7 +110,7 @@ func testConcurrent(t *testing.T, open Open) {
 	work(7, func(r *rand.Rand) { since = c.follow(feed, since, 1+r.IntN(4)) })
 	wait.Wait()
 
-	for range 1000 { // the feed to its end
+	for range 1000 { // reads the feed to its end
 		next := c.follow(feed, since, 100)
 		if next == since {
 			break
@@ -145,7 +145,7 @@ func (c *crowd) edit(i int, cron string, paused bool) {
 	}
 }
 
-// editMany does the same to some jobs in one step, in any order.
+// editMany edits several jobs in one step, in any order.
 func (c *crowd) editMany(r *rand.Rand, cron string) {
 	var list []store.PutJob
 	for _, i := range r.Perm(len(crowdJobs))[:2+r.IntN(3)] {
@@ -226,7 +226,7 @@ func (c *crowd) planSome(r *rand.Rand, node store.Session) {
 	if len(item.Runs) == 0 {
 		return
 	}
-	for range 1 + r.IntN(2) { // sometimes the answer is lost
+	for range 1 + r.IntN(2) { // sometimes an answer is lost
 		got, _, err := c.Plan(c.ctx, node.ID, []store.PlanItem{item})
 		if !c.check(err) || got[0] != store.Planned {
 			return
@@ -303,8 +303,8 @@ func (c *crowd) endAttempt(r *rand.Rand, node store.Session, run store.Run, a st
 	c.mu.Lock()
 	delete(c.holders[run.Slot], a.Run)
 	c.mu.Unlock()
-	// A claim that was made ahead is given back: an edit may have called it back since, and then
-	// its instant belongs to the new epoch. Only a node that has started at the due time may report.
+	// A claim ahead of time is returned: an edit may have recalled it, and then its instant belongs
+	// to the new epoch. Only a node that started at the due time may report.
 	if run.Due.After(run.Claimed) || r.IntN(10) == 0 {
 		c.mu.Lock()
 		delete(c.started, started{a.Run, a.Number}) // it may be claimed again
@@ -328,11 +328,11 @@ func (c *crowd) endAttempt(r *rand.Rand, node store.Session, run store.Run, a st
 	c.mu.Unlock()
 }
 
-// requestSome asks for runs by hand, often under the same key as others.
+// requestSome requests manual runs, often under the keys of earlier ones.
 func (c *crowd) requestSome(r *rand.Rand) {
 	j, err := store.JobNamed(c.ctx, c, "default", crowdName(r.IntN(len(crowdJobs))))
 	if err != nil {
-		return // deleted for the moment
+		return // currently deleted
 	}
 	key := fmt.Sprint("key ", r.IntN(40))
 	got, err := c.Trigger(c.ctx, []store.TriggerItem{{ID: c.id(), Job: j.Definition.UID, Kind: job.RunByHand, Key: key, Actor: "ann"}})
@@ -376,7 +376,7 @@ func (c *crowd) follow(feed map[job.ID]store.PlannedJob, since int64, limit int)
 	return next
 }
 
-// checkFeed compares what a follower of the feed knows with what is.
+// checkFeed compares a follower's copy of the feed with the jobs.
 func (c *crowd) checkFeed(feed map[job.ID]store.PlannedJob) {
 	for uid := range c.epochs {
 		p, ok := feed[uid]
@@ -395,7 +395,7 @@ func (c *crowd) checkFeed(feed map[job.ID]store.PlannedJob) {
 	}
 }
 
-// drain runs what is left, until nothing is planned or running.
+// drain runs the remaining runs, until no run is planned or running.
 func (c *crowd) drain(node store.Session) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for range 2000 {
@@ -429,7 +429,7 @@ func (c *crowd) checkHistory() {
 			byRun[r.Run.ID] = append(byRun[r.Run.ID], r)
 			identity := fmt.Sprint(r.Run.JobUID, r.Run.Kind, r.Run.Key, r.Run.Shard)
 			if r.Run.Outcome == job.OutcomeWithdrawn && r.Attempt.Number == 0 {
-				// It did not run, and may have been planned again in a new epoch.
+				// It did not run, and a new epoch may have planned it again.
 				identity += r.Run.ID.String()
 			}
 			if other, ok := identities[identity]; ok && other != r.Run.ID {
@@ -468,7 +468,7 @@ func (c *crowd) checkHistory() {
 			c.Errorf("nothing acknowledged is lost: the result %s of attempt %d of run %s is not in history", outcome, a.Number, a.Run)
 		}
 	}
-	// Each change of a job has its record, and there is no version without one.
+	// Each change of a job has a record, and each version belongs to a change.
 	audited := map[string]int{}
 	for before := int64(0); ; {
 		page, _, err := c.Audit(c.ctx, store.AuditQuery{Before: before, Limit: 500})

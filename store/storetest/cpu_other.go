@@ -7,5 +7,5 @@ import (
 	"time"
 )
 
-// CPUTime is zero on systems other than Unix: no figure is taken there.
+// CPUTime is zero on systems other than Unix: they have no figure.
 func CPUTime(testing.TB) time.Duration { return 0 }

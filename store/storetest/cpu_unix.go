@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// CPUTime is the processor time of this process: on a machine that others use it says
-// more than the clock.
+// CPUTime is the processor time of this process: on a shared machine it is more telling than the
+// clock.
 func CPUTime(b testing.TB) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -10,11 +10,10 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// OpenWith opens a store that is there, with other defaults, which hold the start up for
-// a time at most.
+// OpenWith opens an existing store with new defaults, which delay the start at most for a time.
 type OpenWith func(t *testing.T, d job.Defaults, most time.Duration, tell func(store.Refill)) store.Store
 
-// refilled is how many jobs there are: more than are looked at, and written, at once.
+// refilled is the number of jobs: more than one read examines or one call writes.
 const refilled = 1201
 
 // refills is a store that several servers share. Its jobs have the zone of the defaults,
@@ -22,10 +21,10 @@ const refilled = 1201
 type refills struct {
 	*testing.T
 	open  OpenWith
-	first store.Store // of the first server
+	first store.Store // the store of the first server
 }
 
-// start starts a server with a zone as its default; heard is what it tells.
+// start starts a server with a zone as its default; heard receives its progress.
 func (r *refills) start(zone string, most time.Duration) (s store.Store, heard <-chan store.Refill) {
 	r.Helper()
 	return r.startWith(job.Defaults{Timezone: zone}, most)
@@ -40,7 +39,7 @@ func (r *refills) startWith(d job.Defaults, most time.Duration) (s store.Store, 
 // end waits for the last report.
 func (r *refills) end(heard <-chan store.Refill) store.Refill {
 	r.Helper()
-	const told = 2 * time.Minute // for a machine that does much else
+	const told = 2 * time.Minute // enough for a busy machine
 	for over := time.After(told); ; {
 		select {
 		case is := <-heard:
@@ -74,8 +73,8 @@ func (r *refills) put() {
 	}
 }
 
-// have checks that all jobs have a zone, and an epoch if one is given, but for the one
-// with an explicit value.
+// have checks that all jobs have a zone, and an epoch if one is given, except the job with an
+// explicit zone.
 func (r *refills) have(zone string, epochs ...int64) {
 	r.Helper()
 	jobs, _, err := r.first.JobsChanged(r.Context(), store.AllPartitions, 0, 2*refilled)
@@ -108,8 +107,8 @@ func (r *refills) close(s store.Store) {
 	}
 }
 
-// OtherDefaults checks what a store that several servers share does when they start with
-// other defaults. open makes it at the first call.
+// OtherDefaults checks a store that several servers share when they start with different defaults.
+// open creates it at the first call.
 func OtherDefaults(t *testing.T, open OpenWith) {
 	r := &refills{T: t, open: open}
 	first, heard := r.start("UTC", time.Minute)
@@ -118,7 +117,7 @@ func OtherDefaults(t *testing.T, open OpenWith) {
 	r.put()
 	r.have("UTC", 1)
 
-	// A start does not wait for all, and with the same again does nothing.
+	// A start does not wait for all jobs, and with the same defaults changes nothing.
 	second, heard := r.start("Europe/Berlin", -1)
 	if is := <-heard; is.Jobs != refilled || is.Looked > 0 {
 		t.Errorf("the first report is %+v, want %d jobs", is, refilled)
@@ -134,8 +133,8 @@ func OtherDefaults(t *testing.T, open OpenWith) {
 	default:
 	}
 
-	// What changes no row is looked at and not written; what changes one begins no epoch
-	// unless it is another schedule.
+	// Jobs whose rows do not change are not written; changed rows begin an epoch only if the
+	// schedule differs.
 	grace := job.Duration(time.Minute)
 	late := job.Duration(time.Minute)
 	for _, other := range []struct {
@@ -150,14 +149,14 @@ func OtherDefaults(t *testing.T, open OpenWith) {
 		r.close(s)
 	}
 
-	// A stop in the middle is made up for by the next start, whatever its defaults.
+	// The next start completes a stopped one, whatever its defaults.
 	stopped, _ := r.start("Europe/Paris", -1)
 	r.close(stopped)
 	same, heard := r.start("Europe/Paris", time.Minute)
 	select {
 	case <-heard:
 		r.end(heard)
-	default: // it was done before it was stopped
+	default: // it was complete before the stop
 	}
 	r.have("Europe/Paris")
 	r.close(same)
@@ -169,7 +168,7 @@ func OtherDefaults(t *testing.T, open OpenWith) {
 	}
 	r.have("Europe/Berlin")
 
-	// Of two that start after each other the later one counts.
+	// The later of two consecutive starts counts.
 	one, before := r.start("Europe/Rome", -1)
 	two, heard := r.start("Europe/Madrid", -1)
 	if is := r.end(heard); !is.Over {

@@ -12,8 +12,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Elsewhere tests what the stores of several nodes on one database tell each other. Each
-// call of open opens it again.
+// Elsewhere tests the events between the stores of several nodes on one database. Each call of open
+// opens the store of another node.
 func Elsewhere(t *testing.T, open func() store.Store) {
 	follows, changes := open(), open()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -27,7 +27,7 @@ func Elsewhere(t *testing.T, open func() store.Store) {
 		t.Errorf("told was\n%s\nwant\n%s", got, want)
 	}
 
-	// Only the other one receives its changes.
+	// Only other nodes receive its changes.
 	back := changes.EventsElsewhere(ctx)
 	hears(ctx, t, back, follows)
 	live(t, follows, "two")
@@ -39,7 +39,7 @@ func Elsewhere(t *testing.T, open func() store.Store) {
 		t.Errorf("told back was %s", got)
 	}
 
-	// What a node has done before it heard that it is followed is not known.
+	// Changes of a node before it knew of a follower are not reported.
 	late := open()
 	live(t, late, "four")
 	for heard := ""; heard != store.EventLost; {
@@ -54,12 +54,11 @@ func Elsewhere(t *testing.T, open func() store.Store) {
 	following, stop := context.WithCancel(ctx)
 	third := follows.EventsElsewhere(following)
 	stop()
-	for range third { // until it is closed
+	for range third { // until the channel is closed
 	}
 }
 
-// hears returns when one node receives what another one does from then on. Earlier events
-// are gone.
+// hears returns once one node receives the events of another. Earlier events are dropped.
 func hears(ctx context.Context, t *testing.T, from <-chan []store.Event, other store.Store) {
 	t.Helper()
 	for {
@@ -73,7 +72,7 @@ func hears(ctx context.Context, t *testing.T, from <-chan []store.Event, other s
 				if a := list[len(list)-1].Audit; a != nil && a.Version == changed.Version() {
 					return
 				}
-			case <-again: // it had not begun to tell
+			case <-again: // it had not started to report
 				again = nil
 			case <-ctx.Done():
 				t.Fatal("no change has come")
@@ -82,7 +81,7 @@ func hears(ctx context.Context, t *testing.T, from <-chan []store.Event, other s
 	}
 }
 
-// live lets a job be made, run and deleted by one node.
+// live creates, runs and deletes a job on one node.
 func live(t *testing.T, s store.Store, name string) {
 	t.Helper()
 	ctx := t.Context()
@@ -121,7 +120,7 @@ func live(t *testing.T, s store.Store, name string) {
 	must(err)
 }
 
-// collect returns n events, each as a text with all that it says.
+// collect returns n events as texts with all their fields.
 func collect(t *testing.T, from <-chan []store.Event, n int) (all []string) {
 	t.Helper()
 	patience := time.After(3 * time.Minute)

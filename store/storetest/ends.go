@@ -132,7 +132,7 @@ var endTests = []test{
 		a := e.plan(e.put(everyMinute+"\npolicy: {retry: {attempts: 3, backoff: 1s}}"), time.Second)[0]
 		e.claim(e.a, a, store.Started)
 		e.finish(a, job.OutcomeFailed)
-		e.finish(a, job.OutcomeFailed) // the answer was lost
+		e.finish(a, job.OutcomeFailed) // its answer was lost
 		equal(e, "attempt", e.run(a.Run).Attempt, 2)
 		e.clock.Advance(time.Second)
 		next := store.Attempt{Job: a.Job, Run: a.Run, Number: 2, Token: e.id()}
@@ -243,7 +243,7 @@ var endTests = []test{
 		r := e.run(retried.Run)
 		equal(e, "attempt", r.Attempt, 2)
 		equal(e, "session", r.Session, job.ID{})
-		e.want(e.Renew(e.ctx, e.a.ID, store.Load{}), store.ErrSessionOver) // something of it was reaped
+		e.want(e.Renew(e.ctx, e.a.ID, store.Load{}), store.ErrSessionOver) // one of its runs was reaped
 		_, _, err := e.Plan(e.ctx, e.a.ID, nil)
 		e.want(err, store.ErrSessionOver)
 		e.pass(30*time.Second, b)
@@ -273,7 +273,7 @@ var endTests = []test{
 		e.claim(e.a, ended, store.Started)
 		equal(e, "the node of a later attempt does not end it", e.run(ended.Run).Unfenced, false)
 
-		// Their nodes have ended these.
+		// Their nodes have ended these attempts.
 		again, err := e.Join(e.ctx, store.Session{ID: e.id(), Node: "b", Machine: "b", DataDir: "/data", Roles: []string{store.RoleWorker}, Capacity: 10})
 		e.must(err)
 		e.must(e.Reap(e.ctx, again.ID, []store.Attempt{restarted}))
@@ -348,7 +348,7 @@ var endTests = []test{
 		mine, err := store.RunsOn(e.ctx, e, e.a.ID)
 		e.must(err)
 		e.must(e.Reap(e.ctx, e.join("b").ID, []store.Attempt{a})) // not its predecessor
-		e.must(e.Reap(e.ctx, e.join("b").ID, []store.Attempt{a})) // nor is it of one that has some
+		e.must(e.Reap(e.ctx, e.join("b").ID, []store.Attempt{a})) // nor if it belongs to a session with attempts
 		equal(e, "state", e.run(a.Run).State, job.StateRunning)
 		e.must(e.Reap(e.ctx, next.ID, []store.Attempt{mine[0].Present()}))
 		contains(e, "reason", e.gone(a.Run, job.OutcomeLost).Attempt.Reason.String(), "started again")
@@ -405,9 +405,9 @@ var endTests = []test{
 		counts(1, 1, 2, 0)
 		_, err := e.Cancel(e.ctx, runs[1].Run, "ann", "")
 		e.must(err)
-		counts(1, 1, 2, 0) // a cancelled run has neither succeeded nor failed
+		counts(1, 1, 2, 0) // a cancelled run neither succeeded nor failed
 
-		// A job may follow beside a schedule of its own.
+		// A job with a schedule may also follow another.
 		both := e.put("name: both\nschedule: {cron: '* * * * *', on: [{job: a, outcome: finished}]}")
 		upstream := e.trigger(j)
 		e.claim(e.a, upstream, store.Started)
@@ -435,8 +435,8 @@ var endTests = []test{
 	{"once: an occurrence with shards is followed after its last shard, by the worst outcome", func(e *env) {
 		e.join("b")
 		for i, c := range []struct {
-			ends string // of the shards in their order: succeeds, fails, is cancelled
-			want string // the followers: of a success, of a failure, of either
+			ends string // ends of the shards in order: success, failure, cancel
+			want string // the expected followers: of a success, a failure, either
 		}{{"sss", "g-e"}, {"ssf", "-be"}, {"fss", "-be"}, {"sfs", "-be"}, {"cfs", "-be"}, {"fsc", "-be"}, {"scs", "---"}, {"css", "---"}, {"ccc", "---"}} {
 			name := fmt.Sprint("split", i)
 			e.put("name: " + name + "\nplace: {shards: 3}\npolicy: {overlap: allow}")
@@ -457,7 +457,7 @@ var endTests = []test{
 				for _, f := range followers {
 					equal(e, c.ends+": runs of "+f.Definition.Name+" before the end", len(e.active(f)), 0)
 				}
-				a := shards[2-shard] // in this order the one that remembers changes
+				a := shards[2-shard] // in this order another shard ends last
 				if how == 'c' {
 					_, err := e.Cancel(e.ctx, a.Run, "ann", "")
 					e.must(err)
@@ -565,7 +565,7 @@ var endTests = []test{
 		a := attempt(first)
 		e.claim(e.a, a, store.Started)
 		hand := e.trigger(j)
-		e.claim(e.a, hand, store.Skipped) // no part of the chain
+		e.claim(e.a, hand, store.Skipped) // not part of the chain
 		e.clock.Advance(3 * time.Second)
 		e.finish(a, job.OutcomeSucceeded)
 		e.finish(a, job.OutcomeSucceeded)

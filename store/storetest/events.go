@@ -12,9 +12,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// follow returns what has happened since the call: a function that ends the
-// following and lists it. The writes of the test have returned by then, and what
-// they tell is there.
+// follow returns a function that ends the following and lists the events since the call. The writes
+// of the test have returned by then, and their events are there.
 func (e *env) follow() func() []store.Event {
 	ctx, cancel := context.WithCancel(e.ctx)
 	ch := e.Events(ctx)
@@ -27,7 +26,7 @@ func (e *env) follow() func() []store.Event {
 	}
 }
 
-// inWords writes events for comparison: kind, job and what else matters.
+// inWords writes events for comparison: kind, job and other essentials.
 func inWords(list []store.Event) (words []string) {
 	for _, event := range list {
 		switch {
@@ -44,7 +43,7 @@ func inWords(list []store.Event) (words []string) {
 	return words
 }
 
-// told reports what is different from what was to be told.
+// told compares events with the expected ones.
 func (e *env) told(got []store.Event, want ...string) {
 	e.Helper()
 	for i := range got {
@@ -80,9 +79,9 @@ var eventTests = []test{
 			"run.running "+name+" 1", "run.waiting "+name+" 1",
 			"run.ready "+name+" 2", // for its second attempt
 			"run.running "+name+" 2",
-			"run.done "+name+" succeeded", "run.ready "+name+" 1", // it has got the slot
+			"run.done "+name+" succeeded", "run.ready "+name+" 1", // it has received the slot
 			"run.cancel "+name+" ann", "run.done "+name+" cancelled",
-			"job.delete "+name+" ann", "run.done "+name+" missed", // it was due and not planned
+			"job.delete "+name+" ann", "run.done "+name+" missed", // it was due but not planned
 		)
 	}},
 	{"unchanged and refused calls send no event", func(e *env) {
@@ -91,7 +90,7 @@ var eventTests = []test{
 		e.claim(e.a, runs[0], store.Started)
 		told := e.follow()
 		e.put(everyMinute)
-		e.claim(e.a, runs[0], store.Started) // again: the answer was lost
+		e.claim(e.a, runs[0], store.Started) // again, since the answer was lost
 		e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
 		e.want(e.DeleteJob(e.ctx, store.DeleteJob{UID: e.id(), IfVersion: store.AnyVersion, Actor: "ann"}), store.ErrNotFound)
 		_, err := e.Cancel(e.ctx, e.id(), "ann", "")
@@ -106,9 +105,9 @@ var eventTests = []test{
 		e.clock.Advance(time.Second)
 		e.claim(e.a, runs[0], store.Started)
 		told := e.follow()
-		_, err := e.Cancel(e.ctx, runs[0].Run, "ann", "enough") // it runs until it has ended
+		_, err := e.Cancel(e.ctx, runs[0].Run, "ann", "enough") // it runs until its end
 		e.must(err)
-		e.must(e.Drain(e.ctx, store.DrainNode{Node: "a", Actor: "bob"})) // and has the other no more
+		e.must(e.Drain(e.ctx, store.DrainNode{Node: "a", Actor: "bob"})) // and has no other run left
 		e.told(told(), "run.cancel "+j.Definition.FullName()+" ann", "node.drain a bob")
 	}},
 	{"withdrawn and missed runs send an event when they are settled", func(e *env) {
@@ -129,7 +128,7 @@ var eventTests = []test{
 	{"a receiver that does not read learns of its loss", func(e *env) {
 		ctx, cancel := context.WithCancel(e.ctx)
 		ch := e.Events(ctx)
-		const writers, each = 20, 60 // more than any receiver is behind
+		const writers, each = 20, 60 // more than any receiver lags behind
 		var group sync.WaitGroup
 		for range writers {
 			group.Go(func() {

@@ -9,7 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// expecting is a job with expectations, and a run of it that is due in a second.
+// expecting creates a job with expectations, and a run of it that is due in a second.
 func expecting(e *env, policy string) (*store.Job, store.Attempt) {
 	e.Helper()
 	j := e.put(everyMinute + "\npolicy: {overlap: allow, " + policy + "}")
@@ -38,8 +38,8 @@ var expectTests = []test{
 	{"an unmet expectation is marked on the record", func(e *env) {
 		for i, c := range []struct {
 			expect       string
-			wait, work   time.Duration // before the claim, and after it
-			want, retold string        // on the first record, and after a retry that takes no time
+			wait, work   time.Duration // before and after the claim
+			want, retold string        // on the first record, and after an immediate retry
 		}{
 			{"start_within: 5s", 5 * time.Second, 0, "", ""},
 			{"start_within: 5s", 6 * time.Second, 0, "it started 6 s after it was due, expected was 5 s at most", "it started 6 s after it was due, expected was 5 s at most"},

@@ -25,7 +25,7 @@ var faultTests = []test{
 		if _, err := e.Store.Claim(ctx, e.a.ID, []store.Attempt{a}); !errors.Is(err, context.Canceled) {
 			e.Errorf("claim: %v", err)
 		}
-		for range 50 { // a store that looks too late answers now and then
+		for range 50 { // a store that reads its clock too late answers sometimes
 			_, err := store.JobNamed(ctx, e, "default", "a")
 			e.want(err, context.Canceled)
 		}
@@ -35,8 +35,8 @@ var faultTests = []test{
 		equal(e, "state", e.run(a.Run).State, job.StateReady)
 	}},
 	{"nothing acknowledged is lost: a call with a lost answer is done completely or not at all and can be repeated", func(e *env) {
-		// The context ends at some moment of each call. Whatever the answer, the
-		// call is repeated, and then everything is as if it had been made once.
+		// The context ends at some moment of each call. Whatever the answer, the repeated call
+		// leaves the same state as a single one.
 		const jobs = 40
 		for i := range jobs {
 			text := everyMinute + "\nnamespace: n" + string(rune('a'+i%26)) + string(rune('a'+i/26)) + "\npolicy: {overlap: queue, retry: {attempts: 1, backoff: 0s}}"
@@ -79,8 +79,7 @@ var faultTests = []test{
 	}},
 }
 
-// interrupted makes a call whose context ends after some time, and makes it
-// again if it says that it failed.
+// interrupted makes a call whose context ends after some time, and repeats it if it fails.
 func (e *env) interrupted(after time.Duration, call func(context.Context) error) {
 	e.Helper()
 	ctx, cancel := context.WithCancel(e.ctx)
@@ -95,5 +94,5 @@ func (e *env) interrupted(after time.Duration, call func(context.Context) error)
 	if err == nil && after%(40*time.Microsecond) != 0 {
 		return
 	}
-	e.must(call(e.ctx)) // also after an answer that came
+	e.must(call(e.ctx)) // also after a successful answer
 }

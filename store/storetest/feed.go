@@ -12,7 +12,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// The feed of what has ended: see store.Feed.
+// The feed of ended attempts: see store.Feed.
 var feedTests = []test{
 	{"each consumer receives an ended run until it acknowledges it", func(e *env) {
 		e.consume(store.Consumer{Name: "mail"})
@@ -38,7 +38,7 @@ var feedTests = []test{
 		equal(e, "entries of mail after one was taken", len(e.ended("mail")), 1)
 		equal(e, "entries of webhooks", len(e.ended("webhooks")), 2)
 		left := e.ended("mail")
-		for range 2 { // what was taken is passed over
+		for range 2 { // taken entries are skipped
 			e.take("mail", left)
 		}
 		equal(e, "entries of mail after all were taken", len(e.ended("mail")), 0)
@@ -226,7 +226,7 @@ func (e *env) consume(c store.Consumer) {
 	e.must(e.PutConsumer(e.ctx, c))
 }
 
-// ended returns all that a consumer has not taken.
+// ended returns all untaken entries of a consumer.
 func (e *env) ended(consumer string) []store.FeedEntry {
 	e.Helper()
 	list, err := e.Ended(e.ctx, consumer, "", 1000)
@@ -243,7 +243,7 @@ func (e *env) take(consumer string, entries []store.FeedEntry) {
 	e.must(e.Taken(e.ctx, consumer, refs))
 }
 
-// consumer returns how far a consumer is behind.
+// consumer returns the state of a consumer.
 func (e *env) consumer(name string) store.ConsumerState {
 	e.Helper()
 	list, err := e.Consumers(e.ctx)

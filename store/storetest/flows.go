@@ -73,7 +73,7 @@ func (e *env) open(flow store.Attempt) string {
 	return strings.Join(names, " ")
 }
 
-// stepGone expects that the run of a step has ended, and returns the record of its last attempt.
+// stepGone expects that a step's run has ended, and returns the record of its last attempt.
 func (e *env) stepGone(id job.ID, want job.Outcome) store.Record {
 	e.Helper()
 	if r, err := store.ActiveRun(e.ctx, e, id); err == nil {
@@ -96,7 +96,7 @@ var flowTests = []test{
 		f := e.plan(j, time.Second)[0]
 		e.clock.Advance(time.Second)
 		e.begin(f)
-		e.begin(f) // the answer was lost
+		e.begin(f) // its answer was lost
 		equal(e, "open", e.open(f), "a")
 		e.step(f, "a", job.OutcomeSucceeded, "")
 		equal(e, "open", e.open(f), "b c")
@@ -223,7 +223,7 @@ var flowTests = []test{
 		for _, outcome := range []job.Outcome{job.OutcomeFailed, job.OutcomeSucceeded} {
 			a := e.steps(f)["a"]
 			a.Token = e.id()
-			e.claim(e.a, a, store.Taken) // it has no executor for it
+			e.claim(e.a, a, store.Taken) // the node has no executor for it
 			got := e.claim(x, a, store.Started)
 			equal(e, "kind of work", got.Job.Filled.Run.Work(), job.WorkXXL)
 			e.handOver(x, e.handing(a), store.Handed)
@@ -557,7 +557,7 @@ var flowTests = []test{
 		equal(e, "audit", e.actions()[0], "ann run.signal default/f")
 		equal(e, "open", e.open(f), "a")
 		e.step(f, "a", job.OutcomeSucceeded, "")
-		equal(e, "open", e.open(f), "c") // one signal is for one step
+		equal(e, "open", e.open(f), "c") // one signal ends one step
 		e.must(e.AnswerFlow(e.ctx, store.FlowAnswer{Run: f.Run, Signal: "go", Data: []byte(`{"n": 2}`), By: "ann"}))
 		got := e.step(f, "d", job.OutcomeSucceeded, "")
 		equal(e, "result", string(got.Steps["b"].Result), `{"n":1}`)

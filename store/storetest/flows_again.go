@@ -8,7 +8,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// repeat makes a run that repeats one of a flow, and returns what it begins with besides.
+// repeat creates a run that repeats a run of a flow, and returns its initial state.
 func (e *env) repeat(j *store.Job, of store.Attempt, a flow.Again) (store.Attempt, flow.Saved) {
 	e.Helper()
 	var was flow.Saved
@@ -46,7 +46,7 @@ var flowAgainTests = []test{
 		equal(e, "parent", r.Parent, f.Run)
 		equal(e, "taken over from", begin.State.Steps[0].From, f.Run)
 		e.begin(again)
-		e.begin(again) // the answer was lost
+		e.begin(again) // its answer was lost
 		equal(e, "open", e.open(again), "b")
 		e.step(again, "b", job.OutcomeSucceeded, "")
 		got := e.step(again, "c", job.OutcomeSucceeded, "")

@@ -38,7 +38,7 @@ func (e *env) handedOver(text string) (store.Attempt, store.Handover) {
 	return a, h
 }
 
-// known returns what the store has of a handover.
+// known returns a handover from the store.
 func (e *env) known(number int64) *store.Handover {
 	e.Helper()
 	list, err := e.Handovers(e.ctx, store.HandoverQuery{Numbers: []int64{number}, Limit: store.MaxBatch})
@@ -49,7 +49,7 @@ func (e *env) known(number int64) *store.Handover {
 	return &list[0]
 }
 
-// toAsk checks which handovers are to be asked after.
+// toAsk checks which handovers are due to be asked about.
 func (e *env) toAsk(want ...int64) []store.Outstanding {
 	e.Helper()
 	list, err := e.ToAsk(e.ctx, elsewhere, 10)
@@ -105,7 +105,7 @@ var handoverTests = []test{
 	}},
 	{"a handed-over attempt belongs to no session", func(e *env) {
 		a, h := e.handedOver("name: a")
-		e.handOver(e.a, h, store.Handed) // the answer was lost
+		e.handOver(e.a, h, store.Handed) // its answer was lost
 		r := e.run(a.Run)
 		equal(e, "state", r.State, job.StateRunning)
 		equal(e, "session", r.Session, job.ID{})
@@ -171,7 +171,7 @@ var handoverTests = []test{
 		stranger := e.trigger(e.put("name: b"))
 		e.claim(e.a, stranger, store.Started)
 		foreign := e.handing(stranger)
-		e.handOver(b, foreign, store.HandGone) // it is of another session
+		e.handOver(b, foreign, store.HandGone) // it belongs to another session
 		foreign.Number = h.Number
 		e.handOver(e.a, foreign, store.HandNumbers)
 		wrong := e.handing(a)
@@ -216,7 +216,7 @@ var handoverTests = []test{
 		e.toAsk()
 		e.clock.Advance(time.Millisecond)
 		e.toAsk(h.Number)
-		e.clock.Advance(store.AskAgain) // it did not answer
+		e.clock.Advance(store.AskAgain) // the receiver did not answer
 		e.toAsk(h.Number)
 		e.finish(a, job.OutcomeSucceeded)
 		e.clock.Advance(store.AskAgain)
@@ -289,7 +289,7 @@ var handoverTests = []test{
 		one := e.toAsk(h.Number)[0]
 		equal(e, "by", one.Run.CancelBy, "ann")
 		e.toAsk()
-		// Cancelled while a keeper asks after it: that is not put off.
+		// A cancel during a question to the receiver is not postponed.
 		b, k := e.handedOver("name: b")
 		e.clock.Advance(store.AskAgain)
 		list, err := e.ToAsk(e.ctx, elsewhere, 10)
@@ -344,7 +344,7 @@ var handoverTests = []test{
 	}},
 	{"a handover that was surely not sent is released", func(e *env) {
 		a, h := e.handedOver("name: a")
-		e.must(e.Release(e.ctx, e.a.ID, []store.Attempt{a})) // its node thinks that it has not started it
+		e.must(e.Release(e.ctx, e.a.ID, []store.Attempt{a})) // its node believes that it has not started
 		equal(e, "state", e.run(a.Run).State, job.StateRunning)
 		e.must(e.Release(e.ctx, job.ID{}, []store.Attempt{a}))
 		r := e.run(a.Run)

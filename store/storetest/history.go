@@ -11,7 +11,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// past runs a job by hand once a minute with the given outcomes.
+// past runs a job manually once a minute with the given outcomes.
 func past(e *env, j *store.Job, outcomes ...job.Outcome) []store.Attempt {
 	e.Helper()
 	var list []store.Attempt
@@ -33,7 +33,7 @@ func past(e *env, j *store.Job, outcomes ...job.Outcome) []store.Attempt {
 	return list
 }
 
-// expireAll removes all that need not be kept.
+// expireAll removes all expired history.
 func expireAll(e *env, keep store.Retention) {
 	e.Helper()
 	for {
@@ -377,7 +377,7 @@ var historyTests = []test{
 		pushing.DropFrom, pushing.DropTo = 2, 4
 		e.must(e.AppendOutput(e.ctx, []store.OutputChunk{pushing}))
 		equal(e, "after two were pushed out", read(0, 10), "1@10+10:0100ff 4@40+10:0400ff")
-		e.must(e.AppendOutput(e.ctx, []store.OutputChunk{chunk(3), pushing})) // the answer was lost
+		e.must(e.AppendOutput(e.ctx, []store.OutputChunk{chunk(3), pushing})) // its answer was lost
 		equal(e, "when they come again", read(0, 10), "1@10+10:0100ff 4@40+10:0400ff")
 		other, err := e.Output(e.ctx, run, 2, 0, 10)
 		e.must(err)

@@ -146,7 +146,7 @@ var jobTests = []test{
 			e.clock.Advance(4 * time.Minute)
 			resume := store.PutJob{Definition: e.document(text), IfVersion: store.AnyVersion, Actor: "ann", CatchUp: c.catchUp}
 			j := e.putJob(resume)
-			e.putJob(resume) // the answer was lost
+			e.putJob(resume) // its answer was lost
 			sameTime(e, c.policy+": cursor", j.Cursor, e.now())
 			var caught []string
 			for _, r := range e.active(j) {
@@ -187,7 +187,7 @@ var jobTests = []test{
 		e.clock.Advance(-11 * time.Second) // a clock was set back
 		changed := e.put("name: a\nschedule: {cron: '*/2 * * * *'}")
 		sameTime(e, "cursor", changed.Cursor, start.Add(12*time.Second))
-		changed = e.put("name: a\nschedule: {cron: '*/2 * * * *', spread: 1d}") // what has run is not put off
+		changed = e.put("name: a\nschedule: {cron: '*/2 * * * *', spread: 1d}") // past runs do not shift
 		sameTime(e, "cursor of what is spread", changed.Cursor, start.Add(12*time.Second))
 	}},
 	{"accounted: a new epoch plans occurrences again that spread had delayed", func(e *env) {
@@ -195,7 +195,7 @@ var jobTests = []test{
 		e.must(err)
 		daily := "name: a\nschedule: {cron: '0 * * * *', spread: 1d, except: [off]"
 		j := e.put(daily + "}")
-		shift := e.now().Sub(j.Cursor) // the offset that the uid gives it
+		shift := e.now().Sub(j.Cursor) // the offset of its uid
 		if shift <= 0 || shift > 24*time.Hour {
 			e.Fatalf("a job that is spread over a day is planned from %s before its creation", shift)
 		}
@@ -222,7 +222,7 @@ var jobTests = []test{
 		begun("the end of a pause", time.Minute+time.Nanosecond)
 	}},
 	{"accounted: a pause ends behind many deleted jobs whose pauses would have ended", func(e *env) {
-		const many = 250 // more than a store looks at in one go
+		const many = 250 // more than one read examines
 		until := e.now().Add(time.Minute)
 		for i := range many {
 			d := e.document(fmt.Sprintf("name: a%d\npaused: true\nschedule: {cron: '* * * * *'}", i))
@@ -271,7 +271,7 @@ var jobTests = []test{
 		})
 		e.tidy()
 		equal(e, "state", e.reload(j).Definition.Status.State, job.JobPaused)
-		e.clock.Advance(5 * time.Minute) // no node looks before
+		e.clock.Advance(5 * time.Minute) // no node reads it earlier
 		e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
 		e.tidy()
 		j = e.reload(j)
@@ -279,7 +279,7 @@ var jobTests = []test{
 		equal(e, "paused in the document", j.Definition.Paused, false)
 		equal(e, "version", j.Definition.Version, 2)
 		equal(e, "audit", e.actions()[0], "belfry job.resume default/a")
-		// What falls due with its end and behind it is accounted for.
+		// Occurrences that fall due at its end and later are accounted for.
 		e.planned(e.planItem(j, start.Add(time.Minute), start.Add(2*time.Minute)), store.Planned)
 	}},
 	{"withdrawn: a deleted job starts nothing and its running runs continue", func(e *env) {
@@ -291,7 +291,7 @@ var jobTests = []test{
 		e.want(e.DeleteJob(e.ctx, store.DeleteJob{UID: j.Definition.UID, IfVersion: 7, Actor: "bob"}), store.ErrConflict)
 		d := store.DeleteJob{UID: j.Definition.UID, IfVersion: 1, Actor: "bob"}
 		e.must(e.DeleteJob(e.ctx, d))
-		e.must(e.DeleteJob(e.ctx, d)) // the answer was lost
+		e.must(e.DeleteJob(e.ctx, d)) // its answer was lost
 		_, err := store.JobNamed(e.ctx, e, "default", "a")
 		e.want(err, store.ErrNotFound)
 		equal(e, "deleted", e.reload(j).Deleted, true)
@@ -408,7 +408,7 @@ var jobTests = []test{
 		equal(e, "state", e.reload(j).Definition.Status.State, job.JobCompleted)
 		e.clock.Advance(5 * time.Second)
 		a := store.Attempt{Job: item.Job, Run: item.Runs[0].ID, Number: 1, Token: e.id()}
-		e.claim(e.a, a, store.Started) // a completed job still runs what was planned
+		e.claim(e.a, a, store.Started) // planned runs of a completed job still run
 		e.finish(a, job.OutcomeSucceeded)
 		e.tidy()
 		equal(e, "deleted", e.reload(j).Deleted, false)
@@ -448,7 +448,7 @@ var jobTests = []test{
 		e.claim(e.a, runs[0], store.Started)
 		e.claim(e.a, runs[1], store.Started)
 		e.finish(runs[0], job.OutcomeSucceeded)
-		e.clock.Advance(2 * time.Hour) // longer than it may start late
+		e.clock.Advance(2 * time.Hour) // longer than a late start may be
 		e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
 		e.tidy()
 		equal(e, "deleted while a shard ran", e.reload(j).Deleted, false)
@@ -502,7 +502,7 @@ var jobTests = []test{
 			}
 		}
 		equal(e, "all", names(store.JobQuery{Limit: 2}), "n0/j0 n0/j2 n0/j4 n0/j6 n1/j1 n1/j3 n1/j5")
-		for _, like := range []string{"n", "n1-", "n1.a", "n10"} { // which stand around it
+		for _, like := range []string{"n", "n1-", "n1.a", "n10"} { // names that sort around it
 			e.put("name: other\nnamespace: " + like)
 		}
 		equal(e, "namespace", names(store.JobQuery{Limit: 2, Namespace: "n1"}), "n1/j1 n1/j3 n1/j5")
@@ -521,7 +521,7 @@ var jobTests = []test{
 		equal(e, "work", names(store.JobQuery{Limit: 3, Work: job.WorkFlow}), "n2/graph")
 	}},
 	{"a selective query of jobs reads a bounded part and continues", func(e *env) {
-		// At once, since stores write together what comes together.
+		// Concurrently, since stores commit concurrent calls together.
 		const writers = 100
 		var group sync.WaitGroup
 		for w := range writers {
@@ -587,7 +587,7 @@ var jobTests = []test{
 			e.Errorf("what was refused is there: %v", err)
 		}
 		e.must(put("c", "x"))
-		e.must(put("d", "[c, x]")) // two ways to one job are no cycle
+		e.must(put("d", "[c, x]")) // two paths to one job are no cycle
 		e.want(put("x", "b"), store.ErrCycle)
 		e.must(put("a", "c"))
 		e.want(put("c", "a"), store.ErrCycle)
@@ -656,7 +656,7 @@ var jobTests = []test{
 		follows("with a new job of a deleted name", "default/up", 1, "default/failed default/two far/either")
 
 		var many []string
-		for i := range 70 { // more than a step reads of all jobs that follow some
+		for i := range 70 { // more than the followers that a step reads at once
 			many = append(many, e.put(fmt.Sprintf("name: m%02d\nschedule: {on: many}", i)).Definition.FullName())
 		}
 		follows("of many", "default/many", 35, strings.Join(many, " "))
@@ -768,7 +768,7 @@ var jobTests = []test{
 		e.want(err, store.ErrTooMany)
 	}},
 	{"a page of one partition does not skip changes of others", func(e *env) {
-		// The number to continue from must not pass what a fuller page has left.
+		// The number to continue from must not skip the rest of a full page.
 		for i := range 20 {
 			e.put(fmt.Sprintf("name: j%d", i))
 		}
@@ -831,7 +831,7 @@ var jobTests = []test{
 		c, err = e.PutDocument(e.ctx, job.Document{Calendar: days("2026-12-26")}, 1, "ann")
 		e.must(err)
 		equal(e, "version", c.Version(), 2)
-		c, err = e.PutDocument(e.ctx, job.Document{Calendar: days("2026-12-26")}, 1, "ann") // the answer was lost
+		c, err = e.PutDocument(e.ctx, job.Document{Calendar: days("2026-12-26")}, 1, "ann") // its answer was lost
 		e.must(err)
 		equal(e, "version", c.Version(), 2)
 		equal(e, "epoch of the one that names it", e.reload(named).Definition.Epoch, 2)
@@ -883,7 +883,7 @@ var jobTests = []test{
 		off := &job.Calendar{Name: "off", Days: job.Days{Include: []string{"2026-12-26"}}}
 		_, err := e.PutDocument(e.ctx, job.Document{Calendar: off}, 0, "ann")
 		e.must(err)
-		j := e.put("name: a\nschedule: {at: ['2026-12-26T12:00:00Z'], except: [off]}") // which does not exist
+		j := e.put("name: a\nschedule: {at: ['2026-12-26T12:00:00Z'], except: [off]}") // an unknown calendar
 		item := e.planItem(j)
 		item.Complete = true
 		e.planned(item, store.Planned)
@@ -962,7 +962,7 @@ var jobTests = []test{
 		e.must(err)
 		comes(store.HintCancels, a.Run)
 		cancel()
-		for range hints { // closed, or the test does not end
+		for range hints { // it must close for the test to end
 		}
 	}},
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// keepTests are about how long history stays that jobs say something about.
+// keepTests are about the retention settings of jobs.
 var keepTests = []test{
 	{"history expires by age and by count, output before it", func(e *env) {
 		j := e.put("name: a")
@@ -21,7 +21,7 @@ var keepTests = []test{
 		expire(store.Retention{})
 		equal(e, "without a bound", len(e.records(j)), 3)
 		equal(e, "by the job's own count", len(e.records(few)), 1)
-		expire(store.Retention{OutputFor: 7 * time.Minute}) // it is 9 minutes past the first
+		expire(store.Retention{OutputFor: 7 * time.Minute}) // 9 minutes after the first
 		chunks := func(a store.Attempt) int {
 			list, err := e.Output(e.ctx, a.Run, 1, 0, 10)
 			e.must(err)
@@ -35,7 +35,7 @@ var keepTests = []test{
 		e.clock.Advance(time.Hour)
 		expire(store.Retention{For: 30 * time.Minute})
 		equal(e, "by age", len(e.records(j)), 0)
-		equal(e, "what is kept for ever", len(e.records(long)), 2) // the count is the server's
+		equal(e, "what is kept for ever", len(e.records(long)), 2) // the limit of the server counts
 		equal(e, "output of what is kept", chunks(old[2]), 1)
 	}},
 	{"a job whose keep.for is no longer forever loses its history within a day or so", func(e *env) {
@@ -60,10 +60,10 @@ var keepTests = []test{
 			{text: "name: b\npolicy: {keep: {for: forever}}", forever: true},
 			{text: "name: c", output: true},
 		} {
-			// One evening, on a day of which there is nothing else.
+			// One evening, on a day without other records.
 			e.clock.Advance(e.now().Truncate(day).Add(day + 18*time.Hour).Sub(e.now()))
 			e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
-			expireAll(e, store.Retention{}) // which makes room for the day
+			expireAll(e, store.Retention{}) // makes room for the day
 			a := e.trigger(e.put(c.text))
 			e.claim(e.a, a, store.Started)
 			res := store.Result{Attempt: a, Started: e.now(), Ended: e.now(), Outcome: job.OutcomeSucceeded}
@@ -73,7 +73,7 @@ var keepTests = []test{
 			equal(e, "accepted", e.report(res).Accepted, true)
 			keep := store.Retention{For: 30 * time.Hour}
 			e.clock.Advance(26 * time.Hour)
-			expireAll(e, keep) // what is kept begins within the day
+			expireAll(e, keep) // kept history begins within the day
 			equal(e, "young records of "+c.text, len(e.attempts(a.Run)), 1)
 			e.clock.Advance(2 * day)
 			expireAll(e, keep)
@@ -85,8 +85,8 @@ var keepTests = []test{
 	}},
 }
 
-// unfinishedTests are about history of unfinished runs. A history that is kept apart from jobs
-// does not know which these are.
+// unfinishedTests are about history of unfinished runs. A separate history does not know which runs
+// these are.
 var unfinishedTests = []test{
 	{"records of running runs do not expire", func(e *env) {
 		j := e.put("name: a\npolicy: {retry: {attempts: 1, backoff: 7d}}")

@@ -38,7 +38,7 @@ type life struct {
 	at      int
 }
 
-// batch takes one run of each of the next n jobs through its life.
+// batch takes one run of each of the next n jobs from planned to finished.
 func (l *life) batch(ctx context.Context, n int) error {
 	items, attempts := make([]store.PlanItem, n), make([]store.Attempt, n)
 	for i := range n {
@@ -80,9 +80,9 @@ func (l *life) batch(ctx context.Context, n int) error {
 	return nil
 }
 
-// Life measures the durable rate of runs from planned to finished, with history and
-// every index. Open opens an empty store that looks an hour ahead, and served is the
-// processor time of its server.
+// Life measures the durable rate of runs from planned to finished, with history and every index.
+// Open opens an empty store that plans an hour ahead, and served returns the processor time of its
+// server.
 func Life(b *testing.B, open func(testing.TB) store.Store, served func() (time.Duration, error)) {
 	for _, c := range []struct{ batch, flushers, jobs int }{{500, 4, 4_000}, {500, 1, 4_000}, {100, 4, 10_000}, {20, 8, 10_000}, {1, 8, 10_000}} {
 		b.Run(fmt.Sprintf("batch=%d/flushers=%d", c.batch, c.flushers), func(b *testing.B) {

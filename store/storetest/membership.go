@@ -22,7 +22,7 @@ var membershipTests = []test{
 		})
 		e.must(err)
 		sameTime(e, "joined", s.Joined, start)
-		again, err := e.Join(e.ctx, s) // the answer was lost
+		again, err := e.Join(e.ctx, s) // its answer was lost
 		e.must(err)
 		equal(e, "predecessors of a repeated join", len(again.Predecessors), 0)
 		e.clock.Advance(time.Second)
@@ -84,7 +84,7 @@ var membershipTests = []test{
 		a := e.plan(e.put(everyMinute), time.Second)[0]
 		e.claim(e.a, a, store.Started)
 		e.clock.Advance(time.Second)
-		_, err := e.Sessions(e.ctx) // as a cache may know them
+		_, err := e.Sessions(e.ctx) // fills a cache, if there is one
 		e.must(err)
 		next := e.a
 		next.Version, next.Labels, next.Roles, next.Capacity, next.Address = "2.0", map[string]string{"zone": "b"}, []string{store.RoleWorker}, 3, "http://new"
@@ -231,7 +231,7 @@ var membershipTests = []test{
 			equal(e, "unplaced", len(runs), unplaced)
 		}
 		e.clock.Advance(75 * time.Second)
-		seen(0, 1) // no session proves that the store was there
+		seen(0, 1) // no session proves that the store was reachable
 		e.tidy()
 		e.must(e.Renew(e.ctx, b.ID, store.Load{}))
 		seen(0, 0)
@@ -239,7 +239,7 @@ var membershipTests = []test{
 		e.must(e.Reap(e.ctx, b.ID, []store.Attempt{running}))
 		equal(e, "broadcast", e.run(item.Runs[0].ID).State, job.StateReady)
 		equal(e, "running", e.run(running.Run).State, job.StateRunning)
-		e.pass(store.SessionLife, b) // a was heard a second before the store went away
+		e.pass(store.SessionLife, b) // a renewed a second before the store went away
 		seen(0, 1)
 		e.tidy()
 		e.run(item.Runs[0].ID)
@@ -271,7 +271,7 @@ var membershipTests = []test{
 		equal(e, "session of a run that was placed on it", e.run(runs[2].Run).Session, job.ID{})
 		e.clock.Advance(2 * time.Second)
 		e.claim(e.a, runs[2], store.Taken)
-		hand := e.trigger(j) // placed on it by a planner that does not know yet
+		hand := e.trigger(j) // placed on it by a planner with older data
 		equal(e, "session of a run by hand", e.run(hand.Run).Session, job.ID{})
 		e.claim(e.a, hand, store.Taken)
 		e.must(e.Release(e.ctx, e.a.ID, runs[1:2]))

@@ -21,11 +21,11 @@ import (
 
 const (
 	modelSteps = 300 // of one sequence
-	modelSeeds = 3   // sequences; each begins with an empty store
+	modelSeeds = 3   // sequences of steps, each on an empty store
 )
 
-// testModel takes the same random steps on the model and on the store under test
-// and compares the answers and, now and then, all that can be read.
+// testModel takes the same random steps on the model and the tested store, compares the answers
+// and, periodically, everything readable.
 func testModel(t *testing.T, open Open) {
 	seeds := modelSeeds
 	if testing.Short() {
@@ -56,17 +56,17 @@ type pair struct {
 	random *rand.Rand
 	trace  []string
 	wrong  []string // what is different
-	taken  []int    // the steps until something was
+	taken  []int    // number of steps until the first
 
-	uids     []job.ID        // of what the step creates, in both
-	nodes    []store.Session // that have joined at some time
-	claimed  []store.Attempt // that were tried at some time
-	numbers  []int64         // of handovers, also those that were refused
+	uids     []job.ID        // uids that the step creates, in both stores
+	nodes    []store.Session // sessions that have joined
+	claimed  []store.Attempt // attempts that were claimed, with or without success
+	numbers  []int64         // of handovers, including refused ones
 	machines int
 }
 
-// sameAnswers takes a sequence of steps. If the answers differ it looks for a shorter one in
-// which they do, and tells how to take that again.
+// sameAnswers takes a sequence of steps. If answers differ, it searches for a shorter sequence that
+// shows it, and prints how to repeat that.
 func sameAnswers(t *testing.T, open Open, seed uint64) {
 	steps := make([]int, 0, modelSteps)
 	for i := range modelSteps {
@@ -103,14 +103,14 @@ func sameAnswers(t *testing.T, open Open, seed uint64) {
 }
 
 const (
-	// stepsVariable gives a sequence these steps alone, by their numbers.
+	// stepsVariable restricts a sequence to these steps, by number.
 	stepsVariable = "STORETEST_STEPS"
-	// shrinkFor is how long a shorter sequence is looked for.
+	// shrinkFor bounds the search for a shorter sequence.
 	shrinkFor = time.Minute
 )
 
-// shrink leaves out of a list what it can do without, the large parts first. fails takes a
-// shorter one, and returns as much of it as was needed to fail, nil if it does not.
+// shrink removes dispensable items from a list, large parts first. fails tries a shorter list, and
+// returns the part of it that it needed to fail, or nil if it did not fail.
 func shrink(list []int, fails func(fewer []int) []int) []int {
 	for part := (len(list) + 1) / 2; part > 0; {
 		left := len(list)
@@ -130,8 +130,8 @@ func shrink(list []int, fails func(fewer []int) []int) []int {
 	return list
 }
 
-// take takes steps of a sequence on empty stores, each as it is in whatever is left of the
-// sequence. It returns nil if all answers are the same.
+// take takes steps of a sequence on empty stores, each drawn independently of the others. It
+// returns nil if all answers are equal.
 func take(t *testing.T, open Open, seed uint64, steps []int) (failed *pair) {
 	t.Run("steps", func(t *testing.T) {
 		p := &pair{T: t, ctx: t.Context(), clock: &clock{now: start}, ids: &ids{}}
@@ -155,7 +155,7 @@ func take(t *testing.T, open Open, seed uint64, steps []int) (failed *pair) {
 	return failed
 }
 
-// begin draws what a step is by its number, and not by those before it.
+// begin seeds a step by its number, independent of earlier steps.
 func (p *pair) begin(seed uint64, step int) {
 	p.random = rand.New(rand.NewPCG(seed, uint64(2*step+2)))
 	p.ids.random = rand.New(rand.NewPCG(seed, uint64(2*step+3)))
@@ -173,9 +173,9 @@ func (p *pair) chance(percent int) bool { return p.random.IntN(100) < percent }
 
 func pick[T any](p *pair, list []T) T { return list[p.random.IntN(len(list))] }
 
-// newID returns what gives a store the uids of each step, in turn.
+// newID returns a generator of the uids of each step.
 func (p *pair) newID() func() job.ID {
-	var of job.ID // the first of the step
+	var of job.ID // the first uid of the step
 	n := 0
 	return func() job.ID {
 		if of != p.uids[0] {
@@ -206,7 +206,7 @@ func compare(p *pair, what string, got, want any) {
 	if a == b {
 		return
 	}
-	// Only the surroundings of the first difference.
+	// Print only the surroundings of the first difference.
 	i := 0
 	for i < min(len(a), len(b)) && a[i] == b[i] {
 		i++
@@ -215,8 +215,8 @@ func compare(p *pair, what string, got, want any) {
 	p.Errorf("%s:\ngot       …%s\nthe model …%s", what, a[from:min(len(a), i+200)], b[from:min(len(b), i+200)])
 }
 
-// canon writes a value so that equal ones have equal texts: times by their
-// moment, what is empty as if it were not there.
+// canon writes a value so that equal values have equal texts: times as moments, empty values
+// omitted.
 func canon(v reflect.Value) string {
 	if !v.IsValid() {
 		return "-"
@@ -276,7 +276,7 @@ func canonError(err error) string {
 	return err.Error()
 }
 
-// compareAll compares all that can be read.
+// compareAll compares everything that can be read.
 func (p *pair) compareAll() {
 	p.Helper()
 	ctx, steps := p.ctx, len(p.trace)
@@ -358,7 +358,7 @@ func sortIDs(list []job.ID) {
 	slices.SortFunc(list, func(a, b job.ID) int { return slices.Compare(a[:], b[:]) })
 }
 
-// step takes one random step on both.
+// step takes one random step on both stores.
 func (p *pair) step() {
 	p.Helper()
 	for _, step := range []struct {
@@ -556,7 +556,7 @@ func (p *pair) trigger() {
 }
 
 func (p *pair) claim() {
-	list := append(p.runs(job.StateReady), p.runs("")...) // those that are ready twice as often
+	list := append(p.runs(job.StateReady), p.runs("")...) // ready runs twice as often
 	if len(list) == 0 {
 		return
 	}
@@ -614,7 +614,7 @@ func (p *pair) finish() {
 	})
 }
 
-// handOver hands over attempts of any session, under new numbers or numbers that are taken.
+// handOver hands over attempts of any session, under new or used numbers.
 func (p *pair) handOver() {
 	n := pick(p, p.nodes)
 	var list []store.Handover
@@ -643,7 +643,7 @@ func (p *pair) handOver() {
 	}
 }
 
-// askAfter asks after what was handed over, and notes some answers.
+// askAfter asks about handovers, and notes some answers.
 func (p *pair) askAfter() {
 	asked, err := both(p, "ask after handovers", func(s store.Store) ([]store.Outstanding, error) {
 		list, err := s.ToAsk(p.ctx, elsewhere, 100)
@@ -662,7 +662,7 @@ func (p *pair) askAfter() {
 		}
 	}
 	if p.chance(30) {
-		p.cancel() // between the question and what came of it
+		p.cancel() // between the question and its answer
 	}
 	_, _ = both(p, fmt.Sprintf("note %d answers", len(answers)), func(s store.Store) (bool, error) { return true, s.Asked(p.ctx, answers) })
 }

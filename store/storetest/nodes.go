@@ -8,9 +8,9 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Nodes joins the stores of several nodes on one database to one, whose calls that
-// change something are taken by them in turns: what one of them remembers must not
-// matter. Opened so, a store has to pass the suite, too.
+// Nodes combines the stores of several nodes on one database into one store whose writing calls
+// alternate between them: a cache of one node must not matter. Such a store must pass the suite,
+// too.
 func Nodes(first store.Store, others ...store.Store) store.Store {
 	return &nodes{Store: first, all: append([]store.Store{first}, others...)}
 }
@@ -23,7 +23,7 @@ type nodes struct {
 
 func (n *nodes) next() store.Store { return n.all[int(n.turn.Add(1))%len(n.all)] }
 
-// Renew waits until all nodes see the renewal: copies of a store are some milliseconds behind.
+// Renew waits until all nodes see the renewal: copies of the state are some milliseconds behind.
 func (n *nodes) Renew(ctx context.Context, session job.ID, load store.Load) error {
 	if err := n.Store.Renew(ctx, session, load); err != nil {
 		return err
@@ -97,7 +97,7 @@ func (n *nodes) Reap(ctx context.Context, session job.ID, attempts []store.Attem
 }
 
 func (n *nodes) Tidy(ctx context.Context) (more bool, err error) {
-	// What one has looked at, another one has not.
+	// One node's position in the work is unknown to the others.
 	for _, s := range n.all {
 		left, err := s.Tidy(ctx)
 		if err != nil {
@@ -124,7 +124,7 @@ func (n *nodes) Taken(ctx context.Context, consumer string, refs []store.FeedRef
 	return n.next().Taken(ctx, consumer, refs)
 }
 
-// Events returns the events of one node: from here on there is one.
+// Events returns the events of one node, which makes all later calls.
 func (n *nodes) Events(ctx context.Context) <-chan []store.Event {
 	n.all = n.all[:1]
 	return n.Store.Events(ctx)

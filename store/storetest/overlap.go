@@ -30,7 +30,7 @@ var overlapTests = []test{
 		r := e.gone(runs[1].Run, job.OutcomeSkipped)
 		equal(e, "reason in the record", r.Attempt.Reason, got.Reason)
 		equal(e, "reason", got.Reason.String(), fmt.Sprintf("run %s of 2026-11-20T12:00:01Z was still running on node a", runs[0].Run))
-		e.claim(e.a, runs[1], store.Skipped) // the answer was lost
+		e.claim(e.a, runs[1], store.Skipped) // its answer was lost
 		e.finish(runs[0], job.OutcomeSucceeded)
 		e.claim(e.a, runs[2], store.Started)
 	}},
@@ -100,7 +100,7 @@ var overlapTests = []test{
 		e.claim(e.a, runs[1], store.Started)
 	}},
 	{"overlap: an edit moves all waiting runs to their new slot and their new end", func(e *env) {
-		const many = 60 // more than a store keeps beside their job
+		const many = 60 // more than a store keeps in the cell of their job
 		job0 := everyMinute + "\npolicy: {overlap: queue, queue_limit: 100, late_by: "
 		j := e.put(job0 + "1h}")
 		var after []time.Duration
@@ -132,7 +132,7 @@ var overlapTests = []test{
 		e.put(job0 + "2h}")
 		waiting("waiting with another late_by", own, 2*time.Hour, many-1)
 		e.put(job0 + "3h, concurrency_key: p}")
-		waiting("waiting for a pool", "pool default/p", 3*time.Hour, many-2) // one has its slot
+		waiting("waiting for a pool", "pool default/p", 3*time.Hour, many-2) // one run has its slot
 		e.claim(e.a, runs[1], store.Started)
 		e.put(job0 + "3h, max_parallel: 2}")
 		waiting("waiting for the job again", own, 3*time.Hour, many-3)
@@ -158,7 +158,7 @@ var overlapTests = []test{
 		}
 		last := e.triggered(store.TriggerItem{ID: e.id(), Job: j.Definition.UID, Kind: job.RunBackfill, Scheduled: start, Due: e.now(), Session: e.a.ID, Node: "a", Actor: "ann"})
 		e.claim(e.a, last, store.Waiting)
-		e.put("name: a\nschedule: {cron: '0 * * * *'}" + policy) // withdraws what was planned
+		e.put("name: a\nschedule: {cron: '0 * * * *'}" + policy) // withdraws the planned runs
 		e.finish(runs[0], job.OutcomeSucceeded)
 		equal(e, "the run behind those that were withdrawn", e.run(last.Run).State, job.StateReady)
 		e.claim(e.a, last, store.Started)
@@ -199,7 +199,7 @@ var overlapTests = []test{
 		})
 		e.claim(e.a, runs[1], store.Started)
 
-		// What was assigned to another session is not for this one.
+		// Runs assigned to another session are not for this one.
 		e.claim(e.a, runs[2], store.Waiting)
 		ended, err := e.Finish(e.ctx, e.join("b").ID, []store.Result{{Attempt: runs[1], Outcome: job.OutcomeSucceeded, Started: e.now(), Ended: e.now()}})
 		e.must(err)
@@ -246,7 +246,7 @@ var overlapTests = []test{
 		e.claim(e.a, runs[2], store.Started)
 	}},
 	{"overlap: replace never replaces a later run by an earlier one", func(e *env) {
-		// As when the node of the first is late, and another one takes it.
+		// As when the first node is late, and another node claims the run.
 		claimed := func(runs []store.Attempt, want ...store.Verdict) {
 			e.Helper()
 			for i, a := range runs {
@@ -307,7 +307,7 @@ var overlapTests = []test{
 	{"overlap: an early claim takes only a slot that no earlier run can need", func(e *env) {
 		j := e.put(everyMinute + "\npolicy: {overlap: skip}")
 		runs := e.plan(j, time.Second, 2*time.Second)
-		e.claim(e.a, runs[1], store.Early) // the run before it has not even begun
+		e.claim(e.a, runs[1], store.Early) // the previous run has not started
 		e.claim(e.a, runs[0], store.Started)
 		e.claim(e.a, runs[1], store.Early) // it is not skipped before its instant
 		e.finish(runs[0], job.OutcomeSucceeded)
@@ -335,7 +335,7 @@ var overlapTests = []test{
 		ready, err := e.Ready(e.ctx, store.ReadyQuery{Session: e.a.ID, Until: e.now(), Limit: many})
 		e.must(err)
 		equal(e, "ready runs", len(ready), many)
-		for _, place := range []int{0, many - 1} { // the second is not among those that are read of a slot
+		for _, place := range []int{0, many - 1} { // the read part of the slot lacks the second
 			want := store.Started
 			if place > 0 {
 				want = store.Waiting
@@ -369,7 +369,7 @@ var overlapTests = []test{
 		}
 		for i, edit := range edits {
 			text := fmt.Sprintf("name: j%d\n", i)
-			// takesTurns lets a run of the edited job wait for the slot that another one has.
+			// takesTurns makes a run of the edited job wait for a slot that another run holds.
 			takesTurns := func(j *store.Job, a store.Attempt) {
 				other := e.trigger(j)
 				if strings.Contains(edit.to, "concurrency_key") {
@@ -390,7 +390,7 @@ var overlapTests = []test{
 			equal(e, "it was given the slot", e.run(handed.Run).HoldsSlot, true)
 			takesTurns(e.put(text+edit.to), handed)
 
-			// What was claimed under the old definition, and is given back for that.
+			// Runs claimed under the old definition, and returned for that.
 			e.finish(handed, job.OutcomeSucceeded)
 			e.put(text + edit.from)
 			e.claim(e.a, claimed, store.Started)
@@ -489,7 +489,7 @@ var overlapTests = []test{
 		e.claim(e.a, runs[1], store.Started)
 		e.claim(e.a, runs[2], store.Waiting)
 		e.finish(runs[1], job.OutcomeSucceeded)
-		e.claim(e.a, runs[3], store.Waiting) // the slot was handed on already
+		e.claim(e.a, runs[3], store.Waiting) // the slot was already handed on
 		e.claim(e.a, runs[2], store.Started)
 		_, err = e.PutDocument(e.ctx, job.Document{Pool: &job.Pool{Name: "db", Slots: job.Slots{Size: 3}}}, 1, "ann")
 		e.must(err)
@@ -527,7 +527,7 @@ var overlapTests = []test{
 			e.clock.Advance(time.Second)
 			switch overlap {
 			case "replace":
-				// What comes after takes the place of all of them.
+				// A later occurrence replaces all of them.
 				e.claim(e.a, second[0], store.Waiting)
 				equal(e, "cancelled by", e.run(first[1].Run).CancelBy, "belfry")
 				e.gone(first[0].Run, job.OutcomeSkipped)
@@ -596,7 +596,7 @@ var overlapTests = []test{
 			e.finish(attempts[i], job.OutcomeSucceeded)
 			e.claim(e.a, attempts[i+1], store.Started)
 		}
-		more := e.trigger(j) // three places are free again
+		more := e.trigger(j) // three free places
 		e.claim(e.a, more, store.Waiting)
 	}},
 	{"overlap: broadcasts have a slot on each node", func(e *env) {
@@ -638,7 +638,7 @@ var overlapTests = []test{
 		}
 		queued := []store.Attempt{backfill(3, job.OverlapQueue), backfill(2, job.OverlapQueue)}
 		for _, a := range queued {
-			e.claim(e.a, a, store.Waiting) // the job's own limit does not count
+			e.claim(e.a, a, store.Waiting) // the job's own limit does not apply
 		}
 		e.claim(e.a, backfill(1, job.OverlapAllow), store.Started)
 		e.claim(e.a, backfill(4, ""), store.Skipped)
@@ -673,7 +673,7 @@ var overlapTests = []test{
 		e.claim(e.a, e.trigger(j), store.Skipped)
 		_, err := e.Cancel(e.ctx, byHand.Run, "ann", "")
 		e.must(err)
-		// Nor does what is too late.
+		// Nor do runs that are too late.
 		waiting := e.plan(e.put(text), time.Second)[0]
 		e.clock.Advance(time.Second)
 		e.claim(e.a, waiting, store.Waiting)
@@ -720,7 +720,7 @@ var overlapTests = []test{
 			j := e.put(fmt.Sprintf("name: j%d\nschedule: {cron: '* * * * *'}\npolicy: {missed: all, overlap: %s}", i, overlap))
 			runs := e.plan(j, time.Second, 2*time.Second)
 			e.clock.Advance(10 * time.Second)
-			e.a = e.join("a") // a session is over after 6 s
+			e.a = e.join("a") // a session ends after 6 s
 			item := e.planItem(e.reload(j), e.now().Add(-2*time.Second), e.now().Add(-time.Second))
 			e.planned(item, store.Planned)
 			for _, r := range item.Runs {
@@ -732,7 +732,7 @@ var overlapTests = []test{
 			}
 			e.finish(runs[0], job.OutcomeSucceeded)
 			e.claim(e.a, runs[1], store.Started)
-			if overlap == "skip" { // what falls due now, and is only late, follows the policy
+			if overlap == "skip" { // runs due now that are only late follow the policy
 				late := e.plan(j, time.Second)[0]
 				e.clock.Advance(5 * time.Second)
 				e.claim(e.a, late, store.Skipped)
@@ -877,7 +877,7 @@ var overlapTests = []test{
 		contains(e, "reason", e.claim(e.a, runs[1][0], store.Waiting).Reason.String(), "has not succeeded")
 		e.again(j, scheduled, 1, 3)
 
-		// What failed without a follower, and before, is not waited for.
+		// Earlier failures without a follower do not count.
 		fail(runs[1]...)
 		e.put(split + "false}")
 		runs = e.planSplit(e.put(split+"true}"), 3, time.Second, 2*time.Second)
@@ -957,7 +957,7 @@ var overlapTests = []test{
 		}
 	}},
 	{"needs_previous: many that wait learn why, and are ready once their job does not need it", func(e *env) {
-		const many = 60 // more than a store keeps beside their job
+		const many = 60 // more than a store keeps in the cell of their job
 		needs := everyMinute + "\npolicy: {overlap: allow, needs_previous: "
 		j := e.put(needs + "true}")
 		var after []time.Duration
@@ -997,7 +997,7 @@ var overlapTests = []test{
 		e.claim(e.a, runs[0], store.Started)
 		e.claim(e.a, runs[1], store.Waiting)
 		e.claim(e.a, runs[2], store.Waiting)
-		e.put(everyMinute + "\npolicy: {overlap: queue}") // it is needed no more
+		e.put(everyMinute + "\npolicy: {overlap: queue}") // the slot is no longer needed
 		equal(e, "state", e.run(runs[1].Run).State, job.StateReady)
 	}},
 }

@@ -29,7 +29,7 @@ var planClaimTests = []test{
 		own := func(i int) store.Attempt {
 			return store.Attempt{Job: item.Job, Run: item.Runs[i].ID, Number: 1, Token: item.Runs[i].Token}
 		}
-		for _, again := range []string{"at first", "again"} { // the answer may be lost
+		for _, again := range []string{"at first", "again"} { // an answer may be lost
 			outcomes, claims, err := e.Plan(e.ctx, e.a.ID, []store.PlanItem{item})
 			e.must(err)
 			equal(e, again, planOutcomes[outcomes[0]], "planned")

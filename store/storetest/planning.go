@@ -100,7 +100,7 @@ var planningTests = []test{
 		hand := e.put("name: hand")
 		item := e.planItem(hand)
 		item.Complete = true
-		e.planned(item, store.Malformed) // it has no schedule that could end
+		e.planned(item, store.Malformed) // without a schedule it cannot end
 	}},
 	{"each item of a batch is planned independently", func(e *env) {
 		a, b := e.put(everyMinute), e.put("name: b\nschedule: {cron: '* * * * *'}")
@@ -166,7 +166,7 @@ var planningTests = []test{
 		sameTime(e, "first", r.Run.Scheduled, start.Add(time.Minute))
 		sameTime(e, "until", r.Until, start.Add(59*time.Minute))
 		equal(e, "final", r.Final, true)
-		equal(e, "planned", e.reload(j).Planned, 1) // what was missed does not count for max_runs
+		equal(e, "planned", e.reload(j).Planned, 1) // missed runs do not count for max_runs
 	}},
 	{"a job is completed after its max_runs, and not before they are planned", func(e *env) {
 		j := e.put("name: a\nschedule: {cron: '* * * * *', max_runs: 2}")
@@ -177,7 +177,7 @@ var planningTests = []test{
 		equal(e, "state", e.reload(j).Definition.Status.State, job.JobCompleted)
 		more := e.put("name: a\nschedule: {cron: '* * * * *', max_runs: 3}")
 		equal(e, "state with more", more.Definition.Status.State, job.JobActive)
-		equal(e, "planned", more.Planned, 0) // the change has withdrawn the two
+		equal(e, "planned", more.Planned, 0) // the change has withdrawn both
 	}},
 	{"another schedule counts max_runs anew, another number does not", func(e *env) {
 		j := e.put("name: a\nschedule: {cron: '* * * * *', max_runs: 2}")
@@ -198,13 +198,13 @@ var planningTests = []test{
 		e.clock.Advance(3 * time.Second)
 		e.claim(e.a, runs[0], store.Started)
 		e.finish(runs[0], job.OutcomeFailed) // it waits for its next attempt
-		e.claim(e.a, runs[1], store.Started) // it is called back
+		e.claim(e.a, runs[1], store.Started) // the edit recalls it
 		paused := e.put(text + "\npaused: true")
 		equal(e, "planned after the pause", paused.Planned, 2)
 		resumed := e.put(text)
 		equal(e, "planned after the resume", resumed.Planned, 2)
 		equal(e, "state", resumed.Definition.Status.State, job.JobActive)
-		// As it is called back, the others are planned already.
+		// When it is recalled, the other runs are already planned.
 		item := e.planItem(resumed, start.Add(5*time.Second), start.Add(6*time.Second))
 		item.Complete = true
 		e.planned(item, store.Planned)
@@ -217,7 +217,7 @@ var planningTests = []test{
 		equal(e, "planned in the end", e.reload(j).Planned, 3)
 		stale := e.planItem(after, start.Add(7*time.Second))
 		stale.Planned++
-		e.planned(stale, store.Moved) // the planner must look again
+		e.planned(stale, store.Moved) // the planner must read again
 		e.planned(e.planItem(after, start.Add(7*time.Second)), store.Planned)
 	}},
 	{"a chain that is paused and resumed counts its runs once", func(e *env) {
@@ -262,7 +262,7 @@ var planningTests = []test{
 			{3, "claim012 pause release012", 0},
 			{3, "claim01 pause release1 release0", 0},
 			{3, "claim01 pause release0 tidy release1", 0},
-			{3, "claim01 pause release0", 1}, // the other may have started
+			{3, "claim01 pause release0", 1}, // the other attempt may have started
 			{3, "claim01 pause release0 finish1", 1},
 			{3, "claim01 pause finish1 release0", 1},
 			{3, "claim02 pause finish2 tidy release0", 1},
@@ -509,7 +509,7 @@ var planningTests = []test{
 		equal(e, "the same run", page[0].ID == next[0].ID, false)
 		e.must(e.Place(e.ctx, []store.Placement{
 			{Job: runs[0].Job, Run: runs[0].Run, Attempt: 1, Session: b.ID}, // it runs
-			{Job: runs[1].Job, Run: runs[1].Run, Attempt: 2, Session: b.ID}, // it is another attempt
+			{Job: runs[1].Job, Run: runs[1].Run, Attempt: 2, Session: b.ID}, // another attempt number
 			{Job: runs[2].Job, Run: runs[2].Run, Attempt: 1, Session: b.ID},
 			{Run: e.id(), Attempt: 1, Session: b.ID},
 		}))

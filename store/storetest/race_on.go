@@ -2,5 +2,5 @@
 
 package storetest
 
-// RaceDetector tells that the test binary was built with -race.
+// RaceDetector is set in test binaries built with -race.
 const RaceDetector = true

@@ -10,7 +10,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// registryTests are about what says that work can be given to it.
+// registryTests are about registered receivers of work.
 var registryTests = []test{
 	{"a registration counts for some time after its last sign of life", func(e *env) {
 		e.register("b", "http://b:1", "")

@@ -7,7 +7,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// reported is a job that something else runs each minute.
+// reported is a job that is run each minute from outside.
 const reported = "name: r\nschedule: {cron: '* * * * *'}\nrun: {external: {grace: 5m}}"
 
 var reportTests = []test{
@@ -52,7 +52,7 @@ var reportTests = []test{
 			e.Errorf("its output is %v", chunks)
 		}
 		e.isWaiting(runs[0].Run)
-		// The next one is late, and a node whose clock is ahead reports some seconds early.
+		// The next one is late, and a node with a fast clock reports some seconds early.
 		for _, want := range []store.Attempt{runs[0], runs[2]} {
 			if got := e.says(store.Report{Job: j.Definition.UID, Result: store.Result{Outcome: job.OutcomeSucceeded}}); got != want.Run {
 				e.Errorf("the report is about %s, want %s", got, want.Run)
@@ -73,7 +73,7 @@ var reportTests = []test{
 		if r := e.record(got); got != runs[0].Run || !r.Attempt.Started.Equal(started) || !r.Attempt.Ended.Equal(e.now()) || r.Attempt.Outcome != job.OutcomeFailed || *r.Attempt.ExitCode != 3 {
 			e.Errorf("recorded is %+v", r)
 		}
-		// One that never ends.
+		// A run that never ends.
 		e.clock.Advance(time.Second)
 		if got := e.says(store.Report{Job: j.Definition.UID, Starts: true}); got != runs[1].Run {
 			e.Errorf("the start is of %s, want %s", got, runs[1].Run)
@@ -197,7 +197,7 @@ var reportTests = []test{
 	}},
 }
 
-// says reports, and returns the run that the report was about.
+// says makes a report, and returns its run.
 func (e *env) says(r store.Report) job.ID {
 	e.Helper()
 	if r.ID.IsZero() {

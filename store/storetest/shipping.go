@@ -14,8 +14,8 @@ type Joined interface {
 	Held(ctx context.Context) (store.ConsumerState, error)
 }
 
-// Shipping returns a store of two that ships before history is read: always, or only when more
-// waits than a read looks at.
+// Shipping returns a joined store that ships before history is read: always, or only when more
+// records wait than a read examines.
 func Shipping(s Joined, always bool) store.Store { return &shipping{s, always} }
 
 // shipping ships before history is read.
@@ -47,7 +47,7 @@ func (s *shipping) Finish(ctx context.Context, session job.ID, results []store.R
 }
 
 func (s *shipping) Expire(ctx context.Context, keep store.Retention) (bool, error) {
-	for more := true; more; { // what waits is not old
+	for more := true; more; { // waiting records are recent
 		more, _ = s.Ship(ctx)
 	}
 	return s.Joined.Expire(ctx, keep)

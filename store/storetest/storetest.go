@@ -1,7 +1,6 @@
-// Package storetest is what every store must pass: each method of the contract
-// with its refusals, repeated calls, pages and bounds, the invariants that a
-// store can break, many writers at once, and the same random steps as on the
-// reference model, package memory, with the same answers.
+// Package storetest is the test suite of stores: each method of the contract with its refusals,
+// repeated calls, pages and bounds, invariants, many writers at once, and random steps with the
+// same answers as the reference model, package memory.
 package storetest
 
 import (
@@ -27,9 +26,9 @@ type Options struct {
 	Now func() time.Time
 	// LookAhead is how far ahead runs may be planned.
 	LookAhead time.Duration
-	// Defaults are filled in where jobs say nothing.
+	// Defaults are the values of settings that jobs omit.
 	Defaults job.Defaults
-	// NewID makes the uids of jobs, calendars and pools, if it is given.
+	// NewID, if set, generates the uids of jobs, calendars and pools.
 	NewID func() job.ID
 	// Revisions is how many definitions of a job are kept.
 	Revisions int
@@ -44,14 +43,13 @@ const (
 	revisions = 5
 )
 
-// Run tests a store. Tests that only say that nothing goes wrong when much
-// happens at once are short with testing.Short.
+// Run tests a store. Tests of concurrent load are short with testing.Short.
 func Run(t *testing.T, open Open) {
 	run(t, open, unfinishedTests)
 	RunJoined(t, open)
 }
 
-// RunJoined tests a store whose history is kept apart from its jobs.
+// RunJoined tests a store whose history is separate from its jobs.
 func RunJoined(t *testing.T, open Open) {
 	run(t, open,
 		keepTests, jobTests, planningTests, planClaimTests, claimTests, handoverTests, overlapTests, endTests, expectTests, membershipTests, absenceTests, historyTests, tokenTests, auditTests, faultTests, appendTests, feedTests, reportTests, eventTests, batchTests, atOnceTests, registryTests, flowTests, flowAgainTests, noteTests,
@@ -65,8 +63,8 @@ func RunRandom(t *testing.T, open Open) {
 	t.Run("many writers at once keep the invariants", func(t *testing.T) { testConcurrent(t, open) })
 }
 
-// Again returns how a store is tested when the suite run tests the same code in another form or on
-// another server: with what is at random alone, or whole with STORETEST_WHOLE, as make test-long does.
+// Again returns the tests for a store whose code run also tests in another form or on another server:
+// only the random ones, or all with STORETEST_WHOLE, as make test-long sets it.
 func Again(run func(t *testing.T, open Open)) func(t *testing.T, open Open) {
 	if os.Getenv(wholeVariable) != "" {
 		return run
@@ -74,8 +72,8 @@ func Again(run func(t *testing.T, open Open)) func(t *testing.T, open Open) {
 	return RunRandom
 }
 
-// Serial returns how a store is tested of which each caller waits for its answer: under the race
-// detector with what is at random alone, where callers overlap, or whole with STORETEST_WHOLE.
+// Serial returns the tests for a store whose callers wait for their answers: under the race
+// detector only the random ones, where callers overlap, or all with STORETEST_WHOLE.
 func Serial(run func(t *testing.T, open Open)) func(t *testing.T, open Open) {
 	if RaceDetector {
 		return Again(run)
@@ -83,8 +81,7 @@ func Serial(run func(t *testing.T, open Open)) func(t *testing.T, open Open) {
 	return run
 }
 
-// RunHistory tests a store with what is about its history alone: for histories that were made to
-// stand apart.
+// RunHistory tests only the history of a store, for histories made to be separate.
 func RunHistory(t *testing.T, open Open) { run(t, open, historyTests, appendTests) }
 
 func run(t *testing.T, open Open, groups ...[]test) {
@@ -95,17 +92,16 @@ func run(t *testing.T, open Open, groups ...[]test) {
 	}
 }
 
-// The variables of the environment that give tests whose steps are random other
-// steps than those that everybody takes: a seed, or "random", and how many sequences
-// of steps there are. The last runs each suite whole.
+// Environment variables for random tests: the seed, or "random", and the number of sequences of
+// steps. The last one runs each suite whole.
 const (
 	seedVariable      = "STORETEST_SEED"
 	sequencesVariable = "STORETEST_SEQUENCES"
 	wholeVariable     = "STORETEST_WHOLE"
 )
 
-// seed returns what a random test begins with, and says it. It is the same each
-// time, so that a change is judged alone; make seeds tries others.
+// seed returns the seed of a random test, and logs it. It is constant, so that tests judge only the
+// change; make seeds tries others.
 func seed(t *testing.T) uint64 {
 	seed := uint64(1)
 	if text := os.Getenv(seedVariable); text == "random" {
@@ -129,7 +125,7 @@ type test struct {
 // start is when the clock of a test begins.
 var start = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// clock is a clock that stands until it is moved.
+// clock is a clock that stands still until it is advanced.
 type clock struct {
 	mu  sync.Mutex
 	now time.Time
@@ -169,7 +165,7 @@ type env struct {
 	ctx   context.Context
 	clock *clock
 	ids   *ids
-	a     store.Session // a node that has joined
+	a     store.Session // a joined node
 }
 
 func newEnv(t *testing.T, open Open) *env {
@@ -193,7 +189,7 @@ func (e *env) must(err error) {
 	}
 }
 
-// want ends the test if an error is another one.
+// want fails the test unless an error wraps target.
 func (e *env) want(err, target error) {
 	e.Helper()
 	if !errors.Is(err, target) {
@@ -213,8 +209,7 @@ func (e *env) joinAs(node string, roles ...string) store.Session {
 	return s
 }
 
-// pass lets time pass in which the sessions of some nodes are renewed, so that the silence
-// of the other nodes counts.
+// pass lets time pass while some nodes renew, so that the silence of the other nodes counts.
 func (e *env) pass(d time.Duration, renewed ...store.Session) {
 	e.Helper()
 	for d > 0 {
@@ -227,7 +222,7 @@ func (e *env) pass(d time.Duration, renewed ...store.Session) {
 	}
 }
 
-// document reads a job. Lines are joined so that tests can write it in one.
+// document reads a job. It joins lines, so that tests can write a job in one.
 func (e *env) document(text string) *job.Job {
 	e.Helper()
 	return document(e.T, text)
@@ -312,7 +307,7 @@ func (e *env) planSplit(j *store.Job, shards int, after ...time.Duration) (occur
 	return occurrences
 }
 
-// again runs an occurrence once more by hand, or a shard of it, with success.
+// again runs an occurrence or a shard of it once more by hand, successfully.
 func (e *env) again(j *store.Job, scheduled time.Time, shard, shards int) {
 	e.Helper()
 	a := e.triggered(store.TriggerItem{
@@ -440,7 +435,7 @@ func (e *env) records(j *store.Job) []store.Record {
 	return list
 }
 
-// tidy tidies until there is nothing more to do.
+// tidy calls Tidy until no work remains.
 func (e *env) tidy() {
 	e.Helper()
 	for range 100 {

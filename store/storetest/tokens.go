@@ -82,7 +82,7 @@ var tokenTests = []test{
 		e.putToken(store.PutToken{Name: "web", Hash: hashOf("web"), Role: store.RoleAdmin, Namespace: "web", Actor: "admin"})
 		e.putToken(store.PutToken{Name: "short", Hash: hashOf("short"), Role: store.RoleAdmin, Lasts: time.Hour, Actor: "admin"})
 		e.clock.Advance(time.Hour)
-		// One is for a namespace, the other one has expired.
+		// One is for a namespace, the other has expired.
 		e.want(e.DeleteToken(e.ctx, "admin", "admin"), store.ErrLastAdmin)
 		e.putToken(store.PutToken{Name: "ann", Hash: hashOf("ann"), Role: store.RoleAdmin, Actor: "admin"})
 		e.must(e.DeleteToken(e.ctx, "admin", "ann"))
@@ -166,7 +166,7 @@ var tokenTests = []test{
 		_, err = e.PutToken(e.ctx, store.PutToken{Name: "one", Hash: hashOf("another"), Joins: hashOf("rack"), Actor: "rack"})
 		e.want(err, store.ErrExists)
 
-		// Of several workers that come at once no more join than the bound allows.
+		// Of several concurrent workers no more join than the bound allows.
 		var group sync.WaitGroup
 		var joined, refused atomic.Int32
 		for i := range 8 {
@@ -230,7 +230,7 @@ func (e *env) admin() {
 	e.putToken(store.PutToken{Name: "admin", Hash: hashOf("admin"), Role: store.RoleAdmin, Actor: "belfry"})
 }
 
-// token returns a token that is there.
+// token returns an existing token.
 func (e *env) token(name string) store.Token {
 	e.Helper()
 	list, err := e.Tokens(e.ctx)

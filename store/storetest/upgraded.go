@@ -11,9 +11,9 @@ import (
 // UpgradedAt is a moment at which the fixtures of stores of earlier versions continue.
 var UpgradedAt = time.Date(2026, 11, 20, 12, 0, 5, 0, time.UTC)
 
-// Upgraded asks whether a store that was made of the fixture of an earlier version, at
-// UpgradedAt, has all that it had, and works. Each release line leaves such a fixture in
-// testdata of each store, with the same jobs and runs.
+// Upgraded checks that a store made from the fixture of an earlier version, at UpgradedAt, has all
+// its data and works. Each release line leaves a fixture in testdata of each store, with the same
+// jobs and runs.
 func Upgraded(t *testing.T, s store.Store) {
 	t.Helper()
 	ctx := t.Context()
@@ -51,7 +51,7 @@ func Upgraded(t *testing.T, s store.Store) {
 		t.Errorf("audit: %+v, %v", audit, err)
 	}
 
-	// A node of this version comes on the machine of the one before it.
+	// A node of this version joins on the machine of an earlier one.
 	joined, err := s.Join(ctx, store.Session{ID: job.ID{9}, Node: "a", Machine: "boot-1/2049/17", DataDir: "/data", Roles: []string{store.RoleWorker}, Capacity: 1})
 	must(err)
 	if len(joined.Predecessors) != 1 {

@@ -28,16 +28,16 @@ func (e *Error) Unwrap() error { return e.Cause }
 type Form struct {
 	System string // for messages
 	Scheme string
-	Port   string // of a host that names none
-	// Parameters are those that the system has besides the ones for TLS.
+	Port   string // default port of a host
+	// Parameters are the parameters of the system besides the TLS parameters.
 	Parameters []string
 }
 
-// Address is what an address says.
+// Address is a parsed address.
 type Address struct {
 	Hosts          []string // with ports
 	User, Password string
-	// Prefix is what stands behind the hosts, "belfry" if that is nothing.
+	// Prefix is the path after the hosts, "belfry" if there is none.
 	Prefix string
 	TLS    *tls.Config // nil without TLS
 	// Parameters of the form, by name.
@@ -47,7 +47,7 @@ type Address struct {
 // PrefixDefault begins the keys of a cluster that chooses no other prefix.
 const PrefixDefault = "belfry"
 
-// tlsParameters are known by each system.
+// tlsParameters are valid for every system.
 var tlsParameters = []string{"tls", "ca", "cert", "key", "server-name"}
 
 // Parse reads an address such as scheme://user:password@host1:port,host2/prefix?tls=true. Its

@@ -28,8 +28,7 @@ var (
 // Of returns the number of a value.
 func (c Codes[T]) Of(v T) int64 { return int64(slices.Index(c, v)) }
 
-// Value returns the value of a number. A newer belfry may have written one that
-// is not known here.
+// Value returns the value of a number. A newer Belfry may have written an unknown number.
 func (c Codes[T]) Value(n int64) T {
 	if n < 0 || n >= int64(len(c)) {
 		return "unknown"

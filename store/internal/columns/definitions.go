@@ -41,8 +41,8 @@ func fixInstants(s *job.Schedule) {
 	}
 }
 
-// fixed gives an instant its offset as a location, as documents have it, and not
-// the zone of the machine that happens to have the same offset.
+// fixed replaces the location of an instant by its plain offset, as documents have it, even if the
+// machine's zone has the same offset.
 func fixed(t time.Time) time.Time {
 	if t.IsZero() {
 		return t
@@ -54,8 +54,8 @@ func fixed(t time.Time) time.Time {
 	return t.In(time.FixedZone("", offset))
 }
 
-// DecodeSaid reads what queries for jobs look into definitions for: name,
-// description and labels. All of a definition takes five times as long.
+// DecodeSaid decodes only the fields that queries for jobs read: name, description and labels. The
+// whole definition takes five times as long.
 func DecodeSaid(text []byte) (*job.Job, error) {
 	var said struct {
 		Name, Description string

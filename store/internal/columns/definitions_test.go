@@ -11,7 +11,7 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
-// TestADefinitionIsKeptAsItWillBeRead takes the documents of package job, and what no
+// TestADefinitionIsKeptAsItWillBeRead encodes the documents of package job, and values that no
 // document has.
 func TestADefinitionIsKeptAsItWillBeRead(t *testing.T) {
 	local := time.FixedZone("somewhere", 3600)

@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// Nanos returns a moment as a row keeps it: nanoseconds since 1970, 0 for the
-// zero time. What lies outside of 1678 to 2262 becomes the nearest that fits;
-// nothing is due there.
+// Nanos returns a moment as a row keeps it: nanoseconds since 1970, 0 for the zero time. A moment
+// outside of 1678 to 2262 becomes the nearest representable one; nothing is due there.
 func Nanos(t time.Time) int64 {
 	switch {
 	case t.IsZero():
@@ -20,7 +19,7 @@ func Nanos(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// Latest is the last moment that a row can keep.
+// Latest is the last moment that a row can hold.
 var Latest = time.Unix(0, math.MaxInt64)
 
 var earliest = time.Unix(0, math.MinInt64)

@@ -13,10 +13,10 @@ import (
 // IsOwnSlot reports whether a slot is the job's own, which rows leave out.
 func IsOwnSlot(slot string, uid job.ID) bool { return slot == uid.String() }
 
-// ownSlot stands in history for the slot of the job itself.
+// ownSlot replaces the job's own slot in history.
 const ownSlot = "."
 
-// StoredSlot returns a slot as a row of history keeps it.
+// StoredSlot returns a slot as a row of history stores it.
 func StoredSlot(slot string, uid job.ID) string {
 	if slot != "" && IsOwnSlot(slot, uid) {
 		return ownSlot
@@ -32,8 +32,7 @@ func Slot(stored string, uid job.ID) string {
 	return stored
 }
 
-// Key returns the key of a run that was read: where there is none it is the
-// scheduled time.
+// Key returns the key of a run that was read; without a key it is the scheduled time.
 func Key(r *job.Run) string {
 	if r.Key == "" {
 		return engine.KeyOf(r.Scheduled)
@@ -41,8 +40,7 @@ func Key(r *job.Run) string {
 	return r.Key
 }
 
-// StoredKey returns the key of a run as a row keeps it: nothing where it is the
-// scheduled time.
+// StoredKey returns the key of a run for its row: empty if it is the scheduled time.
 func StoredKey(r *job.Run) string {
 	if r.Kind == job.RunScheduled || r.Kind == job.RunBackfill && r.Key == engine.KeyOf(r.Scheduled) {
 		return ""
@@ -65,7 +63,7 @@ func LostAfter(stored int64) (lostAfter time.Duration, unfenced bool) {
 	return time.Duration(stored &^ 1), stored&1 == 1
 }
 
-// EncodeParams writes parameters as JSON, nothing where there are none.
+// EncodeParams encodes parameters as JSON, or as nil if there are none.
 func EncodeParams(p map[string]string) ([]byte, error) {
 	if len(p) == 0 {
 		return nil, nil
@@ -79,12 +77,12 @@ func Params(text []byte) map[string]string {
 		return nil
 	}
 	var p map[string]string
-	// It was written by EncodeParams; what cannot be read is as good as nothing.
+	// EncodeParams wrote it; unreadable parameters count as none.
 	_ = json.Unmarshal(text, &p)
 	return p
 }
 
-// Flow returns the state of a flow that was read, nil where there is none.
+// Flow returns the decoded state of a flow, nil if there is none.
 func Flow(text []byte) []byte {
 	if len(text) == 0 {
 		return nil

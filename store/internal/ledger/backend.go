@@ -93,11 +93,11 @@ type ControlBackend interface {
 	// some were committed.
 	Step(ctx context.Context, o *Order, decide func(Tx) error) error
 
-	// Members returns all sessions that have not ended, by id, and which of them are over
-	// because a run of theirs was reaped.
+	// Members returns all sessions that have not ended, by id, and tells which of them ended
+	// because one of their runs was reaped.
 	Members(ctx context.Context) ([]Member, error)
-	// Backlog returns how many ready runs of each session are due at a moment, zero for
-	// those without; of each at most limit are counted.
+	// Backlog returns how many ready runs of each session are due at a moment, counting at most
+	// limit per session.
 	Backlog(ctx context.Context, now time.Time, limit int) (map[job.ID]int, error)
 	// Alarms returns runs whose AlertAt is at a moment or before, by due time and id.
 	Alarms(ctx context.Context, now time.Time, limit int) ([]engine.RunRef, error)
@@ -116,8 +116,8 @@ type ControlBackend interface {
 type Order struct {
 	// Items is the number of items in the step.
 	Items int
-	// Adds is set if the step creates more than it removes. When space is short it is
-	// refused with store.ErrNoSpace while the others, which make room, continue.
+	// Adds is set if the step creates more than it removes. When space is short it is refused with
+	// store.ErrNoSpace while steps that make room continue.
 	Adds bool
 	// Starts is set if it plans or claims: a backend whose clock may be wrong refuses that with
 	// store.ErrClockOff.
@@ -143,10 +143,10 @@ type Tx interface {
 	// Now returns the moment of the step by the clock that all nodes share. It is called
 	// after the last Load, and is never before the moment of an earlier step.
 	Now() (time.Time, error)
-	// Write receives the changes, once, at the end of the step. See engine.Changes for
-	// the meaning of its fields:
+	// Write receives the changes, once, at the end of the step. See engine.Changes for the meaning
+	// of its fields:
 	//
-	//   - Made, Saved and Removed are runs; none is in two of them.
+	//   - Made, Saved and Removed are disjoint lists of runs.
 	//   - Records are new, and left as they are if they are there. Replaced take the
 	//     place of the record with the same run and attempt.
 	//   - Jobs are written as they are. One that is News goes into the feed of changes
@@ -159,7 +159,7 @@ type Tx interface {
 	Write(c *engine.Changes) error
 }
 
-// Member is a session as a backend keeps it.
+// Member is a session in a backend.
 type Member struct {
 	store.Session
 	Over bool

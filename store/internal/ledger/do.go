@@ -8,7 +8,7 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
-// Do makes a step on a backend: all of an operation, or nothing.
+// Do executes an operation as one step on the backend.
 func (s *Control) Do(ctx context.Context, o Order, op engine.Operation) error {
 	return s.do(ctx, o, op)
 }

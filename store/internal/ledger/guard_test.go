@@ -29,7 +29,7 @@ func (f *forgetful) Step(ctx context.Context, o *ledger.Order, decide func(ledge
 	return f.Backend.Step(ctx, o, func(tx ledger.Tx) error { return decide(forgetfulTx{tx, f.forget}) })
 }
 
-// Load loads less than is needed, and says so, as an operation would that names too little.
+// Load loads less than is needed, like an operation that declares too little.
 func (f forgetfulTx) Load(n *engine.Need, b *engine.Batch) error {
 	f.forget(n)
 	return f.Tx.Load(n, b)
@@ -65,8 +65,8 @@ func TestUndeclaredReadsPanicInAGuardedBatch(t *testing.T) {
 	}
 }
 
-// life takes a job with what its policies need through its life, and returns the first
-// error, or what a decision panics with.
+// life takes a job through its life with everything that its policies need. It returns the first
+// error or panic.
 func life(t *testing.T, s store.Store) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -94,7 +94,7 @@ func life(t *testing.T, s store.Store) (err error) {
 	if _, err := s.Claim(ctx, session.ID, []store.Attempt{a}); err != nil {
 		return err
 	}
-	for range 2 { // the second is repeated
+	for range 2 { // the second call is a repetition
 		if _, err := s.Finish(ctx, session.ID, []store.Result{{Attempt: a, Outcome: job.OutcomeSucceeded}}); err != nil {
 			return err
 		}
@@ -109,7 +109,7 @@ func TestTheLifeOfARunOnACompleteBackend(t *testing.T) {
 	}
 }
 
-// careless is an operation that does not name a part of what it needs.
+// careless is an operation that omits a part of its needs.
 type careless struct {
 	engine.Operation
 	forget func(*engine.Need)
@@ -161,7 +161,7 @@ func TestAnOperationThatNamesTooLittlePanics(t *testing.T) {
 	}
 }
 
-// panics returns what a function panics with, "" if it does not.
+// panics returns the panic of a function as text, "" if there is none.
 func panics(do func()) (said string) {
 	defer func() {
 		if p := recover(); p != nil {

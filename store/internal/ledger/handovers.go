@@ -45,7 +45,7 @@ func (s *Control) Handovers(ctx context.Context, q store.HandoverQuery) ([]store
 	return list, wrapped(err, "handovers")
 }
 
-// askMax is the most handovers of a step: as many as all stores commit at once, so that a
+// askMax is the most handovers in a step: all stores can commit that many at once, so that a
 // repeated step has taken none before.
 const askMax = 50
 

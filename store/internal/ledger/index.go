@@ -12,14 +12,14 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// RunIndex has the unfinished runs of a backend that keeps them in memory, by session and
-// state, in the order of due time and id. There may be a hundred thousand of them, so that no
-// periodic query may scan them all.
+// RunIndex indexes the unfinished runs that a backend keeps in memory, by session and state, in the
+// order of due time and id. There may be a hundred thousand of them, so that no periodic query may
+// scan them all.
 type RunIndex struct {
 	shares map[share]*btree.BTreeG[runEntry]
 }
 
-// share is the runs of a session in one state.
+// share is the set of a session's runs in one state.
 type share struct {
 	session job.ID
 	state   job.RunState
@@ -68,8 +68,7 @@ func (x *RunIndex) Ready(q *store.ReadyQuery) (list []store.ReadyRun) {
 	return list
 }
 
-// Active returns copies of the runs that match a query. of are the runs of its Run or Job, if
-// it has one of these.
+// Active returns copies of the runs that match a query. If it names a Run or Job, of are its runs.
 func (x *RunIndex) Active(q *store.ActiveQuery, of []*store.Run) []store.Run {
 	wanted := func(r *store.Run) bool {
 		return (q.Run.IsZero() || r.ID == q.Run) && (q.Job.IsZero() || r.JobUID == q.Job) && (q.Namespace == "" || r.Namespace == q.Namespace)
@@ -126,8 +125,8 @@ func (x *RunIndex) Backlog(now time.Time, limit int) map[job.ID]int {
 	return backlog
 }
 
-// page returns the first runs of some shares after a place that are due until a moment and
-// meet a condition, unless it is nil.
+// page returns the first runs of some shares after a place that are due by a moment and meet a
+// condition, if it is not nil.
 func (x *RunIndex) page(in func(share) bool, after store.RunRef, until time.Time, limit int, wanted func(*store.Run) bool) (list []*store.Run) {
 	for s, tree := range x.shares {
 		if !in(s) {

@@ -32,22 +32,22 @@ type Options struct {
 	ReuseMemory bool
 	// PoolStep bounds what one step changes of the runs of a pool: see engine.Batch.PoolStep.
 	PoolStep int
-	// Ended, if set, receives the ends of each commit.
+	// Ended, if set, receives the ended runs of each commit.
 	Ended func(store.Ends)
 }
 
-// Store is a store whose state and history a backend keeps.
+// Store is a store on a backend with state and history.
 type Store struct {
 	*Control
 	store.History
 }
 
-// Control is a store whose state a backend keeps.
+// Control is a store on a backend with state only.
 type Control struct {
 	ControlBackend
 	opt   Options
 	feed  events.Feed
-	steps sync.Pool // of *step, to be used again
+	steps sync.Pool // pool of *step
 }
 
 var (
@@ -58,7 +58,7 @@ var (
 // New returns the store of a backend.
 func New(b Backend, opt Options) *Store { return &Store{NewControl(b, opt), b} }
 
-// NewControl returns the store of a backend that keeps no history.
+// NewControl returns a store on a backend without history.
 func NewControl(b ControlBackend, opt Options) *Control {
 	return &Control{ControlBackend: b, opt: opt}
 }
@@ -86,7 +86,7 @@ const (
 	restMax  = 100 * time.Millisecond
 )
 
-// do makes a step: all of an operation, or nothing.
+// do executes an operation as one step.
 func (s *Control) do(ctx context.Context, o Order, op engine.Operation) error {
 	if o.Items > store.MaxBatch {
 		return store.ErrTooMany
@@ -129,8 +129,8 @@ func (s *Control) do(ctx context.Context, o Order, op engine.Operation) error {
 	}
 }
 
-// fill makes the follow-up step for slots that a step has left to fill. If it fails, the next step
-// about a slot, or Tidy, fills them.
+// fill makes the follow-up step for slots that have free places. If it fails, the next step about a
+// slot, or Tidy, fills them.
 func (s *Control) fill(ctx context.Context, slots []engine.SlotNeed) {
 	for some := range slices.Chunk(slots, fillMax) {
 		_ = s.do(ctx, Order{Parts: true}, &engine.FillSlots{Slots: some})
@@ -140,7 +140,7 @@ func (s *Control) fill(ctx context.Context, slots []engine.SlotNeed) {
 // fillMax is how many slots one step fills: of each it reads and may change store.MaxBatch runs.
 const fillMax = 4
 
-// rest waits before a try, so that contending steps do not collide again.
+// rest pauses before a repetition, so that contending steps do not collide again.
 func rest(ctx context.Context, try int) error {
 	if try < 3 {
 		return ctx.Err()

@@ -6,7 +6,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// RecordIndex has the records of a backend that keeps history in memory, in their order.
+// RecordIndex sorts the records of a backend that keeps history in memory.
 type RecordIndex struct{ tree, failed *btree.BTreeG[recordEntry] }
 
 // recordEntry is a record with its place, so that comparing fetches no record.
@@ -21,7 +21,7 @@ func NewRecordIndex() *RecordIndex {
 	return &RecordIndex{btree.NewG(degree, less), btree.NewG(degree, less)}
 }
 
-// Len returns how many records there are.
+// Len returns the number of records.
 func (x *RecordIndex) Len() int { return x.tree.Len() }
 
 // Put adds a record.

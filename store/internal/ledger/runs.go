@@ -20,8 +20,8 @@ func (s *Control) Plan(ctx context.Context, session job.ID, items []store.PlanIt
 	return outcomes, claims, wrapped(err, "plan")
 }
 
-// inParts makes a step about items that are separate steps, and passes it on when it is done. If
-// the backend cannot commit it at once, it makes a step of each half.
+// inParts makes a step about items that are separate steps, and passes on the result. If the
+// backend cannot commit it at once, each half becomes a step.
 func inParts[T any, O engine.Operation](ctx context.Context, s *Control, items []T, adds bool, about func([]T) O, done func(O)) error {
 	return halved(ctx, s, items, Order{Adds: adds, Parts: true}, about, done)
 }
@@ -179,7 +179,7 @@ func (s *Control) CancelRuns(ctx context.Context, uid job.ID, runs []job.ID, by,
 	for i, id := range runs {
 		refs[i] = engine.RunRef{Run: id, Job: uid}
 	}
-	// As with alerts: a part that is committed leaves no run to return when the step is repeated.
+	// As with alerts: a committed part leaves no run to return when the step is repeated.
 	err = halved(ctx, s, refs, Order{}, func(some []engine.RunRef) *engine.Cancel { return &engine.Cancel{Runs: some, By: by, Reason: reason} },
 		func(op *engine.Cancel) { add(&cancelled, op.Cancelled) })
 	return cancelled, wrapped(err, "cancel runs")
@@ -217,7 +217,7 @@ func (s *Control) lost(ctx context.Context, limit int) (lost []store.Attempt, er
 		for i := range page {
 			r := &page[i]
 			if r.Flow != nil {
-				continue // no node runs it
+				continue // the run has no node
 			}
 			if !engine.IsLost(now, engine.LostAfter(r, present[r.JobUID]), sessions[r.Session], each(members)) {
 				continue
@@ -275,7 +275,7 @@ func (s *Control) Alerts(ctx context.Context, limit int) ([]store.Alert, error) 
 	err = halved(ctx, s, runs, Order{}, func(some []engine.RunRef) *engine.Alert { return &engine.Alert{Runs: some} },
 		func(op *engine.Alert) { add(&alerts, op.Alerts) })
 	if len(alerts) > 0 {
-		return alerts, nil // they are not returned again; the others come with the next call
+		return alerts, nil // the alerts so far are not returned again; the next call returns the rest
 	}
 	return nil, wrapped(err, "alerts")
 }
@@ -316,8 +316,8 @@ func (s *Control) Tidy(ctx context.Context) (more bool, err error) {
 	return ending.More || unended || left, wrapped(err, "tidy")
 }
 
-// end ends runs and jobs, in halves where the backend cannot commit it at once. It reports whether more
-// of them remain.
+// end ends runs and jobs, in halves if the backend cannot commit them at once. It reports whether more
+// remain.
 func (s *Control) end(ctx context.Context, runs []engine.RunRef, jobs []job.ID) (more bool, err error) {
 	op := engine.Tidy{Runs: runs, Jobs: jobs}
 	err = s.do(ctx, Order{Items: min(len(runs)+len(jobs), store.MaxBatch), Parts: true}, &op)

@@ -1,6 +1,5 @@
-// Package refill drives the rewrite of a store that is opened with other defaults than
-// before: a bounded part while its server waits, and the rest in the background. The store
-// itself rewrites each job.
+// Package refill rewrites the jobs of a store that is opened with new defaults: a bounded part
+// while its server waits, and the rest in the background. The store itself rewrites each job.
 package refill
 
 import (
@@ -13,47 +12,46 @@ import (
 )
 
 const (
-	// StartMax is how long a start is held up: enough for some ten thousand jobs.
+	// StartMax bounds the delay of a start: enough for some ten thousand jobs.
 	StartMax = 3 * time.Second
 	// countMax is how long it may take to count jobs: enough for some millions.
 	countMax = 2 * time.Second
 	// tellEvery is how often progress is reported.
 	tellEvery = 10 * time.Second
-	// again is how long after a failure it is tried again.
+	// again is the pause after a failure.
 	again = time.Second
 )
 
-// ErrSuperseded is returned by Part when other defaults count by now.
+// ErrSuperseded is returned by Part after a server with other defaults has started.
 var ErrSuperseded = errors.New("another server has begun with other defaults")
 
-// Part is what was done at a time.
+// Part is the result of one call of [Jobs.Part].
 type Part struct {
 	Looked, Changed int // jobs
 	More            bool
 }
 
-// Jobs is what a store does.
+// Jobs is the part of a store that rewrites jobs.
 type Jobs interface {
-	// Count returns how many jobs there are.
+	// Count returns the number of jobs.
 	Count(ctx context.Context) (int, error)
 	// Part examines the next jobs and rewrites those whose meaning changes with the
 	// defaults. After an error it continues where it stopped.
 	Part(ctx context.Context) (Part, error)
 }
 
-// Refill is one such work. It is for one goroutine at a time.
+// Refill is one rewrite of all jobs. It is for one goroutine at a time.
 type Refill struct {
 	Jobs Jobs
-	// Tell receives the progress: at the beginning, now and then, and at the end. May be
-	// nil.
+	// Tell receives the progress: at the beginning, periodically, and at the end. May be nil.
 	Tell func(store.Refill)
 
 	is          store.Refill
 	began, told time.Time
 }
 
-// Start rewrites as much as possible in a time, at least one part, with which the store
-// records the beginning. It reports whether everything is done.
+// Start rewrites as many jobs as possible in a time, at least one part, with which the store
+// records the beginning. It reports whether all are done.
 func (r *Refill) Start(ctx context.Context, most time.Duration) (over bool, err error) {
 	r.began = time.Now()
 	r.count(ctx)
@@ -61,7 +59,7 @@ func (r *Refill) Start(ctx context.Context, most time.Duration) (over bool, err 
 	for first := true; first || time.Since(r.began) < most; first = false {
 		over, err := r.part(ctx)
 		if errors.Is(err, store.ErrNoSpace) {
-			return false, nil // the server says so, and it is tried again
+			return false, nil // the server reports it and tries again
 		}
 		if over || err != nil {
 			return over, err
@@ -70,7 +68,7 @@ func (r *Refill) Start(ctx context.Context, most time.Duration) (over bool, err 
 	return false, nil
 }
 
-// count finds out how many jobs there are, if that does not take long: it is only told.
+// count counts the jobs if that is quick: the number is only informative.
 func (r *Refill) count(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, countMax)
 	defer cancel()
@@ -79,8 +77,8 @@ func (r *Refill) count(ctx context.Context) {
 	}
 }
 
-// Rest does what is left, in half of the time, until it is over or the store is closed,
-// when ctx may end as well.
+// Rest rewrites the remaining jobs, using half of the time, until all are done or the store is
+// closed, when ctx may end as well.
 func (r *Refill) Rest(ctx context.Context, closed <-chan struct{}) {
 	for {
 		begun := time.Now()

@@ -48,8 +48,7 @@ func (f *fake) Part(context.Context) (Part, error) {
 	return Part{Looked: 10, Changed: 4, More: true}, nil
 }
 
-// all does all that is to be done, and returns the last report, and how long a start was
-// held up.
+// all does the whole rewrite, and returns the last report and how long it delayed a start.
 func all(t *testing.T, f *fake) (told []store.Refill, held time.Duration) {
 	t.Helper()
 	r := &Refill{Jobs: f, Tell: func(is store.Refill) { told = append(told, is) }}

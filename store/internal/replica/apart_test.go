@@ -15,11 +15,10 @@ import (
 	"github.com/belfry-cron/belfry/store/storetest/shelf"
 )
 
-// inCell is a driver for stores that keep so few runs in a cell that the others have keys of their
-// own in every test.
+// inCell is so small that every test also has runs with keys of their own.
 const inCell = 1
 
-// openSmall returns the store of one process that keeps one run of a job in its cell.
+// openSmall returns the store of one process that keeps one run of each job in its cell.
 func openSmall(t *testing.T, d replica.Driver, opt storetest.Options) store.Store {
 	t.Helper()
 	return openWith(t, d, opt, inCell)
@@ -33,8 +32,8 @@ func TestStoreWithRunsApart(t *testing.T) {
 	})
 }
 
-// The suite again, by processes of which each keeps another number of runs in a cell: runs move
-// between cells and keys of their own.
+// The suite again, by processes with different limits for a cell: runs move between cells and keys
+// of their own.
 func TestStoreWithRunsThatMove(t *testing.T) {
 	storetest.Serial(storetest.Run)(t, func(t *testing.T, opt storetest.Options) store.Store {
 		s, opt := newShelf(), withIDs(opt)
@@ -57,7 +56,7 @@ func (d *measured) Commit(ctx context.Context, txn *replica.Txn) (int64, bool, e
 	return d.driver.Commit(ctx, txn)
 }
 
-// What a step writes depends on the runs that it changes, and not on the others of their job.
+// What a step writes depends on the runs that it changes, not on other runs of their job.
 func TestAStepWritesOnlyTheRunsItChanges(t *testing.T) {
 	d := &measured{driver: driver{Shelf: newShelf()}}
 	b := storetest.NewBacklog(t, func(t *testing.T, opt storetest.Options) store.Store {
@@ -84,7 +83,7 @@ func TestAStepWritesOnlyTheRunsItChanges(t *testing.T) {
 	}
 }
 
-// A call about many runs of one job, which write more than one commit takes, is made in several.
+// A call about many runs of one job is committed in parts if it is too large for one commit.
 func TestALargeCallAboutOneJobIsMadeInParts(t *testing.T) {
 	d, now := &measured{driver: driver{Shelf: newShelf()}}, time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	opt := withIDs(storetest.Options{Now: func() time.Time { return now }, LookAhead: time.Minute})
@@ -154,7 +153,7 @@ func backlog(t *testing.T, s *shelf.Shelf, in int) {
 	b.Grow(5)
 }
 
-// A run with a key of its own that is gone has not ended.
+// A run whose own key is missing has not ended.
 func TestAMissingRunIsDamage(t *testing.T) {
 	shared := newShelf()
 	backlog(t, shared, inCell)
@@ -180,7 +179,7 @@ func TestAMissingRunIsDamage(t *testing.T) {
 	}
 }
 
-// A check reports how many runs of a job are missing, and its repair keeps the others.
+// A check reports how many runs of a job are missing, and its repair keeps the rest.
 func TestAMissingRunIsReportedAndLeftOut(t *testing.T) {
 	shared := newShelf()
 	backlog(t, shared, inCell)
@@ -224,7 +223,7 @@ func TestAMissingRunIsReportedAndLeftOut(t *testing.T) {
 	}
 }
 
-// A value that cannot be read is reported, and left to people.
+// An unreadable value is reported, and its repair is left to operators.
 func TestAKeyThatCannotBeReadIsReported(t *testing.T) {
 	shared := newShelf()
 	backlog(t, shared, inCell)
@@ -313,7 +312,7 @@ func TestARunWithoutAJobIsWithdrawn(t *testing.T) {
 	}
 }
 
-// What a process has done itself is not told to it as done elsewhere: the ledger does that.
+// A process does not receive its own changes as changes from elsewhere: the ledger reports them.
 func TestOwnCommitsAreNoChangesOfOthers(t *testing.T) {
 	shared, now := newShelf(), time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	opt := storetest.Options{Now: func() time.Time { return now }, LookAhead: time.Minute}

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	appendKey  = Copied + "x/a" // written by each call that appends records
+	appendKey  = Copied + "x/a" // each call that appends records writes it
 	historyKey = "history"      // identifies this history
 )
 

@@ -35,7 +35,7 @@ func benchLife(b *testing.B, open func(storetest.Options) (store.Store, error)) 
 	newID := func() (id job.ID) {
 		last++
 		binary.BigEndian.PutUint64(id[:8], uint64(now.UnixMilli())<<16)
-		binary.BigEndian.PutUint64(id[8:], last*0x9e3779b97f4a7c15) // spread as random ids are
+		binary.BigEndian.PutUint64(id[8:], last*0x9e3779b97f4a7c15) // spread like random ids
 		return id
 	}
 	one, err := open(storetest.Options{Now: func() time.Time { return now }, LookAhead: time.Hour, NewID: newID})
@@ -60,7 +60,7 @@ func benchLife(b *testing.B, open func(storetest.Options) (store.Store, error)) 
 		all = append(all, j)
 	}
 	cursor := all[0].Cursor
-	var due [][]store.Attempt // of each planned second
+	var due [][]store.Attempt // grouped by planned second
 	plan := func() {
 		at := cursor.Add(time.Second)
 		var items []store.PlanItem

@@ -12,14 +12,14 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// sharedClock is the clock of the nodes for a store without one: see package nodeclock.
+// sharedClock is the clock on which nodes agree if the store has none: see package nodeclock.
 type sharedClock struct {
 	boot  func() time.Duration
-	watch *machine.Watch // of the wall clock
+	watch *machine.Watch // detects steps of the wall clock
 
 	mu     sync.Mutex
 	shared *nodeclock.Clock
-	// listen is until when, by boot, other nodes may be there that were not heard yet.
+	// listen is the boot time until which unheard nodes may still be there.
 	listen time.Duration
 }
 
@@ -29,7 +29,7 @@ func newSharedClock(wall func() time.Time, boot func() time.Duration) *sharedClo
 	return c
 }
 
-// observe takes a renewal of a session. Own says that this process has made it.
+// observe takes a renewal of a session. own is set if this process made it.
 func (c *sharedClock) observe(id job.ID, r *renewal, revision int64, own bool) {
 	if r.clock.IsZero() {
 		return
@@ -66,7 +66,7 @@ func (c *sharedClock) usable() error {
 	return nil
 }
 
-// standing returns what a renewal says of the clock of this process.
+// standing compares the clock of this process with a renewal.
 func (c *sharedClock) standing() (nodeclock.Standing, int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -74,7 +74,7 @@ func (c *sharedClock) standing() (nodeclock.Standing, int64) {
 	return c.shared.Standing()
 }
 
-// known reports whether another node was heard lately.
+// known reports whether another node was heard recently.
 func (c *sharedClock) known() bool {
 	boot := c.boot()
 	c.mu.Lock()
@@ -82,7 +82,7 @@ func (c *sharedClock) known() bool {
 	return c.shared.KnowsOthers(boot)
 }
 
-// mustListen reports whether other nodes may be there that were not heard yet.
+// mustListen reports whether there may be nodes that were not heard yet.
 func (c *sharedClock) mustListen() bool {
 	boot := c.boot()
 	c.mu.Lock()
@@ -98,12 +98,12 @@ const (
 	// renewalMax is the age of the last renewal of a node that is live, which renews every 2 s,
 	// with a second for the difference of the clocks.
 	renewalMax = 3 * time.Second
-	// renewalWait bounds the wait for the next one.
+	// renewalWait bounds the wait for the next renewal.
 	renewalWait = renewalMax
 )
 
-// begin begins to listen to the other nodes, and waits for a renewal if those that were read are of
-// another time: their nodes are gone without a word, or the clock of this machine is wrong.
+// begin starts to listen to the other nodes, and waits for a renewal if the stored renewals are of
+// another time: their nodes have crashed, or the clock of this machine is wrong.
 func (b *Backend) begin(ctx context.Context) {
 	_, has, err := b.driver.Now(ctx)
 	if b.agrees = b.opt.Now == nil && !has && err == nil; !b.agrees {
@@ -154,7 +154,7 @@ func (b *Backend) mayStart(ctx context.Context) error {
 	return b.clock.usable()
 }
 
-// renewed reports whether the last renewal of a node that has not left meets a condition.
+// renewed reports whether the last renewal of a node that is still a member meets a condition.
 func (s *state) renewed(is func(*renewal) bool) bool {
 	for id, r := range s.renewals {
 		of := s.sessions[id]

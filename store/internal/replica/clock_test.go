@@ -38,7 +38,7 @@ func TestRenewalsOfEarlierNodesDoNotHoldTheClock(t *testing.T) {
 		kept := newShelf()
 		begun := time.Now()
 		joins(t, open(t, kept, storetest.Options{}), 1)
-		time.Sleep(time.Minute) // it is gone without a word
+		time.Sleep(time.Minute) // the node vanishes without leaving
 		s := open(t, kept, storetest.Options{})
 		if got := ahead(t, s); got != 0 {
 			t.Errorf("the clock is %s ahead", got)

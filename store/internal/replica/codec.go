@@ -20,11 +20,11 @@ import (
 const (
 	// format is the first byte of each value that a coder has written.
 	format = 1
-	// formatApart is the format of runs with keys of their own, and of the cells of their jobs: versions
-	// that know no such keys refuse them.
+	// formatApart is the format of runs with keys of their own, and of the cells of their jobs:
+	// versions without such keys refuse it.
 	formatApart = 2
 	// formatFitted is the format of such cells, and of such runs, where the cell says which slot its
-	// waiting runs need and when they are too late. Versions that know only the others refuse them.
+	// waiting runs need and when they are too late. Versions without it refuse them.
 	formatFitted = 3
 	formatLatest = formatFitted
 )
@@ -35,8 +35,7 @@ var (
 	errValue = fmt.Errorf("%w: the value cannot be read", store.ErrDamaged)
 )
 
-// coder writes or reads values: one function for each type lists its fields once, in
-// order.
+// coder encodes or decodes values: one function per type lists its fields once, in order.
 type coder struct {
 	b       []byte
 	reading bool
@@ -79,12 +78,12 @@ func (c *coder) int64(v *int64) {
 
 func (c *coder) int(v *int) {
 	n := int64(*v)
-	if c.int64(&n); c.reading { // others may read the written value
+	if c.int64(&n); c.reading { // the written value may be shared
 		*v = int(n)
 	}
 }
 
-// size is a length: as many bytes must still be there.
+// size codes a length; that many bytes must remain.
 func (c *coder) size(n int) int {
 	c.int(&n)
 	if c.reading && (n < 0 || n > len(c.b)) {
@@ -108,7 +107,7 @@ func (c *coder) bytes(v *[]byte) {
 
 const (
 	// packFrom is the size from which bytes are compressed. Small values are read too often for
-	// it to pay.
+	// that.
 	packFrom = 16 << 10
 	// unpackMax bounds unpacked bytes: the results and the state of a flow are far
 	// smaller.
@@ -122,7 +121,7 @@ func (c *coder) packed(v *[]byte) {
 	if !c.reading && len(*v) >= packFrom {
 		var to bytes.Buffer
 		to.WriteByte(0)
-		// No error: the level exists, and a buffer takes all.
+		// No error: the level exists, and writes to a buffer succeed.
 		w, _ := flate.NewWriter(&to, flate.BestSpeed)
 		_, _ = w.Write(*v)
 		_ = w.Close()
@@ -287,14 +286,14 @@ func codeJobRun(c *coder, r *job.Run) {
 	c.packed(&r.Flow)
 }
 
-// codeRecord is a record as the last of a value: what it has of the cause may be missing.
+// codeRecord codes a record as the last part of a value: fields of the cause may be missing.
 func codeRecord(c *coder, r *store.Record) {
 	codeRecordBefore(c, r)
 	codeCause(c, r)
 }
 
-// codeCause is what versions before it neither wrote nor read of a record. It stands behind all that
-// they read of a value.
+// codeCause codes fields of a record that earlier versions do not know. They follow everything that
+// those versions read.
 func codeCause(c *coder, r *store.Record) {
 	if c.reading && len(c.b) == 0 {
 		return
@@ -410,14 +409,14 @@ func codeRenewal(c *coder, r *renewal) {
 	c.duration(&r.load.ClockAhead)
 	c.time(&r.clock)
 	if c.reading && len(c.b) == 0 {
-		return // written before there was more
+		return // written by a version without these fields
 	}
 	standing := int(r.standing)
 	c.int(&standing)
 	r.standing = nodeclock.Standing(standing)
 	c.int64(&r.since)
 	if c.reading && len(c.b) == 0 {
-		return // written before there was more
+		return // written by a version without these fields
 	}
 	c.int(&r.load.Unreported)
 }
@@ -452,7 +451,7 @@ func codeToken(c *coder, t *store.Token) {
 	text(c, &t.By)
 	c.time(&t.Expires)
 	if c.reading && len(c.b) == 0 {
-		return // written before there was more
+		return // written by a version without these fields
 	}
 	c.time(&t.LastUsed)
 	terms := t.TermsText()

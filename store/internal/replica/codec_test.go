@@ -12,8 +12,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// fill gives each field that a value has, and those inside of it, something that is not its
-// zero value. It leaves out what a coder does not keep.
+// fill gives each field of a value, nested ones included, a value other than zero. It leaves out
+// fields that a coder does not store.
 func fill(t *testing.T, v reflect.Value, path string, left []string) {
 	t.Helper()
 	if slices.Contains(left, path) {

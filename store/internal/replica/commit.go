@@ -14,30 +14,30 @@ import (
 )
 
 const (
-	// runsMax is how many unfinished runs a job may have: each server holds them in memory, and
-	// an edit of the job may read all.
+	// runsMax is how many unfinished runs a job may have: each server holds them in memory, and an
+	// edit of the job may read all of them.
 	runsMax = 100_000
-	// inCell and inCellSize are how many runs are in the cell of their job, and how many bytes
-	// these have about: each step about the job writes them all. Others have keys of their own.
+	// inCell and inCellSize are the limits of the runs in a cell, in number and about in bytes:
+	// each step about the job writes them all. Further runs have keys of their own.
 	inCell     = 32
 	inCellSize = 16 << 10
-	// spreadMax is how many runs one step takes out of a cell, of which versions before kept
-	// thousands.
+	// spreadMax is how many runs one step moves out of a cell; earlier versions kept thousands
+	// there.
 	spreadMax = 500
 	// handOnMax is how many ready runs of a session one commit hands on.
 	handOnMax = 500
-	// poolStep is how many runs of pools one commit changes beside those that it is about: their
-	// jobs are compared at once, and etcd has room for them beside commonMax.
+	// poolStep is how many more runs of pools one commit may change: their jobs are compared at
+	// once, and etcd has room for them beside commonMax.
 	poolStep = 50
-	// opsMax is how many keys one commit writes: what etcd takes in nested transactions beside as
-	// many compares as it takes.
+	// opsMax bounds the keys that one commit writes: etcd takes them in nested transactions with as
+	// many compares.
 	opsMax = 1500
 )
 
-// commit is what a step writes, in parts that can be written one after another. Cells that
-// the step ties together are in one part.
+// commit is the writes of a step, in parts that can be written one after another. Cells that depend
+// on each other in the step share a part.
 type commit struct {
-	before []Pair // definitions, which are not seen until a cell names them
+	before []Pair // definitions, unused until a cell names them
 	parts  []*part
 	prune  []jobVersion // jobs whose old definitions may be removed
 }
@@ -48,13 +48,13 @@ type jobVersion struct {
 	version int64
 }
 
-// part is what is written at once.
+// part is a set of writes that are made at once.
 type part struct {
 	Txn
 	audit []store.AuditRecord
-	news  []*cell // cells that go into the feed of changes
+	news  []*cell // cells for the feed of changes
 	cells []*stagedCell
-	// records are those that are written as one group.
+	// records are written as one group.
 	records []*store.Record
 }
 
@@ -74,7 +74,7 @@ func (t *Txn) put(key string, value []byte) {
 // Write implements ledger.Tx.
 func (t *tx) Write(c *engine.Changes) error {
 	if len(c.HandOn) > 0 {
-		// Runs that were given to these sessions a moment ago are handed on, too.
+		// Runs that were assigned to these sessions a moment ago are handed on, too.
 		if err := t.confirm(t.ctx); err != nil {
 			return err
 		}
@@ -107,8 +107,8 @@ func (t *tx) Write(c *engine.Changes) error {
 	return nil
 }
 
-// do writes the parts one after another, and returns the version of the last. What takes
-// numbers compares the last ones that were given, so that they become visible in their order.
+// do writes the parts one after another, and returns the version of the last. Parts that take
+// numbers compare the last given ones, so that numbers become visible in order.
 func (c *commit) do(ctx context.Context, b *Backend) (last int64, err error) {
 	if err := b.putAll(ctx, c.before); err != nil {
 		return 0, err
@@ -116,7 +116,7 @@ func (c *commit) do(ctx context.Context, b *Backend) (last int64, err error) {
 	if last, err = c.putParts(ctx, b); err == nil {
 		c.pruneDefinitions(ctx, b)
 	} else if last == 0 && errors.Is(err, ledger.ErrAgain) {
-		var t Txn // no cell names them, and none will
+		var t Txn // no cell names them or will name them
 		for _, p := range c.before {
 			t.Deletes = append(t.Deletes, p.Key)
 		}
@@ -148,9 +148,9 @@ func (c *commit) putParts(ctx context.Context, b *Backend) (last int64, err erro
 	return last, nil
 }
 
-// write commits a part. A part with new numbers waits for others of this process that have
-// some, and until the copy has them, so that the next finds the last number. If another
-// process was quicker it takes new numbers, as long as nothing else was changed.
+// write commits a part. Parts of this process that take numbers are written one after another, each
+// once the copy has the numbers before. If another process was quicker, the part takes new numbers,
+// unless something else changed.
 func (p *part) write(ctx context.Context, b *Backend) (version int64, err error) {
 	numbered := len(p.audit)+len(p.news) > 0
 	if numbered {
@@ -189,7 +189,7 @@ func (p *part) write(ctx context.Context, b *Backend) (version int64, err error)
 	}
 }
 
-// numberTries is how often a part takes new numbers because other processes were quicker.
+// numberTries bounds how often a part takes new numbers because other processes were quicker.
 const numberTries = 50
 
 // differs reports whether the copy has other versions of keys.
@@ -204,7 +204,7 @@ func (b *Backend) differs(versions map[string]int64) bool {
 	return false
 }
 
-// number gives the changes of a part their numbers.
+// number assigns numbers to the changes of a part.
 func (p *part) number(b *Backend, t *Txn) {
 	b.mu.RLock()
 	n, version := b.state.numbers, b.state.versions[numbersKey]
@@ -224,7 +224,7 @@ func (p *part) number(b *Backend, t *Txn) {
 	b.set(t, numbersKey, &n)
 }
 
-// putAll writes pairs that nothing names yet, as many at a time as fit.
+// putAll writes pairs that nothing names yet, in as few transactions as possible.
 func (b *Backend) putAll(ctx context.Context, pairs []Pair) error {
 	most, room := b.driver.Bounds()
 	for len(pairs) > 0 {

@@ -13,18 +13,17 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/refill"
 )
 
-// The defaults that all jobs have, and those that they are being given.
+// The defaults of all jobs, and the new defaults while they are being applied.
 const (
 	defaultsKey      = "defaults"
 	defaultsBegunKey = "defaults-begun"
 )
 
-// refillMax is the most jobs that get other defaults in one step.
+// refillMax is how many jobs one step rewrites with new defaults.
 const refillMax = 50
 
-// ApplyDefaults updates the jobs of a store that was opened with other defaults than
-// before: for some seconds before it returns, and then in the background. The returned
-// function waits for the end.
+// ApplyDefaults updates the jobs of a store that was opened with new defaults: for some seconds
+// before it returns, and then in the background. The returned function waits for the end.
 func (b *Backend) ApplyDefaults(ctx context.Context, s *ledger.Control, tell func(store.Refill)) (wait func(), err error) {
 	text, err := json.Marshal(b.opt.Defaults)
 	if err != nil {
@@ -56,7 +55,7 @@ type defaults struct {
 	s     *ledger.Control
 	text  []byte // they, as JSON
 	begun bool
-	last  string // the name of the last job that was looked at
+	last  string // name of the last examined job
 }
 
 // Count implements refill.Jobs.
@@ -108,7 +107,7 @@ func (d *defaults) Part(ctx context.Context) (p refill.Part, err error) {
 	return refill.Part{Looked: len(cells), Changed: len(changed), More: true}, nil
 }
 
-// still returns refill.ErrSuperseded if other defaults count by now.
+// still returns refill.ErrSuperseded once a start with other defaults has begun.
 func (d *defaults) still(ctx context.Context) error {
 	is, err := d.b.driver.Get(ctx, []string{defaultsBegunKey, defaultsKey})
 	if err != nil || bytes.Equal(is[0], d.text) || bytes.Equal(is[1], d.text) {

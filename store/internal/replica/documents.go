@@ -52,12 +52,12 @@ func (b *Backend) knownDocument(c *cell) *engine.Document {
 	return b.docs.get(c.document)
 }
 
-// written is a definition as it is kept.
+// written is a stored definition.
 type written struct {
 	Actor      string          `json:"actor"`
 	Changed    time.Time       `json:"changed"`
 	Epoch      int64           `json:"epoch"`
-	Before     []byte          `json:"before"` // the key of the version before it
+	Before     []byte          `json:"before"` // key of the previous version
 	Definition json.RawMessage `json:"definition"`
 }
 

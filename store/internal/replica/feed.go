@@ -13,18 +13,18 @@ import (
 
 const (
 	consumerKeys = Copied + "z/" // consumers of the feed, by name
-	feedKeys     = "f/"          // what they have not taken, by consumer, moment, run and attempt
+	feedKeys     = "f/"          // untaken entries, by consumer, moment, run and attempt
 )
 
 func feedOf(consumer string) string { return feedKeys + consumer + "/" }
 
-// kept is a consumer as it is kept.
+// keptConsumer is a stored consumer.
 type keptConsumer struct {
 	store.Consumer
 	Dropped int64
 }
 
-// feed gives records to the consumers that want them.
+// feed adds records to the entries of the consumers that want them.
 func (w *writer) feed(t *Txn, records []*store.Record) {
 	if len(records) == 0 {
 		return
@@ -82,8 +82,7 @@ func (b *Backend) PutConsumer(ctx context.Context, c store.Consumer) error {
 	}
 }
 
-// DeleteConsumer implements ledger.Backend. Entries that steps add meanwhile are removed by
-// Sweep.
+// DeleteConsumer implements ledger.Backend. Sweep removes entries that concurrent steps add.
 func (b *Backend) DeleteConsumer(ctx context.Context, name string) error {
 	t := newTxn()
 	t.Deletes = []string{consumerKeys + name}
@@ -93,7 +92,7 @@ func (b *Backend) DeleteConsumer(ctx context.Context, name string) error {
 	return b.removeRange(ctx, feedOf(name), feedOf(name)+"\xff")
 }
 
-// write writes something outside of a step, and reports whether the compares held.
+// write commits outside of a step, and reports whether the compares held.
 func (b *Backend) write(ctx context.Context, t *Txn) (done bool, err error) {
 	defer b.alone()()
 	b.set(t, signalKey, &signal{writer: b.writer})
@@ -134,7 +133,7 @@ func (b *Backend) Consumers(ctx context.Context) (list []store.ConsumerState, er
 // feedPage is the number of entries read at once to count them.
 const feedPage = 1000
 
-// eachEntry goes through the entries of a consumer.
+// eachEntry calls a function for each entry of a consumer.
 func (b *Backend) eachEntry(ctx context.Context, consumer string, each func(p Pair, at time.Time)) error {
 	for from := feedOf(consumer); ; {
 		pairs, err := b.driver.Range(ctx, from, feedOf(consumer)+"\xff", feedPage, false)
@@ -212,7 +211,7 @@ func (b *Backend) removeKeys(ctx context.Context, keys []string) error {
 // counting them reads all.
 const feedSweepEvery = time.Minute
 
-// sweepFeed drops entries beyond the bounds of their consumers, and those without one.
+// sweepFeed drops entries beyond the bounds of their consumers, and entries without a consumer.
 func (b *Backend) sweepFeed(ctx context.Context, now time.Time) error {
 	b.feedSwept.Lock()
 	defer b.feedSwept.Unlock()
@@ -223,7 +222,7 @@ func (b *Backend) sweepFeed(ctx context.Context, now time.Time) error {
 	if err := b.read(ctx, func(s *state) { consumers = s.consumers }); err != nil {
 		return err
 	}
-	for from := feedKeys; ; { // consumers that have entries
+	for from := feedKeys; ; { // finds the consumers that have entries
 		pairs, err := b.driver.Range(ctx, from, feedKeys+"\xff", 1, false)
 		if err != nil {
 			return err
@@ -241,8 +240,8 @@ func (b *Backend) sweepFeed(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// dropEntries drops the oldest entries of a consumer if it has too many, or all if there is
-// no such consumer.
+// dropEntries drops the oldest entries of a consumer that has too many, or all entries of an
+// unknown consumer.
 func (b *Backend) dropEntries(ctx context.Context, name string, c *keptConsumer) error {
 	if c == nil {
 		return b.removeRange(ctx, feedOf(name), feedOf(name)+"\xff")

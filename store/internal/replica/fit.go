@@ -17,7 +17,7 @@ type fitMask int
 const (
 	fitsSlot fitMask = 1 << iota
 	fitsLate
-	fitsPrevious // it awaits the occurrence before, as long as the job needs that
+	fitsPrevious // it awaits the previous occurrence if the job requires that
 )
 
 // fitting returns which fields of a run follow from a fit. It is no more than what Batch.Refit
@@ -77,7 +77,7 @@ func (s *state) refit(was, c *cell) {
 	}
 }
 
-// encodeRun is a run with a key of its own.
+// encodeRun encodes a run with a key of its own.
 func encodeRun(is *apartRun) []byte {
 	w := writing(runFixed)
 	w.b[0] = formatApart
@@ -125,7 +125,7 @@ func (w *writer) chooseFit(c *stagedCell) {
 		c.fit = &next
 		return
 	}
-	if *c.fit == next || len(c.set) <= w.t.b.opt.InCell { // no edit of a backlog
+	if *c.fit == next || len(c.set) <= w.t.b.opt.InCell { // the step does not edit a backlog
 		return
 	}
 	set, with := maps.Clone(c.set), cell{fit: &next}

@@ -14,8 +14,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// endedMax bounds the handovers that are kept after their end, as they are in the memory of
-// each process: two hours of a hundred a second.
+// endedMax bounds the ended handovers that are kept, in the memory of each process: two hours at a
+// hundred a second.
 const endedMax = 100_000
 
 func handoverKey(number int64) string { return handoverKeys + big(number) }
@@ -24,9 +24,9 @@ func handoverKey(number int64) string { return handoverKeys + big(number) }
 type handovers struct {
 	byNumber map[int64]*store.Handover
 	ofRun    map[job.ID]map[int64]*store.Handover
-	asking   map[string]*btree.BTreeG[*store.Handover] // that have not ended, by kind, in the order of Ask
-	ended    *btree.BTreeG[*store.Handover]            // in the order of their end
-	last     int64                                     // number that was reserved
+	asking   map[string]*btree.BTreeG[*store.Handover] // open handovers by kind, ordered by Ask
+	ended    *btree.BTreeG[*store.Handover]            // ordered by their end
+	last     int64                                     // last reserved number
 }
 
 func newHandovers() handovers {
@@ -87,7 +87,7 @@ func (s *handovers) open(run job.ID) (list []*store.Handover) {
 	return list
 }
 
-// outdated calls remove for expired ones, until it returns false.
+// outdated passes expired handovers to remove, until it returns false.
 func (s *handovers) outdated(now time.Time, remove func(h *store.Handover) bool) {
 	left := s.ended.Len()
 	s.ended.Ascend(func(h *store.Handover) bool {
@@ -139,7 +139,7 @@ func (t *tx) lookHandovers(n *engine.Need, b *engine.Batch) {
 		}
 	}
 	for _, ref := range n.HandedOver {
-		t.saw(cellKey(ref.Job)) // which each that is added changes
+		t.saw(cellKey(ref.Job)) // each added handover changes it
 		for _, h := range s.open(ref.Run) {
 			t.saw(handoverKey(h.Number))
 			b.AddHandover(h)
@@ -151,8 +151,8 @@ func (t *tx) lookHandovers(n *engine.Need, b *engine.Batch) {
 	}
 }
 
-// handovers puts handovers beside the cells of their runs. Those whose cell is not written
-// are separate parts, so that many of them fit into transactions. It returns these.
+// handovers puts handovers beside the cells of their runs. Handovers whose cell is not written
+// become separate parts, which it returns, so that many of them fit into transactions.
 func (w *writer) handovers(c *engine.Changes, of func(job.ID) *part) (list []*part) {
 	put := func(h *store.Handover) {
 		p := of(h.Attempt.Job)

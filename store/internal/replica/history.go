@@ -109,9 +109,9 @@ func number(text string) int64 { return int64(binary.BigEndian.Uint64([]byte(tex
 // expiry is what one call of Expire has found.
 type expiry struct {
 	left int
-	cut  bool // there may be more than some
-	// some are the records that expire at least in part, the latest first, and whether all
-	// of each does.
+	cut  bool // some is incomplete
+	// some are records that expire at least in part, latest first, each with whether it expires as
+	// a whole.
 	some []candidate
 	// groups are the remaining records of groups of which some expire.
 	groups map[*group][]*store.Record
@@ -158,8 +158,8 @@ func (b *Backend) Expire(ctx context.Context, server store.Retention) (more bool
 	return x.cut || x.left == 0, nil
 }
 
-// trim removes the oldest records beyond KeepAtLeast when there are twice as many. Records of unfinished
-// runs stay. If it fails, the next call removes them.
+// trim removes the oldest records when there are twice KeepAtLeast. Records of unfinished runs stay.
+// After a failure the next call removes them.
 func (b *Backend) trim(ctx context.Context) {
 	if b.opt.KeepAtLeast == 0 || !b.trimming.TryLock() {
 		return
@@ -196,7 +196,7 @@ func (x *expiry) remove(r *store.Record, g *group, versions map[*group]int64, no
 	x.groups[g] = slices.DeleteFunc(x.groups[g], func(o *store.Record) bool { return o == r })
 }
 
-// expired finds records that expire, or whose output does.
+// expired finds records that expire or whose output expires.
 func (b *Backend) expired(ctx context.Context, x *expiry, now time.Time, server store.Retention) error {
 	keeps, err := b.retentions(ctx, server)
 	if err != nil {

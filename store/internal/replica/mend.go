@@ -13,9 +13,9 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// MendKeys finds keys that cannot be read, and jobs that have other runs with keys of their own than
-// they say. All steps are refused while there are any. With fix it has such jobs count the runs that
-// are there: which ones are gone, no key says.
+// MendKeys finds unreadable keys, and jobs whose runs with keys of their own are not as many as the
+// job counts. Any of them makes all steps fail. With fix it sets the counts of such jobs; which runs
+// are missing no key says.
 func (s *Store) MendKeys(ctx context.Context, fix bool) ([]engine.Damage, error) {
 	return s.ControlBackend.(*Backend).mendKeys(ctx, fix)
 }

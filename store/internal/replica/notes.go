@@ -27,7 +27,7 @@ func (b *Backend) Notes(ctx context.Context, prefix, after string, limit int) (l
 	return list, nil
 }
 
-// writeNote writes a note in the place of one with its version.
+// writeNote writes a note in place of the version that it had.
 func writeNote(t *Txn, n store.Note) {
 	t.compare(noteKeys+n.Name, n.Version)
 	if len(n.Text) == 0 {

@@ -14,7 +14,7 @@ import (
 // Store is a store with its history. It is safe for concurrent use.
 type Store struct {
 	*ledger.Store
-	refilled func() // waits for what is given to jobs in the background
+	refilled func() // waits for the background update of jobs
 }
 
 // Open returns the store of a driver when its state is read. It closes the driver if it
@@ -38,7 +38,7 @@ func (s *Store) Close() error {
 	return s.Store.Close()
 }
 
-// Control is a store that keeps no history. It is safe for concurrent use.
+// Control is a store without history. It is safe for concurrent use.
 type Control struct {
 	*ledger.Control
 	b        *Backend
@@ -66,7 +66,7 @@ func (c *Control) Close() error {
 	return c.Control.Close()
 }
 
-// refill gives the jobs the defaults of the options, and closes the backend if that fails.
+// refill applies the defaults of the options to the jobs, and closes the backend if that fails.
 func (b *Backend) refill(ctx context.Context, s *ledger.Control) (wait func(), err error) {
 	if b.opt.KeepDefaults {
 		return func() {}, nil

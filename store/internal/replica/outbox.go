@@ -17,9 +17,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// outbox is the records of a store whose history is elsewhere, until they are shipped: the
-// groups that commits have written. They are kept as they are encoded, since there may be a
-// million.
+// outbox has the records of a store whose history is elsewhere, until they are shipped, in the
+// groups that commits have written. They stay encoded, since there may be a million.
 type outbox struct {
 	groups *btree.BTreeG[*encodedGroup] // by key
 	byRun  map[job.ID][]*encodedGroup
@@ -95,7 +94,7 @@ const usedHistoryKey = "history-apart"
 // opened with its own.
 var ErrHistoryApart = errors.New("its history is in another store: start with --history and the URL of that store")
 
-// checkApart refuses a store whose history is elsewhere to those who would keep it here.
+// checkApart refuses to keep history in a store whose history is elsewhere.
 func (b *Backend) checkApart(ctx context.Context) error {
 	if b.opt.apart {
 		return nil
@@ -144,7 +143,7 @@ func (o *outbox) put(g *group, value []byte) {
 	o.bytes += int64(len(p.key) + len(p.value))
 }
 
-// remove takes a group out. Its records are remembered from a moment on, unless that is zero.
+// remove takes a group out. Unless now is zero, its records are remembered.
 func (o *outbox) remove(key string, now time.Time) {
 	p, ok := o.groups.Delete(&encodedGroup{key: key})
 	if !ok {
@@ -167,7 +166,7 @@ func (o *outbox) remove(key string, now time.Time) {
 	o.forget(now)
 }
 
-// forget removes records that were shipped long ago, or before recentMax others.
+// forget removes records that were shipped long ago or that exceed recentMax.
 func (o *outbox) forget(now time.Time) {
 	old := max(0, len(o.recent)-recentMax)
 	for old < len(o.recent) && now.Sub(o.recent[old].at) > recentLife {
@@ -184,7 +183,7 @@ func (p *encodedGroup) records() []*store.Record {
 	return g.records
 }
 
-// held is how much waits for history.
+// held returns how much waits for history.
 func (o *outbox) held() store.ConsumerState {
 	is := store.ConsumerState{Consumer: store.Consumer{Name: store.ConsumerHistory}, Entries: o.total, Bytes: o.bytes}
 	if first, ok := o.groups.Min(); ok {
@@ -193,15 +192,15 @@ func (o *outbox) held() store.ConsumerState {
 	return is
 }
 
-// refIn is the place of a record in its group: behind the key of the group, in the order of
-// the records.
+// refIn returns the place of a record in its group: the key of the group, then the order of the
+// records.
 func refIn(key string, r *store.Record) store.FeedRef {
 	return store.FeedRef(key + string(r.Run.ID[:]) + big(int64(r.Attempt.Number)))
 }
 
-const refSuffix = 16 + 8 // bytes that refIn adds to the key
+const refSuffix = 16 + 8 // length that refIn adds to the key
 
-// entries returns entries behind a place.
+// entries returns entries after a place.
 func (o *outbox) entries(after store.FeedRef, limit int) (list []store.FeedEntry, err error) {
 	from := &encodedGroup{}
 	if len(after) > refSuffix {
@@ -226,8 +225,8 @@ func (o *outbox) entries(after store.FeedRef, limit int) (list []store.FeedEntry
 	return list, err
 }
 
-// ofRun returns the records of a run, and calls seen with the keys of the groups that they
-// are in. Of an attempt that is there twice the later record counts.
+// ofRun returns the records of a run, and calls seen with the keys of the groups that they are in.
+// If an attempt is there twice, the later record counts.
 func (o *outbox) ofRun(run job.ID, seen func(key string)) (list []*store.Record) {
 	add := func(r *store.Record) {
 		if r.Run.ID != run {
@@ -250,7 +249,7 @@ func (o *outbox) ofRun(run job.ID, seen func(key string)) (list []*store.Record)
 	return list
 }
 
-// shipped takes records out that history has.
+// shipped removes records that history has.
 func (b *Backend) shipped(ctx context.Context, refs []store.FeedRef) error {
 	taken := map[store.FeedRef]bool{}
 	var keys []string // of their groups
@@ -274,15 +273,15 @@ func (b *Backend) shipped(ctx context.Context, refs []store.FeedRef) error {
 				return err
 			}
 		}
-		if done { // else another process has taken some of them
+		if done { // if not, another process has taken some of them
 			keys = keys[n:]
 		}
 	}
 	return nil
 }
 
-// taking puts into a transaction what takes records out of groups, and returns of how many
-// groups.
+// taking adds to a transaction the removal of records from groups, and returns how many groups it
+// changes.
 func (b *Backend) taking(s *state, t *Txn, keys []string, taken map[store.FeedRef]bool) (n int) {
 	most, room := b.driver.Bounds()
 	for size := 0; n < len(keys) && len(t.Compares) < most-1 && size < room/2; n++ {
@@ -303,7 +302,7 @@ func (b *Backend) taking(s *state, t *Txn, keys []string, taken map[store.FeedRe
 	return n
 }
 
-// lookOutbox adds the known records of runs.
+// lookOutbox adds the known records of a run.
 func (t *tx) lookOutbox(run job.ID, b *engine.Batch) {
 	for _, r := range t.b.state.outbox.ofRun(run, t.saw) {
 		b.AddRecord(r)

@@ -35,7 +35,7 @@ func (w *writer) commit(c *engine.Changes) *commit {
 		byName[full] = uid
 		switch {
 		case w.made[uid]:
-			delete(p.Compares, cellKey(uid)) // a new uid; its name decides
+			delete(p.Compares, cellKey(uid)) // a new uid needs no compare; its name has one
 			p.compare(nameKey(full), 0)
 			w.t.b.set(&p.Txn, nameKey(full), jobName{full, uid})
 		case w.dropped[uid]:
@@ -59,7 +59,7 @@ func (w *writer) commit(c *engine.Changes) *commit {
 		if uid, ok := byName[a.Object]; ok {
 			p = of(uid)
 		}
-		a.Seq = int64(i) // its place in the step, for now
+		a.Seq = int64(i) // its place in the step, until numbered
 		p.audit = append(p.audit, a)
 	}
 	var list []*part
@@ -84,9 +84,9 @@ func (w *writer) commit(c *engine.Changes) *commit {
 	return &commit{w.before, list, w.prune}
 }
 
-// gather combines parts that fit into one transaction. All compare the data that the step
-// has read and none of them writes. Data of no cell is written last: a step that is
-// repeated after a partial commit then still finds work.
+// gather combines parts that fit into one transaction. All compare the data that the step has read
+// and no part writes. Data outside cells is written last: so a step that is repeated after a
+// partial commit still finds work.
 func (w *writer) gather(list []*part) []*part {
 	if w.t.b.isSerial() {
 		w.rest.sortAudit()
@@ -95,11 +95,11 @@ func (w *writer) gather(list []*part) []*part {
 	common := w.common(append(list, w.rest))
 	most, size := w.t.b.driver.Bounds()
 	if w.t.whole {
-		size += size / 3 // drivers leave room for more
+		size += size / 3 // leaves room for what drivers add
 	}
 	var together []*part
 	var last *part
-	bytes, ops := 0, 0 // of the last one
+	bytes, ops := 0, 0 // size of the last part
 	for _, p := range append(list, w.rest) {
 		more, moreOps := p.size(), p.ops()
 		if last == nil || w.t.oneEach || len(last.Compares)+len(p.Compares) > most || bytes+more > size || ops+moreOps > opsMax {
@@ -130,8 +130,8 @@ func (p *part) sortAudit() {
 	slices.SortFunc(p.audit, func(a, b store.AuditRecord) int { return int(a.Seq - b.Seq) })
 }
 
-// common returns the versions of the data that the step has read and no part writes. A part
-// compares itself what it writes.
+// common returns the versions of the data that the step has read and no part writes. Each part
+// compares the data that it writes.
 func (w *writer) common(list []*part) map[string]int64 {
 	writes := map[string]*part{}
 	for _, p := range list {
@@ -149,9 +149,9 @@ func (w *writer) common(list []*part) map[string]int64 {
 		case p != nil:
 			p.Compares[key] = version
 		case strings.HasPrefix(key, cellKeys) && w.cells[idIn(key, cellKeys)] != nil:
-			// Its part compares it.
+			// A part compares it.
 		case strings.HasPrefix(key, nameKeys) && version > 0:
-			// The job of the name was read: it changes when the name does.
+			// The named job was read: it changes with its name.
 		default:
 			common[key] = version
 		}
@@ -165,19 +165,19 @@ func (w *writer) common(list []*part) map[string]int64 {
 	return common
 }
 
-// commonMax is how much that a step has read and not written its parts compare: more would
-// leave no room for what they write.
+// commonMax bounds the data that a step has read and not written, which each part compares: more
+// would leave no room for its writes.
 const commonMax = 40
 
-// loosen removes cells and renewals from the common comparisons if they are too many. Each
-// only decided refusals, and is compared with the copy before the commit.
+// loosen removes cells and renewals from the common comparisons if they are too many. These only
+// decided refusals, and are compared with the copy before the commit.
 func (w *writer) loosen(common map[string]int64, most int) {
 	if len(common) <= most {
 		return
 	}
 	w.loose = map[string]int64{}
 	for key, version := range common {
-		// The names of jobs that others follow are guarded by followsKey.
+		// followsKey guards the names of jobs that others follow.
 		if strings.HasPrefix(key, cellKeys) || strings.HasPrefix(key, renewalKeys) || w.t.whole && strings.HasPrefix(key, nameKeys) {
 			w.loose[key] = version
 			delete(common, key)
@@ -185,8 +185,8 @@ func (w *writer) loosen(common map[string]int64, most int) {
 	}
 }
 
-// isTooLarge reports whether a server would refuse a part, or take long for it. The jobs of runs in one
-// pool are in one part, and each is compared.
+// isTooLarge reports whether a server would refuse a part, or need long for it. The jobs of runs in one
+// pool share a part, and each is compared.
 func (b *Backend) isTooLarge(p *part) bool {
 	if b.isSerial() {
 		return false
@@ -249,7 +249,7 @@ func (w *writer) records(c *engine.Changes, of func(job.ID) *part) {
 		p := of(r.Run.JobUID)
 		p.records = append(p.records, r)
 	}
-	if w.t.b.opt.apart { // the record that is replaced may be on its way to history
+	if w.t.b.opt.apart { // the replaced record may be on its way to history
 		for _, r := range c.Replaced {
 			p := of(r.Run.JobUID)
 			p.records = append(p.records, r)
@@ -308,12 +308,12 @@ func (b *Backend) groupTime(now time.Time, records []*store.Record) time.Time {
 	return now
 }
 
-// timeOfGroup returns the moment that the key of a group was made with.
+// timeOfGroup returns the moment in the key of a group.
 func timeOfGroup(key string) time.Time {
 	return time.UnixMicro(number(key[len(historyKeys) : len(historyKeys)+8])).UTC()
 }
 
-// output goes with the first part: it is read by runs that the step has accepted.
+// output adds output to the first part: runs that the step has accepted read it.
 func (w *writer) output(c *engine.Changes, list []*part) {
 	if len(c.Output) > 0 {
 		putOutput(&list[0].Txn, c.Output, map[string]bool{})
@@ -337,8 +337,8 @@ func (w *writer) signal(c *engine.Changes, list []*part) {
 	}
 }
 
-// putOutput adds new chunks to a transaction, and removes the chunks that they push out,
-// even for repeated ones.
+// putOutput adds new chunks to a transaction, and removes the chunks that these replace, even if
+// they are repeated.
 func putOutput(t *Txn, chunks []store.OutputChunk, there map[string]bool) {
 	dropped := map[string]bool{}
 	for i := range chunks {

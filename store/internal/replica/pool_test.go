@@ -22,7 +22,7 @@ func (d strict) Commit(ctx context.Context, t *replica.Txn) (int64, bool, error)
 	return d.driver.Commit(ctx, t)
 }
 
-// The runs of many jobs in one pool are claimed and ended together, as far as one commit takes them.
+// The runs of many jobs in one pool are claimed and ended in one commit if they fit.
 func TestManyJobsOfOnePoolAreClaimedAndEndedAtOnce(t *testing.T) {
 	const many, size = 500, 150
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)

@@ -19,7 +19,7 @@ import (
 
 var _ ledger.Backend = (*Backend)(nil)
 
-// views returns jobs as callers see them, in the order of their cells.
+// views returns jobs in their public form, in the order of their cells.
 func (b *Backend) views(ctx context.Context, cells []*cell) ([]*store.Job, error) {
 	jobs, err := b.jobsOf(ctx, cells)
 	if err != nil {
@@ -148,7 +148,7 @@ func (b *Backend) Revisions(ctx context.Context, uid job.ID, beforeVersion int64
 	for _, p := range pairs {
 		byKey[p.Key] = p.Value
 	}
-	// Each names the one before it. Others were written for changes that were refused.
+	// Each revision names the previous one; unnamed ones belong to refused changes.
 	var list []store.Revision
 	for key, n := c.document, 0; byKey[key] != nil && n < b.opt.Revisions && len(list) < limit; n++ {
 		var w written
@@ -335,7 +335,7 @@ func (b *Backend) Ending(ctx context.Context, now time.Time) (e ledger.Ending, e
 			found[r.ID] = r
 			return true
 		})
-		// In random order, so that none is always left out.
+		// In random order, so that every run gets a turn.
 		for id, r := range s.suspect {
 			if len(found) == endingMax {
 				break
@@ -426,8 +426,7 @@ func (b *Backend) Sweep(ctx context.Context, now time.Time, forgotten []job.ID) 
 
 func newTxn() *Txn { return &Txn{Compares: map[string]int64{}} }
 
-// change writes outside of a step. Data that was changed in the meantime is left for the
-// next time.
+// change writes outside of a step. Data that has changed since is left to the next call.
 func (b *Backend) change(ctx context.Context, t *Txn) error {
 	defer b.alone()()
 	b.set(t, signalKey, &signal{writer: b.writer})

@@ -49,7 +49,7 @@ func (b *Backend) Register(ctx context.Context, list []store.Registration) error
 
 // Unregister implements ledger.Backend.
 func (b *Backend) Unregister(ctx context.Context, list []store.Registration) error {
-	keys := map[string]bool{} // a key is deleted once
+	keys := map[string]bool{} // delete each key once
 	for i := range list {
 		keys[registryKey(&list[i])] = true
 	}
@@ -124,7 +124,7 @@ func (b *Backend) sweepRegistrations(ctx context.Context, now time.Time) error {
 		}
 	})
 	if err == nil && len(t.Deletes) > 0 {
-		_, _, err = b.commit(ctx, t) // one with a newer sign of life stays, with the others
+		_, _, err = b.commit(ctx, t) // a newer registration stays, with its group
 	}
 	if err == nil {
 		b.registrySwept.at = now

@@ -54,10 +54,10 @@ import (
 // Driver is a shared, ordered map of keys to values. Keys that begin with Copied are
 // followed. Its errors are the errors of the contract of package store.
 type Driver interface {
-	// Now returns the clock that all processes share, or false if there is none: then the
-	// nodes agree on one by their renewals.
+	// Now returns the clock that all processes share, or false if the store has none: then the
+	// nodes agree on a clock by their renewals.
 	Now(ctx context.Context) (time.Time, bool, error)
-	// Get returns the values of keys in their order, nil for what does not exist.
+	// Get returns the values of keys in their order, nil for missing ones.
 	Get(ctx context.Context, keys []string) ([][]byte, error)
 	// Range returns the pairs from one key up to another, excluded, in order or
 	// backwards, at most limit of them.
@@ -68,9 +68,9 @@ type Driver interface {
 	Commit(ctx context.Context, t *Txn) (version int64, done bool, err error)
 	// Tail returns the version of the latest commit.
 	Tail(ctx context.Context) (int64, error)
-	// Follow passes all copied keys to apply, and then each change, in the order of
-	// versions and one commit at a time. It starts over, with Update.Whole, after lost
-	// changes, and returns when ctx ends.
+	// Follow passes all copied keys to apply, and then each change, in the order of versions and
+	// one commit at a time. After lost changes it starts over, with Update.Whole, and returns when
+	// ctx ends.
 	Follow(ctx context.Context, apply func(Update))
 	// Bounds are how many keys one transaction compares, and how many bytes it has.
 	Bounds() (compares, size int)
@@ -96,8 +96,8 @@ const (
 type Pair struct {
 	Key     string
 	Value   []byte
-	Version int64 // of the commit that wrote it
-	// Is is the value before it was encoded, or nil. It is immutable.
+	Version int64 // version of the commit that wrote it
+	// Is is the decoded value, or nil. It is immutable.
 	Is any
 }
 
@@ -106,8 +106,8 @@ type Txn struct {
 	Compares map[string]int64
 	Puts     []Pair // without versions
 	Deletes  []string
-	// Adds is set if it creates more than it removes: a driver may refuse it when space is
-	// short.
+	// Adds is set if the transaction creates more than it removes: a driver may refuse it when
+	// space is short.
 	Adds bool
 	// Part is which of the Parts of a step it is, from 0 on. Parts is 0 outside of steps.
 	Part, Parts int
@@ -115,7 +115,7 @@ type Txn struct {
 
 // Update is a change of the copied keys.
 type Update struct {
-	// Whole is set if these are all existing keys: others are gone.
+	// Whole is set if these are all existing keys: any other key is gone.
 	Whole   bool
 	Puts    []Pair
 	Deletes []string
@@ -143,8 +143,7 @@ type Options struct {
 	// Revisions is how many definitions of a job are kept. Default:
 	// store.RevisionsDefault.
 	Revisions int
-	// KeepDefaults leaves jobs with the defaults that they have, for a process that is not a
-	// server.
+	// KeepDefaults leaves jobs with their present defaults, for a process that is not a server.
 	KeepDefaults bool
 	// Refill receives the progress of giving jobs the new defaults.
 	Refill func(store.Refill)
@@ -156,8 +155,8 @@ type Options struct {
 	Lost func(steps int64)
 	// Records bounds the history that is kept in the store. Default: RecordsMax.
 	Records int
-	// KeepAtLeast, if set, bounds the history of a Local driver beside Records: when there are twice as many
-	// records, the oldest go at once.
+	// KeepAtLeast, if set, bounds the history of a Local driver beside Records: the oldest records
+	// beyond it are removed once there are twice as many.
 	KeepAtLeast int
 	// InCell is how many runs of a job are in its cell, for tests. Default: 32.
 	InCell int
@@ -169,8 +168,8 @@ type Options struct {
 	// Guard makes decisions panic that read data outside their needs. It is for tests.
 	Guard bool
 
-	// apart says that history is kept elsewhere: the Backend is a ledger.ControlBackend and
-	// has the methods of store.Outbox, and its History is not used.
+	// apart says that history is elsewhere: the Backend is a ledger.ControlBackend with the methods
+	// of store.Outbox, and its History is not used.
 	apart bool
 }
 
@@ -186,15 +185,15 @@ type Backend struct {
 	feed   events.Feed
 	stop   context.CancelFunc
 	over   sync.WaitGroup
-	writer string // tells the commits of this process apart
+	writer string // identifies the commits of this process
 	docs   documents
 	clock  *sharedClock
-	agrees bool  // the nodes agree on a clock: the driver has none
-	local  Local // the driver, if it is one
+	agrees bool  // the driver has no clock: the nodes agree on one
+	local  Local // the driver, if it is a Local
 	own    ownValues
-	// trimming is held by the call that removes records beyond KeepAtLeast.
+	// trimming is locked by the call that removes records beyond KeepAtLeast.
 	trimming sync.Mutex
-	// numbering is held by the commit of this process that takes numbers.
+	// numbering is locked by the commit of this process that takes numbers.
 	numbering sync.Mutex
 	feedSwept struct { // last check of the feed's bounds
 		sync.Mutex
@@ -204,14 +203,14 @@ type Backend struct {
 		sync.Mutex
 		at time.Time
 	}
-	// turn is held by a step that has been made again several times, and by each serial step.
+	// turn is locked by each serial step, and by a step after several tries.
 	turn   sync.Mutex
-	copies []*engine.Job // of jobs, of earlier serial steps, for later ones to use
+	copies []*engine.Job // jobs of earlier serial steps, for reuse
 
 	mu      sync.RWMutex
 	state   *state
 	version int64
-	ready   chan struct{} // closed when the copy is there
+	ready   chan struct{} // closed once the copy is complete
 	// moved is closed, and replaced, when the copy advances.
 	moved chan struct{}
 	// waiting are callbacks for when the copy reaches a version.
@@ -297,7 +296,7 @@ func (b *Backend) apply(u Update) {
 	for _, key := range u.Deletes {
 		b.state.remove(key, b.localNow())
 	}
-	// Cells come before runs with keys of their own, which may have been in them.
+	// Cells come before runs with keys of their own, which may have been in a cell.
 	for _, apart := range [...]bool{false, true} {
 		for _, p := range u.Puts {
 			if isRunKey(p.Key) == apart {
@@ -314,7 +313,7 @@ func (b *Backend) apply(u Update) {
 	}
 	if u.Whole {
 		hint = hint.With(store.HintJobs | store.HintRuns)
-		if b.version > 0 { // what was copied before may be gone
+		if b.version > 0 { // the copied keys may be gone
 			hint |= store.HintLost
 		}
 	}
@@ -355,7 +354,7 @@ func (b *Backend) observe(u *Update, own bool) {
 		}
 	}
 	if u.Whole {
-		return // they were written at some time before
+		return // they were written at an unknown time
 	}
 	for _, p := range u.Puts {
 		if !strings.HasPrefix(p.Key, renewalKeys) {
@@ -368,7 +367,7 @@ func (b *Backend) observe(u *Update, own bool) {
 	}
 }
 
-// await waits until the copy has come to a version.
+// await waits until the copy has reached a version.
 func (b *Backend) await(ctx context.Context, version int64) error {
 	for {
 		b.mu.RLock()
@@ -385,7 +384,7 @@ func (b *Backend) await(ctx context.Context, version int64) error {
 	}
 }
 
-// fresh catches the copy up with commits of others before the call.
+// fresh brings the copy up to date with the commits before the call.
 func (b *Backend) fresh(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -401,7 +400,7 @@ func (b *Backend) fresh(ctx context.Context) error {
 }
 
 // whole returns why the copy is incomplete: a step that decides with a part of the state, such as
-// of a pool's slot, would be wrong.
+// half a pool's slot, would be wrong.
 func (b *Backend) whole() error {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -415,7 +414,7 @@ func (b *Backend) whole() error {
 	return nil
 }
 
-// read gives a function the copy, brought up to date.
+// read passes the up-to-date copy to a function.
 func (b *Backend) read(ctx context.Context, f func(s *state)) error {
 	if err := b.fresh(ctx); err != nil {
 		return err

@@ -42,7 +42,7 @@ func openWith(t *testing.T, d replica.Driver, opt storetest.Options, inCell int)
 	return one
 }
 
-// openApart returns the store of one process on a shelf and a history that is elsewhere.
+// openApart returns the store of one process on a shelf, with its history elsewhere.
 func openApart(t *testing.T, s *shelf.Shelf, history store.History, opt storetest.Options) *joined.Store {
 	t.Helper()
 	control, err := replica.OpenControl(t.Context(), driver{Shelf: s}, options(opt, 0))
@@ -68,7 +68,7 @@ func TestStore(t *testing.T) {
 	storetest.Serial(storetest.Run)(t, func(t *testing.T, opt storetest.Options) store.Store { return open(t, newShelf(), opt) })
 }
 
-// The suite again, with every other call made by another process.
+// The suite again, with every other call made by a second process.
 func TestStoreOfTwoProcesses(t *testing.T) {
 	storetest.Serial(storetest.Run)(t, func(t *testing.T, opt storetest.Options) store.Store {
 		s, opt := newShelf(), withIDs(opt)
@@ -87,7 +87,7 @@ func withIDs(opt storetest.Options) storetest.Options {
 	return opt
 }
 
-// A process does not decide by its copy of a run that another one has changed.
+// A process does not decide by its copy of a run that another process has changed.
 func TestProcessSeesWhatAnotherOneHasChanged(t *testing.T) {
 	storetest.Apart(t, func(t *testing.T, opt storetest.Options) (one, other store.Store) {
 		s, opt := newShelf(), withIDs(opt)
@@ -116,8 +116,8 @@ func TestStoreWithSeparateHistoryNeedsIt(t *testing.T) {
 	}
 }
 
-// A call that makes several commits, of which one fails or does not answer, is done once when it
-// is repeated, and answers as if it was made once.
+// A call of several commits, one of which fails or does not answer, is done once when it is
+// repeated, with the answer of a single call.
 func TestHalfABatchIsDoneOnceWhenItIsRepeated(t *testing.T) {
 	for _, done := range []bool{false, true} {
 		for failing := 1; failing <= 4; failing++ {
@@ -130,7 +130,7 @@ func halfABatch(t *testing.T, failing int, done bool) {
 	s, now := newShelf(), time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	flaky := &halfway{driver: driver{Shelf: s}, done: done}
 	one := openOn(t, flaky, storetest.Options{Now: func() time.Time { return now }, LookAhead: time.Minute})
-	const many = 400 // cells, of which a shelf takes some 120 at once
+	const many = 400 // a shelf takes some 120 cells at once
 	newID := func() job.ID {
 		id, _ := job.NewID(now, rand.Reader)
 		return id
@@ -155,7 +155,7 @@ func halfABatch(t *testing.T, failing int, done bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// repeated makes a call until it answers, of which a commit fails once.
+	// repeated makes a call until it succeeds; one of its commits fails once.
 	repeated := func(what string, call func() error) {
 		t.Helper()
 		flaky.in = failing
@@ -218,10 +218,10 @@ func halfABatch(t *testing.T, failing int, done bool) {
 	}
 }
 
-// halfway is a driver of which one commit fails, before or after it is done.
+// halfway is a driver one of whose commits fails, before or after it is done.
 type halfway struct {
 	driver
-	in   int // after this many commits of cells
+	in   int // number of commits of cells until then
 	done bool
 }
 
@@ -238,7 +238,7 @@ func (d *halfway) Commit(ctx context.Context, txn *replica.Txn) (int64, bool, er
 	return 0, false, fmt.Errorf("%w: the answer is lost", store.ErrAway)
 }
 
-// A step about several jobs is one commit, whatever else it has read.
+// A step that puts several jobs together is one commit, whatever else it has read.
 func TestJobsThatArePutTogetherAreOneCommit(t *testing.T) {
 	s, now := newShelf(), time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	counted := &counting{driver: driver{Shelf: s}}
@@ -267,7 +267,7 @@ func TestJobsThatArePutTogetherAreOneCommit(t *testing.T) {
 			t.Errorf("%s and others: %d commits, want 1", list[0].Definition.Name, counted.cells)
 		}
 	}
-	// One that does not fit is refused as a whole.
+	// A step that does not fit is refused as a whole.
 	small := openOn(t, &counting{driver: driver{Shelf: s}, size: 8 << 10}, storetest.Options{Now: func() time.Time { return now }, LookAhead: time.Minute})
 	if _, err := small.PutJobs(t.Context(), put("late", "")); !errors.Is(err, store.ErrTooMany) {
 		t.Errorf("got %v, want %v", err, store.ErrTooMany)

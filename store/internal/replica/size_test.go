@@ -9,7 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// A transaction must not become larger than its parts were taken for: servers refuse it for good.
+// A transaction must not become larger than the estimate of its parts: servers always refuse it.
 func TestTheSizeOfARunIsNotUnderestimated(t *testing.T) {
 	at := time.Date(2026, 11, 20, 12, 0, 0, 123456000, time.UTC)
 	full := &store.Run{

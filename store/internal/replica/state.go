@@ -23,28 +23,28 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/ledger"
 )
 
-// The keys. Those behind Copied are in the copy of each process.
+// The keys. Each process copies the keys that begin with Copied.
 const (
-	cellKeys        = Copied + "c/" // a job and its unfinished runs, by uid; and runs without room there, by uid and run
-	nameKeys        = Copied + "n/" // the uid of the job that has a name
+	cellKeys        = Copied + "c/" // a job and its unfinished runs, by uid; runs without room there, by uid and run
+	nameKeys        = Copied + "n/" // the uid of a job, by its name
 	requestKeys     = Copied + "k/" // identities of requests
-	sessionKeys     = Copied + "s/" // what a node says when it joins
-	renewalKeys     = Copied + "r/" // what it says each time it renews
+	sessionKeys     = Copied + "s/" // session data from joining
+	renewalKeys     = Copied + "r/" // session data from each renewal
 	documentKeys    = Copied + "y/" // documents, by the letter of their kind
 	tokenKeys       = Copied + "y/t/"
 	drainKeys       = Copied + "y/d/"
-	historyKeys     = Copied + "h/" // groups of records that were written together
-	handoverKeys    = Copied + "o/" // attempts that were handed over, by number
-	numbersKey      = Copied + "e"  // the last numbers of the audit and of the feed of changes
-	lastHandoverKey = Copied + "q"  // the last number of a handover that was reserved
-	signalKey       = Signal        // the process of the latest commit, and its hints
+	historyKeys     = Copied + "h/" // groups of records written together
+	handoverKeys    = Copied + "o/" // handed-over attempts, by number
+	numbersKey      = Copied + "e"  // the last numbers of the audit and the feed of changes
+	lastHandoverKey = Copied + "q"  // the last reserved number of a handover
+	signalKey       = Signal        // the process and the hints of the latest commit
 
 	// Versions of what a step reads as a whole: written by each commit that changes any
 	// of it, and compared by each step that has read it.
-	membersKey   = Copied + "x/m"  // the sessions, but for their renewals
-	followsKey   = Copied + "x/f"  // which jobs follow which, and name which calendars
+	membersKey   = Copied + "x/m"  // the sessions, without their renewals
+	followsKey   = Copied + "x/f"  // which jobs follow which, and which calendars they name
 	documentsKey = Copied + "x/y"  // documents, tokens and drains
-	slotKeys     = Copied + "x/p/" // the runs in the slot of a pool
+	slotKeys     = Copied + "x/p/" // the runs in a pool's slot
 
 	definitionKeys = "d/" // by uid and version
 	auditKeys      = "a/" // by number
@@ -92,15 +92,15 @@ func outputPrefix(run job.ID, attempt int) string {
 // head is the job in a cell.
 type head struct {
 	job engine.Job // without Document and Policy
-	// document is the key of its definition.
+	// document is the key of the job's definition.
 	document string
-	seq      int64 // of its latest change, in the feed
+	seq      int64 // number of its latest change in the feed
 	timing   string
 	// follows and calendars are the full names of the jobs that it follows and of the
 	// calendars that it names.
 	follows, calendars []string
 	boot, broadcast    bool
-	// doc is its definition, if the driver is Local: then it is nowhere else.
+	// doc is the definition, if the driver is Local: then it has no key.
 	doc *engine.Document
 }
 
@@ -108,10 +108,10 @@ type head struct {
 type cell struct {
 	head
 	runs  []*store.Run
-	apart int         // how many runs have keys of their own
-	fit   *engine.Fit // of these, nil if they say it themselves
-	// coded are its runs as this process has encoded them, in their order: most are unchanged when the cell
-	// is written again. It is empty for a cell with one run, which is the one that changes.
+	apart int         // number of runs with keys of their own
+	fit   *engine.Fit // the fit of these runs, nil if their values are complete
+	// coded are its runs as this process encoded them, in their order: most do not change between
+	// writes of the cell. It is empty for a cell with one run.
 	coded []codedRun
 }
 
@@ -146,7 +146,7 @@ func encodeCell(c *cell) []byte {
 	return w.b
 }
 
-// runs writes the runs of a cell, and returns where each begins and the last ends, if there are several.
+// runs codes the runs of a cell. If there are several, it returns where each begins and the last ends.
 func (c *coder) runs(of *cell) (ends []int) {
 	n, before := len(of.runs), of.coded
 	c.int(&n)
@@ -167,8 +167,8 @@ func (c *coder) runs(of *cell) (ends []int) {
 	return ends
 }
 
-// decodeCell reads a cell. It takes equal runs from the one before, which may be nil: then they
-// need not be indexed again.
+// decodeCell reads a cell. It reuses equal runs of the previous cell, which may be nil: they need
+// not be indexed again.
 func decodeCell(value []byte, was *cell) (*cell, error) {
 	c, r := &cell{}, reading(value)
 	codeHead(r, &c.head)
@@ -188,7 +188,7 @@ func decodeCell(value []byte, was *cell) (*cell, error) {
 		*run = &store.Run{}
 		codeRun(r, *run)
 		if at := slices.IndexFunc(before, func(o *store.Run) bool { return o.ID == (*run).ID }); at >= 0 {
-			before = before[at+1:] // most are in the same order
+			before = before[at+1:] // most runs are in the same order
 		}
 	})
 	if len(value) > 0 && value[0] >= formatApart {
@@ -211,17 +211,17 @@ type session struct {
 type renewal struct {
 	renewed, steady, beforeGap time.Time
 	load                       store.Load
-	clock                      time.Time // of the node's machine
+	clock                      time.Time // clock of the node's machine
 	standing                   nodeclock.Standing
 	since                      int64 // see nodeclock.Renewal
 }
 
-// numbers are the last that were given.
+// numbers are the last numbers in use.
 type numbers struct{ audit, feed int64 }
 
 func codeNumbers(c *coder, n *numbers) { c.int64(&n.audit); c.int64(&n.feed) }
 
-// signal is the process of a commit, and the reasons for others to poll.
+// signal is the process of a commit, and the reasons for other processes to poll.
 type signal struct {
 	writer string
 	hint   store.Hint
@@ -243,13 +243,13 @@ type group struct {
 // state is the copy.
 type state struct {
 	versions map[string]int64
-	unread   map[string]error // values that cannot be decoded
+	unread   map[string]error // undecodable values
 	cells    map[job.ID]*cell
 	names    *btree.BTreeG[jobName]
 	requests map[string]engine.Key
-	sessions map[job.ID]*store.Session // with what the renewals say
+	sessions map[job.ID]*store.Session // including their renewals
 	over     map[job.ID]bool
-	members  atomic.Pointer[[]ledger.Member] // the sessions by id; nil when they have changed
+	members  atomic.Pointer[[]ledger.Member] // the sessions by id; nil after a change
 	renewals map[job.ID]renewal
 
 	documents engine.Documents
@@ -260,26 +260,26 @@ type state struct {
 	// Indexes of the runs, by due time and id unless noted.
 	runs    map[job.ID]*store.Run
 	index   ledger.RunIndex
-	apart   map[job.ID]*btree.BTreeG[*store.Run] // with keys of their own, by job
-	slots   map[string]*slotRuns                 // those in the slots of pools, and those apart
+	apart   map[job.ID]*btree.BTreeG[*store.Run] // runs with keys of their own, by job
+	slots   map[string]*slotRuns                 // runs in the slots of pools, including runs apart
 	alarms  *btree.BTreeG[*store.Run]            // by AlertAt
-	late    *btree.BTreeG[*store.Run]            // by LateAfter, not running
-	suspect map[job.ID]*store.Run                // to be looked at by Tidy
+	late    *btree.BTreeG[*store.Run]            // runs that do not run, by LateAfter
+	suspect map[job.ID]*store.Run                // runs that Tidy examines
 	fitted  map[job.ID]fitMask                   // of those apart
-	touched map[job.ID]bool                      // jobs with runs apart that this update changes
+	touched map[job.ID]bool                      // jobs whose runs apart this update changes
 	telling *telling                             // nil without followers
 
 	// Indexes of the jobs.
-	followers map[string]map[job.ID]bool // by what they follow
+	followers map[string]map[job.ID]bool // by the job that they follow
 	naming    map[string]map[job.ID]bool // by the calendar that they name
 	changes   *btree.BTreeG[*cell]       // by seq
-	resting   map[job.ID]bool            // paused until a moment, or completed
+	resting   map[job.ID]bool            // jobs paused until a moment, or completed
 	deleted   map[job.ID]bool
 	sums      [job.Partitions]store.PartitionSummary
 
 	handovers handovers
 	consumers map[string]*keptConsumer // replaced, not changed
-	outbox    *outbox                  // nil if history is kept here
+	outbox    *outbox                  // nil if this store keeps history
 
 	groups  map[string]*group
 	records map[job.ID][]*store.Record // by run
@@ -291,15 +291,15 @@ type state struct {
 
 // telling has the events of an update for followers of the store.
 type telling struct {
-	before map[job.ID]*store.Run // what the update replaces
+	before map[job.ID]*store.Run // runs that the update replaces
 	events []store.Event
 }
 
-// slotRuns are runs in a slot. Those that do not hold it are by due time and id.
+// slotRuns are the runs in a slot. Runs that do not hold it are ordered by due time and id.
 type slotRuns struct {
 	holding        map[job.ID]*store.Run
 	waiting, ready *btree.BTreeG[*store.Run]
-	queued         int // of the waiting: see isQueued
+	queued         int // number of waiting runs: see isQueued
 }
 
 // isQueued reports whether a waiting run counts for the limit of a queue.
@@ -369,7 +369,7 @@ func (s *state) put(p Pair) {
 	s.install(&p)
 }
 
-// install takes a decoded value.
+// install puts a decoded value into the copy.
 func (s *state) install(p *Pair) {
 	switch is := p.Is.(type) {
 	case *cell:
@@ -416,7 +416,8 @@ type lastHandover int64
 
 func codeLastHandover(c *coder, n *lastHandover) { c.int64((*int64)(n)) }
 
-// apartRun is a run with a key of its own, and which of its fields follow from the fit of its cell.
+// apartRun is a run with a key of its own, and the fields of it that follow from the fit of its
+// cell.
 type apartRun struct {
 	run  *store.Run
 	fits fitMask
@@ -476,7 +477,7 @@ func decoded[T any](p *Pair, each func(*coder, *T)) (*T, error) {
 	return &v, err
 }
 
-// remove takes a key out of the copy.
+// remove removes a key from the copy.
 func (s *state) remove(key string, now time.Time) {
 	delete(s.versions, key)
 	delete(s.unread, key)
@@ -525,7 +526,7 @@ func (s *state) remove(key string, now time.Time) {
 	}
 }
 
-// putSession takes a session: steps before may still read the one that was there.
+// putSession replaces a session: earlier steps may still read the old one.
 func (s *state) putSession(one *session) {
 	kept := one.Session
 	s.over[kept.ID] = one.over
@@ -567,7 +568,7 @@ func (s *state) putCell(c *cell) {
 	} else {
 		s.dropHead(was)
 	}
-	// What is unchanged stays in the indexes, unless the job makes it another.
+	// An unchanged run stays in the indexes, unless the job changes its place.
 	judged, gone, come := was.withdraws() == c.withdraws(), was.runs, c.runs
 	if judged {
 		gone, come = without(was.runs, c.runs), without(c.runs, was.runs)
@@ -635,7 +636,7 @@ func (s *state) addHead(c *cell) {
 	}
 }
 
-// putApart takes a run with a key of its own.
+// putApart adds a run with a key of its own.
 func (s *state) putApart(r *store.Run, f fitMask) {
 	if was := s.runs[r.ID]; was != nil && s.isApart(was) {
 		s.dropApart(was)
@@ -684,8 +685,8 @@ func (s *state) runsOf(uid job.ID) (list []*store.Run) {
 	return list
 }
 
-// count compares how many runs have keys of their own with what their jobs say. One that is
-// gone would look as if it had ended.
+// count compares the numbers of runs with keys of their own with the counts of their jobs. A
+// missing run would look as if it had ended.
 func (s *state) count() {
 	for uid := range s.touched {
 		c, have := s.cells[uid], s.apartOf(uid)
@@ -701,20 +702,20 @@ func (s *state) count() {
 
 var errApart = fmt.Errorf("%w: runs are missing", store.ErrDamaged)
 
-// tell notes the event of a run for followers, if it is news.
+// tell notes a change of a run as an event for followers.
 func (s *state) tell(r *store.Run) {
 	if s.telling == nil {
 		return
 	}
 	before := s.telling.before[r.ID]
-	placed := before != nil && before.Session != r.Session && r.State != job.StateRunning // a handover is no news
+	placed := before != nil && before.Session != r.Session && r.State != job.StateRunning // a handover is no event
 	if before == nil || before.State != r.State || before.Attempt != r.Attempt || placed {
 		shown := *r
 		s.telling.events = append(s.telling.events, store.Event{Kind: store.RunEvent(r.State), Time: latestOf(r), Run: &shown})
 	}
 }
 
-// latestOf is a moment of a run for its event: when it was claimed, else when it was due
+// latestOf returns the moment for the event of a run: when it was claimed, or else when it was due
 // or made.
 func latestOf(r *store.Run) time.Time {
 	if r.State == job.StateRunning {
@@ -758,7 +759,7 @@ func removeFrom(index map[string]map[job.ID]bool, keys []string, uid job.ID) {
 	}
 }
 
-// addRun indexes a run, which may have a key of its own.
+// addRun indexes a run; apart says that it has a key of its own.
 func (s *state) addRun(r *store.Run, apart bool) {
 	s.tell(r)
 	s.runs[r.ID] = r
@@ -781,7 +782,7 @@ func (s *state) addRun(r *store.Run, apart bool) {
 	s.judge(r)
 }
 
-// judge notes whether Tidy must look at a run. One without a job is withdrawn.
+// judge notes whether Tidy must examine a run. A run without a job is withdrawn.
 func (s *state) judge(r *store.Run) {
 	c := s.cells[r.JobUID]
 	switch {
@@ -807,7 +808,7 @@ func (in *slotRuns) add(r *store.Run) {
 	}
 }
 
-// drop takes a run out, and reports whether none is left.
+// drop removes a run, and reports whether the slot is empty.
 func (in *slotRuns) drop(r *store.Run) bool {
 	switch {
 	case r.HoldsSlot:

@@ -9,7 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// A step decides with the sessions that it has read, while others come and go.
+// A step decides with the sessions that it has read, while sessions begin and end.
 func TestSessionsOfABatchStay(t *testing.T) {
 	s, a, b := newState(false), job.ID{1}, job.ID{2}
 	s.setSession(&store.Session{ID: a})
@@ -25,7 +25,7 @@ func TestSessionsOfABatchStay(t *testing.T) {
 	}
 }
 
-// What is unchanged of a cell stays in the indexes, in whatever order its runs are.
+// Unchanged runs of a cell stay in the indexes, whatever their order.
 func TestRunsThatAnotherListLacksAreFoundInAnyOrder(t *testing.T) {
 	a, b, c, d := &store.Run{}, &store.Run{}, &store.Run{}, &store.Run{}
 	for _, test := range []struct{ list, other, want []*store.Run }{

@@ -16,7 +16,7 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/ledger"
 )
 
-// turnAfter is the number of tries after which the tries of a step run one at a time.
+// turnAfter is the number of tries after which a step waits for its turn.
 const turnAfter = 2
 
 // Step implements ledger.Backend.
@@ -55,7 +55,6 @@ func (b *Backend) step(ctx context.Context, o *ledger.Order, decide func(ledger.
 		return cmp.Or(t.confirm(ctx), err)
 	}
 	if t.commit == nil {
-		// A refusal is only as good as its inputs.
 		if err := t.confirm(ctx); err != nil {
 			return err
 		}
@@ -75,8 +74,8 @@ func (b *Backend) step(ctx context.Context, o *ledger.Order, decide func(ledger.
 	return b.handOn(ctx, t.handsOn)
 }
 
-// handOn hands on the remaining ready runs of sessions that get no new ones. Where it fails, they
-// are late: other nodes take them when they are overdue.
+// handOn hands on the remaining ready runs of sessions that get no new ones. After a failure other
+// nodes take them when they are overdue.
 func (b *Backend) handOn(ctx context.Context, sessions []job.ID) error {
 	for tries := 0; len(sessions) > 0; {
 		if err := b.fresh(ctx); err != nil {
@@ -120,7 +119,7 @@ func (b *Backend) settle(ctx context.Context, version int64, call func()) error 
 	b.mu.Unlock()
 	select {
 	case <-done:
-	case <-ctx.Done(): // it is committed all the same
+	case <-ctx.Done(): // it is committed anyway
 	}
 	return nil
 }
@@ -129,13 +128,13 @@ func (b *Backend) settle(ctx context.Context, version int64, call func()) error 
 type tx struct {
 	b   *Backend
 	ctx context.Context
-	// reads are the keys that the step has read, with their versions, and changed is set when
-	// one was read twice with different ones.
+	// reads are the versions of the keys that the step has read; changed is set when a key was read
+	// in two versions.
 	reads   map[string]int64
 	changed bool
-	// whole is set for a step about several items that must not be divided.
+	// whole is set for a step about several items that must be committed together.
 	whole bool
-	// divides is set for a step about several items that are separate steps.
+	// divides is set for a step about several items that may be committed apart.
 	divides bool
 	// oneEach is set if each part is a commit: see Options.OneEach.
 	oneEach bool
@@ -145,7 +144,7 @@ type tx struct {
 	commit *commit
 	// handsOn are sessions with more ready runs than one commit hands on.
 	handsOn []job.ID
-	copied  int // of the backend's copies
+	copied  int // number of the backend's copies in use
 }
 
 // confirm returns ledger.ErrAgain if data that the step has read has changed, and another
@@ -237,7 +236,7 @@ func (t *tx) Load(n *engine.Need, b *engine.Batch) error {
 	return t.add(b, &f)
 }
 
-// look reads the copy.
+// look reads the needed data from the copy.
 func (t *tx) look(n *engine.Need, b *engine.Batch, f *found, now time.Time) {
 	s := t.b.state
 	for _, uid := range n.Jobs {
@@ -278,7 +277,7 @@ func (t *tx) look(n *engine.Need, b *engine.Batch, f *found, now time.Time) {
 	}
 	t.lookFollows(n, b, f)
 	for _, id := range n.Keys {
-		t.saw(cellKey(id.Job)) // which a request changes
+		t.saw(cellKey(id.Job)) // a request changes it
 		if kept, ok := s.requests[requestKey(id)]; ok && now.Before(kept.Expires) {
 			b.AddKey(id, kept.Run)
 		}
@@ -315,26 +314,26 @@ func (t *tx) seeRuns(f *found, uid job.ID, wanted func(*store.Run) bool) {
 	}
 }
 
-// freesMore is how many places in a slot a step frees besides one for each of its items: of runs
-// between two attempts that were withdrawn. The next step about the slot takes what is left.
+// freesMore is how many more places a step may free in a slot than it has items: for runs withdrawn
+// between two attempts. The next step about the slot takes the rest.
 const freesMore = 32
 
-// surelyWaits reports whether only the slot keeps a run from starting.
+// surelyWaits reports whether a run waits for its slot and nothing else.
 func (s *state) surelyWaits(r *store.Run, now time.Time) bool {
-	return !r.AwaitsPrevious && r.Kind != job.RunStep && !r.Session.IsZero() && // a run that is reported has none
+	return !r.AwaitsPrevious && r.Kind != job.RunStep && !r.Session.IsZero() && // a reported run has none
 		(r.LateAfter.IsZero() || !now.After(r.LateAfter)) && s.suspect[r.ID] == nil
 }
 
-// slot adds the members of a slot: see engine.SlotNeed. Of those that wait it adds no more than
-// the step can make ready, if the others are sure to wait: then it counts them.
+// slot adds the members of a slot: see engine.SlotNeed. Of the waiting runs it adds as many as the
+// step can make ready, and only counts the rest, if these surely wait.
 func (t *tx) slot(need *engine.SlotNeed, b *engine.Batch, f *found, now time.Time) {
 	s := t.b.state
-	var holding, waiting, ready []*store.Run // that in does not have
+	var holding, waiting, ready []*store.Run // members that the batch lacks
 	in := s.slots[need.Key]
 	if in == nil {
 		in = &slotRuns{}
 	}
-	queued := in.queued // of all that wait
+	queued := in.queued // of all waiting runs
 	if name, pool := engine.PoolOf(need.Key); pool {
 		t.saw(slotKeys + need.Key)
 		t.saw(documentsKey)
@@ -479,7 +478,7 @@ func clone[V any](m map[string]V) map[string]V {
 	return own
 }
 
-// newJob returns a job for the batch to own. A step of its own turn takes the jobs of earlier ones.
+// newJob returns a job for the batch to own. A serial step reuses the jobs of earlier ones.
 func (t *tx) newJob() *engine.Job {
 	if !t.b.isSerial() {
 		return &engine.Job{}
@@ -491,7 +490,7 @@ func (t *tx) newJob() *engine.Job {
 	return t.b.copies[t.copied-1]
 }
 
-// add gives the batch what was found, with documents.
+// add passes what was found to the batch, with documents.
 func (t *tx) add(b *engine.Batch, f *found) error {
 	jobs, err := t.b.copiesOf(t.ctx, slices.Concat(f.jobs, f.named, f.following, f.naming), t.newJob)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/belfry-cron/belfry/store/storetest"
 )
 
-// cutOff is a driver that cannot tell what the latest commit is.
+// cutOff is a driver that cannot read the latest version.
 type cutOff struct {
 	driver
 	away *atomic.Bool
@@ -40,7 +40,7 @@ func TestARefusalThatCannotBeConfirmedIsNoAnswer(t *testing.T) {
 	}
 }
 
-// A job that cannot be read is not a job that does not exist.
+// An unreadable job is not a missing job.
 func TestStateThatCannotBeReadIsRefused(t *testing.T) {
 	documents, err := job.Decode("job.yaml", []byte("name: a\nschedule: {every: 1h}\nrun: {shell: 'true'}"))
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 // format adds a file: UPDATE=1 writes it.
 const fixture = "testdata/format3.txt"
 
-// What etcd or Redis has of an earlier version is read: jobs, runs in the cells of their jobs and
-// apart, history, output and audit.
+// Data of an earlier version in etcd or Redis is read: jobs, runs in cells and apart, history,
+// output and audit.
 func TestAStoreOfFormat3IsRead(t *testing.T) {
 	if os.Getenv("UPDATE") == "1" {
 		if err := os.WriteFile(fixture, []byte(filled(t)), 0o600); err != nil {
@@ -50,7 +50,7 @@ func TestAStoreOfFormat3IsRead(t *testing.T) {
 	storetest.Upgraded(t, openOn(t, d, storetest.Options{Now: func() time.Time { return storetest.UpgradedAt }}))
 }
 
-// filled returns the keys of a store with what storetest.Upgraded looks for.
+// filled returns the keys of a store with the data that storetest.Upgraded checks.
 func filled(t *testing.T) string {
 	ctx, now := t.Context(), storetest.UpgradedAt.Add(-5*time.Second)
 	must := func(err error) {

@@ -54,10 +54,10 @@ func (p *Pair) encoded() []byte {
 	case *signal:
 		return encode(is, codeSignal, 16)
 	case *keptConsumer:
-		value, _ := json.Marshal(is) // it has names and numbers alone
+		value, _ := json.Marshal(is) // it consists of names and numbers
 		return value
 	case *job.Document:
-		value, _ := columns.EncodeDocument(*is) // set by setDocument, which has tried it
+		value, _ := columns.EncodeDocument(*is) // setDocument has encoded it before
 		return value
 	}
 	return nil
@@ -71,15 +71,15 @@ func signalIn(p *Pair) (*signal, error) {
 	return decoded(p, codeSignal)
 }
 
-// ownValues are values that this process has encoded and committed, by key. The copy takes them when
-// they come back, instead of decoding them again: it compares the bytes, so whatever has become of the
-// commit, it takes what the store has.
+// ownValues are the values that this process has encoded and committed, by key. When they come back,
+// the copy reuses them instead of decoding them again. It compares the bytes, so that it has what the
+// store has, whatever became of the commit.
 type ownValues struct {
 	mu     sync.Mutex
 	values map[string]Pair
 }
 
-// ownMax bounds the values that are remembered: a commit whose fate is unknown may never come back.
+// ownMax bounds these values: a commit with an unknown result may never come back.
 const ownMax = 10_000
 
 // remember notes the values of a transaction.
@@ -91,7 +91,7 @@ func (o *ownValues) remember(t *Txn) {
 	}
 	for _, p := range t.Puts {
 		switch p.Is.(type) {
-		case *cell, *apartRun, *group: // others are small or seldom
+		case *cell, *apartRun, *group: // other values are small or rare
 			o.values[p.Key] = p
 		}
 	}
@@ -108,7 +108,7 @@ func (o *ownValues) forget(t *Txn) {
 	}
 }
 
-// find completes a pair that has come back with its decoded value, if this process has encoded it.
+// find gives a pair its decoded value, if this process has encoded it.
 func (o *ownValues) find(p *Pair) {
 	if p.Is != nil {
 		return
@@ -134,10 +134,11 @@ func (b *Backend) commit(ctx context.Context, t *Txn) (version int64, done bool,
 	return version, done, err
 }
 
-// isSerial reports whether steps run one after another, and so need not compare what they have read.
+// isSerial reports whether steps run one after another, so that they need not compare what they have
+// read.
 func (b *Backend) isSerial() bool { return b.local != nil && !b.opt.Compares }
 
-// alone makes a change outside of a step wait for its turn among steps that do not compare.
+// alone makes a change outside of a step wait for its turn among serial steps.
 func (b *Backend) alone() (release func()) {
 	if !b.isSerial() {
 		return func() {}

@@ -8,7 +8,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// What a commit has written comes back, or what another process has written instead.
+// The copy takes an own value only if the commit has written its bytes.
 func TestTheCopyTakesAnOwnValueOnlyForItsBytes(t *testing.T) {
 	valueOf := func(name string) *cell {
 		c := &cell{}
@@ -64,7 +64,7 @@ func TestACellIsEncodedAsIfNothingWasRemembered(t *testing.T) {
 		if got, want := encodeCell(&again), encodeCell(&cell{runs: runs}); !bytes.Equal(got, want) {
 			t.Errorf("%s: got %x, want %x", what, got, want)
 		}
-		third := again // with what was remembered of a cell that was itself put together
+		third := again // reuses a cell that itself reuses another
 		if got, want := encodeCell(&third), encodeCell(&cell{runs: runs}); !bytes.Equal(got, want) {
 			t.Errorf("%s, again: got %x, want %x", what, got, want)
 		}

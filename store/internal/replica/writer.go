@@ -14,21 +14,21 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
-// stagedCell is a cell as a step leaves it.
+// stagedCell is a cell after a step.
 type stagedCell struct {
 	cell
-	set   map[job.ID]*store.Run // that are written under keys of their own
-	gone  map[job.ID]bool       // whose own keys are removed
-	alone bool                  // it is not there and is not made: its runs are left over
-	// policy is the policy of its job after the step, nil if the step has not changed the job.
+	set   map[job.ID]*store.Run // runs to write under keys of their own
+	gone  map[job.ID]bool       // runs whose own keys are removed
+	alone bool                  // the cell does not exist: its runs have lost their job
+	// policy is the policy of its job after the step, nil if the step does not change the job.
 	policy *engine.Policy
 }
 
 // ops is how many keys it writes.
 func (c *stagedCell) ops() int { return 1 + len(c.set) + len(c.gone) }
 
-// spread gives runs keys of their own that have no room in the cell, which is bounded by their number and,
-// where values are encoded, by their size.
+// spread moves runs to keys of their own if the cell has no room for them: its number and, where values
+// are encoded, its size are bounded.
 func (c *stagedCell) spread(most int, encoded bool) {
 	kept, size, moved := c.runs[:0], 0, 0
 	for _, r := range c.runs {
@@ -49,7 +49,7 @@ func (c *stagedCell) spread(most int, encoded bool) {
 }
 
 func (c *stagedCell) putApart(r *store.Run) {
-	if c.set == nil { // as in most cells
+	if c.set == nil { // most cells have no runs apart
 		c.set = map[job.ID]*store.Run{}
 	}
 	c.set[r.ID] = r
@@ -71,22 +71,22 @@ func (c *stagedCell) write(b *Backend, t *Txn) {
 // writer turns the changes of a step into a commit.
 type writer struct {
 	t     *tx
-	cells map[job.ID]*stagedCell // as they will be
-	order []job.ID               // of the cells, as the step came to them
+	cells map[job.ID]*stagedCell // cells after the step
+	order []job.ID               // cells in the order of the step
 	// tied has for each cell another one that must be written with it: a forest.
 	tied    map[job.ID]job.ID
 	made    map[job.ID]bool
 	news    map[job.ID]bool
 	dropped map[job.ID]bool // names that become free
-	rest    *part           // what belongs to no cell
-	members bool            // sessions are changed, besides their renewals
+	rest    *part           // data outside cells
+	members bool            // the step changes sessions, besides their renewals
 	docs    bool
 	follows bool
-	pools   map[string]job.ID // slots of pools that are changed, and a cell with one of their runs
+	pools   map[string]job.ID // changed slots of pools, each with a cell of one of its runs
 	before  []Pair
 	prune   []jobVersion
 	now     time.Time        // of the step
-	words   []*store.Record  // that are changed in words alone, and not fed
+	words   []*store.Record  // records that change in words only, and are not fed
 	loose   map[string]int64 // see loosen
 }
 
@@ -175,7 +175,7 @@ func (w *writer) tieParent(r *store.Run, c *engine.Changes) {
 // tieFlows ties the cells of runs that flows of other jobs have created to the cells of the
 // flows, if the step involves both.
 func (w *writer) tieFlows(c *engine.Changes) {
-	var of map[job.ID]job.ID // the jobs of the runs
+	var of map[job.ID]job.ID // jobs by run
 	for _, list := range [...][]*store.Run{c.Made, c.Saved, c.Removed} {
 		for _, r := range list {
 			if r.Kind != job.RunByFlow {
@@ -207,11 +207,11 @@ func (w *writer) touch(r *store.Run) {
 	w.pools[r.Slot] = r.JobUID
 }
 
-// setRun takes a run as the step leaves it.
+// setRun stages a run after the step.
 func (w *writer) setRun(r *store.Run) {
 	c := w.cell(r.JobUID)
 	if i := c.find(r.ID); i >= 0 {
-		w.touch(c.runs[i]) // it may have been in another slot
+		w.touch(c.runs[i]) // the slot it was in changes too
 		c.runs[i] = r
 	} else if was := w.apart(r.ID); was != nil {
 		w.touch(was)
@@ -222,7 +222,7 @@ func (w *writer) setRun(r *store.Run) {
 	w.touch(r)
 }
 
-// apart returns a run that has a key of its own, or nil.
+// apart returns a run with a key of its own, or nil.
 func (w *writer) apart(id job.ID) *store.Run {
 	w.t.b.mu.RLock()
 	defer w.t.b.mu.RUnlock()
@@ -239,7 +239,7 @@ func (w *writer) removeRun(r *store.Run) {
 		c.runs = slices.Delete(c.runs, i, i+1)
 	} else if was := w.apart(r.ID); was != nil {
 		w.touch(was)
-		if c.gone == nil { // as in most cells
+		if c.gone == nil { // most cells have no runs apart
 			c.gone = map[job.ID]bool{}
 		}
 		c.gone[r.ID] = true
@@ -247,7 +247,7 @@ func (w *writer) removeRun(r *store.Run) {
 	}
 }
 
-// job takes a job as the step leaves it.
+// job stages a job after the step.
 func (w *writer) job(j *engine.Job) error {
 	c := w.cell(j.UID)
 	c.alone = false
@@ -287,8 +287,7 @@ func (w *writer) job(j *engine.Job) error {
 	return nil
 }
 
-// handOn takes the session from ready runs of sessions, and returns the sessions that may have
-// more.
+// handOn takes ready runs from their sessions, and returns the sessions that may have more.
 func (w *writer) handOn(sessions []job.ID) (more []job.ID) {
 	left, pools := handOnMax, poolStep
 	for _, id := range sessions {

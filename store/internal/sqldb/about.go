@@ -10,20 +10,20 @@ import (
 
 // About is the result of a check of a database.
 type About struct {
-	Server string // its name and version
-	Schema int    // the version of its schema; 0 while there is none
-	// Offset is how far its clock is ahead of this machine's clock.
+	Server string // name and version of the server
+	Schema int    // version of Belfry's schema; 0 if there is none
+	// Offset is how far the database's clock is ahead of this machine's clock.
 	Offset time.Duration
-	// Durable reports whether what is acknowledged survives a crash of it.
+	// Durable reports whether acknowledged commits survive a crash of the database.
 	Durable bool
-	// Unusable says why this belfry cannot use its schema; nil if it can.
+	// Unusable says why this Belfry cannot use its schema; nil if it can.
 	Unusable error
 	// Denied is what servers do and the user may not, or no user may for now: each follows
 	// "may not".
 	Denied []string
 }
 
-// Deny adds that something may not be done to tables, if there are any.
+// Deny adds an action that is not permitted on tables, if there are any.
 func (a *About) Deny(what string, tables []string) {
 	slices.Sort(tables)
 	switch n := len(tables); n {
@@ -35,7 +35,7 @@ func (a *About) Deny(what string, tables []string) {
 	}
 }
 
-// String says it in a line.
+// String describes the database in a line.
 func (a About) String() string {
 	schema := fmt.Sprintf("schema version %d", a.Schema)
 	if a.Schema == 0 {

@@ -16,7 +16,7 @@ const activeColumns = `a.id, a.job, a.state, a.session, a.due, a.slot, a.holds, 
 	a.params, a.parent, a.last_outcome, a.reason, a.cancel_by, a.cancel_reason, a.first_due, a.alert_at, a.others,
 	a.next_due, a.floor_before, a.lost_after, a.flow`
 
-// scanRun reads a run but for the names of its job.
+// scanRun reads a run without the names of its job.
 func scanRun(q reader, r *store.Run) {
 	r.ID, r.JobUID = q.id(), q.id()
 	r.State = columns.States.Value(q.Int())
@@ -89,8 +89,8 @@ var newRuns = &Table{Name: "active", Key: 1, Columns: slices.Concat(
 	}, savedRuns.Columns[1:], placeColumns,
 )}
 
-// savedRuns is what of a run changes, and movedRuns with it what is in an index and rarely
-// does: SQLite writes the entries of all indexes with a column that is named.
+// savedRuns are the columns of a run that change, and movedRuns add the indexed ones, which rarely
+// do: SQLite writes the entries of all indexes of a named column.
 var (
 	savedRuns = &Table{Name: "active", Key: 1, Columns: []Column{
 		{"id", Blob},
@@ -105,7 +105,7 @@ var (
 
 var removedRuns = &Table{Name: "active", Key: 1, Columns: []Column{{"id", Blob}}}
 
-// made adds a new run. A broadcast run belongs to its node.
+// made inserts a new run. A broadcast run belongs to its node.
 func (b *Batch) made(r *store.Run, broadcast bool) error {
 	params, err := columns.EncodeParams(r.Params)
 	if err != nil {
@@ -147,9 +147,9 @@ func placeOf(r *store.Run) indexKey { return indexKey{r.Session, r.Due, r.Slot, 
 // sessionsWith returns the sessions that have runs, the zero id for runs that
 // must be placed among them.
 func (t *tx) sessionsWith() (list []job.ID, err error) {
-	// It queries one session after the other: they are few, with many runs, and MariaDB
-	// reads all of those for a combined query. From the end it meets the runs due last
-	// first, not those that just ended and are still in the index.
+	// It queries one session after the other: they are few, with many runs, and MariaDB reads all
+	// of those for a combined query. Reading from the end meets the runs due last, not ended runs
+	// that are still in the index.
 	const before = "select a.session from active a where a.session < ? order by a.session desc limit 1"
 	for next := bytes.Repeat([]byte{0xff}, len(job.ID{})+1); ; {
 		found, err := t.ids(before, next)
@@ -158,7 +158,7 @@ func (t *tx) sessionsWith() (list []job.ID, err error) {
 		}
 		list = append(list, found[0])
 		if next = idOf(found[0]); len(next) == 0 {
-			return list, nil // the zero id is the first
+			return list, nil // the zero id sorts first
 		}
 	}
 }

@@ -5,11 +5,11 @@ import (
 	"net/url"
 )
 
-// Parameters returns the parameters in the address of a database. It keeps unreadable ones:
-// one of them may ask for TLS.
+// Parameters returns the parameters in the address of a database. It keeps unreadable ones, which
+// may ask for TLS.
 func Parameters(u *url.URL) (url.Values, error) {
 	list, err := url.ParseQuery(u.RawQuery)
-	if err != nil { // which may show a part of a password
+	if err != nil { // the error may show a part of a password
 		return nil, errors.New("its parameters are joined by &, and %, & and ; in them are written as %25, %26 and %3B")
 	}
 	return list, nil

@@ -44,7 +44,7 @@ func (s *backend) HistoryID(ctx context.Context) (id store.HistoryID, err error)
 
 // Append implements store.History.
 func (s *backend) Append(ctx context.Context, records []store.Record) error {
-	if _, err := s.HistoryID(ctx); err != nil { // it makes the row that is locked
+	if _, err := s.HistoryID(ctx); err != nil { // creates the row to lock
 		return err
 	}
 	err := s.grow(ctx, func(t *tx) error { return t.appendRecords(records) })
@@ -62,7 +62,7 @@ func (t *tx) appendRecords(records []store.Record) error {
 		run    job.ID
 		number int
 	}
-	there := map[attempt]bool{} // and whether it is lost
+	there := map[attempt]bool{} // stored attempts, and whether each is lost
 	runs := make([]job.ID, len(records))
 	for i := range records {
 		runs[i] = records[i].Run.ID

@@ -15,9 +15,9 @@ import (
 // the columns, row after row.
 type Batch struct {
 	*Table
-	Ints  [][]int64  // of the columns that are Int, by the number of the column
-	Texts [][]string // of those that are Text
-	Blobs [][][]byte // of those that are Blob
+	Ints  [][]int64  // Int columns, by their number
+	Texts [][]string // Text columns
+	Blobs [][][]byte // Blob columns
 	next  int
 }
 
@@ -132,14 +132,13 @@ func (b *Batch) time(t time.Time) *Batch { return b.int(columns.Nanos(t)) }
 
 func (b *Batch) bool(v bool) *Batch { return b.int(toInt(v)) }
 
-// id adds an id. What it points to is not copied.
+// id adds an id, without a copy of its bytes.
 func (b *Batch) id(v *job.ID) *Batch { return b.blob(idBytes(v)) }
 
-// none is an empty blob, which null is not.
+// none is an empty blob, unlike null.
 var none = []byte{}
 
-// idBytes returns an id as a column keeps it: the zero id is empty, and sorts
-// first.
+// idBytes returns an id as a column holds it: the zero id is empty, and sorts first.
 func idBytes(v *job.ID) []byte {
 	if v.IsZero() {
 		return none

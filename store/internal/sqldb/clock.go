@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// measureEvery is how often the clock of the database is read: steps of it are
-	// known within this time. Decisions read it by themselves.
+	// measureEvery is how often the clock of the database is read: steps of it are known within
+	// this time. Decisions read it each time.
 	measureEvery = 5 * time.Second
 	// samples is how many answers a measurement takes: the first of a connection
 	// takes longer.
@@ -21,11 +21,10 @@ const (
 	measureMax = 2 * time.Second
 )
 
-// clock is the clock of the database as this process believes it to be. Between
-// measurements it advances by the boot clock of the machine, which cannot be set and runs
-// while the machine sleeps.
+// clock is this process's estimate of the database's clock. Between measurements it advances by the
+// boot clock of the machine, which cannot be set and also runs while the machine sleeps.
 type clock struct {
-	given func() time.Time // if set, it is that
+	given func() time.Time // if set, replaces the clock
 	boot  func() time.Duration
 
 	mu   sync.Mutex
@@ -44,7 +43,7 @@ func (c *clock) now() time.Time {
 	return micro(c.at.Add(c.boot() - c.read))
 }
 
-// micro is a moment as stores keep times: in UTC, to the microsecond.
+// micro returns a moment as stores keep it: in UTC, to the microsecond.
 func micro(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
 // measure reads the database's time, and assigns it to the moment of the answer: so the
@@ -89,7 +88,7 @@ func (s *backend) keepTime(ctx context.Context) {
 		select {
 		case <-ticker.C:
 			once, cancel := context.WithTimeout(ctx, measureMax)
-			_ = s.measure(once) // the next one will do
+			_ = s.measure(once) // the next measurement follows
 			cancel()
 		case <-ctx.Done():
 			return
@@ -100,8 +99,7 @@ func (s *backend) keepTime(ctx context.Context) {
 // Now returns the clock of the database.
 func (s *backend) Now(ctx context.Context) (time.Time, error) { return s.clock.now(), ctx.Err() }
 
-// now returns the moment of a transaction, taken at the first call: by
-// the clock of the database itself.
+// now returns the moment of a transaction by the clock of the database, read at the first call.
 func (t *tx) now() (time.Time, error) {
 	if t.moment.IsZero() && t.s.clock.given != nil {
 		t.moment = t.s.clock.now()

@@ -11,23 +11,22 @@ import (
 	machine "github.com/belfry-cron/belfry/internal/sys/clock"
 )
 
-// distant is a database that knows nothing but what time it is, over a line that takes its
-// time.
+// distant is a database that has only a clock, behind a slow connection.
 type distant struct {
 	DB
 	begun time.Time
 
 	mu    sync.Mutex
 	set   time.Duration // by how much its clock was set
-	drift float64       // by which part of the time its clock is too fast
-	slept time.Duration // how long the machine that asks has slept
+	drift float64       // the part of time by which its clock is fast
+	slept time.Duration // time that the asking machine slept
 	away  bool
-	// takes says how long the n-th question, from 0, and its answer are on their way.
+	// takes returns how long the n-th question, from 0, and its answer take.
 	takes func(n int) (question, answer time.Duration)
 	asked int
 }
 
-// dial returns a database, and a store that has not asked it yet.
+// dial returns a database, and a store that has not read its clock yet.
 func dial(takes func(n int) (question, answer time.Duration)) (*distant, *backend) {
 	d := &distant{begun: time.Now(), takes: takes}
 	s := &backend{db: d, clock: newClock(nil), closed: make(chan struct{})}
@@ -39,15 +38,15 @@ func always(question, answer time.Duration) func(int) (time.Duration, time.Durat
 	return func(int) (time.Duration, time.Duration) { return question, answer }
 }
 
-// change changes something of it.
+// change changes a property of it.
 func (d *distant) change(do func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	do()
 }
 
-// boot is the boot clock of the machine that asks. Its wall clock, the clock of the bubble,
-// drifts away from it.
+// boot is the boot clock of the asking machine. Its wall clock, the clock of the bubble, drifts
+// away from it.
 func (d *distant) boot() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -74,7 +73,7 @@ func (d *distant) Snapshot(context.Context) (Tx, error) { return line{d: d}, nil
 func (d *distant) Fault(error) Fault                    { return Final }
 func (d *distant) Clock() string                        { return "the clock" }
 
-// line is a transaction of it.
+// line is a transaction of the database.
 type line struct {
 	Tx
 	d *distant
@@ -118,7 +117,7 @@ func (r *clockRow) Next() bool { r.left--; return r.err == nil && r.left == 0 }
 func (r *clockRow) Int() int64 { return r.shows.UnixNano() }
 func (r *clockRow) Err() error { return r.err }
 
-// aheadOf returns by how much the store believes the clock to be ahead of what it shows.
+// aheadOf returns by how much the store believes the database's clock to be ahead of its true time.
 func aheadOf(t *testing.T, d *distant, s *backend) time.Duration {
 	t.Helper()
 	now, err := s.Now(t.Context())
@@ -197,7 +196,7 @@ func TestTheClockIsMeasuredAgain(t *testing.T) {
 		name  string
 		takes func(n int) (question, answer time.Duration)
 		do    func(d *distant)
-		off   time.Duration // at most, when it was measured since
+		off   time.Duration // at most, after a measurement
 	}{
 		{"it is set forward", always(0, 0), func(d *distant) { d.set += time.Hour }, 0},
 		{"it is put back", always(0, 0), func(d *distant) { d.set -= time.Hour }, 0},
@@ -240,9 +239,9 @@ func TestTheClockRunsDuringAnOutage(t *testing.T) {
 		if off := aheadOf(t, d, s); off != 0 {
 			t.Errorf("while the database is away it is ahead by %s", off)
 		}
-		d.change(func() { d.away, d.set = false, -time.Minute }) // another one has taken over
+		d.change(func() { d.away, d.set = false, -time.Minute }) // another server has taken over
 		time.Sleep(measureEvery)
-		synctest.Wait() // for what is done at that very moment
+		synctest.Wait() // waits for work due at that moment
 		if off := aheadOf(t, d, s); off != 0 {
 			t.Errorf("when it is back it is ahead by %s", off)
 		}
@@ -255,10 +254,10 @@ func TestStepsUseTheClockRatherThanItsEstimate(t *testing.T) {
 		if err := s.measure(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		d.change(func() { d.set = -time.Hour }) // the clock changed after it was measured
+		d.change(func() { d.set = -time.Hour }) // the clock changed after the measurement
 		step := &tx{Tx: line{d: d}, ctx: t.Context(), s: s}
 		want := d.shows()
-		for range 2 { // all of a step is of one moment
+		for range 2 { // a step has one moment
 			if now, err := step.now(); err != nil || !now.Equal(want) {
 				t.Errorf("it is %s, %v; want %s", now, err, want)
 			}

@@ -8,17 +8,17 @@ import (
 // DB is a database with its dialect: what differs between PostgreSQL and MySQL.
 // Its methods may be called by any goroutine.
 type DB interface {
-	// Begin begins a transaction in which each statement sees the commits before its start
-	// (READ COMMITTED). One that only adds data may be refused with store.ErrNoSpace, so
-	// that there is room for the others.
+	// Begin begins a transaction in which each statement sees the commits before its start (READ
+	// COMMITTED). With adds, it may be refused with store.ErrNoSpace, to leave room for other
+	// transactions.
 	Begin(ctx context.Context, adds bool) (Tx, error)
-	// Snapshot begins a transaction that reads, and sees one state.
+	// Snapshot begins a transaction that reads one consistent state.
 	Snapshot(ctx context.Context) (Tx, error)
-	// Alone reports whether one process has the database to itself, and runs its writing
-	// transactions one after the other.
+	// Alone reports whether one process has the database for its own, and serializes its writing
+	// transactions.
 	Alone() bool
-	// Lateral tells that a subquery behind FROM may name the tables before it, which takes
-	// less than a statement for each of many rows.
+	// Lateral reports that a subquery behind FROM may name the tables before it, which costs less
+	// than a statement per row.
 	Lateral() bool
 	// Failures returns how the index of failures is read: what follows the table of history,
 	// and the condition, which means Failed.
@@ -31,13 +31,13 @@ type DB interface {
 	// since 1970, that advances inside a transaction.
 	Clock() string
 	// Era changes when a transaction was rolled back, or something changed the database other than
-	// Write. It is for a database that one process has for itself.
+	// Write. It is for a database of one process.
 	Era() int64
-	// KeepsNotices tells that the database keeps a row for each payload of Notify, so that
-	// there must be few different ones.
+	// KeepsNotices reports that the database stores a row for each payload of Notify, so that there
+	// must be few different ones.
 	KeepsNotices() bool
-	// Notify notifies all nodes, in a transaction of its own, and Listen calls do with
-	// notifications after its call of begun, until ctx ends.
+	// Notify notifies all nodes, in a transaction of its own, and Listen calls begun, and do with
+	// each later notification, until ctx ends.
 	Notify(ctx context.Context, payload string) error
 	Listen(ctx context.Context, begun func(), do func(payload string)) error
 	// Partition creates partitions of history for the coming days, and drops partitions
@@ -49,12 +49,12 @@ type DB interface {
 // Fault is what an error of a database means for the call that met it.
 type Fault uint8
 
-// What an error can mean.
+// The meanings of an error.
 const (
 	// Final: the statement is wrong, or the database cannot do it.
 	Final Fault = iota
-	// Conflict: other transactions interfered (a deadlock, a duplicate), and nothing was
-	// changed. The same call may succeed at once.
+	// Conflict: other transactions interfered (a deadlock, a duplicate), and nothing was changed. A
+	// repetition may succeed at once.
 	Conflict
 	// Broken: the connection is lost. Before the commit was sent nothing was
 	// changed; after it the outcome is unknown.
@@ -63,32 +63,29 @@ const (
 
 // Tx is a transaction on a connection of its own, for one goroutine.
 //
-// Texts of statements are the same in all dialects. A parameter is a question
-// mark, and "in (?*)" stands for a set, whose argument is a slice: it may be
-// empty. SQLite keeps a number for each job in history, which stands for its name:
-// "uid/*n*/" is the column of names that history has, "/*n*/" stands before a uid that is
-// compared with it, and "/*uid*/" before it where it is compared with a uid. Joined tables
-// are named in the order in which they are best read. An argument is int64, string, []byte or nil, in a set []int64, []string
-// or [][]byte. There are as many texts as the program has, so that they can be
-// kept prepared.
+// Texts of statements are the same in all dialects. A parameter is a question mark, and "in (?*)"
+// stands for a set, whose argument is a slice: it may be empty. SQLite keeps a number for each job in
+// history, which stands for its name: "uid/*n*/" is the column of names that history has, "/*n*/"
+// stands before a uid that is compared with it, and "/*uid*/" before it where it is compared with a
+// uid. Joined tables are named in the order in which they are best read. An argument is int64, string,
+// []byte or nil, in a set []int64, []string or [][]byte. The texts are constant, so that they can stay
+// prepared.
 type Tx interface {
-	// Ask runs statements that return rows, one after the other, in one message. Rows.More
-	// moves from the rows of one statement to the next. All are read to their end, or until
-	// an error, before the next call.
+	// Ask runs statements that return rows, one after the other, in one message. Rows.More moves
+	// from the rows of one statement to the next. All rows are read to the end, or until an error,
+	// before the next call.
 	Ask(ctx context.Context, questions ...Question) Rows
 	// Exec runs a statement. It may wait until the next Ask or Commit, which
 	// then returns its error.
 	Exec(ctx context.Context, text string, args ...any) error
 	// Write writes many rows, as Exec does.
 	Write(ctx context.Context, op Op, b *Batch) error
-	// Whole says that what follows reads most rows of tables: the database need not find
-	// an index for it.
+	// Whole says that the next statements read most rows of their tables: the database need not
+	// find an index for it.
 	Whole()
-	// Commit commits. sent reports whether an error may have come after the
-	// commit was done.
+	// Commit commits. sent reports whether the commit may have happened despite an error.
 	Commit(ctx context.Context) (sent bool, err error)
-	// Rollback undoes, and gives the connection back. After Commit it does
-	// nothing.
+	// Rollback undoes the transaction, and releases the connection. After Commit it does nothing.
 	Rollback()
 }
 
@@ -98,8 +95,7 @@ type Question struct {
 	Args []any
 }
 
-// Rows are the rows of questions. Values are read in the order of the columns,
-// each once.
+// Rows are the rows of questions. Values are read once each, in the order of the columns.
 type Rows interface {
 	// Next moves to the next row. After the last one of the last question, and
 	// after an error, the rows are closed.
@@ -117,16 +113,16 @@ type Rows interface {
 	Err() error
 }
 
-// Op is what to do with many rows.
+// Op is an operation on many rows.
 type Op uint8
 
-// What can be done with many rows.
+// The operations on many rows.
 const (
 	Insert    Op = iota // new rows
-	InsertNew           // rows whose key does not exist yet
-	Upsert              // new rows, or in the place of those with their key
-	Update              // the columns behind the key, of rows that are there
-	Delete              // by the key; only the columns of the key are read
+	InsertNew           // rows whose key is new
+	Upsert              // new rows, replacing those with the same key
+	Update              // the columns after the key, of existing rows
+	Delete              // by the key; other columns are ignored
 )
 
 // Kind is the type of a column.
@@ -136,7 +132,7 @@ type Kind uint8
 const (
 	Int  Kind = iota // 64 bits, or fewer in the database
 	Text             // valid UTF-8 without zeros
-	Blob             // bytes, ids among them
+	Blob             // bytes, including ids
 )
 
 // Column is a column of a Table.
@@ -152,7 +148,7 @@ type Table struct {
 	Name string
 	// Columns begin with the primary key.
 	Columns []Column
-	Key     int // how many they are
+	Key     int // number of key columns
 
 	spare sync.Pool // of *Batch
 }

@@ -34,7 +34,7 @@ const (
 
 var settings = &Table{Name: "settings", Key: 1, Columns: []Column{{"name", Text}, {"value", Text}}}
 
-// applyDefaults begins to fill in the defaults, and waits for a bounded time.
+// applyDefaults begins to apply the defaults, and waits for a bounded time.
 func (s *backend) applyDefaults(ctx, background context.Context, most time.Duration, tell func(store.Refill)) error {
 	text, err := json.Marshal(s.defaults)
 	if err != nil {
@@ -58,8 +58,7 @@ func (s *backend) applyDefaults(ctx, background context.Context, most time.Durat
 	return err
 }
 
-// defaults returns the defaults that all jobs have, and the new ones that are being
-// filled in; "" for none.
+// defaults returns the defaults of all jobs, and the new ones that are being applied; "" for none.
 func (t *tx) defaults() (have, begun string, err error) {
 	q := t.query("select name, value from settings where name in (?*)", []string{DefaultsName, begunName})
 	for q.Next() {
@@ -77,7 +76,7 @@ type defaults struct {
 	s     *backend
 	text  string // they, as JSON
 	begun bool
-	last  job.ID // that was looked at
+	last  job.ID // last examined job
 }
 
 // Count implements refill.Jobs.
@@ -116,7 +115,7 @@ func (d *defaults) Part(ctx context.Context) (p refill.Part, err error) {
 	return refill.Part{Looked: looked, Changed: len(changed), More: true}, nil
 }
 
-// set writes the settings, "" for none.
+// set writes both settings, "" for none.
 func (d *defaults) set(ctx context.Context, have, begun string) error {
 	return d.s.write(ctx, func(t *tx) error {
 		if err := t.lock(defaultsLock); err != nil {
@@ -150,7 +149,7 @@ func (d *defaults) end(ctx context.Context) error {
 	})
 }
 
-// lock returns refill.ErrSuperseded if other defaults count by now. A later start with
+// lock returns refill.ErrSuperseded if a start with other defaults has begun. A later start with
 // other defaults waits until the transaction has ended.
 func (d *defaults) lock(t *tx) error {
 	if err := t.lock(defaultsLock); err != nil {
@@ -160,14 +159,14 @@ func (d *defaults) lock(t *tx) error {
 }
 
 func (d *defaults) still(t *tx) error {
-	// Another one with the same may have been faster.
+	// Another process with the same defaults may have been faster.
 	if have, begun, err := t.defaults(); err != nil || begun == d.text || have == d.text {
 		return err
 	}
 	return refill.ErrSuperseded
 }
 
-// given is what the defaults decide about the row of a job.
+// given is the part of a job's row that depends on the defaults.
 type given struct {
 	timing                     string
 	keepRuns, keepFor, keepOut int64

@@ -13,9 +13,8 @@ import (
 // within a look-ahead on a busy cluster.
 const definitionsMax = 32768
 
-// definition is what rarely changes about a job: the row of jobs, decoded. Each of
-// its changes has a number in the feed of changes, so that one with the number
-// of a row is as the database has it. It is never changed.
+// definition is the decoded row of a job, which rarely changes. Each change gets a number in the
+// feed of changes: a definition with the number of the row is current. It is immutable.
 type definition struct {
 	seq, version          int64
 	document              *engine.Document
@@ -39,7 +38,7 @@ type jobRow struct {
 	seq int64
 }
 
-// stateColumns are those that change while a job runs, in the order of scanState.
+// stateColumns are the columns that change while a job runs, in the order of scanState.
 const stateColumns = `s.uid, s.seq, s.version, s.epoch, s.state, s.deleted, s.cursor_at, s.floor_at, s.planner, s.planned,
 	s.failures, s.previous, s.previous_ok, s.previous_failed, s.completed, s.epoch_why`
 
@@ -113,7 +112,7 @@ func (t *tx) defineAll(rows []jobRow) error {
 		if t.reads || !t.s.db.Alone() {
 			t.s.definitions.Put(uid, d, definitionsMax)
 		} else {
-			t.remember(uid, d) // an earlier call of the transaction may have written it
+			t.remember(uid, d) // an earlier call in the transaction may have written it
 		}
 	}
 	if err := q.Err(); err != nil {
@@ -132,7 +131,7 @@ func (t *tx) defineAll(rows []jobRow) error {
 	return nil
 }
 
-// remember keeps a definition once the transaction is committed.
+// remember caches a definition once the transaction is committed.
 func (t *tx) remember(uid job.ID, d *definition) {
 	if t.fresh == nil {
 		t.fresh = map[job.ID]*definition{}

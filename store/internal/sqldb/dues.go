@@ -9,8 +9,8 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
-// dues is when runs are due that this process is likely to claim or to finish: it says how far the slots of
-// their jobs must be read. A run that is due later by now is not found then, and read by its id.
+// dues is when runs are due that this process is likely to claim or to finish: it says how far the
+// slots of their jobs must be read. A run whose due time has moved beyond that is read by its id.
 type dues struct {
 	mu sync.Mutex
 	at map[job.ID]int64
@@ -19,7 +19,7 @@ type dues struct {
 // duesMax bounds how many are remembered, at about 50 bytes each: more than a node claims in a second.
 const duesMax = 50_000
 
-// room makes room for some more runs. The others are read with the slots.
+// room makes room for more runs. Removed ones are read with the slots.
 func (d *dues) room() {
 	if d.at == nil || len(d.at) > duesMax {
 		d.at = map[job.ID]int64{}
@@ -53,7 +53,7 @@ func (d *dues) wrote(c *engine.Changes) {
 	}
 }
 
-// latest returns when the latest of some runs is due, and whether all are known.
+// latest returns the latest due time of some runs, and whether all are known.
 func (d *dues) latest(ids [][]byte) (due int64, known bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

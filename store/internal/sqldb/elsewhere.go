@@ -13,35 +13,34 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
-// A node that follows events of other nodes announces itself to all of them periodically.
-// As long as they receive that, they write their changes into a table, which the followers
-// read: in transactions of their own, after those that made the changes. Without a follower
-// nothing is written.
+// A node that follows events of other nodes announces itself to all of them periodically. While
+// announced, followers read a table of changes, which the other nodes write in separate
+// transactions after the changes. Without a follower nothing is written.
 const (
-	// followAgain is how often a follower announces itself, followLife how long that
-	// holds: some announcements may be lost.
+	// followAgain is how often a follower announces itself, followLife how long an announcement
+	// holds: some may be lost.
 	followAgain = 5 * time.Second
 	followLife  = 15 * time.Second
-	// followWait is the time for the others to start before following begins: more than the
+	// followWait is how long following waits for the other nodes to start: longer than the
 	// announcement takes. Earlier changes of a node that starts later are unknown.
 	followWait = time.Second
-	// tellEvery is how long a node gathers events for the others, and tellMax the most that
-	// it writes at once: beyond 20,000 a second some are lost, and reported as lost.
+	// tellEvery is how long a node gathers events for followers, and tellMax the most that it
+	// writes at once: beyond 20,000 a second some are lost, which is reported.
 	tellEvery = 100 * time.Millisecond
 	tellMax   = 2000
-	// hearEvery is how often a follower reads, and hearMax how many rows at a time.
+	// hearEvery is how often a follower reads, and hearMax how many rows it reads at once.
 	hearEvery = 200 * time.Millisecond
 	hearMax   = 20
-	// toldLife is how long events are kept: a follower that has not read them by then has
-	// lost them, and gets an event that reports that.
+	// toldLife is how long events are kept: a slower follower loses them, and gets an event that
+	// reports the loss.
 	toldLife = 15 * time.Second
 	// followPayload is the text of an announcement, in the place of hints.
 	followPayload = "follow"
 )
 
-// followerState tracks how long others follow this node's events.
+// followerState tracks how long other nodes follow this node's events.
 type followerState struct {
-	wake  chan struct{} // of one: there is a follower
+	wake  chan struct{} // of capacity one: there is a follower
 	mu    sync.Mutex
 	until time.Time
 }
@@ -72,7 +71,7 @@ var toldRows = &Table{Name: "told", Key: 1, Columns: []Column{
 	{"number", Int}, {"sender", Text}, {"batch", Int}, {"told_at", Int}, {"events", Blob},
 }}
 
-// tell writes this node's changes for the others while they follow, until ctx ends.
+// tell writes this node's changes for its followers, until ctx ends.
 func (s *backend) tell(ctx context.Context) {
 	for batch := int64(0); ; {
 		select {
@@ -84,8 +83,8 @@ func (s *backend) tell(ctx context.Context) {
 	}
 }
 
-// tellFollowers writes events until no follower is left, numbers its batches from a number
-// on, and returns the last one.
+// tellFollowers writes events until there is no follower left. It numbers its batches from a number
+// on, and returns the last number.
 func (s *backend) tellFollowers(ctx context.Context, batch int64) int64 {
 	following, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -98,7 +97,7 @@ func (s *backend) tellFollowers(ctx context.Context, batch int64) int64 {
 			select {
 			case list, open := <-changes:
 				next.Events = append(next.Events, list...)
-				room = open // it is closed with ctx
+				room = open // the channel closes with ctx
 			default:
 				room = false
 			}
@@ -117,15 +116,14 @@ func (s *backend) tellFollowers(ctx context.Context, batch int64) int64 {
 			return batch
 		}
 	}
-	_ = s.write(ctx, func(t *tx) error { // or the next node that is followed removes it
+	_ = s.write(ctx, func(t *tx) error { // or the next node with a follower removes it
 		return t.exec("delete from told where sender = ?", s.notices.sender)
 	})
 	return batch
 }
 
-// writeTold writes events, with the next of the numbers of all, and removes old ones.
-// The counter stays locked until the commit, so that numbers become visible in
-// their order.
+// writeTold writes events with the next number, and removes old ones. The counter stays locked
+// until the commit, so that numbers become visible in order.
 func (s *backend) writeTold(ctx context.Context, batch int64, next *eventBatch) error {
 	data, err := pack(next)
 	if err != nil {
@@ -180,8 +178,8 @@ func (s *backend) EventsElsewhere(ctx context.Context) <-chan []store.Event {
 	return ch
 }
 
-// hear reads the events of others and sends them to a channel, until ctx ends or the store
-// is closed. It closes begun when the following has begun.
+// hear reads the events of other nodes and sends them to a channel, until ctx ends or the store is
+// closed. It closes begun once it follows.
 func (s *backend) hear(ctx context.Context, begun chan<- struct{}, to chan<- []store.Event) {
 	const unknown = -1
 	last, began := int64(unknown), time.Now()
@@ -190,7 +188,7 @@ func (s *backend) hear(ctx context.Context, begun chan<- struct{}, to chan<- []s
 	for {
 		if said.IsZero() || time.Since(said) > followAgain {
 			once, cancel := context.WithTimeout(ctx, noticeMax)
-			_ = s.db.Notify(once, s.notices.sender+" "+followPayload) // the next one will do
+			_ = s.db.Notify(once, s.notices.sender+" "+followPayload) // the next announcement will do
 			cancel()
 			said = time.Now()
 		}
@@ -217,7 +215,7 @@ func (s *backend) hear(ctx context.Context, begun chan<- struct{}, to chan<- []s
 			}
 		}
 		if s.awayWithin(ctx, hints, hearEvery) {
-			last = unknown // the numbers may continue from an earlier one
+			last = unknown // after a failover the numbers may continue from an earlier one
 		}
 		if s.check(ctx) != nil {
 			return
@@ -225,7 +223,7 @@ func (s *backend) hear(ctx context.Context, begun chan<- struct{}, to chan<- []s
 	}
 }
 
-// awayWithin waits, and reports whether the database was away meanwhile, by the hints.
+// awayWithin waits, and reports whether hints say that the database was away in that time.
 func (s *backend) awayWithin(ctx context.Context, hints <-chan store.Hint, wait time.Duration) bool {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -257,10 +255,9 @@ func (s *backend) lastTold(ctx context.Context) (last int64, err error) {
 	return last, nil
 }
 
-// readTold returns the events of others after a number, and the number to continue from.
-// Missing events, and possibly missing ones of a node that has only just started to write,
-// are replaced by an event that reports that; while all nodes are starting none are
-// missing.
+// readTold returns the events of other nodes after a number, and the number to continue from. An
+// event that reports a loss replaces missing events, and possibly missing ones of a node that has
+// just started to write; while all nodes are starting none are missing.
 func (s *backend) readTold(ctx context.Context, behind int64, beginning bool) (heard []store.Event, last int64, err error) {
 	err = s.read(ctx, func(t *tx) error {
 		heard, last = nil, behind
@@ -270,7 +267,7 @@ func (s *backend) readTold(ctx context.Context, behind int64, beginning bool) (h
 			next, data := eventBatch{}, q.View()
 			lost := number != last+1
 			if sender != s.notices.sender && (unpack(data, &next) != nil || next.Begun && !beginning) {
-				lost = true // what cannot be read is of another version of the program
+				lost = true // another version of the program has written it
 			}
 			if lost {
 				heard = append(heard, store.Event{Kind: store.EventLost, Time: at})

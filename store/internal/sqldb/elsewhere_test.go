@@ -9,7 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/ledger"
 )
 
-// closing is a database that does not answer any more when its store is closed.
+// closing is a database that stops answering when its store is closed.
 type closing struct {
 	*distant
 	close func()
@@ -22,7 +22,7 @@ func (d *closing) Begin(ctx context.Context, adds bool) (Tx, error) {
 }
 
 func TestNotifyingEndsWithTheStore(t *testing.T) {
-	for range 30 { // which of two things is seen first is left to chance
+	for range 30 { // chance decides which channel is read first
 		synctest.Test(t, func(t *testing.T) {
 			d, s := dial(always(0, 0))
 			ctx, stop := context.WithCancel(t.Context())

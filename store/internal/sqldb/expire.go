@@ -15,22 +15,21 @@ import (
 )
 
 const (
-	// expireScan is how many jobs one call of Expire looks at.
+	// expireScan is how many jobs one call of Expire examines.
 	expireScan = 200
-	// orphansMax is how many jobs without history lose their names and counts at once: the counts of one may
-	// be ten thousand rows.
+	// orphansMax is how many jobs without history lose their names and counts at once: the counts of
+	// one job may fill ten thousand rows.
 	orphansMax = 20
-	// touchedMax is the number of remembered jobs with new history, and of remembered
-	// positions where the output of others begins. Beyond it all jobs are examined.
+	// touchedMax bounds the remembered jobs with new history, and the remembered starts of the
+	// other jobs' output. Beyond it all jobs are examined.
 	touchedMax = 100_000
 	// lookAgain is when old records that stayed, because of their job's settings or a
 	// running run, are examined again.
 	lookAgain = 24 * time.Hour
 )
 
-// expiring is the progress of this process in removing old history. After a start it
-// examines everything once. For limits by number each process examines the jobs whose
-// history it has written.
+// expiring is the progress of this process in removing old history. After a start it examines all
+// history once. For limits by number each process examines the jobs whose history it has written.
 type expiring struct {
 	mu    sync.Mutex
 	round expiry
@@ -49,7 +48,7 @@ func (e *expiring) touch(uid job.ID) {
 	}
 }
 
-// expiry is a round, as far as it has come.
+// expiry is the progress of a round.
 type expiry struct {
 	keep store.Retention
 	// jobs are the jobs to examine by number, in order, unless all are.
@@ -57,15 +56,14 @@ type expiry struct {
 	all     bool
 	running bool
 	stage   int
-	// says are the jobs that keep.Jobs is about, in order.
+	// says are the jobs in keep.Jobs, in order.
 	says []job.ID
-	// left is how many rows the present call may still remove or look at.
+	// left is how many rows the present call may still remove or examine.
 	left int
-	// job is the latest that was looked at.
+	// job is the last examined job.
 	job job.ID
-	// Up to these records everything that need not be kept is gone, since a
-	// time: records and output by what the server keeps, and output of the jobs
-	// that say themselves how long it is kept.
+	// Up to these records, since a time, all expired data is gone: records and output by the limits
+	// of the server, and output of jobs with their own limits.
 	since       time.Time
 	age, output oldRecord
 	outputOf    map[job.ID]oldRecord
@@ -78,12 +76,12 @@ type oldRecord struct {
 	attempt int64
 }
 
-// firstRecord is in front of all records.
+// firstRecord sorts before all records.
 var firstRecord = oldRecord{ended: math.MinInt64}
 
-// Expire implements store.History. Calls until one reports that nothing remains are a
-// round, which examines all history by age, and by number the jobs with new history since
-// the last round. One node at a time does so.
+// Expire implements store.History. Calls until one reports that nothing remains are a round, which
+// examines all history by age, and by number the jobs with new history since the last round. One
+// node at a time makes rounds.
 func (s *backend) Expire(ctx context.Context, keep store.Retention) (more bool, err error) {
 	if err := s.partition(ctx, s.allOld(keep)); err != nil {
 		return false, wrapped(err, "expire history")
@@ -94,16 +92,16 @@ func (s *backend) Expire(ctx context.Context, keep store.Retention) (more bool, 
 	return s.rollUp(ctx)
 }
 
-// expireRound does a part of a round, and reports whether there may be more.
+// expireRound continues a round, and reports whether more may remain.
 func (s *backend) expireRound(ctx context.Context, keep store.Retention) (more bool, err error) {
 	begun := s.begin(keep)
 	var e expiry
 	known := true
 	err = s.write(ctx, func(t *tx) error {
-		if err := t.lock(expiryLock); err != nil { // an earlier try, too, is over
+		if err := t.lock(expiryLock); err != nil { // earlier tries have ended as well
 			return err
 		}
-		if known = !t.again; !known { // it may have removed as much as a call may
+		if known = !t.again; !known { // it may have removed as much as one call may
 			more = true
 			return nil
 		}
@@ -122,8 +120,8 @@ func (s *backend) expireRound(ctx context.Context, keep store.Retention) (more b
 	return more, err
 }
 
-// allOld returns the moment before which all history is old, of the jobs that keep.Jobs is
-// about as well; zero if there is none.
+// allOld returns the moment before which the history of all jobs is old, including jobs in
+// keep.Jobs; zero if there is none.
 func (s *backend) allOld(keep store.Retention) time.Time {
 	longest := keep.For
 	if keep.Jobs != nil {
@@ -154,8 +152,8 @@ func (s *backend) ExpireAudit(ctx context.Context, keep store.Retention) (more b
 	return more, wrapped(err, "expire the audit")
 }
 
-// partition has the database make room for the history that comes, and remove
-// what is old as a whole: all in front of a moment, zero for nothing.
+// partition has the database prepare for coming history, and remove whole parts that lie before a
+// moment, zero for none.
 func (s *backend) partition(ctx context.Context, before time.Time) error {
 	return s.db.Partition(ctx, columns.Nanos(s.clock.now()), columns.Nanos(before))
 }
@@ -184,7 +182,7 @@ func (s *backend) begin(keep store.Retention) expiry {
 
 func compareIDs(a, b job.ID) int { return bytes.Compare(a[:], b[:]) }
 
-// The stages of a round. By number covers all jobs; byJob those with settings of their own.
+// The stages of a round. By number covers all jobs; byJob covers jobs with settings of their own.
 const (
 	byAge = iota
 	byOutput
@@ -193,7 +191,7 @@ const (
 	lastStage
 )
 
-// expire does a part of a round.
+// expire continues a round.
 func (t *tx) expire(e *expiry) error {
 	e.left = store.ExpireMax
 	for e.left > 0 && e.running {
@@ -219,8 +217,7 @@ func (t *tx) expire(e *expiry) error {
 	return nil
 }
 
-// removeOrphans removes the names of jobs that are gone and have no history any
-// more.
+// removeOrphans removes the names of deleted jobs without history.
 func (t *tx) removeOrphans() error {
 	list, err := t.ids("select o.uid from orphans o where not exists (select 1 from history h where h.job = /*n*/o.uid) limit ?", int64(orphansMax))
 	if err != nil || len(list) == 0 {
@@ -229,8 +226,7 @@ func (t *tx) removeOrphans() error {
 	return t.dropNames(list)
 }
 
-// cutoff returns the moment before which something is too old, and whether
-// there is one.
+// cutoff returns the moment before which data is too old, and whether there is one.
 func (t *tx) cutoff(keep time.Duration) (int64, bool) {
 	if keep <= 0 || keep == time.Duration(job.Forever) {
 		return 0, false
@@ -241,8 +237,8 @@ func (t *tx) cutoff(keep time.Duration) (int64, bool) {
 const (
 	// isActive reports whether a record belongs to a running run.
 	isActive = "exists (select 1 from active a where a.id = h.run)"
-	// staysFor and staysOutput report whether the job of a record says itself how
-	// long that is kept.
+	// staysFor and staysOutput report whether the job of a record sets how long its records or
+	// output are kept.
 	staysFor    = "(exists (select 1 from jobs j where j.uid = /*uid*/h.job and j.keep_for <> 0) or " + isActive + ")"
 	staysOutput = "(exists (select 1 from jobs j where j.uid = /*uid*/h.job and j.keep_output <> 0) or " + isActive + ")"
 
@@ -275,8 +271,7 @@ func (t *tx) expireOutput(e *expiry) (done bool, err error) {
 	return t.removeOld(e, &e.output, true, func(k job.Keep) bool { return k.OutputFor != 0 }, selectOld+staysOutput+fromOld+between+oldFirst, e.output.between(before)...)
 }
 
-// expireAudit removes changes older than the limit, and those beyond the number. The latest
-// change stays: the next one gets the number after it.
+// expireAudit removes changes that are too old or too many.
 func (t *tx) expireAudit(keep store.Retention) (more bool, err error) {
 	before, ok := t.cutoff(keep.AuditFor)
 	if !ok {
@@ -307,8 +302,7 @@ func (t *tx) expireAudit(keep store.Retention) (more bool, err error) {
 	return count == store.ExpireMax, t.exec("delete from audit where seq <= ?", remove)
 }
 
-// expireJobs removes records and output by what each job says, and the records
-// beyond the number that it keeps.
+// expireJobs removes records and output by the limits of each job, and records beyond its number.
 func (t *tx) expireJobs(e *expiry) (done bool, err error) {
 	for range expireScan {
 		uid, keep, ok, err := t.nextToExpire(e)
@@ -326,9 +320,9 @@ func (t *tx) expireJobs(e *expiry) (done bool, err error) {
 	return false, nil
 }
 
-// nextToExpire returns the next job that may have too much history, with its limits: only
-// its own ones, and the number. Jobs with new history come first, then those with settings
-// of their own, whose history ages.
+// nextToExpire returns the next job that may have too much history, with its own limits and its
+// number. Jobs with new history come first, then jobs with settings of their own, whose history
+// ages.
 func (t *tx) nextToExpire(e *expiry) (uid job.ID, keep store.Retention, ok bool, err error) {
 	query := "select j.uid from jobs j where j.uid > ? and (j.keep_runs <> 0 or j.keep_for <> 0 or j.keep_output <> 0) order by j.uid limit 1"
 	if e.stage == byNumber {
@@ -378,14 +372,14 @@ const (
 	outputOfJob = selectOld + isActive + fromOld + "h.job = /*n*/? and " + between + oldFirst
 )
 
-// expireJob removes what a job does not keep, and reports whether that was all.
+// expireJob removes the expired history of a job, and reports whether it has removed all of it.
 func (t *tx) expireJob(e *expiry, uid job.ID, keep store.Retention) (finished bool, err error) {
-	end := firstRecord // what is in front of it goes
+	end := firstRecord // all before it is removed
 	if before, ok := t.cutoff(keep.For); ok {
 		end.ended = before
 	}
 	if keep.Runs > 0 {
-		// The first final record that is too many, and what is in front of it.
+		// The first final record beyond the number; earlier ones go with it.
 		q := t.query(finalOfJob, idOf(uid), int64(keep.Runs))
 		for q.Next() {
 			if r := (oldRecord{q.Int(), q.id(), q.Int() + 1}); r.ended >= end.ended {
@@ -421,8 +415,8 @@ func (t *tx) expireJob(e *expiry, uid job.ID, keep store.Retention) (finished bo
 // historyKeys are the keys of records that go.
 var historyKeys = &Table{Name: "history", Key: 3, Columns: []Column{{"ended", Int}, {"run", Blob}, {"attempt", Int}}}
 
-// removeOld removes the records of a query that need not stay, or only their output. stays
-// reports that from Retention.Jobs; nil means never. from advances to the reached position;
+// removeOld removes expired records of a query, or only their output. stays reports from
+// Retention.Jobs whether a record stays; nil means never. from advances to the reached position;
 // done reports the end.
 func (t *tx) removeOld(e *expiry, from *oldRecord, outputOnly bool, stays func(job.Keep) bool, text string, args ...any) (done bool, err error) {
 	type row struct {
@@ -481,7 +475,7 @@ type attempt struct {
 	number int64
 }
 
-// chunks returns how many chunks of output there are of the attempts of runs.
+// chunks returns the number of output chunks of each attempt of some runs.
 func (t *tx) chunks(runs []job.ID) (map[attempt]int, error) {
 	n := map[attempt]int{}
 	if len(runs) == 0 {

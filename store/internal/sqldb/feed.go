@@ -31,7 +31,7 @@ type consumers struct {
 	list  []store.Consumer
 }
 
-// remember keeps consumers that were read after a moment.
+// remember caches consumers that were read after a moment.
 func (c *consumers) remember(asked time.Time, list []store.Consumer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,7 +85,7 @@ func (t *tx) consumerStates() (list []store.ConsumerState, err error) {
 	return list, q.Err()
 }
 
-// feed gives records to the consumers that want them.
+// feed adds records to the entries of the consumers that want them.
 func (st *step) feed(records []*store.Record) error {
 	if len(records) == 0 {
 		return nil
@@ -242,11 +242,11 @@ func (s *backend) Taken(ctx context.Context, consumer string, refs []store.FeedR
 	})
 }
 
-// feedSweepEvery is how often the feed is looked at for entries beyond its bounds: to count them
-// reads as many.
+// feedSweepEvery is how often entries beyond the bounds of the feed are sought: counting reads them
+// all.
 const feedSweepEvery = time.Minute
 
-// sweepFeed drops entries beyond the bounds of their consumers, and those without one.
+// sweepFeed drops entries beyond the bounds of their consumers, and entries without a consumer.
 func (s *backend) sweepFeed(ctx context.Context, now time.Time) (more bool, err error) {
 	s.feedSwept.Lock()
 	defer s.feedSwept.Unlock()
@@ -294,7 +294,7 @@ func (t *tx) dropStrays(list []store.ConsumerState) error {
 	}
 }
 
-// dropEntries drops some of the oldest entries of a consumer if it has too many.
+// dropEntries drops some of the oldest entries of a consumer that has too many.
 func (t *tx) dropEntries(c *store.ConsumerState) (dropped int, err error) {
 	count, err := t.number("select count(*) from feed where consumer = ?", c.Name)
 	if err != nil || count <= int64(c.Most()) {

@@ -99,7 +99,7 @@ func (st *step) writeHandovers(c *engine.Changes) error {
 	for i := range c.AskNow {
 		runs = append(runs, idBytes(&c.AskNow[i].Run))
 	}
-	if len(runs) > 0 { // all are of the moment of the step
+	if len(runs) > 0 { // all have the moment of the step
 		if err := st.exec("update handovers set ask_at = ? where run in (?*) and ended_at = 0", columns.Nanos(c.AskNow[0].At), runs); err != nil {
 			return err
 		}

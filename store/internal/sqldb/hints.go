@@ -13,33 +13,30 @@ import (
 )
 
 const (
-	// noticeGap is the minimum time between two notices to other nodes. Changes in the
-	// meantime are combined: a busy node sends a hundred each second, and not one for each
-	// of its commits.
+	// noticeGap is the minimum time between two notices to other nodes. Changes in between are
+	// combined: a busy node sends a hundred each second, not one per commit.
 	noticeGap = 10 * time.Millisecond
-	// noticeMax bounds the sending of one.
+	// noticeMax bounds the sending of a notice.
 	noticeMax = 2 * time.Second
-	// listenAgain is the pause after which a lost connection that listens is
-	// made again.
+	// listenAgain is the pause before a lost listening connection is opened again.
 	listenAgain = 500 * time.Millisecond
 )
 
 // notices notifies the other nodes of changes.
 type notices struct {
-	sender  string // tells our notices from theirs
+	sender  string // identifies our own notices
 	pending atomic.Uint64
-	wake    chan struct{} // of one: there is something pending
+	wake    chan struct{} // of capacity one: notices are pending
 }
 
 func (n *notices) init() {
 	n.sender, n.wake = rand.Text(), make(chan struct{}, 1)
 }
 
-// Hints returns a channel of hints about what is committed, by whatever node. It
-// is closed when ctx ends.
+// Hints returns a channel of hints about commits of all nodes. It is closed when ctx ends.
 func (s *backend) Hints(ctx context.Context) <-chan store.Hint { return s.hints.Listen(ctx) }
 
-// send passes a hint to this process, and queues it for the others.
+// send passes a hint to this process, and queues it for other nodes.
 func (s *backend) send(hint store.Hint) {
 	if hint == 0 {
 		return
@@ -49,7 +46,7 @@ func (s *backend) send(hint store.Hint) {
 		return
 	}
 	if s.db.KeepsNotices() {
-		hint &^= store.HintAny // which makes it about any job and run
+		hint &^= store.HintAny // the hint is then about any job and run
 	}
 	for {
 		pending := s.notices.pending.Load()
@@ -63,8 +60,8 @@ func (s *backend) send(hint store.Hint) {
 	}
 }
 
-// notify sends notices until ctx ends: the first at once, later ones combined. A lost
-// notice delays the others until their next poll.
+// notify sends notices until ctx ends: the first at once, later ones combined. A lost notice delays
+// other nodes until their next poll.
 func (s *backend) notify(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -94,9 +91,9 @@ func (s *backend) listen(ctx context.Context) {
 	}
 }
 
-// listening hints at everything that may have changed while this process did not listen, as
-// after a failover, which may be over before a call has failed by it. Not before: while the
-// database is away all workers would only ask it, twice a second.
+// listening hints at everything that may have changed while this process did not listen, such as
+// during a short failover. It waits until it listens again: while the database is away, hints would
+// only make all workers ask it, twice a second.
 func (s *backend) listening() {
 	s.hints.Send(store.HintJobs | store.HintRuns | store.HintCancels | store.HintPlaced | store.HintNodes | store.HintLost)
 }

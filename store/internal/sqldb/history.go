@@ -107,8 +107,8 @@ func scanRecord(q reader, r *store.Record) {
 	r.Run.Key = columns.Key(&r.Run)
 }
 
-// ifCode says that an attempt has exited if the row has an exit code: rows of SQLite from
-// before version 9 of its schema say no more.
+// ifCode says that an attempt has exited if the row has an exit code: rows of SQLite from before
+// version 9 of its schema have no other mark.
 const ifCode = 2
 
 // Attempts implements store.History.
@@ -152,8 +152,8 @@ func (t *tx) attempts(query *store.HistoryQuery) (list []store.Record, next stor
 	}
 }
 
-// selected is attempts for conditions that the database can check: of LookMax records only those
-// that meet them are sent.
+// selected selects attempts by conditions that the database can check: of LookMax records it sends
+// only the matching ones.
 func (t *tx) selected(query *store.HistoryQuery, end store.RecordRef) (list []store.Record, next store.RecordRef, err error) {
 	const order = " order by h.ended desc, h.run desc, h.attempt desc limit "
 	where, args := historyWhere(query.Job, "", query.From, end)
@@ -211,7 +211,7 @@ func (t *tx) selected(query *store.HistoryQuery, end store.RecordRef) (list []st
 		list = list[:query.Limit]
 		return list, list[query.Limit-1].Ref(), nil
 	}
-	// The last record that was looked at, if there is one behind it.
+	// The last examined record, if there is one after it.
 	q := t.query("select h.ended, h.run, h.attempt from history h"+where+order+"2 offset ?", append(args, int64(store.LookMax)-1)...)
 	for at := 0; q.Next(); at++ {
 		ref := store.RecordRef{Ended: q.time(), Run: q.id(), Attempt: int(q.Int())}
@@ -230,7 +230,7 @@ var likeEscapes = strings.NewReplacer("!", "!!", "%", "!%", "_", "!_")
 // Failed is the condition of the index of failures, which has the numbers of their outcomes.
 const Failed = "h.is_final = 1 and h.outcome in (2, 3, 5, 7)"
 
-// endOf is the place in front of what ended at a moment.
+// endOf returns the place before the records that ended at a moment.
 func endOf(to time.Time) store.RecordRef {
 	if to.IsZero() {
 		to = columns.Latest
@@ -268,8 +268,8 @@ func (s *backend) AttemptsOf(ctx context.Context, run job.ID) (list []store.Reco
 	return list, wrapped(err, "attempts of run %s", run)
 }
 
-// recentOf selects the latest records of a job that Recent returns, and recentOfEach those
-// of several jobs: each in its order, which the server need not sort again.
+// recentOf selects the latest records of a job for Recent, and recentOfEach of several jobs, each
+// in the order of an index.
 const (
 	recentOf = " from history h " + recordNames + ` where h.job = /*n*/? and h.is_final = 1 and h.outcome <> ?
 	order by h.ended desc, h.run desc, h.attempt desc limit ?`
@@ -280,8 +280,8 @@ const (
 	h.occurrences, h.begun, h.cause, h.fingerprint, h.version`
 )
 
-// selectRecent reads what recentOf or recentOfEach selects: the states of flows only where one
-// record of each job is wanted.
+// selectRecent reads the rows of recentOf or recentOfEach: states of flows only if one record of
+// each job is wanted.
 func selectRecent(from string, n int) string {
 	if n == 1 {
 		return briefColumns + ", h.flow" + from
@@ -289,7 +289,7 @@ func selectRecent(from string, n int) string {
 	return briefColumns + ", ''" + from
 }
 
-// scanBrief reads what Brief leaves of a final record, and the state of a flow.
+// scanBrief reads the fields of a final record that Brief keeps, and the state of a flow.
 func scanBrief(q reader, r *store.Record) {
 	a := &r.Attempt
 	a.Ended, a.Run, a.Number = q.time(), q.id(), int(q.Int())
@@ -343,7 +343,7 @@ func (t *tx) recentOfAll(jobs []job.ID, n int) ([][]store.Record, error) {
 	lists := make([][]store.Record, len(jobs))
 	for i, uid := range jobs {
 		lists[i] = byJob[uid]
-		// Nothing promises that the order of a subquery is kept.
+		// The order of a subquery is not guaranteed.
 		slices.SortFunc(lists[i], func(a, b store.Record) int {
 			return cmp.Or(b.Attempt.Ended.Compare(a.Attempt.Ended), slices.Compare(b.Run.ID[:], a.Run.ID[:]), cmp.Compare(b.Attempt.Number, a.Attempt.Number))
 		})
@@ -410,8 +410,8 @@ func (t *tx) appendOutput(chunks []store.OutputChunk) error {
 		if c.DropFrom >= c.DropTo {
 			continue
 		}
-		// Also for a chunk that was there: those that it pushes out may have
-		// been sent again before it.
+		// Also for an existing chunk: the chunks that it displaces may have been sent again before
+		// it.
 		err := t.exec("delete from output where run = ? and attempt = ? and seq >= ? and seq < ?",
 			idOf(c.Run), int64(c.Attempt), int64(c.DropFrom), int64(c.DropTo))
 		if err != nil {

@@ -11,10 +11,10 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
-// Where one process has the database to itself, a run is planned, claimed and finished by
-// the same process within seconds. So steps cache what they last read and wrote: jobs, and
-// the runs in the jobs' own slots. The cache reflects the open transaction; after a
-// rollback it is emptied. docs/decisions/0026 has the savings.
+// Where one process has the database to itself, a run is planned, claimed and finished by the same
+// process within seconds. So steps cache their last reads and writes: jobs, and the runs in the
+// jobs' own slots. The cache reflects the open transaction; after a rollback it is emptied.
+// docs/decisions/0026 has the savings.
 
 const (
 	// hotMax is how many jobs are remembered, at about a kilobyte each.
@@ -22,8 +22,8 @@ const (
 	// hotRuns is the number of cached started or waiting runs of a job. The store is not
 	// the bottleneck of a job with more.
 	hotRuns = 64
-	// hotPlanned is the number of cached planned runs in all, at about 150 bytes each: what
-	// the highest rate plans in a look-ahead.
+	// hotPlanned bounds all cached planned runs, at about 150 bytes each: the highest rate plans as
+	// many in a look-ahead.
 	hotPlanned = 400_000
 )
 
@@ -32,14 +32,14 @@ type hotJob struct {
 	job    engine.Job
 	seq    int64
 	stored jobBefore
-	// planned and runs are unfinished runs in the slot of the job itself, all of them if
-	// complete is set: unchanged planned ones, by due time and id, and the others.
+	// planned and runs are unfinished runs in the slot of the job itself, all of them if complete
+	// is set: planned has the unchanged planned ones, by due time and id.
 	planned  []plannedRun
 	runs     []*store.Run
 	complete bool
 }
 
-// plannedRun is a run that is as the planner made it: a fifth of store.Run.
+// plannedRun is a run as the planner made it, in a fifth of the size of store.Run.
 type plannedRun struct {
 	id, session               job.ID
 	node                      string
@@ -49,7 +49,7 @@ type plannedRun struct {
 	priority                  int
 }
 
-// isPlanned reports whether a run is one that plannedRun can say all about.
+// isPlanned reports whether a plannedRun can represent a run.
 func isPlanned(r *store.Run) bool {
 	return r.Kind == job.RunScheduled && r.State == job.StateReady && r.Attempt == 1 && !r.HoldsSlot && r.First.IsZero() &&
 		r.Token.IsZero() && r.Claimed.IsZero() && r.Shards == 0 && r.Overlap == "" && !r.AwaitsPrevious && r.Reason.IsZero() &&
@@ -82,12 +82,12 @@ func (p *plannedRun) compare(due int64, id job.ID) int {
 	return cmp.Or(cmp.Compare(p.due, due), bytes.Compare(p.id[:], id[:]))
 }
 
-// hot is what steps remember. It belongs to the step that is being made.
+// hot is the cache of steps. It belongs to the current step.
 type hot struct {
 	era     int64 // of the database
 	jobs    map[job.ID]*hotJob
-	runs    map[job.ID]*store.Run // of the jobs, by id
-	planned map[job.ID]*hotJob    // whose planned runs have an id
+	runs    map[job.ID]*store.Run // cached runs by id
+	planned map[job.ID]*hotJob    // the jobs of cached planned runs, by run
 }
 
 // keepJob remembers a job as it was read or written.
@@ -165,7 +165,7 @@ func (h *hot) dropRun(r *store.Run) {
 		delete(h.runs, r.ID)
 	}
 	if h.planned[r.ID] != nil {
-		// It is the first, or near it.
+		// It is the first or close to it.
 		i := slices.IndexFunc(kept.planned, func(p plannedRun) bool { return p.id == r.ID })
 		if i == 0 {
 			kept.planned = kept.planned[1:]
@@ -195,9 +195,8 @@ func (h *hot) hasSlot(uid job.ID) bool {
 	return kept != nil && kept.complete
 }
 
-// ownSlot returns the remembered runs in the slot of a job that an attempt of a
-// run due at until concerns: later planned runs do not matter to it. Runs that the batch
-// has already are left out.
+// ownSlot returns the cached runs in a job's own slot that matter to an attempt of a run due at
+// until, which later planned runs do not. It leaves out runs in the batch.
 func (h *hot) ownSlot(uid job.ID, until store.RunRef, b *engine.Batch) (list []store.Run) {
 	kept, due := h.jobs[uid], columns.Nanos(until.Due)
 	for i := range kept.planned {

@@ -23,7 +23,7 @@ func (s *backend) JobsByUID(ctx context.Context, uids []job.ID) ([]*store.Job, e
 		func(r jobRow) job.ID { return r.UID })
 }
 
-// jobsBy returns the jobs of some keys, for which the query takes a set.
+// jobsBy returns the jobs with some keys, by a query that takes a set.
 func jobsBy[K comparable](ctx context.Context, s *backend, query string, keys []K, set any, keyOf func(jobRow) K) (list []*store.Job, err error) {
 	err = s.read(ctx, func(t *tx) error {
 		rows, err := t.jobRows(query, set)
@@ -45,8 +45,8 @@ func jobsBy[K comparable](ctx context.Context, s *backend, query string, keys []
 	return list, wrapped(err, "jobs of a batch")
 }
 
-// listChunk is the most jobs, and records, that are read at once for a list: of a
-// query that selects many no more is read than it returns.
+// listChunk bounds the jobs and records that a list reads at once: a query with many matches then
+// reads little more than it returns.
 const listChunk = 500
 
 // ListJobs implements ledger.Backend.
@@ -69,11 +69,11 @@ func (s *backend) ListJobs(ctx context.Context, query store.JobQuery) (list []*s
 func (t *tx) listJobs(query *store.JobQuery) (found []jobRow, next string, err error) {
 	from, to := query.After, "\U0010ffff"
 	if query.Namespace != "" {
-		// '0' is the letter behind '/'.
+		// '0' follows '/' in ASCII.
 		from, to = max(from, query.Namespace+"/"), query.Namespace+"0"
 	}
 	wanted := sieveOf(query)
-	// A search reads the states of what it has found alone: it may look at thousands for one.
+	// A search reads the states of found jobs only: it may examine thousands for one match.
 	search := !wanted.all && query.State == ""
 	text, scan := "select j.live, "+stateColumns+", j.definition from jobs j join job_state s on s.uid = j.uid", scanState
 	if search {
@@ -83,10 +83,10 @@ func (t *tx) listJobs(query *store.JobQuery) (found []jobRow, next string, err e
 	}
 	text += " where j.live > ? and j.live < ?"
 	if query.Boot {
-		text += " and j.boot = 1" // has an index: each node asks when it starts
+		text += " and j.boot = 1" // indexed: each node asks when it starts
 	}
 	if query.State == job.JobPaused {
-		text += " and " + t.s.db.Paused() // has an index: pages ask what needs a person
+		text += " and " + t.s.db.Paused() // indexed: pages ask for jobs that need a person
 	}
 	text += " order by j.live limit ?"
 	for looked, ended := 0, false; !ended && next == ""; {
@@ -154,7 +154,7 @@ func (s *backend) Followers(ctx context.Context, upstream string, after job.ID, 
 // scanUID reads a job whose state is read by statesOf.
 func scanUID(q reader) jobRow { return jobRow{Job: &engine.Job{UID: q.id()}} }
 
-// statesOf returns jobs in their order, without those that were deleted meanwhile.
+// statesOf returns jobs in their order, without jobs deleted since.
 func (t *tx) statesOf(list []jobRow) ([]jobRow, error) {
 	if len(list) == 0 {
 		return nil, nil
@@ -213,7 +213,7 @@ func (s *backend) JobsChanged(ctx context.Context, partitions store.Partitions, 
 		}
 		q := t.query(`select j.seq, s.uid, s.epoch, s.version, s.cursor_at, s.planned, s.state, s.deleted, j.timing
 			from jobs j join job_state s on s.uid = j.uid where j.seq > ? and +j.part in (?*) order by j.seq limit ?`, since, parts, int64(limit))
-		texts := map[string]string{} // jobs with the same share it
+		texts := map[string]string{} // jobs with equal texts share them
 		for q.Next() {
 			seq := q.Int()
 			p := store.PlannedJob{UID: q.id(), Epoch: q.Int(), Version: q.Int(), Cursor: q.time(), Planned: int(q.Int())}
@@ -230,7 +230,7 @@ func (s *backend) JobsChanged(ctx context.Context, partitions store.Partitions, 
 			changed, next = append(changed, p), seq
 		}
 		if len(changed) < limit {
-			next = max(next, last) // the others are empty
+			next = max(next, last) // the other rows are empty
 		}
 		return q.Err()
 	})
@@ -256,7 +256,7 @@ func (s *backend) Cursors(ctx context.Context, uids []job.ID) (list []store.JobC
 // Summary implements ledger.Backend.
 func (s *backend) Summary(ctx context.Context) (sum [job.Partitions]store.PartitionSummary, err error) {
 	err = s.read(ctx, func(t *tx) error {
-		t.Whole() // some seconds of a million jobs; by an index it is half a minute
+		t.Whole() // a scan of a million jobs takes seconds; by an index, half a minute
 		q := t.query("select j.part, count(*), sum(s.version) from jobs j join job_state s on s.uid = j.uid where s.deleted = 0 and s.state = ? group by j.part",
 			columns.JobStates.Of(job.JobActive))
 		for q.Next() {

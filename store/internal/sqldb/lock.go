@@ -12,17 +12,17 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
-// The locks of definitions, in locking order, and of work that one node does at a time.
+// The locks of definitions, in locking order, and of work for one node at a time.
 const (
-	calendarsLock = "calendars" // of steps that name a calendar, or change one, a pool, a channel, executors or a drain
-	graphLock     = "graph"     // of steps that make a job follow others
+	calendarsLock = "calendars" // for steps that name a calendar, or change a document or drain
+	graphLock     = "graph"     // for steps that make a job follow others
 	tokensLock    = "tokens"
 	defaultsLock  = "defaults"
 	expiryLock    = "expiry"
 	notesLock     = "notes"
 )
 
-// lock takes one of the locks that are rows of the table counters.
+// lock locks a row of the table counters.
 func (t *tx) lock(name string) error {
 	_, err := t.number("select value from counters where name = ? for update", name)
 	return err
@@ -45,7 +45,7 @@ func locksOf(n *engine.Need) (list []string) {
 	return list
 }
 
-// mustHave notes the locks of definitions that are not held, for the next try.
+// mustHave notes the missing locks of definitions for the next try.
 func (st *step) mustHave(n *engine.Need) {
 	if st.s.db.Alone() {
 		return
@@ -58,16 +58,15 @@ func (st *step) mustHave(n *engine.Need) {
 	}
 }
 
-// byKey makes MySQL and MariaDB, the only ones for which it is not a comment, look up each
-// id of a set instead of reading, and locking, the whole table; byRun does so for the
-// records of each run.
+// byKey makes MySQL and MariaDB, for which it is no comment, look up each id of a set instead of
+// reading and locking the whole table; byRun does so for the records of each run.
 const (
 	byKey = "/*! force index (primary) */ "
 	byRun = "/*! force index (history_run) */ "
 )
 
-// lockStates sorts what is found, by an expression that no index has: otherwise
-// PostgreSQL may read all jobs in the order of the index and compare each with the set.
+// lockStates sorts the found rows by an expression that no index has: otherwise PostgreSQL may read
+// all jobs in the order of the index and compare each with the set.
 const lockStates = "select " + stateColumns + " from job_state s " + byKey + "where s.uid in (?*) order by coalesce(s.uid, '') for update"
 
 // begin locks the subjects of a step, as far as its first need and earlier tries name them,
@@ -77,7 +76,7 @@ func (st *step) begin(n *engine.Need, b *engine.Batch) error {
 	for _, name := range locksOf(n) {
 		st.k.lock(name)
 	}
-	for _, name := range slices.Sorted(maps.Keys(st.k.locks)) { // which is their order
+	for _, name := range slices.Sorted(maps.Keys(st.k.locks)) { // sorted is the locking order
 		if err := st.lock(name); err != nil {
 			return err
 		}
@@ -176,8 +175,7 @@ func (st *step) planLocks(n *engine.Need) (*lockPlan, error) {
 	return f, nil
 }
 
-// lockPools locks pools, creates those that are missing, and finds the jobs with runs in
-// them.
+// lockPools locks pools, creates missing ones, and finds the jobs with runs in them.
 func (st *step) lockPools(f *lockPlan) error {
 	if len(f.pools) == 0 {
 		return nil
@@ -214,8 +212,8 @@ func (st *step) lockPools(f *lockPlan) error {
 
 var poolNames = &Table{Name: "pools", Key: 1, Columns: []Column{{"name", Text}}}
 
-// lockJobs locks jobs, in the order of their uids, and asks in the same message for the
-// sessions, the clock, the runs of the step and those in the slots of their jobs.
+// lockJobs locks jobs, in the order of their uids, and reads in the same message the sessions, the
+// clock, the runs of the step and the runs in the slots of their jobs.
 func (st *step) lockJobs(n *engine.Need, b *engine.Batch, f *lockPlan) error {
 	uids := slices.SortedFunc(maps.Keys(f.jobs), func(a, b job.ID) int { return bytes.Compare(a[:], b[:]) })
 	ids, others := st.divide(n, f)
@@ -226,8 +224,7 @@ func (st *step) lockJobs(n *engine.Need, b *engine.Batch, f *lockPlan) error {
 	if len(uids) > 0 {
 		asked.ask(func(q reader) error { rows = scanStates(q); return nil }, lockStates, set(uids))
 	}
-	// A step that is about sessions alone changes them, and one that judges them wants them
-	// as they are.
+	// A step about sessions alone changes them, and a step that judges them needs them up to date.
 	if n.Judges || n.Sessions && len(uids)+len(n.Runs)+len(n.Names)+len(n.Slots)+len(n.Naming)+len(n.Keys)+len(n.Documents) == 0 {
 		asked.ask(func(q reader) error {
 			for q.Next() {
@@ -292,9 +289,9 @@ func (st *step) lockJobs(n *engine.Need, b *engine.Batch, f *lockPlan) error {
 	return st.addMembers(b, ownSlots, set(f.slots), nil, members)
 }
 
-// divide returns the ids of the runs of a step that are read with the slots of their jobs, and the others.
-// The same rows by their ids would cost as much again; a run that is not found in its slot, because it
-// has ended, waits behind many others or is in another slot, is read by its id afterwards (loadRuns).
+// divide returns the ids of the step's runs to read with the slots of their jobs, and the rest. Reading
+// them by id again would double the cost; a run that is not among the rows of its slot, since it has
+// ended, waits behind many runs or is in another slot, is read by its id afterwards (loadRuns).
 func (st *step) divide(n *engine.Need, f *lockPlan) (withSlots, others [][]byte) {
 	read := make(map[job.ID]bool, len(f.slots))
 	for _, uid := range f.slots {
@@ -320,7 +317,7 @@ const mayMatterTo = " and (a.holds = 1 or a.state <> ? or a.due <= (select max(g
 
 var selectOwnTo = ownSlots.members(mayMatterTo)
 
-// lastID is behind all other ids.
+// lastID sorts after all other ids.
 var lastID = job.ID(bytes.Repeat([]byte{0xff}, len(job.ID{})))
 
 // conversation is a list of queries sent together, each with the receiver of its answer.
@@ -333,7 +330,7 @@ func (c *conversation) ask(take func(q reader) error, text string, args ...any) 
 	c.questions, c.takes = append(c.questions, Question{text, args}), append(c.takes, take)
 }
 
-// with asks, and takes the answers in the order of the questions until one of them is wrong.
+// with sends the queries, and passes on the answers in order until one is wrong.
 func (c *conversation) with(t *tx) error {
 	if len(c.questions) == 0 {
 		return nil
@@ -357,21 +354,20 @@ type follower struct {
 	job      job.ID
 }
 
-// selectFollowed reads all follow relations if they are few: a server takes longer to look
-// up the names of a batch. followsMax is the number from which names are looked up: reading
-// this many takes less than a tenth of that.
+// selectFollowed reads all follow relations if they are few. followsMax is the number from which
+// the names of a batch are looked up: reading this many takes a tenth of the look-up.
 const (
 	selectFollowed = "select upstream, job from followers order by upstream, job limit ?"
 	followsMax     = 64
 )
 
-// following is who follows whom, as it was read last: it says what to lock.
+// following is the last read follow relations, which foretell what to lock.
 type following struct {
 	mu  sync.Mutex
 	all map[string][]job.ID
 }
 
-// of returns those that follow some jobs.
+// of returns the followers of some jobs.
 func (f *following) of(upstreams []string) (list []follower) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/ledger"
 )
 
-// aboutsMax is how many sessions are remembered: more than there are at a time.
+// aboutsMax bounds the remembered sessions: more than there are at a time.
 const aboutsMax = 10_000
 
 // members returns all sessions by id.
@@ -53,8 +53,8 @@ func (t *tx) described(list []ledger.Member) ([]ledger.Member, error) {
 	for i := range list {
 		row := &list[i]
 		about, ok := t.s.abouts.Get(row.ID)
-		// A process that executes another version has described itself anew, and joined later.
-		// When a session leaves, another process may have written since when.
+		// A process that executes another version joins again, with a later time. When a session
+		// leaves, another process may have written it since.
 		if ok && about.Joined.Equal(row.Joined) && !(row.Leaving && about.Left.IsZero()) {
 			abouts[row.ID] = about
 		} else {
@@ -127,7 +127,7 @@ func (st *step) writeSessions(list []*store.Session) error {
 
 var drainRows = &Table{Name: "drains", Key: 1, Columns: []Column{{"node", Text}, {"since", Int}, {"made_by", Text}, {"reason", Text}}}
 
-// drains returns why nodes take no runs.
+// drains returns the drains of nodes.
 func (t *tx) drains() (map[string]*store.Drain, error) {
 	all := map[string]*store.Drain{}
 	q := t.query("select node, since, made_by, reason from drains")
@@ -149,10 +149,9 @@ func (st *step) writeDrains(list []engine.NodeDrain) error {
 	return st.writeRows(Upsert, b)
 }
 
-// handOn unassigns the unclaimed runs of a session, to be placed again. It does not wait
-// for steps: with a backlog it would queue for the locks of all jobs. A run in a concurrent
-// or later step keeps a session that accepts nothing, and is placed or claimed by others as
-// well.
+// handOn unassigns the unclaimed runs of a session, to be placed again. It skips locked runs: with
+// a backlog it would queue for the locks of all jobs. A run of a concurrent or later step keeps the
+// session, which accepts nothing, and other nodes place or claim it as well.
 func (s *backend) handOn(ctx context.Context, session job.ID) (err error) {
 	for more := true; err == nil && more; {
 		err = s.write(ctx, func(t *tx) error {

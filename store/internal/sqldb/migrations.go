@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// Migration is a script that brings a schema forward by one version. Scripts are numbered
-// from 1 and run once each, by one node at a time. Nothing is ever undone. The first line
-// of a script names the schema of the oldest program that can run beside it, so that nodes
-// can be upgraded one after another:
+// Migration is a script that brings a schema forward by one version. Scripts are numbered from 1
+// and run once each, by one node at a time. No script is ever undone. The first line of a script
+// names the schema of the oldest program that can run beside it, so that nodes can be upgraded one
+// after another:
 //
 //	-- oldest: 1
 //
@@ -50,8 +50,8 @@ func ReadMigrations(files fs.FS) (Migrations, error) {
 	return list, nil
 }
 
-// Behind returns the scripts that a database still needs which has a version, and
-// that programs can use which know the version oldest.
+// Behind returns the scripts that a database with a version still needs, provided that programs
+// that know the version oldest can use the result.
 func (m Migrations) Behind(version, oldest int) (Migrations, error) {
 	known := len(m)
 	if oldest > known {
@@ -63,8 +63,8 @@ func (m Migrations) Behind(version, oldest int) (Migrations, error) {
 
 var creates = regexp.MustCompile(`(?m)^create table (?:if not exists )?([a-z_]+)`)
 
-// Tables returns the names of the tables that the scripts make. Not all need be there: one
-// may be gone again, or still to come.
+// Tables returns the names of the tables that the scripts create. Some may be dropped again, or not
+// exist yet.
 func (m Migrations) Tables() []string {
 	list := []string{"schema_versions"}
 	for _, script := range m {

@@ -12,7 +12,7 @@ var noteRows = &Table{Name: "notes", Key: 1, Columns: []Column{{"name", Text}, {
 func (s *backend) Notes(ctx context.Context, prefix, after string, limit int) (list []store.Note, err error) {
 	err = s.read(ctx, func(t *tx) error {
 		list = nil
-		// Names are ASCII, so that the last of them is before DEL.
+		// Names are ASCII, so that all sort before DEL.
 		q := t.query("select name, version, note from notes where name > ? and name >= ? and name < ? order by name limit ?",
 			after, prefix, prefix+"\x7f", int64(limit))
 		for q.Next() {
@@ -50,7 +50,7 @@ func (t *tx) noteVersion(name string) (int64, error) {
 	return t.number("select coalesce(max(version), 0) from notes where name = ?", name)
 }
 
-// writeNote writes a note in the place of one with its version.
+// writeNote writes a note in place of the version that it had.
 func (t *tx) writeNote(n store.Note) error {
 	if len(n.Text) == 0 {
 		return t.exec("delete from notes where name = ?", n.Name)

@@ -10,23 +10,22 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// putsMax is how many calls with one job are made in one step: a refused one makes all of them
-// be made one by one.
+// putsMax is how many calls with one job share a step: if one is refused, all are made one by one.
 const putsMax = 32
 
-// gatherMax is how long a step waits for the clients of the step before, which ask again when
-// they have their answers: a fraction of the commit that they share.
+// gatherMax is how long a step waits for the clients of the previous step, which call again after
+// their answers: a fraction of their shared commit.
 const gatherMax = 2 * time.Millisecond
 
-// puts gathers the calls with one job that come while another one is being made. Each step that
-// changes a job locks the numbers of the feed until its commit is on disk, so that such steps
-// come one after the other: many clients get as far as one unless their jobs go together.
+// puts gathers calls with one job that arrive during another such call. Each step that changes a
+// job locks the numbers of the feed until its commit is on disk, so that such steps are serial:
+// without gathering, many clients are no faster than one.
 type puts struct {
 	mu    sync.Mutex
-	busy  bool // a call makes a step, and then those for the calls that wait
+	busy  bool // a call makes a step, and then the steps of waiting calls
 	queue []*put
-	// want is for how many calls in the queue a step waits, and full is closed by the last of
-	// them; nil while no step waits.
+	// want is the number of queued calls that a step waits for; the last of them closes full, which
+	// is nil while no step waits.
 	want int
 	full chan struct{}
 }
@@ -42,7 +41,7 @@ type put struct {
 
 // PutJobs implements store.Jobs.
 func (s *Store) PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job, error) {
-	if s.b.db.Alone() || len(list) != 1 { // one that is alone has a writer, which gathers all calls
+	if s.b.db.Alone() || len(list) != 1 { // a database of one process has a writer that gathers all calls
 		return s.Store.PutJobs(ctx, list)
 	}
 	p := &put{ctx: ctx, item: list[0], done: make(chan struct{})}
@@ -56,12 +55,13 @@ func (s *Store) PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job,
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.busy = len(g.queue) > 0; g.busy {
-		s.b.work.Go(s.putWaiting) // beside this call, which has its answer
+		s.b.work.Go(s.putWaiting) // in the background, since this call has its answer
 	}
 	return p.jobs, p.err
 }
 
-// queues reports whether a call waits in the queue, because another one makes a step.
+// gather waits until the callers of the last step have called again, or for gatherMax. Otherwise
+// the callers of two steps take turns, and each step has half of them.
 func (g *puts) queues(p *put) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -77,8 +77,7 @@ func (g *puts) queues(p *put) bool {
 	return true
 }
 
-// gather waits until the callers of the last step have asked again, or for gatherMax. Without
-// it the callers of two steps take turns, and each step has half of them.
+// putWaiting makes steps for the waiting calls until none waits, after a step that answered one.
 func (g *puts) gather(answered int) {
 	g.mu.Lock()
 	want := min(putsMax, len(g.queue)+answered)
@@ -127,8 +126,8 @@ func (s *Store) putTogether(some []*put) {
 		list[i] = p.item
 	}
 	if len(some) > 1 {
-		// A call whose context ends in the meantime is still made, as if it had been in
-		// flight. Each has its own origin.
+		// A call whose context has ended is still made, as if it had been in flight. Each has its
+		// own origin.
 		jobs, err := s.Store.PutJobs(store.WithOrigin(context.WithoutCancel(some[0].ctx), store.Origin{}), list)
 		if refused := (*store.ItemError)(nil); !errors.As(err, &refused) {
 			for i, p := range some {

@@ -9,7 +9,7 @@ import (
 func TestAStepWaitsForTheClientsOfTheLastOne(t *testing.T) {
 	for _, c := range []struct {
 		what                     string
-		waiting, answered, later int // how many calls wait, were answered, and come again within a millisecond
+		waiting, answered, later int // numbers of waiting, of answered, and of soon repeated calls
 		took                     time.Duration
 	}{
 		{"a client alone", 0, 1, 0, 0},
@@ -33,7 +33,7 @@ func TestAStepWaitsForTheClientsOfTheLastOne(t *testing.T) {
 			if took := time.Since(began); took != c.took {
 				t.Errorf("%s: the step waits for %s, want %s", c.what, took, c.took)
 			}
-			if g.queues(&put{}); g.full != nil { // a call that comes later
+			if g.queues(&put{}); g.full != nil { // a late call
 				t.Errorf("%s: a step is still waited for", c.what)
 			}
 			time.Sleep(time.Millisecond)

@@ -16,18 +16,16 @@ import (
 // Restored is what GoOnFromNow has found.
 type Restored struct {
 	Jobs int
-	// Ended are the runs that were planned or running when the backup was made,
-	// and will not run here.
+	// Ended counts the runs that were planned or running in the backup, and will not run here.
 	Ended int
-	// Changed is when something was last changed in the backup, as far as runs
-	// and jobs tell.
+	// Changed is the time of the latest change in the backup, as far as runs and jobs record it.
 	Changed time.Time
 }
 
 const (
 	restoreActor = "restore"
-	// restoreNumbers is how many numbers of handovers are left out: more than were reserved
-	// since the backup, so that a late result is not taken for the result of another attempt.
+	// restoreNumbers is how many numbers of handovers are skipped: more than were reserved since
+	// the backup, so that no late result is taken for another attempt.
 	restoreNumbers = 10_000_000
 )
 
@@ -59,8 +57,8 @@ func (s *Store) GoOnFromNow(ctx context.Context) (r Restored, err error) {
 	if err != nil {
 		return r, err
 	}
-	// A new epoch first: what then ends starts nothing after it, and an occurrence
-	// that is still to come is planned again.
+	// The new epochs come first: runs that end then start nothing after them, and future
+	// occurrences are planned again.
 	for batch := range slices.Chunk(jobs, store.MaxBatch) {
 		if err := s.restart(ctx, len(batch), engine.Restart{Jobs: batch}); err != nil {
 			return r, err

@@ -12,7 +12,7 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
-// behind returns a place in the order of due time and id as arguments.
+// behind returns a place in the order of due time and id, as arguments.
 func behind(ref store.RunRef) (due int64, id []byte) {
 	if ref.Due.IsZero() {
 		return math.MinInt64, idOf(ref.ID)
@@ -52,8 +52,8 @@ func (t *tx) readyRuns(session job.ID, query *store.ReadyQuery) (list []store.Re
 	return list, q.Err()
 }
 
-// ofSessions joins what there is for each session, by due time and id. There are few
-// sessions, and the index is by session.
+// ofSessions merges the rows of each session by due time and id. There are few sessions, and the
+// index is by session.
 func ofSessions[R any](sessions []job.ID, limit int, ref func(*R) store.RunRef, runs func(session job.ID) ([]R, error)) ([]R, error) {
 	var all []R
 	for _, id := range sessions {

@@ -12,11 +12,11 @@ import (
 // sieve finds the definitions that a query selects among many.
 type sieve struct {
 	*store.JobQuery
-	all bool // it selects by nothing that definitions say
-	// parts occur in each matching definition, apart from the case of letters. Searching
-	// them takes a tenth of decoding it.
+	all bool // it uses no field of definitions
+	// parts occur in each matching definition, apart from case. Searching for them costs a tenth of
+	// decoding.
 	parts  [][]byte
-	folded []byte // the definition that is looked at, in small letters
+	folded []byte // the examined definition in lower case
 }
 
 func sieveOf(q *store.JobQuery) *sieve {
@@ -26,7 +26,7 @@ func sieveOf(q *store.JobQuery) *sieve {
 		parts = append(parts, key, value)
 	}
 	for _, part := range parts {
-		// Escaped or other letters are left to the full comparison.
+		// Escaped and non-ASCII letters are left to the full comparison.
 		if quoted, err := json.Marshal(part); err == nil && len(quoted) == len(part)+2 && isASCII(quoted) {
 			s.parts = append(s.parts, fold(nil, []byte(part)))
 		}

@@ -11,10 +11,10 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
-// The roll-up counts the final records of each job by slice and outcome, so that a page about a
-// day reads no history. Expire counts a slice when it is over, and moves a cursor behind it: the
-// steps that end runs pay nothing. Only a record that ends long ago, or is replaced, may concern a
-// slice that is counted already: its step takes the lock of the roll-up and corrects the counts.
+// The roll-up counts the final records of each job by slice and outcome, so that a page about a day
+// reads no history. Expire counts a slice when it is over, and moves a cursor behind it: the steps
+// that end runs pay nothing. Only a record with an old end, or a replaced one, may belong to a
+// counted slice: its step locks the roll-up and corrects the counts.
 
 const (
 	// slicesLock is the lock of the roll-up; its counter is the cursor, the moment up to which slices
@@ -23,10 +23,10 @@ const (
 	// slicesDelay is how long after its end a slice is counted. It is longer than lateRecord by the time
 	// of the longest transaction and the difference of clocks.
 	slicesDelay = 15 * time.Minute
-	// lateRecord is the age of a record from which on its step looks at the cursor.
+	// lateRecord is the age from which the step of a record reads the cursor.
 	lateRecord = 5 * time.Minute
-	// slicesMax is how many slices one call of Expire counts: after an upgrade there are thousands, and
-	// one slice of a busy store has ten thousand records.
+	// slicesMax is how many slices one call of Expire counts: an upgrade leaves thousands, and a slice
+	// of a busy store has ten thousand records.
 	slicesMax = 12
 )
 
@@ -88,7 +88,7 @@ func (t *tx) cursor() (int64, error) {
 	return t.number("select value from counters where name = ? for update", slicesLock)
 }
 
-// expireSlices removes the counts of old slices, the oldest first.
+// expireSlices removes the counts of old slices, oldest first.
 func (t *tx) expireSlices(before int64) (more bool, err error) {
 	oldest, err := t.number("select coalesce(min(r.slice), ?) from slices r", before)
 	if err != nil || oldest >= before {
@@ -97,7 +97,7 @@ func (t *tx) expireSlices(before int64) (more bool, err error) {
 	return true, t.exec("delete from slices where slice < ?", min(before, oldest+slicesMax*int64(store.Slice)))
 }
 
-// counted is what the roll-up counts of final records, or takes out.
+// counted are final records by slice, to add to the roll-up or to subtract.
 type counted struct {
 	slice                      int64
 	job                        job.ID
@@ -145,7 +145,7 @@ func (t *tx) countLate(list []*store.Record) error {
 	return t.correct(late)
 }
 
-// uncount takes the record of an attempt, which is replaced next, out of its slice.
+// uncount subtracts the record of an attempt, which is replaced next, from its slice.
 func (t *tx) uncount(run job.ID, number int) error {
 	gone, err := t.countedOf(map[attempt]bool{{run, int64(number)}: true})
 	if err != nil {
@@ -158,7 +158,7 @@ func (t *tx) uncount(run job.ID, number int) error {
 	return t.correct(gone)
 }
 
-// correct adds to the counts of slices in front of the cursor. The others are counted later.
+// correct adds to the counts of slices before the cursor. Later slices are counted in their turn.
 func (t *tx) correct(list []counted) error {
 	if len(list) == 0 {
 		return nil
@@ -170,7 +170,7 @@ func (t *tx) correct(list []counted) error {
 	return t.addCounts(slices.DeleteFunc(list, func(c counted) bool { return c.slice >= cursor }))
 }
 
-// removeRecords removes records that expire. What is not counted yet is counted now.
+// removeRecords removes expired records. Uncounted ones are counted first.
 func (t *tx) removeRecords(records *Batch) error {
 	if records.Len() == 0 {
 		return nil
@@ -279,7 +279,7 @@ func (t *tx) sumHistory(c *store.Counter, query *store.AggregateQuery, from time
 	condition, args := historyWhere(query.Job, "", from, endOf(query.To))
 	args = append([]any{columns.Nanos(query.From), max(1, int64(query.Bucket))}, args...)
 	one := *query
-	one.Job = job.ID{} // the condition has it
+	one.Job = job.ID{} // the condition names the job
 	where, more := ofJobs("h", &one)
 	return t.count(c, query, `select h.ended - (h.ended - ?) % ? as bucket, h.job, h.outcome, h.occurrences,
 		case when h.attempt > 0 then h.ended - h.started else 0 end as took, case when h.attempt > 0 then h.ended - h.started else 0 end as longest
@@ -289,7 +289,7 @@ func (t *tx) sumHistory(c *store.Counter, query *store.AggregateQuery, from time
 // ofJobs returns the conditions of a query about jobs, in a table by its alias.
 func ofJobs(alias string, query *store.AggregateQuery) (where func(string) string, args []any) {
 	names, conditions := "", ""
-	if query.Namespace != "" { // only if it is asked for: there may be a million rows
+	if query.Namespace != "" { // read only if needed: there may be a million rows
 		names, conditions = " join names n on n.uid/*n*/ = "+alias+".job", " and n.namespace = ?"
 		args = append(args, query.Namespace)
 	}
@@ -304,7 +304,7 @@ func ofJobs(alias string, query *store.AggregateQuery) (where func(string) strin
 	return func(text string) string { return names + text + conditions }, args
 }
 
-// count adds up rows of buckets, by jobs where the query asks for them.
+// count adds up rows of buckets, by job where the query asks for it.
 func (t *tx) count(c *store.Counter, query *store.AggregateQuery, rows string, args []any) error {
 	text := "select b.bucket, b.outcome, sum(b.occurrences), sum(b.took), max(b.longest) from (" + rows + ") b group by b.bucket, b.outcome"
 	if query.ByJob {
@@ -319,7 +319,7 @@ func (t *tx) count(c *store.Counter, query *store.AggregateQuery, rows string, a
 		if query.ByJob {
 			of = q.id()
 		}
-		if count != 0 { // its records may all have been replaced
+		if count != 0 { // all its records may have been replaced
 			c.Add(start, of, outcome, count, took, longest)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/ledger"
 )
 
-// errUnlocked says that a step has not locked all that it is about.
+// errUnlocked says that a step lacks a lock.
 var errUnlocked = fmt.Errorf("%w: not all was locked that it is about", ledger.ErrAgain)
 
 // step implements ledger.Tx.
@@ -23,34 +23,33 @@ type step struct {
 	begun bool
 	// jobs are the read jobs, under their locks if any; Job is nil for an unknown one.
 	jobs map[job.ID]jobRead
-	// places are where the runs stood that were read.
+	// places are where the runs were in the index when they were read.
 	places map[job.ID]indexKey
-	// known and spare are room for runs and jobs that were remembered, used again by other steps.
+	// known and spare are room for cached runs and jobs, for reuse by other steps.
 	known         []store.Run
 	copies, spare []*engine.Job
-	// locks and pools are those that are locked.
+	// locks and pools are the held locks.
 	locks, pools map[string]bool
-	sessions     []ledger.Member // nil before they are read
-	// followers are the jobs that follow some, nil before they are read, and many is set if
-	// these are not all.
+	sessions     []ledger.Member // nil until they are read
+	// followers are the jobs that follow a job, nil until they are read; many is set if some are
+	// missing.
 	followers map[string][]job.ID
 	many      bool
-	// foundNames are the jobs of the names in the first need, as they were before the locks: the
-	// rows behind the locks show a job that was deleted since, and the index of names refuses
-	// one that was made.
+	// foundNames are the jobs of the names in the first need, as read before the locks: the locked
+	// rows show a deletion since then, and the index of names refuses a new job.
 	foundNames map[string]job.ID
-	// unlocked is set when something was needed that is not locked.
+	// unlocked is set when the step needed something unlocked.
 	unlocked bool
 	handsOn  []job.ID // sessions whose runs are handed on after the commit
 }
 
-// jobRead is a read job, with the parts of its row that changes do not contain.
+// jobRead is a job with the parts of its row that changes do not contain.
 type jobRead struct {
 	jobRow
 	was jobBefore
 }
 
-// jobBefore is the part of a job's row that a change may leave as it is.
+// jobBefore is the part of a job's row that a change may keep.
 type jobBefore struct {
 	document *engine.Document
 	removeAt time.Time
@@ -171,7 +170,7 @@ func (st *step) loadJobs(n *engine.Need, b *engine.Batch) error {
 			switch r := st.jobs[uid]; {
 			case r.Job == nil:
 			case r.Deleted || r.FullName() != name:
-				st.unlocked = true // it was deleted before it was locked
+				st.unlocked = true // the job was deleted before it was locked
 			default:
 				b.AddNamed(name, r.Job)
 			}
@@ -260,9 +259,9 @@ func (st *step) loadRuns(n *engine.Need, b *engine.Batch) error {
 	return nil
 }
 
-// addRuns adds the runs of a query with their jobs. On a shared database a job that is not
-// locked has made a run in a pool since the step began, which can only be ready; if it is more
-// than that, or was asked for, the job is locked in the next try.
+// addRuns adds the runs of a query with their jobs. On a shared database an unlocked job has made a
+// run in a pool since the step began, which can only be ready; if the run is in another state, or
+// was asked for, the next try locks the job.
 func (st *step) addRuns(b *engine.Batch, text string, args ...any) error {
 	q := st.query(text, args...)
 	runs := scanRuns(q, 0)
@@ -299,7 +298,7 @@ func (st *step) addAll(b *engine.Batch, runs []store.Run) error {
 			nameless = append(nameless, r)
 		}
 	}
-	for _, r := range nameless { // their jobs are gone
+	for _, r := range nameless { // their jobs were deleted
 		q := st.query("select namespace, name from names where uid = ?", idOf(r.JobUID))
 		for q.Next() {
 			r.Namespace, r.Name = q.Text(), q.Text()
@@ -312,8 +311,8 @@ func (st *step) addAll(b *engine.Batch, runs []store.Run) error {
 	return nil
 }
 
-// isNew reports whether a run in a pool was made since the step began: its job is not locked,
-// and it can only be ready.
+// isNew reports whether a run in a pool was made since the step began: then its job is unlocked,
+// and the run can only be ready.
 func (st *step) isNew(r *store.Run) bool {
 	if _, locked := st.jobs[r.JobUID]; locked || st.s.db.Alone() || r.State != job.StateReady || r.HoldsSlot {
 		return false
@@ -322,7 +321,7 @@ func (st *step) isNew(r *store.Run) bool {
 	return ofPool
 }
 
-// slots are slots of one kind.
+// slots are slots of one kind, with the query for their runs.
 type slots struct{ of, from string }
 
 var (
@@ -330,8 +329,8 @@ var (
 	sharedSlots = slots{"a.slot", " from active a where a.slot in (?*) and a.slot <> ''"}
 )
 
-// members reads of some slots what decisions look at: the runs that hold each, and the first
-// store.MaxBatch that wait for it and that are ready.
+// members reads the runs that decisions need of some slots: all that hold one, and the first
+// store.MaxBatch that wait or are ready.
 func (s slots) members(which string) string {
 	return "select " + activeColumns + " from (select a.*, row_number() over (partition by " + s.of +
 		", a.state, a.holds order by a.due, a.id) as place" + s.from + which + ") a where a.holds = 1 or a.place <= ?"
@@ -402,7 +401,7 @@ func latest(a, b time.Time) time.Time {
 // loadSlotsOf adds the members of slots, own are the jobs that these belong to.
 func (st *step) loadSlotsOf(b *engine.Batch, text string, of slots, until time.Time, keys any, own []job.ID) error {
 	if st.s.db.Alone() {
-		until = columns.Latest // all of them, to be remembered
+		until = columns.Latest // all of them, for the cache
 	}
 	q := st.query(text, keys, columns.States.Of(job.StateReady), columns.Nanos(until), int64(store.MaxBatch))
 	runs := scanRuns(q, 0)
@@ -451,7 +450,7 @@ func (st *step) addMembers(b *engine.Batch, of slots, keys any, own []job.ID, ru
 	return st.addAll(b, runs)
 }
 
-// countWaiting says how many runs wait for slots besides those that were read.
+// countWaiting counts the unread runs that wait for slots.
 func (st *step) countWaiting(b *engine.Batch, of slots, keys any, runs []store.Run) error {
 	more := map[string]int{}
 	q := st.query("select "+of.of+", count(*)"+of.from+" and a.state = ? and a.holds = 0 and a.awaits = 0 and a.overlap = 0 group by "+of.of,
@@ -564,7 +563,7 @@ func (st *step) loadRecords(n *engine.Need, b *engine.Batch) error {
 
 func (st *step) loadMembers(n *engine.Need, b *engine.Batch) error {
 	if n.Executors {
-		// By the clock of this process: the time of the step is read behind its locks.
+		// By the clock of this process: the time of the step is read after its locks.
 		list, err := st.registered(store.ExecutorsOfXXL, st.s.clock.now())
 		if err != nil {
 			return err

@@ -1,13 +1,12 @@
-// Package sqldb is the backend of the ledger on an SQL database: the common part of the
-// stores on SQLite, PostgreSQL and MySQL, over a DB with the differences.
+// Package sqldb is the backend of the ledger on an SQL database: the common part of the stores on
+// SQLite, PostgreSQL and MySQL, over a DB with the differences.
 //
 // # Locks
 //
-// On a shared database a step is a transaction that locks its subjects before it reads
-// them:
+// On a shared database a step is a transaction that locks its subjects before it reads them:
 //
 //   - A step that writes rows of active, or the state of a job, holds the lock of the
-//     job. So what it has read of a job stays as it is until it commits.
+//     job. So what it has read of a job stays the same until it commits.
 //   - A step that changes a run in the slot of a pool holds the lock of the pool as well.
 //     Runs are made in a pool without it: a step that does not see a new one, which can
 //     only be ready, comes before it.
@@ -18,21 +17,20 @@
 //   - The clock and the sessions are read behind the locks, so that a step which
 //     comes after another one knows what that one knew.
 //
-// A step discovers its subjects while it loads. If it needs another lock, it is repeated
-// with all locks found, in the right order. To make that rare, and to take the locks and
-// read under them in one message, it foresees the needs of most steps: the policies of the
-// jobs tell whether their slots are read and which pools they are in, and follow relations
-// are read with the locks.
+// A step discovers its subjects while it loads. If it needs another lock, it is repeated with all
+// locks found, in the right order. To make that rare, and to take the locks and read under them in
+// one message, it foresees the needs of most steps: the policies of the jobs tell whether their
+// slots are read and which pools they are in, and follow relations are read with the locks.
 //
-// The counters are locked last and until the commit: numbers in the feed of changes become
-// visible in their order.
+// The counters are locked last and until the commit: numbers in the feed of changes become visible
+// in their order.
 //
 // SQLite has one writer, so that its steps lock nothing.
 //
 // # Repeating
 //
-// A transaction that failed by a conflict or a broken connection is repeated. After a lost
-// answer to a commit that is safe because every call of the contract can be repeated.
+// A transaction that failed by a conflict or a broken connection is repeated. After a lost answer
+// to a commit that is safe because every call of the contract can be repeated.
 package sqldb
 
 import (
@@ -57,30 +55,28 @@ import (
 // ErrClosed is returned by calls after Close.
 var ErrClosed = errors.New("the store is closed")
 
-// Options are what Open needs to know. The zero value will do.
+// Options configure Open. The zero value is valid.
 type Options struct {
 	// Now is the clock that decides. Default: the clock of the database.
 	Now func() time.Time
-	// LookAhead is how far ahead runs are planned, the same as the planner's. Default:
-	// store.LookAheadDefault.
+	// LookAhead is how far ahead the planner plans. Default: store.LookAheadDefault.
 	LookAhead time.Duration
 	// Defaults are the defaults of jobs. They should be the same on all nodes. Default: the
 	// built-in ones.
 	Defaults job.Defaults
-	// KeepDefaults is for a process that is no server: jobs stay filled in as they are.
+	// KeepDefaults is for a process that is no server: jobs keep the defaults that they have.
 	KeepDefaults bool
 	// InUse is for a process in a hurry, beside a server of this version that uses the
 	// database: nothing about it is checked or created.
 	InUse bool
-	// Refill receives, if the defaults have changed, how far they are filled
-	// in: at once, now and then, and at the end. It is called by Open, and later by one
-	// goroutine. May be nil.
+	// Refill receives the progress of applying new defaults: at once, periodically, and at the end.
+	// It is called by Open, and later by one goroutine. May be nil.
 	Refill func(store.Refill)
 	// Ended is called after each commit that has ended attempts. It is called by the
 	// goroutine of the call and must not wait. May be nil.
 	Ended func(store.Ends)
-	// RefillMax is how long that may delay Open; the rest is done in the background.
-	// Default: 3 s.
+	// RefillMax is how long applying new defaults may delay Open; the rest is done in the
+	// background. Default: 3 s.
 	RefillMax time.Duration
 	// NewID makes the uids of jobs, calendars and pools. Default: by the clock
 	// and at random.
@@ -99,10 +95,9 @@ const (
 	// breaksMax is the number of tries of a transaction whose connection breaks: it bounds
 	// a call without a database. Callers retry.
 	breaksMax = 3
-	// pauseMax is the longest pause before a transaction is made again.
+	// pauseMax is the longest pause before a transaction is repeated.
 	pauseMax = 100 * time.Millisecond
-	// callMax bounds a transaction: a database that does not answer must not hold
-	// a call without end.
+	// callMax bounds a transaction: a silent database must not block a call without end.
 	callMax = 30 * time.Second
 	// commitMax bounds a commit, which does not end with the context of its call.
 	commitMax = 10 * time.Second
@@ -119,11 +114,11 @@ type backend struct {
 	db        DB
 	ledger    *ledger.Store
 	defaults  job.Defaults
-	revisions int // of each job that are kept
+	revisions int // how many are kept per job
 
 	clock       clock
-	definitions cache.Map[job.ID, *definition]   // the committed ones, by the uid of the job
-	abouts      cache.Map[job.ID, store.Session] // what does not change about sessions
+	definitions cache.Map[job.ID, *definition]   // committed definitions, by the uid of the job
+	abouts      cache.Map[job.ID, store.Session] // the constant fields of sessions
 	follows     following
 	puts        puts
 	hot         hot
@@ -197,8 +192,7 @@ func Open(ctx context.Context, db DB, o Options) (*Store, error) { //nolint:cont
 	return made, nil
 }
 
-// Close waits for the calls that have begun and closes the database. It may be
-// called again.
+// Close waits for the calls that have begun and closes the database. Repeating it is allowed.
 func (s *backend) Close() error {
 	s.closing.Do(func() {
 		close(s.closed)
@@ -209,8 +203,8 @@ func (s *backend) Close() error {
 	return s.failure
 }
 
-// Events implements store.Store for the changes of this process. When it returns, the
-// writes of calls that did not know of the new receiver are committed.
+// Events implements store.Store for the changes of this process. When it returns, all calls that
+// did not know of the new receiver have committed.
 func (s *Store) Events(ctx context.Context) <-chan []store.Event { return s.b.events(ctx) }
 
 func (s *backend) events(ctx context.Context) <-chan []store.Event {
@@ -225,13 +219,14 @@ type tx struct {
 	Tx
 	ctx context.Context
 	s   *backend
-	// moment is the time of the step, read behind its locks. See now.
+	// moment is the time of the step, read after its locks. See now.
 	moment  time.Time
 	hint    store.Hint             // sent after the commit
 	fresh   map[job.ID]*definition // kept after it
-	batches []*Batch               // to be used again after it
-	done    func()                 // called after it, if it is not nil
-	// adds is set for what only adds, reads for what sees one state and writes nothing.
+	batches []*Batch               // for reuse after it
+	done    func()                 // called after it, unless nil
+	// adds is set for a transaction that only adds, reads for one that sees one state and writes
+	// nothing.
 	adds, reads bool
 	// again is set when an earlier try may have been committed.
 	again bool
@@ -249,8 +244,8 @@ func (s *backend) check(ctx context.Context) error {
 	}
 }
 
-// write runs do in a transaction, as often as it takes to commit it. What do
-// gives to its caller is what it has set last.
+// write runs do in a transaction, as often as a commit needs. Results of do count from its last
+// run.
 func (s *backend) write(ctx context.Context, do func(t *tx) error) error {
 	return s.transact(ctx, false, do)
 }
@@ -288,17 +283,16 @@ func (s *backend) transact(ctx context.Context, adds bool, do func(t *tx) error)
 
 // retryState is what a step remembers from one try to the next.
 type retryState struct {
-	// Locks besides the foreseen ones.
+	// Locks besides the expected ones.
 	jobs  map[job.ID]bool
 	pools map[string]bool
 	locks map[string]bool
 	// again is set when an earlier try may have been committed.
 	again  bool
 	breaks int // of the connection
-	// refits is set for a step that writes all that is derived from the definitions of its
-	// jobs.
+	// refits is set for a step that writes everything derived from the definitions of its jobs.
 	refits bool
-	first  func(*tx) error // if it is set, what the step begins with
+	first  func(*tx) error // if set, the beginning of the step
 }
 
 func (k *retryState) job(uid job.ID)   { remember(&k.jobs, uid) }
@@ -365,8 +359,7 @@ func (s *backend) newStep(t *tx, k *retryState) *step {
 	return st
 }
 
-// reuse lets another step use the room of one that has ended. Nothing of its batch is in
-// use any more.
+// reuse frees the memory of an ended step for another one. Its batch is no longer in use.
 func (s *backend) reuse(st *step) {
 	if max(len(st.jobs), len(st.places), len(st.known)) > stepKept {
 		return
@@ -378,11 +371,10 @@ func (s *backend) reuse(st *step) {
 	s.steps.Put(st)
 }
 
-// again says that a step is to be made again, because of an error.
+// again marks an error as a reason to repeat the step.
 func again(err error) error { return fmt.Errorf("%w: %w", ledger.ErrAgain, err) }
 
-// reached gives an error of a database that could not be reached its sentinel, and the
-// words of the database alone.
+// reached marks an error of an unreachable database, and keeps only the database's words.
 func reached(f Fault, err error) error {
 	if f != Broken {
 		return err
@@ -405,8 +397,7 @@ func pause(ctx context.Context, most time.Duration) {
 	}
 }
 
-// try runs do in a transaction, once. unknown tells that it failed, but may have
-// been committed.
+// try runs do in a transaction, once. unknown reports that it failed but may have been committed.
 func (s *backend) try(ctx context.Context, t *tx, do func(t *tx) error) (unknown bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callMax)
 	defer cancel()
@@ -488,7 +479,7 @@ func (t *tx) query(text string, args ...any) reader {
 
 func (t *tx) exec(text string, args ...any) error { return t.Exec(t.ctx, text, args...) }
 
-// writeRows writes a batch, if there is anything in it.
+// writeRows writes a batch unless it is empty.
 func (t *tx) writeRows(op Op, b *Batch) error {
 	if b.Len() == 0 {
 		return nil
@@ -523,7 +514,7 @@ func (t *tx) number(text string, args ...any) (n int64, err error) {
 	return n, q.Err()
 }
 
-// set returns ids as the argument of a set.
+// set returns ids as a set argument.
 func set(ids []job.ID) [][]byte {
 	list := make([][]byte, len(ids))
 	for i := range ids {
@@ -532,7 +523,7 @@ func set(ids []job.ID) [][]byte {
 	return list
 }
 
-// wrapped says what a call was about in its error.
+// wrapped adds the subject of a call to its error.
 func wrapped(err error, format string, args ...any) error {
 	if err == nil {
 		return nil

@@ -24,7 +24,7 @@ type tidying struct {
 	// settled is the number in the feed of changes up to which no run is withdrawn; 0
 	// before the first check.
 	settled int64
-	// turns are how far it has come among the runs of a session that may stay.
+	// turns are the positions among the runs of sessions, for runs that may stay.
 	turns map[job.ID]store.RunRef
 }
 
@@ -72,9 +72,9 @@ func (t *tx) endingRuns(text string, args ...any) (list []endingRun, err error) 
 	return list, q.Err()
 }
 
-// withdrawnRuns selects withdrawn runs, by the rules of package engine, which decides about
-// each. It excludes runs that stay (a manual run of a paused job), so that they cannot hide
-// the others.
+// withdrawnRuns selects withdrawn runs, by the rules of package engine, which decides about each.
+// It excludes runs that stay (a manual run of a paused job), so that they cannot hide withdrawn
+// ones.
 const withdrawnRuns = ` where a.state <> ? and a.kind <> ? and (s.deleted <> 0
 	or a.kind <> ? and (s.state = ? or s.epoch <> a.epoch and a.kind not in (?, ?, ?)))`
 
@@ -109,8 +109,8 @@ func (t *tx) withdrawn() (all []endingRun, more bool, err error) {
 // backlog is examined in turns.
 const lookMax = 2000
 
-// late returns due runs that may be too late: those that are, and those that wait for a
-// node or their next attempt, about which package engine knows more.
+// late returns due runs that are too late, or may be: package engine decides about runs that wait
+// for a node or their next attempt.
 func (t *tx) late(now time.Time) (all []endingRun, more bool, err error) {
 	sessions, err := t.sessionsWith()
 	if err != nil {
@@ -164,8 +164,8 @@ func (t *tx) lateOf(session job.ID, now time.Time, most int) (late []endingRun, 
 }
 
 // overTerms returns jobs whose pause has expired, and completed ones due for removal. A deleted job has
-// no such moments. A condition that says so would let PostgreSQL read all jobs through the index of those
-// that are not deleted.
+// no such moments, and a condition for that would let PostgreSQL read all jobs through the index of
+// undeleted jobs.
 func (t *tx) overTerms(now time.Time) (all []job.ID, more bool, err error) {
 	for _, text := range []string{
 		"select uid from jobs where paused_until <> 0 and paused_until <= ? order by paused_until limit ?",
@@ -206,7 +206,7 @@ func (s *backend) Sweep(ctx context.Context, now time.Time, forgotten []job.ID) 
 	return more || left, err
 }
 
-// removeRegistrations removes those that count no more. They are few: all at once.
+// removeRegistrations removes expired registrations. They are few: all at once.
 func (t *tx) removeRegistrations(now time.Time) (more bool, err error) {
 	return false, t.exec("delete from registrations where seen <= ?", columns.Nanos(now.Add(-store.RegistrationLife)))
 }
@@ -249,7 +249,7 @@ func (t *tx) removeTombstones(now time.Time) (more bool, err error) {
 	return len(list) == tidyMax, t.dropNames(list)
 }
 
-// dropNames removes the names and counts of deleted jobs without history; it remembers the others.
+// dropNames removes the names and counts of deleted jobs without history; it remembers the rest.
 func (t *tx) dropNames(uids []job.ID) error {
 	spoken, err := t.ids("select n.uid from names n where n.uid in (?*) and exists (select 1 from history h where h.job = n.uid/*n*/)", set(uids))
 	if err != nil {

@@ -79,7 +79,7 @@ func (st *step) writeRecords(c *engine.Changes) error {
 	}
 	fed := c.Records
 	for _, r := range c.Replaced {
-		if r.Replaces { // others are changed in words alone
+		if r.Replaces { // other replacements change words only
 			fed = append(slices.Clip(fed), r)
 		}
 	}
@@ -198,14 +198,15 @@ func (b *Batch) state(j *engine.Job, seq int64) {
 	b.text(j.EpochWhy.Stored())
 }
 
-// jobRows is all that a new version of a job writes.
+// jobRows has all columns that a new job writes.
 var jobRows = &Table{Name: "jobs", Key: 1, Columns: []Column{
 	{"uid", Blob}, {"live", Text}, {"part", Int}, {"created", Int}, {"boot", Int}, {"definition", Text},
 	{"seq", Int}, {"version", Int}, {"changed", Int}, {"deleted_at", Int}, {"paused_at", Int}, {"paused_until", Int}, {"paused_by", Text}, {"pause_reason", Text},
 	{"remove_at", Int}, {"keep_runs", Int}, {"keep_for", Int}, {"keep_output", Int}, {"timing", Text},
 }}
 
-// revisedJobs is what of it another version writes, and announcedJobs what an epoch does.
+// revisedJobs has the columns that a new version writes, and announcedJobs the columns that an
+// epoch writes.
 var (
 	revisedJobs   = &Table{Name: "jobs", Key: 1, Columns: slices.Concat(jobRows.Columns[:1], jobRows.Columns[4:])}
 	announcedJobs = &Table{Name: "jobs", Key: 1, Columns: slices.Concat(jobRows.Columns[:1], jobRows.Columns[6:])}
@@ -230,7 +231,7 @@ func (st *step) writeNews(list []*engine.Job, numbers map[*engine.Job]int64) err
 	pools := map[string]bool{}
 	for _, j := range list {
 		seq, d := numbers[j], j.Document
-		if !j.Made() { // most of many new jobs are not due soon
+		if !j.Made() { // most new jobs are not due soon
 			st.remember(j.UID, definitionOf(j, seq))
 		}
 		boot, text := d.Filled.Schedule.Boot, string(d.Text)
@@ -310,14 +311,14 @@ func (b *Batch) announced(j *engine.Job, seq int64) {
 	var deleted int64
 	until := j.PausedUntil
 	if j.Deleted {
-		deleted, until = columns.Nanos(j.Changed), time.Time{} // Tidy does not ask for it again
+		deleted, until = columns.Nanos(j.Changed), time.Time{} // then Tidy does not return it again
 	}
 	keep := keepOf(j.Document)
 	b.int(seq).int(j.Version).time(j.Changed).int(deleted).time(j.PausedAt).time(until).text(j.PausedBy).text(j.PauseReason.Stored())
 	b.time(j.RemoveAt()).int(int64(keep.Runs)).int(int64(keep.For)).int(int64(keep.OutputFor)).text(j.Document.Timing)
 }
 
-// keepOf returns what a job says itself about how long its history is kept.
+// keepOf returns a job's own settings for how long its history is kept.
 func keepOf(d *engine.Document) job.Keep {
 	if keep := d.Filled.Policy.Keep; keep != nil {
 		return *keep

@@ -14,12 +14,12 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/replica"
 )
 
-// renewals begins the keys of what sessions write when they renew.
+// renewals begins the keys of session renewals.
 const renewals = replica.Copied + "r/"
 
 // Shelf is the key-value store. Use New. Several processes share it.
 type Shelf struct {
-	// Pairs is what it has.
+	// Pairs is the content, by key.
 	Pairs map[string]replica.Pair
 
 	mu        sync.Mutex
@@ -32,14 +32,14 @@ func New() *Shelf {
 	return &Shelf{Pairs: map[string]replica.Pair{}, followers: map[chan replica.Update]bool{}}
 }
 
-// Machine is what the store of one process needs of its machine.
+// Machine is the part of a machine that a process's store depends on.
 type Machine struct {
 	Wall func() time.Time
 	Boot func() time.Duration
 	// Late returns how late the next renewal of a session is committed. May be nil.
 	Late func() time.Duration
-	// Away reports whether the process does not reach the shelf: its calls fail, and the changes that it has
-	// not seen come together later. May be nil.
+	// Away reports whether the process cannot reach the shelf: its calls fail, and changes that it has
+	// missed arrive together later. May be nil.
 	Away func() bool
 }
 
@@ -136,7 +136,7 @@ func (d Driver) Commit(_ context.Context, t *replica.Txn) (int64, bool, error) {
 			panic("a key is written twice")
 		}
 		seen[p.Key] = true
-		p.Version, p.Is = d.version, nil // a server has encoded values alone
+		p.Version, p.Is = d.version, nil // a server has encoded values only
 		d.Pairs[p.Key] = p
 		if strings.HasPrefix(p.Key, replica.Copied) {
 			u.Puts = append(u.Puts, p)
