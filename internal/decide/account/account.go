@@ -22,9 +22,9 @@ type Kind string
 
 // The kinds of findings.
 const (
-	Unaccounted Kind = "unaccounted" // it has no run and no record
-	Doubled     Kind = "doubled"     // two runs of it may have started
-	Early       Kind = "early"       // a run of it started before it was due
+	Unaccounted Kind = "unaccounted" // the occurrence has no run and no record
+	Doubled     Kind = "doubled"     // two runs of the occurrence may have started
+	Early       Kind = "early"       // a run of the occurrence started before it was due
 )
 
 // Kinds are all kinds.
@@ -33,18 +33,19 @@ var Kinds = [...]Kind{Unaccounted, Doubled, Early}
 const (
 	// Look is how far back occurrences are compared.
 	Look = time.Hour
-	// Settle is how long an occurrence is due before it is compared: steps under way end within that.
+	// Settle is how long an occurrence must be due before it is compared: current steps end within
+	// that time.
 	Settle = 2 * time.Minute
-	// EarlyMax is how much earlier than due an attempt may say that it started: clocks of nodes may be
-	// that far apart.
+	// EarlyMax is how much earlier than due an attempt may report its start: clocks of nodes may
+	// differ by that much.
 	EarlyMax = time.Second
-	// OccurrencesMax bounds the occurrences of a job that are compared at once: one each second.
+	// OccurrencesMax bounds the occurrences of a job in one comparison: one each second.
 	OccurrencesMax = int(Look / time.Second)
 	// NoteName is the note with the findings.
 	NoteName = "account/found"
-	// KeptFor is how long a finding is kept.
+	// KeptFor is how long a finding stays in the note.
 	KeptFor = 24 * time.Hour
-	// KeptMax bounds how many are kept.
+	// KeptMax is how many findings the note lists.
 	KeptMax = 100
 )
 
@@ -58,7 +59,7 @@ type Finding struct {
 	Cursor    time.Time     `json:"cursor,omitzero"`
 	Run       job.ID        `json:"run,omitzero"`
 	Other     job.ID        `json:"other,omitzero"`
-	By        time.Duration `json:"by,omitzero"` // how much too early
+	By        time.Duration `json:"by,omitzero"` // how early it started
 	Found     time.Time     `json:"found"`
 }
 
@@ -67,7 +68,7 @@ func (f *Finding) same(other *Finding) bool {
 	return f.Kind == other.Kind && f.UID == other.UID && f.Scheduled.Equal(other.Scheduled) && f.Run == other.Run
 }
 
-// Reason says what is wrong.
+// Reason describes the finding.
 func (f *Finding) Reason() job.Reason {
 	switch f.Kind {
 	case Doubled:
@@ -79,16 +80,16 @@ func (f *Finding) Reason() job.Reason {
 	}
 }
 
-// Book is what is known of a job.
+// Book is the data about a job to compare.
 type Book struct {
 	Job      store.PlannedJob // as it was before the runs and records were read
 	Name     string
 	Schedule cron.Schedule
-	// Since is a moment from which on the epoch of the job has planned; zero if it is not known. Whole
-	// is since when all records are kept and were read.
+	// Since is when the epoch of the job had begun to plan; zero if unknown. All records since Whole
+	// are kept and were read.
 	Since, Whole time.Time
-	Runs         []store.Run    // unfinished ones, read before the records
-	Records      []store.Record // of occurrences, ended since Whole
+	Runs         []store.Run    // unfinished runs, read before the records
+	Records      []store.Record // records of occurrences, ended since Whole
 }
 
 // Compare returns what is wrong at a moment.
@@ -161,7 +162,7 @@ func (b *Book) Compare(now time.Time) (found []Finding) {
 func latest(list ...time.Time) time.Time   { return slices.MaxFunc(list, time.Time.Compare) }
 func earliest(list ...time.Time) time.Time { return slices.MinFunc(list, time.Time.Compare) }
 
-// Read reads the findings of a note, without those that are too old.
+// Read decodes the findings of a note, without expired ones.
 func Read(text []byte, now time.Time) (list []Finding, err error) {
 	if len(text) == 0 {
 		return nil, nil
@@ -195,8 +196,8 @@ func Found(ctx context.Context, s NoteReader, now time.Time) ([]Finding, error) 
 	return Read(note.Text, now)
 }
 
-// Add adds findings to a note, and returns the text and which of them are new. Of too many the
-// latest are kept.
+// Add adds findings to a note, and returns the text and the new findings. If there are too many the
+// latest stay.
 func Add(known, found []Finding) (text []byte, fresh []Finding, err error) {
 	for i := range found {
 		if !slices.ContainsFunc(known, func(f Finding) bool { return f.same(&found[i]) }) {

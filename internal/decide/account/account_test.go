@@ -11,7 +11,7 @@ import (
 
 var noon = time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
 
-// record is one of an occurrence n minutes after noon.
+// record is the record of an occurrence n minutes after noon.
 func record(n int, run byte, epoch int64, outcome job.Outcome) store.Record {
 	at := noon.Add(time.Duration(n) * time.Minute)
 	return store.Record{

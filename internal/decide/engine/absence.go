@@ -12,13 +12,12 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// absencesMax is the number of absences that a session remembers: occurrences in older ones
-// were settled since.
+// absencesMax is the number of absences that a session remembers: occurrences in older ones have
+// been settled.
 const absencesMax = 8
 
-// Absences returns the known absences of all nodes at the beginning of a session: absences of
-// the other sessions, and the one that this session ends. A node counts if it plans or runs
-// jobs.
+// Absences returns the known absences of all nodes at the beginning of a session: those of the
+// other sessions, and the absence that this session ends. A node counts if it plans or runs jobs.
 func Absences(joining *store.Session, others []*store.Session, now time.Time) []store.Absence {
 	var known []store.Absence
 	var seen time.Time
@@ -55,9 +54,9 @@ func lastSign(s *store.Session) time.Time {
 // keepsJobs reports whether the node of a session plans or runs jobs.
 func keepsJobs(s *store.Session) bool { return s.Has(store.RolePlanner) || s.Works() }
 
-// RemembersEnd reports whether the row of an ending session is kept until it is removed: it
-// may be the last sign of life before an absence of all nodes. A live session that was not
-// renewed since may belong to a dead process.
+// RemembersEnd reports whether the row of an ending session stays until it expires: it may be the
+// last sign of life before an absence of all nodes. A live session that was not renewed since may
+// belong to a dead process.
 func RemembersEnd(ending *store.Session, others []*store.Session, now time.Time) bool {
 	sign := ending.Left
 	if sign.IsZero() {
@@ -68,17 +67,17 @@ func RemembersEnd(ending *store.Session, others []*store.Session, now time.Time)
 	})
 }
 
-// Ended reports whether a session is only kept as a sign of life: its node has stopped.
-// over is set if the session cannot be renewed.
+// Ended reports whether a session is only a sign of life of a stopped node. over is set if the
+// session cannot be renewed.
 func Ended(s *store.Session, over bool) bool { return s.Leaving && over }
 
-// SettledByMissed reports whether the missed policy of a job settles an occurrence that was
-// planned before an absence of all nodes and fell due in it, and the reason. next is when
-// the following occurrence is due.
+// SettledByMissed reports whether the missed policy of a job settles an occurrence that was planned
+// before an absence of all nodes and fell due in it, and the reason. next is when the following
+// occurrence is due.
 //
-// An occurrence due OnTime before the first node was back, or later, is on time, unless a
-// later one of its job had fallen due by then: a restart of a node is not downtime. Of the
-// others, the policy none runs no occurrence, latest the latest, and all every one.
+// An occurrence due at most OnTime before the first node returned is on time, unless a later one of
+// its job had fallen due before that return: a restart of a node is not downtime. Of the other
+// occurrences, the policy none runs no one, latest the latest, and all every one.
 func SettledByMissed(missed job.Missed, due, next time.Time, absences []store.Absence) (why job.Reason, settled bool) {
 	a, ok := absenceAt(due, absences)
 	if !ok || missed == job.MissedAll {
@@ -91,7 +90,7 @@ func SettledByMissed(missed job.Missed, due, next time.Time, absences []store.Ab
 	return whyMissed(reasonOf(a), missed, 0), true
 }
 
-// AbsencesOf returns the absences of all nodes that some sessions know.
+// AbsencesOf returns the absences of all nodes known from sessions.
 func AbsencesOf(sessions []store.Session) []store.Absence {
 	return absencesOf(func(yield func(*store.Session) bool) {
 		for i := range sessions {
@@ -102,8 +101,8 @@ func AbsencesOf(sessions []store.Session) []store.Absence {
 	})
 }
 
-// absencesOf returns the absences of all nodes that some sessions know. A span over which
-// a session was kept is not an absence: its node could not reach the store.
+// absencesOf returns the absences of all nodes known from sessions. A span within a session's life
+// is not an absence: its node could not reach the store.
 func absencesOf(sessions iter.Seq[*store.Session]) (list []store.Absence) {
 	for s := range sessions {
 		for _, a := range s.Absences {
@@ -117,7 +116,7 @@ func absencesOf(sessions iter.Seq[*store.Session]) (list []store.Absence) {
 	}
 	return slices.DeleteFunc(list, func(a store.Absence) bool {
 		for s := range sessions {
-			took := s.Left.IsZero() || s.Left.After(a.To) // runs, after the absence
+			took := s.Left.IsZero() || s.Left.After(a.To) // it took runs after the absence
 			if keepsJobs(s) && took && !s.Joined.After(a.From) && s.Renewed.After(a.To) {
 				return true
 			}
@@ -126,7 +125,7 @@ func absencesOf(sessions iter.Seq[*store.Session]) (list []store.Absence) {
 	})
 }
 
-// absences returns the absences of all nodes that the sessions know.
+// absences returns the absences of all nodes known from the sessions.
 func (b *Batch) absences() []store.Absence {
 	if !b.absentKnown {
 		b.absent, b.absentKnown = absencesOf(maps.Values(b.allSessions())), true
@@ -134,9 +133,9 @@ func (b *Batch) absences() []store.Absence {
 	return b.absent
 }
 
-// onTimeFrom returns the earliest due time that counts as on time, as long as no later
-// occurrence of its job had fallen due when the first node was back: OnTime ago, and for as long
-// after an absence of all nodes, OnTime before its end.
+// onTimeFrom returns the earliest due time that counts as on time, if no later occurrence of its
+// job had fallen due when the first node returned: OnTime ago, or within OnTime after an absence of
+// all nodes, OnTime before its end.
 func onTimeFrom(now time.Time, absences []store.Absence) time.Time {
 	from := now.Add(-OnTime)
 	a, ok := absenceAt(from, absences)
@@ -185,8 +184,8 @@ func absenceAt(at time.Time, absences []store.Absence) (store.Absence, bool) {
 	return store.Absence{}, false
 }
 
-// unreached returns why a node is late with what fell due between two moments: it did not reach the
-// store then. None if it did.
+// unreached returns an outage of the store as the reason why a node is late with runs due between
+// two moments, or none.
 func unreached(s *store.Session, first, last time.Time) (none job.Reason) {
 	if s == nil || s.BeforeGap.IsZero() || last.Before(s.BeforeGap) || !first.Before(s.Steady) {
 		return none

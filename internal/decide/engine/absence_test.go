@@ -53,7 +53,7 @@ func TestSessionsKnowEarlierAbsences(t *testing.T) {
 func TestAbsenceBeginsWhenTheLastNodeStopsTakingRuns(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		renewed []time.Duration // before the node says that it leaves, and after
+		renewed []time.Duration // before and after the node leaves
 		leaves  time.Duration
 		from    time.Duration
 	}{
@@ -118,8 +118,8 @@ func TestTheLastSignOfLifeIsKept(t *testing.T) {
 	}
 }
 
-// What is settled because its node is gone goes by the last renewal, which the next node to
-// come must not forget.
+// Settling runs of a lost node depends on its last renewal, which the next joining node must not
+// forget.
 func TestJoinKeepsAllSessions(t *testing.T) {
 	w, _ := cell(t, "schedule: {cron: '* * * * *'}")
 	w.sessions[0].Leaving, w.sessions[0].Left = true, w.now
@@ -135,7 +135,7 @@ func TestJoinKeepsAllSessions(t *testing.T) {
 	}
 }
 
-// A node that could not reach the store for a while was no absent node.
+// A node that could not reach the store for a while was not absent.
 func TestKeptSessionMeansNoAbsence(t *testing.T) {
 	now := at(t, "2026-11-20T12:00:00Z")
 	roles := []string{store.RoleWorker}
@@ -156,9 +156,9 @@ func TestKeptSessionMeansNoAbsence(t *testing.T) {
 	}
 }
 
-// TestOccurrencesOfAnAbsenceFollowTheMissedPolicy takes what was planned ahead before an absence, and
-// what was planned after it, together: of what fell due in it, the latest runs with the policy
-// latest, and with none if it did within OnTime of the end; all run with all.
+// TestOccurrencesOfAnAbsenceFollowTheMissedPolicy combines occurrences planned before an absence and
+// after it. Of those due in the absence, the policy latest runs the latest, none runs it only if it
+// was due within OnTime of the end, and all runs every one.
 func TestOccurrencesOfAnAbsenceFollowTheMissedPolicy(t *testing.T) {
 	const seed = 5
 	random := rand.New(rand.NewPCG(seed, 1))
@@ -187,7 +187,7 @@ func TestOccurrencesOfAnAbsenceFollowTheMissedPolicy(t *testing.T) {
 				runs[o.Due] = reason.String()
 			}
 		}
-		back := gap.To.Add(time.Duration(random.IntN(20_000)) * time.Millisecond) // when a planner comes to it
+		back := gap.To.Add(time.Duration(random.IntN(20_000)) * time.Millisecond) // when a planner plans again
 		progress := Progress{Cursor: before.To}
 		for {
 			d := timing.Decide(progress, back, 0, Most{1 + random.IntN(20), 1 + random.IntN(20)}, absences...)
@@ -210,7 +210,7 @@ func TestOccurrencesOfAnAbsenceFollowTheMissedPolicy(t *testing.T) {
 
 		fresh := lastOf(gap.From, gap.To.Add(-OnTime))
 		var window []time.Time // due times that the policy settles
-		var last time.Time     // of those that had fallen due when the first node was back
+		var last time.Time     // the latest due time before the first node returned
 		for o := range cron.Between(timing.Schedule, begin, back) {
 			due := timing.dueAt(o)
 			what, said := runs[due]

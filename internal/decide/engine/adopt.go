@@ -18,18 +18,17 @@ type Cell struct {
 	Handovers []store.Handover
 }
 
-// Kept is the stored data of decisions that belongs to no job, by full name, name of the
-// node, or id.
+// Kept is the stored decision data outside jobs, by full name, name of the node, or id.
 type Kept struct {
 	Documents Documents
 	Tokens    map[string]store.Token
 	Drains    map[string]*store.Drain
 	Sessions  map[job.ID]store.Session
-	Over      map[job.ID]bool // sessions of which a run was reaped
-	Number    int64           // the last number of a handover that was reserved
+	Over      map[job.ID]bool // sessions that are over because a run was reaped
+	Number    int64           // the last reserved number of a handover
 }
 
-// Survey reads jobs and, if All is set, the data that belongs to none. It changes nothing.
+// Survey reads jobs and, if All is set, the data outside jobs. It changes nothing.
 type Survey struct {
 	Jobs  []job.ID
 	All   bool
@@ -138,13 +137,13 @@ const adoptMax = 100
 // first, so that equal data costs no write.
 type Adopt struct {
 	Cells []Adopted
-	Kept  *Kept // nil to leave it
+	Kept  *Kept // nil leaves it unchanged
 	// Audit and Keys are added.
 	Audit []store.AuditRecord
 	Keys  []Key
 
 	Changed int
-	// More is set when there was more to change than one step changes.
+	// More is set when changes remain for another step.
 	More bool
 }
 
@@ -153,7 +152,7 @@ type Adopted struct {
 	Cell
 	// Document is the document of the version, as this store fills it in, without Timing.
 	Document *Document
-	// Past is set for a version that is not the latest: its runs are not changed.
+	// Past is set for an old version, whose runs are not changed.
 	Past bool
 }
 
@@ -304,7 +303,7 @@ func (o *Adopt) handovers(b *Batch, c *Adopted) {
 	}
 }
 
-// kept updates the data that belongs to no job to the target state.
+// kept updates the data outside jobs to the target state.
 func (o *Adopt) kept(b *Batch) {
 	is, c := b.kept(), &b.done
 	if o.Kept.Number > is.Number && o.may() {
@@ -338,8 +337,8 @@ func adopt[K comparable, V any](o *Adopt, wanted, is map[K]V, put func(K, V), dr
 }
 
 // DeleteAdopted removes a job that was removed in the source store, without an audit record, since
-// the audit is copied too. It first removes the runs, a part in each step, so that a repeated
-// removal continues an interrupted one.
+// the audit is copied too. It first removes the runs, some in each step, so that a repeated call
+// continues an interrupted removal.
 type DeleteAdopted struct {
 	Job job.ID
 	// More is set when the job has more runs than one step removes.
@@ -352,7 +351,7 @@ func (o *DeleteAdopted) Need(b *Batch, n *Need) {
 	b.lookWhole(n, o.Job)
 }
 
-// Decide removes runs, and with the last of them the job.
+// Decide removes runs, and the job with its last run.
 func (o *DeleteAdopted) Decide(b *Batch) error {
 	o.More = false
 	j := b.job(o.Job)

@@ -21,9 +21,8 @@ func (o *AnswerFlow) Need(b *Batch, n *Need) {
 	b.lookWithAround(n, RunRef{Run: o.Run})
 }
 
-// Decide ends the answered steps.
-//
-// Once: an ended step is not open, so only the first of two answers counts.
+// Decide ends the answered steps, each once: an ended step is not open, so only the first of two
+// answers counts.
 func (o *AnswerFlow) Decide(b *Batch) error {
 	m := b.run(o.Run)
 	if m == nil || m.removed {
@@ -74,7 +73,7 @@ func (o *AnswerFlow) Decide(b *Batch) error {
 	return nil
 }
 
-// AnswerOf returns the outcome and reason of a step with such an answer.
+// AnswerOf returns the outcome and reason of a step for an answer.
 func AnswerOf(a *store.FlowAnswer) (job.Outcome, job.Reason) {
 	switch {
 	case a.Signal != "":
@@ -100,7 +99,7 @@ func (o *AnswerFlow) comesEarly(f *flowRun) bool {
 	})
 }
 
-// keep keeps a signal for the step that will wait for it, so that a sender need not know the
+// keep stores a signal for the step that will wait for it, so that a sender need not know the
 // progress of the flow.
 func (o *AnswerFlow) keep(b *Batch, m *member, f *flowRun) error {
 	if why := tooLarge(f, o.Data); !why.IsZero() {

@@ -14,18 +14,15 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Batch is one atomic step of a store. The store adds the inputs of the decisions, calls
-// them, and writes Changes: all of it or nothing.
+// Batch is one atomic step of a store. The store adds the inputs of the decisions, calls them, and
+// writes Changes: all of it or nothing.
 //
-// The batch owns and changes the added data, so that a decision sees the effects of earlier
-// ones in the batch. Data that was not added does not exist for it. Each decision documents
-// its needs; all that may end a run (Claim, Release, Finish, Cancel, Settle and Reap) need:
+// The batch owns and changes the added data, so that a decision sees the effects of earlier ones in
+// the batch. Data that was not added does not exist for it. Each decision documents its needs; all
+// that may end a run (Claim, Release, Finish, Cancel, Settle and Reap) need:
 //
 //   - the run, its job, and all sessions;
-//   - where Policy.Contends says so, the members of the run's slot and of the
-//     one that its policy wants now (Policy.SlotKey): all that hold it, the
-//     first MaxBatch that wait for it, by due time and id, and the first
-//     MaxBatch that are ready for it; MoreWaiting says how many wait besides;
+//   - where Policy.Contends says so, the members of the run's slot and of the slot in its present policy (Policy.SlotKey): all that hold it, the first MaxBatch that wait for it, by due time and id, and the first MaxBatch that are ready for it; MoreWaiting is the number of further waiting ones;
 //   - the unfinished runs of the job, where its policy has NeedsPrevious, a
 //     DeleteAfter that is not negative, or MaxRuns and PauseOnFailure;
 //   - the other shards of a run, where Policy.WantsShards says so.
@@ -46,29 +43,29 @@ type Batch struct {
 	keys      map[Identity]job.ID
 	records   map[recordKey]*store.Record
 
-	order    []*member // runs that were made, changed or removed
-	added    []*member // all, as they came
-	spare    []*member // of steps before, to be used again
-	lists    []*member // room for the first of each list in bySlot and byJob
+	order    []*member // created, changed or removed runs
+	added    []*member // all runs, in the order of adding
+	spare    []*member // members of earlier steps, for reuse
+	lists    []*member // room for the first member of each list in bySlot and byJob
 	done     Changes
-	unplaced int // how many runs were left to be placed
+	unplaced int // number of runs left unplaced
 	// reporter is the session that reports the results, zero for none, and handed are the
 	// runs that became ready for it by the latest result.
 	reporter job.ID
 	handed   []store.ReadyRun
 	// onlyUnitsEnd is set for operations that end flows only by the ends of their units, and
-	// startsSteps for claims of steps alone.
+	// startsSteps for claims of steps only.
 	onlyUnitsEnd, startsSteps bool
-	// absent are the absences that the sessions know, once they are needed.
+	// absent are the absences known from the sessions, computed on demand.
 	absent      []store.Absence
 	absentKnown bool
 
 	handovers  handovers
-	backfilled map[job.ID]*backfillAudit // nil until there are any
+	backfilled map[job.ID]*backfillAudit // nil until a backfill
 	// handRequests has the requests by hand for several shares that have a record.
 	handRequests map[Identity]bool
 
-	// origin is where the changes of the batch come from.
+	// origin is the origin of the batch's changes.
 	origin store.Origin
 
 	// facts is the data requested by needs.
@@ -78,7 +75,7 @@ type Batch struct {
 	// poolStep is how many runs of a pool one step starts or ends that are not its own: 0 is
 	// store.MaxBatch.
 	poolStep int
-	// ownFlows are compiled definitions in JSON, kept from step to step.
+	// ownFlows are compiled flows by their definitions in JSON, cached between steps.
 	ownFlows map[string]*Flow
 }
 
@@ -86,9 +83,8 @@ type Batch struct {
 type Changes struct {
 	Made    []*store.Run // new
 	Saved   []*store.Run // changed
-	Removed []*store.Run // over; what became of them is in Records
-	// Records are new in history; Replaced are there already, under the same
-	// run and attempt.
+	Removed []*store.Run // ended; Records has their outcomes
+	// Records are new in history; Replaced replace records of the same run and attempt.
 	Records  []*store.Record
 	Replaced []*store.Record
 	// Jobs have a changed state. If Version changed, the store writes the definition, its
@@ -103,19 +99,19 @@ type Changes struct {
 
 	// Output is the output of accepted results.
 	Output []store.OutputChunk
-	// Documents and Tokens are created, or replace others of the same name. Dropped are
+	// Documents and Tokens are created, or replace others of the same name. Dropped ones are
 	// deleted.
 	Documents []job.Document
 	Tokens    []store.Token
 	Dropped   []Dropped
-	// Notes replace those that have the Version, 0 for none. An empty Text removes.
+	// Notes replace notes of their Version, 0 for a new one. An empty Text removes the note.
 	Notes []store.Note
-	// Sessions begin, or replace others of the same id. Ended are removed.
+	// Sessions begin, or replace others of the same id. Ended ones are removed.
 	Sessions []*store.Session
 	Ended    []job.ID
 	// Fill are slots that may be free for runs that the step has not read: FillSlots follows.
 	Fill []SlotNeed
-	// HandOn are sessions whose ready runs lose their session, all of them.
+	// HandOn are sessions all of whose ready runs become unassigned.
 	HandOn []job.ID
 	// Drains are set, or removed where the Drain is nil.
 	Drains []NodeDrain
@@ -134,7 +130,7 @@ type AskNow struct {
 
 // Dropped names a deleted document by its full name, or a token.
 type Dropped struct {
-	Kind job.Kind // "" is a token
+	Kind job.Kind // "" means a token
 	Name string
 }
 
@@ -170,8 +166,8 @@ type Job struct {
 	// Failures counts the failed runs since the last success, for
 	// pause_on_failure.
 	Failures int
-	// Previous is the latest scheduled time of an occurrence that ended by running, and
-	// whether it succeeded, for needs_previous; PreviousFailed are its failed shards.
+	// Previous is the latest scheduled time of an occurrence that ended by running, and whether it
+	// succeeded, for needs_previous. PreviousFailed are its failed shards.
 	Previous       time.Time
 	PreviousOK     bool
 	PreviousFailed Shards
@@ -183,7 +179,7 @@ type Job struct {
 	Document *Document
 
 	changed bool
-	adopted bool // from another store: Changed is the time there
+	adopted bool // copied from another store, with Changed from there
 	was     was
 }
 
@@ -198,7 +194,7 @@ type was struct {
 // FullName returns "namespace/name".
 func (j *Job) FullName() string { return j.Namespace + "/" + j.Name }
 
-// Identity identifies a run among all others: creating it twice gives one.
+// Identity identifies a run among all runs: creating it twice yields one run.
 type Identity struct {
 	Job   job.ID
 	Kind  job.RunKind
@@ -222,11 +218,11 @@ type recordKey struct {
 type member struct {
 	store.Run
 	made, saved, removed bool
-	flow                 *flowRun     // of a flow that has begun, once it was read
-	value                []byte       // the result of a step that ends
-	quiet                bool         // the caller decides what follows from its end
+	flow                 *flowRun     // of a begun flow, once it is decoded
+	value                []byte       // the result of an ending step
+	quiet                bool         // the caller decides about the consequences of its end
 	around               bool         // the inputs of decisions about it are loaded
-	mayEnd, mayStop      bool         // of a flow: one of its units, or all, may end in this step
+	mayEnd, mayStop      bool         // for a flow: one of its units, or all, may end in this step
 	was                  job.RunState // its state when it was added; "" for a new run
 }
 
@@ -248,11 +244,10 @@ func NewBatch(now time.Time, lookAhead time.Duration, room int) *Batch {
 // to clear for each small step.
 const resetMax = 1024
 
-// ReuseMemory declares that no data of a step is in use after it, not even the result of
-// Changes.
+// ReuseMemory declares that no data of a step is used after it, even the result of Changes.
 func (b *Batch) ReuseMemory() { b.reuseMemory = true }
 
-// PoolStep bounds how many runs of a pool a step starts or ends that are not its own: each may be of
+// PoolStep bounds how many runs of a pool a step starts or ends besides its own: each may belong to
 // another job, and a store may compare all these jobs at once.
 func (b *Batch) PoolStep(most int) { b.poolStep = most }
 
@@ -294,16 +289,15 @@ func (b *Batch) Reset(now time.Time) {
 // Now returns the moment of the step.
 func (b *Batch) Now() time.Time { return b.now }
 
-// At sets the moment of the step, before anything is decided.
+// At sets the moment of the step, before any decision.
 func (b *Batch) At(now time.Time) { b.now = now }
 
-// AddJob adds a job and returns the one in the batch, which differs if the job was added
-// before.
+// AddJob adds a job and returns the batch's copy, which differs if the job was added before.
 func (b *Batch) AddJob(j *Job) *Job {
 	if known := b.jobs[j.UID]; known != nil {
 		return known
 	}
-	j.changed, j.adopted = false, false // in its previous batch
+	j.changed, j.adopted = false, false // set by its previous batch
 	j.was = was{j.Version, j.Epoch, j.State, j.Deleted, j.Document}
 	b.jobs[j.UID] = j
 	b.facts.splits = b.facts.splits || j.Document != nil && j.Policy != nil && j.Policy.Split != ""
@@ -347,8 +341,8 @@ func (b *Batch) add(r *store.Run) *member {
 	return m
 }
 
-// listRoom is the number of members that a list holds without an allocation: most slots and
-// jobs have no more.
+// listRoom is the number of members that a list holds without an allocation: enough for most slots
+// and jobs.
 const listRoom = 4
 
 // list adds a member to one of the lists of the step.
@@ -374,11 +368,10 @@ func (b *Batch) AddPool(name string, size int) { put(&b.pools, name, size) }
 // AddSession adds a session, which the batch does not change.
 func (b *Batch) AddSession(s *store.Session) { put(&b.sessions, s.ID, s) }
 
-// UseSessions is for a store that has all sessions in a map, which the batch does not
-// change. Nothing is added to it.
+// UseSessions adds all sessions as a map, which neither batch nor store changes afterwards.
 func (b *Batch) UseSessions(all map[job.ID]*store.Session) { b.sessions = all }
 
-// AddKey adds an identity that is taken.
+// AddKey adds the identity of an existing run.
 func (b *Batch) AddKey(id Identity, run job.ID) { put(&b.keys, id, run) }
 
 // put adds to a map that most batches do not need, and creates it at the first use.
@@ -460,7 +453,7 @@ func (b *Batch) remove(m *member) {
 	b.save(m)
 }
 
-// moveSlot gives a run that holds no slot another key.
+// moveSlot gives another slot to a run that holds none.
 func (b *Batch) moveSlot(m *member, key string) {
 	if m.Slot == key || m.HoldsSlot {
 		return
@@ -471,7 +464,7 @@ func (b *Batch) moveSlot(m *member, key string) {
 	b.save(m)
 }
 
-// Audit adds the record of a change by the store itself.
+// Audit adds an audit record of a change by the store.
 func (b *Batch) Audit(actor, action, object string, version int64, changes ...store.Change) {
 	b.audit(actor, action, object, version, job.Reason{}, changes...)
 }
@@ -513,9 +506,9 @@ const System = "belfry"
 // poolSlot begins the slot keys of pools.
 const poolSlot = "pool "
 
-// free returns how many more runs may take the slot of a run: the rest of the pool or of
-// max_parallel. Runs of a job whose overlap is allow are not bounded, except backfills
-// with a policy of their own, which are counted separately.
+// free returns how many more runs may take a run's slot: the rest of the pool or of max_parallel.
+// Runs of a job whose overlap is allow are not bounded, except backfills with a policy of their
+// own, which are counted separately.
 func (b *Batch) free(r *store.Run) int {
 	if pool, ok := strings.CutPrefix(r.Slot, poolSlot); ok {
 		return max(1, b.poolSize(pool)) - b.held(r.Slot)
@@ -549,11 +542,10 @@ func (b *Batch) held(key string) (n int) {
 // fill gives a slot to the runs waiting for it, earliest due first, until it is full.
 //
 // The batch has only the first waiting runs. If none of these can start, or the step would start
-// more than a store writes at once, another step follows: see FillSlots.
-//
-// Overlap: a run gets its slot here or in take, and both check free.
+// more than a store writes at once, another step follows: see FillSlots. A run gets its slot here
+// or in take, and both check free.
 func (b *Batch) fill(key string) {
-	var last *member // that got the slot
+	var last *member // the last run that got the slot
 	for given := 0; ; given++ {
 		var next, over *member
 		for _, m := range b.slot(key) {
@@ -600,8 +592,8 @@ func (b *Batch) fillLater(m *member) {
 	}
 }
 
-// handTo passes a run that has become ready to the reporting session, if it is assigned to
-// it: that saves the session a poll, and the other nodes a hint.
+// handTo returns a run that has become ready to the reporting session, if it is assigned there,
+// which saves that session a poll and the other nodes a hint.
 func (b *Batch) handTo(r *store.Run) bool {
 	if r.Session.IsZero() || r.Session != b.reporter {
 		return false
@@ -610,8 +602,7 @@ func (b *Batch) handTo(r *store.Run) bool {
 	return true
 }
 
-// hint notifies nodes of a run that may be due before their next poll. Hinted runs are due
-// at once, or in a moment.
+// hint notifies nodes of a run that may be due before their next poll: at once or within a moment.
 func (b *Batch) hint(due time.Time) {
 	switch {
 	case !due.After(b.now):
@@ -637,14 +628,13 @@ func (b *Batch) tooLate(r *store.Run) bool {
 
 // withdrawn reports whether a run is withdrawn, and why.
 //
-// Withdrawn means withdrawn: every claim checks it, in the step that starts the attempt. A
-// manual run is withdrawn only by the deletion of its job, a follower or a backfill also by
-// a pause, all others by any new epoch.
+// Every claim checks this, in the step that starts the attempt. A manual run is withdrawn only by
+// the deletion of its job, a follower or a backfill also by a pause, any other run by a new epoch.
 func withdrawn(j *Job, r *store.Run) (why job.Reason, yes bool) {
 	paused := j.State == job.JobPaused
 	switch {
 	case isStep(&r.Run), isFlow(r):
-		return why, false // it ends with its flow
+		return why, false // a step ends with its flow
 	case j.Deleted:
 		return reason.JobDeleted.Of(""), true
 	case r.Kind == job.RunByHand:

@@ -13,7 +13,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// world is what a store has: just enough to take decisions one after another.
+// world is a minimal store: enough to take decisions one after another.
 type world struct {
 	now      time.Time
 	jobs     map[job.ID]Job
@@ -31,7 +31,7 @@ func (w *world) clone() *world {
 	return &c
 }
 
-// batch begins a decision that knows everything.
+// batch begins a decision with all data loaded.
 func (w *world) batch() *Batch {
 	b := NewBatch(w.now, lookAhead, 0)
 	for _, j := range w.jobs {
@@ -104,7 +104,7 @@ func (w *world) write(b *Batch) {
 	w.audit += len(c.Audit)
 }
 
-// String writes all of a world, to compare it.
+// String prints a world for comparison.
 func (w *world) String() string {
 	var s strings.Builder
 	for _, j := range w.sortedJobs() {
@@ -161,9 +161,8 @@ func worldOf(t *testing.T, random *rand.Rand) *world {
 	return w
 }
 
-// TestBatchedDecisionsEqualSingleOnes takes the same decisions in one
-// batch and in a batch each: a store is free in how it gathers them. On the way
-// each world keeps the invariants.
+// TestBatchedDecisionsEqualSingleOnes takes the same decisions in one batch and in single ones: a
+// store may gather them in any way. Both worlds keep the invariants.
 func TestBatchedDecisionsEqualSingleOnes(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

@@ -14,8 +14,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// book is what a store keeps, as plain maps, for operations that are decided one after another.
-// Each is loaded what it asks for and nothing else.
+// book is the content of a store in plain maps. It decides one operation after another, and loads
+// for each exactly its needs.
 type book struct {
 	*testing.T
 	now       time.Time
@@ -34,12 +34,12 @@ type book struct {
 	number    int64
 	audit     []string // actions and their objects
 	ids       byte
-	said      Changes // of the latest operation
+	said      Changes // changes of the latest operation
 	tried     *tried
 }
 
-// tried is which parts of a need operations have asked for, and of which it was seen that they
-// cannot be forgotten.
+// tried records the parts of needs that operations have requested, and the parts whose omission was
+// noticed.
 type tried struct{ asked, noticed map[string]bool }
 
 func newBook(t *testing.T, tried *tried) *book {
@@ -70,8 +70,8 @@ var parts = func() (names []string) {
 	return names
 }()
 
-// do decides an operation and keeps what it changes. Before that it sees what becomes of the same
-// operation that forgets a part of its need: it must not decide without that.
+// do decides an operation and applies its changes. Before that it decides the same operation with
+// each part of its need left out, which must be noticed.
 func (k *book) do(op Operation) error {
 	k.Helper()
 	kind := strings.TrimPrefix(fmt.Sprintf("%T", op), "*engine.")
@@ -101,8 +101,8 @@ func (k *book) do(op Operation) error {
 	return nil
 }
 
-// decide decides an operation that forgets a part of its need, and returns which parts it has
-// asked for. What it panics with is an error.
+// decide decides an operation without a part of its need, and returns the requested parts. A panic
+// is an error.
 func (k *book) decide(op Operation, forget string) (asked map[string]bool, b *Batch, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -387,7 +387,7 @@ func (k *book) trigger(uid, session job.ID) store.Attempt {
 	return store.Attempt{Job: uid, Run: op.Outcomes[0].Run, Number: 1, Token: k.id()}
 }
 
-// claim claims an attempt, and reports another verdict than the wanted one.
+// claim claims an attempt, and reports an unexpected verdict.
 func (k *book) claim(session job.ID, a store.Attempt, want store.Verdict) store.ClaimOutcome {
 	k.Helper()
 	op := &Claim{Session: session, Attempts: []store.Attempt{a}}
@@ -397,7 +397,7 @@ func (k *book) claim(session job.ID, a store.Attempt, want store.Verdict) store.
 	return op.Outcomes[0]
 }
 
-// finish ends an attempt, and reports if that is accepted or not against what is wanted.
+// finish ends an attempt, and reports whether its acceptance is unexpected.
 func (k *book) finish(a store.Attempt, outcome job.Outcome, accepted bool) store.FinishOutcome {
 	k.Helper()
 	return k.report(store.Result{Attempt: a, Started: k.now, Ended: k.now, Outcome: outcome}, accepted)
@@ -412,8 +412,8 @@ func (k *book) report(r store.Result, accepted bool) store.FinishOutcome {
 	return op.Outcomes[0]
 }
 
-// see reports what is not as it should be: the unfinished runs of a job, by due time, as their
-// states, with what they wait for or the node that has them.
+// see compares the unfinished runs of a job, by due time, as their states with what they wait for
+// or their node.
 func (k *book) see(uid job.ID, want string) {
 	k.Helper()
 	var got []string
@@ -432,8 +432,7 @@ func (k *book) see(uid job.ID, want string) {
 	}
 }
 
-// ended reports what is not recorded of a run: outcomes of its attempts, and a part of the last
-// reason.
+// ended compares the records of a run: outcomes of its attempts, and a part of the last reason.
 func (k *book) ended(run job.ID, want, reason string) {
 	k.Helper()
 	var got []string

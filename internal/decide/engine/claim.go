@@ -10,12 +10,10 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Claim decides whether a session may start an attempt. Besides the common needs, the store
-// adds the last record of a run that has ended. The store puts the job into an outcome that
-// is Started.
-//
-// Started once: only a ready run with this attempt number starts, and it is no longer
-// ready then; a repeated claim with the same token gets the same result.
+// Claim decides whether a session may start an attempt. Besides the common needs, the store adds
+// the last record of a run that has ended. The store adds the job to an outcome that is Started.
+// Each attempt starts once: only a ready run with this number starts, which ends its being ready; a
+// repeated claim with the same token gets the same result.
 func (b *Batch) Claim(s *store.Session, a store.Attempt) store.ClaimOutcome {
 	m := b.run(a.Run)
 	if m == nil || m.removed {
@@ -65,7 +63,7 @@ func (b *Batch) Claim(s *store.Session, a store.Attempt) store.ClaimOutcome {
 	if r.HoldsSlot && (!r.First.IsZero() || r.Slot == j.Policy.SlotKey(&r.Run, s.Node)) {
 		return b.take(j, m, s, a)
 	}
-	b.giveUp(m) // the job was given another one since
+	b.giveUp(m) // the job has gained a requirement since
 	if j.Policy.NeedsPrevious && isOccurrence(r.Kind) {
 		if why, ok := b.previous(j, r); !ok {
 			if b.now.Before(r.Due) {
@@ -87,7 +85,7 @@ func (b *Batch) Claim(s *store.Session, a store.Attempt) store.ClaimOutcome {
 	b.fill(r.Slot)
 	free := b.free(r)
 	if b.now.Before(r.Due) {
-		// An early claim takes only a slot that no earlier run may need.
+		// An early claim only takes a slot that no earlier run may need.
 		if free > b.earlier(r) {
 			return b.take(j, m, s, a)
 		}
@@ -133,8 +131,8 @@ func (b *Batch) ended(a store.Attempt) store.ClaimOutcome {
 	return out
 }
 
-// claimable reports whether the session may run the job: the claiming node may have an
-// older definition. A run on a node that no longer matches must be placed again.
+// claimable reports whether the session may run the job: the claiming node may have an older
+// definition. A run whose node no longer matches must be placed again.
 func (b *Batch) claimable(j *Job, m *member, s *store.Session) bool {
 	if s.Leaving {
 		return false
@@ -193,12 +191,12 @@ func (b *Batch) expired(j *Job, r *store.Run, s *store.Session) (outcome job.Out
 	return "", why, false
 }
 
-// take starts the attempt.
+// take starts an attempt in its slot.
 func (b *Batch) take(j *Job, m *member, s *store.Session, a store.Attempt) store.ClaimOutcome {
 	r := &m.Run
 	if b.toBegin(j, m) != nil {
 		b.beginFlow(j, m)
-		return b.answer(store.Taken, r) // its steps are what runs
+		return b.answer(store.Taken, r) // its steps run instead
 	}
 	if isStep(&r.Run) {
 		b.settleOn(m, s.Node)
@@ -241,7 +239,7 @@ func (b *Batch) sweep(key string) {
 	}
 }
 
-// overlaps decides about a due run whose slot is taken.
+// overlaps applies the overlap policy to a due run whose slot is taken.
 func (b *Batch) overlaps(j *Job, m *member, s *store.Session, a store.Attempt) store.ClaimOutcome {
 	r := &m.Run
 	if j.Policy.overlap(r) == job.OverlapSkip && !b.withShards(r) && b.awaitsReport(r, s) {
@@ -251,7 +249,7 @@ func (b *Batch) overlaps(j *Job, m *member, s *store.Session, a store.Attempt) s
 	busy := b.busyWith(holder, r)
 	switch overlap := j.Policy.overlap(r); {
 	case overlap != job.OverlapReplace && b.withShards(r):
-		// They do not overlap each other, but share the rest of the pool.
+		// Runs of the job do not overlap, but share the rest of the pool.
 	case overlap == job.OverlapQueue:
 		// A run with its own policy was bounded when it was created.
 		if n := b.queued(r.Slot); r.Overlap == "" && n >= j.Policy.QueueLimit {
@@ -281,21 +279,21 @@ func (b *Batch) overlaps(j *Job, m *member, s *store.Session, a store.Attempt) s
 }
 
 const (
-	// heardWithin is how long ago the node of a running attempt may have renewed its session
-	// for that to say that the attempt runs: renewals come every 2 s.
+	// heardWithin is the age of the last renewal up to which the node of a running attempt proves
+	// that it runs: renewals come every 2 s.
 	heardWithin = 2500 * time.Millisecond
-	// reportWithin is how long claims of others wait for the report of a node that is not heard,
-	// or was not for a while: it may have the end of what holds their slot. Only time in which
-	// the store was reachable counts; a node that is back reports within it.
+	// reportWithin is how long other runs wait for the report of a silent or returning node: it may
+	// report the end of the run in their slot. Only time in which the store was reachable counts; a
+	// returning node reports within it.
 	reportWithin = 5 * time.Second
-	// backlogMax is how long after an outage runs that fall due are late because of it: what is
-	// planned ahead, 15 s, has started within that.
+	// backlogMax is how long after an outage runs that fall due are late because of it: runs
+	// planned ahead, by 15 s, have started within that time.
 	backlogMax = 30 * time.Second
 )
 
-// awaitsReport reports whether a run is not skipped yet, since the node of one that holds its slot
-// may be about to report the end: it is not heard, as at the end of an outage of the store, or
-// is back from one just now. A run that would be too late then does not wait.
+// awaitsReport reports whether a run is not skipped yet, since the node of the run in its slot may
+// soon report the end: the node is silent or just back, as at the end of an outage of the store. A
+// run that would be too late after that does not wait.
 func (b *Batch) awaitsReport(r *store.Run, claimer *store.Session) bool {
 	if !r.LateAfter.IsZero() && b.now.Add(store.ClaimAgain).After(r.LateAfter) {
 		return false
@@ -337,9 +335,9 @@ func (b *Batch) endUnsure(r *store.Run) (none job.Reason) {
 	return none
 }
 
-// busyWith explains why a run does not start while another one holds its slot. The other
-// "was still running" only if its attempt began before this run was due, and if its node was
-// heard since and has no results left to report.
+// busyWith explains why a run does not start while another one holds its slot. That one "was still
+// running" only if its attempt began before this run was due, and its node was heard since and has
+// no results to report.
 func (b *Batch) busyWith(holder, r *store.Run) job.Reason {
 	if why := b.endUnsure(holder); !why.IsZero() {
 		return reason.EndUnreported.Of(holder.ID, holder.Scheduled, why)
@@ -359,8 +357,8 @@ func (b *Batch) busyWith(holder, r *store.Run) job.Reason {
 	return reason.StillRunning.Of(holder.ID, holder.Scheduled, holder.Node)
 }
 
-// afterOutage adds to the reason of a run that does not start the outage that it follows from: one
-// in which it fell due or, shortly after one, the run that is in its way. s is the node that claims it.
+// afterOutage adds to the reason of a run that does not start the outage that caused it: the run fell
+// due in it or, shortly after it, the run in its way did. s is the claiming node.
 func (b *Batch) afterOutage(s *store.Session, r, other *store.Run, why job.Reason) job.Reason {
 	for _, due := range [...]time.Time{r.Due, other.Due} {
 		if a, ok := absenceAt(due, b.absences()); ok && r.Due.Before(a.To.Add(backlogMax)) {
@@ -373,7 +371,7 @@ func (b *Batch) afterOutage(s *store.Session, r, other *store.Run, why job.Reaso
 	return why
 }
 
-// holder returns the run that holds the slot of another and was due first.
+// holder returns the earliest due run that holds the slot of another.
 func (b *Batch) holder(r *store.Run) *store.Run {
 	var first *store.Run
 	for _, m := range b.slot(r.Slot) {
@@ -384,7 +382,7 @@ func (b *Batch) holder(r *store.Run) *store.Run {
 	return first
 }
 
-// queued returns how many runs wait for a slot by the policy of their job.
+// queued returns how many runs wait for a slot by their job's policy.
 func (b *Batch) queued(key string) int {
 	n := b.more[key]
 	for _, m := range b.slot(key) {
@@ -395,17 +393,17 @@ func (b *Batch) queued(key string) int {
 	return n
 }
 
-// replacedBy returns the run that has replaced an unclaimed run of the same job: one that
-// was due later and waits for the slot or, if runs of the job fill it, holds it.
+// replacedBy returns the run that has replaced an unclaimed run of its job: a later one that waits
+// for the slot or, if runs of the job fill it, holds it.
 func (b *Batch) replacedBy(m *member) *store.Run {
 	var later *store.Run
-	older := false // one that holds the slot
+	older := false // an earlier one holds the slot
 	for _, o := range b.slot(m.Slot) {
 		isLater := firstDue(&o.Run).After(firstDue(&m.Run))
 		switch {
 		case o.removed || o == m || o.JobUID != m.JobUID:
 		case isLater && b.waits(o):
-			return &o.Run // there is one at most
+			return &o.Run // there is at most one
 		case o.HoldsSlot && !isLater:
 			older = true
 		case o.HoldsSlot && (later == nil || before(&o.Run, later)):
@@ -418,22 +416,21 @@ func (b *Batch) replacedBy(m *member) *store.Run {
 	return later
 }
 
-// withShards reports whether another shard of the same occurrence holds the slot or waits
-// for it: in a pool shards use one slot together.
+// withShards reports whether another shard of the same occurrence holds the slot or waits for it:
+// the shards of an occurrence share one slot of a pool.
 func (b *Batch) withShards(r *store.Run) bool {
 	return slices.ContainsFunc(b.slot(r.Slot), func(m *member) bool {
 		return m.ID != r.ID && m.JobUID == r.JobUID && isOther(m, r) && (m.HoldsSlot || b.waits(m))
 	})
 }
 
-// replace makes room for a run of a job: of the job's runs in the same slot the waiting one
-// is skipped, and of those that hold it the one that was due first is cancelled, or ended
-// if it is between two attempts, unless another one is already ending. Other shards of its
-// occurrence and runs of other jobs in a pool are not ended.
+// replace makes room for a run of a job. It skips the job's waiting run in the slot, and cancels
+// the earliest due one that holds it, or ends it between two attempts, unless one is already
+// ending. It spares other shards of its occurrence and other jobs in a pool.
 func (b *Batch) replace(by *member, s *store.Session) {
 	why := reason.TookPlace.Of(by.ID, by.Scheduled)
 	var holder *member
-	want, ending := 1, 0 // how many shards wait for a slot, and how many runs give theirs up
+	want, ending := 1, 0 // numbers of shards that wait for a slot, and of runs that free theirs
 	for _, m := range slices.Clone(b.slot(by.Slot)) {
 		switch {
 		case m.removed || m == by || m.JobUID != by.JobUID:
@@ -467,7 +464,7 @@ func isOccurrence(k job.RunKind) bool {
 // previous reports whether the occurrence before a run has succeeded, or why the
 // run must wait.
 func (b *Batch) previous(j *Job, r *store.Run) (why job.Reason, ok bool) {
-	var first *store.Run // that it waits for, in whatever order they were added
+	var first *store.Run // the earliest one, whatever the order of adding
 	for _, m := range b.unfinished(r.JobUID) {
 		if m.Scheduled.Before(r.Scheduled) && precedes(j, m) && (first == nil || before(&m.Run, first)) {
 			first = &m.Run
@@ -481,7 +478,7 @@ func (b *Batch) previous(j *Job, r *store.Run) (why job.Reason, ok bool) {
 	return why, ok
 }
 
-// precedes reports whether later occurrences wait for the end of a run. A running one counts even
+// precedes reports whether later occurrences wait for the end of a run. A running run counts even
 // if its epoch is over.
 func precedes(j *Job, m *member) bool {
 	_, yes := withdrawn(j, &m.Run)

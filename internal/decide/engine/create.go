@@ -9,13 +9,13 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Plan decides whether a cursor moves, and creates the runs of the occurrences that it
-// passes. It needs the job and, for their names, the sessions; if the item completes a job
-// that is removed on completion, also its unfinished runs. Once all items are decided, runs
-// with a token are claimed, or else hinted: see claimPlanned.
+// Plan decides whether a cursor moves, and creates the runs of the occurrences that it passes. It
+// needs the job and, for their names, the sessions; if the item completes a job that is removed on
+// completion, also its unfinished runs. Once all items are decided, runs with a token are claimed,
+// or else hinted: see claimPlanned.
 //
-// Once: the cursor moves only from the planner's position, in the step that creates the
-// runs, and each run lies in the span that it passes. Accounted: each moment of the span is
+// Each occurrence is planned once: the cursor moves only from the planner's position, in the step
+// that creates the runs in the span that it passes. Each is accounted for: a moment of the span is
 // a run, missed, or not in the schedule.
 func (b *Batch) Plan(planner job.ID, item *store.PlanItem) store.PlanOutcome {
 	j := b.job(item.Job)
@@ -100,8 +100,7 @@ func (b *Batch) tooFar(item *store.PlanItem) bool {
 		slices.ContainsFunc(item.Missed, func(s store.MissedSpan) bool { return s.Last.After(b.now) })
 }
 
-// miss records occurrences that will not run: they are settled, and no new epoch goes
-// back before them.
+// miss records occurrences that will not run. They are settled: no new epoch plans them again.
 func (b *Batch) miss(j *Job, span store.MissedSpan) {
 	if span.Last.After(j.Floor) {
 		j.Floor = span.Last
@@ -120,10 +119,10 @@ func (b *Batch) miss(j *Job, span store.MissedSpan) {
 	})
 }
 
-// Trigger creates a run outside of cursors. It needs the job, the stored key of the
-// request if any (AddKey), and the session for its name.
+// Trigger creates a run outside of cursors. It needs the job, the stored key of the request if any
+// (AddKey), and the session for its name.
 //
-// Once: the key is looked up and stored in the step that creates the run.
+// The step that creates the run also looks up and stores the key, so that a request counts once.
 func (b *Batch) Trigger(item *store.TriggerItem) store.TriggerOutcome {
 	identity := IdentityOf(item)
 	key := identity.Key
@@ -157,7 +156,7 @@ func (b *Batch) Trigger(item *store.TriggerItem) store.TriggerOutcome {
 	case item.Kind == job.RunBackfill:
 		b.auditBackfill(item.Actor, j, r.Scheduled)
 	case item.Shards > 0 && b.handRequests[Identity{item.Job, item.Kind, key, 0}]:
-		// Another share of the request.
+		// Another part of the request.
 	default:
 		if item.Shards > 0 {
 			if b.handRequests == nil {
@@ -199,9 +198,9 @@ func (b *Batch) newRun(j *Job, id job.ID, kind job.RunKind, key string) store.Ru
 	}
 }
 
-// place assigns a new run to a session, if it is known and accepts runs, and adds it: the
-// planner may not know yet that a node is leaving. A run of a broadcast always belongs to
-// its node: every other node has its own.
+// place adds a new run, and assigns it to a session that is known and accepts runs: the planner may
+// not know yet that a node is leaving. A run of a broadcast always belongs to its node, as each
+// node has one.
 func (b *Batch) place(j *Job, r *store.Run, session job.ID, node string) {
 	if s := b.session(session); j.Policy.Reported {
 		r.State, r.Reason = job.StateWaiting, reason.NoReport.Of()
@@ -228,7 +227,7 @@ func (b *Batch) Place(p store.Placement) {
 	}
 	m.Session, m.Node = s.ID, s.Node
 	if m.Last == "" && !m.IsPostponed() {
-		m.Reason = job.Reason{} // why it was not placed
+		m.Reason = job.Reason{} // the former reason was why it was not placed
 	}
 	b.save(m)
 	b.done.Hints |= store.HintPlaced

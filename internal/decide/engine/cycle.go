@@ -38,8 +38,8 @@ func StartedBy(j *job.Job, upstream string) []job.UpstreamOn {
 	return on
 }
 
-// Cycle returns a cycle of followers through a job, as the chain of jobs back to it, or
-// nil. In a cycle each run would start the next one without end.
+// Cycle returns a cycle of followers through a job, as the chain of jobs back to it, or nil. In a
+// cycle each run would start another one without end.
 func Cycle(full string, follows []string, upstreams func(full string) ([]string, error)) ([]string, error) {
 	seen := map[string]bool{}
 	var search func(way []string, follows []string) ([]string, error)

@@ -178,7 +178,7 @@ var editDecisions = []decided{
 		}
 		first := func(p *store.PutToken) { p.First = true }
 		k.must(put("root", 1, first))
-		k.must(put("root", 1, first)) // the answer was lost
+		k.must(put("root", 1, first)) // its answer was lost
 		k.refuses(put("other", 2, first), store.ErrExists)
 		k.refuses(put("root", 3, nil), store.ErrExists)
 		k.refuses(put("twin", 1, nil), store.ErrExists)

@@ -53,7 +53,7 @@ var handoverDecisions = []decided{
 	{"an attempt is handed over once, to one address after the other, and belongs to no node", func(k *book) {
 		n, m := k.join("n"), k.join("m")
 		run, h := k.handed(n, "lost_after: 20s")
-		k.handOver(n, h, store.Handed) // the answer was lost
+		k.handOver(n, h, store.Handed) // its answer was lost
 		equal(k, "session", k.runs[run.Run].Session, job.ID{})
 		other := h
 		other.Attempt = k.trigger(run.Job, n)

@@ -53,7 +53,7 @@ var memberDecisions = []decided{
 		k.see(a, "ready 2")
 		k.refuses(&Renewal{Session: old}, store.ErrSessionOver)
 		k.claim(next, store.Attempt{Job: a, Run: run.Run, Number: 2, Token: k.id()}, store.Started)
-		k.join("n") // the first session, of which nothing is left, is none of its predecessors
+		k.join("n") // the first session has ended, and is not a predecessor
 	}},
 	{"a drained node takes no runs until that is undone", func(k *book) {
 		n := k.join("n")

@@ -154,14 +154,14 @@ var runDecisions = []decided{
 		a := k.put("name: a")
 		run := k.trigger(a, n)
 		k.claim(n, run, store.Started)
-		k.claim(n, run, store.Started) // the answer was lost
+		k.claim(n, run, store.Started) // its answer was lost
 		other := run
 		other.Token = k.id()
 		k.claim(m, other, store.Taken)
 		k.finish(other, job.OutcomeSucceeded, false)
 		k.finish(run, job.OutcomeSucceeded, true)
 		k.finish(run, job.OutcomeSucceeded, true)
-		k.finish(run, job.OutcomeFailed, false) // what came first stays
+		k.finish(run, job.OutcomeFailed, false) // the first result stays
 		k.ended(run.Run, "succeeded", "")
 		k.claim(m, other, store.Taken)
 		k.refuses(&Claim{Session: job.ID{99}, Attempts: []store.Attempt{run}}, store.ErrSessionOver)
@@ -286,7 +286,7 @@ var runDecisions = []decided{
 		k.finish(running, job.OutcomeCancelled, true)
 		k.ended(running.Run, "cancelled", "")
 		k.refuses(cancel(job.ID{99}), store.ErrNotFound)
-		k.must(&Cancel{Runs: []RunRef{{Run: job.ID{99}, Job: a}}}) // one of many that is over
+		k.must(&Cancel{Runs: []RunRef{{Run: job.ID{99}, Job: a}}}) // an ended run among many
 	}},
 	{"what is too late is missed, and what comes early waits", func(k *book) {
 		n := k.join("n")

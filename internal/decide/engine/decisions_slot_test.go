@@ -13,7 +13,7 @@ var slotDecisions = []decided{
 		n := k.join("n")
 		for policy, c := range map[string]struct {
 			want  store.Verdict
-			after string // the runs of the job then
+			after string // the runs of the job afterwards
 		}{
 			"overlap: allow":                        {store.Started, "running, running"},
 			"overlap: skip":                         {store.Skipped, "running"},
@@ -82,8 +82,8 @@ func (k *book) ahead(uid, n job.ID) store.Attempt {
 	return a
 }
 
-// queued returns a job with a run that holds its slot and one that waits for it, on a node; a job
-// that runs everywhere follows it.
+// queued returns, of one job on a node, a run in its slot and a run that waits for it. A job that
+// runs everywhere follows that job.
 func (k *book) queued(n job.ID, policy string) (held, waits store.Attempt, follower job.ID) {
 	k.Helper()
 	name := "q" + fmt.Sprint(k.ids)

@@ -10,7 +10,7 @@ import (
 
 const minutely = "\nschedule: {cron: '* * * * *'}"
 
-// superfluous are parts of needs that are asked for with something else.
+// superfluous are parts of needs that are always requested with another part.
 var superfluous = map[string]string{
 	"Asked.Jobs": ofRun, "HandOver.Jobs": ofRun, "ToAsk.Jobs": ofRun,
 	"PutJobs.Jobs": ofRun, "Restart.Runs": "they are among those that their jobs ask for",
@@ -28,8 +28,8 @@ const (
 	absences    = "absences of nodes matter where a slot is handed on or a schedule begins anew late"
 )
 
-// TestDecisions takes operations on a book. Each of them is made again without each part of what
-// it needs, which must not go unnoticed.
+// TestDecisions decides operations on a book. Each is repeated without each part of its need, which
+// must be noticed.
 func TestDecisions(t *testing.T) {
 	seen := &tried{map[string]bool{}, map[string]bool{}}
 	for _, table := range [][]decided{editDecisions, memberDecisions, runDecisions, slotDecisions, endDecisions, lossDecisions, handoverDecisions, flowDecisions, reportDecisions, upkeepDecisions} {

@@ -34,7 +34,7 @@ var upkeepDecisions = []decided{
 			return op
 		}
 		to.must(adopt(&survey.Kept))
-		for range 3 { // a calendar must be there before its job is read again
+		for range 3 { // a calendar must exist before its job is read again
 			to.must(adopt(&survey.Kept))
 		}
 		last := adopt(&survey.Kept)
@@ -47,7 +47,7 @@ var upkeepDecisions = []decided{
 		to.claim(n, ready, store.Started)
 		to.finish(run, job.OutcomeSucceeded, true)
 		changed := adopt(nil)
-		to.must(changed) // and back to what it was
+		to.must(changed) // back to the former definition
 		to.see(a, "ready")
 		ahead := to.jobs[a]
 		ahead.Cursor = ahead.Cursor.Add(time.Hour)
@@ -93,8 +93,7 @@ var upkeepDecisions = []decided{
 			}
 		}
 		found()
-		// A run whose job does not exist, a slot that was freed and not handed on, and an occurrence
-		// that is there twice.
+		// A run of a missing job, a free slot with a waiting run, and a duplicate occurrence.
 		stray := k.runs[twice.Run]
 		stray.ID, stray.JobUID, stray.Name = job.ID{0xdd}, job.ID{0xde}, "nobody"
 		k.runs[stray.ID] = stray
@@ -103,7 +102,7 @@ var upkeepDecisions = []decided{
 		double.ID = job.ID{0xdf}
 		k.runs[double.ID] = double
 		found(CheckRuns, CheckRuns, CheckSlots)
-		// A run that history says has ended, and a cursor that would plan an occurrence again.
+		// A run that has ended by history, and a cursor that would plan an occurrence again.
 		k.records = append(k.records, store.Record{Run: k.runs[twice.Run].Run, Final: true, Attempt: job.Attempt{Run: twice.Run, Number: 1, Outcome: job.OutcomeSucceeded, Reason: job.Text("x")}})
 		behind := k.jobs[a]
 		behind.Cursor = behind.Cursor.Add(-time.Minute)

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// changesMax is the most fields in a record: more than people change manually.
+	// changesMax is the most fields in a record: more than a person changes at once.
 	changesMax = 50
 	// changeMax is the most bytes of a value in a record: enough for a command line, not
 	// for a script.
@@ -24,8 +24,8 @@ const (
 // hidden replaces likely secrets.
 const hidden = "(hidden)"
 
-// Differences returns the differences of a document from the one that it replaces, without
-// the server's additions.
+// Differences returns the changes from an old document to a new one, without the server's
+// additions.
 func Differences(old, given any) []store.Change {
 	// Both were read from JSON.
 	before, _ := json.Marshal(old)
@@ -47,7 +47,7 @@ func differences(before, after any) []store.Change {
 func treeOf(text []byte) (tree any) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()
-	_ = decoder.Decode(&tree) // it was written as JSON
+	_ = decoder.Decode(&tree) // it was encoded as JSON
 	return tree
 }
 
@@ -88,7 +88,7 @@ func valueText(v any) string {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(v) // it was read from JSON
+	_ = encoder.Encode(v) // it was decoded from JSON
 	return strings.TrimSpace(b.String())
 }
 

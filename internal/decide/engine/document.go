@@ -15,8 +15,7 @@ type Document struct {
 	// has a uid, version, epoch or status.
 	Definition, Filled *job.Job
 	Policy             *Policy
-	// Text is the definition as a store encodes it; nil for a version that a decision
-	// has made.
+	// Text is the definition as encoded by a store; nil for a version that a decision has made.
 	Text []byte
 	// Timing determines when the job is due, as TimingText writes it. Calendars are the
 	// full names of the calendars in it.
@@ -62,7 +61,7 @@ func NewDocument(definition, filled *job.Job) *Document {
 	return &Document{Definition: definition, Filled: filled, Policy: CompilePolicy(filled), Calendars: Calendars(filled)}
 }
 
-// with returns a changed copy of a document for a step.
+// with returns a copy of a document with a change.
 func (d *Document) with(change func(*Document)) *Document {
 	own := &Document{
 		Definition: d.Definition, Filled: d.Filled, Policy: d.Policy, Text: d.Text, Timing: d.Timing, Calendars: d.Calendars, Actor: d.Actor,
@@ -71,7 +70,7 @@ func (d *Document) with(change func(*Document)) *Document {
 	return own
 }
 
-// View returns a job as callers see it.
+// View returns a job in its public form.
 func (j *Job) View() *store.Job {
 	of := shownOf{j.UID, j.Version, j.Epoch, j.State, j.Created, j.Changed, j.PausedBy, j.PauseReason, j.PausedUntil, j.Failures}
 	s := j.Document.shown.Load()
@@ -90,12 +89,11 @@ func (j *Job) View() *store.Job {
 // Made reports whether a step has created the job.
 func (j *Job) Made() bool { return j.was.version == 0 }
 
-// Revised reports whether a step has created a version of the job, whose revision must be
-// kept.
+// Revised reports whether a step has created a version of the job, and so a revision.
 func (j *Job) Revised() bool { return j.Version != j.was.version && !j.Deleted }
 
-// News reports whether planners or users must see the change of a step: the job goes into
-// the feed of changes. An adopted job may differ in the times of a change alone.
+// News reports whether planners or users must see the change of a step: the job goes into the feed
+// of changes. An adopted job may differ only in the times of a change.
 func (j *Job) News() bool {
 	return j.adopted || j.Version != j.was.version || j.Epoch != j.was.epoch || j.State != j.was.state || j.Deleted != j.was.deleted || j.Retimed()
 }

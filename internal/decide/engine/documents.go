@@ -79,17 +79,17 @@ func (b *Batch) naming(full string) []*Job {
 	return list
 }
 
-// PutDocument creates or changes a document that is no job: see store.Documents.
+// PutDocument creates or changes a document other than a job: see store.Documents.
 type PutDocument struct {
-	Given     job.Document // with its kind and namespace
+	Given     job.Document // including its kind and namespace
 	IfVersion int64
 	Actor     string
-	NewID     func(i int) job.ID // of the i-th that is created
+	NewID     func(i int) job.ID // of the i-th new document
 	Put       job.Document
 }
 
-// Need requests the documents of the kind, for a calendar the jobs that name it with the
-// inputs of their new epochs, and for a pool the runs that hold or want its slots.
+// Need requests the documents of the kind, for a calendar also its jobs with the inputs of their
+// new epochs, and for a pool the runs that hold or want its slots.
 func (o *PutDocument) Need(b *Batch, n *Need) {
 	kind, full := o.Given.Kind, o.Given.FullName()
 	b.lookDocuments(n, kind)
@@ -114,8 +114,8 @@ func (o *PutDocument) Need(b *Batch, n *Need) {
 	}
 }
 
-// Decide gives the document the uid of the one that it replaces or a new one, and the next
-// version. An equal one stays.
+// Decide gives the document the replaced one's uid or a new one, and the next version. An equal one
+// stays.
 func (o *PutDocument) Decide(b *Batch) error {
 	kind, full := o.Given.Kind, o.Given.FullName()
 	all := b.documents(kind)
@@ -176,7 +176,7 @@ func (b *Batch) rescheduleNaming(calendar job.Document, actor string) error {
 	return nil
 }
 
-// DeleteDocument removes a document that is no job: see store.Documents.
+// DeleteDocument removes a document other than a job: see store.Documents.
 type DeleteDocument struct {
 	Kind      job.Kind
 	Name      string // in full

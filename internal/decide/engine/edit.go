@@ -16,7 +16,7 @@ import (
 // Stored is a job as a store has it.
 type Stored struct {
 	*Job
-	Definition *job.Job // what the user wrote
+	Definition *job.Job // as the user wrote it
 	Filled     *job.Job
 }
 
@@ -34,17 +34,17 @@ type PutItem struct {
 	Changed bool
 }
 
-// Put creates and changes jobs: all of them, or it returns the error of the refused one,
-// and nothing of the batch must be written.
+// Put creates and changes jobs: all of them, or it returns the error of the refused one, and
+// nothing of the batch must be written.
 //
-// names resolves names of jobs outside the list.
+// names resolves jobs outside the list.
 //
-// For each changed job the store writes the job, Put.Definition as its definition, and a
-// revision. For an existing job the store adds its waiting runs, the members of their slots
-// and of the slots of the new policy; all unfinished runs if Job.WantsRuns.
+// For each changed job the store writes the job, Put.Definition as its definition, and a revision.
+// For an existing job the store adds its waiting runs, the members of their slots and of the slots
+// of the new policy; all unfinished runs if Job.WantsRuns.
 //
-// Withdrawn means withdrawn: a change of the schedule, a pause and a resume begin a new
-// epoch in the acknowledged step, and each claim compares epochs.
+// No withdrawn run starts: a change of the schedule, a pause and a resume begin a new epoch in the
+// acknowledged step, and each claim compares epochs.
 func (b *Batch) Put(items []PutItem, names Names) error {
 	among := make(map[string]*job.Job, len(items))
 	refused := func(i int, err error) error {
@@ -86,7 +86,7 @@ func (b *Batch) put(item *PutItem, names Names) (j *Job, changed bool, err error
 		version = old.Version
 		before, after = job.Apart(old.Definition, put.Definition)
 		same = len(before)+len(after) == 0 && samePause(old.Job, put)
-		if put.New && old.UID != item.UID { // else an earlier try of the step has made it
+		if put.New && old.UID != item.UID { // an equal uid means an earlier try of this step
 			return nil, false, store.ErrExists
 		}
 	}
@@ -129,7 +129,7 @@ func (b *Batch) put(item *PutItem, names Names) (j *Job, changed bool, err error
 	b.freezeFlows(j)
 	j.Version++
 	if policy.NeedsPrevious && !j.Policy.NeedsPrevious {
-		j.Previous, j.PreviousOK = time.Time{}, false // others may have ended in the meantime
+		j.Previous, j.PreviousOK = time.Time{}, false // other shards may have ended in the meantime
 	}
 	j.Policy = policy
 	b.saveJob(j)
@@ -152,7 +152,7 @@ func (b *Batch) put(item *PutItem, names Names) (j *Job, changed bool, err error
 		from := begin(j.UID, filled, names.Calendars, j.PausedAt)
 		if j.Floor.After(from) {
 			_, settled := b.unstarted(j)
-			from = lastOf(from, settled) // begun, or settled, when the pause came
+			from = lastOf(from, settled) // begun or settled when the pause came
 		}
 		b.unpause(j, b.now, next, put.Actor)
 		if err := b.makeUp(j, from, put.CatchUp, filled, names.Calendars); err != nil {
@@ -170,9 +170,9 @@ func (b *Batch) put(item *PutItem, names Names) (j *Job, changed bool, err error
 	return j, true, nil
 }
 
-// checkVersion reports whether a document of a version, 0 for none, may be changed by a
-// caller who expects ifVersion. same is set if it already has the requested content: then
-// an earlier call has changed it and the response was lost.
+// checkVersion reports whether a document of a version, 0 for none, may be changed by a caller who
+// expects ifVersion. same is set if it already has the requested content: then an earlier call has
+// changed it and its answer was lost.
 func checkVersion(version, ifVersion int64, same bool) error {
 	switch {
 	case ifVersion == store.AnyVersion || version == ifVersion || same && version == ifVersion+1:
@@ -206,15 +206,15 @@ func (j *Job) setPause(since time.Time, p store.Pause) {
 
 // begin returns the cursor for planning a job from a moment on.
 //
-// Accounted: an occurrence delayed by spread and jitter may be due after the edit. The
-// edit withdraws it like all planned ones, and it falls due in the new epoch.
+// An occurrence delayed by spread and jitter may be due after the edit, which withdraws it like all
+// planned ones: it falls due in the new epoch.
 func begin(uid job.ID, filled *job.Job, calendars job.Calendars, at time.Time) time.Time {
 	if filled.Schedule.Spread == 0 && filled.Schedule.Jitter == 0 {
 		return at // as most are
 	}
 	timing, err := TimingOf(filled, uid, calendars)
 	if err != nil || !timing.Planned {
-		return at // it is not planned until it is changed again
+		return at // no node plans it before another change
 	}
 	return timing.Begin(at)
 }
@@ -233,15 +233,15 @@ func (p plan) timing(uid job.ID) *Timing {
 	}
 	timing, err := TimingOf(p.filled, uid, p.calendars)
 	if err != nil {
-		return nil // it is not planned until it is changed again
+		return nil // no node plans it before another change
 	}
 	return &timing
 }
 
-// newEpoch withdraws planned runs, by comparison alone, and gives the reason. The cursor
-// becomes the given moment, or the latest scheduled time that was ever claimed or settled
-// if that is later: no occurrence is planned twice, whatever a clock shows. Claimed runs
-// that have not started may pass into the new epoch.
+// newEpoch withdraws planned runs, by comparison alone, and gives the reason. The cursor becomes
+// the later of the given moment and the latest scheduled time ever claimed or settled: no
+// occurrence is planned twice, whatever a clock shows. Claimed, unstarted runs may pass into the
+// new epoch.
 func (b *Batch) newEpoch(j *Job, at time.Time, next plan, why job.Reason) {
 	b.uncount(j)
 	j.Epoch++
@@ -283,15 +283,15 @@ func (b *Batch) uncount(j *Job) {
 // counts reports whether runs of a kind count for max_runs.
 func counts(k job.RunKind) bool { return k == job.RunScheduled || k == job.RunAfterEnd }
 
-// countsShards reports whether the shards of a run remember whether any of them has
-// started, because the occurrence counts then.
+// countsShards reports whether the shards of a run remember whether any has started: then the
+// occurrence counts.
 func (p *Policy) countsShards(r *store.Run) bool {
 	return p.MaxRuns > 0 && r.Shards > 0 && counts(r.Kind)
 }
 
-// uncountReleased uncounts an occurrence that was claimed when it was withdrawn, and did
-// not start: a split one with its last claimed shard, if none has started or ended in
-// another way. The job may have been completed meanwhile because the occurrence counted.
+// uncountReleased uncounts an occurrence that was withdrawn while claimed, and did not start: a
+// split one with its last claimed shard, if no shard has started or ended otherwise. The count may
+// have completed the job.
 func (b *Batch) uncountReleased(j *Job, r *store.Run) {
 	if j.Policy.MaxRuns == 0 || j.Deleted || !counts(r.Kind) || r.Attempt > 1 || isCounted(r) || j.Planned == 0 {
 		return
@@ -345,8 +345,8 @@ func (b *Batch) unpause(j *Job, from time.Time, next plan, actor string) {
 	b.newEpoch(j, from, next, reason.JobResumed.Of(actor))
 }
 
-// makeUp catches up on occurrences since a pause began, by a policy other than the job's.
-// The step that ends the pause does it, so it happens once.
+// makeUp catches up on occurrences since a pause began, by a policy other than the job's. The step
+// that ends the pause calls it, so it happens once.
 func (b *Batch) makeUp(j *Job, since time.Time, policy job.Missed, filled *job.Job, calendars job.Calendars) error {
 	if policy != job.MissedLatest && policy != job.MissedAll || !j.Policy.Planned {
 		return nil
@@ -359,7 +359,7 @@ func (b *Batch) makeUp(j *Job, since time.Time, policy job.Missed, filled *job.J
 	for _, o := range d.Due {
 		r := store.Run{Run: job.Run{Kind: job.RunScheduled, Key: KeyOf(o.Scheduled), Scheduled: o.Scheduled, Due: o.Due}}
 		if _, absent := absenceAt(o.Due, b.absences()); absent {
-			r.Overlap = j.Policy.Overlap // the job's policy for an absence does not count
+			r.Overlap = j.Policy.Overlap // the job's policy for an absence does not apply
 		}
 		if policy == job.MissedAll {
 			r.Overlap = cmp.Or(j.Policy.caughtUp(), r.Overlap)
@@ -374,16 +374,16 @@ func (b *Batch) makeUp(j *Job, since time.Time, policy job.Missed, filled *job.J
 	return nil
 }
 
-// Unpause ends an expired pause, and reports whether it did. The store writes the
-// definition without the pause. Occurrences since the planned end of the pause are planned
-// late, or missed like others that were not planned in time.
+// Unpause ends an expired pause, and reports whether it did. The store writes the definition
+// without the pause. Occurrences since the planned end of the pause are planned late, or missed
+// like any that were not planned in time.
 func (b *Batch) Unpause(j *Job, filled *job.Job, calendars job.Calendars) bool {
 	if j.Deleted || j.State != job.JobPaused || j.PausedUntil.IsZero() || b.now.Before(j.PausedUntil) {
 		return false
 	}
 	j = b.AddJob(j)
 	j.Version++
-	from := j.PausedUntil.Add(-1) // occurrences at that moment are not paused
+	from := j.PausedUntil.Add(-1) // the pause does not cover that moment
 	if from.Before(j.PausedAt) {
 		from = j.PausedAt
 	}
@@ -392,8 +392,8 @@ func (b *Batch) Unpause(j *Job, filled *job.Job, calendars job.Calendars) bool {
 	return true
 }
 
-// Reschedule begins a new epoch for a job whose schedule has changed its meaning, and gives
-// the reason. The store adds the unfinished runs if Job.WantsRuns.
+// Reschedule begins a new epoch, with a reason, for a job whose schedule has changed its meaning.
+// The store adds the unfinished runs if Job.WantsRuns.
 func (b *Batch) Reschedule(j *Job, filled *job.Job, calendars job.Calendars, why job.Reason) {
 	if j = b.AddJob(j); !j.Deleted {
 		if j.State == job.JobCompleted {
@@ -403,13 +403,13 @@ func (b *Batch) Reschedule(j *Job, filled *job.Job, calendars job.Calendars, why
 	}
 }
 
-// Delete decides about the removal of a job. Its runs are withdrawn by
-// comparison; the store keeps it as a tombstone, and as long as it has runs.
+// Delete decides about the removal of a job. Its runs are withdrawn by comparison. The store keeps
+// it as a tombstone at least until its last run has ended.
 func (b *Batch) Delete(j *Job, ifVersion int64, actor string) error {
 	j = b.AddJob(j)
 	switch {
 	case j.Deleted:
-		return nil // the answer was lost
+		return nil // its answer was lost
 	case ifVersion != store.AnyVersion && ifVersion != j.Version:
 		return store.ErrConflict
 	}
@@ -422,10 +422,9 @@ func (b *Batch) Delete(j *Job, ifVersion int64, actor string) error {
 	return nil
 }
 
-// missUnplanned records the occurrences that have fallen due and that no node has planned, before a
-// change that ends this timing of a job. It is nil if the job was not planned.
-//
-// Accounted: no planner will look at them again, since the cursor passes them.
+// missUnplanned records due occurrences that no node has planned, before a change that ends a
+// timing of a job, nil if the job was not planned. They must be accounted for here: no planner sees
+// them again, since the cursor passes them.
 func (b *Batch) missUnplanned(j *Job, was *Timing, why job.Reason) {
 	if j.State != job.JobActive || j.Deleted || was == nil || !was.Planned || was.MaxRuns > 0 && j.Planned >= was.MaxRuns {
 		return
@@ -476,7 +475,7 @@ func (b *Batch) Refit(j *Job) {
 		if m.removed || isStep(&m.Run.Run) || isFlow(&m.Run) {
 			continue
 		}
-		// Running ones too: they may be released.
+		// Including running ones, which may be released.
 		if late := j.Policy.LateAfter(m.Kind, m.Due); m.Attempt == 1 && !isReportedStart(j, m) && !late.Equal(m.LateAfter) {
 			m.LateAfter = late
 			b.save(m)

@@ -10,9 +10,9 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// TestDelayedOccurrenceRunsOnceAcrossEdits changes jobs at any time between the moments
-// for which their occurrences are scheduled and those at which they are due: what is due
-// while the job is active runs, once, and what is due while it is paused does not.
+// TestDelayedOccurrenceRunsOnceAcrossEdits changes jobs between the scheduled and due times of
+// their occurrences: an occurrence due while the job is active runs once, and one due during a
+// pause does not run.
 func TestDelayedOccurrenceRunsOnceAcrossEdits(t *testing.T) {
 	schedules := []string{
 		"every: 20s, spread: 3m", "every: 7s, jitter: 7s", "cron: '* * * * *', spread: 10m, jitter: 50s",
@@ -50,7 +50,7 @@ func TestDelayedOccurrenceRunsOnceAcrossEdits(t *testing.T) {
 
 		ran := map[time.Time]int{} // by scheduled time
 		type term struct{ from, to time.Time }
-		var off []term // paused, and not caught up
+		var off []term // paused terms without catching up
 		var pausedAt time.Time
 		for tick := range 600 {
 			w.now = start.Add(time.Duration(tick) * 2 * time.Second)

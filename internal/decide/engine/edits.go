@@ -13,7 +13,7 @@ type PutJobs struct {
 	List []store.PutJob
 	// Documents are the documents of the definitions, in the same order, without Timing.
 	Documents []*Document
-	NewID     func(i int) job.ID // of the i-th that is created
+	NewID     func(i int) job.ID // of the i-th new job
 	Jobs      []*store.Job
 }
 
@@ -36,7 +36,7 @@ func (o *PutJobs) Need(b *Batch, n *Need) {
 	}
 }
 
-// Decide decides about all of the jobs.
+// Decide puts all of the jobs, or refuses one.
 func (o *PutJobs) Decide(b *Batch) error {
 	items := make([]PutItem, len(o.List))
 	timings := make([]string, len(o.List))

@@ -13,8 +13,8 @@ func (p *Policy) expects() bool {
 	return p.StartWithin > 0 || p.FinishWithin > 0 || p.DurationBelow > 0
 }
 
-// Begun returns when the first attempt of a run started, zero if none was claimed. It is
-// claimed a moment before it is due, and started then.
+// Begun returns when the first attempt of a run started, zero if none was claimed. An early claimed
+// attempt starts when it is due.
 func Begun(r *store.Run) time.Time {
 	if r.First.IsZero() {
 		return time.Time{}
@@ -71,8 +71,8 @@ func (p *Policy) nextAlert(r *store.Run, after time.Time) (next time.Time) {
 	return next
 }
 
-// setAlert updates the next alert of a changed run. Expectations missed before AlertAt, or
-// by now if it is zero, were reported.
+// setAlert updates the next alert of a changed run. Expectations missed before AlertAt, or before
+// now if it is zero, were reported.
 func (b *Batch) setAlert(m *member) {
 	p := b.jobOf(&m.Run).Policy
 	if !p.expects() {
@@ -89,8 +89,8 @@ func (b *Batch) setAlert(m *member) {
 	m.AlertAt = p.nextAlert(&m.Run, told)
 }
 
-// Alert describes the expectations of a run that are missed by now, and records that they
-// were reported: each is returned once. It needs the run and its job.
+// Alert describes the missed expectations of a run, and records that they were reported: each is
+// returned once. It needs the run and its job.
 func (b *Batch) Alert(id job.ID) (unmet []job.Reason) {
 	m := b.run(id)
 	if m == nil || m.removed || m.AlertAt.IsZero() || m.AlertAt.After(b.now) {
@@ -105,13 +105,13 @@ func (b *Batch) Alert(id job.ID) (unmet []job.Reason) {
 	m.AlertAt = j.Policy.nextAlert(&m.Run, b.now)
 	b.save(m)
 	if _, yes := withdrawn(j, &m.Run); yes {
-		return nil // it is about to be settled
+		return nil // Settle will end it
 	}
 	return unmet
 }
 
-// unmet describes the expectations that an attempt has missed, and its run too if it
-// ends the run; the zero value for none. Withdrawn runs have no expectations.
+// unmet describes the expectations that an attempt has missed, and its run too if final is set; the
+// zero value for none. Withdrawn runs have no expectations.
 func (p *Policy) unmet(r *store.Run, a *job.Attempt, final bool) (all job.Reason) {
 	if !p.expects() || a.Outcome == job.OutcomeWithdrawn {
 		return all

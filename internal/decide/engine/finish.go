@@ -27,7 +27,7 @@ func (b *Batch) Finish(res store.Result) store.FinishOutcome {
 	}
 	before := b.unplaced
 	b.handed = nil
-	m.Unfenced = false // its node says that it has ended
+	m.Unfenced = false // its node reports its end
 	b.finish(m, res)
 	return store.FinishOutcome{Accepted: true, Unplaced: b.unplaced > before, Ready: b.handed}
 }
@@ -40,7 +40,7 @@ const (
 )
 
 // postpone makes a run whose attempt lacks something ready again, due in a quarter of the time that it
-// has waited. Any node may run it then: another one may have what this one lacks. It keeps its slot,
+// has waited. Any node may run it then, since another one may have what is lacking. It keeps its slot,
 // so that later occurrences name it, unless other jobs need the slot too.
 func (b *Batch) postpone(m *member, res *store.Result) {
 	if b.release(res.Attempt); m.removed || m.State == job.StateRunning {
@@ -67,7 +67,7 @@ func runs(m *member, a store.Attempt) bool {
 func (b *Batch) finish(m *member, res store.Result) {
 	j := b.jobOf(&m.Run)
 	if isHandedOver(&m.Run) && m.CancelBy != "" && res.Outcome != job.OutcomeCancelled && res.Outcome != job.OutcomeLost {
-		// For a cancelled run any report is the end, even a success.
+		// Any report ends a cancelled run, even a success.
 		res.Outcome, res.Reason = job.OutcomeCancelled, reason.Cancelled.Of(m.CancelBy, m.CancelReason)
 	}
 	if m.Kind == job.RunStep || m.Kind == job.RunByFlow {
@@ -117,7 +117,7 @@ func (b *Batch) finish(m *member, res store.Result) {
 	}
 }
 
-// unassign makes a run unplaced. A run bound to a node waits for a new session of it.
+// unassign makes a run unplaced. A run bound to a node waits for the node's next session.
 func (b *Batch) unassign(m *member, j *Job) {
 	m.Session = job.ID{}
 	if !j.Policy.Bound {
@@ -169,7 +169,7 @@ func (b *Batch) conclude(m *member, outcome job.Outcome, why job.Reason) {
 	b.endWithout(m, outcome, why, true)
 }
 
-// concludeKeeping ends such a run and leaves its slot to the caller.
+// concludeKeeping is conclude, but leaves the run's slot to the caller.
 func (b *Batch) concludeKeeping(m *member, outcome job.Outcome, why job.Reason) {
 	b.endWithout(m, outcome, why, false)
 }
@@ -183,9 +183,8 @@ func (b *Batch) endWithout(m *member, outcome job.Outcome, why job.Reason, handO
 	b.end(m, job.Attempt{Run: m.ID, Node: m.Node, Ended: b.now, Outcome: outcome, Reason: why}, 0, handOn)
 }
 
-// end ends a run with all consequences.
-//
-// Accounted: an active run ends only here, and always with a record of its outcome.
+// end ends a run with all consequences. An active run ends only here, and always with a record of
+// its outcome.
 func (b *Batch) end(m *member, a job.Attempt, output int64, handOn bool) {
 	j := b.jobOf(&m.Run)
 	m.Outcome, m.Reason, m.State, m.AwaitsPrevious = a.Outcome, a.Reason, job.StateDone, false
@@ -230,20 +229,20 @@ func (b *Batch) end(m *member, a job.Attempt, output int64, handOn bool) {
 		b.stepEnded(m, a)
 	}
 	if j.Completed.After(b.now) && j.Policy.DeleteAfter >= 0 && !b.unended(j) {
-		j.Completed = b.now // that was the last
+		j.Completed = b.now // the last run has ended
 		b.saveJob(j)
 	}
 }
 
-// keep adds a record to history. Later decisions of the batch find it.
+// keep adds a record to history, where later decisions of the batch find it.
 func (b *Batch) keep(r store.Record) {
 	settleCause(&r.Attempt)
 	b.done.Records = append(b.done.Records, &r)
 	b.records[recordKey{r.Run.ID, r.Attempt.Number}] = &r
 }
 
-// settleCause bounds the cause of a failure and gives it its fingerprint; what did not fail has
-// neither. Workers elsewhere have sent the cause, so it is cleaned again.
+// settleCause bounds the cause of a failure and gives it its fingerprint; a success has neither.
+// Remote workers send causes, so it is cleaned again.
 func settleCause(a *job.Attempt) {
 	switch {
 	case !a.Outcome.Failed():
@@ -328,8 +327,8 @@ func (b *Batch) redeem(j *Job, r *job.Run) {
 	b.saveJob(j)
 }
 
-// resume readies the runs whose previous occurrence has succeeded. After a failure only the
-// first MaxBatch waiting runs get the reason; the others wait for an earlier one anyway.
+// resume readies the runs whose previous occurrence has succeeded. After a failure only the first
+// MaxBatch waiting runs get the reason; later ones wait for an earlier run anyway.
 func (b *Batch) resume(j *Job) {
 	var waiting, earlier []*member
 	for _, m := range b.waiting(j.UID) {
@@ -345,7 +344,7 @@ func (b *Batch) resume(j *Job) {
 	if j.Policy.NeedsPrevious {
 		earlier = slices.SortedFunc(slices.Values(b.unfinished(j.UID)), byTime)
 	}
-	var first *store.Run // of those before m
+	var first *store.Run // the first run before m
 	explained := 0
 	for _, m := range waiting {
 		why, ok := job.Reason{}, true
@@ -371,11 +370,9 @@ func (b *Batch) resume(j *Job) {
 	}
 }
 
-// follow creates the runs of the jobs that follow this one. Split runs have one follower,
-// at the end of the last one, by their combined outcome.
-//
-// Once: a follower is made in the step that ends the run it follows, which happens once.
-// Nothing acknowledged is lost: the end never exists without the follower.
+// follow creates the runs of the jobs that follow this one. Split runs have one follower, at the
+// end of the last one, by their combined outcome. The step that ends a run also makes its
+// followers, so that there is one of each and none is lost.
 func (b *Batch) follow(j *Job, parent *store.Run, outcome job.Outcome, followers []*Job) {
 	for _, follower := range followers {
 		if follower.Deleted || follower.State != job.JobActive {
@@ -392,16 +389,16 @@ func (b *Batch) follow(j *Job, parent *store.Run, outcome job.Outcome, followers
 	}
 }
 
-// whole returns the combined outcome of all runs of an occurrence or request, one of which
-// ends now: the worst of them. While others run, one of those stores it until its own end;
-// a success only if needed.
+// whole returns the combined outcome of all runs of an occurrence or request, one of which ends
+// now: the worst of them. While others run, one of these stores it until its own end; a success
+// only if needed.
 func (b *Batch) whole(j *Job, r *store.Run) (outcome job.Outcome, over bool) {
 	outcome = r.Outcome
 	if outcome == job.OutcomeWithdrawn && r.Attempt > 1 {
 		outcome = job.OutcomeCancelled // it has started
 	}
 	outcome = together(outcome, r.Others)
-	var last *member // by shard, in whatever order they were added
+	var last *member // the last shard, whatever the order of adding
 	for _, m := range b.unfinished(r.JobUID) {
 		if isOther(m, r) && (last == nil || m.Shard > last.Shard) {
 			last = m
@@ -475,8 +472,8 @@ func matches(on job.UpstreamOn, o job.Outcome) bool {
 	return false
 }
 
-// succeed creates the next run of a chain with a fixed delay, whatever the outcome. A run
-// of an earlier epoch has none: its chain has begun again.
+// succeed creates the next run of a chain with a fixed delay, whatever the outcome. A run of an
+// earlier epoch has no next run: its chain has begun again.
 func (b *Batch) succeed(j *Job, r *store.Run) {
 	if r.Kind != job.RunAfterEnd || j.Policy.AfterEnd == 0 || j.Deleted || j.State != job.JobActive || r.Epoch != j.Epoch {
 		return
@@ -484,7 +481,7 @@ func (b *Batch) succeed(j *Job, r *store.Run) {
 	if r.Shards > 0 {
 		for _, m := range slices.Clone(b.unfinished(j.UID)) {
 			if !m.removed && m.Kind == r.Kind && m.Key == r.Key {
-				return // the last shard is running
+				return // the last shard is still running
 			}
 		}
 	}
@@ -503,7 +500,7 @@ func (b *Batch) chain(j *Job, key string, parent job.ID, at time.Time) {
 	}
 	j.Planned++
 	b.saveJob(j)
-	// In whole milliseconds, as all stores keep them.
+	// In whole milliseconds, the precision of all stores.
 	at = at.Truncate(time.Millisecond)
 	b.spawn(j, store.Run{Run: job.Run{
 		Kind: job.RunAfterEnd, Key: key, Parent: parent,
@@ -511,8 +508,8 @@ func (b *Batch) chain(j *Job, key string, parent job.ID, at time.Time) {
 	}})
 }
 
-// unendedMax is how long a completed job with an unfinished run counts as not completed,
-// so that it is not removed: longer than any attempt should take.
+// unendedMax is how long an unfinished run keeps a completed job from being removed: longer than
+// any attempt should take.
 const unendedMax = 366 * 24 * time.Hour
 
 // complete records that no occurrence follows the planned runs. A job that is removed on
@@ -533,8 +530,8 @@ func (b *Batch) unended(j *Job) bool {
 	return slices.ContainsFunc(b.unfinished(j.UID), func(m *member) bool { return !m.removed })
 }
 
-// spawn creates a run that follows from another or, for an occurrence that is
-// split, the runs of all its shards or nodes.
+// spawn creates a run that follows from another or, if it is split, the runs of all its shards or
+// nodes.
 func (b *Batch) spawn(j *Job, r store.Run) {
 	r.JobUID, r.Namespace, r.Name = j.UID, j.Namespace, j.Name
 	r.Epoch, r.Version = j.Epoch, j.Version
@@ -575,12 +572,11 @@ func (b *Batch) splitOf(p *Policy) int {
 	return SplitOf(p.Split, b.facts.executors)
 }
 
-// splitMax bounds the runs of a broadcast over executors: as many as shards of a job.
+// splitMax bounds the runs of a broadcast over executors, like the shards of a job.
 const splitMax = 1000
 
-// SplitOf returns the number of executors that the occurrences of a job are split among, by
-// the group whose executors each get a run; 0 without such a group. Without an executor one
-// run reports that.
+// SplitOf returns the number of executors in the group that splits a job's occurrences, each of
+// which gets a run; 0 without a group. An empty group gets one run, which reports that.
 func SplitOf(group string, candidates []store.Registration) int {
 	if group == "" {
 		return 0
@@ -612,8 +608,7 @@ func (b *Batch) drained(p *Policy) *store.Session {
 	return nil
 }
 
-// live returns the live sessions that run jobs and meet a condition, by the names of
-// their nodes.
+// live returns the live sessions that run jobs and meet a condition, sorted by node.
 func (b *Batch) live(holds func(*store.Session) bool) []*store.Session {
 	var list []*store.Session
 	for _, s := range b.allSessions() {
@@ -627,12 +622,10 @@ func (b *Batch) live(holds func(*store.Session) bool) []*store.Session {
 	return list
 }
 
-// report handles a result of an attempt that is not running, and reports whether it is
-// kept.
-//
-// Nothing acknowledged is lost: a repeated result is acknowledged again. A terminal state
-// is final: only "lost" without a retry is replaced, by the same attempt, without further
-// consequences; after a retry has started, the report is only added to the reason.
+// report handles a result of an attempt that is not running, and reports whether it counts. A
+// repeated result is acknowledged again. An outcome is final: only "lost" without a retry is
+// replaced, by the same attempt, without further consequences; after a retry has started, the
+// report is only added to the reason.
 func (b *Batch) report(res store.Result) bool {
 	record := b.record(res.Run, res.Number)
 	if record == nil || record.Attempt.Token != res.Token || res.Number == 0 {
@@ -666,12 +659,12 @@ func (b *Batch) report(res store.Result) bool {
 	record.Run.Outcome, record.Run.Reason = a.Outcome, a.Reason
 	record.Replaces, record.OutputBytes = true, res.OutputBytes
 	j := b.job(record.Run.JobUID)
-	if j != nil && a.Number == 1 { // the due time of later attempts says nothing about the first
+	if j != nil && a.Number == 1 { // later attempts have other due times
 		record.Unmet = j.Policy.unmet(&store.Run{Run: record.Run}, a, true)
 	}
 	b.replaceRecord(record)
 
-	// only needs_previous counts it
+	// only needs_previous reads it
 	if j != nil && j.Policy.NeedsPrevious && a.Outcome == job.OutcomeSucceeded && record.Run.Scheduled.Equal(j.Previous) {
 		b.redeem(j, &record.Run)
 		b.resume(j)

@@ -7,16 +7,16 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// The floor of a job keeps a new epoch from planning claimed or settled occurrences again.
-// An early claim raises it before its instant: until then, an unstarted run can return its
-// instant, to the new epoch or to the next claim.
+// The floor of a job keeps a new epoch from planning claimed or settled occurrences again. An early
+// claim raises it before its instant: until then, the release of an unstarted run returns the
+// instant to the new epoch or the next claim.
 
-// noFloor is the floor before the first claim of a job: zero in a run means that its claim
-// has not raised the floor, or that an older program has made it.
+// noFloor is the floor before the first claim of a job: zero in a run means that its claim has not
+// raised the floor, or that an older program claimed it.
 var noFloor = time.UnixMicro(1).UTC()
 
-// sealed is how far the floor is after the instant of a claimed run whose release must not
-// lower it: the least that all stores keep.
+// sealed is how far the floor is after the instant of a claimed run whose release must not lower
+// it: the precision of all stores.
 const sealed = time.Microsecond
 
 // floorBefore returns the floor as a run stores it.
@@ -39,9 +39,9 @@ func (b *Batch) rememberFloor(j *Job, m *member) {
 	}
 }
 
-// raiseFloor records that a scheduled time was claimed or settled. The release of a later
-// claimed run lowers the floor no further than that: where these runs are not known, because
-// all are due, no release lowers it. A clock that goes back makes them unstarted again.
+// raiseFloor records that a scheduled time was claimed or settled. The release of a later claimed
+// run lowers the floor no further than that. If these runs are not known, because all are due, no
+// release lowers it; they count as unstarted again if the clock is set back.
 func (b *Batch) raiseFloor(j *Job, r *store.Run) {
 	if r.Kind != job.RunScheduled || j.Deleted {
 		return
@@ -58,9 +58,9 @@ func (b *Batch) raiseFloor(j *Job, r *store.Run) {
 	}
 }
 
-// claimOver returns the claimed run whose release would lower the floor from a scheduled time,
-// or above it, to below it, or nil: another one than the given run, which may be of an earlier epoch. Runs claimed outside the batch must be loaded if
-// wantsClaims.
+// claimOver returns another claimed run whose release would lower the floor below a run's scheduled
+// time, or nil; the given run may be of an earlier epoch. Runs claimed outside the batch must be loaded
+// if wantsClaims.
 func (b *Batch) claimOver(r *store.Run) *member {
 	for _, m := range b.byJob[r.JobUID] {
 		if !m.removed && m.State == job.StateRunning && m.ID != r.ID && m.Shards == 0 && !m.FloorBefore.IsZero() && m.FloorBefore.Before(r.Scheduled) && !m.Scheduled.Before(r.Scheduled) {
@@ -112,9 +112,9 @@ func (b *Batch) restoreFloor(j *Job, m *member) {
 	}
 }
 
-// unstarted returns the claimed runs of a job that have not started because they are not
-// due, by their scheduled times, and the floor without them. A claim in the future means
-// that the clock was set back: then the run may or may not have started.
+// unstarted returns the claimed runs of a job that have not started because they are not due, by
+// their scheduled times, and the floor without them. A claim in the future means that the clock was
+// set back: the run may have started.
 func (b *Batch) unstarted(j *Job) (claims map[int64]*member, floor time.Time) {
 	for _, m := range b.waiting(j.UID) {
 		if !m.removed && m.State == job.StateRunning && m.Kind == job.RunScheduled && m.Shards == 0 && m.Attempt == 1 &&
@@ -136,12 +136,11 @@ func (b *Batch) unstarted(j *Job) (claims map[int64]*member, floor time.Time) {
 // within the time of early claims.
 const sharedMax = 1000
 
-// takeOver returns the cursor of an epoch that begins at a moment. Claimed, unstarted
-// occurrences of both schedules pass into the new epoch: each runs once, as claimed or,
-// after a release, under the new definition. Earlier occurrences of the new schedule are
-// planned here, since the cursor passes them.
-//
-// Once: the cursor never moves back before a settled or possibly started occurrence.
+// takeOver returns the cursor of an epoch that begins at a moment. Claimed, unstarted occurrences
+// of both schedules pass into the new epoch: each runs once, as claimed or, after a release, under
+// the new definition. Earlier occurrences of the new schedule are planned here, since the cursor
+// passes them. The cursor never moves back before a settled or possibly started occurrence, so that
+// each runs once.
 func (b *Batch) takeOver(j *Job, from time.Time, timing *Timing) time.Time {
 	if timing == nil || !j.Floor.After(from) {
 		return lastOf(from, j.Floor)
@@ -170,7 +169,7 @@ func (b *Batch) takeOver(j *Job, from time.Time, timing *Timing) time.Time {
 				j.Planned++
 			}
 			between = nil
-			if isCounted(&m.Run) { // by the schedule before
+			if isCounted(&m.Run) { // planned by the previous schedule
 				m.Others = ""
 				j.Planned++
 			}

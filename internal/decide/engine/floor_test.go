@@ -11,11 +11,11 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// TestEarlyClaimsInAnyOrderBelongToOneEpoch lets workers claim the next instants of
-// a job ahead in any order, give some back and start others, and then changes its timing:
-// what has not started falls due once under the new definition, what has started does not. A
-// flow has started when it is claimed. From seed 800 on the clock goes back at times, as the time of a
-// step is older than its data after a stall, and claims are given back after they were due.
+// TestEarlyClaimsInAnyOrderBelongToOneEpoch lets workers claim the next instants of a job ahead in any
+// order, release some and start others, and then changes its timing: unstarted instants fall due once
+// under the new definition, started ones do not. A claimed flow counts as started. From seed 800 on
+// the clock sometimes goes back, as the time of a step after a stall is older than its data, and
+// claims are released after they were due.
 func TestEarlyClaimsInAnyOrderBelongToOneEpoch(t *testing.T) {
 	const instants = 4
 	for seed := range uint64(2800) {
@@ -28,7 +28,7 @@ func TestEarlyClaimsInAnyOrderBelongToOneEpoch(t *testing.T) {
 		}
 		w, uid := cell(t, "schedule: {cron: '* * * * * *'"+jitter+"}\npolicy: {overlap: allow}"+work)
 		after := filled(t, "name: j\nschedule: {cron: '"+[]string{"*", "*/3"}[random.IntN(2)]+" * * * * *'"+jitter+"}"+work)
-		timings := [2]Timing{} // before the change and after it
+		timings := [2]Timing{} // before and after the change
 		for i, f := range []*job.Job{filled(t, "name: j\nschedule: {cron: '* * * * * *'"+jitter+"}"+work), after} {
 			var err error
 			if timings[i], err = TimingOf(f, uid, nil); err != nil {
@@ -109,7 +109,7 @@ func TestEarlyClaimsInAnyOrderBelongToOneEpoch(t *testing.T) {
 					times++ // planned with the change
 				}
 			}
-			// The change withdraws runs that were late before it, or are by the new jitter.
+			// The change withdraws runs that were late before it or are by the new jitter.
 			late := !timings[0].dueAt(at).After(w.now) || !timings[1].dueAt(at).After(w.now)
 			if times > 1 || !stalls && times == 0 && (started[id] || shared && !late) {
 				t.Errorf("seed %d: the instant %d falls due %d times: %v; cursor %s, floor %s", seed, i+1, times, story, j.Cursor.Sub(start), j.Floor.Sub(start))
@@ -118,8 +118,8 @@ func TestEarlyClaimsInAnyOrderBelongToOneEpoch(t *testing.T) {
 	}
 }
 
-// The clock of the claim of 12:00:01 shows that the claimed 12:00:02 is due, so that the others are
-// not looked at; later ones show earlier times. The release gives 12:00:02 back, and no instant before it.
+// By the clock of the claim of 12:00:01 the claimed 12:00:02 is due, so that other claims are not read;
+// later steps have earlier clocks. The release returns 12:00:02, and no instant before it.
 func TestAReleaseUnderAnEarlierClockGivesBackItsInstantAlone(t *testing.T) {
 	w, uid := cell(t, "schedule: {cron: '* * * * * *'}\npolicy: {overlap: allow}")
 	start := w.now
@@ -154,7 +154,8 @@ func TestAReleaseUnderAnEarlierClockGivesBackItsInstantAlone(t *testing.T) {
 	}
 }
 
-// A run of the epoch before is claimed ahead while one of this epoch has ended at the same instant.
+// A run of the previous epoch is claimed ahead while a run of this epoch has ended at the same
+// instant.
 func TestAReleaseDoesNotGiveBackAnInstantThatAnotherRunHasEnded(t *testing.T) {
 	w, uid := cell(t, "schedule: {cron: '* * * * * *'}\npolicy: {overlap: allow}")
 	start := w.now
@@ -180,8 +181,8 @@ func TestAReleaseDoesNotGiveBackAnInstantThatAnotherRunHasEnded(t *testing.T) {
 	}
 }
 
-// The run of 12:00:10 is late: that of 12:00:20 is claimed ahead before it. A change then
-// puts occurrences off so far that 12:00:10 is still to come.
+// The run of 12:00:10 is late: the run of 12:00:20 is claimed ahead before it. A change then delays
+// occurrences so far that 12:00:10 lies ahead again.
 func TestRunBehindALaterClaimIsNotReplanned(t *testing.T) {
 	const timing = "schedule: {cron: '*/10 * * * * *'%s}\npolicy: {overlap: allow}"
 	for _, c := range []struct {
@@ -195,7 +196,7 @@ func TestRunBehindALaterClaimIsNotReplanned(t *testing.T) {
 		start := w.now
 		after := filled(t, "name: j\n"+fmt.Sprintf(timing, ", jitter: 9900ms"))
 		j := w.jobs[job.ID{1}]
-		for n := byte(1); ; n++ { // a job whose 12:00:10 is put off until after the change
+		for n := byte(1); ; n++ { // a job whose 12:00:10 is delayed beyond the change
 			delete(w.jobs, j.UID)
 			j.UID, j.Floor, j.Cursor = job.ID{n}, start, start.Add(20*time.Second)
 			w.jobs[j.UID] = j
@@ -237,7 +238,7 @@ func TestRunBehindALaterClaimIsNotReplanned(t *testing.T) {
 	}
 }
 
-// decide decides in a batch that knows what an operation asks for and nothing else.
+// decide decides in a batch with exactly the needs of an operation.
 func (w *world) decide(op Operation, decide func(*Batch)) {
 	b := NewBatch(w.now, lookAhead, 0)
 	b.Guard()

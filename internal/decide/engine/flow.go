@@ -34,7 +34,7 @@ type Flow struct {
 type flowStep struct {
 	*job.Step
 	policy *Policy
-	filled *job.Job // the definition of its attempts
+	filled *job.Job // the definition of the step's attempts
 	calls  string   // the job that it runs; "" for none
 	uses   []string // the steps whose results its templates read
 }
@@ -43,7 +43,7 @@ type flowStep struct {
 func compileFlow(filled *job.Job) *Flow {
 	spec := filled.Run.Flow
 	f := &Flow{graph: flow.NewGraph(spec), filled: filled, spec: spec, zone: time.UTC}
-	if zone, err := cron.LoadZone(filled.Schedule.Timezone); err == nil { // otherwise validation has reported it
+	if zone, err := cron.LoadZone(filled.Schedule.Timezone); err == nil { // validation has reported other zones
 		f.zone = zone.Location()
 	}
 	if t := filled.Policy.Timeout; t != nil {
@@ -82,7 +82,7 @@ func (f *Flow) step(name string) *flowStep {
 	return nil
 }
 
-// flowRun is a run of a flow that has begun.
+// flowRun is a run of a begun flow.
 type flowRun struct {
 	flow.Saved
 	plan    *Flow
@@ -112,7 +112,7 @@ func isStep(r *job.Run) bool { return r.Kind == job.RunStep }
 // noFlow replaces an unreadable flow: it starts no step.
 var noFlow = &Flow{graph: flow.NewGraph(&job.Flow{}), spec: &job.Flow{}, filled: &job.Job{}, zone: time.UTC}
 
-// flowOf returns the flow of a run that has begun.
+// flowOf returns the flow of a begun run.
 func (b *Batch) flowOf(m *member) *flowRun {
 	if m.flow != nil {
 		return m.flow
@@ -129,8 +129,8 @@ func (b *Batch) flowOf(m *member) *flowRun {
 	return m.flow
 }
 
-// A run that began under an earlier definition has it in its state, and each step that looks at the
-// run needs it compiled. A batch keeps a few of them, and none so long that it would keep megabytes.
+// A run that began under an earlier definition has it in its state, and each step about the run
+// needs it compiled. A batch caches a few of them, and no long ones, to bound its memory.
 const (
 	ownFlowsMax = 16
 	ownFlowMax  = 64 << 10
@@ -168,7 +168,7 @@ func (m *member) settleFlow() {
 	}
 }
 
-// policyOfStep returns the policy of a step's run: without a known flow, one that lets it
+// policyOfStep returns the policy of a step's run: if its flow is unknown, a policy that lets it
 // end.
 func (b *Batch) policyOfStep(r *store.Run) *Policy {
 	if p := b.run(r.Parent); p != nil && isFlow(&p.Run) {
@@ -189,7 +189,7 @@ func (b *Batch) lookFlow(n *Need, m *member) bool {
 	f, all := b.flowOf(m), true
 	open := f.Open()
 	if !b.mayCancelUnits(m, f) {
-		open = nil // what follows depends on the state alone
+		open = nil // the consequences depend on the state alone
 	}
 	for _, ref := range open {
 		of := RunRef{Run: b.unitID(m, f, ref), Job: m.JobUID}
@@ -276,8 +276,8 @@ func (b *Batch) stepID(m *member, step string, item int) job.ID {
 	return StepID(m.ID, Begun(&m.Run), step, item)
 }
 
-// StepID returns the id of a step's run in a flow that began at a time; item is -1 for a
-// step without items.
+// StepID returns the id of the run of a step in a flow that began at a time; item is -1 for a step
+// without items.
 func StepID(run job.ID, began time.Time, step string, item int) job.ID {
 	return idAt(began, "step "+step, run, job.ID{}, item)
 }
@@ -426,7 +426,7 @@ func (f *flowRun) resultsSize() (n int) {
 	return n
 }
 
-// bounded turns a success with too large a result into a failure.
+// bounded turns a success with an oversized result into a failure.
 func (b *Batch) bounded(m *member, res *store.Result) {
 	if res.Outcome != job.OutcomeSucceeded || len(res.Value) == 0 {
 		return
@@ -462,8 +462,7 @@ func (b *Batch) stepEnded(m *member, a job.Attempt) {
 	}
 }
 
-// noteEnd records in a flow the end of the run of one of its units. It returns nil if
-// nothing changes.
+// noteEnd records the end of a unit's run in its flow. It returns nil if nothing changes.
 func (b *Batch) noteEnd(m *member, a job.Attempt) *member {
 	p := b.run(m.Parent)
 	if p == nil || p.removed || !isFlow(&p.Run) {
@@ -474,7 +473,7 @@ func (b *Batch) noteEnd(m *member, a job.Attempt) *member {
 	end := flow.End{Outcome: a.Outcome, Reason: a.Reason, Attempt: a.Number, Result: m.value, At: b.now.UnixMilli()}
 	began := Begun(&m.Run)
 	if a.Number == 1 && !a.Started.IsZero() {
-		began = a.Started // as the record of its run has it
+		began = a.Started // as in the record of its run
 	}
 	if !began.IsZero() {
 		end.Began = began.UnixMilli()
@@ -489,7 +488,7 @@ func (b *Batch) noteEnd(m *member, a job.Attempt) *member {
 	return p
 }
 
-// advance applies the consequences of a flow's state until there are no more.
+// advance applies the consequences of a flow's state until no more follow.
 func (b *Batch) advance(m *member) {
 	f := b.flowOf(m)
 	for !m.removed {
@@ -509,7 +508,7 @@ func (b *Batch) advance(m *member) {
 			return
 		}
 		if !again {
-			b.saveFlow(m) // units that never start were recorded
+			b.saveFlow(m) // records units that never start
 			return
 		}
 	}
@@ -539,7 +538,8 @@ func (b *Batch) flowTimer(m *member) *member {
 	return nil
 }
 
-// stopFlow ends the running steps of a flow; the second time, or at once, also its finally.
+// stopFlow ends the running steps of a flow. A second call, or at once, also ends its finally
+// steps.
 func (b *Batch) stopFlow(m *member, outcome job.Outcome, why job.Reason, all bool) {
 	f := b.flowOf(m)
 	f.Stop(outcome, why)
@@ -575,15 +575,14 @@ func (b *Batch) cancelUnit(m *member, f *flowRun, ref flow.Ref) bool {
 	return f.Unit(ref).Mark != flow.Open
 }
 
-// endQuietly ends the run of a unit, and leaves the consequences to the caller.
+// endQuietly ends the run of a unit and leaves the consequences to the caller.
 func (b *Batch) endQuietly(c *member, a job.Attempt) {
 	c.quiet = true
 	b.end(c, a, 0, true)
 	b.noteEnd(c, a)
 }
 
-// startUnit creates the run of a unit, and reports whether it did: otherwise the unit has
-// ended.
+// startUnit creates the run of a unit, or ends the unit, and reports whether it created the run.
 func (b *Batch) startUnit(m *member, f *flowRun, ref flow.Ref) bool {
 	s := &f.plan.steps[ref.Step]
 	fail := func(why job.Reason) bool {
@@ -661,7 +660,7 @@ func (b *Batch) makeStep(m *member, step string, item int, due time.Time, p *Pol
 	return b.runs[r.ID]
 }
 
-// stepSlot ends the slot keys of steps: they never wait for one.
+// stepSlot ends the slot keys of steps, which never wait for a slot.
 const stepSlot = "~"
 
 // seat returns the session for a step: the less loaded of two that suit, nil if a planner
@@ -774,7 +773,7 @@ func (b *Batch) freezeFlows(j *Job) {
 		}
 		own := *f.plan.filled
 		own.UID, own.Version, own.Epoch, own.Status = job.ID{}, 0, 0, nil
-		// It was read from JSON.
+		// It was decoded from JSON.
 		f.Definition, _ = json.Marshal(&own)
 		b.saveFlow(m)
 	}

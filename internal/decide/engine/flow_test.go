@@ -10,7 +10,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// A run that has its definition in its state is looked at by many steps, which compile it once.
+// Many steps read a run with a definition in its state, but compile it once.
 func TestADefinitionInTheStateOfARunIsCompiledOnce(t *testing.T) {
 	b := NewBatch(time.Time{}, 0, 0)
 	definition := func(step, command string) []byte {

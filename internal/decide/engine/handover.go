@@ -21,8 +21,8 @@ func isHandedOver(r *store.Run) bool {
 type handovers struct {
 	byNumber map[int64]*store.Handover
 	asked    map[int64]bool  // for by number
-	ofRun    map[job.ID]bool // all of the run that have not ended are there
-	last     int64           // number that was reserved
+	ofRun    map[job.ID]bool // all unfinished handovers of the run are loaded
+	last     int64           // last reserved number
 	hasLast  bool
 	changed  []*store.Handover
 }
@@ -134,7 +134,7 @@ func (o *HandOver) Need(b *Batch, n *Need) {
 	}
 }
 
-// Decide decides about each of them.
+// Decide records each of them, if its attempt allows.
 func (o *HandOver) Decide(b *Batch) error {
 	o.Outcomes = sized(o.Outcomes, len(o.List))
 	for i := range o.List {
@@ -143,8 +143,8 @@ func (o *HandOver) Decide(b *Batch) error {
 	return nil
 }
 
-// Nothing is sent twice: each request was recorded before, under the number of one
-// attempt.
+// handOver records a handover before it is sent, under a number of one attempt, so that nothing is
+// sent twice.
 func (b *Batch) handOver(session job.ID, given *store.Handover) store.HandedOver {
 	m := b.run(given.Attempt.Run)
 	known := b.handover(given.Number)
@@ -156,16 +156,16 @@ func (b *Batch) handOver(session job.ID, given *store.Handover) store.HandedOver
 	case m.CancelBy != "":
 		return store.HandEnding
 	case known != nil && known.IsOver():
-		return store.HandGone // another one has followed it
+		return store.HandGone // a later handover has replaced it
 	case known != nil:
-		return store.Handed // the answer was lost
+		return store.Handed // its answer was lost
 	}
 	if m.Session.IsZero() {
 		for _, h := range b.openHandovers(m) {
 			b.endHandover(h)
 		}
 	} else {
-		put(&b.handovers.ofRun, m.ID, true) // a run of a session has none; this one is the first
+		put(&b.handovers.ofRun, m.ID, true) // a run of a session has no handovers; this is the first
 	}
 	own := *given
 	own.Sent, own.Seen, own.Ended = b.now, time.Time{}, time.Time{}
@@ -188,9 +188,8 @@ func (b *Batch) openHandovers(m *member) (list []*store.Handover) {
 	return list
 }
 
-// ToAsk gives handovers to a caller that polls them: see store.Handovers. The candidates
-// need not be due or running. If a step was committed in parts and repeated, those parts
-// are left to the next call.
+// ToAsk gives handovers to a caller that polls them: see store.Handovers. The candidates need not
+// be due or running. If a step was committed in part and repeated, the next call returns that part.
 type ToAsk struct {
 	Given []store.Handover
 	Taken []store.Outstanding

@@ -22,10 +22,10 @@ type Damage struct {
 
 // The checks of a store.
 const (
-	CheckStore    = "store"    // everything can be read
-	CheckRuns     = "runs"     // each unfinished run belongs to a job, exists once, and is not over
-	CheckCursors  = "cursors"  // planned runs are behind the cursor, and the cursor is not far ahead
-	CheckSlots    = "slots"    // no run waits for a slot that is free
+	CheckStore    = "store"    // all values are readable
+	CheckRuns     = "runs"     // each unfinished run belongs to a job, exists once and has not ended
+	CheckCursors  = "cursors"  // planned runs are behind the cursor, which is not far ahead
+	CheckSlots    = "slots"    // no run waits for a free slot
 	CheckNames    = "names"    // names lead to their jobs
 	CheckIndexes  = "indexes"  // the indexes of followers and calendars are complete
 	CheckFeed     = "feed"     // planners receive the current state of each job
@@ -34,15 +34,15 @@ const (
 	CheckHistory  = "history"  // records have the current names of jobs
 )
 
-// cursorAheadMax is how far in the future a cursor may be: no planner exceeds the
-// look-ahead, and a clock that was set back by more needs a check.
+// cursorAheadMax is how far in the future a cursor may be: no planner exceeds the look-ahead, and a
+// clock set back by more needs a check.
 const cursorAheadMax = time.Hour
 
-// Inspect finds damage in jobs and their unfinished runs, and mends it if Fix is set. It
-// examines and mends each in one step, so it may run beside live nodes.
+// Inspect finds damage in jobs and their unfinished runs, and mends it if Fix is set. It examines
+// and mends each job in one step, so it may run beside live nodes.
 type Inspect struct {
 	Jobs  []job.ID
-	Runs  []RunRef // of jobs that may not exist
+	Runs  []RunRef // the jobs of these may be missing
 	Fix   bool
 	Found []Damage
 }
@@ -144,8 +144,8 @@ func (o *Inspect) job(b *Batch, j *Job) error {
 	return o.cursor(b, j)
 }
 
-// rewrite gives a job a new version with the same content, so that all derived data is
-// written again.
+// rewrite gives a job a new version of the same content, so that a store writes all derived data
+// again.
 func (b *Batch) rewrite(j *Job) {
 	j.Version++
 	if b.retime(j) != nil {
@@ -255,7 +255,7 @@ func (o *Inspect) cursor(b *Batch, j *Job) error {
 
 func inUTC(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// Rewrite writes jobs again, with all that follows from their definitions.
+// Rewrite writes jobs again, with all data derived from their definitions.
 type Rewrite struct{ Jobs []job.ID }
 
 // Need requests the jobs.
@@ -267,7 +267,7 @@ func (o *Rewrite) Need(b *Batch, n *Need) {
 	}
 }
 
-// Decide gives each a new version.
+// Decide gives each job a new version.
 func (o *Rewrite) Decide(b *Batch) error {
 	for _, uid := range o.Jobs {
 		if j := b.job(uid); j != nil && !j.Deleted {

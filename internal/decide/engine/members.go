@@ -15,8 +15,8 @@ import (
 // Join begins a session: see store.Membership.
 type Join struct{ Session store.Session }
 
-// Need requests the sessions and the drains, and whether a session kept only as a sign of
-// life has running attempts.
+// Need requests the sessions and the drains, and whether sessions that are only signs of life have
+// running attempts.
 func (o *Join) Need(b *Batch, n *Need) {
 	b.lookSessions(n)
 	for id, s := range b.sessions {
@@ -46,7 +46,7 @@ func (o *Join) Decide(b *Batch) error {
 		}
 		if IsPredecessor(other, &s) {
 			s.Predecessors = append(s.Predecessors, id)
-			b.saveSession(other, func(own *store.Session) { own.Leaving = true }) // its process is gone
+			b.saveSession(other, func(own *store.Session) { own.Leaving = true }) // its process has ended
 		}
 	}
 	s.Absences = Absences(&s, slices.Collect(maps.Values(b.sessions)), b.now)
@@ -56,15 +56,15 @@ func (o *Join) Decide(b *Batch) error {
 	return nil
 }
 
-// again decides about a known session: the answer was lost, or its process executes another
-// version of the program by now. It keeps its runs.
+// again decides about a known session, after a lost answer or a change to another version of the
+// program. It keeps its runs.
 func (o *Join) again(b *Batch) error {
 	known, err := b.Present(o.Session.ID)
 	if err != nil {
 		return err
 	}
 	if known.Leaving {
-		// Another process on its data directory has taken its place, or it is leaving.
+		// A later process on its data directory has replaced it, or it is leaving.
 		return fmt.Errorf("session %s: %w", known.ID, store.ErrSessionOver)
 	}
 	said := o.Session
@@ -75,7 +75,7 @@ func (o *Join) again(b *Batch) error {
 	o.Session.Node, o.Session.Roles, o.Session.Labels, o.Session.Handlers = said.Node, said.Roles, said.Labels, said.Handlers
 	o.Session.Capacity, o.Session.Version, o.Session.Zones, o.Session.Address = said.Capacity, said.Version, said.Zones, said.Address
 	o.Session.Drain = b.drains()[said.Node]
-	// The session stays the same, and caches of descriptions notice the change.
+	// It remains the same session, but caches of descriptions must notice the change.
 	o.Session.Joined = known.Joined.Add(time.Microsecond)
 	Renew(&o.Session, b.now)
 	s := o.Session
@@ -90,10 +90,10 @@ func describedAs(a, b *store.Session) bool {
 		a.Capacity == b.Capacity && a.Version == b.Version && a.Zones == b.Zones && a.Address == b.Address
 }
 
-// IsPredecessor reports whether a session belongs to an earlier process on the data directory
-// and boot of the machine that another session has. Until 2026-11 the machine was only the
-// boot, which is now its prefix: containers of one host have the same boot and may have the
-// same path, so for those the name of the node distinguishes them.
+// IsPredecessor reports whether a session belongs to an earlier process on the data directory and
+// boot of another session. Until 2026-11 Machine was only the boot, which is now its prefix:
+// containers of one host share the boot and may share the path, so that the node's name
+// distinguishes those.
 func IsPredecessor(earlier, s *store.Session) bool {
 	if earlier.DataDir != s.DataDir {
 		return false
@@ -173,7 +173,7 @@ func (b *Batch) running(session job.ID) job.ID {
 	return b.facts.busy[session]
 }
 
-// leave records since when a session accepts no more runs: a silent node accepted none since
+// leave records since when a session accepts no more runs: a silent node has accepted none since
 // its last renewal. Later renewals, for running attempts, do not change that.
 func (b *Batch) leave(s *store.Session) {
 	b.saveSession(s, func(own *store.Session) {
@@ -193,7 +193,7 @@ func (o *End) Decide(b *Batch) error {
 	}
 	if s := b.session(o.Session); s != nil && RemembersEnd(s, slices.Collect(maps.Values(b.sessions)), b.now) {
 		b.leave(s)
-		b.done.Reaped = append(b.done.Reaped, o.Session) // it is never renewed
+		b.done.Reaped = append(b.done.Reaped, o.Session) // its session is never renewed
 		return nil
 	}
 	b.done.Ended = append(b.done.Ended, o.Session)

@@ -17,8 +17,7 @@ import (
 // not added does not exist. A store may add more than requested, and declares what that
 // completes (HasSlot, HasWhole, HasFollowers).
 type Need struct {
-	// Jobs are jobs by uid, deleted ones too, and Names jobs that are not deleted by
-	// full name.
+	// Jobs are jobs by uid, including deleted ones, and Names undeleted jobs by full name.
 	Jobs  []job.ID
 	Names []string
 	// Runs are unfinished runs.
@@ -33,8 +32,8 @@ type Need struct {
 	// Keys are identities of requests, Records are finished runs.
 	Keys    []Identity
 	Records []RunRef
-	// Sessions requests all sessions, and Judges is set if some may end: none is renewed
-	// from now until the end of the step.
+	// Sessions requests all sessions. Judges is set if some may end: no session is renewed until
+	// the end of the step.
 	Sessions, Judges bool
 	// Handovers are handovers by number, and HandedOver runs whose open handovers are
 	// needed (AddHandover). Number requests the last reserved number (UseNumber).
@@ -43,11 +42,11 @@ type Need struct {
 	Number     bool
 	// Running are sessions to check for running attempts (AddRunning).
 	Running []job.ID
-	// Documents are kinds of documents, all of which are needed (UseDocuments), and Naming
-	// full names of calendars, the jobs of which are needed (AddNaming).
+	// Documents are kinds whose documents are all needed (UseDocuments), and Naming full names of
+	// calendars whose jobs are needed (AddNaming).
 	Documents []job.Kind
 	Naming    []string
-	// Tokens and Drains request all of them.
+	// Tokens and Drains request all tokens and drains.
 	Tokens, Drains bool
 	// Notes are names of notes whose versions are needed (AddNote).
 	Notes []string
@@ -67,12 +66,12 @@ type RunRef struct{ Run, Job job.ID }
 // pool, its size is needed as well (AddPool).
 type SlotNeed struct {
 	Key string
-	// Job is set if the slot belongs to one job, so that only its runs are in it.
+	// Job is set if the slot belongs to one job, whose runs alone use it.
 	Job   job.ID
 	Until store.RunRef
 }
 
-// Empty reports whether nothing is needed.
+// Empty reports whether no data is needed.
 func (n *Need) Empty() bool {
 	return len(n.Jobs)+len(n.Names)+len(n.Runs)+len(n.Whole)+len(n.Waiting)+len(n.Slots)+len(n.Upstreams)+len(n.Follows)+
 		len(n.Keys)+len(n.Records)+len(n.Running)+len(n.Naming)+len(n.Handovers)+len(n.HandedOver)+len(n.Notes)+len(n.Documents) == 0 &&
@@ -117,7 +116,7 @@ func (a *needIndex) clear() {
 	clear(a.keys)
 }
 
-// ask adds something to one of the lists of a need, unless it is there already.
+// ask adds an item to a list of a need, unless it is there already.
 func ask[K comparable, T any](asked *map[K]int, list *[]T, key K, what T) {
 	if _, ok := (*asked)[key]; !ok {
 		put(asked, key, len(*list))
@@ -147,27 +146,27 @@ type facts struct {
 
 	jobs, runs, whole, waiting, records, running map[job.ID]bool // asked for
 	names                                        map[string]job.ID
-	slots                                        map[string]store.RunRef // and as far as
+	slots                                        map[string]store.RunRef // loaded slots, and how far
 	upstreams, naming                            map[string]bool
 	follows                                      map[string][]string
 	keys                                         map[Identity]bool
-	busy                                         map[job.ID]job.ID // a run of each session that runs something
+	busy                                         map[job.ID]job.ID // a running run of each session that has one
 	sessions, judges                             bool
 	over                                         map[job.ID]bool
 	notes                                        map[string]int64
 
-	// splits is set when a job was added whose occurrences are split among executors.
+	// splits is set when an added job splits its occurrences among executors.
 	splits, hasExecutors bool
 	executors            []store.Registration
 
-	documents            Documents // with the kinds that are loaded
+	documents            Documents // by the loaded kinds
 	hasTokens, hasDrains bool
 	tokens               []store.Token
 	drains               map[string]*store.Drain
 	namedBy              map[string][]*Job
 
-	// looked is the number of added runs that were examined for their needs, and open are
-	// those with unmet needs.
+	// looked is the number of added runs examined for their needs, and open are the runs with unmet
+	// needs.
 	looked int
 	open   []*member
 }
@@ -198,7 +197,7 @@ func (f *facts) reset() {
 // which a store that loads more would hide.
 func (b *Batch) Guard() { b.facts.guarded = true }
 
-// Answered declares that all of a need is loaded: data that was not added does not exist.
+// Answered declares that a need is loaded completely: data that was not added does not exist.
 func (b *Batch) Answered(n *Need) {
 	f := &b.facts
 	for _, uid := range n.Jobs {
@@ -309,7 +308,7 @@ func (b *Batch) UseDocuments(kind job.Kind, all map[string]job.Document) {
 // UseTokens adds all tokens.
 func (b *Batch) UseTokens(all []store.Token) { b.facts.tokens = all }
 
-// UseExecutors adds all executors that are registered, and those listed in documents.
+// UseExecutors adds all executors that are registered, and executors listed in documents.
 func (b *Batch) UseExecutors(registered []store.Registration, listed []job.Document) {
 	b.facts.executors = store.Candidates(registered, listed)
 }
@@ -350,8 +349,7 @@ func (b *Batch) slot(key string) []*member {
 	return b.bySlot[key]
 }
 
-// slotUntil returns the runs in the slot of another one, for a decision about those
-// before it.
+// slotUntil returns the runs in a run's slot, for a decision about those before it.
 func (b *Batch) slotUntil(r *store.Run) []*member {
 	if b.facts.guarded {
 		until, ok := b.facts.slots[r.Slot]
@@ -419,10 +417,9 @@ func (b *Batch) poolSize(name string) int {
 	return b.pools[name]
 }
 
-// lookMembers requests the needs of the runs of a batch: for each its job; for a shard the
-// jobs that follow its job, and the other shards if the consequences of its end depend on
-// them; and for a run that holds a slot between two attempts, which another one may end,
-// the needs of its end.
+// lookMembers requests the needs of the runs of a batch: their jobs; for a shard the followers of
+// its job, and the other shards if the consequences of its end depend on them; and for a run that
+// holds a slot between two attempts, which another run may end, the needs of that end.
 func (b *Batch) lookMembers(n *Need) {
 	f := &b.facts
 	left := f.open[:0]
@@ -515,8 +512,7 @@ func (b *Batch) lookFollowed(n *Need, j *Job) (followed, known bool) {
 	return false, false
 }
 
-// lookSlot reports whether the members of a slot are known up to a run of it, or requests
-// them.
+// lookSlot reports whether the members of a slot are known up to one of its runs, or requests them.
 func (b *Batch) lookSlot(n *Need, key string, r *store.Run) bool {
 	until := r.Ref()
 	if has, ok := b.facts.slots[key]; ok && !later(until, has) {
@@ -557,7 +553,7 @@ func (b *Batch) lookRecords(n *Need, ref RunRef) {
 		if j, _ := b.lookJob(n, r.Run.JobUID); j != nil && j.Policy.NeedsPrevious {
 			b.lookWhole(n, j.UID)
 		}
-		return // all are of one job
+		return // all belong to one job
 	}
 }
 

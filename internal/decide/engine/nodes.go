@@ -37,8 +37,8 @@ func VersionOf(j *store.Job) JobVersion {
 }
 
 // Recalls reports whether an unstarted attempt that was claimed under a version of the job is
-// released. An attempt that was due when the job was changed counts as started: the response to
-// the change names it as running. A flow that has begun keeps its definition.
+// released. An attempt that was due at the change counts as started: the response to the change
+// names it as running. A flow that has begun keeps its definition.
 func (v *JobVersion) Recalls(r *job.Run, claimedUnder int64) bool {
 	changed := v.Deleted || claimedUnder != v.Version
 	return changed && r.Due.After(v.Changed) && !isStep(r)
@@ -57,11 +57,11 @@ func BootRuns(j *store.Job, session, process job.ID) []store.TriggerItem {
 	return items
 }
 
-// Turn reports whether a live session has its turn for work that one node should do at a
-// time, such as reaping. Turns are numbered and rotate among nodes with access to the
-// store, that is planners and nodes with the API: if one is dead or stuck, the next does
-// the work a turn later. Two nodes that disagree for a moment may both do it, or neither.
-// The own session counts as live even if it is not listed.
+// Turn reports whether a live session has its turn for work that one node should do at a time, such
+// as reaping. Turns are numbered and rotate among the nodes with direct access to the store,
+// planners and nodes with the API: if one is dead or stuck, the next works a turn later. Two nodes
+// that disagree for a moment may both work, or neither. The own session counts as live even if it
+// is not listed.
 func Turn(self job.ID, live []store.Session, number int64) bool {
 	keeps := func(s store.Session) bool { return s.Has(store.RolePlanner) || s.Has(store.RoleAPI) }
 	keepers := slices.ContainsFunc(live, keeps)

@@ -22,7 +22,7 @@ func TestHousekeepingTurnBelongsToOneReachableSession(t *testing.T) {
 	workers := sessions(3, 2, store.RoleWorker)
 	for name, c := range map[string]struct {
 		live []store.Session
-		take []store.Session // those that take turns
+		take []store.Session // the expected order of turns
 	}{
 		"four planners":               {sessions(4, 1, store.RolePlanner), sessions(4, 1, store.RolePlanner)},
 		"two planners, three workers": {append(sessions(2, 5, store.RolePlanner), workers...), sessions(2, 5, store.RolePlanner)},

@@ -16,7 +16,7 @@ type Operation interface {
 	// Need requests the inputs of the decision that the batch lacks. It is called again
 	// after each load, until it requests nothing more.
 	Need(b *Batch, n *Need)
-	// Decide changes the batch. After an error nothing of it is written.
+	// Decide changes the batch. After an error no change is written.
 	Decide(b *Batch) error
 }
 
@@ -52,8 +52,8 @@ type Plan struct {
 	Claims []store.ClaimOutcome
 }
 
-// Need requests the jobs, all runs of one that is completed and removed then, and the
-// inputs of the claims.
+// Need requests the jobs, all runs of a job that is removed on completion, and the inputs of the
+// claims.
 func (o *Plan) Need(b *Batch, n *Need) {
 	b.lookSessions(n)
 	for i := range o.Items {
@@ -114,7 +114,7 @@ func (o *Trigger) Decide(b *Batch) error {
 	for i := range o.Items {
 		o.Outcomes[i] = b.Trigger(&o.Items[i])
 		if before != nil && before[i].Made && before[i].Run == o.Outcomes[i].Run {
-			o.Outcomes[i].Made = true // by a try that was done in parts
+			o.Outcomes[i].Made = true // made by a partly committed try
 		}
 	}
 	return nil
@@ -146,8 +146,7 @@ type Claim struct {
 	Outcomes []store.ClaimOutcome
 }
 
-// Need requests the runs with their surroundings on the claiming node, and the records of
-// finished ones.
+// Need requests the runs with the inputs for the claiming node, and the records of finished ones.
 func (o *Claim) Need(b *Batch, n *Need) {
 	b.lookSessions(n)
 	session := b.sessions[o.Session]
@@ -199,7 +198,7 @@ type Release struct {
 	Attempts []store.Attempt
 }
 
-// Need requests the runs with their surroundings, and the other claimed runs of their jobs.
+// Need requests the runs with their inputs, and the other claimed runs of their jobs.
 func (o *Release) Need(b *Batch, n *Need) {
 	b.lookAttempts(n, o.Attempts)
 	for i := range o.Attempts {
@@ -240,13 +239,12 @@ type Finish struct {
 	// Session is the reporting session, which receives the runs that became ready for it.
 	Session job.ID
 	Results []store.Result
-	// Past are records that have left the store.
+	// Past are records outside the store.
 	Past     []store.Record
 	Outcomes []store.FinishOutcome
 }
 
-// Need requests the runs with their surroundings, and the records of those without this
-// attempt running.
+// Need requests the runs with their inputs, and the records of runs without this attempt running.
 func (o *Finish) Need(b *Batch, n *Need) {
 	b.lookSessions(n)
 	b.onlyUnitsEnd = true
@@ -261,7 +259,7 @@ func (o *Finish) Need(b *Batch, n *Need) {
 	}
 }
 
-// recall adds the records of a run that have left the store.
+// recall adds the records of a run from outside the store.
 func (o *Finish) recall(b *Batch, run job.ID) {
 	for i := range o.Past {
 		if o.Past[i].Run.ID == run {
@@ -281,7 +279,7 @@ func (o *Finish) Decide(b *Batch) error {
 			b.done.Output = append(b.done.Output, o.Results[i].Output...)
 		}
 		if before != nil && before[i].Unplaced {
-			o.Outcomes[i].Unplaced = true // by a try that was done in parts
+			o.Outcomes[i].Unplaced = true // created by a partly committed try
 		}
 	}
 	return nil
@@ -294,7 +292,7 @@ type Cancel struct {
 	// Over also requests a finished run, and makes an unknown one an ErrNotFound.
 	Over      bool
 	Cancelled []store.Run
-	// asked are the runs whose nodes an earlier try of this step has asked to end them. Where a store
+	// asked are the runs that an earlier try of this step has asked their nodes to end. If a store
 	// divides the step, that try may be committed in part.
 	asked map[job.ID]bool
 }
@@ -318,7 +316,7 @@ func (o *Cancel) Decide(b *Batch) error {
 			continue
 		}
 		if m != nil && m.CancelBy == o.By && o.asked[ref.Run] {
-			o.Cancelled = append(o.Cancelled, m.Run) // not a second request, which would leave out finally
+			o.Cancelled = append(o.Cancelled, m.Run) // not a second request, which would also end finally
 			continue
 		}
 		if m != nil && m.State == job.StateRunning && m.CancelBy == "" {
@@ -341,7 +339,7 @@ type Reap struct {
 	Attempts []store.Attempt
 }
 
-// Need requests the runs with their surroundings, and the sessions as they stay.
+// Need requests the runs with their inputs, and fixed sessions.
 func (o *Reap) Need(b *Batch, n *Need) {
 	n.Judges = !b.facts.judges
 	b.lookAttempts(n, o.Attempts)
@@ -394,7 +392,7 @@ func (o *Alert) Decide(b *Batch) error {
 type Tidy struct {
 	Runs []RunRef
 	Jobs []job.ID
-	// More is set when the step's limit of ended runs was reached before all were examined.
+	// More is set when the step reached its limit of ended runs before it examined all.
 	More bool
 }
 
@@ -431,7 +429,7 @@ func (o *Tidy) Decide(b *Batch) error {
 		if b.Settle(ref.Run) {
 			settled++
 			if waited && b.jobOf(&m.Run).Policy.Contends(&m.Run) && b.free(&m.Run) > 0 {
-				b.fillLater(m) // others may have waited behind it since the slot became free
+				b.fillLater(m) // other runs may have waited behind it since the slot became free
 			}
 		}
 	}
@@ -454,7 +452,7 @@ func (o *Tidy) Decide(b *Batch) error {
 	return nil
 }
 
-// FillSlots gives slots to waiting runs, and ends earlier ones that can never start.
+// FillSlots gives slots to waiting runs, and ends waiting runs that can never start.
 type FillSlots struct{ Slots []SlotNeed }
 
 // Need requests the members of the slots, and the inputs of the ends.
@@ -488,7 +486,7 @@ func (o *FillSlots) Decide(b *Batch) error {
 			b.fill(s.Key)
 		}
 		if ended != nil && (left == 0 || !slices.ContainsFunc(b.slot(s.Key), b.waits)) {
-			b.fillLater(ended) // for those behind what was read
+			b.fillLater(ended) // for waiting runs beyond the loaded ones
 		}
 	}
 	return nil

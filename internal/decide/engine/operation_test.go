@@ -12,7 +12,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// do takes a decision with only the facts that it asks for.
+// do decides an operation with exactly the data that it requests.
 func (w *world) do(op Operation) (Changes, error) {
 	b := NewBatch(w.now, lookAhead, 0)
 	b.Guard()
@@ -101,13 +101,13 @@ func goesOn(r *store.Run) {
 	r.First, r.Claimed = r.Due, r.Due
 }
 
-// The node of an attempt ends it by what the job said at the claim.
+// The node of an attempt applies the definition of the claim to its end.
 func TestEditOfLostAfterKeepsRunningAttempts(t *testing.T) {
 	const short, long = 20 * time.Second, time.Minute
 	for _, c := range []struct {
 		name             string
 		claimed, present time.Duration
-		old              bool // the run was claimed by a Belfry that did not note it
+		old              bool // claimed by an older Belfry, which did not record it
 		silent           time.Duration
 		lost             bool
 	}{
@@ -161,7 +161,7 @@ func TestWorstShardDecidesTheOutcome(t *testing.T) {
 func TestSplitOccurrenceIsFollowedOnceByItsWorstShard(t *testing.T) {
 	for _, test := range []struct {
 		outcomes []job.Outcome
-		follows  bool // a job that follows failures
+		follows  bool // another job follows failures
 	}{
 		{[]job.Outcome{job.OutcomeSucceeded, job.OutcomeSucceeded, job.OutcomeSucceeded}, false},
 		{[]job.Outcome{job.OutcomeFailed, job.OutcomeSucceeded, job.OutcomeSucceeded}, true},
@@ -214,7 +214,7 @@ func TestMissedOccurrenceIsRecordedAndRaisesTheFloor(t *testing.T) {
 	if got := plan(w.now.Add(time.Second)); got != store.TooFar {
 		t.Errorf("what is to come is missed: answered %d", got)
 	}
-	for range 2 { // the answer was lost
+	for range 2 { // the second is a repetition
 		if got := plan(last); got != store.Planned {
 			t.Fatalf("answered %d", got)
 		}
@@ -255,7 +255,7 @@ func TestOnlySilentNodesAreReaped(t *testing.T) {
 	other := job.ID{6}
 	for _, test := range []struct {
 		name   string
-		silent time.Duration // of the node that runs it
+		silent time.Duration // silence of its node
 		change func(reaper *store.Session, a *store.Attempt)
 		reaped bool
 	}{
@@ -326,7 +326,7 @@ func TestTokens(t *testing.T) {
 		{[]store.Token{admin, viewer}, "bob", nil},
 		{[]store.Token{admin, viewer}, "nobody", store.ErrNotFound},
 		{[]store.Token{admin, viewer}, "ann", store.ErrLastAdmin},
-		{[]store.Token{admin, narrow}, "ann", store.ErrLastAdmin}, // the other makes none for all
+		{[]store.Token{admin, narrow}, "ann", store.ErrLastAdmin}, // the other has one namespace
 		{[]store.Token{admin, old}, "ann", store.ErrLastAdmin},    // the other has expired
 		{[]store.Token{admin, narrow}, "eve", nil},
 	} {

@@ -38,26 +38,25 @@ type Timing struct {
 	LateBy time.Duration
 	// MaxRuns is the most occurrences that become runs; 0 is without end.
 	MaxRuns int
-	// Serial is set for a job that catches up on all missed occurrences with runs that wait
-	// for each other, or for a pool.
+	// Serial is set for a job that catches up on all missed occurrences with runs that wait for
+	// each other or a pool.
 	Serial bool
 }
 
 // Progress is how far a job is planned.
 type Progress struct {
 	Cursor  time.Time
-	Planned int // occurrences that have become runs
+	Planned int // number of occurrences with runs
 	// CatchUp is the result of the previous decision: the end of the remaining catch-up.
 	CatchUp time.Time
 }
 
-// Most bounds the occurrences of a decision: the missed ones being caught up, and the
-// others.
+// Most bounds the occurrences of a decision: missed ones to catch up on, and those on time.
 type Most struct{ Missed, OnTime int }
 
 // Decision is what to plan for a job.
 type Decision struct {
-	// To is the cursor to move to; the old one if nothing is planned.
+	// To is the new cursor; the old one if nothing is planned.
 	To     time.Time
 	Due    []Occurrence
 	Missed []Span
@@ -73,23 +72,22 @@ type Decision struct {
 // Occurrence is one due moment of a job.
 type Occurrence struct {
 	Scheduled time.Time
-	Due       time.Time // later than Scheduled by jitter and spread
-	NextDue   time.Time // when the next one is due, zero for none
+	Due       time.Time // Scheduled plus jitter and spread
+	NextDue   time.Time // due time of the following occurrence, zero for none
 }
 
 // Span is a sequence of missed occurrences with one record.
 type Span struct {
 	First, Last time.Time
-	Count       int // at most countMax are counted
+	Count       int // at most countMax
 	Reason      job.Reason
 }
 
 // Decide returns the plan for a job at the moment now and as far as ahead.
 //
-// Occurrences due longer ago than OnTime are missed and follow the policy, and so do those
-// due longer than that before the end of an absence of all nodes, or before another one that
-// fell due in it. All are planned in order, in as many decisions as necessary, with the same
-// result as a single one.
+// Occurrences due longer ago than OnTime are missed and follow the policy. So do those due longer
+// than OnTime before the end of an absence of all nodes, or before a later occurrence due in it.
+// Occurrences are planned in order, in any number of decisions with the same result.
 func (t *Timing) Decide(from Progress, now time.Time, ahead time.Duration, most Most, absences ...store.Absence) Decision {
 	d := Decision{To: from.Cursor}
 	left := math.MaxInt // of max_runs
@@ -122,8 +120,8 @@ func (t *Timing) Decide(from Progress, now time.Time, ahead time.Duration, most 
 	return d
 }
 
-// chain sets for each occurrence when the next one is due. The one after the last is
-// scheduled for a given moment, zero for none.
+// chain sets the due time of the next occurrence in each one. next is the scheduled time after the
+// last, zero for none.
 func (t *Timing) chain(due []Occurrence, next time.Time) {
 	for i := range due {
 		switch {
@@ -144,8 +142,8 @@ func (t *Timing) dueAt(scheduled time.Time) time.Time {
 	return t.due(scheduled, following)
 }
 
-// Begin returns the cursor for planning from a moment on: later due occurrences follow it,
-// even those scheduled before and delayed by spread and jitter.
+// Begin returns the cursor for planning from a moment on: all later due occurrences follow it, even
+// if they are scheduled earlier and delayed by spread and jitter.
 func (t *Timing) Begin(at time.Time) time.Time {
 	due := at.Add(1)
 	return t.dueFrom(due.Add(-t.Spread-t.Jitter), due).Add(-1)
@@ -158,8 +156,8 @@ func (t *Timing) dueFrom(cursor, due time.Time) time.Time {
 	if t.Spread > 0 {
 		from = from.Add(-SpreadOf(t.UID, t.Spread))
 	}
-	// Jitter never goes as far as the next occurrence: only the last one before
-	// may be due behind it.
+	// Jitter never reaches the next occurrence: only the last one before the moment may be due
+	// after it.
 	if t.Jitter > 0 && cursor.Before(from) {
 		if last := latest(t.Schedule, cursor, from.Add(-1), 1); len(last) > 0 && !t.due(last[0], t.Schedule.Next(last[0])).Before(due) {
 			return last[0]
@@ -168,8 +166,8 @@ func (t *Timing) dueFrom(cursor, due time.Time) time.Time {
 	return from
 }
 
-// onTimeFrom returns the earliest scheduled time after a cursor that counts as on time. followed
-// is set if that is the latest that fell due in an absence of all nodes.
+// onTimeFrom returns the earliest scheduled time after a cursor that counts as on time. followed is
+// set if it is the latest one due in an absence of all nodes.
 func (t *Timing) onTimeFrom(cursor, now time.Time, absences []store.Absence) (from time.Time, followed bool) {
 	due := onTimeFrom(now, absences)
 	from = t.dueFrom(cursor, due)
@@ -191,7 +189,7 @@ func (t *Timing) lastDue(cursor time.Time, a store.Absence) time.Time {
 	if t.Spread > 0 {
 		until = until.Add(-SpreadOf(t.UID, t.Spread))
 	}
-	// Jitter never goes as far as the next occurrence: only the last one may be due later.
+	// Jitter never reaches the next occurrence: only the last one may be due later.
 	for _, scheduled := range slices.Backward(latest(t.Schedule, cursor, until, 2)) {
 		switch due := t.dueAt(scheduled); {
 		case due.After(a.To):
@@ -204,8 +202,8 @@ func (t *Timing) lastDue(cursor time.Time, a store.Absence) time.Time {
 	return time.Time{}
 }
 
-// Resume returns the occurrences of a pause to catch up on: those due up to now, by a
-// policy other than the job's, once.
+// Resume returns the occurrences of a pause to catch up on once: those due until now, by another
+// policy than the job's.
 func (t *Timing) Resume(policy job.Missed, from Progress, now time.Time) Decision {
 	once := *t
 	once.Missed, once.MissedLimit = policy, cmp.Or(t.MissedLimit, job.DefaultMissedLimit)
@@ -227,11 +225,11 @@ type gap struct {
 	first, last time.Time
 	why         job.Reason // none if no node planned them in time
 	absences    []store.Absence
-	followed    bool // an occurrence after it counts as on time: it is the latest
+	followed    bool // a later occurrence is on time: it is the latest
 }
 
-// makeUp applies the policy to a gap: it catches up on at most the first left occurrences,
-// since max_runs ends the schedule, within the current bound.
+// makeUp applies the policy to a gap. It catches up on at most the first left occurrences, which
+// max_runs allows, within the bound of the decision.
 func (t *Timing) makeUp(d *Decision, g gap, now time.Time, left, most int) {
 	want := 0
 	switch t.Missed {
@@ -242,17 +240,17 @@ func (t *Timing) makeUp(d *Decision, g gap, now time.Time, left, most int) {
 	case job.MissedAll:
 		want = t.MissedLimit
 	}
-	begin := g.last.Add(1) // of what is caught up
+	begin := g.last.Add(1) // start of the catch-up
 	if caught := latest(t.Schedule, g.first.Add(-1), g.last, want); len(caught) > 0 {
 		begin = caught[0]
 	}
 	t.catchUp(d, g, begin, now, min(left, most))
 }
 
-// catchUp plans the occurrences of a gap from a moment on, within a bound. Those before it,
-// and those too late, are missed.
+// catchUp plans the occurrences of a gap from a moment on, within a bound. Earlier ones, and ones
+// that are too late, are missed.
 func (t *Timing) catchUp(d *Decision, g gap, begin, now time.Time, most int) {
-	var late time.Time // before it an occurrence is too late
+	var late time.Time // occurrences before it are too late
 	if t.LateBy >= 0 {
 		late = now.Add(-t.LateBy)
 	}
@@ -291,7 +289,7 @@ func (t *Timing) catchUp(d *Decision, g gap, begin, now time.Time, most int) {
 	}
 }
 
-// span counts the occurrences from first, an occurrence itself, to last.
+// span counts the occurrences from first, itself an occurrence, to last.
 func (t *Timing) span(first, last time.Time) (Span, bool) {
 	if first.After(last) {
 		return Span{}, false

@@ -137,8 +137,8 @@ func TestNodeRestartIsNotDowntime(t *testing.T) {
 	}
 }
 
-// What spread and jitter put off is no less on time because a node was away when it
-// was scheduled.
+// An occurrence delayed by spread and jitter stays on time even if a node was away at its scheduled
+// time.
 func TestFutureOccurrencesAreNotMissed(t *testing.T) {
 	now := at(t, "2026-11-20T12:25:00Z")
 	for _, c := range []struct {
@@ -199,7 +199,7 @@ func TestCostOfALongGapFollowsThePolicy(t *testing.T) {
 	if want := now.Add(-OnTime - 2*time.Second); !d.Missed[0].Last.Equal(want) {
 		t.Errorf("the last missed is %s, want %s", d.Missed[0].Last, want)
 	}
-	// The caught up one, and those that are on time.
+	// The caught up occurrence, and the ones on time.
 	if len(d.Due) != 32 || !d.Due[0].Scheduled.Equal(now.Add(-OnTime-time.Second)) {
 		t.Errorf("%d due, the first scheduled for %s", len(d.Due), d.Due[0].Scheduled)
 	}
@@ -357,8 +357,8 @@ func TestEveryOccurrenceIsAccountedFor(t *testing.T) {
 	}
 }
 
-// TestCatchingUpInPartsEqualsCatchingUpAtOnce takes a gap apart: the same occurrences are
-// caught up and the same are missed, although more is missed meanwhile.
+// TestCatchingUpInPartsEqualsCatchingUpAtOnce divides a gap: the same occurrences are caught up and
+// missed as at once, although more are missed in between.
 func TestCatchingUpInPartsEqualsCatchingUpAtOnce(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

@@ -34,7 +34,7 @@ func (b *Batch) lookClaims(n *Need, j *Job, planner job.ID, item *store.PlanItem
 				b.lookRecords(n, ref)
 			}
 		case !b.facts.sessions:
-			return // their hints, and the slots of a broadcast, depend on the nodes
+			return // its hints, or the slots of a broadcast, depend on the nodes
 		default:
 			node := r.Node
 			if s := b.sessions[r.Session]; s != nil && s.Takes() {
@@ -53,7 +53,7 @@ func (b *Batch) lookClaims(n *Need, j *Job, planner job.ID, item *store.PlanItem
 			}
 		}
 	}
-	if first != nil { // those in between need nothing else
+	if first != nil { // the runs in between need nothing else
 		b.lookAround(n, first, b.nodeOf(planner))
 		b.lookAround(n, latest, b.nodeOf(planner))
 	}

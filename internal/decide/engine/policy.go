@@ -29,7 +29,7 @@ type Policy struct {
 	PutOff      time.Duration // the longest delay of an occurrence after its scheduled time
 	On          []Upstream
 	Boot        bool
-	DeleteAfter time.Duration // negative: the completed job is kept
+	DeleteAfter time.Duration // negative: a completed job is kept
 
 	Overlap       job.Overlap
 	QueueLimit    int
@@ -62,12 +62,12 @@ type Policy struct {
 	Labels    map[string]string
 	Handler   string
 
-	// Reported is set for external work that is reported: Belfry does not start it. Grace is
-	// how long after the due time a report may come.
+	// Reported is set for external work, which Belfry does not start. Grace is how long after the
+	// due time a report may come.
 	Reported bool
 	Grace    time.Duration
 
-	// Flow is set for a job whose work is a flow. Strategy is the one of its place.
+	// Flow is set for a job whose work is a flow. Strategy is the strategy of its place.
 	Flow     *Flow
 	Strategy job.Strategy
 }
@@ -166,15 +166,14 @@ func qualified(namespace, name string) string {
 	return cmp.Or(namespace, job.DefaultNamespace) + "/" + name
 }
 
-// Calendars returns the full names of the calendars that the schedule of a job
-// names, so that a store can keep who names which.
+// Calendars returns the full names of the calendars in a job's schedule, so that a store can index
+// them.
 func Calendars(filled *job.Job) []string {
 	var names []string
 	if len(filled.Schedule.Only)+len(filled.Schedule.Except) == 0 {
 		return nil
 	}
-	// Only the compiler knows which entries are names. It resolves them here; its other
-	// findings are reported elsewhere.
+	// Only the compiler knows which entries are names. Its other findings are reported elsewhere.
 	ask := func(namespace, name string) *job.Calendar {
 		if full := namespace + "/" + name; !slices.Contains(names, full) {
 			names = append(names, full)
@@ -185,9 +184,9 @@ func Calendars(filled *job.Job) []string {
 	return names
 }
 
-// SlotKey returns the key of the slot that a run on a node needs: of the pool, of the
-// job, of the job and the shard or, for broadcasts, of the job and the node. Runs of jobs
-// with overlap allow have one too, so that an edit of the overlap finds the running ones.
+// SlotKey returns the key of the slot that a run on a node needs: of the pool, of the job, of the
+// job and the shard or, for broadcasts, of the job and the node. Runs of jobs with overlap allow
+// have one too, so that a change of the overlap finds the running ones.
 func (p *Policy) SlotKey(r *job.Run, node string) string {
 	switch {
 	case p.Pool != "":
@@ -203,15 +202,15 @@ func (p *Policy) SlotKey(r *job.Run, node string) string {
 // PoolOfSlot returns the full name of the pool whose slot has a key.
 func PoolOfSlot(slot string) (pool string, ok bool) { return strings.CutPrefix(slot, poolSlot) }
 
-// Contends reports whether the overlap policy may stop this run or others of its slot, so
-// that a step that starts or ends the run must read them. In a pool the policies of other
-// jobs may, even after an edit by which this job has left the pool.
+// Contends reports whether the overlap policy may stop this run or others in its slot, so that a
+// step that starts or ends it must read them. In a pool the policies of other jobs may stop it,
+// even after an edit by which this job has left the pool.
 func (p *Policy) Contends(r *store.Run) bool {
 	return p.Overlap != job.OverlapAllow || p.overlap(r) != job.OverlapAllow || p.Pool != "" || strings.HasPrefix(r.Slot, poolSlot)
 }
 
-// gains reports whether the loss of an attempt may start another one: its retry, the next
-// run in its slot, or the next steps of its flow. Its node must end it before.
+// gains reports whether the loss of an attempt may start another one: its retry, the next run in
+// its slot, or the next steps of its flow. Its node must end it first.
 func (p *Policy) gains(r *store.Run) bool {
 	_, pooled := PoolOfSlot(r.Slot)
 	return pooled || p.overlap(r) != job.OverlapAllow || r.Kind == job.RunStep || r.Kind == job.RunByFlow ||
@@ -224,8 +223,8 @@ func (p *Policy) WantsShards(followed bool) bool {
 	return followed || p.AfterEnd > 0 || p.MaxRuns > 0 || p.PauseOnFailure > 0
 }
 
-// overlap returns the overlap policy of a run. A run that may overlap others still waits
-// for a pool: its size bounds them together.
+// overlap returns the overlap policy of a run. A run that may overlap others still waits for its
+// pool, whose size bounds them together.
 func (p *Policy) overlap(r *store.Run) job.Overlap {
 	o := cmp.Or(r.Overlap, p.Overlap)
 	if o == job.OverlapAllow && p.Pool != "" {
@@ -244,9 +243,9 @@ func (p *Policy) caughtUp() job.Overlap {
 	return ""
 }
 
-// unattended reports whether a run that is claimed late was missed, so that it waits for
-// its turn instead of being skipped: it fell due while no node was running, or the policy
-// catches up on everything and it is no longer on time.
+// unattended reports whether a late claimed run was missed, so that it waits for its slot instead
+// of being skipped: it fell due while no node was running, or the policy catches up on everything
+// and it is no longer on time.
 func (b *Batch) unattended(p *Policy, due time.Time) bool {
 	if !b.now.After(due) {
 		return false
@@ -267,8 +266,8 @@ func (p *Policy) LateAfter(kind job.RunKind, due time.Time) time.Time {
 	return due.Add(max(p.LateBy, lateGrace))
 }
 
-// Fit is the effect of a policy on every unstarted run of its job: Batch.Refit applies it after
-// an edit. A store may keep it once for all of them.
+// Fit is the effect of a policy on every unstarted run of its job: Batch.Refit applies it after an
+// edit. A store may keep it once per job.
 type Fit struct {
 	Pool          string
 	Broadcast     bool

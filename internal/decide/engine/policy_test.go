@@ -80,7 +80,7 @@ func TestRetryBackoffGrowsUpToItsMax(t *testing.T) {
 			}
 		}
 	}
-	// Neither a large number nor a large factor goes beyond the bound.
+	// Neither large numbers nor large factors exceed the bound.
 	p := compiled(t, "policy: {retry: {attempts: 1000, factor: 100, max: 7d}}")
 	if got := p.RetryDelay(job.ID{1}, 1000); got != 7*24*time.Hour {
 		t.Errorf("retry 1000 waits %s", got)

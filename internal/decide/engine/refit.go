@@ -104,7 +104,7 @@ func (o *Restart) Decide(b *Batch) error {
 	return nil
 }
 
-// Note is a record of the audit about the store itself.
+// Note is an audit record about the store itself.
 type Note struct {
 	Actor, Action, Object string
 	Detail                job.Reason

@@ -9,8 +9,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// External work is planned like any other, so that each occurrence is accounted for. Its
-// runs wait for a report instead of a slot, and are not offered to nodes.
+// External work is planned like all work, so that each occurrence is accounted for. Its runs wait
+// for a report instead of a slot, and nodes do not see them.
 
 // noReport is the reason of a run that waits for a report.
 // reportEarly is how long before an occurrence is due its report may come: the clock of the
@@ -90,7 +90,7 @@ func (o *Report) Decide(b *Batch) error {
 		return o.start(b, j, at)
 	}
 	var m *member
-	if o.Result.Outcome != job.OutcomeSkipped { // it has not started, beside a running one
+	if o.Result.Outcome != job.OutcomeSkipped { // a second start is skipped while the first one runs
 		m = b.reported(j, o.Run)
 	}
 	if m == nil && o.Run.IsZero() {
@@ -161,8 +161,7 @@ func (o *Report) keep(b *Batch, m *member) {
 	}
 }
 
-// reported returns the run of a job whose start was reported: the named one, else the
-// latest.
+// reported returns a run whose start was reported: the named one, or the latest of the job.
 func (b *Batch) reported(j *Job, run job.ID) (latest *member) {
 	for _, m := range b.unfinished(j.UID) {
 		if m.removed || m.First.IsZero() || m.State != job.StateWaiting {
@@ -181,8 +180,8 @@ func (b *Batch) reported(j *Job, run job.ID) (latest *member) {
 	return latest
 }
 
-// awaited returns the run for a report at a moment: the latest due one, so that a missing
-// report leaves its own occurrence missed, else one that is due in a moment.
+// awaited returns the run for a report at a moment: the latest due one, so that a missing report
+// misses its own occurrence, or one that is due in a moment.
 func (b *Batch) awaited(j *Job, at time.Time) (latest *member) {
 	var early *member
 	for _, m := range b.unfinished(j.UID) {

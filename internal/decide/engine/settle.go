@@ -11,11 +11,10 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Release decides about attempts that were claimed and certainly not started: they become
-// ready again, or end if they were cancelled or withdrawn meanwhile. The one scheduled
-// last is first, since it was the last to raise the floor. Without a session they were
-// handed over: a node that releases unknown claims must not release an attempt that it
-// has just handed over.
+// Release decides about attempts that were claimed and certainly not started: they become ready
+// again, or end if they were cancelled or withdrawn meanwhile. It begins with the last scheduled
+// one, which was the last to raise the floor. Without a session they were handed over: a node that
+// releases unknown claims must not release an attempt just handed over.
 func (b *Batch) Release(session job.ID, attempts []store.Attempt) {
 	scheduled := func(a store.Attempt) (at time.Time) {
 		if m := b.run(a.Run); m != nil {
@@ -57,9 +56,9 @@ func (b *Batch) release(a store.Attempt) {
 	b.done.Hints |= store.HintRuns
 }
 
-// Cancel decides about the cancel of a run: it ends at once if it is not running, else its
-// node must end it. It returns the resulting run, and false if it is unknown. For a finished
-// run the store adds its records.
+// Cancel decides about the cancel of a run: it ends at once unless it is running, when its node
+// must end it. It returns the resulting run, and false if it is unknown. For a finished run the
+// store adds its records.
 func (b *Batch) Cancel(id job.ID, by string, why job.Reason) (store.Run, bool) {
 	m := b.run(id)
 	if m == nil || m.removed {
@@ -77,7 +76,7 @@ func (b *Batch) Cancel(id job.ID, by string, why job.Reason) (store.Run, bool) {
 	} else if isFlow(&m.Run) && !b.flowOf(m).Abandoned {
 		b.stopFlow(m, job.OutcomeCancelled, reason.Cancelled.Of(by, why), true)
 	} else {
-		return m.Run, true // it was asked before
+		return m.Run, true // it was cancelled before
 	}
 	b.audit(by, "run.cancel", m.Namespace+"/"+m.Name, 0, reason.RunCancelled.Of(id, why))
 	return m.Run, true
@@ -95,8 +94,8 @@ func (b *Batch) endRunning(m *member, by string, why job.Reason) {
 	b.done.Hints |= store.HintCancels | store.HintAbout(m.ID)
 }
 
-// Settle ends a ready or waiting run that will never start, and reports whether it did: it
-// is withdrawn or too late, or the node that it belongs to is gone.
+// Settle ends a ready or waiting run that will never start, and reports whether it did: it is
+// withdrawn or too late, or its node is gone.
 func (b *Batch) Settle(id job.ID) bool {
 	m := b.run(id)
 	if m == nil || m.removed || m.State == job.StateRunning {
@@ -154,7 +153,7 @@ func (b *Batch) Reap(reaper *store.Session, a store.Attempt) bool {
 	if !slices.Contains(b.done.Reaped, m.Session) {
 		b.done.Reaped = append(b.done.Reaped, m.Session)
 	}
-	m.Unfenced = m.Unfenced && !restarted // a node that was restarted has ended it
+	m.Unfenced = m.Unfenced && !restarted // a restarted node has ended it
 	b.finish(m, store.Result{Attempt: a, Outcome: job.OutcomeLost, Reason: why})
 	return true
 }

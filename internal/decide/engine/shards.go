@@ -24,8 +24,8 @@ func (s Shards) with(r *job.Run) Shards {
 	return s + Shards(","+n)
 }
 
-// without returns the shards minus the shard of a run, and none for a run without shards, which
-// does the work of all.
+// without returns the shards minus the shard of a run, or none for a run without shards, which does
+// the work of all.
 func (s Shards) without(r *job.Run) Shards {
 	if r.Shards == 0 {
 		return ""

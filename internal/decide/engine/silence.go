@@ -33,14 +33,14 @@ func Silence(now, heard time.Time, sessions iter.Seq[*store.Session]) time.Durat
 	return longest
 }
 
-// isWitness reports whether a session proves that the store was reachable since it is
-// steady. A session from an older Belfry that does not record that proves nothing.
+// isWitness reports whether a session proves that the store has been reachable since its Steady.
+// Sessions of an older Belfry do not record that and prove nothing.
 func isWitness(now time.Time, s *store.Session) bool {
 	return !s.Steady.IsZero() && now.Sub(s.Renewed) < store.SessionLife
 }
 
-// IsLive reports whether a session is a member of the cluster. After an outage of the
-// store, known from witnesses, the previous members have time to come back.
+// IsLive reports whether a session is a member of the cluster. After an outage of the store, known
+// from witnesses, the previous members have time to return.
 func IsLive(now time.Time, s *store.Session, sessions iter.Seq[*store.Session]) bool {
 	if s.Leaving || s.Live(now) {
 		return !s.Leaving

@@ -9,8 +9,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// A node was heard last at 100 s. Each witness has renewed its session as it says, in
-// seconds; the last renewal is at most a moment before now.
+// A node was last heard at 100 s. Each witness lists its renewals in seconds; the last one is just
+// before now.
 func TestSilenceDuringAnOutageDoesNotCount(t *testing.T) {
 	at := func(seconds int) time.Time { return time.Unix(int64(seconds), 0) }
 	every2s := func(from, to int) (renewals []int) {
@@ -59,7 +59,7 @@ func TestSilenceDuringAnOutageDoesNotCount(t *testing.T) {
 			}
 		})
 	}
-	// An older belfry renews its session and does not note since when.
+	// An older Belfry renews its session without a record of since when.
 	old := &store.Session{Joined: at(50), Renewed: at(160)}
 	if got := engine.Silence(at(160), silent.Renewed, slices.Values([]*store.Session{silent, old})); got != 0 {
 		t.Errorf("a session of an older belfry vouches for %s", got)

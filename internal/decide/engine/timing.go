@@ -16,9 +16,9 @@ import (
 // timingText is the part of a job that determines when it is due and where. Its JSON is
 // the text that equal jobs share.
 type timingText struct {
-	// Namespace is where calendars are looked up, and Calendars the versions of those that
-	// are named: a changed calendar makes another text. So does one that was deleted and
-	// created again, whose versions restart, by its uid.
+	// Namespace is where calendars are looked up, and Calendars the versions of the named ones: a
+	// changed calendar yields another text. So does a recreated one, whose versions restart, by its
+	// uid.
 	Namespace    string            `json:"namespace,omitzero"`
 	Calendars    map[string]int64  `json:"calendars,omitzero"`
 	CalendarUIDs map[string]job.ID `json:"calendar_uids,omitzero"`
@@ -151,7 +151,7 @@ func NamesCalendars(text string) bool { return strings.Contains(text, `"calendar
 type Whereabouts struct {
 	Place   job.Place
 	Handler string
-	// User runs the commands; "" leaves the user to the node.
+	// User runs the commands; "" is the default of the node.
 	User string
 	// Split is the group of executors that each get a run of an occurrence; "" for none.
 	Split string
@@ -168,8 +168,8 @@ func userOf(filled *job.Job) string {
 	return user
 }
 
-// CompileTiming compiles the output of TimingText. The result has no uid yet; it also
-// includes the place of the runs.
+// CompileTiming compiles the output of TimingText. The result lacks the uid; it includes the place
+// of the runs.
 func CompileTiming(text string, calendars job.Calendars) (Timing, Whereabouts, error) {
 	var t timingText
 	if err := json.Unmarshal([]byte(text), &t); err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// PutToken decides about a token to be added to the stored ones. It returns the token to
-// write, and whether anything changes.
+// PutToken decides whether to add a token to the stored ones. It returns the token to write, and
+// whether anything changes.
 func (b *Batch) PutToken(have []store.Token, p *store.PutToken) (t store.Token, changed bool, err error) {
 	if p.Joins != (store.TokenHash{}) {
 		return b.joinToken(have, p)
@@ -27,7 +27,7 @@ func (b *Batch) PutToken(have []store.Token, p *store.PutToken) (t store.Token, 
 			old.LastUsed = b.now
 			return old, true, nil
 		case old.Hash == p.Hash && old.Name == p.Name:
-			return old, false, nil // the answer was lost
+			return old, false, nil // its answer was lost
 		case old.Hash == p.Hash, p.First, old.Name == p.Name && !p.Replace:
 			return t, false, store.ErrExists
 		case old.Name == p.Name:
@@ -70,7 +70,7 @@ func (b *Batch) joinToken(have []store.Token, p *store.PutToken) (t store.Token,
 		old := &have[i]
 		switch {
 		case old.Hash == p.Hash && old.Name == p.Name:
-			return *old, false, nil // the answer was lost
+			return *old, false, nil // its answer was lost
 		case old.Hash == p.Hash, old.Name == p.Name:
 			return t, false, store.ErrExists
 		case old.Hash == p.Joins && old.Role == store.RoleJoin && old.Valid(b.now):

@@ -12,18 +12,17 @@ import (
 // Saved is the stored state of a run of a flow.
 type Saved struct {
 	State
-	// Definition is the job's definition when the flow began, if the job has another by
-	// now.
+	// Definition is the job's definition when the flow began, if that has changed since.
 	Definition json.RawMessage `json:"definition,omitempty"`
-	// Depth is how many flows are around this one.
+	// Depth is how many flows enclose this one.
 	Depth int `json:"depth,omitempty"`
 	// Early are signals that no step has waited for yet, by name.
 	Early map[string]Early `json:"early,omitempty"`
-	// Again is set where the run repeats another one.
+	// Again is set if the run repeats another one.
 	Again *Again `json:"again,omitempty"`
 }
 
-// Early is a signal that came before a step waited for it: the next one that does takes it.
+// Early is a signal that came before any step waited for it: the next waiting step takes it.
 type Early struct {
 	By   string          `json:"by,omitempty"`
 	Data json.RawMessage `json:"data,omitempty"`
@@ -33,15 +32,15 @@ type Early struct {
 // that did not succeed, and their dependents.
 type Again struct {
 	Of   job.ID   `json:"of"`
-	From []string `json:"from,omitempty"` // these steps, and all that is behind them
+	From []string `json:"from,omitempty"` // these steps and their dependents
 	Only []string `json:"only,omitempty"` // these steps alone
 	Skip []string `json:"skip,omitempty"` // these count as succeeded
 	// Changed is set if the new run has other parameters.
 	Changed bool `json:"changed,omitempty"`
 }
 
-// Again returns the initial state of a repeated flow from the final state of the original.
-// It keeps steps that do not run again. The named steps exist.
+// Again returns the initial state of a repeated flow from the final state of the original. It keeps
+// the results of steps that do not run again. The named steps must exist.
 func (g *Graph) Again(old *State, a *Again) (*State, error) {
 	if len(old.Steps) != len(g.Steps) {
 		return nil, fmt.Errorf("the run has %d steps, its definition %d", len(old.Steps), len(g.Steps))
@@ -75,7 +74,7 @@ func isFine(m Mark) bool { return m == Succeeded || m == Skipped || m == Unneede
 // repeated returns which steps run again.
 func (g *Graph) repeated(old *State, a *Again) []bool {
 	runs := make([]bool, len(g.Steps))
-	moved := make([]bool, len(g.Steps)) // their dependents run again
+	moved := make([]bool, len(g.Steps)) // the dependents of these run again
 	for i := range g.Steps {
 		name := g.Steps[i].Name
 		switch skipped := slices.Contains(a.Skip, name); {
@@ -138,7 +137,7 @@ func succeededItems(was []Item, of job.ID) []Item {
 	return items
 }
 
-// taken returns a unit for reuse from a run, which may have reused it itself.
+// taken returns a unit of a run for reuse, which may itself be reused.
 func taken(u Unit, of job.ID) Unit {
 	if u.From.IsZero() && u.Outcome != "" {
 		u.From = of
@@ -146,7 +145,7 @@ func taken(u Unit, of job.ID) Unit {
 	return u
 }
 
-// Resume notes the moment at which a flow begins that has taken something over.
+// Resume sets the moment at which a flow with reused results begins.
 func (s *State) Resume(now int64) {
 	for i := range s.Steps {
 		if s.Steps[i].Mark == Open {

@@ -13,8 +13,8 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// marks returns a state as one letter a step: p(ending), o(pen), s(ucceeded), f(ailed),
-// k (skipped), b(locked), u(nneeded).
+// marks returns a state as one letter per step: p(ending), o(pen), s(ucceeded), f(ailed), k
+// (skipped), b(locked), u(nneeded).
 func marks(s *flow.State) string {
 	letters := map[flow.Mark]string{
 		flow.Pending: "p", flow.Open: "o", flow.Succeeded: "s", flow.Failed: "f",
@@ -39,7 +39,7 @@ func stateOf(g *flow.Graph, marks string) *flow.State {
 }
 
 func TestAgainSelectsSteps(t *testing.T) {
-	// a → b → c, a → d, and a report for failures behind c; z at the end.
+	// a → b → c, a → d, a report for failures of c, and z at the end.
 	g := flow.NewGraph(&job.Flow{
 		Steps: []job.Step{
 			{Name: "a"}, {Name: "b", Needs: []string{"a"}}, {Name: "c", Needs: []string{"b"}}, {Name: "d", Needs: []string{"a"}},
@@ -121,8 +121,8 @@ func TestSuccessfulItemsAreReused(t *testing.T) {
 	}
 }
 
-// TestAFlowRunAgainEndsInSuccess runs random flows that failed or were stopped again, and this
-// time nothing fails: they succeed, and no step that was taken over starts.
+// TestAFlowRunAgainEndsInSuccess repeats random flows that failed or were stopped, now without
+// failures: they succeed, and no step with a reused result starts.
 func TestAFlowRunAgainEndsInSuccess(t *testing.T) {
 	for seed := range uint64(2000) {
 		r := rand.New(rand.NewPCG(seed, 3))

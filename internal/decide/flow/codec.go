@@ -8,8 +8,9 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// The claim of each step reads the state of its flow, and its end reads and writes it, for which
-// encoding/json took a third of a node's processor time. This is the same JSON, field by field.
+// Each claim of a step reads the state of its flow, and each end reads and writes it. With
+// encoding/json that took a third of a node's processor time. This is the same JSON, field by
+// field.
 
 // Append appends the state in JSON.
 func (s *Saved) Append(to []byte) []byte {
@@ -113,7 +114,7 @@ func appendValue(to []byte, value json.RawMessage) []byte {
 		return append(to, value...)
 	}
 	into := bytes.NewBuffer(to)
-	_ = json.Compact(into, value) // all values were read from JSON
+	_ = json.Compact(into, value) // all values were decoded from JSON
 	return into.Bytes()
 }
 
@@ -123,7 +124,7 @@ func appendAny(to []byte, v any) []byte {
 	return append(to, text...)
 }
 
-// Read reads a state in JSON. What is not in the form of Append is left to encoding/json.
+// Read reads a state in JSON. A text in another form than Append's is left to encoding/json.
 func (s *Saved) Read(text []byte) error {
 	r := reader{text: text}
 	*s = Saved{}
@@ -141,7 +142,7 @@ type reader struct {
 	failed bool
 }
 
-// has takes a text if it comes next.
+// has consumes a text if it comes next.
 func (r *reader) has(text string) bool {
 	if r.failed || len(r.text)-r.at < len(text) || string(r.text[r.at:r.at+len(text)]) != text {
 		return false
@@ -156,7 +157,7 @@ func (r *reader) want(text string) {
 	}
 }
 
-// field takes the name of a field, with the comma before it, if it comes next.
+// field consumes a field's name, with the comma before it, if it comes next.
 func (r *reader) field(name string) bool {
 	before := r.at
 	if r.text[r.at-1] != '{' {
@@ -171,7 +172,7 @@ func (r *reader) field(name string) bool {
 	return false
 }
 
-// list calls one for each item of a list that has begun.
+// list calls one for each item of an open list.
 func (r *reader) list(one func()) {
 	for first := true; !r.failed && !r.has("]"); first = false {
 		if !first {
@@ -312,7 +313,7 @@ func (r *reader) number() int64 {
 	return n
 }
 
-// value returns any value as it is written. It looks for its end and no mistakes.
+// value returns any value verbatim. It finds its end without validating it.
 func (r *reader) value() []byte {
 	from, depth, inText := r.at, 0, false
 	for i := r.at; !r.failed && i < len(r.text); i++ {
@@ -327,7 +328,7 @@ func (r *reader) value() []byte {
 		case c == '{' || c == '[':
 			depth++
 		case c == '}' || c == ']':
-			if depth == 0 { // it ends what the value is in
+			if depth == 0 { // the end of the enclosing value
 				return r.until(from, i)
 			}
 			depth--

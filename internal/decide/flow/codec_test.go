@@ -79,7 +79,7 @@ func TestValuesAreWrittenWithoutSpace(t *testing.T) {
 	}
 }
 
-// What other programs have written, and damage, are for the standard library.
+// Texts of other programs and damaged ones are left to the standard library.
 func FuzzRead(f *testing.F) {
 	for _, text := range []string{
 		`{}`, `{"steps":null}`, `{"steps":[{"mark":"open","name":"a"}]}`, `{"steps":[{"name":"a","attempt":1.0}]}`, `{"steps":[]} `, `{"steps":[`, `{"steps":[{"name":"a"`,
@@ -95,7 +95,7 @@ func FuzzRead(f *testing.F) {
 		var own, others flow.Saved
 		err := own.Read(text)
 		if !json.Valid(text) {
-			return // it was damaged in the store
+			return // damaged in the store
 		}
 		if otherErr := json.Unmarshal(text, &others); (err == nil) != (otherErr == nil) {
 			t.Fatalf("%q: %v, the standard library says %v", text, err, otherErr)

@@ -40,8 +40,8 @@ func Draw(j *job.Job, as Drawing) string {
 	return b.String()
 }
 
-// Layers returns the layer of each step: 0 for those that start at once, else one more than
-// the highest of their needs. Steps of finally are in layers after all others.
+// Layers returns the layer of each step: 0 if it starts at once, or one more than the highest of
+// its needs. Steps of finally are in layers after all others.
 func (g *Graph) Layers() []int {
 	layers := make([]int, len(g.Steps))
 	last := 0
@@ -124,7 +124,7 @@ func workOf(s *job.Step) string {
 	}
 }
 
-// about says when a step starts, and how often.
+// about describes when and how often a step starts.
 func about(s *job.Step) (words []string) {
 	if len(s.Needs) > 0 {
 		after := "after " + strings.Join(s.Needs, ", ")
@@ -162,7 +162,7 @@ func drawMermaid(b *strings.Builder, name string, f *job.Flow) {
 		case len(s.ForEach) > 0:
 			open, end = "[[", "]]"
 		}
-		// The prefix keeps words of the language, such as end, from being names.
+		// The prefix keeps keywords of Mermaid, such as end, from being names.
 		fmt.Fprintf(b, "    s_%s%s\"%s<br><small>%s</small>\"%s\n", s.Name, open, s.Name, workOf(s), end)
 	}
 	Edges(f, func(from, to, label string) {

@@ -1,9 +1,8 @@
-// Package flow decides what follows when a step of a flow ends: which steps start, which
-// are cancelled, and how the flow ends. It knows graphs and states, and no runs, stores or
-// clocks.
+// Package flow decides what follows when a step of a flow ends: which steps start, which are
+// cancelled, and how the flow ends. It works on graphs and states, without runs, stores or clocks.
 //
-// The same ends in any order give the same state, each step starts at most once, and a flow
-// ends exactly when no step is open and none can start.
+// The same ends in any order give the same state, each step starts at most once, and a flow ends
+// exactly when no step is open and none can start.
 package flow
 
 import (
@@ -19,14 +18,14 @@ import (
 
 // Graph is the dependencies of the steps of a flow. It is immutable.
 type Graph struct {
-	Steps       []Step // the steps of finally last
+	Steps       []Step // steps of finally last
 	MaxParallel int
 	FailFast    bool
 	index       map[string]int
 }
 
-// JobsMax is how many jobs the open steps of a run may run: the start, the end and the pool of each
-// are keys of one commit, and etcd takes 128.
+// JobsMax bounds the jobs that the open steps of a flow run at once: the start, the end and the
+// pool of each are keys of one commit, and etcd takes 128.
 const JobsMax = 50
 
 // Step is the decision data of a step.
@@ -37,9 +36,9 @@ type Step struct {
 	AllowFailure bool
 	Finally      bool
 	Calls        string // the job that it runs, "" for none
-	// HasIf and HasItems are set if Asker must be called; Waits if it takes no capacity.
+	// HasIf and HasItems are set if Asker must be called; Waits if the step takes no capacity.
 	HasIf, HasItems, Waits bool
-	MaxParallel            int // of items; 0 is as many as the flow allows
+	MaxParallel            int // of items; 0 is the flow's limit
 	FailFast               bool
 }
 
@@ -74,7 +73,7 @@ func (g *Graph) Index(name string) int {
 	return -1
 }
 
-// CancelsUnits reports whether the end of a unit may have others cancelled.
+// CancelsUnits reports whether the end of a unit may cancel others.
 func (g *Graph) CancelsUnits() bool {
 	return g.FailFast || slices.ContainsFunc(g.Steps, func(s Step) bool { return s.FailFast })
 }
@@ -86,11 +85,11 @@ type Mark string
 const (
 	Pending   Mark = ""          // it may still start
 	Open      Mark = "open"      // it has started
-	Succeeded Mark = "succeeded" // it has ended so
-	Failed    Mark = "failed"    // it has ended otherwise
+	Succeeded Mark = "succeeded" // it ended in success
+	Failed    Mark = "failed"    // it ended in another way
 	Skipped   Mark = "skipped"   // its if was false: it counts as succeeded
-	Blocked   Mark = "blocked"   // it does not start: a step that it needs has failed, or the flow was ended
-	Unneeded  Mark = "unneeded"  // it does not start: a step that it needs has ended in another way than required
+	Blocked   Mark = "blocked"   // it never starts: a needed step has failed, or the flow was ended
+	Unneeded  Mark = "unneeded"  // it never starts: a needed step did not end in the required way
 )
 
 // IsOver reports whether the state is final.
@@ -99,12 +98,12 @@ func (m Mark) IsOver() bool { return m != Pending && m != Open }
 // State is the state of a run of a flow.
 type State struct {
 	Steps []StepState `json:"steps"`
-	// Ending is set when the flow was cancelled or timed out: nothing but finally starts since.
+	// Ending is set when the flow was cancelled or timed out: only finally still starts.
 	Ending    job.Outcome `json:"ending,omitempty"`
 	EndReason job.Reason  `json:"end_reason,omitzero"`
-	// Cause is what the work of the first step that failed, and must not, has said.
+	// Cause is the cause of the first failed step that must not fail.
 	Cause string `json:"cause,omitempty"`
-	// Abandoned is set when finally was to end as well.
+	// Abandoned is set when finally was ended as well.
 	Abandoned bool `json:"abandoned,omitempty"`
 }
 
@@ -116,7 +115,7 @@ type StepState struct {
 	Items []Item `json:"items,omitempty"`
 }
 
-// Item is one of a for_each.
+// Item is an item of a for_each.
 type Item struct {
 	Unit
 	Value json.RawMessage `json:"value"`
@@ -125,8 +124,8 @@ type Item struct {
 // itemNameMax bounds the name of an item, in bytes: pages and tables show it in a line.
 const itemNameMax = 120
 
-// Name returns an item as people know it: a text or number as it is, the name, id or key of an object or else its first
-// text or number in the order of its fields, and the JSON of another value.
+// Name returns a readable name of an item: a text or number as it is, the name, id or key of an object
+// or its first text or number in the order of its fields, and the JSON of any other value.
 func (it *Item) Name() string {
 	var value any
 	if json.Unmarshal(it.Value, &value) != nil {
@@ -167,11 +166,11 @@ type Unit struct {
 	Reason  job.Reason      `json:"reason,omitzero"`
 	Attempt int             `json:"attempt,omitempty"`
 	Result  json.RawMessage `json:"result,omitempty"`
-	// Began and Ended are when its run was made and, once it has ended, when that started and ended, in milliseconds
-	// since 1970.
+	// Began is when its run was made or, once it has ended, started, and Ended when it ended, in
+	// milliseconds since 1970.
 	Began int64 `json:"began,omitempty"`
 	Ended int64 `json:"ended,omitempty"`
-	// From is the run of the flow whose result is reused, and Run its run there.
+	// From is the flow's run whose result is reused, and Run its run there.
 	From job.ID `json:"from,omitzero"`
 	Run  job.ID `json:"run,omitzero"`
 }
@@ -232,7 +231,7 @@ func (s *State) Open() (list []Ref) {
 	return list
 }
 
-// End notes how an open unit has ended, and reports whether it was open.
+// End records the end of an open unit, and reports whether it was open.
 func (s *State) End(ref Ref, end End) bool {
 	u := s.Unit(ref)
 	if u == nil || u.Mark != Open {
@@ -268,9 +267,9 @@ type Asker interface {
 
 // Next is the list of actions.
 type Next struct {
-	Start  []Ref // they are open from now on
-	Cancel []Ref // they are open, and are to end
-	// Over is set when the flow has ended, so and for that reason.
+	Start  []Ref // units to start, now open
+	Cancel []Ref // open units to cancel
+	// Over is set when the flow has ended, with this outcome and reason.
 	Over    bool
 	Outcome job.Outcome
 	Reason  job.Reason
@@ -308,7 +307,7 @@ type pass struct {
 	start []Ref
 }
 
-// step advances one step, and reports whether a change may affect others.
+// step advances one step, and reports whether that may affect others.
 func (p *pass) step(i int) bool {
 	step, state := &p.g.Steps[i], &p.s.Steps[i]
 	switch {
@@ -372,7 +371,7 @@ func (p *pass) begin(step *Step, state *StepState, i int) bool {
 	return true
 }
 
-// mayCall reports whether the jobs of the open steps leave room for the job of another.
+// mayCall reports whether the jobs of the open steps leave room for a step's job.
 func (p *pass) mayCall(step *Step) bool {
 	if step.Calls == "" {
 		return true
@@ -386,7 +385,7 @@ func (p *pass) mayCall(step *Step) bool {
 	return open[step.Calls] || len(open) < JobsMax
 }
 
-// refused reports whether a step that has not started never will, whatever it needs.
+// refused reports whether an unstarted step will never start, whatever it needs.
 func (p *pass) refused(step *Step) (why job.Reason, yes bool) {
 	switch {
 	case p.s.Ending != "" && (!step.Finally || p.s.Abandoned):
@@ -402,7 +401,7 @@ func (p *pass) refused(step *Step) (why job.Reason, yes bool) {
 // firstFailure returns the first step that has failed and must not, "" for none.
 func (p *pass) firstFailure() string {
 	for i := range p.g.Steps {
-		// A step that was taken over from another run has failed there, and stops nothing here.
+		// A reused step failed in another run, and stops nothing here.
 		if p.s.Steps[i].Mark == Failed && p.s.Steps[i].From.IsZero() && !p.g.Steps[i].AllowFailure && !p.g.Steps[i].Finally {
 			return p.g.Steps[i].Name
 		}
@@ -410,7 +409,7 @@ func (p *pass) firstFailure() string {
 	return ""
 }
 
-// needs reports whether all needs of a step are over, and if it does not start then, why.
+// needs reports whether all needs of a step have ended and, if it then does not start, why.
 func (p *pass) needs(step *Step) (ready bool, mark Mark, why job.Reason) {
 	if step.Finally {
 		for i := range p.g.Steps {
@@ -449,7 +448,7 @@ func (p *pass) needs(step *Step) (ready bool, mark Mark, why job.Reason) {
 	return true, Pending, why
 }
 
-// items starts items of a step as far as there is room, and ends the step with the last.
+// items starts items of a step while there is room, and ends the step with the last.
 func (p *pass) items(step *Step, state *StepState, i int) (ended bool) {
 	var refusal job.Reason
 	switch {
@@ -488,7 +487,7 @@ func (p *pass) items(step *Step, state *StepState, i int) (ended bool) {
 	return true
 }
 
-// endItems ends a step whose items have all ended: it has failed if one of them has.
+// endItems ends a step whose items have all ended: it has failed if an item has.
 func (p *pass) endItems(state *StepState) {
 	state.Mark, state.Outcome, state.Ended = Succeeded, job.OutcomeSucceeded, p.now
 	failed := 0
@@ -547,7 +546,7 @@ func (g *Graph) outcome(s *State) (job.Outcome, job.Reason) {
 		return job.OutcomeFailed, reason.StepFailed.Of(failed[0], s.Steps[g.Index(failed[0])].Reason)
 	case len(failed) > 1:
 		return job.OutcomeFailed, reason.StepsFailed.Of(failed)
-	case len(blocked) > 0: // only a part of the flow was run again
+	case len(blocked) > 0: // only a part of the flow was repeated
 		return job.OutcomeFailed, reason.NotRunAgain.Of(blocked)
 	}
 	return job.OutcomeSucceeded, reason.AllSucceeded.Of()

@@ -13,12 +13,12 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// plan is a random flow with what becomes of each of its units.
+// plan is a random flow with the outcome of each unit.
 type plan struct {
 	spec  *job.Flow
 	fails map[flow.Ref]bool
 	ifs   map[int]string // false, error
-	items map[int]int    // -1 is an error
+	items map[int]int    // -1 means an error
 }
 
 func (p *plan) If(step int) (bool, error) {
@@ -42,7 +42,7 @@ func (p *plan) Items(step int) ([]json.RawMessage, error) {
 
 const itemsMost = 4
 
-// random returns a random flow. With order set, nothing in it depends on the order of ends.
+// random returns a random flow. With order set, its result does not depend on the order of ends.
 func random(r *rand.Rand, order bool) *plan {
 	p := &plan{spec: &job.Flow{MaxParallel: 1 + r.IntN(5)}, fails: map[flow.Ref]bool{}, ifs: map[int]string{}, items: map[int]int{}}
 	p.spec.FailFast = !order && r.IntN(3) == 0
@@ -85,8 +85,8 @@ func random(r *rand.Rand, order bool) *plan {
 	return p
 }
 
-// run takes a flow to its end, with ends in a random order, and returns its last state. It
-// checks on the way that each unit starts once, and that there is always something to end.
+// run runs a flow to its end, with ends in random order, and returns its last state. It checks that
+// each unit starts once, and that some unit is always open.
 func run(t *testing.T, p *plan, r *rand.Rand, stopAfter int) (*flow.State, flow.Next) {
 	t.Helper()
 	g := flow.NewGraph(p.spec)
@@ -94,7 +94,7 @@ func run(t *testing.T, p *plan, r *rand.Rand, stopAfter int) (*flow.State, flow.
 	started := map[flow.Ref]bool{}
 	var open []flow.Ref
 	for ends := 0; ; ends++ {
-		rest := s.Ending != "" // nothing but finally may start
+		rest := s.Ending != "" // only finally may start
 		for i := range g.Steps {
 			rest = rest || g.FailFast && s.Steps[i].Mark == flow.Failed && !g.Steps[i].AllowFailure && !g.Steps[i].Finally
 		}
@@ -150,7 +150,7 @@ func run(t *testing.T, p *plan, r *rand.Rand, stopAfter int) (*flow.State, flow.
 		if !s.End(ref, end) || s.End(ref, end) {
 			t.Fatalf("the end of %v counts once", ref)
 		}
-		if r.IntN(4) == 0 { // it is stored and read in between
+		if r.IntN(4) == 0 { // sometimes it is stored and read in between
 			text, err := json.Marshal(s)
 			if err != nil {
 				t.Fatal(err)
@@ -163,8 +163,8 @@ func run(t *testing.T, p *plan, r *rand.Rand, stopAfter int) (*flow.State, flow.
 	}
 }
 
-// model returns the marks of the steps by the rules of the document, from each step by way of
-// those that it needs, without states, room or order.
+// model computes the marks of the steps recursively from their needs, by the documented rules,
+// without states, room or order.
 func (p *plan) model() map[string]flow.Mark {
 	marks := map[string]flow.Mark{}
 	all := p.spec.All()
@@ -216,7 +216,7 @@ func (p *plan) model() map[string]flow.Mark {
 	return marks
 }
 
-// TestAnyOrderOfEndsGivesTheStateOfTheModel takes random flows to their end in several orders.
+// TestAnyOrderOfEndsGivesTheStateOfTheModel runs random flows to their end in several orders.
 func TestAnyOrderOfEndsGivesTheStateOfTheModel(t *testing.T) {
 	for seed := range uint64(2000) {
 		p := random(rand.New(rand.NewPCG(seed, 1)), true)
@@ -254,8 +254,8 @@ func text(t *testing.T, s *flow.State) string {
 	return string(b)
 }
 
-// TestFlowsThatFailFastOrAreStoppedEnd takes such flows to their end: nothing but finally starts
-// behind the first failure or the stop.
+// TestFlowsThatFailFastOrAreStoppedEnd runs such flows to their end: only finally starts after the
+// first failure or the stop.
 func TestFlowsThatFailFastOrAreStoppedEnd(t *testing.T) {
 	for seed := range uint64(2000) {
 		r := rand.New(rand.NewPCG(seed, 2))
@@ -271,11 +271,11 @@ func TestFlowsThatFailFastOrAreStoppedEnd(t *testing.T) {
 	}
 }
 
-// The jobs of a flow's open steps are keys of one commit, however many steps may run at once.
+// The jobs of a flow's open steps are keys of one commit, so that their number is bounded.
 func TestOpenStepsRunABoundedNumberOfJobs(t *testing.T) {
 	spec := &job.Flow{MaxParallel: 1000}
 	for i := range 200 {
-		of := fmt.Sprint("other", i%(flow.JobsMax+30)) // so that some jobs come again
+		of := fmt.Sprint("other", i%(flow.JobsMax+30)) // some jobs occur twice
 		spec.Steps = append(spec.Steps, job.Step{Name: fmt.Sprint("s", i), Run: job.RunSpec{Job: &job.OtherJob{Name: of}}})
 	}
 	g := flow.NewGraph(spec)

@@ -1,5 +1,5 @@
-// Package forecast counts how often schedules fall due in spans of time to come. It is pure:
-// the caller has the schedules and says which span.
+// Package forecast counts how often schedules fall due in future spans of time. It is pure: the
+// caller passes the schedules and the span.
 package forecast
 
 import (
@@ -22,9 +22,9 @@ type Timing struct {
 	Spread time.Duration
 }
 
-// look is the number of moments that are counted one by one before a stretch is skipped. A
-// stretch that is as regular at its end as before it counts as regular throughout, so that
-// a schedule of seconds costs some dozen evaluations in a step and not one for each moment.
+// look is the number of moments counted one by one before a stretch is skipped. A stretch that is
+// as regular at its end as before it counts as regular throughout, so that a schedule of seconds
+// costs some dozen evaluations in a step and not one for each moment.
 const look = 8
 
 // Counts adds up the starts in steps of a span.
@@ -45,7 +45,7 @@ func (c *Counts) Add(t Timing) {
 		return
 	}
 	end := c.from.Add(time.Duration(len(c.steps)) * c.step)
-	// What was due before the span may be spread into it.
+	// Earlier due occurrences may be spread into the span.
 	at := c.from.Add(-t.Spread - 1)
 	for {
 		next := t.Schedule.Next(at)
@@ -60,8 +60,7 @@ func (c *Counts) Add(t Timing) {
 	}
 }
 
-// count returns how many moments there are from first to a bound, and the last moment before
-// the bound.
+// count returns the number of moments from first to a bound, and the last moment before the bound.
 func count(s Schedule, first, until time.Time) (n int, last time.Time) {
 	n, last = 1, first
 	gap, equal, stretch := time.Duration(0), 0, look
@@ -103,8 +102,8 @@ func (c *Counts) Starts() []int {
 	return list
 }
 
-// Spread returns what the starts of each step become if they are spread evenly over that step and
-// those that follow it, over n in all. What is spread beyond the last step is left out.
+// Spread spreads the starts of each step evenly over that step and the next ones, over n steps in
+// all, and returns the new counts. Starts beyond the last step are dropped.
 func Spread(starts []int, over int) []int {
 	c := Counts{step: 1, steps: make([]float64, len(starts))}
 	for i, n := range starts {

@@ -1,6 +1,6 @@
-// Package nodeclock derives one clock for all nodes of a store that has none, from the wall clocks
-// that the nodes publish when they renew their sessions. It is pure: each process passes the
-// readings of its clocks.
+// Package nodeclock derives one clock for all nodes of a store that has none, from the wall clocks that
+// the nodes publish when they renew their sessions. It is pure: each process passes the readings of its
+// clocks.
 //
 // # Leads
 //
@@ -10,10 +10,10 @@
 //
 // # The shared clock
 //
-// The shared clock is the median of the clocks that count, if most of them lie within [Apart] of it. Of two in
-// the middle it is the one that has been undisturbed for longer, by the order of revisions.
-// Without such a majority no clock can be shown to be right: then the clock that has been undisturbed
-// for longest counts, and the nodes off it wait.
+// The shared clock is the median of the clocks that count, if most of them lie within [Apart] of it. If
+// two are in the middle it is the one undisturbed for longer, by the order of revisions. Without such a
+// majority no clock can be shown to be right: then the clock undisturbed for longest counts, and nodes
+// that deviate from it wait.
 //
 // # The own clock
 //
@@ -33,24 +33,24 @@ import (
 )
 
 const (
-	// Apart is the largest accepted difference of a clock from the shared one: what planners have
-	// as slack, store.PlanSlack. A node that was off must come within half of it, so that a clock at
-	// the bound does not stop and start its node again and again.
+	// Apart is the largest accepted difference of a clock from the shared one: the slack of
+	// planners, store.PlanSlack. A node that was off must come within half of it, so that a clock at
+	// the bound does not stop and start its node repeatedly.
 	Apart = time.Second
 	// stepMin is how far the wall clock must have moved against the boot clock, at once or in small steps, to
 	// count as set. A slew moves both.
 	stepMin = Apart / 2
-	// backMax is how far the shared clock may fall back before it is taken as set: up to this it
-	// stands still, so that nodes that come and go do not set it back. Longer, and a clock that
-	// was wrong for a moment would stop the schedule for as long as it was ahead.
+	// backMax is how far the shared clock may fall back before it counts as set: up to that it
+	// stands still, so that joining and leaving nodes do not set it back. With more, a clock that
+	// was briefly wrong would stop the schedule for as long as it was ahead.
 	backMax = Apart
-	// leadsKept is of how many renewals the largest lead counts: 20 s, within which at least one is
-	// likely to come without a delay.
+	// leadsKept is the number of renewals whose largest lead counts: 20 s, in which at least one
+	// should arrive without delay.
 	leadsKept = 10
-	// leadEvery is how much later a renewal must be received to count beside the last one: after a
-	// suspend many come at once, the latest of which is the only one in time.
+	// leadEvery is the minimum time between two counted renewals: after a suspend many arrive at
+	// once, and only the latest is in time.
 	leadEvery = time.Second
-	// confirmations is how many renewals a set clock must last before it counts.
+	// confirmations is for how many renewals a set clock must stay undisturbed before it counts.
 	confirmations = 2
 	// echoMax is the longest delay of a renewal of this process that may explain a difference: one
 	// that takes longer has failed.
@@ -58,12 +58,12 @@ const (
 	// forgetAfter is how long a node is remembered that was not heard of. Its leads outlast a
 	// suspend of this machine.
 	forgetAfter = time.Hour
-	// derivedFor is how long the median is used before it is worked out again: a slewed clock moves
-	// by some 0.1 ms in it.
+	// derivedFor is how long a computed median is used: a slewed clock moves by some 0.1 ms in that
+	// time.
 	derivedFor = 250 * time.Millisecond
 )
 
-// Standing is what a node says of its own clock in its renewals. Its value is stored.
+// Standing is a node's statement about its own clock in its renewals. Its value is stored.
 type Standing int
 
 // The standings.
@@ -79,43 +79,43 @@ const (
 // Renewal is the renewal of a session as this process has received it.
 type Renewal struct {
 	Session  job.ID
-	Clock    time.Time // that its node has read
+	Clock    time.Time // the clock that its node has read
 	Standing Standing
 	// Since is the revision since which the clock is undisturbed; 0 if it is not known yet.
 	Since int64
 	// Revision is the revision of the renewal.
 	Revision int64
-	// Own says that this process has made it.
+	// Own is set if this process made the renewal.
 	Own bool
 }
 
-// Clock is the shared clock as one process knows it. All times of the process are readings of
-// its boot clock. Use New. It is not safe for concurrent use.
+// Clock is one process's estimate of the shared clock. All times of the process are readings of its
+// boot clock. Use New. It is not safe for concurrent use.
 type Clock struct {
-	life    time.Duration // how long after its last renewal a node counts
+	life    time.Duration // how long a node counts after its last renewal
 	nodes   map[job.ID]*node
 	own     job.ID        // the session of this process, or zero
-	ahead   time.Time     // the own wall clock, when the boot clock was 0
-	settled time.Time     // what that was when it began to be undisturbed
+	ahead   time.Time     // the own wall clock at boot time 0
+	settled time.Time     // the same when the undisturbed time began
 	unsure  bool          // the own clock does not count
-	seen    int           // how many renewals have said so
-	since   int64         // the revision since which the own clock is undisturbed
-	zero    time.Time     // the shared clock, when the boot clock was 0
-	rule    rule          // how it was found
-	off     bool          // the own clock is off it
+	seen    int           // number of renewals that said so
+	since   int64         // revision since which the own clock is undisturbed
+	zero    time.Time     // the shared clock at boot time 0
+	rule    rule          // the rule that derived it
+	off     bool          // the own clock deviates from it
 	last    time.Time     // the latest answer
-	derived time.Duration // when zero was worked out
+	derived time.Duration // when zero was computed
 	stale   bool
 }
 
-// node is what is known of the clock of another node, or of the own one by its renewals.
+// node is the known state of a node's clock, the own one by its renewals.
 type node struct {
 	leads  [leadsKept]lead
-	n      int // how many leads there were
+	n      int // number of leads
 	heard  time.Duration
 	counts bool
 	said   int64 // Renewal.Since
-	since  int64 // the same, or the latest revision if it is not known
+	since  int64 // the same, or the latest revision if unknown
 }
 
 // lead is a wall clock, when the boot clock of this process was 0, or earlier.
@@ -130,7 +130,7 @@ type rule int
 const (
 	continued rule = iota // no clock counts
 	majority
-	eldest // no majority: the clock that is undisturbed for longest
+	eldest // no majority: the clock undisturbed for longest
 )
 
 // New returns the clock of a process, by its wall clock when its boot clock was 0. Life is how long
@@ -139,7 +139,7 @@ func New(ahead time.Time, life time.Duration) *Clock {
 	return &Clock{life: life, nodes: map[job.ID]*node{}, ahead: ahead, zero: ahead, settled: ahead, stale: true}
 }
 
-// doubt says that the own wall clock was set.
+// doubt notes that the own wall clock was set.
 func (c *Clock) doubt() {
 	c.unsure, c.seen, c.since, c.stale, c.settled = true, 0, 0, true, c.ahead
 	if own := c.nodes[c.own]; own != nil {
@@ -147,12 +147,12 @@ func (c *Clock) doubt() {
 	}
 }
 
-// Heard takes a renewal that was received at a moment.
+// Heard records a renewal received at a moment.
 func (c *Clock) Heard(r Renewal, boot time.Duration) {
 	if r.Own {
 		c.hearOwn(&r)
 		if c.unsure && r.Standing != Doubtful {
-			return // it was made before the step
+			return // made before the step
 		}
 	}
 	n := c.nodes[r.Session]
@@ -177,7 +177,7 @@ func (c *Clock) Heard(r Renewal, boot time.Duration) {
 	n.n++
 }
 
-// hearOwn takes that a renewal of this process was acknowledged.
+// hearOwn records the acknowledgement of a renewal of this process.
 func (c *Clock) hearOwn(r *Renewal) {
 	if c.own != r.Session {
 		delete(c.nodes, c.own)
@@ -224,7 +224,8 @@ func (c *Clock) Now(ahead time.Time, boot time.Duration) time.Time {
 	return now
 }
 
-// Standing returns what the next renewal must say of the own clock, and since when it is undisturbed.
+// Standing returns the standing of the own clock for the next renewal, and since when it is
+// undisturbed.
 func (c *Clock) Standing() (Standing, int64) {
 	switch {
 	case c.unsure:
@@ -256,7 +257,7 @@ func (c *Clock) Usable() error {
 // vote is a clock that counts. It lies between two bounds, which differ only for this process.
 type vote struct {
 	session  job.ID
-	from, to time.Time // when the boot clock was 0
+	from, to time.Time // at boot time 0
 	since    int64
 }
 
@@ -279,8 +280,8 @@ func (c *Clock) derive(boot time.Duration) {
 			votes = append(votes, vote{id, zero, zero, n.since})
 			continue
 		}
-		// The clock of this process is known, but its renewals may come as late as renewals of others:
-		// what that delay explains is no difference.
+		// The own clock is known, but its renewals may be as late as others': a difference within that
+		// delay does not count.
 		echo = earlier(echo, later(n.most(earlier), c.ahead.Add(-echoMax)))
 	}
 	own := vote{c.own, echo, c.ahead, c.since}
@@ -325,7 +326,7 @@ func (v *vote) off(zero time.Time) time.Duration {
 
 // agree returns the clock of several votes, at least one.
 func agree(votes []vote) (zero time.Time, by rule) {
-	// A vote between two bounds is where the middle of all is, as far as it goes.
+	// A vote between two bounds counts at the middle of all, or at its nearer bound.
 	middle := median(votes, func(v *vote) time.Time { return v.to })
 	zero = median(votes, func(v *vote) time.Time { return earlier(later(middle, v.from), v.to) })
 	near := 0
@@ -340,8 +341,8 @@ func agree(votes []vote) (zero time.Time, by rule) {
 	return slices.MinFunc(votes, undisturbed).to, eldest
 }
 
-// undisturbed orders votes by how long their clocks are undisturbed. A clock whose first renewal is
-// not acknowledged yet comes last.
+// undisturbed orders votes by how long their clocks are undisturbed. A clock without an
+// acknowledged renewal comes last.
 func undisturbed(a, b vote) int {
 	return cmp.Or(cmp.Compare(uint64(a.since)-1, uint64(b.since)-1), bytes.Compare(a.session[:], b.session[:]))
 }
@@ -353,8 +354,8 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// median returns the clock in the middle; of two, the one that is undisturbed for longer, so that all nodes
-// take the same one.
+// median returns the clock in the middle; of two, the one undisturbed for longer, so that all nodes
+// agree.
 func median(votes []vote, of func(*vote) time.Time) time.Time {
 	sorted := slices.Clone(votes)
 	slices.SortFunc(sorted, func(a, b vote) int { return of(&a).Compare(of(&b)) })

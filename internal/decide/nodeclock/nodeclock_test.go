@@ -16,15 +16,15 @@ const (
 	tick       = 100 * time.Millisecond
 )
 
-// machine is a node with clocks of its own.
+// machine is a node with its own clocks.
 type machine struct {
 	id     job.ID
 	clock  *Clock
 	wall   time.Duration // how far its wall clock is ahead of the true time
-	drift  float64       // seconds in a second
-	boot   time.Duration // what its boot clock shows at the true time 0
+	drift  float64       // clock seconds per true second
+	boot   time.Duration // its boot clock at the true time 0
 	asleep bool          // it neither renews nor receives
-	delay  time.Duration // of what it receives
+	delay  time.Duration // delay of what it receives
 	inbox  []letter
 	// unusable is how long it could not plan.
 	unusable time.Duration
@@ -58,7 +58,7 @@ func newWorld(t *testing.T, n int) *world {
 	return w
 }
 
-// join starts a machine whose clock is ahead by a time.
+// join starts a machine whose clock is ahead.
 func (w *world) join(wall time.Duration) *machine {
 	n := len(w.machines)
 	m := &machine{id: job.ID{byte(n + 1)}, wall: wall, boot: time.Duration(n*1000)*time.Hour - w.now}
@@ -76,7 +76,7 @@ func (w *world) ahead(m *machine) time.Time {
 // set sets the clock of a machine.
 func (w *world) set(m *machine, wall time.Duration) {
 	m.wall = wall
-	w.renew(m) // as a node does after a step
+	w.renew(m) // a node renews after a step
 }
 
 func (w *world) renew(m *machine) {
@@ -117,7 +117,7 @@ func (w *world) off(m *machine) time.Duration {
 	return m.clock.Now(w.ahead(m), w.bootOf(m)).Sub(epoch.Add(w.now))
 }
 
-// usable says which machines may plan.
+// usable lists the machines that may plan.
 func (w *world) usable() string {
 	var list []string
 	for _, m := range w.machines {
@@ -147,7 +147,7 @@ var steps = []time.Duration{
 
 func TestOneWrongClockOfSeveralMovesNothing(t *testing.T) {
 	for _, n := range []int{2, 3, 5} {
-		for wrong := range n { // also the one that is there for longest
+		for wrong := range n { // including the oldest one
 			for _, step := range steps {
 				t.Run(fmt.Sprintf("%d of %d by %s", wrong+1, n, step), func(t *testing.T) {
 					w := newWorld(t, n)
@@ -185,7 +185,7 @@ func TestAnOnlyNodeConfirmsItsNewTime(t *testing.T) {
 		t.Run(step.String(), func(t *testing.T) {
 			w := newWorld(t, 1)
 			w.set(w.machines[0], step)
-			w.want("after the step", "", 0) // the time before continues
+			w.want("after the step", "", 0) // the former time continues
 			w.pass(tick)
 			w.want("one renewal later", "", 0)
 			w.pass(renewEvery)
@@ -213,11 +213,11 @@ func TestAnEvenSplitIsDecidedByWhoIsUndisturbedForLonger(t *testing.T) {
 func TestMostNodesAreFollowed(t *testing.T) {
 	for _, n := range []int{3, 5} {
 		w := newWorld(t, n)
-		for _, m := range w.machines[:n/2+1] { // all clocks were wrong, and are set one after the other
+		for _, m := range w.machines[:n/2+1] { // all clocks were wrong, and are corrected one by one
 			w.set(m, time.Minute)
 			w.pass(tick)
 		}
-		w.pass(3 * renewEvery) // two that confirm, and one that counts
+		w.pass(3 * renewEvery) // two renewals to confirm, and one that counts
 		w.want("most were set", strings.Join(strings.Fields(all(n))[:n/2+1], " "), time.Minute)
 		for _, m := range w.machines[n/2+1:] {
 			w.set(m, time.Minute)
@@ -270,7 +270,7 @@ func TestALateWatchIsNoWrongClock(t *testing.T) {
 			w.want(fmt.Sprintf("with a delay of %s", late), all(3), 0)
 		}
 	}
-	// All renewals come late, the own ones too.
+	// All renewals are late, including the own ones.
 	for _, m := range w.machines {
 		m.delay = 2500 * time.Millisecond
 	}
@@ -298,7 +298,7 @@ func TestASuspendedMachineKeepsTheTime(t *testing.T) {
 			w.pass(tick)
 			w.want("after the suspend", all(n), 0)
 		}
-		// All its clocks stood, as those of a virtual machine that was paused.
+		// All its clocks stood still, as on a paused virtual machine.
 		m.asleep = true
 		w.pass(5 * time.Minute)
 		m.asleep, m.boot, m.wall = false, m.boot-5*time.Minute, -5*time.Minute
@@ -369,7 +369,7 @@ func TestNodesThatAreGoneDoNotCount(t *testing.T) {
 func TestASecondProgramOfAnOlderVersionCounts(t *testing.T) {
 	w := newWorld(t, 2)
 	c, boot := w.machines[0].clock, w.bootOf(w.machines[0])
-	for i := range 10 { // it says neither its standing nor since when
+	for i := range 10 { // older nodes publish neither standing nor since
 		c.Heard(Renewal{Session: job.ID{9}, Clock: epoch.Add(w.now).Add(time.Hour), Revision: w.revision + int64(i)}, boot)
 	}
 	w.pass(tick)

@@ -1,6 +1,6 @@
 // Package notification decides about messages on problems: which events the rules of a channel
-// select, which of them share a message, when it is due, and its text. It reads no clock,
-// touches no store and sends nothing.
+// select, which events share a message, when that is due, and its text. It reads no clock, touches
+// no store and sends nothing.
 package notification
 
 import (
@@ -15,20 +15,20 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Event is something that a channel may report.
+// Event is an event that a channel may report.
 type Event struct {
 	Kind      job.Notice        `json:"kind"`
 	Namespace string            `json:"namespace,omitempty"`
-	Job       string            `json:"job,omitempty"` // its name in the namespace
+	Job       string            `json:"job,omitempty"` // name in the namespace
 	UID       job.ID            `json:"uid,omitzero"`
 	Labels    map[string]string `json:"-"`
 	Node      string            `json:"node,omitempty"`
 	Run       job.ID            `json:"run,omitzero"` // the latest
 	Attempt   int               `json:"attempt,omitempty"`
-	Step      string            `json:"step,omitempty"` // of a flow, for an approval
+	Step      string            `json:"step,omitempty"` // step of a flow, for an approval
 	Time      time.Time         `json:"time"`
 	Text      job.Reason        `json:"text,omitzero"`
-	// Cause is what the work said about its failure, and Began when the run started.
+	// Cause is the failure in the words of the work, and Began when the run started.
 	Cause string    `json:"cause,omitempty"`
 	Began time.Time `json:"began,omitzero"`
 	// Count is how many occurrences it is about, at least 1.
@@ -37,7 +37,7 @@ type Event struct {
 	Late time.Duration `json:"-"`
 	// InARow is how many runs of the job have failed, or were skipped, one after another.
 	InARow int `json:"in_a_row,omitempty"`
-	// Lasting says that the event is the beginning of a problem whose end is seen as well.
+	// Lasting is set if the event begins a problem whose end is observed as well.
 	Lasting bool `json:"lasting,omitempty"`
 }
 
@@ -52,7 +52,7 @@ func (e *Event) Key() string {
 	return string(e.Kind) + " " + e.Namespace + "/" + e.Job
 }
 
-// About says in words what the event is about.
+// About describes the subject of the event.
 func (e *Event) About() string {
 	switch {
 	case e.Kind == job.NoticeHistory:
@@ -78,8 +78,8 @@ func keepsOpen(c *job.Channel) bool {
 	return c.To.PagerDuty != nil || c.To.Opsgenie != nil || c.To.Alertmanager != nil
 }
 
-// apart reports whether groups of a channel never share a message: receivers that are programs
-// use the key of the group, except for Alertmanager, which takes lists.
+// apart reports whether groups of a channel never share a message: programs that receive messages
+// use the group's key, except Alertmanager, which takes lists.
 func apart(c *job.Channel) bool {
 	return keepsOpen(c) && c.To.Alertmanager == nil || c.To.Webhook != nil
 }
@@ -161,7 +161,7 @@ func GroupID(c *job.Channel, e *Event) string { return short(c.UID.String() + " 
 // short returns an id of 16 letters for a longer text.
 func short(text string) string {
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(text)) // it does not fail
+	_, _ = h.Write([]byte(text)) // a hash never fails
 	return fmt.Sprintf("%016x", h.Sum64())
 }
 

@@ -10,12 +10,12 @@ import (
 
 // The bounds of a group, so that it fits into a note of the store.
 const (
-	// itemsMax is how many problems a group lists: more than people read. More are counted.
+	// itemsMax is how many problems a group lists: more than people read. Further ones are counted.
 	itemsMax = 100
-	// seenMax is how many counted events are remembered: more than are read from the feed at
-	// once, so that none is counted twice after a crash.
+	// seenMax is how many counted events a group remembers: more than one read of the feed, so that
+	// none is counted twice after a crash.
 	seenMax = 600
-	// textMax is how many bytes of the reason of a problem are kept.
+	// textMax bounds the stored reason of a problem, in bytes.
 	textMax = 400
 )
 
@@ -40,14 +40,13 @@ type Group struct {
 	UID     job.ID  `json:"uid"`     // of the channel
 	About   string  `json:"about"`
 	Items   []*Item `json:"items,omitempty"`
-	// Left is how many events belong to problems for which there was no room.
+	// Left counts the events of problems that are not listed.
 	Left int `json:"left,omitempty"`
 
-	// News grows with each event to report; Since is when the first unreported one came.
+	// News grows with each event to report; Since is the time of the first unreported one.
 	News  int64     `json:"news"`
 	Since time.Time `json:"since,omitzero"`
-	// Said is the News of the latest message that was delivered, at SaidAt, and Messages how
-	// many were.
+	// Said is the News of the latest delivered message, at SaidAt, and Messages their number.
 	Said     int64     `json:"said,omitempty"`
 	SaidAt   time.Time `json:"said_at,omitzero"`
 	Messages int       `json:"messages,omitempty"`
@@ -58,7 +57,7 @@ type Group struct {
 	Next    time.Time `json:"next,omitzero"` // not before
 	Error   string    `json:"error,omitempty"`
 	Refused bool      `json:"refused,omitempty"`
-	// Acked is when a person has seen it.
+	// Acked is when a person acknowledged the problem.
 	Acked   time.Time `json:"acked,omitzero"`
 	AckedBy string    `json:"acked_by,omitempty"`
 	// Seen are the marks of the latest events.
@@ -73,7 +72,7 @@ type Item struct {
 	// Over is when the problem ended, zero before.
 	Over    time.Time `json:"over,omitzero"`
 	TellEnd bool      `json:"tell_end,omitempty"`
-	Told    bool      `json:"told,omitempty"` // its beginning was said
+	Told    bool      `json:"told,omitempty"` // its beginning was reported
 }
 
 // NewGroup returns the empty group of an event.
@@ -81,7 +80,7 @@ func NewGroup(c *job.Channel, e *Event) *Group {
 	return &Group{ID: GroupID(c, e), Channel: c.FullName(), UID: c.UID, About: groupOf(c, e)}
 }
 
-// Add takes an event that the channel selects, and reports whether anything changed.
+// Add adds an event that the channel selects, and reports whether anything changed.
 func (g *Group) Add(c *job.Channel, e Event, now time.Time) bool {
 	e.Count, e.Text = max(e.Count, 1), e.Text.Map(func(text string) string { return cut(text, textMax) })
 	e.Cause = cut(e.Cause, textMax)
@@ -97,12 +96,12 @@ func (g *Group) Add(c *job.Channel, e Event, now time.Time) bool {
 	switch {
 	case i >= 0 && g.Items[i].Over.IsZero():
 		if e.Lasting && e.Kind != job.NoticeFailed && e.Kind != job.NoticeFailing {
-			return false // it lasts, as was said
+			return false // it still lasts, as reported
 		}
 		is := g.Items[i]
 		e.Count += is.Count
 		is.Event = e
-	case i >= 0 && g.Items[i].News > g.Said: // it began again before its end was said
+	case i >= 0 && g.Items[i].News > g.Said: // it began again before its end was reported
 		is := g.Items[i]
 		e.Count += is.Count
 		is.Event, is.Over = e, time.Time{}
@@ -116,7 +115,7 @@ func (g *Group) Add(c *job.Channel, e Event, now time.Time) bool {
 		}
 		g.Items = append(g.Items, &Item{Event: e, First: e.Time})
 		i = len(g.Items) - 1
-		g.Acked, g.AckedBy = time.Time{}, "" // this one was not seen
+		g.Acked, g.AckedBy = time.Time{}, "" // this one is not acknowledged
 	}
 	is := g.Items[i]
 	is.TellEnd = e.Lasting && wantsEnd(c, &e, now)
@@ -138,13 +137,13 @@ func (g *Group) tell(is *Item, now time.Time) {
 	}
 }
 
-// End ends a problem, and reports whether anything changed.
+// End records the end of a problem, and reports whether anything changed.
 func (g *Group) End(key string, now time.Time) bool {
 	for _, is := range g.Items {
 		if is.Key() == key && is.Over.IsZero() {
 			is.Over = now
 			switch {
-			case is.News > max(g.Said, g.Trying): // it is said with its end
+			case is.News > max(g.Said, g.Trying): // reported together with its end
 			case is.TellEnd:
 				g.tell(is, now)
 			case is.News <= g.Said:
@@ -166,10 +165,10 @@ func (g *Group) Open() (open []*Item) {
 	return open
 }
 
-// Pending reports whether something waits to be said.
+// Pending reports whether there is news to report.
 func (g *Group) Pending() bool { return g.News > g.Said }
 
-// due returns when the next message of the group is due, zero if there is nothing to report.
+// due returns when the next message of the group is due, zero if it has no news.
 func (g *Group) due(c *job.Channel) time.Time {
 	var at time.Time
 	switch {
@@ -193,13 +192,13 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// Idle reports whether the group can be forgotten: nothing waits or lasts, and the next event
-// need not wait for the latest message.
+// Idle reports whether the group can be forgotten: it has no news, no lasting problem, and no pause
+// after its latest message.
 func (g *Group) Idle(c *job.Channel, now time.Time) bool {
 	return !g.Pending() && len(g.Open()) == 0 && now.Sub(g.SaidAt) >= time.Duration(c.Group.Every)
 }
 
-// Begin returns the News that a message says now, which begins to be sent.
+// Begin returns the News of the message that is about to be sent.
 func (g *Group) Begin() int64 {
 	if g.Trying <= g.Said || !slices.ContainsFunc(g.Items, func(is *Item) bool { return is.News > g.Said && is.News <= g.Trying }) {
 		g.Trying = g.News
@@ -232,17 +231,17 @@ func (g *Group) drop() {
 	g.Items = slices.DeleteFunc(g.Items, func(is *Item) bool { return !is.Over.IsZero() && is.News <= g.Said })
 }
 
-// Ack notes that a person has seen what lasts.
+// Ack records who acknowledged the lasting problems.
 func (g *Group) Ack(by string, now time.Time) { g.Acked, g.AckedBy = now, by }
 
 // Failure is why a message was not delivered.
 type Failure struct {
 	Err error
-	// Refused says that the service will refuse the same message again.
+	// Refused is set if the service will refuse the same message again.
 	Refused bool
 	// After is how long the service asks to wait.
 	After time.Duration
-	// Unsure says that the service may have taken the message.
+	// Unsure is set if the service may have accepted the message.
 	Unsure bool
 }
 
@@ -251,7 +250,7 @@ func (f *Failure) Error() string { return f.Err.Error() }
 // Unwrap returns what went wrong.
 func (f *Failure) Unwrap() error { return f.Err }
 
-// Refuse notes that a message was refused, and reports whether it was given up.
+// Refuse records the refusal of a message, and reports whether it was given up.
 func (g *Group) Refuse(f *Failure, now time.Time) (givenUp bool) {
 	g.Tries++
 	if g.Tries >= refusedMax {
@@ -264,8 +263,8 @@ func (g *Group) Refuse(f *Failure, now time.Time) (givenUp bool) {
 	return false
 }
 
-// Retry notes that a message was not delivered but may be later. If it certainly did not
-// arrive, its news may be merged with later news.
+// Retry records that a message was not delivered but may be later. If it certainly did not arrive,
+// its news may be merged with later news.
 func (g *Group) Retry(f *Failure) {
 	g.Tries, g.Error, g.Refused = g.Tries+1, cut(f.Error(), textMax), false
 	if !f.Unsure {
@@ -277,19 +276,19 @@ func (g *Group) Retry(f *Failure) {
 type ChannelState struct {
 	Channel string `json:"channel"` // namespace/name
 	UID     job.ID `json:"uid"`
-	Version int64  `json:"version"` // of the channel when it was last tried
+	Version int64  `json:"version"` // version of the channel at the latest try
 
 	Sent     int64     `json:"sent"`
 	Failed   int64     `json:"failed"`   // tries
-	GivenUp  int64     `json:"given_up"` // messages that were refused for a day
-	Dropped  int64     `json:"dropped"`  // events for which there was no room
+	GivenUp  int64     `json:"given_up"` // messages given up after a day of refusals
+	Dropped  int64     `json:"dropped"`  // events without room
 	SentAt   time.Time `json:"sent_at,omitzero"`
-	Error    string    `json:"error,omitempty"` // of the latest try, "" if it succeeded
+	Error    string    `json:"error,omitempty"` // error of the latest try, "" for none
 	FailedAt time.Time `json:"failed_at,omitzero"`
-	Tries    int       `json:"tries,omitempty"` // since the latest delivery
+	Tries    int       `json:"tries,omitempty"` // tries since the latest delivery
 	Next     time.Time `json:"next,omitzero"`   // no try before
 
-	// Tokens are messages that may be sent, as many as at TokensAt.
+	// Tokens is how many messages may be sent, as of TokensAt.
 	Tokens   float64   `json:"tokens"`
 	TokensAt time.Time `json:"tokens_at,omitzero"`
 }
@@ -313,14 +312,14 @@ func (s *ChannelState) Delivered(c *job.Channel, now time.Time) {
 func (s *ChannelState) Fail(f *Failure, now time.Time) {
 	s.Failed, s.FailedAt, s.Error, s.Tries = s.Failed+1, now, cut(f.Error(), textMax), s.Tries+1
 	if f.Refused {
-		return // it is about the message
+		return // the message itself is refused
 	}
 	rest := min(retryMost, retryFirst<<min(s.Tries-1, 10))
 	s.Next = now.Add(max(rest, min(f.After, afterMax)))
 }
 
-// Plan returns the groups that the next message of a channel is about, none if none is due
-// yet. With the last message that the limit allows, it is about all that are due.
+// Plan returns the groups for the next message of a channel, none if none is due yet. The last
+// message within the limit is about all due groups.
 func Plan(c *job.Channel, s *ChannelState, groups []*Group, now time.Time) (next []*Group) {
 	if c.Paused || now.Before(s.Next) {
 		return nil
@@ -361,7 +360,7 @@ func quiet(c *job.Channel, g *Group, now time.Time) bool {
 func within(c *job.Channel, q *job.QuietHours, now time.Time) bool {
 	zone, err := c.Location()
 	if err != nil {
-		return false // it was checked when the channel was defined
+		return false // the channel's definition was validated
 	}
 	local := now.In(zone.Location())
 	for ago := range 2 { // they may have begun yesterday

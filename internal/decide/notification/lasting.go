@@ -26,10 +26,11 @@ func (l *Lasting) Over(e *Event, acked bool) bool {
 	return slices.Contains(l.Whole, e.Kind)
 }
 
-// LateAfter is how long a run is due before it counts as late: a busy node or a stolen run takes some seconds.
+// LateAfter is how long a run may be due before it counts as late: a busy node or a takeover takes some
+// seconds.
 const LateAfter = 10 * time.Second
 
-// LateStart returns the event that a run started late, nil if it did not. e has the run.
+// LateStart returns the event of a late start, nil if the run was on time. e describes the run.
 func LateStart(e Event, due, began time.Time) *Event {
 	if e.Late = began.Sub(due); began.IsZero() || due.IsZero() || e.Late < LateAfter {
 		return nil

@@ -12,10 +12,10 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Severity is how urgent something is.
+// Severity is the urgency of a message.
 type Severity string
 
-// How urgent something is.
+// The severities.
 const (
 	Bad     Severity = "error"
 	Warning Severity = "warning"
@@ -38,15 +38,15 @@ type Message struct {
 	// Key is the same for all messages about one group.
 	Key     string `json:"key"`
 	Channel string `json:"channel"` // namespace/name
-	// Open says that a problem of the group lasts.
+	// Open is set if a problem of the group lasts.
 	Open     bool      `json:"open"`
 	Severity Severity  `json:"severity"`
-	Repeated bool      `json:"repeated,omitempty"` // there is no news
+	Repeated bool      `json:"repeated,omitempty"` // it has no news
 	Test     bool      `json:"test,omitempty"`
 	Time     time.Time `json:"time"`
 	Title    string    `json:"title"`
 	Lines    []Line    `json:"events"`
-	More     int       `json:"more,omitempty"` // events that are not listed
+	More     int       `json:"more,omitempty"` // number of unlisted events
 	Link     string    `json:"link,omitempty"`
 	zone     *time.Location
 }
@@ -68,17 +68,17 @@ type Line struct {
 	// ReasonCode and ReasonArgs are the reason for programs, as in the API.
 	ReasonCode string          `json:"reason_code,omitempty"`
 	ReasonArgs *job.ReasonArgs `json:"reason_args,omitempty"`
-	Cause      string          `json:"cause,omitempty"` // what the work said about its failure
+	Cause      string          `json:"cause,omitempty"` // the failure in the words of the work
 	Attempt    int             `json:"attempt,omitempty"`
 	// Took is the duration of the run, and Lasted of a problem that is over, in seconds.
 	Took    float64 `json:"took_seconds,omitempty"`
 	Lasted  float64 `json:"lasted_seconds,omitempty"`
-	Command string  `json:"command,omitempty"` // that shows the output
-	// Failing is since when the job fails, and Output are the last lines of what the attempt has written.
+	Command string  `json:"command,omitempty"` // the command that shows the output
+	// Failing is since when the job fails, and Output the last lines of the attempt's output.
 	Failing *Failing `json:"failing,omitempty"`
 	Output  []string `json:"output,omitempty"`
 	Link    string   `json:"link,omitempty"`
-	// UID is the job's, and Momentary says that the problem has no end.
+	// UID is the job's uid, and Momentary is set for a problem without an end.
 	UID       job.ID `json:"-"`
 	Momentary bool   `json:"-"`
 }
@@ -91,8 +91,8 @@ type Failing struct {
 	Before  int64 `json:"version_before,omitempty"`
 }
 
-// FailingOf returns since when a job fails by its last ends, the latest first; nil if that is not among them
-// or says nothing new.
+// FailingOf returns since when a job fails, by its last ends, latest first; nil if they do not show it
+// or it is not news.
 func FailingOf(ended []store.Record) *Failing {
 	var first *store.Record
 	failures := 0
@@ -115,7 +115,7 @@ func FailingOf(ended []store.Record) *Failing {
 	return nil
 }
 
-// text says it for the details of a line.
+// text formats it for the details of a line.
 func (f *Failing) text(zone *time.Location) string {
 	text := "failing since " + f.Since.In(zone).Format(minuteLayout)
 	if f.Version != f.Before {
@@ -142,7 +142,8 @@ func (l *Line) Text(zone *time.Location) string {
 	return text
 }
 
-// Details returns where it was, how long it took, since when it fails and how to see its output; "" for nothing.
+// Details returns the node, the duration, since when the job fails and how to see the output; "" for
+// none of these.
 func (l *Line) Details(zone *time.Location) string {
 	if l.Command == "" {
 		return ""
@@ -160,7 +161,7 @@ func (l *Line) Details(zone *time.Location) string {
 	return text + "; " + l.Command
 }
 
-// inWords returns a duration in seconds: whole ones from 10 s on.
+// inWords formats a duration in seconds: whole ones from 10 s on.
 func inWords(seconds float64) string {
 	d := time.Duration(seconds * float64(time.Second)).Round(time.Millisecond)
 	if d >= 10*time.Second {
@@ -308,7 +309,7 @@ func (m *Message) title(about int) string {
 // Body returns the lines of the message as plain text of at most this many bytes, without
 // the title if it equals the only line. Output gets the space that the problems leave.
 func (m *Message) Body(most int) string {
-	const room = 40 // for the number of those that are left out
+	const room = 40 // for the number of omitted lines
 	texts, spare := make([]string, len(m.Lines)), most-room
 	for i := range m.Lines {
 		texts[i] = m.Lines[i].Text(m.Zone())
@@ -355,7 +356,7 @@ func (l *Line) outputWithin(most int) (text string) {
 	return text
 }
 
-// Test returns a message that says that a channel works.
+// Test returns a message that shows that a channel works.
 func Test(c *job.Channel, id string, by string, now time.Time) Message {
 	m := Message{
 		ID: "msg_" + id, Key: c.UID.String() + "-test-" + id, Channel: c.FullName(), Severity: Warning, Test: true, Time: now, Link: c.Link,

@@ -29,10 +29,10 @@ func Names(channels []*job.Channel, event job.Notice) bool {
 	})
 }
 
-// The names of the notes in the store that notifications are kept in.
+// The names of the notes for notifications.
 const (
 	LeaseNote    = "notify/lease"    // who delivers
-	GroupNotes   = "notify/group/"   // and the uid of the channel, a slash, and the id of the group
-	ChannelNotes = "notify/channel/" // and the uid of the channel
-	UnmetNotes   = "notify/unmet/"   // and the run: expectations that were not met
+	GroupNotes   = "notify/group/"   // followed by the uid of the channel, a slash, and the id of the group
+	ChannelNotes = "notify/channel/" // followed by the uid of the channel
+	UnmetNotes   = "notify/unmet/"   // followed by the run, for unmet expectations
 )

@@ -11,14 +11,14 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Commands is what a node publishes about the commands that it may run. It is among the
-// handlers of its session: one of a program cannot have such a name.
+// Commands are a node's published rules for the commands that it may run. Its session lists them as
+// a handler, under a name that no program's handler has.
 type Commands struct {
 	// Users are the users that a job may run as, by name and number: "*" is every user but
 	// root, and "" a job without run.user.
 	Users []string `json:"users"`
-	// Configured are the users that the configuration lists, and Absent the ones that the machine
-	// does not have.
+	// Configured are the users that the configuration lists, and Absent the users that the machine
+	// lacks.
 	Configured []string `json:"configured,omitempty"`
 	Absent     []string `json:"absent,omitempty"`
 	// Self is the user of a node that cannot switch users, "" if it can.
@@ -38,7 +38,7 @@ const commandsPrefix = ":commands="
 func (c Commands) Handler() string {
 	text, err := json.Marshal(c)
 	if err != nil {
-		panic(err) // it has only texts
+		panic(err) // it consists of texts
 	}
 	return commandsPrefix + string(text)
 }
@@ -49,8 +49,8 @@ const enginePrefix = ":engine="
 // Engine returns the entry among the handlers of a session that names its container engine.
 func Engine(name string) string { return enginePrefix + name }
 
-// EngineOf returns the container engine that a session names, "" for none, and its handlers without
-// what is not one of jobs.
+// EngineOf returns the container engine of a session, "" for none, and its other handlers, those of
+// jobs.
 func EngineOf(handlers []string) (engine string, rest []string) {
 	for _, handler := range handlers {
 		name, ok := strings.CutPrefix(handler, enginePrefix)
@@ -64,7 +64,7 @@ func EngineOf(handlers []string) (engine string, rest []string) {
 	return engine, rest
 }
 
-// IsCommands reports whether a handler of a session is the entry of its Commands.
+// IsCommands reports whether a handler of a session is its Commands entry.
 func IsCommands(handler string) bool { return strings.HasPrefix(handler, commandsPrefix) }
 
 // commandsOf returns what a node publishes. Earlier versions and programs publish nothing.
@@ -77,9 +77,9 @@ func commandsOf(s *store.Session) (c Commands, published bool) {
 	return c, false
 }
 
-// Barred explains why no live node may run a job, or a step of a flow: its labels, its handler,
-// its user or a missing shell. There is no reason if a node may, and where no node is live. Drained nodes
-// count, and nodes that publish nothing may run all commands.
+// Barred explains why no live node may run a job, or a step of a flow: its labels, its handler, its
+// user or a missing shell. There is no reason if a node may, or if no node is live. Drained nodes
+// count, and nodes that publish no rules may run all commands.
 func Barred(j *job.Job, live []store.Session) (why job.Reason) {
 	if len(live) == 0 {
 		return why
@@ -164,7 +164,7 @@ func AllowUsers(present []string, more ...string) string {
 	}
 	for i, user := range list {
 		if user == "*" {
-			list[i] = `"*"` // alone it is an alias in YAML
+			list[i] = `"*"` // unquoted it would be an alias in YAML
 		}
 	}
 	return "shell: {allow_users: [" + strings.Join(list, ", ") + "]}"

@@ -20,18 +20,18 @@ import (
 type Request struct {
 	UID     job.ID
 	Place   job.Place
-	Handler string // "" for what every worker can run
-	// User is whom a command names. Nodes that refuse it get no runs, unless all do: then the runs fail,
-	// and say why.
+	Handler string // "" if any worker can run it
+	// User is the user of a command. Nodes that refuse it get no runs, unless all refuse: then the runs
+	// fail with that reason.
 	User string
 	// Split is among how many executors elsewhere each occurrence is split; 0 if nodes do the work.
 	Split     int
 	Scheduled time.Time
-	// With is the scheduled time of an occurrence that any is to put onto the same node;
-	// the zero time for none.
+	// With is the scheduled time of an occurrence whose runs the strategy any puts onto one node;
+	// zero for none.
 	With time.Time
-	// Near is the session that any is to take for what is not split, unless another one has
-	// much less to do; zero for none.
+	// Near is the session that the strategy any prefers for unsplit runs, unless another has much
+	// less to do; zero for none.
 	Near job.ID
 	// Sequence counts the occurrences of the job, for round_robin.
 	Sequence int
@@ -48,12 +48,12 @@ type Use struct {
 
 // Placed is one run of an occurrence.
 type Placed struct {
-	Session       job.ID // zero when no node is eligible
-	Node          string // the name in the session
+	Session       job.ID // zero if no node is eligible
+	Node          string // name of the session's node
 	Shard, Shards int
 }
 
-// Eligible reports whether a session may run a job with such a place and handler.
+// Eligible reports whether a session may run a job with a place and a handler.
 func Eligible(s *store.Session, place *job.Place, handler string) bool {
 	return s.Takes() && suits(s, place, handler)
 }
@@ -76,7 +76,7 @@ func Runs(r Request, live []store.Session) (runs []Placed, why job.Reason) {
 			runs = append(runs, Placed{Session: s.ID, Node: s.Node, Shard: i, Shards: len(eligible)})
 		}
 		if len(runs) == 0 {
-			runs = []Placed{{Shards: 1}} // for the first that comes
+			runs = []Placed{{Shards: 1}} // unplaced, for the first node to come
 		}
 		return runs, why
 	}
@@ -136,8 +136,8 @@ func choose(r Request, eligible []*store.Session, shard int) *store.Session {
 	case job.StrategyLeastFrequentlyUsed:
 		return least(eligible, shard, func(a, b Use) bool { return a.Count < b.Count }, r.Used)
 	default:
-		// The less loaded of two: nearly as good as the least loaded of all,
-		// and a herd that is planned at once does not pile up on one node.
+		// The less loaded of two is nearly as good as the least loaded of all, and a herd of runs
+		// planned at once does not pile up on one node.
 		if !r.With.IsZero() {
 			r.Scheduled = r.With
 		}
@@ -155,7 +155,7 @@ func choose(r Request, eligible []*store.Session, shard int) *store.Session {
 	}
 }
 
-// nearFactor is how much more a node that is near may have to do than another one.
+// nearFactor is how many times as much the near node may have to do.
 const nearFactor = 2
 
 // share returns how full a node is.
@@ -163,16 +163,16 @@ func share(s *store.Session) float64 {
 	return float64(s.Load.Running+s.Load.Ready) / float64(max(1, s.Capacity))
 }
 
-// least returns the shard-th of the sessions in the order of what the job has
-// used them for; the order of their names decides between equals.
+// least returns the shard-th session in the order of how the job has used them; names decide
+// between equals.
 func least(eligible []*store.Session, shard int, less func(a, b Use) bool, used map[string]Use) *store.Session {
 	order := slices.Clone(eligible)
 	sort.SliceStable(order, func(i, j int) bool { return less(used[order[i].Node], used[order[j].Node]) })
 	return order[shard%len(order)]
 }
 
-// rendezvous returns the node with the highest hash of job, shard and node: when
-// a node comes or goes, only the jobs that it gets or had move.
+// rendezvous returns the node with the highest hash of job, shard and node: when a node joins or
+// leaves, only its own jobs move.
 func rendezvous(uid job.ID, eligible []*store.Session, shard int) *store.Session {
 	var best *store.Session
 	var highest uint64
@@ -196,8 +196,7 @@ func (r *Request) number(shard, n int) uint64 {
 	return binary.BigEndian.Uint64(sum[:8])
 }
 
-// Nowhere says why no live session may run a job with such a place and handler;
-// none if one may.
+// Nowhere explains why no live session may run a job with a place and a handler; none if one may.
 func Nowhere(place *job.Place, handler string, live []store.Session) (why job.Reason) {
 	workers, programs := 0, 0
 	var drained, bound job.Reason
@@ -231,11 +230,10 @@ func Nowhere(place *job.Place, handler string, live []store.Session) (why job.Re
 	return reason.NoNodeHas.Of(reason.Wants(place, handler))
 }
 
-// Partitions returns the partitions that a session plans: those for which its node
-// has the highest hash among the live planners. All nodes with the same view agree,
-// and when one comes or goes, only the partitions that it gets or had move. Two that
-// disagree for a moment do no harm: the cursor decides. A session that does not know
-// that it is live itself counts all the same.
+// Partitions returns the partitions that a session plans: those for which its node has the highest
+// hash among the live planners. All nodes with the same view agree, and when one joins or leaves,
+// only its own partitions move. A disagreement does no harm: the cursor decides. The own session
+// counts even if it is not listed as live.
 func Partitions(self job.ID, live []store.Session) (set store.Partitions) {
 	mine := seedOf(self)
 	others := make([]uint64, 0, len(live))
@@ -267,7 +265,7 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// boundElsewhere says that a session is the worker that a place names, with a token for another
+// boundElsewhere explains that a session is the worker in a place, but with a token for another
 // namespace; none if it is not.
 func boundElsewhere(s *store.Session, place *job.Place) (why job.Reason) {
 	theirs, own := place.Labels[job.LabelWorkerNamespace], s.Labels[job.LabelWorkerNamespace]

@@ -249,7 +249,7 @@ func TestShareMatchesPartitions(t *testing.T) {
 		all[i].Roles = []string{store.RolePlanner}
 	}
 	a, b, c := all[0], all[1], all[2]
-	var one, both Share // of one session alone, and of two in turn
+	var one, both Share // of one session, and of two in turn
 	for i, live := range [][]store.Session{nil, {a}, {a}, {a, b}, {a, c}, {a, b, c}, {b, c}, {a, b}, nil} {
 		if one.Of(a.ID, live) != Partitions(a.ID, live) {
 			t.Errorf("%d: the share of a among %d sessions is not what Partitions says", i, len(live))
@@ -262,7 +262,7 @@ func TestShareMatchesPartitions(t *testing.T) {
 	}
 }
 
-// The planner of a node asks for its share, and its statistics do.
+// A node's planner and its statistics use its share concurrently.
 func TestAShareMayBeAskedForByTwoAtOnce(t *testing.T) {
 	live := nodes("a", "b")
 	for i := range live {
@@ -357,7 +357,7 @@ func TestRunsGoToNodesThatAllowTheirUser(t *testing.T) {
 			t.Errorf("runs of %q go to %q, want %q", c.user, got, c.want)
 		}
 	}
-	// Where all refuse it, a run fails and says why, which a run that waits could not.
+	// If all refuse it, a run fails with that reason, which a waiting run would not show.
 	if got := where(live[2:3], Request{User: "bob"}); got != "c" {
 		t.Errorf("it goes to %q", got)
 	}

@@ -8,16 +8,16 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Share remembers which partitions a session plans until sessions, or those whose clocks are off, change.
-// The zero Share is ready, and is safe for concurrent use.
+// Share caches a session's partitions until the sessions, or their clocks' states, change. The zero
+// Share is ready, and is safe for concurrent use.
 type Share struct {
 	mu         sync.Mutex
 	self       job.ID
-	live       []job.ID // for which it was worked out; nil before
+	live       []job.ID // the sessions that it was computed for; nil at first
 	partitions store.Partitions
 }
 
-// Of returns what Partitions does.
+// Of returns the result of Partitions.
 func (s *Share) Of(self job.ID, live []store.Session) store.Partitions {
 	s.mu.Lock()
 	defer s.mu.Unlock()

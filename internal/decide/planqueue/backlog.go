@@ -9,31 +9,30 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Missed occurrences are planned as fast as they run, and no faster: a node that was away
-// for a night may have millions to catch up on. All at once in the store they would slow
-// down every poll, and delay runs that fall due now.
+// Missed occurrences are planned only as fast as they run: after a night without a node there may
+// be millions to catch up on. Planned all at once they would slow down every poll, and delay runs
+// that fall due now.
 
 const (
-	// BacklogFor is the length of the backlog, in time, at which more missed occurrences
-	// are planned: runs that fall due now wait behind it, and four polls later it is gone.
+	// BacklogFor is the length of the backlog, in time, below which more missed occurrences are
+	// planned: runs that fall due now wait behind it, for four polls at most.
 	BacklogFor = 2 * time.Second
-	// BacklogMin is how many those are at least: enough to see how fast they are run.
+	// BacklogMin is the least size of the backlog: enough to measure how fast it runs.
 	BacklogMin = 200
-	// growEvery is the interval of checks while few runs can be waiting, which are cheap to
-	// count, and where the nodes run more than estimated: from the least to the most takes
-	// half a second.
+	// growEvery is the interval of checks while the backlog is short and cheap to count, or the
+	// nodes are faster than estimated: growing from the least to the most takes half a second.
 	growEvery = 100 * time.Millisecond
 	// BacklogFew is fewer than that.
 	BacklogFew = 10 * BacklogMin
-	// rateKept is the age at which the last measurement is useless: planning the admitted
-	// runs takes a slow store some seconds.
+	// rateKept is the age at which a measurement becomes useless: planning the admitted runs takes
+	// a slow store some seconds.
 	rateKept = 10 * time.Second
 	// BacklogMax is the largest backlog: twice what the fastest node starts between two
 	// checks. Runs beyond it are not counted.
 	BacklogMax = 20_000
-	// CatchUpMost is the number of missed occurrences that are planned for a job at a time:
-	// enough that moving its cursor costs little beside them. A job whose runs wait for
-	// each other gets fewer if other jobs can use the room: see backlog.most.
+	// CatchUpMost is how many missed occurrences are planned for a job at once: enough that moving
+	// its cursor costs little beside them. A job whose runs wait for each other gets fewer if other
+	// jobs can use the room: see backlog.most.
 	CatchUpMost = 50
 )
 
@@ -42,7 +41,7 @@ func (t *Queue) catchesUp(i uint32, now time.Time) bool {
 	return t.entries[i].next < now.Add(-engine.OnTime).UnixNano() && t.timingOf(i).Missed == job.MissedAll
 }
 
-// Held returns how many jobs wait for room in the backlog, or for the end of a run of theirs.
+// Held returns how many jobs wait for room in the backlog, or for the end of their run.
 func (t *Queue) Held() int { return len(t.held) + t.parkedNow }
 
 // LookSoon returns how soon more held runs may be admitted.
@@ -63,7 +62,7 @@ func (t *Queue) Room(waiting map[job.ID]int, live []store.Session, at time.Time)
 		}
 	}
 	if len(waits) == 0 {
-		waits = append(waits, waiting[job.ID{}]) // they wait for a node
+		waits = append(waits, waiting[job.ID{}]) // unplaced runs wait for a node
 	}
 	t.backlog.look(waits, float64(mine)/job.Partitions, at)
 }
@@ -73,19 +72,19 @@ type backlog struct {
 	// room is how many missed runs may be planned, as of the last check.
 	room  int
 	seen  time.Time     // when that was
-	again time.Duration // the time to the next check
-	limit int           // how many may wait for each node
-	waits int           // how many waited for all nodes
-	added int           // missed runs that this planner has planned since then
-	// serial is the number of runs at a time for a job whose runs wait for each other.
+	again time.Duration // time until the next check
+	limit int           // how many runs may wait per node
+	waits int           // how many runs waited on all nodes
+	added int           // missed runs that this planner has planned since
+	// serial is the number of runs per decision for a job whose runs wait for each other.
 	serial int
 }
 
-// share divides the room among the waiting jobs. A job whose runs wait for each other gets
-// at most its part, since runs that cannot start are claimed twice.
+// share divides the room among the waiting jobs. A job whose runs wait for each other gets at most
+// its share, since runs that cannot start are claimed twice.
 func (b *backlog) share(held int) { b.serial = min(max(1, BacklogFew/max(1, held)), CatchUpMost) }
 
-// most returns for how many missed occurrences a job is planned at a time.
+// most returns how many missed occurrences are planned for a job at once.
 func (b *backlog) most(t *engine.Timing) int {
 	if t.Serial {
 		return max(1, b.serial)
@@ -100,10 +99,10 @@ func (b *backlog) look(waits []int, share float64, now time.Time) {
 		all += n
 	}
 	if since := now.Sub(b.seen); since > rateKept {
-		b.limit = BacklogMin // an old measurement of other runs says nothing
+		b.limit = BacklogMin // an old measurement of other runs does not apply
 	} else {
-		// The other planners have planned as much as this one for their shares. Runs that
-		// fell due in the meantime are ignored, and keep the limit low while they are many.
+		// The other planners are assumed to have planned in proportion to their shares. Newly due
+		// runs are ignored, and keep the limit low while they are many.
 		ended := float64(b.waits-all) + float64(b.added)/share
 		each := ended / float64(len(waits)) * float64(BacklogFor) / float64(since)
 		// A stall, or a burst of ends, is no rate: the limit moves by steps.
@@ -123,7 +122,7 @@ func (b *backlog) look(waits []int, share float64, now time.Time) {
 	b.room, b.seen, b.waits, b.added = int(math.Ceil(float64(room)*share)), now, all, 0
 }
 
-// plan takes from the room for runs that wait from now on.
+// plan takes room for newly waiting runs.
 func (b *backlog) plan(runs int) {
 	b.room -= runs
 	b.added += runs

@@ -59,11 +59,11 @@ func TestReturnedPartitionsFreeBacklogRoom(t *testing.T) {
 	}
 }
 
-// As many may wait as the nodes run in a while: by how many they have run of late.
+// As many runs may wait as the nodes run in a while, by their recent rate.
 func TestBacklogCoversABoundedTime(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		was   backlog // half a second ago
+		was   backlog // state half a second ago
 		waits []int
 		share float64
 		limit int
@@ -87,7 +87,7 @@ func TestBacklogCoversABoundedTime(t *testing.T) {
 				t.Errorf("%d may wait, want %d", b.limit, c.limit)
 			}
 			b = c.was
-			b.seen, b.waits, b.limit = now.Add(-6*time.Second), 0, 1000 // it took so long to plan
+			b.seen, b.waits, b.limit = now.Add(-6*time.Second), 0, 1000 // planning took that long
 			b.added = int(3000*c.share) * len(c.waits)
 			if b.look(make([]int, len(c.waits)), c.share, now); b.limit != 1000 {
 				t.Errorf("%d may wait, 6 s after the last look", b.limit)

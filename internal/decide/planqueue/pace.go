@@ -9,38 +9,36 @@ import (
 )
 
 // A job whose runs wait for each other is caught up at the pace of its runs: the next missed
-// occurrence is planned, and claimed in the same step, when a run has ended. A run that is planned
-// earlier waits, which takes two more writes and is read by each step of its job.
-//
-// That holds while the node that plans also runs them, and runs them quickly. Others are planned
-// in portions as the backlog has room: with them the planner must not fall behind the clock.
+// occurrence is planned, and claimed in the same step, when a run has ended. A run planned earlier
+// waits, which takes two more writes and burdens each step of its job. This applies while the
+// planning node also runs them, and quickly. Other jobs are planned in portions as the backlog has
+// room: there the planner must not fall behind the clock.
 
 const (
-	// paceWait is how long a planned run of such a job may take: the next portion does not wait for
-	// it longer.
+	// paceWait is how long the next portion of such a job waits for a planned run.
 	paceWait = Every
-	// paceTrial is how long a job may be caught up so before its progress is judged, and paceLead how
-	// many times as fast as the clock it must be: a job whose runs take longer than its interval
-	// would never end to catch up.
+	// paceTrial is how long a job is caught up at its pace before its progress is judged, and
+	// paceLead how many times as fast as the clock it must be: a job whose runs take longer than its
+	// interval would never finish.
 	paceTrial = 2 * time.Second
 	paceLead  = 2
 )
 
 // pace is how a job is caught up.
 type pace struct {
-	// width is how many of its runs may be unfinished: as many as have started together. It is
-	// doubled until one has to wait, which full says.
+	// width is how many of its runs may be unfinished: as many as have started together. It doubles
+	// until one has to wait, which full records.
 	width int
 	full  bool
-	out   int // how many are planned and have not ended
-	// began is the moment of the process of its first portion, and from its cursor behind that: the first
-	// may leave out what is beyond the limit.
+	out   int // number of planned, unfinished runs
+	// began is when its first portion was planned, on the process clock, and from the cursor after
+	// that: the first portion may skip occurrences beyond the limit.
 	began time.Time
 	from  int64
-	// parked is set while the job waits for an end, since a moment.
+	// parked is set while the job waits for an end; since is when it began to wait.
 	parked bool
 	since  time.Time
-	slow   bool // it is planned in portions
+	slow   bool // it is planned in portions instead
 }
 
 // waiter is a parked entry.
@@ -57,7 +55,8 @@ func (t *Queue) paced(i uint32) *pace {
 	return nil
 }
 
-// park reports whether an entry waits for the end of one of its runs, at a moment of the process.
+// park reports whether an entry waits for the end of one of its runs, at a moment of the process
+// clock.
 func (t *Queue) park(i uint32, at time.Time) bool {
 	p := t.paced(i)
 	switch {
@@ -85,14 +84,14 @@ func (t *table) forgetPace(i uint32) {
 	delete(t.paces, i)
 }
 
-// unpark holds back an entry for the next room.
+// unpark moves an entry to those that wait for room.
 func (t *Queue) unpark(i uint32, p *pace) {
 	p.parked = false
 	t.parkedNow--
 	t.held = append(t.held, i)
 }
 
-// expire unparks the entries that have waited too long, at a moment of the process.
+// expire unparks the entries that have waited too long, at a moment of the process clock.
 func (t *Queue) expire(at time.Time) {
 	for len(t.parked) > 0 && at.Sub(t.parked[0].since) >= paceWait {
 		first := t.parked[0]
@@ -103,7 +102,7 @@ func (t *Queue) expire(at time.Time) {
 		}
 	}
 	if len(t.parked) == 0 {
-		t.parked = nil // its room with it
+		t.parked = nil // frees its memory
 	}
 }
 
@@ -130,7 +129,7 @@ func (t *Queue) Ended(results []store.Result) (more bool) {
 	return more
 }
 
-// portion returns for how many missed occurrences an entry is planned at a time.
+// portion returns how many missed occurrences of an entry are planned at once.
 func (t *Queue) portion(i uint32, v *View) int {
 	timing := t.timingOf(i)
 	if p := t.paced(i); p != nil {

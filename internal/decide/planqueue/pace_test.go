@@ -12,7 +12,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// serialText is the timing of a job that catches up on all and runs one at a time.
+// serialText is the timing of a job that catches up on everything and runs one run at a time.
 func serialText(t *testing.T, every time.Duration) string {
 	t.Helper()
 	forever, interval := job.Forever, job.Duration(every)
@@ -31,10 +31,10 @@ func serialText(t *testing.T, every time.Duration) string {
 type paceRig struct {
 	t     *testing.T
 	queue *Queue
-	at    time.Time // of the process and of the store
+	at    time.Time // the process clock and the store's clock
 	view  View
 	ids   int
-	out   int // runs that have not ended
+	out   int // unfinished runs
 }
 
 func newPaceRig(t *testing.T, every time.Duration, live ...store.Session) *paceRig {
@@ -115,7 +115,7 @@ func TestPaceFindsHowManyRunsStartTogether(t *testing.T) {
 	for _, slots := range []int{2, 3, 8} {
 		r := newPaceRig(t, time.Second)
 		r.round(slots)
-		for r.out > slots { // what had to wait
+		for r.out > slots { // waiting runs
 			r.end()
 		}
 		for range 20 {
@@ -128,8 +128,8 @@ func TestPaceFindsHowManyRunsStartTogether(t *testing.T) {
 	}
 }
 
-// A job whose runs take long, or longer than its interval, is planned in portions: else its
-// occurrences on time would not be skipped but missed.
+// A job whose runs take long, or longer than its interval, is planned in portions: at its pace,
+// occurrences on time would be missed instead of skipped.
 func TestSlowRunsArePlannedInPortions(t *testing.T) {
 	t.Run("no end comes", func(t *testing.T) {
 		r := newPaceRig(t, time.Second)

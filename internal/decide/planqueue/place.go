@@ -29,8 +29,8 @@ func (t *Queue) Whereabouts(runs []store.Run) (places map[job.ID]engine.Whereabo
 	return places, others
 }
 
-// Place assigns nodes to runs without one. A run whose job is not among the places gets
-// none: the job is gone, and the run with it.
+// Place assigns nodes to runs without one. A run whose job is not among the places gets none: the
+// job was deleted.
 func Place(runs []store.Run, places map[job.ID]engine.Whereabouts, live []store.Session) []store.Placement {
 	placements := make([]store.Placement, 0, len(runs))
 	for i := range runs {
@@ -49,7 +49,7 @@ func Place(runs []store.Run, places map[job.ID]engine.Whereabouts, live []store.
 // sessionFor returns the session that a run is placed on, which is zero if none is eligible.
 func sessionFor(run *store.Run, there engine.Whereabouts, live []store.Session) job.ID {
 	request := placement.Request{UID: run.JobUID, Place: there.Place, Handler: there.Handler, User: there.User, Scheduled: run.Scheduled, Sequence: int(run.ID[15])}
-	request.Place.Shards = 0 // it is one shard already, or not split
+	request.Place.Shards = 0 // it is a single shard or unsplit
 	if there.Place.Strategy == job.StrategyBroadcast {
 		request.Place.Strategy = job.StrategyAny
 	}

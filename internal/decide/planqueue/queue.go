@@ -1,11 +1,10 @@
-// Package planqueue makes the decisions of a planner: which jobs exist, how far each is
-// planned, what to plan next, which jobs wait until the nodes have room, and where runs are
-// placed. It is a value: the caller passes the time and the store's answers, and asks for
-// the next actions. It reads no clock, calls no store and starts nothing; it is not safe
-// for concurrent use.
+// Package planqueue makes the decisions of a planner: which jobs exist, how far each is planned,
+// what to plan next, which jobs wait until the nodes have room, and where runs are placed. It is a
+// value: the caller passes the time and the store's answers, and asks for the next actions. It
+// reads no clock, calls no store and starts no goroutine; it is not safe for concurrent use.
 //
-// A turn begins with Collect, admits missed occurrences as far as the nodes have room
-// (Admit), and is planned in batches (Next), each followed by Answered or Failed.
+// A turn begins with Collect, admits missed occurrences as far as the nodes have room (Admit), and
+// is planned in batches (Next), each followed by Answered or Failed.
 package planqueue
 
 import (
@@ -22,24 +21,23 @@ import (
 )
 
 const (
-	// Every is the interval of a planner. It plans ahead, so only work that it is woken for
-	// waits for it.
+	// Every is the interval of a planner. It plans ahead, so that nothing waits for it but work
+	// that wakes it.
 	Every = 500 * time.Millisecond
-	// runsMax is how many runs go into one call, besides the runs of its last item: a call that
-	// takes long holds up the claims.
+	// runsMax is how many runs one call has, besides the runs of its last item: long calls delay
+	// claims.
 	runsMax = store.MaxBatch
-	// A job is planned for this many occurrences at a time: a whole look-ahead at 10 ms,
-	// but only a few if more than a crowd of jobs are due, so that after a start no job
-	// waits until the others are completely planned.
+	// occurrencesMax bounds the occurrences of a job per decision: a whole look-ahead at 10 ms, but
+	// only a few if more jobs than a crowd are due, so that after a start no job waits until all
+	// others are completely planned.
 	occurrencesMax   = 2000
 	occurrencesCrowd = 4
 	crowd            = 2 * store.MaxBatch
-	// LaneEntries is the number of entries of a crowd that are searched for entries of one
-	// stripe: about a batch of them, without long waits for others.
+	// LaneEntries is how many entries of a crowd are searched for entries of one stripe: enough for
+	// about a batch.
 	LaneEntries = runqueue.Stripes * store.MaxBatch
-	// A job is planned again when less than this part of its look-ahead is planned, and
-	// then for all of it: a job that is due each second needs one move of its cursor for
-	// several runs.
+	// planAgainAt / planAgainOf is the part of the look-ahead below which a job is planned again,
+	// for the whole of it: so a job that is due each second moves its cursor once for several runs.
 	planAgainAt, planAgainOf = 2, 3
 	// lostMax is the longest span of acknowledged writes that a failing store may lose, as
 	// in a failover to a lagging standby: plans of that span are read again.
@@ -54,8 +52,8 @@ type Queue struct {
 	stripeOf  func(job.ID) int
 	calendars map[string]*job.Calendar
 	mine      store.Partitions // that it plans
-	begun     bool             // the partitions were given once
-	// asked is the moment up to which entries have left the queue.
+	begun     bool             // Take was called before
+	// asked is the moment up to which due entries have left the queue.
 	asked int64
 	// gained are entries whose cursors must be read, the most urgent first, because another
 	// planner may have moved them, followed by doubted, whose moves the store may have
@@ -63,16 +61,16 @@ type Queue struct {
 	gained, doubted []uint32
 	// failedAt is since when the store may have lost plans; zero if it has not.
 	failedAt time.Time
-	// turn are the entries to plan, the first sent of them in flight. With choice, a batch
-	// keeps to one stripe.
+	// turn are the entries to plan; the first sent ones are in flight. With choice, a batch keeps
+	// to one stripe.
 	turn   []uint32
 	sent   int
 	most   int // occurrences of each
 	choice bool
 
 	backlog backlog
-	// changing are the partitions with changed jobs since Count, and doubtful those that
-	// have differed from the store's count once.
+	// changing are the partitions with changed jobs since Count, and doubtful the partitions that
+	// have differed once from the store's count.
 	changing, doubtful store.Partitions
 	// used is the use of nodes by jobs whose strategy depends on it.
 	used map[job.ID]map[string]placement.Use
@@ -86,7 +84,7 @@ func New(lookAhead time.Duration, stripeOf func(job.ID) int) *Queue {
 	}
 }
 
-// SetCalendars takes over the calendars.
+// SetCalendars replaces the calendars.
 func (t *Queue) SetCalendars(list []*job.Calendar) {
 	t.calendars = make(map[string]*job.Calendar, len(list))
 	for _, c := range list {
@@ -94,8 +92,8 @@ func (t *Queue) SetCalendars(list []*job.Calendar) {
 	}
 }
 
-// NamesCalendars reports whether jobs name calendars in a way not seen yet: then the caller
-// reads the calendars before it puts the jobs.
+// NamesCalendars reports whether jobs name calendars in a new way: then the caller reads the
+// calendars before it puts the jobs.
 func (t *Queue) NamesCalendars(jobs []store.PlannedJob) bool {
 	return slices.ContainsFunc(jobs, func(j store.PlannedJob) bool {
 		_, known := t.byText[j.Timing]
@@ -103,8 +101,8 @@ func (t *Queue) NamesCalendars(jobs []store.PlannedJob) bool {
 	})
 }
 
-// Put adds or updates jobs from the store. It returns timings that do not compile, which
-// validation should have refused: such a job is not planned, and delays no other.
+// Put adds or updates jobs from the store. It returns timings that do not compile, which validation
+// should have refused: such jobs are not planned, and delay no others.
 func (t *Queue) Put(jobs []store.PlannedJob) (broken map[string]error) {
 	compile := func(text string) timing {
 		compiled, where, err := engine.CompileTiming(text, func(namespace, name string) *job.Calendar {
@@ -126,13 +124,13 @@ func (t *Queue) Put(jobs []store.PlannedJob) (broken map[string]error) {
 	return broken
 }
 
-// Count says that the store counts its jobs from now on.
+// Count notes that the store begins to count its jobs.
 func (t *Queue) Count() { t.changing = store.Partitions{} }
 
-// Differs returns the partitions that have differed from the store's count twice in a row,
-// which must be read again, and those that have differed once. Partitions with changed jobs
-// are left to a later comparison: while many jobs are created all partitions differ, and
-// reading them all takes longer each time.
+// Differs returns the partitions that have differed from the store's count twice in a row, which
+// must be read again, and the partitions that have differed once. Partitions with changed jobs are
+// left to a later comparison: while many jobs are created all partitions differ, and reading them
+// takes longer each time.
 func (t *Queue) Differs(sums *[job.Partitions]store.PartitionSummary) (twice, once store.Partitions) {
 	for partition, sum := range sums {
 		if sum != t.sums[partition] {
@@ -155,15 +153,14 @@ func (t *Queue) Keep(partitions store.Partitions, read map[job.ID]bool) {
 }
 
 // Take sets the partitions to plan from now on. The cursors of jobs taken over from another
-// planner, and of jobs whose last moves the store may have lost, must be read (ToRead). The
-// rest of the table is current, and so is the cursor of each job without occurrences since:
-// most of a million jobs that are due once a day, some hours after the start of a node. It
-// returns true if the store may have lost more than cursors: then the table must be
-// compared with it soon.
+// planner, and of jobs whose last moves the store may have lost, must be read (ToRead). The rest of
+// the table is current, and so is the cursor of each job without occurrences since, such as most of
+// a million daily jobs. It returns true if the store may have lost more than cursors: then the
+// table must be compared with it soon.
 func (t *Queue) Take(partitions store.Partitions, now time.Time) (lost bool) {
 	was := t.mine
 	if t.mine = partitions; !t.begun {
-		t.begun = true // all was just read
+		t.begun = true // all jobs were just read
 		return false
 	}
 	if partitions != was {
@@ -188,7 +185,7 @@ func (t *Queue) MayHaveLost(now time.Time) {
 // the jobs of lost partitions.
 func (t *Queue) gain(partitions store.Partitions, now time.Time) {
 	type urgent struct {
-		at    int64 // when it is due next
+		at    int64 // its next due time
 		entry uint32
 	}
 	var list []urgent
@@ -214,8 +211,8 @@ func (t *Queue) gain(partitions store.Partitions, now time.Time) {
 	t.gained = gained
 }
 
-// doubt notes the jobs that this planner has planned beyond a moment. Whether the store has lost
-// changes of jobs is seen by a comparison.
+// doubt notes the jobs that this planner has planned beyond a moment. A comparison finds changes of
+// jobs that the store has lost.
 func (t *Queue) doubt(moment time.Time) {
 	noted := make(map[uint32]bool, t.Behind())
 	for _, i := range slices.Concat(t.gained, t.doubted) {
@@ -239,8 +236,8 @@ func (t *Queue) ToRead() []job.ID {
 	return uids
 }
 
-// Read takes over the cursors of the first n of the jobs that ToRead has returned. One with
-// another epoch is about to be read as a whole.
+// Read stores the cursors of the first n jobs that ToRead returned. A job with another epoch is
+// about to be read as a whole.
 func (t *Queue) Read(n int, list []store.JobCursor) {
 	for _, c := range list {
 		i, ok := t.byUID[c.UID]
@@ -265,18 +262,18 @@ func (t *Queue) Splits() bool {
 	return slices.ContainsFunc(t.timings, func(tm timing) bool { return tm.where.Split != "" })
 }
 
-// View is the cluster as seen by a planner.
+// View is a planner's view of the cluster.
 type View struct {
 	Now time.Time // the store's clock
-	// Self is the session of its node, and Live the sessions that accept runs.
+	// Self is the planner's session, and Live the sessions that accept runs.
 	Self job.ID
 	Live []store.Session
 	// Executors are the executors that occurrences are split among.
 	Executors []store.Registration
-	// Most bounds for how many occurrences a job is planned; 0 leaves that to the queue.
+	// Most bounds the planned occurrences of a job; 0 leaves that to the queue.
 	Most int
-	// Paced is set if the caller tells which claims were granted (Batch.Claimed) and which attempts
-	// have ended (Queue.Ended).
+	// Paced is set if the caller reports granted claims (Batch.Claimed) and ended attempts
+	// (Queue.Ended).
 	Paced bool
 }
 
@@ -285,20 +282,20 @@ type Batch struct {
 	Items     []store.PlanItem
 	decisions []engine.Decision
 	self      job.ID
-	caughtUp  []bool // whether an item catches up a job at its pace
+	caughtUp  []bool // whether each item catches up a job at its pace
 	claims    map[job.ID]claimed
 }
 
-// planAgain returns how far ahead a job is planned at least.
+// planAgain returns the least distance that a job is planned ahead.
 func (t *Queue) planAgain() time.Duration { return t.LookAhead * planAgainAt / planAgainOf }
 
-// Collect begins a turn of all jobs whose next occurrence is within the look-ahead, and
-// holds back missed ones. It returns true if it needs the room for those, at a moment of
-// the process.
+// Collect begins a turn of all jobs whose next occurrence is within the look-ahead, and holds back
+// missed ones. It returns true if it must know the room for these, at a moment of the process
+// clock.
 func (t *Queue) Collect(now, at time.Time) (wantsRoom bool) {
 	moment := now.Add(t.planAgain()).UnixNano()
 	if moment < t.asked-int64(store.PlanSlack) {
-		t.rebuild() // the store's clock was put back
+		t.rebuild() // the store's clock was set back
 	}
 	t.asked = moment
 	t.expire(at)
@@ -315,8 +312,8 @@ func (t *Queue) Collect(now, at time.Time) (wantsRoom bool) {
 	return len(t.held) > 0 && at.Sub(t.backlog.seen) >= t.backlog.again
 }
 
-// Admit adds as many to the turn that were held back as there is room for, and returns how many
-// there are to plan.
+// Admit adds held entries to the turn while there is room, and returns the number of entries to
+// plan.
 func (t *Queue) Admit() int {
 	admitted := 0
 	if t.backlog.room > 0 {
@@ -331,7 +328,7 @@ func (t *Queue) Admit() int {
 		}
 		t.turn = append(t.turn, t.held[:admitted]...)
 		if t.held = t.held[admitted:]; len(t.held) == 0 {
-			t.held = nil // its room with it
+			t.held = nil // frees its memory
 		}
 	}
 	t.most = occurrencesMax
@@ -344,9 +341,9 @@ func (t *Queue) Admit() int {
 // Left returns the number of unplanned entries of the turn.
 func (t *Queue) Left() int { return len(t.turn) }
 
-// Next returns the next batch of the turn, possibly empty, and the stripes of its jobs. enter
-// is called once to choose stripes that other calls are not in. newID makes the ids of runs
-// and records. A batch with items must be followed by Answered or Failed.
+// Next returns the next batch of the turn, possibly empty, and the stripes of its jobs. enter is
+// called once to choose stripes without other calls. newID generates the ids of runs and records. A
+// batch with items must be followed by Answered or Failed.
 func (t *Queue) Next(v View, enter func(choose func(busy runqueue.Set) runqueue.Set) runqueue.Set, newID func() (job.ID, error)) (b Batch, within runqueue.Set, err error) {
 	some := t.turn
 	within = enter(func(busy runqueue.Set) (within runqueue.Set) {
@@ -368,8 +365,7 @@ func (t *Queue) planned() {
 	t.sent = 0
 }
 
-// ofOneLane moves entries of one stripe, preferably an idle one, to the front and returns
-// them.
+// ofOneLane moves entries of one stripe to the front, preferably an idle one, and returns them.
 func (t *Queue) ofOneLane(busy runqueue.Set) (some []uint32, within runqueue.Set) {
 	stripe := func(i uint32) int { return t.stripeOf(t.entries[i].uid) }
 	first := t.turn[:min(len(t.turn), LaneEntries)]
@@ -404,7 +400,7 @@ func (t *Queue) decide(v View, due []uint32, b *Batch, newID func() (job.ID, err
 		n++
 		e := &t.entries[i]
 		if e.next > horizon || seen[i] || !t.mine.Has(job.Partition(e.uid)) {
-			continue // it was planned, changed or lost in the meantime
+			continue // it was planned, changed or lost since
 		}
 		seen[i] = true
 		timing := *t.timingOf(i)
@@ -441,8 +437,8 @@ func (t *Queue) runsOf(v View, i uint32, due []engine.Occurrence, newID func() (
 			Sequence: int(e.planned) + sequence, Used: t.used[e.uid],
 		}
 		if catchesUp {
-			// Nodes that work through the same jobs at the same time would wait for each
-			// other in the store, the planning node included.
+			// Nodes with runs of the same jobs at the same time would wait for each other in the
+			// store, including the planning node.
 			request.With, request.Near = due[0].Scheduled, v.Self
 		}
 		placed, _ := placement.Runs(request, v.Live)
@@ -517,7 +513,7 @@ func (t *Queue) Answered(b *Batch, outcomes []store.PlanOutcome, now, at time.Ti
 		case outcome == store.Moved:
 			others = append(others, i)
 		case outcome == store.TooFar && t.entries[i].next != never:
-			// The clocks differ: by the store's clock it is not due yet.
+			// By the store's clock it is not due yet.
 			t.due.Push(now.Add(t.planAgain()+Every).UnixNano(), i)
 		}
 	}
@@ -558,13 +554,12 @@ func (t *Queue) ClockStepped() {
 
 // Stats are the planner's numbers at a moment.
 type Stats struct {
-	// Jobs is the number of planned jobs: jobs of its partitions that are neither paused
-	// nor completed, and whose cursor is known.
+	// Jobs is the number of planned jobs: active jobs of its partitions with a known cursor.
 	Jobs int
-	// Held is the number of them that wait to catch up.
+	// Held is the number of jobs among them that wait to catch up.
 	Held int
-	// Ahead is how far ahead all others are planned, at most LookAhead. It is negative if a
-	// due occurrence is not planned.
+	// Ahead is how far ahead the rest is planned, at most LookAhead. It is negative if a due
+	// occurrence is not planned.
 	Ahead time.Duration
 }
 

@@ -19,19 +19,19 @@ type table struct {
 	byUID   map[job.ID]uint32
 	sums    [job.Partitions]store.PartitionSummary
 	timings []timing
-	unused  []uint32 // timings that no job has
+	unused  []uint32 // timings without a job
 	byText  map[string]uint32
-	// due holds the entries by the moment of their next occurrence. An entry may be in it
-	// more than once; only the copy that agrees with its next counts.
+	// due holds the entries by the moment of their next occurrence. An entry may be in it more than
+	// once; only the copy at its next counts.
 	due timer.Queue
 	// held are the entries that wait for room in the backlog, and are not in due.
 	held []uint32
 	// catchUp is the end of the catch-up of an entry, while it takes several decisions.
 	catchUp map[uint32]time.Time
-	// paces are the paces of entries whose runs wait for each other, while they are caught up.
+	// paces are the paces of entries with serial runs during their catch-up.
 	paces map[uint32]*pace
-	// parked are the entries that wait for the end of a run, by the moment, and parkedNow is how many
-	// of them still do.
+	// parked are the entries that began to wait for the end of a run, by time, and parkedNow is how
+	// many still wait.
 	parked    []waiter
 	parkedNow int
 }
@@ -40,8 +40,8 @@ type entry struct {
 	uid     job.ID
 	epoch   int64
 	version int64
-	cursor  int64 // the latest scheduled time that is planned, in nanoseconds
-	next    int64 // the next occurrence; never for none
+	cursor  int64 // the latest planned scheduled time, in nanoseconds
+	next    int64 // the next occurrence; never if there is none
 	planned uint32
 	timing  uint32
 }
@@ -72,7 +72,7 @@ func (t *table) put(j store.PlannedJob, compile func(text string) timing) {
 		return
 	}
 	if known && t.agrees(i, j) {
-		return // an entry is queued once: the queue forgets none before it is due
+		return // an entry is queued once: the queue drops none before it is due
 	}
 	if !known {
 		i = t.add(j.UID)
@@ -81,7 +81,7 @@ func (t *table) put(j store.PlannedJob, compile func(text string) timing) {
 		t.release(t.entries[i].timing)
 		t.entries[i].timing = t.share(j.Timing, compile)
 	}
-	delete(t.catchUp, i) // it may follow another policy
+	delete(t.catchUp, i) // it may have another policy
 	t.forgetPace(i)
 	e := &t.entries[i]
 	t.sums[job.Partition(j.UID)].Versions += j.Version - e.version
@@ -147,7 +147,7 @@ func (t *table) share(text string, compile func(string) timing) uint32 {
 	return i
 }
 
-// release gives a timing back.
+// release drops a reference to a timing.
 func (t *table) release(i uint32) {
 	if t.timings[i].jobs--; t.timings[i].jobs == 0 {
 		delete(t.byText, t.timings[i].text)
@@ -169,7 +169,7 @@ func (t *table) schedule(i uint32) {
 	case !next.IsZero() && (most == 0 || int(e.planned) < most):
 		e.next = next.UnixNano()
 	case tm.engine.Planned:
-		e.next = e.cursor // to say at once that the job is completed
+		e.next = e.cursor // reports at once that the job is completed
 	default:
 		return
 	}
@@ -191,8 +191,8 @@ func (t *table) keepCatchUp(i uint32, until time.Time) {
 	}
 }
 
-// rebuild queues all entries anew. The queue only moves forward, so a wall clock that was
-// set back needs a new one.
+// rebuild queues all entries anew. The queue only moves forward, so that it must be renewed when
+// the wall clock is set back.
 func (t *table) rebuild() {
 	t.due, t.held = timer.Queue{}, nil
 	t.paces, t.parked, t.parkedNow = map[uint32]*pace{}, nil, 0

@@ -5,8 +5,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Timings returns the schedules of the active jobs, equal ones once. Of restricts the jobs;
-// nil means all.
+// Timings returns the distinct schedules of the active jobs. of restricts the jobs; nil means all.
 func (t *Queue) Timings(of []job.ID) []forecast.Timing {
 	jobs := make(map[uint32]int, len(t.timings))
 	if of == nil {

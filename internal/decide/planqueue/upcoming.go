@@ -27,9 +27,8 @@ func (t *Queue) NextAfter(uid job.ID, at time.Time) (time.Time, bool) {
 // sliceMax is the number of entries in one part of a Scan.
 const sliceMax = 4096
 
-// Scan is a search for the jobs that fall due first, in parts between which the queue
-// may change. It needs no index, which keeps the table small, and only the memory of its
-// results.
+// Scan is a search for the jobs that fall due first, in parts between which the queue may change.
+// It needs no index, which keeps the table small, and memory only for its results.
 type Scan struct {
 	at    int64
 	after upcoming
@@ -37,8 +36,8 @@ type Scan struct {
 	memo  memo
 }
 
-// NewScan returns a search for at most n jobs, which is positive, that fall due first at a moment
-// or after it and come behind a place in that order; the zero Upcoming is the beginning.
+// NewScan returns a search for the n jobs, at least one, that fall due first at a moment or later,
+// after a place in that order; the zero Upcoming is the beginning.
 func NewScan(at time.Time, after engine.Upcoming, n int) *Scan {
 	s := &Scan{at: at.UnixNano(), after: upcoming{next: math.MinInt64}, first: firsts{n: n}}
 	if !after.Next.IsZero() {
@@ -75,9 +74,9 @@ func (s *Scan) Found() []engine.Upcoming {
 	return list
 }
 
-// nextAfter returns when an entry falls due first at a moment or after it. The entry has
-// the first unplanned one: occurrences planned ahead are still in the future, and those not
-// planned in time are over.
+// nextAfter returns the first due time of an entry at a moment or later. The entry itself has the
+// first unplanned occurrence: occurrences planned ahead may come before it, and unplanned ones may
+// be past.
 func (t *table) nextAfter(i uint32, at int64, memo *memo) int64 {
 	if e := &t.entries[i]; e.cursor < at && e.next >= at {
 		return e.next
@@ -101,7 +100,7 @@ type memo struct {
 }
 
 type answer struct {
-	text string // of the timing: its number may be given to another one
+	text string // text of the timing, whose number may be reused
 	next int64
 }
 
@@ -142,7 +141,7 @@ type firsts struct {
 	heap []upcoming
 }
 
-// latest returns the moment behind which nothing is added any more.
+// latest returns the moment beyond which nothing is added any more.
 func (f *firsts) latest() int64 {
 	if len(f.heap) < f.n {
 		return never
@@ -167,7 +166,7 @@ func (f *firsts) add(next int64, uid *job.ID) {
 	}
 }
 
-// sink moves an item down to where none below it comes after it.
+// sink moves an item down until none below it comes after it.
 func (f *firsts) sink(i int) {
 	for {
 		last := i

@@ -1,7 +1,6 @@
-// Package preview says about a schedule what people want to know before anything
-// runs by it: what it means in words, when it falls due next, and what changes of
-// the clock do to it. The command line and the API say it with the same words. It
-// is pure: the caller says from when on.
+// Package preview describes a schedule before anything runs by it: its meaning in words, its next
+// due times, and the effect of clock changes. The command line and the API share it. It is pure:
+// the caller passes the start.
 package preview
 
 import (
@@ -22,18 +21,18 @@ type Preview struct {
 	Timezone    *cron.Zone
 	Description string
 	Next        []time.Time // in the zone
-	Notes       []string    // about changes of the clock
-	Warnings    []string    // about probably unintended settings
-	// Never says why there is nothing in Next.
+	Notes       []string    // notes about clock changes
+	Warnings    []string    // warnings about probably unintended settings
+	// Never explains why Next is empty.
 	Never string
 }
 
-// Ask is a question about a schedule.
+// Ask is a request for a preview.
 type Ask struct {
 	Lang cron.Lang
-	// From is the instant that the occurrences come after, or before.
+	// From is the instant before the first occurrence or, backwards, after it.
 	From      time.Time
-	Backwards bool // those before From, the latest first
+	Backwards bool // occurrences before From, latest first
 	Count     int
 }
 
@@ -45,9 +44,9 @@ type timetable interface {
 	Describe(cron.Lang) string
 }
 
-// Expression is about an expression, which may be an interval such as @every 90s.
-// Its occurrences are shown in the zone given, or in the zone of the expression. The
-// error comes from [cron.ParseSchedule].
+// Expression previews an expression, which may be an interval such as @every 90s. Its occurrences
+// are shown in the zone given, or in the zone of the expression. The error comes from
+// [cron.ParseSchedule].
 func Expression(text string, zone *cron.Zone, options []cron.Option, ask Ask) (Preview, error) {
 	parsed, err := cron.ParseSchedule(text, options...)
 	if err != nil {
@@ -73,14 +72,14 @@ func Expression(text string, zone *cron.Zone, options []cron.Option, ask Ask) (P
 	return p, nil
 }
 
-// occurrences takes as many steps as are asked for.
+// occurrences takes as many steps as the request asks for.
 func (p *Preview) occurrences(step func(time.Time) time.Time, ask Ask) {
 	for t := step(ask.From); !t.IsZero() && len(p.Next) < ask.Count; t = step(t) {
 		p.Next = append(p.Next, t.In(p.Timezone.Location()))
 	}
 }
 
-// never says why there is nothing to show.
+// never explains why there are no occurrences.
 func (p *Preview) never(expression *cron.Expression, ask Ask) {
 	at, lang := ask.From.In(p.Timezone.Location()).Format(time.RFC3339), ask.Lang.String()
 	if ask.Backwards {
@@ -94,7 +93,7 @@ func (p *Preview) never(expression *cron.Expression, ask Ask) {
 	p.Never = phrase.NeverAfter.Of(at, why).In(lang)
 }
 
-// inLang says texts in a language.
+// inLang formats texts in a language.
 func inLang(lang cron.Lang, texts []phrase.Text) (list []string) {
 	for _, t := range texts {
 		list = append(list, t.In(lang.String()))
@@ -102,8 +101,7 @@ func inLang(lang cron.Lang, texts []phrase.Text) (list []string) {
 	return list
 }
 
-// notesFrom returns the beginning of the time that notes are about: all that is
-// shown.
+// notesFrom returns the start of the time of the notes, which covers all shown occurrences.
 func notesFrom(times []time.Time, from time.Time) time.Time {
 	if last := times[len(times)-1]; last.Before(from) {
 		return last.Add(-1)
@@ -111,8 +109,8 @@ func notesFrom(times []time.Time, from time.Time) time.Time {
 	return from
 }
 
-// notesTo returns its end. It includes the coming year, so that a schedule saved in
-// November holds no surprise in March.
+// notesTo returns the end of the time of the notes. It includes the coming year, so that a schedule
+// saved in November holds no surprise in March.
 func notesTo(times []time.Time, ask Ask) time.Time {
 	if ask.Backwards {
 		return ask.From
@@ -131,9 +129,8 @@ func MissesJob(err error, text string, options []cron.Option) bool {
 	return with == nil || with.Error() != err.Error()
 }
 
-// Job is about all of the schedule of a job, whose defaults are filled in, but for
-// jitter and spread, which go by the identity that a job is given when it is
-// created. The error is of type job.Problems.
+// Job previews the schedule of a job with its defaults filled in, except jitter and spread, which
+// depend on the uid of a created job. The error is of type job.Problems.
 func Job(filled *job.Job, calendars job.Calendars, ask Ask) (Preview, error) {
 	schedule, err := filled.CompileSchedule(calendars)
 	if err != nil {
@@ -141,7 +138,7 @@ func Job(filled *job.Job, calendars job.Calendars, ask Ask) (Preview, error) {
 	}
 	s := &filled.Schedule
 	p := Preview{}
-	// What follows is right, since it was compiled.
+	// The schedule has compiled, so that the rest is valid.
 	p.Timezone, err = cron.LoadZone(s.Timezone)
 	if err != nil {
 		return Preview{}, err
@@ -198,7 +195,7 @@ func expressionsOf(filled *job.Job, zone *cron.Zone) (list []timetable, err erro
 	return list, nil
 }
 
-// neverOf says why a schedule has no occurrences that could be named.
+// neverOf explains why a schedule has no occurrences to show.
 func (p *Preview) neverOf(s *job.Schedule, expressions []timetable, ask Ask) {
 	switch {
 	case len(expressions) == 0 && len(s.At) == 0:
@@ -211,8 +208,7 @@ func (p *Preview) neverOf(s *job.Schedule, expressions []timetable, ask Ask) {
 	}
 }
 
-// inWords says what a schedule means: the canonical forms of its expressions, and
-// all of it in words.
+// inWords returns the canonical forms of a schedule's expressions, and the schedule in words.
 func inWords(s *job.Schedule, expressions []timetable, lang cron.Lang) (texts []string, words string) {
 	var parts []string
 	for _, e := range expressions {

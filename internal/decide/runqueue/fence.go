@@ -7,13 +7,12 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// fenceMargin is the time between the end of an attempt, its grace included, and the moment
-// when other nodes may take it for lost.
+// fenceMargin is the time from the end of an attempt, its grace included, until other nodes may
+// count it as lost.
 const fenceMargin = 3 * time.Second
 
-// FenceOf returns how long after the last renewal of its session an attempt may run: as
-// long as no other node can have its retry, its slot, or what follows it in its flow. 0 means
-// without limit.
+// FenceOf returns how long after the last renewal of its session an attempt may run: until another
+// node can have its retry, its slot, or the next steps of its flow. 0 means without limit.
 func FenceOf(p *job.Policy, run *store.Run) time.Duration {
 	if run.Unfenced {
 		return 0

@@ -7,32 +7,30 @@ import (
 )
 
 const (
-	// herdSpan is the width of the steps in which due times are counted to know how many
-	// claims fall together.
+	// herdSpan is the width of the steps in which due times are counted to find claims that
+	// coincide.
 	herdSpan = 100 * time.Millisecond
-	// claimSpan is how much later than the first of a batch the last of it is due: where
-	// runs fall due one after the other, one batch for several costs the store and the
-	// processors a fraction of a batch for each.
+	// claimSpan is the longest time between the due times of a batch: if runs fall due one after
+	// another, one batch for several costs a fraction of a batch for each.
 	claimSpan = 25 * time.Millisecond
 	// smoothing is the weight of earlier measurements.
 	smoothing = 16
 	// leadMin covers the timers themselves.
 	leadMin = 3 * time.Millisecond
-	// leadFalls is how often the estimate falls at most, down to leadKept: a shared disk
-	// stalls every few seconds, for some tens of milliseconds, with many batches in
-	// between. More would be too far ahead for jobs that run each second.
+	// leadFalls is the minimum time between two falls of the estimate, down to leadKept: a shared
+	// disk stalls every few seconds, for some tens of milliseconds, with many batches in between. A
+	// longer time would be too far ahead for jobs that run each second.
 	leadFalls = 500 * time.Millisecond
 	leadKept  = 100 * time.Millisecond
 )
 
 func herdOf(due time.Time) int64 { return due.UnixNano() / int64(herdSpan) }
 
-// Lead estimates how long claims take, as measured: one batch, and each claim in it. Claims go
-// out that much ahead of their due time, so that runs start at their instant however slow the
-// store is.
+// Lead estimates how long claims take, as measured: one batch, and each claim in it. Claims are
+// sent that much ahead of their due time, so that runs start at their instant even on a slow store.
 type Lead struct {
 	batch, each time.Duration
-	fell        time.Duration // when batch became less, on the monotonic clock
+	fell        time.Duration // when batch last fell, on the monotonic clock
 }
 
 // leadAtFirst is the estimate before the first measurement: a slow store, so that the first
@@ -50,12 +48,12 @@ func (l *Lead) measured(took time.Duration, claims int, answered time.Duration) 
 	l.each = (l.each*(smoothing-1) + took/time.Duration(claims)) / smoothing
 }
 
-// of returns how far ahead the claims of a herd go out.
+// of returns how far ahead the claims of a herd are sent.
 func (l *Lead) of(herd int) time.Duration {
 	return min(leadMin+2*l.batch+time.Duration(herd)*l.each, store.ClaimAhead-herdSpan)
 }
 
-// leadFor returns how far ahead the claims of the herd that is due first go out.
+// leadFor returns how far ahead the claims of the earliest herd are sent.
 func (a *Queue[P]) leadFor(first int64) time.Duration {
 	herd := herdOf(time.Unix(0, first))
 	return a.lead.of(a.herds[herd] + a.herds[herd+1])

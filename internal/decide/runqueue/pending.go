@@ -10,7 +10,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Stripes is how many stripes jobs may be in: see package stripes.
+// Stripes is the number of stripes of jobs: see package stripes.
 const Stripes = 8
 
 // Set is a set of stripes.
@@ -56,9 +56,8 @@ func (p *pending[P]) deleteFunc(chosen func(*Item[P]) bool) {
 	}
 }
 
-// first returns the stripe of the next item for a batch, or false. With a choice it is one of
-// the most urgent items, in a stripe of the batch or else in an idle one; otherwise the most
-// urgent.
+// first returns the stripe of the next item for a batch, or false. With a choice it is one of the
+// most urgent items, preferably in a stripe of the batch or an idle one; without, the most urgent.
 func (p *pending[P]) first(choice bool, within, busy Set) (stripe int, ok bool) {
 	for i, q := range p.stripes {
 		if len(q) == 0 {
@@ -85,8 +84,7 @@ func (p *pending[P]) comesFirst(a, b int, choice bool, within, busy Set) bool {
 	return before(x, y) < 0
 }
 
-// queue is a heap of items: those whose claim must be repeated first, then by priority, due
-// time and id.
+// queue is a heap of items: claims to repeat come first, then by priority, due time and id.
 type queue[P any] []*Item[P]
 
 func (q queue[P]) Len() int           { return len(q) }

@@ -49,7 +49,7 @@ func TestClaimBatchKeepsToOneLaneAmongEquallyUrgentRuns(t *testing.T) {
 			order = append(order, all.pop(stripe).Ready.ID[0])
 		}
 	}
-	// Once the urgent one is in, its stripe is the batch's own.
+	// Once the batch has the urgent item, it prefers that stripe.
 	if got := string(take(true)); got != "\x04\x00\x02\x03\x01" {
 		t.Errorf("with a choice they are taken in the order %q", got)
 	}

@@ -1,13 +1,12 @@
-// Package runqueue makes the decisions of a worker: which runs it holds, when to claim and
-// start each, which calls are in flight, and how far ahead of their due times claims are
-// sent. It is a value: the caller passes the time and events, and asks for the next
-// actions. It reads no clock, calls no store and starts nothing; it is not safe for
-// concurrent use.
+// Package runqueue makes the decisions of a worker: which runs it holds, when to claim and start
+// each, which calls are in flight, and how far ahead of their due times claims are sent. It is a
+// value: the caller passes the time and events, and asks for the next actions. It reads no clock,
+// calls no store and starts no goroutine; it is not safe for concurrent use.
 //
-// A run is held (Hold), becomes pending when it is claimable, is claimed in a batch
-// (Claims), and by the answer (Answered) dropped, queued again, or handed to the caller,
-// who prepares it and queues it for its start (Enqueue). It is then started (Starts) and,
-// once its result is reported, removed (Reported).
+// A run is held (Hold), becomes pending when it is claimable, is claimed in a batch (Claims) and,
+// depending on the answer (Answered), dropped, queued again, or returned to the caller, who
+// prepares it and queues it for its start (Enqueue). It is then started (Starts) and, once its
+// result is reported, removed (Reported).
 package runqueue
 
 import (
@@ -24,14 +23,14 @@ const (
 	// IdleFor is the longest wait for the next claim or start: a clock that is set must be
 	// noticed.
 	IdleFor = time.Second
-	// PageSize is how many runs are read at a time.
+	// PageSize is how many runs one read returns.
 	PageSize = 2000
-	// HeldMax bounds the runs that are held in memory: some seconds of the highest rate
-	// that a store takes. Further runs are read when room is free again.
+	// HeldMax bounds the runs that are held in memory: some seconds of the highest rate of a store.
+	// Further runs are read when there is room again.
 	HeldMax = 100_000
 )
 
-// Item is a run that the worker holds. P is the caller's data for it, set at its claim.
+// Item is a run that the worker holds. P is the caller's data, set at its claim.
 type Item[P any] struct {
 	Ready   store.ReadyRun
 	Attempt store.Attempt // set by its first claim
@@ -40,20 +39,19 @@ type Item[P any] struct {
 
 	handle uint32
 	queued bool // in a queue, not pending
-	// planned is set while the step that creates its run also claims it.
+	// planned is set while the step that creates the run also claims it.
 	planned bool
-	// instant is set when the claim must wait for the due time: ahead of it the slot was
-	// taken, or the store's clock was behind.
+	// instant is set when the claim must wait for the due time: an earlier one found the slot
+	// taken, or the store's clock behind.
 	instant bool
 	// notBefore is the store's time before which the claim is not repeated, in nanoseconds.
 	notBefore int64
-	// again is set when its run was read as ready although it is not: the read may have
-	// overtaken the answer that gives it the slot it waits for, or that schedules its next
-	// attempt. The run is read again then.
+	// again is set when its run was read as ready although it is not: the answer that frees its
+	// slot or schedules its next attempt may still be on the way. Then the run is read again.
 	again    bool
-	answered time.Duration // when its claim was
-	edits    int           // how often jobs were known to have changed when its claim was made
-	// handedOver is set when the store was asked to record a receiver outside of Belfry.
+	answered time.Duration // when its claim was answered
+	edits    int           // count of known job changes at its claim
+	// handedOver is set once the store was asked to record a receiver outside of Belfry.
 	handedOver bool
 }
 
@@ -67,7 +65,7 @@ const (
 	Claimed
 	Running
 	Ended   // its result is being reported
-	Carried // it continues without this program
+	Carried // it continues in the next program
 )
 
 // Attempts returns the attempts of items.
@@ -84,11 +82,11 @@ type Wake uint8
 
 // The early actions.
 const (
-	WakeClaims Wake = 1 << iota // Claims may return some
-	WakeStarts                  // Starts may return some
-	WakeLook                    // runs may be due in a moment: poll
-	WakeReader                  // there is little left to claim: read on
-	WakeRevoke                  // something was cancelled or changed
+	WakeClaims Wake = 1 << iota // Claims may return claims
+	WakeStarts                  // Starts may return items
+	WakeLook                    // runs may be due soon: poll
+	WakeReader                  // few claimable runs are left: read more
+	WakeRevoke                  // jobs or runs were cancelled or changed
 )
 
 // Queue makes the decisions of a worker. Use New. Durations are times of the monotonic
@@ -103,29 +101,27 @@ type Queue[P any] struct {
 	// slots gives the queues small handles for items.
 	slots []*Item[P]
 	free  []uint32
-	// due holds the ready items by due time of the store's clock, instants those that must
-	// not be claimed before it, starts the claimed ones by their start on the monotonic
-	// clock.
+	// due holds the ready items by due time of the store's clock, instants the items that must not
+	// be claimed before it, and starts the claimed items by their start on the monotonic clock.
 	due, instants, starts timer.Queue
-	herds                 map[int64]int // items in due by due time, in steps of herdSpan
+	herds                 map[int64]int // number of items in due by due time, in steps of herdSpan
 	collected             int64         // due time up to which items have left due
 	pending               pending[P]
-	inFlight              int  // claim calls in flight or to be retried
-	refused               bool // one is to be retried after a backoff
-	claimedSince          int  // runs, since the reader was last woken for them
-	busy                  int  // items that take capacity: claimed, running, or with a result to report
-	asked, asking         int  // of them, claims without an answer, and claims in flight
+	inFlight              int  // number of claim calls in flight or to repeat
+	refused               bool // a claim call must be repeated after a backoff
+	claimedSince          int  // claims since the reader was last woken for more
+	busy                  int  // items that take capacity: claimed, running or unreported
+	asked, asking         int  // number of items whose claims lack an answer, and whose claims are in flight
 	leaving               bool
-	// stuck is set while results are not taken, full if that is because the store has no space,
-	// and noRoom while claims are refused for that.
+	// stuck is set while results are refused, full if that is for lack of space, and noRoom while
+	// claims are refused for that.
 	stuck, full, noRoom bool
-	made                int // claims, since it was last asked
-	edits               int // how often jobs are known to have changed
-	// hints are the hints not polled for yet, and revocations the revoking hints not acted on
-	// yet.
+	made                int // claims since the last call of Made
+	edits               int // count of known job changes
+	// hints are hints before their poll, and revocations revoking hints before their effect.
 	hints, revocations store.Hint
-	// backlogAt is when to read the whole backlog again, if plenty is pending, and read how
-	// far ahead ready runs were read.
+	// backlogAt is when to read the whole backlog again, if plenty is pending, and read how far
+	// ahead runs were read.
 	backlogAt time.Duration
 	read      store.RunRef
 	lead      Lead
@@ -150,7 +146,7 @@ func (a *Queue[P]) Wakes() Wake {
 	return wake
 }
 
-// Item returns the item of a run, nil if it is not held.
+// Item returns the item of a held run, or nil.
 func (a *Queue[P]) Item(run job.ID) *Item[P] { return a.items[run] }
 
 // Holds reports whether an item is the present one of its run.
@@ -159,25 +155,25 @@ func (a *Queue[P]) Holds(it *Item[P]) bool { return a.items[it.Ready.ID] == it }
 // Items calls do for each item in a state, in the same order for the same history.
 func (a *Queue[P]) Items(s State, do func(*Item[P])) {
 	for _, it := range a.slots {
-		// A ready one may be stale; see Hold.
+		// A ready item may be stale: see Hold.
 		if it != nil && it.State == s && (s != Ready || a.Holds(it)) {
 			do(it)
 		}
 	}
 }
 
-// AnyBusy reports whether a condition holds for an item that takes capacity: its claim is in
-// flight, or it is claimed and has not ended.
+// AnyBusy reports whether an item that takes capacity meets a condition: its claim is in flight, or
+// it is claimed and has not ended.
 func (a *Queue[P]) AnyBusy(condition func(*Item[P]) bool) bool {
 	return slices.ContainsFunc(a.slots, func(it *Item[P]) bool { return it != nil && it.State != Ready && condition(it) })
 }
 
 // Load is the amount of work.
 type Load struct {
-	// Held are unclaimed runs, Pending the runs among them that are claimable now.
+	// Held is the number of unclaimed runs, and Pending how many of them are claimable now.
 	Held, Pending int
-	// Busy take capacity. Of them, Asked have a claim without an answer, and Asking
-	// a claim in flight.
+	// Busy is the number of runs that take capacity. Of them, Asked have a claim without an answer,
+	// and Asking a claim in flight.
 	Busy, Asked, Asking int
 }
 
@@ -195,7 +191,7 @@ func (a *Queue[P]) Room() int {
 	return max(0, a.capacity-a.busy-a.pending.len())
 }
 
-// Leave makes the queue claim nothing more.
+// Leave stops further claims.
 func (a *Queue[P]) Leave() { a.leaving = true }
 
 // IsLeaving reports whether Leave was called.
@@ -221,21 +217,21 @@ func (a *Queue[P]) Reports(err error) {
 	a.stuck, a.full = err != nil, errors.Is(err, store.ErrNoSpace)
 }
 
-// Made returns how many claims were made since it was last called.
+// Made returns the number of claims since its last call.
 func (a *Queue[P]) Made() int {
 	made := a.made
 	a.made = 0
 	return made
 }
 
-// Recalled reports whether jobs have changed since the claims of a batch were made, so that
-// they may be stale.
+// Recalled reports whether jobs have changed since the claims of a batch, so that they may be
+// stale.
 func (a *Queue[P]) Recalled(batch []*Item[P]) bool {
 	return slices.ContainsFunc(batch, func(it *Item[P]) bool { return it.edits != a.edits })
 }
 
-// Hold takes runs into memory and returns false when there is no more room. read is when the
-// reading of them began.
+// Hold takes runs into memory and returns false when there is no more room. read is when their
+// reading began.
 func (a *Queue[P]) Hold(runs []store.ReadyRun, read time.Duration) bool {
 	for i := range runs {
 		if len(a.items) >= HeldMax {
@@ -245,7 +241,7 @@ func (a *Queue[P]) Hold(runs []store.ReadyRun, read time.Duration) bool {
 		known := a.items[r.ID]
 		switch {
 		case known == nil && read < a.givenBack[r.ID]:
-			// It was read before its claim, which is being given back.
+			// It was read before its claim, which is being released.
 		case known == nil:
 			delete(a.givenBack, r.ID)
 			a.enqueue(a.add(*r))
@@ -280,7 +276,7 @@ func (a *Queue[P]) add(r store.ReadyRun) *Item[P] {
 	return it
 }
 
-// Adopt takes in a run that an earlier version of the program has started in this process.
+// Adopt adds a run that an earlier version of the program has started in this process.
 func (a *Queue[P]) Adopt(r store.ReadyRun, attempt store.Attempt) *Item[P] {
 	it := a.add(r)
 	it.Attempt, it.State = attempt, Running
@@ -288,8 +284,8 @@ func (a *Queue[P]) Adopt(r store.ReadyRun, attempt store.Attempt) *Item[P] {
 	return it
 }
 
-// forget drops an item that is in a queue. Its handle is used again once it has left the
-// queue: until then the slot is empty.
+// forget drops an item that is in a queue. Its handle is reused once it has left the queue: until
+// then the slot is empty.
 func (a *Queue[P]) forget(it *Item[P]) {
 	if a.Holds(it) {
 		delete(a.items, it.Ready.ID)
@@ -302,11 +298,11 @@ func (a *Queue[P]) drop(it *Item[P]) {
 	a.forget(it)
 	a.free = append(a.free, it.handle)
 	if it.again {
-		a.Hint(store.HintPlaced) // it may be due in a moment
+		a.Hint(store.HintPlaced) // it may be due soon
 	}
 }
 
-// enqueue puts a ready item where it waits for its time.
+// enqueue queues a ready item by its time.
 func (a *Queue[P]) enqueue(it *Item[P]) {
 	it.queued = true
 	if it.instant {
@@ -317,9 +313,9 @@ func (a *Queue[P]) enqueue(it *Item[P]) {
 	a.herds[herdOf(it.Ready.Due)]++
 }
 
-// collect moves claimable items from the queues to pending: those due within the lead, and
-// those whose instant has come. After a herd has left its queue the lead may shrink; later
-// items that are due no later than the herd then leave at once.
+// collect moves claimable items from the queues to pending: items due within the lead, and items
+// whose instant has come. After a herd has left its queue the lead may shrink; new items due no
+// later than the herd then leave at once.
 func (a *Queue[P]) collect(now time.Time, lead time.Duration) {
 	a.collected = max(a.collected, now.Add(lead).UnixNano())
 	for _, handle := range a.due.Due(a.collected, nil) {
@@ -335,7 +331,7 @@ func (a *Queue[P]) collect(now time.Time, lead time.Duration) {
 	}
 }
 
-// taken makes an item that has left its queue pending.
+// taken moves an item that has left its queue to pending.
 func (a *Queue[P]) taken(handle uint32) *Item[P] {
 	it := a.slots[handle]
 	if it == nil {
@@ -347,14 +343,14 @@ func (a *Queue[P]) taken(handle uint32) *Item[P] {
 	return it
 }
 
-// Claims returns the claims to make at a moment, at most store.MaxBatch, or how long until
-// the next one. enter is called once to choose a batch outside the stripes of other calls,
-// and returns the stripes of its jobs. newToken makes the token of a claim. A batch must be
-// followed by Answered or Refused, and then by Done.
+// Claims returns the claims to make at a moment, at most store.MaxBatch, or the time until the next
+// claim. enter is called once to choose a batch outside the stripes of other calls, and returns the
+// stripes of its jobs. newToken generates the token of a claim. A batch must be followed by
+// Answered or Refused, and then by Done.
 func (a *Queue[P]) Claims(elapsed time.Duration, enter func(choose func(busy Set) Set) Set, newToken func() (job.ID, error)) (batch []*Item[P], within Set, wait time.Duration) {
 	now, known := a.clock.Now(elapsed)
 	if !known {
-		return nil, 0, IdleFor // WakeClaims follows when it is read
+		return nil, 0, IdleFor // a reading of the clock sets WakeClaims
 	}
 	lead := leadMin
 	if first, ok := a.due.Next(); ok {
@@ -385,7 +381,7 @@ func (a *Queue[P]) Claims(elapsed time.Duration, enter func(choose func(busy Set
 			a.wake |= WakeReader
 		}
 		if a.pending.len() >= store.MaxBatch {
-			a.wake |= WakeClaims // for another call; without room it would only ask again
+			a.wake |= WakeClaims // for another call; without room it would only return again
 		}
 	}
 	wait = IdleFor
@@ -398,8 +394,8 @@ func (a *Queue[P]) Claims(elapsed time.Duration, enter func(choose func(busy Set
 	return batch, within, max(0, wait)
 }
 
-// take takes the claims of a batch, with room for this many new ones, and returns the stripes
-// of their jobs.
+// take takes the claims of a batch, new ones only while there is room, and returns the stripes of
+// their jobs.
 func (a *Queue[P]) take(most, room int, busy Set, newToken func() (job.ID, error)) (batch []*Item[P], within Set) {
 	choice := a.pending.len() >= choiceFrom
 	for len(batch) < most {
@@ -414,13 +410,12 @@ func (a *Queue[P]) take(most, room int, busy Set, newToken func() (job.ID, error
 			continue
 		}
 		if it.State == Ready {
-			// Without room other nodes may take it over, which balances the load. A
-			// reported result wakes the claims.
+			// Without room other nodes may take it over, which balances the load. A reported result
+			// sets WakeClaims.
 			if room <= 0 {
 				break
 			}
-			// The token is made before the claim: repeated after a lost answer, it is the
-			// same claim.
+			// The token precedes the claim: repeated after a lost answer, it is the same claim.
 			token, err := newToken()
 			if err != nil {
 				break
@@ -437,9 +432,8 @@ func (a *Queue[P]) take(most, room int, busy Set, newToken func() (job.ID, error
 	return batch, within
 }
 
-// Reserve takes runs that a step is about to create and claim, as far as the pending ones
-// leave room, and returns the claims of the first of them. The batch must be followed by
-// Answered or Refused.
+// Reserve adds runs that a step is about to create and claim, as far as pending runs leave room,
+// and returns their claims. The batch must be followed by Answered or Refused.
 func (a *Queue[P]) Reserve(runs []store.ReadyRun, newToken func() (job.ID, error)) (batch []*Item[P]) {
 	room := min(a.Room(), HeldMax-len(a.items))
 	if a.stuck || a.clock.n == 0 {
@@ -447,7 +441,7 @@ func (a *Queue[P]) Reserve(runs []store.ReadyRun, newToken func() (job.ID, error
 	}
 	for _, r := range runs[:max(0, min(len(runs), room))] {
 		if a.items[r.ID] != nil {
-			break // an earlier try of the step has made it, and it was found since
+			break // an earlier try of the step has created it, and a poll has found it
 		}
 		token, err := newToken()
 		if err != nil {
@@ -464,7 +458,7 @@ func (a *Queue[P]) Reserve(runs []store.ReadyRun, newToken func() (job.ID, error
 	return batch
 }
 
-// sent notes that claims are made.
+// sent records that claims are in flight.
 func (a *Queue[P]) sent(batch []*Item[P]) {
 	a.asking += len(batch)
 	a.made += len(batch)
@@ -473,11 +467,11 @@ func (a *Queue[P]) sent(batch []*Item[P]) {
 	}
 }
 
-// Stall records a failed call: no other is made until Done, after a backoff.
+// Stall records a failed call: no other call follows before Done, after a backoff.
 func (a *Queue[P]) Stall() { a.refused = true }
 
-// Refused takes back a batch whose claim has failed. The claims may have succeeded: they
-// are retried with the same tokens.
+// Refused queues a batch again after a failed call. The claims may have succeeded: they are retried
+// with the same tokens.
 func (a *Queue[P]) Refused(batch []*Item[P], err error) {
 	a.asking -= len(batch)
 	a.noRoom = errors.Is(err, store.ErrNoSpace)
@@ -495,13 +489,13 @@ func (a *Queue[P]) Done() {
 	a.inFlight--
 }
 
-// Answered acts on the answer to the claims of a batch, given the times of request and
-// answer, and returns the started items, which the caller prepares and queues for their
-// start. It reuses the memory of the batch.
+// Answered acts on the answer to the claims of a batch, given the times of request and answer, and
+// returns the started items, which the caller then prepares and queues for their start. It reuses
+// the memory of the batch.
 func (a *Queue[P]) Answered(batch []*Item[P], outcomes []store.ClaimOutcome, sent, answered time.Duration) (started []*Item[P]) {
 	a.asking -= len(batch)
 	a.noRoom = false
-	if len(batch) > 0 && !batch[0].planned { // a plan takes longer
+	if len(batch) > 0 && !batch[0].planned { // planning takes longer
 		a.lead.measured(answered-sent, len(batch), answered)
 	}
 	started = batch[:0]
@@ -518,7 +512,7 @@ func (a *Queue[P]) Answered(batch []*Item[P], outcomes []store.ClaimOutcome, sen
 			if !outcome.Now.Before(it.Ready.Due) { // another node reports first
 				it.notBefore = outcome.Now.Add(store.ClaimAgain).UnixNano()
 			} else if now, known := a.clock.Now(answered); !known || !now.Before(it.Ready.Due) {
-				// The store's clock was set back: its present time counts.
+				// The store's clock was set back to this time.
 				a.ForgetClock()
 				a.clock.Sample(outcome.Now, answered)
 			}
@@ -532,20 +526,19 @@ func (a *Queue[P]) Answered(batch []*Item[P], outcomes []store.ClaimOutcome, sen
 	return started
 }
 
-// Prepared says that started items can be started or released from now on.
+// Prepared marks started items as ready to be started or released.
 func (a *Queue[P]) Prepared(started []*Item[P]) {
 	for _, it := range started {
 		it.State = Claimed
 	}
 }
 
-// Enqueue queues claimed items for their start, except those released since. theirs is the
-// time of the store's clock in the answer, with the times of request and answer; due
-// returns when an item is due.
+// Enqueue queues claimed items for their start, except those released since. theirs is the store's
+// time in the answer, with the times of request and answer; due returns when an item is due.
 func (a *Queue[P]) Enqueue(started []*Item[P], theirs time.Time, sent, answered, elapsed time.Duration, due func(*Item[P]) time.Time) {
 	now := theirs.Add(elapsed - answered) // at least
-	// An earlier reading is more exact, unless that clock was set back since: the claim was
-	// decided no earlier than the request. Stores keep times to the microsecond.
+	// An earlier reading is more exact, unless the clock was set back since: the claim was decided
+	// after the request. Stores keep times to the microsecond.
 	if better, known := a.clock.Now(elapsed); known && better.After(now) && better.Before(now.Add(answered-sent+time.Microsecond)) {
 		now = better
 	}
@@ -554,8 +547,8 @@ func (a *Queue[P]) Enqueue(started []*Item[P], theirs time.Time, sent, answered,
 			a.free = append(a.free, it.handle)
 			continue
 		}
-		// Never before the due time by the store's clock, nor later than a claim can be made
-		// ahead of it, if that clock is set just now.
+		// Never before the due time by the store's clock, and bounded by how early a claim can be,
+		// in case that clock was just set.
 		wait := min(max(0, due(it).Sub(now)), store.ClaimAhead)
 		a.starts.Push(int64(elapsed+wait), it.handle)
 	}
@@ -574,7 +567,7 @@ func (a *Queue[P]) Starts(elapsed time.Duration) (begin []*Item[P], wait time.Du
 		}
 	}
 	if len(begin) > 0 {
-		return begin, 0 // time has passed when they are started
+		return begin, 0 // time passes until they are started
 	}
 	wait = IdleFor
 	if next, ok := a.starts.Next(); ok {
@@ -598,15 +591,15 @@ func (a *Queue[P]) Release(items []*Item[P], choose func(*Item[P]) bool) (releas
 func (a *Queue[P]) giveBack(it *Item[P]) {
 	a.forget(it)
 	if len(a.givenBack) >= HeldMax {
-		clear(a.givenBack) // a claim in vain does no harm
+		clear(a.givenBack) // a useless claim does no harm
 	}
 	a.givenBack[it.Ready.ID] = it.answered
 	a.busy--
 	a.wake |= WakeClaims
 }
 
-// HandOver marks a running item whose handover is about to be recorded, so that it does not
-// end when the store no longer counts it as this node's.
+// HandOver marks a running item before its handover is recorded, so that it does not end when the
+// store no longer counts it as this node's.
 func (a *Queue[P]) HandOver(it *Item[P]) { it.handedOver = true }
 
 // Reported removes an item whose result, or release, the store has acknowledged.
@@ -616,10 +609,10 @@ func (a *Queue[P]) Reported(it *Item[P]) {
 	a.wake |= WakeClaims
 }
 
-// Compare compares the store's list of this node's attempts with the held ones. before are
-// the items that were running at the request. It returns attempts unknown here, which were
-// never started: the answer to their claim was lost. cancelled is called for each that was
-// cancelled, and taken for each that the store no longer has.
+// Compare compares the store's list of this node's attempts with the held ones. before are the
+// items that were running at the request. It returns unknown attempts, which were never started:
+// the answer to their claim was lost. It calls cancelled for each cancelled item, and taken for
+// each that the store no longer has.
 func (a *Queue[P]) Compare(mine []store.Run, before []*Item[P], cancelled func(*Item[P], *store.Run), taken func(*Item[P])) (unknown []store.Attempt) {
 	believed := make(map[job.ID]bool, len(mine))
 	for i := range mine {
@@ -645,14 +638,14 @@ func (a *Queue[P]) Now(elapsed time.Duration) (now time.Time, known bool) {
 	return a.clock.Now(elapsed)
 }
 
-// Sample records a reading of the store's clock received at a moment. Asked is the result
-// of Forgotten before the reading: if the clock was set since, it must be read again.
+// Sample records a reading of the store's clock received at a moment. asked is the result of
+// Forgotten before the reading: if the clock was set since, it must be read again.
 func (a *Queue[P]) Sample(theirs time.Time, received time.Duration, asked int) {
 	if a.forgotten != asked {
 		return
 	}
 	if a.clock.n == 0 {
-		a.wake |= WakeClaims // which wait for it
+		a.wake |= WakeClaims // claims wait for it
 	}
 	a.clock.Sample(theirs, received)
 }
@@ -660,9 +653,9 @@ func (a *Queue[P]) Sample(theirs time.Time, received time.Duration, asked int) {
 // Forgotten returns how often the store's clock was forgotten.
 func (a *Queue[P]) Forgotten() int { return a.forgotten }
 
-// ForgetClock discards the readings of the store's clock, which was set. The queues only
-// move forward, so a clock that was set back needs new ones. Claimed items stay: they
-// follow the monotonic clock.
+// ForgetClock discards the readings of the store's clock, which was set. The queues only move
+// forward, so that a clock set back needs new ones. Claimed items stay: they follow the monotonic
+// clock.
 func (a *Queue[P]) ForgetClock() {
 	a.clock, a.read = Clock{}, store.RunRef{}
 	a.forgotten++
@@ -685,17 +678,17 @@ func (a *Queue[P]) All(s State) (list []*Item[P]) {
 // Clock estimates a lower bound of the store's clock, so that nothing starts early. It
 // follows the node's monotonic clock, so that a wrong or changed wall clock has no effect.
 type Clock struct {
-	samples [8]time.Time // lower bounds of the store's time at the start of the monotonic clock
+	samples [8]time.Time // lower bounds of the store's time at the monotonic time 0
 	n       int
 }
 
-// Sample takes a reading into account that was received at a moment of the monotonic clock.
+// Sample adds a reading received at a moment of the monotonic clock.
 func (c *Clock) Sample(theirs time.Time, received time.Duration) {
 	c.samples[c.n%len(c.samples)] = theirs.Add(-received)
 	c.n++
 }
 
-// Now returns the lower bound, and whether it is known.
+// Now returns a lower bound of the store's time, and whether it is known.
 func (c *Clock) Now(elapsed time.Duration) (now time.Time, known bool) {
 	if c.n == 0 {
 		return time.Time{}, false

@@ -29,7 +29,7 @@ func run(n byte, due time.Duration) store.ReadyRun {
 	return store.ReadyRun{RunRef: store.RunRef{Due: noon.Add(due), ID: job.ID{n}}, Job: job.ID{100 + n}, Attempt: 1}
 }
 
-// claimAt returns the claims that are made at a moment, and the wait for the next.
+// claimAt returns the claims at a moment, and the wait for the next one.
 func (r *rig) claimAt(elapsed time.Duration) ([]*Item[int], time.Duration) {
 	batch, _, wait := r.Claims(elapsed, func(choose func(Set) Set) Set { return choose(0) }, func() (job.ID, error) {
 		r.tokens++
@@ -38,7 +38,7 @@ func (r *rig) claimAt(elapsed time.Duration) ([]*Item[int], time.Duration) {
 	return batch, wait
 }
 
-// answer answers each claim of a batch alike, 1 ms after it was made, and queues what was started.
+// answer answers each claim of a batch alike, 1 ms later, and queues the started items.
 func (r *rig) answer(batch []*Item[int], elapsed time.Duration, verdict store.Verdict) {
 	out := make([]store.ClaimOutcome, len(batch))
 	for i, it := range batch {
@@ -51,7 +51,7 @@ func (r *rig) answer(batch []*Item[int], elapsed time.Duration, verdict store.Ve
 	r.Done()
 }
 
-// release reports whether an item is given back that is chosen.
+// release reports whether a chosen item is released.
 func (r *rig) release(it *Item[int]) bool {
 	return len(r.Release([]*Item[int]{it}, func(*Item[int]) bool { return true })) == 1
 }
@@ -147,7 +147,7 @@ func TestBusySlotIsClaimedAgainAtTheInstant(t *testing.T) {
 	}
 }
 
-// A due run whose slot a node holds that is to report first is claimed again a moment later, not at
+// A due run whose slot is held until another node reports is claimed again a moment later, not at
 // once.
 func TestClaimAwaitingAReportIsMadeAgain(t *testing.T) {
 	r := newRig(t, 10)
@@ -220,9 +220,9 @@ func TestNothingIsClaimedWithoutAStoreClock(t *testing.T) {
 	r.Hold([]store.ReadyRun{run(1, 0)}, 0)
 	asked := r.Forgotten()
 	r.ForgetClock()
-	r.Sample(noon.Add(time.Hour), 0, asked) // read before it was set
+	r.Sample(noon.Add(time.Hour), 0, asked) // read before the clock was set
 	r.claimsNone(time.Second, "without a clock")
-	// It was put back by a minute: what was due is not due any more.
+	// It was set back by a minute: due runs are no longer due.
 	r.Sample(noon.Add(-time.Minute), time.Second, r.Forgotten())
 	if r.Wakes()&WakeClaims == 0 {
 		t.Error("a clock that is known does not wake the claims")

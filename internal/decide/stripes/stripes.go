@@ -12,7 +12,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Number is how many stripes there are: some more than calls that a node makes at once.
+// Number is the number of stripes: some more than a node's concurrent calls.
 const Number = runqueue.Stripes
 
 // Of returns the stripe of a job, by the random part of its uid.
@@ -27,8 +27,7 @@ type Stripes struct {
 	calls [Number]int
 }
 
-// Enter notes that a call begins in the stripes that are chosen, which depends on those
-// that calls are in.
+// Enter records that a call begins in chosen stripes; choose receives the stripes of current calls.
 func (l *Stripes) Enter(choose func(busy Set) (within Set)) (within Set) {
 	if l == nil {
 		return choose(0)
@@ -46,7 +45,7 @@ func (l *Stripes) Enter(choose func(busy Set) (within Set)) (within Set) {
 	return within
 }
 
-// Leave notes that a call is over.
+// Leave records the end of a call.
 func (l *Stripes) Leave(within Set) {
 	if l == nil {
 		return

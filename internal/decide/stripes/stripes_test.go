@@ -9,7 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// enter enters some stripes, and returns those that are busy before.
+// enter enters some stripes, and returns the stripes that were busy.
 func enter(l *stripes.Stripes, some stripes.Set) (busy stripes.Set) {
 	l.Enter(func(b stripes.Set) stripes.Set {
 		busy = b

@@ -1,7 +1,6 @@
-// Package timer keeps many moments in order, compactly and without a clock: the
-// caller says what time it is. A million entries that are due at one instant
-// leave it in some milliseconds and cost about 20 bytes each; time.AfterFunc
-// would want seven times that and hundreds of times as long.
+// Package timer keeps many moments in order, compactly and without a clock: the caller passes the
+// time. A million entries due at one instant leave it in some milliseconds and take about 20 bytes
+// each; time.AfterFunc would take seven times the memory and hundreds of times as long.
 package timer
 
 import (
@@ -9,14 +8,14 @@ import (
 	"math/bits"
 )
 
-// Queue is a set of handles, each with a moment. The meaning and the validity of a handle
-// are the caller's business: entries are not removed before they are due. The zero Queue is
-// empty. It is not safe for concurrent use.
+// Queue is a set of handles, each with a moment. The caller knows what a handle means and whether
+// it is valid: entries are not removed before they are due. The zero Queue is empty. It is not safe
+// for concurrent use.
 //
-// It is a radix heap: an entry lies in the bucket of the highest bit in which its moment
-// differs from now, the moment up to which the queue was emptied last. As now only moves
-// forward, an entry moves to lower buckets only, at most once for each bit, and all entries
-// of one moment move together.
+// It is a radix heap: an entry lies in the bucket of the highest bit in which its moment differs
+// from now, the moment up to which the queue was emptied last. As now only moves forward, an entry
+// moves to lower buckets only, at most once for each bit, and all entries of one moment move
+// together.
 type Queue struct {
 	now     int64
 	length  int
@@ -25,7 +24,7 @@ type Queue struct {
 
 type bucket struct {
 	entries     []entry
-	first, last int64 // the earliest and latest moment in it, while it is not empty
+	first, last int64 // its earliest and latest moment, unless it is empty
 }
 
 type entry struct {
@@ -33,8 +32,8 @@ type entry struct {
 	handle uint32
 }
 
-// Push adds a handle that is due at a moment, in any unit that the caller likes.
-// One that is earlier than what Due was last asked about is due at once.
+// Push adds a handle that is due at a moment, in any unit. A moment before the last argument of Due
+// is due at once.
 func (q *Queue) Push(at int64, handle uint32) {
 	q.length++
 	q.put(entry{max(at, q.now), handle})
@@ -87,10 +86,9 @@ func (q *Queue) Due(now int64, list []uint32) []uint32 {
 	return list
 }
 
-// advance moves now forward, to no later than the earliest entry, and the
-// entries of the bucket that this concerns to where they belong then: the one of
-// the highest bit in which the old and new now differ. Those above differ from
-// both alike, and those below are empty, or their entries would be earlier.
+// advance moves now forward, at most to the earliest entry, and redistributes the entries of one
+// bucket: the one of the highest bit in which the old and new now differ. Entries of higher buckets
+// differ from both alike, and lower buckets are empty, since their entries would be earlier.
 func (q *Queue) advance(now int64) {
 	from := &q.buckets[bits.Len64(uint64(now)^uint64(q.now))]
 	q.now = now
@@ -109,11 +107,11 @@ func (q *Queue) advance(now int64) {
 	}
 }
 
-// shrunkMax is the space that an empty bucket keeps, in entries: a herd must not
-// never free memory.
+// shrunkMax is the space that an empty bucket keeps, in entries: a herd must not hold its memory
+// forever.
 const shrunkMax = 4096
 
-// shrink gives back the space of what has left.
+// shrink frees the memory of removed entries.
 func (q *Queue) shrink() {
 	for i := range q.buckets {
 		if b := &q.buckets[i]; len(b.entries) == 0 && cap(b.entries) > shrunkMax {

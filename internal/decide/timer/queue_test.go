@@ -40,8 +40,8 @@ func TestPastEntriesAreDueAtOnce(t *testing.T) {
 	}
 }
 
-// TestQueueAgreesWithASortedList does the same random things to a queue and to a
-// list that is sorted each time.
+// TestQueueAgreesWithASortedList applies the same random operations to a queue and to a sorted
+// list.
 func TestQueueAgreesWithASortedList(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -109,7 +109,7 @@ func TestAHerdThatHasLeftHoldsNoMemory(t *testing.T) {
 			t.Fatalf("%d have left", left)
 		}
 	}
-	// A bucket keeps room for some thousand.
+	// A bucket keeps room for some thousand entries.
 	if held := int64(heap()) - int64(before); held > 1<<20 {
 		t.Errorf("an empty queue holds %d bytes", held)
 	}
