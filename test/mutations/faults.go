@@ -8,7 +8,7 @@ type fault struct {
 	what      string
 	file      string
 	old, new  string // old occurs once in the file
-	pkg       string
+	pkg       string // with tags before it where the test has one
 	test      string // the pattern of go test -run; it matches few tests, at least one of which must fail
 }
 
@@ -288,4 +288,4 @@ var faults = append([]fault{
 	{bounded, "a run may start however late", "internal/decide/engine/claim.go",
 		"if b.tooLate(r) {", "if false {",
 		suite, "^TestStore$/^(a_run_too_late_for|accounted:_unclaimed_runs_are_missed)"},
-}, slices.Concat(simulated, clocks)...)
+}, slices.Concat(simulated, clocks, roads)...)

@@ -100,9 +100,11 @@ func (f *fault) try(dir string) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command("go", "test", "-vet=off", "-count=1", "-timeout", faultTime.String(), "-overlay", overlay, "-run", f.test, f.pkg)
+	args := []string{"test", "-vet=off", "-count=1", "-timeout", faultTime.String(), "-run", f.test}
+	cmd := exec.Command("go", append(args, strings.Fields(f.pkg)...)...)
 	// Longer than the simulations take in make test: they end with the first world that shows it.
-	cmd.Env = append(os.Environ(), "BELFRY_SIM_CORE=12", "BELFRY_SIM_NODES=3")
+	// The programs that tests build have the fault as well.
+	cmd.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+overlay, "BELFRY_SIM_CORE=12", "BELFRY_SIM_NODES=3")
 	out, err := cmd.CombinedOutput()
 	said := string(out)
 	var exit *exec.ExitError

@@ -69,7 +69,7 @@ func hasTest(t *testing.T, f *fault) bool {
 		return false
 	}
 	name := regexp.MustCompile(`^\^(Test[A-Za-z0-9]*)`).FindStringSubmatch(f.test)
-	files, err := filepath.Glob(filepath.Join(root, f.pkg, "*_test.go"))
+	files, err := filepath.Glob(filepath.Join(root, f.pkg[strings.LastIndex(f.pkg, " ")+1:], "*_test.go"))
 	if err != nil || name == nil {
 		t.Fatalf("%s: %v", f.test, err)
 	}

@@ -1,0 +1,25 @@
+package main
+
+const moving = "who moves in loses no run"
+
+// roads are faults on the ways from other schedulers and between machines and stores.
+var roads = []fault{
+	{moving, "lines are commented out whose jobs no node may run", "internal/cli/crontabapply.go",
+		"if ask.commentOut && len(barred) > 0 {", "if false {",
+		"./internal/cli", "^TestServerScripts$/^crontab_outage$"},
+	{moving, "an import creates jobs of lines that it leaves in place", "internal/cli/crontabapply.go",
+		"return would.Results[i].Result == client.Created && ", "return false && ",
+		"./internal/cli", "^TestServerScripts$/^crontab_outage$"},
+	{moving, "a run whose secrets cannot be read does not say so", "internal/node/worker/secrets.go",
+		"executor.Result{Unstarted: true, Reason: reason.SecretsFailed.Of(reason.Words(err.Error()))}", "executor.Result{Unstarted: true}",
+		"./internal/cli", "^TestServerScripts$/^secretkey$"},
+	{moving, "a restore does not name the secrets that cannot be opened", "internal/node/secret/keeper.go",
+		"return phrase.SecretUnopened.Of(u.First, phrase.Words(u.Why))", "return phrase.Text{}",
+		"./internal/cli", "^TestServerScripts$/^backup_keys$"},
+	{moving, "a copied job is written as changed now", "internal/decide/engine/document.go",
+		"if j.News() && !j.adopted {", "if j.News() {",
+		"./internal/cli/storecopy", "^TestCopyTakesEverythingAlong$"},
+	{moving, "a take-over is not taken back without executors", "internal/cli/xxltakeover.go",
+		"if !c.hasExecutors {\n\t\tc.env.tell(", "if !c.hasExecutors {\n\t\treturn failed(\"no\")\n\t\tc.env.tell(",
+		"-tags servers ./internal/cli/xxltables", "^TestGiveBackNeedsNoExecutor$"},
+}
