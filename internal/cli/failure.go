@@ -232,9 +232,13 @@ func unknownCommand(cmd *cobra.Command, words []string) error {
 	if saying := sayingAbout(cmd, words); saying != "" {
 		return f.withHint("%s", saying)
 	}
-	if meant := commandMeant(cmd, words[0]); meant != nil {
+	meant, rest := commandMeant(cmd, words[0]), words[1:]
+	if about := verbBeforeGroup(cmd, words); about != nil {
+		meant, rest = about, words[2:]
+	}
+	if meant != nil {
 		line := meant.CommandPath()
-		for _, word := range words[1:] {
+		for _, word := range rest {
 			line += " " + quoted(word)
 		}
 		return f.withHint("did you mean %s?", line)
@@ -250,6 +254,27 @@ func unknownCommand(cmd *cobra.Command, words []string) error {
 		}
 	}
 	return f
+}
+
+// verbBeforeGroup returns the command that words mean as kubectl has them: get job NAME, get jobs.
+func verbBeforeGroup(cmd *cobra.Command, words []string) *cobra.Command {
+	if len(words) < 2 {
+		return nil
+	}
+	group, _, err := cmd.Root().Find(words[1:2])
+	if err != nil || !group.HasParent() {
+		return nil
+	}
+	verb := cmp.Or(synonyms[words[0]], words[0])
+	if verb == "get" && len(words) == 2 {
+		verb = "list"
+	}
+	for _, c := range group.Commands() {
+		if c.Name() == verb {
+			return c
+		}
+	}
+	return nil
 }
 
 // commandMeant returns the command that has a word as its name or synonym: below cmd,
@@ -336,6 +361,12 @@ var otherFlags = map[string][]string{
 func flagMeant(cmd *cobra.Command, name string) string {
 	if name == "token" {
 		return "a token on the command line is seen by other users: set BELFRY_TOKEN, or sign in with belfry login"
+	}
+	switch cmd.Name() + " -" + name { // as crontab(1) has them
+	case "crontab -l":
+		return "belfry job list shows the jobs; belfry crontab export writes them as lines"
+	case "crontab -e":
+		return "belfry job edit NAME edits a job"
 	}
 	var meant []string
 	for _, candidate := range otherFlags[name] {
