@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/server/auth"
 	"github.com/belfry-cron/belfry/internal/server/service"
 )
@@ -220,7 +221,7 @@ func (a *api) callerOf(r *http.Request, without bool) (service.Caller, *problem)
 			withHint("requests with a valid token are not slowed down").
 			withHeader("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
 	}
-	return who, unauthenticated("invalid token").withHint(service.LostToken)
+	return who, unauthenticated("invalid token").withHint("%s", phrase.CreateToken)
 }
 
 // certified checks the client certificate of a worker: a token may be for one alone.

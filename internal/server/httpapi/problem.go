@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/server/service"
 )
 
@@ -65,7 +66,7 @@ func refuse(kind client.ProblemType, format string, args ...any) *problem {
 
 // wrongParameter is the problem of a parameter or header that cannot be understood.
 func wrongParameter(name, detail string) *problem {
-	return problemOf(service.WrongParameter(name, detail, ""))
+	return problemOf(service.WrongParameter(name, phrase.Said.Of(phrase.Words(detail))))
 }
 
 // problemOf is an error of the service as a problem.

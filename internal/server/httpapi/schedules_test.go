@@ -133,7 +133,7 @@ func TestScheduleMistakesHaveTheirPlace(t *testing.T) {
 		},
 		{"nothing", nil, client.FieldError{Parameter: "expr", Detail: "give exactly one of expr and schedule"}},
 		{"both", []string{"expr", "@daily", "schedule", "{}"}, client.FieldError{Parameter: "expr", Detail: "give exactly one of expr and schedule"}},
-		{"a job without a namespace", []string{"expr", "@daily", "job", "x"}, client.FieldError{Parameter: "job", Detail: "is not of the form namespace/name"}},
+		{"a job without a namespace", []string{"expr", "@daily", "job", "x"}, client.FieldError{Parameter: "job", Detail: "is not namespace/name"}},
 		{
 			"a zone beside a schedule", []string{"schedule", "{}", "tz", "UTC"},
 			client.FieldError{Parameter: "tz", Detail: "is for expr", Hint: "a schedule has its timezone in itself"},

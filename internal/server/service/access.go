@@ -7,6 +7,7 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/decide/engine"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/server/auth"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -120,20 +121,18 @@ func (c Caller) May(r Right) error {
 		allowed = allowed || role.Allows(r.Role)
 	}
 	if c.Roles != nil && !allowed {
-		return refuse(client.TypeForbidden, "%s is %s, and this needs %s", c.Name, c.Says(), r.Role).
-			withHint("an administrator maps groups to roles: oidc.groups in the configuration of the server")
+		return refuse(client.TypeForbidden, phrase.PersonNeeds.Of(c.Name, c.Says(), string(r.Role)), phrase.GroupsToRoles)
 	}
 	if !allowed {
-		return refuse(client.TypeForbidden, "the token %s has the role %s, and this needs %s", c.Name, c.Role, r.Role).
-			withHint("an administrator can create one with that role: belfry token create")
+		return refuse(client.TypeForbidden, phrase.TokenNeeds.Of(c.Name, string(c.Role), string(r.Role)), phrase.CreateWithRole)
 	}
 	if !r.Server || c.Everywhere(r) {
 		return nil
 	}
 	if c.Roles != nil {
-		return refuse(client.TypeForbidden, "%s is %s, and this is about all of the server", c.Name, c.Says())
+		return refuse(client.TypeForbidden, phrase.PersonOfAll.Of(c.Name, c.Says()))
 	}
-	return refuse(client.TypeForbidden, "the token %s is for the namespace %s, and this is about all of the server", c.Name, c.Namespace)
+	return refuse(client.TypeForbidden, phrase.TokenOfAll.Of(c.Name, c.Namespace))
 }
 
 // MayIn refuses a caller without a right in a namespace, whether the namespace is empty
@@ -146,7 +145,7 @@ func (c Caller) MayIn(r Right, namespace string) error {
 	case role.Allows(r.Role):
 		return nil
 	case role != "":
-		return refuse(client.TypeForbidden, "%s is %s in the namespace %s, and this needs %s", c.who(), role, namespace, r.Role)
+		return refuse(client.TypeForbidden, phrase.NeedsInNamespace.Of(c.who(), string(role), namespace, string(r.Role)))
 	}
 	return c.outside()
 }
@@ -179,9 +178,9 @@ func (c Caller) within(r Right, namespace string) (scope, error) {
 // outside refuses namespaces other than the caller's.
 func (c Caller) outside() *Error {
 	if c.Roles != nil {
-		return refuse(client.TypeForbidden, "%s is %s, and this is in another namespace", c.Name, c.Says())
+		return refuse(client.TypeForbidden, phrase.PersonOutside.Of(c.Name, c.Says()))
 	}
-	return refuse(client.TypeForbidden, "the token %s is for the namespace %s alone", c.Name, c.Namespace)
+	return refuse(client.TypeForbidden, phrase.TokenOutside.Of(c.Name, c.Namespace))
 }
 
 // sees reports whether the caller may read the namespace of a full name.
@@ -201,17 +200,17 @@ func (c Caller) mayName(r Right, d job.Document, pointer string) error {
 		return nil
 	}
 	if !c.has(r, d.FullName()) {
-		return c.outside().withErrors(client.FieldError{Pointer: pointer + "/namespace", Path: "namespace", Detail: "is another one"})
+		return c.outside().withErrors(mistakeAt(pointer, "namespace", phrase.IsAnotherOne))
 	}
 	if d.Executors != nil {
 		// Groups of executors belong to no namespace: an address in one gets its parameters and
 		// reports its results.
-		return refuse(client.TypeForbidden, "the token %s is for the namespace %s alone, and executors are for the jobs of all", c.Name, c.Namespace).
-			withErrors(client.FieldError{Pointer: pointer + "/kind", Path: "kind", Detail: "needs a token without a namespace"})
+		return refuse(client.TypeForbidden, phrase.ExecutorsOfAll.Of(c.Name, c.Namespace)).
+			withErrors(mistakeAt(pointer, "kind", phrase.NeedsServerToken))
 	}
 	if d.Channel != nil {
 		if path, what := d.Channel.Foreign(); path != "" {
-			return c.outside().withErrors(client.FieldError{Pointer: pointer + Pointer(path), Path: path, Detail: "names " + what})
+			return c.outside().withErrors(mistakeAt(pointer, path, phrase.NamesOutside.Of(what)))
 		}
 	}
 	if d.Job == nil {
@@ -223,7 +222,7 @@ func (c Caller) mayName(r Right, d job.Document, pointer string) error {
 	refer := func(path string, names ...string) {
 		for _, full := range names {
 			if !c.has(r, full) {
-				refused.withErrors(client.FieldError{Pointer: pointer + Pointer(path), Path: path, Detail: "names " + full})
+				refused.withErrors(mistakeAt(pointer, path, phrase.NamesOutside.Of(full)))
 			}
 		}
 	}

@@ -79,9 +79,7 @@ func (d *Documents) Apply(ctx context.Context, who Caller, said client.Apply) (c
 		return client.Applied{}, err
 	}
 	if said.Prune && said.Owner == "" {
-		return client.Applied{}, Wrong(client.FieldError{
-			Pointer: "/owner", Path: "owner", Detail: "is missing", Hint: "prune needs an owner, whose other jobs it deletes",
-		})
+		return client.Applied{}, wrongField("owner", phrase.Missing, phrase.PruneNeedsOwner)
 	}
 	const many = 100 // the fewest documents for it
 	if len(said.Documents) >= many {
@@ -213,10 +211,7 @@ func decodeAll(raw []client.Document) (steps []*step, wrong *Error, err error) {
 		}
 		id := identity{d.Kind, d.FullName()}
 		if first, twice := seen[id]; twice && d.IsNamed() {
-			wrong.withErrors(client.FieldError{
-				Pointer: pointer + "/name", Path: "name", Detail: fmt.Sprintf("%s %s is defined twice", d.Kind, d.FullName()),
-				Hint: fmt.Sprintf("document %d is the first", first+1),
-			})
+			wrong.withErrors(mistakeAt(pointer, "name", phrase.DefinedTwice.Of(string(d.Kind), d.FullName()), phrase.DocumentIsFirst.Of(first+1)))
 			continue
 		}
 		seen[id] = i
@@ -296,17 +291,15 @@ func (d *Documents) compareAll(ctx context.Context, steps []*step, owner string)
 	if err := d.findAll(ctx, steps); err != nil {
 		return err
 	}
-	foreign := refuse(client.TypeConflict, "some jobs belong to another owner; nothing was changed")
+	foreign := refuse(client.TypeConflict, phrase.OtherOwner)
 	for _, s := range steps {
 		if j := s.document.Job; j != nil {
 			if !s.saysPaused {
 				j.Paused = s.wasPaused
 			}
 			if taken := own(j, s.present.Job, owner); taken != "" {
-				foreign.withErrors(client.FieldError{
-					Pointer: s.pointer, Path: "name", Detail: fmt.Sprintf("job %s belongs to the owner %q", s.result.Name, taken),
-					Hint: "remove its label " + OwnerLabel + " to take it over",
-				})
+				foreign.withErrors(fieldError(client.FieldError{Pointer: s.pointer, Path: "name"},
+					reason.Say(phrase.BelongsToOwner.Of(s.result.Name, phrase.Quoted(taken))), reason.Say(phrase.RemoveLabel.Of(OwnerLabel))))
 			}
 		}
 		s.result.Result, s.result.Version = client.Created, 1
@@ -425,7 +418,7 @@ func (d *Documents) prune(ctx context.Context, who Caller, steps []*step, owner 
 			}
 		}
 		if len(gone) > pruneMax {
-			return nil, refuse(client.TypeTooMany, "more than %d jobs would be deleted", pruneMax)
+			return nil, refuse(client.TypeTooMany, phrase.TooManyDeleted.Of(pruneMax))
 		}
 		if q.After = next; next == "" {
 			return gone, nil
@@ -565,15 +558,14 @@ func (d *Documents) write(ctx context.Context, who Caller, part []*step) (failed
 func half(s *step, written int, err error) error {
 	failed := *ErrorOf(err)
 	e := &failed
-	what := fmt.Sprintf("%s %s", s.result.Kind, s.result.Name)
 	switch e.Type {
 	case client.TypeConflict, client.TypeExists, client.TypeNotFound:
-		e = refuse(client.TypeConflict, "%s was changed by another request at the same time", what)
+		e = refuse(client.TypeConflict, phrase.ChangedMeanwhile.Of(string(s.result.Kind), s.result.Name))
 	default:
-		e.Detail = reason.Because.Of(job.Text(what), e.Detail)
+		e.Detail = reason.Because.Of(job.Text(fmt.Sprintf("%s %s", s.result.Kind, s.result.Name)), e.Detail)
 	}
 	if written == 0 {
-		return e.withHint("nothing was changed; apply again")
+		return e.hinted(phrase.ApplyAgain)
 	}
-	return e.withHint("%d documents were applied; apply again for the rest", written)
+	return e.hinted(phrase.ApplyRest.Of(written))
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/store"
 )
 
@@ -36,7 +37,7 @@ func (s *Audit) List(ctx context.Context, who Caller, said client.AuditQuery) (c
 		return page, err
 	}
 	if !said.From.IsZero() && !said.To.IsZero() && !said.From.Before(said.To) {
-		return page, WrongParameter("from", "is not before the end, "+said.To.Format(time.RFC3339), "")
+		return page, WrongParameter("from", phrase.NotBeforeEnd.Of(said.To.Format(time.RFC3339)))
 	}
 	q := store.AuditQuery{Object: said.Object, Actor: said.Actor, Action: said.Action, Group: said.Group, From: said.From, To: said.To, Before: place.Before}
 	size, began := pageSize(said.PageSize), s.now()

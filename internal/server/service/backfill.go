@@ -11,6 +11,8 @@ import (
 	"github.com/belfry-cron/belfry/cron"
 	"github.com/belfry-cron/belfry/internal/decide/engine"
 	"github.com/belfry-cron/belfry/internal/decide/placement"
+	"github.com/belfry-cron/belfry/internal/phrase"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -67,8 +69,7 @@ func (s *Runs) Backfill(ctx context.Context, who Caller, name Name, said client.
 		}
 		for i, outcome := range outcomes {
 			if outcome.Err != nil {
-				return out, refuse(client.TypeConflict, "job %s was paused or deleted at the same time", name).
-					withHint("%d runs were created; repeat the request to create the others", out.Made)
+				return out, refuse(client.TypeConflict, phrase.JobGoneMeanwhile.Of(name.String()), phrase.RepeatForRest.Of(out.Made))
 			}
 			shown[i].Run, shown[i].Made = outcome.Run, outcome.Made
 			if outcome.Made {
@@ -83,32 +84,23 @@ func (s *Runs) Backfill(ctx context.Context, who Caller, name Name, said client.
 // checkBackfill returns the mistake in a request.
 func checkBackfill(j *store.Job, said *client.BackfillRequest, now time.Time) error {
 	s := &j.Filled.Schedule
-	var wrong client.FieldError
 	switch {
 	case said.From.IsZero():
-		wrong = client.FieldError{Pointer: "/from", Path: "from", Detail: "is missing"}
+		return wrongField("from", phrase.Missing)
 	case said.To.After(now):
-		wrong = client.FieldError{
-			Pointer: "/to", Path: "to", Detail: "is in the future", Hint: "leave it out for now; later times run on schedule",
-		}
+		return wrongField("to", phrase.InFuture, phrase.LeaveOutForNow)
 	case !said.From.Before(said.To):
-		wrong = client.FieldError{Pointer: "/from", Path: "from", Detail: fmt.Sprintf("is not before to, which is %s", said.To.Format(time.RFC3339))}
+		return wrongField("from", phrase.NotBeforeTo.Of(said.To.Format(time.RFC3339)))
 	case said.Overlap == job.OverlapAllow && j.Filled.Policy.ConcurrencyKey != "":
-		wrong = client.FieldError{
-			Pointer: "/overlap", Path: "overlap", Detail: "is allow, and the pool of policy.concurrency_key bounds how many run at once",
-			Hint: "use queue, skip or replace",
-		}
-	}
-	if wrong.Detail != "" {
-		return Wrong(wrong)
+		return wrongField("overlap", phrase.AllowInPool, phrase.OtherOverlaps)
 	}
 	if len(s.Cron) == 0 && s.Every == 0 && len(s.At) == 0 {
-		return refuse(client.TypeConflict, "job %s has no scheduled times: %s", j.Definition.FullName(), neverDue(j)).
-			withHint("only a job with cron, every or at can be backfilled")
+		e := refuse(client.TypeConflict, phrase.NoScheduledTimes.Of(j.Definition.FullName()), phrase.BackfillNeeds)
+		e.Detail = reason.Because.Of(e.Detail, neverDue(j))
+		return e
 	}
 	if status := j.Definition.Status; status != nil && status.State == job.JobPaused {
-		return refuse(client.TypeConflict, "job %s is paused", j.Definition.FullName()).
-			withHint("resume it first, or run it by hand")
+		return refuse(client.TypeConflict, phrase.JobIsPaused.Of(j.Definition.FullName()), phrase.ResumeFirst)
 	}
 	return nil
 }
@@ -168,13 +160,13 @@ func (s *Runs) backfillItems(ctx context.Context, who Caller, j *store.Job, said
 
 // tooManyRuns reports the number of runs of a request, and how to request fewer.
 func tooManyRuns(times []time.Time, count, split int) *Error {
-	many := fmt.Sprint(count * split)
+	many := phrase.TooManyRuns.Of(fmt.Sprint(count*split), backfillMax)
 	if count >= backfillCounted {
-		many = "more than " + many
+		many = phrase.MoreThanRuns.Of(fmt.Sprint(count*split), backfillMax)
 	}
-	e := refuse(client.TypeTooMany, "there would be %s runs, and a request makes at most %d", many, backfillMax)
+	e := refuse(client.TypeTooMany, many)
 	if first := backfillMax / split; first > 0 && first < len(times) {
-		return e.withHint("split it: the first part is up to %s", times[first].UTC().Format(time.RFC3339Nano))
+		return e.hinted(phrase.SplitUpTo.Of(times[first].UTC().Format(time.RFC3339Nano)))
 	}
 	return e
 }

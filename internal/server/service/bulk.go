@@ -2,10 +2,10 @@ package service
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/sys/parallel"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -44,7 +44,7 @@ func (s *Bulk) Do(ctx context.Context, who Caller, said client.Bulk) (client.Bul
 		return result, err
 	}
 	if of == nil && len(said.Labels) == 0 && said.Text == "" && said.State == "" && !said.All {
-		return result, Wrong(client.FieldError{Pointer: "/all", Path: "all", Detail: "is missing", Hint: "select jobs by namespace, labels, text or state, or say all: true"})
+		return result, wrongField("all", phrase.Missing, phrase.SelectJobs)
 	}
 	names, err := s.selected(ctx, of, store.JobQuery{Labels: said.Labels, Text: said.Text, State: said.State, Limit: PageMax})
 	if err != nil {
@@ -52,8 +52,7 @@ func (s *Bulk) Do(ctx context.Context, who Caller, said client.Bulk) (client.Bul
 	}
 	result.Matched = len(names)
 	if said.Expect != nil && *said.Expect != len(names) {
-		return result, refuse(client.TypeConflict, "%d jobs are selected by now; the request was for %d", len(names), *said.Expect).
-			withHint("count again with dry_run and retry")
+		return result, refuse(client.TypeConflict, phrase.OthersSelected.Of(len(names), *said.Expect), phrase.CountAgain)
 	}
 	if said.DryRun {
 		return result, nil
@@ -78,7 +77,7 @@ func mayBulk(who Caller, action client.BulkAction) error {
 		return err
 	}
 	if !slices.Contains(bulkActions, action) {
-		return Wrong(client.FieldError{Pointer: "/action", Path: "action", Detail: fmt.Sprintf("%q is not known", action), Hint: "allowed: pause, resume, run, delete"})
+		return wrongField("action", phrase.NotKnown.Of(phrase.Quoted(action)), phrase.AllowedActions.Of([]string{"pause", "resume", "run", "delete"}))
 	}
 	if action == client.BulkRun {
 		return nil
@@ -128,7 +127,7 @@ func (s *Bulk) selected(ctx context.Context, of scope, q store.JobQuery) (names 
 			names = append(names, nameOf(j.Definition))
 		}
 		if len(names) > bulkMax {
-			return nil, refuse(client.TypeInvalid, "more than %d jobs are selected", bulkMax).withHint("select fewer at a time")
+			return nil, refuse(client.TypeInvalid, phrase.TooManySelected.Of(bulkMax), phrase.SelectFewer)
 		}
 		if q.After = next; next == "" {
 			return names, nil

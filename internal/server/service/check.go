@@ -33,7 +33,7 @@ func (d *Documents) Check(ctx context.Context, who Caller, said client.Check) (c
 	}
 	lang, err := cron.ParseLang(cmp.Or(said.Lang, "en"))
 	if err != nil {
-		return checked, Wrong(client.FieldError{Pointer: "/lang", Path: "lang", Detail: err.Error()})
+		return checked, wrongField("lang", phrase.OfError(err))
 	}
 	list, err := job.Decode("", []byte(said.Text))
 	var problems job.Problems

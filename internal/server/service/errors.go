@@ -44,16 +44,18 @@ func (e *Error) Error() string {
 // Unwrap returns the cause of the error, if any.
 func (e *Error) Unwrap() error { return e.cause }
 
-func refuse(kind client.ProblemType, format string, args ...any) *Error {
-	return &Error{Type: kind, Detail: job.Text(fmt.Sprintf(format, args...))}
-}
-
-// deny returns an error and its hint as codes with arguments.
-func deny(kind client.ProblemType, detail phrase.Text, hint ...phrase.Text) *Error {
+func refuse(kind client.ProblemType, detail phrase.Text, hint ...phrase.Text) *Error {
 	return &Error{Type: kind, Detail: reason.Say(detail), Hint: reason.First(hint)}
 }
 
-func (e *Error) withHint(format string, args ...any) *Error {
+// refuseProgram is [refuse] in English alone, for requests that only workers and other programs
+// make: no page shows it.
+func refuseProgram(kind client.ProblemType, format string, args ...any) *Error {
+	return &Error{Type: kind, Detail: job.Text(fmt.Sprintf(format, args...))}
+}
+
+// saying adds the hint of [refuseProgram].
+func (e *Error) saying(format string, args ...any) *Error {
 	e.Hint = job.Text(fmt.Sprintf(format, args...))
 	return e
 }
@@ -81,12 +83,22 @@ func (e *Error) mistakes() int { return len(e.Errors) + e.MoreErrors }
 
 // Wrong is the error of a mistake that is not in a document.
 func Wrong(mistake client.FieldError) *Error {
-	return refuse(client.TypeInvalid, "the request has mistakes").withErrors(mistake)
+	return refuse(client.TypeInvalid, phrase.RequestMistakes).withErrors(mistake)
 }
 
 // WrongParameter is the error of an invalid parameter.
-func WrongParameter(name, detail, hint string) *Error {
-	return Wrong(client.FieldError{Parameter: name, Detail: detail, Hint: hint})
+func WrongParameter(name string, detail phrase.Text, hint ...phrase.Text) *Error {
+	return Wrong(fieldError(client.FieldError{Parameter: name}, reason.Say(detail), reason.First(hint)))
+}
+
+// wrongField is the error of a field of the body.
+func wrongField(path string, detail phrase.Text, hint ...phrase.Text) *Error {
+	return Wrong(mistakeAt("", path, detail, hint...))
+}
+
+// mistakeAt returns a mistake in a field of a document, which is at the pointer.
+func mistakeAt(pointer, path string, detail phrase.Text, hint ...phrase.Text) client.FieldError {
+	return fieldError(client.FieldError{Pointer: pointer + Pointer(path), Path: path}, reason.Say(detail), reason.First(hint))
 }
 
 // Away reports whether the store could not be reached. Its other refusals, such as a write
@@ -112,31 +124,31 @@ func errorOf(err error) *Error {
 	case errors.As(err, &mistakes):
 		return invalid(mistakes, "")
 	case errors.Is(err, store.ErrNotFound):
-		return refuse(client.TypeNotFound, "%v", err)
+		return refuse(client.TypeNotFound, phrase.OfError(err))
 	case errors.Is(err, store.ErrExists):
-		return refuse(client.TypeExists, "%v", err)
+		return refuse(client.TypeExists, phrase.OfError(err))
 	case errors.Is(err, store.ErrConflict):
-		return refuse(client.TypeConflict, "%v", err).withHint("read it again and retry")
+		return refuse(client.TypeConflict, phrase.OfError(err), phrase.ReadAgain)
 	case errors.Is(err, store.ErrNoSpace):
-		return refuse(client.TypeUnavailable, "the store has no space left").withHint("nothing was changed")
+		return refuse(client.TypeUnavailable, phrase.StoreFull, phrase.NothingChanged)
 	case errors.Is(err, store.ErrReadOnly):
-		return refuse(client.TypeUnavailable, "the store is read-only").withHint("nothing was changed")
+		return refuse(client.TypeUnavailable, phrase.StoreUnwritable, phrase.NothingChanged)
 	case errors.Is(err, store.ErrHistoryAway):
-		return refuse(client.TypeUnavailable, "the history store cannot be reached").withHint("unfinished runs, and the latest that have ended, are listed all the same")
+		return refuse(client.TypeUnavailable, phrase.HistoryUnread, phrase.ListedAllSame)
 	case errors.Is(err, store.ErrAway):
-		return refuse(client.TypeUnavailable, "the store cannot be reached").withHint("check what was done, or retry")
+		return refuse(client.TypeUnavailable, phrase.StoreAway, phrase.CheckOrRetry)
 	case errors.Is(err, context.DeadlineExceeded):
-		return refuse(client.TypeTimeout, "the store did not answer in time")
+		return refuse(client.TypeTimeout, phrase.StoreSlow)
 	case errors.Is(err, context.Canceled):
-		return refuse(client.TypeTimeout, "the client disconnected")
+		return refuse(client.TypeTimeout, phrase.ClientLeft)
 	}
-	return refuse(client.TypeInternal, "the reason is in the log of the server")
+	return refuse(client.TypeInternal, phrase.ReasonInLog)
 }
 
 // invalid is the error of a document with mistakes. The pointer is where the document is in
 // the request.
 func invalid(mistakes job.Problems, pointer string) *Error {
-	e := deny(client.TypeInvalid, mistakesIn(len(mistakes)))
+	e := refuse(client.TypeInvalid, mistakesIn(len(mistakes)))
 	e.addProblems(mistakes, pointer)
 	return e
 }
@@ -197,6 +209,3 @@ func Pointer(path string) string {
 	}
 	return b.String()
 }
-
-// inList joins words for a sentence.
-func inList(words []string) string { return strings.Join(words, ", ") }

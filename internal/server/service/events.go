@@ -12,6 +12,7 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/events"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -49,22 +50,22 @@ func (s *Events) Follow(ctx context.Context, who Caller, q client.EventQuery) (*
 		return nil, err
 	}
 	if s.hub == nil {
-		return nil, refuse(client.TypeUnavailable, "this server has no events")
+		return nil, refuseProgram(client.TypeUnavailable, "this server has no events")
 	}
 	if q.Job != "" && !strings.Contains(q.Job, "/") {
-		return nil, WrongParameter("job", "is not the full name of a job", "write namespace/name")
+		return nil, WrongParameter("job", phrase.NotFullName)
 	}
 	if q.Job != "" && !who.sees(q.Job) {
 		return nil, who.outside()
 	}
 	for _, kind := range q.Kinds {
 		if !validKind(kind) {
-			return nil, WrongParameter("kind", fmt.Sprintf("%q is no kind of events", kind), "such as run.done, or run for all of runs")
+			return nil, WrongParameter("kind", phrase.Said.Of(phrase.Words(fmt.Sprintf("%q is no kind of events", kind))), phrase.Said.Of(phrase.Words("such as run.done, or run for all of runs")))
 		}
 	}
 	stream := &EventStream{topic: s, who: who, of: of, query: q, selected: store.JobQuery{Labels: q.Labels, Text: q.Text}}
 	if stream.selective() && stream.WantsStats() {
-		return nil, WrongParameter("kind", "stats counts the runs of a namespace or of a job", "leave out label and text")
+		return nil, WrongParameter("kind", phrase.Said.Of(phrase.Words("stats counts the runs of a namespace or of a job")), phrase.Said.Of(phrase.Words("leave out label and text")))
 	}
 	place, err := s.places.take(who) //nolint:contextcheck // the watch of a token outlives a request
 	if err != nil {
@@ -82,7 +83,7 @@ func (s *Events) Follow(ctx context.Context, who Caller, q client.EventQuery) (*
 // overOr makes an Error of the end of the hub.
 func overOr(err error) error {
 	if errors.Is(err, events.ErrOver) {
-		stops := refuse(client.TypeUnavailable, "the server stops")
+		stops := refuseProgram(client.TypeUnavailable, "the server stops")
 		stops.RetryAfter = stopRetry
 		return stops
 	}

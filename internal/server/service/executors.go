@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -214,7 +215,7 @@ func (s *Executors) Raise(ctx context.Context, who Caller, r client.NumberReques
 		return client.Number{}, err
 	}
 	if r.From < 1 || r.From > NumberMax {
-		return client.Number{}, Wrong(client.FieldError{Pointer: "/from", Path: "from", Detail: fmt.Sprintf("must be from 1 to %d", int64(NumberMax))})
+		return client.Number{}, wrongField("from", phrase.Said.Of(phrase.Words(fmt.Sprintf("must be from 1 to %d", int64(NumberMax)))))
 	}
 	first, err := s.store.Numbers(ctx, 1, r.From)
 	return client.Number{First: first}, err
@@ -230,9 +231,8 @@ func (s *Executors) AddPastRuns(ctx context.Context, who Caller, said client.Pas
 	records := make([]store.Record, len(said.Items))
 	for i := range said.Items {
 		item := &said.Items[i]
-		at := fmt.Sprintf("/items/%d/", i)
 		wrong := func(field, detail string) (client.PastRunsTaken, error) {
-			return client.PastRunsTaken{}, Wrong(client.FieldError{Pointer: at + field, Path: fmt.Sprintf("items[%d].%s", i, field), Detail: detail})
+			return client.PastRunsTaken{}, wrongField(fmt.Sprintf("items[%d].%s", i, field), phrase.Said.Of(phrase.Words(detail)))
 		}
 		namespace, name, isFull := strings.Cut(item.Job, "/")
 		switch {
@@ -278,12 +278,9 @@ const executorsNamed = 5
 
 // executorFor returns the known address of an executor that a request names.
 func (s *Runs) executorFor(ctx context.Context, j *job.Job, asked string) (string, error) {
-	wrong := func(hint, format string, args ...any) (string, error) {
-		return "", Wrong(client.FieldError{Pointer: "/executor", Path: "executor", Detail: fmt.Sprintf(format, args...), Hint: hint})
-	}
 	group := j.Run.Group()
 	if group == "" {
-		return wrong("leave it out", "is for jobs with run.xxl alone, and job %s has none", j.FullName())
+		return "", wrongField("executor", phrase.NotForXXL.Of(j.FullName()), phrase.LeaveOut)
 	}
 	candidates, err := candidatesIn(ctx, s.store)
 	if err != nil {
@@ -301,13 +298,10 @@ func (s *Runs) executorFor(ctx context.Context, j *job.Job, asked string) (strin
 		}
 	}
 	if len(known) == 0 {
-		return wrong("", "no executor of the group %s is registered or listed", group)
+		return "", wrongField("executor", phrase.NoExecutorOfGroup.Of(group))
 	}
-	more := ""
-	if n := len(known) - executorsNamed; n > 0 {
-		known, more = known[:executorsNamed], fmt.Sprintf(" and %d more", n)
-	}
-	return wrong("it has "+strings.Join(known, ", ")+more, "%q is no executor of the group %s", asked, group)
+	more := max(0, len(known)-executorsNamed)
+	return "", wrongField("executor", phrase.ExecutorUnknown.Of(phrase.Quoted(asked), group), phrase.ItHas.Of(known[:len(known)-more], more))
 }
 
 // executorOf returns the last receiver of a run's work, "" if nodes do it.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/decide/engine"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -49,7 +50,7 @@ func (s *Jobs) Listed(ctx context.Context, who Caller, said client.JobQuery, fil
 		return page, err
 	}
 	if !said.DueBefore.IsZero() && !said.Failing && said.Sort == client.ByFailure {
-		return page, WrongParameter("due_before", "lists jobs by when they fall due", "leave the sort by failure out")
+		return page, WrongParameter("due_before", phrase.ByWhenDue, phrase.NoFailureSort)
 	}
 	at, err := s.store.Now(ctx)
 	if err != nil {

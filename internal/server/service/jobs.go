@@ -58,8 +58,7 @@ func (e Expect) match(present int64) error {
 		return nil
 	}
 	wanted := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(e.Versions)), ", "), "[]")
-	refused := refuse(client.TypeChanged, "it is at version %d by now; the change was for version %s", present, wanted).
-		withHint("read it again and retry")
+	refused := refuse(client.TypeChanged, phrase.AtVersion.Of(int(present), wanted), phrase.ReadAgain)
 	refused.Version = present
 	return refused
 }
@@ -72,7 +71,7 @@ type Changed struct {
 
 // noJob is the error of a job that does not exist.
 func noJob(name Name) *Error {
-	return deny(client.TypeNotFound, phrase.NoSuchJob.Of(name), phrase.ListJobs.Of("belfry job list -A"))
+	return refuse(client.TypeNotFound, phrase.NoSuchJob.Of(name), phrase.ListJobs.Of("belfry job list -A"))
 }
 
 // find reads a job for a caller that has a right.
@@ -225,7 +224,7 @@ func nameOf(j *job.Job) Name {
 }
 
 func exists(name string) *Error {
-	return refuse(client.TypeExists, "job %s already exists", name).withHint("change it instead, with belfry apply or belfry job edit")
+	return refuse(client.TypeExists, phrase.JobExists.Of(name), phrase.ChangeInstead)
 }
 
 // Put creates a job or replaces its definition. The document must have the name.
@@ -243,7 +242,7 @@ func (s *Jobs) Put(ctx context.Context, who Caller, name Name, draft Draft, expe
 	if expect.Absent {
 		out, err := s.warned(ctx, d)(s.create(ctx, who, d.Job))
 		if isType(err, client.TypeExists) {
-			return Changed{}, refuse(client.TypeChanged, "job %s already exists", d.Job.FullName())
+			return Changed{}, refuse(client.TypeChanged, phrase.JobExists.Of(d.Job.FullName()))
 		}
 		return out, err
 	}
@@ -263,15 +262,11 @@ func (s *Jobs) Put(ctx context.Context, who Caller, name Name, draft Draft, expe
 
 // misnamed refuses a document whose name is not that of the request.
 func misnamed(d job.Document, name Name) *Error {
-	wrong := client.FieldError{
-		Pointer: "/name", Path: "name", Detail: fmt.Sprintf("is %s, and the request is about %s", d.FullName(), name),
-		Hint: fmt.Sprintf("a %s cannot be renamed; create another one", d.Kind),
-	}
+	wrong := mistakeAt("", "name", phrase.NotOfRequest.Of(d.FullName(), name.String()), phrase.NotRenamed.Of(string(d.Kind)))
 	if namespace, short, _ := strings.Cut(d.FullName(), "/"); short == name.Name {
-		wrong.Pointer, wrong.Path, wrong.Hint = "/namespace", "namespace", "write namespace: "+name.Namespace
-		wrong.Detail = fmt.Sprintf("is %s, and the request is about %s", namespace, name)
+		wrong = mistakeAt("", "namespace", phrase.NotOfRequest.Of(namespace, name.String()), phrase.WriteNamespace.Of(name.Namespace))
 	}
-	return refuse(client.TypeInvalid, "the document is about another %s", d.Kind).withErrors(wrong)
+	return refuse(client.TypeInvalid, phrase.AboutAnother.Of(string(d.Kind))).withErrors(wrong)
 }
 
 // wroteIt refuses a change that another caller has made meanwhile: a store treats an
@@ -344,9 +339,6 @@ func (s *Jobs) warnOfUpstreams(ctx context.Context, j *job.Job) (list []string, 
 	return list, nil
 }
 
-// cycleHint is for jobs that would follow themselves.
-const cycleHint = "give one of them another schedule; use after_end for a job that follows itself"
-
 // putError explains why a job was not written, such as a faster request.
 func putError(err error, p store.PutJob) error {
 	name := p.Definition.FullName()
@@ -355,11 +347,9 @@ func putError(err error, p store.PutJob) error {
 		return exists(name)
 	case errors.Is(err, store.ErrCycle):
 		_, way, _ := strings.Cut(err.Error(), store.ErrCycle.Error()+": ")
-		return deny(client.TypeInvalid, mistakesIn(1)).withErrors(client.FieldError{
-			Pointer: "/schedule/on", Path: "schedule.on", Detail: "goes round: " + way, Hint: cycleHint,
-		})
+		return refuse(client.TypeInvalid, mistakesIn(1)).withErrors(mistakeAt("", "schedule.on", phrase.GoesRound.Of(way), phrase.BreakCycle))
 	case errors.Is(err, store.ErrNotFound):
-		return refuse(client.TypeConflict, "job %s was deleted at the same time", name)
+		return refuse(client.TypeConflict, phrase.DeletedMeanwhile.Of(name))
 	case errors.Is(err, store.ErrConflict):
 		return changedMeanwhile(job.KindJob, name)
 	}
@@ -368,8 +358,7 @@ func putError(err error, p store.PutJob) error {
 
 // changedMeanwhile is the error of a change that came second.
 func changedMeanwhile(kind job.Kind, name string) *Error {
-	return refuse(client.TypeChanged, "%s %s was changed by another request at the same time", kind, name).
-		withHint("read it again and retry")
+	return refuse(client.TypeChanged, phrase.ChangedMeanwhile.Of(string(kind), name), phrase.ReadAgain)
 }
 
 // created returns the result of creating a job, which has no runs yet.
@@ -456,7 +445,7 @@ func (s *Jobs) Pause(ctx context.Context, who Caller, name Name, said client.Pau
 		return Changed{}, err
 	}
 	if !said.Until.IsZero() && !said.Until.After(now) {
-		return Changed{}, Wrong(client.FieldError{Pointer: "/until", Path: "until", Detail: "is in the past"})
+		return Changed{}, wrongField("until", phrase.InThePast)
 	}
 	return s.edit(ctx, who, name, expect, func(j *job.Job, p *store.PutJob) {
 		j.Paused = true

@@ -7,6 +7,7 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/decide/notification"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -67,7 +68,7 @@ func (s *KindDocuments) find(ctx context.Context, who Caller, r Right, name Name
 			return d, nil
 		}
 	}
-	return job.Document{}, refuse(client.TypeNotFound, "there is no %s %s", s.kind, name)
+	return job.Document{}, refuse(client.TypeNotFound, phrase.NoSuchKind.Of(string(s.kind), name.String()))
 }
 
 // Put creates one or replaces its definition, and reports whether it was created. The document
@@ -96,7 +97,7 @@ func (s *KindDocuments) Put(ctx context.Context, who Caller, name Name, draft Dr
 	put, err = putOfKind(ctx, s.store, d, version, who.Name)
 	switch {
 	case errors.Is(err, store.ErrExists):
-		return job.Document{}, false, refuse(client.TypeChanged, "%s %s already exists", s.kind, name)
+		return job.Document{}, false, refuse(client.TypeChanged, phrase.KindExists.Of(string(s.kind), name.String()))
 	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrNotFound):
 		return job.Document{}, false, changedMeanwhile(s.kind, name.String())
 	case err != nil:
@@ -119,7 +120,7 @@ func (s *KindDocuments) Delete(ctx context.Context, who Caller, name Name, expec
 	var named store.NamedError
 	switch {
 	case errors.As(err, &named):
-		return refuse(client.TypeConflict, "job %s names the %s %s", named.Job, s.kind, name).withHint("change the jobs that name it first")
+		return refuse(client.TypeConflict, phrase.IsNamedBy.Of(named.Job, string(s.kind), name.String()), phrase.ChangeJobsFirst)
 	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrNotFound):
 		return changedMeanwhile(s.kind, name.String())
 	}

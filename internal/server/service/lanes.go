@@ -3,11 +3,12 @@ package service
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -49,7 +50,7 @@ func (s *Stats) Lanes(ctx context.Context, who Caller, q client.LanesQuery) (cli
 		return lanes, err
 	}
 	if n > laneBuckets {
-		return lanes, WrongParameter("step", fmt.Sprintf("makes %d buckets, and a lane has %d at most", n, laneBuckets), "choose a longer step or a shorter span")
+		return lanes, WrongParameter("step", phrase.TooManyBuckets.Of(strconv.Itoa(n), laneBuckets), phrase.LongerStep)
 	}
 	jobs, err := s.laneJobs(ctx, of, q, from)
 	if err != nil {

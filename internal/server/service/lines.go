@@ -10,6 +10,7 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/node/output"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 )
@@ -211,7 +212,7 @@ func (l *Lines) attempt(ctx context.Context, who Caller, id job.ID, number int) 
 		return attemptKey{}, err
 	}
 	if number > run.Attempt {
-		return attemptKey{}, refuse(client.TypeNotFound, "run %s has no attempt %d", id, number)
+		return attemptKey{}, refuse(client.TypeNotFound, phrase.NoAttempt.Of(id, number))
 	}
 	if number == 0 {
 		number = latest(&run)

@@ -2,13 +2,13 @@ package service
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/decide/engine"
 	"github.com/belfry-cron/belfry/internal/decide/forecast"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -43,7 +43,7 @@ func (s *Load) Ahead(ctx context.Context, who Caller, q client.LoadQuery) (clien
 		q.To = q.From.Add(24 * time.Hour)
 	}
 	if q.To.Sub(now) > aheadMax {
-		return load, WrongParameter("to", "is more than 32 days ahead", "")
+		return load, WrongParameter("to", phrase.TooFarAhead)
 	}
 	first, n, err := buckets(&q.From, &q.To, &q.Step, now, now)
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *Load) timings(ctx context.Context, of scope, labels map[string]string) 
 			uids = append(uids, j.Definition.UID)
 		}
 		if len(uids) > loadJobsMax {
-			return nil, WrongParameter("namespace", fmt.Sprintf("and label select more than %d jobs", loadJobsMax), "select fewer, or all jobs of the server")
+			return nil, WrongParameter("namespace", phrase.TooManyForLoad.Of(loadJobsMax), phrase.SelectFewerOrAll)
 		}
 		if q.After = next; next == "" {
 			return s.planner.Timings(uids), nil
@@ -107,7 +107,7 @@ func (s *Load) Spread(ctx context.Context, who Caller, namespace string, from, t
 	list := []client.DueJob{}
 	due, err := s.due(ctx, who, namespace, from, to, size)
 	if err == nil && spread <= 0 {
-		err = WrongParameter("spread", "is not a positive duration", "such as 15m")
+		err = WrongParameter("spread", phrase.NotPositive, phrase.SuchAs.Of("15m"))
 	}
 	if err != nil {
 		return list, err
@@ -143,7 +143,7 @@ func (s *Load) due(ctx context.Context, who Caller, namespace string, from, to t
 		to = from.Add(time.Minute)
 	}
 	if !from.Before(to) {
-		return list, WrongParameter("from", "is not before the end, "+to.Format(time.RFC3339), "")
+		return list, WrongParameter("from", phrase.NotBeforeEnd.Of(to.Format(time.RFC3339)))
 	}
 	size = pageSize(size)
 	var place engine.Upcoming

@@ -7,11 +7,11 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -169,13 +169,13 @@ func (s *Attention) Snooze(ctx context.Context, who Caller, r client.AttentionRe
 	z := client.Snooze{By: who.Name, Until: r.Until.UTC(), NextVersion: r.NextVersion, AnotherCause: r.AnotherCause}
 	switch {
 	case r.Until.IsZero() && !r.NextVersion && !r.AnotherCause:
-		return nil, WrongParameter("until", "is missing", "a time, next_version or another_cause says when the problem comes back")
+		return nil, WrongParameter("until", phrase.Missing, phrase.SnoozeUntil)
 	case r.NextVersion && r.Job == "":
-		return nil, WrongParameter("next_version", "needs a job", "only jobs have versions")
+		return nil, WrongParameter("next_version", phrase.NeedsJob, phrase.OnlyJobsVersions)
 	}
 	return s.change(ctx, who, r, "snooze", func(m *mark, found []*client.Attention, version int64, now time.Time) error {
 		if !z.Until.IsZero() && !z.Until.After(now) {
-			return WrongParameter("until", "is not in the future", "")
+			return WrongParameter("until", phrase.NotInFuture)
 		}
 		z.At = now
 		m.Snooze, m.Version, m.Causes = &z, version, map[client.AttentionKind]string{}
@@ -225,7 +225,7 @@ func (s *Attention) change(ctx context.Context, who Caller, r client.AttentionRe
 		return nil, err
 	}
 	if len(r.Note) > markNoteMax {
-		return nil, WrongParameter("note", fmt.Sprintf("has %d bytes, at most %d are allowed", len(r.Note), markNoteMax), "")
+		return nil, WrongParameter("note", phrase.HasBytes.Of(len(r.Note), markNoteMax))
 	}
 	for try := 1; ; try++ {
 		list, err := s.List(ctx, who, "")
@@ -245,7 +245,7 @@ func (s *Attention) change(ctx context.Context, who Caller, r client.AttentionRe
 			}
 		}
 		if len(found) == 0 {
-			return nil, refuse(client.TypeNotFound, "%s has no problem", object)
+			return nil, refuse(client.TypeNotFound, phrase.NoProblemOf.Of(object))
 		}
 		err = s.put(ctx, who, subject, object, verb, present, now, func(m *mark) error {
 			version := int64(0)
@@ -292,7 +292,7 @@ func (s *Attention) subject(who Caller, r client.AttentionRequest) (subject, obj
 	case r.Job != "" && r.Node == "" && !r.Channels:
 		namespace, _, found := strings.Cut(r.Job, "/")
 		if !found {
-			return "", "", WrongParameter("job", "is not namespace/name", "")
+			return "", "", WrongParameter("job", phrase.NotFullName)
 		}
 		return "job " + r.Job, r.Job, who.MayIn(Operate, namespace)
 	case r.Job == "" && r.Node != "" && !r.Channels:
@@ -300,7 +300,7 @@ func (s *Attention) subject(who Caller, r client.AttentionRequest) (subject, obj
 	case r.Job == "" && r.Node == "" && r.Channels:
 		return "channels", "channels", who.MayIn(Operate, "")
 	}
-	return "", "", WrongParameter("job", "is missing", "name a job, a node or channels, and only one of them")
+	return "", "", WrongParameter("job", phrase.Missing, phrase.OneSubject)
 }
 
 // put writes the mark of a subject after a change, and removes marks whose problem is over.
@@ -325,7 +325,7 @@ func (s *Attention) put(ctx context.Context, who Caller, subject, object, verb s
 		}
 	}
 	if len(marks) >= marksMax && m.stored == 0 {
-		return refuse(client.TypeConflict, "%d problems are snoozed, taken or have a note, and no more can be", marksMax)
+		return refuse(client.TypeConflict, phrase.MarksFull.Of(marksMax))
 	}
 	m.Changed = now
 	note := store.Note{Name: markName(subject), Version: m.stored}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/node/output"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -83,7 +84,7 @@ func (s *Output) Open(ctx context.Context, who Caller, id job.ID, q client.Outpu
 	}
 	// A follower from the first attempt on may come after the run has ended without one.
 	if r.number > run.Attempt && (r.number > 1 || r.only > 0) {
-		return nil, refuse(client.TypeNotFound, "run %s has no attempt %d", id, r.number)
+		return nil, refuse(client.TypeNotFound, phrase.NoAttempt.Of(id, r.number))
 	}
 	if r.number == 0 {
 		r.number = latest(&run)

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // The sizes of a page.
@@ -44,7 +46,7 @@ func readToken(token string, place any) error {
 		err = decoder.Decode(place)
 	}
 	if err != nil {
-		return WrongParameter("page_token", "is not the next_page_token of a list like this", "")
+		return WrongParameter("page_token", phrase.NotPageToken)
 	}
 	return nil
 }

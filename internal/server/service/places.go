@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/server/auth"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -77,9 +78,9 @@ func (p *places) take(who Caller) (*place, error) {
 	var full *Error
 	switch {
 	case p.taken >= streamsMax:
-		full = refuse(client.TypeTooMany, "%d clients already follow a stream", p.taken)
+		full = refuse(client.TypeTooMany, phrase.StreamsFull.Of(p.taken))
 	case h != nil && len(h.places) >= streamsOfOne:
-		full = refuse(client.TypeTooMany, "%d clients with %s already follow a stream", len(h.places), who.who())
+		full = refuse(client.TypeTooMany, phrase.StreamsOfOne.Of(len(h.places), who.who()))
 	}
 	if full != nil {
 		full.RetryAfter = streamsRetry
@@ -123,7 +124,7 @@ func (p *places) watch(ctx context.Context, h *holder) {
 			continue
 		}
 		if errors.Is(err, auth.ErrUnknown) || errors.Is(err, auth.ErrExpired) {
-			err = refuse(client.TypeUnauthenticated, "the token is no longer valid").withHint(LostToken)
+			err = refuse(client.TypeUnauthenticated, phrase.TokenInvalid, phrase.CreateToken)
 		}
 		p.mu.Lock()
 		for one := range h.places {
@@ -132,9 +133,6 @@ func (p *places) watch(ctx context.Context, h *holder) {
 		p.mu.Unlock()
 	}
 }
-
-// LostToken is the hint for callers with an invalid token.
-const LostToken = "an administrator can create another one with belfry token create; belfry token reset replaces a lost admin token on the machine of the server"
 
 // within returns a context that ends with ctx, or when the stream must end: then its cause
 // says why.

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/decide/flow"
@@ -26,15 +24,15 @@ func (s *Runs) Retry(ctx context.Context, who Caller, id job.ID, said client.Ret
 		return Made{}, err
 	}
 	if run.Kind == job.RunStep {
-		return Made{}, refuse(client.TypeConflict, "run %s is a step of run %s: retry that one", id, run.Parent).
+		return Made{}, refuse(client.TypeConflict, phrase.IsStepOf.Of(id, run.Parent)).
 			hinted(phrase.FromStep.Of(fmt.Sprintf("belfry run retry %s --from %s", run.Parent, run.Step)))
 	}
 	if run.State != job.StateDone {
-		return Made{}, refuse(client.TypeConflict, "run %s has not ended yet: it is %s", id, run.State)
+		return Made{}, refuse(client.TypeConflict, phrase.RunNotEnded.Of(id, string(run.State)))
 	}
 	j, err := store.JobByUID(ctx, s.store, run.JobUID)
 	if errors.Is(err, store.ErrNotFound) || err == nil && j.Deleted {
-		return Made{}, refuse(client.TypeNotFound, "the job %s of the run was deleted", run.Job)
+		return Made{}, refuse(client.TypeNotFound, phrase.JobOfRunDeleted.Of(run.Job))
 	}
 	if err != nil {
 		return Made{}, err
@@ -48,7 +46,7 @@ func (s *Runs) Retry(ctx context.Context, who Caller, id job.ID, said client.Ret
 			return Made{}, err
 		}
 	} else if said.ChoosesSteps() {
-		return Made{}, refuse(client.TypeConflict, "run %s has no steps: from, only and skip are for flows that have begun", id)
+		return Made{}, refuse(client.TypeConflict, phrase.NoSteps.Of(id))
 	}
 	if err := CheckParams(definition, said.Params, run.Params); err != nil {
 		return Made{}, err
@@ -70,7 +68,7 @@ func (s *Runs) RetryAll(ctx context.Context, who Caller, runs []job.ID, key stri
 		return made, err
 	}
 	if len(runs) == 0 || len(runs) > client.RetriesMax {
-		return made, Wrong(client.FieldError{Pointer: "/runs", Path: "runs", Detail: fmt.Sprintf("has %d runs", len(runs)), Hint: fmt.Sprintf("1 to %d", client.RetriesMax)})
+		return made, wrongField("runs", phrase.HasRuns.Of(len(runs)), phrase.FromOneTo.Of(client.RetriesMax))
 	}
 	ctx, err := grouped(ctx)
 	if err != nil {
@@ -123,7 +121,7 @@ func (s *Runs) repeatFlow(ctx context.Context, j *store.Job, run *client.Run, sa
 	begin := flow.Saved{Again: &again}
 	state, err := flow.NewGraph(definition.Run.Flow).Again(&was.State, &again)
 	if err != nil {
-		return nil, nil, refuse(client.TypeConflict, "run %s cannot be run again so: %v", id, err)
+		return nil, nil, refuse(client.TypeConflict, phrase.NotAgainSo.Of(id, phrase.Words(err.Error())))
 	}
 	for i := range state.Steps {
 		step := &state.Steps[i]
@@ -162,7 +160,7 @@ func (s *Runs) definitionOf(ctx context.Context, j *store.Job, version int64, ow
 			return nil, err
 		}
 		if kept == nil {
-			return nil, refuse(client.TypeConflict, "the definition that the run had, version %d of job %s, is not kept any more", version, j.Definition.FullName()).
+			return nil, refuse(client.TypeConflict, phrase.DefinitionGone.Of(int(version), j.Definition.FullName())).
 				hinted(phrase.StartAll.Of("belfry job run " + j.Definition.FullName()))
 		}
 		*definition = *kept
@@ -194,26 +192,26 @@ func checkSteps(definition *job.Job, said *client.RetryRequest) error {
 	for _, step := range definition.Run.Flow.All() {
 		names = append(names, step.Name)
 	}
-	wrong := refuse(client.TypeInvalid, "the steps do not fit the flow of job %s", definition.FullName())
+	wrong := refuse(client.TypeInvalid, phrase.StepsDoNotFit.Of(definition.FullName()))
 	for _, list := range []struct {
 		field string
 		names []string
 	}{{"from", said.From}, {"only", said.Only}, {"skip", said.Skip}} {
 		for i, name := range list.names {
-			e := client.FieldError{Pointer: Pointer(fmt.Sprintf("%s[%d]", list.field, i)), Path: fmt.Sprintf("%s[%d]", list.field, i)}
+			var detail, hint phrase.Text
 			switch near := spelling.Near(name, names); {
 			case !slices.Contains(names, name) && len(near) > 0:
-				e.Detail, e.Hint = "the flow has no step "+strconv.Quote(name), "did you mean "+strconv.Quote(near[0])+"?"
+				detail, hint = phrase.NoFlowStep.Of(phrase.Quoted(name)), phrase.DidYouMean.Of(phrase.Quoted(near[0]))
 			case !slices.Contains(names, name):
-				e.Detail, e.Hint = "the flow has no step "+strconv.Quote(name), "it has "+strings.Join(names, ", ")
+				detail, hint = phrase.NoFlowStep.Of(phrase.Quoted(name)), phrase.ItHas.Of(names, 0)
 			case list.field == "only" && len(said.From) > 0:
-				e.Detail = "cannot be combined with from"
+				detail = phrase.NotWithFrom
 			case list.field == "skip" && (slices.Contains(said.From, name) || slices.Contains(said.Only, name)):
-				e.Detail = "step " + name + " cannot be run and skipped"
+				detail = phrase.RunAndSkipped.Of(name)
 			default:
 				continue
 			}
-			wrong.withErrors(e)
+			wrong.withErrors(mistakeAt("", fmt.Sprintf("%s[%d]", list.field, i), detail, hint))
 		}
 	}
 	if len(wrong.Errors) == 0 {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -36,9 +35,7 @@ func ReadDraft(text []byte, pointer string) (Draft, error) {
 	case err != nil:
 		return Draft{Unread: unread}, nil //nolint:nilerr // the draft has the error
 	}
-	return Draft{}, refuse(client.TypeInvalid, "exactly one document is expected").withErrors(client.FieldError{
-		Pointer: pointer, Detail: fmt.Sprintf("holds %d documents", len(list)), Hint: "an object describes one",
-	})
+	return Draft{}, refuse(client.TypeInvalid, phrase.OneDocument).withErrors(mistakeAt(pointer, "", phrase.HoldsSeveral.Of(len(list)), phrase.ObjectDescribes))
 }
 
 // rulebook has the rules that documents must keep on this server.
@@ -103,9 +100,7 @@ func (b *rulebook) accept(ctx context.Context, who Caller, r Right, d Draft, kin
 		return d.Document, d.Unread // the other checks need a readable document
 	}
 	if d.Kind != kind {
-		return d.Document, refuse(client.TypeInvalid, "the document is not a %s", kind).withErrors(client.FieldError{
-			Pointer: "/kind", Path: "kind", Detail: fmt.Sprintf("is %s, and must be %s here", d.Kind, kind),
-		})
+		return d.Document, refuse(client.TypeInvalid, phrase.NoKindHere.Of(string(kind))).withErrors(mistakeAt("", "kind", phrase.KindWanted.Of(string(d.Kind), string(kind))))
 	}
 	if may != nil {
 		return d.Document, may

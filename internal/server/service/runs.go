@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -225,7 +223,7 @@ func (s *Runs) noRun(id job.ID) *Error {
 	if d := job.Duration(keep.For); d > 0 && d != job.Forever {
 		hint = phrase.RunsKeptFor.Of(made, phrase.Span(d.InWords()), keep.Runs)
 	}
-	return deny(client.TypeNotFound, phrase.NoSuchRun.Of(id), hint)
+	return refuse(client.TypeNotFound, phrase.NoSuchRun.Of(id), hint)
 }
 
 // KeptFor returns how long finished runs are kept, unless policy.keep of their job differs; 0 is
@@ -322,18 +320,18 @@ func checkCode(code string) error {
 	if slices.Contains(names, code) {
 		return nil
 	}
-	hint := "docs/reasons.md has the codes"
+	hint := phrase.CodesAreIn
 	if near := spelling.Near(code, names); len(near) > 0 {
-		hint = "did you mean " + strconv.Quote(near[0]) + "?"
+		hint = phrase.DidYouMean.Of(phrase.Quoted(near[0]))
 	}
-	return WrongParameter("reason", strconv.Quote(code)+" is not the code of a reason", hint)
+	return WrongParameter("reason", phrase.NotReasonCode.Of(phrase.Quoted(code)), hint)
 }
 
 // checkTime reports an impossible span of time, and one too long to search for a text q.
 // With a text it sets the beginning of the span.
 func (s *Runs) checkTime(ctx context.Context, q *client.RunQuery) error {
 	if !q.From.IsZero() && !q.To.IsZero() && !q.From.Before(q.To) {
-		return WrongParameter("from", "is not before the end, "+q.To.Format(time.RFC3339), "")
+		return WrongParameter("from", phrase.NotBeforeEnd.Of(q.To.Format(time.RFC3339)))
 	}
 	if q.Text == "" {
 		return nil
@@ -347,14 +345,13 @@ func (s *Runs) checkTime(ctx context.Context, q *client.RunQuery) error {
 		q.From = to.Add(-client.TextWindow)
 	}
 	if span := to.Sub(q.From); q.PageToken == "" && span > client.TextWindowMax+windowSlack {
-		return WrongParameter("from", fmt.Sprintf("is %s before the end, and text is looked for in at most %s", days(span), days(client.TextWindowMax)),
-			"choose a later beginning or an earlier end")
+		return WrongParameter("from", phrase.TextTooFarBack.Of(days(span), days(client.TextWindowMax)), phrase.LaterOrEarlier)
 	}
 	return nil
 }
 
-// days writes a long span of time.
-func days(d time.Duration) string { return fmt.Sprintf("%d days", d/(24*time.Hour)) }
+// days counts the whole days of a long span of time.
+func days(d time.Duration) int { return int(d / (24 * time.Hour)) }
 
 // jobOf returns the uid of a job in a query; zero if none is named.
 func (s *Runs) jobOf(ctx context.Context, who Caller, name string) (job.ID, error) {
@@ -437,7 +434,7 @@ func (s *Runs) listEnded(ctx context.Context, of scope, q *client.RunQuery, uid 
 	if q.CauseFingerprint != "" {
 		print, err := job.ParseFingerprint(q.CauseFingerprint)
 		if err != nil {
-			return WrongParameter("cause_fingerprint", err.Error(), "it is in cause_fingerprint of a failed run")
+			return WrongParameter("cause_fingerprint", phrase.OfError(err), phrase.InCauseOfRun)
 		}
 		ended.Fingerprint, ended.Failed = print, true
 	}
@@ -556,7 +553,7 @@ func (s *Runs) Cancel(ctx context.Context, who Caller, id job.ID, reason string)
 	}
 	run, err := s.runOf(ctx, who, Operate, id)
 	if err == nil && run.Outcome != job.OutcomeCancelled {
-		err = refuse(client.TypeConflict, "run %s has already ended: %s", id, run.Outcome)
+		err = refuse(client.TypeConflict, phrase.EndedAlready.Of(id, string(run.Outcome)))
 	}
 	return run, err
 }
@@ -584,10 +581,10 @@ func (s *Runs) answer(ctx context.Context, who Caller, a store.FlowAnswer) (clie
 	}
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return client.Run{}, refuse(client.TypeConflict, "run %s has already ended", a.Run)
+		return client.Run{}, refuse(client.TypeConflict, phrase.EndedAlready.Of(a.Run, ""))
 	case errors.Is(err, store.ErrConflict):
 		_, why, _ := strings.Cut(err.Error(), store.ErrConflict.Error()+": ")
-		return client.Run{}, refuse(client.TypeConflict, "%s", why)
+		return client.Run{}, refuse(client.TypeConflict, phrase.Said.Of(phrase.Words(why)))
 	case err != nil:
 		return client.Run{}, err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/cron"
 	"github.com/belfry-cron/belfry/internal/decide/preview"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 )
@@ -34,20 +35,20 @@ func (s *Schedules) Preview(ctx context.Context, who Caller, q client.PreviewQue
 	}
 	ask := preview.Ask{From: q.From, Count: q.Count}
 	if ask.Lang, err = cron.ParseLang(cmp.Or(q.Lang, "en")); err != nil {
-		return client.Preview{}, WrongParameter("lang", err.Error(), "")
+		return client.Preview{}, WrongParameter("lang", phrase.OfError(err))
 	}
 	var of Name
 	if q.Job != "" {
 		var found bool
 		of.Namespace, of.Name, found = strings.Cut(q.Job, "/")
 		if !found || of.Namespace == "" || of.Name == "" || strings.Contains(of.Name, "/") {
-			return client.Preview{}, WrongParameter("job", "is not of the form namespace/name", "")
+			return client.Preview{}, WrongParameter("job", phrase.NotFullName)
 		}
 	}
 	var said preview.Preview
 	switch {
 	case (q.Expression == "") == (q.Schedule == ""):
-		return client.Preview{}, WrongParameter("expr", "give exactly one of expr and schedule", "")
+		return client.Preview{}, WrongParameter("expr", phrase.OneExpression)
 	case q.Expression != "":
 		said, err = previewExpression(&q, of, ask)
 	default:
@@ -70,17 +71,17 @@ func previewOf(said *preview.Preview) *client.Preview {
 func previewExpression(q *client.PreviewQuery, of Name, ask preview.Ask) (preview.Preview, error) {
 	dialect, err := cron.ParseDialect(cmp.Or(q.Dialect, "default"))
 	if err != nil {
-		return preview.Preview{}, WrongParameter("dialect", err.Error(), "")
+		return preview.Preview{}, WrongParameter("dialect", phrase.OfError(err))
 	}
 	change, err := cron.ParseClockChange(cmp.Or(string(q.ClockChange), "vixie"))
 	if err != nil {
-		return preview.Preview{}, WrongParameter("dst", err.Error(), "")
+		return preview.Preview{}, WrongParameter("dst", phrase.OfError(err))
 	}
 	options := []cron.Option{cron.WithDialect(dialect), cron.WithClockChange(change)}
 	var zone *cron.Zone
 	if q.Timezone != "" {
 		if zone, err = cron.LoadZone(q.Timezone); err != nil {
-			return preview.Preview{}, WrongParameter("tz", err.Error(), "")
+			return preview.Preview{}, WrongParameter("tz", phrase.OfError(err))
 		}
 		options = append(options, cron.In(zone))
 	}
@@ -91,7 +92,7 @@ func previewExpression(q *client.PreviewQuery, of Name, ask preview.Ask) (previe
 	if err == nil {
 		return said, nil
 	}
-	refused := WrongParameter("expr", err.Error(), "")
+	refused := WrongParameter("expr", phrase.OfError(err))
 	var parse *cron.ParseError
 	if errors.As(err, &parse) {
 		e := &refused.Errors[0]
@@ -102,7 +103,7 @@ func previewExpression(q *client.PreviewQuery, of Name, ask preview.Ask) (previe
 		e.Length = utf8.RuneCountInString(parse.Expr[parse.Pos:end])
 	}
 	if of.Name == "" && preview.MissesJob(err, q.Expression, options) {
-		refused.Errors[0].Hint = "give the job with job=namespace/name"
+		refused.Errors[0].Hint, refused.Errors[0].HintCode = phrase.GiveJob.String(), phrase.GiveJob.Code()
 	}
 	return said, refused
 }
@@ -111,11 +112,11 @@ func previewExpression(q *client.PreviewQuery, of Name, ask preview.Ask) (previe
 func (s *Schedules) previewDocument(ctx context.Context, who Caller, q *client.PreviewQuery, of Name, ask preview.Ask) (preview.Preview, error) {
 	none := preview.Preview{}
 	if q.Timezone != "" {
-		return none, WrongParameter("tz", "is for expr", "a schedule has its timezone in itself")
+		return none, WrongParameter("tz", phrase.ForExpression, phrase.ZoneInSchedule)
 	}
 	var schedule map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(q.Schedule), &schedule); err != nil {
-		return none, WrongParameter("schedule", "is not an object in JSON: "+strings.TrimPrefix(err.Error(), "json: "), `such as {"cron": "30 2 * * *"}`)
+		return none, WrongParameter("schedule", phrase.NotObject.Of(phrase.Words(strings.TrimPrefix(err.Error(), "json: "))), phrase.SuchAs.Of(`{"cron": "30 2 * * *"}`))
 	}
 	drawn := of.Name != ""
 	if !drawn {
@@ -138,7 +139,7 @@ func (s *Schedules) previewDocument(ctx context.Context, who Caller, q *client.P
 	for i, text := range d.Job.Schedule.Cron {
 		if _, err := cron.ParseSchedule(text); err != nil && !drawn && preview.MissesJob(err, text, nil) {
 			path := fmt.Sprintf("schedule.cron[%d]", i)
-			refused := WrongParameter("schedule", err.Error(), "give the job with job=namespace/name")
+			refused := WrongParameter("schedule", phrase.OfError(err), phrase.GiveJob)
 			refused.Errors[0].Path = path
 			return none, refused
 		}

@@ -3,10 +3,10 @@ package service
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/node/secret"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -49,8 +49,8 @@ func (s *Secrets) Set(ctx context.Context, who Caller, name Name, said client.Se
 	if err := who.MayIn(Define, name.Namespace); err != nil {
 		return client.SecretInfo{}, false, err
 	}
-	wrong := func(path, detail string) (client.SecretInfo, bool, error) {
-		return client.SecretInfo{}, false, Wrong(client.FieldError{Pointer: "/" + path, Path: path, Detail: detail})
+	wrong := func(path string, detail phrase.Text, hint ...phrase.Text) (client.SecretInfo, bool, error) {
+		return client.SecretInfo{}, false, wrongField(path, detail, hint...)
 	}
 	from := secret.Source{File: said.File, Env: said.Env, Vault: said.Vault}
 	given := 0
@@ -61,25 +61,25 @@ func (s *Secrets) Set(ctx context.Context, who Caller, name Name, said client.Se
 	}
 	switch {
 	case !job.IsSecretName(name.Name):
-		return wrong("name", fmt.Sprintf("%q is not the name of a secret: it has 1 to %d ASCII letters, digits and underscores", name.Name, job.SecretNameMax))
+		return wrong("name", phrase.NotSecretName.Of(phrase.Quoted(name.Name)), phrase.SecretNameForm.Of(job.SecretNameMax))
 	case !job.IsNamespace(name.Namespace):
-		return wrong("namespace", fmt.Sprintf("%q is not the name of a namespace", name.Namespace))
+		return wrong("namespace", phrase.NotNamespace.Of(phrase.Quoted(name.Namespace)))
 	case given != 1:
-		return wrong("value", "exactly one of value, file, env and vault is expected")
+		return wrong("value", phrase.OneSecretSource)
 	case len(said.Value) > job.SecretMax:
-		return wrong("value", fmt.Sprintf("has %d bytes, at most %d are allowed", len(said.Value), job.SecretMax))
+		return wrong("value", phrase.HasBytes.Of(len(said.Value), job.SecretMax))
 	}
 	if field, err := s.keeper.Check(name.Namespace, from); err != nil {
-		return wrong(field, err.Error())
+		return wrong(field, phrase.OfError(err))
 	}
 	made, created, err := s.keeper.Set(ctx, secret.Put{Namespace: name.Namespace, Name: name.Name, Description: said.Description, Source: from, Value: said.Value, Actor: who.Name})
 	switch {
 	case errors.Is(err, store.ErrConflict):
 		return client.SecretInfo{}, false, changedMeanwhile("secret", name.String())
 	case errors.Is(err, store.ErrLimit):
-		return client.SecretInfo{}, false, refuse(client.TypeConflict, "there are %d secrets in the namespace %s already, the most that are allowed", secret.NamespaceMax, name.Namespace)
+		return client.SecretInfo{}, false, refuse(client.TypeConflict, phrase.TooManySealed.Of(secret.NamespaceMax, name.Namespace))
 	case errors.As(err, new(*secret.KeyError)):
-		return client.SecretInfo{}, false, refuse(client.TypeConflict, "%v", err)
+		return client.SecretInfo{}, false, refuse(client.TypeConflict, phrase.OfError(err))
 	case err != nil:
 		return client.SecretInfo{}, false, err
 	}
@@ -95,7 +95,7 @@ func (s *Secrets) Delete(ctx context.Context, who Caller, name Name) error {
 	var missing *secret.Missing
 	switch {
 	case errors.As(err, &missing):
-		return refuse(client.TypeNotFound, "%v", missing)
+		return refuse(client.TypeNotFound, missing.Text())
 	case errors.Is(err, store.ErrConflict):
 		return changedMeanwhile("secret", name.String())
 	}
@@ -109,7 +109,7 @@ func (s *Secrets) Rotate(ctx context.Context, who Caller) (client.SecretRotation
 	}
 	done, err := s.keeper.Rotate(ctx, who.Name)
 	if errors.As(err, new(*secret.KeyError)) {
-		return client.SecretRotation{}, refuse(client.TypeConflict, "%v", err)
+		return client.SecretRotation{}, refuse(client.TypeConflict, phrase.OfError(err))
 	}
 	return client.SecretRotation{Key: done.Key, Sealed: done.Sealed, Before: done.Before, Elsewhere: done.Elsewhere}, err
 }

@@ -3,16 +3,17 @@ package service
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"math"
 	"slices"
 	"sort"
+	"strconv"
 	"sync"
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/sys/cache"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -152,14 +153,14 @@ func buckets(from, to *time.Time, step *time.Duration, earliest, latest time.Tim
 	}
 	switch {
 	case *step < stepMin || *step%time.Second != 0:
-		return first, 0, WrongParameter("step", fmt.Sprintf("is %s, which is not a whole number of seconds", *step), "")
+		return first, 0, WrongParameter("step", phrase.NotWholeSeconds.Of(*step))
 	case !from.Before(*to):
-		return first, 0, WrongParameter("from", "is not before the end, "+to.Format(time.RFC3339), "")
+		return first, 0, WrongParameter("from", phrase.NotBeforeEnd.Of(to.Format(time.RFC3339)))
 	}
 	first = time.Unix(0, floor(from.UnixNano(), int64(*step))).UTC()
 	count := (to.Sub(first) + *step - 1) / *step
 	if count > bucketsMax {
-		return first, 0, WrongParameter("step", fmt.Sprintf("makes %d buckets, and at most %d are counted", count, bucketsMax), "choose a longer step or a shorter span")
+		return first, 0, WrongParameter("step", phrase.TooManyBuckets.Of(strconv.FormatInt(int64(count), 10), bucketsMax), phrase.LongerStep)
 	}
 	return first, int(count), nil
 }
@@ -233,7 +234,7 @@ func (s *Stats) OfJob(ctx context.Context, who Caller, name Name, timezone strin
 func zoneOf(timezone string) (*cron.Zone, error) {
 	zone, err := cron.LoadZone(cmp.Or(timezone, "UTC"))
 	if err != nil {
-		return nil, WrongParameter("timezone", err.Error(), "such as Europe/Berlin")
+		return nil, WrongParameter("timezone", phrase.OfError(err), phrase.SuchAs.Of("Europe/Berlin"))
 	}
 	return zone, nil
 }

@@ -88,17 +88,14 @@ const (
 
 // termsOf returns the terms of a token for workers.
 func termsOf(said *client.TokenRequest) (terms store.Terms, err error) {
-	wrong := func(path, detail string) (store.Terms, error) {
-		return terms, Wrong(client.FieldError{Pointer: "/" + path, Path: path, Detail: detail})
-	}
 	if said.Role != client.RoleWorker {
 		switch {
 		case said.Joins != 0:
-			return wrong("joins", "is for the role worker")
+			return terms, wrongField("joins", phrase.ForWorkers)
 		case len(said.Labels) > 0:
-			return wrong("labels", "are for the role worker")
+			return terms, wrongField("labels", phrase.ForWorkers)
 		case said.Certificate != "":
-			return wrong("certificate", "is for the role worker")
+			return terms, wrongField("certificate", phrase.ForWorkers)
 		}
 		return terms, nil
 	}
@@ -106,14 +103,14 @@ func termsOf(said *client.TokenRequest) (terms store.Terms, err error) {
 		key, value, found := strings.Cut(label, "=")
 		path := fmt.Sprintf("labels[%d]", i)
 		if !found || !job.IsLabel(key, value) {
-			return terms, Wrong(client.FieldError{Pointer: Pointer(path), Path: path, Detail: fmt.Sprintf("%q is not a label, such as zone=a, or zone=* for any value", label)})
+			return terms, wrongField(path, phrase.NotTokenLabel.Of(phrase.Quoted(label)))
 		}
 		if key == job.LabelWorker || key == job.LabelWorkerNamespace {
-			return terms, Wrong(client.FieldError{Pointer: Pointer(path), Path: path, Detail: "the server gives workers the label " + key + " by their token"})
+			return terms, wrongField(path, phrase.LabelOfServer.Of(key))
 		}
 	}
 	if strings.ContainsFunc(said.Certificate, unicode.IsControl) {
-		return wrong("certificate", "has a character that cannot be shown")
+		return terms, wrongField("certificate", phrase.CannotBeShown)
 	}
 	return store.Terms{Labels: said.Labels, Certificate: said.Certificate, Uses: said.Joins}, nil
 }
@@ -123,20 +120,17 @@ func (s *Access) Create(ctx context.Context, who Caller, said client.TokenReques
 	if err := who.May(Administer); err != nil {
 		return client.NewToken{}, err
 	}
-	wrong := func(path, detail string) (client.NewToken, error) {
-		return client.NewToken{}, Wrong(client.FieldError{Pointer: "/" + path, Path: path, Detail: detail})
-	}
 	if said.Name == engine.System {
-		return wrong("name", "is the name that Belfry has in the audit")
+		return client.NewToken{}, wrongField("name", phrase.NameInAudit)
 	}
 	var lasts job.Duration
 	if said.ExpiresIn != "" {
 		var err error
 		if lasts, err = job.ParseDuration(said.ExpiresIn); err != nil {
-			return wrong("expires_in", err.Error())
+			return client.NewToken{}, wrongField("expires_in", phrase.OfError(err))
 		}
 		if lasts < lastsMin || lasts > lastsMax {
-			return wrong("expires_in", "must be from a second to 100 years; leave it out for a token that does not expire")
+			return client.NewToken{}, wrongField("expires_in", phrase.TokenLife)
 		}
 	}
 	terms, err := termsOf(&said)
@@ -147,7 +141,7 @@ func (s *Access) Create(ctx context.Context, who Caller, said client.TokenReques
 	if said.Joins > 0 {
 		role, lasts = store.RoleJoin, cmp.Or(lasts, joinFor)
 		if lasts > joinMax {
-			return wrong("expires_in", "must be at most 30d for a joining token")
+			return client.NewToken{}, wrongField("expires_in", phrase.JoinLife)
 		}
 	}
 	secret, err := auth.NewSecret()
@@ -160,9 +154,9 @@ func (s *Access) Create(ctx context.Context, who Caller, said client.TokenReques
 	})
 	switch {
 	case errors.Is(err, store.ErrExists):
-		return client.NewToken{}, refuse(client.TypeExists, "token %s already exists", said.Name).withHint("choose another name, or revoke it first")
+		return client.NewToken{}, refuse(client.TypeExists, phrase.TokenExists.Of(said.Name), phrase.OtherNameFirst)
 	case errors.Is(err, store.ErrLimit):
-		return client.NewToken{}, refuse(client.TypeConflict, "there are %d tokens already, the most that are allowed", store.TokensMax).withHint("revoke tokens that are no longer needed")
+		return client.NewToken{}, refuse(client.TypeConflict, phrase.TooManyTokens.Of(store.TokensMax), phrase.RevokeUnneeded)
 	case err != nil:
 		return client.NewToken{}, err
 	}
@@ -240,7 +234,7 @@ func (s *Access) EndSessions(ctx context.Context, who Caller, person string) (en
 		return err
 	})
 	if err == nil && ended.Ended == 0 {
-		err = refuse(client.TypeNotFound, "there is no session of %s", person).withHint("list the people who have one: belfry session list")
+		err = refuse(client.TypeNotFound, phrase.NoSessionOf.Of(person), phrase.ListSessions)
 	}
 	return ended, err
 }
@@ -254,10 +248,9 @@ func (s *Access) Revoke(ctx context.Context, who Caller, name string) error {
 	s.tokens.Forget() // a failed call may have taken effect
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return deny(client.TypeNotFound, phrase.NoSuchToken.Of(name))
+		return refuse(client.TypeNotFound, phrase.NoSuchToken.Of(name))
 	case errors.Is(err, store.ErrLastAdmin):
-		return refuse(client.TypeConflict, "%s is the last token that can create others", name).
-			withHint("first create another one with the role admin and without a namespace")
+		return refuse(client.TypeConflict, phrase.LastAdmin.Of(name), phrase.CreateAdminFirst)
 	}
 	return err
 }

@@ -3,7 +3,6 @@ package service
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -13,6 +12,8 @@ import (
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/decide/engine"
 	"github.com/belfry-cron/belfry/internal/decide/placement"
+	"github.com/belfry-cron/belfry/internal/phrase"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -75,35 +76,33 @@ const paramMax = 64 << 10
 // CheckParams reports parameters that a job does not declare, wrong values, and values that are missing: neither in
 // params nor in kept, which a run has besides.
 func CheckParams(j *job.Job, params, kept map[string]string) error {
-	wrong := refuse(client.TypeInvalid, "the parameters do not fit job %s", j.FullName())
+	wrong := refuse(client.TypeInvalid, phrase.ParamsDoNotFit.Of(j.FullName()))
+	at := func(name string, detail, hint job.Reason) {
+		wrong.withErrors(fieldError(client.FieldError{Pointer: "/params" + Pointer("["+strconv.Quote(name)+"]"), Path: "params." + name}, detail, hint))
+	}
 	declared := slices.Sorted(maps.Keys(j.Params))
 	for _, name := range slices.Sorted(maps.Keys(params)) {
-		e := client.FieldError{Pointer: "/params" + Pointer("["+strconv.Quote(name)+"]"), Path: "params." + name}
-		_, known := j.Params[name]
+		param, known := j.Params[name]
 		switch {
 		case !known && len(declared) == 0:
-			e.Detail = "is not declared by the job, which takes no parameters"
+			at(name, reason.Say(phrase.TakesNoParams), job.Reason{})
 		case !known:
-			e.Detail, e.Hint = "is not declared by the job", "declared: "+inList(declared)
+			at(name, reason.Say(phrase.NotDeclared), reason.Say(phrase.DeclaredAre.Of(declared)))
 		case len(params[name]) > paramMax:
-			e.Detail = fmt.Sprintf("has %d bytes, at most %d are allowed", len(params[name]), paramMax)
+			at(name, reason.Say(phrase.HasBytes.Of(len(params[name]), paramMax)), job.Reason{})
 		case strings.Contains(params[name], "\x00"):
-			e.Detail = "has a NUL byte"
+			at(name, reason.Say(phrase.HasNUL), job.Reason{})
 		default:
-			param := j.Params[name]
-			why, hint := param.Wrong(params[name])
-			if why.IsZero() {
-				continue
+			if why, hint := param.Wrong(params[name]); !why.IsZero() {
+				at(name, why, hint)
 			}
-			e = fieldError(e, why, hint)
 		}
-		wrong.withErrors(e)
 	}
 	for _, name := range declared {
 		param := j.Params[name]
 		_, given := params[name]
 		if why, hint := param.Wrong(kept[name]); param.Required && !given && !why.IsZero() {
-			wrong.withErrors(fieldError(client.FieldError{Pointer: "/params" + Pointer("["+strconv.Quote(name)+"]"), Path: "params." + name}, why, hint))
+			at(name, why, hint)
 		}
 	}
 	if len(wrong.Errors) == 0 {
@@ -187,29 +186,29 @@ func (s *Runs) trigger(ctx context.Context, who Caller, j *store.Job, like store
 // sameRequest refuses a repeated key whose request differs from the one that created the
 // run.
 func (s *Runs) sameRequest(ctx context.Context, who Caller, j *store.Job, like *store.TriggerItem, run *client.Run) error {
-	differs := ""
+	var differs phrase.Text
 	switch {
 	case !maps.Equal(withoutMetadata(like.Params), withoutMetadata(run.Params)):
-		differs = "with other parameters"
+		differs = phrase.WithOtherParams
 	case like.Params[job.ExecutorParam] != "" && like.Params[job.ExecutorParam] != run.Executor:
-		differs = "for another executor"
+		differs = phrase.ForOtherExecutor
 	case like.Again != run.RetryOf, like.Flow != nil && !sameSteps(like.Flow, run.Retried):
-		differs = "for another run"
+		differs = phrase.ForOtherRun
 	case !like.Scheduled.IsZero() && (!like.Scheduled.Equal(run.Scheduled) || like.Shards > 0 && like.Shard != run.Shard):
-		differs = "for another run"
+		differs = phrase.ForOtherRun
 	default:
 		actor, err := s.starterOf(ctx, j, run)
 		if err != nil {
 			return err
 		}
 		if actor != "" && actor != who.Name {
-			differs = "by another caller"
+			differs = phrase.ByOtherCaller
 		}
 	}
-	if differs == "" {
+	if differs.IsZero() {
 		return nil
 	}
-	return WrongParameter("Idempotency-Key", "was used in the last 24 hours "+differs, "use a new key for each request; the same key only repeats a request")
+	return WrongParameter("Idempotency-Key", phrase.KeyWasUsed.Of(differs), phrase.NewKeyEach)
 }
 
 // withoutMetadata returns the parameters alone.

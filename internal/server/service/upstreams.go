@@ -5,8 +5,8 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/decide/engine"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/store"
 )
 
@@ -84,9 +84,7 @@ func (u *upstreams) cycles(steps []*step, wrong *Error) error {
 		}
 		// The rules have found a job that follows itself directly.
 		if len(way) > 2 {
-			wrong.withErrors(client.FieldError{
-				Pointer: s.pointer + "/schedule/on", Path: "schedule.on", Detail: "goes round: " + engine.CycleInWords(way), Hint: cycleHint,
-			})
+			wrong.withErrors(mistakeAt(s.pointer, "schedule.on", phrase.GoesRound.Of(engine.CycleInWords(way)), phrase.BreakCycle))
 		}
 	}
 	return nil

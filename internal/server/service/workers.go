@@ -20,6 +20,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/decide/placement"
 	"github.com/belfry-cron/belfry/internal/node/secret"
 	"github.com/belfry-cron/belfry/internal/node/work"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/remote/wire"
 	"github.com/belfry-cron/belfry/internal/server/auth"
 	"github.com/belfry-cron/belfry/internal/sys/cache"
@@ -75,9 +76,9 @@ func protocolOf(oldest, newest int) (int, error) {
 	const theirs = "this worker speaks the versions %d to %d of the protocol of workers, and the server %d to %d"
 	switch {
 	case newest < wire.Oldest:
-		return 0, refuse(client.TypeProtocol, theirs, oldest, newest, wire.Oldest, wire.Newest).withHint("the worker is too old: upgrade it to the version of the server")
+		return 0, refuseProgram(client.TypeProtocol, theirs, oldest, newest, wire.Oldest, wire.Newest).saying("the worker is too old: upgrade it to the version of the server")
 	case oldest > wire.Newest:
-		return 0, refuse(client.TypeProtocol, theirs, oldest, newest, wire.Oldest, wire.Newest).withHint("the worker is too new: upgrade the servers first, then their workers")
+		return 0, refuseProgram(client.TypeProtocol, theirs, oldest, newest, wire.Oldest, wire.Newest).saying("the worker is too new: upgrade the servers first, then their workers")
 	}
 	return min(newest, wire.Newest), nil
 }
@@ -95,7 +96,7 @@ func (s *Workers) Join(ctx context.Context, who Caller, said wire.Join) (wire.Jo
 		return wire.Joined{}, err
 	}
 	if said.Only && len(said.Handlers) == 0 {
-		return wire.Joined{}, Wrong(client.FieldError{Pointer: "/handlers", Path: "handlers", Detail: "is empty, and with handlers_only the worker would run nothing"})
+		return wire.Joined{}, wrongField("handlers", phrase.Said.Of(phrase.Words("is empty, and with handlers_only the worker would run nothing")))
 	}
 	if _, err := s.sessionOf(ctx, who, said.Session); err != nil && !errors.Is(err, store.ErrSessionOver) {
 		return wire.Joined{}, err
@@ -111,8 +112,8 @@ func (s *Workers) Join(ctx context.Context, who Caller, said wire.Join) (wire.Jo
 		}
 	}
 	if others >= workerSessionsMax {
-		return wire.Joined{}, refuse(client.TypeTooMany, "%d workers with the token %s are there already, the most for a token", others, who.Name).
-			withHint("use another token, or a joining token, which gives each worker one of its own")
+		return wire.Joined{}, refuseProgram(client.TypeTooMany, "%d workers with the token %s are there already, the most for a token", others, who.Name).
+			saying("use another token, or a joining token, which gives each worker one of its own")
 	}
 	roles := []string{store.RoleWorker}
 	if said.Only {
@@ -169,8 +170,8 @@ func allowedLabels(who Caller, said map[string]string) (map[string]string, error
 	if len(wrong) == 0 {
 		return labels, nil
 	}
-	return nil, refuse(client.TypeForbidden, "the token %s does not allow the label %s", who.Name, strings.Join(wrong, ", ")).
-		withHint("its workers may have %s", strings.Join(who.Terms.Labels, ", "))
+	return nil, refuseProgram(client.TypeForbidden, "the token %s does not allow the label %s", who.Name, strings.Join(wrong, ", ")).
+		saying("its workers may have %s", strings.Join(who.Terms.Labels, ", "))
 }
 
 // OwnToken exchanges a joining token for a token of the worker's own.
@@ -180,11 +181,11 @@ func (s *Workers) OwnToken(ctx context.Context, who Caller, said wire.OwnToken) 
 	}
 	hash, ok := auth.ParseHash(said.Hash)
 	if !ok {
-		return wire.Granted{}, Wrong(client.FieldError{Pointer: "/hash", Path: "hash", Detail: "is not a SHA-256 in base64url without padding"})
+		return wire.Granted{}, wrongField("hash", phrase.Said.Of(phrase.Words("is not a SHA-256 in base64url without padding")))
 	}
 	name := who.Name + "." + tokenPart(said.Node)
 	if len(name) > tokenNameMax {
-		return wire.Granted{}, Wrong(client.FieldError{Pointer: "/node", Path: "node", Detail: fmt.Sprintf("makes a name of the token with %d letters, and at most %d are allowed", len(name), tokenNameMax)})
+		return wire.Granted{}, wrongField("node", phrase.Said.Of(phrase.Words(fmt.Sprintf("makes a name of the token with %d letters, and at most %d are allowed", len(name), tokenNameMax))))
 	}
 	t, err := s.store.PutToken(ctx, store.PutToken{
 		Name: name, Hash: hash, Joins: who.Token, Actor: who.Name, Terms: store.Terms{Certificate: who.Certificate},
@@ -192,16 +193,16 @@ func (s *Workers) OwnToken(ctx context.Context, who Caller, said wire.OwnToken) 
 	s.tokens.Forget()
 	switch {
 	case errors.Is(err, store.ErrLimit):
-		return wire.Granted{}, refuse(client.TypeForbidden, "the joining token %s is used up", who.Name).
-			withHint("an administrator can create another one: belfry token create NAME --role worker --join")
+		return wire.Granted{}, refuseProgram(client.TypeForbidden, "the joining token %s is used up", who.Name).
+			saying("an administrator can create another one: belfry token create NAME --role worker --join")
 	case errors.Is(err, store.ErrExists):
-		return wire.Granted{}, refuse(client.TypeExists, "there is already a token %s: a worker %s has joined before", name, said.Node).
-			withHint("an administrator can revoke it: belfry token revoke %s", name)
+		return wire.Granted{}, refuseProgram(client.TypeExists, "there is already a token %s: a worker %s has joined before", name, said.Node).
+			saying("an administrator can revoke it: belfry token revoke %s", name)
 	case errors.Is(err, store.ErrTooMany):
-		return wire.Granted{}, refuse(client.TypeConflict, "there are %d tokens already, the most that are allowed", store.TokensMax).withHint("revoke tokens that are no longer needed")
+		return wire.Granted{}, refuseProgram(client.TypeConflict, "there are %d tokens already, the most that are allowed", store.TokensMax).saying("revoke tokens that are no longer needed")
 	case errors.Is(err, store.ErrNotFound):
-		return wire.Granted{}, refuse(client.TypeUnauthenticated, "the joining token is no longer valid").
-			withHint("an administrator can create another one: belfry token create NAME --role worker --join")
+		return wire.Granted{}, refuseProgram(client.TypeUnauthenticated, "the joining token is no longer valid").
+			saying("an administrator can create another one: belfry token create NAME --role worker --join")
 	case err != nil:
 		return wire.Granted{}, err
 	}
@@ -434,12 +435,12 @@ func (s *Workers) Finish(ctx context.Context, who Caller, id job.ID, said wire.R
 		r := &said.Results[i]
 		if r.Value != nil && (!json.Valid(r.Value) || len(r.Value) > job.ResultMax) {
 			path := fmt.Sprintf("results[%d].value", i)
-			return wire.Finished{}, Wrong(client.FieldError{Pointer: Pointer(path), Path: path, Detail: fmt.Sprintf("must be JSON of at most %d bytes", job.ResultMax)})
+			return wire.Finished{}, wrongField(path, phrase.Said.Of(phrase.Words(fmt.Sprintf("must be JSON of at most %d bytes", job.ResultMax))))
 		}
 		for k := range r.Output {
 			if r.Output[k].Run != r.Run || r.Output[k].Attempt != r.Number {
 				path := fmt.Sprintf("results[%d].output[%d]", i, k)
-				return wire.Finished{}, Wrong(client.FieldError{Pointer: Pointer(path), Path: path, Detail: "is of another attempt than the result"})
+				return wire.Finished{}, wrongField(path, phrase.Said.Of(phrase.Words("is of another attempt than the result")))
 			}
 		}
 		results[i] = r.Result()
@@ -546,12 +547,12 @@ func (s *Workers) Secrets(ctx context.Context, who Caller, id job.ID, said wire.
 	}
 	j := jobs[runs[at].JobUID]
 	if j == nil || who.Namespace != "" && j.Filled.Namespace != who.Namespace || !serves(&self, who, j) {
-		return wire.Secrets{}, refuse(client.TypeForbidden, "the worker may not run the job of the run %s", said.Attempt.Run)
+		return wire.Secrets{}, refuseProgram(client.TypeForbidden, "the worker may not run the job of the run %s", said.Attempt.Run)
 	}
 	named := j.Filled.SecretNames()
 	for _, name := range said.Names {
 		if !slices.Contains(named, name) {
-			return wire.Secrets{}, refuse(client.TypeForbidden, "job %s does not name the secret %s", j.Filled.FullName(), name)
+			return wire.Secrets{}, refuseProgram(client.TypeForbidden, "job %s does not name the secret %s", j.Filled.FullName(), name)
 		}
 	}
 	values, err := s.secrets.Values(ctx, j.Filled.Namespace, said.Names)
@@ -634,7 +635,7 @@ func (s *Workers) sessionOf(ctx context.Context, who Caller, id job.ID) (store.S
 		s.owned.Put(id, session, ownedMax)
 	}
 	if !strings.HasPrefix(session.Machine, ownMachines(who)) {
-		return store.Session{}, refuse(client.TypeForbidden, "the session %s was not begun with the token %s", id, who.Name)
+		return store.Session{}, refuseProgram(client.TypeForbidden, "the session %s was not begun with the token %s", id, who.Name)
 	}
 	return session, nil
 }
@@ -657,9 +658,9 @@ func workerError(err error) error {
 	var e *Error
 	switch {
 	case errors.Is(err, store.ErrSessionOver):
-		e = refuse(client.TypeSessionOver, "the session is over").withHint("begin another one")
+		e = refuseProgram(client.TypeSessionOver, "the session is over").saying("begin another one")
 	case errors.Is(err, store.ErrNoSpace):
-		e = refuse(client.TypeNoSpace, "the store has no space left").withHint("repeat the request: it is not known whether anything was changed")
+		e = refuseProgram(client.TypeNoSpace, "the store has no space left").saying("repeat the request: it is not known whether anything was changed")
 	default:
 		return err
 	}

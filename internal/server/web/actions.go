@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/server/service"
 	"github.com/belfry-cron/belfry/job"
 )
@@ -64,7 +65,7 @@ func (s *site) pauseJob(p *page) error {
 	if until := p.r.PostForm.Get("until"); until != "" {
 		t, err := time.ParseInLocation("2006-01-02T15:04", until, p.zone)
 		if err != nil {
-			return service.WrongParameter("until", "is not a date and a time", "such as 2026-12-24T18:00")
+			return service.WrongParameter("until", phrase.NotDateTime, phrase.SuchAs.Of("2026-12-24T18:00"))
 		}
 		said.Until = t
 	}
@@ -86,7 +87,7 @@ func (s *site) resumeJob(p *page) error {
 
 func (s *site) deleteJob(p *page) error {
 	if p.r.PostForm.Get("confirm") != p.namedJob().Name {
-		return service.WrongParameter("confirm", "is not the name of the job", "type "+p.namedJob().Name)
+		return service.WrongParameter("confirm", phrase.NotTheJobName, phrase.TypeName.Of(p.namedJob().Name))
 	}
 	out, err := s.Service.Jobs.Delete(p.ctx(), p.who, p.namedJob(), service.Expect{})
 	if err != nil {
@@ -98,7 +99,7 @@ func (s *site) deleteJob(p *page) error {
 func (s *site) rollBack(p *page) error {
 	version, err := strconv.ParseInt(p.r.PostForm.Get("version"), 10, 64)
 	if err != nil {
-		return service.WrongParameter("version", "is not the number of a version", "")
+		return service.WrongParameter("version", phrase.NotVersionNumber)
 	}
 	expect := service.Expect{}
 	if present, err := strconv.ParseInt(p.r.PostForm.Get("present"), 10, 64); err == nil {
@@ -150,7 +151,7 @@ func (s *site) retryRuns(p *page) error {
 	for _, text := range p.r.PostForm["run"] {
 		id, err := job.ParseID(text)
 		if err != nil {
-			return service.WrongParameter("run", "is not the id of a run", "")
+			return service.WrongParameter("run", phrase.NotRunID)
 		}
 		runs = append(runs, id)
 	}
@@ -196,7 +197,7 @@ func (s *site) createToken(p *page) error {
 func (s *site) revokeToken(p *page) error {
 	name := p.r.PathValue("name")
 	if name == p.who.Name && p.r.PostForm.Get("own") == "" {
-		return service.WrongParameter("name", "is the token of this session", "revoke it with belfry token revoke")
+		return service.WrongParameter("name", phrase.IsThisSession, phrase.RevokeByCommand)
 	}
 	if err := s.Service.Access.Revoke(p.ctx(), p.who, name); err != nil {
 		return err

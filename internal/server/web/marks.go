@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/server/service"
 )
 
@@ -57,7 +58,7 @@ func (p *page) snoozeUntil(r *client.AttentionRequest) error {
 	default:
 		d, err := time.ParseDuration(until)
 		if err != nil || d <= 0 {
-			return service.WrongParameter("until", "is not a duration, morning, version or cause", "such as 1h")
+			return service.WrongParameter("until", phrase.NotSnooze, phrase.SuchAs.Of("1h"))
 		}
 		r.Until = p.now.Add(d)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/server/service"
 	"github.com/belfry-cron/belfry/job"
 )
@@ -48,7 +49,7 @@ func (s *site) bulk(p *page) error {
 		Filter: bulkFilter{Namespace: form.Get("namespace"), Text: form.Get("q"), State: form.Get("state")},
 	}
 	if !slices.Contains(bulkActions, client.BulkAction(v.Action)) {
-		return service.WrongParameter("action", "is not known", "allowed: run, pause, resume, delete")
+		return service.WrongParameter("action", phrase.UnknownAction, phrase.AllowedActions.Of([]string{"run", "pause", "resume", "delete"}))
 	}
 	right := service.Define
 	if v.Action == string(client.BulkRun) {
@@ -58,10 +59,10 @@ func (s *site) bulk(p *page) error {
 		return err
 	}
 	if !v.All && len(v.Names) > jobsPage {
-		return service.WrongParameter("job", "is given too often", "select the jobs in the list")
+		return service.WrongParameter("job", phrase.GivenTooOften, phrase.SelectInList)
 	}
 	if v.All && !canMatch(splitSearch(v.Filter.Text), v.Filter.State) {
-		return service.WrongParameter("all", "cannot be given with this filter", "select the jobs in the list")
+		return service.WrongParameter("all", phrase.NotWithFilter, phrase.SelectInList)
 	}
 	v.Layout = p.layout("bulk.title", "jobs")
 	if form.Get("confirmed") != "" {
@@ -119,7 +120,7 @@ func (s *site) changeMany(p *page, v *bulkView) error {
 	if until := p.r.PostForm.Get("until"); until != "" {
 		t, err := time.ParseInLocation("2006-01-02T15:04", until, p.zone)
 		if err != nil {
-			return service.WrongParameter("until", "is not a date and a time", "such as 2026-12-24T18:00")
+			return service.WrongParameter("until", phrase.NotDateTime, phrase.SuchAs.Of("2026-12-24T18:00"))
 		}
 		said.Until = t
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/cron"
 	"github.com/belfry-cron/belfry/internal/cli/crontab"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/server/i18n"
 	"github.com/belfry-cron/belfry/internal/server/service"
 	"github.com/belfry-cron/belfry/job"
@@ -279,7 +280,7 @@ func (s *site) saveJob(p *page) error {
 	var saved service.Changed
 	if of == "" {
 		if draft.Job == nil {
-			return service.WrongParameter("document", "is not a job", "")
+			return service.WrongParameter("document", phrase.NotAJob)
 		}
 		saved, err = s.Service.Jobs.Create(p.ctx(), p.who, draft)
 	} else {

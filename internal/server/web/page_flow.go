@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/server/service"
 	"github.com/belfry-cron/belfry/job"
 )
@@ -599,7 +600,7 @@ func (s *site) answerStep(p *page) error {
 	}
 	answer, note := p.r.PostForm.Get("answer"), strings.TrimSpace(p.r.PostForm.Get("note"))
 	if answer != "approve" && answer != "reject" {
-		return service.WrongParameter("answer", "is neither approve nor reject", "")
+		return service.WrongParameter("answer", phrase.NeitherAnswer)
 	}
 	if _, err := s.Service.Runs.Approve(p.ctx(), p.who, id, p.r.PathValue("step"), answer == "reject", note); err != nil {
 		return err
@@ -615,7 +616,7 @@ func (s *site) signalFlow(p *page) error {
 	}
 	data := strings.TrimSpace(p.r.PostForm.Get("data"))
 	if data != "" && !json.Valid([]byte(data)) {
-		return service.WrongParameter("data", "is not JSON", `texts are quoted, for example "ready"`)
+		return service.WrongParameter("data", phrase.ValueNotJSON, phrase.TextsQuoted.Of(`"ready"`))
 	}
 	if _, err := s.Service.Runs.Signal(p.ctx(), p.who, id, p.r.PostForm.Get("signal"), []byte(data)); err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/server/service"
 	"github.com/belfry-cron/belfry/job"
 )
@@ -274,7 +275,7 @@ func (s *site) writeChannel(p *page, save bool, status int, v channelView) {
 
 func (s *site) deleteChannel(p *page) error {
 	if p.r.PostForm.Get("confirm") != p.namedJob().Name {
-		return service.WrongParameter("confirm", "is not the name of the channel", "type "+p.namedJob().Name)
+		return service.WrongParameter("confirm", phrase.NotChannelName, phrase.TypeName.Of(p.namedJob().Name))
 	}
 	if err := s.Service.Channels.Delete(p.ctx(), p.who, p.namedJob(), service.Expect{}); err != nil {
 		return err

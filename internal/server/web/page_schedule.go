@@ -12,6 +12,7 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/server/i18n"
 	"github.com/belfry-cron/belfry/internal/server/service"
 	"github.com/belfry-cron/belfry/job"
@@ -341,7 +342,7 @@ func (s *site) backfill(p *page) error {
 	for name, into := range map[string]*time.Time{"from": &said.From, "to": &said.To} {
 		t, err := time.ParseInLocation("2006-01-02T15:04", form.Get(name), p.zone)
 		if err != nil {
-			return service.WrongParameter(name, "is not a date and a time", "such as 2026-12-24T18:00")
+			return service.WrongParameter(name, phrase.NotDateTime, phrase.SuchAs.Of("2026-12-24T18:00"))
 		}
 		*into = t
 	}

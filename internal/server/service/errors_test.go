@@ -1,0 +1,38 @@
+package service
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"testing"
+)
+
+// forPrograms are the files whose requests only workers and other programs make: their errors are in
+// English alone.
+var forPrograms = []string{"workers.go", "callbacks.go", "reports.go", "events.go", "executors.go", "errors.go"}
+
+// sentence is an error that is made of an English sentence.
+var sentence = regexp.MustCompile("refuseProgram\\(|\\.saying\\(|phrase\\.Words\\((fmt\\.|[\"`])|job\\.Text\\([\"`]|FieldError\\{[^}]*\\b(Detail|Hint): *(fmt\\.|[\"`])|\\b(Detail|Hint) = [\"`]")
+
+// Errors that pages show are codes of package phrase, so that they are there in each language.
+func TestErrorsOfPagesAreCodes(t *testing.T) {
+	for _, pattern := range []string{"*.go", "../web/*.go"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %d files, error %v", pattern, len(files), err)
+		}
+		for _, file := range files {
+			if slices.Contains(forPrograms, file) || regexp.MustCompile(`_test\.go$`).MatchString(file) {
+				continue
+			}
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, found := range sentence.FindAllString(string(text), -1) {
+				t.Errorf("%s makes an error of an English sentence: %s", file, found)
+			}
+		}
+	}
+}
