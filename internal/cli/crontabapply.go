@@ -30,7 +30,7 @@ func applyImport(ctx context.Context, env Env, ask importFlags, tables []cronTab
 		}
 		if err := mayReplace(t.path); err != nil {
 			return failed("%s: its lines cannot be commented out, and nothing was changed: %v", t.name, err).
-				withHint("run this as the owner of the file or as root, or leave out --comment-out and change the lines by hand")
+				withHint("run this as root, or as the owner of the file who is in its group, or leave out --comment-out and change the lines by hand")
 		}
 	}
 	server, err := connect(env, ask.connection)

@@ -4,6 +4,9 @@ package dkron
 
 import (
 	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -11,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/belfry-cron/belfry/internal/cli/crontab"
 	"github.com/belfry-cron/belfry/internal/phrase"
@@ -74,8 +78,19 @@ func Import(text string, opt Options) ([]crontab.Line, error) {
 	return lines, nil
 }
 
-// nameOf returns a name as jobs of Belfry may have it.
+// nameOf returns a name as jobs of Belfry may have it. A hash tells names apart that differ in the letters it leaves out.
 func nameOf(name string) string {
+	if !strings.ContainsFunc(name, func(c rune) bool { return c > unicode.MaxASCII }) {
+		return slug(name)
+	}
+	sum := sha256.Sum256([]byte(name))
+	return cmp.Or(slug(name), "job") + "-" + hex.EncodeToString(sum[:hashLen])
+}
+
+// hashLen is in bytes: enough to tell the jobs of one server apart.
+const hashLen = 3
+
+func slug(text string) string {
 	return strings.Trim(strings.Map(func(c rune) rune {
 		switch {
 		case c >= 'a' && c <= 'z', c >= '0' && c <= '9', c == '-', c == '_', c == '.':
@@ -84,7 +99,7 @@ func nameOf(name string) string {
 			return c - 'A' + 'a'
 		}
 		return '-'
-	}, name), "-_.")
+	}, text), "-_.")
 }
 
 type importer struct {
@@ -119,7 +134,7 @@ func (i *importer) job(t *theirs, name string) {
 		if j.Labels == nil {
 			j.Labels = map[string]string{}
 		}
-		j.Labels["owner"] = nameOf(t.Owner)
+		j.Labels["owner"] = slug(t.Owner)
 	}
 	if t.OwnerEmail != "" {
 		i.note(phrase.OwnerNotMailed.Of(t.OwnerEmail))

@@ -90,3 +90,22 @@ func TestNamesOfDkronStayDistinct(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestNamesInOtherScriptsOfDkronStayDistinct(t *testing.T) {
+	lines, err := Import(`[{"name":"每日备份","schedule":"@daily","executor":"shell","executor_config":{"command":"x"}},
+		{"name":"每周备份","schedule":"@daily","executor":"shell","executor_config":{"command":"x"}},
+		{"name":"日志 rotate","schedule":"@parent","parent_job":"每日备份","executor":"shell","executor_config":{"command":"x"}}]`, Options{Zone: "UTC"})
+	if err != nil || len(lines) != 3 {
+		t.Fatalf("%v, %v", lines, err)
+	}
+	var names []string
+	for _, l := range lines {
+		if err := l.Documents[0].Validate(); err != nil {
+			t.Error(err)
+		}
+		names = append(names, l.Documents[0].Job.Name)
+	}
+	if !strings.HasPrefix(names[0], "job-") || names[0] == names[1] || !strings.HasPrefix(names[2], "rotate-") || lines[2].Documents[0].Job.Schedule.On[0].Job != names[0] {
+		t.Errorf("the names are %q, and the last follows %v", names, lines[2].Documents[0].Job.Schedule.On)
+	}
+}
