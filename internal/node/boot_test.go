@@ -19,7 +19,7 @@ func TestBootJobsRunPerProcessNotPerSession(t *testing.T) {
 		stop := w.start("a")
 		time.Sleep(5 * time.Second)
 		w.apply("{name: after, schedule: {boot: true}, run: {shell: 'true'}}")
-		// Another node takes the process for gone: its session is over.
+		// Another node counts the process as dead: its session is over.
 		ctx := context.Background()
 		other, err := w.store.Join(ctx, store.Session{ID: job.ID{1}, Node: "a", Machine: "m1", DataDir: "/a"})
 		if err != nil {

@@ -29,8 +29,8 @@ func (n *Node) Carried() *Carried { return n.carried }
 func (n *Node) begin(ctx context.Context) (*membership.Member, error) {
 	if c := n.config.Carried; c != nil {
 		works := n.config.Work != nil && n.config.Session.Works()
-		// The session would take a run whose result the store lacks for one that never
-		// began, and release it. A new session reads the journal, as after any restart.
+		// The session would release a run whose result the store lacks, as if it had never begun. A
+		// new session reads the journal, as after any restart.
 		if !c.Unreported && (works || len(c.Attempts) == 0) {
 			if m, err := n.joinAs(ctx, c.Session); !errors.Is(err, store.ErrSessionOver) {
 				return m, err
@@ -64,7 +64,7 @@ func (n *Node) carryOver(m *membership.Member, w *worker.Worker) {
 	}
 }
 
-// adopt gives the first worker of this program the attempts of the version before.
+// adopt gives the first worker of this program the attempts of the previous version.
 func (n *Node) adopt(w *worker.Worker) error {
 	c := n.config.Carried
 	if c == nil {

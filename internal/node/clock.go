@@ -9,8 +9,8 @@ import (
 // second.
 const watchEvery = 250 * time.Millisecond
 
-// watchClock detects steps of the wall clock. It does nothing else and never waits for a
-// store, which may be slow just then.
+// watchClock detects steps of the wall clock. It never waits for a store, which may be slow at that
+// moment.
 func (n *Node) watchClock(ctx context.Context) {
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
@@ -34,11 +34,11 @@ func (n *Node) lookAtClock() {
 	n.stepped()
 	select {
 	case n.clockSet <- struct{}{}:
-	default: // it is about to be renewed
+	default: // a renewal is due anyway
 	}
 }
 
-// stepped notifies the planner and the worker that the clock by which they queue was set.
+// stepped notifies the planner and the worker that the clock of their queues was set.
 func (n *Node) stepped() {
 	if n.planner != nil {
 		n.planner.ClockStepped()
@@ -61,7 +61,7 @@ func (n *Node) renewAfterSteps(ctx context.Context) {
 			n.config.Log.Error("the session was not renewed after the clock was set", "error", err)
 		}
 		if n.planner != nil {
-			n.planner.ClockStepped() // the store's clock, which was read, may be the one
+			n.planner.ClockStepped() // the store may use this clock
 		}
 	}
 }

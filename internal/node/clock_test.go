@@ -16,12 +16,12 @@ import (
 	"github.com/belfry-cron/belfry/store/memory"
 )
 
-// odd is a store whose calls do what a test says before they are passed on.
+// odd is a store whose calls run a function of the test first.
 type odd struct {
 	store.Store
 	tidy func(context.Context)
 	lost func()
-	now  atomic.Pointer[func()] // between the reading of the clock and its answer
+	now  atomic.Pointer[func()] // called between reading the clock and answering
 }
 
 func (o *odd) Now(ctx context.Context) (time.Time, error) {
@@ -46,7 +46,7 @@ func (o *odd) Lost(ctx context.Context, limit int) ([]store.Attempt, error) {
 	return o.Store.Lost(ctx, limit)
 }
 
-// settable is a node in a bubble of fake time whose wall clock can be set.
+// settable is a node in a bubble whose wall clock can be set.
 type settable struct {
 	store *odd
 	exec  *fake
@@ -111,12 +111,12 @@ func TestClockStepReapsNoLiveNode(t *testing.T) {
 		s := newSettable(t, o)
 		s.exec.do = sleeps(5 * time.Minute)
 		var once sync.Once
-		o.lost = func() { once.Do(func() { s.ahead.Add(int64(time.Hour)) }) } // right when the node looks
+		o.lost = func() { once.Do(func() { s.ahead.Add(int64(time.Hour)) }) } // correct again when the node looks
 		w := &world{t: t, store: o}
 		j := w.apply(`{name: j, schedule: {at: ["2000-01-01T00:00:10Z"]}, run: {shell: "true"}}`)
 		time.Sleep(8 * time.Minute)
 		s.stop()
-		// One that was taken for lost could still bring its result.
+		// An attempt counted as lost could still report its result.
 		if got := w.outcomes(j); len(got) != 1 || got[0] != "succeeded" || s.log.Count("attempts are lost") > 0 || s.log.Count("session is over") > 0 {
 			t.Errorf("history %v, want succeeded, and nothing lost:\n%s", got, s.log.String())
 		}

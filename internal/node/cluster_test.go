@@ -78,8 +78,8 @@ func TestNodePlansByTheStoreClock(t *testing.T) {
 	}
 }
 
-// A node whose clock is wrong says so to all, and neither it nor another one starts
-// anything at another time.
+// A node with a wrong clock tells all nodes, and neither it nor another node starts anything at a
+// wrong time.
 func TestNodeWithAWrongClockSaysSoAndStartsNothingEarly(t *testing.T) {
 	for _, wrong := range []time.Duration{-time.Hour, -1500 * time.Millisecond, 1500 * time.Millisecond, time.Hour} {
 		t.Run(wrong.String(), func(t *testing.T) {
@@ -121,8 +121,8 @@ func TestNodeWithAWrongClockSaysSoAndStartsNothingEarly(t *testing.T) {
 	}
 }
 
-// What a node has planned that leaves the others plan from that moment on, before it has
-// ended what it runs, and before they would look who is there.
+// The other nodes plan the partitions of a leaving node at once, before its runs have ended, and
+// before their next regular look at the sessions.
 func TestPartitionsOfALeavingNodeArePlannedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -134,7 +134,7 @@ func TestPartitionsOfALeavingNodeArePlannedAtOnce(t *testing.T) {
 		stays, stop := w.nodeAs("stays", time.Now, w.exec, both...)
 		defer stop()
 		leaves, stop := w.nodeAs("leaves", time.Now, w.exec, both...)
-		time.Sleep(20*time.Second + 100*time.Millisecond) // just behind a renewal
+		time.Sleep(20*time.Second + 100*time.Millisecond) // just after a renewal
 		if own, all := stays.Stats().Planner.Jobs, stays.Stats().Planner.Jobs+leaves.Stats().Planner.Jobs; own == jobs || all != jobs {
 			t.Fatalf("one of two nodes plans %d of %d jobs, both %d", own, jobs, all)
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// drain drains a node, or lets it take runs again.
+// drain drains a node, or ends its drain.
 func (w *world) drain(node string, undo bool) {
 	w.t.Helper()
 	if err := w.store.Drain(context.Background(), store.DrainNode{Node: node, Undo: undo, Actor: "ann"}); err != nil {
@@ -40,13 +40,13 @@ func TestRunsOfADrainedNodeStartElsewhereInTime(t *testing.T) {
 		stopA, stopB := w.start("a"), w.start("b")
 		time.Sleep(time.Minute)
 		w.drain("a", false)
-		moment := time.Now().Add(time.Millisecond) // what is due just now may have started
+		moment := time.Now().Add(time.Millisecond) // runs due at this moment may have started
 		time.Sleep(time.Minute)
 		if nodes := w.endedOn(j, moment); len(nodes) < 59 || slices.Contains(nodes, "a") {
 			t.Errorf("in the minute after the drain %d runs have ended, on %v", len(nodes), slices.Compact(nodes))
 		}
 		w.drain("a", true)
-		moment = time.Now().Add(16 * time.Second) // what was planned until then is b's
+		moment = time.Now().Add(16 * time.Second) // runs planned until then belong to b
 		time.Sleep(time.Minute)
 		if nodes := w.endedOn(j, moment); len(nodes) < 40 || slices.Contains(nodes, "b") {
 			t.Errorf("after the end of the drain %d runs have ended, on %v", len(nodes), slices.Compact(nodes))
@@ -68,7 +68,7 @@ func TestDrainedNodeFinishesItsRunsAndStartsNothing(t *testing.T) {
 		long := w.apply(`{name: long, schedule: {cron: "0 * * * * *"}, run: {shell: "true"}, policy: {late_by: 25s}}`)
 		boot := w.apply(`{name: boot, schedule: {boot: true}, run: {shell: "true"}}`)
 		stop := w.start("a")
-		time.Sleep(65 * time.Second) // it runs for 5 s
+		time.Sleep(65 * time.Second) // the run takes 5 s
 		w.drain("a", false)
 		id, err := job.NewID(time.Now(), zeros{})
 		if err != nil {
@@ -80,7 +80,7 @@ func TestDrainedNodeFinishesItsRunsAndStartsNothing(t *testing.T) {
 		before := len(w.exec.started())
 		time.Sleep(80 * time.Second) // 00:02:00 falls due and becomes too late
 		stop()
-		stop = w.start("a") // it is still drained, and starts nothing at its start
+		stop = w.start("a") // it is still drained, and runs no boot jobs
 		time.Sleep(10 * time.Second)
 		if n := len(w.exec.started()); n != before {
 			t.Fatalf("%d attempts have started on a drained node: %v", n-before, w.exec.started()[before:])
@@ -110,7 +110,7 @@ func TestDrainedNodeReleasesEarlyClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		f := w.withFaults()
-		f.takes = func() time.Duration { return 50 * time.Millisecond } // so claims go out 100 ms ahead
+		f.takes = func() time.Duration { return 50 * time.Millisecond } // so claims are sent 100 ms ahead
 		w.apply(every10s)
 		stop := w.start("a")
 		time.Sleep(59*time.Second + 990*time.Millisecond)
@@ -158,12 +158,12 @@ func TestWaitingRunsStartWhenTheDrainEnds(t *testing.T) {
 	})
 }
 
-// Early claims of this node stay its own when another one is drained.
+// A node keeps its early claims when another node is drained.
 func TestDrainOfAnotherNodeKeepsEarlyClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		f := w.withFaults()
-		f.takes = func() time.Duration { return 50 * time.Millisecond } // so claims go out 100 ms ahead
+		f.takes = func() time.Duration { return 50 * time.Millisecond } // so claims are sent 100 ms ahead
 		w.apply(`{name: ten, schedule: {cron: "*/10 * * * * *"}, run: {shell: "true"}, place: {strategy: first}}`)
 		stopA, stopB := w.start("a"), w.start("b")
 		time.Sleep(59*time.Second + 990*time.Millisecond)

@@ -22,13 +22,13 @@ const silent = slog.LevelError + 1
 
 var errAway = fmt.Errorf("%w in this test", store.ErrAway)
 
-// faulty is a store that fails as a test says.
+// faulty is a store that fails when a test says so.
 type faulty struct {
 	store.Store
 	away       atomic.Bool          // nothing is reached
-	loseClaims atomic.Int32         // the number of claims that are made, but whose answer is lost
+	loseClaims atomic.Int32         // number of claims to make without an answer
 	loseEnds   atomic.Int32         // likewise for results
-	takes      func() time.Duration // how long a claim takes
+	takes      func() time.Duration // duration of a claim
 }
 
 func (f *faulty) Claim(ctx context.Context, session job.ID, attempts []store.Attempt) ([]store.ClaimOutcome, error) {
@@ -137,8 +137,8 @@ func TestIsolatedNodeEndsAttemptsThatOthersMayTake(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		f.away.Store(true)
 		time.Sleep(40 * time.Second)
-		// The last renewal was at 20 s at the latest; 30 s later others may
-		// take the run for lost, and its end takes 5 s and a margin.
+		// The last renewal was at 20 s at the latest. 30 s later others may count the run as lost,
+		// and its end takes 5 s and a margin.
 		if at := time.Duration(ended.Load()); at == 0 || at > 45*time.Second || at < 35*time.Second {
 			t.Errorf("ended after %s, want about 42 s", at)
 		}
@@ -181,7 +181,7 @@ func TestCapacityBoundsRunsAndPriorityOrdersThem(t *testing.T) {
 	})
 }
 
-// herd is a number that takes several batches, were they not so slow.
+// herd would take several batches if claims were faster.
 const herd = 100
 
 func TestHerdStartsAtItsInstantOnASlowStore(t *testing.T) {
@@ -199,7 +199,7 @@ func TestHerdStartsAtItsInstantOnASlowStore(t *testing.T) {
 		if len(w.exec.started()) != 6*herd {
 			t.Fatalf("%d starts, want %d", len(w.exec.started()), 6*herd)
 		}
-		// The first herds teach the worker how long claims take.
+		// The first herds teach the worker the duration of claims.
 		var worst time.Duration
 		for _, s := range w.exec.started()[4*herd:] {
 			worst = max(worst, s.at.Sub(s.scheduled))
@@ -219,7 +219,7 @@ func TestEarlyClaimsAreRecalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		f := w.withFaults()
-		f.takes = func() time.Duration { return 50 * time.Millisecond } // so claims go out 100 ms ahead
+		f.takes = func() time.Duration { return 50 * time.Millisecond } // so claims are sent 100 ms ahead
 		definition := `{name: j%d, %s schedule: {cron: "*/10 * * * * *"}, run: {shell: "true"}}`
 		for i := range 3 {
 			w.apply(fmt.Sprintf(definition, i, ""))
@@ -247,7 +247,7 @@ func TestEarlyClaimsAreRecalled(t *testing.T) {
 func TestOverdueRunsAreStolenByAnotherNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		// A node that has joined and does nothing, and is the first by name.
+		// A node that has joined and does nothing, first by name.
 		id, err := job.NewID(time.Now(), zeros{})
 		if err != nil {
 			t.Fatal(err)

@@ -11,9 +11,8 @@ import (
 // keepEvery is the interval of keepers: a timeout is noticed at most a second late.
 const keepEvery = time.Second
 
-// Keeper polls the receivers of handed-over work of one kind: it ends cancelled and
-// timed-out work. Each worker node has one, and the store gives each handover to one of
-// them.
+// Keeper polls the receivers of handed-over work of one kind, and ends cancelled and timed-out
+// work. Each worker node has one, and the store assigns each handover to one of them.
 type Keeper interface {
 	// Kind is the kind of the handovers, for the log.
 	Kind() string
@@ -39,7 +38,7 @@ func (n *Node) keep(ctx context.Context, k Keeper, wake <-chan store.Hint) {
 	}
 }
 
-// keeps begins the keepers of a worker node.
+// keeps starts the keepers of a worker node.
 func (n *Node) keeps() []func(ctx context.Context) {
 	if n.config.Work == nil || !n.config.Session.Works() {
 		return nil

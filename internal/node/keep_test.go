@@ -13,7 +13,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// handsOver is an executor that hands over what it is given.
+// handsOver is an executor that hands each attempt over.
 func handsOver(ctx context.Context, a executor.Attempt, _ executor.Output) executor.Result {
 	if _, err := a.HandOver(ctx, executor.Handover{Kind: callback.Kind, To: "a service"}); err != nil {
 		return executor.Result{Unstarted: true, Reason: job.Text(err.Error())}
@@ -70,7 +70,7 @@ func TestAnyNodeEndsCancelledAndTimedOutHandovers(t *testing.T) {
 		name string
 		end  func(w *world, run job.ID)
 		want job.Outcome
-		// within is how long that takes.
+		// within bounds the wait.
 		within time.Duration
 	}{
 		{"a cancel", func(w *world, run job.ID) { _, _ = w.store.Cancel(context.Background(), run, "ann", "") }, job.OutcomeCancelled, 100 * time.Millisecond},

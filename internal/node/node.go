@@ -1,10 +1,9 @@
-// Package node makes one process of the parts: a session, a planner, a worker and the
-// upkeep of the store. It holds no rules of its own.
+// Package node combines the parts of a node in one process: a session, a planner, a worker and the
+// upkeep of the store. It has no rules of its own.
 //
-// Config has one narrow interface for each part of a node, and a part without its store is
-// absent. A server or a program that embeds a node has a whole store and passes it with
-// Config.On. A worker that must not reach the store has a work.Store alone, and sets
-// Members and Work:
+// Config has one narrow interface for each part of a node, and a part without its store is absent. A
+// server or a program that embeds a node has a whole store and passes it with Config.On. A worker that
+// must not reach the store has only a work.Store, and sets Members and Work:
 //
 //	remote := ... // a work.Store over the network
 //	n, err := node.New(node.Config{Session: self, Members: remote, Work: remote, Executors: executors})
@@ -43,17 +42,17 @@ import (
 type Config struct {
 	// Members keeps the session of the node. Every node needs it.
 	Members work.Session
-	// Work is what attempts are run by. Nil: the node runs nothing, whatever its roles.
+	// Work is the store for running attempts. Nil: the node runs nothing, whatever its roles.
 	Work work.Store
-	// Planning is the planner's store. Nil: the node plans nothing, whatever its roles, and
-	// cannot say when jobs fall due.
+	// Planning is the planner's store. Nil: the node plans nothing, whatever its roles, and does
+	// not know when jobs fall due.
 	Planning planner.Store
 	// Upkeep is the housekeeping of a node with a store. Nil: other nodes do it.
 	Upkeep Upkeep
 	// StoreName is the name of the store in the log, for the operator who must make room in
 	// it.
 	StoreName string
-	// Session describes the node to the others.
+	// Session describes the node to other nodes.
 	Session store.Session
 	// Executors returns the executor of a job.
 	Executors worker.Executors
@@ -61,7 +60,7 @@ type Config struct {
 	Secrets func(ctx context.Context, of work.SecretsOf) (map[string]string, error)
 	// Keepers poll handed-over work, on a node that runs jobs.
 	Keepers []Keeper
-	// Folders are the directories of flows that are kept together. May be nil.
+	// Folders are the directories of flows kept on one node. May be nil.
 	Folders Folders
 	// Carried is the result of Node.Carried in the previous version of the program in this
 	// process, or nil.
@@ -69,23 +68,20 @@ type Config struct {
 	// Watchdog ends running commands when this process dies or hangs, and keeps the journal
 	// of started ones. Nil if no commands run.
 	Watchdog *watchdog.Node
-	// Spool keeps results that the store does not have, beyond the life of this process. May be
-	// nil.
+	// Spool keeps results that the store lacks, beyond the life of this process. May be nil.
 	Spool Spool
 	// Observer is called when attempts begin and end. May be nil.
 	Observer worker.Observer
 	// Wrote is called for each running run whose output has reached the store. May be nil.
 	Wrote func(run job.ID)
-	// OutputLimit is how much of the output of an attempt is kept. Default:
-	// 1 MiB.
+	// OutputLimit bounds the stored output of an attempt. Default: 1 MiB.
 	OutputLimit int
-	// StealAfter is how long a run must be overdue before another node than
-	// its own takes it. Default: 1 s.
+	// StealAfter is how long a run must be overdue before another node takes it over. Default: 1 s.
 	StealAfter time.Duration
 	// Capacity is how many attempts may run at once. Default: 512.
 	Capacity int
-	// DrainTimeout, which users know as drain_timeout, is how long a node that leaves waits for
-	// its attempts. Default: 30 s.
+	// DrainTimeout (drain_timeout) is how long a leaving node waits for its attempts. Default: 30
+	// s.
 	DrainTimeout time.Duration
 	// Retention is the default retention of history.
 	Retention store.Retention
@@ -97,7 +93,7 @@ type Config struct {
 
 // Folders removes the directories of flows that have ended.
 type Folders interface {
-	// SettleFlows is called each second by one goroutine. It asks over which of some runs have
+	// SettleFlows is called each second by one goroutine. It calls over to learn which runs have
 	// ended.
 	SettleFlows(ctx context.Context, over func(ctx context.Context, runs []job.ID) ([]job.ID, error)) error
 }
@@ -110,7 +106,7 @@ type Spool interface {
 	Deliver(ctx context.Context, session job.ID, finish func(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error)) ([]store.Attempt, error)
 }
 
-// Upkeep is the housekeeping that the nodes with a store do in turn: see store.Control.
+// Upkeep is the housekeeping for which nodes with a store take turns: see store.Control.
 type Upkeep interface {
 	Tidy(ctx context.Context) (more bool, err error)
 	Expire(ctx context.Context, keep store.Retention) (more bool, err error)
@@ -120,7 +116,7 @@ type Upkeep interface {
 	Reap(ctx context.Context, session job.ID, attempts []store.Attempt) error
 }
 
-// Store is all that a node with every part needs of a store.
+// Store is what a node with every part needs of a store.
 type Store interface {
 	work.Backing
 	planner.Store
@@ -175,14 +171,14 @@ type Node struct {
 	planner  *planner.Planner // nil without Config.Planning
 	stripes  stripes.Stripes  // keeps planner and worker in different stripes
 	output   *output.Collector
-	process  job.ID // of this start, for jobs with boot
-	// booted is set when these were started. A later session starts none: the
-	// process is the same, and its keys are not kept without end.
+	process  job.ID // id of this start, for jobs with boot
+	// booted is set once these were started. Later sessions start none: the process is the same,
+	// and its keys expire.
 	booted bool
 
 	plannerWake, workerWake chan store.Hint
 	keeperWakes             []chan store.Hint
-	carried                 *Carried // what continues without this program; nil for nothing
+	carried                 *Carried // attempts that continue without this program; nil for none
 	// member and worker belong to the present session.
 	member atomic.Pointer[membership.Member]
 	// handlers replace Config.Session's; nil if they do not.
@@ -244,7 +240,7 @@ func New(c Config) (*Node, error) {
 // Keep replaces Config.Retention. It may be called while the node runs.
 func (n *Node) Keep(r store.Retention) { n.retention.Store(&r) }
 
-// Kept returns the retention that holds now.
+// Kept returns the current retention.
 func (n *Node) Kept() store.Retention { return *n.retention.Load() }
 
 func (n *Node) newID() (job.ID, error) { return job.NewID(n.config.Now(), rand.Reader) }
@@ -268,7 +264,7 @@ func (n *Node) claimWith(ctx context.Context, runs []store.ReadyRun, step func(t
 	return w.ClaimWith(ctx, runs, step)
 }
 
-// reporting tells the planner of the node what its worker has reported.
+// reporting tells the node's planner about the results of its worker.
 type reporting struct {
 	work.Runs
 	node *Node
@@ -295,8 +291,8 @@ func (n *Node) has(role string) bool { return slices.Contains(n.config.Session.R
 // Planner returns the planner, which knows when jobs fall due; nil without Config.Planning.
 func (n *Node) Planner() *planner.Planner { return n.planner }
 
-// Run works until ctx ends, then stops gracefully: it claims nothing more, gives up what it
-// has not started, and waits for its attempts, at most DrainTimeout.
+// Run works until ctx ends, then stops gracefully: it stops claiming, releases unstarted runs, and
+// waits for its attempts, at most DrainTimeout.
 func (n *Node) Run(ctx context.Context) error {
 	if began, err := n.joinFirst(ctx); !began {
 		return err
@@ -360,7 +356,7 @@ func (n *Node) join(ctx context.Context) error {
 	}
 	select {
 	case n.predecessors <- m.Predecessors():
-	default: // sessions change faster than they are processed
+	default: // sessions change faster than the loop handles
 	}
 	return nil
 }
@@ -397,8 +393,8 @@ func (n *Node) Publish(handlers []string) {
 	}
 }
 
-// sayNamesake says that another live node has the name of this one, which people mean
-// by it and drains and broadcasts go by.
+// sayNamesake logs that another live node has the same name, which must be unique for people,
+// drains and broadcasts.
 func (n *Node) sayNamesake(m *membership.Member) {
 	for _, s := range m.Live() {
 		if s.Node == n.config.Session.Node && s.ID != m.ID() && !slices.Contains(m.Predecessors(), s.ID) {
@@ -408,8 +404,7 @@ func (n *Node) sayNamesake(m *membership.Member) {
 	}
 }
 
-// namedMax is the number of attempts named in the log at once, which also has the total;
-// each is in the history.
+// namedMax bounds the attempts that a log line names besides their total; history has each.
 const namedMax = 20
 
 // journal lets the worker write into the journal of the watchdog.
@@ -487,12 +482,12 @@ func (n *Node) newWorker(m *membership.Member) *worker.Worker {
 	return worker.New(config)
 }
 
-// joinWithin bounds one try to begin a session, so that a store that does not answer is named in the
-// log, and a connection that died unnoticed is given up.
+// joinWithin bounds one try to begin a session, so that the log names a silent store, and a dead
+// connection is given up.
 const joinWithin = 30 * time.Second
 
-// joinFirst begins the first session, as joinAgain does if the store does not let it. Other failures,
-// of the watchdog or a damaged store, end the start.
+// joinFirst begins the first session, and retries like joinAgain while the store is away. Other
+// failures, of the watchdog or a damaged store, end the start.
 func (n *Node) joinFirst(ctx context.Context) (began bool, err error) {
 	err = n.tryJoin(ctx)
 	if err == nil || ctx.Err() != nil || !errors.Is(err, store.ErrAway) && !errors.Is(err, store.ErrNoSpace) && !errors.Is(err, context.DeadlineExceeded) {
@@ -508,8 +503,7 @@ func (n *Node) tryJoin(ctx context.Context) error {
 	return n.join(ctx)
 }
 
-// joinAgain begins another session, however long the store takes to let it. It
-// reports whether it has: ctx may end before.
+// joinAgain retries until a new session has begun, and reports whether it has: ctx may end first.
 func (n *Node) joinAgain(ctx context.Context) bool {
 	fails := failurelog.New(n.config.Log, "this node has no session and runs nothing: cannot begin another session", "this node has a session again")
 	for {
@@ -529,15 +523,15 @@ func (n *Node) joinAgain(ctx context.Context) bool {
 	}
 }
 
-// farewellWithin bounds each call by which a stopping node tells the others so: a node whose
-// store is away stops all the same.
+// farewellWithin bounds each call with which a node announces its stop: a node stops even if its
+// store is away.
 const farewellWithin = 5 * time.Second
 
-// tryWithin bounds the last call to a store that did not answer in farewellWithin.
+// tryWithin bounds the last call to a store that did not answer within farewellWithin.
 const tryWithin = time.Second
 
-// leave gives up unstarted runs and waits for the running ones. It reports whether the store
-// has been told.
+// leave releases unstarted runs and waits for running attempts. It reports whether the store has
+// recorded the leaving.
 func (n *Node) leave(ctx context.Context, m *membership.Member, w *worker.Worker) (told bool) {
 	ctx, cancel := context.WithTimeout(ctx, n.config.DrainTimeout)
 	defer cancel()
@@ -557,9 +551,9 @@ func (n *Node) leave(ctx context.Context, m *membership.Member, w *worker.Worker
 	return told
 }
 
-// end ends the session, after the store was told that the node leaves, or was not. A session
-// with results in the spool stays: without it their attempts would count as lost at once, while
-// the watchdog and the next process have the results.
+// end ends the session, whether or not the store has recorded the leaving. A session with results
+// in the spool stays: otherwise their attempts would count as lost at once, although the watchdog
+// and the next process have the results.
 func (n *Node) end(ctx context.Context, m *membership.Member, w *worker.Worker, told bool) error {
 	if n.config.Spool != nil && w != nil && w.HasResults() {
 		return nil
@@ -581,7 +575,7 @@ func (n *Node) end(ctx context.Context, m *membership.Member, w *worker.Worker, 
 	return err
 }
 
-// sayEnded logs which attempts did not end in time.
+// sayEnded logs the attempts that did not end in time.
 func (n *Node) sayEnded(w *worker.Worker, err error) {
 	if errors.Is(err, context.DeadlineExceeded) {
 		list := w.Running()
@@ -592,8 +586,8 @@ func (n *Node) sayEnded(w *worker.Worker, err error) {
 	}
 }
 
-// startBootJobs starts the jobs that are due once for each start of a process, by its first
-// session that can. A node that is drained starts none, then or later: they are for its start.
+// startBootJobs starts the jobs that are due once for each start of a process, by its first session
+// that can. A drained node starts none, even later: these jobs belong to its start.
 func (n *Node) startBootJobs(ctx context.Context, m *membership.Member) {
 	if n.booted {
 		return
@@ -612,7 +606,7 @@ func (n *Node) startBootJobs(ctx context.Context, m *membership.Member) {
 	n.booted = err == nil
 }
 
-// distributeHints hands hints to those whom they concern.
+// distributeHints passes hints to their subjects.
 func (n *Node) distributeHints(ctx context.Context, hints <-chan store.Hint) {
 	for hint := range hints {
 		if hint&store.HintNodes != 0 {

@@ -20,7 +20,7 @@ import (
 	"github.com/belfry-cron/belfry/store/memory"
 )
 
-// fake is an executor whose attempts do what the test says.
+// fake is an executor whose attempts run functions of the test.
 type fake struct {
 	mu     sync.Mutex
 	starts []start
@@ -55,7 +55,7 @@ func (f *fake) started() []start {
 	return slices.Clone(f.starts)
 }
 
-// sleeps makes attempts that take some time, unless they are ended before.
+// sleeps returns an attempt that takes some time, unless it is ended earlier.
 func sleeps(d time.Duration) func(context.Context, executor.Attempt, executor.Output) executor.Result {
 	return func(ctx context.Context, _ executor.Attempt, _ executor.Output) executor.Result {
 		select {
@@ -411,8 +411,8 @@ func TestDowntimeFollowsTheMissedPolicy(t *testing.T) {
 		stop = w.start("a")
 		time.Sleep(time.Second)
 		stop()
-		// Planned ahead before the stop, then one that is caught up for the
-		// downtime, then three that are no older than 30 s.
+		// Occurrences planned ahead before the stop, then one caught up after the downtime, then
+		// three that are at most 30 s old.
 		records, _, err := w.store.Attempts(context.Background(), store.HistoryQuery{Job: j.Definition.UID, Limit: 1000})
 		if err != nil {
 			t.Fatal(err)

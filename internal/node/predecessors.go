@@ -17,7 +17,7 @@ func (n *Node) deliver(ctx context.Context) error {
 	if n.config.Spool == nil || n.config.Work == nil {
 		return nil
 	}
-	session, err := n.newID() // a session of no node: results count by the tokens of their attempts
+	session, err := n.newID() // the session of no node: results count by their attempts' tokens
 	if err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func (n *Node) settlePredecessors(ctx context.Context, m *membership.Member) err
 	return nil
 }
 
-// deadOf returns a session of this machine whose process is gone.
+// deadOf returns the session of a dead process of this machine.
 func (n *Node) deadOf(session job.ID) *recovery.DeadSession {
 	return &recovery.DeadSession{Session: session, Began: func(run job.ID, attempt int) bool {
 		return n.config.Watchdog == nil || n.config.Watchdog.Began(watchdog.Key{Run: run, Number: attempt})

@@ -26,8 +26,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// weather is how a store treats one node: it answers slowly, fails before a step
-// is made or after it, or is away.
+// weather is how the store treats one node: it answers slowly, fails before or after a step, or is
+// away.
 type weather struct {
 	store.Store
 
@@ -36,8 +36,8 @@ type weather struct {
 	fails  float64 // of the calls
 	slow   float64
 	away   bool
-	acked  map[store.Attempt]job.Outcome // results that the store has acknowledged
-	// claimed says when the store started attempts, whether its answer came or not.
+	acked  map[store.Attempt]job.Outcome // results acknowledged by the store
+	// claimed is when the store started attempts, whether or not its answer arrived.
 	claimed map[attempt]time.Time
 }
 
@@ -47,10 +47,10 @@ type attempt struct {
 	number int
 }
 
-// errWeather is what a store says that fails at random.
+// errWeather is the store's random failure.
 var errWeather = errors.New("the store fails at random")
 
-// call makes a call, or does not.
+// call makes a call or fails it.
 func (w *weather) call(ctx context.Context, do func() error) error {
 	w.mu.Lock()
 	before, after := w.wait(), w.wait()
@@ -72,9 +72,9 @@ func (w *weather) call(ctx context.Context, do func() error) error {
 	return err
 }
 
-// wait draws how long one way takes: mostly a moment, now and then seconds.
+// wait draws the time of one way: mostly a moment, sometimes seconds.
 func (w *weather) wait() time.Duration {
-	// The odd nanoseconds keep the actors of this world apart.
+	// Odd nanoseconds keep the actors of this world apart.
 	d := time.Duration(w.random.IntN(2_000_000))
 	switch x := w.random.Float64(); {
 	case x < w.slow/10:
@@ -95,7 +95,7 @@ func elapse(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// set changes the weather.
+// set changes the weather of the store.
 func (w *weather) set(fails, slow float64, away bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -202,7 +202,7 @@ func (w *weather) Hints(ctx context.Context) <-chan store.Hint {
 	return to
 }
 
-// evidence is what an attempt itself has seen.
+// evidence is what an attempt has observed.
 type evidence struct {
 	run        job.ID
 	number     int
@@ -252,8 +252,8 @@ func (x *witness) Run(ctx context.Context, a executor.Attempt, _ executor.Output
 	return r
 }
 
-// steady are jobs that are not changed while the test runs, so that each of their
-// occurrences must be accounted for. The number is how many may run at once.
+// steady are jobs that the test does not change, so that each of their occurrences must be
+// accounted for, with how many may run at once.
 var steady = map[string]struct {
 	text string
 	most int
@@ -280,11 +280,10 @@ type simulation struct {
 	jobs    map[string]*store.Job
 	nodes   [2]*simulated
 
-	// quiet says of each epoch that was ended when nothing of it may be claimed
-	// any more.
+	// quiet is when no run of an ended epoch may be claimed any more.
 	quiet   map[job.ID]map[int64]time.Time
-	changed map[string]*store.Job // the jobs that are edited, as they are now
-	calm    time.Time             // when all had come to its end
+	changed map[string]*store.Job // the current versions of the edited jobs
+	calm    time.Time             // when all runs had ended
 }
 
 type simulated struct {
@@ -298,9 +297,9 @@ func newSimulation(t *testing.T, seed uint64) *simulation {
 		witness: &witness{random: rand.New(rand.NewPCG(seed, 2))},
 		quiet:   map[job.ID]map[int64]time.Time{}, changed: map[string]*store.Job{},
 	}
-	uids := seeded{rand.New(rand.NewPCG(seed, 3))} // who plans what goes by them
+	uids := seeded{rand.New(rand.NewPCG(seed, 3))} // the planner of a job depends on its uid
 	s.memory = memory.New(memory.Options{NewID: func() job.ID {
-		id, _ := job.NewID(time.Now(), uids) // its reader does not fail
+		id, _ := job.NewID(time.Now(), uids) // its reader never fails
 		return id
 	}})
 	for _, name := range slices.Sorted(maps.Keys(steady)) {
@@ -347,12 +346,12 @@ func (s *simulation) start(i int) {
 		default:
 		}
 		cancel()
-		// A node that cannot reach the store to the end says so; that is all.
+		// A node that cannot reach the store until its end only reports that.
 		if err := <-done; err != nil && !errors.Is(err, errWeather) && !errors.Is(err, store.ErrConflict) && !errors.Is(err, context.DeadlineExceeded) {
 			s.t.Errorf("node %s: %v", name, err)
 		}
 	}
-	// At its beginning a node needs the store: until then the weather stays.
+	// A starting node needs the store: until it has started the weather stays.
 	for began := time.Now(); n.worker.Load() == nil && time.Since(began) < time.Minute; {
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -366,7 +365,7 @@ func (s *simulation) ended(j *store.Job) {
 	s.quiet[j.Definition.UID][j.Definition.Epoch] = time.Now()
 }
 
-// edit does something to one of the jobs that are changed all the time.
+// edit changes one of the edited jobs.
 func (s *simulation) edit() {
 	ctx := context.Background()
 	name := fmt.Sprintf("edited-%d", s.random.IntN(4))
@@ -435,7 +434,7 @@ func (s *simulation) run(d time.Duration) {
 			n.weather.set(0, 0, false)
 		case x < 32:
 			n.weather.set(s.random.Float64()/3, s.random.Float64()/2, false)
-		case x < 33: // away, now and then for longer than it takes to be lost
+		case x < 33: // away, sometimes longer than a session's life
 			n.weather.set(0, 0, true)
 			pause := time.Duration(s.random.IntN(int(15 * time.Second)))
 			if s.random.IntN(3) == 0 {
@@ -443,7 +442,7 @@ func (s *simulation) run(d time.Duration) {
 			}
 			time.Sleep(pause)
 			n.weather.set(0, 0, false)
-		case x < 34: // a restart, which needs the store at its beginning and end
+		case x < 34: // a restart, which needs the store at both ends
 			n.weather.set(0, 0.1, false)
 			n.stop()
 			s.start(i)
@@ -451,7 +450,7 @@ func (s *simulation) run(d time.Duration) {
 	}
 }
 
-// settle lets everything come to its end in good weather, and stops.
+// settle lets all runs end in good weather, and stops.
 func (s *simulation) settle() {
 	for i := range s.nodes {
 		s.nodes[i].weather.set(0, 0, false)
@@ -461,18 +460,17 @@ func (s *simulation) settle() {
 	for i := range s.nodes {
 		s.nodes[i].stop()
 	}
-	// The remaining runs are ready and belong to the look-ahead.
+	// The remaining runs are ready and within the look-ahead.
 	if _, err := s.memory.Tidy(context.Background()); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-// recallAfter is how long after an end of an epoch a run of it may still start: what
-// was claimed before it, whose calling back was lost in bad weather, or whose answer
-// was long on its way, and after it what was asked of the store to call it back.
+// recallAfter is how long after the end of an epoch its runs may still start: ones claimed before,
+// whose recall was lost in bad weather, or whose answer and recall were slow.
 const recallAfter = 30 * time.Second
 
-// check looks for violations of the invariants in what has happened.
+// check looks for violations of the invariants in the evidence.
 func (s *simulation) check() {
 	s.t.Helper()
 	records := s.records()
@@ -501,7 +499,7 @@ func (s *simulation) records() map[job.ID][]store.Record {
 	return records
 }
 
-// checkStarts: started once, and nothing acknowledged is lost.
+// checkStarts checks that each attempt starts once, and that no acknowledged result is lost.
 func (s *simulation) checkStarts(records map[job.ID][]store.Record) {
 	t := s.t
 	t.Helper()
@@ -611,14 +609,13 @@ func (s *simulation) checkOccurrences(name string, records map[job.ID][]store.Re
 	if got := accounted + len(active); got != want {
 		t.Errorf("accounted: of %d occurrences of %s %d are accounted for", want, name, got)
 	}
-	// Two thirds of the look-ahead are planned at least, but for the time
-	// between two looks.
+	// At least two thirds of the look-ahead are planned, minus the time between two rounds.
 	if next := schedule.Next(now.Cursor); next.Before(s.calm.Add(9 * time.Second)) {
 		t.Errorf("liveness: %s is not planned for %s, which is %s ahead", name, next, next.Sub(s.calm))
 	}
 }
 
-// checkOverlap: no job has more runs at once than it may.
+// checkOverlap checks that no job has more concurrent runs than it may.
 func (s *simulation) checkOverlap() {
 	t := s.t
 	t.Helper()
@@ -629,7 +626,7 @@ func (s *simulation) checkOverlap() {
 		type change struct {
 			at   time.Time
 			by   int
-			kind int // an end comes before a beginning at the same instant
+			kind int // at one instant, ends come before beginnings
 		}
 		var changes []change
 		for _, e := range s.witness.list {
@@ -654,11 +651,10 @@ func (s *simulation) checkOverlap() {
 	}
 }
 
-// TestInvariantsHoldInAnyWeather lets two nodes run jobs while jobs are edited,
-// runs are cancelled, nodes are restarted, and the store fails before and after
-// what it is asked for, is slow or away. The draws are the same each time, so that
-// a change is judged alone, though goroutines wake in any order. BELFRY_WORLDS is a number of
-// other, longer worlds to run, and BELFRY_SEED repeats one.
+// TestInvariantsHoldInAnyWeather lets two nodes run jobs while jobs are edited, runs cancelled and
+// nodes restarted, and the store fails before and after steps, is slow or away. The draws are the
+// same each time, although goroutines wake in any order. BELFRY_WORLDS is a number of other, longer
+// worlds to run, and BELFRY_SEED repeats one.
 func TestInvariantsHoldInAnyWeather(t *testing.T) {
 	first, worlds, minutes := uint64(1), 1, 4*time.Minute
 	if text := os.Getenv("BELFRY_WORLDS"); text != "" {

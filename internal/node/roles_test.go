@@ -13,10 +13,10 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// remote hides all of a store but what a worker needs.
+// remote hides all of a store but the contract of a worker.
 type remote struct{ work.Store }
 
-// A worker may have no more than a work.Store: on the other side there is a server.
+// A worker may have only a work.Store, with a server behind it.
 func TestWorkerRoleNeedsOnlyTheWorkContract(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -36,13 +36,13 @@ func TestWorkerRoleNeedsOnlyTheWorkContract(t *testing.T) {
 		}
 		ctx := context.Background()
 		boot := w.apply("{name: boot, schedule: {boot: true}, run: {shell: 'true'}}")
-		// A run that is taken over late may find the next one claimed, which is not what this is about.
+		// A late takeover may find the next run claimed, which this test is not about.
 		often := w.apply("{name: often, schedule: {every: 1s}, policy: {overlap: allow}, run: {shell: 'true'}}")
 		stopPlanner := start("planner", Config{Session: store.Session{Roles: []string{store.RolePlanner}}, Members: w.store, Planning: w.store, Upkeep: w.store})
 		contract := remote{work.On(w.store, time.Now)}
 		stopWorker := start("worker", Config{Session: store.Session{Roles: []string{store.RoleWorker}, Capacity: 100}, Members: contract, Work: contract})
 
-		// Abandoned runs of another node are taken over through the contract as well.
+		// Runs left by another node are taken over through the contract as well.
 		silent, err := w.store.Join(ctx, store.Session{ID: job.ID{1}, Node: "silent", Machine: "m2", DataDir: "/silent", Roles: []string{store.RoleWorker}, Capacity: 100})
 		if err != nil {
 			t.Fatal(err)

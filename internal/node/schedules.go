@@ -14,13 +14,13 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// schedules keeps the compiled schedules of jobs that have run, so that each
-// attempt can be given its neighbours in time.
+// schedules caches the compiled schedules of jobs that have run, to give each attempt its
+// neighbours in time.
 type schedules struct {
 	store calendars
 	mu    sync.Mutex
 	known cache.Map[job.ID, compiled]
-	// equal has the schedules of known by their texts: many jobs have the same.
+	// equal has the schedules by their texts: many jobs share one.
 	equal cache.Map[string, *occurrences]
 	// failed is why the calendars could not be read last, and until when that is the answer.
 	failed error
@@ -34,8 +34,8 @@ type compiled struct {
 	*occurrences
 }
 
-// occurrences computes the occurrences of a schedule for all jobs that have it, and keeps the last answer:
-// jobs with one schedule run at the same instants.
+// occurrences computes the occurrences of a schedule for all its jobs, and caches the last answer: they
+// run at the same instants.
 type occurrences struct {
 	schedule cron.Schedule
 	location *time.Location
@@ -44,7 +44,7 @@ type occurrences struct {
 	scheduled, earlier, next time.Time
 }
 
-// around returns the neighbours of a scheduled time.
+// around returns the occurrences before and after a scheduled time.
 func (o *occurrences) around(scheduled time.Time) (previous, next time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -64,10 +64,9 @@ const (
 	knownMax = 200_000
 	// schedulesMax bounds the schedules.
 	schedulesMax = 10_000
-	// calendarsTimeout is how long a read of the calendars may take: claims wait for it.
+	// calendarsTimeout bounds a read of the calendars: claims wait for it.
 	calendarsTimeout = time.Second
-	// calendarsAgain is how long after a read has failed the next one is made: a batch of
-	// claims waits once.
+	// calendarsAgain is the pause after a failed read: a batch of claims waits once.
 	calendarsAgain = time.Second
 )
 

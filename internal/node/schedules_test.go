@@ -11,8 +11,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// absent is a store whose calendars cannot be read while it is away: a read fails, or hangs
-// until its context ends.
+// absent is a store that cannot read calendars while it is away: a read fails, or hangs until its
+// context ends.
 type absent struct {
 	store.Store
 	away, hangs bool
@@ -31,7 +31,7 @@ func (a *absent) Calendars(ctx context.Context) ([]*job.Calendar, error) {
 	return store.Calendars(ctx, a.Store)
 }
 
-// Neighbours that cannot be known are an error, and no times.
+// Unknown neighbours are an error, not zero times.
 func TestUnknownNeighboursAreAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -93,7 +93,7 @@ func TestNeighboursFollowTheCalendars(t *testing.T) {
 	expect(2)
 }
 
-// Jobs with one schedule share what is known of it, unless their names or calendars matter.
+// Jobs with one schedule share its occurrences, unless their names or calendars matter.
 func TestJobsWithOneScheduleShareItsOccurrences(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -121,7 +121,7 @@ func TestJobsWithOneScheduleShareItsOccurrences(t *testing.T) {
 		if of("f", "{cron: 'H * * * *'}").occurrences == of("g", "{cron: 'H * * * *'}").occurrences {
 			t.Error("two jobs with drawn minutes have the same")
 		}
-		for _, hour := range []int{3, 5, 3, 3} { // not only the last answer is right
+		for _, hour := range []int{3, 5, 3, 3} { // answers besides the last one are right, too
 			at := time.Date(2030, 1, 1, hour, 30, 0, 0, time.UTC)
 			if previous, next := a.around(at); at.Sub(previous) != time.Hour || next.Sub(at) != time.Hour || previous.Location().String() != "Asia/Kolkata" {
 				t.Errorf("%s is between %s and %s", at, previous, next)

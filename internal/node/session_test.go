@@ -22,7 +22,7 @@ import (
 type stubborn struct {
 	store.Store
 	refuses atomic.Bool
-	over    atomic.Bool // each session that is to be renewed is
+	over    atomic.Bool // ends every session that is renewed
 	joins   atomic.Int32
 }
 
@@ -41,7 +41,7 @@ func (s *stubborn) Join(ctx context.Context, session store.Session) (store.Sessi
 	return s.Store.Join(ctx, session)
 }
 
-// endSessions ends the sessions of all nodes behind their backs.
+// endSessions ends the sessions of all nodes without their knowledge.
 func endSessions(t *testing.T, s store.Store) {
 	t.Helper()
 	ctx := context.Background()
@@ -193,14 +193,14 @@ func TestUnstartedRunsOfALeavingNodeMoveInTime(t *testing.T) {
 		stopB := w.start("b")
 		time.Sleep(9*time.Second + 300*time.Millisecond)
 		left := time.Now()
-		stopA() // it takes as long as the long one does
+		stopA() // it takes as long as the long run
 		if took := time.Since(left); took < 15*time.Second {
 			t.Errorf("it has left after %s, and did not wait", took)
 		}
 		stopB()
 		n := 0
 		for _, s := range w.exec.started() {
-			// The other learns of it with its next renewal.
+			// The other node learns of it with its next renewal.
 			if s.scheduled.After(left.Add(2500 * time.Millisecond)) {
 				n++
 				if late := s.at.Sub(s.scheduled); late > 20*time.Millisecond {
@@ -234,7 +234,7 @@ func TestDuplicateNodeNameIsLogged(t *testing.T) {
 		defer w.start("a")()
 		time.Sleep(time.Second)
 		for _, c := range []struct {
-			name, machine string // of the second node, on the directory of the first
+			name, machine string // the second node, in the first one's directory
 			want          int
 		}{{"b", "m2", 0}, {"a", "m2", 1}, {"a", "m1", 0}} {
 			log := &logtest.Log{}
@@ -301,7 +301,7 @@ func TestRollingRestartNeitherLosesNorDoublesRuns(t *testing.T) {
 		stopB()
 		seen := map[time.Time]bool{}
 		for _, s := range w.exec.started() {
-			// Abandoned runs are taken over within a second and a half.
+			// Runs left behind are taken over within a second and a half.
 			if late := s.at.Sub(s.scheduled); late > 1500*time.Millisecond || late < 0 {
 				t.Errorf("the run of %s has started %s after its time", s.scheduled, late)
 			}
@@ -378,12 +378,12 @@ func TestNodeBackFromSilenceReapsNoOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		healthy := w.store
-		f := w.withFaults() // for both: the store is away
+		f := w.withFaults() // the store is away for both nodes
 		w.exec.do = sleeps(10 * time.Minute)
 		stopA := w.start("a")
 		stopB := w.start("b")
 		time.Sleep(2 * time.Minute)
-		// Its loss would free nothing, so it may continue.
+		// Its loss would free nothing, so that it may continue.
 		for i := range 4 {
 			w.apply(fmt.Sprintf(`{name: j%d, schedule: {at: ["2000-01-01T00:02:05Z"]}, run: {shell: "true"}, policy: {lost_after: 30s, kill_grace: 1s}, place: {strategy: round_robin}}`, i))
 		}
@@ -447,7 +447,7 @@ func TestAttemptReceivesItsNeighboursInTime(t *testing.T) {
 	})
 }
 
-// slowToListen is a store that takes its time until its hints are heard.
+// slowToListen is a store whose hints begin late.
 type slowToListen struct {
 	store.Store
 	t     *testing.T
@@ -494,8 +494,8 @@ func TestPendingHintsAreMerged(t *testing.T) {
 	}
 }
 
-// Time in which the store was away is no silence of the nodes: what belongs to one of them
-// waits for it, and what falls due then is planned for all.
+// An outage of the store is no silence of the nodes: runs of a node wait for it, and runs that fall
+// due are planned for all nodes.
 func TestBroadcastRunsOutliveAnOutageOfTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -507,7 +507,7 @@ func TestBroadcastRunsOutliveAnOutageOfTheStore(t *testing.T) {
 		j := w.apply(`{name: j, schedule: {every: 5s}, run: {shell: "true"}, place: {strategy: broadcast}, policy: {overlap: allow, missed: all, late_by: forever}}`)
 		for _, name := range []string{"a", "b", "c"} {
 			defer w.start(name)()
-			time.Sleep(700 * time.Millisecond) // so that one of them is back first
+			time.Sleep(700 * time.Millisecond) // so that one of them returns first
 		}
 		time.Sleep(30 * time.Second)
 		sky.set(0, 0, true)

@@ -6,19 +6,18 @@ import (
 	"time"
 )
 
-// slowAfter is more than a database takes that is well, however much there is to do, and
-// less than it takes to give a call up.
+// slowAfter is longer than any call of a healthy database, whatever the load, and shorter than the
+// timeout of a call.
 const slowAfter = 5 * time.Second
 
-// slow reports unanswered calls of the store while they wait: they may succeed in the end,
-// for instance when a table was locked manually. It reports once until the store responds
-// again.
+// slow reports unanswered calls of the store while they wait: they may succeed eventually, for
+// instance when a table was locked manually. It reports once until the store responds again.
 type slow struct {
 	log   *slog.Logger
 	store string
 
 	mu    sync.Mutex
-	late  int // calls that wait so long
+	late  int // number of calls that wait so long
 	since time.Time
 	told  bool
 }

@@ -16,7 +16,7 @@ func TestSilentStoreIsLoggedOnce(t *testing.T) {
 	const away, back = "the store does not respond", "the store responds again"
 	broken := errors.New("lock timeout")
 	type call struct {
-		from, to time.Duration // since the test began
+		from, to time.Duration // since the start of the test
 		err      error
 	}
 	for _, c := range []struct {
@@ -40,7 +40,7 @@ func TestSilentStoreIsLoggedOnce(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				begun := time.Now()
 				text := &logtest.Log{}
-				// The time of a line is that of the bubble.
+				// Lines have the time of the bubble.
 				s := &slow{log: slog.New(slog.NewTextHandler(text, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 					if a.Key == slog.TimeKey {
 						return slog.String("at", time.Since(begun).String())

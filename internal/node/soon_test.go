@@ -11,8 +11,8 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// What becomes known between two looks of a node and is due before the second of them
-// starts in time, however the looks lie.
+// A run that becomes known between two polls, and is due before the second one, starts in time,
+// whenever the polls are.
 func TestRunDueBeforeTheNextPollStartsInTime(t *testing.T) {
 	for phase := range 10 {
 		t.Run(fmt.Sprint(phase), func(t *testing.T) {

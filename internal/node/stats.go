@@ -14,14 +14,14 @@ import (
 type Stats struct {
 	Planner planner.Stats
 	Worker  worker.Stats
-	// Capacity is how many attempts may run at once: none without the role worker.
+	// Capacity is how many attempts may run at once: 0 without the role worker.
 	Capacity int
 	// ClockAhead is by how much the wall clock is ahead of the store's.
 	ClockAhead time.Duration
-	// ClockOff reports that the node plans and claims nothing because of its clock.
+	// ClockOff reports that the node neither plans nor claims because of its clock.
 	ClockOff bool
-	// Live reports whether the session was renewed within store.SessionLife, Silent for how long
-	// it was not, and Drained whether it accepts no runs.
+	// Live reports whether the session was renewed within store.SessionLife, Silent is the time
+	// since, and Drained reports whether it accepts no runs.
 	Live    bool
 	Silent  time.Duration
 	Drained bool
@@ -30,8 +30,8 @@ type Stats struct {
 	Partitions int
 }
 
-// Stats returns the node's numbers. It may be called at any time; a node without a session
-// holds nothing.
+// Stats returns the node's numbers. It may be called at any time; a node without a session has
+// zeros.
 func (n *Node) Stats() Stats {
 	var s Stats
 	if n.planner != nil {

@@ -11,22 +11,20 @@ import (
 
 const (
 	// tendEvery is the interval of housekeeping, and expireEvery the interval of searching history
-	// for expired records: the nodes of a cluster take turns, so that many cost the store
-	// no more than one.
+	// for expired records: the nodes of a cluster take turns, so that many cost no more than one.
 	tendEvery   = 500 * time.Millisecond
 	expireEvery = time.Minute
 	// stepsMax bounds how many steps of tidying are done in a row.
 	stepsMax = 20
 )
 
-// tend does the housekeeping that any node can do: it ends lost attempts, settles withdrawn
-// runs, and removes expired data. It may take as long as the store does.
+// tend does the housekeeping that any node can do: it ends lost attempts, settles withdrawn runs,
+// and removes expired data. It waits for the store.
 func (n *Node) tend(ctx context.Context) {
 	ticker := time.NewTicker(tendEvery)
 	defer ticker.Stop()
 	expired := minuteOf(n.storeNow())
-	// As many runs expire as are made: where there is more to remove, the next tick
-	// continues.
+	// As many runs expire as are made: while more remain, the next tick continues.
 	expiring := false
 	fails := failurelog.New(n.config.Log, "cannot tidy the store", "tidying the store works again")
 	for {
@@ -35,7 +33,7 @@ func (n *Node) tend(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		// By a clock that was just set all sessions seem old, this one too.
+		// By a clock that was just set all sessions seem old, even this one.
 		n.lookAtClock()
 		if n.member.Load().Renewed() < n.clock.Last() {
 			continue
@@ -61,8 +59,7 @@ func (n *Node) tend(ctx context.Context) {
 	}
 }
 
-// expire removes what need not be kept of history and of the audit. It reports whether there is
-// more of history.
+// expire removes expired history and audit records. It reports whether more history remains.
 func (n *Node) expire(ctx context.Context) (more bool, err error) {
 	keep := n.Kept()
 	more, err = untilDone(ctx, func(ctx context.Context) (bool, error) { return n.config.Upkeep.Expire(ctx, keep) })
@@ -77,13 +74,13 @@ func (n *Node) expire(ctx context.Context) (more bool, err error) {
 // after the full minute, when most jobs fall due.
 func minuteOf(at time.Time) int64 { return at.Add(expireEvery/2).UnixNano() / int64(expireEvery) }
 
-// Turn reports whether it is the turn of this node, of the nodes that are live.
+// Turn reports whether it is this node's turn among the live nodes.
 func (n *Node) Turn(number int64) bool {
 	m := n.member.Load()
 	return m != nil && engine.Turn(m.ID(), m.Live(), number)
 }
 
-// tendOnce does the work of one turn.
+// tendOnce does the housekeeping of one turn.
 func (n *Node) tendOnce(ctx context.Context) error {
 	if err := n.reap(ctx); err != nil {
 		return err
@@ -107,8 +104,8 @@ func (n *Node) alert(ctx context.Context) error {
 	return err
 }
 
-// untilDone repeats a step, within bounds, while more work remains, and reports whether
-// some still does.
+// untilDone repeats a step, within bounds, while more work remains, and reports whether some
+// remains.
 func untilDone(ctx context.Context, step func(context.Context) (bool, error)) (more bool, err error) {
 	for range stepsMax {
 		if more, err = step(ctx); err != nil || !more {
@@ -118,8 +115,7 @@ func untilDone(ctx context.Context, step func(context.Context) (bool, error)) (m
 	return true, nil
 }
 
-// reap ends the attempts of nodes that were silent for too long, which the store judges
-// by its own clock.
+// reap ends the attempts of nodes that were silent for too long, by the store's clock.
 func (n *Node) reap(ctx context.Context) error {
 	lost, err := n.config.Upkeep.Lost(ctx, store.MaxBatch)
 	if err != nil || len(lost) == 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// full is a store with much that need not be kept.
+// full is a store with much expired data.
 type full struct {
 	store.Store
 	left atomic.Int64
@@ -38,7 +38,7 @@ func TestExpiryKeepsUpWithNewRecords(t *testing.T) {
 	})
 }
 
-// tended is a store that counts what nodes do in turn.
+// tended is a store that counts the work for which nodes take turns.
 type tended struct {
 	store.Store
 	tidied, looked, alerted, expired atomic.Int64
@@ -96,7 +96,7 @@ func TestHousekeepingDoesNotGrowWithTheNodes(t *testing.T) {
 	}
 }
 
-// The turns of a node that stands still are passed over.
+// A stuck node misses its turns.
 func TestHousekeepingSurvivesAStuckNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -122,7 +122,7 @@ func TestHousekeepingSurvivesAStuckNode(t *testing.T) {
 			}
 		}
 		for what, n := range s.counts() {
-			// Two of three turns are taken.
+			// Two of three turns are used.
 			if want := int64(80); what != "Expire" && (n < want-1 || n > want+1) {
 				t.Errorf("%s was called %d times in a minute, want %d", what, n, want)
 			}

@@ -13,12 +13,12 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// writable notices when the store has no space or cannot be written, and when that is over.
-// It logs that once for the whole node, in the operator's terms: otherwise each part would
-// log the error of the database.
+// writable notices when the store has no space or cannot be written, and when that ends. It logs
+// both once for the whole node, in the operator's terms: otherwise each part would log the error of
+// the database.
 type writable struct {
 	log   *slog.Logger
-	store string // where it is: on a disk of this machine, or of another one
+	store string // where the store is: on a disk of this or another machine
 
 	mu  sync.Mutex
 	now error // the problem: store.ErrNoSpace, store.ErrReadOnly or nil
@@ -29,7 +29,7 @@ type writable struct {
 func (w *writable) saw(err error, grows bool) {
 	now := noWrites(err)
 	if err != nil && now == nil {
-		return // it is about something else
+		return // the error is about something else
 	}
 	w.mu.Lock()
 	was := w.now
@@ -56,8 +56,8 @@ func (w *writable) wrong() error {
 	return w.now
 }
 
-// Unwritable returns store.ErrNoSpace or store.ErrReadOnly while the store cannot be written,
-// and else nil. It may be called from any goroutine.
+// Unwritable returns store.ErrNoSpace or store.ErrReadOnly while the store cannot be written, or
+// nil. It may be called from any goroutine.
 func (n *Node) Unwritable() error { return n.writable.wrong() }
 
 // noWrites returns which of the two an error is, or nil.
@@ -99,8 +99,8 @@ func (q quiet) WithAttrs(attrs []slog.Attr) slog.Handler { return quiet{q.Handle
 // WithGroup implements slog.Handler.
 func (q quiet) WithGroup(name string) slog.Handler { return quiet{q.Handler.WithGroup(name)} }
 
-// observer watches the regular calls of a node: writes by writable, and those that runs
-// wait for by slow.
+// observer passes the regular calls of a node to writable, if they write, and to slow, if runs wait
+// for them.
 type observer struct {
 	writable *writable
 	slow     *slow

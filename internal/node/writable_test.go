@@ -23,7 +23,7 @@ func TestReadOnlyStoreIsLoggedOnce(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		writes []write
-		want   []string // the beginnings of what is logged
+		want   []string // prefixes of the expected log lines
 	}{
 		{"all is well", []write{{nil, true}, {nil, false}}, nil},
 		{"full, and results go into the space that was kept", []write{{full, true}, {nil, false}, {full, true}, {nil, false}}, []string{"no space"}},

@@ -1,5 +1,5 @@
-// Package garbage makes the runtime collect garbage less often during work that makes much
-// of it, within a bound of memory.
+// Package garbage makes the runtime collect garbage less often during allocation-heavy work, within
+// a memory bound.
 package garbage
 
 import (
@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// roomMax is how much garbage may lie around when less than that is in use: the size of
-	// a second of work.
+	// roomMax is how much garbage may accumulate when less than that is in use: about a second of
+	// work.
 	roomMax = 128 << 20
 	// percentMax bounds the garbage relative to what is in use: more gains little.
 	percentMax = 400
@@ -23,7 +23,7 @@ var room struct {
 	users int
 	// usual is the limit when no caller needs room.
 	usual int
-	// watched is set while something waits for the next collection.
+	// watched is set while a finalizer waits for the next collection.
 	watched bool
 }
 
@@ -45,15 +45,15 @@ func NeedRoom() (done func()) {
 	})
 }
 
-// adapt sets the limit for what is in use, now and after each collection, while a caller
-// needs room. It needs the mutex.
+// adapt sets the limit for the memory in use, now and after each collection, while a caller needs
+// room. The caller holds the mutex.
 func adapt() {
 	debug.SetGCPercent(percentFor(inUse(), room.usual))
 	if room.watched {
 		return
 	}
 	room.watched = true
-	type garbage struct{ _ *int } // values without pointers may share memory with others
+	type garbage struct{ _ *int } // without a pointer it might share memory with other values
 	runtime.SetFinalizer(&garbage{}, func(*garbage) {
 		room.mu.Lock()
 		defer room.mu.Unlock()
@@ -65,7 +65,7 @@ func adapt() {
 
 // percentFor returns the limit for n bytes in use.
 func percentFor(live uint64, usual int) int {
-	if usual < 0 { // collections are switched off
+	if usual < 0 { // collections are off
 		return usual
 	}
 	return max(usual, int(min(percentMax, roomMax*100/max(live, 1))))
@@ -76,7 +76,7 @@ func inUse() uint64 {
 	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(sample)
 	if sample[0].Value.Kind() != metrics.KindUint64 {
-		return roomMax // no such number: everything stays as it is
+		return roomMax // no such number: the limit stays
 	}
 	return sample[0].Value.Uint64()
 }

@@ -19,7 +19,7 @@ func TestThereIsRoomWhereLittleIsInUse(t *testing.T) {
 		{64 * mb, 100, 200},
 		{128 * mb, 100, 100},
 		{1000 * mb, 100, 100},
-		{4 * mb, 800, 800},  // more is wanted anyway
+		{4 * mb, 800, 800},  // the setting wants more anyway
 		{1000 * mb, 50, 50}, // memory is short
 		{4 * mb, -1, -1},    // nothing is collected
 	} {
@@ -37,7 +37,7 @@ func limit() int {
 }
 
 func TestLimitIsRestoredWithoutDemand(t *testing.T) {
-	runtime.GC() // other tests have left something
+	runtime.GC() // collects what other tests have left
 	usual := limit()
 	first, second := NeedRoom(), NeedRoom()
 	first()
@@ -64,7 +64,7 @@ func TestRoomCountsUsedSpace(t *testing.T) {
 			t.Fatalf("with %d MB in use the limit is %d, and was %d", len(held)>>20, limit(), before)
 		}
 		runtime.GC()
-		runtime.Gosched() // what follows a collection is done behind it
+		runtime.Gosched() // the finalizer runs after a collection
 	}
 	runtime.KeepAlive(held)
 }

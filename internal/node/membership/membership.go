@@ -37,7 +37,7 @@ type Config struct {
 	Session store.Session
 	// NewID makes the identity of a session.
 	NewID func() (job.ID, error)
-	// Load returns the load of the node. The state of its clock is added.
+	// Load returns the load of the node, without the state of its clock, which is added.
 	Load func() store.Load
 	// Boot is the clock that runs during a suspend, Now the wall clock, which is only
 	// compared with the store's.
@@ -46,32 +46,30 @@ type Config struct {
 	// Renewed receives when an acknowledged renewal was sent, by Boot.
 	// May be nil.
 	Renewed func(sent time.Duration)
-	// StoreStepped is called when the clock of the store was set. May be nil.
+	// StoreStepped is called when the store's clock was set. May be nil.
 	StoreStepped func()
 	Log          *slog.Logger
 }
 
 const (
-	// renewEvery leaves room for two renewals that fail within
-	// store.SessionLife.
+	// renewEvery leaves room for two failing renewals within store.SessionLife.
 	renewEvery = 2 * time.Second
 	// renewTimeout bounds one renewal, so that a hanging store does not hide its recovery.
 	renewTimeout = 3 * time.Second
 
-	// judgeWithin is how long after the last renewal of this session other sessions are
-	// judged by theirs: less than a renewal later, so that the members stay the same while
-	// no renewal succeeds.
+	// judgeWithin is how long after this session's last renewal other sessions are judged by
+	// theirs: so short that the members stay the same while no renewal succeeds.
 	judgeWithin = renewEvery + renewEvery/4
 
-	// skewMax is the accepted difference of the wall clock and the store's: below it the
-	// times in logs of two machines raise no question. The warning ends below half of it,
-	// so that a clock at the bound does not warn again and again.
+	// skewMax is the accepted difference between the wall clock and the store's: below it the times
+	// in logs of two machines agree. The warning ends below half of it, so that a clock at the
+	// bound does not warn repeatedly.
 	skewMax = time.Second
 	// storeStepMin is the smallest difference from its last reading that counts as a step of the store's
 	// clock.
 	storeStepMin = time.Second
-	// compareWithin is the longest duration of a reading of the store's clock that is used:
-	// half of it is the error of the comparison.
+	// compareWithin is the longest usable duration of a reading of the store's clock: half of it is
+	// the error of the comparison.
 	compareWithin = 250 * time.Millisecond
 )
 
@@ -82,16 +80,16 @@ type Member struct {
 	joined store.Session
 
 	mu      sync.Mutex
-	renewed time.Duration // when the last acknowledged renewal was sent, by the boot clock
+	renewed time.Duration // when the last acknowledged renewal was sent, on the boot clock
 	live    []store.Session
 	clock   time.Time     // the store's clock at the reading
-	read    time.Duration // when, by the boot clock
-	ahead   time.Duration // by how much the wall clock was ahead of it
-	skewed  bool          // by more than skewMax, which was logged
+	read    time.Duration // the boot clock at the reading
+	ahead   time.Duration // by how much the wall clock was ahead
+	skewed  bool          // by more than skewMax, as logged
 	drained bool
-	off     map[job.ID]bool   // the live sessions whose clock is off, which was logged
-	missing [len(duties)]bool // which of them no live node has
-	over    chan struct{}     // closed when the session is over
+	off     map[job.ID]bool   // live sessions whose clocks are off, as logged
+	missing [len(duties)]bool // roles without a live node, as logged
+	over    chan struct{}     // closed once the session is over
 	// handlers replace the handlers of the session with the next renewal; nil if the session has them.
 	handlers atomic.Pointer[[]string]
 }
@@ -132,8 +130,8 @@ func (m *Member) ID() job.ID { return m.id }
 // and boot of the machine. They run nothing any more.
 func (m *Member) Predecessors() []job.ID { return m.joined.Predecessors }
 
-// Over is closed when the session is over: something of it was taken away, and
-// the node must begin a new one.
+// Over is closed when the session is over: another node has taken a run of it, and the node must
+// begin a new one.
 func (m *Member) Over() <-chan struct{} { return m.over }
 
 // Renewed returns when the last acknowledged renewal was sent, by the boot clock. It
@@ -159,15 +157,15 @@ func (m *Member) Now() time.Time {
 	return m.clock.Add(m.config.Boot() - m.read)
 }
 
-// ClockAhead returns by how much the wall clock of this machine was ahead of the
-// store's clock when they were compared last; less than 0 if it was behind.
+// ClockAhead returns by how much the wall clock of this machine was ahead of the store's clock at
+// the last comparison; negative if it was behind.
 func (m *Member) ClockAhead() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.ahead
 }
 
-// ClockOff reports whether this node must plan and claim nothing because of its clock, as of the last
+// ClockOff reports whether this node must not plan or claim because of its clock, as of the last
 // refresh.
 func (m *Member) ClockOff() bool {
 	m.mu.Lock()
@@ -225,8 +223,8 @@ func (m *Member) silence() <-chan time.Time {
 	return time.After(first)
 }
 
-// Renew renews the session, and refreshes the others. Run does it regularly; it must also
-// be called after a step of the wall clock, by which the session may seem old.
+// Renew renews the session and refreshes the others. Run calls it regularly; it must also be called
+// after a step of the wall clock, which may make the session seem old.
 func (m *Member) Renew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
 	defer cancel()
@@ -239,8 +237,8 @@ func (m *Member) Renew(ctx context.Context) error {
 	if err := m.config.Store.Renew(ctx, m.id, load); err != nil {
 		return fmt.Errorf("renew session %s: %w", m.id, err)
 	}
-	// The part that ends attempts past their fence comes before the part that starts some:
-	// otherwise the old renewal would end a new attempt.
+	// The fences get the renewal before new attempts start: otherwise the old renewal would end a
+	// new attempt.
 	m.tell(sent)
 	m.mu.Lock()
 	m.renewed = sent
@@ -259,15 +257,15 @@ func (m *Member) publish(ctx context.Context) error {
 	}
 	s := m.config.Session
 	s.Handlers = *handlers
-	// A session that is over, or of a node that leaves, has no use for them: its renewal says so.
+	// A session that is over or leaving does not need them: its renewal reports that.
 	if _, err := m.config.Store.Join(ctx, s); err != nil && !errors.Is(err, store.ErrSessionOver) {
 		return err
 	}
-	m.handlers.CompareAndSwap(handlers, nil) // unless others came meanwhile
+	m.handlers.CompareAndSwap(handlers, nil) // unless newer ones were set
 	return nil
 }
 
-// Look refreshes the live sessions, the drains, and the store's clock. Renewals do so, too.
+// Look refreshes the live sessions, the drains and the store's clock, as renewals do.
 func (m *Member) Look(ctx context.Context) error {
 	asked := m.config.Boot()
 	now, err := m.config.Store.Now(ctx)
@@ -336,8 +334,8 @@ var duties = [...]struct{ role, undone string }{
 	{store.RoleAPI, "no request to the API is answered"},
 }
 
-// sayUndone logs when a role loses its last live node and when it has one again. A leaving
-// node is not live itself, and leaves the log to others.
+// sayUndone logs when a role loses its last live node and when it has one again. A leaving node is
+// not live, and leaves the log to others.
 func (m *Member) sayUndone(live []store.Session) {
 	if !slices.ContainsFunc(live, func(s store.Session) bool { return s.ID == m.id }) {
 		return
@@ -360,8 +358,8 @@ func (m *Member) sayUndone(live []store.Session) {
 	}
 }
 
-// sayOff logs which nodes begin to plan and claim nothing because of their clocks, and which begin again.
-// A session that is gone is not mentioned again.
+// sayOff logs which nodes stop planning and claiming because of their clocks, and which resume. It does
+// not mention ended sessions again.
 func (m *Member) sayOff(live []store.Session) {
 	m.mu.Lock()
 	was := m.off
@@ -404,8 +402,8 @@ func (m *Member) nodeInWords(s *store.Session) string {
 	return "another node"
 }
 
-// compare takes by how much the wall clock is ahead of the store's, and logs when
-// that begins to be too much, and when it ends. Of a node that is off, sayOff says more.
+// compare records by how much the wall clock is ahead of the store's, and logs when that becomes
+// too much, and when it ends. sayOff covers nodes whose clocks are off.
 func (m *Member) compare(ahead time.Duration, off bool) {
 	m.mu.Lock()
 	m.ahead = ahead
@@ -422,7 +420,7 @@ func (m *Member) compare(ahead time.Duration, off bool) {
 	}
 }
 
-// Leave stops the node from accepting runs, and gives up its unclaimed ones.
+// Leave stops the node from accepting runs, and releases its unclaimed ones.
 func (m *Member) Leave(ctx context.Context) error {
 	if err := m.config.Store.Leave(ctx, m.id); err != nil {
 		return fmt.Errorf("leave session %s: %w", m.id, err)

@@ -24,13 +24,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var errAway = errors.New("the store is away")
 
-// faulty is a store that fails or hangs as a test says.
+// faulty is a store that fails or hangs when a test says so.
 type faulty struct {
 	membership.Store
-	away, hangs, blind atomic.Bool // blind: what others are is not told
+	away, hangs, blind atomic.Bool // blind hides the other sessions
 	renewals, looks    atomic.Int32
-	takes              atomic.Int64 // how long the answer to a renewal takes
-	asks, tells        atomic.Int64 // how long the question what time it is takes, and the answer
+	takes              atomic.Int64 // duration of the answer to a renewal
+	asks, tells        atomic.Int64 // durations of a question for the time, and of its answer
 	load               atomic.Pointer[store.Load]
 }
 
@@ -73,8 +73,8 @@ type world struct {
 	log    logtest.Log
 	ids    atomic.Uint64
 	told   atomic.Int64 // of Renewed
-	ahead  atomic.Int64 // how far the wall clock of the nodes is ahead of the store's
-	slept  atomic.Int64 // how long the machine of the nodes has slept, of which the bubble knows nothing
+	ahead  atomic.Int64 // how far the nodes' wall clock is ahead of the store's
+	slept  atomic.Int64 // how long the nodes' machine has slept, beyond the time of the bubble
 }
 
 func newWorld(t *testing.T) *world {
@@ -151,7 +151,7 @@ func TestMembersSeeEachOtherWhileLive(t *testing.T) {
 		if load := w.store.load.Load(); load == nil || *load != (store.Load{Running: 3, Ready: 4}) {
 			t.Errorf("the store receives a load of %v", load)
 		}
-		stopB() // as if it had died
+		stopB() // as if it had crashed
 		time.Sleep(store.SessionLife + 2100*time.Millisecond)
 		if got := names(a.Live()); got != "a" {
 			t.Errorf("after the death of the other it sees %q", got)
@@ -166,7 +166,7 @@ func TestEndOfAMemberIsSeenAtOnce(t *testing.T) {
 		time.Sleep(time.Second)
 		_, stopB := w.joinUntil("b")
 		time.Sleep(2100 * time.Millisecond)
-		stopB() // as if it had died, a moment after it was renewed
+		stopB() // as if it had crashed just after a renewal
 		time.Sleep(store.SessionLife - 200*time.Millisecond)
 		if got := names(a.Live()); got != "a b" {
 			t.Errorf("before the session ends it sees %q", got)
@@ -189,7 +189,7 @@ func TestFailedReadOfMembersBacksOff(t *testing.T) {
 		w.store.blind.Store(true)
 		before := w.store.looks.Load()
 		time.Sleep(10 * time.Second)
-		// Once for each renewal, and once for the end of the other.
+		// One call for each renewal, and one for the end of the other node.
 		if n := w.store.looks.Load() - before; n > 6 {
 			t.Errorf("it has asked %d times in 10 s", n)
 		}
@@ -233,7 +233,7 @@ func TestMissingRoleIsLoggedOnceAndItsReturnOnce(t *testing.T) {
 				t.Errorf("that no node plans, that no node runs and that one does again is logged %d times, want %d", got, want)
 			}
 		}
-		w.join("a") // which has the role worker
+		w.join("a") // a has the role worker
 		expect(1, 0, 0)
 		c := w.config("b")
 		c.Session.Roles = []string{store.RolePlanner, store.RoleAPI}
@@ -241,11 +241,11 @@ func TestMissingRoleIsLoggedOnceAndItsReturnOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2100 * time.Millisecond) // until a has looked
+		time.Sleep(2100 * time.Millisecond) // until a has refreshed
 		if err := b.Leave(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		expect(2, 0, 2) // and b, which leaves, says nothing
+		expect(2, 0, 2) // and b, which leaves, logs nothing
 	})
 }
 
@@ -290,7 +290,7 @@ func TestStoreClockNeverRunsAheadHoweverSlowTheAnswer(t *testing.T) {
 		m := w.join("a")
 		w.store.asks.Store(int64(300 * time.Millisecond))
 		w.store.tells.Store(int64(200 * time.Millisecond))
-		time.Sleep(3 * time.Second) // until it was asked
+		time.Sleep(3 * time.Second) // until the next reading
 		for range 20 {
 			time.Sleep(777 * time.Millisecond)
 			if off := time.Until(m.Now()); off > 0 || off < -200*time.Millisecond {
@@ -298,7 +298,7 @@ func TestStoreClockNeverRunsAheadHoweverSlowTheAnswer(t *testing.T) {
 			}
 		}
 		w.store.away.Store(true)
-		w.slept.Add(int64(time.Hour)) // and the clock of the store continues
+		w.slept.Add(int64(time.Hour)) // and the store's clock continues
 		if off := time.Until(m.Now()) - time.Hour; off > 0 || off < -200*time.Millisecond {
 			t.Errorf("after a sleep of the machine it is ahead by %s, want -200ms to 0s", off)
 		}
@@ -310,7 +310,7 @@ func TestClockSkewIsLoggedOnceAndItsEndOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		m := w.join("a")
-		time.Sleep(500 * time.Millisecond) // so that nothing is changed at the moment of a renewal
+		time.Sleep(500 * time.Millisecond) // changes nothing at the moment of a renewal
 		for _, step := range []struct {
 			ahead, tells time.Duration
 			want         time.Duration
@@ -320,11 +320,11 @@ func TestClockSkewIsLoggedOnceAndItsEndOnce(t *testing.T) {
 			{900 * time.Millisecond, 0, 900 * time.Millisecond, 0, 0},
 			{1100 * time.Millisecond, 0, 1100 * time.Millisecond, 1, 0},
 			{time.Hour, 0, time.Hour, 1, 0},
-			{900 * time.Millisecond, 0, 900 * time.Millisecond, 1, 0}, // not yet: it may go to and fro
+			{900 * time.Millisecond, 0, 900 * time.Millisecond, 1, 0}, // not yet: it may alternate
 			{400 * time.Millisecond, 0, 400 * time.Millisecond, 1, 1},
 			{900 * time.Millisecond, 0, 900 * time.Millisecond, 1, 1},
 			{-2 * time.Second, 0, -2 * time.Second, 2, 1},
-			{0, time.Second, -2 * time.Second, 2, 1}, // an answer that is so old says nothing
+			{0, time.Second, -2 * time.Second, 2, 1}, // an answer that slow does not count
 			{0, 200 * time.Millisecond, 100 * time.Millisecond, 2, 2},
 		} {
 			w.ahead.Store(int64(step.ahead))
@@ -410,7 +410,7 @@ func TestMembersSurviveAStoreOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		a := w.join("a")
-		time.Sleep(time.Second) // so that a is back first
+		time.Sleep(time.Second) // so that a returns first
 		w.join("b")
 		time.Sleep(5 * time.Second)
 		w.store.away.Store(true)

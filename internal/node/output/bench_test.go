@@ -32,7 +32,7 @@ func BenchmarkShortRun(b *testing.B) {
 	}
 }
 
-// BenchmarkShortRuns is the same on all processors at once.
+// BenchmarkShortRuns captures short runs on all processors at once.
 func BenchmarkShortRuns(b *testing.B) {
 	collector := collector(b, output.Config{Sink: nowhere{}})
 	stop := start(collector)
@@ -87,7 +87,7 @@ func BenchmarkRead(b *testing.B) {
 	}
 }
 
-// BenchmarkPipe is the output of a process that does nothing but write.
+// BenchmarkPipe captures the output of a process that only writes.
 func BenchmarkPipe(b *testing.B) {
 	collector := collector(b, output.Config{Sink: nowhere{}})
 	stop := start(collector)

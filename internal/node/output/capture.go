@@ -31,36 +31,36 @@ type Capture struct {
 
 	mu     sync.Mutex
 	closed bool
-	// dirty is set while the capture is in the collector's list, or was just taken from it
-	// by a flush that has not processed it yet.
+	// dirty is set while the capture is in the collector's list, or with a flush that has not
+	// processed it yet.
 	dirty bool
 
 	made     int64 // blocks
-	seq      int   // of the next chunk
+	seq      int   // number of the next chunk
 	bytes    int64 // written
-	lost     int64 // of them left out
+	lost     int64 // bytes that were dropped
 	held     int64 // bytes of memory
 	headLeft int   // remaining room of the first half
 
 	inTail   bool // the first half is full
-	tailCost int  // cost of the kept, complete blocks of the last half, stored or not
+	tailCost int  // cost of the kept, sealed blocks of the last half, stored or not
 	dropFrom int  // the first Seq of the last half
-	dropTo   int  // the one after the last that was left out
+	dropTo   int  // the Seq after the last dropped block
 
 	kept    []span   // stored blocks of the last half, oldest first
-	pending []*block // blocks that are not stored, oldest first; all but the last are sealed
-	heads   int      // how many of them are of the first half
-	spare   []byte   // the buffer of a block that was left out
+	pending []*block // unstored blocks, oldest first; all but the last are sealed
+	heads   int      // how many of them belong to the first half
+	spare   []byte   // the buffer of a dropped block, for reuse
 
 	// The memory of a short attempt is here, so that it is one allocation.
 	first block
 	one   [1]*block
 	final [1]Chunk
-	// ends has the end of what each stream wrote into completed blocks, at most endMax.
+	// ends has the end of each stream's output in completed blocks, at most endMax.
 	ends [2]end
 
 	// The collector's, under its mutex.
-	since          time.Time // of the first byte that is not shipped
+	since          time.Time // time of the first unshipped byte
 	listed         bool
 	previous, next *Capture
 }
@@ -70,26 +70,26 @@ type span struct {
 	seq, cost, bytes int32
 }
 
-// block becomes a chunk, unless it is left out before it is shipped.
+// block becomes a chunk, unless it is dropped before it is shipped.
 type block struct {
 	number int64 // from 0
-	seq    int   // of the chunk, once it is packed
+	seq    int   // number of the chunk, once packed
 	offset int64
 	bytes  int
 	began  time.Time // in whole milliseconds
 	limit  int       // of len(data)
-	cost   int       // of the limit, once it is sealed
-	tail   bool      // of the last half
+	cost   int       // share of the limit, once sealed
+	tail   bool      // in the last half
 	sealed bool      // complete
-	packed bool      // data is the stored form, and immutable
+	packed bool      // data is in its stored form, and immutable
 
-	data       []byte // codecRaw and the records
+	data       []byte // codecRaw, followed by the records
 	lastStream Stream
-	lastMillis int64 // of the last record, since began
+	lastMillis int64 // time of the last record, since began
 	lastLength int   // position of its length in data
 }
 
-// Summary says how much an attempt wrote and how much of it is kept.
+// Summary is how much an attempt wrote and how much of it is kept.
 type Summary struct {
 	Bytes, Kept, Lost int64
 }
@@ -120,9 +120,9 @@ func (c *Capture) summary() Summary {
 	return Summary{Bytes: c.bytes, Kept: c.bytes - c.lost, Lost: c.lost}
 }
 
-// Close ends the capture and returns the chunks not known to be stored, to be written in
-// one step with the result, and the amount of output. It does not wait for the sink. A
-// second call returns no chunks.
+// Close ends the capture. It returns the chunks not known to be stored, to be written in one step
+// with the result, and the amount of output. It does not wait for the sink. A second call returns
+// no chunks.
 func (c *Capture) Close() ([]Chunk, Summary) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -144,17 +144,17 @@ func (c *Capture) Close() ([]Chunk, Summary) {
 	return chunks, c.summary()
 }
 
-// endMax is how much of the end of a stream is kept for End: the longest cause of a failure.
+// endMax bounds the text of End: the longest cause of a failure.
 const endMax = reason.CauseLook
 
 // end is the end of a stream.
 type end struct {
 	text []byte
-	cut  bool // there was more before it
+	cut  bool // text before it was cut
 }
 
-// End returns the end of what a stream wrote, at most endMax bytes, and whether it wrote more. It
-// is called before Close.
+// End returns the end of a stream's output, at most endMax bytes, and whether there was more. Call
+// it before Close.
 func (c *Capture) End(s Stream) (text []byte, cut bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -163,8 +163,8 @@ func (c *Capture) End(s Stream) (text []byte, cut bool) {
 	return e.text, e.cut
 }
 
-// remember keeps the ends of the streams in a block, which is not packed: it may be left out, and
-// its output be older than the other stream's.
+// remember keeps the ends of the streams in an unpacked block, which may be dropped although one
+// stream has no later output.
 func (c *Capture) remember(b *block) {
 	for records := b.data[1:]; len(records) > 0; {
 		mark, n := binary.Uvarint(records)
@@ -211,7 +211,7 @@ func (c *Capture) write(s Stream, p []byte) {
 	}
 }
 
-// hold counts memory that is taken or given back.
+// hold counts allocated or released memory.
 func (c *Capture) hold(bytes int64) {
 	if bytes != 0 {
 		c.held += bytes
@@ -219,8 +219,7 @@ func (c *Capture) hold(bytes int64) {
 	}
 }
 
-// open returns the block that is written to. want is how much there is to
-// write.
+// open returns the block to write to, with room for up to want bytes.
 func (c *Capture) open(now time.Time, want int) *block {
 	if n := len(c.pending); n > 0 {
 		b := c.pending[n-1]
@@ -229,7 +228,7 @@ func (c *Capture) open(now time.Time, want int) *block {
 		}
 		c.seal()
 	}
-	// An attempt with little output does not pay for the others.
+	// An attempt with little output keeps its room.
 	scarce := c.held > int64(2*c.collector.chunkMax) && c.collector.memory.Load() > c.collector.memoryMax
 	limit := min(c.collector.chunkMax, c.headLeft-chunkCost)
 	if !c.inTail && (limit < blockMin || scarce) {
@@ -249,7 +248,7 @@ func (c *Capture) open(now time.Time, want int) *block {
 	} else {
 		c.pending = c.one[:0]
 	}
-	// Add keeps the monotonic reading, Truncate would not.
+	// Add keeps the monotonic reading; Truncate would drop it.
 	began := now.Add(-time.Duration(now.Nanosecond()) % time.Millisecond)
 	*b = block{number: c.made, offset: c.bytes, began: began, limit: limit, tail: c.inTail, data: c.spare[:0]}
 	c.hold(-int64(cap(c.spare)))
@@ -262,7 +261,7 @@ func (c *Capture) open(now time.Time, want int) *block {
 	return b
 }
 
-// reserve makes room for n more bytes, or as many as the limit leaves.
+// reserve makes room for n more bytes, or for as many as the limit allows.
 func (b *block) reserve(n int) {
 	if need := min(len(b.data)+n, b.limit); need > cap(b.data) {
 		grown := make([]byte, len(b.data), min(max(need, 2*cap(b.data)), b.limit))
@@ -271,10 +270,9 @@ func (b *block) reserve(n int) {
 	}
 }
 
-// add writes as much of p as fits, at least one byte if there is more room
-// than markMax.
+// add writes as much of p as fits: at least one byte if there is more room than markMax.
 func (b *block) add(now time.Time, s Stream, p []byte) int {
-	// Two goroutines and a clock that is set may bring an earlier time.
+	// Concurrent writers and a set clock may bring an earlier time.
 	millis := max(now.Sub(b.began).Milliseconds(), b.lastMillis)
 	b.reserve(markMax + len(p))
 	length := 0
@@ -307,15 +305,14 @@ func (c *Capture) seal() {
 	if !c.closed {
 		c.remember(b)
 	}
-	// Savings by compression do not count, so that the kept part does not depend on the
-	// time of a flush.
+	// Compression does not count, so that the kept part does not depend on the times of flushes.
 	b.cost = chunkCost + len(b.data)
 	if !b.tail {
 		c.headLeft -= b.cost
 		return
 	}
 	c.tailCost += b.cost
-	for c.tailCost > c.collector.half { // one block alone is far less
+	for c.tailCost > c.collector.half { // a single block is far smaller
 		c.leaveOut()
 	}
 }
@@ -335,7 +332,7 @@ func (c *Capture) leaveOut() {
 	c.tailCost -= oldest.cost
 	c.lost += int64(oldest.bytes)
 	switch {
-	case oldest.packed: // it may be in the store, or in flight
+	case oldest.packed: // it may be stored or in flight
 		c.dropTo = oldest.seq + 1
 	case cap(oldest.data) > cap(c.spare):
 		oldest.data, c.spare = c.spare, oldest.data
@@ -343,7 +340,7 @@ func (c *Capture) leaveOut() {
 	c.hold(-int64(cap(oldest.data)))
 }
 
-// pack gives a block its stored form. Those before it are packed.
+// pack converts a block to its stored form. Earlier blocks are packed already.
 func (c *Capture) pack(b *block) {
 	if b.packed {
 		return
@@ -374,8 +371,8 @@ func (c *Capture) chunk(b *block) Chunk {
 	}
 }
 
-// take appends unstored blocks to chunks. It returns the number of the last of these
-// blocks, for stored. The collector calls it, and then either stored or retry.
+// take appends unstored blocks to chunks. It returns the number of the last one, for stored. The
+// collector then calls either stored or retry.
 func (c *Capture) take(chunks []Chunk) ([]Chunk, int64) {
 	last := c.complete()
 	for c.packNext(last) {
@@ -401,8 +398,8 @@ func (c *Capture) complete() int64 {
 	return c.made - 1
 }
 
-// packNext packs a block that is not. One at a time, so that a writer waits a quarter
-// of a millisecond at most.
+// packNext packs the first unpacked block, one per call, so that a writer waits a quarter of a
+// millisecond at most.
 func (c *Capture) packNext(last int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -431,7 +428,7 @@ func (c *Capture) stored(last int64) {
 	c.heads = max(0, c.heads-n)
 }
 
-// retry has the collector take the same blocks again.
+// retry makes the collector take the same blocks again.
 func (c *Capture) retry() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

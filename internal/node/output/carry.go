@@ -31,7 +31,7 @@ type StoredEnd struct {
 	Cut  bool   `json:"cut,omitempty"`
 }
 
-// StoredBlock is a block that is not known to be stored.
+// StoredBlock is a block that is not known to be in the store.
 type StoredBlock struct {
 	Number int64     `json:"number"`
 	Seq    int       `json:"seq"`
@@ -74,7 +74,7 @@ func (c *Capture) Carry() State {
 	return s
 }
 
-// Resume returns a capture that continues where Carry has ended one.
+// Resume returns a capture that continues where Carry ended one.
 func (c *Collector) Resume(run job.ID, attempt int, s State) *Capture {
 	capture := c.Capture(run, attempt)
 	capture.made, capture.seq, capture.bytes, capture.lost, capture.headLeft = s.Made, s.Seq, s.Bytes, s.Lost, s.HeadLeft

@@ -15,7 +15,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Stream is one of the two streams of an attempt. The zero Stream means both, in a choice.
+// Stream is one of the two streams of an attempt. As a choice, the zero Stream means both.
 type Stream uint8
 
 // The streams.
@@ -36,27 +36,25 @@ func (s Stream) String() string {
 	}
 }
 
-// Chunk is a stretch of the output of an attempt, as it is stored. Run, Attempt and Seq are
-// its key. Chunks of one attempt do not overlap, and their offsets rise with Seq. Missing
-// numbers of Seq, and bytes between the end of a chunk and the offset of the next, were
-// dropped.
+// Chunk is a stored stretch of the output of an attempt. Run, Attempt and Seq are its key. Chunks
+// of one attempt do not overlap, and their offsets rise with Seq. Missing numbers of Seq, and bytes
+// between the end of a chunk and the offset of the next, were dropped.
 type Chunk struct {
 	Run     job.ID
 	Attempt int
 	Seq     int // from 0
-	// Offset is the position of the first byte in everything that the attempt wrote to both
-	// streams, in the order of writing. It does not change when other parts are dropped.
+	// Offset is the position of the first byte in the whole output of both streams, in the order of
+	// writing. Dropping other parts does not change it.
 	Offset int64
-	// Bytes is how much output Data holds; at least 1, at most ChunkMax.
+	// Bytes is the amount of output in Data: at least 1, at most ChunkMax.
 	Bytes int
 	// Time is when the first byte was written, in UTC, to the millisecond.
 	Time time.Time
-	// Data is the output with its marks, maybe compressed; see Pieces. It
-	// must not be changed.
+	// Data is the output with its marks, possibly compressed; see Pieces. It must not be changed.
 	Data []byte
-	// DropFrom and DropTo tell the store to remove the attempt's chunks with DropFrom <=
-	// Seq < DropTo: they are in the middle by now, which is not kept. Usually the range is
-	// empty. The range only grows from call to call, and holds no chunk of its own call.
+	// DropFrom and DropTo tell the store to remove the attempt's chunks with DropFrom <= Seq <
+	// DropTo: they have come to lie in the middle, which is not kept. The range, usually empty,
+	// only grows from call to call, and has no chunk of its own call.
 	DropFrom, DropTo int
 }
 
@@ -77,27 +75,27 @@ func (c Chunk) Unpacked() Chunk {
 
 // Sink keeps chunks: the history of a store.
 //
-// Append adds chunks of many attempts, in the order of Seq for each, and then removes what
-// they drop. An existing chunk stays unchanged: it is the same one, repeated after a lost
-// answer. No reader may see a chunk without the chunks of its attempt before it, of
-// this or an earlier call, unless they are dropped. The chunks that [Capture.Close] returns
-// are written in the same way, in one step with the result of the attempt.
+// Append adds chunks of many attempts, in the order of Seq for each, and then removes the ranges that
+// they drop. An existing chunk stays unchanged: it is repeated after a lost answer. No reader may see a
+// chunk without the chunks of its attempt before it, of this or an earlier call, unless they are
+// dropped. The chunks that [Capture.Close] returns are written in the same way, in one step with the
+// result of the attempt.
 //
-// A call in flight during Close may arrive after the result. Close has
-// made its chunks too, so that usually nothing changes; a chunk that they dropped comes back and exceeds
-// the bound, which a store may avoid by refusing chunks of attempts with a result.
+// A call in flight during Close may arrive after the result. Close has made its chunks too, so that
+// usually nothing changes; a chunk that they dropped comes back and exceeds the bound, which a store
+// may avoid by refusing chunks of attempts with a result.
 //
-// A correct store never keeps more of an attempt than [Config.Limit] and one chunk. To read
-// from an offset it returns the chunks whose End is greater, in the order of Seq.
+// A correct store never keeps more of an attempt than [Config.Limit] and one chunk. To read from an
+// offset it returns the chunks whose End is greater, in the order of Seq.
 type Sink interface {
 	Append(ctx context.Context, chunks []Chunk) error
 }
 
-// The first byte of Data is the encoding of the others. Its meaning never changes: chunks
-// are kept for years.
+// The first byte of Data is the encoding of the rest. Its meaning never changes: chunks are kept
+// for years.
 const (
 	codecRaw   = 0 // records
-	codecFlate = 1 // records, compressed as RFC 1951 says
+	codecFlate = 1 // records compressed as in RFC 1951
 )
 
 // A record is a mark and its data: the milliseconds since the previous record, or since
@@ -128,8 +126,8 @@ type Piece struct {
 // errDamaged is wrapped with the details.
 var errDamaged = errors.New("the chunk is damaged")
 
-// Pieces returns the content of the chunk, in the order of writing. It ends with an error,
-// and no piece, if the chunk is damaged or of a later version.
+// Pieces returns the content of the chunk, in the order of writing. It yields an error and no
+// further piece if the chunk is damaged or of a later version.
 func (c *Chunk) Pieces() iter.Seq2[Piece, error] {
 	return func(yield func(Piece, error) bool) {
 		fail := func(err error) {
@@ -169,7 +167,7 @@ func (c *Chunk) Pieces() iter.Seq2[Piece, error] {
 	}
 }
 
-// deflaters holds the memory for compressing, over half a megabyte each.
+// deflaters are compressors with their memory, over half a megabyte each.
 var deflaters = sync.Pool{New: func() any {
 	d := &deflater{}
 	d.writer, _ = flate.NewWriter(&d.out, flate.BestSpeed) // the level is valid
@@ -181,9 +179,8 @@ type deflater struct {
 	out    bytes.Buffer
 }
 
-// compress returns data, which begins with codecRaw, in its shortest form. It
-// is data itself when compressing gains little. 1 is the level: 260 MB/s and
-// 26 % are left of a log; 6 leaves 20 % at 40 MB/s.
+// compress returns data, which begins with codecRaw, in its shortest form, unchanged if compression
+// gains little. Level 1 reduces a log to 26 % at 260 MB/s; level 6 to 20 % at 40 MB/s.
 func compress(data []byte) []byte {
 	if len(data) <= rawMax {
 		return data
@@ -193,7 +190,7 @@ func compress(data []byte) []byte {
 	d.out.Reset()
 	d.out.WriteByte(codecFlate)
 	d.writer.Reset(&d.out)
-	d.writer.Write(data[1:]) // a bytes.Buffer does not fail
+	d.writer.Write(data[1:]) // writes to a buffer succeed
 	d.writer.Close()
 	if d.out.Len() > len(data)-len(data)/8 {
 		return data

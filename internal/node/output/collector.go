@@ -1,20 +1,19 @@
-// Package output collects the output of attempts, bounds it and ships it to a store in
-// chunks while the attempts still run.
+// Package output collects the output of attempts, bounds it and ships it to a store in chunks while
+// the attempts still run.
 //
-// A [Collector] is shared by all attempts of a node, a [Capture] belongs to one of them. A
-// Capture keeps the first and the last half of the bound. Output goes into blocks in
-// memory. Within [FlushAfter] the collector makes chunks of them and appends the chunks of all
-// attempts together; a chunk, once made, never changes. The last half is shipped as it
-// comes, too, so that a crash does not lose it: each chunk names the earlier ones that it
-// pushes out of the bound. If an attempt writes faster than flushes, only the last half at
-// the moment of a flush ever reaches the store.
+// A [Collector] is shared by all attempts of a node, a [Capture] belongs to one of them. A Capture
+// keeps the first and the last half of the bound. Output goes into blocks in memory. Within
+// [FlushAfter] the collector makes chunks of them and appends the chunks of all attempts together;
+// a chunk, once made, never changes. The last half is shipped early, too, so that a crash does not
+// lose it: each chunk names the earlier ones that it displaces. If an attempt writes faster than
+// flushes, only the last half at the moment of a flush ever reaches the store.
 //
-// A short attempt is never flushed: Close returns its output, to be stored in one step with
-// its result.
+// A short attempt is never flushed: Close returns its output, to be stored in one step with its
+// result.
 //
-// Nothing here blocks or fails an attempt. When the store is slow or away the blocks stay
-// in memory, and there they have the same bound. A [Reader] makes text of chunks. Output is
-// kept byte for byte, control characters included, and escaped when it is shown.
+// The package neither blocks nor fails an attempt. When the store is slow or away the blocks stay
+// in memory, within the same bound. A [Reader] converts chunks to text. Output is kept byte for
+// byte, control characters included, and escaped when it is shown.
 package output
 
 import (
@@ -29,8 +28,8 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// FlushAfter is the longest wait before output is sent to the sink. Together with the time
-// of the sink's answer it must stay below a second, the loss in a crash.
+// FlushAfter is the longest wait before output is sent to the sink. With the time of the sink's
+// answer it must stay below a second, the loss in a crash.
 const FlushAfter = 900 * time.Millisecond
 
 const (
@@ -41,21 +40,21 @@ const (
 	// retryAfter is the pause after the sink has failed.
 	retryAfter = time.Second
 
-	// appendTimeout is how long the sink may take for one call. It is there
-	// so that a lost connection ends some time; the captures do not care.
+	// appendTimeout bounds one call of the sink, so that a lost connection ends eventually; the
+	// captures do not wait for it.
 	appendTimeout = 30 * time.Second
 
-	// stopTimeout is how long the last flush may take altogether.
+	// stopTimeout bounds the whole last flush.
 	stopTimeout = 5 * time.Second
 
-	// batchBytes, batchChunks and batchCaptures end a call of Append: enough to share the
-	// cost of a transaction, and small enough that others do not wait long.
+	// batchBytes, batchChunks and batchCaptures bound a call of Append: enough to share the cost of
+	// a transaction, and little enough not to delay others.
 	batchBytes    = 1 << 20
 	batchChunks   = 500
 	batchCaptures = 500
 
-	// wellAfter is how long the sink must have had no failure before the log says so: it
-	// may refuse one attempt and accept the others.
+	// wellAfter is how long the sink must work before the log reports that: it may refuse one
+	// attempt and accept others.
 	wellAfter = 10 * time.Second
 
 	limitDefault     = 1 << 20
@@ -68,19 +67,16 @@ type Config struct {
 	// Sink is where chunks go. It is called by Run alone.
 	Sink Sink
 
-	// Limit is how many bytes of an attempt are kept at most, its marks and
-	// chunkCost for each chunk included, half of them from the start and half
-	// from the end. As whole chunks are left out, it can be about a chunk
-	// less, which is an eighth of a half. Default: 1 MiB, some ten thousand lines. At least 8 KiB.
+	// Limit bounds the kept bytes of an attempt, including marks and chunkCost per chunk, half from
+	// the start and half from the end. As whole chunks are dropped, it can be a chunk less, an
+	// eighth of a half. Default: 1 MiB, some ten thousand lines. Minimum: 8 KiB.
 	Limit int
 
-	// MemoryMax is the memory of all captures in bytes beyond which each keeps at most four
-	// unstored chunks. It is reached when very many attempts write a lot at once. Default:
-	// 128 MiB.
+	// MemoryMax is the memory of all captures, in bytes, beyond which each keeps at most four
+	// unstored chunks. Only very many attempts with much output reach it. Default: 128 MiB.
 	MemoryMax int64
 
-	// Log is written when the sink fails and when it works again. Default:
-	// nothing is logged.
+	// Log receives when the sink fails and when it works again. Default: no log.
 	Log *slog.Logger
 
 	// Now is the time that pieces are marked with. It may step; flushes go by
@@ -98,7 +94,7 @@ type Collector struct {
 	log       *slog.Logger
 	now       func() time.Time
 
-	memory atomic.Int64 // held by all captures
+	memory atomic.Int64 // in use by all captures
 
 	// wake has room for one signal that the list is no longer empty; a second one would be
 	// redundant. It is never closed.
@@ -109,17 +105,17 @@ type Collector struct {
 
 	// Run alone uses these.
 	warned    bool
-	wellSince time.Time // the first success after a failure; zero before
+	wellSince time.Time // the first success after a failure; zero until then
 	notBefore time.Time
 	chunks    []Chunk
 	taken     []taken
-	// captures is how many may share a call. It is halved when a call fails
-	// and doubled when one succeeds, so that one attempt whose chunks the sink
-	// refuses soon stands alone and holds up the others for seconds at most.
+	// captures bounds the captures of a call. Failures halve it and successes double it, so that an
+	// attempt whose chunks the sink refuses soon has its own call and delays others for seconds at
+	// most.
 	captures int
 }
 
-// taken is a capture whose blocks up to a number are in flight.
+// taken is a capture with blocks in flight, up to a number.
 type taken struct {
 	capture *Capture
 	last    int64
@@ -159,15 +155,15 @@ func New(config Config) (*Collector, error) {
 	}, nil
 }
 
-// Capture returns the writer of an attempt. The caller closes it: the output returned then
-// is not shipped otherwise.
+// Capture returns the writer of an attempt. The caller closes it: only the caller has the output
+// that Close returns.
 func (c *Collector) Capture(run job.ID, attempt int) *Capture {
 	return &Capture{collector: c, run: run, attempt: attempt, headLeft: c.half}
 }
 
-// Run ships output until ctx ends; then it ships the rest and returns, with the sink's
-// error if that failed. Nothing is lost then: Close, which also works after Run has
-// returned, returns all unstored output. Run is called once.
+// Run ships output until ctx ends; then it ships the rest and returns the sink's error, if any.
+// After a failure nothing is lost: Close, even after Run, returns all unstored output. Run is
+// called once.
 func (c *Collector) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -206,7 +202,7 @@ func (c *Collector) due() (time.Time, bool) {
 	return due, true
 }
 
-// report takes notice of how a flush went.
+// report records and logs the result of a flush.
 func (c *Collector) report(err error) {
 	now := time.Now()
 	switch {
@@ -281,7 +277,7 @@ func (c *Collector) gather(until time.Time) {
 	}
 }
 
-// next takes the capture that has waited longest from the list.
+// next removes the longest waiting capture from the list.
 func (c *Collector) next(until time.Time) *Capture {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -309,15 +305,15 @@ func (c *Collector) enqueue(capture *Capture) {
 	}
 }
 
-// forget takes a capture from the list if it is in it.
+// forget removes a capture from the list if it is in it.
 func (c *Collector) forget(capture *Capture) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.list.remove(capture)
 }
 
-// dirtyList links the captures with unshipped output, the one that has waited longest
-// first. It is doubly linked so that the close of a short attempt costs nothing.
+// dirtyList links the captures with unshipped output, longest waiting first. It is doubly linked so
+// that closing a short attempt is cheap.
 type dirtyList struct {
 	first, last *Capture
 }

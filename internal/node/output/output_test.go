@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// shelf is a sink that obeys its contract, and checks that the collector does.
+// shelf is a sink that obeys its contract, and checks that the collector does, too.
 type shelf struct {
 	t testing.TB
 	// before may refuse or delay a call, after may lose its answer.
@@ -38,7 +38,7 @@ type shelf struct {
 
 type attempt struct {
 	chunks []output.Chunk // in the order of Seq
-	last   int            // the highest Seq ever seen
+	last   int            // the highest Seq so far
 	drop   int
 }
 
@@ -320,8 +320,8 @@ func TestHeadAndTailAreKept(t *testing.T) {
 	}
 }
 
-// TestKeptOutputMatchesAModel writes at random while the sink fails at
-// random, and compares what is stored with all that was written.
+// TestKeptOutputMatchesAModel writes at random while the sink fails at random, and compares the
+// stored output with the written one.
 func TestKeptOutputMatchesAModel(t *testing.T) {
 	for seed := range uint64(60) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -340,7 +340,7 @@ func compareWithModel(t *testing.T, random *rand.Rand) {
 	const limit = 32 << 10
 	shelf := newShelf(t)
 	failures := random.IntN(4)                          // of eight calls
-	faults := rand.New(rand.NewPCG(random.Uint64(), 0)) // of the goroutine of Run
+	faults := rand.New(rand.NewPCG(random.Uint64(), 0)) // for the goroutine of Run
 	fail := func(context.Context) error {
 		if faults.IntN(8) < failures {
 			return errors.New("no answer")
@@ -377,7 +377,7 @@ func compareWithModel(t *testing.T, random *rand.Rand) {
 		time.Sleep(time.Duration(random.Int64N(int64(pause) + 1)))
 		if carries && random.IntN(40) == 0 {
 			state, err := json.Marshal(c.Carry())
-			_ = stop() // what the sink refuses is carried over
+			_ = stop() // refused output is carried over
 			var carried output.State
 			if err := errors.Join(err, json.Unmarshal(state, &carried)); err != nil {
 				t.Fatal(err)
@@ -579,7 +579,7 @@ func TestRefusedAttemptBlocksNoOther(t *testing.T) {
 	})
 }
 
-// pickySink fails for a batch with chunks of one run.
+// pickySink refuses batches with chunks of one run.
 type pickySink struct {
 	*shelf
 	refused job.ID

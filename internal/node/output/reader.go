@@ -19,21 +19,20 @@ type Reader struct {
 	// Since restricts the output to this time and later.
 	Since time.Time
 
-	// Times puts the time before each line, and | for stdout or ! for stderr. A line
-	// interrupted by the other stream is broken, so that each line has its mark. If Next is
-	// in the middle of a line, that counts as the beginning of one.
+	// Times puts the time before each line, and | for stdout or ! for stderr. A line interrupted by
+	// the other stream is broken, so that each line has its mark. A Next in the middle of a line
+	// counts as a beginning.
 	Times bool
 
 	// Zone is the zone of the times. Default: UTC.
 	Zone *time.Location
 
-	inLine Stream // the stream of an unfinished line
+	inLine Stream // stream of an unfinished line
 }
 
-// Append appends the text of a chunk to dst, from Next. Chunks come in the order of Seq. If
-// one begins after Next, a line gives the size of the gap. Of a damaged chunk it appends
-// the readable part and returns an error; Next is then after it, and the next chunk may be
-// read.
+// Append appends the text of a chunk to dst, from Next. Chunks must come in the order of Seq. If
+// one begins after Next, a line gives the size of the gap. For a damaged chunk it appends the
+// readable part and returns an error; Next is then after the chunk, and the next one may be read.
 func (r *Reader) Append(dst []byte, chunk *Chunk) ([]byte, error) {
 	if chunk.End() <= r.Next {
 		return dst, nil
@@ -106,7 +105,7 @@ func (r *Reader) breakLine(dst []byte) []byte {
 	return dst
 }
 
-// size writes a number of bytes for people: 999 bytes, 12.3 kB, 4.0 GB.
+// size formats a number of bytes: 999 bytes, 12.3 kB, 4.0 GB.
 func size(bytes int64) string {
 	switch {
 	case bytes == 1:

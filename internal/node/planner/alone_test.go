@@ -25,20 +25,20 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var errAway = errors.New("the store is away")
 
-// between stands between a planner and a store, and keeps what was planned.
+// between is a wrapper of a planner's store that records plans.
 type between struct {
 	store.Store
 	mu       sync.Mutex
 	onPlan   func(do func() ([]store.PlanOutcome, error)) ([]store.PlanOutcome, error)
 	items    []store.PlanItem
-	outcomes []store.PlanOutcome // of the items that were answered
-	biggest  int                 // items in one call
-	size     *int                // if it is set, it receives how many are in each
+	outcomes []store.PlanOutcome // outcomes of these items
+	biggest  int                 // items in the largest call
+	size     *int                // if set, receives the number of items of each call
 	reads    int
 	whole    int
-	// onCursors, if it is set, answers who asks how far jobs are planned.
+	// onCursors, if set, is called at each reading of cursors.
 	onCursors func() error
-	cursors   [][]job.ID // of jobs that were asked for, by call
+	cursors   [][]job.ID // jobs whose cursors were read, by call
 	// failReads makes reads of jobs fail.
 	failReads atomic.Bool
 	// onSummary is called when jobs were counted, before the answer. May be nil.
@@ -110,7 +110,7 @@ func (b *between) Summary(ctx context.Context) ([job.Partitions]store.PartitionS
 	return sums, err
 }
 
-// askedCursors returns the calls that were made for cursors.
+// askedCursors returns the calls that read cursors.
 func (b *between) askedCursors() [][]job.ID {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -124,7 +124,7 @@ func (b *between) readWhole() int {
 	return b.whole
 }
 
-// refused returns how many plans were answered with something else than Planned.
+// refused returns the number of outcomes other than Planned.
 func (b *between) refused() (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -180,7 +180,7 @@ func (r *rig) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = r.planner.Run(ctx) }()
-	// The session lives, so that its runs stay where they were placed.
+	// The session lives, so that its runs stay placed.
 	renewed := make(chan struct{})
 	go func() {
 		defer close(renewed)
@@ -471,7 +471,7 @@ func TestPlannerFollowsClockSteps(t *testing.T) {
 				r.planner.ClockStepped()
 				time.Sleep(30 * time.Second)
 				if step < 0 {
-					// Planned runs still count: the cursor does not go back.
+					// Planned runs still count: the cursor does not move back.
 					if got := len(r.due(j)); got != before {
 						t.Errorf("%d runs planned an hour ago", got-before)
 					}
@@ -696,7 +696,7 @@ func TestUnplaceableRunsDoNotHideOthers(t *testing.T) {
 	})
 }
 
-// The planner keeps nothing of a paused job, and reads it before it runs again.
+// The planner drops paused jobs, and reads them again when they resume.
 func TestHandStartedRunsOfPausedJobsArePlaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

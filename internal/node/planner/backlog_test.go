@@ -17,7 +17,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// away returns jobs that are due each second and were missed for so long.
+// away returns jobs that are due each second and were missed for a while.
 func away(t *testing.T, n int, missed job.Missed, long time.Duration) (list []store.PlannedJob) {
 	t.Helper()
 	text := missing(t, missed, 10_000)
@@ -89,12 +89,12 @@ type waiting struct {
 	fake
 	rate  int
 	taken int
-	until time.Time // that they were run
+	until time.Time // time until which runs have run
 	asked int       // how many wait
 
-	seen   int         // of what was planned
-	ahead  []time.Time // when the runs of that are due which are not yet
-	fallen int         // how many of them have been
+	seen   int         // number of plans seen
+	ahead  []time.Time // due times of planned runs that are not due yet
+	fallen int         // number of runs that have fallen due
 }
 
 // due returns how many of the planned runs are.
@@ -193,7 +193,7 @@ func TestBacklogIsPlannedAsItRuns(t *testing.T) {
 	})
 }
 
-// From few that wait to as many as fast nodes run it does not take long.
+// The backlog soon grows from few waiting runs to as many as fast nodes run.
 func TestFastNodesReceiveLargerShares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWaiting(away(t, jobsInTheLongest, job.MissedAll, 2*time.Hour))
@@ -217,7 +217,7 @@ func TestTailOfTheBacklogIsPlannedAsItRuns(t *testing.T) {
 			most = max(most, w.work())
 			return store.Planned, nil
 		}
-		run(p, 2*time.Minute) // twice as many are run as fall due
+		run(p, 2*time.Minute) // twice as many runs run as fall due
 		if p.Stats().Held > 0 || w.work() > jobs {
 			t.Errorf("%d are held, %d runs wait", p.Stats().Held, w.work())
 		}
@@ -227,7 +227,7 @@ func TestTailOfTheBacklogIsPlannedAsItRuns(t *testing.T) {
 	})
 }
 
-// Nodes that catch up one job together take turns.
+// Nodes that catch up on one job together take turns.
 func TestOneCatchUpDecisionGoesToOneNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWaiting(away(t, jobsInTheLongest, job.MissedAll, 2*time.Hour))
@@ -251,8 +251,7 @@ func TestOneCatchUpDecisionGoesToOneNode(t *testing.T) {
 	})
 }
 
-// So the calls of two nodes, of the one that plans a job and of the one that runs it, do
-// not wait for each other.
+// So the calls of a job's planning node and of its running node do not wait for each other.
 func TestCatchUpRunsGoToTheirPlanner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWaiting(append(away(t, jobsInTheLongest, job.MissedAll, 2*time.Hour), active(t, 1000, "* * * * * *")))
@@ -286,8 +285,8 @@ func twoWorkers() []store.Session {
 	}
 }
 
-// Others than missed: all make at most one run for a gap, however long: a wait would make
-// two gaps one.
+// Other policies than missed: all run at most one occurrence per gap, however long: waiting would
+// make two gaps one.
 func TestOnlyFullCatchUpsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWaiting(away(t, 10, job.MissedLatest, time.Hour))
@@ -300,8 +299,7 @@ func TestOnlyFullCatchUpsWait(t *testing.T) {
 	})
 }
 
-// A catch-up is decided once, however long the rest of it waits, unless the
-// job is changed.
+// A catch-up is decided once, however long its rest waits, unless the job is changed.
 func TestCatchUpIsDecidedOnce(t *testing.T) {
 	const limit = 3 * planqueue.CatchUpMost
 	for _, c := range []struct {

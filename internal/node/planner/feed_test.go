@@ -59,7 +59,7 @@ func TestPlanningDoesNotWaitForTheStoreToCountJobs(t *testing.T) {
 				counts := 0
 				r.store.onSummary = func() error {
 					counts++
-					r.put(fmt.Sprintf(text, counts)) // what was counted is not what there is
+					r.put(fmt.Sprintf(text, counts)) // the counts are out of date
 					time.Sleep(45 * time.Second)
 					return err
 				}
@@ -165,7 +165,7 @@ func TestRecreatedCalendarIsANewOne(t *testing.T) {
 		if len(r.due(j)) != 3 {
 			t.Fatalf("planned: %v", r.due(j))
 		}
-		// All of it between two looks of the planner.
+		// Both changes happen between two reads of the planner.
 		r.put(`{name: j, schedule: {cron: "*/5 * * * * *"}, run: {shell: x}}`)
 		if err := r.memory.DeleteDocument(context.Background(), job.KindCalendar, "default/c", store.AnyVersion, "test"); err != nil {
 			t.Fatal(err)
@@ -189,7 +189,7 @@ func TestCalendarChangedBetweenPagesIsReadAgain(t *testing.T) {
 			}
 		}
 		calendar("1999-01-01")
-		for i := range 6000 { // more than a planner reads at a time
+		for i := range 6000 { // more than a planner reads at once
 			r.put(fmt.Sprintf(`{name: j%d, schedule: {cron: "0 0 1 1 *"}, run: {shell: x}}`, i))
 		}
 		last := r.put(`{name: last, schedule: {cron: "*/5 * * * * *", except: [c]}, run: {shell: x}}`)
@@ -211,7 +211,7 @@ func TestCalendarChangedBetweenPagesIsReadAgain(t *testing.T) {
 func TestEveryPageOfChangesIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		// A planner reads some thousand at a time.
+		// A planner reads some thousand at once.
 		const n = 6000
 		for i := range n {
 			r.put(fmt.Sprintf(`{name: j%d, schedule: {cron: "0 0 1 1 *"}, run: {shell: x}}`, i))
@@ -251,7 +251,7 @@ func (r *rig) inTwoPartitions() (a, b *store.Job) {
 		if job.Partition(a.Definition.UID) != job.Partition(b.Definition.UID) {
 			return a, b
 		}
-		// One more job would be counted.
+		// Otherwise one more job would be counted.
 		if err := r.memory.DeleteJob(context.Background(), store.DeleteJob{UID: b.Definition.UID, IfVersion: store.AnyVersion, Actor: "test"}); err != nil {
 			r.t.Fatal(err)
 		}

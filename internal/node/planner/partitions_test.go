@@ -35,7 +35,7 @@ func TestGainedPartitionsContinueFromTheirCursors(t *testing.T) {
 		r.parts.Store(partitionsOf(a))
 		r.start()
 		time.Sleep(3 * time.Second)
-		// Another planner has planned the other job, in a session of its own.
+		// Another planner has planned the other job, in its own session.
 		item := store.PlanItem{Job: b.Definition.UID, Epoch: 1, From: b.Cursor, To: r.wall().Add(4 * time.Second).Truncate(time.Second)}
 		if out, _, err := r.memory.Plan(context.Background(), r.self, []store.PlanItem{item}); err != nil || out[0] != store.Planned {
 			t.Fatal(out, err)
@@ -56,7 +56,7 @@ func TestGainedPartitionsContinueFromTheirCursors(t *testing.T) {
 	})
 }
 
-// plans moves the cursor of a job as another planner does.
+// plans moves the cursor of a job like another planner.
 func (r *rig) plans(j *store.Job, to time.Time) {
 	r.t.Helper()
 	now, err := store.JobByUID(context.Background(), r.memory, j.Definition.UID)
@@ -81,7 +81,7 @@ func (r *rig) minutes(n int) (jobs []*store.Job) {
 	return jobs
 }
 
-// atMinute returns the moment at which one of them falls due.
+// atMinute returns the moment at which a job falls due.
 func atMinute(n int) time.Time { return time.Date(2000, 1, 1, 0, n, 0, 0, time.UTC) }
 
 // plannedUpTo checks how far a job is planned.
@@ -126,8 +126,8 @@ func TestGainedPartitionsReadOnlyMovedJobsMostUrgentFirst(t *testing.T) {
 	})
 }
 
-// The store's clock was put back after entries had left the queue by it, and no node has
-// noticed on this machine.
+// The store's clock was set back after entries had left the queue, and no node of this machine has
+// noticed.
 func TestPartitionsGainedAfterTheClockWentBackArePlanned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -199,7 +199,7 @@ func TestPartitionsMayMoveBeforeTheyAreRead(t *testing.T) {
 	})
 }
 
-// Where another one has planned many of its jobs, as after a time without a session.
+// Another planner has planned many of its jobs, as after a time without a session.
 func TestMovedJobsAreReadInOneBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -209,7 +209,7 @@ func TestMovedJobsAreReadInOneBatch(t *testing.T) {
 		}
 		r.start()
 		time.Sleep(time.Minute + 100*time.Millisecond) // between two looks
-		r.set.Store(int64(time.Minute))                // by it the other one plans earlier
+		r.set.Store(int64(time.Minute))                // the other planner plans earlier by it
 		for _, j := range jobs {
 			r.plans(j, atMinute(2))
 		}

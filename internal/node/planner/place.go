@@ -14,9 +14,9 @@ import (
 // placePages is the most batches of runs that a round places.
 const placePages = 10
 
-// placeRest assigns runs without a node: followers, manual runs requested while no node was
-// live, and runs of nodes that have left. If they are many the next round continues, so
-// that runs without a matching node do not block others.
+// placeRest assigns runs without a node: followers, manual runs requested while no node was live,
+// and runs of nodes that have left. If there are many the next round continues, so that runs
+// without a matching node do not block others.
 func (p *Planner) placeRest(ctx context.Context) error {
 	looked := p.Look == nil
 	for range placePages {
@@ -58,7 +58,7 @@ func (p *Planner) placeRest(ctx context.Context) error {
 	return nil
 }
 
-// placesOf returns where the jobs of a batch of runs may run; deleted jobs are left out.
+// placesOf returns where the jobs of some runs may run, without deleted jobs.
 func (p *Planner) placesOf(ctx context.Context, runs []store.Run) (places map[job.ID]engine.Whereabouts, err error) {
 	var others []job.ID
 	p.ask(func(queue *planqueue.Queue) { places, others = queue.Whereabouts(runs) })

@@ -67,7 +67,7 @@ func (r *rounds) JobsChanged(ctx context.Context, parts store.Partitions, since 
 	return r.fake.JobsChanged(ctx, parts, since, limit)
 }
 
-// Only what is due is looked at after an end: a round reads what has changed as well.
+// After an end only due jobs are planned; a round also reads changes.
 func TestEndOfASerialRunPlansTheNextAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &rounds{fake: fake{jobs: away(t, 1, job.MissedAll, time.Hour)}}

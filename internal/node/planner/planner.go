@@ -1,7 +1,7 @@
-// Package planner writes the runs of the next seconds into the store, ahead of time and
-// assigned to nodes. internal/decide/planqueue decides what to plan; this package reads its inputs
-// from the store and writes its decisions. The store compares the planner's view of a job,
-// so that two planners of one job do no harm.
+// Package planner writes the runs of the next seconds into the store, ahead of time and assigned to
+// nodes. Package planqueue decides what to plan; this package reads its inputs from the store and
+// writes its decisions. The store compares the planner's view of a job, so that two planners of one
+// job do no harm.
 package planner
 
 import (
@@ -47,21 +47,21 @@ type Config struct {
 	// Session is the session of this node, Live the sessions that accept runs.
 	Session func() job.ID
 	Live    func() []store.Session
-	// Partitions are the partitions that this node plans now. It has the jobs of all, to
+	// Partitions are the partitions that this node plans now. It has the jobs of all partitions, to
 	// answer when they fall due.
 	Partitions func() store.Partitions
 	// Look refreshes Live and Partitions. It is called for runs without a node, whose
 	// node may just have left. May be nil.
 	Look func(ctx context.Context) error
 	// ClaimWith lets the worker of this node claim runs in the step that plans them: see
-	// worker.ClaimWith. May be nil; otherwise Ended must be called as well.
+	// worker.ClaimWith. May be nil; if set, Ended must be called as well.
 	ClaimWith func(ctx context.Context, runs []store.ReadyRun, step func(tokens []job.ID) ([]store.ClaimOutcome, error)) error
 	// Stripes are the stripes of this node. May be nil.
 	Stripes *stripes.Stripes
 	// Wake receives a hint when jobs have changed or runs must be placed. It is never
 	// closed.
 	Wake <-chan store.Hint
-	// Now is the store's clock, as this node knows it.
+	// Now is this node's estimate of the store's clock.
 	Now func() time.Time
 	Log *slog.Logger
 }
@@ -75,17 +75,17 @@ type Stats = planqueue.Stats
 // Planner plans. Use New.
 type Planner struct {
 	Config
-	sync  chan chan error // requests for a round, answered at its end
+	sync  chan chan error // waiting calls of Sync, answered at the end of a round
 	ready chan struct{}
-	freed chan struct{} // after ends that let more be planned
+	freed chan struct{} // signalled after ends that allow more planning
 
-	mu sync.Mutex // guards queue, never held across a store call
+	mu sync.Mutex // guards queue; never held across a store call
 	// queue makes the decisions. Only Run changes it, apart from the clock; others query it.
 	queue *planqueue.Queue
 
-	// Only Run uses the following: the positions in the feeds of changed jobs and of runs
-	// to be placed, whether jobs are held, when the table was last compared with the store,
-	// and whether the result of the comparison counts.
+	// Only Run uses the following: positions in the feeds of changed jobs and of unplaced runs,
+	// whether jobs are held, when the table was last compared with the store, and whether that
+	// comparison counts.
 	since    int64
 	unplaced store.RunRef
 	saidHeld bool
@@ -103,7 +103,7 @@ func New(c Config) *Planner {
 	return &Planner{Config: c, queue: planqueue.New(c.Store.LookAhead(), stripes.Of), sync: make(chan chan error), ready: make(chan struct{}), freed: make(chan struct{}, 1)}
 }
 
-// ask calls a function with the queue.
+// ask calls a function with the queue, under its lock.
 func (p *Planner) ask(do func(queue *planqueue.Queue)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,9 +116,9 @@ func (p *Planner) Run(ctx context.Context) error {
 	ticker := time.NewTicker(planqueue.Every)
 	defer ticker.Stop()
 	fails := failurelog.New(p.Log, "planning has stopped because the store fails", "planning continues")
-	var asked []chan error // by calls of Sync, for the next round
+	var asked []chan error // calls of Sync for the next round
 	var last time.Time     // when the last round began
-	freed := false         // an end lets more be planned: nothing else need be looked at
+	freed := false         // an end allows more planning, and no other work is due
 	for {
 		var err error
 		if freed && time.Since(last) < planqueue.Every {
@@ -168,8 +168,8 @@ func (p *Planner) Run(ctx context.Context) error {
 	}
 }
 
-// Ended must be called when the store has accepted results of this node: jobs whose runs wait for each
-// other are caught up at the pace of their runs.
+// Ended must be called when the store has accepted results of this node: jobs with serial runs are
+// caught up at the pace of their runs.
 func (p *Planner) Ended(results []store.Result) {
 	var more bool
 	p.ask(func(queue *planqueue.Queue) { more = queue.Ended(results) })
@@ -196,15 +196,15 @@ func (p *Planner) waiting(asked []chan error) []chan error {
 	}
 }
 
-// woken records the hint that woke the planner: everything else is in the store.
+// woken records the hint that woke the planner; the store has the rest.
 func (p *Planner) woken(hint store.Hint) {
 	if hint&store.HintLost != 0 {
 		p.ask(func(queue *planqueue.Queue) { queue.MayHaveLost(p.Now()) })
 	}
 }
 
-// Sync makes the planner run a round at once and returns at its end: earlier changes are
-// planned then.
+// Sync makes the planner run a round at once and returns at its end, when earlier changes are
+// planned.
 func (p *Planner) Sync(ctx context.Context) error {
 	answer := make(chan error, 1)
 	select {
@@ -239,8 +239,8 @@ func (p *Planner) round(ctx context.Context) error {
 	if err := p.readCursors(ctx, page); err != nil {
 		return err
 	}
-	// Runs of departed nodes come before missed occurrences: they were due first. If they
-	// cannot be placed, the others are planned nevertheless.
+	// Runs of departed nodes come before missed occurrences: they were due first. If they cannot be
+	// placed, planning continues.
 	err := p.placeRest(ctx)
 	if err := p.readExecutors(ctx); err != nil {
 		return err
@@ -252,7 +252,7 @@ func (p *Planner) round(ctx context.Context) error {
 // among: as often as nodes read each other's sessions.
 const executorsEvery = 2 * time.Second
 
-// readExecutors reads the executors that occurrences are split among, if there are such jobs.
+// readExecutors reads the executors among which occurrences are split, if there are such jobs.
 func (p *Planner) readExecutors(ctx context.Context) error {
 	var splits bool
 	p.ask(func(queue *planqueue.Queue) { splits = queue.Splits() })
@@ -271,7 +271,7 @@ func (p *Planner) readExecutors(ctx context.Context) error {
 	return nil
 }
 
-// planDue plans all jobs whose next occurrence is within the look-ahead, in turns.
+// planDue plans all jobs with an occurrence within the look-ahead, in batches.
 func (p *Planner) planDue(ctx context.Context) error {
 	for {
 		now := p.Now()
@@ -378,18 +378,17 @@ func (p *Planner) sayHeld() {
 // ClockStepped must be called after a step of the wall clock: the queue uses the old time.
 func (p *Planner) ClockStepped() { p.ask((*planqueue.Queue).ClockStepped) }
 
-// NextAfter returns the first due time of a job at a moment or after it; the zero time
-// and false if this node does not plan it.
+// NextAfter returns the first due time of a job at a moment or later; the zero time and false if
+// this node does not plan it.
 func (p *Planner) NextAfter(uid job.ID, at time.Time) (next time.Time, ok bool) {
 	p.ask(func(queue *planqueue.Queue) { next, ok = queue.NextAfter(uid, at) })
 	return next, ok
 }
 
-// Upcoming returns the jobs that fall due first at a moment or after it: at most n, which
-// is positive, in order, after a position; the zero Upcoming is the beginning. With the
-// same moment for all pages an unchanged job is on exactly one. Jobs without a known due
-// time are omitted. It blocks planning for some ten microseconds at a time, for any
-// number of jobs.
+// Upcoming returns the n jobs, at least one, that fall due first at a moment or later, in order,
+// after a position; the zero Upcoming is the beginning. With the same moment for all pages an
+// unchanged job is on exactly one. Jobs without a known due time are omitted. It blocks planning
+// for some ten microseconds at a time, for any number of jobs.
 func (p *Planner) Upcoming(at time.Time, after engine.Upcoming, n int) []engine.Upcoming {
 	scan := planqueue.NewScan(at, after, n)
 	var parts int

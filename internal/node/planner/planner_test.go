@@ -20,16 +20,16 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// fake is a store that answers as a test says and keeps what it was asked.
+// fake is a store that answers as a test says and records the calls.
 type fake struct {
 	jobs    []store.PlannedJob
 	outcome func(store.PlanItem) (store.PlanOutcome, error)
 	planned []store.PlanItem
-	cursor  time.Time // of every job that is read alone
+	cursor  time.Time // cursor of every job that is read alone
 	backlog func() (map[job.ID]int, error)
-	left    []store.Run // by a node that is gone, until they are placed
-	calls   []string    // of Plan and Place
-	// unplaced is why it cannot be said which runs must be placed.
+	left    []store.Run // runs of a departed node, until they are placed
+	calls   []string    // calls of Plan and Place
+	// unplaced is the error of reading the runs to be placed.
 	unplaced error
 }
 
@@ -175,7 +175,7 @@ func TestJobIsCompletedAtOnceAfterItsMaxRuns(t *testing.T) {
 			t.Fatal(err)
 		}
 		f := &fake{}
-		for n := range 3 { // it may have had more, if it was allowed more
+		for n := range 3 { // more might follow if more was allowed
 			f.jobs = append(f.jobs, store.PlannedJob{UID: uid(n + 1), Epoch: 1, Version: 1, Active: true, Cursor: time.Now(), Planned: n + 1, Timing: text})
 		}
 		run(newPlanner(f), time.Second)
@@ -262,7 +262,7 @@ func TestRejectedItemsAreReplanned(t *testing.T) {
 	}
 }
 
-// A standby that takes over may not have got what was acknowledged last.
+// A standby that takes over may lack the last acknowledged steps.
 func TestStepsLostInAnOutageAreReplanned(t *testing.T) {
 	for name, fails := range map[string]bool{"a call fails": true, "the store says so": false} {
 		t.Run(name, func(t *testing.T) {
@@ -329,7 +329,7 @@ func TestGainedJobsAreReadWithoutBackoff(t *testing.T) {
 	})
 }
 
-// batches is a store that takes note of the jobs of each call.
+// batches is a store that records the jobs of each call.
 type batches struct {
 	fake
 	calls [][]job.ID
@@ -350,7 +350,7 @@ func TestCrowdIsPlannedLaneByLaneWithoutLongWaits(t *testing.T) {
 		b := &batches{}
 		j := active(t, 0, "*/10 * * * * *")
 		j.Cursor = j.Cursor.Add(-time.Hour)
-		for i := range n { // the first of them is due first
+		for i := range n { // the first one is due first
 			j.UID = uid(i + 1)
 			b.jobs = append(b.jobs, j)
 			j.Cursor = j.Cursor.Add(time.Second / 10)
@@ -402,8 +402,7 @@ func TestUnreadableScheduleDelaysNoOthers(t *testing.T) {
 	})
 }
 
-// million returns jobs with about as many distinct schedules as a million real
-// ones have.
+// million returns jobs with about the distinct schedules of a million real ones.
 func million(tb testing.TB, n int) []store.PlannedJob {
 	tb.Helper()
 	var texts []string
@@ -440,8 +439,8 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// aMillion is how many jobs benchmarks have, or few with testing.Short, to
-// know whether they still run.
+// aMillion is the number of jobs in benchmarks, or few with testing.Short, which only checks that
+// they run.
 func aMillion() int {
 	if testing.Short() {
 		return 1000

@@ -14,12 +14,11 @@ import (
 // that another planner has moved, and compares both at intervals.
 
 const (
-	// page is the most changed jobs, and the most cursors moved by other planners, that
-	// are read at once.
+	// page bounds the changed jobs, and the cursors moved by other planners, that one read returns.
 	page = 5000
 
-	// compareEvery is how often the table is compared with the store, which counts its
-	// jobs for it: a second of its work where there are a million.
+	// compareEvery is how often the table is compared with the store, which must count its jobs: a
+	// second of its work for a million.
 	compareEvery = time.Minute
 	// compareAgain is the delay before differences are checked again: changes in the
 	// meantime have been read by then.
@@ -45,7 +44,7 @@ func (p *Planner) refresh(ctx context.Context) error {
 // compareSoon schedules a comparison of the table with the store.
 func (p *Planner) compareSoon() { p.compared = time.Now().Add(compareAgain - compareEvery) }
 
-// readCursors reads unknown cursors of jobs, at most n of them.
+// readCursors reads unknown cursors of at most n jobs.
 func (p *Planner) readCursors(ctx context.Context, n int) error {
 	for ; n > 0; n -= store.MaxBatch {
 		var uids []job.ID
@@ -68,12 +67,12 @@ type comparison struct {
 	err  error
 }
 
-// compare compares the table with the store. They only differ in jobs that were deleted
-// while this node could not read, and whose tombstones are gone: those are removed. The
-// comparison runs in the background.
+// compare compares the table with the store. They only differ in jobs that were deleted while this
+// node could not read, and whose tombstones have expired: these are removed. The comparison runs in
+// the background.
 func (p *Planner) compare(ctx context.Context) error {
 	if p.compared.IsZero() {
-		p.compared = time.Now() // all was just read
+		p.compared = time.Now() // all jobs were just read
 	}
 	select {
 	case c := <-p.counting:

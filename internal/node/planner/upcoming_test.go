@@ -31,7 +31,7 @@ func TestJobsAreOrderedByDueTime(t *testing.T) {
 		random := rand.New(rand.NewPCG(1, 2))
 		f := &fake{}
 		for i := range 3000 {
-			// Some fall due within the look-ahead and are planned already.
+			// Some fall due within the look-ahead and are already planned.
 			expr := fmt.Sprintf("%d %d %d * * *", random.IntN(60), random.IntN(60), random.IntN(24))
 			if i%10 == 0 {
 				expr = fmt.Sprintf("*/%d * * * * *", 1+random.IntN(30))
@@ -56,7 +56,7 @@ func TestJobsAreOrderedByDueTime(t *testing.T) {
 				want = append(want, engine.Upcoming{Next: next, Job: j.UID})
 			}
 		}
-		for _, n := range []int{0, 19} { // one that never falls due, one that is paused
+		for _, n := range []int{0, 19} { // one never falls due, one is paused
 			if next, ok := p.NextAfter(f.jobs[n].UID, at); ok || !next.IsZero() {
 				t.Errorf("job %d falls due at %s", n, next)
 			}
@@ -71,8 +71,8 @@ func TestJobsAreOrderedByDueTime(t *testing.T) {
 			}
 		}
 
-		// What is planned and done meanwhile moves no job from one page to
-		// another while the moment stays the same.
+		// Planning and running in between move no job to another page while the moment stays the
+		// same.
 		first := p.Upcoming(at, engine.Upcoming{}, 1000)
 		run(p, 40*time.Second)
 		rest := p.Upcoming(at, first[999], 5000)
@@ -82,8 +82,8 @@ func TestJobsAreOrderedByDueTime(t *testing.T) {
 	})
 }
 
-// BenchmarkUpcoming is a page of 100 out of a million jobs: spread over the week,
-// all due within the look-ahead, and in the order that is worst for the heap.
+// BenchmarkUpcoming lists a page of 100 out of a million jobs: spread over the week, all due within
+// the look-ahead, and in the worst order for the heap.
 func BenchmarkUpcoming(b *testing.B) {
 	herd := make([]store.PlannedJob, aMillion())
 	minutely := timingOf(b, "* * * * *")

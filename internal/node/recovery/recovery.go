@@ -1,7 +1,7 @@
-// Package recovery settles in the store the attempts of a node's process that died:
-// attempts that never began are released, the others are lost. The watchdog of the dead
-// process does so, and the next process on the machine: both may do it at the same time and
-// repeatedly, since the store compares the token of each attempt.
+// Package recovery settles in the store the attempts of a node's process that died: attempts that
+// never began are released, the others are lost. Both the watchdog of the dead process and the next
+// process on the machine do that, even concurrently and repeatedly, since the store compares the
+// token of each attempt.
 package recovery
 
 import (
@@ -34,7 +34,7 @@ type Backing interface {
 	store.RunLister
 }
 
-// On returns a Store on a store.
+// On returns a Store backed by a store.
 func On(s Backing) Store { return local{s} }
 
 type local struct{ Backing }
@@ -49,8 +49,8 @@ type DeadSession struct {
 	Session job.ID
 	// Began reports whether an attempt may have taken effect.
 	Began func(run job.ID, attempt int) bool
-	// Ended is closed when nothing of its attempts runs any more, and until then none
-	// is lost: it has its slot. Nil: nothing runs.
+	// Ended is closed when the processes of its attempts have ended; until then none is lost and
+	// each holds its slot. Nil: none runs.
 	Ended <-chan struct{}
 }
 
@@ -60,13 +60,13 @@ type Recovered struct {
 	Lost      []store.Run
 }
 
-// lookAgain is when the store is read once more: a claim that was sent before the death
-// may be committed after it, mostly at once.
+// lookAgain is when the store is read again: a claim sent before the death may be committed after
+// it, usually at once.
 var lookAgain = []time.Duration{100 * time.Millisecond, 400 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second}
 
 // Recover settles the session's attempts in the store now.
 func (d *DeadSession) Recover(ctx context.Context, s Store) (settled Recovered, err error) {
-	// After this no claim is accepted, and other nodes take the unclaimed runs.
+	// From now on no claim is accepted, and other nodes take the unclaimed runs.
 	if err := s.Leave(ctx, d.Session); err != nil && !errors.Is(err, store.ErrSessionOver) {
 		return settled, fmt.Errorf("leave for session %s: %w", d.Session, err)
 	}
@@ -111,7 +111,7 @@ func (d *DeadSession) Recover(ctx context.Context, s Store) (settled Recovered, 
 	return settled, nil
 }
 
-// Again settles for some seconds attempts that reach the store late.
+// Again settles late attempts for some seconds.
 func (d *DeadSession) Again(ctx context.Context, s Store) (all Recovered, err error) {
 	for _, wait := range lookAgain {
 		select {

@@ -50,7 +50,7 @@ func (w *world) join(id job.ID, node string) {
 	w.must(err)
 }
 
-// claim makes a run by hand, unless it is there, and claims it.
+// claim creates a manual run, unless it exists, and claims it.
 func (w *world) claim(session, id, token job.ID) {
 	w.t.Helper()
 	ctx := w.t.Context()
@@ -113,8 +113,8 @@ func TestUnstartedAttemptsAreReleasedAtOnceAndStartedOnesLostAtTheirEnd(t *testi
 	})
 }
 
-// late hides the runs of a session until it was asked for them twice, as if their claims
-// were committed after the death.
+// late hides the runs of a session from its first two reads, as if their claims were committed
+// after the death.
 type late struct {
 	*world
 	asked int
@@ -145,7 +145,7 @@ func TestClaimsThatAreCommittedAfterTheDeathAreSettledToo(t *testing.T) {
 	})
 }
 
-// stale answers what was true when it was made.
+// stale is a store that answers with its state from the beginning.
 type stale struct {
 	*world
 	mine []store.Run
@@ -153,7 +153,7 @@ type stale struct {
 
 func (s *stale) Mine(context.Context, job.ID) ([]store.Run, error) { return s.mine, nil }
 
-// The watchdog and the next process do the same, and what they have read may be old.
+// The watchdog and the next process both settle, and their reads may be old.
 func TestSettledRunsStayUnchanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -161,7 +161,7 @@ func TestSettledRunsStayUnchanged(t *testing.T) {
 		w.must(err)
 		_, err = w.dead.Recover(t.Context(), w)
 		w.must(err)
-		w.must(w.End(t.Context(), job.ID{1})) // as the next process does
+		w.must(w.End(t.Context(), job.ID{1})) // like the next process
 		w.join(job.ID{2}, "b")
 		w.claim(job.ID{2}, unbegun, job.ID{9})
 		_, err = w.dead.Recover(t.Context(), &stale{w, mine})

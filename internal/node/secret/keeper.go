@@ -22,9 +22,9 @@ import (
 const Prefix = "secret/"
 
 const (
-	// NamespaceMax is how many secrets a namespace has at most: the list of them is one answer.
+	// NamespaceMax bounds the secrets of a namespace, which are listed in one answer.
 	NamespaceMax = 1000
-	// page is how many secrets are read at once: each may have store.NoteMax bytes.
+	// page is how many secrets one read returns: each may have store.NoteMax bytes.
 	page = 50
 	// DescriptionMax is how long the description of a secret may be.
 	DescriptionMax = 1024
@@ -50,12 +50,12 @@ func (s *Secret) FullName() string { return s.Namespace + "/" + s.Name }
 
 // Source is the place of a value outside the store. At most one field is set.
 type Source struct {
-	File  string `json:"file,omitempty"`  // in the directory of the namespace
-	Env   string `json:"env,omitempty"`   // the end of the name of a variable of the servers
+	File  string `json:"file,omitempty"`  // a file in the directory of the namespace
+	Env   string `json:"env,omitempty"`   // the end of the name of a server's environment variable
 	Vault string `json:"vault,omitempty"` // mount/path#field
 }
 
-// String says in words where the value is.
+// String describes where the value is.
 func (s Source) String() string {
 	switch {
 	case s.File != "":
@@ -68,15 +68,15 @@ func (s Source) String() string {
 	return "store"
 }
 
-// Missing means that a named secret does not exist: retrying does not help.
+// Missing is the error for a secret that does not exist: retrying does not help.
 type Missing struct {
 	Namespace, Name string
-	Near            string // a name that may be meant, or ""
+	Near            string // a similar existing name, or ""
 }
 
 func (m *Missing) Error() string { return m.Text().String() }
 
-// Text says which secret is missing.
+// Text names the missing secret.
 func (m *Missing) Text() phrase.Text { return phrase.NoSecret.Of(m.Name, m.Namespace, m.Near) }
 
 // Notes is the part of a store that keeps secrets.
@@ -183,7 +183,7 @@ func (k *Keeper) Check(namespace string, s Source) (field string, err error) {
 type Put struct {
 	Namespace, Name, Description string
 	Source                       Source
-	Value                        string // where Source is empty
+	Value                        string // if Source is empty
 	Actor                        string
 }
 
@@ -243,9 +243,9 @@ func (k *Keeper) Delete(ctx context.Context, namespace, name, actor string) erro
 
 // Rotated is the result of a rotation.
 type Rotated struct {
-	Key            string // that all values are sealed with now
-	Sealed, Before int    // values that were sealed again, and those that had the key already
-	Elsewhere      int    // secrets whose value the store does not keep
+	Key            string // the key with which all values are now sealed
+	Sealed, Before int    // counts of newly sealed values, and of values sealed with the key before
+	Elsewhere      int    // count of secrets with values outside the store
 }
 
 // Rotate encrypts all values again that are not encrypted with the first key.
@@ -275,7 +275,7 @@ func (k *Keeper) Rotate(ctx context.Context, actor string) (r Rotated, err error
 			err = k.write(ctx, s, actor, "secret.rotate", reason.SecretRekeyed.Of(from, s.Sealed.Key))
 		}
 		if errors.Is(err, store.ErrConflict) {
-			err = nil // it was set meanwhile, with the first key
+			err = nil // it was set concurrently, with the first key
 		}
 		if err != nil {
 			return r, fmt.Errorf("secret %s: %w", s.FullName(), err)
@@ -357,15 +357,15 @@ func (k *Keeper) AnySealed(ctx context.Context) (*Secret, error) {
 
 // Unopened describes the values of a store that a server cannot open with its keys.
 type Unopened struct {
-	N     int    // how many there are
-	First string // the full name of one
-	Why   string // it cannot be opened
-	// Borrowed is set when values were opened with the key of an earlier store: see Ring.
+	N     int    // number of such values
+	First string // full name of the first one
+	Why   string // why it does not open
+	// Borrowed is set if values opened with the key of an earlier store: see Ring.
 	Borrowed string
 	do       phrase.Text
 }
 
-// Found says what is wrong, if anything is.
+// Found describes the problem, if there is one.
 func (u *Unopened) Found() phrase.Text {
 	switch {
 	case u.N == 1:
@@ -378,7 +378,7 @@ func (u *Unopened) Found() phrase.Text {
 	return phrase.Text{}
 }
 
-// Do says how to make it right.
+// Do describes the remedy.
 func (u *Unopened) Do() phrase.Text { return u.do }
 
 // Unopened tries to open all values of the store.

@@ -114,7 +114,7 @@ func TestTheStoreHasNoValueInItsTexts(t *testing.T) {
 			t.Errorf("%s", n.Text)
 		}
 	}
-	// A value that is moved to another name does not open.
+	// A value moved to another name does not open.
 	if _, err := w.store.PutNote(t.Context(), store.Note{Name: "secret/web/same", Version: notes[1].Version, Text: notes[0].Text}); err != nil {
 		t.Fatal(err)
 	}
@@ -287,7 +287,7 @@ func TestValuesAreReadFromVault(t *testing.T) {
 	}
 }
 
-// A key that is lost is named, and none is made in its place.
+// A lost key is named, and no new one replaces it.
 func TestNoKeyIsMadeWhereValuesAreSealedWithAnother(t *testing.T) {
 	w := newWorld(t)
 	w.Ring.Sealed = w.AnySealed
@@ -321,7 +321,7 @@ func TestNoKeyIsMadeWhereValuesAreSealedWithAnother(t *testing.T) {
 	if _, err := os.Stat(w.keys); !errors.Is(err, os.ErrNotExist) {
 		t.Fatalf("a key was made: %v", err)
 	}
-	// Another key says both, and with both all is well.
+	// Another key is reported with both ids, and both together open all values.
 	other := secret.NewKey(w.now)
 	if err := os.WriteFile(w.keys, []byte(other), 0o600); err != nil {
 		t.Fatal(err)

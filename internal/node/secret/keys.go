@@ -1,7 +1,7 @@
-// Package secret keeps values that jobs and channels refer to by name. A value is encrypted with
-// a key of the servers and kept as a note of the store, or it is read from a file, a variable or
-// Vault when it is used. The package also masks values in the output of attempts. It does not
-// decide who may set or use a secret.
+// Package secret keeps values that jobs and channels refer to by name. A value is encrypted with a
+// key of the servers and kept as a note of the store, or read from a file, a variable or Vault at
+// each use. The package also masks values in the output of attempts. It does not decide who may set
+// or use a secret.
 package secret
 
 import (
@@ -29,13 +29,12 @@ import (
 const (
 	keyBytes  = 32 // of AES-256
 	saltBytes = 16
-	// keysMax is how many keys a server has: one to seal, and older ones until the next rotation.
+	// keysMax bounds the keys of a server: one to seal, and older ones until the next rotation.
 	keysMax = 50
 	// keyTextMax is how long the text with the keys is.
 	keyTextMax = 64 << 10
-	// keyLife is how long keys are used before the file or the command is read again, so that a
-	// new key needs no restart; a value with a key that is unknown asks at once, but not more
-	// often than each keyPause.
+	// keyLife is how long keys are cached, so that a new key needs no restart; a value with an
+	// unknown key rereads them at once, but at most once per keyPause.
 	keyLife  = time.Minute
 	keyPause = 5 * time.Second
 	// commandMax is how long the command for keys may run.
@@ -44,11 +43,11 @@ const (
 
 var keyID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
-// Sealed is a value that is encrypted: AES-256-GCM with a key of its own, which HKDF-SHA256
-// derives from a key of the servers, the salt and the full name of the secret. A value cannot be
-// moved to another name.
+// Sealed is an encrypted value: AES-256-GCM with a separate key, which HKDF-SHA256 derives from a
+// key of the servers, the salt and the full name of the secret. A value cannot be moved to another
+// name.
 type Sealed struct {
-	Key   string `json:"key"`  // the id of the key of the servers
+	Key   string `json:"key"`  // id of the servers' key
 	Salt  []byte `json:"salt"` // random
 	Value []byte `json:"value"`
 }
@@ -115,17 +114,17 @@ func NewKey(now time.Time) string {
 	return now.UTC().Format("2006-01-02T150405") + fmt.Sprintf("-%x ", id) + base64.StdEncoding.EncodeToString(secret) + "\n"
 }
 
-// Ring has the keys of a server. Its fields say where they are; without any the server has no
+// Ring has the keys of a server, from the places in its fields; without a place the server has no
 // keys. Its methods may be called from many goroutines.
 type Ring struct {
 	// File holds the keys. Make creates it with a new key if it does not exist.
 	File string
 	Make bool
-	// Borrowed is set when File may belong to an earlier store of this server: it opens values, and
-	// seals none, because other servers may not have it.
+	// Borrowed is set when File may belong to an earlier store of this server: it opens values but
+	// seals none, because other servers may lack it.
 	Borrowed bool
-	// Sealed returns a sealed value of the store, nil if there is none: then no key is made, because the
-	// one that opens it is missing. May be nil.
+	// Sealed returns a sealed value of the store, nil if there is none. If there is one, no new key is
+	// made, because its key is missing. May be nil.
 	Sealed func(ctx context.Context) (*Secret, error)
 	// Command prints the keys, in place of a file.
 	Command []string
@@ -139,7 +138,7 @@ type Ring struct {
 // without reports whether the server has no keys.
 func (r *Ring) without() bool { return r.File == "" && len(r.Command) == 0 }
 
-// place says where a server gets another key.
+// place describes where a server gets another key.
 func (r *Ring) place() string {
 	switch {
 	case len(r.Command) > 0:
@@ -181,7 +180,7 @@ func (r *Ring) get(ctx context.Context, life time.Duration) ([]key, error) {
 
 var errNoKey = &KeyError{errors.New("this server has no key for secrets: set secrets.key_file or secrets.key_command")}
 
-// KeyError says why a server cannot read its keys.
+// KeyError is why a server cannot read its keys.
 type KeyError struct{ error }
 
 // Unwrap returns the cause.
@@ -215,7 +214,7 @@ func (r *Ring) read(ctx context.Context) ([]byte, error) {
 	return text, err
 }
 
-// missing says which values a new key would not open.
+// missing names values that a new key would not open.
 func (r *Ring) missing(ctx context.Context) error {
 	if r.Sealed == nil {
 		return nil
@@ -244,7 +243,7 @@ func makePrivate(path, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// readPrivate reads a file that others must not be able to read.
+// readPrivate reads a file that must be hidden from other users.
 func readPrivate(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -261,9 +260,8 @@ func readPrivate(path string) ([]byte, error) {
 	return readBounded(f, keyTextMax)
 }
 
-// private reports whether a file keeps a secret from other users. A file of root may be
-// readable by its group: that is how Kubernetes mounts Secrets for a user, and the rule of
-// PostgreSQL.
+// private reports whether a file is hidden from other users. A file of root may be readable by its
+// group, as Kubernetes mounts Secrets for a user and PostgreSQL permits.
 func private(info fs.FileInfo, user int) bool {
 	open := info.Mode().Perm() & 0o077
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Uid == 0 && user != 0 {
@@ -291,7 +289,7 @@ func (r *Ring) seal(ctx context.Context, name string, value []byte) (*Sealed, er
 	return s, nil
 }
 
-// borrowed says why nothing is sealed with a file that only this server may have.
+// borrowed explains why nothing is sealed with a file that other servers may lack.
 func (r *Ring) borrowed() error {
 	if !r.Borrowed {
 		return nil

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// MaskMin is the shortest value, or line of one, in bytes that is masked: shorter ones
-	// occur in any output by chance.
+	// MaskMin is the length in bytes from which a value or its line is masked: shorter ones occur
+	// in any output by chance.
 	MaskMin = 6
 	// encodedMin is the same for what base64 makes of a value, without the characters at its
 	// ends that depend on its neighbours.
@@ -27,11 +27,11 @@ const (
 // JSON, forms and addresses, in upper and lower case, in hexadecimal digits, and in base64 at any offset. It is immutable and may be used
 // from many goroutines. Nil masks nothing.
 type Mask struct {
-	// by are the texts to replace by their first four bytes, the longest first, and first marks
-	// the first two bytes of all of them, to pass over others quickly.
+	// by has the texts to replace by their first four bytes, longest first, and first marks their
+	// first two bytes, to skip other text quickly.
 	by    map[[4]byte][]string
 	first [1 << 16 / 64]uint64
-	short []string // all of them, for the ends of a text
+	short []string // all texts, for the ends of an input
 	most  int      // the longest
 }
 
@@ -53,7 +53,7 @@ func NewMask(values ...string) *Mask {
 func (m *Mask) addValue(value string) {
 	several := strings.Contains(strings.TrimRight(value, "\r\n"), "\n")
 	for line := range strings.Lines(value) {
-		// Indentation, and lines of brackets alone, are no secret: they stand in any document.
+		// Indentation and lines of brackets are no secrets: any document has them.
 		if line = strings.TrimRight(line, "\r\n"); several {
 			if line = strings.TrimSpace(line); !isTelling(line) {
 				continue
@@ -74,7 +74,7 @@ func (m *Mask) addValue(value string) {
 	}
 }
 
-// isTelling reports whether a line has as many letters and digits as a secret needs.
+// isTelling reports whether a line has enough letters and digits for a secret.
 func isTelling(line string) bool {
 	n := 0
 	for _, r := range line {
@@ -85,8 +85,8 @@ func isTelling(line string) bool {
 	return n >= MaskMin
 }
 
-// asJSON returns a text in the forms between the quotes of JSON: as encoding/json escapes
-// it, and as most others do, which keep <, > and &.
+// asJSON returns a text as escaped in JSON: by encoding/json, and by most other encoders, which
+// keep <, > and &.
 func asJSON(text string) (list []string) {
 	for _, html := range []bool{true, false} {
 		var b strings.Builder
@@ -100,8 +100,7 @@ func asJSON(text string) (list []string) {
 	return list
 }
 
-// addEncoded adds a value in hexadecimal digits, and what base64 makes of it at each of the three places
-// that it may have.
+// addEncoded adds a value in hexadecimal digits, and in base64 at each of its three possible offsets.
 func (m *Mask) addEncoded(value string) {
 	if len(value) < MaskMin {
 		return
@@ -112,7 +111,7 @@ func (m *Mask) addEncoded(value string) {
 	for before := range 3 {
 		text := make([]byte, before, before+len(value))
 		text = append(text, value...)
-		from, to := (before*8+5)/6, len(text)*8/6 // the characters that the value alone decides
+		from, to := (before*8+5)/6, len(text)*8/6 // the characters that depend only on the value
 		for _, alphabet := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 			m.add(alphabet.EncodeToString(text)[from:to], encodedMin)
 		}
@@ -134,8 +133,8 @@ func (m *Mask) add(text string, least int) {
 	m.first[pair/64] |= 1 << (pair % 64)
 }
 
-// at returns the length of the secret at the beginning of a text, 0 for none, and whether
-// further text may make it a secret, or a longer one.
+// at returns the length of the secret at the beginning of a text, 0 for none, and whether further
+// text may make it one, or a longer one.
 func (m *Mask) at(text []byte, final bool) (n int, open bool) {
 	if len(text) < 4 {
 		if final {
@@ -159,8 +158,8 @@ func (m *Mask) at(text []byte, final bool) (n int, open bool) {
 	return 0, false
 }
 
-// mask appends a masked text to another one, and returns how much of it was processed: the
-// rest may be the beginning of a secret.
+// mask appends a masked text, and returns how much of it was processed: the rest may be the
+// beginning of a secret.
 func (m *Mask) mask(to, text []byte, final bool) ([]byte, int) {
 	i := 0
 	for i < len(text) {
@@ -198,8 +197,8 @@ func (m *Mask) Text(text string) string {
 	return string(masked)
 }
 
-// Writer masks its input, even secrets split over several writes. It holds back a possible
-// beginning of a secret until the next write, or Close.
+// Writer masks its input, even secrets split over several writes. It delays a possible beginning of
+// a secret until the next write, or Close.
 type Writer struct {
 	mask *Mask
 	to   io.Writer
@@ -208,7 +207,7 @@ type Writer struct {
 	held []byte
 }
 
-// Writer returns a writer that masks what it passes on.
+// Writer returns a writer that masks its input.
 func (m *Mask) Writer(to io.Writer) *Writer { return &Writer{mask: m, to: to} }
 
 // Write implements io.Writer.

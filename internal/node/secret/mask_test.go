@@ -56,7 +56,7 @@ func TestASecretThatATextIsCutWithinIsMasked(t *testing.T) {
 		"no: correct horse…":                 "no: ***…",
 		"no: corr…":                          "no: ***…",
 		"no: correct horse battery, and so…": "no: ***, and so…",
-		"no: correct horse":                  "no: correct horse", // as it was said
+		"no: correct horse":                  "no: correct horse", // unchanged
 		"no answer…":                         "no answer…",
 	} {
 		if got := m.Text(text); got != want {

@@ -21,7 +21,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// plain returns the cause of an error about a file, whose name the caller says.
+// plain returns the cause of an error about a file, without its name.
 func plain(err error) error {
 	var at *os.PathError
 	if errors.As(err, &at) {
@@ -69,10 +69,9 @@ func variable(namespace, name string) string {
 }
 
 const (
-	// VaultCache is how long a value of Vault is used again unless secrets.vault.cache says
-	// otherwise: a minute in which a changed value may still be the old one.
+	// VaultCache is the default of secrets.vault.cache: how long a value may be out of date.
 	VaultCache = time.Minute
-	// VaultTimeout is how long a request to Vault may take.
+	// VaultTimeout bounds a request to Vault.
 	VaultTimeout = 10 * time.Second
 	// vaultValuesMax bounds the values that are cached.
 	vaultValuesMax = 1000
@@ -83,10 +82,10 @@ const (
 type Vault struct {
 	Address   string
 	TokenFile string
-	Namespace string // of Vault itself; "" for none
-	CA        string // a file with the certificates to trust; "" for the authorities of the system
-	// Paths are the readable paths, as mount/path; {namespace} is the secret's namespace,
-	// and * at the end matches anything.
+	Namespace string // namespace of Vault itself; "" for none
+	CA        string // a file with the certificates to trust; "" for the system's
+	// Paths are the readable paths, as mount/path; {namespace} is the secret's namespace, and a
+	// final * matches anything.
 	Paths          []string
 	Cache, Timeout time.Duration
 	Now            func() time.Time
@@ -136,7 +135,7 @@ func (v *Vault) Check(namespace, ref string) error {
 	return nil
 }
 
-// Read returns a value, from the cache if it is there.
+// Read returns a value, from the cache if possible.
 func (v *Vault) Read(ctx context.Context, namespace, ref string) (string, error) {
 	if err := v.Check(namespace, ref); err != nil {
 		return "", err
@@ -173,7 +172,7 @@ func (v *Vault) connect() (*http.Client, error) {
 		}
 		transport.TLSClientConfig = &tls.Config{RootCAs: pool}
 	}
-	// A redirect would take the token somewhere else.
+	// A redirect would send the token somewhere else.
 	v.client = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return v.client, nil
 }

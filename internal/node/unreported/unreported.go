@@ -1,6 +1,6 @@
 // Package unreported keeps results of attempts on disk until the store has them, so that they
-// survive the process of their node. The next process of the node delivers them, or before it
-// the watchdog of a dead one.
+// survive the process of their node. The next process of the node delivers them, or the watchdog of
+// a dead one before that.
 package unreported
 
 import (
@@ -23,13 +23,11 @@ import (
 )
 
 const (
-	// spoolMax bounds the files of a spool: half a thousand attempts, as many as run at
-	// once, with half of the output that is kept of each. Further results are kept without
-	// output. Their number is bounded by the capacity: a waiting result takes the room of
-	// an attempt, and a worker delivers the results of its last session before it begins
-	// another.
+	// spoolMax bounds the files of a spool: 512 attempts, the default capacity, with half of their
+	// kept output. Further results have no output. Their number is bounded: a waiting result takes
+	// capacity, and a worker delivers the results of its last session before the next.
 	spoolMax = 256 << 20
-	// damagedMax is the number of damaged files that are kept for inspection.
+	// damagedMax is how many damaged files stay for inspection.
 	damagedMax = 20
 )
 
@@ -62,18 +60,18 @@ type Spool struct {
 
 	mu        sync.Mutex
 	waiting   []*spooledResult // to be written
-	unwritten []*spooledResult // that could not be written
+	unwritten []*spooledResult // results that could not be written
 	writing   bool             // a goroutine is writing
 	kept      map[job.ID]*spooledResult
-	size      int64 // of the files that this process knows
+	size      int64 // size of the files known to this process
 	full      bool  // was logged
 }
 
-// spooledResult is a result, by the token of its attempt.
+// spooledResult is a result and its file.
 type spooledResult struct {
 	result *store.Result
 	file   *file // nil until it is written
-	gone   bool  // the store has it
+	gone   bool  // the store has the result
 }
 
 // file has undelivered results.
@@ -83,8 +81,8 @@ type file struct {
 	size   int64
 }
 
-// Open opens a spool. Until ctx ends it waits for a process that has the directory: an
-// earlier one of the node that is ending, or its watchdog, which delivers the results.
+// Open opens a spool. Until ctx ends it waits for the process that has the directory: an ending
+// predecessor, or its watchdog, which delivers the results.
 func Open(ctx context.Context, c Config) (*Spool, error) {
 	d, err := spool.Open(c.Dir)
 	if err != nil {
@@ -126,13 +124,13 @@ func (s *Spool) Close() error {
 		return nil
 	}
 	s.mu.Lock()
-	s.flush() // there may be room for what could not be written
+	s.flush() // there may be room for unwritten results
 	s.mu.Unlock()
 	return s.lock.Close()
 }
 
-// Keep writes a result, which must not change any more, to disk. Of several concurrent
-// callers one writes all, into one file, and the others do not wait.
+// Keep writes a result, which must not change any more, to disk. One of several concurrent callers
+// writes all results, into one file, and the others do not wait.
 func (s *Spool) Keep(r *store.Result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,7 +140,7 @@ func (s *Spool) Keep(r *store.Result) {
 	s.flush()
 }
 
-// flush writes what waits, and what could not be written before. The caller holds the mutex.
+// flush writes waiting and previously failed results. The caller holds the mutex.
 func (s *Spool) flush() {
 	if s.writing {
 		return
@@ -166,7 +164,7 @@ func (s *Spool) flush() {
 	s.waiting, s.writing = nil, false
 }
 
-// write writes results into a file. For what exceeds the room it leaves the output out.
+// write writes results into a file, without the output of results that exceed the room.
 func (s *Spool) write(batch []*spooledResult, room int64) (_ *file, cut bool, err error) {
 	var lines []byte
 	for i, k := range batch {
@@ -188,11 +186,11 @@ func (s *Spool) write(batch []*spooledResult, room int64) (_ *file, cut bool, er
 	if err != nil {
 		return nil, cut, err
 	}
-	record.Release() // the directory is locked
+	record.Release() // releases the locked record
 	return &file{record, 0, int64(len(lines)) + 1}, cut, nil
 }
 
-// wrote notes that results are in a file, or says why they are not. The caller holds the mutex.
+// wrote records that results are in a file, or logs why they are not. The caller holds the mutex.
 func (s *Spool) wrote(batch []*spooledResult, f *file, cut bool, err error) {
 	if bad := err != nil || cut; bad != s.full {
 		switch s.full = bad; {
@@ -243,11 +241,10 @@ func (s *Spool) drop(f *file) {
 	s.size -= f.size
 }
 
-// Deliver sends the results on disk, of earlier processes or an earlier session, to the store
-// before the session begins: results come before the new session's report on the attempts of
-// earlier ones. It returns the attempts. The caller has no session, and stores no results in
-// the meantime. A file with a result that the store cannot decide about yet stays for the next
-// session: see store.FinishOutcome.
+// Deliver sends the results on disk, of earlier processes or sessions, to the store before the
+// session begins, so that they precede its report on earlier attempts. It returns the attempts. The
+// caller has no session, and stores no results in the meantime. A file with a result that the store
+// cannot decide about yet stays for the next session: see store.FinishOutcome.
 func (s *Spool) Deliver(ctx context.Context, session job.ID, finish Finish) ([]store.Attempt, error) {
 	list, err := s.dir.List()
 	if err != nil {
@@ -314,11 +311,11 @@ func decode(lines [][]byte) (results []store.Result, damaged int) {
 	return results, damaged
 }
 
-// setAside moves a file with unreadable lines aside for inspection.
+// setAside renames a file with unreadable lines, for inspection.
 func (s *Spool) setAside(path, why string, lines int) {
 	const below = "damaged"
 	err := os.MkdirAll(s.dir.Path(below), 0o700)
-	names, _ := os.ReadDir(s.dir.Path(below)) // without them the rename fails with the reason
+	names, _ := os.ReadDir(s.dir.Path(below)) // if that fails, the rename fails with the reason
 	aside := s.dir.Path(below, filepath.Base(path))
 	if err == nil && len(names) < damagedMax {
 		err = os.Rename(path, aside)
@@ -328,8 +325,8 @@ func (s *Spool) setAside(path, why string, lines int) {
 	s.log.Error("a file of the spool is damaged; its other results are delivered", "file", path, "because", why, "lines", lines, "kept_as", aside, "error", err)
 }
 
-// deliver sends some results to the store, and reports whether it is undecided about any. One
-// that is always refused must not hold up the others.
+// deliver sends some results to the store, and reports whether it is undecided about any. A result
+// that is always refused must not delay others.
 func (s *Spool) deliver(ctx context.Context, session job.ID, results []store.Result, finish Finish) (undecided bool, err error) {
 	outcomes, err := finish(ctx, session, results)
 	switch {

@@ -18,7 +18,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// ledger takes results, or refuses them.
+// ledger accepts results or refuses them.
 type ledger struct {
 	got     []store.Result
 	refuses func(results []store.Result) error
@@ -191,7 +191,7 @@ func TestPermanentlyRefusedResultBlocksNoOther(t *testing.T) {
 	if len(l.got) != 2 || !strings.Contains(log.String(), "it is given up") || !strings.Contains(log.String(), bad.Run.String()) {
 		t.Errorf("delivered are %d:\n%s", len(l.got), log)
 	}
-	// A token that is refused says nothing about the results.
+	// A refused token does not affect other results.
 	s.Keep(bad)
 	l = ledger{refuses: func([]store.Result) error {
 		return errors.New("the token is refused")
@@ -230,13 +230,14 @@ func newID(t *testing.T) job.ID {
 	return id
 }
 
-// What could not be written, as on a full disk, is written with the next result or at the end.
+// Results that could not be written, as on a full disk, are written with the next result or at the
+// end.
 func TestUnwrittenResultsAreWrittenLater(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "spool")
 	s, log := openSpool(t, dir)
 	first, second, third := someResult(t, 0), someResult(t, 0), someResult(t, 0)
 	full := func(r *store.Result) string { return filepath.Join(dir, r.Token.String()+".json") }
-	block := func(r *store.Result) { // a directory is where its file would be
+	block := func(r *store.Result) { // puts a directory in place of its file
 		t.Helper()
 		if err := os.Mkdir(full(r), 0o700); err != nil {
 			t.Fatal(err)
@@ -284,7 +285,7 @@ func TestForeignFilesAreNotDelivered(t *testing.T) {
 	if err := os.Symlink(elsewhere, name); err != nil {
 		t.Fatal(err)
 	}
-	if os.Geteuid() == 0 { // only root can make a file of another user
+	if os.Geteuid() == 0 { // only root can create a file of another user
 		s.Keep(someResult(t, 0))
 		for _, file := range files(t, dir) {
 			if file != name {
@@ -303,7 +304,7 @@ func TestForeignFilesAreNotDelivered(t *testing.T) {
 	}
 }
 
-// A result that the store cannot decide about yet stays for the next session.
+// A result about which the store is undecided stays for the next session.
 func TestUndecidedResultsStay(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "spool")
 	s, _ := openSpool(t, dir)

@@ -8,8 +8,8 @@ import (
 	"github.com/belfry-cron/belfry/internal/sys/fdpass"
 )
 
-// Carried is a watchdog that watches on while the process of its node executes another version
-// of its program.
+// Carried is a watchdog that stays while the process of its node executes another version of its
+// program.
 type Carried struct {
 	// Journal and Pipe are the numbers of the files of the journal, with its lock, and of the
 	// pipe to the watchdog.
@@ -19,8 +19,8 @@ type Carried struct {
 	PID int `json:"pid"`
 }
 
-// Carry is Close for a process that is about to execute another version of its program: the
-// watchdog stays and ends nothing, as long as this process lives.
+// Carry is Close for a process that will execute another version of its program: the watchdog
+// stays, and ends nothing while this process lives.
 func (n *Node) Carry() (*Carried, error) {
 	n.mu.Lock()
 	n.carrying = true
@@ -47,8 +47,8 @@ func (n *Node) isCarrying() bool {
 	return n.carrying
 }
 
-// replace ends a watchdog that was carried over, of another version, without that it ends
-// anything: as long as it can read, its pipe is open.
+// replace stops the carried-over watchdog of another version before it can end anything: while it
+// could read, its pipe is open.
 func (c *Carried) replace() {
 	if c == nil {
 		return

@@ -14,16 +14,15 @@ import (
 type child struct {
 	cmd     *exec.Cmd
 	in, out *os.File
-	// answers has something when the watchdog has answered; several answers
-	// may become one.
+	// answers is signalled after an answer of the watchdog; several answers may be one signal.
 	answers chan struct{}
-	exited  chan struct{} // closed when it has ended and was waited for
-	// buried is closed when it has ended all attempts, and reports what is left.
+	exited  chan struct{} // closed once it has ended and been reaped
+	// buried is closed once it has ended all attempts, and reports the rest.
 	buried chan struct{}
 	isLeft atomic.Bool // it outlives this process
 }
 
-// start starts a watchdog and does not wait for its first answer.
+// start starts a watchdog without waiting for its first answer.
 func (n *Node) start() (*child, error) {
 	fail := func(err error) (*child, error) { return nil, fmt.Errorf("start the watchdog: %w", err) }
 	childIn, in, err := os.Pipe()
@@ -43,7 +42,7 @@ func (n *Node) start() (*child, error) {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = childIn, childOut, os.Stderr
 	cmd.ExtraFiles = []*os.File{n.table.file}
 	cmd.Env = []string{"GOMAXPROCS=1", "TMPDIR=" + os.TempDir()}
-	// A session of its own: signals to the node's group are not for it.
+	// Its own session: signals to the node's group do not reach it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		in.Close()
@@ -58,10 +57,10 @@ func (n *Node) start() (*child, error) {
 		defer close(c.exited)
 		defer func() {
 			if c.isLeft.Load() {
-				_ = cmd.Process.Release() // it reports, and this process ends
+				_ = cmd.Process.Release() // it reports while this process ends
 				return
 			}
-			// It is gone, or it has closed its output and is as good as gone.
+			// It is gone, or has closed its output and is useless.
 			_ = cmd.Process.Kill()
 			_ = cmd.Wait()
 			n.mu.Lock()
@@ -91,15 +90,15 @@ func (n *Node) start() (*child, error) {
 	return c, nil
 }
 
-// send writes to the watchdog. It waits no longer than for an answer.
+// send writes to the watchdog, waiting at most as long as for an answer.
 func (c *child) send(text []byte) error {
 	_ = c.in.SetWriteDeadline(time.Now().Add(answerWithin))
 	_, err := c.in.Write(text)
 	return err
 }
 
-// end closes the pipe, upon which the watchdog ends all attempts and then itself, and kills
-// it if that takes too long.
+// end closes the pipe, so that the watchdog ends all attempts and then exits, and kills it if that
+// takes too long.
 func (c *child) end() {
 	c.in.Close()
 	select {
@@ -110,8 +109,8 @@ func (c *child) end() {
 	}
 }
 
-// leave is end for a watchdog that has to report to the store: it returns when all attempts have
-// ended, and the watchdog outlives this process by the time that the report takes.
+// leave is end for a watchdog that must report to the store: it returns when all attempts have
+// ended, and the watchdog outlives this process by the time of its report.
 func (c *child) leave() {
 	c.isLeft.Store(true)
 	c.in.Close()
@@ -127,8 +126,7 @@ func (c *child) leave() {
 	<-c.exited
 }
 
-// kill ends the watchdog without that it ends anything: while it can still
-// read, the pipe to it is open.
+// kill kills the watchdog before it can end anything: while it could read, its pipe is open.
 func (c *child) kill() {
 	_ = c.cmd.Process.Kill()
 	<-c.exited

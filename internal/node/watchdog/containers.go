@@ -15,7 +15,7 @@ const (
 	containerPrefix = "container:"
 	// engineWithin bounds a call to a container engine: it is repeated.
 	engineWithin = 2 * time.Second
-	// engineCalls is how many calls to engines run at once.
+	// engineCalls bounds the concurrent calls to engines.
 	engineCalls = 16
 )
 
@@ -59,8 +59,8 @@ func survey(entries []Entry) map[Key][]int {
 	return found
 }
 
-// containerLeft reports whether the container of an entry runs or may begin to run. One whose
-// engine does not answer does.
+// containerLeft reports whether the container of an entry runs or may begin to run. If the engine
+// does not answer, it may.
 func (e Entry) containerLeft() bool {
 	of, name, ok := e.container()
 	if !ok {
@@ -76,7 +76,8 @@ func (e Entry) containerLeft() bool {
 	return c.State.Running || !c.State.Begun()
 }
 
-// signalContainer sends a signal to the container of an entry. One that has not begun is removed.
+// signalContainer sends a signal to the container of an entry, or removes a container that has not
+// started.
 func (e Entry) signalContainer(sig syscall.Signal) {
 	of, name, _ := e.container()
 	defer of.Close()
@@ -87,6 +88,6 @@ func (e Entry) signalContainer(sig syscall.Signal) {
 		signal = "SIGKILL"
 	}
 	if err := of.Kill(ctx, name, signal); err != nil && !engine.IsAway(err) && !engine.IsNotFound(err) {
-		_ = of.Remove(ctx, name) // a request of the dead node may start it still
+		_ = of.Remove(ctx, name) // a request of the dead node may still start it
 	}
 }

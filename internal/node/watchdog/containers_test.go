@@ -16,14 +16,14 @@ import (
 type fakeEngine struct {
 	socket string
 	mu     sync.Mutex
-	status string // of the container, "" for none
-	ends   string // the signal that ends it
+	status string // status of the container, "" for none
+	ends   string // the signal that ends the container
 	calls  []string
 }
 
 func newFakeEngine(t *testing.T, status, ends string) *fakeEngine {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "engine") // a path of a socket is short
+	dir, err := os.MkdirTemp("", "engine") // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestContainersOfADeadNodeAreEnded(t *testing.T) {
 	for _, c := range []struct {
 		name, status, ends string
 		grace              time.Duration
-		last, after        string // the last call, and the state then
+		last, after        string // the last call, and the state after it
 	}{
 		{"by SIGTERM", "running", "SIGTERM", time.Minute, "SIGTERM", "exited"},
 		{"by SIGKILL after the grace", "running", "SIGKILL", time.Millisecond, "SIGKILL", "exited"},

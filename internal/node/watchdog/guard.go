@@ -28,10 +28,10 @@ type Dead struct {
 	// Session is the last that it had.
 	Session job.ID
 	Journal Journal
-	// Ended is closed when nothing of its commands runs any more.
+	// Ended is closed when no process of its commands remains.
 	Ended <-chan struct{}
-	// Replaced reports whether another node uses the folder by now, which reports the same.
-	// Call it only when Ended is closed.
+	// Replaced reports whether another node uses the folder and makes the report itself. Call it
+	// only when Ended is closed.
 	Replaced func() bool
 	Log      func(text string)
 }
@@ -57,7 +57,7 @@ func Main(report Report) int {
 		heard: clock.Boot(),
 		log:   func(text string) { fmt.Fprintln(os.Stderr, "belfry watchdog: "+text) },
 	}
-	err := HideMemory() // the settings have the password of the store
+	err := HideMemory() // the settings include the store's password
 	if err == nil {
 		g.boot, err = bootID()
 	}
@@ -67,7 +67,7 @@ func Main(report Report) int {
 	}
 	settings, err := readSettings(os.Stdin)
 	if err != nil {
-		return 0 // the node died before it could say more
+		return 0 // the node died before it sent its settings
 	}
 	g.run(os.Stdin, os.Stdout)
 	g.bury(settings, report, os.Stdout)
@@ -100,11 +100,10 @@ const (
 	// silence is the time after a heartbeat at which the watchdog begins to check fences.
 	// Heartbeats come every two seconds.
 	silence = 2500 * time.Millisecond
-	// nodeFirst is how much later than a node's own deadline the watchdog's is:
-	// a node that is well ends its attempts itself and can say why.
+	// nodeFirst is how much later the watchdog's deadline is than the node's: a healthy node ends
+	// its attempts itself and can give the reason.
 	nodeFirst = time.Second
-	// killWait is the wait for a process after SIGKILL. A process that remains then hangs
-	// in the kernel.
+	// killWait bounds the wait for a process after SIGKILL: one that remains hangs in the kernel.
 	killWait = 10 * time.Second
 	// pollFirst and pollMost are the shortest and longest intervals of polls for ending
 	// processes.
@@ -118,8 +117,8 @@ const (
 	beatSize = 8 + 16
 )
 
-// deathGrace bounds the grace of processes whose node is dead: the next node and the
-// slots wait for it. A variable for tests.
+// deathGrace bounds the grace of processes of a dead node: the next node and the slots wait for it.
+// A variable for tests.
 var deathGrace = time.Second
 
 // guard is the state of the watchdog's process.
@@ -127,22 +126,21 @@ type guard struct {
 	table table
 	boot  string
 	log   func(text string)
-	// renewed is the node's last message: the boot clock at the sending of the last
-	// acknowledged renewal of its session, 0 before the first.
+	// renewed is the node's last message: the boot clock when its last acknowledged renewal was
+	// sent, 0 before the first.
 	renewed time.Duration
 	// session is the session of the node, zero for none.
 	session job.ID
-	// heard is the boot clock when it did, or when the watchdog was started.
+	// heard is the boot clock at that message, or at the watchdog's start.
 	heard time.Duration
-	// asked is when each attempt past its fence was asked to end.
+	// asked is when each attempt past its fence was signalled to end.
 	asked map[Key]time.Duration
-	// unreadable is set while the journal cannot be read, which is logged once.
+	// unreadable is set while the journal cannot be read, to log that once.
 	unreadable bool
 }
 
-// run watches until the pipe from the node is at its end, which it is when the
-// node is dead and each child that it was making has either become its program
-// or is dead as well: until then they have the pipe open too.
+// run watches until the end of the pipe from the node: when the node is dead and each child that it
+// was forking has executed its program or died, since forked children have the pipe open, too.
 func (g *guard) run(in io.Reader, out io.Writer) {
 	type beat struct {
 		renewed time.Duration
@@ -159,7 +157,7 @@ func (g *guard) run(in io.Reader, out io.Writer) {
 			beats <- beat{time.Duration(order.Uint64(text)), job.ID(text[8:])}
 		}
 	}()
-	answer := func() { _, _ = out.Write([]byte{saysAlive}) } // a dead node needs none
+	answer := func() { _, _ = out.Write([]byte{saysAlive}) } // a dead node does not read it
 	answer()
 	look := time.NewTimer(lookEvery)
 	for {
@@ -180,8 +178,8 @@ func (g *guard) run(in io.Reader, out io.Writer) {
 	}
 }
 
-// fence ends attempts past their fence, and reports whether some remain. The node does so
-// itself if it can, with a better reason, and a little earlier.
+// fence ends attempts past their fence, and reports whether some remain. A node that can ends them
+// itself a little earlier, with a better reason.
 func (g *guard) fence() (left bool) {
 	_, slots, err := g.table.read(g.boot)
 	if err != nil {
@@ -211,16 +209,14 @@ func (g *guard) fence() (left bool) {
 	}
 	found := survey(late)
 	for _, e := range late {
-		// Looking at all processes takes a while, in which a node that wakes may
-		// have ended it, and given its cgroup to another.
+		// During the scan of all processes a waking node may have ended it and reused its cgroup.
 		if len(found[e.Key]) == 0 || !g.table.has(at[e.Key]) {
 			continue
 		}
 		left = true
 		since, asked := g.asked[e.Key]
 		if !asked {
-			// The node is to know why it ended, if it wakes. Without that it
-			// seems to have failed.
+			// A node that wakes must know why it ended: otherwise it seems to have failed.
 			_ = g.table.mark(at[e.Key])
 			g.log(fmt.Sprintf("the node is stopped or hangs: ending attempt %d of run %s, which is past its fence", e.Number, e.Run))
 		}
@@ -236,7 +232,7 @@ func (g *guard) fence() (left bool) {
 	return left
 }
 
-// bury ends everything of a node that is dead, and reports it.
+// bury ends all processes of a dead node, and reports it.
 func (g *guard) bury(settings []byte, report Report, out io.Writer) {
 	complete, slots, err := g.table.read(g.boot)
 	if err != nil {
@@ -257,9 +253,9 @@ func (g *guard) bury(settings []byte, report Report, out io.Writer) {
 		})
 	}()
 	end(g.table, slots, g.log)
-	// The next node need not wait for the store as well.
+	// The next node need not wait for the report.
 	_ = syscall.Flock(int(g.table.file.Fd()), syscall.LOCK_UN)
-	_, _ = out.Write([]byte{saysBuried}) // to a node that stops, and does not wait for the report
+	_, _ = out.Write([]byte{saysBuried}) // for a stopping node, which does not wait for the report
 	close(ended)
 	<-reported
 }
@@ -274,9 +270,8 @@ func (g *guard) replaced() bool {
 	return errors.Is(err, syscall.EWOULDBLOCK)
 }
 
-// end ends the processes of slots whose node is dead, waits until they are gone, and marks
-// the slots. A process that survives SIGKILL hangs in the kernel and does nothing any more:
-// it finally counts as gone.
+// end ends the processes of a dead node's slots, waits until they are gone, and marks the slots. A
+// process that survives SIGKILL hangs in the kernel and eventually counts as gone.
 func end(t table, slots []slot, log func(string)) {
 	var entries []Entry
 	at := map[Key]slot{}
@@ -296,14 +291,14 @@ func end(t table, slots []slot, log func(string)) {
 			if len(pids) == 0 {
 				s := at[e.Key]
 				s.State = Ended
-				// When it cannot be written, the next node looks again.
+				// If writing fails, the next node scans again.
 				_ = t.write(s)
 				continue
 			}
 			left = append(left, e)
 			switch grace := min(e.Grace, deathGrace); {
 			case now >= grace:
-				// Again and again: a new process may have been forked.
+				// Repeatedly: a new process may have been forked.
 				e.signal(pids, syscall.SIGKILL)
 			case round == 0:
 				e.signal(pids, syscall.SIGTERM)
@@ -333,8 +328,8 @@ func end(t table, slots []slot, log func(string)) {
 // alive reports whether processes of the entry may be there.
 func (e Entry) alive() bool { return e.Command && (e.State == Announced || e.State == Spawned) }
 
-// signal sends a signal to the process group and to found processes that have left it. The
-// group gets none if no found process is in it: its number may belong to another by now.
+// signal sends a signal to the process group and to found processes that have left it. The group
+// gets none if no found process is in it: its number may have been reused.
 func (e Entry) signal(pids []int, sig syscall.Signal) {
 	if strings.HasPrefix(e.Cgroup, containerPrefix) {
 		e.signalContainer(sig)
@@ -350,8 +345,7 @@ func (e Entry) signal(pids []int, sig syscall.Signal) {
 			continue // gone
 		}
 		if group == e.PID {
-			// At once, and not twice: a second SIGTERM means something else
-			// to many.
+			// Together and once: many programs take a second SIGTERM for something else.
 			pid = -group
 		}
 		if !slices.Contains(targets, pid) {
@@ -359,9 +353,9 @@ func (e Entry) signal(pids []int, sig syscall.Signal) {
 		}
 	}
 	for _, target := range targets {
-		_ = syscall.Kill(target, sig) // it may be gone by now
+		_ = syscall.Kill(target, sig) // it may have exited
 		if sig == syscall.SIGTERM {
-			_ = syscall.Kill(target, syscall.SIGCONT) // what is stopped can only then end
+			_ = syscall.Kill(target, syscall.SIGCONT) // a stopped process can only then end
 		}
 	}
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// The journal is a table of slots in one file. Each is written by one pwrite, so that
-// writes before the death of a process are visible to the next reader: the watchdog, or the
-// next node. Nothing is synced: when the machine dies, its processes are gone, and another
-// boot id invalidates the file.
+// The journal is a table of slots in one file. Each is written by one pwrite, so that writes before
+// the death of a process are visible to the next reader: the watchdog, or the next node. The file
+// is not synced: when the machine dies, so do its processes, and another boot id invalidates the
+// file.
 
 const (
 	fileName = "watchdog.journal"
@@ -22,23 +22,22 @@ const (
 
 	headerSize = 512
 	slotSize   = 512
-	// slotsMax is how many attempts a journal holds: far more than a machine
-	// can run at a time, and a bound for the file of 32 MiB.
+	// slotsMax bounds the attempts in a journal: far more than a machine can run at once, in a file
+	// of 32 MiB.
 	slotsMax = 1 << 16
 	// cgroupMax is the longest path of a cgroup that fits into a slot.
 	cgroupMax = slotSize - 128
-	// markSize is the end of a slot, where the watchdog writes, and sumSize the
-	// checksum before it, which is about what the node writes.
+	// markSize is the size of the watchdog's part at the end of a slot, and sumSize of the checksum
+	// of the node's part before it.
 	sumSize, markSize = 4, 4
 )
 
-// State is how far an attempt has come on this machine.
+// State is the progress of an attempt on this machine.
 type State uint8
 
-// How far an attempt has come.
+// The states of an attempt.
 const (
-	// Announced is an attempt that may have begun. If it is a process, its id
-	// is not known.
+	// Announced is an attempt that may have begun. The id of a process is not known.
 	Announced State = 1 + iota
 	// Spawned is a process whose id is known.
 	Spawned
@@ -59,11 +58,9 @@ type Entry struct {
 	State State
 	// Command is set for an attempt that is a process of this machine.
 	Command bool
-	// PID is the process, and the process group that it leads. Zero before it
-	// is known.
+	// PID is the process, which leads its process group; zero until it is known.
 	PID int
-	// Cgroup is the folder of the cgroup that the process is in, or its container behind
-	// containerPrefix, or "".
+	// Cgroup is the folder of the process's cgroup, or its container after containerPrefix, or "".
 	Cgroup string
 	// Grace is the time between asking the process to end and killing it.
 	Grace time.Duration
@@ -74,23 +71,21 @@ type Entry struct {
 	// announced and spawned are readings of the boot clock, between which the
 	// process began: another one that got its number began later.
 	announced, spawned time.Duration
-	// renewed is the last renewal when the entry was announced. The watchdog
-	// may hear of it only later, and of no other if the node stops just then.
+	// renewed is the last renewal at the announcement. The watchdog may receive it later, or not at
+	// all if the node stops then.
 	renewed time.Duration
 }
 
 // Journal is what was read from a journal.
 type Journal struct {
-	// Complete is set when each attempt that began on this machine, and whose
-	// result was not acknowledged, is among the entries. It is not after a
-	// crash of the machine, or when the file is new: then nothing is known
-	// about an attempt that does not exist.
+	// Complete is set if the entries include each attempt that began on this machine and has no
+	// acknowledged result. It is not set after a crash of the machine, or for a new file: then a
+	// missing attempt may have begun.
 	Complete bool
 	Entries  map[Key]Entry
 }
 
-// Began reports whether an attempt may have taken effect. When it is false, the
-// attempt surely has not, and can be given to another node as it is.
+// Began reports whether an attempt may have taken effect. If not, another node can run the attempt.
 func (j Journal) Began(k Key) bool {
 	_, ok := j.Entries[k]
 	return ok || !j.Complete
@@ -113,7 +108,7 @@ type slot struct {
 	index int
 }
 
-// writeHeader says for which boot the journal is, and whether it is complete.
+// writeHeader writes the boot of the journal, and whether it is complete.
 func (t table) writeHeader(boot string, complete bool) error {
 	var b [headerSize]byte
 	copy(b[:], magic)
@@ -131,7 +126,7 @@ func (t table) writeHeader(boot string, complete bool) error {
 // write puts an entry into its slot. An entry without a state frees the slot.
 func (t table) write(s slot) error { return t.put(s, slotSize) }
 
-// change is write for an attempt that has the slot already, and keeps its mark.
+// change is write for an attempt that already has the slot, and keeps its mark.
 func (t table) change(s slot) error { return t.put(s, slotSize-markSize) }
 
 func (t table) put(s slot, size int) error {
@@ -160,7 +155,7 @@ func (t table) marked(s slot) bool {
 	return err == nil && order.Uint32(b[:]) == s.Key.sum()
 }
 
-// has reports whether a slot still has its attempt, and processes of it may be there.
+// has reports whether a slot still has its attempt, which may have processes.
 func (t table) has(s slot) bool {
 	var b [slotSize]byte
 	if _, err := t.file.ReadAt(b[:], headerSize+int64(s.index)*slotSize); err != nil || !sealed(b[:]) {
@@ -179,9 +174,8 @@ func (k Key) sum() uint32 {
 	return crc32.ChecksumIEEE(order.AppendUint64(append([]byte(nil), k.Run[:]...), uint64(k.Number))) | 1
 }
 
-// read returns all entries. A slot that cannot be read counts as free, and the
-// journal then is not complete. The journal of another boot has no entries:
-// what it names is gone with the machine.
+// read returns all entries. A slot that cannot be read counts as free, and then the journal is not
+// complete. The journal of another boot has no entries, since its processes are gone.
 func (t table) read(boot string) (complete bool, slots []slot, err error) {
 	b, err := io.ReadAll(io.NewSectionReader(t.file, 0, headerSize+slotsMax*slotSize))
 	if err != nil {
@@ -247,7 +241,7 @@ func decode(b []byte) Entry {
 	return e
 }
 
-// seal puts a checksum behind what it is about, and sealed compares it.
+// seal appends a checksum of the bytes before it, and sealed verifies it.
 func seal(b []byte) {
 	end := len(b) - sumSize - markSize
 	order.PutUint32(b[end:], crc32.ChecksumIEEE(b[:end]))

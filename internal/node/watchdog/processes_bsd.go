@@ -9,8 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HideMemory does nothing: commands that run as another user cannot read the memory of the
-// server.
+// HideMemory does nothing: here commands of other users cannot read the memory of the server.
 func HideMemory() error { return nil }
 
 // selfPath returns a path of the running program.
@@ -22,8 +21,8 @@ func selfPath() string {
 	return path
 }
 
-// surveyProcesses finds the process groups of the entries that have processes. Without /proc it
-// finds neither processes that left their group nor those that are only announced.
+// surveyProcesses finds the process groups of entries. Without /proc it finds neither processes
+// that left their group nor announced ones.
 func surveyProcesses(entries []Entry) map[Key][]int {
 	found := map[Key][]int{}
 	for _, e := range entries {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HideMemory prevents other processes of this user from reading the memory and the
-// environment of this one, with their passwords and tokens. It does not protect its files.
+// HideMemory prevents other processes of this user from reading the memory and environment of this
+// process, with its passwords and tokens. It does not protect files.
 func HideMemory() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("hide the memory of this process: %w", err)
@@ -34,18 +34,16 @@ func bootID() (string, error) {
 // version has replaced it.
 func selfPath() string { return "/proc/self/exe" }
 
-// clockTick is the unit of start times in /proc. It is 1/100 s for whatever
-// reads /proc, on every architecture that Go knows.
+// clockTick is the unit of start times in /proc: 1/100 s on every architecture that Go supports.
 const clockTick = 10 * time.Millisecond
 
-// environmentKept is as much of an environment as is read to see whose it is:
-// the shell executor puts BELFRY_RUN and BELFRY_ATTEMPT first.
+// environmentKept is how much of an environment is read: the shell executor puts BELFRY_RUN and
+// BELFRY_ATTEMPT first.
 const environmentKept = 4096
 
-// surveyProcesses finds which processes belong to the entries. A process belongs to one
-// when it is in its process group, in its cgroup, or has its run and attempt in
-// the environment that it was started with. It must have begun after the entry
-// was announced: else it only got a number that was free again.
+// surveyProcesses finds which processes belong to the entries. A process belongs to an entry if it
+// is in its process group or cgroup, or has its run and attempt in its initial environment. It must
+// have started after the announcement: an older one only has a reused number.
 func surveyProcesses(entries []Entry) map[Key][]int {
 	found := map[Key][]int{}
 	if len(entries) == 0 {
@@ -112,7 +110,7 @@ func readStat(pid string) (state byte, group int, began time.Duration, ok bool) 
 	if err != nil {
 		return 0, 0, 0, false
 	}
-	// The name of the program, in parentheses, may hold anything.
+	// The program's name, in parentheses, may have any characters.
 	_, rest, ok := bytes.Cut(b[bytes.LastIndexByte(b, ')')+1:], []byte(" "))
 	fields := bytes.Fields(rest)
 	if !ok || len(fields) < 20 {
@@ -155,9 +153,8 @@ func readCookie(pid string) string {
 	return run + "\x00" + attempt
 }
 
-// killCgroup ends all processes of a cgroup in one step, those too that are
-// being forked.
+// killCgroup ends all processes of a cgroup at once, even ones being forked.
 func killCgroup(dir string) {
-	// An old kernel has no such file; the processes are killed one by one.
+	// Old kernels lack this file; the processes are then killed one by one.
 	_ = os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0)
 }

@@ -1,24 +1,22 @@
-// Package watchdog ends the processes of a node that dies or hangs. It is a small process
-// beside the node, the same program with a hidden argument, and a journal: a file of the
-// attempts that have begun on this machine.
+// Package watchdog ends the processes of a node that dies or hangs. It consists of a small process
+// beside the node, the same program with a hidden argument, and a journal: a file of the attempts
+// that have begun on this machine.
 //
-// The node writes each attempt into the journal before it begins (Announce), and removes it
-// when the store has acknowledged its result (Forget). So the journal always shows the
-// watchdog what may be running, and the next node on the machine what may have taken
-// effect: a claimed attempt that is not in the journal of its machine never began.
+// The node writes each attempt into the journal before it begins (Announce), and removes it when
+// the store has acknowledged its result (Forget). So the journal always shows the watchdog what may
+// be running, and the next node on the machine what may have taken effect: a claimed attempt that
+// is not in the journal of its machine never began.
 //
-// A pipe connects node and watchdog. When it closes the node is dead: all process groups in
-// the journal are asked to end and, after their grace but at most a second, killed.
-// Attempts that never began and those that have ended are then reported to the store, with
-// the settings that the node sent through the pipe at its start. Through the pipe come
-// heartbeats with the time of the session's last renewal; a process that outlives its fence
-// after that is ended as well, which covers a node that is stopped or hangs. Journal and
-// watchdog hold one lock, so that the next node begins only when no process of the previous
-// one is left.
+// A pipe connects node and watchdog. When it closes the node is dead: all process groups in the
+// journal are asked to end and, after their grace but at most a second, killed. Attempts that never
+// began and those that have ended are then reported to the store, with the settings that the node
+// sent through the pipe at its start. The pipe carries heartbeats with the time of the session's
+// last renewal; a process that outlives its fence is ended as well, which covers a stopped or
+// hanging node. Journal and watchdog hold one lock, so that the next node begins only when no
+// process of the previous one is left.
 //
-// The watchdog does not see processes that have left their group and replaced their
-// environment, where there are no cgroups; and on systems other than Linux those that have
-// left their group.
+// The watchdog does not see processes that have left their group and replaced their environment,
+// where there are no cgroups; and on systems other than Linux those that have left their group.
 package watchdog
 
 import (
@@ -39,29 +37,26 @@ import (
 
 // Errors that Open and Announce may return.
 var (
-	// ErrInUse is returned by Open when another node uses the folder, or the
-	// watchdog of one that has died is still at work.
+	// ErrInUse is returned by Open when another node uses the folder, or the watchdog of a dead one
+	// is still working.
 	ErrInUse = errors.New("another node uses this folder")
-	// ErrFull is returned by Announce when the journal holds as many attempts
-	// as it can.
+	// ErrFull is returned by Announce when the journal is full.
 	ErrFull = errors.New("the watchdog's journal is full")
 )
 
-// Config says how a node is watched.
+// Config configures the watching of a node.
 type Config struct {
 	// Dir is the node's folder, which it shares with no other node.
 	Dir string
 	// Command starts the watchdog. Default: this program with Argument.
 	Command []string
-	// Settings are handed to the Report of the watchdog's process when this node has
-	// died: how it reaches the store. They go through a pipe, since they hold a
-	// password. Nil: nothing is reported.
+	// Settings tell the Report of the watchdog's process how to reach the store when this node has
+	// died. They go through a pipe, since they include a password. Nil: there is no report.
 	Settings []byte
-	// Carried is what Node.Carry has returned in the version of the program before, which was
-	// executed in this process. Its commands continue. Nil: there was none.
+	// Carried is the result of [Node.Carry] in the previous version of the program in this process,
+	// whose commands continue; nil for none.
 	Carried *Carried
-	// Log takes what is worth knowing, such as that the watchdog had to be
-	// started again. Default: nothing.
+	// Log receives events such as a restart of the watchdog. Default: no log.
 	Log func(text string)
 }
 
@@ -71,53 +66,49 @@ const settingsMax = 1 << 20
 const (
 	// openEvery is the time between two tries to get the journal's lock.
 	openEvery = 20 * time.Millisecond
-	// answerWithin is how long the watchdog may take to answer a heartbeat. One that is
-	// stopped or hangs is replaced.
+	// answerWithin bounds the answer to a heartbeat. A stopped or hanging watchdog is replaced.
 	answerWithin = 10 * time.Second
-	// startWithin is how long it may take to start, on a machine that hangs for a while too.
+	// startWithin bounds the start, even on a machine that hangs for a while.
 	startWithin = time.Minute
-	// tellWithin is how long a node waits until its session has been sent to the watchdog,
-	// which takes microseconds unless that is restarting.
+	// tellWithin is how long a node waits for sending its session to the watchdog: microseconds
+	// unless that is restarting.
 	tellWithin = time.Second
 	// restartFirst and restartMost are the waits before the watchdog is
 	// started again.
 	restartFirst, restartMost = 50 * time.Millisecond, 5 * time.Second
 )
 
-// Node is the node's side: it keeps the journal, sends heartbeats and starts the
-// watchdog again when that has died. Its methods may be called from any
-// goroutine.
+// Node is the node's side: it keeps the journal, sends heartbeats and restarts a dead watchdog. Its
+// methods may be called from any goroutine.
 type Node struct {
 	config Config
 	table  table
 	boot   string
 
 	stop    context.CancelFunc
-	stopped chan struct{} // closed when the supervisor has ended
-	left    *child        // the watchdog that continues after stopped; nil for none
+	stopped chan struct{} // closed once the supervisor has ended
+	left    *child        // the watchdog that stays after stopped; nil for none
 	// beats wakes the supervisor to send the heartbeat. A full buffer means
 	// that it will.
 	beats chan struct{}
 
 	mu sync.Mutex
-	// complete is set when each attempt that began here, and whose result was not
-	// acknowledged, has a slot.
+	// complete is set if each attempt that began here and has no acknowledged result has a slot.
 	complete bool
 	slots    map[Key]slot
-	free     []int // slots below top that are free
+	free     []int // free slots below top
 	top      int
 	renewed  time.Duration
-	session  job.ID // zero while there is none to report
-	pid      int    // of the watchdog, 0 while there is none
+	session  job.ID // zero if there is none to report
+	pid      int    // of the watchdog, 0 if there is none
 	carrying bool   // another version of the program continues
 	// untold are closed when the session is on its way to the watchdog.
 	untold []chan struct{}
 }
 
-// Open takes the journal in config.Dir, ends what processes an earlier node has
-// left, and starts a watchdog. It waits until ctx ends for an earlier node's
-// watchdog to finish. The entries of the earlier journal stay until they are
-// forgotten.
+// Open opens the journal in config.Dir, ends processes of an earlier node, and starts a watchdog.
+// It waits until ctx ends for an earlier node's watchdog to finish. The entries of the earlier
+// journal stay until they are forgotten.
 func Open(ctx context.Context, config Config) (*Node, error) {
 	if config.Log == nil {
 		config.Log = func(string) {}
@@ -187,7 +178,7 @@ func (n *Node) begin(ctx context.Context) error {
 		}
 	}
 	if !complete {
-		// Whatever else is in the file is of another boot or cannot be read.
+		// The rest of the file is of another boot or unreadable.
 		if err := n.table.file.Truncate(0); err != nil {
 			return fmt.Errorf("empty the watchdog's journal: %w", err)
 		}
@@ -245,8 +236,8 @@ func lock(ctx context.Context, f *os.File) error {
 	}
 }
 
-// Began reports whether an attempt may have taken effect on this machine, by an earlier
-// node or this one. It is to be asked before the attempt is forgotten.
+// Began reports whether an attempt may have taken effect on this machine, by an earlier node or
+// this one. Call it before Forget.
 func (n *Node) Began(k Key) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -254,8 +245,8 @@ func (n *Node) Began(k Key) bool {
 	return ok || !n.complete
 }
 
-// Reconciled says that every attempt of earlier nodes on this machine is
-// settled in the store. From then on the journal is complete.
+// Reconciled records that every attempt of earlier nodes on this machine is settled in the store.
+// From then on the journal is complete.
 func (n *Node) Reconciled() error {
 	if err := n.table.writeHeader(n.boot, true); err != nil {
 		return err
@@ -266,12 +257,11 @@ func (n *Node) Reconciled() error {
 	return nil
 }
 
-// Announce writes into the journal that an attempt may take effect from now on.
-// When it returns an error, the attempt must not begin. An attempt that is
-// announced already stays as it is.
+// Announce records in the journal that an attempt may take effect. After an error the attempt must
+// not begin. An announced attempt stays unchanged.
 func (n *Node) Announce(k Key) error { return n.announce(Entry{Key: k}) }
 
-// Spawning is Announce for a command whose process is about to be made.
+// Spawning is Announce for a command whose process will be started.
 func (n *Node) Spawning(p executor.Process) error {
 	place := p.Cgroup
 	if p.Container != "" {
@@ -317,22 +307,21 @@ func (n *Node) announce(e Entry) error {
 	return nil
 }
 
-// Spawned says that the process of a command is there. It is to be called as
-// soon as its id is known.
+// Spawned records the process of a command. Call it as soon as the id is known.
 func (n *Node) Spawned(p executor.Process) {
 	n.change(Key{p.Run, p.Number}, func(e *Entry) {
 		e.State, e.PID, e.spawned = Spawned, p.PID, clock.Boot()
 	})
 }
 
-// Ended says that nothing of an attempt runs any more. It stays in the journal,
-// because its result is not in the store yet.
+// Ended records that no process of an attempt remains. It stays in the journal, because its result
+// is not in the store yet.
 func (n *Node) Ended(p executor.Process) {
 	n.change(Key{p.Run, p.Number}, func(e *Entry) { e.State = Ended })
 }
 
-// Fenced reports whether the watchdog has asked an attempt to end, because the node
-// was silent past its fence. It is to be called before Ended.
+// Fenced reports whether the watchdog has asked an attempt to end, because the node was silent past
+// its fence. Call it before Ended.
 func (n *Node) Fenced(p executor.Process) bool {
 	n.mu.Lock()
 	s, ok := n.slots[Key{p.Run, p.Number}]
@@ -365,14 +354,14 @@ func (n *Node) change(k Key, f func(*Entry)) {
 	}
 	n.mu.Unlock()
 	if ok {
-		// The slot has its place on the disk. If it cannot be written all the
-		// same, the entry stays as announced: its processes are still found.
+		// The slot is allocated on disk. If writing fails nevertheless, the entry stays announced:
+		// its processes are still found.
 		_ = n.table.change(s)
 	}
 }
 
-// Forget removes an attempt whose result the store has acknowledged, or which
-// surely has not begun.
+// Forget removes an attempt whose result the store has acknowledged, or which certainly has not
+// begun.
 func (n *Node) Forget(k Key) {
 	n.mu.Lock()
 	s, ok := n.slots[k]
@@ -399,10 +388,9 @@ func (n *Node) Renewed(sent time.Duration) {
 	n.wake()
 }
 
-// Session sets the session of the node, which is reported when it dies; the zero id means
-// none. Call it before the first claim, and after the end of the session. It returns when
-// the watchdog will read it even if the node dies then; a restarting watchdog reads it
-// later.
+// Session sets the session of the node, which is reported when it dies; the zero id means none.
+// Call it before the first claim, and after the end of the session. When it returns, the watchdog
+// will read it even if the node dies; a restarting watchdog reads it later.
 func (n *Node) Session(id job.ID) {
 	told := make(chan struct{})
 	n.mu.Lock()
@@ -417,22 +405,22 @@ func (n *Node) Session(id job.ID) {
 	}
 }
 
-// PID returns the process id of the watchdog, or 0 while there is none.
+// PID returns the process id of the watchdog, or 0 if there is none.
 func (n *Node) PID() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.pid
 }
 
-// isReported reports whether the watchdog has a session to report when this node is gone.
+// isReported reports whether the watchdog would report a session after the node's death.
 func (n *Node) isReported() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return !n.session.IsZero() && len(n.config.Settings) > 0
 }
 
-// Close ends the watchdog, which first ends what still runs. One that has a session to report
-// outlives this process by the time that takes. The journal stays.
+// Close ends the watchdog, which first ends running commands. A watchdog with a session to report
+// outlives this process by the time of the report. The journal stays.
 func (n *Node) Close() error {
 	n.stop()
 	<-n.stopped
@@ -452,7 +440,7 @@ func (n *Node) supervise(ctx context.Context, c *child) {
 		began := time.Now()
 		err := n.talk(ctx, c)
 		if ctx.Err() != nil {
-			_ = c.send(n.beat()) // which session there is to report, if there is one
+			_ = c.send(n.beat()) // the session to report, if there is one
 			if n.isCarrying() {
 				n.left = c
 				return
@@ -481,7 +469,7 @@ func (n *Node) supervise(ctx context.Context, c *child) {
 			}
 		}
 		n.config.Log("the watchdog was restarted")
-		n.wake() // it knows nothing yet
+		n.wake() // the new watchdog has no data yet
 	}
 }
 
@@ -523,7 +511,7 @@ func (n *Node) tell(c *child) error {
 	return err
 }
 
-// beat returns what a heartbeat says.
+// beat returns the text of a heartbeat.
 func (n *Node) beat() []byte {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -42,20 +42,20 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// patience is how long a test waits for what should take milliseconds.
+// patience bounds the waits of tests for events that should take milliseconds.
 const patience = 3 * time.Minute
 
 const (
 	nodeArgument = "__node"
-	// patientArgument is Argument of a watchdog that leaves the commands of a dead node as much
-	// time as a busy machine may need.
+	// patientArgument starts a watchdog that gives the commands of a dead node as much time as a
+	// busy machine may need.
 	patientArgument = "__patient"
 )
 
 var runID = job.ID{1, 2, 3}
 
-// newRun returns a run of its own: what belongs to a run is found by its id, so
-// two tests with the same one would end each other's commands.
+// newRun returns a unique run: processes are found by its id, so that two tests with one id would
+// end each other's commands.
 func newRun(t *testing.T) job.ID {
 	t.Helper()
 	id, err := job.NewID(time.Now(), rand.Reader)
@@ -65,9 +65,9 @@ func newRun(t *testing.T) job.ID {
 	return id
 }
 
-// node is a node that runs one command until it is killed: folder, grace, fence
-// (0 for none), the command for sh, the run and the argument of its watchdog. The command has
-// file 3 open.
+// node is a node that runs one command until it is killed. Its arguments are folder, grace, fence
+// (0 for none), the command for sh, the run and the watchdog's argument. The command has file 3
+// open.
 func node(args []string) {
 	check := func(err error) {
 		if err != nil {
@@ -100,13 +100,13 @@ func node(args []string) {
 	os.NewFile(3, "alive").Close()
 	fmt.Println("running", n.PID())
 	for {
-		// Each line that is read renews the session, and asks for the watchdog's id, and
-		// whether it has ended the command.
+		// Each input line renews the session, and prints the watchdog's id, and whether it has
+		// ended the command.
 		if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
 			return
 		}
 		n.Renewed(clock.Boot())
-		n.Session(session) // returns when the watchdog has both
+		n.Session(session) // returns once the watchdog has both
 		fmt.Println("pid", n.PID())
 		fmt.Println("fenced", n.Fenced(p))
 	}
@@ -120,7 +120,8 @@ const reportName = "report"
 // stubborn is a command that runs until it is killed, a second after its node died.
 const stubborn = `trap '' TERM; echo up >&3; sleep 1000`
 
-// untilReported is a command that ends when the death of its node, in this folder, is reported.
+// untilReported returns a command that ends when the death of its node, in this folder, is
+// reported.
 func untilReported(dir string) string {
 	return fmt.Sprintf(`trap '' TERM; echo up >&3; until [ -s '%s' ]; do sleep 0.01; done`, filepath.Join(dir, reportName))
 }
@@ -152,7 +153,7 @@ func reportTo(ctx context.Context, d Dead) {
 	}
 }
 
-// reported waits until the report of a death holds a text.
+// reported waits until the report of a death contains a text.
 func reported(t *testing.T, dir, want string) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; {
@@ -167,13 +168,13 @@ func reported(t *testing.T, dir, want string) {
 	}
 }
 
-// running is a node in a process of its own, with its command.
+// running is a node in a separate process, with its command.
 type running struct {
 	t     *testing.T
 	cmd   *exec.Cmd
 	stdin io.Writer
 	lines *bufio.Reader // what the node prints
-	alive *os.File      // is at its end when nothing of the command is left
+	alive *os.File      // at its end when no process of the command remains
 	says  *bufio.Reader // reads alive
 	wd    int           // the watchdog
 	key   Key           // of the attempt
@@ -229,7 +230,7 @@ func startNodeWith(t *testing.T, watchdog, dir string, grace, fence time.Duratio
 	return r
 }
 
-// line returns the rest of the next line of the node that begins so.
+// line returns the rest of the node's next line with a prefix.
 func (r *running) line(prefix string) string {
 	r.t.Helper()
 	for {
@@ -262,7 +263,7 @@ func (r *running) kill(sig syscall.Signal) {
 	_ = syscall.Kill(r.cmd.Process.Pid, sig)
 }
 
-// said returns what the command has said to its end, without waiting for it.
+// said returns the output of the command, without waiting for it.
 func (r *running) said() (text string, err error) {
 	r.t.Helper()
 	_ = r.alive.SetReadDeadline(time.Time{})
@@ -280,7 +281,7 @@ func (r *running) said() (text string, err error) {
 	return text, err
 }
 
-// gone waits until nothing of the command is left and returns what it said.
+// gone waits until no process of the command remains and returns its output.
 func (r *running) gone() string {
 	r.t.Helper()
 	_ = r.alive.SetReadDeadline(time.Now().Add(patience))
@@ -342,8 +343,8 @@ func TestDeathIsReportedAtOnceAndAfterTheCommandsEnd(t *testing.T) {
 	reported(t, dir, fmt.Sprintf("session %s with 1 attempts, complete true, running true\nended, replaced false\n", session))
 }
 
-// The next node need not wait for the report, which the store may not accept, and the
-// report learns that there is another node.
+// The next node does not wait for the report, which the store may refuse, and the report learns of
+// the next node.
 func TestNextNodeDoesNotWaitForTheReport(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -376,8 +377,8 @@ func TestCleanExitIsNotReportedAsDeath(t *testing.T) {
 	}
 }
 
-// A node that stops while its store is away leaves the report to its watchdog, and does not wait
-// for that.
+// A node that stops while its store is away leaves the report to its watchdog, without waiting for
+// it.
 func TestStoppedNodeLeavesItsReportToTheWatchdog(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -392,7 +393,7 @@ func TestStoppedNodeLeavesItsReportToTheWatchdog(t *testing.T) {
 	if err := n.Close(); err != nil {
 		t.Fatal(err)
 	}
-	open(t, dir) // for which the report waits
+	open(t, dir) // the report waits for this
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		text, _ := os.ReadFile(filepath.Join(dir, reportName))
 		if strings.HasPrefix(string(text), "session "+session.String()) && strings.HasSuffix(string(text), "\nreplaced\n") {
@@ -407,7 +408,7 @@ func TestStoppedNodeLeavesItsReportToTheWatchdog(t *testing.T) {
 func TestCommandsOfAFrozenNodeEndAtTheFence(t *testing.T) {
 	t.Parallel()
 	const fence = silence
-	// It takes seconds, so all of them are stopped together.
+	// Each takes seconds, so they are stopped together.
 	loops := startNode(t, t.TempDir(), time.Minute, fence, `trap 'echo bye >&3; exit' TERM; echo up >&3; while :; do sleep 0.01; done`)
 	stopped := startNode(t, t.TempDir(), time.Minute, fence, `trap 'echo bye >&3; exit' TERM; (kill -STOP $$; sleep 0.1; echo up >&3) & while :; do sleep 0.01; done`)
 	ignores := startNode(t, t.TempDir(), 100*time.Millisecond, fence, stubborn)
@@ -435,7 +436,7 @@ func TestCommandsOfAFrozenNodeEndAtTheFence(t *testing.T) {
 	for range 2 * took / time.Second {
 		unfenced.hears("on\n")
 	}
-	// A node that wakes learns that this was no failure of the command.
+	// A node that wakes learns that the command did not fail.
 	for _, c := range []struct {
 		r      *running
 		fenced string
@@ -454,7 +455,7 @@ func TestDeadWatchdogIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.line("log the watchdog was restarted")
-	// Its pipe is at its end whenever it begins to read.
+	// The pipe is at its end before it begins to read.
 	r.kill(syscall.SIGKILL)
 	r.gone()
 }
@@ -587,7 +588,7 @@ func TestMarkBelongsToOneAttempt(t *testing.T) {
 	if err := n.Spawning(next); err != nil {
 		t.Fatal(err)
 	}
-	// The watchdog has read the slot before it was given to another.
+	// The watchdog has read the slot before it was reused.
 	if err := n.table.mark(late); err != nil {
 		t.Fatal(err)
 	}
@@ -615,7 +616,7 @@ func TestJournalIsBounded(t *testing.T) {
 		t.Errorf("after one attempt at a time the journal has %d bytes, want room for one: %v", info.Size(), err)
 	}
 	n.mu.Lock()
-	n.top = slotsMax // as if all but one were taken
+	n.top = slotsMax // as if all other slots were taken
 	n.mu.Unlock()
 	if err := n.Announce(Key{newRun(t), 1}); err != nil {
 		t.Errorf("the last slot: %v", err)
@@ -716,7 +717,7 @@ func BenchmarkJournal(b *testing.B) {
 	}
 }
 
-// Journal returns what the node knows of its journal.
+// Journal returns the node's view of its journal.
 func (n *Node) Journal() Journal {
 	n.mu.Lock()
 	defer n.mu.Unlock()

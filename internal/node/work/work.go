@@ -1,7 +1,7 @@
-// Package work is the interface between a node that only runs attempts and its cluster.
-// Each step is atomic and can be repeated after a lost answer. On implements it on a store
-// in the same process; a server can offer it over the network to nodes without access to
-// the store: they see only the jobs of the runs that they claim.
+// Package work is the interface between a node that only runs attempts and its cluster. Each step
+// is atomic and can be repeated after a lost answer. On implements it on a store in the same
+// process; a server can offer it over the network to nodes without a store, which see only the jobs
+// of runs that they claim.
 package work
 
 import (
@@ -32,7 +32,7 @@ type Store interface {
 	StartBoot(ctx context.Context, self store.Session, process job.ID) error
 }
 
-// Session keeps a node in its cluster: see store.Membership.
+// Session maintains a node's membership of its cluster: see store.Membership.
 type Session interface {
 	Join(ctx context.Context, s store.Session) (store.Session, error)
 	Renew(ctx context.Context, session job.ID, load store.Load) error
@@ -46,12 +46,12 @@ type Session interface {
 	Hints(ctx context.Context) <-chan store.Hint
 }
 
-// Runs is what a worker does with runs: see store.Working.
+// Runs is the part of a store that works with runs: see store.Working.
 type Runs interface {
 	// Ready returns runs that are assigned to the session and due until a moment.
 	Ready(ctx context.Context, session job.ID, after store.RunRef, until time.Time, limit int) ([]store.ReadyRun, error)
-	// Stealable returns overdue runs that other nodes have left and self may run. next is
-	// the place that the next call continues behind, zero at the end.
+	// Stealable returns overdue runs of other nodes that self may run. The next call continues
+	// after next, zero at the end.
 	Stealable(ctx context.Context, self store.Session, q Overdue) (runs []store.ReadyRun, next store.RunRef, err error)
 	Claim(ctx context.Context, session job.ID, attempts []store.Attempt) ([]store.ClaimOutcome, error)
 	Release(ctx context.Context, session job.ID, attempts []store.Attempt) error
@@ -60,7 +60,7 @@ type Runs interface {
 	// store.Handovers.
 	Numbers(ctx context.Context, n int, from int64) (first int64, err error)
 	HandOver(ctx context.Context, session job.ID, list []store.Handover) ([]store.HandedOver, error)
-	// AppendOutput keeps output of attempts that run. A chunk that is there is left as it is.
+	// AppendOutput stores output of running attempts. An existing chunk stays unchanged.
 	AppendOutput(ctx context.Context, chunks []store.OutputChunk) error
 	// Mine returns the runs that the store believes the session to run, with their cancels.
 	Mine(ctx context.Context, session job.ID) ([]store.Run, error)
@@ -71,7 +71,7 @@ type Runs interface {
 	Now(ctx context.Context) (time.Time, error)
 }
 
-// SecretsOf asks for the secrets of an attempt.
+// SecretsOf requests the secrets of an attempt.
 type SecretsOf struct {
 	Session   job.ID
 	Attempt   store.Attempt
@@ -79,15 +79,15 @@ type SecretsOf struct {
 	Names     []string
 }
 
-// Overdue asks for runs that are overdue by a time.
+// Overdue requests runs that are overdue by a time.
 type Overdue struct {
 	Now   time.Time // by the store's clock
 	By    time.Duration
-	After store.RunRef // the place behind which to look
-	Limit int          // of runs to look at
+	After store.RunRef // the place after which to search
+	Limit int          // runs to examine
 }
 
-// Backing is what the contract is made of on a store.
+// Backing is the part of a store that On needs.
 type Backing interface {
 	Session
 	Ready(ctx context.Context, q store.ReadyQuery) ([]store.ReadyRun, error)
@@ -104,7 +104,7 @@ type Backing interface {
 	Trigger(ctx context.Context, items []store.TriggerItem) ([]store.TriggerOutcome, error)
 }
 
-// On returns the contract on a store. now makes the time in the ids of runs.
+// On returns the contract on a store. now is the clock for the ids of runs.
 func On(s Backing, now func() time.Time) Store { return &local{s, now} }
 
 type local struct {
@@ -151,13 +151,13 @@ func (l *local) Stealable(ctx context.Context, self store.Session, q Overdue) ([
 // takeable returns the runs of a batch that a session may take.
 func (l *local) takeable(ctx context.Context, self *store.Session, runs []store.ReadyRun, q *Overdue) ([]store.ReadyRun, error) {
 	var uids []job.ID
-	asked := map[job.ID]int{} // the index of each in uids
+	asked := map[job.ID]int{} // indexes in uids
 	runs = slices.DeleteFunc(runs, func(r store.ReadyRun) bool {
 		if r.Session == self.ID {
 			return true // Ready returns it
 		}
 		if age := q.Now.Sub(r.ID.Time()); age >= 0 && age < q.By {
-			return true // it was missed and is planned just now: its own node comes to it
+			return true // missed and just planned: its own node will take it
 		}
 		if _, ok := asked[r.Job]; !ok {
 			asked[r.Job] = len(uids)
@@ -175,7 +175,7 @@ func (l *local) takeable(ctx context.Context, self *store.Session, runs []store.
 	return slices.DeleteFunc(runs, func(r store.ReadyRun) bool {
 		j := jobs[asked[r.Job]]
 		if j == nil {
-			return true // it is gone, and the run with it
+			return true // the job was deleted, and the run with it
 		}
 		place := j.Filled.Nodes()
 		user, _, _ := j.Filled.Run.AsCommand()

@@ -24,22 +24,22 @@ func (w *Worker) fenced(it *item) bool {
 	return it.With.fence > 0 && w.Boot() > w.Renewed()+it.With.fence
 }
 
-// prepared is the prepared state of an attempt, made at its claim.
+// prepared is the state of an attempt, made at its claim.
 type prepared struct {
 	ctx       context.Context
 	cancel    context.CancelCauseFunc // ends it
-	executor  executor.Executor       // nil when the node has none for the job
+	executor  executor.Executor       // nil if the node has none for the job
 	attempt   executor.Attempt
 	capture   *output.Capture
-	problem   error         // why it cannot start; nil if it can
-	secrets   *secretValues // nil for an attempt that names none
+	problem   error         // why it cannot start, or nil
+	secrets   *secretValues // nil for an attempt without secrets
 	started   time.Time     // when it took effect
-	postponed bool          // it lacks something, which the reason of ended names
-	handed    bool          // a receiver outside may have been asked to do the work
-	timeout   *time.Timer   // from then on; nil for none
-	deadline  time.Duration // when it comes, by the boot clock; 0 for none
+	postponed bool          // it lacks something that the reason of ended names
+	handed    bool          // an external receiver may have been asked to do the work
+	timeout   *time.Timer   // the timer since then; nil for none
+	deadline  time.Duration // the moment of the timeout, on the boot clock; 0 for none
 	ended     executor.Result
-	over      time.Time  // when it had ended
+	over      time.Time  // when it ended
 	refused   job.Reason // why its parameters are refused
 	// result is filled in at the end: the results of many simultaneous runs must not
 	// allocate then, nor be copied to a longer list.
@@ -66,13 +66,13 @@ func refusedParam(j *job.Job, params map[string]string) job.Reason {
 	return refused
 }
 
-// make prepares an attempt, except for the data of its templates.
+// make prepares an attempt without the data of its templates.
 func (w *Worker) make(it *item, capture *output.Capture) {
 	it.With.fence = runqueue.FenceOf(&it.With.job.Filled.Policy, it.With.run)
 	definition := it.With.job.Filled
 	p := &prepared{executor: w.Executors(definition), capture: capture}
-	// It outlives the context of Run, and is ended by endAll. Without a parent it costs a
-	// third, also at the start.
+	// It outlives the context of Run until endAll. Without a parent it costs a third, also at the
+	// start.
 	p.ctx, p.cancel = context.WithCancelCause(context.Background())
 	// Read now and not at the start, when thousands of simultaneous runs would read
 	// scattered memory.
@@ -92,7 +92,7 @@ func (w *Worker) make(it *item, capture *output.Capture) {
 					return err
 				}
 			}
-			// The timeout begins here: it excludes the wait for capacity.
+			// The timeout begins here, after the wait for capacity.
 			if timeout > 0 {
 				p.timeout = time.AfterFunc(timeout, func() { p.cancel(executor.ErrTimeout) })
 				p.deadline = w.Boot() + timeout
@@ -156,7 +156,7 @@ func (w *Worker) resultOf(it *item) *result {
 	res.Ended = p.over
 	res.Started = p.started
 	if res.Started.IsZero() || res.Ended.Before(res.Started) {
-		res.Started = res.Ended // it never took effect, or the clock was put back
+		res.Started = res.Ended // it never took effect, or the clock was set back
 	}
 	res.Outcome, res.Reason = ended.Outcome, ended.Reason
 	res.handed = p.handed
@@ -165,14 +165,14 @@ func (w *Worker) resultOf(it *item) *result {
 		res.Outcome, res.Reason = "", job.Reason{}
 	}
 	if ended.Unstarted {
-		// A cancelled attempt is over although it never began. Any other may still run,
-		// here or elsewhere: its timeout begins when it takes effect.
+		// A cancelled attempt is over even if it never began. Any other may still run, here or
+		// elsewhere: its timeout begins when it takes effect.
 		cause := context.Cause(p.ctx)
 		res.unstarted = !errors.Is(cause, executor.ErrCancelled)
 		switch {
 		case !res.unstarted:
 			res.Outcome, res.Reason = executor.ByCause(p.ctx)
-		case cause == nil || errors.Is(cause, executor.ErrTimeout): // else the node stops
+		case cause == nil || errors.Is(cause, executor.ErrTimeout): // otherwise the node stops
 			res.Postponed = p.postponed || ended.Postponed
 			w.sayUnstarted(it, ended.Reason.String())
 		}
@@ -185,7 +185,7 @@ func (w *Worker) resultOf(it *item) *result {
 	if w.Observer != nil && !p.started.IsZero() && !res.handedOver {
 		w.Observer.Ended(it.Ready.Job, res.Outcome, res.Ended)
 	}
-	// Checked first: there are thousands a second, and debug logs are rare.
+	// Checked first: attempts are many, and debug logs are rare.
 	if w.Log.Enabled(p.ctx, slog.LevelDebug) {
 		w.Log.Debug("an attempt has ended", "job", it.With.run.Namespace+"/"+it.With.run.Name, "run", it.With.run.ID, "attempt", it.Attempt.Number,
 			"outcome", res.Outcome, "reason", res.Reason.String(), "took", res.Ended.Sub(res.Started))
@@ -198,8 +198,8 @@ func (w *Worker) resultOf(it *item) *result {
 	return res
 }
 
-// causeOf returns what an attempt said about its failure. The executor's words are masked, and so
-// is the output.
+// causeOf returns the cause of an attempt's failure. The executor's words are masked, as is the
+// output.
 func causeOf(ended *executor.Result, capture *output.Capture) string {
 	if ended.Cause != "" {
 		return reason.Cause(ended.Cause)
@@ -251,8 +251,8 @@ func (w *Worker) dataOf(ctx context.Context, it *item) (data job.TemplateData, e
 		data.Params[name] = p.Default
 	}
 	for name, value := range r.Params {
-		// A run that follows another one inherits all its parameters, to pass on to its own
-		// followers, even when it is repeated: undeclared ones are not for this job.
+		// A follower inherits all parameters, to pass them on to its own followers, even when it is
+		// repeated: undeclared ones are not for this job.
 		if _, declared := definition.Params[name]; declared {
 			data.Params[name] = value
 		}

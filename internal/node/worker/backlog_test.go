@@ -21,12 +21,12 @@ import (
 	"github.com/belfry-cron/belfry/store/memory"
 )
 
-// backlogged is a store whose ready runs take long to read.
+// backlogged is a store that reads ready runs slowly.
 type backlogged struct {
 	*between
 	mu   sync.Mutex
 	runs []store.ReadyRun
-	read int // how many runs were read
+	read int // number of runs read
 }
 
 func (b *backlogged) Ready(ctx context.Context, q store.ReadyQuery) ([]store.ReadyRun, error) {
@@ -98,11 +98,11 @@ func TestLongBacklogIsPolledRarelyWithoutLoss(t *testing.T) {
 	})
 }
 
-// overdue is a store in which others have left a lot lying.
+// overdue is a store in which other nodes have left many runs.
 type overdue struct {
 	*memory.Store
 	looks atomic.Int64
-	runs  []store.ReadyRun // of one page and more
+	runs  []store.ReadyRun // more than one page
 	own   atomic.Pointer[[]store.ReadyRun]
 }
 
@@ -155,7 +155,7 @@ func TestNodeWithBacklogStealsNothing(t *testing.T) {
 	})
 }
 
-// Its share of the backlog is found with one call for each batch.
+// Its share of the backlog is found with one call per batch.
 func TestJobsOfStolenRunsAreReadInOneBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -175,7 +175,7 @@ func TestJobsOfStolenRunsAreReadInOneBatch(t *testing.T) {
 		r.store.set(func(h *hooks) { h.job = func() error { calls.Add(1); return nil } })
 		r.start()
 		time.Sleep(10 * time.Second)
-		synctest.Wait() // a look may be at this very moment
+		synctest.Wait() // a poll may be running at this moment
 		if looks := o.looks.Load(); looks == 0 || calls.Load() != looks {
 			t.Errorf("for %d looks at what others have left jobs were read %d times", looks, calls.Load())
 		}

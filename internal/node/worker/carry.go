@@ -27,9 +27,8 @@ type Carried struct {
 	Executor json.RawMessage `json:"executor"`
 }
 
-// Carry is Leave for a process that is about to execute another version of its program: it
-// does not wait for attempts that can continue in the next version. Once Run has returned,
-// TakeCarried returns them.
+// Carry is Leave for a process that will execute another version of its program: it does not wait
+// for attempts that can continue there. Once Run has returned, TakeCarried returns them.
 func (w *Worker) Carry(ctx context.Context) error {
 	w.decide(func(queue *runqueue.Queue[claim]) { queue.Leave() })
 	w.giveBack(ctx)
@@ -102,7 +101,7 @@ func (w *Worker) ended(it *item) {
 		Verdict: store.Started, Job: it.With.job, Run: *it.With.run, Steps: it.With.steps, Item: it.With.item, Index: it.With.index, Together: it.With.together,
 	}
 	written, err := wire.ClaimOf(outcome)
-	if err != nil { // a job that cannot be encoded: its attempt cannot continue
+	if err != nil { // its job cannot be encoded: the attempt cannot continue
 		p.ended = executor.Result{Outcome: job.OutcomeLost, Reason: job.Text(err.Error())}
 		w.finished(it)
 		return

@@ -27,7 +27,7 @@ func (w *Worker) claimLoop(ctx context.Context, claims *failurelog.Log, again *b
 			w.Stripes.Leave(within)
 			claims.Saw(err)
 			if pause := again.after(err); err != nil {
-				rest(ctx, pause) // nothing but time helps
+				rest(ctx, pause) // only time helps
 			}
 			w.decide(func(queue *runqueue.Queue[claim]) { queue.Done() })
 			if ctx.Err() != nil {
@@ -45,8 +45,8 @@ func (w *Worker) claimLoop(ctx context.Context, claims *failurelog.Log, again *b
 	}
 }
 
-// backoff is the wait after an error. Loops with the same calls share it, since another
-// loop may have seen the end of an outage.
+// backoff is the wait after an error. Loops with the same calls share it, since another one may
+// notice the end of an outage.
 type backoff struct {
 	mu   sync.Mutex
 	next time.Duration
@@ -65,7 +65,7 @@ func (b *backoff) after(err error) time.Duration {
 	return pause
 }
 
-// rest waits for a while, or until ctx ends.
+// rest waits for a duration, or until ctx ends.
 func rest(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -141,7 +141,7 @@ func (w *Worker) claimBy(ctx context.Context, batch []*item, call func([]store.A
 		return err
 	}
 
-	// Slow preparations are made now rather than at the start of many simultaneous runs.
+	// Slow preparations happen now rather than at the start of many simultaneous runs.
 	for _, it := range started {
 		w.prepare(ctx, it)
 	}
@@ -180,8 +180,8 @@ func outliving(ctx context.Context) (context.Context, context.CancelFunc) {
 	return outer, func() { stop(); cancel() }
 }
 
-// outdated reports whether the job of a claim was changed between the claim and its
-// answer, which came when it was repeated.
+// outdated reports whether the job of a claim was changed between the claim and the answer to its
+// repetition.
 func outdated(it *item) bool {
 	version := engine.VersionOf(it.With.job)
 	return version.Recalls(&it.With.run.Run, it.With.run.Version)
@@ -204,7 +204,7 @@ func (w *Worker) stealLoop(ctx context.Context) {
 			overdue.Saw(err)
 		}
 		pause := stealEvery
-		if err == nil { // nothing was read, so no backoff
+		if err == nil { // no read, so no backoff
 			pause = max(stealEvery, restAsked(began))
 		}
 		wait.Reset(pause)
@@ -235,8 +235,8 @@ func (w *Worker) steal(ctx context.Context) error {
 			continue
 		}
 		if full {
-			// More runs are overdue than other nodes can claim by the next poll. Each node
-			// takes random ones: they would all collide on the first.
+			// More runs are overdue than the nodes can claim by the next poll. Each node takes
+			// random ones, so that they do not collide.
 			rand.Shuffle(len(mine), func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })
 			mine = mine[:(len(mine)+1)/2]
 		}

@@ -13,9 +13,9 @@ import (
 func TestNoAttemptStartsEarlyByTheStoreClock(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		offset time.Duration        // of the clock of the node
-		ask    time.Duration        // how long questions are on their way to the store, claims too
-		answer func() time.Duration // how long the store takes to say what time it is
+		offset time.Duration        // of the node's clock
+		ask    time.Duration        // how long requests take to reach the store, including claims
+		answer func() time.Duration // how long the answer to a reading of the clock takes
 		late   time.Duration        // at most
 	}{
 		{"the clocks agree", 0, 0, nil, 2 * time.Millisecond},
@@ -66,7 +66,7 @@ func TestClockStepMovesHeldRuns(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		step  time.Duration
-		start time.Duration // after the step, at most; it is due 3 s after it by the old clock
+		start time.Duration // the latest start after the step; due 3 s after it by the old clock
 		never bool
 	}{
 		{"forward over the due time", time.Hour, 1200 * time.Millisecond, false},
@@ -106,13 +106,13 @@ func TestNodeClockStepStartsNothingEarly(t *testing.T) {
 		t.Run(step.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t)
-				var set atomic.Int64 // on this node alone
+				var set atomic.Int64 // on this node only
 				r.now = func() time.Time { return time.Now().Add(time.Duration(set.Load())) }
 				j := r.put("j", besides)
 				r.start()
 				r.claimsFar()
 				id := r.plan(j, in(2*time.Second))[0]
-				// The step is not noticed yet.
+				// The step is unnoticed yet.
 				r.store.set(func(h *hooks) {
 					h.claim = func(do func() ([]store.ClaimOutcome, error), _ []store.Attempt) ([]store.ClaimOutcome, error) {
 						set.Store(int64(step))
@@ -183,7 +183,7 @@ func TestStoreClockGoingBackDoesNotCauseBusyPolling(t *testing.T) {
 		r.start()
 		id := r.plan(j, in(3*time.Second))[0]
 		time.Sleep(2500 * time.Millisecond)
-		r.set.Store(int64(-3 * time.Second)) // of the store alone
+		r.set.Store(int64(-3 * time.Second)) // of the store only
 		time.Sleep(8 * time.Second)
 		if n := len(r.store.claimsOf(id)); n > 20 {
 			t.Errorf("the claim was made %d times", n)
@@ -233,8 +233,8 @@ func TestStoreClockStepIsFollowed(t *testing.T) {
 				j := r.put("j", besides)
 				r.store.set(func(h *hooks) { h.claim = slow(time.Millisecond) })
 				r.start()
-				time.Sleep(10 * time.Second) // until it is well known
-				r.set.Store(int64(step))     // of the store alone
+				time.Sleep(10 * time.Second) // until the clock is well known
+				r.set.Store(int64(step))     // of the store only
 				known := max(0, step) + 1100*time.Millisecond
 				var due []time.Time
 				for i := range 10 {

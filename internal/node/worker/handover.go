@@ -15,13 +15,12 @@ const (
 	// numbersReserved is the number of handover numbers that a node reserves at once:
 	// enough for a second at the highest rate.
 	numbersReserved = 1000
-	// numbersTries is how often an attempt gets new numbers when its own are taken: a
-	// restored store may reserve some twice.
+	// numbersTries bounds how often an attempt gets new numbers for used ones: a restored store may
+	// reserve some twice.
 	numbersTries = 3
 )
 
-// errNotRunning means that the attempt does not run on this node, so it cannot hand it
-// over.
+// errNotRunning means that the attempt does not run on this node, so that it cannot hand it over.
 var errNotRunning = errors.New("the attempt is not running on this node any more")
 
 // handing is an attempt that waits to be handed over.
@@ -42,8 +41,8 @@ type handovers struct {
 	mu      sync.Mutex
 	waiting []*handing
 	wake    chan struct{}
-	// free has the unused numbers while no loop takes some: all loops share one block, so
-	// that the numbers of a node grow.
+	// free has the unused numbers while no loop has them: all loops share one block, so that the
+	// numbers of a node grow.
 	free chan numbers
 }
 
@@ -74,10 +73,9 @@ func (q *handovers) take() []*handing {
 	return batch
 }
 
-// handOver records in the store that a receiver outside of Belfry does the work of an
-// attempt.
+// handOver records in the store that an external receiver does the work of an attempt.
 func (w *Worker) handOver(ctx context.Context, it *item, h *store.Handover) (int64, error) {
-	// Before the store has it: from then on it does not count the attempt as this node's.
+	// Before the store does, since it then no longer counts the attempt as this node's.
 	w.decide(func(queue *runqueue.Queue[claim]) {
 		queue.HandOver(it)
 		it.With.fence = 0
@@ -136,7 +134,7 @@ func (w *Worker) handOverAll(ctx context.Context, batch []*handing) {
 	}
 }
 
-// number gives handovers their numbers, of a new block if the old one is used up.
+// number assigns numbers to handovers, from a new block if the old one is used up.
 func (w *Worker) number(ctx context.Context, batch []*handing, list []store.Handover, renew bool) error {
 	var free numbers
 	select {

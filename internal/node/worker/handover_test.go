@@ -69,8 +69,8 @@ func TestHandedOverAttemptUsesNoCapacity(t *testing.T) {
 	})
 }
 
-// The node compares with the store all the time, and the store does not know the attempt for its
-// own: while it is sent, when the session is over, and when the node stops.
+// The node keeps comparing its attempts with the store, which no longer lists this one: while it is
+// sent, when the session is over, and when the node stops.
 func TestNodeNeverLosesHandedOverAttempts(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -108,7 +108,7 @@ func TestNodeNeverLosesHandedOverAttempts(t *testing.T) {
 	}
 }
 
-// An answer of the store that was true before the handover does not give back what was sent.
+// A store's answer from before the handover does not release the sent attempt.
 func TestStaleReconcileReleasesNoHandover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -188,7 +188,7 @@ func TestCancelledAttemptIsNotHandedOver(t *testing.T) {
 	})
 }
 
-// Several loops hand over; all take their numbers from one block.
+// Several loops hand over, with numbers from one block.
 func TestNumbersOfANodeGrow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

@@ -18,13 +18,12 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// herd is a store with many runs that are due at one instant and whose claims
-// all succeed at once.
+// herd is a store with many runs due at one instant, all of whose claims succeed.
 type herd struct {
-	work.Runs // what it does not have, no herd needs
+	work.Runs // methods that no herd needs
 	runs      []store.Run
 	job       *store.Job
-	mu        sync.Mutex // guards what follows, and the tokens
+	mu        sync.Mutex // guards the following fields, and the tokens
 	finished  int
 	done      chan struct{}
 }
@@ -79,7 +78,7 @@ func (h *herd) Finish(_ context.Context, _ job.ID, results []store.Result) ([]st
 	defer h.mu.Unlock()
 	before := h.finished
 	h.finished += len(results)
-	// Some may be read, claimed and reported again: nothing here says that they are gone.
+	// Some may be read, claimed and reported again: this store does not remove them.
 	if before < len(h.runs) && h.finished >= len(h.runs) {
 		close(h.done)
 	}
@@ -123,9 +122,8 @@ type nowhere struct{}
 
 func (nowhere) Append(context.Context, []output.Chunk) error { return nil }
 
-// BenchmarkHerd starts 10,000 runs that are due at one instant and claimed ahead,
-// and reports how late they start, medians of the herds: runs that end at once, and
-// runs that wait.
+// BenchmarkHerd starts 10,000 runs due at one instant and claimed ahead, which end at once or wait,
+// and reports the median lateness of each herd.
 func BenchmarkHerd(b *testing.B) {
 	b.Run("end at once", func(b *testing.B) { benchHerd(b, 0) })
 	b.Run("wait 100 ms", func(b *testing.B) { benchHerd(b, 100*time.Millisecond) })

@@ -36,7 +36,7 @@ func TestResultBatchUsesOneIdleLane(t *testing.T) {
 	if within != one || len(batch) != store.MaxBatch || batch[0].Number != 1 || batch[1].Number != 4 {
 		t.Errorf("%d results of stripes %b are taken, the first is %d", len(batch), within, batch[0].Number)
 	}
-	// All are taken in the end, those of a job in their order.
+	// All are taken eventually, those of a job in order.
 	last := [3]int{1: batch[len(batch)-1].Number}
 	for n := store.MaxBatch; n < 4*store.MaxBatch; n += len(batch) {
 		batch, _ = q.take(store.MaxBatch, busy)
@@ -53,13 +53,12 @@ func TestResultBatchUsesOneIdleLane(t *testing.T) {
 	}
 }
 
-// calls is a store that takes its time, and notes which calls were about the same jobs
-// at once.
+// calls is a slow store that counts concurrent calls about the same jobs.
 type calls struct {
 	*herd
 	underWay map[int]map[job.ID]bool
 	began    int
-	met      int // calls that another one with a job in common was under way at
+	met      int // calls during another one with a common job
 }
 
 func (c *calls) Ready(ctx context.Context, session job.ID, after store.RunRef, until time.Time, limit int) ([]store.ReadyRun, error) {
@@ -70,7 +69,7 @@ func (c *calls) Ready(ctx context.Context, session job.ID, after store.RunRef, u
 	return list, err
 }
 
-// jobOf returns one of 400 jobs.
+// jobOf maps a run to one of 400 jobs.
 func (c *calls) jobOf(run job.ID) job.ID {
 	return job.ID{14: run[14] % 50, 15: run[15] % stripes.Number}
 }
@@ -138,7 +137,7 @@ func TestConcurrentBacklogCallsCoverDifferentJobs(t *testing.T) {
 		go func() { defer close(stopped); _ = w.Run(ctx) }()
 		<-c.done
 		c.mu.Lock()
-		// At the end the last of all stripes are in one batch.
+		// At the end the last runs of all stripes share a batch.
 		if c.met > c.began/5 {
 			t.Errorf("%d of %d calls were about jobs that others were about", c.met, c.began)
 		}

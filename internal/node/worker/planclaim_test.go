@@ -11,11 +11,11 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// planned is what a planner gives to a worker with a step that makes runs.
+// planned is the call of a planner's step with a worker.
 type planned struct {
 	item   store.PlanItem
 	runs   []store.ReadyRun
-	tokens int // that it was given
+	tokens int // number of received tokens
 }
 
 // due prepares the plan of n runs that are due.
@@ -32,7 +32,7 @@ func (r *rig) due(j *store.Job, n int) *planned {
 	return p
 }
 
-// with makes the step.
+// with makes the step with a worker.
 func (p *planned) with(r *rig, answer error) error {
 	return r.worker.ClaimWith(context.Background(), p.runs, func(tokens []job.ID) ([]store.ClaimOutcome, error) {
 		p.tokens = len(tokens)
@@ -54,7 +54,7 @@ func TestRunClaimedByItsPlanStartsOnceWithoutAnotherClaim(t *testing.T) {
 		r.exec.do = lasts(time.Second)
 		j := r.put("j", besides)
 		r.start()
-		time.Sleep(time.Second) // the clock of the store is known
+		time.Sleep(time.Second) // until the store's clock is known
 		p := r.due(j, 10)
 		if err := p.with(r, nil); err != nil {
 			t.Fatal(err)
@@ -72,7 +72,7 @@ func TestRunClaimedByItsPlanStartsOnceWithoutAnotherClaim(t *testing.T) {
 	})
 }
 
-// Whether the step was made or not, each run starts once.
+// Whether or not the step was committed, each run starts once.
 func TestPlanWithALostAnswerIsClaimedUnderTheSameTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

@@ -122,7 +122,7 @@ func TestHintsAreFollowedAtOnceButRateLimited(t *testing.T) {
 		if r.startsOf(id) != 1 {
 			t.Error("a run that a hint was about has not started at its time")
 		}
-		// A store that is slow is left in peace, however many hints there are.
+		// A slow store is not polled more often for many hints.
 		r.store.set(func(h *hooks) { h.ready = 20 * time.Millisecond })
 		before := r.store.looks()
 		for range 3000 {
@@ -133,15 +133,15 @@ func TestHintsAreFollowedAtOnceButRateLimited(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		reads := r.store.looks() - before
-		// Besides, it looks twice a second and for what others leave lying.
+		// Besides, it polls twice a second, for its own and for overdue runs.
 		if reads > 40 {
 			t.Errorf("%d reads in 3 s of hints, each of which takes 20 ms", reads)
 		}
 	})
 }
 
-// A worker that has claimed most of what a poll has found, and has little more to do, does not
-// wait for the rest after it.
+// A worker that has claimed most of a page, and has little more to do, does not wait out its
+// backoff.
 func TestBackoffEndsWhenAPageIsClaimed(t *testing.T) {
 	const page = 2000
 	for n, ends := range map[int]bool{page - 50: false, page + 50: true} {
@@ -151,11 +151,11 @@ func TestBackoffEndsWhenAPageIsClaimed(t *testing.T) {
 				r.capacity = 2 * page
 				many, one := r.put("many", besides), r.put("one", besides)
 				r.start()
-				time.Sleep(3300 * time.Millisecond) // the next look unasked is in 700 ms
+				time.Sleep(3300 * time.Millisecond) // the next regular poll is in 700 ms
 				r.store.set(func(h *hooks) { h.ready = 60 * time.Millisecond })
 				r.shards(many, in(0), n)
 				r.wake <- store.HintRuns
-				time.Sleep(130 * time.Millisecond) // from here on it rests, for 530 ms or more
+				time.Sleep(130 * time.Millisecond) // from here on it backs off, for 530 ms or more
 				if begun := len(r.exec.starts()); begun != n {
 					t.Fatalf("%d of %d have started", begun, n)
 				}
@@ -170,7 +170,7 @@ func TestBackoffEndsWhenAPageIsClaimed(t *testing.T) {
 	}
 }
 
-// A cancel, a pause or an edit does not wait for the rest after a look for runs.
+// A cancel, a pause or an edit does not wait for the backoff after a poll.
 func TestRevocationsSkipTheBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -184,7 +184,7 @@ func TestRevocationsSkipTheBackoff(t *testing.T) {
 		r.claimedAhead(ahead)
 		r.store.set(func(h *hooks) { h.ready = 100 * time.Millisecond })
 		r.wake <- store.HintRuns
-		time.Sleep(110 * time.Millisecond) // from here on it rests, for a second
+		time.Sleep(110 * time.Millisecond) // from here on it backs off, for a second
 		if _, err := r.memory.Cancel(context.Background(), running, "ada", "not today"); err != nil {
 			t.Fatal(err)
 		}
@@ -227,7 +227,7 @@ func TestThousandsOfChangesShareReads(t *testing.T) {
 		if n := reads.Load(); n < 30 || n > 10+3*21+1 {
 			t.Errorf("%d reads in 3 s of hints", n)
 		}
-		// The last of them is not lost in it.
+		// The last of them is not lost among them.
 		if _, err := r.memory.Cancel(context.Background(), id, "ada", ""); err != nil {
 			t.Fatal(err)
 		}
@@ -241,8 +241,7 @@ func TestThousandsOfChangesShareReads(t *testing.T) {
 	})
 }
 
-// Of very many jobs with claims those that start first are called back first, a batch with
-// each call.
+// Of very many jobs with claims the earliest starts are recalled first, a batch with each call.
 func TestEarliestStartsAreRecalledFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -279,7 +278,7 @@ func TestEarliestStartsAreRecalledFirst(t *testing.T) {
 	})
 }
 
-// A pause that could not be looked at is looked at again: no hint comes a second time.
+// After a failed read a pause is read again, as no hint is repeated.
 func TestPauseIsReadAgainAfterAStoreFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -326,7 +325,7 @@ func TestRunAlreadyDueSurvivesAnEdit(t *testing.T) {
 		r.store.set(func(h *hooks) {
 			h.claim = func(do func() ([]store.ClaimOutcome, error), _ []store.Attempt) ([]store.ClaimOutcome, error) {
 				outcomes, err := do()
-				time.Sleep(time.Second) // the answer comes when the run is due for long
+				time.Sleep(time.Second) // the answer arrives long after the run is due
 				return outcomes, err
 			}
 		})
@@ -368,7 +367,7 @@ func TestClaimWithALostAnswerIsRecalledAfterAnEdit(t *testing.T) {
 						outcomes, err := do()
 						if !lost {
 							lost = true
-							c.change(r, j) // of which no hint comes
+							c.change(r, j) // without a hint about it
 							return nil, errAway
 						}
 						return outcomes, err
@@ -392,8 +391,8 @@ func TestClaimWithALostAnswerIsRecalledAfterAnEdit(t *testing.T) {
 	}
 }
 
-// A change concerns the nodes that have its job, and a cancel the one that has its run: others
-// read nothing.
+// A change concerns the nodes with its job, and a cancel the node with its run: other nodes read
+// nothing.
 func TestHintsAboutOtherRunsReadNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -418,7 +417,7 @@ func TestHintsAboutOtherRunsReadNothing(t *testing.T) {
 			runs.Store(0)
 			jobs.Store(0)
 			r.wake <- hint
-			time.Sleep(60 * time.Millisecond) // less than until the worker looks anyway
+			time.Sleep(60 * time.Millisecond) // less than until the next regular poll
 			return int(runs.Load()), int(jobs.Load())
 		}
 		other := job.ID{1, 2, 3}

@@ -22,8 +22,8 @@ const (
 	busyFor  = 15 * time.Second
 )
 
-// fenceLoop checks the fences every second. It never waits for the store: fences matter
-// most while the store does not answer.
+// fenceLoop checks the fences every second. It never waits for the store: fences matter most when
+// the store is silent.
 func (w *Worker) fenceLoop(ctx context.Context) {
 	ticker := time.NewTicker(runqueue.LookEvery)
 	defer ticker.Stop()
@@ -68,7 +68,7 @@ func (w *Worker) reconcileLoop(ctx context.Context) {
 
 // room is a busy worker's allowance for garbage.
 type room struct {
-	done  func() // nil when it has none
+	done  func() // nil if it has none
 	until time.Time
 }
 
@@ -132,10 +132,9 @@ func (w *Worker) recallAll(ctx context.Context, hint store.Hint) error {
 	return w.recall(ctx, items)
 }
 
-// recall releases early claims whose job was paused, deleted or rescheduled before they
-// were due: the store then settles the runs as withdrawn, unless the new schedule has the
-// occurrence too. An edit that keeps the schedule recalls as well, so that the run is
-// claimed again under the current definition.
+// recall releases early claims whose job was paused, deleted or rescheduled before they were due:
+// the store then settles the runs as withdrawn, unless the new schedule has the occurrence too.
+// After an edit that keeps the schedule the run is claimed again under the new definition.
 func (w *Worker) recall(ctx context.Context, items []*item) error {
 	held := map[job.ID][]*item{}
 	for _, it := range items {
@@ -175,7 +174,7 @@ func (w *Worker) giveBack(ctx context.Context) {
 	}
 }
 
-// afterwards says what happens to claimed runs that have not started and were not released.
+// afterwards describes the fate of claimed runs that have not started and were not released.
 func (w *Worker) afterwards() string {
 	if w.Journal == nil {
 		return "they will count as lost"

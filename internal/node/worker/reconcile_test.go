@@ -20,8 +20,8 @@ func TestFencedAttemptsEndBeforeOthersMayTakeThem(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		policy string
-		own    job.Overlap   // of the run; "" for the policy's
-		after  time.Duration // the last renewal; 0 for never
+		own    job.Overlap   // the run's policy; "" for the job's
+		after  time.Duration // time of the last renewal; 0 for never
 	}{
 		{"one that holds a slot", "policy: {lost_after: 30s, kill_grace: 5s}", "", 30*time.Second - 5*time.Second - 3*time.Second},
 		{"one by whose loss nothing is gained", "policy: {overlap: allow, lost_after: 30s, kill_grace: 5s}", "", 0},
@@ -56,7 +56,7 @@ func TestFencedAttemptsEndBeforeOthersMayTakeThem(t *testing.T) {
 					t.Fatal("it did not start")
 				}
 				r.silent.Store(true)
-				synctest.Wait() // for a renewal at this instant
+				synctest.Wait() // allows a renewal at this instant
 				renewed := time.Duration(r.renewed.Load())
 				time.Sleep(50 * time.Second)
 				if c.after == 0 {
@@ -77,7 +77,7 @@ func TestFencedAttemptsEndBeforeOthersMayTakeThem(t *testing.T) {
 	}
 }
 
-// When a step is taken for lost, what follows it in its flow starts, and another run of the flow.
+// The loss of a step starts the next steps of its flow, and another run of the flow.
 func TestStepsEndBeforeTheirFlowContinues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -101,7 +101,7 @@ func TestStepsEndBeforeTheirFlowContinues(t *testing.T) {
 		r.plan(flow, in(time.Second))
 		time.Sleep(10 * time.Second)
 		r.silent.Store(true)
-		synctest.Wait() // for a renewal at this instant
+		synctest.Wait() // allows a renewal at this instant
 		renewed := time.Duration(r.renewed.Load())
 		time.Sleep(time.Minute)
 		mu.Lock()
@@ -114,7 +114,7 @@ func TestStepsEndBeforeTheirFlowContinues(t *testing.T) {
 	})
 }
 
-// A network that swallows everything gives no errors: a call ends by a timeout.
+// A network that drops everything gives no errors: a call ends by a timeout.
 func TestFencesHoldWhileTheStoreIsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -134,7 +134,7 @@ func TestFencesHoldWhileTheStoreIsSilent(t *testing.T) {
 				return nil, errAway
 			}
 		})
-		synctest.Wait() // for a renewal at this instant
+		synctest.Wait() // allows a renewal at this instant
 		renewed := time.Duration(r.renewed.Load())
 		time.Sleep(50 * time.Second)
 		const fence = 30*time.Second - 5*time.Second - 3*time.Second
@@ -150,12 +150,12 @@ func TestFencesHoldWhileTheStoreIsSilent(t *testing.T) {
 func TestNothingStartsPastItsFence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		r.exec.before = func(executor.Attempt) { time.Sleep(30 * time.Second) } // no room to start it
+		r.exec.before = func(executor.Attempt) { time.Sleep(30 * time.Second) } // no resources to start it
 		r.start()
 		id := r.plan(r.put("j", "policy: {lost_after: 30s, kill_grace: 5s}"), in(time.Second))[0]
 		time.Sleep(1500 * time.Millisecond)
 		r.silent.Store(true)
-		// Others cannot take it yet: they would not count as steady.
+		// Other nodes cannot take it yet: they do not count as steady.
 		time.Sleep(29800 * time.Millisecond)
 		if r.startsOf(id) != 0 {
 			t.Error("it was started past its fence")
@@ -270,13 +270,13 @@ func TestOverdueRunsOfOtherNodesAreStolen(t *testing.T) {
 	})
 }
 
-// A node that could not ask for long, as a network has swallowed what it has asked, or has
-// waited long for its answer, must not rest for a multiple of that.
+// A node whose poll took long, since a network dropped it or delayed its answer, must not back off
+// for a multiple of that.
 func TestOverdueRunsAreStolenSoonAfterTheStoreIsBack(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		answer error
-		within time.Duration // of the time at which it is overdue
+		within time.Duration // after it became overdue
 	}{
 		{"that ended with an error", errAway, 350 * time.Millisecond},
 		{"that ended with an answer", nil, 5 * time.Second},

@@ -17,16 +17,16 @@ import (
 const (
 	// reportAfterStop is how long a worker that stops tries to report.
 	reportAfterStop = 5 * time.Second
-	// reportEvery is the time between two reports that are not full, unless runs wait
-	// for room. The first result after a while is reported at once.
+	// reportEvery is the time between two partial reports, unless runs wait for room. The first
+	// result after a pause is reported at once.
 	reportEvery = 20 * time.Millisecond
-	// stuckAfter is how long a report may take before it is sent again, if the store answers
-	// renewals meanwhile. A store that is slow with results gets twice as long each time, up
-	// to stuckMost; stuckAgain is the time between two looks at the renewals.
+	// stuckAfter is how long a report may take before it is repeated, if the store answers
+	// renewals. A store that is slow with results gets twice as long each time, up to stuckMost;
+	// stuckAgain is the time between checks of the renewals.
 	stuckAfter = 5 * time.Second
 	stuckMost  = time.Minute
 	stuckAgain = 500 * time.Millisecond
-	// laneResults is the number of results that are searched for a batch of one stripe.
+	// laneResults is how many results are searched for a batch of one stripe.
 	laneResults = 4 * store.MaxBatch
 	// unreportedAfter is how long a result waits until the renewals of the session mention it: most
 	// are reported sooner.
@@ -43,30 +43,30 @@ type result struct {
 	item *item
 	// unstarted is set when the attempt had no effect: it is released, not finished.
 	unstarted bool
-	// handed is set when the store may have recorded a receiver outside of Belfry, and
-	// handedOver when a receiver has the work: then nothing is reported.
+	// handed is set if the store may have recorded an external receiver, and handedOver if a
+	// receiver has the work: then there is nothing to report.
 	handed, handedOver bool
 	undecided          bool
-	since              time.Duration // when it was queued, on the clock since boot
+	since              time.Duration // when it was queued, on the boot clock
 }
 
 // Spool keeps results until the store has them. Its methods may be called from many
 // goroutines.
 type Spool interface {
-	// Keep keeps a result, which no longer changes.
+	// Keep stores a result, which no longer changes.
 	Keep(r *store.Result)
 	// Forget forgets the result of an attempt, by its token.
 	Forget(token job.ID)
 }
 
-// finished keeps the result of an attempt and has it reported.
+// finished queues the result of an attempt for its report.
 func (w *Worker) finished(it *item) {
 	r := w.resultOf(it)
 	if w.Spool != nil && !r.unstarted && !r.handedOver {
 		w.Spool.Keep(&r.Result)
 	}
 	if w.Journal != nil && r.unstarted && !r.handed {
-		w.Journal.Forget(r.Run, r.Number) // so that it is given back even if this process dies
+		w.Journal.Forget(r.Run, r.Number) // so that it is released even if this process dies
 	}
 	r.since = w.Boot()
 	w.results.add(r)
@@ -78,10 +78,10 @@ func (r *result) stripe() int { return stripes.Of(r.item.Ready.Job) }
 // results are the results waiting for a report, and those in flight.
 type results struct {
 	mu        sync.Mutex
-	all       map[*result]bool // the waiting, those in flight, and those that come back after undecidedAgain
+	all       map[*result]bool // the waiting results, those in flight, and those due again after undecidedAgain
 	waiting   []*result
-	reporting int       // how many are under way
-	at        time.Time // when the last report was begun
+	reporting int       // number of reports in flight
+	at        time.Time // when the last report began
 	wake      chan struct{}
 }
 
@@ -97,9 +97,9 @@ func (q *results) add(r *result) {
 	signal(q.wake)
 }
 
-// batch takes the first waiting results for a report. While another report is in flight,
-// and until reportEvery after the last one, only a full batch justifies a call, unless in
-// a hurry. Otherwise it returns the remaining time.
+// batch takes the first waiting results for a report, or returns the remaining time. While another
+// report is in flight, and until reportEvery after the last one, it takes only full batches, unless
+// in a hurry.
 func (q *results) batch(hurry bool, in *stripes.Stripes) (batch []*result, within stripes.Set, wait time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -123,8 +123,8 @@ func (q *results) batch(hurry bool, in *stripes.Stripes) (batch []*result, withi
 	return batch, within, wait
 }
 
-// take takes n results and returns the stripes of their jobs. With a choice it prefers those
-// of one stripe that no other call is in.
+// take takes n results and returns the stripes of their jobs. With a choice it prefers results of
+// one stripe without another call.
 func (q *results) take(n int, busy stripes.Set) (batch []*result, within stripes.Set) {
 	if some := q.waiting[:min(len(q.waiting), laneResults)]; 0 < n && n < len(some) {
 		first := slices.IndexFunc(some, func(r *result) bool { return !busy.Has(r.stripe()) })
@@ -133,7 +133,7 @@ func (q *results) take(n int, busy stripes.Set) (batch []*result, within stripes
 	}
 	batch = q.waiting[:n:n]
 	if q.waiting = q.waiting[n:]; len(q.waiting) == 0 {
-		q.waiting = nil // give the space back
+		q.waiting = nil // frees its memory
 	}
 	for _, r := range batch {
 		within.Add(r.stripe())
@@ -149,7 +149,7 @@ func (q *results) refused(batch []*result) {
 	q.reporting -= len(batch)
 }
 
-// taken removes a batch that the store has.
+// taken removes a stored batch.
 func (q *results) taken(batch []*result) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -159,7 +159,7 @@ func (q *results) taken(batch []*result) {
 	}
 }
 
-// again returns results to the queue in a while. Others do not wait for them.
+// again queues results again after a while, without delaying others.
 func (q *results) again(batch []*result) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -179,7 +179,7 @@ func (q *results) len() int {
 	return len(q.all)
 }
 
-// since returns how many results of attempts have been unreported since a moment.
+// since returns how many results have been unreported since a moment.
 func (q *results) since(at time.Duration) (n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -209,7 +209,7 @@ func order(a, b bool) int {
 	return 1
 }
 
-// toReport takes results for a batch. It hurries when runs wait for the capacity.
+// toReport takes results for a batch. It hurries when runs wait for capacity.
 func (w *Worker) toReport() (batch []*result, within stripes.Set, wait time.Duration) {
 	batch, within, wait = w.results.batch(w.load().Pending > 0, w.Stripes)
 	w.decide(func(*runqueue.Queue[claim]) {
@@ -276,9 +276,9 @@ func (w *Worker) reportLoop(ctx context.Context, reports *failurelog.Log, again 
 	}
 }
 
-// unlessStuck returns a context for a report that ends when the store does not answer for so long,
-// although it has answered a renewal that was sent since: after an outage a call may hang on a dead
-// connection, and meanwhile others take its attempts for running.
+// unlessStuck returns a context for a report that ends when the store is silent for that long but
+// has answered a later renewal: after an outage a call may hang on a dead connection, while its
+// attempts seem to run.
 func (w *Worker) unlessStuck(ctx context.Context, patience time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	began := w.Boot()
@@ -348,8 +348,8 @@ func (w *Worker) finish(ctx context.Context, batch []*result) (ready []store.Rea
 	return ready, nil
 }
 
-// reported removes acknowledged results, and holds runs made ready by the report, sent at a
-// moment.
+// reported removes acknowledged results, and holds runs that the report, sent at a moment, made
+// ready.
 func (w *Worker) reported(batch []*result, ready []store.ReadyRun, sent time.Duration) {
 	w.decide(func(queue *runqueue.Queue[claim]) {
 		for i := range batch {
@@ -360,7 +360,7 @@ func (w *Worker) reported(batch []*result, ready []store.ReadyRun, sent time.Dur
 	w.results.taken(batch)
 }
 
-// awaitReports waits for a limited time until all results are reported.
+// awaitReports waits, for a limited time, until all results are reported.
 func (w *Worker) awaitReports(ctx context.Context) {
 	within := reportAfterStop
 	if w.away.Load() {

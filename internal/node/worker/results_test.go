@@ -92,7 +92,7 @@ func TestRefusedResultIsDropped(t *testing.T) {
 		j := r.put("j", besides)
 		r.exec.do = func(ctx context.Context, a executor.Attempt, _ executor.Output) executor.Result {
 			if len(r.exec.starts()) == 1 {
-				// Another node takes it while it runs.
+				// Another node takes over while it runs.
 				active, err := store.ActiveRun(ctx, r.memory, a.Run.ID)
 				if err != nil {
 					t.Error(err)
@@ -115,8 +115,8 @@ func TestRefusedResultIsDropped(t *testing.T) {
 	})
 }
 
-// A store whose history is away does not decide about some results: they are kept and come again,
-// and the results of other attempts are not held up.
+// A store whose history is away is undecided about some results: these are kept and reported again,
+// without delaying results of other attempts.
 func TestAnUndecidedResultHoldsUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -204,7 +204,7 @@ func TestResultCarriesItsOutput(t *testing.T) {
 func TestTimeoutCountsFromTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		r.exec.before = func(executor.Attempt) { time.Sleep(4 * time.Second) } // no room to start it
+		r.exec.before = func(executor.Attempt) { time.Sleep(4 * time.Second) } // no resources to start it
 		r.exec.do = lasts(time.Hour)
 		r.start()
 		id := r.plan(r.put("j", "policy: {overlap: allow, timeout: 3s}"), in(time.Second))[0]
@@ -284,7 +284,7 @@ func TestFullJournalStartsNothing(t *testing.T) {
 }
 
 // After an outage a call may hang on a dead connection although the store answers others: the
-// result is reported again, before others take its attempt for running.
+// result is reported again, before its attempt seems to run.
 func TestHangingReportIsSentAgainOnceTheStoreAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

@@ -33,25 +33,25 @@ var (
 	slogDiscard = slog.New(slog.DiscardHandler)
 )
 
-// hooks say what happens to a call of the store. Each gets the call and decides
-// whether and when it is made, and what is answered; nil makes it.
+// hooks intercept calls of the store. Each receives the call and decides whether and when it is
+// made, and what is answered; nil makes it.
 type hooks struct {
 	claim  func(do func() ([]store.ClaimOutcome, error), attempts []store.Attempt) ([]store.ClaimOutcome, error)
 	finish func(do func() error, results []store.Result) error
 	hang   func(ctx context.Context) error // before finish
-	// undecided selects results that the store does not decide about.
+	// undecided selects results about which the store is undecided.
 	undecided func(r store.Result) bool
 	release   func(do func() error, attempts []store.Attempt) error
 	now       func() (time.Time, error)
 	read      func() error
-	ready     time.Duration // how long a read takes
+	ready     time.Duration // duration of a read
 	tell      time.Duration // and its answer
 	mine      func(do func() ([]store.Run, error)) ([]store.Run, error)
 	job       func() error
 	overdue   func() error
 }
 
-// between stands between a worker and a store, and keeps what was asked.
+// between is a wrapper of a worker's store that records the calls.
 type between struct {
 	store.Store
 	t *testing.T
@@ -79,7 +79,7 @@ type finished struct {
 	err error
 }
 
-// set changes what happens to the calls from now on.
+// set changes the hooks of later calls.
 func (b *between) set(change func(h *hooks)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -92,7 +92,7 @@ func (b *between) hook() hooks {
 	return b.hooks
 }
 
-// bounded fails the test for a batch that no store would take.
+// bounded fails the test for a batch that exceeds a store's limit.
 func (b *between) bounded(n int) {
 	if n == 0 || n > store.MaxBatch {
 		b.t.Errorf("the store is called with %d items", n)
@@ -239,7 +239,7 @@ func (b *between) givenBack() []store.Attempt {
 	return slices.Clone(b.released)
 }
 
-// looks returns how often it was asked for runs.
+// looks returns the number of polls for runs.
 func (b *between) looks() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -264,14 +264,14 @@ type begun struct {
 	data   job.TemplateData
 }
 
-// act is an executor whose attempts do what the test says.
+// act is an executor whose attempts run functions of the test.
 type act struct {
-	before func(a executor.Attempt) // before it asks whether it may start
+	before func(a executor.Attempt) // called before it asks whether it may start
 	do     func(ctx context.Context, a executor.Attempt, out executor.Output) executor.Result
 
 	mu      sync.Mutex
 	started []begun
-	causes  map[job.ID]error // why runs were ended
+	causes  map[job.ID]error // causes of ended runs
 	now     int
 	most    int // at once
 }
@@ -308,7 +308,7 @@ func (e *act) Run(ctx context.Context, a executor.Attempt, out executor.Output) 
 	return do(ctx, a, out)
 }
 
-// does says what attempts do from now on.
+// does sets the function of later attempts.
 func (e *act) does(do func(context.Context, executor.Attempt, executor.Output) executor.Result) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -329,7 +329,7 @@ func (e *act) cause(run job.ID) error {
 	return e.causes[run]
 }
 
-// lasts makes attempts that take some time, unless they are ended before.
+// lasts returns an attempt that takes some time, unless it is ended earlier.
 func lasts(d time.Duration) func(context.Context, executor.Attempt, executor.Output) executor.Result {
 	return func(ctx context.Context, _ executor.Attempt, _ executor.Output) executor.Result {
 		select {
@@ -342,7 +342,7 @@ func lasts(d time.Duration) func(context.Context, executor.Attempt, executor.Out
 	}
 }
 
-// book is a journal that keeps the order of its calls.
+// book is a journal that records the order of its calls.
 type book struct {
 	mu    sync.Mutex
 	fails bool
@@ -377,7 +377,7 @@ func (b *book) all() []string {
 	return slices.Clone(b.lines)
 }
 
-// unwritten is a sink: the output of these attempts comes with their results.
+// unwritten is a sink: the output of these attempts is stored with their results.
 type unwritten struct{}
 
 func (unwritten) Append(context.Context, []output.Chunk) error { return nil }
@@ -391,7 +391,7 @@ type rig struct {
 	book   *book
 	worker *worker.Worker
 	wake   chan store.Hint
-	silent atomic.Bool // the session is not renewed
+	silent atomic.Bool // renewals stop
 
 	spool    worker.Spool
 	observer worker.Observer
@@ -406,7 +406,7 @@ type rig struct {
 	renewed  atomic.Int64
 	ids      atomic.Uint64
 	self     store.Session
-	ended    chan struct{} // closed when Run of the worker has returned
+	ended    chan struct{} // closed once Run of the worker has returned
 	cancel   context.CancelCauseFunc
 	halt     func()
 }
@@ -492,14 +492,13 @@ func (r *rig) start() {
 	}
 }
 
-// stop ends the worker and waits for it.
+// stop stops the worker and waits for it.
 func (r *rig) stop() {
 	r.halt()
 	r.halt = func() {}
 }
 
-// put creates or changes a job that can run beside itself, unless its policy
-// says otherwise.
+// put creates or changes a job whose runs may overlap, unless its policy forbids it.
 func (r *rig) put(name, rest string) *store.Job {
 	r.t.Helper()
 	return r.putText(fmt.Sprintf("{name: %s, schedule: {cron: '* * * * * *'}, run: {shell: 'true'}, %s}", name, rest))
@@ -548,8 +547,8 @@ func (r *rig) planFor(session job.ID, j *store.Job, due ...time.Time) []job.ID {
 	return ids
 }
 
-// backfill makes a run of the past with an overlap policy of its own, which this worker takes
-// over as it has no node.
+// backfill creates a run of the past with its own overlap policy and without a node, so that this
+// worker takes it over.
 func (r *rig) backfill(j *store.Job, overlap job.Overlap) job.ID {
 	r.t.Helper()
 	id, err := job.NewID(time.Now(), rand.Reader)
@@ -563,7 +562,7 @@ func (r *rig) backfill(j *store.Job, overlap job.Overlap) job.ID {
 	return id
 }
 
-// shards makes the runs of one occurrence in many shards.
+// shards creates the runs of an occurrence with many shards.
 func (r *rig) shards(j *store.Job, due time.Time, n int) {
 	r.t.Helper()
 	item := store.PlanItem{Job: j.Definition.UID, Epoch: j.Definition.Epoch, From: j.Cursor, To: due}
@@ -580,14 +579,14 @@ func (r *rig) shards(j *store.Job, due time.Time, n int) {
 	}
 }
 
-// in returns the moment some time from now, in whole milliseconds.
+// in returns a moment in the future, in whole milliseconds.
 func in(d time.Duration) time.Time { return time.Now().Add(d).UTC().Truncate(time.Millisecond) }
 
-// until lets time pass until something is so.
+// until lets time pass until a condition holds.
 func (r *rig) until(what string, most time.Duration, so func() bool) {
 	r.t.Helper()
 	for range most / time.Millisecond {
-		synctest.Wait() // the worker has done all that follows from it
+		synctest.Wait() // the worker has done everything that follows
 		if so() {
 			return
 		}
@@ -596,8 +595,7 @@ func (r *rig) until(what string, most time.Duration, so func() bool) {
 	r.t.Fatalf("it has not happened within %s: %s", most, what)
 }
 
-// claimsFar teaches the worker that claims take long, so that it makes them far
-// ahead of what is due.
+// claimsFar teaches the worker that claims are slow, so that it makes them far ahead.
 func (r *rig) claimsFar() {
 	r.t.Helper()
 	j := r.put("teacher", "policy: {overlap: allow}")
@@ -607,7 +605,7 @@ func (r *rig) claimsFar() {
 	r.store.set(func(h *hooks) { h.claim = nil })
 }
 
-// slow makes claims that take some time before they are made.
+// slow returns a hook that delays claims.
 func slow(d time.Duration) func(func() ([]store.ClaimOutcome, error), []store.Attempt) ([]store.ClaimOutcome, error) {
 	return func(do func() ([]store.ClaimOutcome, error), _ []store.Attempt) ([]store.ClaimOutcome, error) {
 		time.Sleep(d)
@@ -615,7 +613,7 @@ func slow(d time.Duration) func(func() ([]store.ClaimOutcome, error), []store.At
 	}
 }
 
-// claimedAhead waits until a run is claimed, which must be before it starts.
+// claimedAhead waits until a run is claimed, which must be before its start.
 func (r *rig) claimedAhead(run job.ID) {
 	r.t.Helper()
 	r.until("the run is claimed", 10*time.Second, func() bool {
@@ -629,8 +627,7 @@ func (r *rig) claimedAhead(run job.ID) {
 	}
 }
 
-// claimUnderWay plans a run and waits until its claim is made, whose answer is then on
-// its way.
+// claimUnderWay plans a run and waits until its claim is made, while the answer is delayed.
 func (r *rig) claimUnderWay(j *store.Job) job.ID {
 	r.t.Helper()
 	r.store.set(func(h *hooks) {
@@ -677,7 +674,7 @@ func (r *rig) outcome(run job.ID) job.Outcome {
 	return ""
 }
 
-// state returns how far a run has come.
+// state returns the state of a run.
 func (r *rig) state(run job.ID) job.RunState {
 	r.t.Helper()
 	active, err := store.ActiveRun(context.Background(), r.memory, run)

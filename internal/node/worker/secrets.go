@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	// secretsWithin is how long an attempt waits for the answer of a place with secrets.
+	// secretsWithin is how long an attempt waits for a source of secrets.
 	secretsWithin = 30 * time.Second
-	// secretsPatience is how long a failure to read them is repeated before the attempt is postponed,
-	// so that people see why it does not start, and a node that reaches them may claim it.
+	// secretsPatience is how long reading is retried before the attempt is postponed, so that people
+	// see why it does not start, and another node may claim it.
 	secretsPatience = time.Second
 	// secretsAgain is the wait after a failure to read them, which doubles.
 	secretsAgain = 250 * time.Millisecond
@@ -25,7 +25,7 @@ const (
 
 // secretValues are the secrets of an attempt; reading begins at its claim.
 type secretValues struct {
-	done   chan struct{} // closed when the other fields are set
+	done   chan struct{} // closed once the other fields are set
 	values map[string]string
 	err    error
 }
@@ -65,8 +65,7 @@ func (w *Worker) fetch(ctx context.Context, it *item, names []string) *secretVal
 	return f
 }
 
-// withSecrets runs an attempt with its secrets, or not at all. Its output and reasons are
-// masked.
+// withSecrets runs an attempt only with all its secrets. It masks output and reasons.
 func (w *Worker) withSecrets(p *prepared) executor.Result {
 	<-p.secrets.done
 	values, err := p.secrets.values, p.secrets.err
@@ -84,20 +83,20 @@ func (w *Worker) withSecrets(p *prepared) executor.Result {
 	}
 	stdout, stderr := mask.Writer(p.capture.Stdout()), mask.Writer(p.capture.Stderr())
 	ended := w.safely(p, executor.Output{Stdout: stdout, Stderr: stderr})
-	_, _ = stdout.Close(), stderr.Close() // captures do not fail
+	_, _ = stdout.Close(), stderr.Close() // writes to captures succeed
 	ended.Reason, ended.Cause = ended.Reason.Map(mask.Text), mask.Text(ended.Cause)
 	ended.Value = maskedJSON(mask, ended.Value)
 	return ended
 }
 
-// maskedJSON masks a result, which stays JSON.
+// maskedJSON masks a result and keeps it valid JSON.
 func maskedJSON(mask *secret.Mask, value []byte) []byte {
 	if value == nil {
 		return nil
 	}
 	masked := []byte(mask.Text(string(value)))
-	if !json.Valid(masked) { // a number was masked
-		masked, _ = json.Marshal(secret.Masked) // a text is always encoded
+	if !json.Valid(masked) { // the mask replaced a number
+		masked, _ = json.Marshal(secret.Masked) // a text always encodes
 	}
 	return masked
 }

@@ -63,7 +63,7 @@ func TestAttemptWithoutItsSecretFailsBeforeItStarts(t *testing.T) {
 	})
 }
 
-// A run without its secrets is not running, and the occurrences that it holds up say why.
+// A run that waits for its secrets is not running, and the occurrences that it delays say why.
 func TestRunWaitsForItsSecretsAndNamesThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -118,7 +118,8 @@ func TestAttemptWithUnreachableSecretsIsReleased(t *testing.T) {
 	})
 }
 
-// A run with a value that its job refuses fails before it starts, and one that chooses a secret reads it alone.
+// A run with a refused parameter fails before it starts, and a run that chooses a secret reads only
+// that one.
 func TestParametersOfAnAttemptAreCheckedAndChooseSecrets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

@@ -9,8 +9,7 @@ import (
 )
 
 const (
-	// idleMax is the most goroutines that wait for attempts. More are started for a burst
-	// and end with it.
+	// idleMax bounds the goroutines that wait for attempts. A burst starts more, which end with it.
 	idleMax = 64
 	// startsFirst is how long ended attempts and their reports wait for pending starts of
 	// the same instant: a late start is visible, a late result is not.
@@ -46,7 +45,7 @@ func (w *Worker) startLoop(ctx context.Context) {
 type starter struct {
 	begin func(*item) // executes it
 	end   func(*item) // does the rest
-	// emptied is signalled when the last attempt was taken.
+	// emptied is signalled when the last pending attempt was taken.
 	emptied chan struct{}
 	// wake has a token for each idle goroutine to continue.
 	wake    chan struct{}
@@ -55,7 +54,7 @@ type starter struct {
 	mu     sync.Mutex
 	queue  []*item
 	ended  endings
-	coming bool // a goroutine is coming
+	coming bool // a goroutine was summoned
 	idle   int
 	over   bool
 }
@@ -86,9 +85,9 @@ func (s *starter) summon() {
 	s.coming = true
 }
 
-// work executes attempts until none are left, and enough goroutines are idle.
+// work executes attempts until none is left and enough goroutines are idle.
 func (s *starter) work() {
-	var last *item // that was begun, and has ended
+	var last *item // the item that has ended
 	for summoned := true; ; summoned = false {
 		switch it, ended := s.next(last, summoned); {
 		case it == nil:
@@ -103,9 +102,8 @@ func (s *starter) work() {
 	}
 }
 
-// next waits for and returns the next attempt to start, or an ended one. It returns nil
-// when the goroutine must end. last is the attempt that this goroutine has ended, or nil;
-// summoned is set for a summoned goroutine.
+// next waits for and returns the next attempt to start, or an ended one. It returns nil when the
+// goroutine must end. last is the attempt that it has ended, or nil.
 func (s *starter) next(last *item, summoned bool) (it *item, ended bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,7 +140,7 @@ func (s *starter) next(last *item, summoned bool) (it *item, ended bool) {
 	return it, false
 }
 
-// endings are ended attempts, in order. The memory of a burst is kept for the next.
+// endings are ended attempts, in order. The memory of a burst is reused.
 type endings struct {
 	items []*item
 	first int

@@ -18,9 +18,9 @@ func waiting(n int) []*item {
 	return items
 }
 
-// alone calls a starter as the only goroutine of it does, until there is nothing to do.
+// alone runs a starter on a single goroutine, until there is nothing left to do.
 func alone(s *starter, begin, end func(*item)) {
-	s.over = true // and it does not wait
+	s.over = true // it does not wait
 	var last *item
 	for {
 		switch it, ended := s.next(last, false); {
@@ -69,7 +69,7 @@ func TestResultsWaitForStartsOnlyBriefly(t *testing.T) {
 	alone(s, func(it *item) {
 		now = now.Add(each)
 		it.With.prepared.over = now
-		if starts++; starts < most { // there is always one to be started
+		if starts++; starts < most { // one is always pending
 			s.add(waiting(1))
 		}
 	}, func(it *item) { waited = max(waited, now.Sub(it.With.prepared.over)) })

@@ -10,7 +10,7 @@ import (
 
 // Stats are metrics of the worker.
 type Stats struct {
-	// Held are the unclaimed runs in memory, Pending the due ones among them.
+	// Held is the number of unclaimed runs in memory, and Pending of the due ones among them.
 	Held, Pending int
 	// Busy are the attempts that occupy capacity, Results the attempts among them with an
 	// unacknowledged result.

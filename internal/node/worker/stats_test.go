@@ -14,7 +14,7 @@ import (
 // Resumed implements worker.Observer.
 func (*tally) Resumed() {}
 
-// tally keeps what an observer received.
+// tally records the calls of an observer.
 type tally struct {
 	mu    sync.Mutex
 	late  []time.Duration
@@ -78,7 +78,7 @@ func TestObserverSeesNoAttemptThatNeverStarts(t *testing.T) {
 		r := newRig(t)
 		told := &tally{}
 		r.observer = told
-		r.book.fails = true // what cannot be announced does not begin
+		r.book.fails = true // an attempt that cannot be announced does not start
 		r.start()
 		id := r.plan(r.put("a", "policy: {overlap: allow}"), in(time.Second))[0]
 		r.until("it is given back", 5*time.Second, func() bool {
@@ -91,8 +91,7 @@ func TestObserverSeesNoAttemptThatNeverStarts(t *testing.T) {
 	})
 }
 
-// A store that refuses claims makes no node look busy, and one that is slow does not hide
-// what the node is about to have.
+// Refused claims do not make a node look busy, and slow claims still count.
 func TestStatsCountClaimsInFlightAsReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

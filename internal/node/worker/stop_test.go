@@ -48,7 +48,7 @@ func TestDrainReleasesUnstartedRunsAndWaitsForTheRest(t *testing.T) {
 	})
 }
 
-// The rig fails for a batch that is too large.
+// The rig fails for an oversized batch.
 func TestReleasesAreBatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -109,12 +109,12 @@ func TestDrainEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// A store that is away comes back; a full one waits for a person to make room.
+// A store that is away returns; a full one waits for an operator.
 func TestDrainWaitsForResultsButNotForAFullStore(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		err  error
-		want time.Duration // after the last run has ended
+		want time.Duration // after the end of the last run
 	}{{"the store is away", errAway, 20 * time.Second}, {"the store is full", store.ErrNoSpace, time.Second}} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -145,13 +145,12 @@ func TestDrainWaitsForResultsButNotForAFullStore(t *testing.T) {
 	}
 }
 
-// A disk that is full is full when a node is stopped because of that, and what has fallen
-// due meanwhile has been asked for.
+// A full disk is often why a node is stopped, while claims of due runs are unanswered.
 func TestDrainWaitsForClaimsButNotForAFullStore(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		err  error
-		want time.Duration // at least; 5 s more at most
+		want time.Duration // the least; at most 5 s more
 	}{{"the store is away", errAway, 28 * time.Second}, {"the store is full", store.ErrNoSpace, 5 * time.Second}} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -183,8 +182,8 @@ func TestDrainWaitsForClaimsButNotForAFullStore(t *testing.T) {
 	}
 }
 
-// A drain that ends while the release of a late claim is in flight does not abandon the call,
-// or the session could not end.
+// A drain that ends during the release of a late claim does not abandon the call: otherwise the
+// session could not end.
 func TestReleaseInFlightOutlivesTheDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -224,7 +223,7 @@ func TestStopIsQuickWithoutAStore(t *testing.T) {
 				r.store.set(func(h *hooks) {
 					h.finish = func(func() error, []store.Result) error {
 						if c.hangs {
-							time.Sleep(8 * time.Second) // longer than it is waited for
+							time.Sleep(8 * time.Second) // longer than the drain waits
 						}
 						return errAway
 					}
@@ -295,8 +294,8 @@ type drawer struct{ kept, forgotten atomic.Int32 }
 func (d *drawer) Keep(*store.Result) { d.kept.Add(1) }
 func (d *drawer) Forget(job.ID)      { d.forgotten.Add(1) }
 
-// The next process reports what the spool has, so that a node whose store is away, or does not
-// answer at all, need not wait for it.
+// The next process reports the results in the spool, so that a node does not wait for an absent or
+// silent store.
 func TestDrainWithASpoolWaitsFiveSecondsForTheStore(t *testing.T) {
 	hang := func() error { time.Sleep(time.Hour); return errAway }
 	for name, answer := range map[string]func() error{"away": func() error { return errAway }, "hanging": hang} {
@@ -344,8 +343,8 @@ func TestDrainWithASpoolWaitsFiveSecondsForTheStore(t *testing.T) {
 	}
 }
 
-// What surely has not begun leaves the journal before the store knows: the next process gives
-// it back.
+// An attempt that certainly has not begun leaves the journal before the store knows: the next
+// process releases it.
 func TestUnstartedAttemptLeavesTheJournalAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// TestCallsThatFollowCloselyShareABatch has one run fall due each
-// millisecond, which a store would otherwise be asked about one by one.
+// TestCallsThatFollowCloselyShareABatch lets one run fall due each millisecond, which would
+// otherwise each be one call.
 func TestCallsThatFollowCloselyShareABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -51,8 +51,8 @@ func TestCallsThatFollowCloselyShareABatch(t *testing.T) {
 	})
 }
 
-// TestResultIsReportedAtOnce has nothing to wait for: neither is there another
-// report, nor, for the second, may what waits for its room wait longer.
+// TestResultIsReportedAtOnce has no reason to wait: no other report is in flight, and a run waits
+// for the room of the second one.
 func TestResultIsReportedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

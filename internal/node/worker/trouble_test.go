@@ -11,8 +11,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// A store that is away hears of once, however many hints come meanwhile about which
-// it need not be asked, and once when it is back.
+// An outage of the store is logged once, whatever the number of hints, and its end once.
 func TestStoreOutageIsLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

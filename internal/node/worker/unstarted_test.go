@@ -14,8 +14,8 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// A machine without room for a command is no failure of the job: the attempt is tried until
-// there is room, even if its timeout passes meanwhile, and the log says so now and then.
+// A lack of resources for a command is no failure of the job: the attempt is retried, even beyond
+// its timeout, and sometimes logged.
 func TestAttemptWithoutResourcesIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// byHand makes a run that is due at once, and tells the worker.
+// byHand creates a manual run that is due at once, and hints at it.
 func (r *rig) byHand(j *store.Job) job.ID {
 	r.t.Helper()
 	id := job.ID{byte(r.ids.Add(1)), 1}
@@ -82,7 +82,7 @@ func TestHintsBackOffWhileTheStoreFails(t *testing.T) {
 	})
 }
 
-// Nothing else wakes the loop that claims: its next look may be a second later.
+// Nothing else wakes the claiming loop: its next poll may be a second later.
 func TestCapacityFreedByAPauseIsUsedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -105,8 +105,8 @@ func TestCapacityFreedByAPauseIsUsedAtOnce(t *testing.T) {
 	})
 }
 
-// What a run waits for may happen, and be told, while the answer that it is to wait is
-// on its way.
+// A run's slot may become free, with a hint, while the answer that it must wait is still on its
+// way.
 func TestSlotFreedDuringAClaimStartsItsRunAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -114,7 +114,7 @@ func TestSlotFreedDuringAClaimStartsItsRunAtOnce(t *testing.T) {
 		j := r.put("j", "policy: {overlap: queue, queue_limit: 5}")
 		r.start()
 		time.Sleep(3100 * time.Millisecond)
-		// Another node has the slot.
+		// Another node holds the slot.
 		other := r.join("b", nil)
 		held := r.planFor(other.ID, j, in(0))[0]
 		holder := store.Attempt{Run: held, Number: 1, Token: job.ID{9}}
@@ -146,8 +146,8 @@ func TestSlotFreedDuringAClaimStartsItsRunAtOnce(t *testing.T) {
 	})
 }
 
-// The next attempt may be due, and announced, before the node knows that the store has the
-// result of this one.
+// The next attempt may be due, with a hint, before the node learns that the store has the result of
+// this one.
 func TestRetryDueBeforeItsAcknowledgementStartsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -173,7 +173,7 @@ func TestRetryDueBeforeItsAcknowledgementStartsAtOnce(t *testing.T) {
 	})
 }
 
-// Attempts to end are compared with the store, which may take long.
+// Cancelled attempts are compared with the store, which may be slow.
 func TestDueRunsDoNotWaitForCancellations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -196,12 +196,11 @@ func TestDueRunsDoNotWaitForCancellations(t *testing.T) {
 	})
 }
 
-// What was read as ready before its claim was made, or while it was, says nothing about
-// what comes after it.
+// A read of ready runs from before their claims does not describe their state after them.
 func TestRunReadBeforeItsClaimIsNotReadAgain(t *testing.T) {
 	for name, c := range map[string]struct {
-		read         time.Duration // begins, from its due time on
-		claim, takes time.Duration // how long each takes
+		read         time.Duration // start of the read after the due time
+		claim, takes time.Duration // durations of the claim and of the read
 	}{
 		"read before":                    {-60 * time.Millisecond, 0, 100 * time.Millisecond},
 		"read meanwhile":                 {10 * time.Millisecond, 200 * time.Millisecond, 20 * time.Millisecond},
@@ -213,7 +212,7 @@ func TestRunReadBeforeItsClaimIsNotReadAgain(t *testing.T) {
 				j := r.put("j", besides)
 				r.exec.does(lasts(3 * time.Second))
 				r.start()
-				due := in(3600 * time.Millisecond) // between the looks of each second
+				due := in(3600 * time.Millisecond) // between the polls of each second
 				id := r.plan(j, due)[0]
 				r.store.set(func(h *hooks) { h.claim = slow(c.claim) })
 				time.Sleep(time.Until(due) + c.read)
@@ -238,10 +237,10 @@ func TestRunReadBeforeItsClaimIsNotReadAgain(t *testing.T) {
 	}
 }
 
-// A herd is claimed far ahead, and what becomes due meanwhile is not part of it.
+// A herd is claimed far ahead, and runs due later are not part of it.
 func TestRunDueBehindAHerdStartsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const herd = 2000 // claimed by what was measured last, 173 ms ahead
+		const herd = 2000 // claimed 173 ms ahead, by the last measurement
 		r := newRig(t)
 		r.capacity = 2 * herd
 		j := r.put("j", besides)

@@ -1,6 +1,6 @@
-// Package worker claims the due runs of a node, executes them and reports their results.
-// The store decides which runs may start; this package tries in time, keeps within the
-// capacity of the node, and keeps results until the store has them.
+// Package worker claims the due runs of a node, executes them and reports their results. The store
+// decides which runs may start; this package claims in time, stays within the capacity of the node,
+// and keeps results until the store has them.
 package worker
 
 import (
@@ -27,8 +27,8 @@ type Journal interface {
 	Forget(run job.ID, attempt int)
 }
 
-// Observer counts attempts. It is called by many goroutines on hot paths: it must not wait
-// or take long.
+// Observer counts attempts. It is called by many goroutines on hot paths: it must be quick and
+// never wait.
 type Observer interface {
 	// Started receives the lateness of a started attempt, Ended is called at its end.
 	// Neither is called for an attempt that never starts.
@@ -50,8 +50,8 @@ type Config struct {
 	// Executors is called for each attempt; nil means that the node cannot run the job.
 	Executors Executors
 	Output    *output.Collector
-	// Journal records each attempt before it starts and when the store has its result, so
-	// that the next process on this machine knows which may have taken effect. May be nil.
+	// Journal records each attempt before it starts and when the store has its result, so that the
+	// next process on this machine knows which attempts may have taken effect. May be nil.
 	Journal Journal
 	// Spool keeps results on disk until the store has them. May be nil.
 	Spool Spool
@@ -59,11 +59,11 @@ type Config struct {
 	Observer Observer
 	// Stripes are the stripes of this node. May be nil.
 	Stripes *stripes.Stripes
-	// NeedRoom is called when the rate is so high that garbage collection takes much of the
-	// time; the returned function is called at the end. May be nil.
+	// NeedRoom is called when the rate is so high that garbage collection takes much time; the
+	// returned function is called at the end. May be nil.
 	NeedRoom func() (done func())
-	// Capacity bounds how many attempts may run at once, StealAfter is how long a
-	// run of another node must be overdue to be taken over.
+	// Capacity bounds concurrent attempts, and StealAfter is how long another node's run must be
+	// overdue to be taken over.
 	Capacity   int
 	StealAfter time.Duration
 	// Renewed returns when the last acknowledged renewal of the session was
@@ -73,12 +73,11 @@ type Config struct {
 	Drained func() bool
 	Boot    func() time.Duration
 	Now     func() time.Time
-	// Around returns a scheduled time of a job, in the job's zone, with the previous and
-	// next one. If it fails, the attempt is released.
+	// Around returns a scheduled time in the job's zone, with the previous and next one. If it
+	// fails, the attempt is released.
 	Around func(ctx context.Context, j *store.Job, scheduled time.Time) (previous, same, next time.Time, err error)
-	// Secrets returns the values of all secrets that an attempt names. After an error other
-	// than *secret.Missing, which may be temporary, the attempt is not started and retried
-	// later. Nil: no secrets exist.
+	// Secrets returns the values of all secrets that an attempt names. After any error but
+	// *secret.Missing, which may be temporary, the attempt is postponed. Nil: no secrets exist.
 	Secrets func(ctx context.Context, of work.SecretsOf) (map[string]string, error)
 	// Wake receives a hint when there may be runs or cancels. It is never closed.
 	Wake  <-chan store.Hint
@@ -87,22 +86,21 @@ type Config struct {
 }
 
 const (
-	// restFactor is the backoff after a hinted poll, as a multiple of its duration: a node
-	// with a busy store must not read all the time. The backoff ends early when a page is
-	// claimed and less than a batch is left: after a poll of thousands of runs the worker
-	// would be idle for most of it.
+	// restFactor is the backoff after a hinted poll, as a multiple of its duration: a node with a
+	// busy store must not read all the time. The backoff ends early when a page is claimed and less
+	// than a batch is left: otherwise the worker would be idle after a poll of thousands of runs.
 	restFactor = 10
-	// heedEvery is the interval, and heedBurst the burst, of polls for cancelled or changed
-	// work, which do not back off: a cancel must reach its attempt within 100 ms, and a
-	// thousand edits a second must not be a thousand reads on each node.
+	// heedEvery is the interval, and heedBurst the burst, of polls for cancelled or changed work,
+	// which do not back off: a cancel must reach its attempt within 100 ms, and a thousand edits a
+	// second must not cause a thousand reads on each node.
 	heedEvery = 50 * time.Millisecond
 	heedBurst = 10
 	// leaveEvery is the interval of a leaving worker's checks for the end of its attempts.
 	leaveEvery = 50 * time.Millisecond
 	// stealEvery is the interval of polls for overdue runs of other nodes.
 	stealEvery = 250 * time.Millisecond
-	// callsUnderWay is the number of batches of claims, and of results, in flight at once,
-	// so that a store can overlap them.
+	// callsUnderWay is the number of concurrent batches of claims, and of results, so that a store
+	// can overlap them.
 	callsUnderWay = 2
 	// backoffMin and backoffMax bound the wait after an error of the store.
 	backoffMin = 100 * time.Millisecond
@@ -112,17 +110,17 @@ const (
 // Worker claims, executes and reports runs. Use New.
 type Worker struct {
 	Config
-	base time.Time // moments on the monotonic clock count from here
+	base time.Time // the monotonic clock starts here
 
-	mu sync.Mutex // guards queue, never held across a store call
+	mu sync.Mutex // guards queue; never held across a store call
 	// queue decides. Use decide.
 	queue *runqueue.Queue[claim]
 
 	results   results
 	handovers *handovers
 
-	unstarted failurelog.Limit // of what the log says
-	// away is set when Leave has given up waiting for the store: results wait in the spool.
+	unstarted failurelog.Limit // limits log lines about unstarted attempts
+	// away is set once Leave no longer waits for the store: results stay in the spool.
 	away atomic.Bool
 
 	starter              *starter
@@ -140,8 +138,8 @@ type claim struct {
 	run      *store.Run
 	job      *store.Job
 	prepared *prepared
-	// For a step of a flow: the results that it reads, its item, and whether the flow is kept on
-	// one node.
+	// For a step of a flow: the results that it reads, its item, and whether the flow stays on one
+	// node.
 	steps    map[string]job.StepData
 	item     []byte
 	index    int
@@ -149,7 +147,7 @@ type claim struct {
 	// fence is when the attempt must have ended, after the last renewal; 0 if its loss
 	// starts no other attempt.
 	fence time.Duration
-	// carried is the state for continuing under another program; nil if it does not.
+	// carried is the state for continuing under another program, or nil.
 	carried *Carried
 }
 
@@ -191,10 +189,9 @@ func New(c Config) *Worker {
 	return w
 }
 
-// Run works until ctx ends. Then it ends running attempts with the cause of ctx,
-// executor.ErrFenced or else executor.ErrStopped, and returns when their results are
-// reported, or after reportAfterStop without a response of the store. Call Leave before
-// for a gentle stop.
+// Run works until ctx ends. Then it ends running attempts with executor.ErrFenced, if that is the
+// cause of ctx, or executor.ErrStopped. It returns when their results are reported, or after
+// reportAfterStop without a response of the store. Call Leave first for a gentle stop.
 func (w *Worker) Run(ctx context.Context) error {
 	// Reports outlive ctx for a moment, like attempts.
 	outer, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -238,8 +235,7 @@ func signal(c chan struct{}) {
 // elapsed returns the time on the monotonic clock.
 func (w *Worker) elapsed() time.Duration { return time.Since(w.base) }
 
-// hintLoop passes hints to the loops for their subjects, which do not wait for each other's
-// calls.
+// hintLoop passes hints to the loops of their subjects, which do not wait for each other's calls.
 func (w *Worker) hintLoop(ctx context.Context) {
 	for {
 		select {
@@ -256,7 +252,7 @@ func (w *Worker) heedLoop(ctx context.Context) {
 	hints := failurelog.New(w.Log, "cannot read cancelled and changed runs", "reading cancelled and changed runs works again")
 	var due store.Hint // hints to follow
 	var rested <-chan time.Time
-	var full time.Time // when a whole burst may be made again
+	var full time.Time // when a whole burst is allowed again
 	backoff := backoffMin
 	for {
 		select {
@@ -279,7 +275,7 @@ func (w *Worker) heedLoop(ctx context.Context) {
 		}
 		hints.Saw(err)
 		if err != nil {
-			rested = time.After(backoff) // no hint says it again
+			rested = time.After(backoff) // hints are not repeated
 			backoff = min(2*backoff, runqueue.LookEvery)
 			continue
 		}
@@ -294,8 +290,8 @@ func (w *Worker) heedLoop(ctx context.Context) {
 	}
 }
 
-// revoke ends cancelled attempts and releases revoked runs, beginning with the work that
-// takes a single call.
+// revoke ends cancelled attempts and releases revoked runs, beginning with the work of a single
+// call.
 func (w *Worker) revoke(ctx context.Context, hint store.Hint) error {
 	if hint&store.HintCancels != 0 && w.has(hint) {
 		if err := w.reconcile(ctx); err != nil {
@@ -385,7 +381,7 @@ func restUnasked(began time.Time) time.Duration {
 	return min(runqueue.RestMax, runqueue.RestUnasked*time.Since(began))
 }
 
-// look reads the store's clock and the runs assigned to this session.
+// look polls the store's clock and the runs assigned to this session.
 func (w *Worker) look(ctx context.Context) error {
 	if err := w.readClock(ctx); err != nil {
 		return err
@@ -428,18 +424,18 @@ func (w *Worker) hold(runs []store.ReadyRun, began time.Duration) (room bool) {
 	return room
 }
 
-// ClockStepped must be called when the wall clock was set: it may also be the store's
-// clock, by which runs are queued. Until the worker has read that clock again it claims
-// no runs. Claimed runs follow the monotonic clock and stay.
+// ClockStepped must be called when the wall clock was set: it may be the store's clock, by which
+// runs are queued. Until the worker has read that clock again it claims no runs. Claimed runs
+// follow the monotonic clock and stay.
 func (w *Worker) ClockStepped() {
 	w.decide(func(queue *runqueue.Queue[claim]) { queue.ForgetClock() })
 	signal(w.clockWake)
 }
 
-// Leave stops claims and releases claimed runs that have not started. It returns when all
-// attempts have ended and are reported, or ctx has ended. It does not wait for a store that
-// is out of space, which only an operator can fix; and with a spool at most reportAfterStop
-// for a store that is away, since the next process reports the results.
+// Leave stops claims and releases claimed runs that have not started. It returns when all attempts
+// have ended and are reported, or ctx has ended. It does not wait for a store that is out of space,
+// which only an operator can fix, and with a spool only reportAfterStop for a store that is away,
+// since the next process reports the results.
 func (w *Worker) Leave(ctx context.Context) error {
 	w.decide(func(queue *runqueue.Queue[claim]) { queue.Leave() })
 	giving, stop := context.WithTimeout(ctx, reportAfterStop)
@@ -449,7 +445,7 @@ func (w *Worker) Leave(ctx context.Context) error {
 	group.Go(func() { w.giveBack(giving) })
 	ticker := time.NewTicker(leaveEvery)
 	defer ticker.Stop()
-	var over time.Time // when the last attempt had ended; zero while some run
+	var over time.Time // when the last attempt ended; zero while some run
 	for {
 		left, running, unreported := 0, 0, w.results.len()
 		w.decide(func(queue *runqueue.Queue[claim]) {

@@ -82,7 +82,7 @@ func TestRunsAreTakenByPriorityThenDueTime(t *testing.T) {
 		r.exec.do = lasts(time.Second)
 		r.start()
 		r.plan(r.put("blocker", besides), in(500*time.Millisecond))
-		// All of them become due while it runs, those that are to be first last.
+		// All become due while it runs, the ones to be first last.
 		var jobs []*store.Job
 		for i := range 15 {
 			jobs = append(jobs, r.put(fmt.Sprintf("j%02d", i), fmt.Sprintf("policy: {overlap: allow, priority: %d}", i/5)))
@@ -104,7 +104,7 @@ func TestRunsAreTakenByPriorityThenDueTime(t *testing.T) {
 	})
 }
 
-// A worker that had nothing to wait for would never let fake time advance.
+// A worker that never waited would not let fake time advance.
 func TestFullWorkerKeepsItsQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -126,7 +126,7 @@ func TestFullWorkerKeepsItsQueue(t *testing.T) {
 func TestClaimWithALostAnswerIsRepeatedUnderItsToken(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		made bool // the claim was made all the same
+		made bool // the claim was made nevertheless
 	}{{"it was made", true}, {"it was not made", false}} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -178,7 +178,7 @@ func TestRefusedClaimUsesNoCapacity(t *testing.T) {
 		for i := range 6 {
 			ids = append(ids, r.plan(j, due.Add(time.Duration(i)*time.Millisecond))...)
 		}
-		time.Sleep(2500 * time.Millisecond) // they are held by now, also if the first look was before
+		time.Sleep(2500 * time.Millisecond) // they are held now, even if the first poll came before
 		other := r.join("b", nil)
 		var claims []store.Attempt
 		for _, id := range ids[:5] {
@@ -220,8 +220,8 @@ func TestRefusedClaimsBackOff(t *testing.T) {
 	})
 }
 
-// The loops that claim wait for each other after an error. What one of them had to wait in
-// an outage is no measure of the next error.
+// The claiming loops share a backoff after errors. Its length in an outage does not apply to the
+// next error.
 func TestBackoffIsResetAfterAnOutage(t *testing.T) {
 	for name, fails := range map[string]func(h *hooks, fail func() error){
 		"of a claim": func(h *hooks, fail func() error) {
@@ -240,7 +240,7 @@ func TestBackoffIsResetAfterAnOutage(t *testing.T) {
 				r.start()
 				var calls atomic.Int32
 				r.store.set(func(h *hooks) {
-					fails(h, func() error { // the loops do not keep step
+					fails(h, func() error { // the loops are not in step
 						time.Sleep(2*time.Second + time.Duration(calls.Add(1))*37*time.Millisecond)
 						return errAway
 					})
@@ -269,7 +269,7 @@ func TestBackoffIsResetAfterAnOutage(t *testing.T) {
 				r.until("the second has ended", 500*time.Millisecond, r.isOver(second))
 			})
 		}
-		for before := range 2 { // whichever loop it is that was the last to fail
+		for before := range 2 { // whichever loop fails last
 			t.Run(fmt.Sprint(name, " after ", before, " that go well"), func(t *testing.T) { after(t, before) })
 		}
 	}
@@ -313,8 +313,8 @@ func TestRetryIsClaimedUnderItsNumberWhenDue(t *testing.T) {
 		j := r.put("j", "policy: {overlap: allow, retry: {attempts: 1, backoff: 10s, jitter: 0s}}")
 		r.start()
 		id := r.plan(j, in(3500*time.Millisecond))[0]
-		time.Sleep(1600 * time.Millisecond) // it is held by now
-		// Another node claims it ahead of its time, and fails.
+		time.Sleep(1600 * time.Millisecond) // it is held now
+		// Another node claims it early, and fails.
 		other := r.join("b", nil)
 		ctx := context.Background()
 		claim := store.Attempt{Run: id, Number: 1, Token: job.ID{9}}
@@ -411,7 +411,7 @@ func (e *endless) Ready(ctx context.Context, q store.ReadyQuery) ([]store.ReadyR
 	}
 	page := int(e.pages.Add(1))
 	if page > 1000 {
-		return nil, nil // the test has failed; it need not hang as well
+		return nil, nil // the test has failed and need not hang as well
 	}
 	runs := make([]store.ReadyRun, q.Limit)
 	for i := range runs {
@@ -448,7 +448,7 @@ func TestHeldRunsAreBounded(t *testing.T) {
 	})
 }
 
-// paged is a store with many ready runs of one instant, whose claims all succeed.
+// paged is a store with many ready runs of one instant, all of whose claims succeed.
 type paged struct {
 	*between
 	job  *store.Job
@@ -490,7 +490,7 @@ func TestEveryPageOfReadyRunsIsReadInTime(t *testing.T) {
 		const n = 5000 // several pages
 		r := newRig(t)
 		p := &paged{between: r.store, job: r.put("j", besides)}
-		due := in(2500 * time.Millisecond) // between two looks: the store forgets nothing
+		due := in(2500 * time.Millisecond) // between two polls
 		for i := range n {
 			run := store.ReadyRun{RunRef: store.RunRef{Due: due, ID: job.ID{1, byte(i >> 8), byte(i)}}, Job: p.job.Definition.UID, Attempt: 1}
 			p.runs = append(p.runs, run)
@@ -537,7 +537,7 @@ func TestHerdOfLongAttemptsStartsTogether(t *testing.T) {
 	})
 }
 
-// An attempt whose neighbours in time cannot be known is released, and starts when they can.
+// An attempt with unknown neighbours in time is released, and starts once they are known.
 func TestAttemptWithoutItsNeighboursIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
