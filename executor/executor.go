@@ -1,6 +1,6 @@
-// Package executor is the contract between a worker and the code that runs an attempt: a
-// command, an HTTP call, a function. Each kind has a package in this directory. It has no
-// effects and knows no store.
+// Package executor is the contract between a worker and the code that runs an attempt: a command,
+// an HTTP call, a function. Each kind has a package in this directory. It has no effects and uses
+// no store.
 package executor
 
 import (
@@ -35,9 +35,9 @@ var (
 	ErrFenced = errors.New("the node has lost touch with the store")
 	// ErrStopped ends an attempt because its node is stopping and no longer waits for it.
 	ErrStopped = errors.New("the node has stopped")
-	// ErrCarried means that the node's process is about to execute another version of its
-	// program. A Carrier leaves the attempt running and returns a Result with Carried
-	// set; if it cannot, it ends the attempt as for ErrStopped.
+	// ErrCarried means that the node's process will execute another version of its program. A
+	// Carrier leaves the attempt running and returns a Result with Carried set; if it cannot, it
+	// ends the attempt as for ErrStopped.
 	ErrCarried = fmt.Errorf("%w, to continue as another version", ErrStopped)
 )
 
@@ -45,7 +45,7 @@ var (
 // another version of its program.
 type Carrier interface {
 	Executor
-	// Carries reports whether attempts can continue so on this machine.
+	// Carries reports whether attempts can continue in that way on this machine.
 	Carries() bool
 }
 
@@ -59,7 +59,7 @@ type Attempt struct {
 	Number int
 	// Data is the data for the templates of the definition.
 	Data job.TemplateData
-	// WantsResult is set for a step of a flow, whose result is kept.
+	// WantsResult is set for a step of a flow, whose result is stored.
 	WantsResult bool
 	// Together is set for a step of a flow that stays on one node: its commands share a
 	// directory.
@@ -75,25 +75,24 @@ type Attempt struct {
 	// and Run returns a Result with Unstarted set.
 	Start func() error
 	// Carried is the state that the executor of the previous version returned for a running
-	// attempt: neither Start nor HandOver is called. Nil: the attempt is new.
+	// attempt: then neither Start nor HandOver is called. Nil: the attempt is new.
 	Carried json.RawMessage
-	// HandOver records the handover of the work to a receiver outside of Belfry. It is
-	// called before anything is sent, once for each tried address, and returns a number
-	// that identifies the request. If it returns an error, nothing may be sent, and Run
-	// returns a Result with Unstarted set. From then on the attempt belongs to no node, and
-	// the timeout runs: if the request may have arrived, Run returns a Result with
-	// HandedOver set.
+	// HandOver records the handover of the work to a receiver outside of Belfry. It is called
+	// before each request, once for each tried address, and returns a number that identifies the
+	// request. After an error nothing may be sent, and Run returns a Result with Unstarted set.
+	// After success the attempt belongs to no node, and the timeout runs: if the request may have
+	// arrived, Run returns a Result with HandedOver set.
 	HandOver func(ctx context.Context, h Handover) (number int64, err error)
 }
 
 // Handover identifies the receiver of the work of an attempt.
 type Handover struct {
-	// Kind is the protocol, To describes the receiver, and About holds the protocol's data
-	// for finding the work again.
+	// Kind is the protocol, To describes the receiver, and About has the protocol's data for
+	// finding the work again.
 	Kind, To, About string
 }
 
-// Process is a command that runs an attempt, as the watchdog of the node knows it.
+// Process is the command of an attempt for the node's watchdog.
 type Process struct {
 	Run    job.ID
 	Number int // of the attempt
@@ -101,8 +100,8 @@ type Process struct {
 	PID int
 	// Cgroup is the folder of the cgroup that the process is in, or "".
 	Cgroup string
-	// Container is the container that the command runs in, as the socket of its engine, # and its
-	// name; "" for none. It has no PID and no Cgroup.
+	// Container is the container of the command, as the socket of its engine, # and its name; ""
+	// for none. It has no PID and no Cgroup.
 	Container string
 	// Grace and Fence are the values of the Attempt.
 	Grace, Fence time.Duration
@@ -125,19 +124,19 @@ type Result struct {
 	ExitCode   *int
 	Signal     string
 	HTTPStatus int
-	// Cause is what the receiver of the work said about a failure, such as the first line of its
+	// Cause is the failure in the words of the receiver of the work, such as the first line of its
 	// answer. If it is "", the cause of a failure is the last line of the output.
 	Cause string
-	// Value is the result of the attempt in JSON, at most job.ResultMax bytes; nil for
-	// none. It is kept only with Attempt.WantsResult.
+	// Value is the result of the attempt in JSON, at most job.ResultMax bytes; nil for none. It
+	// counts only with Attempt.WantsResult.
 	Value []byte
 	// Unstarted is set when the attempt had no effect: another node may run it.
 	Unstarted bool
-	// Postponed is set beside Unstarted when the attempt lacks something, which Reason names, that
-	// may take a while to come: the run is due again some seconds later.
+	// Postponed is set with Unstarted when the attempt lacks something, named by Reason, that may
+	// take a while: the run is due again some seconds later.
 	Postponed bool
-	// HandedOver is set after Attempt.HandOver, when a receiver outside of Belfry has the
-	// work and will report its end. No other field is set then.
+	// HandedOver is set after Attempt.HandOver if an external receiver has the work and will report
+	// its end. No other field is set then.
 	HandedOver bool
 	// Carried is the state for the executor of the next version, when the attempt continues
 	// after ErrCarried. No other field is set then.
@@ -150,7 +149,7 @@ type Result struct {
 	Permanent bool
 }
 
-// Cancelled is an ErrCancelled that says who has cancelled the run, and why.
+// Cancelled is an ErrCancelled with the person who cancelled the run, and the reason.
 type Cancelled struct {
 	By     string
 	Reason job.Reason

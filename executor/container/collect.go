@@ -16,19 +16,19 @@ import (
 const (
 	// volumePrefix begins the names of the volumes of flows.
 	volumePrefix = "belfry-flow-"
-	// settleFirst and settleMost are the shortest and longest waits between questions whether a flow
-	// has ended: it may wait for days between two steps.
+	// settleFirst and settleMost bound the waits between checks whether a flow has ended: it may
+	// pause for days between two steps.
 	settleFirst, settleMost = time.Second, time.Minute
 	// settleBatch is the most flows in a question: each is a read of the store.
 	settleBatch = 50
 )
 
-// Expect keeps the container of an attempt that another version of the program has started, until Run
-// is called with the attempt and returns. It is called before Collect.
+// Expect protects the container of an attempt that another version of the program has started, until
+// Run with that attempt returns. Call it before Collect.
 func (e *Executor) Expect(run job.ID, attempt int) { e.hold(nameOf(run, attempt), true) }
 
-// Collect removes the containers of this node whose attempts are over: an earlier process left them,
-// or the engine was away at their end.
+// Collect removes the containers of this node whose attempts have ended: an earlier process left
+// them, or the engine was away at their end.
 func (e *Executor) Collect(ctx context.Context) error {
 	list, err := e.engine.List(ctx, labelNode, e.config.Node)
 	if err != nil {
@@ -58,7 +58,7 @@ func (e *Executor) Collect(ctx context.Context) error {
 	for _, v := range volumes {
 		flow, err := job.ParseID(strings.TrimPrefix(v.Name, volumePrefix))
 		if err == nil && e.uses[flow] == 0 && e.idle[flow] == nil {
-			e.idle[flow] = &idleFlow{} // of an earlier process
+			e.idle[flow] = &idleFlow{} // left by an earlier process
 		}
 	}
 	return errors.Join(failures...)
@@ -95,7 +95,7 @@ func (r *attempt) makeFlowVolume(ctx context.Context) error {
 	})
 }
 
-// openFlowVolume makes the directory in the shared volume that each user of an image may write to. The
+// openFlowVolume makes the directory in the shared volume writable for each user of an image. The
 // volume itself belongs to root.
 func (r *attempt) openFlowVolume(ctx context.Context) error {
 	var b bytes.Buffer

@@ -1,19 +1,19 @@
 // Package container runs commands in containers of Docker or Podman, by the API of the engine's
 // socket.
 //
-// Each attempt is a container of its own. Its name comes from the run and the attempt, and its
-// labels name the node, so that a node finds its containers again, and removes what is left of
-// attempts that are over. A container is never privileged: it has no capabilities but configured
-// ones, cannot gain privileges, and never has the network of the machine. It sees files of the
-// machine only below configured directories.
+// Each attempt has its own container. The name comes from the run and the attempt, and labels name
+// the node, so that a node finds its containers again and removes those of ended attempts. A
+// container is never privileged: it has only configured capabilities, cannot gain privileges, and
+// never has the network of the machine. It sees files of the machine only below configured
+// directories.
 //
 // The files of a job, and the file for its result, are in a volume of the container at
 // job.ContainerDir. They are sent through the socket, so that node and engine need not see the same
 // files. Steps of a flow that stay on one node share a volume at job.FlowVolumeDir.
 //
-// An attempt ends when the first process of its container does, which ends all others. When it
-// must end, that process gets the stop signal and after the grace SIGKILL. A container survives an
-// outage of its engine's API, which is waited for.
+// An attempt ends when the first process of its container does, which ends all others. When it must
+// end, that process gets the stop signal and after the grace SIGKILL. A container survives an
+// outage of its engine's API, during which the executor waits.
 package container
 
 import (
@@ -51,20 +51,20 @@ const (
 	// needs, and few enough to leave the machine usable.
 	PIDsDefault = 4096
 
-	// probeWithin bounds a probe of the engine, which answers it without any work; on a machine under
-	// load that may take seconds.
+	// probeWithin bounds a probe of the engine, which is cheap but may take seconds on a machine
+	// under load.
 	probeWithin = 15 * time.Second
 	// awayRest is how long an attempt whose engine does not answer keeps its capacity before it is
 	// retried, so that it is not retried in a tight loop.
 	awayRest = 2 * time.Second
 	// signalWithin bounds sending a signal: it is sent again while the container runs.
 	signalWithin = 5 * time.Second
-	// killWait is how long to wait for the end after SIGKILL. What remains then hangs in the kernel,
-	// or its engine is away.
+	// killWait is how long to wait for the end after SIGKILL. A container that remains hangs in the
+	// kernel, or its engine is away.
 	killWait = 10 * time.Second
 	// drainWait is how long the output is read after the end of a container.
 	drainWait = 3 * time.Second
-	// removeWithin bounds removing a container. What is left is collected later.
+	// removeWithin bounds removing a container. Collect removes the rest later.
 	removeWithin = 30 * time.Second
 	// againFirst and againMost are the waits before a call is repeated during an outage of the
 	// engine.
@@ -73,9 +73,9 @@ const (
 	reasonMax = 500
 )
 
-// Settings say what containers of jobs may do.
+// Settings are the limits of jobs' containers.
 type Settings struct {
-	// Images are patterns for the names of images, in which * stands for any text. Default: all.
+	// Images are patterns for the names of images, in which * matches any text. Default: all.
 	Images []string
 	// Mounts are the directories below which jobs may mount files. Default: none.
 	Mounts []string
@@ -125,16 +125,16 @@ type Executor struct {
 	config   Config
 	engine   *engine.Engine
 	settings atomic.Pointer[Settings]
-	version  atomic.Pointer[engine.Version] // nil while the engine does not answer
-	// polls is set once the engine has said that it is Podman.
+	version  atomic.Pointer[engine.Version] // nil while the engine is silent
+	// polls is set once the engine is known to be Podman.
 	polls atomic.Bool
-	// Of the constants of these names.
+	// The constants of these names, unless a test changes them.
 	awayRest, killWait time.Duration
 
 	mu   sync.Mutex
-	live map[string]bool // the names of containers whose attempts run
-	// uses counts the attempts of each flow whose volume is in use, and idle has the flows whose
-	// volume waits for the end of the flow.
+	live map[string]bool // containers of running attempts, by name
+	// uses counts the attempts in each flow's volume, and idle has the flows whose unused volumes
+	// wait for their end.
 	uses map[job.ID]int
 	idle map[job.ID]*idleFlow
 }
@@ -154,19 +154,19 @@ func New(config Config) *Executor {
 	return e
 }
 
-// Allow replaces the settings for the attempts that begin after it.
+// Allow replaces the settings for later attempts.
 func (e *Executor) Allow(s Settings) {
 	s.PIDs = cmp.Or(s.PIDs, PIDsDefault)
 	e.settings.Store(&s)
 }
 
-// Close frees what the executor holds. No attempt may be running any more.
+// Close releases the executor's resources. No attempt may be running.
 func (e *Executor) Close() { e.engine.Close() }
 
 // Carries implements executor.Carrier: a container does not belong to the process of the node.
 func (e *Executor) Carries() bool { return true }
 
-// Version returns the engine's version, as of the last probe. ok is false if it did not answer.
+// Version returns the engine's version by the last probe. ok is false if it did not answer.
 func (e *Executor) Version() (v engine.Version, ok bool) {
 	if v := e.version.Load(); v != nil {
 		return *v, true
@@ -174,7 +174,7 @@ func (e *Executor) Version() (v engine.Version, ok bool) {
 	return v, false
 }
 
-// Probe asks the engine whether it works, and reports whether its answer has changed.
+// Probe checks the engine, and reports whether the result has changed.
 func (e *Executor) Probe(ctx context.Context) (changed bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, probeWithin)
 	defer cancel()
@@ -206,16 +206,16 @@ type attempt struct {
 	watched    executor.Process
 	began      time.Time
 	mark       engine.Mark // of the output
-	// When the container was asked to end, and killed; zero for never.
+	// When the container was signalled, and killed; zero for never.
 	asked, killed time.Time
 }
 
-// carried is an attempt that another version of the program, or another process, continues with.
+// carried is the state of an attempt for another version of the program or another process.
 type carried struct {
 	Mark       engine.Mark `json:"mark"`
 	Began      time.Time   `json:"began"`
 	StopSignal string      `json:"stop_signal"`
-	Found      bool        `json:"found,omitempty"` // by the search in its output
+	Found      bool        `json:"found,omitempty"` // state of the search in the output
 	Searched   [2][]byte   `json:"searched"`
 }
 
@@ -265,7 +265,7 @@ func failed(why job.Reason) executor.Result {
 	return executor.Result{Outcome: job.OutcomeFailed, Reason: why}
 }
 
-// begin makes and starts the container. ok is false if it does not run.
+// begin creates and starts the container. ok is false if it does not run.
 func (r *attempt) begin(ctx context.Context) (ended executor.Result, ok bool) {
 	expanded, err := r.Job.Expand(r.Data)
 	if err != nil {
@@ -326,12 +326,12 @@ func (r *attempt) mayRun(ctx context.Context, err error) bool {
 			return true
 		}
 		if !sleep(ctx, pause) {
-			return true // what follows ends it
+			return true // the caller ends it
 		}
 	}
 }
 
-// start calls Start once, before the first effect: an image that is pulled, or the container.
+// start calls Start once, before the first effect: the pull of an image or the container.
 func (r *attempt) start() error {
 	if r.started || r.Attempt.Start == nil {
 		return nil
@@ -413,8 +413,7 @@ func words(err error) reason.Words {
 	return reason.Words(text)
 }
 
-// create makes the container and sends its files. A container of an earlier try of the attempt
-// gives way.
+// create creates the container and sends its files. It replaces a container of an earlier try.
 func (r *attempt) create(ctx context.Context, spec *engine.Spec) error {
 	if r.Together {
 		if err := r.makeFlowVolume(ctx); err != nil {
@@ -440,8 +439,8 @@ func (r *attempt) create(ctx context.Context, spec *engine.Spec) error {
 	return nil
 }
 
-// remove removes the container with its volume, and reports whether it did. What cannot be removed is
-// collected later.
+// remove removes the container with its volume, and reports whether it succeeded. If not, Collect
+// removes it later.
 func (r *attempt) remove(ctx context.Context) (gone bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeWithin)
 	defer cancel()

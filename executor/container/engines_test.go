@@ -28,7 +28,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// realEngine is a container engine of the machine, with directories of its own.
+// realEngine is a container engine of the machine, in separate directories.
 type realEngine struct {
 	name, dir, socket string
 	command           func() *exec.Cmd
@@ -36,7 +36,7 @@ type realEngine struct {
 	ended             chan struct{}
 }
 
-// podmanConf has limits that need no rights beyond those of root in a container.
+// podmanConf has limits that root in a container may set.
 const podmanConf = `[containers]
 default_ulimits=["nofile=1024:1024","nproc=4096:4096"]
 [engine]
@@ -58,8 +58,8 @@ var realEngines = map[string]func(e *realEngine) *exec.Cmd{
 	},
 }
 
-// startEngine starts an engine with the image of the tests. Where the machine cannot run it, the
-// test is named as skipped in the report of all tests.
+// startEngine starts an engine with the image of the tests. If the machine cannot run it, the
+// report of all tests lists the test as skipped.
 func startEngine(t *testing.T, name string) *realEngine {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -68,7 +68,7 @@ func startEngine(t *testing.T, name string) *realEngine {
 	if _, err := exec.LookPath(name); err != nil {
 		t.Skip("LEFT OUT: ", err)
 	}
-	dir, err := os.MkdirTemp("", "belfry-"+name) // a path of a socket is short
+	dir, err := os.MkdirTemp("", "belfry-"+name) // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func (e *realEngine) start() error {
 	defer log.Close()
 	_ = os.Remove(e.socket)
 	cmd := e.command()
-	cmd.Dir = e.dir // where conmon of Podman leaves files
+	cmd.Dir = e.dir // Podman's conmon leaves files here
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		return err
@@ -191,7 +191,7 @@ func (e *realEngine) importImage(ctx context.Context) error {
 	return nil
 }
 
-// onlyReal are tests of what only a real engine does.
+// onlyReal are tests that need a real engine.
 var onlyReal = map[string]func(*rig){
 	"no rights by default": func(r *rig) {
 		said := newRecorder()
@@ -272,17 +272,17 @@ func TestRealEnginesRunContainers(t *testing.T) {
 					if n, err := strconv.Atoi(strings.TrimSpace(string(pid))); err == nil {
 						_ = syscall.Kill(n, syscall.SIGKILL)
 					}
-					_ = os.Remove(file) // or dockerd may wait for the one that was killed
+					_ = os.Remove(file) // otherwise dockerd may wait for the killed one
 				}
 				err := e.start()
-				for again := 0; err != nil && again < 2; again++ { // as a service manager does
+				for again := 0; err != nil && again < 2; again++ { // retries like a service manager
 					err = e.start()
 				}
 				if err != nil {
 					t.Fatal(err)
 				}
 				got := <-done
-				// Docker ends containers when it starts again, unless it is configured to keep them.
+				// A restarting Docker ends containers unless it is configured to keep them.
 				if out, _ := said.texts(); got.Outcome != job.OutcomeFailed || (codeOf(got) != 9 || out != "ready\nend\n") && got.Reason.Code() != "killed_by_others" {
 					t.Errorf("got %+v (%s), %q", got, got.Reason, out)
 				}

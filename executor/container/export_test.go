@@ -2,5 +2,5 @@ package container
 
 import "time"
 
-// WaitForEnd sets how long the end of a container is waited for after SIGKILL.
+// WaitForEnd sets the wait for the end of a container after SIGKILL.
 func (e *Executor) WaitForEnd(d time.Duration) { e.killWait = d }

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// specOf returns the container that a stand-in has, while an attempt runs in it.
+// specOf returns the container in a stand-in while an attempt runs in it.
 func specOf(t *testing.T, settings container.Settings, c job.Container) engine.Spec {
 	t.Helper()
 	s := newStandIn(t)
@@ -148,7 +148,7 @@ func TestAnAttemptWithoutAnEngineIsNotStarted(t *testing.T) {
 	a := attemptOf(job.Container{Shell: "true"})
 	a.Start = func() error { t.Error("it was started"); return nil }
 	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(executor.ErrStopped) // so that it does not keep its capacity for a while
+	cancel(executor.ErrStopped) // releases its capacity at once
 	if got := e.Run(ctx, a, executor.Output{}); !got.Unstarted {
 		t.Errorf("got %+v (%s)", got, got.Reason)
 	}

@@ -20,8 +20,8 @@ const (
 	// podman is the engine whose output is polled: following it, Podman 4 mixes up and loses lines of
 	// commands that write fast.
 	podman = "Podman"
-	// pollLeast is the shortest wait between two polls of the output: people who follow it notice no
-	// delay. pollShare is how many times as long as the last poll took the next wait is at least.
+	// pollLeast is the shortest wait between polls of the output, too short to notice. pollShare is
+	// the least wait as a multiple of the duration of the last poll.
 	pollLeast, pollShare = 250 * time.Millisecond, 10
 )
 
@@ -38,9 +38,9 @@ func (r *attempt) follow(ctx context.Context) executor.Result {
 	defer stopWatching()
 	reading, stopReading := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopReading()
-	over := make(chan end, 1)       // receives the end, if it comes
+	over := make(chan end, 1)       // receives the end of the container
 	ended := make(chan struct{})    // closed before
-	finished := make(chan struct{}) // closed when the output is not read any more
+	finished := make(chan struct{}) // closed once reading has ended
 	go func() {
 		if e, ok := r.watch(watching); ok {
 			close(ended)
@@ -111,8 +111,8 @@ func (r *attempt) carry() executor.Result {
 	return executor.Result{Carried: text}
 }
 
-// watch waits for the end of the container, also through outages of the engine. ok is false when
-// ctx has ended before.
+// watch waits for the end of the container, also through outages of the engine. ok is false if ctx
+// ended first.
 func (r *attempt) watch(ctx context.Context) (e end, ok bool) {
 	away := false
 	for pause := againFirst; ; pause = min(2*pause, againMost) {
@@ -168,7 +168,7 @@ func (r *attempt) read(ctx context.Context, ended <-chan struct{}) {
 			// Podman reads the whole log each time.
 			pause = max(pause, pollLeast, pollShare*time.Since(began))
 		}
-		// It is at its end, or the engine is.
+		// The output has ended, or the engine has.
 		timer := time.NewTimer(pause)
 		select {
 		case <-ended:
@@ -200,7 +200,7 @@ func (s *searched) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// drain reads the rest of the output of a container that has ended.
+// drain reads the rest of the output after the end of the container.
 func (r *attempt) drain(ctx context.Context, finished <-chan struct{}, stop context.CancelFunc, gone bool) {
 	timer := time.NewTimer(drainWait)
 	defer timer.Stop()
@@ -222,8 +222,8 @@ func (r *attempt) drain(ctx context.Context, finished <-chan struct{}, stop cont
 	}
 }
 
-// stop ends the container: by the stop signal, and by SIGKILL after the grace. known is false if its
-// end is unknown.
+// stop ends the container: with the stop signal, and after the grace with SIGKILL. known is false if
+// its end is unknown.
 func (r *attempt) stop(ctx context.Context, over <-chan end) (e end, known bool) {
 	select {
 	case e := <-over:
@@ -240,8 +240,8 @@ func (r *attempt) stop(ctx context.Context, over <-chan end) (e end, known bool)
 	return r.signalUntil(ctx, over, "SIGKILL", r.killWait, true)
 }
 
-// signalUntil sends a signal, and waits for the end of the container. It repeats the signal if it
-// was not delivered, and with again also if it was.
+// signalUntil sends a signal, and waits for the end of the container. It repeats an undelivered
+// signal and, with again, a delivered one.
 func (r *attempt) signalUntil(ctx context.Context, over <-chan end, signal string, within time.Duration, again bool) (e end, known bool) {
 	deadline := time.NewTimer(within)
 	defer deadline.Stop()

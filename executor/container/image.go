@@ -16,8 +16,8 @@ import (
 // progressEvery is how often the progress of a pull is written to the output of the attempt.
 const progressEvery = 5 * time.Second
 
-// image returns the image of the attempt, and pulls it if necessary, or says why the attempt cannot
-// have it.
+// image returns the image of the attempt, pulling it if necessary, or the reason why it is not
+// available.
 func (r *attempt) image(ctx context.Context) (image engine.Image, why job.Reason, err error) {
 	name := r.work.Image
 	if r.work.Pull != job.PullAlways {
@@ -33,7 +33,7 @@ func (r *attempt) image(ctx context.Context) (image engine.Image, why job.Reason
 	if !ok {
 		return image, reason.LoginUnknown.Of(r.work.Registry.Secret), nil
 	}
-	// Pulling is an effect that takes time: the timeout runs, and the output shows it.
+	// The pull is an effect that takes time: the timeout runs, and the output shows it.
 	if err := r.start(); err != nil {
 		return image, why, errUnstarted{err}
 	}
@@ -55,7 +55,7 @@ func (r *attempt) pull(ctx context.Context, name string, login *engine.Login) er
 	say("pulling %s", name)
 	began := time.Now()
 	said := began
-	layers := map[string][2]int64{} // bytes of each: loaded and all
+	layers := map[string][2]int64{} // loaded and total bytes per layer
 	err := r.engine.Pull(ctx, name, login, func(p engine.Progress) {
 		if p.ID != "" && p.ProgressDetail.Total > 0 && p.Status == "Downloading" {
 			layers[p.ID] = [2]int64{p.ProgressDetail.Current, p.ProgressDetail.Total}
@@ -79,8 +79,8 @@ func (r *attempt) pull(ctx context.Context, name string, login *engine.Login) er
 	return nil
 }
 
-// login returns how to sign in to the registry of the image, nil for not at all. ok is false if the
-// secret does not say.
+// login returns the login for the registry of the image, nil for none. ok is false if the secret
+// has none for it.
 func (r *attempt) login() (login *engine.Login, ok bool) {
 	if r.work.Registry == nil {
 		return nil, true

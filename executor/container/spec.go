@@ -28,8 +28,8 @@ const (
 	// flowDir is the directory in the shared volume.
 	flowDir = job.FlowVolumeDir + "/shared"
 
-	// logSize and logFiles bound what an engine keeps of the output of a container: a node reads it
-	// at once, and needs the rest only after an outage.
+	// logSize and logFiles bound the output that an engine keeps: a node reads it at once, and
+	// needs more only after an outage.
 	logSize, logFiles = "64m", "2"
 	// cpuUnits are in a processor.
 	cpuUnits = 1e9
@@ -53,7 +53,7 @@ func (r *attempt) specOf(s *Settings) (*engine.Spec, job.Reason) {
 		host.LogConfig = engine.Log{Type: "k8s-file"}
 	}
 	if l := c.Limits; l != nil {
-		host.Memory, host.MemorySwap = int64(l.Memory), int64(l.Memory) // no swap beyond it
+		host.Memory, host.MemorySwap = int64(l.Memory), int64(l.Memory) // without additional swap
 		host.NanoCPUs = int64(l.CPU * cpuUnits)
 		if l.PIDs > 0 {
 			host.PidsLimit = int64(l.PIDs)
@@ -137,9 +137,8 @@ func (r *attempt) environment() []string {
 	return env
 }
 
-// files returns the archive of the files of the job, nil for none. Everything in the container may
-// read them: they are in a volume that no other container has, and its user may be known to the
-// image alone.
+// files returns the archive of the job's files, nil for none. Every user of the container may read
+// them: no other container has the volume, and only the image may know the user.
 func (r *attempt) files() []byte {
 	if len(r.work.Files) == 0 && !r.WantsResult {
 		return nil
@@ -161,8 +160,7 @@ func (r *attempt) files() []byte {
 	return b.Bytes()
 }
 
-// allows reports whether one of some patterns matches an image, as it is written or with its
-// registry.
+// allows reports whether a pattern matches an image, as written or with its registry.
 func allows(patterns []string, image string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool {
 		return matches(pattern, image) || matches(pattern, fullName(image))
@@ -181,7 +179,7 @@ func fullName(image string) string {
 	return image
 }
 
-// matches reports whether a text matches a pattern, in which * stands for any text.
+// matches reports whether a text matches a pattern, in which * matches any text.
 func matches(pattern, text string) bool {
 	parts := strings.Split(pattern, "*")
 	if len(parts) == 1 {
@@ -201,8 +199,8 @@ func matches(pattern, text string) bool {
 	return strings.HasSuffix(rest, parts[len(parts)-1])
 }
 
-// within returns the source of a mount without links, and whether it is one of some directories or
-// below one.
+// within resolves the links in the source of a mount, and reports whether it is in one of some
+// directories.
 func within(dirs []string, source string) (string, bool) {
 	real, err := filepath.EvalSymlinks(source)
 	if err != nil {

@@ -33,18 +33,18 @@ type standIn struct {
 	mu         sync.Mutex
 	images     map[string]bool
 	pullable   map[string]bool // images that can be pulled
-	logins     []string        // the headers of pulls
+	logins     []string        // headers of pulls
 	containers map[string]*inStandIn
 	volumes    map[string]engine.Volume
-	refuse     string // the error of each start; "" for none
-	silent     func() // called at the end of each start, before its answer; nil for nothing
+	refuse     string // error of each start; "" for none
+	silent     func() // called at the end of each start before its answer; may be nil
 	stop       func() // ends the answers
 }
 
-// endless is an image whose pull does not end.
+// endless is an image whose pull never ends.
 const endless = "localhost/endless:1"
 
-// inStandIn is a container of a stand-in.
+// inStandIn is a container in a stand-in.
 type inStandIn struct {
 	name    string
 	spec    engine.Spec
@@ -64,7 +64,7 @@ type frame struct {
 
 func newStandIn(t *testing.T) *standIn {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "engine") // a path of a socket is short
+	dir, err := os.MkdirTemp("", "engine") // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func (s *standIn) create(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"Id":%q}`, name)
 }
 
-// of returns the container of a request, or refuses the request.
+// of returns the container of a request, or fails the request.
 func (s *standIn) of(w http.ResponseWriter, r *http.Request) *inStandIn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -203,7 +203,7 @@ func (s *standIn) start(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.silent != nil { // it starts, and the answer is lost
+	if s.silent != nil { // it starts, but the answer is lost
 		defer s.silent()
 	}
 	if s.refuse != "" {
@@ -247,7 +247,7 @@ func (s *standIn) start(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// frames takes the output of a container, each write as a frame.
+// frames encodes the output of a container, each write as a frame.
 type frames struct {
 	s      *standIn
 	c      *inStandIn
@@ -409,7 +409,7 @@ func (s *standIn) list(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(list)
 }
 
-// hasLabel reports whether labels have that of the filter of a request.
+// hasLabel reports whether labels match the filter of a request.
 func hasLabel(r *http.Request, labels map[string]string) bool {
 	var filters struct{ Label []string }
 	_ = json.Unmarshal([]byte(r.URL.Query().Get("filters")), &filters)

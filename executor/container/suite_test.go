@@ -28,7 +28,7 @@ type rig struct {
 	node   string
 }
 
-// patience is how long a state is waited for: far longer than it takes on a machine under load.
+// patience bounds the wait for a state: far longer than it takes on a machine under load.
 const patience = 2 * time.Minute
 
 func newRig(t *testing.T, socket string, settings container.Settings) *rig {
@@ -36,7 +36,7 @@ func newRig(t *testing.T, socket string, settings container.Settings) *rig {
 	r := &rig{T: t, engine: engine.New(socket), node: fmt.Sprintf("test-%s-%d", strings.ToLower(t.Name()[max(0, len(t.Name())-20):]), time.Now().UnixNano())}
 	r.Executor = container.New(container.Config{Settings: settings, Engine: r.engine, Node: r.node})
 	t.Cleanup(func() {
-		r.Collect(context.Background()) // of a test that failed
+		r.Collect(context.Background()) // containers of failed tests
 		r.Close()
 	})
 	for deadline := time.Now().Add(patience); ; {
@@ -52,7 +52,7 @@ func newRig(t *testing.T, socket string, settings container.Settings) *rig {
 type recorder struct {
 	mu          sync.Mutex
 	out, errors bytes.Buffer
-	changed     chan struct{} // has room for one
+	changed     chan struct{} // of capacity one
 }
 
 func newRecorder() *recorder { return &recorder{changed: make(chan struct{}, 1)} }
@@ -350,7 +350,7 @@ var suite = map[string]func(*rig){
 				_ = r.engine.Remove(ctx, list[0].ID)
 			}
 		}()
-		// The engine may still say how it ended.
+		// The engine may still report how it ended.
 		if got := r.Executor.Run(r.Context(), a, said.output()); got.Outcome != job.OutcomeFailed || got.Reason.Code() != "container_gone" && got.Reason.Code() != "killed_by_others" {
 			r.Errorf("got %+v (%s)", got, got.Reason)
 		}

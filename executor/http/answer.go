@@ -38,15 +38,15 @@ func expected(status int, expect []string) bool {
 	return false
 }
 
-// statusText returns "503 Service Unavailable". The server's own text is not repeated: it
-// could be anything.
+// statusText returns "503 Service Unavailable". It omits the server's own text, which may be
+// arbitrary.
 func statusText(status int) string {
 	return strings.TrimSpace(fmt.Sprint(status, " ", http.StatusText(status)))
 }
 
 // unmatched explains why the response does not match; none if it does. As in the output of
-// commands, ^ and $ match at the beginning and end of lines: the response "ok\n" matches
-// ^ok$. cut is set if body is only the beginning of the response.
+// commands, ^ and $ match at the beginning and end of lines: the response "ok\n" matches ^ok$. cut
+// is set if body is incomplete.
 func unmatched(body []byte, cut bool, pattern string) (why job.Reason) {
 	re, err := regexp.Compile("(?m)" + pattern)
 	if err != nil {
@@ -61,10 +61,9 @@ func unmatched(body []byte, cut bool, pattern string) (why job.Reason) {
 	return reason.AnswerNoMatch.Of(pattern)
 }
 
-// unmatchedJSON explains why a response is not the expected JSON; none if it is. The keys
-// of wanted are paths, such as status or data.items.0.state; the values are the expected
-// values, texts verbatim and all others as JSON. A key that contains dots takes
-// precedence over its parts.
+// unmatchedJSON explains why a response is not the expected JSON; none if it is. The keys of wanted
+// are paths, such as status or data.items.0.state; the values are the expected values, texts
+// verbatim and other values as JSON. A field whose name contains dots takes precedence over a path.
 func unmatchedJSON(body []byte, cut bool, wanted map[string]string) (why job.Reason) {
 	if cut {
 		return reason.JSONTooLong.Of(len(body))

@@ -23,8 +23,8 @@ import (
 // handover follows it.
 const CallbackPath = "/api/v1/callbacks/"
 
-// answerMax is how long a service may take to accept a request with callback. After that it
-// may have accepted it, so the attempt waits for the result.
+// answerMax is how long a service may take to accept a request with callback. After that it may
+// have accepted it, so that the attempt waits for the result.
 const answerMax = 30 * time.Second
 
 // handOver sends a request whose result is reported later. The store records it first, so
@@ -54,7 +54,7 @@ func (e *Executor) handOver(ctx context.Context, client *http.Client, request *h
 	response, err := client.Do(request.WithContext(httptrace.WithClientTrace(ctx, trace)))
 	switch {
 	case err == nil:
-	case connected.Load(): // it may have arrived
+	case connected.Load(): // the request may have arrived
 		return executor.Result{HandedOver: true}
 	case errors.Is(context.Cause(ctx), errNoAnswer):
 		return failed(reason.NoConnection.Of(to, answerMax))

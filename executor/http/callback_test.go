@@ -16,7 +16,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// calling returns an attempt with callback, and what it hands over.
+// calling returns an attempt with callback, and its handovers.
 func calling(h job.HTTP) (executor.Attempt, *[]executor.Handover) {
 	h.Callback = true
 	a := attempt(h)
@@ -71,7 +71,8 @@ func TestOnlyAcceptedKeepsACallbackRequestOpen(t *testing.T) {
 	}
 }
 
-// A request that may have arrived is neither sent again nor ended; without a connection it did not arrive.
+// A request that may have arrived is neither repeated nor ended; without a connection it did not
+// arrive.
 func TestUncertainCallbackRequestIsHandedOver(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

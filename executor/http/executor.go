@@ -1,15 +1,13 @@
 // Package httpexec runs attempts that are HTTP requests.
 //
-// A request identifies its run, so that the server can make the work idempotent:
-// Belfry-Run and Idempotency-Key hold the id of the run, which is the same for all its
-// attempts, Belfry-Attempt the number of the attempt, Belfry-Scheduled the scheduled time
-// of the run, Belfry-Job the namespace and name of the job, Belfry-Shard and Belfry-Shards
-// the shard of a split run.
+// A request identifies its run, so that the server can make the work idempotent: Belfry-Run and
+// Idempotency-Key are the id of the run, which is the same for all its attempts, Belfry-Attempt is
+// the number of the attempt, Belfry-Scheduled the scheduled time of the run, Belfry-Job the
+// namespace and name of the job, Belfry-Shard and Belfry-Shards the shard of a split run.
 //
-// A guard restricts the addresses that a job may call, and checks every connection,
-// redirects included; see [Config]. A redirect to another host carries no header of the job
-// that could be secret. Reasons and output contain no request headers, and no user,
-// password or query of a URL.
+// A guard restricts the addresses that a job may call, and checks every connection, redirects
+// included; see [Config]. A redirect to another host carries no header of the job that could be
+// secret. Reasons and output contain no request headers, and no user, password or query of a URL.
 package httpexec
 
 import (
@@ -47,7 +45,7 @@ const (
 
 	bodyMaxDefault = 1 << 30
 
-	// reasonMax is the length at which foreign texts, such as a server's, are cut.
+	// reasonMax is the length at which foreign texts are cut.
 	reasonMax = 500
 
 	redirectsDefault = 10
@@ -65,8 +63,8 @@ type Config struct {
 	// clouds, carrier-grade NAT (100.64.0.0/10), and IPv6 addresses that embed an IPv4
 	// address. Private networks are open.
 	Allow, Deny []netip.Prefix
-	// Loopback opens loopback addresses that Deny does not close, for a node
-	// whose jobs all come from its own machine.
+	// Loopback permits loopback addresses that Deny does not include, for a node whose jobs all
+	// come from its own machine.
 	Loopback bool
 
 	// Proxy returns the proxy for a request, or nil for none; http.ProxyFromEnvironment
@@ -83,9 +81,9 @@ type Config struct {
 	// run.http.callback needs it. Default: none.
 	CallbackURL string
 
-	// BodyMax is the most bytes of a response. All of it is read, since the work may last
-	// as long as the response; the receiver of the output decides how much is kept.
-	// Default: 1 GiB, so that an endless response ends.
+	// BodyMax bounds a response, in bytes, so that an endless one ends. All of it is read, since
+	// the work may last as long; the receiver of the output decides how much is stored. Default: 1
+	// GiB.
 	BodyMax int64
 }
 
@@ -116,8 +114,8 @@ func New(config Config) (*Executor, error) {
 	return e, nil
 }
 
-// Restrict replaces Allow, Deny, Loopback, TLSDirs and CallbackURL for the attempts that begin after
-// it. It is not called concurrently with itself or with Close.
+// Restrict replaces Allow, Deny, Loopback, TLSDirs and CallbackURL for later attempts. It must not
+// be called concurrently with itself or with Close.
 func (e *Executor) Restrict(config Config) error {
 	g, err := egress.New(egress.Config{Allow: config.Allow, Deny: config.Deny, Loopback: config.Loopback})
 	if err != nil {
@@ -143,10 +141,9 @@ func (e *Executor) Control(network, address string, c syscall.RawConn) error {
 // Close closes idle connections. No attempt may start afterwards.
 func (e *Executor) Close() { e.pool.Load().close() }
 
-// Run sends the request of the job and reads the answer, which becomes the output: status,
-// some headers and the body. It succeeds if the status is expected and the body matches.
-// When ctx ends, the connection is closed at once: HTTP has no graceful way, and the server
-// may continue.
+// Run sends the request of the job and reads the answer, which becomes the output: status, some
+// headers and the body. It succeeds if the status is expected and the body matches. When ctx ends,
+// it closes the connection at once: HTTP has no graceful end, and the server may continue.
 func (e *Executor) Run(ctx context.Context, a executor.Attempt, out executor.Output) executor.Result {
 	spec, err := a.Job.Expand(a.Data)
 	if err != nil {
@@ -231,7 +228,7 @@ func (e *Executor) judge(ctx context.Context, response *http.Response, h *job.HT
 	return r
 }
 
-// tag is markup of a page for browsers, which says nothing about a failure.
+// tag is markup of a page for browsers, which does not explain a failure.
 var tag = regexp.MustCompile(`(?s)<!--.*?-->|<(style|script)\b.*?</(style|script)>|<[!/?a-zA-Z][^>]*>?`)
 
 // withoutTags returns the text of a page for browsers, and other answers as they are.
@@ -291,14 +288,14 @@ func failed(why job.Reason) executor.Result {
 	return silent(job.OutcomeFailed, why.Map(shorten))
 }
 
-// silent is the end of an attempt about which its service has said nothing: the reason is its cause,
-// and not the output, which may have redirects.
+// silent is the end of an attempt without an answer of its service: the reason is its cause, and not
+// the output, which may have redirects.
 func silent(outcome job.Outcome, why job.Reason) executor.Result {
 	return executor.Result{Outcome: outcome, Reason: why, Cause: why.String()}
 }
 
-// endedBefore is the result of an attempt whose context ended before anything was sent.
-// After a cancel or a timeout, no other node may run it either.
+// endedBefore is the result of an attempt whose context ended before anything was sent. After a
+// cancel or a timeout, no other node may run it.
 func endedBefore(ctx context.Context) executor.Result {
 	outcome, why := executor.ByCause(ctx)
 	cause := context.Cause(ctx)
@@ -306,8 +303,8 @@ func endedBefore(ctx context.Context) executor.Result {
 	return executor.Result{Outcome: outcome, Reason: reason.BeforeSent.Of(why), Unstarted: !final}
 }
 
-// successMatch returns the pattern that the policies of the job want, which
-// validation allows only where the request has none.
+// successMatch returns the pattern in the job's policy, which validation allows only where the
+// request has none.
 func successMatch(j *job.Job) string {
 	if s := j.Policy.Success; s != nil {
 		return s.Match
@@ -322,7 +319,7 @@ func limitOf(redirects *int) int {
 	return *redirects
 }
 
-// idempotencyKey has a spelling that the transport does not recognise: see request.
+// idempotencyKey has a spelling that the transport does not recognize: see request.
 const idempotencyKey = "idempotency-key"
 
 // request makes the request of an attempt.
@@ -340,9 +337,9 @@ func (e *Executor) request(ctx context.Context, h *job.HTTP, a executor.Attempt)
 			r.Header.Set("Content-Type", "application/xml")
 		}
 	}
-	// With the canonical spelling of this header, the transport would repeat any request,
-	// even a POST, after a connection broke before the response. Servers may not know the
-	// header, so nothing is repeated. On the wire all spellings are equal.
+	// With the canonical spelling of this header, the transport would repeat any request, even a
+	// POST, after a connection broke before the response. Servers may ignore the header, so nothing
+	// may be repeated. On the wire all spellings are equal.
 	r.Header[idempotencyKey] = []string{a.Run.ID.String()}
 	for name, value := range h.Headers {
 		switch {
@@ -367,8 +364,7 @@ func (e *Executor) request(ctx context.Context, h *job.HTTP, a executor.Attempt)
 	return r, nil
 }
 
-// shown are the headers of an answer that help to understand it, and never
-// hold a secret of it.
+// shown are the response headers that help to understand it and never have a secret.
 var shown = []string{"Content-Type", "Content-Length", "Retry-After", "Server", "X-Request-Id"}
 
 // writeHead writes the status line and some headers of an answer.
@@ -387,18 +383,18 @@ func writeHead(w io.Writer, r *http.Response) {
 	io.WriteString(w, head.String())
 }
 
-// body takes the body of an answer as it comes: it goes to the output, and its
-// beginning is kept if something is expected of it.
+// body copies the body of a response to the output, and keeps its beginning if something is
+// expected of it.
 type body struct {
 	out     io.Writer
 	pattern string
 	json    map[string]string // expected values by path
-	left    int64             // that it may still have
+	left    int64             // bytes that it may still have
 	keep    bool              // its JSON is the result
 
 	read int64
 	kept []byte
-	cut  bool // kept is not all
+	cut  bool // kept is incomplete
 	// begin has the first line of the body, for the cause of a failure.
 	begin []byte
 }
@@ -425,13 +421,13 @@ func isRedirect(status int) bool {
 	return slices.Contains([]int{301, 302, 303, 307, 308}, status)
 }
 
-// harmless are the headers that follow a redirect to another host. All other headers of a
-// job may be secret, whatever their name, and so may the query of the address in Referer.
-// An Idempotency-Key follows if it is the one of the run.
+// harmless are the headers that follow a redirect to another host. All other headers of a job may
+// be secret, whatever their name, and so may the address in Referer. An Idempotency-Key follows if
+// it is the run's.
 var harmless = []string{"Accept", "Accept-Language", "User-Agent",
 	"Belfry-Job", "Belfry-Run", "Belfry-Attempt", "Belfry-Scheduled", "Belfry-Shard", "Belfry-Shards"}
 
-// errRedirects means too many redirects.
+// errRedirects reports too many redirects.
 type errRedirects int
 
 func (n errRedirects) Error() string {

@@ -64,7 +64,7 @@ func server(t testing.TB, host string, handler http.HandlerFunc) *httptest.Serve
 	return s
 }
 
-// quiet is for servers whose clients go away on purpose.
+// quiet is for servers whose clients disconnect on purpose.
 var quiet = log.New(io.Discard, "", 0)
 
 var runID = job.ID{0: 1, 15: 7}
@@ -191,7 +191,7 @@ func TestEndOfTheContextEndsTheRequest(t *testing.T) {
 					} else {
 						cancel(test.cause)
 					}
-					<-r.Context().Done() // the connection is closed
+					<-r.Context().Done() // until the connection is closed
 				})
 				// The output has the response so far while the server is still writing.
 				out := writerFunc(func(p []byte) {
@@ -230,7 +230,7 @@ func TestNothingIsSentWithoutPermissionToStart(t *testing.T) {
 	for _, test := range []struct {
 		cause     error
 		outcome   job.Outcome
-		unstarted bool // another node may take it
+		unstarted bool // another node may run it
 	}{
 		{executor.ErrCancelled, job.OutcomeCancelled, false},
 		{executor.ErrTimeout, job.OutcomeTimedOut, false},
@@ -309,7 +309,7 @@ func TestFailureHasAReason(t *testing.T) {
 	}
 }
 
-// With no descriptor left nothing is sent, and the job has not failed.
+// With no file descriptor left nothing is sent, and the job has not failed.
 func TestAMachineWithoutDescriptorsFailsNoJob(t *testing.T) {
 	s := server(t, "", func(http.ResponseWriter, *http.Request) {})
 	ca := newAuthority(t)

@@ -26,11 +26,11 @@ const (
 	readsMax = 8
 )
 
-// files are the certificates and keys that jobs may name. The node reads them with its own
-// rights, which exceed the rights of a job: it can read its own key and the keys of others.
+// files are the certificates and keys that jobs may name. The node reads them with its own rights,
+// which exceed a job's: it can read its own key and the keys of others.
 type files struct {
 	dirs []string
-	busy chan struct{} // has room for those who read
+	busy chan struct{} // limits concurrent readers
 }
 
 func newFiles(dirs []string) (*files, error) {
@@ -84,8 +84,8 @@ func (f *files) stamp(name string) (stamp, error) {
 	return stamp{info.ModTime(), info.Size()}, file.Close()
 }
 
-// open opens a regular file in one of the directories. Symbolic links that lead out of the
-// directory are refused. A pipe that no process writes to does not hold it up.
+// open opens a regular file in one of the directories. It refuses symbolic links that lead out of
+// the directory, and does not block on a pipe without a writer.
 func (f *files) open(name string) (*os.File, fs.FileInfo, error) {
 	if !filepath.IsAbs(name) {
 		return nil, nil, fmt.Errorf("%s is not an absolute path", name)

@@ -116,7 +116,8 @@ func TestBrokenResponseFails(t *testing.T) {
 	wantFailure(t, r, "GET "+s.URL+"/x: after 4 bytes of the answer: the server closed the connection")
 }
 
-// The cause of a failure is the status with the first line of the answer that has text, or else why there was no answer.
+// The cause of a failure is the status with the first line of text in the answer, or why there was no
+// answer.
 func TestFailureHasTheAnswerAsCause(t *testing.T) {
 	for _, c := range []struct {
 		status     int

@@ -106,7 +106,7 @@ func TestChangedFilesAreReadAgain(t *testing.T) {
 	}
 }
 
-// The node may read its own key and those of others, which a job may not use.
+// The node may read its own key and the keys of others, which a job may not use.
 func TestTLSFilesAreThoseOfTheAllowedDirectories(t *testing.T) {
 	ca := newAuthority(t)
 	s := tlsServer(t, "127.0.0.1", ca, func(http.ResponseWriter, *http.Request) {})
@@ -246,7 +246,7 @@ func (a *authority) files(t *testing.T, name string) (cert, key string) {
 	return cert, key
 }
 
-// tlsServer asks for a certificate of the client and takes any or none.
+// tlsServer requests a client certificate and accepts any or none.
 func tlsServer(t *testing.T, host string, ca *authority, handler http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	l, err := net.Listen("tcp", host+":0")

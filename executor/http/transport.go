@@ -19,9 +19,8 @@ const (
 	dialTimeout      = 10 * time.Second
 	handshakeTimeout = 10 * time.Second
 
-	// idleTimeout is how long a connection is kept for the next run. Servers close theirs
-	// after 5 s and more; a request that meets the closing fails, and may or may not have
-	// been read.
+	// idleTimeout is how long a connection is kept for the next run. Servers close theirs after 5 s
+	// or more, and a request at that moment fails, read or unread.
 	idleTimeout = 4 * time.Second
 	idleMax     = 128
 	idlePerHost = 32
@@ -29,11 +28,11 @@ const (
 	// headMax is the most bytes in the headers of a response.
 	headMax = 64 << 10
 
-	// An idle HTTP/2 connection is pinged, so that an attempt does not wait without end for a
-	// dead server. TCP does the same for HTTP/1.1.
+	// An idle HTTP/2 connection is pinged, so that an attempt does not wait forever for a dead
+	// server. TCP does the same for HTTP/1.1.
 	pingAfter, pingTimeout = 30 * time.Second, 15 * time.Second
 
-	// transportsMax is the most sets of TLS options with open connections.
+	// transportsMax bounds the sets of TLS options with open connections.
 	transportsMax = 32
 )
 
@@ -57,8 +56,8 @@ type tlsKey struct {
 	ca, cert, key stamp
 }
 
-// route sends the requests of one run. The node's certificate, and the expected name, apply
-// only to the host of the job's URL.
+// route sends the requests of one run. The node's certificate and the expected name apply only to
+// the host of the job's URL.
 type route struct {
 	home            *url.URL
 	here, elsewhere http.RoundTripper

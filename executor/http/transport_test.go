@@ -198,7 +198,7 @@ func TestProxyIsUsedOnlyWhenConfigured(t *testing.T) {
 	address, _ := url.Parse(proxy.URL)
 	t.Setenv("HTTP_PROXY", proxy.URL)
 
-	// The guard does not hold for the proxy itself.
+	// The guard does not apply to the proxy itself.
 	nothing := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 	e := newExecutor(t, httpexec.Config{Allow: nothing, Proxy: http.ProxyURL(address)})
 	r, w := run(t, e, attempt(job.HTTP{URL: "http://inside.example/x"}))

@@ -40,7 +40,7 @@ func literal(u *url.URL) (netip.Addr, bool) {
 	return addr, err == nil
 }
 
-// withoutURL takes a URL out of an error, since it may hold a password.
+// withoutURL removes the URL from an error, since it may include a password.
 func withoutURL(err error) error {
 	var failure *url.Error
 	if errors.As(err, &failure) {

@@ -20,7 +20,7 @@ type account struct {
 	name, home string
 	uid, gid   uint32
 	groups     []uint32
-	// nameless is set for a number that no user has: its group is not known.
+	// nameless is set for a number without a user: its group is unknown.
 	nameless bool
 	// change is set if the account differs from the node's.
 	change bool
@@ -43,13 +43,13 @@ const (
 
 // accounts decides the account of commands.
 type accounts struct {
-	root        bool // the node is root
+	root        bool // the node runs as root
 	self        account
 	defaultUser string
 	configured  []string // Config.AllowUsers
 	allowed     []string // the same and defaultUser; "*" is everybody but root
-	groups      []string // that users outside them may have
-	file        string   // of the settings, as its user calls it; "" without one
+	groups      []string // further groups that any user may have
+	file        string   // the settings file, for messages; "" without one
 
 	known cache.Map[[2]string, knownAccount]
 }
@@ -112,8 +112,8 @@ func (a *accounts) allows(uid uint32) (bool, error) {
 	})
 }
 
-// anyOf reports whether one of some names is allowed. A name unknown to this machine allows
-// nothing; a failed look-up counts only if no other name allows.
+// anyOf reports whether one of some names is allowed. A name unknown to this machine does not allow
+// it; a failed look-up counts only if no other name allows it.
 func anyOf(names []string, allows func(name string) (bool, error)) (bool, error) {
 	var failed error
 	for _, name := range names {
@@ -129,9 +129,9 @@ func anyOf(names []string, allows func(name string) (bool, error)) (bool, error)
 	return false, failed
 }
 
-// allowsGroup reports whether commands of a user may have a group: one of the user's own,
-// or one that the configuration names. Others would give the user new rights: files of the
-// group shadow or disk, the sockets of docker. The error is an errLookup.
+// allowsGroup reports whether commands of a user may have a group: one of the user's own, or a
+// configured one. Others would give the user new rights, to files of the group shadow or disk, or
+// the socket of Docker. The error is an errLookup.
 func (a *accounts) allowsGroup(u account, gid uint32) (bool, error) {
 	if u.uid == 0 || !u.nameless && gid == u.gid || slices.Contains(u.groups, gid) {
 		return true, nil
@@ -142,7 +142,7 @@ func (a *accounts) allowsGroup(u account, gid uint32) (bool, error) {
 	})
 }
 
-// of returns the account of a job with these fields.
+// of returns the account for a job's user and group.
 func (a *accounts) of(userName, groupName string) (account, error) {
 	if userName == "" {
 		if a.root && a.defaultUser == "" {
@@ -216,8 +216,8 @@ func (a *accounts) setting(name string) string {
 	return name + " in " + a.file
 }
 
-// errLookup is a failed look-up that says nothing about the account: the machine was out of
-// files, or its directory service did not answer.
+// errLookup is a failed look-up that leaves the account unknown: the machine was out of files, or
+// its directory service did not answer.
 type errLookup struct {
 	what string // user or group, with its name
 	err  error
@@ -226,8 +226,8 @@ type errLookup struct {
 func (e errLookup) Error() string { return fmt.Sprintf("%s could not be looked up: %v", e.what, e.err) }
 func (e errLookup) Unwrap() error { return e.err }
 
-// isUnknown reports whether the system has no such account. A machine without a list of
-// accounts has none.
+// isUnknown reports whether the system lacks the account, as does a machine without a list of
+// accounts.
 func isUnknown(err error) bool {
 	var (
 		name  user.UnknownUserError
@@ -297,8 +297,8 @@ type Users struct {
 	// Names are the users that a job may name, by name and number; "*" is every user but root,
 	// and "" a job that names none.
 	Names []string
-	// Configured are the users that the configuration lists, and Absent the ones that the machine
-	// does not have.
+	// Configured are the users that the configuration lists, and Absent the users that the machine
+	// lacks.
 	Configured []string
 	Absent     []string
 	// Self is the user of a node that cannot switch users, "" if it can.

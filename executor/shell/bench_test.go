@@ -18,8 +18,8 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// tinyProgram builds a static program that does nothing. Go makes it, since a C
-// compiler need not be there; its start is what the limit has to do as well.
+// tinyProgram builds a static program that does nothing. It is in Go, since there may be no C
+// compiler.
 func tinyProgram(b *testing.B) string {
 	b.Helper()
 	dir := b.TempDir()
@@ -45,8 +45,8 @@ func tinyProgram(b *testing.B) string {
 	return program
 }
 
-// sideBySide runs several ways to do the same in turns, so that what else the
-// machine does hits all alike, and returns how often each is done a second.
+// sideBySide runs several functions in turns, so that other load affects all alike, and returns the
+// rate of each per second.
 func sideBySide(rounds, each, parallel int, ways ...func()) []float64 {
 	took := make([]time.Duration, len(ways))
 	for range rounds {
@@ -73,9 +73,9 @@ func sideBySide(rounds, each, parallel int, ways ...func()) []float64 {
 	return rates
 }
 
-// BenchmarkSpawn compares the executor with the least that starting a process
-// takes in Go: syscall.StartProcess, which on Linux is vfork and exec, with no
-// pipes and no reader. One operation is a process of each way.
+// BenchmarkSpawn compares the executor with the cheapest way to start a process in Go:
+// syscall.StartProcess, on Linux vfork and exec, without pipes and readers. One operation is a
+// process of each way.
 func BenchmarkSpawn(b *testing.B) {
 	program := tinyProgram(b)
 	e := newExecutor(b)
@@ -135,9 +135,9 @@ func (w *stopwatch) Spawned(executor.Process) {
 	w.took = append(w.took, time.Since(w.began))
 }
 
-// BenchmarkHerd starts a hundred commands at one instant. One operation is a herd. It tells
-// how long after that half of the processes and nearly all were there, and the processor
-// time of each command, here and in its process.
+// BenchmarkHerd starts a hundred commands at one instant. One operation is a herd. It reports how
+// soon half of the processes, and nearly all, had started, and the processor time per command, here
+// and in its process.
 func BenchmarkHerd(b *testing.B) {
 	const herd = 100
 	program := tinyProgram(b)

@@ -15,7 +15,7 @@ import (
 )
 
 // handoff is a command that runs while the process of the node executes another version of its
-// program: the process stays its parent, and keeps the files that it writes to.
+// program: the process stays its parent, and keeps the command's output files.
 type handoff struct {
 	PID int `json:"pid"`
 	// Stdout and Stderr are the numbers of the files to read its output from.
@@ -23,7 +23,7 @@ type handoff struct {
 	Stderr int       `json:"stderr"`
 	Began  time.Time `json:"began"`
 	Cgroup string    `json:"cgroup,omitempty"`
-	// Dir is the folder of its script and of its result, and Result the file.
+	// Dir is the folder of its script and result, and Result the file of its result.
 	Dir    string `json:"dir,omitempty"`
 	Result string `json:"result,omitempty"`
 	// Its limits, for the reason of its end.
@@ -37,8 +37,7 @@ type handoff struct {
 
 var _ executor.Carrier = (*Executor)(nil)
 
-// Carries implements executor.Carrier: a wait for a process can be given up where it goes by a
-// pidfd.
+// Carries implements executor.Carrier: a wait for a process can be cancelled if it uses a pidfd.
 func (e *Executor) Carries() bool { return e.carries }
 
 // hasPidfd reports whether processes can be waited for by pidfds.

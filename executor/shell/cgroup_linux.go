@@ -20,8 +20,8 @@ import (
 // one costs a tenth of starting a process.
 type cgroups struct {
 	dir string
-	// lock is the open, locked dir, by which removeOldCgroups of other nodes sees that
-	// this node is alive.
+	// lock is the open, locked dir, which shows removeOldCgroups of other nodes that this node is
+	// alive.
 	lock int
 
 	mu   sync.Mutex
@@ -32,9 +32,8 @@ type cgroups struct {
 // cgroup is the cgroup of a command. A nil one is none, and is empty.
 type cgroup struct {
 	dir string
-	// fd is the folder, and events the file in it that reports whether it is empty. They
-	// stay open, since to open and close them for each command took longer than to make
-	// its pipes.
+	// fd is the folder, and events the file in it that reports whether it is empty. They stay open,
+	// since opening and closing them for each command took longer than creating its pipes.
 	fd, events int
 	// vacated is set when the command and all its processes have ended.
 	vacated bool
@@ -48,13 +47,12 @@ type cgroup struct {
 const (
 	cgroupPrefix = "belfry-"
 	nodeCgroup   = "belfry-node"
-	// cgroupPeriod is the period of cpu.max in microseconds, the kernel's
-	// default, and cgroupQuotaMin the least quota that it takes.
+	// cgroupPeriod is the period of cpu.max in microseconds, the kernel's default, and
+	// cgroupQuotaMin the least valid quota.
 	cgroupPeriod   = 100_000
 	cgroupQuotaMin = 1000
-	// cgroupsFree is the most cgroups kept for reuse: about as many as commands that end
-	// at the same time. The kernel keeps some pages for each, and the node two open
-	// files.
+	// cgroupsFree bounds the cgroups kept for reuse: about as many as commands that end at the same
+	// time. The kernel keeps some pages for each, and the node two open files.
 	cgroupsFree = 256
 )
 
@@ -112,9 +110,9 @@ func newCgroups(configured string, features *Features) *cgroups {
 // cgroup.
 const cgroupPathMax = 350
 
-// delegatedCgroup returns the folder of the node's own cgroup if the node may create others
-// in it: it is the root, as in a container, or the service manager has delegated it. Any
-// other cgroup has an owner who would not know of them.
+// delegatedCgroup returns the folder of the node's own cgroup if the node may create others in it:
+// it is the root, as in a container, or the service manager has delegated it. Any other cgroup has
+// another owner.
 func delegatedCgroup() (string, error) {
 	own, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -168,9 +166,9 @@ func delegated(dir string) bool {
 	return false
 }
 
-// enableControllers returns which controllers the children of base have.
-// Since a cgroup with children that have controllers must not have processes
-// itself, the node and its children move into one of their own.
+// enableControllers enables controllers for the children of base, and returns which they have.
+// Since a cgroup whose children have controllers must not have processes, the node and its children
+// move into a child.
 func enableControllers(base string) map[string]bool {
 	available, _ := os.ReadFile(filepath.Join(base, "cgroup.controllers"))
 	enabled := map[string]bool{}
@@ -189,8 +187,8 @@ func enableControllers(base string) map[string]bool {
 	return enabled
 }
 
-// moveNode moves this process and its children, the watchdog among them, from
-// base into a cgroup inside of it.
+// moveNode moves this process and its children, including the watchdog, from base into a cgroup
+// below it.
 func moveNode(base string) {
 	dir := filepath.Join(base, nodeCgroup)
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
@@ -210,8 +208,7 @@ func moveNode(base string) {
 
 // makeNodesCgroup makes the folder of a node's cgroups, and locks it.
 func makeNodesCgroup(base string, pid int) (dir string, lock int, err error) {
-	// Another node may remove it between any two of these calls, but hardly so
-	// often.
+	// Another node may remove it between two of these calls, but hardly so often.
 	const tries = 3
 	for range tries {
 		if dir, err = os.MkdirTemp(base, cgroupPrefix+strconv.Itoa(pid)+"-"); err != nil {
@@ -241,8 +238,8 @@ func lockCgroup(dir string) (lock int, err error) {
 	return lock, nil
 }
 
-// removeOldCgroups removes the cgroups of dead nodes. Locked cgroups stay, since a
-// container does not see the processes of nodes outside of it.
+// removeOldCgroups removes the cgroups of dead nodes. Locked cgroups stay, since a container does
+// not see the processes of outside nodes.
 func removeOldCgroups(base string) {
 	old, _ := filepath.Glob(filepath.Join(base, cgroupPrefix+"*"))
 	for _, dir := range old {
@@ -258,7 +255,7 @@ func removeOldCgroups(base string) {
 	}
 }
 
-// removeCgroup removes a cgroup and those in it, if they are empty.
+// removeCgroup removes a cgroup and its descendants, if they are empty.
 func removeCgroup(dir string) {
 	inner, _ := filepath.Glob(filepath.Join(dir, "*/cgroup.procs"))
 	for _, procs := range inner {
@@ -304,7 +301,7 @@ func (c *cgroups) try() error {
 	return nil
 }
 
-// take returns an empty cgroup with limits, as far as there are controllers.
+// take returns an empty cgroup with the limits that its controllers support.
 func (c *cgroups) take(limits job.Limits, features Features) (*cgroup, error) {
 	c.mu.Lock()
 	var g *cgroup
@@ -357,8 +354,8 @@ func openCgroup(dir string) (g *cgroup, err error) {
 	return g, nil
 }
 
-// reopenCgroup returns the cgroup of a command that another version of the program has
-// started, nil if there is none or it is empty.
+// reopenCgroup returns the cgroup of a command of another version of the program, nil if there is
+// none or it is empty.
 func reopenCgroup(dir string) *cgroup {
 	if dir == "" {
 		return nil
@@ -448,7 +445,7 @@ func (g *cgroup) path() string {
 	return g.dir
 }
 
-// kill kills all processes of the cgroup in one step.
+// kill kills all processes of the cgroup at once.
 func (g *cgroup) kill() {
 	if g != nil {
 		g.spoiled = true
@@ -465,7 +462,7 @@ func (g *cgroup) terminate(besides int) {
 	procs, _ := os.ReadFile(filepath.Join(g.dir, "cgroup.procs"))
 	for text := range strings.FieldsSeq(string(procs)) {
 		pid, err := strconv.Atoi(text)
-		if err != nil || pid <= 0 { // 0 is one of another PID namespace
+		if err != nil || pid <= 0 { // 0 is a process of another PID namespace
 			continue
 		}
 		if group, err := unix.Getpgid(pid); err == nil && group != besides {
@@ -474,7 +471,8 @@ func (g *cgroup) terminate(besides int) {
 	}
 }
 
-// vacate is empty for a command whose process has ended: an empty cgroup then stays empty.
+// vacate reports whether the cgroup of a command whose process has ended is empty: it then stays
+// empty.
 func (g *cgroup) vacate() bool {
 	g.vacated = g.empty()
 	return g.vacated
@@ -490,8 +488,7 @@ func (g *cgroup) empty() bool {
 	return err != nil || bytes.Contains(b[:max(n, 0)], []byte("populated 0"))
 }
 
-// oomKills returns how many processes of the cgroup were killed because it had
-// no memory left.
+// oomKills returns how many processes of the cgroup were killed for lack of memory.
 func (g *cgroup) oomKills(limits job.Limits) int {
 	if g == nil || limits.Memory == 0 {
 		return 0

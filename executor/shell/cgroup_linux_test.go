@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A node in a container sees the cgroups of one outside of it, and not its process.
+// A node in a container sees the cgroups of an outside node, and not its process.
 func TestTheCgroupOfANodeThatLivesIsNotRemoved(t *testing.T) {
 	base, err := delegatedCgroup()
 	if err != nil {
@@ -33,7 +33,7 @@ func TestTheCgroupOfANodeThatLivesIsNotRemoved(t *testing.T) {
 	}
 }
 
-// It is not parallel: files are counted for the whole process.
+// Not parallel: files are counted for the whole process.
 func TestACgroupIsUsedAgainAndItsFilesAreClosed(t *testing.T) {
 	open := func() int {
 		list, err := os.ReadDir("/proc/self/fd")
@@ -42,7 +42,7 @@ func TestACgroupIsUsedAgainAndItsFilesAreClosed(t *testing.T) {
 		}
 		return len(list)
 	}
-	newExecutor(t) // and with it what stays open for the runtime
+	newExecutor(t) // opens the files that the runtime keeps
 	before := open()
 	var watch recorder
 	config := Config{Watch: &watch, TempDir: t.TempDir()}

@@ -11,8 +11,7 @@ import (
 
 const defaultShell = "sh"
 
-// inlineOptions are the options of interpreters that take a program as an argument; most
-// have -c.
+// inlineOptions are the interpreters' options that take a program as an argument, if not -c.
 var inlineOptions = map[string]string{
 	"perl": "-e", "ruby": "-e", "node": "-e", "nodejs": "-e", "lua": "-e", "Rscript": "-e", "php": "-r",
 }
@@ -55,9 +54,9 @@ func commandLine(s *job.Shell, file string) ([]string, error) {
 	return argv, nil
 }
 
-// named returns the interpreter in the first line of a script and, as Linux passes it,
-// the rest of the line as one argument; none without such a line. The kernel cannot do
-// that if the directory of scripts is mounted noexec.
+// named returns the interpreter in the first line of a script and, as on Linux, the rest of the
+// line as one argument; nil without such a line. The kernel cannot run scripts in a directory
+// mounted noexec.
 func named(script string) []string {
 	line, isNamed := strings.CutPrefix(script, "#!")
 	if !isNamed {
@@ -82,14 +81,14 @@ func (t *trampoline) add(format string, args ...any) {
 	*t = append(*t, fmt.Sprintf(format, args...))
 }
 
-// wrap returns the command line behind the settings. Argv[0] is a path.
+// wrap returns the command line that applies the settings. argv[0] is a path.
 func (t trampoline) wrap(argv []string, prefix ...string) []string {
 	script := strings.Join(t, " && ") + ` && exec "$@"; exit 126`
 	return slices.Concat([]string{"/bin/sh", "-c", script, "belfry"}, prefix, argv)
 }
 
-// environment returns the variables of a command in the form NAME=value. The
-// two that name the attempt come first, where the watchdog looks for them.
+// environment returns the variables of a command in the form NAME=value. The two variables of the
+// attempt come first, where the watchdog expects them.
 func environment(base, config, own, belfry map[string]string) []string {
 	all := make(map[string]string, len(base)+len(config)+len(own)+len(belfry))
 	for _, vars := range []map[string]string{base, config, own, belfry} {

@@ -28,8 +28,7 @@ func TestPlainCommands(t *testing.T) {
 	}
 }
 
-// FuzzPlainCommands compares the words of plain commands with those that sh
-// makes of them.
+// FuzzPlainCommands compares the words of plain commands with the words of sh.
 func FuzzPlainCommands(f *testing.F) {
 	for _, text := range []string{"a b", "a x=1 %b", "a :b .. -c", "case x", "a\tb c"} {
 		f.Add(text)

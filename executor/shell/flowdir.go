@@ -21,8 +21,8 @@ const (
 	// settleFirst is the delay of the first check of a directory after its last step: by
 	// then the store has the result of the step.
 	settleFirst = time.Second
-	// settleMost is the longest interval between checks of a directory: a flow may wait for
-	// days between steps.
+	// settleMost is the longest interval between checks of a directory: a flow may pause for days
+	// between steps.
 	settleMost = time.Minute
 	// settleBatch is the most directories in a check: each is a read of the store.
 	settleBatch = 50
@@ -34,18 +34,18 @@ type flowDirs struct {
 	parent string
 
 	mu     sync.Mutex
-	uses   map[job.ID]int       // how many attempts are in a directory now
-	idle   map[job.ID]time.Time // since when none is
-	asked  map[job.ID]time.Time // when the store was asked last
-	looked bool                 // what an earlier process has left is known
+	uses   map[job.ID]int       // number of attempts in a directory
+	idle   map[job.ID]time.Time // since when it has no attempt
+	asked  map[job.ID]time.Time // when the store was last asked
+	looked bool                 // directories of an earlier process are known
 }
 
 func newFlowDirs(parent string) *flowDirs {
 	return &flowDirs{parent: parent, uses: map[job.ID]int{}, idle: map[job.ID]time.Time{}, asked: map[job.ID]time.Time{}}
 }
 
-// enter returns the directory of a flow for an attempt of a user, and creates it if necessary.
-// The caller must call leave.
+// enter returns the directory of a flow for an attempt of a user, creating it if necessary. The
+// caller must call leave.
 func (d *flowDirs) enter(flow job.ID, of account) (string, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -79,7 +79,7 @@ func (d *flowDirs) leave(flow job.ID) {
 func (d *flowDirs) make(dir string, of account) error {
 	// Users pass through the parent to their directories, and cannot list or change it.
 	if err := os.Mkdir(d.parent, 0o711); err == nil {
-		if err := os.Chmod(d.parent, 0o711); err != nil { // see above; the umask may take that away
+		if err := os.Chmod(d.parent, 0o711); err != nil { // the umask may have removed these bits
 			return err
 		}
 	} else if !errors.Is(err, fs.ErrExist) {
@@ -95,7 +95,7 @@ func (d *flowDirs) make(dir string, of account) error {
 	if info, err := os.Lstat(dir); err == nil && ownerOf(info) == owner {
 		return nil
 	}
-	// An empty one is what a process left that died before the next line but one.
+	// A process that died before the line after next leaves an empty one.
 	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return errors.New("it belongs to the user of another step: all steps of a flow that is kept together need the same user")
 	}
@@ -167,7 +167,7 @@ func (e *Executor) SettleFlows(ctx context.Context, over func(ctx context.Contex
 	}
 	for _, flow := range gone {
 		if d.uses[flow] > 0 {
-			continue // an attempt that was taken for lost begins late
+			continue // an attempt counted as lost begins late
 		}
 		if err := removeTree(filepath.Join(d.parent, flow.String())); err != nil {
 			return fmt.Errorf("remove the directory of a flow: %w", err)
@@ -193,7 +193,7 @@ func removeTree(dir string) error {
 		if e != nil && e.IsDir() {
 			_ = root.Chmod(path, 0o700) // before it is read
 		}
-		return nil // RemoveAll says what is left
+		return nil // RemoveAll reports the rest
 	})
 	return os.RemoveAll(dir)
 }

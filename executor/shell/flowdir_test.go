@@ -12,14 +12,14 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// together is an attempt of a step of a flow that is kept together.
+// together is an attempt of a step in a flow that stays on one node.
 func together(flow job.ID, command, user string) executor.Attempt {
 	a := attempt(job.RunSpec{Shell: &job.Shell{Command: command, User: user}})
 	a.Together, a.Run.Parent, a.Run.Kind = true, flow, job.RunStep
 	return a
 }
 
-// settle lets an executor ask as late as it may, and returns the runs that it asked about.
+// settle makes an executor check as late as possible, and returns the runs that it asked about.
 func settle(t *testing.T, e *Executor, over ...job.ID) (asked []job.ID) {
 	t.Helper()
 	e.flows.mu.Lock()
@@ -69,7 +69,7 @@ func TestFlowKeptTogetherSharesADirectory(t *testing.T) {
 		t.Errorf("asked about %v; the directory of the flow that runs is there: %v", asked, exists(dir))
 	}
 
-	// The process dies, and the next one finds what it has left.
+	// The process dies, and the next one finds its directories.
 	again := newExecutor(t, func(c *Config) { c.FlowsDir = parent })
 	if _, out, _ := run(t, again, together(flow, "cat locked/file", "")); out != "rows\n" {
 		t.Errorf("after a restart the flow has %q", out)

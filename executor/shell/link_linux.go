@@ -12,21 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// link passes files to a thread with its own table of open files. Linux makes a process
-// with a copy of the table of the thread that makes it, and closes most of it again: with
-// thousands of connections and pipes that takes longer than all the rest.
-//
-// The threads of a Go program are taken to share one table. So a thread with its own table
-// must only create processes; and it keeps the files of the runtime, which any thread may
-// use when it goes to sleep or has collected garbage.
+// link passes files to a thread with its own table of open files. Linux gives a new process a copy
+// of its creating thread's table, and closes most of it again: with thousands of connections and
+// pipes that takes longest. Go assumes that threads share one table. So a thread with its own table
+// may only create processes; and it keeps the files of the runtime, which any thread may use when
+// it sleeps or has collected garbage.
 type link struct {
-	node, thread int // the ends of a socket; -1 when the thread has the node's files
+	node, thread int // the ends of a socket; -1 if the thread has the node's files
 }
 
-// runtimeFiles returns the files by which the runtime waits for all others, and the
-// standard ones.
+// runtimeFiles returns the files by which the runtime waits for other files, and the standard ones.
 func runtimeFiles() ([]int, error) {
-	// It opens them with the first file that has to be waited for, and never closes them.
+	// The runtime opens them for the first file that must be waited for, and never closes them.
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -43,7 +40,7 @@ func runtimeFiles() ([]int, error) {
 	for _, entry := range list {
 		kind, err := os.Readlink(filepath.Join(dir, entry.Name()))
 		if _, wanted := kinds[kind]; err != nil || !wanted {
-			continue // one closed by now does not count
+			continue // a file closed since does not count
 		}
 		fd, err := strconv.Atoi(entry.Name())
 		if err != nil {
@@ -60,10 +57,10 @@ func runtimeFiles() ([]int, error) {
 	return keep, nil
 }
 
-// keepOnly gives the calling thread a table of its own with the given files.
+// keepOnly gives the calling thread its own table with only the given files.
 func keepOnly(keep []int) error {
 	last := slices.Max(keep)
-	// What is behind the last is not even copied.
+	// Files after the last one are not even copied.
 	if err := unix.CloseRange(uint(last)+1, math.MaxUint32, unix.CLOSE_RANGE_UNSHARE); err != nil {
 		return fmt.Errorf("close_range: %w", err)
 	}
@@ -75,8 +72,8 @@ func keepOnly(keep []int) error {
 	return nil
 }
 
-// newLink makes the link of a thread that is to keep some files only. The thread finds
-// its end in theirs, as long as it has the node's files.
+// newLink makes the link of a thread that will keep only some files. theirs is the thread's end,
+// while it has the node's files.
 func newLink(keep []int) (l link, theirs int) {
 	if keep != nil {
 		if ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0); err == nil {
@@ -86,8 +83,7 @@ func newLink(keep []int) (l link, theirs int) {
 	return link{-1, -1}, -1
 }
 
-// separate gives the calling thread, which serves the link, files of its own, if it
-// can.
+// separate gives the calling thread, which serves the link, its own table of files, if it can.
 func (l *link) separate(keep []int, theirs int) {
 	if l.node < 0 || keepOnly(append(slices.Clip(keep), theirs)) != nil {
 		return
@@ -110,7 +106,7 @@ func (l *link) settle(theirs int) {
 	}
 }
 
-// close closes the node's end. That of the thread is closed with the thread.
+// close closes the node's end. The thread's end closes with the thread.
 func (l *link) close() {
 	if l.node >= 0 {
 		unix.Close(l.node)
@@ -118,7 +114,7 @@ func (l *link) close() {
 	}
 }
 
-// pass gives files to the thread, which takes them next.
+// pass sends files to the thread, which receives them next.
 func (l *link) pass(list files) error {
 	if l.node < 0 {
 		return nil
@@ -129,7 +125,7 @@ func (l *link) pass(list files) error {
 	return nil
 }
 
-// take returns the files that were passed, by the numbers that they have for the thread.
+// take receives the passed files, with their numbers in the thread.
 func (l *link) take(list files) (files, error) {
 	if l.node < 0 {
 		return list, nil
@@ -147,7 +143,7 @@ func (l *link) take(list files) (files, error) {
 		taken, err = append(taken, fds...), errors.Join(err, parseErr)
 	}
 	if err == nil && len(taken) != len(list) {
-		err = unix.EMFILE // what has no number is left out
+		err = unix.EMFILE // files without a number were dropped
 	}
 	if err != nil {
 		l.drop(taken)

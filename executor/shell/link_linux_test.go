@@ -21,8 +21,8 @@ func needOwnFiles(t *testing.T, e *Executor) {
 	}
 }
 
-// The runtime uses its files on any thread: when one goes to sleep that has set a timer, and
-// when one has collected garbage. Without them it ends the process.
+// The runtime uses its files on any thread: on one that sleeps after setting a timer, and on one
+// that has collected garbage. Without them it ends the process.
 func TestRuntimeContinuesWithFewFiles(t *testing.T) {
 	t.Parallel()
 	needOwnFiles(t, newExecutor(t))
@@ -51,7 +51,7 @@ func TestRuntimeContinuesWithFewFiles(t *testing.T) {
 	}
 }
 
-// It is not parallel: it looks at all threads of the process.
+// Not parallel: it reads all threads of the process.
 func TestOpenFilesOfTheNodeAreNotInherited(t *testing.T) {
 	e := newExecutor(t)
 	needOwnFiles(t, e)
@@ -81,10 +81,10 @@ func TestOpenFilesOfTheNodeAreNotInherited(t *testing.T) {
 	for _, table := range tables {
 		list, err := os.ReadDir(table)
 		if err != nil || len(list) > more {
-			continue // the thread has ended, or has the files of the node
+			continue // the thread has ended, or has the node's files
 		}
 		own++
-		// The files that it keeps, and the socket.
+		// The kept files, and the socket.
 		if len(list) > len(e.spawners.keep)+1 {
 			t.Errorf("%s has %v", table, list)
 		}
@@ -105,7 +105,7 @@ func TestEachCommandHasItsOwnFiles(t *testing.T) {
 		if own {
 			needOwnFiles(t, e)
 		} else {
-			e.spawners.keep = nil // as where close_range is forbidden
+			e.spawners.keep = nil // as if close_range were forbidden
 		}
 		const commands = 100
 		var all sync.WaitGroup

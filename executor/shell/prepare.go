@@ -19,41 +19,40 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// prepared is a command that is ready to be started, with what must be freed
-// after it.
+// prepared is a command that is ready to start, with the resources to free afterwards.
 type prepared struct {
 	path string // the file to execute
-	// missing says why there is no such file. The attempt is started and fails,
-	// like any whose program does not work.
+	// missing is why there is no such file. The attempt starts and fails, as if the program had
+	// failed.
 	missing  error
-	searched string // the PATH that it was looked for in
+	searched string // the PATH that was searched
 	argv     []string
 	env      []string
 	dir      string
 	account  account
-	umask    *job.Umask // nil for the umask of the spawners
+	umask    *job.Umask // nil for the spawners' umask
 	nice     int
-	// limits says what the process is limited to, for the reason of its end.
+	// limits are the limits of the process, for the reason of its end.
 	limits   job.Limits
 	cpuTime  time.Duration
 	cgroup   *cgroup
-	oomKills int // of the cgroup before
+	oomKills int // of the cgroup at the start
 
 	stdin          string
-	input          *os.File // the child's, once it is open
-	null           *os.File // not to be closed
-	ends           [2]int   // the child's, of the pipes of its output; -1 while not open
-	stdout, stderr *os.File // to read the output from, once they are open
+	input          *os.File // the child's input, once open
+	null           *os.File // the shared /dev/null, which stays open
+	ends           [2]int   // the child's ends of its output pipes; -1 until open
+	stdout, stderr *os.File // the ends for reading the output, once open
 	scriptDir      string
 	result         string // the file for the result of a step of a flow; "" for none
-	flowDir        string // that the steps of a flow share; "" for none
+	flowDir        string // shared by the steps of a flow; "" for none
 	leaveFlow      func() // nil for none
 	watched        executor.Process
-	cgroups        *cgroups // nil for a cgroup that another program has made
-	carried        bool     // another program continues with the command
+	cgroups        *cgroups // nil for a cgroup of another program
+	carried        bool     // another program continues the command
 }
 
-// prepare does all that can be done and refused before a process is made.
+// prepare makes and checks everything that is possible before there is a process.
 func (e *Executor) prepare(a executor.Attempt) (_ *prepared, err error) {
 	expanded, err := a.Job.Expand(a.Data)
 	if err != nil {
@@ -121,8 +120,8 @@ func (e *Executor) prepare(a executor.Attempt) (_ *prepared, err error) {
 	return p, nil
 }
 
-// bound checks the job's settings against the node's limits, and leaves in p.umask only a
-// umask that is not already set.
+// bound checks the job's settings against the node's limits, and clears p.umask if the spawners
+// have it already.
 func (e *Executor) bound(p *prepared) error {
 	if p.nice < e.config.NiceMin {
 		return fmt.Errorf("run.nice: %d is below shell.nice_min in the configuration of the node, which is %d", p.nice, e.config.NiceMin)
@@ -171,9 +170,8 @@ func (e *Executor) environment(a executor.Attempt, spec *job.Shell, p *prepared)
 	return environment(base, e.config.Env, spec.Env, data.Environment()), path
 }
 
-// lookPath finds a program as a shell does. A name with a slash is taken as it
-// is; it counts from the command's directory. Directories in PATH that are not
-// absolute are passed over.
+// lookPath finds a program as a shell does. A name with a slash is used as it is, relative to the
+// command's directory. Relative directories in PATH are skipped.
 func lookPath(name, path string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil
@@ -196,8 +194,8 @@ func lookPath(name, path string) (string, error) {
 	return name, found
 }
 
-// limit arranges the limits of the command, and what else a shell has to set
-// where threads cannot.
+// limit sets up the limits of the command, and other settings that a shell must make where threads
+// cannot.
 func (e *Executor) limit(p *prepared, spec *job.Shell, timeout time.Duration) {
 	if spec.Limits != nil {
 		p.limits = *spec.Limits
@@ -230,7 +228,7 @@ func (e *Executor) limit(p *prepared, spec *job.Shell, timeout time.Duration) {
 		}
 		if p.nice != 0 {
 			t.add(":")
-			prefix = []string{"nice", "-n", strconv.Itoa(p.nice - e.spawners.baseNice)} // it adds to the node's
+			prefix = []string{"nice", "-n", strconv.Itoa(p.nice - e.spawners.baseNice)} // it adds to the node's value
 			p.nice = 0
 		}
 	}
@@ -249,10 +247,10 @@ func hardLimit(resource int) int64 {
 	return int64(r.Max)
 }
 
-// openFiles opens the system resources of the command: a cgroup, its input and the pipes of
-// its output. It is called right before the process starts: commands waiting for their
-// turn, possibly thousands, have none. If threads have no files of their own, each file
-// makes each process slower to create (see link).
+// openFiles opens the system resources of the command: a cgroup, its input and the pipes of its
+// output. It is called right before the process starts: waiting commands, possibly thousands, have
+// no open files. If threads share the node's files, each file slows down the creation of each
+// process (see link).
 func (e *Executor) openFiles(p *prepared) (err error) {
 	if e.cgroups != nil {
 		if p.cgroup, err = e.cgroups.take(p.limits, e.features); err != nil {
@@ -279,8 +277,7 @@ func (e *Executor) openFiles(p *prepared) (err error) {
 // stdFiles is how many files every command has.
 const stdFiles = 3
 
-// files are what a process is made with: its input, output and errors, and its cgroup
-// if it has one.
+// files are the files of a new process: its input, output and errors, and its cgroup if it has one.
 type files []int
 
 func (p *prepared) files() files {
@@ -335,8 +332,8 @@ func (p *prepared) release() {
 	}
 }
 
-// scriptPrefix begins the names of the folders of scripts and files. The process numbers in
-// which the node has its own, see processSpace, and its process id follow.
+// scriptPrefix begins the names of the folders of scripts and files. The node's process space (see
+// processSpace) and process id follow.
 const scriptPrefix = "belfry-script-"
 
 // scriptFolder is the pattern of the folders of this process.
@@ -344,8 +341,8 @@ func scriptFolder() string {
 	return fmt.Sprintf("%s%s-%d-*", scriptPrefix, processSpace(), os.Getpid())
 }
 
-// RemoveOldScripts removes the folders with scripts and files of nodes that have died. A node in
-// a container may share the directory and has other process numbers: its folders stay.
+// RemoveOldScripts removes the folders with scripts and files of nodes that have died. A node in a
+// container may share the directory, with other process numbers: its folders stay.
 func RemoveOldScripts(temp string) {
 	prefix := scriptPrefix + processSpace() + "-"
 	old, _ := filepath.Glob(filepath.Join(temp, prefix+"*"))
@@ -353,7 +350,7 @@ func RemoveOldScripts(temp string) {
 		text, _, _ := strings.Cut(filepath.Base(dir)[len(prefix):], "-")
 		pid, err := strconv.Atoi(text)
 		if err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
-			_ = os.RemoveAll(dir) // what cannot be removed belongs to another node
+			_ = os.RemoveAll(dir) // a folder that cannot be removed belongs to another node
 		}
 	}
 }

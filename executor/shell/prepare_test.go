@@ -56,9 +56,9 @@ USER=` + self.name + "\n"
 func TestNoFilesOfTheNodeAreOpen(t *testing.T) {
 	t.Parallel()
 	e := newExecutor(t)
-	want := "0\n1\n2\n3\n" // the last is what ls reads
+	want := "0\n1\n2\n3\n" // ls itself opens the last one
 	if !e.Features().OwnFiles {
-		// All commands inherit what the test itself was started with.
+		// All commands inherit the files that the test was started with.
 		out, err := exec.Command("ls", "/proc/self/fd").Output()
 		if err != nil {
 			t.Fatal(err)
@@ -80,7 +80,7 @@ func TestUmaskNiceAndPrivileges(t *testing.T) {
 			t.Errorf("%s says %q, %s", text, out, describe(r))
 		}
 	}
-	// Nothing of it stays with the threads that make processes.
+	// The threads that create processes keep none of the settings.
 	usual, err := exec.Command("sh", "-c", "umask 022; umask; nice").Output()
 	if err != nil {
 		t.Fatal(err)
@@ -107,13 +107,13 @@ func TestUmaskNiceAndPrivileges(t *testing.T) {
 	}
 }
 
-// The umask of the node says nothing about its commands, and a job cannot open what the
-// configuration closes or come before all else.
+// The node's umask does not apply to its commands, and a job cannot exceed the configured umask and
+// nice value.
 func TestUmaskAndNiceAreBounded(t *testing.T) {
 	own := umaskOfProcess()
 	t.Parallel()
 	for _, c := range []struct {
-		umask, of string // of the configuration and the job; "" for none
+		umask, of string // in the configuration and the job; "" for none
 		niceMin   int
 		nice      int
 		want      string
@@ -135,7 +135,7 @@ func TestUmaskAndNiceAreBounded(t *testing.T) {
 				}
 			})
 			if !threads {
-				e.spawners.threads, e.spawners.umask = false, own // as where unshare is forbidden
+				e.spawners.threads, e.spawners.umask = false, own // as if unshare were forbidden
 			}
 			a := attempt(job.RunSpec{Shell: &job.Shell{Command: "umask", Nice: c.nice}})
 			if c.of != "" {
@@ -156,7 +156,7 @@ func TestUmaskAndNiceAreBounded(t *testing.T) {
 func TestUmaskAndNiceThroughAShell(t *testing.T) {
 	t.Parallel()
 	e := newExecutor(t)
-	e.spawners.threads = false // as where unshare is forbidden
+	e.spawners.threads = false // as if unshare were forbidden
 	umask := job.Umask(0o027)
 	a := attempt(job.RunSpec{Shell: &job.Shell{Command: "sh", Args: []string{"-c", `umask; nice; echo "$1"`, "x", "a  b"}, Umask: &umask, Nice: 7}})
 	if r, out, stderr := run(t, e, a); out != "0027\n7\na  b\n" {

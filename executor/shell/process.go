@@ -21,11 +21,11 @@ import (
 // process is a started process.
 type process struct {
 	pid    int
-	exited chan struct{} // closed when it has ended and was waited for
+	exited chan struct{} // closed once it has ended and been reaped
 	// status is valid after exited.
 	status unix.WaitStatus
-	// watching is closed when the wait for it has ended, and pidfd is the file of that wait,
-	// nil if not possible. Both are set after watch.
+	// watching is closed when the wait for it has ended, and pidfd is the file of that wait, nil if
+	// not possible. watch sets both.
 	watching chan struct{}
 	pidfd    *os.File
 }
@@ -48,8 +48,8 @@ func (p *process) over() bool {
 	}
 }
 
-// gone reports whether the process has ended, waited for or not: a node that resumes
-// after SIGSTOP may see the end of a context first.
+// gone reports whether the process has ended, reaped or not: a node that resumes after SIGSTOP may
+// see the end of a context first.
 func (p *process) gone() bool {
 	select {
 	case <-p.exited:
@@ -59,8 +59,8 @@ func (p *process) gone() bool {
 	}
 }
 
-// watch begins to wait for the process. With a pidfd that takes no thread: ten thousand
-// commands may run.
+// watch begins to wait for the process. With a pidfd that needs no thread: ten thousand commands
+// may run.
 func (p *process) watch() {
 	p.watching, p.pidfd = make(chan struct{}), pidfdFile(p.pid)
 	go func() {
@@ -84,13 +84,13 @@ func (p *process) watch() {
 	}()
 }
 
-// unwatch ends the wait for a watched process, and reports whether another program can wait
-// for it now: not if it has ended, or if the wait cannot be cancelled.
+// unwatch ends the wait for a process, and reports whether another program can wait for it: not if
+// it has ended, or if the wait cannot be cancelled.
 func (p *process) unwatch() bool {
 	if p.pidfd == nil {
 		return false
 	}
-	_ = p.pidfd.SetReadDeadline(time.Now()) // it may be closed: then the process has ended
+	_ = p.pidfd.SetReadDeadline(time.Now()) // if it is closed, the process has ended
 	<-p.watching
 	select {
 	case <-p.exited:
@@ -100,8 +100,8 @@ func (p *process) unwatch() bool {
 	}
 }
 
-// waitReadable waits by the runtime's poller, which sees a pidfd as readable
-// when its process has ended. It returns false when that does not work.
+// waitReadable waits in the runtime's poller, for which a pidfd is readable once its process has
+// ended. It returns false if that does not work.
 func (p *process) waitReadable() (waited bool, err error) {
 	raw, err := p.pidfd.SyscallConn()
 	if err != nil {
@@ -120,12 +120,11 @@ func (p *process) waitReadable() (waited bool, err error) {
 	return err == nil && waited, err
 }
 
-// bufferSize is the size of a read of output: half of a pipe, so that its writer can
-// continue meanwhile.
+// bufferSize is the size of a read of output: half of a pipe, so that its writer can continue.
 const bufferSize = 32 << 10
 
-// pump copies what a command writes until the pipe is at its end or its
-// deadline. Only while there is something to copy does it hold a buffer.
+// pump copies what a command writes until the pipe is at its end or its deadline. It uses a buffer
+// only while there is output to copy.
 func (e *Executor) pump(pipe *os.File, to io.Writer, match *verdict.StreamMatcher) {
 	raw, err := pipe.SyscallConn()
 	if err != nil {
@@ -150,8 +149,8 @@ func (e *Executor) pump(pipe *os.File, to io.Writer, match *verdict.StreamMatche
 			return true
 		})
 		if err == nil && n > 0 {
-			// Writers never fail; if one does, the output is still read to the end, so
-			// that the command does not notice.
+			// Writers never fail; after a failure the output would still be read to the end,
+			// unnoticed by the command.
 			_, _ = to.Write((*buffer)[:n])
 			match.Write((*buffer)[:n])
 		}
@@ -164,25 +163,23 @@ func (e *Executor) pump(pipe *os.File, to io.Writer, match *verdict.StreamMatche
 	}
 }
 
-// supervision is the time from the start of a process to the end of its group.
+// supervision is the state of a command from the start of its process to the end of its group.
 type supervision struct {
 	proc     *process
 	prepared *prepared
 	watch    Watch
 	grace    time.Duration
-	drained  <-chan struct{} // closed when the output is at its end
+	drained  <-chan struct{} // closed at the end of the output
 	began    time.Time
 
-	// When the group got SIGTERM because ctx ended, or because the process left others
-	// behind; zero for never.
+	// When the group got SIGTERM, because ctx ended or processes were left; zero for never.
 	asked time.Time
-	// When it got SIGKILL: during the life of the process, or for the processes left
-	// after it.
+	// When it got SIGKILL: during the life of the process, or after it for the remaining ones.
 	killed, rest time.Time
-	ended        time.Time // when the process, not its group, had ended
-	stuck        bool      // it does not react to SIGKILL
-	leftover     bool      // it left something behind that had to be ended
-	carried      bool      // another program continues with it
+	ended        time.Time // when the process ended, not its group
+	stuck        bool      // SIGKILL has no effect on it
+	leftover     bool      // it left processes that had to be ended
+	carried      bool      // another program continues it
 	fenced       bool      // the watchdog has ended it, because the node was silent
 }
 
@@ -204,7 +201,7 @@ func (s *supervision) run(ctx context.Context) {
 	}
 }
 
-// await waits until the process has ended, and makes it end when ctx does.
+// await waits for the end of the process, and ends it when ctx ends.
 func (s *supervision) await(ctx context.Context) {
 	select {
 	case <-s.proc.exited:
@@ -217,13 +214,13 @@ func (s *supervision) await(ctx context.Context) {
 		s.end() //nolint:contextcheck // ctx may have ended, and the grace begins then
 		return
 	}
-	// It was first, even if ctx has ended since.
+	// The process ended first, even if ctx has ended since.
 	<-s.proc.exited
 	s.ended = time.Now()
 	s.settle(ctx)
 }
 
-// end asks the whole group to end and kills what is left of it after the grace.
+// end signals the whole group to end, and kills the rest after the grace.
 func (s *supervision) end() {
 	exited := s.proc.exited
 	if s.grace > 0 {
@@ -235,7 +232,7 @@ func (s *supervision) end() {
 		case <-exited:
 		case <-timer.C:
 		}
-		if s.proc.gone() { // perhaps in time, and the node was stopped
+		if s.proc.gone() { // it may have ended in time, while the node was stopped
 			<-exited
 			s.ended = time.Now()
 			if s.emptyWithin(s.grace-time.Since(s.asked), nil) {
@@ -268,8 +265,8 @@ func (s *supervision) kill() {
 	s.emptyWithin(killWait, func() { s.signal(unix.SIGKILL) })
 }
 
-// settle ends the remaining processes of a command that has exited. They may exit by
-// themselves; otherwise they are asked to, then killed.
+// settle ends the remaining processes of a command that has exited. They may exit on their own; if
+// not, they get SIGTERM, then SIGKILL.
 func (s *supervision) settle(ctx context.Context) {
 	if s.empty() {
 		return
@@ -309,7 +306,7 @@ func (s *supervision) drain() {
 	}
 }
 
-// endRest kills what has left the group, and reports whether there was something.
+// endRest kills processes that have left the group, and reports whether there were any.
 func (s *supervision) endRest() bool {
 	if s.watch.EndRest(s.prepared.watched) == 0 {
 		return false
@@ -325,33 +322,31 @@ func (s *supervision) forced() bool {
 	return !s.leftover && !s.asked.IsZero() || !s.killed.IsZero()
 }
 
-// signal sends a signal to the group, and to what has left it as far as there is a cgroup.
+// signal sends a signal to the group and, with a cgroup, to processes that have left it.
 func (s *supervision) signal(sig syscall.Signal) {
-	// It may be gone by now. Its number is not given to another process
-	// before it was waited for, nor as long as its group has members.
+	// It may be gone. Its number is not reused before it was reaped, nor while its group has
+	// members.
 	_ = unix.Kill(-s.proc.pid, sig)
 	switch sig {
 	case unix.SIGKILL:
 		s.prepared.cgroup.kill()
 	case unix.SIGTERM:
 		s.prepared.cgroup.terminate(s.proc.pid)
-		// What is stopped can only then end.
+		// A stopped process can only then end.
 		_ = unix.Kill(-s.proc.pid, unix.SIGCONT)
 	}
 }
 
-// empty reports whether the group has no processes any more. The process itself
-// must have been waited for.
+// empty reports whether the group has no processes left. The process itself must have been reaped.
 func (s *supervision) empty() bool {
 	if s.prepared.cgroup != nil {
-		// Zombies do not count there, and what has left the group does.
+		// Zombies do not count there, and processes that left the group do.
 		return s.prepared.cgroup.vacate()
 	}
 	if errors.Is(unix.Kill(-s.proc.pid, 0), unix.ESRCH) {
 		return true
 	}
-	// Where this is process 1, orphans are its children, and zombies until it
-	// has waited for them.
+	// As process 1 it is the parent of orphans, and must reap them.
 	for {
 		if pid, err := unix.Wait4(-s.proc.pid, nil, unix.WNOHANG, nil); err != nil || pid <= 0 {
 			break
@@ -366,8 +361,8 @@ func (s *supervision) emptyWithin(d time.Duration, again func()) bool {
 	return s.emptyUntil(ctx, again)
 }
 
-// emptyUntil waits until the group is empty or ctx ends, and tells which. Again
-// is called each time that it is not empty.
+// emptyUntil waits until the group is empty or ctx ends, and reports whether it is empty. It calls
+// again each time that it is not.
 func (s *supervision) emptyUntil(ctx context.Context, again func()) bool {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -458,8 +453,8 @@ func (s *supervision) sent(ending job.Reason) (sent job.Reason) {
 	return sent
 }
 
-// left describes the signals to the remaining processes of a command that exited, and how
-// long after it.
+// left describes the signals to the remaining processes of an exited command, with their times
+// after its end.
 func (s *supervision) left() job.Reason {
 	asked, killed := shortly(s.asked.Sub(s.ended)), shortly(s.rest.Sub(s.ended))
 	switch {

@@ -31,9 +31,9 @@ func TestProcessThatEndedBeforeItsContextEndedOnItsOwn(t *testing.T) {
 	}
 }
 
-// The same holds for its grace.
+// The same applies to its grace.
 func TestProcessThatEndedBeforeItsGraceWasNotKilled(t *testing.T) {
-	for range 20 { // which of the two comes first is chance
+	for range 20 { // chance decides which comes first
 		p := endedProcess(t)
 		p.watch()
 		<-p.exited
@@ -44,7 +44,7 @@ func TestProcessThatEndedBeforeItsGraceWasNotKilled(t *testing.T) {
 	}
 }
 
-// endedProcess returns a process that has ended with exit status 3 and was not waited for yet.
+// endedProcess returns a process that has ended with exit status 3 and is not reaped yet.
 func endedProcess(t *testing.T) *process {
 	t.Helper()
 	child, err := os.StartProcess("/bin/sh", []string{"sh", "-c", "exit 3"}, &os.ProcAttr{Sys: &syscall.SysProcAttr{Setpgid: true}})

@@ -22,8 +22,8 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// ending runs a command that says "up", ends its context then, and returns how
-// it ended and what it said after that.
+// ending runs a command that prints "up", then ends its context, and returns how the command ended
+// and its later output.
 func ending(t *testing.T, e *Executor, a executor.Attempt, cause error) (executor.Result, string) {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -90,11 +90,11 @@ func TestTimesAreShort(t *testing.T) {
 	}
 }
 
-// times are those in reasons.
+// times matches the times in reasons.
 var times = regexp.MustCompile(`[0-9.]+ (ms|s|min)`)
 
-// alivePipe returns a pipe that is at its end when no command has it open. The
-// name of its other end is for commands to open.
+// alivePipe returns a pipe that ends when no command has it open, and the name of the other end for
+// commands.
 func alivePipe(t *testing.T) (read *os.File, name string) {
 	t.Helper()
 	name = filepath.Join(t.TempDir(), "alive")
@@ -125,9 +125,9 @@ func TestLeftoverProcessesAreEnded(t *testing.T) {
 	const (
 		asked  = "what it left behind was ended: SIGTERM T later"
 		killed = asked + ", SIGKILL T later"
-		// A command that is only signalled may take the time of the test.
+		// A command that only gets a signal may take the time of the test.
 		asking, killing = patience, 100 * time.Millisecond
-		// sees waits until what has left the group has said so.
+		// sees waits until the process that left the group has reported.
 		sees = "& until [ -e $ALIVE.up ]; do sleep 0.01; done"
 	)
 	for _, c := range []struct {
@@ -157,7 +157,7 @@ func TestLeftoverProcessesAreEnded(t *testing.T) {
 			r, _, stderr := run(t, e, a)
 			got := times.ReplaceAllString(r.Reason.String(), "T")
 			if late := time.Since(began) > leftoverWait && c.want == "" && got == asked; late {
-				got = "" // a slow machine may end what would have ended on its own
+				got = "" // a slow machine may end a command that would have ended
 			}
 			if r.Outcome != job.OutcomeSucceeded || got != c.want || stderr != "" {
 				t.Errorf("%s %q, want success: %s", describe(r), stderr, c.want)
@@ -178,7 +178,7 @@ func TestLeftoverProcessesAreEnded(t *testing.T) {
 	})
 }
 
-// fencing is a Watch that has ended everything.
+// fencing is a Watch that has ended all attempts.
 type fencing struct{ unwatched }
 
 func (fencing) Fenced(executor.Process) bool { return true }
@@ -196,7 +196,7 @@ func TestAttemptEndedByTheWatchdogIsLost(t *testing.T) {
 	}
 }
 
-// finder is a Watch that finds the rest of a command by what it writes.
+// finder is a Watch that finds remaining processes by a file that they write.
 type finder struct {
 	unwatched
 	pid   atomic.Int64

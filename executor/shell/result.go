@@ -18,7 +18,7 @@ import (
 // resultVariable names the file into which a step of a flow writes its result.
 const resultVariable = verdict.ResultVariable
 
-// filePrefix begins the names of files of jobs: no script and no result has such a name.
+// filePrefix begins the names of jobs' files: no script or result has such a name.
 const filePrefix = "file-"
 
 // makeResult makes the file for the result of a command.
@@ -46,8 +46,8 @@ func (p *prepared) newFile(temp, name, text string) (file string, err error) {
 	return file, errors.Join(err, f.Close())
 }
 
-// giveFolder gives the folder of the attempt to its user. It comes after all files: a folder that
-// belongs to another user could be replaced by a link to where this process alone may write.
+// giveFolder gives the folder of the attempt to its user. All files must exist before: the user
+// could replace the folder by a link to a place where only this process may write.
 func (p *prepared) giveFolder() error {
 	if p.scriptDir == "" || !p.account.change {
 		return nil
@@ -75,7 +75,7 @@ func (p *prepared) readResult() (json.RawMessage, error) {
 	if p.result == "" {
 		return nil, nil
 	}
-	// The command may have put anything in the place of the file.
+	// The command may have replaced the file by anything.
 	f, err := os.OpenFile(p.result, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -88,7 +88,7 @@ func (p *prepared) readResult() (json.RawMessage, error) {
 	if err != nil || !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is no longer a regular file", resultVariable)
 	}
-	// The folder may be a link by now, to a file that only this process may read.
+	// The folder may now be a link to a file that only this process may read.
 	if of, ok := info.Sys().(*syscall.Stat_t); p.account.change && (!ok || of.Uid != p.account.uid) {
 		return nil, fmt.Errorf("%s is a file of another user", resultVariable)
 	}

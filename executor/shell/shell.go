@@ -1,22 +1,20 @@
 // Package shell runs commands and scripts as processes of the node's machine.
 //
-// Each attempt is a process group of its own and, where a cgroup can be made, a cgroup of
-// its own. When it must end, the group gets SIGTERM and after the grace SIGKILL; the same
-// happens to processes that a command leaves behind. A process that has left its group gets
-// both as one of its cgroup or, without one, SIGKILL when it is found by its environment
-// (see Watch); it never holds a run, because the pipes of the run are given up a moment
+// Each attempt has its own process group and, if possible, its own cgroup. When it must end, the
+// group gets SIGTERM and after the grace SIGKILL, and so do processes that a command leaves
+// running. A process that has left its group gets both in its cgroup or, without one, SIGKILL when
+// it is found by its environment (see Watch); it never delays a run, whose pipes are closed soon
 // after its end.
 //
 // # What a command is
 //
-// A command is read by sh -c, or by the interpreter that the job names. One of a program
-// and plain words is executed without a shell, which is faster and equivalent: see
-// job.PlainWords. Its exit code is the program's; as in a shell it is 127 when there is no such
-// program, and 126 when it cannot be executed. A command with args is always executed
-// without a shell. A script is written to a file that only its user can read, and removed
-// at the end.
+// A command is run by sh -c, or by the interpreter that the job names. A program with plain words
+// is executed without a shell, which is faster and equivalent: see job.PlainWords. Its exit code is
+// the program's; as in a shell it is 127 when there is no such program, and 126 when it cannot be
+// executed. A command with args is always executed without a shell. A script is written to a file
+// that only its user can read, and removed at the end.
 //
-// # What a command finds
+// # The environment of a command
 //
 // The environment is clean: PATH, LANG, HOME, USER, LOGNAME, SHELL and PWD, the variables
 // of Config.Env and the job, and the BELFRY_ variables. Standard input comes from the job,
@@ -25,10 +23,10 @@
 //
 // # How it is started
 //
-// On Linux, umask, nice and no_new_privs belong to threads, so a few dedicated threads
-// create the processes. Where this is not possible, and for limits without cgroups, a
-// command is started through a one-line sh script that sets them and is replaced by the
-// command. The threads also have few files open, where that is possible: see link.
+// On Linux, umask, nice and no_new_privs belong to threads, so a few dedicated threads create the
+// processes. Where this is not possible, and for limits without cgroups, a command is started
+// through a one-line sh script that sets them and is replaced by the command. The threads also have
+// few files open, where that is possible: see link.
 package shell
 
 import (
@@ -67,8 +65,8 @@ type Watch interface {
 	// Fenced reports, before Ended, whether the process was ended because the node was
 	// silent past the fence of the attempt.
 	Fenced(executor.Process) bool
-	// EndRest kills the processes of an attempt outside of its process group that it
-	// finds, and returns their number.
+	// EndRest kills processes of an attempt that have left its process group, and returns their
+	// number.
 	EndRest(executor.Process) int
 }
 
@@ -79,42 +77,40 @@ type Config struct {
 	// Dir is the directory of commands that name none. Default: the working
 	// directory of the node.
 	Dir string
-	// TempDir is where scripts are written, each in a folder of its own.
-	// The users of jobs must be able to reach it. Default: the system's.
+	// TempDir is where scripts are written, each in its own folder. The users of jobs must be able
+	// to reach it. Default: the system's.
 	TempDir string
-	// FlowsDir has the shared directories of flows whose steps run on one node. Each node
-	// needs its own. The users of jobs must be able to reach it. Default: one in TempDir
-	// for this process.
+	// FlowsDir has the shared directories of flows whose steps run on one node. Each node needs its
+	// own. The users of jobs must be able to reach it. Default: a directory in TempDir for this
+	// process.
 	FlowsDir string
 	// Path is the PATH of commands. Default: the directories of the system's
 	// programs, and none of a user.
 	Path string
-	// Env is added to the environment of all commands. The job's own comes
-	// after it.
+	// The job's own come after it.
 	Env map[string]string
 
-	// DefaultUser runs the jobs that name no user, where the node runs as root. By
-	// default there is none and such a job is refused. A node that cannot switch
-	// users is refused another one than its own.
+	// DefaultUser runs the jobs without a user if the node runs as root. By default there is none,
+	// and such jobs are refused. A node that cannot switch users must not name another user.
 	DefaultUser string
 	// AllowUsers are the users, by name or number, that jobs may name in addition to
 	// DefaultUser if the node is root; "*" is every user but root, which must be named.
 	// Default: none. A node that is not root runs all commands as its own user.
 	AllowUsers []string
-	// AllowGroups are the groups, by name or number, that jobs may name where the
-	// node is root, besides those that their user is in. Default: none.
+	// AllowGroups are the groups, by name or number, that jobs of a root node may name besides
+	// their user's groups. Default: none.
 	AllowGroups []string
 	// File is the file with these settings, for errors.
 	File string
-	// AllowNewPrivileges lets commands gain privileges, for example by sudo.
-	// By default they cannot, where the system knows no_new_privs.
+	// AllowNewPrivileges lets commands gain privileges, for example by sudo. By default they
+	// cannot, if the system supports no_new_privs.
 	AllowNewPrivileges bool
 
 	// Umask is the default umask of commands. A job may only add to it, so that its files
 	// are never more accessible than the node allows. Default: 022.
 	Umask *job.Umask
-	// NiceMin is the lowest nice value that a job may name: below 0 its commands
-	// come before all other programs of the machine. Default: 0.
+	// NiceMin is the lowest nice value that a job may name: below 0 its commands precede all other
+	// programs of the machine. Default: 0.
 	NiceMin int
 
 	// Spawns is the most processes that are started at the same time; more would delay
@@ -128,27 +124,26 @@ type Config struct {
 const (
 	defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	defaultLang = "C.UTF-8"
-	// DefaultUmask lets others read what commands write, as most systems do, and not
-	// change it.
+	// DefaultUmask lets other users read but not change the files of commands, as on most systems.
 	DefaultUmask job.Umask = 0o022
 
 	// spawnsPerProcessor is the number of concurrent spawns beyond which the rate no
 	// longer grew and only the latency did.
 	spawnsPerProcessor = 4
-	// leftoverWait is how long processes left by a command may run after it, before they
-	// are asked to end: enough for the end of a pipeline.
+	// leftoverWait is how long processes left by a command may run after it, before they get
+	// SIGTERM: enough for the end of a pipeline.
 	leftoverWait = time.Second
 	// drainWait is how long the pipes are read after the last known process has ended.
 	drainWait = time.Second
-	// killWait is how long to wait for a process after SIGKILL. A remaining one hangs in
-	// the kernel and no longer runs.
+	// killWait is how long to wait for a process after SIGKILL. A process that remains hangs in the
+	// kernel.
 	killWait = 10 * time.Second
-	// watchAfter is the delay before a command is watched: longer than most take, whose
-	// end shows as the end of their output. The end of a command that leaves its output
-	// to another process is noticed that much later.
+	// watchAfter is the delay before a command is watched: longer than most commands take, whose
+	// end shows as the end of their output. If another process keeps the output open, the end is
+	// noticed that much later.
 	watchAfter = 100 * time.Millisecond
-	// pollFirst and pollMost are the shortest and longest intervals of polls whether a
-	// process group is empty, which the system does not report.
+	// pollFirst and pollMost bound the interval of checks whether a process group is empty, which
+	// the system does not report.
 	pollFirst, pollMost = time.Millisecond, 50 * time.Millisecond
 	// shortageRest is how long an attempt on an overloaded machine keeps its capacity
 	// before it is retried: a shortage lasts seconds, and each try costs the store two
@@ -165,7 +160,7 @@ type Executor struct {
 	flows    *flowDirs
 	features Features
 	null     *os.File
-	buffers  sync.Pool // of *[]byte, of bufferSize
+	buffers  sync.Pool // *[]byte of bufferSize
 
 	shortageRest time.Duration
 	carries      bool
@@ -177,12 +172,11 @@ var _ executor.Executor = (*Executor)(nil)
 type Features struct {
 	// Cgroup is the folder in which each command gets a cgroup, or "".
 	Cgroup string
-	// Memory and CPU say how limits are enforced: "cgroup" for all processes of a run
-	// together, or "process" for each: with RLIMIT_AS for memory, which also counts
-	// reserved memory, and with RLIMIT_CPU of cpu times timeout, so that without a timeout
-	// no limit applies.
+	// Memory and CPU are how limits are enforced: "cgroup" for all processes of a run together, or
+	// "process" for each: with RLIMIT_AS for memory, which also counts reserved memory, and with
+	// RLIMIT_CPU of cpu times timeout, so that without a timeout no limit applies.
 	Memory, CPU string
-	// NoNewPrivileges reports whether commands are kept from gaining privileges.
+	// NoNewPrivileges reports whether commands cannot gain privileges.
 	NoNewPrivileges bool
 	// OwnFiles reports whether the node's open files do not slow down the start of
 	// commands.
@@ -191,7 +185,7 @@ type Features struct {
 	Missing []string
 }
 
-// New makes an executor and detects the features of its machine.
+// New returns an executor and detects the features of its machine.
 func New(config Config) (*Executor, error) {
 	if config.Dir == "" {
 		dir, err := os.Getwd()
@@ -249,8 +243,8 @@ func (e *Executor) Features() Features {
 	return f
 }
 
-// Allow replaces Config.AllowUsers and Config.AllowGroups for the attempts that begin
-// after it. It is not called concurrently with itself.
+// Allow replaces Config.AllowUsers and Config.AllowGroups for later attempts. It must not be called
+// concurrently with itself.
 func (e *Executor) Allow(users, groups []string) error {
 	config := e.config
 	config.AllowUsers, config.AllowGroups = users, groups
@@ -262,7 +256,7 @@ func (e *Executor) Allow(users, groups []string) error {
 	return nil
 }
 
-// Close frees what the executor holds. No attempt may be running any more.
+// Close releases the executor's resources. No attempt may be running.
 func (e *Executor) Close() error {
 	e.spawners.close()
 	if e.cgroups != nil {
@@ -310,9 +304,9 @@ func (e *Executor) Run(ctx context.Context, a executor.Attempt, out executor.Out
 	return e.follow(ctx, a, p, &supervision{proc: proc, began: time.Now()}, match, out)
 }
 
-// follow reads what the command of an attempt writes, and waits for its end.
+// follow reads the output of an attempt's command, and waits for its end.
 func (e *Executor) follow(ctx context.Context, a executor.Attempt, p *prepared, s *supervision, match *verdict.Matcher, out executor.Output) executor.Result {
-	drained := make(chan struct{}) // closed when both pipes are at their end
+	drained := make(chan struct{}) // closed at the end of both pipes
 	var ended atomic.Int32
 	pump := func(from *os.File, to io.Writer, match *verdict.StreamMatcher) {
 		e.pump(from, to, match)
@@ -363,7 +357,7 @@ type (
 	errUnopened  struct{ error }
 )
 
-// spawn starts the process, as soon as fewer than Config.Spawns others are being started.
+// spawn starts the process, once fewer than Config.Spawns others are being started.
 func (e *Executor) spawn(ctx context.Context, a executor.Attempt, p *prepared) (*process, error) {
 	var proc *process
 	err := e.spawners.do(ctx, func(s *spawner) error {
@@ -392,7 +386,7 @@ func (e *Executor) spawn(ctx context.Context, a executor.Attempt, p *prepared) (
 	return proc, err
 }
 
-// notRun is the result of an attempt that failed before its process was made.
+// notRun is the result of an attempt that failed before it had a process.
 func (e *Executor) notRun(ctx context.Context, err error) executor.Result {
 	if isShortage(err) {
 		return e.short(ctx, err)
@@ -409,8 +403,8 @@ func isShortage(err error) bool {
 	})
 }
 
-// short is the result of an attempt on an overloaded machine. The attempt keeps its
-// capacity for a while, so that it is not retried in a tight loop.
+// short is the result of an attempt on an overloaded machine. It keeps its capacity for a while, so
+// that it is not retried in a tight loop.
 func (e *Executor) short(ctx context.Context, err error) executor.Result {
 	timer := time.NewTimer(e.shortageRest)
 	defer timer.Stop()

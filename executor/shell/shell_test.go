@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long a test waits for what should take milliseconds.
+// patience bounds the waits of tests for events that should take milliseconds.
 const patience = 5 * time.Minute
 
 // newExecutor makes an executor that may use every user.
@@ -79,7 +79,7 @@ func command(text string) executor.Attempt {
 	return attempt(job.RunSpec{Shell: &job.Shell{Command: text}})
 }
 
-// run executes an attempt and returns its output too.
+// run executes an attempt and also returns its output.
 func run(t testing.TB, e *Executor, a executor.Attempt) (r executor.Result, stdout, stderr string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -179,8 +179,8 @@ func TestExitOfACommandIsKept(t *testing.T) {
 func TestScriptsAreRemoved(t *testing.T) {
 	t.Parallel()
 	temp := t.TempDir()
-	// No process has this number: the first folder is of a dead node, the other one perhaps of a
-	// living one in a container.
+	// No process has this number: the first folder is a dead node's, the other one may be a living
+	// one's in a container.
 	const dead = "-999999999-1"
 	foreign := scriptPrefix + "999999998" + dead
 	if runtime.GOOS == "linux" && processSpace() == "" {

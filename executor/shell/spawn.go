@@ -20,34 +20,31 @@ func umaskOfProcess() job.Umask {
 	return job.Umask(own)
 }
 
-// spawners make processes, a bounded number at a time. Each has a thread of its own,
-// and is made when it is first needed.
+// spawners create processes, a bounded number at a time. Each has its own thread, and starts when
+// it is first needed.
 type spawners struct {
-	// threads is set when umask and nice are set by the spawner, and not by a
-	// shell in the new process.
+	// threads is set when the spawner sets umask and nice, and not a shell in the new process.
 	threads    bool
 	noNewPrivs bool
-	umask      job.Umask // of the spawners, or of the node where threads is not set
+	umask      job.Umask // of the spawners, or of the node if threads is not set
 	baseNice   int       // of the node
-	// keep is what threads with files of their own have in common with the node; nil
-	// when they have its files.
+	// keep are the files that separate threads share with the node; nil if they share all.
 	keep []int
-	most int // how many there may be
-	// idle has room for all of them.
+	most int // their maximum
+	// idle has capacity for all of them.
 	idle    chan *spawner
 	mu      sync.Mutex
 	started int
 	wg      sync.WaitGroup
 }
 
-// spawner makes processes on its thread, one at a time.
+// spawner creates processes on its thread, one at a time.
 type spawner struct {
-	// orders and made are unbuffered; each order is answered in made. Orders is closed at
-	// the end.
+	// orders and made are unbuffered; each order is answered in made. orders is closed at the end.
 	orders chan order
 	made   chan spawnResult
 	link   link
-	// spoiled is set when the thread could not be put back as it was.
+	// spoiled is set when the settings of the thread could not be restored.
 	spoiled bool
 }
 
@@ -91,7 +88,7 @@ func (s *spawners) do(ctx context.Context, f func(*spawner) error) error {
 	return f(one)
 }
 
-// another starts a spawner if there may be one more.
+// another starts a spawner if there are fewer than most.
 func (s *spawners) another() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,8 +98,8 @@ func (s *spawners) another() {
 	}
 }
 
-// start starts an idle spawner. Its thread ends with it, because it is never unlocked: its
-// settings must not apply to anything else.
+// start starts an idle spawner. Its thread ends with it, because it is never unlocked: no other
+// goroutine may have its settings.
 func (s *spawners) start() {
 	one := &spawner{orders: make(chan order), made: make(chan spawnResult)}
 	var theirs int
@@ -137,7 +134,7 @@ func onThread(f func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		onThread(f) // the first one is taken
+		onThread(f) // the first one is in use
 	}()
 	<-done
 	runtime.UnlockOSThread()
@@ -170,7 +167,7 @@ func (s *spawner) fork(p *prepared) (pid int, err error) {
 	return m.pid, m.err
 }
 
-// makeProcess does it, on the thread.
+// makeProcess creates the process, on the thread.
 func (s *spawner) makeProcess(o order, baseNice int) (pid int, err error) {
 	list, err := s.link.take(o.files)
 	if err != nil {
@@ -198,8 +195,7 @@ func startProcess(p *prepared, list files) (pid int, err error) {
 	}
 	pid, _, err = syscall.StartProcess(p.path, p.argv, attr)
 	if errors.Is(err, syscall.ENOEXEC) {
-		// Like execvp and every shell: a text without a first line that says
-		// what executes it is a shell script.
+		// As in execvp and every shell, a text without an interpreter line is a shell script.
 		argv := append([]string{"/bin/sh", p.path}, p.argv[1:]...)
 		pid, _, err = syscall.StartProcess(argv[0], argv, attr)
 	}

@@ -53,10 +53,10 @@ func outputPipe() (read *os.File, write int, err error) {
 	return read, write, nil
 }
 
-// isZombie is not known here without waiting for the process.
+// isZombie cannot be known here without waiting for the process.
 func isZombie(int) bool { return false }
 
-// isChild is not asked: nothing is carried over without pidfds.
+// isChild is not used: without pidfds nothing is carried over.
 func isChild(int) bool { return false }
 
 func pidfdFile(int) *os.File { return nil }
@@ -88,5 +88,5 @@ func (*cgroups) take(job.Limits, Features) (*cgroup, error) { return nil, nil }
 func (*cgroups) put(*cgroup)                                {}
 func (*cgroups) close()                                     {}
 
-// processSpace is empty: all processes have numbers of one kind.
+// processSpace is empty: all processes share one numbering.
 func processSpace() string { return "" }

@@ -14,8 +14,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// newSpawners tries on a thread of its own what threads can have for
-// themselves.
+// newSpawners tests on a separate thread which settings a thread can have.
 func newSpawners(n int, umask job.Umask, noNewPrivs bool, features *Features) *spawners {
 	s := &spawners{idle: make(chan *spawner, n), most: n, noNewPrivs: noNewPrivs, umask: umask}
 	missing := func(format string, args ...any) {
@@ -59,7 +58,7 @@ func newSpawners(n int, umask job.Umask, noNewPrivs bool, features *Features) *s
 	return s
 }
 
-// prepareThread gives the thread what newSpawners found to work.
+// prepareThread makes the settings of the thread that newSpawners found to work.
 func (s *spawners) prepareThread() {
 	if s.threads {
 		_ = unix.Unshare(unix.CLONE_FS)
@@ -82,13 +81,13 @@ func (s *spawner) withNice(base, nice int, f func() error) error {
 		return errRefused{fmt.Errorf("set nice to %d: %w", nice, err)}
 	}
 	defer func() {
-		// Only root can go back to a higher priority.
+		// Only root can return to a higher priority.
 		s.spoiled = unix.Setpriority(unix.PRIO_PROCESS, 0, base) != nil
 	}()
 	return f()
 }
 
-// withUmask sets the umask of the thread and returns what puts it back.
+// withUmask sets the umask of the thread and returns a function that restores it.
 func (s *spawner) withUmask(mask *job.Umask) func() {
 	if mask == nil {
 		return func() {}
@@ -162,9 +161,8 @@ func textFile(text, temp string) (*os.File, error) {
 	return withText(os.NewFile(uintptr(fd), "stdin"), text)
 }
 
-// groupAlive reports whether a process group has a member that is more than a
-// zombie, which the system's first process should have waited for but does not
-// always. It reads the state of every process.
+// groupAlive reports whether a process group has a member besides zombies, which process 1 does not
+// always reap. It reads the state of every process.
 func groupAlive(group int) bool {
 	if errors.Is(unix.Kill(-group, 0), unix.ESRCH) {
 		return false

@@ -55,7 +55,7 @@ func (refuser) Spawning(executor.Process) error { return errors.New("the disk is
 
 func TestAForkWithoutRoomIsNotAFailureOfTheJob(t *testing.T) {
 	needRoot(t)
-	// Not parallel: the limit holds for the whole process. Root is exempt.
+	// Not parallel: the limit applies to the whole process. Root is exempt.
 	var old unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &old); err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func TestAForkWithoutRoomIsNotAFailureOfTheJob(t *testing.T) {
 	e := newExecutor(t, func(c *Config) { c.Dir = "/"; c.AllowGroups = []string{"54321"} })
 	e.shortageRest = 0
 	a := attempt(job.RunSpec{Shell: &job.Shell{Command: "pwd", User: "54321", Group: "54321"}})
-	// The limit is looked at when the user has a process already.
+	// The limit only applies if the user already has a process.
 	other := exec.Command("sleep", "1000")
 	other.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 54321, Gid: 54321}}
 	if err := other.Start(); err != nil {
@@ -88,11 +88,11 @@ func TestAForkWithoutRoomIsNotAFailureOfTheJob(t *testing.T) {
 // With no descriptor left neither the files of a command can be opened nor its user be looked
 // up, which says nothing about the job.
 func TestAMachineWithoutDescriptorsFailsNoJob(t *testing.T) {
-	// Not parallel: the limit holds for the whole process.
+	// Not parallel: the limit applies to the whole process.
 	e := newExecutor(t)
 	e.shortageRest = 0
 	cases := map[string]executor.Attempt{"pipes": command("pwd"), "script": attempt(job.RunSpec{Shell: &job.Shell{Script: "pwd"}})}
-	if os.Geteuid() == 0 { // no other node runs anything as another user
+	if os.Geteuid() == 0 { // only root runs commands as another user
 		cases["user"] = attempt(job.RunSpec{Shell: &job.Shell{Command: "pwd", User: "nobody", Dir: "/"}})
 	}
 	if r, _, _ := run(t, e, command("pwd")); r.Outcome != job.OutcomeSucceeded {
@@ -204,7 +204,7 @@ func TestBrokenSpawnerIsReplaced(t *testing.T) {
 	}
 }
 
-// It is not parallel: files are counted for the whole process.
+// Not parallel: files are counted for the whole process.
 func TestCommandsThatWaitForTheirTurnHaveNoFilesOpen(t *testing.T) {
 	files := func() int {
 		list, err := os.ReadDir("/proc/self/fd")
@@ -236,7 +236,7 @@ func TestCommandsThatWaitForTheirTurnHaveNoFilesOpen(t *testing.T) {
 	for range commands {
 		start(func() error { return nil })
 	}
-	// Nothing waits but for the only spawner.
+	// All wait for the only spawner.
 	deadline := time.Now().Add(patience)
 	for waiting := 0; waiting < commands; runtime.Gosched() {
 		stacks := make([]byte, 1<<22)
@@ -252,8 +252,7 @@ func TestCommandsThatWaitForTheirTurnHaveNoFilesOpen(t *testing.T) {
 	all.Wait()
 }
 
-// It is not parallel: threads are counted for the whole process, and none ever
-// ends.
+// Not parallel: threads are counted for the whole process, and never end.
 func TestRunningCommandsTakeNoThreads(t *testing.T) {
 	threads := func() int {
 		tasks, err := os.ReadDir("/proc/self/task")

@@ -21,7 +21,7 @@ type recorder struct {
 	lines []string
 	last  executor.Process
 
-	spawned func() // is called when a command runs; may be nil
+	spawned func() // called when a command runs; may be nil
 }
 
 func (r *recorder) note(what string, p executor.Process) {
@@ -83,7 +83,7 @@ func TestLeftoversOfAKilledCommandAreSearched(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	w.spawned = func() { cancel(executor.ErrCancelled) }
 	r := e.Run(ctx, a, executor.Output{})
-	// It may have left its group and let go of the pipes.
+	// It may have left its group and closed the pipes.
 	want := []string{"spawning", "spawned, leads its group: true, <nil>", "is asked for the rest", "ended"}
 	if !slices.Equal(w.lines, want) {
 		t.Errorf("%s: told %s, want %s", describe(r), strings.Join(w.lines, "; "), strings.Join(want, "; "))

@@ -1,12 +1,11 @@
-// Package xxlexec replaces xxl-job-admin: it sends work to executors of XXL-JOB, which
-// register themselves, run it and call back.
+// Package xxlexec replaces xxl-job-admin: it sends work to executors of XXL-JOB, which register
+// themselves, run it and call back.
 //
-// An attempt that was sent belongs to no node: store.Handovers keeps it. It ends by the callback
-// of its executor, which any node accepts, or by the keeper that each node runs: the keeper
-// polls executors, and ends cancelled, overlong and lost attempts.
-//
-// Nothing is sent twice: each request is recorded before under its own number, and only a
-// request that certainly did not arrive is sent to another executor.
+// A sent attempt belongs to no node: store.Handovers keeps it. It ends by the callback of its
+// executor, which any node accepts, or by the keeper of a node, which polls executors and ends
+// cancelled, overlong and lost attempts. Nothing is sent twice: each request is first recorded
+// under its own number, and only a request that certainly did not arrive is sent to another
+// executor.
 package xxlexec
 
 import (
@@ -46,11 +45,12 @@ type Store interface {
 // Config is what an Admin needs.
 type Config struct {
 	Store Store
-	// OutputLimit is how much of the log of a run is kept. Default: 1 MiB.
+	// OutputLimit bounds the stored log of a run. Default: 1 MiB.
 	OutputLimit int
 	// Wrote is called for each run whose log was stored after its result. May be nil.
 	Wrote func(run job.ID)
-	// Known is called for each request with a valid access token, before its body is read. May be nil.
+	// Known is called for each request with a valid access token, before its body is read. It may be
+	// nil.
 	Known func(ctx context.Context)
 	// Secret returns the value of a secret, for groups with a token of their own. May be nil
 	// where no document names one.
@@ -65,7 +65,7 @@ type Config struct {
 type Settings struct {
 	// Tokens are the access tokens that executors may show, at least one. The first is shown to them.
 	Tokens []string
-	// Glue allows code to be sent to executors.
+	// Glue permits sending code to executors.
 	Glue bool
 	// Forward is the address of an admin of XXL-JOB that gets registrations, and callbacks of
 	// runs that are not Belfry's; "" for none.
@@ -110,8 +110,8 @@ type Admin struct {
 type settings struct {
 	Settings
 	hashes []tokenHash
-	remote *egress.Guard // for addresses of other machines
-	local  *egress.Guard // for loopback addresses, which only callers of this machine register
+	remote *egress.Guard // for other machines
+	local  *egress.Guard // for loopback addresses, which only callers on this machine register
 	caller *caller
 }
 
@@ -141,7 +141,7 @@ func New(c Config) (*Admin, error) {
 	return a, nil
 }
 
-// Set replaces the settings for later work.
+// Set replaces the settings of later work.
 func (a *Admin) Set(s Settings) error {
 	if len(s.Tokens) == 0 {
 		return errors.New("executors need an access token: xxl.tokens names the files that have one")
@@ -185,7 +185,7 @@ func (a *Admin) Serve(ctx context.Context) {
 	group.Wait()
 }
 
-// keepRegistry writes signs of life, and reads those that other nodes have written.
+// keepRegistry writes signs of life, and reads those of other nodes.
 func (a *Admin) keepRegistry(ctx context.Context) {
 	failing := failurelog.New(a.log, "the registry of executors cannot be read or written", "the registry of executors is read and written again")
 	flush, refresh := time.NewTicker(flushEvery), time.NewTicker(refreshEvery)
@@ -204,7 +204,7 @@ func (a *Admin) keepRegistry(ctx context.Context) {
 	}
 }
 
-// keep runs the keeper: each second, and when a run must end.
+// keep runs the keeper each second, and when a run must end.
 func (a *Admin) keep(ctx context.Context) {
 	failing := failurelog.New(a.log, "cannot check the runs at executors", "checking the runs at executors works again")
 	hints := a.store.Hints(ctx)
@@ -216,7 +216,7 @@ func (a *Admin) keep(ctx context.Context) {
 			return
 		case hint, ok := <-hints:
 			if !ok {
-				hints = nil // the ticker is left
+				hints = nil // only the ticker remains
 			}
 			if hint&store.HintCancels == 0 {
 				continue

@@ -20,12 +20,12 @@ import (
 )
 
 const (
-	// dialMax is how long a connection may take: an executor is near, and another one may wait.
+	// dialMax bounds connecting: an executor is near, and another one may be waiting.
 	dialMax = 2 * time.Second
-	// answerWait is how long an executor may take to answer: it only puts the run in a queue.
+	// answerWait bounds the answer of an executor, which only queues the run.
 	answerWait = 3 * time.Second
-	// idleMax is how long a connection is kept. Executors in Node close theirs after 5 s; a
-	// request that meets the closing may have arrived or not.
+	// idleMax is how long a connection is kept. Executors in Node close theirs after 5 s; a request
+	// at that moment may have arrived or not.
 	idleMax     = 2 * time.Second
 	idlePerHost = 64
 	// answerMax is the most bytes of an answer other than a log.
@@ -38,11 +38,11 @@ const generationD = "D"
 // target is an executor.
 type target struct {
 	group      string
-	address    string // without a slash at its end
+	address    string // without a trailing slash
 	generation string
-	token      string // that is shown to it
-	// typed is set for an address that a person has listed and no executor has registered: no
-	// caller on this machine vouches for one of loopback.
+	token      string // for this executor
+	// typed is set for an address that a person has listed and no executor has registered: a
+	// loopback address then has no caller on this machine to vouch for it.
 	typed bool
 }
 
@@ -74,7 +74,7 @@ func (c *caller) close() {
 	c.local.CloseIdleConnections()
 }
 
-// notSent is why a request surely did not arrive.
+// notSent is why a request certainly did not arrive.
 type notSent struct{ cause error }
 
 func (e *notSent) Error() string { return e.cause.Error() }
@@ -82,8 +82,8 @@ func (e *notSent) Error() string { return e.cause.Error() }
 // Unwrap returns the cause.
 func (e *notSent) Unwrap() error { return e.cause }
 
-// post sends a request and returns the body of the answer, cut at a bound. An error that is
-// not a *notSent leaves open whether the executor has read it.
+// post sends a request and returns the body of the answer, cut at a bound. After an error other
+// than *notSent the executor may have read it.
 func (c *caller) post(ctx context.Context, to target, path string, body []byte, most int64) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialMax+answerWait)
 	defer cancel()
@@ -126,8 +126,8 @@ func (c *caller) post(ctx context.Context, to target, path string, body []byte, 
 	return read, nil
 }
 
-// uncompressed returns the content of a body. Belfry asks for no compression, but some frameworks compress
-// all the same.
+// uncompressed returns the content of a body. Belfry requests no compression, but some frameworks
+// compress nevertheless.
 func uncompressed(header http.Header, body io.Reader) (io.Reader, error) {
 	if !strings.EqualFold(header.Get("Content-Encoding"), "gzip") {
 		return body, nil
@@ -144,7 +144,7 @@ func (c *caller) ask(ctx context.Context, to target, path string, body []byte) (
 	return xxl.ReadAnswer(read)
 }
 
-// withoutURL takes the URL out of an error: the address is named beside it.
+// withoutURL removes the URL from an error, which names the address already.
 func withoutURL(err error) error {
 	var failure *url.Error
 	if errors.As(err, &failure) {
@@ -172,7 +172,7 @@ func (s *settings) checkAddress(address string, callerIsLocal bool) error {
 		return errors.New("only http and https are called")
 	case u.User != nil:
 		return errors.New("it has a user or password in it")
-	case u.RawQuery != "" || u.ForceQuery || strings.Contains(address, "#"): // one at the end makes no fragment
+	case u.RawQuery != "" || u.ForceQuery || strings.Contains(address, "#"): // a trailing one yields no fragment
 		return errors.New("it has a query or fragment")
 	case isLoopback(u.Hostname()) && !callerIsLocal:
 		return errors.New("it is a loopback address, and the caller is on another machine: set xxl.job.executor.address, or its ip")

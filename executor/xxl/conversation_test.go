@@ -22,16 +22,16 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// line is one of a conversation in testdata: a request with its answer, from executor to admin or
-// from admin to executor, or what a third party does meanwhile. A time in ms is $1, the next
-// other one $2 and so on.
+// line is a line of a conversation in testdata: a request with its answer, from executor to admin
+// or from admin to executor, or an action of a third party. The first time in ms is $1, the next
+// different one $2 and so on.
 type line struct {
 	From, To, Method, URI string
 	Headers               map[string]string `json:"request_headers"`
 	Request               string
 	Status                int
 	ContentType           string  `json:"content_type"`
-	Response              *string // none: it is answered by a later line
+	Response              *string // none: a later line answers it
 
 	Does    string // run, wait, cancel, answer, ends, output
 	Name    string // of a run
@@ -42,21 +42,21 @@ type line struct {
 	Text    string
 }
 
-// asked is a request at an executor that waits for its answer.
+// asked is a request at an executor that has no answer yet.
 type asked struct {
 	*http.Request
 	body  string
 	reply chan line
 }
 
-// conversation replays what an executor and its admin said to each other.
+// conversation replays the messages between an executor and its admin.
 type conversation struct {
 	*rig
 	asked   chan asked
-	pending []asked // wait for their lines
+	pending []asked // requests that wait for their lines
 	open    *asked  // is answered later
 	runs    map[string]*attempt
-	waiting []func() // checks of what is not done yet
+	waiting []func() // checks of unfinished requests
 	times   []string
 	at      int // the line
 }
@@ -101,7 +101,7 @@ func (c *conversation) end() {
 	c.settle()
 }
 
-// await waits until nothing moves, and takes what the admin has sent.
+// await waits until all goroutines are idle, and collects the requests of the admin.
 func (c *conversation) await() {
 	synctest.Wait()
 	for range len(c.asked) {
@@ -109,7 +109,7 @@ func (c *conversation) await() {
 	}
 }
 
-// settle waits until nothing moves, and checks what has come to its end.
+// settle waits until all goroutines are idle, and checks finished requests.
 func (c *conversation) settle() {
 	c.Helper()
 	c.await()
@@ -156,7 +156,7 @@ func (c *conversation) take(l *line) {
 	}
 }
 
-// executor_ says to the admin what an executor said, and checks the answer byte by byte.
+// executor_ sends an executor's request to the admin, and compares the answer byte by byte.
 func (c *conversation) executor_(l *line) {
 	var said struct{ RegistryValue string }
 	if json.Unmarshal([]byte(l.Request), &said) == nil && said.RegistryValue != "" {
@@ -177,8 +177,8 @@ func (c *conversation) executor_(l *line) {
 	})
 }
 
-// admin_ takes a request of the admin, which must be the one of the conversation. Several that
-// wait at once may have come in any order.
+// admin_ takes a request of the admin, which must be the next of the conversation. Concurrent ones
+// may come in any order.
 func (c *conversation) admin_(l *line) {
 	c.await()
 	if len(c.pending) == 0 {

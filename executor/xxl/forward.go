@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	// forwardsMax is how many requests wait for the other admin. Registrations come again, so
+	// forwardsMax bounds the requests that wait for the other admin. Registrations are repeated, so
 	// that the oldest may be dropped.
 	forwardsMax = 1000
 	// forwardsBytes bounds the size of these requests together: four of the largest, or
 	// 60 kB each.
 	forwardsBytes = 4 * bodyMax
-	// forwardsDropped is how often the log says that requests were dropped.
+	// forwardsDropped is how often the log reports dropped requests.
 	forwardsDropped = 10 * time.Second
 	// forwardTries is how often one is sent, and forwardRest the time between two tries, which
 	// doubles.
@@ -37,10 +37,10 @@ type forward struct {
 	body         []byte
 }
 
-// forwards are requests that wait for the other admin. Use newForwards.
+// forwards is the queue of requests for the other admin. Use newForwards.
 type forwards struct {
 	log  *slog.Logger
-	more chan struct{} // has room for one message: that something waits
+	more chan struct{} // of capacity one: a request waits
 
 	mu      sync.Mutex
 	queue   []forward // the oldest first
@@ -52,7 +52,7 @@ func newForwards(log *slog.Logger) *forwards {
 	return &forwards{log: log, more: make(chan struct{}, 1), dropped: failurelog.Limit{Every: forwardsDropped}}
 }
 
-// add passes a request on, soon. When too many wait, or too much, the oldest are dropped.
+// add queues a request. Beyond the bounds of the queue it drops the oldest ones.
 func (f *forwards) add(one forward) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -76,7 +76,7 @@ func (f *forwards) pop() forward {
 	return oldest
 }
 
-// signal wakes one of those that wait in next. The queue is locked.
+// signal wakes a waiting call of next. The queue is locked.
 func (f *forwards) signal() {
 	select {
 	case f.more <- struct{}{}:
@@ -84,7 +84,7 @@ func (f *forwards) signal() {
 	}
 }
 
-// next waits for a request and takes it; ok is false when ctx has ended.
+// next waits for a request and removes it; ok is false when ctx has ended.
 func (f *forwards) next(ctx context.Context) (one forward, ok bool) {
 	for {
 		f.mu.Lock()
@@ -124,7 +124,7 @@ func (f *forwards) run(ctx context.Context, a *Admin) {
 	}
 }
 
-// passOn sends a request to the other admin, several times if it does not take it.
+// passOn sends a request to the other admin, repeatedly if that refuses it.
 func (a *Admin) passOn(ctx context.Context, one forward) (err error) {
 	rest := forwardRest
 	for range forwardTries {
@@ -157,7 +157,7 @@ func passOnce(ctx context.Context, s *settings, one forward) error {
 	if one.header != "" {
 		request.Header[xxl.HeaderGroup] = []string{one.header}
 	}
-	// The administrator of the node names this address, which may be one of loopback.
+	// The administrator of the node sets this address, which may be a loopback address.
 	answer, err := s.caller.local.Do(request)
 	if err != nil {
 		return withoutURL(err)

@@ -10,11 +10,11 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// groupTokenLife is for how long the token of a group is used before its secret is read again: a
-// secret may be kept in a vault, and a new value may be one of a leak.
+// groupTokenLife is how long the token of a group is cached: its secret may be in a vault, and may
+// have changed because of a leak.
 const groupTokenLife = time.Minute
 
-// groupTokens are the tokens of groups that have one of their own.
+// groupTokens are the tokens of groups with their own.
 type groupTokens struct {
 	mu  sync.Mutex
 	all map[string]groupToken
@@ -28,8 +28,7 @@ type groupToken struct {
 	read            time.Time
 }
 
-// refresh reads the secrets that documents name. A secret that cannot be read leaves the value
-// that was read before.
+// refresh reads the secrets that documents name. An unreadable secret keeps its former value.
 func (g *groupTokens) refresh(ctx context.Context, a *Admin, listed []job.Document) {
 	g.mu.Lock()
 	before := g.all

@@ -22,7 +22,7 @@ func (r *rig) list(e job.Executors) {
 	r.must(r.admin.refresh(r.Context()))
 }
 
-// serveStub puts an executor on the network that does not register.
+// serveStub starts an executor that does not register.
 func (r *rig) serveStub(addr string) *stub {
 	r.Helper()
 	s := &stub{addr: addr}
@@ -39,14 +39,14 @@ func TestExecutorsThatAreListedGetRunsWithoutRegistering(t *testing.T) {
 		r.list(job.Executors{Name: "typed", Group: "g", Addresses: []string{"http://10.0.0.5:9999/", "http://10.0.0.6:9999"}})
 		time.Sleep(time.Hour) // without a sign of life
 		r.must(r.admin.refresh(r.Context()))
-		a := r.run(plain + "\nplace: {strategy: last}") // nothing listens at the last
+		a := r.run(plain + "\nplace: {strategy: last}") // the last address does not listen
 		if !a.result.HandedOver || typed.sent("/run") != 1 || typed.last().LogID != 2 {
 			t.Errorf("%+v, asked %v", a.result, typed.asked)
 		}
 		r.callback(r.admin, 2, 200, "")
 		r.wants(a, job.OutcomeSucceeded, "")
 
-		// One that registers as well stays when it unregisters or falls silent.
+		// An executor that registers as well stays when it unregisters or falls silent.
 		r.register("g", "10.0.0.5:9999", "D")
 		r.run(plain + "\nplace: {strategy: first}")
 		if typed.sent("/trigger") != 1 {
@@ -62,8 +62,8 @@ func TestExecutorsThatAreListedGetRunsWithoutRegistering(t *testing.T) {
 	})
 }
 
-// One of the latest generation answers nothing to a request without the name of its group, which an
-// address that was typed in does not say.
+// An executor of the latest generation does not answer a request without its group's name, and the
+// generation of a listed address is unknown.
 func TestAListedExecutorIsAskedWithTheNameOfItsGroup(t *testing.T) {
 	bubble(t, func(r *rig) {
 		e := r.serveStub("10.0.0.5:9999")
@@ -84,7 +84,7 @@ func TestAListedExecutorIsAskedWithTheNameOfItsGroup(t *testing.T) {
 	})
 }
 
-// A listed executor that answers counts as there, although it gives no signs of life.
+// A listed executor that answers counts as present, although it sends no signs of life.
 func TestAListedExecutorThatWasNeverSeenBusyHasLonger(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.serveStub("10.0.0.5:9999")
@@ -143,12 +143,12 @@ func TestAGroupMayHaveATokenOfItsOwn(t *testing.T) {
 		if e.header.Get(xxl.HeaderToken) != own || other.header.Get(xxl.HeaderToken) != token {
 			t.Errorf("shown were %s and %s", e.header.Get(xxl.HeaderToken), other.header.Get(xxl.HeaderToken))
 		}
-		// Results of other groups are left out, and what is there is taken.
+		// Results of other groups are ignored, and the rest is accepted.
 		r.say(r.admin, "/api/callback", as(own), `[{"logId":1,"handleCode":200},{"logId":2,"handleCode":500}]`, 200)
 		r.wants(a, job.OutcomeSucceeded, "")
 		r.wants(b, "", "")
 
-		// A secret that cannot be read leaves what it was; a new value counts within a minute.
+		// An unreadable secret keeps its former value; a new value counts within a minute.
 		broken = fmt.Errorf("the vault is sealed")
 		time.Sleep(groupTokenLife)
 		r.must(r.admin.refresh(r.Context()))
@@ -180,7 +180,7 @@ func TestARunByHandGoesToTheExecutorThatWasChosen(t *testing.T) {
 			t.Errorf("%+v, sent %v", a.result, third.asked)
 		}
 		r.params = map[string]string{job.ExecutorParam: "http://10.0.0.6:9999"}
-		r.cut("10.0.0.6:9999") // no other one gets it
+		r.cut("10.0.0.6:9999") // no other executor gets it
 		r.wants(r.runOf(j, 0, 0), job.OutcomeFailed, "can be reached: http://10.0.0.6:9999 (connection refused)")
 		r.say(r.admin, "/api/registryRemove", nil, `{"registryGroup":"EXECUTOR","registryKey":"g","registryValue":"http://10.0.0.6:9999"}`, 200)
 		r.wants(r.runOf(j, 0, 0), job.OutcomeFailed, "started for the executor http://10.0.0.6:9999, which is not registered in the group g any more")

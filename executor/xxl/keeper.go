@@ -16,19 +16,19 @@ import (
 const (
 	// askEvery is how often an executor is polled about a job.
 	askEvery = 15 * time.Second
-	// overtime is how long after its timeout a run is ended by the keeper: executors end it by themselves.
+	// overtime is how long after its timeout the keeper ends a run: usually its executor does.
 	overtime = 15 * time.Second
 	// lostMin is the least time of silence after which a run is lost: after an outage Java sends
 	// its results again within 30 s.
 	lostMin = 40 * time.Second
-	// lostUnseen is the reason of a run at an executor that is registered and was never seen busy: some
-	// answer idle whatever they do. Those in Node answer idle once they have refused a later run.
+	// lostUnseen is the silence after which a run is lost at a registered executor that was never
+	// seen busy: some always answer idle, and executors in Node do once they have refused a run.
 	lostUnseen = 10 * time.Minute
-	// killTries is how often a kill is sent to an executor before it gives up, killRest
-	// the time between: three times in 10 s.
+	// killTries is how often a kill is sent to an executor before the keeper gives up, and killRest
+	// the pause: three times in 10 s.
 	killTries = 3
 	killRest  = 5 * time.Second
-	// askers is how many executors are asked at once, and pagesMax how many batches a look takes.
+	// askers is how many executors are polled at once, and pagesMax how many batches a poll takes.
 	askers   = 32
 	pagesMax = 20
 	// gapMax is for how long polls may fail before this node loses track: as long as a session lives.
@@ -43,10 +43,9 @@ const (
 // keeper polls handovers.
 type keeper struct {
 	mu sync.Mutex
-	// since is the time since which this node polls without a gap, and looked the last
-	// poll.
+	// since is the beginning of this node's polls without a gap, and looked the last poll.
 	since, looked time.Time
-	// busy are addresses that are known to report what they run.
+	// busy are the addresses known to report what they run.
 	busy map[string]bool
 	// over are the last ends of a job's runs at an address, where an executor may have
 	// several.
@@ -117,8 +116,8 @@ func (k *keeper) tells(address string) bool {
 	return k.busy[address]
 }
 
-// look records a poll, and returns for how long this node has polled without a gap. In a gap,
-// results may have been dropped.
+// look records a poll, and returns how long this node has polled without a gap. In a gap, results
+// may have been dropped.
 func (k *keeper) look(now time.Time) time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -129,7 +128,7 @@ func (k *keeper) look(now time.Time) time.Duration {
 	return now.Sub(k.since)
 }
 
-// asked notes that this node has asked until now: executors that do not answer make no gap.
+// asked records that this node has polled until now: silent executors make no gap.
 func (k *keeper) asked(now time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -156,13 +155,13 @@ func (a *Admin) askAll(ctx context.Context) error {
 }
 
 // unreachable are the addresses that did not answer a request of a batch, and why. Each costs seconds,
-// and a machine that is gone may have hundreds of runs: they are not asked again in this batch.
+// and a dead machine may have hundreds of runs: the batch does not ask them again.
 type unreachable struct {
 	mu  sync.Mutex
 	why map[string]error
 }
 
-// ask is caller.ask, unless the address did not answer before.
+// ask is caller.ask, unless the address has not answered already.
 func (u *unreachable) ask(ctx context.Context, c *caller, to target, path string, body []byte) (xxl.Answer, error) {
 	u.mu.Lock()
 	err := u.why[to.address]
@@ -184,16 +183,16 @@ type outstanding struct {
 	*store.Outstanding
 	about  about
 	answer store.Answer
-	result *store.Result // how it ended; nil if it did not
+	result *store.Result // how it ended; nil if it has not
 }
 
 // note stores the findings about a run for the node that polls next.
 func (o *outstanding) note() {
-	text, _ := json.Marshal(o.about) // it can always be written
+	text, _ := json.Marshal(o.about) // it always encodes
 	o.answer.About = string(text)
 }
 
-// deadline returns when the timeout of the run has passed, zero if that is not known.
+// deadline returns when the timeout of the run has passed, zero if unknown.
 func (o *outstanding) deadline() time.Time {
 	switch from := o.about.First; {
 	case !o.about.mayQueue():
@@ -206,7 +205,7 @@ func (o *outstanding) deadline() time.Time {
 }
 
 // noteFirst finds the run whose turn it is at an executor that may queue several: its timeout
-// counts from then on. The turn came after the look before.
+// starts then. The turn came after the last poll.
 func (a *Admin) noteFirst(ctx context.Context, runs []*outstanding) error {
 	var waiting []*outstanding
 	for _, o := range runs {
@@ -235,11 +234,10 @@ func (a *Admin) noteFirst(ctx context.Context, runs []*outstanding) error {
 	return nil
 }
 
-// firstAt returns the number of the unfinished run of a job that was sent to an executor before
-// all others, 0 if that is not known.
+// firstAt returns the number of the earliest unfinished run of a job at an executor, 0 if unknown.
 func (a *Admin) firstAt(ctx context.Context, uid job.ID, at place) (int64, error) {
 	running, err := a.store.ListActive(ctx, store.ActiveQuery{Job: uid, State: job.StateRunning, Limit: store.MaxBatch})
-	if err != nil || len(running) == store.MaxBatch { // with such a backlog the first one may be missing
+	if err != nil || len(running) == store.MaxBatch { // in such a backlog the first one may be missing
 		return 0, err
 	}
 	var number int64
@@ -334,7 +332,7 @@ func (a *Admin) askPlace(ctx context.Context, gone *unreachable, runs []*outstan
 	to := a.targetOf(&first.about)
 	answer, err := gone.ask(ctx, a.current.Load().caller, to, xxl.PathIdleBeat, xxl.OfJob(first.about.Job))
 	if ctx.Err() != nil {
-		return // the question was not asked
+		return // the request was not sent
 	}
 	if err == nil && answer.IsRefusal() {
 		err = fmt.Errorf("it answered: %s", answer.Message)

@@ -10,7 +10,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// away is a store that takes no results.
+// away is a store that accepts no results.
 type away struct{ *onMemory }
 
 func (away) Finish(context.Context, job.ID, []store.Result) ([]store.FinishOutcome, error) {
@@ -45,7 +45,7 @@ func TestACancelReachesTheExecutor(t *testing.T) {
 		e.set(func(e *stub) {
 			e.answer = func(path string, _ *xxl.Trigger) string {
 				if path == "/kill" {
-					r.callback(r.newAdmin(), 1, 200, "cancelled") // as Go says it, to another node
+					r.callback(r.newAdmin(), 1, 200, "cancelled") // in the words of Go executors, to another node
 				}
 				return ""
 			}
@@ -126,7 +126,7 @@ func TestVanishedRunIsLostUntilALateResult(t *testing.T) {
 	})
 }
 
-// Some executors answer idle whatever they do.
+// Some executors always answer idle.
 func TestAnExecutorThatWasNeverSeenBusyHasLonger(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.executor("g", "10.0.0.5:9999", "")
@@ -155,7 +155,7 @@ func TestRunsOfAGoneExecutorAreLost(t *testing.T) {
 		r.cut("10.0.0.5:9999")
 		r.say(r.admin, "/api/registryRemove", nil, `{"registryGroup":"EXECUTOR","registryKey":"g","registryValue":"http://10.0.0.5:9999"}`, 200)
 		time.Sleep(38 * time.Second)
-		r.wants(a, "", "") // Java needs 30 s to report what it could not
+		r.wants(a, "", "") // Java needs 30 s to report failures again
 		time.Sleep(12 * time.Second)
 		r.wants(a, job.OutcomeLost, "is not registered any more, and was not reached for 40 s: connection refused")
 	})
@@ -167,7 +167,7 @@ func TestFreshNodeDeclaresNothingLost(t *testing.T) {
 		r.executor("g", "10.0.0.5:9999", "")
 		a := r.run(plain + "\npolicy: {lost_after: 60s}")
 		r.cut("10.0.0.5:9999")
-		time.Sleep(time.Hour) // no node is there
+		time.Sleep(time.Hour) // no node is running
 		r.keep(r.newAdmin())
 		time.Sleep(55 * time.Second)
 		r.wants(a, "", "")
@@ -176,7 +176,7 @@ func TestFreshNodeDeclaresNothingLost(t *testing.T) {
 	})
 }
 
-// With several runs of a job at an executor, busy may be said of another one.
+// With several runs of a job at an executor, busy may be about another run.
 func TestARunThatALaterOneHasOvertakenIsLost(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.executor("g", "10.0.0.5:9999", "").busy = true
@@ -195,7 +195,7 @@ func TestARunThatALaterOneHasOvertakenIsLost(t *testing.T) {
 	})
 }
 
-// A machine without power answers nothing, and each request to it takes seconds.
+// A dead machine does not answer, and each request to it takes seconds.
 func TestManyRunsOfASilentExecutorAreLost(t *testing.T) {
 	bubble(t, func(r *rig) {
 		const addr, cancelled = "10.0.0.5:9999", 40
@@ -208,12 +208,12 @@ func TestManyRunsOfASilentExecutorAreLost(t *testing.T) {
 			runs = append(runs, r.run(plain+"\npolicy: {lost_after: 20s}"))
 		}
 		j := r.put(plain + "\npolicy: {overlap: allow}")
-		for range cancelled { // of one job: they are ended one after another
+		for range cancelled { // of one job: they end one after another
 			runs = append(runs, r.runOf(j, 0, 0))
 		}
 		r.say(r.admin, "/api/registryRemove", nil, `{"registryGroup":"EXECUTOR","registryKey":"g","registryValue":"http://10.0.0.5:9999"}`, 200)
 		r.cut(addr)
-		r.net.listen(addr) // and nothing accepts connections
+		r.net.listen(addr) // no connection is accepted
 		for _, a := range runs[300:] {
 			_, err := r.store.Cancel(r.Context(), a.Run, "ann", "")
 			r.must(err)

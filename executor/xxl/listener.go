@@ -16,11 +16,11 @@ import (
 	"github.com/belfry-cron/belfry/internal/remote/xxl"
 )
 
-// bodyMax is how many bytes a request of an executor may have: callbacks come in batches, with
-// messages of 50,000 characters.
+// bodyMax bounds a request of an executor: callbacks come in batches, with messages of 50,000
+// characters.
 const bodyMax = 16 << 20
 
-// The paths of an admin, behind its root.
+// The paths of an admin, after its root.
 const (
 	pathRegistry = "/api/registry"
 	pathRemove   = "/api/registryRemove"
@@ -29,7 +29,7 @@ const (
 	oldRoot = "/xxl-job-admin"
 )
 
-// ServeHTTP answers executors. It has the paths of an admin that they call, and no others.
+// ServeHTTP answers executors, on the paths of an admin that they call.
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer := xxl.Accepted()
 	if err := a.answer(w, r); err != nil {
@@ -41,10 +41,10 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer = xxl.Refused(string(refused))
 	}
 	w.Header().Set("Content-Type", xxl.ContentType)
-	_, _ = w.Write(answer) // else the executor has gone
+	_, _ = w.Write(answer) // an error means that the executor has disconnected
 }
 
-// answer does what a request asks for. The error is a Refusal if the request is wrong.
+// answer handles a request. The error is a Refusal if the request is wrong.
 func (a *Admin) answer(w http.ResponseWriter, r *http.Request) error {
 	s := a.current.Load()
 	if r.Method != http.MethodPost {
@@ -105,8 +105,8 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return body, err
 }
 
-// answerCallbacks takes results. All that can be read of them is taken: executors in Go and
-// Node send nothing again.
+// answerCallbacks takes results, as far as they are readable: executors in Go and Node do not
+// repeat them.
 func (a *Admin) answerCallbacks(r *http.Request, body []byte, of string) error {
 	list, unread, err := xxl.ReadCallbacks(body)
 	if err != nil {
@@ -130,8 +130,8 @@ func (a *Admin) answerCallbacks(r *http.Request, body []byte, of string) error {
 	return nil
 }
 
-// pathOfRequest returns the path behind the root, with single slashes: Go executors write two
-// where the address of the admin ends in one.
+// pathOfRequest returns the path after the root, with single slashes: Go executors send two if the
+// admin's address ends in a slash.
 func pathOfRequest(path string) string {
 	for strings.Contains(path, "//") {
 		path = strings.ReplaceAll(path, "//", "/")
@@ -157,8 +157,8 @@ type tokenHash [sha256.Size]byte
 
 func hashOf(token string) tokenHash { return sha256.Sum256([]byte(token)) }
 
-// isToken reports whether a token is one that executors of all groups may show. It takes the same
-// time for every token.
+// isToken reports whether executors of all groups may use a token. It takes the same time for every
+// token.
 func (s *settings) isToken(token string) bool {
 	given, found := hashOf(token), 0
 	for i := range s.hashes {
@@ -168,7 +168,7 @@ func (s *settings) isToken(token string) bool {
 }
 
 const (
-	// failuresMax is how many addresses are counted apart; the others count as one.
+	// failuresMax bounds the separately counted addresses; further ones count as one.
 	failuresMax = 1000
 	// failuresEvery is how often the log names an address again.
 	failuresEvery = time.Minute

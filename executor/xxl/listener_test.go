@@ -115,7 +115,7 @@ func TestSignsOfLifeAreGathered(t *testing.T) {
 			t.Errorf("a new executor was written %d times", n)
 		}
 		r.keep(r.admin)
-		for range 30 { // 5 min of beats each 10 s
+		for range 30 { // 5 min of registrations each 10 s
 			for i := range 3 {
 				r.register("g", fmt.Sprintf("10.0.0.%d:9999", 5+i), "")
 			}

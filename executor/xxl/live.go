@@ -15,8 +15,8 @@ const (
 	// liveEvery is how often the log of a running run is requested, however
 	// many follow it.
 	liveEvery = time.Second
-	// liveKept is for how long what was read is kept after the last follower, and liveMax of how
-	// many runs.
+	// liveKept is how long logs stay cached after their last follower, and liveMax for how many
+	// runs.
 	liveKept = time.Minute
 	liveMax  = 1000
 )
@@ -29,7 +29,7 @@ type liveLogs struct {
 
 // liveLog is the log of a run so far.
 type liveLog struct {
-	// gate has room for the one that reads more.
+	// gate admits one reader.
 	gate    chan struct{}
 	attempt int
 	read    time.Time
@@ -41,7 +41,7 @@ type liveLog struct {
 
 func (l *liveLogs) init() { l.runs = map[job.ID]*liveLog{} }
 
-// of returns the log of an attempt.
+// of returns the cached log of an attempt.
 func (l *liveLogs) of(run job.ID, attempt int) *liveLog {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -49,7 +49,7 @@ func (l *liveLogs) of(run job.ID, attempt int) *liveLog {
 	if one != nil && one.attempt == attempt {
 		return one
 	}
-	for id := range l.runs { // any will do: it is read again
+	for id := range l.runs { // any one: it can be read again
 		if len(l.runs) < liveMax {
 			break
 		}
@@ -77,9 +77,8 @@ func (l *liveLogs) forget(run job.ID, one *liveLog) {
 	}
 }
 
-// Log returns the log so far of an attempt that runs at an executor, in chunks whose numbers
-// begin with 0 and that stay as they are; none for another one. What the executor does not
-// answer now it may answer later.
+// Log returns the log so far of an attempt at an executor, in immutable chunks numbered from 0;
+// none for other attempts. Missing parts may follow in later calls.
 func (a *Admin) Log(ctx context.Context, run job.ID, attempt int) ([]store.OutputChunk, error) {
 	list, err := a.store.Handovers(ctx, store.HandoverQuery{Run: run, Limit: store.MaxBatch})
 	if err != nil {
@@ -114,10 +113,10 @@ func (a *Admin) readLive(ctx context.Context, one *liveLog, h *store.Handover) {
 	}
 	part, err := a.logFrom(ctx, h, &ab, one.from, left)
 	if err != nil || part.Text == "" || part.To < one.from {
-		return // it has nothing new, or does not answer now
+		return // it has no news, or does not answer now
 	}
 	capture := a.capture(h)
-	_, _ = (&lines{to: capture.Stdout()}).Write([]byte(part.Text)) // it does not fail
+	_, _ = (&lines{to: capture.Stdout()}).Write([]byte(part.Text)) // writes to captures succeed
 	chunks, summary := capture.Close()
 	for _, c := range chunks {
 		one.chunks = append(one.chunks, moved(c, len(one.chunks), one.offset))
@@ -126,7 +125,7 @@ func (a *Admin) readLive(ctx context.Context, one *liveLog, h *store.Handover) {
 	one.from, one.cut = part.To+1, part.Cut
 }
 
-// moved returns a chunk behind others.
+// moved returns a chunk shifted behind others.
 func moved(c output.Chunk, seq int, by int64) store.OutputChunk {
 	c.Seq, c.Offset = seq, c.Offset+by
 	c.DropFrom, c.DropTo = 0, 0

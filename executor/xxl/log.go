@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// logReaders is how many logs a node reads at once.
+	// logReaders is how many logs a node reads concurrently.
 	logReaders = 16
-	// lateLogsMax is how many runs wait for their logs after their results. Beyond it the logs
-	// stay with the executors.
+	// lateLogsMax bounds the runs whose logs follow their results. Further logs stay with the
+	// executors.
 	lateLogsMax = 5000
-	// lateLogMax is how long a log may take.
+	// lateLogMax bounds the reading of such a log.
 	lateLogMax = 10 * time.Second
 	// logPartsMax bounds how often the next part of a log is requested.
 	logPartsMax = 1000
@@ -44,7 +44,7 @@ func (a *Admin) readLogs(ctx context.Context, ended []endedRun) {
 		e := &ended[i]
 		switch {
 		case e.handover.IsOver() || e.about.Address == "":
-			e.logged = true // its log was read with the first result, or cannot be
+			e.logged = true // its log was read with the first result, or is not available
 		case ctx.Err() == nil:
 			next <- e
 		}
@@ -53,8 +53,8 @@ func (a *Admin) readLogs(ctx context.Context, ended []endedRun) {
 	group.Wait()
 }
 
-// readLog reads the log of a run. One that the executor does not have is empty; where time ran
-// out it is not logged.
+// readLog reads the log of a run, which is empty if the executor has none. It leaves logged unset
+// if the time runs out.
 func (a *Admin) readLog(ctx context.Context, e *endedRun) {
 	capture := a.capture(e.handover)
 	err := a.copyLog(ctx, e.handover, &e.about, &lines{to: capture.Stdout()})
@@ -64,7 +64,7 @@ func (a *Admin) readLog(ctx context.Context, e *endedRun) {
 	}
 	e.logged = true
 	if message := e.said.Message; message != "" && e.said.Code == xxl.CodeOK {
-		_, _ = fmt.Fprintf(capture.Stdout(), "The executor reported: %s\n", message) // it does not fail
+		_, _ = fmt.Fprintf(capture.Stdout(), "The executor reported: %s\n", message) // writes to captures succeed
 	}
 	if err != nil {
 		_, _ = fmt.Fprintf(capture.Stderr(), "The log could not be read from the executor: %v\n", err)
@@ -80,12 +80,12 @@ func (a *Admin) readLog(ctx context.Context, e *endedRun) {
 func (a *Admin) capture(h *store.Handover) *output.Capture {
 	c, err := output.New(output.Config{Sink: unshipped{}, Limit: max(a.outputLimit, outputLimitMin)})
 	if err != nil {
-		panic(err) // the limit is one that it takes
+		panic(err) // the limit is valid
 	}
 	return c.Capture(h.Attempt.Run, h.Attempt.Number)
 }
 
-// outputLimitMin is the least that package output takes.
+// outputLimitMin is the least limit of package output.
 const outputLimitMin = 8 << 10
 
 // unshipped is the sink of a collector that ships nothing: a log is stored as a whole.
@@ -94,7 +94,7 @@ type unshipped struct{}
 // Append implements output.Sink.
 func (unshipped) Append(context.Context, []output.Chunk) error { return nil }
 
-// copyLog copies the log of a run as it is by now.
+// copyLog copies the present log of a run.
 func (a *Admin) copyLog(ctx context.Context, h *store.Handover, ab *about, to io.Writer) error {
 	left := a.outputLimit
 	from := 1
@@ -103,7 +103,7 @@ func (a *Admin) copyLog(ctx context.Context, h *store.Handover, ab *about, to io
 		if err != nil || part.Text == "" || part.To < from {
 			return err
 		}
-		_, _ = io.WriteString(to, part.Text) // it does not fail
+		_, _ = io.WriteString(to, part.Text) // writes to captures succeed
 		if left -= len(part.Text); left <= 0 || part.Cut {
 			_, _ = fmt.Fprintf(to, "… the log is longer than %d bytes, and the rest stays with the executor …\n", a.outputLimit)
 			return nil
@@ -136,7 +136,7 @@ func (l *lines) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
-// lateLogs are runs whose logs are read after their results were taken.
+// lateLogs are runs whose logs are read after their results.
 type lateLogs struct{ queue chan *endedRun }
 
 func (l *lateLogs) init() { l.queue = make(chan *endedRun, lateLogsMax) }

@@ -13,20 +13,20 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// beatEvery is how often a sign of life is written that says nothing new: four of them within
-// the life of a registration.
+// beatEvery is how often a sign of life without news is written: four times within the life of a
+// registration.
 const beatEvery = 20 * time.Second
 
-// registry is this node's copy of the registered and listed executors. It includes registrations
-// that this node has received and not written yet.
+// registry is this node's copy of the registered and listed executors. It includes received
+// registrations that are not written yet.
 type registry struct {
 	mu sync.Mutex
 	// groups are the executors of each group, by address.
 	groups map[string][]store.Registration
 	// read is when the copy was read, by the clock of this process; zero before.
 	read time.Time
-	// written is when this node wrote a sign of life of each, by the clock of this process, and
-	// waiting are those to be written.
+	// written is when this node last wrote each sign of life, by the clock of this process, and
+	// waiting are the ones to be written.
 	written map[store.Registration]time.Time
 	waiting map[store.Registration]store.Registration
 	// learned are addresses whose generation turned out to differ from their registration.
@@ -39,7 +39,7 @@ func (r *registry) init() {
 	r.waiting, r.learned = map[store.Registration]store.Registration{}, map[string]string{}
 }
 
-// keyOf returns what a registration is known by.
+// keyOf returns the key of a registration.
 func keyOf(r store.Registration) store.Registration {
 	return store.Registration{Kind: r.Kind, Group: r.Group, Address: r.Address}
 }
@@ -67,7 +67,7 @@ func (r *registry) changed() int {
 	return r.changes
 }
 
-// set replaces the copy by the registry as read, unless the copy has changed since.
+// set replaces the copy by the read registry, unless it has changed since the read.
 func (r *registry) set(list []store.Registration, before int) {
 	groups := map[string][]store.Registration{}
 	for _, one := range list {
@@ -76,7 +76,7 @@ func (r *registry) set(list []store.Registration, before int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.changes != before {
-		return // the next look has it all
+		return // the next poll reads all changes
 	}
 	r.groups, r.read = groups, time.Now()
 	for key, at := range r.written {
@@ -96,8 +96,8 @@ func (r *registry) find(key store.Registration) (store.Registration, bool) {
 	return store.Registration{}, false
 }
 
-// has reports whether an address is registered in a group. One that is only listed gives no signs
-// of life but its answers.
+// has reports whether an address is registered in a group. A listed one shows life only by its
+// answers.
 func (r *registry) has(group, address string, answers bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -119,7 +119,7 @@ func (r *registry) targets(group, token string) []target {
 	return list
 }
 
-// learn notes the generation of an address.
+// learn records the generation of an address.
 func (r *registry) learn(address, generation string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -129,8 +129,8 @@ func (r *registry) learn(address, generation string) {
 	r.learned[address] = generation
 }
 
-// targetsOf returns the executors of a group. Where the copy has none, or not the one that is
-// wanted, the registry is read: that may have registered or been listed at another node just now.
+// targetsOf returns the executors of a group. If the copy has none, or lacks the wanted one, it
+// reads the registry: another node may just have received it.
 func (a *Admin) targetsOf(ctx context.Context, group, wanted string) ([]target, error) {
 	list := a.registry.targets(group, a.tokenOf(group))
 	isThere := func(t target) bool { return wanted == "" || t.address == wanted }
@@ -143,8 +143,7 @@ func (a *Admin) targetsOf(ctx context.Context, group, wanted string) ([]target, 
 	return a.registry.targets(group, a.tokenOf(group)), nil
 }
 
-// register accepts a sign of life. A new registration is written at once, a repeated one
-// soon.
+// register records a sign of life. A new registration is written at once, a repeated one soon.
 func (a *Admin) register(ctx context.Context, said xxl.Registration, generation string) error {
 	one := store.Registration{Kind: Kind, Group: said.Group, Address: xxl.Address(said.Address), Generation: generation}
 	key := keyOf(one)
@@ -203,7 +202,7 @@ func (a *Admin) unregister(ctx context.Context, said xxl.Registration) error {
 	r.mu.Unlock()
 	err := a.store.Unregister(ctx, []store.Registration{key})
 	r.mu.Lock()
-	r.changes++ // a look that began before the store knew has it still
+	r.changes++ // a poll that began earlier may still have it
 	r.mu.Unlock()
 	if err != nil {
 		return err

@@ -11,12 +11,12 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// logsWithin is how long results wait for the logs of their runs. An executor waits for the
-// answer, for 3 s at most; a log that takes longer comes into the store behind its result.
+// logsWithin is how long results wait for the logs of their runs. An executor waits for the answer,
+// for 3 s at most; a slower log is stored after its result.
 const logsWithin = 150 * time.Millisecond
 
-// take takes the results of runs, and returns the results of runs that are not Belfry's. A caller with
-// the token of one group reports about runs of that group alone, "" is for all.
+// take takes the results of runs, and returns results of runs that are not Belfry's. A caller with a
+// group's token may only report runs of that group; "" is for all groups.
 func (a *Admin) take(ctx context.Context, list []xxl.Callback, of string) (unknown []xxl.Callback, err error) {
 	now, err := a.store.Now(ctx)
 	if err != nil {
@@ -89,26 +89,26 @@ func (a *Admin) takeSome(ctx context.Context, list []xxl.Callback, of string, no
 	return unknown, nil
 }
 
-// endedRun is a run that an executor says to have ended.
+// endedRun is a run that has ended by its executor's report.
 type endedRun struct {
 	handover *store.Handover
 	about    about
 	said     *xxl.Callback
-	// output is its log, and logged is set when that was read.
+	// output is its log; logged is set once that was read.
 	output []store.OutputChunk
 	bytes  int64
 	logged bool
 }
 
-// result returns how the run ended. What was cancelled counts as cancelled in the store,
-// whatever the executor says.
+// result returns how the run ended. The store counts a cancelled run as cancelled, whatever the
+// executor reports.
 func (e *endedRun) result(now time.Time) store.Result {
 	h := e.handover
 	r := store.Result{Attempt: h.Attempt, Started: h.Sent, Outcome: job.OutcomeFailed, Reason: job.Text(e.said.Message), Output: e.output, OutputBytes: e.bytes}
 	deadline := h.Deadline()
 	switch {
 	case e.said.Code == xxl.CodeOK && !e.about.mayQueue() && !deadline.IsZero() && now.After(deadline):
-		// Executors in Go report what they have ended for its timeout as a success.
+		// Executors in Go report runs that they ended at their timeout as a success.
 		r.Outcome = job.OutcomeTimedOut
 		r.Reason = reason.LateSuccess.Of(now.Sub(h.Sent).Round(time.Millisecond), h.Timeout)
 	case e.said.Code == xxl.CodeOK:
@@ -126,8 +126,8 @@ func (e *endedRun) result(now time.Time) store.Result {
 	return r
 }
 
-// causeOf returns the line of a message that says what was wrong: executors in Java send stack
-// traces, whose innermost cause comes last.
+// causeOf returns the line of a message with the cause: executors in Java send stack traces, whose
+// innermost cause comes last.
 func causeOf(message string) string {
 	const inner = "\nCaused by: "
 	if i := strings.LastIndex(message, inner); i >= 0 {

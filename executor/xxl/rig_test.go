@@ -77,7 +77,7 @@ func (n *network) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	}
 }
 
-// cut takes an address from the network.
+// cut disconnects an address from the network.
 func (n *network) cut(addr string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -87,10 +87,10 @@ func (n *network) cut(addr string) {
 	}
 }
 
-// stub is an executor that answers as configured, and keeps what it was asked.
+// stub is an executor that answers as configured, and records requests.
 type stub struct {
 	addr   string
-	header http.Header // of the latest request
+	header http.Header // headers of the latest request
 
 	mu       sync.Mutex
 	asked    []string // the paths
@@ -153,7 +153,7 @@ func packed(text string) string {
 // hangsUp is the answer of an executor that ends the connection.
 const hangsUp = "hangs up"
 
-// sent returns what was asked of some kind.
+// sent returns the number of requests for some paths.
 func (s *stub) sent(paths ...string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,7 +178,7 @@ func (s *stub) last() xxl.Trigger {
 	return s.triggers[len(s.triggers)-1]
 }
 
-// rig is an Admin on a store, executors, and what a worker does.
+// rig is an Admin on a store, with executors and the part of a worker.
 type rig struct {
 	*testing.T
 	net     *network
@@ -186,8 +186,8 @@ type rig struct {
 	admin   *Admin
 	session store.Session
 	jobs    int
-	params  map[string]string // of the runs that are made
-	number  int64             // of the next handover; 0 for a new one
+	params  map[string]string // parameters of new runs
+	number  int64             // number of the next handover; 0 for a new one
 }
 
 // bubble runs a test with its own time.
@@ -220,7 +220,7 @@ func (r *rig) must(err error) {
 	}
 }
 
-// keep runs the loops of an Admin until the test ends.
+// keep runs the loops of an [Admin] until the test ends.
 func (r *rig) keep(a *Admin) { r.Helper(); r.keepUntil(a) }
 
 // keepUntil runs the loops of an Admin until they are stopped.
@@ -228,7 +228,7 @@ func (r *rig) keepUntil(a *Admin) (stop func()) {
 	ctx, cancel := context.WithCancel(r.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); a.Serve(ctx) }()
-	synctest.Wait() // it hears of cancels from here on
+	synctest.Wait() // it receives cancels from here on
 	stop = func() { cancel(); <-done; a.Close() }
 	r.Cleanup(stop)
 	return stop
@@ -250,7 +250,7 @@ func (r *rig) executor(group, addr, generation string) *stub {
 	return s
 }
 
-// cut takes an executor from the network, with its connections.
+// cut disconnects an executor from the network, and closes its connections.
 func (r *rig) cut(addr string) {
 	r.net.cut(addr)
 	r.admin.Close()
@@ -265,7 +265,7 @@ func (r *rig) register(group, addr, generation string) {
 	r.say(r.admin, "/xxl-job-admin/api/registry", header, fmt.Sprintf(`{"registryGroup":"EXECUTOR","registryKey":%q,"registryValue":"http://%s/"}`, group, addr), 200)
 }
 
-// say sends something to an Admin as an executor does, and checks the code of the answer.
+// say sends a request to an Admin like an executor, and checks the code of the answer.
 func (r *rig) say(a *Admin, path string, header http.Header, body string, want int) xxl.Answer {
 	r.Helper()
 	request := httptest.NewRequest("POST", "http://belfry"+path, strings.NewReader(body))
@@ -289,7 +289,7 @@ func (r *rig) say(a *Admin, path string, header http.Header, body string, want i
 	return said
 }
 
-// callback says how a run ended.
+// callback reports how a run ended.
 func (r *rig) callback(a *Admin, number int64, code int, message string) {
 	r.Helper()
 	r.say(a, "/api/callback", nil, fmt.Sprintf(`[{"logId":%d,"logDateTim":1,"handleCode":%d,"handleMsg":%q}]`, number, code, message), 200)
@@ -301,7 +301,7 @@ type attempt struct {
 	result executor.Result
 }
 
-// run makes a run of a job and gives it to the executors, as a worker does.
+// run creates a run of a job and sends it to the executors, like a worker.
 func (r *rig) run(text string) attempt {
 	r.Helper()
 	j := r.put(text)
@@ -375,7 +375,7 @@ func (r *rig) claim(a store.Attempt) attempt {
 	return attempt{a, result}
 }
 
-// wants checks how an attempt ended: with a part of its reason; "" is that it has not.
+// wants checks the outcome of an attempt and a part of its reason; "" means that it has not ended.
 func (r *rig) wants(a attempt, outcome job.Outcome, reason string) {
 	r.Helper()
 	records, err := r.store.AttemptsOf(r.Context(), a.Run)
@@ -389,7 +389,7 @@ func (r *rig) wants(a attempt, outcome job.Outcome, reason string) {
 	}
 }
 
-// output returns what is kept of the log of a run.
+// output returns the stored log of a run.
 func (r *rig) output(a attempt) string {
 	r.Helper()
 	var text strings.Builder

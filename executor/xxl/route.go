@@ -30,7 +30,7 @@ type usage struct {
 
 func (r *routes) init() { r.jobs = map[job.ID]*usage{} }
 
-// order returns executors in the order in which they are tried. They are given by address.
+// order returns executors, given by address, in the order in which they are tried.
 func (r *routes) order(list []target, strategy job.Strategy, uid job.ID, shard int) []target {
 	order := slices.Clone(list)
 	n := len(order)
@@ -61,14 +61,14 @@ func rotated(list []target, by int) []target {
 	return slices.Concat(list[by:], list[:by])
 }
 
-// rank returns the weight of an executor for a job: when one comes or goes, only the jobs that
-// it gets or had move.
+// rank returns the weight of an executor for a job: when one joins or leaves, only its own jobs
+// move.
 func rank(uid job.ID, shard int, t target) []byte {
 	sum := sha256.Sum256(append(append(uid[:], byte(shard>>8), byte(shard)), t.address...))
 	return sum[:]
 }
 
-// of returns how a job has used executors. The caller holds the mutex.
+// of returns the use of executors by a job. The caller holds the mutex.
 func (r *routes) of(uid job.ID) *usage {
 	u := r.jobs[uid]
 	if u == nil {
@@ -93,8 +93,8 @@ func (r *routes) next(uid job.ID) int {
 	return u.turn - 1
 }
 
-// sortByUse puts first whose turn it is, and counts that as a use at once: runs of one moment are
-// spread.
+// sortByUse puts the executor first whose turn it is, and counts a use at once, so that
+// simultaneous runs are spread.
 func (r *routes) sortByUse(order []target, strategy job.Strategy, uid job.ID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -107,7 +107,7 @@ func (r *routes) sortByUse(order []target, strategy job.Strategy, uid job.ID) {
 	u.use(order[0].address)
 }
 
-// instead notes that a run was sent to another executor than the one whose turn it was.
+// instead records that a run was sent to another executor than the one whose turn it was.
 func (r *routes) instead(uid job.ID, strategy job.Strategy, address string) {
 	if strategy != job.StrategyLeastFrequentlyUsed && strategy != job.StrategyLeastRecentlyUsed {
 		return
@@ -117,8 +117,7 @@ func (r *routes) instead(uid job.ID, strategy job.Strategy, address string) {
 	r.of(uid).use(address)
 }
 
-// use counts a use. Executors that are gone are forgotten with the others of the job when there are
-// too many.
+// use counts a use. If there are too many executors, all counts of the job are dropped.
 func (u *usage) use(address string) {
 	const addressesMax = 1000
 	if len(u.count) >= addressesMax {

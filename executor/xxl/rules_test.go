@@ -10,7 +10,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// The quirks of executors of XXL-JOB that a stand-in for their admin must bear.
+// The quirks of XXL-JOB executors that a replacement for their admin must handle.
 
 const allowed = plain + "\npolicy: {overlap: allow, lost_after: 60s}"
 
@@ -20,12 +20,12 @@ func TestGoReportsCancelledWorkAsSuccess(t *testing.T) {
 		a := r.run(plain + "\npolicy: {retry: {attempts: 3}}")
 		_, err := r.store.Cancel(r.Context(), a.Run, "ann", "")
 		r.must(err)
-		r.callback(r.admin, 1, 200, "task cancelled") // before any keeper has asked
+		r.callback(r.admin, 1, 200, "task cancelled") // before the keeper has polled
 		r.wants(a, job.OutcomeCancelled, "cancelled by ann")
 	})
 }
 
-// With cover_early it never queues, so that its success can be judged by the clock.
+// With cover_early it never queues, so that the clock shows whether it succeeded in time.
 func TestGoReportsTimedOutWorkAsSuccessAlsoWhereRunsMayOverlap(t *testing.T) {
 	for block, want := range map[string]job.Outcome{"serial": job.OutcomeSucceeded, "cover_early": job.OutcomeTimedOut, "discard_later": job.OutcomeTimedOut} {
 		t.Run(block, func(t *testing.T) {
@@ -85,7 +85,7 @@ func TestNodeReportsATimeoutAndThenSuccess(t *testing.T) {
 	})
 }
 
-// Node takes a second run of a job, reports its failure, and says idle while the first runs.
+// Node accepts a second run of a job, reports its failure, and answers idle while the first runs.
 func TestNodeIsIdleOnceItHasRefusedAnotherRun(t *testing.T) {
 	bubble(t, func(r *rig) {
 		e := r.executor("g", "10.0.0.5:9999", "")
@@ -134,7 +134,7 @@ func TestPythonReportsATimeoutAsAFailure(t *testing.T) {
 	})
 }
 
-// Each strategy passes over an executor that does not connect, and takes another number for the next.
+// Each strategy skips an executor that does not connect, and uses another number for the next.
 func TestOnlyWhatDidNotConnectIsSentElsewhere(t *testing.T) {
 	for _, strategy := range []string{"first", "last", "round_robin", "random", "hash", "least_frequently_used", "least_recently_used", "first_idle"} {
 		t.Run(strategy, func(t *testing.T) {
@@ -155,7 +155,7 @@ func TestOnlyWhatDidNotConnectIsSentElsewhere(t *testing.T) {
 	}
 }
 
-// Where nothing of a job runs, executors get SERIAL_EXECUTION whatever the overlap is.
+// If no run of a job is unfinished, executors get SERIAL_EXECUTION whatever its overlap.
 func TestOneRunInAllIsSentAsSerial(t *testing.T) {
 	for _, overlap := range []string{"skip", "queue", "replace"} {
 		bubble(t, func(r *rig) {
@@ -178,7 +178,7 @@ func TestExecutorsWithoutATokenAreShownOneAllTheSame(t *testing.T) {
 	})
 }
 
-// Three nodes ask in turn; the executor is asked to end a run three times in all.
+// Three nodes poll in turn; the executor gets three kills of a run in all.
 func TestKillIsTriedThreeTimesByAllNodesTogether(t *testing.T) {
 	bubble(t, func(r *rig) {
 		e := r.executor("g", "10.0.0.5:9999", "")
@@ -249,7 +249,7 @@ func TestTimeoutIsEnforcedWhereRunsMayOverlap(t *testing.T) {
 	}
 }
 
-// The node that took the result of a later run dies; what it has found out counts on others.
+// The node that took the result of a later run dies; other nodes know its conclusions.
 func TestWhatANodeHasFoundOutCountsOnOthers(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.executor("g", "10.0.0.5:9999", "").busy = true
@@ -269,7 +269,7 @@ func TestWhatANodeHasFoundOutCountsOnOthers(t *testing.T) {
 	})
 }
 
-// Numbers do not grow with time across nodes: each has a block of its own.
+// Numbers do not grow with time across nodes: each has its own block.
 func TestALowerNumberIsNotAnEarlierRun(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.executor("g", "10.0.0.5:9999", "").busy = true

@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	// refusedFor is for how long a run is sent again that an executor refuses although the store
-	// knows that nothing of the job runs: Java takes up to 45 ms to notice the end of a run.
+	// refusedFor is how long a refused run is sent again if no other run of the job is unfinished:
+	// Java takes up to 45 ms to notice the end of a run.
 	refusedFor = 2 * time.Second
 	// refusedRest is the time between these tries.
 	refusedRest = 50 * time.Millisecond
-	// triedMax is how many executors are tried: one that cannot be reached takes 2 s.
+	// triedMax bounds the executors that are tried: an unreachable one takes 2 s.
 	triedMax = 10
 )
 
-// about is what a handover says about work at an executor.
+// about is the data of a handover to an executor.
 type about struct {
 	Group      string `json:"group"`
 	Address    string `json:"address"`
@@ -33,13 +33,13 @@ type about struct {
 	Job        int32  `json:"job"`
 	// SentAt is when the run was sent, in ms: executors file its log by it.
 	SentAt int64 `json:"sent_at"`
-	// Allows is set where an executor may have several runs of the job, and AtOnce where it
-	// begins each of them when it comes.
+	// Allows is set if an executor may have several runs of the job, and AtOnce if it starts each
+	// at its arrival.
 	Allows bool `json:"allows,omitempty"`
 	AtOnce bool `json:"at_once,omitempty"`
 
-	// What keepers have found out: since when, in ms, no run that was sent before is unfinished
-	// there, that a later one has ended, or failed, and how often /kill was not answered.
+	// Findings of keepers: since when, in ms, no earlier run is unfinished there, whether a later
+	// one has ended, or failed, and how many kills had no answer.
 	First     int64 `json:"first,omitempty"`
 	Overtaken bool  `json:"overtaken,omitempty"`
 	Failed    bool  `json:"failed,omitempty"`
@@ -48,10 +48,10 @@ type about struct {
 
 func (a *about) place() place { return place{a.Address, a.Job} }
 
-// mayQueue reports whether the run may wait at its executor for others of the job.
+// mayQueue reports whether the run may wait at its executor for other runs of the job.
 func (a *about) mayQueue() bool { return a.Allows && !a.AtOnce }
 
-// aboutOf returns what a handover of this package says.
+// aboutOf decodes the data of a handover of this package.
 func aboutOf(h *store.Handover) (about, error) {
 	var about about
 	if err := json.Unmarshal([]byte(h.About), &about); err != nil {
@@ -136,8 +136,8 @@ type giving struct {
 	settings *settings
 	attempt  *executor.Attempt
 	xxl      *job.XXL
-	turn     string   // the address of the executor whose turn it is
-	passed   []string // the addresses that did not take it, with the reason
+	turn     string   // the address whose turn it is
+	passed   []string // addresses that refused it, with the reason
 }
 
 func (g *giving) pass(to target, why any) {
@@ -156,8 +156,7 @@ func (g *giving) isIdle(ctx context.Context, to target) bool {
 	return err == nil
 }
 
-// give sends the attempt to an executor, and reports whether it is done: not if the request
-// certainly did not arrive.
+// give sends the attempt to an executor. done is false if the request certainly did not arrive.
 func (g *giving) give(ctx context.Context, to target) (executor.Result, bool) {
 	at, x := g.attempt, g.xxl
 	allows := at.Job.Policy.Overlap == job.OverlapAllow
@@ -171,10 +170,10 @@ func (g *giving) give(ctx context.Context, to target) (executor.Result, bool) {
 	}
 	number, err := at.HandOver(ctx, executor.Handover{Kind: Kind, To: to.address, About: string(text)})
 	if err != nil {
-		// Nothing was sent: neither here, nor at an address before.
+		// Nothing was sent, neither here nor to an earlier address.
 		return executor.Result{Unstarted: true, Reason: job.Text(err.Error())}, true
 	}
-	// From here on the end of ctx must not leave open what was sent, so that it does not end it.
+	// From here on the end of ctx must not interrupt a request, whose fate would be unknown.
 	ctx = context.WithoutCancel(ctx)
 	request := g.trigger(note, number, allows)
 	until := time.Now().Add(refusedFor)
@@ -192,8 +191,8 @@ func (g *giving) give(ctx context.Context, to target) (executor.Result, bool) {
 			}
 			return executor.Result{HandedOver: true}, true
 		case answer.IsOtherPath() && to.generation != generationD:
-			// It was refused, so nothing runs. Its handover must name the generation, for
-			// the keeper.
+			// It was refused, so that nothing runs. For the keeper the handover must name the
+			// generation.
 			to.generation = generationD
 			g.admin.registry.learn(to.address, generationD)
 			return g.give(ctx, to)
@@ -210,8 +209,8 @@ func (g *giving) give(ctx context.Context, to target) (executor.Result, bool) {
 }
 
 // hasSiblings reports whether other runs of the job may run beside a run by its policy: steps and items
-// of a flow, and shards. Executors know all of them by the number of the job, and those that refuse a
-// second one get it when the first has ended.
+// of a flow, and shards. Executors identify all of them by the job's number; one that refuses a second
+// run gets it when the first has ended.
 func hasSiblings(r *job.Run) bool { return r.Kind == job.RunStep || r.Shards > 1 }
 
 // orCode returns the message of an executor, or its code.

@@ -162,7 +162,7 @@ func TestShardThatAnExecutorRefusesBesideAnotherWaits(t *testing.T) {
 	})
 }
 
-// Java takes some milliseconds to notice that a run has ended.
+// Java takes some milliseconds to notice the end of a run.
 func TestBrieflyBusyExecutorGetsTheRunAgain(t *testing.T) {
 	bubble(t, func(r *rig) {
 		e := r.executor("g", "10.0.0.5:9999", "")
@@ -214,7 +214,7 @@ func TestBlockStrategyGlueAndShardsAreSent(t *testing.T) {
 		}
 		r.executor("g", "10.0.0.6:9999", "")
 		j := r.put(plain + "\nplace: {strategy: broadcast}\npolicy: {overlap: allow}")
-		for shard := range 3 { // one executor has gone since that was planned
+		for shard := range 3 { // one executor has left since the planning
 			r.runOf(j, shard, 3)
 		}
 		var got []string
@@ -280,7 +280,7 @@ func TestStrategies(t *testing.T) {
 	})
 }
 
-// Runs that are due together choose before any of them was sent.
+// Simultaneous runs choose before any of them was sent.
 func TestRunsOfOneMomentAreSpread(t *testing.T) {
 	list := []target{{address: "a"}, {address: "b"}, {address: "c"}}
 	for _, strategy := range []job.Strategy{job.StrategyRoundRobin, job.StrategyLeastFrequentlyUsed, job.StrategyLeastRecentlyUsed} {
@@ -337,19 +337,19 @@ func TestResults(t *testing.T) {
 				a := r.run(plain)
 				r.say(r.admin, "/api/callback", nil, c.body, 200)
 				r.wants(a, c.outcome, c.reason)
-				r.callback(r.admin, 1, 500, "again") // Java repeats what it believes not to be taken
+				r.callback(r.admin, 1, 500, "again") // Java repeats results that it believes lost
 				r.wants(a, c.outcome, c.reason)
 			})
 		})
 	}
 }
 
-// Executors in Go report what they have ended for its timeout as a success.
+// Executors in Go report runs that they ended at their timeout as a success.
 func TestASuccessLaterThanTheTimeoutIsATimeout(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.executor("g", "10.0.0.5:9999", "")
 		a := r.run(plain + "\npolicy: {timeout: 10s}")
-		b := r.run(plain + "\npolicy: {timeout: 10s, overlap: allow}") // it may have been in a queue
+		b := r.run(plain + "\npolicy: {timeout: 10s, overlap: allow}") // it may have waited in a queue
 		time.Sleep(10*time.Second + time.Millisecond)
 		r.callback(r.admin, 1, 200, "cancelled")
 		r.callback(r.admin, 2, 200, "")
@@ -379,7 +379,7 @@ func TestLogsBecomeOutput(t *testing.T) {
 			t.Errorf("asked for the log of %+v, sent at %d", first, e.triggers[0].LogDateTime)
 		}
 
-		// One that hangs does not hold up the result, and its log comes behind it.
+		// A hanging log does not delay the result, and is stored after it.
 		r.keep(r.admin)
 		e.set(func(e *stub) {
 			e.answer = func(path string, _ *xxl.Trigger) string {
@@ -416,7 +416,7 @@ func TestALogWithoutLineNumbersIsReadOnce(t *testing.T) {
 		bubble(t, func(r *rig) {
 			e := r.executor("g", "10.0.0.5:9999", "")
 			e.answer = func(path string, _ *xxl.Trigger) string {
-				if path == "/log" { // whatever line it is to begin with
+				if path == "/log" { // whatever the first line is
 					return `{"code":200,"data":{` + numbers + `"logContent":"one\ntwo\n"}}`
 				}
 				return ""
@@ -448,8 +448,8 @@ func TestCompressedBodiesAreRead(t *testing.T) {
 			t.Helper()
 			r.say(r.admin, "/api/callback", http.Header{xxl.HeaderToken: {token}, "Content-Encoding": {"gzip"}}, body, want)
 		}
-		say(`[{"logId":1,"handleCode":500}]`, 500)             // it is not what it says
-		say(packed("["+strings.Repeat(" ", bodyMax)+"]"), 500) // small on its way alone
+		say(`[{"logId":1,"handleCode":500}]`, 500)             // the body is not in this encoding
+		say(packed("["+strings.Repeat(" ", bodyMax)+"]"), 500) // small when compressed
 		say(packed(`[{"logId":1,"handleCode":200,"handleMsg":"3 rows"}]`), 200)
 		r.wants(a, job.OutcomeSucceeded, "")
 		if got := r.output(a); got != "packed\nThe executor reported: 3 rows\n" {

@@ -20,13 +20,11 @@ const (
 	matchBuffer = 2 * matchWindow
 )
 
-// Matcher searches the whole output of an attempt, in bounded memory, for what
-// success needs. Standard output and standard error are searched each by
-// itself. ^ and $ match at the begin and end of lines, since output is lines;
-// \A and \z mean nothing useful. After the first match nothing is searched any
-// more.
+// Matcher searches the whole output of an attempt, in bounded memory, for the pattern of success.
+// It searches standard output and standard error separately. ^ and $ match at the beginning and end
+// of lines, since output is lines; \A and \z have no use. It stops at the first match.
 type Matcher struct {
-	re      *regexp.Regexp // nil when everything will do
+	re      *regexp.Regexp // nil without a pattern
 	found   atomic.Bool
 	streams [2]StreamMatcher
 }
@@ -55,7 +53,7 @@ func (m *Matcher) Stream(i int) *StreamMatcher {
 	return &m.streams[i]
 }
 
-// End searches what is left of both streams, when nothing follows.
+// End searches the rest of both streams at their end.
 func (m *Matcher) End() {
 	for i := range m.streams {
 		if s := &m.streams[i]; m.re != nil && !m.found.Load() && m.re.Match(s.kept) {
@@ -70,7 +68,7 @@ type StreamMatcher struct {
 	kept    []byte
 }
 
-// Write takes the next bytes. It may be called on nil.
+// Write searches the next bytes. It may be called on nil.
 func (m *StreamMatcher) Write(p []byte) {
 	if m == nil || m.matcher.found.Load() {
 		return
@@ -84,13 +82,13 @@ func (m *StreamMatcher) Write(p []byte) {
 	}
 }
 
-// State returns whether the pattern was found, and what is kept of both streams, for another
-// process that continues with the attempt.
+// State returns whether the pattern was found, and the kept text of both streams, for another
+// process that continues the attempt.
 func (m *Matcher) State() (found bool, kept [2][]byte) {
 	return m.found.Load(), [2][]byte{m.streams[0].kept, m.streams[1].kept}
 }
 
-// Continue sets the state of another process. It is called before the first Write.
+// Continue sets the state of another process. Call it before the first Write.
 func (m *Matcher) Continue(found bool, kept [2][]byte) {
 	m.found.Store(found)
 	for i := range m.streams {
@@ -98,8 +96,8 @@ func (m *Matcher) Continue(found bool, kept [2][]byte) {
 	}
 }
 
-// search searches the whole lines that are kept, and keeps enough of them for a
-// match that continues in the next.
+// search searches the kept whole lines, and keeps enough of them for a match that continues in the
+// next line.
 func (m *StreamMatcher) search() {
 	whole := bytes.LastIndexByte(m.kept, '\n') + 1
 	if whole <= matchWindow {
