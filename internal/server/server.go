@@ -83,6 +83,7 @@ type Server struct {
 	store      store.Store
 	apart      *joined.Store // the store, if its history is in another one
 	metrics    *metrics.Metrics
+	losses     *losses
 	ends       *runlog.Log
 	secrets    *secret.Keeper
 	unopened   atomic.Pointer[secret.Unopened] // of them; nil before the first look
@@ -252,8 +253,17 @@ func (s *Server) openData(ctx context.Context) error {
 		s.ends.Ended(e)
 		s.wakeNotifier(e)
 	}
+	s.losses = newLosses(s.Settings.Name, s.Log, s.metrics.StepsLost)
 	err = whenReached(ctx, s.Log, cmp.Or(s.StoreWait, reachWithin), func() (err error) {
-		s.store, err = OpenStore(ctx, s.Settings, StoreOptions{Now: s.Now, Log: s.Log, Ended: ended, Lost: s.metrics.StepsLost})
+		s.store, err = OpenStore(ctx, s.Settings, StoreOptions{Now: s.Now, Log: s.Log, Ended: ended, Lost: s.losses.Lost})
+		if err != nil {
+			return err
+		}
+		reading, cancel := context.WithTimeout(ctx, lossTimeout)
+		defer cancel()
+		if err = s.losses.Restore(reading, s.store); err != nil {
+			err = &StoreError{errors.Join(err, s.store.Close())}
+		}
 		return err
 	})
 	if err != nil && isNew {
@@ -369,6 +379,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.Settings.Has(store.RoleAPI) {
 		group.Go(func() { s.notifier.Run(answering) })
 	}
+	group.Go(func() { s.losses.Run(answering, s.store) })
 	group.Go(func() { s.watchSecrets(answering) })
 	group.Go(func() { s.reloadOn(ctx, s.reloads) })
 	group.Go(func() { s.watchEngine(answering, s.node.Publish) })

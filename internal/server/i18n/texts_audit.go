@@ -62,6 +62,7 @@ var auditTexts = []text{
 	{"action.secret.change", "changed the secret", "修改密钥"},
 	{"action.secret.delete", "deleted the secret", "删除密钥"},
 	{"action.store.copy", "copied into", "复制到"},
+	{"action.store.lost", "noticed that the store lost steps:", "发现存储丢失步骤："},
 	{"action.store.restore", "restored", "恢复备份"},
 	{"action.attention.snooze", "snoozed", "搁置"},
 	{"action.attention.wake", "ended the snooze of", "取消搁置"},
