@@ -50,6 +50,7 @@ var commonTexts = []text{
 
 	{"said.paused", "Paused {name}.", "已暂停 {name}。"},
 	{"said.bulk", "Done with {n} job.|Done with {n} jobs.", "已处理 {n} 个任务。"},
+	{"said.backfilled", "{n} run was made.|{n} runs were made.", "已创建 {n} 次运行。"},
 	{"said.resumed", "Resumed {name}.", "已恢复 {name}。"},
 	{"undo", "Undo", "撤销"},
 	{"said.deleted", "Deleted.", "已删除。"},

@@ -112,7 +112,10 @@ var jobTexts = []text{
 	{"backfill.show", "Show the times", "列出时刻"},
 	{"backfill.make", "Run {n} time|Run {n} times", "补跑 {n} 次"},
 	{"backfill.would", "It would run once:|It would run {n} times:", "将补跑 {n} 次："},
-	{"backfill.made", "{n} run was made:|{n} runs were made:", "已创建 {n} 次运行："},
+	{"backfill.cancel", "Cancel {n} run|Cancel {n} runs", "取消 {n} 次运行"},
+	{"backfill.cancel_help", "Runs that have not started never start; running ones are asked to end.", "未开始的运行不再开始，正在运行的会被要求结束。"},
+	{"backfill.none", "No run of this job was made by a backfill.", "该任务没有补跑过。"},
+	{"backfill.not", "Only what falls due by the clock can be backfilled, by those who may run it.", "只有按时间调度的任务可以补跑，且需要运行权限。"},
 
 	{"statistics.title", "The last {n} runs", "最近 {n} 次运行"},
 	{"statistics.since", "since {t}", "自 {t} 起"},

@@ -12,15 +12,24 @@ func TestABackfillShowsItsTimesFirst(t *testing.T) {
 	w.fill()
 	b := w.login("ann")
 	before := len(b.ask("GET", "/runs", nil).Body.String())
-	form := []string{"from", "2026-11-23T08:00", "to", "2026-11-23T08:30", "overlap", "queue"}
-	if answer := b.send("/jobs/shop/price-import/backfill", form...); answer.Code != 200 || !strings.Contains(answer.Body.String(), "It would run 3 times") {
-		t.Errorf("the times are not shown: %d", answer.Code)
-	}
+	const address = "/jobs/shop/price-import/backfill"
+	preview := address + "?from=2026-11-23T08%3A00&to=2026-11-23T08%3A30&overlap=allow"
+	b.shows(preview, "It would run 3 times", `<option value="allow" selected>`, "No run of this job was made by a backfill.")
 	if after := len(b.ask("GET", "/runs", nil).Body.String()); after != before {
 		t.Error("showing the times has made runs")
 	}
-	if answer := b.send("/jobs/shop/price-import/backfill", append(form, "action", "run")...); answer.Code != 200 || !strings.Contains(answer.Body.String(), "3 runs were made") {
-		t.Errorf("the runs are not made: %d", answer.Code)
+	b.shows(address+"?from=2026-11-23T08%3A00&to=2026-11-23T07%3A00&overlap=queue", `role="alert"`, "is not before to")
+	answer := b.send(address, "from", "2026-11-23T08:00", "to", "2026-11-23T08:30", "overlap", "queue")
+	if got, want := answer.Header().Get("Location"), address+"?n=3&said=backfilled"; answer.Code != http.StatusSeeOther || got != want {
+		t.Errorf("the runs are not made: %d, %s", answer.Code, got)
+	}
+	b.shows(address+"?n=3&said=backfilled", "3 runs were made.", "ready: 3", "Cancel 3 runs", "/backfill/cancel", "</svg>shell</span>")
+	if answer := b.send(address+"/cancel", "reason", "wrong day"); answer.Code != http.StatusSeeOther {
+		t.Errorf("the backfill is not cancelled: %d", answer.Code)
+	}
+	b.shows(address, "cancelled: 3", "wrong day")
+	if answer := b.ask("GET", address+"?from=yesterday&to=2026-11-23T08:30", nil); answer.Code != http.StatusUnprocessableEntity {
+		t.Errorf("a range that is none is answered with %d", answer.Code)
 	}
 }
 

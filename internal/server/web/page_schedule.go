@@ -5,16 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"html/template"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/cron"
-	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/server/i18n"
-	"github.com/belfry-cron/belfry/internal/server/service"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -37,10 +34,6 @@ type scheduleView struct {
 	MonthBefore, MonthAfter string
 	IsLater                 bool // an occurrence is due later than it is scheduled
 	Weekdays                []string
-	From, To                string
-	IsPooled                bool // a backfill waits for the pool
-	Backfill                *client.Backfill
-	Rows                    []backfillRow
 	Beside                  []dueRow // other jobs that start in the minute of the next run
 	BesideMore              string   // where all of them are, "" if these are all
 	Starts                  int      // in the minute of the next run
@@ -62,12 +55,6 @@ type calendarDay struct {
 	Change string // of the clock of the job
 }
 
-type backfillRow struct {
-	At     When
-	Run    string
-	IsMade bool
-}
-
 // scheduleRows is how many occurrences the page lists, and monthRows how many are looked at for
 // its calendar, one each five minutes: of more a month has too many, and its days say so.
 // monthsAhead is how far the calendar can be turned.
@@ -80,14 +67,12 @@ const (
 	besideRows = 8
 )
 
-func (s *site) schedulePage(p *page) error { return s.showSchedule(p, http.StatusOK, nil) }
-
-func (s *site) showSchedule(p *page, status int, backfill *client.Backfill) error {
+func (s *site) schedulePage(p *page) error {
 	h, err := s.jobHeadOf(p, "schedule")
 	if err != nil {
 		return err
 	}
-	v := scheduleView{jobHead: h, Zones: [3]string{h.Zone, p.zone.String(), "UTC"}, Backfill: backfill}
+	v := scheduleView{jobHead: h, Zones: [3]string{h.Zone, p.zone.String(), "UTC"}}
 	for i, text := range h.job.Schedule.Cron {
 		if i > 0 {
 			v.Expression += "  |  "
@@ -97,7 +82,6 @@ func (s *site) showSchedule(p *page, status int, backfill *client.Backfill) erro
 	if every := h.job.Schedule.Every; every > 0 {
 		v.Expression = strings.TrimPrefix(v.Expression+"  |  every: "+every.String(), "  |  ")
 	}
-	v.IsPooled = h.job.Policy.ConcurrencyKey != ""
 	list, err := s.Service.Jobs.Next(p.ctx(), p.who, p.namedJob(), time.Time{}, monthRows)
 	if err != nil {
 		return err
@@ -142,19 +126,7 @@ func (s *site) showSchedule(p *page, status int, backfill *client.Backfill) erro
 	if err := s.calendar(p, &v, list.Items); err != nil {
 		return err
 	}
-	v.From, v.To = p.now.AddDate(0, 0, -1).Format("2006-01-02T15:04"), p.now.Format("2006-01-02T15:04")
-	if backfill != nil {
-		v.From, v.To = p.r.PostForm.Get("from"), p.r.PostForm.Get("to")
-		for _, item := range backfill.Items {
-			row := backfillRow{At: p.at(item.Scheduled), IsMade: item.Made}
-			if !item.Run.IsZero() {
-				row.Run = "/runs/" + item.Run.String()
-			}
-			v.Rows = append(v.Rows, row)
-		}
-	}
-	s.write(p, status, "schedule", v)
-	return nil
+	return p.show("schedule", v)
 }
 
 // limits are the bounds and delays of a schedule.
@@ -333,22 +305,4 @@ func (v *scheduleView) notesAbout(lang cron.Lang, zone *cron.Zone, at time.Time,
 		}
 	}
 	return notes
-}
-
-// backfill shows the times that a backfill would run, or makes the runs.
-func (s *site) backfill(p *page) error {
-	form := p.r.PostForm
-	said := client.BackfillRequest{Overlap: job.Overlap(form.Get("overlap")), DryRun: form.Get("action") != "run"}
-	for name, into := range map[string]*time.Time{"from": &said.From, "to": &said.To} {
-		t, err := time.ParseInLocation("2006-01-02T15:04", form.Get(name), p.zone)
-		if err != nil {
-			return service.WrongParameter(name, phrase.NotDateTime, phrase.SuchAs.Of("2026-12-24T18:00"))
-		}
-		*into = t
-	}
-	made, err := s.Service.Runs.Backfill(p.ctx(), p.who, p.namedJob(), said, p.once())
-	if err != nil {
-		return err
-	}
-	return s.showSchedule(p, http.StatusOK, &made)
 }

@@ -72,6 +72,7 @@ type (
 		RetryAll(ctx context.Context, who service.Caller, runs []job.ID, key string) (client.Retries, error)
 		Cancel(ctx context.Context, who service.Caller, id job.ID, reason string) (client.Run, error)
 		Backfill(ctx context.Context, who service.Caller, name service.Name, said client.BackfillRequest, key string) (client.Backfill, error)
+		CancelBackfill(ctx context.Context, who service.Caller, name service.Name, reason string) (client.BackfillCancelled, error)
 		Approve(ctx context.Context, who service.Caller, flow job.ID, step string, reject bool, note string) (client.Run, error)
 		Signal(ctx context.Context, who service.Caller, flow job.ID, signal string, data []byte) (client.Run, error)
 	}

@@ -133,11 +133,8 @@ func (s *site) routes() {
 	s.page("GET /jobs/{namespace}/{name}/definition", s.definition)
 	s.page("GET /jobs/{namespace}/{name}/schedule", s.schedulePage)
 	s.page("POST /jobs/{namespace}/{name}/backfill", s.backfill)
-	// The address of a preview, which a reader loads again or sends to another person.
-	s.page("GET /jobs/{namespace}/{name}/backfill", func(p *page) error {
-		http.Redirect(p.w, p.r, "/jobs/"+p.namedJob().String()+"/schedule#backfill", http.StatusSeeOther)
-		return nil
-	})
+	s.page("GET /jobs/{namespace}/{name}/backfill", s.backfillPage)
+	s.page("POST /jobs/{namespace}/{name}/backfill/cancel", s.cancelBackfill)
 	s.page("GET /jobs/{namespace}/{name}/statistics", s.statistics)
 	s.page("GET /jobs/{namespace}/{name}/graph", s.graphPage)
 	s.page("GET /flows", s.flows)
