@@ -284,7 +284,7 @@ func tellNight(on *served) (paths []string, err error) {
 		"/jobs/" + night[8].name, "/jobs/" + night[8].name + "/statistics", "/jobs/billing/payout/schedule", "/jobs/ops/deploy", "/jobs/shop/jiage-daoru",
 		"/runs", "/runs?q=nothing", "/runs?job=" + failing, r + ids[failing], r + ids["ops/hostile-output"], r + ids["shop/jiage-daoru"], r + ids["ml/features-hourly"],
 		"/flows", "/jobs/" + flow, "/jobs/" + flow + "/graph", "/jobs/" + train + "/edit", r + ids[flow], r + ids[flow] + "?step=load", r + ids[train], r + ids["ops/deploy"],
-		"/timeline", "/timeline?by=namespace&span=6h", "/timeline?view=week", "/nodes", "/executors", "/notifications", "/channels/new", "/channels/ops/on-call", "/audit", "/settings", "/ui/kit", "/nothing",
+		"/timeline", "/timeline?by=namespace&span=6h", "/timeline?view=week", "/nodes", "/executors", "/notifications", "/channels/new", "/channels/ops/on-call", "/audit", "/shared", "/settings", "/ui/kit", "/nothing",
 	}, nil
 }
 

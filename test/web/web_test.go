@@ -514,7 +514,7 @@ func pages(t *testing.T) []string {
 	const j = "/jobs/shop/price-import"
 	return []string{
 		"/", "/jobs", "/jobs?q=label:team=shop", "/jobs/new", "/jobs/import", j, j + "/schedule", j + "/backfill?from=2026-11-01T08:00&to=2026-11-01T12:00", j + "/definition", j + "/statistics", j + "/edit", "/jobs/ops/hostile",
-		"/runs", "/runs?q=nothing", "/runs/" + ids["shop/price-import"], "/runs/" + ids["ops/hostile"], "/executors", "/notifications", "/channels/new", "/channels/ops/hook", "/flows", "/jobs/data/nightly-load", "/jobs/data/nightly-load/graph", "/jobs/data/nightly-load/edit", "/runs/" + ids["data/nightly-load"], "/timeline", "/timeline?view=week", "/nodes", "/audit", "/settings", "/ui/kit", "/nothing",
+		"/runs", "/runs?q=nothing", "/runs/" + ids["shop/price-import"], "/runs/" + ids["ops/hostile"], "/executors", "/notifications", "/channels/new", "/channels/ops/hook", "/flows", "/jobs/data/nightly-load", "/jobs/data/nightly-load/graph", "/jobs/data/nightly-load/edit", "/runs/" + ids["data/nightly-load"], "/timeline", "/timeline?view=week", "/nodes", "/audit", "/shared", "/settings", "/ui/kit", "/nothing",
 	}
 }
 

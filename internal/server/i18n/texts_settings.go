@@ -2,6 +2,20 @@ package i18n
 
 // settingsTexts are the texts of the settings.
 var settingsTexts = []text{
+	{"shared.title", "Calendars, pools, secrets", "日历、池与密钥"},
+	{"shared.calendars", "Calendars", "日历"},
+	{"shared.pools", "Pools", "池"},
+	{"shared.secrets", "Names of secrets", "密钥名称"},
+	{"shared.slots", "{n} slot|{n} slots", "{n} 个槽位"},
+	{"shared.none", "There is none. They are documents, which belfry apply makes of files.", "暂无。它们是文档，可用 belfry apply 从文件创建。"},
+	{"shared.no_secrets", "There is none. belfry secret set NAME makes one.", "暂无。可用 belfry secret set NAME 创建。"},
+	{"shared.change", "Change them", "修改"},
+	{"shared.value", "Value in", "值的位置"},
+	{"shared.changed", "Set", "设置"},
+	{"shared.store", "the store", "存储"},
+	{"shared.file", "the file {at}", "文件 {at}"},
+	{"shared.env", "the variable {at}", "变量 {at}"},
+	{"shared.vault", "Vault, {at}", "Vault，{at}"},
 	{"settings.title", "Settings", "设置"},
 	{"settings.look", "How pages look", "页面显示"},
 	{"settings.cookie", "kept in this browser", "保存在此浏览器中"},

@@ -25,6 +25,9 @@ type Service struct {
 	Nodes         Nodes
 	Executors     Executors
 	Channels      Channels
+	Calendars     Shared
+	Pools         Shared
+	Secrets       Secrets
 	Notifications Notifications
 	Audit         Audit
 	Access        Access
@@ -34,7 +37,7 @@ type Service struct {
 func ServiceOf(s *service.Service) Service {
 	return Service{
 		Jobs: s.Jobs, Runs: s.Runs, Output: s.Output, Lines: s.Lines, Documents: s.Documents, Bulk: s.Bulk, Schedules: s.Schedules, Stats: s.Stats, Load: s.Load,
-		Attention: s.Attention, Nodes: s.Nodes, Executors: s.Executors, Channels: s.Channels, Notifications: s.Notifications, Audit: s.Audit, Access: s.Access,
+		Attention: s.Attention, Nodes: s.Nodes, Executors: s.Executors, Channels: s.Channels, Calendars: s.Calendars, Pools: s.Pools, Secrets: s.Secrets, Notifications: s.Notifications, Audit: s.Audit, Access: s.Access,
 	}
 }
 
@@ -138,6 +141,14 @@ type (
 	Channels interface {
 		Get(ctx context.Context, who service.Caller, name service.Name) (job.Document, error)
 		Delete(ctx context.Context, who service.Caller, name service.Name, expect service.Expect) error
+	}
+	// Shared lists documents that jobs name.
+	Shared interface {
+		List(ctx context.Context, who service.Caller, namespace string) ([]job.Document, error)
+	}
+	// Secrets lists secrets without their values.
+	Secrets interface {
+		List(ctx context.Context, who service.Caller, namespace string) ([]client.SecretInfo, error)
 	}
 	// Notifications says how channels deliver.
 	Notifications interface {

@@ -126,6 +126,7 @@ func (s *site) routes() {
 	s.page("GET /jobs/{namespace}/{name}", s.jobRuns)
 	s.page("GET /jobs/new", needs(service.Define, s.newJobPage))
 	s.page("POST /jobs/new", needs(service.Define, s.saveJob))
+	s.page("GET /shared", s.shared)
 	s.page("GET /jobs/import", needs(service.Define, s.importPage))
 	s.page("POST /jobs/import", needs(service.Define, s.importCrontab))
 	s.page("GET /jobs/{namespace}/{name}/edit", needs(service.Define, s.editJob))
