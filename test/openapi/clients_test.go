@@ -118,7 +118,7 @@ func TestGeneratedClientsWork(t *testing.T) {
 			t.Fatal(err)
 		}
 		run(t, dir, "node", "node_modules/openapi-typescript/bin/cli.js", "openapi.json", "-o", "belfry.d.ts")
-		run(t, dir, "node", "node_modules/typescript/bin/tsc", "--strict", "--noUncheckedIndexedAccess", "--target", "es2022", "--module", "nodenext", "client.ts")
+		run(t, dir, "node", "node_modules/typescript/bin/tsc", "--strict", "--noUncheckedIndexedAccess", "--skipDefaultLibCheck", "--lib", "es2022,dom", "--target", "es2022", "--module", "nodenext", "client.ts")
 		run(t, dir, "node", "client.js", url, token, "typescript")
 	})
 }
