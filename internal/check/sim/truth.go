@@ -292,7 +292,7 @@ func (c *checker) waitedLonger(s *statement) bool {
 	run, _, known := c.named(s)
 	at := s.Attempt.Ended
 	return known && !slices.ContainsFunc(c.claims[run.ID], func(held claim) bool {
-		return held.made.Before(at) && (held.to.IsZero() || held.to.After(at))
+		return held.made.Before(at) && (held.to.IsZero() || held.to.After(at.Add(stalledMax))) // the record may have stalled
 	})
 }
 
