@@ -113,9 +113,9 @@ const (
 type Metrics struct {
 	lateness latencies
 	running  atomic.Int64
-	lost     atomic.Int64 // steps
-	calls    [methods]callMetrics
-	recent   latencyRing // calls of the store
+	lost     atomic.Int64            // steps
+	calls    map[string]*callMetrics // by method
+	recent   latencyRing             // calls of the store
 
 	mu sync.Mutex // guards what follows; never held across a call of the store
 	// succeeded has when the jobs with metrics of their own have succeeded
@@ -137,7 +137,11 @@ type ending struct {
 
 // New makes metrics.
 func New() *Metrics {
-	return &Metrics{succeeded: map[job.ID]float64{}, ended: map[string]map[job.Outcome]int64{}, reasons: map[ending]int64{}, steps: map[job.Outcome]int64{}, failures: map[job.ID]int64{}}
+	m := &Metrics{calls: map[string]*callMetrics{}, succeeded: map[job.ID]float64{}, ended: map[string]map[job.Outcome]int64{}, reasons: map[ending]int64{}, steps: map[job.Outcome]int64{}, failures: map[job.ID]int64{}}
+	for _, call := range methods {
+		m.calls[call] = &callMetrics{}
+	}
+	return m
 }
 
 // Started counts the start of an attempt and its delay after the due time. First attempts

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/http/httptest"
 	"os"
@@ -362,7 +363,7 @@ func TestCountingAllocatesNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() {
 		m.Started(time.Millisecond)
 		m.Ended(uid, job.OutcomeSucceeded, began)
-		m.done(callClaim, began, &err)
+		m.done("claim", began, &err)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
@@ -545,5 +546,21 @@ func TestStoreAnswersAreOfTheLastCallsThatWereAnswered(t *testing.T) {
 	_, err := m.Measure(failingStore{}).Sessions(t.Context())
 	if p50, _ := m.StoreAnswers(); err == nil || p50 != 0 {
 		t.Errorf("a call that fails with %v counts as an answer of %s", err, p50)
+	}
+}
+
+// Each measured call has its label in the list, and each label a call.
+func TestEachMeasuredCallHasALabel(t *testing.T) {
+	source, err := os.ReadFile("store.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, calls, _ := strings.Cut(string(source), "type measuredStore")
+	found := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?:done\(|call :?= )"(\w+)"`).FindAllStringSubmatch(calls, -1) {
+		found[m[1]] = true
+	}
+	if got, want := slices.Sorted(maps.Keys(found)), slices.Sorted(slices.Values(methods)); !slices.Equal(got, want) {
+		t.Errorf("measured are %v, and listed %v", got, want)
 	}
 }

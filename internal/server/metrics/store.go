@@ -11,58 +11,11 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// method is a measured call of the store: the regular calls of a node, and those that
-// people wait for most.
-type method uint8
-
-const (
-	callPutJob method = iota
-	callPutJobs
-	callJobsChanged
-	callListJobs
-	callPlan
-	callTrigger
-	callPlace
-	callReady
-	callOverdue
-	callClaim
-	callRelease
-	callFinish
-	callCancel
-	callRenew
-	callSessions
-	callListActive
-	callAttempts
-	callAppendOutput
-	callOutput
-	callTidy
-	callExpire
-	methods
-)
-
-// methodNames are their names as labels.
-var methodNames = [methods]string{
-	callPutJob:       "put_job",
-	callPutJobs:      "put_jobs",
-	callJobsChanged:  "jobs_changed",
-	callListJobs:     "list_jobs",
-	callPlan:         "plan",
-	callTrigger:      "trigger",
-	callPlace:        "place",
-	callReady:        "ready",
-	callOverdue:      "overdue",
-	callClaim:        "claim",
-	callRelease:      "release",
-	callFinish:       "finish",
-	callCancel:       "cancel",
-	callRenew:        "renew",
-	callSessions:     "sessions",
-	callListActive:   "list_active",
-	callAttempts:     "attempts",
-	callAppendOutput: "append_output",
-	callOutput:       "output",
-	callTidy:         "tidy",
-	callExpire:       "expire",
+// methods are the measured calls of the store, by their labels: the regular calls of a node, and those
+// that people wait for most.
+var methods = []string{
+	"put_job", "put_jobs", "jobs_changed", "list_jobs", "plan", "trigger", "place", "ready", "overdue", "claim", "release",
+	"finish", "cancel", "renew", "sessions", "list_active", "attempts", "append_output", "output", "tidy", "expire",
 }
 
 // callMetrics are the metrics of one method.
@@ -103,7 +56,7 @@ func (m *Metrics) StoreAnswers() (p50, p99 time.Duration) {
 }
 
 // done takes note of a call that has come back.
-func (m *Metrics) done(call method, began time.Time, err *error) {
+func (m *Metrics) done(call string, began time.Time, err *error) {
 	took := time.Since(began)
 	m.calls[call].took.observe(took)
 	if *err != nil && !isAnswer(*err) {
@@ -131,12 +84,12 @@ func isAnswer(err error) bool {
 
 func (m *Metrics) writeCalls(p *page) {
 	p.family("belfry_store_call_seconds", histogram, "How long calls of the store take, by method.")
-	for call := range methods {
-		m.calls[call].took.write(p, "method", methodNames[call])
+	for _, call := range methods {
+		m.calls[call].took.write(p, "method", call)
 	}
 	p.family("belfry_store_errors_total", counter, "Calls of the store that have failed, by method. Refusals that belong to its contract are none.")
-	for call := range methods {
-		p.sample("", float64(m.calls[call].errors.Load()), "method", methodNames[call])
+	for _, call := range methods {
+		p.sample("", float64(m.calls[call].errors.Load()), "method", call)
 	}
 }
 
@@ -151,9 +104,9 @@ func (m *Metrics) Measure(s store.Store) store.Store { return &measuredStore{s, 
 
 // PutJobs implements store.Jobs.
 func (s *measuredStore) PutJobs(ctx context.Context, list []store.PutJob) (jobs []*store.Job, err error) {
-	call := callPutJobs
+	call := "put_jobs"
 	if len(list) == 1 {
-		call = callPutJob
+		call = "put_job"
 	}
 	defer s.m.done(call, time.Now(), &err)
 	return s.Store.PutJobs(ctx, list)
@@ -161,39 +114,39 @@ func (s *measuredStore) PutJobs(ctx context.Context, list []store.PutJob) (jobs 
 
 // JobsChanged implements store.Jobs.
 func (s *measuredStore) JobsChanged(ctx context.Context, partitions store.Partitions, since int64, limit int) (changed []store.PlannedJob, next int64, err error) {
-	defer s.m.done(callJobsChanged, time.Now(), &err)
+	defer s.m.done("jobs_changed", time.Now(), &err)
 	return s.Store.JobsChanged(ctx, partitions, since, limit)
 }
 
 // ListJobs implements store.Jobs.
 func (s *measuredStore) ListJobs(ctx context.Context, q store.JobQuery) (list []*store.Job, next string, err error) {
-	defer s.m.done(callListJobs, time.Now(), &err)
+	defer s.m.done("list_jobs", time.Now(), &err)
 	return s.Store.ListJobs(ctx, q)
 }
 
 // Plan implements store.Planning.
 func (s *measuredStore) Plan(ctx context.Context, session job.ID, items []store.PlanItem) (outcomes []store.PlanOutcome, claims []store.ClaimOutcome, err error) {
-	defer s.m.done(callPlan, time.Now(), &err)
+	defer s.m.done("plan", time.Now(), &err)
 	return s.Store.Plan(ctx, session, items)
 }
 
 // Trigger implements store.Planning.
 func (s *measuredStore) Trigger(ctx context.Context, items []store.TriggerItem) (outcomes []store.TriggerOutcome, err error) {
-	defer s.m.done(callTrigger, time.Now(), &err)
+	defer s.m.done("trigger", time.Now(), &err)
 	return s.Store.Trigger(ctx, items)
 }
 
 // Place implements store.Planning.
 func (s *measuredStore) Place(ctx context.Context, placements []store.Placement) (err error) {
-	defer s.m.done(callPlace, time.Now(), &err)
+	defer s.m.done("place", time.Now(), &err)
 	return s.Store.Place(ctx, placements)
 }
 
 // Ready implements store.Working.
 func (s *measuredStore) Ready(ctx context.Context, q store.ReadyQuery) (runs []store.ReadyRun, err error) {
-	call := callReady
+	call := "ready"
 	if q.Any {
-		call = callOverdue
+		call = "overdue"
 	}
 	defer s.m.done(call, time.Now(), &err)
 	return s.Store.Ready(ctx, q)
@@ -201,78 +154,78 @@ func (s *measuredStore) Ready(ctx context.Context, q store.ReadyQuery) (runs []s
 
 // Claim implements store.Working.
 func (s *measuredStore) Claim(ctx context.Context, session job.ID, attempts []store.Attempt) (outcomes []store.ClaimOutcome, err error) {
-	defer s.m.done(callClaim, time.Now(), &err)
+	defer s.m.done("claim", time.Now(), &err)
 	return s.Store.Claim(ctx, session, attempts)
 }
 
 // Release implements store.Working.
 func (s *measuredStore) Release(ctx context.Context, session job.ID, attempts []store.Attempt) (err error) {
-	defer s.m.done(callRelease, time.Now(), &err)
+	defer s.m.done("release", time.Now(), &err)
 	return s.Store.Release(ctx, session, attempts)
 }
 
 // Finish implements store.Working.
 func (s *measuredStore) Finish(ctx context.Context, session job.ID, results []store.Result) (outcomes []store.FinishOutcome, err error) {
-	defer s.m.done(callFinish, time.Now(), &err)
+	defer s.m.done("finish", time.Now(), &err)
 	return s.Store.Finish(ctx, session, results)
 }
 
 // Cancel implements store.Working.
 func (s *measuredStore) Cancel(ctx context.Context, run job.ID, by, reason string) (r store.Run, err error) {
-	defer s.m.done(callCancel, time.Now(), &err)
+	defer s.m.done("cancel", time.Now(), &err)
 	return s.Store.Cancel(ctx, run, by, reason)
 }
 
 // Renew implements store.Membership.
 func (s *measuredStore) Renew(ctx context.Context, session job.ID, load store.Load) (err error) {
-	defer s.m.done(callRenew, time.Now(), &err)
+	defer s.m.done("renew", time.Now(), &err)
 	return s.Store.Renew(ctx, session, load)
 }
 
 // Sessions implements store.Membership.
 func (s *measuredStore) Sessions(ctx context.Context) (sessions []store.Session, err error) {
-	defer s.m.done(callSessions, time.Now(), &err)
+	defer s.m.done("sessions", time.Now(), &err)
 	return s.Store.Sessions(ctx)
 }
 
 // ListActive implements store.Working.
 func (s *measuredStore) ListActive(ctx context.Context, q store.ActiveQuery) (runs []store.Run, err error) {
-	defer s.m.done(callListActive, time.Now(), &err)
+	defer s.m.done("list_active", time.Now(), &err)
 	return s.Store.ListActive(ctx, q)
 }
 
 // Attempts implements store.History.
 func (s *measuredStore) Attempts(ctx context.Context, q store.HistoryQuery) (list []store.Record, next store.RecordRef, err error) {
-	defer s.m.done(callAttempts, time.Now(), &err)
+	defer s.m.done("attempts", time.Now(), &err)
 	return s.Store.Attempts(ctx, q)
 }
 
 // AppendOutput implements store.History.
 func (s *measuredStore) AppendOutput(ctx context.Context, chunks []store.OutputChunk) (err error) {
-	defer s.m.done(callAppendOutput, time.Now(), &err)
+	defer s.m.done("append_output", time.Now(), &err)
 	return s.Store.AppendOutput(ctx, chunks)
 }
 
 // Output implements store.History.
 func (s *measuredStore) Output(ctx context.Context, run job.ID, attempt, fromSeq, limit int) (chunks []store.OutputChunk, err error) {
-	defer s.m.done(callOutput, time.Now(), &err)
+	defer s.m.done("output", time.Now(), &err)
 	return s.Store.Output(ctx, run, attempt, fromSeq, limit)
 }
 
 // Tidy implements store.Store.
 func (s *measuredStore) Tidy(ctx context.Context) (more bool, err error) {
-	defer s.m.done(callTidy, time.Now(), &err)
+	defer s.m.done("tidy", time.Now(), &err)
 	return s.Store.Tidy(ctx)
 }
 
 // ExpireAudit implements store.Store.
 func (s *measuredStore) ExpireAudit(ctx context.Context, keep store.Retention) (more bool, err error) {
-	defer s.m.done(callExpire, time.Now(), &err)
+	defer s.m.done("expire", time.Now(), &err)
 	return s.Store.ExpireAudit(ctx, keep)
 }
 
 // Expire implements store.History.
 func (s *measuredStore) Expire(ctx context.Context, keep store.Retention) (more bool, err error) {
-	defer s.m.done(callExpire, time.Now(), &err)
+	defer s.m.done("expire", time.Now(), &err)
 	return s.Store.Expire(ctx, keep)
 }
