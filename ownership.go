@@ -241,7 +241,7 @@ func recordName(owner string) string {
 	return "versions-of" + strings.TrimRight("-"+slug[max(0, len(slug)-most):], "-") + "-" + hex.EncodeToString(sum[:4])
 }
 
-// record returns the pool that keeps the versions, or nil if it does not exist yet.
+// record returns the pool whose labels keep the versions, nil before the first version.
 func (o *ownership) record(ctx context.Context) (*job.Pool, error) {
 	pools, err := o.store.Documents(ctx, job.KindPool)
 	if err != nil {

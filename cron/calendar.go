@@ -270,7 +270,7 @@ func (f *Filter) firstOn(day int64, t time.Time) time.Time {
 	if f.OffDay == OffDaySkip {
 		return first
 	}
-	step := int64(-1) // occurrences of the days before move forward
+	step := int64(-1) // occurrences on earlier days may move to this day
 	if f.OffDay == OffDayPrevious {
 		step = 1
 	}

@@ -244,7 +244,7 @@ func (c *Cron) light(r *running, e *Entry) []belfry.JobOption {
 	return append([]belfry.JobOption{belfry.LateBy(time.Duration(job.Forever)), belfry.Schedule(schedule), c.call(r, e)}, c.policies...)
 }
 
-// same returns the first schedule that was equal to this one.
+// same returns the schedule that equal specifications share.
 func (c *Cron) same(spec *SpecSchedule) *local {
 	l := c.specs[*spec]
 	if l == nil {

@@ -51,7 +51,7 @@ type Handover struct {
 	// Kind is the protocol, such as "xxl". To describes the receiver, and About holds the
 	// protocol's data for finding the work again, opaque to others.
 	Kind, To, About string
-	// Timeout is how long after Sent the work may take; 0 without end.
+	// Timeout is how long after Sent the work may take; 0 is no limit.
 	Timeout time.Duration
 	// Sent is when it was handed over, Seen the last sign of life of the receiver, zero for
 	// none, and Ask when to ask next, zero once it has ended. HandOver sets them.

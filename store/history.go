@@ -227,7 +227,7 @@ type Retention struct {
 // JobKeeps is the retention of jobs that set their own.
 type JobKeeps map[job.ID]job.Keep
 
-// Of returns the entry of a job in Jobs.
+// Of returns the entry of a job in Jobs, and false if it has none.
 func (r *Retention) Of(uid job.ID) (keep job.Keep, said bool) {
 	if r.Jobs == nil {
 		return job.Keep{}, false

@@ -156,7 +156,7 @@ type Executor struct {
 	config   Config
 	accounts atomic.Pointer[accounts]
 	spawners *spawners
-	cgroups  *cgroups // nil without
+	cgroups  *cgroups // nil if the system has none that it may use
 	flows    *flowDirs
 	features Features
 	null     *os.File

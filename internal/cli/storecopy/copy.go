@@ -25,11 +25,11 @@ type Store interface {
 
 // What a copy is refused for.
 var (
-	// ErrActive is about nodes that are live, or runs that are running.
+	// ErrActive is returned while nodes are live or runs are running.
 	ErrActive = errors.New("active")
-	// ErrOther is about a target that holds something else.
+	// ErrOther is returned for a target that holds other data.
 	ErrOther = errors.New("the target holds something else")
-	// ErrDiffers is about a target that is not like its source after the copy.
+	// ErrDiffers is returned if the target differs from its source after the copy.
 	ErrDiffers = errors.New("the copy differs")
 )
 
@@ -55,7 +55,7 @@ type Counts struct {
 	Ready, Waiting, Running  int // unfinished runs
 	Audit                    int
 	Attempts, Chunks         int // of the history, and of its output
-	Keys                     int // of requests by hand in the last 24 hours
+	Keys                     int // idempotency keys of the last 24 hours
 	Notes                    int // of notifications that wait, and of their channels
 	Nodes                    int // that are live
 	LeftOut                  int // unfinished runs of deleted jobs, which never start

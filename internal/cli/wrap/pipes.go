@@ -101,8 +101,8 @@ func (p *pipes) closeOwn() {
 	p.own = nil
 }
 
-// drain waits until all that the command has written was passed on, for a while. A machine that
-// hangs meanwhile takes one of its parts, and no output.
+// drain waits until the output of the command was passed on, at most for a time. It waits in short
+// parts, so that a machine that stalls uses up one part and loses no output.
 func (p *pipes) drain(within time.Duration) {
 	const parts = 20
 	for range parts {

@@ -222,7 +222,7 @@ func (c *Collector) report(err error) {
 	}
 }
 
-// flush ships the output until a time, in batches.
+// flush ships the buffered output in batches, and stops at a deadline.
 func (c *Collector) flush(ctx context.Context, until time.Time) error {
 	for {
 		c.gather(until)

@@ -99,7 +99,7 @@ func newJournal(complete bool, slots []slot) Journal {
 	return j
 }
 
-// table reads and writes the file.
+// table reads and writes the slots of the file.
 type table struct{ file *os.File }
 
 // slot is an entry with its place.

@@ -199,7 +199,7 @@ type Attempt struct {
 	Token  job.ID `json:"token" doc:"Made by the worker for this attempt and told to no other: a ULID."`
 }
 
-// Attempts are some attempts.
+// Attempts is the body of a request about several attempts.
 type Attempts struct {
 	Attempts []Attempt `json:"attempts" nullable:"false" maxItems:"500" doc:"The attempts."`
 }

@@ -46,7 +46,7 @@ func (f *Failures) Add(address netip.Addr, now time.Time) (wait time.Duration, f
 			}
 		}
 		if len(f.counts) >= addressesMax {
-			key = netip.Prefix{} // addresses beyond the limit
+			key = netip.Prefix{} // all further addresses share one count
 		}
 	}
 	if f.counts == nil {

@@ -152,7 +152,7 @@ func barHeight(m Mark, top, least, most float64) float64 {
 type Level struct {
 	Value float64
 	Text  string
-	Warn  bool // an expectation
+	Warn  bool // drawn as a limit that runs are expected to keep
 }
 
 // Bars draws how long runs took, one beside the other, with levels across, the highest first.

@@ -134,7 +134,7 @@ func (l *layout) copied() [][]*spot {
 // crossings counts how often edges cross, between each two layers.
 func (l *layout) crossings() (n int) {
 	for _, layer := range l.layers {
-		var ends []int // of the edges to the next layer, from above
+		var ends []int // ranks in the next layer at which the edges end, from the top of this layer down
 		for _, s := range layer {
 			own := make([]int, len(s.after))
 			for i, a := range s.after {

@@ -459,8 +459,8 @@ func (m *Metrics) writeJobs(ctx context.Context, p *page, s Sources, jobs []*sto
 	}
 }
 
-// failuresOf returns the failures of the jobs with metrics of their own, and removes those
-// of others.
+// failuresOf returns the failures of the jobs with metrics of their own, and removes the counts of
+// other jobs.
 func (m *Metrics) failuresOf(jobs []*store.Job) []int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -20,8 +20,8 @@ const (
 	asPairs            // a line with key=value for each field
 )
 
-// nodeAt returns what a document has at a path, nil for nothing. A short form stands for the
-// first field that it is short for.
+// nodeAt returns the value of a document at a path, nil if it has none. A short form counts as the
+// first field that it replaces.
 func nodeAt(text, path string) *yaml.Node {
 	var root yaml.Node
 	if yaml.Unmarshal([]byte(text), &root) != nil || len(root.Content) == 0 {
@@ -112,7 +112,7 @@ func itemText(item *yaml.Node) string {
 	return ""
 }
 
-// itemOf is the inverse of itemText.
+// itemOf reads a line as [itemText] writes it.
 func itemOf(path, line string) *yaml.Node {
 	job, outcome, two := strings.Cut(line, " ")
 	if path != "schedule.on" || !two {

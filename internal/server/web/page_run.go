@@ -446,7 +446,7 @@ func (s *site) around(p *page, r *client.Run) (runs []client.Run, at int, err er
 	} {
 		at := slices.IndexFunc(runs, func(other client.Run) bool { return other.ID == r.ID })
 		if i > 0 && at >= 0 && (len(runs) < neighbourRuns || len(runs)-at > neighboursAfter) {
-			break // the latest runs have it, with those before it
+			break // the list of the latest runs has this run and enough of its predecessors
 		}
 		page, err := s.Service.Runs.List(p.ctx(), p.who, q)
 		if err != nil {

@@ -165,7 +165,7 @@ type Member struct {
 	Over bool
 }
 
-// Ending are runs and jobs that may have ended.
+// Ending has the runs and jobs whose end may be due.
 type Ending struct {
 	// Runs are ready or waiting and were withdrawn (their job is deleted, paused or has
 	// another epoch), are past their LateAfter, have a Last outcome, or are due and belong
