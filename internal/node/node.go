@@ -439,11 +439,11 @@ func (n *Node) session(ctx context.Context, stopPlanning func()) (again bool, er
 	select {
 	case <-ctx.Done():
 		stopPlanning()
-		carry, told := errors.Is(context.Cause(ctx), executor.ErrCarried), true
+		carry, announced := errors.Is(context.Cause(ctx), executor.ErrCarried), true
 		if carry {
 			n.carry(working, w)
 		} else {
-			told = n.leave(working, m, w)
+			announced = n.leave(working, m, w)
 		}
 		stop(executor.ErrStopped)
 		group.Wait()
@@ -451,7 +451,7 @@ func (n *Node) session(ctx context.Context, stopPlanning func()) (again bool, er
 			n.carryOver(m, w)
 			return false, nil
 		}
-		return false, n.end(context.WithoutCancel(ctx), m, w, told)
+		return false, n.end(context.WithoutCancel(ctx), m, w, announced)
 	case <-m.Over():
 		stop(executor.ErrFenced)
 		group.Wait()
@@ -532,7 +532,7 @@ const tryWithin = time.Second
 
 // leave releases unstarted runs and waits for running attempts. It reports whether the store has
 // recorded the leaving.
-func (n *Node) leave(ctx context.Context, m *membership.Member, w *worker.Worker) (told bool) {
+func (n *Node) leave(ctx context.Context, m *membership.Member, w *worker.Worker) (announced bool) {
 	ctx, cancel := context.WithTimeout(ctx, n.config.DrainTimeout)
 	defer cancel()
 	var group sync.WaitGroup
@@ -540,7 +540,7 @@ func (n *Node) leave(ctx context.Context, m *membership.Member, w *worker.Worker
 		telling, cancel := context.WithTimeout(ctx, farewellWithin)
 		defer cancel()
 		err := m.Leave(telling)
-		if told = err == nil; !told {
+		if announced = err == nil; !announced {
 			n.config.Log.Error("cannot tell the other nodes that this node is leaving", "error", err)
 		}
 	})
@@ -548,18 +548,18 @@ func (n *Node) leave(ctx context.Context, m *membership.Member, w *worker.Worker
 		n.sayEnded(w, w.Leave(ctx))
 	}
 	group.Wait()
-	return told
+	return announced
 }
 
 // end ends the session, whether or not the store has recorded the leaving. A session with results
 // in the spool stays: otherwise their attempts would count as lost at once, although the watchdog
 // and the next process have the results.
-func (n *Node) end(ctx context.Context, m *membership.Member, w *worker.Worker, told bool) error {
+func (n *Node) end(ctx context.Context, m *membership.Member, w *worker.Worker, announced bool) error {
 	if n.config.Spool != nil && w != nil && w.HasResults() {
 		return nil
 	}
 	within := farewellWithin
-	if !told {
+	if !announced {
 		within = tryWithin
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
@@ -568,7 +568,7 @@ func (n *Node) end(ctx context.Context, m *membership.Member, w *worker.Worker, 
 	switch {
 	case err == nil && n.config.Watchdog != nil:
 		n.config.Watchdog.Session(job.ID{})
-	case err != nil && !told:
+	case err != nil && !announced:
 		n.config.Log.Warn("the session of this node was not ended: it expires, unless the next process ends it before", "error", err)
 		return nil
 	}

@@ -16,10 +16,10 @@ type slow struct {
 	log   *slog.Logger
 	store string
 
-	mu    sync.Mutex
-	late  int // number of calls that wait so long
-	since time.Time
-	told  bool
+	mu     sync.Mutex
+	late   int // number of calls that wait so long
+	since  time.Time
+	logged bool
 }
 
 // call begins a call. The returned function is called at its end.
@@ -35,10 +35,10 @@ func (s *slow) waits(name string, begun time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.late++
-	if s.told {
+	if s.logged {
 		return
 	}
-	s.told, s.since = true, begun
+	s.logged, s.since = true, begun
 	s.log.Warn("the store does not respond, and starts and results of runs are delayed; it may be overloaded, or another client may hold locks",
 		"call", name, "for", slowAfter.String(), "store", s.store)
 }
@@ -49,8 +49,8 @@ func (s *slow) ended(late bool, err error) {
 	if late {
 		s.late--
 	}
-	if s.told && s.late == 0 && err == nil {
-		s.told = false
+	if s.logged && s.late == 0 && err == nil {
+		s.logged = false
 		s.log.Info("the store responds again", "after", time.Since(s.since).Round(time.Millisecond).String(), "store", s.store)
 	}
 }

@@ -374,8 +374,8 @@ func (s *Server) Run(ctx context.Context) error {
 	teller := s.teller()
 	telling, stopTelling := context.WithCancel(answering)
 	defer stopTelling()
-	var told sync.WaitGroup
-	told.Go(func() { s.tell(telling, teller) })
+	var reports sync.WaitGroup
+	reports.Go(func() { s.tell(telling, teller) })
 	if s.Settings.Has(store.RoleAPI) {
 		group.Go(func() { s.notifier.Run(answering) })
 	}
@@ -403,7 +403,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.working.Store(nil)
 	s.carryOver(s.node.Carried())
 	stopTelling()
-	told.Wait()
+	reports.Wait()
 	close(stopped)
 	if ctx.Err() != nil && errors.Is(worked, context.Canceled) {
 		worked = nil // it was stopped before it had begun

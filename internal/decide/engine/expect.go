@@ -79,14 +79,14 @@ func (b *Batch) setAlert(m *member) {
 		m.AlertAt = time.Time{}
 		return
 	}
-	told := b.now
+	after := b.now
 	switch {
 	case m.made:
-		told = time.Time{}
+		after = time.Time{}
 	case !m.AlertAt.IsZero() && !m.AlertAt.After(b.now):
-		told = m.AlertAt.Add(-1)
+		after = m.AlertAt.Add(-1)
 	}
-	m.AlertAt = p.nextAlert(&m.Run, told)
+	m.AlertAt = p.nextAlert(&m.Run, after)
 }
 
 // Alert describes the missed expectations of a run, and records that they were reported: each is

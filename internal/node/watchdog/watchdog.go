@@ -102,8 +102,8 @@ type Node struct {
 	session  job.ID // zero if there is none to report
 	pid      int    // of the watchdog, 0 if there is none
 	carrying bool   // another version of the program continues
-	// untold are closed when the session is on its way to the watchdog.
-	untold []chan struct{}
+	// unsent are closed when the session is on its way to the watchdog.
+	unsent []chan struct{}
 }
 
 // Open opens the journal in config.Dir, ends processes of an earlier node, and starts a watchdog.
@@ -392,14 +392,14 @@ func (n *Node) Renewed(sent time.Duration) {
 // Call it before the first claim, and after the end of the session. When it returns, the watchdog
 // will read it even if the node dies; a restarting watchdog reads it later.
 func (n *Node) Session(id job.ID) {
-	told := make(chan struct{})
+	sent := make(chan struct{})
 	n.mu.Lock()
 	n.session = id
-	n.untold = append(n.untold, told)
+	n.unsent = append(n.unsent, sent)
 	n.mu.Unlock()
 	n.wake()
 	select {
-	case <-told:
+	case <-sent:
 	case <-n.stopped:
 	case <-time.After(tellWithin):
 	}
@@ -499,13 +499,13 @@ func (n *Node) talk(ctx context.Context, c *child) error {
 // tell sends a heartbeat.
 func (n *Node) tell(c *child) error {
 	n.mu.Lock()
-	untold := n.untold
-	n.untold = nil
+	unsent := n.unsent
+	n.unsent = nil
 	n.mu.Unlock()
 	err := c.send(n.beat())
 	if err == nil {
-		for _, told := range untold {
-			close(told)
+		for _, sent := range unsent {
+			close(sent)
 		}
 	}
 	return err
