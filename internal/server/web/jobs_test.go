@@ -42,3 +42,12 @@ func TestTheListOfJobsFindsWhatNeverRanAndWhatFallsDue(t *testing.T) {
 		}
 	}
 }
+
+// The title of a job stands below its name in the list and in its head.
+func TestATitleStandsBesideTheNameOfAJob(t *testing.T) {
+	w := newWorld(t)
+	w.put("namespace: shop\nname: jiage-daoru\ntitle: 价格导入\nrun: {shell: 'true'}\n")
+	b := w.login("ann")
+	b.shows("/jobs", `title="价格导入">价格导入</span>`)
+	b.shows("/jobs/shop/jiage-daoru", "<b>价格导入</b>")
+}

@@ -40,6 +40,7 @@ type filterToken struct{ Name, Value, Without string }
 
 type jobRow struct {
 	Namespace, Name, Address string
+	Title                    string
 	Schedule                 string
 	Expression               string
 	Next, NextAt             When
@@ -168,7 +169,7 @@ func runsOf(recent []client.RecentRun) (list []client.Run) {
 
 func (p *page) jobRow(j *listedJob) jobRow {
 	namespace, name := splitName(j.FullName())
-	row := jobRow{Namespace: namespace, Name: name, Address: "/jobs/" + j.FullName(), Schedule: p.schedule(&j.Schedule), Expression: strings.Join(j.Schedule.Cron, " | ")}
+	row := jobRow{Namespace: namespace, Name: name, Address: "/jobs/" + j.FullName(), Title: clean(j.Title), Schedule: p.schedule(&j.Schedule), Expression: strings.Join(j.Schedule.Cron, " | ")}
 	if st := j.Status; st != nil {
 		switch st.State {
 		case job.JobPaused:
