@@ -2,6 +2,7 @@ package xxltables_test
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -82,7 +83,7 @@ func TestAllSchemasMakeTheSameJobs(t *testing.T) {
 			if j == nil {
 				t.Fatal(sync.Problem)
 			}
-			if j.FullName() != want.FullName() || j.Description != want.Description || !j.Paused || j.Params["param"] != want.Params["param"] ||
+			if j.FullName() != want.FullName() || j.Description != want.Description || !j.Paused || !reflect.DeepEqual(j.Params, want.Params) ||
 				j.Labels["author"] != want.Labels["author"] || j.Labels["xxl-status"] != "started" || j.Labels["alarm-email"] != want.Labels["alarm-email"] {
 				t.Errorf("the job is %+v", j)
 			}
