@@ -54,7 +54,7 @@ func TestAHandlerTakesTheInputOfItsJobAndReturnsAResult(t *testing.T) {
 		if got, err := clean.Result(t.Context(), other); err != nil || got != (report{70, "users"}) {
 			t.Errorf("the result of a run with another input is %+v, %v", got, err)
 		}
-		// As people give them on the command line.
+		// In the form of the command line.
 		third, err := s.Trigger(t.Context(), "nightly", belfry.Params(map[string]string{"days": "two"}))
 		if err != nil {
 			t.Fatal(err)
@@ -70,7 +70,7 @@ func TestAHandlerTakesTheInputOfItsJobAndReturnsAResult(t *testing.T) {
 func TestAProgramThatIsStoppedWhileItStartsHasNoError(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	s := belfry.New(func(ctx context.Context) (store.Store, error) {
-		cancel() // a signal comes while it connects
+		cancel() // a signal arrives while it connects
 		return nil, fmt.Errorf("connect: %w", ctx.Err())
 	})
 	if err := s.Run(ctx); err != nil {

@@ -17,8 +17,8 @@ func linked(t *testing.T, pkg string) []string {
 	return strings.Fields(string(list))
 }
 
-// A program gets what it names and nothing else: each module here is in the binaries of all
-// who import the package.
+// A program links only the store that it imports: each module here is in the binaries of all who
+// import the package.
 func TestAProgramLinksNoStoreButTheOneItNames(t *testing.T) {
 	const own = "github.com/belfry-cron/belfry"
 	allowed := []string{"go.yaml.in/yaml/v3", "golang.org/x/sys/unix", "github.com/rogpeppe/go-internal/diff"}

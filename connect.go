@@ -62,8 +62,8 @@ func (c *connection) isSet() bool {
 	return len(c.servers) > 0 || c.token != nil || c.transport != nil || c.plain
 }
 
-// WithServers adds servers on the same store for Connect: if one does not answer, the next
-// is tried.
+// WithServers adds servers on the same store for Connect: if one does not answer, the next one is
+// tried.
 func WithServers(addresses ...string) Option {
 	return func(s *settings) { s.connection.servers = append(s.connection.servers, addresses...) }
 }

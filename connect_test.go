@@ -42,7 +42,7 @@ func newServer(ctx context.Context, on store.Store, namespace string) (address, 
 	return listener.URL, token, nil
 }
 
-// shared opens a store that does not close with one of its schedulers.
+// shared returns an opener of a store that does not close with one of its schedulers.
 func shared(s *memory.Store) store.Opener {
 	return func(context.Context) (store.Store, error) { return open{s}, nil }
 }
@@ -92,7 +92,7 @@ func TestAConnectedProgramRunsItsHandlersForAServer(t *testing.T) {
 		t.Errorf("a trigger without a store: %v", err)
 	}
 
-	// It drains: what runs ends, and its result is reported.
+	// It drains: running attempts end, and their results are reported.
 	slow, err := planner.Trigger(ctx, "nightly", belfry.Params(map[string]string{"table": "slow"}))
 	if err != nil {
 		t.Fatal(err)

@@ -121,8 +121,8 @@ func (s *Scheduler) metadataFor(ctx context.Context) map[string]string {
 	return metadata
 }
 
-// Cancel ends a run that has not started, or makes the node of a running one end it: the
-// context of its handler ends with ErrCancelled.
+// Cancel ends a run that has not started, or makes its node end it: the context of its handler ends
+// with [ErrCancelled].
 func (s *Scheduler) Cancel(ctx context.Context, id RunID, reason string) error {
 	if s.light != nil {
 		return s.light.cancel(id, s.caller().Name, reason)
@@ -181,9 +181,9 @@ func (s *Scheduler) Add(ctx context.Context, name string, options ...JobOption) 
 	return outside(err)
 }
 
-// Update gives a job that Add has created other options, in place of all that it had. Runs that are
-// waiting or running continue. The error wraps ErrNotFound if there is no such job, and ErrInvalid if
-// an option is invalid. It is another one if the job was changed at the same time.
+// Update replaces all options of a job that [Scheduler.Add] has created. Runs that are waiting or
+// running continue. The error wraps [ErrNotFound] if there is no such job, and [ErrInvalid] if an
+// option is invalid. A concurrent change of the job is another error.
 func (s *Scheduler) Update(ctx context.Context, name string, options ...JobOption) error {
 	if s.light != nil {
 		return s.light.put("update", s.declare(caller(), name, options), true) //nolint:contextcheck // runs have contexts of their own
@@ -391,7 +391,7 @@ func (s *Scheduler) Output(ctx context.Context, id RunID) (string, error) {
 	return string(text), err
 }
 
-// chunksMax is how many chunks of output are read at a time.
+// chunksMax is how many chunks of output one read returns.
 const chunksMax = 100
 
 // read returns the output of an attempt on a stream, 0 for both.

@@ -29,7 +29,7 @@ func goBlocks(t *testing.T, page string) (list []string) {
 	return list
 }
 
-// Every program in the pages for people who write Go is compiled as it stands there.
+// Every program in the Go pages of the documentation compiles.
 func TestTheProgramsInThePagesCompile(t *testing.T) {
 	root, err := os.Getwd()
 	if err != nil {
@@ -40,7 +40,7 @@ func TestTheProgramsInThePagesCompile(t *testing.T) {
 		t.Fatal(err)
 	}
 	pages = append(pages, "README.md", "docs/go.md")
-	pages = slices.DeleteFunc(pages, func(page string) bool { // these are for commands
+	pages = slices.DeleteFunc(pages, func(page string) bool { // pages about commands
 		return page == "docs/from-dkron.md" || page == "docs/from-kubernetes-cronjob.md"
 	})
 	dir := t.TempDir()
@@ -53,7 +53,7 @@ func TestTheProgramsInThePagesCompile(t *testing.T) {
 		}
 		for i, code := range blocks {
 			name := fmt.Sprintf("%s-%d", strings.TrimSuffix(filepath.Base(page), ".md"), i+1)
-			// A test too is compiled as part of a package, not linked to a program.
+			// A test is also compiled as part of a package, not linked to a program.
 			source := filepath.Join(dir, name+".txt")
 			if err := os.WriteFile(source, []byte(code), 0o600); err != nil {
 				t.Fatal(err)

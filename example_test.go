@@ -25,8 +25,7 @@ func running(s *belfry.Scheduler) (ctx context.Context, stop func()) {
 	}
 }
 
-// eventually calls a function until it succeeds: a job that was just declared may not be in the
-// store yet.
+// eventually calls a function until it succeeds: a newly declared job may not be in the store yet.
 func eventually[T any](f func() (T, error)) T {
 	poll := time.NewTicker(time.Millisecond)
 	defer poll.Stop()
@@ -76,7 +75,7 @@ func ExampleHandle() {
 	ctx, stop := running(s)
 	defer stop()
 
-	// By hand, with another input.
+	// A manual run with another input.
 	id := eventually(func() (belfry.RunID, error) { return cleanup.Trigger(ctx, "nightly", Cleanup{Days: 7}) })
 	report, err := cleanup.Result(ctx, id)
 	fmt.Println(report.Deleted, err)
@@ -105,7 +104,7 @@ func ExampleFlow() {
 	ctx, stop := running(s)
 	defer stop()
 
-	// By hand, with another input.
+	// A manual run with another input.
 	id := eventually(func() (belfry.RunID, error) { return nightly.Trigger(ctx, "nightly-eu", Region{"asia"}) })
 	fmt.Println(publish.Wait(ctx, id))
 	// Output: [11 12] rows of asia <nil>
@@ -115,7 +114,7 @@ func ExampleShards() {
 	s := belfry.New(memory.Empty())
 	parts := make(chan string, 3)
 	s.Job("reindex", belfry.Shards(3), belfry.Func(func(_ context.Context, run *belfry.Run) error {
-		for row := run.Shard; row < 6; row += run.Shards { // its part of the rows
+		for row := run.Shard; row < 6; row += run.Shards { // the shard's rows
 			run.Progress(int64(row), 6)
 		}
 		parts <- fmt.Sprintf("%d of %d", run.Shard, run.Shards)
@@ -179,7 +178,7 @@ func ExampleScheduler_Add() {
 		fmt.Println(err)
 	}
 	fmt.Println("reminded", <-sent)
-	fmt.Println(s.Add(ctx, "remind-ada", remind.Do("Ada")) != nil) // there is one of that name
+	fmt.Println(s.Add(ctx, "remind-ada", remind.Do("Ada")) != nil) // the name is taken
 	// Output:
 	// reminded Ada
 	// true

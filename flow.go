@@ -11,13 +11,12 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Flow is one run with several dependent steps. Every step receives the input In, like a
-// Handler. Do makes a job run the flow.
+// Flow is one run with several dependent steps. Every step receives the input In, like a Handler.
+// Do makes a job run the flow.
 //
-// Each step has a run of its own, on any eligible node, with its own retries and output. A
-// step starts when the steps that it needs have ended, and reads their results by
-// StepOf.Result. The state of a flow is in the store, so it survives the loss of any
-// instance of the program.
+// Each step has a run of its own, on any eligible node, with its own retries and output. A step
+// starts when the steps that it needs have ended, and reads their results by [StepOf.Result]. The
+// state of a flow is in the store and survives the loss of any instance of the program.
 type Flow[In any] struct{ *flow }
 
 // flow is a Flow without its types.
@@ -27,7 +26,7 @@ type flow struct {
 	place  string // in the program
 	input  func() (map[string]job.Param, error)
 	spec   job.Flow
-	places map[string]string // in the program, of the steps by name
+	places map[string]string // places of the steps in the program, by name
 }
 
 // NewFlow creates a flow without steps; Step, ForEach and the methods of the flow add
@@ -68,7 +67,7 @@ func (f *Flow[In]) Do(in In) JobOption {
 	}
 }
 
-// Trigger runs a job of the flow now with another input, as Scheduler.Trigger does.
+// Trigger runs a job of the flow now with another input, like [Scheduler.Trigger].
 func (f *Flow[In]) Trigger(ctx context.Context, job string, in In, options ...TriggerOption) (RunID, error) {
 	params, err := valuesOf(in)
 	if err != nil {
@@ -77,8 +76,8 @@ func (f *Flow[In]) Trigger(ctx context.Context, job string, in In, options ...Tr
 	return f.s.Trigger(ctx, job, append([]TriggerOption{Params(params)}, options...)...)
 }
 
-// Edit changes the definition itself, for settings without an option, such as the number of
-// parallel steps, or whether the first failure ends the flow.
+// Edit changes the definition, for settings without an option, such as the number of parallel
+// steps, or whether the first failure ends the flow.
 func (f *Flow[In]) Edit(change func(*job.Flow)) { change(&f.spec) }
 
 // Definition returns the flow in the form of documents.

@@ -31,7 +31,7 @@ type listing struct {
 	Day   string `json:"day"`
 }
 
-// nightly is a flow with the kinds of steps that a program runs itself.
+// nightly is a flow with the kinds of steps that run in a program.
 type nightly struct {
 	flow    *belfry.Flow[region]
 	list    *belfry.StepOf[listing]

@@ -30,7 +30,7 @@ type stepDeclaration struct {
 	step     job.Step
 	finally  bool
 	within   time.Duration
-	ofJob    declaration // set by the options of jobs
+	ofJob    declaration // set by options of jobs
 	mistakes []string
 }
 

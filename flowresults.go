@@ -40,7 +40,7 @@ func stepResult[Out any](run *Run, step string, path []string) (out Out, err err
 	return decodeResult[Out](step, data.Outcome, data.Result, path)
 }
 
-// decodeResult decodes the result of a step, or a part of it.
+// decodeResult decodes a part or all of a step's result.
 func decodeResult[Out any](step string, outcome job.Outcome, result json.RawMessage, path []string) (out Out, err error) {
 	if result == nil {
 		if _, none := any(out).(None); none && outcome == job.OutcomeSucceeded {
@@ -138,7 +138,7 @@ func (s *Scheduler) Steps(ctx context.Context, flow RunID) ([]client.Run, error)
 	return runs, nil
 }
 
-// stepsPage is how many records Steps reads at a time.
+// stepsPage is how many records one read of Steps returns.
 const stepsPage = 500
 
 // Approve approves a waiting step of a flow's run: the step succeeds.

@@ -179,7 +179,7 @@ func (s *StepOf[Out]) checkFields(fields []string) {
 			if t.Kind() == reflect.Struct || t.Kind() == reflect.Slice && t != reflect.TypeFor[json.RawMessage]() || isText(t) {
 				s.of.s.mistake(caller(), "flow %q: step %q: its result %s has no field %q", s.of.name, s.name, t, name)
 			}
-			return // its other values are not known
+			return // its other values are unknown
 		}
 		found := false
 		for i := range t.NumField() {

@@ -14,8 +14,7 @@ import (
 // result.
 type None struct{}
 
-// HandlerFunc is a handler as middleware sees it: its input and its result are in the
-// run.
+// HandlerFunc is a handler for middleware: its input and its result are in the run.
 type HandlerFunc func(ctx context.Context, run *Run) error
 
 // Middleware wraps a handler, to act before and after it.
@@ -39,7 +38,7 @@ type Handler[In, Out any] struct {
 type handler struct {
 	input reflect.Type
 	call  HandlerFunc
-	chain HandlerFunc // call with the middleware around it, made by Run
+	chain HandlerFunc // call wrapped in the middleware, set by Run
 }
 
 // Handle registers a function under a name, by which jobs call it. It is called before Run.
@@ -76,7 +75,7 @@ func HandleFunc(s *Scheduler, name string, f func(ctx context.Context, run *Run)
 	return Handle(s, name, func(ctx context.Context, run *Run, _ None) (None, error) { return None{}, f(ctx, run) })
 }
 
-// register keeps a handler.
+// register adds a handler.
 func (s *Scheduler) register(place, name string, h *handler) {
 	s.mu.Lock()
 	_, twice := s.handlers[name]
@@ -105,7 +104,7 @@ func (h *Handler[In, Out]) Name() string { return h.name }
 // Do makes a job call the handler with an input.
 func (h *Handler[In, Out]) Do(in In) JobOption { return Do(h.name, in) }
 
-// Trigger runs a job of the handler now with another input, as Scheduler.Trigger does.
+// Trigger runs a job of the handler now with another input, like [Scheduler.Trigger].
 func (h *Handler[In, Out]) Trigger(ctx context.Context, job string, in In, options ...TriggerOption) (RunID, error) {
 	params, err := valuesOf(in)
 	if err != nil {
@@ -114,14 +113,14 @@ func (h *Handler[In, Out]) Trigger(ctx context.Context, job string, in In, optio
 	return h.s.Trigger(ctx, job, append([]TriggerOption{Params(params)}, options...)...)
 }
 
-// Result waits for a run of the handler and returns its result. A run that did not succeed
-// is a *RunError.
+// Result waits for a run of the handler and returns its result. A run that did not succeed is a
+// [*RunError].
 func (h *Handler[In, Out]) Result(ctx context.Context, id RunID) (Out, error) {
 	return Result[Out](ctx, h.s, id)
 }
 
-// ResultMax is the most bytes of JSON that the result of a handler may have: it is kept
-// in the output of the run, which is bounded.
+// ResultMax is the most bytes of JSON that the result of a handler may have: it is part of the
+// bounded output of the run.
 const ResultMax = 256 << 10
 
 // The reasons for the end of a handler's context: context.Cause(ctx) wraps one of them.

@@ -89,7 +89,7 @@ type call struct {
 	method, path string
 	query        url.Values
 	header       map[string]string
-	body         any // written as JSON unless it is bytes, which are
+	body         any // encoded as JSON unless it is bytes
 	answer       any // decoded from JSON unless it is nil
 }
 
@@ -231,16 +231,16 @@ func pathOf(kinds, namespace, name string) string {
 type JobQuery struct {
 	Namespace string
 	Labels    map[string]string
-	Text      string // in name or description
+	Text      string // in the name or description
 	State     job.JobState
 	Failing   bool      // only active jobs whose last run failed, at most the 50 that failed last
 	NeverRan  bool      // only jobs without a finished run in history
-	DueBefore time.Time // only jobs that fall due before it; sorted as ByNext, unless Failing is set
+	DueBefore time.Time // only jobs due before it; sorted as ByNext, unless Failing is set
 	Work      job.Work  // their kind of work, such as job.WorkFlow
 	Sort      JobOrder
 	PageSize  int // 0 for the server's default
 	PageToken string
-	Recent    int // how many of the last runs of each job are shown, at most 50
+	Recent    int // how many of the last runs are shown per job, at most 50
 }
 
 // JobOrder is the order of a list of jobs.
@@ -252,8 +252,8 @@ const (
 	// ByNext is the order of the next due times, with jobs without one at the end. A page
 	// may have fewer jobs than requested and still a token for the next page.
 	ByNext JobOrder = "next"
-	// ByFailure begins with the jobs that failed last, among the last 2000 failed runs, followed
-	// by the others by name.
+	// ByFailure begins with the jobs that failed last, among the last 2000 failed runs, followed by
+	// the other jobs by name.
 	ByFailure JobOrder = "failure"
 )
 
@@ -345,7 +345,7 @@ func (c *Client) DueJobs(ctx context.Context, namespace string, from, to time.Ti
 	return page, c.do(ctx, call{method: http.MethodGet, path: "/load/jobs", query: query, answer: &page})
 }
 
-// SpreadJobs is DueJobs, and says by how much a spread would delay the starts of each job.
+// SpreadJobs is [Client.DueJobs] with the delay that a spread would give to the starts of each job.
 func (c *Client) SpreadJobs(ctx context.Context, namespace string, from, to time.Time, spread job.Duration, most int) (Page[DueJob], error) {
 	query := values("namespace", namespace, "spread", spread.String())
 	setSpan(query, from, to, 0)
@@ -436,7 +436,7 @@ func (c *Client) RunJob(ctx context.Context, namespace, name string, r RunReques
 	return run, c.do(ctx, call{method: http.MethodPost, path: jobPath(namespace, name, "run"), header: onceBy(idempotencyKey), body: r, answer: &run})
 }
 
-// Report reports on work that Belfry does not start. Reports with the same non-empty key
+// Report reports external work, which Belfry does not start. Reports with the same non-empty key
 // count as one.
 func (c *Client) Report(ctx context.Context, namespace, name string, r Report, idempotencyKey string) (Reported, error) {
 	var answer Reported
@@ -505,10 +505,10 @@ func (c *Client) Next(ctx context.Context, namespace, name string, count int) (O
 // PreviewQuery describes a schedule: an expression, or the whole schedule of a job.
 type PreviewQuery struct {
 	Expression  string
-	Timezone    string // of the expression; "" for UTC
+	Timezone    string // for the expression; "" for UTC
 	Dialect     string // of the expression: default, vixie5, quartz
 	ClockChange job.ClockChange
-	Schedule    string // as a document has it, in JSON
+	Schedule    string // as in a document, in JSON
 	Job         string // namespace/name: the job for the values of H and ~
 	Lang        string // en, zh
 	From        time.Time
@@ -540,14 +540,14 @@ type RunQuery struct {
 	Job       string // namespace/name
 	States    []job.RunState
 	Outcomes  []job.Outcome
-	Reason    string // a code of docs/reasons.md, also within another reason; only finished runs
+	Reason    string // a code of docs/reasons.md, even within another reason; only finished runs
 	// CauseFingerprint selects finished runs with failures of one kind, see [Failure].
 	CauseFingerprint string
 	Unmet            bool // only finished runs that did not meet the expectations of their job
 	Kinds            []job.RunKind
 	Node             string
 	From, To         time.Time // of the end, or of the due time of unfinished runs
-	Text             string    // in name or reason; only runs that have ended; see TextWindow
+	Text             string    // in the name or reason; only ended runs; see TextWindow
 	PageSize         int
 	PageToken        string
 }
@@ -729,13 +729,13 @@ func (c *Client) ListedExecutors(ctx context.Context, namespace string) (Page[Do
 	return page, c.do(ctx, call{method: http.MethodGet, path: "/executors", query: values("namespace", namespace), answer: &page})
 }
 
-// ExecutorsDocument returns such a document by name.
+// ExecutorsDocument returns an executors document by name.
 func (c *Client) ExecutorsDocument(ctx context.Context, namespace, name string) (Document, error) {
 	var d Document
 	return d, c.do(ctx, call{method: http.MethodGet, path: pathOf("executors", namespace, name), answer: &d})
 }
 
-// DeleteExecutors removes a version of such a document; 0 is any.
+// DeleteExecutors removes a version of an executors document; 0 is any.
 func (c *Client) DeleteExecutors(ctx context.Context, namespace, name string, version int64) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: pathOf("executors", namespace, name), header: ifMatch(version)})
 }
@@ -786,11 +786,11 @@ func (c *Client) Attention(ctx context.Context, namespace string) (Page[Attentio
 
 // AuditQuery selects changes. All set fields must match.
 type AuditQuery struct {
-	Namespace string // of what was changed
+	Namespace string // namespace of the changed object
 	Object    string // namespace/name, or the name of a token
-	Actor     string // the name of a token
+	Actor     string // name of a token
 	Action    string // such as job.change, or job for all changes of jobs
-	Group     string // the changes of one request
+	Group     string // changes of one request
 	From, To  time.Time
 	PageSize  int
 	PageToken string

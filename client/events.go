@@ -22,15 +22,14 @@ type EventQuery struct {
 	// events of their runs are sent.
 	Labels map[string]string
 	Text   string
-	Kinds  []string // such as run.done, or run for all of runs; EventStats only if it is named
+	Kinds  []string // such as run.done, or run for all events of runs; EventStats only if named
 	// After is the id of the event to continue after; "" begins now.
 	After string
 }
 
-// Events passes events to show, until ctx ends or show returns an error. It reconnects a
-// broken connection and continues where that stopped; an event of the kind EventGap stands
-// for lost events. begun is called for each new connection, and all events since that call
-// are passed; it may be nil.
+// Events passes events to show, until ctx ends or show returns an error. It reconnects a broken
+// connection and continues where that stopped; an event of the kind EventGap replaces lost events.
+// begun, if not nil, is called for each new connection, and all events since that call are passed.
 func (c *Client) Events(ctx context.Context, q EventQuery, begun func(), show func(Event) error) error {
 	for failures := 0; ; failures++ {
 		progress, err := c.events(ctx, &q, begun, show)
@@ -50,7 +49,7 @@ func (c *Client) Events(ctx context.Context, q EventQuery, begun func(), show fu
 	}
 }
 
-// events follows on one connection, and reports whether it received anything.
+// events follows events on one connection, and reports whether it received any.
 func (c *Client) events(ctx context.Context, q *EventQuery, begun func(), show func(Event) error) (progress bool, err error) {
 	query := values("namespace", q.Namespace, "job", q.Job, "text", q.Text)
 	for _, key := range slices.Sorted(maps.Keys(q.Labels)) {

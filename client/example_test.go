@@ -8,7 +8,7 @@ import (
 	"github.com/belfry-cron/belfry/client"
 )
 
-// Run a job and show what it writes until it has ended.
+// Run a job and show its output until it has ended.
 func Example() {
 	c, err := client.New(client.Config{URL: "http://127.0.0.1:8420", Token: os.Getenv("BELFRY_TOKEN")})
 	if err != nil {

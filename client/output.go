@@ -18,13 +18,13 @@ import (
 // OutputQuery selects output.
 type OutputQuery struct {
 	Attempt int       // 0: the latest
-	Offset  int64     // where to begin, as OutputPart.Next says
+	Offset  int64     // where to begin: see OutputPart.Next
 	Stream  string    // stdout or stderr; "" for both
 	Since   time.Time // only output written at or after this time; zero for all
-	Times   bool      // the time and the stream before each line
+	Times   bool      // adds the time and the stream to each line
 	Tail    int       // only the last lines, this many; 0 for all
-	// FromFirst makes Follow begin with the first attempt. Without it, a request right
-	// after the run was created may come too late for that attempt.
+	// FromFirst makes Follow begin with the first attempt. Without it, a request right after the
+	// creation of the run may miss that attempt.
 	FromFirst bool
 }
 
@@ -120,8 +120,8 @@ func (c *Client) Follow(ctx context.Context, run job.ID, q OutputQuery, show fun
 	}
 }
 
-// follow follows on one connection. It returns the run once it has ended, and nil without
-// an error if the connection ended early.
+// follow follows output on one connection. It returns the run once it has ended, and nil without an
+// error if the connection ended early.
 func (c *Client) follow(ctx context.Context, run job.ID, q OutputQuery, last *string, show func(OutputPart) error) (ended *Run, progress bool, err error) {
 	header := map[string]string{}
 	if *last != "" {
@@ -179,5 +179,5 @@ func dispatch(kind, data string, show func(OutputPart) error) (*Run, error) {
 		}
 		return nil, &p
 	}
-	return nil, nil // of a later version
+	return nil, nil // an event of a later version
 }

@@ -21,7 +21,7 @@ type Problem struct {
 	HintArgs *job.ReasonArgs `json:"hint_args,omitempty" doc:"The arguments of the code of the hint by name."`
 	// Errors are the mistakes in the request with their positions, at most 100.
 	Errors []FieldError `json:"errors,omitempty" nullable:"false" doc:"The mistakes in the request, each with its place: 100 at most."`
-	// MoreErrors counts the mistakes beyond those.
+	// MoreErrors counts the mistakes that are not listed.
 	MoreErrors int `json:"more_errors,omitempty" doc:"How many mistakes there are beside those in errors."`
 }
 
@@ -88,7 +88,7 @@ func (p *Problem) Error() string {
 	return b.String()
 }
 
-// String returns the mistake in one line.
+// String formats the mistake in one line.
 func (e FieldError) String() string {
 	text := e.Detail
 	switch {

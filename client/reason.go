@@ -9,7 +9,7 @@ type Why struct {
 	ReasonArgs *job.ReasonArgs `json:"reason_args,omitempty" doc:"The arguments of the code by name: instants as in RFC 3339, durations such as 1m30s, a reason within it as an object with code and args."`
 }
 
-// WhyOf returns a reason as clients see it.
+// WhyOf returns a reason in its public form.
 func WhyOf(r job.Reason) Why {
 	code, args := r.For()
 	return Why{r.String(), code, args}
@@ -18,11 +18,11 @@ func WhyOf(r job.Reason) Why {
 // Value returns the reason of WhyOf.
 func (w Why) Value() job.Reason { return w.ReasonArgs.Reason(w.Reason, w.ReasonCode) }
 
-// Failure is what the work itself said about its failure.
+// Failure is a failure in the words of the work.
 type Failure struct {
 	Cause            string `json:"cause,omitempty" doc:"What the work said about its failure: the last line of its standard error or, without one, of its output, or one of the last five that names an error; the status and the first line of the answer to a request; the error of a handler; the message of an executor. At most 300 characters, masked like output. Unknown for what ended before version 21 of the store."`
 	CauseFingerprint string `json:"cause_fingerprint,omitempty" doc:"The same for failures of one kind: of the cause, or of the reason without one, with numbers, times, ids, paths, hosts and quoted texts left out."`
 }
 
-// FailureOf returns the failure of an attempt as clients see it.
+// FailureOf returns the failure of an attempt in its public form.
 func FailureOf(a *job.Attempt) Failure { return Failure{a.Cause, a.Fingerprint.String()} }

@@ -10,7 +10,7 @@ import (
 // Role is the set of rights of a token.
 type Role string
 
-// The roles; each includes the rights of those before it.
+// The roles; each includes the rights of the previous ones.
 const (
 	RoleViewer Role = "viewer" // reads
 	RoleRunner Role = "runner" // runs and cancels defined jobs
@@ -34,7 +34,7 @@ type Token struct {
 	Joins       *int     `json:"joins,omitempty" doc:"Of a joining token: how many workers may still exchange it for tokens of their own. It is good for nothing else."`
 }
 
-// TokenRequest asks for a token.
+// TokenRequest requests a token.
 type TokenRequest struct {
 	Name      string `json:"name" minLength:"1" maxLength:"128" pattern:"^[a-z0-9][a-z0-9._-]*$" patternDescription:"a name: small letters, digits, and dots, dashes and underscores behind the first" doc:"Its name."`
 	Role      Role   `json:"role" enum:"viewer,runner,admin,worker" doc:"What its holder may do."`
@@ -51,9 +51,9 @@ type TokenRequest struct {
 // NewToken is a token that was just created.
 type NewToken struct {
 	Token
-	// Secret is shown this once: the server keeps a hash of it.
+	// Secret is only shown here: the server keeps a hash of it.
 	Secret string `json:"secret" doc:"The token itself. It is shown this once."`
-	// Warnings name what the token does not isolate.
+	// Warnings say what the token does not isolate.
 	Warnings []string `json:"warnings,omitempty" nullable:"false" doc:"What is allowed and yet probably not meant: a namespace whose jobs run as the user of the server."`
 }
 
@@ -69,8 +69,8 @@ func (c *Client) CreateToken(ctx context.Context, r TokenRequest) (NewToken, err
 	return made, c.do(ctx, call{method: http.MethodPost, path: "/tokens", body: r, answer: &made})
 }
 
-// RevokeToken ends a token: at once on the called server, within a second on others of the
-// same store.
+// RevokeToken ends a token: at once on the called server, within a second on other servers of the
+// store.
 func (c *Client) RevokeToken(ctx context.Context, name string) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: "/tokens/" + url.PathEscape(name)})
 }
@@ -94,8 +94,8 @@ func (c *Client) Sessions(ctx context.Context) (Page[Session], error) {
 	return page, c.do(ctx, call{method: http.MethodGet, path: "/sessions", answer: &page})
 }
 
-// EndSessions ends all sessions of a person: at once on the called server, within a second on
-// others of the same store.
+// EndSessions ends all sessions of a person: at once on the called server, within a second on other
+// servers of the store.
 func (c *Client) EndSessions(ctx context.Context, person string) (SessionsEnded, error) {
 	var ended SessionsEnded
 	return ended, c.do(ctx, call{method: http.MethodDelete, path: "/sessions/" + url.PathEscape(person), answer: &ended})
@@ -112,9 +112,9 @@ type SignInCode struct {
 	Verifier string `json:"verifier" minLength:"43" maxLength:"128" doc:"The verifier of the challenge."`
 }
 
-// NewSession is a session that has just begun.
+// NewSession is a new session.
 type NewSession struct {
-	// Secret is shown this once: the server keeps a hash of it.
+	// Secret is only shown here: the server keeps a hash of it.
 	Secret  string    `json:"secret" doc:"It is sent like a token. It is shown this once."`
 	Person  string    `json:"person" doc:"The name of the person in the audit, such as sso:ann@example.com."`
 	Roles   string    `json:"roles" doc:"What the person may do, in words."`
@@ -134,12 +134,12 @@ func (c *Client) BeginSession(ctx context.Context, code SignInCode) (NewSession,
 }
 
 // EndSession ends the session that this client has in place of a token: at once on the called
-// server, within a second on others of the same store.
+// server, within a second on other servers of the store.
 func (c *Client) EndSession(ctx context.Context) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: "/sign-in"})
 }
 
-// LoginCode logs a browser in, once.
+// LoginCode is a one-time code that logs a browser in.
 type LoginCode struct {
 	Code    string    `json:"code" doc:"The code: open /ui/login with it as the fragment."`
 	Expires time.Time `json:"expires" doc:"Until when it is valid."`

@@ -17,7 +17,7 @@ type Page[T any] struct {
 // JobPage is a part of a list of jobs.
 type JobPage struct {
 	Page[Document]
-	// Recent has the last runs of jobs by full name, if JobQuery.Recent asks for them.
+	// Recent has the last runs of jobs by full name, if [JobQuery.Recent] is set.
 	Recent map[string][]RecentRun `json:"recent,omitempty" doc:"If asked for: the last runs of the jobs that were not withdrawn, the latest first, by the full name of the job."`
 }
 
@@ -48,7 +48,7 @@ func (d Document) Job() (*job.Job, error) {
 
 // DocumentOf returns a document in the form of the API.
 func DocumentOf(d job.Document) (Document, error) {
-	const likely = 512 // bytes of a document
+	const likely = 512 // typical bytes of a document
 	return Document{job.AppendJSON(make([]byte, 0, likely), d)}, nil
 }
 
@@ -59,8 +59,8 @@ type Change struct {
 	// Running are the runs that were running at the change. They continue to their end
 	// under the definition of their claim.
 	Running []Run `json:"running" nullable:"false" doc:"The runs that were running at the change. They continue to their end as they began."`
-	// MayStart are runs that were not due at the change: their nodes claimed them ahead, and
-	// have not released them.
+	// MayStart are runs that were not due at the change: their nodes claimed them ahead and have
+	// not released them.
 	MayStart []Run `json:"may_start,omitempty" nullable:"false" doc:"The runs that a node had claimed before they were due and has not released, such as while it cannot be reached: each may still start, once, as it was claimed."`
 	// Warnings are about the resulting job.
 	Warnings []string `json:"warnings,omitempty" nullable:"false" doc:"What is allowed and yet probably not meant: a job that it follows and that does not exist, or a resume that has nothing to make up for."`
@@ -244,7 +244,7 @@ type PastRuns struct {
 	Items []PastRun `json:"items" nullable:"false" maxItems:"500" doc:"The runs."`
 }
 
-// PastRun is one such run. An existing run with its number and job is kept unchanged.
+// PastRun is a past run to import. An existing run with its number and job stays unchanged.
 type PastRun struct {
 	Number   int64       `json:"number" minimum:"1" doc:"Its number in the old admin."`
 	Job      string      `json:"job" maxLength:"257" doc:"The job: namespace/name."`
@@ -279,8 +279,8 @@ type ExecutorPage struct {
 	AllJobs bool `json:"all_jobs" doc:"Whether all jobs were looked at. If not, more may name a group than its jobs says."`
 }
 
-// ExecutorGroup is a group of executors of XXL-JOB. One without executors has only failing runs,
-// and one without jobs nothing to do.
+// ExecutorGroup is a group of executors of XXL-JOB. In a group without executors all runs fail; a
+// group without jobs is unused.
 type ExecutorGroup struct {
 	Group     string `json:"group" doc:"The appname that executors register with and run.xxl.group names."`
 	Executors int    `json:"executors" doc:"How many executors are registered or listed."`
@@ -381,7 +381,7 @@ type Attention struct {
 	Snoozed *Snooze `json:"snoozed,omitempty" doc:"Who put it aside, and until when. It stands at the end of the list, and comes back alone."`
 }
 
-// Snooze says until when a problem is put aside. It comes back when any of the conditions is met.
+// Snooze hides a problem until any of its conditions is met.
 type Snooze struct {
 	By           string    `json:"by" doc:"Who put it aside."`
 	At           time.Time `json:"at" doc:"When."`
@@ -390,7 +390,7 @@ type Snooze struct {
 	AnotherCause bool      `json:"another_cause,omitempty" doc:"It comes back when the fingerprint of its cause changes or, without one, its text in more than numbers."`
 }
 
-// AttentionRequest names a job, a node or the channels with a problem, and what is said about it.
+// AttentionRequest names a job, a node or the channels with a problem, and a mark for it.
 type AttentionRequest struct {
 	Job          string    `json:"job,omitempty" maxLength:"257" doc:"The job, namespace/name."`
 	Node         string    `json:"node,omitempty" maxLength:"128" doc:"The name of the node."`
@@ -423,7 +423,7 @@ const (
 // Severity is how urgent an Attention is.
 type Severity string
 
-// How urgent something is.
+// The urgencies of problems.
 const (
 	SeverityBad     Severity = "bad"
 	SeverityWarning Severity = "warning"
@@ -450,7 +450,7 @@ const (
 	ReportStarted   ReportState = "started"
 	ReportSucceeded ReportState = "succeeded"
 	ReportFailed    ReportState = "failed"
-	ReportSkipped   ReportState = "skipped" // it was not started
+	ReportSkipped   ReportState = "skipped" // the work did not start
 )
 
 // Callback is a service's report on a request with run.http.callback.
@@ -483,13 +483,13 @@ type Reported struct {
 	Until time.Time `json:"until,omitzero" doc:"By when a run whose start was reported must end, or be reported as started again. Absent if it is over."`
 }
 
-// PingKey lets its holder report on one job, and do nothing else.
+// PingKey is a key whose holder may only report on one job.
 type PingKey struct {
 	Key  string `json:"key" doc:"The key. It is shown once."`
 	Path string `json:"path" doc:"Where to send pings, behind the address of the server."`
 }
 
-// DrainRequest asks for a drain of a node.
+// DrainRequest requests a drain of a node.
 type DrainRequest struct {
 	Reason string `json:"reason,omitempty" maxLength:"1024" doc:"Why, for later readers."`
 }
@@ -594,7 +594,7 @@ func (r *RetryRequest) ChoosesSteps() bool { return len(r.From)+len(r.Only)+len(
 // RetriesMax is the most runs of a RetriesRequest.
 const RetriesMax = 50
 
-// RetriesRequest repeats several finished runs, each as RetryRequest without choices does.
+// RetriesRequest repeats several finished runs, each like a [RetryRequest] without choices.
 type RetriesRequest struct {
 	Runs []job.ID `json:"runs" nullable:"false" minItems:"1" maxItems:"50" doc:"The runs."`
 }
@@ -649,7 +649,7 @@ type BackfillRun struct {
 	Made      bool      `json:"made" doc:"Whether this request has made it: one with the same key may have been there."`
 }
 
-// BackfillCancelled is the answer to the end of all backfills of a job.
+// BackfillCancelled is the answer to a cancel of all backfills of a job.
 type BackfillCancelled struct {
 	Ended   int   `json:"ended" doc:"How many runs had not started and never will."`
 	Running []Run `json:"running" nullable:"false" doc:"The running runs, which are asked to end."`
@@ -662,7 +662,7 @@ type StepState struct {
 	Outcome job.Outcome `json:"outcome,omitempty" enum:"succeeded,failed,timed_out,cancelled,lost,skipped,missed,withdrawn" doc:"How its run ended."`
 	Why
 	Waits string `json:"waits,omitempty" doc:"What it waits for, or where it runs, in words, while the flow has not ended. Only of a single run."`
-	// WaitsCode and WaitsArgs are Waits for programs.
+	// WaitsCode and WaitsArgs are Waits as a code with arguments.
 	WaitsCode string          `json:"waits_code,omitempty" doc:"The same for programs, as reason_code."`
 	WaitsArgs *job.ReasonArgs `json:"waits_args,omitempty" doc:"The arguments of the code by name."`
 	Attempt   int             `json:"attempt,omitempty" doc:"How many attempts it took."`
@@ -675,7 +675,7 @@ type StepState struct {
 	Items     []StepState     `json:"items,omitempty" nullable:"false" doc:"Its items, in their order."`
 }
 
-// SetWaits sets what the step waits for.
+// SetWaits sets the reason why the step waits.
 func (s *StepState) SetWaits(r job.Reason) {
 	s.Waits = r.String()
 	s.WaitsCode, s.WaitsArgs = r.For()
@@ -719,7 +719,7 @@ type Lanes struct {
 	Next  string `json:"next_page_token,omitempty" doc:"Continues the list; absent at its end."`
 }
 
-// Lane is what a job did within a span.
+// Lane is the activity of a job within a span.
 type Lane struct {
 	Job      string            `json:"job" doc:"Its full name."`
 	Labels   map[string]string `json:"labels,omitempty" doc:"Its labels."`
@@ -735,7 +735,7 @@ func (l *Lane) HasTrouble() bool { return l.Failures > 0 || l.Failed > 0 }
 // LanesQuery selects the jobs, the span and the steps of Lanes.
 type LanesQuery struct {
 	Namespace string
-	Text      string // in the name or the description
+	Text      string // in the name or description
 	Labels    map[string]string
 	From, To  time.Time
 	Step      time.Duration
@@ -816,16 +816,16 @@ type DueJob struct {
 type LinesQuery struct {
 	Attempt int    // 0: the latest
 	Stream  string // stdout or stderr; "" for both. From then counts only its lines
-	From    int    // the first line, from 1. 0: a search begins with the first line, and otherwise the last lines are wanted
+	From    int    // the first line, from 1. 0: a search begins with the first line, other requests return the last lines
 	Count   int    // the most lines; 0 for the server's default
-	Text    string // of a search: what the lines contain, ignoring case
-	Errors  bool   // of a search: only lines that name an error
+	Text    string // for a search: text of the lines, ignoring case
+	Errors  bool   // for a search: only lines that name an error
 }
 
 // CompareQuery selects the outputs that are compared.
 type CompareQuery struct {
 	Attempt int    // 0: the latest
-	With    job.ID // the other run, of which the latest attempt is compared. Zero: the last success of the job before
+	With    job.ID // the other run, whose latest attempt is compared. Zero: the job's previous success
 	Stream  string // stdout or stderr; "" for both
 }
 
@@ -840,7 +840,7 @@ type ComparedOutputs struct {
 	Items       []ComparedLine `json:"items" nullable:"false" doc:"The lines in their order."`
 }
 
-// ComparedLine is a line of two outputs, or of one of them.
+// ComparedLine is a line of both outputs, or of one.
 type ComparedLine struct {
 	Line  *OutputLine `json:"line,omitempty" doc:"The line of the run; absent if only the other has it."`
 	Other *OutputLine `json:"other,omitempty" doc:"The line of the other run; absent if it has none like it. Two lines are alike if they differ in numbers, times, ids, paths, hosts and quoted texts alone."`
@@ -857,7 +857,7 @@ type OutputLines struct {
 	NextLine    int   `json:"next_line,omitempty" doc:"The next line that contains the text, if there are more than were asked for."`
 }
 
-// OutputLine is a line of output. Output of the other stream ends it.
+// OutputLine is a line of output, which output of the other stream ends.
 type OutputLine struct {
 	Line   int       `json:"line" doc:"Its number, from 1."`
 	Place  int       `json:"place,omitempty" doc:"Its place among the lines of the stream that was asked for, from 1."`
@@ -873,7 +873,7 @@ type Check struct {
 	Lang string `json:"lang,omitempty" enum:"en,zh" doc:"The language of the description. Default: en."`
 }
 
-// Checked is the explanation of a document that is not saved yet.
+// Checked is the explanation of an unsaved document.
 type Checked struct {
 	Valid    bool           `json:"valid" doc:"Whether it has no problems."`
 	Problems []CheckProblem `json:"problems" nullable:"false" doc:"What is wrong, by place; 100 at most."`

@@ -32,7 +32,7 @@ func benchmarkSearch(b *testing.B, search func(*Expression, time.Time) time.Time
 	}
 }
 
-// BenchmarkNextOnward goes from occurrence to occurrence, as a planner does.
+// BenchmarkNextOnward steps from occurrence to occurrence, like a planner.
 func BenchmarkNextOnward(b *testing.B) {
 	for _, shape := range usualShapes {
 		b.Run(shape.name, func(b *testing.B) {

@@ -136,8 +136,8 @@ func (r TimeRange) has(second int64) bool {
 
 // Rules are conditions on an occurrence. The zero Rules have none.
 type Rules struct {
-	Days  []Days      // the date is in one of these
-	Times []TimeRange // the time of day is in one of these
+	Days  []Days      // sets that contain the date
+	Times []TimeRange // ranges that contain the time of day
 }
 
 func (r *Rules) hasDay(d Date) bool {
@@ -153,8 +153,8 @@ type OffDay uint8
 
 // The treatments of occurrences on excluded days.
 const (
-	OffDaySkip     OffDay = iota // the occurrence does not exist
-	OffDayNext                   // it moves to the next day that is not left out
+	OffDaySkip     OffDay = iota // the occurrence is dropped
+	OffDayNext                   // it moves to the next day that is not excluded
 	OffDayPrevious               // it moves to the previous such day
 )
 
@@ -176,7 +176,7 @@ func ParseOffDay(name string) (OffDay, error) {
 // a clock change on the excluded day. Occurrences at the same instant become one.
 type Filter struct {
 	Schedule Schedule
-	Zone     *Zone // zone of the dates and times of day; nil is UTC
+	Zone     *Zone // of the dates and times of day; nil is UTC
 	Only     Rules
 	Except   Rules
 	OffDay   OffDay
@@ -201,10 +201,10 @@ func (f *Filter) allowsTime(second int64) bool {
 	return (len(f.Only.Times) == 0 || f.Only.hasTime(second)) && !f.Except.hasTime(second)
 }
 
-// Next returns the first occurrence strictly after t, in the zone of the filter. It
-// searches 40 years.
+// Next returns the first occurrence strictly after t, in the zone of the filter. It searches 40
+// years.
 //
-// It goes day by day: a day has its own occurrences and those that move to it.
+// It goes day by day: a day has its own occurrences and the ones that move to it.
 func (f *Filter) Next(t time.Time) time.Time {
 	zone := f.Zone.orUTC()
 	start := floorDiv(zone.civil(t), secondsPerDay)
@@ -295,7 +295,7 @@ func (f *Filter) firstFrom(source, target int64, t time.Time) time.Time {
 	case source == target && t.After(after):
 		after = t
 	case source != target && floorDiv(now, secondsPerDay) == target:
-		// Times before now are past, whatever day they move from.
+		// Times before now are past, whatever day they come from.
 		after = from.at(now + (source-target)*secondsPerDay).Add(-1)
 	}
 	for {

@@ -44,12 +44,12 @@ func TestCalendarOfAdjustedWorkingDays(t *testing.T) {
 		want bool
 	}{
 		{"2026-09-19", false}, // a Saturday
-		{"2026-09-20", true},  // a Sunday on which work is made up
+		{"2026-09-20", true},  // a Sunday that is a working day
 		{"2026-09-30", true},
 		{"2026-10-01", false}, // a Thursday, holiday
 		{"2026-10-07", false}, // a Wednesday, holiday
 		{"2026-10-08", true},
-		{"2026-10-10", true}, // a Saturday on which work is made up
+		{"2026-10-10", true}, // a Saturday that is a working day
 		{"2026-10-11", false},
 	} {
 		if got := calendar.Contains(dates(t, c.date)[0].From); got != c.want {
@@ -100,7 +100,7 @@ func TestFilteredOccurrences(t *testing.T) {
 		{
 			name: "moved to the previous working day", expr: "0 12 L * *",
 			filter: Filter{Only: Rules{Days: []Days{mondayToFriday}}, OffDay: OffDayPrevious},
-			from:   "2026-01-01T00:00:00Z", // 31 January is a Saturday, 28 February too
+			from:   "2026-01-01T00:00:00Z", // 31 January is a Saturday, and so is 28 February
 			want:   []string{"2026-01-30T12:00:00Z", "2026-02-27T12:00:00Z", "2026-03-31T12:00:00Z", "2026-04-30T12:00:00Z", "2026-05-29T12:00:00Z"},
 		},
 		{
@@ -200,8 +200,8 @@ func TestFilteredOccurrences(t *testing.T) {
 	}
 }
 
-// TestFilterAgreesWithMovingEveryOccurrence compares the search with the plain
-// way: take all occurrences, move each, sort.
+// TestFilterAgreesWithMovingEveryOccurrence compares the search with a simple method: move each
+// occurrence, then sort.
 func TestFilterAgreesWithMovingEveryOccurrence(t *testing.T) {
 	zone, err := LoadZone("America/New_York")
 	if err != nil {
@@ -234,8 +234,8 @@ func TestFilterAgreesWithMovingEveryOccurrence(t *testing.T) {
 	}
 }
 
-// movedByHand takes what the schedule makes of days that are not left out, and
-// moves what it says by the clock, which is the same in UTC, of the others.
+// movedByHand takes the occurrences of the schedule on included days, and moves those on excluded
+// days, by the same clock in UTC.
 func movedByHand(f *Filter, clock *Expression, from, until time.Time) []time.Time {
 	var all []time.Time
 	margin := 40 * 24 * time.Hour

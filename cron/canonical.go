@@ -101,8 +101,7 @@ func (e *Expression) dayFields() (day, weekday []byte) {
 	}
 }
 
-// specialDays returns a number that is 0 when there are no special days of the
-// month.
+// specialDays returns a number that is 0 if there are no special days of the month.
 func (f *fields) specialDays() uint32 { return f.fromLast | f.nearest | f.nearestLast }
 
 // appendDays writes the day of month, with a star where it may and can.
@@ -202,8 +201,8 @@ func appendStarSet(b []byte, set uint64, field, base int) []byte {
 	return b
 }
 
-// appendForcedStar writes a set that has the lowest value of its field so that it
-// begins with a star.
+// appendForcedStar writes a set, which has the lowest value of its field, with a star at its
+// beginning.
 func appendForcedStar(b []byte, set uint64, field, base int) []byte {
 	step, rest := stars(set, field)
 	if step == 0 {
@@ -235,7 +234,7 @@ type valueSet [4]uint64
 func (s *valueSet) has(v int) bool { return s[v>>6]>>(v&63)&1 != 0 }
 func (s *valueSet) remove(v int)   { s[v>>6] &^= 1 << (v & 63) }
 
-// count returns how many values there are, and the lowest.
+// count returns the number of values, and the lowest one.
 func (s *valueSet) count() (n, lowest int) {
 	for i, part := range slices.Backward(s[:]) {
 		if part != 0 {
@@ -246,7 +245,7 @@ func (s *valueSet) count() (n, lowest int) {
 	return n, lowest
 }
 
-// run is a part of a set: values from first to last in steps.
+// run is a part of a set: the values from first to last in steps.
 type run struct{ first, last, step, count int }
 
 // appendRuns writes the values below size of a set, each with base added.
@@ -277,12 +276,11 @@ func appendRuns(b []byte, set valueSet, size, base int) []byte {
 	return b
 }
 
-// longestRun returns the run of values of a set that has most of those still to
-// be written, the smallest step and the lowest first value deciding between
-// equals. Two values are no run: a list of them is as short.
+// longestRun returns the run of a set with the most values of rest; among equals, the smallest step
+// and then the lowest first value decide. Two values are no run: a list of them is as short.
 func longestRun(rest, set *valueSet, size int) run {
 	const worthARange = 3
-	if n, lowest := rest.count(); n < worthARange { // as most sets have
+	if n, lowest := rest.count(); n < worthARange { // most sets have few values
 		return run{first: lowest, last: lowest, step: 1, count: 1}
 	}
 	best := run{count: 0, step: 1}

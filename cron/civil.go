@@ -28,7 +28,7 @@ func floorDiv(a, b int64) int64 {
 
 // daysOf returns the days from 1 January 1970 to d.
 func daysOf(d Date) int64 {
-	// Years begin in March, so that the leap day is the last of its year.
+	// Years begin in March, so that the leap day is their last day.
 	y, m := int64(d.Year), int64(d.Month)
 	if m <= 2 {
 		y--

@@ -140,11 +140,11 @@ func (e *Expression) onOrAfterInstant(from int64) (int64, bool) {
 			return 0, false
 		}
 		if next := z.segments[i]; next.start+next.offset < first {
-			continue // a fold: civil times before first come again
+			continue // a fold repeats civil times before first
 		}
 		if !found {
-			// Nothing from first on, and no later segment begins before
-			// it: none is shorter than the fold that follows.
+			// Nothing matches from first on, and no later segment begins before it: none is shorter
+			// than the fold that follows.
 			return 0, false
 		}
 		from = max(from, c-reach)
@@ -172,7 +172,7 @@ func (e *Expression) onOrBeforeInstant(to int64) (int64, bool) {
 			return 0, false
 		}
 		if s.start+z.segments[i].offset-1 > last {
-			continue // a fold: civil times after last came before
+			continue // a fold has already had civil times after last
 		}
 		if !found {
 			return 0, false

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// What the rules for changes of the clock say, place by place, worked out by
-// hand. oracle_test.go does the same for everything that has no name.
+// The effect of the rules for clock changes in real places, worked out by hand. oracle_test.go
+// covers all other zones.
 func TestClockChanges(t *testing.T) {
 	for _, test := range []struct {
 		what, zone, expr string
@@ -95,7 +95,7 @@ func TestClockChanges(t *testing.T) {
 		{"a gap up to midnight", "Asia/Pyongyang", "45 23 * * *", Vixie, "2018-05-03T12:00:00Z",
 			[]string{"2018-05-03T23:45:00+08:30", "2018-05-05T00:00:00+09:00", "2018-05-05T23:45:00+09:00"}},
 
-		// Not daylight saving, and twice a year more.
+		// Not daylight saving, and two more changes a year.
 		{"the offset of a country changes", "America/Caracas", "45 2 * * *", Vixie, "2016-04-30T12:00:00Z",
 			[]string{"2016-05-01T03:00:00-04:00", "2016-05-02T02:45:00-04:00"}},
 		{"Ramadan begins", "Africa/Casablanca", "30 2 * * *", Vixie, "2026-02-14T12:00:00Z",
@@ -146,7 +146,7 @@ func TestClockChanges(t *testing.T) {
 	}
 }
 
-// The rules of one dialect have nothing to do with those for the clock.
+// The rules of a dialect are independent of the rules for clock changes.
 func TestDialectsTakeEveryRule(t *testing.T) {
 	berlin := loadZone(t, "Europe/Berlin")
 	for _, test := range []struct {

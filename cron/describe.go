@@ -28,7 +28,7 @@ func ParseLang(name string) (Lang, error) {
 	return Lang(i), err
 }
 
-// words formats descriptions in one language.
+// words formats descriptions in a language.
 type words interface {
 	describe(d *description) string
 	every(d time.Duration) string
@@ -43,21 +43,19 @@ func (l Lang) words() words {
 	return english{}
 }
 
-// Describe describes the due times in words, such as "every 5 minutes from 08:00 through
-// 18:55, Monday through Friday". It follows from the compiled sets and not from how they
-// were written, so that equal expressions have equal descriptions and different ones have
-// different descriptions; it does not imply that any occurrence exists. "through" includes
-// both ends.
+// Describe describes the due times in words, such as "every 5 minutes from 08:00 through 18:55,
+// Monday through Friday". It follows from the compiled sets, not from their spelling, so that equal
+// expressions have equal descriptions and different ones have different descriptions; there may be
+// no occurrence. "through" includes both ends.
 //
-// The times are local times of the zone, which the text does not name. It omits the
-// effect of clock changes, and so whether the schedule was written with a star: Notes
-// covers that.
+// The times are local times of the zone, which the text does not name. It omits the effect of clock
+// changes, and so whether the schedule was written with a star: Notes covers that.
 func (e *Expression) Describe(lang Lang) string {
 	d := e.description()
 	return lang.words().describe(&d)
 }
 
-// describeEvery says an interval in words, such as "every 90 seconds".
+// describeEvery describes an interval, such as "every 90 seconds".
 func describeEvery(lang Lang, d time.Duration) string { return lang.words().every(d) }
 
 // description is the meaning of an expression, free of any language.
@@ -76,7 +74,7 @@ func (d *description) isDate() bool {
 	return (d.rule == byDate || d.rule == byBoth) && oneOf(d.months) && len(d.dates.specials) == 0 && oneOf(d.dates.days)
 }
 
-// isFullDate reports whether that day is in a single year, too.
+// isFullDate reports whether that day is also in a single year.
 func (d *description) isFullDate() bool { return d.isDate() && oneOf(d.years) }
 
 // dayRule is how dates and weekdays combine.
@@ -86,15 +84,15 @@ const (
 	everyDay  dayRule = iota
 	byDate            // the dates only
 	byWeekday         // the weekdays only
-	byEither          // a day of one is enough
-	byBoth            // a day must be in both
+	byEither          // a day must match one of them
+	byBoth            // a day must match both
 )
 
-// times is one of three ways to say the times of a day: clock times one by one,
-// steps inside windows, or the sets of the second, minute and hour.
+// times is one of three descriptions of the times of a day: single clock times, steps inside
+// windows, or the sets of seconds, minutes and hours.
 type times struct {
 	clock   []int // seconds of the day
-	step    int   // seconds from one time to the next
+	step    int   // seconds between times
 	windows []window
 	factors factors
 	seconds bool // whether clock times are shown with seconds
@@ -103,9 +101,8 @@ type times struct {
 // window is a part of the day, both ends included, in seconds.
 type window struct{ first, last int }
 
-// factors are the three sets whose product is the times. Nil stands for all values. A step
-// other than 0 stands for seconds or minutes at even steps from 0 through the whole minute
-// or hour.
+// factors are the three sets whose product is the times. Nil means all values. A step other than 0
+// means seconds or minutes at even steps from 0 through the whole minute or hour.
 type factors struct {
 	second, minute, hour   []stretch
 	secondStep, minuteStep int
@@ -127,11 +124,11 @@ func oneOf(list []stretch) bool { return len(list) == 1 && list[0].single() }
 
 // monthDays are days of the month.
 type monthDays struct {
-	days     []stretch // plain days, unless parity says them
+	days     []stretch // plain days, unless parity describes them
 	parity   parity
 	specials []monthDay
-	// conditional are days that some months lack; the description must mention that.
-	// onlyThose is set if there are no other days, leapYears if only leap years have them.
+	// conditional are days that some months lack; the description must mention that. onlyThose is
+	// set if there are no other days, and leapYears if only leap years have them.
 	conditional []monthDay
 	onlyThose   bool
 	leapYears   bool
@@ -170,8 +167,7 @@ func (d monthDay) needs() int {
 	return d.n
 }
 
-// plain returns the day that another is nearest to, which a month lacks if it
-// lacks the other.
+// plain returns the plain day of a special one: a month lacks both or neither.
 func (d monthDay) plain() monthDay {
 	switch d.kind {
 	case nearDay:
@@ -287,7 +283,7 @@ func (f *fields) times() times {
 	return t
 }
 
-// factors describes the three sets by themselves.
+// factors describes the three sets separately.
 func (f *fields) factors() factors {
 	var all factors
 	if f.second != allSeconds {
@@ -417,9 +413,8 @@ func (f *fields) dates() monthDays {
 	return d
 }
 
-// markConditional finds the days that some of the named months do not have. A
-// day that none of them has is not among them: it is no reason to mention
-// months that have it.
+// markConditional finds the days that some of the named months lack. It omits days that all of them
+// lack, which need no mention.
 func (f *fields) markConditional(d *monthDays) {
 	shortest, longest := f.monthLengths()
 	conditional := func(m monthDay) bool { return shortest < m.needs() && m.needs() <= longest }
@@ -529,7 +524,7 @@ func stretchesOf(values []int) []stretch {
 			n++
 		}
 		if n < 3 {
-			n = 1 // two are listed one by one
+			n = 1 // two are listed separately
 		}
 		parts = append(parts, stretch{values[0], values[n-1], 1})
 		values = values[n:]
@@ -555,8 +550,8 @@ const (
 // larger unit.
 const unitMax = 120
 
-// sizesOf cuts a whole number of seconds into units: a single one, such as 90
-// seconds, where that is short.
+// sizesOf splits a whole number of seconds into units: a single one, such as 90 seconds, if that is
+// short.
 func sizesOf(seconds int64) []size {
 	switch h, m := seconds/secondsPerHour, seconds/secondsPerMinute; {
 	case h > 0 && seconds%secondsPerHour == 0:
@@ -579,8 +574,8 @@ func sizesOf(seconds int64) []size {
 	return all
 }
 
-// eachStretch says the parts of a list: single values, and ranges with a word
-// between their ends and their step behind them.
+// eachStretch formats the parts of a list: single values, and ranges with a word between their
+// ends, followed by their step.
 func eachStretch(list []stretch, value func(int) string, between string, steps func(int) string) []string {
 	items := make([]string, len(list))
 	for i, s := range list {

@@ -37,7 +37,7 @@ func (en english) describe(d *description) string {
 	return times + en.period(d)
 }
 
-// times says the times of a day.
+// times describes the times of a day.
 func (en english) times(t *times) string {
 	if t.clock != nil {
 		return "at " + en.clocks(t.clock, t.seconds)
@@ -59,7 +59,7 @@ func (en english) times(t *times) string {
 	return text + " " + en.join(parts, "and")
 }
 
-// factors says times as seconds of minutes of hours.
+// factors describes times as seconds of minutes of hours.
 func (en english) factors(t *times) string {
 	f := &t.factors
 	hours := "every hour"
@@ -149,7 +149,7 @@ func (en english) weekdays(w *weekdays, conjunction, months string) string {
 	return text
 }
 
-// ifThere says that not every month has the day.
+// ifThere says that some months lack the day.
 func (english) ifThere(w *weekdays) string {
 	switch {
 	case !w.hasFifth():
@@ -161,7 +161,7 @@ func (english) ifThere(w *weekdays) string {
 	}
 }
 
-// condition says that a day of the month must be a day of the week as well.
+// condition says that a day of the month must also be a day of the week.
 func (en english) condition(d *description) string {
 	text := " if the day is "
 	if d.dates.one() {
@@ -170,7 +170,7 @@ func (en english) condition(d *description) string {
 	return text + en.weekdays(&d.weekdays, "or", " of the month")
 }
 
-// datesOf says days of the month with the months.
+// datesOf describes days of the month with the months.
 func (en english) datesOf(d *description) string {
 	if d.isDate() {
 		text := strconv.Itoa(d.dates.days[0].first) + " " + englishMonths[d.months[0].first]
@@ -182,7 +182,7 @@ func (en english) datesOf(d *description) string {
 	return en.datesIn(&d.dates, en.ofMonths(d))
 }
 
-// datesIn says days of the month, followed by the months.
+// datesIn describes days of the month, followed by the months.
 func (en english) datesIn(d *monthDays, months string) string {
 	var items []string
 	switch {
@@ -218,7 +218,7 @@ func (en english) monthDay(d monthDay) string {
 	}
 }
 
-// remark says which days not every month has.
+// remark names the days that some months lack.
 func (en english) remark(d *monthDays) string {
 	if len(d.conditional) == 0 {
 		return ""
@@ -245,7 +245,7 @@ func (en english) remark(d *monthDays) string {
 	return " (" + en.join(items, "and") + " " + where + ")"
 }
 
-// ofMonths says the months behind days that are counted in a month.
+// ofMonths appends the months to days that are counted in a month.
 func (en english) ofMonths(d *description) string {
 	if d.months == nil {
 		return " of the month"
@@ -269,7 +269,7 @@ func (en english) months(months []stretch) string {
 	return en.join(eachStretch(months, func(n int) string { return englishMonths[n] }, " through ", en.steps), "and")
 }
 
-// yearsClause says the years, unless they are part of a full date.
+// yearsClause describes the years, unless they are part of a full date.
 func (en english) yearsClause(d *description) string {
 	if d.years == nil || d.isFullDate() {
 		return ""
@@ -284,7 +284,7 @@ func (en english) years(years []stretch) string {
 	return "the years " + en.numbers(years)
 }
 
-// values says numbers of a unit, such as "minutes 5 and 35".
+// values formats numbers of a unit, such as "minutes 5 and 35".
 func (en english) values(unit string, values []stretch) string {
 	if !oneOf(values) {
 		unit += "s"
@@ -306,7 +306,7 @@ func (en english) clocks(times []int, seconds bool) string {
 	return en.join(items, "and")
 }
 
-// join says a list.
+// join formats a list.
 func (english) join(items []string, conjunction string) string {
 	last := len(items) - 1
 	if last < 1 {
@@ -410,7 +410,7 @@ func (en english) outcome(n *note) string {
 	}
 }
 
-// noteTimes says the times that a note is about.
+// noteTimes formats the times of a note.
 func (en english) noteTimes(n *note, dated bool) string {
 	items := make([]string, len(n.times), len(n.times)+1)
 	for i, c := range n.times {
@@ -425,8 +425,7 @@ func (en english) noteTimes(n *note, dated bool) string {
 	return en.join(items, "and")
 }
 
-// runs says the times at which skipped times run, with the date where it is
-// another one.
+// runs formats the times at which skipped times run, with the date if it differs.
 func (en english) runs(n *note) string {
 	items := make([]string, len(n.runs))
 	for i, c := range n.runs {
@@ -438,7 +437,7 @@ func (en english) runs(n *note) string {
 	return en.join(items, "and")
 }
 
-// date says the day of a civil time.
+// date formats the day of a civil time.
 func (english) date(c int64) string {
 	d := dateOf(floorDiv(c, secondsPerDay))
 	return strconv.Itoa(d.Day) + " " + englishMonths[d.Month] + " " + strconv.Itoa(d.Year)

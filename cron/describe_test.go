@@ -135,8 +135,7 @@ func TestDifferentExpressionsHaveDifferentDescriptions(t *testing.T) {
 	}
 }
 
-// An independent reading of the English times of a day must give back the times
-// of the expression.
+// An independent parser of the English times of a day must yield the times of the expression.
 func TestEnglishTimesReadBack(t *testing.T) {
 	n := light(5_000, 1_000)
 	r := newRand(t)
@@ -187,8 +186,7 @@ func readTimes(t *testing.T, text string) map[int]bool {
 		}
 		return times
 	}
-	// What is not named is every one of what is larger, and the beginning of
-	// what is smaller.
+	// An unnamed larger unit means each of its values, and an unnamed smaller one its beginning.
 	values := map[string][]int{}
 	text = strings.ReplaceAll(strings.ReplaceAll(text, " in steps of ", "/"), " during ", " of ")
 	finest := ""
@@ -356,7 +354,7 @@ func ExampleExpression_Describe() {
 	// 工作日（周一至周五）08:00 至 18:55 每 5 分钟一次
 }
 
-// mustParse parses an expression that the test knows to be right.
+// mustParse parses a valid expression.
 func mustParse(t testing.TB, expr string, opts ...Option) *Expression {
 	t.Helper()
 	e, err := Parse(expr, opts...)
@@ -366,7 +364,7 @@ func mustParse(t testing.TB, expr string, opts ...Option) *Expression {
 	return e
 }
 
-// walkedWindows finds windows by a walk through the day, second by second.
+// walkedWindows finds windows by walking through the day, second by second.
 func walkedWindows(f *fields) (step int, windows []window) {
 	first := f.timeFrom(0)
 	step = f.timeAfter(first) - first
@@ -389,7 +387,7 @@ func walkedWindows(f *fields) (step int, windows []window) {
 
 func TestWindowsMatchAWalkThroughTheDay(t *testing.T) {
 	random := newRand(t)
-	// A set is some progressions, which windows are made of.
+	// A set consists of some progressions, which form windows.
 	set := func(length int) (set uint64) {
 		for range 1 + random.IntN(2) {
 			first := random.IntN(length)

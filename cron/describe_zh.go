@@ -31,7 +31,7 @@ func (zh chinese) describe(d *description) string {
 	}
 }
 
-// days says the days with their months and years.
+// days describes the days with their months and years.
 func (zh chinese) days(d *description) string {
 	switch d.rule {
 	case byDate:
@@ -100,7 +100,7 @@ func (zh chinese) heading(d *description) string {
 	}
 }
 
-// yearly says the years in front of months.
+// yearly puts the years before the months.
 func (zh chinese) yearly(d *description) string {
 	if d.years == nil || !oneOf(d.years) {
 		return zh.years(d) + "每年"
@@ -116,7 +116,7 @@ func (zh chinese) months(months []stretch) string {
 	return zh.values(months, " 月", "", "")
 }
 
-// times says the times of a day.
+// times describes the times of a day.
 func (zh chinese) times(t *times) string {
 	if t.clock != nil {
 		return zh.clocks(t.clock, t.seconds)
@@ -141,7 +141,7 @@ func (zh chinese) times(t *times) string {
 	return parts[0] + " " + every + "一次"
 }
 
-// factors says times as seconds of minutes of hours, the largest first.
+// factors describes times as seconds of minutes of hours, largest unit first.
 func (zh chinese) factors(t *times) string {
 	f := &t.factors
 	within := "每小时"
@@ -191,7 +191,7 @@ func (zh chinese) weekdays(w *weekdays, month string) string {
 	return strings.Join(items, "，以及")
 }
 
-// nthWeekdays says the days of the week that are counted in a month.
+// nthWeekdays describes the days of the week that are counted in a month.
 func (zh chinese) nthWeekdays(w *weekdays) []string {
 	var items []string
 	for _, d := range w.nth {
@@ -202,7 +202,7 @@ func (zh chinese) nthWeekdays(w *weekdays) []string {
 	return items
 }
 
-// ifThere says that not every month has the day.
+// ifThere says that some months lack the day.
 func (zh chinese) ifThere(w *weekdays) string {
 	switch {
 	case !w.hasFifth():
@@ -214,7 +214,7 @@ func (zh chinese) ifThere(w *weekdays) string {
 	}
 }
 
-// condition says that a day of the month must be a day of the week as well.
+// condition says that a day of the month must also be a day of the week.
 func (zh chinese) condition(d *description) string {
 	w := &d.weekdays
 	var items []string
@@ -235,7 +235,7 @@ func (zh chinese) condition(d *description) string {
 	return "仅当这一天是" + strings.Join(items[:last], "、") + "或" + items[last]
 }
 
-// dates says days of the month.
+// dates describes days of the month.
 func (zh chinese) dates(d *monthDays) string {
 	var items []string
 	switch {
@@ -269,7 +269,7 @@ func (zh chinese) monthDay(d monthDay) string {
 	}
 }
 
-// missing says which days not every month has.
+// missing names the days that some months lack.
 func (zh chinese) missing(d *monthDays) string {
 	if len(d.conditional) == 0 {
 		return ""
@@ -307,14 +307,13 @@ func (chinese) remarks(remarks ...string) string {
 	return "（" + strings.Join(said, "，且") + "）"
 }
 
-// values says numbers, each with its unit.
+// values formats numbers, each with its unit.
 func (zh chinese) values(values []stretch, unit, before, after string) string {
 	return zh.join(eachStretch(values, func(n int) string { return strconv.Itoa(n) + unit }, "至 ",
 		func(n int) string { return before + strconv.Itoa(n) + after }))
 }
 
-// numbers says numbers with their unit behind the last; length is the unit of a
-// step.
+// numbers formats numbers with the unit after the last one; length is the unit of a step.
 func (zh chinese) numbers(values []stretch, number func(int) string, unit, length string) string {
 	text := zh.join(eachStretch(values, number, " 至 ", func(int) string { return "" })) + " " + unit
 	if step := values[0].step; step > 1 {
@@ -331,7 +330,7 @@ func (zh chinese) clocks(times []int, seconds bool) string {
 	return zh.join(items)
 }
 
-// join says a list.
+// join formats a list.
 func (chinese) join(items []string) string {
 	last := len(items) - 1
 	if last < 1 {
@@ -422,7 +421,7 @@ func (zh chinese) outcome(n *note) string {
 	}
 }
 
-// noteTimes says the times that a note is about.
+// noteTimes formats the times of a note.
 func (zh chinese) noteTimes(n *note, dated bool) string {
 	items := make([]string, len(n.times))
 	for i, c := range n.times {
@@ -437,8 +436,7 @@ func (zh chinese) noteTimes(n *note, dated bool) string {
 	return zh.join(items)
 }
 
-// runs says the times at which skipped times run, with the date where it is
-// another one.
+// runs formats the times at which skipped times run, with the date if it differs.
 func (zh chinese) runs(n *note) string {
 	items := make([]string, len(n.runs))
 	for i, c := range n.runs {
@@ -454,7 +452,7 @@ func (zh chinese) runs(n *note) string {
 	return zh.join(items)
 }
 
-// date says the day of a civil time.
+// date formats the day of a civil time.
 func (chinese) date(c int64) string {
 	d := dateOf(floorDiv(c, secondsPerDay))
 	return strconv.Itoa(d.Year) + "年" + strconv.Itoa(int(d.Month)) + "月" + strconv.Itoa(d.Day) + "日"

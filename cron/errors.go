@@ -10,9 +10,9 @@ import (
 // ParseError is a mistake in an expression, with its position.
 type ParseError struct {
 	Expr    string // the expression as given
-	Field   string // the field, such as "day of month"; "" when it is not about one
-	Pos     int    // where in Expr the mistake begins, in bytes from 0
-	Len     int    // how many bytes are wrong; 0 when something is missing at Pos
+	Field   string // the field, such as "day of month"; "" for none
+	Pos     int    // start of the mistake in Expr, in bytes from 0
+	Len     int    // length in bytes; 0 if something is missing at Pos
 	Problem string // the problem, such as "61 is out of range"
 	Allowed string // the allowed values, such as "0-59"; may be ""
 	Hint    string // a suggestion, such as `did you mean "FRI"?`; may be ""
@@ -28,7 +28,7 @@ func newParseError(expr string, pos, length int, field, problem, allowed, hint p
 	}
 }
 
-// Error returns the whole message in one line.
+// Error formats the error in one line.
 func (e *ParseError) Error() string { return e.Text().String() }
 
 // Text is Error as a code with arguments.
@@ -50,7 +50,7 @@ func nameOf(names []string, i uint8) string {
 	return fmt.Sprintf("invalid(%d)", i)
 }
 
-// indexOfName is the inverse of nameOf, with an error for people.
+// indexOfName is the inverse of nameOf, with a readable error.
 func indexOfName(what phrase.Text, names []string, name string) (int, error) {
 	for i, n := range names {
 		if n == name {

@@ -21,8 +21,8 @@ type Dialect uint8
 // The grammars. They differ in syntax and in the numbers of weekdays, not in the compiled
 // form.
 const (
-	// Default has 5 fields, 6 with seconds first, or 7 with a year at the end, and includes
-	// the extensions of the other grammars.
+	// Default has 5 fields, 6 with seconds first or 7 with a year last, and the extensions of the
+	// other grammars.
 	Default Dialect = iota
 	// Vixie5 is the grammar of cronie, the cron of most Linux systems.
 	Vixie5

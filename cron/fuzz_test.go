@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// fuzzSeeds are expressions of all kinds; the vectors and refused ones are added.
+// fuzzSeeds are expressions of all kinds, in addition to the vectors and refused expressions.
 var fuzzSeeds = []string{
 	"* * * * *", "*/5 0-23/2 1,15 jan-dec mon-fri", "0 0 0 1 1 ? 2030-2040/2", "58-1 22-2 28-3 nov-feb fri-mon",
 	"0 0 L-3W,15W,LW,L,L-2 * 5#2,1L,0#L", "H H(0-7)/3 ~ 2~5 +H", "TZ=Europe/Berlin 30 2 * * *", "CRON_TZ=UTC @daily",
@@ -34,8 +34,8 @@ func addSeeds(f *testing.F) {
 	}
 }
 
-// FuzzParse: whatever the text, Parse ends; what it refuses has an error that
-// people can read; what it takes has a canonical form that means the same.
+// FuzzParse checks that Parse ends for any text, with a readable error or an expression whose
+// canonical form is equal.
 func FuzzParse(f *testing.F) {
 	addSeeds(f)
 	f.Fuzz(func(t *testing.T, expr string, dialect, rule uint8, at int64) {
@@ -69,7 +69,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// checkError checks that an error names a place inside the text, in one line.
+// checkError checks that an error names a place in the text, in one line.
 func checkError(t *testing.T, expr string, err error) {
 	t.Helper()
 	var parseError *ParseError
@@ -120,11 +120,10 @@ func FuzzNext(f *testing.F) {
 		}
 		at := time.Unix(seconds, int64(nanoseconds%1e9))
 		if seconds > math.MaxInt64/2 || seconds < math.MinInt64/2 {
-			return // beyond what the time package can compare
+			return // beyond the range of the time package
 		}
-		// Two searches that must end: none is allowed to take the millisecond
-		// that a loop over minutes or days would take. The best of several
-		// counts, as the machine may be busy.
+		// Both searches must end, and within the millisecond that a loop over minutes or days would
+		// take. The best of several counts, as the machine may be busy.
 		fastest := time.Hour
 		for try := 0; try < 5 || fastest > 5*time.Millisecond && try < 100; try++ {
 			began := time.Now()

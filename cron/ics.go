@@ -62,7 +62,7 @@ func ParseICS(r io.Reader) ([]Event, error) {
 type icsParser struct {
 	scanner *bufio.Scanner
 	line    int    // the number of the last line read
-	ahead   string // a line that was read already
+	ahead   string // a line that was read ahead
 	hasMore bool   // ahead is one
 }
 
@@ -171,8 +171,8 @@ func icsDate(value string) (Date, error) {
 	return Date{year, month, day}, nil
 }
 
-// icsLastDay returns the last day of an event that ends at value, which a date or
-// midnight does not belong to.
+// icsLastDay returns the last day of an event that ends at value: an end at a date or midnight
+// excludes that day.
 func icsLastDay(value string) Date {
 	d, _ := icsDate(value)
 	if _, clock, timed := strings.Cut(value, "T"); !timed || strings.HasPrefix(clock, "000000") {

@@ -43,7 +43,7 @@ func (e *Expression) endedReason(last time.Time, year int) phrase.Text {
 	}
 }
 
-// isPossible reports whether there is a day that the sets match.
+// isPossible reports whether any day matches the sets.
 func (f *fields) isPossible() bool {
 	_, ok := f.onOrAfter(daysOf(Date{firstYear, time.January, 1}) * secondsPerDay)
 	return ok
@@ -56,8 +56,7 @@ func (f *fields) inAnyYear() *fields {
 	return &g
 }
 
-// impossibleDate says why no day matches the sets. It is called only when none
-// does.
+// impossibleDate explains why no day matches the sets. It is called only then.
 func (f *fields) impossibleDate() string {
 	var en english
 	d := f.description()
@@ -106,7 +105,7 @@ func (d *monthDays) leastNeed() int {
 // lengthMax is the length of the longest month.
 const lengthMax = 31
 
-// lacking says that no named month has one of the dates.
+// lacking says that each named month lacks the dates.
 func (f *fields) lacking(d *description) string {
 	var en english
 	_, longest := f.inAnyYear().monthLengths()

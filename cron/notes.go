@@ -46,17 +46,17 @@ func (e *Expression) Notes(lang Lang, from, to time.Time) []string {
 	return notes
 }
 
-// note is the effect of one clock change, free of any language.
+// note is the effect of one clock change, independent of a language.
 type note struct {
 	place   string
-	times   []int64 // the first of the civil times that are skipped or repeated
-	count   int     // how many there are
+	times   []int64 // the first skipped or repeated civil times
+	count   int     // number of these times
 	day     bool    // the whole day of the first one is skipped
 	outcome outcome
 	runs    []int64 // for caughtUp and movedLater: the civil times at which they run
 	regular bool    // a run in runs coincides with a regular one
 	length  int64   // of the gap or fold, in seconds
-	offset  int64   // for one pass only: its offset
+	offset  int64   // offset of the single pass that runs
 	seconds bool    // whether civil times are shown with seconds
 }
 
@@ -66,8 +66,8 @@ type outcome uint8
 const (
 	notRun     outcome = iota // skipped and lost
 	caughtUp                  // skipped, and run once after the gap
-	movedLater                // skipped, and each run later
-	runTwice                  // repeated, and run both times
+	movedLater                // skipped, and run later
+	runTwice                  // repeated, and run twice
 	runFirst                  // repeated, and run on the first pass
 	runLast                   // repeated, and run on the last pass
 )
@@ -99,8 +99,8 @@ func (e *Expression) changeAt(i int) (first, last int64, what outcome) {
 	return start + after, start + before - 1, what
 }
 
-// isNoted reports whether the change at the beginning of segment i does something
-// to the expression between two instants that is worth a note.
+// isNoted reports whether the change at the beginning of segment i affects the expression between
+// two instants in a way worth a note.
 func (e *Expression) isNoted(i int, low, high int64) bool {
 	start := e.zone.segments[i].start
 	before, after := e.zone.segments[i-1].offset, e.zone.segments[i].offset
@@ -115,7 +115,7 @@ func (e *Expression) isNoted(i int, low, high int64) bool {
 			return false
 		}
 		if what == caughtUp && !e.shows(start+after) {
-			return true // a run at a time that is not named
+			return true // a run at an unnamed time
 		}
 	case movedLater:
 		if !names(max(first, low+before), min(last, high+before)) {
@@ -132,9 +132,9 @@ func (e *Expression) isNoted(i int, low, high int64) bool {
 	return !e.goesOn(first, last, max(before-after, after-before))
 }
 
-// goesOn reports whether the runs stay evenly spaced although the civil times from first
-// to last, length seconds, are skipped or repeated: every hour has the same times, and
-// the change moves neither these times nor the days.
+// goesOn reports whether runs stay evenly spaced although the civil times from first to last,
+// length seconds, are skipped or repeated: every hour has the same times, and the change moves
+// neither these times nor the days.
 func (e *Expression) goesOn(first, last, length int64) bool {
 	if e.hour != allHours || !e.repeatsAfter(length) {
 		return false
@@ -219,7 +219,7 @@ func placeOf(z *Zone) string {
 	return strings.ReplaceAll(name[strings.LastIndexByte(name, '/')+1:], "_", " ")
 }
 
-// secondOfDay returns the second of its day that a civil time is.
+// secondOfDay returns the second of the day of a civil time.
 func secondOfDay(c int64) int { return int(c - floorDiv(c, secondsPerDay)*secondsPerDay) }
 
 // sameDay reports whether two civil times are on one day.

@@ -33,7 +33,7 @@ func TestNotes(t *testing.T) {
 		{"5-59/6 2 * * *", "Europe/Berlin", "2026-03-01 2026-04-01", ShiftOnce, []string{"on 29 March 2026 02:05, 02:11, 02:17, 02:23, 02:29, 02:35 and 4 more do not exist in Berlin: run 1 hour later"}},
 		{"15 30 2 * * *", "Europe/Berlin", "2026-03-01 2026-04-01", Vixie, []string{"on 29 March 2026 02:30:15 does not exist in Berlin: runs at 03:00:00"}},
 
-		// Wildcards that continue through the change have no note.
+		// Wildcards that continue through a change have no note.
 		{"* * * * *", "Europe/Berlin", year, Vixie, nil},
 		{"*/15 * * * *", "Europe/Berlin", year, Literal, nil},
 		{"30 * * * *", "Europe/Berlin", year, Vixie, nil},
@@ -49,7 +49,7 @@ func TestNotes(t *testing.T) {
 		{"15 * * * *", "Australia/Lord_Howe", year, Vixie, []string{"on 4 October 2026 02:15 does not exist in Lord Howe: does not run"}},
 		{"*/5 * 30 12 *", "Pacific/Apia", "2011-12-01 2012-02-01", Vixie, []string{"30 December 2011 does not exist in Apia: 00:00, 00:05, 00:10, 00:15, 00:20, 00:25 and 282 more do not run"}},
 
-		// Times and days that the change does not touch.
+		// Times and days outside the change.
 		{"0 8 * * *", "Europe/Berlin", year, Vixie, nil},
 		{"30 2 * * 1-5", "Europe/Berlin", year, Vixie, nil},
 		{"30 2 * * *", "UTC", year, Vixie, nil},
@@ -62,7 +62,7 @@ func TestNotes(t *testing.T) {
 		{"0,30 0,23 * * *", "America/Toronto", "1919-03-01 1919-04-05", ShiftOnce, []string{"on 30 March 1919 23:30 and on 31 March 1919 00:00 do not exist in Toronto: run at 00:30 and 01:00 on 31 March 1919, once where that is a regular time as well"}},
 		{"15 2 * * *", "Australia/Lord_Howe", year, ShiftOnce, []string{"on 4 October 2026 02:15 does not exist in Lord Howe: runs at 02:45"}},
 
-		// Only what happens between the two instants.
+		// Only changes between the two instants.
 		{"30 2 * * *", "Europe/Berlin", "2026-03-30 2026-10-24", Vixie, nil},
 		{"30 2 * * *", "Europe/Berlin", "2026-06-01 2026-01-01", Vixie, nil},
 	} {
@@ -169,8 +169,8 @@ func TestNotesReachChangesThatTheStretchOnlyTouches(t *testing.T) {
 	}
 }
 
-// A note must agree with Next, and where there is none although times
-// are skipped or repeated, the runs continue as if nothing had happened.
+// A note must agree with Next. Without a note, runs must continue evenly through skipped or
+// repeated times.
 func TestNotesAgreeWithNext(t *testing.T) {
 	r := newRand(t)
 	zones := []string{
@@ -184,7 +184,7 @@ func TestNotesAgreeWithNext(t *testing.T) {
 		rule := ClockChange(r.IntN(5))
 		words := strings.Fields(randomExpression(r))
 		words[2] = []string{words[2], "*", "0-23", "0-4", "0,2"}[r.IntN(5)]
-		// Most days, or nearly nothing is due at a change.
+		// Most days, or almost no run at a change.
 		e, err := Parse(strings.Join(words[:3], " ")+" * * "+[]string{"*", "*", "0", "6,0"}[r.IntN(4)], In(zone), WithClockChange(rule))
 		if err != nil {
 			t.Fatal(err)

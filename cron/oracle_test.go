@@ -11,12 +11,11 @@ import (
 	"time"
 )
 
-// The oracle: the rules of the package once more, in the slowest and plainest
-// way. A generator makes an expression as a text together with what each field
-// means, as tables of yes and no; nothing here parses. A wall shows what the
-// clocks of a zone show, instant after instant, read from the time package; the
-// rules for changes of the clock are applied by walking over it. It shares no
-// code with the package but the names of the dialects and rules.
+// The oracle implements the rules of the package in the slowest and simplest way. A generator makes
+// an expression as a text together with the meaning of each field, as tables of booleans; no code
+// here parses. A wall has the civil times of a zone, instant by instant, from the time package; the
+// oracle applies the rules for clock changes by walking over it. It shares only the names of
+// dialects and rules with the package.
 
 var seedFlag = flag.Uint64("seed", 1, "seed of the random expressions and instants")
 
@@ -31,7 +30,7 @@ func newRand(t testing.TB) *rand.Rand {
 type moment struct {
 	year, month, day, hour, minute, second int16
 	weekday                                int16 // Sunday is 0
-	length                                 int16 // the days of the month
+	length                                 int16 // number of days in the month
 }
 
 func momentOf(t time.Time) moment {
@@ -43,7 +42,7 @@ func momentOf(t time.Time) moment {
 	}
 }
 
-// daysInMonth knows the months by heart.
+// daysInMonth is a table of the lengths of months.
 func daysInMonth(year, month int) int16 {
 	switch month {
 	case 4, 6, 9, 11:
@@ -57,7 +56,7 @@ func daysInMonth(year, month int) int16 {
 	return 31
 }
 
-// plus counts on by less than a day, as an untouched clock does.
+// plus adds less than a day, as a clock without changes does.
 func (m moment) plus(seconds int64) moment {
 	s := int64(m.hour)*3600 + int64(m.minute)*60 + int64(m.second) + seconds
 	if s >= 24*3600 {
@@ -76,7 +75,7 @@ func (m moment) plus(seconds int64) moment {
 	return m
 }
 
-// meaning is an expression as text and as what it means.
+// meaning is an expression as text, with its meaning.
 type meaning struct {
 	text        string
 	dialect     Dialect
@@ -84,9 +83,9 @@ type meaning struct {
 	job         string // "" for none
 
 	second, minute, hour, month [60]bool
-	years                       map[int16]bool // nil is any year
+	years                       map[int16]bool // nil means any year
 	day, weekday                func(moment) bool
-	and                         bool // a day must be in both day fields
+	and                         bool // a day must match both day fields
 	wildcard                    bool
 }
 
@@ -109,7 +108,7 @@ func (n *meaning) compile(t testing.TB, zone *Zone) *Expression {
 	return e
 }
 
-// holds reports whether the clock shows a time of the expression.
+// holds reports whether a civil time matches the expression.
 func (n *meaning) holds(m moment) bool {
 	return n.second[m.second] && n.minute[m.minute] && n.hour[m.hour] && n.holdsOn(m)
 }
@@ -214,7 +213,7 @@ func (w *wall) occurrences(n *meaning) []int64 {
 
 const threeHours = 3 * 3600
 
-// gap walks through the times that a change skipped and does what the rule says.
+// gap walks through the times that a change skipped and applies the rule.
 func (w *wall) gap(n *meaning, c change, set func(int64, bool)) {
 	m := w.at(c.at - w.step)
 	for late := int64(0); late < c.by; late += w.step {
@@ -254,14 +253,14 @@ func (w *wall) fold(n *meaning, c change, set func(int64, bool)) {
 	}
 }
 
-// compare checks that Next and Prev of an expression, called again and again,
-// give the occurrences on the wall and no others.
+// compare checks that Next and Prev of an expression, called repeatedly, return exactly the
+// occurrences on the wall.
 func (w *wall) compare(t testing.TB, n *meaning) {
 	t.Helper()
 	w.compareWith(t, n, w.occurrences(n))
 }
 
-// compareWith is compare with occurrences that are known already.
+// compareWith is compare with known occurrences.
 func (w *wall) compareWith(t testing.TB, n *meaning, want []int64) {
 	t.Helper()
 	e := n.compile(t, w.zone)
@@ -385,11 +384,11 @@ func changesOf(location *time.Location, from, to int64) []change {
 	return found
 }
 
-// fieldRule is what the grammars say about a field.
+// fieldRule is the grammars' rule for a field.
 type fieldRule struct {
-	index     int // in the form of seven fields
+	index     int // position in the form of seven fields
 	low, high int
-	names     []string // for the values from low on
+	names     []string // names of the values from low on
 }
 
 var fieldRules = [...]fieldRule{
@@ -501,7 +500,7 @@ func (g *generator) expression() *meaning {
 		n.years = map[int16]bool{}
 		add(g.field(fieldRules[6], func(v int) { n.years[int16(v)] = true }))
 		if len(n.years) == 2199-1970+1 {
-			n.years = nil // all that can be named are any, those before 1970 too
+			n.years = nil // all nameable years means any year, even before 1970
 		}
 	}
 	n.text = strings.Join(texts, g.blank())
@@ -537,8 +536,8 @@ func (g *generator) field(rule fieldRule, mark func(int)) string {
 	return text
 }
 
-// item makes one item of a list and marks its values. It walks along the values
-// one by one, around the end of the field and on where a range does.
+// item makes one item of a list and marks its values. It walks through the values one by one, and
+// wraps around the end of the field where a range does.
 func (g *generator) item(rule fieldRule, mark func(int)) string {
 	low, high := rule.low, rule.high
 	isYear, isWeekday := rule.index == 6, rule.index == 5
@@ -582,7 +581,7 @@ func (g *generator) item(rule fieldRule, mark func(int)) string {
 		walk(a, high, step)
 		text := g.value(rule, a)
 		if isWeekday && a == 0 && g.dialect == Default && g.oneIn(2) {
-			text = "7" // counts as 0 here
+			text = "7" // counts as 0
 		}
 		return text + stepText
 	case kind == 6 && !isYear && g.dialect != Quartz && g.job != "":
@@ -607,7 +606,7 @@ func (g *generator) item(rule fieldRule, mark func(int)) string {
 			a, b = b, a
 		}
 		if a == b && isWeekday && a == 0 {
-			b = 1 // 0-0 and 7-7 have tests of their own
+			b = 1 // 0-0 and 7-7 have separate tests
 		}
 		walk(a, b, step)
 		return fmt.Sprintf("%s-%s%s", g.value(rule, a), g.value(rule, b), stepText)
@@ -727,8 +726,8 @@ func (g *generator) anyCase(text string) string {
 	return text
 }
 
-// isNearestWorkday reports whether of all Mondays to Fridays of the month this day
-// is the nearest to another, which must be a day of the month.
+// isNearestWorkday reports whether this day is the Monday to Friday of its month nearest to another
+// day of the month.
 func isNearestWorkday(m moment, to int) bool {
 	if to < 1 || to > int(m.length) {
 		return false

@@ -10,7 +10,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
-// maxLength bounds an expression in bytes: even a list of all 60 seconds is shorter.
+// maxLength bounds an expression, in bytes: even a list of all 60 seconds is shorter.
 const maxLength = 256
 
 // The fields in the order of the seven-field form. The numbers are part of the
@@ -32,8 +32,8 @@ const (
 type fieldSpec struct {
 	name     phrase.Text
 	min, max int
-	names    string // three letters each, from the value base on
-	rest     string // the other letters of each name, if it is written in full
+	names    string // three letters each, from the value base
+	rest     string // the rest of each full name
 	base     int
 }
 
@@ -67,8 +67,8 @@ var macros = []struct{ name, expr string }{
 
 // Parse compiles a cron expression. The error, if any, is a *ParseError.
 //
-// An expression that never falls due, such as "0 0 30 2 *", is no error here:
-// Next returns the zero time, and NeverReason says why.
+// An expression that never falls due, such as "0 0 30 2 *", is no error: [Expression.Next] returns
+// the zero time, and [Expression.NeverReason] explains why.
 func Parse(expr string, opts ...Option) (*Expression, error) {
 	var o options
 	for _, opt := range opts {
@@ -84,15 +84,15 @@ func Parse(expr string, opts ...Option) (*Expression, error) {
 
 // parser reads one expression from left to right.
 type parser struct {
-	expr    string // what the user wrote
-	pos     int    // the byte that is read next
+	expr    string // as the user wrote it
+	pos     int    // index of the next byte
 	dialect Dialect
 	job     string
 
-	field int // the field that is being read, or noField
+	field int // the field being read, or noField
 	end   int // where it ends
 
-	warnings *[]phrase.Text // where to add them, or nil
+	warnings *[]phrase.Text // receives warnings, or nil
 }
 
 func (p *parser) parse(e *Expression, zone *Zone) error {
@@ -199,7 +199,7 @@ func (p *parser) fields(e *Expression) error {
 
 	e.fields = fields{second: 1, minute: 1, hour: 1, day: allDays, month: allMonths, weekday: allWeekdays}
 	var stars, questions uint8 // the fields that begin with a star, or are "?"
-	forced := false            // by "+" in front of the day of week
+	forced := false            // set by "+" before the day of week
 	for i := range count {
 		p.field = first + i
 		p.pos = starts[i]
@@ -291,7 +291,7 @@ func (p *parser) wrongCount(count int, starts []int) error {
 	return p.fail(pos, end, found, wanted, hint)
 }
 
-// everyUnits are the units in which people write a fixed rate, by the singular.
+// everyUnits are the units of fixed rates, by the singular.
 var everyUnits = map[string]string{
 	"s": "s", "sec": "s", "second": "s", "m": "m", "min": "m", "minute": "m", "h": "h", "hr": "h", "hour": "h",
 }
@@ -400,8 +400,8 @@ func (p *parser) list(e *Expression) error {
 	return nil
 }
 
-// item reads one item of a list: a star, value, range, or a special day. It
-// returns the set of its values; years and special days it adds to e itself.
+// item reads one item of a list: a star, value, range, or a special day. It returns the set of its
+// values, and adds years and special days to e.
 func (p *parser) item(e *Expression) (uint64, error) {
 	spec := &specs[p.field]
 	switch c := p.expr[p.pos]; {
@@ -495,8 +495,7 @@ func (p *parser) rangeFrom(e *Expression, start, from int) (uint64, error) {
 	return p.span(e, from, to, step), nil
 }
 
-// span returns the values from..to in steps, those beyond the end of the field
-// wrapped around to its beginning.
+// span returns the values from..to in steps, wrapping around the end of the field.
 func (p *parser) span(e *Expression, from, to, step int) uint64 {
 	spec := &specs[p.field]
 	if p.field == yearField {
@@ -770,8 +769,8 @@ func (p *parser) specialWeekday(e *Expression, start int, word string) (uint64, 
 	return 0, true, nil
 }
 
-// value reads a number or name of the field. For the day of week 7 is kept, so
-// that ranges can end in it.
+// value reads a number or name of the field. For the day of week it returns 7 for 7, so that ranges
+// can end in it.
 func (p *parser) value(start int, word string) (int, error) {
 	spec := &specs[p.field]
 	if !isDigits(word) {
@@ -806,9 +805,9 @@ func (p *parser) weekdayZero(v int) int {
 	return v
 }
 
-// longName looks up a name of more than three letters. The default dialect reads names that are
-// written in full, and Quartz any word whose first three letters are a name. Quartz ignores the text between such a word and the next comma, so here only
-// a word at the end of its item is a name.
+// longName looks up a name of more than three letters. The default dialect reads full names, and Quartz
+// any word whose first three letters are a name. Quartz ignores the text between such a word and the
+// next comma, so here only a word at the end of its item is a name.
 func (p *parser) longName(spec *fieldSpec, start int, word string) (int, bool) {
 	if p.dialect == Default {
 		return fullName(spec, word)
@@ -821,7 +820,7 @@ func (p *parser) longName(spec *fieldSpec, start int, word string) (int, bool) {
 	return named(spec, word[:3])
 }
 
-// fullName looks up a name that is written in full.
+// fullName looks up a full name.
 func fullName(spec *fieldSpec, word string) (int, bool) {
 	if len(word) <= 3 {
 		return 0, false
@@ -833,7 +832,7 @@ func fullName(spec *fieldSpec, word string) (int, bool) {
 	return v, strings.EqualFold(word[3:], strings.Split(spec.rest, " ")[v-spec.base])
 }
 
-// named looks a word up in the names of a field.
+// named looks up a word among the names of a field.
 func named(spec *fieldSpec, word string) (int, bool) {
 	if len(word) != 3 {
 		return 0, false
@@ -850,7 +849,7 @@ func named(spec *fieldSpec, word string) (int, bool) {
 // normalize gives equivalent sets the same form.
 func (e *Expression) normalize() {
 	if e.has(either) && (e.anyDayOfMonth() || e.anyWeekday()) {
-		// Any day is a day of one of them.
+		// Any day matches one of them.
 		e.marks &^= either
 		e.day, e.weekday = allDays, allWeekdays
 	}

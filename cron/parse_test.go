@@ -173,7 +173,7 @@ func TestFieldsCompileTo(t *testing.T) {
 		{Quartz, "0 0 0 ? * 6-2", weekdayField, "0,1,5,6"},
 		{Quartz, "0 0 0 ? * 6-2/2", weekdayField, "0,5"},
 
-		// Seven is Sunday too.
+		// Seven is Sunday, too.
 		{Default, "0 0 * * 7", weekdayField, "0"},
 		{Default, "0 0 * * 0,7", weekdayField, "0"},
 		{Default, "0 0 * * 5-7", weekdayField, "0,5,6"},
@@ -398,13 +398,13 @@ func TestDrawnValuesNeverChange(t *testing.T) {
 		{"default", "backup", "H H H H H H", secondField, "20"},
 		{"default", "backup", "H H H H H H", minuteField, "15"},
 		{"default", "backup", "H H H H H H", hourField, "3"},
-		{"default", "backup", "H H H H H H", dayField, "13"}, // of the 28 that every month has
+		{"default", "backup", "H H H H H H", dayField, "13"}, // among the 28 days that every month has
 		{"default", "backup", "H H H H H H", monthField, "12"},
 		{"default", "backup", "H H H H H H", weekdayField, "1"},
 		{"default", "backup", "~ ~ ~ ~ ~ ~", secondField, "20"},
 		{"default", "backup", "~ ~ ~ ~ ~ ~", minuteField, "15"},
 		{"default", "backup", "~ ~ ~ ~ ~ ~", hourField, "3"},
-		{"default", "backup", "~ ~ ~ ~ ~ ~", dayField, "4"}, // of all 31, as in cronie
+		{"default", "backup", "~ ~ ~ ~ ~ ~", dayField, "4"}, // among all 31 days, as in cronie
 		{"default", "backup", "~ ~ ~ ~ ~ ~", monthField, "12"},
 		{"default", "backup", "~ ~ ~ ~ ~ ~", weekdayField, "1"},
 		{"payroll", "月报", "H H H H H H", minuteField, "57"},

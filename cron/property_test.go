@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// short is true for the tests that run before each commit, and under the race
-// detector, which sees nothing more in more of the same: a sample of what the full
-// ones do.
+// short is set for tests before a commit, and under the race detector, which finds no more in more
+// cases: they take a sample.
 func short() bool { return testing.Short() || raceDetector }
 
 // light returns the number of cases.
@@ -20,8 +19,8 @@ func light(full, sample int) int {
 	return full
 }
 
-// watched returns what is tried of a long list: under the race detector each tenth, since
-// it sees nothing in the work of a single goroutine, however much that is.
+// watched returns the cases of a long list to try: under the race detector each tenth, since a
+// single goroutine has no races.
 func watched[T any](list []T) (some []T) {
 	if !raceDetector {
 		return list
@@ -113,8 +112,8 @@ func loadZone(t testing.TB, name string) *Zone {
 	return zone
 }
 
-// wallAround shows the clocks of a zone, second by second, for a change and
-// some hours before and after what it skips or repeats.
+// wallAround returns a wall of seconds for a change in a zone, from some hours before the skipped
+// or repeated times to some hours after them.
 func wallAround(zone *Zone, c change, hours int64) *wall {
 	length := max(c.by, -c.by) + hours*3600
 	return newWall(zone, c.at-length, c.at+length, 1)
@@ -147,7 +146,7 @@ func TestUnusualChangesMatchTheOracle(t *testing.T) {
 	}
 }
 
-// on makes an expression that mostly falls due on some day of a wall.
+// on returns an expression that mostly falls due on some day of a wall.
 func (g *generator) on(w *wall) *meaning {
 	for range 50 {
 		n := g.expression()
@@ -160,8 +159,8 @@ func (g *generator) on(w *wall) *meaning {
 	return g.expression()
 }
 
-// Days and times far apart, without changes of the clock: the oracle goes from
-// day to day over three hundred years.
+// Days and times far apart, without clock changes: the oracle goes day by day over three hundred
+// years.
 func TestSequencesInUTCMatchTheOracle(t *testing.T) {
 	r := newRand(t)
 	days := calendar(1900, 2199)
@@ -205,7 +204,7 @@ func TestSequencesInUTCMatchTheOracle(t *testing.T) {
 
 // daysOfUTC are the days of whole years, in order.
 type daysOfUTC struct {
-	first int64 // the instant at which they begin
+	first int64 // their first instant
 	days  []moment
 }
 
@@ -255,8 +254,8 @@ func (n *meaning) holdsAt(s int64) bool {
 	return n.second[s%60] && n.minute[s/60%60] && n.hour[s/3600]
 }
 
-// Rare days, met over years with all the changes of the clock in between. The
-// walls have a step of a quarter of an hour, so all times are quarters too.
+// Rare days over years with all clock changes. The walls have steps of a quarter of an hour, and so
+// do all times.
 func TestYearsOfQuarterHoursMatchTheOracle(t *testing.T) {
 	t.Logf("random with -seed %d", *seedFlag)
 	for i, place := range []struct {

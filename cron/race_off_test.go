@@ -2,6 +2,6 @@
 
 package cron
 
-// raceDetector tells that the test binary was built with -race, which makes code
-// several times slower: times mean nothing then.
+// raceDetector is set in test binaries built with -race, which makes code several times slower:
+// times mean nothing then.
 const raceDetector = false

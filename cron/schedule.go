@@ -31,7 +31,7 @@ func ParseSchedule(expr string, opts ...Option) (Schedule, error) {
 		opt(&o)
 	}
 	if o.dialect != Default {
-		return Parse(expr, opts...) // which says that the dialect has none
+		return Parse(expr, opts...) // its error says that the dialect has no intervals
 	}
 	text := strings.Trim(trimmed[len(every):], " \t")
 	at := strings.LastIndex(expr, text)
@@ -200,8 +200,8 @@ func (s Instants) Next(t time.Time) time.Time {
 	return s.sorted[i]
 }
 
-// Union returns the schedule that falls due when any of the given ones does. Simultaneous
-// occurrences are one.
+// Union returns the schedule that falls due whenever a given one does. Simultaneous occurrences are
+// one.
 func Union(schedules ...Schedule) Schedule {
 	if len(schedules) == 1 {
 		return schedules[0]
@@ -262,9 +262,8 @@ func Between(s Schedule, after, until time.Time) iter.Seq[time.Time] {
 // of a year ago.
 const beforeMax = 2 * 366 * 24 * time.Hour
 
-// Before returns the last occurrence strictly before an instant, or the zero time if there
-// is none in the two years before it. Of a schedule without a method Prev it is found in
-// windows that double.
+// Before returns the last occurrence strictly before an instant, or the zero time if there is none
+// in the two years before it. Without a method Prev it searches windows that double.
 func Before(s Schedule, instant time.Time) time.Time {
 	if known, ok := s.(interface{ Prev(time.Time) time.Time }); ok {
 		return known.Prev(instant)

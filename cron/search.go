@@ -2,9 +2,8 @@ package cron
 
 import "math/bits"
 
-// The search for matching civil times. It is arithmetic on bit sets: no loop
-// over minutes or days, one bounded loop over months, and no zone. clock.go
-// maps what it finds to instants.
+// The search for matching civil times. It is arithmetic on bit sets: no loop over minutes or days,
+// one bounded loop over months, and no zone. clock.go maps its results to instants.
 
 // Each set holds a value v of its field as bit v.
 const (
@@ -16,7 +15,7 @@ const (
 )
 
 const (
-	minYear = 1970 // the first year that an expression can name
+	minYear = 1970 // the first valid year of an expression
 	years   = lastYear - minYear + 1
 
 	// nthBits is the width of one day of the week in fields.nth: the first to
@@ -45,11 +44,11 @@ type fields struct {
 type marks uint8
 
 const (
-	// either is Vixie's rule for two restricted day fields: a day must match one of them.
-	// Otherwise it must match both.
+	// either is Vixie's rule for two restricted day fields: a day must match one of them. Without
+	// it a day must match both.
 	either marks = 1 << iota
-	// wildcard is set for a second, minute or hour that begins with a star: such a schedule
-	// follows real time through clock changes, all others have fixed times.
+	// wildcard is set for a second, minute or hour that begins with a star: such a schedule follows
+	// real time through clock changes; other schedules have fixed times.
 	wildcard
 )
 

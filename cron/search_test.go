@@ -37,7 +37,7 @@ func TestDivisionRoundsDown(t *testing.T) {
 	}
 }
 
-// sequence is what an expression gives from an instant on.
+// sequence returns the next n occurrences of an expression after an instant.
 func sequence(t testing.TB, e *Expression, from string, n int) []string {
 	t.Helper()
 	at, err := time.Parse(time.RFC3339, from)
@@ -54,8 +54,8 @@ func sequence(t testing.TB, e *Expression, from string, n int) []string {
 	return found
 }
 
-// Days that take some thought, with a calendar beside: 1 August 2026 is a
-// Saturday, 31 October 2027 a Sunday, February 2032 has five Sundays.
+// Special days by the calendar: 1 August 2026 is a Saturday, 31 October 2027 a Sunday, and February
+// 2032 has five Sundays.
 func TestSpecialDays(t *testing.T) {
 	for _, test := range []struct {
 		what, expr, from string

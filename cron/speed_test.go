@@ -6,9 +6,9 @@ import (
 	"unsafe"
 )
 
-// What the package promises about speed, on a quiet machine. The tests allow
-// three times as much, and as many times more as the machine is slower, so that they hold
-// on a busy one and still notice a search that has become a loop.
+// The promised speed of the package on a quiet machine. The tests allow three times as much, times
+// the slowness of the machine, so that they hold on a busy one and still notice a search that has
+// become a loop.
 const (
 	promisedUTC   = 80 * time.Nanosecond
 	promisedZone  = 120 * time.Nanosecond
@@ -62,7 +62,7 @@ func speedCases() []speedCase {
 	return cases
 }
 
-// speedFrom are instants from which searches begin: one of them may be lucky.
+// speedFrom are the starting instants of searches: a single one may be an easy case.
 var speedFrom = func() []time.Time {
 	var from []time.Time
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -73,9 +73,8 @@ var speedFrom = func() []time.Time {
 	return from
 }()
 
-// fastest returns the time for one call of f: the best of short batches, as
-// whatever else a machine does makes a batch slower and never faster. It continues
-// as long as the best is too slow, up to a bound.
+// fastest returns the time for one call of f: the best of short batches, as other load only makes a
+// batch slower. While the best is too slow it continues, up to a bound.
 func fastest(promised time.Duration, f func(time.Time) time.Time) time.Duration {
 	const fewest, most = 5, 200
 	best := time.Hour
@@ -92,18 +91,18 @@ func fastest(promised time.Duration, f func(time.Time) time.Time) time.Duration 
 	return best
 }
 
-// slowness returns how many times as long as on a quiet machine a little work of the
-// standard library takes now, and at least 1.
+// slowness returns how many times as long as on a quiet machine some standard work takes now, at
+// least 1.
 func slowness() float64 {
 	const quiet = 30 * time.Nanosecond
 	took := fastest(quiet, func(at time.Time) time.Time { return at.AddDate(0, 1, 1) })
 	return max(1, float64(took)/float64(quiet))
 }
 
-// wantFast requires that one call of f takes no longer than is allowed.
+// wantFast requires that one call of f is fast enough.
 func wantFast(t *testing.T, what string, promised time.Duration, f func(time.Time) time.Time) {
 	t.Helper()
-	const tries = 20 // something else may be faster for a moment
+	const tries = 20 // f may be slowed down for a moment
 	var took, allowed time.Duration
 	for range tries {
 		took, allowed = fastest(promised, f), tolerance*promised
@@ -117,7 +116,7 @@ func wantFast(t *testing.T, what string, promised time.Duration, f func(time.Tim
 	t.Errorf("%s takes %v, promised is %v and %v is allowed here", what, took, promised, allowed)
 }
 
-// sink keeps the compiler from leaving out what is measured.
+// sink keeps the compiler from removing the measured calls.
 var sink time.Time
 
 func TestSearchesAreFast(t *testing.T) {
@@ -182,7 +181,7 @@ func TestParsingIsFast(t *testing.T) {
 	}
 }
 
-// A node may hold a million of them.
+// A node may have a million of them.
 func TestExpressionsAreSmall(t *testing.T) {
 	const most = 100
 	if size := unsafe.Sizeof(Expression{}) - unsafe.Sizeof((*Zone)(nil)); size > most {

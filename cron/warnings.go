@@ -30,7 +30,7 @@ func WarningTexts(expr string, opts ...Option) []phrase.Text {
 	return warnings
 }
 
-// warnOfStep warns of a step after which no value of the field is left.
+// warnOfStep warns of a step that is too large for a second value.
 func (p *parser) warnOfStep(n int) {
 	spec := &specs[p.field]
 	values := spec.max - spec.min + 1

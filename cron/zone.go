@@ -42,9 +42,8 @@ type segment struct {
 }
 
 const (
-	// The index of a zone has one entry for each 2^indexShift seconds, about
-	// 97 days, between these bounds: few enough to be small, and at most two
-	// segments begin in most of them.
+	// The index of a zone has one entry for each 2^indexShift seconds, about 97 days, between these
+	// bounds: so few that the index is small, and so many that most have at most two segments.
 	indexShift = 23
 	indexStart = -2208988800 >> indexShift // 1900
 	indexEnd   = 7258118400 >> indexShift  // 2200
@@ -80,7 +79,7 @@ func LoadZone(name string) (*Zone, error) {
 // UnknownZoneError means that a name is not in the zone table.
 type UnknownZoneError struct {
 	Name       string
-	Suggestion string // the nearest name, "" when none is near
+	Suggestion string // the nearest name, "" if none is near
 }
 
 func (e *UnknownZoneError) Error() string { return e.Text().String() }
@@ -138,8 +137,8 @@ func zoneData(name string) (string, bool) {
 	return data[start : start+n], true
 }
 
-// splitZoneTable cuts the table into the lines of its header, sorted by name,
-// and the data behind them.
+// splitZoneTable splits the table into the lines of its header, sorted by name, and the data after
+// them.
 var splitZoneTable = sync.OnceValues(func() (header []string, data string) {
 	first, rest, _ := strings.Cut(zoneTable, "\n")
 	_, count, _ := strings.Cut(first, " ")
@@ -151,7 +150,7 @@ var splitZoneTable = sync.OnceValues(func() (header []string, data string) {
 	return header, rest
 })
 
-// fixedZone begins the names of zones that have one offset at all times.
+// fixedZone begins the names of zones with a constant offset.
 const fixedZone = "Etc/GMT"
 
 // fixedNamed returns the zone of an offset of whole hours, such as GMT+8 or UTC-03:00, and
@@ -173,7 +172,7 @@ func fixedNamed(text string) string {
 	return name
 }
 
-// fromUTC says the offset of a zone that fixedNamed returns.
+// fromUTC formats the offset of a zone that fixedNamed returns.
 func fromUTC(name string) string {
 	if hours, ahead := strings.CutPrefix(name, fixedZone+"-"); ahead {
 		return hours + "h ahead of UTC"
@@ -181,8 +180,8 @@ func fromUTC(name string) string {
 	return strings.TrimPrefix(name, fixedZone+"+") + "h behind UTC"
 }
 
-// isAbbreviation reports whether a name has the form of CST, which stands for several
-// zones. Similar spellings are no help there.
+// isAbbreviation reports whether a name has the form of CST, which stands for several zones.
+// Similar names are no help for it.
 func isAbbreviation(name string) bool {
 	return len(name) <= 4 && strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
 }
@@ -211,9 +210,9 @@ func nearestZone(name string) string {
 	return nearest(name, ZoneNames())
 }
 
-// NewZone converts a location that is not in the table, such as one of time.FixedZone, to
-// a zone. Use LoadZone for IANA names: a location from time.LoadLocation or time.Local
-// depends on the machine's own files.
+// NewZone converts a location that is not in the table, such as a result of time.FixedZone, to a
+// zone. Use LoadZone for IANA names: a location from time.LoadLocation or time.Local depends on the
+// machine's own files.
 func NewZone(location *time.Location) *Zone {
 	return newZone(location)
 }
@@ -235,10 +234,9 @@ func newZone(location *time.Location) *Zone {
 
 // segmentsOf reads the changes of the offset from a location.
 //
-// time.Time.ZoneBounds ends a segment too early on the last day of leap years
-// beyond the table of a zone (golang/go#81583). Both segments around such a
-// false end have the same offset, so joining equal neighbours mends it; a bound
-// that is not later than the instant asked about is stepped over.
+// time.Time.ZoneBounds ends a segment too early on the last day of leap years beyond the table of a
+// zone (golang/go#81583). Joining neighbours with equal offsets mends such a false end; a bound
+// that does not lie after the given instant is skipped.
 func segmentsOf(location *time.Location) []segment {
 	at := time.Unix(daysOf(Date{firstYear - 50, 1, 1})*secondsPerDay, 0).In(location)
 	horizon := daysOf(Date{lastYear + 1, 1, 2}) * secondsPerDay

@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// distinctZones returns one name for each of the different contents of the zone
-// table: many names are links to others.
+// distinctZones returns one name for each distinct content of the zone table: many names are links.
 func distinctZones(t testing.TB) []string {
 	t.Helper()
 	seen := map[string]bool{}
@@ -64,7 +63,7 @@ func TestUnknownZonesAreRefused(t *testing.T) {
 		{"GMT+15", "unknown time zone"},
 		{"GMT+", "unknown time zone"},
 		{"Etc/GMT+1x", `did you mean "Etc/GMT+`},
-		{"CST", "an IANA name"}, // of China, or of Chicago: CET is neither
+		{"CST", "an IANA name"}, // China or Chicago: CET is neither
 		{"../../etc/localtime", "an IANA name"},
 		{"/usr/share/zoneinfo/UTC", "an IANA name"},
 		{"Europe/Berlin ", "unknown time zone"},
@@ -90,10 +89,9 @@ func TestNilZoneIsUTC(t *testing.T) {
 	}
 }
 
-// The offsets that expressions are searched with are those of the time package,
-// asked for single instants, which does not suffer from golang/go#81583: Go's
-// ZoneBounds ends before its instant on 31 December of leap years beyond the
-// table of a zone.
+// The offsets of searches equal the time package's at single instants, which golang/go#81583 does
+// not affect: Go's ZoneBounds ends before its instant on 31 December of leap years beyond the table
+// of a zone.
 func TestSegmentsAgreeWithTheTimePackage(t *testing.T) {
 	const hour = 3600
 	first, last := time.Date(1900, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -116,8 +114,8 @@ func TestSegmentsAgreeWithTheTimePackage(t *testing.T) {
 				t.Errorf("%s: a segment begins at %s without a change", name, stamp(time.Unix(zone.segments[j].start, 0).UTC()))
 			}
 		}
-		// Hour by hour around the end of each fourth year, another one for
-		// each zone: leap years are among them for every fourth zone.
+		// Hour by hour around the end of each fourth year, shifted per zone: every fourth zone has
+		// the leap years.
 		for year := 1903 + i%4; year < 2199; year += 4 {
 			end := time.Date(year, 12, 31, 0, 0, 0, 0, time.UTC).Unix()
 			for u := end - 24*hour; u <= end+48*hour; u += hour {
@@ -173,7 +171,7 @@ func TestEveryZoneForAYear(t *testing.T) {
 		*wall
 		known map[string][]int64
 	}
-	walls := map[string]year{} // by what the clocks do in the year
+	walls := map[string]year{} // by the clocks of the year
 	for _, name := range watched(ZoneNames()) {
 		zone := loadZone(t, name)
 		changes := changesOf(zone.Location(), from, to)
@@ -201,8 +199,7 @@ func TestEveryZoneForAYear(t *testing.T) {
 			walls[string(key)] = w
 		}
 		for _, c := range w.changes {
-			// The time at which the clock is changed, and those around it
-			// that are skipped or repeated.
+			// The time of the change, and the skipped or repeated times around it.
 			for _, away := range []int64{-c.by - quarter, -c.by, -quarter, 0, c.by / 2, c.by - quarter, c.by, quarter} {
 				m := w.at(c.at - quarter).plus(quarter).plus((away + 24*3600) % (24 * 3600))
 				expressions = append(expressions, plain(m.text(), every(int(m.minute)), every(int(m.hour)), false))
@@ -210,9 +207,8 @@ func TestEveryZoneForAYear(t *testing.T) {
 		}
 		for _, n := range expressions {
 			for n.clockChange = Vixie; n.clockChange <= SkipLast; n.clockChange++ {
-				// Zones that are alike in this year share the wall and
-				// what the oracle says, and only the first of them tries
-				// all rules.
+				// Zones that are alike in this year share the wall and the oracle's answers, and
+				// only the first tries all rules.
 				if n.clockChange > Vixie && (alike || short()) {
 					break
 				}
@@ -290,9 +286,9 @@ func TestMostUnusualChangesOfEveryZone(t *testing.T) {
 
 func isAnyDay(moment) bool { return true }
 
-// A zone file of the machine, or one that ZONEINFO points to, changes nothing:
-// neither for a process that starts with it nor for one that is running. The time
-// package reads the variable once, so that a process of its own is needed.
+// A zone file of the machine, or one that ZONEINFO points to, changes nothing: neither for a
+// process that starts with it nor for one that is running. The time package reads the variable
+// once, so that the test needs another process.
 func TestZoneFilesOfTheMachineAreIgnored(t *testing.T) {
 	const child = "BELFRY_TEST_FALSIFIED_ZONES"
 	if dir := os.Getenv(child); dir != "" {
@@ -331,7 +327,7 @@ func withFalsifiedZones(t *testing.T, file string) {
 	}
 	check := func(when string) {
 		t.Helper()
-		zones.Delete("Europe/Berlin") // so that it is read anew
+		zones.Delete("Europe/Berlin") // so that it is loaded again
 		e, err := Parse("TZ=Europe/Berlin 30 2 * * *")
 		if err != nil {
 			t.Fatal(err)

@@ -50,25 +50,24 @@ func Parts() []Part {
 	}
 }
 
-// Score counts what a library did with vectors.
+// Score counts a library's results for the vectors.
 type Score struct {
 	Right   int
 	Wrong   int // another answer
-	Refused int // an expression that it does not take
+	Refused int // refused expressions
 	Panics  int
-	Hangs   int // no answer within patience, or another vector of a zone that hung
+	Hangs   int // no answer within patience, or further vectors of a zone that hung
 }
 
 // Total is the number of vectors.
 func (s Score) Total() int { return s.Right + s.Wrong + s.Refused + s.Panics + s.Hangs }
 
-// patience is how long an answer may take. A search that hangs cannot be ended,
-// so it burns a processor until the program ends: check after measuring.
+// patience bounds an answer. A search that hangs cannot be ended and burns a processor until the
+// program ends: check after measuring.
 const patience = 3 * time.Second
 
-// Check compares the answers of a library with the vectors of its dialect. The
-// rule for changes of the clock is cron's, or in the quartz dialect the one of
-// Java's Quartz.
+// Check compares the answers of a library with the vectors of its dialect. The rule for clock
+// changes is cron's, or in the quartz dialect the rule of Java's Quartz.
 func Check(library Library, vectors Vectors, part Part) (Score, error) {
 	var score Score
 	hung := map[string]bool{} // zones

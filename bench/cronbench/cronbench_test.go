@@ -8,7 +8,7 @@ import (
 	"github.com/belfry-cron/belfry/cron"
 )
 
-// All of it works, quickly: the documented table is made by cmd/cronbench.
+// Everything works, quickly: cmd/cronbench makes the documented table.
 func TestReport(t *testing.T) {
 	vectors, err := ReadVectors("../../cron/testdata/vectors.json")
 	if err != nil {

@@ -1,7 +1,6 @@
-// Package cronbench measures Belfry's cron expressions beside those of other
-// libraries in one run, and checks what they answer against the vectors of
-// package cron. It belongs to a module of its own, so that no program that uses
-// Belfry depends on these libraries.
+// Package cronbench measures Belfry's cron expressions beside those of other libraries in one run,
+// and checks their answers against the vectors of package cron. It is a separate module, so that no
+// program that uses Belfry depends on these libraries.
 package cronbench
 
 import (
@@ -22,11 +21,11 @@ import (
 // instant comes in the zone of the expression.
 type Search func(time.Time) time.Time
 
-// Library is one of those compared.
+// Library is a compared library.
 type Library struct {
 	Name   string
-	Module string // as go.mod names it
-	// Dialect is the grammar of the vectors that it is given.
+	Module string // as in go.mod
+	// Dialect is the grammar of its vectors.
 	Dialect string
 	// Compile parses an expression of five fields, or in the quartz dialect
 	// one with seconds.
@@ -35,7 +34,7 @@ type Library struct {
 	ParseOnly bool
 }
 
-// Libraries returns those compared, Belfry first.
+// Libraries returns the compared libraries, Belfry first.
 func Libraries() []Library {
 	return []Library{
 		{"Belfry", "", "vixie5", compileBelfry, true},
@@ -113,8 +112,8 @@ func compileQuartz(expr string, zone *cron.Zone) (Search, error) {
 	}, nil
 }
 
-// forQuartz writes one of the measured expressions with seconds, a "?" and days
-// of the week from 1.
+// forQuartz converts a measured expression to Quartz: with seconds, a "?" and days of the week from
+// 1.
 func forQuartz(expr string) (string, error) {
 	fields := strings.Fields(expr)
 	switch day, weekday := fields[2], fields[4]; {

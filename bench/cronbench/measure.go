@@ -46,21 +46,20 @@ func instants(zone *cron.Zone) []time.Time {
 	return all
 }
 
-// Effort is how much time a measurement may take.
+// Effort bounds the time of a measurement.
 type Effort struct {
 	Rounds int
 	Batch  time.Duration // of one library and case in one round
 }
 
-// The efforts of a table for the documentation, and of a test that all of it
-// works. Batches are shorter than the turns that a system gives to processes, so
-// that on a busy machine most are not interrupted and the median is of those.
+// The efforts of a table for the documentation, and of a test. Batches are shorter than the time
+// slices of a system, so that most are uninterrupted even on a busy machine, and so is the median.
 var (
 	Full  = Effort{Rounds: 201, Batch: 200 * time.Microsecond}
 	Quick = Effort{Rounds: 3, Batch: 100 * time.Microsecond}
 )
 
-// Timing is the time of one call, 0 where a library cannot say the case.
+// Timing is the time of one call, 0 if a library cannot express the case.
 type Timing struct {
 	Median time.Duration
 	// Different is the number of instants from which the answer was not
@@ -70,13 +69,12 @@ type Timing struct {
 
 // task is what is timed: one library with one case.
 type task struct {
-	call  func(i int) // with numbers that go up
+	call  func(i int) // with increasing numbers
 	calls int         // in one batch
 	times []time.Duration
 }
 
-// run times tasks in turn, round after round, so that whatever else the machine
-// does meets all of them alike.
+// run times tasks in turn, round after round, so that other load affects all of them alike.
 func run(tasks []*task, effort Effort) {
 	for _, t := range tasks {
 		t.calibrate(effort.Batch)
@@ -111,8 +109,8 @@ func (t *task) median() time.Duration {
 	return t.times[len(t.times)/2]
 }
 
-// Next times the search of all libraries for all cases: a row for each case, a
-// column for each library.
+// Next times each search of all libraries for all cases: a row for each case, a column for each
+// library.
 func Next(libraries []Library, cases []Case, effort Effort) ([][]Timing, error) {
 	table := make([][]Timing, len(cases))
 	for row, c := range cases {
@@ -172,7 +170,7 @@ func Parse(libraries []Library, effort Effort) ([][]Timing, error) {
 			}
 			t := &task{call: func(int) {
 				if search, err := library.Compile(shape.expr, zone); err != nil || search == nil {
-					panic(err) // it was compiled above
+					panic(err) // it compiled before
 				}
 			}}
 			tasks[column] = t

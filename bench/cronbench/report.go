@@ -66,7 +66,7 @@ func writeHeader(w io.Writer, first string, libraries []Library) {
 	fmt.Fprintf(w, "\n|---|%s\n", strings.Repeat("--:|", len(libraries)))
 }
 
-// writeRow writes the times of a case, and marks those with other answers.
+// writeRow writes the times of a case, and marks times with other answers.
 func writeRow(w io.Writer, name string, cells []Timing) {
 	fmt.Fprintf(w, "| %s |", name)
 	for i, cell := range cells {
@@ -104,7 +104,7 @@ func ratio(a, b time.Duration) string {
 	return nanoseconds(time.Duration(r + 0.5))
 }
 
-// writeConditions says where and with what the numbers were taken.
+// writeConditions writes where and with what the figures were measured.
 func writeConditions(w io.Writer, libraries []Library, effort Effort) {
 	fmt.Fprintf(w, "%s, %d cores, %s, %s/%s. Medians of %d interleaved rounds.\n",
 		processor(), runtime.NumCPU(), runtime.Version(), runtime.GOOS, runtime.GOARCH, effort.Rounds)
@@ -123,7 +123,7 @@ func writeConditions(w io.Writer, libraries []Library, effort Effort) {
 	fmt.Fprintf(w, "Beside %s.\n", strings.Join(names, ", "))
 }
 
-// processor returns the name of the processor, where the system says it.
+// processor returns the name of the processor, if the system has it.
 func processor() string {
 	data, err := os.ReadFile("/proc/cpuinfo")
 	if err == nil {

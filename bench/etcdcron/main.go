@@ -35,8 +35,8 @@ func main() {
 // startMax bounds how long a job is offered again.
 const startMax = time.Minute
 
-// calls are the calls of one job. It is due each second from when it was made, which go-etcd-cron
-// says nowhere: how late a call is follows from the earliest one of the job within its second.
+// calls are the calls of one job, which is due each second from its creation. As go-etcd-cron does
+// not report when that was, the lateness is relative to the job's earliest call within a second.
 type calls struct {
 	mu sync.Mutex
 	at map[string][]time.Time
@@ -73,7 +73,7 @@ func measure(endpoint string, jobs int, settle time.Duration, seconds int) error
 	for caller := range callers {
 		add.Go(func() {
 			for i := caller; i < jobs && errs[caller] == nil; i += callers {
-				// It takes no jobs before it has found out which nodes there are.
+				// It accepts no jobs before it knows the nodes.
 				for deadline := time.Now().Add(startMax); ; time.Sleep(100 * time.Millisecond) {
 					if errs[caller] = c.Add(ctx, fmt.Sprintf("job-%d", i), &api.Job{Schedule: &every}); errs[caller] == nil || time.Now().After(deadline) {
 						break

@@ -22,13 +22,13 @@ import (
 const (
 	pageGoal    = 20 * time.Millisecond
 	createdGoal = 1500   // a second, one by one
-	appliedGoal = 10_000 // a second, at once
+	appliedGoal = 10_000 // a second, in a batch
 )
 
 const (
-	// inFlight is how many requests the one client has under way.
+	// inFlight is the number of concurrent requests of the client.
 	inFlight = 8
-	// pagesRead is how many pages of a list are read, each once.
+	// pagesRead is how many pages of a list are read once.
 	pagesRead = 60
 	// appliedAtOnce is how many documents a request may have.
 	appliedAtOnce = 10_000
@@ -97,8 +97,7 @@ func (b *bench) api(ctx context.Context) ([]Figure, error) {
 	return figures, s.stop()
 }
 
-// teamJob is a job of one of some teams. One in a hundred is about invoices, and
-// says so.
+// teamJob returns a job of one of some teams. One in a hundred mentions invoices.
 func teamJob(i int, now time.Time) *job.Job {
 	j := farJob(i, now)
 	j.Labels = map[string]string{"team": fmt.Sprintf("team-%d", i%21)}
@@ -108,11 +107,11 @@ func teamJob(i int, now time.Time) *job.Job {
 	return j
 }
 
-// historySpan is what the history is spread over: less than text is looked for in.
+// historySpan is the time over which the history is spread: less than a text search covers.
 const historySpan = client.TextWindow - 24*time.Hour
 
-// makeHistory writes finished runs: nine of ten by all jobs in turn, the rest by the
-// first hundred. One in a hundred has failed.
+// makeHistory writes finished runs: nine of ten for all jobs in turn, the rest for the first
+// hundred. One in a hundred failed.
 func makeHistory(ctx context.Context, path string, jobs, runs int) (err error) {
 	db, err := openToFill(path)
 	if err != nil {
@@ -134,7 +133,7 @@ func makeHistory(ctx context.Context, path string, jobs, runs int) (err error) {
 	})
 }
 
-// apiOnServer measures what the API does with jobs where a database server keeps them.
+// apiOnServer measures the API with jobs on a database server.
 func (b *bench) apiOnServer(ctx context.Context, on backend) ([]Figure, error) {
 	dir, err := b.folder()
 	if err != nil {
@@ -188,7 +187,7 @@ func putTeams(ctx context.Context, p place, n int) error {
 	return errors.Join(putJobs(ctx, s, jobs), s.Close())
 }
 
-// list is a list of the API, and how a page of it is read.
+// list is a list of the API, with a function that reads a page.
 type list struct {
 	what string
 	read func(ctx context.Context, token string) (items int, next string, err error)
@@ -233,7 +232,7 @@ func (s *server) runLists(now time.Time) []list {
 	}
 }
 
-// pages reads pages of each list, and says how long one takes.
+// pages reads pages of each list, and reports the time of one.
 func (s *server) pages(ctx context.Context, n int, lists []list) ([]Figure, error) {
 	var figures []Figure
 	for _, l := range lists {
@@ -250,7 +249,7 @@ func (s *server) pages(ctx context.Context, n int, lists []list) ([]Figure, erro
 			}
 			took = append(took, time.Since(began))
 			items += got
-			token = next // behind the last page comes the first
+			token = next // the first page follows the last
 		}
 		took.sort()
 		own, err := s.worked()
@@ -263,7 +262,7 @@ func (s *server) pages(ctx context.Context, n int, lists []list) ([]Figure, erro
 	return figures, nil
 }
 
-// whole reads all pages of lists of jobs, and says how long that takes.
+// whole reads all pages of lists of jobs, and reports the time.
 func (s *server) whole(ctx context.Context) (figures []Figure, err error) {
 	lists := s.jobLists()
 	for _, l := range []list{lists[1], lists[len(lists)-1]} {
@@ -280,15 +279,14 @@ func (s *server) whole(ctx context.Context) (figures []Figure, err error) {
 	return figures, nil
 }
 
-// worked returns how long the server has worked, in itself and in the kernel: on a
-// machine that does something else as well it says more than the clock.
+// worked returns how long the server has worked, in itself and in the kernel: on a shared machine
+// it is more telling than the clock.
 func (s *server) worked() (time.Duration, error) {
 	own, _, err := processorTime(s.cmd.Process.Pid)
 	return own, err
 }
 
-// made is how jobs were made: how many a second, and with how much of a processor
-// each.
+// made is a rate of creating jobs, with the processor time of each.
 type made struct {
 	rate float64
 	own  time.Duration
@@ -347,7 +345,7 @@ func (s *server) applyAtOnce(ctx context.Context, each, requests int) (n int, to
 	return each * requests, took, nil
 }
 
-// inFlightFor does something for a time, inFlight at a time, and returns how often.
+// inFlightFor calls do for some seconds, inFlight calls at once, and returns how often.
 func inFlightFor(seconds int, do func() error) (n int, took time.Duration, err error) {
 	var group sync.WaitGroup
 	var done atomic.Int64
@@ -373,8 +371,7 @@ func inFlightFor(seconds int, do func() error) (n int, took time.Duration, err e
 	}
 }
 
-// bareRequests returns how many requests a second a server of the same process
-// answers that does nothing.
+// bareRequests returns the requests per second of an empty handler in the server's process.
 func bareRequests(ctx context.Context, seconds int) (float64, error) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)

@@ -53,8 +53,7 @@ func (b *bench) apply(ctx context.Context) ([]Figure, error) {
 	return figures, s.stop()
 }
 
-// writeJobs writes a file with n jobs, which have a bit of all that most jobs
-// have.
+// writeJobs writes a file with n jobs, with the fields that most jobs have.
 func writeJobs(file string, n int, now time.Time, command string) error {
 	documents := make([]job.Document, n)
 	timeout, attempts := job.Duration(10*time.Minute), 3
@@ -72,8 +71,7 @@ func writeJobs(file string, n int, now time.Time, command string) error {
 	return os.WriteFile(file, text.Bytes(), 0o600)
 }
 
-// applyFile runs belfry apply. It returns how long that took, and how long the
-// command itself has worked.
+// applyFile runs belfry apply. It returns the elapsed time, and the processor time of the command.
 func (b *bench) applyFile(ctx context.Context, data, file string) (took, worked time.Duration, err error) {
 	cmd := exec.CommandContext(ctx, b.server, "apply", "-f", file, "--data", data, "--output", "name")
 	began := time.Now()
@@ -85,5 +83,5 @@ func (b *bench) applyFile(ctx context.Context, data, file string) (took, worked 
 	return took, cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), nil
 }
 
-// outputShown is how much of what a command has said is shown when it has failed.
+// outputShown bounds the shown output of a failed command.
 const outputShown = 4 << 10

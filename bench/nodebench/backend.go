@@ -24,14 +24,14 @@ import (
 	"github.com/belfry-cron/belfry/test/servers"
 )
 
-// backend is what a store is kept in.
+// backend is a storage system of a store.
 type backend struct {
 	name string
-	// make makes an empty store; dir is a folder of its own.
+	// make creates an empty store; dir is its own folder.
 	make func(dir string) (place, error)
 }
 
-// place is an empty store, and later one with something in it.
+// place is a store that begins empty.
 type place struct {
 	address  string // for belfry serve --store
 	endpoint string // of etcd or Redis, for their clients
@@ -54,7 +54,7 @@ func (p place) connect(ctx context.Context, connections int) (*pgxpool.Pool, err
 	return pgxpool.New(ctx, address.String())
 }
 
-// openStore also counts the runs that have succeeded through it.
+// openStore also counts the runs that succeed on it.
 type openStore struct {
 	store.Store
 	succeeded *atomic.Int64
@@ -73,7 +73,7 @@ func counted[S store.Store](open func(ended func(store.Ends)) (S, error)) (openS
 	return openStore{s, &n}, err
 }
 
-// shipping is a store of two that ships what has ended while it is open, as a server does.
+// shipping is a joined store that ships ended attempts while it is open, as a server does.
 type shipping struct {
 	*joined.Store
 	stop func()
@@ -91,8 +91,7 @@ func (s shipping) Close() error {
 	return s.Store.Close()
 }
 
-// served is what a server fills in: with anything else it would write all jobs again
-// when it starts.
+// served are a server's defaults: with others it would rewrite all jobs at its start.
 var served = job.Defaults{Timezone: "UTC"}
 
 // embedded is the store that is a file.
@@ -103,7 +102,7 @@ var embedded = backend{name: "SQLite", make: func(dir string) (place, error) {
 				return sqlite.Open(ctx, filepath.Join(dir, "belfry.db"), sqlite.Options{Now: clock(ago), Defaults: served, Ended: ended})
 			})
 		},
-		processor: func() (time.Duration, error) { return 0, nil }, // it is in this process
+		processor: func() (time.Duration, error) { return 0, nil }, // it runs in this process
 		close:     func() error { return nil },
 	}, nil
 }}
@@ -150,8 +149,8 @@ var (
 	}}
 )
 
-// A key-value store has the settings of its package, but that Redis writes each change to its
-// disk before it answers.
+// A key-value store has the settings of its package, except that Redis syncs each change before it
+// answers.
 var (
 	onEtcd = backend{name: "etcd", make: func(string) (place, error) {
 		return etcdPlace(func(ctx context.Context, address string, opt etcd.Options) (store.Store, error) {
@@ -212,7 +211,7 @@ func etcdPlace(open func(ctx context.Context, address string, opt etcd.Options) 
 	}, nil
 }
 
-// clock returns a clock that stands still some time ago, and for 0 the store's own.
+// clock returns a clock that stands still some time ago, or nil for the store's own.
 func clock(ago time.Duration) func() time.Time {
 	if ago == 0 {
 		return nil

@@ -10,10 +10,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// The least that a run can cost on PostgreSQL: to plan it, claim it and write down how it
-// ended is a statement and a commit each, for many runs at once. They check what must be
-// checked, but the rows have what that needs and no more, keys have 8 bytes, and besides
-// them there is one index.
+// The least cost of a run on PostgreSQL: planning, claiming and recording its end are a statement
+// and a commit each, for many runs at once. They make the necessary checks, but rows have only the
+// columns for that, keys have 8 bytes, and there is one more index.
 const (
 	bareSchema = `
 create table job_state (
@@ -49,7 +48,7 @@ insert into history select $3::bigint / 86400000000000, id, attempt, job, due, $
 	bareSeconds     = 10
 )
 
-// runBare measures how many runs a second these statements take from planned to finished.
+// runBare measures how many runs per second these statements take from planned to finished.
 func (b *bench) runBare(ctx context.Context) (r caughtUp, err error) {
 	p, err := onPostgres.make("")
 	if err != nil {

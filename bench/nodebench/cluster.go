@@ -18,15 +18,15 @@ import (
 const (
 	postgresRate = 30_000
 	mariaDBRate  = 10_000
-	// leaveTakeOver is how soon the jobs of a node that leaves are planned by others, and
-	// killTakeOver the same for a node that is killed: a session lives for 6 s.
+	// leaveTakeOver is how soon other nodes plan the jobs of a leaving node, and killTakeOver of a
+	// killed node: a session lives for 6 s.
 	leaveTakeOver = 3 * time.Second
 	killTakeOver  = 9 * time.Second
 	// killedLate is how late what a killed node had not claimed may start.
 	killedLate = 1500 * time.Millisecond
 )
 
-// serverScenarios are those that need a database server.
+// serverScenarios returns the scenarios that need a database server.
 func serverScenarios() []Scenario {
 	var list []Scenario
 	add := func(name, about string, run func(*bench, context.Context) ([]Figure, error)) {
@@ -85,7 +85,7 @@ func serverScenarios() []Scenario {
 	return list
 }
 
-// nodes measures how fast nodes make up for what they have missed together.
+// nodes measures how fast several nodes together catch up on missed runs.
 func (b *bench) nodes(ctx context.Context, on backend, goal float64) (figures []Figure, err error) {
 	load := backlog{jobs: b.scaled(2000, 20), down: b.scaled(100, 10)}
 	counts := []int{1, 2, 4, 8}
@@ -103,14 +103,14 @@ func (b *bench) nodes(ctx context.Context, on backend, goal float64) (figures []
 }
 
 const (
-	// catchUpShare is the goal of the rate with the other policies, of that with allow.
+	// catchUpShare is the goal for other policies, as a part of the rate of allow.
 	catchUpShare = 0.4
 	// catchUpMax bounds how long each policy is measured.
 	catchUpMax = time.Minute
 )
 
-// catchUps measures how fast a node makes up for what it has missed by the policies for
-// overlaps. Two runs of a job that skips or queues are never under way together.
+// catchUps measures how fast a node catches up on missed runs by overlap policy. Jobs that skip or
+// queue never have two unfinished runs at once.
 func (b *bench) catchUps(ctx context.Context, on backend) (figures []Figure, err error) {
 	load := backlog{jobs: b.scaled(2000, 20), down: b.scaled(50, 10)}
 	var allowed float64
@@ -131,7 +131,7 @@ func (b *bench) catchUps(ctx context.Context, on backend) (figures []Figure, err
 	return figures, nil
 }
 
-// cost says what a run costs.
+// cost describes the cost of a run.
 func (r caughtUp) cost() string {
 	return fmt.Sprintf("processor time of each: nodes %s, server %s", times(r.nodes), times(r.server))
 }
@@ -244,7 +244,7 @@ func (b *bench) holdRate(ctx context.Context, on backend, goal float64) ([]Figur
 	}, nil
 }
 
-// leave measures what is noticed of a node that leaves, and of one that is killed.
+// leave measures the effect of a node that leaves, and of one that is killed.
 func (b *bench) leave(ctx context.Context) ([]Figure, error) {
 	jobs := b.scaled(1_000_000, 1000)
 	p, err := onPostgres.make("")
@@ -303,7 +303,7 @@ func (b *bench) leave(ctx context.Context) ([]Figure, error) {
 		gone := nodes[len(nodes)-1]
 		nodes = nodes[:len(nodes)-1]
 		r := &result{file: file, from: time.Now().Truncate(time.Second).Add(time.Second)}
-		// In the middle of a second, in which nothing starts.
+		// In the middle of a second, when no run starts.
 		if err := sleep(ctx, time.Until(r.from.Add(500*time.Millisecond))); err != nil {
 			return nil, err
 		}
@@ -316,7 +316,7 @@ func (b *bench) leave(ctx context.Context) ([]Figure, error) {
 		if err := <-ended; err != nil {
 			return nil, err
 		}
-		const after = 15 * time.Second // what was planned at the end of the node is over
+		const after = 15 * time.Second // runs planned at the end of the node have ended
 		r.until = r.from.Add(after)
 		if err := sleep(ctx, time.Until(r.until.Add(2*killedLate))); err != nil {
 			return nil, err

@@ -20,7 +20,7 @@ type commandLoad struct {
 	jobs        int
 	shell       bool // by sh -c
 	spread      bool // over the second
-	hold        bool // for Options.Hold, and memory is watched
+	hold        bool // for Options.Hold; memory is watched
 	p50, p99    time.Duration
 }
 
@@ -59,15 +59,14 @@ func (l commandLoad) job(p *program, file string, i, jobs int) *job.Job {
 }
 
 const (
-	// capacityFactor is how many times as many attempts may run at once as fall
-	// due: attempts of the next second are claimed ahead, and attempts of a second
-	// in which the machine did something else are still there.
+	// capacityFactor is the ratio of capacity to attempts due per second: the next second is
+	// claimed ahead, and attempts of a stalled second still run.
 	capacityFactor = 4
-	// applied is how many jobs are applied at a time.
+	// applied is how many jobs one request applies.
 	applied = 1000
 )
 
-// apply tells a server its jobs.
+// apply applies jobs to a server.
 func (s *server) apply(ctx context.Context, jobs []*job.Job) error {
 	for from := 0; from < len(jobs); from += applied {
 		var request client.Apply
@@ -151,11 +150,10 @@ func (b *bench) commands(ctx context.Context, l commandLoad) ([]Figure, error) {
 	return figures, nil
 }
 
-// What counts as no growth of memory: garbage collections leave it to chance how
-// much is taken between them.
+// Growth of memory up to this does not count: garbage collections make it vary.
 const growthMax, growthMB = 1.2, 10.0
 
-// result is what a load has come to.
+// result is the result of a load.
 type result struct {
 	from, until time.Time
 	file        string
@@ -164,7 +162,7 @@ type result struct {
 	doubled     int
 	early       int
 	late        lateness
-	unstarted   string // why one was not started, as the server says
+	unstarted   string // why an attempt did not start, by the server
 
 	own, children       time.Duration // processor time of the server and of the jobs
 	before, after       float64       // MB
@@ -172,7 +170,7 @@ type result struct {
 	liveFirst, liveLast float64 // MB
 }
 
-// measure gives a server its jobs and lets it run them.
+// measure applies jobs to a server and lets it run them.
 func (s *server) measure(ctx context.Context, p *program, l commandLoad, jobs, seconds int, settle time.Duration, file string) (*result, error) {
 	var list []*job.Job
 	for i := range jobs {
@@ -212,7 +210,7 @@ func (s *server) measure(ctx context.Context, p *program, l commandLoad, jobs, s
 	query := client.RunQuery{
 		Outcomes: []job.Outcome{job.OutcomeSkipped, job.OutcomeMissed, job.OutcomeLost, job.OutcomeFailed}, From: r.from, PageSize: 1,
 	}
-	for more := true; more && r.unstarted == ""; { // few of many may be found pages later
+	for more := true; more && r.unstarted == ""; { // the few may be on later pages
 		page, err := s.Runs(ctx, query)
 		if err != nil {
 			return nil, err
@@ -227,8 +225,8 @@ func (s *server) measure(ctx context.Context, p *program, l commandLoad, jobs, s
 	return r, nil
 }
 
-// awaitStart waits until something has started: a machine that does something else is given more
-// time, so that there is something to count.
+// awaitStart waits until a run has started: a busy machine gets more time, so that there are runs
+// to count.
 func (r *result) awaitStart(ctx context.Context) error {
 	for waited := time.Now(); time.Since(waited) < patience; {
 		// A line may be being written.
@@ -239,10 +237,10 @@ func (r *result) awaitStart(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil // read says that there is none
+	return nil // an error means that there is none
 }
 
-// counts tells whether a start belongs to what is measured.
+// counts reports whether a start falls into the measured time.
 func (r *result) counts(s start) bool {
 	return !s.scheduled.Before(r.from) && s.scheduled.Before(r.until)
 }

@@ -32,7 +32,7 @@ func noopStep(name string, needs ...string) job.Step {
 	return job.Step{Name: name, Needs: needs, Run: job.RunSpec{Handler: &job.Handler{Name: "noop"}}}
 }
 
-// diamonds is a flow of ten steps that part and meet again twice.
+// diamonds is a flow of ten steps that fork and join twice.
 func diamonds() *job.Flow {
 	return &job.Flow{Steps: []job.Step{
 		noopStep("a"), noopStep("b", "a"), noopStep("c", "a"), noopStep("d", "a"), noopStep("e", "b", "c", "d"),
@@ -124,7 +124,7 @@ func (b *bench) flows(ctx context.Context, on backend) ([]Figure, error) {
 	}, nil
 }
 
-// profiled writes a processor profile of what a function does, if that was asked for.
+// profiled writes a processor profile of a function, if that was requested.
 func (b *bench) profiled(name string, do func() error) error {
 	if b.Profile == "" {
 		return do()
@@ -159,7 +159,7 @@ func (s openStore) charged(ctx context.Context, p place, name string, jobs, each
 // the end of the last run.
 type timed struct{ started, ended time.Duration }
 
-// timeRuns asks for runs of jobs, starts a node, and waits until all have ended. The names of
+// timeRuns triggers runs of jobs, starts a node, and waits until all have ended. The names of
 // several jobs end with their numbers.
 func (s openStore) timeRuns(ctx context.Context, name string, jobs, each, attempts int) (t timed, err error) {
 	var items []store.TriggerItem
@@ -194,7 +194,7 @@ func (s openStore) timeRuns(ctx context.Context, name string, jobs, each, attemp
 			err = errors.Join(err, e)
 		}
 	}()
-	if err := sleep(ctx, time.Second); err != nil { // the node has joined
+	if err := sleep(ctx, time.Second); err != nil { // until the node has joined
 		return t, err
 	}
 	before, began := s.succeeded.Load(), time.Now()

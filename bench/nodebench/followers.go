@@ -19,12 +19,12 @@ import (
 const (
 	// followersEach is how many follow events, and how many follow outputs.
 	followersEach = 1000
-	// followersMemory is how much memory they may take, in MB.
+	// followersMemory bounds their memory, in MB.
 	followersMemory = 250
 )
 
-// followers measures what those cost who follow what happens, beside commands that
-// start each second.
+// followers measures the cost of clients that follow events and output, beside commands that start
+// each second.
 func (b *bench) followers(ctx context.Context) ([]Figure, error) {
 	p, err := b.tiny(ctx)
 	if err != nil {
@@ -35,7 +35,7 @@ func (b *bench) followers(ctx context.Context) ([]Figure, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	// The run that is followed does not end: the server does not wait for it.
+	// The followed run does not end: the server does not wait for it.
 	s, err := b.serve(ctx, filepath.Join(dir, "data"), "--capacity", strconv.Itoa(512), "--drain-timeout", "1ms")
 	if err != nil {
 		return nil, err
@@ -82,15 +82,15 @@ func (b *bench) followers(ctx context.Context) ([]Figure, error) {
 	}, nil
 }
 
-// crowd are those who follow a server.
+// crowd are clients that follow a server.
 type crowd struct {
 	leave func()
 	read  atomic.Int64 // bytes
-	left  atomic.Int64 // how many were sent away
+	left  atomic.Int64 // number of disconnected clients
 }
 
-// follow lets n follow the events of a server, and n the output of a run that goes
-// on. It returns when all of them do.
+// follow lets n clients follow the events of a server, and n the output of a running run. It
+// returns once all of them do.
 func (s *server) follow(ctx context.Context, n int) (*crowd, error) {
 	long := &job.Job{Name: "long", Run: job.RunSpec{Shell: &job.Shell{Command: "exec sleep 3600"}}}
 	if err := s.apply(ctx, []*job.Job{long}); err != nil {

@@ -15,7 +15,7 @@ const (
 	idleMemory    = 60
 )
 
-// idle measures what a node costs that has nothing to do.
+// idle measures the cost of an idle node.
 func (b *bench) idle(ctx context.Context) ([]Figure, error) {
 	dir, err := b.folder()
 	if err != nil {
@@ -27,12 +27,12 @@ func (b *bench) idle(ctx context.Context) ([]Figure, error) {
 		return nil, err
 	}
 	defer s.kill()
-	// What belongs to the start is not idle.
+	// Work of the start is not idle.
 	if err := sleep(ctx, time.Duration(b.scaled(5000, 100))*time.Millisecond); err != nil {
 		return nil, err
 	}
 	watchdog := s.watchdog()
-	for began := time.Now(); watchdog == 0; watchdog = s.watchdog() { // it may be replaced just now
+	for began := time.Now(); watchdog == 0; watchdog = s.watchdog() { // it may be in the middle of a restart
 		if time.Since(began) > patience {
 			return nil, errors.New("the server has no watchdog")
 		}

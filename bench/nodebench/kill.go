@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// killedMost is how many occurrences a job each second may miss when a process is
-	// killed at whatever instant, and lostMost when its machine is lost: the default
-	// lost_after of such a job, and two seconds.
+	// killedMost is how many occurrences a job each second may miss when a process is killed at any
+	// instant, and lostMost when its machine is lost: the default lost_after of such a job, plus
+	// two seconds.
 	killedMost = 3
 	lostMost   = 22
 	// nearTick is how close to the full second half of the kills are: then most is claimed.
@@ -25,7 +25,7 @@ const (
 type death struct {
 	what  string
 	times int
-	dead  time.Duration // how long it is away
+	dead  time.Duration // downtime
 	most  float64       // occurrences that a job may miss
 	end   func(*server) error
 }
@@ -93,7 +93,7 @@ func (b *bench) kill(ctx context.Context, on backend) ([]Figure, error) {
 			if err := start(i); err != nil {
 				return nil, err
 			}
-			// What is late by then counts as not started.
+			// Later starts count as missing.
 			until := time.Now().Add(-time.Second)
 			most, sum, err := unstarted(file, load.jobs, at.Add(-time.Second), until)
 			if err != nil {
@@ -102,7 +102,7 @@ func (b *bench) kill(ctx context.Context, on backend) ([]Figure, error) {
 			worst, all = max(worst, most), all+sum
 		}
 		if d.times == 0 {
-			continue // it takes too long for a quick look
+			continue // too slow for Quick
 		}
 		figures = append(figures,
 			below(fmt.Sprintf("%s, %d times: not started, of the job that missed most", d.what, d.times), float64(worst), d.most, 0, ""),
@@ -129,7 +129,7 @@ func deathAt(random *rand.Rand, n int) time.Time {
 	return at.Add(time.Duration(random.Int64N(int64(time.Second))))
 }
 
-// lose ends a server and its watchdog, as the loss of its machine does.
+// lose ends a server and its watchdog, like the loss of its machine.
 func (s *server) lose() error {
 	// First it is stopped, so that it starts no other watchdog.
 	if err := s.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
@@ -144,8 +144,8 @@ func (s *server) lose() error {
 	return nil
 }
 
-// unstarted counts the seconds of a time in which a job did not start: of the job with the
-// most of them, and of all jobs.
+// unstarted counts the seconds of a span in which a job did not start: for the worst job, and for
+// all jobs.
 func unstarted(file string, jobs int, from, until time.Time) (most, all int, err error) {
 	starts, err := readStarts(file)
 	if err != nil {

@@ -28,11 +28,11 @@ const (
 	millionTick   = time.Millisecond
 )
 
-// asServed opens a store as the server does.
+// asServed are the options with a server's defaults.
 var asServed = sqlite.Options{Defaults: served}
 
-// million measures a node with a million jobs, of which none falls due, and 10 more
-// that do each second, to see whether they notice.
+// million measures a node with a million jobs that do not fall due, and 10 more that do each
+// second, to see whether they are affected.
 func (b *bench) million(ctx context.Context) ([]Figure, error) {
 	jobs, schedules := b.scaled(1_000_000, 2000), b.scaled(2100, 21)
 	dir, err := b.folder()
@@ -98,7 +98,7 @@ func (b *bench) million(ctx context.Context) ([]Figure, error) {
 	}, nil
 }
 
-// measureTicks returns how long rounds of a planner take that has nothing to plan.
+// measureTicks returns the durations of rounds of an idle planner.
 func measureTicks(ctx context.Context, path string, n int) (lateness, error) {
 	s, err := sqlite.Open(ctx, path, asServed)
 	if err != nil {
@@ -134,9 +134,9 @@ func measureTicks(ctx context.Context, path string, n int) (lateness, error) {
 	return took.sort(), nil
 }
 
-// makeJobs makes a store with n jobs and schedules. A job for each schedule
-// is put as it always is, and the rest are copies of its rows with names and ids of
-// their own: what the store would have written, in a tenth of the time.
+// makeJobs makes a store with n jobs and some schedules. One job per schedule is put normally, and
+// the rest are copies of its rows with other names and ids: the same rows as from the store, in a
+// tenth of the time.
 func makeJobs(ctx context.Context, path string, n, schedules int, made func(i int, now time.Time) *job.Job) (put, copied time.Duration, err error) {
 	began := time.Now()
 	s, err := sqlite.Open(ctx, path, asServed)
@@ -160,7 +160,7 @@ func makeJobs(ctx context.Context, path string, n, schedules int, made func(i in
 	return put, time.Since(began), err
 }
 
-// farJob returns the job with a number, whose schedule it shares with others.
+// farJob returns the job with a number; several share a schedule.
 func farJob(i int, now time.Time) *job.Job {
 	return &job.Job{
 		Name: fmt.Sprintf("job-%07d", i), Schedule: job.Schedule{Cron: []string{farSchedule(i, now)}},
@@ -168,8 +168,8 @@ func farJob(i int, now time.Time) *job.Job {
 	}
 }
 
-// farSchedule returns the schedule with a number, which is due half a year from
-// now: what is measured is jobs that are there, and not what they do.
+// farSchedule returns the schedule with a number, due half a year from now: the measured jobs do
+// not run.
 func farSchedule(i int, now time.Time) string {
 	const days = 20 // from the fifth of a month
 	return fmt.Sprintf("%d %d %d %d *", i%60, i/60%24, 5+i/1440%days, (int(now.Month())+5)%12+1)
@@ -256,7 +256,7 @@ func copyJobs(ctx context.Context, path string, n, schedules int) error {
 	return nil
 }
 
-// openToFill opens a store that is not in use, to write much at once.
+// openToFill opens an unused store for bulk writes.
 func openToFill(path string) (*sql.DB, error) {
 	if err := register(); err != nil {
 		return nil, err
@@ -277,8 +277,8 @@ func execAll(ctx context.Context, db *sql.DB, script []string) error {
 	return nil
 }
 
-// copyRows returns the statement that copies the rows of a table. Columns that it
-// knows nothing of are the same in the copies.
+// copyRows returns the statement that copies the rows of a table. Columns unknown to it are equal
+// in the copies.
 func copyRows(ctx context.Context, db *sql.DB, table, uid string, differs map[string]string) (string, error) {
 	rows, err := db.QueryContext(ctx, "select name from pragma_table_info(?)", table)
 	if err != nil {

@@ -28,12 +28,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// onServers are the scenarios that run on database servers: the others on PostgreSQL have the code of
-// those on SQLite. BELFRY_SCENARIOS is another pattern, as in make test-long.
+// onServers are the scenarios to run on database servers: others on PostgreSQL share the code of
+// their SQLite ones. BELFRY_SCENARIOS overrides the pattern, as in make test-long.
 var onServers = regexp.MustCompile(cmp.Or(os.Getenv("BELFRY_SCENARIOS"), "^(postgres-(nodes|river)|mariadb-nodes|leave|kill)$"))
 
-// All of it works, quickly and beside each other: the figures of the documentation
-// are made by cmd/nodebench.
+// Everything works, quickly and concurrently: cmd/nodebench makes the documented figures.
 func TestEachScenarioRunsAtATinyScale(t *testing.T) {
 	b := &bench{Options: Options{Seconds: 1, Hold: time.Second, Idle: 100 * time.Millisecond, Quick: true}, dir: t.TempDir()}
 	if _, err := b.built(t.Context()); err != nil {

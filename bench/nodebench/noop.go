@@ -19,9 +19,9 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// noopLoad is jobs whose executor does nothing, so that what is measured is the
-// node and its store: planner, commits that a power cut does not undo, claims, history
-// with every index, all but a database server in the process of the benchmark.
+// noopLoad is jobs whose executor does nothing, so that the node and its store are measured:
+// planner, durable commits, claims, history with every index, all in the process of the benchmark
+// except a database server.
 type noopLoad struct {
 	name, about string
 	jobs        int
@@ -39,15 +39,15 @@ var noopLoads = []noopLoad{
 	},
 }
 
-// backlog is what a node has to make up for after it was down: so much that it
-// works as fast as it can from planned to finished.
+// backlog is the missed work of a node that was down: enough to keep it at full speed from planned
+// to finished.
 type backlog struct {
 	name, about string
 	jobs        int
 	down        int // seconds, in each of which each job fell due once
-	output      int // bytes that each run writes
+	output      int // bytes per run
 	rate        float64
-	overlap     job.Overlap // OverlapAllow if it is ""
+	overlap     job.Overlap // "" is OverlapAllow
 }
 
 var backlogs = []backlog{
@@ -88,7 +88,7 @@ func (b *bench) noop(ctx context.Context, on backend, load noopLoad) ([]Figure, 
 		fact("memory in use", number(r.heap, 0)+" MB"),
 	}
 	if len(r.late) == 0 {
-		return figures, nil // a node that is too far behind starts what was due before
+		return figures, nil // a node that is too far behind starts older runs first
 	}
 	return append(figures,
 		atMost("late, p50", r.late.quantile(.5), load.p50).beside("as many bare goroutines: "+times(goroutines.quantile(.5))),
@@ -97,7 +97,7 @@ func (b *bench) noop(ctx context.Context, on backend, load noopLoad) ([]Figure, 
 	), nil
 }
 
-// scaledGoal is no goal where there is less to do.
+// scaledGoal is 0, for no goal, at a reduced scale.
 func (b *bench) scaledGoal(goal float64) float64 {
 	if b.Quick {
 		return 0
@@ -105,8 +105,7 @@ func (b *bench) scaledGoal(goal float64) float64 {
 	return goal
 }
 
-// herd starts goroutines that note how late they are, which is what there is to do
-// at an instant when everything else was done before.
+// herd starts goroutines that note how late they are: the minimal work at an instant.
 func herd(n int) lateness {
 	r := &recorder{}
 	var group sync.WaitGroup
@@ -118,14 +117,14 @@ func herd(n int) lateness {
 	return r.between(began, began.Add(1))
 }
 
-// noopResult is what a load has come to.
+// noopResult is the result of a load.
 type noopResult struct {
 	late     lateness
 	finished float64 // a second
 	heap     float64 // MB
 }
 
-// runNoop gives a node a load on an empty store.
+// runNoop runs a load on a node with an empty store.
 func runNoop(ctx context.Context, p place, load noopLoad, seconds int, settle time.Duration) (noopResult, error) {
 	s, err := p.open(ctx, 0)
 	if err != nil {
@@ -147,13 +146,12 @@ func runNoop(ctx context.Context, p place, load noopLoad, seconds int, settle ti
 		stop()
 		return <-done
 	})
-	defer func() { _ = ended() }() // before the store is closed
+	defer func() { _ = ended() }() // before the store closes
 
 	from := time.Now().Add(settle).Truncate(time.Second).Add(time.Second)
 	until := from.Add(time.Duration(seconds) * time.Second)
 	var r noopResult
-	// A node on a machine that does something else is given more time, so that
-	// there is something to count.
+	// A node on a busy machine gets more time, so that there are runs to count.
 	var count int
 	for moment := until; count == 0; moment = moment.Add(time.Second) {
 		if moment.Sub(until) > patience {
@@ -189,7 +187,7 @@ func newNode(s store.Store, name string, capacity int, e executor.Executor) (*no
 	return node.New(node.Config{
 		Session: store.Session{
 			Node: name, Machine: name, DataDir: "/" + name, Capacity: capacity,
-			// As a Go program with handlers it needs no API.
+			// Like a Go program with handlers it needs no API.
 			Roles: []string{store.RolePlanner, store.RoleWorker, store.RoleHandlers}, Handlers: []string{"noop"},
 		},
 		Executors: func(*job.Job) executor.Executor { return e },
@@ -198,7 +196,7 @@ func newNode(s store.Store, name string, capacity int, e executor.Executor) (*no
 	}.On(s))
 }
 
-// rate measures how fast a node makes up for what it has missed.
+// rate measures how fast a node catches up on missed runs.
 func (b *bench) rate(ctx context.Context, load backlog) ([]Figure, error) {
 	load.jobs = b.scaled(load.jobs, 20)
 	dir, err := b.folder()
@@ -231,7 +229,7 @@ func (l backlog) miss(ctx context.Context, p place) error {
 	policy := job.Policy{Overlap: cmp.Or(l.overlap, job.OverlapAllow), Missed: job.MissedAll, MissedLimit: l.down + 100, LateBy: &forever}
 	jobs := noopJobs(l.jobs, everySecond, policy)
 	if policy.Overlap != job.OverlapAllow {
-		// What is on time and overlaps is skipped, not caught up: none is.
+		// Runs on time that overlap would be skipped instead of caught up.
 		const late = engine.OnTime + time.Second
 		ago += late + time.Second
 		for _, j := range jobs {
@@ -245,12 +243,12 @@ func (l backlog) miss(ctx context.Context, p place) error {
 	return errors.Join(putJobs(ctx, s, jobs), s.Close())
 }
 
-// caughtUp is how a backlog was made up for.
+// caughtUp is the result of catching up on a backlog.
 type caughtUp struct {
 	finished int
 	took     time.Duration
-	began    []int // how many runs had begun after each second
-	// What a run has cost this process and the database server.
+	began    []int // number of runs begun after each second
+	// Cost of a run for this process and the database server.
 	nodes, server time.Duration
 }
 
@@ -303,7 +301,7 @@ func (l backlog) catchUp(ctx context.Context, p place, nodes int, atMost time.Du
 			r.began = append(r.began, begun)
 		}
 		if succeeded(stores) < all && r.took < atMost {
-			continue // counting in the database would take its time
+			continue // counting in the database would disturb it
 		}
 		if r.finished, err = finished(ctx, stores[0], began, began.Add(r.took)); err != nil {
 			return r, err
@@ -322,7 +320,7 @@ func (r *caughtUp) charge(p place, own, server time.Duration) error {
 	return err
 }
 
-// succeeded counts the runs that have ended well, by what the stores remember of it.
+// succeeded counts the successful runs, by the counters of the stores.
 func succeeded(stores []openStore) (n int) {
 	for _, s := range stores {
 		n += int(s.succeeded.Load())
@@ -339,7 +337,7 @@ func (p place) spent() (own, server time.Duration, err error) {
 	return own, server, err
 }
 
-// putJobs makes jobs, as many at a time as the store takes.
+// putJobs creates jobs, in batches of the store's limit.
 func putJobs(ctx context.Context, s store.Jobs, jobs []*job.Job) error {
 	for some := range slices.Chunk(jobs, store.PutMax) {
 		list := make([]store.PutJob, len(some))
@@ -363,7 +361,7 @@ func finished(ctx context.Context, s store.History, from, to time.Time) (int, er
 	return n, err
 }
 
-// recorder is an executor that does nothing but note when it was called.
+// recorder is an executor that only notes when it was called.
 type recorder struct {
 	output []byte
 	mu     sync.Mutex
@@ -400,7 +398,7 @@ func (r *recorder) note(scheduled time.Time, late time.Duration) {
 	r.mu.Unlock()
 }
 
-// between returns the lateness of what was scheduled in a stretch of time.
+// between returns the lateness of runs scheduled within a span.
 func (r *recorder) between(from, until time.Time) lateness {
 	r.mu.Lock()
 	defer r.mu.Unlock()

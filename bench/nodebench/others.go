@@ -15,10 +15,10 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// asynqWorkers is how many tasks a server of asynq works at once.
+// asynqWorkers is the concurrency of an asynq server.
 const asynqWorkers = 1000
 
-// silent is a logger of asynq that says nothing.
+// silent is an asynq logger that discards everything.
 type silent struct{}
 
 func (silent) Debug(...any) {}
@@ -27,7 +27,7 @@ func (silent) Warn(...any)  {}
 func (silent) Error(...any) {}
 func (silent) Fatal(...any) {}
 
-// runAsynq enqueues tasks that do nothing, and works them meanwhile, on a Redis of its own.
+// runAsynq enqueues empty tasks while a server works on them, on a separate Redis.
 func runAsynq(ctx context.Context, n int) (r caughtUp, err error) {
 	p, err := onRedis.make("")
 	if err != nil {
@@ -54,7 +54,7 @@ func runAsynq(ctx context.Context, n int) (r caughtUp, err error) {
 		return r, err
 	}
 	defer server.Shutdown()
-	// Tasks are enqueued one by one: asynq has no batches. So many at once are more than help it.
+	// Tasks are enqueued one by one: asynq has no batches. More callers do not help.
 	const callers = 64
 	var enqueue sync.WaitGroup
 	errs := make([]error, callers)
@@ -147,8 +147,8 @@ func (b *bench) onEtcdBeside(ctx context.Context) ([]Figure, error) {
 	), nil
 }
 
-// etcdCron measures jobs that do nothing and are due each second, by a node on etcd and by
-// go-etcd-cron, which keeps no history.
+// etcdCron measures empty jobs due each second, on a node with etcd and on go-etcd-cron, which
+// keeps no history.
 func (b *bench) etcdCron(ctx context.Context) ([]Figure, error) {
 	load := noopLoad{jobs: b.scaled(10_000, 50), cron: everySecond}
 	figures, err := b.noop(ctx, onEtcd, load)
@@ -172,8 +172,8 @@ func (b *bench) etcdCron(ctx context.Context) ([]Figure, error) {
 	return figures, nil
 }
 
-// runEtcdCron lets go-etcd-cron call a function for each of its jobs each second, in a program of
-// its own.
+// runEtcdCron lets go-etcd-cron call a function for each of its jobs each second, in a separate
+// program.
 func (b *bench) runEtcdCron(ctx context.Context, jobs int) (late lateness, due int, err error) {
 	p, err := onEtcd.make("")
 	if err != nil {
@@ -202,7 +202,7 @@ func (b *bench) runEtcdCron(ctx context.Context, jobs int) (late lateness, due i
 	return late.sort(), jobs * b.Seconds, nil
 }
 
-// sideBySide measures the same on all stores, one after the other.
+// sideBySide measures the same load on all stores, one after the other.
 func (b *bench) sideBySide(ctx context.Context) (figures []Figure, err error) {
 	load := backlog{jobs: b.scaled(2000, 20), down: b.scaled(25, 10)}
 	noop := noopLoad{jobs: b.scaled(1000, 20), cron: everySecond}
@@ -226,7 +226,7 @@ func (b *bench) sideBySide(ctx context.Context) (figures []Figure, err error) {
 	return figures, nil
 }
 
-// commandsOn measures how late 100 commands of one instant start on SQLite and other stores.
+// commandsOn measures how late 100 simultaneous commands start on SQLite and other stores.
 func (b *bench) commandsOn(ctx context.Context) (figures []Figure, err error) {
 	var first time.Duration
 	for _, on := range []backend{embedded, onEtcd, onRedis} {

@@ -28,13 +28,13 @@ const (
 	ends   = 60
 )
 
-// largestPaint gives the time of the largest paint, once the page has been loaded.
+// largestPaint evaluates to the time of the largest paint, once the page has loaded.
 const largestPaint = `new Promise(done => new PerformanceObserver((list, self) => {
 	const last = list.getEntries().at(-1);
 	requestAnimationFrame(() => requestAnimationFrame(() => { self.disconnect(); done(last.startTime); }));
 }).observe({type: "largest-contentful-paint", buffered: true}))`
 
-// whenShown gives how long after its end a run is on the page as ended.
+// whenShown evaluates to how long after its end a run is shown as ended.
 const whenShown = `new Promise(done => {
 	const id = %q, look = () => {
 		const row = document.getElementById("run-" + id);
@@ -58,7 +58,7 @@ func (b *bench) painted(ctx context.Context, s *server) ([]Figure, error) {
 	defer stop()
 	tab, leave := chromedp.NewContext(browsers)
 	defer leave()
-	if err := chromedp.Run(tab); err != nil { // a code is valid for less than a start may take
+	if err := chromedp.Run(tab); err != nil { // a login code may expire during a slow start
 		return nil, fmt.Errorf("start Chromium: %w", err)
 	}
 	code, err := s.LoginCode(ctx)

@@ -13,19 +13,18 @@ import (
 	"time"
 )
 
-// program is what the jobs run: it appends a line to a file, with the words that
-// it is given and when it began, and ends. In C it begins its work when the
-// kernel has started it; a program in Go needs another millisecond for that, which
-// would count as lateness.
+// program is the command of the jobs: it appends a line with its arguments and start time to a
+// file. It is in C, since a Go program needs another millisecond to start, which would count as
+// lateness.
 type program struct {
 	path string
-	kind string // how it was made, in words
+	kind string // how it was built, in words
 }
 
 const (
-	// programC does without a C library. That of GNU asks the processor what it can do
-	// before it comes to main, some twenty questions that a hypervisor answers in 15 µs
-	// each: on a virtual machine the start of the library would be most of what is measured.
+	// programC does without a C library. GNU's runs some twenty CPUID instructions before main,
+	// which a hypervisor answers in 15 µs each: on a virtual machine that would dominate the
+	// figure.
 	programC = `
 #if __x86_64__
 enum { WRITE = 1, EXIT = 60, CLOCK_GETTIME = 228, OPENAT = 257 };
@@ -121,7 +120,7 @@ func main() {
 `
 )
 
-// tiny returns the program, which is built once.
+// tiny returns the program, building it once.
 func (b *bench) tiny(ctx context.Context) (*program, error) {
 	if b.program != nil {
 		return b.program, nil
@@ -182,7 +181,7 @@ func repository(ctx context.Context) (string, error) {
 // start is a line that the program has written.
 type start struct {
 	job       int
-	scheduled time.Time // to the second; zero where it was not told
+	scheduled time.Time // to the second; zero if unknown
 	at        time.Time
 }
 

@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// Figure is a line of a table: what was measured, what it should be, and what is
-// possible at all on this machine.
+// Figure is a line of a table: the measured value, its goal, and the limit of this machine.
 type Figure struct {
 	What, Measured, Goal, Limit string
 	missed                      bool
@@ -36,7 +35,7 @@ func below(what string, measured, goal float64, digits int, unit string) Figure 
 	}
 }
 
-// above is a figure that should reach goal; a goal of 0 is none.
+// above is a figure that should reach goal; 0 means no goal.
 func above(what string, measured, goal float64) Figure {
 	f := fact(what, number(measured, 0))
 	if goal > 0 {
@@ -54,7 +53,7 @@ func share(what string, measured, goal float64) Figure {
 	return f
 }
 
-// atMostTimes is a number of times something else that it is not to exceed; a goal of 0 is none.
+// atMostTimes is a ratio that should not exceed a bound; 0 means no bound.
 func atMostTimes(what string, measured, goal float64) Figure {
 	if goal == 0 {
 		return fact(what, number(measured, 2))
@@ -68,7 +67,7 @@ func (f Figure) beside(limit string) Figure {
 	return f
 }
 
-// times writes a time as people compare them: in milliseconds up to a second.
+// times formats a time: in milliseconds up to a second.
 func times(d time.Duration) string {
 	switch abs := d.Abs(); {
 	case abs < 10*time.Microsecond:

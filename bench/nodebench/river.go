@@ -20,13 +20,13 @@ import (
 // (riverbench): it works jobs while they are inserted.
 const (
 	riverConnections = 10
-	riverTogether    = 500 // jobs that are inserted at once
+	riverTogether    = 500 // jobs per insert
 	riverWorkers     = 2000
 	riverCooldown    = 2 * time.Millisecond
 	riverPoll        = 20 * time.Millisecond
 )
 
-// nothing is a job of River that does nothing.
+// nothing is an empty River job.
 type nothing struct {
 	N int `json:"n"`
 }
@@ -50,8 +50,8 @@ func (d *doer) Work(context.Context, *river.Job[nothing]) error {
 	return nil
 }
 
-// river compares a node with River, as many jobs that do nothing inserted and worked as the
-// node plans and finishes, and with bare statements, each on a server of its own.
+// river compares a node with River, with equal numbers of empty jobs, and with bare statements,
+// each on a separate server.
 func (b *bench) river(ctx context.Context) ([]Figure, error) {
 	load := backlog{jobs: b.scaled(1000, 20), down: b.scaled(100, 10)}
 	n := load.jobs * load.down
@@ -85,7 +85,7 @@ func (b *bench) river(ctx context.Context) ([]Figure, error) {
 	}, nil
 }
 
-// runRiver inserts jobs, and works them meanwhile.
+// runRiver inserts jobs while clients work on them.
 func runRiver(ctx context.Context, n int) (r caughtUp, err error) {
 	p, err := onPostgres.make("")
 	if err != nil {
@@ -142,7 +142,7 @@ func runRiver(ctx context.Context, n int) (r caughtUp, err error) {
 	case <-ctx.Done():
 		return r, ctx.Err()
 	}
-	// It writes down together what has ended.
+	// It writes ended jobs in batches.
 	if err := client.Stop(ctx); err != nil {
 		return r, err
 	}

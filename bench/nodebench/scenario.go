@@ -1,13 +1,9 @@
-// Package nodebench measures a node: its timer, how late it starts commands, how
-// many runs it takes from planned to finished, what a million jobs cost and what
-// it costs when there is nothing to do. Where a limit can be measured on the same
-// machine in the same run, such as how many processes can be started at all, it
-// stands beside the figure.
-//
-// Commands are measured from outside: the built program, told its jobs by its API
-// and watched through /proc, and jobs that write down themselves when they
-// started. What is inside (the timer, the planner, runs that do nothing) is
-// measured in the process of the benchmark.
+// Package nodebench measures a node: its timer, how late it starts commands, how many runs it takes
+// from planned to finished, what a million jobs cost and what an idle node costs. A limit of the
+// same machine, such as the rate of starting processes, is measured in the same run and shown
+// beside the figure. Commands are measured from outside: the built program receives its jobs by its
+// API and is watched through /proc, and its jobs record when they started. The timer, the planner
+// and empty runs are measured in the process of the benchmark.
 package nodebench
 
 import (
@@ -23,7 +19,7 @@ import (
 	"time"
 )
 
-// Options say how much is measured.
+// Options are the extent of a measurement.
 type Options struct {
 	// Only are the names of the scenarios to run. Default: all.
 	Only []string
@@ -36,8 +32,8 @@ type Options struct {
 	Quick bool
 	// Servers adds what is measured on database servers, which are started for it.
 	Servers bool
-	// Dir is where the stores and programs are made, in a folder that is removed
-	// at the end. Default: the system's temporary folder.
+	// Dir is where stores and programs are created, in a folder that is removed at the end.
+	// Default: the system's temporary folder.
 	Dir string
 	// Profile is a folder for processor profiles of the scenarios with flows or with sketches. Default: none.
 	Profile string
@@ -47,12 +43,12 @@ type Options struct {
 type Scenario struct {
 	Name  string
 	About string
-	// Server tells that it needs a database server.
+	// Server is set if it needs a database server.
 	Server bool
 	run    func(*bench, context.Context) ([]Figure, error)
 }
 
-// Scenarios returns all there are.
+// Scenarios returns all scenarios.
 func Scenarios() []Scenario {
 	var list []Scenario
 	add := func(name, about string, run func(*bench, context.Context) ([]Figure, error)) {
@@ -80,7 +76,7 @@ func Scenarios() []Scenario {
 	add("xxl", "1,000 runs each second at executors of XXL-JOB, 5,000 at one instant, and 500 results in a request", (*bench).xxl)
 	add("idle", "a node without jobs", (*bench).idle)
 	list = append(list, serverScenarios()...)
-	// The last, because a million goroutines leave a large heap behind.
+	// Last, because a million goroutines leave a large heap.
 	add("timer", "a million entries of the timer that are due at one instant", (*bench).timer)
 	return list
 }
@@ -90,7 +86,7 @@ type bench struct {
 	Options
 	dir string
 	out io.Writer
-	// What is built when it is first wanted.
+	// Built on first use.
 	server  string
 	program *program
 }
@@ -106,7 +102,7 @@ func Run(ctx context.Context, out io.Writer, o Options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	// Where the node is root, jobs may run as another user.
+	// A root node may run jobs as another user.
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return err
 	}
@@ -117,7 +113,7 @@ func Run(ctx context.Context, out io.Writer, o Options) (err error) {
 	for _, s := range scenarios {
 		began := time.Now()
 		fmt.Fprintf(out, "\n### %s: %s\n\n", s.Name, s.About)
-		// What is measured in this process does not pay for what was before.
+		// Measurements in this process must not pay for earlier garbage.
 		debug.FreeOSMemory()
 		figures, err := s.run(b, ctx)
 		if err != nil {
@@ -150,8 +146,8 @@ func Run(ctx context.Context, out io.Writer, o Options) (err error) {
 	return nil
 }
 
-// choose returns the scenarios with the given names. For none they are all, those with
-// database servers where these are wanted.
+// choose returns the scenarios with the given names. Without names it returns all, those with
+// database servers only if wanted.
 func choose(only []string, servers bool) ([]Scenario, error) {
 	all := Scenarios()
 	if len(only) == 0 {
@@ -172,7 +168,7 @@ func choose(only []string, servers bool) ([]Scenario, error) {
 	return chosen, nil
 }
 
-// scaled returns how many there are of something in a run that is quick or not.
+// scaled returns n, or quick with Options.Quick.
 func (b *bench) scaled(n, quick int) int {
 	if b.Quick {
 		return min(n, quick)
@@ -180,8 +176,7 @@ func (b *bench) scaled(n, quick int) int {
 	return n
 }
 
-// settling is how long a node has, after it received its jobs, to learn how long
-// claims take.
+// settling is the time for a node to learn the duration of claims.
 func (b *bench) settling() time.Duration {
 	if b.Quick {
 		return time.Second

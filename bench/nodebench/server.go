@@ -21,7 +21,7 @@ import (
 	"github.com/belfry-cron/belfry/client"
 )
 
-// patience is how long a server may take to answer.
+// patience bounds an answer of a server.
 const patience = 2 * time.Minute
 
 // server is a process of belfry serve.
@@ -29,30 +29,30 @@ type server struct {
 	*client.Client
 	cmd     *exec.Cmd
 	url     string
-	token   string        // as told, else the one that it has made
-	started time.Duration // how long it took until it was ready
+	token   string        // the given token, or the created one
+	started time.Duration // time until it was ready
 	said    *said
-	exited  chan struct{} // closed when the process is gone
+	exited  chan struct{} // closed once the process has ended
 }
 
-// said is what a server has logged, of which little is kept.
+// said is the recent log of a server.
 type said struct {
 	mu        sync.Mutex
 	lines     []string // the last
 	url, file string
-	listening chan struct{} // closed when it has said where it listens
+	listening chan struct{} // closed once it has logged its address
 	pauses    []time.Duration
-	live      []float64 // MB that each garbage collection has left
+	live      []float64 // MB in use after each garbage collection
 }
 
-// linesMax is how many lines are kept to show when the server fails.
+// linesMax bounds the lines shown after a failure.
 const linesMax = 50
 
 func (s *said) add(line string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if i := strings.Index(line, `{"`); i > 0 {
-		line = line[i:] // the trace of a collection was cut short by a message
+		line = line[i:] // a message has interrupted the trace of a collection
 	}
 	if pause, live, ok := collection(line); ok {
 		s.pauses, s.live = append(s.pauses, pause), append(s.live, live)
@@ -75,8 +75,8 @@ func (s *said) text() string {
 	return strings.Join(s.lines, "")
 }
 
-// collections returns the longest time that a garbage collection has stopped
-// everything, and how much memory was in use after the first and the last of them.
+// collections returns the longest pause of garbage collections, and the memory in use after the
+// first and the last one.
 func (s *said) collections(after int) (longest time.Duration, first, last float64, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,7 +90,7 @@ func (s *said) collections(after int) (longest time.Duration, first, last float6
 	return longest, first, last, n
 }
 
-// collection reads what the runtime says about a garbage collection:
+// collection parses the runtime's trace of a garbage collection:
 //
 //	gc 7 @2.1s 3%: 0.02+1.5+0.03 ms clock, 0.1+0.4/1.2/0+0.1 ms cpu, 11->12->6 MB, ...
 //
@@ -238,7 +238,7 @@ func (s *server) stop() error {
 	return nil
 }
 
-// kill ends a server of which nothing is wanted any more. It may be gone.
+// kill kills a server that is no longer needed. It may have ended.
 func (s *server) kill() {
 	_ = s.cmd.Process.Kill()
 	<-s.exited
@@ -283,8 +283,7 @@ func memory(pid int) (now, peak float64, err error) {
 	return now, peak, nil
 }
 
-// processorTime returns how long a process has worked, in itself and in the kernel,
-// and how long its children have that have ended.
+// processorTime returns the user and system time of a process, and of its ended children.
 func processorTime(pid int) (own, children time.Duration, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

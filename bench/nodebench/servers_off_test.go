@@ -2,5 +2,5 @@
 
 package nodebench
 
-// withServers tells that database servers are installed: see package servers.
+// withServers is set if database servers are installed: see package servers.
 const withServers = false

@@ -13,9 +13,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// A sketch is the least that a store must do for runs on a key-value store: the state of a job
-// with its runs is one value, which each of three steps (plan, claim, finish) reads, compares and
-// writes, with an index of what is ready and a record of what has ended. It decides nothing.
+// A sketch is the least that a store must do for runs on a key-value store: the state of a job with
+// its runs is one value, which each of three steps (plan, claim, finish) reads, compares and
+// writes, with an index of ready runs and a record of ended ones. It decides nothing.
 const (
 	sketchCells   = 10_000
 	sketchBatch   = 500
@@ -25,8 +25,8 @@ const (
 	sketchCell, sketchRecord = 200, 160
 )
 
-// sketch lets callers take batches of cells through their steps for a time, and returns how many
-// runs that makes a second. step makes one step of a batch of cells, which begins with the first.
+// sketch lets callers take batches of cells through their steps for a time, and returns the runs
+// per second. step makes one step of a batch that begins with a cell.
 func sketch(ctx context.Context, atLeast time.Duration, step func(ctx context.Context, first, n int) error) (caughtUp, error) {
 	var runs atomic.Int64
 	var failed error
@@ -102,7 +102,7 @@ func etcdSketch(ctx context.Context, p place, atLeast time.Duration) (r caughtUp
 					ifs = append(ifs, clientv3.Compare(clientv3.ModRevision(key(first+i)), "=", revisions[i]))
 					puts = append(puts, clientv3.OpPut(key(first+i), cell))
 				}
-				if part == 0 && n != 1 { // what is ready, and what has ended
+				if part == 0 && n != 1 { // the ready and the ended runs
 					puts = append(puts, clientv3.OpPut(fmt.Sprintf("sketch/g/%d/%d/%d", n, first, time.Now().UnixNano()), group))
 				}
 				answer, err := client.Txn(ctx).If(ifs...).Then(puts...).Commit()

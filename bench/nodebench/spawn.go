@@ -11,11 +11,10 @@ import (
 	"time"
 )
 
-// spawnsPerProcessor is how many processes are made at a time, as package
-// executor/shell does.
+// spawnsPerProcessor is the number of concurrent spawns, as in package executor/shell.
 const spawnsPerProcessor = 4
 
-// bare is what starting processes takes without a scheduler.
+// bare is the cost of starting processes without a scheduler.
 type bare struct {
 	late      lateness
 	rate      float64       // a second
@@ -24,10 +23,9 @@ type bare struct {
 
 func (r bare) String() string { return number(r.rate, 0) + " bare spawns a second" }
 
-// bareSpawns starts the program the same number of times, due at the same moments
-// of a second, by as many goroutines as it is useful, with the least that Go can
-// do: vfork and exec, no pipes, no reader. It does so some times and counts
-// all.
+// bareSpawns starts the program equally often, at the same moments of a second, from the best
+// number of goroutines, in the cheapest way: vfork and exec, without pipes and readers. It repeats
+// that and counts all.
 func (b *bench) bareSpawns(p *program, l commandLoad, jobs int) (bare, error) {
 	dir, err := b.folder()
 	if err != nil {
@@ -79,7 +77,7 @@ func ownTime() (time.Duration, error) {
 // spawnAll starts the program once for each job, and waits for all.
 func spawnAll(p *program, l commandLoad, jobs int, began time.Time, file string) error {
 	workers := spawnsPerProcessor * runtime.GOMAXPROCS(0)
-	next := make(chan int) // closed when all were given out
+	next := make(chan int) // closed once all jobs were passed out
 	failures := make(chan error, workers)
 	var group sync.WaitGroup
 	for range workers {
@@ -133,8 +131,8 @@ func (l commandLoad) words(p *program, file string, i int) []string {
 	return []string{p.path, file, strconv.Itoa(i)}
 }
 
-// line is the text for a shell. By its quotes it is not what the node executes
-// itself. Shells replace themselves by the last program of a line.
+// line returns a command line for a shell, with quotes so that the node does not execute it
+// directly. Shells replace themselves by its last program.
 func (l commandLoad) line(p *program, file string, i int) string {
 	return fmt.Sprintf("%s '%s' '%d'", p.path, file, i)
 }

@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// storeGoal is how many runs a second the store takes from planned to finished.
+// storeGoal is how many runs a second the store should take from planned to finished.
 const storeGoal = 20_000
 
-// life is what the benchmark of the store says about one way to use it.
+// life is the benchmark result of the store for one way of use.
 type life struct {
 	name      string
 	runs, raw float64 // a second
@@ -74,7 +74,7 @@ func readLives(out string) ([]life, error) {
 	return list, nil
 }
 
-// store measures the store without a node around it.
+// store measures the store without a node.
 func (b *bench) store(ctx context.Context) ([]Figure, error) {
 	list, err := b.lives(ctx)
 	if err != nil {

@@ -50,13 +50,13 @@ func (b *bench) timer(context.Context) ([]Figure, error) {
 	}, nil
 }
 
-// afterFunc sets timers of the runtime for one instant and returns how long after
-// it the last has fired, and what each costs.
+// afterFunc sets timers of the runtime for one instant and returns how late the last one fired, and
+// the memory of each.
 func afterFunc(n int) (fired time.Duration, bytes float64) {
 	var left atomic.Int64
 	left.Store(int64(n))
 	done := make(chan time.Time, 1)
-	// Setting them takes its time as well.
+	// Setting them takes time as well.
 	due := time.Now().Add(time.Second + time.Duration(n)*2*time.Microsecond)
 	timers := make([]*time.Timer, n)
 	own := heap()

@@ -13,11 +13,10 @@ import (
 	"time"
 )
 
-// uiGoal is how long the server may take for a page of the web UI.
+// uiGoal bounds the server's time for a page of the web UI.
 const uiGoal = 100 * time.Millisecond
 
-// ui measures how long the server takes for the pages of the web UI with many jobs and a long
-// history.
+// ui measures the server's time for pages of the web UI with many jobs and a long history.
 func (b *bench) ui(ctx context.Context) ([]Figure, error) {
 	jobs, runs := b.scaled(100_000, 1000), b.scaled(1_000_000, 5000)
 	dir, err := b.folder()
@@ -44,8 +43,7 @@ func (b *bench) ui(ctx context.Context) ([]Figure, error) {
 	return b.uiPages(ctx, s)
 }
 
-// uiOnServer measures the same where PostgreSQL keeps the jobs and the history, in a part for
-// each day.
+// uiOnServer measures the same pages with PostgreSQL, whose history is partitioned by day.
 func (b *bench) uiOnServer(ctx context.Context) ([]Figure, error) {
 	jobs, runs := b.scaled(100_000, 1000), b.scaled(1_000_000, 5000)
 	dir, err := b.folder()

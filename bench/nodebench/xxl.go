@@ -34,7 +34,7 @@ const (
 	xxlGather = 10 * time.Millisecond
 )
 
-// sentRun is a request to run something, as a stub has got it.
+// sentRun is a request for a run at a stub.
 type sentRun struct {
 	at     time.Time
 	job    int // by its handler
@@ -43,7 +43,7 @@ type sentRun struct {
 	due    time.Time
 }
 
-// stub is an executor of XXL-JOB that does nothing and reports it.
+// stub is an XXL-JOB executor that only reports success.
 type stub struct {
 	server  *http.Server
 	address string
@@ -89,7 +89,7 @@ func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, `{"code":200,"msg":null}`)
 }
 
-// say sends something to the server as an executor does.
+// say sends a request to the server like an executor.
 func (s *stub) say(ctx context.Context, path string, body []byte) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.admin+path, bytes.NewReader(body))
 	if err != nil {
@@ -116,7 +116,7 @@ func (s *stub) register(ctx context.Context) error {
 	return s.say(ctx, "/api/registry", fmt.Appendf(nil, `{"registryGroup":"EXECUTOR","registryKey":%q,"registryValue":%q}`, xxlGroup, s.address))
 }
 
-// report sends the results of n runs at most in one request.
+// report sends up to most results in one request.
 func (s *stub) report(ctx context.Context, most int) (n int, err error) {
 	s.mu.Lock()
 	n = min(most, len(s.ended))
@@ -162,7 +162,7 @@ type xxlLoad struct {
 	stop  func()
 }
 
-// xxlServer starts a server that gives runs to stubs.
+// xxlServer starts a server that sends runs to stubs.
 func (b *bench) xxlServer(ctx context.Context, dir string, jobs int) (*xxlLoad, error) {
 	file := filepath.Join(dir, "token")
 	if err := os.WriteFile(file, []byte(xxlToken+"\n"), 0o600); err != nil {
@@ -215,8 +215,8 @@ func xxlJob(i int, schedule job.Schedule) *job.Job {
 	}
 }
 
-// sentBetween returns what the stubs were sent of what was due in a stretch of time, and how many
-// of it came a second time.
+// sentBetween returns the requests to stubs for runs due within a span, and how many of them were
+// repeated.
 func (l *xxlLoad) sentBetween(from, until time.Time, offset func(i int) time.Duration) (late lateness, twice int, err error) {
 	seen := map[string]bool{}
 	for _, s := range l.stubs {
@@ -237,7 +237,7 @@ func (l *xxlLoad) sentBetween(from, until time.Time, offset func(i int) time.Dur
 	return late.sort(), twice, err
 }
 
-// xxl measures what executors of XXL-JOB see of a server.
+// xxl measures a server from the side of XXL-JOB executors.
 func (b *bench) xxl(ctx context.Context) ([]Figure, error) {
 	spread, err := b.xxlSpread(ctx)
 	if err != nil {
@@ -303,13 +303,13 @@ func (b *bench) xxlBurst(ctx context.Context) ([]Figure, error) {
 		s.holds = true
 		s.mu.Unlock()
 	}
-	// All are made well before the instant.
+	// All are created well before the instant.
 	ahead := 20 * time.Second
 	if b.Quick {
-		ahead = 10 * time.Second // beside all other scenarios
+		ahead = 10 * time.Second // concurrently with all other scenarios
 	}
 	var due time.Time
-	for ; ; ahead *= 2 { // a machine that does something else takes longer
+	for ; ; ahead *= 2 { // a busy machine takes longer
 		due = time.Now().Add(ahead).Truncate(time.Second)
 		var list []*job.Job
 		for i := range jobs {
@@ -325,7 +325,7 @@ func (b *bench) xxlBurst(ctx context.Context) ([]Figure, error) {
 			return nil, errors.New("the jobs were made too late for their instant")
 		}
 	}
-	const within = 10 * time.Second // after which what was not sent counts as missing
+	const within = 10 * time.Second // after which a missing request counts
 	for until := due.Add(within); time.Now().Before(until); {
 		if late, _, err := l.sentBetween(due, due.Add(time.Second), func(int) time.Duration { return 0 }); err != nil || len(late) >= jobs {
 			break
@@ -334,7 +334,7 @@ func (b *bench) xxlBurst(ctx context.Context) ([]Figure, error) {
 			return nil, err
 		}
 	}
-	if err := sleep(ctx, time.Second); err != nil { // a second request would come now
+	if err := sleep(ctx, time.Second); err != nil { // time for a second request
 		return nil, err
 	}
 	late, twice, err := l.sentBetween(due, due.Add(time.Second), func(int) time.Duration { return 0 })

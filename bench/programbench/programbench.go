@@ -1,5 +1,5 @@
-// Package programbench compares schedulers inside of a Go program: robfig/cron, gocron and
-// Belfry in memory and on SQLite, with as many jobs due at each full second.
+// Package programbench compares schedulers inside a Go program: robfig/cron, gocron and Belfry in
+// memory and on SQLite, with as many jobs due at each full second.
 package programbench
 
 import (
@@ -36,8 +36,8 @@ type Options struct {
 	Seconds int
 }
 
-// library is a scheduler with a number of jobs that are due each second. What it returns stops
-// it.
+// library starts a scheduler with a number of jobs due each second, and returns a function that
+// stops it.
 type library struct {
 	name  string
 	start func(ctx context.Context, jobs int, fire func()) (stop func() error, err error)
@@ -62,7 +62,7 @@ var sizes = map[string][]int{
 	"sqlite":       {1000, 5000, 10_000},
 }
 
-// settling is how long a library works before it is measured.
+// settling is how long a library runs before the measurement.
 const settling = 5 * time.Second
 
 // Run measures and prints a table.
@@ -90,7 +90,7 @@ func Run(ctx context.Context, out io.Writer, o Options) error {
 			list = []int{o.Jobs}
 		}
 		for _, jobs := range list {
-			// A process of its own, so that its memory is only the library's.
+			// A separate process, so that its memory is only the library's.
 			one := exec.CommandContext(ctx, program, "-only", l.name, "-jobs", strconv.Itoa(jobs), "-seconds", strconv.Itoa(o.Seconds))
 			one.Stderr = os.Stderr
 			line, err := one.Output()
@@ -105,17 +105,17 @@ func Run(ctx context.Context, out io.Writer, o Options) error {
 	return nil
 }
 
-// fires notes how late jobs start. It takes no lock and no memory: the notes are
-// allocated at the beginning.
+// fires records how late jobs start, without locks or allocations: its memory is allocated at the
+// beginning.
 type fires struct {
-	first time.Time // the first second that is measured
+	first time.Time // the first measured second
 	late  []int32   // in microseconds
 	next  atomic.Int64
 	extra atomic.Int64 // of other seconds
 }
 
-// fire notes the start of a job. It belongs to the full second before it: what is more than a second late is
-// found by the number of the seconds before, which are short of it.
+// fire records the start of a job in the full second before it: a start more than a second late is then
+// missing from an earlier second.
 func (f *fires) fire(seconds int) {
 	since := time.Since(f.first)
 	if since < 0 || since >= time.Duration(seconds)*time.Second {
@@ -213,7 +213,7 @@ func startGocron(_ context.Context, jobs int, fire func()) (func() error, error)
 		}
 	}
 	s.Start()
-	// Its Shutdown waits for jobs that a crowd may keep from ending.
+	// Its Shutdown waits for jobs, which a crowd may delay.
 	return func() error { return nil }, nil
 }
 
@@ -253,8 +253,7 @@ func startSQLite(ctx context.Context, jobs int, fire func()) (func() error, erro
 	}, nil
 }
 
-// options suit a program with very many jobs: as many run at once as are due, and
-// history is kept for as long as a person may look at it.
+// options suit a program with very many jobs: all due runs may run at once, and history is short.
 func options() []belfry.Option {
 	return []belfry.Option{
 		belfry.WithCapacity(200_000), belfry.WithHistory(job.Keep{Runs: 1, For: job.Duration(time.Minute)}),
@@ -273,9 +272,9 @@ func startBelfry(ctx context.Context, s *belfry.Scheduler, jobs int, fire func()
 		s.Job(fmt.Sprintf("job-%06d", i), belfry.Cron("* * * * * *"), belfry.Overlap(job.OverlapAllow), belfry.Missed(job.MissedNone), h.Do(belfry.None{}))
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan error, 1) // has room for the one error
+	ended := make(chan error, 1) // of capacity one
 	go func() { ended <- s.Run(ctx) }()
-	for !began.Load() { // to declare 100,000 jobs takes a while
+	for !began.Load() { // declaring 100,000 jobs takes a while
 		select {
 		case err := <-ended:
 			cancel()

@@ -6,7 +6,7 @@ import (
 )
 
 func TestEachLibraryFires(t *testing.T) {
-	const tries = 5 // a machine may stand still for the one second that counts
+	const tries = 5 // a machine may stall in the one second that counts
 	for _, l := range libraries {
 		for try := 1; ; try++ {
 			line, err := measure(t.Context(), l, 5, 1)

@@ -1,9 +1,9 @@
-// Package mongo keeps history in MongoDB 4.4 and later: finished attempts and their output.
-// Jobs and runs are in another store, such as etcd or Redis: see package store/joined.
+// Package mongo keeps history in MongoDB 4.4 and later: finished attempts and their output. Jobs
+// and runs are in another store, such as etcd or Redis: see package store/joined.
 //
-// An attempt is a document whose _id is its run and number, so that appending it twice is
-// appending it once. Fields for queries and for people are beside the record, which is
-// JSON. It uses no transactions: a single server has none.
+// An attempt is a document whose _id is its run and number, so that appending it twice is appending
+// it once. Besides the record in JSON it has fields for queries and for people. The package uses no
+// transactions: a single server has none.
 package mongo
 
 import (
@@ -27,9 +27,9 @@ import (
 
 // Options are what a history is opened with. The zero value will do.
 type Options struct {
-	// Now is the clock that expiry goes by. Default: time.Now.
+	// Now is the clock of expiry. Default: time.Now.
 	Now func() time.Time
-	// Log takes what the server cannot do. Default: nothing.
+	// Log receives failures of the server. Default: no log.
 	Log *slog.Logger
 }
 
@@ -41,11 +41,11 @@ type History struct {
 	log                      *slog.Logger
 
 	mu   sync.Mutex
-	ttls map[string]time.Duration // of the collections, as they were set last
-	// silent is up to when the output of jobs is gone that say themselves how long it is kept.
+	ttls map[string]time.Duration // last settings of the collections
+	// silent is the moment before which no output of a job with its own setting is left.
 	silent      map[job.ID]time.Time
 	silentSince time.Time
-	// looked is the progress of expireOutput since a moment, with its limits.
+	// looked is the progress of expireOutput, with its start and limits.
 	looked struct {
 		keep        store.Retention
 		since, from time.Time
@@ -57,7 +57,7 @@ var _ store.History = (*History)(nil)
 const (
 	// callMax bounds a call: longer than an election.
 	callMax = 30 * time.Second
-	// selectMax is how long a call waits for a server that can be written.
+	// selectMax is how long a call waits for a writable server.
 	selectMax = 10 * time.Second
 	// databaseDefault is the database of a URL that names none.
 	databaseDefault = "belfry"
@@ -144,7 +144,7 @@ func (h *History) prepare(ctx context.Context) error {
 	return nil
 }
 
-// clientOptions returns the options of a URL, which may set all but how writes are confirmed.
+// clientOptions returns the options of a URL, which may set all but the write concern.
 func clientOptions(url string) *options.ClientOptions {
 	concern := writeconcern.Majority()
 	journal := true
@@ -162,7 +162,7 @@ func (h *History) Close() error {
 	return nil
 }
 
-// Check returns which server answers at a URL, without changing anything.
+// Check returns the product and version of the server at a URL, without changing anything.
 func Check(ctx context.Context, url string) (about string, err error) {
 	h, err := connect(url, Options{})
 	if err != nil {
@@ -207,16 +207,16 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, callMax)
 }
 
-// The codes of errors that say something about the state of the server.
+// The error codes that describe the state of the server.
 const (
 	outOfDiskSpace = 14031
 	exceededQuota  = 8000
 )
 
-// away are the codes of servers that are no primaries now, or go down.
+// away are the codes of servers that are not primary or are shutting down.
 var away = []int{10107, 13435, 13436, 11600, 11602, 189, 91, 6, 7, 89, 9001}
 
-// fault gives an error the sentinel that it stands for.
+// fault wraps an error with its sentinel.
 func fault(ctx context.Context, err error) error {
 	if err == nil {
 		return nil

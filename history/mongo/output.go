@@ -15,7 +15,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// chunk is a part of an output as it is kept.
+// chunk is a stored part of an output.
 type chunk struct {
 	ID     string    `bson:"_id"` // attempt and number
 	Of     string    `bson:"of"`  // the _id of the attempt
@@ -90,8 +90,8 @@ func (h *History) Output(ctx context.Context, run job.ID, attempt, fromSeq, limi
 	return list, nil
 }
 
-// Expire implements store.History. Documents that are too old are also removed by the server,
-// where it has indexes that expire.
+// Expire implements store.History. Where it supports expiring indexes, the server also removes old
+// documents.
 func (h *History) Expire(ctx context.Context, keep store.Retention) (more bool, err error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -109,8 +109,8 @@ func (h *History) Expire(ctx context.Context, keep store.Retention) (more bool, 
 	return false, nil
 }
 
-// longest returns the longest of a time that the server and single jobs keep something for; 0 if
-// one of them has no bound.
+// longest returns the longest retention among the server's and the jobs' settings; 0 if one has no
+// bound.
 func longest(keep store.Retention, of func(store.Retention) time.Duration) time.Duration {
 	most := of(keep)
 	if keep.Jobs != nil {
@@ -123,7 +123,7 @@ func longest(keep store.Retention, of func(store.Retention) time.Duration) time.
 	return max(most, 0)
 }
 
-// saying returns the jobs that say something themselves, in order.
+// saying returns the jobs with a setting of their own, in order.
 func saying(keep store.Retention, something func(job.Keep) bool) []string {
 	if keep.Jobs == nil {
 		return nil
@@ -138,7 +138,7 @@ func saying(keep store.Retention, something func(job.Keep) bool) []string {
 	return list
 }
 
-// lookedFrom returns the time from which output may have become too old for the server.
+// lookedFrom returns the time from which output may have expired by the server's setting.
 // Everything is examined again each day, and when the settings of jobs change.
 func (h *History) lookedFrom(keep store.Retention) time.Time {
 	h.mu.Lock()
@@ -152,8 +152,8 @@ func (h *History) lookedFrom(keep store.Retention) time.Time {
 // ttlName is the index that expires.
 const ttlName = "belfry_expiry"
 
-// expireInServer has the server remove what is a day older than it need be kept: by then Expire
-// has removed it, unless no server of Belfry runs.
+// expireInServer makes the server remove documents a day after their expiry: by then Expire has
+// removed them, unless no Belfry server runs.
 func (h *History) expireInServer(ctx context.Context, of *mongo.Collection, keep time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -174,7 +174,7 @@ func (h *History) expireInServer(ctx context.Context, of *mongo.Collection, keep
 	}
 }
 
-// cutoff is the moment before which something is too old.
+// cutoff returns the moment before which documents have expired.
 func (h *History) cutoff(keep time.Duration) (at time.Time, bounded bool) {
 	return h.now().Add(-keep), keep > 0 && keep != time.Duration(job.Forever)
 }
@@ -199,8 +199,8 @@ func (h *History) expireOutput(ctx context.Context, keep store.Retention, left *
 	}
 	defer found.Close(ctx)
 	ids := bson.A{}
-	stays := map[string]bool{} // attempts whose jobs say how long their output is kept
-	last, waits := from, false // up to where all is gone or stays
+	stays := map[string]bool{} // attempts whose jobs set how long their output is kept
+	last, waits := from, false // the end of the range where all output is gone or stays
 	for len(ids) < *left && found.Next(ctx) {
 		var c chunk
 		if err := found.Decode(&c); err != nil {
@@ -241,7 +241,7 @@ func (h *History) expireOutput(ctx context.Context, keep store.Retention, left *
 
 func in(ids bson.A) bson.D { return bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}} }
 
-// expireByAge removes records that are too old, with their output.
+// expireByAge removes old records with their output.
 func (h *History) expireByAge(ctx context.Context, keep store.Retention, left *int) error {
 	before, ok := h.cutoff(keep.For)
 	if !ok {
@@ -254,7 +254,7 @@ func (h *History) expireByAge(ctx context.Context, keep store.Retention, left *i
 	return h.remove(ctx, old, left)
 }
 
-// expireOfJobs removes records and output by what single jobs say about their age.
+// expireOfJobs removes records and output by the age limits of jobs.
 func (h *History) expireOfJobs(ctx context.Context, keep store.Retention, left *int) error {
 	for _, text := range saying(keep, func(k job.Keep) bool { return k.For != 0 || k.OutputFor != 0 }) {
 		uid, err := job.ParseID(text)
@@ -327,11 +327,11 @@ func (h *History) removeOutputOf(ctx context.Context, uid job.ID, before time.Ti
 const (
 	// silentMax bounds the jobs in History.silent.
 	silentMax = 10_000
-	// silentLife is how long they stay: a record may come late, with an end before that moment.
+	// silentLife is how long these moments are kept: a late record may have an earlier end.
 	silentLife = 24 * time.Hour
 )
 
-// expireByCount removes the oldest records of jobs that have too many.
+// expireByCount removes the oldest records of jobs with too many.
 func (h *History) expireByCount(ctx context.Context, keep store.Retention, left *int) error {
 	if keep.Runs <= 0 && len(saying(keep, func(k job.Keep) bool { return k.Runs != 0 })) == 0 {
 		return nil
@@ -360,7 +360,7 @@ func (h *History) expireByCount(ctx context.Context, keep store.Retention, left 
 		if most <= 0 || c.N <= int64(most) || *left <= 0 {
 			continue
 		}
-		// The latest final record that is one too many.
+		// The latest final record beyond the number.
 		var d document
 		final := bson.D{{Key: "job", Value: c.Job}, {Key: "final", Value: true}}
 		if err := h.attempts.FindOne(ctx, final, options.FindOne().SetSort(latestFirst).SetSkip(int64(most))).Decode(&d); err != nil {

@@ -15,9 +15,9 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// document is an attempt as it is kept.
+// document is a stored attempt.
 type document struct {
-	ID        string    `bson:"_id"` // run and number, in their order
+	ID        string    `bson:"_id"` // run and number, in order
 	Job       string    `bson:"job"`
 	Run       string    `bson:"run"`
 	Attempt   int       `bson:"attempt"`
@@ -30,8 +30,8 @@ type document struct {
 	Outcome   string    `bson:"outcome"`
 	Reason    string    `bson:"reason"`
 	Count     int       `bson:"count"`
-	Took      int64     `bson:"took"`   // nanoseconds; 0 for what never started
-	Record    string    `bson:"record"` // all of it, as JSON
+	Took      int64     `bson:"took"`   // nanoseconds; 0 if it never started
+	Record    string    `bson:"record"` // the whole record, as JSON
 }
 
 func attemptID(run job.ID, number int) string { return fmt.Sprintf("%s.%06d", run, number) }
@@ -60,7 +60,7 @@ func (d *document) record() (r store.Record, err error) {
 	return r, nil
 }
 
-// appendTries is the number of times that Append rereads concurrent appends of others.
+// appendTries bounds how often Append rereads concurrent appends.
 const appendTries = 5
 
 // Append implements store.History.
@@ -228,7 +228,7 @@ func decode(c *mongo.Cursor) (store.Record, error) {
 	return d.record()
 }
 
-// records returns all that a query finds.
+// records returns all results of a query.
 func (h *History) records(ctx context.Context, filter bson.D, opt *options.FindOptionsBuilder) (list []store.Record, err error) {
 	found, err := h.attempts.Find(ctx, filter, opt)
 	if err != nil {
@@ -278,8 +278,8 @@ func (h *History) Recent(ctx context.Context, jobs []job.ID, n int) ([][]store.R
 	return lists, nil
 }
 
-// Aggregate implements store.History. It reads a few fields of each final record of the time
-// and adds them up here: servers that speak the protocol differ in what they can add.
+// Aggregate implements store.History. It reads a few fields of each final record in the span and
+// adds them up here: compatible servers differ in what they can add.
 func (h *History) Aggregate(ctx context.Context, q store.AggregateQuery) ([]store.Aggregate, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()

@@ -74,7 +74,7 @@ func shippedVersion(script string) (string, error) {
 	return string(match[1]), nil
 }
 
-// tableOf collects the zones of a file system; equal data are stored once.
+// tableOf collects the zones of a file system, storing equal data once.
 func tableOf(files fs.FS, version string) ([]byte, error) {
 	var names []string
 	data := map[string][]byte{}
@@ -86,7 +86,7 @@ func tableOf(files fs.FS, version string) ([]byte, error) {
 		if err != nil {
 			return err
 		}
-		// A folder of zones holds lists and sources besides.
+		// A folder of zones also has lists and sources.
 		if bytes.HasPrefix(content, []byte("TZif")) {
 			names = append(names, path)
 			data[path] = content

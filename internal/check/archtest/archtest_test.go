@@ -10,7 +10,7 @@ import (
 	"testing/fstest"
 )
 
-// root is the root of the module, seen from this package.
+// root is the root of the module, from this package.
 func root() fs.FS { return os.DirFS("../../..") }
 
 func TestPackagesKeepTheRules(t *testing.T) {
@@ -23,10 +23,9 @@ func TestPackagesKeepTheRules(t *testing.T) {
 	}
 }
 
-// A rule that cannot fail is no rule: each row breaks one and names a part of
-// what must be said about it.
+// Each row breaks a rule and names a part of the expected complaint.
 func TestEachRuleFires(t *testing.T) {
-	// A small module that keeps all rules.
+	// A small module that obeys all rules.
 	good := map[string]string{
 		"cron/cron.go":            "// Package cron is.\npackage cron\nimport \"time\"\n// Next is.\nfunc Next(t time.Time) time.Time { return t }\n",
 		"job/job.go":              "// Package job is.\npackage job\nimport _ \"" + module + "/cron\"\n// RunSpec is.\ntype RunSpec struct{ Shell *int }\n",
@@ -48,7 +47,7 @@ func TestEachRuleFires(t *testing.T) {
 	halls := []wing{{"below", []string{"cron"}}, {"words", []string{"job"}}, {"effects", []string{"internal/"}}, {"programs", []string{"cmd/"}}}
 	tests := []struct {
 		name  string
-		files map[string]string // beside the good ones
+		files map[string]string // in addition to the good ones
 		lines map[string]line
 		want  string // "" for none
 	}{

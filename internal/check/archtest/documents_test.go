@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// A row of a table that names a test which is gone says that something is guarded, and
-// it is unknown by what.
+// Tables of guarded rules must not name missing tests.
 func TestTestsThatDocumentsNameAreThere(t *testing.T) {
 	defined := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)\w+)\(`)
 	named := regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Z]\\w+)[`/]")

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// rowOfPicture is the name of a wing and its folders; what it does follows after two spaces.
+// rowOfPicture matches the name of a wing and its folders; a description follows after two spaces.
 var rowOfPicture = regexp.MustCompile(`^(\S.*?)  +(\S.*?)  +\S`)
 
 // readPicture returns the wings that the picture of docs/architecture.md draws, from the bottom.

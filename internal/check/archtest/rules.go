@@ -1,7 +1,6 @@
-// Package archtest holds the rules about Belfry's packages and checks them: who
-// may import whom, which packages are pure, and that everything that is exported
-// says its contract. The rules are plain functions of the source text, so that
-// their own tests can show that each of them fires.
+// Package archtest has the rules about Belfry's packages and checks them: which may import which,
+// which are pure, and that exported names have comments. The rules are plain functions of the
+// source text, so that tests can show that each of them fires.
 package archtest
 
 import (
@@ -20,9 +19,9 @@ import (
 // module is the path of the module whose packages are checked.
 const module = "github.com/belfry-cron/belfry"
 
-// pkg is a package as its files say it.
+// pkg is a parsed package.
 type pkg struct {
-	path  string // from the root of the module, "." for the root itself
+	path  string // from the root of the module, which is "."
 	name  string // without _test
 	files []file
 }
@@ -35,13 +34,13 @@ type file struct {
 	set  *token.FileSet
 }
 
-// at returns the place of a node as file:line.
+// at formats the place of a node as file:line.
 func (f *file) at(n ast.Node) string {
 	return fmt.Sprintf("%s:%d", f.name, f.set.Position(n.Pos()).Line)
 }
 
-// load parses all packages below root, for every system and build tag. Modules
-// of their own, test data and hidden folders are not part of it.
+// load parses all packages below root, for every system and build tag. It skips nested modules,
+// test data and hidden folders.
 func load(root fs.FS) ([]pkg, error) {
 	found := map[string]*pkg{}
 	set := token.NewFileSet()
@@ -92,7 +91,7 @@ func load(root fs.FS) ([]pkg, error) {
 	return packages, nil
 }
 
-// check returns what is against the rules, in sentences that say what to do.
+// check returns the violations of the rules, in sentences that say what to do.
 func check(packages []pkg, table map[string]line, wings []wing) []string {
 	wrong := checkTable(table, wings)
 	kinds := kindsOfWork(packages)
@@ -115,7 +114,7 @@ func check(packages []pkg, table map[string]line, wings []wing) []string {
 	return wrong
 }
 
-// checkTable checks the table itself: what it allows goes one way.
+// checkTable checks the table itself: allowed imports have no cycles.
 func checkTable(table map[string]line, wings []wing) []string {
 	var wrong []string
 	for _, path := range slices.Sorted(maps.Keys(table)) {
@@ -179,21 +178,21 @@ func checkImports(p pkg, l line) []string {
 	return wrong
 }
 
-// below reports whether a package is one of the named ones, or inside of one.
+// below reports whether a package is a named one or inside of one.
 func below(path string, named []string) bool {
 	return slices.ContainsFunc(named, func(n string) bool {
 		return path == n || strings.HasPrefix(path, n+"/")
 	})
 }
 
-// checkPure looks for what a pure package must not do with what it may import.
+// checkPure looks for forbidden uses of allowed imports in a pure package.
 func checkPure(p pkg) []string {
 	var wrong []string
 	for _, f := range p.files {
 		if f.test {
 			continue
 		}
-		imported := map[string]string{} // by the name in this file
+		imported := map[string]string{} // imports by their name in this file
 		for _, spec := range f.ast.Imports {
 			to, _ := strconv.Unquote(spec.Path.Value)
 			name := path.Base(to)
@@ -224,7 +223,7 @@ func checkPure(p pkg) []string {
 	return wrong
 }
 
-// checkPackageComment requires one comment that says what the package is for.
+// checkPackageComment requires one comment on the purpose of the package.
 func checkPackageComment(p pkg) []string {
 	want := "Package " + p.name + " "
 	if p.name == "main" {
@@ -262,8 +261,8 @@ func checkInit(p pkg) []string {
 	return wrong
 }
 
-// checkKindsOfWork refuses branches by the kind of work of a job, which is the business of
-// package job and of the executors: a new kind touches nothing else.
+// checkKindsOfWork refuses branches by the kind of work of a job, which only package job and the
+// executors may have: a new kind must not touch other packages.
 func checkKindsOfWork(p pkg, kinds []string) []string {
 	if p.path == "job" || strings.HasPrefix(p.path, "executor") {
 		return nil
@@ -316,8 +315,8 @@ func kindsOfWork(packages []pkg) []string {
 	return kinds
 }
 
-// isKindOfWork reports whether an expression is a field of the union of kinds of work, as in
-// j.Run.Shell, or the kind itself, as in j.Run.Work().
+// isKindOfWork reports whether an expression is a kind of work: a field of the union, as in
+// j.Run.Shell, or a call such as j.Run.Work().
 func isKindOfWork(e ast.Expr, kinds []string) bool {
 	if call, ok := e.(*ast.CallExpr); ok {
 		s, ok := call.Fun.(*ast.SelectorExpr)
@@ -331,15 +330,14 @@ func isKindOfWork(e ast.Expr, kinds []string) bool {
 	return ok && union.Sel.Name == "Run" && slices.Contains(kinds, kind.Sel.Name)
 }
 
-// wellKnown are methods of interfaces that every Go programmer knows.
+// wellKnown are methods of standard interfaces.
 var wellKnown = []string{
 	"Error", "Unwrap", "Is", "As", "MarshalText", "UnmarshalText", "MarshalJSON",
 	"UnmarshalJSON", "MarshalYAML", "UnmarshalYAML",
 }
 
-// checkExported requires a comment on everything that is exported, which begins
-// with its name. In a group of constants or variables one comment on the group
-// is enough.
+// checkExported requires a comment on every exported name, which begins with it. A comment on a
+// group of constants or variables suffices.
 func checkExported(p pkg) []string {
 	var wrong []string
 	if p.name == "main" {
@@ -419,8 +417,7 @@ func receiverName(list *ast.FieldList) string {
 	}
 }
 
-// begins reports whether a comment begins with a name, an article in front of it
-// not counted.
+// begins reports whether a comment begins with a name, after an optional article.
 func begins(doc *ast.CommentGroup, name string) bool {
 	text := doc.Text()
 	for _, article := range []string{"A ", "An ", "The "} {

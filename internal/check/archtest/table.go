@@ -2,8 +2,8 @@ package archtest
 
 import "strings"
 
-// wing is a group of packages that the folders show. Packages import from their own wing
-// and from those below it.
+// wing is a group of packages in common folders. Packages import from their own wing and lower
+// wings.
 type wing struct {
 	name string
 	// paths are packages, and with a slash at the end all packages below a folder. The longest
@@ -43,12 +43,12 @@ func wingOf(wings []wing, path string) (place int) {
 
 // line is what one package may do.
 type line struct {
-	// shared packages have an effect that other packages of their wing use. All others declare an
-	// interface of one or two methods, which the assembly passes in.
+	// shared packages have an effect that other packages of their wing use. Packages with other
+	// effects are passed in through small interfaces.
 	shared bool
 
-	// pure packages decide and do nothing else: no clock, no input or output,
-	// no goroutine, no chance. pureImports says what they may import.
+	// pure packages only decide: no clock, no input or output, no goroutine, no randomness.
+	// pureImports are their allowed imports.
 	pure bool
 	// std adds packages of the standard library to pureImports.
 	std []string
@@ -58,8 +58,7 @@ type line struct {
 	// modules are the packages of other modules that it may import, with what
 	// is below them. docs/dependencies.md has the reason for each.
 	modules []string
-	// testImports and testModules are those that only its tests may import,
-	// whatever their wing.
+	// testImports and testModules may be imported by its tests only, whatever their wing.
 	testImports []string
 	testModules []string
 }
@@ -70,14 +69,13 @@ type line struct {
 var table = map[string]line{
 	"cron": {
 		pure: true,
-		// The zone table is embedded, and a zone is built when it is first
-		// asked for.
+		// The zone table is embedded, and a zone is built on first use.
 		std:     []string{"embed", "sync"},
 		imports: []string{"internal/phrase"},
 	},
 	"internal/phrase": {
 		pure: true,
-		// The codes are listed once, by the types of their arguments.
+		// The codes are listed once, by their argument types.
 		std: []string{"reflect"},
 	},
 	"cron/internal/zonegen": {},
@@ -85,7 +83,7 @@ var table = map[string]line{
 	"internal/cli/systemd":  {pure: true, std: []string{"embed", "path", "text/template"}},
 	"job": {
 		pure: true,
-		// What the tags of a type say is read once.
+		// The tags of a type are parsed once.
 		std:         []string{"sync"},
 		imports:     []string{"internal/phrase", "cron", "internal/sys/spelling"},
 		modules:     []string{"go.yaml.in/yaml/v3"},
@@ -99,19 +97,19 @@ var table = map[string]line{
 	},
 	"store": {
 		pure: true,
-		// In the signatures of its interfaces.
+		// For the signatures of its interfaces.
 		std:     []string{"context"},
 		imports: []string{"job"},
 	},
 	"executor": {
 		pure: true,
-		// In the signature of its interface.
+		// For the signature of its interface.
 		std:     []string{"context"},
 		imports: []string{"internal/reason", "job"},
 	},
 	"internal/decide/engine": {
 		pure: true,
-		// Steps that share a document share what callers see of it.
+		// Steps that share a document share its public view.
 		std:     []string{"sync/atomic"},
 		imports: []string{"internal/reason", "cron", "internal/decide/flow", "job", "store"},
 	},
@@ -141,7 +139,7 @@ var table = map[string]line{
 	},
 	"internal/decide/placement": {
 		pure:    true,
-		std:     []string{"sync"}, // Share remembers the last answer
+		std:     []string{"sync"}, // Share caches the last answer
 		imports: []string{"internal/reason", "job", "store"},
 	},
 	"internal/decide/preview": {
@@ -158,7 +156,7 @@ var table = map[string]line{
 	"internal/cli/xxltables": {
 		pure:    true,
 		imports: []string{"internal/phrase", "cron", "job"},
-		// Its tests take jobs over from a database.
+		// Its tests import jobs from a database.
 		testImports: []string{"internal/cli/xxlmysql", "test/servers"},
 		testModules: []string{"github.com/go-sql-driver/mysql"},
 	},
@@ -182,7 +180,7 @@ var table = map[string]line{
 	"internal/sys/cache":      {},
 	"internal/sys/failurelog": {testImports: []string{"internal/check/logtest"}},
 	"internal/decide/planqueue": {
-		// The mind of a planner.
+		// The decisions of a planner.
 		pure:        true,
 		imports:     []string{"job", "store", "internal/decide/runqueue", "internal/decide/engine", "internal/decide/forecast", "internal/decide/placement", "internal/decide/timer"},
 		testImports: []string{"internal/decide/stripes"},
@@ -194,7 +192,7 @@ var table = map[string]line{
 		testModules: []string{"go.uber.org/goleak"},
 	},
 	"internal/decide/notification": {
-		// What is said about problems, and when.
+		// The messages about problems, and their times.
 		pure:    true,
 		imports: []string{"internal/reason", "job", "store"},
 	},
@@ -209,7 +207,7 @@ var table = map[string]line{
 		testImports: []string{"store/memory", "internal/check/logtest"},
 	},
 	"internal/decide/account": {
-		// It reads the note with its findings.
+		// It reads the note with the findings.
 		imports: []string{"cron", "internal/reason", "job", "store"},
 	},
 	"internal/server/scan": {
@@ -227,7 +225,7 @@ var table = map[string]line{
 	},
 	"internal/node/recovery": {imports: []string{"internal/reason", "job", "store"}, testImports: []string{"store/memory"}},
 	"internal/node/work": {
-		// What a worker needs of its cluster, and that on a store.
+		// The interface between a worker and its cluster, and its implementation on a store.
 		shared:      true,
 		imports:     []string{"job", "store", "internal/decide/engine", "internal/decide/placement"},
 		testImports: []string{"store/memory"},
@@ -238,11 +236,11 @@ var table = map[string]line{
 		imports: []string{"job", "store", "internal/decide/engine"},
 	},
 	"internal/node/unreported": {
-		// The results that the store does not have yet.
+		// The results that the store lacks.
 		imports: []string{"job", "store", "internal/remote/spool", "internal/remote/wire"},
 	},
 	"internal/remote": {
-		// What a worker needs of its cluster, over HTTP.
+		// The same interface over HTTP.
 		shared:      true,
 		imports:     []string{"client", "job", "store", "internal/decide/engine", "internal/node/secret", "internal/sys/failurelog", "internal/remote/wire", "internal/node/work"},
 		testImports: []string{"executor", "internal/server/auth", "internal/server/httpapi", "internal/node", "internal/node/unreported", "internal/node/output", "internal/server/service", "store/memory"},
@@ -262,7 +260,7 @@ var table = map[string]line{
 		testModules: []string{"go.uber.org/goleak"},
 	},
 	"internal/cli/wrap": {
-		// What belfry exec does beside the command line.
+		// The part of belfry exec outside the command line.
 		imports:     []string{"client", "job", "internal/remote/spool"},
 		modules:     []string{"golang.org/x/sys/unix", "golang.org/x/term"},
 		testModules: []string{"go.uber.org/goleak"},
@@ -297,7 +295,7 @@ var table = map[string]line{
 		testImports: []string{"store/storetest"},
 	},
 	"store/joined": {
-		// One store of two.
+		// One store made of two.
 		imports:     []string{"internal/phrase", "internal/reason", "job", "store", "internal/decide/engine"},
 		testImports: []string{"store/memory", "store/sqlite", "store/storetest"},
 	},
@@ -307,7 +305,7 @@ var table = map[string]line{
 		testImports: []string{"store/joined", "store/memory", "store/storetest", "test/servers"},
 	},
 	"store/internal/ledger": {
-		// All of a store but where it keeps things.
+		// A store except its storage.
 		shared:      true,
 		imports:     []string{"job", "store", "store/internal/columns", "internal/decide/engine", "internal/events"},
 		modules:     []string{"github.com/google/btree"},
@@ -329,7 +327,7 @@ var table = map[string]line{
 		testModules: []string{"go.uber.org/goleak"},
 	},
 	"internal/cli/storecopy": {
-		// It copies and checks stores as wholes.
+		// It copies and checks whole stores.
 		imports:     []string{"job", "store", "internal/decide/engine", "internal/decide/notification", "internal/reason"},
 		testImports: []string{"store/joined", "store/memory", "store/sqlite", "store/postgres", "store/mysql", "store/etcd", "store/redis", "test/servers"},
 		testModules: []string{"modernc.org/sqlite", "github.com/jackc/pgx/v5"},
@@ -367,26 +365,26 @@ var table = map[string]line{
 		testModules: []string{"go.uber.org/goleak"},
 	},
 	"internal/server/httpapi": {
-		// No store: what it shows and changes it asks of the service, which checks the caller.
+		// It has no store: the service shows and changes everything, and checks the caller.
 		imports:     []string{"internal/phrase", "internal/reason", "job", "client", "internal/server/auth", "internal/events", "internal/sys/parallel", "internal/server/service", "internal/sys/failurelog", "internal/remote/wire"},
 		modules:     []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/sync/semaphore"},
 		testImports: []string{"store", "store/memory", "internal/decide/engine", "internal/decide/forecast", "internal/decide/notification", "internal/node/output", "internal/server/nodeinfo", "internal/node/secret"},
 		testModules: []string{"github.com/santhosh-tekuri/jsonschema/v6", "go.uber.org/goleak"},
 	},
 	"internal/server/web": {
-		// A page asks the service, and reads no store.
+		// A page calls the service, and reads no store.
 		imports:     []string{"internal/phrase", "internal/reason", "cron", "job", "client", "internal/server/auth", "internal/cli/crontab", "internal/server/draw", "internal/decide/flow", "internal/decide/forecast", "internal/server/i18n", "internal/server/service", "internal/server/signin"},
 		modules:     []string{"go.yaml.in/yaml/v3"}, // forms change documents and keep their comments
 		testImports: []string{"internal/decide/engine", "internal/server/signin/provider", "store", "store/memory", "internal/decide/notification"},
 	},
 	"store/internal/columns": {
-		// It hands hints to who listens, which is its one effect.
+		// It passes hints to subscribers, which is its one effect.
 		shared:  true,
 		imports: []string{"job", "store", "internal/decide/engine"},
 	},
 	"store/internal/refill": {shared: true, imports: []string{"store"}, testModules: []string{"go.uber.org/goleak"}},
 	"store/internal/sqldb": {
-		// All of a store but the database.
+		// A store except its database.
 		shared:  true,
 		imports: []string{"internal/sys/cache", "internal/reason", "job", "store", "store/internal/columns", "store/internal/ledger", "store/internal/refill", "internal/sys/clock", "internal/decide/engine", "internal/events"},
 	},
@@ -426,7 +424,7 @@ var table = map[string]line{
 		testModules: []string{"go.uber.org/goleak"},
 	},
 	".": {
-		// The package that Go programs import: no store but the one that they name.
+		// The package that Go programs import: it links only the store that they name.
 		shared: true,
 		imports: []string{"internal/reason",
 			"cron", "job", "store", "executor", "client",
@@ -470,7 +468,7 @@ var table = map[string]line{
 	"examples/handlers":  {imports: []string{".", "store/postgres"}},
 	"examples/sharding":  {imports: []string{".", "store/memory"}},
 	"examples/connected": {imports: []string{"."}},
-	// It sees the programs from outside.
+	// It tests the programs from outside.
 	"test/programs":                   {testImports: []string{"test/servers"}},
 	"test/programs/ticker":            {imports: []string{".", "job", "store", "store/etcd", "store/mysql", "store/postgres", "store/redis", "store/sqlite"}},
 	"internal/check/archtest":         {},
@@ -485,13 +483,13 @@ var table = map[string]line{
 	"internal/check/model": {testImports: []string{"internal/check/sim"}},
 	// Its tests have the build tag servers.
 	"test/cluster": {testImports: []string{"client", "job", "test/e2e/evidence", "test/e2e/ownclock", "test/servers"}},
-	// The end-to-end tests see a server from outside: its program, its API and
-	// what its jobs write.
+	// The end-to-end tests use a server from outside: its program, its API and the output of its
+	// jobs.
 	"test/e2e": {
 		imports:     []string{"job", "client", "test/e2e/evidence"},
 		testImports: []string{"internal/check/helptest", "test/e2e/ownclock"},
-		modules:     []string{"golang.org/x/sys/unix"}, // to make a file immutable
-		testModules: []string{"modernc.org/sqlite"},    // to make a store of an earlier version
+		modules:     []string{"golang.org/x/sys/unix"}, // makes a file immutable
+		testModules: []string{"modernc.org/sqlite"},    // makes a store of an earlier version
 	},
 	"test/e2e/evidence": {
 		pure: true,
@@ -510,9 +508,8 @@ var table = map[string]line{
 	"test/e2e/witness": {imports: []string{"test/e2e/evidence"}},
 }
 
-// pureImports are the packages of the standard library that reach nothing
-// outside the program and keep no time of their own. Some are in it without the
-// functions named in impureNames.
+// pureImports are the packages of the standard library without effects or clocks. Some are allowed
+// without the functions in impureNames.
 var pureImports = []string{
 	"bufio", "bytes", "cmp", "container/heap", "crypto/sha256", "encoding", "encoding/base64", "encoding/binary",
 	"encoding/hex", "encoding/json", "errors", "fmt", "hash/fnv", "io", "iter",
@@ -530,7 +527,7 @@ var impureNames = map[string][]string{
 		"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTicker",
 		"NewTimer", "Local", "LoadLocation",
 	},
-	// What is left makes a generator from a seed, which can be logged.
+	// The rest makes generators from a seed, which can be logged.
 	"math/rand/v2": {
 		"ExpFloat64", "Float32", "Float64", "Int", "Int32", "Int32N", "Int64",
 		"Int64N", "IntN", "N", "NormFloat64", "Perm", "Shuffle", "Uint", "Uint32",
@@ -538,8 +535,7 @@ var impureNames = map[string][]string{
 	},
 }
 
-// emptyNames say nothing about what is in a package, so that anything ends up
-// in it.
+// emptyNames do not describe the content of a package, so that anything ends up in it.
 var emptyNames = []string{
 	"base", "common", "helper", "helpers", "lib", "misc", "shared", "tools",
 	"util", "utils",

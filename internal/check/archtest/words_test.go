@@ -13,11 +13,11 @@ import (
 	"testing"
 )
 
-// unidiomatic has the phrases that the texts of the product once were full of, where
-// English has a noun: anyone, a user, is configured, continues.
+// unidiomatic matches phrases that texts of the product once used in place of a noun: anyone, a
+// user, is configured, continues.
 var unidiomatic = regexp.MustCompile(`(?i)\b(whoever|nobody|somebody|is told|goes on|(those|all|ones|what) that there (is|are)|wants (an?|the|at)|otherwise than)\b`)
 
-// What users read is in plain English: messages, help, log lines and guides.
+// Texts for users are in plain English: messages, help, log lines and guides.
 func TestTextsForUsersAreInPlainEnglish(t *testing.T) {
 	root, err := filepath.Abs("../../..")
 	if err != nil {
@@ -37,7 +37,7 @@ func TestTextsForUsersAreInPlainEnglish(t *testing.T) {
 		for line := range strings.Lines(string(text)) {
 			number++
 			if name == "CONTRIBUTING.md" && strings.HasPrefix(line, "|") {
-				continue // the list of what not to write
+				continue // the list of phrases to avoid
 			}
 			if found := unidiomatic.FindString(line); found != "" {
 				t.Errorf("%s:%d: %q: say it with a noun", name, number, found)

@@ -1,10 +1,10 @@
-// Package helptest is for tests that go by what the help of the program says.
+// Package helptest is for tests based on the help of the program.
 package helptest
 
 import "strings"
 
-// Commands returns the commands that have none below them, with their help, which is asked
-// for by the words of a command.
+// Commands returns the commands without subcommands, with their help, which help returns for the
+// words of a command.
 func Commands(help func(words []string) string) map[string]string {
 	found := map[string]string{}
 	var walk func(name string)
@@ -24,7 +24,7 @@ func Commands(help func(words []string) string) map[string]string {
 	return found
 }
 
-// Formats are those in which a command prints its answer, by its help.
+// Formats returns the output formats of a command, from its help.
 func Formats(help string) []string {
 	_, list, found := strings.Cut(strings.Join(strings.Fields(help), " "), "format of the output: ")
 	if !found {

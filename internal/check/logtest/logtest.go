@@ -1,4 +1,4 @@
-// Package logtest is for tests that read a log while others write it.
+// Package logtest is for tests that read a log during writes.
 package logtest
 
 import (
@@ -20,7 +20,7 @@ func (l *Log) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-// String returns all that was written.
+// String returns everything written so far.
 func (l *Log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -56,7 +56,7 @@ var (
 	stored   = regexp.MustCompile(`(?m)^\s*(\d+) states, stored`)
 )
 
-// search searches all states within bounds. It returns the assertion that fails, or "" if none does.
+// search searches all states within bounds. It returns the failing assertion, or "" for none.
 func search(t *testing.T, program string, b bounds) (assertion string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -80,7 +80,7 @@ func search(t *testing.T, program string, b bounds) (assertion string) {
 var faults = []struct {
 	name   string
 	bounds bounds
-	breaks string // what the failed assertion is about
+	breaks string // the subject of the failed assertion
 }{
 	{"ANY_CURSOR", bounds{edits: 1}, "made"},
 	{"NO_FLOOR", bounds{edits: 1}, "made"},
@@ -102,7 +102,7 @@ var faults = []struct {
 }
 
 // TestProtocol searches all states of the protocol within small bounds, and within larger ones with
-// BELFRY_MODEL=large. Each fault on purpose must be found.
+// BELFRY_MODEL=large. It must find each deliberate fault.
 func TestProtocol(t *testing.T) {
 	t.Parallel()
 	program := build(t, "")
@@ -137,8 +137,8 @@ func TestFaultsHaveTheirNumbers(t *testing.T) {
 	}
 }
 
-// TestTracesAreOfTheModel replays what the store of the simulation did to the runs of a job: each
-// step must be one that the model may take. A step that it may not take must be found.
+// TestTracesAreOfTheModel replays what the store of the simulation did to the runs of a job: the
+// model must permit each step, and must refuse a forbidden one.
 func TestTracesAreOfTheModel(t *testing.T) {
 	t.Parallel()
 	const runs = 100
@@ -154,7 +154,7 @@ func TestTracesAreOfTheModel(t *testing.T) {
 		if !isOfModel(t, steps, runs) {
 			t.Errorf("world %d: the %d steps are none of the model", 1+seed, len(steps))
 		}
-		// The last claim is made once more, by another node.
+		// The last claim is repeated by another node.
 		i := len(steps) - 1
 		for steps[i].Kind != sim.Claimed {
 			i--
