@@ -101,9 +101,9 @@ type MailTLS string
 
 // The kinds of encryption of a connection for mail.
 const (
-	MailStartTLS MailTLS = "starttls" // from STARTTLS on, which the server must offer
+	MailStartTLS MailTLS = "starttls" // after STARTTLS, which the server must offer
 	MailImplicit MailTLS = "implicit" // from the beginning
-	MailNoTLS    MailTLS = "none"     // not at all, and then without a password
+	MailNoTLS    MailTLS = "none"     // no TLS, and no password
 )
 
 // Values returns all kinds of encryption.
@@ -173,7 +173,7 @@ const (
 	NoticePaused    Notice = "paused"     // Belfry has paused a job after failures
 	NoticeApproval  Notice = "approval"   // a step of a flow waits for a person
 	NoticeNodeLost  Notice = "node_lost"  // a node is silent
-	NoticeSkipped   Notice = "skipped"    // in_a_row consecutive occurrences were skipped, as an earlier run was not over
+	NoticeSkipped   Notice = "skipped"    // in_a_row consecutive occurrences were skipped for an earlier run
 	NoticeLateStart Notice = "late_start" // a run started late
 	NoticeDisk      Notice = "disk"       // the disk of a node is nearly full
 	NoticeHistory   Notice = "history_away"
@@ -237,12 +237,12 @@ type QuietHours struct {
 
 // The defaults of a channel.
 const (
-	GroupWaitDefault  = 10 * time.Second // events of one outage come within seconds
-	GroupEveryDefault = 5 * time.Minute  // what a person can follow
-	InARowDefault     = 3                // one failure may be chance
+	GroupWaitDefault  = 10 * time.Second // events of one outage arrive within seconds
+	GroupEveryDefault = 5 * time.Minute  // as often as a person can follow
+	InARowDefault     = 3                // a single failure may be chance
 	limitDefault      = 60
 	limitPerDefault   = time.Hour
-	outputDefault     = 20 // a screen of a phone
+	outputDefault     = 20 // fits the screen of a phone
 )
 
 // WithDefaults returns the channel with all defaults filled in.

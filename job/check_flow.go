@@ -53,7 +53,7 @@ func (f *Flow) checkTogether(v *validator, at *path) {
 	}
 }
 
-// pathOf returns the place of the i-th step of All.
+// pathOf returns the path of the i-th step of All.
 func (f *Flow) pathOf(i int, at *path) *path {
 	if f.IsFinally(i) {
 		return at.field("finally").item(i - len(f.Steps))
@@ -205,7 +205,7 @@ func (f *Flow) circle(g *graph, all []*Step) []string {
 func (v *validator) step(j *Job, s *Step, g graph, i int, at *path) {
 	over := g.over[i]
 	if over == nil {
-		over = map[string]bool{} // in a cycle, the finished steps are unknown
+		over = map[string]bool{} // in a cycle, the ended steps are unknown
 		for name := range g.index {
 			over[name] = true
 		}

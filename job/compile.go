@@ -51,7 +51,7 @@ func (v *validator) compileSchedule(j *Job) (all, left cron.Schedule) {
 	}
 	left = all
 	if len(s.Only)+len(s.Except) > 0 {
-		// Another value than one of these is reported where enumerations are.
+		// Other values are reported with the enumerations.
 		offDay, _ := cron.ParseOffDay(string(cmp.Or(s.OffDay, OffDaySkip)))
 		left = &cron.Filter{
 			Schedule: all,
@@ -74,7 +74,7 @@ type inZone struct {
 func (s inZone) Next(t time.Time) time.Time {
 	next := s.Schedule.Next(t)
 	if next.IsZero() {
-		return next // in another location it would not be == to the zero time
+		return next // in another location it would not equal the zero time
 	}
 	return next.In(s.zone.Location())
 }
@@ -82,7 +82,7 @@ func (s inZone) Next(t time.Time) time.Time {
 // zonePrefix is the prefix by which an expression names its zone.
 var zonePrefix = regexp.MustCompile(`^\s*(?:CRON_)?TZ=(\S*)`)
 
-// prefixedZone returns the zone that an expression names itself.
+// prefixedZone returns the zone in an expression.
 func prefixedZone(expression string) string {
 	if m := zonePrefix.FindStringSubmatch(expression); m != nil {
 		return m[1]
@@ -126,7 +126,7 @@ func (v *validator) compileCron(j *Job, zone *cron.Zone, at *path) cron.Schedule
 	if zone != nil {
 		options = append(options, cron.In(zone))
 	}
-	// Another value than one of these is reported where enumerations are.
+	// Other values are reported with the enumerations.
 	change, _ := cron.ParseClockChange(string(cmp.Or(j.Schedule.ClockChange, ClockVixie)))
 	options = append(options, cron.WithClockChange(change))
 	var union []cron.Schedule
@@ -215,8 +215,8 @@ func (v *validator) calendar(j *Job, text string, at *path) cron.Days {
 	return days
 }
 
-// Compile returns the set of days. Files in ICS must have been read, by
-// InlineCalendars. The error is of type Problems.
+// Compile returns the set of days. ICS files must have been read, by InlineCalendars. The error is
+// of type Problems.
 func (d *Days) Compile() (*cron.Calendar, error) {
 	v := &validator{}
 	days := v.compileDays(d)

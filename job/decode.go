@@ -109,7 +109,7 @@ func (d *decoder) decodePlain(n *node, v reflect.Value, at *path) {
 				return
 			}
 		case reflect.Float64:
-			// The bounds of the field keep infinities out, but not NaN.
+			// The field's bounds refuse infinities, but not NaN.
 			if x, err := strconv.ParseFloat(n.text, 64); err == nil && x == x {
 				v.SetFloat(x)
 				return
@@ -144,8 +144,8 @@ func (d *decoder) decodeStruct(n *node, v reflect.Value, at *path) {
 	}
 }
 
-// decodeFields decodes the entries of a mapping: fields of the struct itself, or of a struct
-// that they stand beside. Validate reports the latter if there is none.
+// decodeFields decodes the entries of a mapping: fields of the struct, or of a nested struct that
+// documents write beside it. Validate reports fields of a missing one.
 func (d *decoder) decodeFields(n *node, v reflect.Value, fields []*field, at *path, beside bool) {
 	for _, e := range n.entries {
 		f := fieldNamed(fields, e.key.text)
@@ -169,7 +169,7 @@ func (d *decoder) decodeFields(n *node, v reflect.Value, fields []*field, at *pa
 		} else {
 			d.decode(e.value, target, f, at.field(f.name))
 		}
-		// From here on zero counts as not set, so this is the last chance to refuse a zero.
+		// From here on zero counts as unset, so that a zero must be refused here.
 		if target.IsZero() && isNumber(target.Type()) && isZeroText(e.value) {
 			if message := f.checkBounds(target); !message.IsZero() {
 				d.report(e.value, at.field(f.name), message)

@@ -119,7 +119,7 @@ func TestDecodeReversesEncode(t *testing.T) {
 	}
 }
 
-// same reports whether documents say the same, wherever they stand.
+// same reports whether documents are equal, wherever they come from.
 func same(a, b job.Document) bool {
 	return a.Kind == b.Kind && reflect.DeepEqual(a.Job, b.Job) && reflect.DeepEqual(a.Calendar, b.Calendar) && reflect.DeepEqual(a.Pool, b.Pool)
 }
@@ -171,9 +171,8 @@ func TestJSONMayHoldSeveralDocuments(t *testing.T) {
 	}
 }
 
-// TestValidateReportsFurtherMistakes reads documents with mistakes that Decode finds
-// beside others that Validate finds, and some that only seem to follow.
-// Standard input has no name that says what it is.
+// TestValidateReportsFurtherMistakes reads documents with mistakes for Decode and others for
+// Validate, and some that only seem to follow. Standard input has no extension.
 func TestYAMLMayBeginWithABracket(t *testing.T) {
 	for _, text := range []string{
 		"{name: a, run: {shell: x}}", "\n{ 'name': a, run: {shell: x}}", "[{name: a, run: {shell: x}}]", "[ {\"name\": \"a\", \"run\": {\"shell\": \"x\"}} ]",
@@ -387,7 +386,7 @@ func TestPlainTextIsAScheduleOrACommand(t *testing.T) {
 		if err := job.Encode(&text, []job.Document{got}, job.YAML); err != nil {
 			t.Fatal(err)
 		}
-		// Programs that read what is written need not know the short form.
+		// Programs that read the output need not support the short form.
 		if !strings.Contains(text.String(), "\nschedule:\n  cron:") || !strings.Contains(text.String(), "\nrun:\n  shell:") {
 			t.Errorf("%s is written as\n%s", short, text.String())
 		}

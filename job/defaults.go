@@ -156,8 +156,8 @@ func (p *Policy) fillChosen(defaults *Policy, hasExitCode bool) {
 	}
 }
 
-// fill copies the fields of src that are zero in dst, which is settable. Structs are filled
-// field by field. A target of a pointer in dst is copied before it is changed.
+// fill copies the fields of src that are zero in dst, which is settable. Structs are filled field
+// by field. A pointer's target in dst is copied before it is changed.
 func fill(dst, src reflect.Value) {
 	switch {
 	case src.IsZero():

@@ -14,9 +14,8 @@ import (
 	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
-// Document is one job, calendar, pool, channel or list of executors, as files and the API
-// hold them. Exactly one of the five is not nil, the one that Kind names. Documents made in
-// code may leave Kind empty.
+// Document is one job, calendar, pool, channel or list of executors, as in files and the API.
+// Exactly one of the five is not nil, as Kind says; documents made in code may leave Kind empty.
 type Document struct {
 	Kind      Kind
 	Job       *Job
@@ -26,7 +25,7 @@ type Document struct {
 	Executors *Executors
 
 	File string // the name given to Decode
-	Line int    // where the document begins; 0 if it was not read from text
+	Line int    // line of its beginning; 0 if it was not read from text
 
 	// source is the parsed text of the document, for the positions of problems.
 	source *node
@@ -134,7 +133,7 @@ func (d Document) As(uid ID, version int64) Document {
 	return d
 }
 
-// head is what documents of all kinds have.
+// head has the common fields of documents.
 type head struct {
 	namespace *string
 	name      *string
@@ -210,7 +209,7 @@ func (d *decoder) documents(nodes []*node) []Document {
 	var docs []Document
 	for _, n := range nodes {
 		switch n.kind {
-		case nullNode: // nothing between two separators
+		case nullNode: // empty between two separators
 		case listNode:
 			for _, item := range n.entries {
 				docs = d.document(docs, item.value)
@@ -222,8 +221,8 @@ func (d *decoder) documents(nodes []*node) []Document {
 	return docs
 }
 
-// parse returns the documents of a file as they were written. Those before a
-// mistake in the notation, which is reported, are returned all the same.
+// parse returns the documents of a file as they were written. It reports a mistake in the notation,
+// and returns the documents before it.
 func (d *decoder) parse(data []byte) []*node {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	if len(data) > fileMax {
@@ -332,9 +331,9 @@ func orNew[T any](p *T) *T {
 	return p
 }
 
-// Encode writes documents so that Decode reads the same values. Unset fields are omitted,
-// the others written in the order of the types. YAML separates documents by "---"; JSON is
-// an object for one document and else an array.
+// Encode writes documents so that Decode reads the same values. Unset fields are omitted, and
+// others written in the order of the types. YAML separates documents by "---"; JSON is an object
+// for one document, or an array.
 func Encode(w io.Writer, docs []Document, format Format) error {
 	nodes := make([]*node, len(docs))
 	for i, d := range docs {

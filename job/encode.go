@@ -111,8 +111,8 @@ func appendSet(b []byte, v reflect.Value) []byte {
 	return append(b, plainOf(v)...)
 }
 
-// appendFields appends the fields of a struct that are set. It returns how many they are,
-// and where the value of a terse field begins, if it is one.
+// appendFields appends the fields of a struct that are set. It returns their number, and where the
+// value of a terse field begins, if there is one.
 func appendFields(b []byte, v reflect.Value) (_ []byte, said, short int) {
 	for _, f := range fieldsOf(v.Type()) {
 		value := f.of(v)

@@ -54,7 +54,7 @@ func escapeHeader(v any) (string, error) {
 // urlPlacement follows an address.
 type urlPlacement struct {
 	part    urlPart
-	slashes int // slashes seen, while in the host
+	slashes int // slashes so far in the host
 }
 
 type urlPart uint8
@@ -64,7 +64,7 @@ const (
 	urlPath
 	urlQuery
 	urlFragment
-	urlUnclear // the branches of an if ended differently
+	urlUnclear // the branches of an if end differently
 )
 
 func (u *urlPlacement) text(text string) {
@@ -120,7 +120,7 @@ func checkPath(address string) error {
 // jsonPlacement follows a JSON text.
 type jsonPlacement struct {
 	inString, escaped bool
-	unclear           bool // the branches of an if ended differently
+	unclear           bool // the branches of an if end differently
 }
 
 func (j *jsonPlacement) text(text string) {

@@ -33,21 +33,21 @@ import (
 // that a user may wish to say is a pointer: nil is "not said".
 type field struct {
 	name     string
-	key      *node // the name, as written
+	key      *node // the name as written
 	doc      string
 	index    int
-	owner    int // for a field that is written beside its struct: the index of the struct, else -1
+	owner    int // for a field written beside its struct: the index of the struct, otherwise -1
 	typ      reflect.Type
 	zero     reflect.Value
 	min, max string
-	least    float64 // the bound of min for numbers, or the least number
-	most     float64 // the bound of max for numbers, or the largest number
-	bytes    int     // the most of a text
+	least    float64 // the min bound of numbers, or the least number
+	most     float64 // the max bound of numbers, or the largest number
+	bytes    int     // the longest text
 	items    int
 	keys     string
 	secret   Secrecy
 	short    bool
-	terse    bool // short, and written as a text alone
+	terse    bool // short, and written as text only
 	required bool // the tag has no omitzero
 	plain    bool // a text, number or truth value, or a pointer to one
 }
@@ -56,8 +56,7 @@ const (
 	// textMax is the default bound of a text in bytes: a long command line. Longer texts
 	// (scripts, bodies) have their own bound.
 	textMax = 16 << 10
-	// itemsMax is the default bound of a list or mapping: more items than people write by
-	// hand.
+	// itemsMax is the default bound of a list or mapping: more items than anyone writes by hand.
 	itemsMax = 256
 )
 
@@ -90,12 +89,10 @@ func isText(t reflect.Type) bool {
 	return text.(bool)
 }
 
-// texted keeps the answers of isText that take long to find, by type. It is bounded
-// as structs is.
+// texted caches the slow results of isText by type. It is bounded like structs.
 var texted sync.Map // reflect.Type to bool
 
-// structs keeps the fields of each struct type, by type. It is bounded by the
-// types of this package.
+// structs caches the fields of struct types. It is bounded by the types of this package.
 var structs sync.Map // reflect.Type to []*field
 
 // fieldsOf returns the fields of a struct in documents, in their order.
@@ -138,8 +135,7 @@ func appendFieldsOf(fields []*field, t reflect.Type, owner int) []*field {
 	return fields
 }
 
-// of returns the field of a struct: its zero, which cannot be set, if the struct that owns
-// it is not there.
+// of returns the field of a struct, or an unsettable zero if its owner is missing.
 func (f *field) of(v reflect.Value) reflect.Value {
 	if f.owner < 0 {
 		return v.Field(f.index)
@@ -150,7 +146,7 @@ func (f *field) of(v reflect.Value) reflect.Value {
 	return f.zero
 }
 
-// isWork reports whether a field of RunSpec is a kind of work, and not a field of one.
+// isWork reports whether a field of RunSpec is a kind of work, not a field of one.
 func (f *field) isWork() bool { return f.owner < 0 }
 
 // shortField returns the field of a struct that its short text form sets, or nil.
@@ -223,8 +219,7 @@ func bound(t reflect.Type, text string) float64 {
 	return n
 }
 
-// isLeaf reports whether values of the type are single ones in documents, be they
-// texts, numbers or truth values.
+// isLeaf reports whether documents write values of the type as a text, number or truth value.
 func isLeaf(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Map, reflect.Struct:

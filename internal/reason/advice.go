@@ -3,7 +3,7 @@ package reason
 // advice is what to do about a reason.
 type advice struct{ English, Chinese string }
 
-// What there is to do. Codes with the same cause share one.
+// The advice. Codes with the same cause share one.
 var (
 	nothing = advice{"Nothing: this is how the job, its schedule or a user wants it.", "无需处理：这是任务、调度计划或用户的意愿。"}
 	parts   = advice{"See the reasons that it is made of.", "查看组成它的各个原因。"}

@@ -13,12 +13,12 @@ type (
 	id   = job.ID
 )
 
-// What others have said.
+// The words of others.
 var _ = add(job.ReasonText, "{text}", "{text}", advice{
 	"Others have said it: a command, a service, a person, the operating system or an earlier version of Belfry.", "由他者给出：命令、服务、人员、操作系统或较早版本的 Belfry。",
 }, kindOf[Words]())
 
-// How reasons follow from each other.
+// Links between reasons.
 var (
 	Both       = two[why, why]("both", "{first}; {second}", "{first}；{second}", parts)
 	Because    = two[why, why]("because", "{what}: {why}", "{what}：{why}", parts)
@@ -215,7 +215,7 @@ var (
 	LastRuns      = three[int, job.Outcome, why]("last_runs", "the last {n} runs failed; the latest {outcome}[: {why}]", "最近 {n} 次运行失败；最近一次{outcome}[：{why}]", output)
 )
 
-// Why a job does not fall due.
+// Reasons why a job does not fall due.
 var (
 	Completed      = none("job_completed", "the job is completed", "任务已完成", nothing)
 	PausedNow      = two[string, why]("paused_now", "the job is paused[ by {by}][: {why}]", "任务已[被 {by} ]暂停[：{why}]", advice{"Resume the job.", "恢复任务。"})

@@ -13,12 +13,12 @@ import (
 // CauseMax is the longest cause in characters: a line that lists, mails and phones can show.
 const CauseMax = 300
 
-// CauseLook is how much of the end of an output in bytes is enough for LastLine: a cause of
-// characters of four bytes, and colors and a line end behind it.
+// CauseLook is how many bytes of the end of an output suffice for [LastLine]: a cause of four-byte
+// characters, with colors and a line end.
 const CauseLook = 2 << 10
 
-// causeLines is how many lines with text are searched for one that names an error: programs say behind it what they
-// leave as it was.
+// causeLines is how many lines with text are searched for one that names an error: programs may print
+// further lines after it.
 const causeLines = 5
 
 // namesError finds a line that names an error.
@@ -27,9 +27,9 @@ var namesError = regexp.MustCompile(`(?i)error|panic|fatal|exception|failed|deni
 // NamesError reports whether a line of output names an error.
 func NamesError(line []byte) bool { return namesError.Match(line) }
 
-// LastLine returns the last line of an output that has text, as a cause; "" for none. If one of the lines shortly
-// before it names an error and it does not, it is that one. cut says that the output begins before the given part of
-// it.
+// LastLine returns the last line of an output that has text, as a cause; "" for none. If it names no
+// error, but a line shortly before it does, it is that one. cut is set if the output has an earlier
+// part.
 func LastLine(output []byte, cut bool) string {
 	last := ""
 	for n := 0; len(output) > 0 && n < causeLines; {
@@ -38,7 +38,7 @@ func LastLine(output []byte, cut bool) string {
 			rest, line = output[:end], output[end+1:]
 		}
 		begins := cut && len(rest) == 0 && len(line) == len(output)
-		if begins { // in the middle of a character
+		if begins { // within a character
 			for len(line) > 0 && !utf8.RuneStart(line[0]) {
 				line = line[1:]
 			}
@@ -61,7 +61,7 @@ func LastLine(output []byte, cut bool) string {
 }
 
 // FirstLine returns the first line of a text that has a letter or a digit, "" for none. It is no
-// [Cause] yet: secrets are masked before it is cut.
+// [Cause] yet: secrets must be masked before it is cut.
 func FirstLine(text string) string {
 	for line := range strings.Lines(text) {
 		if strings.ContainsFunc(line, isTelling) {
@@ -73,9 +73,8 @@ func FirstLine(text string) string {
 
 func isTelling(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
 
-// Cause returns a line of output as the cause of a failure: without the sequences and characters
-// that control terminals, of what was written over itself only the end, at most CauseMax
-// characters.
+// Cause returns a line of output as the cause of a failure: without control sequences and
+// characters, without overwritten text, at most CauseMax characters.
 func Cause(line string) string {
 	for more := true; more; {
 		var part string
@@ -92,7 +91,7 @@ func Cause(line string) string {
 	return ""
 }
 
-// Plain returns a line of output as [Cause] does, with its spaces: its columns and its indent mean something.
+// Plain is [Cause] with the spaces of the line, which may be columns or an indent.
 func Plain(line string) string {
 	line = strings.TrimRightFunc(line, unicode.IsSpace)
 	return cleaned(line[strings.LastIndexByte(line, '\r')+1:], true)
@@ -114,7 +113,7 @@ func cleaned(line string, spaces bool) string {
 		case unicode.IsSpace(r):
 			space = len(list) > 0
 			continue
-		case unicode.IsControl(r), unicode.Is(unicode.Cf, r): // the latter turn the direction of text
+		case unicode.IsControl(r), unicode.Is(unicode.Cf, r): // format characters turn the direction of text
 			continue
 		}
 		if space {
@@ -162,7 +161,7 @@ func sequence(text string) int {
 }
 
 // FingerprintOf returns the fingerprint of a failure: of its cause, or of its reason if it has
-// none. Failures whose texts differ only in what Alike replaces have the same.
+// none. Failures whose texts differ only in parts that [Alike] replaces have the same one.
 func FingerprintOf(cause string, why job.Reason) job.Fingerprint {
 	h := fnv.New64a()
 	text := cause
@@ -172,15 +171,16 @@ func FingerprintOf(cause string, why job.Reason) job.Fingerprint {
 	if text == "" {
 		return 0
 	}
-	_, _ = h.Write([]byte(Alike(text))) // it does not fail
+	_, _ = h.Write([]byte(Alike(text))) // a hash never fails
 	return job.Fingerprint(h.Sum64())
 }
 
-// saysError finds the word with which some programs begin what others say without it.
+// saysError matches a leading word for an error, which only some programs print.
 var saysError = regexp.MustCompile(`^(?i:error|fatal|err): +`)
 
-// Alike returns a cause without a leading "error:" and with all replaced that differs between two failures of one kind: numbers,
-// times, durations, ids, hexadecimal digits, addresses, paths and what stands in quotes.
+// Alike returns a cause without a leading "error:" and with placeholders for parts that differ between
+// failures of one kind: numbers, times, durations, ids, hexadecimal digits, addresses, paths and quoted
+// text.
 func Alike(cause string) string {
 	var b strings.Builder
 	cause = saysError.ReplaceAllString(cause, "")
@@ -208,8 +208,7 @@ func Alike(cause string) string {
 	return b.String()
 }
 
-// isWord reports whether a character belongs to a word, such as a number, a host, a path or an
-// address.
+// isWord reports whether a character may be part of a number, a host, a path or an address.
 func isWord(r rune) bool { return isTelling(r) || strings.ContainsRune("/\\._-+:@%~", r) }
 
 func wordEnd(text string) int {
@@ -231,8 +230,8 @@ func wordEnd(text string) int {
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
 const (
-	// idMin is the least length of a word of letters and digits that is an id if it has idDigits
-	// digits, and hexMin the least length of one that has hexadecimal digits alone.
+	// idMin is the least length of an id of letters with at least idDigits digits, and hexMin of an
+	// id of hexadecimal digits.
 	idMin, idDigits = 16, 2
 	hexMin          = 6
 )
@@ -265,7 +264,7 @@ func alikeWord(word string) string {
 		return "#"
 	case strings.HasPrefix(word, "0x"):
 		return "#"
-	case strings.Count(word, ".") > 1: // a host with numbers
+	case strings.Count(word, ".") > 1: // a host with digits
 		return "…"
 	}
 	var b strings.Builder
@@ -279,7 +278,7 @@ func alikeWord(word string) string {
 	return b.String()
 }
 
-// News returns what a cause says beside a reason in English, "" for nothing.
+// News returns what a cause adds to a reason in English, "" for nothing.
 func News(why, cause string) string {
 	head, rest, more := strings.Cut(cause, ": ")
 	switch {
@@ -291,7 +290,7 @@ func News(why, cause string) string {
 	return cause
 }
 
-// Beside returns a reason in English with its cause behind it, unless it says the same.
+// Beside returns a reason in English followed by its cause, unless they are equal.
 func Beside(why, cause string) string {
 	news := News(why, cause)
 	if why == "" || news == "" {

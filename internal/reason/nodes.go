@@ -30,7 +30,7 @@ func OutageIn(r job.Reason) (from, to time.Time, ok bool) {
 func Wants(place *job.Place, handler string) (wants job.Reason) {
 	var pairs []string
 	for _, key := range slices.Sorted(maps.Keys(place.Labels)) {
-		if key != job.LabelWorkerNamespace { // most workers have none
+		if key != job.LabelWorkerNamespace { // most workers lack it
 			pairs = append(pairs, key+"="+place.Labels[key])
 		}
 	}

@@ -5,10 +5,10 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Say returns a text of package phrase as a value that can be stored and sent.
+// Say converts a text of package phrase to a reason, which can be stored and sent.
 func Say(t phrase.Text) job.Reason { return job.ReasonOf(t.String(), t.Code(), t.Args()) }
 
-// First is Say of the first text, none without one.
+// First is [Say] of the first text, or no reason.
 func First(texts []phrase.Text) (first job.Reason) {
 	if len(texts) > 0 {
 		first = Say(texts[0])

@@ -1,5 +1,5 @@
-// Package reason has the codes of job.Reason: each with its arguments, its words in English and
-// Chinese, and what to do about it. It is pure.
+// Package reason has the codes of job.Reason: each with its arguments, its texts in English and
+// Chinese, and advice. It is pure.
 package reason
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Words is an argument that others have said: a command, a service, an operating system or a
+// Words is an argument in the words of others: a command, a service, an operating system or a
 // person. It is never translated.
 type Words = phrase.Words
 
@@ -29,17 +29,17 @@ type argument interface {
 }
 
 // Code is an entry of the catalogue. Its texts name the arguments in braces, such as {node};
-// {n:run|runs} is the singular or plural by the argument n. What stands in brackets is said only
-// if its argument is not empty.
+// {n:run|runs} is the singular or plural by the argument n. Text in brackets is omitted if its
+// argument is empty.
 type Code struct {
 	Name        string
 	English     string
 	Chinese     string
-	Do          string   // what to do about it, in English
+	Do          string   // the advice, in English
 	DoInChinese string   // the same
-	Args        []string // the names of the arguments in their order, from the English text
+	Args        []string // argument names in the order of the English text
 	kinds       []reflect.Type
-	about       []string // the arguments that are reasons to which the code only adds something
+	about       []string // arguments that are reasons to which the code only adds
 }
 
 var (
@@ -62,8 +62,8 @@ func Names() []string {
 // Unlisted is the label of codes that the catalogue lacks: another version of Belfry has them.
 const Unlisted = "(others)"
 
-// Label returns the code that says most about a reason, as the label of a metric: of a reason that
-// only adds something to another one, such as not_retried, the code of the other one.
+// Label returns the most telling code of a reason, as the label of a metric: if its code only adds
+// to another reason, such as not_retried, the code of that one.
 func Label(r job.Reason) string {
 	for {
 		c := byName[r.Code()]
@@ -98,7 +98,7 @@ func add(name, english, chinese string, do advice, kinds ...reflect.Type) *Code 
 // Is reports whether a reason has the code.
 func (c *Code) Is(r job.Reason) bool { return r.Code() == c.Name }
 
-// Arg returns an argument of a reason of this code as text, "" if there is none.
+// Arg returns an argument of a reason with this code as text, "" for none.
 func (c *Code) Arg(r job.Reason, name string) string {
 	text, _ := r.Args()[name].(string)
 	return text
@@ -111,7 +111,7 @@ func Inner(r job.Reason, name string) job.Reason {
 	return found
 }
 
-// of returns a reason of a code by its arguments, given in the order of the English text.
+// of returns a reason with arguments in the order of the English text.
 func (c *Code) of(values ...any) job.Reason {
 	args := make(map[string]any, len(values))
 	for i, value := range values {
@@ -226,8 +226,8 @@ func (c *Code) read(args map[string]any) (map[string]any, bool) {
 
 func inUTC(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// In returns a reason in a language, with instants as at writes them, nil for in UTC. A text, and
-// a reason of a version with other codes, stays as it is.
+// In formats a reason in a language, with instants formatted by at, or in UTC if it is nil. A text,
+// and a reason with an unknown code, stays unchanged.
 func In(lang string, r job.Reason, at func(time.Time) string) string {
 	if at == nil {
 		at = inUTC
@@ -259,7 +259,7 @@ func (s sayer) reason(r job.Reason) string {
 	return s.say(c.English, values)
 }
 
-// say fills in a text.
+// say fills in the arguments of a text.
 func (s sayer) say(text string, values map[string]any) string {
 	return phrase.Fill(s.lang, text, func(name string) any { return values[name] }, s.argument)
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Each code has words in both languages about the same arguments, and says what to do.
+// Each code has texts in both languages with the same arguments, and advice.
 func TestEveryCodeIsSaidInBothLanguages(t *testing.T) {
 	for _, c := range All() {
 		if len(c.Args) != len(c.kinds) {
@@ -52,7 +52,7 @@ func isHan(text string) bool {
 	return strings.ContainsFunc(text, func(r rune) bool { return unicode.Is(unicode.Han, r) })
 }
 
-// A code that no package makes or asks for is dead.
+// A code that no package uses is dead.
 func TestEveryCodeIsUsed(t *testing.T) {
 	declared := map[string]bool{}
 	file, err := parser.ParseFile(token.NewFileSet(), "catalogue.go", nil, 0)
@@ -102,7 +102,7 @@ func TestEveryCodeIsUsed(t *testing.T) {
 	}
 }
 
-// sample returns a reason of a code, with an argument of its kind for each.
+// sample returns a reason of a code with suitable arguments.
 func sample(c *Code) job.Reason {
 	values := make([]any, len(c.kinds))
 	for i, kind := range c.kinds {
@@ -130,8 +130,7 @@ func sample(c *Code) job.Reason {
 	return c.of(values...)
 }
 
-// What is stored and read again is the same, and is said the same from its arguments as when it
-// was made.
+// A stored and decoded reason is equal, and its arguments yield the same text.
 func TestReasonsSurviveTheirStoredForm(t *testing.T) {
 	for _, c := range All() {
 		r := sample(c)
@@ -184,7 +183,7 @@ func TestReasonsAreSaidInTheLanguageAndZoneOfTheReader(t *testing.T) {
 	}
 }
 
-// A metric has the code that says most.
+// A metric has the most telling code.
 func TestLabelsNameWhatOtherReasonsAddTo(t *testing.T) {
 	for _, c := range []struct {
 		r    job.Reason
@@ -203,7 +202,7 @@ func TestLabelsNameWhatOtherReasonsAddTo(t *testing.T) {
 	}
 }
 
-// A text of package phrase is said in the language of the reader, alone and within a reason.
+// A text of package phrase is in the reader's language, alone and within a reason.
 func TestTextsAreSaidAsReasons(t *testing.T) {
 	r := Because.Of(job.Text("a"), Say(phrase.NotName.Of("B c")))
 	r = job.StoredReason(r.Stored())
@@ -215,7 +214,7 @@ func TestTextsAreSaidAsReasons(t *testing.T) {
 	}
 }
 
-// A reason that another version has written stays readable.
+// A reason of another version stays readable.
 func TestUnknownReasonsStayInEnglish(t *testing.T) {
 	for _, r := range []job.Reason{
 		job.ReasonOf("it is new", "new_code", map[string]any{"x": "y"}),
@@ -230,7 +229,7 @@ func TestUnknownReasonsStayInEnglish(t *testing.T) {
 	}
 }
 
-// Secrets do not stay in any part of a reason.
+// No part of a reason keeps a secret.
 func TestMaskedReasonsHaveNoSecret(t *testing.T) {
 	r := Because.Of(Cancelled.Of("hush", job.Text("hush")), StepsFailed.Of([]string{"a", "hush"}))
 	masked := r.Map(func(text string) string { return strings.ReplaceAll(text, "hush", "***") })

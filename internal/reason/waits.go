@@ -1,6 +1,6 @@
 package reason
 
-// What the open steps of a flow wait for, or where they run.
+// What open steps of a flow wait for, or where they run.
 var (
 	WaitsForSteps   = one[[]string]("waits_for_steps", "waits for {steps}", "等待 {steps}", wait)
 	WaitsForOthers  = none("waits_for_others", "waits for the end of all other steps", "等待所有其他步骤结束", wait)

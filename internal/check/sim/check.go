@@ -16,24 +16,23 @@ import (
 const (
 	// woken is how long an attempt may continue when its machine wakes.
 	woken = time.Second
-	// planSlack is how much less than two thirds of the look-ahead may be
-	// planned: the time between two looks of a planner.
+	// planSlack is how much less than two thirds of the look-ahead may be planned: the time between
+	// two rounds of a planner.
 	planSlack = 5 * time.Second
-	// quietAfter is how long after it is due a run is over when nothing is wrong
-	// and attempts are short, also one that waits for others in its slot.
+	// quietAfter is how long after its due time a run must have ended when nothing is wrong and
+	// attempts are short, even if it waits for others in its slot.
 	quietAfter = 45 * time.Second
-	// recallMax is how long it takes at most, when nothing is wrong, until what was
-	// claimed ahead is called back: the time between two looks at what was changed,
-	// and some calls.
+	// recallMax bounds the time until early claims are recalled when nothing is wrong: the time
+	// between two polls for changes, and some calls.
 	recallMax = 100 * time.Millisecond
-	// takenOver is how late a run starts at most that a dead node has left, where
-	// others may run it: it is overdue for a second, and they look four times in one.
+	// takenOver bounds how late a run of a dead node starts if others may run it: it is overdue for
+	// a second, and they poll four times a second.
 	takenOver = 1500 * time.Millisecond
 	// missedAfter is how late an occurrence must be planned to count as missed.
 	missedAfter = 30 * time.Second
 )
 
-// checker has all that is left of a world.
+// checker has the history and the store of a world.
 type checker struct {
 	*History
 	store   store.Store
@@ -43,14 +42,13 @@ type checker struct {
 	seen    map[job.ID][]*Attempt // by run
 	// versions counts how often the jobs of a name were changed.
 	versions map[string]int64
-	calm     time.Time // when everything had come to its end
+	calm     time.Time // when all runs had ended
 	ahead    time.Duration
-	late     time.Duration // how late a run may start when nothing is wrong; 0 is not checked
+	late     time.Duration // how late a run may start when nothing is wrong; 0 disables the check
 }
 
-// Check holds a history against the invariants of the design, when the weather has
-// been good for some minutes and all nodes worked. late bounds how late runs have
-// started in good weather.
+// Check checks a history against the invariants of the design, after some minutes of good weather
+// with all nodes working. late bounds the lateness of runs in good weather.
 func (h *History) Check(s store.Store, calm time.Time, lookAhead, late time.Duration) error {
 	c := &checker{History: h, store: s, versions: map[string]int64{}, calm: calm, ahead: lookAhead, late: late}
 	h.mu.Lock()
@@ -82,11 +80,11 @@ func (h *History) Check(s store.Store, calm time.Time, lookAhead, late time.Dura
 		}
 	}
 	err := c.checkAudit()
-	slices.Sort(h.problems) // whatever the order of maps
+	slices.Sort(h.problems) // independent of the order of maps
 	return err
 }
 
-// read reads everything that the store has kept.
+// read reads the whole content of the store.
 func (c *checker) read() error {
 	ctx := context.Background()
 	c.records, c.byJob, c.active = map[job.ID][]*store.Record{}, map[job.ID][]*store.Record{}, map[job.ID]store.Run{}
@@ -116,8 +114,8 @@ func (c *checker) read() error {
 	return err
 }
 
-// old reports whether what happened at a moment is long enough ago to have had its
-// effect. In the end attempts take shortAttempt at most.
+// old reports whether an event at a moment is old enough to have had its effect. At the end
+// attempts take shortAttempt at most.
 func (c *checker) old(at time.Time) bool { return at.Before(c.calm.Add(-quietAfter)) }
 
 // record returns the record of an attempt.
@@ -130,7 +128,7 @@ func (c *checker) record(key attemptKey) *store.Record {
 	return nil
 }
 
-// checkAttempts compares what the attempts have seen with what is kept of them.
+// checkAttempts compares the attempts' own evidence with their records.
 func (c *checker) checkAttempts() {
 	started := map[attemptKey]*Attempt{}
 	for _, a := range c.attempts {
@@ -164,17 +162,17 @@ func (c *checker) checkAttempts() {
 		case record == nil && !c.old(a.Ended):
 		case record == nil:
 			c.problem("nothing acknowledged is lost", "attempt %d of %s of %s ended as %s at %s and is nowhere", a.Number, a.Run.Name, a.Run.Due, a.Outcome, a.Ended)
-		case specOf(a.Run.Name).handed && record.Attempt.Outcome == job.OutcomeCancelled: // whatever it says after that
+		case specOf(a.Run.Name).handed && record.Attempt.Outcome == job.OutcomeCancelled: // whatever it reports later
 		case outcome != "" && record.Attempt.Outcome != outcome:
 			c.problem("nothing acknowledged is lost", "attempt %d of %s of %s was acknowledged as %s and is kept as %s",
 				a.Number, a.Run.Name, a.Run.Due, outcome, record.Attempt.Outcome)
-		case specOf(a.Run.Name).handed && record.Attempt.Outcome == job.OutcomeTimedOut: // the word of its end came too late
+		case specOf(a.Run.Name).handed && record.Attempt.Outcome == job.OutcomeTimedOut: // its report came too late
 		case record.Attempt.Outcome != a.Outcome && record.Attempt.Outcome != job.OutcomeLost:
 			c.problem("nothing acknowledged is lost", "attempt %d of %s of %s ended as %s and is kept as %s",
 				a.Number, a.Run.Name, a.Run.Due, a.Outcome, record.Attempt.Outcome)
 		}
 	}
-	// An attempt begins when the one before it is over.
+	// An attempt begins after the end of the previous one.
 	for key, a := range started {
 		if before := started[attemptKey{key.run, key.number - 1}]; before != nil && before.Woken.IsZero() && a.Started.Before(before.Ended) {
 			c.problem("started once", "attempt %d of %s of %s has started while attempt %d ran", a.Number, a.Run.Name, a.Run.Due, before.Number)
@@ -187,8 +185,8 @@ func (c *checker) checkAttempts() {
 	}
 }
 
-// final returns the record that ends a run, or the last that there is. A run that
-// ended between two attempts has one with the number 0.
+// final returns the record that ends a run, or the last one. A run that ended between two attempts
+// has a record with number 0.
 func final(list []*store.Record) *store.Record {
 	if list[0].Final {
 		return list[0]
@@ -234,7 +232,7 @@ func (c *checker) checkRecords() {
 // lostAfter is the lost_after of the jobs whose runs belong to a node.
 const lostAfter = time.Minute
 
-// checkOutcome asks whether a record may say what it says.
+// checkOutcome checks whether an outcome is justified.
 func (c *checker) checkOutcome(r *store.Record) {
 	switch r.Attempt.Outcome {
 	case job.OutcomeMissed:
@@ -246,7 +244,7 @@ func (c *checker) checkOutcome(r *store.Record) {
 		case reason.JobDeleted.Is(why), reason.ScheduleChanged.Is(why):
 			return // no planner can plan it later: see checkUnplanned
 		case reason.JobPaused.Is(why):
-			return // nor that, or that it catches up is the user's wish
+			return // nor that: the user wanted it to catch up
 		case s.lateBy > 0:
 			after = s.lateBy
 		}
@@ -281,9 +279,7 @@ type moment struct {
 	scheduled time.Time
 }
 
-// checkJob looks at all runs of a job together.
-//
-// Once: an identity has one run, but for those that were withdrawn.
+// checkJob checks all runs of a job together: an identity has one run, apart from withdrawn ones.
 func (c *checker) checkJob(uid job.ID, b *book) error {
 	j, err := store.JobByUID(context.Background(), c.store, uid)
 	if err != nil {
@@ -291,7 +287,7 @@ func (c *checker) checkJob(uid job.ID, b *book) error {
 	}
 	c.versions[b.name] += j.Definition.Version
 	runs := map[occurrence]job.ID{}
-	planned := map[moment]int{} // shards of what is planned
+	planned := map[moment]int{} // shards of planned occurrences
 	wanted := map[moment]int{}
 	missed := map[int64][]*store.Record{}
 	count := func(r *job.Run, withdrawn bool) {
@@ -334,15 +330,15 @@ func (c *checker) checkJob(uid job.ID, b *book) error {
 		}
 	}
 	if _, ok := steady[b.name]; !ok {
-		return nil // what its cursor has passed in old epochs was by old schedules
+		return nil // the cursor passed it in an old epoch, by an old schedule
 	}
 	return c.checkPlan(j, b, planned, missed[1])
 }
 
-// checkPlan compares the planned runs of a job without edits, and the records of what it
-// has missed, with its schedule.
+// checkPlan compares the planned runs of a job without edits, and the records of what it has
+// missed, with its schedule.
 //
-// Accounted: each occurrence that a cursor has passed is one run or in one record.
+// Each occurrence that a cursor has passed is one run or in one record.
 func (c *checker) checkPlan(j *store.Job, b *book, planned map[moment]int, missed []*store.Record) error {
 	if j.Definition.Epoch != 1 {
 		c.problem("accounted", "%s has the epoch %d without a change", b.name, j.Definition.Epoch)
@@ -389,7 +385,7 @@ func (c *checker) checkPlan(j *store.Job, b *book, planned map[moment]int, misse
 	return nil
 }
 
-// checkOverlap counts how many attempts have run at once, as they have seen it.
+// checkOverlap counts the attempts that ran at once, by their own evidence.
 func (c *checker) checkOverlap() {
 	type change struct {
 		at   time.Time
@@ -401,7 +397,7 @@ func (c *checker) checkOverlap() {
 		if specOf(a.Run.Name).most == 0 || a.Run.Kind == job.RunBackfill {
 			continue
 		}
-		// A frozen machine that was taken for dead is not checked.
+		// A frozen machine that counted as dead is not checked.
 		end := a.Ended
 		if !a.Frozen.IsZero() && !c.lost[attemptKey{a.Run.ID, a.Number}].IsZero() {
 			end = a.Frozen
@@ -414,7 +410,7 @@ func (c *checker) checkOverlap() {
 			if order := a.at.Compare(b.at); order != 0 {
 				return order
 			}
-			return a.by - b.by // an end comes before a beginning
+			return a.by - b.by // at one instant, ends come before beginnings
 		})
 		n := 0
 		for _, change := range list {
@@ -426,7 +422,7 @@ func (c *checker) checkOverlap() {
 	}
 }
 
-// checkFollowers: each end that a job follows has made one run of it.
+// checkFollowers checks that each end has made one run of each follower.
 func (c *checker) checkFollowers() {
 	followers := map[job.ID]int{}
 	var created time.Time
@@ -491,17 +487,17 @@ func (c *checker) checkChain() {
 	}
 }
 
-// settled is how long nothing must have been wrong before a run is due for it to
-// start on time: as long as it takes to plan and place anew.
+// settled is how long nothing must have been wrong before a due time for the run to start on time:
+// long enough to plan and place again.
 const settled = 20 * time.Second
 
-// faulty reports whether anything was wrong between two moments, but for deaths if
-// those do not count.
+// faulty reports whether anything was wrong between two moments, not counting deaths unless deaths
+// is set.
 func (c *checker) faulty(from, to time.Time, deaths bool) bool {
 	return slices.ContainsFunc(c.faults, func(f fault) bool { return f.from.Before(to) && f.to.After(from) && (deaths || !f.death) })
 }
 
-// checkLateness: where nothing is wrong, runs start on time.
+// checkLateness checks that runs start on time when nothing is wrong.
 func (c *checker) checkLateness() {
 	if c.late == 0 {
 		return

@@ -26,20 +26,20 @@ import (
 const (
 	// beats is how many jobs are due each second.
 	beats = 8
-	// clockApart is how far the clocks of nodes that plan may be apart.
+	// clockApart is how far the clocks of planning nodes may differ.
 	clockApart = time.Second
-	// noticedMax is how soon a node notices that its clock was set, at the latest: until then its store may
-	// have written nothing, but its runs of the last second may start.
+	// noticedMax is how soon a node notices that its clock was set: until then its store must not
+	// write, but claimed runs may start.
 	noticedMax = 250 * time.Millisecond
-	// takenOverMax bounds how late a run starts whose node begins to wait: the others steal it a second
-	// after it was due, and look once a second.
+	// takenOverMax bounds how late a run starts whose node begins to wait: other nodes take it over a
+	// second after it was due, and poll once a second.
 	takenOverMax = 3 * time.Second
 	// confirmedMax is how long an only node needs to confirm its clock: two renewals.
 	confirmedMax = 5 * time.Second
 )
 
-// clockWorld is some whole nodes on a store without a clock. Each has a wall clock and a boot clock of its
-// own; the true time is the time of the bubble.
+// clockWorld has some whole nodes on a store without a clock. Each has its own wall clock and boot
+// clock; the true time is the time of the bubble.
 type clockWorld struct {
 	t     *testing.T
 	shelf *shelf.Shelf
@@ -63,13 +63,13 @@ type beat struct {
 type clockHost struct {
 	name string
 	log  logtest.Log
-	wall atomic.Int64 // by how much its wall clock is ahead of the true time
-	// pace is how many nanoseconds it gains in a second since paced, and boot how many those of its boot clock
-	// are, which gained bootAhead before.
+	wall atomic.Int64 // how far its wall clock is ahead of the true time
+	// pace is how many nanoseconds its wall clock gains per second since paced, and boot the same for
+	// its boot clock, which gained bootAhead before.
 	pace, boot, bootAhead atomic.Int64
 	paced                 atomic.Pointer[time.Time]
-	away                  atomic.Bool  // it does not reach the store
-	late                  atomic.Int64 // how late every other renewal is at most
+	away                  atomic.Bool  // it cannot reach the store
+	late                  atomic.Int64 // the largest delay of every other renewal
 	stop                  func()
 }
 
@@ -195,8 +195,8 @@ func (w *clockWorld) end() []beat {
 	return w.starts
 }
 
-// late returns how late the occurrences of a span have started, the latest first; those that never did are
-// as late as the world lasts. An occurrence that has started twice, or early, is an error.
+// late returns the lateness of the occurrences of a span, largest first; for one that never started it
+// is the length of the world. One that started twice, or early, is an error.
 func (w *clockWorld) late(from, to time.Time, earliest time.Duration) (late []time.Duration) {
 	w.t.Helper()
 	w.mu.Lock()
@@ -235,13 +235,13 @@ func (w *clockWorld) punctual(what string, from, to time.Time, earliest, latest 
 	}
 }
 
-// One node's clock is set, and back.
+// One node's clock is set forward, then back.
 func TestAStepOfOneClockMovesNoRun(t *testing.T) {
 	for _, c := range []struct {
 		nodes int
 		step  time.Duration
 	}{{3, 10 * time.Minute}, {3, 90 * time.Second}, {3, -90 * time.Second}, {2, 10 * time.Minute}, {2, -10 * time.Minute}, {5, time.Hour}} {
-		for wrong := range c.nodes { // also the node that is there for longest
+		for wrong := range c.nodes { // including the oldest node
 			t.Run(fmt.Sprintf("%s of %d by %s", string(rune('a'+wrong)), c.nodes, c.step), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					w := newClockWorld(t, c.nodes)
@@ -298,7 +298,7 @@ func TestAnOnlyNodeWaitsForItsClockToBeConfirmed(t *testing.T) {
 			first := time.Duration(math.MaxInt64)
 			for _, b := range starts {
 				switch after := b.at.Sub(set); {
-				case after < store.ClaimAhead+noticedMax: // it was claimed before, and starts by the boot clock
+				case after < store.ClaimAhead+noticedMax: // claimed before, it starts by the boot clock
 				case b.wall.Before(b.due):
 					t.Errorf("%s of %s has started at %s of its clock", b.job, b.due, b.wall)
 				default:
@@ -354,7 +354,7 @@ func clocksWorld(t *testing.T, seed uint64) {
 				say("is set by %s", by)
 				h.set(by)
 			case 2, 3:
-				// With two nodes nothing tells which of two clocks is slow that were never set.
+				// With two nodes it cannot be known which of two never set clocks is slow.
 				pace, both := time.Duration(x.Int64N(int64(100*time.Millisecond)))-50*time.Millisecond, nodes > 2 && x.IntN(2) == 0
 				say("gains %s a second, its boot clock too: %t", pace, both)
 				h.drift(pace, both)
@@ -375,7 +375,7 @@ func clocksWorld(t *testing.T, seed uint64) {
 		over := time.Now()
 		time.Sleep(20 * time.Second)
 		w.end()
-		// Clocks that are set by less than clockApart count.
+		// Clocks set by less than clockApart count.
 		w.punctual("while clocks are wrong", began, over, -clockApart, clockApart+2*takenOverMax)
 		w.punctual("in the end", over.Add(-5*time.Second), over, -clockApart, clockApart+lateMax)
 		if well = !t.Failed(); !well {

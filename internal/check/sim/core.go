@@ -19,10 +19,10 @@ const (
 	// nodesCount is how many nodes a cluster has.
 	nodesCount = 5
 	lookAhead  = 15 * time.Second
-	// faultEvery is how often something goes wrong, on average.
+	// faultEvery is the mean time between faults.
 	faultEvery = time.Minute
-	// calmFor is how long the weather is good at the end: longer than what runs
-	// is taken for lost, and then retried.
+	// calmFor is the good weather at the end: long enough for running attempts to be lost and
+	// retried.
 	calmFor = 4 * time.Minute
 	// sliceOf is how long a world lasts: its tombstones must outlive it.
 	sliceOf = 50 * time.Minute
@@ -31,8 +31,8 @@ const (
 // beginning is when each world begins.
 var beginning = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// Core is a cluster of models over the store in memory. One goroutine takes one
-// event after the other; the same seed gives the same history.
+// Core is a cluster of models over the store in memory. One goroutine handles one event after
+// another; the same seed gives the same history.
 type Core struct {
 	history *History
 	store   *Tap
@@ -41,32 +41,32 @@ type Core struct {
 	user    *user
 	outside *outside
 	nodes   []*model
-	outage  bool // no node reaches the store
-	calm    bool // nothing goes wrong any more
+	outage  bool // no node can reach the store
+	calm    bool // no further faults
 	repeats bool // the caller repeats a call without an answer
 	err     error
 
 	now     time.Time
-	stalled time.Time // the clock of a step that stalled, while it is made
+	stalled time.Time // the clock of a stalled step, during that step
 	events  events
 	seq     int
 	ids     *rand.Rand
 }
 
-// event is something that happens at a moment.
+// event is an action at a moment.
 type event struct {
 	at  time.Duration // since the beginning
-	seq int           // what was asked for first comes first
+	seq int           // decides between events of one moment
 	do  func()
-	// to is the node whose process of that life does it; nil for the world.
+	// to is the node that does it, in its process of that life; nil for the world.
 	to   *model
 	life int
 }
 
 func (e *event) before(o *event) bool { return e.at < o.at || e.at == o.at && e.seq < o.seq }
 
-// events is a heap. There are a thousand in each second: container/heap would
-// allocate each of them.
+// events is a heap. With a thousand events a second, the allocations of container/heap would be too
+// many.
 type events []event
 
 func (e *events) push(x event) {
@@ -114,10 +114,10 @@ func RunCore(seed uint64, d time.Duration) (*Core, error) {
 	return runCore(seed, d, nil, nil)
 }
 
-// RunCoreInParts is RunCore on a store whose steps compare when they commit, as those on
-// etcd and Redis: one commit in twenty loses its race or is done by a part, and is made again. Those
-// of a plan, a claim or a report may also be done or not without an answer, or come after the call
-// that repeats them. It counts these fates.
+// RunCoreInParts is RunCore on a store whose steps compare when they commit, as those on etcd and
+// Redis: one commit in twenty loses its race or is done in part, and is repeated. Commits of a plan,
+// a claim or a report may also get no answer, done or not, or come after their repetition. It counts
+// these fates.
 func RunCoreInParts(seed uint64, d time.Duration) (*Core, map[memory.Fate]int, error) {
 	random, fates := rand.New(rand.NewPCG(seed, 4)), map[memory.Fate]int{}
 	c, err := runCore(seed, d, func(c *Core) memory.Fate {
@@ -134,8 +134,8 @@ func RunCoreInParts(seed uint64, d time.Duration) (*Core, map[memory.Fate]int, e
 	return c, fates, err
 }
 
-// repeating repeats calls of its store until they are answered, as clients of etcd and Redis do when
-// they do not know whether a commit is done.
+// repeating repeats calls of its store until they are answered, like clients of etcd and Redis after
+// a commit with an unknown result.
 type repeating struct {
 	store.Store
 	core *Core
@@ -231,8 +231,8 @@ func runCore(seed uint64, d time.Duration, fate func(*Core) memory.Fate, watch f
 // History returns what has happened.
 func (c *Core) History() *History { return c.history }
 
-// Fingerprint returns a hash of all that the store has kept: the same for the same
-// seed, on every machine.
+// Fingerprint returns a hash of the whole content of the store: the same for the same seed, on
+// every machine.
 func (c *Core) Fingerprint() (uint64, error) {
 	h := fnv.New64a()
 	query := store.HistoryQuery{Limit: store.LookMax}
@@ -255,12 +255,12 @@ func (c *Core) Fingerprint() (uint64, error) {
 
 func (c *Core) newID() job.ID { return newID(c.now, c.ids) }
 
-// after makes something happen after a time.
+// after schedules a function after a time.
 func (c *Core) after(d time.Duration, do func()) {
 	c.ask(d, event{do: do})
 }
 
-// ask makes an event happen after a time.
+// ask schedules an event after a time.
 func (c *Core) ask(d time.Duration, e event) {
 	c.seq++
 	e.at, e.seq = c.now.Sub(beginning)+d, c.seq
@@ -281,7 +281,7 @@ func (c *Core) run(until time.Time) {
 	c.now = until
 }
 
-// fail ends the simulation: it is itself wrong.
+// fail ends the simulation because of an error in itself.
 func (c *Core) fail(err error) {
 	if c.err == nil {
 		c.err = err
@@ -296,11 +296,11 @@ func (c *Core) between(least, most time.Duration) time.Duration {
 // chance returns true in permille of a thousand cases.
 func (c *Core) chance(permille int) bool { return c.random.IntN(1000) < permille }
 
-// inspectEvery is how often the store is looked through for damage.
+// inspectEvery is how often the store is inspected for damage.
 const inspectEvery = 5 * time.Minute
 
-// inspectLater looks now and then for damage, as belfry store check does beside running
-// nodes. No step leaves any behind, whatever the weather.
+// inspectLater inspects for damage from time to time, as belfry store check does beside running
+// nodes. No step may leave any, whatever the weather.
 func (c *Core) inspectLater() {
 	c.after(inspectEvery, func() {
 		list, _, err := c.memory.ListJobs(context.Background(), store.JobQuery{Limit: store.MaxBatch})
@@ -322,11 +322,11 @@ func (c *Core) inspectLater() {
 	})
 }
 
-// editLater lets the user change something now and then.
+// editLater makes the user change something from time to time.
 func (c *Core) editLater() {
 	wait := c.between(0, 2*editEvery)
 	if c.chance(400) {
-		// Right before or after something is due, while claims are made ahead or under way.
+		// Right before or after a due time, during the claims.
 		ahead := 60 * time.Millisecond
 		if c.chance(500) {
 			ahead = store.ClaimAhead
@@ -350,7 +350,7 @@ func (c *Core) editLater() {
 	})
 }
 
-// faultLater lets something go wrong now and then.
+// faultLater causes a fault from time to time.
 func (c *Core) faultLater() {
 	c.after(c.between(0, 2*faultEvery), func() {
 		if c.calm {
@@ -361,8 +361,8 @@ func (c *Core) faultLater() {
 	})
 }
 
-// fault makes something go wrong for a while: mostly shorter than a session lives,
-// now and then longer than it takes to be lost.
+// fault causes a fault for a while: mostly shorter than a session's life, sometimes longer than
+// until an attempt is lost.
 func (c *Core) fault() {
 	c.history.wrong()
 	n := c.nodes[c.random.IntN(len(c.nodes))]
@@ -373,7 +373,7 @@ func (c *Core) fault() {
 	switch k := c.random.IntN(12); {
 	case k == 11:
 		c.leaveAll(d)
-	case k == 10: // within what a node trusts its clock
+	case k == 10: // as long as a node trusts its clock
 		n.skew = c.between(-time.Second, time.Second)
 		c.after(d, func() { n.skew = 0 })
 	case k < 2:
@@ -395,7 +395,7 @@ func (c *Core) fault() {
 	}
 }
 
-// leaveAll lets all nodes be away for a time: they stop gently, or all at once.
+// leaveAll stops all nodes for a time, gently or at once.
 func (c *Core) leaveAll(d time.Duration) {
 	c.history.absence()
 	gently := c.chance(500)

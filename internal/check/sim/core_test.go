@@ -16,10 +16,9 @@ import (
 	"github.com/belfry-cron/belfry/store/memory"
 )
 
-// seeds returns the first of some worlds, and how many there are: the same each time,
-// so that a change is judged by what it does. BELFRY_SEED=random takes others, and a
-// number that world alone. The variable says for how many hours they last together, at
-// least; each is as long as any other, so that its seed says all of it.
+// seeds returns the first of some worlds, and their number: the same each time, so that only
+// changes matter. BELFRY_SEED=random takes others, and a number only that world. The variable is
+// their least total length in hours; all are equally long, so that the seed alone identifies one.
 func seeds(t *testing.T, variable string, otherwise float64) (first uint64, worlds int) {
 	t.Helper()
 	hours := otherwise
@@ -43,12 +42,12 @@ func seeds(t *testing.T, variable string, otherwise float64) (first uint64, worl
 		}
 		first, worlds = seed, 1
 	}
-	// At once, so that the world of a panic can be found.
+	// Logged first, so that the world of a panic can be found.
 	t.Logf("%d worlds, from BELFRY_SEED=%d on", worlds, first)
 	return first, worlds
 }
 
-// again is the command that lets a world of a test happen again.
+// again returns the command that repeats a world of a test.
 func again(test string, seed uint64) string {
 	return fmt.Sprintf("BELFRY_SEED=%d go test -count=1 -run '^%s$' ./internal/check/sim", seed, test)
 }
@@ -105,7 +104,7 @@ func (l *load) tell(t *testing.T, took time.Duration) {
 }
 
 func TestCore(t *testing.T) {
-	// The memory of a world is freed at its end: collecting it meanwhile is useless.
+	// The memory of a world is freed at its end: collecting garbage before is useless.
 	defer debug.SetGCPercent(debug.SetGCPercent(800))
 	first, worlds := seeds(t, "BELFRY_SIM_CORE", 4)
 	var next atomic.Uint64
@@ -155,7 +154,7 @@ func TestANodeThatStopsBeforeItHasJoinedReturns(t *testing.T) {
 	n := c.nodes[0]
 	c.outage = true
 	n.start()
-	c.run(c.now.Add(callTimeout / 2)) // its join is under way
+	c.run(c.now.Add(callTimeout / 2)) // during its join
 	n.leave(10 * time.Second)
 	if n.up {
 		t.Error("a node without a session does not stop at once")
@@ -167,7 +166,7 @@ func TestANodeThatStopsBeforeItHasJoinedReturns(t *testing.T) {
 	}
 }
 
-// coreWorld lets one world happen, and tells how to let it happen again if it fails.
+// coreWorld runs one world, and prints how to repeat it if it fails.
 func coreWorld(t *testing.T, seed uint64, all *load) {
 	well := false
 	defer func() {

@@ -13,10 +13,10 @@ import (
 const (
 	// nearTick is how close to the instants at which much is due half of the deaths are.
 	nearTick = 50 * time.Millisecond
-	// tick is the distance of those instants.
+	// tick is the distance between those instants.
 	tick = 10 * time.Second
-	// reportMost is how long a watchdog takes to end the commands of its node and to
-	// report its death, and freeAfter how long after that nothing of the node is left.
+	// reportMost is how long a watchdog takes to end the commands of its node and report its death,
+	// and freeAfter how long after that all traces of the node are gone.
 	reportMost = 1500 * time.Millisecond
 	freeAfter  = 6 * time.Second
 )
@@ -34,7 +34,7 @@ func (c *Core) die(n *model, d time.Duration) {
 			session, began := n.session, n.began()
 			n.kill()
 			if c.chance(300) {
-				n.machine = "machine " + c.newID().String() // it is started elsewhere
+				n.machine = "machine " + c.newID().String() // it starts on another machine
 			} else if !session.IsZero() {
 				dead := &recovery.DeadSession{Session: session, Began: func(run job.ID, attempt int) bool { return began[attemptKey{run, attempt}] }}
 				c.after(c.between(10*time.Millisecond, reportMost), func() { c.report(n, dead) })
@@ -44,7 +44,7 @@ func (c *Core) die(n *model, d time.Duration) {
 	})
 }
 
-// began returns what the journal of the process says.
+// began returns the attempts in the process's journal.
 func (n *model) began() map[attemptKey]bool {
 	began := map[attemptKey]bool{}
 	for _, state := range []runqueue.State{runqueue.Running, runqueue.Ended} {
@@ -53,7 +53,7 @@ func (n *model) began() map[attemptKey]bool {
 	return began
 }
 
-// report is what the watchdog of a dead process does, until the store can be reached.
+// report does the work of a dead process's watchdog, until the store can be reached.
 func (c *Core) report(n *model, dead *recovery.DeadSession) {
 	if n.cut || c.outage {
 		c.after(retryEvery, func() { c.report(n, dead) })

@@ -26,25 +26,25 @@ const (
   {name: undo, needs: [join], when: failed, run: echo},
   {name: tell, needs: [join, undo], when: finished, run: echo}],
  finally: [{name: clean, run: echo}, {name: last, needs: [clean], when: finished, run: echo}]}}`
-	// failsFast ends with its first failure.
+	// failsFast is a flow that ends with its first failure.
 	failsFast = `{flow: {fail_fast: true, steps: [
   {name: a, run: echo}, {name: b, run: echo}, {name: c, needs: [a], for_each: [x, y], fail_fast: true, run: echo}, {name: d, needs: [b, c], run: echo}],
  finally: [{name: clean, run: echo}]}}`
-	// asks waits for a person.
+	// asks is a flow that waits for a person.
 	asks = `{flow: {steps: [
   {name: a, run: echo}, {name: ask, needs: [a], wait: {approval: 'ok?', for: 25s}}, {name: b, needs: [ask], run: echo}, {name: c, needs: [ask], when: failed, run: echo}]}}`
 )
 
-// flowRun is what is left of a run of a flow.
+// flowRun is the data about a run of a flow.
 type flowRun struct {
 	job   string
 	id    job.ID
-	over  *store.Record // nil for one that has not ended
+	over  *store.Record // nil if it has not ended
 	units map[string]map[int][]*store.Record
 }
 
-// checkFlows: every flow ends, and as it must by the ends of its steps; a step starts when what it
-// needs has ended as it says, once for each attempt that its retry policy has; finally runs.
+// checkFlows checks that every flow ends as its steps require, that a step starts when its needs
+// have ended as required, once per attempt of its retry policy, and that finally runs.
 func (c *checker) checkFlows() {
 	known, err := documents()
 	if err != nil {
@@ -75,7 +75,7 @@ func (c *checker) checkFlows() {
 	c.checkFlowOverlap()
 }
 
-// flowRuns returns the runs of flows with what is kept of their steps.
+// flowRuns returns the runs of flows with the data about their steps.
 func (c *checker) flowRuns() map[job.ID]*flowRun {
 	runs := map[job.ID]*flowRun{}
 	for id, list := range c.records {
@@ -111,10 +111,10 @@ func (c *checker) flowRuns() map[job.ID]*flowRun {
 	return runs
 }
 
-// checkUnit: a step has as many attempts as its retry policy says.
+// checkUnit checks that a step has as many attempts as its retry policy requires.
 func (c *checker) checkUnit(f *flowRun, s *job.Step, item int) {
 	if s.Calls(job.DefaultNamespace) != "" {
-		return // it is judged as a run of that job
+		return // it is checked as a run of that job
 	}
 	for i, r := range f.units[s.Name][item] {
 		if i == 0 {
@@ -131,7 +131,7 @@ func (c *checker) checkUnit(f *flowRun, s *job.Step, item int) {
 	}
 }
 
-// flowMark is what the rules of the guide say of a step, by how those that it needs have ended.
+// flowMark is the expected state of a step, by the documented rules and the ends of its needs.
 type flowMark int
 
 const (
@@ -140,21 +140,21 @@ const (
 	markFails
 	markBlocked
 	markUnneeded
-	markUnknown // it was cut off
+	markUnknown // the flow was ended early
 )
 
-// flowCheck goes through the steps of a run of a flow.
+// flowCheck checks the steps of a flow's run.
 type flowCheck struct {
 	*checker
 	*flowRun
 	spec  *job.Flow
 	all   []*job.Step
-	seen  map[job.ID][]*Attempt // what the attempts of steps have seen, by run
+	seen  map[job.ID][]*Attempt // the evidence of the steps' attempts, by run
 	marks map[string]flowMark
-	ended time.Time // the latest end of a step outside of finally
+	ended time.Time // the latest end of a step outside finally
 }
 
-// cut tells whether the flow was ended before all that could start had started.
+// cut reports whether the flow was ended before all possible steps had started.
 func (e *flowCheck) cut() bool {
 	o := e.over.Attempt.Outcome
 	return o == job.OutcomeCancelled || o == job.OutcomeTimedOut || e.spec.FailFast && o == job.OutcomeFailed
@@ -201,13 +201,13 @@ func (e *flowCheck) checkStart(i int) {
 	e.marks[s.Name] = mark
 }
 
-// expect returns whether a step is to start, and the end of what it needs.
+// expect returns whether a step should start, and the end of its needs.
 func (e *flowCheck) expect(i int) (mark flowMark, after time.Time) {
 	s := e.all[i]
 	if e.spec.IsFinally(i) {
 		after = e.ended
 		if e.cancels[e.id] > 1 {
-			return markUnknown, after // finally was to end as well
+			return markUnknown, after // finally was ended as well
 		}
 	}
 	failed, bad, unneeded, unknown := false, false, false, false
@@ -245,8 +245,8 @@ func (e *flowCheck) expect(i int) (mark flowMark, after time.Time) {
 	return markStarts, after
 }
 
-// endOf returns when the last attempt of a step has ended as it has seen it, as far as it was not
-// taken for lost before that.
+// endOf returns when the last attempt of a step ended by its own evidence, unless it was lost
+// before.
 func (e *flowCheck) endOf(name string) (last time.Time) {
 	for _, list := range e.units[name] {
 		end := list[len(list)-1].Attempt
@@ -296,7 +296,7 @@ func (c *checker) checkFlowOverlap() {
 	}
 }
 
-// ranThen tells whether a run of a flow ran at a moment.
+// ranThen reports whether a run of a flow ran at a moment.
 func (c *checker) ranThen(run job.ID, at time.Time) bool {
 	list := c.records[run]
 	if len(list) == 0 {

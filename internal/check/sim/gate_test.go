@@ -13,10 +13,10 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// errWeather is what a store says that cannot be reached.
+// errWeather is the error of an unreachable store.
 var errWeather = fmt.Errorf("%w in this weather", store.ErrAway)
 
-// weather is how the calls of all processes of a host travel.
+// weather is the state of the network for the processes of a host.
 type weather struct {
 	mu     sync.Mutex
 	random *rand.Rand
@@ -25,19 +25,19 @@ type weather struct {
 	reach  reach
 }
 
-// reach is what becomes of calls to a store that is away.
+// reach is the fate of calls to a store that is away.
 type reach int
 
 const (
 	reached reach = iota
-	refused       // none arrives, and the caller gets an error soon
-	silence       // half of them arrive, and none is answered
+	refused       // no call arrives, and the caller soon gets an error
+	silence       // half of the calls arrive, and none is answered
 )
 
 const (
 	// noticed is after how long a lost call is noticed.
 	noticed = 500 * time.Millisecond
-	// patience is how long stores on a database wait for one that says nothing.
+	// patience is how long stores on a database wait for a silent one.
 	patience = 30 * time.Second
 )
 
@@ -47,10 +47,10 @@ func (w *weather) set(loss float64, slow bool, r reach) {
 	w.loss, w.slow, w.reach = loss, slow, r
 }
 
-// way is what becomes of a call on one of its two ways.
+// way is the fate of a call in one direction.
 type way struct {
 	takes      time.Duration
-	lost, mute bool // mute: lost without an error
+	lost, mute bool // mute means lost without an error
 }
 
 // draw decides about one way of a call: there, or back.
@@ -81,22 +81,21 @@ func (w *weather) draw(back bool) (d way) {
 	return d
 }
 
-// moment draws how long an ordinary call takes.
+// moment draws the duration of an ordinary call.
 func (w *weather) moment() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return time.Duration(50_000 + w.random.IntN(2_000_000))
 }
 
-// twice draws whether a hint comes twice.
+// twice draws whether a hint arrives twice.
 func (w *weather) twice() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.random.IntN(2) == 0
 }
 
-// gate is the store as one process reaches it: not at all when it was killed, later
-// when it is frozen.
+// gate is a process's access to the store: none after a kill, and delayed while frozen.
 type gate struct {
 	store.Store
 	weather *weather
@@ -156,7 +155,7 @@ func (g *gate) wake() {
 	}
 }
 
-// travel lets one way of a call take its time.
+// travel waits for one direction of a call.
 func (g *gate) travel(ctx context.Context, takes time.Duration) error {
 	if takes > 0 {
 		timer := time.NewTimer(takes)
@@ -173,7 +172,7 @@ func (g *gate) travel(ctx context.Context, takes time.Duration) error {
 	return ctx.Err()
 }
 
-// write makes a call that changes something: it takes a moment.
+// write makes a writing call, which takes a moment.
 func (g *gate) write(ctx context.Context, do func() error) error {
 	return g.call(ctx, g.weather.moment(), do)
 }
@@ -225,7 +224,7 @@ func (g *gate) Hints(ctx context.Context) <-chan store.Hint {
 			if g.weather.twice() {
 				select {
 				case to <- hint:
-				default: // the node has not taken the first
+				default: // the node has not read the first one
 				}
 			}
 		}
@@ -350,7 +349,7 @@ func (g *gate) Alerts(ctx context.Context, limit int) (out []store.Alert, err er
 	return out, err
 }
 
-// witness is an executor that writes down what happens in one process.
+// witness is an executor that records the events of one process.
 type witness struct {
 	node    string
 	gate    *gate
@@ -410,7 +409,7 @@ func (x *witness) Run(ctx context.Context, a executor.Attempt, _ executor.Output
 	return r
 }
 
-// freeze notes that running attempts stand still, wake that they continue.
+// freeze notes that running attempts stop, and wake that they continue.
 func (x *witness) freeze() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -437,7 +436,7 @@ func (x *witness) kill() {
 	defer x.mu.Unlock()
 	for a := range x.running {
 		if !a.Frozen.IsZero() && a.Woken.IsZero() {
-			a.Woken = time.Now() // it does not continue, and has not done so before
+			a.Woken = time.Now() // it no longer runs, and did not run before
 		}
 		x.history.end(a, time.Now(), job.OutcomeLost)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Numbers, HandOver, ToAsk and Asked travel as other calls do.
+// Numbers, HandOver, ToAsk and Asked travel like other calls.
 func (g *gate) Numbers(ctx context.Context, n int, from int64) (first int64, err error) {
 	err = g.write(ctx, func() (err error) { first, err = g.Store.Numbers(ctx, n, from); return err })
 	return first, err
@@ -56,7 +56,7 @@ func (x *witness) handOver(ctx context.Context, a executor.Attempt) executor.Res
 		return executor.Result{Unstarted: true, Reason: job.Text(err.Error())}
 	}
 	if !x.gate.awake() || ctx.Err() != nil || time.Since(began) > sendMax {
-		return executor.Result{HandedOver: true} // it cannot say what it has sent
+		return executor.Result{HandedOver: true} // it cannot report what it has sent
 	}
 	known, err := x.cluster.tap.Handovers(context.WithoutCancel(ctx), store.HandoverQuery{Numbers: []int64{number}, Limit: store.MaxBatch})
 	if err != nil || len(known) != 1 {
@@ -75,7 +75,7 @@ func (x *witness) handOver(ctx context.Context, a executor.Attempt) executor.Res
 	return executor.Result{HandedOver: true}
 }
 
-// send lets the service work on an attempt, and say how it has ended.
+// send makes the service work on an attempt and report its end.
 func (c *cluster) send(a store.Attempt, run *job.Run, f fate, random *rand.Rand) {
 	w := c.outside.begin(a, run)
 	if w == nil {
@@ -99,7 +99,7 @@ func (c *cluster) send(a store.Attempt, run *job.Run, f fate, random *rand.Rand)
 	})
 }
 
-// tell says to one host after the other how work has ended, until one has answered.
+// tell reports the end of work to one host after another, until one has answered.
 func (c *cluster) tell(res store.Result, random *rand.Rand) {
 	for range tellMax {
 		if h := c.hosts[random.IntN(len(c.hosts))]; h.tell(res) == nil {

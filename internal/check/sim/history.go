@@ -13,42 +13,42 @@ import (
 type History struct {
 	mu       sync.Mutex
 	problems []string
-	more     int // problems beyond those that are kept
+	more     int // number of further problems
 
 	attempts   []*Attempt
-	acked      map[attemptKey]job.Outcome // results that the store has acknowledged
-	lost       map[attemptKey]time.Time   // when the store took an attempt for lost
+	acked      map[attemptKey]job.Outcome // results acknowledged by the store
+	lost       map[attemptKey]time.Time   // when the store counted an attempt as lost
 	faults     []fault
 	jobs       map[job.ID]*book
-	holders    map[string]map[job.ID]bool // by slot: who holds it
+	holders    map[string]map[job.ID]bool // holders of each slot
 	runs       map[job.ID]*runBook        // that were claimed
 	asked      map[string]job.ID          // runs by job and idempotency key
-	cancels    map[job.ID]int             // how often users were told that a run ends
+	cancels    map[job.ID]int             // how often users were told that a run will end
 	sessions   map[job.ID]*session
 	absences   []absence
 	claims     map[job.ID][]claim // by run
 	edits      []change
 	unplanned  []unplanned
-	begun      map[attemptKey]bool // attempts that have started
+	begun      map[attemptKey]bool // started attempts
 	idle       []idle
 	stale      []stale
-	Commits    int // steps that the store has made
-	Planned    int // claims that were part of a plan
-	Changes    int // jobs that users have made, changed or deleted
-	Faults     int // times that something went wrong
-	Reports    int // deaths of processes that their watchdogs have reported
-	Within     int // changes in the time in which claims are made
+	Commits    int // steps of the store
+	Planned    int // claims as part of a plan
+	Changes    int // jobs created, changed or deleted by users
+	Faults     int // number of faults
+	Reports    int // deaths of processes reported by their watchdogs
+	Within     int // changes during the time of claims
 	Absences   int // of all nodes
 	HandedOver int // attempts
-	Outlived   int // of them that ended after an absence of all nodes
-	Flows      int // runs of flows that have ended
-	Late       int // occurrences that were due and not planned when their schedule ended
+	Outlived   int // of these, ended after an absence of all nodes
+	Flows      int // ended runs of flows
+	Late       int // occurrences due and unplanned when their schedule ended
 	handed     map[attemptKey]handedOver
-	// Calls that were neither answered nor refused: Mute never arrived, Unheard were made.
+	// Calls without an answer or refusal: Mute never arrived, Unheard were made.
 	Mute, Unheard int
 }
 
-// stale is a moment at which a planner has planned what it had planned before.
+// stale is a moment at which a planner repeated an earlier plan.
 type stale struct {
 	name string
 	at   time.Time
@@ -59,36 +59,35 @@ type attemptKey struct {
 	number int
 }
 
-// Attempt is what an attempt itself has seen.
+// Attempt is the evidence of an attempt.
 type Attempt struct {
 	Run            job.Run
 	Number         int
 	Node           string
-	Gains          bool // others gain by its loss: a retry, a slot, or their turn in a flow
+	Gains          bool // its loss frees a retry, a slot, or a step of a flow
 	Started, Ended time.Time
 	Outcome        job.Outcome
 	// Frozen is when its machine froze while it ran, Woken when that ended.
 	Frozen, Woken time.Time
 }
 
-// fault is a time in which something was wrong. A death is one that others make up
-// for: they take over what the dead node had not claimed.
+// fault is a time in which something was wrong. After a death other nodes take over unclaimed runs.
 type fault struct {
 	from, to time.Time
 	death    bool
 }
 
-// book is what the steps of the store have said about a job.
+// book is a job's data from the steps of the store.
 type book struct {
 	name    string
 	created time.Time
 	// epochs has the span of scheduled times that the cursor has moved over.
 	epochs map[int64]*span
-	// Acknowledged epochs: nothing of an earlier one may be claimed.
+	// Acknowledged epochs: no run of an earlier one may be claimed.
 	epoch, version  int64
-	ended           map[int64]time.Time // when users were told that an epoch is over
+	ended           map[int64]time.Time // when users were told that an epoch had ended
 	paused, deleted bool
-	planner         job.ID // the session that has moved the cursor to where it is
+	planner         job.ID // the session that moved the cursor to its position
 }
 
 type span struct{ from, to time.Time }
@@ -97,9 +96,9 @@ type runBook struct {
 	slot    string
 	token   job.ID
 	run     job.Run
-	session job.ID    // that has claimed it
-	claimed time.Time // zero when the claim is over
-	// lostAfter is what the job said at the claim.
+	session job.ID    // the claiming session
+	claimed time.Time // zero after the claim
+	// lostAfter is the job's lost_after at the claim.
 	lostAfter time.Duration
 }
 
@@ -124,7 +123,7 @@ func (h *History) Problems() []string {
 	return h.problems
 }
 
-// problem notes that an invariant was broken. The caller holds the mutex.
+// problem records a broken invariant. The caller holds the mutex.
 func (h *History) problem(invariant, format string, args ...any) {
 	if len(h.problems) == problemsMax {
 		h.more++
@@ -148,14 +147,14 @@ func (h *History) begin(a *Attempt) {
 	h.begun[attemptKey{a.Run.ID, a.Number}] = true
 }
 
-// fault notes that something is wrong for a time.
+// fault records that something is wrong for a time.
 func (h *History) fault(from, to time.Time, death bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.faults = append(h.faults, fault{from, to, death})
 }
 
-// wrong counts something that goes wrong.
+// wrong counts a fault.
 func (h *History) wrong() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -169,7 +168,7 @@ func (h *History) reported() {
 	h.Reports++
 }
 
-// within counts a change in the time in which claims are made.
+// within counts a change during the time of claims.
 func (h *History) within() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -194,7 +193,7 @@ func (h *History) mute(made bool) {
 	}
 }
 
-// book returns what is known of a job. The caller holds the mutex.
+// book returns the data of a job. The caller holds the mutex.
 func (h *History) book(uid job.ID) *book {
 	b := h.jobs[uid]
 	if b == nil {

@@ -15,22 +15,22 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// spec is a job of the simulation and what the checker expects of it.
+// spec is a job of the simulation with the checker's expectations.
 type spec struct {
 	schedule string
 	rest     string // place and policy
-	other    string // the same after half of the edits; "" if they do not change it
-	most     int    // how many runs may hold a slot; 0 for any number
+	other    string // the same after half of the edits; "" if edits keep it
+	most     int    // how many runs may hold a slot; 0 means any number
 	shards   int
 	prompt   bool // its runs start on time when nothing is wrong
-	gains    bool // others gain by the loss of an attempt
+	gains    bool // the loss of an attempt frees something
 	retries  int
 	onLost   bool          // a lost attempt is retried
-	lateBy   time.Duration // how late an occurrence may start, where its policy says so
+	lateBy   time.Duration // how late an occurrence may start, if its policy sets it
 	missed   job.Missed    // "" is latest
 	handed   bool          // its attempts are handed over
-	run      string        // what it runs, if not a command
-	flowMost int           // how many runs of a flow may run at once; 0 for any number
+	run      string        // its work, if not a command
+	flowMost int           // how many runs of a flow may run at once; 0 means any number
 }
 
 // pool is the pool of the jobs that share one, with its number of slots.
@@ -73,8 +73,8 @@ var steady = map[string]spec{
 	"twenty":    {schedule: `cron: "*/30 * * * * *", max_runs: 20`, rest: `policy: {overlap: allow}`, prompt: true},
 }
 
-// edited are jobs that users change all the time. Their schedules change, what the
-// checker expects of them does not.
+// edited are jobs that users keep changing. Their schedules change, the checker's expectations do
+// not.
 var edited = map[string]spec{
 	"edited-0":  {schedule: `jitter: 20s`, rest: `policy: {overlap: allow}`},
 	"edited-1":  {rest: `policy: {overlap: skip}`, most: 1, gains: true},
@@ -85,8 +85,8 @@ var edited = map[string]spec{
 	"edited-4":  {schedule: `spread: 1m`, rest: `policy: {missed: all, overlap: allow, retry: {attempts: 1, backoff: 1s, on: [failed]}}`, retries: 1},
 }
 
-// alternating is the job with two policies, which changes often and in nothing else, so that an edit
-// meets an attempt on a node that is cut off, and withdraws none.
+// alternating is the job whose edits only switch between two policies, often enough to meet an
+// attempt on a node that is cut off, and withdraw no run.
 const alternating = "edited-6"
 
 // specOf returns what is expected of a job.
@@ -100,7 +100,7 @@ func specOf(name string) spec {
 // parallelOf returns how many runs of a job may hold a slot; 0 for any number.
 func parallelOf(name string) int { return specOf(name).most }
 
-// gainsBy reports whether others gain by the loss of an attempt: in a flow what follows it does.
+// gainsBy reports whether the loss of an attempt frees something: in a flow it does.
 func gainsBy(r *job.Run) bool {
 	return specOf(r.Name).gains || r.Kind == job.RunStep || r.Kind == job.RunByFlow
 }
@@ -116,18 +116,18 @@ func slotOf(r *job.Run, node string) string {
 	return fmt.Sprint(r.JobUID, "/", r.Shard)
 }
 
-// user creates and changes jobs, and relies on the answers: a request whose answer is
-// lost is made again.
+// user creates and changes jobs, and relies on the answers: a request with a lost answer is
+// repeated.
 type user struct {
 	store     store.Store
 	random    *rand.Rand
 	now       func() time.Time
-	schedules map[string]string // the expressions of the jobs that are edited
+	schedules map[string]string // the expressions of edited jobs
 	key       string            // the last idempotency key
 }
 
-// editEvery is how often a user makes a request, on average. A job is changed every
-// ten seconds: some ask for runs or cancel them, or say what is so already.
+// editEvery is how often a user makes a request, on average. A job is changed every ten seconds:
+// other requests trigger or cancel runs, or change nothing.
 const editEvery = 6 * time.Second
 
 // newUser makes the steady jobs.
@@ -147,8 +147,7 @@ func newUser(s store.Store, random *rand.Rand, now func() time.Time) (*user, err
 // otherSuffix follows the name of a job in the key of its other document.
 const otherSuffix = "/other"
 
-// documents are the jobs by name, decoded once for all worlds; those that are edited
-// have no expression.
+// documents are the jobs by name, decoded once for all worlds; edited ones have no expression.
 var documents = sync.OnceValues(func() (map[string]*job.Job, error) {
 	list := map[string]*job.Job{}
 	for _, specs := range []map[string]spec{steady, edited} {
@@ -196,13 +195,13 @@ func (u *user) put(name, schedule string, p store.PutJob) error {
 	p.Definition, p.IfVersion, p.Actor = &definition, store.AnyVersion, "user"
 	_, err = store.PutOne(context.Background(), u.store, p)
 	if err == nil && u.random.IntN(5) == 0 {
-		_, err = store.PutOne(context.Background(), u.store, p) // the answer was lost
+		_, err = store.PutOne(context.Background(), u.store, p) // its answer was lost
 	}
 	u.schedules[name] = schedule
 	return err
 }
 
-// edit does something to one of the jobs that are changed.
+// edit changes one of the edited jobs.
 func (u *user) edit() error {
 	ctx := context.Background()
 	if u.random.IntN(2) == 0 {
@@ -221,7 +220,7 @@ func (u *user) edit() error {
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return err
 	}
-	// The last one has instants so close that the first is to come when the second is claimed.
+	// The last one has instants so close that the first is still ahead when the second is claimed.
 	schedule := []string{"*/10", "*/15", "*/20", "*/30", "0", "0,29,30,59"}[u.random.IntN(6)] + " * * * * *"
 	var p store.PutJob
 	switch n := u.random.IntN(20); {
@@ -251,7 +250,7 @@ func (u *user) edit() error {
 		return err
 	}
 	if p.Definition != nil && p.Pause.Until.IsZero() && u.random.IntN(2) == 0 {
-		return u.put(name, schedule, store.PutJob{CatchUp: []job.Missed{"", job.MissedLatest, job.MissedAll}[u.random.IntN(3)]}) // it was a mistake
+		return u.put(name, schedule, store.PutJob{CatchUp: []job.Missed{"", job.MissedLatest, job.MissedAll}[u.random.IntN(3)]}) // a mistake
 	}
 	return nil
 }
@@ -271,7 +270,7 @@ func (u *user) cancel(uid job.ID) error {
 	return nil
 }
 
-// answer approves or rejects what a flow waits for, twice at times.
+// answer approves or rejects a waiting step, sometimes twice.
 func (u *user) answer() error {
 	ctx := context.Background()
 	j, err := store.JobNamed(ctx, u.store, job.DefaultNamespace, "flow-asks")
@@ -296,7 +295,7 @@ func (u *user) answer() error {
 	return nil
 }
 
-// trigger asks for a run by hand, or for one of the past.
+// trigger requests a manual run, or a run of the past.
 func (u *user) trigger(j *store.Job) error {
 	id := newID(u.now(), u.random)
 	item := store.TriggerItem{ID: id, Job: j.Definition.UID, Kind: job.RunByHand, Key: id.String(), Actor: "user"}
@@ -324,7 +323,7 @@ func (u *user) trigger(j *store.Job) error {
 func newID(now time.Time, random *rand.Rand) job.ID {
 	id, err := job.NewID(now, reader{random})
 	if err != nil {
-		panic(err) // the reader does not fail
+		panic(err) // the reader never fails
 	}
 	return id
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// How often a model does what nodes do. Real ones do it more often: what matters
-// here is the order in which steps may fall, and not how soon they come.
+// The intervals of a model's work. Real nodes work more often: the order of steps matters here, not
+// their speed.
 const (
 	renewEvery     = 2 * time.Second
 	planEvery      = 5 * time.Second
@@ -31,14 +31,14 @@ const (
 	capacity = 20
 )
 
-// errNoAnswer is what a node knows of a call whose answer did not come.
+// errNoAnswer is the error of a call without an answer.
 var errNoAnswer = errors.New("no answer")
 
-// model is a model of a node: it does what a node does as far as the store can tell.
+// model is a model of a node: for the store it acts like one.
 type model struct {
 	core    *Core
 	name    string
-	machine string // with another one, a new process knows of none before it
+	machine string // on another machine a new process knows no predecessors
 
 	// The network.
 	loss float64 // of the messages
@@ -51,7 +51,7 @@ type model struct {
 	life    int
 	up      bool
 	frozen  time.Time // since when; zero while it runs
-	inbox   []func()  // what comes while it is frozen
+	inbox   []func()  // messages that arrive while it is frozen
 	leaving bool
 
 	session job.ID
@@ -59,15 +59,15 @@ type model struct {
 	live    []store.Session
 	share   placement.Share
 	plans   *planqueue.Queue
-	since   int64 // how far the changes of jobs were read
+	since   int64 // position in the feed of changed jobs
 	queue   *runqueue.Queue[claimed]
 	begun   time.Time // when the clock of the queue began
 	results []*held
-	sent    []*held // results that are being reported
-	// claimsAsked and startsAsked count how often the queue was to be asked.
+	sent    []*held // results in a report
+	// claimsAsked and startsAsked count the scheduled queries of the queue.
 	claimsAsked, startsAsked int
 	sending, planning        bool
-	busy                     [errands]bool // calls of a kind that are under way
+	busy                     [errands]bool // kinds with a call in flight
 }
 
 // start begins a process, if the node has none.
@@ -108,7 +108,7 @@ func (n *model) kill() {
 	n.inbox = nil
 }
 
-// freeze stops everything on the machine for a while.
+// freeze stops all processes of the machine for a while.
 func (n *model) freeze() {
 	if !n.up || !n.frozen.IsZero() {
 		return
@@ -156,13 +156,13 @@ func (n *model) recover() {
 	n.start()
 }
 
-// leave stops the node gently; it is started again some time after.
+// leave stops the node gently, and starts it again later.
 func (n *model) leave(away time.Duration) {
 	if !n.up || n.leaving {
 		return
 	}
 	session := n.session
-	if session.IsZero() { // a node without a session hands on nothing
+	if session.IsZero() { // a node without a session hands nothing on
 		n.kill()
 		n.core.after(away, n.start)
 		return
@@ -197,7 +197,7 @@ func (n *model) leave(away time.Duration) {
 	tell()
 }
 
-// deliver hands something to the process that asked for it, when it can take it.
+// deliver calls a function in the process of a life, once it is awake.
 func (n *model) deliver(life int, do func()) {
 	switch {
 	case n.life != life || !n.up:
@@ -208,12 +208,12 @@ func (n *model) deliver(life int, do func()) {
 	}
 }
 
-// later makes the process do something after a time.
+// later calls a function in the process after a time.
 func (n *model) later(d time.Duration, do func()) {
 	n.core.ask(d, event{do: do, to: n, life: n.life})
 }
 
-// every makes the process do something again and again.
+// every calls a function in the process repeatedly.
 func (n *model) every(d time.Duration, do func()) {
 	var again func()
 	next := func() { n.later(n.core.between(d/2, d*3/2), again) }
@@ -226,7 +226,7 @@ func (n *model) every(d time.Duration, do func()) {
 	next()
 }
 
-// delay draws how long a message takes.
+// delay draws the duration of a message.
 func (n *model) delay() time.Duration {
 	d := n.core.between(100*time.Microsecond, 3*time.Millisecond)
 	if n.slow {
@@ -238,8 +238,8 @@ func (n *model) delay() time.Duration {
 	return d
 }
 
-// call is a request to the store on its way: it may be made or not, now or much later,
-// also when the process is gone, and its answer may be lost.
+// call is a request to the store: it may be made or not, now or much later, even after the end of
+// the process, and its answer may be lost.
 type call struct {
 	node *model
 	life int // of the process that waits for the answer
@@ -264,10 +264,10 @@ func (n *model) request(kind errand, do func() error, then func(error)) {
 	}
 }
 
-// stalledMax is how long a step takes at most from its clock to its commit: longer than a claim is made ahead.
+// stalledMax bounds the time of a step from its clock to its commit: longer than a claim is made ahead.
 const stalledMax = 2 * time.Second
 
-// arrive makes the request. A step may stall after it has read the clock, while others are made.
+// arrive makes the request. A step may stall after reading the clock, while other steps are made.
 func (x *call) arrive() {
 	c := x.node.core
 	if c.calm || !c.chance(5) {
@@ -302,7 +302,7 @@ func (x *call) fail() {
 	x.answer(callTimeout)
 }
 
-// answer gives the answer to the process that waits for it.
+// answer delivers the answer to the process that waits for it.
 func (x *call) answer(after time.Duration) {
 	x.node.core.ask(after, event{do: x.tell, to: x.node, life: x.life})
 }
@@ -312,7 +312,7 @@ func (x *call) tell() {
 	x.then(x.err)
 }
 
-// errand is a kind of call of which a node makes one at a time, but for errandOther.
+// errand is a kind of call of which a node makes one at a time, except errandOther.
 type errand int
 
 const (
@@ -324,10 +324,10 @@ const (
 	errandRenew
 	errandTidy
 	errandKeep
-	errands // how many there are
+	errands // number of kinds
 )
 
-// once makes a call unless one of its kind is under way.
+// once makes a call unless one of its kind is in flight.
 func (n *model) once(kind errand, do func() error, then func(error)) {
 	if n.busy[kind] {
 		return

@@ -12,13 +12,13 @@ import (
 
 const (
 	keepEvery = 5 * time.Second
-	// tellAgain is how long the service waits for the answer to its word, tellMax how often it
-	// says it.
+	// tellAgain is how long the service waits for the answer to its report, tellMax how often it
+	// reports.
 	tellAgain = 10 * time.Second
 	tellMax   = 60
 )
 
-// handOver notes that the service outside does the work of an attempt, and sends it.
+// handOver records that the service does the work of an attempt, and sends it.
 func (n *model) handOver(it *held) {
 	c, session, began := n.core, n.session, n.core.now
 	n.queue.HandOver(it)
@@ -78,7 +78,7 @@ func (c *Core) send(a store.Attempt, run *job.Run) {
 	})
 }
 
-// tell says to one of the nodes how work has ended, and says it again until one has answered.
+// tell reports the end of work to one of the nodes, and repeats that until one has answered.
 func (c *Core) tell(res *store.Result, said *bool, tries int) {
 	if *said || tries == 0 {
 		return
@@ -100,7 +100,7 @@ func (c *Core) tell(res *store.Result, said *bool, tries int) {
 	c.after(tellAgain, func() { c.tell(res, said, tries-1) })
 }
 
-// keep ends what was cancelled or has timed out.
+// keep ends cancelled and timed-out work.
 func (n *model) keep() {
 	if n.session.IsZero() {
 		return

@@ -13,11 +13,11 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// changedMax is how many changed jobs are read at a time.
+// changedMax is how many changed jobs one read returns.
 const changedMax = 1000
 
-// newPlanQueue begins the queue of a process: what it decides is real, and only the calls
-// are modelled.
+// newPlanQueue begins the queue of a process: its decisions are real, and only the calls are
+// modelled.
 func (n *model) newPlanQueue() {
 	n.since, n.planning = 0, false
 	n.plans = planqueue.New(lookAhead, stripes.Of)
@@ -26,7 +26,7 @@ func (n *model) newPlanQueue() {
 // clock returns the store's clock as the node knows it.
 func (n *model) clock() time.Time { return n.core.now.Add(n.skew) }
 
-// ask makes a call of the planner.
+// ask makes a store call of the planner.
 func (n *model) ask(do func() error, then func()) {
 	n.call(do, func(err error) {
 		if err != nil {
@@ -52,7 +52,7 @@ func (n *model) plan() {
 	n.planning = true
 	parts := n.share.Of(n.session, n.live)
 	if !n.core.calm && n.core.chance(50) {
-		parts = store.AllPartitions // the view of a node may be an old one
+		parts = store.AllPartitions // the view of a node may be out of date
 	}
 	var changed []store.PlannedJob
 	var next int64
@@ -74,7 +74,7 @@ func (n *model) plan() {
 	})
 }
 
-// readCursors reads how far jobs are planned of which that is not known.
+// readCursors reads the unknown cursors of jobs.
 func (n *model) readCursors(then func()) {
 	uids := n.plans.ToRead()
 	if len(uids) == 0 {
@@ -88,11 +88,11 @@ func (n *model) readCursors(then func()) {
 	})
 }
 
-// turn plans what is due within the look-ahead.
+// turn plans the occurrences within the look-ahead.
 func (n *model) turn() {
 	now := n.clock()
 	if !n.core.calm && n.core.chance(20) {
-		n.plans.LookAhead = time.Minute // a node that is configured in another way
+		n.plans.LookAhead = time.Minute // a node with another configuration
 	}
 	if !n.plans.Collect(now, n.core.now) {
 		n.admit(now)
@@ -108,7 +108,7 @@ func (n *model) turn() {
 	})
 }
 
-// admit plans what is due and what there is room for, or ends the round.
+// admit plans due occurrences while there is room, or ends the round.
 func (n *model) admit(now time.Time) {
 	if n.plans.Admit() > 0 {
 		n.batch(now)
@@ -145,7 +145,7 @@ func (n *model) batch(now time.Time) {
 	n.send(&b, now)
 }
 
-// send gives a batch to the store, together with the claims of what is due and its own.
+// send writes a batch to the store, together with the claims of the node's own due runs.
 func (n *model) send(b *planqueue.Batch, now time.Time) {
 	session, queue, sent := n.session, n.queue, n.elapsed()
 	claimed := n.reserve(b, now)
@@ -163,7 +163,7 @@ func (n *model) send(b *planqueue.Batch, now time.Time) {
 			if err == nil {
 				n.took(claimed, claims, sent)
 			} else {
-				queue.Refused(claimed, err) // they are asked for by claims
+				queue.Refused(claimed, err) // claims will ask for them
 			}
 			n.act()
 		}
@@ -182,7 +182,7 @@ func (n *model) send(b *planqueue.Batch, now time.Time) {
 	})
 }
 
-// planLate lets a plan that claims nothing arrive once more, late; its answer is dropped.
+// planLate repeats a plan without claims, late; its answer is dropped.
 func (n *model) planLate(session job.ID, items []store.PlanItem) {
 	if n.core.calm || !n.core.chance(50) {
 		return
@@ -194,7 +194,7 @@ func (n *model) planLate(session job.ID, items []store.PlanItem) {
 	})
 }
 
-// reserve gives tokens to runs that are due and its own, most of the time.
+// reserve usually gives tokens to the node's own due runs.
 func (n *model) reserve(b *planqueue.Batch, now time.Time) []*held {
 	if n.leaving || !n.core.calm && n.core.chance(20) {
 		return nil

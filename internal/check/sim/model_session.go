@@ -12,7 +12,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// join begins a session, and settles what the process before has left.
+// join begins a session, and settles the attempts of the previous process.
 func (n *model) join() {
 	n.newRunQueue()
 	n.session = job.ID{}
@@ -42,7 +42,7 @@ func (n *model) join() {
 	try()
 }
 
-// settle records what processes before this one have left as lost.
+// settle records attempts of earlier processes as lost.
 func (n *model) settle(predecessors []job.ID) {
 	for _, p := range predecessors {
 		var mine []store.Run
@@ -71,7 +71,7 @@ func (n *model) reapThese(lost []store.Attempt, then func(error)) {
 	n.call(func() error { return n.core.store.Reap(context.Background(), session, lost) }, then)
 }
 
-// over begins another session: the store has said that this one is over.
+// over begins another session, because the store has ended this one.
 func (n *model) over() {
 	for _, it := range n.queue.All(runqueue.Running) {
 		n.end(it, job.OutcomeLost)
@@ -81,7 +81,7 @@ func (n *model) over() {
 	n.join()
 }
 
-// renew says that the node lives, and looks who else does.
+// renew renews the session, and reads the other sessions.
 func (n *model) renew() {
 	n.enforceFences()
 	if n.session.IsZero() {
@@ -128,7 +128,7 @@ func each(sessions []store.Session) iter.Seq[*store.Session] {
 	}
 }
 
-// tidy does what any node can do at any time.
+// tidy does the housekeeping that any node may do.
 func (n *model) tidy() {
 	if n.session.IsZero() || n.leaving {
 		return

@@ -13,21 +13,20 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// held is a run that a node holds: the model has the queue of a real worker, and only its
-// calls are modelled.
+// held is a run that a node holds: the queue is a real worker's, and only the calls are modelled.
 type held = runqueue.Item[claimed]
 
-// claimed is what the model keeps of a run that it has claimed.
+// claimed is the model's data about a claimed run.
 type claimed struct {
 	queue  *runqueue.Queue[claimed] // that holds it
 	run    *store.Run
 	job    *store.Job
 	fence  time.Duration
 	seen   *Attempt
-	result *store.Result // nil for what has not started
+	result *store.Result // nil before its start
 	kept   time.Time     // when it was queued for a report
 	cancel bool
-	handed bool // the store may have noted that the service outside does the work
+	handed bool // the store may have recorded that the service does the work
 }
 
 // newRunQueue begins the queue of a session.
@@ -42,7 +41,7 @@ func (n *model) elapsed() time.Duration { return n.core.now.Sub(n.begun) }
 // working returns how many attempts are claimed, running or to be reported.
 func (n *model) working() int { return n.queue.Load().Busy }
 
-// look reads the store's clock, and what is assigned to the node.
+// look reads the store's clock, and the runs assigned to the node.
 func (n *model) look() {
 	if n.session.IsZero() || n.leaving {
 		return
@@ -66,8 +65,8 @@ func (n *model) hinted() {
 	n.read(windows, hint)
 }
 
-// read reads what is assigned to the node, one window after the other. Without an answer a hint is
-// given again.
+// read reads the runs assigned to the node, one window after the other. Without an answer it
+// repeats the hint.
 func (n *model) read(windows []runqueue.Window, hint store.Hint) {
 	if len(windows) == 0 {
 		return
@@ -91,7 +90,7 @@ func (n *model) read(windows []runqueue.Window, hint store.Hint) {
 	})
 }
 
-// steal looks for what others have left lying.
+// steal searches for runs that others have left.
 func (n *model) steal() {
 	if n.session.IsZero() || n.leaving {
 		return
@@ -112,7 +111,7 @@ func (n *model) steal() {
 	})
 }
 
-// hold takes runs into memory.
+// hold adds runs to the queue.
 func (n *model) hold(runs []store.ReadyRun, began time.Duration) {
 	n.queue.Hold(runs, began)
 	for i := range runs {
@@ -135,7 +134,7 @@ func (n *model) claimAhead(r *store.ReadyRun) {
 	}
 }
 
-// act does what the queue has due before the next call.
+// act makes the calls that the queue has due.
 func (n *model) act() {
 	wake := n.queue.Wakes()
 	if wake&runqueue.WakeClaims != 0 {
@@ -157,7 +156,7 @@ func (n *model) act() {
 func (n *model) soon(asked *int, wait time.Duration, do func()) {
 	*asked++
 	number, queue := *asked, n.queue
-	// The world goes by whole microseconds.
+	// The world has whole microseconds.
 	n.later(wait.Truncate(time.Microsecond)+time.Microsecond, func() {
 		if number == *asked && queue == n.queue {
 			do()
@@ -165,7 +164,7 @@ func (n *model) soon(asked *int, wait time.Duration, do func()) {
 	})
 }
 
-// claims makes the claims that are to be made now.
+// claims makes the claims that are due.
 func (n *model) claims() {
 	if n.session.IsZero() {
 		return
@@ -189,7 +188,7 @@ func (n *model) claim(batch []*held) {
 	var out []store.ClaimOutcome
 	n.call(func() (err error) { out, err = n.core.store.Claim(context.Background(), session, attempts); return err }, func(err error) {
 		if session != n.session {
-			return // another session has forgotten all of this
+			return // another session has dropped all of these
 		}
 		if errors.Is(err, store.ErrSessionOver) {
 			out, err = make([]store.ClaimOutcome, len(batch)), nil
@@ -214,12 +213,11 @@ func (n *model) claim(batch []*held) {
 	})
 }
 
-// lateMost is how late a request comes at most that comes twice: the attempt may be over by
-// then, and the next one ready or run.
+// lateMost bounds the delay of a duplicate request: the attempt may be over, and the next one ready
+// or running.
 const lateMost = 10 * time.Second
 
-// claimLate lets the claim of an attempt that runs arrive once more, late; its answer is
-// dropped.
+// claimLate repeats the claim of a running attempt, late; its answer is dropped.
 func (n *model) claimLate(a store.Attempt) {
 	session := n.session
 	n.core.after(n.core.between(0, lateMost), func() {
@@ -261,8 +259,8 @@ func (n *model) starts() {
 	}
 }
 
-// release gives back the chosen items that are claimed and have not started.
-// Where the store does not learn of it, Mine tells the node of them later.
+// release releases the chosen claimed and unstarted items. If the store does not learn of it, Mine
+// lists them later.
 func (n *model) release(items []*held, choose func(*held) bool) {
 	n.releaseThese(runqueue.Attempts(n.queue.Release(items, choose)))
 }
@@ -283,7 +281,7 @@ func (n *model) begin(it *held) {
 	c := &it.With
 	switch {
 	case c.cancel:
-		c.seen = &Attempt{} // of what never was
+		c.seen = &Attempt{} // evidence of an attempt that never was
 		n.end(it, job.OutcomeCancelled)
 		return
 	case n.fenced(it):
@@ -329,7 +327,7 @@ func (n *model) end(it *held, outcome job.Outcome) {
 	n.report(it)
 }
 
-// enforceFences ends what another node may soon take for lost.
+// enforceFences ends attempts that another node may soon count as lost.
 func (n *model) enforceFences() {
 	for _, it := range n.queue.All(runqueue.Running) {
 		if n.fenced(it) {
@@ -348,7 +346,7 @@ func (n *model) report(it *held) {
 // unreportedAfter is the bound of real workers.
 const unreportedAfter = time.Second
 
-// unreported returns how many results the node has kept for a while.
+// unreported returns how many results have waited for a while.
 func (n *model) unreported() (count int) {
 	for _, list := range [...][]*held{n.results, n.sent} {
 		for _, it := range list {
@@ -421,9 +419,8 @@ func (n *model) reportAll() {
 	})
 }
 
-// sayOtherwise now and then reports again what is acknowledged, in another way, at once or
-// when the next attempt runs: what is final stays as it is. Only a loss may turn out
-// to be none.
+// sayOtherwise sometimes repeats an acknowledged report with another result, at once or when the
+// next attempt runs: a final outcome stays. Only a loss may be revised.
 func (n *model) sayOtherwise(results []store.Result) {
 	if n.core.calm || !n.core.chance(20) {
 		return
@@ -455,7 +452,7 @@ func (n *model) giveBack() {
 	n.release(n.queue.All(runqueue.Claimed), func(*held) bool { return true })
 }
 
-// changed reports whether the job of what is claimed and not due was changed since.
+// changed reports whether the job of an early claim has changed since.
 func (n *model) changed(it *held) bool {
 	j, err := store.JobByUID(context.Background(), n.core.memory, it.With.run.JobUID)
 	if err != nil {
@@ -465,7 +462,7 @@ func (n *model) changed(it *held) bool {
 	return version.Recalls(&it.With.run.Run, it.With.run.Version)
 }
 
-// edited tells the node that jobs were changed.
+// edited tells the node that jobs have changed.
 func (n *model) edited() {
 	n.queue.Hint(store.HintJobs)
 	n.act()
@@ -489,7 +486,7 @@ func (n *model) reconcile() {
 					n.end(it, job.OutcomeCancelled)
 				}
 			},
-			func(it *held) { n.end(it, job.OutcomeLost) }) // it was taken away
+			func(it *held) { n.end(it, job.OutcomeLost) }) // another node has taken it
 		n.releaseThese(unknown)
 	})
 }

@@ -34,12 +34,12 @@ type cluster struct {
 	outside *outside
 	hosts   []*host
 	boot    time.Time
-	good    atomic.Bool   // nothing goes wrong any more
-	gentle  chan struct{} // of one, which is there while a node is restarted gently
+	good    atomic.Bool   // no further faults
+	gentle  chan struct{} // of capacity one: held during a gentle restart
 	group   sync.WaitGroup
 	done    chan struct{}
 	over    chan struct{}  // the world is
-	tells   sync.WaitGroup // words about the end of what was handed over
+	tells   sync.WaitGroup // pending reports about handed-over work
 }
 
 // host is a machine and the process on it.
@@ -75,7 +75,7 @@ func runNodes(t *testing.T, seed uint64) *History {
 	if c.user, err = newUser(c.tap, rand.New(rand.NewPCG(seed, 3)), time.Now); err != nil {
 		t.Fatal(err)
 	}
-	c.history.fault(time.Now(), time.Now().Add(time.Second), false) // no node is there yet
+	c.history.fault(time.Now(), time.Now().Add(time.Second), false) // no node has joined yet
 	for i := range nodesCount {
 		h := &host{cluster: c, name: fmt.Sprint("node-", i), machine: fmt.Sprint("machine-", i), weather: &weather{random: rand.New(rand.NewPCG(seed, uint64(10+i)))}}
 		c.hosts = append(c.hosts, h)
@@ -107,12 +107,11 @@ func runNodes(t *testing.T, seed uint64) *History {
 	return c.history
 }
 
-// lateMax is how late a run starts at most when nothing is wrong: the store answers
-// within some milliseconds.
+// lateMax bounds the lateness of a run when nothing is wrong: the store answers within some
+// milliseconds.
 const lateMax = 100 * time.Millisecond
 
-// joinMax is how long a node takes at most, when nothing is wrong, until the others know
-// that it is there.
+// joinMax bounds, when nothing is wrong, the time until other nodes know of a new one.
 const joinMax = 3 * time.Second
 
 // pause waits for a random time, and reports whether the faults continue.
@@ -130,7 +129,7 @@ func (c *cluster) pause(random *rand.Rand, mean time.Duration) bool {
 func (c *cluster) edit() {
 	for random := rand.New(rand.NewPCG(c.seed, 4)); c.pause(random, editEvery); {
 		if random.IntN(5) < 2 {
-			// Right before something is due, while claims are made ahead or under way.
+			// Right before a due time, during the claims.
 			ahead := 60 * time.Millisecond
 			if random.IntN(2) == 0 {
 				ahead = store.ClaimAhead
@@ -145,7 +144,7 @@ func (c *cluster) edit() {
 	}
 }
 
-// trouble lets something go wrong all the time.
+// trouble causes one fault after another.
 func (c *cluster) trouble() {
 	x := c.random
 	var faults sync.WaitGroup
@@ -167,7 +166,7 @@ func (c *cluster) trouble() {
 	faults.Wait()
 }
 
-// fault makes something go wrong for a while.
+// fault causes a fault for a while.
 func (c *cluster) fault(h *host, kind int, d time.Duration, loss float64, slow bool, step time.Duration, elsewhere bool) {
 	began := time.Now()
 	pause := func() {
@@ -186,7 +185,7 @@ func (c *cluster) fault(h *host, kind int, d time.Duration, loss float64, slow b
 	if slow {
 		away, waits = silence, patience
 	}
-	// Unanswered calls keep waiting when the store can be reached again.
+	// Unanswered calls keep waiting once the store can be reached again.
 	waitAway := func() {
 		pause()
 		c.history.fault(began, time.Now().Add(waits), false)
@@ -222,11 +221,11 @@ func (c *cluster) fault(h *host, kind int, d time.Duration, loss float64, slow b
 		h.freeze()
 		wait()
 		h.wake()
-	case kind < 10: // a gentle restart is not a fault: nothing may be late
-		// One after the other: some jobs fit two nodes only.
+	case kind < 10: // a gentle restart is no fault: no run may be late
+		// One after the other: some jobs fit only two nodes.
 		c.gentle <- struct{}{}
 		defer func() { <-c.gentle }()
-		if slow { // right before much is due
+		if slow { // right before much work is due
 			next := time.Now().Add(10*time.Second + time.Second).Truncate(10 * time.Second)
 			time.Sleep(time.Until(next) - d%time.Second)
 		}
@@ -251,7 +250,7 @@ func (c *cluster) fault(h *host, kind int, d time.Duration, loss float64, slow b
 			h.start()
 		}
 		c.history.fault(began, time.Now().Add(joinMax), false)
-	default: // nor does a wrong clock: the cluster uses the store's clock
+	default: // nor is a wrong clock: the cluster uses the store's clock
 		h.skew.Add(int64(step))
 		pause()
 		h.skew.Add(-int64(step))
@@ -299,7 +298,7 @@ func (h *host) start() {
 	}()
 }
 
-// ended notes that a process has ended, which none does unless it is asked.
+// ended notes the end of a process, which only a kill or stop may cause.
 func (h *host) ended(p *process, ctx context.Context, err error) {
 	h.mu.Lock()
 	mine := h.process == p
@@ -399,11 +398,11 @@ func TestNodes(t *testing.T) {
 	all.tellSilence(t)
 }
 
-// nodesWorld lets one world happen, and tells how to let it happen again if it fails.
+// nodesWorld runs one world, and prints how to repeat it if it fails.
 func nodesWorld(t *testing.T, seed uint64, all *load) {
 	well := false
 	defer func() {
-		if !well { // also by what ends the bubble, which nothing inside can tell
+		if !well { // also by an end of the bubble that no code inside notices
 			fmt.Fprintln(os.Stderr, "this world again:", again("TestNodes", seed))
 		}
 	}()

@@ -8,15 +8,15 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// outside is what nodes hand attempts over to: a service that works, and says how it ended.
-// No node ends it by its death.
+// outside is the receiver of handovers: a service that works, and reports the end. The death of a
+// node does not affect it.
 type outside struct {
 	history *History
 	now     func() time.Time
 
 	mu    sync.Mutex
 	works map[attemptKey]*outsideWork
-	// ended are tokens of attempts that it was asked to end: what arrives later it does not begin.
+	// ended are the tokens of attempts that it was told to end: later requests do not start them.
 	ended map[job.ID]bool
 }
 
@@ -31,9 +31,8 @@ func newOutside(h *History, now func() time.Time) *outside {
 	return &outside{history: h, now: now, works: map[attemptKey]*outsideWork{}, ended: map[job.ID]bool{}}
 }
 
-// begin takes an attempt, and returns nil for one that it was asked to end before.
-//
-// Handed over: nothing is sent twice.
+// begin accepts an attempt, and returns nil for one that it was told to end before. It checks that
+// nothing is sent twice.
 func (o *outside) begin(a store.Attempt, run *job.Run) *outsideWork {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -51,7 +50,7 @@ func (o *outside) begin(a store.Attempt, run *job.Run) *outsideWork {
 	return w
 }
 
-// end ends work at its own time, and reports whether it was not ended before.
+// end ends work at its own time, and reports whether it was still running.
 func (o *outside) end(w *outsideWork, outcome job.Outcome) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -63,7 +62,7 @@ func (o *outside) end(w *outsideWork, outcome job.Outcome) bool {
 	return true
 }
 
-// kill ends work because a keeper asks for it.
+// kill ends work at the request of a keeper.
 func (o *outside) kill(r *store.Result) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -83,7 +82,7 @@ type fate struct {
 	arrives bool
 	takes   time.Duration
 	outcome job.Outcome
-	// tells are how long after the end it is reported, again and again: none for never.
+	// tells are the times after the end at which it is reported: none for never.
 	tells []time.Duration
 }
 

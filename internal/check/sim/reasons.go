@@ -15,14 +15,14 @@ import (
 // absence is a time in which no node was there, as the steps of the store have shown.
 type absence struct{ from, to time.Time }
 
-// leave notes that a session takes no more runs.
+// leave records that a session takes no more runs.
 func (s *session) leave(now time.Time) {
 	if s.left.IsZero() {
 		s.left = now
 	}
 }
 
-// sign returns the last sign of life of a session before a moment, as one that takes runs.
+// sign returns the last sign of life before a moment of a session that took runs.
 func (s *session) sign(at time.Time) time.Time {
 	if !s.left.IsZero() && s.left.Before(at) {
 		at = s.left
@@ -39,8 +39,7 @@ func (s *session) sign(at time.Time) time.Time {
 	return sign
 }
 
-// joins notes the absence of all nodes that a session ends, if there was one. The caller
-// holds the mutex.
+// joins records the absence of all nodes that a session ends, if any. The caller holds the mutex.
 func (h *History) joins(by job.ID, predecessors []job.ID, now time.Time) {
 	var seen time.Time
 	for id, s := range h.sessions {
@@ -58,7 +57,7 @@ func (h *History) joins(by job.ID, predecessors []job.ID, now time.Time) {
 	}
 }
 
-// wasKept reports whether a session was kept over an absence: its node could not reach the
+// wasKept reports whether a session existed throughout an absence: its node could not reach the
 // store, or stood still.
 func (h *History) wasKept(a absence) bool {
 	for _, s := range h.sessions {
@@ -86,7 +85,7 @@ func (h *History) holds(run job.ID, at time.Time) bool {
 	return slices.ContainsFunc(h.claims[run], func(c claim) bool { return !at.Before(c.from) && (c.to.IsZero() || !at.After(c.to)) })
 }
 
-// closeClaim notes that a claim is over. The caller holds the mutex.
+// closeClaim records the end of a claim. The caller holds the mutex.
 func (h *History) closeClaim(run job.ID, now time.Time) {
 	if list := h.claims[run]; len(list) > 0 && list[len(list)-1].to.IsZero() {
 		list[len(list)-1].to = now
@@ -148,7 +147,7 @@ func (c *checker) checkAbsent(r *store.Record) {
 		c.problem("reasons", "the span of %q cannot be read", r.Attempt.Reason)
 		return
 	}
-	from = from.Add(time.Second) // it is written in whole seconds
+	from = from.Add(time.Second) // the reason has whole seconds
 	for _, s := range c.sessions {
 		if sign := s.sign(to.Add(-1)); sign.After(from) {
 			c.problem("reasons", "the run of %s of %s was missed because %s, and node %s was there at %s", r.Run.Name, r.Run.Due, r.Attempt.Reason, s.node, sign)
@@ -185,8 +184,8 @@ func (c *checker) isFollowed(r *store.Record) bool {
 	return false
 }
 
-// checkAbsences: of what fell due in an absence of all nodes only the latest starts, with the
-// policy none if it did so right before the end, and all with all.
+// checkAbsences checks the occurrences due in an absence of all nodes: only the latest starts, with
+// the policy none only if it was due right before the end, and all with the policy all.
 func (c *checker) checkAbsences() {
 	for _, a := range c.absences {
 		if c.wasKept(a) {
@@ -218,7 +217,7 @@ func (c *checker) checkAbsences() {
 	}
 }
 
-// change is a change of a job that has begun an epoch.
+// change is an edit of a job that began an epoch.
 type change struct {
 	job   job.ID
 	epoch int64
@@ -233,9 +232,8 @@ type unplanned struct {
 	at  time.Time
 }
 
-// checkUnplanned: what had fallen due when a schedule ended, and was not planned, is in one record.
-//
-// Accounted: the cursor of the next epoch passes it.
+// checkUnplanned checks that occurrences due and unplanned at the end of a schedule are in one
+// record, since the cursor of the next epoch passes them.
 func (c *checker) checkUnplanned() error {
 	for _, u := range c.unplanned {
 		uid, epoch := u.was.Definition.UID, u.was.Definition.Epoch
@@ -258,11 +256,8 @@ func (c *checker) checkUnplanned() error {
 	return nil
 }
 
-// checkShared: what falls due by the schedule of an epoch is run by that or, if it was
-// begun before, by an earlier one.
-//
-// Accounted: an occurrence that both schedules have is not withdrawn by one and passed by
-// the other.
+// checkShared checks that an occurrence of two schedules runs in the later epoch or, if it began
+// before, in the earlier one: it is not withdrawn by one and passed by the other.
 func (c *checker) checkShared() error {
 	for _, e := range c.edits {
 		if _, ok := steady[c.jobs[e.job].name]; ok {
@@ -287,9 +282,9 @@ func (c *checker) checkShared() error {
 	return nil
 }
 
-// settledBefore returns the latest scheduled time that was settled or begun when an epoch
-// began, and the latest that was claimed and due: the store cannot know that such a run has
-// not begun, and is given back later.
+// settledBefore returns the latest scheduled time that was settled or begun when an epoch began,
+// and the latest that was claimed and due: the store cannot know that such a run has not begun and
+// is released later.
 func (c *checker) settledBefore(e change) (settled, claimed time.Time) {
 	latest := func(last *time.Time, r *job.Run) {
 		if r.Kind == job.RunScheduled && r.Epoch < e.epoch && r.Scheduled.After(*last) {

@@ -9,18 +9,18 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// session is what the steps of the store have said about a session.
+// session is a session's data from the steps of the store.
 type session struct {
 	node         string
 	predecessors []job.ID
 	renewed      time.Time
 	heardAt      []time.Time // each renewal
-	unreported   []int       // what each of them has said
+	unreported   []int       // the unreported count of each renewal
 	// steady are the times in which it was renewed without a gap, in their order.
 	steady []stretch
-	ended  time.Time // when it was removed, of which the store remembers nothing
-	left   time.Time // when it began to take no more runs
-	over   bool      // something of it was reaped
+	ended  time.Time // when it was removed from the store
+	left   time.Time // when it stopped taking runs
+	over   bool      // a run of it was reaped
 }
 
 // stretch is a time from one renewal to another.
@@ -36,8 +36,8 @@ func (s *session) renew(now time.Time, load store.Load) {
 	s.steady = append(s.steady, stretch{now, now})
 }
 
-// heard returns when the session was renewed last before a moment, as far as that is
-// known: at the moment itself while it is steady.
+// heard returns the last renewal before a moment, as far as it is known: the moment itself while
+// renewals are steady.
 func (s *session) heard(at time.Time) time.Time {
 	var heard time.Time
 	for _, t := range s.steady {
@@ -52,8 +52,8 @@ func (s *session) heard(at time.Time) time.Time {
 	return heard
 }
 
-// silence returns how long before a moment the store was surely there, without that a
-// node was heard of. It goes by what was renewed alone.
+// silence returns how long before a moment the store was certainly reachable without a renewal of a
+// node. It considers only renewals.
 func (h *History) silence(heard, at time.Time) (longest time.Duration) {
 	for _, s := range h.sessions {
 		for _, t := range s.steady {
@@ -65,7 +65,7 @@ func (h *History) silence(heard, at time.Time) (longest time.Duration) {
 	return longest
 }
 
-// session returns what is known of a session. The caller holds the mutex.
+// session returns the data of a session. The caller holds the mutex.
 func (h *History) session(id job.ID) *session {
 	s := h.sessions[id]
 	if s == nil {
@@ -90,9 +90,7 @@ func (t *Tap) Join(ctx context.Context, given store.Session) (store.Session, err
 	return joined, err
 }
 
-// Renew implements store.Membership.
-//
-// No zombies: a session that was taken for dead gets an error.
+// Renew implements store.Membership. A session that counted as dead must get an error.
 func (t *Tap) Renew(ctx context.Context, id job.ID, load store.Load) error {
 	h := t.history
 	h.mu.Lock()
@@ -124,9 +122,8 @@ func (t *Tap) End(ctx context.Context, id job.ID) error {
 	return err
 }
 
-// reaped notes that a session has taken another for dead, and asks whether it may.
-//
-// No zombies: an outage of the store does not count as silence.
+// reaped records that a session has counted another as dead, and checks that it may: an outage of
+// the store is no silence.
 func (t *Tap) reaped(by job.ID, was *store.Run) {
 	h, now := t.history, t.now()
 	dead := h.session(was.Session)
@@ -141,7 +138,7 @@ func (t *Tap) reaped(by job.ID, was *store.Run) {
 	}
 }
 
-// checkGone: a run that ended because the node that it belongs to is gone.
+// checkGone checks a run that ended because its node was gone.
 func (c *checker) checkGone(r *store.Record, lostAfter time.Duration) {
 	at, heard := r.Attempt.Ended, r.Run.Due
 	for _, s := range c.sessions {
@@ -154,13 +151,13 @@ func (c *checker) checkGone(r *store.Record, lostAfter time.Duration) {
 	}
 }
 
-// idle is a time in which a live session had claimed an attempt that did not run.
+// idle is a time in which a live session held a claim that did not run.
 type idle struct {
 	run      job.Run
 	from, to time.Time
 }
 
-// unclaimed notes that a claim is over. The caller holds the mutex.
+// unclaimed records the end of a claim. The caller holds the mutex.
 func (h *History) unclaimed(run job.ID) {
 	known := h.runs[run]
 	if known == nil || known.claimed.IsZero() {
@@ -172,11 +169,11 @@ func (h *History) unclaimed(run job.ID) {
 	known.claimed = time.Time{}
 }
 
-// idleMax is how long a live node may have claimed what it does not run, when nothing
-// is wrong: claims are made two seconds ahead at most, and compared each second.
+// idleMax is how long a live node may hold a claim that it does not run, when nothing is wrong:
+// claims are made at most two seconds ahead, and compared each second.
 const idleMax = 8 * time.Second
 
-// checkIdle: what a live node has claimed it runs, or gives back.
+// checkIdle checks that a live node runs or releases its claims.
 func (c *checker) checkIdle() {
 	if c.late == 0 {
 		return
@@ -191,7 +188,7 @@ func (c *checker) checkIdle() {
 	}
 }
 
-// checkStale: when nothing is wrong, planners know how far they have planned.
+// checkStale checks that planners know their position when nothing is wrong.
 func (c *checker) checkStale() {
 	for _, s := range c.stale {
 		if c.late > 0 && !c.faulty(s.at.Add(-settled), s.at, true) {

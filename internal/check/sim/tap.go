@@ -10,24 +10,22 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Tap is a store that writes down the steps which the store behind it makes, and
-// notices at once what must not be. It makes one step at a time.
+// Tap is a store that records the steps of the store behind it, and notices violations at once. It
+// makes one step at a time.
 type Tap struct {
 	store.Store
 	history *History
 	now     func() time.Time // the clock of the step
-	ends    func() time.Time // what it is when the step is made
-	ahead   time.Duration    // how far runs may be planned
+	ends    func() time.Time // the clock when the step is made
+	ahead   time.Duration    // the look-ahead for runs
 }
 
-// NewTap returns a tap of a store whose clock is given.
+// NewTap returns a tap of a store with a clock.
 func NewTap(s store.Store, h *History, now func() time.Time, lookAhead time.Duration) *Tap {
 	return &Tap{Store: s, history: h, now: now, ends: now, ahead: lookAhead}
 }
 
-// Plan implements store.Planning.
-//
-// Once, and accounted: a cursor moves on from where it stood.
+// Plan implements store.Planning. It checks that a cursor moves on from its position.
 func (t *Tap) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, []store.ClaimOutcome, error) {
 	h := t.history
 	h.mu.Lock()
@@ -90,8 +88,8 @@ func (t *Tap) Claim(ctx context.Context, session job.ID, attempts []store.Attemp
 	return out, err
 }
 
-// named judges how a node names attempts: with their jobs, or a store that keeps runs with
-// their jobs would have to search for them.
+// named checks that nodes name the jobs of attempts: stores that keep runs with their jobs would
+// have to search for them.
 func (h *History) named(attempts ...store.Attempt) {
 	for _, a := range attempts {
 		if a.Job.IsZero() {
@@ -111,9 +109,7 @@ func (t *Tap) Place(ctx context.Context, placements []store.Placement) error {
 	return t.Store.Place(ctx, placements)
 }
 
-// taken judges a claim that was refused because the attempt is not to be claimed.
-//
-// Started once: a repeated claim is the same claim.
+// taken checks a claim that was refused as Taken. A repeated claim must get the same answer.
 func (t *Tap) taken(ctx context.Context, session job.ID, a store.Attempt) {
 	r, err := store.ActiveRun(ctx, t.Store, a.Run)
 	if err == nil && r.State == job.StateRunning && r.Session == session && r.Attempt == a.Number && r.Token != a.Token {
@@ -129,7 +125,7 @@ func (t *Tap) claimed(ctx context.Context, out *store.ClaimOutcome) {
 		return // the answer was lost
 	}
 	occurrence := r.Kind == job.RunScheduled || r.Kind == job.RunAfterEnd || r.Kind == job.RunBoot
-	step := r.Kind == job.RunStep || r.Kind == job.RunByFlow // a flow that has begun comes to its end
+	step := r.Kind == job.RunStep || r.Kind == job.RunByFlow // a begun flow runs to its end
 	switch {
 	case b.deleted && !step:
 		h.problem("withdrawn means withdrawn", "a run of %s of %s was claimed after the job was deleted", b.name, r.Due)
@@ -145,7 +141,7 @@ func (t *Tap) claimed(ctx context.Context, out *store.ClaimOutcome) {
 		h.problem("no start early", "a run of %s was claimed %s ahead", b.name, r.Due.Sub(now))
 	}
 	h.closeClaim(r.ID, t.ends())
-	began := now.Truncate(time.Microsecond) // as stores keep times
+	began := now.Truncate(time.Microsecond) // the precision of stores
 	if r.Due.After(began) {
 		began = r.Due
 	}
@@ -168,15 +164,15 @@ func (t *Tap) hold(ctx context.Context, r *store.Run) {
 	}
 	holders[r.ID] = true
 	if len(holders) > most {
-		t.ended(ctx) // the claim may have ended what was to be replaced
+		t.ended(ctx) // the claim may have ended runs to replace
 	}
 	if len(holders) > most {
 		h.problem("overlap", "%d runs of %s hold the slot %s, want at most %d", len(holders), r.Name, r.Slot, most)
 	}
 }
 
-// settle forgets who holds slots and holds them no more, which is known only when
-// the step is made: a run that is to be retried keeps its slot.
+// settle removes holders of slots that no longer hold them, which only the step shows: a run with a
+// retry ahead keeps its slot.
 func (t *Tap) settle(ctx context.Context, runs []job.ID) {
 	for _, id := range runs {
 		known := t.history.runs[id]
@@ -189,8 +185,7 @@ func (t *Tap) settle(ctx context.Context, runs []job.ID) {
 	}
 }
 
-// ended looks at which of the holders of slots are over, after a step that may have
-// ended any of them.
+// ended checks which holders of slots are over, after a step that may have ended any of them.
 func (t *Tap) ended(ctx context.Context) {
 	for slot, holders := range t.history.holders {
 		for id := range holders {
@@ -201,7 +196,7 @@ func (t *Tap) ended(ctx context.Context) {
 	}
 }
 
-// free notes that a run does not hold a slot any more.
+// free records that a run no longer holds a slot.
 func (h *History) free(slot string, run job.ID) {
 	if holders := h.holders[slot]; holders != nil {
 		if delete(holders, run); len(holders) == 0 {
@@ -226,7 +221,7 @@ func (t *Tap) Finish(ctx context.Context, session job.ID, results []store.Result
 		if err == nil && out[i].Accepted && results[i].Outcome == job.OutcomeLost {
 			h.takeForLost(results[i].Attempt, t.now())
 		}
-		// One of an earlier attempt, which was acknowledged before, ends no claim.
+		// A repeated result of an earlier attempt ends no claim.
 		if known := h.runs[results[i].Run]; err == nil && out[i].Accepted && known != nil && known.token == results[i].Token {
 			h.closeClaim(results[i].Run, t.ends())
 		}
@@ -235,7 +230,7 @@ func (t *Tap) Finish(ctx context.Context, session job.ID, results []store.Result
 	return out, err
 }
 
-// takeForLost notes when an attempt was first taken for lost.
+// takeForLost records when an attempt first counted as lost.
 func (h *History) takeForLost(a store.Attempt, now time.Time) {
 	if key := (attemptKey{a.Run, a.Number}); h.lost[key].IsZero() {
 		h.lost[key] = now
@@ -281,9 +276,9 @@ func (t *Tap) Release(ctx context.Context, session job.ID, attempts []store.Atte
 	for _, a := range attempts {
 		r, gone := store.ActiveRun(ctx, t.Store, a.Run)
 		if err == nil && gone == nil && r.Token == a.Token {
-			continue // it is handed over, and not given back by its session
+			continue // it is handed over, so that its session does not release it
 		}
-		if key := (attemptKey{a.Run, a.Number}); err == nil && h.handed[key].token == a.Token { // a later claim has the number again
+		if key := (attemptKey{a.Run, a.Number}); err == nil && h.handed[key].token == a.Token { // a later claim may reuse the number
 			delete(h.handed, key)
 		}
 		if known := h.runs[a.Run]; err == nil && known != nil && known.token == a.Token {
@@ -291,7 +286,7 @@ func (t *Tap) Release(ctx context.Context, session job.ID, attempts []store.Atte
 			h.closeClaim(a.Run, t.ends())
 		}
 	}
-	// Released, a run has its slot until the next claim of it at most.
+	// A released run keeps its slot until its next claim at most.
 	t.ended(ctx)
 	return err
 }
@@ -357,7 +352,7 @@ func (t *Tap) PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job, e
 	h := t.history
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	was := make([]*store.Job, len(list)) // nil where there is none
+	was := make([]*store.Job, len(list)) // nil for a new job
 	for i := range list {
 		was[i], _ = store.JobNamed(ctx, t.Store, job.DefaultNamespace, list[i].Definition.Name)
 	}
@@ -390,14 +385,14 @@ func (t *Tap) PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job, e
 			}
 		}
 		b.epoch, b.version = d.Epoch, d.Version
-		// A pause with an end says nothing about later claims.
+		// A pause with an end does not restrict later claims.
 		b.paused = d.Paused && list[i].Pause.Until.IsZero()
 	}
 	t.ended(ctx)
 	return jobs, nil
 }
 
-// leave notes that the schedule of a job has ended.
+// leave records the end of a job's schedule.
 func (h *History) leave(was *store.Job, at time.Time) {
 	if was.Definition.Paused || was.Deleted {
 		return
@@ -408,7 +403,7 @@ func (h *History) leave(was *store.Job, at time.Time) {
 	}
 }
 
-// end notes that users were told that all epochs before a moment are over.
+// end records that users were told of the end of all epochs before a moment.
 func (b *book) end(at time.Time) {
 	if b.ended[b.epoch].IsZero() {
 		b.ended[b.epoch] = at
@@ -435,9 +430,7 @@ func (t *Tap) DeleteJob(ctx context.Context, d store.DeleteJob) error {
 	return err
 }
 
-// Trigger implements store.Planning.
-//
-// Once: a key is one run.
+// Trigger implements store.Planning. It checks that a key is one run.
 func (t *Tap) Trigger(ctx context.Context, items []store.TriggerItem) ([]store.TriggerOutcome, error) {
 	h := t.history
 	h.mu.Lock()
@@ -457,5 +450,5 @@ func (t *Tap) Trigger(ctx context.Context, items []store.TriggerItem) ([]store.T
 	return out, err
 }
 
-// Expire implements store.History. The checker reads all of it.
+// Expire implements store.History. It removes nothing, since the checker reads all of it.
 func (t *Tap) Expire(context.Context, store.Retention) (bool, error) { return false, nil }

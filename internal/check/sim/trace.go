@@ -13,7 +13,7 @@ import (
 // TraceKind is what a step of the store has done to a run.
 type TraceKind int
 
-// The kinds, with the numbers that the model gives them.
+// The kinds, with the model's numbers.
 const (
 	Created TraceKind = 1 + iota
 	Claimed
@@ -21,13 +21,12 @@ const (
 	Missed
 	Released
 	Succeeded
-	Failed // or ended by the fence of its node, which has reported it
+	Failed // or ended by the fence of its node, which reported it
 	Lost
-	Joined // a session of a node begins after its first one
+	Joined // a later session of a node begins
 )
 
-// TraceStep is one change of a run. Node and Run count from 0, in the order in which the trace
-// meets them.
+// TraceStep is one change of a run. Node and Run count from 0, in the order of their appearance.
 type TraceStep struct {
 	Kind TraceKind
 	Node int
@@ -48,8 +47,8 @@ func Trace(seed uint64, d time.Duration, name string, runs int) ([]TraceStep, er
 	return t.steps, err
 }
 
-// tracing writes down what the steps of a store do to the runs of one job, by looking at them
-// after each step.
+// tracing records what the steps of a store do to the runs of one job, by reading them after each
+// step.
 type tracing struct {
 	store.Store
 	name     string
@@ -78,7 +77,7 @@ func (t *tracing) look(ctx context.Context, failure TraceKind) {
 	if t.uid.IsZero() {
 		j, err := store.JobNamed(ctx, t.Store, job.DefaultNamespace, t.name)
 		if err != nil {
-			return // it is not there yet
+			return // the job does not exist yet
 		}
 		t.uid = j.Definition.UID
 	}

@@ -30,18 +30,17 @@ func (s *statement) span(name string) (time.Duration, bool) {
 	return d, err == nil
 }
 
-// at reads an argument that is a moment.
+// at reads a moment from the arguments.
 func (s *statement) at(name string) (time.Time, bool) {
 	t, err := time.Parse(time.RFC3339Nano, s.text(name))
 	return t, err == nil
 }
 
-// untoldMax is how long the end of an attempt may be untold when a reason says that it runs: it is one
-// second old until renewals mention it, a renewal may be 2.5 s old, and is up to 10 s on its way in
-// slow weather.
+// untoldMax is how long the end of an attempt may be unknown when a reason says that it runs: renewals
+// mention it after a second, are up to 2.5 s old, and take up to 10 s in slow weather.
 const untoldMax = 12 * time.Second
 
-// judges decide for each code that records of the simulation have whether it was so. A reason within a
+// judges decide for each code in records of the simulation whether it was true. A reason within a
 // reason is judged by its own code.
 var judges = map[string]func(*checker, *statement) bool{
 	reason.StillRunning.Name: (*checker).ranOn, reason.WasRunning.Name: (*checker).ranOn, reason.AboutToStart.Name: (*checker).ranOn,
@@ -84,13 +83,13 @@ func is(o job.Outcome) func(*checker, *statement) bool {
 	return func(_ *checker, s *statement) bool { return s.Attempt.Outcome == o }
 }
 
-// texts are what executors and services of the simulation say.
+// texts are the messages of the simulation's executors and services.
 var texts = map[string]job.Outcome{
 	"": job.OutcomeSucceeded, "exit status 1": job.OutcomeFailed, "the timeout has passed": job.OutcomeTimedOut, "it was cancelled": job.OutcomeCancelled,
 	reason.NodeStopped.Of().String(): job.OutcomeLost, reason.NodeFenced.Of().String(): job.OutcomeLost,
 }
 
-// checkReason: a record says what was so.
+// checkReason checks that the reason of a record was true.
 func (c *checker) checkReason(r *store.Record) {
 	c.checkSaid(r, r.Attempt.Reason, []time.Time{r.Attempt.Ended})
 }
@@ -124,7 +123,7 @@ func (c *checker) checkSaid(r *store.Record, said job.Reason, when []time.Time) 
 // judgedWhole are the codes whose arguments are words of users, or a reason that is judged in another record.
 var judgedWhole = map[string]bool{reason.JobPaused.Name: true, reason.Cancelled.Name: true, reason.CancelUnknown.Name: true, reason.StepFailed.Name: true}
 
-// named returns the run that a reason names, as it was recorded last, and reports whether it is known.
+// named returns the run that a reason names, by its last record, and reports whether it is known.
 func (c *checker) named(s *statement) (run job.Run, list []*store.Record, known bool) {
 	parsed, err := job.ParseID(s.text("run"))
 	if err != nil {
@@ -151,7 +150,8 @@ func (c *checker) namesNode(s *statement) bool {
 	return s.Attempt.Outcome == job.OutcomeMissed && slices.ContainsFunc(slices.Collect(maps.Values(c.sessions)), func(o *session) bool { return o.node == s.text("node") })
 }
 
-// ranOn: the attempt ran when the other run was refused, or its end was not old enough to be known.
+// ranOn checks that the attempt ran when the other run was refused, or that its end was too recent
+// to be known.
 func (c *checker) ranOn(s *statement) bool {
 	run, _, known := c.named(s)
 	if late, ok := s.span("late"); ok && (s.Attempt.Ended.Sub(s.Run.Due)-late).Abs() > time.Millisecond {
@@ -160,8 +160,8 @@ func (c *checker) ranOn(s *statement) bool {
 	return known && slices.ContainsFunc(s.when, func(at time.Time) bool { return c.ran(run.ID, at) })
 }
 
-// tries returns moments at which a run may have been refused while it could start: right at its due time, and when
-// an attempt of its job ended.
+// tries returns moments at which a run may have been refused while it could start: right at its due
+// time, and at ends of the job's attempts.
 func (c *checker) tries(r *store.Record, until time.Time) []time.Time {
 	list := []time.Time{r.Run.Due}
 	for _, o := range c.byJob[r.Run.JobUID] {
@@ -172,7 +172,7 @@ func (c *checker) tries(r *store.Record, until time.Time) []time.Time {
 	return list
 }
 
-// ran reports whether a run had an attempt that ran at a moment, as far as the store could know.
+// ran reports whether a run had a running attempt at a moment, as far as the store could know.
 func (c *checker) ran(run job.ID, at time.Time) bool {
 	var last *Attempt
 	for _, a := range c.attemptsOf(run) {
@@ -184,11 +184,11 @@ func (c *checker) ran(run job.ID, at time.Time) bool {
 	case last == nil || last.Ended.IsZero():
 		return true // see checkBusy
 	case !last.Frozen.IsZero() && !last.Frozen.After(last.Ended):
-		return true // it ended while its machine slept, as far as it can tell
+		return true // it ended while its machine slept, as far as it knows
 	}
 	claimedSince := func(held claim) bool { return held.made.After(last.Ended) && !held.made.After(at) }
 	if slices.ContainsFunc(c.claims[run], claimedSince) {
-		return true // the next attempt, which its node has not begun: the store cannot know
+		return true // the next attempt, which its node has not begun: the store cannot know that
 	}
 	if _, ok := c.handed[attemptKey{run, last.Number}]; ok {
 		return true // see checkHandedOver
@@ -196,7 +196,7 @@ func (c *checker) ran(run job.ID, at time.Time) bool {
 	return at.Sub(last.Ended) <= untoldMax
 }
 
-// attemptsOf returns what attempts of a run have seen.
+// attemptsOf returns the evidence of a run's attempts.
 func (c *checker) attemptsOf(run job.ID) []*Attempt {
 	if c.seen == nil {
 		c.seen = map[job.ID][]*Attempt{}
@@ -221,7 +221,8 @@ func (c *checker) hadNotEnded(s *statement) bool {
 	})
 }
 
-// stepFailed: a record of the step has the same reason, or as many of its items have failed.
+// stepFailed checks that a record of the step has the same reason, or that as many of its items
+// have failed.
 func (c *checker) stepFailed(s *statement) bool {
 	inner, failed := reason.Inner(s.said, "why"), 0
 	for _, list := range c.records {
@@ -247,7 +248,7 @@ func (c *checker) hasOutcome(s *statement) bool {
 	return s.text("outcome") == string(s.Attempt.Outcome)
 }
 
-// filledQueue: as many runs of the job waited as the words say, or more of a pool.
+// filledQueue checks that as many runs of the job waited as the reason says, or more for a pool.
 func (c *checker) filledQueue(s *statement) bool {
 	n, _ := s.args["n"].(json.Number)
 	most, err := n.Int64()
@@ -255,7 +256,7 @@ func (c *checker) filledQueue(s *statement) bool {
 	return err == nil && most > 0 && s.Attempt.Outcome == job.OutcomeSkipped && (!isSteady || strings.Contains(of.rest, "overlap: queue"))
 }
 
-// wasUnheard: the node had renewed its session last as long ago as the words say.
+// wasUnheard checks that the node's last renewal was as old as the reason says.
 func (c *checker) wasUnheard(s *statement) bool {
 	ago, ok := s.span("span")
 	if !ok {
@@ -271,7 +272,7 @@ func (c *checker) wasUnheard(s *statement) bool {
 	return false
 }
 
-// hadResults: the last renewal of a session of the node has said so.
+// hadResults checks that the last renewal of the node's session reported unsent results.
 func (c *checker) hadResults(s *statement) bool {
 	for _, o := range c.sessions {
 		last := -1
@@ -287,7 +288,7 @@ func (c *checker) hadResults(s *statement) bool {
 	return false
 }
 
-// waitedLonger: the named run was due before, and was not running yet.
+// waitedLonger checks that the named run was due earlier, and did not run yet.
 func (c *checker) waitedLonger(s *statement) bool {
 	run, _, known := c.named(s)
 	at := s.Attempt.Ended
@@ -296,7 +297,7 @@ func (c *checker) waitedLonger(s *statement) bool {
 	})
 }
 
-// wasBetweenAttempts: an attempt of the named run had ended, and another one came.
+// wasBetweenAttempts checks that an attempt of the named run had ended and another one followed.
 func (c *checker) wasBetweenAttempts(s *statement) bool {
 	_, list, known := c.named(s)
 	return known && slices.ContainsFunc(list, func(o *store.Record) bool {
@@ -316,7 +317,7 @@ func (c *checker) wasReplaced(s *statement) bool {
 	return known && run.JobUID == s.Run.JobUID && run.ID != s.Run.ID && (s.Attempt.Outcome == job.OutcomeSkipped || s.Attempt.Outcome == job.OutcomeCancelled)
 }
 
-// wasTooLate: it was as late as the words say.
+// wasTooLate checks that it was as late as the reason says.
 func (c *checker) wasTooLate(s *statement) bool {
 	until, ok := s.at("until")
 	return ok && s.Attempt.Outcome == job.OutcomeMissed && !s.Attempt.Ended.Before(until)
@@ -328,7 +329,7 @@ func (c *checker) wasUnreached(s *statement) bool {
 	to, okTo := s.at("to")
 	for _, o := range c.sessions {
 		was := o.heardAt
-		if o.node == s.text("node") && len(was) > 0 && was[0].Before(from.Add(time.Second)) && was[len(was)-1].After(to) && // they are whole seconds
+		if o.node == s.text("node") && len(was) > 0 && was[0].Before(from.Add(time.Second)) && was[len(was)-1].After(to) && // in whole seconds
 			!slices.ContainsFunc(was, func(at time.Time) bool { return at.After(from.Add(time.Second)) && at.Before(to) }) {
 			return ok && okTo && from.Before(to)
 		}
@@ -373,7 +374,7 @@ func (c *checker) claimer(r *store.Record) *session {
 	return by
 }
 
-// wasSilent: the session that had claimed the attempt was not renewed for as long as the words say.
+// wasSilent checks that the session with the claim was not renewed for as long as the reason says.
 func (c *checker) wasSilent(s *statement) bool {
 	silent, ok := s.span("span")
 	by := c.claimer(s.Record)
@@ -391,8 +392,8 @@ func (c *checker) wasOver(s *statement) bool {
 	return false
 }
 
-// onItsWayMax is how long after the end of its process a renewal comes at most: a message is on its way
-// for 10.3 s in slow weather.
+// onItsWayMax bounds how long after the end of its process a renewal arrives: a message takes up to
+// 10.3 s in slow weather.
 const onItsWayMax = 11 * time.Second
 
 // wasRestarted: the session that had claimed the attempt is not renewed any more, but for what was on its
