@@ -20,8 +20,8 @@ type declaration struct {
 	light    bool
 	job      job.Job
 	handler  string
-	input    reflect.Type  // of Do; nil if nothing is known about it
-	function HandlerFunc   // of Func and Call
+	input    reflect.Type  // of Do; nil if unknown
+	function HandlerFunc   // the function of Func or Call
 	plain    bool          // of Call
 	flow     *flow         // of Flow.Do
 	schedule cron.Schedule // of Schedule
@@ -113,7 +113,7 @@ func (d *declaration) check(handlers map[string]*handler) (list []error) {
 	var problems job.Problems
 	if errors.As(err, &problems) {
 		for _, p := range problems {
-			if d.flow == nil || !strings.HasPrefix(p.Path, flowPath) { // otherwise the flow has reported it
+			if d.flow == nil || !strings.HasPrefix(p.Path, flowPath) { // the flow has reported other mistakes
 				report("%s", p.Error())
 			}
 		}

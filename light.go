@@ -19,21 +19,21 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Light makes New return a scheduler without a store: belfry.New(belfry.Light()). It runs
-// the declared jobs in this process alone, at the cost of a timer and a function call. The
-// declarations are the same, so that another store is one argument away.
+// Light makes New return a scheduler without a store: belfry.New(belfry.Light()). It runs the
+// declared jobs in this process alone, at the cost of a timer and a function call. The declarations
+// are the same, so that another store is one argument away.
 //
-// It keeps schedules, Overlap, MaxParallel, LateBy, Timeout, Retry, PauseOnFailure, MaxRuns
-// and Jitter, the number of runs of each job by outcome (Counts) and the latest of them
-// (Runs), and for Wait and Result the last 100 runs that Trigger created. What needs a record
-// is a mistake, which Check and Run report: flows, On, Pool, Shards, Strategy, PlaceOn,
-// Priority, Keep, and Missed other than job.MissedNone, since nothing remembers what fell due
-// while the program did not run. Run.Log and Run.Write write to the logger of WithLogger, and
-// each failed run is logged there. WithHistory, WithLabels, WithOutputLimit and WithOwner
-// have no effect.
+// It keeps schedules, Overlap, MaxParallel, LateBy, Timeout, Retry, PauseOnFailure, MaxRuns and
+// Jitter, the number of runs of each job by outcome (Counts) and the latest of them (Runs), and for
+// Wait and Result the last 100 runs that Trigger created. Features that need a record are a
+// mistake, which [Scheduler.Check] and [Scheduler.Run] report: flows, On, Pool, Shards, Strategy,
+// PlaceOn, Priority, Keep, and Missed other than job.MissedNone, since there is no memory of the
+// time when the program did not run. Run.Log and Run.Write write to the logger of WithLogger, and
+// each failed run is logged there. WithHistory, WithLabels, WithOutputLimit and WithOwner have no
+// effect.
 func Light() store.Opener { return noStore }
 
-// noStore is the opener of Light, by which New knows it.
+// noStore is the opener of Light, by which New recognizes it.
 func noStore(context.Context) (store.Store, error) { return nil, errLight }
 
 // errLight is returned by methods that need the record of a run or an output.
@@ -44,25 +44,25 @@ func isLight(open store.Opener) bool {
 	return open != nil && reflect.ValueOf(open).Pointer() == reflect.ValueOf(noStore).Pointer()
 }
 
-// Schedule makes the job due by a schedule of the program: only in light mode, since a
-// store has to know schedules as text. Jobs that are given the same pointer fall due together.
+// Schedule makes the job due by a schedule of the program: only in light mode, since a store needs
+// schedules as text. Jobs with the same pointer fall due together.
 func Schedule(s cron.Schedule) JobOption { return func(d *declaration) { d.schedule = s } }
 
 // lightKind is what many jobs share that differ in name, parameters and function: they fall
 // due together.
 type lightKind struct {
 	key      lightKey
-	job      job.Job // without the name, the parameters and the handler
+	job      job.Job // without name, parameters and handler
 	policy   *engine.Policy
 	timeout  time.Duration
 	grace    time.Duration
 	schedule cron.Schedule // nil for none
-	own      bool          // the schedule is one of Schedule
+	own      bool          // its schedule comes from Schedule
 	zone     *time.Location
 
-	jobs         []*lightJob // appended to, or copied: herds read a part of it
-	gone         int         // of jobs, that are of another kind now
-	previous, at time.Time   // of the last occurrence and the next; zero for none
+	jobs         []*lightJob // appended to or copied: herds read a part of it
+	gone         int         // number of jobs that now have another kind
+	previous, at time.Time   // due times of the last and the next occurrence; zero for none
 }
 
 type lightKey struct {
@@ -77,25 +77,25 @@ type lightJob struct {
 	said   *lightSaid
 	params map[string]string
 	call   HandlerFunc
-	kind   *lightKind // nil for one that was removed
+	kind   *lightKind // nil once it is removed
 
-	since            int64 // occurrences before it do not count
+	since            int64 // earlier occurrences do not count
 	next             *lightRun
 	planned          int32 // towards MaxRuns
-	running, waiting int32 // runs that hold a slot, and that wait for one
+	running, waiting int32 // runs that hold a slot, and runs that wait for one
 	failures         int32 // in a row
 	pauses           int32 // how often it was paused
 	counts           [len(outcomes)]uint32
 	paused           bool
-	plain            bool // nothing outside keeps its runs
+	plain            bool // no caller keeps its runs
 	last             lightEnd
 }
 
-// lightSaid is what a declaration said about its handler, for all jobs of a line of the program.
+// lightSaid is the handler of a declaration, shared by all jobs of a line of the program.
 type lightSaid struct {
 	place   string
-	handler string       // "" for a function of the job's own
-	input   reflect.Type // of Do; nil if nothing is known about it
+	handler string       // "" for the job's own function
+	input   reflect.Type // of Do; nil if unknown
 }
 
 // lightEnd is how a run ended.
@@ -130,7 +130,7 @@ func (s *Scheduler) Counts(name string) (c Counts, err error) {
 	return c, err
 }
 
-// lightRefusals returns what a declaration asks for that light mode has not.
+// lightRefusals returns the features of a declaration that light mode lacks.
 func (d *declaration) lightRefusals() (list []string) {
 	p, s, place := &d.job.Policy, &d.job.Schedule, &d.job.Place
 	for what, is := range map[string]bool{
@@ -148,13 +148,12 @@ func (d *declaration) lightRefusals() (list []string) {
 	return list
 }
 
-// kindOf returns the kind of a declaration without mistakes, and makes it if it is new. l.mu
-// is held.
+// kindOf returns the kind of a valid declaration, creating it if it is new. l.mu is held.
 func (l *light) kindOf(d *declaration, now time.Time) (*lightKind, error) {
 	shared := d.job
 	shared.Name, shared.Params = "", nil
 	if slices.ContainsFunc(shared.Schedule.Cron, func(text string) bool { return strings.ContainsAny(text, "H~") }) {
-		shared.Name = d.job.Name // they draw from it
+		shared.Name = d.job.Name // the schedule draws from it
 	}
 	shared.Run = runSpec("any")
 	key := lightKey{text: string(job.AppendJSON(nil, job.Document{Kind: job.KindJob, Job: &shared}))}
@@ -203,14 +202,14 @@ func (l *light) mistakes(d *declaration) (list []error) {
 	return list
 }
 
-// has reports whether there is a job of a name.
+// has reports whether a job with a name exists.
 func (l *light) has(name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.jobs[name] != nil
 }
 
-// declare adds a job, or gives one that exists another declaration.
+// declare adds a job, or changes the declaration of an existing one.
 func (l *light) declare(d *declaration) []error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -252,7 +251,7 @@ func (l *light) declare(d *declaration) []error {
 	return nil
 }
 
-// leave takes a job out of its kind.
+// leave removes a job from its kind.
 func (l *light) leave(j *lightJob) {
 	if j.kind == nil {
 		return
@@ -410,7 +409,7 @@ func (j *lightJob) setPaused(l *light, paused bool) {
 	j.paused, j.failures = paused, 0
 	j.pauses++
 	if now := l.now(); resumed {
-		j.since = now.UnixNano() // what fell due during the pause does not run
+		j.since = now.UnixNano() // occurrences during the pause do not run
 		l.chain(j, now)
 	}
 }
@@ -514,7 +513,7 @@ func (l *light) wait(ctx context.Context, id RunID) (client.Run, []byte, error) 
 	return l.ended(r.job, &r.how), r.result, nil
 }
 
-// view returns a run that has not ended. l.mu is held.
+// view returns an unfinished run. l.mu is held.
 func (r *lightRun) view() client.Run {
 	return client.Run{
 		ID: r.ID, Job: r.Namespace + "/" + r.Job, Kind: r.Kind, State: r.state,

@@ -43,13 +43,13 @@ func newLight(t *testing.T, options ...belfry.Option) *belfry.Scheduler {
 	return belfry.New(belfry.Light(), append(belfrytest.Options(t), options...)...)
 }
 
-// Each handler sees the same runs, at the same times, with a store and without one.
+// Each handler receives the same runs, at the same times, with and without a store.
 func TestLightModeRunsTheSameDeclarations(t *testing.T) {
 	started := func(t *testing.T, s *belfry.Scheduler) []string {
 		var seen notes
 		note := func(work time.Duration, err error) belfry.JobOption {
 			return belfry.Func(func(ctx context.Context, run *belfry.Run) error {
-				const at = "15:04:05 MST" // a store receives ends some milliseconds later
+				const at = "15:04:05 MST" // a store records ends some milliseconds later
 				seen.add("%s %s attempt %d at %s for %s after %s before %s, shard %d of %d, on %s in %s", run.Job, run.Kind, run.Attempt, time.Now().UTC().Format(at),
 					run.Scheduled.Format(at), run.Previous.Format(at), run.Next.Format(at), run.Shard, run.Shards, run.Node, run.Namespace)
 				select {
@@ -213,7 +213,7 @@ func TestLightModeAnswersCalls(t *testing.T) {
 		if err := s.Pause(ctx, "customer", "maintenance", time.Now().Add(20*time.Second)); err != nil {
 			t.Fatal(err)
 		}
-		belfrytest.Advance(30 * time.Second) // 01:55: it was resumed at 01:45
+		belfrytest.Advance(30 * time.Second) // 01:55, since it was resumed at 01:45
 		if err := s.Update(ctx, "customer", belfry.Every(20*time.Second), double.Do(struct{ N int }{5})); err != nil {
 			t.Fatal(err)
 		}
@@ -296,7 +296,7 @@ func TestAHandlerThatBlocksKeepsNoOtherFromItsStart(t *testing.T) {
 		}
 		belfrytest.Run(t, s)
 		belfrytest.Advance(80 * time.Second)
-		want := slices.Concat(slices.Repeat([]string{"00"}, 62), slices.Repeat([]string{"10"}, 38)) // those of two that ended were free again
+		want := slices.Concat(slices.Repeat([]string{"00"}, 62), slices.Repeat([]string{"10"}, 38)) // slots of two ended runs were free again
 		if got := seen.sorted(); !slices.Equal(got, want) {
 			t.Errorf("started at %v", got)
 		}
@@ -361,7 +361,7 @@ func TestWaitSeesTheLastAttemptOfALightRun(t *testing.T) {
 	})
 }
 
-// A context that a handler has left behind ends with its run.
+// The context that an abandoned handler uses ends with its run.
 func TestTheContextOfALightRunEndsWithIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLight(t)

@@ -20,41 +20,41 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// light runs the jobs of a scheduler of Light: one goroutine waits for what falls due, and
-// others call handlers, as few as can.
+// light runs the jobs of a scheduler with [Light]: one goroutine waits for due jobs, and as few
+// others as possible call handlers.
 type light struct {
 	s *Scheduler
 
 	mu      sync.Mutex
 	jobs    map[string]*lightJob
 	kinds   map[lightKey]*lightKind
-	said    *lightSaid // of the last declaration
+	said    *lightSaid // the last declaration's
 	timers  timer.Queue
 	alarms  []func(now time.Time) // by the handles of timers
 	spare   []uint32              // handles
-	due     []uint32              // of a moment; kept for its room
+	due     []uint32              // due timers of a moment, for reuse
 	ready   herds
-	first   *lightRun   // of those that have not ended
-	free    *lightRun   // of plain jobs, to be used again, by after
-	kept    []*lightRun // the last that were triggered, ended
+	first   *lightRun   // unfinished runs
+	free    *lightRun   // unused runs of plain jobs, linked by after
+	kept    []*lightRun // the last ended runs of Trigger
 	running bool
-	closed  bool          // nothing starts any more
+	closed  bool          // no more runs start
 	begun   atomic.Int64  // how many runs
-	looking int           // goroutines that are between two handlers
+	looking int           // goroutines between two handlers
 	busy    int           // goroutines in a handler
-	idle    chan struct{} // closed when closed is set and the last handler has returned
-	wake    chan struct{} // has room for the one message that there is an earlier alarm
+	idle    chan struct{} // closed once closed is set and the last handler has returned
+	wake    chan struct{} // of capacity one: there is an earlier alarm
 	wakesAt int64
 }
 
 const (
-	// lookAtLeast is how often the clock is read: it may be set while nothing is due.
+	// lookAtLeast is how often the clock is read at least: it may be set while no job is due.
 	lookAtLeast = 10 * time.Second
 	// keptMax is how many triggered runs Wait and Result find after their end; each may have a
 	// result of ResultMax bytes.
 	keptMax = 100
-	// passedMax bounds the search for the latest of the occurrences that have passed while the
-	// process stood still.
+	// passedMax bounds the search for the latest occurrence that passed while the process stood
+	// still.
 	passedMax = 1000
 )
 
@@ -64,7 +64,7 @@ func newLight(s *Scheduler) *light {
 
 func (l *light) now() time.Time { return l.s.settings.now() }
 
-// lightRun is a run, and what its handler sees of it, in one piece of memory.
+// lightRun is a run with its handler's view, in one allocation.
 type lightRun struct {
 	Run
 	l             *light
@@ -72,13 +72,13 @@ type lightRun struct {
 	kind          *lightKind
 	due, began    time.Time
 	state         job.RunState
-	holds         bool // a slot of its job
-	returned      bool // its handler has; guarded by mu of Run
+	holds         bool // it holds a slot of its job
+	returned      bool // its handler has returned; guarded by mu of Run
 	kept          bool // for Wait
 	before, after *lightRun
-	waitsBefore   *lightRun // in the same job, which comes next for a slot
+	waitsBefore   *lightRun // the next in the same job to get a slot
 	logger        slog.Logger
-	ctx           context.Context // made when it is used
+	ctx           context.Context // created on first use
 	cancel        context.CancelCauseFunc
 	done          chan struct{}
 	how           lightEnd
@@ -107,7 +107,7 @@ func (q *herds) pop() {
 	}
 }
 
-// at calls a function at a moment, or soon after, with l.mu held.
+// at calls a function at a moment or soon after, with l.mu held.
 func (l *light) at(at time.Time, f func(now time.Time)) {
 	if l.closed {
 		return
@@ -123,7 +123,7 @@ func (l *light) at(at time.Time, f func(now time.Time)) {
 	if at.UnixNano() < l.wakesAt {
 		select {
 		case l.wake <- struct{}{}:
-		default: // it wakes up already
+		default: // it is already waking up
 		}
 	}
 }
@@ -159,7 +159,7 @@ func (l *light) run(ctx context.Context) error {
 	return nil
 }
 
-// start makes the schedules of all jobs begin.
+// start begins the schedules of all jobs.
 func (l *light) start() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -190,8 +190,8 @@ func (l *light) arm(k *lightKind, now time.Time) {
 	}
 }
 
-// fall makes the jobs of a kind due. Of occurrences that have passed while the process stood
-// still, only the latest runs.
+// fall makes the jobs of a kind due. If occurrences passed while the process stood still, only the
+// latest runs.
 func (l *light) fall(k *lightKind, now time.Time) {
 	if len(k.jobs) == k.gone {
 		return
@@ -245,7 +245,7 @@ func (l *light) chain(j *lightJob, now time.Time) {
 	})
 }
 
-// counted counts a scheduled run of a job, and reports whether it may have one.
+// counted counts a scheduled run of a job, and reports whether max_runs permits it.
 func (j *lightJob) counted() bool {
 	if most := j.kind.policy.MaxRuns; most > 0 && int(j.planned) >= most {
 		return false
@@ -254,7 +254,7 @@ func (j *lightJob) counted() bool {
 	return true
 }
 
-// single makes a run of one job due.
+// single creates a due run of one job.
 func (l *light) single(j *lightJob, kind job.RunKind, at time.Time) {
 	if j.kind == nil || l.closed {
 		return
@@ -286,7 +286,7 @@ func (l *light) newRun(j *lightJob, kind job.RunKind, at time.Time) *lightRun {
 	return r
 }
 
-// take returns the next run that may start, and nil if there is none.
+// take returns the next run that may start, or nil.
 func (l *light) take(now time.Time) *lightRun {
 	for l.ready.head < len(l.ready.list) && l.busy < l.s.settings.capacity && !l.closed {
 		h := &l.ready.list[l.ready.head]
@@ -378,7 +378,7 @@ func (l *light) holder(j *lightJob) job.Reason {
 	return job.Reason{}
 }
 
-// end ends the context of a run that runs, or a run that waits for its next attempt.
+// end ends the context of a running run, or a run that waits for its next attempt.
 func (l *light) end(r *lightRun, cause *executor.Cancelled) {
 	if r.state == job.StateRunning {
 		r.stop(cause)
@@ -387,8 +387,8 @@ func (l *light) end(r *lightRun, cause *executor.Cancelled) {
 	}
 }
 
-// help makes a goroutine look for work, unless one does. So a handler that blocks keeps no
-// other from its start, and handlers that do nothing are called by few goroutines.
+// help makes a goroutine look for work, unless one does. So a blocking handler delays no other, and
+// short handlers need few goroutines.
 func (l *light) help() {
 	if l.running && !l.closed && l.looking == 0 && l.ready.head < len(l.ready.list) && l.busy < l.s.settings.capacity {
 		l.looking++
@@ -397,12 +397,12 @@ func (l *light) help() {
 }
 
 const (
-	// quickly is the time of a run below which a second goroutine only gets into the way: both
-	// would wait for one lock.
+	// quickly is the duration of runs below which a second goroutine is no help: both would wait
+	// for one lock.
 	quickly = 3 * time.Microsecond
 	// quickMin is how many runs show it.
 	quickMin = 4
-	// lookAgain is how long a handler that blocks after such runs may keep others from their start.
+	// lookAgain is how long a blocking handler after such runs may delay others.
 	lookAgain = 50 * time.Microsecond
 )
 
@@ -418,7 +418,7 @@ func (l *light) yield(begun int64, since time.Time) {
 	}
 }
 
-// work calls handlers until there is nothing to do.
+// work calls handlers until none is left to call.
 func (l *light) work(begun int64, since time.Time) {
 	var r *lightRun
 	l.yield(begun, since)
@@ -493,7 +493,7 @@ func (l *light) over(r *lightRun, result executor.Result, now time.Time) {
 		due := now.Add(p.RetryDelay(r.ID, r.Attempt))
 		if p.RetryWithin == 0 || !due.After(r.began.Add(p.RetryWithin)) {
 			l.s.settings.log.Warn("a run has failed; it is tried again", "job", r.Job, "attempt", r.Attempt, "reason", result.Reason.String(), "at", due)
-			again := l.newRun(r.job, r.Kind, due) // what the former handler has left behind may read its own
+			again := l.newRun(r.job, r.Kind, due) // the old handler may still read its own run
 			again.ID, again.Attempt, again.Scheduled, again.Previous, again.Next = r.ID, r.Attempt+1, r.Scheduled, r.Previous, r.Next
 			again.Params, again.Metadata, again.began, again.holds, again.kept, again.done = r.Params, r.Metadata, r.began, r.holds, r.kept, r.done
 			r.state, r.done = job.StateDone, nil
@@ -532,9 +532,9 @@ func (l *light) conclude(r *lightRun, outcome job.Outcome, why job.Reason, now t
 	}
 	j.last = end
 	j.counts[end.outcome]++
-	if ran && j.plain && !r.kept { // no queue and no alarm has it
+	if ran && j.plain && !r.kept { // no queue or alarm has it
 		r.mu.Lock()
-		if r.ctx == nil { // nothing has asked for it, to end it later
+		if r.ctx == nil { // no caller has it to end it later
 			defer func() { r.after, l.free = l.free, r }()
 		}
 		r.mu.Unlock()
@@ -575,7 +575,7 @@ func (l *light) conclude(r *lightRun, outcome job.Outcome, why job.Reason, now t
 	}
 }
 
-// unlink takes a run out of the list of all.
+// unlink removes a run from the list of all runs.
 func (l *light) unlink(r *lightRun) {
 	if r.before != nil {
 		r.before.after = r.after
@@ -597,7 +597,7 @@ func (l *light) find(id RunID) *lightRun {
 	return nil
 }
 
-// stop waits for handlers, then ends their contexts, and at last leaves them behind.
+// stop waits for handlers, then ends their contexts, and finally abandons them.
 func (l *light) stop() {
 	l.mu.Lock()
 	l.closed = true
@@ -633,7 +633,7 @@ func (l *light) stop() {
 	}
 }
 
-// isIdleWithin waits for the last handler.
+// isIdleWithin waits for the last handler, and reports whether it has returned.
 func (l *light) isIdleWithin(d time.Duration) bool {
 	over := time.NewTimer(d)
 	defer over.Stop()
@@ -663,7 +663,7 @@ func (r *lightRun) context() context.Context {
 	return r.ctx
 }
 
-// lightContext is the context of a run. All methods ask the one of package context, which
+// lightContext is the context of a run. Its methods use a context of package context, which
 // context.Cause finds by Value.
 type lightContext lightRun
 

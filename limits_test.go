@@ -15,10 +15,10 @@ import (
 	"time"
 )
 
-// units are those of the page of limits.
+// units are the units on the page of limits.
 var units = map[string]int64{"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "s": int64(time.Second), "min": int64(time.Minute)}
 
-// The page of limits is what the code has: a bound that is changed or renamed is changed there too.
+// The page of limits matches the code: a changed or renamed bound must be changed there, too.
 func TestThePageOfLimitsSaysWhatTheCodeHas(t *testing.T) {
 	page, err := os.ReadFile("docs/limits.md")
 	if err != nil {

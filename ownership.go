@@ -19,8 +19,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// ownership keeps the declared jobs in the store equal to the code. The labels of a pool
-// record which version of the program decides: see docs/decisions/0030-jobs-of-programs.md.
+// ownership keeps the declared jobs in the store equal to the code. The labels of a pool record the
+// deciding version of the program: see docs/decisions/0030-jobs-of-programs.md.
 type ownership struct {
 	s         *Scheduler
 	service   *service.Service
@@ -29,8 +29,8 @@ type ownership struct {
 	code      string // the version of the program: a hash of the documents
 
 	declares bool      // this version is the latest
-	looked   bool      // there was an evaluation before
-	absent   time.Time // since when no instance of a later version was live, by this clock; zero: one is
+	looked   bool      // evaluate has run before
+	absent   time.Time // since when no later version had a live instance, by this clock; zero: one is live
 }
 
 const (
@@ -46,7 +46,7 @@ const (
 	declareEvery = 5 * time.Minute
 	// versionsMax is how many versions are remembered: more than are deployed side by side.
 	versionsMax = 32
-	// contestsMax is how often an instance tries to record its version while others do the
+	// contestsMax bounds how often an instance retries to record its version while others do the
 	// same.
 	contestsMax = 100
 
@@ -68,7 +68,7 @@ func (s *Scheduler) code() (documents []client.Document, code string) {
 	return documents, hex.EncodeToString(sum.Sum(nil))[:codeLength]
 }
 
-// sessionLabels returns the labels by which other instances know the version of this node.
+// sessionLabels returns the labels that show the version of this node to other instances.
 func (s *Scheduler) sessionLabels() map[string]string {
 	if s.settings.handlersOnly {
 		return s.settings.labels
@@ -103,7 +103,7 @@ func (o *ownership) start(ctx context.Context) error {
 	return o.declare(ctx)
 }
 
-// run keeps the jobs as declared until ctx ends.
+// run restores the declared jobs until ctx ends.
 func (o *ownership) run(ctx context.Context) {
 	if o.s.settings.handlersOnly {
 		return
@@ -111,7 +111,7 @@ func (o *ownership) run(ctx context.Context) {
 	ticker := time.NewTicker(evaluateEvery)
 	defer ticker.Stop()
 	next := o.s.settings.now().Add(againAfter)
-	if o.s.isAlone(ctx) { // no other instance can have written
+	if o.s.isAlone(ctx) { // no other instance can have changed jobs
 		next = o.s.settings.now().Add(declareEvery)
 	}
 	failing := false
@@ -219,7 +219,7 @@ func (o *ownership) outlives(ctx context.Context, seen map[string]int, mine int)
 		return false, nil
 	}
 	if !others && !o.looked {
-		return true, nil // all were stopped: a rollback, not a rolling one
+		return true, nil // all had stopped: a rollback, not a rolling deployment
 	}
 	clock := o.s.settings.now()
 	if o.absent.IsZero() {
@@ -228,7 +228,7 @@ func (o *ownership) outlives(ctx context.Context, seen map[string]int, mine int)
 	return clock.Sub(o.absent) >= absentFor, nil
 }
 
-// recordName returns the name of the pool that keeps the versions of an owner.
+// recordName returns the name of the pool with the versions of an owner.
 func recordName(owner string) string {
 	slug := strings.Map(func(r rune) rune {
 		if 'a' <= r && r <= 'z' || '0' <= r && r <= '9' {
@@ -236,7 +236,7 @@ func recordName(owner string) string {
 		}
 		return '-'
 	}, strings.ToLower(owner))
-	const most = 80 // of the 128 of a name
+	const most = 80 // of the 128 characters of a name
 	sum := sha256.Sum256([]byte(owner))
 	return "versions-of" + strings.TrimRight("-"+slug[max(0, len(slug)-most):], "-") + "-" + hex.EncodeToString(sum[:4])
 }

@@ -22,7 +22,7 @@ type deployment struct {
 	open  store.Opener
 	mu    sync.Mutex
 	ran   map[string]int // runs by job and scheduled time
-	count int            // of the instances so far
+	count int            // number of instances so far
 }
 
 func newDeployment(t *testing.T) *deployment {
@@ -102,7 +102,7 @@ func TestTwoVersionsInARollingDeploymentDoNotFight(t *testing.T) {
 		stopNew := d.start(newer)
 		d.want("when the first instance of the newer version is there", "a:1 c:2")
 		for range 5 {
-			// Instances of the older one are restarted meanwhile, and so is the only newer one.
+			// Instances of the older version are restarted, and so is the only newer one.
 			stopOther()
 			belfrytest.Advance(3 * time.Second)
 			stopOther = d.start(older)
@@ -152,7 +152,7 @@ func TestProgramsAndNamespacesDoNotTouchEachOthersJobs(t *testing.T) {
 		d.start("d", belfry.WithNamespace("staging"), belfry.WithOwner("billing"))
 		d.want("after one has withdrawn its jobs", "a:1 b:1 d:1")
 
-		// A name that another program has is refused before anything runs.
+		// A job name of another program is refused before any job runs.
 		s := belfry.New(d.open, append(belfrytest.Options(t), belfry.WithOwner("mail"))...)
 		s.Job("a", belfry.Func(func(context.Context, *belfry.Run) error { return nil }))
 		if err := s.Run(t.Context()); err == nil || !strings.Contains(err.Error(), `job default/a belongs to the owner "billing"`) {
@@ -202,8 +202,8 @@ func TestAProgramWithHandlersOnlyRunsTheJobsOfOthers(t *testing.T) {
 	})
 }
 
-// With other instances, one of an earlier version may have written while this one declared: it
-// declares again soon. On a store of its own process that cannot be.
+// If an instance of an earlier version may have written at the same time, a program soon declares
+// again. On a store in its own process there is no other instance.
 func TestAProgramAloneDeclaresOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := belfrytest.New(t)

@@ -16,7 +16,7 @@ import (
 
 // shape maps a Go type to the parameters of a job and back.
 type shape struct {
-	fields []field // of a struct, each a parameter
+	fields []field // the fields of a struct, each a parameter
 	whole  bool    // the value is one parameter, wholeParam
 }
 
@@ -86,7 +86,7 @@ func isText(t reflect.Type) bool {
 	return t.Kind() == reflect.String && !reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]())
 }
 
-// encode returns the parameters of a value, all that its type has.
+// encode returns the parameters of a value, for all fields of its type.
 func (s shape) encode(v reflect.Value) (map[string]string, error) {
 	params := map[string]string{}
 	if s.whole {
@@ -152,7 +152,7 @@ func decodeOne(name, text string, v reflect.Value) error {
 	}
 	data := []byte(text)
 	if isText(v.Type()) {
-		data, _ = json.Marshal(text) // a text can be written
+		data, _ = json.Marshal(text) // a text always encodes
 	}
 	if err := json.Unmarshal(data, v.Addr().Interface()); err != nil {
 		return fmt.Errorf("parameter %s: %q is not a value of %s: %w", name, text, v.Type(), err)

@@ -22,8 +22,8 @@ import (
 // RunID identifies a run. Its text sorts by the time of creation.
 type RunID = job.ID
 
-// Run is an attempt of a run, as its handler sees it. Its methods may be called by any
-// goroutine until the handler returns.
+// Run is an attempt for its handler. Its methods may be called by any goroutine until the handler
+// returns.
 type Run struct {
 	ID        RunID
 	Job       string // its name
@@ -36,7 +36,7 @@ type Run struct {
 	Scheduled, Previous, Next time.Time
 
 	Attempt       int // from 1
-	Shard, Shards int // the share of the work, from 0, and how many there are; 0 of 1 where it is not split
+	Shard, Shards int // the share of the work, from 0, and the number of shares: 0 of 1 if it is not split
 	Node          string
 
 	// Flow is the run of the flow that contains this step, Step the name of the step, and
@@ -59,7 +59,7 @@ type Run struct {
 	log      outputLog
 	out      executor.Output
 	result   []byte
-	item     json.RawMessage // of ForEach; nil for none
+	item     json.RawMessage // item of ForEach; nil for none
 	mu       sync.Mutex      // guards progress
 	progress time.Time
 }
@@ -87,8 +87,8 @@ func (r *Run) Progress(done, total int64) {
 	}
 }
 
-// outputLog is the handler of Run.Log. Most runs log nothing, so the one that writes is made
-// when it is used.
+// outputLog is the handler of Run.Log. Most runs do not log, so that the writing handler is created
+// on first use.
 type outputLog struct {
 	level slog.Level
 	out   io.Writer
@@ -120,7 +120,7 @@ type functions Scheduler
 func (f *functions) Run(ctx context.Context, a executor.Attempt, out executor.Output) executor.Result {
 	s := (*Scheduler)(f)
 	name := handlerOf(a.Job)
-	h := s.handlers[name] // nothing is added while the node runs
+	h := s.handlers[name] // no handlers are added while the node runs
 	if h == nil {
 		return executor.Result{Unstarted: true, Reason: reason.NoHandler.Of(name)}
 	}
@@ -128,7 +128,7 @@ func (f *functions) Run(ctx context.Context, a executor.Attempt, out executor.Ou
 		return executor.Result{Unstarted: true, Reason: job.Text(err.Error())}
 	}
 	run := s.runOf(&a, out)
-	ended := make(chan error, 1) // has room for the one error
+	ended := make(chan error, 1) // of capacity one
 	go func() {
 		var err error
 		defer func() { ended <- err }()
@@ -213,7 +213,7 @@ func recovered(err *error) {
 	}
 }
 
-// resultOf returns the result of an attempt from the error of its handler, nil or not.
+// resultOf returns the result of an attempt from its handler's error, which may be nil.
 func resultOf(ctx context.Context, run *Run, err error) executor.Result {
 	if err == nil {
 		if run.result != nil {

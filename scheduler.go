@@ -32,33 +32,32 @@ import (
 // returned.
 var ErrClosed = errors.New("the scheduler is closed")
 
-// Scheduler runs the jobs of a program. Create one with New, or with Connect if the
-// program has no store. Register handlers and declare jobs before Run; the other methods
-// may be called from any goroutine, also before Run or without it.
+// Scheduler runs the jobs of a program. Create one with New, or with Connect if the program has no
+// store. Register handlers and declare jobs before Run; the other methods may be called from any
+// goroutine, even before Run or without it.
 type Scheduler struct {
 	settings settings
 	opener   store.Opener
-	remote   *remote.Client // of Connect, which has no opener
+	remote   *remote.Client // set by Connect, which has no opener
 	light    *light         // of Light
 
 	mu       sync.Mutex
 	handlers map[string]*handler
 	jobs     map[string]*declaration
 	flows    []*flow
-	names    []string // of the jobs, in the order of their declaration
+	names    []string // names of the jobs, in the order of declaration
 	mistakes []error
 	running  bool
 	closed   bool
 	store    store.Store
 	service  *service.Service
 
-	// abandon is closed when the stopping program leaves behind handlers that ignore their
-	// context.
+	// abandon is closed when the stopping program abandons handlers that ignore their context.
 	abandon chan struct{}
 }
 
-// New returns a scheduler on a store, such as postgres.URL(url) or sqlite.File(path), or
-// without one: see Light. Run, or the first call that needs the store, opens it.
+// New returns a scheduler on a store, such as postgres.URL(url) or sqlite.File(path), or without
+// one: see [Light]. [Scheduler.Run], or the first call that needs the store, opens it.
 func New(open store.Opener, options ...Option) *Scheduler {
 	s := newScheduler(options)
 	s.opener = open
@@ -186,8 +185,8 @@ func (s *Scheduler) open(ctx context.Context) (*service.Service, error) {
 	return made, nil
 }
 
-// serviceOn returns the service behind the calls of the program. Without a planner, other
-// nodes plan the changes.
+// serviceOn returns the service for the calls of the program. Without a planner, other nodes plan
+// the changes.
 func (s *Scheduler) serviceOn(st store.Store, planner service.Planner) (*service.Service, error) {
 	return service.New(service.Config{
 		Store: st, Planner: planner, Tokens: auth.New(st, s.settings.now), Node: s.settings.node,
@@ -195,7 +194,7 @@ func (s *Scheduler) serviceOn(st store.Store, planner service.Planner) (*service
 	})
 }
 
-// Close closes the store of a scheduler that does not Run. Run closes it at its end.
+// Close closes the store of a scheduler that does not run. [Scheduler.Run] closes it at its end.
 func (s *Scheduler) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -260,7 +259,7 @@ func (s *Scheduler) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return unlessStopped(ctx, err)
 	}
-	// The planner does not run yet: runs of declared jobs would wait for it.
+	// The planner is not running yet: runs of declared jobs would wait for it.
 	owner := s.ownership(made)
 	if err := owner.start(ctx); err != nil {
 		return unlessStopped(ctx, err)
@@ -288,7 +287,7 @@ func (s *Scheduler) Run(ctx context.Context) (err error) {
 	stopOwning()
 	group.Wait()
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		err = nil // it was stopped before it had begun
+		err = nil // it was stopped before it began
 	}
 	return err
 }
@@ -301,7 +300,7 @@ func unlessStopped(ctx context.Context, err error) error {
 	return nil
 }
 
-// runNode runs a node, and leaves behind handlers that ignore their context.
+// runNode runs a node, and abandons handlers that ignore their context.
 func (s *Scheduler) runNode(ctx context.Context, n *node.Node) error {
 	var group sync.WaitGroup
 	over := make(chan struct{})
@@ -316,7 +315,7 @@ func (s *Scheduler) runNode(ctx context.Context, n *node.Node) error {
 // for handlers that ignore their context.
 const abandonMargin = 15 * time.Second
 
-// abandonAfter leaves handlers behind that still run long after they were asked to end.
+// abandonAfter abandons handlers that still run long after their context ended.
 func (s *Scheduler) abandonAfter(ctx context.Context, over <-chan struct{}) {
 	select {
 	case <-over:
@@ -359,7 +358,7 @@ func (s *Scheduler) nodeConfig(machine string, roles []string) node.Config {
 		DrainTimeout: s.settings.drain, Retention: s.settings.retention, OutputLimit: s.settings.outputLimit,
 		Executors: func(j *job.Job) executor.Executor {
 			if handlerOf(j) == "" {
-				return nil // it is not placed here
+				return nil // it was not placed on this node
 			}
 			return (*functions)(s)
 		},
@@ -367,8 +366,8 @@ func (s *Scheduler) nodeConfig(machine string, roles []string) node.Config {
 	}
 }
 
-// machine distinguishes this process from others. Attempts of earlier processes on a
-// single-process store ended with those processes, and are settled at once.
+// machine distinguishes this process from others. On a single-process store, attempts of earlier
+// processes have ended and are settled at once.
 func (s *Scheduler) machine(ctx context.Context) (string, error) {
 	if s.isAlone(ctx) {
 		return "the only process", nil
@@ -393,8 +392,8 @@ func version() string {
 	return info.Main.Version
 }
 
-// program returns the name of the program: the import path of its main package, or of the
-// file without one.
+// program returns the name of the program: the import path of its main package, or of its file
+// without one.
 func program() string {
 	info, ok := debug.ReadBuildInfo()
 	if ok && info.Path != "" && info.Path != "command-line-arguments" {
@@ -412,7 +411,7 @@ func nodeName() string {
 	return fmt.Sprintf("%s-%d", host, os.Getpid())
 }
 
-// settings are what options set.
+// settings are the values of options.
 type settings struct {
 	namespace    string
 	owner        string
@@ -456,15 +455,14 @@ type Option func(*settings)
 // services can share one. Default: default.
 func WithNamespace(name string) Option { return func(s *settings) { s.namespace = name } }
 
-// WithOwner names the program that the declared jobs belong to. Instances with the same
-// owner are the same program, in one or more versions; two programs on one store and
-// namespace must have different ones. Default: the import path of the main package.
+// WithOwner names the program that owns the declared jobs. Instances with the same owner are the
+// same program, in one or more versions; two programs on one store and namespace must have
+// different ones. Default: the import path of the main package.
 //
-// A version of the program is the set of jobs that it declares. The store records the order
-// in which the versions of an owner first appeared: the latest declares, and instances of
-// earlier versions leave the jobs alone while an instance of the latest is live. When none
-// has been live for half a minute, as after a rollback, the running version becomes the
-// latest.
+// A version of the program is the set of jobs that it declares. The store records the order in
+// which the versions of an owner first appeared: the latest declares, and instances of earlier
+// versions leave the jobs alone while an instance of the latest is live. When none has been live
+// for half a minute, as after a rollback, the running version becomes the latest.
 func WithOwner(name string) Option { return func(s *settings) { s.owner = name } }
 
 // WithNodeName names the process among the nodes. Default: the host and the process id.
@@ -475,7 +473,7 @@ func WithLabels(labels map[string]string) Option {
 	return func(s *settings) { s.labels = maps.Clone(labels) }
 }
 
-// WithCapacity bounds how many handlers run at once in this process. Default: 512.
+// WithCapacity bounds the concurrent handlers of this process. Default: 512.
 func WithCapacity(n int) Option { return func(s *settings) { s.capacity = cmp.Or(n, s.capacity) } }
 
 // WithDrainTimeout bounds how long Run waits for handlers after its context has ended; then
@@ -484,9 +482,9 @@ func WithDrainTimeout(d time.Duration) Option {
 	return func(s *settings) { s.drain = cmp.Or(d, s.drain) }
 }
 
-// WithHistory sets how long finished runs and their output are kept, and how many of each
-// job, unless the job itself sets it; 0 means no limit. Use the same values on all nodes of
-// one store. Default: any number for 90 days, and output for 30 days.
+// WithHistory sets how long finished runs and their output are kept, and how many of each job,
+// unless the job sets it; 0 means no limit. Use the same values on all nodes of one store. Default:
+// any number for 90 days, and output for 30 days.
 func WithHistory(keep job.Keep) Option {
 	return func(s *settings) {
 		s.retention.Runs = keep.Runs
@@ -510,8 +508,8 @@ func WithMetadata(inject func(ctx context.Context, metadata map[string]string)) 
 	return func(s *settings) { s.inject = append(s.inject, inject) }
 }
 
-// WithLogger sets where the node logs what operators should know. What handlers log goes
-// into the output of their runs. Default: slog.Default().
+// WithLogger sets the logger for messages of the node to operators. Messages of handlers go into
+// the output of their runs. Default: slog.Default().
 func WithLogger(log *slog.Logger) Option { return func(s *settings) { s.log = log } }
 
 // WithLogLevel sets the least level that Run.Log keeps. Default: slog.LevelInfo.
@@ -527,7 +525,7 @@ func WithClock(now func() time.Time, boot func() time.Duration) Option {
 	return func(s *settings) { s.now, s.boot = now, boot }
 }
 
-// WithOptions is several options as one.
+// WithOptions combines options.
 func WithOptions(options ...Option) Option {
 	return func(s *settings) {
 		for _, option := range options {

@@ -62,7 +62,7 @@ func TestTagsAreComplete(t *testing.T) {
 					t.Errorf("%s has the bound %q, which cannot be read", at, text)
 				}
 			}
-			// A plain field whose zero is allowed says nothing when it is zero.
+			// A plain field may be zero if zero is allowed.
 			if isNumber(f.typ) && f.min != "" && bound(f.typ, f.min) == 0 {
 				t.Errorf("%s allows zero and is no pointer", at)
 			}
@@ -70,7 +70,7 @@ func TestTagsAreComplete(t *testing.T) {
 	})
 }
 
-// setFields collects the fields that are set in a value, by type and name.
+// setFields collects the set fields of a value, by type and name.
 func setFields(v reflect.Value, found map[string]bool) {
 	switch v.Kind() {
 	case reflect.Pointer:

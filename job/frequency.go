@@ -18,8 +18,8 @@ const (
 	lostAfterFrequent = Duration(20 * time.Second)
 	// frequent is the interval between occurrences below which a job is frequent.
 	frequent = time.Minute
-	// frequencySample is the number of occurrences of cron expressions with seconds that
-	// are examined: occurrences of one minute are adjacent.
+	// frequencySample is how many occurrences of cron expressions with seconds are examined:
+	// occurrences of one minute are adjacent.
 	frequencySample = 100
 )
 
@@ -65,7 +65,7 @@ func (s *Schedule) hasSeconds() bool {
 	return false
 }
 
-// crons returns the union of the valid expressions; validation reports the others.
+// crons returns the union of the valid expressions; validation reports invalid ones.
 func (j *Job) crons() cron.Schedule {
 	var list []cron.Schedule
 	for _, expression := range j.Schedule.Cron {

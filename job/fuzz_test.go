@@ -8,8 +8,8 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// FuzzDecode looks for documents that Decode, Validate or WithDefaults cannot
-// bear, and for ones that change when they are written and read again.
+// FuzzDecode searches for documents that crash Decode, Validate or WithDefaults, or that change
+// when they are encoded and decoded.
 func FuzzDecode(f *testing.F) {
 	for _, dir := range []string{"good", "bad"} {
 		for name, data := range samples(f, dir) {
@@ -50,7 +50,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzTemplate looks for templates that do not compile or expand in peace.
+// FuzzTemplate searches for templates that crash the compiler or their execution.
 func FuzzTemplate(f *testing.F) {
 	for _, text := range []string{
 		`{{ .Scheduled.Format "2006-01-02" }}`, `{{ (.Scheduled.AddDate 0 0 -1).Format "Jan" }}`, `{{ if .Previous }}a{{ else }}b{{ end }}`,

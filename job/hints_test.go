@@ -9,7 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Hints cost more than the rest of a mistake, and the hundredth is not read.
+// Hints cost more than the rest of a mistake, and few people read the hundredth.
 func TestOnlyTheFirstUnknownFieldsGetAHint(t *testing.T) {
 	text := `{"name": "a"`
 	for i := range 300 {

@@ -38,7 +38,7 @@ func ParseID(text string) (ID, error) {
 	if len(text) != idLength {
 		return ID{}, phrase.Mistake(phrase.NotID.Of(quote(text)), phrase.IDForm.Of(idLength))
 	}
-	// 26 characters carry 130 bits: the upper two must be zero.
+	// 26 characters have 130 bits: the upper two must be zero.
 	var high, low uint64
 	for i := range idLength {
 		v := crockfordValue(text[i])

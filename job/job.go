@@ -73,7 +73,7 @@ type JobState string
 const (
 	JobActive    JobState = "active"
 	JobPaused    JobState = "paused"
-	JobCompleted JobState = "completed" // its last instant is past, or max_runs is reached
+	JobCompleted JobState = "completed" // its last instant has passed, or max_runs is reached
 )
 
 // Values returns all states of a job.

@@ -11,8 +11,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
-// parseJSON returns the values of a JSON file, which may hold several after
-// one another. Those before a mistake are returned together with it.
+// parseJSON returns the consecutive values of a JSON file, up to a mistake, which it also returns.
 func parseJSON(data []byte) ([]*node, *treeError) {
 	r := jsonReader{data: data, line: 1, column: 1}
 	var docs []*node
@@ -34,7 +33,7 @@ func parseJSON(data []byte) ([]*node, *treeError) {
 // from encoding/json.
 type jsonReader struct {
 	data []byte
-	next int // the offset of the next byte
+	next int // offset of the next byte
 	// line and column are the position of the offset counted.
 	line, column, counted int
 	spare                 nodes
@@ -175,7 +174,7 @@ func (r *jsonReader) string(n *node) error {
 			return json.Unmarshal(r.data[begin:r.next], &n.text)
 		case c == '\\':
 			plain = false
-			r.next++ // what follows is no end
+			r.next++ // the next text is not an end
 		case c < ' ':
 			return errNotJSON
 		}
@@ -236,7 +235,7 @@ func appendBreak(b []byte, item, depth int) []byte {
 	return appendLine(appendComma(b, item), depth)
 }
 
-// appendComma appends what separates an item from the one before.
+// appendComma appends the separator between an item and the previous one.
 func appendComma(b []byte, item int) []byte {
 	if item > 0 {
 		b = append(b, ',')
@@ -260,8 +259,8 @@ func appendLine(b []byte, depth int) []byte {
 	return b
 }
 
-// appendJSONText appends a text as JSON writes it. Letters such as < stay as they
-// are, for people to read.
+// appendJSONText appends a text in JSON. It does not escape characters such as <, so that people
+// can read them.
 func appendJSONText(b []byte, text string) []byte {
 	if isPlain(text) {
 		b = append(append(b, '"'), text...)

@@ -38,7 +38,7 @@ const (
 	ParamNumber   ParamType = "number"   // a decimal number
 	ParamDate     ParamType = "date"     // a day: 2026-10-01
 	ParamDateTime ParamType = "datetime" // an instant in the form of RFC 3339
-	ParamSecret   ParamType = "secret"   // the name of one of the secrets in Values: templates read its value
+	ParamSecret   ParamType = "secret"   // the name of a secret in Values: templates read its value
 )
 
 // Values returns all types of parameters.
@@ -216,8 +216,8 @@ func (j *Job) secretParams() (names []string) {
 	return names
 }
 
-// SecretsOf returns the names of the secrets that a run with parameters reads: of SecretNames
-// without the choices that it did not make.
+// SecretsOf returns the names of the secrets that a run with parameters reads: SecretNames without
+// unchosen ones.
 func (j *Job) SecretsOf(params map[string]string) []string {
 	named := j.templateSecrets()
 	for _, name := range j.secretParams() {
@@ -235,5 +235,5 @@ func (j *Job) SecretsOf(params map[string]string) []string {
 // ParamVariable returns the environment variable that holds a parameter for commands.
 func ParamVariable(name string) string { return variablePrefix + "PARAM_" + strings.ToUpper(name) }
 
-// variablePrefix begins the environment variables that every run is given.
+// variablePrefix begins the environment variables of every run.
 const variablePrefix = "BELFRY_"

@@ -14,7 +14,7 @@ func TestAValueOfAParameterFitsItsType(t *testing.T) {
 	for _, c := range []struct {
 		param job.Param
 		value string
-		want  string // "" is a good one
+		want  string // "" for a valid one
 	}{
 		{job.Param{}, "any\ntext", ""},
 		{job.Param{Pattern: "v[0-9]+|main"}, "v12", ""},

@@ -38,7 +38,7 @@ func decodeInParts(file string, data []byte, least int, each func(n int, do func
 // section is some documents of a YAML file.
 type section struct {
 	data []byte
-	line int // number of lines before it
+	line int // number of lines before the part
 
 	// The result: bad is set for a syntax error.
 	docs     []Document

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// inTurn does one after another.
+// inTurn calls do one after another.
 func inTurn(n int, do func(i int)) {
 	for i := range n {
 		do(i)
@@ -38,7 +38,7 @@ func samePartsAsWhole(t *testing.T, data []byte) {
 	}
 }
 
-// shown writes a node with the places of all in it.
+// shown writes a node with all places in it.
 func shown(n *node) string {
 	text := fmt.Sprintf("%d:%d %q", n.line, n.column, n.text)
 	for _, e := range n.entries {
@@ -96,7 +96,7 @@ func TestALongFileHasParts(t *testing.T) {
 	}
 }
 
-// FuzzDecodeInParts looks for files whose parts are not read as the whole is.
+// FuzzDecodeInParts searches for files whose parts are read in another way than the whole.
 func FuzzDecodeInParts(f *testing.F) {
 	var all []byte
 	files, _ := filepath.Glob("testdata/*/*.yaml")

@@ -9,7 +9,7 @@ import (
 type path struct {
 	parent *path
 	key    string
-	index  int // of an item in its list; notItem for a key of a mapping
+	index  int // index of an item in its list; notItem for a mapping's key
 }
 
 const notItem = -1
@@ -20,7 +20,7 @@ var root *path
 func (p *path) field(key string) *path { return &path{parent: p, key: key, index: notItem} }
 func (p *path) item(index int) *path   { return &path{parent: p, index: index} }
 
-// at follows names that are joined with dots.
+// at follows names joined with dots.
 func (p *path) at(names string) *path {
 	for name := range strings.SplitSeq(names, ".") {
 		p = p.field(name)
@@ -36,8 +36,8 @@ func (p *path) String() string {
 	return b.String()
 }
 
-// write writes the path. Nothing keeps it: the many paths of documents without
-// mistakes take no memory then.
+// write writes the path. It keeps nothing, so that the many paths of valid documents take no
+// memory.
 func (p *path) write(b *strings.Builder) {
 	if p != nil {
 		p.parent.write(b)

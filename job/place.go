@@ -14,7 +14,7 @@ type Place struct {
 	Sticky   bool              `json:"sticky,omitzero" doc:"A run waits for its node; no other node takes it over when it is late."`
 }
 
-// Labels that servers give to workers that reach no store.
+// Labels that servers give to workers without a store.
 const (
 	// LabelWorker is the name of the token of the worker.
 	LabelWorker = "worker"
@@ -50,8 +50,8 @@ func (j *Job) SplitBy() string {
 // runs of a broadcast, of which each node has its own.
 func (p *Place) Binds() bool { return p.Sticky || p.Strategy == StrategyBroadcast }
 
-// AnyNode replaces the handler for work that starts nothing on the claiming node, a flow or
-// a wait: a program that only has handlers claims it too. No handler can have this name.
+// AnyNode replaces the handler for work that starts nothing on the claiming node, a flow or a wait:
+// a program with only handlers claims it too. No handler can have this name.
 const AnyNode = ":any"
 
 // Wants describes the requirements of a place and a handler, "" for no handler: "the
@@ -62,7 +62,7 @@ func (p *Place) Wants(handler string) string {
 		var pairs []string
 		for _, key := range slices.Sorted(maps.Keys(p.Labels)) {
 			if key == LabelWorkerNamespace {
-				continue // most workers have none
+				continue // most workers lack it
 			}
 			pairs = append(pairs, key+"="+p.Labels[key])
 		}
@@ -97,8 +97,8 @@ const (
 	StrategyHash                Strategy = "hash" // the same for all runs of a job
 	StrategyLeastRecentlyUsed   Strategy = "least_recently_used"
 	StrategyLeastFrequentlyUsed Strategy = "least_frequently_used"
-	StrategyFirstIdle           Strategy = "first_idle" // the first executor that does not run the job
-	StrategyBroadcast           Strategy = "broadcast"  // all of them, each with a run of its own
+	StrategyFirstIdle           Strategy = "first_idle" // the first executor that is not running the job
+	StrategyBroadcast           Strategy = "broadcast"  // all nodes, each with its own run
 )
 
 // Values returns all strategies.

@@ -31,7 +31,7 @@ var jobPlaces = map[reflect.Type]string{
 	reflect.TypeFor[HTTP](): "run.http", reflect.TypeFor[Shell](): "run.shell", reflect.TypeFor[Retry](): "policy.retry",
 }
 
-// fieldPlaces returns the paths of the fields of a job, the outermost of those with one name.
+// fieldPlaces returns the paths of the fields of a job; of those with one name, the outermost.
 var fieldPlaces = sync.OnceValue(func() map[string]string {
 	places := map[string]string{}
 	for t, at := range jobPlaces {
@@ -50,8 +50,8 @@ var fieldPlaces = sync.OnceValue(func() map[string]string {
 
 func depth(path string) int { return strings.Count(path, ".") }
 
-// hintOfPlace says where a job has the field that a name means, for a name that its struct does
-// not have; none if no field is meant. Steps of flows have other places.
+// hintOfPlace suggests the place of a known field of jobs, for a name that its struct lacks; none
+// if it is unknown. Steps of flows have other places.
 func hintOfPlace(name string, in reflect.Type, written string) phrase.Text {
 	here, known := jobPlaces[in]
 	if !known || strings.HasPrefix(written, "run.flow") {

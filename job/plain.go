@@ -10,14 +10,14 @@ import (
 // way. It makes the same nodes as the library, in a tenth of the time; it leaves everything
 // uncertain, above all mistakes, to the library.
 type plainReader struct {
-	text string // behind the line that is read
+	text string // the text after the current line
 	line int    // its number
-	// more is set if there is such a line, at is its indentation, and rest its content.
+	// more is set if there is a current line, at is its indentation, and rest its content.
 	more  bool
 	at    int
 	rest  string
 	spare nodes
-	stack []entry // of the mappings and lists that are not at their end
+	stack []entry // the open mappings and lists
 }
 
 // document returns the node of a document whose first line has a number, or nil if it is
@@ -48,9 +48,8 @@ func (r *plainReader) next() {
 	r.at = indented - len(r.rest)
 }
 
-// block returns the mapping or list that begins on the current line, or nil if it is not
-// plain. The lines after it belong to the enclosing blocks, or else the document is not
-// plain.
+// block returns the mapping or list that begins on the current line, or nil if it is not plain. The
+// lines after it must belong to the enclosing blocks.
 func (r *plainReader) block(depth int) *node {
 	if depth == depthMax {
 		return nil
@@ -107,7 +106,7 @@ func (r *plainReader) pair(depth int) (e entry) {
 	return e
 }
 
-// scalar returns the rest of the line as a text, and moves to the next line.
+// scalar returns the rest of the line as a text and advances.
 func (r *plainReader) scalar() *node {
 	text, quoted := plainText(r.rest)
 	if text == "" {

@@ -11,7 +11,7 @@ import (
 func samePlain(t *testing.T, text string) (plain bool) {
 	t.Helper()
 	if partsOf("a.yaml", []byte(text), len(text)+1) == nil {
-		return false // the text is not cut, and this test does not read it
+		return false // the text is unlimited, and this test does not read it
 	}
 	got := (&plainReader{}).document(text, 1)
 	if got == nil {
@@ -89,8 +89,7 @@ func TestDocumentsBeyondThePlainFormUseYAML(t *testing.T) {
 	}
 }
 
-// FuzzPlain looks for documents that are read as plain ones, and are not what the library
-// reads.
+// FuzzPlain searches for documents whose plain reading differs from the library's.
 func FuzzPlain(f *testing.F) {
 	files, _ := filepath.Glob("testdata/*/*.yaml")
 	for _, file := range files {

@@ -1,6 +1,6 @@
 package job
 
-// Policy is the rules for runs that overlap, are missed, take too long or fail.
+// Policy has the rules for runs that overlap, are missed, take too long or fail.
 type Policy struct {
 	Overlap        Overlap   `json:"overlap,omitzero" doc:"What a due run does when the previous one has not ended: skip (default), queue, replace or allow."`
 	QueueLimit     int       `json:"queue_limit,omitzero" min:"1" max:"10000" doc:"With overlap queue: the maximum number of waiting runs; further ones are skipped. Default: 1."`
@@ -30,8 +30,8 @@ type Overlap string
 const (
 	OverlapSkip    Overlap = "skip"    // it is recorded as skipped
 	OverlapQueue   Overlap = "queue"   // it waits for a slot
-	OverlapReplace Overlap = "replace" // the running one is cancelled, and it starts when that is gone
-	OverlapAllow   Overlap = "allow"   // it runs beside the others
+	OverlapReplace Overlap = "replace" // the running one is cancelled, and it starts after its end
+	OverlapAllow   Overlap = "allow"   // it runs at the same time
 )
 
 // Values returns all overlap policies.
@@ -46,7 +46,7 @@ type Missed string
 // The rules for missed occurrences.
 const (
 	MissedNone   Missed = "none"   // they are recorded as missed
-	MissedLatest Missed = "latest" // the latest runs late
+	MissedLatest Missed = "latest" // the latest one runs late
 	MissedAll    Missed = "all"    // all run late, in order
 )
 
@@ -57,8 +57,8 @@ const DefaultMissedLimit = 100
 // Values returns all policies for missed occurrences.
 func (Missed) Values() []string { return texts(MissedNone, MissedLatest, MissedAll) }
 
-// Retry is the rule for further attempts after one that did not succeed. The n-th retry
-// waits Backoff times Factor to the power of n-1, at most Max, and up to Jitter more.
+// Retry is the rule for further attempts after a failure. The n-th retry waits Backoff times Factor
+// to the power of n-1, at most Max, and up to Jitter more.
 type Retry struct {
 	Attempts  *int      `json:"attempts,omitzero" min:"0" max:"1000" doc:"The number of further attempts. Default: 0."`
 	Backoff   *Duration `json:"backoff,omitzero" min:"0s" max:"7d" doc:"The time before the first retry. Default: 10s."`

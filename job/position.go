@@ -8,54 +8,53 @@ import (
 	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
-// A quoted value is one word, but still decides what runs if the word is a program, or code
-// that a program reads. Such positions refuse values that may hold any text, unless the job
-// sets run.unsafe_params. Uncertain positions count as such.
+// A quoted value is one word, but that word may be a program, or code for a program. Such
+// positions, and uncertain ones, refuse values with arbitrary text, unless the job sets
+// run.unsafe_params.
 
 // commandPosition follows the words of a command.
 type commandPosition struct {
-	// arguments is set once the program was named.
+	// arguments is set after the name of the program.
 	arguments bool
-	// file is set while the next word is the file of a redirection.
+	// file is set if the next word is the file of a redirection.
 	file bool
-	// wrapped is set behind a program that executes another one, operands counts its own words
-	// that come first, and option is set behind one of its options, which may have a value.
+	// wrapped is set after a program that executes another one. operands counts its own leading
+	// words, and option is set after its options, which may have values.
 	wrapped  bool
 	operands int
 	option   bool
-	// reader is a program that reads code in its next words; always is set if it reads code
-	// in all of them.
+	// reader is a program that reads code in its next words, in all of them if always is set.
 	reader string
 	always bool
-	// perhaps is an argument that has the name of an interpreter: with an option such as -c
-	// behind it, as in docker exec box sh -c, it is one.
+	// perhaps is an argument with the name of an interpreter: followed by an option such as -c, as
+	// in docker exec box sh -c, it is one.
 	perhaps string
 }
 
-// interpreters read code from the first word that is no option, or behind one such as -c.
-// Numbers at the end of their names are left out.
+// interpreters read code from the first word that is no option, or after an option such as -c.
+// Their names lack trailing numbers.
 var interpreters = []string{
 	"sh", "bash", "dash", "ash", "ksh", "mksh", "zsh", "fish", "python", "pypy", "perl", "ruby", "node", "nodejs", "deno", "bun", "lua", "luajit",
 	"php", "Rscript", "tclsh", "expect", "pwsh", "powershell", "osascript", "awk", "gawk", "mawk", "nawk",
 }
 
-// readers take all of their words for code.
+// readers read all of their words as code.
 var readers = []string{"ssh", "su", "watch", "parallel", "eval"}
 
-// evaluators take their first word for code, or for a file of it.
+// evaluators read their first word as code, or as a file of code.
 var evaluators = []string{".", "source", "trap"}
 
 // executing are options, of find for example, before a command.
 var executing = []string{"-exec", "-execdir", "-ok", "-okdir", "--exec"}
 
-// wrappers execute the program that their words name, behind as many operands of their own.
+// wrappers execute the program in their words, after this many own operands.
 var wrappers = map[string]int{
 	"env": 0, "sudo": 0, "doas": 0, "runuser": 0, "nohup": 0, "nice": 0, "ionice": 0, "chrt": 1, "taskset": 1, "setsid": 0, "stdbuf": 0, "time": 0,
 	"exec": 0, "command": 0, "builtin": 0, "xargs": 0, "busybox": 0, "strace": 0, "chronic": 0, "unshare": 0, "nsenter": 0, "systemd-run": 0,
 	"systemd-inhibit": 0, "setpriv": 0, "timeout": 1, "flock": 1, "chroot": 1,
 }
 
-// beforeCommands are words of the shell behind which a command begins.
+// beforeCommands are shell words that precede a command.
 var beforeCommands = []string{"if", "then", "else", "elif", "while", "until", "do", "!", "{", "coproc"}
 
 // codeVariables are variables whose value decides what programs execute.
@@ -87,7 +86,7 @@ func (p *commandPosition) refusal(word string) phrase.Text {
 	return phrase.Text{}
 }
 
-// end takes the word that has ended.
+// end handles the end of a word.
 func (p *commandPosition) end(word string) {
 	isOption := strings.HasPrefix(word, "-")
 	switch {
@@ -135,7 +134,7 @@ func (p *commandPosition) end(word string) {
 	}
 }
 
-// join returns the position after an if with the end positions of its branches.
+// join returns the position after an if, from the positions at the ends of its branches.
 func (p commandPosition) join(other commandPosition) commandPosition {
 	switch {
 	case p == other, p.always:
@@ -161,7 +160,7 @@ func (v *validator) checkPositions(params []string, words []positioned, env map[
 	refuse := func(at *path, text string, where func(free string) phrase.Text) {
 		t, err := CompileTemplate(TemplatePrivate, text, params)
 		if err != nil || t.free == "" {
-			return // the error is reported by templates
+			return // templates report the error
 		}
 		if place := where(t.free); !place.IsZero() {
 			v.report(at, phrase.FreeNotThere.Of(t.free, place), phrase.UnsafeForm)

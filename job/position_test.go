@@ -21,7 +21,7 @@ func problemsOf(t *testing.T, run string) string {
 	return ""
 }
 
-// Quoting keeps a value one word. Where the word is the program, or code, that is not enough.
+// Quoting keeps a value one word, which is not enough if that word is a program or code.
 func TestParametersCannotChooseTheProgram(t *testing.T) {
 	const program = "cannot stand as the program of a command"
 	for run, want := range map[string]string{
@@ -106,7 +106,7 @@ func TestParametersMayBeArguments(t *testing.T) {
 		"shell: 'for f in {{ .Param.p }}; do echo {{ .Param.q }}; done'",
 		"shell: 'case {{ .Param.p }} in a) echo {{ .Param.q }};; *) echo {{ .Param.q }};; esac'",
 		"shell: 'echo {{ if .Param.p }}{{ .Param.p }}{{ else }}none{{ end }} {{ .Param.q }}'",
-		"shell: '{{ .Name }} {{ .Shard }}'", // these hold no other text
+		"shell: '{{ .Name }} {{ .Shard }}'", // these have limited texts
 		"shell: {command: printf, args: ['%s', '{{ .Param.p }}']}",
 		"shell: {script: 'echo $BELFRY_PARAM_P', args: ['{{ .Param.p }}']}",
 		"shell: {command: python3, args: [report.py, -c, '{{ .Param.p }}']}",
@@ -118,7 +118,7 @@ func TestParametersMayBeArguments(t *testing.T) {
 	}
 }
 
-// A job that was stored before this was refused runs as it did.
+// A job stored before this rule runs unchanged.
 func TestStoredJobsWithParametersAsProgramsStillRun(t *testing.T) {
 	j := &job.Job{
 		Namespace: "default", Name: "old", Params: map[string]job.Param{"p": {Default: "date"}},

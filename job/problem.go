@@ -9,14 +9,13 @@ import (
 	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
-// Problem is one mistake in a document: its place, what is wrong and, if known, what would
-// be right.
+// Problem is a mistake in a document: its place, what is wrong and, if known, a correction.
 type Problem struct {
 	File         string // the name given to Decode
-	Line, Column int    // from 1; 0 where the document was not read from text
+	Line, Column int    // from 1; 0 if the document was not read from text
 	Path         string // the field as the user wrote it, for example schedule.cron[1]
 	Message      Reason // what is wrong
-	Hint         Reason // the correction; may be none
+	Hint         Reason // the correction; optional
 }
 
 // Error returns the problem in one line, for example
@@ -105,5 +104,5 @@ func first(hint []phrase.Text) phrase.Text {
 	return hint[0]
 }
 
-// said returns a text as a value of a problem.
+// said converts a text to a value of a problem.
 func said(t phrase.Text) Reason { return ReasonOf(t.String(), t.Code(), t.Args()) }

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// ReasonText is the code of a reason that is only a text: what a command, a service or a person
-// has said, and what versions before the codes have stored.
+// ReasonText is the code of a reason that is only a text: from a command, a service or a person, or
+// stored by a version without codes.
 const ReasonText = "text"
 
 // ReasonMark divides the English text of a stored reason from its code and arguments. It is a
@@ -15,8 +15,8 @@ const ReasonText = "text"
 const ReasonMark = "\x1f"
 
 // Reason explains the state or the outcome of a run or an attempt: a code with arguments, which
-// package reason makes and says in the language of a reader. The zero value is no reason. Two
-// reasons with the same code and arguments are equal by ==.
+// package reason creates and translates. The zero value is no reason. Two reasons with the same
+// code and arguments are equal by ==.
 type Reason struct {
 	stored string // the English text, and after ReasonMark the code and arguments in JSON
 }
@@ -37,7 +37,7 @@ func ReasonOf(english, code string, args map[string]any) Reason {
 	if code == "" || code == ReasonText {
 		return r
 	}
-	// What JSON has can be written.
+	// A decoded value always encodes.
 	var text bytes.Buffer
 	to := json.NewEncoder(&text)
 	to.SetEscapeHTML(false)
@@ -52,7 +52,7 @@ func StoredReason(stored string) Reason { return Reason{stored} }
 // ReasonArgs are the arguments of a reason for programs.
 type ReasonArgs map[string]any
 
-// For returns the code and arguments of a reason for programs, nil for a text.
+// For returns the code and arguments of a reason for programs; a text has no arguments.
 func (r Reason) For() (code string, args *ReasonArgs) {
 	code, values := r.parts()
 	if code != ReasonText && len(values) > 0 {
@@ -61,7 +61,7 @@ func (r Reason) For() (code string, args *ReasonArgs) {
 	return code, args
 }
 
-// Texts returns the arguments as texts, nil for none. A reason among them is left out.
+// Texts returns the arguments as texts, nil for none. Reasons among them are omitted.
 func (a *ReasonArgs) Texts() map[string]string {
 	if a == nil {
 		return nil
@@ -86,8 +86,8 @@ func (a *ReasonArgs) Reason(english, code string) Reason {
 	return ReasonOf(english, code, *a)
 }
 
-// Stored returns the form in which stores keep a reason: the English text, by which it is found,
-// then the code and arguments. A text is kept as it is.
+// Stored returns the form in which stores keep a reason: the English text, for searches, then the
+// code and arguments. A text has no more.
 func (r Reason) Stored() string { return r.stored }
 
 // IsZero reports whether there is no reason.
@@ -105,7 +105,7 @@ func (r Reason) Code() string {
 	return code
 }
 
-// Has reports whether a reason has the code, itself or in a reason among its arguments.
+// Has reports whether a reason, or a reason among its arguments, has a code.
 func (r Reason) Has(code string) bool {
 	english, written, isCoded := strings.Cut(r.stored, ReasonMark)
 	if !isCoded {
@@ -114,8 +114,9 @@ func (r Reason) Has(code string) bool {
 	return strings.Contains(written, CodePart(code))
 }
 
-// CodePart returns what a stored reason contains, behind its English text, if [Reason.Has] is true:
-// stores search by it. Texts in arguments cannot contain it, because JSON escapes their quotes.
+// CodePart returns a text that a stored reason contains, after its English text, if [Reason.Has] is
+// true: stores search for it. Texts in arguments cannot contain it, because JSON escapes their
+// quotes.
 func CodePart(code string) string { return `"code":"` + code + `"` }
 
 // Args returns the arguments of a reason as JSON has them, numbers as json.Number.

@@ -19,20 +19,20 @@ type Run struct {
 	// request id (hand), the parent run (on, after_end), the process id of the
 	// node (boot), or the parent run with the step and its item (step, flow): see StepKey.
 	Key           string
-	Shard, Shards int // Shards is 0 where the occurrence is not split
+	Shard, Shards int // Shards is 0 if the occurrence is not split
 
-	Epoch   int64 // of the job when the run was planned
-	Version int64 // of the job that the latest attempt was claimed under
+	Epoch   int64 // epoch of the job when the run was planned
+	Version int64 // version of the job at the latest claim
 
 	State     RunState
 	Scheduled time.Time // the moment that the run is for
-	Due       time.Time // when its next attempt may start
-	Attempt   int       // the number of the latest attempt or, while ready, of the next; from 1
+	Due       time.Time // the earliest start of its next attempt
+	Attempt   int       // number of the latest attempt or, while ready, of the next; from 1
 	Node      string    // the node that it is assigned to or runs on
 	HoldsSlot bool
 
 	Params map[string]string
-	Parent ID // the run that made this one; zero for none
+	Parent ID // the run that created this one; zero for none
 
 	// Flow is the state of a run of a flow, as package flow writes it; nil before its
 	// start, and for all other runs.
@@ -72,17 +72,17 @@ func (r *Run) Step() (step string, item int) {
 type Attempt struct {
 	Run    ID
 	Number int // from 1
-	Token  ID  // made by the claim; a result without it is not taken
+	Token  ID  // made by the claim; results need it
 	Node   string
 
 	Started, Ended time.Time
 	Outcome        Outcome
 	Reason         Reason
-	ExitCode       *int   // of a command that exited
-	Signal         string // that ended the command, for example SIGKILL
-	HTTPStatus     int    // of the answer; 0 for none
-	// Cause is what the work itself said about its failure, such as the last line of its standard
-	// error; "" if it said nothing, for successes, and in records of older programs.
+	ExitCode       *int   // exit code of a command
+	Signal         string // signal that ended the command, for example SIGKILL
+	HTTPStatus     int    // status of the answer; 0 for none
+	// Cause is the failure in the words of the work, such as the last line of its standard error;
+	// "" if unknown, for successes, and in records of older programs.
 	Cause string `json:",omitzero"`
 	// Fingerprint is the same for failures of one kind: see reason.FingerprintOf.
 	Fingerprint Fingerprint `json:",omitzero"`
@@ -119,7 +119,7 @@ const (
 	RunOn        RunKind = "on"        // the end of another job's run
 	RunAfterEnd  RunKind = "after_end" // the end of the job's previous run
 	RunBoot      RunKind = "boot"      // the start of a node
-	RunStep      RunKind = "step"      // a step of a flow: it is part of the run that is its parent
+	RunStep      RunKind = "step"      // a step of a flow: a part of its parent run
 	RunByFlow    RunKind = "flow"      // a step of another job's flow
 )
 

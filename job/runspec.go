@@ -8,13 +8,12 @@ import (
 	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
-// RunSpec is what a job runs: a union, of which exactly one field is set. Each kind of work
-// has its own file, work_KIND.go: its type with its fields, checks, defaults and templates.
-// A new kind needs such a file and a field here; outside this package only its executor
-// knows it.
+// RunSpec is what a job runs: a union, of which exactly one field is set. Each kind of work has its
+// own file, work_KIND.go: its type with its fields, checks, defaults and templates. A new kind
+// needs such a file and a field here; outside this package only its executor uses it.
 //
-// Commands, arguments (except the interpreter's), URLs, header values, bodies, standard
-// input and the values of the environment are templates; see CompileTemplate.
+// Commands, arguments (except the interpreter's), URLs, header values, bodies, standard input and
+// the values of the environment are templates; see CompileTemplate.
 type RunSpec struct {
 	Shell     *Shell     `json:"shell,omitzero" short:"read" doc:"A command or a script on the node: text for sh, or a mapping."`
 	Container *Container `json:"container,omitzero" doc:"A command in a container, on a node with Docker or Podman: the image as text, with shell beside it, or a mapping."`
@@ -41,29 +40,29 @@ type work interface {
 	check(v *validator, j *Job, run *path)
 	// filled returns the work with its defaults.
 	filled() work
-	// expand returns a copy with every template replaced by visit. No other place knows
-	// which fields are templates.
+	// expand returns a copy with every template replaced by visit. No other code knows which fields
+	// are templates.
 	expand(visit visitor, run *path) work
 }
 
 // traits are the properties of work that policies, placement and templates use.
 type traits struct {
-	handler      string // the handler that a node must have, "" for none
-	group        string // of the executors that do the work
-	subject      string // its command or address, "" for others
-	isElsewhere  bool   // executors do it, and place.strategy is about them
+	handler      string // the handler that a node needs, "" for none
+	group        string // the executors' group
+	subject      string // its command or address, "" if it has none
+	isElsewhere  bool   // executors do it, and place.strategy chooses them
 	hasExitCode  bool   // policies may name exit codes
 	hasOutput    bool   // policies may match its output
-	isCheap      bool   // it may fall due more often than each RateMin
+	isCheap      bool   // its interval may be below RateMin
 	isReported   bool   // Belfry does not start it
-	isFlow       bool   // its steps do the work
-	isStep       bool   // it is only for steps of flows
+	isFlow       bool   // its steps are the work
+	isStep       bool   // only valid in steps of flows
 	unsafeParams bool   // parameters may decide what runs
 }
 
 var runSpecType = reflect.TypeFor[RunSpec]()
 
-// work returns the kind of work, or nil unless exactly one is set.
+// work returns the only kind of work that is set, or nil.
 func (r *RunSpec) work() work {
 	var set work
 	v := reflect.ValueOf(r).Elem()
@@ -113,13 +112,14 @@ func (r *RunSpec) IsFlow() bool { return r.traits().isFlow }
 // IsReported reports whether the work happens outside of Belfry and is reported to it.
 func (r *RunSpec) IsReported() bool { return r.traits().isReported }
 
-// IsTimed reports whether the timeout counts from the start of an attempt on its node: the timeout of other
-// work counts from when another program has begun with it.
+// IsTimed reports whether the timeout counts from the start of an attempt on its node: for other work
+// it counts from when another program has begun.
 func (r *RunSpec) IsTimed() bool {
 	return !r.IsFlow() && !r.IsReported() && !r.IsHandedOver()
 }
 
-// IsHandedOver reports whether nodes hand the work over to another program, which says later how it ended.
+// IsHandedOver reports whether nodes hand the work over to another program, which reports the end
+// later.
 func (r *RunSpec) IsHandedOver() bool {
 	return r.traits().isElsewhere || r.HTTP != nil && r.HTTP.Callback
 }
@@ -135,7 +135,7 @@ func (r RunSpec) MarshalJSON() ([]byte, error) {
 			continue
 		}
 		b = append(appendJSONText(appendComma(b, said), f.name), ':')
-		if flow, ok := value.Interface().(*Flow); ok { // it has works in it
+		if flow, ok := value.Interface().(*Flow); ok { // its steps have work
 			text, err := json.Marshal(flow)
 			if err != nil {
 				return nil, err
@@ -152,7 +152,7 @@ func (r RunSpec) MarshalJSON() ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// isStoredShort reports whether stores keep a kind of work in its short text form.
+// isStoredShort reports whether stores use the short text form of a kind of work.
 func isStoredShort(work reflect.Value) bool {
 	_, ok := work.Interface().(json.Unmarshaler)
 	return ok

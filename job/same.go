@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Same reports whether two documents have the same content: whether Encode writes the same
-// for both, apart from the server's additions. Empty counts as not set.
+// Same reports whether two documents have the same content: whether Encode writes the same for
+// both, apart from the server's additions. Empty counts as unset.
 func Same(a, b Document) bool {
 	if a.kind() != b.kind() {
 		return false
@@ -35,8 +35,8 @@ func Apart(a, b *Job) (ofA, ofB map[string]any) {
 	return ofA, ofB
 }
 
-// apart finds the fields in which two documents of a kind differ. It ignores the server's
-// additions, and whether the default namespace is written.
+// apart finds the fields in which two documents of a kind differ. It ignores the server's additions
+// and an explicit default namespace.
 func apart(a, b reflect.Value) iter.Seq[*field] {
 	return func(yield func(*field) bool) {
 		for _, f := range fieldsOf(a.Type()) {
@@ -67,7 +67,7 @@ func same(a, b reflect.Value) bool {
 	return saidA == saidB && (!saidA || sameSaid(a, b))
 }
 
-// sameSaid compares two values that are set, even to zero.
+// sameSaid compares two set values, which may be zero.
 func sameSaid(a, b reflect.Value) bool {
 	t := a.Type()
 	switch {

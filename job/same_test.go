@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Two documents say the same exactly if Encode writes the same of both, but for what
-// servers add.
+// Two documents are equal exactly if Encode writes the same for both, apart from the server's
+// additions.
 func TestEqualDocumentsEncodeAlike(t *testing.T) {
 	texts := []string{
 		"name: a",

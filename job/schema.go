@@ -80,7 +80,7 @@ func (s *schema) structure(t reflect.Type) *node {
 	return definition
 }
 
-// described returns a schema with what people read of it first.
+// described returns a schema with its description first.
 func described(doc string, schema *node) *node {
 	n := object("description", textNode(doc))
 	if strings.HasPrefix(doc, "Read-only.") {
@@ -90,7 +90,7 @@ func described(doc string, schema *node) *node {
 	return n
 }
 
-// value returns the schema of the value of a field, or of an item of it.
+// value returns the schema of a field's value, or of an item of it.
 func (s *schema) value(t reflect.Type, f *field) *node {
 	switch {
 	case t.Kind() == reflect.Pointer:

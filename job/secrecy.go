@@ -12,7 +12,7 @@ type Secrecy string
 const (
 	SecretNothing Secrecy = ""
 	SecretValue   Secrecy = "value"   // all of it
-	SecretAddress Secrecy = "address" // the user and the query of a URL
+	SecretAddress Secrecy = "address" // the user and query of a URL
 )
 
 // SecrecyOf returns the part of a job's field that often is secret. The path has the form

@@ -20,8 +20,7 @@ const (
 	// SecretMax is the most bytes of a secret: certificates, keys and credential files
 	// are smaller.
 	SecretMax = 64 << 10
-	// SecretsOfJobMax is the most secrets of a job: an attempt reads all of them before it
-	// starts.
+	// SecretsOfJobMax bounds the secrets of a job: an attempt reads all of them before it starts.
 	SecretsOfJobMax = 50
 )
 
@@ -70,7 +69,7 @@ func secretAlone(e *expression) error {
 	return phrase.Mistake(phrase.SecretInFunction.Of(e.source), phrase.WriteAlone.Of("{{ "+e.source+" }}"))
 }
 
-// silent keeps the value of a secret out of an escaper's error messages.
+// silent keeps a secret out of an escaper's error messages.
 func silent(escape escaper, source string) escaper {
 	if escape == nil {
 		return nil

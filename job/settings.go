@@ -38,7 +38,7 @@ func DecodeSettings(file string, data []byte, settings any) error {
 	}
 	value := reflect.ValueOf(settings).Elem()
 	d.decodeStruct(roots[0], value, root)
-	wrong := map[string]bool{} // unreadable fields have no value to check
+	wrong := map[string]bool{} // values of unreadable fields are not checked
 	for _, p := range d.problems {
 		wrong[p.Path] = true
 	}

@@ -8,16 +8,12 @@ import (
 	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
-// Values in shell commands.
-//
-// A value with arbitrary characters is allowed only where the shell certainly reads it as
-// a literal: outside of all quotes, where it gets its own single quotes, in which only the
-// quote itself is special. To find such positions, this file scans the text of the command
-// character by character. After a construct that the scanner does not know, such values
-// are refused. So an unknown construct causes a refusal, not an injection.
-//
-// Everywhere else only tame values are accepted, whose characters have no special meaning
-// to a shell anywhere.
+// Values in shell commands. A value with arbitrary characters is allowed only where the shell
+// certainly reads it as a literal: outside of all quotes, where it is put into single quotes, in
+// which only the quote itself is special. To find such positions, this file scans the command
+// character by character. After a construct unknown to the scanner it refuses such values, so that
+// the worst case is a refusal, not an injection. Elsewhere it accepts only values of characters
+// without a special meaning to shells.
 
 var (
 	// tamePattern matches values that are safe in quotes.
@@ -49,8 +45,8 @@ func escapeTame(pattern *regexp.Regexp, place phrase.Text) escaper {
 
 // shellPlacement follows the text of a command.
 type shellPlacement struct {
-	// frames are what encloses the current place, the innermost last. The
-	// first is the command itself.
+	// frames are the constructs around the current place, innermost last. The first is the command
+	// itself.
 	frames []shellFrame
 	// lost explains why the position in the text is unknown from here on.
 	lost phrase.Text
@@ -58,7 +54,7 @@ type shellPlacement struct {
 	strict bool
 }
 
-// shellFrame is something that encloses a part of a command.
+// shellFrame is a construct that encloses a part of a command.
 type shellFrame struct {
 	kind shellKind
 	// escaped is set after a backslash.
@@ -176,14 +172,14 @@ func (s *shellPlacement) text(text string) {
 	}
 }
 
-// doubleQuoted takes a character between double quotes.
+// doubleQuoted handles a character between double quotes.
 func (s *shellPlacement) doubleQuoted(c byte) {
 	f := s.top()
 	last := f.last
 	switch {
 	case f.escaped:
 		f.escaped = false
-		if c != '\n' { // otherwise the line continues, as if nothing were there
+		if c != '\n' { // a line break is removed
 			f.last = 0
 		}
 		return
@@ -207,7 +203,7 @@ func (s *shellPlacement) doubleQuoted(c byte) {
 	}
 }
 
-// quoted takes a literal character in quotes: it is part of the quoted word.
+// quoted handles a literal character in quotes: it is part of the quoted word.
 func (s *shellPlacement) quoted(c byte) { s.frames[len(s.frames)-2].grow(c) }
 
 // dollar takes the character after a dollar sign, and reports whether the two belong
@@ -231,14 +227,14 @@ func (s *shellPlacement) dollar(c byte) bool {
 	return true
 }
 
-// command takes a character outside of quotes.
+// command handles a character outside of quotes.
 func (s *shellPlacement) command(c byte) {
 	f := s.top()
 	last := f.last
 	switch {
 	case f.escaped:
 		f.escaped = false
-		if c != '\n' { // otherwise the line continues, as if nothing were there
+		if c != '\n' { // a line break is removed
 			f.last = 0
 			f.grow(c)
 		}
@@ -272,7 +268,7 @@ func (s *shellPlacement) command(c byte) {
 		switch {
 		case c == '<' && last == '<':
 			f.last = 'H'
-		case c == '<' && last == 'H': // <<< is followed by a word
+		case c == '<' && last == 'H': // a word follows <<<
 		case c == '<' || c == '>':
 			f.last = c
 		case c == '&' && (last == '<' || last == '>'):
@@ -354,11 +350,11 @@ func (s *shellPlacement) closeParenthesis() {
 	s.top().last = 0
 }
 
-// grow takes a character that is part of a word.
+// grow handles a character of a word.
 func (f *shellFrame) grow(c byte) {
 	f.place = inWord
 	if c >= 0x80 {
-		f.place = unsureOfWord // in some locales it is a blank
+		f.place = unsureOfWord // some locales treat it as a blank
 	}
 	if len(f.word) < keptOfWord {
 		f.word += string(rune(c))
@@ -384,7 +380,7 @@ func (s *shellPlacement) endWord() {
 	if f.place != atWordStart {
 		f.duplicate = false
 	}
-	if f.place == inWord || f.word != "" { // otherwise it follows a parenthesis
+	if f.place == inWord || f.word != "" { // without a word it follows a parenthesis
 		f.position.end(f.word)
 	}
 	f.word = ""
@@ -440,7 +436,8 @@ func (s *shellPlacement) join(other placement) {
 		s.lose(o.lost)
 	}
 	f, g := s.top(), o.top()
-	// Where in a word and a command the branches ended may differ, but not in what.
+	// The branches may end at different positions of a word and command, but not in different
+	// constructs.
 	f.position = f.position.join(g.position)
 	g.position = f.position
 	if f.word != g.word {

@@ -12,7 +12,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// hostile are values that would do something if a shell read them as code.
+// hostile are values that a shell must not read as code.
 var hostile = []string{
 	"", " ", "plain", "two words", "-n", "*", "~", "#", "it's", `"`, `\`, `\\`, `'\''`, "''", `a\`, `$HOME`, `${HOME}`,
 	"$(touch PWNED)", "`touch PWNED`", "; touch PWNED #", "| touch PWNED", "& touch PWNED &", "\ntouch PWNED\n",
@@ -21,7 +21,7 @@ var hostile = []string{
 	">PWNED", "<(touch PWNED)",
 }
 
-// shells are those to be found on this machine. There is always sh.
+// shells returns the shells of this machine, at least sh.
 func shells(t testing.TB) []string {
 	t.Helper()
 	found := []string{}
@@ -198,8 +198,7 @@ func TestShellRefusesNUL(t *testing.T) {
 	}
 }
 
-// fragments are what random commands are made of: whatever moves a shell into
-// another state, and nothing that does harm.
+// fragments are the parts of random commands: harmless texts that change the state of a shell.
 var fragments = []string{
 	"'", `"`, "`", `\`, "$", "$(", "$((", "((", "(", ")", "))", "${", "}", "{", "[[", "]]", "[", "]", "#", "<", "<<", "<<<", "<(", "|", "&", ";", ";;",
 	"\n", "\\\n", " ", " ", " ", "\t", "\r", "!", "=", "a", "x=", "echo ", " : ", "EOF", "case ", " in ", " esac", "if ", " then ", " fi ", "eval ", "é",
@@ -207,8 +206,8 @@ var fragments = []string{
 	"{{ .Param.v }}", "{{ .Param.v }}", "{{ .Param.v }}", " {{ .Param.v }} ", "{{ .Shard }}", "{{ .Previous }}",
 }
 
-// TestNoCommandLetsAValueRun makes random commands and sees whether a value in
-// them is ever executed. The seed is fixed: what fails once fails always.
+// TestNoCommandLetsAValueRun makes random commands and checks that no value in them is executed.
+// The seed is fixed, so that failures repeat.
 func TestNoCommandLetsAValueRun(t *testing.T) {
 	commands := 8_000
 	if testing.Short() {
@@ -229,7 +228,7 @@ func TestNoCommandLetsAValueRun(t *testing.T) {
 		}
 		compiled, err := job.CompileTemplate(job.TemplateShell, b.String(), []string{"v"})
 		if err != nil {
-			refused++ // a template that is wrong, or a value where none is safe
+			refused++ // an invalid template, or a value where none is safe
 			continue
 		}
 		ran++
@@ -250,7 +249,7 @@ func TestNoCommandLetsAValueRun(t *testing.T) {
 	}
 }
 
-// empty removes the files that a command made, whose names another could run.
+// empty removes files of a command, whose names another could run.
 func empty(t *testing.T, dir string) {
 	t.Helper()
 	files, err := os.ReadDir(dir)
@@ -274,7 +273,7 @@ func FuzzShellValue(f *testing.F) {
 	}
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, value string) {
-		value = value[:min(len(value), 100_000)] // what one argument of a command may have
+		value = value[:min(len(value), 100_000)] // the limit of a command's argument
 		command, err := compiled.Execute(job.TemplateData{Params: map[string]string{"v": value}})
 		if strings.Contains(value, "\x00") {
 			if err == nil {

@@ -37,7 +37,7 @@ type Template struct {
 	kind  TemplateKind
 	parts []part
 	fixed bool   // there are no actions
-	free  string // the first value in it that may hold any text; "" for none
+	free  string // the first value in it that may have any text; "" for none
 }
 
 // TemplateKind is the target of a template's text, which decides the escaping of its
@@ -67,7 +67,7 @@ const (
 	// allowed in scheme and host.
 	TemplateURL
 
-	// TemplateHeader is the value of a header: it stays on its line.
+	// TemplateHeader is the value of a header, without line breaks.
 	TemplateHeader
 
 	// TemplateJSON is a JSON text. Inside of a string values are escaped,
@@ -92,19 +92,19 @@ const (
 
 // TemplateData is the data for the actions of a template.
 type TemplateData struct {
-	Scheduled time.Time // in the job's zone, as the next two
+	Scheduled time.Time // in the job's zone, like the next two
 	Previous  time.Time // the previous scheduled time; zero for none
 	Next      time.Time // the next scheduled time; zero for none
 
 	Run       ID
 	Attempt   int
 	Shard     int // from 0
-	Shards    int // 1 where the occurrence is not split
+	Shards    int // 1 if the occurrence is not split
 	Namespace string
 	Name      string
 	Node      string
 	Params    map[string]string
-	Secrets   map[string]string // the secrets that the job names
+	Secrets   map[string]string // secrets of the job
 
 	// Steps are the finished steps of a flow, by name; nil outside of flows. Item is the
 	// item of a for_each, nil for none, and Index its position.
@@ -294,8 +294,8 @@ func (c *compiler) choice(n *parse.IfNode, at placement, depth int) (p part, err
 	return p, nil
 }
 
-// constantText returns the text of an action that is nothing but a constant,
-// such as {{"{{"}}. It counts as text of the template.
+// constantText returns the text of an action that is only a constant, such as {{"{{"}}. It counts
+// as text of the template.
 func constantText(pipe *parse.PipeNode) (string, bool) {
 	if len(pipe.Decl) > 0 || len(pipe.Cmds) != 1 || len(pipe.Cmds[0].Args) != 1 {
 		return "", false

@@ -13,8 +13,8 @@ import (
 	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
-// Expressions between the braces of a template, compiled to functions with a known type.
-// Only the names in the tables of this file exist.
+// Expressions between the braces of a template, compiled to functions with a known type. This file
+// has tables of all their names.
 
 // kindWords are the types in words.
 var kindWords = map[valueKind]phrase.Text{
@@ -29,9 +29,9 @@ const (
 	textValue   valueKind = "text"
 	numberValue valueKind = "number"      // an int
 	truthValue  valueKind = "truth value" // a bool
-	momentValue valueKind = "time"        // a time.Time; the zero one is empty
+	momentValue valueKind = "time"        // a time.Time; the zero time is empty
 	anyValue    valueKind = "value"       // as a parameter of functions only
-	foundValue  valueKind = "result"      // a value in a result: any of the others
+	foundValue  valueKind = "result"      // a value in a result, of any other kind
 	secretValue valueKind = "secret"
 )
 
@@ -39,8 +39,8 @@ const (
 type expression struct {
 	kind     valueKind
 	constant bool
-	// free is set if the text may hold any character: people and machines choose it, unlike
-	// the values of a schedule or a counter.
+	// free is set if the text may hold any character: it comes from people or machines, unlike a
+	// schedule or a counter.
 	free bool
 	eval func(*TemplateData) (any, error)
 	// raw returns the value of eval in JSON, or nil if it is not from a result.
@@ -68,10 +68,10 @@ var rootFields = map[string]struct {
 	"Node":      {textValue, true, func(d *TemplateData) any { return d.Node }},
 }
 
-// function computes a value from others.
+// function computes a value from values.
 type function struct {
 	takes  []valueKind
-	many   bool // the last of takes may be repeated
+	many   bool // the last kind in takes may repeat
 	result valueKind
 	call   func(args []any) (any, error)
 	// check, if any, judges arguments that are constants.
@@ -230,18 +230,18 @@ func momentText(t time.Time) string {
 // compiler makes expressions of the nodes of the template parser.
 type compiler struct {
 	params  []string
-	secrets []string // of the parameters, those that choose a secret
-	// flow is set for steps of flows, whose templates may read the results of the steps in
-	// steps, all if nil. item is set if an item exists.
+	secrets []string // the parameters that choose a secret
+	// flow is set for steps of flows, whose templates may read the results in steps, or all if nil.
+	// item is set if there is an item.
 	flow, item bool
 	// early is set for expressions that are evaluated before a node claims the step.
 	early bool
 	steps map[string]bool
-	uses  map[string]bool // the steps that were named; nil if that does not matter
+	uses  map[string]bool // the named steps; may be nil
 	// strict refuses values that would decide what a command runs.
 	strict bool
 	free   string // of the Template
-	// private is set where secrets are allowed, and named receives their names.
+	// private is set where secrets are allowed; named receives their names.
 	private bool
 	named   map[string]bool
 }
@@ -285,7 +285,7 @@ func (c *compiler) command(n *parse.CommandNode, piped *expression, depth int) (
 	return c.operand(n.Args[0], args, depth)
 }
 
-// operand compiles a value, or a call of it with arguments.
+// operand compiles a value, or its call with arguments.
 func (c *compiler) operand(n parse.Node, args []*expression, depth int) (*expression, error) {
 	constant := func(kind valueKind, v any) (*expression, error) {
 		if len(args) > 0 {

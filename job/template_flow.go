@@ -93,8 +93,8 @@ func pick(value json.RawMessage, place []string, of string) (json.RawMessage, er
 	return value, nil
 }
 
-// plainOfJSON returns a JSON value for templates: texts, whole numbers and truth values as
-// such, all others as written.
+// plainOfJSON returns a JSON value for templates: texts, whole numbers and truth values as such,
+// other values as written.
 func plainOfJSON(value json.RawMessage) any {
 	decoder := json.NewDecoder(bytes.NewReader(value))
 	decoder.UseNumber()
@@ -148,9 +148,9 @@ func convert(v any, want valueKind, source string) (any, error) {
 	return nil, fmt.Errorf("%s is %s, not a %s", source, quote(valueText(v)), want)
 }
 
-// Uses returns the steps whose results the i-th step of All reads: those in its templates
-// and, for a handler, which reads results in its own code, all that it needs; in finally
-// all others. The flow is valid.
+// Uses returns the steps whose results the i-th step of All reads: steps in its templates and, for
+// a handler, whose code reads results, all its needs; in finally all other steps. The flow must be
+// valid.
 func (f *Flow) Uses(i int, params []string) []string {
 	s := f.All()[i]
 	uses := map[string]bool{}
@@ -196,7 +196,7 @@ func (d TemplateData) Text(template string) (string, error) {
 	return t.Execute(d)
 }
 
-// Condition returns the value of an if: true or false, all others are an error.
+// Condition returns the value of an if: true or false; any other value is an error.
 func (d TemplateData) Condition(template string) (bool, error) {
 	text, err := d.Text(template)
 	if err != nil {

@@ -10,10 +10,10 @@ import (
 // meaning of "022", "on" or "12:30" depends on the type of the field.
 type node struct {
 	text         string  // of a scalar
-	entries      []entry // of a mapping or list, in the order of the text
+	entries      []entry // of a mapping or list, in textual order
 	line, column int32
 	kind         nodeKind
-	quoted       bool // the scalar is a text by its notation
+	quoted       bool // its notation makes the scalar a text
 }
 
 // entry is a key of a mapping with its value, or an item of a list, without a key.
@@ -25,7 +25,7 @@ type entry struct {
 type nodes []node
 
 func (spare *nodes) next(line, column int) *node {
-	const together = 32 // about as many as a job has
+	const together = 32 // about the number in a job
 	if len(*spare) == 0 {
 		*spare = make([]node, together)
 	}
@@ -164,7 +164,7 @@ const (
 	aliasedMax = 100_000
 )
 
-// treeError is a syntax error, after which the rest of a file cannot be read.
+// treeError is a syntax error, which makes the rest of a file unreadable.
 type treeError struct {
 	line, column int
 	message      phrase.Text

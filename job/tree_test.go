@@ -50,7 +50,7 @@ func TestKeysGivenTwiceAreFoundInShortMappingsAndLong(t *testing.T) {
 	}
 }
 
-// sameOnOneLine compares a document on one line with what its node says.
+// sameOnOneLine compares a document on one line with its node.
 func sameOnOneLine(t *testing.T, d Document) {
 	t.Helper()
 	var want bytes.Buffer

@@ -10,9 +10,8 @@ import (
 	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
-// Duration is a length of time that is written as whole numbers with units,
-// the largest first: "90s", "10m", "1d12h", "250ms". A day has 24 hours and a
-// week 7 days, whatever clocks do. "0" needs no unit.
+// Duration is a length of time that is written as whole numbers with units, the largest first:
+// "90s", "10m", "1d12h", "250ms". A day always has 24 hours and a week 7 days. "0" needs no unit.
 type Duration time.Duration
 
 // Forever is the Duration without an end, written "forever". Only some fields accept it, as
@@ -101,7 +100,7 @@ func (d Duration) String() string {
 	return string(b)
 }
 
-// InWords returns d as sentences for people have it: "1 h 30 min", "12.5 s", "250 ms".
+// InWords formats d for sentences: "1 h 30 min", "12.5 s", "250 ms".
 func (d Duration) InWords() string {
 	switch {
 	case d == 0:

@@ -26,8 +26,8 @@ func Among(calendars Calendars) Option {
 	return func(v *validator) { v.calendars, v.wantCalendars = calendars, true }
 }
 
-// KnownSecrets sets a function that explains why a secret does not exist in a namespace, or
-// returns none. Without it every secret name is accepted.
+// KnownSecrets sets a function that explains why a secret does not exist, or returns none. Without
+// it every name is accepted.
 func KnownSecrets(unknown func(namespace, name string) Reason) Option {
 	return func(v *validator) { v.unknownSecret = unknown }
 }
@@ -37,7 +37,7 @@ type validator struct {
 	doc           Document
 	now           time.Time
 	defaults      *Defaults
-	unknownSecret func(namespace, name string) Reason // nil: all are known
+	unknownSecret func(namespace, name string) Reason // nil if all are known
 	calendars     Calendars
 	wantCalendars bool // calendars must exist
 	unknownDays   bool // a named calendar was not looked up
@@ -119,9 +119,9 @@ func (v *validator) refuse(set bool, at *path, message phrase.Text, hint ...phra
 	}
 }
 
-// isBroken reports whether a problem of a field may only follow from a mistake that Decode
-// has reported: in the field itself, around or inside it, or in one of the fields beside it
-// that the problem depends on.
+// isBroken reports whether a problem of a field may only follow from a mistake that Decode has
+// reported: in the field itself, around or inside it, or in a field beside it on which the problem
+// depends.
 func (d *Document) isBroken(at string, beside bool) bool {
 	within := func(inner, outer string) bool {
 		rest, ok := strings.CutPrefix(inner, outer)
@@ -145,8 +145,7 @@ func (p *path) locate(source *node) (shown string, nearest *node) {
 	return b.String(), nearest
 }
 
-// follow writes the path as locate returns it. found is set if nearest is where it
-// leads.
+// follow writes the path for locate. found is set if nearest is its end.
 func (p *path) follow(source *node, b *strings.Builder) (nearest *node, found bool) {
 	if p == nil {
 		return source, true
@@ -263,8 +262,8 @@ func isName(text string) bool {
 	return hasForm(text, 128, first, first+"._-")
 }
 
-// hasForm reports whether a text has at most the given length, and allowed first and other
-// bytes. Each document has several names, and a regular expression takes ten times as long.
+// hasForm reports whether a text has at most the given length, and allowed first and other bytes. A
+// regular expression would take ten times as long for the many names.
 func hasForm(text string, most int, first, others string) bool {
 	return text != "" && len(text) <= most && strings.IndexByte(first, text[0]) >= 0 && strings.Trim(text, others) == ""
 }

@@ -50,7 +50,7 @@ func (v *validator) schedule(j *Job) {
 		source = sources[0]
 	}
 
-	// Fields that need one of these sources.
+	// Fields that need a particular source.
 	only := func(set bool, name string, beside ...string) {
 		if set && !slices.Contains(beside, source) {
 			v.refuse(true, at.field(name), phrase.OnlyWithOr.Of(beside))
@@ -87,7 +87,7 @@ func (v *validator) schedule(j *Job) {
 	v.rulesLeaveSome(j)
 }
 
-// rulesLeaveSome reports bounds and rules that leave nothing of a schedule.
+// rulesLeaveSome reports bounds and rules that exclude all occurrences.
 func (v *validator) rulesLeaveSome(j *Job) {
 	before := len(v.problems)
 	all, left := v.compileSchedule(j)
@@ -100,7 +100,7 @@ func (v *validator) rulesLeaveSome(j *Job) {
 	}
 	first := all.Next(from.Add(-1))
 	if first.IsZero() {
-		return // it has no occurrences in any case
+		return // it has no occurrences anyway
 	}
 	// An occurrence may have moved to an earlier day. A filter searches 40
 	// years at a time, and expressions end with the year 2199.
@@ -112,8 +112,8 @@ func (v *validator) rulesLeaveSome(j *Job) {
 	v.report(root.field("schedule"), phrase.NothingLeft)
 }
 
-// RateMin is the shortest interval of jobs that start a process or call a server. With
-// shorter ones a machine would only start runs.
+// RateMin is the shortest interval of jobs that start a process or call a server. With shorter
+// intervals a machine would only start runs.
 const RateMin = Duration(time.Second)
 
 func (v *validator) checkRate(j *Job, rate Duration, at *path) {
@@ -144,9 +144,8 @@ func (v *validator) place(j *Job) {
 }
 
 const (
-	// A node that cannot renew its session ends its runs so early that they are gone,
-	// killGrace included, this long before another node may declare them lost: time for
-	// the kill itself and for small differences of clocks.
+	// lossMargin is how long before other nodes may declare its runs lost a node without renewals
+	// has ended them, killGrace included: time for the kill and small differences of clocks.
 	lossMargin = Duration(3 * time.Second)
 	// A session is renewed every 2 s and ends after 6 s. A shorter silence is a network
 	// glitch and must not end runs.

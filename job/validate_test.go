@@ -77,7 +77,7 @@ func TestLostAfterLeavesTimeToEndRuns(t *testing.T) {
 		"{lost_after: 8s, kill_grace: 0}":    false,
 		"{lost_after: 1h, kill_grace: 30m}":  true,
 		"{kill_grace: 51s}":                  true,
-		"{kill_grace: 52s}":                  true, // the default is as long as that needs
+		"{kill_grace: 52s}":                  true, // the default is long enough for that
 		"{lost_after: 100s, kill_grace: 1m}": true,
 	} {
 		err := decode(t, "a.yaml", "{name: a, run: {shell: x}, policy: "+policy+"}")[0].Validate()
@@ -159,7 +159,7 @@ func TestWarningsNameLikelyMistakes(t *testing.T) {
 	}
 }
 
-// Defaults are warned about as what a job says, where it is silent.
+// A job's omitted settings cause warnings by their defaults.
 func TestWarningsLookAtDefaults(t *testing.T) {
 	doc := decode(t, "a.yaml", "{name: a, run: {shell: x}, schedule: {every: 1m}}")[0]
 	all := job.Defaults{Policy: job.Policy{Missed: job.MissedAll}}
@@ -203,7 +203,7 @@ func TestWorkOfExecutorsIsChecked(t *testing.T) {
 	}
 }
 
-// Executors know a job by its number, so numbers never change.
+// Executors identify a job by its number, so that numbers never change.
 func TestNumbersOfJobsAtExecutors(t *testing.T) {
 	uid := job.ID{1, 2, 3}
 	if got := (&job.XXL{}).Number(uid); got != 1457766814 {

@@ -43,8 +43,8 @@ func (v *validator) warnOfPast(s *Schedule) {
 	}
 }
 
-// mayWarn reports whether a policy may have warnings. Few may, and filling in the
-// defaults takes as long as checking a job.
+// mayWarn reports whether a policy may have warnings. Few may, and filling in defaults takes as
+// long as checking a job.
 func mayWarn(p *Policy) bool {
 	return p.Missed == MissedAll || p.Expect != nil || p.Overlap == OverlapReplace
 }

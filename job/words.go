@@ -5,7 +5,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/sys/spelling"
 )
 
-// The words that messages are made of.
+// The words in messages.
 
 // quote returns a value for use in a message, cut if it is long.
 func quote(value string) phrase.Quoted { return phrase.Quoted(value) }

@@ -57,7 +57,7 @@ type ContainerLimits struct {
 type Registry struct {
 	Secret string `json:"secret" max:"64" doc:"The name of a secret with USER:PASSWORD, or with a config.json of docker login."`
 
-	login string // the value of the secret, in expanded work
+	login string // value of the secret, in expanded work
 }
 
 // Login returns the value of the secret. Only expanded work has it.
@@ -76,8 +76,8 @@ const (
 // Values returns all times.
 func (Pull) Values() []string { return texts(PullMissing, PullAlways, PullNever) }
 
-// ContainerHandler is among the handlers of nodes that have a working container engine. No handler
-// of a program has such a name.
+// ContainerHandler is a handler of nodes that have a working container engine. No handler of a
+// program has such a name.
 const ContainerHandler = ":container"
 
 // ContainerDir is the directory in a container that has the files of the job and the file for its
@@ -230,7 +230,7 @@ func (c *Container) check(v *validator, j *Job, run *path) {
 	}
 }
 
-// checkMounts checks what stands in place of files of the image.
+// checkMounts checks the mounts that replace files of the image.
 func (c *Container) checkMounts(v *validator, at *path) {
 	taken := map[string]bool{}
 	target := func(at *path, name string) {
@@ -255,8 +255,8 @@ func (c *Container) checkMounts(v *validator, at *path) {
 	}
 }
 
-// besideContainer moves fields that stand beside run.container into it: shell, which is a command
-// in the container then, and what belongs to run.shell and to a container alike.
+// besideContainer moves fields that stand beside run.container into it: shell, which is then a
+// command in the container, and the common fields of run.shell and a container.
 func besideContainer(run *node) {
 	at := slices.IndexFunc(run.entries, func(e entry) bool { return e.key.text == string(WorkContainer) })
 	if at < 0 || run.entries[at].value.kind != scalarNode && run.entries[at].value.kind != mappingNode {

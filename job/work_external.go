@@ -5,8 +5,8 @@ import "github.com/belfry-cron/belfry/internal/phrase"
 // WorkExternal is the kind of work that happens outside of Belfry and is reported.
 const WorkExternal Work = "external"
 
-// External is work that Belfry does not start: a line of a crontab, a job of another system. It
-// is missed without a report in time.
+// External is work that Belfry does not start: a line of a crontab, or a job of another system.
+// Without a report in time it is missed.
 type External struct {
 	Grace Duration `json:"grace,omitzero" default:"5m" min:"30s" max:"30d" doc:"How late a report may come after the due time, and an end after a reported start."`
 }

@@ -10,23 +10,22 @@ import (
 const WorkFlow Work = "flow"
 
 const (
-	// StepsMax is the most steps of a flow: the end of each writes the state of all.
+	// StepsMax bounds the steps of a flow: the end of each writes the state of all.
 	StepsMax = 500
-	// ItemsMax is the most items of a for_each: each is a separate run, and a store keeps
-	// some thousand unfinished runs of a job.
+	// ItemsMax bounds the items of a for_each: each is a separate run, and a store keeps some
+	// thousand unfinished runs of a job.
 	ItemsMax = 1000
 	// ResultMax is the most bytes of JSON in the result of a step. Larger results belong
 	// in storage from which the next step can fetch them.
 	ResultMax = 64 << 10
-	// ResultsMax is the most bytes of all results of a flow's run together: they are part of
-	// its state.
+	// ResultsMax bounds all results of a flow's run together, in bytes: they are part of its state.
 	ResultsMax = 1 << 20
 	// FlowDepthMax is the deepest nesting of flows that start flows.
 	FlowDepthMax = 5
 
 	flowParallelDefault = 16
-	// finallyTimeoutDefault bounds the steps of finally: a hanging step would keep the slot
-	// of the job without end.
+	// finallyTimeoutDefault bounds the steps of finally: a hanging step would hold the slot of the
+	// job forever.
 	finallyTimeoutDefault = Duration(3600 * 1e9)
 )
 
@@ -73,8 +72,8 @@ type Step struct {
 	Place        *Place    `json:"place,omitzero" doc:"Which nodes run the step: labels and strategy. Default: that of the job."`
 }
 
-// Wait is the condition of a waiting step. Exactly one of until, approval, signal and for
-// alone is given.
+// Wait is the condition of a waiting step. Exactly one of until, approval and signal is set, or
+// only for.
 type Wait struct {
 	For      Duration `json:"for,omitzero" min:"1ms" max:"365d" doc:"How long to wait. With approval or signal: the step fails after this time."`
 	Until    string   `json:"until,omitzero" doc:"The instant to wait for. A template."`
@@ -88,7 +87,7 @@ func (f *Flow) spec() RunSpec { return RunSpec{Flow: f} }
 
 func (f *Flow) traits() traits { return traits{handler: AnyNode, isFlow: true} }
 
-// expand leaves templates alone: each step expands its own when it starts.
+// expand keeps templates: each step expands its own when it starts.
 func (f *Flow) expand(visitor, *path) work { return f }
 
 // All returns all steps, the steps of finally last.
@@ -131,7 +130,7 @@ func (s *Step) fill(d *StepDefaults, finally bool) {
 	}
 	s.Run = w.filled().spec()
 	if s.Run.Job != nil {
-		return // that job defines the rest
+		return // the other job defines the rest
 	}
 	fill(reflect.ValueOf(&s.Retry).Elem(), reflect.ValueOf(d.Retry))
 	if s.Timeout == nil {

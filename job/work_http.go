@@ -48,7 +48,7 @@ func (h *HTTP) filled() work {
 		method = "POST"
 	}
 	if h.Callback {
-		redirects = 0 // a redirect sends the request again
+		redirects = 0 // a redirect repeats the request
 	}
 	fill(reflect.ValueOf(&filled).Elem(), reflect.ValueOf(HTTP{
 		Method:    method,
@@ -103,7 +103,7 @@ var (
 
 // The headers of a request with callback.
 const (
-	HeaderCallback       = "Belfry-Callback"        // the URL to report to
+	HeaderCallback       = "Belfry-Callback"        // the URL for the report
 	HeaderCallbackSecret = "Belfry-Callback-Secret" // the bearer token of the report
 )
 

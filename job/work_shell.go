@@ -117,8 +117,8 @@ var (
 	accountPattern  = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_.-]*\$?|[0-9]+)$`)
 )
 
-// shells are the programs that read a command, by the last part of their path.
-// All of them quote alike, which makes templates in commands safe.
+// shells are the programs that read a command, by the last part of their path. They share quoting
+// rules, which makes templates in commands safe.
 var shells = []string{"sh", "bash", "dash", "ash", "ksh", "mksh", "zsh"}
 
 func (s *Shell) checkCommand(v *validator, at *path) {

@@ -14,8 +14,8 @@ import (
 // WorkXXL is the kind of work of an executor of XXL-JOB.
 const WorkXXL Work = "xxl"
 
-// XXL is work of XXL-JOB executors. A node sends the request to an executor of the group,
-// and the executor calls back at the end: see docs/xxl.md.
+// XXL is work for XXL-JOB executors. A node sends the request to an executor of the group, and the
+// executor calls back at the end: see docs/xxl.md.
 type XXL struct {
 	Group   string `json:"group" max:"255" doc:"The group of executors, which is the appname that they register with."`
 	Handler string `json:"handler,omitzero" max:"255" doc:"The name of the handler in the executor, as in @XxlJob. Not with glue."`
@@ -57,7 +57,7 @@ func (t GlueType) Name() string { return "GLUE_" + strings.ToUpper(string(t)) }
 // Block is an executor's treatment of a run while another run of the job is on it.
 type Block string
 
-// The treatments by an executor of a run while it has another one of the job.
+// What an executor does with a run while another run of the job is unfinished.
 const (
 	BlockSerial  Block = "serial"
 	BlockDiscard Block = "discard_later"
@@ -84,8 +84,7 @@ func (g *Glue) Moment() int64 {
 	return int64(binary.BigEndian.Uint64(sum[:8]) % glueMoments)
 }
 
-// glueMoments bounds moments that are made from code: none is later than 2001, when the first
-// executor was not written.
+// glueMoments bounds the moments derived from code: before 2001, and so before any executor.
 const glueMoments = 1_000_000_000_000
 
 // Number returns the number that identifies the job to executors. A job without its own
@@ -98,15 +97,15 @@ func (x *XXL) Number(uid ID) int32 {
 	return int32(1<<30 | binary.BigEndian.Uint32(sum[:4])&(1<<30-1))
 }
 
-// XXLHandler is among the handlers of nodes that may send work to executors. No handler of
-// a program has such a name.
+// XXLHandler is a handler of nodes that may send work to executors. No handler of a program has
+// such a name.
 const XXLHandler = ":xxl"
 
 // ExecutorParam is among the parameters of a run that was started for one executor: its address.
 // No job can declare a parameter of this name, and jobs that follow do not get it.
 const ExecutorParam = ":executor"
 
-// WithoutExecutor returns parameters of a run for runs that follow it, and for people.
+// WithoutExecutor returns parameters of a run for its followers, and for people.
 func WithoutExecutor(params map[string]string) map[string]string {
 	if _, has := params[ExecutorParam]; !has {
 		return params

@@ -13,8 +13,8 @@ import (
 	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
-// parseYAML returns the documents of a YAML file. Those before a mistake are
-// returned together with it.
+// parseYAML returns the documents of a YAML file. After a mistake it returns the documents before
+// it and the mistake.
 func parseYAML(data []byte) ([]*node, *treeError) { return (&yamlReader{}).parse(data) }
 
 func (r *yamlReader) parse(data []byte) ([]*node, *treeError) {
@@ -167,7 +167,7 @@ func writeYAML(w io.Writer, docs []*node) error {
 	return encoder.Close()
 }
 
-// yamlNode turns a node of ours into one of the YAML library.
+// yamlNode converts a node to a node of the YAML library.
 func yamlNode(n *node) *yaml.Node {
 	switch n.kind {
 	case listNode:
@@ -189,7 +189,7 @@ func yamlNode(n *node) *yaml.Node {
 	}
 	y := &yaml.Node{Kind: yaml.ScalarNode, Value: n.text}
 	if n.quoted {
-		// The library quotes texts that would otherwise be read as another type.
+		// The library quotes texts that look like another type.
 		y.Tag = "!!str"
 		if wordsOfYAML11[strings.ToLower(n.text)] {
 			y.Style = yaml.DoubleQuotedStyle

@@ -35,7 +35,7 @@ const (
 	namespace = "belfry"
 )
 
-// Helm says that it follows the links of the chart.
+// Helm reports the links of the chart that it follows.
 func init() { log.SetOutput(io.Discard) }
 
 // theChart returns the chart of the repository.
@@ -48,7 +48,7 @@ func theChart(t *testing.T) *chart.Chart {
 	return c
 }
 
-// valuesFiles are the ways to use the chart that the tests know.
+// valuesFiles are the tested ways to use the chart.
 func valuesFiles(t *testing.T) map[string]map[string]any {
 	t.Helper()
 	names, err := filepath.Glob("testdata/values/*.yaml")
@@ -69,7 +69,7 @@ func valuesFiles(t *testing.T) map[string]map[string]any {
 // rendered are the objects of a release, by kind/name.
 type rendered map[string]any
 
-// render does what helm template does.
+// render renders the chart like helm template.
 func render(c *chart.Chart, values map[string]any) (rendered, error) {
 	options := chartutil.ReleaseOptions{Name: "belfry", Namespace: namespace, Revision: 1, IsInstall: true}
 	capabilities := chartutil.DefaultCapabilities.Copy()
@@ -151,7 +151,7 @@ func typeOf(kind string) any {
 	return nil
 }
 
-// pods returns the pods of a release, by the name of what makes them.
+// pods returns the pods of a release, by the name of their controller.
 func (r rendered) pods() map[string]*core.PodTemplateSpec {
 	list := map[string]*core.PodTemplateSpec{}
 	for name, object := range r {

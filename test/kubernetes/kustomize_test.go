@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// bases are the directories for kustomize, and the values files that they are made of.
+// bases are the directories for kustomize, with their values files.
 var bases = map[string]string{"base": "sqlite", "cluster": "cluster"}
 
 // TestKustomizeBasesMatchTheChart makes the bases, or compares them.
@@ -54,8 +54,8 @@ func TestKustomizeBasesMatchTheChart(t *testing.T) {
 	}
 }
 
-// baseOf returns the files of a base. What Helm says of itself is left out, and kustomize makes
-// the ConfigMap, so that an overlay may replace its files.
+// baseOf returns the files of a base. It omits Helm's own labels, and kustomize creates the
+// ConfigMap, so that an overlay may replace its files.
 func baseOf(t *testing.T, objects rendered) map[string]string {
 	t.Helper()
 	const made = "# Made from the chart by test/kubernetes; change the chart.\n"
@@ -120,7 +120,7 @@ func withoutHelm(node any) {
 	}
 }
 
-// build does what kubectl kustomize does.
+// build builds like kubectl kustomize.
 func build(t *testing.T, dir string) rendered {
 	t.Helper()
 	result, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)
@@ -172,7 +172,7 @@ func TestKustomizeBuildsTheSamePodsAsHelm(t *testing.T) {
 	}
 }
 
-// TestTheOverlayOfTheGuideBuilds takes the overlay that docs/kubernetes.md shows.
+// TestTheOverlayOfTheGuideBuilds builds the overlay in docs/kubernetes.md.
 func TestTheOverlayOfTheGuideBuilds(t *testing.T) {
 	guide, err := os.ReadFile("../../docs/kubernetes.md")
 	if err != nil {
@@ -187,7 +187,7 @@ func TestTheOverlayOfTheGuideBuilds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp(absolute, "overlay") // kustomize wants relative names
+	dir, err := os.MkdirTemp(absolute, "overlay") // kustomize requires relative names
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/belfry-cron/belfry/test/servers"
 )
 
-// patience bounds what a pod may take on a busy machine.
+// patience bounds the waits for pods on a busy machine.
 const patience = 2 * time.Minute
 
 // program builds belfry once.
@@ -30,7 +30,7 @@ var program = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := os.Chmod(dir, 0o755); err != nil { // the user of the pods runs it
+	if err := os.Chmod(dir, 0o755); err != nil { // the user of the pods executes it
 		return "", err
 	}
 	file := filepath.Join(dir, "belfry")
@@ -51,13 +51,13 @@ func TestMain(m *testing.M) {
 }
 
 // cluster stands for Kubernetes: it mounts volumes below a directory and starts containers as
-// processes, as the user that the pod says where the test is root.
+// processes, as root with the pod's user.
 type cluster struct {
 	t       *testing.T
 	objects rendered
 	dir     string
 	secrets map[string]map[string]string
-	ports   map[string]int // by component, of what listens on 8420 in its pod
+	ports   map[string]int // ports of pods that listen on 8420, by component
 }
 
 func newCluster(t *testing.T, values string) *cluster {
@@ -175,7 +175,7 @@ func (p *pod) mount(m core.VolumeMount) {
 		p.t.Fatalf("a volume of another kind: %+v", v)
 	}
 	if os.Geteuid() != 0 {
-		mode &^= 0o077 // there is no other owner
+		mode &^= 0o077 // all files have one owner
 	}
 	inner := filepath.Join(at, "..2026_11_21")
 	p.makeDir(inner, 0o755, false)
@@ -207,7 +207,7 @@ func (p *pod) makeDir(dir string, mode fs.FileMode, shared bool) {
 	}
 }
 
-// own gives a file to root and the group of the pod.
+// own assigns a file to root and the group of the pod.
 func (p *pod) own(file string, mode fs.FileMode) {
 	p.t.Helper()
 	if os.Geteuid() == 0 {
@@ -285,7 +285,7 @@ func (p *pod) ready() {
 	})
 }
 
-// wait waits until something is so, or the pod has ended.
+// wait waits until a condition holds or the pod has ended.
 func (p *pod) wait(what string, so func() error) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
@@ -306,7 +306,7 @@ func (p *pod) wait(what string, so func() error) {
 	}
 }
 
-// exec does what kubectl exec POD -- belfry ARGS does.
+// exec runs a command like kubectl exec POD -- belfry ARGS.
 func (p *pod) exec(stdin string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
 	defer cancel()
@@ -330,7 +330,7 @@ func (p *pod) must(stdin string, args ...string) string {
 	return out
 }
 
-// stop ends a pod as the kubelet does.
+// stop ends a pod like the kubelet.
 func (p *pod) stop() {
 	select {
 	case err := <-p.ended:

@@ -30,7 +30,7 @@ const (
 	replica = "./store/internal/replica"
 )
 
-// faults are the mutations. The pages docs/testing-*.md list what else was tried by hand.
+// faults are the mutations. The pages docs/testing-*.md list further ones, tried by hand.
 var faults = append([]fault{
 	{once, "the cursor is moved without a comparison", "internal/decide/engine/create.go",
 		"case !j.Cursor.Equal(item.From), ", "case ",

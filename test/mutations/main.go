@@ -1,6 +1,6 @@
-// Command mutations breaks the invariants on purpose, one fault at a time, and demands that the
-// test which is named for each fault fails. The code itself is not changed: the compiler is
-// given another text for one file (go build -overlay).
+// Command mutations breaks the invariants on purpose, one fault at a time, and requires that the
+// test named for each fault fails. The code itself is not changed: the compiler gets another text
+// for one file (go build -overlay).
 //
 //	go run ./test/mutations [PATTERN]
 //
@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// faultTime bounds the test of one fault: some tests wait for what a fault keeps from happening.
+// faultTime bounds the test of one fault: some tests wait for an event that a fault prevents.
 const faultTime = 5 * time.Minute
 
 func main() {

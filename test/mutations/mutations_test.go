@@ -62,7 +62,8 @@ func cases(t *testing.T) (names []string) {
 	return names
 }
 
-// hasTest tells whether the package of a fault has its test, and the suite of the stores its case.
+// hasTest reports whether the package of a fault has its test, and the suite of the stores its
+// case.
 func hasTest(t *testing.T, f *fault) bool {
 	t.Helper()
 	if _, pattern, found := strings.Cut(f.test, "/"); found && f.pkg == suite && !slices.ContainsFunc(cases(t), regexp.MustCompile(pattern).MatchString) {

@@ -1,6 +1,6 @@
 package main
 
-// simulated are faults that both simulations must see: the core's and the one of whole nodes.
+// simulated are faults that both simulations must find, the core's and the whole nodes'.
 var simulated = inSimulations([]fault{
 	{handedOver, "an attempt keeps the session of its node", "internal/decide/engine/handover.go",
 		"m.Session = job.ID{}\n\tb.save(m)\n\treturn store.Handed", "b.save(m)\n\treturn store.Handed", "", ""},

@@ -15,13 +15,13 @@ import (
 	"testing"
 	"time"
 
-	_ "github.com/oapi-codegen/runtime" // which the generated client imports
+	_ "github.com/oapi-codegen/runtime" // imported by the generated client
 )
 
-// patience bounds what a busy machine may take for something.
+// patience bounds waits on a busy machine.
 const patience = 5 * time.Minute
 
-// run runs a program in a folder, and returns what it says.
+// run runs a program in a folder, and returns its output.
 func run(t *testing.T, dir, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
@@ -83,8 +83,8 @@ func serve(t *testing.T) (url, token string) {
 	return "http://" + listen, strings.TrimSpace(string(text))
 }
 
-// freeAddress returns a free address of loopback, whose port no connection gets by chance before the
-// server listens: systems take those from 32768 on.
+// freeAddress returns a free address of loopback, whose port no connection uses by chance: systems
+// assign ports from 32768 on.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	for range 100 {

@@ -58,7 +58,7 @@ func modules(t *testing.T) string {
 	defer os.RemoveAll(fresh)
 	for at, p := range lock.Packages {
 		if at == "" {
-			continue // the package that has the lock file
+			continue // the package with the lock file
 		}
 		if err := fetch(filepath.Join(fresh, at), at[strings.LastIndex(at, "node_modules/")+len("node_modules/"):], p.Version, p.Integrity); err != nil {
 			t.Fatalf("%s %s: %v", at, p.Version, err)
@@ -96,7 +96,7 @@ func fetch(dir, name, version, integrity string) error {
 		if err != nil {
 			return err
 		}
-		// The first folder is that of the package, whatever its name.
+		// The first folder is the package's, whatever its name.
 		_, inside, _ := strings.Cut(header.Name, "/")
 		if header.Typeflag != tar.TypeReg || !filepath.IsLocal(inside) {
 			continue

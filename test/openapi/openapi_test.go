@@ -1,6 +1,6 @@
-// Package openapi validates the descriptions of the API by the schemas of OpenAPI
-// 3.1 and 3.0. It is a module of its own, because of the libraries for that; a test of
-// internal/server/httpapi sees to it that what is validated is what a server says.
+// Package openapi validates the descriptions of the API by the schemas of OpenAPI 3.1 and 3.0. It
+// is a module of its own, because of the libraries for that; a test of internal/server/httpapi
+// checks that servers return these descriptions.
 package openapi
 
 import (
@@ -50,7 +50,7 @@ func TestTheDescriptionsAreValid(t *testing.T) {
 	}
 }
 
-// keywords30 are what a schema of OpenAPI 3.0 may have; linters and generators refuse others.
+// keywords30 are the keywords of OpenAPI 3.0 schemas; linters and generators refuse others.
 var keywords30 = strings.Fields(`$ref additionalProperties allOf anyOf default deprecated description discriminator enum example exclusiveMaximum
 	exclusiveMinimum format items maxItems maxLength maxProperties maximum minItems minLength minProperties minimum multipleOf not nullable oneOf
 	pattern properties readOnly required title type uniqueItems writeOnly`)
@@ -59,7 +59,7 @@ var keywords30 = strings.Fields(`$ref additionalProperties allOf anyOf default d
 var keywords = slices.Concat(keywords30, strings.Fields(`$defs $id $schema const contains contentEncoding contentMediaType dependentRequired else
 	examples if patternProperties prefixItems propertyNames then`))
 
-// unknownKeywords returns the keywords of a schema, and of those in it, that no OpenAPI has.
+// unknownKeywords returns the unknown keywords of a schema and its parts.
 func unknownKeywords(at string, schema any, keywords []string) (list []string) {
 	s, ok := schema.(map[string]any)
 	if !ok {

@@ -12,8 +12,8 @@ import (
 	"github.com/belfry-cron/belfry/test/servers"
 )
 
-// A server whose jobs are in Redis starts while the PostgreSQL with its history is down, runs
-// jobs, and sends what has ended there later. The commands that look at stores know both.
+// A server with jobs in Redis starts while the PostgreSQL with its history is down, runs jobs, and
+// ships ended runs later. The store commands handle both.
 func TestAServerStartsWhileItsHistoryIsAway(t *testing.T) {
 	t.Parallel()
 	control := servers.StartRedis(t).URL() + "/belfry"

@@ -46,7 +46,7 @@ func (s *site) ask(args ...string) (string, error) {
 	return string(out), err
 }
 
-// until runs a command until its output has a text.
+// until repeats a command until its output has a text.
 func (s *site) until(want string, args ...string) {
 	s.t.Helper()
 	var out string
@@ -71,7 +71,8 @@ func (s *site) token() string {
 	return secret
 }
 
-// A program on a machine without the database runs what a server has, also after that was away.
+// A program on a machine without the database runs the handlers of a server's jobs, even after an
+// outage of the server.
 func TestAConnectedProgramWorksForAServer(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -1,3 +1,3 @@
-// Package programs builds and runs the programs of examples, and restarts instances of one while
-// its job is due each second.
+// Package programs builds and runs the example programs, and restarts instances of one whose job is
+// due each second.
 package programs

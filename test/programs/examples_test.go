@@ -17,13 +17,13 @@ import (
 	"time"
 )
 
-// within is how long a program may take for what it does in a second, on a machine that is busy.
+// within bounds waits for events that take a second, on a busy machine.
 const within = 2 * time.Minute
 
-// built has each program of this module that the tests start, which is built once, in dir.
+// built has the programs of this module that tests start, each built once, in dir.
 var built struct {
 	dir   string
-	files sync.Map // of the package, to a func() error that builds it
+	files sync.Map // package path to a func() error that builds it
 }
 
 func TestMain(m *testing.M) {
@@ -71,7 +71,7 @@ type program struct {
 	read  chan struct{} // closed at the end of its output
 }
 
-// start runs a program in a directory of its own until stop, or the end of the test.
+// start runs a program in its own directory until stop, or the end of the test.
 func start(t *testing.T, file string, env ...string) *program {
 	t.Helper()
 	cmd := exec.Command(file)
@@ -112,7 +112,7 @@ func (p *program) output() []string {
 	return append([]string(nil), p.lines...)
 }
 
-// wait waits for a line that begins with a text and returns it.
+// wait waits for a line with a prefix and returns it.
 func (p *program) wait(prefix string) string {
 	p.t.Helper()
 	deadline := time.Now().Add(within)
@@ -132,7 +132,7 @@ func (p *program) wait(prefix string) string {
 	return ""
 }
 
-// stop ends a program as a supervisor does, and waits for its end.
+// stop ends a program like a supervisor, and waits for its end.
 func (p *program) stop() {
 	p.t.Helper()
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/belfry-cron/belfry/test/servers"
 )
 
-// rollingFor is how long instances are restarted: BELFRY_ROLLING, which make test-long sets to
-// two minutes.
+// rollingFor returns how long instances are restarted: BELFRY_ROLLING, two minutes in make
+// test-long.
 func rollingFor(t *testing.T) time.Duration {
 	t.Helper()
 	text := os.Getenv("BELFRY_ROLLING")
@@ -95,8 +95,8 @@ func judge(t *testing.T, file string, atLeast time.Duration) {
 	t.Logf("%d ticks by %d instances, late by at most %d ms, half of them by less than %d ms", len(ticks), len(instances), late[len(late)-1], late[len(late)/2])
 }
 
-// roll restarts instances one after the other. Each is ready when another is stopped; with
-// alone there is only one at a time.
+// roll restarts instances one after the other. Each is ready before another one stops; with alone
+// there is only one at a time.
 func roll(t *testing.T, store string, alone bool) {
 	t.Helper()
 	file, lines, whole := build(t, "test/programs/ticker"), filepath.Join(t.TempDir(), "lines"), rollingFor(t)

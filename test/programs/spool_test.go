@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A command that ends while no server answers is reported by the next process of its worker,
-// and is not run again.
+// A command that ends while no server answers is reported by the next process of its worker, and
+// not repeated.
 func TestAResultOutlivesTheServerAndTheWorker(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -80,5 +80,5 @@ func (p *program) kill() {
 	if err := p.cmd.Process.Kill(); err != nil {
 		p.t.Error(err)
 	}
-	_ = p.cmd.Wait() // it says that it was killed
+	_ = p.cmd.Wait() // the error is about the kill
 }

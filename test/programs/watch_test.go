@@ -14,7 +14,7 @@ import (
 	"github.com/belfry-cron/belfry/test/servers"
 )
 
-// waitFor waits for a line that has a text.
+// waitFor waits for a line with a text.
 func (p *program) waitFor(text string) {
 	p.t.Helper()
 	for deadline := time.Now().Add(within); time.Now().Before(deadline); <-time.After(10 * time.Millisecond) {

@@ -1,7 +1,7 @@
-// Command report runs commands that print the output of go test -json, all at once, shows what a
-// person needs of it, and ends with one line. If tests fail, it lists them with the commands that
-// run each of them again, and it lists the skipped tests with their reasons. The commands are
-// separated by --.
+// Command report runs commands that print the output of go test -json, all at once, shows the
+// relevant parts, and ends with one line. If tests fail, it lists them with the commands that run
+// each of them again, and it lists the skipped tests with their reasons. The commands are separated
+// by --.
 //
 // It knows nothing about the tests; make test does.
 package main
@@ -25,7 +25,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: report COMMAND [ARGUMENT...] [-- COMMAND [ARGUMENT...]]...")
 		os.Exit(2)
 	}
-	// Ctrl-C ends the commands, and the report says what has failed until then.
+	// Ctrl-C ends the commands, and the report lists the failures so far.
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt)
 	began := time.Now()
 	r := newReport(os.Stdout)

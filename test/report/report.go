@@ -15,14 +15,14 @@ import (
 	"time"
 )
 
-// module is the prefix of all packages of the repository, also in modules of their own.
+// module is the prefix of all packages of the repository, including nested modules.
 const module = "github.com/belfry-cron/belfry"
 
 // event is one line of go test -json; go doc test2json describes it.
 type event struct {
 	Action     string
 	Package    string
-	ImportPath string // of a package that is being built
+	ImportPath string // the package being built
 	Test       string
 	Output     string
 }
@@ -30,7 +30,7 @@ type event struct {
 // test is the name of a test with its package; the name is empty for the package itself.
 type test struct{ pkg, name string }
 
-// failure is a test that failed or was skipped, with all that it said.
+// failure is a failed or skipped test, with its output.
 type failure struct {
 	test
 	said string
@@ -40,18 +40,18 @@ type failure struct {
 type report struct {
 	mu       sync.Mutex
 	out      io.Writer
-	output   map[test]*strings.Builder // of what has not ended
+	output   map[test]*strings.Builder // output of running tests
 	failed   []failure
 	skipped  []failure // they say why
 	packages int
-	passed   int // tests that are no subtests
+	passed   int // tests except subtests
 }
 
 func newReport(out io.Writer) *report {
 	return &report{out: out, output: map[test]*strings.Builder{}}
 }
 
-// line takes a line of the output. What is no event of a test is shown as it is.
+// line handles a line of the output. A line that is no test event is shown as it is.
 func (r *report) line(line string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -60,7 +60,7 @@ func (r *report) line(line string) {
 		fmt.Fprint(r.out, line)
 		return
 	}
-	if e.ImportPath != "" { // of a compiler, which says what is wrong and nothing else
+	if e.ImportPath != "" { // of a compiler, which prints only errors
 		fmt.Fprint(r.out, e.Output)
 		return
 	}
@@ -103,7 +103,7 @@ func (r *report) ended(t test) failure {
 	return f
 }
 
-// testFailed shows what a test said.
+// testFailed shows the output of a test.
 func (r *report) testFailed(t test) {
 	f := r.ended(t)
 	if f.said != "" {
@@ -112,8 +112,8 @@ func (r *report) testFailed(t test) {
 	r.failed = append(r.failed, f)
 }
 
-// packageEnded shows the line of a package, and all of its output if it failed. A test that
-// has not ended then was interrupted by a panic or a timeout.
+// packageEnded shows the line of a package, and all of its output if it failed. An unfinished test
+// was interrupted by a panic or a timeout.
 func (r *report) packageEnded(e event) {
 	failures := len(r.failed)
 	for _, t := range r.unfinished(e.Package) {
@@ -142,7 +142,7 @@ func (r *report) packageEnded(e event) {
 	}
 }
 
-// unfinished returns the tests of a package that have begun and not ended.
+// unfinished returns the running tests of a package.
 func (r *report) unfinished(pkg string) (tests []test) {
 	for t := range r.output {
 		if t.pkg == pkg && t.name != "" {
@@ -193,8 +193,8 @@ func (r *report) finish(files fs.FS, took time.Duration, err error) bool {
 }
 
 const (
-	// reasonsMax is how many messages of a failed test the end of the report repeats: one is
-	// usual, and a crash test may log a thousand lines behind it.
+	// reasonsMax bounds the messages of a failed test at the end of the report: one is usual, and a
+	// crash test may log a thousand lines.
 	reasonsMax = 5
 	// reasonLines is how many lines of each.
 	reasonLines = 4
@@ -205,11 +205,11 @@ var (
 	logs    = regexp.MustCompile(`\.Logf?\(`)
 )
 
-// reasons repeats what a test said of its failure: a panic, and the messages of lines that are
-// no call of Log. A line that calls a helper may have logged; its messages are among them.
+// reasons returns the failure messages of a test: a panic, and messages from lines without a call
+// of Log. A line that calls a helper may have logged; its messages are included.
 func reasons(files fs.FS, f failure) string {
 	var b strings.Builder
-	shown, left := 0, 0 // left is how many lines of a message may follow
+	shown, left := 0, 0 // left is how many more lines of a message may follow
 	for line := range strings.Lines(f.said) {
 		m := message.FindStringSubmatch(line)
 		switch {

@@ -148,11 +148,11 @@ func TestCommandsRunAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Each waits for what the other writes.
+	// Each waits for the output of the other.
 	commands := split([]string{"--", "sh", "-c", "echo first >" + one + "; cat " + other, "--", "sh", "-c", "cat " + one + "; echo second >" + other + "; exit 3", "--"})
 	var out strings.Builder
 	err := newReport(&out).run(commands)
-	// Each output has a pipe of its own, so that neither comes first.
+	// Each output has a pipe, so that their order varies.
 	lines := slices.Sorted(strings.Lines(out.String()))
 	if got := fmt.Sprint(err); got != "exit status 3" || !slices.Equal(lines, []string{"first\n", "second\n"}) {
 		t.Errorf("%s, and %q", got, lines)

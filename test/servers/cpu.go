@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// cpuOf is the processor time that a process and its children have used, also those
-// that have ended. On a machine that others use it says more than the clock does.
+// cpuOf returns the processor time of a process and its children, including ended ones. On a shared
+// machine it is more telling than the clock.
 func cpuOf(pid int) (time.Duration, error) {
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
@@ -21,7 +21,7 @@ func cpuOf(pid int) (time.Duration, error) {
 		if err != nil {
 			continue // it has ended
 		}
-		// The name of the program is in brackets, and may have anything in it.
+		// The program's name, in parentheses, may have any characters.
 		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 		if len(fields) < 15 {
 			continue
@@ -32,7 +32,7 @@ func cpuOf(pid int) (time.Duration, error) {
 		}
 		counted := fields[11:13] // user and system
 		if own {
-			counted = fields[11:15] // and of children that have ended
+			counted = fields[11:15] // and of ended children
 		}
 		for _, field := range counted {
 			n, err := strconv.ParseInt(field, 10, 64)
@@ -45,5 +45,5 @@ func cpuOf(pid int) (time.Duration, error) {
 	return time.Duration(ticks) * time.Second / ticksPerSecond, nil
 }
 
-// ticksPerSecond is what the kernel tells programs of processor time in.
+// ticksPerSecond is the kernel's unit of processor time.
 const ticksPerSecond = 100

@@ -15,8 +15,8 @@ type Etcd struct {
 	peerPort int
 }
 
-// StartEtcd starts a server, and stops it at the end of the test. Options are those of its
-// command line.
+// StartEtcd starts a server, and stops it at the end of the test. The options are for its command
+// line.
 func StartEtcd(t testing.TB, options ...string) *Etcd {
 	t.Helper()
 	e, err := NewEtcd(options...)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// FerretDB is a server of a test that speaks the protocol of MongoDB, and keeps everything
-// in SQLite. It has no transactions, change streams or indexes that expire.
+// FerretDB is a server of a test that speaks the protocol of MongoDB, and keeps everything in
+// SQLite. It has no transactions, change streams or expiring indexes.
 type FerretDB struct{ *process }
 
 // StartFerretDB starts a server, and stops it at the end of the test.

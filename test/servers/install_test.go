@@ -90,7 +90,7 @@ func TestAnotherMistakeOfAptIsShown(t *testing.T) {
 	}
 }
 
-// make prints what it would run on the machine.
+// makeOn returns the commands that make would run on the machine.
 func makeOn(t *testing.T, target, deps string) string {
 	t.Helper()
 	root := t.TempDir()

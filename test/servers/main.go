@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// Main runs the tests of a package on one server that all of them share, and returns the code
-// to exit with.
+// Main runs the tests of a package on one shared server, and returns the exit code.
 func Main[S interface{ Close() error }](m *testing.M, server *S, start func() (S, error)) int {
 	var err error
 	if *server, err = start(); err != nil {

@@ -21,8 +21,8 @@ type MariaDB struct {
 	databases atomic.Int64
 }
 
-// StartMariaDB starts a server, and stops it at the end of the test. Options are
-// those of its command line.
+// StartMariaDB starts a server, and stops it at the end of the test. The options are for its
+// command line.
 func StartMariaDB(t testing.TB, options ...string) *MariaDB {
 	t.Helper()
 	m, err := NewMariaDB(options...)

@@ -1,9 +1,9 @@
-// Package servers starts database servers for tests: in a temporary directory, on
-// a free port of this machine, and gone with the test, even if that is killed.
+// Package servers starts database servers for tests: in a temporary directory, on a free port of
+// this machine, and gone with the test, even if that is killed.
 //
-// Plain go test needs no server. The tests that do are in files with the build tag
-// servers; with it they fail, and do not skip, where a server is missing. make
-// servers installs what is missing on Debian and runs them.
+// Plain go test needs no server. Tests that need one have the build tag servers; with it they fail,
+// and do not skip, if a server is missing. make servers installs missing servers on Debian and runs
+// the tests.
 package servers
 
 import (
@@ -26,7 +26,7 @@ type Postgres struct {
 	*process
 
 	bin string
-	as  *syscall.Credential // the user it runs as; nil for the user of the test
+	as  *syscall.Credential // its user; nil for the user of the test
 
 	schemas atomic.Int64
 }
@@ -73,7 +73,7 @@ func NewPostgres(settings ...string) (p *Postgres, err error) {
 	return p, startAnywhere(&p.Port, p.Start)
 }
 
-// preparePostgres makes the directory of a server that has no data yet.
+// preparePostgres creates the directory of an empty server.
 func preparePostgres() (p *Postgres, err error) {
 	p = &Postgres{}
 	if p.bin, err = postgresPrograms(); err != nil {
@@ -88,7 +88,7 @@ func preparePostgres() (p *Postgres, err error) {
 	if err != nil {
 		return nil, err
 	}
-	// SIGINT does not wait for clients; SIGQUIT ends the children too.
+	// SIGINT does not wait for clients; SIGQUIT also ends the children.
 	p.stop, p.kill = syscall.SIGINT, syscall.SIGQUIT
 	if p.as != nil {
 		err = os.Chown(p.Dir, int(p.as.Uid), int(p.as.Gid))

@@ -21,20 +21,20 @@ const (
 	stopMax = 2 * time.Minute
 )
 
-// process is a server whose log says when it is ready. Unlike an answer at its port, the
-// log cannot come from another server.
+// process is a server whose log says when it is ready. An answer at its port could come from
+// another server.
 type process struct {
 	Port int
-	// Dir is where it keeps everything.
+	// Dir is the directory of all its files.
 	Dir string
 
 	command    func() *exec.Cmd
-	ready      string // part of the line of the log that says so
+	ready      string // part of the log line of its readiness
 	stop, kill syscall.Signal
 
 	mu      sync.Mutex
 	running *exec.Cmd
-	ended   chan error // buffered; receives the result of running
+	ended   chan error // receives the end of the server
 }
 
 // newProcess makes a directory for a server, and starts it at a free port.
@@ -110,10 +110,10 @@ func (p *process) Start() error {
 	return nil
 }
 
-// Stop ends the server as an operator does.
+// Stop ends the server like an operator.
 func (p *process) Stop() error { return p.end(p.stop) }
 
-// Kill ends it as a power cut does, except that the system keeps what it has in memory.
+// Kill ends it like a power cut, except that the system keeps its memory.
 func (p *process) Kill() error { return p.end(p.kill) }
 
 func (p *process) end(signal syscall.Signal) error {
@@ -138,7 +138,7 @@ func (p *process) end(signal syscall.Signal) error {
 	return err
 }
 
-// Close ends the server and removes what it kept.
+// Close ends the server and removes its files.
 func (p *process) Close() error {
 	return errors.Join(p.end(p.kill), os.RemoveAll(p.Dir))
 }
@@ -150,7 +150,7 @@ func (p *process) CPU() (time.Duration, error) {
 	return cpuOf(p.running.Process.Pid)
 }
 
-// startAll starts servers at the same time, which may wait for each other.
+// startAll starts servers concurrently, since they may wait for each other.
 func startAll(processes []*process) error {
 	errs := make([]error, len(processes))
 	var wait sync.WaitGroup
@@ -161,7 +161,7 @@ func startAll(processes []*process) error {
 	return errors.Join(errs...)
 }
 
-// closeAll ends servers and removes what they kept.
+// closeAll ends servers and removes their files.
 func closeAll(processes []*process) error {
 	var errs []error
 	for _, p := range processes {
@@ -191,7 +191,7 @@ func build(module, tool string) (string, error) {
 // errTaken is the error of a server whose port another server has.
 var errTaken = errors.New("another server has the port")
 
-// startAnywhere starts a server at a free port, and at another one if that was taken in the
+// startAnywhere starts a server at a free port, or at another one if that was taken in the
 // meantime.
 func startAnywhere(port *int, start func() error) (err error) {
 	const tries = 5
@@ -206,8 +206,8 @@ func startAnywhere(port *int, start func() error) (err error) {
 	return err
 }
 
-// FreePort returns a port that is free, and that no connection gets by chance while its
-// server is restarted: systems take those from 32768 on, or from 49152.
+// FreePort returns a free port, which no connection uses by chance during a restart of its server:
+// systems assign ports from 32768 or 49152 on.
 func FreePort() (port int, err error) {
 	const from, below, tries = 10_000, 32_768, 100
 	for range tries {

@@ -17,11 +17,11 @@ import (
 // sentinels watch.
 type Redis struct {
 	*process
-	busPort int // of a node of a cluster
+	busPort int // for nodes of a cluster
 }
 
-// StartRedis starts a single server that writes each change to its disk before it answers,
-// and stops it at the end of the test. Options are those of its command line.
+// StartRedis starts a single server that writes each change to its disk before it answers, and
+// stops it at the end of the test. The options are for its command line.
 func StartRedis(t testing.TB, options ...string) *Redis {
 	t.Helper()
 	r, err := NewRedis(options...)
@@ -49,7 +49,7 @@ func redisProgram() string { return cmp.Or(os.Getenv("BELFRY_REDIS"), "redis-ser
 // redisReady is in the log of a server, not of a sentinel, that is ready.
 const redisReady = "Ready to accept connections"
 
-// redisCommand returns the command line of a server that keeps every write.
+// redisCommand returns the command line of a server that syncs every write.
 func redisCommand(options []string) func(*process) *exec.Cmd {
 	return func(p *process) *exec.Cmd {
 		return exec.Command(redisProgram(), append([]string{
@@ -59,8 +59,8 @@ func redisCommand(options []string) func(*process) *exec.Cmd {
 	}
 }
 
-// NewRedisTLS starts a server that takes connections with TLS and a password alone, and returns
-// the file of the authority of its certificate. Close ends it.
+// NewRedisTLS starts a server that only accepts connections with TLS and a password, and returns
+// the file of its certificate authority. Close ends it.
 func NewRedisTLS(password string) (r *Redis, authority string, err error) {
 	r = &Redis{}
 	var c Certificate
@@ -164,7 +164,7 @@ func (c *RedisCluster) await() error {
 	})
 }
 
-// Addresses are those of the nodes, as host:port.
+// Addresses returns the addresses of the nodes, as host:port.
 func (c *RedisCluster) Addresses() []string {
 	var list []string
 	for _, r := range c.Nodes {
@@ -173,7 +173,7 @@ func (c *RedisCluster) Addresses() []string {
 	return list
 }
 
-// Close ends the nodes and removes what they kept.
+// Close ends the nodes and removes their files.
 func (c *RedisCluster) Close() error {
 	var errs []error
 	for _, r := range c.Nodes {
@@ -182,15 +182,15 @@ func (c *RedisCluster) Close() error {
 	return errors.Join(errs...)
 }
 
-// RedisSentinel is a server with replicas, and sentinels that make a replica the master
-// when that is gone.
+// RedisSentinel is a server with replicas, and sentinels that promote a replica when the master
+// fails.
 type RedisSentinel struct {
-	// Servers are the first master, and after it its replicas.
+	// Servers are the first master, followed by its replicas.
 	Servers   []*Redis
 	sentinels []*process
 }
 
-// RedisMaster is the name by which sentinels know the master.
+// RedisMaster is the sentinels' name of the master.
 const RedisMaster = "belfry"
 
 // NewRedisSentinel starts a master with two replicas and three sentinels. Close ends them.
@@ -252,7 +252,7 @@ func (s *RedisSentinel) await(replicas, sentinels int) error {
 	})
 }
 
-// Addresses are those of the sentinels, as host:port.
+// Addresses returns the addresses of the sentinels, as host:port.
 func (s *RedisSentinel) Addresses() []string {
 	var list []string
 	for _, p := range s.sentinels {
@@ -261,7 +261,7 @@ func (s *RedisSentinel) Addresses() []string {
 	return list
 }
 
-// Master returns the server that the sentinels take for the master.
+// Master returns the current master of the sentinels.
 func (s *RedisSentinel) Master() (*Redis, error) {
 	answer, err := s.sentinels[0].redisCLI("sentinel", "get-master-addr-by-name", RedisMaster)
 	if err != nil {
@@ -276,7 +276,7 @@ func (s *RedisSentinel) Master() (*Redis, error) {
 	return nil, fmt.Errorf("the sentinels name %q as the master", answer)
 }
 
-// Close ends the servers and sentinels, and removes what they kept.
+// Close ends the servers and sentinels, and removes their files.
 func (s *RedisSentinel) Close() error {
 	errs := []error{closeAll(s.sentinels)}
 	for _, r := range s.Servers {
@@ -285,7 +285,7 @@ func (s *RedisSentinel) Close() error {
 	return errors.Join(errs...)
 }
 
-// eventually waits until a condition holds; what is missing is empty then.
+// eventually waits until a condition holds; missing then returns "".
 func eventually(condition string, missing func() (string, error)) error {
 	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
 		what, err := missing()

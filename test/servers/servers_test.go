@@ -96,7 +96,7 @@ func TestAReplicaOfARedisClusterTakesOver(t *testing.T) {
 		}
 	})
 	do(t, c.Nodes[0], "-c", "set", "{belfry}:key", "value")
-	// What its replica does not have yet would be lost with it.
+	// Data that its replica lacks would be lost with it.
 	offset := regexp.MustCompile(`(?:,offset=|master_repl_offset:)(\d+)`)
 	await(t, func() bool {
 		answer, err := c.Nodes[0].Do("info", "replication")

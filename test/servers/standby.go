@@ -10,14 +10,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// standbyName is what the primary knows a standby by.
+// standbyName is the primary's name of a standby.
 const standbyName = "standby"
 
-// SynchronousStandby makes a primary answer a commit when a standby has it too. They are
-// settings for StartPostgres, and commits wait until there is one.
+// SynchronousStandby are settings for StartPostgres that make commits wait for a standby.
 var SynchronousStandby = []string{"synchronous_standby_names = '" + standbyName + "'", "synchronous_commit = on"}
 
-// Standby starts a server that follows p, and waits until p's commits wait for it.
+// Standby starts a standby of p, and waits until p's commits wait for it.
 func (p *Postgres) Standby() (s *Postgres, err error) {
 	if s, err = preparePostgres(); err != nil {
 		return nil, err

@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// Another process may take a port between the moment when it is found free and the one when
-// the server binds it.
+// Another process may take a free port before the server binds it.
 func TestAServerDoesNotStartAtATakenPort(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")

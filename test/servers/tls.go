@@ -52,8 +52,8 @@ func NewCertificate(dir, host string) (c Certificate, err error) {
 	)
 }
 
-// RequireTLS makes the server refuse connections without TLS, and returns the file of the
-// authority of its certificate for the host.
+// RequireTLS makes the server refuse connections without TLS, and returns the file of its
+// certificate authority for the host.
 func (p *Postgres) RequireTLS(host string) (authority string, err error) {
 	c, err := NewCertificate(p.Dir, host)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// elementLeft is the code with which Chromium refuses an action on an element that it no longer has.
+// elementLeft is Chromium's error code for an action on a removed element.
 const elementLeft = -32000
 
 // navigationLeft is how Chromium ends a navigation when the page starts another one, as at the end of
@@ -73,14 +73,14 @@ func (b *browser) do(actions ...chromedp.Action) {
 	}
 }
 
-// until waits until a script gives true.
+// until waits until a script returns true.
 func (b *browser) until(what, script string) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.Context, patience)
 	defer cancel()
 	for {
 		var ok bool
-		err := chromedp.Run(ctx, chromedp.Evaluate(script, &ok)) // it fails while a page is left
+		err := chromedp.Run(ctx, chromedp.Evaluate(script, &ok)) // it fails during navigation
 		if err == nil && ok {
 			return
 		}
@@ -121,8 +121,8 @@ func (b *browser) allowsACommandLine() {
 	b.until("the answer of the command", `document.readyState === "complete" && document.body.innerText.includes("back at the command line")`)
 }
 
-// A person comes to a page, signs in at the provider, is back on that page, runs a job, and is in
-// the audit. When an administrator ends the session, the open page says so.
+// A person opens a page, signs in at the provider, returns to that page, runs a job, and is in the
+// audit. When an administrator ends the session, the open page reports it.
 func TestASignInJourney(t *testing.T) {
 	s := newSite(t)
 	b := s.browser()

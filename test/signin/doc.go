@@ -1,3 +1,3 @@
-// Package signin signs people in at a real OpenID provider, the one of zitadel/oidc, which the
-// test runs. It is a module of its own, because of that library.
+// Package signin signs people in at a real OpenID provider, from zitadel/oidc, which the test runs.
+// It is a separate module because of that library.
 package signin

@@ -29,7 +29,7 @@ import (
 	"github.com/zitadel/oidc/v3/pkg/op"
 )
 
-// patience bounds what a busy machine may take for something.
+// patience bounds waits on a busy machine.
 const patience = 2 * time.Minute
 
 const (
@@ -57,8 +57,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// people are the users of the provider, with the groups that it says they are in: those of ann are
-// in the ID token, those of the others only at the address for user information.
+// people are the users of the provider, with their groups: ann's are in the ID token, the others'
+// only in the user information.
 type people struct {
 	*storage.Storage
 	groups map[string][]string
@@ -131,8 +131,8 @@ oidc:
 	return s
 }
 
-// freeAddress returns a free address of loopback, whose port no connection gets by chance before the
-// server listens: systems take those from 32768 on.
+// freeAddress returns a free address of loopback, whose port no connection uses by chance: systems
+// assign ports from 32768 on.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	for range 100 {
@@ -228,7 +228,7 @@ func (v *visitor) page(answer *http.Response, err error) (at *url.URL, status in
 
 var requestID = regexp.MustCompile(`name="id" value="([^"]+)"`)
 
-// signIn goes from the server to the provider, fills in its form, and comes back.
+// signIn follows the server to the provider, fills in its form, and returns.
 func (v *visitor) signIn(name, password string) (at *url.URL, status int, text string) {
 	v.t.Helper()
 	at, status, form := v.page(v.Get(v.url + "/ui/sign-in?next=/jobs"))
@@ -435,7 +435,7 @@ func TestAPersonSignsInOnTheCommandLine(t *testing.T) {
 		}
 	}
 
-	// One session of each is of a browser. An administrator ends those of bob, and ann her own.
+	// One session of each belongs to a browser. An administrator ends bob's, and ann her own.
 	if list := s.belfry("session", "list", "-o", "name"); list != "sso:ann@example.com\nsso:ann@example.com\nsso:bob@example.com\nsso:bob@example.com\n" {
 		t.Errorf("the sessions are %q", list)
 	}
@@ -445,7 +445,7 @@ func TestAPersonSignsInOnTheCommandLine(t *testing.T) {
 	if out, code := theirs.run("job", "list"); code != 4 || !strings.Contains(out, "the session of sso:bob@example.com at "+s.url+" has ended") || !strings.Contains(out, "belfry login") {
 		t.Errorf("after the end of his session bob gets %d:\n%s", code, out)
 	}
-	for _, c := range []*commandLine{mine, theirs} { // of bob it is only forgotten
+	for _, c := range []*commandLine{mine, theirs} { // bob's is only forgotten
 		if out, code := c.run("logout"); code != 0 || out != "signed out of "+s.url+"\n" {
 			t.Errorf("belfry logout ends with %d:\n%s", code, out)
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/belfry-cron/belfry/test/servers"
 )
 
-// patience is how long the tutorial waits for what a reader waits for, on a busy machine.
+// patience bounds the tutorial's waits on a busy machine.
 const patience = 5 * time.Minute
 
 // reader is who follows the tutorial.
@@ -23,13 +23,13 @@ type reader struct {
 	t        *testing.T
 	dir      string
 	database string
-	exports  string            // of the blocks before
-	ports    map[string]string // those of the page, and what stands for them here
+	exports  string            // exports of earlier blocks
+	ports    map[string]string // ports on the page, with their replacements here
 	nodes    map[string]*exec.Cmd
 	log      *os.File
 }
 
-// newReader returns a reader with the program, in a directory of its own.
+// newReader returns a reader with the program, in its own directory.
 func newReader(t *testing.T) *reader {
 	t.Helper()
 	bin := t.TempDir()
@@ -74,8 +74,8 @@ func newReader(t *testing.T) *reader {
 	return r
 }
 
-// read does what the blocks of a page say, and returns how many there are. Texts of the page that
-// do not suit a test stand for others.
+// read executes the blocks of a page, and returns their number. others replaces texts of the page
+// that do not suit a test.
 func (r *reader) read(page string, others *strings.Replacer) int {
 	text, err := os.ReadFile(page)
 	r.must(err)
@@ -100,17 +100,17 @@ func (r *reader) read(page string, others *strings.Replacer) int {
 	return len(blocks)
 }
 
-// follow does what a block says.
+// follow executes a block.
 func (r *reader) follow(how, text, want string) {
 	switch how {
-	case "": // what a reader does once: the program is built
+	case "": // a reader does it once: the program is built
 	case "serve":
 		for line := range strings.Lines(text) {
 			r.serve(strings.TrimSpace(line))
 		}
 	case "stop":
 		r.stop(os.Interrupt)
-	case "kill": // the node that is named, or the only one
+	case "kill": // the named node, or the only one
 		for name, cmd := range r.nodes {
 			if len(r.nodes) == 1 || name == strings.TrimSpace(text) {
 				r.must(cmd.Process.Kill())
@@ -131,7 +131,7 @@ func (r *reader) follow(how, text, want string) {
 	case "until":
 		ctx, cancel := context.WithTimeout(r.t.Context(), patience)
 		defer cancel()
-		var said []string // the last outputs that differ
+		var said []string // the last different outputs
 		for {
 			out, err := r.shell(ctx, text)
 			if err == nil && lacks(out, want) == "" {
@@ -166,13 +166,13 @@ func (r *reader) shell(ctx context.Context, text string) (string, error) {
 	return string(out), err
 }
 
-// serve starts a server in a terminal of its own, and waits until it answers.
+// serve starts a server in a separate terminal, and waits until it answers.
 func (r *reader) serve(line string) {
 	if !strings.Contains(line, "--listen") {
 		line += " --listen 127.0.0.1:8420"
 	}
 	if os.Geteuid() == 0 && strings.Contains(r.exports, "BELFRY_STORE") {
-		line += " --run-as nobody" // which the page says
+		line += " --run-as nobody" // as on the page
 	}
 	port := ""
 	for theirs, ours := range r.ports {
@@ -207,7 +207,7 @@ func (r *reader) serve(line string) {
 // stop ends all servers.
 func (r *reader) stop(signal os.Signal) {
 	for _, cmd := range r.nodes {
-		_ = cmd.Process.Signal(signal) // one that was killed is gone
+		_ = cmd.Process.Signal(signal) // a killed server has ended
 	}
 	for name, cmd := range r.nodes {
 		_ = cmd.Wait()
@@ -222,8 +222,7 @@ func (r *reader) must(err error) {
 	}
 }
 
-// lacks returns the first line of what is expected that nothing printed is like: "…" stands
-// for anything.
+// lacks returns the first expected line that matches no printed line; "…" matches any text.
 func lacks(out, want string) string {
 	for line := range strings.Lines(want) {
 		line = strings.TrimRight(line, "\n")

@@ -9,8 +9,7 @@ import (
 // block is a code block of a page: its info string and its text.
 var block = regexp.MustCompile("(?ms)^```(\\S[^\n]*)\n(.*?)^```$")
 
-// Commands, files and outputs are run from the English pages alone, so the Chinese ones must
-// have the same.
+// Only the code blocks of the English pages are tested, so that the Chinese ones must be equal.
 func TestTranslationsHaveTheSameCodeBlocks(t *testing.T) {
 	for original, translation := range map[string]string{
 		"../../README.md":        "../../README.zh.md",

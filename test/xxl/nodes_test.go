@@ -32,7 +32,7 @@ var stores = map[string]func(t *testing.T) (address string, err error){
 	"redis": func(t *testing.T) (string, error) { return servers.StartRedis(t).URL(), nil },
 }
 
-// front passes connections of executors on to a node that takes them, as a load balancer does.
+// front forwards connections of executors to a running node, like a load balancer.
 type front struct {
 	t       *testing.T
 	address string
@@ -53,7 +53,7 @@ func newFront(t *testing.T, nodes []*node) *front {
 	return f
 }
 
-// mend lets it take connections.
+// mend makes it accept connections.
 func (f *front) mend() {
 	f.t.Helper()
 	l, err := net.Listen("tcp", f.address)
@@ -74,7 +74,7 @@ func (f *front) mend() {
 	}()
 }
 
-// cut refuses connections, and ends those that are open.
+// cut refuses connections, and ends open ones.
 func (f *front) cut() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -111,15 +111,15 @@ func (f *front) pass(c net.Conn) {
 }
 
 const (
-	// chaosJobs run each second, each with a handler of its own: in the executor in Go, two runs of
-	// one handler share their state.
+	// chaosJobs run each second, each with its own handler: in the executor in Go, two runs of one
+	// handler share their state.
 	chaosJobs = 10
 	// chaosRuns is how many runs begin at least while nodes and executors die; BELFRY_XXL has
 	// another number.
 	chaosRuns = 100
 )
 
-// begun returns the runs that executors have begun, as often as they have.
+// begun returns the runs that executors have begun, once per start.
 func begun(t *testing.T, file string) (runs []string) {
 	t.Helper()
 	f, err := os.Open(file)
@@ -134,8 +134,8 @@ func begun(t *testing.T, file string) (runs []string) {
 }
 
 // Three nodes share a store and five executors: nodes and executors are killed and stopped, and
-// what lies between them is cut. Each run has one outcome, none begins twice, and a run outlives
-// the restart of all nodes.
+// connections between them cut. Each run has one outcome, none begins twice, and a run outlives the
+// restart of all nodes.
 func TestThreeNodes(t *testing.T) {
 	names := []string{"redis"}
 	if asked := os.Getenv("BELFRY_DATABASE"); asked != "" {
@@ -168,7 +168,7 @@ func chaos(t *testing.T, store string, runs int) {
 	for i := range 3 {
 		n := serve(t, "--store", store, "--name", fmt.Sprint("n", i), "--run-as", "nobody")
 		if i > 0 {
-			n.data = nodes[0].data // which has the token; its address is in the arguments
+			n.data = nodes[0].data // has the token; its address is in the arguments
 		}
 		nodes = append(nodes, n)
 	}
@@ -209,7 +209,7 @@ func chaos(t *testing.T, store string, runs int) {
 		func() { again(1, syscall.SIGKILL) },
 		func() { restart(2, syscall.SIGTERM) },
 		func() { again(2, syscall.SIGTERM) },
-		func() { // long enough for callbacks to be refused
+		func() { // long enough for refused callbacks
 			f.cut()
 			before := len(begun(t, file))
 			reached(before + chaosJobs)
@@ -225,7 +225,7 @@ func chaos(t *testing.T, store string, runs int) {
 		},
 		func() { again(3, syscall.SIGKILL); restart(0, syscall.SIGKILL) },
 	}
-	const apart = 2 // seconds between two steps, if all is well
+	const apart = 2 // seconds between two steps, normally
 	for i := 0; i < len(steps) || len(begun(t, file)) < runs; i++ {
 		reached(len(begun(t, file)) + chaosJobs*apart)
 		steps[i%len(steps)]()
@@ -240,8 +240,8 @@ func chaos(t *testing.T, store string, runs int) {
 	if r := a.get(whole); len(r.Attempts) != 1 {
 		t.Errorf("the run that outlived all nodes has %d attempts", len(r.Attempts))
 	}
-	// Executors in Go send a result once: what was cut off never comes. Without them, those runs
-	// are lost after 40 s.
+	// Executors in Go send a result once, so that a cut loses it. After the executors stop, such
+	// runs are lost after 40 s.
 	for _, e := range executors {
 		e.end(t, syscall.SIGTERM)
 	}

@@ -39,11 +39,11 @@ type spoken struct {
 	Text    string `json:"text,omitempty"`
 }
 
-// recorder stands between an executor and its admin, in both directions.
+// recorder forwards and records requests between an executor and its admin, in both directions.
 type recorder struct {
 	t     *testing.T
 	mu    sync.Mutex
-	lines []*spoken // by the time when they began
+	lines []*spoken // ordered by their beginning
 }
 
 func (r *recorder) add(l *spoken) {
@@ -52,7 +52,7 @@ func (r *recorder) add(l *spoken) {
 	r.lines = append(r.lines, l)
 }
 
-// asked reports whether a request with some path and text has been answered.
+// asked reports whether a request with a path and text has been answered.
 func (r *recorder) asked(uri, text string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -111,7 +111,7 @@ var (
 	number = regexp.MustCompile(`\\"logId\\":\d+`)
 )
 
-// counted replaces each text that a pattern finds by its number among those that differ.
+// counted replaces each match of a pattern by its number among the distinct ones.
 func counted(text string, pattern *regexp.Regexp, format string) string {
 	var known []string
 	return pattern.ReplaceAllStringFunc(text, func(found string) string {
@@ -135,7 +135,7 @@ func (r *recorder) text(executor string) string {
 	for _, l := range r.lines {
 		if strings.HasSuffix(l.URI, "/registry") {
 			if isRegistered {
-				continue // a beat, which comes when it comes
+				continue // a beat, at any time
 			}
 			isRegistered = true
 		}
@@ -147,8 +147,8 @@ func (r *recorder) text(executor string) string {
 	return counted(counted(text, moment, "$%d"), number, `\"logId\":%d`)
 }
 
-// The conversation with the executor in Go is the one that executor/xxl replays: UPDATE=1 records
-// it anew. Requests of both sides overlap, so their order may differ.
+// The conversation with the executor in Go equals the one that executor/xxl replays: UPDATE=1
+// records it again. Requests of both sides overlap, so their order may differ.
 func TestTheConversationIsTheOneThatIsReplayed(t *testing.T) {
 	n := serve(t)
 	r := &recorder{t: t}
@@ -169,7 +169,7 @@ func TestTheConversationIsTheOneThatIsReplayed(t *testing.T) {
 		}
 		n.wants(id, outcome, reason)
 		r.add(&spoken{Does: "ends", Name: name, Outcome: outcome, Reason: reason})
-		r.add(&spoken{Does: "wait", For: "50ms"}) // each run has a time of its own
+		r.add(&spoken{Does: "wait", For: "50ms"}) // separates the times of runs
 	}
 	do("ok", "run: {xxl: {group: go-group, handler: echo, param: full, id: 17}}", nil, "succeeded", "")
 	do("panic", "run: {xxl: {group: go-group, handler: panic, id: 18}}", nil, "failed", "task panic:deliberate")
@@ -196,7 +196,7 @@ func TestTheConversationIsTheOneThatIsReplayed(t *testing.T) {
 	times := regexp.MustCompile(`\$\d+`)
 	lines := func(text string) []string {
 		list := slices.DeleteFunc(strings.Split(times.ReplaceAllString(text, "$"), "\n"), func(line string) bool {
-			return strings.HasPrefix(line, "#") || strings.Contains(line, `"uri":"/idleBeat"`) // asked only of what takes long
+			return strings.HasPrefix(line, "#") || strings.Contains(line, `"uri":"/idleBeat"`) // only requests for long runs
 		})
 		slices.Sort(list)
 		return slices.Compact(list)

@@ -1,5 +1,5 @@
-// Package xxl tests Belfry with an unmodified executor of XXL-JOB in Go, in a process of its
-// own. It is a module of its own, so that the executor never becomes Belfry's dependency.
+// Package xxl tests Belfry with an unmodified executor of XXL-JOB in Go, in a separate process. It
+// is a separate module, so that the executor never becomes a dependency of Belfry.
 package xxl
 
 import (
@@ -23,7 +23,7 @@ import (
 
 const token = "a-token-for-tests-of-executors"
 
-// programs are those that are tested, built once.
+// programs are the tested programs, built once.
 var programs = sync.OnceValues(func() (dir string, err error) {
 	if dir, err = os.MkdirTemp("", "belfry-xxl"); err != nil {
 		return "", err
@@ -130,13 +130,13 @@ func (n *node) start() {
 	})
 }
 
-// waits waits until something holds.
+// waits waits until a condition holds.
 func (n *node) waits(what string, holds func() bool) {
 	n.t.Helper()
 	n.waitsFor(3*time.Minute, what, holds)
 }
 
-// waitsFor is waits for what takes long. It looks less often then.
+// waitsFor is waits for slow conditions, checked less often.
 func (n *node) waitsFor(most time.Duration, what string, holds func() bool) {
 	n.t.Helper()
 	for until := time.Now().Add(most); !holds(); time.Sleep(most / 3000) {
@@ -191,7 +191,7 @@ func (n *node) run(job string, params ...string) string {
 	return strings.TrimPrefix(strings.TrimSpace(n.cli(args...)), "run/")
 }
 
-// run is what the API says of one.
+// run is a run from the API.
 type run struct {
 	State, Outcome, Reason string
 	Attempt                int
@@ -213,13 +213,13 @@ func (n *node) ends(id string) (r run) {
 	return r
 }
 
-// sleeps waits until a run has begun to sleep at an executor.
+// sleeps waits until a run sleeps at an executor.
 func (n *node) sleeps(id string) {
 	n.t.Helper()
 	n.waits("the run is at the executor", func() bool { return strings.Contains(n.cli("run", "logs", id), "sleeping") })
 }
 
-// wants checks how a run ends.
+// wants checks the end of a run.
 func (n *node) wants(id, outcome, reason string) {
 	n.t.Helper()
 	if r := n.ends(id); r.Outcome != outcome || !strings.Contains(r.Reason, reason) || r.Attempt != 1 {
@@ -227,8 +227,8 @@ func (n *node) wants(id, outcome, reason string) {
 	}
 }
 
-// refuses checks how a run ends that an executor refuses. One that stands still for 3 s counts as
-// having taken it: then it is lost, and another one is refused.
+// refuses checks the end of a run that an executor refuses. An executor that stalls for 3 s counts
+// as having accepted it: then the run is lost, and another one is tried.
 func (n *node) refuses(job, outcome, reason string) {
 	n.t.Helper()
 	const tries = 3
@@ -316,8 +316,8 @@ func TestAnExecutorInGo(t *testing.T) {
 	n.waits("it has unregistered", func() bool { return !strings.Contains(n.cli("xxl", "executors", "-o", "json"), "http://") })
 }
 
-// A run by hand goes to the executor that it names, and to one that is listed and unreachable not
-// without need.
+// A manual run goes to the executor that it names, and only if necessary to a listed, unreachable
+// one.
 func TestARunForOneExecutor(t *testing.T) {
 	n := serve(t)
 	n.apply(jobs + "---\nkind: executors\nname: go-group\naddresses: [http://127.0.0.1:1]\n")
@@ -393,7 +393,7 @@ run:
       - {name: clean, run: {xxl: {group: go-group, handler: echo, param: cleaned}}}
 `
 
-// Steps of a flow run at executors as jobs do, through a restart of Belfry; a cancel of the flow
+// Steps of a flow run at executors like jobs, even during a restart of Belfry; a cancel of the flow
 // reaches the executor, and finally runs after it.
 func TestStepsOfAFlowRunAtAnExecutor(t *testing.T) {
 	n := serve(t)

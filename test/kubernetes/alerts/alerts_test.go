@@ -289,13 +289,14 @@ func TestQueriesAskForMetricsAndLabelsThatExist(t *testing.T) {
 			t.Errorf("%s: %v", q.from, err)
 			continue
 		}
-		var known []string // labels of all metrics of the query
+		var known []string // labels of all metrics in the query
 		var asked []string
 		parser.Inspect(expression, func(node parser.Node, _ []parser.Node) error {
 			switch n := node.(type) {
 			case *parser.VectorSelector:
 				labels, ok := labelsOf(n.Name, shown, guide)
-				// Those of --history are there with it; a test of package metrics compares the guide.
+				// Metrics of --history only exist with it; a test of package metrics compares the
+				// guide.
 				if !ok && (guide[n.Name] == nil || !strings.HasPrefix(n.Name, "belfry_history_")) {
 					t.Errorf("%s: the metric %s does not exist", q.from, n.Name)
 				}

@@ -56,7 +56,7 @@ func run(ctx context.Context, address, lines string) (err error) {
 		}
 	}()
 	s := belfry.New(open(address), belfry.WithOwner("ticker"))
-	// What fell due while no instance was running runs late: with SQLite there is one at a time.
+	// Occurrences due while no instance was running run late: with SQLite there is one at a time.
 	s.Job("tick", belfry.Every(time.Second), belfry.Overlap(job.OverlapAllow), belfry.Missed(job.MissedAll),
 		belfry.Func(func(_ context.Context, run *belfry.Run) error {
 			_, err := fmt.Fprintf(file, "%d %d %d\n", run.Scheduled.Unix(), time.Since(run.Scheduled).Milliseconds(), os.Getpid())

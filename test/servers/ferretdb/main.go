@@ -1,5 +1,5 @@
 // Command ferretdb is FerretDB with SQLite, for tests: it speaks the protocol of MongoDB.
-// FerretDB's own program needs files that its Go module does not have.
+// FerretDB's own program needs files that its Go module lacks.
 package main
 
 import (

@@ -18,7 +18,7 @@ import (
 const (
 	// counters is how many handlers count.
 	counters = 10
-	// counts is how long they take at most.
+	// counts bounds their duration.
 	counts = 200 * time.Millisecond
 )
 
@@ -39,7 +39,7 @@ func main() {
 		return "done"
 	})
 	e.RegTask("sleep", func(ctx context.Context, p *xxl.RunReq) string {
-		// Until there is a file, or for a time.
+		// Until a file exists, or for a duration.
 		d, err := time.ParseDuration(p.ExecutorParams)
 		write(p, "sleeping %s", p.ExecutorParams)
 		began := time.Now()
