@@ -1,6 +1,5 @@
-// Package belfrytest tests the handlers and schedules of programs that use package belfry.
-// It uses a store in memory and the fake time of testing/synctest, so that a simulated
-// month takes seconds.
+// Package belfrytest tests the handlers and schedules of programs that use package belfry. It uses
+// a store in memory and the fake time of testing/synctest, so that a simulated month takes seconds.
 //
 //	synctest.Test(t, func(t *testing.T) {
 //		s := belfrytest.New(t)
@@ -12,8 +11,8 @@
 //		}
 //	})
 //
-// A test sees the behaviour of production: the same planner, claims and retries, on the
-// store that is the model of the others.
+// A test sees the behaviour of production: the same planner, claims and retries, on the reference
+// store.
 package belfrytest
 
 import (
@@ -49,7 +48,7 @@ func Shared() store.Opener {
 	return func(context.Context) (store.Store, error) { return s, nil }
 }
 
-// shared is a store that does not belong to one process.
+// shared is a store that closing does not affect.
 type shared struct{ *memory.Store }
 
 // EventsElsewhere implements store.Control: all processes are this one.
@@ -85,7 +84,7 @@ var _ io.Writer = writer{}
 func Run(t testing.TB, s *belfry.Scheduler) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1) // has room for the one error
+	ended := make(chan error, 1) // of capacity one
 	go func() { ended <- s.Run(ctx) }()
 	over := false
 	stop = func() {
@@ -138,8 +137,8 @@ type Call[Out any] struct {
 	Output string     // its log and output
 }
 
-// Do runs a handler with an input as Belfry would, under a job with the given options, and waits for its
-// end. The scheduler is running.
+// Do runs a handler with an input like Belfry, under a job with the given options, and waits for its
+// end. The scheduler must be running.
 func Do[In, Out any](t testing.TB, s *belfry.Scheduler, h *belfry.Handler[In, Out], in In, options ...belfry.JobOption) Call[Out] {
 	t.Helper()
 	ctx := t.Context()
@@ -175,7 +174,7 @@ func start(t testing.TB, s *belfry.Scheduler, options []belfry.JobOption) (id be
 	}
 	return id, func() {
 		t.Helper()
-		// The context of the test has ended by the time of its cleanup.
+		// The context of the test has ended at its cleanup.
 		if err := s.Remove(context.WithoutCancel(ctx), name); err != nil && !errors.Is(err, belfry.ErrClosed) {
 			t.Errorf("belfry: %v", err)
 		}

@@ -39,10 +39,9 @@ func Result[Out any](step *belfry.StepOf[Out], value Out) Given {
 	return Given{step.Name(), data, err}
 }
 
-// DoStep runs one step of a flow as Belfry would, with its retries and timeout, and waits
-// for its end. The steps that it needs do not run: they have the given results, and a step
-// without a given result is removed from its needs. DoStep returns the result of the last
-// attempt.
+// DoStep runs one step of a flow like Belfry, with its retries and timeout, and waits for its end.
+// Its needs do not run: they have the given results, and needs without one are removed. DoStep
+// returns the result of the last attempt.
 func DoStep[In, Out any](t testing.TB, s *belfry.Scheduler, f *belfry.Flow[In], step *belfry.StepOf[Out], in In, given ...Given) Call[Out] {
 	t.Helper()
 	definition := f.Definition()
@@ -73,7 +72,7 @@ func DoStep[In, Out any](t testing.TB, s *belfry.Scheduler, f *belfry.Flow[In], 
 		}
 	}
 	call := Call[Out]{Run: waitFor(t, s, id)}
-	call.Result, _ = step.Wait(t.Context(), id) // a step that failed has none
+	call.Result, _ = step.Wait(t.Context(), id) // a failed step has no result
 	runs, err := s.Steps(t.Context(), id)
 	if err != nil {
 		t.Fatalf("belfry: %v", err)

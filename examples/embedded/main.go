@@ -34,7 +34,7 @@ type Year struct {
 	Year int `json:"year"`
 }
 
-// Report is what comes of it.
+// Report is the result.
 type Report struct {
 	Year, Orders int
 	Node         string
@@ -115,7 +115,7 @@ func makeReport(ctx context.Context, run *belfry.Run, in Year) (Report, error) {
 	orders := 0
 	for month := range months {
 		select {
-		case <-ctx.Done(): // cancelled, timed out, or the node stops
+		case <-ctx.Done(): // the run was cancelled or timed out, or the node stops
 			return Report{}, context.Cause(ctx)
 		case <-time.After(10 * time.Millisecond): // the work
 		}

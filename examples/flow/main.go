@@ -3,9 +3,9 @@
 //
 //	go run ./examples/flow
 //
-// It loads the files of a region, each in a run of its own, and publishes a report after an
-// approval, which the program here gives itself. With PostgreSQL in place of the memory any number of
-// instances share the steps, and a flow survives all of them.
+// It loads the files of a region, each in its own run, and publishes a report after an approval,
+// which this program gives itself. With PostgreSQL in place of the memory any number of instances
+// share the steps, and a flow survives all of them.
 package main
 
 import (
@@ -45,7 +45,7 @@ func main() {
 	}
 }
 
-// load is the flow with the steps that others read.
+// load is the flow with the steps whose results are read.
 type load struct {
 	flow  *belfry.Flow[Region]
 	asked chan belfry.RunID
@@ -82,7 +82,7 @@ func newLoad(s *belfry.Scheduler) *load {
 	return l
 }
 
-// approveAll does what a person does with belfry run approve or on the page of the run.
+// approveAll approves steps, as a person does with belfry run approve or on the page of the run.
 func (l *load) approveAll(ctx context.Context, s *belfry.Scheduler) {
 	for {
 		select {
@@ -90,7 +90,7 @@ func (l *load) approveAll(ctx context.Context, s *belfry.Scheduler) {
 			return
 		case id := <-l.asked:
 			err := s.Approve(ctx, id, "approval", "the rows are right")
-			for errors.Is(err, belfry.ErrConflict) && ctx.Err() == nil { // the step has not begun
+			for errors.Is(err, belfry.ErrConflict) && ctx.Err() == nil { // the step has not started
 				time.Sleep(10 * time.Millisecond)
 				err = s.Approve(ctx, id, "approval", "the rows are right")
 			}

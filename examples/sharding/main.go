@@ -35,7 +35,7 @@ func main() {
 	}
 }
 
-// invoices sends those of its share of the customers.
+// invoices sends the invoices of its share of the customers.
 func invoices(_ context.Context, run *belfry.Run) error {
 	for _, name := range customers {
 		if share(name, run.Shards) == run.Shard {

@@ -77,8 +77,8 @@ func changedLines(before, after []byte) []byte {
 	return b.Bytes()
 }
 
-// withAllowedUsers inserts users into shell.allow_users of a configuration, and keeps all else as
-// it is.
+// withAllowedUsers inserts users into shell.allow_users of a configuration, and changes nothing
+// else.
 func withAllowedUsers(text []byte, users []string) ([]byte, error) {
 	list := strings.Join(users, ", ")
 	if len(text) > 0 && text[len(text)-1] != '\n' {
@@ -137,7 +137,7 @@ func valueOf(mapping *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// insert puts more into a line of a text, behind n characters.
+// insert inserts text into a line, after n characters.
 func insert(text []byte, line, column int, more string) []byte {
 	var b bytes.Buffer
 	n := 0
@@ -152,10 +152,10 @@ func insert(text []byte, line, column int, more string) []byte {
 	return b.Bytes()
 }
 
-// checkAllowed refuses a changed configuration that says anything else than the users. A file of
-// its own is read: what reads configurations knows files alone.
+// checkAllowed refuses a changed configuration that differs in more than the users. It uses a
+// temporary file, since configurations are read from files.
 func checkAllowed(path, file string, changed []byte, want []string) error {
-	f, err := os.CreateTemp("", "belfry-*.yaml") // its mode is 0600
+	f, err := os.CreateTemp("", "belfry-*.yaml") // created with the mode 0600
 	if err != nil {
 		return err
 	}
@@ -181,8 +181,8 @@ func checkAllowed(path, file string, changed []byte, want []string) error {
 	return nil
 }
 
-// replaceFile replaces the text of a file at once, with its mode and owner, unless it was changed
-// meanwhile. A link stays one.
+// replaceFile atomically replaces the text of a file, with its mode and owner, unless it has
+// changed since. A link stays a link.
 func replaceFile(ctx context.Context, path string, before, after []byte) error {
 	path, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -192,7 +192,7 @@ func replaceFile(ctx context.Context, path string, before, after []byte) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(f.Name()) }() // fails where it has taken the place of the file
+	defer func() { _ = os.Remove(f.Name()) }() // fails once it has replaced the file
 	_, err = f.Write(after)
 	if err = errors.Join(err, f.Sync(), f.Close(), ctx.Err()); err != nil {
 		return err
@@ -213,7 +213,7 @@ func beside(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-new-") // a dot keeps cron from reading it
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-new-") // cron skips it
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Users are inserted, and all else stays as it is, however the file is written.
+// Users are inserted without any other change, however the file is written.
 func TestAllowedUsersAreInsertedIntoAnyFile(t *testing.T) {
 	for _, c := range []struct{ name, before, want string }{
 		{"an empty file", "", "shell:\n  allow_users: [www-data, root]\n"},

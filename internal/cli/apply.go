@@ -41,7 +41,7 @@ type sources struct {
 	prune      bool
 }
 
-// check refuses flags that say too little. purpose is what the files are for.
+// check refuses incomplete flags. purpose is the use of the files.
 func (ask *sources) check(purpose string) error {
 	if len(ask.files) == 0 {
 		return misused("nothing to %s: -f is missing", purpose).withHint("name a file, a folder, or - for standard input")
@@ -128,9 +128,8 @@ func apply(ctx context.Context, env Env, ask applyFlags) error {
 	return showList(env, ask.output, applied.Results, "", resultName, func(w io.Writer) { applyText(w, env, applied) })
 }
 
-// applyAll applies documents. When the connection breaks before the answer, it is
-// unknown how many of them were written: so it asks again, which changes nothing more
-// than asking once.
+// applyAll applies documents. If the connection breaks before the answer, it repeats the request,
+// which has no further effect.
 func (r *remote) applyAll(ctx context.Context, request client.Apply) (applied client.Applied, err error) {
 	if applied, err = r.Apply(ctx, request); !broken(err) {
 		return applied, err
@@ -162,9 +161,9 @@ func warn(env Env, applied client.Applied) {
 	env.tell("%s", told.Bytes())
 }
 
-// request is what asks a server to make the documents true.
+// request returns the request that applies the documents.
 func (v *validation) request(namespace string) (client.Apply, error) {
-	const together = 64 // documents that are worth a goroutine
+	const together = 64 // documents worth a goroutine
 	request := client.Apply{Documents: make([]client.Document, len(v.documents))}
 	failures := make([]error, len(v.documents))
 	parallel.Each(len(v.documents), together, func(i int) {
@@ -185,14 +184,13 @@ func (v *validation) request(namespace string) (client.Apply, error) {
 	return request, nil
 }
 
-// readAll reads files as validate does. It reports all mistakes that can be found without a
-// server.
+// readAll reads files like validate. It reports all mistakes that do not need a server to be found.
 func readAll(ctx context.Context, env Env, names []string, recursive bool, asked config.Asked) (*validation, error) {
 	v, err := readFiles(env, names, recursive)
 	if err != nil || len(v.problems) == 0 {
 		return v, err
 	}
-	v.judge(env.Now()) // so that all mistakes are reported, and not only those found first
+	v.judge(env.Now()) // so that all mistakes are reported at once
 	wrong := v.wrongFiles()
 	rest := v.askAboutTheRest(ctx, env, asked, wrong)
 	tellProblems(env, v.problems)
@@ -200,9 +198,9 @@ func readAll(ctx context.Context, env Env, names []string, recursive bool, asked
 	return nil, failed("%s in %s; nothing was changed", counted(len(v.problems)+len(rest), "mistake"), counted(len(wrong), "file"))
 }
 
-// askAboutTheRest returns mistakes that only a server can find, such as unknown calendars,
-// in documents without other mistakes: a line each, and their files. Without an answer it
-// returns none.
+// askAboutTheRest returns mistakes that only a server can find, such as unknown calendars, in
+// documents without other mistakes, one per line, with their files. Without an answer it returns
+// none.
 func (v *validation) askAboutTheRest(ctx context.Context, env Env, asked config.Asked, files map[string]bool) (told []string) {
 	server, err := connect(env, asked)
 	if err != nil {
@@ -237,7 +235,7 @@ func (v *validation) documentAt(pointer string) (document int, rest string, ok b
 	return i, strings.TrimPrefix(pointer, m[0]), err == nil && i < len(v.documents)
 }
 
-// isWrong reports whether there are mistakes on the lines of a document. They are in order.
+// isWrong reports whether the lines of a document have mistakes, which are in order.
 func (v *validation) isWrong(document int) bool {
 	d, end := v.documents[document], math.MaxInt
 	for _, next := range v.documents[document+1:] {
@@ -255,11 +253,11 @@ func (v *validation) isWrong(document int) bool {
 	return at < len(v.problems) && v.problems[at].File == d.File && v.problems[at].Line < end
 }
 
-// documentPlace is the place of a document in a request, as the path of an error
-// has it when there is no better one.
+// documentPlace matches the place of a document in a request, which an error has if there is no
+// better one.
 var documentPlace = regexp.MustCompile(`^/documents/(\d+)`)
 
-// placed says in which file the mistakes are that the server has found.
+// placed adds files to the mistakes that the server has found.
 func (v *validation) placed(err error) error {
 	f, ok := errors.AsType[*failure](err)
 	if !ok || f.problem == nil {
@@ -276,7 +274,7 @@ func (v *validation) placed(err error) error {
 	return f
 }
 
-// agreeToPrune asks what would be deleted, and then a person whether it shall.
+// agreeToPrune finds out what would be deleted, and asks a person to confirm it.
 func agreeToPrune(ctx context.Context, server *remote, request client.Apply) error {
 	request.DryRun = true
 	would, err := server.Apply(ctx, request)

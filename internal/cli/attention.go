@@ -53,7 +53,7 @@ func showAttention(ctx context.Context, server *remote, all bool, output string)
 	})
 }
 
-// attentionTable writes for people what needs attention.
+// attentionTable writes problems for people.
 func attentionTable(w io.Writer, env Env, list []client.Attention) {
 	if len(list) == 0 {
 		fmt.Fprintln(w, "Nothing needs attention.")
@@ -81,7 +81,7 @@ func attentionTable(w io.Writer, env Env, list []client.Attention) {
 	table(w, styleFor(env, env.StdoutIsTerminal), []string{"SEVERITY", "KIND", "ABOUT", "SINCE", "WHAT"}, rows)
 }
 
-// bySameError returns problems with those of one error together, below the worst of them.
+// bySameError groups problems by error, below the worst of each group.
 func bySameError(list []client.Attention) []*client.Attention {
 	groups := make([][]*client.Attention, 0, len(list))
 	at := map[string]int{}
@@ -97,7 +97,7 @@ func bySameError(list []client.Attention) []*client.Attention {
 	return slices.Concat(groups...)
 }
 
-// marksOf says what people have said about a problem.
+// marksOf describes people's marks on a problem.
 func marksOf(env Env, a *client.Attention) (text string) {
 	if a.TakenBy != "" {
 		text += "; " + a.TakenBy + " has it"

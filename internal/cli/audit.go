@@ -62,7 +62,7 @@ belfry audit --since 2026-11-01T00:00:00Z --limit 1000 -o jsonl`,
 func showAudit(ctx context.Context, server *remote, ask auditFlags) error {
 	query := client.AuditQuery{Namespace: server.listNamespace(ask.all), Object: ask.object, Actor: ask.actor, Action: ask.action, From: ask.since, To: ask.until}
 	if ask.object != "" {
-		query.Namespace = "" // it has one in its name, or is a token
+		query.Namespace = "" // its name has one, or it is a token
 	}
 	var records []client.AuditRecord
 	next := ""

@@ -16,7 +16,7 @@ import (
 	"github.com/belfry-cron/belfry/store/sqlite"
 )
 
-// addStoreFlags adds the flags that say where the store of a server is.
+// addStoreFlags adds the flags for the store of a server.
 func addStoreFlags(cmd *cobra.Command, file *string, c *config.Server) {
 	f := cmd.Flags()
 	addWord(f, file, "config", "c", "FILE", "configuration file of the server")
@@ -62,7 +62,7 @@ sudo -u belfry belfry backup --data /var/lib/belfry /backup/belfry.db`,
 			if err != nil {
 				return err
 			}
-			// An interrupt leaves no part of it lying.
+			// An interrupt leaves no partial file.
 			ctx, stop := untilSignal(cmd.Context(), nothing, nil, nil)
 			defer stop()
 			if withKeys {
@@ -175,7 +175,7 @@ func files(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective
 	return nil, cobra.ShellCompDirectiveDefault
 }
 
-// nothing is done before a second signal ends the process.
+// nothing ignores the second signal, which then ends the process.
 func nothing(os.Signal) {}
 
 // storeFailure is the failure of a command about the file of a store.

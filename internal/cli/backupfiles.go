@@ -22,8 +22,8 @@ import (
 	"github.com/belfry-cron/belfry/store/sqlite"
 )
 
-// The names of what an archive of belfry backup --with-keys has. The store is the last: an archive
-// with it is whole.
+// The names in an archive of belfry backup --with-keys. The store is last: an archive with it is
+// complete.
 const (
 	keptKey     = config.KeyFileName
 	keptToken   = auth.TokenFile
@@ -35,7 +35,7 @@ const (
 const (
 	// keptFileMax is the largest file beside the store: secrets and settings are much smaller.
 	keptFileMax = 4 << 20
-	// keptMax is how many of them there are at most: restore keeps them in memory.
+	// keptMax bounds the other files: restore keeps them in memory.
 	keptMax = 1000
 )
 
@@ -117,7 +117,7 @@ func backUpWithKeys(ctx context.Context, env Env, file string, c config.Server, 
 	if err := writeArchive(ctx, whole, files, db, env); err != nil {
 		return fmt.Errorf("back up %s: %w", store, err)
 	}
-	if err := os.Link(whole, to); err != nil { // a name that another process has taken stays
+	if err := os.Link(whole, to); err != nil { // never replaces the file of another process
 		return err
 	}
 	var names []string
@@ -195,14 +195,14 @@ func (u untilDone) Read(p []byte) (int, error) {
 func isArchive(name string) bool {
 	f, err := os.Open(name)
 	if err != nil {
-		return false // the restore says why
+		return false // the restore reports why
 	}
 	defer f.Close()
 	_, err = tar.NewReader(f).Next()
 	return err == nil
 }
 
-// unpacked is an archive: its store is in a file of its own, and its other files are in memory.
+// unpacked is an archive: its store is in a separate file, and its other files are in memory.
 type unpacked struct {
 	dir, store string
 	files      []keptFile
@@ -219,7 +219,7 @@ func unpack(ctx context.Context, name string, c config.Server) (u unpacked, err 
 	if err := os.MkdirAll(c.Data, 0o700); err != nil {
 		return u, err
 	}
-	left, _ := filepath.Glob(filepath.Join(c.Data, unpackedDir+"*")) // by a restore that was killed
+	left, _ := filepath.Glob(filepath.Join(c.Data, unpackedDir+"*")) // left by a killed restore
 	for _, dir := range left {
 		_ = os.RemoveAll(dir)
 	}
@@ -281,8 +281,8 @@ func placeOf(name string, c config.Server) (string, error) {
 	return filepath.Join(c.SecretsDir(), namespace, file), nil
 }
 
-// restoreArchive restores an archive: first its files, then its store. After a failure nothing of it is
-// left, and after a restore that was killed it can be repeated.
+// restoreArchive restores an archive: first its files, then its store. A failed restore leaves no
+// files, and a killed one can be repeated.
 func restoreArchive(ctx context.Context, env Env, c config.Server, name, to string) (r sqlite.Restored, err error) {
 	u, err := unpack(ctx, name, c)
 	if u.dir != "" {
@@ -323,7 +323,7 @@ func restoreArchive(ctx context.Context, env Env, c config.Server, name, to stri
 	return r, nil
 }
 
-// put writes a file, unless it is there already, and returns what it made.
+// put writes a file unless it exists, and returns the paths that it created.
 func (f *keptFile) put() (made []string, err error) {
 	if _, err := os.Lstat(f.at); err == nil {
 		return nil, nil // the same
@@ -352,7 +352,7 @@ func (f *keptFile) put() (made []string, err error) {
 	return append(made, f.at), nil
 }
 
-// sayMissing names what a restored store needs and this machine does not have.
+// sayMissing names the needs of a restored store that this machine lacks.
 func sayMissing(ctx context.Context, env Env, c config.Server) error {
 	token := filepath.Join(c.Data, auth.TokenFile)
 	if _, err := os.Stat(token); errors.Is(err, fs.ErrNotExist) {

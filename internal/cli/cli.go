@@ -19,17 +19,17 @@ import (
 	"golang.org/x/term"
 )
 
-// Env is what commands see of the world.
+// Env is the environment of commands.
 type Env struct {
 	Stdin  io.Reader
 	Stdout io.Writer // data
 	Stderr io.Writer // everything else
 	Getenv func(string) string
 	Now    func() time.Time
-	Dir    string // where relative names of files begin
+	Dir    string // base of relative file names
 	// Program is how this program is called; "" is belfry.
 	Program string
-	// StoreWait is how long a server that starts waits for its store; 0 is the server's default.
+	// StoreWait is how long a starting server waits for its store; 0 is the server's default.
 	StoreWait time.Duration
 
 	// Whether the streams are terminals. A terminal shows colours and countdowns, and can
@@ -41,8 +41,8 @@ type Env struct {
 
 // System returns the Env of this process.
 func System() Env {
-	// A server's messages about its files must be valid in other folders as well. If the
-	// folder no longer exists, "" leaves names unchanged.
+	// A server's messages must name its files from any folder. If the folder no longer exists, ""
+	// leaves names unchanged.
 	dir, _ := os.Getwd()
 	return Env{
 		Dir:              dir,
@@ -70,12 +70,12 @@ func (env Env) path(name string) string {
 // returns its exit code. What went wrong is on env.Stderr by then.
 func Run(ctx context.Context, env Env, args []string) ExitCode {
 	root := newRoot(env) //nolint:contextcheck // commands receive ctx when they run
-	// The command library asks for help to be printed and not how that went.
+	// The command library asks for printed help without its result.
 	var help error
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { help = printHelp(env, cmd) })
 	root.SetArgs(args)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		// A mistyped command comes with flags that its parents do not have.
+		// A mistyped command may have flags that its parents lack.
 		if group, rest, e := root.Find(args); e == nil && group.HasSubCommands() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
 			return unknownCommand(group, rest)
 		}
@@ -170,7 +170,7 @@ belfry next '30 2 * * 1-5' --tz Europe/Berlin`,
 	return root
 }
 
-// finish gives a command and those below it what all of them have.
+// finish adds the common settings to a command and its subcommands.
 func finish(cmd *cobra.Command) {
 	cmd.Flags().SortFlags = false
 	cmd.Flags().BoolP("help", "h", false, "show this help")
@@ -180,7 +180,7 @@ func finish(cmd *cobra.Command) {
 	}
 }
 
-// orNoFiles keeps shells from completing file names where none are meant.
+// orNoFiles keeps shells from completing file names for other arguments.
 func orNoFiles(f cobra.CompletionFunc) cobra.CompletionFunc {
 	if f != nil {
 		return f

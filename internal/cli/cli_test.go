@@ -15,7 +15,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/cli"
 )
 
-// clock is what the scripts and the documents take for now.
+// clock is the present time of scripts and documents.
 var clock = time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC)
 
 // TestScripts runs the scripts in testdata. They have these commands besides
@@ -32,7 +32,7 @@ func TestScripts(t *testing.T) {
 		RequireUniqueNames: true,
 		UpdateScripts:      os.Getenv("UPDATE") != "",
 		Setup: func(env *testscript.Env) error {
-			// A script cannot hold it: it sets the title of a window.
+			// A script cannot contain it: it sets a window's title.
 			env.Setenv("ESCAPE", "\x1b]0;gotcha\x07 * * * *")
 			return nil
 		},

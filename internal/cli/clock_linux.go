@@ -2,10 +2,10 @@ package cli
 
 import "syscall"
 
-// unsynchronized is the bit of the kernel that says so, STA_UNSYNC.
+// unsynchronized is the kernel's bit STA_UNSYNC.
 const unsynchronized = 0x40
 
-// clock reports whether something keeps the clock of the machine right.
+// clock reports whether the machine's clock is synchronized.
 func clock() finding {
 	f := finding{Check: "clock", Status: isNote}
 	var t syscall.Timex

@@ -2,8 +2,7 @@
 
 package cli
 
-// clock reports whether something keeps the clock of the machine right. Only Linux
-// says.
+// clock reports whether the machine's clock is synchronized, which only Linux shows.
 func clock() finding {
 	return finding{Check: "clock", Status: isNote, Found: "this system does not tell whether it is synchronized"}
 }

@@ -18,7 +18,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// clusterFlags say which cluster is read.
+// clusterFlags select the cluster to read.
 type clusterFlags struct {
 	use                      bool
 	file, context, namespace string
@@ -98,7 +98,7 @@ func (f *clusterFlags) cronJobs(ctx context.Context, env Env) ([]cronTable, erro
 func (f *clusterFlags) connect(env Env) (c cluster, err error) {
 	name := f.file
 	if name == "" {
-		// Of several files the first one counts.
+		// Of several files the first one is used.
 		name, _, _ = strings.Cut(env.Getenv("KUBECONFIG"), string(os.PathListSeparator))
 	}
 	if name == "" {
@@ -148,7 +148,7 @@ func (f *clusterFlags) connect(env Env) (c cluster, err error) {
 	return c, nil
 }
 
-// trust takes the address and the certificates of a cluster.
+// trust sets the address and certificates of a cluster.
 func (c *cluster) trust(k *kubeconfig, name string, beside func(string) string) error {
 	c.tls = &tls.Config{MinVersion: tls.VersionTLS12}
 	for _, of := range k.Clusters {
@@ -169,7 +169,7 @@ func (c *cluster) trust(k *kubeconfig, name string, beside func(string) string) 
 	return nil
 }
 
-// signIn takes the token or the certificate of a user.
+// signIn sets the token or certificate of a user.
 func (c *cluster) signIn(u *kubeUser, beside func(string) string) error {
 	switch {
 	case u.Exec != nil, u.Provider != nil:
@@ -198,7 +198,7 @@ func (c *cluster) signIn(u *kubeUser, beside func(string) string) error {
 	return err
 }
 
-// dataOr returns what a kubeconfig holds in base64, or a file.
+// dataOr returns data that a kubeconfig has in base64 or in a file.
 func dataOr(encoded, file string) ([]byte, error) {
 	switch {
 	case encoded != "":

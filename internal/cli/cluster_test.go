@@ -19,7 +19,7 @@ import (
 const liveCronJobs = `{"kind":"CronJobList","items":[{"metadata":{"name":"live","namespace":"shop"},"spec":{"schedule":"0 4 * * *","timeZone":"UTC",
 "jobTemplate":{"spec":{"template":{"spec":{"containers":[{"name":"a","image":"busybox:1"}]}}}}}}]}`
 
-// importLive runs an import with an environment, and returns what it says.
+// importLive runs an import with an environment, and returns its output.
 func importLive(t *testing.T, env map[string]string, args ...string) (cli.ExitCode, string) {
 	t.Helper()
 	var said bytes.Buffer

@@ -11,8 +11,8 @@ import (
 	"github.com/belfry-cron/belfry/cron"
 )
 
-// table writes rows in columns, the first row being their names. A column is as
-// wide as its widest text; nothing is cut, since the end of a name may matter.
+// table writes rows in columns, the first row being their names. A column is as wide as its widest
+// text, which is never cut, since the end of a name may matter.
 func table(w io.Writer, s style, head []string, rows [][]string) {
 	if len(rows) == 0 {
 		return
@@ -44,8 +44,8 @@ func table(w io.Writer, s style, head []string, rows [][]string) {
 // would obey.
 func oneLine(text string) string { return strings.ReplaceAll(printable(text), "\n", " ") }
 
-// instant writes a moment: by the clock of its zone and how far away it is for a
-// person, exactly for a program.
+// instant formats a moment: for a person by the clock of its zone and its distance, for a program
+// exactly.
 func instant(env Env, t time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -56,7 +56,7 @@ func instant(env Env, t time.Time) string {
 	return t.Format("Mon 2006-01-02 15:04:05 -07:00")
 }
 
-// distance says how far away a moment is.
+// distance formats how far away a moment is.
 func distance(env Env, t time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -64,7 +64,7 @@ func distance(env Env, t time.Time) string {
 	return countdown(t, env.Now(), cron.English)
 }
 
-// orDash returns a text, or a dash for none, so that columns can be told apart.
+// orDash returns a text, or a dash for none, so that columns stay distinct.
 func orDash(text string) string {
 	if text == "" {
 		return "-"
@@ -78,8 +78,8 @@ type list[T any] struct {
 	NextPageToken string `json:"next_page_token"`
 }
 
-// showList prints items in the requested format. The table writes itself; name returns the
-// name of an item.
+// showList prints items in the requested format. table writes the table; name returns the name of
+// an item.
 func showList[T any](env Env, format string, items []T, next string, name func(T) string, asText func(io.Writer)) error {
 	var b bytes.Buffer
 	switch format {
@@ -124,7 +124,7 @@ func showOne(env Env, format string, value any, name string, asText func(io.Writ
 	return write(env, b.Bytes())
 }
 
-// fieldLines writes names with their values, those that have one.
+// fieldLines writes names with their values, without empty ones.
 func fieldLines(w io.Writer, s style, pairs ...string) {
 	width := 0
 	for i := 0; i < len(pairs); i += 2 {

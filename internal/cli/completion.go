@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// shells are those that completion knows.
+// shells are the shells with completion.
 var shells = []string{"bash", "zsh", "fish", "powershell"}
 
 // bashWithoutPackage has the functions of the package bash-completion that the script of

@@ -42,7 +42,7 @@ func addServerFlags(cmd *cobra.Command, file *string, c *config.Server) {
 	complete(cmd, "timezone", cron.ZoneNames()...)
 }
 
-// serverConfig puts together what flags, environment and file say.
+// serverConfig combines flags, environment and file.
 func serverConfig(env Env, file string, flags config.Server) (config.Layers, config.Server, error) {
 	l := config.Layers{Flags: flags, FileName: file}
 	var err error
@@ -66,7 +66,7 @@ func serverConfig(env Env, file string, flags config.Server) (config.Layers, con
 	}
 	hostname, err := os.Hostname()
 	if err != nil {
-		hostname = "" // then it is called belfry
+		hostname = "" // the name is then belfry
 	}
 	c := l.Flags.Over(l.Env).Over(l.File).Filled(env.Getenv, hostname, env.StderrIsTerminal)
 	if err := c.Check(); err != nil {
@@ -75,8 +75,7 @@ func serverConfig(env Env, file string, flags config.Server) (config.Layers, con
 	return l, c, nil
 }
 
-// wrongSettings is the failure for a file of settings. All of its mistakes are
-// shown.
+// wrongSettings is the failure for a settings file, with all of its mistakes.
 func wrongSettings(env Env, name string, err error) *failure {
 	var problems job.Problems
 	if !errors.As(err, &problems) {
@@ -152,7 +151,7 @@ func settingTable(w io.Writer, env Env, list []setting, wide bool) {
 	table(w, styleFor(env, env.StdoutIsTerminal), head, rows)
 }
 
-// settingText writes a value as a file would have it, in one line.
+// settingText formats a value as in a file, in one line.
 func settingText(value any) string {
 	if value == nil {
 		return "-"

@@ -10,8 +10,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// TestReferenceOfConfigurationIsComplete writes the table of all fields that a
-// server can be told.
+// TestReferenceOfConfigurationIsComplete writes the table of all settings of a server.
 func TestReferenceOfConfigurationIsComplete(t *testing.T) {
 	const name, begin, end = "docs/configuration.md", "<!-- settings -->\n", "<!-- end of settings -->\n"
 	text := readDocument(t, name)
@@ -42,7 +41,7 @@ func TestReferenceOfConfigurationIsComplete(t *testing.T) {
 	expect(t, name, text, before+begin+b.String()+"\n"+end+after)
 }
 
-// The configuration shows as defaults what the parts would take by themselves.
+// The defaults in the configuration equal the defaults of the packages.
 func TestConfigurationDefaultsMatchTheParts(t *testing.T) {
 	if config.DefaultCapacity != node.DefaultCapacity || config.DefaultRevisions != store.RevisionsDefault || config.DefaultDrain != node.DefaultDrainTimeout {
 		t.Error("a default of the configuration is not that of the node or the store")

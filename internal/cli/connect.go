@@ -22,15 +22,14 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// addConnection adds the flags of commands that ask a server.
+// addConnection adds the flags of commands that use a server.
 func addConnection(cmd *cobra.Command, asked *config.Asked) {
 	f := cmd.Flags()
 	addWord(f, &asked.Namespace, "namespace", "n", "NAME", "namespace of jobs named without one; else BELFRY_NAMESPACE")
 	addServer(cmd, asked)
 }
 
-// addServer adds the flags of commands that ask a server about itself: no
-// namespace belongs to that.
+// addServer adds the flags of commands about a server itself, which has no namespace.
 func addServer(cmd *cobra.Command, asked *config.Asked) {
 	f := cmd.Flags()
 	addWord(f, &asked.Server, "server", "", "URL", "address of the server; else BELFRY_SERVER")
@@ -43,8 +42,8 @@ func addAll(cmd *cobra.Command, all *bool) {
 	cmd.Flags().BoolVarP(all, "all-namespaces", "A", false, "all namespaces, even if BELFRY_NAMESPACE is set")
 }
 
-// listCommand completes a command that lists something of a server, in the namespaces that its
-// flags select if it is namespaced.
+// listCommand completes a command that lists items of a server, if it is namespaced in the
+// namespaces of its flags.
 func listCommand(env Env, cmd *cobra.Command, namespaced bool, show func(ctx context.Context, server *remote, namespace, output string) error) *cobra.Command {
 	var (
 		asked  config.Asked
@@ -81,21 +80,21 @@ func (r *remote) listNamespace(all bool) string {
 	return r.listed
 }
 
-// remote is a server, seen from a command.
+// remote is the server of a command.
 type remote struct {
 	*client.Client
 	env       Env
 	namespace string
-	listed    string // the namespace that lists are about, "" for all
-	noToken   string // where a token was searched, if none was found
-	tokenFrom string // where it is from, if there is one
-	person    string // who has signed in with belfry login, "" with a token
+	listed    string // namespace of lists, "" for all
+	noToken   string // where a token was sought, if none was found
+	tokenFrom string // source of the token, if there is one
+	person    string // person signed in with belfry login, "" with a token
 	asked     []jobName
 	// near returns existing jobs with names near to one that does not exist.
 	near func(missing jobName) []string
 }
 
-// connect selects the server. It sends nothing yet.
+// connect selects the server, without sending a request.
 func connect(env Env, asked config.Asked) (*remote, error) {
 	if asked.Data != "" {
 		asked.Data = env.path(asked.Data)
@@ -124,10 +123,10 @@ func connect(env Env, asked config.Asked) (*remote, error) {
 	return r, nil
 }
 
-// userAgent is what the audit knows commands by.
+// userAgent identifies commands in the audit.
 func userAgent() string { return "belfry/" + versionOf(buildInfo()).Version }
 
-// exitCodes are the exit codes of problem types; the others are ExitFailed.
+// exitCodes are the exit codes of problem types; others have ExitFailed.
 var exitCodes = map[client.ProblemType]ExitCode{
 	client.TypeNotFound:        ExitNotFound,
 	client.TypeUnauthenticated: ExitNotAllowed,
@@ -142,7 +141,7 @@ var exitCodes = map[client.ProblemType]ExitCode{
 	client.TypeVersionWanted:   ExitConflict,
 }
 
-// asking returns the body of a command that asks a server. to is read when the flags are parsed.
+// asking returns the body of a command that uses a server. to is read when the flags are parsed.
 func asking(env Env, to *config.Asked, do func(ctx context.Context, server *remote, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		server, err := connect(env, *to)
@@ -175,7 +174,7 @@ func askingRun(env Env, to *config.Asked, do func(ctx context.Context, server *r
 	})
 }
 
-// refused makes a failure of what the client has returned.
+// refused converts an error of the client to a failure.
 func (r *remote) refused(err error) error {
 	var own *failure
 	var p *client.Problem
@@ -244,8 +243,8 @@ func (r *remote) refused(err error) error {
 // answered before: it may be restarting.
 const patienceMax = 10
 
-// patient asks until there is an answer. It is for questions that may be repeated,
-// to a server that was there.
+// patient repeats a request until there is an answer. The request must be repeatable, and the
+// server known to exist.
 func (r *remote) patient(ctx context.Context, ask func() error) error {
 	for again := 0; ; again++ {
 		err := ask()
@@ -260,8 +259,8 @@ func (r *remote) patient(ctx context.Context, ask func() error) error {
 	}
 }
 
-// insist makes a repeatable request, which the server carries out once: after a lost
-// answer, it is sent again. again is how a person repeats it.
+// insist makes a repeatable request that the server executes once, and repeats it after a lost
+// answer. again is how a person repeats it.
 func (r *remote) insist(ctx context.Context, again string, ask func(context.Context) error) error {
 	var sent atomic.Bool
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }})
@@ -295,12 +294,12 @@ const (
 	nearWithin = 2 * time.Second
 	// nearMax is the most names that a failure suggests.
 	nearMax = 3
-	// nearPages is how many pages of jobs a failure looks at: 2,000 jobs are read within nearWithin.
+	// nearPages is how many pages of jobs a failure reads: nearWithin suffices for 2,000 jobs.
 	nearPages = 4
 )
 
-// nearJobs returns jobs whose names are near to one that does not exist: those with its text in
-// them, as imported names that end in a hash have it, else those that it begins with, and similar ones.
+// nearJobs returns jobs with names near to a missing one: names that contain it, as imported names with
+// a hash do, or names that it begins with, and similar ones.
 func (r *remote) nearJobs(missing jobName) []string {
 	ctx, cancel := context.WithTimeout(context.Background(), nearWithin)
 	defer cancel()
@@ -336,8 +335,8 @@ func (n jobName) String() string { return n.namespace + "/" + n.name }
 // completeWithin bounds how long a shell waits for names.
 const completeWithin = 2 * time.Second
 
-// namesOf returns the shell completion of names that a server lists for the typed text, as
-// long as the command takes one more. Without a server it returns none.
+// namesOf returns the shell completion of names that a server lists for the typed text, while the
+// command accepts more. Without a server it returns none.
 func namesOf(env Env, asked *config.Asked, list func(ctx context.Context, server *remote, typed string) ([]string, error)) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		server, err := connect(env, *asked)
@@ -355,7 +354,7 @@ func namesOf(env Env, asked *config.Asked, list func(ctx context.Context, server
 	}
 }
 
-// jobNames returns what tells shells the names of jobs.
+// jobNames returns the shell completion of job names.
 func jobNames(env Env, asked *config.Asked) cobra.CompletionFunc {
 	return namesOf(env, asked, func(ctx context.Context, server *remote, typed string) (names []string, err error) {
 		page, err := server.Jobs(ctx, client.JobQuery{PageSize: pageSize, Text: typed[strings.LastIndex(typed, "/")+1:]})
@@ -393,12 +392,12 @@ func onlyFirst(names cobra.CompletionFunc) cobra.CompletionFunc {
 func addJob(env Env, cmd *cobra.Command, asked *config.Asked, name *string, usage string) {
 	addWord(cmd.Flags(), name, "job", "", "NAME", usage)
 	if err := cmd.RegisterFlagCompletionFunc("job", jobNames(env, asked)); err != nil {
-		panic(err) // a flag that is registered twice, or not at all
+		panic(err) // a flag registered twice or not at all
 	}
 }
 
-// agree asks a person whether to do what cannot be undone: the words begin with a verb.
-// Without a terminal only --yes allows it.
+// agree asks a person to confirm an action that cannot be undone, in words that begin with a verb.
+// Without a terminal only --yes confirms it.
 func agree(env Env, yes bool, format string, args ...any) error {
 	if yes {
 		return nil

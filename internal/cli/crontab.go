@@ -54,7 +54,7 @@ type importFlags struct {
 	mailServer string
 	mailFrom   string
 	output     string
-	still      string // what to say about the source after an import; "" for lines of crontabs
+	still      string // note about the source after an import; "" for lines of crontabs
 }
 
 func newCrontabImport(env Env) *cobra.Command {
@@ -114,11 +114,11 @@ belfry crontab import /etc/systemd/system/backup.timer -o yaml`,
 // cronTable is a file with lines to import.
 type cronTable struct {
 	name  string // as shown
-	path  string // "" for standard input and for what crontab(1) keeps
-	user  string // whose crontab it is, where crontab(1) keeps it
+	path  string // "" for standard input and for tables of crontab(1)
+	user  string // owner of the crontab in crontab(1)
 	text  string
 	lines []crontab.Line
-	read  func() []crontab.Line // of another scheduler; nil for a crontab
+	read  func() []crontab.Line // from another scheduler; nil for a crontab
 }
 
 func importCrontabs(ctx context.Context, env Env, ask importFlags, files []string) error {
@@ -169,8 +169,8 @@ func makes(lines int) string {
 	return fmt.Sprintf("%d lines make", lines)
 }
 
-// readTables turns lines into documents, and counts the lines that make none. Names are
-// distinct over all tables, and a pool that several lines share comes once.
+// readTables converts lines to documents, and counts the lines without one. Names are distinct over
+// all tables, and a shared pool occurs once.
 func readTables(env Env, ask importFlags, tables []cronTable) (documents []job.Document, bad int) {
 	taken := map[string]bool{}
 	for i := range tables {
@@ -251,8 +251,7 @@ func importOptions(env Env, ask importFlags, t *cronTable) crontab.Options {
 	return opt
 }
 
-// askForMail asks on a terminal for the server of mail where lines have MAILTO, and fills in the
-// sender.
+// askForMail asks on a terminal for the mail server if lines have MAILTO, and fills in the sender.
 func (ask *importFlags) askForMail(env Env, tables []cronTable) error {
 	if ask.apply && ask.mailServer == "" && !ask.undo && !ask.yes && env.StdinIsTerminal && env.StderrIsTerminal {
 		to := ""
@@ -282,7 +281,7 @@ func (ask *importFlags) askForMail(env Env, tables []cronTable) error {
 	return nil
 }
 
-// unitFiles are where the unit of a server is, whose protections its commands have, too.
+// unitFiles are the paths of a server's unit, whose protections also apply to its commands.
 var unitFiles = []string{"/etc/systemd/system/belfry.service", "/usr/lib/systemd/system/belfry.service", "/lib/systemd/system/belfry.service"}
 
 // checkFormats refuses a file that is probably a system crontab under another name: its users would
@@ -356,11 +355,10 @@ func tablesOf(ctx context.Context, env Env, ask importFlags, files []string) (ta
 	return tables, owner, nil
 }
 
-// ownerMax is the longest mark of an owner that the API takes.
+// ownerMax is the longest owner mark that the API accepts.
 const ownerMax = 128
 
-// appendTables adds a file, or the files of a folder as cron reads it. What does not exist
-// is left out.
+// appendTables adds a file, or the files of a folder like cron. It skips missing ones.
 func appendTables(tables []cronTable, path string) ([]cronTable, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -392,7 +390,7 @@ func appendTables(tables []cronTable, path string) ([]cronTable, error) {
 	return tables, nil
 }
 
-// tableMax bounds a crontab; cron itself refuses far shorter ones.
+// tableMax bounds a crontab; cron refuses far shorter ones.
 const tableMax = 4 << 20
 
 func readTable(env Env, file string) (string, error) {
@@ -418,7 +416,7 @@ func readTable(env Env, file string) (string, error) {
 	return string(data), nil
 }
 
-// crontabOf asks crontab(1) for the table of a user; "" is the present one.
+// crontabOf reads the table of a user from crontab(1); "" is the present one.
 func crontabOf(ctx context.Context, name string) (cronTable, error) {
 	args := []string{"-l"}
 	if name != "" {
@@ -522,7 +520,7 @@ func importText(w io.Writer, s style, tables []cronTable, wrongOnly bool) {
 		if !wrongOnly {
 			fmt.Fprintln(w, s.strong(printable(t.name)))
 		}
-		lines := map[string]int{} // by the note that they have
+		lines := map[string]int{} // by their note
 		for _, l := range t.lines {
 			for _, note := range l.Notes {
 				lines[note.String()]++
@@ -563,7 +561,7 @@ func importText(w io.Writer, s style, tables []cronTable, wrongOnly bool) {
 	}
 }
 
-// scheduleInWords says when an imported job is due, where and as whom.
+// scheduleInWords describes when an imported job is due, where and as whom.
 func scheduleInWords(j *job.Job) string {
 	var parts []string
 	switch sch := &j.Schedule; {
@@ -595,7 +593,7 @@ func scheduleInWords(j *job.Job) string {
 	return strings.Join(parts, ", ")
 }
 
-// describeCron says in words when a cron schedule is due.
+// describeCron describes when a cron schedule is due.
 func describeCron(j *job.Job) string {
 	var words []string
 	for _, text := range j.Schedule.Cron {

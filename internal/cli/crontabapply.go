@@ -21,12 +21,12 @@ import (
 // ownerLabel is the label with the owner of a job.
 const ownerLabel = "belfry/owner"
 
-// applyImport creates the jobs of the lines, and then comments the lines out, as far as their jobs
-// can run. It asks the server first, so that a refusal changes nothing.
+// applyImport creates the jobs of the lines, and then comments out the lines whose jobs can run.
+// The server is first, so that its refusal changes nothing.
 func applyImport(ctx context.Context, env Env, ask importFlags, tables []cronTable, documents []job.Document) error {
 	for _, t := range tables {
 		if !ask.commentOut || t.user != "" || t.path == "" {
-			continue // crontab(1) replaces it, or a person
+			continue // crontab(1) or a person replaces it
 		}
 		if err := mayReplace(t.path); err != nil {
 			return failed("%s: its lines cannot be commented out, and nothing was changed: %v", t.name, err).
@@ -106,8 +106,8 @@ func applyImport(ctx context.Context, env Env, ask importFlags, tables []cronTab
 	return commentOut(ctx, env, tables, able, ask.dryRun)
 }
 
-// withoutPresentChannels leaves out channels that exist: someone may have given them a user and a
-// password, which the import does not know.
+// withoutPresentChannels removes existing channels: someone may have set their user and password,
+// which the import does not know.
 func withoutPresentChannels(ctx context.Context, env Env, server *remote, documents []job.Document) ([]job.Document, error) {
 	kept := make([]job.Document, 0, len(documents))
 	for _, d := range documents {
@@ -202,7 +202,7 @@ func commentOut(ctx context.Context, env Env, tables []cronTable, able map[strin
 		}
 		text := crontab.CommentOut(t.text, numbers)
 		stamp := env.Now().UTC().Format("20060102T150405Z")
-		// A dot before the name keeps cron from reading the copy.
+		// A leading dot keeps cron from reading the copy.
 		backup := filepath.Join(filepath.Dir(t.path), "."+filepath.Base(t.path)+"-"+stamp)
 		switch {
 		case t.user != "":
@@ -228,14 +228,14 @@ func isThere(path string) bool {
 }
 
 // undoImport restores the lines that were commented out, and deletes the jobs of the lines. The
-// lines come first: a job that runs twice is better than none that runs. It can be repeated.
+// lines come first: a job that runs twice is better than one that does not run. It can be repeated.
 func undoImport(ctx context.Context, env Env, ask importFlags, tables []cronTable) error {
 	texts, marked := make([]string, len(tables)), 0
 	restored := slices.Clone(tables)
 	counts := make([]int, len(tables))
 	for i := range restored {
 		if restored[i].read != nil {
-			continue // nothing was changed there
+			continue // that table was not changed
 		}
 		var numbers []int
 		texts[i], numbers = crontab.Restore(restored[i].text)
@@ -285,8 +285,8 @@ func undoImport(ctx context.Context, env Env, ask importFlags, tables []cronTabl
 	return nil
 }
 
-// jobsToDelete returns the jobs of an owner that documents describe. The error is for a server that
-// does not answer.
+// jobsToDelete returns the jobs of an owner that documents describe. The error is for an absent
+// server.
 func jobsToDelete(ctx context.Context, env Env, ask importFlags, documents []job.Document) (server *remote, names []string, err error) {
 	if server, err = connect(env, ask.connection); err != nil {
 		return nil, nil, err
@@ -318,8 +318,7 @@ func jobsToDelete(ctx context.Context, env Env, ask importFlags, documents []job
 	}
 }
 
-// replace writes the text of a table, unless it was changed meanwhile, after a copy if one is
-// named.
+// replace writes the text of a table, unless it has changed since, after a named copy.
 func (t *cronTable) replace(ctx context.Context, text, backup string) error {
 	if t.user != "" {
 		return replaceCrontab(ctx, t, text, backup)
@@ -336,7 +335,7 @@ func (t *cronTable) replace(ctx context.Context, text, backup string) error {
 	return replaceFile(ctx, t.path, []byte(t.text), []byte(text))
 }
 
-// replaceCrontab gives crontab(1) a table of a user.
+// replaceCrontab sets the table of a user with crontab(1).
 func replaceCrontab(ctx context.Context, t *cronTable, text, backup string) error {
 	now, err := crontabOf(ctx, t.user)
 	if err != nil {
@@ -361,7 +360,7 @@ func replaceCrontab(ctx context.Context, t *cronTable, text, backup string) erro
 	return nil
 }
 
-// writeNew writes a file that does not exist yet.
+// writeNew writes a new file.
 func writeNew(path, text string, mode os.FileMode) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {

@@ -77,7 +77,7 @@ func diff(ctx context.Context, env Env, ask diffFlags) error {
 	return nil
 }
 
-// diffText writes what is different between two documents for people.
+// diffText writes the differences of two documents for people.
 func diffText(w io.Writer, s style, text string) {
 	for line := range strings.Lines(text) {
 		line = printable(strings.TrimSuffix(line, "\n"))

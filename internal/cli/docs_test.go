@@ -19,7 +19,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// repository is the root of the repository, seen from this package.
+// repository is the root of the repository, from this package.
 const repository = "../.."
 
 // documents returns the pages that people read.
@@ -51,7 +51,7 @@ func readDocument(t *testing.T, name string) string {
 	return string(text)
 }
 
-// expect compares a generated file with what it should hold, or writes it.
+// expect compares a generated file with its expected content, or writes it.
 func expect(t *testing.T, name, got, want string) {
 	t.Helper()
 	if got == want {
@@ -86,8 +86,8 @@ func firstDifference(got, want string) string {
 // fence is a code block of a document: its info string and its text.
 var fence = regexp.MustCompile("(?ms)^( *)```(\\S[^\n]*)\n(.*?)^ *```$")
 
-// TestDocumentsShowTheOutputOfCommands runs the console blocks of all documents.
-// A yaml block with "file=NAME" is a file that they can name.
+// TestDocumentsShowTheOutputOfCommands runs the console blocks of all documents. A yaml block with
+// "file=NAME" is a file for these.
 func TestDocumentsShowTheOutputOfCommands(t *testing.T) {
 	for _, name := range documents(t) {
 		t.Run(name, func(t *testing.T) {
@@ -129,8 +129,8 @@ func TestConfigurationPageMarksReloadableSettings(t *testing.T) {
 	}
 }
 
-// TestReferenceOfCommandsIsComplete looks for the help of each command in the
-// reference; TestDocumentsShowTheOutputOfCommands writes it.
+// TestReferenceOfCommandsIsComplete searches the reference for the help of each command, which
+// TestDocumentsShowTheOutputOfCommands writes.
 func TestReferenceOfCommandsIsComplete(t *testing.T) {
 	const name = "docs/cli.md"
 	text := readDocument(t, name)
@@ -141,8 +141,8 @@ func TestReferenceOfCommandsIsComplete(t *testing.T) {
 	}
 }
 
-// TestJobFilesInDocumentsAreValid validates the yaml blocks of the guide to job
-// files, and those that have a name, unless they say "mistakes".
+// TestJobFilesInDocumentsAreValid validates the yaml blocks of the guide to job files, and named
+// blocks, unless they say "mistakes".
 func TestJobFilesInDocumentsAreValid(t *testing.T) {
 	found := 0
 	for _, name := range documents(t) {
@@ -171,7 +171,7 @@ func TestJobFilesInDocumentsAreValid(t *testing.T) {
 	}
 }
 
-// attribute looks for a word of an info string: "yaml file=jobs.yaml mistakes".
+// attribute searches an info string for a word: "yaml file=jobs.yaml mistakes".
 func attribute(info, name string) (value string, found bool) {
 	for _, word := range strings.Fields(info)[1:] {
 		if key, value, _ := strings.Cut(word, "="); key == name {
@@ -181,8 +181,8 @@ func attribute(info, name string) (value string, found bool) {
 	return "", false
 }
 
-// session runs the commands of a console block, the lines that begin with "$ ",
-// and returns them with what they print.
+// session runs the commands of a console block, the lines with "$ ", and returns them with their
+// output.
 func session(t *testing.T, dir, block string) string {
 	t.Helper()
 	var b strings.Builder
@@ -209,8 +209,7 @@ func session(t *testing.T, dir, block string) string {
 	return b.String()
 }
 
-// run runs a command in a folder, as on a terminal or piped, and returns both
-// streams in one.
+// run runs a command in a folder, on a terminal or piped, and returns both streams combined.
 func run(t *testing.T, dir string, terminal bool, args ...string) (string, cli.ExitCode) {
 	t.Helper()
 	environment := map[string]string{"NO_COLOR": "1"}
@@ -228,8 +227,7 @@ func run(t *testing.T, dir string, terminal bool, args ...string) (string, cli.E
 	return out.String(), code
 }
 
-// split takes a command line apart as a shell does that knows single quotes
-// only.
+// split splits a command line like a shell that only supports single quotes.
 func split(command string) []string {
 	var words []string
 	for i, part := range strings.Split(command, "'") {
@@ -356,7 +354,7 @@ type reference struct {
 
 type inner struct{ path, def string }
 
-// table describes the fields of a definition, and those of what is in it.
+// table describes the fields of a definition, and of nested definitions.
 func (r *reference) table(title, path, def string) {
 	var inside []inner
 	if r.shown == nil {
@@ -394,7 +392,7 @@ func (r *reference) table(title, path, def string) {
 	}
 }
 
-// value says what a field holds, and which definition is inside of it.
+// value describes a field's value, and returns its nested definition.
 func (r *reference) value(schema *yaml.Node) (words, def string) {
 	if ref := child(schema, "$ref"); ref != nil {
 		name := strings.TrimPrefix(ref.Value, "#/$defs/")
@@ -420,7 +418,7 @@ func (r *reference) value(schema *yaml.Node) (words, def string) {
 			mapping, def := r.value(second)
 			return first + " or " + mapping, def
 		}
-		return first, def // 0, or a plain number, besides
+		return first, def // or 0, or a plain number
 	}
 	if inner := child(schema, "additionalProperties"); inner != nil && inner.Kind == yaml.MappingNode {
 		value, def := r.value(inner)

@@ -35,7 +35,7 @@ type finding struct {
 	Check  string `json:"check"`
 	Status string `json:"status"` // one of the three below, or mended
 	Found  string `json:"found"`
-	// Do says how to make it right.
+	// Do describes the remedy.
 	Do string `json:"do,omitempty"`
 }
 
@@ -47,7 +47,7 @@ func ofMachine(f health.Finding) finding {
 // ofHint returns a hint of a server as a finding.
 func ofHint(h client.Hint) finding { return finding{h.Check, h.Status, h.Found, h.Do} }
 
-// What a finding means.
+// The meanings of a finding.
 const (
 	isWell  = health.Well
 	isNote  = health.Note
@@ -55,9 +55,9 @@ const (
 )
 
 const (
-	// checkTime bounds the look through the store: some gigabytes from a disk.
+	// checkTime bounds the check of the store: some gigabytes from a disk.
 	checkTime = 30 * time.Second
-	// answerWithin bounds how long the server may take to answer.
+	// answerWithin bounds an answer of the server.
 	answerWithin = 5 * time.Second
 )
 
@@ -95,7 +95,7 @@ works.`,
 	return cmd
 }
 
-// findingTable writes findings for people, each with what to do below it.
+// findingTable writes findings for people, each followed by its remedy.
 func findingTable(w io.Writer, env Env, list []finding) {
 	s := styleFor(env, env.StdoutIsTerminal)
 	width, status := 0, len(isWrong)
@@ -173,7 +173,7 @@ func storeIntegrity(ctx context.Context, check string, s config.Store) finding {
 	return f
 }
 
-// writable reports whether this user may write the file of a store, and those beside it.
+// writable reports whether this user may write the file of a store, and the files beside it.
 func writable(path string) error {
 	for _, name := range []string{path, path + "-wal", path + "-shm", path + "-lock", path + "-ballast"} {
 		if err := syscall.Access(name, health.MayWrite); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -183,9 +183,8 @@ func writable(path string) error {
 	return nil
 }
 
-// databaseOf reports the findings of a check of the store's database. try is how people
-// connect to it, durable how it keeps acknowledged writes, and grant how a user gets
-// rights.
+// databaseOf reports the findings of a check of the store's database. try is how people connect,
+// durable how acknowledged writes are kept, and grant how a user gets rights.
 func databaseOf(f finding, about postgres.About, err error, try, durable, grant string) finding {
 	var wrong *postgres.AddressError
 	switch {
@@ -259,10 +258,10 @@ func redisOf(f finding, about redis.About, err error) finding {
 	return f
 }
 
-// offsetMax is how far the clocks of machines may be apart without a word.
+// offsetMax is the difference of machines' clocks from which it is reported.
 const offsetMax = time.Second
 
-// serverAndToken asks the server of the data directory for its nodes.
+// serverAndToken requests the nodes from the server of the data directory.
 func serverAndToken(ctx context.Context, env Env, c config.Server, running bool) []finding {
 	server, token := finding{Check: "server", Status: isWrong}, finding{Check: "token", Status: isNote, Found: "not checked: no server is running"}
 	if !running {
@@ -302,7 +301,7 @@ func serverAndToken(ctx context.Context, env Env, c config.Server, running bool)
 	return []finding{server, token}
 }
 
-// rolesOf says which part of the work no server does.
+// rolesOf reports which part of the work no server does.
 func rolesOf(nodes []client.Node) finding {
 	f := finding{Check: "roles", Status: isWell}
 	has := map[string]int{}
@@ -327,7 +326,7 @@ func rolesOf(nodes []client.Node) finding {
 	return f
 }
 
-// barredJobs names jobs that no live node may run, and why the first of them cannot.
+// barredJobs names jobs that no live node may run, and the reason of the first one.
 func barredJobs(ctx context.Context, server *remote) finding {
 	f := finding{Check: "jobs", Status: isWell, Found: "each has a node that may run it, as far as they were examined"}
 	page, err := server.Attention(ctx, "")
@@ -366,7 +365,7 @@ func occurrences(ctx context.Context, server *remote) finding {
 	return f
 }
 
-// openSecrets says whether the server opens all secrets of its store.
+// openSecrets reports whether the server can open all secrets of its store.
 func openSecrets(ctx context.Context, server *remote) finding {
 	f := finding{Check: "secrets", Status: isWell, Found: "the server opens all that are in the store"}
 	about, err := server.Server(ctx)
@@ -403,7 +402,7 @@ func watchdogOf(pid int, running bool) finding {
 		if err != nil {
 			continue
 		}
-		// The name of the program is in parentheses and may hold anything.
+		// The program's name, in parentheses, may have any characters.
 		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 		if len(fields) > 1 && fields[1] == strconv.Itoa(pid) {
 			f.Status, f.Found = isWell, "runs beside the server"

@@ -14,8 +14,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// channelsOf reports whether there are channels of notifications, whether they deliver, and whether this server has
-// their secrets.
+// channelsOf reports whether notification channels exist and deliver, and whether this server has their
+// secrets.
 func channelsOf(ctx context.Context, server *remote, c config.Server) []finding {
 	found := finding{Check: "channels", Status: isNote}
 	about, err := server.Server(ctx)
@@ -38,7 +38,7 @@ func channelsOf(ctx context.Context, server *remote, c config.Server) []finding 
 		for i := range documents.Items {
 			decoded, err := job.Decode("", documents.Items[i].RawMessage)
 			if err != nil || len(decoded) != 1 || decoded[0].Channel == nil {
-				continue // of a newer version
+				continue // from a newer version
 			}
 			list = append(list, secretsOf(decoded[0].Channel, c.SecretsDir())...)
 		}
@@ -54,7 +54,7 @@ func channelsOf(ctx context.Context, server *remote, c config.Server) []finding 
 func secretsOf(c *job.Channel, dir string) (list []finding) {
 	for _, s := range c.Secrets() {
 		if s.File == "" {
-			continue // the environment of the server differs from this command's
+			continue // the server's environment differs from this command's
 		}
 		namespace := c.WithDefaults().Namespace
 		file := filepath.Join(dir, namespace, s.File)

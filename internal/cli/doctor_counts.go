@@ -17,7 +17,7 @@ const (
 	countedUntil = 30 * time.Minute
 )
 
-// countsOfHistory says whether the counts of history agree with its runs.
+// countsOfHistory reports whether the counts of history agree with its runs.
 func countsOfHistory(ctx context.Context, env Env, server *remote) finding {
 	f := finding{Check: "counts", Status: isWell, Found: "the counts of history agree with its runs"}
 	to := env.Now().Add(-countedUntil).Truncate(store.Slice)
@@ -39,8 +39,8 @@ func countsOfHistory(ctx context.Context, env Env, server *remote) finding {
 	return f
 }
 
-// disagreement returns the first slice and outcome with fewer counted runs than there are; n is 0 without
-// one. There may be more: counts stay when runs expire.
+// disagreement returns the first slice and outcome with fewer counted runs than there are; n is 0
+// without one. More counts are possible, since they stay when runs expire.
 func disagreement(runs, counts client.Stats) (at time.Time, outcome job.Outcome, n, counted int) {
 	there, said := map[time.Time]map[job.Outcome]int{}, map[time.Time]map[job.Outcome]int{}
 	var order []time.Time

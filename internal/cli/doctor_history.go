@@ -12,7 +12,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// historyStore looks at the store of a history that is kept apart.
+// historyStore checks the store of a separate history.
 func historyStore(ctx context.Context, h config.History) finding {
 	if h.Kind() != config.MongoDB {
 		return storeIntegrity(ctx, "history store", config.Store(h))
@@ -29,10 +29,10 @@ func historyStore(ctx context.Context, h config.History) finding {
 	return f
 }
 
-// behindMax is how long a record may wait for the history store without a word.
+// behindMax is how long a record may wait for the history store unreported.
 const behindMax = time.Minute
 
-// historyBehind tells how many records wait in a control store for the history store.
+// historyBehind reports how many records wait in a control store for the history store.
 func historyBehind(ctx context.Context, s config.Store) finding {
 	f := finding{Check: "history", Status: isWrong}
 	ctx, cancel := context.WithTimeout(ctx, checkTime)

@@ -11,7 +11,7 @@ import (
 // signInWithin bounds how long doctor waits for the provider of sign-ins.
 const signInWithin = 15 * time.Second
 
-// signIn looks whether people can sign in at the provider.
+// signIn checks whether people can sign in at the provider.
 func signIn(ctx context.Context, env Env, c config.Server) finding {
 	ctx, cancel := context.WithTimeout(ctx, signInWithin)
 	defer cancel()

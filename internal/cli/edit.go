@@ -55,13 +55,13 @@ EDITOR="code --wait" belfry job edit web/nightly`,
 	return cmd
 }
 
-// editing is a document on its way through an editor.
+// editing is a document in an editor.
 type editing struct {
 	env    Env
 	server *remote
 	name   jobName
 	file   string
-	// version is the one that the text was made from.
+	// version is the version from which the text was made.
 	version int64
 	text    string
 }
@@ -105,8 +105,8 @@ func editJob(ctx context.Context, server *remote, name jobName, output string) e
 	return showChange(server.env, output, name, *change, "changed")
 }
 
-// run opens the editor until the document is accepted, and returns the change of the job:
-// nil if the file was left empty or unchanged.
+// run opens the editor until the document is accepted, and returns the change of the job, nil if
+// the file was left empty or unchanged.
 func (e *editing) run(ctx context.Context) (*client.Change, error) {
 	about := fmt.Sprintf("%s, version %d. Lines that begin with %q are ignored.", e.name, e.version, strings.TrimSpace(ours))
 	head := header(about, nil)
@@ -151,7 +151,7 @@ func (e *editing) run(ctx context.Context) (*client.Change, error) {
 // document.
 const ours = "#: "
 
-// header returns what stands above the document.
+// header returns the comment above the document.
 func header(about string, lines []string) string {
 	return commented(strings.Join(append([]string{about}, lines...), "\n") + "\n")
 }
@@ -186,11 +186,11 @@ func (e *editing) open(head string) error {
 		return failed("write the file to edit: %v", err)
 	}
 	editor := cmp.Or(e.env.Getenv("VISUAL"), e.env.Getenv("EDITOR"), "vi")
-	// With a shell, since the variables hold commands with arguments.
+	// With a shell, since the variables contain commands with arguments.
 	cmd := exec.Command("sh", "-c", editor+` "$1"`, "belfry", e.file)
 	cmd.Stdout, cmd.Stderr = e.env.Stdout, e.env.Stderr
 	if terminal, ok := e.env.Stdin.(*os.File); ok {
-		// A copy of it would take what is typed for the questions of belfry.
+		// A buffered copy would swallow input for later questions.
 		cmd.Stdin = terminal
 	}
 	if err := cmd.Run(); err != nil {
@@ -218,7 +218,7 @@ func (e *editing) open(head string) error {
 	return nil
 }
 
-// send asks the server to take the text, and returns what is wrong with it.
+// send sends the text to the server, and returns its mistakes.
 func (e *editing) send(ctx context.Context) (*client.Change, job.Problems, error) {
 	list, err := job.Decode(e.file, []byte(e.text))
 	var wrong job.Problems
@@ -253,8 +253,8 @@ func (e *editing) send(ctx context.Context) (*client.Change, job.Problems, error
 	return nil, wrong, nil
 }
 
-// changedMeanwhile shows the changes of another user, and asks whether to continue
-// with the text on top of them.
+// changedMeanwhile shows concurrent changes of another user, and asks whether to continue with the
+// text on top of them.
 func (e *editing) changedMeanwhile(ctx context.Context) (theirs string, err error) {
 	latest, err := revisionsOf(ctx, e.server, e.name, 1)
 	if err != nil {

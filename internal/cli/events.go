@@ -81,7 +81,7 @@ var eventKinds = []string{
 	client.EventStats, client.EventGap,
 }
 
-// kinds is a flag for a kind of events that may be given several times.
+// kinds is a repeatable flag for kinds of events.
 type kinds []string
 
 // Set is called by the flag library.
@@ -110,9 +110,9 @@ func showEvents(ctx context.Context, server *remote, ask eventsFlags) error {
 		if err != nil {
 			return err
 		}
-		ask.query.Job, ask.query.Namespace = name.String(), "" // it has one in its name
+		ask.query.Job, ask.query.Namespace = name.String(), "" // its name has one
 	}
-	// A user who waits for the first event must know since when there are any.
+	// A user who waits for the first event must know when the following began.
 	begun := func() { server.env.tell("events of %s\n", server.URL()) }
 	told := 0
 	err := server.Events(ctx, ask.query, begun, func(e client.Event) error {
@@ -130,10 +130,10 @@ func showEvents(ctx context.Context, server *remote, ask eventsFlags) error {
 	return inFlags(err, map[string]string{"kind": "--kind", "job": "--job", "label": "--label", "text": "--text"})
 }
 
-// errEnough ends the following after as many events as were asked for.
+// errEnough ends the following after the requested number of events.
 var errEnough = errors.New("the limit of events was reached")
 
-// showEvent writes an event, at once.
+// showEvent writes an event at once.
 func showEvent(env Env, output string, e client.Event) error {
 	if output != asJSONL {
 		return write(env, []byte(eventLine(env, &e)+"\n"))
@@ -148,7 +148,7 @@ func showEvent(env Env, output string, e client.Event) error {
 	return nil
 }
 
-// eventLine is an event for people.
+// eventLine formats an event for people.
 func eventLine(env Env, e *client.Event) string {
 	line := fmt.Sprintf("%s  %-12s  %s", instant(env, e.Time), e.Kind, orDash(e.Object))
 	var more []string

@@ -11,7 +11,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// A kind that is missing from the list could not be asked for.
+// A kind that is missing from the list could not be selected.
 func TestEveryKindOfEventsMayBeAskedFor(t *testing.T) {
 	told := []string{"run." + string(job.RunByHand)}
 	for _, state := range job.RunState("").Values() {
@@ -20,7 +20,7 @@ func TestEveryKindOfEventsMayBeAskedFor(t *testing.T) {
 	for _, state := range []store.SessionState{store.SessionLive, store.SessionDrained, store.SessionLeaving, store.SessionSilent, store.SessionLeft} {
 		told = append(told, "node."+string(state))
 	}
-	// The actions of the audit are nowhere in one list.
+	// The actions of the audit have no common list.
 	sources, err := filepath.Glob(filepath.Join("..", "decide", "engine", "*.go"))
 	if err != nil {
 		t.Fatal(err)

@@ -99,20 +99,20 @@ Otherwise only this machine is locked, and the report says so.`,
 	return cmd
 }
 
-// openSpool opens the spool that is meant.
+// openSpool opens the spool that the flags select.
 func (ask *execFlags) openSpool(env Env) (*wrap.Spool, error) {
 	dir := cmp.Or(ask.spool, env.Getenv("BELFRY_SPOOL"), filepath.Join(config.DefaultData(env.Getenv), "exec"))
 	return wrap.OpenSpool(env.path(dir))
 }
 
-// warner says what is wrong with reports where cron mails it.
+// warner reports problems with reports where cron mails them.
 func warner(env Env) func(format string, args ...any) {
 	return func(format string, args ...any) {
 		env.tell("belfry exec: %s\n", printable(fmt.Sprintf(format, args...)))
 	}
 }
 
-// execute runs a command. What is wrong with the connection does not keep it from running.
+// execute runs a command. Problems with the connection do not keep it from running.
 func execute(ctx context.Context, env Env, ask *execFlags, command []string) error {
 	warn := warner(env)
 	name, err := ask.jobName(command)
@@ -141,7 +141,7 @@ func execute(ctx context.Context, env Env, ask *execFlags, command []string) err
 		}
 	}
 	if code := wrap.Run(ctx, c); code != 0 {
-		return &failure{code: ExitCode(code)} // the command has said why
+		return &failure{code: ExitCode(code)} // the command has reported why
 	}
 	return nil
 }
@@ -165,7 +165,7 @@ func (ask *execFlags) jobName(command []string) (jobName, error) {
 	return jobName{namespace, name}, nil
 }
 
-// document returns the job that --schedule asks for.
+// document returns the job for --schedule.
 func (ask *execFlags) document(env Env, name jobName) ([]byte, error) {
 	j := &job.Job{Namespace: name.namespace, Name: name.name}
 	j.Schedule = job.Schedule{Cron: []string{ask.schedule}, Dialect: job.DialectVixie5, Timezone: cmp.Or(ask.zone, machineZone(env.Getenv))}

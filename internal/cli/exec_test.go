@@ -19,7 +19,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/cli"
 )
 
-// wrapped is belfry exec as a process of its own, as cron starts it.
+// wrapped is belfry exec in a separate process, like from cron.
 func wrapped(t *testing.T, env map[string]string, args ...string) *exec.Cmd {
 	t.Helper()
 	binary, err := os.Executable()
@@ -34,7 +34,7 @@ func wrapped(t *testing.T, env map[string]string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// away is the environment of belfry exec where no server answers.
+// away is an environment for belfry exec without a server.
 func away(t *testing.T) map[string]string {
 	return map[string]string{"BELFRY_SERVER": "http://127.0.0.1:1", "BELFRY_TOKEN": "x", "BELFRY_SPOOL": filepath.Join(t.TempDir(), "spool")}
 }
@@ -74,7 +74,7 @@ func TestExecPassesStreamsByteForByte(t *testing.T) {
 			})
 		}
 	}
-	// Both streams are one, as cron has them: what is written first comes first.
+	// Both streams are one, as with cron: their order is kept.
 	cmd := wrapped(t, away(t), "--", "sh", "-c", "for i in 1 2 3 4 5; do echo $i; echo $i >&2; done; echo $PASSED")
 	out, err := cmd.CombinedOutput()
 	if want := "1\n1\n2\n2\n3\n3\n4\n4\n5\n5\nas it is\n"; string(out) != want || err != nil {
@@ -106,7 +106,7 @@ func TestExecExitsLikeItsCommand(t *testing.T) {
 		{126, []string{script + "-not"}},
 		{127, []string{"no-such-command"}},
 		{127, []string{script + "-absent"}},
-		// The reader has gone: the command ends by SIGPIPE, as without a pipe in between.
+		// The reader disconnects: the command ends by SIGPIPE, as without a pipe in between.
 		{0, []string{"sh", "-c", "yes | head -n 1 >/dev/null"}},
 	} {
 		cmd := wrapped(t, away(t), append([]string{"--"}, c.command...)...)
@@ -126,13 +126,13 @@ func TestExecExitsLikeItsCommand(t *testing.T) {
 	w.Close()
 	_, _ = r.Read(make([]byte, 1))
 	r.Close()
-	// Some shells see the error of echo, others end by the signal.
+	// In some shells echo fails, others end by the signal.
 	if code := codeOf(t, cmd.Wait()); code != 128+13 && code != 0 && code != 2 {
 		t.Errorf("without a reader it ends with %d", code)
 	}
 }
 
-// started starts belfry exec with a command that writes a line first, and waits for that.
+// started starts belfry exec with a command that writes a line first, and waits for that line.
 func started(t *testing.T, cmd *exec.Cmd) (rest func() (string, int)) {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -162,7 +162,7 @@ func TestExecPassesSignalsToTheWholeGroup(t *testing.T) {
 			// A test that is run by nohup ignores SIGHUP, which its commands would inherit.
 			signal.Notify(make(chan os.Signal, 1), s)
 			t.Cleanup(func() { signal.Reset(s) })
-			// The shell and the one below it both say that they have got it.
+			// The shell and its child both report the signal.
 			script := fmt.Sprintf("trap 'echo %[1]s; exit 7' %[1]s; sh -c 'trap \"echo inner %[1]s; exit 0\" %[1]s; echo ready; while :; do sleep 0.05; done'; echo no signal", want)
 			cmd := wrapped(t, away(t), "--", "sh", "-c", script)
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // no terminal, as with cron
@@ -178,7 +178,7 @@ func TestExecPassesSignalsToTheWholeGroup(t *testing.T) {
 }
 
 func TestExecEndsACommandThatTakesTooLong(t *testing.T) {
-	// On a busy machine the shell may take longer until it knows what to do with the signal.
+	// On a busy machine the shell may take longer to set its trap.
 	for timeout := 100 * time.Millisecond; ; timeout *= 4 {
 		cmd := wrapped(t, away(t), "--timeout", timeout.String(), "--", "sh", "-c", "trap 'echo asked; exit 3' TERM; while :; do sleep 0.05; done")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -249,7 +249,7 @@ func TestExecReportsWhenTheServerIsBack(t *testing.T) {
 	}
 	gone.Store(true)
 	ends(4, "--job", "new", "--schedule", "29 2 * * *", "--", "sh", "-c", "echo second; exit 4")
-	// This one was killed: only its parent can say that.
+	// This command was killed: only its parent can report that.
 	cmd := wrapped(t, env, "--job", "new", "--", "sh", "-c", "echo $$; exec sleep 30")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	pid := startedAndKilled(t, cmd)
@@ -274,7 +274,7 @@ func TestExecReportsWhenTheServerIsBack(t *testing.T) {
 }
 
 // isSlow reports whether belfry exec may have given up waiting for a server, as on a machine that
-// hangs for seconds.
+// stalls for seconds.
 func isSlow(began time.Time) bool { return time.Since(began) > 4*time.Second }
 
 // flush sends what waits in a spool.
@@ -367,7 +367,7 @@ func TestExecWithALockRunsOneAtATime(t *testing.T) {
 			}
 			for _, env := range []map[string]string{c.first, c.second} {
 				if env["BELFRY_SERVER"] == b.url {
-					b.flush(env) // what a machine that hung has kept
+					b.flush(env) // left after a stall of the machine
 				}
 			}
 		})
@@ -377,7 +377,7 @@ func TestExecWithALockRunsOneAtATime(t *testing.T) {
 	}
 }
 
-// The lock belongs to the command: it is held when belfry exec was killed.
+// The command has the lock: it stays locked when belfry exec is killed.
 func TestALockOutlivesExec(t *testing.T) {
 	env := away(t)
 	file := filepath.Join(t.TempDir(), "end")

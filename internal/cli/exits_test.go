@@ -24,16 +24,14 @@ import (
 // ending is a way in which a command ends.
 type ending struct {
 	command string
-	args    []string // as those of a verb; {failed} is a run, {slow} one that was ended
+	args    []string // as for a verb; {failed} is a run, {slow} an ended one
 	says    string
-	// meanwhile is done by another client between what the command reads and what it
-	// changes.
+	// meanwhile runs another client's commands between the read and the change.
 	meanwhile []string
-	before    []string // a command that comes first
+	before    []string // a preparing command
 }
 
-// conflicts has each command that changes something, and how it finds that it is not as
-// it was meant.
+// conflicts has each changing command, with how it finds that an object has changed.
 var conflicts = []ending{
 	{command: "apply", before: []string{"apply", "-f", "jobs.yaml", "--owner", "us"}, args: []string{"-f", "changed.yaml", "--owner", "them"}, says: "belong to another owner"},
 	{command: "diff", before: []string{"apply", "-f", "jobs.yaml", "--owner", "us"}, args: []string{"-f", "changed.yaml", "--owner", "them"}, says: "belong to another owner"},
@@ -58,8 +56,7 @@ var conflicts = []ending{
 	{command: "token revoke", args: []string{"admin", "--yes"}, says: "the last token"},
 }
 
-// unconflicted says of the other commands that change something why they find no
-// conflict, or where it is tested.
+// unconflicted explains why other changing commands find no conflict, or where it is tested.
 var unconflicted = map[string]string{
 	"exec":             "it runs its command in any case",
 	"xxl import":       "the same tables make the same jobs, whatever they were",
@@ -85,10 +82,10 @@ var unconflicted = map[string]string{
 	"secret rotate":    "it may be repeated, and seals what is left with the new key",
 }
 
-// notOver is what is said of a run that on a busy machine may not even have begun.
+// notOver matches the message about a run that may not have begun on a busy machine.
 const notOver = "has not (ended|started) after 100 ms"
 
-// timeouts and failures have the commands that wait for something.
+// timeouts and failures have the waiting commands.
 var (
 	timeouts = []ending{
 		{command: "job run", args: []string{"slow", "--wait", "--timeout", "100ms"}, says: notOver},
@@ -116,7 +113,7 @@ var (
 	}
 )
 
-// exitBench is a bench with a job that fails, and one beside those that others change.
+// exitBench is a bench with a failing job, and a job for each change.
 func exitBench(t *testing.T) *bench {
 	b := newBench(t)
 	b.write("other.yaml", "name: b\nrun: {shell: \"echo b\"}\n")
@@ -139,11 +136,11 @@ func (b *bench) token() string {
 	return strings.TrimSpace(string(text))
 }
 
-// words returns a command of the bench, with what comes before it done.
+// words returns a command of the bench, after its preparation.
 func (e *ending) words(b *bench) []string {
 	b.t.Helper()
 	if e.before != nil {
-		b.run(nil, e.before...) // it may be so already
+		b.run(nil, e.before...) // it may be done already
 	}
 	args := slices.Clone(e.args)
 	for i, arg := range args {
@@ -160,7 +157,7 @@ func (e *ending) words(b *bench) []string {
 	return b.command(e.command, args)
 }
 
-// ends requires a command to end with a code.
+// ends checks the exit code of a command.
 func (e *ending) ends(t *testing.T, b *bench, want cli.ExitCode) {
 	t.Helper()
 	b.need("node", "undrain", "one")
@@ -183,7 +180,7 @@ func (e *ending) ends(t *testing.T, b *bench, want cli.ExitCode) {
 	}
 }
 
-// between returns the address of what passes requests on to a server, if pass says so.
+// between returns the address of a proxy that forwards requests to a server if pass allows it.
 func between(t *testing.T, server string, pass func(http.ResponseWriter, *http.Request) bool) string {
 	t.Helper()
 	to, err := url.Parse(server)
@@ -244,7 +241,7 @@ func TestInterruptEndsEachClientCommand(t *testing.T) {
 	b, all := exitBench(t), commands(t)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if !strings.Contains(all[name], "--server URL") || name == "job edit" || name == "doctor" || name == "exec" || name == "worker" || name == "logout" || name == "validate" {
-			continue // these want a terminal, the machine, a signal, a session, and a server only if it is named
+			continue // these need a terminal, the machine, a signal, a session, or a named server
 		}
 		t.Run(name, func(t *testing.T) {
 			b.t = t
@@ -266,7 +263,7 @@ func TestInterruptEndsEachClientCommand(t *testing.T) {
 			args := waits[i].words(b)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			// It waits once it has asked for the second time, or for what has no end.
+			// It waits once it has made a second request, or one without an end.
 			var asked atomic.Int32
 			at := between(t, b.url, func(_ http.ResponseWriter, r *http.Request) bool {
 				if r.Method == http.MethodGet && (strings.Contains(r.Header.Get("Accept"), "event-stream") || asked.Add(1) == 3) {
@@ -286,7 +283,7 @@ func TestInterruptEndsEachClientCommand(t *testing.T) {
 	}
 }
 
-// Too many invalid tokens have the same exit code as one.
+// Many invalid tokens have the same exit code as one.
 func TestRepeatedWrongTokensStayForbidden(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a server")
@@ -303,11 +300,11 @@ func TestRepeatedWrongTokensStayForbidden(t *testing.T) {
 	if !limited {
 		t.Error("a client that guesses is not slowed")
 	}
-	b.need("job", "list") // with the right one
+	b.need("job", "list") // with the right token
 }
 
-// losing returns the address of a proxy of the server that loses the answer to the first request,
-// which the server has carried out, and the idempotency keys of all requests that came.
+// losing returns the address of a proxy that loses the server's answer to the first, executed
+// request, and the idempotency keys of all requests.
 func (b *bench) losing(want int) (at string, keys func() []string) {
 	t := b.t
 	var mu sync.Mutex
@@ -357,7 +354,7 @@ func TestALostResponseToAnApprovalIsNoFailure(t *testing.T) {
 	}
 }
 
-// The request arrives, and its answer does not: it is sent again, and makes one run.
+// The request arrives but its answer is lost: it is repeated, and creates one run.
 func TestALostAnswerMakesNoSecondRun(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a server")
@@ -371,7 +368,7 @@ func TestALostAnswerMakesNoSecondRun(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b.t = t
 			at, posts := b.losing(http.StatusCreated)
-			// A run that ends meanwhile may be listed twice.
+			// A run that ends between pages may be listed twice.
 			runs := func() map[string]bool {
 				ids := map[string]bool{}
 				for _, id := range strings.Fields(b.need("run", "list", "--limit", "500", "-o", "name")) {

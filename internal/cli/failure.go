@@ -23,18 +23,18 @@ import (
 type failure struct {
 	code    ExitCode
 	message string
-	excerpt string   // what the message is about, shown below it
-	at, len int      // the bytes of excerpt that are wrong; len 0 is a place
-	details []string // more of what is wrong, a line each
-	hint    string   // what to do about it
-	help    bool     // whether --help says more
+	excerpt string   // the subject of the message, shown below it
+	at, len int      // the wrong bytes of excerpt; len 0 is a place
+	details []string // further mistakes, a line each
+	hint    string   // the remedy
+	help    bool     // whether --help has more
 	// problem is the server's problem, if it answered with one.
 	problem *client.Problem
 }
 
 func (f *failure) Error() string { return f.message }
 
-// failed is a failure in doing what was asked.
+// failed is a failure of a valid request.
 func failed(format string, args ...any) *failure {
 	return &failure{code: ExitFailed, message: fmt.Sprintf(format, args...)}
 }
@@ -44,7 +44,7 @@ func misused(format string, args ...any) *failure {
 	return &failure{code: ExitUsage, message: fmt.Sprintf(format, args...), help: true}
 }
 
-// withHint adds what to do about it.
+// withHint adds a remedy.
 func (f *failure) withHint(format string, args ...any) *failure {
 	f.hint = fmt.Sprintf(format, args...)
 	return f
@@ -72,8 +72,7 @@ func asFailure(err error) *failure {
 	return failed("%v", err)
 }
 
-// differs is the end of a command that has found and shown a difference: there
-// is nothing more to say.
+// differs is the end of a command that has shown a difference, without a further message.
 var differs = &failure{code: ExitFailed}
 
 // report prints the failure of a command, if it has a message:
@@ -105,8 +104,8 @@ func (f *failure) report(env Env, cmd *cobra.Command) {
 	env.tell("%s", b.String())
 }
 
-// underline returns a text as a terminal shows it in one line, and a second line
-// with carets under n of its bytes from at on.
+// underline returns a text in one terminal line, and a second line with carets under n of its bytes
+// from at on.
 func underline(text string, at, n int) (line, caret string) {
 	at = max(0, min(at, len(text)))
 	end := max(at, min(at+n, len(text)))
@@ -130,7 +129,7 @@ func printable(text string) string {
 	}, text)
 }
 
-// columns counts the columns that a text takes on a terminal.
+// columns returns the width of a text on a terminal.
 func columns(text string) int {
 	n := 0
 	for _, r := range text {
@@ -143,7 +142,7 @@ func columns(text string) int {
 	return n
 }
 
-// synonyms are words for commands that people bring from other programs.
+// synonyms are commands of other programs.
 var synonyms = map[string]string{
 	"ls": "list", "ps": "list", "show": "get", "describe": "get", "inspect": "get",
 	"add": "create", "new": "create", "rm": "delete", "remove": "delete",
@@ -183,8 +182,8 @@ var sayings = map[string]string{
 	"test":      "belfry validate -f FILE checks jobs; belfry job run NAME --logs runs one now",
 }
 
-// sayingAbout answers a word that commandMeant would answer wrongly: what stops depends on whether it
-// is a server, a job or a run.
+// sayingAbout answers words for which commandMeant would be wrong: stop may mean a server, a job or a
+// run.
 func sayingAbout(cmd *cobra.Command, words []string) string {
 	group := cmd.Name()
 	switch words[0] {
@@ -296,7 +295,7 @@ func commandMeant(cmd *cobra.Command, word string) *cobra.Command {
 	return nil
 }
 
-// flagFailure turns what the flag library says into our words.
+// flagFailure rewords an error of the flag library.
 func flagFailure(cmd *cobra.Command, err error) error {
 	var (
 		unknown *pflag.NotExistError
@@ -335,8 +334,8 @@ func flagFailure(cmd *cobra.Command, err error) error {
 	return misused("%v", err)
 }
 
-// otherFlags are flags of other programs, with our flags that mean the same: the ones that a
-// command has are suggested. A flag with a value has it behind a space.
+// otherFlags are flags of other programs, with ours of the same meaning, suggested if the command
+// has them. A flag's value follows after a space.
 var otherFlags = map[string][]string{
 	"port": {"listen 127.0.0.1:PORT", "server http://127.0.0.1:PORT"}, "p": {"listen 127.0.0.1:PORT", "server http://127.0.0.1:PORT"},
 	"bind": {"listen"}, "address": {"listen", "server"}, "addr": {"listen", "server"}, "host": {"listen", "server"}, "url": {"server", "store"}, "endpoint": {"server"},
@@ -396,7 +395,7 @@ func invalidValue(invalid *pflag.InvalidValueError) error {
 	return misused("%s: %v", name, invalid.Unwrap())
 }
 
-// flagName returns a flag as people write it.
+// flagName formats a flag.
 func flagName(flag *pflag.Flag) string {
 	if flag.Shorthand != "" {
 		return "-" + flag.Shorthand

@@ -19,8 +19,8 @@ import (
 // reported with the name of the flag.
 type parsed[T any] struct {
 	value *T
-	text  string // as given; the default before that
-	kind  string // what help calls the value
+	text  string // as given; the default until then
+	kind  string // the name of the value in the help
 	parse func(string) (T, error)
 }
 
@@ -40,8 +40,8 @@ func (p *parsed[T]) String() string { return p.text }
 // Type is called by the flag library.
 func (p *parsed[T]) Type() string { return p.kind }
 
-// addParsed adds a flag whose default is written def in the help. The value
-// keeps what it holds until the flag is given.
+// addParsed adds a flag whose default is written def in the help. The value stays unchanged without
+// the flag.
 func addParsed[T any](flags *pflag.FlagSet, value *T, name, short, def, kind, usage string, parse func(string) (T, error)) {
 	flags.VarP(&parsed[T]{value: value, text: def, kind: kind, parse: parse}, name, short, usage)
 }
@@ -53,7 +53,7 @@ const (
 	asJSON  = "json"  // one document
 	asYAML  = "yaml"  // the same document
 	asJSONL = "jsonl" // one line of JSON for each item
-	asName  = "name"  // the names of the items alone, a line each
+	asName  = "name"  // only the names of the items, a line each
 )
 
 // addOutput adds -o with the formats that a command has; the first is the
@@ -71,7 +71,7 @@ func addChoice(cmd *cobra.Command, value *string, name, short, usage string, wor
 	complete(cmd, name, words...)
 }
 
-// oneOf refuses a word that is not among those that are allowed.
+// oneOf refuses a word that is not allowed.
 func oneOf(allowed []string, word string) error {
 	if slices.Contains(allowed, word) {
 		return nil
@@ -83,16 +83,16 @@ func oneOf(allowed []string, word string) error {
 	return err
 }
 
-// words is a flag that takes some of a few words and may be given several times.
+// words is a repeatable flag whose values are some of a few words.
 type words struct {
 	list    *[]string
 	allowed []string
-	// elsewhere are words that another flag takes, which people write here.
+	// elsewhere are words of another flag, which people use here by mistake.
 	elsewhere     []string
 	elsewhereFlag string
 }
 
-// addWordsBeside adds a flag that takes some of a few words, and is mistaken for another flag.
+// addWordsBeside adds a words flag that is mistaken for another flag.
 func addWordsBeside(cmd *cobra.Command, list *[]string, name, usage string, allowed []string, flag string, elsewhere []string) {
 	cmd.Flags().Var(&words{list, allowed, elsewhere, flag}, name, usage)
 	complete(cmd, name, allowed...)
@@ -118,15 +118,15 @@ func (w *words) String() string { return "" }
 // Type is called by the flag library.
 func (w *words) Type() string { return strings.Join(w.allowed, "|") }
 
-// complete tells shells the values of a flag.
+// complete sets the shell completion of a flag's values.
 func complete(cmd *cobra.Command, flag string, values ...string) {
 	fixed := cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
 	if err := cmd.RegisterFlagCompletionFunc(flag, fixed); err != nil {
-		panic(err) // a flag that is registered twice, or not at all
+		panic(err) // a flag registered twice or not at all
 	}
 }
 
-// noArguments refuses words after a command that takes none.
+// noArguments refuses arguments of a command without any.
 func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return misused("unexpected %q: %s takes flags only", args[0], cmd.CommandPath())
@@ -154,8 +154,8 @@ func oneName(what string) cobra.PositionalArgs {
 	}
 }
 
-// addText adds a flag whose value parses itself, and which is unchanged until the flag is
-// given. def describes the default.
+// addText adds a flag whose value parses itself and is unchanged without the flag. def describes
+// the default.
 func addText[T any, P interface {
 	*T
 	encoding.TextUnmarshaler
@@ -195,8 +195,8 @@ func addWord(flags *pflag.FlagSet, value *string, name, short, kind, usage strin
 	})
 }
 
-// addSwitch adds a yes-or-no flag whose value stays nil until it is given, so that an
-// explicit no overrides other sources.
+// addSwitch adds a yes-or-no flag that stays nil if not given, so that an explicit no overrides
+// other sources.
 func addSwitch(flags *pflag.FlagSet, value **bool, name, usage string) {
 	addParsed(flags, value, name, "", "", "bool", usage, func(text string) (*bool, error) {
 		yes, err := strconv.ParseBool(text)
@@ -205,7 +205,7 @@ func addSwitch(flags *pflag.FlagSet, value **bool, name, usage string) {
 	flags.Lookup(name).NoOptDefVal = "true"
 }
 
-// labels is a flag KEY=VALUE that may be given several times.
+// labels is a repeatable flag KEY=VALUE.
 type labels map[string]string
 
 // Set is called by the flag library.
@@ -233,7 +233,7 @@ func (l *labels) String() string { return "" }
 // Type is called by the flag library.
 func (l *labels) Type() string { return "KEY=VALUE" }
 
-// names is a flag for names that may be given several times, or separated by commas.
+// names is a repeatable flag for names, which may also be separated by commas.
 type names struct {
 	list *[]string
 	kind string

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// stepsFollowedMax is how many steps of a flow are followed at once: each is a connection.
+	// stepsFollowedMax bounds the followed steps of a flow: each is a connection.
 	stepsFollowedMax = 32
-	// heldLineMax bounds the part of a line that is kept until its end comes.
+	// heldLineMax bounds the part of a line that waits for its end.
 	heldLineMax = 64 << 10
 )
 
@@ -30,8 +30,8 @@ type stepOutput struct {
 	open bool // it writes perhaps
 }
 
-// outputsOf returns the steps of a flow that have a run, in the order in which they started, or only
-// the one of a name.
+// outputsOf returns the steps of a flow that have a run, in the order of their starts, or only a
+// named one.
 func outputsOf(r *client.Run, only string) (list []stepOutput) {
 	for i := range r.Steps {
 		s := &r.Steps[i]
@@ -83,7 +83,7 @@ func runOfStep(flow *client.Run, step string) (job.ID, error) {
 	return job.ID{}, f.withHint("it has that of %s", strings.Join(names, ", "))
 }
 
-// isFlow tells whether a run is one of a flow, which may not have begun.
+// isFlow reports whether a run, which may not have begun, is a flow.
 func (r *remote) isFlow(ctx context.Context, run *client.Run) bool {
 	if len(run.Steps) > 0 || run.Step != "" {
 		return len(run.Steps) > 0
@@ -91,13 +91,14 @@ func (r *remote) isFlow(ctx context.Context, run *client.Run) bool {
 	namespace, name, _ := strings.Cut(run.Job, "/")
 	d, err := r.Job(ctx, namespace, name, false)
 	if err != nil {
-		return false // what the caller does next says why
+		return false // the caller's next request reports the error
 	}
 	j, err := d.Job()
 	return err == nil && j.Run.IsFlow()
 }
 
-// flowOutput writes the output of all steps of a flow, one after the other, or of all items of one.
+// flowOutput writes the output of all steps of a flow, one after the other, or of all items of one
+// step.
 func flowOutput(ctx context.Context, server *remote, run *client.Run, only string, q client.OutputQuery) error {
 	out := &stepLines{w: server.env.Stdout, tame: server.env.StdoutIsTerminal}
 	for _, s := range outputsOf(run, only) {
@@ -113,7 +114,7 @@ func flowOutput(ctx context.Context, server *remote, run *client.Run, only strin
 }
 
 // followFlow shows the output of the steps of a flow as they write it, each line with its step,
-// until the flow has ended; of one step, its items until it is over.
+// until the flow has ended, or the items of one step until that has ended.
 func followFlow(ctx context.Context, server *remote, id job.ID, only string, q client.OutputQuery) (client.Run, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -150,7 +151,7 @@ func followFlow(ctx context.Context, server *remote, id job.ID, only string, q c
 			if s.open {
 				group.Go(follow)
 			} else {
-				follow() // so that what is over is shown in its order
+				follow() // shows ended steps in their order
 			}
 		}
 		if s := stepOf(&run, only); run.State == job.StateDone || s != nil && isOver(s) {
@@ -176,7 +177,7 @@ type stepLines struct {
 	mu sync.Mutex
 }
 
-// of returns what a step writes to.
+// of returns the writer of a step.
 func (l *stepLines) of(name string) *stepWriter {
 	w := &stepWriter{lines: l, name: name}
 	w.to = &w.whole
@@ -186,7 +187,7 @@ func (l *stepLines) of(name string) *stepWriter {
 	return w
 }
 
-// follow writes the output of a step until its run has ended. A run whose output is gone has none.
+// follow writes the output of a step until its run has ended. Expired output counts as none.
 func (l *stepLines) follow(ctx context.Context, server *remote, name string, run job.ID, q client.OutputQuery) error {
 	w := l.of(name)
 	_, err := server.Follow(ctx, run, q, func(part client.OutputPart) error {
@@ -206,12 +207,12 @@ func (l *stepLines) follow(ctx context.Context, server *remote, name string, run
 	return err
 }
 
-// stepWriter takes the output of one step.
+// stepWriter prefixes the output of one step.
 type stepWriter struct {
 	lines *stepLines
 	name  string
 	to    io.Writer
-	whole bytes.Buffer // what has come of lines that are not written
+	whole bytes.Buffer // unwritten lines
 }
 
 // Write implements io.Writer.

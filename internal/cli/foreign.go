@@ -23,9 +23,9 @@ import (
 // origin is another scheduler whose jobs are imported. They go the road of crontab lines: one report,
 // one plan, one way to apply and to undo.
 type origin struct {
-	name  string // of the mark of the jobs
+	name  string // name in the mark of the jobs
 	what  string // it has
-	still string // what runs the jobs until someone acts, said after they were applied
+	still string // what still runs the jobs, for a message after applying them
 	read  func(text string) ([]crontab.Line, error)
 }
 
@@ -44,7 +44,7 @@ func (ask *importFlags) foreignFlags(cmd *cobra.Command, zone string) {
 	addOutput(cmd, &ask.output, asTable, asYAML, asJSON)
 }
 
-// importForeign reads texts of an origin, and shows, applies or takes back what becomes of them.
+// importForeign reads texts of an origin, and shows, applies or undoes the import.
 func importForeign(ctx context.Context, env Env, ask importFlags, from origin, tables []cronTable) error {
 	switch {
 	case ask.undo && (ask.apply || ask.prune || ask.dryRun):
@@ -261,7 +261,7 @@ func dkronJobs(ctx context.Context, env Env, base string) ([]cronTable, error) {
 	return []cronTable{{name: u.Host, text: text}}, err
 }
 
-// workInWords says as whom an imported command runs, or the image or the address of other work.
+// workInWords describes the user of an imported command, or the image or address of other work.
 func workInWords(j *job.Job) string {
 	if user, _, _ := j.Run.AsCommand(); user != "" {
 		return "as " + user

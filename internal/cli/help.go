@@ -8,8 +8,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// printHelp writes the help of a command: what it does, how it is called,
-// examples, and its flags with their defaults.
+// printHelp writes the help of a command: its purpose, use, examples, and flags with defaults.
 func printHelp(env Env, cmd *cobra.Command) error {
 	s := styleFor(env, env.StdoutIsTerminal)
 	var b strings.Builder
@@ -88,7 +87,7 @@ func flagLines(flags *pflag.FlagSet) string {
 	return b.String()
 }
 
-// helpWidth is the width of the narrowest terminal that people use.
+// helpWidth is the width of the narrowest common terminal.
 const helpWidth = 80
 
 // wrapText breaks a text into lines of at most n bytes, where it has blanks.
@@ -109,7 +108,7 @@ func wrapText(text string, width int) []string {
 	return append(lines, line)
 }
 
-// newHelp returns "belfry help COMMAND", for those who type it.
+// newHelp returns "belfry help COMMAND".
 func newHelp() *cobra.Command {
 	return &cobra.Command{
 		Use:    "help [COMMAND]",
@@ -121,7 +120,7 @@ func newHelp() *cobra.Command {
 	}
 }
 
-// helpOn prints the help of a command or, where words follow, of one below it.
+// helpOn prints the help of a command, or of a subcommand named by words.
 func helpOn(cmd *cobra.Command, words []string) error {
 	target, rest, err := cmd.Find(words)
 	if err != nil || len(rest) > 0 {

@@ -10,16 +10,15 @@ import (
 	"github.com/belfry-cron/belfry/internal/node/watchdog"
 )
 
-// RunAsFirst is Run for the first process of a system or container, which every
-// orphan becomes a child of and which must wait for them. A server is run once more
-// below this process, which hands on the signals that stop it and waits for all
-// children that end. The server's own children are not among them, since it is a
-// process of its own: nothing is taken from their parents.
+// RunAsFirst is Run for the first process of a system or container, which every orphan becomes a
+// child of and which must wait for them. It runs a server in a child process, forwards the signals
+// that stop it, and waits for all children that end. It does not take the server's own children
+// from their parent.
 func RunAsFirst(ctx context.Context, env Env, args []string) ExitCode {
 	if len(args) == 0 || args[0] != "serve" {
-		return Run(ctx, env, args) // it ends soon, and starts nothing
+		return Run(ctx, env, args) // the command soon ends, and starts no process
 	}
-	if err := watchdog.HideMemory(); err != nil { // the environment belongs to the server
+	if err := watchdog.HideMemory(); err != nil { // this process has the server's environment
 		env.tell("belfry serve: %v\n", err)
 		return ExitFailed
 	}
@@ -30,17 +29,16 @@ func RunAsFirst(ctx context.Context, env Env, args []string) ExitCode {
 	return code
 }
 
-// runBelow runs this program below this process until it has ended, and returns its
-// exit code.
+// more than anyone sends before they are forwarded
 func runBelow(args []string) (ExitCode, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return ExitFailed, failed("find this program: %v", err)
 	}
-	signals := make(chan os.Signal, 8) // more than anybody sends before they are handed on
+	signals := make(chan os.Signal, 8) // A group of its own, since a terminal would send each interrupt twice.
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	defer signal.Stop(signals)
-	// In a group of its own, or a terminal would send each interrupt twice.
+	// it may just have ended
 	server, err := os.StartProcess(program, append([]string{program}, args...), &os.ProcAttr{
 		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Sys: &syscall.SysProcAttr{Setpgid: true},
 	})

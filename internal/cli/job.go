@@ -30,7 +30,7 @@ belfry job pause nightly --reason "the disk is full"`)
 	return cmd
 }
 
-// group is a command that has others and does nothing itself.
+// group is a command that only has subcommands.
 func group(name, plural, short, example string) *cobra.Command {
 	return &cobra.Command{
 		Use: name, Aliases: []string{plural}, Short: short, Example: example,
@@ -95,7 +95,7 @@ func renderDocument(format string, d client.Document) ([]byte, error) {
 	}
 	documents, err := job.Decode("", d.RawMessage)
 	if err != nil {
-		// Of a later version: shown as it came.
+		// From a later version: shown as received.
 		err := encodeYAML(&b, compact(d.RawMessage))
 		return b.Bytes(), err
 	}
@@ -212,7 +212,7 @@ func warnOfChange(env Env, name jobName, change client.Change) {
 	warn(env, client.Applied{Results: []client.ApplyResult{{Kind: job.KindJob, Name: name.String(), Warnings: change.Warnings}}})
 }
 
-// showChange writes the change of a job, and its runs that keep running.
+// showChange writes the change of a job, and the runs that continue.
 func showChange(env Env, output string, name jobName, change client.Change, done string) error {
 	if change.Result == client.Unchanged {
 		done = "unchanged"
@@ -262,8 +262,8 @@ belfry job delete web/one web/two --yes`,
 	return cmd
 }
 
-// deleteJobs deletes the versions that exist when it begins: a job changed in the meantime
-// is not the one that the user meant.
+// deleteJobs deletes the versions that exist when it begins: the user did not mean a version
+// created since.
 func deleteJobs(ctx context.Context, server *remote, args []string, yes bool, output string) error {
 	var names []jobName
 	var texts []string
@@ -323,7 +323,7 @@ belfry job next nightly --count 3 -o json`,
 			if err != nil {
 				err = server.refused(err)
 				var f *failure
-				// As in belfry next, which has no namespaces.
+				// Like belfry next, which has no namespaces.
 				if _, isText := strconv.Atoi(asked.Namespace); isText == nil && errors.As(err, &f) && f.code == ExitNotFound {
 					return f.withHint("-n is the namespace; --count %s is how many", asked.Namespace)
 				}

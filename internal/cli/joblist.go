@@ -73,7 +73,7 @@ belfry job list -o name`,
 // sortMax is how many jobs are read to sort them: some seconds.
 const sortMax = 10_000
 
-// pageSize is how many items are asked for at a time.
+// pageSize is how many items one request returns.
 const pageSize = 500
 
 func listJobs(ctx context.Context, server *remote, ask jobListFlags) error {
@@ -124,15 +124,14 @@ func listJobs(ctx context.Context, server *remote, ask jobListFlags) error {
 	return showList(server.env, ask.output, rows, "", serverDocument.FullName, func(w io.Writer) { jobTable(w, server.env, rows, ask.output == asWide, recent) })
 }
 
-// sortByLast puts those first that ended last, and those at the end that never
-// ran.
+// sortByLast sorts by the last end, latest first, jobs that never ran at the end.
 func sortByLast(rows []serverDocument) {
 	slices.SortStableFunc(rows, func(a, b serverDocument) int {
 		return b.Job.Status.LastEnded.Compare(a.Job.Status.LastEnded)
 	})
 }
 
-// jobTable writes jobs for people, with more columns and their recent runs if it is wide.
+// jobTable writes jobs for people, in wide form with more columns and recent runs.
 func jobTable(w io.Writer, env Env, rows []serverDocument, wide bool, recent map[string][]client.RecentRun) {
 	s := styleFor(env, env.StdoutIsTerminal)
 	head := []string{"NAME", "SCHEDULE", "NEXT", "LEFT", "LAST", "STATUS"}
@@ -177,7 +176,7 @@ func inZone(t time.Time, zone *time.Location) time.Time {
 	return t.In(zone)
 }
 
-// scheduleText says in few words when a job falls due.
+// scheduleText describes briefly when a job falls due.
 func scheduleText(s *job.Schedule) string {
 	var parts []string
 	switch {
@@ -207,7 +206,7 @@ func scheduleText(s *job.Schedule) string {
 	return strings.Join(parts, " and ")
 }
 
-// statusText says how a job is: what keeps it from running, or how its last run ended. A
+// statusText describes the state of a job: why it does not run, or how its last run ended. A
 // failure is shown in any state.
 func statusText(s *job.Status) string {
 	if s.State == job.JobActive && s.Barred == "" {

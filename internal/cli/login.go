@@ -25,11 +25,11 @@ import (
 )
 
 const (
-	// loginWithin is how long belfry login waits: as long as a server keeps a sign-in.
+	// loginWithin is how long belfry login waits: the life of a sign-in on a server.
 	loginWithin = 10 * time.Minute
 	// browserWithin bounds a request of a browser on this machine, which takes milliseconds.
 	browserWithin = 10 * time.Second
-	// codeMax bounds a code that is typed, and blanks around it.
+	// codeMax bounds a typed code with blanks around it.
 	codeMax = 1024
 )
 
@@ -73,7 +73,7 @@ over the token of a context.`,
 	return cmd
 }
 
-// login begins a session of a person and keeps it. named is set if a flag names the server.
+// login begins a session of a person and stores it. named is set if a flag names the server.
 func login(ctx context.Context, server *remote, noBrowser, named bool) error {
 	env := server.env
 	how, err := server.SignIn(ctx)
@@ -121,7 +121,7 @@ func login(ctx context.Context, server *remote, noBrowser, named bool) error {
 	return write(env, fmt.Appendf(nil, "signed in to %s as %s, %s, until %s\n", server.URL(), oneLine(made.Person), oneLine(made.Roles), instant(env, made.Expires)))
 }
 
-// sameOrigin reports whether two addresses are of one server.
+// sameOrigin reports whether two addresses belong to one server.
 func sameOrigin(a, b *url.URL) bool {
 	port := func(u *url.URL) string {
 		return cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
@@ -129,7 +129,7 @@ func sameOrigin(a, b *url.URL) bool {
 	return a.Scheme == b.Scheme && strings.EqualFold(a.Hostname(), b.Hostname()) && port(a) == port(b)
 }
 
-// typedCode asks for the code that a page shows.
+// typedCode asks for the code on a page.
 func typedCode(env Env, address string) (string, error) {
 	env.tell("Open this address in a browser, on any machine:\n\n%s\n\nCode: ", address)
 	line, err := bufio.NewReader(io.LimitReader(env.Stdin, codeMax)).ReadString('\n')
@@ -160,7 +160,7 @@ func broughtCode(ctx context.Context, env Env, page *url.URL, query url.Values) 
 			_, _ = io.WriteString(w, "belfry login continues in the terminal. You can close this page.\n")
 			select {
 			case codes <- said.Get("code"):
-			default: // the browser has loaded the page again
+			default: // the browser has reloaded the page
 			}
 		}),
 	}
@@ -183,7 +183,7 @@ func broughtCode(ctx context.Context, env Env, page *url.URL, query url.Values) 
 	unopened := make(chan string, 1)
 	if env.StdoutIsTerminal {
 		go func() {
-			// Without a desktop xdg-open is the browser, and ends with it: later than this command.
+			// Without a desktop xdg-open is the browser, and may outlive this command.
 			if program, err := openBrowser(context.WithoutCancel(ctx), page.String()); err != nil {
 				unopened <- program
 			}
@@ -220,7 +220,7 @@ func newLogout(env Env) *cobra.Command {
 	return cmd
 }
 
-// logout ends the session at a server, whatever token other commands use there.
+// logout ends the session at a server, independent of other commands' tokens.
 func logout(ctx context.Context, server *remote) error {
 	session, err := config.SessionAt(server.URL(), server.env.Getenv)
 	if err != nil {

@@ -37,7 +37,7 @@ func signInServer(t *testing.T, page func(self string) string) string {
 	return s.URL
 }
 
-// loginAt runs belfry login, and returns what it prints on stderr as it comes.
+// loginAt runs belfry login, and streams its standard error.
 func loginAt(ctx context.Context, t *testing.T, server, stdin string, flags ...string) (stderr *bufio.Reader, ended chan cli.ExitCode) {
 	t.Helper()
 	return loginOn(ctx, t, cli.Env{}, server, stdin, flags...)

@@ -117,7 +117,7 @@ func logs(ctx context.Context, server *remote, ask logsFlags, text string) error
 	return err
 }
 
-// sayFailure says below the output why a run failed, or one of its attempts.
+// sayFailure writes below the output why a run or one of its attempts failed.
 func sayFailure(env Env, run *client.Run, attempt int) {
 	about, outcome, why := "run "+run.ID.String(), run.Outcome, reason.Beside(run.Reason, run.Cause)
 	for i := range run.Attempts {
@@ -130,7 +130,7 @@ func sayFailure(env Env, run *client.Run, attempt int) {
 	}
 }
 
-// flowLogs shows the output of a flow, or of the items of one of its steps.
+// flowLogs shows the output of a flow, or of the items of one step.
 func flowLogs(ctx context.Context, server *remote, ask logsFlags, run *client.Run, only string) error {
 	if !ask.follow {
 		if err := flowOutput(ctx, server, run, only, ask.query); err != nil {
@@ -182,7 +182,7 @@ func latestRun(ctx context.Context, server *remote, text string) (client.Run, er
 		return client.Run{}, err
 	}
 	for _, r := range ended {
-		if r.Attempt > 0 { // what was skipped or missed has written nothing
+		if r.Attempt > 0 { // a skipped or missed run has no output
 			return r, nil
 		}
 	}
@@ -213,14 +213,14 @@ func showPart(env Env) func(client.OutputPart) error {
 	}
 }
 
-// safeWriter passes only safe text to a terminal: text, line ends, tabs and colours. A job could
-// use other control sequences to change what its reader sees of others.
+// safeWriter passes only safe text to a terminal: text, line ends, tabs and colours. Other control
+// sequences of a job could change how its reader sees other jobs.
 type safeWriter struct {
 	w     io.Writer
 	state safeState
-	held  []byte // of a sequence or letter that is not complete
-	// returned is set behind a carriage return, which ends a line, so that
-	// nothing is written over what was there.
+	held  []byte // an incomplete sequence or letter
+	// returned is set after a carriage return, which ends a line here, so that earlier text is not
+	// overwritten.
 	returned bool
 }
 
@@ -230,7 +230,7 @@ const (
 	inText   safeState = iota
 	inEscape           // after ESC
 	inCSI              // after ESC [
-	inString           // of a sequence that has a text, up to BEL or ESC \
+	inString           // in a sequence with a text, up to BEL or ESC \
 )
 
 // sequenceMax bounds a sequence of colours; a longer one is none.
@@ -291,10 +291,10 @@ func (t *safeWriter) add(out []byte, b byte) []byte {
 		r, _ := utf8.DecodeRune(t.held)
 		t.held = t.held[:0]
 		if r >= 0x80 && r < 0xa0 {
-			return out // controls of eight bits
+			return out // 8-bit controls
 		}
 		if unicode.Is(unicode.Bidi_Control, r) {
-			return fmt.Appendf(out, "<U+%04X>", r) // it would change the order in which a line is read
+			return fmt.Appendf(out, "<U+%04X>", r) // it would change the reading order of a line
 		}
 		return utf8.AppendRune(out, r)
 	}
@@ -315,8 +315,8 @@ func (t *safeWriter) add(out []byte, b byte) []byte {
 	return out
 }
 
-// isColour reports whether a sequence that ends in m has numbers alone: others with
-// this end set what keys send.
+// isColour reports whether a sequence that ends in m has numbers only: others with this end set key
+// codes.
 func isColour(sequence []byte) bool {
 	for _, b := range sequence[2 : len(sequence)-1] {
 		if (b < '0' || b > '9') && b != ';' && b != ':' {

@@ -22,7 +22,7 @@ const nextMax = 10_080
 
 // nextFlags are the flags of belfry next.
 type nextFlags struct {
-	zone        *cron.Zone // nil when it is not given
+	zone        *cron.Zone // nil if not given
 	count       int
 	from        *time.Time // nil for now
 	backwards   bool
@@ -73,8 +73,8 @@ belfry next '0 9 * * *' --prev -n 1 -o name        # when it last fell due`,
 	return cmd
 }
 
-// oneExpression requires one argument. The usual mistake is to leave out the
-// quotes, so that the shell makes many of it, or file names of the stars.
+// oneExpression requires one argument. The usual mistake is to omit the quotes, so that the shell
+// splits it or expands the stars.
 func oneExpression(_ *cobra.Command, args []string) error {
 	switch len(args) {
 	case 0:
@@ -99,7 +99,7 @@ var instantForm = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|
 
 func parseInstant(text string) (*time.Time, error) {
 	t, err := time.Parse(time.RFC3339, text)
-	// Parse takes "T3:00" and a comma in front of the fraction as well.
+	// Parse also accepts "T3:00" and a comma before the fraction.
 	if err != nil || !instantForm.MatchString(text) {
 		return nil, fmt.Errorf("%q is not an instant as RFC 3339 writes it, such as 2026-03-28T00:00:00Z or 2026-03-28T01:00:00+01:00", text)
 	}
@@ -114,13 +114,12 @@ func parseJobName(text string) (jobName, error) {
 	return jobName{namespace, name}, nil
 }
 
-// nextAnswer is what belfry next says. Its keys are a contract, and its lists are
-// never null.
+// nextAnswer is the output of belfry next. Its keys are a contract, and its lists are never null.
 type nextAnswer struct {
 	Expression  string   `json:"expression"` // in canonical form
 	Timezone    string   `json:"timezone"`
 	Description string   `json:"description"`
-	Next        []string `json:"next"` // RFC 3339 with the offset of the zone
+	Next        []string `json:"next"` // RFC 3339 with the zone's offset
 	Notes       []string `json:"notes"`
 
 	times []time.Time // of Next
@@ -162,13 +161,13 @@ func next(env Env, ask nextFlags, text string) error {
 		return err
 	}
 	if said.Never != "" {
-		// The list itself is on stdout, as ever.
+		// The list itself is on stdout, as always.
 		return failed("%s", said.Never)
 	}
 	return nil
 }
 
-// render returns the preview in the format that was asked for.
+// render formats the preview as requested.
 func (p *nextAnswer) render(env Env, ask nextFlags, now time.Time) ([]byte, error) {
 	var b bytes.Buffer
 	var err error
@@ -198,8 +197,8 @@ func (p *nextAnswer) render(env Env, ask nextFlags, now time.Time) ([]byte, erro
 	return b.Bytes(), err
 }
 
-// table writes the preview for people: on a terminal with weekdays and, seen from
-// now, countdowns, elsewhere with exact times.
+// table writes the preview for people: on a terminal with weekdays and, for previews from now,
+// countdowns, elsewhere with exact times.
 func (p *nextAnswer) table(w io.Writer, env Env, ask nextFlags, now time.Time) {
 	s := styleFor(env, env.StdoutIsTerminal)
 	fmt.Fprintf(w, "%s\n%s\n", s.strong(p.Description), s.faint(p.Expression+"  "+p.Timezone))
@@ -237,8 +236,7 @@ func weekday(t time.Time, lang cron.Lang) string {
 	return t.Format("Mon")
 }
 
-// countdown says how far away an occurrence is, in two units at most: "in 3h
-// 12m", "4d ago".
+// countdown formats the distance of an occurrence, in at most two units: "in 3h 12m", "4d ago".
 func countdown(t, now time.Time, lang cron.Lang) string {
 	distance := t.Sub(now)
 	past := distance < 0

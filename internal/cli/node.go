@@ -83,8 +83,8 @@ func listNodes(ctx context.Context, server *remote, gone bool, output string) er
 }
 
 const (
-	// lateSpan is of which time the runs are that say how late a node started them, and lateRuns how
-	// many: a page of the API.
+	// lateSpan is the age of the runs for the lateness of a node, and lateRuns their number: a page
+	// of the API.
 	lateSpan = time.Hour
 	lateRuns = 500
 )
@@ -108,7 +108,7 @@ func lateness(ctx context.Context, server *remote) (map[string][]time.Duration, 
 	return late, nil
 }
 
-// lateText says how late half and 99 of 100 runs of a node started at most.
+// lateText formats how late half and 99 of 100 runs of a node started at most.
 func lateText(late []time.Duration) string {
 	n := len(late)
 	if n == 0 {
@@ -148,7 +148,7 @@ func countText(n int) string {
 // millis writes seconds as milliseconds.
 func millis(seconds float64) string { return fmt.Sprintf("%.1fms", seconds*1000) }
 
-// pairText writes two times that a node reports, "" before it has.
+// pairText formats two times that a node reports, "" before it has.
 func pairText(one, other float64) string {
 	if one == 0 && other == 0 {
 		return ""
@@ -156,7 +156,7 @@ func pairText(one, other float64) string {
 	return millis(one) + "/" + millis(other)
 }
 
-// hourText says how many attempts a node has started within the last hour.
+// hourText formats how many attempts a node started within the last hour.
 func hourText(n *client.Node) string {
 	if n.Starts == nil {
 		return ""
@@ -168,7 +168,8 @@ func hourText(n *client.Node) string {
 	return fmt.Sprint(sum)
 }
 
-// clockText says by how much a clock is ahead, to a tenth of a second, and whether it stops its node.
+// clockText formats by how much a clock is ahead, to a tenth of a second, and whether it stops its
+// node.
 func clockText(ahead float64, off bool) string {
 	d := time.Duration(ahead * float64(time.Second)).Round(100 * time.Millisecond)
 	text := d.String()
@@ -190,7 +191,7 @@ func labelText(labels map[string]string) string {
 	return strings.Join(parts, ",")
 }
 
-// drainText says by whom and why a node is drained, "" if it is not.
+// drainText describes who drained a node and why, "" if it is not drained.
 func drainText(n *client.Node) string {
 	switch {
 	case n.DrainedBy == "":
@@ -261,7 +262,7 @@ func newNodeUndrain(env Env) *cobra.Command {
 	return cmd
 }
 
-// drainNode drains a node and, if that was asked for, waits until it runs nothing.
+// drainNode drains a node and, if requested, waits until it runs nothing.
 func drainNode(ctx context.Context, server *remote, ask drainFlags, name string) error {
 	n, err := server.DrainNode(ctx, name, client.DrainRequest{Reason: ask.reason})
 	if err != nil {
@@ -295,7 +296,7 @@ func drainNode(ctx context.Context, server *remote, ask drainFlags, name string)
 	return showNode(server.env, ask.output, &n, said)
 }
 
-// node returns the present state of a node. One that has left runs nothing.
+// node returns the present state of a node. A node that has left runs nothing.
 func (r *remote) node(ctx context.Context, n client.Node) (client.Node, error) {
 	page, err := r.Nodes(ctx)
 	if err != nil {
@@ -310,12 +311,12 @@ func (r *remote) node(ctx context.Context, n client.Node) (client.Node, error) {
 	return n, nil
 }
 
-// showNode writes a node after something was done with it.
+// showNode writes a node after a change.
 func showNode(env Env, output string, n *client.Node, said string) error {
 	return showOne(env, output, n, n.Name, func(w io.Writer) { fmt.Fprintf(w, "node %s %s\n", n.Name, said) })
 }
 
-// nodeNames returns what tells shells the names of nodes.
+// nodeNames returns the shell completion of node names.
 func nodeNames(env Env, asked *config.Asked) cobra.CompletionFunc {
 	return namesOf(env, asked, func(ctx context.Context, server *remote, _ string) (names []string, err error) {
 		page, err := server.Nodes(ctx)

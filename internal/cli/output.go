@@ -9,8 +9,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// write puts all output of a command on stdout at once, so that a failure in
-// the middle of making it leaves no half of it behind.
+// write writes all output of a command to stdout at once, so that a failure leaves no partial
+// output.
 func write(env Env, data []byte) error {
 	if _, err := env.Stdout.Write(data); err != nil {
 		return failed("write the output: %v", err)
@@ -18,11 +18,10 @@ func write(env Env, data []byte) error {
 	return nil
 }
 
-// tell writes messages for people beside the output of a command. An error of that has no
-// reader.
+// tell writes messages for people beside the output of a command. Its errors have no reader.
 func (env Env) tell(format string, args ...any) { _, _ = fmt.Fprintf(env.Stderr, format, args...) }
 
-// encodeJSON writes a value as people and programs read it.
+// encodeJSON writes a value in readable JSON.
 func encodeJSON(w io.Writer, value any) error {
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)

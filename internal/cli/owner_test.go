@@ -16,7 +16,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/server/config"
 )
 
-// nobody is a user who is not root, on all systems that tests run on.
+// nobody is the id of a user other than root, on all systems of the tests.
 const nobody = 65534
 
 // asNobody is a command of that user.
@@ -28,7 +28,7 @@ func asUser(uid uint32, name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// dirOf makes a directory that a user can reach and owns.
+// dirOf creates a directory that a user can reach and owns.
 func dirOf(t *testing.T, uid int) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "belfry-test-")
@@ -45,8 +45,8 @@ func dirOf(t *testing.T, uid int) string {
 	return data
 }
 
-// A job that runs as the user of the server reads the files of that user. It must not read the
-// environment of the server and of its watchdog as well, which have the password of a database.
+// A job that runs as the user of the server reads the files of that user. It must not also read the
+// environments of the server and its watchdog, which have a database's password.
 func TestCommandsCannotReadTheMemoryOfTheirServer(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can start a server as another user")
@@ -56,7 +56,7 @@ func TestCommandsCannotReadTheMemoryOfTheirServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	data := dirOf(t, nobody)
-	copied := filepath.Join(filepath.Dir(data), "belfry") // the user may not be able to reach the program of the tests
+	copied := filepath.Join(filepath.Dir(data), "belfry") // the user may not be able to reach the test's program
 	if out, err := exec.Command("install", "-m", "755", binary, copied).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -109,7 +109,7 @@ func TestCommandsCannotReadTheMemoryOfTheirServer(t *testing.T) {
 }
 
 // While a job has a secret in its environment, a file and its input, another user finds it neither
-// in /proc nor in the files of server and job, and root finds it in no log.
+// in /proc nor in files of the server and job, and root finds it in no log.
 func TestSecretsOfRunningJobsAreHiddenFromOtherUsers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can run jobs as another user")
@@ -117,8 +117,8 @@ func TestSecretsOfRunningJobsAreHiddenFromOtherUsers(t *testing.T) {
 	const daemon = 1
 	data := dirOf(t, 0)
 	dir := filepath.Dir(data)
-	shared := filepath.Join(dir, "shared") // where the job says that it runs
-	needle := filepath.Join(dir, "needle") // a file, because arguments are in /proc
+	shared := filepath.Join(dir, "shared") // the job reports its start there
+	needle := filepath.Join(dir, "needle") // a file, because arguments are visible in /proc
 	for _, err := range []error{os.Mkdir(shared, 0o777), os.Chmod(shared, 0o777), os.WriteFile(needle, []byte("hunter2-hunter2\n"), 0o600), os.Chmod(needle, 0o644)} {
 		if err != nil {
 			t.Fatal(err)
@@ -172,7 +172,7 @@ run:
 	until("the job runs", func() bool { _, err := os.Stat(filepath.Join(shared, "runs")); return err == nil })
 
 	search := func(uid uint32) string {
-		// The needle itself, and what grep says of files that it may not read, are no finds.
+		// The needle itself, and grep's complaints about unreadable files, do not count.
 		out, _ := asUser(uid, "sh", "-c", `grep -lsaF -f "$1" /proc/[0-9]*/cmdline /proc/[0-9]*/environ; grep -rlsaF -D skip -f "$1" "$2" --exclude=needle`, "sh", needle, dir).Output()
 		return string(out)
 	}

@@ -108,7 +108,7 @@ func picture(title string, lines []string) string {
 		lineHeight = 20
 		advance    = 8.45 // of a character
 		margin     = 20
-		bar        = 36 // of the window, on top
+		bar        = 36 // of the window, at the top
 	)
 	for len(lines) > 0 && lines[len(lines)-1] == "" {
 		lines = lines[:len(lines)-1]

@@ -13,7 +13,8 @@ import (
 	"github.com/belfry-cron/belfry/internal/cli"
 )
 
-// A file whose group its user is not in cannot be replaced with it: the import is refused before a server hears of it.
+// A user outside a file's group cannot replace the file with it: the import is refused before a server
+// is called.
 func TestAnImportChecksThatItMayReplaceTheFile(t *testing.T) {
 	dir := t.TempDir()
 	isRoot := os.Geteuid() == 0
@@ -36,7 +37,7 @@ func TestAnImportChecksThatItMayReplaceTheFile(t *testing.T) {
 	done := make(chan cli.ExitCode)
 	go func() {
 		if isRoot {
-			runtime.LockOSThread() // this thread ends with its user
+			runtime.LockOSThread() // this thread ends as its user
 			if _, _, no := syscall.RawSyscall(syscall.SYS_SETFSUID, nobody, 0, 0); no != 0 {
 				said.WriteString(no.Error())
 			}

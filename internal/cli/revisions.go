@@ -116,8 +116,8 @@ func parseVersion(text string) (int64, error) {
 	return version, nil
 }
 
-// diffJob shows what is different between two versions, the second being the
-// present one and the first that before it unless they are given.
+// diffJob shows the differences between two versions, by default the present one and its
+// predecessor.
 func diffJob(ctx context.Context, server *remote, name jobName, versions []int64, output string) error {
 	if len(versions) < 2 {
 		list, err := revisionsOf(ctx, server, name, 2)

@@ -80,7 +80,7 @@ func newRunGet(env Env) *cobra.Command {
 	return cmd
 }
 
-// showRun writes all that is known about a run.
+// showRun writes all data of a run.
 func showRun(env Env, output string, run client.Run) error {
 	return showOne(env, output, run, run.ID.String(), func(w io.Writer) { runText(w, env, &run) })
 }
@@ -113,7 +113,7 @@ func runText(w io.Writer, env Env, r *client.Run) {
 	}
 	fieldLines(w, s, pairs...)
 	stepTable(w, env, s, r)
-	if len(r.Attempts) == 0 || len(r.Steps) > 0 { // a flow has only the attempts of its steps
+	if len(r.Attempts) == 0 || len(r.Steps) > 0 { // a flow only has its steps' attempts
 
 		return
 	}
@@ -230,7 +230,7 @@ func cancelAll(ctx context.Context, server *remote, which *selection, reason, ou
 	for i := range active {
 		run, err := server.Cancel(ctx, active[i].ID, client.CancelRequest{Reason: reason})
 		if client.IsType(err, client.TypeConflict) || client.IsType(err, client.TypeNotFound) {
-			continue // it has ended meanwhile
+			continue // it has ended since
 		}
 		if err != nil {
 			return err
@@ -318,8 +318,8 @@ func addParams(f *pflag.FlagSet, params *map[string]string) {
 	f.VarP((*labels)(params), "param", "p", "value of a parameter: KEY=VALUE; may be repeated")
 }
 
-// runAll runs jobs, one after the other, and shows their runs. It ends with the first job
-// that cannot be run.
+// runAll runs jobs, one after the other, and shows their runs. It stops at the first job that
+// cannot be run.
 func runAll(ctx context.Context, server *remote, names []jobName, ask waiting, run func(context.Context, jobName, string) (client.Run, error)) error {
 	var runs []client.Run
 	for i, name := range names {
@@ -405,7 +405,7 @@ func (r *remote) once(ctx context.Context, key string, make func(ctx context.Con
 	return run, err
 }
 
-// showMade shows a run that was made and, if that was asked for, its end.
+// showMade shows a new run and, if requested, its end.
 func showMade(ctx context.Context, server *remote, ask waiting, run client.Run) error {
 	if !ask.wait && !ask.logs {
 		return showOne(server.env, ask.output, run, run.ID.String(), func(w io.Writer) {
@@ -468,10 +468,10 @@ func showMade(ctx context.Context, server *remote, ask waiting, run client.Run) 
 	return unsuccessful(ended)
 }
 
-// lastLook bounds the last request for the state of a run, after the time to wait for its end is over.
+// lastLook bounds the last request for the state of a run, after the time of the wait.
 const lastLook = 5 * time.Second
 
-// outOfTime says that a run has not ended in time: that it is running, or why it has not begun.
+// outOfTime reports that a run has not ended in time: it is running, or why it has not begun.
 func (r *remote) outOfTime(ctx context.Context, id job.ID, after job.Duration) *failure {
 	ctx, cancel := context.WithTimeout(ctx, lastLook)
 	defer cancel()
@@ -489,15 +489,14 @@ func hasBegun(run *client.Run) bool {
 	return run.State != job.StateReady && run.State != job.StateWaiting || len(run.Attempts) > 0
 }
 
-// keptFirst and keptMost are the pauses between polls for the reason that keeps a run
-// from beginning.
+// keptFirst and keptMost bound the pauses between polls for the reason that delays a run.
 const (
 	keptFirst = 2 * time.Second
 	keptMost  = time.Minute
 )
 
-// sayKept prints what keeps a run from beginning, since its user would see nothing at all
-// until the run has begun. The caller calls stop when it has stopped waiting.
+// sayKept prints why a run has not begun, since its user would otherwise see nothing until it has.
+// The caller calls stop after the wait.
 func (r *remote) sayKept(ctx context.Context, id job.ID) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var group sync.WaitGroup
@@ -511,7 +510,7 @@ func (r *remote) sayKept(ctx context.Context, id job.ID) (stop func()) {
 			}
 			run, err := r.Run(ctx, id)
 			if err != nil {
-				continue // who waits for the run says so
+				continue // the waiting caller reports it
 			}
 			if hasBegun(&run) {
 				return
@@ -525,8 +524,8 @@ func (r *remote) sayKept(ctx context.Context, id job.ID) (stop func()) {
 	return func() { cancel(); group.Wait() }
 }
 
-// awaitMade waits for the end of a created run, and shows its output in the meantime if
-// requested. For a shard other than the first the id is known.
+// awaitMade waits for the end of a created run, and shows its output in the meantime if requested.
+// The id of any shard but the first is shown.
 func awaitMade(ctx context.Context, server *remote, ask waiting, run client.Run) (client.Run, error) {
 	defer server.sayKept(ctx, run.ID)()
 	if !ask.logs {
@@ -537,7 +536,7 @@ func awaitMade(ctx context.Context, server *remote, ask waiting, run client.Run)
 			return run, err
 		}
 	}
-	// Standard output is the output of the run; its name goes to standard error.
+	// Standard output is the run's output; its name goes to standard error.
 	server.env.tell("run %s of %s\n", run.ID, jobAndShard(&run))
 	if server.isFlow(ctx, &run) {
 		return followFlow(ctx, server, run.ID, "", client.OutputQuery{})
@@ -545,7 +544,7 @@ func awaitMade(ctx context.Context, server *remote, ask waiting, run client.Run)
 	return server.Follow(ctx, run.ID, client.OutputQuery{FromFirst: true}, showPart(server.env))
 }
 
-// unsuccessful says which of some runs have not succeeded, or returns nil.
+// unsuccessful names the runs that have not succeeded, or returns nil.
 func unsuccessful(runs []client.Run) error {
 	bad := slices.DeleteFunc(slices.Clone(runs), func(r client.Run) bool { return r.Outcome == job.OutcomeSucceeded })
 	if len(bad) == 0 {
@@ -562,7 +561,7 @@ func unsuccessful(runs []client.Run) error {
 	return f
 }
 
-// awaitFirst and awaitMost are the waits between two looks at a run.
+// awaitFirst and awaitMost bound the waits between two polls of a run.
 const (
 	awaitFirst = 100 * time.Millisecond
 	awaitMost  = time.Second

@@ -12,8 +12,8 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// TestWaitExplainsWhyARunHasNotStarted has a server with a run that begins when that was said,
-// or never.
+// TestWaitExplainsWhyARunHasNotStarted has a server whose run begins after the explanation, or
+// never.
 func TestWaitExplainsWhyARunHasNotStarted(t *testing.T) {
 	const id, why = "01M7WSD70J4JVRQ9N4TN6P9NR3", "no live node has the label a=b"
 	for _, test := range []struct {
@@ -66,7 +66,7 @@ func TestWaitExplainsWhyARunHasNotStarted(t *testing.T) {
 	}
 }
 
-// 0 would say that there is no output where it was not counted.
+// 0 would mean no output where it was not counted.
 func TestOutputWithoutACountIsShown(t *testing.T) {
 	for _, test := range []struct {
 		outcome job.Outcome
@@ -76,7 +76,7 @@ func TestOutputWithoutACountIsShown(t *testing.T) {
 		{job.OutcomeSucceeded, 0, "0"},
 		{job.OutcomeFailed, 12, "12"},
 		{job.OutcomeLost, 0, "-"},
-		{job.OutcomeLost, 12, "12"}, // the notice was late
+		{job.OutcomeLost, 12, "12"}, // the report of its end was late
 		{"", 0, "-"},
 	} {
 		if got := outputSize(test.outcome, test.size); got != test.want {

@@ -112,7 +112,7 @@ func newRunSignal(env Env) *cobra.Command {
 	return cmd
 }
 
-// stepText says how a step is after an answer.
+// stepText describes a step after an answer.
 func stepText(w io.Writer, run *client.Run, name string) {
 	for i := range run.Steps {
 		if s := &run.Steps[i]; s.Name == name {

@@ -110,7 +110,7 @@ func listRuns(ctx context.Context, server *remote, ask runListFlags) error {
 			return inFlags(err, map[string]string{"from": "--since", "to": "--until", "reason": "--reason", "cause_fingerprint": "--cause-fingerprint"})
 		}
 		for _, r := range page.Items {
-			// One that has begun and waits for its next attempt is not planned for later.
+			// A begun run that waits for its next attempt is not planned for later.
 			if len(ask.states) > 0 || r.State != job.StateReady || r.Attempt > 1 || !r.Due.After(server.env.Now()) {
 				runs = append(runs, r)
 			}
@@ -138,8 +138,8 @@ func inFlags(err error, flags map[string]string) error {
 	return err
 }
 
-// outputSize returns how much an attempt has written, as far as known: one
-// that is running or was lost may have output all the same.
+// outputSize formats how much an attempt has written, if known: a running or lost one may have
+// output nevertheless.
 func outputSize(outcome job.Outcome, size int64) string {
 	if size == 0 && (outcome == "" || outcome == job.OutcomeLost) {
 		return "-"
@@ -201,7 +201,7 @@ func reasonOf(r *client.Run) string {
 	return cmp.Or(why, r.Unmet)
 }
 
-// took says how long a run took with all its attempts, or has taken so far.
+// took formats how long a run took with all its attempts, or has taken so far.
 func took(env Env, r *client.Run) string {
 	switch {
 	case r.Started.IsZero():

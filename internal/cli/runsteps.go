@@ -9,11 +9,11 @@ import (
 	"github.com/belfry-cron/belfry/client"
 )
 
-// stepsShownMax is the number of items of a step that are listed: successful ones are
-// omitted first, so that the others of a large fan-out are visible.
+// stepsShownMax is the number of items of a step that are listed: successful ones are omitted
+// first, so that failures of a large fan-out are visible.
 const stepsShownMax = 50
 
-// stepTable writes how far the steps of a flow have come, with their items below them.
+// stepTable writes the progress of a flow's steps, with their items below them.
 func stepTable(w io.Writer, env Env, s style, r *client.Run) {
 	if len(r.Steps) == 0 {
 		return

@@ -106,7 +106,7 @@ belfry secret set hook_key --signing-key`,
 	return cmd
 }
 
-// readSecret reads a value from a file, or from standard input, which asks for it on a terminal.
+// readSecret reads a value from a file or standard input; on a terminal it prompts.
 func readSecret(env Env, name jobName, file string) (string, error) {
 	var data []byte
 	var err error
@@ -148,12 +148,12 @@ func readSecret(env Env, name jobName, file string) (string, error) {
 
 // signingKey returns a new key as Standard Webhooks write it.
 func signingKey() string {
-	key := make([]byte, sha256.Size) // as long as what it signs with
-	_, _ = rand.Read(key)            // it does not fail
+	key := make([]byte, sha256.Size) // as long as the signature's hash
+	_, _ = rand.Read(key)            // crypto/rand never fails
 	return "whsec_" + base64.StdEncoding.EncodeToString(key)
 }
 
-// setSecret sets a secret, and returns a line that says so.
+// setSecret sets a secret, and returns a message.
 func setSecret(ctx context.Context, server *remote, name jobName, request client.SecretRequest) (string, error) {
 	set, err := server.SetSecret(ctx, name.namespace, name.name, request)
 	if err != nil {
@@ -190,7 +190,7 @@ func listSecrets(ctx context.Context, server *remote, namespace, output string) 
 	})
 }
 
-// secretSource says where the value of a secret is.
+// secretSource describes where the value of a secret is.
 func secretSource(s *client.SecretInfo) string {
 	switch {
 	case s.File != "":
@@ -224,7 +224,7 @@ func newSecretDelete(env Env) *cobra.Command {
 			for _, s := range page.Items {
 				exists = exists || s.Name == name.name
 			}
-			if exists { // the server words the rest
+			if exists { // the server says the rest
 				if err := agree(env, yes, "delete the secret %s", name); err != nil {
 					return err
 				}

@@ -12,7 +12,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// selection is which jobs a command is about: those that are named, or those with labels.
+// selection is the jobs of a command: named ones, or ones with labels.
 type selection struct {
 	labels map[string]string
 	yes    bool
@@ -99,8 +99,8 @@ type jobChange struct {
 	name jobName
 }
 
-// change changes the selected jobs, one after the other, and shows the results. It ends
-// with the first that cannot be changed.
+// change changes the selected jobs, one after the other, and shows the results. It stops at the
+// first failure.
 func (s *selection) change(ctx context.Context, server *remote, args []string, output, verb, done string, do func(context.Context, jobName) (client.Change, error)) error {
 	names, err := s.jobs(ctx, server, args, verb)
 	if err != nil {
@@ -131,7 +131,7 @@ func (s *selection) change(ctx context.Context, server *remote, args []string, o
 	})
 }
 
-// partly adds to a failure what was done before it.
+// partly adds earlier successes to a failure.
 func (r *remote) partly(err error, done string, names []string) error {
 	if len(names) == 0 {
 		return err

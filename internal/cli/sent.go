@@ -7,8 +7,8 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// serverDocument is a document that a server has sent: read, and as it came. As JSON it is
-// what came, since a later version may have more fields.
+// serverDocument is a document from a server, decoded and as received. In JSON it is as received,
+// since a later version may have more fields.
 type serverDocument struct {
 	job.Document
 	came client.Document

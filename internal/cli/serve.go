@@ -69,8 +69,8 @@ belfry serve --listen :8420 --tls-cert server.pem --tls-key server.key`,
 	return cmd
 }
 
-// serve runs a server until ctx ends or a signal comes. The layers name settings in errors;
-// read reads the configuration again.
+// serve runs a server until ctx ends or a signal comes. from names settings in errors; read rereads
+// the configuration.
 func serve(ctx context.Context, env Env, c config.Server, from config.Layers, read func(Env) (config.Server, error)) (err error) {
 	var level slog.LevelVar
 	level.Set(c.Level())
@@ -130,7 +130,7 @@ func serve(ctx context.Context, env Env, c config.Server, from config.Layers, re
 	return continueAs(s.Carrying(), c.Data, log)
 }
 
-// startFailure says why a server did not start.
+// startFailure explains why a server did not start.
 func startFailure(err error, c config.Server, from config.Layers) error {
 	var listen *server.ListenError
 	var opening *server.StoreError
@@ -143,7 +143,7 @@ func startFailure(err error, c config.Server, from config.Layers) error {
 	return failed("%v", err)
 }
 
-// listenFailure says why an address could not be taken, which a flag names.
+// listenFailure explains why the address of a flag could not be bound.
 func listenFailure(err *server.ListenError, flag string) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
@@ -167,9 +167,9 @@ func loggerAt(env Env, c config.Server, level slog.Leveler) *slog.Logger {
 	return slog.New(slog.NewTextHandler(env.Stderr, options))
 }
 
-// chooseUser decides which user runs the commands of jobs that name none, and reports whether
-// it is root because no user is configured. Root runs them as root, as cron does, where only
-// users of this machine can define jobs.
+// chooseUser decides which user runs the commands of jobs that name none, and reports whether it is
+// root because no user is configured. Root runs them as root, like cron, if only users of this
+// machine can define jobs.
 func chooseUser(c *config.Server, from config.Layers, root bool, log *slog.Logger) (asRoot bool, err error) {
 	if !c.Has(store.RoleWorker) {
 		return false, nil
@@ -206,7 +206,7 @@ func buildInfo() *debug.BuildInfo {
 	return info
 }
 
-// announce logs where the server is and what its user should know.
+// announce logs the address of the server and other facts for its user.
 func announce(env Env, c config.Server, s *server.Server, asRoot bool, log *slog.Logger) {
 	where := []any{"url", s.URL(), "node", c.Name, "data", c.Data}
 	if file, there := s.TokenFile(); there {

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == asBelfry {
 		os.Exit(int(cli.Run(context.Background(), cli.System(), os.Args[2:])))
 	}
-	// A command leaves its connections to the end of its process.
+	// A command's connections end with its process.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
 }
 
@@ -147,11 +147,11 @@ func expanded(ts *testscript.TestScript, args []string) []string {
 	return args
 }
 
-// patience is how long a script waits for what should take milliseconds.
+// patience bounds the waits of scripts for events that should take milliseconds.
 const patience = 3 * time.Minute
 
-// eventually runs belfry until its output has a line, for what a server does in its
-// own time: eventually REGEXP ARGUMENTS.
+// eventually repeats belfry until its output has a line, for asynchronous work of a server:
+// eventually REGEXP ARGUMENTS.
 func eventually(ts *testscript.TestScript, _ bool, args []string) {
 	want, err := regexp.Compile("(?m)" + args[0])
 	ts.Check(err)
@@ -214,7 +214,7 @@ func serveInBackground(ts *testscript.TestScript, _ bool, args []string) {
 	for deadline := time.Now().Add(patience); ; {
 		probe := scriptEnv(ts)
 		probe.Stdout, probe.Stderr = &bytes.Buffer{}, &bytes.Buffer{}
-		// By its data directory: another server may be where clients look by default.
+		// By its data directory: another server may have the clients' default address.
 		if code := cli.Run(ctx, probe, []string{"job", "list", "--data", ts.Getenv("BELFRY_DATA")}); code == cli.ExitOK || code == cli.ExitNotAllowed {
 			return // a server without the API refuses
 		}
@@ -230,7 +230,7 @@ func serveInBackground(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// fetch asks the server for a path that the command line has no command for.
+// fetch requests a path of the server that has no command.
 func fetch(ts *testscript.TestScript, _ bool, args []string) {
 	c, err := config.Connect(config.Asked{}, ts.Getenv, auth.ReadToken)
 	ts.Check(err)

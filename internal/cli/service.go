@@ -105,8 +105,8 @@ func newServiceStatus(env Env) *cobra.Command {
 type host struct {
 	env    Env
 	dryRun bool
-	unit   string // where the unit stands
-	// ready says what is missing for changes, hasUser whether there is a user, run runs a
+	unit   string // path of the unit
+	// ready reports what is missing for changes, hasUser whether there is a user, and run runs a
 	// command.
 	ready   func() error
 	hasUser func(name string) bool
@@ -214,7 +214,7 @@ func (h *host) uninstall(ctx context.Context) error {
 	})
 }
 
-// do says what is done and does it, unless it is only to be shown.
+// do prints an action and does it, unless it is only shown.
 func (h *host) do(what string, do func() error) error {
 	if h.dryRun {
 		h.env.tell("would %s\n", what)

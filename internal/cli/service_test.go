@@ -13,7 +13,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/cli/systemd"
 )
 
-// testHost is a machine on which nothing is run, and commands are noted.
+// testHost is a machine that records commands instead of running them.
 func testHost(t *testing.T) (h *host, ran *[]string, told *bytes.Buffer) {
 	ran, told = new([]string), new(bytes.Buffer)
 	users := map[string]bool{}

@@ -17,8 +17,8 @@ import (
 // setKind is what documents but jobs differ in.
 type setKind struct {
 	kind    job.Kind
-	about   string // what a deletion means
-	example string // the name of one
+	about   string // the effect of a deletion
+	example string // an example of a name
 	head    []string
 	row     func(job.Document) []string
 	list    func(*client.Client, context.Context, string) (client.Page[client.Document], error)
@@ -89,7 +89,7 @@ func newListed(env Env) *cobra.Command {
 	return cmd
 }
 
-// shortDays writes the first of some dates, and how many more there are.
+// shortDays formats the first of some dates, and the number of further ones.
 func shortDays(days []string) string {
 	switch len(days) {
 	case 0:
@@ -190,7 +190,7 @@ func (k setKind) command() string {
 	return string(k.kind)
 }
 
-// documentOf returns what one of a kind is called behind an article.
+// documentOf returns the name of a kind with an article.
 func documentOf(kind job.Kind) string {
 	if kind == job.KindExecutors {
 		return "list of executors"
@@ -198,7 +198,7 @@ func documentOf(kind job.Kind) string {
 	return string(kind)
 }
 
-// setNames returns what tells shells the names of calendars or pools.
+// setNames returns the shell completion of names of calendars or pools.
 func setNames(env Env, asked *config.Asked, k setKind) cobra.CompletionFunc {
 	return namesOf(env, asked, func(ctx context.Context, server *remote, typed string) ([]string, error) {
 		page, err := k.list(server.Client, ctx, "")
@@ -206,8 +206,8 @@ func setNames(env Env, asked *config.Asked, k setKind) cobra.CompletionFunc {
 	})
 }
 
-// deleteSet deletes the version that exists when it begins: one changed in the meantime is
-// not the one that the user meant.
+// deleteSet deletes the version that exists when it begins: the user did not mean a version created
+// since.
 func deleteSet(ctx context.Context, server *remote, k setKind, name jobName, yes bool) error {
 	d, err := k.get(server.Client, ctx, name.namespace, name.name)
 	if err != nil {

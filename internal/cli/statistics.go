@@ -138,7 +138,7 @@ func loadTable(w io.Writer, env Env, load client.Load) {
 // recentShown is how many of the last runs of a job belfry job list -o wide shows.
 const recentShown = 20
 
-// recentMarks are the letters that stand for outcomes.
+// recentMarks are the letters of outcomes.
 var recentMarks = map[job.Outcome]string{
 	job.OutcomeSucceeded: ".", job.OutcomeFailed: "F", job.OutcomeTimedOut: "T", job.OutcomeLost: "L",
 	job.OutcomeMissed: "M", job.OutcomeSkipped: "s", job.OutcomeCancelled: "c",

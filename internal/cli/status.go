@@ -43,7 +43,7 @@ func showStatus(ctx context.Context, server *remote, output string) error {
 	return showOne(server.env, output, s, s.Node, func(w io.Writer) { serverText(w, server.env, &s) })
 }
 
-// serverText writes what a server is for people.
+// serverText writes the state of a server for people.
 func serverText(w io.Writer, env Env, s *client.Server) {
 	at := func(t time.Time) string {
 		if t.IsZero() {

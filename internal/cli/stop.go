@@ -12,11 +12,11 @@ import (
 	"github.com/belfry-cron/belfry/internal/server"
 )
 
-// untilSignal returns a context that ends with the first SIGINT or SIGTERM. The second one
-// ends the process, after atOnce, and the watchdog then ends its children. SIGHUP calls
-// hangUp and stops nothing. Without hangUp it is a first signal and never the second, since a
-// terminal that closes sends several; nohup keeps it away. With SIGUSR2 the context ends by
-// server.ErrUpgrade if upgrade agrees. The function that is returned must be called.
+// untilSignal returns a context that ends with the first SIGINT or SIGTERM. The second one ends the
+// process, after atOnce, and the watchdog then ends its children. SIGHUP only calls hangUp. Without
+// hangUp it is a first signal and never the second, since a closing terminal sends several; nohup
+// blocks it. With SIGUSR2 the context ends by server.ErrUpgrade if upgrade agrees. The returned
+// function must be called.
 func untilSignal(ctx context.Context, atOnce func(os.Signal), hangUp func(), upgrade func(context.Context) bool) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 8) // so that none is lost while another is handled
@@ -62,7 +62,7 @@ func untilSignal(ctx context.Context, atOnce func(os.Signal), hangUp func(), upg
 	}
 }
 
-// logLost logs what is lost by a stop at once. The server is nil before it has started.
+// logLost logs the attempts lost by an immediate stop. The server is nil before it has started.
 func logLost(log *slog.Logger, running func() []worker.Running, by os.Signal) {
 	if running == nil {
 		log.Warn("stopping at once", "signal", by.String())

@@ -13,8 +13,8 @@ import (
 	"github.com/belfry-cron/belfry/store/sqlite"
 )
 
-// openStore opens the store of a server for a command. named is what its user calls its
-// address, and inUse says what to do about a file that a server has open.
+// openStore opens the store of a server for a command. named is the user's name of the address, and
+// inUse the remedy for a file that a server has open.
 func openStore(ctx context.Context, env Env, c config.Server, named, inUse string) (store.Store, error) {
 	s, err := server.OpenStore(ctx, c, server.StoreOptions{Now: env.Now, Log: logger(env, c)})
 	if err != nil {
@@ -23,7 +23,7 @@ func openStore(ctx context.Context, env Env, c config.Server, named, inUse strin
 	return s, nil
 }
 
-// openFailure says why a store could not be opened.
+// openFailure explains why a store could not be opened.
 func openFailure(err error, c config.Server, named, inUse string) error {
 	var wrong *postgres.AddressError
 	var wrongHosts *etcd.AddressError
@@ -43,8 +43,8 @@ func openFailure(err error, c config.Server, named, inUse string) error {
 	return failed("%v", err)
 }
 
-// fileOf returns the file of a store, for the commands that are about it. instead
-// says by kind what does it for databases.
+// fileOf returns the file of a store, for file commands. instead names the alternative for each
+// kind of database.
 func fileOf(c config.Server, instead map[string]string) (string, error) {
 	if file := c.Store.File(); file != "" {
 		return file, nil

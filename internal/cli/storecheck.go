@@ -50,7 +50,7 @@ The exit code is 1 if there is damage that was not repaired.`,
 					return err
 				}
 				if named.KeepsNoHistory() {
-					flags.Store = named // it goes with --history
+					flags.Store = named // used with --history
 				}
 			}
 			_, c, err := serverConfig(env, file, flags)
@@ -125,7 +125,7 @@ func findingsOf(c *storecopy.Checked) (list []finding) {
 	return append(list, all)
 }
 
-// problems is the end of a command that checks: it fails if something is wrong.
+// problems is the end of a check: it fails if there is a problem.
 func problems(list []finding) error {
 	wrong := 0
 	for _, f := range list {

@@ -28,11 +28,11 @@ func newStore(env Env) *cobra.Command {
 	return cmd
 }
 
-// fromVariable begins an address that an environment variable holds.
+// fromVariable begins an address in an environment variable.
 const fromVariable = "env:"
 
-// storeAddress reads the URL of a store, or the name of a variable that holds it: passwords
-// on a command line can be seen by others.
+// storeAddress reads the URL of a store, or the name of a variable with it: others can see
+// passwords on a command line.
 func storeAddress(env Env, name, text string) (s config.Store, err error) {
 	if variable, ok := strings.CutPrefix(text, fromVariable); ok {
 		if text = env.Getenv(variable); text == "" {
@@ -59,8 +59,7 @@ func openWhole(ctx context.Context, env Env, c config.Server, at config.Store, h
 	return s.(storecopy.Store), nil
 }
 
-// historyAddress is storeAddress for the store of a history, which goes with a store that may have
-// its history elsewhere.
+// historyAddress is storeAddress for the history of a store that may have a separate one.
 func historyAddress(env Env, name, text string, of config.Store) (h config.History, err error) {
 	if text == "" {
 		return h, nil
@@ -200,7 +199,7 @@ func copyStore(ctx context.Context, env Env, c config.Server, args []string, ask
 		defer func() { err = errors.Join(err, to.Close()) }()
 	}
 	if !ask.dry {
-		if err := shipAll(ctx, from); err != nil { // reads of history see only some of what waits
+		if err := shipAll(ctx, from); err != nil { // reads of history only include some waiting records
 			return failed("FROM: %v", err)
 		}
 	}
@@ -219,7 +218,7 @@ func copyStore(ctx context.Context, env Env, c config.Server, args []string, ask
 	return showOne(env, ask.output, shown, "", func(w io.Writer) { copyTable(w, &shown) })
 }
 
-// sayKeys says where the key of the secrets belongs, which no store has.
+// sayKeys names the place of the secrets' key, which no store has.
 func sayKeys(ctx context.Context, env Env, from secret.Notes, at []config.Store) {
 	keeper := secret.Keeper{Store: from}
 	if sealed, err := keeper.AnySealed(ctx); err != nil || sealed == nil {
@@ -239,7 +238,7 @@ func sayKeys(ctx context.Context, env Env, from secret.Notes, at []config.Store)
 	env.tell("the copy has the secrets, and not the key that opens them: copy %s %s\n", key, where)
 }
 
-// shipAll has what waits for a history that is in another store sent there.
+// shipAll ships the records that wait for a separate history.
 func shipAll(ctx context.Context, s store.Store) error {
 	if apart, ok := s.(interface {
 		ShipAll(ctx context.Context) error
@@ -249,8 +248,8 @@ func shipAll(ctx context.Context, s store.Store) error {
 	return nil
 }
 
-// progress returns what shows how far a copy is: each part of it, and every few seconds how
-// much of it is done.
+// progress returns a function that shows the progress of a copy: each part, and every few seconds
+// the number of items.
 func progress(env Env) func(string, int) {
 	const every = 5 * time.Second
 	last, at := "", time.Time{}

@@ -1,10 +1,10 @@
 package cli
 
-// style marks words on a terminal, and leaves them as they are elsewhere.
+// style marks words on a terminal only.
 type style struct{ colour bool }
 
-// styleFor returns the style for one of the streams. NO_COLOR and CLICOLOR_FORCE
-// are conventions that people set for all programs.
+// styleFor returns the style for one of the streams. NO_COLOR and CLICOLOR_FORCE are common
+// conventions of programs.
 func styleFor(env Env, isTerminal bool) style {
 	switch {
 	case env.Getenv("NO_COLOR") != "":

@@ -19,7 +19,7 @@ func TestSystemdReceivesTheServerState(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a server")
 	}
-	dir, err := os.MkdirTemp("", "notify") // short enough for the name of a socket
+	dir, err := os.MkdirTemp("", "notify") // short enough for the path of a socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,12 +55,12 @@ func TestSystemdReceivesTheServerState(t *testing.T) {
 			Stdin: &bytes.Buffer{}, Stdout: &log, Stderr: &log, Getenv: func(name string) string { return environment[name] }, Now: time.Now, Dir: dir,
 		}, []string{"serve", "--data", "data", "--listen", "127.0.0.1:0", "--run-as", me.Username})
 	}()
-	// A start may take longer than systemd would wait.
+	// A start may take longer than systemd's timeout.
 	first := heard()
 	if first != "EXTEND_TIMEOUT_USEC=60000000" {
 		t.Errorf("systemd receives %q first", first)
 	}
-	// It may be alive before it is ready.
+	// It may report life before readiness.
 	for strings.HasPrefix(first, "EXTEND_") || first == "WATCHDOG=1" {
 		first = heard()
 	}

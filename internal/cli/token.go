@@ -91,14 +91,14 @@ func createToken(ctx context.Context, server *remote, request client.TokenReques
 	for _, warning := range made.Warnings {
 		server.env.tell("warning: %s: %s\n", oneLine(made.Name), printable(warning))
 	}
-	// In a table it stands alone, so that it can go into a file.
+	// In a table it is the only output, so that it can go into a file.
 	if output == asTable && server.env.StdoutIsTerminal {
 		server.env.tell("token %s, %s; it is not shown again:\n", oneLine(made.Name), tokenText(server.env, &made.Token))
 	}
 	return showOne(server.env, output, made, made.Name, func(w io.Writer) { fmt.Fprintln(w, oneLine(made.Secret)) })
 }
 
-// tokenText says what a token is good for.
+// tokenText describes the rights of a token.
 func tokenText(env Env, t *client.Token) string {
 	text := string(t.Role)
 	if t.Joins != nil {
@@ -162,7 +162,7 @@ within a second. The last token that can create others cannot be revoked.`,
 	return cmd
 }
 
-// revokeTokens revokes one after the other, and says each that is done.
+// revokeTokens revokes one token after another, and reports each.
 func revokeTokens(ctx context.Context, server *remote, names []string, yes bool) error {
 	if err := agree(server.env, yes, "revoke %s: %s", counted(len(names), "token"), shortList(names)); err != nil {
 		return err
@@ -178,7 +178,7 @@ func revokeTokens(ctx context.Context, server *remote, names []string, yes bool)
 	return nil
 }
 
-// tokenNames returns what tells shells the names of tokens.
+// tokenNames returns the shell completion of token names.
 func tokenNames(env Env, asked *config.Asked) cobra.CompletionFunc {
 	return namesOf(env, asked, func(ctx context.Context, server *remote, _ string) (names []string, err error) {
 		page, err := server.Tokens(ctx)

@@ -12,8 +12,8 @@ import (
 	"github.com/belfry-cron/belfry/internal/cli"
 )
 
-// TestWhatPeopleTypeIsAnswered has inputs from first days with Belfry, with what the answer must
-// name. None of them reaches a server.
+// TestWhatPeopleTypeIsAnswered has typical first inputs, with the expected hints. None of them
+// reaches a server.
 func TestWhatPeopleTypeIsAnswered(t *testing.T) {
 	for _, row := range []struct{ typed, want string }{
 		// Commands of other programs.
@@ -198,7 +198,7 @@ func TestHTTPSToAServerWithoutTLSIsAnsweredWithItsAddress(t *testing.T) {
 	}
 }
 
-// shellWords splits a line as a shell does, at spaces outside of single quotes.
+// shellWords splits a line like a shell, at spaces outside of single quotes.
 func shellWords(line string) (words []string) {
 	for i, part := range strings.Split(line, "'") {
 		if i%2 == 1 {

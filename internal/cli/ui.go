@@ -58,8 +58,8 @@ func openUI(ctx context.Context, server *remote, open bool) error {
 	return openPrivately(ctx, server.env, address)
 }
 
-// pageFor is how long the page with the code is kept: a browser that starts on a busy machine
-// reads it after the program that opened it has ended.
+// pageFor is how long the page with the code is kept: on a busy machine a browser may read it after
+// its opener has ended.
 const pageFor = 20 * time.Second
 
 // privatePage leads a browser to an address.
@@ -70,8 +70,8 @@ var privatePage = template.Must(template.New("page").Parse(`<!DOCTYPE html>
 <p><a href="{{.}}">Open the web UI of Belfry</a>
 `))
 
-// openPrivately opens an address in a browser by a file that only this user can read: every user
-// of the machine sees the arguments of programs.
+// openPrivately opens an address in a browser through a private file, since every user of the
+// machine sees the arguments of programs.
 func openPrivately(ctx context.Context, env Env, address string) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
@@ -94,7 +94,7 @@ func openPrivately(ctx context.Context, env Env, address string) error {
 	}
 	unopened := make(chan string, 1)
 	go func() {
-		// Without a desktop xdg-open is the browser, and ends with it: later than this command.
+		// Without a desktop xdg-open is the browser, and may outlive this command.
 		if program, err := openBrowser(context.WithoutCancel(ctx), "file://"+(&url.URL{Path: file}).EscapedPath()); err != nil {
 			unopened <- program
 		}

@@ -27,8 +27,8 @@ func upgrades(log *slog.Logger, opened func() bool) func(context.Context) bool {
 	}
 }
 
-// inherited returns the state that the previous version has left, and whether that version
-// only asks for a check of the configuration, which was done.
+// inherited returns the state of the previous version, and whether that version only requested a
+// check of the configuration, which is done.
 func inherited(env Env) (c *server.Carried, checked bool, err error) {
 	c, checked, err = server.Inherited(env.Getenv)
 	if err != nil {
@@ -37,7 +37,7 @@ func inherited(env Env) (c *server.Carried, checked bool, err error) {
 	return c, checked, nil
 }
 
-// continueAs executes the next version of the program, if it is to continue with something.
+// continueAs executes the next version of the program, if there is state to continue.
 func continueAs(c *server.Carried, data string, log *slog.Logger) error {
 	if c == nil {
 		return nil

@@ -16,7 +16,7 @@ func TestRootRunsCommandsAsRootOnlyWhereItsOwnMachineDefinesJobs(t *testing.T) {
 		config     config.Server
 		notRoot    bool
 		user       string
-		logs, says string // in the log, and in the error
+		logs, says string // in the log and in the error
 	}{
 		{name: "on loopback", config: config.Server{Listen: "127.0.0.1:8420", Store: file}, user: "root"},
 		{name: "on loopback, not root", config: config.Server{Listen: "127.0.0.1:8420", Store: file}, notRoot: true},

@@ -87,7 +87,7 @@ generate-jobs | belfry validate -f -`,
 	return cmd
 }
 
-// addFiles adds the flags that say which documents are read.
+// addFiles adds the flags for the documents to read.
 func addFiles(cmd *cobra.Command, names *[]string, recursive *bool) {
 	f := cmd.Flags()
 	f.VarP((*fileNames)(names), "file", "f", "file or folder to read, - for standard input; may be repeated")
@@ -105,8 +105,7 @@ func noFiles(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// fileNames is a flag that may be given several times. Commas are part of a
-// name.
+// fileNames is a repeatable flag. Commas are part of a name.
 type fileNames []string
 
 // Set is called by the flag library.
@@ -124,14 +123,14 @@ func (n *fileNames) String() string { return strings.Join(*n, " ") }
 // Type is called by the flag library.
 func (n *fileNames) Type() string { return "NAME" }
 
-// validation is what belfry validate knows at the end.
+// validation is the result of belfry validate.
 type validation struct {
 	documents []job.Document
 	problems  job.Problems
-	remarks   []string // what could not be checked
+	remarks   []string // unchecked parts
 }
 
-// readFiles reads the files that names stand for.
+// readFiles reads the named files.
 func readFiles(env Env, names []string, recursive bool) (*validation, error) {
 	v := &validation{}
 	for _, name := range names {
@@ -152,7 +151,7 @@ func readFiles(env Env, names []string, recursive bool) (*validation, error) {
 func (v *validation) draw(as flow.Drawing) []byte {
 	var b bytes.Buffer
 	if len(v.problems) > 0 {
-		return nil // a circle has no layers
+		return nil // a cycle has no layers
 	}
 	for _, d := range v.documents {
 		if d.Job != nil {
@@ -215,7 +214,7 @@ func counted(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// filesOf returns the files that a name stands for.
+// filesOf returns the files of a name.
 func filesOf(env Env, name string, recursive bool) ([]string, error) {
 	if name == "-" {
 		return []string{name}, nil
@@ -259,8 +258,8 @@ func filesOf(env Env, name string, recursive bool) ([]string, error) {
 	return files, nil
 }
 
-// unreadable is the failure for a file that cannot be read. One that does not
-// exist is a mistake in the command line.
+// unreadable is the failure for a file that cannot be read. A missing file is a mistake in the
+// command line.
 func unreadable(name string, err error) *failure {
 	var pathError *fs.PathError
 	if errors.As(err, &pathError) {
@@ -305,7 +304,7 @@ func (v *validation) read(env Env, file string) error {
 	return v.note(err)
 }
 
-// note keeps problems, and returns an error that is none.
+// note keeps problems, and returns other errors.
 func (v *validation) note(err error) error {
 	var problems job.Problems
 	if errors.As(err, &problems) {
@@ -315,7 +314,7 @@ func (v *validation) note(err error) error {
 	return err
 }
 
-// judge looks for the mistakes in what the documents say.
+// judge searches the documents for mistakes.
 func (v *validation) judge(now time.Time) {
 	type identity struct {
 		kind job.Kind
@@ -349,7 +348,7 @@ func (v *validation) judge(now time.Time) {
 				v.remarks = append(v.remarks, fmt.Sprintf("note: %s:%d:1: job %s names the calendar %s, which is not in these files and was not checked", d.File, d.Line, d.FullName(), name))
 			}
 		}
-		// Validate returns problems and nothing else.
+		// Validate only returns problems.
 		_ = v.note(err)
 		if err == nil {
 			for _, w := range d.Warnings(job.Now(now)) {
@@ -371,8 +370,8 @@ func (v *validation) wrongFiles() map[string]bool {
 	return files
 }
 
-// render returns the answer for stdout. Documents are complete or not there at
-// all, so that a pipe never applies half of them.
+// render returns the answer for stdout. It has all documents or none, so that a pipe never applies
+// half of them.
 func (v *validation) render(output string) ([]byte, error) {
 	var b bytes.Buffer
 	if output == asTable {
@@ -443,8 +442,7 @@ type problem struct {
 	HintArgs *job.ReasonArgs `json:"hint_args,omitempty"`
 }
 
-// withDefaults returns a document with everything filled in that a server
-// without settings would fill in.
+// withDefaults fills in the defaults of a server without settings.
 func withDefaults(d job.Document) job.Document {
 	if d.Job != nil {
 		d.Job = d.Job.WithDefaults(job.Defaults{})

@@ -23,13 +23,13 @@ import (
 	"github.com/belfry-cron/belfry/internal/cli"
 )
 
-// verb is what a test has to know of a command to run it.
+// verb is the test data of a command.
 type verb struct {
-	args   []string // with what it ends with 0
-	absent []string // with what it is about something that does not exist
+	args   []string // arguments that succeed
+	absent []string // arguments that name a missing object
 	reads  bool     // a viewer may
 	code   cli.ExitCode
-	// unrun says why it is not run with its args.
+	// unrun explains why args are not run.
 	unrun string
 }
 
@@ -138,7 +138,7 @@ type bench struct {
 	url string
 	env map[string]string
 
-	n     int    // of commands so far
+	n     int    // number of commands so far
 	ended string // a run
 }
 
@@ -236,7 +236,7 @@ func (b *bench) run(more map[string]string, args ...string) (stdout, stderr stri
 	return out.String(), errs.String(), code
 }
 
-// withFlags adds flags to the arguments of a command, before what is no flag of it.
+// withFlags adds flags to the arguments of a command, before arguments that are no flags of it.
 func withFlags(args []string, flags ...string) []string {
 	if dash := slices.Index(args, "--"); dash >= 0 {
 		return slices.Insert(slices.Clone(args), dash, flags...)
@@ -254,7 +254,7 @@ func (b *bench) need(args ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// command returns a command with arguments, in which what they name is there.
+// command returns a command whose arguments name existing objects.
 func (b *bench) command(name string, args []string) []string {
 	b.t.Helper()
 	b.n++
@@ -304,7 +304,7 @@ func commands(t *testing.T) map[string]string {
 	})
 }
 
-// Each command, however it goes wrong: the exit codes that all have.
+// Each command in each failure: the common exit codes.
 func TestEachCommandEndsAsDocumented(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a server")
@@ -343,15 +343,15 @@ func TestEachCommandEndsAsDocumented(t *testing.T) {
 				ends(cli.ExitNotFound, "there is no |is no |no such", nil, append(words, v.absent...)...)
 			}
 			if name == "job edit" || name == "exec" || name == "worker" || name == "login" || name == "logout" {
-				return // what follows wants a terminal; a command runs whatever the server says, a worker waits for it, and a person needs no token
+				return // the rest needs a terminal; a command runs whatever the server says, a worker waits for it, and a person needs no token
 			}
 			args := b.command(name, v.args)
 			if name == "events" {
-				args = words // one that continues after an event retries for a while
+				args = words // a command that continues after an event retries for a while
 			}
 			ends(cli.ExitUnreachable, "http://127.0.0.1:1", map[string]string{"BELFRY_TOKEN": "x"}, withFlags(args, "--server", "http://127.0.0.1:1")...)
 			if name == "validate" {
-				return // it wants a server only if it is named
+				return // it only uses a named server
 			}
 			ends(cli.ExitNotAllowed, "token", map[string]string{"BELFRY_DATA": b.dir, "BELFRY_SERVER": b.url}, args...)
 			if !v.reads {
@@ -361,7 +361,7 @@ func TestEachCommandEndsAsDocumented(t *testing.T) {
 	}
 }
 
-// Each form of each output can be read by what it is made for.
+// Each form of each output can be parsed.
 func TestEachFormOfEachOutputCanBeRead(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a server")
@@ -396,7 +396,7 @@ func TestEachFormOfEachOutputCanBeRead(t *testing.T) {
 	}
 }
 
-// readable tells why a text is not of a form.
+// readable reports why a text is not valid in a form.
 func readable(form, text string) error {
 	var value any
 	switch form {
@@ -422,7 +422,7 @@ func readable(form, text string) error {
 	return nil
 }
 
-// A wait that is interrupted says that the run continues, and how to follow it.
+// An interrupted wait says that the run continues, and how to follow it.
 func TestAnInterruptedWaitSaysThatTheRunContinues(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a server")

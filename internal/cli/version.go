@@ -15,13 +15,13 @@ import (
 // release is the version of a release, which its build sets.
 var release string
 
-// version is what belfry version says. Its keys are a contract.
+// version is the output of belfry version. Its keys are a contract.
 type version struct {
 	Version   string `json:"version"`
-	Revision  string `json:"revision"` // of the source; "" when it is not known
+	Revision  string `json:"revision"` // of the source; "" if unknown
 	Go        string `json:"go"`
 	Platform  string `json:"platform"`
-	ZoneTable string `json:"zone_table"` // release of the IANA data inside
+	ZoneTable string `json:"zone_table"` // release of the embedded IANA data
 }
 
 func newVersion(env Env) *cobra.Command {

@@ -16,11 +16,11 @@ import (
 // JSON has it as a shell reads it.
 const firstJob = "{name: hello, schedule: {every: 10s}, run: {shell: echo hello%s}}"
 
-// welcome shows how to create a first job and see its output, as long as there are no
-// jobs: on the terminal, or else in the log.
+// welcome shows how to create a first job and see its output, as long as there are no jobs: on the
+// terminal or in the log.
 func welcome(ctx context.Context, env Env, c config.Server, s *server.Server, log *slog.Logger) {
 	if _, there := s.TokenFile(); len(c.Roles) < len(config.AllRoles()) || !there {
-		return // the commands would need another node, or a token
+		return // the commands would need another node or a token
 	}
 	if s.HasJobs(ctx) {
 		return
@@ -30,7 +30,7 @@ func welcome(ctx context.Context, env Env, c config.Server, s *server.Server, lo
 		where = " --data " + quoted(c.Data)
 	}
 	if os.Geteuid() == 0 && c.Shell.DefaultUser != "root" {
-		dir = ", dir: /" // that user may not enter the directory of the server
+		dir = ", dir: /" // that user may be unable to enter the server's directory
 	}
 	apply := fmt.Sprintf("echo '"+firstJob+"' | %s apply -f -%s", dir, belfry, where)
 	run := fmt.Sprintf("%s job run hello --logs%s", belfry, where)

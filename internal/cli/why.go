@@ -14,18 +14,18 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// whyRuns is how many occurrences belfry why looks at: what fits on a screen with the rest.
+// whyRuns is how many occurrences belfry why shows: enough for a screen with the rest.
 const whyRuns = 10
 
-// whyAnswer says why a job did or did not run.
+// whyAnswer explains why a job did or did not run.
 type whyAnswer struct {
 	Job       string             `json:"job"`
-	Verdict   string             `json:"verdict"`   // a sentence about now
-	Do        []string           `json:"do"`        // what there is to do, the most recent cause first
+	Verdict   string             `json:"verdict"`   // a sentence about the present
+	Do        []string           `json:"do"`        // advice, for the most recent cause first
 	Status    *job.Status        `json:"status"`    // of the job
 	Next      *client.Occurrence `json:"next"`      // null if there is none
-	NoNext    string             `json:"no_next"`   // why there is none
-	Attention []client.Attention `json:"attention"` // what needs a person about it
+	NoNext    string             `json:"no_next"`   // why Next is null
+	Attention []client.Attention `json:"attention"` // problems of the job for a person
 	Runs      []client.Run       `json:"last"`      // the latest first
 }
 
@@ -58,7 +58,7 @@ The exit code is 0 whatever is found.`, whyRuns),
 	return cmd
 }
 
-// why collects what there is to say about a job.
+// why collects the data to explain a job.
 func why(ctx context.Context, server *remote, name jobName) (whyAnswer, error) {
 	answer := whyAnswer{Job: name.String(), Do: []string{}, Attention: []client.Attention{}}
 	d, err := server.Job(ctx, name.namespace, name.name, false)
@@ -93,7 +93,7 @@ func why(ctx context.Context, server *remote, name jobName) (whyAnswer, error) {
 		return answer, err
 	}
 	for _, r := range runs.Items {
-		// A run that is planned for later has not been kept from anything.
+		// A run planned for later has not been delayed.
 		if r.State != job.StateReady || r.Attempt > 1 || !r.Due.After(server.env.Now()) {
 			answer.Runs = append(answer.Runs, r)
 		}
@@ -104,7 +104,7 @@ func why(ctx context.Context, server *remote, name jobName) (whyAnswer, error) {
 	return answer, nil
 }
 
-// judge sets the verdict and what there is to do.
+// judge sets the verdict and the advice.
 func (a *whyAnswer) judge(env Env) {
 	s := a.Status
 	switch {
@@ -143,7 +143,7 @@ func (a *whyAnswer) judge(env Env) {
 	}
 }
 
-// suffixed returns a text behind what introduces it, or nothing without one.
+// suffixed returns a text with a prefix, or "" without a text.
 func suffixed(before, text string) string {
 	if text == "" {
 		return ""
@@ -151,7 +151,7 @@ func suffixed(before, text string) string {
 	return before + text
 }
 
-// endedAs says in a verb how far a run has come.
+// endedAs describes the state of a run with a verb.
 func endedAs(r *client.Run) string {
 	switch {
 	case r.State == job.StateRunning:
@@ -166,8 +166,7 @@ func endedAs(r *client.Run) string {
 	return "was " + string(r.Outcome)
 }
 
-// adviceOn returns what there is to do about a reason, "" if the catalogue knows nothing better
-// than to read it.
+// adviceOn returns the advice on a reason, "" if the catalogue has none but to read it.
 func adviceOn(why client.Why) string {
 	label := reason.Label(why.Value())
 	if label == job.ReasonText {

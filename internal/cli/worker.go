@@ -75,9 +75,9 @@ belfry worker --config /etc/belfry-worker.yaml`,
 	return cmd
 }
 
-// workerConfig puts together what flags, environment and file say to a worker.
+// workerConfig combines flags, environment and file for a worker.
 func workerConfig(env Env, file string, flags config.Server) (config.Layers, config.Server, error) {
-	// What a server has from the environment is not for the worker beside it.
+	// A server's environment does not apply to a worker beside it.
 	alone := env
 	alone.Getenv = func(name string) string {
 		if name == "BELFRY_STORE" || name == "BELFRY_HISTORY" || name == "BELFRY_DATA" {
@@ -112,7 +112,7 @@ func workerConfig(env Env, file string, flags config.Server) (config.Layers, con
 	case c.Worker.TokenFile != "" && c.Worker.JoinTokenFile != "":
 		return l, c, misused("--token-file and --join-token-file cannot be combined: keep one of them")
 	}
-	// Jobs come from other machines: nothing is open because only this one is meant.
+	// Jobs come from other machines: defaults for a single machine do not apply.
 	c.Listen = ""
 	return l, c, nil
 }

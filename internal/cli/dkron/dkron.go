@@ -21,7 +21,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Options are what jobs do not say.
+// Options are settings that jobs lack.
 type Options struct {
 	// Zone is the time zone of the Dkron servers, which jobs without timezone mean.
 	Zone string
@@ -49,8 +49,8 @@ type theirs struct {
 	ExpiresAt      any                          `json:"expires_at"`
 }
 
-// Import reads the answer of GET /v1/jobs, or one job of it. A line is a job; its number is the place
-// in the list.
+// Import reads the answer of GET /v1/jobs, or one job of it. Each line is a job; its number is its
+// place in the list.
 func Import(text string, opt Options) ([]crontab.Line, error) {
 	var list []theirs
 	data := bytes.TrimSpace([]byte(text))
@@ -151,7 +151,7 @@ func (i *importer) job(t *theirs, name string) {
 	i.line.Documents = []job.Document{{Kind: job.KindJob, Job: j}}
 }
 
-// schedule sets when the job is due.
+// schedule sets the schedule of the job.
 func (i *importer) schedule(j *job.Job, t *theirs) phrase.Text {
 	text := strings.TrimSpace(t.Schedule)
 	zone := t.Timezone
@@ -192,7 +192,7 @@ func (i *importer) schedule(j *job.Job, t *theirs) phrase.Text {
 	return i.span(j, t)
 }
 
-// span sets from when to when the job is due.
+// span sets the start and end of the schedule.
 func (i *importer) span(j *job.Job, t *theirs) phrase.Text {
 	for _, bound := range []struct {
 		name  string
@@ -216,7 +216,7 @@ func (i *importer) span(j *job.Job, t *theirs) phrase.Text {
 	return phrase.Text{}
 }
 
-// work sets what the job runs.
+// work sets the work of the job.
 func (i *importer) work(j *job.Job, t *theirs) phrase.Text {
 	c := maps.Clone(t.ExecutorConfig)
 	take := func(key string) string {
@@ -334,7 +334,8 @@ func (i *importer) http(j *job.Job, take func(string) string) phrase.Text {
 	return setTimeout(j, take("timeout"))
 }
 
-// place sets the nodes. Dkron runs a job on each node with its tags, or on as many as a tag says.
+// place sets the nodes. Dkron runs a job on each node with its tags, or on the number of nodes in a
+// tag.
 func (i *importer) place(j *job.Job, t *theirs) {
 	one := false
 	for _, key := range slices.Sorted(maps.Keys(t.Tags)) {
@@ -362,5 +363,5 @@ func (i *importer) place(j *job.Job, t *theirs) {
 	}
 }
 
-// literal keeps text from being a template.
+// literal escapes text so that it is no template.
 func literal(text string) string { return strings.ReplaceAll(text, "{{", `{{ "{{" }}`) }

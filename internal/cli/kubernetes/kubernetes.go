@@ -19,7 +19,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Options are what CronJobs do not say.
+// Options are settings that CronJobs lack.
 type Options struct {
 	// Zone is the time zone of the controller manager, which CronJobs without timeZone mean.
 	Zone string
@@ -139,8 +139,8 @@ type volume struct {
 	PersistentVolumeClaim any `yaml:"persistentVolumeClaim"`
 }
 
-// Import reads CronJobs: documents of YAML or JSON, and lists of them. Other kinds are left out. A
-// line is a CronJob.
+// Import reads CronJobs: documents of YAML or JSON, and lists of them. Other kinds are skipped.
+// Each line is a CronJob.
 func Import(text string, opt Options) ([]crontab.Line, error) {
 	var lines []crontab.Line
 	names := map[string]string{}
@@ -162,7 +162,7 @@ func Import(text string, opt Options) ([]crontab.Line, error) {
 			if err := node.Decode(&c); err != nil {
 				return nil, fmt.Errorf("the CronJob of line %d cannot be read: %w", node.Line, err)
 			}
-			if c.Metadata.Name == "" { // the cluster ends it in random letters
+			if c.Metadata.Name == "" { // the cluster appends random letters
 				c.Metadata.Name = strings.TrimRight(c.Metadata.GenerateName, "-.")
 			}
 			line := crontab.Line{Number: node.Line, Text: "CronJob " + c.fullName() + "  " + c.Spec.Schedule}
@@ -199,7 +199,7 @@ func cronJobsIn(n *yaml.Node) (found []*yaml.Node) {
 			}
 			if kind := field(item, "kind"); kind != nil && kind.Value == "CronJob" {
 				found = append(found, item)
-			} else if item.Kind == yaml.MappingNode { // an alias may name what it is in
+			} else if item.Kind == yaml.MappingNode { // an alias may name its own ancestor
 				found = append(found, cronJobsIn(item)...)
 			}
 		}
@@ -224,7 +224,7 @@ func field(n *yaml.Node, name string) *yaml.Node {
 	return nil
 }
 
-// own returns the value of a field of a mapping, or of one that an alias names.
+// own returns the value of a mapping's field, resolving aliases.
 func own(n *yaml.Node, name string) *yaml.Node {
 	if n != nil && n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -255,7 +255,7 @@ type importer struct {
 
 func (i *importer) note(text phrase.Text) { i.line.Notes = append(i.line.Notes, text) }
 
-// What Kubernetes fills in.
+// Defaults of Kubernetes.
 const (
 	defaultBackoffLimit = 6
 	firstBackoff        = job.Duration(10 * time.Second)
@@ -266,7 +266,7 @@ func (i *importer) cronJob(c *cronJob) {
 	spec, of := &c.Spec, &c.Spec.JobTemplate.Spec
 	j := &job.Job{Name: c.Metadata.Name, Paused: spec.Suspend, Schedule: job.Schedule{Cron: []string{spec.Schedule}, Timezone: spec.TimeZone}}
 	first, expression, _ := strings.Cut(strings.TrimSpace(spec.Schedule), " ")
-	if _, zone, inside := strings.Cut(first, "TZ="); inside && spec.TimeZone == "" { // as controllers of old read it
+	if _, zone, inside := strings.Cut(first, "TZ="); inside && spec.TimeZone == "" { // as old controllers read it
 		j.Schedule = job.Schedule{Cron: []string{strings.TrimSpace(expression)}, Timezone: zone}
 	} else if spec.TimeZone == "" {
 		j.Schedule.Timezone = i.Zone
@@ -298,7 +298,7 @@ func (i *importer) cronJob(c *cronJob) {
 	i.line.Documents = []job.Document{{Kind: job.KindJob, Job: j}}
 }
 
-// policy sets what happens when runs overlap, are late, fail and take too long.
+// policy sets the policies for runs that overlap, are late, fail and take too long.
 func (i *importer) policy(j *job.Job, c *cronJob) {
 	spec, of := &c.Spec, &c.Spec.JobTemplate.Spec
 	switch spec.ConcurrencyPolicy {
@@ -345,7 +345,7 @@ func valueOr(n *int, otherwise int) int {
 	return *n
 }
 
-// pod sets the work, and returns why there is none.
+// pod sets the work, or returns why there is none.
 func (i *importer) pod(j *job.Job, pod *podSpec) (problem phrase.Text) {
 	switch {
 	case len(pod.Containers) == 0:
@@ -501,7 +501,7 @@ func (i *importer) limits(c *job.Container, limits map[string]string) {
 	}
 }
 
-// mounts keeps directories in memory and of the node.
+// mounts converts directories in memory and on the node.
 func (i *importer) mounts(c *job.Container, pod *podSpec, of *container) {
 	for _, m := range of.VolumeMounts {
 		n := slices.IndexFunc(pod.Volumes, func(v volume) bool { return v.Name == m.Name })
@@ -529,7 +529,7 @@ func (i *importer) mounts(c *job.Container, pod *podSpec, of *container) {
 	}
 }
 
-// literal keeps text from being a template.
+// literal escapes text so that it is no template.
 func literal(text string) string { return strings.ReplaceAll(text, "{{", `{{ "{{" }}`) }
 
 func literals(list []string) []string {

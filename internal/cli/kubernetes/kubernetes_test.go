@@ -9,7 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// pod is a CronJob with fields of its spec, of the spec of its job, of its pod and of its container.
+// pod returns a CronJob with fields of its spec, its job's spec, its pod and its container.
 func pod(spec, of, inPod, inContainer string) string {
 	return "apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: a, namespace: n}\nspec:\n  schedule: '0 3 * * *'\n  timeZone: UTC\n" + spec +
 		"  jobTemplate:\n    spec:\n      backoffLimit: 0\n" + of + "      template:\n        spec:\n" + inPod + "          containers:\n          - name: main\n            image: busybox:1\n" + inContainer

@@ -13,7 +13,7 @@ var units = map[string]float64{
 	"": 1, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40,
 }
 
-// quantity reads a quantity, such as 500m or 128Mi.
+// quantity parses a quantity, such as 500m or 128Mi.
 func quantity(text string) (float64, bool) {
 	number := strings.TrimRight(text, "mkMGTKi")
 	unit, known := units[text[len(number):]]

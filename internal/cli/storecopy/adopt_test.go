@@ -9,7 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// forgetful is a target that loses what it is given, so that each step finds the same to change.
+// forgetful is a target that drops writes, so that each step finds the same changes.
 type forgetful struct {
 	Store
 	steps int

@@ -12,18 +12,17 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// The first record in the audit of a target says what it is a copy of. Its Version is the
-// number of the first record that was copied, and those behind it have the numbers that
-// follow: so the audit itself says how far it was copied.
+// The first record in a target's audit names the source. Its Version is the number of the first
+// copied record, and the numbers continue from there: so the audit shows the progress of the copy.
 const (
 	markAction = "store.copy"
 	markObject = "store-"
 )
 
 // auditPlace is where the audit of the target has got to.
-type auditPlace struct{ next int64 } // the number in the source to continue with
+type auditPlace struct{ next int64 } // the next number in the source
 
-// mark sees to it that the target is empty, or a copy of the same source, and says so in it.
+// mark checks that the target is empty or a copy of the same source, and records that in it.
 func (c *copying) mark(ctx context.Context) error {
 	id, err := c.from.HistoryID(ctx)
 	if err != nil {
@@ -80,8 +79,8 @@ func (c *copying) mark(ctx context.Context) error {
 	}}})
 }
 
-// sameAudit ensures that the latest record of the target equals the source's: a target that
-// was used has others.
+// sameAudit ensures that the latest record of the target equals the source's: a used target has
+// other records.
 func (c *copying) sameAudit(ctx context.Context, toLast, last int64, any bool) error {
 	if !any {
 		return nil
@@ -104,7 +103,7 @@ func (c *copying) sameAudit(ctx context.Context, toLast, last int64, any bool) e
 	return nil
 }
 
-// auditSpan returns the numbers of the first and the latest record, 0 if there is none.
+// auditSpan returns the numbers of the first and latest record, 0 if there is none.
 func auditSpan(ctx context.Context, s Store) (first, last int64, err error) {
 	list, _, err := s.Audit(ctx, store.AuditQuery{Limit: 1})
 	if err != nil || len(list) == 0 {
@@ -122,7 +121,7 @@ func auditSpan(ctx context.Context, s Store) (first, last int64, err error) {
 	return int64(n) + 1, last, err
 }
 
-// auditAt returns the record with a number, or the latest before it.
+// auditAt returns the record with a number, or its predecessor.
 func auditAt(ctx context.Context, s Store, seq int64) (store.AuditRecord, error) {
 	list, _, err := s.Audit(ctx, store.AuditQuery{Before: seq + 1, Limit: 1})
 	if err != nil || len(list) == 0 {

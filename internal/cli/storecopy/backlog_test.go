@@ -9,7 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// backlog makes a job with n runs that wait for each other, and one that has the slot.
+// backlog creates a job with n runs that wait for each other, and one in the slot.
 func (w *world) backlog(n int) *store.Job {
 	w.Helper()
 	j := w.put("name: many\nschedule: {cron: '* * * * *'}\nrun: {shell: 'true'}\npolicy: {overlap: queue}")
@@ -46,7 +46,7 @@ func (w *world) backlog(n int) *store.Job {
 	return j
 }
 
-// A backlog is copied through stores, is whole in each, and is removed with its job.
+// A copied backlog is complete in each store, and is removed with its job.
 func TestCopyTakesABacklogAlong(t *testing.T) {
 	w := newWorld(t, inMemory)
 	copyBacklog(t, w, 450, inFile(t), apart(t), inMemory)

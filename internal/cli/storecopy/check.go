@@ -25,7 +25,7 @@ type Checked struct {
 	Damage                      []engine.Damage // at most damageMax of it
 }
 
-// Left returns how much damage is not mended.
+// Left returns the number of unmended findings.
 func (c *Checked) Left() (n int) {
 	for i := range c.Damage {
 		if !c.Damage[i].Mended {
@@ -35,13 +35,13 @@ func (c *Checked) Left() (n int) {
 	return n
 }
 
-// checking is a check that is being made.
+// checking is a check in progress.
 type checking struct {
 	Checked
 	s     Store
 	o     CheckOptions
-	since int64             // how far the feed was read
-	names map[job.ID]string // of jobs that are not deleted
+	since int64             // position in the feed
+	names map[job.ID]string // names of undeleted jobs
 }
 
 // Check searches a store for damage. Nodes may use it at the same time.
@@ -53,7 +53,7 @@ func Check(ctx context.Context, s Store, o CheckOptions) (Checked, error) {
 	if k, ok := s.(keyed); ok {
 		damage, err := k.MendKeys(ctx, o.Fix)
 		if c.found(damage...); err != nil || c.Left() > 0 {
-			return c.Checked, err // nothing else can be read
+			return c.Checked, err // the rest cannot be read
 		}
 	}
 	for _, look := range []func(context.Context) error{c.jobs, c.listed, c.runs, c.audit, c.history} {
@@ -80,7 +80,7 @@ func (c *checking) found(list ...engine.Damage) {
 // rewriteMend is how the feed and the revisions are mended.
 const rewriteMend = "write a new version of it that says the same"
 
-// jobs goes through the feed that planners read: it has all jobs, whatever their names lead to.
+// jobs reads the planners' feed: it has all jobs, whatever their names lead to.
 func (c *checking) jobs(ctx context.Context) error {
 	for {
 		list, next, err := c.s.JobsChanged(ctx, store.AllPartitions, c.since, jobsPage)
@@ -98,7 +98,7 @@ func (c *checking) jobs(ctx context.Context) error {
 	}
 }
 
-// planned looks at jobs as planners see them.
+// planned checks jobs as planners read them.
 func (c *checking) planned(ctx context.Context, list []store.PlannedJob) error {
 	uids := make([]job.ID, len(list))
 	for i := range list {
@@ -158,13 +158,13 @@ func (c *checking) latest(ctx context.Context, j *engine.Job) error {
 	return nil
 }
 
-// listed looks for jobs that have a name and are not in the feed.
+// listed searches for named jobs that are missing from the feed.
 func (c *checking) listed(ctx context.Context) error {
 	return eachJob(ctx, c.s, func(list []*store.Job) error {
 		if !slices.ContainsFunc(list, c.unknown) {
 			return nil
 		}
-		if err := c.jobs(ctx); err != nil { // those that were made since
+		if err := c.jobs(ctx); err != nil { // jobs created since
 			return err
 		}
 		for _, j := range list {
@@ -211,7 +211,7 @@ func (c *checking) runs(ctx context.Context) error {
 	})
 }
 
-// audit looks for numbers that are missing.
+// audit searches for missing numbers.
 func (c *checking) audit(ctx context.Context) error {
 	first, last, err := auditSpan(ctx, c.s)
 	if err != nil || last == 0 {
@@ -230,7 +230,7 @@ func (c *checking) audit(ctx context.Context) error {
 	})
 }
 
-// history looks for records that call a job by another name than it has.
+// history searches for records with a wrong name of their job.
 func (c *checking) history(ctx context.Context) error {
 	said := map[job.ID]bool{}
 	s := &stream{s: c.s}

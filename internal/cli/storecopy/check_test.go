@@ -19,14 +19,14 @@ import (
 	"github.com/belfry-cron/belfry/store/sqlite"
 )
 
-// damage is what is done to a store behind its back, and what the check says of it.
+// damage is done to a store directly, with the expected finding.
 type damage struct {
 	name   string
 	sql    string
 	check  string
 	object string
 	says   string
-	lasts  bool // it is not mended
+	lasts  bool // it cannot be mended
 }
 
 var damages = []damage{
@@ -92,7 +92,7 @@ var damages = []damage{
 	},
 }
 
-// healthy returns a file that was filled with one of everything and closed.
+// healthy returns the closed file of a store with one of everything.
 func healthy(t *testing.T) (path string, w *world) {
 	path = filepath.Join(t.TempDir(), "belfry.db")
 	w = newWorld(t, func(now func() time.Time) storecopy.Store { return openFile(t, path, now) })
@@ -174,7 +174,7 @@ func TestCheckFindsNothingInAHealthyStore(t *testing.T) {
 	}
 }
 
-// A run of which history says that it has ended is damage in any store.
+// A run that has ended by history is damage in any store.
 func TestCheckRemovesARunThatHasEnded(t *testing.T) {
 	w := newWorld(t, inMemory)
 	w.live()

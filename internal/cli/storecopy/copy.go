@@ -1,6 +1,5 @@
-// Package storecopy copies all that one store keeps to another one, whatever the two keep it
-// in, and checks a store for damage. It makes no decision of its own about jobs and runs: the
-// steps are operations of package engine.
+// Package storecopy copies the content of a store to another one, of any kind, and checks a store
+// for damage. Its steps are operations of package engine, which decides about jobs and runs.
 package storecopy
 
 import (
@@ -16,14 +15,14 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Store is a store that steps of the core can be made in: all that have a ledger.
+// Store is a store that can execute operations of the engine: every store with a ledger.
 type Store interface {
 	store.Store
 	Operate(ctx context.Context, op engine.Operation) error
 	Document(definition *job.Job) (*engine.Document, error)
 }
 
-// What a copy is refused for.
+// The reasons to refuse a copy.
 var (
 	// ErrActive is returned while nodes are live or runs are running.
 	ErrActive = errors.New("active")
@@ -33,14 +32,14 @@ var (
 	ErrDiffers = errors.New("the copy differs")
 )
 
-// Options are how a copy is made.
+// Options configure a copy.
 type Options struct {
 	// Active allows nodes of the source to be live, and runs to be running.
 	Active bool
 	// Dry only counts what the source has. The target is nil.
 	Dry bool
-	// KeepEnds has notifications of the source keep the ends that no server of it has noted. It is
-	// called if none is live: a live one does that itself. May be nil.
+	// KeepEnds makes notifications of the source record ends that no server has noted. It is called
+	// if no server is live, and may be nil.
 	KeepEnds func(ctx context.Context) error
 	// From names the source in the audit of the target, without a password.
 	From string
@@ -48,7 +47,7 @@ type Options struct {
 	Progress func(stage string, done int)
 }
 
-// Counts is how much there is of what a store keeps.
+// Counts are the numbers of items in a store.
 type Counts struct {
 	Jobs, Revisions          int
 	Calendars, Pools, Tokens int
@@ -64,26 +63,24 @@ type Counts struct {
 // Result is what a copy has done.
 type Result struct {
 	Counts
-	// Written is how much of it was not in the target before.
+	// Written is how many items the target lacked before.
 	Written int
-	// Digest is over all that both stores have; "" where nodes of the source were live, and
-	// the two could not be compared.
+	// Digest is the digest of both stores; "" if live nodes of the source prevented the comparison.
 	Digest string
 }
 
-// The sizes of what is read or written at once.
+// The sizes of reads and writes.
 const (
 	jobsPage    = 100
 	auditPage   = 100 // records have differences of definitions
 	historyPage = store.MaxBatch
 	chunksPage  = 32
-	// outputBatch is how many bytes of output are appended at once: what a request to etcd
-	// may have, less its frame.
+	// outputBatch bounds the output of one append, in bytes: a request to etcd, less its frame.
 	outputBatch = 1 << 20
 )
 
-// Copy makes a target equal to a source. It may be repeated, and continued after it was
-// killed: equal data is not written again.
+// Copy makes a target equal to a source. It may be repeated, even after a kill: equal data is not
+// written again.
 func Copy(ctx context.Context, from, to Store, o Options) (Result, error) {
 	if o.Progress == nil {
 		o.Progress = func(string, int) {}
@@ -126,7 +123,7 @@ func (c *copying) run(ctx context.Context) error {
 		}
 	}
 	if c.result.Nodes > 0 {
-		return nil // the source changes while it is read
+		return nil // the source changes during the read
 	}
 	return c.verify(ctx)
 }
@@ -186,7 +183,7 @@ func (c *copying) examine(ctx context.Context) error {
 	})
 }
 
-// liveNodes counts the sessions that are members, without those that another store has.
+// liveNodes counts the sessions that are members, except sessions of another store.
 func liveNodes(k engine.Kept, now time.Time, without map[job.ID]store.Session) (n int) {
 	for id, s := range k.Sessions {
 		if _, known := without[id]; !known && !k.Over[id] && s.Left.IsZero() && s.Live(now) {
@@ -196,7 +193,7 @@ func liveNodes(k engine.Kept, now time.Time, without map[job.ID]store.Session) (
 	return n
 }
 
-// eachJob calls f with pages of all jobs that are not deleted.
+// eachJob calls f with pages of all undeleted jobs.
 func eachJob(ctx context.Context, s Store, f func([]*store.Job) error) error {
 	q := store.JobQuery{Limit: jobsPage}
 	for {
@@ -227,8 +224,8 @@ func eachRun(ctx context.Context, s Store, f func([]store.Run) error) error {
 	}
 }
 
-// addKey keeps the identity of a requested run, so that a request which is repeated after
-// the copy makes no second run. Stores cannot list their keys, but each belongs to a run.
+// addKey copies the identity of a requested run, so that a request repeated after the copy makes no
+// second run. Stores cannot list keys, but each belongs to a run.
 func (c *copying) addKey(r *job.Run) {
 	if r.Kind != job.RunByHand && r.Kind != job.RunBackfill || r.Key == "" {
 		return
@@ -246,7 +243,7 @@ func (c *copying) addKey(r *job.Run) {
 	}
 }
 
-// rest copies what belongs to no job.
+// rest copies the data outside jobs.
 func (c *copying) rest(ctx context.Context) error {
 	return c.adopt(ctx, &engine.Adopt{Kept: &c.kept})
 }
@@ -255,8 +252,8 @@ func (c *copying) rest(ctx context.Context) error {
 // more unfinished runs of a job.
 const surplusMax = 100_000
 
-// changesMax returns how many changes an adoption makes at most: each record that it names is written
-// once, and what the target has beside is removed.
+// changesMax bounds the changes of an adoption: each record is written once, and extra ones in the
+// target are removed.
 func changesMax(op *engine.Adopt) int {
 	most := surplusMax + len(op.Audit) + len(op.Keys)
 	for i := range op.Cells {
@@ -271,8 +268,8 @@ func changesMax(op *engine.Adopt) int {
 	return most
 }
 
-// adopt makes steps until nothing is left to change. A target that does not keep what it is given would
-// be written without end: the steps are bounded.
+// adopt makes steps until no change is left. They are bounded, since a target that drops writes would
+// need endless ones.
 func (c *copying) adopt(ctx context.Context, op *engine.Adopt) error {
 	most, changed := changesMax(op), 0
 	for {
@@ -293,8 +290,7 @@ func (c *copying) adopt(ctx context.Context, op *engine.Adopt) error {
 	}
 }
 
-// removeJobs removes jobs that the source no longer has: their names may belong to others
-// by now.
+// removeJobs removes jobs that the source no longer has: other jobs may have their names.
 func (c *copying) removeJobs(ctx context.Context) error {
 	var gone []job.ID
 	err := eachJob(ctx, c.to, func(list []*store.Job) error {
@@ -369,8 +365,7 @@ func (c *copying) copyJobs(ctx context.Context) error {
 	})
 }
 
-// versions returns a job as it is to be written, one version after another: each leaves its
-// revision.
+// versions returns the versions of a job to write, one after another: each leaves its revision.
 func (c *copying) versions(ctx context.Context, cell *engine.Cell, known int64) (list []engine.Adopted, err error) {
 	revisions, err := revisionsOf(ctx, c.from, cell.Job.UID, known)
 	if err != nil {
@@ -477,7 +472,7 @@ func (c *copying) count(ctx context.Context) error {
 	}
 }
 
-// isEmpty says what a target holds that is not to hold anything.
+// isEmpty describes the content of a target that should be empty.
 func isEmpty(ctx context.Context, s Store, k *engine.Kept) error {
 	var holds []string
 	jobs, _, err := s.ListJobs(ctx, store.JobQuery{Limit: 1})

@@ -65,7 +65,7 @@ func (w *world) join() {
 	w.node = s
 }
 
-// leave ends the session of the node, as a gentle stop does.
+// leave ends the session of the node, like a gentle stop.
 func (w *world) leave() {
 	w.must(w.Leave(w.ctx, w.node.ID))
 	w.must(w.End(w.ctx, w.node.ID))
@@ -110,7 +110,7 @@ func (w *world) run(a store.Attempt, o job.Outcome, output string) {
 	}
 }
 
-// live fills a store with one of everything: it has been used for an hour by a node.
+// live fills a store with one of everything, as after an hour of a node's use.
 func (w *world) live() {
 	w.join()
 	docs, err := job.Decode("test.yaml", []byte("kind: calendar\nname: off\ncalendar: {include: ['2026-12-25']}\n---\nkind: pool\nname: db\npool: {size: 2}\n"))
@@ -133,7 +133,7 @@ func (w *world) live() {
 	w.must(w.DeleteJob(w.ctx, store.DeleteJob{UID: gone.Definition.UID, IfVersion: store.AnyVersion, Actor: "ann"}))
 	w.now = start.Add(2 * time.Minute)
 	w.must(w.Renew(w.ctx, w.node.ID, store.Load{}))
-	w.run(w.plan(a, 2)[0], job.OutcomeFailed, "oh\n") // it will be tried again
+	w.run(w.plan(a, 2)[0], job.OutcomeFailed, "oh\n") // it will be retried
 	w.plan(q, 2)
 	_, err = w.Trigger(w.ctx, []store.TriggerItem{{ID: w.id(), Job: a.Definition.UID, Kind: job.RunByHand, Key: "once", Actor: "ann"}})
 	w.must(err)
@@ -142,7 +142,7 @@ func (w *world) live() {
 
 func inMemory(now func() time.Time) storecopy.Store { return memory.New(memory.Options{Now: now}) }
 
-// apart is a store whose history is in another one, in memory both.
+// apart is a store with a separate history, both in memory.
 func apart(t *testing.T) func(func() time.Time) storecopy.Store {
 	return func(now func() time.Time) storecopy.Store {
 		o := memory.Options{Now: now}
@@ -174,7 +174,7 @@ func copied(t *testing.T, from, to storecopy.Store, o storecopy.Options) storeco
 	return r
 }
 
-// A store is copied through others and arrives as it was.
+// A store copied through other stores arrives unchanged.
 func TestCopyTakesEverythingAlong(t *testing.T) {
 	w := newWorld(t, inMemory)
 	w.live()
@@ -188,7 +188,7 @@ func TestCopyTakesTheKeyOfARetriedRunOnce(t *testing.T) {
 	j := w.put("name: a\nschedule: {cron: '* * * * *'}\nrun: {shell: 'true'}\npolicy: {retry: {attempts: 2}}")
 	got, err := w.Trigger(w.ctx, []store.TriggerItem{{ID: w.id(), Job: j.Definition.UID, Kind: job.RunByHand, Key: "once", Actor: "ann", Session: w.node.ID}})
 	w.must(err)
-	w.run(store.Attempt{Job: j.Definition.UID, Run: got[0].Run, Number: 1, Token: w.id()}, job.OutcomeFailed, "") // it will be tried again
+	w.run(store.Attempt{Job: j.Definition.UID, Run: got[0].Run, Number: 1, Token: w.id()}, job.OutcomeFailed, "") // it will be retried
 	w.leave()
 	if r := copied(t, w.Store, inMemory(w.clock), storecopy.Options{From: "a store"}); r.Keys != 1 || r.Attempts != 1 || r.Ready != 1 {
 		t.Errorf("got %+v", r)
@@ -210,8 +210,7 @@ func copyAlong(t *testing.T, w *world, opens ...func(func() time.Time) storecopy
 		}
 		from = to
 	}
-	// The last one is used: what was planned runs once, and a request that comes again
-	// makes no second run.
+	// The last store is used: planned runs run once, and a repeated request makes no second run.
 	w.Store = from
 	a, err := store.JobNamed(w.ctx, w, "default", "a")
 	w.must(err)
@@ -253,7 +252,7 @@ func TestCopyIsRefusedWhileSomethingRuns(t *testing.T) {
 	if _, err := storecopy.Copy(t.Context(), w, to, storecopy.Options{}); !errors.Is(err, storecopy.ErrActive) {
 		t.Fatalf("with a live node: %v", err)
 	}
-	// With leave it is copied, and copied again when the node has stopped.
+	// With leave it is copied again after the node has stopped.
 	copied(t, w, to, storecopy.Options{Active: true})
 	q, err := store.JobNamed(w.ctx, w, "default", "q")
 	w.must(err)
@@ -389,7 +388,7 @@ func TestCopyTakesHandoversAlong(t *testing.T) {
 	w.must(w.End(w.ctx, w.node.ID))
 	to := inMemory(w.clock)
 	copied(t, w, to, storecopy.Options{Active: true})
-	copied(t, w, to, storecopy.Options{Active: true}) // again, which changes nothing
+	copied(t, w, to, storecopy.Options{Active: true}) // a repetition changes nothing
 	known, err := to.Handovers(w.ctx, store.HandoverQuery{Numbers: []int64{number}, Limit: store.MaxBatch})
 	w.must(err)
 	if len(known) != 1 || known[0].Attempt != a || known[0].About != "{}" || known[0].IsOver() {
@@ -449,7 +448,7 @@ func TestCopyTakesMessagesThatWaitAlong(t *testing.T) {
 		put(w, fmt.Sprintf("%sx/%03d", notification.GroupNotes, i), `{"news": 1}`, 0)
 	}
 	to := inMemory(w.clock)
-	put(to, notification.ChannelNotes+"x", `{"sent": 6}`, 0) // of an earlier copy
+	put(to, notification.ChannelNotes+"x", `{"sent": 6}`, 0) // from an earlier copy
 	put(to, notification.ChannelNotes+"gone", `{"sent": 1}`, 0)
 	if r := copied(t, w, to, storecopy.Options{}); r.Notes != 451 {
 		t.Errorf("%d notes are copied", r.Notes)

@@ -6,7 +6,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// stream reads all of a history, the latest first.
+// stream reads a whole history, latest first.
 type stream struct {
 	s    Store
 	page []store.Record
@@ -61,8 +61,8 @@ func pairs(ctx context.Context, from, to Store, f func(r, same *store.Record) er
 	}
 }
 
-// copyHistory appends what the target does not have: of each batch the output first, so that
-// a copy which was killed does not believe that a record without its output is whole.
+// copyHistory appends what the target does not have: the output of each batch first, so that a
+// killed copy leaves no record without its output.
 func (c *copying) copyHistory(ctx context.Context) error {
 	var batch []store.Record
 	done := 0
@@ -97,7 +97,7 @@ func (c *copying) copyHistory(ctx context.Context) error {
 		return err
 	}
 	c.o.Progress("history", done)
-	return eachRun(ctx, c.from, func(list []store.Run) error { // what runs, or has run before a retry
+	return eachRun(ctx, c.from, func(list []store.Run) error { // attempts that run, or ran before a retry
 		for i := range list {
 			for number := 1; number <= list[i].Attempt; number++ {
 				if err := c.copyOutputOf(ctx, store.RecordRef{Run: list[i].ID, Attempt: number}); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// notesPage is how many notes are read at once.
+// notesPage is how many notes one read returns.
 const notesPage = 200
 
 // notesOf returns the notes of a store by name, but for who delivers: that is a node of the store.
@@ -33,8 +33,8 @@ func notesOf(ctx context.Context, s Store) (map[string]store.Note, error) {
 	}
 }
 
-// copyNotes copies what channels have to say and how they deliver, so that no message that waits
-// is lost and none is sent twice.
+// copyNotes copies the pending messages of channels and their state, so that no message is lost or
+// sent twice.
 func (c *copying) copyNotes(ctx context.Context) error {
 	want, err := notesOf(ctx, c.from)
 	if err != nil {
@@ -47,7 +47,7 @@ func (c *copying) copyNotes(ctx context.Context) error {
 	}
 	for name := range has {
 		if _, kept := want[name]; !kept {
-			want[name] = store.Note{Name: name} // without a text it is removed
+			want[name] = store.Note{Name: name} // an empty text removes it
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(want)) {

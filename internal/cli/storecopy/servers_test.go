@@ -29,7 +29,7 @@ func opened[S storecopy.Store](t *testing.T, s S, err error) S {
 	return s
 }
 
-// A store is copied through all kinds of databases and back to a file.
+// A copy through all kinds of databases and back to a file is complete.
 func TestCopyTakesEverythingThroughDatabases(t *testing.T) {
 	w := newWorld(t, inFile(t))
 	w.live()
@@ -163,7 +163,7 @@ func TestCopyKeepsEveryStateBetweenAllStores(t *testing.T) {
 			return open(func() (storecopy.Store, error) { return redis.Open(t.Context(), at, redis.Options{Now: clockAt}) })
 		},
 	}
-	// A walk through all pairs: with each stride, around the circle of the five.
+	// A tour of all pairs: with each stride around the circle of five.
 	places := []func() storecopy.Store{kinds[0]()}
 	for stride := 1; stride < len(kinds); stride++ {
 		for i := 1; i <= len(kinds); i++ {

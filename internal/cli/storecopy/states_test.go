@@ -22,23 +22,22 @@ import (
 // origin of runs.
 const variants = 36
 
-// filler sets all fields of values, so that a field which is added is copied by these tests without
-// being named in them.
+// filler sets all fields of values, so that tests also copy new fields without naming them.
 type filler struct {
 	*testing.T
-	n    int // the variant, which selects the values of enumerations
-	next int // so that values differ
+	n    int // the variant, which selects enumeration values
+	next int // makes values differ
 }
 
 // endless are values that have no place among unfinished runs.
 var endless = map[string]bool{string(job.StateDone): true}
 
-// fill sets all fields of a value but those of some names, by reflection.
+// fill sets all fields of a value except some names, by reflection.
 func (f *filler) fill(v reflect.Value, without ...string) {
 	f.next++
 	switch p := v.Addr().Interface().(type) {
 	case *time.Time:
-		*p = start.Add(time.Duration(f.next) * time.Second) // as all stores keep it
+		*p = start.Add(time.Duration(f.next) * time.Second) // in the stores' precision
 		return
 	case *job.ID:
 		*p = job.ID{6: byte(f.next >> 8), 7: byte(f.next), 15: 1}
@@ -110,7 +109,7 @@ func filled[T any](f *filler, without ...string) (value T) {
 	return value
 }
 
-// owned makes a run one of a job.
+// owned assigns a run to a job.
 func owned(j *engine.Job, r *job.Run) {
 	r.JobUID, r.Namespace, r.Name = j.UID, j.Namespace, j.Name
 	if r.Kind == job.RunScheduled {
@@ -118,7 +117,7 @@ func owned(j *engine.Job, r *job.Run) {
 	}
 }
 
-// everyState fills a store with each type of value in each of its states.
+// everyState fills a store with values of each type in each state.
 func (w *world) everyState() {
 	w.Helper()
 	f := &filler{T: w.T}
@@ -144,11 +143,11 @@ func (w *world) everyState() {
 		c.Job.Namespace, c.Job.Name, c.Job.Document = "default", docs[0].Job.Name, d
 		for range variants / 4 {
 			f.n++
-			r := filled[store.Run](f, "done", "Outcome") // it has none before its end
+			r := filled[store.Run](f, "done", "Outcome") // no outcome before its end
 			owned(&c.Job, &r.Run)
-			r.Attempt = f.n%3 + 1 // the output of each attempt before it is looked for
+			r.Attempt = f.n%3 + 1 // the output of earlier attempts is looked up
 			c.Runs = append(c.Runs, r)
-			if r.State == job.StateRunning { // as one that an executor has
+			if r.State == job.StateRunning { // like a number at an executor
 				h := filled[store.Handover](f, "Ended")
 				h.Attempt.Job, h.Attempt.Run = r.JobUID, r.ID
 				c.Handovers = append(c.Handovers, h)
@@ -162,7 +161,7 @@ func (w *world) everyState() {
 		}
 		f.n -= variants / 4
 		defined := engine.Cell{Job: c.Job}
-		defined.Job.State, defined.Job.Changed = job.JobActive, c.Job.Changed.Add(-time.Hour) // and completed or paused since
+		defined.Job.State, defined.Job.Changed = job.JobActive, c.Job.Changed.Add(-time.Hour) // completed or paused since
 		defs = append(defs, engine.Adopted{Cell: defined, Document: d, Past: true})
 		cells = append(cells, engine.Adopted{Cell: c, Document: d})
 		for _, kind := range store.DocumentKinds {
@@ -175,7 +174,7 @@ func (w *world) everyState() {
 		audit = append(audit, filled[store.AuditRecord](f, "Seq"))
 		r := filled[store.Record](f)
 		owned(&c.Job, &r.Run)
-		// A record has the last of these once, and its run is done when it is final.
+		// A record has the last of these once, and its run is done if it is final.
 		r.Attempt.Run, r.Run.Node, r.Run.Reason, r.Final, r.Run.State = r.Run.ID, r.Attempt.Node, r.Attempt.Reason, f.n%2 == 0, job.StateDone
 		if !r.Final {
 			r.Run.State = job.StateRunning
@@ -201,7 +200,7 @@ func (w *world) everyState() {
 	w.must(w.Append(w.ctx, records))
 }
 
-// content returns all that a store holds as lines: the place of a value, and the value.
+// content returns the whole content of a store as lines: a place and its value.
 func content(t *testing.T, s storecopy.Store) map[string]string {
 	t.Helper()
 	must := func(err error) {
@@ -232,7 +231,7 @@ func content(t *testing.T, s storecopy.Store) map[string]string {
 		cell := &survey.Cells[0]
 		name := "job " + cell.Job.FullName()
 		for i := range cell.Runs {
-			cell.Runs[i].AlertAt = time.Time{} // it follows from the rest
+			cell.Runs[i].AlertAt = time.Time{} // derived from the rest
 			flatten(lines, name+" run "+cell.Runs[i].ID.String(), reflect.ValueOf(cell.Runs[i]))
 		}
 		for _, h := range cell.Handovers {
@@ -268,7 +267,7 @@ func content(t *testing.T, s storecopy.Store) map[string]string {
 	notes, err := s.Notes(ctx, "", "", 1000)
 	must(err)
 	for _, n := range notes {
-		lines["note "+n.Name] = string(n.Text) // versions are those of the store
+		lines["note "+n.Name] = string(n.Text) // the store sets versions
 	}
 	records, _, err := s.Audit(ctx, store.AuditQuery{Limit: 1000})
 	must(err)
@@ -325,7 +324,7 @@ func flatten(lines map[string]string, at string, v reflect.Value) {
 	}
 }
 
-// differences returns lines that only one of two contents has.
+// differences returns the lines in only one of two contents.
 func differences(a, b map[string]string) (list []string) {
 	for _, at := range slices.Sorted(maps.Keys(a)) {
 		if b[at] != a[at] {
@@ -340,7 +339,7 @@ func differences(a, b map[string]string) (list []string) {
 	return list[:min(len(list), 20)]
 }
 
-// copyStates copies each state through stores, and reads each copy from the place that keeps it.
+// copyStates copies each state through stores, and reads each copy from its place.
 func copyStates(t *testing.T, places ...func() storecopy.Store) {
 	w := newWorld(t, inMemory)
 	w.everyState()
@@ -355,7 +354,7 @@ func copyStates(t *testing.T, places ...func() storecopy.Store) {
 	}
 }
 
-// again opens the store at a place, closing the one that was open.
+// again opens the store at a place, closing the previous one.
 func again(t *testing.T, open func() storecopy.Store) func() storecopy.Store {
 	var last storecopy.Store
 	t.Cleanup(func() {
@@ -390,7 +389,7 @@ func sqliteAt(t *testing.T) func() storecopy.Store {
 	})
 }
 
-// Each value of each type, in each of its states, is the same after copies.
+// Each value of each type is equal after copies, in each of its states.
 func TestCopyKeepsEveryState(t *testing.T) {
 	copyStates(t, sqliteAt(t), sqliteAt(t), same(apart(t)(clockAt)), sqliteAt(t), same(inMemory(clockAt)))
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// verify reads both stores and compares all that was copied.
+// verify reads both stores and compares all copied data.
 func (c *copying) verify(ctx context.Context) error {
 	all := sha256.New()
 	for _, part := range []struct {
@@ -61,7 +61,7 @@ type namedSum struct {
 	sum  uint64
 }
 
-// differs names the first value that another digest does not have in the same place.
+// differs names the first value that differs from another digest.
 func (d *digest) differs(other *digest) string {
 	for i, own := range d.sums {
 		if i >= len(other.sums) || other.sums[i].sum != own.sum {
@@ -77,15 +77,14 @@ func (d *digest) add(name string, value any) error {
 	text, err := canonical(value)
 	if err == nil {
 		d.n++
-		_, _ = d.Write(append(text, '\n')) // a hash does not fail
+		_, _ = d.Write(append(text, '\n')) // a hash never fails
 		sum := sha256.Sum256(text)
 		d.sums = append(d.sums, namedSum{name, binary.BigEndian.Uint64(sum[:])})
 	}
 	return err
 }
 
-// canonical encodes a value the same way for all stores, whatever they make of empty
-// values.
+// canonical encodes a value equally for all stores, whatever they make of empty values.
 func canonical(value any) ([]byte, error) {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -131,7 +130,7 @@ func digestKept(ctx context.Context, s Store, d *digest) error {
 		return err
 	}
 	k := &survey.Kept
-	for id, s := range k.Sessions { // a node publishes it with each renewal, and stores with a clock have none
+	for id, s := range k.Sessions { // a node publishes it with each renewal, unless the store has a clock
 		s.ClockOff = false
 		k.Sessions[id] = s
 	}
@@ -162,7 +161,7 @@ func (c *copying) digestJobs(ctx context.Context, s Store, d *digest) error {
 			definition := cell.Job.Document.Definition
 			cell.Job.Document, cell.Job.Policy = nil, nil
 			for r := range cell.Runs {
-				cell.Runs[r].AlertAt = time.Time{} // it follows from the rest
+				cell.Runs[r].AlertAt = time.Time{} // derived from the rest
 			}
 			revisions, err := revisionsOf(ctx, s, cell.Job.UID, 0)
 			if err != nil {

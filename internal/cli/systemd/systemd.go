@@ -24,10 +24,10 @@ var unit = template.Must(template.New("belfry.service").Parse(source))
 
 // Options are what differs between units.
 type Options struct {
-	Program string // the absolute path of belfry
-	Data    string // the data directory; "" is DefaultData
-	RunAs   string // whose rights commands have; "" is DefaultUser
-	Config  string // the configuration file; "" is none
+	Program string // absolute path of belfry
+	Data    string // data directory; "" is DefaultData
+	RunAs   string // user of the commands; "" is DefaultUser
+	Config  string // configuration file; "" is none
 }
 
 // Unit returns the text of the unit.
@@ -50,7 +50,7 @@ func Unit(o Options) (string, error) {
 			return "", fmt.Errorf("%s %q has a blank, a quote or another character with a meaning in units", w.what, w.value)
 		}
 	}
-	// systemd makes the directory, with its mode and owner, where it knows how.
+	// systemd creates the directory, with its mode and owner, below its own root.
 	state, under := strings.CutPrefix(path.Clean(o.Data), stateRoot)
 	if !under {
 		state = ""

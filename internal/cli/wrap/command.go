@@ -21,14 +21,14 @@ import (
 // result is how an attempt ended.
 type result struct {
 	code   int
-	exit   *int   // the exit code of the command itself
+	exit   *int   // the command's own exit code
 	signal string // that ended it
 	reason string
 	note   string
-	final  bool // another attempt would end the same way
+	final  bool // another attempt would end in the same way
 }
 
-// report says it to a server.
+// report converts the result to a report.
 func (r *result) report() client.Report {
 	said := client.Report{State: client.ReportSucceeded, ExitCode: r.exit, Signal: r.signal, Reason: r.reason}
 	if r.code != 0 {
@@ -63,11 +63,11 @@ func (w *wrapping) attempt(pipes *pipes) result {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = w.Stdin, pipes.stdout, pipes.stderr
 	cmd.ExtraFiles = w.files()
 	cmd.Env = environment(os.Environ())
-	// On a terminal a group of its own would be stopped when it reads.
+	// On a terminal a separate group would be stopped when it reads.
 	group := !onTerminal()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: group}
 	err := cmd.Start()
-	if errors.Is(err, unix.ENOEXEC) { // a script without an interpreter line, as execvp(3) runs it
+	if errors.Is(err, unix.ENOEXEC) { // a script without an interpreter line, run like execvp(3)
 		script := exec.Command("/bin/sh", append([]string{cmd.Path}, w.Command[1:]...)...)
 		script.Stdin, script.Stdout, script.Stderr = cmd.Stdin, cmd.Stdout, cmd.Stderr
 		script.ExtraFiles, script.SysProcAttr, script.Env = cmd.ExtraFiles, cmd.SysProcAttr, cmd.Env
@@ -100,7 +100,7 @@ func (w *wrapping) attempt(pipes *pipes) result {
 	return r
 }
 
-// notStarted says why a command was not executed.
+// notStarted explains why a command was not executed.
 func (w *wrapping) notStarted(err error) result {
 	cause := err
 	var of *exec.Error
@@ -131,13 +131,13 @@ type process struct {
 
 func (p process) kill(s syscall.Signal) {
 	if p.group {
-		_ = unix.Kill(-p.pid, s) // it may be gone
+		_ = unix.Kill(-p.pid, s) // it may have ended
 		return
 	}
 	_ = unix.Kill(p.pid, s)
 }
 
-// isGone reports whether nothing of the group is left.
+// isGone reports whether no process of the group is left.
 func (p process) isGone() bool { return !p.group || errors.Is(unix.Kill(-p.pid, 0), unix.ESRCH) }
 
 // supervise passes signals on until the process has ended, and ends it when its time is over.
@@ -171,7 +171,7 @@ func (w *wrapping) supervise(p process, exited <-chan error) (timedOut bool) {
 // restEvery is the interval of checks for processes left by a command that timed out.
 const restEvery = 20 * time.Millisecond
 
-// endRest ends what is left of the group of a command that timed out.
+// endRest ends the remaining processes of a command that timed out.
 func (p process) endRest(kill <-chan time.Time) {
 	for !p.isGone() {
 		select {
@@ -183,7 +183,7 @@ func (p process) endRest(kill <-chan time.Time) {
 	}
 }
 
-// onTerminal reports whether the signals of a terminal come to this process and its children.
+// onTerminal reports whether this process and its children receive signals of a terminal.
 func onTerminal() bool {
 	tty, err := os.Open("/dev/tty")
 	if err != nil {

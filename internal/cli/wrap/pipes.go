@@ -13,18 +13,17 @@ import (
 	"golang.org/x/term"
 )
 
-// pipes pass the output of a command on and keep some of it.
+// pipes forward the output of a command and keep a part of it.
 type pipes struct {
-	stdout, stderr io.Writer  // what the command gets
-	own            []*os.File // this process's ends of what the command writes to
+	stdout, stderr io.Writer  // the streams of the command
+	own            []*os.File // this process's ends of the pipes
 	copies         sync.WaitGroup
-	copied         chan struct{} // closed when all has been passed on
+	copied         chan struct{} // closed once everything is forwarded
 	kept           boundedOutput
 }
 
-// connect makes the pipes between a command and two streams. Streams that are one, as cron
-// has them, get one pipe: what was written first comes first. A terminal gets none, so that the
-// command sees it.
+// connect makes the pipes between a command and two streams. Equal streams, as with cron, share a
+// pipe, which keeps their order. A terminal gets no pipe, so that the command sees it.
 func connect(stdout, stderr io.Writer, silent bool) (*pipes, error) {
 	p := &pipes{stdout: stdout, stderr: stderr, copied: make(chan struct{})}
 	var err error
@@ -39,7 +38,7 @@ func connect(stdout, stderr io.Writer, silent bool) (*pipes, error) {
 			}
 		}
 	}
-	if err != nil { // out of file descriptors: the command may have what there is
+	if err != nil { // out of file descriptors: the command runs with what there is
 		p.closeOwn()
 		p.stdout, p.stderr = stdout, stderr
 	}
@@ -76,8 +75,8 @@ func (p *pipes) add(to io.Writer) (io.Writer, error) {
 	return w, nil
 }
 
-// pass copies until the end of a pipe. If the stream's reader has gone, the command sees
-// that as without a pipe; other errors of the stream do not concern the command.
+// pass copies until the end of a pipe. If the stream's reader disconnects, the command notices as
+// without a pipe; other errors do not affect it.
 func (p *pipes) pass(from *os.File, to io.Writer) {
 	defer from.Close()
 	buffer := make([]byte, 32<<10)
@@ -93,7 +92,8 @@ func (p *pipes) pass(from *os.File, to io.Writer) {
 	}
 }
 
-// closeOwn leaves the pipes to the command: they end with the last process that has them.
+// closeOwn closes this process's copies of the command's ends, which end with the last process that
+// has them.
 func (p *pipes) closeOwn() {
 	for _, f := range p.own {
 		f.Close()
@@ -114,7 +114,7 @@ func (p *pipes) drain(within time.Duration) {
 	}
 }
 
-// wait passes on what processes in the background still write, as cron does.
+// wait forwards later output of background processes, like cron.
 func (p *pipes) wait(hurried <-chan struct{}) {
 	select {
 	case <-p.copied:
@@ -122,20 +122,20 @@ func (p *pipes) wait(hurried <-chan struct{}) {
 	}
 }
 
-// text returns what was kept.
+// text returns the kept part.
 func (p *pipes) text() string { return p.kept.text() }
 
-// Of the output a report has the beginning and the end: together no more than the API takes.
+// A report has the beginning and the end of the output, within the limit of the API.
 const (
 	headMax = 64 << 10
 	tailMax = 191 << 10
 )
 
-// boundedOutput is the beginning and the end of what was written.
+// boundedOutput keeps the beginning and the end of an output.
 type boundedOutput struct {
 	mu   sync.Mutex
 	head []byte
-	tail []byte // up to twice as long as what is kept of it
+	tail []byte // up to twice as long as its kept part
 	cut  int64
 }
 

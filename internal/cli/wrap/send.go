@@ -18,7 +18,7 @@ type sender struct {
 	told    string // the latest complaint
 }
 
-// requestWithin bounds a request: a server that accepts and does not answer is away.
+// requestWithin bounds a request: a server that accepts without answering is away.
 const requestWithin = 10 * time.Second
 
 // start reports the start of an entry, or that it is still running. It returns by when its end
@@ -50,7 +50,7 @@ func (s *sender) deliver(ctx context.Context, e *entry) error {
 	return err
 }
 
-// send sends a report, and the job itself if the server does not have it as it is here.
+// send sends a report, and the job as well if the server's version differs from the one here.
 func (s *sender) send(ctx context.Context, e *entry, r client.Report, key string) (client.Reported, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
@@ -89,8 +89,8 @@ func isFinal(err error) bool {
 	return false
 }
 
-// complain says what is wrong with reports, once. That a server does not answer is nothing that
-// the mail of a cron job should be about: the spool keeps the report.
+// complain reports a problem with reports, once. A silent server is no subject for the mail of a
+// cron job: the spool keeps the report.
 func (s *sender) complain(err error) {
 	var p *client.Problem
 	if !errors.As(err, &p) || client.IsType(err, client.TypeUnavailable) || client.IsType(err, client.TypeTimeout) {
@@ -114,7 +114,7 @@ type Flushed struct {
 	Sent    int
 	Refused int // and removed
 	Old     int // given up
-	Left    int // for another server, or because this one does not answer
+	Left    int // for another server, or because this one is silent
 }
 
 // Flush sends what a spool has for a server.
@@ -123,7 +123,7 @@ func Flush(ctx context.Context, server Server, address string, spool *Spool, war
 	return s.Flush(ctx)
 }
 
-// Flush sends what the spool has for the server, the oldest first, until that does not answer.
+// Flush sends the spooled reports for the server, oldest first, until the server does not answer.
 func (s *sender) Flush(ctx context.Context) (f Flushed, failed error) {
 	list, err := s.spool.List()
 	if err != nil {
@@ -132,7 +132,7 @@ func (s *sender) Flush(ctx context.Context) (f Flushed, failed error) {
 	for _, w := range list {
 		r, e := open(w.Path)
 		switch {
-		case r == nil: // its command is running, or another process is sending it
+		case r == nil: // its command is running, or another process sends it
 		case e == nil || time.Since(w.At) > ageMax:
 			r.Remove()
 			f.Old++

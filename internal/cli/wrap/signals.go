@@ -13,7 +13,7 @@ import (
 // passed are the signals that mean the command.
 var passed = []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM}
 
-// signals are those that this process has received.
+// signals are the received signals of this process.
 type signals struct {
 	caught chan os.Signal
 	broken chan os.Signal // SIGPIPE, which is ignored
@@ -21,17 +21,17 @@ type signals struct {
 	over   chan struct{} // closed by stop
 }
 
-// catch keeps signals from ending this process. Those that it was started to ignore, such as
-// by nohup, the command ignores too.
+// catch keeps signals from ending this process. Signals ignored at its start, such as by nohup,
+// stay ignored for the command.
 func catch() *signals {
-	// So that none is lost while another is passed on.
+	// Buffered, so that none is lost while another is forwarded.
 	s := &signals{caught: make(chan os.Signal, 16), broken: make(chan os.Signal, 1), over: make(chan struct{})}
 	for _, one := range passed {
 		if !signal.Ignored(one) {
 			signal.Notify(s.caught, one)
 		}
 	}
-	// Without it, writing to a reader that has gone would end this process.
+	// Otherwise writing to a disconnected reader would end this process.
 	signal.Notify(s.broken, unix.SIGPIPE)
 	return s
 }
@@ -42,7 +42,7 @@ func (s *signals) stop() {
 	close(s.over)
 }
 
-// taken returns a signal as a number, and notes when it asks for the end.
+// taken returns a signal as a number, and notes a request to end.
 func (s *signals) taken(one os.Signal) syscall.Signal {
 	number, _ := one.(syscall.Signal)
 	switch number {
@@ -52,7 +52,7 @@ func (s *signals) taken(one os.Signal) syscall.Signal {
 	return number
 }
 
-// asked reports whether the end was asked for.
+// asked reports whether an end was requested.
 func (s *signals) asked() bool { return s.ending.Load() }
 
 // within reports whether an end is requested within a time.
@@ -70,7 +70,7 @@ func (s *signals) within(d time.Duration) bool {
 	return true
 }
 
-// hurry returns what is closed when a signal comes that finds no command any more.
+// hurry returns a channel that is closed by a signal after the end of the command.
 func (s *signals) hurry() <-chan struct{} {
 	hurried := make(chan struct{})
 	go func() {

@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// entriesMax and bytesMax bound the spool: a machine whose server is away for days must
-	// keep its disk. A line of each minute fills the first in most of a day.
+	// entriesMax and bytesMax bound the spool: a machine whose server is away for days must not
+	// fill its disk. A command each minute reaches the first in most of a day.
 	entriesMax = 1000
 	bytesMax   = 64 << 20
-	// ageMax is when a report is given up that no server takes.
+	// ageMax is the age at which an unsent report is dropped.
 	ageMax = 7 * 24 * time.Hour
 )
 
@@ -29,7 +29,7 @@ const (
 // their locks. Any number of processes share it.
 type Spool struct {
 	*spool.Dir
-	// refused is why nothing may be kept in the directory; nil if it may.
+	// refused is why the directory must not be used, or nil.
 	refused error
 	// Its bounds.
 	entries int
@@ -50,31 +50,31 @@ func (s *Spool) List() ([]spool.File, error) {
 	return s.Dir.List()
 }
 
-// entry is what there is to report on one start of a command.
+// entry is the data to report about one start of a command.
 type entry struct {
-	Server    string          `json:"server"` // the address that it is for
+	Server    string          `json:"server"` // address of its server
 	Namespace string          `json:"namespace"`
 	Name      string          `json:"name"`
 	Document  json.RawMessage `json:"document,omitempty"`
 	Key       string          `json:"key"`
 	Started   time.Time       `json:"started"`
-	Locked    bool            `json:"locked,omitempty"` // the command has the lock of its job
-	// Run is the one that a server has made of the start.
+	Locked    bool            `json:"locked,omitempty"` // the command holds its job's lock
+	// Run is the server's run for the start.
 	Run job.ID `json:"run,omitzero"`
 	// End is nil as long as the command is running.
 	End *client.Report `json:"end,omitempty"`
-	// fresh is set in the process that has started the command: what waits in the spool may
-	// have an older definition of the job than the server.
+	// fresh is set in the process that started the command: spooled entries may have an older
+	// definition of the job than the server.
 	fresh bool
 }
 
-// begin writes that a command is running: when this process does not come to say how it ended,
-// another one finds that out.
+// begin records a running command: if this process ends without its result, another process
+// notices.
 func (s *Spool) begin(e *entry) (*spool.Record, error) {
 	if s.refused != nil {
 		return nil, s.refused
 	}
-	list, _ := s.List() // the next steps report a mistake in it
+	list, _ := s.List() // the next steps report an error
 	if s.makeRoom(list, 0); len(list) >= s.entries+running {
 		return nil, fmt.Errorf("%s has %d reports of commands that are running", s.Path(), len(list))
 	}
@@ -96,8 +96,8 @@ func note(r *spool.Record, e *entry) {
 	}
 }
 
-// end writes how a command has ended in the place of its record, which may be nil. Reports that
-// waited longest are dropped when there is no room, and output before that.
+// end replaces the record of a command, which may be nil, by its result. Without room it drops
+// output, then the oldest reports.
 func (s *Spool) end(was *spool.Record, e *entry) (r *spool.Record, dropped int, err error) {
 	defer was.Release()
 	list, err := s.List()
@@ -121,8 +121,8 @@ func (s *Spool) end(was *spool.Record, e *entry) (r *spool.Record, dropped int, 
 	return r, dropped, err
 }
 
-// makeRoom drops the oldest reports until one more fits, and returns how many. Commands that
-// are running keep theirs.
+// makeRoom drops the oldest reports until one more fits, and returns how many. Records of running
+// commands stay.
 func (s *Spool) makeRoom(list []spool.File, size int64) (dropped int) {
 	count, sum := len(list), spool.Total(list)
 	for _, w := range list {
@@ -164,15 +164,14 @@ func open(path string) (*spool.Record, *entry) {
 // lock is the lock of a job.
 type lock struct{ file *os.File }
 
-// A process that sends reports has the lock for an instant, to see whether a command is still
-// running: that must skip no other.
+// A process that sends reports locks for an instant to see whether a command is still running,
+// which must not skip a command.
 const (
 	lockTries = 3
 	lockPause = 20 * time.Millisecond
 )
 
-// lock takes the lock of a job for this process and the command, or returns nil if it is
-// taken.
+// lock locks a job for this process and the command, or returns nil if it is locked.
 func (s *Spool) lock(namespace, name string) (*lock, error) {
 	if s.refused != nil {
 		return nil, s.refused
