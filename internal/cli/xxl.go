@@ -51,7 +51,7 @@ GENERATION is D for executors of XXL-JOB 3.5, which use a different protocol.`,
 	return cmd
 }
 
-// executorTable writes executors for people, and groups that have none.
+// executorTable writes executors for people, and groups without any.
 func executorTable(w io.Writer, env Env, page client.ExecutorPage) {
 	var rows [][]string
 	jobs := map[string]string{}

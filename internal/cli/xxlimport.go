@@ -217,7 +217,7 @@ func readDatabase(ctx context.Context, env Env, from, since string) (map[string]
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = db.Close() }() // it has only read
+	defer func() { _ = db.Close() }() // it was only read
 	tables, err := db.Tables(ctx, since)
 	if err != nil {
 		return nil, failed("%v", err)
@@ -429,8 +429,8 @@ func writePlan(env Env, dir string, plan *xxltables.Plan) error {
 	return nil
 }
 
-// applyPlan creates and updates the jobs on the server. Code that a job had before comes first,
-// so that it is among the revisions of a new job.
+// applyPlan creates and updates the jobs on the server. A job's older code comes first, so that it
+// is among the revisions of a new job.
 func applyPlan(ctx context.Context, env Env, ask xxlImportFlags, plan *xxltables.Plan) error {
 	server, err := connect(env, ask.connection)
 	if err != nil {
@@ -473,7 +473,7 @@ func applyPlan(ctx context.Context, env Env, ask xxlImportFlags, plan *xxltables
 	changed, jobs := map[client.ChangeResult]int{}, 0
 	for _, r := range applied.Results {
 		if created[r.Name] {
-			r.Result = client.Created // with code that it had before, it has changed since
+			r.Result = client.Created // created with older code, it was then updated
 		}
 		if r.Kind == job.KindJob {
 			jobs++
@@ -490,7 +490,7 @@ func applyPlan(ctx context.Context, env Env, ask xxlImportFlags, plan *xxltables
 // historyDaysMax bounds the days of --history: what is older is of no use for statistics.
 const historyDaysMax = 3650
 
-// sendRuns sends the runs of the past. One that is there already stays as it is.
+// sendRuns sends past runs. Existing ones stay unchanged.
 func sendRuns(ctx context.Context, env Env, server *remote, plan *xxltables.Plan) error {
 	taken := 0
 	for part := range slices.Chunk(plan.Runs, client.PastRunsMax) {
@@ -513,8 +513,8 @@ func sendRuns(ctx context.Context, env Env, server *remote, plan *xxltables.Plan
 	return nil
 }
 
-// keepTaken keeps in a job what belfry xxl take-over, or a person, has changed since an earlier
-// import: whether it is paused, since when it runs, and what it was in the old admin.
+// keepTaken keeps changes of a job since an earlier import, by belfry xxl take-over or a person:
+// its pause, its start, and its status in the old admin.
 func keepTaken(ctx context.Context, server *remote, j *job.Job) (isNew bool, err error) {
 	is, err := jobOf(ctx, server, j.Namespace, j.Name)
 	if client.IsType(err, client.TypeNotFound) {

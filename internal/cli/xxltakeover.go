@@ -18,7 +18,8 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// wheelTime is how long the old admins may still send what they have read: they read 5 s ahead.
+// wheelTime is how long the old admins may still send runs that they have read: they read 5 s
+// ahead.
 const wheelTime = 6 * time.Second
 
 // changeFlags are the flags of the commands that change over a group.
@@ -73,7 +74,7 @@ func newXXLChange(env Env, cmd *cobra.Command, change func(context.Context, *cha
 	return cmd
 }
 
-// changeOver is a group on its way from one admin to the other.
+// changeOver is a group that moves from one admin to the other.
 type changeOver struct {
 	env    Env
 	ask    changeFlags
@@ -99,7 +100,7 @@ func changeGroup(ctx context.Context, env Env, ask changeFlags, change func(cont
 	if err != nil {
 		return server.refused(err)
 	}
-	// This needs the rights that the rest needs, before anything is stopped.
+	// It needs the same rights as the rest, so that a lack shows before anything is stopped.
 	if _, err := server.RaiseNumbers(ctx, 1); err != nil {
 		return server.refused(err)
 	}
@@ -107,7 +108,7 @@ func changeGroup(ctx context.Context, env Env, ask changeFlags, change func(cont
 	if err != nil {
 		return err
 	}
-	defer func() { _ = db.Close() }() // what it has changed is committed
+	defer func() { _ = db.Close() }() // its changes are committed
 	c := &changeOver{env: env, ask: ask, server: server, db: db}
 	c.hasExecutors = slices.ContainsFunc(executors.Items, func(e client.Executor) bool { return e.Group == ask.group })
 	if err := c.read(ctx); err != nil {
@@ -116,7 +117,7 @@ func changeGroup(ctx context.Context, env Env, ask changeFlags, change func(cont
 	return server.refused(change(ctx, c))
 }
 
-// read makes the plan of what the old admin has.
+// read makes the plan from the old admin's data.
 func (c *changeOver) read(ctx context.Context) error {
 	tables, err := c.db.Tables(ctx, "")
 	if err != nil {
@@ -180,8 +181,8 @@ func (c *changeOver) imported(ctx context.Context) (map[int64]*job.Job, error) {
 }
 
 // taken returns the jobs in Belfry that came from jobs of the group, by their numbers in the old
-// admin. It goes by the number in the job and not by its name, which another handler in the old
-// admin would change.
+// admin. It uses the number in the job, not its name, which depends on the handler in the old
+// admin.
 func (c *changeOver) taken(ctx context.Context) (map[int64][]*job.Job, error) {
 	jobs := map[int64][]*job.Job{}
 	for q := (client.JobQuery{Work: job.WorkXXL, PageSize: pageSize}); ; {
@@ -252,7 +253,7 @@ func takeOver(ctx context.Context, c *changeOver) error {
 	return write(c.env, fmt.Appendf(nil, "group %s is taken over: %s resumed\n", c.ask.group, counted(resumed, "job")))
 }
 
-// resumeAt resumes a job with all that fell due since a moment.
+// resumeAt resumes a job with all occurrences due since a moment.
 func (c *changeOver) resumeAt(ctx context.Context, is *job.Job, next time.Time) error {
 	s := &is.Schedule
 	if (len(s.Cron) > 0 || s.Every != 0) && !s.Start.Equal(next) {
@@ -273,8 +274,8 @@ func (c *changeOver) resumeAt(ctx context.Context, is *job.Job, next time.Time) 
 	return err
 }
 
-// warnOfOthers names jobs of other groups that follow jobs of this one, and still have a
-// schedule in the old admin: there is one group at a time to change over.
+// warnOfOthers names jobs of other groups that follow jobs of this one, and still have a schedule
+// in the old admin: one group moves at a time.
 func (c *changeOver) warnOfOthers(jobs map[int64]*job.Job) {
 	for i := range c.plan.Jobs {
 		p := &c.plan.Jobs[i]
@@ -307,7 +308,7 @@ func giveBack(ctx context.Context, c *changeOver) error {
 		return err
 	}
 	paused := 0
-	var ended []int64 // nothing of their schedules is left: the old admin would send what has run
+	var ended []int64 // no occurrence is left: the old admin would repeat a run
 	for i := range stopped {
 		next, over := stopped[i].Next, len(jobs[stopped[i].ID]) > 0
 		for _, is := range jobs[stopped[i].ID] {
@@ -348,8 +349,8 @@ func giveBack(ctx context.Context, c *changeOver) error {
 // givenBack is the reason of the pause.
 const givenBack = "given back to the old admin"
 
-// pauseFor pauses a job, and returns when the old admin has to send it first: the first
-// occurrence that Belfry has not settled since it took over; zero if none is left.
+// pauseFor pauses a job, and returns when the old admin has to send it first: the first occurrence
+// since the take-over that Belfry has not settled; zero if none is left.
 func (c *changeOver) pauseFor(ctx context.Context, is *job.Job, began time.Time) (time.Time, error) {
 	paused := c.env.Now()
 	if !is.Paused {
@@ -377,8 +378,8 @@ func (c *changeOver) pauseFor(ctx context.Context, is *job.Job, began time.Time)
 }
 
 const (
-	// recallMax is how long a run that a worker has claimed ahead is waited for: it starts within two
-	// seconds or is withdrawn by the pause. Later it counts as running.
+	// recallMax bounds the wait for a run that a worker has claimed ahead: it starts within two
+	// seconds or the pause withdraws it. After that it counts as running.
 	recallMax   = 5 * time.Second
 	recallEvery = 100 * time.Millisecond
 )

@@ -1,10 +1,10 @@
-// Package events brings the changes of a store to its followers. A store sends them with a
-// Feed, in one process, and wakes others with Hints. A Hub follows a store while there are
-// listeners, and keeps the latest events, so that a thousand listeners cost the store no
-// more than one, and a listener can resume after a broken connection.
+// Package events delivers the changes of a store to its followers. A store sends them with a Feed,
+// in one process, and wakes other processes with Hints. A Hub follows a store while there are
+// listeners, and keeps the latest events, so that a thousand listeners cost the store no more than
+// one, and a listener can resume after a broken connection.
 //
-// Events that do not fit are dropped, and the gap marked: neither a store nor another
-// listener ever waits for a slow one.
+// Events beyond its bounds are dropped, and the gap is marked: neither a store nor another listener
+// ever waits for a slow one.
 package events
 
 import (
@@ -15,20 +15,20 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// batchesMax is how many batches a receiver may be behind: about a second of the
-// commits of a busy store.
+// batchesMax is how many batches a receiver may lag behind: about a second of commits of a busy
+// store.
 const batchesMax = 1024
 
 // Feed passes changes to receivers in this process. The zero value is ready.
 type Feed struct {
 	wanted atomic.Int32
 	mu     sync.Mutex
-	// to has a channel for each receiver, and whether something was lost since it
-	// last got something. They are closed when the receiver's context ends.
+	// to has a channel for each receiver, which closes when its context ends, with whether it has
+	// lost events since its last ones.
 	to map[chan []store.Event]bool
 }
 
-// Wanted reports whether there is a receiver: else nothing need be sent.
+// Wanted reports whether there is a receiver: without one no events are needed.
 func (f *Feed) Wanted() bool { return f.wanted.Load() > 0 }
 
 // Follow adds a receiver until ctx ends; then its channel is closed.
@@ -51,8 +51,8 @@ func (f *Feed) Follow(ctx context.Context) <-chan []store.Event {
 	return ch
 }
 
-// Send passes events on. It never waits: events beyond a receiver's room are lost, and its
-// next ones begin with an event that reports that.
+// Send passes events on without waiting: events beyond a receiver's room are lost, and its next
+// ones begin with an event that reports the loss.
 func (f *Feed) Send(list []store.Event) {
 	if len(list) == 0 {
 		return

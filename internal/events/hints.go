@@ -10,8 +10,8 @@ import (
 // Hints wakes the listeners of this process. The zero value is ready for use.
 type Hints struct {
 	mu sync.Mutex
-	// to holds a channel of one hint for each listener. A slow one finds all missed hints
-	// in it, combined into one.
+	// to holds a channel of one hint for each listener. A slow listener finds all missed hints
+	// combined in it.
 	to map[chan store.Hint]struct{}
 }
 
@@ -33,7 +33,7 @@ func (h *Hints) Listen(ctx context.Context) <-chan store.Hint {
 	return ch
 }
 
-// Send tells all listeners.
+// Send passes a hint to all listeners.
 func (h *Hints) Send(hint store.Hint) {
 	if hint == 0 {
 		return

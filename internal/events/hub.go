@@ -24,62 +24,59 @@ type Store interface {
 }
 
 const (
-	// keptMax is how many of the latest events are kept, for listeners who are
-	// slow or come back. With their texts they take some 20 MB at most, and
-	// nothing without listeners.
+	// keptMax bounds the events kept for slow or returning listeners. With their texts they take at
+	// most some 20 MB, and nothing without listeners.
 	keptMax = 16_384
-	// linger is how long a hub keeps following after the last listener has left: one with a
-	// broken connection comes back in that time.
+	// linger is how long a hub keeps following after the last listener has left: a listener with a
+	// broken connection returns in that time.
 	linger = time.Minute
 	// nodesEvery is the interval for polling the nodes. A store does not report their
 	// silence.
 	nodesEvery = time.Second
-	// gatherTime is how long events are gathered before the first listeners are woken.
-	// Runs start at full seconds, and their events would else wake a thousand listeners
-	// just then. turnTime is how long it takes to wake all, one of turns parts after the
-	// other, so that they do not want a processor at once.
+	// gatherTime is how long events are gathered before listeners are woken: runs start at full
+	// seconds, and their events should not wake a thousand listeners then. turnTime is the time to
+	// wake all, in as many parts as turns, so that they do not compete for processors.
 	gatherTime = 100 * time.Millisecond
 	turnTime   = 100 * time.Millisecond
 	turns      = 32
-	// PartMax is how many events a listener is given at a time, which bounds what
-	// one has in memory that is not shared.
+	// PartMax is how many events a listener receives at once, which bounds its unshared memory.
 	PartMax = 32
 )
 
 // ErrOver is returned to listeners once the hub has ended.
 var ErrOver = errors.New("the server stops")
 
-// Event is an event with its place among all of them.
+// Event is an event with its position among all events.
 type Event struct {
 	store.Event
-	// ID is the place to resume behind.
+	// ID is the position after which to resume.
 	ID string
 
 	once sync.Once
 	text []byte
 }
 
-// Text returns what write makes of the event. write is called once.
+// Text returns the text of the event from write, which is called once.
 func (e *Event) Text(write func(*Event) []byte) []byte {
 	e.once.Do(func() { e.text = write(e) })
 	return e.text
 }
 
-// Hub keeps the latest events for many. Use New.
+// Hub keeps the latest events for many listeners. Use New.
 type Hub struct {
 	store Store
-	wake  chan struct{} // has room for one message: that there is a listener
+	wake  chan struct{} // of capacity one: there is a listener
 
-	mu    sync.Mutex // guards what follows; never held across a call of the store
-	epoch string     // names this stretch of following: numbers count within it
+	mu    sync.Mutex // guards the following fields; never held across a call of the store
+	epoch string     // names this period of following: numbers count within it
 	kept  []*Event
-	first uint64 // the number of the first that is kept
-	// listening counts listeners, lastLeft is when one has left.
+	first uint64 // number of the first kept event
+	// listening counts listeners; lastLeft is when one last left.
 	listening int
 	lastLeft  time.Time
 	// following is closed once the store is followed, over when the hub has ended.
 	following, over chan struct{}
-	// turns has the parts of the listeners; joined is the part of the last one who came.
+	// turns has the parts of the listeners; joined is the part of the newest one.
 	turns  [turns]turn
 	joined int
 }
@@ -88,7 +85,7 @@ type Hub struct {
 type turn struct {
 	listening int
 	more      chan struct{} // closed when they are woken
-	next      uint64        // the number of the first event that they have not received
+	next      uint64        // number of the first event that they have not received
 }
 
 // New makes a hub; Run makes it work.
@@ -113,7 +110,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	return nil
 }
 
-// follow keeps events until there were no listeners for some time.
+// follow keeps events until there have been no listeners for some time.
 func (h *Hub) follow(ctx context.Context) {
 	var group sync.WaitGroup
 	defer group.Wait()
@@ -158,7 +155,8 @@ func (h *Hub) follow(ctx context.Context) {
 	}
 }
 
-// tell wakes the listeners whose turn it is, or the next ones, and returns the next turn.
+// tell wakes the part of the listeners whose turn it is, or the next one, and returns the next
+// turn.
 func (h *Hub) tell(whose int) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -173,7 +171,7 @@ func (h *Hub) tell(whose int) int {
 	return turns
 }
 
-// untold reports whether some listeners have not seen all events.
+// untold reports whether some listeners have not received all events.
 func (h *Hub) untold() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -192,7 +190,7 @@ func (h *Hub) begin() {
 	close(h.following)
 }
 
-// stop forgets everything, if there were no listeners for some time.
+// stop drops everything if there have been no listeners for some time.
 func (h *Hub) stop() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -201,20 +199,20 @@ func (h *Hub) stop() bool {
 	}
 	h.epoch, h.kept, h.following = "", nil, make(chan struct{})
 	select {
-	case <-h.wake: // by a listener that has left since
+	case <-h.wake: // from a listener that has left since
 	default:
 	}
 	return true
 }
 
-// add keeps events, and drops the oldest when there are too many.
+// add keeps events, and drops the oldest beyond the bound.
 func (h *Hub) add(list []store.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range list {
 		next := h.next()
 		if list[i].Kind == store.EventLost {
-			h.kept, h.first = nil, next+1 // a listener at the number before has missed something
+			h.kept, h.first = nil, next+1 // a listener before this number has missed events
 			continue
 		}
 		h.kept = append(h.kept, &Event{Event: list[i], ID: h.epoch + "-" + strconv.FormatUint(next, 10)})
@@ -225,17 +223,17 @@ func (h *Hub) add(list []store.Event) {
 	}
 }
 
-// next returns the number of the event that is to come.
+// next returns the number of the next event.
 func (h *Hub) next() uint64 { return h.first + uint64(len(h.kept)) }
 
-// known is what a hub has seen of a session.
+// known is the last seen state of a session.
 type known struct {
 	store.Session
 	state store.SessionState
 }
 
-// look reads the nodes and reports changes since the last time; nil is the first. It
-// reports nothing while the store does not answer.
+// look reads the nodes and reports changes since before, which is nil at first. It reports none
+// while the store does not answer.
 func (h *Hub) look(ctx context.Context, before map[job.ID]known) map[job.ID]known {
 	ctx, cancel := context.WithTimeout(ctx, nodesEvery)
 	defer cancel()
@@ -275,20 +273,20 @@ func (h *Hub) look(ctx context.Context, before map[job.ID]known) map[job.ID]know
 type Listener struct {
 	hub  *Hub
 	turn *turn
-	next uint64 // the number of the next event
-	told uint64 // the first event that is held back until the turn ends
-	gap  bool   // something is missing before it
+	next uint64 // number of the next event
+	told uint64 // the first event that is delayed until the turn ends
+	gap  bool   // events before it are missing
 }
 
-// Listen begins to listen behind an event, "" for now. What happens after it has
-// returned is heard. Close must be called.
+// Listen begins to listen after an event, "" for now. It delivers all events after its return.
+// Close must be called.
 func (h *Hub) Listen(ctx context.Context, behind string) (*Listener, error) {
 	h.mu.Lock()
 	h.listening++
 	h.joined = (h.joined + 1) % turns
 	l := &Listener{hub: h, turn: &h.turns[h.joined]}
 	if l.turn.listening++; l.turn.listening == 1 {
-		l.turn.next = h.next() // what was before is nothing that they wait for
+		l.turn.next = h.next() // they do not wait for earlier events
 	}
 	following := h.following
 	h.mu.Unlock()
@@ -334,8 +332,8 @@ func (l *Listener) Close() {
 	l.hub.lastLeft = time.Now()
 }
 
-// Wait returns when there is something to take. It returns the error of ctx when
-// that has ended before, and ErrOver once the hub has.
+// Wait returns when there are events to take, with the error of ctx if that ended first, or
+// [ErrOver] once the hub has ended.
 func (l *Listener) Wait(ctx context.Context) error {
 	h := l.hub
 	h.mu.Lock()
@@ -354,8 +352,8 @@ func (l *Listener) Wait(ctx context.Context) error {
 	}
 }
 
-// Take returns the next events, at most PartMax of them, possibly none. gap is set if some
-// before them are lost.
+// Take returns the next events, at most [PartMax], possibly none. gap is set if events before them
+// are lost.
 func (l *Listener) Take() (list []*Event, gap bool) {
 	h := l.hub
 	h.mu.Lock()
@@ -370,8 +368,8 @@ func (l *Listener) Take() (list []*Event, gap bool) {
 	return list, gap
 }
 
-// Place returns the id of the event that was heard last, or of the place before the
-// first: what to listen behind the next time.
+// Place returns the id of the last received event, or of the position before the first: where to
+// resume.
 func (l *Listener) Place() string {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()

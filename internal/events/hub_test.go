@@ -19,14 +19,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fake is a store that tells what the test says.
+// fake is a store whose events come from the test.
 type fake struct {
 	events.Feed
 	mu       sync.Mutex
 	follows  int
 	sessions []store.Session
 	broken   bool
-	// elsewhere brings what other processes do; nil where there are none.
+	// elsewhere has events of other processes; nil for none.
 	elsewhere chan []store.Event
 }
 
@@ -56,7 +56,7 @@ func (f *fake) set(do func()) {
 	do()
 }
 
-// tell tells n events, whose kinds are numbers from first.
+// tell sends n events, whose kinds are numbers from first.
 func (f *fake) tell(first, n int) {
 	var list []store.Event
 	for i := range n {
@@ -89,11 +89,11 @@ func listen(t *testing.T, h *events.Hub, behind string) *events.Listener {
 	return l
 }
 
-// gathered is longer than it takes until all hear of an event.
+// gathered is longer than it takes until all receive an event.
 const gathered = time.Second
 
-// heard returns the kinds of all that a listener is given at once, and whether
-// something is missing before it.
+// heard returns the kinds of all events that a listener receives at once, and whether events before
+// them are missing.
 func heard(t *testing.T, l *events.Listener) (kinds []string, gap bool) {
 	t.Helper()
 	for {
@@ -136,8 +136,8 @@ func TestEachListenerReceivesEverythingFromItsStart(t *testing.T) {
 	})
 }
 
-// Runs start at full seconds, and so do their events: no listener is woken just then, nor
-// all at once.
+// Runs start at full seconds, and so do their events: no listener is woken then, nor are all woken
+// at once.
 func TestListenersAreServedInTurn(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fake, h *events.Hub) {
 		const listeners = 64
@@ -172,7 +172,7 @@ func TestListenersAreServedInTurn(t *testing.T) {
 		if len(at) < 16 {
 			t.Errorf("they wake at %d moments: %v", len(at), at)
 		}
-		// Events that come while listeners are served are gathered again.
+		// Events that come while listeners are woken are gathered again.
 		begun = time.Now()
 		f.tell(2, 1)
 		for range listeners {
@@ -213,8 +213,8 @@ func TestUnknownEventsAreAGap(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fake, h *events.Hub) {
 		l := listen(t, h, "")
 		f.tell(1, 1)
-		place := l.Place() // of which the listener has heard nothing
-		// Far more than are kept, while this one does not read.
+		place := l.Place() // the listener has received none of them
+		// Far more than are kept, while this listener does not read.
 		for i := range 100 {
 			f.tell(2+i*1000, 1000)
 		}
@@ -303,7 +303,7 @@ func TestNodeEventsCarryTheState(t *testing.T) {
 	})
 }
 
-// Nodes that were there before the first look that succeeds have not just come.
+// Nodes that existed before the first successful read have not just joined.
 func TestNodesUnreadAtFirstSendNoEvent(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fake, h *events.Hub) {
 		f.set(func() {

@@ -9,25 +9,25 @@ import (
 )
 
 const (
-	// orderWait is how long events wait for earlier events that come from another
-	// process: these are some tenths of a second late.
+	// orderWait is how long events wait for earlier events that come from another process: which
+	// are some tenths of a second late.
 	orderWait = 500 * time.Millisecond
-	// orderEvery is the interval of checks for events that have waited that long: a check
-	// at each step would examine all waiting ones.
+	// orderEvery is the interval of checks for events that have waited that long: a check at each
+	// step would examine all of them.
 	orderEvery = 50 * time.Millisecond
-	// waitingMax is how many steps wait at most. When there are more, the first
-	// waitingOff of them are passed on as they are.
+	// waitingMax bounds the waiting steps. Beyond it, the first waitingOff of them are passed on as
+	// they are.
 	waitingMax, waitingOff = 8192, 1024
 )
 
-// step is what belongs together, and when it came.
+// step is the events of a step, and when they arrived.
 type step struct {
 	list []store.Event
 	came time.Time
 }
 
-// inOrder passes on what two channels bring, by its times as far as it comes within
-// orderWait, until one of them is closed or ctx ends. Then it closes the third.
+// inOrder passes on the events of two channels, by time if they arrive within orderWait, until one
+// of them is closed or ctx ends. Then it closes the third.
 func inOrder(ctx context.Context, own, elsewhere <-chan []store.Event, to chan<- []store.Event) {
 	defer close(to)
 	var waiting []step // by time
@@ -58,7 +58,7 @@ func inOrder(ctx context.Context, own, elsewhere <-chan []store.Event, to chan<-
 				if s.list[0].Time.After(t) {
 					return 1
 				}
-				return -1 // behind events of the same time
+				return -1 // after events of the same time
 			})
 			if waiting = slices.Insert(waiting, at, step{list, time.Now()}); len(waiting) > waitingMax {
 				n = waitingOff

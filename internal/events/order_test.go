@@ -26,7 +26,7 @@ func withOthers(t *testing.T, test func(t *testing.T, f *fake, h *events.Hub)) {
 	})
 }
 
-// at is a step whose events happened some milliseconds after the year 2000 began.
+// at is a step with events some milliseconds after the start of the year 2000.
 func at(ms int, kinds ...string) (list []store.Event) {
 	for _, kind := range kinds {
 		list = append(list, store.Event{Kind: kind, Time: time.Date(2000, 1, 1, 0, 0, 0, ms*1_000_000, time.UTC)})
@@ -49,7 +49,7 @@ func TestEventsOfSeveralProcessesAreOrderedByTime(t *testing.T) {
 		if kinds, gap := heard(t, l); gap || !slices.Equal(kinds, want) {
 			t.Errorf("heard %v, gap %v, want %v", kinds, gap, want)
 		}
-		// Late and lost events come all the same.
+		// Late and lost events arrive nevertheless.
 		f.elsewhere <- at(50, store.EventLost, "behind a gap")
 		time.Sleep(time.Second)
 		if _, gap := heard(t, l); !gap {

@@ -65,7 +65,7 @@ func joining(t *testing.T) {
 		t.Fatal("the token of the worker is not kept", joined, err)
 	}
 
-	// It works with that, in the namespace and with the labels of the joining token alone.
+	// The token works only in the namespace and with the labels of the joining token.
 	session := func(labels map[string]string) store.Session {
 		return store.Session{ID: newID(t), Node: "web-1", Machine: "m", DataDir: "/d", Roles: []string{store.RoleWorker}, Labels: labels, Capacity: 1}
 	}
@@ -86,7 +86,7 @@ func joining(t *testing.T) {
 	_, err = c.Join(t.Context(), session(map[string]string{"zone": "b", "gpu": "yes", "rack": "7"}))
 	refusedFor(t, err, "the token rack.web-1 does not allow the label gpu=yes, zone=b: its workers may have zone=a, rack=*")
 
-	// The joining token has one use left, and allows nothing else.
+	// The joining token has one use left, and no other right.
 	hash := func(secret string) string { return auth.HashText(auth.HashOf(secret)) }
 	refusedFor(t, connect(t, n, joins, "http://a").Wait(t.Context()), "has the role join, and this needs worker")
 	_, err = c.Exchange(t.Context(), own, wire.OwnToken{Node: "x", Hash: hash("x")})
@@ -99,7 +99,7 @@ func joining(t *testing.T) {
 	_, err = c.Exchange(t.Context(), joins, wire.OwnToken{Node: "web-3", Hash: hash("three")})
 	refusedFor(t, err, "the joining token rack is used up")
 
-	// A revoked worker is out, and its joining token does not let it in again.
+	// A revoked worker is refused, and its joining token does not admit it again.
 	if err := w.store.DeleteToken(t.Context(), "rack.web-1", "admin"); err != nil {
 		t.Fatal(err)
 	}

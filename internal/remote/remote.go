@@ -1,7 +1,7 @@
-// Package remote implements package work over HTTP, for workers without a store: see
-// package wire for the messages. It has several equivalent servers, and tries the next one
-// if one does not answer. It returns the errors of package store, so that to a worker it is
-// a store with occasional outages.
+// Package remote implements package work over HTTP, for workers without a store: see package wire
+// for the messages. It has several equivalent servers, and tries the next one if one does not
+// answer. It returns the errors of package store, so that a worker sees a store with occasional
+// outages.
 package remote
 
 import (
@@ -28,19 +28,17 @@ import (
 )
 
 const (
-	// tryTime is how long one server may take to answer. A request for hints has WaitMax
-	// besides.
+	// tryTime bounds the answer of one server. A request for hints has WaitMax besides.
 	tryTime = 10 * time.Second
-	// tryFirst is how long the servers but the last one have when there are several: a worker
-	// must hear of another one before its session is over.
+	// tryFirst is the same for every server but the last: a worker must reach another one before
+	// its session is over.
 	tryFirst = 2 * time.Second
-	// restMin and restMax bound the backoff after which an unanswering server is tried
-	// before the others again.
+	// restMin and restMax bound the backoff of a silent server.
 	restMin = 250 * time.Millisecond
 	restMax = 10 * time.Second
 	// answerMax bounds an answer: a batch of large definitions.
 	answerMax = 64 << 20
-	// ServersMax is how many servers a worker may know: each is tried before a call fails.
+	// ServersMax bounds the servers of a worker: each is tried before a call fails.
 	ServersMax = 16
 )
 
@@ -66,7 +64,7 @@ type Client struct {
 	http    http.Client
 	servers []*server
 
-	mu    sync.Mutex // guards the fields below, and the fields of a server that name it
+	mu    sync.Mutex // guards the fields below, and fields of a server that name it
 	first int        // the server that answered last
 	token string
 	own   own
@@ -77,8 +75,8 @@ type Client struct {
 // server is one of the servers.
 type server struct {
 	base  string
-	rest  time.Duration // after the next failure; under the client's mutex
-	until time.Time     // in backoff until then, unless no other is left; likewise
+	rest  time.Duration // after the next failure; guarded by the client's mutex
+	until time.Time     // end of the backoff, which applies while other servers are left; likewise
 }
 
 // New returns a client. It connects when it is used.
@@ -104,7 +102,7 @@ func New(c Config) (*Client, error) {
 	if c.Transport == nil {
 		remote.http.Transport = Transport()
 	}
-	// A redirect would take the token somewhere else.
+	// A redirect would send the token somewhere else.
 	remote.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return remote, nil
 }
@@ -112,7 +110,7 @@ func New(c Config) (*Client, error) {
 // Transport makes connections as a client without another one.
 func Transport() *http.Transport {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConnsPerHost = 16 // a worker makes several calls at once
+	transport.MaxIdleConnsPerHost = 16 // a worker makes several concurrent calls
 	return transport
 }
 
@@ -167,8 +165,8 @@ func (c *Client) Wait(ctx context.Context) error {
 	}
 }
 
-// Exchange exchanges a joining token for a token of the worker's own. It waits for a server that does
-// not answer, and returns an error only if ctx ends or the exchange is refused.
+// Exchange exchanges a joining token for a token of the worker's own. It waits for a silent server,
+// and returns an error only if ctx ends or the exchange is refused.
 func (c *Client) Exchange(ctx context.Context, joins string, said wire.OwnToken) (granted wire.Granted, err error) {
 	for rest := restMin; ; rest = min(2*rest, restMax) {
 		err := c.do(ctx, call{method: http.MethodPost, path: "/tokens", body: said, answer: &granted, token: joins})
@@ -186,8 +184,8 @@ func (c *Client) Exchange(ctx context.Context, joins string, said wire.OwnToken)
 // beginAgain is the wait between two tries to begin the first session.
 const beginAgain = time.Second
 
-// Work runs a node until ctx ends. If it cannot begin its first session, since the servers
-// have gone away again, it starts over; a refusal by a server is an error.
+// Work runs a node until ctx ends. If no server answers when it begins its first session, it starts
+// over; a refusal is an error.
 func (c *Client) Work(ctx context.Context, run func(ctx context.Context) error) error {
 	for {
 		err := run(ctx)
@@ -238,10 +236,10 @@ func (c *Client) readToken(again bool) (string, error) {
 type call struct {
 	method, path string // behind /api/v1/worker
 	query        url.Values
-	body         any           // written as JSON unless it is nil
-	answer       any           // read from JSON unless it is nil
-	wait         time.Duration // how long the server waits before it answers
-	token        string        // instead of the worker's
+	body         any           // encoded as JSON unless nil
+	answer       any           // decoded from JSON unless nil
+	wait         time.Duration // how long the server waits before its answer
+	token        string        // replaces the worker's
 }
 
 // do makes a call, trying one server after the other.
@@ -275,8 +273,8 @@ func (c *Client) do(ctx context.Context, call call) error {
 	return fmt.Errorf("%w: %w", store.ErrAway, last)
 }
 
-// order returns the servers to try: the last one that answered, then the next ones. Servers
-// in backoff come last.
+// order returns the servers to try, beginning with the last one that answered. Servers in backoff
+// come last.
 func (c *Client) order(now time.Time) []*server {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -290,7 +288,7 @@ func (c *Client) order(now time.Time) []*server {
 		}
 	}
 	if len(list) == 0 {
-		return resting // a caller repeats it after a while of its own
+		return resting // a caller repeats it after its own pause
 	}
 	return list
 }
@@ -312,8 +310,8 @@ func (c *Client) saw(s *server, answered bool) {
 	}
 }
 
-// jittered returns between half of a time and all of it, so that the workers of a server that
-// is back do not come together.
+// jittered returns between half of a time and all of it, so that the workers of a returning server
+// do not call at once.
 func jittered(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
 
 // try makes a call to one server. It reports an answer unless the next server must be
@@ -385,7 +383,7 @@ func (c *Client) send(ctx context.Context, s *server, call call, body []byte, to
 func (s *server) refusal(status int, data []byte) (answered bool, err error) {
 	var p client.Problem
 	if json.Unmarshal(data, &p) != nil || p.Type == "" {
-		// A proxy, or something that is no server.
+		// A proxy, or another program.
 		return false, fmt.Errorf("%s answers with the status %s, which no server of Belfry does", s.base, strconv.Itoa(status))
 	}
 	refused := &RefusedError{s.base, p}
@@ -395,7 +393,7 @@ func (s *server) refusal(status int, data []byte) (answered bool, err error) {
 	case client.TypeNoSpace:
 		return true, store.ErrNoSpace
 	case client.TypeUnavailable, client.TypeTimeout, client.TypeInternal, client.TypeElsewhere, client.TypeTooMany, client.TypeTooManyFailures, client.TypeTooSlow:
-		return false, refused // another server may do better
+		return false, refused // another server may accept it
 	}
 	return true, refused
 }

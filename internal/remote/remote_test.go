@@ -32,7 +32,7 @@ import (
 	"github.com/belfry-cron/belfry/store/memory"
 )
 
-// world is a store with servers before it.
+// world is a store behind servers.
 type world struct {
 	t      *testing.T
 	store  *memory.Store
@@ -110,12 +110,12 @@ func newID(t *testing.T) job.ID {
 	return id
 }
 
-// network takes requests to servers by the hosts of their addresses, as a bad one would.
+// network forwards requests to servers by host, like a bad one.
 type network struct {
 	mu      sync.Mutex
 	servers map[string]http.Handler
 	down    map[string]bool
-	random  *mathrand.Rand // nil for one that is good
+	random  *mathrand.Rand // nil for a good network
 	calls   map[string]int // by host
 }
 
@@ -150,7 +150,7 @@ func (n *network) RoundTrip(r *http.Request) (*http.Response, error) {
 		answered <- recorder.Result()
 	}
 	switch {
-	case chance < 0.10: // done, and the answer swallowed
+	case chance < 0.10: // executed, and the answer lost
 		serve(context.WithoutCancel(r.Context()))
 		return nil, errCut
 	case chance < 0.12: // done twice
@@ -286,7 +286,7 @@ func contracts(t *testing.T) {
 		t.Errorf("the runs that have ended are %v: %v", ended, err)
 	}
 
-	// Output: what was sent before is left alone; what is of others is not kept.
+	// Output that was sent before stays unchanged; output of other attempts is refused.
 	chunk := store.OutputChunk{Run: attempts[0].Run, Attempt: 1, Bytes: 3, Time: time.Now().UTC(), Data: []byte("\x00\x00\x03\x00abc")}
 	foreign := chunk
 	foreign.Run = w.trigger(j, self.ID)
@@ -297,7 +297,7 @@ func contracts(t *testing.T) {
 		t.Fatal(err)
 	}
 	exit := 3
-	var rest []store.OutputChunk // more than goes into one request
+	var rest []store.OutputChunk // more than fits into one request
 	for i := range 100 {
 		more := chunk
 		more.Seq, more.Offset, more.Bytes = i+1, int64(3+i*(50<<10)), 50<<10
@@ -345,7 +345,7 @@ func same(a, b []store.ReadyRun) bool {
 func text(t *testing.T, j *job.Job) string {
 	t.Helper()
 	without := *j
-	without.Status = nil // which says when it was changed
+	without.Status = nil // the status says when it was changed
 	data, err := json.Marshal(without)
 	if err != nil {
 		t.Fatal(err)
@@ -353,7 +353,7 @@ func text(t *testing.T, j *job.Job) string {
 	return string(data)
 }
 
-// A worker is given nothing that is not for it, whatever it asks for.
+// A worker receives only its own data, whatever it requests.
 func TestWorkerTokenReachesNothingElse(t *testing.T) { synctest.Test(t, reach) }
 
 func reach(t *testing.T) {
@@ -478,7 +478,7 @@ func TestWorkerOfAnotherVersionGetsAClearError(t *testing.T) {
 	}
 }
 
-// witness runs attempts and remembers how often each has begun.
+// witness runs attempts and counts how often each has begun.
 type witness struct {
 	mu    sync.Mutex
 	began map[string]int
@@ -499,8 +499,8 @@ func (e *witness) Run(ctx context.Context, a executor.Attempt, out executor.Outp
 	return executor.Result{Outcome: job.OutcomeSucceeded}
 }
 
-// Two workers behind a network that cuts, delays, doubles and swallows, servers that go away
-// and come back: each occurrence is recorded once, and no attempt has begun twice.
+// Two workers behind a network that breaks, delays, duplicates and loses calls, with servers that
+// restart: each occurrence is recorded once, and no attempt begins twice.
 func TestWorkersBehindABadNetworkNeitherLoseNorDoubleRuns(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/remote/wire"
 )
 
-// errPlain refuses to request secrets over a connection that others could read.
+// errPlain refuses to request secrets over an unencrypted connection.
 var errPlain = errors.New("secrets come over TLS alone, and a server of this worker has an address with http")
 
 // Secrets returns the secrets of an attempt: see worker.Config.

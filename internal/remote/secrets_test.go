@@ -15,7 +15,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// A worker receives what the job of an attempt names that it runs, and nothing else.
+// A worker receives only the secrets of attempts that it runs.
 func TestWorkerReceivesOnlyTheSecretsOfItsAttempts(t *testing.T) { synctest.Test(t, secretsOfAttempts) }
 
 func secretsOfAttempts(t *testing.T) {

@@ -33,8 +33,8 @@ func (e ending) Run(_ context.Context, a executor.Attempt, out executor.Output) 
 	return executor.Result{Outcome: job.OutcomeSucceeded}
 }
 
-// An attempt that ends in an outage is reported by the next process, although that begins after
-// others took the attempt for lost.
+// An attempt that ends in an outage is reported by the next process, even if other nodes have
+// counted it as lost.
 func TestNextProcessReportsResultsOfAnOutage(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		t.Run(fmt.Sprint("late=", late), func(t *testing.T) {

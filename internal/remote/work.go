@@ -25,7 +25,7 @@ type own struct{ session job.ID }
 // session is the path of a session.
 func session(id job.ID) string { return "/sessions/" + id.String() }
 
-// present returns the path of the session that was begun last.
+// present returns the path of the latest session.
 func (c *Client) present() (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,8 +72,7 @@ func (c *Client) End(ctx context.Context, id job.ID) error {
 	return err
 }
 
-// Sessions implements work.Session. It returns the part of the other sessions that the
-// worker may see.
+// Sessions implements work.Session. Of the other sessions it returns what the worker may see.
 func (c *Client) Sessions(ctx context.Context) ([]store.Session, error) {
 	path, err := c.present()
 	if err != nil {
@@ -97,9 +96,8 @@ func (c *Client) Now(ctx context.Context) (time.Time, error) {
 	return clock.Now, err
 }
 
-// Hints implements work.Session. A new request follows each answer at once, from the same
-// position, so no hint is missed between two requests. A stream would gain little, see
-// docs/decisions/0050.
+// Hints implements work.Session. Each request continues at the position of the last answer, so that
+// no hint is missed. A stream would gain little: see docs/decisions/0050.
 func (c *Client) Hints(ctx context.Context) <-chan store.Hint {
 	out := make(chan store.Hint, 1)
 	go func() {
@@ -187,8 +185,8 @@ func (c *Client) Release(ctx context.Context, id job.ID, attempts []store.Attemp
 	return c.do(ctx, call{method: http.MethodPost, path: session(id) + "/releases", body: wire.AttemptsOf(attempts)})
 }
 
-// Finish implements work.Runs. Results too large for one request are split: output goes
-// before its result.
+// Finish implements work.Runs. Results too large for one request are split: output precedes its
+// result.
 func (c *Client) Finish(ctx context.Context, id job.ID, results []store.Result) ([]store.FinishOutcome, error) {
 	var outcomes []store.FinishOutcome
 	for len(results) > 0 {
@@ -216,7 +214,7 @@ func (c *Client) finish(ctx context.Context, id job.ID, results []store.Result, 
 	for i := range results {
 		body.Results[i] = wire.ResultOf(&results[i])
 	}
-	if size > wire.OutputMax { // it is one result
+	if size > wire.OutputMax { // a single result
 		if err := c.AppendOutput(ctx, results[0].Output); err != nil && !errors.Is(err, store.ErrSessionOver) {
 			return nil, err
 		}
@@ -236,11 +234,11 @@ func (c *Client) finish(ctx context.Context, id job.ID, results []store.Result, 
 	return outcomes, nil
 }
 
-// chunkCost bounds the overhead of a chunk in a request: the number of values in a body is
-// bounded as well, and a body filled by this estimate stays within it.
+// chunkCost bounds the overhead of a chunk in a request: a body filled by this estimate also stays
+// within the bound of its number of values.
 const chunkCost = 600
 
-// outputSize is about how much of a request chunks take, before base64.
+// outputSize estimates the size of chunks in a request, before base64.
 func outputSize(chunks []store.OutputChunk) (size int) {
 	for i := range chunks {
 		size += len(chunks[i].Data) + chunkCost
@@ -248,7 +246,7 @@ func outputSize(chunks []store.OutputChunk) (size int) {
 	return size
 }
 
-// AppendOutput implements work.Store, in as many requests as it takes.
+// AppendOutput implements work.Store, in several requests if necessary.
 func (c *Client) AppendOutput(ctx context.Context, chunks []store.OutputChunk) error {
 	path, err := c.present()
 	if err != nil {

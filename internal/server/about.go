@@ -51,12 +51,11 @@ const (
 	// versionFor is how long the version of the store is believed: it may be upgraded while
 	// this server runs.
 	versionFor = time.Hour
-	// versionMax is how long a page waits for it.
+	// versionMax bounds how long a page waits for it.
 	versionMax = 2 * time.Second
 )
 
-// storeVersion returns the program that keeps the store, with its version; "" if it does not
-// answer.
+// storeVersion returns the product and version of the store; "" if it does not answer.
 func (s *Server) storeVersion() string {
 	s.version.Lock()
 	defer s.version.Unlock()
@@ -121,13 +120,13 @@ func (s *Server) warnings() (list []job.Reason) {
 	return list
 }
 
-// tell publishes reports of the node until ctx ends.
+// tell writes reports of the node until ctx ends.
 func (s *Server) tell(ctx context.Context, t *nodeinfo.Reporter) {
 	said := failurelog.New(s.Log, "cannot write the description of this node to the store", "the description of this node is written again")
 	t.Run(ctx, said.Saw)
 }
 
-// sayLeftWithin bounds the last report of a node, which only people read.
+// sayLeftWithin bounds the last report of a node, which is only for people.
 const sayLeftWithin = time.Second
 
 // sayLeft reports that the node leaves, unless another version of the program continues it.

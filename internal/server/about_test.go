@@ -10,7 +10,7 @@ import (
 	"github.com/belfry-cron/belfry/store/sqlite"
 )
 
-// Tests of the stores compare what the others say of themselves.
+// Tests of the stores compare the versions of other products.
 func TestAServerNamesTheProgramOfItsStore(t *testing.T) {
 	now := time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
 	s := &Server{Config: Config{Now: func() time.Time { return now }}}

@@ -18,14 +18,14 @@ const certificateEvery = time.Minute
 // that a renewal needs no restart.
 type certificate struct {
 	cert, key   string // files
-	authorities string // the authorities that issue certificates of workers; "" for none
+	authorities string // the authorities of workers' certificates; "" for none
 	now         func() time.Time
 	log         *slog.Logger
 
 	mu     sync.Mutex
 	loaded *tls.Certificate
-	issued *x509.CertPool // by these are the certificates of clients
-	files  [3]fileState   // that it was read from, or last tried
+	issued *x509.CertPool // the authorities of clients' certificates
+	files  [3]fileState   // state of the files at the last try
 	looked time.Time
 }
 
@@ -104,8 +104,8 @@ func (c *certificate) forServer(*tls.CertificateRequestInfo) (*tls.Certificate, 
 	return c.get(nil)
 }
 
-// reload reads the certificate now, from the files that are named now. If it cannot, the
-// old one stays.
+// reload reads the certificate now, from the files that are named now. After a failure the old one
+// stays.
 func (c *certificate) reload(cert, key, authorities string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,8 +121,8 @@ func (c *certificate) reload(cert, key, authorities string) error {
 	return nil
 }
 
-// get implements tls.Config.GetCertificate. While the new files are not a valid
-// certificate, perhaps because only one of them is written yet, it returns the old one.
+// get implements tls.Config.GetCertificate. While the new files are invalid, perhaps half written,
+// it returns the old one.
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

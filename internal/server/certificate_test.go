@@ -36,7 +36,7 @@ func issue(t *testing.T, cert, key string, number int64) {
 		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		// Files that are written one after the other may have the same time.
+		// Files written one after the other may have the same time.
 		if err := os.Chtimes(name, time.Time{}, time.Unix(1_800_000_000+number, 0)); err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +66,7 @@ func TestRenewedCertificateIsReloaded(t *testing.T) {
 	now = now.Add(certificateEvery)
 	shows("a minute later", 2)
 
-	// One of the two files comes first.
+	// One of the two files is written first.
 	other := filepath.Join(t.TempDir(), "key")
 	issue(t, cert, other, 3)
 	for range 3 {

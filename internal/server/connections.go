@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// connectionsMax is how many connections a server has at most: some times as many as
-	// followers and dashboards need, at about 20 KB each.
+	// connectionsMax bounds the connections of a server: several times what followers and
+	// dashboards need, at about 20 KB each.
 	connectionsMax = 10_000
 	// ownFiles is the number of descriptors that a server needs beside its connections and
 	// attempts: for the store, the watchdog, and commands that are just starting.
@@ -28,7 +28,7 @@ const (
 	// filesPerAttempt is how many a running attempt has open: two pipes, its process and its
 	// cgroup, or a connection to another server.
 	filesPerAttempt = 4
-	// refusedEvery is how often the log says that connections are refused.
+	// refusedEvery is the interval of log lines about refused connections.
 	refusedEvery = 10 * time.Second
 )
 
@@ -43,20 +43,20 @@ func connectionsFor(files uint64, capacity int) int {
 func fileLimit() uint64 {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return 1024 // the least that systems have
+		return 1024 // the minimum of systems
 	}
 	return uint64(limit.Cur) //nolint:unconvert // it is signed on FreeBSD
 }
 
-// The shares of callers that have shown no token. A fourth of the connections is left to callers that
-// have, and no address has more than a fourth of all: behind a proxy, all callers have its address.
+// The shares of callers without a token. A quarter of the connections is reserved for others, and no
+// address has more than a quarter of all: behind a proxy, all callers have its address.
 func strangersMost(most int) int  { return max(1, most-most/4) }
 func perAddressMost(most int) int { return max(1, most/4) }
 
-// connections is a listener that keeps its connections below a bound, so that descriptors
-// are left for commands. For a new one beyond it, the oldest connection is closed on which no valid
-// token was shown, whatever it does; else the one that has waited longest for a request. If all of
-// them are answering a caller with a token, the new one is refused.
+// connections is a listener that keeps its connections below a bound, so that descriptors are left
+// for commands. Beyond it, a new connection closes the oldest one without a valid token, whatever
+// that does, or the one that has waited longest for a request. If all are answering callers with
+// tokens, the new one is refused.
 type connections struct {
 	net.Listener
 	most int
@@ -64,9 +64,9 @@ type connections struct {
 
 	mu        sync.Mutex
 	n         int
-	strangers queue.List                   // of *connection without a valid token, the one first that changed its state longest ago
-	byAddress map[netip.Prefix]*queue.List // the same of an address
-	idle      queue.List                   // of *connection with one that waits for a request, the longest first
+	strangers queue.List                   // *connection without a valid token, longest unchanged first
+	byAddress map[netip.Prefix]*queue.List // the same by address
+	idle      queue.List                   // *connection with a token that waits for a request, longest first
 	refused   failurelog.Limit
 }
 
@@ -83,8 +83,8 @@ type connection struct {
 	// Guarded by of.mu.
 	gone   bool
 	known  bool           // a valid token was shown
-	place  *queue.Element // in strangers, or in idle; nil while a known caller is answered
-	beside *queue.Element // in byAddress, of a stranger
+	place  *queue.Element // in strangers or idle; nil while a known caller is answered
+	beside *queue.Element // in byAddress, for a stranger
 }
 
 // Accept implements net.Listener.
@@ -108,7 +108,7 @@ func (c *connections) Accept() (net.Conn, error) {
 	}
 }
 
-// admit makes room for a connection, and reports whether there is some.
+// admit makes room for a connection, and reports whether there is room.
 func (c *connections) admit(own *connection) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,7 +120,7 @@ func (c *connections) admit(own *connection) bool {
 	case c.strangers.Len() >= strangersMost(c.most), c.n >= c.most && c.strangers.Len() > 0:
 		oldest = c.strangers.Front()
 	case c.n >= c.most:
-		// A connection that waits for a request loses nothing; clients reconnect.
+		// Closing a connection that waits for a request loses nothing; clients reconnect.
 		if oldest = c.idle.Front(); oldest == nil {
 			return false
 		}
@@ -135,7 +135,7 @@ func (c *connections) admit(own *connection) bool {
 	return true
 }
 
-// enter puts a stranger at the end of its queues.
+// enter appends a stranger to its queues.
 func (c *connections) enter(own *connection) {
 	same := c.byAddress[own.from]
 	if same == nil {
@@ -145,7 +145,7 @@ func (c *connections) enter(own *connection) {
 	own.place, own.beside = c.strangers.PushBack(own), same.PushBack(own)
 }
 
-// leave takes a connection out of the queue that it is in.
+// leave removes a connection from its queue.
 func (c *connections) leave(own *connection) {
 	switch {
 	case own.beside != nil:
@@ -169,7 +169,7 @@ func (c *connections) remove(own *connection) {
 	}
 }
 
-// ownOf returns the connection of a server's connection, nil for one of another listener.
+// ownOf returns the connection behind a server's, nil for another listener.
 func ownOf(conn net.Conn) *connection {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
@@ -198,7 +198,7 @@ func (c *connections) state(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// shown keeps a connection on which a valid token was shown.
+// shown records that a connection has shown a valid token.
 func (own *connection) shown() {
 	own.of.mu.Lock()
 	defer own.of.mu.Unlock()
@@ -222,20 +222,20 @@ func (own *connection) Close() error {
 // connectionKey is the key of the connection in the context of a request.
 type connectionKey struct{}
 
-// with puts a connection into the context of its requests.
+// with adds a connection to the context of its requests.
 func (c *connections) with(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, ownOf(conn))
 }
 
-// guard gives the body of a request [auth.StrangerTime] until a valid token is shown.
+// guard bounds the body of a request to [auth.StrangerTime] until a valid token is shown.
 func guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		control, begun := http.NewResponseController(w), time.Now()
-		known := func() {} // requests without a body read nothing
+		known := func() {} // a request without a body has nothing to read
 		if r.ContentLength != 0 {
-			_ = control.SetReadDeadline(begun.Add(auth.StrangerTime)) // connections of tests have none
+			_ = control.SetReadDeadline(begun.Add(auth.StrangerTime)) // connections of tests have no deadlines
 			known = sync.OnceFunc(func() { _ = control.SetReadDeadline(begun.Add(readTime)) })
-			// The end of the connection is watched after the body, and would be taken for a disconnect.
+			// After the body a deadline would look like a disconnect.
 			r.Body = &strangersBody{r.Body, known}
 		}
 		own, _ := r.Context().Value(connectionKey{}).(*connection)
@@ -248,7 +248,7 @@ func guard(next http.Handler) http.Handler {
 	})
 }
 
-// strangersBody is a body that calls ended when nothing more of it is read.
+// strangersBody is a body that calls ended after its last read.
 type strangersBody struct {
 	io.ReadCloser
 	ended func()

@@ -21,8 +21,8 @@ func TestConnectionsLeaveDescriptorsForCommands(t *testing.T) {
 		capacity int
 		want     int
 	}{
-		{1024, 512, 256}, // a quarter, since the capacity is more than there is
-		{1024, 64, 640},  // what 64 commands leave
+		{1024, 512, 256}, // a quarter, since the capacity exceeds the limit
+		{1024, 64, 640},  // the rest beside 64 commands
 		{1024, 0, 896},   // without the role worker
 		{65536, 512, connectionsMax},
 		{1 << 63, 512, connectionsMax},
@@ -34,8 +34,7 @@ func TestConnectionsLeaveDescriptorsForCommands(t *testing.T) {
 	}
 }
 
-// Idle connections, for which no token is needed, neither keep others out nor take the
-// descriptors of commands.
+// Idle connections, which need no token, neither block others nor use the descriptors of commands.
 func TestIdleConnectionsAreEvicted(t *testing.T) {
 	const most = 8
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
@@ -96,7 +95,7 @@ func TestIdleConnectionsAreEvicted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The server takes a connection for idle a moment after its client has the answer.
+	// The server counts a connection as idle a moment after its client has the answer.
 	for deadline := time.Now().Add(2 * time.Minute); l.idleCount() < most; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d connections are idle, want %d", l.idleCount(), most)

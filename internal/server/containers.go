@@ -20,11 +20,10 @@ import (
 const (
 	// engineFile in the data directory has the name of the node for its container engine.
 	engineFile = "engine-node"
-	// probeEvery is how often the engine is asked whether it works: a node without a working one gets
-	// no containers.
+	// probeEvery is how often the engine is probed: a node without a working one gets no containers.
 	probeEvery = 5 * time.Second
-	// collectEvery is how often containers that are left behind are looked for: attempts remove theirs,
-	// unless the engine was away.
+	// collectEvery is how often left containers are collected: attempts remove theirs, unless the
+	// engine was away.
 	collectEvery = time.Minute
 )
 
@@ -63,8 +62,8 @@ func containerSettings(c config.Server) container.Settings {
 	}
 }
 
-// engineNode returns what identifies the node with a data directory to its engine, which nodes of
-// other containers may share. It is kept, so that the node finds its containers after a restart.
+// engineNode returns the id of the node with a data directory for its engine, which other nodes may
+// share. It is stored, so that the node finds its containers after a restart.
 func engineNode(data string) (string, error) {
 	file := filepath.Join(data, engineFile)
 	if kept, err := os.ReadFile(file); err == nil && len(kept) > 0 {
@@ -77,8 +76,8 @@ func engineNode(data string) (string, error) {
 	return name, nil
 }
 
-// watchEngine publishes whether the container engine works, and collects what is left behind, until
-// ctx ends.
+// watchEngine publishes whether the container engine works, and collects left containers, until ctx
+// ends.
 func (s *Server) watchEngine(ctx context.Context, publish func(handlers []string)) {
 	if s.containers == nil {
 		return

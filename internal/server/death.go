@@ -27,11 +27,10 @@ import (
 	"github.com/belfry-cron/belfry/store/redis"
 )
 
-// reach is how the watchdog of a server reaches its store when the server has died.
+// reach is the access of a server's watchdog to the store after the server's death.
 type reach struct {
 	Store config.Store
-	// Apart is set if history is in another store. Servers ship the ends of the report
-	// there.
+	// Apart is set if history is separate. Servers ship the ends of the report there.
 	Apart     bool
 	Defaults  job.Defaults
 	Revisions int
@@ -45,8 +44,8 @@ type reach struct {
 	LogFormat config.LogFormat
 }
 
-// reach returns how the watchdog reaches the store; nil if it cannot: a file is for one
-// process, and the next server settles the attempts of this one.
+// reach returns the watchdog's access to the store; nil if it has none: a file is for one process,
+// and the next server settles the attempts of this one.
 func (s *Server) reach() ([]byte, error) {
 	if s.Settings.Store.File() != "" {
 		return nil, nil
@@ -86,7 +85,7 @@ func ReportDeath(ctx context.Context, d watchdog.Dead) {
 	failed := false
 	for wait := reportFirst; ; wait = min(2*wait, reportMost) {
 		err := r.report(ctx, &dead, d.Log)
-		if err == nil || errors.Is(err, unreported.ErrInUse) { // the next server reports the same
+		if err == nil || errors.Is(err, unreported.ErrInUse) { // the next server makes the same report
 			return
 		}
 		if !failed {
@@ -154,7 +153,7 @@ func (r *reach) deliver(ctx context.Context, s store.Control, log *slog.Logger) 
 	ctx, cancel = context.WithTimeout(ctx, deliverWithin)
 	defer cancel()
 	_, err = spool.Deliver(ctx, session, func(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error) {
-		if r.Apart { // the output belongs to history, which the watchdog does not reach
+		if r.Apart { // the output belongs to history, which the watchdog cannot reach
 			for i := range results {
 				results[i].Output = nil
 			}
@@ -172,8 +171,8 @@ func (r *reach) logTo(out io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(out, nil))
 }
 
-// logEnds returns what takes the runs that the report ends, as lost mostly, and what logs them
-// as the server would have done.
+// logEnds returns functions that collect and log the runs that the report ends, mostly as lost,
+// like the server would.
 func logEnds(log *slog.Logger) (ended func(store.Ends), flush func()) {
 	lines := runlog.New(log, nil)
 	over, cancel := context.WithCancel(context.Background())
@@ -181,8 +180,8 @@ func logEnds(log *slog.Logger) (ended func(store.Ends), flush func()) {
 	return lines.Ended, func() { lines.Run(over) }
 }
 
-// open opens the store without changing anything about it. That the server has used it is check
-// enough, and each round trip delays the jobs that the server has left in their slots.
+// open opens the store without checks or changes: the server has used it, and each round trip
+// delays the jobs whose slots are still taken.
 func (r *reach) open(ctx context.Context, ended func(store.Ends)) (store.Control, error) {
 	if r.Apart {
 		return openControl(ctx, r.Store, controlOptions{defaults: r.Defaults, revisions: r.Revisions, keepDefaults: true, ended: ended})

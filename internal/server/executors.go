@@ -21,13 +21,13 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// makeExecutors makes the executors, and the watchdog that ends commands when this process
-// dies. A node without the role worker has them too: its predecessor may have had the role,
-// and its remaining commands are ended and settled first.
+// makeExecutors makes the executors, and the watchdog that ends commands when this process dies. A
+// node without the role worker has them, too: an earlier process may have had the role, and its
+// commands must be ended and settled.
 func (s *Server) makeExecutors(ctx context.Context) (func(*job.Job) executor.Executor, error) {
 	log := func(text string) { s.Log.Warn("watchdog: " + text) }
-	// The store has refused a directory in use; this waits for the watchdog of a node that
-	// has just died.
+	// A used directory is refused by the store; this waits for the watchdog of a node that just
+	// died.
 	ctx, cancel := context.WithTimeout(ctx, watchdogWait)
 	defer cancel()
 	settings, err := s.reach()
@@ -86,9 +86,9 @@ func (s *Server) makeExecutors(ctx context.Context) (func(*job.Job) executor.Exe
 // flowsFile in the data directory has the path of the directory of flows.
 const flowsFile = "flows-dir"
 
-// flowsDir returns where the node with a data directory keeps the directories of flows: the users
-// of jobs cannot enter the data directory itself. Its name is random, since they can write in the directory
-// above it, and kept, so that a flow that continues after a restart finds its files.
+// flowsDir returns the parent of the directories of flows on the node with a data directory, which
+// users of jobs cannot enter. Its name is random, since they can write beside it, and stored, so that a
+// flow that continues after a restart finds its files.
 func flowsDir(data string) (string, error) {
 	file := filepath.Join(data, flowsFile)
 	if kept, err := os.ReadFile(file); err == nil && shell.IsFlowsDir(string(kept)) {
@@ -112,7 +112,7 @@ func flowsDir(data string) (string, error) {
 // has it.
 type executors map[job.Work]executor.Executor
 
-// of returns what executes a job, nil if this node has nothing for it.
+// of returns the executor of a job, nil if this node has none.
 func (e executors) of(j *job.Job) executor.Executor { return e[j.Run.Work()] }
 
 // handlers returns what the session of the node has among its handlers: work for executors of
@@ -160,8 +160,7 @@ func (t toldLimits) Run(ctx context.Context, a executor.Attempt, out executor.Ou
 	return t.Carrier.Run(ctx, a, out)
 }
 
-// tellLimits returns a function that logs once which limits do not apply to a run as a
-// whole.
+// tellLimits returns a function that logs once which limits do not cover a run as a whole.
 func tellLimits(features shell.Features, log *slog.Logger) func() {
 	return sync.OnceFunc(func() {
 		const why = "belfry doctor says what is missing"

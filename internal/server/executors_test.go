@@ -15,7 +15,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Only a server with limits logs that they are weaker ones.
+// Only a server with limits logs that they are weaker.
 func TestProcessLimitsAreLoggedOnce(t *testing.T) {
 	plain := &job.Job{Run: job.RunSpec{Shell: &job.Shell{Command: "true"}}}
 	limited := &job.Job{Run: job.RunSpec{Shell: &job.Shell{Command: "true", Limits: &job.Limits{CPU: 1}}}}
@@ -116,7 +116,7 @@ func TestTheDirectoryOfFlowsCannotBeTakenBefore(t *testing.T) {
 	if err != nil || other == first {
 		t.Errorf("another node has %s, %v", other, err)
 	}
-	// What has taken its place meanwhile, as after a restart of the machine, is not used.
+	// A directory that has replaced it, as after a restart of the machine, is not used.
 	elsewhere := t.TempDir()
 	for what, take := range map[string]func(dir string) error{
 		"nothing":                         func(string) error { return nil },

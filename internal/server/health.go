@@ -11,8 +11,8 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// listenHealth takes the address for probes and Prometheus, if there is one, and makes what
-// answers there. A worker cannot check tokens, so the answers hold nothing secret.
+// listenHealth listens for probes and Prometheus, if configured. A worker cannot check tokens, so
+// that the answers have no secrets.
 func (w *Worker) listenHealth() error {
 	address := string(w.parts.Settings.Worker.HealthListen)
 	if address == "" {
@@ -33,7 +33,7 @@ func (w *Worker) listenHealth() error {
 	return nil
 }
 
-// readiness says whether a worker can run jobs, and why not, as /readyz of a server does.
+// readiness reports whether a worker can run jobs, and why not, like /readyz of a server.
 func readiness(s node.Stats) (status int, text string) {
 	switch {
 	case s.Session.IsZero():

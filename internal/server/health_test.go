@@ -25,7 +25,7 @@ import (
 	"github.com/belfry-cron/belfry/store/memory"
 )
 
-// remoteWorker opens a worker of a server at an address, with a token of its own.
+// remoteWorker opens a worker of a server at an address, with its own token.
 func remoteWorker(t *testing.T, kept *memory.Store, server, health string) (*Worker, error) {
 	t.Helper()
 	secret, err := auth.NewSecret()
@@ -44,7 +44,7 @@ func remoteWorker(t *testing.T, kept *memory.Store, server, health string) (*Wor
 		Data: filepath.Join(dir, "data"), Name: "edge",
 		Worker: config.Worker{Servers: []string{server}, TokenFile: file, HealthListen: config.Address(health)},
 	}.Filled(os.Getenv, "edge", false)
-	settings.Listen = "" // as the command sets it
+	settings.Listen = "" // as set by the command
 	return OpenWorker(t.Context(), Config{Settings: settings, Getenv: func(string) string { return "" }, Now: time.Now, Version: "1.2.3", Log: slog.New(slog.DiscardHandler), Level: &slog.LevelVar{}})
 }
 

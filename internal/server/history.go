@@ -42,7 +42,7 @@ func joinHistory(ctx context.Context, control joined.Control, c config.Server, o
 	if !o.KeepDefaults {
 		return joined.Open(ctx, control, func(ctx context.Context) (store.History, error) { return openHistory(ctx, c.History, o.Log) }, opt)
 	}
-	opt.Dir = "" // output waiting on a node is shipped by its server
+	opt.Dir = "" // the node's server ships waiting output
 	history, err := openHistory(ctx, c.History, o.Log)
 	if err != nil {
 		return nil, fmt.Errorf("history store: %w", err)
@@ -60,7 +60,7 @@ type controlOptions struct {
 	lost         func(steps int64)
 }
 
-// openControl opens a store that keeps no history.
+// openControl opens a store without history.
 func openControl(ctx context.Context, s config.Store, o controlOptions) (joined.Control, error) {
 	if s.Kind() == config.Redis {
 		return redis.OpenControl(ctx, string(s), redis.Options{
@@ -83,8 +83,7 @@ type historyStore interface {
 	Close() error
 }
 
-// openHistory opens the store of a history. There are no jobs in it, so that defaults do not
-// matter.
+// openHistory opens the store of a history. It has no jobs, so that defaults do not matter.
 func openHistory(ctx context.Context, h config.History, log *slog.Logger) (historyStore, error) {
 	switch h.Kind() {
 	case config.Postgres:
@@ -97,7 +96,7 @@ func openHistory(ctx context.Context, h config.History, log *slog.Logger) (histo
 	return sqlite.Open(ctx, h.File(), sqlite.Options{KeepDefaults: true})
 }
 
-// remark is what /readyz says about a store that cannot be written and a history that is behind.
+// remark returns the warnings of /readyz about an unwritable store and a late history.
 func (s *Server) remark() (warning phrase.Text, err error) {
 	if n := s.working.Load(); n != nil {
 		switch err := n.Unwritable(); {

@@ -20,7 +20,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// ListenError is why a server could not take its address.
+// ListenError is why a server could not listen on its address.
 type ListenError struct {
 	Address string
 	Err     error
@@ -31,12 +31,12 @@ func (e *ListenError) Error() string { return e.Err.Error() }
 // Unwrap returns the error of the system.
 func (e *ListenError) Unwrap() error { return e.Err }
 
-// listenHTTP takes the address of the API.
+// listenHTTP listens on the address of the API.
 func (s *Server) listenHTTP() error {
 	return s.listenOn(string(s.Settings.Listen))
 }
 
-// listenOn takes an address, or the listener of the previous version of the program.
+// listenOn listens on an address, or uses the listener of the previous version of the program.
 func (s *Server) listenOn(address string) error {
 	l, err := s.Carried.listener(address)
 	if l == nil && err == nil {
@@ -74,8 +74,8 @@ func (s *Server) readCertificate() error {
 // The bounds of a connection.
 const (
 	headerTime = 10 * time.Second // to send the headers
-	readTime   = time.Minute      // to send all of a request: 16 MiB on a slow line
-	answerTime = 2 * time.Minute  // to take the answer; a follower has it for each event
+	readTime   = time.Minute      // to send a whole request: 16 MiB on a slow line
+	answerTime = 2 * time.Minute  // to receive the answer; for a follower each event
 	idleTime   = 2 * time.Minute  // until the next request
 	headerMax  = 64 << 10
 )
@@ -141,7 +141,7 @@ func (s *Server) makeHTTP() error {
 	return nil
 }
 
-// answersWith returns what serves a handler on the address that was taken.
+// answersWith returns the HTTP server for a handler and the bound address.
 func (s *Server) answersWith(handler http.Handler) *http.Server {
 	return &http.Server{
 		Handler: guard(handler), ReadHeaderTimeout: headerTime, ReadTimeout: readTime, WriteTimeout: answerTime,

@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// machineOf identifies a data directory at this boot of this machine, so that a returning
-// node knows that earlier attempts are gone: it has the lock of the directory. A path would
-// not do: containers share the boot of their host, and each may have a /data of its own.
+// machineOf identifies a data directory at this boot of this machine, so that a returning node,
+// which has the lock of the directory, knows that earlier attempts are gone. A path does not
+// suffice: containers share the boot of their host, and each may have its own /data.
 func machineOf(data string) (string, error) {
 	info, err := os.Stat(data)
 	if err != nil {
@@ -21,7 +21,7 @@ func machineOf(data string) (string, error) {
 	}
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		// Elsewhere the name has to do.
+		// On other systems the name must suffice.
 		name, err := os.Hostname()
 		if err != nil {
 			return "", err

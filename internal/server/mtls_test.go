@@ -139,7 +139,7 @@ func TestTokensOfWorkersAreBoundToCertificates(t *testing.T) {
 	}
 	may, must := serve(false), serve(true)
 
-	// with returns a worker's connections with a certificate, "" for none.
+	// with returns a transport with a certificate, "" for none.
 	with := func(a *authority, cert string) http.RoundTripper {
 		t.Helper()
 		c := config.Worker{CA: ca.file("ca.crt")}
@@ -164,7 +164,7 @@ func TestTokensOfWorkersAreBoundToCertificates(t *testing.T) {
 	for _, c := range []struct {
 		server, token, cert string
 		by                  *authority
-		want                string // "" for let in
+		want                string // "" if it is admitted
 	}{
 		{may, "free", "", ca, ""},
 		{may, "free", "two", ca, ""},
@@ -186,7 +186,7 @@ func TestTokensOfWorkersAreBoundToCertificates(t *testing.T) {
 			t.Errorf("%s with the certificate %q: %v, want %q", c.token, c.cert, err, c.want)
 		}
 	}
-	// One that another authority has issued does not even get a connection.
+	// A certificate of another authority does not even get a connection.
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(time.Second, cancel)
 	if err := reach(may, "by-host", with(foreign, "one")).Wait(ctx); !errors.Is(err, context.Canceled) {

@@ -197,7 +197,7 @@ func (s *Spool) lock(namespace, name string) (*lock, error) {
 	return nil, err
 }
 
-// release ends the lock, also for processes that the command has left behind.
+// release ends the lock, even for processes that the command has left running.
 func (l *lock) release() {
 	if l == nil || l.file == nil {
 		return
@@ -207,7 +207,7 @@ func (l *lock) release() {
 	l.file = nil
 }
 
-// isKnown reports whether a server has this definition of a job, as far as this spool knows.
+// isKnown reports whether the server has this definition of a job, by the spool's record.
 func (s *Spool) isKnown(e *entry) bool {
 	if s.refused != nil {
 		return false
@@ -216,14 +216,14 @@ func (s *Spool) isKnown(e *entry) bool {
 	return err == nil && bytes.Equal(data, e.Document)
 }
 
-// know notes the definition that a server has taken.
+// know records the definition that a server has accepted.
 func (s *Spool) know(e *entry) {
 	if s.refused != nil {
 		return
 	}
 	path := s.definition(e)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err == nil {
-		_ = os.WriteFile(path, e.Document, 0o600) // without it the server gets it again
+		_ = os.WriteFile(path, e.Document, 0o600) // without it the server gets the definition again
 	}
 }
 
@@ -231,7 +231,7 @@ func (s *Spool) forget(e *entry) {
 	if s.refused != nil {
 		return
 	}
-	_ = os.Remove(s.definition(e)) // the server gets the definition in any case
+	_ = os.Remove(s.definition(e)) // the server gets the definition anyway
 }
 
 func (s *Spool) definition(e *entry) string {

@@ -1,8 +1,6 @@
-// Package wrap runs the command of a crontab line as if it stood there alone, and reports on
-// it to a server: its streams, signals and exit code pass as they are, and whether a server
-// answers changes nothing about it. Reports that cannot be sent wait in a spool on disk.
-//
-// It has no schedule of its own: cron starts it.
+// Package wrap runs the command of a crontab line and reports on it to a server. Streams, signals
+// and exit code stay the same as without it, even if no server answers. Unsent reports wait in a
+// spool on disk. The package has no schedule: cron starts it.
 package wrap
 
 import (
@@ -19,51 +17,51 @@ import (
 	"github.com/belfry-cron/belfry/internal/remote/spool"
 )
 
-// The exit codes that a wrapped command does not have itself. They are the codes of
-// timeout(1), of shells and of sysexits(3).
+// The exit codes of a wrapped command that has none. They are the codes of timeout(1), shells and
+// sysexits(3).
 const (
-	CodeLocked        = 75 // it is running already
+	CodeLocked        = 75 // it is already running
 	CodeTimedOut      = 124
 	CodeNotExecutable = 126
 	CodeNotFound      = 127
-	codeSignal        = 128 // and the number of the signal
+	codeSignal        = 128 // plus the number of the signal
 )
 
 const (
-	// lockWithin bounds how long a server that does not answer delays a command with a lock.
+	// lockWithin bounds how long a silent server delays a command with a lock.
 	lockWithin = 5 * time.Second
 	// sendWithin bounds how long reports are sent after the end of the command: cron starts
 	// the next one anyway.
 	sendWithin = 5 * time.Second
 	// drainWithin is how long output is waited for that processes in the background hold open.
 	drainWithin = 500 * time.Millisecond
-	// startAgain is when the report of a start is sent again that no server has taken.
+	// startAgain is the pause before an unaccepted report of a start is repeated.
 	startAgain = time.Minute
 	// KillAfter is how long a command has to end after SIGTERM.
 	KillAfter = 10 * time.Second
 
-	// Between attempts the wait doubles, as it does for jobs.
+	// The wait between attempts doubles, as for jobs.
 	retryFirst = 10 * time.Second
 	retryMost  = 10 * time.Minute
 )
 
-// Server is what takes reports: a *client.Client.
+// Server receives reports: a *client.Client.
 type Server interface {
 	Report(ctx context.Context, namespace, name string, r client.Report, idempotencyKey string) (client.Reported, error)
 	Apply(ctx context.Context, a client.Apply) (client.Applied, error)
 }
 
-// Config says what to run and where to report.
+// Config is what to run and where to report.
 type Config struct {
 	Namespace, Name string // the job
-	// Document is the job itself as JSON without line breaks, to be created or changed; nil leaves
-	// that to others.
+	// Document is the job itself as JSON without line breaks, to create or change; nil leaves the
+	// job alone.
 	Document []byte
 	Command  []string
 
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	// Silent keeps the output from the report. The streams are the command's own then.
+	// Silent keeps the output out of the report. The command then uses the streams directly.
 	Silent bool
 
 	Lock    bool
@@ -72,13 +70,12 @@ type Config struct {
 	// RetryFirst is the wait before the first retry; 0 is 10s.
 	RetryFirst time.Duration
 
-	// Server receives the reports; nil reports nothing. Address distinguishes the servers
-	// of one spool.
+	// Server receives the reports; nil sends none. Address distinguishes the servers of one spool.
 	Server  Server
 	Address string
 	Spool   *Spool
 	Now     func() time.Time
-	// Warn tells the user about a report, never about the command.
+	// Warn reports problems with a report, never with the command.
 	Warn func(format string, args ...any)
 }
 
@@ -102,7 +99,7 @@ func Run(ctx context.Context, c Config) int {
 	w.signals = catch()
 	defer w.signals.stop()
 
-	// Requests end a while after the command does, or with a signal that comes then.
+	// Requests end some time after the command, or at a later signal.
 	sending, stop := context.WithCancel(ctx)
 	defer stop()
 	if busy := w.begin(sending); busy != "" {
@@ -159,12 +156,12 @@ func joined(a, b string) string {
 // of time, and so are the files of the spool.
 func newKey() string {
 	random := make([]byte, 8)
-	_, _ = rand.Read(random) // it does not fail
+	_, _ = rand.Read(random) // crypto/rand never fails
 	return fmt.Sprintf("%016x-%s", time.Now().UnixNano(), hex.EncodeToString(random))
 }
 
-// begin takes the lock, if there is one to take, and notes that the command runs. It returns
-// why the command must not run.
+// begin takes the lock, if there is one, and records that the command runs. It returns why the
+// command must not run.
 func (w *wrapping) begin(ctx context.Context) (busy string) {
 	if w.Lock {
 		held, err := w.Spool.lock(w.Namespace, w.Name)
@@ -243,7 +240,7 @@ func (w *wrapping) reportRunning(ctx context.Context, ended <-chan struct{}) {
 	}
 }
 
-// end sends the last report and what else waits in the spool.
+// end sends the last report and the rest of the spool.
 func (w *wrapping) end(ctx context.Context, said client.Report) {
 	if w.server == nil {
 		return
@@ -279,7 +276,7 @@ func reports(n int) string {
 	return fmt.Sprintf("%d reports are", n)
 }
 
-// attempts runs the command until it succeeds, or was asked to end, or has no retry left.
+// attempts runs the command until it succeeds, has to end, or has no retry left.
 func (w *wrapping) attempts(pipes *pipes) (last result) {
 	defer pipes.closeOwn()
 	wait := w.RetryFirst
@@ -298,8 +295,8 @@ func (w *wrapping) attempts(pipes *pipes) (last result) {
 	}
 }
 
-// files returns the files that the command inherits besides its streams: the lock, which is
-// thus held as long as the command runs, whatever happens to this process.
+// files returns the files that the command inherits besides its streams: the lock, which thus lasts
+// as long as the command, whatever happens to this process.
 func (w *wrapping) files() []*os.File {
 	if w.lock == nil {
 		return nil

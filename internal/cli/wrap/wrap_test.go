@@ -20,14 +20,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// server answers as one that has each report take effect, or does not answer.
+// server accepts every report, or does not answer.
 type server struct {
 	mu   sync.Mutex
 	away error
 	got  []client.Report
-	// until is how long after a start its end is due.
+	// until is the time from a start until its expected end.
 	until time.Duration
-	heard func(n int) // is called with the number of reports
+	heard func(n int) // called with the number of reports
 }
 
 func (s *server) Report(_ context.Context, _, _ string, r client.Report, _ string) (client.Reported, error) {
@@ -73,7 +73,7 @@ func states(list []client.Report) string {
 	return b.String()
 }
 
-// A server takes a run whose end is overdue for timed out: it hears of it again before that.
+// A server counts a run as timed out when its end is overdue: before that it gets another report.
 func TestACommandThatRunsLongIsReportedAgain(t *testing.T) {
 	end := filepath.Join(t.TempDir(), "end")
 	s := &server{until: 30 * time.Millisecond, heard: func(n int) {
@@ -153,8 +153,8 @@ func TestAFullSpoolKeepsReportsWithoutTheirOutput(t *testing.T) {
 	}
 }
 
-// With a disk that is full, or no directory, the command runs, and its report is sent if a
-// server takes it.
+// With a full disk, or without a directory, the command runs, and its report is sent if a server
+// accepts it.
 func TestACommandRunsWithoutASpool(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "absent")
 	spool, err := OpenSpool(dir)
@@ -190,7 +190,7 @@ func TestASpoolThatOthersMayWriteIsRefused(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "0700") {
 		t.Errorf("got %v", err)
 	}
-	// The command runs, and leaves nothing there.
+	// The command runs, and writes no file there.
 	s := &server{}
 	c, said := config(t, s, spool, "exit 3")
 	c.Lock, c.Document = true, []byte(`{}`)

@@ -24,7 +24,7 @@ const (
 	// lockMax is how long the lock of the old admins may take: they hold it while they read
 	// what is due within 5 s.
 	lockMax = 20 * time.Second
-	// rowsMax bounds the rows of a table that are read, the log aside.
+	// rowsMax bounds the rows to read from a table, except the log.
 	rowsMax = 1_000_000
 	// idsMax is how many jobs a statement stops: a statement may have 65,535 values.
 	idsMax      = 1000
@@ -67,7 +67,7 @@ func parse(address string) (*mysql.Config, error) {
 	}
 	u, err := url.Parse(address)
 	if err != nil {
-		return nil, errors.New("cannot be read") // the cause would print the password
+		return nil, errors.New("cannot be read") // the cause contains the password
 	}
 	name := strings.TrimPrefix(u.Path, "/")
 	if u.Scheme != "mysql" && u.Scheme != "mariadb" || u.Hostname() == "" || name == "" {
@@ -101,14 +101,14 @@ func parse(address string) (*mysql.Config, error) {
 // Close closes the connections.
 func (d *DB) Close() error { return d.pool.Close() }
 
-// Tables reads the tables as they are at one moment. Of the log it has the rows since a moment,
-// as the log writes it, and else the highest number alone.
+// Tables reads the tables as they are at one moment. For the log it returns the rows since a
+// moment, in the log's format, or only the highest number.
 func (d *DB) Tables(ctx context.Context, since string) (map[string]*xxltables.Table, error) {
 	tx, err := d.pool.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = tx.Rollback() }() // it has only read
+	defer func() { _ = tx.Rollback() }() // it was only read
 	tables := map[string]*xxltables.Table{}
 	for _, name := range xxltables.Names() {
 		query := "select * from " + name
@@ -122,7 +122,7 @@ func (d *DB) Tables(ctx context.Context, since string) (map[string]*xxltables.Ta
 			continue
 		}
 		log := tables[name]
-		log.Highest, log.Rows = log.Rows[0][0].Text, nil // max has a row always, if only of null
+		log.Highest, log.Rows = log.Rows[0][0].Text, nil // max always returns a row, even if it is null
 		if since == "" {
 			continue
 		}
@@ -208,9 +208,8 @@ func (d *DB) locked(ctx context.Context, do func(*sql.Tx) error) error {
 // ofGroup selects jobs by an appname, whose case the collation of the table ignores.
 const ofGroup = " where job_group in (select id from xxl_job_group where binary app_name = ?)"
 
-// Stop stops those jobs of a group that are among the numbers, in one step, and returns all of
-// them that were stopped so, now or before: their next times stay in the table, where the old
-// admin removes the next times of jobs that it stops itself.
+// Stop stops the numbered jobs of a group in one step, and returns all that it stopped, now or
+// before: their next times stay in the table, unlike those of jobs that the old admin stops.
 func (d *DB) Stop(ctx context.Context, group string, ids []int64) (list []Stopped, err error) {
 	err = d.locked(ctx, func(tx *sql.Tx) error {
 		for part := range slices.Chunk(ids, idsMax) {

@@ -14,12 +14,12 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Options are what the tables do not say.
+// Options are settings that the tables lack.
 type Options struct {
 	// Zone is the IANA zone of the process of the old admin, in which it read all expressions.
 	Zone string
-	// OneRun lets every job have one run at a time on all executors together. Without it a job
-	// that may run on several machines at once today may do so in Belfry.
+	// OneRun limits every job to one run at a time on all executors together. Without it a job may
+	// run on several machines at once if it may today.
 	OneRun bool
 	// MailServer and MailFrom make channels of alarm mail; "" makes none.
 	MailServer, MailFrom string
@@ -28,7 +28,7 @@ type Options struct {
 
 // The labels of imported jobs.
 const (
-	// StatusLabel says what a job was in the old admin: one of the statuses below.
+	// StatusLabel is the label for a job's status in the old admin: one of the following.
 	StatusLabel = "xxl-status"
 	AuthorLabel = "author"
 	AlarmLabel  = "alarm-email"
@@ -39,8 +39,8 @@ const (
 	StatusChild = "child"
 )
 
-// NumberGap is how far above the last run of the old admin Belfry begins to count: the old
-// admin may make as many runs until it is switched off.
+// NumberGap is how far above the last run of the old admin Belfry begins to count: the old admin
+// may make that many runs until it is switched off.
 const NumberGap = 1_000_000
 
 const (
@@ -56,7 +56,7 @@ type Plan struct {
 	Jobs   []JobPlan
 	// Shared are the notes that concern many jobs, which are not among the notes of each.
 	Shared []SharedNote
-	// People says what has to be done by hand for each user.
+	// People lists what must be done by hand for each user.
 	People []Note
 	// Channels send mail for jobs with an alarm mail.
 	Channels []*job.Channel
@@ -70,7 +70,7 @@ type Plan struct {
 type GroupPlan struct {
 	Group
 	Namespace string
-	// Executors are those whose addresses are typed in; nil if they register.
+	// Executors are executors with typed addresses; nil if they register.
 	Executors *job.Executors
 	Notes     []Note
 }
@@ -78,14 +78,13 @@ type GroupPlan struct {
 // JobPlan is what becomes of a job.
 type JobPlan struct {
 	Old *Job
-	// Group is the appname, "" if it is not known.
+	// Group is the appname, "" if unknown.
 	Group string
 	// Job is the job in Belfry, paused; nil if there is a Problem.
 	Job *job.Job
 	// Versions are the job with code that it had before, the oldest first.
 	Versions []*job.Job
-	// Next is when it is due next by Belfry after the present moment or, if the old admin says
-	// when it is due next, at that time or later.
+	// Next is its next due time in Belfry, from now or from its next time in the old admin.
 	Next    time.Time
 	Notes   []Note
 	Problem phrase.Text
@@ -94,7 +93,7 @@ type JobPlan struct {
 // Starts reports whether the job is to be active after the change.
 func (p *JobPlan) Starts() bool { return p.Job != nil && p.Job.Labels[StatusLabel] != StatusStopped }
 
-// Title names the job for people: its number and description in the old admin.
+// Title names the job by its number and description in the old admin.
 func (p *JobPlan) Title() string {
 	return strings.TrimSpace(strconv.FormatInt(p.Old.ID, 10) + " " + p.Old.Description)
 }
@@ -113,7 +112,7 @@ type RunPlan struct {
 	ByHand  bool
 }
 
-// Note is what a person should know: about a field of the old admin, or about a user.
+// Note is information for a person about a field of the old admin, or about a user.
 type Note struct {
 	Field string
 	Text  phrase.Text
@@ -125,10 +124,11 @@ type SharedNote struct {
 	Jobs []int64 // by their numbers in the old admin
 }
 
-// sharedMin is of how many jobs a note is said once for all: with fewer it reads better beside each.
+// sharedMin is the number of jobs from which a note is listed once for all: with fewer it reads
+// better beside each.
 const sharedMin = 3
 
-// share takes the notes that concern many jobs alike out of the jobs.
+// share moves notes on many jobs from the jobs to the plan.
 func (p *Plan) share() {
 	type key struct{ field, text string }
 	var order []Note
@@ -155,7 +155,7 @@ func (p *Plan) share() {
 	}
 }
 
-// Convert makes jobs of what an admin has.
+// Convert converts the data of an admin to jobs.
 func Convert(a *Admin, o Options) (*Plan, error) {
 	zone, err := cron.LoadZone(o.Zone)
 	if err != nil {
@@ -217,7 +217,7 @@ func (c *converter) addExecutors(p *GroupPlan) {
 	e := &job.Executors{Namespace: p.Namespace, Name: p.Namespace, Group: p.AppName, Title: p.Title}
 	for _, address := range p.Addresses {
 		if !strings.Contains(address, "://") {
-			address = "http://" + address // as the old admin reads it
+			address = "http://" + address // like the old admin
 		}
 		if address = strings.TrimRight(address, "/"); !slices.Contains(e.Addresses, address) {
 			e.Addresses = append(e.Addresses, address)
@@ -281,7 +281,7 @@ const reasonMax = 1000
 
 var tags = regexp.MustCompile(`<[^>]*>`)
 
-// addRuns takes over runs of jobs that are imported.
+// addRuns converts runs of imported jobs.
 func (c *converter) addRuns(runs []Run) {
 	for i := range runs {
 		old := &runs[i]
@@ -323,7 +323,7 @@ func slug(text string) string {
 	return strings.TrimRight(name[:min(len(name), nameMax)], "-._")
 }
 
-// convert makes a job of a job, but for what other jobs say about it.
+// convert converts a job, without the parts that depend on other jobs.
 func (c *converter) convert(old *Job) JobPlan {
 	p := JobPlan{Old: old}
 	group := c.groups[old.Group]
@@ -379,7 +379,7 @@ func (p *JobPlan) label(key, value string) {
 	p.Job.Labels[key] = clean
 }
 
-// glue takes the code over.
+// glue converts the code.
 func (c *converter) glue(p *JobPlan) {
 	old := p.Old
 	kind := glueType(old.GlueType)
@@ -465,7 +465,7 @@ var strategies = map[string]job.Strategy{
 	"SHARDING_BROADCAST": job.StrategyBroadcast,
 }
 
-// place takes over the route, and what a run does while another one works.
+// place converts the route, and the treatment of a run while another one is running.
 func (c *converter) place(p *JobPlan, group *GroupPlan) {
 	old, j := p.Old, p.Job
 	strategy, known := strategies[old.Route]
@@ -628,7 +628,7 @@ func problemOf(j *job.Job, now time.Time) phrase.Text {
 	return phrase.Text{}
 }
 
-// addPeople says which tokens users need: their passwords are not taken over.
+// addPeople lists the tokens that users need: their passwords are not imported.
 func (c *converter) addPeople(users []User) {
 	for _, u := range users {
 		name := cmp.Or(slug(u.Name), "user")

@@ -13,9 +13,9 @@ import (
 const (
 	// statementMax bounds a value of a dump: the longest column of XXL-JOB has 16 MiB.
 	statementMax = 64 << 20
-	// rowsMax bounds the rows of a table, the log aside, of which one is kept.
+	// rowsMax bounds the rows of a table, except the log, of which one is kept.
 	rowsMax = 1_000_000
-	// RunsMax bounds the runs of the past that are read: all of them are in memory.
+	// RunsMax bounds the past runs to read, all of which are in memory.
 	RunsMax = 200_000
 )
 
@@ -56,7 +56,7 @@ type dump struct {
 	line   int
 	tables map[string]*Table
 	since  string
-	// isOther is set in statements that are skipped: the last may lack its end.
+	// isOther is set in skipped statements: the last may lack its end.
 	isOther bool
 }
 
@@ -71,7 +71,7 @@ type token struct {
 type tokenKind int
 
 const (
-	wordToken tokenKind = iota // a keyword, a number
+	wordToken tokenKind = iota // a keyword or number
 	nameToken                  // in backquotes
 	textToken                  // in quotes
 	signToken                  // one character
@@ -101,7 +101,7 @@ func (d *dump) skip(t token) (err error) {
 	return err
 }
 
-// name reads the name of a table or column; a database in front of it is left out.
+// name reads the name of a table or column; it skips a database before it.
 func (d *dump) name() (string, error) {
 	t, err := d.next()
 	if err != nil {
@@ -269,7 +269,7 @@ func (d *dump) rows(name string, table *Table, columns []string) error {
 	}
 }
 
-// add adds a row. Of the log only those since a moment are kept, and the highest number.
+// add adds a row. For the log it keeps only rows since a moment, and the highest number.
 func (t *Table) add(name, since string, places []int, row []Value) error {
 	whole := make([]Value, len(t.Columns))
 	for i := range whole {
@@ -345,7 +345,7 @@ func (d *dump) row() (row []Value, err error) {
 	}
 }
 
-// next reads a token. Comments are left out, but for those that MySQL executes.
+// next reads a token. It skips comments, except ones that MySQL executes.
 func (d *dump) next() (token, error) {
 	for {
 		c, err := d.read()

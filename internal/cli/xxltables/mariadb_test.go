@@ -126,7 +126,7 @@ func TestJobsStopUnderTheLockOfTheOldAdmins(t *testing.T) {
 	before := statusOf(t, raw)
 	all := []int64{1, 2, 3, 4, 5, 6, 8, 9}
 
-	// An old admin that schedules at this moment comes first.
+	// A concurrently scheduling old admin comes first.
 	admin, err := raw.BeginTx(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -270,7 +270,7 @@ func (n *node) run(args ...string) string {
 	return out
 }
 
-// stub is an executor that has done each run at once.
+// stub is an executor that finishes each run at once.
 type stub struct {
 	*httptest.Server
 	node *node
@@ -328,7 +328,7 @@ func (s *stub) count(job int64) int {
 	return s.runs[job]
 }
 
-// A group is taken over without a gap or a double, and given back, whatever is repeated.
+// A group is taken over without a gap or a duplicate, and given back, whichever step is repeated.
 func TestGroupTakeoverCanBeReverted(t *testing.T) {
 	s := schemas[2]
 	address, raw := oldAdmin(t, s.tables()+s.rows())
@@ -341,7 +341,7 @@ func TestGroupTakeoverCanBeReverted(t *testing.T) {
 	if _, err := raw.ExecContext(t.Context(), "delete from xxl_job_info where id in (4, 7)"); err != nil {
 		t.Fatal(err)
 	}
-	// Job 8 does not fall due meanwhile.
+	// Job 8 does not fall due in the meantime.
 	if _, err := raw.ExecContext(t.Context(), "update xxl_job_info set schedule_conf = '3600', trigger_next_time = ? where id = 8", due.Add(time.Hour).UnixMilli()); err != nil {
 		t.Fatal(err)
 	}
@@ -358,8 +358,8 @@ func TestGroupTakeoverCanBeReverted(t *testing.T) {
 		t.Errorf("another group: %s, %v", out, err)
 	}
 
-	// Its line that it waits goes to a closed pipe: interrupted there, it has stopped the jobs
-	// there and resumed none here.
+	// Its progress line goes to a closed pipe: interrupted there, it has stopped the jobs in the
+	// old admin and resumed none here.
 	reader, said, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -374,7 +374,7 @@ func TestGroupTakeoverCanBeReverted(t *testing.T) {
 	if is := statusOf(t, raw); is["1"] != fmt.Sprintf("0 %d", due.UnixMilli()) || executor.count(1) != 0 {
 		t.Errorf("interrupted, the jobs are %v, and %d runs were sent", is, executor.count(1))
 	}
-	// Given back then, nothing has happened.
+	// Given back at that point, it has had no effect.
 	n.run("xxl", "give-back", "--group", "order-service", "--from", address, "--yes")
 	if is := statusOf(t, raw); !reflect.DeepEqual(is, before) {
 		t.Errorf("given back at once, the jobs are %v, and were %v", is, before)
@@ -415,8 +415,8 @@ func TestGroupTakeoverCanBeReverted(t *testing.T) {
 	}
 }
 
-// takenOver is a group of an old admin that Belfry has taken over: job 1 is due each second, job 8
-// in an hour, job 10 cannot be imported and is started, job 11 neither and is stopped.
+// takenOver is a group that Belfry has taken over from an old admin: job 1 is due each second, job
+// 8 in an hour; jobs 10 and 11 cannot be imported, and only job 10 is started.
 func takenOver(t *testing.T) (address string, raw *sql.DB, n *node, executor *stub, before map[string]string) {
 	t.Helper()
 	s := schemas[2]
@@ -447,7 +447,7 @@ func takenOver(t *testing.T) (address string, raw *sql.DB, n *node, executor *st
 	return address, raw, n, executor, before
 }
 
-// started fails unless the jobs that were started are started again, and the others as they were.
+// started checks that started jobs are started again, and the rest unchanged.
 func started(t *testing.T, raw *sql.DB, before map[string]string) {
 	t.Helper()
 	is := statusOf(t, raw)
@@ -458,7 +458,7 @@ func started(t *testing.T, raw *sql.DB, before map[string]string) {
 	}
 }
 
-// isPaused fails unless Belfry runs a job no longer.
+// isPaused checks that Belfry no longer runs a job.
 func isPaused(t *testing.T, n *node, name string) {
 	t.Helper()
 	if out := n.run("job", "get", name); !strings.Contains(out, "\npaused: true\n") {
@@ -466,7 +466,7 @@ func isPaused(t *testing.T, n *node, name string) {
 	}
 }
 
-// The undo is needed most when the executors are gone from Belfry.
+// The undo matters most when the executors have left Belfry.
 func TestGiveBackNeedsNoExecutor(t *testing.T) {
 	address, raw, n, executor, before := takenOver(t)
 	executor.Close()
@@ -485,12 +485,12 @@ func TestGiveBackNeedsNoExecutor(t *testing.T) {
 	isPaused(t, n, "order-service/mailsend-2")
 }
 
-// A take-over that stopped half way is undone though jobs were deleted here, and changed there
-// so that they could not be imported again.
+// A half-finished take-over is undone even if jobs were deleted here, and changed there so that
+// they cannot be imported again.
 func TestGiveBackAfterSomethingBrokeInBetween(t *testing.T) {
 	address, raw, n, executor, before := takenOver(t)
 	executor.Close()
-	n.run("job", "pause", "order-service/report-3") // as if the take-over had not come to it
+	n.run("job", "pause", "order-service/report-3") // as if the take-over had not reached it
 	n.run("job", "delete", "order-service/beat-8", "--yes")
 	if _, err := raw.ExecContext(t.Context(), "update xxl_job_info set schedule_conf = '0 0 25 * * ?', executor_handler = 'renamed' where id = 1"); err != nil {
 		t.Fatal(err)
@@ -503,7 +503,7 @@ func TestGiveBackAfterSomethingBrokeInBetween(t *testing.T) {
 	}
 }
 
-// A job that was not imported stops the take-over before anything is changed, unless it is left out.
+// A job that was not imported stops the take-over before any change, unless it is excluded.
 func TestTakeOverLeavesOutJobsThatAreNotImported(t *testing.T) {
 	address, raw, n, _, _ := takenOver(t)
 	if _, err := raw.ExecContext(t.Context(), "insert into xxl_job_info (id, job_group, job_desc, schedule_type, schedule_conf, executor_route_strategy, executor_handler, executor_block_strategy, glue_type, trigger_status, trigger_next_time) values (12,1,'new','CRON','0 0 1 * * ?','FIRST','new','SERIAL_EXECUTION','BEAN',1,1795507815500)"); err != nil {
@@ -522,7 +522,7 @@ func TestTakeOverLeavesOutJobsThatAreNotImported(t *testing.T) {
 	}
 }
 
-// A job that has no occurrence left would be sent by the old admin for one that Belfry has run.
+// The old admin would repeat the last run of a job without further occurrences.
 func TestGiveBackLeavesAJobStoppedWhoseScheduleHasEnded(t *testing.T) {
 	address, raw, n, executor, before := takenOver(t)
 	for executor.count(1) == 0 {

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// schema says what the tables of a release of XXL-JOB have.
+// schema is the table layout of an XXL-JOB release.
 type schema struct {
 	name           string
-	groupTitle     string // the column of the title
-	jobTitle       string // the column of the description
-	hasCron        bool   // job_cron in place of schedule_type, schedule_conf and misfire_strategy
+	groupTitle     string // column of the title
+	jobTitle       string // column of the description
+	hasCron        bool   // job_cron instead of schedule_type, schedule_conf and misfire_strategy
 	hasGroupTokens bool
 	hasUserToken   bool
 	longParam      bool
@@ -66,7 +66,7 @@ func (s schema) tables() string {
 	return b.String()
 }
 
-// rows are those of one old admin, in the form of any schema.
+// rows returns the rows of one old admin, in any schema.
 func (s schema) rows() string {
 	var b strings.Builder
 	insert := func(table string, columns []string, values ...string) {

@@ -1,5 +1,5 @@
-// Package xxltables reads the tables of an xxl-job-admin, from a dump or as rows, and makes
-// jobs of them. It touches no database: package xxlmysql does.
+// Package xxltables reads the tables of an xxl-job-admin, from a dump or as rows, and converts them
+// to jobs. It uses no database: package xxlmysql does.
 package xxltables
 
 import (
@@ -28,11 +28,11 @@ func Names() []string { return []string{GroupTable, JobTable, GlueTable, UserTab
 type Table struct {
 	Columns []string
 	Rows    [][]Value
-	// Highest is the highest id of the log, whatever rows of it are there.
+	// Highest is the highest id in the log, even if its row is missing.
 	Highest string
 }
 
-// Value is one of a row, as text.
+// Value is a value of a row, as text.
 type Value struct {
 	Text string
 	Null bool
@@ -54,9 +54,9 @@ type Group struct {
 	ID        int64
 	AppName   string
 	Title     string
-	IsFixed   bool // the addresses are typed in
+	IsFixed   bool // its addresses are typed in
 	Addresses []string
-	HasToken  bool // an access token of its own
+	HasToken  bool // it has its own access token
 }
 
 // Job is a job of an xxl-job-admin.
@@ -69,7 +69,7 @@ type Job struct {
 	GlueType, GlueSource                string
 	GlueUpdated                         time.Time
 	Children                            []string
-	// IsOn is set if the old admin starts it, or did until it was taken over.
+	// IsOn is set if the old admin starts it, or did until its take-over.
 	IsOn     bool
 	Next     time.Time // zero if it is off
 	Versions []GlueVersion
@@ -85,7 +85,7 @@ type GlueVersion struct {
 type User struct {
 	Name    string
 	IsAdmin bool
-	Groups  []int64 // those with rights, for users who are no admins
+	Groups  []int64 // groups with rights, for users who are no admins
 }
 
 // Run is a run of the old admin that has ended.
@@ -177,8 +177,8 @@ func each(tables map[string]*Table, name string, zone *time.Location, needed []s
 	return nil
 }
 
-// Read reads an admin's data from its tables, by name. The zone is the zone of its process.
-// Of the log it reads entries that began after a moment, nothing for the zero time.
+// Read reads an admin's data from its tables, by name. zone is the zone of its process. It reads
+// log entries that began after a moment, none for the zero time.
 func Read(tables map[string]*Table, zone *time.Location, since time.Time) (*Admin, error) {
 	a := &Admin{}
 	err := each(tables, GroupTable, zone, []string{"id", "app_name", "address_type"}, func(r *reader) {
@@ -200,7 +200,7 @@ func Read(tables map[string]*Table, zone *time.Location, since time.Time) (*Admi
 	if err := a.readVersions(tables, zone); err != nil {
 		return nil, err
 	}
-	if tables[UserTable] != nil { // a dump may leave it out
+	if tables[UserTable] != nil { // a dump may omit it
 		err := each(tables, UserTable, zone, []string{"username", "role"}, func(r *reader) {
 			u := User{Name: r.text("username"), IsAdmin: r.number("role") == 1}
 			for _, id := range split(r.text("permission")) {
@@ -244,7 +244,8 @@ func (a *Admin) readJobs(tables map[string]*Table, zone *time.Location) error {
 			j.ScheduleType, j.ScheduleConf = "CRON", strings.TrimSpace(r.text("job_cron"))
 		}
 		if next := r.number("trigger_next_time"); next > 0 {
-			// One with a next time that is off was taken over: the old admin keeps none when it stops.
+			// A stopped job with a next time was taken over: the old admin removes the time when it
+			// stops a job.
 			j.Next, j.IsOn = time.UnixMilli(next).In(zone), true
 		}
 		a.Jobs = append(a.Jobs, j)
@@ -299,7 +300,7 @@ func (a *Admin) readRun(r *reader, since time.Time) {
 // codeOK is the code of sent requests, and of successes.
 const codeOK = 200
 
-// sort puts everything in the order of its numbers.
+// sort sorts all lists by number.
 func (a *Admin) sort() {
 	slices.SortFunc(a.Groups, func(x, y Group) int { return int(x.ID - y.ID) })
 	slices.SortFunc(a.Jobs, func(x, y Job) int { return int(x.ID - y.ID) })

@@ -303,7 +303,7 @@ func FuzzReadDump(f *testing.F) {
 	})
 }
 
-// What concerns many jobs is said once, so that a note beside a job means that job.
+// A note on many jobs is listed once, so that a note beside a job is about that job.
 func TestANoteOnManyJobsIsSaidOnce(t *testing.T) {
 	s := schemas[2]
 	plan := planOf(t, s.tables()+s.rows(), xxltables.Options{})

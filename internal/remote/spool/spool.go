@@ -1,7 +1,6 @@
-// Package spool keeps files of one user in a directory until their content has been
-// delivered. Each has a line for each item, or for each change of the item. A process that
-// is killed leaves whole lines, of which the last may be cut off. The package does not
-// interpret the lines.
+// Package spool keeps files of one user in a directory until their content has been delivered. Each
+// has a line for each item, or for each change of the item. A killed process may leave an
+// incomplete last line. The package does not interpret the lines.
 package spool
 
 import (
@@ -17,19 +16,19 @@ import (
 )
 
 const (
-	// Suffix is the extension of complete files, and unfinished the one of files being
+	// Suffix is the extension of complete files, and unfinished the extension of files being
 	// written.
 	Suffix     = ".json"
 	unfinished = ".new"
-	// unfinishedFor is after how long a file that is being written is one of a killed process.
+	// unfinishedFor is the age at which an unfinished file belongs to a killed process.
 	unfinishedFor = time.Hour
 )
 
 // Dir is a directory. Any number of processes share it.
 type Dir struct{ path string }
 
-// Open opens a directory and creates it, with some below it, if necessary. Others must not
-// be able to write there: their files would be sent in the name of this user.
+// Open opens a directory, creating it and subdirectories if necessary. Other users must not be able
+// to write there: their files would be sent in the name of this user.
 func Open(path string, below ...string) (*Dir, error) {
 	d := &Dir{path}
 	if err := os.MkdirAll(path, 0o700); err != nil {
@@ -59,9 +58,9 @@ func (d *Dir) Path(names ...string) string {
 type File struct {
 	Path string
 	Size int64
-	At   time.Time // when it was changed
-	// Foreign is set for a file of another user, and for what is no file: its content is not to
-	// be trusted.
+	At   time.Time // time of its last change
+	// Foreign is set for a file of another user, and for a non-file: its content must not be
+	// trusted.
 	Foreign bool
 }
 
@@ -75,10 +74,10 @@ func (d *Dir) List() (list []File, err error) {
 	for _, name := range names {
 		info, err := name.Info()
 		if err == nil && strings.HasSuffix(name.Name(), unfinished) && time.Since(info.ModTime()) > unfinishedFor {
-			_ = os.Remove(d.Path(name.Name())) // of a process that was killed
+			_ = os.Remove(d.Path(name.Name())) // left by a killed process
 		}
 		if err != nil || !strings.HasSuffix(name.Name(), Suffix) {
-			continue // it is gone, or of something else
+			continue // it is gone, or not a spool file
 		}
 		list = append(list, File{d.Path(name.Name()), info.Size(), info.ModTime(), isForeign(info) || !info.Mode().IsRegular()})
 	}
@@ -126,8 +125,7 @@ func create(path string, line []byte) (*Record, error) {
 	return r, nil
 }
 
-// Replace makes a file with a line in the place of another one, and locks it: no reader sees a
-// part of it.
+// Replace atomically replaces a file by one with a line, and locks it.
 func (d *Dir) Replace(name string, line []byte) (*Record, error) {
 	fresh := d.Path(name + Suffix + unfinished)
 	r, err := create(fresh, line)
@@ -136,15 +134,15 @@ func (d *Dir) Replace(name string, line []byte) (*Record, error) {
 	}
 	r.path = d.Path(name + Suffix)
 	if err := os.Rename(fresh, r.path); err != nil {
-		_ = os.Remove(fresh) // the rename has failed, and says why
+		_ = os.Remove(fresh) // the rename has failed with the reason
 		r.Release()
 		return nil, err
 	}
 	return r, nil
 }
 
-// Take locks a file that no process has, and returns its lines. It returns no record if one
-// has it, or it is gone, and no lines if they cannot be read.
+// Take locks a file and returns its lines. It returns no record if another process has it, or it is
+// gone, and no lines if they cannot be read.
 func Take(path string, sizeMax int64) (*Record, [][]byte) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -182,7 +180,7 @@ func (r *Record) Add(line []byte) error {
 func (r *Record) Touch() {
 	if r != nil {
 		now := time.Now()
-		_ = os.Chtimes(r.path, now, now) // without it, details of the process are less exact
+		_ = os.Chtimes(r.path, now, now) // without it, the record's time is less exact
 	}
 }
 
@@ -193,7 +191,7 @@ func (r *Record) Remove() {
 	}
 }
 
-// Release gives the lock back.
+// Release releases the lock.
 func (r *Record) Release() {
 	if r != nil {
 		r.file.Close()

@@ -1,6 +1,6 @@
-// Package wire has the messages between a worker that reaches no store and a server: what
-// package work asks of a store, as JSON. They are versioned together: a worker says in Join
-// which versions it speaks, and the server answers with the one that both use.
+// Package wire has the messages between a worker without a store and a server: the calls of package
+// work as JSON. They are versioned together: a worker lists its versions in Join, and the server
+// chooses one.
 package wire
 
 import (
@@ -22,10 +22,10 @@ const (
 const (
 	// BodyMax bounds a request with a body. A worker sends more output than that in parts.
 	BodyMax = 4 << 20
-	// OutputMax is how much output a worker sends at once: base64 makes a third more of it,
-	// and the rest of the body has room.
+	// OutputMax bounds the output in a request: base64 adds a third, and the rest of the body needs
+	// room.
 	OutputMax = 2 << 20
-	// WaitMax is how long a request for hints may wait: less than a server gives a request.
+	// WaitMax is how long a request for hints may wait: less than a server allows a request.
 	WaitMax = 20 * time.Second
 )
 
@@ -79,7 +79,7 @@ type Clock struct {
 	Now time.Time `json:"now" doc:"What the clock of the store shows."`
 }
 
-// Members are the nodes as a worker sees them.
+// Members are the nodes that a worker may see.
 type Members struct {
 	Now      time.Time `json:"now" doc:"What the clock of the store shows."`
 	Sessions []Member  `json:"sessions" nullable:"false" doc:"The session of the worker, and what it may know of the others."`
@@ -130,7 +130,7 @@ func (m *Member) Session() store.Session {
 	return s
 }
 
-// Load is what a worker says of itself when it renews its session.
+// Load is a worker's report at each renewal of its session.
 type Load struct {
 	Running    int `json:"running" minimum:"0" doc:"How many attempts it has claimed."`
 	Ready      int `json:"ready" minimum:"0" doc:"How many runs it knows of that are due and not claimed."`
@@ -169,7 +169,7 @@ type Ready struct {
 	Priority int       `json:"priority,omitempty" doc:"Orders runs that are due together."`
 }
 
-// ReadyOf writes runs for a session, which does not learn the sessions of others.
+// ReadyOf encodes runs for a session, which does not learn the sessions of others.
 func ReadyOf(runs []store.ReadyRun, own job.ID) []Ready {
 	list := make([]Ready, len(runs))
 	for i, r := range runs {
@@ -190,8 +190,8 @@ func ReadyRuns(list []Ready) []store.ReadyRun {
 	return runs
 }
 
-// Attempt names an attempt. Its token is made by the worker before the claim, so that a
-// repeated claim is recognised and no other can report on the attempt.
+// Attempt names an attempt. The worker makes its token before the claim, so that a repeated claim
+// is recognized and no other worker can report on the attempt.
 type Attempt struct {
 	Job    job.ID `json:"job" doc:"The job."`
 	Run    job.ID `json:"run" doc:"The run."`
@@ -225,7 +225,7 @@ func (a *Attempts) List() []store.Attempt {
 // Document is a job or a calendar, as files have it.
 type Document struct{ json.RawMessage }
 
-// verdicts are the words for what a store says to a claim.
+// verdicts are the names of a store's verdicts on claims.
 var verdicts = [...]string{
 	store.Started: "started", store.Taken: "taken", store.Gone: "gone", store.Early: "early",
 	store.Late: "late", store.Waiting: "waiting", store.Skipped: "skipped",
@@ -236,7 +236,7 @@ type Claims struct {
 	Claims []Claim `json:"claims" nullable:"false" doc:"What became of each, in their order."`
 }
 
-// Claim says what became of a claim.
+// Claim is the outcome of a claim.
 type Claim struct {
 	Verdict string     `json:"verdict" enum:"started,taken,gone,early,late,waiting,skipped" doc:"started: it is yours, and starts when it is due; taken: another has it; gone: it was withdrawn; early: ask again when it is due; late: it was too late and is recorded as missed; waiting: it waits for its slot; skipped: another run of the job has not ended."`
 	Now     time.Time  `json:"now" doc:"The clock of the store."`
@@ -244,7 +244,7 @@ type Claim struct {
 	Job     Document   `json:"job,omitzero" doc:"The definition to run under, with all defaults; with started alone."`
 	Epoch   int64      `json:"epoch,omitempty" doc:"The epoch of the definition."`
 	Changed time.Time  `json:"changed,omitzero" doc:"When the definition was changed last."`
-	// Steps and what follows are given for the run of a step.
+	// Steps and the following fields are set for a step's run.
 	Steps    map[string]Step `json:"steps,omitempty" doc:"For the run of a step of a flow: the steps whose results it reads."`
 	Item     []byte          `json:"item,omitempty" doc:"The item of the step, in JSON, in base64."`
 	Index    int             `json:"index,omitempty" doc:"The place of the item."`
@@ -375,7 +375,7 @@ func (r *Run) Run() store.Run {
 	}
 }
 
-// Mine are the runs that a session runs as far as the store knows.
+// Mine are the running runs of a session, as the store knows them.
 type Mine struct {
 	Runs []Run `json:"runs" nullable:"false" doc:"The runs, with those that are to be cancelled."`
 }
@@ -467,7 +467,7 @@ type Finished struct {
 	Results []Accepted `json:"results" nullable:"false" doc:"What became of each, in their order."`
 }
 
-// Accepted says what became of a result.
+// Accepted is the outcome of a result.
 type Accepted struct {
 	Accepted  bool    `json:"accepted" doc:"The result counts. One that does not is not to be repeated, unless it is undecided."`
 	Undecided bool    `json:"undecided,omitempty" doc:"The history store, which has the record of the attempt, is away: report the result again later."`
@@ -520,7 +520,7 @@ type Calendars struct {
 	Calendars []Document `json:"calendars" nullable:"false" doc:"The calendars."`
 }
 
-// Boot says that a process has started.
+// Boot reports the start of a process.
 type Boot struct {
 	Process job.ID `json:"process" doc:"The identity of the process: a ULID."`
 }
@@ -548,7 +548,7 @@ func HintNames(h store.Hint) []string {
 	return list
 }
 
-// Hint reads hints. Those that are not known are left out.
+// Hint decodes hints. Unknown ones are ignored.
 func (h *Hints) Hint() (all store.Hint) {
 	for bit, name := range hints {
 		for _, given := range h.Hints {
@@ -560,13 +560,13 @@ func (h *Hints) Hint() (all store.Hint) {
 	return all
 }
 
-// SecretsOf asks for secrets of an attempt that the worker has claimed.
+// SecretsOf requests the secrets of an attempt that the worker has claimed.
 type SecretsOf struct {
 	Attempt Attempt  `json:"attempt" doc:"The attempt."`
 	Names   []string `json:"names" nullable:"false" minItems:"1" maxItems:"50" doc:"The names of secrets that its job names."`
 }
 
-// Secrets are the values, or why there are none.
+// Secrets are the values, or the reason why there are none.
 type Secrets struct {
 	Values  map[string]string `json:"values,omitempty" doc:"All values by name; none beside missing and problem."`
 	Missing string            `json:"missing,omitempty" doc:"The name of a secret that does not exist: the attempt fails."`

@@ -28,27 +28,27 @@ import (
 // The headers of the protocol.
 const (
 	HeaderToken = "XXL-JOB-ACCESS-TOKEN"
-	HeaderGroup = "XXL-JOB-APPNAME" // of generation D alone
+	HeaderGroup = "XXL-JOB-APPNAME" // only in generation D
 	ContentType = "application/json;charset=UTF-8"
 )
 
-// The bounds of what is read.
+// The bounds of decoding.
 const (
-	// MessageMax is how much of a message is kept: executors send whole stack traces.
+	// MessageMax bounds the kept part of a message: executors send whole stack traces.
 	MessageMax = 4 << 10
-	// CallbacksMax is how many results one body may have: 200 in one were seen.
+	// CallbacksMax bounds the results of one body: 200 in one occur.
 	CallbacksMax = 100_000
 	// fieldMax is how long the name of a group and an address may be: the columns of XXL-JOB
 	// have 255 characters.
 	fieldMax = 255
 )
 
-// Refusal is why a request of an executor is not taken, in the words that executors know.
+// Refusal is why a request of an executor is refused, in the executors' words.
 type Refusal string
 
 func (r Refusal) Error() string { return string(r) }
 
-// What requests of executors are refused with.
+// The refusals of executors' requests.
 const (
 	RefusedToken    Refusal = "The access token is wrong."
 	RefusedMethod   Refusal = "invalid request, HttpMethod not support."
@@ -56,7 +56,7 @@ const (
 	RefusedArgument Refusal = "Illegal Argument."
 )
 
-// RefusedPath is the refusal of a path that does not exist.
+// RefusedPath is the refusal of an unknown path.
 func RefusedPath(path string) Refusal {
 	return Refusal("invalid request, uri-mapping(" + path + ") not found.")
 }
@@ -68,21 +68,21 @@ const (
 	CodeTimeout = 502
 )
 
-// Accepted returns the answer to a request that was taken. It must not be changed.
+// Accepted returns the answer to an accepted request. It must not be changed.
 func Accepted() []byte { return accepted }
 
 var accepted = []byte(`{"code":200,"msg":null,"content":null,"data":null}`)
 
-// Refused returns the answer to a request that was not taken.
+// Refused returns the answer to a refused request.
 func Refused(why string) []byte {
-	text, _ := json.Marshal(why) // a text can always be written
+	text, _ := json.Marshal(why) // a text always encodes
 	return append(append([]byte(`{"code":500,"msg":`), text...), `,"content":null,"data":null}`...)
 }
 
-// Registration is what an executor says of itself.
+// Registration is an executor's registration.
 type Registration struct {
 	Group   string // the appname
-	Address string // the base of all calls, as it was sent
+	Address string // the base of all calls, as sent
 }
 
 // ReadRegistration reads the body of a registration or its removal. The error is a Refusal.
@@ -108,8 +108,7 @@ func isField(text string) bool {
 	return text != "" && len(text) <= fieldMax && strings.IndexFunc(text, func(r rune) bool { return r <= ' ' || r == 0x7f || r == utf8.RuneError }) < 0
 }
 
-// trimmed returns a body without what may stand around JSON: some libraries begin a text with a
-// byte order mark.
+// trimmed removes text around JSON: some libraries begin a body with a byte order mark.
 func trimmed(body []byte) []byte {
 	return bytes.TrimSpace(bytes.TrimPrefix(body, []byte("\uFEFF")))
 }
@@ -119,14 +118,14 @@ func isBlank(body []byte) bool { return len(body) == 0 || string(body) == "null"
 // Callback is the result of a run.
 type Callback struct {
 	LogID   int64
-	Code    int // CodeOK, CodeTimeout or another one, which is a failure
+	Code    int // CodeOK, CodeTimeout or another code, which is a failure
 	Message string
-	// raw is what was sent, and inObject is set if it was in an object, as D sends it.
+	// raw is the original text, and inObject is set if it was in an object, as in generation D.
 	raw      json.RawMessage
 	inObject bool
 }
 
-// callback is a callback on the wire: A has Result, all others Code and Message.
+// callback is a callback on the wire: generation A has Result, others have Code and Message.
 type callback struct {
 	LogID   number          `json:"logId"`
 	Code    number          `json:"handleCode"`
@@ -134,8 +133,8 @@ type callback struct {
 	Result  result          `json:"executeResult"`
 }
 
-// result is the executeResult of a callback. One of another form is empty, so that it costs no
-// other field.
+// result is the executeResult of a callback. A malformed one is empty, so that other fields stay
+// readable.
 type result struct {
 	code    number
 	message json.RawMessage
@@ -154,8 +153,8 @@ func (r *result) UnmarshalJSON(raw []byte) error {
 }
 
 // ReadCallbacks reads the body of callbacks: an array, or an object with callbackList, or one
-// alone. What of it cannot be read is left out and counted. The error is a Refusal, and is for
-// a body of which nothing can be read.
+// alone. It skips and counts unreadable callbacks. The error, a [Refusal], is for an entirely
+// unreadable body.
 func ReadCallbacks(body []byte) (list []Callback, unread int, err error) {
 	if body = trimmed(body); isBlank(body) {
 		return nil, 0, RefusedEmpty
@@ -198,7 +197,7 @@ func ReadCallbacks(body []byte) (list []Callback, unread int, err error) {
 	return list, unread, nil
 }
 
-// read returns what a callback says.
+// read decodes a callback.
 func (c *callback) read() Callback {
 	code, message := c.Code, text(c.Message)
 	if code <= 0 {
@@ -211,10 +210,10 @@ func (c *callback) read() Callback {
 }
 
 // number is an integer, possibly written as text, with a zero fraction or with an exponent.
-// Anything else is 0, so that it costs no other field.
+// Anything else is 0, so that other fields stay readable.
 type number int64
 
-// exactMax is the largest number below which a float64 holds each integer.
+// exactMax is the largest number up to which float64 represents each integer.
 const exactMax = 1 << 53
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -228,7 +227,7 @@ func (n *number) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// text returns a message for people: a text as it is, anything else in JSON, cut.
+// text formats a message: a text as it is, anything else in JSON, cut.
 func text(raw json.RawMessage) string {
 	if len(raw) == 0 || string(raw) == "null" {
 		return ""
@@ -240,8 +239,8 @@ func text(raw json.RawMessage) string {
 	return Clean(said, MessageMax)
 }
 
-// Clean returns a text of an executor as it can be kept: valid UTF-8 without NUL, which some
-// databases refuse, and at most n bytes.
+// Clean makes a text of an executor storable: valid UTF-8 without NUL, which some databases refuse,
+// and at most n bytes.
 func Clean(said string, most int) string {
 	said = strings.ReplaceAll(strings.ToValidUTF8(said, "\uFFFD"), "\x00", "\uFFFD")
 	if len(said) <= most {
@@ -255,7 +254,7 @@ func Clean(said string, most int) string {
 	return said[:cut] + more
 }
 
-// Trigger asks an executor for a run.
+// Trigger requests a run from an executor.
 type Trigger struct {
 	JobID         int32  `json:"jobId"`
 	Handler       string `json:"executorHandler"`
@@ -286,7 +285,7 @@ const (
 	PathBeat     = "/beat"
 	PathIdleBeat = "/idleBeat"
 	PathRun      = "/run"
-	PathTrigger  = "/trigger" // is PathRun of generation D
+	PathTrigger  = "/trigger" // PathRun in generation D
 	PathKill     = "/kill"
 	PathLog      = "/log"
 )
@@ -309,7 +308,7 @@ func OfLog(logID, sent int64, from int) []byte {
 }
 
 func written(v any) []byte {
-	text, _ := json.Marshal(v) // the types above can always be written
+	text, _ := json.Marshal(v) // the types above always encode
 	return text
 }
 
@@ -361,8 +360,7 @@ func (a *Answer) IsOtherPath() bool {
 	return !a.OK() && strings.Contains(a.Message, "uri-mapping("+PathRun+") not found")
 }
 
-// IsRefusal reports whether an executor rejected a request unread: it does not accept the
-// token or the path.
+// IsRefusal reports whether an executor rejected a request unread: because of its token or path.
 func (a *Answer) IsRefusal() bool {
 	return !a.OK() && (strings.Contains(a.Message, "access token is wrong") || strings.Contains(a.Message, "uri-mapping("))
 }
@@ -370,7 +368,7 @@ func (a *Answer) IsRefusal() bool {
 // busyTexts are what executors refuse a run with by their block strategy: Java, Go and Python.
 var busyTexts = []string{"block strategy effect", "There are tasks running", "The same job ["}
 
-// IsBusy reports whether an executor has refused a run because another one of the job is there.
+// IsBusy reports whether an executor has refused a run because it has another run of the job.
 func (a *Answer) IsBusy() bool {
 	if a.OK() {
 		return false
@@ -381,15 +379,15 @@ func (a *Answer) IsBusy() bool {
 // Log is a part of the log of a run.
 type Log struct {
 	From, To int    // lines, from 1; To is before From if there are none
-	Text     string // as it was sent
-	Cut      bool   // there is more in it than was read
+	Text     string // as sent
+	Cut      bool   // it was longer than the read part
 }
 
-// missing is what Java and Python say of a log that they do not have.
+// missing are the messages of Java and Python for a missing log.
 var missing = []string{"readLog fail, logFile not exists", "readLog fail, logId not found", "No such logid logs."}
 
-// ReadLog decodes the answer to /log, with at most this many bytes of text: executors have
-// no pages, and send everything. Of a cut answer it reads the available part.
+// ReadLog decodes the answer to /log, with at most this many bytes of text: executors have no
+// pages, and send everything. It reads the available part of a cut answer.
 func ReadLog(body []byte, most int) (Log, error) {
 	a, err := ReadAnswer(body)
 	if err != nil {
@@ -430,7 +428,7 @@ func readCutLog(body []byte, most int) (Log, error) {
 		return Log{}, errAnswer
 	}
 	raw := body[at[1]:]
-	end := 0 // of what can be read: a character or an escape as a whole
+	end := 0 // end of complete characters and escapes
 	for end < len(raw) && raw[end] != '"' {
 		n := 1
 		if raw[end] == '\\' {
@@ -483,6 +481,6 @@ func Callbacks(list []Callback) []byte {
 	return written(raw)
 }
 
-// Address returns the base of an executor's paths: without the slashes at its end, as two
-// executors of one address are compared.
+// Address returns the base of an executor's paths, without trailing slashes, so that addresses can
+// be compared.
 func Address(said string) string { return strings.TrimRight(said, "/") }

@@ -213,7 +213,7 @@ func TestLogsThatAreTooLongAreCut(t *testing.T) {
 	}
 }
 
-// said returns what callbacks say, without how it was written.
+// said returns callbacks without their original text.
 func said(list []Callback) []Callback {
 	list = slices.Clone(list)
 	for i := range list {

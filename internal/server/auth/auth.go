@@ -1,10 +1,10 @@
-// Package auth authenticates callers of a server: it makes and recognises tokens, and
-// counts failed guesses. It does not decide what a caller may do.
+// Package auth authenticates callers of a server: it creates and recognizes tokens, and counts
+// failed guesses. It does not decide what a caller may do.
 //
-// A token is 256 random bits, so guessing is hopeless and a plain SHA-256 suffices: the
-// store keeps the hashes, and looks up a token by its hash, whose timing reveals nothing
-// about the token. The file token in the data directory holds the first token itself, for
-// its user's commands to read or to move elsewhere; the server does not need it.
+// A token is 256 random bits, so guessing is hopeless and a plain SHA-256 suffices: the store keeps
+// the hashes, and looks up a token by its hash, whose timing reveals nothing about the token. The
+// file token in the data directory has the first token itself, for commands of its user to read or
+// move elsewhere; the server does not need it.
 package auth
 
 import (
@@ -67,8 +67,8 @@ type Store interface {
 // refused here within that time.
 const freshFor = time.Second
 
-// knownFor is how long LastKnown uses the cache: longer than usual outages of a store, and
-// not so long that a revoked token would stay valid on a node without its store.
+// knownFor is how long LastKnown uses the cache: longer than usual outages of a store, but so short
+// that a revoked token expires on a node without its store.
 const knownFor = 24 * time.Hour
 
 // Tokens recognises tokens. It caches the tokens of the store, at most store.TokensMax, so that
@@ -77,21 +77,21 @@ type Tokens struct {
 	store   Store
 	now     func() time.Time
 	known   atomic.Pointer[known]
-	changes atomic.Int64  // counts the changes through this node
-	reading chan struct{} // held by the reader of the store
+	changes atomic.Int64  // number of changes through this node
+	reading chan struct{} // locked by the reader of the store
 	// failed counts failures to authenticate at the API and at the web UI.
 	failed Failures
 
 	mu    sync.Mutex
-	noted map[store.TokenHash]time.Time // when the use of a token was last written by this node
+	noted map[store.TokenHash]time.Time // when this node last wrote the use of a token
 }
 
-// known is the cache of the store.
+// known is the cached content of the store.
 type known struct {
 	byHash  map[store.TokenHash]store.Token
 	changes int64     // changes at the beginning of the read
-	asked   time.Time // when the reading began, by the clock of this process
-	now     time.Time // then, by the clock of the store
+	asked   time.Time // beginning of the read, by the clock of this process
+	now     time.Time // the same by the clock of the store
 }
 
 // New returns the tokens of a store. now is the clock of the process; nil is the machine's.
@@ -121,12 +121,12 @@ func (t *Tokens) Authenticate(ctx context.Context, secret string) (store.Token, 
 	return token, err
 }
 
-// usedEvery is how often the use of a token is written at most: a change of the store each hour
-// is little, and an hour is enough to see which tokens are in use.
+// usedEvery is the minimum time between two writes of a token's use: few writes, and enough to see
+// which tokens are in use.
 const usedEvery = time.Hour
 
-// note writes that a token is used, unless that was written lately. When it fails, it is tried
-// again after that time: the use of a token must not wait for it.
+// note records the use of a token, unless that was done recently. After a failure it tries again
+// after that time: the use of a token must not wait for it.
 func (t *Tokens) note(ctx context.Context, token *store.Token) {
 	now, err := t.storeNow(ctx)
 	if err != nil || !token.LastUsed.IsZero() && now.Sub(token.LastUsed) < usedEvery {
@@ -147,7 +147,7 @@ func (t *Tokens) note(ctx context.Context, token *store.Token) {
 	}
 }
 
-// ByHash is Authenticate for a known hash, to check that a token is still valid.
+// ByHash is Authenticate for a hash, to check that a token is still valid.
 func (t *Tokens) ByHash(ctx context.Context, hash store.TokenHash) (store.Token, error) {
 	k, err := t.current(ctx)
 	if err != nil {
@@ -175,9 +175,8 @@ func (t *Tokens) LastKnown(secret string) (store.Token, bool) {
 	return token, ok && !token.Role.StandsIn() && 0 <= age && age < knownFor && token.Valid(k.now.Add(age))
 }
 
-// reread is the age from which the cache is refreshed before a session is refused: a
-// session that just began on another node must work here at once, and guesses must cost the
-// store little.
+// reread is the age at which the cache is refreshed before a session is refused: a new session of
+// another node must work at once, and guesses must be cheap.
 const reread = 100 * time.Millisecond
 
 // lately is ByHash with a refresh for sessions that may be newer than the cache.
@@ -218,7 +217,7 @@ func (t *Tokens) current(ctx context.Context) (*known, error) {
 	}
 	defer func() { <-t.reading }()
 	if k := t.known.Load(); t.fresh(k) {
-		return k, nil // another caller has read them in the meantime
+		return k, nil // another caller has read them since
 	}
 	k := &known{byHash: map[store.TokenHash]store.Token{}, changes: t.changes.Load(), asked: t.now()}
 	var err error
@@ -240,7 +239,7 @@ func (t *Tokens) fresh(k *known) bool {
 	if k == nil || k.changes != t.changes.Load() {
 		return false
 	}
-	// A clock that was set back would make the cache fresh for long.
+	// A clock that was set back would keep the cache fresh for too long.
 	age := t.now().Sub(k.asked)
 	return 0 <= age && age < freshFor
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/belfry-cron/belfry/store/memory"
 )
 
-// clock stands until it is moved.
+// clock stands still until it is set.
 type clock struct{ now time.Time }
 
 func (c *clock) Now() time.Time { return c.now }
@@ -73,7 +73,7 @@ func TestOnlyTheNodeThatMakesTheTokenHasAFile(t *testing.T) {
 	if first(t, s, other) {
 		t.Error("a second node has made a token")
 	}
-	// And if both find the store empty.
+	// And when both find the store empty.
 	late := t.TempDir()
 	if first(t, lateStore{s}, late) {
 		t.Error("a node that came later has made a token")
@@ -91,7 +91,7 @@ type lateStore struct{ auth.Store }
 func (lateStore) Tokens(context.Context) ([]store.Token, error) { return nil, nil }
 
 func TestStartContinuesAfterACrash(t *testing.T) {
-	// The file is there, and the store does not know the token yet.
+	// The file exists, and the store does not know the token yet.
 	dir := t.TempDir()
 	first(t, memory.New(memory.Options{}), dir)
 	secret := secretIn(t, dir)
@@ -190,7 +190,7 @@ func TestTokensExpireByTheClockOfTheStore(t *testing.T) {
 	if _, err := tokens.Authenticate(t.Context(), "secret"); err != nil {
 		t.Errorf("a token that is valid for a millisecond: %v", err)
 	}
-	here.now = here.now.Add(time.Millisecond) // the store need not be asked for that
+	here.now = here.now.Add(time.Millisecond) // the cache suffices for that
 	if token, err := tokens.Authenticate(t.Context(), "secret"); !errors.Is(err, auth.ErrExpired) || token.Name != "ci" {
 		t.Errorf("a token that has expired gives %v, %v", token, err)
 	}
@@ -231,7 +231,7 @@ func TestARevokedTokenIsRefusedAtOnceHereAndWithinASecondElsewhere(t *testing.T)
 	if _, err := elsewhere.Authenticate(t.Context(), "one"); !errors.Is(err, auth.ErrUnknown) {
 		t.Errorf("elsewhere, a second later: %v", err)
 	}
-	// A clock that is set back does not make what was read last for longer.
+	// A clock set back does not extend the life of the cache.
 	revoke("two")
 	c.now = c.now.Add(-time.Hour)
 	if _, err := elsewhere.Authenticate(t.Context(), "two"); !errors.Is(err, auth.ErrUnknown) {
@@ -353,7 +353,7 @@ func TestManyAddressesShareOneCount(t *testing.T) {
 	}
 }
 
-// A file that another user has made holds a token that this user knows.
+// A file created by another user has a token that this user knows.
 func TestATokenFileOfAnotherUserIsRefused(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give a file to another user")

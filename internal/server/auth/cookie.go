@@ -8,10 +8,9 @@ import (
 	"time"
 )
 
-// cookieName returns the name of the session cookie for a request. A browser sends a
-// __Host- cookie only to the host that has set it, over TLS. Over plain HTTP on loopback
-// there is no TLS, and servers on several ports share their cookies, so the name has the
-// port.
+// cookieName returns the name of the session cookie for a request. A browser sends a __Host- cookie
+// only to the host that set it, over TLS. Over plain HTTP on loopback, servers on several ports
+// share their cookies, so that the name has the port.
 func cookieName(r *http.Request) (name string, secure bool) {
 	host, port, err := net.SplitHostPort(r.Host)
 	if err != nil {
@@ -53,7 +52,7 @@ func signInName(r *http.Request) (name string, secure bool) {
 	return name + "-sign-in", secure
 }
 
-// SignInOf returns what SetSignIn has made the browser keep.
+// SignInOf returns the state of a sign-in from SetSignIn.
 func SignInOf(r *http.Request) string {
 	name, _ := signInName(r)
 	cookie, err := r.Cookie(name)
@@ -63,7 +62,7 @@ func SignInOf(r *http.Request) string {
 	return cookie.Value
 }
 
-// SetSignIn makes a browser keep the state of a sign-in, for a while; "" removes it.
+// SetSignIn stores the state of a sign-in in a browser, for a while; "" removes it.
 func SetSignIn(w http.ResponseWriter, r *http.Request, value string, lasts time.Duration) {
 	name, secure := signInName(r)
 	age := int(lasts / time.Second)
@@ -75,8 +74,8 @@ func SetSignIn(w http.ResponseWriter, r *http.Request, value string, lasts time.
 	})
 }
 
-// IsSameOrigin reports whether a browser made a request for a page of this server. Requests
-// without a cookie need not be: they are not a browser's.
+// IsSameOrigin reports whether a browser made a request for a page of this server. Requests without
+// a cookie do not need that: they are not a browser's.
 func IsSameOrigin(r *http.Request) bool {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" {
 		return site == "same-origin"

@@ -15,13 +15,13 @@ const (
 	// addressesMax bounds how many addresses are counted. All addresses beyond
 	// share one count.
 	addressesMax = 4096
-	// networkBits is the prefix of one holder of IPv6 addresses: counting single addresses
-	// would be useless.
+	// networkBits is the prefix of one holder of IPv6 addresses, who has too many to count single
+	// ones.
 	networkBits = 64
 )
 
-// Failures counts the wrong tokens that addresses have sent. The zero value is ready. It
-// never blocks valid tokens: requests of others from the same address lock no user out.
+// Failures counts the wrong tokens that addresses have sent. The zero value is ready. It never
+// blocks valid tokens: other callers at the same address lock no user out.
 type Failures struct {
 	mu     sync.Mutex
 	counts map[netip.Prefix]failures
@@ -32,9 +32,8 @@ type failures struct {
 	since time.Time
 }
 
-// Add counts a failure at a moment. It returns how long the address has to wait,
-// which is 0 as long as it has not failed too often, and whether this is the
-// failure that made it so.
+// Add counts a failure at a moment. It returns how long the address has to wait, 0 until it has
+// failed too often, and whether this failure is the one that was too many.
 func (f *Failures) Add(address netip.Addr, now time.Time) (wait time.Duration, first bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -64,14 +63,14 @@ func (f *Failures) Add(address netip.Addr, now time.Time) (wait time.Duration, f
 	return c.since.Add(failuresWithin).Sub(now), c.n == failuresMax+1
 }
 
-// Wait returns how long an address has to wait, without counting anything.
+// Wait returns how long an address has to wait, without counting a failure.
 func (f *Failures) Wait(address netip.Addr, now time.Time) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	key := NetworkOf(address)
 	c, ok := f.counts[key]
 	if !ok {
-		c = f.counts[netip.Prefix{}] // of the addresses beyond the limit
+		c = f.counts[netip.Prefix{}] // count of the addresses beyond the limit
 	}
 	if c.n <= failuresMax || over(c, now) {
 		return 0
@@ -79,13 +78,13 @@ func (f *Failures) Wait(address netip.Addr, now time.Time) time.Duration {
 	return c.since.Add(failuresWithin).Sub(now)
 }
 
-// over reports whether a count need not be kept any more. One from the future is of
-// a clock that was set back.
+// over reports whether a count has expired. A count from the future comes from a clock that was set
+// back.
 func over(c failures, now time.Time) bool {
 	return now.Before(c.since) || now.Sub(c.since) >= failuresWithin
 }
 
-// NetworkOf returns the addresses that are counted as one.
+// NetworkOf returns the addresses that count as one.
 func NetworkOf(address netip.Addr) netip.Prefix {
 	address = address.Unmap().WithZone("")
 	bits := address.BitLen()

@@ -14,21 +14,19 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// TokenFile is the file in a data directory that holds the administrator's token.
+// TokenFile is the file in a data directory with the administrator's token.
 const TokenFile = "token"
 
 // Admin is the name of the first token.
 const Admin = "admin"
 
-// system is the creator of tokens that no other token has made.
+// system is the creator of tokens that no other token has created.
 const system = "belfry"
 
-// First ensures that a store has a token, and reports whether it is the one in TokenFile of
-// the data directory. Of several nodes that start at the same time only the one that adds
-// the token keeps a file.
-//
-// The file is written before the store knows the token: after a crash between the two the
-// next start uses the token in the file.
+// First ensures that a store has a token, and reports whether it is the token in TokenFile of the
+// data directory. If several nodes start at once, only the one that adds the token keeps a file.
+// The file precedes the token in the store: after a crash in between the next start uses the token
+// in the file.
 func First(ctx context.Context, s Store, dir string) (made bool, err error) {
 	tokens, err := s.Tokens(ctx)
 	if err != nil || len(tokens) > 0 {
@@ -63,7 +61,7 @@ func Reset(ctx context.Context, s Store, dir string) (path string, err error) {
 	if err != nil {
 		return "", err
 	}
-	// The store comes first: if it refuses, the file still holds a valid token.
+	// The store comes first: if it refuses, the file still has a valid token.
 	_, err = s.PutToken(ctx, store.PutToken{Name: Admin, Hash: HashOf(secret), Role: store.RoleAdmin, Replace: true, Actor: system})
 	if err != nil {
 		return "", err
@@ -79,9 +77,9 @@ func writeNew(dir string) (string, error) {
 	return secret, write(dir, TokenFile, secret)
 }
 
-// write writes the file, readable by its owner alone, whole or not at all.
+// write atomically writes the file, readable only by its owner.
 func write(dir, name, secret string) error {
-	f, err := os.CreateTemp(dir, name+"-") // its mode is 0600
+	f, err := os.CreateTemp(dir, name+"-") // created with the mode 0600
 	if err != nil {
 		return fmt.Errorf("write a token: %w", err)
 	}
@@ -99,8 +97,8 @@ func write(dir, name, secret string) error {
 	return nil
 }
 
-// ReadToken reads a token from a file. It refuses a file that others can read or have made,
-// since that is not secret. Only root uses the tokens of others, and others use root's.
+// ReadToken reads a token from a file. It refuses a file that others can read or have created,
+// since that is not secret. Only root may use the files of others, and others root's.
 func ReadToken(path string) (string, error) {
 	user := os.Geteuid()
 	return read(path, func(owner int) bool { return user == 0 || owner == 0 || owner == user })
@@ -136,7 +134,7 @@ func read(path string, trusts func(owner int) bool) (string, error) {
 	if open != 0 {
 		return "", fmt.Errorf("%s is readable by other users: its mode is %04o and should be 0600 (chmod 600)", path, info.Mode().Perm())
 	}
-	const longest = 1024 // a token has 50 letters
+	const longest = 1024 // a token has 50 characters
 	data, err := io.ReadAll(io.LimitReader(f, longest))
 	if err != nil {
 		return "", fmt.Errorf("read the token in %s: %w", path, err)

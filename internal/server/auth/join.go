@@ -13,8 +13,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// WorkerTokenFile is the file in the data directory of a worker that holds the token which it got
-// for a joining token.
+// WorkerTokenFile is the file in the data directory of a worker with the token from the exchange of
+// a joining token.
 const WorkerTokenFile = "worker-token"
 
 // OwnToken returns the worker's token in its data directory, and whether a server has
@@ -35,7 +35,7 @@ func OwnToken(dir string) (secret string, joined bool, err error) {
 
 const newWorkerToken = WorkerTokenFile + ".new"
 
-// KeepOwnToken says that a server has taken the token of OwnToken.
+// KeepOwnToken records that a server has accepted the token of OwnToken.
 func KeepOwnToken(dir string) error {
 	return os.Rename(filepath.Join(dir, newWorkerToken), filepath.Join(dir, WorkerTokenFile))
 }
@@ -52,8 +52,8 @@ func ParseHash(text string) (hash store.TokenHash, ok bool) {
 	return store.TokenHash(data), true
 }
 
-// CertificateNames returns the names that a certificate is for, the most specific first: host
-// names, URIs, mail addresses, and the common name of its subject.
+// CertificateNames returns the names in a certificate, most specific first: host names, URIs, mail
+// addresses, and the common name of its subject.
 func CertificateNames(c *x509.Certificate) []string {
 	names := slices.Clone(c.DNSNames)
 	for _, uri := range c.URIs {
@@ -66,7 +66,8 @@ func CertificateNames(c *x509.Certificate) []string {
 	return names
 }
 
-// NameOfCertificate returns the name of a certificate that a token is for; "" if it has no such.
+// NameOfCertificate returns the name of a certificate that a token requires, "" if the certificate
+// lacks it.
 func NameOfCertificate(c *x509.Certificate, wanted string) string {
 	if c == nil {
 		return ""

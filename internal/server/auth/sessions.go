@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// SessionIdle ends a session that was not used: a night passes, a weekend does not.
+	// SessionIdle ends an unused session: it lasts over a night, not over a weekend.
 	SessionIdle = 12 * time.Hour
 	// SessionMax ends any session, so that a stolen cookie is of no use for long.
 	SessionMax = 7 * 24 * time.Hour
@@ -31,34 +31,34 @@ const (
 	// extendAfter is how often the use of a session is written: the session may end that much
 	// before its idle time.
 	extendAfter = time.Hour
-	// tidyMax bounds how many ended sessions a log-in removes: it waits for them.
+	// tidyMax bounds how many ended sessions a login removes while it waits.
 	tidyMax = 20
 )
 
-// Sessions are the sessions of browsers. The store keeps each as a stand-in for a token, so
-// that a browser may use any node: it has the hashes of the session and of the token,
-// neither of which grants access. A session has no rights of its own: its token is looked
-// up for each request. Its methods may be called from many goroutines.
+// Sessions are the sessions of browsers. The store keeps each as a stand-in for a token, so that a
+// browser may use any node. It has only the hashes of session and token, which grant no access. A
+// session has no rights of its own: its token is looked up for each request. Its methods may be
+// called from many goroutines.
 type Sessions struct {
 	tokens *Tokens
 	people People // nil: tokens only
 
 	mu       sync.Mutex
-	extended map[store.TokenHash]time.Time // when this node last extended a session
+	extended map[store.TokenHash]time.Time // when this node last extended each session
 }
 
-// extendedMax bounds the cache of extensions; a forgotten session is extended once more.
+// extendedMax bounds the cache of extensions; a dropped session is extended once more.
 const extendedMax = store.SessionsMax
 
-// NewSessions returns the sessions for tokens, and for people if these are not nil.
+// NewSessions returns the sessions for tokens and, unless nil, for people.
 func NewSessions(tokens *Tokens, people People) *Sessions {
 	return &Sessions{tokens: tokens, people: people, extended: map[store.TokenHash]time.Time{}}
 }
 
-// People says what people may do who sign in at a provider.
+// People are the rights of people who sign in at a provider.
 type People interface {
-	// Roles returns the roles of a person by namespace, "" for all namespaces. It is called
-	// for each request, so that a change of the configuration applies at once.
+	// Roles returns the roles of a person by namespace, "" for all namespaces. It is called for
+	// each request, so that changes of the configuration apply at once.
 	Roles(p *store.Person) map[string]store.Role
 	// Lasts is how long a session of a person lasts, used or not.
 	Lasts() time.Duration
@@ -66,8 +66,8 @@ type People interface {
 
 // Holder is who has a session: the holder of a token, or a person.
 type Holder struct {
-	store.Token                       // of a person: the session, with the person's name
-	Roles       map[string]store.Role // of a person, by namespace
+	store.Token                       // for a person: the session, with the person's name
+	Roles       map[string]store.Role // for a person, by namespace
 }
 
 // RolesInWords writes roles by namespace.
@@ -102,9 +102,9 @@ func (s *Sessions) Begin(ctx context.Context, token store.TokenHash) (secret str
 	return s.add(ctx, store.PutToken{Name: string(store.RoleSession) + "/" + inName(token), Role: store.RoleSession, Lasts: SessionIdle})
 }
 
-// BeginPerson makes a session for a person and returns its secret. The audit says who it is. While
-// another person has a session under this name, as with an address that was given away, the
-// subject is added.
+// BeginPerson creates a session for a person and returns its secret. If another person has a
+// session under this name, as with a reassigned address, the name gets the subject added. The audit
+// names the person.
 func (s *Sessions) BeginPerson(ctx context.Context, p *store.Person) (secret string, err error) {
 	list, err := s.tokens.store.Tokens(ctx)
 	if err != nil {
@@ -119,7 +119,7 @@ func (s *Sessions) BeginPerson(ctx context.Context, p *store.Person) (secret str
 	return s.beginPerson(ctx, &named, s.people.Lasts(), reason.SessionBegun.Of)
 }
 
-// beginPerson makes a session that lasts at most the given time. begun makes the detail of the audit.
+// beginPerson creates a session that lasts at most for a time. begun returns the detail of the audit.
 func (s *Sessions) beginPerson(ctx context.Context, p *store.Person, most time.Duration, begun func(roles, subject, provider string) job.Reason) (secret string, err error) {
 	return s.add(ctx, store.PutToken{
 		Name: string(store.RoleSession) + "/" + personSession, Role: store.RoleSession, Lasts: min(SessionIdle, most), Terms: store.Terms{Person: p},
@@ -138,11 +138,11 @@ func signedIn(session *store.Token) time.Time {
 // Challenge returns the challenge of a command's verifier, as PKCE defines it with S256 (RFC 7636).
 func Challenge(verifier string) string { return inName(HashOf(verifier)) }
 
-// ErrChallenge is about a challenge that Challenge does not return.
+// ErrChallenge is about a malformed challenge.
 var ErrChallenge = errors.New("the challenge is not one of S256")
 
-// Approve makes a code with which a command begins a session of its own for the person of this
-// session, once and within CodeFor. Only a command with the verifier of the challenge can.
+// Approve creates a code for a command's own session of the same person, for one use within
+// CodeFor. Only a command with the verifier of the challenge can use it.
 func (s *Sessions) Approve(ctx context.Context, secret, challenge string) (code string, err error) {
 	if sum, err := base64.RawURLEncoding.DecodeString(challenge); err != nil || len(sum) != sha256.Size || challenge != base64.RawURLEncoding.EncodeToString(sum) {
 		return "", ErrChallenge
@@ -159,13 +159,12 @@ func (s *Sessions) Approve(ctx context.Context, secret, challenge string) (code 
 	return s.add(ctx, store.PutToken{Name: string(store.RoleCode) + "/" + challenge, Role: store.RoleCode, Lasts: CodeFor, Terms: store.Terms{Person: &person}})
 }
 
-// BeginCommand makes the session of a command for the code of Approve. It ends at the latest when
-// a session that began at the sign-in of the person would. The error is ErrUnknown or one of the
-// store.
+// BeginCommand creates the session of a command for the code of Approve. It ends at the latest when
+// a session from the person's sign-in would. The error is ErrUnknown or one of the store.
 func (s *Sessions) BeginCommand(ctx context.Context, code, verifier string) (secret string, holder Holder, ends time.Time, err error) {
 	made, err := s.tokens.lately(ctx, HashOf(code))
 	if errors.Is(err, ErrUnknown) {
-		// Another node may have made the code since this one last read the store.
+		// Another node may have created the code since the last read of this one.
 		select {
 		case <-time.After(reread):
 		case <-ctx.Done():
@@ -205,13 +204,13 @@ func (s *Sessions) BeginCommand(ctx context.Context, code, verifier string) (sec
 // personSession is in the name of a session in place of the hash of a token.
 const personSession = "person"
 
-// NewCode makes a code that begins a session for a token once, within CodeFor.
+// NewCode creates a code that begins a session for a token once, within CodeFor.
 func (s *Sessions) NewCode(ctx context.Context, token store.TokenHash) (code string, err error) {
 	return s.add(ctx, store.PutToken{Name: string(store.RoleCode) + "/" + inName(token), Role: store.RoleCode, Lasts: CodeFor})
 }
 
-// add adds a stand-in for a token or a person. Its name has the hash of that token: a later
-// token of the same name has another hash.
+// add adds a stand-in for a token or a person. Its name includes the token's hash, since a later
+// token may have the same name.
 func (s *Sessions) add(ctx context.Context, put store.PutToken) (secret string, err error) {
 	random := make([]byte, tokenBytes)
 	if _, err := rand.Read(random); err != nil {
@@ -219,7 +218,7 @@ func (s *Sessions) add(ctx context.Context, put store.PutToken) (secret string, 
 	}
 	secret = base64.RawURLEncoding.EncodeToString(random)
 	put.Hash, put.Actor = HashOf(secret), system
-	put.Name += "/" + base64.RawURLEncoding.EncodeToString(put.Hash[:8]) // distinguishes it from other sessions
+	put.Name += "/" + base64.RawURLEncoding.EncodeToString(put.Hash[:8]) // distinguishes sessions
 	defer s.tokens.Forget()
 	if err := s.tidy(ctx, false); err != nil {
 		return "", err
@@ -281,7 +280,7 @@ func (s *Sessions) Redeem(ctx context.Context, code string) (store.Token, error)
 	return s.principal(ctx, &made)
 }
 
-// spend removes a code, which decides who redeems it. The error is ErrUnknown for the others.
+// spend removes a code. The caller that removes it redeems it; others get ErrUnknown.
 func (s *Sessions) spend(ctx context.Context, code *store.Token) error {
 	defer s.tokens.Forget()
 	err := s.tokens.store.DeleteToken(ctx, code.Name, system)
@@ -304,7 +303,7 @@ func (s *Sessions) principal(ctx context.Context, t *store.Token) (store.Token, 
 	return token, err
 }
 
-// Holder returns who has a session, and counts as a use of the session. The error is ErrUnknown,
+// Holder returns the holder of a session, and counts as its use. The error is ErrUnknown,
 // ErrExpired if the token has expired, or one of the store.
 func (s *Sessions) Holder(ctx context.Context, secret string) (Holder, error) {
 	session, err := s.tokens.lately(ctx, HashOf(secret))
@@ -409,7 +408,7 @@ func (s *Sessions) EndAll(ctx context.Context, secret string) error {
 	}
 	defer s.tokens.Forget()
 	for i := range list {
-		if t := &list[i]; t.Role.StandsIn() && haveOneHolder(t, &session) { // a code would begin another one
+		if t := &list[i]; t.Role.StandsIn() && haveOneHolder(t, &session) { // a code would begin another session
 			if err := s.remove(ctx, t.Name); err != nil {
 				return err
 			}
@@ -428,7 +427,7 @@ func haveOneHolder(a, b *store.Token) bool {
 	return isOne && isOther && one == other
 }
 
-// FormToken returns what forms of a session carry: a page of another site cannot know it.
+// FormToken returns the token in the forms of a session, which a page of another site cannot know.
 func FormToken(secret string) string {
 	mac := hmac.New(sha256.New, []byte(secret))
 	mac.Write([]byte("form"))

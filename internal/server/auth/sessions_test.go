@@ -46,7 +46,7 @@ func (w *sessionWorld) must(err error) {
 	}
 }
 
-// node returns the sessions as a node of its own sees them.
+// node returns the sessions of another node.
 func (w *sessionWorld) node() (*auth.Sessions, *auth.Tokens) {
 	tokens := auth.New(w.store, func() time.Time { return w.now })
 	return auth.NewSessions(tokens, nil), tokens
@@ -102,7 +102,7 @@ func TestASessionIsNoTokenAndEndsWithItsOwn(t *testing.T) {
 			t.Errorf("the store has the secret of the session in %q", one.Name)
 		}
 	}
-	// Another token of the same name does not bring the session back.
+	// Another token of the same name does not restore the session.
 	w.must(w.store.DeleteToken(t.Context(), "ann", "admin"))
 	_, err = w.store.PutToken(t.Context(), store.PutToken{Name: "ann", Hash: auth.HashOf("a newer token"), Role: store.RoleAdmin, Actor: "admin"})
 	w.must(err)
@@ -178,7 +178,7 @@ func TestTheCookieIsForOneHostAndNotForScripts(t *testing.T) {
 	}{
 		{"127.0.0.1:8420", false, "belfry-8420", false},
 		{"localhost:8421", false, "belfry-8421", false},
-		{"belfry.example.org", false, "__Host-belfry", true}, // TLS ends before this server
+		{"belfry.example.org", false, "__Host-belfry", true}, // a proxy ends TLS
 		{"127.0.0.1:8420", true, "__Host-belfry", true},
 	} {
 		r := httptest.NewRequest("GET", "/", nil)
@@ -204,10 +204,10 @@ func TestFormsBelongToTheirSession(t *testing.T) {
 	}
 }
 
-// staff are people with one role everywhere.
+// staff are people with one role in all namespaces.
 type staff struct {
 	lasts time.Duration
-	gone  bool // they have no role any more
+	gone  bool // they have lost the role
 }
 
 func (s *staff) Roles(*store.Person) map[string]store.Role {
@@ -267,7 +267,7 @@ func TestAPersonLetsACommandBeginASessionOfItsOwn(t *testing.T) {
 	if holder, err := command.Holder(t.Context(), own); err != nil || holder.Name != "sso:ann@example.org" {
 		t.Errorf("the session of the command is of %q, %v", holder.Name, err)
 	}
-	// A chain of sessions does not outlive the sign-in.
+	// A chain of sessions ends with the sign-in.
 	again := approve(own, auth.Challenge(verifier))
 	w.now = w.now.Add(time.Second) // the other node reads the store each second
 	next, _, ends, err := command.BeginCommand(t.Context(), again, verifier)
@@ -304,7 +304,7 @@ func TestOnlyAPersonWithAChallengeApprovesACommand(t *testing.T) {
 	}
 }
 
-// An address can be given to another person, who then has sessions beside those of the first.
+// An address may be reassigned to another person, who then has sessions beside the first person's.
 func TestTwoPeopleNeverHaveOneNameInTheAudit(t *testing.T) {
 	w := newSessionWorld(t)
 	sessions := auth.NewSessions(auth.New(w.store, func() time.Time { return w.now }), &staff{lasts: time.Hour})

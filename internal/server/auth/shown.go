@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// StrangerTime is how long a body may take whose sender has shown no valid token. Such bodies have a
+// StrangerTime bounds the time for the body of a sender without a valid token. Such bodies have a
 // few KB.
 const StrangerTime = 5 * time.Second
 
-// shownKey is the key of what a valid token in a request causes.
+// shownKey is the context key of OnShown.
 type shownKey struct{}
 
-// OnShown returns a context for a request in which f is called when its caller has shown a valid
-// token, session, ping key or secret. f may be called more than once.
+// OnShown returns a context for a request that calls f, maybe repeatedly, when its caller has shown
+// a valid token, session, ping key or secret.
 func OnShown(ctx context.Context, f func()) context.Context {
 	return context.WithValue(ctx, shownKey{}, f)
 }

@@ -1,5 +1,5 @@
-// Package callback ends HTTP jobs with callback: true whose service does not report in time.
-// The reports themselves come through the API. It sends nothing.
+// Package callback ends HTTP jobs with callback: true whose service does not report in time. The
+// reports themselves come through the API.
 package callback
 
 import (
@@ -16,15 +16,14 @@ import (
 const Kind = string(job.WorkHTTP)
 
 const (
-	// TimeoutDefault is the timeout of a job that has none: a report that never comes must not
-	// never free its slot.
+	// TimeoutDefault is the timeout of a job without one, so that a missing report does not hold
+	// its slot forever.
 	TimeoutDefault = 24 * time.Hour
-	// nextMax is how long a handover rests at most: a timeout may be of days, and a clock be set.
+	// nextMax bounds the pause of a handover: a timeout may be days long, and clocks be set.
 	nextMax = time.Hour
-	// gapMax is the longest gap between polls in which this node does not lose track: the
-	// life of a session.
+	// gapMax is the longest gap between polls that counts as none: the life of a session.
 	gapMax = store.SessionLife
-	// pagesMax is how many batches one look takes.
+	// pagesMax is how many batches one poll takes.
 	pagesMax = 20
 )
 
@@ -41,7 +40,7 @@ type Keeper struct {
 	boot  func() time.Duration
 
 	mu sync.Mutex
-	// since is the beginning of gapless polls by this node, and looked the last one.
+	// since is the beginning of this node's gapless polls, and looked the last poll.
 	since, looked time.Duration
 	watches       bool
 }
@@ -71,7 +70,7 @@ func (k *Keeper) Look(ctx context.Context) error {
 			}
 		}
 		if len(results) > 0 {
-			// Of no session: what follows from these is for any node.
+			// Without a session: any node may take the following runs.
 			if _, err := k.store.Finish(ctx, job.ID{}, results); err != nil {
 				return err
 			}
@@ -88,8 +87,8 @@ func (k *Keeper) Look(ctx context.Context) error {
 	return nil
 }
 
-// watch notes that this node reaches the store, and returns for how long it has without a gap:
-// while it did not, reports may have come that no node took.
+// watch records that this node reaches the store, and returns for how long without a gap: in a gap,
+// no node may have received reports.
 func (k *Keeper) watch() time.Duration {
 	now := k.boot()
 	k.mu.Lock()
@@ -101,11 +100,9 @@ func (k *Keeper) watch() time.Duration {
 	return now - k.since
 }
 
-// Decide returns how an attempt has ended, nil if it has not, and then when to look at it again.
-// Reports could be taken for a time.
-//
-// Silence counts only for a service that has reported that it is running: one that never does is
-// bounded by the timeout.
+// Decide returns how an attempt has ended, or nil and when to poll it again. Reports were
+// receivable for the time watched. Silence counts only for a service that has reported before; the
+// timeout bounds others.
 func Decide(o *store.Outstanding, watched time.Duration) (res *store.Result, next time.Duration) {
 	end := func(outcome job.Outcome, why job.Reason) *store.Result {
 		return &store.Result{Attempt: o.Attempt, Started: o.Sent, Ended: o.Now, Outcome: outcome, Reason: why}

@@ -53,7 +53,7 @@ func TestAHandoverEndsByCancelTimeoutOrSilence(t *testing.T) {
 	}
 }
 
-// stored has what a keeper asks a store for.
+// stored is a store with a keeper's data.
 type stored struct {
 	list     []store.Outstanding
 	answers  []store.Answer

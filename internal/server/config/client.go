@@ -23,14 +23,14 @@ type Client struct {
 	Contexts map[string]Context `json:"contexts,omitzero" doc:"Servers, by the names that their user gives them."`
 }
 
-// Context is a server and who one is there.
+// Context is a server with the caller's credentials.
 type Context struct {
 	Server    string `json:"server" max:"4096" doc:"The address of the server."`
 	Token     string `json:"token,omitzero" max:"1024" doc:"The token."`
 	Namespace string `json:"namespace,omitzero" max:"128" doc:"The namespace of jobs that are named without one."`
 }
 
-// Asked is the connection flags of a command.
+// Asked are the connection flags of a command.
 type Asked struct {
 	Server, Context, Namespace string
 	// Data is the data directory of a server on this machine.
@@ -46,11 +46,9 @@ type Connection struct {
 	Server    string
 	Token     string
 	Namespace string
-	// ServerFrom and TokenFrom say where these are from: a flag, a variable or a file; ""
-	// where they are not.
+	// ServerFrom and TokenFrom are the sources of these: a flag, a variable or a file; "" for none.
 	ServerFrom, TokenFrom string
-	// Listed is the namespace that lists are about: all of them, "", unless
-	// one was named.
+	// Listed is the namespace of lists: "", for all, unless one is named.
 	Listed string
 	// NoToken names the places searched for a token, if none was found.
 	NoToken string
@@ -61,12 +59,12 @@ type Connection struct {
 // DefaultServer is the address that a client calls when nothing names another.
 const DefaultServer = "http://" + DefaultListen
 
-// Connect determines the server to call. Flags take precedence over the environment, that
-// over the file of the client, and that over the data directory of a server on this
-// machine. The session of belfry login at a server takes precedence over the tokens of files.
+// Connect determines the server to call. Flags take precedence over the environment, that over the
+// file of the client, and that over the data directory of a server on this machine. The session of
+// belfry login at a server takes precedence over the tokens of files.
 //
-// A token is sent to its own server alone: the token of a context to the server of that
-// context, and the token in a data directory to the server that runs on it.
+// A token is only sent to its own server: the token of a context to that context's server, and the
+// token in a data directory to the server that runs on it.
 func Connect(asked Asked, getenv func(string) string, readToken func(path string) (string, error)) (Connection, error) {
 	c, err := chosen(asked, getenv)
 	if err != nil {
@@ -120,7 +118,7 @@ func Connect(asked Asked, getenv func(string) string, readToken func(path string
 	}
 	if !isLocal {
 		result.NoToken = "set BELFRY_TOKEN, sign in with belfry login, or put a context with a token into " + ClientFile(getenv)
-		if named == "" && c.Server == "" { // no server was named
+		if named == "" && c.Server == "" { // no server is named
 			result.NoToken = "name the data directory of your server with --data or BELFRY_DATA, " + result.NoToken
 		}
 		return result, nil
@@ -171,12 +169,12 @@ type Session struct {
 	Person string `json:"person"` // as in the audit
 }
 
-// SessionsFile returns where belfry login keeps sessions.
+// SessionsFile returns the file of belfry login's sessions.
 func SessionsFile(getenv func(string) string) string {
 	return filepath.Join(filepath.Dir(ClientFile(getenv)), "sessions.json")
 }
 
-// sessionsOf reads the sessions of a file by server. It refuses a file that others can read.
+// sessionsOf reads the sessions of a file by server. It refuses a file that other users can read.
 func sessionsOf(path string) (map[string]Session, error) {
 	list := map[string]Session{}
 	data, err := os.ReadFile(path)
@@ -195,14 +193,14 @@ func sessionsOf(path string) (map[string]Session, error) {
 	return list, nil
 }
 
-// SessionAt returns the session at a server, the zero one if there is none.
+// SessionAt returns the session at a server, or zero.
 func SessionAt(server string, getenv func(string) string) (Session, error) {
 	list, err := sessionsOf(SessionsFile(getenv))
 	return list[strings.TrimSuffix(server, "/")], err
 }
 
-// KeepSession keeps the session at a server for later commands of this user, in place of one that
-// there was. The zero one forgets it.
+// KeepSession stores the session at a server for later commands of this user, replacing an older
+// one. A zero session removes it.
 func KeepSession(server string, s Session, getenv func(string) string) (err error) {
 	path := SessionsFile(getenv)
 	list, err := sessionsOf(path)
@@ -292,13 +290,13 @@ func WriteAddress(dir, url, tokenFile, sharedUser string) error {
 	return os.Rename(path+"-new", path)
 }
 
-// RemoveAddress says that no server is running on a data directory, so that its token
-// is not sent to another program that takes its port.
+// RemoveAddress records that no server runs on a data directory, so that its token is not sent to
+// another program on its port.
 func RemoveAddress(dir string) error { return os.Remove(filepath.Join(dir, addressFile)) }
 
-// readAddress returns the address left by a server on this machine, if the server still
-// runs and this user may see it. After a server has died, anyone may take its port and wait
-// for its token.
+// readAddress returns the address left by a server on this machine, if the server still runs and
+// this user may see it. After a server's death, any program may use its port and wait for its
+// token.
 func readAddress(dir string) (address, error) {
 	var a address
 	data, err := os.ReadFile(filepath.Join(dir, addressFile))
@@ -318,7 +316,7 @@ func readAddress(dir string) (address, error) {
 	return a, nil
 }
 
-// LocalURL returns the address by which clients on this machine reach a listening server.
+// LocalURL returns the address of a listening server for clients on this machine.
 func LocalURL(listening net.Addr, tls bool) string {
 	scheme := "http"
 	if tls {

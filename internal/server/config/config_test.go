@@ -16,7 +16,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// environment returns a way to look up variables.
+// environment returns a function that looks up variables.
 func environment(pairs ...string) func(string) string {
 	values := map[string]string{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -40,7 +40,7 @@ func TestMachineProvidesLabels(t *testing.T) {
 			t.Errorf("%v on %q: %v, want %v", c.said, c.hostname, got, c.want)
 		}
 	}
-	// They take no room from those that people give.
+	// The machine's labels do not count in the limit of configured ones.
 	many := config.Server{Data: "/data", Labels: map[string]string{}}
 	for i := range 64 {
 		many.Labels[fmt.Sprint("label", i)] = ""

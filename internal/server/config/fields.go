@@ -13,12 +13,12 @@ type Field struct {
 	Default string // the default in words; "" for none
 	Why     string // the reason for the default
 	Flag    string // the flag of belfry serve, without its dashes; "" for none
-	Env     string // the variable of the environment; "" for none
+	Env     string // the environment variable; "" for none
 
-	// Reload reports whether a running server takes a change of the field.
+	// Reload reports whether a running server accepts a change of the field.
 	Reload bool
 
-	secret bool // its values are not shown
+	secret bool // its values are hidden
 	index  []int
 }
 
@@ -55,12 +55,12 @@ func Changed(a, b Server) []Field {
 	})
 }
 
-// Setting is the value of a field, and where it comes from.
+// Setting is the value of a field with its source.
 type Setting struct {
 	Field
 	// Value is nil if unset and without default.
 	Value any
-	// From is default, or the flag, the variable or the file that says it.
+	// From is default, or the flag, variable or file of the value.
 	From string
 }
 
@@ -100,7 +100,7 @@ func (l *Layers) NameOf(name string) string {
 	return name
 }
 
-// from returns who says a field.
+// from returns the source of a field.
 func (l *Layers) from(f *Field) string {
 	switch {
 	case !f.in(&l.Flags).IsZero():

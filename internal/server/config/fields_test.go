@@ -32,7 +32,7 @@ func TestDefaultsMatchTheDocumentation(t *testing.T) {
 		if s.From != "default" {
 			t.Errorf("%s is from %q", s.Name, s.From)
 		}
-		// The others depend on the machine and are said in words.
+		// Other defaults depend on the machine and are in words.
 		if s.Value == nil || strings.Contains(s.Default, " ") {
 			continue
 		}

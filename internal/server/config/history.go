@@ -8,14 +8,13 @@ import (
 	"strings"
 )
 
-// MongoDB is a kind of store that only keeps history. Its URL begins with mongodb:// or
-// mongodb+srv://.
+// MongoDB is a kind of store for history only. Its URL begins with mongodb:// or mongodb+srv://.
 const (
 	MongoDB    = "mongodb"
 	mongoDBSRV = "mongodb+srv"
 )
 
-// History is the URL of the store that keeps history for a control store which keeps none.
+// History is the URL of the history store of a control store without history.
 type History string
 
 // UnmarshalText checks the URL of a history store. A message never shows it, since it may hold
@@ -55,7 +54,7 @@ func (h History) Kind() string {
 // File returns the file of a history in SQLite, "" for another one.
 func (h History) File() string { return Store(h).File() }
 
-// Password reports whether the URL holds a password.
+// Password reports whether the URL has a password.
 func (h History) Password() bool { return h != "" && Store(h).Password() }
 
 // Shown returns the URL without its password.
@@ -69,7 +68,7 @@ func (h History) beside(dir string) History {
 	return h
 }
 
-// checkHistory says which stores go together.
+// checkHistory checks that the two stores fit together.
 func (s Server) checkHistory() error {
 	if s.History == "" || s.Store.KeepsNoHistory() {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Secrets are where this node has the keys of secrets, and where else secrets may be.
+// Secrets configures where this node has the keys of secrets, and other places of secrets.
 type Secrets struct {
 	KeyFile    string   `json:"key_file,omitzero" max:"4096" doc:"The file of the keys that seal secrets, which only its user can read. All servers need the same keys." default:"secret.key in the data directory: made if the store is a file, and else, if it is there, opens values and seals none" why:"a copy of the store alone opens no secret"`
 	KeyCommand []string `json:"key_command,omitzero" items:"100" max:"4096" doc:"A program with its arguments that prints these keys, in place of the file." why:"keys can stay in a key service"`
@@ -31,8 +31,8 @@ type Vault struct {
 const KeyFileName = "secret.key"
 
 // KeyFile returns the key file of secrets, "" for none, and whether the server creates it. Nodes that
-// share a store need the same keys, so none is created there: a file that is left in the data
-// directory, by a store that was copied, is borrowed, and opens values without sealing any.
+// share a store need the same keys, so that none is created. A file left in the data directory by a
+// copied store is borrowed: it opens values but seals none.
 func (s *Server) KeyFile() (file string, made, borrowed bool) {
 	switch {
 	case len(s.Secrets.KeyCommand) > 0:

@@ -30,15 +30,14 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Server is the configuration of a server, in the form of its file. Unset values are zero.
-// The tags of a field hold its meaning (doc), its default and the reason for it (why), its
-// other sources (flag, env), and its secret parts (secret): docs/configuration.md and
-// belfry config are made from them.
+// Server is the configuration of a server, in the form of its file. Unset values are zero. The tags
+// of a field are its meaning (doc), its default with the reason (why), its other sources (flag,
+// env), and its secret parts (secret): docs/configuration.md and belfry config use them.
 type Server struct {
 	Data   string  `json:"data,omitzero" max:"4096" doc:"The directory of everything that this server keeps." flag:"data" env:"BELFRY_DATA" default:"belfry in $XDG_STATE_HOME; without that /var/lib/belfry for root, else ~/.local/state/belfry" why:"where systems keep what programs must find again"`
 	Listen Address `json:"listen,omitzero" doc:"The address of the API." flag:"listen" default:"127.0.0.1:8420" why:"other machines cannot reach it; port 0 picks a free port, which the log names"`
 	Store  Store   `json:"store,omitzero" doc:"Where jobs, runs and history are kept." flag:"store" env:"BELFRY_STORE" default:"sqlite:DATA/belfry.db" why:"nothing else has to be installed"`
-	// History is empty where the store keeps it.
+	// History is empty if the store keeps it.
 	History History `json:"history,omitzero" doc:"Where history and output are kept, for a store in etcd or Redis." flag:"history" env:"BELFRY_HISTORY" default:"in the store" why:"one URL is enough to start; etcd and Redis keep only the latest of it"`
 
 	Name     string            `json:"name,omitzero" max:"128" doc:"The name of this node." flag:"name" default:"the name of the machine" why:"that is what people call it"`
@@ -137,7 +136,7 @@ type Containers struct {
 	PIDs         int      `json:"pids,omitzero" min:"1" max:"4194304" doc:"The most processes of a container that sets no limit." default:"4096" why:"a job that forks without end would take the machine with it" reload:"yes"`
 }
 
-// HTTP is what requests of jobs may reach.
+// HTTP are the addresses that jobs' requests may reach.
 type HTTP struct {
 	Allow []Prefix `json:"allow,omitzero" items:"256" doc:"Addresses that jobs may call although they are closed by default." why:"link-local addresses, the metadata services of clouds and carrier-grade NAT are closed, and so is loopback unless listen is a loopback address and the store is a file; the longest prefix counts" reload:"yes"`
 	Deny  []Prefix `json:"deny,omitzero" items:"256" doc:"Addresses that jobs may not call although they are open by default." why:"private networks are open, since most calls go there" reload:"yes"`
@@ -157,7 +156,7 @@ func (s *Server) SecretsDir() string {
 	return cmp.Or(string(s.Notify.Secrets), filepath.Join(s.Data, "secrets"))
 }
 
-// The defaults of a Server. Its parts have the other defaults.
+// The defaults of a Server. Other packages have the rest.
 const (
 	DefaultListen = "127.0.0.1:8420"
 	defaultOutput = 1 << 20
@@ -171,8 +170,8 @@ const (
 
 	defaultKeepFor    = job.Duration(90 * 24 * time.Hour)
 	defaultKeepOutput = job.Duration(30 * 24 * time.Hour)
-	// Longer than a year, so that a yearly review finds all of it. The number bounds a
-	// program that changes jobs all the time.
+	// Longer than a year, so that a yearly review finds everything. The number bounds a program
+	// that keeps changing jobs.
 	defaultKeepAuditFor = job.Duration(400 * 24 * time.Hour)
 	defaultKeepAudit    = 1_000_000
 )
@@ -249,7 +248,7 @@ func (s *Store) UnmarshalText(text []byte) error {
 		return errors.New("is not the URL of a store, such as sqlite:/var/lib/belfry/belfry.db or postgres://belfry@db.example.com/belfry")
 	}
 	rest := string(text[len(u.Scheme):])
-	address := Store(u.Scheme + rest) // in lower case, as Kind and those who open it take it
+	address := Store(u.Scheme + rest) // in lower case, as Kind and the stores expect it
 	written := strings.HasPrefix(rest, "://")
 	switch u.Scheme {
 	case SQLite:
@@ -337,13 +336,13 @@ func (s Store) File() string {
 	return u.Path + relative
 }
 
-// inURL writes what means something else in a URL than in the name of a file.
+// inURL escapes characters of file names that have a meaning in URLs.
 var inURL = strings.NewReplacer("%", "%25", "?", "%3F", "#", "%23")
 
 // StoreIn returns the URL of the SQLite store in a file.
 func StoreIn(file string) Store { return Store(SQLite + ":" + inURL.Replace(file)) }
 
-// Password reports whether the URL holds a password.
+// Password reports whether the URL has a password.
 func (s Store) Password() bool {
 	u, err := parseStore(string(s))
 	if err != nil {
@@ -382,7 +381,7 @@ func (s Store) Shown() string {
 	return shown
 }
 
-// Role is a part of the work of a cluster, by the name that the store knows.
+// Role is a part of the work of a cluster, by its name in the store.
 type Role string
 
 // AllRoles returns all roles.
@@ -677,7 +676,7 @@ func (s Server) Check() error {
 			return fmt.Errorf("roles: %s is named twice", role)
 		}
 	}
-	if err := job.CheckSettings(&s); err != nil { // what flags say was not
+	if err := job.CheckSettings(&s); err != nil { // the flags were not checked yet
 		return err
 	}
 	if err := s.checkHistory(); err != nil {
@@ -695,7 +694,7 @@ func (s Server) Check() error {
 	switch {
 	case strings.ContainsFunc(s.Name, unicode.IsControl):
 		return fmt.Errorf("name: %q has a character that cannot be shown", s.Name)
-	case s.Data != "" && !filepath.IsAbs(s.Data): // it would be another one in each folder
+	case s.Data != "" && !filepath.IsAbs(s.Data): // it would depend on the current folder
 		return errors.New("HOME is not set, so that there is no directory for data: --data or BELFRY_DATA names one")
 	case (s.TLS.Cert == "") != (s.TLS.Key == ""):
 		return errors.New("a certificate and its key go together: set both of tls.cert and tls.key, or neither")
@@ -711,7 +710,7 @@ func (s Server) Check() error {
 	return nil
 }
 
-// AllowsPlainHTTP reports whether others may reach this server without TLS.
+// AllowsPlainHTTP reports whether other machines may use this server without TLS.
 func (s Server) AllowsPlainHTTP() bool { return s.PlainHTTP != nil && *s.PlainHTTP }
 
 // Level returns the level of the log.
@@ -721,8 +720,8 @@ func (s Server) Level() slog.Level {
 	return level
 }
 
-// LocalOnly reports whether only this machine can reach the API and the store, and so only
-// its own users can define jobs.
+// LocalOnly reports whether only this machine can reach the API and the store, so that only its
+// users can define jobs.
 func (s Server) LocalOnly() bool { return s.Listen.Loopback() && s.Store.File() != "" }
 
 // JobDefaults returns the defaults of jobs.
@@ -737,8 +736,8 @@ func (s Server) JobDefaults() job.Defaults {
 	return d
 }
 
-// DefaultData returns the data directory of a server without a configured one: where its
-// user keeps the state of programs.
+// DefaultData returns the default data directory of a server: where its user keeps the state of
+// programs.
 func DefaultData(getenv func(string) string) string {
 	if dir := getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
 		return filepath.Join(dir, "belfry")

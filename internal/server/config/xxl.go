@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// XXL is how executors of XXL-JOB reach a server, and it them.
+// XXL configures the connections between a server and XXL-JOB executors.
 type XXL struct {
 	Listen   Address `json:"listen,omitzero" doc:"The address that executors of XXL-JOB call, apart from that of the API." flag:"xxl-listen" env:"BELFRY_XXL_LISTEN" why:"only those who have executors need it, and executors know neither TLS nor the tokens of the API"`
 	Tokens   []Path  `json:"tokens,omitzero" items:"16" max:"4096" doc:"Files with the access token that executors show, one in each; the first is shown to them." flag:"xxl-token" env:"BELFRY_XXL_TOKENS" why:"several count while the token changes; another one than those of the API, since it travels in plain text" reload:"yes"`
@@ -48,7 +48,7 @@ func ParsePaths(text string) (list []Path, err error) {
 	return list, nil
 }
 
-// beside returns what the section says with files that are named from a directory on.
+// beside resolves the section's files relative to a directory.
 func (x XXL) beside(dir string) XXL {
 	x.Tokens = slices.Clone(x.Tokens)
 	for i, name := range x.Tokens {
@@ -135,8 +135,8 @@ func (x XXL) checkToken(token string) error {
 
 func isShort(token string) bool { return len(token) < tokenMin }
 
-// HasShortToken reports whether one of the tokens can be guessed.
+// HasShortToken reports whether a token can be guessed.
 func HasShortToken(tokens []string) bool { return slices.ContainsFunc(tokens, isShort) }
 
-// HasDefaultToken reports whether everyone knows one of the tokens.
+// HasDefaultToken reports whether a token is publicly known.
 func HasDefaultToken(tokens []string) bool { return slices.Contains(tokens, defaultToken) }

@@ -10,32 +10,33 @@ import (
 	"strings"
 )
 
-// Class is how a mark looks.
+// Class is the style of a mark.
 type Class string
 
-// The looks of marks.
+// The styles of marks.
 const (
 	OK     Class = "f-ok"
 	Fail   Class = "f-fail"
 	Time   Class = "f-time" // timed out: hatched
 	Run    Class = "f-run"
 	Lost   Class = "f-lost"
-	Mute   Class = "f-mute"   // skipped and cancelled: a stub
+	Mute   Class = "f-mute"   // skipped or cancelled: a stub
 	Missed Class = "f-missed" // hollow
 	Plan   Class = "f-plan"
 	Next   Class = "f-next" // load to come
 )
 
-// isMarked reports whether a mark has a stroke below it, so that it is seen without colour.
+// isMarked reports whether a mark has a stroke below it, which is visible without colour.
 func isMarked(c Class) bool { return c == Fail || c == Time || c == Missed || c == Lost }
 
-// svg writes the elements of one picture.
+// svg writes the elements of a picture.
 type svg struct{ strings.Builder }
 
 // linkedHeat is the class of a heat map whose rows are links.
 const linkedHeat = "viz heat days"
 
-// open begins a picture. A chart is a group, since it may have links, and others are an image.
+// open begins a picture: a chart is a group, since it may have links, and other pictures are
+// images.
 func open(class, label string, y, w, h float64) *svg {
 	s := &svg{}
 	role := "img"
@@ -46,8 +47,8 @@ func open(class, label string, y, w, h float64) *svg {
 	return s
 }
 
-// link begins a link, which is named for those who do not see what is in it. Without an
-// address it does nothing; the caller calls what it returns behind the content.
+// link begins a link with a name for screen readers, and returns a function that ends it. Without
+// an address both do nothing.
 func (s *svg) link(address, name string) (end func()) {
 	if address == "" {
 		return func() {}
@@ -98,11 +99,11 @@ func (s *svg) text(x, y float64, class, anchor, text string) {
 // Mark is one run in a strip or a chart.
 type Mark struct {
 	Class Class
-	Value float64 // how high; 0 for what did not run
+	Value float64 // its height; 0 for a run that did not start
 	Title string
 	Link  string // "" for none
 	Tick  string // below it
-	Note  string // a change before it, such as a version
+	Note  string // a preceding change, such as a version
 }
 
 // stripMarks are how many marks a strip has room for.
@@ -155,7 +156,7 @@ type Level struct {
 	Warn  bool // drawn as a limit that runs are expected to keep
 }
 
-// Bars draws how long runs took, one beside the other, with levels across, the highest first.
+// Bars draws the durations of runs side by side, with levels across, highest first.
 func Bars(label string, marks []Mark, levels []Level) string {
 	const w, right, h = 768.0, 88.0, 108.0
 	s := open("viz", label, -8, w, h+34)
@@ -206,7 +207,7 @@ func Bars(label string, marks []Mark, levels []Level) string {
 	return s.close()
 }
 
-// Column is what happened in one step of time.
+// Column is the counts of one step of time.
 type Column struct {
 	Parts []Part
 	Title string
@@ -227,16 +228,14 @@ func (c *Column) sum() (all float64) {
 	return all
 }
 
-// Columns draws counts over time; a bronze line before column now divides the past from what
-// is planned. now is -1 where there is none. The width is the width of the place on a wide screen, so
-// that words have their size.
+// Columns draws counts over time. A bronze line before column now divides past from planned ones; -1
+// draws none. The width is that of a wide screen, so that words have their size.
 func Columns(label string, columns []Column, now int, nowText string, w, height float64) string {
 	return columnsIn(label, columns, float64(now), nowText, 0, w, w, height)
 }
 
-// ColumnsOverLanes draws columns above lanes of the same stretch of time, so that each moment is at
-// the same place in both. now is where the bronze line stands, in columns; left and right are how far the
-// axis is from the edges.
+// ColumnsOverLanes draws columns above lanes of the same time, so that moments align. now is the
+// position of the bronze line, in columns; left and right are the margins of the axis.
 func ColumnsOverLanes(label string, columns []Column, now float64, nowText string, left, right, height float64) string {
 	return columnsIn(label, columns, now, nowText, left, LanesWide-right, LanesWide, height)
 }
@@ -284,8 +283,7 @@ func columnsIn(label string, columns []Column, now float64, nowText string, left
 	return s.close()
 }
 
-// Band is how something was distributed in a step of time: half of it below Middle, nearly all
-// below High.
+// Band is a distribution in a step of time: half of it below Middle, nearly all below High.
 type Band struct {
 	Middle, High float64
 	Title        string
@@ -324,16 +322,16 @@ func Bands(label string, bands []Band, topText func(float64) string, w, height f
 	return s.close()
 }
 
-// Span is a stretch of time in a lane, in the units of the chart.
+// Span is a part of a lane, in the units of the chart.
 type Span struct {
 	From, To float64
 	Class    Class
 	Title    string
 	Link     string
 	Text     string // beside it
-	// Waits is set where nothing ran: it is a thin line.
+	// Waits is set if nothing ran: it is a thin line.
 	Waits bool
-	// Critical is set where the whole would have been shorter without it.
+	// Critical is set if the whole would have been shorter without it.
 	Critical bool
 	// Usual is where it usually ends at the latest, with words; 0 for nowhere.
 	Usual     float64
@@ -355,18 +353,18 @@ type Tick struct {
 }
 
 const (
-	// LanesWide is the width of lanes that have all of a page, in units of its style.
+	// LanesWide is the width of full-page lanes, in units of their style.
 	LanesWide = 1080
-	// LanesLeft is how far the axis of lanes is from the left of a drawing that is LanesWide: their
-	// names stand there. A narrower one has short names.
+	// LanesLeft is the left margin of the axis in a drawing of LanesWide, for the names. A narrower
+	// drawing has short names.
 	LanesLeft = 190
 	shortLeft = 100
 	// LanesRight is how far it is from the right.
 	LanesRight = 8
 )
 
-// Lanes draws what ran beside what in a width: a row each, over a shared axis from 0 to length. now is
-// where the bronze line stands, below 0 for none.
+// Lanes draws concurrent spans in a width: a row each, over a shared axis from 0 to length. now is the
+// position of the bronze line, below 0 for none.
 func Lanes(w float64, label string, lanes []Lane, length float64, ticks []Tick, now float64, nowText string) string {
 	const row = 26.0
 	left := float64(LanesLeft)
@@ -427,7 +425,7 @@ func Lanes(w float64, label string, lanes []Lane, length float64, ticks []Tick, 
 	return s.close()
 }
 
-// usual marks where a span usually ends at the latest. The words stand where nothing is.
+// usual marks where a span usually ends at the latest, with words in an empty place.
 func (s *svg) usual(x, y, row, w float64, span *Span) {
 	const room = 130 // of the words
 	s.line(x, y+3, x, y+row-3, "usual")
@@ -492,7 +490,7 @@ const shades = 5
 // Scale returns the ends of the scale of a heat map: its highest count, and the lowest, without the few that a
 // span cuts. Jobs that run each minute lift all counts: the differences between them are what is drawn.
 func Scale(cells [][]float64) (low, top float64) {
-	const cut = 50 // one value in cut, the lowest ones, does not count
+	const cut = 50 // a single one of the lowest values does not count
 	var list []float64
 	for _, line := range cells {
 		for _, v := range line {
@@ -508,7 +506,8 @@ func Scale(cells [][]float64) (low, top float64) {
 	return list[len(list)/cut], list[len(list)-1]
 }
 
-// shade is the step of a count: any count is seen, the lowest is the palest and the highest the darkest.
+// shade returns the shade of a count: any count is visible, the lowest is the palest and the highest
+// the darkest.
 func shade(v, low, top float64) int {
 	switch {
 	case v <= 0 || top <= 0:

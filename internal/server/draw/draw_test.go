@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// marks are one of each look, with a text that is not meant as markup.
+// marks are one mark of each style, with a text that must be escaped.
 func marks() (list []Mark) {
 	for i, class := range []Class{OK, Fail, Time, Run, Lost, Mute, Missed} {
 		list = append(list, Mark{Class: class, Value: float64(i), Title: `<b>&"`, Link: "/runs/1?a=1&b=2", Tick: "<", Note: "v2"})
@@ -18,7 +18,7 @@ func marks() (list []Mark) {
 	return list
 }
 
-// pictures are one of each kind.
+// pictures are one picture of each kind.
 func pictures() map[string]string {
 	return map[string]string{
 		"strip":   Strip(`<i>`, marks()),
@@ -111,7 +111,7 @@ func TestAnyCountIsSeenAndTheHighestIsTheDarkest(t *testing.T) {
 			t.Errorf("%v of %v to %v has shade %d, want %d", c.v, c.low, c.top, got, c.want)
 		}
 	}
-	// A week of jobs that run each minute, whose first quarter has begun before the page.
+	// A week of jobs that run each minute, whose first quarter hour began before the page.
 	week := make([][]float64, 7)
 	for i := range week {
 		week[i] = slices.Repeat([]float64{715, 716, 721, 715}, 24)

@@ -20,7 +20,7 @@ type Node struct {
 	Selected   bool
 }
 
-// Edge leads from one node to one of a later layer.
+// Edge connects a node to a node of a later layer.
 type Edge struct {
 	From, To int
 	Critical bool
@@ -32,18 +32,18 @@ const (
 	nodeWide, nodeHigh = 168.0, 50.0
 	layerStep          = 236.0
 	rowGap, dummyGap   = 30.0, 18.0
-	nodeLetters        = 17 // of a name that fit into a node
-	nodeSmallLetters   = 21 // of the text below it
-	orderRounds        = 12 // later ones hardly ever save a crossing
+	nodeLetters        = 17 // letters of a name that fit into a node
+	nodeSmallLetters   = 21 // letters of the text below it
+	orderRounds        = 12 // further rounds hardly save any crossings
 	placeRounds        = 8
 )
 
 // spot is a place in a layer: of a node, or of an edge that passes.
 type spot struct {
-	node        int // -1 for an edge that passes
+	node        int // -1 for a passing edge
 	y           float64
 	rank        int
-	before      []*spot // in the layer before
+	before      []*spot // in the previous layer
 	after       []*spot
 	wanted      float64
 	high, apart float64
@@ -87,8 +87,8 @@ func arrange(nodes []Node, edges []Edge) *layout {
 	return l
 }
 
-// order sorts each layer by the middle of its neighbours, forwards and backwards in turn, and
-// keeps the order with the fewest crossings.
+// order sorts each layer by its neighbours' middle, alternating forwards and backwards, and keeps
+// the order with the fewest crossings.
 func (l *layout) order() {
 	rank := func() {
 		for _, layer := range l.layers {
@@ -161,7 +161,7 @@ func mean(list []*spot, of func(*spot) float64) (sum float64) {
 	return sum / float64(len(list))
 }
 
-// place gives each spot the height of its neighbours, as far as the order leaves room.
+// place gives each spot the height of its neighbours, as far as the order permits.
 func (l *layout) place() {
 	for _, layer := range l.layers {
 		y := 0.0
@@ -207,7 +207,7 @@ func spread(layer []*spot) {
 		from, to   int
 		sum, n, at float64
 	}
-	offsets := make([]float64, len(layer)) // of each spot from the first, as close as can be
+	offsets := make([]float64, len(layer)) // of each spot from the first, as close as possible
 	for i := 1; i < len(layer); i++ {
 		above, s := layer[i-1], layer[i]
 		offsets[i] = offsets[i-1] + above.high/2 + max(above.apart, s.apart) + s.high/2
@@ -231,8 +231,8 @@ func spread(layer []*spot) {
 	}
 }
 
-// Graph draws nodes in layers from left to right, and what leads from one to another. It has
-// its natural size: a large one scrolls.
+// Graph draws nodes in layers from left to right, with edges. It has its natural size: a large one
+// scrolls.
 func Graph(label string, nodes []Node, edges []Edge) string {
 	l := arrange(nodes, edges)
 	wide := layerStep*float64(max(len(l.layers)-1, 0)) + nodeWide
@@ -273,7 +273,7 @@ func (s *svg) edge(e *Edge, path []*spot, nodes []Node) {
 		}
 		x = end + nodeWide
 	}
-	x -= nodeWide // where the arrow ends
+	x -= nodeWide // the end of the arrow
 	y := path[len(path)-1].y
 	d += fmt.Sprintf("M%s %sl5 4-5 4", n(x), n(y-4))
 	fmt.Fprintf(s, `<path d="%s" class="%s">`, d, class)
@@ -304,7 +304,7 @@ func (s *svg) node(node *Node, x, y float64) {
 	end()
 }
 
-// cut shortens a text to the room that n Latin letters have; others are twice as wide.
+// cut shortens a text to the width of n Latin letters; other letters are twice as wide.
 func cut(text string, letters int) string {
 	used := 0
 	for i, r := range text {

@@ -24,7 +24,7 @@ func layeredGraph(seed uint64, count int) (nodes []Node, edges []Edge) {
 	return nodes, edges
 }
 
-// No box covers another, and no edge passes a box that it does not belong to.
+// No box covers another, and no edge crosses a foreign box.
 func TestNothingInAGraphOverlaps(t *testing.T) {
 	for seed := range uint64(60) {
 		nodes, edges := layeredGraph(seed, 2+int(seed)*3)

@@ -6,25 +6,25 @@ import (
 )
 
 const (
-	// LaneNames is how far the axis of counted lanes is from the left of a drawing that is LanesWide: their
-	// names stand there, as text of the page.
+	// LaneNames is the left margin of the axis of counted lanes in a drawing of LanesWide, for their
+	// names as text of the page.
 	LaneNames = 250
 	// LaneNumbers is how far it is from the right.
 	LaneNumbers = 70
 	slotHeight  = 12
 )
 
-// Slot is what a lane shows over some columns.
+// Slot is a part of a lane over some columns.
 type Slot struct {
 	From, To float64
 	Class    Class
-	High     float64 // as a share of the lane; 0 is all of it
+	High     float64 // share of the lane; 0 is all of it
 	Title    string
 	Link     string
 }
 
-// Slots draws what happened in the columns of a lane. It is stretched to the width of its place, so it
-// has no text.
+// Slots draws the columns of a lane. It is stretched to the width of its place, so that it has no
+// text.
 func Slots(label string, columns float64, slots []Slot) string {
 	s := &svg{}
 	fmt.Fprintf(s, `<svg viewBox="0 0 %s %d" preserveAspectRatio="none" role="group" aria-label="%s">`, n(columns), slotHeight, html.EscapeString(label))
@@ -40,12 +40,12 @@ func Slots(label string, columns float64, slots []Slot) string {
 	return s.close()
 }
 
-// Axis draws the words above lanes in the width of its place, and the bronze line, for which now is
-// below 0 where there is none.
+// Axis draws the words above lanes in the width of its place, and the bronze line unless now is
+// below 0.
 func Axis(ticks []Tick, length, now float64, nowText string) string {
 	s := &svg{}
 	s.WriteString(`<svg class="axis" aria-hidden="true">`)
-	// The word of the bronze line needs room: on a narrow page it is a sixth as wide as the lanes.
+	// The bronze line's word needs room: on a narrow page it is a sixth as wide as the lanes.
 	anchor, dx, from, to := "start", 5, now-length/10, now+length/6
 	if now > length*4/5 {
 		anchor, dx, from, to = "end", -5, now-length/4, now+length/50

@@ -1,6 +1,6 @@
-// Package health checks the machine of a server: its data directory, its disk, the user of
-// its jobs, and the age of the last backup. belfry doctor shows all of it, and the server
-// reports it to clients. It changes nothing but the note of a backup.
+// Package health checks the machine of a server: its data directory, its disk, the user of its
+// jobs, and the age of the last backup. belfry doctor shows all of it, and the server reports it to
+// clients. It only writes the note of a backup.
 package health
 
 import (
@@ -27,10 +27,10 @@ type Finding struct {
 	Check  phrase.Text
 	Status string // one of the three below
 	Found  phrase.Text
-	Do     phrase.Text // how to make it right; may be none
+	Do     phrase.Text // the remedy; optional
 }
 
-// What a finding means.
+// The meanings of a finding.
 const (
 	Well  = "ok"
 	Note  = "note" // it works, and could be better
@@ -46,7 +46,7 @@ const (
 	backupMax = 7 * 24 * time.Hour
 )
 
-// Saved is the last backup that belfry backup has made of the store in a data directory.
+// Saved is the last backup of the store in a data directory by belfry backup.
 type Saved struct {
 	At   time.Time `json:"at"`
 	File string    `json:"file"`
@@ -55,7 +55,7 @@ type Saved struct {
 // backupFile is the file of the data directory that has a Saved.
 const backupFile = "backup.json"
 
-// SaveBackup notes in a data directory that a backup was made.
+// SaveBackup records a backup in a data directory.
 func SaveBackup(dir string, b Saved) error {
 	text, err := json.Marshal(b)
 	if err == nil {
@@ -166,7 +166,7 @@ func DataDirectory(dir string) Finding {
 		f.Found, f.Do = phrase.NotDirectory.Of(dir), phrase.MoveItAway
 		return f
 	}
-	// Files are made in it. The kernel knows best who may.
+	// Its files must be created. The kernel knows best who may.
 	if err := syscall.Access(dir, MayWrite|MayEnter); err != nil {
 		f.Found, f.Do = phrase.NotWritable.Of(dir), phrase.GiveDirectory
 		return f
@@ -183,7 +183,7 @@ func DataDirectory(dir string) Finding {
 	return f
 }
 
-// existing returns a directory, or the nearest one above it that is there.
+// existing returns a directory, or its nearest existing ancestor.
 func existing(dir string) string {
 	for dir != filepath.Dir(dir) {
 		if _, err := os.Stat(dir); err == nil {
@@ -194,14 +194,14 @@ func existing(dir string) string {
 	return dir
 }
 
-// free returns how much room there is for a data directory.
+// free returns the free space for a data directory.
 func free(dir string) (job.Size, error) {
 	var s syscall.Statfs_t
 	err := syscall.Statfs(existing(dir), &s)
 	return job.Size(int64(s.Bavail) * int64(s.Bsize) >> 20 << 20), err
 }
 
-// LittleSpace returns how little room there is for a data directory, "" for enough.
+// LittleSpace describes a lack of space for a data directory, "" for enough.
 func LittleSpace(dir string) string {
 	if room, err := free(dir); err == nil && room < spaceWanted {
 		return room.String()
@@ -209,7 +209,7 @@ func LittleSpace(dir string) string {
 	return ""
 }
 
-// DiskSpace tells how much room there is for a data directory.
+// DiskSpace reports the free space for a data directory.
 func DiskSpace(dir string) Finding {
 	f := Finding{Check: phrase.OfDisk, Status: Wrong}
 	room, err := free(dir)

@@ -1,9 +1,6 @@
-// Package metrics counts what a server does and writes it in the text form that Prometheus
-// reads. Counting at the start and end of runs costs some atomic additions and no
-// allocation; everything else is read at each scrape.
-//
-// It uses no library, since it is less code than a library would need: docs/decisions has
-// the reasons.
+// Package metrics counts a server's work and writes it in Prometheus' text format. Counting at the
+// start and end of runs costs some atomic additions and no allocation; the rest is read at each
+// scrape. It uses no library, which would need more code: docs/decisions has the reasons.
 package metrics
 
 import (
@@ -32,43 +29,42 @@ type Store interface {
 	Notes(ctx context.Context, prefix, after string, limit int) ([]store.Note, error)
 }
 
-// Load is what a node has to do at a moment.
+// Load is the work of a node at a moment.
 type Load struct {
-	// Jobs is the number of jobs that the node plans, CatchingUp the number of them that
-	// wait to catch up, and Ahead how far ahead the others are planned; negative if it is
-	// behind.
+	// Jobs is the number of jobs that the node plans, CatchingUp how many of them wait to catch up,
+	// and Ahead how far ahead the rest is planned; negative if it is behind.
 	Jobs, CatchingUp int
 	Ahead            time.Duration
-	// Capacity is the number of attempts that may run at once. Held are the unclaimed runs
-	// in the worker's memory, Pending the due ones among them. Results are waiting for
-	// the store's acknowledgement.
+	// Capacity is the number of attempts that may run at once. Held is the number of unclaimed runs
+	// in the worker's memory, Pending of the due ones among them, and Results of the unacknowledged
+	// results.
 	Capacity, Held, Pending, Results int
 	// ClockAhead is by how much the wall clock is ahead of the store's.
 	ClockAhead time.Duration
-	// ClockOff is set while the node plans and claims nothing because of it.
+	// ClockOff is set while the node neither plans nor claims because of its clock.
 	ClockOff bool
 }
 
-// History is how far a history that is kept apart is behind.
+// History is the backlog of a separate history.
 type History struct {
-	// Records and Bytes wait in the control store, the first of them for Oldest.
+	// Records and Bytes wait in the control store, the oldest for Oldest.
 	Records int
 	Bytes   int64
 	Oldest  time.Duration
 	// OutputBytes wait on this node.
 	OutputBytes int64
-	// Refused are records that history has refused for what they are, OutputDropped chunks of
-	// output that it refused, or that there was no room for.
+	// Refused counts records that history refused for their content, and OutputDropped chunks of
+	// output that it refused or that had no room.
 	Refused, OutputDropped int
-	// Away says that history could not be written when it was tried last.
+	// Away is set if the last write to history failed.
 	Away bool
 }
 
 // Notifications is how notifications are delivered by this node.
 type Notifications struct {
 	Delivers bool  // it has the lease
-	Pending  int   // groups with something to say
-	Open     int   // groups with a problem that lasts
+	Pending  int   // groups with news to report
+	Open     int   // groups with a lasting problem
 	Sent     int64 // messages
 	Failed   int64 // tries
 	GivenUp  int64 // messages
@@ -80,32 +76,30 @@ type Sources struct {
 	Version string
 	Store   Store
 	Load    func() Load
-	// History is nil where the store keeps its history.
+	// History is nil if the store keeps history.
 	History func() History
 	// Notifications is how notifications are delivered by this node. Nil: not by it.
 	Notifications func() Notifications
-	// Approvals counts the steps of flows that wait for a person. May be nil.
+	// Approvals counts the steps of flows that wait for a person. It may be nil.
 	Approvals func(ctx context.Context) (int, error)
-	// Next returns when a job falls due next, and whether it does.
+	// Next returns the next due time of a job, and whether there is one.
 	Next func(uid job.ID, at time.Time) (time.Time, bool)
 }
 
 const (
-	// labelledJobsMax is how many jobs have metrics of their own, the first by
-	// name. Prometheus keeps a series for each of them, and each answer has
-	// them all: 1,000 are some 200 KB.
+	// labelledJobsMax bounds the jobs with separate metrics, the first by name. Prometheus keeps a
+	// series for each, and 1,000 make an answer of some 200 KB.
 	labelledJobsMax = 1000
-	// lookBackMax is the number of jobs looked up in the history for one answer, because
-	// nothing is known since the start. The next answers cover the others, so that a start
-	// does not read all of it at once.
+	// lookBackMax bounds the jobs whose last success one answer looks up in history after a start.
+	// Later answers cover the rest, so that a start does not read everything at once.
 	lookBackMax = 100
-	// namespacesMax is the number of namespaces that are labels of belfry_runs_total, with
-	// a series for each outcome. Runs of the others are counted together under
-	// otherNamespaces, which cannot be a name.
+	// namespacesMax is the number of namespaces that are labels of belfry_runs_total, with a series
+	// for each outcome. Runs of other namespaces count together as otherNamespaces, which is no
+	// valid name.
 	namespacesMax   = 200
 	otherNamespaces = "(others)"
-	// failingMax is how many jobs have their failures counted between two answers, which
-	// forget those that have no metrics of their own.
+	// failingMax bounds the jobs whose failures are counted between two answers, which drop counts
+	// of jobs without separate metrics.
 	failingMax = 10 * labelledJobsMax
 )
 
@@ -117,15 +111,15 @@ type Metrics struct {
 	calls    map[string]*callMetrics // by method
 	recent   latencyRing             // calls of the store
 
-	mu sync.Mutex // guards what follows; never held across a call of the store
+	mu sync.Mutex // guards the following fields; never held across a call of the store
 	// succeeded has when the jobs with metrics of their own have succeeded
 	// last, as seconds since 1970; 0 if they never have.
 	succeeded map[job.ID]float64
 	// ended counts runs by namespace and outcome, failures the runs of a job that were lost,
 	// missed, failed or timed out.
 	ended    map[string]map[job.Outcome]int64
-	reasons  map[ending]int64      // of runs that have not succeeded
-	steps    map[job.Outcome]int64 // of flows, that have ended
+	reasons  map[ending]int64      // of unsuccessful runs
+	steps    map[job.Outcome]int64 // ended steps of flows
 	failures map[job.ID]int64
 }
 
@@ -152,10 +146,10 @@ func (m *Metrics) Started(late time.Duration) {
 	m.lateness.observe(late)
 }
 
-// Resumed notes that an attempt continues that an earlier version of the program has begun.
+// Resumed counts an attempt that continues from an earlier version of the program.
 func (m *Metrics) Resumed() { m.running.Add(1) }
 
-// Ended notes that an attempt which had begun is over.
+// Ended counts the end of a started attempt.
 func (m *Metrics) Ended(uid job.ID, outcome job.Outcome, at time.Time) {
 	m.running.Add(-1)
 	if outcome != job.OutcomeSucceeded {
@@ -168,7 +162,7 @@ func (m *Metrics) Ended(uid job.ID, outcome job.Outcome, at time.Time) {
 	}
 }
 
-// StepsLost counts steps that the store had acknowledged and no longer has.
+// StepsLost counts acknowledged steps that the store no longer has.
 func (m *Metrics) StepsLost(steps int64) { m.lost.Add(steps) }
 
 // RunsEnded counts the runs that a commit has ended. A record of several occurrences counts
@@ -239,12 +233,12 @@ func answering(page func(context.Context) []byte) http.Handler {
 	})
 }
 
-// storeWithin bounds the reading of the store: a hanging store would keep the other metrics
-// from Prometheus, which waits for 10 s.
+// storeWithin bounds the reading of the store: a hanging store would delay the other metrics beyond
+// the 10 s that Prometheus waits.
 const storeWithin = 5 * time.Second
 
-// page writes all metrics. It omits metrics from a store that does not answer: its errors
-// are counted, and the other metrics are needed most then.
+// page writes all metrics. It omits metrics of a silent store, whose errors are counted: then the
+// other metrics matter most.
 func (m *Metrics) page(ctx context.Context, s Sources) []byte {
 	p := &page{}
 	load := s.Load()
@@ -344,7 +338,7 @@ func writeNotifications(p *page, n Notifications) {
 	p.sample("", float64(n.Dropped))
 }
 
-// writeHistory writes how far history is behind.
+// writeHistory writes the backlog of history.
 func writeHistory(p *page, h History) {
 	away := 0.0
 	if h.Away {
@@ -366,8 +360,8 @@ func writeHistory(p *page, h History) {
 	p.sample("", float64(h.Refused))
 }
 
-// writeEnded writes how many runs have ended. A namespace has all outcomes from its first
-// job on, so that the first failure is seen as an increase.
+// writeEnded writes how many runs have ended. A namespace has all outcomes from its first job on,
+// so that its first failure is an increase.
 func (m *Metrics) writeEnded(p *page) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -407,7 +401,7 @@ func writeFindings(ctx context.Context, p *page, from Store, now time.Time) {
 	}
 }
 
-// helps says what the findings of a kind are.
+// helps describes the findings of each kind.
 var helps = map[account.Kind]string{
 	account.Unaccounted: "the cursor has passed them, and they have neither a run nor a record.",
 	account.Doubled:     "two runs of them were started.",
@@ -425,7 +419,7 @@ func writeSessions(p *page, sessions []store.Session, now time.Time) {
 	}
 }
 
-// writeJobs writes what each job has of its own.
+// writeJobs writes the separate metrics of jobs.
 func (m *Metrics) writeJobs(ctx context.Context, p *page, s Sources, jobs []*store.Job, more bool, live []store.Session, now time.Time) {
 	beyond := 0.0
 	if more {
@@ -475,8 +469,7 @@ func (m *Metrics) failuresOf(jobs []*store.Job) []int64 {
 	return list
 }
 
-// lastSuccesses returns the known last successes of jobs: for some of the unknown ones, it
-// reads the history.
+// lastSuccesses returns the known last successes of jobs: for some unknown ones it reads history.
 func (m *Metrics) lastSuccesses(ctx context.Context, s Store, jobs []*store.Job) map[job.ID]float64 {
 	var unknown []job.ID
 	m.mu.Lock()
@@ -485,7 +478,7 @@ func (m *Metrics) lastSuccesses(ctx context.Context, s Store, jobs []*store.Job)
 		uid := j.Definition.UID
 		if _, known := m.succeeded[uid]; !known && len(unknown) < lookBackMax {
 			unknown = append(unknown, uid)
-			m.succeeded[uid] = 0 // from here on its successes are noted
+			m.succeeded[uid] = 0 // from here on its successes are recorded
 		}
 		delete(gone, uid)
 	}

@@ -45,9 +45,8 @@ func sourcesOf(s Store) Sources {
 	}
 }
 
-// read returns the samples of a page by name and labels, after a look at its form:
-// each sample belongs to the family before it and is there once, and the buckets
-// of a histogram grow.
+// read returns the samples of a page by name and labels. It checks that each sample occurs once,
+// below its family, and that the buckets of a histogram grow.
 func read(t *testing.T, page string) map[string]float64 {
 	t.Helper()
 	form := regexp.MustCompile(`^([a-z_]+)(\{(?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)+\})? (\S+)$`)
@@ -159,7 +158,7 @@ func TestPageSaysWhatWasCounted(t *testing.T) {
 	}
 	m.RunsEnded(store.Ends{Records: []*store.Record{
 		step(job.OutcomeFailed, job.StateReady), step(job.OutcomeSucceeded, job.StateDone), step(job.OutcomeSucceeded, job.StateDone), step(job.OutcomeLost, job.StateDone),
-		end(uid, "default", job.OutcomeFailed, 1, false), // it is tried again
+		end(uid, "default", job.OutcomeFailed, 1, false), // it will be retried
 		end(uid, "default", job.OutcomeTimedOut, 1, true),
 		end(uid, "default", job.OutcomeMissed, 40, true),
 		end(uid, "default", job.OutcomeSucceeded, 1, true),
@@ -316,7 +315,7 @@ func TestErrorsOfTheStoreAreCountedAndRefusalsAreNot(t *testing.T) {
 	leave()
 	late, cancel := context.WithDeadline(t.Context(), time.Unix(0, 0))
 	defer cancel()
-	for _, ctx := range []context.Context{gone, late} { // the first is the caller's doing
+	for _, ctx := range []context.Context{gone, late} { // the caller caused the first
 		if _, err := s.Tidy(ctx); err == nil {
 			t.Fatal("it does not hang")
 		}
@@ -418,8 +417,8 @@ func published(t *testing.T) []string {
 	return names
 }
 
-// TestDocumentsNameMetricsThatExist looks at the dashboard, the alerts and the
-// guide. A metric that none of them names remains unknown.
+// TestDocumentsNameMetricsThatExist checks the dashboard, the alerts and the guide. Users would not
+// find a metric that none of them names.
 func TestDocumentsNameMetricsThatExist(t *testing.T) {
 	exist := published(t)
 	named := regexp.MustCompile(`\b(?:belfry|go|process)_[a-z_]*[a-z]\b`)

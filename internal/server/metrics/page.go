@@ -21,7 +21,7 @@ const (
 // families, each with its help.
 type page struct {
 	b     bytes.Buffer
-	names []string // of the families, in their order
+	names []string // names of the families, in order
 }
 
 // family begins a metric. Its samples follow.
@@ -54,9 +54,9 @@ var escape = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 
 func (p *page) text() []byte { return p.b.Bytes() }
 
-// bounds are the upper bounds of the buckets, from the latency of a good disk to the delay
-// after an hour of trouble: wide enough for calls of a store and for starts, and so few
-// that a method with a histogram of its own costs 18 series.
+// bounds are the upper bounds of the buckets, from the latency of a good disk to the delay after an
+// hour's outage: wide enough for calls of a store and for starts, and so few that each histogram
+// costs 18 series.
 var bounds = [...]time.Duration{
 	250 * time.Microsecond, 500 * time.Microsecond, time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond,
 	10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond,
@@ -66,7 +66,7 @@ var bounds = [...]time.Duration{
 // latencies is a histogram of durations. Its zero value is ready, and any number
 // of goroutines may use it.
 type latencies struct {
-	buckets [len(bounds) + 1]atomic.Uint64 // each without those before it
+	buckets [len(bounds) + 1]atomic.Uint64 // without the previous buckets
 	sum     atomic.Int64                   // in nanoseconds
 }
 
@@ -80,7 +80,7 @@ func (l *latencies) observe(d time.Duration) {
 	l.sum.Add(int64(d))
 }
 
-// write writes the buckets as Prometheus reads them, each with those before it.
+// write writes the buckets for Prometheus, each including the previous ones.
 func (l *latencies) write(p *page, labels ...string) {
 	labels = labels[:len(labels):len(labels)]
 	total := uint64(0)

@@ -10,13 +10,12 @@ import (
 	"time"
 )
 
-// began is when the process has begun, as far as this package can tell.
+// began is the start of the process, as far as this package can tell.
 var began = time.Now()
 
 func goVersion() string { return runtime.Version() }
 
-// goMetrics are the metrics of the Go runtime, under the names that dashboards
-// know from other programs.
+// goMetrics are the metrics of the Go runtime, under their usual names in dashboards.
 var goMetrics = []struct {
 	name, source, help string
 	kind               kind
@@ -27,7 +26,7 @@ var goMetrics = []struct {
 	{"go_gc_cycles_total", "/gc/cycles/total:gc-cycles", "Garbage collections.", counter},
 }
 
-// writeProcess writes what the runtime and the system say about the process.
+// writeProcess writes the runtime's and the system's figures about the process.
 func writeProcess(p *page) {
 	samples := make([]runtimemetrics.Sample, len(goMetrics))
 	for i := range goMetrics {
@@ -47,7 +46,7 @@ func writeProcess(p *page) {
 		p.family("process_cpu_seconds_total", counter, "Processor time that was used, without that of commands.")
 		p.sample("", float64(usage.Utime.Nano()+usage.Stime.Nano())/float64(time.Second))
 	}
-	// The rest is there on Linux only.
+	// The rest exists on Linux only.
 	if resident, ok := residentBytes(); ok {
 		p.family("process_resident_memory_bytes", gauge, "Memory that is in use.")
 		p.sample("", resident)

@@ -18,17 +18,17 @@ var methods = []string{
 	"finish", "cancel", "renew", "sessions", "list_active", "attempts", "append_output", "output", "tidy", "expire",
 }
 
-// callMetrics are the metrics of one method.
+// callMetrics are the metrics of a method.
 type callMetrics struct {
 	took   latencies
 	errors atomic.Int64
 }
 
-// recentCalls is how many of the last calls StoreAnswers looks at: enough for its slowest
+// recentCalls is how many of the last calls StoreAnswers considers: enough for its slowest
 // hundredth, and few enough to follow a change within minutes.
 const recentCalls = 1000
 
-// latencyRing keeps how long the last calls took, in nanoseconds.
+// latencyRing has the durations of the last calls, in nanoseconds.
 type latencyRing struct {
 	calls atomic.Uint64
 	took  [recentCalls]atomic.Int64
@@ -38,8 +38,8 @@ func (r *latencyRing) observe(d time.Duration) {
 	r.took[(r.calls.Add(1)-1)%recentCalls].Store(int64(max(d, 1)))
 }
 
-// StoreAnswers returns how long the last calls of the store took that it answered: half of them
-// at most p50, and 99 of 100 at most p99. Both are 0 before the first.
+// StoreAnswers returns the latency of the last answered calls of the store: half took at most p50,
+// and 99 of 100 at most p99. Both are 0 before the first.
 func (m *Metrics) StoreAnswers() (p50, p99 time.Duration) {
 	list := make([]int64, 0, recentCalls)
 	for i := range m.recent.took {
@@ -66,8 +66,8 @@ func (m *Metrics) done(call string, began time.Time, err *error) {
 	m.recent.observe(took)
 }
 
-// answers are expected refusals, not failures, and the error of a caller who has gone
-// away. A store that does not answer in time has failed.
+// answers are errors that are no failures: expected refusals, and the disconnect of a caller. A
+// timeout of the store is a failure.
 var answers = []error{
 	store.ErrNotFound, store.ErrExists, store.ErrConflict, store.ErrCycle, store.ErrSessionOver, store.ErrTooMany,
 	context.Canceled,
@@ -99,7 +99,7 @@ type measuredStore struct {
 	m *Metrics
 }
 
-// Measure returns a store that does what the given one does, and measures it.
+// Measure returns a store that passes calls to the given one, and measures them.
 func (m *Metrics) Measure(s store.Store) store.Store { return &measuredStore{s, m} }
 
 // PutJobs implements store.Jobs.

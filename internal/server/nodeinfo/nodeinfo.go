@@ -1,7 +1,6 @@
-// Package nodeinfo keeps the reports that nodes make once a minute, for people: the latency
-// of the store, the numbers of planned and started runs, and the time of the report. No
-// decision depends on it. It is in the notes of the store, and stays for some days after a
-// node is gone.
+// Package nodeinfo keeps the reports that nodes make once a minute, for people: the latency of the
+// store, the numbers of planned and started runs, and the time of the report. No decision depends
+// on it. The reports are notes of the store, and stay for some days after a node has gone.
 package nodeinfo
 
 import (
@@ -20,13 +19,13 @@ import (
 )
 
 const (
-	// Kept is how long a node that is gone is remembered.
+	// Kept is how long a departed node is remembered.
 	Kept = 7 * 24 * time.Hour
 	// prefix of the keys of the notes.
 	prefix = "node/"
 	// most is how many nodes are remembered: containers may have a new name at each start.
 	most = 1000
-	// page is how many notes are read at a time.
+	// page is how many notes one read returns.
 	page = 200
 	// nameMax keeps the names of notes within the bound of a store.
 	nameMax = 150
@@ -35,7 +34,7 @@ const (
 // Hour counts starts by minute, the earliest first; the last minute is the present one.
 type Hour [60]int
 
-// Info is the report of a node about itself.
+// Info is a node's report about itself.
 type Info struct {
 	Node    string
 	Session job.ID
@@ -44,7 +43,7 @@ type Info struct {
 	Address string
 	Joined  time.Time
 	Seen    time.Time // by the clock of the store
-	Left    time.Time // zero while it is there, or if it could not say so
+	Left    time.Time // zero while it is present, or if it could not report its end
 	// Read and Write are how long the store took for the last read and write of a note.
 	Read, Write time.Duration
 	// P50 and P99 are of the last calls of the store that it answered.
@@ -64,8 +63,8 @@ type Notes interface {
 	Now(ctx context.Context) (time.Time, error)
 }
 
-// List returns the last reports of all nodes that reported within Kept, by name. now is the
-// clock of the store.
+// List returns the last reports of all nodes that reported within Kept, by name. now is the time of
+// the store.
 func List(ctx context.Context, s Notes, now time.Time) ([]Info, error) {
 	var list []Info
 	err := each(ctx, s, func(n *store.Note) error {
@@ -104,16 +103,16 @@ type Reporter struct {
 	Store Notes
 	// About returns the present report of the node, without times of the store.
 	About func() Info
-	// Clock measures how long the store takes.
+	// Clock measures the latency of the store.
 	Clock func() time.Duration
 
-	took  time.Duration // of the last write
+	took  time.Duration // latency of the last write
 	swept time.Time
 }
 
-// tellEvery is the interval of a node's reports, of which the second comes settleAfter the
-// first, as nodes share the partitions anew when one joins. joinEvery is the interval of its
-// checks whether it has joined, and sweepEvery of removing notes of nodes that are long gone.
+// tellEvery is the interval of a node's reports, but the second comes settleAfter the first, since
+// partitions move when a node joins. joinEvery is the interval of checks whether it has joined, and
+// sweepEvery of removing old notes.
 const (
 	tellEvery   = time.Minute
 	settleAfter = 10 * time.Second
@@ -121,7 +120,7 @@ const (
 	sweepEvery  = time.Hour
 )
 
-// Run says how the node is until ctx ends, and then that it has left.
+// Run writes reports until ctx ends, and then that the node has left.
 func (t *Reporter) Run(ctx context.Context, failed func(error)) {
 	for next := settleAfter; ; {
 		wait := joinEvery
@@ -139,7 +138,7 @@ func (t *Reporter) Run(ctx context.Context, failed func(error)) {
 	}
 }
 
-// Tell writes how the node is, or that it leaves.
+// Tell writes a report of the node, or that it leaves.
 func (t *Reporter) Tell(ctx context.Context, leaves bool) error {
 	p := t.About()
 	if p.Session.IsZero() {
@@ -166,7 +165,7 @@ func (t *Reporter) Tell(ctx context.Context, leaves bool) error {
 		return err
 	}
 	began = t.Clock()
-	// A conflict is with another node of the same name, which has said how it is.
+	// A conflict is with another node of the same name, which has reported.
 	if _, err := t.Store.PutNote(ctx, n); err != nil && !errors.Is(err, store.ErrConflict) {
 		return fmt.Errorf("write the note of node %s: %w", p.Node, err)
 	}
@@ -178,7 +177,7 @@ func (t *Reporter) Tell(ctx context.Context, leaves bool) error {
 	return t.sweep(ctx, p.Seen)
 }
 
-// sweep removes what is older than Kept.
+// sweep removes notes older than Kept.
 func (t *Reporter) sweep(ctx context.Context, now time.Time) error {
 	return each(ctx, t.Store, func(n *store.Note) error {
 		var p Info
@@ -187,7 +186,7 @@ func (t *Reporter) sweep(ctx context.Context, now time.Time) error {
 		}
 		_, err := t.Store.PutNote(ctx, store.Note{Name: n.Name, Version: n.Version})
 		if errors.Is(err, store.ErrConflict) {
-			return nil // it was written meanwhile
+			return nil // it was written again
 		}
 		return err
 	})
@@ -202,7 +201,7 @@ func nameOf(node string) string {
 // Minutes counts starts by minute. Its methods may be called from many goroutines.
 type Minutes struct {
 	mu   sync.Mutex
-	last int64 // the minute that the last count is of, since 1970
+	last int64 // the minute of the last count, since 1970
 	hour Hour
 }
 
@@ -222,7 +221,7 @@ func (m *Minutes) Hour(now time.Time) Hour {
 	return m.hour
 }
 
-// move makes the present minute the last. A clock that is set back changes nothing.
+// move makes the present minute the last one, unless the clock was set back.
 func (m *Minutes) move(now time.Time) {
 	minute := now.Unix() / 60
 	for passed := min(minute-m.last, int64(len(m.hour))); passed > 0; passed-- {

@@ -15,8 +15,8 @@ const (
 	// alertFor is how long Alertmanager believes an alert without further word: longer than any repetition. Its
 	// end is sent in any case.
 	alertFor = 31 * 24 * time.Hour
-	// momentFor is how long something fires that does not last: longer than the waits of a default route, group_wait
-	// and group_interval.
+	// momentFor is how long a momentary problem fires: longer than the waits of a default route,
+	// group_wait and group_interval.
 	momentFor = 10 * time.Minute
 	// alertTextMax bounds an annotation.
 	alertTextMax = 16 << 10
@@ -24,7 +24,7 @@ const (
 
 var alertSeverities = map[notification.Severity]string{notification.Bad: "critical", notification.Warning: "warning"}
 
-// postableAlert is an alert as the API v2 of Alertmanager takes it.
+// postableAlert is an alert in the form of Alertmanager's API v2.
 type postableAlert struct {
 	Labels      map[string]string `json:"labels"`
 	Annotations map[string]string `json:"annotations"`
@@ -33,8 +33,8 @@ type postableAlert struct {
 	Generator   string            `json:"generatorURL,omitempty"`
 }
 
-// alertmanager sends the problems of a message to all instances of a cluster, which share no alerts. It is delivered
-// when one has taken it.
+// alertmanager sends the problems of a message to all instances of a cluster, which share no alerts. It
+// is delivered once one instance has accepted it.
 func (s *Sender) alertmanager(ctx context.Context, c *job.Channel, m *notification.Message) error {
 	to := c.To.Alertmanager
 	header := map[string]string{}

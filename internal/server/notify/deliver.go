@@ -18,8 +18,8 @@ type outcome struct {
 	err     error
 }
 
-// send starts due deliveries, one message of each channel at a time: a slow channel delays
-// no other.
+// send starts due deliveries, one message per channel at a time, so that a slow channel delays no
+// other.
 func (n *Notifier) send(ctx context.Context) error {
 	byChannel := map[job.ID][]*notification.Group{}
 	notes := map[*notification.Group]*group{}
@@ -34,7 +34,7 @@ func (n *Notifier) send(ctx context.Context) error {
 			continue
 		}
 		s := n.state(c)
-		if s.Version != c.Version { // the changed channel may work now
+		if s.Version != c.Version { // the changed channel may work
 			s.Version, s.Next, s.Tries = c.Version, time.Time{}, 0
 			for _, g := range groups {
 				g.Next, g.Refused = time.Time{}, false
@@ -65,7 +65,7 @@ func (n *Notifier) send(ctx context.Context) error {
 	return nil
 }
 
-// detail adds to failures what history knows about them. What cannot be read in time is left out.
+// detail adds details from history to failures. Details that cannot be read in time are omitted.
 func (n *Notifier) detail(ctx context.Context, c *job.Channel, m *notification.Message) {
 	ctx, cancel := context.WithTimeout(ctx, detailsWait)
 	defer cancel()
