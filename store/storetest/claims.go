@@ -282,6 +282,15 @@ var claimTests = []test{
 			e.finish(runs[0], job.OutcomeSucceeded)
 		}
 	}},
+	{"a lost attempt whose claim was early started when it was due", func(e *env) {
+		a := e.plan(e.put(everyMinute+"\npolicy: {retry: {attempts: 1, on: [lost]}}"), 2*time.Second)[0]
+		due := e.now().Add(2 * time.Second)
+		e.clock.Advance(time.Second)
+		e.claim(e.a, a, store.Started)
+		e.clock.Advance(5 * time.Second)
+		e.must(e.Reap(e.ctx, e.join("a").ID, []store.Attempt{a}))
+		sameTime(e, "start of the lost attempt", e.attempts(a.Run)[0].Attempt.Started, due)
+	}},
 	{"withdrawn: a cancelled run does not start", func(e *env) {
 		j := e.put(everyMinute)
 		a := e.plan(j, time.Second)[0]

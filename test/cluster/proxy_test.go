@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"time"
 )
 
 // proxy stands between a node and its database, as the network does.
@@ -17,6 +18,7 @@ type proxy struct {
 	mu      sync.Mutex
 	changed sync.Cond
 	weather weather
+	late    time.Duration // of each answer
 	conns   map[net.Conn]bool
 }
 
@@ -75,6 +77,20 @@ func (p *proxy) turn(w weather) {
 	p.changed.Broadcast()
 }
 
+// delay lets each answer of the database arrive later.
+func (p *proxy) delay(by time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.late = by
+}
+
+// lateness returns by how much answers are late.
+func (p *proxy) lateness() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.late
+}
+
 // serve carries what is sent on one connection, both ways.
 func (p *proxy) serve(near net.Conn) {
 	defer near.Close()
@@ -91,22 +107,23 @@ func (p *proxy) serve(near net.Conn) {
 		return
 	}
 	var group sync.WaitGroup
-	group.Go(func() { p.carry(near, far) })
-	group.Go(func() { p.carry(far, near) })
+	group.Go(func() { p.carry(near, far, p.lateness) })
+	group.Go(func() { p.carry(far, near, func() time.Duration { return 0 }) })
 	group.Wait()
 }
 
 // carry copies until one of the two has ended, and ends the other.
-func (p *proxy) carry(to, from net.Conn) {
+func (p *proxy) carry(to, from net.Conn, late func() time.Duration) {
 	defer to.Close()
 	defer from.Close()
 	buffer := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buffer)
+		<-time.After(late())
 		if !p.passes() {
 			return
 		}
-		if _, late := to.Write(buffer[:n]); err != nil || late != nil {
+		if _, failed := to.Write(buffer[:n]); err != nil || failed != nil {
 			return
 		}
 	}

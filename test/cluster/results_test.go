@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -207,4 +208,87 @@ func TestALateResultIsNotDoubled(t *testing.T) {
 			t.Errorf("a late result was followed by %d commands, and attempts %+v", starts()-before, again.Attempts)
 		}
 	})
+}
+
+// A node stops between the claim of a run and its start, and continues after others have taken
+// the run over: it starts nothing, and the reason of its attempt is true.
+func TestAFrozenClaimIsHandedOver(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, c *cluster) {
+		args, err := json.Marshal([]string{c.evidence(), "fast"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Answers that take a while make nodes claim earlier: the time to freeze one is longer.
+		c.nodes[2].proxy.delay(answerDelay)
+		apply := func(place string) {
+			c.nodes[0].apply(fmt.Sprintf("name: beat\nschedule: {every: 1s}\nrun: {shell: {command: %q, args: %s}}\nplace: %s\n"+
+				"policy: {overlap: allow, lost_after: 9s, kill_grace: 0s, retry: {attempts: 3, backoff: 0s, on: [lost]}}\n", programs.witness, args, place))
+		}
+		apply("{labels: {node: c}}")
+		id := c.freezeClaim(c.nodes[2]).ID
+		apply("{}")
+		ended := func() (r client.Run) {
+			eventually(t, "run "+id.String()+" has ended", func() bool {
+				r, err = c.nodes[0].Run(t.Context(), id)
+				return err == nil && r.State == job.StateDone
+			})
+			return r
+		}
+		ended()
+		c.nodes[2].proxy.delay(0)
+		c.nodes[2].signal(syscall.SIGCONT)
+		back := time.Now()
+		eventually(t, "node c starts runs again", func() bool {
+			for _, r := range c.runs(job.StateDone) {
+				if r.Node == "c" && r.Due.After(back) && r.Outcome == job.OutcomeSucceeded {
+					return true
+				}
+			}
+			return false
+		})
+		r := ended()
+		if r.Outcome != job.OutcomeSucceeded || len(r.Attempts) != 2 || r.Attempts[0].Node != "c" || r.Attempts[1].Node == "c" {
+			t.Fatalf("the run has ended as %s after the attempts %+v", r.Outcome, r.Attempts)
+		}
+		first := r.Attempts[0]
+		var silent int
+		if _, err := fmt.Sscanf(first.Reason, "node c was silent for %d s", &silent); first.Outcome != job.OutcomeLost || err != nil ||
+			time.Duration(silent)*time.Second < c.lostAfter || first.Started.Before(r.Scheduled) {
+			t.Errorf("the attempt of the frozen node is %+v", first)
+		}
+		starts := 0
+		for _, e := range c.events() {
+			if e.Kind == evidence.Start && e.Run == id.String() {
+				starts++
+			}
+		}
+		if starts != 1 {
+			t.Errorf("the run has started %d times", starts)
+		}
+	})
+}
+
+// answerDelay is how much later each answer of a database arrives.
+const answerDelay = 200 * time.Millisecond
+
+// freezeClaim stops a node that has claimed a run and not started it, and returns the run.
+func (c *cluster) freezeClaim(n *node) (run client.Run) {
+	c.t.Helper()
+	eventually(c.t, "node "+n.name+" is stopped between a claim and the start", func() bool {
+		for _, r := range c.runs(job.StateRunning) {
+			if r.Node != n.name || time.Until(r.Due) < answerDelay/4 {
+				continue
+			}
+			n.signal(syscall.SIGSTOP)
+			if time.Until(r.Due) < answerDelay/10 {
+				n.signal(syscall.SIGCONT) // it may have started
+				return false
+			}
+			run = r
+			return true
+		}
+		return false
+	})
+	return run
 }

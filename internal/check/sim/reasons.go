@@ -149,7 +149,7 @@ func (c *checker) checkAbsent(r *store.Record) {
 	}
 	from = from.Add(time.Second) // the reason has whole seconds
 	for _, s := range c.sessions {
-		if sign := s.sign(to.Add(-1)); sign.After(from) {
+		if sign := s.sign(to.Add(-stalledMax)); sign.After(from) { // a step that came after the record may have an earlier clock
 			c.problem("reasons", "the run of %s of %s was missed because %s, and node %s was there at %s", r.Run.Name, r.Run.Due, r.Attempt.Reason, s.node, sign)
 			return
 		}

@@ -146,7 +146,7 @@ func (c *checker) checkGone(r *store.Record, lostAfter time.Duration) {
 			heard = s.heard(at)
 		}
 	}
-	if silence := c.silence(heard, at); silence <= lostAfter {
+	if silence := c.silence(heard, at); silence+stalledMax <= lostAfter { // a renewal that came after the record may have an earlier clock
 		c.problem("accounted", "a run of %s of %s has ended at %s because the node %s was gone, which was heard of at %s, silent for %s and may be for %s", r.Run.Name, r.Run.Due, at, r.Run.Node, heard, silence, lostAfter)
 	}
 }

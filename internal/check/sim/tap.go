@@ -145,7 +145,7 @@ func (t *Tap) claimed(ctx context.Context, out *store.ClaimOutcome) {
 	if r.Due.After(began) {
 		began = r.Due
 	}
-	h.claims[r.ID] = append(h.claims[r.ID], claim{by: r.Session, made: now, from: began})
+	h.claims[r.ID] = append(h.claims[r.ID], claim{by: r.Session, made: t.ends(), from: began})
 	h.runs[r.ID] = &runBook{slot: r.Slot, token: r.Token, run: r.Run, session: r.Session, claimed: now, lostAfter: time.Duration(out.Job.Filled.Policy.LostAfter)}
 	t.hold(ctx, r)
 }

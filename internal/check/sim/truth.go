@@ -301,7 +301,7 @@ func (c *checker) waitedLonger(s *statement) bool {
 func (c *checker) wasBetweenAttempts(s *statement) bool {
 	_, list, known := c.named(s)
 	return known && slices.ContainsFunc(list, func(o *store.Record) bool {
-		return !o.Final && o.Attempt.Number > 0 && !o.Attempt.Ended.After(s.Attempt.Ended)
+		return !o.Final && o.Attempt.Number > 0 && !o.Attempt.Ended.After(s.Attempt.Ended.Add(stalledMax)) // by the clocks of two steps
 	})
 }
 

@@ -80,11 +80,13 @@ func (b *Batch) finish(m *member, res store.Result) {
 		Outcome: res.Outcome, Reason: cmp.Or(res.Reason, unexplained(res.Outcome)),
 		ExitCode: res.ExitCode, Signal: res.Signal, HTTPStatus: res.HTTPStatus, Cause: res.Cause,
 	}
-	if a.Started.IsZero() {
-		a.Started = m.Claimed
-	}
 	if a.Ended.IsZero() {
 		a.Ended = b.now
+	}
+	if a.Started.IsZero() {
+		if a.Started = startOf(m.Claimed, m.Due); a.Started.After(a.Ended) {
+			a.Started = a.Ended // it was given up before it was due
+		}
 	}
 	settleCause(&a)
 	due, retried, not := b.retryAt(j, &m.Run, &res)
